@@ -1,0 +1,129 @@
+package client
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// CallStatus is where a call is in its life.
+type CallStatus string
+
+// The life of a call: pending → running → completed | error. "completed" is a
+// tool that ran, also when it failed (IsError); "error" is one that did not run
+// or whose result was lost.
+const (
+	CallPending   CallStatus = "pending"
+	CallRunning   CallStatus = "running"
+	CallCompleted CallStatus = "completed"
+	CallError     CallStatus = "error"
+)
+
+// CallCreate asks for one run of a tool.
+type CallCreate struct {
+	// Key is the client's own name for this call, unique in the session: the
+	// same key and input again returns the same call, never a second run.
+	Key       string            `json:"key,omitempty"`
+	Tool      string            `json:"tool"`
+	Input     json.RawMessage   `json:"input"`
+	MessageID string            `json:"message_id,omitempty"`
+	Agent     string            `json:"agent,omitempty"`
+	Model     string            `json:"model,omitempty"`
+	Extra     json.RawMessage   `json:"extra,omitempty"`
+	Env       map[string]string `json:"env,omitempty"`
+	// Timeout bounds this call, at most limits.wall. JSON name timeout_ms.
+	TimeoutMillis int64 `json:"timeout_ms,omitempty"`
+	// WaitMillis bounds how long the answer waits for the call to finish; nil
+	// waits until it does, 0 answers at once.
+	WaitMillis *int64 `json:"wait_ms,omitempty"`
+}
+
+// Attachment is a file that a result carries.
+type Attachment struct {
+	Filename string `json:"filename"`
+	MIME     string `json:"mime"`
+	URL      string `json:"url"` // data: URL
+}
+
+// CallTime holds the times of a call's life.
+type CallTime struct {
+	Queued  time.Time  `json:"queued"`
+	Started *time.Time `json:"started,omitempty"`
+	Ended   *time.Time `json:"ended,omitempty"`
+}
+
+// CallUsage is the call's own bill.
+type CallUsage struct {
+	CPUMillis      int64 `json:"cpu_ms"`
+	MaxMemoryBytes int64 `json:"max_memory_bytes"`
+	IOBytes        int64 `json:"io_bytes"`
+	DurationMillis int64 `json:"duration_ms"`
+}
+
+// CallPermission is how the call was judged.
+type CallPermission struct {
+	Verdict    string `json:"verdict"`
+	Rule       string `json:"rule,omitempty"`
+	ApprovalID string `json:"approval_id,omitempty"`
+}
+
+// Call is one run of a tool, asked for, running or finished.
+type Call struct {
+	ID          string          `json:"id"`
+	Key         string          `json:"key,omitempty"`
+	SessionID   string          `json:"session_id"`
+	Tool        string          `json:"tool"`
+	Input       json.RawMessage `json:"input"`
+	MessageID   string          `json:"message_id,omitempty"`
+	Agent       string          `json:"agent,omitempty"`
+	Model       string          `json:"model,omitempty"`
+	Extra       json.RawMessage `json:"extra,omitempty"`
+	Status      CallStatus      `json:"status"`
+	Title       string          `json:"title"`
+	Output      string          `json:"output"`
+	IsError     bool            `json:"is_error"`
+	Metadata    map[string]any  `json:"metadata"`
+	Attachments []Attachment    `json:"attachments,omitempty"`
+	Error       *Error          `json:"error,omitempty"`
+	Permission  *CallPermission `json:"permission,omitempty"`
+	Usage       CallUsage       `json:"usage"`
+	Time        CallTime        `json:"time"`
+}
+
+// Finished reports whether the call will not change any more.
+func (c *Call) Finished() bool { return c.Status == CallCompleted || c.Status == CallError }
+
+// Event is one thing that happened, as the event streams carry it. ID orders the
+// events of one daemon; Last-Event-ID resumes after it.
+type Event struct {
+	ID      string          `json:"id"` // evt_…
+	Type    string          `json:"type"`
+	Time    time.Time       `json:"time"`
+	Tenant  string          `json:"tenant,omitempty"`
+	Session string          `json:"session_id,omitempty"`
+	Call    string          `json:"call_id,omitempty"`
+	Data    json.RawMessage `json:"data,omitempty"`
+}
+
+// The types of events. A call's own stream (Accept: text/event-stream on its
+// creation) uses the short names: pending, running, metadata, output, completed,
+// error. The data of "output" is {offset, text} or, where the bytes are not
+// UTF-8, {offset, base64}; output events are live only and are not stored.
+const (
+	EventSessionCreated = "session.created"
+	EventSessionUpdated = "session.updated"
+	EventSessionEnded   = "session.ended"
+	EventSessionLost    = "session.lost"
+	EventCallPending    = "call.pending"
+	EventCallRunning    = "call.running"
+	EventCallMetadata   = "call.metadata"
+	EventCallOutput     = "call.output"
+	EventCallCompleted  = "call.completed"
+	EventCallError      = "call.error"
+	EventFileEdited     = "file.edited"
+)
+
+// List is how every list answers. Next is the cursor for ?after=, empty at the end.
+type List[T any] struct {
+	Items []T    `json:"items"`
+	Next  string `json:"next,omitempty"`
+}

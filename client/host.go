@@ -1,0 +1,61 @@
+package client
+
+import "encoding/json"
+
+// Version says what is running.
+type Version struct {
+	Version   string `json:"version"`
+	Commit    string `json:"commit,omitempty"`
+	GoVersion string `json:"go_version"`
+	API       string `json:"api"` // "v1"
+}
+
+// Health is the answer of /v1/health and /v1/ready.
+type Health struct {
+	Status  string   `json:"status"`            // ok | draining | starting | failing
+	Reasons []string `json:"reasons,omitempty"` // why it is not ok
+}
+
+// CheckStatus is the outcome of one doctor check.
+type CheckStatus string
+
+// The outcomes: it holds; it holds in a weaker form; it does not hold; it does
+// not apply to this host (for instance a runtime that is not installed).
+const (
+	CheckOK   CheckStatus = "ok"
+	CheckWarn CheckStatus = "warn"
+	CheckFail CheckStatus = "fail"
+	CheckNA   CheckStatus = "n/a"
+)
+
+// Check is one thing that doctor looked at.
+type Check struct {
+	Group  string      `json:"group"` // host | runtime | limit | defence | worktree
+	Name   string      `json:"name"`  // e.g. "memory", "seccomp", "runc"
+	Status CheckStatus `json:"status"`
+	Detail string      `json:"detail"`           // what was seen
+	Hint   string      `json:"hint,omitempty"`   // what to do about it
+	Probed bool        `json:"probed,omitempty"` // seen in a throw-away session, not just configured
+}
+
+// Doctor is the report of /v1/doctor.
+type Doctor struct {
+	Checks []Check `json:"checks"`
+}
+
+// Garbage is one resource that gc found without an owner.
+type Garbage struct {
+	Kind    string `json:"kind"` // container, cgroup, bundle, mount, uid range, worktree, output
+	Name    string `json:"name"`
+	Session string `json:"session_id,omitempty"`
+	Removed bool   `json:"removed"`
+	Error   string `json:"error,omitempty"`
+}
+
+// ToolDefinition is a tool as /v1/tools lists it, in the neutral format; other
+// formats (anthropic, openai, gemini, mcp) answer with that provider's shape.
+type ToolDefinition struct {
+	Name        string          `json:"name"`
+	Description string          `json:"description"`
+	InputSchema json.RawMessage `json:"input_schema"`
+}

@@ -1,0 +1,140 @@
+package client
+
+import "time"
+
+// SessionState is where a session is in its life.
+type SessionState string
+
+// The states of a session, in the order of its life. A session that is lost
+// died without being asked to (its agent or its runtime went away); its record
+// and the results of its calls stay readable.
+const (
+	SessionCreating SessionState = "creating"
+	SessionReady    SessionState = "ready"
+	SessionPaused   SessionState = "paused"
+	SessionEnding   SessionState = "ending"
+	SessionEnded    SessionState = "ended"
+	SessionLost     SessionState = "lost"
+)
+
+// WorktreeMode says how a worktree is put into the sandbox.
+type WorktreeMode string
+
+// The worktree modes.
+const (
+	WorktreeBind  WorktreeMode = "bind"  // read-write, changes are the source's at once
+	WorktreeRO    WorktreeMode = "ro"    // read-only
+	WorktreeEmpty WorktreeMode = "empty" // a bounded, empty directory that ends with the session
+)
+
+// Worktree is the directory that a session works on.
+type Worktree struct {
+	// Source is an absolute host path. Empty for mode "empty".
+	Source string `json:"source,omitempty"`
+	// Mode defaults to "bind" when Source is given, else to "empty".
+	Mode WorktreeMode `json:"mode,omitempty"`
+	// Ref is the git ref of mode "git".
+	Ref string `json:"ref,omitempty"`
+	// Target is the absolute path inside the sandbox; default "/workspace".
+	Target string `json:"target,omitempty"`
+	// IDMap says how the owner's files appear inside, as really done:
+	// "idmapped" or "mapped 1:1". Only in answers.
+	IDMap string `json:"idmap,omitempty"`
+}
+
+// Mount is an extra read-only directory. Source must lie under [worktrees] mounts.
+type Mount struct {
+	Source string `json:"source"`
+	Target string `json:"target"`
+}
+
+// Network is what a session may reach. The only mode of this version is "none".
+type Network struct {
+	Mode  string   `json:"mode"`
+	Allow []string `json:"allow,omitempty"`
+}
+
+// Limits bound a session and each of its calls. In a request a zero field means
+// "the default"; in an answer zero means "no limit". A limit that is above the
+// configured ceiling, or that this host cannot enforce, is refused.
+type Limits struct {
+	CPUs      float64  `json:"cpus,omitempty"`       // cores, e.g. 1.5
+	Memory    Size     `json:"memory,omitempty"`     // bytes of all tools together
+	PIDs      int64    `json:"pids,omitempty"`       // processes and threads of all tools
+	Tmp       Size     `json:"tmp,omitempty"`        // bytes of /tmp; home and /dev/shm are derived
+	OpenFiles int64    `json:"open_files,omitempty"` // RLIMIT_NOFILE of a process
+	FileSize  Size     `json:"file_size,omitempty"`  // RLIMIT_FSIZE of a process
+	Disk      Size     `json:"disk,omitempty"`       // writable layer; refused where not enforceable
+	Calls     int      `json:"calls,omitempty"`      // calls at once
+	Jobs      int      `json:"jobs,omitempty"`       // background jobs at once
+	Output    Size     `json:"output,omitempty"`     // bytes one call may print before it is killed
+	Wall      Duration `json:"wall,omitempty"`       // longest time of one call
+}
+
+// Usage is what a session used so far.
+type Usage struct {
+	CPUMillis   int64 `json:"cpu_ms"`
+	MemoryBytes int64 `json:"memory_bytes"`
+	PIDs        int64 `json:"pids"`
+	DiskBytes   int64 `json:"disk_bytes"`
+	Calls       int64 `json:"calls"`
+}
+
+// Session is one sandbox with its worktree.
+type Session struct {
+	ID       string            `json:"id"`
+	Name     string            `json:"name,omitempty"`
+	State    SessionState      `json:"state"`
+	Reason   string            `json:"reason,omitempty"` // why it ended or was lost
+	Tenant   string            `json:"tenant"`
+	Profile  string            `json:"profile"`
+	Driver   string            `json:"driver"`
+	Runtime  string            `json:"runtime"`
+	Image    string            `json:"image,omitempty"`
+	Worktree Worktree          `json:"worktree"`
+	Mounts   []Mount           `json:"mounts,omitempty"`
+	Network  Network           `json:"network"`
+	Limits   Limits            `json:"limits"`
+	Labels   map[string]string `json:"labels,omitempty"`
+	// Notes say what this host could not give, e.g. that a bind-mounted
+	// worktree has no disk bound. Never empty praise: each names a limit.
+	Notes       []string   `json:"notes,omitempty"`
+	TTL         Duration   `json:"ttl,omitempty"`
+	IdleTimeout Duration   `json:"idle_timeout,omitempty"`
+	LeasePID    int        `json:"lease_pid,omitempty"`
+	Created     time.Time  `json:"created"`
+	Expires     *time.Time `json:"expires,omitempty"`
+	Ended       *time.Time `json:"ended,omitempty"`
+	Usage       Usage      `json:"usage"`
+	// Token is the session's bearer token; only in the answer to its creation
+	// when `token` was asked for, and never again.
+	Token string `json:"token,omitempty"`
+}
+
+// SessionCreate asks for a session.
+type SessionCreate struct {
+	Name        string            `json:"name,omitempty"`
+	Profile     string            `json:"profile,omitempty"`
+	Worktree    Worktree          `json:"worktree,omitzero"`
+	Mounts      []Mount           `json:"mounts,omitempty"`
+	Image       string            `json:"image,omitempty"`
+	Runtime     string            `json:"runtime,omitempty"`
+	Env         map[string]string `json:"env,omitempty"`
+	Limits      Limits            `json:"limits,omitzero"`
+	Network     Network           `json:"network,omitzero"`
+	Delegates   []string          `json:"delegates,omitempty"`
+	Labels      map[string]string `json:"labels,omitempty"`
+	TTL         Duration          `json:"ttl,omitempty"`
+	IdleTimeout Duration          `json:"idle_timeout,omitempty"` // default 1 h; negative = never
+	LeasePID    int               `json:"lease_pid,omitempty"`    // the session ends when this process does
+	Token       bool              `json:"token,omitempty"`        // answer with a bearer token good for calls in it
+}
+
+// SessionPatch changes a live session; nil fields stay as they are. In Labels an
+// empty value removes the label.
+type SessionPatch struct {
+	Labels map[string]string `json:"labels,omitempty"`
+	TTL    *Duration         `json:"ttl,omitempty"`
+	// Profile changes the profile of later calls.
+	Profile *string `json:"profile,omitempty"`
+}

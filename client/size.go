@@ -1,0 +1,115 @@
+package client
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Size is a number of bytes. In JSON it is read from a number or from a string
+// such as "256MiB", "2GiB", "64KB" or "1024", and written as a number.
+type Size int64
+
+var sizeUnits = []struct {
+	suffix string
+	factor float64
+}{
+	{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1 << 40},
+	{"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}, {"B", 1},
+}
+
+// ParseSize reads a size as people write it. It refuses negative and
+// overflowing values and unknown units.
+func ParseSize(s string) (Size, error) {
+	num, factor := strings.TrimSpace(s), 1.0
+	for _, u := range sizeUnits {
+		if rest, ok := strings.CutSuffix(num, u.suffix); ok {
+			num, factor = strings.TrimSpace(rest), u.factor
+			break
+		}
+	}
+	f, err := strconv.ParseFloat(num, 64)
+	if err != nil || math.IsNaN(f) || f < 0 || f*factor > math.MaxInt64/2 {
+		return 0, fmt.Errorf("%q is not a size: write bytes or a number with KiB, MiB, GiB or TiB", s)
+	}
+	return Size(f * factor), nil
+}
+
+// String prints the size in the largest binary unit that is exact, else in bytes.
+func (s Size) String() string {
+	for i := len(sizeUnits[:4]) - 1; i >= 0; i-- {
+		if u := Size(sizeUnits[i].factor); s >= u && s%u == 0 {
+			return strconv.FormatInt(int64(s/u), 10) + sizeUnits[i].suffix
+		}
+	}
+	return strconv.FormatInt(int64(s), 10) + "B"
+}
+
+// UnmarshalJSON reads a number of bytes or a string with a unit.
+func (s *Size) UnmarshalJSON(b []byte) error {
+	str := string(b)
+	if len(b) > 0 && b[0] == '"' {
+		if err := json.Unmarshal(b, &str); err != nil {
+			return err
+		}
+	}
+	v, err := ParseSize(str)
+	if err != nil {
+		return err
+	}
+	*s = v
+	return nil
+}
+
+// Duration is a time span. In JSON it is read from milliseconds or from a string
+// such as "30s", and written as milliseconds.
+type Duration time.Duration
+
+// ParseDuration reads "30s", "1h30m", "500ms", "30d" or a plain number of
+// milliseconds. Negative values are allowed: some settings use them for "never".
+func ParseDuration(s string) (Duration, error) {
+	s = strings.TrimSpace(s)
+	if ms, err := strconv.ParseInt(s, 10, 64); err == nil {
+		if ms > math.MaxInt64/int64(time.Millisecond) || ms < math.MinInt64/int64(time.Millisecond) {
+			return 0, fmt.Errorf("%q is too long a duration", s)
+		}
+		return Duration(time.Duration(ms) * time.Millisecond), nil
+	}
+	if days, ok := strings.CutSuffix(s, "d"); ok {
+		if n, err := strconv.ParseFloat(days, 64); err == nil && math.Abs(n) < 36500 {
+			return Duration(n * 24 * float64(time.Hour)), nil
+		}
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil {
+		return 0, fmt.Errorf("%q is not a duration: write milliseconds or a number with ms, s, m, h or d", s)
+	}
+	return Duration(d), nil
+}
+
+// String prints the duration as Go does.
+func (d Duration) String() string { return time.Duration(d).String() }
+
+// MarshalJSON writes whole milliseconds.
+func (d Duration) MarshalJSON() ([]byte, error) {
+	return strconv.AppendInt(nil, time.Duration(d).Milliseconds(), 10), nil
+}
+
+// UnmarshalJSON reads milliseconds or a string with units.
+func (d *Duration) UnmarshalJSON(b []byte) error {
+	str := string(b)
+	if len(b) > 0 && b[0] == '"' {
+		if err := json.Unmarshal(b, &str); err != nil {
+			return err
+		}
+	}
+	v, err := ParseDuration(str)
+	if err != nil {
+		return err
+	}
+	*d = v
+	return nil
+}

@@ -1,0 +1,150 @@
+// Package sandbox is the contract between toold and what holds a session: a
+// Driver makes sandboxes, a Sandbox is one of them. Drivers live in packages
+// below; every driver passes the suite in sandboxtest.
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"time"
+
+	"github.com/toold/toold/client"
+)
+
+// Paths inside every sandbox. They are the same for all drivers, so that a
+// transcript of one session reads like that of another.
+const (
+	Workspace  = "/workspace"        // default target of the worktree
+	Home       = "/home/tool"        // $HOME of the tools, bounded tmpfs
+	OutputDir  = "/run/toold/output" // whole outputs of calls, read-only
+	AgentPath  = "/run/toold/agent"  // the agent's binary, read-only
+	MarkerFile = "/run/toold/sandbox"
+	// MarkerFile exists inside every sandbox and nowhere else. Attack probes
+	// refuse to start without it.
+)
+
+// Ids inside every sandbox.
+const (
+	ToolUID   = 1000
+	ToolGID   = 1000
+	RangeSize = 65536 // host uids (and gids) that one session owns
+)
+
+// Errors that callers tell apart.
+var (
+	// ErrGone: the sandbox does not exist (any more).
+	ErrGone = errors.New("sandbox is gone")
+	// ErrUnsupported: this host or driver cannot enforce what was asked for.
+	ErrUnsupported = errors.New("not enforceable on this host")
+)
+
+// Spec is all that a driver needs to make one sandbox. It is complete: drivers
+// read no configuration of their own for a session.
+type Spec struct {
+	SessionID   string // ses_…; names cgroup, bundle and container
+	Incarnation string // random per creation; a leftover of an older one is never taken for this one
+	Owner       string // which daemon (state directory) owns it, as a label
+	Runtime     string // "" = the driver's default
+	Image       string // "" = the driver's default root filesystem
+	UIDBase     uint32 // first host uid of the session's range
+	Limits      client.Limits
+	Worktree    Worktree
+	Mounts      []Mount
+	// OutputDir is a host directory of the daemon's that appears read-only at
+	// OutputDir inside.
+	OutputDir string
+	// Nonce is what the daemon shows the agent; the agent gets it over an
+	// inherited pipe, never by argv, environment or file.
+	Nonce []byte
+}
+
+// Worktree is a worktree that is ready to be mounted.
+type Worktree struct {
+	// Source is pinned: mounting uses this descriptor and never a path. Nil for
+	// mode "empty". The driver does not close it.
+	Source *os.File
+	Mode   client.WorktreeMode
+	Target string // absolute, cleaned
+	// OwnerUID and OwnerGID own Source on the host and are shown as the tool
+	// user inside.
+	OwnerUID, OwnerGID uint32
+}
+
+// Mount is an extra read-only directory, pinned like a worktree.
+type Mount struct {
+	Source *os.File
+	Target string
+}
+
+// Record names a sandbox so that another process (the daemon after a restart)
+// can find it. It is what the store keeps; it holds no secret.
+type Record struct {
+	SessionID   string
+	Incarnation string
+	Owner       string
+	Runtime     string
+	UIDBase     uint32
+	PID         int    // host pid of the agent, 0 when unknown
+	PIDStart    uint64 // its start time in clock ticks, against reused pids
+}
+
+// Driver makes, finds and removes sandboxes. All methods may be called from any
+// goroutine. A Driver keeps no state that a restart would lose.
+type Driver interface {
+	Name() string
+	// Create makes a sandbox and starts the agent in it. It returns when the
+	// control socket can be dialled. On error nothing is left behind, as far as
+	// the host lets it; what could not be removed is found again by List.
+	Create(ctx context.Context, spec Spec) (Sandbox, error)
+	// Adopt takes over a sandbox that an earlier daemon made. ErrGone when it
+	// is dead or not the one that rec names.
+	Adopt(ctx context.Context, rec Record) (Sandbox, error)
+	// List names every sandbox of owner that has left anything on this host:
+	// container, bundle, cgroup, socket.
+	List(ctx context.Context, owner string) ([]Record, error)
+	// Destroy kills and removes all that List would show of rec. Doing it twice
+	// is no error. After it returns nil no process of the sandbox is alive.
+	Destroy(ctx context.Context, rec Record) error
+	// Runtimes says which values of Spec.Runtime can be used here, default first.
+	Runtimes(ctx context.Context) []string
+}
+
+// Sandbox is one live sandbox.
+type Sandbox interface {
+	Record() Record
+	// Dial opens a new connection to the agent's control socket.
+	Dial(ctx context.Context) (*net.UnixConn, error)
+	// Attach puts the agent's fork thread, by its id inside the sandbox, under
+	// the limits of the tools. Called once, after the first handshake. A driver
+	// whose calls clone straight into a limited cgroup does nothing here.
+	Attach(ctx context.Context, forkTID int) error
+	// CallCgroup is what the agent makes the cgroups of calls below: an
+	// open_tree file, given to the agent once. Nil where there is none.
+	CallCgroup() (*os.File, error)
+	// Notes are the things that this host could not give (see client.Session).
+	Notes() []string
+	// IDMap is client.Worktree.IDMap as really done; "" for mode "empty".
+	IDMap() string
+	Usage(ctx context.Context) (client.Usage, error)
+	// OOMKills counts processes that the kernel killed for memory so far.
+	OOMKills() int64
+	// PIDsHits counts forks refused by the pids limit so far.
+	PIDsHits() int64
+	// Done is closed when the agent has died.
+	Done() <-chan struct{}
+	// Close lets go of what this process holds (descriptors, watchers); the
+	// sandbox lives on.
+	Close() error
+}
+
+// Prober is a Driver that can say what really holds here, as doctor prints it.
+type Prober interface {
+	// Host looks at kernel, cgroups, runtimes and id mapping without starting
+	// anything that outlives it.
+	Host(ctx context.Context) []client.Check
+}
+
+// Grace is how long a process has between SIGTERM and SIGKILL.
+const Grace = 3 * time.Second

@@ -1,0 +1,184 @@
+// Package session is the manager of sessions and the one path of a tool call,
+// Session.Call. Everything that a client can do to a session goes through the
+// Manager, whatever protocol it came by.
+package session
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/store"
+	"github.com/toold/toold/internal/tool"
+)
+
+// Principal is who asks. It is made once per connection by the server, from the
+// peer's credentials, and never from anything that the client says.
+type Principal struct {
+	UID, GID uint32
+	PID      int32
+	Tenant   string
+	Admin    bool
+	// Session is set when the request came with a session's bearer token: it is
+	// then good for calls in that session and nothing else.
+	Session string
+}
+
+// Config is what a Manager needs. All fields without a default are required.
+type Config struct {
+	Store   *store.Store
+	Tools   *tool.Registry
+	Drivers map[string]sandbox.Driver
+	Driver  string // the default one
+	Log     *slog.Logger
+	// Owner labels every resource of this daemon: a hash of its state directory.
+	Owner string
+	// OutputDir is the host directory below which each session has its outputs.
+	OutputDir string
+	UIDBase   uint32
+	// Settings may be replaced by Reload.
+	Settings  Settings
+	Observers []Observer
+}
+
+// Settings are those parts of the configuration that a reload may change. They
+// concern sessions and calls that begin afterwards.
+type Settings struct {
+	Limits        client.Limits // defaults
+	MaxLimits     client.Limits // ceilings; zero = no ceiling
+	WorktreeRoots []string
+	MountRoots    []string
+	Truncate      Truncate
+	IdleTimeout   time.Duration
+	Retention     time.Duration
+	BashTimeout   time.Duration
+	Shell         []string
+	Path          string            // PATH of the tools
+	ToolSettings  map[string][]byte // [tools.NAME] as JSON
+	Tenants       map[string]Tenant
+	MaxSessions   int // per tenant, 0 = none
+	// MinFree is the host free-space floor in bytes for the state directory.
+	MinFree int64
+}
+
+// Tenant is one [tenant.NAME].
+type Tenant struct {
+	Roots       []string
+	MaxSessions int
+	MaxCalls    int
+	Weight      int
+	Limits      client.Limits // ceilings
+}
+
+// Truncate is how long outputs are cut (see [truncate] of the configuration).
+type Truncate struct {
+	MaxLines     int
+	MaxBytes     int
+	Direction    string // head, tail, both; "" = the tool's own default
+	SpillFile    int64  // bytes kept of one whole output
+	SpillSession int64  // bytes kept of all outputs of one session
+	Keep         time.Duration
+}
+
+// Observer is told what happens; metrics and audit implement it. Methods must
+// not block and must not call back into the manager.
+type Observer interface {
+	SessionState(s *client.Session, old client.SessionState)
+	SandboxCreated(runtime string, warm bool, d time.Duration)
+	CallFinished(c *client.Call, queued, ran time.Duration)
+	OutputSpilled(bytes int64)
+	LenientConversion(tool string)
+}
+
+// CallOptions say how the answer to Call is wanted.
+type CallOptions struct {
+	// OnEvent, when set, gets the call's own stream: pending, running,
+	// metadata, output, completed, error. It may block only for a bounded time.
+	OnEvent func(client.Event)
+	// AbortOnDisconnect aborts the call when ctx ends before it does.
+	AbortOnDisconnect bool
+	// Split keeps stdout and stderr apart (?streams=split).
+	Split bool
+}
+
+// API is what the server needs of the Manager; *Manager implements it. It stands
+// here so that both are written against one text.
+//
+// Errors are *client.Error. Ids of other tenants are answered exactly like
+// unknown ones.
+type API interface {
+	Create(ctx context.Context, p Principal, r client.SessionCreate) (*client.Session, error)
+	Get(ctx context.Context, p Principal, id string) (*client.Session, error)
+	List(ctx context.Context, p Principal, f SessionFilter) (client.List[client.Session], error)
+	Patch(ctx context.Context, p Principal, id string, r client.SessionPatch) (*client.Session, error)
+	// End ends a session. force skips the grace of running calls; keep keeps
+	// its output files until retention.
+	End(ctx context.Context, p Principal, id string, o EndOptions) (*client.Session, error)
+
+	// Call runs a tool. It returns when the call has finished, when r.WaitMillis
+	// has passed, or when ctx ends; the call itself goes on in the last two cases.
+	Call(ctx context.Context, p Principal, sessionID string, r client.CallCreate, o CallOptions) (*client.Call, error)
+	GetCall(ctx context.Context, p Principal, id string) (*client.Call, error)
+	ListCalls(ctx context.Context, p Principal, sessionID string, f CallFilter) (client.List[client.Call], error)
+	AbortCall(ctx context.Context, p Principal, id string) (*client.Call, error)
+	// Output gives the whole saved output from offset on; total is its size so
+	// far. With wait it follows a running call until it ends.
+	Output(ctx context.Context, p Principal, callID string, o OutputOptions) (r io.ReadCloser, total int64, err error)
+	// Upload and Download move one file; they are calls of the hidden tools
+	// file_put and file_get and are recorded like any other.
+	Upload(ctx context.Context, p Principal, sessionID, path string, mode uint32, body io.Reader) (*client.Call, error)
+	Download(ctx context.Context, p Principal, sessionID, path string) (io.ReadCloser, int64, error)
+
+	// Events streams what happens from after the given event id on (from now on
+	// when ""), until ctx ends. The channel is closed when the reader is too slow.
+	Events(ctx context.Context, p Principal, f EventFilter) (<-chan client.Event, error)
+	Tools(ctx context.Context, p Principal, f ToolFilter) ([]client.ToolDefinition, error)
+
+	TokenSession(token string) (sessionID, tenant string, ok bool)
+	Doctor(ctx context.Context, p Principal, probe bool) (*client.Doctor, error)
+	GC(ctx context.Context, p Principal, dryRun bool) ([]client.Garbage, error)
+	Ready() client.Health
+}
+
+// SessionFilter selects sessions. All includes those that have ended.
+type SessionFilter struct {
+	State  client.SessionState
+	Labels map[string]string
+	All    bool
+	After  string
+	Limit  int
+}
+
+// CallFilter selects calls of a session, oldest first.
+type CallFilter struct {
+	Status client.CallStatus
+	Tool   string
+	After  string
+	Limit  int
+}
+
+// EventFilter selects events.
+type EventFilter struct {
+	Session string
+	Type    string // exact, or a prefix with a trailing "*"
+	After   string
+}
+
+// ToolFilter selects tool definitions.
+type ToolFilter struct {
+	Profile, Session, Provider, Model string
+}
+
+// EndOptions say how a session is ended.
+type EndOptions struct{ Force, Keep bool }
+
+// OutputOptions say which part of an output is wanted. Stream is "", "stdout" or
+// "stderr"; the latter two only for calls made with Split.
+type OutputOptions struct {
+	Offset int64
+	Follow bool
+	Stream string
+}

@@ -1,0 +1,9 @@
+package run
+
+// Builtin lists the tools that the agent can run. To add one: write its file
+// here, its definition beside it in package tool, and add a line to both lists.
+func Builtin() []Tool {
+	return []Tool{
+		// filled as the tools land
+	}
+}

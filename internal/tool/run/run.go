@@ -1,0 +1,181 @@
+// Package run is the half of the tools that works inside the sandbox: their
+// inputs, Prepare (which has no effect) and Run (which does the work). It is
+// linked into the agent and therefore into every session, so it holds no parser
+// of schemas or shells and nothing heavy; the daemon's half is package tool.
+//
+// Everything here trusts its input's shape (the daemon has validated it) but
+// nothing about the file system it works on: names, links, kinds and sizes are
+// hostile.
+package run
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/toold/toold/internal/tool/run/root"
+)
+
+// Tool is one tool's work. Implementations are stateless.
+type Tool interface {
+	Name() string
+	// Prepare resolves the paths that the call names and says what Run would
+	// do, without doing any of it. Only called where the daemon's Access asks.
+	Prepare(ctx context.Context, env *Env, input json.RawMessage) (*Prepared, error)
+	// Run does the work. prep is what Prepare returned (nil where it was not
+	// called), possibly long ago: Run opens exactly the paths that prep
+	// resolved and fails with CodeStale where prep's hashes no longer hold.
+	Run(ctx context.Context, env *Env, input json.RawMessage, prep *Prepared) (*Result, error)
+}
+
+// Prepared is what Prepare saw. It travels to the daemon, is judged there, and
+// comes back as the precondition of Run.
+type Prepared struct {
+	// Targets are all paths that the call would touch, as they resolve.
+	Targets []Target `json:"targets,omitempty" cbor:"1,keyasint,omitempty"`
+	// Diff is a unified diff of what would change, at most MaxDiff bytes.
+	Diff string `json:"diff,omitempty" cbor:"2,keyasint,omitempty"`
+	// Result is set when Prepare already knows how the call ends without any
+	// effect (nothing matched, file missing). It is shown only if policy
+	// allows the call, since it may quote the file.
+	Result *Result `json:"result,omitempty" cbor:"3,keyasint,omitempty"`
+	// State is the tool's own, opaque to the daemon, e.g. which strategy matched.
+	State json.RawMessage `json:"state,omitempty" cbor:"4,keyasint,omitempty"`
+}
+
+// Target is one path that a call touches.
+type Target struct {
+	Asked  string `json:"asked" cbor:"1,keyasint"`                      // as the input says it
+	Path   string `json:"path" cbor:"2,keyasint"`                       // absolute in the sandbox, all links resolved
+	Exists bool   `json:"exists" cbor:"3,keyasint"`                     // at the time of Prepare
+	Kind   string `json:"kind,omitempty" cbor:"4,keyasint,omitempty"`   // file, dir, fifo, socket, device …
+	SHA256 string `json:"sha256,omitempty" cbor:"5,keyasint,omitempty"` // of the content that Run must still find; "" = not checked
+	Write  bool   `json:"write,omitempty" cbor:"6,keyasint,omitempty"`
+}
+
+// MaxDiff bounds Prepared.Diff; a longer diff is cut and says so.
+const MaxDiff = 256 << 10
+
+// Result is what a tool that ran gives back. A tool that ran and failed is a
+// Result with IsError; an error is only for what could not be run.
+type Result struct {
+	Title string `json:"title" cbor:"1,keyasint"`
+	// Output is what the model reads. For a tool that streams (bash) it comes
+	// after the streamed bytes, on a line of its own.
+	Output      string         `json:"output" cbor:"2,keyasint"`
+	IsError     bool           `json:"is_error,omitempty" cbor:"3,keyasint,omitempty"`
+	Metadata    map[string]any `json:"metadata,omitempty" cbor:"4,keyasint,omitempty"`
+	Attachments []Attachment   `json:"attachments,omitempty" cbor:"5,keyasint,omitempty"`
+}
+
+// Attachment is a file that a result carries; the daemon makes the data: URL.
+type Attachment struct {
+	Filename string `json:"filename" cbor:"1,keyasint"`
+	MIME     string `json:"mime" cbor:"2,keyasint"`
+	Data     []byte `json:"data" cbor:"3,keyasint"`
+}
+
+// Env is what a tool may use. One is made for each call.
+type Env struct {
+	// Root opens everything; it works with the tool user's ids and cannot
+	// leave the sandbox's root.
+	Root *root.Root
+	// Worktree, Home and Tmp are absolute paths in the sandbox. Relative paths
+	// of an input are relative to Worktree.
+	Worktree, Home, Tmp string
+	// OutputDir is where the daemon keeps whole outputs (read-only).
+	OutputDir string
+	// Exec runs a program as the tool user in the call's own cgroup.
+	Exec func(ctx context.Context, c Command) (*Exit, error)
+	// Stream takes live output. It blocks when the daemon does not keep up.
+	Stream io.Writer
+	// Progress publishes metadata while the tool runs. It never blocks.
+	Progress func(metadata map[string]any)
+	// Settings is the [tools.NAME] part of the configuration that concerns the
+	// tool's work, as JSON; may be empty.
+	Settings json.RawMessage
+	// Seen remembers, for the session, which content of which file a call has
+	// shown to the model (for edit's require_read).
+	Seen *Seen
+}
+
+// Command is a program to run as the tool user.
+type Command struct {
+	Argv []string // Argv[0] is looked up in PATH when it has no slash
+	Dir  string   // absolute in the sandbox; "" = Worktree
+	// Env is added to the session's allow-list environment.
+	Env []string
+	// Stdout and Stderr take the output; when both are the same writer (or
+	// Stderr is nil) both go through one pipe, in the order they were written.
+	Stdout, Stderr io.Writer
+	// Timeout is when SIGTERM is sent; sandbox grace later the cgroup is killed.
+	Timeout time.Duration
+}
+
+// Exit is how a program ended. A status is never invented: Code is -1 unless it
+// exited by itself.
+type Exit struct {
+	Code             int    `json:"exit_code"`
+	Signal           string `json:"signal,omitempty"` // "SIGSEGV"
+	Reason           Reason `json:"reason"`
+	DurationMillis   int64  `json:"duration_ms"`
+	CPUMillis        int64  `json:"cpu_ms"`
+	MaxMemoryBytes   int64  `json:"max_memory_bytes"`
+	IOBytes          int64  `json:"io_bytes"`
+	BackgroundKilled int    `json:"background_killed,omitempty"` // processes that outlived the leader
+}
+
+// Reason says what ended a program. The set is closed (metadata.reason).
+type Reason string
+
+// The reasons. The agent itself can tell exit, signal, timeout, aborted and
+// output_limit; the daemon refines signal to memory or pids from the cgroup.
+const (
+	ReasonExit         Reason = "exit"
+	ReasonSignal       Reason = "signal"
+	ReasonTimeout      Reason = "timeout"
+	ReasonAborted      Reason = "aborted"
+	ReasonMemory       Reason = "memory"
+	ReasonPIDs         Reason = "pids"
+	ReasonDisk         Reason = "disk"
+	ReasonOutputLimit  Reason = "output_limit"
+	ReasonSessionEnded Reason = "session_ended"
+	ReasonLost         Reason = "lost"
+)
+
+// Code says why a call could not be run; a subset of the API's codes.
+type Code string
+
+// The codes that the sandbox side uses.
+const (
+	CodeInvalidInput   Code = "invalid_input"
+	CodeInvalidPath    Code = "invalid_path"
+	CodeNotRegularFile Code = "not_regular_file"
+	CodeStale          Code = "stale"
+	CodeAborted        Code = "aborted"
+	CodeSandboxFailed  Code = "sandbox_failed"
+	CodeInternal       Code = "internal"
+)
+
+// Error is a call that could not be run. Message says what, which one, and what
+// to do next.
+type Error struct {
+	Code    Code   `json:"code" cbor:"1,keyasint"`
+	Message string `json:"message" cbor:"2,keyasint"`
+	Hint    string `json:"hint,omitempty" cbor:"3,keyasint,omitempty"`
+}
+
+// Error implements error.
+func (e *Error) Error() string { return string(e.Code) + ": " + e.Message }
+
+// Errorf makes an *Error.
+func Errorf(code Code, format string, args ...any) *Error {
+	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
+}
+
+// Failed makes the Result of a tool that ran and failed.
+func Failed(title, format string, args ...any) *Result {
+	return &Result{Title: title, Output: fmt.Sprintf(format, args...), IsError: true}
+}
