@@ -1,12 +1,106 @@
-// Package root opens files below one directory and never outside it, with the
-// ids of the tool user, whatever the tree below does meanwhile.
+// Package root opens, lists and replaces files below one directory and never
+// outside it, with the ids of the tool user, whatever the tree below does
+// meanwhile.
 //
-// It uses openat2 from a held descriptor. Go's os.Root is not enough: under
+// Paths are used in two steps. Resolve follows every symlink, absolute ones
+// included, as if the root were "/", and gives the canonical path: that is what
+// is shown and judged. Everything else takes a canonical path and refuses to
+// follow any symlink, so that what is opened is what was judged; a tree that
+// changed in between answers Stale.
+//
+// Lookups use openat2 from a held descriptor. Go's os.Root is not enough: under
 // gVisor it follows a symlink out of its root, because openat with
 // O_NOFOLLOW|O_DIRECTORY follows links there.
+//
+// Every system call that touches the tree runs on threads of this package's own
+// whose effective ids are the tool user's (see threads), so every method may be
+// called from any goroutine. Nothing here waits for another process: files are
+// opened without blocking, and only regular files and directories are opened
+// at all.
 package root
 
-// Root is the sandbox's root directory as file tools see it. The file system
-// calls run on threads of their own whose effective ids are the tool user's, so
-// every method may be called from any goroutine.
-type Root struct{}
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Config says what a Root works on.
+type Config struct {
+	// Dir is the directory that paths are below, "/" in a sandbox.
+	Dir string
+	// UID and GID are the effective ids of all work. UID -1 leaves the ids of
+	// the process as they are, for tests.
+	UID, GID int
+	// Threads is the most system threads used at once; 0 means 4.
+	Threads int
+	// Idle is how long an unused thread is kept; 0 means 10 s.
+	Idle time.Duration
+}
+
+// Root is the sandbox's root directory as file tools see it.
+type Root struct {
+	fd      int    // O_PATH descriptor of Config.Dir
+	prefix  string // what /proc/self/fd calls Config.Dir, "" for "/"
+	uid     int    // -1: not switched
+	threads *threads
+
+	mu    sync.Mutex // guards swept
+	swept map[fileKey]struct{}
+}
+
+const (
+	defaultThreads = 4
+	defaultIdle    = 10 * time.Second
+)
+
+// New opens c.Dir and proves on a first thread that the ids can be switched.
+func New(c Config) (*Root, error) {
+	if c.Threads <= 0 {
+		c.Threads = defaultThreads
+	}
+	if c.Idle <= 0 {
+		c.Idle = defaultIdle
+	}
+	fd, err := unix.Open(c.Dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open root %s: %w", c.Dir, err)
+	}
+	r := &Root{
+		fd: fd, uid: c.UID,
+		threads: newThreads(c.Threads, c.Idle, identity{uid: c.UID, gid: c.GID}),
+		swept:   make(map[fileKey]struct{}),
+	}
+	err = r.do(context.Background(), func() error {
+		prefix, err := fdPath(fd)
+		if err != nil {
+			return fmt.Errorf("read the path of root %s: %w", c.Dir, err)
+		}
+		if prefix != "/" {
+			r.prefix = prefix
+		}
+		return nil
+	})
+	if err != nil {
+		r.Close()
+		return nil, err
+	}
+	return r, nil
+}
+
+// Close ends the threads once their work is done. The Root must not be used
+// afterwards.
+func (r *Root) Close() {
+	r.threads.close()
+	unix.Close(r.fd)
+}
+
+// Err is not nil once a thread was found without the ids that it must have.
+// Nothing works from then on; the session must be ended.
+func (r *Root) Err() error { return r.threads.err() }
+
+// do runs f on one of the tool user's threads.
+func (r *Root) do(ctx context.Context, f func() error) error { return r.threads.do(ctx, f) }

@@ -1,0 +1,103 @@
+package root
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// Code says what kind of failure an Error is. The set is closed.
+type Code string
+
+// The codes.
+const (
+	// InvalidPath: the path can never name a file here (empty, NUL, too long,
+	// loops, dangling link, a link of /proc, through a file).
+	InvalidPath Code = "invalid_path"
+	// NotRegular: there is something else than a regular file (or, where a
+	// directory was asked for, than a directory).
+	NotRegular Code = "not_regular_file"
+	// Stale: the tree is not as it was when the path was resolved or the file read.
+	Stale Code = "stale"
+	// NotExist: nothing is there.
+	NotExist Code = "not_exist"
+	// Denied: the tool user may not.
+	Denied Code = "denied"
+	// TooLarge: there is more than the caller allowed.
+	TooLarge Code = "too_large"
+	// Failed: the system could not (disk full, read-only file system, locked …).
+	Failed Code = "failed"
+	// Broken: a thread has the wrong identity; the session must be ended.
+	Broken Code = "broken"
+)
+
+// Error is how every method of Root fails, apart from errors of contexts. Msg is
+// a whole sentence for the caller of a tool; hostile names in it are quoted.
+type Error struct {
+	Code Code
+	Msg  string
+	Err  error // the cause, may be nil
+}
+
+// Error implements error.
+func (e *Error) Error() string { return e.Msg }
+
+// Unwrap gives the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// CodeOf gives the code of err, "" when it is not one of Root's.
+func CodeOf(err error) Code {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Code
+	}
+	return ""
+}
+
+func errf(code Code, format string, args ...any) *Error {
+	return &Error{Code: code, Msg: fmt.Sprintf(format, args...)}
+}
+
+// sysError words a system call's failure. What is verb ("open", "write to") and
+// path are for the message.
+func sysError(verb, path string, err error) error {
+	if err == nil {
+		return nil
+	}
+	var known *Error
+	if errors.As(err, &known) {
+		return err
+	}
+	code, why := Failed, err.Error()
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		code, why = NotExist, "it does not exist"
+	case errors.Is(err, unix.ENOTDIR):
+		code, why = InvalidPath, "a part of the path is not a directory"
+	case errors.Is(err, unix.ENAMETOOLONG):
+		code, why = InvalidPath, "the path or a name in it is too long (at most 4095 bytes, 255 a name)"
+	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
+		code, why = Denied, "permission denied"
+	case errors.Is(err, unix.ENXIO), errors.Is(err, unix.ENODEV):
+		code, why = NotRegular, "it is a socket or a device"
+	case errors.Is(err, unix.EAGAIN):
+		why = "another process holds a lock or a lease on it, or keeps moving it; try again"
+	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
+		why = "no space is left (bytes or inodes)"
+	case errors.Is(err, unix.EROFS):
+		why = "the file system is read-only"
+	case errors.Is(err, unix.EFBIG):
+		why = "it would be larger than the session's file size limit"
+	}
+	return &Error{Code: code, Msg: fmt.Sprintf("cannot %s %q: %s", verb, path, why), Err: err}
+}
+
+// judgedError is sysError for canonical paths, where a symlink or a missing
+// part means that the tree has changed since the path was resolved.
+func judgedError(verb, path string, err error) error {
+	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.EXDEV) {
+		return &Error{Code: Stale, Msg: fmt.Sprintf("cannot %s %q: the path has changed since it was resolved; try again", verb, path), Err: err}
+	}
+	return sysError(verb, path, err)
+}

@@ -1,0 +1,173 @@
+package root
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"golang.org/x/sys/unix"
+)
+
+// File is an open regular file. Its methods are for one goroutine at a time.
+type File struct {
+	r    *Root
+	fd   int
+	info Info
+}
+
+// readChunk is how much of a file is read by one system call.
+const readChunk = 256 << 10
+
+// Open opens a regular file by its canonical path. Anything else is NotRegular,
+// found out without opening it: opening a FIFO or a device can block or do
+// something.
+func (r *Root) Open(ctx context.Context, canonical string) (*File, error) {
+	if err := checkPath(canonical); err != nil {
+		return nil, err
+	}
+	var f *File
+	err := r.do(ctx, func() error {
+		var err error
+		f, err = r.open(canonical)
+		return err
+	})
+	return f, err
+}
+
+func (r *Root) open(canonical string) (*File, error) {
+	if r.ownProcess(canonical) {
+		return nil, errf(InvalidPath, "the path %q is about the sandbox's own agent", canonical)
+	}
+	fd, info, err := openRegular(r.fd, canonical, canonical, noFollow)
+	if err != nil {
+		return nil, err
+	}
+	return &File{r: r, fd: fd, info: info}, nil
+}
+
+// openRegular opens name below dirfd for reading if it is a regular file. path
+// is its canonical path, for messages.
+func openRegular(dirfd int, name, path string, resolve uint64) (int, Info, error) {
+	if _, err := statRegular(dirfd, name, path, resolve); err != nil {
+		return -1, Info{}, err
+	}
+	fd, err := openat2(dirfd, name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_NOFOLLOW, 0, resolve)
+	if err != nil {
+		return -1, Info{}, judgedError("open", path, err)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		unix.Close(fd)
+		return -1, Info{}, sysError("stat", path, err)
+	}
+	if err := regular(path, &st); err != nil {
+		unix.Close(fd)
+		return -1, Info{}, err
+	}
+	return fd, infoOf(path, &st), nil
+}
+
+// statRegular looks at name below dirfd without opening it for anything.
+func statRegular(dirfd int, name, path string, resolve uint64) (unix.Stat_t, error) {
+	var st unix.Stat_t
+	fd, err := openat2(dirfd, name, unix.O_PATH|unix.O_NOFOLLOW, 0, resolve)
+	if err != nil {
+		return st, judgedError("open", path, err)
+	}
+	defer unix.Close(fd)
+	if err := unix.Fstat(fd, &st); err != nil {
+		return st, sysError("stat", path, err)
+	}
+	return st, regular(path, &st)
+}
+
+func regular(path string, st *unix.Stat_t) error {
+	switch kind := kindOf(st.Mode); kind {
+	case KindFile:
+		return nil
+	case KindSymlink:
+		return judgedError("open", path, unix.ELOOP)
+	default:
+		return errf(NotRegular, "%q is not a regular file but a %s", path, kind)
+	}
+}
+
+// Info is what the file was when it was opened.
+func (f *File) Info() Info { return f.info }
+
+// Read implements io.Reader. It never blocks on another process; a file of /proc
+// that would is NotRegular.
+func (f *File) Read(p []byte) (int, error) {
+	var n int
+	err := f.r.do(context.Background(), func() error {
+		var err error
+		n, err = readOnce(f.fd, f.info.Path, p)
+		return err
+	})
+	return n, err
+}
+
+// ReadAll reads from the present offset to the end, at most limit bytes: more
+// is TooLarge. The size that the file claims is not trusted.
+func (f *File) ReadAll(ctx context.Context, limit int64) ([]byte, error) {
+	var data []byte
+	err := f.r.do(ctx, func() error {
+		var err error
+		data, err = readAll(ctx, f.fd, f.info.Path, f.info.Size, limit)
+		return err
+	})
+	return data, err
+}
+
+// Close closes the file.
+func (f *File) Close() error { return unix.Close(f.fd) }
+
+func readOnce(fd int, path string, p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	for {
+		n, err := unix.Read(fd, p)
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err == unix.EAGAIN:
+			return 0, errf(NotRegular, "%q is not a regular file: reading it waits for something to happen", path)
+		case err != nil:
+			return 0, sysError("read", path, err)
+		case n == 0:
+			return 0, io.EOF
+		}
+		return n, nil
+	}
+}
+
+func readAll(ctx context.Context, fd int, path string, size, limit int64) ([]byte, error) {
+	if size > limit {
+		return nil, tooLarge(path, limit)
+	}
+	data := make([]byte, 0, size+512)
+	for {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		if len(data) == cap(data) {
+			data = append(data, 0)[:len(data)]
+		}
+		n, err := readOnce(fd, path, data[len(data):min(cap(data), len(data)+readChunk)])
+		data = data[:len(data)+n]
+		if errors.Is(err, io.EOF) {
+			return data, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		if int64(len(data)) > limit {
+			return nil, tooLarge(path, limit)
+		}
+	}
+}
+
+func tooLarge(path string, limit int64) error {
+	return errf(TooLarge, "%q is larger than %d bytes", path, limit)
+}

@@ -1,0 +1,292 @@
+package root
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	maxPath = 4095 // bytes, the kernel's limit
+	// The kernel gives up a lookup with EAGAIN when anything is renamed
+	// meanwhile, which a hostile tree can do all the time; a lookup takes
+	// microseconds, so that a few dozen tries almost always get through.
+	lookupTries  = 64
+	resolveTries = 32
+)
+
+const (
+	// follow resolves as if the root were "/" and leaves links of /proc alone.
+	follow = unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS
+	// noFollow opens what was judged: no link anywhere on the way.
+	noFollow = unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_SYMLINKS
+)
+
+// Resolve follows path, which must be absolute, to what it names and gives its
+// canonical path. Nothing is opened for reading.
+//
+// A path that names nothing resolves to where it would be created, also when
+// several of its directories are missing: Exists is false then. A dangling
+// link, a loop, and the links of /proc (fd, root, cwd, exe …) are InvalidPath,
+// and so is everything in /proc about this process itself, to which the kernel
+// grants its own threads more than the tool user has.
+func (r *Root) Resolve(ctx context.Context, path string) (Info, error) {
+	if err := checkPath(path); err != nil {
+		return Info{}, err
+	}
+	var info Info
+	err := r.do(ctx, func() error {
+		for range resolveTries {
+			if err := ctx.Err(); err != nil {
+				return context.Cause(ctx)
+			}
+			var again bool
+			var err error
+			if info, again, err = r.resolve(path); !again {
+				return err
+			}
+		}
+		return errf(Stale, "cannot resolve %q: it keeps changing; try again", path)
+	})
+	return info, err
+}
+
+// Lstat describes the entry that path names: links on the way are followed, but
+// not one in the last place. Path in the answer is path as it was given.
+func (r *Root) Lstat(ctx context.Context, path string) (Info, error) {
+	if err := checkPath(path); err != nil {
+		return Info{}, err
+	}
+	var info Info
+	err := r.do(ctx, func() error {
+		fd, err := openat2(r.fd, path, unix.O_PATH|unix.O_NOFOLLOW, 0, follow)
+		if err != nil {
+			return lookupError(path, err)
+		}
+		defer unix.Close(fd)
+		var st unix.Stat_t
+		if err := unix.Fstat(fd, &st); err != nil {
+			return sysError("stat", path, err)
+		}
+		info = infoOf(path, &st)
+		return nil
+	})
+	return info, err
+}
+
+func checkPath(path string) error {
+	switch {
+	case path == "":
+		return errf(InvalidPath, "the path is empty")
+	case strings.IndexByte(path, 0) >= 0:
+		return errf(InvalidPath, "the path %q has a NUL byte", shorten(path))
+	case len(path) > maxPath:
+		return errf(InvalidPath, "the path %q… is %d bytes long; the limit is %d", shorten(path), len(path), maxPath)
+	case path[0] != '/':
+		return errf(InvalidPath, "the path %q is not absolute", path)
+	}
+	return nil
+}
+
+func shorten(s string) string {
+	if len(s) > 64 {
+		return s[:64]
+	}
+	return s
+}
+
+// resolve is one try; again means that the tree changed during it.
+func (r *Root) resolve(path string) (info Info, again bool, err error) {
+	fd, err := openat2(r.fd, path, unix.O_PATH, 0, follow)
+	if errors.Is(err, unix.ENOENT) {
+		return r.resolveMissing(path)
+	}
+	if err != nil {
+		return Info{}, false, lookupError(path, err)
+	}
+	defer unix.Close(fd)
+	return r.canonical(path, fd)
+}
+
+// canonical finds the path of fd. The kernel's word for it is only a candidate:
+// it counts when opening it without following links gives the same inode.
+func (r *Root) canonical(asked string, fd int) (info Info, again bool, err error) {
+	var st, st2 unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return Info{}, false, sysError("stat", asked, err)
+	}
+	full, err := fdPath(fd)
+	if errors.Is(err, unix.ENAMETOOLONG) {
+		return Info{}, false, sysError("resolve", asked, err)
+	}
+	if err != nil {
+		return Info{}, false, &Error{Code: Failed, Msg: fmt.Sprintf("cannot resolve %q: /proc is not usable: %v", asked, err), Err: err}
+	}
+	path, ok := r.below(full)
+	if !ok {
+		return Info{}, true, nil
+	}
+	fd2, err := openat2(r.fd, path, unix.O_PATH, 0, noFollow)
+	if errors.Is(err, unix.EACCES) {
+		return Info{}, false, sysError("resolve", asked, err)
+	}
+	if err != nil {
+		return Info{}, true, nil
+	}
+	defer unix.Close(fd2)
+	if err := unix.Fstat(fd2, &st2); err != nil {
+		return Info{}, false, sysError("stat", asked, err)
+	}
+	if keyOf(&st) != keyOf(&st2) {
+		return Info{}, true, nil
+	}
+	if err := r.usable(asked, path); err != nil {
+		return Info{}, false, err
+	}
+	return infoOf(path, &st2), false, nil
+}
+
+// usable refuses canonical paths that may not be worked on.
+func (r *Root) usable(asked, path string) error {
+	switch {
+	case !utf8.ValidString(path):
+		// Judgement, storage and logs take paths as text; a name that they
+		// would change could be judged as another.
+		return errf(InvalidPath, "the path %q leads to %q, a name that is not valid UTF-8", asked, path)
+	case len(path) > maxPath:
+		return errf(InvalidPath, "the path %q leads to one of more than %d bytes", asked, maxPath)
+	case r.ownProcess(path):
+		return errf(InvalidPath, "the path %q is about the sandbox's own agent", asked)
+	}
+	return nil
+}
+
+// ownProcess reports whether path lies in a directory of /proc that describes
+// this process: the kernel lets every thread look at its own process whatever
+// its ids are. Threads can be named there without being listed.
+func (r *Root) ownProcess(path string) bool {
+	rest, ok := strings.CutPrefix(path, "/proc/")
+	if !ok || r.prefix != "" {
+		return false
+	}
+	name, _, _ := strings.Cut(rest, "/")
+	tid, err := strconv.ParseUint(name, 10, 31)
+	if err != nil {
+		return false
+	}
+	var st unix.Stat_t
+	return int(tid) == os.Getpid() || unix.Lstat(fmt.Sprintf("/proc/self/task/%d", tid), &st) == nil
+}
+
+// resolveMissing finds where path would be: the nearest directory that exists,
+// and the names below it.
+func (r *Root) resolveMissing(path string) (info Info, again bool, err error) {
+	dir, missing := path, ""
+	for {
+		dir = strings.TrimRight(dir, "/")
+		i := strings.LastIndexByte(dir, '/')
+		if i < 0 {
+			return Info{}, true, nil // not even the root was there: it changed
+		}
+		name := dir[i+1:]
+		dir = dir[:i+1]
+		if name == "." || name == ".." {
+			return Info{}, false, errf(InvalidPath, "the path %q goes through a directory that does not exist", path)
+		}
+		missing = "/" + name + missing
+		fd, err := openat2(r.fd, dir, unix.O_PATH|unix.O_DIRECTORY, 0, follow)
+		if errors.Is(err, unix.ENOENT) {
+			continue
+		}
+		if err != nil {
+			return Info{}, false, lookupError(path, err)
+		}
+		info, again, err = r.missingBelow(path, fd, name, missing)
+		unix.Close(fd)
+		return info, again, err
+	}
+}
+
+// missingBelow ends resolveMissing: name is the first of the names in missing,
+// and dirfd the directory that does not have it.
+func (r *Root) missingBelow(path string, dirfd int, name, missing string) (Info, bool, error) {
+	if strings.HasSuffix(path, "/") {
+		return Info{}, false, errf(NotExist, "the directory %q does not exist", path)
+	}
+	fd, err := openat2(dirfd, name, unix.O_PATH|unix.O_NOFOLLOW, 0, unix.RESOLVE_BENEATH|unix.RESOLVE_NO_MAGICLINKS)
+	if err == nil {
+		var st unix.Stat_t
+		err := unix.Fstat(fd, &st)
+		target, _ := readlinkat(fd, "")
+		unix.Close(fd)
+		if err == nil && kindOf(st.Mode) == KindSymlink {
+			return Info{}, false, errf(InvalidPath, "the path %q goes through a dangling symbolic link: %q leads to %q, which does not exist", path, name, target)
+		}
+		return Info{}, true, nil
+	}
+	if !errors.Is(err, unix.ENOENT) {
+		return Info{}, false, lookupError(path, err)
+	}
+	parent, again, err := r.canonical(path, dirfd)
+	if again || err != nil {
+		return Info{}, again, err
+	}
+	full := strings.TrimSuffix(parent.Path, "/") + missing
+	if err := r.usable(path, full); err != nil {
+		return Info{}, false, err
+	}
+	return Info{Path: full}, false, nil
+}
+
+// below turns a path of the process into one below the root.
+func (r *Root) below(full string) (string, bool) {
+	if full == r.prefix {
+		return "/", true
+	}
+	path, ok := strings.CutPrefix(full, r.prefix)
+	return path, ok && strings.HasPrefix(path, "/")
+}
+
+// lookupError is sysError for paths that come from a caller.
+func lookupError(path string, err error) error {
+	if errors.Is(err, unix.ELOOP) {
+		return &Error{Code: InvalidPath, Msg: fmt.Sprintf("cannot follow %q: too many symbolic links (a loop?), or a link of /proc, which may not be followed", path), Err: err}
+	}
+	return sysError("resolve", path, err)
+}
+
+// openat2 opens path below dirfd; it never blocks and never leaks the
+// descriptor to a program.
+func openat2(dirfd int, path string, flags int, mode, resolve uint64) (int, error) {
+	how := unix.OpenHow{Flags: uint64(flags | unix.O_CLOEXEC), Mode: mode, Resolve: resolve}
+	for try := 1; ; try++ {
+		fd, err := unix.Openat2(dirfd, path, &how)
+		if err == unix.EINTR || err == unix.EAGAIN && try < lookupTries {
+			continue
+		}
+		return fd, err
+	}
+}
+
+// fdPath is the kernel's name for what fd refers to.
+func fdPath(fd int) (string, error) {
+	return readlinkat(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(fd))
+}
+
+func readlinkat(dirfd int, path string) (string, error) {
+	buf := make([]byte, maxPath+2)
+	n, err := unix.Readlinkat(dirfd, path, buf)
+	if err != nil {
+		return "", err
+	}
+	if n > maxPath {
+		return "", unix.ENAMETOOLONG
+	}
+	return string(buf[:n]), nil
+}

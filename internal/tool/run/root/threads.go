@@ -1,0 +1,209 @@
+package root
+
+import (
+	"context"
+	"errors"
+	"os"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// threads runs functions on system threads that have the tool user's identity.
+// Threads are started on demand, at most max, and end when they have been idle:
+// their goroutine stays locked to them for good, so the runtime throws the
+// thread away and its identity never reaches other goroutines.
+type threads struct {
+	max  int
+	idle time.Duration
+	id   identity
+
+	mu     sync.Mutex // guards the fields below
+	n      int        // threads that exist
+	free   []*thread  // waiting for work, the longest unused first
+	queue  []*job     // waiting for a thread
+	broken error
+	closed bool
+	wg     sync.WaitGroup // threads that exist; Add happens under mu
+}
+
+type thread struct{ work chan *job } // work holds at most one job
+
+type job struct {
+	f    func() error
+	err  error
+	done chan struct{}
+}
+
+var errClosed = errors.New("root is closed")
+
+func newThreads(maximum int, idle time.Duration, id identity) *threads {
+	return &threads{max: maximum, idle: idle, id: id}
+}
+
+// do runs f on a thread and waits for it. When ctx ends before a thread is free,
+// f does not run; once f runs, do waits until it returns.
+func (t *threads) do(ctx context.Context, f func() error) error {
+	if err := ctx.Err(); err != nil {
+		return context.Cause(ctx)
+	}
+	j := &job{f: f, done: make(chan struct{})}
+	if err := t.submit(j); err != nil {
+		return err
+	}
+	select {
+	case <-j.done:
+		return j.err
+	case <-ctx.Done():
+	}
+	if t.withdraw(j) {
+		return context.Cause(ctx)
+	}
+	<-j.done
+	return j.err
+}
+
+func (t *threads) submit(j *job) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case t.broken != nil:
+		return &Error{Code: Broken, Msg: t.broken.Error(), Err: t.broken}
+	case t.closed:
+		return errClosed
+	case len(t.free) > 0:
+		last := len(t.free) - 1
+		t.free[last].work <- j
+		t.free = t.free[:last]
+	case t.n < t.max:
+		t.n++
+		t.wg.Add(1)
+		go t.run(&thread{work: make(chan *job, 1)}, j)
+	default:
+		t.queue = append(t.queue, j)
+	}
+	return nil
+}
+
+// withdraw takes j out of the queue; false means that a thread has it.
+func (t *threads) withdraw(j *job) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	i := slices.Index(t.queue, j)
+	if i < 0 {
+		return false
+	}
+	t.queue = slices.Delete(t.queue, i, i+1)
+	return true
+}
+
+// run is a thread's life. The main thread must keep its identity, because the
+// kernel shows it as the process's: a goroutine that finds itself there starts
+// another while it still holds the thread, and gives way.
+func (t *threads) run(th *thread, j *job) {
+	runtime.LockOSThread()
+	if unix.Gettid() == os.Getpid() {
+		locked := make(chan struct{})
+		go func() {
+			runtime.LockOSThread()
+			close(locked)
+			t.serve(th, j)
+		}()
+		<-locked
+		runtime.UnlockOSThread()
+		return
+	}
+	t.serve(th, j)
+}
+
+func (t *threads) serve(th *thread, j *job) {
+	defer t.wg.Done()
+	err := t.id.assume()
+	for j != nil {
+		if err == nil {
+			err = t.id.verify()
+		}
+		if err != nil {
+			t.fail(j, err)
+			return
+		}
+		j.err = j.f()
+		close(j.done)
+		j = t.next(th)
+	}
+}
+
+// next waits for th's next job; nil means that the thread ends.
+func (t *threads) next(th *thread) *job {
+	t.mu.Lock()
+	if len(t.queue) > 0 {
+		j := t.queue[0]
+		t.queue = slices.Delete(t.queue, 0, 1)
+		t.mu.Unlock()
+		return j
+	}
+	if t.closed {
+		t.n--
+		t.mu.Unlock()
+		return nil
+	}
+	t.free = append(t.free, th)
+	t.mu.Unlock()
+
+	timer := time.NewTimer(t.idle)
+	defer timer.Stop()
+	select {
+	case j := <-th.work:
+		return j
+	case <-timer.C:
+	}
+	t.mu.Lock()
+	if i := slices.Index(t.free, th); i >= 0 {
+		t.free = slices.Delete(t.free, i, i+1)
+		t.n--
+		t.mu.Unlock()
+		return nil
+	}
+	t.mu.Unlock()
+	return <-th.work // it was taken off the list with a job
+}
+
+// fail ends the service of all threads: one that has the wrong identity means
+// that none can be trusted.
+func (t *threads) fail(j *job, err error) {
+	t.mu.Lock()
+	if t.broken == nil {
+		t.broken = err
+	}
+	t.n--
+	failed := append([]*job{j}, t.queue...)
+	t.queue = nil
+	t.mu.Unlock()
+	for _, j := range failed {
+		j.err = &Error{Code: Broken, Msg: err.Error(), Err: err}
+		close(j.done)
+	}
+}
+
+func (t *threads) err() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.broken
+}
+
+// close lets queued work finish, ends all threads and waits for them.
+func (t *threads) close() {
+	t.mu.Lock()
+	t.closed = true
+	free := t.free
+	t.free = nil
+	t.n -= len(free)
+	t.mu.Unlock()
+	for _, th := range free {
+		th.work <- nil
+	}
+	t.wg.Wait()
+}
