@@ -1,0 +1,155 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/url"
+)
+
+// Version says what daemon answers.
+func (c *Client) Version(ctx context.Context) (*Version, error) {
+	return fetch[Version](ctx, c, request{method: "GET", path: "/v1/version"})
+}
+
+// Health says whether the daemon is alive.
+func (c *Client) Health(ctx context.Context) (*Health, error) {
+	return c.health(ctx, "/v1/health")
+}
+
+// Ready says whether the daemon takes sessions and calls. A daemon that does not
+// is no error: its Health has the reasons.
+func (c *Client) Ready(ctx context.Context) (*Health, error) {
+	return c.health(ctx, "/v1/ready")
+}
+
+// health reads a Health, which also comes with status 503.
+func (c *Client) health(ctx context.Context, path string) (*Health, error) {
+	r := request{method: "GET", path: path}
+	req, err := c.newRequest(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, c.transportError(ctx, r, err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK && resp.Header.Get("Content-Type") != "application/json" {
+		return nil, decodeProblem(resp)
+	}
+	h := new(Health)
+	return h, c.decode(ctx, r, resp, h)
+}
+
+// Metrics gives the metrics in the Prometheus text format. For admins.
+func (c *Client) Metrics(ctx context.Context) ([]byte, error) {
+	return c.text(ctx, "/metrics")
+}
+
+// OpenAPI gives the API's OpenAPI 3.1 document as the daemon serves it.
+func (c *Client) OpenAPI(ctx context.Context) (json.RawMessage, error) {
+	b, err := c.text(ctx, "/v1/openapi.json")
+	return b, err
+}
+
+func (c *Client) text(ctx context.Context, path string) ([]byte, error) {
+	r := request{method: "GET", path: path}
+	resp, err := c.do(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return nil, c.transportError(ctx, r, err)
+	}
+	return b, nil
+}
+
+// ToolQuery selects tools: those that a profile, a session, or a model of a
+// provider may see. Empty fields do not restrict.
+type ToolQuery struct {
+	Profile, Session, Provider, Model string
+}
+
+func (q ToolQuery) values() url.Values {
+	v := url.Values{}
+	setNonEmpty(v, "profile", q.Profile)
+	setNonEmpty(v, "session", q.Session)
+	setNonEmpty(v, "provider", q.Provider)
+	setNonEmpty(v, "model", q.Model)
+	return v
+}
+
+// Tools lists the definitions of tools.
+func (c *Client) Tools(ctx context.Context, q ToolQuery) ([]ToolDefinition, error) {
+	l, err := fetch[List[ToolDefinition]](ctx, c, request{method: "GET", path: "/v1/tools", query: q.values()})
+	if err != nil {
+		return nil, err
+	}
+	return l.Items, nil
+}
+
+// ToolsFormat lists the definitions in the shape of a provider: anthropic,
+// openai, gemini or mcp.
+func (c *Client) ToolsFormat(ctx context.Context, q ToolQuery, format string) ([]json.RawMessage, error) {
+	v := q.values()
+	v.Set("format", format)
+	l, err := fetch[List[json.RawMessage]](ctx, c, request{method: "GET", path: "/v1/tools", query: v})
+	if err != nil {
+		return nil, err
+	}
+	return l.Items, nil
+}
+
+// Doctor reports what holds on the daemon's host; with probe it also looks from
+// inside a throw-away session, which takes seconds. For admins.
+func (c *Client) Doctor(ctx context.Context, probe bool) (*Doctor, error) {
+	v := url.Values{}
+	setFlag(v, "probe", probe)
+	d := new(Doctor)
+	return d, c.wait(ctx, request{method: "GET", path: "/v1/doctor", query: v}, d)
+}
+
+// GCRequest asks for a sweep.
+type GCRequest struct {
+	// DryRun finds and removes nothing.
+	DryRun bool `json:"dry_run,omitempty"`
+}
+
+// GC finds what sessions have left behind without an owner, and removes it
+// unless dryRun. For admins.
+func (c *Client) GC(ctx context.Context, dryRun bool) ([]Garbage, error) {
+	var l List[Garbage]
+	err := c.wait(ctx, request{method: "POST", path: "/v1/gc", body: GCRequest{DryRun: dryRun}}, &l)
+	return l.Items, err
+}
+
+// Reload makes the daemon read its configuration again. A configuration with
+// errors is refused with all of them and the old one stays. For admins.
+func (c *Client) Reload(ctx context.Context) error {
+	return c.call(ctx, request{method: "POST", path: "/v1/reload"}, nil)
+}
+
+// fetch sends r and decodes its JSON answer, within HTTPTimeout.
+func fetch[T any](ctx context.Context, c *Client, r request) (*T, error) {
+	v := new(T)
+	if err := c.call(ctx, r, v); err != nil {
+		return nil, err
+	}
+	return v, nil
+}
+
+func setNonEmpty(v url.Values, key, value string) {
+	if value != "" {
+		v.Set(key, value)
+	}
+}
+
+func setFlag(v url.Values, key string, on bool) {
+	if on {
+		v.Set(key, "1")
+	}
+}

@@ -1,0 +1,188 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+)
+
+// StreamCall runs a tool and streams its events, with the short types pending,
+// running, metadata, output, completed and error; the last one is completed or
+// error and carries the finished call. The data of an output event is an Output,
+// that of the others a Call, and for metadata an object.
+//
+// A stream that breaks after the call began is taken up again by the call's id:
+// output goes on at the byte where it broke. Before that it is repeated only
+// when r.Key is set, since only then it cannot run twice.
+func (c *Client) StreamCall(ctx context.Context, session string, r CallCreate, o CallOptions) iter.Seq2[Event, error] {
+	return func(yield func(Event, error) bool) {
+		f := newFollower(c, yield, o.Split)
+		f.session = session
+		f.end(f.create(ctx, r, o))
+	}
+}
+
+// FollowCall streams a call that was created before, from this byte of its
+// output on, until it has finished: output events, and then completed or error.
+func (c *Client) FollowCall(ctx context.Context, id string, offset int64) iter.Seq2[Event, error] {
+	return func(yield func(Event, error) bool) {
+		f := newFollower(c, yield, false)
+		f.call, f.offset[""] = id, offset
+		f.end(f.follow(ctx))
+	}
+}
+
+// follower takes one call to its end, over as many connections as that needs.
+type follower struct {
+	c       *Client
+	yield   func(Event, error) bool
+	retry   *retry
+	session string
+	call    string           // its id, "" until the daemon has said it
+	offset  map[string]int64 // of the next byte, by stream
+	streams []string
+	done    bool
+}
+
+func newFollower(c *Client, yield func(Event, error) bool, split bool) *follower {
+	f := &follower{c: c, yield: yield, retry: c.newRetry(), offset: map[string]int64{}, streams: []string{""}}
+	if split {
+		f.streams = []string{"stdout", "stderr"}
+	}
+	return f
+}
+
+// end yields the error that ended the stream, if one did.
+func (f *follower) end(err error) {
+	if err != nil && !errors.Is(err, errStop) {
+		f.yield(Event{}, err)
+	}
+}
+
+// create makes the call and takes its events; when that breaks it follows.
+func (f *follower) create(ctx context.Context, r CallCreate, o CallOptions) error {
+	req := request{method: "POST", path: sessionPath(f.session, "calls"), query: o.values(), body: r}
+	for {
+		err := f.c.stream(ctx, req, f.take)
+		switch {
+		case f.done || errors.Is(err, errStop):
+			return nil
+		case f.call != "" && temporary(err) && f.retry.again(ctx, err):
+			return f.follow(ctx)
+		case f.call == "" && r.Key != "" && errors.Is(err, ErrDisconnected):
+			f.retry.worked = true
+			if !f.retry.again(ctx, err) {
+				return err
+			}
+		default:
+			return err
+		}
+	}
+}
+
+// follow takes the rest of the output and then the result, as often as it takes.
+func (f *follower) follow(ctx context.Context) error {
+	for {
+		err := f.once(ctx)
+		if f.done || errors.Is(err, errStop) {
+			return nil
+		}
+		if !f.retry.again(ctx, err) {
+			return err
+		}
+	}
+}
+
+func (f *follower) once(ctx context.Context) error {
+	for _, s := range f.streams {
+		if err := f.output(ctx, s); err != nil {
+			return err
+		}
+	}
+	c, err := f.c.GetCall(ctx, f.call)
+	if err != nil {
+		return err
+	}
+	f.retry.arrived()
+	if !c.Finished() {
+		// The output ended before the call did: the daemon is going away.
+		return fmt.Errorf("call %s is still %s: %w", c.ID, c.Status, ErrDisconnected)
+	}
+	data, err := json.Marshal(c)
+	if err != nil {
+		return fmt.Errorf("call %s: %w", c.ID, err)
+	}
+	f.done = true
+	return f.give(Event{Type: string(c.Status), Session: c.SessionID, Call: c.ID, Data: data})
+}
+
+// output takes one stream's bytes from where it broke to its end.
+func (f *follower) output(ctx context.Context, stream string) error {
+	body, err := f.c.CallOutput(ctx, f.call, OutputQuery{Offset: f.offset[stream], Follow: true, Stream: stream})
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	f.retry.arrived()
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := body.Read(buf)
+		if n > 0 {
+			data, jerr := json.Marshal(NewOutput(stream, f.offset[stream], buf[:n]))
+			if jerr != nil {
+				return jerr
+			}
+			f.offset[stream] += int64(n)
+			if err := f.give(Event{Type: "output", Session: f.session, Call: f.call, Data: data}); err != nil {
+				return err
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return f.c.transportError(ctx, request{method: "GET", path: callPath(f.call, "output")}, err)
+		}
+	}
+}
+
+// take handles one message of the call's own stream.
+func (f *follower) take(m message) error {
+	f.retry.arrived()
+	e := Event{ID: m.id, Type: m.event, Session: f.session, Data: append(json.RawMessage(nil), m.data...)}
+	switch m.event {
+	case "output":
+		var o Output
+		if err := json.Unmarshal(m.data, &o); err != nil {
+			return fmt.Errorf("output of call %s is not the JSON expected: %w", f.call, err)
+		}
+		f.offset[o.Stream] = o.Offset + int64(len(o.Bytes()))
+	case "pending", "running", "completed", "error":
+		var c struct {
+			ID string `json:"id"`
+		}
+		if err := json.Unmarshal(m.data, &c); err != nil {
+			return fmt.Errorf("%s of call %s is not the JSON expected: %w", m.event, f.call, err)
+		}
+		f.call = c.ID
+		f.done = m.event == "completed" || m.event == "error"
+	}
+	e.Call = f.call
+	if err := f.give(e); err != nil {
+		return err
+	}
+	if f.done {
+		return errStop
+	}
+	return nil
+}
+
+func (f *follower) give(e Event) error {
+	if !f.yield(e, nil) {
+		f.done = true // the reader has left
+		return errStop
+	}
+	return nil
+}

@@ -1,0 +1,83 @@
+package client
+
+import (
+	"context"
+	"maps"
+	"net/url"
+	"slices"
+	"strconv"
+)
+
+// SessionQuery selects sessions. Those that have ended are listed only with All
+// or with a State that says so.
+type SessionQuery struct {
+	State  SessionState
+	Labels map[string]string // all of them must match
+	All    bool
+	After  string // List.Next of the page before
+	Limit  int    // 0 = the daemon's default
+}
+
+// CreateSession makes a session and waits until it is ready.
+func (c *Client) CreateSession(ctx context.Context, r SessionCreate) (*Session, error) {
+	s := new(Session)
+	if err := c.wait(ctx, request{method: "POST", path: "/v1/sessions", body: r}, s); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// GetSession shows a session with its live usage.
+func (c *Client) GetSession(ctx context.Context, id string) (*Session, error) {
+	return fetch[Session](ctx, c, request{method: "GET", path: sessionPath(id)})
+}
+
+// ListSessions gives one page of sessions.
+func (c *Client) ListSessions(ctx context.Context, q SessionQuery) (*List[Session], error) {
+	v := url.Values{}
+	setNonEmpty(v, "state", string(q.State))
+	for _, k := range slices.Sorted(maps.Keys(q.Labels)) {
+		v.Add("label", k+"="+q.Labels[k])
+	}
+	setFlag(v, "all", q.All)
+	setPage(v, q.After, q.Limit)
+	return fetch[List[Session]](ctx, c, request{method: "GET", path: "/v1/sessions", query: v})
+}
+
+// PatchSession changes labels, time to live or profile of a live session.
+func (c *Client) PatchSession(ctx context.Context, id string, r SessionPatch) (*Session, error) {
+	return fetch[Session](ctx, c, request{method: "PATCH", path: sessionPath(id), body: r})
+}
+
+// EndOptions say how a session is ended.
+type EndOptions struct {
+	Force bool // running calls get no grace
+	Keep  bool // whole outputs stay until their retention
+}
+
+// EndSession ends a session and waits until nothing of it is alive.
+func (c *Client) EndSession(ctx context.Context, id string, o EndOptions) (*Session, error) {
+	v := url.Values{}
+	setFlag(v, "force", o.Force)
+	setFlag(v, "keep", o.Keep)
+	s := new(Session)
+	if err := c.wait(ctx, request{method: "DELETE", path: sessionPath(id), query: v}, s); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func sessionPath(id string, below ...string) string {
+	p := "/v1/sessions/" + url.PathEscape(id)
+	for _, b := range below {
+		p += "/" + b
+	}
+	return p
+}
+
+func setPage(v url.Values, after string, limit int) {
+	setNonEmpty(v, "after", after)
+	if limit > 0 {
+		v.Set("limit", strconv.Itoa(limit))
+	}
+}

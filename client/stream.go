@@ -1,0 +1,127 @@
+package client
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+)
+
+// maxEvent bounds one event of a stream: a finished call carries its input and
+// its attachments.
+const maxEvent = 128 << 20
+
+// errStop is what the consumer of a stream returns to leave it.
+var errStop = errors.New("stop")
+
+// message is one event of a text/event-stream.
+type message struct {
+	id, event string
+	data      []byte
+}
+
+// stream opens an event stream and gives each message to fn. It ends with fn's
+// error, the daemon's *Error, or ErrDisconnected: event streams have no end of
+// their own. m.data is valid until fn returns.
+func (c *Client) stream(ctx context.Context, r request, fn func(message) error) error {
+	r.accept = "text/event-stream"
+	resp, err := c.do(ctx, r)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); kind != r.accept {
+		return fmt.Errorf("%s %s: the answer is %q, not an event stream", r.method, r.path, kind)
+	}
+	err = readMessages(resp.Body, fn)
+	if err == nil || isTransport(err) {
+		return c.transportError(ctx, r, io.ErrUnexpectedEOF)
+	}
+	return err
+}
+
+// isTransport tells broken connections from errors of the consumer.
+func isTransport(err error) bool {
+	_, ok := errors.AsType[*readError](err)
+	return ok
+}
+
+// readError is a read that the connection failed.
+type readError struct{ err error }
+
+func (e *readError) Error() string { return e.err.Error() }
+func (e *readError) Unwrap() error { return e.err }
+
+// readMessages parses an event stream as the WHATWG standard has it, with "\n"
+// and "\r\n" line ends. It returns nil at the end of the stream; an event that
+// the end cuts off is dropped.
+func readMessages(r io.Reader, fn func(message) error) error {
+	br := bufio.NewReaderSize(r, 32<<10)
+	var m message
+	var hasData bool
+	for {
+		line, err := readLine(br, maxEvent)
+		if errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		if len(line) == 0 {
+			if hasData {
+				if err := fn(m); err != nil {
+					return err
+				}
+			}
+			m, hasData = message{data: m.data[:0]}, false
+			continue
+		}
+		name, value, _ := bytes.Cut(line, []byte(":"))
+		value = bytes.TrimPrefix(value, []byte(" "))
+		switch string(name) {
+		case "id":
+			m.id = string(value)
+		case "event":
+			m.event = string(value)
+		case "data":
+			if len(m.data)+len(value) > maxEvent {
+				return fmt.Errorf("an event is longer than %d bytes", maxEvent)
+			}
+			if hasData {
+				m.data = append(m.data, '\n')
+			}
+			m.data, hasData = append(m.data, value...), true
+		}
+	}
+}
+
+// readLine reads one line of at most limit bytes without its end. The bytes are
+// valid until the next read.
+func readLine(br *bufio.Reader, limit int) ([]byte, error) {
+	var long []byte
+	for {
+		part, err := br.ReadSlice('\n')
+		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
+			if errors.Is(err, io.EOF) {
+				return nil, io.EOF
+			}
+			return nil, &readError{err}
+		}
+		if len(long)+len(part) > limit {
+			return nil, fmt.Errorf("a line of the event stream is longer than %d bytes", limit)
+		}
+		if err == nil && long == nil {
+			return trimEnd(part), nil
+		}
+		long = append(long, part...)
+		if err == nil {
+			return trimEnd(long), nil
+		}
+	}
+}
+
+func trimEnd(line []byte) []byte {
+	return bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r"))
+}
