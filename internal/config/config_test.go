@@ -1,0 +1,344 @@
+package config
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/toold/toold/client"
+)
+
+// same compares settings, not where they came from.
+func same(a, b *Config) bool {
+	x, y := *a, *b
+	x.origins, y.origins = nil, nil
+	normalise(&x)
+	normalise(&y)
+	return reflect.DeepEqual(x, y)
+}
+
+// normalise makes empty and absent lists alike: they mean the same.
+func normalise(c *Config) {
+	for _, l := range []*[]string{&c.Worktrees.Roots, &c.Worktrees.Mounts, &c.Sandbox.HostPaths} {
+		if len(*l) == 0 {
+			*l = nil
+		}
+	}
+	if len(c.Admin.GIDs) == 0 {
+		c.Admin.GIDs = nil
+	}
+}
+
+func shipped(t *testing.T) []byte {
+	t.Helper()
+	doc, err := os.ReadFile("../../config.toml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return doc
+}
+
+func TestShippedFileIsTheDefault(t *testing.T) {
+	got, err := Parse("config.toml", shipped(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !same(got, Default()) {
+		t.Errorf("config.toml says\n%+v\nDefault says\n%+v", got, Default())
+	}
+}
+
+// TestShippedFileHasEveryKey uncomments the examples, so that they are valid
+// too, and looks each setting up.
+func TestShippedFileHasEveryKey(t *testing.T) {
+	doc := regexp.MustCompile(`(?m)^#([^ ])`).ReplaceAll(shipped(t), []byte("$1"))
+	c, err := Parse("config.toml", doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys := Keys()
+	for _, k := range keysOf(reflect.TypeFor[Tenant]()) {
+		keys = append(keys, "tenant.ci."+k)
+	}
+	for _, k := range appendKeys(nil, "limits.", reflect.TypeFor[client.Limits]()) {
+		if !isUnsupported(strings.Split(k, ".")) {
+			keys = append(keys, "tenant.ci."+k)
+		}
+	}
+	for _, k := range keys {
+		if _, ok := c.origins[pathKey(strings.Split(k, "."))]; !ok {
+			t.Errorf("config.toml does not show %s", k)
+		}
+	}
+}
+
+func TestDefaultIsValid(t *testing.T) {
+	if err := Default().Validate(); err != nil {
+		t.Error(err)
+	}
+	c, err := Parse("empty.toml", nil)
+	if err != nil || !same(c, Default()) {
+		t.Errorf("an empty file: %+v, %v", c, err)
+	}
+}
+
+// TestDefaultsLeaveRoomForABuild: the home directory holds a build cache, and a
+// full set of tmpfs directories must not be the whole of memory.
+func TestDefaultsLeaveRoomForABuild(t *testing.T) {
+	l := Default().Limits
+	if home := 3 * l.Tmp; home < 512<<20 {
+		t.Errorf("home is %s, too small for the cache of a Go build", home)
+	}
+	if total := tmpfsTotal(l.Tmp); total > l.Memory*3/5 {
+		t.Errorf("tmpfs directories may hold %s of %s", total, l.Memory)
+	}
+}
+
+func TestSet(t *testing.T) {
+	c, err := Parse("x.toml", []byte(`
+limits = { memory = "4GiB", wall = "20m" }
+daemon.log = "json"
+[tools]
+bash = { timeout = "30s", shell = ["/bin/sh"] }
+[limits_]
+`))
+	if err == nil {
+		t.Fatal("limits_ was accepted")
+	}
+	if len(Problems(err)) != 1 {
+		t.Fatalf("got %v, want limits_ only", err)
+	}
+	if c.Limits.Memory != 4<<30 || time.Duration(c.Limits.Wall) != 20*time.Minute || c.Daemon.Log != "json" {
+		t.Errorf("got %+v", c)
+	}
+	if time.Duration(c.Tools.Bash.Timeout) != 30*time.Second || !slices.Equal(c.Tools.Bash.Shell, []string{"/bin/sh"}) {
+		t.Errorf("got %+v", c.Tools)
+	}
+}
+
+func TestProblems(t *testing.T) {
+	for _, tt := range []struct{ name, doc, want string }{
+		{"unknown key", "[daemon]\nsokcet = '/x'\n", `x.toml:2: unknown key daemon.sokcet: did you mean socket?`},
+		{"other case", "[daemon]\nSocket = '/x'\n", `x.toml:2: unknown key daemon.Socket: keys are case-sensitive, write socket`},
+		{"section in other case", "[Daemon]\n", `x.toml:1: unknown key Daemon: keys are case-sensitive, write daemon`},
+		{"unknown section", "[frobnicate]\nx = 1\n", `x.toml:1: unknown key frobnicate: remove it`},
+		{"quoted key with a dot", "'daemon.socket' = '/x'\n", `x.toml:1: unknown key "daemon.socket": remove it`},
+		{"type", "[daemon]\nsocket = 1\n", `x.toml:2: daemon.socket: want a string, not 1`},
+		{"list type", "[worktrees]\nroots = '/srv'\n", `x.toml:2: worktrees.roots: want a list in [ ], not "/srv"`},
+		{"list item", "[admin]\nuids = [0, -1]\n", `x.toml:2: admin.uids: item 2: want a whole number from 0 to 4294967295, not -1`},
+		{"table", "daemon = 3\n", `x.toml:1: daemon is a table: write [daemon]`},
+		{"array of tables", "[[daemon]]\nsocket = '/x'\n", `x.toml:1: daemon is a table: write [daemon]`},
+		{"size", "[limits]\nmemory = 'much'\n", `x.toml:2: limits.memory: "much" is not a size: write bytes or a number with KiB, MiB, GiB or TiB`},
+		{"duration without unit", "[limits]\nwall = 30\n", `x.toml:2: limits.wall: want a duration with its unit, such as "30s" or "10m", not 30`},
+		{"duration without unit as text", "[limits]\nwall = '30'\n", `x.toml:2: limits.wall: want a duration with its unit, such as "30s" or "10m", not "30"`},
+		{"word", "[daemon]\nlog = 'xml'\n", `x.toml:2: daemon.log: "xml" is none of "auto", "json", "text"`},
+		{"later word", "[network]\nmode = 'proxy'\n", `x.toml:2: network.mode: "proxy" is not supported yet by this version: write "none"`},
+		{"later driver", "[sandbox]\ndriver = 'docker'\n", `x.toml:2: sandbox.driver: "docker" is not supported yet by this version: write "oci"`},
+		{"later runtime", "[sandbox]\nruntime = 'runsc'\n", `x.toml:2: sandbox.runtime: runsc is not supported yet by this version`},
+		{"image", "[sandbox]\nrootfs = 'debian:12'\n", `x.toml:2: sandbox.rootfs: "debian:12" is not an absolute path of a directory or "host" (images are not supported yet by this version)`},
+		{"host paths without host", "[sandbox]\nrootfs = '/srv/root'\nhost_paths = ['/usr']\n", `x.toml:3: sandbox.host_paths: means nothing unless rootfs = "host": remove it`},
+		{"root of the host", "[worktrees]\nroots = ['/']\n", `x.toml:2: worktrees.roots: the host's whole root is never a choice here`},
+		{"unclean path", "[daemon]\nrun_dir = '/run/../x'\n", `x.toml:2: daemon.run_dir: "/run/../x" is not a clean path: write "/x"`},
+		{"path twice", "[worktrees]\nroots = ['/a', '/a']\n", `x.toml:2: worktrees.roots: "/a" stands here twice`},
+		{"NUL", "[daemon]\nrun_dir = \"/a\\u0000\"\n", `x.toml:2: daemon.run_dir: "/a\x00" has a NUL byte`},
+		{"same directories", "[daemon]\nstate_dir = '/a'\nrun_dir = '/a'\n", `x.toml:3: daemon.run_dir: is the same directory as state_dir: the one is emptied at a reboot, the other must not be`},
+		{"open metrics", "[metrics]\nlisten = ':9477'\n", `x.toml:2: metrics.listen: ":9477" is not ADDRESS:PORT with a numeric address, such as 127.0.0.1:9477; empty turns it off`},
+		{"uid base", "[sandbox]\nuid_base = 1000\n", `x.toml:2: sandbox.uid_base: 1000 is not a multiple of 65536 between 65536 and 2147418112`},
+		{"zero limit", "[limits]\npids = 0\n", `x.toml:2: limits.pids: must be at least 16`},
+		{"no cpu", "[limits]\ncpus = 0\n", `x.toml:2: limits.cpus: 0 is not between 0.01 and 4096 cores`},
+		{"cpu not a number", "[limits]\ncpus = nan\n", `x.toml:2: limits.cpus: NaN is not between 0.01 and 4096 cores`},
+		{"tmpfs above memory", "[limits]\ntmp = '1GiB'\n", `x.toml:2: limits.tmp: /tmp with the home directory (3 times it) and /dev/shm (a quarter) is 4352MiB, more than three quarters of memory (2GiB): a full /tmp would leave no memory to run anything`},
+		{"timeout above wall", "[limits]\nwall = '1m'\n", `tools.bash.timeout: is more than the longest that a call may take (1m0s)`},
+		{"shell", "[tools.bash]\nshell = ['/usr/bin/fish']\n", `x.toml:2: tools.bash.shell: fish does not speak the language of sh that agents write: use bash`},
+		{"no shell", "[tools.bash]\nshell = []\n", `x.toml:2: tools.bash.shell: must name a shell`},
+		{"no admin", "[admin]\nuids = []\n", `x.toml:2: admin.uids: nobody would be an admin: name at least one uid or gid`},
+		{"uid in two tenants", "[tenant.a]\nuids = [7]\n[tenant.b]\nuids = [7]\n", `x.toml:4: tenant.b.uids: 7 belongs to the tenant "a" already`},
+		{"admin in a tenant", "[tenant.a]\nuids = [0]\n", `x.toml:2: tenant.a.uids: 0 belongs to the tenant "default" already`},
+		{"uid twice", "[tenant.a]\nuids = [7, 7]\n", `x.toml:2: tenant.a.uids: 7 stands here twice`},
+		{"gid in two tenants", "[tenant.a]\ngids = [7]\n[tenant.b]\ngids = [7]\n", `x.toml:4: tenant.b.gids: 7 belongs to the tenant "a" already`},
+		{"tenant of nobody", "[tenant.a]\nweight = 2\n", `x.toml:1: tenant.a: has neither uids nor gids: nobody could be in it`},
+		{"tenant's name", "[tenant.'A/b']\nuids = [7]\n", `x.toml:1: tenant."A/b": a tenant's name is 1 to 63 of a-z, 0-9, _ and -, and begins with a letter or digit`},
+		{"tenant above the ceiling", "[tenant.a]\nuids = [7]\n[tenant.a.limits]\npids = 9999\n", `x.toml:4: tenant.a.limits.pids: is more than limits.pids, which no tenant may exceed`},
+		{"negative quota", "[tenant.a]\nuids = [7]\nmax_calls = -1\n", `x.toml:3: tenant.a.max_calls: must not be negative`},
+		{"syntax alone", "[daemon]\nlog = 'xml'\nx = = 1\n", `x.toml:3: expected value but found '=' instead`},
+		{"duplicate key", "[daemon]\nlog = 'json'\nlog = 'text'\n", `x.toml:3: Key 'daemon.log' has already been defined.`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := Parse("x.toml", []byte(tt.doc))
+			if err == nil || err.Error() != tt.want {
+				t.Errorf("got  %v\nwant %s", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestAllProblemsAtOnce(t *testing.T) {
+	_, err := Parse("x.toml", []byte("[limits]\npids = 1\nCPUs = 2\nmemory = true\n[daemon]\nlog = 'xml'\n[permission]\nbash = 'ask'\n"))
+	var lines []int
+	for _, p := range Problems(err) {
+		lines = append(lines, p.Line)
+	}
+	if want := []int{2, 3, 4, 6, 7}; !slices.Equal(lines, want) {
+		t.Errorf("problems on lines %v, want %v:\n%v", lines, want, err)
+	}
+}
+
+// TestUnsupportedIsRefused: nothing of a later version may be ignored.
+func TestUnsupportedIsRefused(t *testing.T) {
+	for _, u := range unsupported {
+		key := strings.ReplaceAll(strings.Join(u, "."), "*", "bash")
+		_, err := Parse("x.toml", []byte("tenant.bash.uids = [5]\n"+key+" = 1\n"))
+		if err == nil || !strings.Contains(err.Error(), "x.toml:2: "+key+" is not supported yet by this version") {
+			t.Errorf("%s: got %v", key, err)
+		}
+	}
+}
+
+func TestOverrides(t *testing.T) {
+	c, err := Parse("x.toml", []byte("[limits]\nmemory = '1GiB'\ntmp = '64MiB'\n"),
+		Override{"limits.memory", "4GiB", "TOOLD_LIMITS_MEMORY"},
+		Override{"limits.memory", "3GiB", "--memory"},
+		Override{"worktrees.roots", "/srv, /home", "TOOLD_WORKTREES_ROOTS"},
+		Override{"admin.uids", "0,5", "TOOLD_ADMIN_UIDS"},
+		Override{"admin.gids", "", "TOOLD_ADMIN_GIDS"},
+		Override{"tools.edit.require_read", "true", "TOOLD_TOOLS_EDIT_REQUIRE_READ"},
+		Override{"limits.cpus", "1.5", "TOOLD_LIMITS_CPUS"},
+		Override{"limits.pids", "99", "TOOLD_LIMITS_PIDS"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Limits.Memory != 3<<30 || c.Limits.CPUs != 1.5 || c.Limits.PIDs != 99 || !c.Tools.Edit.RequireRead ||
+		!slices.Equal(c.Worktrees.Roots, []string{"/srv", "/home"}) || !slices.Equal(c.Admin.UIDs, []uint32{0, 5}) || len(c.Admin.GIDs) != 0 {
+		t.Errorf("got %+v", c)
+	}
+}
+
+func TestOverrideProblems(t *testing.T) {
+	for _, tt := range []struct{ key, value, want string }{
+		{"daemon.log", "xml", `--flag: daemon.log: "xml" is none of "auto", "json", "text"`},
+		{"limits.pids", "many", `--flag: limits.pids: want a whole number, not "many"`},
+		{"limits.cpus", "many", `--flag: limits.cpus: want a number, not "many"`},
+		{"limits.wall", "30", `--flag: limits.wall: want a duration with its unit, such as "30s" or "10m", not "30"`},
+		{"tools.edit.require_read", "yes", `--flag: tools.edit.require_read: want true or false, not "yes"`},
+		{"admin.uids", "0,root", `--flag: admin.uids: want a whole number, not "root"`},
+		{"tenant.x", "1", `--flag: unknown key tenant.x`},
+		{"limits.disk", "1GiB", `--flag: unknown key limits.disk`},
+	} {
+		_, err := Parse("x.toml", nil, Override{tt.key, tt.value, "--flag"})
+		if err == nil || err.Error() != tt.want {
+			t.Errorf("%s=%s:\ngot  %v\nwant %s", tt.key, tt.value, err, tt.want)
+		}
+	}
+}
+
+func TestFromEnv(t *testing.T) {
+	got, err := FromEnv([]string{"HOME=/root", "TOOLD_LIMITS_OPEN_FILES=100", "TOOLD_SOCKET=/x", "TOOLD_TEST_REQUIRE=oci"})
+	want := []Override{{"limits.open_files", "100", "TOOLD_LIMITS_OPEN_FILES"}}
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("got %v, %v, want %v", got, err, want)
+	}
+	for _, bad := range []string{"TOOLD_DAEMON_SOKCET", "TOOLD_PERMISSION_BASH", "TOOLD_TENANT_A_UIDS", "TOOLD_LIMITS_DISK"} {
+		if _, err := FromEnv([]string{bad + "=x"}); err == nil || !strings.HasPrefix(err.Error(), bad+": no setting of [") {
+			t.Errorf("%s: got %v", bad, err)
+		}
+	}
+}
+
+func TestEnvNamesAreUnique(t *testing.T) {
+	seen := map[string]string{}
+	for _, k := range Keys() {
+		if other, ok := seen[EnvName(k)]; ok {
+			t.Errorf("%s and %s are both %s", k, other, EnvName(k))
+		}
+		seen[EnvName(k)] = k
+	}
+}
+
+func TestLoadRefusesFilesThatOthersWrite(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "config.toml")
+	if err := os.WriteFile(path, []byte("[limits]\npids = 100\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := Load(path)
+	if err != nil || c.Limits.PIDs != 100 {
+		t.Fatalf("got %+v, %v", c, err)
+	}
+	for _, mode := range []os.FileMode{0o620, 0o602, 0o666} {
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Load(path); err == nil || !strings.Contains(err.Error(), "can be written by others") {
+			t.Errorf("mode %04o: got %v", mode, err)
+		}
+	}
+	if os.Geteuid() == 0 {
+		os.Chmod(path, 0o600)
+		if err := os.Chown(path, 4711, -1); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Load(path); err == nil || !strings.Contains(err.Error(), "belongs to another user") {
+			t.Errorf("owner 4711: got %v", err)
+		}
+	}
+}
+
+func TestLoadRefusesWhatIsNoFile(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := Load(filepath.Join(dir, "absent.toml")); err == nil {
+		t.Error("a named file that is absent was accepted")
+	}
+	if _, err := Load(dir); err == nil || !strings.Contains(err.Error(), "not a regular file") {
+		t.Errorf("a directory: got %v", err)
+	}
+	if _, err := Load("/dev/zero"); err == nil || !strings.Contains(err.Error(), "not a regular file") {
+		t.Errorf("a device: got %v", err)
+	}
+	big := filepath.Join(dir, "big.toml")
+	if err := os.WriteFile(big, bytes.Repeat([]byte("#"), maxFile+1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Load(big); err == nil || !strings.Contains(err.Error(), "larger than") {
+		t.Errorf("a big file: got %v", err)
+	}
+}
+
+// FuzzParse: whatever the bytes are, the answer is settings that are valid, or
+// problems that each say something, and the same ones the second time.
+func FuzzParse(f *testing.F) {
+	doc, err := os.ReadFile("../../config.toml")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(doc)
+	f.Add([]byte("[tenant.a]\nuids=[1]\n[[rule]]\nx={a={b=[{c=1}]}}\n"))
+	f.Add([]byte("limits={memory=\"1GiB\",\nwall=1}"))
+	f.Add([]byte("\"a\\u0000b\".c=1\n[a.b]\n[[a.c]]"))
+	f.Fuzz(func(t *testing.T, doc []byte) {
+		c, err := Parse("f", doc)
+		if err == nil {
+			if err := c.Validate(); err != nil {
+				t.Fatalf("accepted, then refused: %v", err)
+			}
+			return
+		}
+		problems := Problems(err)
+		if len(problems) == 0 {
+			t.Fatalf("an error without problems: %v", err)
+		}
+		for _, p := range problems {
+			if p.Message == "" {
+				t.Fatalf("a problem without words: %+v", p)
+			}
+		}
+		if _, again := Parse("f", doc); again == nil || again.Error() != err.Error() {
+			t.Fatalf("first %v\nthen %v", err, again)
+		}
+	})
+}

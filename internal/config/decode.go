@@ -1,0 +1,230 @@
+package config
+
+import (
+	"fmt"
+	"math"
+	"reflect"
+	"strings"
+
+	"github.com/agnivade/levenshtein"
+
+	"github.com/toold/toold/client"
+)
+
+// decoder puts the values of a document into a Config and collects what does
+// not fit. It matches keys exactly: the TOML library would take "Socket" for
+// "socket", and a file that two programs read differently is a trap.
+type decoder struct {
+	at       origins
+	problems []Problem
+}
+
+func (d *decoder) problem(path []string, format string, args ...any) {
+	at := d.at.of(path)
+	d.problems = append(d.problems, Problem{at.source, at.line, fmt.Sprintf(format, args...)})
+}
+
+// table decodes raw into the struct or map that v is.
+func (d *decoder) table(path []string, v reflect.Value, raw map[string]any) {
+	for name, value := range raw {
+		child := append(path[:len(path):len(path)], name)
+		switch {
+		case isUnsupported(child):
+			d.problem(child, "%s is not supported yet by this version: remove it", dotted(child))
+		case v.Kind() == reflect.Map:
+			d.element(child, v, name, value)
+		default:
+			if f, ok := fieldOf(v, name); ok {
+				d.value(child, f, value)
+			} else {
+				d.unknown(child, v)
+			}
+		}
+	}
+}
+
+// element decodes one entry of a map of structs (a tenant).
+func (d *decoder) element(path []string, m reflect.Value, name string, raw any) {
+	if m.IsNil() {
+		m.Set(reflect.MakeMap(m.Type()))
+	}
+	e := reflect.New(m.Type().Elem()).Elem()
+	d.value(path, e, raw)
+	m.SetMapIndex(reflect.ValueOf(name), e)
+}
+
+func (d *decoder) value(path []string, v reflect.Value, raw any) {
+	if v.Kind() == reflect.Struct || v.Kind() == reflect.Map {
+		t, ok := raw.(map[string]any)
+		if !ok {
+			d.problem(path, "%s is a table: write [%s]", dotted(path), dotted(path))
+			return
+		}
+		d.table(path, v, t)
+		return
+	}
+	if err := assign(v, raw); err != nil {
+		d.problem(path, "%s: %v", dotted(path), err)
+	}
+}
+
+// unknown words the problem of a key that nothing is known about.
+func (d *decoder) unknown(path []string, v reflect.Value) {
+	name, best, distance := path[len(path)-1], "", 3
+	for _, known := range keysOf(v.Type()) {
+		if strings.EqualFold(known, name) {
+			d.problem(path, "unknown key %s: keys are case-sensitive, write %s", dotted(path), known)
+			return
+		}
+		if n := levenshtein.ComputeDistance(known, name); n < distance {
+			best, distance = known, n
+		}
+	}
+	hint := "remove it"
+	if best != "" {
+		hint = fmt.Sprintf("did you mean %s?", best)
+	}
+	d.problem(path, "unknown key %s: %s", dotted(path), hint)
+}
+
+// keyOf is the key of a struct field: its toml tag, or its JSON name for
+// structs that are shared with the API. "" for fields that are no setting.
+func keyOf(f reflect.StructField) string {
+	if tag := f.Tag.Get("toml"); tag != "" {
+		return tag
+	}
+	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+	return name
+}
+
+func keysOf(t reflect.Type) []string {
+	var keys []string
+	for f := range t.Fields() {
+		if k := keyOf(f); k != "" {
+			keys = append(keys, k)
+		}
+	}
+	return keys
+}
+
+func fieldOf(v reflect.Value, key string) (reflect.Value, bool) {
+	for f, fv := range v.Fields() {
+		if keyOf(f) == key {
+			return fv, true
+		}
+	}
+	return reflect.Value{}, false
+}
+
+// assign sets v from a decoded TOML value. Errors say what was expected.
+func assign(v reflect.Value, raw any) error {
+	switch p := v.Addr().Interface().(type) {
+	case *client.Size:
+		return assignSize(p, raw)
+	case *client.Duration:
+		return assignDuration(p, raw)
+	}
+	switch v.Kind() {
+	case reflect.String:
+		s, ok := raw.(string)
+		if !ok {
+			return wants("a string", raw)
+		}
+		v.SetString(s)
+	case reflect.Bool:
+		b, ok := raw.(bool)
+		if !ok {
+			return wants("true or false", raw)
+		}
+		v.SetBool(b)
+	case reflect.Float64:
+		switch n := raw.(type) {
+		case int64:
+			v.SetFloat(float64(n))
+		case float64:
+			v.SetFloat(n)
+		default:
+			return wants("a number", raw)
+		}
+	case reflect.Int, reflect.Int64:
+		n, ok := raw.(int64)
+		if !ok {
+			return wants("a whole number", raw)
+		}
+		v.SetInt(n)
+	case reflect.Uint32:
+		n, ok := raw.(int64)
+		if !ok || n < 0 || n > math.MaxUint32 {
+			return wants("a whole number from 0 to 4294967295", raw)
+		}
+		v.SetUint(uint64(n))
+	case reflect.Slice:
+		return assignList(v, raw)
+	default:
+		return fmt.Errorf("a setting of type %s cannot be read", v.Type())
+	}
+	return nil
+}
+
+func assignSize(p *client.Size, raw any) error {
+	switch x := raw.(type) {
+	case int64:
+		if x < 0 {
+			return wants(`a size such as "256MiB"`, raw)
+		}
+		*p = client.Size(x)
+		return nil
+	case string:
+		v, err := client.ParseSize(x)
+		if err == nil {
+			*p = v
+		}
+		return err
+	}
+	return wants(`a size such as "256MiB"`, raw)
+}
+
+// assignDuration refuses bare numbers: nobody agrees on their unit.
+func assignDuration(p *client.Duration, raw any) error {
+	s, ok := raw.(string)
+	if !ok {
+		return wants(`a duration with its unit, such as "30s" or "10m"`, raw)
+	}
+	if s != "" && strings.Trim(s, "-0123456789 ") == "" {
+		return wants(`a duration with its unit, such as "30s" or "10m"`, raw)
+	}
+	v, err := client.ParseDuration(s)
+	if err == nil {
+		*p = v
+	}
+	return err
+}
+
+func assignList(v reflect.Value, raw any) error {
+	items, ok := raw.([]any)
+	if !ok {
+		return wants("a list in [ ]", raw)
+	}
+	list := reflect.Zero(v.Type())
+	for i, item := range items {
+		e := reflect.New(v.Type().Elem()).Elem()
+		if err := assign(e, item); err != nil {
+			return fmt.Errorf("item %d: %w", i+1, err)
+		}
+		list = reflect.Append(list, e)
+	}
+	v.Set(list)
+	return nil
+}
+
+func wants(what string, got any) error {
+	switch got.(type) {
+	case map[string]any, []map[string]any:
+		return fmt.Errorf("want %s, not a table", what)
+	case []any:
+		return fmt.Errorf("want %s, not a list", what)
+	case string:
+		return fmt.Errorf("want %s, not %q", what, got)
+	}
+	return fmt.Errorf("want %s, not %v", what, got)
+}

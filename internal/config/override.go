@@ -1,0 +1,161 @@
+package config
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/toold/toold/client"
+)
+
+// Override is one setting that was not given in the file.
+type Override struct {
+	Key    string // dotted, e.g. "daemon.socket"
+	Value  string // as text; lists are separated by commas
+	Source string // the variable or flag, for messages
+}
+
+// envPrefix begins every environment variable of toold.
+const envPrefix = "TOOLD_"
+
+// EnvName is the environment variable of a key: "limits.open_files" is
+// TOOLD_LIMITS_OPEN_FILES.
+func EnvName(key string) string {
+	return envPrefix + strings.ToUpper(strings.ReplaceAll(key, ".", "_"))
+}
+
+// Keys lists all settings that have a fixed key, in the order of config.toml.
+// Tenants have names of their own and can be given in the file only.
+func Keys() []string { return appendKeys(nil, "", reflect.TypeFor[Config]()) }
+
+func appendKeys(keys []string, prefix string, t reflect.Type) []string {
+	for f := range t.Fields() {
+		name := keyOf(f)
+		if name == "" || f.Type.Kind() == reflect.Map {
+			continue
+		}
+		key := prefix + name
+		switch {
+		case isUnsupported(strings.Split(key, ".")):
+		case f.Type.Kind() == reflect.Struct:
+			keys = appendKeys(keys, key+".", f.Type)
+		default:
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+// FromEnv finds the settings in an environment (KEY=VALUE). A variable that
+// begins like one of ours, TOOLD_ and the name of a section, but is none, is a
+// problem: it is a setting that somebody believes in. Other TOOLD_ variables
+// (TOOLD_SOCKET of the client) are left alone.
+func FromEnv(env []string) ([]Override, error) {
+	byName := make(map[string]string)
+	for _, k := range Keys() {
+		byName[EnvName(k)] = k
+	}
+	var overrides []Override
+	var problems []Problem
+	for _, kv := range env {
+		name, value, _ := strings.Cut(kv, "=")
+		if !strings.HasPrefix(name, envPrefix) {
+			continue
+		}
+		if key, ok := byName[name]; ok {
+			overrides = append(overrides, Override{Key: key, Value: value, Source: name})
+		} else if section := sectionOf(name); section != "" {
+			problems = append(problems, Problem{Source: name, Message: fmt.Sprintf(
+				"no setting of [%s] has this variable: see config.toml for the keys, and tenants are set in the file only", section)})
+		}
+	}
+	return overrides, asError(problems)
+}
+
+func sectionOf(variable string) string {
+	sections := keysOf(reflect.TypeFor[Config]())
+	for _, u := range unsupported {
+		if u[0] != "test" { // TOOLD_TEST_… steers the project's own tests
+			sections = append(sections, u[0])
+		}
+	}
+	for _, s := range sections {
+		if strings.HasPrefix(variable, EnvName(s)+"_") {
+			return s
+		}
+	}
+	return ""
+}
+
+// override sets one key from text.
+func (d *decoder) override(c *Config, o Override) {
+	path := strings.Split(o.Key, ".")
+	d.at[pathKey(path)] = origin{source: o.Source}
+	if !slices.Contains(Keys(), o.Key) {
+		d.problem(path, "unknown key %s", o.Key)
+		return
+	}
+	v := reflect.ValueOf(c).Elem()
+	for _, name := range path {
+		v, _ = fieldOf(v, name)
+	}
+	raw, err := parseText(v, o.Value)
+	if err == nil {
+		err = assign(v, raw)
+	}
+	if err != nil {
+		d.problem(path, "%s: %v", o.Key, err)
+	}
+}
+
+// parseText makes of text what the TOML decoder would have made, so that assign
+// checks both alike.
+func parseText(v reflect.Value, text string) (any, error) {
+	switch v.Interface().(type) {
+	case client.Size, client.Duration:
+		return text, nil
+	}
+	switch v.Kind() {
+	case reflect.Bool:
+		switch text {
+		case "true":
+			return true, nil
+		case "false":
+			return false, nil
+		}
+		return nil, wants("true or false", text)
+	case reflect.Int, reflect.Int64, reflect.Uint32:
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			return nil, wants("a whole number", text)
+		}
+		return n, nil
+	case reflect.Float64:
+		f, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			return nil, wants("a number", text)
+		}
+		return f, nil
+	case reflect.Slice:
+		return parseListText(v, text)
+	}
+	return text, nil
+}
+
+func parseListText(v reflect.Value, text string) (any, error) {
+	items := []any{}
+	if text == "" {
+		return items, nil
+	}
+	elem := reflect.New(v.Type().Elem()).Elem()
+	for part := range strings.SplitSeq(text, ",") {
+		item, err := parseText(elem, strings.TrimSpace(part))
+		if err != nil {
+			return nil, err
+		}
+		items = append(items, item)
+	}
+	return items, nil
+}

@@ -1,0 +1,69 @@
+package config
+
+// unsupported are settings that belong to toold but not to this version. Each
+// is refused by name: a rule that is silently ignored is worse than none. A
+// "*" stands for any one part of a key.
+var unsupported = [][]string{
+	{"daemon", "debug_listen"},
+	{"sandbox", "require_image"},
+	{"sandbox", "strict"},
+	{"sandbox", "pool"},
+	{"limits", "jobs"},
+	{"limits", "disk"},
+	{"network", "allow"},
+	{"network", "deny"},
+	{"network", "learn"},
+	{"network", "inject"},
+	{"tools", "*", "providers"},
+	{"tools", "*", "models"},
+	{"tools", "*", "env"},
+	{"tools", "bash", "opaque"},
+	{"tools", "webfetch"},
+	{"tools", "websearch"},
+	{"tools", "codesearch"},
+	{"tools", "multiedit"},
+	{"tools", "apply_patch"},
+	{"tools", "task"},
+	{"tools", "skill"},
+	{"tools", "batch"},
+	{"tools", "lsp"},
+	{"tools", "question"},
+	{"doom_loop"},
+	{"approvals"},
+	{"audit"},
+	{"permission"},
+	{"rule"},
+	{"test"},
+	{"hook"},
+	{"profile"},
+	{"mcp"},
+	{"skills"},
+	{"tenant", "*", "profiles"},
+	{"tenant", "*", "permission"},
+	{"tenant", "*", "require_runtime"},
+	{"tenant", "*", "require_image"},
+	{"tenant", "*", "limits", "jobs"},
+	{"tenant", "*", "limits", "disk"},
+}
+
+// isUnsupported reports whether path names a setting of a later version.
+func isUnsupported(path []string) bool {
+	for _, u := range unsupported {
+		if matchesPath(u, path) {
+			return true
+		}
+	}
+	return false
+}
+
+func matchesPath(pattern, path []string) bool {
+	if len(pattern) != len(path) {
+		return false
+	}
+	for i, p := range pattern {
+		if p != "*" && p != path[i] {
+			return false
+		}
+	}
+	return true
+}

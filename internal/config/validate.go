@@ -1,0 +1,289 @@
+package config
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/toold/toold/client"
+)
+
+// Validate checks what the types cannot say. Its error lists all problems. Load
+// has called it already; it is for settings that were made in code.
+func (c *Config) Validate() error { return asError(c.problems()) }
+
+func (c *Config) problems() []Problem {
+	v := validator{at: c.origins}
+	v.daemon(&c.Daemon)
+	v.metrics(&c.Metrics)
+	v.sandbox(&c.Sandbox)
+	v.limits([]string{"limits"}, &c.Limits)
+	v.paths([]string{"worktrees", "roots"}, c.Worktrees.Roots)
+	v.paths([]string{"worktrees", "mounts"}, c.Worktrees.Mounts)
+	v.oneOf("network.mode", c.Network.Mode, []string{"none"}, "proxy")
+	v.truncate(&c.Truncate)
+	v.bash(&c.Tools.Bash, c.Limits.Wall)
+	v.oneOf("tools.edit.matching", c.Tools.Edit.Matching, []string{"default", "strict", "lenient"})
+	v.tenants(c)
+	return v.found
+}
+
+// validator collects problems with the lines that they come from.
+type validator struct {
+	at    origins
+	found []Problem
+}
+
+func (v *validator) problem(path []string, format string, args ...any) {
+	at := v.at.of(path)
+	v.found = append(v.found, Problem{at.source, at.line, dotted(path) + ": " + fmt.Sprintf(format, args...)})
+}
+
+func (v *validator) check(ok bool, key, format string, args ...any) {
+	if !ok {
+		v.problem(strings.Split(key, "."), format, args...)
+	}
+}
+
+// oneOf checks a word. later are words that a later version will know.
+func (v *validator) oneOf(key, got string, allowed []string, later ...string) {
+	switch {
+	case slices.Contains(allowed, got):
+	case slices.Contains(later, got):
+		v.check(false, key, "%q is not supported yet by this version: write %s", got, orList(allowed))
+	default:
+		v.check(false, key, "%q is none of %s", got, orList(allowed))
+	}
+}
+
+func orList(words []string) string {
+	quoted := make([]string, len(words))
+	for i, w := range words {
+		quoted[i] = fmt.Sprintf("%q", w)
+	}
+	return strings.Join(quoted, ", ")
+}
+
+// path checks one host path. hint says what else may stand there.
+func (v *validator) path(path []string, p, hint string) {
+	switch {
+	case strings.ContainsRune(p, 0):
+		v.problem(path, "%q has a NUL byte", p)
+	case !filepath.IsAbs(p):
+		v.problem(path, "%q is not an absolute path%s", p, hint)
+	case filepath.Clean(p) != p:
+		v.problem(path, "%q is not a clean path: write %q", p, filepath.Clean(p))
+	case p == "/":
+		v.problem(path, "the host's whole root is never a choice here")
+	}
+}
+
+// paths checks a list of host paths.
+func (v *validator) paths(path []string, list []string) {
+	for i, p := range list {
+		v.path(path, p, "")
+		if slices.Contains(list[:i], p) {
+			v.problem(path, "%q stands here twice", p)
+		}
+	}
+}
+
+// maxSocket is what fits into a struct sockaddr_un.
+const maxSocket = 107
+
+func (v *validator) daemon(d *Daemon) {
+	v.path([]string{"daemon", "socket"}, d.Socket, "")
+	v.check(len(d.Socket) <= maxSocket, "daemon.socket", "is longer than the %d bytes that a socket's path may have", maxSocket)
+	v.path([]string{"daemon", "state_dir"}, d.StateDir, "")
+	v.path([]string{"daemon", "run_dir"}, d.RunDir, "")
+	v.check(d.StateDir != d.RunDir, "daemon.run_dir", "is the same directory as state_dir: the one is emptied at a reboot, the other must not be")
+	v.oneOf("daemon.log", d.Log, []string{"auto", "json", "text"})
+	v.check(d.Retention > 0, "daemon.retention", "must be more than 0")
+}
+
+// metrics wants an address in full: ":9477" would listen on every interface
+// without anybody having said so.
+func (v *validator) metrics(m *Metrics) {
+	if m.Listen == "" {
+		return
+	}
+	_, err := netip.ParseAddrPort(m.Listen)
+	v.check(err == nil, "metrics.listen", "%q is not ADDRESS:PORT with a numeric address, such as 127.0.0.1:9477; empty turns it off", m.Listen)
+}
+
+// lastUID is the last host uid that sessions may get: above it signed 32-bit
+// programs see negative numbers.
+const lastUID = 1<<31 - 1
+
+func (v *validator) sandbox(s *Sandbox) {
+	v.oneOf("sandbox.driver", s.Driver, []string{"oci"}, "docker", "kubernetes")
+	switch s.Runtime {
+	case "auto", "runc", "crun":
+	case "runsc":
+		v.check(false, "sandbox.runtime", "runsc is not supported yet by this version")
+	default:
+		v.path([]string{"sandbox", "runtime"}, s.Runtime, `, "auto", "runc" or "crun"`)
+	}
+	if s.RootFS != "host" {
+		v.path([]string{"sandbox", "rootfs"}, s.RootFS, ` of a directory or "host" (images are not supported yet by this version)`)
+	}
+	v.paths([]string{"sandbox", "host_paths"}, s.HostPaths)
+	v.check(len(s.HostPaths) == 0 || s.RootFS == "host", "sandbox.host_paths", `means nothing unless rootfs = "host": remove it`)
+	v.check(s.UIDBase%65536 == 0 && s.UIDBase >= 65536 && s.UIDBase <= lastUID-65535, "sandbox.uid_base",
+		"%d is not a multiple of 65536 between 65536 and %d", s.UIDBase, lastUID-65535)
+}
+
+// Bounds of limits: below them no session works, above them no host is.
+const (
+	minMemory = 64 << 20
+	maxCPUs   = 4096
+)
+
+func (v *validator) limits(path []string, l *client.Limits) {
+	at := func(key string) string { return strings.Join(append(slices.Clone(path), key), ".") }
+	top := len(path) == 1
+	v.check(l.CPUs >= 0.01 && l.CPUs <= maxCPUs || !top && l.CPUs == 0, at("cpus"), "%v is not between 0.01 and %d cores", l.CPUs, maxCPUs)
+	for _, x := range []struct {
+		key  string
+		got  int64
+		min  int64
+		want string
+	}{
+		{"memory", int64(l.Memory), minMemory, "64MiB"},
+		{"pids", l.PIDs, 16, "16"},
+		{"tmp", int64(l.Tmp), 1 << 20, "1MiB"},
+		{"open_files", l.OpenFiles, 64, "64"},
+		{"file_size", int64(l.FileSize), 1 << 20, "1MiB"},
+		{"calls", int64(l.Calls), 1, "1"},
+		{"output", int64(l.Output), 64 << 10, "64KiB"},
+		{"wall", int64(l.Wall), 1e9, `"1s"`},
+	} {
+		v.check(x.got >= x.min || !top && x.got == 0, at(x.key), "must be at least %s", x.want)
+	}
+	if l.Memory >= minMemory && l.Tmp > 0 {
+		v.check(tmpfsTotal(l.Tmp) <= l.Memory/4*3, at("tmp"),
+			"/tmp with the home directory (3 times it) and /dev/shm (a quarter) is %s, more than three quarters of memory (%s): a full /tmp would leave no memory to run anything",
+			tmpfsTotal(l.Tmp), l.Memory)
+	}
+}
+
+// tmpfsTotal is what all tmpfs directories of a session hold together: /tmp, the
+// home directory (three times as much: build caches live there) and /dev/shm (a
+// quarter).
+func tmpfsTotal(tmp client.Size) client.Size { return tmp + 3*tmp + tmp/4 }
+
+func (v *validator) truncate(t *Truncate) {
+	v.check(t.MaxLines >= 1, "truncate.max_lines", "must be at least 1")
+	v.check(t.MaxBytes >= 1024, "truncate.max_bytes", "must be at least 1024")
+	v.oneOf("truncate.direction", t.Direction, []string{"auto", "head", "tail", "both"})
+	v.check(t.SpillFile >= 64<<10, "truncate.spill_file", "must be at least 64KiB")
+	v.check(t.SpillSession >= t.SpillFile, "truncate.spill_session", "must be at least spill_file (%s)", t.SpillFile)
+	v.check(t.Keep >= 0, "truncate.keep", "must not be negative")
+}
+
+func (v *validator) bash(b *Bash, wall client.Duration) {
+	v.check(b.Timeout > 0, "tools.bash.timeout", "must be more than 0")
+	v.check(b.MaxTimeout >= 0, "tools.bash.max_timeout", "must not be negative")
+	v.check(b.MaxTimeout <= wall, "tools.bash.max_timeout", "is more than limits.wall (%s)", wall)
+	longest := cmp.Or(b.MaxTimeout, wall)
+	v.check(b.Timeout <= longest, "tools.bash.timeout", "is more than the longest that a call may take (%s)", longest)
+	if len(b.Shell) == 0 {
+		v.check(false, "tools.bash.shell", "must name a shell")
+		return
+	}
+	v.path([]string{"tools", "bash", "shell"}, b.Shell[0], " of a shell")
+	name := filepath.Base(b.Shell[0])
+	v.check(name != "fish" && name != "nu", "tools.bash.shell", "%s does not speak the language of sh that agents write: use bash", name)
+}
+
+var tenantName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
+
+func (v *validator) tenants(c *Config) {
+	v.check(len(c.Admin.UIDs)+len(c.Admin.GIDs) > 0, "admin.uids", "nobody would be an admin: name at least one uid or gid")
+	ids := identities{v: v, uids: map[uint32]string{}, gids: map[uint32]string{}}
+	ids.add([]string{"admin"}, DefaultTenant, c.Admin.UIDs, c.Admin.GIDs)
+	for _, name := range slices.Sorted(maps.Keys(c.Tenants)) {
+		t := c.Tenants[name]
+		path := []string{"tenant", name}
+		if !tenantName.MatchString(name) {
+			v.problem(path, "a tenant's name is 1 to 63 of a-z, 0-9, _ and -, and begins with a letter or digit")
+		}
+		ids.add(path, name, t.UIDs, t.GIDs)
+		if name != DefaultTenant && len(t.UIDs)+len(t.GIDs) == 0 {
+			v.problem(path, "has neither uids nor gids: nobody could be in it")
+		}
+		v.tenant(path, &t, &c.Limits)
+	}
+}
+
+func (v *validator) tenant(path []string, t *Tenant, ceilings *client.Limits) {
+	sub := func(key string) []string { return append(slices.Clone(path), key) }
+	v.paths(sub("roots"), t.Roots)
+	for _, x := range []struct {
+		key string
+		got int
+	}{{"max_sessions", t.MaxSessions}, {"max_calls", t.MaxCalls}, {"weight", t.Weight}} {
+		if x.got < 0 {
+			v.problem(sub(x.key), "must not be negative")
+		}
+	}
+	v.limits(sub("limits"), &t.Limits)
+	for _, key := range exceeded(&t.Limits, ceilings) {
+		v.problem(append(sub("limits"), key), "is more than limits.%s, which no tenant may exceed", key)
+	}
+}
+
+// exceeded names the limits of l that are above those of ceiling.
+func exceeded(l, ceiling *client.Limits) []string {
+	var keys []string
+	for _, x := range []struct {
+		key      string
+		got, max float64
+	}{
+		{"cpus", l.CPUs, ceiling.CPUs},
+		{"memory", float64(l.Memory), float64(ceiling.Memory)},
+		{"pids", float64(l.PIDs), float64(ceiling.PIDs)},
+		{"tmp", float64(l.Tmp), float64(ceiling.Tmp)},
+		{"open_files", float64(l.OpenFiles), float64(ceiling.OpenFiles)},
+		{"file_size", float64(l.FileSize), float64(ceiling.FileSize)},
+		{"calls", float64(l.Calls), float64(ceiling.Calls)},
+		{"output", float64(l.Output), float64(ceiling.Output)},
+		{"wall", float64(l.Wall), float64(ceiling.Wall)},
+	} {
+		if x.got > x.max {
+			keys = append(keys, x.key)
+		}
+	}
+	return keys
+}
+
+// identities finds ids that two tenants claim: whose session would it be?
+type identities struct {
+	v          *validator
+	uids, gids map[uint32]string
+}
+
+func (ids *identities) add(path []string, tenant string, uids, gids []uint32) {
+	for _, x := range []struct {
+		key  string
+		list []uint32
+		seen map[uint32]string
+	}{{"uids", uids, ids.uids}, {"gids", gids, ids.gids}} {
+		at := append(slices.Clone(path), x.key)
+		for i, id := range x.list {
+			owner, taken := x.seen[id]
+			switch {
+			case slices.Contains(x.list[:i], id):
+				ids.v.problem(at, "%d stands here twice", id)
+			case taken && owner != tenant:
+				ids.v.problem(at, "%d belongs to the tenant %q already", id, owner)
+			}
+			x.seen[id] = tenant
+		}
+	}
+}
