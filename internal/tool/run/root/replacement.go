@@ -1,0 +1,301 @@
+package root
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Replacement is one file that is about to get new content, or to be made. It
+// holds the file's directory open, so that wherever the tree moves the result
+// lands beside the file that was read, and it holds a lock on the file, so that
+// of two replacements at once the second begins when the first has ended.
+//
+// The file is replaced whole: a reader, or a process killed in between, finds
+// the old content or the new and never a part of it.
+type Replacement struct {
+	r     *Root
+	path  string
+	base  string
+	dirfd int // O_PATH
+	oldfd int // locked; -1 when there is no file
+	info  Info
+	old   []byte // what ReadOld gave
+}
+
+// BeginOptions are the ways to begin a replacement.
+type BeginOptions struct {
+	// Parents makes missing directories.
+	Parents bool
+}
+
+// CommitOptions are the ways to end a replacement.
+type CommitOptions struct {
+	// Durable waits until the content and the directory are on the disk.
+	Durable bool
+}
+
+// Committed says what a replacement did.
+type Committed struct {
+	Info Info
+	// NotKept names properties of the old file that the new one could not be
+	// given ("group 65534", "xattr user.x").
+	NotKept []string
+}
+
+const (
+	lockWait  = time.Second
+	lockPause = 2 * time.Millisecond
+	// Content up to recheckMax is compared again right before it is replaced,
+	// because a change within the same tick of the kernel's clock can leave the
+	// times as they were.
+	recheckMax = 1 << 20
+)
+
+var errLocked = errors.New("locked")
+
+// Begin prepares to replace, or to make, the file at a canonical path. A file
+// that is locked by another process for longer than a second is Failed.
+func (r *Root) Begin(ctx context.Context, canonical string, o BeginOptions) (*Replacement, error) {
+	if err := checkPath(canonical); err != nil {
+		return nil, err
+	}
+	if r.ownProcess(canonical) {
+		return nil, errf(InvalidPath, "the path %q is about the sandbox's own agent", canonical)
+	}
+	deadline := time.Now().Add(lockWait)
+	for {
+		var p *Replacement
+		err := r.do(ctx, func() error {
+			var err error
+			p, err = r.begin(canonical, o)
+			return err
+		})
+		if !errors.Is(err, errLocked) {
+			return p, err
+		}
+		if time.Now().After(deadline) {
+			return nil, sysError("write to", canonical, unix.EAGAIN)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-time.After(lockPause):
+		}
+	}
+}
+
+func (r *Root) begin(canonical string, o BeginOptions) (*Replacement, error) {
+	i := strings.LastIndexByte(canonical, '/')
+	dir, base := canonical[:i+1], canonical[i+1:]
+	if base == "" || base == "." || base == ".." {
+		return nil, errf(NotRegular, "%q is a directory", canonical)
+	}
+	var dirfd int
+	var err error
+	if o.Parents {
+		dirfd, err = r.makeDirs(dir)
+	} else {
+		dirfd, err = r.openDir(dir, unix.O_PATH)
+	}
+	if err != nil {
+		return nil, err
+	}
+	p := &Replacement{r: r, path: canonical, base: base, dirfd: dirfd, oldfd: -1, info: Info{Path: canonical}}
+	if err := p.openOld(); err != nil {
+		p.Close()
+		return nil, err
+	}
+	return p, nil
+}
+
+// openOld opens and locks the file that is there, if one is.
+func (p *Replacement) openOld() error {
+	fd, info, err := openRegular(p.dirfd, p.base, p.path, unix.RESOLVE_BENEATH|unix.RESOLVE_NO_SYMLINKS)
+	if CodeOf(err) == NotExist {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	p.oldfd, p.info = fd, info
+	if err := unix.Faccessat(p.dirfd, p.base, unix.W_OK, unix.AT_EACCESS); err != nil {
+		return judgedError("write to", p.path, err)
+	}
+	if err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		if err == unix.EWOULDBLOCK {
+			return errLocked
+		}
+		return sysError("lock", p.path, err)
+	}
+	// The one who had the lock may have put another file in its place.
+	if err := p.check(); err != nil {
+		return errLocked
+	}
+	return nil
+}
+
+// Info is the file as it is before the replacement.
+func (p *Replacement) Info() Info { return p.info }
+
+// ReadOld gives the whole present content; more than limit bytes is TooLarge,
+// and there is none when the file does not exist. The caller must not change it.
+func (p *Replacement) ReadOld(ctx context.Context, limit int64) ([]byte, error) {
+	if p.oldfd < 0 {
+		return nil, nil
+	}
+	err := p.r.do(ctx, func() error {
+		if _, err := unix.Seek(p.oldfd, 0, unix.SEEK_SET); err != nil {
+			return sysError("read", p.path, err)
+		}
+		var err error
+		p.old, err = readAll(ctx, p.oldfd, p.path, p.info.Size, limit)
+		return err
+	})
+	return p.old, err
+}
+
+// Commit puts content in the file's place. It is Stale, and nothing happens,
+// when the file is not the one that Begin found or a file has appeared.
+func (p *Replacement) Commit(ctx context.Context, content []byte, o CommitOptions) (*Committed, error) {
+	var done *Committed
+	err := p.r.do(ctx, func() error {
+		var err error
+		done, err = p.commit(ctx, content, o)
+		return err
+	})
+	return done, err
+}
+
+// Close gives up the lock and the directory. It must be called once, also after Commit.
+func (p *Replacement) Close() {
+	if p.oldfd >= 0 {
+		unix.Close(p.oldfd)
+	}
+	unix.Close(p.dirfd)
+}
+
+func (p *Replacement) commit(ctx context.Context, content []byte, o CommitOptions) (*Committed, error) {
+	p.r.sweep(p.dirfd)
+	t, err := newTemp(p.dirfd, p.info.Exists)
+	if err != nil {
+		return nil, sysError("write to", p.path, err)
+	}
+	defer t.close()
+	if err := t.write(ctx, content); err != nil {
+		return nil, sysError("write to", p.path, err)
+	}
+	done := &Committed{}
+	if p.info.Exists {
+		if done.NotKept, err = t.adopt(p.oldfd, p.path); err != nil {
+			return nil, err
+		}
+	}
+	if o.Durable {
+		if err := unix.Fsync(t.fd); err != nil {
+			return nil, sysError("sync", p.path, err)
+		}
+	}
+	if err := p.place(t); err != nil {
+		return nil, err
+	}
+	if o.Durable {
+		if err := syncDir(p.dirfd); err != nil {
+			return nil, sysError("sync the directory of", p.path, err)
+		}
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(t.fd, &st); err != nil {
+		return nil, sysError("stat", p.path, err)
+	}
+	done.Info = infoOf(p.path, &st)
+	return done, nil
+}
+
+// place is the moment at which the new content appears.
+func (p *Replacement) place(t *temp) error {
+	if !p.info.Exists {
+		err := t.linkNew(p.base)
+		if err == unix.EEXIST {
+			return errf(Stale, "%q has been created by somebody else meanwhile; read it and try again", p.path)
+		}
+		return sysError("create", p.path, err)
+	}
+	if err := t.ensureName(); err != nil {
+		return sysError("write to", p.path, err)
+	}
+	if err := p.check(); err != nil {
+		return err
+	}
+	return sysError("replace", p.path, t.renameOver(p.base))
+}
+
+// check proves that the name still means the file that Begin found, unchanged.
+func (p *Replacement) check() error {
+	var st unix.Stat_t
+	err := unix.Fstatat(p.dirfd, p.base, &st, unix.AT_SYMLINK_NOFOLLOW)
+	if err != nil && err != unix.ENOENT {
+		return sysError("stat", p.path, err)
+	}
+	if err == unix.ENOENT || versionOf(&st) != p.info.Version {
+		return p.stale()
+	}
+	if n := len(p.old); n > 0 && n <= recheckMax {
+		now := make([]byte, n+1)
+		got, err := unix.Pread(p.oldfd, now, 0)
+		if err != nil || !bytes.Equal(now[:max(got, 0)], p.old) {
+			return p.stale()
+		}
+	}
+	return nil
+}
+
+func (p *Replacement) stale() error {
+	return errf(Stale, "%q has changed since it was read; read it again and repeat the call", p.path)
+}
+
+func syncDir(dirfd int) error {
+	fd, err := unix.Openat(dirfd, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return unix.Fsync(fd)
+}
+
+// makeDirs opens the directory at a canonical path, making what is missing of it.
+func (r *Root) makeDirs(canonical string) (int, error) {
+	fd, err := r.openDir(canonical, unix.O_PATH)
+	if CodeOf(err) != NotExist {
+		return fd, err
+	}
+	if fd, err = unix.FcntlInt(uintptr(r.fd), unix.F_DUPFD_CLOEXEC, 0); err != nil {
+		return -1, sysError("create", canonical, err)
+	}
+	for name := range strings.SplitSeq(strings.Trim(canonical, "/"), "/") {
+		next, err := makeDir(fd, name)
+		unix.Close(fd)
+		if err != nil {
+			return -1, judgedError("create the directory", canonical, err)
+		}
+		fd = next
+	}
+	return fd, nil
+}
+
+func makeDir(dirfd int, name string) (int, error) {
+	const flags = unix.O_PATH | unix.O_DIRECTORY | unix.O_NOFOLLOW
+	const resolve = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS
+	fd, err := openat2(dirfd, name, flags, 0, resolve)
+	if err != unix.ENOENT {
+		return fd, err
+	}
+	if err := unix.Mkdirat(dirfd, name, 0o777); err != nil && err != unix.EEXIST {
+		return -1, err
+	}
+	return openat2(dirfd, name, flags, 0, resolve)
+}

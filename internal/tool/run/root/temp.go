@@ -1,0 +1,232 @@
+package root
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// temp is new content before it has its place: a file without a name where the
+// file system can do that, so that nothing is left when the process is killed,
+// and otherwise one with a name that cannot be guessed. It is locked as long as
+// it is open, which tells a sweep that its maker is alive.
+type temp struct {
+	fd    int
+	dirfd int    // of the Replacement
+	name  string // "" while it has none
+}
+
+const (
+	tempPrefix = ".toold-"
+	tempRandom = 16 // bytes
+	writeChunk = 1 << 20
+	// sweepEntries bounds how much of a directory is looked through.
+	sweepEntries = 4096
+	// sweptMax bounds how many directories are remembered as swept.
+	sweptMax = 4096
+)
+
+// newTemp makes an empty file in the directory. One that replaces another is
+// private until it has taken on the other's mode.
+func newTemp(dirfd int, replaces bool) (*temp, error) {
+	perm := uint32(0o666) // less the umask
+	if replaces {
+		perm = 0o600
+	}
+	t := &temp{fd: -1, dirfd: dirfd}
+	fd, err := unix.Openat(dirfd, ".", unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, perm)
+	switch err {
+	case nil:
+		t.fd = fd
+	case unix.EOPNOTSUPP, unix.EISDIR, unix.EINVAL, unix.ENOENT:
+		if err := t.createNamed(perm); err != nil {
+			return nil, err
+		}
+	default:
+		return nil, err
+	}
+	if err := unix.Flock(t.fd, unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		t.close()
+		return nil, err
+	}
+	return t, nil
+}
+
+func (t *temp) createNamed(perm uint32) error {
+	name := tempName()
+	fd, err := unix.Openat(t.dirfd, name, unix.O_CREAT|unix.O_EXCL|unix.O_RDWR|unix.O_NOFOLLOW|unix.O_CLOEXEC, perm)
+	if err != nil {
+		return err
+	}
+	t.fd, t.name = fd, name
+	return nil
+}
+
+func tempName() string {
+	var b [tempRandom]byte
+	rand.Read(b[:]) // never fails
+	return tempPrefix + hex.EncodeToString(b[:])
+}
+
+func isTempName(name string) bool {
+	digits, ok := strings.CutPrefix(name, tempPrefix)
+	if !ok || len(digits) != 2*tempRandom {
+		return false
+	}
+	_, err := hex.DecodeString(digits)
+	return err == nil
+}
+
+func (t *temp) write(ctx context.Context, content []byte) error {
+	for len(content) > 0 {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		n, err := unix.Write(t.fd, content[:min(len(content), writeChunk)])
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		content = content[n:]
+	}
+	return nil
+}
+
+// adopt gives the file the owner, group, extended attributes and mode of the
+// one that it will replace, apart from setuid, setgid and capabilities, which
+// writing to a file takes away as well. An owner that cannot be kept is Denied.
+func (t *temp) adopt(oldfd int, path string) (notKept []string, err error) {
+	var old, now unix.Stat_t
+	if err := unix.Fstat(oldfd, &old); err != nil {
+		return nil, sysError("stat", path, err)
+	}
+	if err := unix.Fstat(t.fd, &now); err != nil {
+		return nil, sysError("stat", path, err)
+	}
+	if old.Uid != now.Uid {
+		if err := unix.Fchown(t.fd, int(old.Uid), -1); err != nil {
+			return nil, &Error{Code: Denied, Msg: fmt.Sprintf("cannot replace %q: it belongs to user %d and would change its owner", path, old.Uid), Err: err}
+		}
+	}
+	if old.Gid != now.Gid {
+		if err := unix.Fchown(t.fd, -1, int(old.Gid)); err != nil {
+			notKept = append(notKept, "group "+strconv.Itoa(int(old.Gid)))
+		}
+	}
+	notKept = append(notKept, copyXattrs(oldfd, t.fd)...)
+	if err := unix.Fchmod(t.fd, old.Mode&0o1777); err != nil {
+		return nil, sysError("set the mode of", path, err)
+	}
+	return notKept, nil
+}
+
+// linkNew gives the file its first name, which must be free (EEXIST).
+func (t *temp) linkNew(base string) error {
+	if t.name == "" {
+		return t.link(base)
+	}
+	err := unix.Renameat2(t.dirfd, t.name, t.dirfd, base, unix.RENAME_NOREPLACE)
+	if err == unix.EINVAL || err == unix.ENOSYS { // not every file system can
+		return unix.Linkat(t.dirfd, t.name, t.dirfd, base, 0) // close removes the other name
+	}
+	if err == nil {
+		t.name = ""
+	}
+	return err
+}
+
+// ensureName gives a file without a name one, since only a name can be renamed.
+func (t *temp) ensureName() error {
+	if t.name != "" {
+		return nil
+	}
+	name := tempName()
+	if err := t.link(name); err != nil {
+		return err
+	}
+	t.name = name
+	return nil
+}
+
+func (t *temp) link(name string) error {
+	return unix.Linkat(unix.AT_FDCWD, "/proc/self/fd/"+strconv.Itoa(t.fd), t.dirfd, name, unix.AT_SYMLINK_FOLLOW)
+}
+
+func (t *temp) renameOver(base string) error {
+	err := unix.Renameat(t.dirfd, t.name, t.dirfd, base)
+	if err == nil {
+		t.name = ""
+	}
+	return err
+}
+
+// close removes what is left of the file under its temporary name.
+func (t *temp) close() {
+	if t.name != "" {
+		_ = unix.Unlinkat(t.dirfd, t.name, 0)
+	}
+	if t.fd >= 0 {
+		unix.Close(t.fd)
+	}
+}
+
+// sweep removes temporary files whose makers were killed, once for each
+// directory. It is best effort: a failure changes nothing for the caller.
+func (r *Root) sweep(dirfd int) {
+	var st unix.Stat_t
+	if unix.Fstat(dirfd, &st) != nil {
+		return
+	}
+	r.mu.Lock()
+	_, done := r.swept[keyOf(&st)]
+	if len(r.swept) >= sweptMax {
+		clear(r.swept)
+	}
+	r.swept[keyOf(&st)] = struct{}{}
+	r.mu.Unlock()
+	if done {
+		return
+	}
+	fd, err := unix.Openat(dirfd, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return
+	}
+	defer unix.Close(fd)
+	buf := make([]byte, dirBuffer)
+	for seen := 0; seen < sweepEntries; {
+		n, err := unix.Getdents(fd, buf)
+		if err != nil || n == 0 {
+			return
+		}
+		entries := parseEntries(buf[:n], nil)
+		seen += len(entries)
+		for _, e := range entries {
+			if isTempName(e.Name) {
+				removeStale(dirfd, e.Name)
+			}
+		}
+	}
+}
+
+// removeStale removes a temporary file that nobody has locked.
+func removeStale(dirfd int, name string) {
+	fd, _, err := openRegular(dirfd, name, name, unix.RESOLVE_BENEATH|unix.RESOLVE_NO_SYMLINKS)
+	if err != nil {
+		return
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if unix.Fstat(fd, &st) != nil || int(st.Uid) != unix.Geteuid() {
+		return
+	}
+	if unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) == nil {
+		_ = unix.Unlinkat(dirfd, name, 0)
+	}
+}
