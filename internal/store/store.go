@@ -1,6 +1,285 @@
-// Package store keeps sessions, calls and events on disk, in one SQLite
-// database. A write that returned survives the death of the daemon.
+// Package store keeps sessions, calls, events and uid leases on disk, in one
+// SQLite database. A write that returned survives the death of the daemon.
+//
+// All writes go through one goroutine that puts whatever is queued into one
+// transaction (group commit); readers have connections of their own and never
+// wait for it. The database is in WAL mode with synchronous=NORMAL: a commit
+// costs one write(2) and no fsync, so a killed daemon loses nothing, and a
+// machine that loses power may lose the last moments but never its consistency.
 package store
 
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"modernc.org/sqlite"
+	lib "modernc.org/sqlite/lib"
+
+	"github.com/toold/toold/client"
+)
+
+// Errors that callers tell apart.
+var (
+	// ErrNotFound: there is no such row.
+	ErrNotFound = errors.New("not found")
+	// ErrExists: a row with this name or key exists already.
+	ErrExists = errors.New("exists already")
+	// ErrFull: the file system that holds the database has no room, or cannot
+	// be written. Nothing of the write is kept.
+	ErrFull = errors.New("the disk that holds toold's state is full or cannot be written")
+	// ErrCorrupt: the file is not a database, or a damaged one.
+	ErrCorrupt = errors.New("damaged, or not a database of toold")
+	// ErrNewer: a later version of toold wrote the database.
+	ErrNewer = errors.New("written by a newer version of toold")
+	// ErrLocked: another daemon has the database open.
+	ErrLocked = errors.New("in use by another toold")
+	// ErrClosed: the store was closed.
+	ErrClosed = errors.New("store is closed")
+)
+
+// Config is what Open needs.
+type Config struct {
+	// Path of the database file. It is created with mode 0600 where it does
+	// not exist; its directory must exist.
+	Path string
+	Log  *slog.Logger
+	// Queue bounds the writes that wait at once; callers block past it.
+	// 0 means 1024.
+	Queue int
+}
+
 // Store is the database. All methods may be called from any goroutine.
-type Store struct{}
+type Store struct {
+	path  string
+	log   *slog.Logger
+	lock  *os.File
+	write *sql.DB   // one connection, of the writer goroutine alone
+	conn  *sql.Conn // that connection
+	check *sql.DB   // one connection, for checkpoints
+	read  *sql.DB
+	st    *statements
+	rd    *readers
+	ids   *IDs
+
+	queue     chan *job
+	committed atomic.Int64 // jobs since the last checkpoint
+	truncate  atomic.Bool  // ask the writer for a truncating checkpoint
+
+	onEvents atomic.Pointer[func([]client.Event)]
+
+	closing   chan struct{}
+	closeOnce sync.Once
+	closeErr  error
+	senders   sync.RWMutex // held for reading while a job is being queued
+	closed    bool         // guarded by senders
+	done      sync.WaitGroup
+}
+
+// Open opens the database, creates it where there is none, and brings an older
+// one up to date. A database of a newer version, a damaged one, and one that
+// another daemon has open are refused.
+func Open(cfg Config) (*Store, error) {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Queue <= 0 {
+		cfg.Queue = 1024
+	}
+	s := &Store{path: cfg.Path, log: cfg.Log, queue: make(chan *job, cfg.Queue), closing: make(chan struct{})}
+	if err := s.open(); err != nil {
+		s.release()
+		return nil, fmt.Errorf("open %s: %w", cfg.Path, hint(classify(err)))
+	}
+	s.done.Add(2)
+	go s.writer()
+	go s.checkpointer()
+	return s, nil
+}
+
+func (s *Store) open() error {
+	if err := s.takeLock(); err != nil {
+		return err
+	}
+	// SQLite gives its -wal and -shm files the mode of the database.
+	f, err := os.OpenFile(s.path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(f.Chmod(0o600), f.Close()); err != nil {
+		return err
+	}
+	ctx := context.Background()
+	if s.write, err = s.connect(1, false); err != nil {
+		return err
+	}
+	if s.conn, err = s.write.Conn(ctx); err != nil {
+		return err
+	}
+	if err := migrate(ctx, s.conn); err != nil {
+		return err
+	}
+	if s.st, err = prepareStatements(ctx, s.conn); err != nil {
+		return err
+	}
+	if s.check, err = s.connect(1, false); err != nil {
+		return err
+	}
+	if s.read, err = s.connect(4, true); err != nil {
+		return err
+	}
+	if s.rd, err = prepareReaders(ctx, s.read); err != nil {
+		return err
+	}
+	last, err := s.lastID(ctx)
+	if err != nil {
+		return err
+	}
+	s.ids = NewIDs(last)
+	return nil
+}
+
+// takeLock makes sure that two daemons never share a database: each would adopt
+// and end the sessions of the other. The lock goes with the process.
+func (s *Store) takeLock() error {
+	f, err := os.OpenFile(filepath.Clean(s.path)+".lock", os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return err
+	}
+	s.lock = f
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return ErrLocked
+		}
+		return fmt.Errorf("lock: %w", err)
+	}
+	return nil
+}
+
+func (s *Store) connect(conns int, readOnly bool) (*sql.DB, error) {
+	q := url.Values{"_pragma": {
+		"busy_timeout(5000)",
+		"journal_mode(WAL)",
+		"synchronous(NORMAL)",
+		"wal_autocheckpoint(0)",
+		"journal_size_limit(67108864)",
+		"trusted_schema(OFF)",
+	}}
+	if readOnly {
+		q.Set("mode", "ro")
+		q["_pragma"] = []string{"busy_timeout(5000)", "query_only(ON)", "trusted_schema(OFF)"}
+	}
+	u := url.URL{Scheme: "file", Opaque: (&url.URL{Path: s.path}).EscapedPath(), RawQuery: q.Encode()}
+	db, err := sql.Open("sqlite", u.String())
+	if err != nil {
+		return nil, err
+	}
+	db.SetMaxOpenConns(conns)
+	db.SetMaxIdleConns(conns)
+	return db, nil
+}
+
+// OnEvents sets who is told about events: fn is called after their commit, in
+// the order of their ids, from one goroutine, and must not block.
+func (s *Store) OnEvents(fn func([]client.Event)) { s.onEvents.Store(&fn) }
+
+// NewID makes an id such as "ses_…" that sorts after all that were made before.
+func (s *Store) NewID(kind string) string { return s.ids.New(kind) }
+
+// Close writes what is queued and closes the database.
+func (s *Store) Close() error {
+	s.closeOnce.Do(func() {
+		s.senders.Lock()
+		s.closed = true
+		s.senders.Unlock()
+		close(s.closing)
+		close(s.queue)
+		s.done.Wait()
+		s.closeErr = s.release()
+	})
+	return s.closeErr
+}
+
+// release closes whatever open got to.
+func (s *Store) release() error {
+	var errs []error
+	if s.rd != nil {
+		errs = append(errs, s.rd.close())
+	}
+	if s.st != nil {
+		errs = append(errs, s.st.close())
+	}
+	for _, db := range []*sql.DB{s.read, s.check} {
+		if db != nil {
+			errs = append(errs, db.Close())
+		}
+	}
+	if s.conn != nil {
+		errs = append(errs, s.conn.Close())
+	}
+	if s.write != nil {
+		errs = append(errs, s.write.Close())
+	}
+	if s.lock != nil {
+		errs = append(errs, s.lock.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// classify turns SQLite's result codes into the errors of this package.
+func classify(err error) error {
+	var se *sqlite.Error
+	if !errors.As(err, &se) {
+		if errors.Is(err, sql.ErrNoRows) {
+			return ErrNotFound
+		}
+		return err
+	}
+	switch se.Code() & 0xff {
+	case lib.SQLITE_FULL, lib.SQLITE_IOERR, lib.SQLITE_READONLY:
+		return fmt.Errorf("%w: %w", ErrFull, err)
+	case lib.SQLITE_CORRUPT, lib.SQLITE_NOTADB:
+		return fmt.Errorf("%w: %w", ErrCorrupt, err)
+	case lib.SQLITE_CONSTRAINT:
+		return fmt.Errorf("%w: %w", ErrExists, err)
+	}
+	return err
+}
+
+// hint adds what to do about a database that cannot be opened.
+func hint(err error) error {
+	switch {
+	case errors.Is(err, ErrLocked):
+		return fmt.Errorf("%w: stop it, or give this one another state directory", err)
+	case errors.Is(err, ErrNewer):
+		return fmt.Errorf("%w: run that version, or give this one another state directory", err)
+	case errors.Is(err, ErrCorrupt):
+		return fmt.Errorf("%w: move the file away or restore a copy; sandboxes that it knew are then removed as left over", err)
+	}
+	return err
+}
+
+// millis and fromMillis keep times as milliseconds since 1970, 0 for none.
+func millis(t *time.Time) int64 {
+	if t == nil || t.IsZero() {
+		return 0
+	}
+	return t.UnixMilli()
+}
+
+func fromMillis(ms int64) *time.Time {
+	if ms == 0 {
+		return nil
+	}
+	t := time.UnixMilli(ms).UTC()
+	return &t
+}

@@ -1,0 +1,64 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/toold/toold/client"
+)
+
+// AddEvent adds an event. Its id is made here, in the order of the writes, so
+// that ids, rows and what OnEvents hears have one order.
+func (tx *Tx) AddEvent(e client.Event) error {
+	e.ID = tx.ids.New("evt_")
+	var data any
+	if len(e.Data) > 0 {
+		data = []byte(e.Data)
+	}
+	if _, err := tx.st.insertEvent.Exec(e.ID, e.Time.UnixMicro(), e.Type, e.Tenant, e.Session, e.Call, data); err != nil {
+		return err
+	}
+	tx.events = append(tx.events, e)
+	return nil
+}
+
+// EventFilter selects events, oldest first.
+type EventFilter struct {
+	Tenant  string // "" = all
+	Session string // "" = all
+	Type    string // exact, or a prefix with a trailing "*"; "" = all
+	After   string // an id
+	Limit   int
+}
+
+const sqlEvents = `SELECT id, time, type, tenant, session, call, data FROM events
+	WHERE id > ? AND (? = '' OR tenant = ?) AND (? = '' OR session = ?) AND substr(type, 1, ?) = ? ORDER BY id LIMIT ?`
+
+// Events lists stored events.
+func (s *Store) Events(ctx context.Context, f EventFilter) ([]client.Event, error) {
+	want, n := f.Type, 1<<20 // longer than any type: the whole must be equal
+	if prefix, ok := strings.CutSuffix(f.Type, "*"); ok {
+		want, n = prefix, len(prefix)
+	} else if f.Type == "" {
+		n = 0
+	}
+	rows, err := s.rd.events.QueryContext(ctx, f.After, f.Tenant, f.Tenant, f.Session, f.Session, n, want, f.Limit)
+	if err != nil {
+		return nil, fmt.Errorf("list events: %w", classify(err))
+	}
+	defer func() { _ = rows.Close() }()
+	var all []client.Event
+	for rows.Next() {
+		var e client.Event
+		var at int64
+		var data []byte
+		if err := rows.Scan(&e.ID, &at, &e.Type, &e.Tenant, &e.Session, &e.Call, &data); err != nil {
+			return nil, fmt.Errorf("list events: %w", classify(err))
+		}
+		e.Time, e.Data = time.UnixMicro(at).UTC(), data
+		all = append(all, e)
+	}
+	return all, classify(rows.Err())
+}

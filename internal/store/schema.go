@@ -1,0 +1,126 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+)
+
+// applicationID marks the file as ours ("tool" in ASCII).
+const applicationID = 0x746f6f6c
+
+// migrations bring a database from version i to i+1. Entries are never changed
+// once released; a new version is a new entry.
+var migrations = []string{
+	`CREATE TABLE sessions (
+		id         TEXT PRIMARY KEY,
+		tenant     TEXT NOT NULL,
+		name       TEXT NOT NULL,
+		state      TEXT NOT NULL,
+		live       INTEGER NOT NULL,  -- 1 until ended or lost
+		created    INTEGER NOT NULL,
+		ended      INTEGER NOT NULL,
+		token_hash BLOB,
+		body       BLOB NOT NULL      -- JSON of Session
+	) WITHOUT ROWID;
+	CREATE UNIQUE INDEX sessions_name ON sessions (tenant, name) WHERE live = 1 AND name <> '';
+	CREATE INDEX sessions_live ON sessions (id) WHERE live = 1;
+
+	CREATE TABLE calls (
+		id        TEXT PRIMARY KEY,
+		session   TEXT NOT NULL,
+		tenant    TEXT NOT NULL,
+		key       TEXT NOT NULL,
+		hash      BLOB NOT NULL,      -- SHA-256 of what was asked, canonical
+		tool      TEXT NOT NULL,
+		status    TEXT NOT NULL,
+		queued    INTEGER NOT NULL,
+		started   INTEGER NOT NULL,
+		ended     INTEGER NOT NULL,
+		input     BLOB NOT NULL,
+		origin    BLOB,               -- JSON of message_id, agent, model, extra
+		result    BLOB,               -- JSON, once it is finished
+		out_file  INTEGER NOT NULL DEFAULT 0,
+		out_total INTEGER NOT NULL DEFAULT 0,
+		out_inline INTEGER NOT NULL DEFAULT 0
+	) WITHOUT ROWID;
+	CREATE INDEX calls_session ON calls (session, id);
+	CREATE UNIQUE INDEX calls_key ON calls (session, key) WHERE key <> '';
+	CREATE INDEX calls_open ON calls (session) WHERE status IN ('pending', 'running');
+
+	CREATE TABLE events (
+		id      TEXT PRIMARY KEY,
+		time    INTEGER NOT NULL,     -- microseconds
+		type    TEXT NOT NULL,
+		tenant  TEXT NOT NULL,
+		session TEXT NOT NULL,
+		call    TEXT NOT NULL,
+		data    BLOB
+	) WITHOUT ROWID;
+
+	CREATE TABLE leases (
+		base        INTEGER PRIMARY KEY, -- first host uid of the range
+		session     TEXT NOT NULL,
+		quarantined INTEGER NOT NULL,    -- 1: something of the session may still live
+		reason      TEXT NOT NULL
+	);
+	CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;`,
+}
+
+// migrate brings the database to the newest version, each step in a transaction
+// of its own.
+func migrate(ctx context.Context, c *sql.Conn) error {
+	var app, version, tables int
+	for _, q := range []struct {
+		sql  string
+		into *int
+	}{
+		{"PRAGMA application_id", &app},
+		{"PRAGMA user_version", &version},
+		{"SELECT count(*) FROM sqlite_schema", &tables},
+	} {
+		if err := c.QueryRowContext(ctx, q.sql).Scan(q.into); err != nil {
+			return err
+		}
+	}
+	if app != applicationID && (app != 0 || version != 0 || tables != 0) {
+		return fmt.Errorf("%w: its application id is %#x", ErrCorrupt, app)
+	}
+	if version > len(migrations) {
+		return fmt.Errorf("%w: its format is %d, this one knows up to %d", ErrNewer, version, len(migrations))
+	}
+	if err := quickCheck(ctx, c); err != nil {
+		return err
+	}
+	for v := version; v < len(migrations); v++ {
+		step := fmt.Sprintf("BEGIN IMMEDIATE; %s; PRAGMA application_id = %d; PRAGMA user_version = %d; COMMIT",
+			migrations[v], applicationID, v+1)
+		if _, err := c.ExecContext(ctx, step); err != nil {
+			_, _ = c.ExecContext(ctx, "ROLLBACK")
+			return fmt.Errorf("bring the database to format %d: %w", v+1, err)
+		}
+	}
+	return nil
+}
+
+// quickCheckPages bounds how big a database is checked whole at start; a bigger
+// one would delay it by seconds. Damage there is found when it is read.
+const quickCheckPages = 8192
+
+func quickCheck(ctx context.Context, c *sql.Conn) error {
+	var pages int
+	if err := c.QueryRowContext(ctx, "PRAGMA page_count").Scan(&pages); err != nil {
+		return err
+	}
+	if pages > quickCheckPages {
+		return nil
+	}
+	var verdict string
+	if err := c.QueryRowContext(ctx, "PRAGMA quick_check(1)").Scan(&verdict); err != nil {
+		return err
+	}
+	if verdict != "ok" {
+		return fmt.Errorf("%w: %s", ErrCorrupt, verdict)
+	}
+	return nil
+}

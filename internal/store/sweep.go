@@ -1,0 +1,95 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"time"
+)
+
+// sweepRows bounds one step of a sweep, so that writers never wait long for it.
+const sweepRows = 500
+
+// Rows are found by their ids, which begin with the time: no index on times is
+// needed, and only old rows are looked at.
+const (
+	sqlSweepEvents = "DELETE FROM events WHERE id IN (SELECT id FROM events WHERE id < ? LIMIT ?)"
+	// Calls of live sessions go too: history is bounded by age alone.
+	sqlSweepCalls    = "DELETE FROM calls WHERE id IN (SELECT id FROM calls WHERE id < ? AND ended > 0 AND ended < ? LIMIT ?)"
+	sqlSweepSessions = `DELETE FROM sessions WHERE id IN (SELECT id FROM sessions WHERE live = 0 AND ended < ?
+		AND NOT EXISTS (SELECT 1 FROM calls WHERE calls.session = sessions.id) LIMIT ?)`
+)
+
+// Sweep removes events, finished calls and ended sessions that are older than
+// age. It returns the number of rows that went.
+func (s *Store) Sweep(ctx context.Context, age time.Duration) (int64, error) {
+	before := time.Now().Add(-age)
+	ms := before.UnixMilli()
+	var total int64
+	for _, step := range []func(*statements) (sql.Result, error){
+		func(st *statements) (sql.Result, error) { return st.sweepEvents.Exec(idAt("evt_", before), sweepRows) },
+		func(st *statements) (sql.Result, error) {
+			return st.sweepCalls.Exec(idAt("call_", before), ms, sweepRows)
+		},
+		func(st *statements) (sql.Result, error) { return st.sweepSessions.Exec(ms, sweepRows) },
+	} {
+		n, err := s.sweep(ctx, step)
+		total += n
+		if err != nil {
+			return total, fmt.Errorf("sweep: %w", err)
+		}
+	}
+	return total, nil
+}
+
+// sweep repeats a step until nothing is left to do.
+func (s *Store) sweep(ctx context.Context, step func(*statements) (sql.Result, error)) (total int64, err error) {
+	for {
+		var n int64
+		err := s.Write(func(tx *Tx) error {
+			r, err := step(tx.st)
+			if err != nil {
+				return err
+			}
+			n, err = r.RowsAffected()
+			return err
+		})
+		if err != nil {
+			return total, err
+		}
+		if total += n; n < sweepRows {
+			return total, nil
+		}
+		if err := ctx.Err(); err != nil {
+			return total, err
+		}
+	}
+}
+
+// OutputRef names the output file of a call.
+type OutputRef struct{ Session, Call string }
+
+// OldOutputs lists calls that ended before age and have an output file.
+func (s *Store) OldOutputs(ctx context.Context, age time.Duration, limit int) ([]OutputRef, error) {
+	before := time.Now().Add(-age)
+	rows, err := s.rd.oldOutputs.QueryContext(ctx, idAt("call_", before), before.UnixMilli(), limit)
+	if err != nil {
+		return nil, fmt.Errorf("list old outputs: %w", classify(err))
+	}
+	defer func() { _ = rows.Close() }()
+	var all []OutputRef
+	for rows.Next() {
+		var r OutputRef
+		if err := rows.Scan(&r.Session, &r.Call); err != nil {
+			return nil, fmt.Errorf("list old outputs: %w", classify(err))
+		}
+		all = append(all, r)
+	}
+	return all, classify(rows.Err())
+}
+
+// DropOutput says that the output file of a call is gone.
+func (tx *Tx) DropOutput(call string) error {
+	_, err := tx.st.dropOutput.Exec(call)
+	return err
+}
