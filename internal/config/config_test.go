@@ -128,6 +128,7 @@ func TestProblems(t *testing.T) {
 		{"other case", "[daemon]\nSocket = '/x'\n", `x.toml:2: unknown key daemon.Socket: keys are case-sensitive, write socket`},
 		{"section in other case", "[Daemon]\n", `x.toml:1: unknown key Daemon: keys are case-sensitive, write daemon`},
 		{"unknown section", "[frobnicate]\nx = 1\n", `x.toml:1: unknown key frobnicate: remove it`},
+		{"empty key", "''.x = 1\n", `x.toml:1: unknown key "": remove it`},
 		{"quoted key with a dot", "'daemon.socket' = '/x'\n", `x.toml:1: unknown key "daemon.socket": remove it`},
 		{"type", "[daemon]\nsocket = 1\n", `x.toml:2: daemon.socket: want a string, not 1`},
 		{"list type", "[worktrees]\nroots = '/srv'\n", `x.toml:2: worktrees.roots: want a list in [ ], not "/srv"`},
@@ -320,6 +321,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte("[tenant.a]\nuids=[1]\n[[rule]]\nx={a={b=[{c=1}]}}\n"))
 	f.Add([]byte("limits={memory=\"1GiB\",\nwall=1}"))
 	f.Add([]byte("\"a\\u0000b\".c=1\n[a.b]\n[[a.c]]"))
+	f.Add([]byte("\"\".c=1"))
 	f.Fuzz(func(t *testing.T, doc []byte) {
 		c, err := Parse("f", doc)
 		if err == nil {

@@ -107,9 +107,11 @@ func keysOf(t reflect.Type) []string {
 	return keys
 }
 
+// fieldOf finds the field of a key. Fields that are no setting have the key "",
+// which a file can contain.
 func fieldOf(v reflect.Value, key string) (reflect.Value, bool) {
 	for f, fv := range v.Fields() {
-		if keyOf(f) == key {
+		if key != "" && keyOf(f) == key {
 			return fv, true
 		}
 	}
