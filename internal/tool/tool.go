@@ -2,12 +2,25 @@
 // of their inputs, strict parsing, and Access, which says what a call will
 // touch. Nothing here does any I/O; the work itself is in package run, which is
 // linked into the agent.
+//
+// To add a tool: write NAME.go with its definition and NAME.md with its
+// description here, run/NAME.go with its work, and add a line to builtin and to
+// run.Builtin.
 package tool
 
 import (
 	"encoding/json"
 
+	"github.com/google/jsonschema-go/jsonschema"
+	validator "github.com/santhosh-tekuri/jsonschema/v6"
+
 	"github.com/toold/toold/client"
+)
+
+// Directions in which a long output is cut (see Definition.Truncate).
+const (
+	truncateHead = "head"
+	truncateBoth = "both"
 )
 
 // Definition is one tool as the daemon knows it.
@@ -17,11 +30,20 @@ type Definition struct {
 	Schema      json.RawMessage // JSON Schema 2020-12 of the input
 	// Hidden tools are run by the daemon's own routes and never listed.
 	Hidden bool
+	// ReadOnly tools change nothing, whatever their input.
+	ReadOnly bool
 	// Streams: output arrives while it runs; Result.Output comes after it.
 	Streams bool
 	// Truncate is the default direction in which a long output is cut.
 	Truncate string
-	Access   func(input json.RawMessage) Access
+	// Access says what a call with this input, as Parse normalised it, will touch.
+	Access func(input json.RawMessage) Access
+	// word gives the tool's own words for a violation; "" keeps the usual ones.
+	word func(client.Violation) string
+
+	input    *jsonschema.Schema // what Schema is the JSON of
+	shape    *shape
+	compiled *validator.Schema
 }
 
 // Access says what a call will touch.
@@ -42,30 +64,11 @@ type Request struct {
 // Invocation is an input that was parsed, checked and normalised: the bytes in
 // Input are those that are judged, hashed, stored and run.
 type Invocation struct {
-	Tool  *Definition
+	Tool *Definition
+	// Input is canonical: snake_case keys in sorted order, one spelling of every
+	// string and number. Equal calls have equal bytes, and encoding/json writes
+	// the value back as the same bytes.
 	Input json.RawMessage
 	// Lenient counts conversions of loosely typed values.
 	Lenient int
 }
-
-// Registry is the list of all tools.
-type Registry struct{}
-
-// NewRegistry has the built-in tools.
-func NewRegistry() *Registry { return &Registry{} }
-
-// Parse checks raw against the schema of the tool called name. Errors are
-// *client.Error with code unknown_tool or invalid_input and every violation.
-func (r *Registry) Parse(name string, raw json.RawMessage) (*Invocation, error) {
-	return nil, &client.Error{Code: client.CodeUnknownTool, Message: "no tools yet"}
-}
-
-// Get finds a tool by its exact name.
-func (r *Registry) Get(name string) (*Definition, bool) { return nil, false }
-
-// List gives the definitions that are not hidden, in a fixed order.
-func (r *Registry) List() []*Definition { return nil }
-
-// Render gives a definition in the shape of format: "" (ours), anthropic,
-// openai, gemini or mcp.
-func Render(d *Definition, format string) (json.RawMessage, error) { return nil, nil }

@@ -1,0 +1,44 @@
+package tool
+
+import "encoding/json"
+
+// named reads the strings that an Access looks at out of a normalised input.
+// Fields that are absent or of other types are "".
+func named(input json.RawMessage, names ...string) map[string]string {
+	var all map[string]json.RawMessage
+	out := make(map[string]string, len(names))
+	if json.Unmarshal(input, &all) != nil {
+		return out // not from Parse; the empty path and pattern match no allowance
+	}
+	for _, name := range names {
+		var s string
+		if json.Unmarshal(all[name], &s) == nil {
+			out[name] = s
+		}
+	}
+	return out
+}
+
+// fileAccess is the Access of a tool that touches the one file that its field
+// called name says.
+func fileAccess(permission, name string, write bool) func(json.RawMessage) Access {
+	return func(input json.RawMessage) Access {
+		path := named(input, name)[name]
+		return Access{
+			Requests: []Request{{Permission: permission, Pattern: path, Path: path, Write: write}},
+			Prepare:  true,
+		}
+	}
+}
+
+// searchAccess is the Access of a tool that searches for its pattern below a
+// path; only a path that is given has to be resolved.
+func searchAccess(permission string) func(json.RawMessage) Access {
+	return func(input json.RawMessage) Access {
+		in := named(input, "pattern", "path")
+		return Access{
+			Requests: []Request{{Permission: permission, Pattern: in["pattern"], Path: in["path"]}},
+			Prepare:  in["path"] != "",
+		}
+	}
+}

@@ -1,0 +1,20 @@
+package tool
+
+import _ "embed"
+
+//go:embed glob.md
+var globDescription string
+
+func globTool() *Definition {
+	return &Definition{
+		Name:        "glob",
+		Description: globDescription,
+		ReadOnly:    true,
+		Truncate:    truncateHead,
+		Access:      searchAccess("glob"),
+		input: object(
+			required("pattern", text(1, maxPath, "The glob that file names must match, such as **/*.go or src/**/*.{ts,tsx}.")),
+			optional("path", text(0, maxPath, "The directory to search in, absolute or relative to the worktree. The default is the worktree.")),
+		),
+	}
+}

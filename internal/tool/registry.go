@@ -1,0 +1,149 @@
+package tool
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/toold/toold/client"
+)
+
+// Registry is the list of all tools. It does not change after it was made and
+// may be used from any goroutine.
+type Registry struct {
+	tools  []*Definition
+	byName map[string]*Definition
+}
+
+// builtin lists the tools of this version in the order in which they are offered.
+func builtin() []*Definition {
+	return []*Definition{
+		bashTool(),
+		readTool(),
+		writeTool(),
+		editTool(),
+		globTool(),
+		grepTool(),
+		listTool(),
+		filePutTool(),
+		fileGetTool(),
+	}
+}
+
+// NewRegistry has the built-in tools.
+func NewRegistry() *Registry {
+	r := &Registry{byName: make(map[string]*Definition)}
+	for _, d := range builtin() {
+		if err := d.compile(); err != nil {
+			panic(err) // a definition of our own is wrong: no input can cause it
+		}
+		r.tools = append(r.tools, d)
+		r.byName[d.Name] = d
+	}
+	return r
+}
+
+// compile fills in what is derived from the definition's input.
+func (d *Definition) compile() error {
+	d.Description = strings.TrimSpace(d.Description)
+	d.input.Schema = dialect
+	compiled, err := compile(d.Name, d.input)
+	if err != nil {
+		return err
+	}
+	schema, err := json.Marshal(d.input)
+	if err != nil {
+		return fmt.Errorf("schema of %s: %w", d.Name, err)
+	}
+	d.compiled, d.Schema, d.shape = compiled, schema, shapeOf(d.input)
+	return nil
+}
+
+// Get finds a tool by its exact name, hidden ones included.
+func (r *Registry) Get(name string) (*Definition, bool) {
+	d, ok := r.byName[name]
+	return d, ok
+}
+
+// List gives the definitions that are not hidden, in a fixed order.
+func (r *Registry) List() []*Definition {
+	var out []*Definition
+	for _, d := range r.tools {
+		if !d.Hidden {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+// Parse checks raw against the schema of the tool called name. Errors are
+// *client.Error with code unknown_tool or invalid_input and every violation.
+//
+// Hidden tools are found by their exact name: whoever passes on names that come
+// from a client must refuse an Invocation whose Tool is hidden.
+func (r *Registry) Parse(name string, raw json.RawMessage) (*Invocation, error) {
+	d, err := r.find(name)
+	if err != nil {
+		return nil, err
+	}
+	return d.parse(raw)
+}
+
+// find is Get that corrects case and says what there is instead.
+func (r *Registry) find(name string) (*Definition, error) {
+	if d, ok := r.byName[name]; ok {
+		return d, nil
+	}
+	var names []string
+	for _, d := range r.List() {
+		if strings.EqualFold(d.Name, name) {
+			return d, nil
+		}
+		names = append(names, d.Name)
+	}
+	e := &client.Error{
+		Code:    client.CodeUnknownTool,
+		Message: fmt.Sprintf("there is no tool called %q", cut(strings.ToValidUTF8(name, "\uFFFD"), 64)),
+		Hint:    "the tools are " + strings.Join(names, ", "),
+	}
+	if near := similar(name, names); len(near) > 0 {
+		e.Hint = fmt.Sprintf("did you mean %s? The tools are %s", strings.Join(near, " or "), strings.Join(names, ", "))
+	}
+	return nil, e
+}
+
+// parse turns what a client sent into what is judged and run.
+func (d *Definition) parse(raw json.RawMessage) (*Invocation, error) {
+	if len(raw) == 0 {
+		raw = json.RawMessage("{}") // so that what is missing is named
+	}
+	v, serr := parseStrict(string(raw), maxDepth)
+	if serr != nil {
+		return nil, invalidInput(d.Name, []client.Violation{serr.violation()})
+	}
+	var n normaliser
+	v = n.value(v, d.shape, "", maxDepth)
+	if err := d.compiled.Validate(v); err != nil {
+		n.violations = append(n.violations, violationsOf(err, d.input.PropertyOrder)...)
+	}
+	if len(n.violations) > 0 {
+		return nil, invalidInput(d.Name, d.worded(n.violations))
+	}
+	input, err := json.Marshal(v)
+	if err != nil {
+		return nil, fmt.Errorf("normalise input of %s: %w", d.Name, err)
+	}
+	return &Invocation{Tool: d, Input: input, Lenient: n.lenient}, nil
+}
+
+func (d *Definition) worded(violations []client.Violation) []client.Violation {
+	if d.word == nil {
+		return violations
+	}
+	for i, v := range violations {
+		if own := d.word(v); own != "" {
+			violations[i].Message = own
+		}
+	}
+	return violations
+}

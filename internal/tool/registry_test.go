@@ -1,0 +1,109 @@
+package tool
+
+import (
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/toold/toold/client"
+)
+
+func TestParse(t *testing.T) {
+	r := NewRegistry()
+	for _, tc := range []struct {
+		name, tool, in, want string
+		lenient              int
+	}{
+		{"plain", "bash", `{"command":"ls"}`, `{"command":"ls"}`, 0},
+		{"sorted", "bash", ` { "timeout" : 5 , "command" : "ls" } `, `{"command":"ls","timeout":5}`, 0},
+		{"alias", "read", `{"filePath":"a"}`, `{"file_path":"a"}`, 0},
+		{"aliases", "edit", `{"filePath":"a","oldString":"x","newString":"y","replaceAll":true}`,
+			`{"file_path":"a","new_string":"y","old_string":"x","replace_all":true}`, 0},
+		{"number as string", "read", `{"file_path":"a","limit":"20"}`, `{"file_path":"a","limit":20}`, 1},
+		{"boolean as string", "edit", `{"file_path":"a","old_string":"1","new_string":"true","replace_all":"true"}`,
+			`{"file_path":"a","new_string":"true","old_string":"1","replace_all":true}`, 1},
+		{"array as string", "list", `{"ignore":"[\"a\",\"b\"]"}`, `{"ignore":["a","b"]}`, 1},
+		{"input as string", "bash", `"{\"command\":\"ls\",\"timeout\":\"7\"}"`, `{"command":"ls","timeout":7}`, 2},
+		{"null is absent", "grep", `{"pattern":"x","path":null,"limit":null}`, `{"pattern":"x"}`, 0},
+		{"null under an alias", "grep", `{"pattern":"x","ignoreCase":null}`, `{"pattern":"x"}`, 0},
+		{"whole floats", "read", `{"file_path":"a","offset":1e2,"limit":3.0}`, `{"file_path":"a","limit":3,"offset":100}`, 0},
+		{"escapes", "bash", `{"command":"\u00e4\ud83d\ude00\/\n"}`, `{"command":"ä😀/\n"}`, 0},
+		{"name in another case", "Bash", `{"command":"ls"}`, `{"command":"ls"}`, 0},
+		{"no input", "list", ``, `{}`, 0},
+		{"hidden", "file_put", `{"from":"/o/x","path":"a","mode":420}`, `{"from":"/o/x","mode":420,"path":"a"}`, 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got, err := r.Parse(tc.tool, json.RawMessage(tc.in))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if string(got.Input) != tc.want || got.Lenient != tc.lenient {
+				t.Errorf("got %s lenient %d\nwant %s lenient %d", got.Input, got.Lenient, tc.want, tc.lenient)
+			}
+			again, err := r.Parse(tc.tool, got.Input)
+			if err != nil || string(again.Input) != tc.want || again.Lenient != 0 {
+				t.Errorf("parsed again: %v, %v", again, err)
+			}
+		})
+	}
+}
+
+func TestParseRefuses(t *testing.T) {
+	r := NewRegistry()
+	deep := strings.Repeat("[", 70) + strings.Repeat("]", 70)
+	for _, tc := range []struct {
+		name, tool, in string
+		want           []client.Violation // Message is a part of the whole
+	}{
+		{"duplicate key", "bash", `{"command":"ls","command":"id"}`, []client.Violation{{Path: "/command", Message: "twice"}}},
+		{"escaped duplicate", "bash", `{"command":"ls","\u0063ommand":"id"}`, []client.Violation{{Path: "/command", Message: "twice"}}},
+		{"another case", "bash", `{"command":"ls","COMMAND":"id"}`, []client.Violation{{Path: "/COMMAND", Message: "differ only in case"}}},
+		{"Kelvin sign", "list", `{"k":1,"\u212a":2}`, []client.Violation{{Path: "/\u212a", Message: "differ only in case"}}},
+		{"only another case", "bash", `{"Command":"ls"}`, []client.Violation{
+			{Path: "/Command", Message: `did you mean "command"`}, {Path: "/command", Message: "is required"}}},
+		{"trailing data", "bash", `{"command":"ls"} {}`, []client.Violation{{Message: "after the end"}}},
+		{"unknown key", "bash", `{"command":"ls","shell":"zsh"}`, []client.Violation{{Path: "/shell", Message: "known are command, description"}}},
+		{"background", "bash", `{"command":"ls","background":true}`, []client.Violation{{Path: "/background", Message: "not supported by this version"}}},
+		{"both spellings", "read", `{"file_path":"a","filePath":"a"}`, []client.Violation{{Path: "/filePath", Message: "another spelling"}}},
+		{"several", "read", `{"offset":0,"limit":"x","x/y~":1}`, []client.Violation{
+			{Path: "/file_path", Message: "is required"},
+			{Path: "/limit", Message: "is a string, expected an integer"},
+			{Path: "/offset", Message: "must be at least 1"},
+			{Path: "/x~1y~0", Message: "not a known key"}}},
+		{"fraction", "read", `{"file_path":"a","limit":1.5}`, []client.Violation{{Path: "/limit", Message: "is a number, expected an integer"}}},
+		{"null for required", "bash", `{"command":null}`, []client.Violation{{Path: "/command", Message: "is null, expected a string"}}},
+		{"empty", "bash", `{"command":""}`, []client.Violation{{Path: "/command", Message: "must not be empty"}}},
+		{"not an object", "bash", `["ls"]`, []client.Violation{{Message: "is an array, expected an object"}}},
+		{"enum", "grep", `{"pattern":"x","output_mode":"lines"}`, []client.Violation{{Path: "/output_mode", Message: `must be one of "content", "files", "count"`}}},
+		{"item", "list", `{"ignore":["a",1]}`, []client.Violation{{Path: "/ignore/1", Message: "is a number, expected a string"}}},
+		{"long pattern", "grep", `{"pattern":"` + strings.Repeat("a", 1<<20) + `"}`, []client.Violation{{Path: "/pattern", Message: "may have at most 32000"}}},
+		{"too many items", "list", `{"ignore":[` + strings.Repeat(`"a",`, 1000) + `"a"]}`, []client.Violation{{Path: "/ignore", Message: "may have at most 1000"}}},
+		{"too deep", "bash", `{"command":` + deep + `}`, []client.Violation{{Path: "/command" + strings.Repeat("/0", 63), Message: "nested deeper than 64"}}},
+		{"not UTF-8", "bash", "{\"command\":\"\xff\"}", []client.Violation{{Message: "invalid UTF-8 (at byte 12)"}}},
+		{"NUL escape", "bash", `{"command":"a\u0000"}`, []client.Violation{{Path: "/command", Message: "NUL"}}},
+		{"raw NUL", "bash", "{\"command\":\"a\x00\"}", []client.Violation{{Path: "/command", Message: "control character U+0000"}}},
+		{"half a surrogate", "bash", `{"command":"\ud800"}`, []client.Violation{{Path: "/command", Message: "surrogate"}}},
+		{"mode", "file_put", `{"from":"a","path":"b","mode":512}`, []client.Violation{{Path: "/mode", Message: "at most 511"}}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			_, err := r.Parse(tc.tool, json.RawMessage(tc.in))
+			var e *client.Error
+			if !errors.As(err, &e) || e.Code != client.CodeInvalidInput || !strings.Contains(e.Message, "rewrite it") {
+				t.Fatalf("got %v, want invalid_input", err)
+			}
+			same := func(got, want client.Violation) bool {
+				return got.Path == want.Path && strings.Contains(got.Message, want.Message)
+			}
+			if !slices.EqualFunc(e.Violations, tc.want, same) {
+				t.Errorf("got %q\nwant %q", e.Violations, tc.want)
+			}
+			for _, v := range e.Violations {
+				if !strings.Contains(e.Message, v.Message) {
+					t.Errorf("message does not say %q: %s", v.Message, e.Message)
+				}
+			}
+		})
+	}
+}

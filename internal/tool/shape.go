@@ -1,0 +1,154 @@
+package tool
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/google/jsonschema-go/jsonschema"
+	"github.com/toold/toold/client"
+)
+
+// shape is what of a schema is needed to bring a value into its normal form.
+type shape struct {
+	types    []string // none means any
+	required []string
+	fields   map[string]*shape
+	aliases  map[string]string // camelCase → the field's own name
+	item     *shape
+}
+
+func shapeOf(s *jsonschema.Schema) *shape {
+	if s == nil {
+		return nil
+	}
+	out := &shape{
+		types:    types(s),
+		required: s.Required,
+		fields:   make(map[string]*shape, len(s.Properties)),
+		aliases:  make(map[string]string),
+		item:     shapeOf(s.Items),
+	}
+	for name, field := range s.Properties {
+		out.fields[name] = shapeOf(field)
+		alias := camelCase(name)
+		if _, taken := s.Properties[alias]; !taken {
+			out.aliases[alias] = name
+		}
+	}
+	return out
+}
+
+// camelCase is file_path as filePath.
+func camelCase(name string) string {
+	var b strings.Builder
+	upper := false
+	for _, r := range name {
+		if r == '_' {
+			upper = true
+			continue
+		}
+		if upper && 'a' <= r && r <= 'z' {
+			r -= 'a' - 'A'
+		}
+		upper = false
+		b.WriteRune(r)
+	}
+	return b.String()
+}
+
+// takes reports whether values of JSON type t fit.
+func (s *shape) takes(t string) bool {
+	return len(s.types) == 0 || slices.Contains(s.types, t)
+}
+
+// normaliser walks a value beside the shape that it should have.
+type normaliser struct {
+	lenient    int // conversions made
+	violations []client.Violation
+}
+
+func (n *normaliser) violate(path, format string, args ...any) {
+	n.violations = append(n.violations, client.Violation{Path: path, Message: fmt.Sprintf(format, args...)})
+}
+
+// value gives v in its normal form: aliases renamed, null taken for absent, and
+// the two conversions made that models need. Whether the outcome fits the
+// schema is not its business.
+func (n *normaliser) value(v any, s *shape, path string, depth int) any {
+	if s == nil {
+		return v
+	}
+	if text, ok := v.(string); ok && !s.takes("string") {
+		v = n.convert(text, s, depth)
+	}
+	switch v := v.(type) {
+	case map[string]any:
+		n.object(v, s, path, depth)
+	case []any:
+		for i := range v {
+			v[i] = n.value(v[i], s.item, fmt.Sprintf("%s/%d", path, i), depth-1)
+		}
+	}
+	return v
+}
+
+func (n *normaliser) object(obj map[string]any, s *shape, path string, depth int) {
+	for alias, name := range s.aliases {
+		v, ok := obj[alias]
+		if !ok {
+			continue
+		}
+		if _, both := obj[name]; both {
+			n.violate(pointer(path, alias), "is another spelling of %q, which is there too: give one of them", name)
+		} else {
+			obj[name] = v
+		}
+		delete(obj, alias)
+	}
+	for name, field := range s.fields {
+		v, ok := obj[name]
+		switch {
+		case !ok:
+		case v == nil && !field.takes("null") && !slices.Contains(s.required, name):
+			// Strict modes of providers cannot leave a field out and write null.
+			delete(obj, name)
+		default:
+			obj[name] = n.value(v, field, pointer(path, name), depth-1)
+		}
+	}
+}
+
+// convert is the leniency towards models that quote too much: a number, boolean,
+// array or object given as a string where the schema takes no string. Text that
+// does not read as a value of a fitting type stays what it is.
+func (n *normaliser) convert(text string, s *shape, depth int) any {
+	v, err := parseStrict(text, depth)
+	if err != nil {
+		return text
+	}
+	fits := false
+	switch v.(type) {
+	case json.Number:
+		fits = s.takes("number") || s.takes("integer")
+	case bool:
+		fits = s.takes("boolean")
+	case []any:
+		fits = s.takes("array")
+	case map[string]any:
+		fits = s.takes("object")
+	}
+	if !fits {
+		return text
+	}
+	n.lenient++
+	return v
+}
+
+// pointer is the JSON pointer of key below path.
+func pointer(path, key string) string {
+	return path + "/" + pointerEscaper.Replace(key)
+}
+
+var pointerEscaper = strings.NewReplacer("~", "~0", "/", "~1")

@@ -1,0 +1,19 @@
+package tool
+
+import _ "embed"
+
+//go:embed write.md
+var writeDescription string
+
+func writeTool() *Definition {
+	return &Definition{
+		Name:        "write",
+		Description: writeDescription,
+		Truncate:    truncateHead,
+		Access:      fileAccess("edit", "file_path", true),
+		input: object(
+			required("file_path", text(1, maxPath, "The file to write, absolute or relative to the worktree.")),
+			required("content", text(0, 0, "The whole new content of the file.")),
+		),
+	}
+}
