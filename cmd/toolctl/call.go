@@ -1,0 +1,223 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/toold/toold/client"
+)
+
+const callLong = `Call a tool in a session and print its output.
+
+The input is a JSON object: as an argument, from a file with @FILE, or from
+standard input with "-". "toolctl tools" shows which fields each tool takes.
+
+"call SESSION bash" exits with the command's own code (124 after a timeout, 125
+when toold itself failed, 126 when it was denied, 128+n for a signal). The other
+tools exit with 0, or with 1 when the tool ran and failed.
+
+Ctrl-C stops the call, unless it was named with --id: then it goes on, and the
+same command again waits for it and shows the same result, without a second run.`
+
+const callExample = `  toolctl call review bash '{"command": "make test"}' --stream
+  toolctl call review read '{"file_path": "main.go"}'
+  toolctl call review edit @edit.json
+  echo '{"pattern": "TODO"}' | toolctl call review grep -
+  toolctl call review bash '{"command": "make"}' --id build-1 --wait 0`
+
+// maxInput is how much the daemon takes in one request.
+const maxInput = 16 << 20
+
+type callCommand struct {
+	*app
+	stream        bool
+	id            string
+	timeout, wait string
+}
+
+func newCallCommand(a *app) *cobra.Command {
+	s := &callCommand{app: a}
+	c := &cobra.Command{
+		Use:               "call SESSION TOOL [JSON | @FILE | -]",
+		Short:             "Call a tool in a session",
+		Long:              callLong,
+		Example:           callExample,
+		Args:              cobra.RangeArgs(2, 3),
+		ValidArgsFunction: a.completeCall,
+		RunE:              func(c *cobra.Command, args []string) error { return s.run(c.Context(), args) },
+	}
+	f := c.Flags()
+	f.BoolVar(&s.stream, "stream", false, "print the output while the tool runs; with -o json every event, one a line")
+	f.StringVar(&s.id, "id", "", "your own name for this call: the same again is never a second run")
+	f.StringVar(&s.timeout, "timeout", "", "stop the call after this `duration`, such as 90s")
+	f.StringVar(&s.wait, "wait", "", "wait for the result no longer than this `duration`; the call goes on; 0 does not wait")
+	c.MarkFlagsMutuallyExclusive("stream", "wait")
+	return c
+}
+
+func (s *callCommand) run(ctx context.Context, args []string) error {
+	req, err := s.request(args)
+	if err != nil {
+		return err
+	}
+	err = s.call(ctx, args[0], req)
+	if req.Tool == "bash" && err != nil && exitCode(err) != exitUsage {
+		err = commandFailure(err)
+	}
+	return err
+}
+
+func (s *callCommand) call(ctx context.Context, ref string, req client.CallCreate) error {
+	c := s.client()
+	session, err := s.sessionID(ctx, c, ref)
+	if err != nil {
+		return err
+	}
+	if s.stream {
+		return s.streamed(ctx, c, session, req)
+	}
+	call, err := s.waited(ctx, c, session, req)
+	if err != nil {
+		return err
+	}
+	if err := s.printCall(call); err != nil {
+		return err
+	}
+	return s.result(ctx, call)
+}
+
+func (s *callCommand) request(args []string) (client.CallCreate, error) {
+	req := client.CallCreate{Tool: args[1], Key: s.id}
+	arg := "{}"
+	if len(args) == 3 {
+		arg = args[2]
+	}
+	var err error
+	if req.Input, err = s.input(arg); err != nil {
+		return req, err
+	}
+	if req.TimeoutMillis, err = millis("--timeout", s.timeout); err != nil {
+		return req, err
+	}
+	if s.wait != "" {
+		d, err := client.ParseDuration(s.wait)
+		if err != nil || d < 0 {
+			return req, usagef("--wait %q is not a duration, such as 30s", s.wait)
+		}
+		ms := time.Duration(d).Milliseconds()
+		req.WaitMillis = &ms
+	}
+	return req, nil
+}
+
+// input reads the tool's input; it must be JSON, the rest is for the daemon to
+// judge.
+func (s *callCommand) input(arg string) (json.RawMessage, error) {
+	b := []byte(arg)
+	from := "the input"
+	if file, ok := strings.CutPrefix(arg, "@"); ok || arg == "-" {
+		from = arg
+		var err error
+		if b, err = s.readInput(arg, file); err != nil {
+			return nil, err
+		}
+	}
+	if !json.Valid(b) {
+		var v any
+		return nil, usagef("%s is not JSON: %w; write an object, such as '{\"command\": \"ls\"}'", from, json.Unmarshal(b, &v))
+	}
+	return b, nil
+}
+
+func (s *callCommand) readInput(arg, file string) ([]byte, error) {
+	r := s.stdin
+	if arg != "-" {
+		f, err := os.Open(file)
+		if err != nil {
+			return nil, usageError(err)
+		}
+		defer f.Close()
+		r = f
+	}
+	b, err := io.ReadAll(io.LimitReader(r, maxInput+1))
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", arg, err)
+	}
+	if len(b) > maxInput {
+		return nil, usagef("%s has more than %d bytes, the most that a call takes", arg, maxInput)
+	}
+	return bytes.TrimSpace(b), nil
+}
+
+// waited makes the call and waits for its answer.
+func (s *callCommand) waited(ctx context.Context, c *client.Client, session string, req client.CallCreate) (*client.Call, error) {
+	if req.WaitMillis != nil || s.id != "" {
+		return c.CreateCall(ctx, session, req, client.CallOptions{})
+	}
+	f := follower{client: c, onEvent: func(client.Event) error { return nil }}
+	progress := s.progress(line(req.Tool) + " is running")
+	defer progress.stop()
+	return f.run(ctx, session, req)
+}
+
+func (s *callCommand) streamed(ctx context.Context, c *client.Client, session string, req client.CallCreate) error {
+	f := s.outputs(c)
+	if s.format == formatJSON {
+		f = &follower{client: c, onEvent: func(e client.Event) error { return printJSONLine(s.stdout, e) }}
+	}
+	f.detach = s.id != ""
+	call, err := f.run(ctx, session, req)
+	if err != nil {
+		return err
+	}
+	if s.format != formatJSON && !f.wrote {
+		if err := s.printCall(call); err != nil { // a tool that does not stream
+			return err
+		}
+	}
+	return s.result(ctx, call)
+}
+
+// printCall prints a call: its output for people, all of it for programs.
+func (s *callCommand) printCall(c *client.Call) error {
+	return s.print(view{data: c, names: []string{c.ID}, text: func(io.Writer) {
+		if !c.Finished() {
+			s.say("%s is %s; \"toolctl session logs %s %s --follow\" shows its output", line(c.ID), line(string(c.Status)), line(c.SessionID), line(c.ID))
+			return
+		}
+		w := sandboxOut(s.stdout, s.outTTY)
+		_, _ = io.WriteString(w, c.Output)
+		if c.Output != "" && !strings.HasSuffix(c.Output, "\n") {
+			_, _ = io.WriteString(w, "\n")
+		}
+		_ = w.Flush()
+	}})
+}
+
+// result is how toolctl exits after a call.
+func (s *callCommand) result(ctx context.Context, c *client.Call) error {
+	switch {
+	case !c.Finished() && s.wait == "0":
+		return nil
+	case !c.Finished():
+		return exit(exitTimeout)
+	case c.Tool == "bash":
+		return s.commandResult(ctx, c)
+	case c.Status == client.CallError && c.Error != nil:
+		return c.Error
+	case c.Status == client.CallError:
+		return errors.New("the call failed without a reason")
+	case c.IsError:
+		return exit(exitFailed)
+	}
+	return nil
+}

@@ -1,0 +1,39 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/toold/toold/client"
+)
+
+// changesScript asks git what changed. It runs inside the sandbox, never on the
+// host: a repository's own configuration can name programs for git to start.
+const changesScript = `git rev-parse --is-inside-work-tree >/dev/null 2>&1 || exit 0
+export GIT_OPTIONAL_LOCKS=0 GIT_PAGER=cat
+git status --short && git diff --stat HEAD 2>/dev/null; true`
+
+// maxChangeLines bounds what is shown; git says the rest.
+const maxChangeLines = 60
+
+// showChanges prints on standard error what the command changed in a git
+// worktree. That it cannot tell is no failure of the command's.
+func (a *app) showChanges(ctx context.Context, c *client.Client, session string) {
+	r := bashCall(changesScript)
+	r.TimeoutMillis = 20_000
+	call, err := c.CreateCall(ctx, session, r, client.CallOptions{AbortOnDisconnect: true})
+	if err != nil || call.Status != client.CallCompleted || endingOf(call).code != 0 {
+		return
+	}
+	text := strings.TrimRight(lines(call.Output), "\n")
+	if text == "" {
+		return
+	}
+	shown := strings.Split(text, "\n")
+	more := len(shown) - maxChangeLines
+	if more > 0 {
+		shown = append(shown[:maxChangeLines], fmt.Sprintf(" … and %d lines more", more))
+	}
+	fmt.Fprintf(a.stderr, "toolctl: git status, from inside the sandbox:\n%s\n", strings.Join(shown, "\n"))
+}

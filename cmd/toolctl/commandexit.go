@@ -1,0 +1,111 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/client"
+)
+
+// ending is how a command in a sandbox ended, from its call's metadata.
+type ending struct {
+	code     int    // -1 unless it exited by itself
+	signal   int    // 0 unless a signal ended it
+	reason   string // as in the API's metadata.reason
+	duration time.Duration
+}
+
+func endingOf(c *client.Call) ending {
+	e := ending{code: -1}
+	if code, ok := c.Metadata["exit_code"].(float64); ok {
+		e.code = int(code)
+	}
+	if name, ok := c.Metadata["signal"].(string); ok && name != "" {
+		e.signal = int(unix.SignalNum(name))
+	}
+	if ms, ok := c.Metadata["duration_ms"].(float64); ok {
+		e.duration = time.Duration(ms) * time.Millisecond
+	}
+	e.reason, _ = c.Metadata["reason"].(string)
+	return e
+}
+
+// exitStatus is how toolctl exits in the command's place, and what there is to
+// say about it; "" when the code says all.
+func (e ending) exitStatus() (code int, message string) {
+	switch e.reason {
+	case "exit":
+		if e.code >= 0 && e.code <= 255 {
+			return e.code, ""
+		}
+	case "timeout":
+		return exitRunTimeout, fmt.Sprintf("timed out after %s; give it longer with --timeout", e.duration.Round(time.Millisecond))
+	case "session_ended", "lost":
+		return exitRunFailed, "the session ended while the command ran"
+	}
+	switch {
+	case e.signal > 0:
+		return exitSignal + e.signal, e.killed()
+	case e.code >= 0 && e.code <= 255:
+		return e.code, e.killed()
+	}
+	return exitRunFailed, "it is not known how the command ended"
+}
+
+func (e ending) killed() string {
+	switch e.reason {
+	case "memory":
+		return "out of memory; raise it with --limit memory=SIZE"
+	case "pids":
+		return "too many processes; raise it with --limit pids=N"
+	case "disk":
+		return "a disk limit was reached"
+	case "output_limit":
+		return "killed: more output than limits.output allows"
+	case "aborted":
+		return "aborted"
+	}
+	if e.signal > 0 {
+		return "killed by " + unix.SignalName(unix.Signal(e.signal))
+	}
+	return ""
+}
+
+// commandResult is the exit of a call that ran a command: nil for code 0. ctx is
+// what the caller was interrupted by, if it was.
+func (a *app) commandResult(ctx context.Context, c *client.Call) error {
+	if c.Status == client.CallError {
+		err := c.Error
+		if err == nil {
+			err = &client.Error{Code: client.CodeInternal, Message: "the call failed without a reason"}
+		}
+		if err.Code == client.CodeAborted {
+			if cause := interruption(ctx); cause != nil {
+				return cause
+			}
+		}
+		return commandFailure(err)
+	}
+	e := endingOf(c)
+	if cause := interruption(ctx); cause != nil && e.reason == "aborted" {
+		return cause
+	}
+	code, message := e.exitStatus()
+	if message != "" {
+		a.say("%s", message)
+	}
+	return exit(code)
+}
+
+// interruption is the signal that ended ctx, or nil.
+func interruption(ctx context.Context) error {
+	var stopped *interruptedError
+	if errors.As(context.Cause(ctx), &stopped) {
+		return stopped
+	}
+	return nil
+}

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/BurntSushi/toml"
+	"github.com/spf13/cobra"
+
+	"github.com/toold/toold/internal/config"
+)
+
+func newConfigCommand(a *app) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "config",
+		Short: "Check and show the daemon's configuration",
+		Example: `  toolctl config check /etc/toold/config.toml
+  toolctl config show`,
+	}
+	c.AddCommand(newConfigCheckCommand(a), newConfigShowCommand(a))
+	return c
+}
+
+func newConfigCheckCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "check [FILE]",
+		Short: "Check a configuration file, without a daemon",
+		Long: `Read a configuration as the daemon would and report everything that is wrong
+with it, each with its file and line. Without FILE it is ` + config.DefaultPath + `.`,
+		Example: "  toolctl config check\n  toolctl config check ./config.toml",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			path := configPath(args)
+			if _, err := config.Load(path); err != nil {
+				return a.complainConfig(path, err)
+			}
+			_, err := fmt.Fprintf(a.stdout, "%s is valid\n", line(path))
+			return err
+		},
+	}
+}
+
+func newConfigShowCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "show [FILE]",
+		Short: "Show all settings, with the defaults filled in",
+		Long: `Show every setting that a daemon started with this file would have: the file's
+own over the defaults. It does not ask a running daemon. Without FILE it is
+` + config.DefaultPath + `, where that exists.`,
+		Example: "  toolctl config show\n  toolctl config show ./config.toml -o json",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			path := ""
+			if len(args) > 0 {
+				path = args[0]
+			}
+			c, err := config.Load(path)
+			if err != nil {
+				return a.complainConfig(configPath(args), err)
+			}
+			return a.printConfig(c)
+		},
+	}
+}
+
+func configPath(args []string) string {
+	if len(args) > 0 {
+		return args[0]
+	}
+	return config.DefaultPath
+}
+
+// printConfig prints settings under their names in config.toml, in every format.
+func (a *app) printConfig(c *config.Config) error {
+	var text bytes.Buffer
+	if err := toml.NewEncoder(&text).Encode(c); err != nil {
+		return fmt.Errorf("write configuration: %w", err)
+	}
+	settings := make(map[string]any)
+	if _, err := toml.Decode(text.String(), &settings); err != nil {
+		return fmt.Errorf("write configuration: %w", err)
+	}
+	return a.print(view{data: settings, names: config.Keys(), text: func(w io.Writer) {
+		_, _ = io.WriteString(w, lines(text.String()))
+	}})
+}
+
+// complainConfig prints every problem and returns the exit.
+func (a *app) complainConfig(path string, err error) error {
+	problems := config.Problems(err)
+	if problems == nil {
+		return err
+	}
+	for _, p := range problems {
+		fmt.Fprintln(a.stderr, lines(p.String()))
+	}
+	return &exitError{exitFailed, errors.New(line(path) + " is not valid: " + plural(len(problems), "problem"))}
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

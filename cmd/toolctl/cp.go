@@ -1,0 +1,228 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/toold/toold/client"
+)
+
+const cpLong = `Copy one file out of a session or into one. "-" is standard output or input.
+
+A path in a session is absolute or relative to its worktree. A local path that
+has a colon is written with ./ in front.
+
+What comes out of a session replaces the local file in one step: a link of that
+name is replaced and never followed, and nothing but a regular file is
+overwritten. What goes in keeps its permission bits, without setuid and setgid.`
+
+func newCpCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "cp SESSION:PATH FILE | cp FILE SESSION:PATH",
+		Short: "Copy a file out of a session or into one",
+		Long:  cpLong,
+		Example: `  toolctl cp review:report.txt .
+  toolctl cp patch.diff review:/tmp/patch.diff
+  toolctl cp review:build.log - | tail`,
+		Args: cobra.ExactArgs(2),
+		ValidArgsFunction: func(c *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			var out []cobra.Completion
+			for _, s := range a.sessionCompletions(c) {
+				name, about, _ := strings.Cut(s, "\t")
+				out = append(out, cobra.CompletionWithDesc(name+":", about))
+			}
+			return out, cobra.ShellCompDirectiveNoSpace
+		},
+		RunE: func(c *cobra.Command, args []string) error { return a.copyFile(c.Context(), args[0], args[1]) },
+	}
+}
+
+func (a *app) copyFile(ctx context.Context, from, to string) error {
+	fromSession, fromPath, out := splitRemote(from)
+	toSession, toPath, in := splitRemote(to)
+	if in == out {
+		return usagef("exactly one side must be SESSION:PATH, as in \"toolctl cp review:report.txt .\"")
+	}
+	c := a.client()
+	ref := fromSession + toSession
+	id, err := a.sessionID(ctx, c, ref)
+	if err != nil {
+		return err
+	}
+	progress := a.progress("copying")
+	defer progress.stop()
+	if in {
+		return a.copyIn(ctx, c, id, from, toPath)
+	}
+	return a.copyOut(ctx, c, id, fromPath, to)
+}
+
+// splitRemote reads SESSION:PATH; what begins like a path is a local file.
+func splitRemote(arg string) (session, file string, ok bool) {
+	session, file, ok = strings.Cut(arg, ":")
+	if !ok || session == "" || strings.ContainsAny(session, "/") || strings.HasPrefix(arg, ".") {
+		return "", "", false
+	}
+	return session, file, true
+}
+
+// copyIn sends a local file, or standard input.
+func (a *app) copyIn(ctx context.Context, c *client.Client, session, from, to string) error {
+	if to == "" || strings.HasSuffix(to, "/") {
+		if from == "-" {
+			return usagef("name the file in the session: SESSION:PATH")
+		}
+		to += filepath.Base(from)
+	}
+	r, mode := a.stdin, os.FileMode(0)
+	if from != "-" {
+		f, err := openRegular(from)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		info, err := f.Stat()
+		if err != nil {
+			return err
+		}
+		r, mode = f, info.Mode().Perm()
+	}
+	call, err := c.PutFile(ctx, session, to, mode, r)
+	if err != nil {
+		return fmt.Errorf("copy to %s: %w", to, err)
+	}
+	return transferResult(call, to)
+}
+
+// openRegular opens a file and nothing else: a FIFO would hang, a device is not
+// what anybody means.
+func openRegular(name string) (*os.File, error) {
+	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is not a regular file", name)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+func transferResult(c *client.Call, path string) error {
+	switch {
+	case c.Error != nil:
+		return fmt.Errorf("copy to %s: %w", path, c.Error)
+	case c.Status != client.CallCompleted || c.IsError:
+		return fmt.Errorf("copy to %s: %s", path, c.Output)
+	}
+	return nil
+}
+
+// copyOut fetches a file to a local one, or to standard output.
+func (a *app) copyOut(ctx context.Context, c *client.Client, session, from, to string) error {
+	if from == "" || strings.HasSuffix(from, "/") {
+		return usagef("name the file in the session: SESSION:PATH")
+	}
+	r, size, err := c.GetFile(ctx, session, from)
+	if err != nil {
+		return fmt.Errorf("copy %s: %w", from, err)
+	}
+	defer r.Close()
+	if to == "-" {
+		w := sandboxOut(a.stdout, a.outTTY)
+		if err := copyAll(w, r, size); err != nil {
+			return fmt.Errorf("copy %s: %w", from, err)
+		}
+		return w.Flush()
+	}
+	target, err := localTarget(to, from)
+	if err != nil {
+		return err
+	}
+	if err := replaceFile(target, func(w io.Writer) error { return copyAll(w, r, size) }); err != nil {
+		return fmt.Errorf("copy %s: %w", from, err)
+	}
+	return nil
+}
+
+// copyAll copies r and refuses to call a part of a file the file.
+func copyAll(w io.Writer, r io.Reader, size int64) error {
+	n, err := io.Copy(w, r)
+	if err != nil {
+		return err
+	}
+	if size >= 0 && n != size {
+		return fmt.Errorf("only %d of %d bytes arrived: %w", n, size, io.ErrUnexpectedEOF)
+	}
+	return nil
+}
+
+// localTarget is the file that to names: in a directory, the remote file's last
+// name. The name is the user's own, but it may have been pasted from a sandbox.
+func localTarget(to, remote string) (string, error) {
+	info, err := os.Stat(to)
+	if err == nil && info.IsDir() || strings.HasSuffix(to, "/") {
+		name := path.Base(remote)
+		if name == "." || name == ".." || name == "/" {
+			return "", usagef("%s has no file name: name the local file", remote)
+		}
+		to = filepath.Join(to, name)
+	}
+	info, err = os.Lstat(to)
+	if err != nil || info.Mode().IsRegular() || info.Mode()&os.ModeSymlink != 0 {
+		return to, nil
+	}
+	return "", fmt.Errorf("%s exists and is not a regular file: it is left alone", to)
+}
+
+// replaceFile writes a file of this name with what fill writes, in one step and
+// only when all of it is there. An existing file keeps its permission bits.
+func replaceFile(name string, fill func(io.Writer) error) error {
+	dir, base := filepath.Split(name)
+	if dir == "" {
+		dir = "."
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	temp := fmt.Sprintf(".toolctl-cp-%d", os.Getpid())
+	f, err := root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, targetMode(root, base))
+	if err != nil {
+		return err
+	}
+	err = fill(f)
+	if err == nil {
+		err = f.Sync()
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = root.Rename(temp, base)
+	}
+	if err != nil {
+		_ = root.Remove(temp)
+	}
+	return err
+}
+
+func targetMode(root *os.Root, base string) os.FileMode {
+	if info, err := root.Lstat(base); err == nil && info.Mode().IsRegular() {
+		return info.Mode().Perm()
+	}
+	return 0o644
+}

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/toold/toold/client"
+)
+
+func newDoctorCommand(a *app) *cobra.Command {
+	var probe bool
+	c := &cobra.Command{
+		Use:   "doctor",
+		Short: "Show which limits and defences hold on the daemon's host",
+		Long: `Show what the daemon's host gives: kernel, cgroups, runtimes, id mapping, each
+limit and each defence. With --probe each is looked at from inside a throw-away
+session, which takes some seconds. Exits with 1 when something does not hold.`,
+		Example: "  toolctl doctor\n  toolctl doctor --probe -o json",
+		Args:    cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			progress := a.progress("looking")
+			d, err := a.client().Doctor(c.Context(), probe)
+			progress.stop()
+			if err != nil {
+				return err
+			}
+			return a.printDoctor(d)
+		},
+	}
+	c.Flags().BoolVar(&probe, "probe", false, "look from inside a throw-away session")
+	return c
+}
+
+func (a *app) printDoctor(d *client.Doctor) error {
+	var names []string
+	failed := 0
+	for _, c := range d.Checks {
+		names = append(names, c.Group+"/"+c.Name)
+		if c.Status == client.CheckFail {
+			failed++
+		}
+	}
+	err := a.print(view{data: d, names: names, text: func(w io.Writer) {
+		t := a.newTable("GROUP", "CHECK", "STATUS", "SEEN")
+		for _, c := range d.Checks {
+			seen := c.Detail
+			if c.Probed {
+				seen += " (probed)"
+			}
+			t.row(c.Group, c.Name, string(c.Status), seen)
+			t.paint(2, checkColor(c.Status))
+		}
+		t.write(w)
+	}})
+	if err != nil {
+		return err
+	}
+	for _, c := range d.Checks {
+		if c.Hint != "" && (c.Status == client.CheckFail || c.Status == client.CheckWarn) {
+			a.say("%s %s: %s", line(c.Group), line(c.Name), line(c.Hint))
+		}
+	}
+	if failed > 0 {
+		return exit(exitFailed)
+	}
+	return nil
+}
+
+func checkColor(s client.CheckStatus) int {
+	switch s {
+	case client.CheckOK:
+		return colorGreen
+	case client.CheckFail:
+		return colorRed
+	case client.CheckNA:
+		return colorGrey
+	}
+	return colorYellow
+}

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/toold/toold/client"
+)
+
+type eventsCommand struct {
+	*app
+	session, kind, after string
+	follow               bool
+}
+
+func newEventsCommand(a *app) *cobra.Command {
+	s := &eventsCommand{app: a}
+	c := &cobra.Command{
+		Use:   "events",
+		Short: "Show what happens in the daemon",
+		Long: `Show events: sessions that begin and end, calls, edited files. Without --follow
+it shows those that are on record and ends; with it, those that come from now on
+(or after --after), until Ctrl-C. A daemon that restarts does not end it.`,
+		Example: `  toolctl events
+  toolctl events --follow --session review
+  toolctl events --follow --type 'call.*' -o json`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return s.run(c.Context()) },
+	}
+	f := c.Flags()
+	f.BoolVarP(&s.follow, "follow", "f", false, "go on with what happens from now on")
+	f.StringVar(&s.session, "session", "", "only this session's")
+	f.StringVar(&s.kind, "type", "", "only this type, or a prefix with * (call.*)")
+	f.StringVar(&s.after, "after", "", "begin after the event with this id")
+	_ = c.RegisterFlagCompletionFunc("session", a.completeSession)
+	_ = c.RegisterFlagCompletionFunc("type", cobra.FixedCompletions([]string{
+		client.EventSessionCreated, client.EventSessionUpdated, client.EventSessionEnded, client.EventSessionLost,
+		client.EventCallPending, client.EventCallRunning, client.EventCallMetadata, client.EventCallCompleted,
+		client.EventCallError, client.EventFileEdited, "session.*", "call.*",
+	}, cobra.ShellCompDirectiveNoFileComp))
+	return c
+}
+
+func (s *eventsCommand) run(ctx context.Context) error {
+	c := s.client()
+	q := client.EventQuery{Type: s.kind, After: s.after}
+	if s.session != "" {
+		id, err := s.sessionID(ctx, c, s.session)
+		if err != nil {
+			return err
+		}
+		q.Session = id
+	}
+	for e, err := range c.Events(ctx, q) {
+		if err != nil {
+			if errors.Is(err, context.Canceled) || interruption(ctx) != nil {
+				return nil // Ctrl-C is how --follow ends
+			}
+			return err
+		}
+		if err := s.show(e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *eventsCommand) show(e client.Event) error {
+	var err error
+	switch s.format {
+	case formatJSON:
+		err = printJSONLine(s.stdout, e)
+	case formatYAML:
+		if _, err = fmt.Fprintln(s.stdout, "---"); err == nil {
+			err = printYAML(s.stdout, e)
+		}
+	case formatName:
+		_, err = fmt.Fprintln(s.stdout, line(e.ID))
+	default:
+		_, err = fmt.Fprintf(s.stdout, "%s  %-16s  %s  %s  %s\n", e.Time.Local().Format(time.TimeOnly+".000"),
+			line(e.Type), line(e.Session), line(e.Call), line(string(e.Data)))
+	}
+	return err
+}

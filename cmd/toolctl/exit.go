@@ -1,0 +1,181 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"syscall"
+
+	"github.com/toold/toold/client"
+)
+
+// The exit codes. Commands that stand for a command in a sandbox (run, call
+// SESSION bash) exit with its code and use the second set for what is not its own.
+const (
+	exitOK          = 0
+	exitFailed      = 1
+	exitUsage       = 2
+	exitDenied      = 3
+	exitNotFound    = 4
+	exitTimeout     = 5
+	exitUnreachable = 6
+
+	exitRunTimeout = 124
+	exitRunFailed  = 125 // toold or toolctl failed, not the command
+	exitRunDenied  = 126
+	exitSignal     = 128 // plus the signal's number
+)
+
+// exitError is an error whose exit code is decided. err may be nil: there is
+// nothing to say that was not said already.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e *exitError) Error() string {
+	if e.err == nil {
+		return fmt.Sprintf("exit code %d", e.code)
+	}
+	return e.err.Error()
+}
+
+func (e *exitError) Unwrap() error { return e.err }
+
+// exit is the error that ends toolctl with code and no message.
+func exit(code int) error {
+	if code == exitOK {
+		return nil
+	}
+	return &exitError{code: code}
+}
+
+func usageError(err error) error { return &exitError{exitUsage, err} }
+
+func usagef(format string, args ...any) error { return usageError(fmt.Errorf(format, args...)) }
+
+// exitCode says how toolctl exits after err.
+func exitCode(err error) int {
+	var decided *exitError
+	var answered *client.Error
+	var stopped *interruptedError
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.As(err, &decided):
+		return decided.code
+	case errors.As(err, &stopped):
+		return exitSignal + int(stopped.signal)
+	case errors.Is(err, syscall.EPIPE):
+		return exitSignal + int(syscall.SIGPIPE)
+	case errors.As(err, &answered):
+		return codeOfAnswer(answered.Code)
+	case errors.Is(err, context.DeadlineExceeded):
+		return exitTimeout
+	case isUnreachable(err):
+		return exitUnreachable
+	}
+	return exitFailed
+}
+
+func codeOfAnswer(c client.Code) int {
+	switch c {
+	case client.CodeDenied, client.CodeForbidden:
+		return exitDenied
+	case client.CodeNotFound, client.CodeUnknownTool:
+		return exitNotFound
+	case client.CodeApprovalTimeout:
+		return exitTimeout
+	case client.CodeInvalidRequest, client.CodeInvalidInput:
+		return exitUsage
+	}
+	return exitFailed
+}
+
+// commandFailure is err as the failure of a command that stands for one in a
+// sandbox: 126 when it was denied, 125 for all else that kept it from running.
+func commandFailure(err error) error {
+	var decided *exitError
+	switch code := exitCode(err); {
+	case code == exitOK || code > exitSignal || errors.As(err, &decided):
+		return err
+	case code == exitDenied:
+		return &exitError{exitRunDenied, err}
+	}
+	return &exitError{exitRunFailed, err}
+}
+
+// isUnreachable reports whether err means that there is no daemon to talk to.
+func isUnreachable(err error) bool {
+	var e *client.UnreachableError
+	return errors.As(err, &e) || errors.Is(err, client.ErrDisconnected)
+}
+
+// complain prints err and what to do about it.
+func (a *app) complain(err error) {
+	if decided := (*exitError)(nil); errors.As(err, &decided) && decided.err == nil {
+		return
+	}
+	if stopped := (*interruptedError)(nil); errors.As(err, &stopped) || errors.Is(err, syscall.EPIPE) {
+		return // who did it knows
+	}
+	var answered *client.Error
+	switch {
+	case errors.As(err, &answered):
+		a.complainAnswer(err, answered)
+	case isUnreachable(err):
+		a.complainUnreachable(err)
+	default:
+		a.say("%s", lines(err.Error()))
+	}
+}
+
+func (a *app) complainAnswer(err error, e *client.Error) {
+	what := strings.TrimSuffix(err.Error(), e.Error()) // the context it was wrapped in
+	a.say("%s%s", line(what), lines(e.Message))
+	for _, v := range e.Violations {
+		at := v.Path
+		if at == "" {
+			at = "input"
+		}
+		a.say("  %s: %s", line(at), line(v.Message))
+	}
+	if e.Hint != "" {
+		a.say("  %s", lines(e.Hint))
+	}
+}
+
+func (a *app) complainUnreachable(err error) {
+	var e *client.UnreachableError
+	if !errors.As(err, &e) {
+		a.say("%s", lines(err.Error()))
+		a.say("  see \"systemctl status toold\"; a call that was running goes on and stays readable (toolctl session logs)")
+		return
+	}
+	a.say("cannot reach toold at %s: %s", line(e.Socket), line(rootCause(e.Err).Error()))
+	if errors.Is(err, fs.ErrPermission) {
+		a.say("  ask to be added to the group that owns the socket (socket_group in config.toml)")
+		return
+	}
+	a.say("  start it with \"systemctl start toold\" or \"toold\", or name its socket with --socket or TOOLD_SOCKET;")
+	a.say("  \"toolctl run -- COMMAND\" needs no running daemon")
+}
+
+// rootCause is the innermost error of a chain, which for a failed connection is
+// the system's own words.
+func rootCause(err error) error {
+	for {
+		inner := errors.Unwrap(err)
+		if inner == nil {
+			return err
+		}
+		err = inner
+	}
+}
+
+// say prints one line of toolctl's own on standard error.
+func (a *app) say(format string, args ...any) {
+	fmt.Fprintf(a.stderr, "toolctl: "+format+"\n", args...)
+}

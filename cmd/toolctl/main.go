@@ -1,0 +1,41 @@
+// Command toolctl is the command line of toold: it makes sessions, runs tools in
+// them, moves files and shows what happens. It is wiring around package client:
+// one file per command, the rest says how answers are shown and which exit code
+// a failure has.
+package main
+
+import (
+	"context"
+	"os"
+
+	"golang.org/x/term"
+)
+
+func main() {
+	ctx, stop := interruptible(context.Background())
+	code := run(ctx, os.Args[1:], &app{
+		stdin:  os.Stdin,
+		stdout: os.Stdout,
+		stderr: os.Stderr,
+		getenv: os.Getenv,
+		outTTY: term.IsTerminal(int(os.Stdout.Fd())),
+		errTTY: term.IsTerminal(int(os.Stderr.Fd())),
+	})
+	stop()
+	os.Exit(code)
+}
+
+// run is main without the process: it returns the exit code.
+func run(ctx context.Context, args []string, a *app) int {
+	root := newRootCommand(a)
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return exitOK
+	}
+	if !a.started {
+		err = usageError(err) // cobra itself refused the command line
+	}
+	a.complain(err)
+	return exitCode(err)
+}

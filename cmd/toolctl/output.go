@@ -1,0 +1,202 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// outputFormat is a value of -o.
+type outputFormat string
+
+const (
+	formatTable outputFormat = "table"
+	formatJSON  outputFormat = "json"
+	formatYAML  outputFormat = "yaml"
+	formatName  outputFormat = "name"
+)
+
+var outputFormats = []string{"table", "json", "yaml", "name"}
+
+// String, Set and Type make it a flag value.
+func (f *outputFormat) String() string { return string(*f) }
+
+// Set refuses formats that do not exist.
+func (f *outputFormat) Set(s string) error {
+	for _, known := range outputFormats {
+		if s == known {
+			*f = outputFormat(s)
+			return nil
+		}
+	}
+	return fmt.Errorf("one of %s", strings.Join(outputFormats, ", "))
+}
+
+// Type names the kind of value in help texts.
+func (f *outputFormat) Type() string { return "format" }
+
+// view is an answer in all forms that -o can ask for.
+type view struct {
+	// data is what -o json and -o yaml print; its JSON names are the contract.
+	data any
+	// names are what -o name prints, one per line.
+	names []string
+	// text prints the form for people.
+	text func(w io.Writer)
+}
+
+// print shows v in the form that was asked for.
+func (a *app) print(v view) error {
+	var err error
+	switch a.format {
+	case formatJSON:
+		err = printJSON(a.stdout, v.data)
+	case formatYAML:
+		err = printYAML(a.stdout, v.data)
+	case formatName:
+		for _, n := range v.names {
+			if _, err = fmt.Fprintln(a.stdout, line(n)); err != nil {
+				break
+			}
+		}
+	default:
+		v.text(a.stdout)
+	}
+	return err
+}
+
+// printJSON writes v indented. Characters that a terminal would act on are
+// written as \u escapes, which changes nothing for a program that reads it.
+func printJSON(w io.Writer, v any) error {
+	b, err := marshalSafe(v, "  ")
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(append(b, '\n'))
+	return err
+}
+
+// printJSONLine writes v on one line.
+func printJSONLine(w io.Writer, v any) error {
+	b, err := marshalSafe(v, "")
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(append(b, '\n'))
+	return err
+}
+
+func marshalSafe(v any, indent string) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", indent)
+	if err := enc.Encode(v); err != nil {
+		return nil, fmt.Errorf("write JSON: %w", err)
+	}
+	return escapeActing(bytes.TrimSuffix(b.Bytes(), []byte("\n"))), nil
+}
+
+// escapeActing writes the characters of a JSON text that act on terminals as \u
+// escapes. They can only stand inside strings there.
+func escapeActing(text []byte) []byte {
+	out := make([]byte, 0, len(text))
+	for len(text) > 0 {
+		r, n := utf8.DecodeRune(text)
+		switch {
+		case r == '\n' || !acts(r):
+			out = append(out, text[:n]...)
+		case r < 0x10000:
+			out = fmt.Appendf(out, `\u%04x`, r)
+		default:
+			r -= 0x10000
+			out = fmt.Appendf(out, `\u%04x\u%04x`, 0xd800+(r>>10), 0xdc00+(r&0x3ff))
+		}
+		text = text[n:]
+	}
+	return out
+}
+
+// printYAML writes the same data as printJSON, with the same names in the same
+// order.
+func printYAML(w io.Writer, v any) error {
+	var b bytes.Buffer
+	if err := json.NewEncoder(&b).Encode(v); err != nil {
+		return fmt.Errorf("write YAML: %w", err)
+	}
+	dec := json.NewDecoder(&b)
+	dec.UseNumber()
+	node, err := yamlNode(dec)
+	if err != nil {
+		return fmt.Errorf("write YAML: %w", err)
+	}
+	b.Reset()
+	out := yaml.NewEncoder(&b)
+	out.SetIndent(2)
+	if err := errors.Join(out.Encode(node), out.Close()); err != nil {
+		return fmt.Errorf("write YAML: %w", err)
+	}
+	_, err = w.Write(escapeYAML(b.Bytes()))
+	return err
+}
+
+// yamlNode reads one JSON value as YAML, keeping the order of keys.
+func yamlNode(dec *json.Decoder) (*yaml.Node, error) {
+	tok, err := dec.Token()
+	if err != nil {
+		return nil, err
+	}
+	switch t := tok.(type) {
+	case json.Delim:
+		n := &yaml.Node{Kind: yaml.MappingNode}
+		if t == '[' {
+			n.Kind = yaml.SequenceNode
+		}
+		for dec.More() { // keys and values alternate in Content, as in the text
+			child, err := yamlNode(dec)
+			if err != nil {
+				return nil, err
+			}
+			n.Content = append(n.Content, child)
+		}
+		_, err := dec.Token()
+		return n, err
+	case string:
+		return yamlString(t), nil
+	case json.Number:
+		return &yaml.Node{Kind: yaml.ScalarNode, Value: t.String()}, nil
+	}
+	n := &yaml.Node{}
+	return n, n.Encode(tok)
+}
+
+// yamlString quotes what escapeYAML will have to escape.
+func yamlString(s string) *yaml.Node {
+	n := &yaml.Node{}
+	n.SetString(s)
+	if strings.ContainsFunc(s, func(r rune) bool { return acts(r) && r != '\n' }) {
+		n.Style = yaml.DoubleQuotedStyle
+	}
+	return n
+}
+
+// escapeYAML spells out the characters that act on terminals and that YAML
+// itself leaves as they are. yamlString has seen to it that they stand between
+// double quotes.
+func escapeYAML(text []byte) []byte {
+	out := make([]byte, 0, len(text))
+	for _, r := range string(text) {
+		if r == '\n' {
+			out = append(out, '\n')
+		} else {
+			out = appendVisible(out, r)
+		}
+	}
+	return out
+}

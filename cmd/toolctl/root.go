@@ -1,0 +1,95 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+const rootLong = `toolctl runs a coding agent's tools in sandboxes, through the daemon toold.
+
+A session is one sandbox with a worktree. Tools (bash, read, write, edit, glob,
+grep, list) are called in a session. "toolctl run" makes a session for one
+command, and works without a daemon.
+
+Exit codes: 0 ok, 1 failed, 2 usage, 3 denied, 4 not found, 5 timeout,
+6 daemon unreachable. "run" and "call SESSION bash" exit with the command's own
+code, with 124 after a timeout, 125 when toold itself failed, 126 when it was
+denied, and 128+n when signal n ended the command.`
+
+const rootExample = `  toolctl run --worktree . -- go test ./...
+  toolctl session create --worktree . --name review
+  toolctl call review bash '{"command": "git status --short"}'
+  toolctl session rm review`
+
+func newRootCommand(a *app) *cobra.Command {
+	root := &cobra.Command{
+		Use:               "toolctl",
+		Short:             "Run a coding agent's tools in sandboxes",
+		Long:              rootLong,
+		Example:           rootExample,
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
+		PersistentPreRun:  func(*cobra.Command, []string) { a.started = true },
+	}
+	root.SetIn(a.stdin)
+	root.SetOut(a.stdout)
+	root.SetErr(a.stderr)
+	root.SetFlagErrorFunc(flagError)
+	a.format = formatTable
+	f := root.PersistentFlags()
+	f.StringVar(&a.socket, "socket", "", "the daemon's socket (default $TOOLD_SOCKET or /run/toold/toold.sock)")
+	f.StringVar(&a.tenant, "tenant", "", "act for this tenant (admins only)")
+	f.StringVar(&a.token, "token", "", "a session's token instead of this user's rights (default $TOOLD_TOKEN)")
+	f.VarP(&a.format, "output", "o", "table, json, yaml or name")
+	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(outputFormats, cobra.ShellCompDirectiveNoFileComp))
+	root.AddCommand(
+		newRunCommand(a), newSessionCommand(a), newCallCommand(a), newToolsCommand(a),
+		newCpCommand(a), newEventsCommand(a), newTopCommand(a), newDoctorCommand(a),
+		newGCCommand(a), newConfigCommand(a), newCompletionCommand(a), newVersionCommand(a),
+		newGenDocsCommand(a),
+	)
+	prepare(root)
+	return root
+}
+
+// prepare gives all commands what cobra does not by itself: a group without a
+// subcommand shows its help, with an unknown one it is an error that names the
+// nearest.
+func prepare(c *cobra.Command) {
+	for _, sub := range c.Commands() {
+		prepare(sub)
+	}
+	if c.Runnable() {
+		return
+	}
+	c.Args = func(c *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return nil
+		}
+		return fmt.Errorf("no command %q%s; see \"%s --help\"", c.CommandPath()+" "+args[0],
+			didYouMean(args[0], commandNames(c)), c.CommandPath())
+	}
+	c.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
+}
+
+func commandNames(c *cobra.Command) []string {
+	var names []string
+	for _, sub := range c.Commands() {
+		if sub.IsAvailableCommand() {
+			names = append(names, sub.Name())
+		}
+	}
+	return names
+}
+
+// flagError adds the nearest flag to what pflag says about an unknown one.
+func flagError(c *cobra.Command, err error) error {
+	name, unknown := strings.CutPrefix(err.Error(), "unknown flag: --")
+	if !unknown {
+		return usagef("%w; see \"%s --help\"", err, c.CommandPath())
+	}
+	return usagef("no flag --%s%s; see \"%s --help\"", name, didYouMean(name, flagNames(c)), c.CommandPath())
+}

@@ -1,0 +1,177 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/toold/toold/client"
+)
+
+const runLong = `Run one command in a new session, and end the session.
+
+The command's words reach the sandbox exactly as they are given here; for a
+shell line, run a shell: -- bash -c 'a | b'. Its output is shown while it runs,
+and what it changed in a git worktree (git status, asked inside the sandbox) is
+shown on standard error.
+
+Where no daemon listens and none was named with --socket or TOOLD_SOCKET, a
+private one is started for as long as the command runs.
+
+toolctl exits with the command's code: 124 after a timeout, 125 when toold itself
+failed, 126 when the command was denied, 128+n when signal n ended it. Ctrl-C
+stops the command and ends the session; a second one does not wait.`
+
+const runExample = `  toolctl run -- echo hello
+  toolctl run --worktree . -- go test ./...
+  toolctl run --worktree . --mode ro -- bash -c 'grep -r TODO . | wc -l'
+  toolctl run --limit memory=256MiB --timeout 10s -- python3 job.py`
+
+// endTimeout bounds ending a session: aborting its calls takes 3 s.
+const endTimeout = 20 * time.Second
+
+type runCommand struct {
+	*app
+	session sessionFlags
+	timeout string
+	keep    bool
+}
+
+func newRunCommand(a *app) *cobra.Command {
+	r := &runCommand{app: a}
+	c := &cobra.Command{
+		Use:     "run [flags] -- COMMAND [ARGUMENT...]",
+		Short:   "Run one command in a new session",
+		Long:    runLong,
+		Example: runExample,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return fmt.Errorf("no command: write it after --, as in \"toolctl run -- echo hello\"")
+			}
+			return nil
+		},
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE:              func(c *cobra.Command, args []string) error { return r.run(c.Context(), args) },
+	}
+	c.Flags().SetInterspersed(false) // everything after the first word is the command's
+	r.session.register(c)
+	c.Flags().StringVar(&r.timeout, "timeout", "", "stop the command after this `duration`, such as 90s")
+	c.Flags().BoolVar(&r.keep, "keep", false, "leave the session running")
+	return c
+}
+
+func (r *runCommand) run(ctx context.Context, argv []string) error {
+	session, call, err := r.requests(argv)
+	if err != nil {
+		return err
+	}
+	c, stop, err := r.connect(ctx)
+	if err != nil {
+		return commandFailure(err)
+	}
+	err = r.inSession(ctx, c, session, call)
+	if serr := stop(); serr != nil {
+		r.say("%s", lines(serr.Error()))
+	}
+	return err
+}
+
+// requests turns the flags and the command into what the API takes.
+func (r *runCommand) requests(argv []string) (client.SessionCreate, client.CallCreate, error) {
+	session, err := r.session.request(r.getenv)
+	if err != nil {
+		return session, client.CallCreate{}, err
+	}
+	if !r.keep {
+		session.LeasePID = os.Getpid()
+	}
+	call := bashCall(shellQuote(argv))
+	call.TimeoutMillis, err = millis("--timeout", r.timeout)
+	return session, call, err
+}
+
+func bashCall(command string) client.CallCreate {
+	input, _ := json.Marshal(map[string]string{"command": command}) // strings always marshal
+	return client.CallCreate{Tool: "bash", Input: input}
+}
+
+// millis reads a duration flag; "" is 0.
+func millis(flag, value string) (int64, error) {
+	if value == "" {
+		return 0, nil
+	}
+	d, err := client.ParseDuration(value)
+	if err != nil {
+		return 0, usagef("%s: %w", flag, err)
+	}
+	if ms := time.Duration(d).Milliseconds(); ms > 0 {
+		return ms, nil
+	}
+	return 0, usagef("%s %s: it must be at least 1ms", flag, value)
+}
+
+// connect finds the daemon, or starts a private one where the user named none
+// and none listens. stop ends what connect started.
+func (r *runCommand) connect(ctx context.Context) (c *client.Client, stop func() error, err error) {
+	if r.socketChosen() || !absent(r.client().Version(ctx)) {
+		return r.client(), func() error { return nil }, nil
+	}
+	progress := r.progress("starting a private toold")
+	p, err := startPrivateDaemon(ctx)
+	progress.stop()
+	if err != nil {
+		return nil, nil, fmt.Errorf("no toold listens at %s, and a private one could not be started: %w", r.socketPath(), err)
+	}
+	if r.keep {
+		r.say("--keep has no effect: the session ends with the private daemon")
+		r.keep = false
+	}
+	return r.clientOf(p.socket()), p.stop, nil
+}
+
+// absent reports whether there is no daemon at a socket at all; one that this
+// user may not talk to is not absent.
+func absent(_ *client.Version, err error) bool {
+	var e *client.UnreachableError
+	return errors.As(err, &e) && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED))
+}
+
+func (r *runCommand) inSession(ctx context.Context, c *client.Client, req client.SessionCreate, call client.CallCreate) error {
+	progress := r.progress("creating a session")
+	s, err := c.CreateSession(ctx, req)
+	progress.stop()
+	if err != nil {
+		return commandFailure(err)
+	}
+	final, err := r.outputs(c).run(ctx, s.ID, call)
+	if err == nil {
+		err = r.commandResult(ctx, final)
+		if req.Worktree.Source != "" && interruption(ctx) == nil {
+			r.showChanges(ctx, c, s.ID)
+		}
+	}
+	r.end(ctx, c, s)
+	return commandFailure(err)
+}
+
+// end ends the session also when ctx has ended.
+func (r *runCommand) end(ctx context.Context, c *client.Client, s *client.Session) {
+	if r.keep {
+		r.say("session %s stays; end it with \"toolctl session rm %s\"", line(s.ID), line(s.ID))
+		return
+	}
+	progress := r.progress("ending the session")
+	defer progress.stop()
+	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+	defer cancel()
+	if _, err := c.EndSession(end, s.ID, client.EndOptions{Force: interruption(ctx) != nil}); err != nil {
+		r.say("end session %s: %s", line(s.ID), lines(err.Error()))
+	}
+}

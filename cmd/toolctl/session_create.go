@@ -1,0 +1,96 @@
+package main
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/toold/toold/client"
+)
+
+type sessionCreateCommand struct {
+	*app
+	session          sessionFlags
+	name             string
+	labels           []string
+	ttl, idleTimeout string
+	leasePID         int
+	withToken        bool
+}
+
+func newSessionCreateCommand(a *app) *cobra.Command {
+	s := &sessionCreateCommand{app: a}
+	c := &cobra.Command{
+		Use:   "create [flags]",
+		Short: "Create a session",
+		Long: `Create a session and print its id. It stays until it is removed, its time to
+live is over, it was idle for too long, or the process of --lease-pid ended.`,
+		Example: `  toolctl session create --worktree . --name review --label job=42
+  id=$(toolctl session create -o name)
+  toolctl session create --ttl 1h --limit memory=1GiB --limit cpus=1.5
+  toolctl session create --with-token -o json   # for handing to an agent`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return s.run(c) },
+	}
+	s.session.register(c)
+	f := c.Flags()
+	f.StringVar(&s.name, "name", "", "name to call it by, instead of its id")
+	f.StringArrayVar(&s.labels, "label", nil, "label `K=V` (repeatable)")
+	f.StringVar(&s.ttl, "ttl", "", "end it after this `duration`, such as 8h")
+	f.StringVar(&s.idleTimeout, "idle-timeout", "", "end it after this `duration` without a call; negative for never (default 1h)")
+	f.IntVar(&s.leasePID, "lease-pid", 0, "end it when this process does")
+	f.BoolVar(&s.withToken, "with-token", false, "also make a token that is good for calls in this session only; it is shown once")
+	return c
+}
+
+func (s *sessionCreateCommand) run(c *cobra.Command) error {
+	req, err := s.request()
+	if err != nil {
+		return err
+	}
+	progress := s.progress("creating a session")
+	created, err := s.client().CreateSession(c.Context(), req)
+	progress.stop()
+	if err != nil {
+		return err
+	}
+	for _, note := range created.Notes {
+		s.say("note: %s", line(note))
+	}
+	return s.print(view{data: created, names: []string{created.ID}, text: func(w io.Writer) {
+		fmt.Fprintln(w, line(created.ID))
+		if created.Token != "" {
+			fmt.Fprintln(w, line(created.Token))
+		}
+	}})
+}
+
+func (s *sessionCreateCommand) request() (client.SessionCreate, error) {
+	req, err := s.session.request(s.getenv)
+	if err != nil {
+		return req, err
+	}
+	if req.Labels, err = parseLabels(s.labels); err != nil {
+		return req, err
+	}
+	if req.TTL, err = parseDurationFlag("--ttl", s.ttl); err != nil {
+		return req, err
+	}
+	if req.IdleTimeout, err = parseDurationFlag("--idle-timeout", s.idleTimeout); err != nil {
+		return req, err
+	}
+	req.Name, req.LeasePID, req.Token = s.name, s.leasePID, s.withToken
+	return req, nil
+}
+
+func parseDurationFlag(flag, value string) (client.Duration, error) {
+	if value == "" {
+		return 0, nil
+	}
+	d, err := client.ParseDuration(value)
+	if err != nil {
+		return 0, usagef("%s: %w", flag, err)
+	}
+	return d, nil
+}

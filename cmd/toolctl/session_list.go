@@ -1,0 +1,80 @@
+package main
+
+import (
+	"io"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/toold/toold/client"
+)
+
+func newSessionListCommand(a *app) *cobra.Command {
+	var labels []string
+	var state string
+	var all bool
+	c := &cobra.Command{
+		Use:     "list",
+		Aliases: []string{"ls"},
+		Short:   "List sessions",
+		Example: `  toolctl session list
+  toolctl session list --all --label job=42
+  toolctl session list -o name | xargs -n1 toolctl session rm`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			want, err := parseLabels(labels)
+			if err != nil {
+				return err
+			}
+			q := client.SessionQuery{State: client.SessionState(state), Labels: want, All: all}
+			sessions, err := listSessions(c.Context(), a.client(), q)
+			if err != nil {
+				return err
+			}
+			return a.printSessions(sessions)
+		},
+	}
+	c.Flags().StringArrayVar(&labels, "label", nil, "only those with this label `K=V` (repeatable)")
+	c.Flags().StringVar(&state, "state", "", "only those in this state")
+	c.Flags().BoolVarP(&all, "all", "a", false, "also those that have ended")
+	_ = c.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(
+		[]string{"creating", "ready", "paused", "ending", "ended", "lost"}, cobra.ShellCompDirectiveNoFileComp))
+	return c
+}
+
+func (a *app) printSessions(sessions []client.Session) error {
+	names := make([]string, len(sessions))
+	for i, s := range sessions {
+		names[i] = s.ID
+	}
+	return a.print(view{
+		data:  client.List[client.Session]{Items: sessions},
+		names: names,
+		text: func(w io.Writer) {
+			t := a.newTable("ID", "NAME", "STATE", "WORKTREE", "AGE", "LABELS")
+			for _, s := range sessions {
+				t.row(s.ID, s.Name, string(s.State), worktreeShort(s.Worktree), ago(s.Created, time.Now()), formatLabels(s.Labels))
+				t.paint(2, stateColor(s.State))
+			}
+			t.write(w)
+		},
+	})
+}
+
+func worktreeShort(w client.Worktree) string {
+	if w.Source == "" {
+		return string(w.Mode)
+	}
+	return w.Source + " (" + string(w.Mode) + ")"
+}
+
+// sortedPairs writes a map as K=V in the order of its keys.
+func sortedPairs(m map[string]string) []string {
+	pairs := make([]string, 0, len(m))
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		pairs = append(pairs, k+"="+m[k])
+	}
+	return pairs
+}

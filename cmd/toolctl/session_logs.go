@@ -1,0 +1,148 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/toold/toold/client"
+)
+
+type sessionLogsCommand struct {
+	*app
+	tool          string
+	short, follow bool
+}
+
+func newSessionLogsCommand(a *app) *cobra.Command {
+	s := &sessionLogsCommand{app: a}
+	c := &cobra.Command{
+		Use:   "logs SESSION [CALL]",
+		Short: "Show the calls of a session and their output",
+		Long: `Show the calls of a session, oldest first, each with its output as its caller
+got it. With CALL, show the whole saved output of that call. Both also work
+after the session has ended, until the retention of the daemon.`,
+		Example: `  toolctl session logs review
+  toolctl session logs review --short
+  toolctl session logs review call_0123 --follow
+  toolctl session logs review call_0123 > whole-output`,
+		Args:              cobra.RangeArgs(1, 2),
+		ValidArgsFunction: a.completeSessionCall,
+		RunE:              func(c *cobra.Command, args []string) error { return s.run(c.Context(), args) },
+	}
+	c.Flags().StringVar(&s.tool, "tool", "", "only calls of this tool")
+	c.Flags().BoolVar(&s.short, "short", false, "one line per call, without the output")
+	c.Flags().BoolVarP(&s.follow, "follow", "f", false, "go on while CALL is running")
+	_ = c.RegisterFlagCompletionFunc("tool", a.completeTool)
+	return c
+}
+
+func (s *sessionLogsCommand) run(ctx context.Context, args []string) error {
+	c := s.client()
+	if len(args) == 2 {
+		return s.output(ctx, c, args[1])
+	}
+	if s.follow {
+		return usagef("--follow needs a CALL; \"toolctl events --session %s --follow\" shows all of them", args[0])
+	}
+	id, err := s.sessionID(ctx, c, args[0])
+	if err != nil {
+		return err
+	}
+	calls, err := listCalls(ctx, c, id, client.CallQuery{Tool: s.tool})
+	if err != nil {
+		return err
+	}
+	names := make([]string, len(calls))
+	for i, call := range calls {
+		names[i] = call.ID
+	}
+	text := s.log
+	if s.short {
+		text = s.table
+	}
+	return s.print(view{data: client.List[client.Call]{Items: calls}, names: names, text: func(w io.Writer) { text(w, calls) }})
+}
+
+// output copies the whole output of one call.
+func (s *sessionLogsCommand) output(ctx context.Context, c *client.Client, id string) error {
+	r, err := c.CallOutput(ctx, id, client.OutputQuery{Follow: s.follow})
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	w := sandboxOut(s.stdout, s.outTTY)
+	if _, err := io.Copy(w, r); err != nil {
+		return fmt.Errorf("output of %s: %w", id, err)
+	}
+	return w.Flush()
+}
+
+// listCalls reads all pages.
+func listCalls(ctx context.Context, c *client.Client, session string, q client.CallQuery) ([]client.Call, error) {
+	all := []client.Call{}
+	for {
+		page, err := c.ListCalls(ctx, session, q)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, page.Items...)
+		if page.Next == "" || len(page.Items) == 0 {
+			return all, nil
+		}
+		q.After = page.Next
+	}
+}
+
+func (s *sessionLogsCommand) table(w io.Writer, calls []client.Call) {
+	t := s.newTable("ID", "TIME", "TOOL", "RESULT", "TOOK", "TITLE")
+	for _, c := range calls {
+		result, color := callResult(&c)
+		t.row(c.ID, c.Time.Queued.Local().Format(time.TimeOnly), c.Tool, result, callTook(&c), c.Title)
+		t.paint(3, color)
+	}
+	t.write(w)
+}
+
+// log prints a head line and the output of each call. The output is indented,
+// so that no output can look like a head line.
+func (s *sessionLogsCommand) log(w io.Writer, calls []client.Call) {
+	for _, c := range calls {
+		result, _ := callResult(&c)
+		fmt.Fprintf(w, "%s %s %s: %s %s %s\n", c.Time.Queued.Local().Format(time.DateTime), line(c.ID),
+			line(c.Tool), result, callTook(&c), line(c.Title))
+		text := c.Output
+		if c.Error != nil {
+			text = c.Error.Error()
+		}
+		for l := range strings.Lines(lines(text)) {
+			fmt.Fprintf(w, "    %s\n", strings.TrimSuffix(l, "\n"))
+		}
+	}
+}
+
+// callResult says in a word how a call stands, and in which colour.
+func callResult(c *client.Call) (string, int) {
+	switch {
+	case !c.Finished():
+		return line(string(c.Status)), colorYellow
+	case c.Status == client.CallError && c.Error != nil:
+		return line(string(c.Error.Code)), colorRed
+	case c.Status == client.CallError:
+		return "error", colorRed
+	case c.IsError:
+		return "failed", colorRed
+	}
+	return "ok", colorGreen
+}
+
+func callTook(c *client.Call) string {
+	if c.Time.Started == nil || c.Time.Ended == nil {
+		return ""
+	}
+	return seconds(c.Time.Ended.Sub(*c.Time.Started).Milliseconds())
+}

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/toold/toold/client"
+)
+
+type sessionRmCommand struct {
+	*app
+	all, keep, force bool
+}
+
+func newSessionRmCommand(a *app) *cobra.Command {
+	s := &sessionRmCommand{app: a}
+	c := &cobra.Command{
+		Use:     "rm SESSION...",
+		Aliases: []string{"end"},
+		Short:   "End sessions",
+		Long: `End sessions: running calls are stopped, every process ends, everything that
+belonged to the sandbox is removed. The worktree stays as it is; the record of
+the calls stays readable.`,
+		Example: `  toolctl session rm review
+  toolctl session rm --force ses_0123
+  toolctl session rm --all`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if s.all == (len(args) > 0) {
+				return errors.New("name the sessions to end, or --all of them")
+			}
+			return nil
+		},
+		ValidArgsFunction: a.completeSessions,
+		RunE:              func(c *cobra.Command, args []string) error { return s.run(c.Context(), args) },
+	}
+	c.Flags().BoolVar(&s.all, "all", false, "end all sessions")
+	c.Flags().BoolVar(&s.keep, "keep", false, "keep the saved outputs until their retention")
+	c.Flags().BoolVar(&s.force, "force", false, "give running calls no grace")
+	return c
+}
+
+// run ends each session and goes on after a failure; the last one decides the
+// exit code.
+func (s *sessionRmCommand) run(ctx context.Context, refs []string) error {
+	c := s.client()
+	if s.all {
+		sessions, err := listSessions(ctx, c, client.SessionQuery{})
+		if err != nil {
+			return err
+		}
+		for _, x := range sessions {
+			refs = append(refs, x.ID)
+		}
+	}
+	progress := s.progress(fmt.Sprintf("ending %d sessions", len(refs)))
+	ended := []client.Session{}
+	var failures []error
+	for _, ref := range refs {
+		x, err := s.end(ctx, c, ref)
+		if err != nil {
+			failures = append(failures, fmt.Errorf("end %s: %w", ref, err))
+			continue
+		}
+		ended = append(ended, *x)
+	}
+	progress.stop()
+	if err := s.printEnded(ended); err != nil {
+		return err
+	}
+	return s.complainAll(failures)
+}
+
+func (s *sessionRmCommand) end(ctx context.Context, c *client.Client, ref string) (*client.Session, error) {
+	id, err := s.sessionID(ctx, c, ref)
+	if err != nil {
+		return nil, err
+	}
+	return c.EndSession(ctx, id, client.EndOptions{Force: s.force, Keep: s.keep})
+}
+
+func (s *sessionRmCommand) printEnded(ended []client.Session) error {
+	if s.format != formatTable {
+		return s.printSessions(ended)
+	}
+	for _, x := range ended {
+		if _, err := fmt.Fprintf(s.stdout, "%s ended\n", line(x.ID)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// complainAll prints all errors but the last, which it returns.
+func (a *app) complainAll(failures []error) error {
+	if len(failures) == 0 {
+		return nil
+	}
+	last := len(failures) - 1
+	for _, err := range failures[:last] {
+		a.complain(err)
+	}
+	return failures[last]
+}

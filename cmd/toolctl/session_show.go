@@ -1,0 +1,99 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/toold/toold/client"
+)
+
+func newSessionShowCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:               "show SESSION",
+		Short:             "Show a session with its limits and live usage",
+		Example:           "  toolctl session show review\n  toolctl session show review -o json | jq .usage",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: a.completeSession,
+		RunE: func(c *cobra.Command, args []string) error {
+			cl := a.client()
+			id, err := a.sessionID(c.Context(), cl, args[0])
+			if err != nil {
+				return err
+			}
+			s, err := cl.GetSession(c.Context(), id)
+			if err != nil {
+				return err
+			}
+			return a.print(view{data: s, names: []string{s.ID}, text: func(w io.Writer) { a.sessionText(w, s) }})
+		},
+	}
+}
+
+// sessionText prints a session as rows of name and value; what is not set is
+// left out.
+func (a *app) sessionText(w io.Writer, s *client.Session) {
+	t := &table{color: a.color()}
+	add := func(name, value string) {
+		if value != "" {
+			t.row(name, value)
+		}
+	}
+	add("id", s.ID)
+	add("name", s.Name)
+	add("state", string(s.State))
+	t.paint(1, stateColor(s.State))
+	add("reason", s.Reason)
+	add("tenant", s.Tenant)
+	add("profile", s.Profile)
+	add("runtime", s.Driver+" "+s.Runtime)
+	add("image", s.Image)
+	add("worktree", worktreeLong(s.Worktree))
+	for _, m := range s.Mounts {
+		add("mount", m.Source+" at "+m.Target+" (read-only)")
+	}
+	add("network", s.Network.Mode)
+	add("limits", limitsText(s.Limits))
+	add("labels", formatLabels(s.Labels))
+	add("created", timeText(&s.Created))
+	add("expires", timeText(s.Expires))
+	add("ended", timeText(s.Ended))
+	add("usage", usageText(s.Usage))
+	for _, n := range s.Notes {
+		add("note", n)
+	}
+	t.write(w)
+}
+
+func worktreeLong(w client.Worktree) string {
+	text := worktreeShort(w)
+	if w.Target != "" {
+		text += " at " + w.Target
+	}
+	if w.IDMap != "" {
+		text += ", " + w.IDMap
+	}
+	return text
+}
+
+func timeText(t *time.Time) string {
+	if t == nil || t.IsZero() {
+		return ""
+	}
+	return t.Local().Format(time.RFC3339)
+}
+
+func usageText(u client.Usage) string {
+	return fmt.Sprintf("cpu %s, memory %s, %d processes, disk %s, %d calls",
+		time.Duration(u.CPUMillis)*time.Millisecond, bytesShort(u.MemoryBytes), u.PIDs, bytesShort(u.DiskBytes), u.Calls)
+}
+
+func limitsText(l client.Limits) string {
+	text := fmt.Sprintf("cpus %g, memory %s, pids %d, tmp %s", l.CPUs, l.Memory, l.PIDs, l.Tmp)
+	if l.Disk > 0 {
+		text += ", disk " + l.Disk.String()
+	}
+	return text + fmt.Sprintf(", calls %d, wall %s", l.Calls, l.Wall)
+}

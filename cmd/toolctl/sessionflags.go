@@ -1,0 +1,202 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/toold/toold/client"
+)
+
+// sessionFlags are the flags that describe a new session; run and session create
+// have them both.
+type sessionFlags struct {
+	worktree, mode, target string
+	profile, image         string
+	runtime, net           string
+	env, limits, mounts    []string
+}
+
+func (f *sessionFlags) register(c *cobra.Command) {
+	fs := c.Flags()
+	fs.StringVar(&f.worktree, "worktree", "", "host directory to work on (default: an empty one)")
+	fs.StringVar(&f.mode, "mode", "", "bind (read-write), ro or empty (default bind with --worktree, else empty)")
+	fs.StringVar(&f.target, "target", "", "where the worktree is inside (default /workspace)")
+	fs.StringVar(&f.profile, "profile", "", "agent profile")
+	fs.StringVar(&f.image, "image", "", "root filesystem image")
+	fs.StringVar(&f.runtime, "runtime", "", "OCI runtime, where the daemon offers several")
+	fs.StringVar(&f.net, "net", "", "\"none\" or a list of allowed hosts (default none)")
+	fs.StringArrayVar(&f.env, "env", nil, "environment variable `K=V`, or K to pass this one on (repeatable)")
+	fs.StringArrayVar(&f.limits, "limit", nil, "limit `k=v`: "+strings.Join(limitNames(), ", ")+" (repeatable)")
+	fs.StringArrayVar(&f.mounts, "mount", nil, "extra read-only directory `SRC:DST` (repeatable)")
+	_ = c.MarkFlagDirname("worktree")
+	_ = c.RegisterFlagCompletionFunc("mode", cobra.FixedCompletions([]string{"bind", "ro", "empty"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = c.RegisterFlagCompletionFunc("limit", cobra.FixedCompletions(limitCompletions(), cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveNoSpace))
+}
+
+// request is the session that the flags ask for. Errors are of usage.
+func (f *sessionFlags) request(getenv func(string) string) (client.SessionCreate, error) {
+	r := client.SessionCreate{
+		Profile: f.profile,
+		Image:   f.image,
+		Runtime: f.runtime,
+		Network: network(f.net),
+	}
+	var err error
+	if r.Worktree, err = f.worktreeRequest(); err != nil {
+		return r, err
+	}
+	if r.Env, err = parseEnv(f.env, getenv); err != nil {
+		return r, err
+	}
+	if r.Limits, err = parseLimits(f.limits); err != nil {
+		return r, err
+	}
+	r.Mounts, err = parseMounts(f.mounts)
+	return r, err
+}
+
+// worktreeRequest resolves the directory as the caller sees it: the daemon
+// follows no link in it.
+func (f *sessionFlags) worktreeRequest() (client.Worktree, error) {
+	w := client.Worktree{Mode: client.WorktreeMode(f.mode), Target: f.target}
+	if f.worktree == "" {
+		if w.Mode != "" && w.Mode != client.WorktreeEmpty {
+			return w, usagef("--mode %s needs a --worktree", f.mode)
+		}
+		return w, nil
+	}
+	if w.Mode == client.WorktreeEmpty {
+		return w, usagef("--mode empty has no --worktree: leave one of them out")
+	}
+	dir, err := hostDir(f.worktree)
+	if err != nil {
+		return w, usagef("--worktree: %w", err)
+	}
+	w.Source = dir
+	return w, nil
+}
+
+func hostDir(path string) (string, error) {
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return "", err
+	}
+	return filepath.EvalSymlinks(abs)
+}
+
+func network(flag string) client.Network {
+	if flag == "" || flag == "none" {
+		return client.Network{Mode: flag}
+	}
+	return client.Network{Mode: "proxy", Allow: strings.Split(flag, ",")}
+}
+
+func parseEnv(flags []string, getenv func(string) string) (map[string]string, error) {
+	env := make(map[string]string)
+	for _, kv := range flags {
+		k, v, given := strings.Cut(kv, "=")
+		if k == "" {
+			return nil, usagef("--env %q has no name: write K=V", kv)
+		}
+		if !given {
+			v = getenv(k)
+		}
+		env[k] = v
+	}
+	return env, nil
+}
+
+func parseMounts(flags []string) ([]client.Mount, error) {
+	var mounts []client.Mount
+	for _, f := range flags {
+		src, dst, ok := strings.Cut(f, ":")
+		if !ok || src == "" || dst == "" {
+			return nil, usagef("--mount %q: write SRC:DST", f)
+		}
+		dir, err := hostDir(src)
+		if err != nil {
+			return nil, usagef("--mount %q: %w", f, err)
+		}
+		mounts = append(mounts, client.Mount{Source: dir, Target: dst})
+	}
+	return mounts, nil
+}
+
+// limitSetters read each limit by its name in the API.
+var limitSetters = map[string]func(l *client.Limits, v string) error{
+	"cpus": func(l *client.Limits, v string) (err error) {
+		l.CPUs, err = strconv.ParseFloat(v, 64)
+		return err
+	},
+	"memory":     sizeLimit(func(l *client.Limits) *client.Size { return &l.Memory }),
+	"tmp":        sizeLimit(func(l *client.Limits) *client.Size { return &l.Tmp }),
+	"file_size":  sizeLimit(func(l *client.Limits) *client.Size { return &l.FileSize }),
+	"disk":       sizeLimit(func(l *client.Limits) *client.Size { return &l.Disk }),
+	"output":     sizeLimit(func(l *client.Limits) *client.Size { return &l.Output }),
+	"pids":       countLimit(func(l *client.Limits, n int64) { l.PIDs = n }),
+	"open_files": countLimit(func(l *client.Limits, n int64) { l.OpenFiles = n }),
+	"calls":      countLimit(func(l *client.Limits, n int64) { l.Calls = int(n) }),
+	"jobs":       countLimit(func(l *client.Limits, n int64) { l.Jobs = int(n) }),
+	"wall": func(l *client.Limits, v string) (err error) {
+		l.Wall, err = client.ParseDuration(v)
+		return err
+	},
+}
+
+func sizeLimit(field func(*client.Limits) *client.Size) func(*client.Limits, string) error {
+	return func(l *client.Limits, v string) (err error) {
+		*field(l), err = client.ParseSize(v)
+		return err
+	}
+}
+
+func countLimit(set func(*client.Limits, int64)) func(*client.Limits, string) error {
+	return func(l *client.Limits, v string) error {
+		n, err := strconv.ParseInt(v, 10, 32)
+		if err != nil {
+			return fmt.Errorf("%q is not a whole number", v)
+		}
+		set(l, n)
+		return nil
+	}
+}
+
+func parseLimits(flags []string) (client.Limits, error) {
+	var l client.Limits
+	for _, kv := range flags {
+		k, v, ok := strings.Cut(kv, "=")
+		if !ok {
+			return l, usagef("--limit %q: write NAME=VALUE, such as memory=512MiB", kv)
+		}
+		set, known := limitSetters[strings.ReplaceAll(k, "-", "_")]
+		if !known {
+			return l, usagef("no limit %q%s; there are %s", k, didYouMean(k, limitNames()), strings.Join(limitNames(), ", "))
+		}
+		if err := set(&l, v); err != nil {
+			return l, usagef("--limit %s: %w", kv, err)
+		}
+	}
+	return l, nil
+}
+
+func limitNames() []string {
+	names := make([]string, 0, len(limitSetters))
+	for n := range limitSetters {
+		names = append(names, n)
+	}
+	slices.Sort(names)
+	return names
+}
+
+func limitCompletions() []string {
+	names := limitNames()
+	for i := range names {
+		names[i] += "="
+	}
+	return names
+}

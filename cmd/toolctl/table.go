@@ -1,0 +1,154 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/toold/toold/client"
+)
+
+// table is aligned text: the same on a terminal and in a pipe, but for colour.
+type table struct {
+	rows  [][]cell
+	color bool
+}
+
+// cell is one field. Its text is safe to show; color is the number of an SGR
+// foreground colour, 0 for none.
+type cell struct {
+	text  string
+	color int
+}
+
+const (
+	colorRed    = 31
+	colorGreen  = 32
+	colorYellow = 33
+	colorGrey   = 90
+)
+
+func (a *app) newTable(headers ...string) *table {
+	t := &table{color: a.color()}
+	t.row(headers...)
+	return t
+}
+
+// color reports whether standard output may have colours.
+func (a *app) color() bool {
+	return a.outTTY && a.getenv("NO_COLOR") == "" && a.getenv("TERM") != "dumb"
+}
+
+// row adds a line; its texts may be hostile.
+func (t *table) row(texts ...string) {
+	cells := make([]cell, len(texts))
+	for i, s := range texts {
+		cells[i].text = line(s)
+	}
+	t.rows = append(t.rows, cells)
+}
+
+// paint colours a field of the last row.
+func (t *table) paint(column, color int) { t.rows[len(t.rows)-1][column].color = color }
+
+// write prints all rows; the last column is not padded.
+func (t *table) write(w io.Writer) {
+	widths := t.widths()
+	var b strings.Builder
+	for _, row := range t.rows {
+		for i, c := range row {
+			text := c.text
+			if text == "" {
+				text = "-"
+			}
+			shown := text
+			if t.color && c.color != 0 {
+				shown = fmt.Sprintf("\x1b[%dm%s\x1b[0m", c.color, text)
+			}
+			b.WriteString(shown)
+			if i < len(row)-1 {
+				b.WriteString(strings.Repeat(" ", widths[i]-width(text)+2))
+			}
+		}
+		b.WriteByte('\n')
+	}
+	_, _ = io.WriteString(w, b.String())
+}
+
+func (t *table) widths() []int {
+	var widths []int
+	for _, row := range t.rows {
+		for i, c := range row {
+			if i == len(widths) {
+				widths = append(widths, 1)
+			}
+			widths[i] = max(widths[i], width(c.text))
+		}
+	}
+	return widths
+}
+
+// width counts the columns of s, without marks that combine with a letter.
+func width(s string) int {
+	n := utf8.RuneCountInString(s)
+	for _, r := range s {
+		if unicode.In(r, unicode.Mn, unicode.Me) {
+			n--
+		}
+	}
+	return n
+}
+
+// ago writes how long ago t was, coarsely.
+func ago(t, now time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return span(now.Sub(t))
+}
+
+// span writes a duration in its largest unit: 5s, 12m, 3h, 8d.
+func span(d time.Duration) string {
+	switch {
+	case d < 0:
+		return "0s"
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", d/time.Second)
+	case d < time.Hour:
+		return fmt.Sprintf("%dm", d/time.Minute)
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh", d/time.Hour)
+	}
+	return fmt.Sprintf("%dd", d/(24*time.Hour))
+}
+
+// seconds writes the duration of a call.
+func seconds(ms int64) string { return fmt.Sprintf("%.2fs", float64(ms)/1000) }
+
+// bytesShort writes a number of bytes with three digits at most: 812B, 3.4MiB.
+func bytesShort(n int64) string {
+	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"}
+	f, i := float64(n), 0
+	for f >= 1000 && i < len(units)-1 {
+		f, i = f/1024, i+1
+	}
+	if i == 0 || f >= 9.95 {
+		return fmt.Sprintf("%.0f%s", f, units[i])
+	}
+	return fmt.Sprintf("%.1f%s", f, units[i])
+}
+
+func stateColor(s client.SessionState) int {
+	switch s {
+	case client.SessionReady:
+		return colorGreen
+	case client.SessionLost:
+		return colorRed
+	case client.SessionEnded:
+		return colorGrey
+	}
+	return colorYellow
+}

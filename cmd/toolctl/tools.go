@@ -1,0 +1,96 @@
+package main
+
+import (
+	"encoding/json"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/toold/toold/client"
+)
+
+var toolFormats = []string{"anthropic", "openai", "gemini", "mcp"}
+
+func newToolsCommand(a *app) *cobra.Command {
+	var q client.ToolQuery
+	var format, session string
+	c := &cobra.Command{
+		Use:   "tools",
+		Short: "List the tools and what they take",
+		Long: `List the tools that a profile or a session may use. -o json gives their whole
+descriptions and JSON Schemas; --format gives them in the shape that a
+provider's API takes, as JSON.`,
+		Example: "  toolctl tools\n  toolctl tools --session review -o json\n  toolctl tools --format anthropic > tools.json",
+		Args:    cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			cl := a.client()
+			if session != "" {
+				var err error
+				if q.Session, err = a.sessionID(c.Context(), cl, session); err != nil {
+					return err
+				}
+			}
+			if format != "" {
+				defs, err := cl.ToolsFormat(c.Context(), q, format)
+				if err != nil {
+					return err
+				}
+				return printJSON(a.stdout, defs)
+			}
+			defs, err := cl.Tools(c.Context(), q)
+			if err != nil {
+				return err
+			}
+			return a.printTools(defs)
+		},
+	}
+	c.Flags().StringVar(&q.Profile, "profile", "", "only those that this profile may use")
+	c.Flags().StringVar(&session, "session", "", "only those that this session may use")
+	c.Flags().StringVar(&format, "format", "", strings.Join(toolFormats, ", "))
+	_ = c.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(toolFormats, cobra.ShellCompDirectiveNoFileComp))
+	_ = c.RegisterFlagCompletionFunc("session", a.completeSession)
+	return c
+}
+
+func (a *app) printTools(defs []client.ToolDefinition) error {
+	names := make([]string, len(defs))
+	for i, d := range defs {
+		names[i] = d.Name
+	}
+	return a.print(view{data: client.List[client.ToolDefinition]{Items: defs}, names: names, text: func(w io.Writer) {
+		t := a.newTable("TOOL", "INPUT", "DOES")
+		for _, d := range defs {
+			t.row(d.Name, inputFields(d.InputSchema), firstSentence(d.Description))
+		}
+		t.write(w)
+	}})
+}
+
+// inputFields lists the fields of a schema, the optional ones with "?".
+func inputFields(schema json.RawMessage) string {
+	var s struct {
+		Properties map[string]json.RawMessage `json:"properties"`
+		Required   []string                   `json:"required"`
+	}
+	if json.Unmarshal(schema, &s) != nil {
+		return ""
+	}
+	fields := slices.Clone(s.Required)
+	for _, p := range slices.Sorted(maps.Keys(s.Properties)) {
+		if !slices.Contains(s.Required, p) {
+			fields = append(fields, p+"?")
+		}
+	}
+	return strings.Join(fields, " ")
+}
+
+func firstSentence(text string) string {
+	text, _, _ = strings.Cut(strings.TrimSpace(text), "\n")
+	if first, _, ok := strings.Cut(text, ". "); ok {
+		return first
+	}
+	return strings.TrimSuffix(text, ".")
+}
