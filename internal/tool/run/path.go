@@ -1,0 +1,79 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/toold/toold/internal/tool/run/root"
+)
+
+// resolve follows a path of an input; a relative one begins at the worktree.
+func resolve(ctx context.Context, env *Env, asked string) (root.Info, error) {
+	path := asked
+	if path != "" && !strings.HasPrefix(path, "/") {
+		path = strings.TrimSuffix(env.Worktree, "/") + "/" + path
+	}
+	return env.Root.Resolve(ctx, path)
+}
+
+// target is what Prepare tells of a resolved path.
+func target(asked string, info root.Info, write bool) Target {
+	return Target{Asked: asked, Path: info.Path, Exists: info.Exists, Kind: string(info.Kind), Write: write}
+}
+
+// preparedPath is the path that Run must open: the one that Prepare resolved,
+// or, where there was no Prepare, what the input's path leads to now.
+func preparedPath(ctx context.Context, env *Env, asked string, prep *Prepared) (string, error) {
+	if prep != nil && len(prep.Targets) > 0 {
+		return prep.Targets[0].Path, nil
+	}
+	info, err := resolve(ctx, env, asked)
+	return info.Path, err
+}
+
+// relative is a canonical path as titles show it: below the worktree without
+// the worktree.
+func relative(env *Env, canonical string) string {
+	if rest, ok := strings.CutPrefix(canonical, strings.TrimSuffix(env.Worktree, "/")+"/"); ok {
+		return displayName(rest)
+	}
+	return displayName(canonical)
+}
+
+// failure sorts err: what the tree has is the tool's own failure and so a
+// Result; what means that the call could not be run is an *Error.
+func failure(title string, err error) (*Result, error) {
+	var known *Error
+	if errors.As(err, &known) {
+		return nil, known
+	}
+	switch root.CodeOf(err) {
+	case root.NotExist, root.Denied, root.Failed, root.TooLarge:
+		return Failed(title, "%s", err), nil
+	case root.InvalidPath:
+		return nil, Errorf(CodeInvalidPath, "%s", err)
+	case root.NotRegular:
+		return nil, Errorf(CodeNotRegularFile, "%s", err)
+	case root.Stale:
+		return nil, Errorf(CodeStale, "%s", err)
+	case root.Broken:
+		return nil, Errorf(CodeSandboxFailed, "%s", err)
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return nil, Errorf(CodeAborted, "stopped before it was done: the call's time is over")
+	}
+	if errors.Is(err, context.Canceled) {
+		return nil, Errorf(CodeAborted, "stopped before it was done")
+	}
+	return nil, Errorf(CodeInternal, "%s", err)
+}
+
+// prepareFailure is failure for Prepare.
+func prepareFailure(title string, targets []Target, err error) (*Prepared, error) {
+	result, err := failure(title, err)
+	if err != nil {
+		return nil, err
+	}
+	return &Prepared{Targets: targets, Result: result}, nil
+}
