@@ -38,6 +38,9 @@ var (
 	ErrGone = errors.New("sandbox is gone")
 	// ErrUnsupported: this host or driver cannot enforce what was asked for.
 	ErrUnsupported = errors.New("not enforceable on this host")
+	// ErrMountTarget: the place where a worktree or mount should appear is not a
+	// plain directory inside, or is not free.
+	ErrMountTarget = errors.New("mount_target_not_plain")
 )
 
 // Spec is all that a driver needs to make one sandbox. It is complete: drivers

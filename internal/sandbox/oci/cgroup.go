@@ -1,0 +1,188 @@
+package oci
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
+)
+
+// cgroups knows where this host keeps its cgroups. Controllers may be on v1
+// hierarchies, on the v2 one, or spread over both (hybrid); killing is always
+// done on v2, whose hierarchy every kernel has even when nothing is bound to it.
+type cgroups struct {
+	parent   string            // cgroup above those of the sessions, e.g. /toold
+	v2       string            // path to the root of the v2 hierarchy
+	detached *os.File          // keeps v2 alive where it is mounted nowhere
+	v2has    map[string]bool   // controllers that are on v2
+	v1       map[string]string // controller → mount point of its v1 hierarchy
+	v1all    []string          // mount points of all v1 hierarchies
+}
+
+// limited are the controllers that carry the limits of a session.
+var limited = []string{"memory", "pids", "cpu", "cpuset"}
+
+func openCgroups(parent string) (*cgroups, error) {
+	if !filepath.IsAbs(parent) || filepath.Clean(parent) != parent || parent == "/" {
+		return nil, fmt.Errorf("cgroup parent %q: must be an absolute, clean path below /", parent)
+	}
+	c := &cgroups{parent: parent, v1: map[string]string{}, v2has: map[string]bool{}}
+	mounts, err := mountinfo.GetMounts(mountinfo.FSTypeFilter("cgroup", "cgroup2"))
+	if err != nil {
+		return nil, fmt.Errorf("read mounts: %w", err)
+	}
+	for _, m := range mounts {
+		switch {
+		case m.FSType == "cgroup2" && c.v2 == "":
+			c.v2 = m.Mountpoint
+		case m.FSType == "cgroup" && !slices.Contains(c.v1all, m.Mountpoint):
+			c.v1all = append(c.v1all, m.Mountpoint)
+			for _, o := range strings.Split(m.VFSOptions, ",") {
+				if _, known := c.v1[o]; !known {
+					c.v1[o] = m.Mountpoint
+				}
+			}
+		}
+	}
+	if c.v2 == "" {
+		if err := c.mountDetached(); err != nil {
+			return nil, fmt.Errorf("no cgroup v2 hierarchy is mounted, and: %w", err)
+		}
+	}
+	for _, name := range strings.Fields(readFile(filepath.Join(c.v2, "cgroup.controllers"))) {
+		c.v2has[name] = true
+	}
+	return c, c.prepareParent()
+}
+
+// mountDetached opens the v2 hierarchy without mounting it anywhere: nobody
+// else on the host sees a difference.
+func (c *cgroups) mountDetached() error {
+	fsfd, err := unix.Fsopen("cgroup2", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return fmt.Errorf("fsopen cgroup2: %w", err)
+	}
+	defer unix.Close(fsfd)
+	if err := unix.FsconfigCreate(fsfd); err != nil {
+		return fmt.Errorf("fsconfig cgroup2: %w", err)
+	}
+	fd, err := unix.Fsmount(fsfd, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
+	if err != nil {
+		return fmt.Errorf("fsmount cgroup2: %w", err)
+	}
+	c.detached = os.NewFile(uintptr(fd), "cgroup2")
+	c.v2 = fmt.Sprintf("/proc/self/fd/%d", fd)
+	return nil
+}
+
+// prepareParent makes the parent cgroup on v2 and hands its controllers down.
+func (c *cgroups) prepareParent() error {
+	dir := c.v2
+	for _, part := range strings.Split(strings.Trim(c.parent, "/"), "/") {
+		for _, name := range limited {
+			if c.v2has[name] {
+				if err := write(filepath.Join(dir, "cgroup.subtree_control"), "+"+name); err != nil {
+					delete(c.v2has, name) // then limits that need it are refused
+				}
+			}
+		}
+		dir = filepath.Join(dir, part)
+		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	}
+	if _, err := os.Stat(filepath.Join(dir, "cgroup.kill")); err != nil {
+		return fmt.Errorf("cgroup.kill is missing (Linux 5.14 or newer is needed): %w", err)
+	}
+	return nil
+}
+
+// path is the cgroup of a session, as /proc/PID/cgroup shows it.
+func (c *cgroups) path(id string) string { return filepath.Join(c.parent, id) }
+
+// kill is the session's directory on v2; runtimeDir that of the runtime's own
+// processes while they make it. They are siblings, because a runtime refuses a
+// cgroup that is not empty.
+func (c *cgroups) kill(id string) string       { return filepath.Join(c.v2, c.path(id)) }
+func (c *cgroups) runtimeDir(id string) string { return c.kill(id) + ".runtime" }
+
+// mode is how doctor names the layout.
+func (c *cgroups) mode() string {
+	switch {
+	case len(c.v1all) == 0:
+		return "v2"
+	case c.detached != nil:
+		return "v1"
+	default:
+		return "hybrid"
+	}
+}
+
+// has says whether a controller can be used, on whatever hierarchy.
+func (c *cgroups) has(controller string) bool {
+	_, v1 := c.v1[controller]
+	return v1 || c.v2has[controller]
+}
+
+// file is a control file of a cgroup below the session: v1name on a v1
+// hierarchy, v2name on v2. Empty when the controller is nowhere.
+func (c *cgroups) file(id, sub, controller, v1name, v2name string) string {
+	if mount, ok := c.v1[controller]; ok {
+		return filepath.Join(mount, c.path(id), sub, v1name)
+	}
+	if c.v2has[controller] {
+		return filepath.Join(c.kill(id), sub, v2name)
+	}
+	return ""
+}
+
+// write sets a control file, which exists or there is no such control.
+func write(file, value string) error {
+	f, err := os.OpenFile(file, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(value)
+	return errors.Join(err, f.Close())
+}
+
+// readFile reads a small control file, "" when there is none.
+func readFile(file string) string {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(b))
+}
+
+// readInt reads a control file with one number; 0 when there is none.
+func readInt(file string) int64 {
+	n, err := strconv.ParseInt(readFile(file), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// readKey reads the number behind a key of a flat keyed control file.
+func readKey(file, key string) int64 {
+	s := bufio.NewScanner(strings.NewReader(readFile(file)))
+	for s.Scan() {
+		if k, v, ok := strings.Cut(s.Text(), " "); ok && k == key {
+			n, err := strconv.ParseInt(v, 10, 64)
+			if err != nil {
+				return 0
+			}
+			return n
+		}
+	}
+	return 0
+}

@@ -1,0 +1,249 @@
+package oci
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/sandbox"
+)
+
+// cleanupTime bounds what is done after a failed or cancelled Create.
+const cleanupTime = 20 * time.Second
+
+// Create implements sandbox.Driver.
+func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
+	if err := d.check(&spec); err != nil {
+		return nil, fmt.Errorf("create sandbox %q: %w", spec.SessionID, err)
+	}
+	c, err := d.begin(&spec)
+	if err != nil {
+		return nil, fmt.Errorf("create sandbox %s: %w", spec.SessionID, err)
+	}
+	defer c.close()
+	sb, err := c.run(ctx)
+	if err != nil {
+		err = fmt.Errorf("create sandbox %s: %w", spec.SessionID, err)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
+		defer cancel()
+		return nil, errors.Join(err, d.Destroy(ctx, c.rec.Record))
+	}
+	return sb, nil
+}
+
+// check refuses what is wrong or cannot be had before anything is made.
+func (d *Driver) check(s *sandbox.Spec) error {
+	if !safeName.MatchString(s.SessionID) {
+		return errors.New("the session id may have letters, digits, - and _ only")
+	}
+	if s.Image != "" {
+		return fmt.Errorf("image %q: this driver has no images: %w", s.Image, sandbox.ErrUnsupported)
+	}
+	if s.UIDBase < 1<<16 || uint64(s.UIDBase)+sandbox.RangeSize > 1<<32-2 {
+		return fmt.Errorf("uid range from %d is not usable", s.UIDBase)
+	}
+	if (s.Worktree.Source == nil) != (s.Worktree.Mode == client.WorktreeEmpty) {
+		return fmt.Errorf("worktree mode %q: exactly the mode empty has no source", s.Worktree.Mode)
+	}
+	if !slices.Contains([]client.WorktreeMode{client.WorktreeBind, client.WorktreeRO, client.WorktreeEmpty}, s.Worktree.Mode) {
+		return fmt.Errorf("worktree mode %q: %w", s.Worktree.Mode, sandbox.ErrUnsupported)
+	}
+	if err := d.checkTargets(s); err != nil {
+		return err
+	}
+	return d.cg.check(s.Limits)
+}
+
+// checkTargets keeps worktree and mounts away from the places that are ours and
+// from those of the root filesystem.
+func (d *Driver) checkTargets(s *sandbox.Spec) error {
+	seen := []string{s.Worktree.Target}
+	if err := d.checkTarget(s.Worktree.Target); err != nil {
+		return err
+	}
+	for _, m := range s.Mounts {
+		if err := d.checkTarget(m.Target); err != nil {
+			return err
+		}
+		for _, other := range seen {
+			if within(other, m.Target) {
+				return fmt.Errorf("%w: %s would hide %s", sandbox.ErrMountTarget, m.Target, other)
+			}
+		}
+		seen = append(seen, m.Target)
+	}
+	return nil
+}
+
+func (d *Driver) checkTarget(t string) error {
+	if !filepath.IsAbs(t) || filepath.Clean(t) != t || strings.ContainsRune(t, 0) {
+		return fmt.Errorf("%w: %q is not an absolute, clean path", sandbox.ErrMountTarget, t)
+	}
+	for _, o := range append([]string{"/etc", "/var/tmp", "/var/run"}, ours...) {
+		if within(t, o) || within(o, t) {
+			return fmt.Errorf("%w: %s is %s's place in every sandbox", sandbox.ErrMountTarget, t, o)
+		}
+	}
+	for _, e := range d.root.entries {
+		if within(t, e.path) || within(e.path, t) {
+			return fmt.Errorf("%w: %s belongs to the root filesystem", sandbox.ErrMountTarget, t)
+		}
+	}
+	return nil
+}
+
+// creation is one Create under way.
+type creation struct {
+	d        *Driver
+	spec     *sandbox.Spec
+	runtime  runtime
+	bundle   bundle
+	rec      *record
+	mounts   []detached
+	files    []*os.File // closed at the end
+	oneToOne bool       // the worktree's owner is in the id mapping instead
+}
+
+func (c *creation) close() {
+	for _, f := range c.files {
+		f.Close()
+	}
+}
+
+func (c *creation) keep(f *os.File) *os.File {
+	c.files = append(c.files, f)
+	return f
+}
+
+// begin claims the session's name on disk.
+func (d *Driver) begin(s *sandbox.Spec) (*creation, error) {
+	rt, err := d.runtime(s.Runtime)
+	if err != nil {
+		return nil, err
+	}
+	c := &creation{d: d, spec: s, runtime: rt, bundle: d.bundle(s.SessionID)}
+	c.rec = &record{
+		Record: sandbox.Record{
+			SessionID: s.SessionID, Incarnation: s.Incarnation, Owner: s.Owner,
+			Runtime: rt.name, UIDBase: s.UIDBase,
+		},
+		BootID: bootID(),
+	}
+	return c, c.bundle.create(c.rec, int(s.UIDBase))
+}
+
+func (c *creation) run(ctx context.Context) (*Sandbox, error) {
+	if err := c.prepareMounts(); err != nil {
+		return nil, err
+	}
+	if err := c.writeBundle(); err != nil {
+		return nil, err
+	}
+	pid, err := c.start(ctx)
+	if err != nil {
+		return nil, err
+	}
+	sb, err := c.d.open(pid, c.rec)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.finish(sb); err != nil {
+		return nil, errors.Join(err, sb.Close())
+	}
+	return sb, nil
+}
+
+// writeBundle makes the skeleton and config.json.
+func (c *creation) writeBundle() error {
+	sizes, err := sizeTmpfs(c.spec)
+	if err != nil {
+		return err
+	}
+	targets := []string{c.spec.Worktree.Target}
+	for _, m := range c.spec.Mounts {
+		if !within(m.Target, c.spec.Worktree.Target) {
+			targets = append(targets, m.Target)
+		}
+	}
+	if err := os.Mkdir(c.bundle.rootfs(), 0o755); err != nil {
+		return err
+	}
+	if err := c.d.root.skeleton(c.bundle.rootfs(), targets); err != nil {
+		return fmt.Errorf("skeleton: %w", err)
+	}
+	data, err := json.Marshal(c.d.bundleSpec(c.spec, c.idMappings(), sizes))
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(c.bundle.path("config.json"), data, 0o600)
+}
+
+// idMappings maps the session's range, and where the worktree's file system has
+// no id-mapped mounts, its owner in the place of the tool user.
+func (c *creation) idMappings() []specs.LinuxIDMapping {
+	base := c.spec.UIDBase
+	if !c.oneToOne {
+		return []specs.LinuxIDMapping{{ContainerID: 0, HostID: base, Size: sandbox.RangeSize}}
+	}
+	return []specs.LinuxIDMapping{
+		{ContainerID: 0, HostID: base, Size: sandbox.ToolUID},
+		{ContainerID: sandbox.ToolUID, HostID: c.spec.Worktree.OwnerUID, Size: 1},
+		{ContainerID: sandbox.ToolUID + 1, HostID: base + sandbox.ToolUID + 1, Size: sandbox.RangeSize - sandbox.ToolUID - 1},
+	}
+}
+
+// start runs the runtime and says the agent's pid.
+func (c *creation) start(ctx context.Context) (int, error) {
+	socket, err := listen(c.bundle)
+	if err != nil {
+		return 0, err
+	}
+	c.keep(socket)
+	nonce, err := noncePipe(c.spec.Nonce)
+	if err != nil {
+		return 0, err
+	}
+	c.keep(nonce)
+	stdio, err := newStdio()
+	if err != nil {
+		return 0, err
+	}
+	c.keep(stdio)
+	cgroup, err := c.d.cg.makeRuntime(c.spec.SessionID)
+	if err != nil {
+		return 0, err
+	}
+	c.keep(cgroup)
+	err = c.runtime.start(ctx, c.spec.SessionID, string(c.bundle), int(cgroup.Fd()), stdio, []*os.File{socket, nonce})
+	if err != nil {
+		return 0, withOutput(err, stdio)
+	}
+	return c.bundle.pid()
+}
+
+// finish does what can be done only with a live agent.
+func (c *creation) finish(sb *Sandbox) error {
+	id := c.spec.SessionID
+	if err := c.d.cg.divide(id, sb.rec.PID, int(c.spec.UIDBase), c.spec.Limits); err != nil {
+		return err
+	}
+	if err := attach(sb.proc, c.mounts); err != nil {
+		return err
+	}
+	if err := unix.Rmdir(c.d.cg.runtimeDir(id)); err != nil && !errors.Is(err, unix.EBUSY) {
+		return err
+	}
+	return c.bundle.write(c.rec)
+}
+
+func isNotEmpty(err error) bool { return errors.Is(err, unix.ENOTEMPTY) }

@@ -1,0 +1,206 @@
+package oci
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"regexp"
+	"sort"
+	"strings"
+
+	"github.com/toold/toold/internal/sandbox"
+)
+
+// Name is the driver's name in configuration and records.
+const Name = "oci"
+
+// Config is what New needs.
+type Config struct {
+	// Runtimes maps the names that a Spec may use to the paths of runtimes.
+	Runtimes map[string]string
+	// DefaultRuntime is the one for a Spec without a name; it may be left out
+	// when there is just one.
+	DefaultRuntime string
+	// StateDir survives reboots; RunDir need not. Both are absolute. Every
+	// directory above RunDir must be passable for others (o+x), because the
+	// runtime enters the root filesystem with the ids of the session.
+	StateDir, RunDir string
+	// AgentBinary is the static agent to run as PID 1; it is copied.
+	AgentBinary string
+	// Rootfs is "host" or an absolute directory with a root filesystem.
+	Rootfs string
+	// HostPaths replaces the host directories that Rootfs "host" shows.
+	HostPaths []string
+	// CgroupParent is the cgroup above those of the sessions; "/toold" if empty.
+	CgroupParent string
+	Log          *slog.Logger
+}
+
+// Driver makes sandboxes with OCI runtimes. Its methods may be called from any
+// goroutine; all its state is on disk.
+type Driver struct {
+	cfg     Config
+	dir     string // RunDir/oci
+	agent   string // the private copy
+	root    *rootfs
+	cg      *cgroups
+	idmaps  idmapCache
+	log     *slog.Logger
+	names   []string // of runtimes, default first
+	seccomp seccompProfile
+}
+
+// New prepares the driver's directories, copies the agent and looks at the
+// host's cgroups. It starts nothing.
+func New(cfg Config) (*Driver, error) {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.CgroupParent == "" {
+		cfg.CgroupParent = "/toold"
+	}
+	names, err := runtimeNames(cfg)
+	if err != nil {
+		return nil, err
+	}
+	d := &Driver{cfg: cfg, dir: filepath.Join(cfg.RunDir, "oci"), log: cfg.Log, names: names}
+	for _, dir := range []string{d.dir, d.sandboxesDir()} {
+		if err := makeDir(dir, 0o711); err != nil {
+			return nil, err
+		}
+	}
+	if err := passable(d.sandboxesDir()); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(cfg.StateDir, 0o700); err != nil {
+		return nil, err
+	}
+	if d.agent, err = copyAgent(cfg.AgentBinary, cfg.StateDir); err != nil {
+		return nil, fmt.Errorf("copy agent: %w", err)
+	}
+	if d.root, err = newRootfs(cfg.Rootfs, cfg.HostPaths); err != nil {
+		return nil, err
+	}
+	if d.cg, err = openCgroups(cfg.CgroupParent); err != nil {
+		return nil, err
+	}
+	if d.seccomp, err = newSeccompProfile(); err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// Name implements sandbox.Driver.
+func (d *Driver) Name() string { return Name }
+
+// Runtimes implements sandbox.Driver.
+func (d *Driver) Runtimes(context.Context) []string { return d.names }
+
+func (d *Driver) sandboxesDir() string { return filepath.Join(d.dir, "sandboxes") }
+
+var safeName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$`)
+
+func runtimeNames(cfg Config) ([]string, error) {
+	if len(cfg.Runtimes) == 0 {
+		return nil, errors.New("oci driver: no runtime is configured")
+	}
+	def := cfg.DefaultRuntime
+	var rest []string
+	for name, path := range cfg.Runtimes {
+		if !safeName.MatchString(name) {
+			return nil, fmt.Errorf("oci driver: %q is no name for a runtime", name)
+		}
+		if !filepath.IsAbs(path) {
+			return nil, fmt.Errorf("oci driver: path of runtime %s is not absolute: %q", name, path)
+		}
+		if def == "" && len(cfg.Runtimes) == 1 {
+			def = name
+		}
+		if name != def {
+			rest = append(rest, name)
+		}
+	}
+	if _, ok := cfg.Runtimes[def]; !ok {
+		return nil, fmt.Errorf("oci driver: default runtime %q is none of the configured ones", def)
+	}
+	sort.Strings(rest)
+	return append([]string{def}, rest...), nil
+}
+
+// makeDir makes dir with exactly this mode, whatever the umask.
+func makeDir(dir string, mode os.FileMode) error {
+	if err := os.MkdirAll(dir, 0o711); err != nil {
+		return err
+	}
+	return os.Chmod(dir, mode)
+}
+
+// passable checks that ids of sessions can get to dir.
+func passable(dir string) error {
+	for p := dir; ; p = filepath.Dir(p) {
+		fi, err := os.Stat(p)
+		if err != nil {
+			return err
+		}
+		if fi.Mode()&0o001 == 0 {
+			return fmt.Errorf("run directory %s: %s has mode %04o, but sessions must be able to pass it: chmod o+x %s",
+				dir, p, fi.Mode().Perm(), p)
+		}
+		if p == "/" {
+			return nil
+		}
+	}
+}
+
+// copyAgent gives sandboxes an inode of their own to execute: nothing that a
+// sandbox can open is a file that the host runs. The name is the content's
+// hash, so that sandboxes of an older version keep theirs.
+func copyAgent(from, dir string) (string, error) {
+	src, err := os.Open(from)
+	if err != nil {
+		return "", err
+	}
+	defer src.Close()
+	tmp, err := os.CreateTemp(dir, ".agent-*")
+	if err != nil {
+		return "", err
+	}
+	defer os.Remove(tmp.Name())
+	defer tmp.Close()
+	hash := sha256.New()
+	if _, err := io.Copy(io.MultiWriter(tmp, hash), src); err != nil {
+		return "", err
+	}
+	if err := errors.Join(tmp.Chmod(0o555), tmp.Sync()); err != nil {
+		return "", err
+	}
+	name := filepath.Join(dir, "agent-"+hex.EncodeToString(hash.Sum(nil))[:32])
+	if err := os.Rename(tmp.Name(), name); err != nil {
+		return "", err
+	}
+	old, err := filepath.Glob(filepath.Join(dir, "agent-*"))
+	for _, f := range old {
+		if f != name {
+			err = errors.Join(err, os.Remove(f))
+		}
+	}
+	return name, err
+}
+
+// runtime finds the runtime of a spec or record.
+func (d *Driver) runtime(name string) (runtime, error) {
+	if name == "" {
+		name = d.names[0]
+	}
+	path, ok := d.cfg.Runtimes[name]
+	if !ok {
+		return runtime{}, fmt.Errorf("runtime %q is not configured; there is %s: %w", name, strings.Join(d.names, ", "), sandbox.ErrUnsupported)
+	}
+	return runtime{name: name, path: path, root: filepath.Join(d.dir, "runtime", name)}, nil
+}

@@ -1,0 +1,221 @@
+package oci
+
+import (
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/sandbox"
+)
+
+// The agent is outside the limits of the tools, but not without a bound: the
+// session as a whole gets this much more.
+const (
+	agentMemory = 64 << 20
+	agentPIDs   = 64
+)
+
+// cpuPeriod is the accounting period of the CPU quota in microseconds.
+const cpuPeriod = 100_000
+
+// check refuses limits that this host cannot enforce.
+func (c *cgroups) check(l client.Limits) error {
+	for _, need := range []struct {
+		limit, controller string
+		set               bool
+	}{
+		{"memory", "memory", l.Memory > 0},
+		{"pids", "pids", l.PIDs > 0},
+		{"cpus", "cpu", l.CPUs > 0},
+	} {
+		if need.set && !c.has(need.controller) {
+			return fmt.Errorf("limits.%s: this host has no cgroup controller %q: %w", need.limit, need.controller, sandbox.ErrUnsupported)
+		}
+	}
+	if l.Disk > 0 {
+		return fmt.Errorf("limits.disk: this driver cannot bound the disk usage of a worktree: %w", sandbox.ErrUnsupported)
+	}
+	return nil
+}
+
+// sessionResources is what the runtime itself is asked to set. The limits are
+// not among it: they are written by this package, the same way for all runtimes.
+func sessionResources() *specs.LinuxResources {
+	return &specs.LinuxResources{Devices: []specs.LinuxDeviceCgroup{{Allow: false, Access: "rwm"}}}
+}
+
+// divide makes the cgroups below a session whose agent has just been started,
+// moves the agent into its own, and sets all limits:
+//
+//	<id>/        the session, agent headroom included
+//	<id>/agent   the agent (v2)
+//	<id>/tools   all calls, with the limits that were asked for
+//
+// uid is the agent's on the host: it makes the cgroups of its calls.
+func (c *cgroups) divide(id string, pid int, uid int, l client.Limits) error {
+	kill := c.kill(id)
+	for _, dir := range []string{kill, filepath.Join(kill, "agent"), filepath.Join(kill, "tools")} {
+		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	}
+	if err := write(filepath.Join(kill, "agent", "cgroup.procs"), strconv.Itoa(pid)); err != nil {
+		return fmt.Errorf("move agent: %w", err)
+	}
+	for _, name := range limited {
+		if c.v2has[name] {
+			if err := write(filepath.Join(kill, "cgroup.subtree_control"), "+"+name); err != nil {
+				return fmt.Errorf("delegate %s: %w", name, err)
+			}
+		}
+	}
+	for _, mount := range c.v1limited() {
+		if err := os.Mkdir(filepath.Join(mount, c.path(id), "tools"), 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	}
+	if err := c.delegate(id, uid); err != nil {
+		return err
+	}
+	return c.setLimits(id, l)
+}
+
+// v1limited are the v1 hierarchies on which calls are limited or counted.
+func (c *cgroups) v1limited() map[string]string {
+	m := map[string]string{}
+	for _, name := range append([]string{"cpuacct"}, limited...) {
+		if mount, ok := c.v1[name]; ok {
+			m[name] = mount
+		}
+	}
+	return m
+}
+
+// delegate lets the agent make cgroups below tools and clone into them. For the
+// latter the kernel asks for cgroup.procs of the common ancestor, to which the
+// agent has no path: its descriptor ends at tools.
+func (c *cgroups) delegate(id string, uid int) error {
+	kill := c.kill(id)
+	tools := filepath.Join(kill, "tools")
+	return errors.Join(
+		os.Chown(filepath.Join(kill, "cgroup.procs"), uid, uid),
+		os.Chown(tools, uid, uid),
+		write(filepath.Join(tools, "cgroup.max.depth"), "1"),
+		write(filepath.Join(tools, "cgroup.max.descendants"), "1024"))
+}
+
+func (c *cgroups) setLimits(id string, l client.Limits) error {
+	var err error
+	if l.Memory > 0 {
+		err = errors.Join(err, c.setMemory(id, "", int64(l.Memory)+agentMemory), c.setMemory(id, "tools", int64(l.Memory)))
+	}
+	if l.PIDs > 0 {
+		err = errors.Join(err,
+			write(c.file(id, "", "pids", "pids.max", "pids.max"), strconv.FormatInt(l.PIDs+agentPIDs, 10)),
+			write(c.file(id, "tools", "pids", "pids.max", "pids.max"), strconv.FormatInt(l.PIDs, 10)))
+	}
+	if l.CPUs > 0 {
+		err = errors.Join(err, c.setQuota(id, l.CPUs))
+	}
+	err = errors.Join(err, c.setCPUSet(id, l.CPUs))
+	if err != nil {
+		return fmt.Errorf("set limits: %w", err)
+	}
+	return nil
+}
+
+func (c *cgroups) setMemory(id, sub string, bytes int64) error {
+	value := strconv.FormatInt(bytes, 10)
+	if err := write(c.file(id, sub, "memory", "memory.limit_in_bytes", "memory.max"), value); err != nil {
+		return err
+	}
+	// Swap would only stretch the limit. Where swap is not accounted, there is
+	// no such file (Notes tells when that matters).
+	swap := value // v1 counts both together
+	if _, v1 := c.v1["memory"]; !v1 {
+		swap = "0"
+	}
+	err := write(c.file(id, sub, "memory", "memory.memsw.limit_in_bytes", "memory.swap.max"), swap)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// setQuota bounds the CPU time of the tools.
+func (c *cgroups) setQuota(id string, cpus float64) error {
+	quota := strconv.FormatInt(max(1000, int64(cpus*cpuPeriod)), 10)
+	if _, v1 := c.v1["cpu"]; v1 {
+		return errors.Join(
+			write(c.file(id, "tools", "cpu", "cpu.cfs_period_us", ""), strconv.Itoa(cpuPeriod)),
+			write(c.file(id, "tools", "cpu", "cpu.cfs_quota_us", ""), quota))
+	}
+	return write(c.file(id, "tools", "cpu", "", "cpu.max"), quota+" "+strconv.Itoa(cpuPeriod))
+}
+
+// setCPUSet gives the tools as many processors as the quota is worth, so that
+// programs which count them do not start more threads than can run. Without a
+// quota it gives all: a v1 cpuset takes no process before it has some.
+func (c *cgroups) setCPUSet(id string, cpus float64) error {
+	if !c.has("cpuset") {
+		return nil
+	}
+	if cpus == 0 {
+		cpus = math.MaxInt32
+	}
+	from := c.file(id, "", "cpuset", "cpuset.cpus", "cpuset.cpus.effective")
+	all, err := parseCPUs(readFile(from))
+	if err != nil {
+		return fmt.Errorf("%s: %w", from, err)
+	}
+	if _, v1 := c.v1["cpuset"]; v1 {
+		mems := readFile(c.file(id, "", "cpuset", "cpuset.mems", ""))
+		if err := write(c.file(id, "tools", "cpuset", "cpuset.mems", ""), mems); err != nil {
+			return err
+		}
+	}
+	return write(c.file(id, "tools", "cpuset", "cpuset.cpus", "cpuset.cpus"), pickCPUs(all, cpus, id))
+}
+
+// pickCPUs takes as many of all as cpus needs, from a place that differs between
+// sessions, so that small sessions do not crowd the first processors.
+func pickCPUs(all []int, cpus float64, id string) string {
+	n := min(len(all), int(math.Ceil(cpus)))
+	h := fnv.New32a()
+	h.Write([]byte(id))
+	first := int(h.Sum32() % uint32(max(1, len(all))))
+	list := make([]string, n)
+	for i := range list {
+		list[i] = strconv.Itoa(all[(first+i)%len(all)])
+	}
+	return strings.Join(list, ",")
+}
+
+// parseCPUs reads the kernel's list format, "0-3,8".
+func parseCPUs(s string) ([]int, error) {
+	var list []int
+	for _, part := range strings.Split(s, ",") {
+		lo, hi, isRange := strings.Cut(part, "-")
+		if !isRange {
+			hi = lo
+		}
+		a, err1 := strconv.Atoi(lo)
+		b, err2 := strconv.Atoi(hi)
+		if err1 != nil || err2 != nil || a < 0 || b < a || b-a > 1<<16 {
+			return nil, fmt.Errorf("bad processor list %q", s)
+		}
+		for ; a <= b; a++ {
+			list = append(list, a)
+		}
+	}
+	return list, nil
+}

@@ -1,0 +1,120 @@
+package oci
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	goruntime "runtime"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/internal/sandbox"
+)
+
+// detached is a mount that is attached nowhere yet.
+type detached struct {
+	file   *os.File
+	target string // inside
+}
+
+// errNoIDMap: the file system of the source cannot be mounted with an id map.
+var errNoIDMap = errors.New("file system has no id-mapped mounts")
+
+// detach clones the mount of a pinned directory, without mounts below it.
+// userns, when not nil, gives the id map.
+func detach(src *os.File, readOnly bool, userns *os.File) (*os.File, error) {
+	fd, err := unix.OpenTree(int(src.Fd()), "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
+	if err != nil {
+		return nil, fmt.Errorf("open_tree: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), src.Name())
+	attr := unix.MountAttr{
+		Attr_set:    unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV,
+		Propagation: unix.MS_PRIVATE,
+	}
+	if readOnly {
+		attr.Attr_set |= unix.MOUNT_ATTR_RDONLY
+	}
+	if userns != nil {
+		attr.Attr_set |= unix.MOUNT_ATTR_IDMAP
+		attr.Userns_fd = uint64(userns.Fd())
+	}
+	if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &attr); err != nil {
+		f.Close()
+		if userns != nil && errors.Is(err, unix.EINVAL) {
+			return nil, errNoIDMap
+		}
+		return nil, fmt.Errorf("mount_setattr: %w", err)
+	}
+	return f, nil
+}
+
+// attach moves detached mounts into the mount namespace of the process whose
+// /proc directory is proc. Targets are resolved from the process's root without
+// following any link, so that none lands elsewhere.
+func attach(proc *os.File, mounts []detached) error {
+	if len(mounts) == 0 {
+		return nil
+	}
+	result := make(chan error, 1)
+	go func() {
+		// The thread is never unlocked: it ends with the goroutine, and nothing
+		// else of this process ever runs in the sandbox's namespace.
+		goruntime.LockOSThread()
+		result <- attachLocked(proc, mounts)
+	}()
+	return <-result
+}
+
+func attachLocked(proc *os.File, mounts []detached) error {
+	ns, err := openIn(proc, "ns/mnt", unix.O_RDONLY)
+	if err != nil {
+		return err
+	}
+	defer ns.Close()
+	root, err := openIn(proc, "root", unix.O_PATH|unix.O_DIRECTORY)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	if err := unix.Unshare(unix.CLONE_FS); err != nil {
+		return fmt.Errorf("unshare: %w", err)
+	}
+	if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNS); err != nil {
+		return fmt.Errorf("setns: %w", err)
+	}
+	for _, m := range mounts {
+		if err := attachOne(root, m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func attachOne(root *os.File, m detached) error {
+	rel := strings.TrimPrefix(filepath.Clean(m.target), "/")
+	fd, err := unix.Openat2(int(root.Fd()), rel, &unix.OpenHow{
+		Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
+	})
+	if err != nil {
+		return fmt.Errorf("%s: %w: %w", m.target, sandbox.ErrMountTarget, err)
+	}
+	defer unix.Close(fd)
+	err = unix.MoveMount(int(m.file.Fd()), "", fd, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
+	if err != nil {
+		return fmt.Errorf("mount %s: %w", m.target, err)
+	}
+	return nil
+}
+
+// openIn opens a magic link of /proc/PID.
+func openIn(proc *os.File, name string, flags int) (*os.File, error) {
+	fd, err := unix.Openat(int(proc.Fd()), name, flags|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: filepath.Join(proc.Name(), name), Err: err}
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}

@@ -1,0 +1,132 @@
+package oci
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/sandbox"
+)
+
+// prepareMounts makes the detached mounts before the container exists, since
+// whether a file system takes an id map decides about the container's own map.
+func (c *creation) prepareMounts() error {
+	if err := c.prepareWorktree(); err != nil {
+		return fmt.Errorf("worktree: %w", err)
+	}
+	if c.spec.OutputDir != "" {
+		if err := c.prepareOutput(); err != nil {
+			return fmt.Errorf("output directory: %w", err)
+		}
+	}
+	for _, m := range c.spec.Mounts {
+		if err := c.prepareMount(m); err != nil {
+			return fmt.Errorf("mount %s: %w", m.Target, err)
+		}
+	}
+	// What lies in another comes after it.
+	slices.SortStableFunc(c.mounts, func(a, b detached) int {
+		return strings.Count(a.target, "/") - strings.Count(b.target, "/")
+	})
+	return nil
+}
+
+func (c *creation) prepareWorktree() error {
+	w := &c.spec.Worktree
+	if w.Mode == client.WorktreeEmpty {
+		return nil
+	}
+	f, err := c.mapped(w.Source, w.OwnerUID, w.OwnerGID, w.Mode == client.WorktreeRO)
+	c.rec.IDMap = "idmapped"
+	if errors.Is(err, errNoIDMap) {
+		f, err = c.fallback()
+	}
+	if err != nil {
+		return err
+	}
+	if w.Mode == client.WorktreeBind {
+		c.note("the worktree is a directory of the host: its size has no bound")
+	}
+	c.mounts = append(c.mounts, detached{c.keep(f), w.Target})
+	return nil
+}
+
+// fallback maps the worktree's owner 1:1. Never for root, who would then be a
+// user of the sandbox.
+func (c *creation) fallback() (*os.File, error) {
+	w := &c.spec.Worktree
+	for _, id := range []uint32{w.OwnerUID, w.OwnerGID} {
+		if id == 0 {
+			return nil, fmt.Errorf("it belongs to root, and its file system has no id-mapped mounts: give it to another user: %w", sandbox.ErrUnsupported)
+		}
+		if id >= c.spec.UIDBase && id-c.spec.UIDBase < sandbox.RangeSize {
+			return nil, fmt.Errorf("its owner %d is in the range of the session itself: %w", id, sandbox.ErrUnsupported)
+		}
+	}
+	c.oneToOne = true
+	c.rec.IDMap = "mapped 1:1"
+	c.note(fmt.Sprintf("the worktree's file system has no id-mapped mounts: tools run as the host's uid %d", w.OwnerUID))
+	return detach(w.Source, w.Mode == client.WorktreeRO, nil)
+}
+
+func (c *creation) prepareOutput() error {
+	dir, err := os.OpenFile(c.spec.OutputDir, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	f, err := c.mappedOwner(dir)
+	if err != nil {
+		return err
+	}
+	c.mounts = append(c.mounts, detached{c.keep(f), sandbox.OutputDir})
+	return nil
+}
+
+func (c *creation) prepareMount(m sandbox.Mount) error {
+	f, err := c.mappedOwner(m.Source)
+	if err != nil {
+		return err
+	}
+	c.mounts = append(c.mounts, detached{c.keep(f), m.Target})
+	return nil
+}
+
+// mappedOwner detaches a directory read-only with its owner shown as the tool
+// user, or where that cannot be, as it is.
+func (c *creation) mappedOwner(dir *os.File) (*os.File, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(dir.Fd()), &st); err != nil {
+		return nil, err
+	}
+	f, err := c.mapped(dir, st.Uid, st.Gid, true)
+	if errors.Is(err, errNoIDMap) {
+		c.note(fmt.Sprintf("%s: its file system has no id-mapped mounts: only what everyone may read is readable", dir.Name()))
+		return detach(dir, true, nil)
+	}
+	return f, err
+}
+
+// mapped detaches a directory with one owner shown as the tool user.
+func (c *creation) mapped(dir *os.File, uid, gid uint32, readOnly bool) (*os.File, error) {
+	// The map is between the file system's ids and the host's; that the tool
+	// user has this id on the host is the container's own map. In the 1:1 case it
+	// is the owner of the worktree.
+	tool, toolGroup := c.spec.UIDBase+sandbox.ToolUID, c.spec.UIDBase+sandbox.ToolGID
+	if c.oneToOne {
+		tool, toolGroup = c.spec.Worktree.OwnerUID, c.spec.Worktree.OwnerGID
+	}
+	userns, err := c.d.idmaps.get(singleID{uid: uid, gid: gid, asUID: tool, asGID: toolGroup})
+	if err != nil {
+		return nil, err
+	}
+	defer userns.Close()
+	return detach(dir, readOnly, userns)
+}
+
+func (c *creation) note(s string) { c.rec.Notes = append(c.rec.Notes, s) }

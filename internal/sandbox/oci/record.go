@@ -1,0 +1,89 @@
+package oci
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/toold/toold/internal/sandbox"
+)
+
+// record is the content of record.json.
+type record struct {
+	sandbox.Record
+	// BootID tells a record of before a reboot, whose pid means nothing.
+	BootID string
+	Target string // of the worktree
+	Notes  []string
+	IDMap  string
+	Kill   string // what the kill cgroup was, for people who read the file
+}
+
+func bootID() string {
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(b))
+}
+
+// bundle is the directory of one sandbox.
+type bundle string
+
+func (d *Driver) bundle(id string) bundle { return bundle(filepath.Join(d.sandboxesDir(), id)) }
+
+func (b bundle) path(name string) string { return filepath.Join(string(b), name) }
+func (b bundle) rootfs() string          { return b.path("rootfs") }
+func (b bundle) control() string         { return b.path("control") }
+
+// create makes the directory and its record appear in one step: a directory
+// without a record is never seen. gid is the session's group 0, which may pass.
+func (b bundle) create(r *record, gid int) error {
+	tmp, err := os.MkdirTemp(filepath.Dir(string(b)), ".new-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(tmp) // a no-op after the rename
+	err = errors.Join(
+		os.Chown(tmp, 0, gid),
+		os.Chmod(tmp, 0o710),
+		bundle(tmp).write(r),
+		os.Mkdir(bundle(tmp).control(), 0o700))
+	if err != nil {
+		return err
+	}
+	if err := os.Rename(tmp, string(b)); err != nil {
+		if errors.Is(err, os.ErrExist) || isNotEmpty(err) {
+			return fmt.Errorf("sandbox %s exists already", r.SessionID)
+		}
+		return err
+	}
+	return nil
+}
+
+func (b bundle) write(r *record) error {
+	data, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	tmp := b.path("record.json.new")
+	if err := os.WriteFile(tmp, data, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(tmp, b.path("record.json"))
+}
+
+func (b bundle) read() (*record, error) {
+	data, err := os.ReadFile(b.path("record.json"))
+	if err != nil {
+		return nil, err
+	}
+	r := new(record)
+	if err := json.Unmarshal(data, r); err != nil {
+		return nil, fmt.Errorf("%s: %w", b.path("record.json"), err)
+	}
+	return r, nil
+}

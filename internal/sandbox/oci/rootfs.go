@@ -1,0 +1,198 @@
+package oci
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/toold/toold/internal/sandbox"
+)
+
+// defaultHostPaths are shown by Rootfs "host" where they exist. None of them is
+// below /home, /root, /var or /run, and none holds a secret.
+var defaultHostPaths = []string{
+	"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt",
+	"/etc/alternatives", "/etc/ssl/certs", "/etc/pki/tls/certs", "/etc/pki/ca-trust/extracted",
+	"/etc/ca-certificates", "/etc/ca-certificates.conf",
+	"/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d",
+	"/etc/localtime", "/etc/mime.types", "/etc/protocols", "/etc/services",
+}
+
+// forbiddenHostPaths must not be shown, nor anything below them.
+var forbiddenHostPaths = []string{"/home", "/root", "/var", "/run", "/proc", "/sys", "/dev", "/tmp", "/boot"}
+
+// ours are the places of the skeleton that a root filesystem, a worktree or a
+// mount never replaces or hides.
+var ours = []string{"/dev", "/proc", "/sys", "/tmp", "/run", sandbox.Home}
+
+// entry is one thing of the root filesystem as the skeleton shows it.
+type entry struct {
+	path   string // inside
+	source string // host path to bind read-only; "" for a link or file
+	dir    bool   // of a bind: it is a directory
+	link   string // target of a symbolic link
+	data   []byte // content of a small file, copied instead of bound
+}
+
+// rootfs says what the root of a sandbox shows. It is read once.
+type rootfs struct{ entries []entry }
+
+// maxCopied bounds the files that are copied into a skeleton instead of bound: a
+// mount costs more than writing such a file.
+const maxCopied = 256 << 10
+
+func newRootfs(kind string, hostPaths []string) (*rootfs, error) {
+	if kind != "host" && kind != "" {
+		return dirRootfs(kind)
+	}
+	optional := len(hostPaths) == 0
+	if optional {
+		hostPaths = defaultHostPaths
+	}
+	r := new(rootfs)
+	for _, p := range hostPaths {
+		if err := checkHostPath(p); err != nil {
+			return nil, err
+		}
+		if err := r.add(p, p); errors.Is(err, fs.ErrNotExist) && optional {
+			continue
+		} else if err != nil {
+			return nil, fmt.Errorf("host path: %w", err)
+		}
+	}
+	return r, nil
+}
+
+func checkHostPath(p string) error {
+	if !filepath.IsAbs(p) || filepath.Clean(p) != p || p == "/" || p == "/etc" {
+		return fmt.Errorf("host path %q: must be an absolute, clean path below /, and not all of /etc", p)
+	}
+	real, err := filepath.EvalSymlinks(p)
+	if err != nil {
+		real = p // what does not exist is dealt with by the caller
+	}
+	for _, f := range forbiddenHostPaths {
+		if within(p, f) || within(real, f) {
+			return fmt.Errorf("host path %s: nothing below %s may be shown to sandboxes", p, f)
+		}
+	}
+	return nil
+}
+
+// dirRootfs shows each top-level entry of a directory. Binding the entries and
+// not the directory keeps /dev, /proc and the like ours, whatever it contains.
+func dirRootfs(dir string) (*rootfs, error) {
+	if !filepath.IsAbs(dir) {
+		return nil, fmt.Errorf("rootfs %q: must be \"host\" or an absolute directory", dir)
+	}
+	list, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("rootfs: %w", err)
+	}
+	r := new(rootfs)
+	for _, e := range list {
+		p := "/" + e.Name()
+		if slices.Contains(ours, p) || p == "/home" || p == "/etc" {
+			continue
+		}
+		if err := r.add(p, filepath.Join(dir, e.Name())); err != nil {
+			return nil, fmt.Errorf("rootfs: %w", err)
+		}
+	}
+	// The parts of /etc, one by one: passwd, hosts and the like are ours.
+	etc, err := os.ReadDir(filepath.Join(dir, "etc"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("rootfs: %w", err)
+	}
+	for _, e := range etc {
+		p := "/etc/" + e.Name()
+		if _, own := etcFiles[p]; own {
+			continue
+		}
+		if err := r.add(p, filepath.Join(dir, p)); err != nil {
+			return nil, fmt.Errorf("rootfs: %w", err)
+		}
+	}
+	return r, nil
+}
+
+func (r *rootfs) add(path, source string) error {
+	fi, err := os.Lstat(source)
+	if err != nil {
+		return err
+	}
+	e := entry{path: path}
+	switch {
+	case fi.Mode()&fs.ModeSymlink != 0:
+		e.link, err = os.Readlink(source)
+	case fi.IsDir():
+		e.source, e.dir = source, true
+	case !fi.Mode().IsRegular() || fi.Mode()&0o004 == 0:
+		return nil // devices, sockets and private files are left out
+	case fi.Size() <= maxCopied:
+		e.data, err = os.ReadFile(source)
+	default:
+		e.source = source
+	}
+	if err != nil {
+		return err
+	}
+	r.entries = append(r.entries, e)
+	return nil
+}
+
+// etcFiles are the sandbox's own, the same in each.
+var etcFiles = map[string]string{
+	"/etc/passwd": "root:x:0:0:sandbox agent:/:/usr/sbin/nologin\n" +
+		"tool:x:1000:1000:tools:" + sandbox.Home + ":/bin/bash\n" +
+		"nobody:x:65534:65534:everyone else:/nonexistent:/usr/sbin/nologin\n",
+	"/etc/group":         "root:x:0:\ntty:x:5:\ntool:x:1000:\nnogroup:x:65534:\n",
+	"/etc/hosts":         "127.0.0.1\tlocalhost " + hostname + "\n::1\tlocalhost ip6-localhost\n",
+	"/etc/hostname":      hostname + "\n",
+	"/etc/nsswitch.conf": "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nservices: files\nprotocols: files\n",
+	"/etc/resolv.conf":   "# There is no resolver in this sandbox.\n",
+	"/etc/host.conf":     "multi on\n",
+}
+
+// hostname is the name of every sandbox.
+const hostname = "toold"
+
+// skeleton builds the root directory of one sandbox: what is mounted where is
+// in the bundle's config, here are only the places for it.
+func (r *rootfs) skeleton(root string, targets []string) error {
+	s := skeletonDir(root)
+	for _, d := range append([]string{"/", "/etc", "/var", sandbox.OutputDir}, ours...) {
+		s.dir(d)
+	}
+	s.link("/var/tmp", "../tmp")
+	s.link("/var/run", "../run")
+	s.link("/etc/mtab", "../proc/self/mounts")
+	s.file(sandbox.AgentPath, nil)
+	s.file(sandbox.MarkerFile, []byte("this is a sandbox\n"))
+	for p, data := range etcFiles {
+		s.file(p, []byte(data))
+	}
+	for _, e := range r.entries {
+		switch {
+		case e.link != "":
+			s.link(e.path, e.link)
+		case e.dir:
+			s.dir(e.path)
+		default:
+			s.file(e.path, e.data)
+		}
+	}
+	for _, t := range targets {
+		s.dir(t)
+	}
+	return s.err
+}
+
+// within says whether p is dir or below it. Both are clean and absolute.
+func within(p, dir string) bool {
+	return p == dir || dir == "/" || strings.HasPrefix(p, dir+"/")
+}

@@ -1,0 +1,73 @@
+package oci
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	goruntime "runtime"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// runtime is one OCI runtime, driven by its command line.
+//
+// It is started by os/exec and not by containerd's go-runc: each command has to
+// be born in the session's kill cgroup (SysProcAttr.UseCgroupFD), so that a
+// container that is half made when the daemon dies is found and killed with the
+// rest, and go-runc gives no way to set that.
+type runtime struct {
+	name, path string
+	root       string // the runtime's --root
+}
+
+// start runs `run -d`: when it returns nil, the container's process has been
+// started. files become descriptors 3 and up of that process, stdio its
+// standard output and error.
+func (r runtime) start(ctx context.Context, id, bundle string, cgroup int, stdio *os.File, files []*os.File) error {
+	args := []string{"run", "--detach", "--bundle", bundle, "--pid-file", filepath.Join(bundle, "pid"),
+		"--preserve-fds", strconv.Itoa(len(files)), id}
+	if err := os.MkdirAll(r.root, 0o700); err != nil {
+		return err
+	}
+	cmd := r.command(ctx, args...)
+	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = stdio, stdio, files
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Pdeathsig:   syscall.SIGKILL,
+		UseCgroupFD: cgroup >= 0,
+		CgroupFD:    cgroup,
+	}
+	// Pdeathsig is sent when the thread ends, not the process.
+	goruntime.LockOSThread()
+	defer goruntime.UnlockOSThread()
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("%s run: %w", r.name, err)
+	}
+	return nil
+}
+
+// remove runs `delete --force`, which also kills. A container that the runtime
+// does not know is no error.
+func (r runtime) remove(ctx context.Context, id string) error {
+	if _, err := os.Stat(filepath.Join(r.root, id)); errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	var out bytes.Buffer
+	cmd := r.command(ctx, "delete", "--force", id)
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("%s delete: %w: %s", r.name, err, strings.TrimSpace(out.String()))
+	}
+	return nil
+}
+
+func (r runtime) command(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, r.path, append([]string{"--root", r.root}, args...)...)
+	cmd.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+	cmd.Dir = "/"
+	return cmd
+}
