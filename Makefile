@@ -1,0 +1,76 @@
+# toold's build. `make help` lists what there is. Everything works on a bare
+# Debian or Ubuntu as root with nothing but git, make and Go; what else is needed
+# is installed by scripts/install-deps, which says so.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DELETE_ON_ERROR:
+
+# Go is often installed without being in PATH.
+export PATH := $(PATH):/usr/local/go/bin
+# Stamping needs a repository that git trusts; the version is given below.
+export GOFLAGS := -buildvcs=false
+
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS := -s -w -X main.version=$(VERSION)
+GOBUILD := CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)'
+FUZZTIME ?= 30s
+
+.DEFAULT_GOAL := build
+
+.PHONY: help
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+.PHONY: deps
+deps: ## install what the build and the tests need (Debian, Ubuntu; as root)
+	@scripts/install-deps
+
+.PHONY: build
+build: deps bin/runc ## build bin/toold, bin/toolctl, bin/toolagent and bin/runc
+	@mkdir -p bin
+	@$(GOBUILD) -o bin/ ./cmd/toold ./cmd/toolctl ./cmd/toolagent
+
+# The pinned runtime. It needs cgo, for libseccomp and for the code that runs
+# before Go does in a container's first process.
+bin/runc: tools/go.mod tools/go.sum
+	@echo "building runc $$(sed -n 's|.*opencontainers/runc v\([0-9.]*\).*|\1|p' tools/go.mod) (a minute or two, once)"
+	@mkdir -p bin
+	@cd tools && CGO_ENABLED=1 go build -tags seccomp -trimpath -ldflags '-s -w' -o ../bin/runc github.com/opencontainers/runc
+	@touch bin/runc
+
+.PHONY: test
+test: build ## run every test, with the coverage of the packages that must have it
+	@scripts/test
+
+.PHONY: demo
+demo: build ## show it at work: a real repository, a real container, one screen
+	@scripts/demo
+
+bin/golangci-lint: tools/lint/go.mod tools/lint/go.sum
+	@echo "building golangci-lint (some minutes, once)"
+	@mkdir -p bin
+	@cd tools/lint && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o ../../bin/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	@touch bin/golangci-lint
+
+.PHONY: lint
+lint: deps bin/golangci-lint ## check style and the rules of .golangci.yml
+	@bin/golangci-lint run ./...
+
+.PHONY: fmt
+fmt: bin/golangci-lint ## format the code
+	@bin/golangci-lint fmt ./...
+
+.PHONY: bench bench-smoke
+bench: build ## measure, side by side with fork+exec, runc and docker (minutes)
+	@go run ./bench
+bench-smoke: build ## run the benchmarks once, to see that they run
+	@go run ./bench -smoke
+
+.PHONY: fuzz
+fuzz: ## run each fuzz target for FUZZTIME (30s)
+	@scripts/fuzz $(FUZZTIME)
+
+.PHONY: clean
+clean: ## remove what was built
+	@rm -rf bin
