@@ -1,0 +1,146 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"os"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/toold/toold/client"
+)
+
+// bodyShapes gives the shape of every JSON body of the API.
+func bodyShapes() map[reflect.Type]*shape {
+	m := make(map[reflect.Type]*shape)
+	for i := range routes {
+		if t := routes[i].bodyType(); t != nil {
+			m[t] = shapeOf(t)
+		}
+	}
+	return m
+}
+
+// firstRead is how much of a body is read before it counts against the bodies of
+// its user. Most bodies are shorter.
+const firstRead = 64 << 10
+
+// decode reads the request's JSON body into v, a pointer to the route's body type.
+func (s *Server) decode(x *exchange, r *request, v any) error {
+	if err := wantType(r.Request, "application/json"); err != nil {
+		return err
+	}
+	text, release, err := s.readBody(x, r)
+	defer release()
+	if err != nil {
+		return err
+	}
+	err = decodeStrict(text, s.shapes[reflect.TypeOf(v).Elem()], v)
+	if be, ok := errors.AsType[*bodyError](err); ok {
+		return be.answer()
+	}
+	return err
+}
+
+// answer is the error that a client sees. What is wrong inside a call's input is
+// the input's fault and not the envelope's.
+func (e *bodyError) answer() *client.Error {
+	a := invalid("the body is refused: "+e.Error(), "GET /v1/openapi.json has its schema")
+	if e.path == "/input" || strings.HasPrefix(e.path, "/input/") {
+		a.Code, a.Hint = client.CodeInvalidInput, "GET /v1/tools has the tool's schema; write the input again"
+		a.Violations = []client.Violation{{Path: strings.TrimPrefix(e.path, "/input"), Message: e.msg}}
+	}
+	return a
+}
+
+// wantType refuses bodies that say they are something else.
+func wantType(r *http.Request, want string) error {
+	got := r.Header.Get("Content-Type")
+	kind, params, err := mime.ParseMediaType(got)
+	charset := strings.ToLower(params["charset"])
+	if err != nil || kind != want || len(r.Header.Values("Content-Type")) > 1 || (charset != "" && charset != "utf-8") {
+		return invalidStatus(http.StatusUnsupportedMediaType, fmt.Sprintf("Content-Type %q is not %s", clip(got), want),
+			"send the header Content-Type: "+want)
+	}
+	return nil
+}
+
+// readBody reads a whole body. Memory is spent as the bytes arrive, whatever
+// length the header promised, and what exceeds firstRead counts against the
+// user's share until release is called.
+func (s *Server) readBody(x *exchange, r *request) (text []byte, release func(), err error) {
+	if r.ContentLength > s.cfg.MaxBody {
+		return nil, func() {}, s.tooLarge(s.cfg.MaxBody)
+	}
+	held, key := 0, int64(r.who.UID)
+	release = func() { s.bodies.give(key, held) }
+	body := http.MaxBytesReader(x.ResponseWriter, r.Body, s.cfg.MaxBody)
+	size := int64(4 << 10)
+	if r.ContentLength > 0 {
+		size = min(r.ContentLength+1, firstRead)
+	}
+	text = make([]byte, 0, size)
+	for {
+		if len(text) == cap(text) {
+			more := max(cap(text), firstRead)
+			if !s.bodies.take(key, more) {
+				return nil, release, &client.Error{Code: client.CodeOverloaded,
+					Message: "too many large requests of this user are being read", Hint: "send fewer of them at once"}
+			}
+			held += more
+			text = append(make([]byte, 0, cap(text)+more), text...)
+		}
+		n, err := body.Read(text[len(text):cap(text)])
+		text = text[:len(text)+n]
+		if errors.Is(err, io.EOF) {
+			s.bodyRead(x)
+			return text, release, nil
+		} else if err != nil {
+			return nil, release, s.bodyFailed(err)
+		}
+	}
+}
+
+// bodyRead lifts the deadline of the body, which would else end the request's
+// context in the middle of a long call.
+func (s *Server) bodyRead(x *exchange) {
+	_ = http.NewResponseController(x.ResponseWriter).SetReadDeadline(time.Time{})
+}
+
+// bodyFailed says why a body could not be read.
+func (s *Server) bodyFailed(err error) error {
+	if tooLong, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return s.tooLarge(tooLong.Limit)
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return invalidStatus(http.StatusRequestTimeout, "the body did not arrive in time",
+			fmt.Sprintf("send it within %s", s.cfg.BodyTimeout))
+	}
+	return invalid("the body cannot be read: "+err.Error(), "send it whole, with a correct Content-Length or in chunks")
+}
+
+func (s *Server) tooLarge(limit int64) error {
+	return invalidStatus(http.StatusRequestEntityTooLarge, fmt.Sprintf("the body is longer than %s", client.Size(limit)),
+		"large files go through PUT /v1/sessions/{id}/files")
+}
+
+// noBody refuses a body where the route has none: it would be ignored.
+func (s *Server) noBody(x *exchange, r *request) error {
+	if r.ContentLength == 0 {
+		return nil
+	}
+	var one [1]byte
+	n, err := r.Body.Read(one[:])
+	if n == 0 && errors.Is(err, io.EOF) {
+		s.bodyRead(x)
+		return nil
+	}
+	if n == 0 && err != nil {
+		return s.bodyFailed(err)
+	}
+	return invalid(fmt.Sprintf("%s %s takes no body", r.Method, r.URL.Path), "send the request without one")
+}

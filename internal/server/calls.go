@@ -1,0 +1,175 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/session"
+)
+
+func (s *Server) createCall(x *exchange, r *request) error {
+	var req client.CallCreate
+	if err := s.decode(x, r, &req); err != nil {
+		return err
+	}
+	if err := checkCallCreate(&req); err != nil {
+		return err
+	}
+	o := session.CallOptions{
+		AbortOnDisconnect: r.query.Get("on_disconnect") == "abort",
+		Split:             r.query.Get("streams") == "split",
+	}
+	if wantsEvents(r.Request) {
+		return s.streamCall(x, r, req, o)
+	}
+	call, err := s.cfg.API.Call(r.Context(), r.who, r.id, req, o)
+	if call == nil {
+		return err
+	}
+	status := http.StatusOK
+	if !call.Finished() {
+		status = http.StatusAccepted
+	}
+	return s.reply(x, status, call)
+}
+
+// wantsEvents reports whether the client asked for a stream.
+func wantsEvents(r *http.Request) bool {
+	return slices.ContainsFunc(strings.Split(r.Header.Get("Accept"), ","), func(part string) bool {
+		kind, _, _ := strings.Cut(part, ";")
+		return strings.TrimSpace(kind) == "text/event-stream"
+	})
+}
+
+// streamCall answers with the call's events. Until the first of them there is no
+// header yet, so that a call that cannot be made is answered like any other. A
+// client that is cut off does not end the call, unless it asked for that.
+func (s *Server) streamCall(x *exchange, r *request, req client.CallCreate, o session.CallOptions) error {
+	if req.WaitMillis != nil {
+		return invalid("wait_ms has no meaning for a stream", "leave it out, or do not accept text/event-stream")
+	}
+	release, err := s.stream(r)
+	if err != nil {
+		return err
+	}
+	defer release()
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	out := &sse{s: s, x: x}
+	defer out.close()
+	var final atomic.Bool
+	o.OnEvent = func(e client.Event) {
+		kind := strings.TrimPrefix(e.Type, "call.")
+		if kind == string(client.CallCompleted) || kind == string(client.CallError) {
+			final.Store(true)
+		}
+		if out.write(e.ID, kind, e.Data) != nil {
+			cancel()
+		}
+	}
+	stop := out.beating()
+	defer stop()
+	call, err := s.cfg.API.Call(ctx, r.who, r.id, req, o)
+	switch {
+	case call == nil:
+		return err
+	case final.Load() || !call.Finished():
+		return nil // without a final event the client sees that it must ask again
+	}
+	data, err := encode(call)
+	if err != nil {
+		return err
+	}
+	_ = out.write("", string(call.Status), data)
+	return nil
+}
+
+func (s *Server) listCalls(x *exchange, r *request) error {
+	f := session.CallFilter{Status: client.CallStatus(r.query.Get("status")), Tool: r.query.Get("tool")}
+	var err error
+	if f.After, f.Limit, err = r.page(); err != nil {
+		return err
+	}
+	l, err := s.cfg.API.ListCalls(r.Context(), r.who, r.id, f)
+	if err != nil {
+		return err
+	}
+	return s.reply(x, http.StatusOK, list(l.Items, l.Next))
+}
+
+func (s *Server) getCall(x *exchange, r *request) error {
+	call, err := s.call(r)
+	if err != nil {
+		return err
+	}
+	return s.reply(x, http.StatusOK, call)
+}
+
+// call gets the call that the path names. The holder of a token gets only those
+// of its session; others do not exist for it.
+func (s *Server) call(r *request) (*client.Call, error) {
+	call, err := s.cfg.API.GetCall(r.Context(), r.who, r.id)
+	if err != nil {
+		return nil, err
+	}
+	if r.who.Session != "" && call.SessionID != r.who.Session {
+		return nil, noCall(r.id)
+	}
+	return call, nil
+}
+
+// ownCall is for routes that do something with a call: for the holder of a token
+// it looks first whose the call is.
+func (s *Server) ownCall(r *request) error {
+	if r.who.Session == "" {
+		return nil
+	}
+	_, err := s.call(r)
+	return err
+}
+
+func (s *Server) abortCall(x *exchange, r *request) error {
+	if err := s.ownCall(r); err != nil {
+		return err
+	}
+	call, err := s.cfg.API.AbortCall(r.Context(), r.who, r.id)
+	if err != nil {
+		return err
+	}
+	return s.reply(x, http.StatusOK, call)
+}
+
+func (s *Server) callOutput(x *exchange, r *request) error {
+	if err := s.ownCall(r); err != nil {
+		return err
+	}
+	o := session.OutputOptions{Offset: r.number("offset"), Follow: r.flag("follow"), Stream: r.query.Get("stream")}
+	if r.Method == http.MethodHead {
+		o.Follow = false
+	}
+	if o.Follow {
+		release, err := s.stream(r)
+		if err != nil {
+			return err
+		}
+		defer release()
+	}
+	body, total, err := s.cfg.API.Output(r.Context(), r.who, r.id, o)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	if o.Follow {
+		return s.sendBytes(x, r, body, -1)
+	}
+	if o.Offset > total {
+		return invalidStatus(http.StatusRequestedRangeNotSatisfiable,
+			fmt.Sprintf("offset %d is behind the end of the output, which has %d bytes so far", o.Offset, total), "")
+	}
+	return s.sendBytes(x, r, body, total-o.Offset)
+}

@@ -1,0 +1,102 @@
+package server
+
+import (
+	"net/http"
+
+	"github.com/toold/toold/api"
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/session"
+	"github.com/toold/toold/internal/tool"
+)
+
+func (s *Server) version(x *exchange, _ *request) error {
+	return s.reply(x, http.StatusOK, s.cfg.Version)
+}
+
+// health says that the process answers; it asks nothing else, so that a watchdog
+// does not kill a daemon for what a restart would not mend.
+func (s *Server) health(x *exchange, _ *request) error {
+	return s.reply(x, http.StatusOK, client.Health{Status: "ok"})
+}
+
+func (s *Server) ready(x *exchange, _ *request) error {
+	h := s.cfg.API.Ready()
+	status := http.StatusOK
+	if h.Status != "ok" {
+		status = http.StatusServiceUnavailable
+	}
+	return s.reply(x, status, h)
+}
+
+func (s *Server) openapi(x *exchange, _ *request) error {
+	s.writeBody(x, http.StatusOK, "application/json", api.OpenAPI)
+	return nil
+}
+
+func (s *Server) metrics(x *exchange, r *request) error {
+	s.extendWrite(x)
+	s.cfg.Metrics.ServeHTTP(x, r.Request)
+	return nil
+}
+
+func (s *Server) tools(x *exchange, r *request) error {
+	f := session.ToolFilter{
+		Profile: r.query.Get("profile"), Session: r.query.Get("session"),
+		Provider: r.query.Get("provider"), Model: r.query.Get("model"),
+	}
+	if r.who.Session != "" && f.Session != "" && f.Session != r.who.Session {
+		return noSession(f.Session)
+	}
+	defs, err := s.cfg.API.Tools(r.Context(), r.who, f)
+	if err != nil {
+		return err
+	}
+	format := r.query.Get("format")
+	if format == "" {
+		return s.reply(x, http.StatusOK, list(defs, ""))
+	}
+	items := make([]any, len(defs))
+	for i, d := range defs {
+		items[i], err = tool.Render(&tool.Definition{Name: d.Name, Description: d.Description, Schema: d.InputSchema}, format)
+		if err != nil {
+			return err
+		}
+	}
+	return s.reply(x, http.StatusOK, list(items, ""))
+}
+
+func (s *Server) doctor(x *exchange, r *request) error {
+	d, err := s.cfg.API.Doctor(r.Context(), r.who, r.flag("probe"))
+	if err != nil {
+		return err
+	}
+	return s.reply(x, http.StatusOK, d)
+}
+
+func (s *Server) gc(x *exchange, r *request) error {
+	var req client.GCRequest
+	if err := s.decode(x, r, &req); err != nil {
+		return err
+	}
+	found, err := s.cfg.API.GC(r.Context(), r.who, req.DryRun)
+	if err != nil {
+		return err
+	}
+	return s.reply(x, http.StatusOK, list(found, ""))
+}
+
+func (s *Server) reload(x *exchange, r *request) error {
+	if err := s.cfg.Reload(r.Context()); err != nil {
+		return invalid("the configuration is refused and the old one stays: "+err.Error(), "correct the file and reload again")
+	}
+	x.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// list makes the answer of a list; one without items is [] and not null.
+func list[T any](items []T, next string) client.List[T] {
+	if items == nil {
+		items = []T{}
+	}
+	return client.List[T]{Items: items, Next: next}
+}

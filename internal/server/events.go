@@ -1,0 +1,44 @@
+package server
+
+import (
+	"strings"
+
+	"github.com/toold/toold/internal/session"
+)
+
+// events streams what happens until the client goes, the daemon stops, or the
+// client is too slow. It can then take up the stream with Last-Event-ID.
+func (s *Server) events(x *exchange, r *request) error {
+	f := session.EventFilter{Session: r.query.Get("session"), Type: r.query.Get("type"), After: r.Header.Get("Last-Event-ID")}
+	if f.After != "" && !validID("evt_", f.After) {
+		return invalid("Last-Event-ID is not the id of an event", "such ids begin with evt_")
+	}
+	if f.Type != "" && strings.IndexFunc(strings.TrimSuffix(f.Type, "*"), notInType) >= 0 {
+		return invalid("type is not the type of an event", "such as call.completed, or call.* for all of calls")
+	}
+	release, err := s.stream(r)
+	if err != nil {
+		return err
+	}
+	defer release()
+	ch, err := s.cfg.API.Events(r.Context(), r.who, f)
+	if err != nil {
+		return err
+	}
+	out := &sse{s: s, x: x}
+	defer out.close()
+	out.open()
+	defer out.beating()()
+	for e := range ch {
+		data, err := encode(e)
+		if err != nil {
+			return err
+		}
+		if out.write(e.ID, e.Type, data) != nil {
+			return nil // the client is gone or too slow
+		}
+	}
+	return nil
+}
+
+func notInType(c rune) bool { return (c < 'a' || c > 'z') && c != '.' && c != '_' }

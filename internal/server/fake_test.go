@@ -1,0 +1,328 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/session"
+)
+
+// fakeAPI is a session.API in memory, with one tool: "echo" finishes at once,
+// "wait" when released, "fail" is an error with a record, "panic" panics.
+type fakeAPI struct {
+	release chan struct{} // closing it finishes the calls of tool "wait"
+
+	mu       sync.Mutex // guards what follows
+	n        int
+	sessions map[string]*client.Session
+	calls    map[string]*client.Call
+	files    map[string][]byte
+	events   []client.Event
+	wake     chan struct{} // closed and replaced at each event
+	last     session.Principal
+	filter   any // of the last list
+	created  int
+	aborted  int
+}
+
+func newFake() *fakeAPI {
+	return &fakeAPI{release: make(chan struct{}), wake: make(chan struct{}), sessions: map[string]*client.Session{},
+		calls: map[string]*client.Call{}, files: map[string][]byte{}}
+}
+
+func (f *fakeAPI) seen() session.Principal {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.last
+}
+
+func (f *fakeAPI) Create(_ context.Context, p session.Principal, r client.SessionCreate) (*client.Session, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.last = p
+	f.n++
+	f.created++
+	now := time.Now().UTC()
+	s := &client.Session{ID: fmt.Sprintf("ses_%d", f.n), Name: r.Name, State: client.SessionReady, Tenant: p.Tenant, Profile: "build",
+		Driver: "fake", Runtime: "none", Worktree: r.Worktree, Mounts: r.Mounts, Network: client.Network{Mode: "none"}, Limits: r.Limits,
+		Labels: r.Labels, Notes: []string{"a note"}, TTL: r.TTL, Created: now, Expires: &now}
+	f.sessions[s.ID] = s
+	f.eventLocked(client.EventSessionCreated, s.ID, "", s)
+	answer := *s
+	if r.Token {
+		answer.Token = "tok-" + s.ID
+	}
+	return &answer, nil
+}
+
+func (f *fakeAPI) eventLocked(kind, ses, call string, data any) {
+	b, _ := json.Marshal(data)
+	f.events = append(f.events, client.Event{ID: fmt.Sprintf("evt_%d", len(f.events)+1), Type: kind, Time: time.Now().UTC(),
+		Session: ses, Call: call, Data: b})
+	close(f.wake)
+	f.wake = make(chan struct{})
+}
+
+func (f *fakeAPI) Get(_ context.Context, p session.Principal, id string) (*client.Session, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.last = p
+	s := f.sessions[id]
+	if s == nil || s.Tenant != p.Tenant {
+		return nil, noSession(id)
+	}
+	c := *s
+	return &c, nil
+}
+
+func (f *fakeAPI) List(_ context.Context, p session.Principal, q session.SessionFilter) (client.List[client.Session], error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.last, f.filter = p, q
+	var l client.List[client.Session]
+	for _, id := range slices.Sorted(maps.Keys(f.sessions)) {
+		if f.sessions[id].Tenant == p.Tenant {
+			l.Items = append(l.Items, *f.sessions[id])
+		}
+	}
+	return l, nil
+}
+
+func (f *fakeAPI) Patch(ctx context.Context, p session.Principal, id string, r client.SessionPatch) (*client.Session, error) {
+	s, err := f.Get(ctx, p, id)
+	if err == nil {
+		s.Labels = r.Labels
+	}
+	return s, err
+}
+
+func (f *fakeAPI) End(ctx context.Context, p session.Principal, id string, o session.EndOptions) (*client.Session, error) {
+	s, err := f.Get(ctx, p, id)
+	if err == nil {
+		s.State = client.SessionEnded
+		s.Reason = fmt.Sprintf("%+v", o)
+	}
+	return s, err
+}
+
+func (f *fakeAPI) Call(ctx context.Context, p session.Principal, id string, r client.CallCreate, o session.CallOptions) (*client.Call, error) {
+	if _, err := f.Get(ctx, p, id); err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	f.n++
+	c := &client.Call{ID: fmt.Sprintf("call_%d", f.n), Key: r.Key, SessionID: id, Tool: r.Tool, Input: r.Input, Extra: r.Extra,
+		Status: client.CallPending, Metadata: map[string]any{}, Time: client.CallTime{Queued: time.Now().UTC()}}
+	f.calls[c.ID] = c
+	f.mu.Unlock()
+	event := func(kind string, data any) {
+		b, _ := json.Marshal(data)
+		if o.OnEvent != nil {
+			o.OnEvent(client.Event{ID: "evt_9", Type: kind, Data: b})
+		}
+	}
+	switch r.Tool {
+	case "panic":
+		panic("secret " + string(r.Input))
+	case "nothing":
+		return nil, &client.Error{Code: client.CodeUnknownTool, Message: "no tool \"nothing\""}
+	case "broken":
+		return nil, fmt.Errorf("dial /run/secret: %w", io.ErrUnexpectedEOF)
+	}
+	event("pending", c)
+	if r.Tool == "wait" {
+		var timer <-chan time.Time
+		if r.WaitMillis != nil {
+			timer = time.After(time.Duration(*r.WaitMillis) * time.Millisecond)
+		}
+		select {
+		case <-f.release:
+		case <-timer:
+			return f.set(c, client.CallRunning, ""), nil
+		case <-ctx.Done():
+			if o.AbortOnDisconnect {
+				f.mu.Lock()
+				f.aborted++
+				f.mu.Unlock()
+			}
+			return nil, ctx.Err()
+		}
+	}
+	event("output", client.NewOutput("", 0, r.Input))
+	event("metadata", map[string]any{"half": true})
+	status := client.CallCompleted
+	if r.Tool == "fail" {
+		status = client.CallError
+	}
+	done := f.set(c, status, string(r.Input))
+	if r.Tool != "silent" {
+		event(string(status), done)
+	}
+	return done, nil
+}
+
+func (f *fakeAPI) set(c *client.Call, status client.CallStatus, output string) *client.Call {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	c.Status, c.Output = status, output
+	if status == client.CallError {
+		c.Error = &client.Error{Code: client.CodeDenied, Message: "denied"}
+	}
+	copied := *c
+	return &copied
+}
+
+func (f *fakeAPI) GetCall(_ context.Context, p session.Principal, id string) (*client.Call, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.last = p
+	c := f.calls[id]
+	if c == nil || f.sessions[c.SessionID].Tenant != p.Tenant {
+		return nil, noCall(id)
+	}
+	copied := *c
+	return &copied, nil
+}
+
+func (f *fakeAPI) ListCalls(ctx context.Context, p session.Principal, id string, q session.CallFilter) (client.List[client.Call], error) {
+	l := client.List[client.Call]{Next: "call_99"}
+	if _, err := f.Get(ctx, p, id); err != nil {
+		return l, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.filter = q
+	for _, cid := range slices.Sorted(maps.Keys(f.calls)) {
+		if f.calls[cid].SessionID == id {
+			l.Items = append(l.Items, *f.calls[cid])
+		}
+	}
+	return l, nil
+}
+
+func (f *fakeAPI) AbortCall(ctx context.Context, p session.Principal, id string) (*client.Call, error) {
+	c, err := f.GetCall(ctx, p, id)
+	if err == nil {
+		f.mu.Lock()
+		f.aborted++
+		f.mu.Unlock()
+	}
+	return c, err
+}
+
+func (f *fakeAPI) Output(ctx context.Context, p session.Principal, id string, o session.OutputOptions) (io.ReadCloser, int64, error) {
+	c, err := f.GetCall(ctx, p, id)
+	if err != nil {
+		return nil, 0, err
+	}
+	f.mu.Lock()
+	f.filter = o
+	f.mu.Unlock()
+	if c.Tool == "endless" {
+		return io.NopCloser(zeros{}), 0, nil
+	}
+	from := min(o.Offset, int64(len(c.Output)))
+	return io.NopCloser(strings.NewReader(c.Output[from:])), int64(len(c.Output)), nil
+}
+
+// zeros never ends.
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
+
+func (f *fakeAPI) Upload(ctx context.Context, p session.Principal, id, path string, mode uint32, body io.Reader) (*client.Call, error) {
+	if _, err := f.Get(ctx, p, id); err != nil {
+		return nil, err
+	}
+	b, err := io.ReadAll(body)
+	if err != nil {
+		return nil, fmt.Errorf("upload: %w", err)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.files[path] = b
+	return &client.Call{ID: "call_1", SessionID: id, Tool: "file_put", Input: json.RawMessage(`{}`), Status: client.CallCompleted,
+		Title: fmt.Sprintf("%o", mode), Metadata: map[string]any{}}, nil
+}
+
+func (f *fakeAPI) Download(ctx context.Context, p session.Principal, id, path string) (io.ReadCloser, int64, error) {
+	if _, err := f.Get(ctx, p, id); err != nil {
+		return nil, 0, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	b, ok := f.files[path]
+	if !ok {
+		return nil, 0, &client.Error{Code: client.CodeInvalidPath, Message: "no file"}
+	}
+	return io.NopCloser(bytes.NewReader(b)), int64(len(b)), nil
+}
+
+func (f *fakeAPI) Events(ctx context.Context, p session.Principal, q session.EventFilter) (<-chan client.Event, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.last, f.filter = p, q
+	next := len(f.events)
+	if q.After != "" {
+		fmt.Sscanf(q.After, "evt_%d", &next)
+	}
+	ch := make(chan client.Event)
+	go func() {
+		defer close(ch)
+		for {
+			f.mu.Lock()
+			todo, wake := f.events[min(next, len(f.events)):], f.wake
+			f.mu.Unlock()
+			for _, e := range todo {
+				next++
+				select {
+				case ch <- e:
+				case <-ctx.Done():
+					return
+				}
+			}
+			select {
+			case <-wake:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return ch, nil
+}
+
+func (f *fakeAPI) Tools(_ context.Context, p session.Principal, q session.ToolFilter) ([]client.ToolDefinition, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.last, f.filter = p, q
+	return []client.ToolDefinition{{Name: "echo", Description: "says it again", InputSchema: json.RawMessage(`{"type":"object"}`)}}, nil
+}
+
+func (f *fakeAPI) TokenSession(token string) (string, string, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	id, ok := strings.CutPrefix(token, "tok-")
+	if !ok || f.sessions[id] == nil {
+		return "", "", false
+	}
+	return id, f.sessions[id].Tenant, true
+}
+
+func (f *fakeAPI) Doctor(_ context.Context, _ session.Principal, probe bool) (*client.Doctor, error) {
+	return &client.Doctor{Checks: []client.Check{{Group: "host", Name: "kernel", Status: client.CheckOK, Detail: "fine", Probed: probe}}}, nil
+}
+
+func (f *fakeAPI) GC(_ context.Context, _ session.Principal, dry bool) ([]client.Garbage, error) {
+	return []client.Garbage{{Kind: "mount", Name: "x", Removed: !dry}}, nil
+}
+
+func (f *fakeAPI) Ready() client.Health { return client.Health{Status: "ok"} }

@@ -1,0 +1,143 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// putFile gives the body to the sandbox as it arrives.
+func (s *Server) putFile(x *exchange, r *request) error {
+	mode, err := parseMode(r.query.Get("mode"))
+	if err != nil {
+		return err
+	}
+	if r.ContentLength > s.cfg.MaxFile {
+		return s.fileTooLarge()
+	}
+	release, err := s.stream(r)
+	if err != nil {
+		return err
+	}
+	defer release()
+	body := &uploadBody{s: s, x: x, from: http.MaxBytesReader(x.ResponseWriter, r.Body, s.cfg.MaxFile)}
+	call, err := s.cfg.API.Upload(r.Context(), r.who, r.id, r.query.Get("path"), mode, body)
+	if body.err != nil {
+		return body.err // why the upload failed, whatever was made of it
+	}
+	if err != nil {
+		return err
+	}
+	return s.reply(x, http.StatusOK, call)
+}
+
+func (s *Server) fileTooLarge() error {
+	return invalidStatus(http.StatusRequestEntityTooLarge, fmt.Sprintf("the file is longer than %d bytes", s.cfg.MaxFile),
+		"split it, or mount the directory that has it")
+}
+
+// uploadBody is the body of an upload. Each read may take BodyTimeout.
+type uploadBody struct {
+	s    *Server
+	x    *exchange
+	from io.Reader
+	err  error // why reading failed, as the client is told
+}
+
+// Read implements io.Reader.
+func (b *uploadBody) Read(p []byte) (int, error) {
+	rc := http.NewResponseController(b.x.ResponseWriter)
+	_ = rc.SetReadDeadline(time.Now().Add(b.s.cfg.BodyTimeout))
+	n, err := b.from.Read(p)
+	if err == nil {
+		return n, nil
+	}
+	if errors.Is(err, io.EOF) {
+		b.s.bodyRead(b.x)
+		return n, io.EOF
+	}
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		b.err = b.s.fileTooLarge()
+	} else {
+		b.err = b.s.bodyFailed(err)
+	}
+	return n, b.err
+}
+
+func parseMode(v string) (uint32, error) {
+	if v == "" {
+		return 0o644, nil
+	}
+	mode, err := strconv.ParseUint(v, 8, 32)
+	if err != nil || mode > 0o777 {
+		return 0, invalid(fmt.Sprintf("mode=%q is not permission bits in octal", clip(v)), "such as 0644 or 0755")
+	}
+	return uint32(mode), nil
+}
+
+func (s *Server) getFile(x *exchange, r *request) error {
+	release, err := s.stream(r)
+	if err != nil {
+		return err
+	}
+	defer release()
+	body, size, err := s.cfg.API.Download(r.Context(), r.who, r.id, r.query.Get("path"))
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	return s.sendBytes(x, r, body, size)
+}
+
+// sendBytes answers with the bytes of body: size of them, or all when it is
+// negative. They are hostile, so nothing is said about what they are.
+func (s *Server) sendBytes(x *exchange, r *request, body io.Reader, size int64) error {
+	h := x.Header()
+	h.Set("Content-Type", "application/octet-stream")
+	h.Set("Cache-Control", "no-store")
+	if size >= 0 {
+		h.Set("Content-Length", strconv.FormatInt(size, 10))
+		body = io.LimitReader(body, size)
+	}
+	if r.Method == http.MethodHead {
+		x.WriteHeader(http.StatusOK)
+		return nil
+	}
+	buf := make([]byte, 32<<10)
+	sent := int64(0)
+	for {
+		n, err := body.Read(buf)
+		if n > 0 {
+			sent += int64(n)
+			if werr := s.sendPart(x, buf[:n], size < 0); werr != nil {
+				return nil // the client is gone or too slow
+			}
+		}
+		switch {
+		case errors.Is(err, io.EOF) && size >= 0 && sent < size:
+			return fmt.Errorf("read %d of %d bytes: %w", sent, size, io.ErrUnexpectedEOF)
+		case errors.Is(err, io.EOF):
+			if x.status == 0 {
+				x.WriteHeader(http.StatusOK)
+			}
+			return nil
+		case err != nil:
+			return err
+		}
+	}
+}
+
+// sendPart writes p, at once when the reader follows something live.
+func (s *Server) sendPart(x *exchange, p []byte, live bool) error {
+	s.extendWrite(x)
+	if x.status == 0 {
+		x.WriteHeader(http.StatusOK)
+	}
+	if _, err := x.Write(p); err != nil || !live {
+		return err
+	}
+	return http.NewResponseController(x).Flush()
+}

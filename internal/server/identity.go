@@ -1,0 +1,177 @@
+package server
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/session"
+)
+
+// DefaultTenant is the tenant of admins.
+const DefaultTenant = "default"
+
+// overflowUID is what the kernel reports for a peer whose user id has no mapping
+// in the daemon's user namespace (/proc/sys/kernel/overflowuid).
+const overflowUID = 65534
+
+// Peers are users by uid and by group, supplementary groups included.
+type Peers struct{ UIDs, GIDs []uint32 }
+
+// IdentityConfig says who the users of this host are to the daemon.
+type IdentityConfig struct {
+	Admins  Peers
+	Tenants map[string]Peers
+}
+
+// Identity maps peers to principals. It does not change once made.
+type Identity struct {
+	adminUID, adminGID   map[uint32]bool
+	tenantUID, tenantGID map[uint32]string
+	tenants              map[string]bool
+}
+
+// NewIdentity checks cfg and makes an Identity of it. A uid or a gid that is in
+// two tenants is an error, also when the second is that of the admins.
+func NewIdentity(cfg IdentityConfig) (*Identity, error) {
+	id := &Identity{
+		adminUID: set(cfg.Admins.UIDs), adminGID: set(cfg.Admins.GIDs),
+		tenantUID: map[uint32]string{}, tenantGID: map[uint32]string{},
+		tenants: map[string]bool{DefaultTenant: true},
+	}
+	for _, name := range slices.Sorted(maps.Keys(cfg.Tenants)) {
+		id.tenants[name] = true
+		for _, uid := range cfg.Tenants[name].UIDs {
+			if err := claim("uid", uid, name, id.adminUID, id.tenantUID); err != nil {
+				return nil, err
+			}
+		}
+		for _, gid := range cfg.Tenants[name].GIDs {
+			if err := claim("gid", gid, name, id.adminGID, id.tenantGID); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return id, nil
+}
+
+func claim(kind string, n uint32, tenant string, admins map[uint32]bool, owner map[uint32]string) error {
+	if other, ok := owner[n]; ok && other != tenant {
+		return fmt.Errorf("%s %d is in two tenants, %q and %q: leave it in one", kind, n, other, tenant)
+	}
+	if admins[n] && tenant != DefaultTenant {
+		return fmt.Errorf("%s %d is an admin's and therefore of tenant %q: take it out of tenant %q or of [admin]",
+			kind, n, DefaultTenant, tenant)
+	}
+	owner[n] = tenant
+	return nil
+}
+
+// resolve says who a peer is. Its uid decides before its groups do.
+func (id *Identity) resolve(p peer) (session.Principal, error) {
+	who := session.Principal{UID: p.uid, GID: p.gid, PID: p.pid}
+	if !p.known {
+		return who, forbidden("the connection does not tell who its peer is", "connect over the Unix socket itself")
+	}
+	if id.adminUID[p.uid] {
+		who.Admin, who.Tenant = true, DefaultTenant
+		return who, nil
+	}
+	if t, ok := id.tenantUID[p.uid]; ok {
+		who.Tenant = t
+		return who, nil
+	}
+	if p.uid == overflowUID {
+		return who, forbidden(fmt.Sprintf("uid %d is what users without a mapping in the daemon's user namespace look like", p.uid),
+			"connect from the daemon's own user namespace")
+	}
+	return id.resolveGroups(who, p)
+}
+
+func (id *Identity) resolveGroups(who session.Principal, p peer) (session.Principal, error) {
+	var tenants []string
+	for _, g := range append([]uint32{p.gid}, p.groups...) {
+		if id.adminGID[g] {
+			who.Admin, who.Tenant = true, DefaultTenant
+			return who, nil
+		}
+		if t, ok := id.tenantGID[g]; ok && !slices.Contains(tenants, t) {
+			tenants = append(tenants, t)
+		}
+	}
+	switch len(tenants) {
+	case 0:
+		return who, forbidden(fmt.Sprintf("uid %d is neither an admin nor in a tenant", p.uid),
+			"an admin can add it to [admin] or to a [tenant.NAME] of the daemon's config.toml")
+	case 1:
+		who.Tenant = tenants[0]
+		return who, nil
+	}
+	slices.Sort(tenants)
+	return who, forbidden(fmt.Sprintf("uid %d is by its groups in several tenants: %q", p.uid, tenants),
+		"an admin can list the uid itself in one [tenant.NAME]")
+}
+
+// principal says who asks: the connection's peer, or the holder of a session's
+// token, who may be a peer that is nobody otherwise. An admin may act for another
+// tenant.
+func (s *Server) principal(r *http.Request) (session.Principal, error) {
+	p, _ := r.Context().Value(peerKey{}).(peer)
+	who, err := s.identity.Load().resolve(p)
+	tenants := r.Header.Values("Toold-Tenant")
+	if auth := r.Header.Values("Authorization"); len(auth) > 0 {
+		return s.tokenHolder(p, auth, tenants)
+	}
+	if err != nil || len(tenants) == 0 {
+		return who, err
+	}
+	switch t := tenants[0]; {
+	case len(tenants) > 1:
+		return who, invalid("more than one Toold-Tenant header", "send one")
+	case t == who.Tenant:
+	case !who.Admin:
+		return who, forbidden("only admins may act for another tenant", "leave the header Toold-Tenant out")
+	case !s.identity.Load().tenants[t]:
+		return who, invalid(fmt.Sprintf("Toold-Tenant: no tenant %q", t), "the daemon's config.toml has them as [tenant.NAME]")
+	default:
+		who.Tenant = t
+	}
+	return who, nil
+}
+
+// tokenHolder is the principal of a request with an Authorization header. The
+// peer's own rights do not count then: a token narrows what a request may do.
+func (s *Server) tokenHolder(p peer, auth, tenants []string) (session.Principal, error) {
+	who := session.Principal{UID: p.uid, GID: p.gid, PID: p.pid}
+	if !p.known || (p.uid == overflowUID && !s.identity.Load().lists(p.uid)) {
+		return who, forbidden("tokens are not taken from peers without a mapped uid", "connect from the daemon's own user namespace")
+	}
+	token, ok := strings.CutPrefix(auth[0], "Bearer ")
+	if !ok || len(auth) > 1 || len(tenants) > 0 {
+		return who, invalid("Authorization must be one header, Bearer and a session's token, without Toold-Tenant", "see POST /v1/sessions, token")
+	}
+	id, tenant, ok := s.cfg.API.TokenSession(token)
+	if !ok {
+		return who, forbidden("the token is not one of a live session", "ask whoever made the session for a new one")
+	}
+	who.Session, who.Tenant = id, tenant
+	return who, nil
+}
+
+// lists reports whether the uid itself is configured.
+func (id *Identity) lists(uid uint32) bool { return id.adminUID[uid] || id.tenantUID[uid] != "" }
+
+func set(ns []uint32) map[uint32]bool {
+	m := make(map[uint32]bool, len(ns))
+	for _, n := range ns {
+		m[n] = true
+	}
+	return m
+}
+
+func forbidden(message, hint string) *client.Error {
+	return &client.Error{Code: client.CodeForbidden, Message: message, Hint: hint}
+}

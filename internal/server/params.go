@@ -1,0 +1,233 @@
+package server
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/toold/toold/client"
+)
+
+// param is one query parameter of a route. Parameters that a route does not
+// have, and those that are given twice, are refused: one that is silently
+// ignored would be a limit that the client believes in.
+type param struct {
+	name     string
+	kind     kind
+	values   []string // the only ones, for kind text; nil for any
+	required bool
+	many     bool
+	doc      string
+}
+
+// kind is what a parameter's value must look like.
+type kind int
+
+const (
+	text  kind = iota // up to maxText bytes without control characters
+	flag              // 1, true, 0 or false
+	count             // a number from 0 on
+	ident             // an id
+)
+
+// maxText bounds a parameter in bytes; paths are the longest.
+const maxText = 4096
+
+// maxPage bounds ?limit=.
+const maxPage = 1000
+
+var (
+	afterParam = param{name: "after", kind: text, doc: "next of the page before"}
+	limitParam = param{name: "limit", kind: count, doc: "items in the page, at most 1000; 0 or nothing for 100"}
+
+	toolParams = []param{
+		{name: "profile", doc: "only what this profile may see"},
+		{name: "session", kind: ident, doc: "only what this session may see"},
+		{name: "provider", doc: "only what models of this provider may see"},
+		{name: "model", doc: "only what this model may see"},
+		{name: "format", values: []string{"anthropic", "openai", "gemini", "mcp"}, doc: "in the shape of this provider"},
+	}
+	sessionParams = []param{
+		{name: "state", values: []string{"creating", "ready", "paused", "ending", "ended", "lost"}, doc: "only those in this state"},
+		{name: "label", many: true, doc: "only those with this label, key=value; may be repeated, all must match"},
+		{name: "all", kind: flag, doc: "also those that have ended"},
+		afterParam, limitParam,
+	}
+	endParams = []param{
+		{name: "force", kind: flag, doc: "running calls get no grace"},
+		{name: "keep", kind: flag, doc: "whole outputs stay until their retention"},
+	}
+	getParams = []param{{name: "path", required: true, doc: "absolute, or relative to the worktree"}}
+	putParams = append([]param{{name: "mode", doc: "permission bits in octal, default 0644"}}, getParams...)
+
+	callParams = []param{
+		{name: "on_disconnect", values: []string{"abort"}, doc: "stop the call when the client goes away before its end; else it goes on"},
+		{name: "streams", values: []string{"split"}, doc: "keep stdout and stderr apart"},
+	}
+	callListParams = []param{
+		{name: "status", values: []string{"pending", "running", "completed", "error"}, doc: "only those of this status"},
+		{name: "tool", doc: "only those of this tool"},
+		afterParam, limitParam,
+	}
+	outputParams = []param{
+		{name: "offset", kind: count, doc: "first byte that is wanted"},
+		{name: "follow", kind: flag, doc: "go on until the call has finished"},
+		{name: "stream", values: []string{"stdout", "stderr"}, doc: "one of the two, for calls made with streams=split"},
+	}
+	eventParams = []param{
+		{name: "session", kind: ident, doc: "only those of this session"},
+		{name: "type", doc: "only those of this type; a final * matches any rest"},
+	}
+	doctorParams = []param{{name: "probe", kind: flag, doc: "also look from inside a throw-away session; takes seconds"}}
+)
+
+// parseQuery reads a query that has only parameters of the route.
+func (rt *route) parseQuery(raw string) (url.Values, error) {
+	if raw == "" && len(rt.query) == 0 {
+		return nil, nil
+	}
+	q, err := url.ParseQuery(raw)
+	if err != nil {
+		return nil, invalid("the query is malformed: "+err.Error(), "percent-encode its values")
+	}
+	for name, values := range q {
+		i := slices.IndexFunc(rt.query, func(p param) bool { return p.name == name })
+		if i < 0 {
+			return nil, invalid(fmt.Sprintf("unknown query parameter %q", name), rt.paramHint())
+		}
+		if err := rt.query[i].check(values); err != nil {
+			return nil, err
+		}
+	}
+	for _, p := range rt.query {
+		if p.required && q.Get(p.name) == "" {
+			return nil, invalid(fmt.Sprintf("query parameter %q is missing", p.name), "it is "+p.doc)
+		}
+	}
+	return q, nil
+}
+
+func (rt *route) paramHint() string {
+	if len(rt.query) == 0 {
+		return "this route has none"
+	}
+	var names []string
+	for _, p := range rt.query {
+		names = append(names, p.name)
+	}
+	return "this route has: " + strings.Join(names, ", ")
+}
+
+func (p param) check(values []string) error {
+	if len(values) > 1 && !p.many {
+		return invalid(fmt.Sprintf("query parameter %q is given %d times", p.name, len(values)), "give it once")
+	}
+	for _, v := range values {
+		if why := p.wrong(v); why != "" {
+			return invalid(fmt.Sprintf("query parameter %s=%q: %s", p.name, clip(v), why), "it is: "+p.doc)
+		}
+	}
+	return nil
+}
+
+// wrong says what is wrong with a value, "" for nothing.
+func (p param) wrong(v string) string {
+	switch p.kind {
+	case flag:
+		if !slices.Contains([]string{"0", "1", "false", "true"}, v) {
+			return "not 1, true, 0 or false"
+		}
+	case count:
+		if n, err := strconv.ParseInt(v, 10, 64); err != nil || n < 0 {
+			return "not a whole number from 0 on"
+		}
+	case ident:
+		if !validID("ses_", v) {
+			return "not the id of a session"
+		}
+	case text:
+		if p.values != nil && !slices.Contains(p.values, v) {
+			return "not one of " + strings.Join(p.values, ", ")
+		}
+		return wrongText(v, maxText)
+	}
+	return ""
+}
+
+func (r *request) flag(name string) bool {
+	v := r.query.Get(name)
+	return v == "1" || v == "true"
+}
+
+// number is a parameter of kind count, 0 when it is absent.
+func (r *request) number(name string) int64 {
+	n, _ := strconv.ParseInt(r.query.Get(name), 10, 64) // checked by parseQuery
+	return n
+}
+
+// page gives ?after= and ?limit=.
+func (r *request) page() (after string, limit int, err error) {
+	n := r.number("limit")
+	if n > maxPage {
+		return "", 0, invalid(fmt.Sprintf("limit=%d is more than %d", n, maxPage), "ask for smaller pages")
+	}
+	if n == 0 {
+		n = 100
+	}
+	return r.query.Get("after"), int(n), nil
+}
+
+// parseID checks the {id} of the path against what the route's ids begin with.
+func (rt *route) parseID(r *http.Request) (string, error) {
+	if !strings.Contains(rt.pattern, "{id}") {
+		return "", nil
+	}
+	prefix, what := "ses_", "a session"
+	if strings.HasPrefix(rt.pattern, "/v1/calls/") {
+		prefix, what = "call_", "a call"
+	}
+	id := r.PathValue("id")
+	if !validID(prefix, id) {
+		return "", invalid(fmt.Sprintf("%q is not the id of %s", clip(id), what), "such ids begin with "+prefix)
+	}
+	return id, nil
+}
+
+// validID reports whether id is prefix and 1 to 64 ASCII letters and digits.
+func validID(prefix, id string) bool {
+	rest, ok := strings.CutPrefix(id, prefix)
+	if !ok || rest == "" || len(rest) > 64 {
+		return false
+	}
+	for i := range len(rest) {
+		if !isAlnum(rest[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+func isAlnum(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
+}
+
+// clip shortens what a message quotes.
+func clip(s string) string {
+	if len(s) > 100 {
+		return s[:100] + "…"
+	}
+	return s
+}
+
+func noSession(id string) *client.Error {
+	return &client.Error{Code: client.CodeNotFound, Message: fmt.Sprintf("there is no session %s", id),
+		Hint: "GET /v1/sessions lists yours"}
+}
+
+func noCall(id string) *client.Error {
+	return &client.Error{Code: client.CodeNotFound, Message: fmt.Sprintf("there is no call %s", id),
+		Hint: "GET /v1/sessions/{id}/calls lists those of a session"}
+}

@@ -1,0 +1,164 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// peer is who stands at the other end of a connection, as the kernel recorded it
+// when the connection was made.
+type peer struct {
+	known    bool // false for anything but a Unix socket: such peers get nothing
+	uid, gid uint32
+	pid      int32
+	groups   []uint32 // supplementary; nil where the kernel does not tell
+}
+
+// peerOf asks the kernel for c's peer.
+func peerOf(c *net.UnixConn) peer {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return peer{}
+	}
+	var p peer
+	err = raw.Control(func(fd uintptr) {
+		cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+		if err != nil {
+			return
+		}
+		p = peer{known: true, uid: cred.Uid, gid: cred.Gid, pid: cred.Pid}
+		p.groups, _ = peerGroups(int(fd))
+	})
+	if err != nil {
+		return peer{}
+	}
+	return p
+}
+
+// peerGroups reads SO_PEERGROUPS, for which there is no wrapper. The kernel says
+// how much room it needs when the first guess is too small.
+func peerGroups(fd int) ([]uint32, error) {
+	groups := make([]uint32, 32)
+	for range 2 {
+		size := uint32(len(groups) * 4)
+		_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_PEERGROUPS,
+			uintptr(unsafe.Pointer(unsafe.SliceData(groups))), uintptr(unsafe.Pointer(&size)), 0)
+		if errno == 0 {
+			return groups[:size/4], nil
+		}
+		if !errors.Is(errno, unix.ERANGE) {
+			return nil, fmt.Errorf("SO_PEERGROUPS: %w", errno)
+		}
+		groups = make([]uint32, size/4)
+	}
+	return nil, fmt.Errorf("SO_PEERGROUPS: %w", unix.ERANGE)
+}
+
+// peerConn is a connection whose peer is known. It embeds the Unix connection
+// itself so that net/http can still splice files into it.
+type peerConn struct {
+	*net.UnixConn
+	peer peer
+
+	once    sync.Once
+	release func()
+}
+
+// Close closes the connection and gives its place back.
+func (c *peerConn) Close() error {
+	err := c.UnixConn.Close()
+	c.once.Do(c.release)
+	return err
+}
+
+// peerListener accepts connections and learns their peers, at most a number of
+// them at once from one uid: one user's idle connections cannot use up the
+// daemon's file descriptors.
+type peerListener struct {
+	net.Listener
+	server *Server
+}
+
+// Accept waits for a connection of a peer that is below its cap. Others are told
+// so and closed here, before a goroutine or a buffer is spent on them.
+func (l *peerListener) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		uc, ok := c.(*net.UnixConn)
+		if !ok {
+			return c, nil // its peer stays unknown, and gets 403
+		}
+		p := peerOf(uc)
+		key, conns := l.server.quotaKey(p), l.server.conns
+		if !conns.take(key, 1) {
+			refuse(uc)
+			continue
+		}
+		return &peerConn{UnixConn: uc, peer: p, release: func() { conns.give(key, 1) }}, nil
+	}
+}
+
+// strangers is the quota key that all peers share who are nobody to the daemon:
+// a container that could connect has tens of thousands of uids.
+const strangers = -1
+
+func (s *Server) quotaKey(p peer) int64 {
+	if _, err := s.identity.Load().resolve(p); err != nil {
+		return strangers
+	}
+	return int64(p.uid)
+}
+
+// tooMany is what a connection above the cap gets. Nothing of it depends on the
+// request, which is not read.
+const tooManyBody = `{"type":"about:blank","title":"Service Unavailable","status":503,` +
+	`"detail":"this user has too many connections open","code":"overloaded","hint":"close idle connections or reuse them"}` + "\n"
+
+func refuse(c *net.UnixConn) {
+	defer c.Close()
+	// A fresh socket buffer takes this at once; the deadline is for the case
+	// that it does not, since nobody else is accepted meanwhile.
+	if c.SetWriteDeadline(time.Now().Add(100*time.Millisecond)) == nil {
+		fmt.Fprintf(c, "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/problem+json\r\n"+
+			"Content-Length: %d\r\nConnection: close\r\n\r\n%s", len(tooManyBody), tooManyBody)
+	}
+}
+
+// quota counts what is in use per uid, up to max each.
+type quota struct {
+	max int
+
+	mu   sync.Mutex // guards used
+	used map[int64]int
+}
+
+func newQuota(limit int) *quota { return &quota{max: limit, used: make(map[int64]int)} }
+
+// take counts n more for key, or nothing when that is too many.
+func (q *quota) take(key int64, n int) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.used[key]+n > q.max {
+		return false
+	}
+	q.used[key] += n
+	return true
+}
+
+// give takes n back. Keys that use nothing are forgotten.
+func (q *quota) give(key int64, n int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.used[key] -= n; q.used[key] <= 0 {
+		delete(q.used, key)
+	}
+}

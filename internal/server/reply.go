@@ -1,0 +1,49 @@
+package server
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// encode writes v as one line of JSON. Characters that matter in HTML stay as
+// they are: nobody embeds these answers in a page, and people read them.
+func encode(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return nil, fmt.Errorf("encode %T: %w", v, err)
+	}
+	return b.Bytes(), nil
+}
+
+// reply answers with v as JSON.
+func (s *Server) reply(w http.ResponseWriter, status int, v any) error {
+	body, err := encode(v)
+	if err != nil {
+		return err
+	}
+	s.writeBody(w, status, "application/json", body)
+	return nil
+}
+
+// writeBody sends a whole answer. A client that does not read it is cut off
+// after WriteTimeout; that concerns nobody else and is not reported.
+func (s *Server) writeBody(w http.ResponseWriter, status int, contentType string, body []byte) {
+	h := w.Header()
+	h.Set("Content-Type", contentType)
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	h.Set("Cache-Control", "no-store")
+	s.extendWrite(w)
+	w.WriteHeader(status)
+	_, _ = w.Write(body)
+}
+
+// extendWrite gives the client WriteTimeout from now to take what is written.
+func (s *Server) extendWrite(w http.ResponseWriter) {
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(s.cfg.WriteTimeout))
+}

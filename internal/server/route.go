@@ -1,0 +1,183 @@
+package server
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/session"
+)
+
+// role says who may use a route. Peers that are nobody to the daemon may use none.
+type role int
+
+const (
+	anyone role = iota // every known peer, and holders of a session's token
+	token              // the tenant's users, and holders of a token within its session
+	tenant             // the tenant's users
+	admin
+)
+
+func (ro role) check(who session.Principal) error {
+	switch {
+	case ro >= tenant && who.Session != "":
+		return forbidden("a session's token is good for calls in that session only", "use the socket without the token")
+	case ro == admin && !who.Admin:
+		return forbidden("this route is for admins", "an admin can add your uid to [admin] of the daemon's config.toml")
+	}
+	return nil
+}
+
+// Shapes of answers that are not JSON.
+type (
+	bytesBody  struct{} // application/octet-stream
+	textBody   struct{} // text/plain
+	eventsBody struct{} // text/event-stream of client.Event
+	anyJSON    struct{} // JSON whose shape another document has
+)
+
+// route is one line of the API.
+type route struct {
+	method, pattern string
+	op              string // operationId and the name of the client's method
+	role            role
+	handle          func(*Server, *exchange, *request) error
+	request         any // zero value of the body's type; nil for none
+	status          int // when all went well
+	response        any // zero value of the answer's type; nil for none
+	query           []param
+	summary         string
+}
+
+// routes is the API.
+var routes = []route{
+	{"GET", "/v1/version", "Version", anyone, (*Server).version, nil, 200, client.Version{}, nil, "What daemon this is"},
+	{"GET", "/v1/health", "Health", anyone, (*Server).health, nil, 200, client.Health{}, nil, "Whether the daemon is alive"},
+	{"GET", "/v1/ready", "Ready", anyone, (*Server).ready, nil, 200, client.Health{}, nil, "Whether the daemon takes sessions and calls; 503 when not"},
+	{"GET", "/v1/openapi.json", "OpenAPI", anyone, (*Server).openapi, nil, 200, anyJSON{}, nil, "This document"},
+	{"GET", "/metrics", "Metrics", admin, (*Server).metrics, nil, 200, textBody{}, nil, "Metrics in the Prometheus format"},
+	{"GET", "/v1/tools", "Tools", token, (*Server).tools, nil, 200, client.List[client.ToolDefinition]{}, toolParams, "Definitions of the tools that may be called"},
+
+	{"POST", "/v1/sessions", "CreateSession", tenant, (*Server).createSession, client.SessionCreate{}, 201, client.Session{}, nil, "Make a session; the answer comes when it is ready"},
+	{"GET", "/v1/sessions", "ListSessions", tenant, (*Server).listSessions, nil, 200, client.List[client.Session]{}, sessionParams, "List sessions, one page"},
+	{"GET", "/v1/sessions/{id}", "GetSession", token, (*Server).getSession, nil, 200, client.Session{}, nil, "Show a session with its live usage"},
+	{"PATCH", "/v1/sessions/{id}", "PatchSession", tenant, (*Server).patchSession, client.SessionPatch{}, 200, client.Session{}, nil, "Change labels, time to live or profile"},
+	{"DELETE", "/v1/sessions/{id}", "EndSession", tenant, (*Server).endSession, nil, 200, client.Session{}, endParams, "End a session; the answer comes when nothing of it is alive"},
+	{"PUT", "/v1/sessions/{id}/files", "PutFile", tenant, (*Server).putFile, bytesBody{}, 200, client.Call{}, putParams, "Write one file in the sandbox"},
+	{"GET", "/v1/sessions/{id}/files", "GetFile", tenant, (*Server).getFile, nil, 200, bytesBody{}, getParams, "Read one file of the sandbox"},
+
+	{"POST", "/v1/sessions/{id}/calls", "CreateCall", token, (*Server).createCall, client.CallCreate{}, 200, client.Call{}, callParams, "Run a tool: the finished call, 202 with the call as it stands after wait_ms, or with Accept: text/event-stream its events"},
+	{"GET", "/v1/sessions/{id}/calls", "ListCalls", token, (*Server).listCalls, nil, 200, client.List[client.Call]{}, callListParams, "List a session's calls, oldest first, one page"},
+	{"GET", "/v1/calls/{id}", "GetCall", token, (*Server).getCall, nil, 200, client.Call{}, nil, "Show a call, running or finished"},
+	{"GET", "/v1/calls/{id}/output", "CallOutput", token, (*Server).callOutput, nil, 200, bytesBody{}, outputParams, "The whole saved output of a call"},
+	{"POST", "/v1/calls/{id}/abort", "AbortCall", token, (*Server).abortCall, nil, 200, client.Call{}, nil, "Stop a running call"},
+	{"GET", "/v1/events", "Events", tenant, (*Server).events, nil, 200, eventsBody{}, eventParams, "Stream what happens; Last-Event-ID resumes"},
+
+	{"GET", "/v1/doctor", "Doctor", admin, (*Server).doctor, nil, 200, client.Doctor{}, doctorParams, "What holds on this host"},
+	{"POST", "/v1/gc", "GC", admin, (*Server).gc, client.GCRequest{}, 200, client.List[client.Garbage]{}, nil, "Find, and unless dry_run remove, what sessions have left behind"},
+	{"POST", "/v1/reload", "Reload", admin, (*Server).reload, nil, 204, nil, nil, "Read the configuration again"},
+}
+
+// request is one request to a route, checked as far as the table says how.
+type request struct {
+	*http.Request
+	route *route
+	who   session.Principal
+	id    string // the {id} of the path
+	query url.Values
+}
+
+// mount puts the table into the mux. Methods are told apart here and not by the
+// mux, whose answers are plain text.
+func (s *Server) mount() {
+	byPattern := make(map[string]map[string]*route)
+	for i := range routes {
+		rt := &routes[i]
+		if byPattern[rt.pattern] == nil {
+			byPattern[rt.pattern] = make(map[string]*route)
+		}
+		byPattern[rt.pattern][rt.method] = rt
+	}
+	for pattern, methods := range byPattern {
+		s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			x := w.(*exchange)
+			if err := s.dispatch(x, r, methods); err != nil && x.status == 0 {
+				s.fail(x, r, err)
+			} else if err != nil {
+				s.cut(r, err)
+			}
+		})
+	}
+	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		s.fail(w, r, &client.Error{Code: client.CodeNotFound,
+			Message: fmt.Sprintf("there is no route %q in this version", r.URL.Path),
+			Hint:    "GET /v1/openapi.json lists those that there are"})
+	})
+}
+
+// dispatch takes a request through the steps that depend on its route.
+func (s *Server) dispatch(x *exchange, r *http.Request, methods map[string]*route) error {
+	rt := methods[r.Method]
+	if r.Method == http.MethodHead && methods["GET"] != nil && methods["GET"].response != any(eventsBody{}) {
+		rt = methods["GET"]
+	}
+	if rt == nil {
+		allow := allowed(methods)
+		x.Header().Set("Allow", allow)
+		if r.Method == http.MethodOptions {
+			x.WriteHeader(http.StatusNoContent)
+			return nil
+		}
+		return invalidStatus(http.StatusMethodNotAllowed, fmt.Sprintf("%s has no method %q", r.URL.Path, r.Method), "it has "+allow)
+	}
+	if err := rt.role.check(x.who); err != nil {
+		return err
+	}
+	req := &request{Request: r, route: rt, who: x.who}
+	var err error
+	if req.query, err = rt.parseQuery(r.URL.RawQuery); err != nil {
+		return err
+	}
+	if req.id, err = rt.parseID(r); err != nil {
+		return err
+	}
+	if err := req.scope(); err != nil {
+		return err
+	}
+	if rt.request == nil {
+		if err := s.noBody(x, req); err != nil {
+			return err
+		}
+	}
+	return rt.handle(s, x, req)
+}
+
+// scope keeps a token's holder in its session; another one's id is answered like
+// an unknown one.
+func (r *request) scope() error {
+	if r.who.Session != "" && strings.HasPrefix(r.id, "ses_") && r.id != r.who.Session {
+		return noSession(r.id)
+	}
+	return nil
+}
+
+func allowed(methods map[string]*route) string {
+	list := slices.Sorted(maps.Keys(methods))
+	if g := methods["GET"]; g != nil && g.response != any(eventsBody{}) {
+		list = append(list, "HEAD")
+	}
+	return strings.Join(append(list, "OPTIONS"), ", ")
+}
+
+// bodyType is the type of a route's JSON body, nil for none.
+func (rt *route) bodyType() reflect.Type {
+	if rt.request == nil || rt.request == any(bytesBody{}) {
+		return nil
+	}
+	return reflect.TypeOf(rt.request)
+}

@@ -1,0 +1,119 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/toold/toold/client"
+)
+
+// daemon is a Server on a socket of its own, with a fake behind it.
+type daemon struct {
+	*Server
+	api    *fakeAPI
+	socket string
+	logs   *logBuffer
+}
+
+// start serves until the test ends. change may alter the configuration.
+func start(t *testing.T, change func(*Config)) *daemon {
+	t.Helper()
+	d := &daemon{api: newFake(), socket: filepath.Join(shortDir(t), "s"), logs: &logBuffer{}}
+	me := Peers{UIDs: []uint32{uint32(os.Getuid())}}
+	id, err := NewIdentity(IdentityConfig{Admins: me, Tenants: map[string]Peers{"a": {UIDs: []uint32{40001}}, "b": {UIDs: []uint32{40002}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := Config{
+		API: d.api, Identity: id, Log: slog.New(slog.NewJSONHandler(d.logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Version: client.Version{Version: "test", GoVersion: "go", API: "v1"},
+		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/plain; version=0.0.4")
+			_, _ = io.WriteString(w, "up 1\n")
+		}),
+		Reload: func(context.Context) error { return errors.New("config.toml:3: unknown key") },
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	if d.Server, err = New(cfg); err != nil {
+		t.Fatal(err)
+	}
+	ln, err := net.Listen("unix", d.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(d.socket, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() { served <- d.Serve(ctx, ln) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-served; err != nil {
+			t.Errorf("Serve: %v", err)
+		}
+	})
+	return d
+}
+
+// shortDir is a temporary directory whose name fits into a socket's address and
+// that other users may enter.
+func shortDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "toold")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o711); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func (d *daemon) client(o client.Options) *client.Client {
+	o.Socket = d.socket
+	return client.New(o)
+}
+
+func TestSessionAndCall(t *testing.T) {
+	d := start(t, nil)
+	c, ctx := d.client(client.Options{}), t.Context()
+	s, err := c.CreateSession(ctx, client.SessionCreate{Name: "one", TTL: client.Duration(time.Minute)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	call, err := c.CreateCall(ctx, s.ID, client.CallCreate{Tool: "echo", Input: json.RawMessage(`{"a":1}`)}, client.CallOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if call.Status != client.CallCompleted || call.Output != `{"a":1}` {
+		t.Errorf("call = %+v, want completed with its input as output", call)
+	}
+	if got, err := c.GetCall(ctx, call.ID); err != nil || got.Output != call.Output {
+		t.Errorf("GetCall = %+v, %v", got, err)
+	}
+	if l, err := c.ListSessions(ctx, client.SessionQuery{}); err != nil || len(l.Items) != 1 {
+		t.Errorf("ListSessions = %+v, %v; want one", l, err)
+	}
+	if s, err := c.EndSession(ctx, s.ID, client.EndOptions{Force: true}); err != nil || s.State != client.SessionEnded {
+		t.Errorf("EndSession = %+v, %v", s, err)
+	}
+	if h, err := c.Health(ctx); err != nil || h.Status != "ok" {
+		t.Errorf("Health = %+v, %v", h, err)
+	}
+	if v, err := c.Version(ctx); err != nil || v.Version != "test" {
+		t.Errorf("Version = %+v, %v", v, err)
+	}
+}

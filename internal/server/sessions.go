@@ -1,0 +1,95 @@
+package server
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/session"
+)
+
+func (s *Server) createSession(x *exchange, r *request) error {
+	var req client.SessionCreate
+	if err := s.decode(x, r, &req); err != nil {
+		return err
+	}
+	if err := checkSessionCreate(&req); err != nil {
+		return err
+	}
+	made, err := s.cfg.API.Create(r.Context(), r.who, req)
+	if err != nil {
+		return err
+	}
+	x.Header().Set("Location", "/v1/sessions/"+made.ID)
+	return s.reply(x, http.StatusCreated, made)
+}
+
+func (s *Server) listSessions(x *exchange, r *request) error {
+	f := session.SessionFilter{State: client.SessionState(r.query.Get("state")), All: r.flag("all")}
+	var err error
+	if f.After, f.Limit, err = r.page(); err != nil {
+		return err
+	}
+	if f.Labels, err = parseLabels(r.query["label"]); err != nil {
+		return err
+	}
+	l, err := s.cfg.API.List(r.Context(), r.who, f)
+	if err != nil {
+		return err
+	}
+	return s.reply(x, http.StatusOK, list(l.Items, l.Next))
+}
+
+func parseLabels(values []string) (map[string]string, error) {
+	if len(values) == 0 {
+		return nil, nil
+	}
+	labels := make(map[string]string, len(values))
+	for _, v := range values {
+		key, value, ok := strings.Cut(v, "=")
+		if !ok {
+			return nil, invalid(fmt.Sprintf("label=%q has no =", clip(v)), "write label=key=value")
+		}
+		if why := wrongLabelKey(key); why != "" {
+			return nil, invalid(fmt.Sprintf("label=%q: %s", clip(v), why), "write label=key=value")
+		}
+		if had, ok := labels[key]; ok && had != value {
+			return nil, invalid(fmt.Sprintf("label %q is asked for with two values", key), "no session has both")
+		}
+		labels[key] = value
+	}
+	return labels, nil
+}
+
+func (s *Server) getSession(x *exchange, r *request) error {
+	found, err := s.cfg.API.Get(r.Context(), r.who, r.id)
+	if err != nil {
+		return err
+	}
+	return s.reply(x, http.StatusOK, found)
+}
+
+func (s *Server) patchSession(x *exchange, r *request) error {
+	var req client.SessionPatch
+	if err := s.decode(x, r, &req); err != nil {
+		return err
+	}
+	if err := checkSessionPatch(&req); err != nil {
+		return err
+	}
+	changed, err := s.cfg.API.Patch(r.Context(), r.who, r.id, req)
+	if err != nil {
+		return err
+	}
+	return s.reply(x, http.StatusOK, changed)
+}
+
+func (s *Server) endSession(x *exchange, r *request) error {
+	o := session.EndOptions{Force: r.flag("force"), Keep: r.flag("keep")}
+	ended, err := s.cfg.API.End(r.Context(), r.who, r.id, o)
+	if err != nil {
+		return err
+	}
+	return s.reply(x, http.StatusOK, ended)
+}
