@@ -1,0 +1,156 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/toold/toold/client"
+)
+
+// lab is a daemon of the benchmark's own and what it is measured with.
+type lab struct {
+	dir, tree    string
+	runc         string
+	cgroupParent string
+	cmd          *exec.Cmd
+	log          bytes.Buffer
+	c            *client.Client
+	smoke        bool
+	notes        []string
+	cleanups     []func()
+}
+
+func newLab(ctx context.Context, smoke bool) (*lab, error) {
+	if os.Getuid() != 0 {
+		return nil, errors.New("sandboxes need root: run it with sudo")
+	}
+	bin, err := filepath.Abs("bin")
+	if err != nil {
+		return nil, err
+	}
+	if _, err := os.Stat(filepath.Join(bin, "toold")); err != nil {
+		return nil, errors.New("no bin/toold here: run `make build` first, and this from the top of the tree")
+	}
+	l := &lab{runc: filepath.Join(bin, "runc"), smoke: smoke, cgroupParent: fmt.Sprintf("toold-bench-%d", os.Getpid())}
+	if l.dir, err = os.MkdirTemp("", "toold-bench-"); err != nil {
+		return nil, err
+	}
+	l.tree = filepath.Join(l.dir, "tree")
+	if err := os.Mkdir(l.tree, 0o755); err != nil {
+		return nil, err
+	}
+	socket := filepath.Join(l.dir, "run", "toold.sock")
+	config := filepath.Join(l.dir, "config.toml")
+	if err := os.WriteFile(config, fmt.Appendf(nil, "[daemon]\nsocket = %q\nstate_dir = %q\nrun_dir = %q\n[metrics]\nlisten = \"\"\n[sandbox]\nruntime = %q\n",
+		socket, filepath.Join(l.dir, "state"), filepath.Join(l.dir, "run"), l.runc), 0o600); err != nil {
+		return nil, err
+	}
+	l.cmd = exec.CommandContext(ctx, filepath.Join(bin, "toold"), "--config", config, "--cgroup-parent", l.cgroupParent)
+	l.cmd.Cancel = func() error { return l.cmd.Process.Signal(syscall.SIGTERM) }
+	l.cmd.Stdout, l.cmd.Stderr = &l.log, &l.log
+	if err := l.cmd.Start(); err != nil {
+		return nil, err
+	}
+	l.c = client.New(client.Options{Socket: socket})
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		if h, err := l.c.Ready(ctx); err == nil && h.Status == "ok" {
+			return l, nil
+		}
+		if time.Now().After(end) {
+			l.close()
+			return nil, fmt.Errorf("the daemon did not become ready:\n%s", l.log.String())
+		}
+	}
+}
+
+// close ends all sessions and takes everything away again.
+func (l *lab) close() {
+	for i := len(l.cleanups) - 1; i >= 0; i-- {
+		l.cleanups[i]()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if list, err := l.c.ListSessions(ctx, client.SessionQuery{}); err == nil {
+		for _, s := range list.Items {
+			l.c.EndSession(ctx, s.ID, client.EndOptions{Force: true})
+		}
+	}
+	l.cmd.Process.Signal(syscall.SIGTERM)
+	l.cmd.Wait()
+	os.RemoveAll(l.dir)
+	dirs, _ := filepath.Glob("/sys/fs/cgroup/*/" + l.cgroupParent)
+	for _, d := range append(dirs, "/sys/fs/cgroup/"+l.cgroupParent) {
+		os.Remove(d)
+	}
+}
+
+// n is how often to do a thing.
+func (l *lab) n(full int) int {
+	if l.smoke {
+		return max(3, full/100)
+	}
+	return full
+}
+
+func (l *lab) note(format string, args ...any) {
+	l.notes = append(l.notes, fmt.Sprintf(format, args...))
+}
+
+// session opens a session on the lab's tree.
+func (l *lab) session(ctx context.Context) (string, error) {
+	s, err := l.c.CreateSession(ctx, client.SessionCreate{Worktree: client.Worktree{Source: l.tree}})
+	if err != nil {
+		return "", err
+	}
+	return s.ID, nil
+}
+
+func (l *lab) end(ctx context.Context, id string) error {
+	_, err := l.c.EndSession(ctx, id, client.EndOptions{Force: true})
+	return err
+}
+
+// call runs a tool and wants it to succeed.
+func (l *lab) call(ctx context.Context, session, tool string, input any) (*client.Call, error) {
+	raw, err := json.Marshal(input)
+	if err != nil {
+		return nil, err
+	}
+	c, err := l.c.CreateCall(ctx, session, client.CallCreate{Tool: tool, Input: raw}, client.CallOptions{})
+	if err != nil {
+		return nil, err
+	}
+	if c.Error != nil {
+		return nil, c.Error
+	}
+	if c.IsError {
+		return nil, fmt.Errorf("%s failed: %s", tool, c.Output)
+	}
+	return c, nil
+}
+
+func hostBash() error { return exec.Command("bash", "-c", "true").Run() }
+
+func output(name string, args ...string) string {
+	b, _ := exec.Command(name, args...).Output()
+	return string(b)
+}
+
+func firstLine(s string) string {
+	line, _, _ := strings.Cut(strings.TrimSpace(s), "\n")
+	return line
+}
+
+func readFile(path string) string {
+	b, _ := os.ReadFile(path)
+	return string(b)
+}

@@ -1,0 +1,113 @@
+// Command bench measures toold against what a user would have without it, in
+// one run on one machine: every figure stands beside its yardstick, taken in
+// turns with it, since figures of different runs on shared machines say nothing.
+//
+//	go run ./bench              # full, about three minutes
+//	go run ./bench -smoke       # seconds, to see that it runs
+//	go run ./bench -out FILE    # also write JSON
+//
+// It starts a daemon of its own from ./bin (run `make build` first) and needs
+// root. Latencies are taken twice: back to back, and with a pause before each
+// operation, since an idle machine shows costs that a busy loop hides.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// report is what a run writes as JSON.
+type report struct {
+	Date    string   `json:"date"`
+	Machine machine  `json:"machine"`
+	Smoke   bool     `json:"smoke,omitempty"`
+	Rows    []row    `json:"rows"`
+	Notes   []string `json:"notes,omitempty"`
+}
+
+// machine is the shape of what it ran on.
+type machine struct {
+	CPU    string `json:"cpu"`
+	Cores  int    `json:"cores"`
+	Memory string `json:"memory"`
+	Kernel string `json:"kernel"`
+	Go     string `json:"go"`
+	Runc   string `json:"runc"`
+}
+
+func main() {
+	smoke := flag.Bool("smoke", false, "a few operations of each, to see that it runs")
+	out := flag.String("out", "", "write the report as JSON to this `file`")
+	only := flag.String("only", "", "run only the groups whose names are in this comma-separated `list`")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, *smoke, *out, *only); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, smoke bool, out, only string) error {
+	l, err := newLab(ctx, smoke)
+	if err != nil {
+		return err
+	}
+	defer l.close()
+	r := report{Date: time.Now().UTC().Format(time.RFC3339), Machine: shape(l.runc), Smoke: smoke}
+	for _, g := range []struct {
+		name string
+		run  func(context.Context, *lab) ([]row, error)
+	}{
+		{"bash", benchBash}, {"files", benchFiles}, {"parallel", benchParallel}, {"create", benchCreate},
+		{"output", benchOutput}, {"search", benchSearch}, {"idle", benchIdle},
+	} {
+		if only != "" && !strings.Contains(","+only+",", ","+g.name+",") {
+			continue
+		}
+		rows, err := g.run(ctx, l)
+		if err != nil {
+			return fmt.Errorf("%s: %w", g.name, err)
+		}
+		for _, w := range rows {
+			fmt.Println(w)
+		}
+		r.Rows = append(r.Rows, rows...)
+	}
+	r.Notes = l.notes
+	for _, n := range r.Notes {
+		fmt.Println("note:", n)
+	}
+	if out == "" {
+		return nil
+	}
+	b, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(out, append(b, '\n'), 0o644)
+}
+
+func shape(runc string) machine {
+	m := machine{Cores: runtime.NumCPU(), Go: runtime.Version(), Runc: firstLine(output(runc, "--version"))}
+	m.Kernel = firstLine(output("uname", "-r"))
+	for line := range strings.Lines(readFile("/proc/cpuinfo")) {
+		if k, v, _ := strings.Cut(line, ":"); strings.TrimSpace(k) == "model name" {
+			m.CPU = strings.TrimSpace(v)
+		}
+	}
+	for line := range strings.Lines(readFile("/proc/meminfo")) {
+		if v, ok := strings.CutPrefix(line, "MemTotal:"); ok {
+			m.Memory = strings.TrimSpace(v)
+		}
+	}
+	return m
+}

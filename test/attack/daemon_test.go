@@ -1,0 +1,375 @@
+package attack
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/toold/toold/client"
+)
+
+// raw sends bytes to the daemon as they are and gives the head of the answer.
+func (r *rig) raw(t *testing.T, request string) string {
+	t.Helper()
+	c, err := net.Dial("unix", r.socket)
+	must(t, err)
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(60 * time.Second))
+	go io.WriteString(c, request)
+	line, _ := bufio.NewReader(c).ReadString('\n')
+	return strings.TrimSpace(line)
+}
+
+// asUser runs curl against the daemon as another user and gives what it printed.
+func (r *rig) asUser(uid uint32, path string) (string, error) {
+	cmd := exec.Command("curl", "-s", "-o", "-", "-w", "\n%{http_code}", "--unix-socket", r.socket, "http://toold"+path)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// D1: who may talk to the daemon.
+func TestD1Peers(t *testing.T) {
+	s := newScene(t, "")
+	if out, err := s.asUser(44444, "/v1/version"); err == nil && !strings.HasSuffix(out, "403") {
+		t.Errorf("a stranger got %q", out)
+	}
+	// With the socket open to all, the peer's uid decides.
+	must(t, os.Chmod(filepath.Dir(s.socket), 0o755))
+	must(t, os.Chmod(s.socket, 0o666))
+	for _, uid := range []uint32{44444, 65534, uidBase() + 1000} {
+		if out, err := s.asUser(uid, "/v1/sessions"); err != nil || !strings.HasSuffix(out, "403") {
+			t.Errorf("uid %d got %q %v", uid, out, err)
+		}
+	}
+	if out, err := s.asUser(40001, "/v1/sessions"); err != nil || !strings.HasSuffix(out, "200") {
+		t.Errorf("control: a user of tenant a got %q %v", out, err)
+	}
+	// The socket is not in the sandbox.
+	if out := s.bash(t, "find / -xdev -name 'toold.sock' 2>/dev/null; ls "+s.socket+" 2>&1").Output; !strings.Contains(out, "No such file") {
+		t.Errorf("from inside: %q", out)
+	}
+	// Where an operator gives it in by mistake, the sandbox's users are strangers.
+	must(t, os.Mkdir(filepath.Join(s.tree, "sock"), 0o755))
+	x := s.attacker
+	ln := filepath.Join(s.tree, "sock", "toold.sock")
+	must(t, os.Link(s.socket, ln))
+	out := bash(t, s.a, x.ID, "python3 -c 'import socket;s=socket.socket(socket.AF_UNIX);s.connect(\"/workspace/sock/toold.sock\");s.send(b\"GET /v1/sessions HTTP/1.1\\r\\nHost: x\\r\\nConnection: close\\r\\n\\r\\n\");print(s.recv(100))' 2>&1").Output
+	if strings.Contains(out, "200 OK") {
+		t.Errorf("the sandbox's tool user was let in: %q", out)
+	}
+}
+
+// D2: another tenant's ids are answered like ids that do not exist.
+func TestD2OtherTenant(t *testing.T) {
+	s := newScene(t, "")
+	c := bash(t, s.b, s.neighbour.ID, "echo secret")
+	get := func(path, method string) string {
+		req, err := http.NewRequest(method, "http://toold"+path, strings.NewReader(`{"tool":"bash","input":{"command":"true"}}`))
+		must(t, err)
+		req.Header.Set("Toold-Tenant", "a")
+		req.Header.Set("Content-Type", "application/json")
+		hc := http.Client{Transport: &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return net.Dial("unix", s.socket) }}}
+		defer hc.CloseIdleConnections()
+		resp, err := hc.Do(req)
+		must(t, err)
+		defer resp.Body.Close()
+		b, _ := io.ReadAll(resp.Body)
+		return fmt.Sprintf("%d %s", resp.StatusCode, b)
+	}
+	for _, p := range []struct{ method, path string }{
+		{"GET", "/v1/sessions/%s"}, {"DELETE", "/v1/sessions/%s"}, {"PATCH", "/v1/sessions/%s"},
+		{"GET", "/v1/sessions/%s/calls"}, {"POST", "/v1/sessions/%s/calls"}, {"GET", "/v1/sessions/%s/files?path=/etc/passwd"},
+	} {
+		unknown := "ses_" + strings.Repeat("0", len(s.neighbour.ID)-4)
+		theirs := get(fmt.Sprintf(p.path, s.neighbour.ID), p.method)
+		none := get(fmt.Sprintf(p.path, unknown), p.method)
+		if strings.ReplaceAll(theirs, s.neighbour.ID, "ID") != strings.ReplaceAll(none, unknown, "ID") || !strings.HasPrefix(theirs, "40") {
+			t.Errorf("%s %s: theirs %q, unknown %q", p.method, p.path, theirs, none)
+		}
+	}
+	for _, p := range []struct{ method, path string }{
+		{"GET", "/v1/calls/%s"}, {"GET", "/v1/calls/%s/output"}, {"POST", "/v1/calls/%s/abort"},
+	} {
+		unknown := "call_" + strings.Repeat("0", len(c.ID)-5)
+		theirs, none := get(fmt.Sprintf(p.path, c.ID), p.method), get(fmt.Sprintf(p.path, unknown), p.method)
+		if strings.ReplaceAll(theirs, c.ID, "ID") != strings.ReplaceAll(none, unknown, "ID") || !strings.HasPrefix(theirs, "404") {
+			t.Errorf("%s %s: theirs %q, unknown %q", p.method, p.path, theirs, none)
+		}
+	}
+	if got, err := s.b.GetCall(t.Context(), c.ID); err != nil || strings.TrimSpace(got.Output) != "secret" {
+		t.Errorf("control: the owner gets %v %v", got, err)
+	}
+}
+
+// D3: names and ids that are not.
+func TestD3Names(t *testing.T) {
+	s := newScene(t, "")
+	for _, name := range []string{"../x", "a/b", "%2e%2e", "x\x00y", strings.Repeat("n", 300), "-rf", ".hidden", "ünïcödé", "a b", "a\nb"} {
+		if x, err := s.a.CreateSession(t.Context(), client.SessionCreate{Name: name}); err == nil {
+			t.Errorf("session named %q was made", name)
+			s.a.EndSession(t.Context(), x.ID, client.EndOptions{Force: true})
+		}
+	}
+	for _, id := range []string{"../x", "a%2fb", "%2e%2e", "%00", strings.Repeat("n", 300), "-x", ".x", "%c3%bc"} {
+		line := s.raw(t, "GET /v1/sessions/"+id+" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+		if !strings.Contains(line, " 400") && !strings.Contains(line, " 404") && !strings.Contains(line, " 30") {
+			t.Errorf("id %q: %s", id, line)
+		}
+	}
+	x := s.session(t, s.a, client.SessionCreate{Name: "good-name.1"})
+	s.a.EndSession(t.Context(), x.ID, client.EndOptions{Force: true})
+}
+
+// D4: what may be mounted.
+func TestD4Sources(t *testing.T) {
+	s := newScene(t, "")
+	link := filepath.Join(s.trees, "link")
+	must(t, os.Symlink("/etc", link))
+	inner := filepath.Join(s.tree, "inner")
+	must(t, os.Symlink("/etc", inner))
+	bad := []string{
+		"/", "/etc", "/proc", "/sys", "/dev", "/run", "/var", "/root", "/var/run/docker.sock", s.dir, filepath.Join(s.dir, "state"),
+		filepath.Join(s.dir, "run"), link, inner, link + "/ssl", s.trees + "/../state", s.trees + "/../../../etc", "relative", "/proc/self/root" + s.tree, "/nowhere",
+		s.tree + "/probe", "",
+	}
+	for _, src := range bad {
+		for _, mode := range []client.WorktreeMode{client.WorktreeBind, client.WorktreeRO} {
+			x, err := s.a.CreateSession(t.Context(), client.SessionCreate{Worktree: client.Worktree{Source: src, Mode: mode}})
+			if err == nil {
+				t.Errorf("worktree %q (%s) was mounted", src, mode)
+				s.a.EndSession(t.Context(), x.ID, client.EndOptions{Force: true})
+			}
+		}
+	}
+	// Also an admin mounts nothing of the host's own.
+	for _, src := range []string{"/", "/etc", "/proc", "/sys", "/dev", "/run", "/var/lib/toold", filepath.Join(s.dir, "state")} {
+		if x, err := s.admin.CreateSession(t.Context(), client.SessionCreate{Worktree: client.Worktree{Source: src}}); err == nil {
+			t.Errorf("admin mounted %q", src)
+			s.admin.EndSession(t.Context(), x.ID, client.EndOptions{Force: true})
+		}
+	}
+	// A directory that is swapped for a link while sessions are made.
+	swap, other := filepath.Join(s.trees, "swap"), filepath.Join(s.trees, "other")
+	must(t, os.Mkdir(swap, 0o755))
+	must(t, os.Symlink("/etc", other))
+	stop := make(chan struct{})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				renameExchange(swap, other)
+			}
+		}
+	}()
+	made := 0
+	for range 40 {
+		x, err := s.a.CreateSession(t.Context(), client.SessionCreate{Worktree: client.Worktree{Source: swap}})
+		if err != nil {
+			continue
+		}
+		made++
+		if out := bash(t, s.a, x.ID, "ls /workspace").Output; strings.Contains(out, "passwd") {
+			t.Error("the swapped source was mounted")
+		}
+		s.a.EndSession(t.Context(), x.ID, client.EndOptions{Force: true})
+	}
+	close(stop)
+	<-done
+	t.Logf("%d of 40 creations hit the directory", made)
+}
+
+// D5: requests that are too long, too slow or too deep.
+func TestD5Requests(t *testing.T) {
+	s := newScene(t, "")
+	before := rss(s.cmd.Process.Pid)
+	head := "POST /v1/sessions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nConnection: close\r\n"
+	deep := strings.Repeat("[", 100000)
+	for name, c := range map[string]struct{ request, want string }{
+		"header of 1 MB":  {"GET /v1/version HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("x", 1<<20) + "\r\n\r\n", " 431"},
+		"deep JSON":       {head + fmt.Sprintf("Content-Length: %d\r\n\r\n%s", len(deep), deep), " 400"},
+		"declared 10 GB":  {head + "Content-Length: 10000000000\r\n\r\n{", " 413"},
+		"gzip":            {head + "Content-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}", " 4"},
+		"two lengths":     {head + "Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}", " 400"},
+		"CL and TE":       {head + "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", " 4"},
+		"folded header":   {"GET /v1/version HTTP/1.1\r\nHost: x\r\n X: y\r\n\r\n", " 400"},
+		"duplicate key":   {head + "Content-Length: 21\r\n\r\n{\"name\":\"a\",\"name\":\"b\"}"[:0] + head + fmt.Sprintf("Content-Length: %d\r\n\r\n%s", 23, `{"name":"a","name":"b"}`), " 400"},
+		"unknown key":     {head + fmt.Sprintf("Content-Length: %d\r\n\r\n%s", 10, `{"nope":1}`), " 400"},
+		"key in caps":     {head + fmt.Sprintf("Content-Length: %d\r\n\r\n%s", 12, `{"NAME":"a"}`), " 400"},
+		"trailing data":   {head + fmt.Sprintf("Content-Length: %d\r\n\r\n%s", 4, `{}{}`), " 400"},
+		"endless chunks":  {head + "Transfer-Encoding: chunked\r\n\r\n" + strings.Repeat("100000\r\n"+strings.Repeat(" ", 1<<20)+"\r\n", 20), " 413"},
+		"from a web page": {"GET /v1/sessions HTTP/1.1\r\nHost: evil.example\r\nOrigin: http://evil.example\r\nConnection: close\r\n\r\n", " 403"},
+		"a sane one":      {"GET /v1/version HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", " 200"},
+	} {
+		if line := s.raw(t, c.request); !strings.Contains(line, c.want) {
+			t.Errorf("%s: got %q, want%s", name, line, c.want)
+		}
+	}
+	if grown := rss(s.cmd.Process.Pid) - before; grown > 64<<20 {
+		t.Errorf("the daemon grew by %d MiB", grown>>20)
+	}
+}
+
+// D6: idle connections and streams that are never read are capped for their
+// owner and cost others nothing.
+func TestD6Connections(t *testing.T) {
+	s := newScene(t, "")
+	must(t, os.Chmod(filepath.Dir(s.socket), 0o755))
+	must(t, os.Chmod(s.socket, 0o666))
+	// A child with the attacker's uid holds them open.
+	script := fmt.Sprintf(`
+import socket, time
+held=[]
+for i in range(900):
+    s=socket.socket(socket.AF_UNIX)
+    try:
+        s.settimeout(2)
+        s.connect(%q)
+        s.send(b"GET /v1/events HTTP/1.1\r\nHost: x\r\nAccept: text/event-stream\r\n\r\n")
+    except Exception:
+        break
+    held.append(s)
+print(len(held), flush=True)
+time.sleep(5)
+`, s.socket)
+	cmd := exec.Command("python3", "-c", script)
+	cmd.Env = []string{"PATH=/usr/bin:/bin"}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 40001, Gid: 40001}}
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	must(t, cmd.Start())
+	eventually(t, 60*time.Second, "the flood stands", func() bool { return strings.Contains(out.String(), "\n") })
+	for range 5 {
+		if c := bash(t, s.b, s.neighbour.ID, "echo here"); strings.TrimSpace(c.Output) != "here" {
+			t.Errorf("neighbour: %q", c.Output)
+		}
+	}
+	if n := countFDs(s.cmd.Process.Pid); n > 700 {
+		t.Errorf("the daemon holds %d descriptors: no cap per user", n)
+	}
+	cmd.Process.Kill()
+	cmd.Wait()
+}
+
+// D8: what a session is given as a secret appears nowhere else.
+func TestD8Secrets(t *testing.T) {
+	s := newScene(t, "")
+	const secret = "hunter2hunter2hunter2"
+	x, err := s.a.CreateSession(t.Context(), client.SessionCreate{Env: map[string]string{"API_KEY": secret}, Token: true})
+	must(t, err)
+	if out := bash(t, s.a, x.ID, "echo $API_KEY").Output; strings.TrimSpace(out) != secret {
+		t.Fatalf("control: the session itself reads %q", out)
+	}
+	for _, needle := range []string{secret, x.Token} {
+		if needle == "" {
+			t.Fatal("no token was given")
+		}
+		if strings.Contains(s.logs.String(), needle) {
+			t.Error("it is in the log")
+		}
+		for _, f := range []string{"cmdline", "environ"} {
+			all, _ := filepath.Glob("/proc/[0-9]*/" + f)
+			for _, p := range all {
+				if pid := filepath.Base(filepath.Dir(p)); f == "environ" && pid != fmt.Sprint(s.cmd.Process.Pid) {
+					continue
+				}
+				if strings.Contains(read(p), needle) {
+					t.Errorf("it is in %s", p)
+				}
+			}
+		}
+		m, err := s.admin.Metrics(t.Context())
+		must(t, err)
+		if bytes.Contains(m, []byte(needle)) {
+			t.Error("it is in the metrics")
+		}
+		got, err := s.a.GetSession(t.Context(), x.ID)
+		must(t, err)
+		if strings.Contains(fmt.Sprintf("%+v", got), needle) {
+			t.Error("it is in the session's record")
+		}
+		filepath.WalkDir(s.dir, func(p string, e os.DirEntry, err error) error {
+			if err != nil || !e.Type().IsRegular() {
+				return nil
+			}
+			b, _ := os.ReadFile(p)
+			if bytes.Contains(b, []byte(needle)) {
+				st, _ := e.Info()
+				if st.Mode().Perm()&0o077 != 0 {
+					t.Errorf("it is in %s, mode %v", p, st.Mode())
+				}
+				if needle == x.Token {
+					t.Errorf("the token itself is in %s", p)
+				}
+			}
+			return nil
+		})
+	}
+	s.a.EndSession(t.Context(), x.ID, client.EndOptions{Force: true})
+}
+
+// D12: what stands where the socket and the directories should be.
+func TestD12Places(t *testing.T) {
+	r := newRig(t, "")
+	second := exec.Command(bin.toold, "--config", r.config, "--cgroup-parent", cgroupParent)
+	if out, err := second.CombinedOutput(); err == nil {
+		t.Errorf("a second daemon started: %s", out)
+	}
+	if h, err := r.admin.Health(t.Context()); err != nil || h.Status != "ok" {
+		t.Errorf("the first one suffered: %v %v", h, err)
+	}
+	r.kill(t)
+	r.start(t) // a stale socket is no obstacle
+	r.stop(t)
+	target := filepath.Join(r.dir, "elsewhere")
+	must(t, os.WriteFile(target, []byte("mine"), 0o600))
+	os.Remove(r.socket)
+	must(t, os.Symlink(target, r.socket))
+	if out, err := exec.Command("timeout", "10", bin.toold, "--config", r.config, "--cgroup-parent", cgroupParent).CombinedOutput(); err == nil || read(target) != "mine" {
+		t.Errorf("started over a symlink: %v %s", err, out)
+	}
+	os.Remove(r.socket)
+	must(t, os.RemoveAll(filepath.Dir(r.socket)))
+	must(t, os.Mkdir(filepath.Dir(r.socket), 0o777))
+	must(t, os.Chown(filepath.Dir(r.socket), 40001, 40001))
+	if out, err := exec.Command("timeout", "10", bin.toold, "--config", r.config, "--cgroup-parent", cgroupParent).CombinedOutput(); err == nil {
+		t.Errorf("started in a directory of another user: %s", out)
+	} else if strings.Contains(err.Error(), "124") {
+		t.Error("the daemon ran in a directory of another user")
+	}
+	must(t, os.RemoveAll(filepath.Dir(r.socket)))
+	r.start(t) // control
+}
+
+// D14: a uid range is not given out again at once.
+func TestD14RangesRest(t *testing.T) {
+	s := newScene(t, "")
+	seen := map[uint32]bool{}
+	for range 5 {
+		x := s.session(t, s.a, client.SessionCreate{})
+		base, ok := sessionRange(x.ID)
+		if !ok {
+			t.Fatal("no range")
+		}
+		if seen[base] {
+			t.Errorf("range %d was given out again at once", base)
+		}
+		seen[base] = true
+		s.a.EndSession(t.Context(), x.ID, client.EndOptions{Force: true})
+	}
+}

@@ -1,0 +1,192 @@
+package attack
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/toold/toold/client"
+)
+
+// scene is one attack: an attacker's session beside a neighbour's, on a daemon
+// whose state is known. Its end checks what must hold after every attack.
+type scene struct {
+	*rig
+	tree      string // the attacker's worktree on the host
+	attacker  *client.Session
+	neighbour *client.Session
+	canary    string // the neighbour's file
+	before    host
+	fds       int
+}
+
+// newScene sets the scene; the invariants are checked when the test ends.
+func newScene(t *testing.T, extra string) *scene {
+	t.Helper()
+	s := &scene{rig: newRig(t, extra)}
+	s.tree = s.rig.tree(t)
+	theirs := s.rig.tree(t)
+	s.canary = filepath.Join(theirs, "canary")
+	must(t, os.WriteFile(s.canary, []byte("untouched"), 0o600))
+	s.neighbour = s.session(t, s.b, client.SessionCreate{Worktree: client.Worktree{Source: theirs}})
+	s.before = look(t)
+	s.fds = countFDs(s.cmd.Process.Pid)
+	s.attacker = s.session(t, s.a, client.SessionCreate{Worktree: client.Worktree{Source: s.tree}})
+	pid := s.cmd.Process.Pid
+	t.Cleanup(func() {
+		s.invariants(t, pid)
+	})
+	return s
+}
+
+// bash runs a command in the attacker's session.
+func (s *scene) bash(t *testing.T, command string) *client.Call {
+	t.Helper()
+	return bash(t, s.a, s.attacker.ID, command)
+}
+
+// probe runs the hostile program in the attacker's session.
+func (s *scene) probe(t *testing.T, args ...string) outcomes {
+	t.Helper()
+	return probe(t, s.a, s.attacker.ID, args...)
+}
+
+// invariants are checked after every attack.
+func (s *scene) invariants(t *testing.T, pid int) {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	// The daemon is the same process, or the one that the test itself started.
+	if s.cmd.Process.Pid != pid && s.cmd.ProcessState != nil {
+		t.Error("the daemon died")
+	}
+	if h, err := s.admin.Health(ctx); err != nil || h.Status != "ok" {
+		t.Errorf("health after the attack: %+v, %v", h, err)
+	}
+	// The neighbour works and its canary is as it was.
+	if c, err := tryCall(s.b, s.neighbour.ID, "bash", map[string]any{"command": "echo still here"}); err != nil {
+		t.Errorf("neighbour: %v", err)
+	} else if strings.TrimSpace(c.Output) != "still here" {
+		t.Errorf("neighbour's echo: %q, %v", c.Output, c.Error)
+	}
+	if b, _ := os.ReadFile(s.canary); string(b) != "untouched" {
+		t.Errorf("the neighbour's canary reads %q", b)
+	}
+	// The attacker's session ends and nothing of it is left.
+	base, rangeKnown := sessionRange(s.attacker.ID)
+	s.a.EndSession(ctx, s.attacker.ID, client.EndOptions{Force: true})
+	if rangeKnown {
+		eventually(t, 20*time.Second, "no process in the attacker's uid range", func() bool {
+			return len(processesIn(base)) == 0
+		})
+	}
+	eventually(t, 20*time.Second, "no cgroup of the attacker's session", func() bool {
+		left, _ := filepath.Glob("/sys/fs/cgroup/*/" + cgroupParent + "/*" + s.attacker.ID + "*")
+		return len(left) == 0
+	})
+	// The host is as it was.
+	if after := look(t); after != s.before {
+		t.Errorf("the host changed:\nbefore %+v\nafter  %+v", s.before, after)
+	}
+	if s.cmd.Process.Pid == pid {
+		eventually(t, 20*time.Second, "the daemon's descriptors are back", func() bool {
+			return countFDs(pid) <= s.fds+8 // pooled connections
+		})
+	}
+}
+
+// host is what an attack must not change.
+type host struct {
+	corePattern, modprobe string
+	mounts                int
+	programs              string
+	netns                 string
+}
+
+func look(t *testing.T) host {
+	t.Helper()
+	h := host{corePattern: read("/proc/sys/kernel/core_pattern"), modprobe: read("/proc/sys/kernel/modprobe")}
+	h.mounts = strings.Count(read("/proc/self/mountinfo"), "\n")
+	sum := sha256.New()
+	for _, p := range []string{bin.toold, bin.agent, bin.runc, "/bin/bash", "/usr/bin/env"} {
+		b, err := os.ReadFile(p)
+		must(t, err)
+		sum.Write(b)
+	}
+	h.programs = fmt.Sprintf("%x", sum.Sum(nil))
+	names, _ := filepath.Glob("/run/netns/*")
+	h.netns = strings.Join(names, " ")
+	return h
+}
+
+func read(path string) string {
+	b, _ := os.ReadFile(path)
+	return string(b)
+}
+
+func countFDs(pid int) int {
+	e, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+	return len(e)
+}
+
+// agentPID finds the host pid of a session's agent: the process that runs the
+// agent and is alone the first of its pid namespace.
+func agentPID(session string) (int, bool) {
+	for _, glob := range []string{"/sys/fs/cgroup/memory/", "/sys/fs/cgroup/"} {
+		found := 0
+		filepath.WalkDir(glob+cgroupParent, func(p string, e os.DirEntry, err error) error {
+			if err != nil || e.IsDir() || e.Name() != "cgroup.procs" || !strings.Contains(p, session) {
+				return nil
+			}
+			for line := range strings.Lines(read(p)) {
+				pid, _ := strconv.Atoi(strings.TrimSpace(line))
+				for l := range strings.Lines(read(fmt.Sprintf("/proc/%d/status", pid))) {
+					if f := strings.Fields(l); len(f) > 1 && f[0] == "NSpid:" && f[len(f)-1] == "1" {
+						found = pid
+					}
+				}
+			}
+			return nil
+		})
+		if found != 0 {
+			return found, true
+		}
+	}
+	return 0, false
+}
+
+// sessionRange is the first host uid of a session.
+func sessionRange(session string) (uint32, bool) {
+	pid, ok := agentPID(session)
+	if !ok {
+		return 0, false
+	}
+	f := strings.Fields(read(fmt.Sprintf("/proc/%d/uid_map", pid)))
+	if len(f) < 3 {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(f[1], 10, 32)
+	return uint32(n), err == nil
+}
+
+// processesIn lists the processes whose uid lies in the range that begins at base.
+func processesIn(base uint32) (pids []string) {
+	all, _ := filepath.Glob("/proc/[0-9]*/status")
+	for _, p := range all {
+		for l := range strings.Lines(read(p)) {
+			f := strings.Fields(l)
+			if len(f) < 2 || f[0] != "Uid:" {
+				continue
+			}
+			if n, err := strconv.ParseUint(f[1], 10, 32); err == nil && uint32(n) >= base && uint32(n) < base+65536 {
+				pids = append(pids, filepath.Base(filepath.Dir(p)))
+			}
+		}
+	}
+	return pids
+}

@@ -1,0 +1,296 @@
+package attack
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/toold/toold/client"
+)
+
+// appendConfig adds a line to a section of the rig's configuration.
+func appendConfig(t *testing.T, r *rig, section, line string) {
+	t.Helper()
+	b := read(r.config)
+	must(t, os.WriteFile(r.config, []byte(strings.Replace(b, section+"\n", section+"\n"+line+"\n", 1)), 0o600))
+}
+
+// enterUserNS runs a shell command in the user and mount namespace of pid, as
+// its root with every capability there and no filter.
+func enterUserNS(t *testing.T, pid int, command string) string {
+	t.Helper()
+	out, err := exec.Command("nsenter", "-t", fmt.Sprint(pid), "-U", "-m", "-p", "--preserve-credentials", "-S", "0", "-G", "0", "/bin/sh", "-c", command).CombinedOutput()
+	if err != nil {
+		out2, err2 := exec.Command("nsenter", "-t", fmt.Sprint(pid), "-U", "-m", "-p", "-S", "0", "-G", "0", "/bin/sh", "-c", command).CombinedOutput()
+		if err2 != nil {
+			t.Fatalf("nsenter: %v %s / %v %s", err, out, err2, out2)
+		}
+		out = out2
+	}
+	return string(out)
+}
+
+// K11: a working directory that is a descriptor or a link to one.
+func TestK11WorkingDirectory(t *testing.T) {
+	s := newScene(t, "")
+	for fd := range 64 {
+		dir := fmt.Sprintf("/proc/self/fd/%d", fd)
+		c, err := tryCall(s.a, s.attacker.ID, "bash", map[string]any{"command": "pwd; ls /proc/self/cwd/ | head", "workdir": dir})
+		if err == nil && c.Status == client.CallCompleted && !c.IsError {
+			t.Errorf("workdir %s was taken: %q", dir, c.Output)
+		}
+	}
+	s.bash(t, "ln -s /proc/self/fd/3 /workspace/cwd; ln -s /proc/1/root /workspace/rootcwd")
+	for _, dir := range []string{"/workspace/cwd", "/workspace/rootcwd", "/proc/1/root", "/proc/1/cwd", "/proc/self/root"} {
+		c, err := tryCall(s.a, s.attacker.ID, "bash", map[string]any{"command": "pwd", "workdir": dir})
+		if err == nil && c.Status == client.CallCompleted && !c.IsError {
+			t.Errorf("workdir %s was taken: %q", dir, c.Output)
+		}
+	}
+	// Control: an ordinary directory is taken, and getcwd says so.
+	c := call(t, s.a, s.attacker.ID, "bash", map[string]any{"command": "pwd", "workdir": "/tmp"})
+	if strings.TrimSpace(c.Output) != "/tmp" {
+		t.Errorf("control: workdir /tmp gave %q %v", c.Output, c.Error)
+	}
+}
+
+// K12: no descriptor of the agent's reaches a tool.
+func TestK12Descriptors(t *testing.T) {
+	s := newScene(t, "")
+	out := s.bash(t, "exec /workspace/probe fds").Output
+	for line := range strings.Lines(out) {
+		if f := strings.Fields(line); len(f) >= 2 && f[0] == "fd" && f[1] != "0" && f[1] != "1" && f[1] != "2" {
+			t.Errorf("leaked: %s", line)
+		}
+	}
+	if !strings.Contains(out, "fd 0 /dev/null") {
+		t.Errorf("stdin is not /dev/null: %s", out)
+	}
+	// Control: a descriptor that is passed on purpose is seen.
+	if out := s.bash(t, "exec /workspace/probe fds 7</etc/passwd").Output; !strings.Contains(out, "fd 7 /etc/passwd") {
+		t.Errorf("control: the probe does not see a passed descriptor: %s", out)
+	}
+	// The agent itself holds its socket and nothing that the host gave by mistake.
+	pid, ok := agentPID(s.attacker.ID)
+	if !ok {
+		t.Fatal("no agent")
+	}
+	fds, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+	for _, fd := range fds {
+		link, _ := os.Readlink(fmt.Sprintf("/proc/%d/fd/%s", pid, fd.Name()))
+		if strings.HasPrefix(link, "/") && link != "/dev/null" && link != "/" && !strings.HasPrefix(link, "/memfd:") && !strings.HasPrefix(link, "/proc") {
+			t.Errorf("agent holds %s -> %s", fd.Name(), link)
+		}
+	}
+}
+
+// K13: the programs of host and agent cannot be written through /proc.
+func TestK13ProgramsStay(t *testing.T) {
+	s := newScene(t, "")
+	var wg sync.WaitGroup
+	var got outcomes
+	wg.Go(func() {
+		c, err := tryCall(s.a, s.attacker.ID, "bash", map[string]any{"command": "/workspace/probe exe-writer 8000"})
+		if err == nil {
+			got = parseOutcomes(c.Output)
+		}
+	})
+	n := 40
+	if testing.Short() {
+		n = 5
+	}
+	for range n {
+		x := s.session(t, s.a, client.SessionCreate{})
+		bash(t, s.a, x.ID, "true")
+		s.a.EndSession(t.Context(), x.ID, client.EndOptions{Force: true})
+	}
+	wg.Wait()
+	if len(got) == 0 {
+		t.Fatal("the writer saw nothing")
+	}
+	for n := range got {
+		if n == "open-exe-ok" {
+			t.Errorf("an executable was opened for writing: %v", got)
+		}
+	}
+	// Control: a program of the tool's own can be opened while it does not run.
+	if c := s.bash(t, "cp /workspace/probe /tmp/own && : >> /tmp/own && echo writable"); !strings.Contains(c.Output, "writable") {
+		t.Errorf("control: %q", c.Output)
+	}
+}
+
+// K14: a mount target inside the worktree that an earlier session turned into a
+// symlink. The mount must not follow it.
+func TestK14MountTargetIsLink(t *testing.T) {
+	extra := t.TempDir()
+	must(t, os.Chmod(extra, 0o755))
+	must(t, os.Chmod(filepath.Dir(extra), 0o755))
+	must(t, os.WriteFile(filepath.Join(extra, "mark"), []byte("cache"), 0o644))
+	s := newScene(t, "")
+	b := read(s.config)
+	must(t, os.WriteFile(s.config, []byte(strings.Replace(b, "[worktrees]\n", fmt.Sprintf("[worktrees]\nmounts = [%q]\n", extra), 1)), 0o600))
+	must(t, s.admin.Reload(t.Context()))
+	s.bash(t, "mkdir plain; ln -s /etc link; mkdir dir; ln -s ../dir dir/inner; ln -s / root")
+	for _, target := range []string{"/workspace/link", "/workspace/root", "/workspace/dir/inner", "/workspace/root/etc"} {
+		x, err := s.a.CreateSession(t.Context(), client.SessionCreate{
+			Worktree: client.Worktree{Source: s.tree}, Mounts: []client.Mount{{Source: extra, Target: target}},
+		})
+		if err == nil {
+			out := bash(t, s.a, x.ID, "ls /etc/mark /mark 2>/dev/null; cat /etc/hostname").Output
+			t.Errorf("mount on %s was made: %q", target, out)
+			s.a.EndSession(t.Context(), x.ID, client.EndOptions{Force: true})
+		}
+	}
+	// Control: a plain directory takes the mount.
+	x := s.session(t, s.a, client.SessionCreate{
+		Worktree: client.Worktree{Source: s.tree}, Mounts: []client.Mount{{Source: extra, Target: "/workspace/plain"}},
+	})
+	if out := bash(t, s.a, x.ID, "cat plain/mark; touch plain/x 2>&1").Output; !strings.HasPrefix(out, "cache") || !strings.Contains(out, "Read-only") {
+		t.Errorf("control: %q", out)
+	}
+	s.a.EndSession(t.Context(), x.ID, client.EndOptions{Force: true})
+}
+
+// K16: no cgroup can be seen or written.
+func TestK16Cgroups(t *testing.T) {
+	s := newScene(t, "")
+	got := s.probe(t, "cgroups")
+	if got["cgroup-mounts"] != "0" {
+		t.Errorf("%s cgroup mounts inside", got["cgroup-mounts"])
+	}
+	for _, n := range append(got.keys("write-"), got.keys("mount-")...) {
+		if got[n] == "ok" {
+			t.Errorf("%s worked", n)
+		}
+	}
+	control := weak{root: true, initial: true}.run(t, "cgroups")
+	if control["mount-cgroup2"] != "ok" && control["mount-cgroup"] != "ok" {
+		t.Errorf("control: a capable root cannot mount cgroups: %v", control)
+	}
+}
+
+// K17: a crash leaves no core file.
+func TestK17Core(t *testing.T) {
+	s := newScene(t, "")
+	c := s.bash(t, "ulimit -c unlimited 2>&1; ulimit -Hc; bash -c 'kill -SEGV $$'; ls /workspace /tmp | grep -c core")
+	lines := strings.Fields(c.Output)
+	if !strings.Contains(c.Output, "\n0\n") || len(lines) == 0 {
+		t.Errorf("core limit or core file: %q", c.Output)
+	}
+	if m, _ := filepath.Glob(filepath.Join(s.tree, "core*")); len(m) > 0 {
+		t.Errorf("core files: %v", m)
+	}
+}
+
+// K18: nothing can be typed into a terminal.
+func TestK18Terminal(t *testing.T) {
+	s := newScene(t, "")
+	got := s.probe(t, "tiocsti")
+	for _, n := range got.keys("tio") {
+		got.refused(t, "EPERM EIO ENOTTY ENOENT EACCES", n)
+	}
+	for n := range got {
+		if strings.Contains(n, "tty") && got[n] == "ok" {
+			t.Errorf("%s = ok: there is a controlling terminal", n)
+		}
+	}
+}
+
+// K20: no more of the machine than was given.
+func TestK20Priority(t *testing.T) {
+	s := newScene(t, "")
+	got := s.probe(t, "priority")
+	for _, n := range []string{"nice", "sched_fifo", "prlimit-nofile", "rlimit-core", "mlock-1GiB", "ioprio-rt"} {
+		if got[n] == "ok" {
+			t.Errorf("%s worked", n)
+		}
+	}
+	if got["oom_score_adj"] == "ok" {
+		t.Error("oom_score_adj -1000 worked")
+	}
+}
+
+// K21: what the kernel counts by user runs out for the attacker alone.
+func TestK21PerUser(t *testing.T) {
+	s := newScene(t, "")
+	done := make(chan outcomes, 1)
+	go func() {
+		c, err := tryCall(s.a, s.attacker.ID, "bash", map[string]any{"command": "ulimit -n $(ulimit -Hn); /workspace/probe peruid; sleep 1"})
+		if err != nil {
+			done <- nil
+			return
+		}
+		done <- parseOutcomes(c.Output)
+	}()
+	time.Sleep(300 * time.Millisecond)
+	theirs := bash(t, s.b, s.neighbour.ID, "cat /etc/passwd | wc -l && mktemp >/dev/null && echo fine")
+	if !strings.Contains(theirs.Output, "fine") {
+		t.Errorf("neighbour: %q", theirs.Output)
+	}
+	got := <-done
+	if got["inotify"] == "" || got["inotify"] == "100000" {
+		t.Errorf("inotify instances are not bounded: %v", got)
+	}
+}
+
+// K22: nothing of another session in shared memory, queues or abstract names.
+func TestK22IPC(t *testing.T) {
+	s := newScene(t, "")
+	theirs := s.rig.tree(t)
+	n := s.session(t, s.b, client.SessionCreate{Worktree: client.Worktree{Source: theirs}})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		tryCall(s.b, n.ID, "bash", map[string]any{"command": "/workspace/probe ipc canary"})
+	})
+	time.Sleep(500 * time.Millisecond)
+	got := s.probe(t, "ipc")
+	if got["shm"] != "0" || got["sysv"] == "ok" || got["sysvipc"] != "0" {
+		t.Errorf("seen from another session: %v", got)
+	}
+	// Control: in the session that left them they are there.
+	own := probe(t, s.b, n.ID, "ipc")
+	if own["shm"] != "1" {
+		t.Errorf("control: the canary's own session sees %v", own)
+	}
+	wg.Wait()
+	s.b.EndSession(t.Context(), n.ID, client.EndOptions{Force: true})
+}
+
+// A set-uid file made inside would be a set-uid file of the worktree's owner on
+// the host, for any local user to run.
+func TestK25NoSetuidFilesComeOut(t *testing.T) {
+	s := newScene(t, "")
+	got := s.probe(t, "setuid", "/workspace")
+	for n, o := range got {
+		switch {
+		case n == "left":
+			t.Errorf("a set-id file was left: %s", o)
+		case n == "chmod-plain":
+			if o != "ok" {
+				t.Errorf("control: an ordinary chmod = %s", o)
+			}
+		case o == "ok":
+			t.Errorf("%s worked", n)
+		}
+	}
+	c := call(t, s.a, s.attacker.ID, "write", map[string]any{"file_path": "/workspace/w", "content": "x"})
+	if c.IsError || c.Error != nil {
+		t.Fatalf("write: %v %v", c.Output, c.Error)
+	}
+	must(t, os.Chmod(filepath.Join(s.tree, "w"), 0o755|os.ModeSetuid|os.ModeSetgid))
+	call(t, s.a, s.attacker.ID, "write", map[string]any{"file_path": "/workspace/w", "content": "y"})
+	st, err := os.Stat(filepath.Join(s.tree, "w"))
+	must(t, err)
+	if st.Mode()&(os.ModeSetuid|os.ModeSetgid) != 0 {
+		t.Errorf("a rewritten file kept its set-id bits: %v", st.Mode())
+	}
+	control := weak{}.run(t, "setuid", "/tmp")
+	if control["chmod"] != "ok" {
+		t.Errorf("control: chmod 4755 = %s without the filter", control["chmod"])
+	}
+}

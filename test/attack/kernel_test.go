@@ -1,0 +1,269 @@
+package attack
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/client"
+)
+
+// K1: what a tool's process may do, as the kernel says it.
+func TestK1Status(t *testing.T) {
+	s := newScene(t, "")
+	got := s.probe(t, "status")
+	for _, c := range []string{"CapInh", "CapPrm", "CapEff", "CapAmb"} {
+		if got[c] != "0000000000000000" {
+			t.Errorf("%s = %s, want none", c, got[c])
+		}
+	}
+	if got["NoNewPrivs"] != "1" || got["Seccomp"] != "2" {
+		t.Errorf("NoNewPrivs %s, Seccomp %s, want 1 and 2", got["NoNewPrivs"], got["Seccomp"])
+	}
+	if got["Groups"] != "" {
+		t.Errorf("supplementary groups %q, want none", got["Groups"])
+	}
+	if got["Uid"] != "1000,1000,1000,1000" || got["Gid"] != "1000,1000,1000,1000" {
+		t.Errorf("uid %s gid %s, want 1000", got["Uid"], got["Gid"])
+	}
+	for _, m := range []string{"uid_map", "gid_map"} {
+		if got[m] == "" || strings.HasPrefix(got[m], "0,0,") {
+			t.Errorf("%s = %q, want a range of its own", m, got[m])
+		}
+	}
+	control := weak{root: true, initial: true}.run(t, "status")
+	if control["CapEff"] == "0000000000000000" || control["Seccomp"] != "0" || !strings.HasPrefix(control["uid_map"], "0,0,") {
+		t.Errorf("control: the probe would not have noticed: %v", control)
+	}
+}
+
+// K2: no namespace can be made or entered, by whatever call.
+func TestK2Namespaces(t *testing.T) {
+	s := newScene(t, "")
+	got := s.probe(t, "namespaces")
+	got.refused(t, "EPERM EACCES", got.keys("unshare-")...)
+	got.refused(t, "EPERM EACCES", "clone-user", "setns-1-user", "setns-1-mnt", "setns-1-pid", "setns-1-net")
+	got.refused(t, "ENOSYS", "clone3-user")
+	control := weak{}.run(t, "namespaces")
+	for _, n := range []string{"clone-user", "clone3-user"} { // unshare(USER) is refused to a program with threads anyway
+		if control[n] != "ok" {
+			t.Errorf("control: %s = %s, want ok without the filters", n, control[n])
+		}
+	}
+}
+
+// K2, the second layer: with no filter at all the session's user namespace
+// still allows no further one.
+func TestK2NamespaceQuota(t *testing.T) {
+	s := newScene(t, "")
+	pid, ok := agentPID(s.attacker.ID)
+	if !ok {
+		t.Fatal("no agent found")
+	}
+	out := enterUserNS(t, pid, "cat /proc/sys/user/max_user_namespaces")
+	if strings.TrimSpace(out) != "0" {
+		t.Errorf("user.max_user_namespaces of the session = %q, want 0", out)
+	}
+	if host := strings.TrimSpace(read("/proc/sys/user/max_user_namespaces")); host == "0" {
+		t.Errorf("the host's own user.max_user_namespaces is 0: the setting went to the wrong place")
+	}
+}
+
+// K3: no mount can be made, moved or changed.
+func TestK3Mounts(t *testing.T) {
+	s := newScene(t, "")
+	before := s.bash(t, "cat /proc/self/mountinfo").Output
+	got := s.probe(t, "mounts")
+	for n := range got {
+		got.refused(t, "EPERM ENOSYS", n)
+	}
+	if after := s.bash(t, "cat /proc/self/mountinfo").Output; after != before {
+		t.Errorf("mountinfo changed:\n%s\n---\n%s", before, after)
+	}
+	control := weak{root: true}.run(t, "mounts")
+	for _, n := range []string{"mount", "umount2", "fsopen", "open_tree-clone"} {
+		if control[n] != "ok" {
+			t.Errorf("control: %s = %s, want ok", n, control[n])
+		}
+	}
+}
+
+// K4: system calls that no tool needs.
+func TestK4Syscalls(t *testing.T) {
+	s := newScene(t, "")
+	got := s.probe(t, "syscalls")
+	if len(got) < 25 {
+		t.Fatalf("only %d calls were tried", len(got))
+	}
+	for n := range got {
+		got.refused(t, "EPERM ENOSYS", n)
+	}
+	// Without the filter the kernel answers otherwise, if only with EINVAL.
+	control := weak{}.run(t, "syscalls")
+	for _, n := range []string{"io_uring_setup", "io_uring_enter", "userfaultfd-user", "keyctl", "add_key", "fanotify_init", "quotactl"} {
+		if c := control[n]; c == "EPERM" || c == "ENOSYS" || c == "" {
+			t.Logf("control: %s = %q is refused by this kernel anyway", n, c)
+		} else {
+			control["noticed"] = n
+		}
+	}
+	if control["noticed"] == "" {
+		t.Error("control: no call got further without the filter; the test proves nothing")
+	}
+}
+
+// K5: no socket of a family that is not needed, not by the 32-bit entries either.
+func TestK5Sockets(t *testing.T) {
+	s := newScene(t, "")
+	got := s.probe(t, "sockets")
+	for _, ok := range []string{"socket-unix", "socket-inet", "socket-inet6", "socket-netlink"} {
+		if got[ok] != "ok" {
+			t.Errorf("%s = %s, want ok", ok, got[ok])
+		}
+		delete(got, ok)
+	}
+	got.refused(t, "EPERM EAFNOSUPPORT EACCES", got.keys("socket-")...)
+	got.refused(t, "SIGSYS EPERM ENOSYS", "int80", "x32")
+	control := weak{}.run(t, "sockets")
+	if control["socket-vsock"] != "ok" && control["socket-alg"] != "ok" {
+		t.Errorf("control: neither AF_VSOCK nor AF_ALG opens without the filter: %v", control)
+	}
+	if control["int80"] == "SIGSYS" {
+		t.Error("control: int 0x80 is killed without the filter too")
+	}
+}
+
+// K6: the devices.
+func TestK6Devices(t *testing.T) {
+	s := newScene(t, "")
+	out := s.bash(t, "/workspace/probe devices").Output
+	allowed := " null zero full random urandom tty ptmx pts shm fd stdin stdout stderr mqueue console "
+	for line := range strings.Lines(out) {
+		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "dev "); ok && !strings.Contains(allowed, " "+name+" ") {
+			t.Errorf("/dev/%s is there", name)
+		}
+	}
+	got := parseOutcomes(out)
+	got.refused(t, "no_such_file ENOENT open_ EPERM EACCES", got.keys("mknod-")...)
+	for _, n := range got.keys("open-") {
+		if got[n] == "ok" {
+			t.Errorf("%s opened", n)
+		}
+	}
+	control := weak{root: true, initial: true}.run(t, "devices")
+	if control["mknod-char"] != "ok" {
+		t.Errorf("control: mknod = %s, want ok for a capable root", control["mknod-char"])
+	}
+}
+
+// K7: what the host has in the tree gives no rights inside.
+func TestK7Planted(t *testing.T) {
+	s := newScene(t, "")
+	must(t, unix.Mknod(filepath.Join(s.tree, "blockdev"), unix.S_IFBLK|0o666, int(unix.Mkdev(7, 99))))
+	must(t, os.Chmod(filepath.Join(s.tree, "blockdev"), 0o666))
+	plantSetuid(t, s.tree)
+	got := s.probe(t, "planted", "/workspace")
+	got.refused(t, "EACCES EPERM", "open-blockdev")
+	for _, p := range []string{"setuid-root", "filecaps"} {
+		if uid := got[p+"-Uid"]; uid != "1000,1000,1000,1000" {
+			t.Errorf("%s ran with uids %q, outcome %s", p, uid, got[p])
+		}
+		if eff := got[p+"-CapEff"]; eff != "0000000000000000" {
+			t.Errorf("%s ran with capabilities %q", p, eff)
+		}
+	}
+	// The same program on a mount without nosuid, in a container that lets new
+	// privileges be, does become root of that container.
+	decoy := t.TempDir()
+	must(t, os.Chmod(decoy, 0o755))
+	must(t, os.Chmod(filepath.Dir(decoy), 0o755))
+	plantSetuid(t, decoy)
+	control := weak{initial: true, suid: true, binds: []string{decoy}}.run(t, "planted", "/mnt")
+	if !strings.Contains(control["setuid-root-Uid"], ",0,") {
+		t.Errorf("control: set-uid did not work where it is let: %v", control)
+	}
+}
+
+// plantSetuid puts a set-uid copy of probe and one with file capabilities into dir.
+func plantSetuid(t *testing.T, dir string) {
+	t.Helper()
+	f := filepath.Join(dir, "setuid-root")
+	copyFile(t, bin.probe, f, 0o755)
+	must(t, os.Chmod(f, 0o755|os.ModeSetuid))
+	f = filepath.Join(dir, "filecaps")
+	copyFile(t, bin.probe, f, 0o755)
+	// VFS_CAP_REVISION_2 with the effective bit; all of the low capabilities permitted.
+	caps := []byte{1, 0, 0, 2, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+	must(t, unix.Setxattr(f, "security.capability", caps, 0))
+}
+
+// K8: the kernel's knobs.
+func TestK8Procfs(t *testing.T) {
+	s := newScene(t, "")
+	got := s.probe(t, "procfs")
+	for _, n := range got.keys("write-") {
+		if o := got[n]; o == "ok" {
+			t.Errorf("%s opened for writing", n)
+		}
+	}
+	for _, n := range []string{"kcore", "keys", "timer_list", "sched_debug", "kmsg", "sysrq-trigger", "interrupts"} {
+		if o := got["read-proc."+n]; o == "ok" {
+			t.Errorf("/proc/%s can be read", n)
+		}
+	}
+	for _, n := range got.keys("read-sys.") {
+		if o := got[n]; o == "ok" {
+			t.Errorf("%s has content", n)
+		}
+	}
+	control := weak{root: true, initial: true}.run(t, "procfs")
+	if control["read-proc.timer_list"] != "ok" && control["read-proc.kcore"] != "ok" && control["read-proc.interrupts"] != "ok" {
+		t.Errorf("control: nothing can be read without the masks: %v", control)
+	}
+}
+
+// K9: a root filesystem whose /dev/null leads to core_pattern. A hundred
+// sessions must leave the host's core_pattern alone.
+func TestK9HostileRootfs(t *testing.T) {
+	rootfs := t.TempDir()
+	must(t, os.Chmod(rootfs, 0o755))
+	for _, d := range []string{"dev", "etc", "usr"} {
+		must(t, os.Mkdir(filepath.Join(rootfs, d), 0o755))
+	}
+	for _, n := range []string{"null", "console", "tty", "ptmx"} {
+		must(t, os.Symlink("/proc/sys/kernel/core_pattern", filepath.Join(rootfs, "dev", n)))
+	}
+	for _, l := range []string{"proc", "sys", "run", "tmp", "workspace"} {
+		must(t, os.Symlink("/etc", filepath.Join(rootfs, l)))
+	}
+	before := read("/proc/sys/kernel/core_pattern")
+	passwd := read("/etc/passwd")
+	r := newRig(t, "")
+	appendConfig(t, r, "[sandbox]", fmt.Sprintf("rootfs = %q", rootfs))
+	r.stop(t)
+	r.start(t)
+	n := 100
+	if testing.Short() {
+		n = 10
+	}
+	for range n {
+		s, err := r.a.CreateSession(t.Context(), client.SessionCreate{})
+		if err != nil {
+			continue // refusing is as good
+		}
+		if _, err := r.a.EndSession(t.Context(), s.ID, client.EndOptions{Force: true}); err != nil {
+			t.Errorf("end: %v", err)
+		}
+	}
+	if got := read("/proc/sys/kernel/core_pattern"); got != before {
+		os.WriteFile("/proc/sys/kernel/core_pattern", []byte(before), 0)
+		t.Errorf("core_pattern was %q, is %q", before, got)
+	}
+	if read("/etc/passwd") != passwd {
+		t.Error("/etc/passwd changed")
+	}
+}

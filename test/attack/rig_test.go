@@ -1,0 +1,350 @@
+package attack
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/toold/toold/client"
+)
+
+// bin is where the programs under test were built to.
+var bin struct{ toold, toolctl, agent, runc, probe string }
+
+// cgroupParent is below which all cgroups of this run are made.
+var cgroupParent = fmt.Sprintf("toold-attack-%d", os.Getpid())
+
+// why is the reason that this machine cannot run the tests; "" when it can.
+var why string
+
+func TestMain(m *testing.M) {
+	os.Exit(testMain(m))
+}
+
+func testMain(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "toold-attack-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	if why = build(dir); why != "" {
+		if strings.Contains(os.Getenv("TOOLD_TEST_REQUIRE"), "oci") {
+			fmt.Fprintln(os.Stderr, "attack tests are required here but cannot run:", why)
+			return 1
+		}
+	}
+	defer removeCgroups()
+	return m.Run()
+}
+
+// build compiles what is tested, as `make build` does, and looks for the runtime.
+func build(dir string) string {
+	if os.Getuid() != 0 {
+		return "not root"
+	}
+	top, err := filepath.Abs("../..")
+	if err != nil {
+		return err.Error()
+	}
+	bin.runc = filepath.Join(top, "bin", "runc")
+	if _, err := os.Stat(bin.runc); err != nil {
+		if bin.runc, err = exec.LookPath("runc"); err != nil {
+			return "no runc: run `make build` first"
+		}
+	}
+	for _, b := range []struct {
+		at  *string
+		pkg string
+	}{{&bin.toold, "cmd/toold"}, {&bin.toolctl, "cmd/toolctl"}, {&bin.agent, "cmd/toolagent"}, {&bin.probe, "test/attack/probe"}} {
+		*b.at = filepath.Join(dir, filepath.Base(b.pkg))
+		cmd := exec.Command("go", "build", "-trimpath", "-o", *b.at, "./"+b.pkg)
+		cmd.Dir, cmd.Env = top, append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Sprintf("build %s: %v\n%s", b.pkg, err, out)
+		}
+	}
+	return ""
+}
+
+// removeCgroups takes away the empty cgroups that the run's parent had.
+func removeCgroups() {
+	dirs, _ := filepath.Glob("/sys/fs/cgroup/*/" + cgroupParent)
+	for _, d := range append(dirs, "/sys/fs/cgroup/"+cgroupParent) {
+		filepath.WalkDir(d, func(p string, e os.DirEntry, err error) error {
+			if err == nil && e.IsDir() {
+				defer os.Remove(p)
+			}
+			return nil
+		})
+		for range 5 { // children first, whatever their depth
+			filepath.WalkDir(d, func(p string, e os.DirEntry, err error) error {
+				if err == nil && e.IsDir() {
+					os.Remove(p)
+				}
+				return nil
+			})
+		}
+	}
+}
+
+// rig is a daemon with two tenants, a victim and an attacker.
+type rig struct {
+	dir, socket string
+	config      string
+	cmd         *exec.Cmd
+	logs        *lockedBuffer
+	admin       *client.Client // may do everything
+	a, b        *client.Client // act for tenant a (the attacker) and b (the neighbour)
+	trees       string         // the configured worktree root
+}
+
+// uidBase spreads the runs over the range, so that two at once do not meet.
+func uidBase() uint32 {
+	var b [2]byte
+	rand.Read(b[:])
+	return 1_900_000_000/65536*65536 + (uint32(b[0])%128)*16*65536
+}
+
+// newRig starts a daemon. extra is added to its configuration.
+func newRig(t *testing.T, extra string) *rig {
+	t.Helper()
+	if why != "" {
+		t.Skip(why)
+	}
+	r := &rig{dir: t.TempDir(), logs: &lockedBuffer{}}
+	must(t, os.Chmod(r.dir, 0o711))
+	must(t, os.Chmod(filepath.Dir(r.dir), 0o711))
+	r.socket = filepath.Join(r.dir, "run", "toold.sock")
+	r.trees = filepath.Join(r.dir, "trees")
+	must(t, os.Mkdir(r.trees, 0o755))
+	r.config = filepath.Join(r.dir, "config.toml")
+	must(t, os.WriteFile(r.config, fmt.Appendf(nil, `
+[daemon]
+socket = %q
+state_dir = %q
+run_dir = %q
+[metrics]
+listen = ""
+[sandbox]
+runtime = %q
+uid_base = %d
+[worktrees]
+roots = [%q]
+[tenant.a]
+uids = [40001]
+[tenant.b]
+uids = [40002]
+[limits]
+memory = "256MiB"
+tmp = "32MiB"
+pids = 128
+file_size = "64MiB"
+%s`, r.socket, filepath.Join(r.dir, "state"), filepath.Join(r.dir, "run"), bin.runc, uidBase(), r.trees, extra), 0o600))
+	r.start(t)
+	t.Cleanup(func() { r.stop(t) })
+	return r
+}
+
+// start runs the daemon and waits until it is ready.
+func (r *rig) start(t *testing.T) {
+	t.Helper()
+	r.cmd = exec.Command(bin.toold, "--config", r.config, "--cgroup-parent", cgroupParent)
+	r.cmd.Stdout, r.cmd.Stderr = r.logs, r.logs
+	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	must(t, r.cmd.Start())
+	r.admin = client.New(client.Options{Socket: r.socket})
+	r.a = client.New(client.Options{Socket: r.socket, Tenant: "a"})
+	r.b = client.New(client.Options{Socket: r.socket, Tenant: "b"})
+	eventually(t, 30*time.Second, "the daemon is ready", func() bool {
+		h, err := r.admin.Ready(context.Background())
+		return err == nil && h.Status == "ok"
+	})
+}
+
+// kill ends the daemon as a crash would.
+func (r *rig) kill(t *testing.T) {
+	t.Helper()
+	must(t, r.cmd.Process.Kill())
+	r.cmd.Wait()
+}
+
+// stop ends all sessions and the daemon, and shows the log of a failed test.
+func (r *rig) stop(t *testing.T) {
+	for _, c := range []*client.Client{r.a, r.b, r.admin} {
+		list, err := c.ListSessions(context.Background(), client.SessionQuery{})
+		if err != nil {
+			continue
+		}
+		for _, s := range list.Items {
+			c.EndSession(context.Background(), s.ID, client.EndOptions{Force: true})
+		}
+	}
+	r.cmd.Process.Signal(syscall.SIGTERM)
+	done := make(chan struct{})
+	go func() { r.cmd.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-time.After(30 * time.Second):
+		t.Error("the daemon did not stop within 30 s of SIGTERM")
+		r.cmd.Process.Kill()
+		<-done
+	}
+	if t.Failed() {
+		t.Logf("daemon's log:\n%s", r.logs.String())
+	}
+}
+
+// tree makes a worktree of the tenant's with the probe in it.
+func (r *rig) tree(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp(r.trees, "tree-")
+	must(t, err)
+	must(t, os.Chmod(dir, 0o755))
+	copyFile(t, bin.probe, filepath.Join(dir, "probe"), 0o755)
+	return dir
+}
+
+// session opens a session of the client's tenant.
+func (r *rig) session(t *testing.T, c *client.Client, req client.SessionCreate) *client.Session {
+	t.Helper()
+	s, err := c.CreateSession(context.Background(), req)
+	if err != nil {
+		t.Fatalf("create session: %v", err)
+	}
+	return s
+}
+
+// call runs a tool and gives the finished call, whatever became of it.
+func call(t *testing.T, c *client.Client, session, tool string, input any) *client.Call {
+	t.Helper()
+	got, err := tryCall(c, session, tool, input)
+	if err != nil {
+		t.Fatalf("%s: %v", tool, err)
+	}
+	return got
+}
+
+// tryCall is call for other goroutines than the test's.
+func tryCall(c *client.Client, session, tool string, input any) (*client.Call, error) {
+	raw, err := json.Marshal(input)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	return c.CreateCall(ctx, session, client.CallCreate{Tool: tool, Input: raw}, client.CallOptions{})
+}
+
+// bash runs a command and gives its finished call.
+func bash(t *testing.T, c *client.Client, session, command string) *client.Call {
+	t.Helper()
+	return call(t, c, session, "bash", map[string]any{"command": command})
+}
+
+// probe runs the hostile program in the session.
+func probe(t *testing.T, c *client.Client, session string, args ...string) outcomes {
+	t.Helper()
+	got := bash(t, c, session, "/workspace/probe "+strings.Join(args, " "))
+	o := parseOutcomes(got.Output)
+	if len(o) == 0 {
+		t.Fatalf("probe %v printed nothing: %q (metadata %v, error %v)", args, got.Output, got.Metadata, got.Error)
+	}
+	return o
+}
+
+// outcomes is what probe printed, by the name of the attempt.
+type outcomes map[string]string
+
+func parseOutcomes(out string) outcomes {
+	o := outcomes{}
+	for line := range strings.Lines(out) {
+		if k, v, ok := strings.Cut(strings.TrimSpace(line), " "); ok {
+			o[k] = v
+		}
+	}
+	return o
+}
+
+// refused checks that each attempt was answered with one of the errors given.
+func (o outcomes) refused(t *testing.T, want string, names ...string) {
+	t.Helper()
+	for _, n := range names {
+		got, ok := o[n]
+		if !ok {
+			t.Errorf("%s was not tried: %v", n, o)
+		} else if !strings.Contains(" "+want+" ", " "+got+" ") {
+			t.Errorf("%s: got %s, want one of %s", n, got, want)
+		}
+	}
+}
+
+// keys gives the names that begin with prefix.
+func (o outcomes) keys(prefix string) (names []string) {
+	for n := range o {
+		if strings.HasPrefix(n, prefix) {
+			names = append(names, n)
+		}
+	}
+	return names
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func copyFile(t *testing.T, from, to string, mode os.FileMode) {
+	t.Helper()
+	in, err := os.Open(from)
+	must(t, err)
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, mode)
+	must(t, err)
+	_, err = io.Copy(out, in)
+	must(t, err)
+	must(t, out.Close())
+	must(t, os.Chmod(to, mode))
+}
+
+// eventually waits for a condition; the bound is for liveness, not for speed.
+func eventually(t *testing.T, bound time.Duration, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(bound); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		if ok() {
+			return
+		}
+	}
+	t.Fatalf("not within %s: %s", bound, what)
+}
+
+// lockedBuffer takes the daemon's log.
+type lockedBuffer struct {
+	mu  sync.Mutex // guards buf
+	buf bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
