@@ -96,7 +96,7 @@ func attachLocked(proc *os.File, mounts []detached) error {
 func attachOne(root *os.File, m detached) error {
 	rel := strings.TrimPrefix(filepath.Clean(m.target), "/")
 	fd, err := unix.Openat2(int(root.Fd()), rel, &unix.OpenHow{
-		Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC,
+		Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC,
 		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
 	})
 	if err != nil {
