@@ -5,10 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
+	"strings"
 
 	"github.com/BurntSushi/toml"
 	"github.com/spf13/cobra"
 
+	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/config"
 )
 
@@ -74,17 +77,51 @@ func configPath(args []string) string {
 
 // printConfig prints settings under their names in config.toml, in every format.
 func (a *app) printConfig(c *config.Config) error {
+	settings := settingsOf(reflect.ValueOf(*c))
 	var text bytes.Buffer
-	if err := toml.NewEncoder(&text).Encode(c); err != nil {
-		return fmt.Errorf("write configuration: %w", err)
-	}
-	settings := make(map[string]any)
-	if _, err := toml.Decode(text.String(), &settings); err != nil {
+	if err := toml.NewEncoder(&text).Encode(settings); err != nil {
 		return fmt.Errorf("write configuration: %w", err)
 	}
 	return a.print(view{data: settings, names: config.Keys(), text: func(w io.Writer) {
 		_, _ = io.WriteString(w, lines(text.String()))
 	}})
+}
+
+// settingsOf gives a value of the configuration as people write it: durations
+// and sizes as text.
+func settingsOf(v reflect.Value) any {
+	switch x := v.Interface().(type) {
+	case client.Duration:
+		return x.String()
+	case client.Size:
+		return x.String()
+	}
+	switch v.Kind() {
+	case reflect.Struct:
+		m := make(map[string]any)
+		for f, value := range v.Fields() {
+			if name := settingName(f); name != "" {
+				m[name] = settingsOf(value)
+			}
+		}
+		return m
+	case reflect.Map:
+		m := make(map[string]any)
+		for k, value := range v.Seq2() {
+			m[k.String()] = settingsOf(value)
+		}
+		return m
+	}
+	return v.Interface()
+}
+
+// settingName is a field's name in config.toml; limits have theirs from the API.
+func settingName(f reflect.StructField) string {
+	if name := f.Tag.Get("toml"); name != "" || !f.IsExported() {
+		return name
+	}
+	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+	return name
 }
 
 // complainConfig prints every problem and returns the exit.

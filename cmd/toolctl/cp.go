@@ -200,11 +200,14 @@ func replaceFile(name string, fill func(io.Writer) error) error {
 	}
 	defer root.Close()
 	temp := fmt.Sprintf(".toolctl-cp-%d", os.Getpid())
-	f, err := root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, targetMode(root, base))
+	f, err := root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if err != nil {
 		return err
 	}
 	err = fill(f)
+	if info, serr := root.Lstat(base); err == nil && serr == nil && info.Mode().IsRegular() {
+		err = f.Chmod(info.Mode().Perm())
+	}
 	if err == nil {
 		err = f.Sync()
 	}
@@ -218,11 +221,4 @@ func replaceFile(name string, fill func(io.Writer) error) error {
 		_ = root.Remove(temp)
 	}
 	return err
-}
-
-func targetMode(root *os.Root, base string) os.FileMode {
-	if info, err := root.Lstat(base); err == nil && info.Mode().IsRegular() {
-		return info.Mode().Perm()
-	}
-	return 0o644
 }

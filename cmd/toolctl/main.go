@@ -29,7 +29,7 @@ func main() {
 func run(ctx context.Context, args []string, a *app) int {
 	root := newRootCommand(a)
 	root.SetArgs(args)
-	err := root.ExecuteContext(ctx)
+	c, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return exitOK
 	}
@@ -37,5 +37,9 @@ func run(ctx context.Context, args []string, a *app) int {
 		err = usageError(err) // cobra itself refused the command line
 	}
 	a.complain(err)
+	if !a.started {
+		a.say("  usage: %s", c.UseLine())
+		a.say("  see \"%s --help\"", c.CommandPath())
+	}
 	return exitCode(err)
 }

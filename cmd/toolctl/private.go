@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -28,6 +29,7 @@ const (
 // away, however that happens: its standard input is a pipe from toolctl.
 type privateDaemon struct {
 	dir    string
+	uids   *uidClaim
 	cmd    *exec.Cmd
 	stdin  io.Closer
 	log    tail
@@ -44,9 +46,13 @@ func startPrivateDaemon(ctx context.Context) (*privateDaemon, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &privateDaemon{dir: dir, exited: make(chan struct{})}
-	if err := p.start(program); err != nil {
+	uids, err := claimUIDs()
+	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	p := &privateDaemon{dir: dir, uids: uids, exited: make(chan struct{})}
+	if err := p.start(program); err != nil {
+		return nil, errors.Join(err, uids.release(), os.RemoveAll(dir))
 	}
 	if err := p.awaitReady(ctx); err != nil {
 		return nil, errors.Join(err, p.stop())
@@ -92,6 +98,7 @@ func (p *privateDaemon) start(program string) error {
 		"--socket", p.socket(),
 		"--state-dir", filepath.Join(p.dir, "state"),
 		"--run-dir", filepath.Join(p.dir, "run"),
+		"--uid-base", strconv.Itoa(p.uids.base),
 		"--metrics-listen", "")
 	p.cmd.Stderr = &p.log
 	p.cmd.Stdout = &p.log
@@ -150,7 +157,7 @@ func (p *privateDaemon) stop() error {
 			<-p.exited
 		}
 	}
-	return p.remove()
+	return errors.Join(p.uids.release(), p.remove())
 }
 
 func (p *privateDaemon) wait(d time.Duration) bool {

@@ -55,7 +55,7 @@ func newRootCommand(a *app) *cobra.Command {
 	return root
 }
 
-// prepare gives all commands what cobra does not by itself: a group without a
+// prepare gives the groups of commands what cobra does not by itself: a group without a
 // subcommand shows its help, with an unknown one it is an error that names the
 // nearest.
 func prepare(c *cobra.Command) {
@@ -69,8 +69,7 @@ func prepare(c *cobra.Command) {
 		if len(args) == 0 {
 			return nil
 		}
-		return fmt.Errorf("no command %q%s; see \"%s --help\"", c.CommandPath()+" "+args[0],
-			didYouMean(args[0], commandNames(c)), c.CommandPath())
+		return fmt.Errorf("no command %q%s", c.CommandPath()+" "+args[0], didYouMean(args[0], commandNames(c)))
 	}
 	c.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
 }
@@ -89,7 +88,7 @@ func commandNames(c *cobra.Command) []string {
 func flagError(c *cobra.Command, err error) error {
 	name, unknown := strings.CutPrefix(err.Error(), "unknown flag: --")
 	if !unknown {
-		return usagef("%w; see \"%s --help\"", err, c.CommandPath())
+		return err
 	}
-	return usagef("no flag --%s%s; see \"%s --help\"", name, didYouMean(name, flagNames(c)), c.CommandPath())
+	return fmt.Errorf("no flag --%s%s", name, didYouMean(name, flagNames(c)))
 }
