@@ -4,8 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
 	"net"
 	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/internal/tool/run"
 )
@@ -18,7 +24,15 @@ var (
 	ErrViolation = errors.New("agent broke the control protocol")
 	// ErrUnknownCall: the agent has no such call (never started, or forgotten).
 	ErrUnknownCall = errors.New("agent does not know this call")
+	// ErrDuplicateCall: the agent already holds a call of this id and did not
+	// start it again, or this connection is attached to it already.
+	ErrDuplicateCall = errors.New("call is already known to the agent")
+	// ErrOffset: output from this offset on was acknowledged and dropped.
+	ErrOffset = errors.New("output is gone from the agent")
 )
+
+// errClosed is why a connection ended that was closed by its owner.
+var errClosed = fmt.Errorf("%w: closed here", ErrLost)
 
 // Hello is what the daemon tells the agent when it connects.
 type Hello struct {
@@ -104,48 +118,426 @@ type Outcome struct {
 
 // Conn is the daemon's end of one connection to one agent. Its methods may be
 // called from any goroutine.
-type Conn struct{}
+//
+// One goroutine reads; it hands on what belongs to an exchange and never waits
+// for anyone, so that a sink that blocks stops its own call only. What it holds
+// is bounded by the credits that were given.
+type Conn struct {
+	c      net.Conn
+	out    frameWriter
+	budget *budget
+	reads  chan struct{} // closed when the reader has ended
+	done   chan struct{}
+
+	mu        sync.Mutex // guards the fields below
+	err       error      // why it ended; nil while it lives
+	lastID    uint64
+	exchanges map[uint64]*exchange
+	attached  map[string]*exchange // Run and Resume by call id
+	acked     map[string]int64     // offsets told to the agent
+}
+
+// helloTime bounds the handshake where the context does not.
+const helloTime = 10 * time.Second
+
+// maxResults bounds the large results that one connection takes at a time.
+const maxResults = 2 * maxBody
 
 // Connect shows the nonce and waits for the agent's welcome. It takes over c.
 func Connect(ctx context.Context, c *net.UnixConn, h Hello) (*Conn, *Welcome, error) {
-	return nil, nil, errors.New("not built yet")
+	return connect(ctx, c, h, frameTime)
+}
+
+func connect(ctx context.Context, c *net.UnixConn, h Hello, writeTime time.Duration) (*Conn, *Welcome, error) {
+	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
+	in := newFrameReader(c, maxUp)
+	w, err := handshake(c, in, h)
+	if !stop() {
+		err = context.Cause(ctx)
+	} else if err == nil {
+		err = c.SetDeadline(time.Time{})
+	}
+	if err != nil {
+		in.release()
+		_ = c.Close()
+		return nil, nil, fmt.Errorf("connect to the agent: %w", err)
+	}
+	conn := &Conn{
+		c: c, out: frameWriter{c: c, timeout: writeTime}, budget: newBudget(maxResults),
+		reads: make(chan struct{}), done: make(chan struct{}),
+		exchanges: make(map[uint64]*exchange),
+		attached:  make(map[string]*exchange),
+		acked:     make(map[string]int64),
+	}
+	go conn.read(in)
+	return conn, w, nil
+}
+
+func handshake(c *net.UnixConn, in *frameReader, h Hello) (*Welcome, error) {
+	if err := c.SetDeadline(time.Now().Add(helloTime)); err != nil {
+		return nil, err
+	}
+	if err := sendHello(c, h); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrLost, err)
+	}
+	frame, err := in.next()
+	if err != nil {
+		return nil, readError(err)
+	}
+	hd, body, err := parseFrame(frame)
+	if err != nil || hd.Kind != kindWelcome || hd.ID != 0 {
+		return nil, fmt.Errorf("%w: no welcome (kind %d, %v)", ErrViolation, hd.Kind, err)
+	}
+	return decodeWelcome(body)
+}
+
+func sendHello(c *net.UnixConn, h Hello) error {
+	body, err := wire.enc.Marshal(hello{
+		Version: protocolVersion, Nonce: h.Nonce,
+		Worktree: h.Worktree, Home: h.Home, Tmp: h.Tmp, OutputDir: h.OutputDir,
+		ToolUID: h.ToolUID, ToolGID: h.ToolGID, Env: h.Env, Shell: h.Shell,
+		OpenFiles: h.OpenFiles, FileSize: h.FileSize,
+		UnackedBytes: int64(h.UnackedBytes), OrphanMillis: h.OrphanMillis,
+		CallCgroup: h.CallCgroup != nil,
+	})
+	if err != nil {
+		return err
+	}
+	frame := frameBytes(head{Kind: kindHello}, body)
+	if len(frame) > maxHello {
+		return fmt.Errorf("hello of %d bytes; the limit is %d", len(frame), maxHello)
+	}
+	if h.CallCgroup == nil {
+		_, err = c.Write(frame)
+		return err
+	}
+	// The descriptor travels with the first byte; the rest follows by itself.
+	n, _, err := c.WriteMsgUnix(frame, unix.UnixRights(int(h.CallCgroup.Fd())), nil)
+	if err == nil && n < len(frame) {
+		_, err = c.Write(frame[n:])
+	}
+	return err
+}
+
+func decodeWelcome(body []byte) (*Welcome, error) {
+	var b welcome
+	if err := wire.dec.Unmarshal(body, &b); err != nil {
+		return nil, fmt.Errorf("%w: welcome: %w", ErrViolation, err)
+	}
+	w := &Welcome{Version: cut(clean(b.Version)), ForkTID: b.ForkTID}
+	seen := make(map[string]bool)
+	for _, s := range b.Calls {
+		if s.ID == "" || len(s.ID) > maxCallID || seen[s.ID] || s.Base < 0 || s.End < s.Base {
+			return nil, fmt.Errorf("%w: welcome with a bad call state", ErrViolation)
+		}
+		seen[s.ID] = true
+		w.Calls = append(w.Calls, CallState{ID: s.ID, Finished: s.Finished, OutputBase: s.Base, OutputEnd: s.End})
+	}
+	for _, n := range b.Notes {
+		w.Notes = append(w.Notes, cut(clean(n)))
+	}
+	return w, nil
 }
 
 // Prepare asks what a call would do.
-func (c *Conn) Prepare(ctx context.Context, r Request) (*run.Prepared, error) { return nil, ErrLost }
+func (c *Conn) Prepare(ctx context.Context, r Request) (*run.Prepared, error) {
+	body, err := encodeRequest(r)
+	if err != nil {
+		return nil, err
+	}
+	x, err := c.open(exchangePrepare, "", 0, false)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.send(head{Kind: kindPrepare, ID: x.id}, body); err != nil {
+		return nil, err
+	}
+	d, err := c.wait(ctx, x, nil)
+	if err != nil {
+		return nil, err
+	}
+	if d.Err != nil {
+		return nil, d.Err
+	}
+	return d.prepared, nil
+}
 
 // Run starts a call and waits for its outcome. When ctx ends, Run returns its
 // cause and the call goes on: use Abort to stop it. ErrLost means the call may
-// still be running; resume it over a new connection.
-func (c *Conn) Run(ctx context.Context, r Request, s Sink) (*Outcome, error) { return nil, ErrLost }
-
-// Resume takes up a call that an earlier connection started, from output offset on.
-func (c *Conn) Resume(ctx context.Context, callID string, offset int64, s Sink) (*Outcome, error) {
-	return nil, ErrLost
+// still be running; resume it over a new connection. An error of s ends Run
+// with that error, and the call goes on likewise.
+func (c *Conn) Run(ctx context.Context, r Request, s Sink) (*Outcome, error) {
+	body, err := encodeRequest(r)
+	if err != nil {
+		return nil, err
+	}
+	x, err := c.open(exchangeRun, r.CallID, 0, r.Split)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.send(head{Kind: kindRun, ID: x.id, N: window}, body); err != nil {
+		return nil, err
+	}
+	return c.outcome(ctx, x, s)
 }
 
+// Resume takes up a call that an earlier connection started, from output offset
+// on. Whoever was attached to the call before is not any more.
+func (c *Conn) Resume(ctx context.Context, callID string, offset int64, s Sink) (*Outcome, error) {
+	if err := checkCallID(callID); err != nil {
+		return nil, err
+	}
+	// Whether it was started with Split is not known here, so both streams may come.
+	x, err := c.open(exchangeRun, callID, offset, true)
+	if err != nil {
+		return nil, err
+	}
+	body, err := wire.enc.Marshal(resume{CallID: callID, Offset: offset})
+	if err != nil {
+		return nil, err
+	}
+	if err := c.send(head{Kind: kindResume, ID: x.id, N: offset + window}, body); err != nil {
+		return nil, err
+	}
+	return c.outcome(ctx, x, s)
+}
+
+func (c *Conn) outcome(ctx context.Context, x *exchange, s Sink) (*Outcome, error) {
+	d, err := c.wait(ctx, x, s)
+	if err != nil {
+		return nil, err
+	}
+	return &Outcome{Result: d.result, Err: d.Err, Exit: d.Exit, OutputEnd: d.OutputEnd}, nil
+}
+
+// ackQuantum is how far acknowledgements may lag behind on the wire. It is well
+// below what an agent keeps, so that a lag never stops a command.
+const ackQuantum = 16 << 10
+
 // Ack says that all output below offset is durable: the agent may drop it.
-func (c *Conn) Ack(callID string, offset int64) error { return ErrLost }
+func (c *Conn) Ack(callID string, offset int64) error {
+	if err := checkCallID(callID); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	if c.err != nil {
+		defer c.mu.Unlock()
+		return c.err
+	}
+	if offset-c.acked[callID] < ackQuantum {
+		c.mu.Unlock()
+		return nil
+	}
+	c.acked[callID] = offset
+	c.mu.Unlock()
+	return c.send(head{Kind: kindAck, N: offset}, []byte(callID))
+}
 
 // Forget says that the outcome is durable: the agent may drop the call.
-func (c *Conn) Forget(callID string) error { return ErrLost }
+func (c *Conn) Forget(callID string) error {
+	if err := checkCallID(callID); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	delete(c.acked, callID)
+	c.mu.Unlock()
+	return c.send(head{Kind: kindForget}, []byte(callID))
+}
 
 // Abort stops a running call: SIGTERM, grace, cgroup kill. Its outcome arrives
 // as usual, with this reason.
-func (c *Conn) Abort(callID string, reason run.Reason) error { return ErrLost }
+func (c *Conn) Abort(callID string, reason run.Reason) error {
+	if err := checkCallID(callID); err != nil {
+		return err
+	}
+	body, err := wire.enc.Marshal(abort{CallID: callID, Reason: string(reason)})
+	if err != nil {
+		return err
+	}
+	return c.send(head{Kind: kindAbort}, body)
+}
 
 // FreeTmp removes everything in the sandbox's tmpfs directories (/tmp, /dev/shm),
 // which tools that are out of memory cannot do themselves.
-func (c *Conn) FreeTmp(ctx context.Context) error { return ErrLost }
+func (c *Conn) FreeTmp(ctx context.Context) error { return c.ask(ctx, kindFreeTmp) }
 
 // Ping asks for a sign of life.
-func (c *Conn) Ping(ctx context.Context) error { return ErrLost }
+func (c *Conn) Ping(ctx context.Context) error { return c.ask(ctx, kindPing) }
+
+func (c *Conn) ask(ctx context.Context, k kind) error {
+	x, err := c.open(exchangeAsk, "", 0, false)
+	if err != nil {
+		return err
+	}
+	if err := c.send(head{Kind: k, ID: x.id}); err != nil {
+		return err
+	}
+	d, err := c.wait(ctx, x, nil)
+	if err != nil {
+		return err
+	}
+	if d.Err != nil {
+		return d.Err
+	}
+	return nil
+}
 
 // Done is closed when the connection has ended; Err says why.
-func (c *Conn) Done() <-chan struct{} { return nil }
+func (c *Conn) Done() <-chan struct{} { return c.done }
 
-// Err is why the connection ended: nil after Close, ErrViolation, or ErrLost.
-func (c *Conn) Err() error { return nil }
+// Err is why the connection ended: nil while it lives and after Close, an error
+// that is ErrViolation or ErrLost otherwise.
+func (c *Conn) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err == errClosed {
+		return nil
+	}
+	return c.err
+}
 
 // Close ends the connection; calls go on in the sandbox.
-func (c *Conn) Close() error { return nil }
+func (c *Conn) Close() error {
+	c.fail(errClosed)
+	<-c.reads
+	return nil
+}
+
+// fail ends the connection with the first reason that is given.
+func (c *Conn) fail(err error) {
+	c.mu.Lock()
+	first := c.err == nil
+	if first {
+		c.err = err
+	}
+	exchanges := c.exchanges
+	if first {
+		c.exchanges = make(map[uint64]*exchange)
+		c.attached = make(map[string]*exchange)
+	}
+	c.mu.Unlock()
+	if !first {
+		return
+	}
+	_ = c.c.Close()
+	for _, x := range exchanges {
+		x.fail(err)
+	}
+	close(c.done)
+}
+
+func (c *Conn) send(h head, body ...[]byte) error {
+	err := c.out.write(h, body...)
+	if err == nil {
+		return nil
+	}
+	c.fail(fmt.Errorf("%w: %w", ErrLost, err))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
+}
+
+// read is the reader's life.
+func (c *Conn) read(in *frameReader) {
+	defer close(c.reads)
+	defer in.release()
+	var p pace
+	for {
+		frame, err := in.next()
+		if err != nil {
+			c.fail(readError(err))
+			return
+		}
+		h, body, err := parseFrame(frame)
+		if err == nil {
+			err = c.take(h, body)
+		}
+		if err != nil {
+			c.fail(fmt.Errorf("%w: message kind %d for exchange %d: %w", ErrViolation, h.Kind, h.ID, err))
+			return
+		}
+		p.frame(len(frame), c.done)
+	}
+}
+
+// readError tells a peer that went away from one that cannot frame.
+func readError(err error) error {
+	if errors.Is(err, errFrame) && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, unix.ECONNRESET) && !errors.Is(err, net.ErrClosed) {
+		return fmt.Errorf("%w: %w", ErrViolation, err)
+	}
+	return fmt.Errorf("%w: %w", ErrLost, err)
+}
+
+// pace slows the reader of an agent that sends a flood of tiny frames, so that
+// one session cannot take a whole processor of the daemon's.
+type pace struct {
+	small int
+	since time.Time
+}
+
+const (
+	paceFrames = 1024
+	paceTime   = 20 * time.Millisecond // for paceFrames small frames
+)
+
+func (p *pace) frame(size int, done <-chan struct{}) {
+	if size >= smallFrame {
+		return
+	}
+	if p.small++; p.small < paceFrames {
+		return
+	}
+	p.small = 0
+	now := time.Now()
+	if rest := paceTime - now.Sub(p.since); rest > 0 {
+		select {
+		case <-time.After(rest):
+		case <-done:
+		}
+	}
+	p.since = time.Now()
+}
+
+// take hands one message to its exchange. Errors are violations.
+func (c *Conn) take(h head, body []byte) error {
+	c.mu.Lock()
+	x := c.exchanges[h.ID]
+	c.mu.Unlock()
+	if x == nil {
+		return errors.New("no such exchange")
+	}
+	final, err := x.take(h, body)
+	if err != nil || !final {
+		return err
+	}
+	c.drop(x)
+	return nil
+}
+
+func encodeRequest(r Request) ([]byte, error) {
+	if err := checkCallID(r.CallID); err != nil {
+		return nil, err
+	}
+	if !json.Valid(r.Input) {
+		return nil, run.Errorf(run.CodeInvalidInput, "the input of call %s is not JSON", r.CallID)
+	}
+	body, err := wire.enc.Marshal(request{
+		CallID: r.CallID, Tool: r.Tool, Input: r.Input, Settings: r.Settings, Env: r.Env,
+		TimeoutMillis: r.TimeoutMillis, MaxOutput: r.MaxOutput,
+		Prepared: encodePrepared(r.Prepared), Split: r.Split,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if len(body) > maxDown-64 {
+		return nil, run.Errorf(run.CodeInvalidInput, "call %s is %d bytes with all its parts; the limit is %d", r.CallID, len(body), maxDown-64)
+	}
+	return body, nil
+}
+
+func checkCallID(id string) error {
+	if id == "" || len(id) > maxCallID {
+		return run.Errorf(run.CodeInternal, "call id of %d bytes; allowed are 1 to %d", len(id), maxCallID)
+	}
+	return nil
+}

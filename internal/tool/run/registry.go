@@ -4,6 +4,8 @@ package run
 // here, its definition beside it in package tool, and add a line to both lists.
 func Builtin() []Tool {
 	return []Tool{
-		// filled as the tools land
+		Glob{},
+		Grep{},
+		List{},
 	}
 }

@@ -87,6 +87,8 @@ type Env struct {
 	Worktree, Home, Tmp string
 	// OutputDir is where the daemon keeps whole outputs (read-only).
 	OutputDir string
+	// Shell is what runs a command line: it is appended after "-c".
+	Shell []string
 	// Exec runs a program as the tool user in the call's own cgroup.
 	Exec func(ctx context.Context, c Command) (*Exit, error)
 	// Stream takes live output. It blocks when the daemon does not keep up.

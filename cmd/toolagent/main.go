@@ -1,0 +1,106 @@
+// Command toolagent is PID 1 of every sandbox: it runs the tools that the daemon
+// asks for. It takes no arguments; its control socket listens on descriptor 3,
+// and descriptor 4 gives the nonce that the daemon will show.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"runtime"
+	"runtime/debug"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/internal/agent"
+	"github.com/toold/toold/internal/tool/run"
+)
+
+// version is set by the linker.
+var version = "dev"
+
+const (
+	listenFD = 3
+	nonceFD  = 4
+
+	nonceSize   = 32
+	memoryLimit = 192 << 20 // for the collector; a few large results fit in
+)
+
+// The main goroutine keeps the main thread for good. Threads of the file tools
+// change their user id, and the main thread's is what the kernel shows as PID 1's.
+func init() { runtime.LockOSThread() }
+
+func main() {
+	if err := serve(); err != nil {
+		fmt.Fprintln(os.Stderr, "toolagent:", err)
+		os.Exit(1)
+	}
+}
+
+func serve() error {
+	if os.Getpid() != 1 {
+		return errors.New("this is the init process of toold's sandboxes; it does nothing when started by hand")
+	}
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return fmt.Errorf("make the memory unreadable: %w", err)
+	}
+	ln, nonce, err := inherited()
+	if err != nil {
+		return err
+	}
+	runtime.GOMAXPROCS(2)
+	debug.SetMemoryLimit(memoryLimit)
+	debug.SetGCPercent(50)
+	// The kernel delivers to PID 1 only signals that it handles. Those that
+	// would end a program are taken and dropped; SIGTERM, which can only come
+	// from outside, ends the sandbox.
+	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGPIPE)
+	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM)
+	defer stop()
+	s, err := agent.NewServer(agent.ServerConfig{
+		Listener: ln, Nonce: nonce, Tools: run.Builtin(), PID1: true, Version: version,
+		Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+	})
+	if err != nil {
+		return err
+	}
+	err = s.Serve(ctx)
+	if ctx.Err() != nil || errors.Is(err, agent.ErrOrphaned) {
+		return nil
+	}
+	return err
+}
+
+// inherited takes over the descriptors that the runtime has passed on, and
+// closes all others.
+func inherited() (*net.UnixListener, []byte, error) {
+	if err := unix.CloseRange(nonceFD+1, uint(^uint32(0)), 0); err != nil {
+		return nil, nil, fmt.Errorf("close other descriptors: %w", err)
+	}
+	unix.CloseOnExec(listenFD)
+	unix.CloseOnExec(nonceFD)
+	pipe := os.NewFile(nonceFD, "nonce")
+	nonce, err := io.ReadAll(io.LimitReader(pipe, nonceSize+1))
+	_ = pipe.Close()
+	if err != nil || len(nonce) != nonceSize {
+		return nil, nil, fmt.Errorf("read the nonce from descriptor %d: %d bytes, %v", nonceFD, len(nonce), err)
+	}
+	f := os.NewFile(listenFD, "control socket")
+	l, err := net.FileListener(f)
+	_ = f.Close()
+	if err != nil {
+		return nil, nil, fmt.Errorf("listen on descriptor %d: %w", listenFD, err)
+	}
+	ln, ok := l.(*net.UnixListener)
+	if !ok {
+		return nil, nil, fmt.Errorf("descriptor %d is not a Unix socket", listenFD)
+	}
+	ln.SetUnlinkOnClose(false)
+	return ln, nonce, nil
+}

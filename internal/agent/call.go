@@ -1,0 +1,326 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/toold/toold/internal/tool/run"
+)
+
+// metadataEvery is the least time between two metadata updates of a call.
+const metadataEvery = 100 * time.Millisecond
+
+// call is one Prepare or Run in the agent. It lives until the daemon forgets it,
+// whatever becomes of connections.
+type call struct {
+	req    request
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+
+	turn    sync.Mutex // held by who writes output; comes before mu; guards scratch
+	scratch []byte
+
+	mu       sync.Mutex // guards the fields below
+	ring     ring       // its cond is on mu; also woken by every other change here
+	meta     []byte     // an update that was not sent, encoded
+	exit     *run.Exit  // of its programs so far
+	finished bool
+	final    done   // without the payload
+	payload  []byte // encoded result
+	at       *attachment
+	most     int64 // output below this offset has been sent at least once
+}
+
+// attachment is an exchange that a connection has with a call. Its own goroutine
+// sends all that the exchange gets, so that a connection that does not take
+// anything stops nothing but itself. Its fields are guarded by the call's mu.
+type attachment struct {
+	peer     *peer
+	id       uint64
+	sent     int64
+	limit    int64
+	offered  bool
+	granted  bool
+	detached bool // answer so and go
+	gone     bool // somebody else is attached, or the connection is lost
+}
+
+func newCall(ctx context.Context, req request, unacked int64) *call {
+	c := &call{req: req}
+	c.ctx, c.cancel = context.WithCancelCause(ctx)
+	c.ring = ring{cond: sync.NewCond(&c.mu), max: unacked}
+	return c
+}
+
+// attach makes a the one that is sent to.
+func (c *call) attach(a *attachment) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.at != nil {
+		c.at.gone = true
+	}
+	c.at = a
+	c.ring.cond.Broadcast()
+}
+
+// update changes a and wakes whoever waits for it.
+func (c *call) update(f func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f()
+	c.ring.cond.Broadcast()
+}
+
+// send is the life of an attachment.
+func (c *call) send(a *attachment) error {
+	var lastMeta time.Time
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for {
+		switch {
+		case a.gone:
+			return nil
+		case a.detached:
+			return c.write(a, head{Kind: kindDetached, ID: a.id}, nil)
+		}
+		if p, stderr := c.ring.next(a.sent, a.limit); len(p) > 0 {
+			h := head{Kind: kindOutput, ID: a.id, N: a.sent, Flag: stderr}
+			if err := c.write(a, h, p); err != nil {
+				return err
+			}
+			a.sent += int64(len(p))
+			c.most = max(c.most, a.sent)
+			continue
+		}
+		complete := c.finished && a.sent == c.ring.end
+		if c.meta != nil {
+			wait := metadataEvery - time.Since(lastMeta)
+			if complete || wait <= 0 {
+				m := c.meta
+				c.meta, lastMeta = nil, time.Now()
+				if err := c.write(a, head{Kind: kindMetadata, ID: a.id}, m); err != nil {
+					return err
+				}
+				continue
+			}
+			t := time.AfterFunc(wait, func() { c.update(func() {}) })
+			c.ring.cond.Wait()
+			t.Stop()
+			continue
+		}
+		if complete && (len(c.payload) <= maxInline || a.granted) {
+			return c.sendFinal(a)
+		}
+		if complete && !a.offered {
+			a.offered = true
+			if err := c.write(a, head{Kind: kindOffer, ID: a.id, N: int64(len(c.payload))}, nil); err != nil {
+				return err
+			}
+			continue
+		}
+		c.ring.cond.Wait()
+	}
+}
+
+// write sends one frame without holding mu.
+func (c *call) write(a *attachment, h head, body []byte) error {
+	c.mu.Unlock()
+	err := a.peer.out.write(h, body)
+	c.mu.Lock()
+	return err
+}
+
+func (c *call) sendFinal(a *attachment) error {
+	f := c.final
+	f.OutputEnd = c.ring.end
+	if len(c.payload) <= maxInline {
+		f.Payload = c.payload
+	} else {
+		for at := 0; at < len(c.payload); at += maxChunk {
+			if a.gone || a.detached {
+				break
+			}
+			part := c.payload[at:min(at+maxChunk, len(c.payload))]
+			if err := c.write(a, head{Kind: kindChunk, ID: a.id, N: int64(at)}, part); err != nil {
+				return err
+			}
+		}
+	}
+	switch {
+	case a.gone:
+		return nil
+	case a.detached:
+		return c.write(a, head{Kind: kindDetached, ID: a.id}, nil)
+	}
+	body, err := wire.enc.Marshal(f)
+	if err != nil {
+		return err
+	}
+	return c.write(a, head{Kind: kindDone, ID: a.id}, body)
+}
+
+// ack drops output that is durable with the daemon.
+func (c *call) ack(offset int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ring.ack(min(offset, c.most))
+}
+
+// work runs f, which is the tool's, and keeps how it ended.
+func (c *call) work(f func(ctx context.Context) (any, error)) {
+	ctx := c.ctx
+	if c.req.TimeoutMillis > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Duration(c.req.TimeoutMillis)*time.Millisecond)
+		defer cancel()
+	}
+	v, err := shielded(ctx, f)
+	var payload []byte
+	if err == nil {
+		payload, err = wire.enc.Marshal(v)
+	}
+	if err == nil && len(payload) > maxBody {
+		err = run.Errorf(run.CodeInternal, "the result of %s is %d bytes; the limit is %d", c.req.Tool, len(payload), maxBody)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err != nil {
+		payload = nil
+		c.final.Err = asError(ctx, c.req.Tool, err)
+	}
+	c.final.Exit = c.exit
+	c.payload, c.finished, c.ring.ended = payload, true, true
+	c.cancel(errEnded)
+	c.ring.cond.Broadcast()
+}
+
+// shielded turns a panic of a tool into an error: one bad input must not end
+// the session.
+func shielded(ctx context.Context, f func(context.Context) (any, error)) (v any, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			v, err = nil, fmt.Errorf("panic: %v at %s", p, panicPlace())
+		}
+	}()
+	return f(ctx)
+}
+
+// panicPlace is the first line of the stack that is not the runtime's.
+func panicPlace() string {
+	lines := strings.Split(string(debug.Stack()), "\n")
+	for i, l := range lines {
+		if strings.HasPrefix(l, "panic(") && i+3 < len(lines) {
+			return strings.TrimSpace(lines[i+3])
+		}
+	}
+	return "an unknown place"
+}
+
+// asError gives every failure one of the codes of the sandbox side.
+func asError(ctx context.Context, tool string, err error) *run.Error {
+	var known *run.Error
+	if errors.As(err, &known) {
+		return &run.Error{Code: known.Code, Message: cut(known.Message), Hint: cut(known.Hint)}
+	}
+	if ctx.Err() != nil && (errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx))) {
+		return run.Errorf(run.CodeAborted, "%s was ended before it was done: %s", tool, reasonOf(ctx))
+	}
+	return run.Errorf(run.CodeInternal, "%s: %s", tool, cut(err.Error()))
+}
+
+// progress is Env.Progress: the last update counts.
+func (c *call) progress(m map[string]any) {
+	b, err := wire.enc.Marshal(m)
+	if err != nil || len(b) > maxMetadata {
+		return // it is only for show; the result says the same
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.finished {
+		return
+	}
+	c.meta = b
+	c.ring.cond.Broadcast()
+}
+
+// exited keeps how a program of the call ended; bills add up.
+func (c *call) exited(e *run.Exit) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	sum := *e
+	if p := c.exit; p != nil {
+		sum.DurationMillis += p.DurationMillis
+		sum.CPUMillis += p.CPUMillis
+		sum.IOBytes += p.IOBytes
+		sum.MaxMemoryBytes = max(sum.MaxMemoryBytes, p.MaxMemoryBytes)
+		sum.BackgroundKilled += p.BackgroundKilled
+	}
+	c.exit = &sum
+}
+
+// stream is the call's output as a writer: one for stdout and, when the call
+// keeps them apart, one for stderr.
+type stream struct {
+	c      *call
+	stderr bool
+}
+
+// Write waits while the daemon does not keep up. It is for tools that write by
+// themselves, and gives up when the call is ended.
+func (s *stream) Write(p []byte) (n int, err error) {
+	for n < len(p) {
+		m, err := s.put(func(place []byte) (int, error) { return copy(place, p[n:]), nil }, s.c.ctx.Err)
+		n += m
+		if err != nil {
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+// takePipe moves what is in a pipe straight into the ring. It waits for room
+// also when the call is ended: what was written before then belongs to it.
+func (s *stream) takePipe(fd int) (int, error) {
+	return s.put(func(place []byte) (int, error) { return readPipe(fd, place) }, func() error { return nil })
+}
+
+// put lets fill write into the ring. Bytes past MaxOutput end the call and are
+// dropped.
+func (s *stream) put(fill func(place []byte) (int, error), gaveUp func() error) (int, error) {
+	c := s.c
+	c.turn.Lock()
+	defer c.turn.Unlock()
+	c.mu.Lock()
+	most := c.req.MaxOutput
+	if most > 0 && c.ring.end >= most {
+		if c.scratch == nil {
+			c.scratch = make([]byte, 32<<10)
+		}
+		c.mu.Unlock()
+		n, err := fill(c.scratch)
+		if n > 0 {
+			c.cancel(&endedError{reason: run.ReasonOutputLimit})
+		}
+		return n, err
+	}
+	place, err := c.ring.room(gaveUp)
+	if most > 0 && err == nil {
+		place = place[:min(int64(len(place)), most-c.ring.end)]
+	}
+	c.mu.Unlock()
+	if err != nil {
+		return 0, err
+	}
+	n, err := fill(place)
+	if n > 0 {
+		c.mu.Lock()
+		c.ring.commit(n, s.stderr)
+		c.mu.Unlock()
+	}
+	return n, err
+}

@@ -1,0 +1,391 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/toold/toold/internal/tool/run"
+)
+
+type exchangeKind uint8
+
+const (
+	exchangeAsk exchangeKind = iota // ping, free tmp
+	exchangePrepare
+	exchangeRun // run, resume
+)
+
+// exchange is the daemon's side of one request and all that answers it. The
+// reader calls take, the goroutine that asked calls Conn.wait.
+//
+//	open ──output, metadata──▶ open
+//	open ──offer──▶ offered ──(grant)──▶ granted ──chunk──▶ granted
+//	open | granted and complete ──done──▶ finished
+//	any ──detached──▶ finished, only after detach was sent
+//
+// Everything else that an agent sends is a violation.
+type exchange struct {
+	id    uint64
+	kind  exchangeKind
+	call  string // "" but for exchangeRun
+	split bool
+	wake  chan struct{} // capacity 1
+
+	mu       sync.Mutex // guards the fields below
+	detached bool       // nobody waits any more: check and discard
+	end      int64      // offset after the last byte of output that arrived
+	limit    int64      // the agent may send output below this offset
+	pending  output     // arrived and not yet taken
+	meta     map[string]any
+	offer    int64 // size of the offered body, 0 = none
+	granted  bool
+	body     []byte // of the chunks so far
+	final    *final
+	err      error
+}
+
+// final is how an exchange ended.
+type final struct {
+	done
+	result   *run.Result
+	prepared *run.Prepared
+}
+
+// output is bytes of a call and which stream each run of them belongs to.
+type output struct {
+	offset int64
+	data   []byte
+	runs   []streamRun
+}
+
+type streamRun struct {
+	n      int
+	stderr bool
+}
+
+func (o *output) add(p []byte, stderr bool) {
+	o.data = append(o.data, p...)
+	if last := len(o.runs) - 1; last >= 0 && o.runs[last].stderr == stderr {
+		o.runs[last].n += len(p)
+		return
+	}
+	o.runs = append(o.runs, streamRun{n: len(p), stderr: stderr})
+}
+
+// open registers a new exchange.
+func (c *Conn) open(k exchangeKind, call string, offset int64, split bool) (*exchange, error) {
+	x := &exchange{
+		kind: k, call: call, split: split, wake: make(chan struct{}, 1),
+		end: offset, limit: offset + window, pending: output{offset: offset},
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return nil, c.err
+	}
+	if call != "" {
+		if c.attached[call] != nil {
+			return nil, fmt.Errorf("%w: %s is attached to this connection", ErrDuplicateCall, call)
+		}
+		c.attached[call] = x
+	}
+	c.lastID++
+	x.id = c.lastID
+	c.exchanges[x.id] = x
+	return x, nil
+}
+
+// drop forgets an exchange that has had its final message.
+func (c *Conn) drop(x *exchange) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.exchanges, x.id)
+	if c.attached[x.call] == x {
+		delete(c.attached, x.call)
+	}
+}
+
+// detach tells the agent that nobody waits for x any more. Its final message
+// still comes, and is discarded.
+func (c *Conn) detach(x *exchange) {
+	x.mu.Lock()
+	x.detached = true
+	x.pending, x.meta, x.body = output{}, nil, nil
+	over := x.final != nil || x.err != nil
+	x.mu.Unlock()
+	c.mu.Lock()
+	if c.attached[x.call] == x {
+		delete(c.attached, x.call)
+	}
+	c.mu.Unlock()
+	if !over {
+		_ = c.send(head{Kind: kindDetach, ID: x.id}) // a failure ends c, which is all that can be done
+	}
+}
+
+func (x *exchange) fail(err error) {
+	x.mu.Lock()
+	x.err = err
+	x.mu.Unlock()
+	x.signal()
+}
+
+func (x *exchange) signal() {
+	select {
+	case x.wake <- struct{}{}:
+	default:
+	}
+}
+
+// take checks one message against the state and keeps what it brings. Errors
+// are violations. final is true when nothing may follow.
+func (x *exchange) take(h head, body []byte) (finished bool, err error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	switch h.Kind {
+	case kindOutput:
+		err = x.takeOutput(h, body)
+	case kindMetadata:
+		err = x.takeMetadata(body)
+	case kindOffer:
+		err = x.takeOffer(h, body)
+	case kindChunk:
+		err = x.takeChunk(h, body)
+	case kindDone:
+		finished = true
+		err = x.takeDone(body)
+	case kindDetached:
+		finished = true
+		if !x.detached {
+			err = errors.New("detached, but nobody asked for it")
+		}
+	default:
+		err = errors.New("no such message in this direction")
+	}
+	if err == nil {
+		x.signal()
+	}
+	return finished, err
+}
+
+func (x *exchange) takeOutput(h head, body []byte) error {
+	switch {
+	case x.kind != exchangeRun:
+		return errors.New("output, but no call")
+	case x.offer > 0:
+		return errors.New("output after the offer of a result")
+	case h.Flag && !x.split:
+		return errors.New("stderr of a call with one stream")
+	case len(body) == 0:
+		return errors.New("output without a byte")
+	case h.N != x.end:
+		return fmt.Errorf("output at offset %d; expected %d", h.N, x.end)
+	case int64(len(body)) > x.limit-x.end:
+		return fmt.Errorf("output up to offset %d; credit ends at %d", x.end+int64(len(body)), x.limit)
+	}
+	x.end += int64(len(body))
+	if !x.detached {
+		x.pending.add(body, h.Flag)
+	}
+	return nil
+}
+
+func (x *exchange) takeMetadata(body []byte) error {
+	if x.kind != exchangeRun {
+		return errors.New("metadata, but no call")
+	}
+	m, err := decodeMetadata(body)
+	if err != nil {
+		return err
+	}
+	if !x.detached {
+		x.meta = m
+	}
+	return nil
+}
+
+func (x *exchange) takeOffer(h head, body []byte) error {
+	switch {
+	case x.kind == exchangeAsk:
+		return errors.New("offer for an exchange without a result")
+	case x.offer > 0:
+		return errors.New("second offer")
+	case h.N <= maxInline || h.N > maxBody || len(body) > 0:
+		return fmt.Errorf("offer of %d bytes", h.N)
+	}
+	x.offer = h.N
+	return nil
+}
+
+func (x *exchange) takeChunk(h head, body []byte) error {
+	switch {
+	case x.detached:
+		return nil // granted before; bounded by what the agent has to send
+	case !x.granted:
+		return errors.New("chunk that was not granted")
+	case h.N != int64(len(x.body)):
+		return fmt.Errorf("chunk at offset %d; expected %d", h.N, len(x.body))
+	case len(body) == 0 || int64(len(x.body)+len(body)) > x.offer:
+		return fmt.Errorf("chunk of %d bytes goes past the offered %d", len(body), x.offer)
+	}
+	x.body = append(x.body, body...)
+	return nil
+}
+
+func (x *exchange) takeDone(body []byte) error {
+	f := &final{}
+	if err := wire.dec.Unmarshal(body, &f.done); err != nil {
+		return fmt.Errorf("done: %w", err)
+	}
+	if x.detached {
+		return nil
+	}
+	payload := []byte(f.Payload)
+	if x.offer > 0 {
+		if len(payload) > 0 || int64(len(x.body)) != x.offer {
+			return fmt.Errorf("done after %d of %d offered bytes", len(x.body), x.offer)
+		}
+		payload = x.body
+	}
+	if err := x.check(f, payload); err != nil {
+		return err
+	}
+	f.Payload, x.body = nil, nil
+	x.final = f
+	return nil
+}
+
+// check decodes the payload and refuses answers that contradict themselves.
+func (x *exchange) check(f *final, payload []byte) error {
+	if err := errors.Join(checkError(f.Err), checkExit(f.Exit)); err != nil {
+		return err
+	}
+	if f.Refused != 0 {
+		if f.Refused > refusedOffset || x.kind != exchangeRun || f.Err != nil || f.Exit != nil || len(payload) > 0 {
+			return fmt.Errorf("refusal %d", f.Refused)
+		}
+		return nil
+	}
+	var err error
+	switch {
+	case f.Err != nil && len(payload) > 0:
+		return errors.New("both an error and a result")
+	case f.Err != nil:
+	case x.kind == exchangePrepare:
+		f.prepared, err = payloadOf(payload, decodePrepared)
+	case x.kind == exchangeRun:
+		f.result, err = payloadOf(payload, decodeResult)
+	case len(payload) > 0:
+		return errors.New("a result for an exchange without one")
+	}
+	if err != nil {
+		return err
+	}
+	if x.kind == exchangeRun && f.OutputEnd != x.end {
+		return fmt.Errorf("done at output offset %d; %d arrived", f.OutputEnd, x.end)
+	}
+	return nil
+}
+
+func payloadOf[W, T any](payload []byte, convert func(*W) (*T, error)) (*T, error) {
+	var w W
+	if err := wire.dec.Unmarshal(payload, &w); err != nil {
+		return nil, fmt.Errorf("result: %w", err)
+	}
+	return convert(&w)
+}
+
+// wait passes on what arrives until the exchange is over. A sink's error and the
+// end of ctx detach from the call.
+func (c *Conn) wait(ctx context.Context, x *exchange, s Sink) (*final, error) {
+	defer c.budget.give(x)
+	var spare []byte
+	var spareRuns []streamRun
+	for {
+		x.mu.Lock()
+		out, meta, f, err := x.pending, x.meta, x.final, x.err
+		x.pending = output{offset: x.end, data: spare, runs: spareRuns}
+		x.meta = nil
+		grant := x.offer > 0 && !x.granted
+		x.mu.Unlock()
+
+		if len(out.data) > 0 && s != nil {
+			if err := c.pass(x, s, out); err != nil {
+				c.detach(x)
+				return nil, err
+			}
+		}
+		spare, spareRuns = out.data[:0], out.runs[:0]
+		if meta != nil && s != nil {
+			s.Metadata(meta)
+		}
+		switch {
+		case f != nil:
+			return f, refusalError(x.call, f.Refused)
+		case err != nil:
+			return nil, err
+		case grant:
+			if err := c.grant(ctx, x); err != nil {
+				c.detach(x)
+				return nil, err
+			}
+		}
+		select {
+		case <-x.wake:
+		case <-ctx.Done():
+			c.detach(x)
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+func refusalError(call string, r refusal) error {
+	switch r {
+	case refusedUnknown:
+		return fmt.Errorf("%w: %s", ErrUnknownCall, call)
+	case refusedDuplicate:
+		return fmt.Errorf("%w: %s", ErrDuplicateCall, call)
+	case refusedOffset:
+		return fmt.Errorf("%w: %s", ErrOffset, call)
+	default:
+		return nil
+	}
+}
+
+// pass gives output to the sink, and credit for it to the agent.
+func (c *Conn) pass(x *exchange, s Sink, out output) error {
+	offset, data := out.offset, out.data
+	for _, r := range out.runs {
+		if err := s.Output(offset, r.stderr, data[:r.n]); err != nil {
+			return err
+		}
+		offset += int64(r.n)
+		data = data[r.n:]
+	}
+	x.mu.Lock()
+	limit := offset + window
+	open := x.final == nil && x.err == nil && x.offer == 0 && limit-x.limit >= window/4
+	if open {
+		x.limit = limit
+	}
+	x.mu.Unlock()
+	if open {
+		// The error ends the connection and arrives by x.err.
+		_ = c.send(head{Kind: kindCredit, ID: x.id, N: limit})
+	}
+	return nil
+}
+
+// grant waits until there is room for the offered body and asks for it.
+func (c *Conn) grant(ctx context.Context, x *exchange) error {
+	if err := c.budget.take(ctx, c.done, x); err != nil {
+		return err
+	}
+	x.mu.Lock()
+	x.granted = true
+	x.mu.Unlock()
+	_ = c.send(head{Kind: kindGrant, ID: x.id}) // as in pass
+	return nil
+}

@@ -1,0 +1,334 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/internal/tool/run"
+)
+
+const (
+	// grace is how long a process has between SIGTERM and SIGKILL.
+	grace = 3 * time.Second
+	// drain is how long what a program has left behind may go on.
+	drain = 250 * time.Millisecond
+	// drainPoll is when it is looked for the first time whether anything is left
+	// in a group whose leader has ended; then more and more seldom.
+	drainPoll = 100 * time.Microsecond
+)
+
+// endedError is the cause with which a call's context is cancelled.
+type endedError struct{ reason run.Reason }
+
+func (e *endedError) Error() string { return "call ended: " + string(e.reason) }
+
+// reasonOf says why ctx has ended.
+func reasonOf(ctx context.Context) run.Reason {
+	cause := context.Cause(ctx)
+	var e *endedError
+	switch {
+	case errors.As(cause, &e):
+		return e.reason
+	case errors.Is(cause, context.DeadlineExceeded):
+		return run.ReasonTimeout
+	default:
+		return run.ReasonAborted
+	}
+}
+
+// executor runs programs for calls.
+type executor struct {
+	spawner *spawner
+	groups  *groups
+	env     []string // the session's
+	path    []string // its PATH
+	dir     string   // where programs run that name no directory
+}
+
+// running is one program.
+type running struct {
+	group  group
+	exit   <-chan ended
+	pid    int
+	pumps  []*pump
+	began  time.Time
+	reason run.Reason // set when we end it
+	bill   usage      // of the whole group
+}
+
+// run is Env.Exec: it starts c and returns when its leader has ended and what it
+// left behind has been drained and killed.
+func (x *executor) run(ctx context.Context, c run.Command) (*run.Exit, error) {
+	r, err := x.start(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	e := r.wait(ctx, c.Timeout)
+	background := r.settle()
+	for _, p := range r.pumps {
+		if err == nil {
+			err = p.wait()
+		} else {
+			_ = p.wait()
+		}
+	}
+	exit := r.report(e)
+	exit.BackgroundKilled = background
+	r.group.remove()
+	return exit, err
+}
+
+func (x *executor) start(ctx context.Context, c run.Command) (*running, error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	if len(c.Argv) == 0 {
+		return nil, run.Errorf(run.CodeInternal, "a program without a name")
+	}
+	env, err := mergeEnv(x.env, c.Env)
+	if err != nil {
+		return nil, err
+	}
+	dir := c.Dir
+	if dir == "" {
+		dir = x.dir
+	}
+	g, err := x.groups.make()
+	if err != nil {
+		return nil, run.Errorf(run.CodeSandboxFailed, "start %s: %v", c.Argv[0], err)
+	}
+	split := c.Stderr != nil && c.Stderr != c.Stdout
+	reply := x.spawner.run(&startRequest{
+		argv: c.Argv, env: env, paths: candidates(c.Argv[0], x.path),
+		dir: dir, split: split, cgroup: g.fd(),
+	})
+	if reply.err != nil {
+		g.remove()
+		return nil, reply.err
+	}
+	if s, ok := g.(*sessionGroup); ok {
+		s.sid = reply.pid
+	}
+	r := &running{group: g, exit: reply.exit, pid: reply.pid, began: time.Now()}
+	r.pumps = append(r.pumps, newPump(reply.stdout, c.Stdout))
+	if split {
+		r.pumps = append(r.pumps, newPump(reply.stderr, c.Stderr))
+	}
+	return r, nil
+}
+
+// candidates are the paths to try for a program.
+func candidates(name string, path []string) []string {
+	if strings.Contains(name, "/") {
+		return []string{name}
+	}
+	list := make([]string, 0, len(path))
+	for _, dir := range path {
+		list = append(list, dir+"/"+name)
+	}
+	return list
+}
+
+// wait returns when the leader has ended, and makes it end when ctx or the
+// timeout say so: SIGTERM, and the grace later SIGKILL, both to all processes.
+func (r *running) wait(ctx context.Context, timeout time.Duration) ended {
+	var late <-chan time.Time
+	if timeout > 0 {
+		t := time.NewTimer(timeout)
+		defer t.Stop()
+		late = t.C
+	}
+	select {
+	case e := <-r.exit:
+		return e
+	case <-late:
+		r.reason = run.ReasonTimeout
+	case <-ctx.Done():
+		r.reason = reasonOf(ctx)
+	}
+	for _, pid := range r.group.pids() {
+		_ = unix.Kill(pid, unix.SIGTERM)
+		_ = unix.Kill(pid, unix.SIGCONT) // a stopped process has to see it
+	}
+	t := time.NewTimer(grace)
+	defer t.Stop()
+	select {
+	case e := <-r.exit:
+		return e
+	case <-t.C:
+	}
+	r.group.kill()
+	_ = unix.Kill(r.pid, unix.SIGKILL) // the leader is ours and not yet waited for
+	return <-r.exit
+}
+
+// settle gives what the leader left behind the drain time and kills it then. It
+// returns the number of processes that it killed. Output that is already in a
+// pipe is still read afterwards, however long the daemon is away.
+func (r *running) settle() (killed int) {
+	late := time.NewTimer(drain)
+	defer late.Stop()
+	quiet := r.closed(late.C)
+	r.group.bill(&r.bill)
+	for wait := drainPoll; !r.group.empty(); wait = min(2*wait, 100*drainPoll) {
+		if quiet && r.reason != run.ReasonOutputLimit {
+			select {
+			case <-late.C:
+				quiet = false
+			case <-time.After(wait):
+			}
+			continue
+		}
+		killed = len(r.group.pids())
+		r.group.kill()
+		break
+	}
+	for _, p := range r.pumps {
+		p.finish()
+	}
+	return killed
+}
+
+// closed waits until nobody can write any more; it is false when that has not
+// come about in time.
+func (r *running) closed(late <-chan time.Time) bool {
+	for _, p := range r.pumps {
+		select {
+		case <-p.done:
+		case <-late:
+			return false
+		}
+	}
+	return true
+}
+
+// report says how the program ended.
+func (r *running) report(e ended) *run.Exit {
+	u := usage{
+		cpu:    max(r.bill.cpu, time.Duration(e.usage.Utime.Nano()+e.usage.Stime.Nano())),
+		memory: max(r.bill.memory, int64(e.usage.Maxrss)<<10),
+		io:     (int64(e.usage.Inblock) + int64(e.usage.Oublock)) << 9,
+	}
+	exit := &run.Exit{
+		Code: -1, Reason: run.ReasonExit,
+		DurationMillis: time.Since(r.began).Milliseconds(),
+		CPUMillis:      u.cpu.Milliseconds(),
+		MaxMemoryBytes: u.memory,
+		IOBytes:        u.io,
+	}
+	if e.status.Signaled() {
+		exit.Signal, exit.Reason = signalText(e.status.Signal()), run.ReasonSignal
+	} else {
+		exit.Code = e.status.ExitStatus()
+	}
+	if r.reason != "" {
+		exit.Reason = r.reason
+	}
+	return exit
+}
+
+func signalText(s unix.Signal) string {
+	if name := unix.SignalName(s); name != "" {
+		return name
+	}
+	return fmt.Sprintf("SIG%d", int(s))
+}
+
+// pump moves what a program writes into a pipe to where it belongs.
+type pump struct {
+	file *os.File
+	to   io.Writer
+	done chan struct{}
+	err  error // of the writer; read after done
+}
+
+// pipeTaker is a writer that can read a pipe by itself, without a copy in
+// between. It does one read that does not wait.
+type pipeTaker interface {
+	takePipe(fd int) (n int, err error)
+}
+
+func newPump(fd int, to io.Writer) *pump {
+	if to == nil {
+		to = io.Discard
+	}
+	p := &pump{file: os.NewFile(uintptr(fd), "pipe"), to: to, done: make(chan struct{})}
+	go p.run()
+	return p
+}
+
+func (p *pump) run() {
+	defer close(p.done)
+	defer p.file.Close()
+	take := p.takeCopy()
+	if t, ok := p.to.(pipeTaker); ok {
+		take = t.takePipe
+	}
+	raw, err := p.file.SyscallConn()
+	if err != nil {
+		p.err = err
+		return
+	}
+	over := false
+	one := func(fd uintptr) (again bool) {
+		n, err := take(int(fd))
+		switch {
+		case err == unix.EAGAIN:
+			return false
+		case err != nil:
+			over, p.err = true, err
+		case n == 0:
+			over = true
+		}
+		return true
+	}
+	for !over {
+		if err := raw.Read(one); err != nil {
+			break // finish has set the deadline
+		}
+	}
+	// Everybody who could write has been killed; what is in the pipe still counts.
+	// Somebody of another call may hold the pipe all the same, so no more is
+	// read than a pipe can hold.
+	for left := 1 << 20; !over && left > 0; {
+		var n int
+		n, err = p.last(raw, take)
+		left -= n
+		over = err != nil || n == 0
+	}
+}
+
+func (p *pump) last(raw interface{ Control(func(uintptr)) error }, take func(int) (int, error)) (n int, err error) {
+	cerr := raw.Control(func(fd uintptr) { n, err = take(int(fd)) })
+	return n, errors.Join(err, cerr)
+}
+
+func (p *pump) takeCopy() func(fd int) (int, error) {
+	buf := make([]byte, 32<<10)
+	return func(fd int) (int, error) {
+		n, err := readPipe(fd, buf)
+		if err != nil || n == 0 {
+			return n, err
+		}
+		_, err = p.to.Write(buf[:n])
+		return n, err
+	}
+}
+
+// finish stops waiting for more.
+func (p *pump) finish() { _ = p.file.SetReadDeadline(time.Unix(1, 0)) }
+
+func (p *pump) wait() error {
+	<-p.done
+	if errors.Is(p.err, errEnded) {
+		return nil
+	}
+	return p.err
+}

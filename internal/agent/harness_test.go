@@ -1,0 +1,171 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/toold/toold/internal/tool/run"
+)
+
+// As in the agent itself: threads that change their ids may not be the main one.
+func init() { runtime.LockOSThread() }
+
+var testNonce = bytes.Repeat([]byte{7}, 32)
+
+// rig is a Server in this process and the way to it.
+type rig struct {
+	t      *testing.T
+	path   string
+	dir    string // worktree
+	server *Server
+	stop   context.CancelFunc
+	done   chan error
+}
+
+func newRig(t *testing.T, tools ...run.Tool) *rig {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "toold-agent")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if dir, err = filepath.EvalSymlinks(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{t: t, path: filepath.Join(dir, "sock"), dir: filepath.Join(dir, "work"), done: make(chan error, 1)}
+	if err := os.Mkdir(r.dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(r.dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: r.path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	r.server, err = NewServer(ServerConfig{
+		Listener: ln, Nonce: testNonce, Tools: append(tools, run.Bash{}), Version: "test",
+		SameUser: os.Getuid() != 0, Log: slog.New(slog.NewTextHandler(&log, nil)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	r.stop = cancel
+	go func() { r.done <- r.server.Serve(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		select {
+		case <-r.done:
+		case <-time.After(30 * time.Second):
+			buf := make([]byte, 1<<20)
+			t.Errorf("server does not end\n%s", buf[:runtime.Stack(buf, true)])
+		}
+		if t.Failed() {
+			t.Log(log.String())
+		}
+	})
+	return r
+}
+
+func (r *rig) hello() Hello {
+	return Hello{
+		Nonce: testNonce, Worktree: r.dir, Home: r.dir, Tmp: filepath.Join(r.dir, "tmp"), OutputDir: r.dir,
+		ToolUID: 1000, ToolGID: 1000,
+		Env:   []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + r.dir, "LANG=C.UTF-8"},
+		Shell: []string{"/bin/bash", "--noprofile", "--norc"},
+	}
+}
+
+func (r *rig) dial() *net.UnixConn {
+	r.t.Helper()
+	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: r.path, Net: "unix"})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return c
+}
+
+func (r *rig) connect(h Hello) (*Conn, *Welcome) {
+	r.t.Helper()
+	c, w, err := Connect(r.t.Context(), r.dial(), h)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { c.Close() })
+	return c, w
+}
+
+// sink keeps all that a call sends, and checks that there is no gap.
+type sink struct {
+	mu     sync.Mutex
+	start  int64
+	data   []byte
+	errOut []byte
+	meta   []map[string]any
+	chunks int
+	gap    error
+	hook   func(end int64) error
+}
+
+func (s *sink) Output(offset int64, stderr bool, p []byte) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if want := s.start + int64(len(s.data)); offset != want && s.gap == nil {
+		s.gap = fmt.Errorf("output at %d, expected %d", offset, want)
+	}
+	s.chunks++
+	s.data = append(s.data, p...)
+	if stderr {
+		s.errOut = append(s.errOut, p...)
+	}
+	if s.hook != nil {
+		return s.hook(offset + int64(len(p)))
+	}
+	return nil
+}
+
+func (s *sink) Metadata(m map[string]any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.meta = append(s.meta, m)
+}
+
+func bashCall(id, command string) Request {
+	in, _ := json.Marshal(map[string]any{"command": command})
+	return Request{CallID: id, Tool: "bash", Input: in}
+}
+
+// bash runs a command line and fails the test if it could not be run.
+func (r *rig) bash(c *Conn, id, command string) (string, *Outcome) {
+	r.t.Helper()
+	var s sink
+	o, err := c.Run(r.t.Context(), bashCall(id, command), &s)
+	if err != nil {
+		r.t.Fatalf("%s: %v", command, err)
+	}
+	if o.Err != nil {
+		r.t.Fatalf("%s: %v", command, o.Err)
+	}
+	if s.gap != nil {
+		r.t.Fatal(s.gap)
+	}
+	if o.OutputEnd != int64(len(s.data)) {
+		r.t.Errorf("output end %d, got %d bytes", o.OutputEnd, len(s.data))
+	}
+	return string(s.data), o
+}

@@ -1,0 +1,114 @@
+package agent
+
+import (
+	"os"
+	"os/signal"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// ended is how a child ended.
+type ended struct {
+	status unix.WaitStatus
+	usage  unix.Rusage
+}
+
+// reaper waits for the agent's children: those it started and, as PID 1, all
+// orphans of the sandbox. It is the only one that waits, so that the status of
+// a program always reaches the call that it belongs to.
+type reaper struct {
+	orphans bool // PID 1: wait for everybody
+
+	mu       sync.Mutex         // guards children; held across a fork and its entry here
+	children map[int]chan ended // running programs by pid
+	wake     chan struct{}      // a child may be there
+	quit     chan struct{}
+	signals  chan os.Signal
+	wg       sync.WaitGroup
+}
+
+func newReaper(orphans bool) *reaper {
+	r := &reaper{
+		orphans: orphans, children: make(map[int]chan ended),
+		wake: make(chan struct{}, 1), quit: make(chan struct{}), signals: make(chan os.Signal, 1),
+	}
+	if orphans {
+		signal.Notify(r.signals, unix.SIGCHLD)
+		r.wg.Go(r.serve)
+	}
+	return r
+}
+
+// fork runs f, which starts a child and gives its pid, and enters the child
+// before anybody can wait for it. exit brings its end. A child that did not get
+// as far as its program is waited for here.
+func (r *reaper) fork(f func() int, ok func() bool) (pid int, exit <-chan ended) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	pid = f()
+	if pid <= 0 {
+		return 0, nil
+	}
+	if !ok() {
+		_, _ = unix.Wait4(pid, nil, 0, nil)
+		return 0, nil
+	}
+	ch := make(chan ended, 1)
+	if !r.orphans {
+		r.wg.Go(func() { waitOne(pid, ch) })
+		return pid, ch
+	}
+	r.children[pid] = ch
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+	return pid, ch
+}
+
+func waitOne(pid int, ch chan<- ended) {
+	var e ended
+	for {
+		_, err := unix.Wait4(pid, &e.status, 0, &e.usage)
+		if err != unix.EINTR {
+			break
+		}
+	}
+	ch <- e
+}
+
+// serve waits for children one after the other, in a blocking call as long as
+// there are any: that is quicker than a signal and a call.
+func (r *reaper) serve() {
+	for {
+		var e ended
+		pid, err := unix.Wait4(-1, &e.status, 0, &e.usage)
+		if err == unix.EINTR {
+			continue
+		}
+		if err == nil {
+			r.mu.Lock()
+			ch := r.children[pid]
+			delete(r.children, pid)
+			r.mu.Unlock()
+			if ch != nil {
+				ch <- e
+			}
+			continue
+		}
+		select { // no children
+		case <-r.wake:
+		case <-r.signals:
+		case <-r.quit:
+			return
+		}
+	}
+}
+
+// stop ends the reaper; all children must have ended.
+func (r *reaper) stop() {
+	signal.Stop(r.signals)
+	close(r.quit)
+	r.wg.Wait()
+}

@@ -1,0 +1,230 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// startError is a program that could not be started.
+type startError struct {
+	step  step
+	errno syscall.Errno
+	argv0 string
+	dir   string
+}
+
+func (e *startError) Error() string {
+	switch e.step {
+	case stepExec:
+		return fmt.Sprintf("start %s: %v", e.argv0, e.errno)
+	case stepDir:
+		return fmt.Sprintf("working directory %s: %v", e.dir, e.errno)
+	default:
+		return fmt.Sprintf("start %s: %s: %v", e.argv0, e.step, e.errno)
+	}
+}
+
+// Unwrap makes errors.Is(err, fs.ErrNotExist) and the like work.
+func (e *startError) Unwrap() error { return e.errno }
+
+// program is what the fork thread starts.
+type startRequest struct {
+	argv, env []string
+	paths     []string // candidates for argv[0]
+	dir       string
+	split     bool // two pipes
+	cgroup    int  // descriptor, -1: none
+	reply     chan startReply
+}
+
+type startReply struct {
+	pid    int
+	exit   <-chan ended
+	stdout int // read ends, non-blocking; stderr is -1 without split
+	stderr int
+	err    error
+}
+
+// spawner owns the one thread that starts all programs. The daemon puts that
+// thread, by its id, under the limits of the tools, which every program then
+// inherits from its first instruction on; the agent's other threads stay outside.
+type spawner struct {
+	uid, gid int // -1: the agent's own, for tests
+	limits   []limit
+	ignored  []uintptr
+	landlock int
+	devNull  int
+	filter   *unix.SockFprog
+	children *reaper
+
+	tid      int
+	requests chan *startRequest
+	ended    chan struct{}
+}
+
+// start begins the thread's life.
+func (s *spawner) start() {
+	s.requests, s.ended = make(chan *startRequest), make(chan struct{})
+	ready := make(chan struct{})
+	go s.serve(ready)
+	<-ready
+}
+
+// stop ends the thread.
+func (s *spawner) stop() {
+	close(s.requests)
+	<-s.ended
+}
+
+func (s *spawner) serve(ready chan struct{}) {
+	// Never unlocked: the thread has cgroups of its own and must not come to
+	// run anything else. It ends with this goroutine.
+	runtime.LockOSThread()
+	defer close(s.ended)
+	s.tid = unix.Gettid()
+	close(ready)
+	for r := range s.requests {
+		r.reply <- s.spawn(r)
+	}
+}
+
+// run starts a program from any goroutine.
+func (s *spawner) run(r *startRequest) startReply {
+	r.reply = make(chan startReply, 1)
+	s.requests <- r
+	return <-r.reply
+}
+
+// spawn works on the fork thread.
+func (s *spawner) spawn(r *startRequest) startReply {
+	plan, err := s.plan(r)
+	if err != nil {
+		return startReply{err: err}
+	}
+	pipes, err := s.pipes(r.split)
+	if err != nil {
+		return startReply{err: fmt.Errorf("start %s: pipe: %w", r.argv[0], err)}
+	}
+	out, errOut := pipes[0], pipes[1]
+	plan.stdio = [3]int{s.devNull, out[1], errOut[1]}
+	pid, exit := s.children.fork(func() int { return forkExec(plan) }, func() bool { return plan.failed == stepNone })
+	_ = unix.Close(out[1])
+	if r.split {
+		_ = unix.Close(errOut[1])
+	}
+	reply := startReply{pid: pid, exit: exit, stdout: out[0], stderr: errOut[0]}
+	if plan.failed != stepNone {
+		_ = unix.Close(out[0])
+		if r.split {
+			_ = unix.Close(errOut[0])
+		}
+		reply.err = &startError{step: plan.failed, errno: plan.errno, argv0: r.argv[0], dir: r.dir}
+	}
+	runtime.KeepAlive(plan)
+	return reply
+}
+
+// pipes makes one pipe, or two, with the tool user as owner: /dev/stdout can
+// then be opened again by the programs that like to.
+func (s *spawner) pipes(split bool) (p [2][2]int, err error) {
+	p[1] = [2]int{-1, -1}
+	restore, err := s.assume()
+	if err != nil {
+		return p, err
+	}
+	p[0], err = newPipe()
+	if err == nil && split {
+		if p[1], err = newPipe(); err != nil {
+			closePipe(p[0])
+		}
+	}
+	if rerr := restore(); rerr != nil {
+		// The thread has lost its rights; nothing can be started any more.
+		return p, errors.Join(err, rerr)
+	}
+	if !split {
+		p[1] = [2]int{-1, p[0][1]}
+	}
+	return p, err
+}
+
+// assume makes the tool user's ids the effective ones of this thread, raw,
+// because Go's own calls change every thread of the process.
+func (s *spawner) assume() (restore func() error, err error) {
+	if s.uid < 0 {
+		return func() error { return nil }, nil
+	}
+	if err := setEffective(s.uid, s.gid); err != nil {
+		return nil, err
+	}
+	return func() error { return setEffective(unix.Getuid(), unix.Getgid()) }, nil
+}
+
+func setEffective(uid, gid int) error {
+	const keep = ^uintptr(0)
+	// Going down, the group first; going up, the user first: each step needs
+	// the rights that the other one takes or gives.
+	calls := [2][4]uintptr{{unix.SYS_SETRESGID, keep, uintptr(gid), keep}, {unix.SYS_SETRESUID, keep, uintptr(uid), keep}}
+	if uid == unix.Getuid() {
+		calls[0], calls[1] = calls[1], calls[0]
+	}
+	for _, c := range calls {
+		if _, _, e := syscall.RawSyscall(c[0], c[1], c[2], c[3]); e != 0 {
+			return e
+		}
+	}
+	return nil
+}
+
+const pipeSize = 256 << 10
+
+func newPipe() ([2]int, error) {
+	var fds [2]int
+	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
+		return fds, err
+	}
+	if err := unix.SetNonblock(fds[0], true); err != nil {
+		closePipe(fds)
+		return fds, err
+	}
+	// A larger pipe saves switches where the kernel allows it, and is no loss where not.
+	_, _ = unix.FcntlInt(uintptr(fds[0]), unix.F_SETPIPE_SZ, pipeSize)
+	return fds, nil
+}
+
+func closePipe(p [2]int) {
+	_ = unix.Close(p[0])
+	_ = unix.Close(p[1])
+}
+
+// plan lays out what the child needs.
+func (s *spawner) plan(r *startRequest) (*childPlan, error) {
+	p := &childPlan{
+		uid: s.uid, gid: s.gid, limits: s.limits, ignored: s.ignored,
+		landlock: s.landlock, filter: s.filter,
+		how: unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_MAGICLINKS},
+	}
+	if r.cgroup >= 0 {
+		p.clone = &cloneArgs{flags: vforkFlags | cloneIntoCgroup, exitSignal: uint64(unix.SIGCHLD), cgroup: uint64(r.cgroup)}
+	}
+	var err error
+	if p.dir, err = syscall.BytePtrFromString(r.dir); err != nil {
+		return nil, &startError{step: stepDir, errno: syscall.EINVAL, argv0: r.argv[0], dir: strings.ReplaceAll(r.dir, "\x00", "\\0")}
+	}
+	for _, l := range []struct {
+		to   ***byte
+		from []string
+	}{{&p.argv, r.argv}, {&p.envp, r.env}, {&p.paths, r.paths}} {
+		list, err := syscall.SlicePtrFromStrings(l.from)
+		if err != nil {
+			return nil, &startError{step: stepExec, errno: syscall.EINVAL, argv0: strings.ReplaceAll(r.argv[0], "\x00", "\\0")}
+		}
+		*l.to = &list[0]
+	}
+	return p, nil
+}

@@ -1,0 +1,258 @@
+package run
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+	"unicode/utf8"
+)
+
+// bashInput is the input of bash.
+type bashInput struct {
+	Command     string `json:"command"`
+	Description string `json:"description,omitempty"`
+	// Timeout is in milliseconds; 0 = the call's own bound, or DefaultBashTimeout.
+	Timeout    int64  `json:"timeout,omitempty"`
+	Workdir    string `json:"workdir,omitempty"`
+	Background bool   `json:"background,omitempty"`
+}
+
+// DefaultBashTimeout holds where neither the input nor the call has one.
+const DefaultBashTimeout = 120 * time.Second
+
+// maxArgument is the longest single argument that the kernel takes, with its NUL.
+const maxArgument = 128 << 10
+
+// Bash runs a command line in a fresh shell. Its output is streamed; the Result
+// only says how it ended.
+type Bash struct{}
+
+// Name implements Tool.
+func (Bash) Name() string { return "bash" }
+
+// Prepare resolves the working directory.
+func (Bash) Prepare(ctx context.Context, env *Env, input json.RawMessage) (*Prepared, error) {
+	var in bashInput
+	if err := decodeInput(input, &in); err != nil {
+		return nil, err
+	}
+	asked := cmp.Or(in.Workdir, env.Worktree)
+	info, err := resolve(ctx, env, asked)
+	if err != nil {
+		return prepareFailure(in.title(), nil, err)
+	}
+	return &Prepared{Targets: []Target{target(asked, info, false)}}, nil
+}
+
+// Run implements Tool.
+func (Bash) Run(ctx context.Context, env *Env, input json.RawMessage, prep *Prepared) (*Result, error) {
+	var in bashInput
+	if err := decodeInput(input, &in); err != nil {
+		return nil, err
+	}
+	if err := in.check(); err != nil {
+		return nil, err
+	}
+	dir := env.Worktree
+	if in.Workdir != "" {
+		dir = absolute(env, in.Workdir)
+	}
+	if prep != nil && len(prep.Targets) > 0 {
+		dir = prep.Targets[0].Path
+	}
+	timeout := bashTimeout(ctx, in.Timeout)
+	exit, err := env.Exec(ctx, Command{
+		Argv: append(slices.Clone(env.Shell), "-c", in.Command),
+		Dir:  dir, Stdout: env.Stream, Stderr: env.Stream, Timeout: timeout,
+	})
+	if err != nil {
+		return nil, bashStartError(err, env.Shell, dir)
+	}
+	return &Result{
+		Title:    in.title(),
+		Output:   Trailer(exit, TrailerInfo{Timeout: timeout}),
+		IsError:  exit.Reason != ReasonExit || exit.Code != 0,
+		Metadata: exit.Metadata(),
+	}, nil
+}
+
+func (in *bashInput) check() error {
+	switch {
+	case strings.TrimSpace(in.Command) == "":
+		return Errorf(CodeInvalidInput, "command is empty")
+	case strings.IndexByte(in.Command, 0) >= 0:
+		return Errorf(CodeInvalidInput, "command has a NUL byte, which no program can be given")
+	case len(in.Command) >= maxArgument:
+		return Errorf(CodeInvalidInput, "command is %d bytes; the limit is %d: write it to a file and run that", len(in.Command), maxArgument-1)
+	case in.Timeout < 0 || in.Timeout > int64(1<<53):
+		return Errorf(CodeInvalidInput, "timeout is %d ms; it must be positive", in.Timeout)
+	case strings.IndexByte(in.Workdir, 0) >= 0:
+		return Errorf(CodeInvalidPath, "workdir has a NUL byte")
+	case in.Background:
+		return Errorf(CodeInvalidInput, "background is not supported here: run the command without it")
+	}
+	return nil
+}
+
+// title is the description or the beginning of the command.
+func (in *bashInput) title() string {
+	if in.Description != "" {
+		return in.Description
+	}
+	line, _, _ := strings.Cut(strings.TrimSpace(in.Command), "\n")
+	const most = 120
+	if len(line) <= most {
+		return line
+	}
+	n := most
+	for n > 0 && !utf8.RuneStart(line[n]) {
+		n--
+	}
+	return line[:n] + "…"
+}
+
+// bashTimeout is the input's, else what is left of the call's, else the default.
+func bashTimeout(ctx context.Context, millis int64) time.Duration {
+	left := time.Duration(0)
+	if d, ok := ctx.Deadline(); ok {
+		// What has passed since the call began is not worth showing.
+		left = max(time.Until(d).Round(time.Second), time.Millisecond)
+		if exact := time.Until(d); exact < 10*time.Second {
+			left = exact.Round(10 * time.Millisecond)
+		}
+	}
+	switch {
+	case millis > 0 && left > 0:
+		return min(time.Duration(millis)*time.Millisecond, left)
+	case millis > 0:
+		return time.Duration(min(millis, int64(365*24*time.Hour/time.Millisecond))) * time.Millisecond
+	case left > 0:
+		return left
+	default:
+		return DefaultBashTimeout
+	}
+}
+
+func absolute(env *Env, p string) string {
+	if strings.HasPrefix(p, "/") {
+		return p
+	}
+	return path.Join(env.Worktree, p)
+}
+
+// TrailerInfo is what the text of a trailer needs to know.
+type TrailerInfo struct {
+	Timeout     time.Duration
+	MemoryLimit int64 // bytes, 0 = unknown
+}
+
+// Trailer is the last line of a program's output: how it ended. It is empty
+// after exit code 0. The daemon calls it again when it knows more than the agent
+// could (memory, pids, disk).
+func Trailer(e *Exit, i TrailerInfo) string {
+	switch e.Reason {
+	case ReasonExit:
+		if e.Code == 0 {
+			return ""
+		}
+		return fmt.Sprintf("exit code %d", e.Code)
+	case ReasonSignal:
+		return "killed by " + e.Signal
+	case ReasonTimeout:
+		return fmt.Sprintf("timed out after %s (partial output above)", seconds(i.Timeout))
+	case ReasonAborted:
+		return "aborted"
+	case ReasonOutputLimit:
+		return "output limit"
+	case ReasonMemory:
+		if i.MemoryLimit > 0 {
+			return fmt.Sprintf("out of memory (limit %s)", binarySize(i.MemoryLimit))
+		}
+		return "out of memory"
+	case ReasonPIDs:
+		return "too many processes"
+	case ReasonDisk:
+		return "disk full"
+	case ReasonSessionEnded:
+		return "session ended"
+	default:
+		return string(e.Reason)
+	}
+}
+
+// seconds writes d as tools do: 120s, 1.5s, 250ms.
+func seconds(d time.Duration) string {
+	if d < time.Second {
+		return fmt.Sprintf("%dms", d.Milliseconds())
+	}
+	s := fmt.Sprintf("%.3f", d.Seconds())
+	return strings.TrimRight(strings.TrimRight(s, "0"), ".") + "s"
+}
+
+// binarySize writes n in the largest unit of which it is a whole multiple, or
+// with one decimal.
+func binarySize(n int64) string {
+	units := [...]string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}
+	f, i := float64(n), 0
+	for f >= 1024 && i < len(units)-1 {
+		f /= 1024
+		i++
+	}
+	s := fmt.Sprintf("%.1f", f)
+	return strings.TrimSuffix(s, ".0") + " " + units[i]
+}
+
+// Metadata is what a result says about its program.
+func (e *Exit) Metadata() map[string]any {
+	m := map[string]any{
+		"reason":           string(e.Reason),
+		"duration_ms":      e.DurationMillis,
+		"cpu_ms":           e.CPUMillis,
+		"max_memory_bytes": e.MaxMemoryBytes,
+		"io_bytes":         e.IOBytes,
+	}
+	if e.Signal != "" {
+		m["signal"] = e.Signal
+	} else {
+		m["exit_code"] = int64(e.Code)
+	}
+	if e.BackgroundKilled > 0 {
+		m["background_killed"] = int64(e.BackgroundKilled)
+	}
+	return m
+}
+
+// bashStartError words why the shell could not be started.
+func bashStartError(err error, shell []string, dir string) error {
+	var known *Error
+	switch {
+	case errors.As(err, &known):
+		return err
+	case errors.Is(err, syscall.E2BIG):
+		return Errorf(CodeInvalidInput, "command and environment are too large for the kernel: %v", err)
+	case errors.Is(err, syscall.ELOOP):
+		return Errorf(CodeInvalidPath, "workdir %q leads through links of /proc or in a circle", dir)
+	case strings.HasPrefix(err.Error(), "working directory "):
+		return Errorf(CodeInvalidPath, "workdir %q: %v", dir, cause(err))
+	case errors.Is(err, fs.ErrNotExist):
+		return &Error{Code: CodeSandboxFailed, Message: fmt.Sprintf("the shell %s is not in the sandbox", shell[0]), Hint: "name one that is in the configuration's [tools.bash] shell, or use a root filesystem that has it"}
+	default:
+		return err
+	}
+}
+
+func cause(err error) error {
+	var e syscall.Errno
+	if errors.As(err, &e) {
+		return e
+	}
+	return err
+}
