@@ -30,7 +30,9 @@ func (c *Client) Events(ctx context.Context, q EventQuery) iter.Seq2[Event, erro
 				return fmt.Errorf("event %q is not the JSON expected: %w", m.id, err)
 			}
 			retry.arrived()
-			last = m.id
+			if m.id != "" { // events that are not stored have none
+				last = m.id
+			}
 			if !yield(e, nil) {
 				return errStop
 			}

@@ -28,9 +28,9 @@ type kind int
 
 const (
 	text  kind = iota // up to maxText bytes without control characters
-	flag              // 1, true, 0 or false
+	yesNo             // 1, true, 0 or false
 	count             // a number from 0 on
-	ident             // an id
+	ident             // the id or the name of a session
 )
 
 // maxText bounds a parameter in bytes; paths are the longest.
@@ -53,12 +53,12 @@ var (
 	sessionParams = []param{
 		{name: "state", values: []string{"creating", "ready", "paused", "ending", "ended", "lost"}, doc: "only those in this state"},
 		{name: "label", many: true, doc: "only those with this label, key=value; may be repeated, all must match"},
-		{name: "all", kind: flag, doc: "also those that have ended"},
+		{name: "all", kind: yesNo, doc: "also those that have ended"},
 		afterParam, limitParam,
 	}
 	endParams = []param{
-		{name: "force", kind: flag, doc: "running calls get no grace"},
-		{name: "keep", kind: flag, doc: "whole outputs stay until their retention"},
+		{name: "force", kind: yesNo, doc: "running calls get no grace"},
+		{name: "keep", kind: yesNo, doc: "whole outputs stay until their retention"},
 	}
 	getParams = []param{{name: "path", required: true, doc: "absolute, or relative to the worktree"}}
 	putParams = append([]param{{name: "mode", doc: "permission bits in octal, default 0644"}}, getParams...)
@@ -74,14 +74,14 @@ var (
 	}
 	outputParams = []param{
 		{name: "offset", kind: count, doc: "first byte that is wanted"},
-		{name: "follow", kind: flag, doc: "go on until the call has finished"},
+		{name: "follow", kind: yesNo, doc: "go on until the call has finished"},
 		{name: "stream", values: []string{"stdout", "stderr"}, doc: "one of the two, for calls made with streams=split"},
 	}
 	eventParams = []param{
 		{name: "session", kind: ident, doc: "only those of this session"},
 		{name: "type", doc: "only those of this type; a final * matches any rest"},
 	}
-	doctorParams = []param{{name: "probe", kind: flag, doc: "also look from inside a throw-away session; takes seconds"}}
+	doctorParams = []param{{name: "probe", kind: yesNo, doc: "also look from inside a throw-away session; takes seconds"}}
 )
 
 // parseQuery reads a query that has only parameters of the route.
@@ -136,7 +136,7 @@ func (p param) check(values []string) error {
 // wrong says what is wrong with a value, "" for nothing.
 func (p param) wrong(v string) string {
 	switch p.kind {
-	case flag:
+	case yesNo:
 		if !slices.Contains([]string{"0", "1", "false", "true"}, v) {
 			return "not 1, true, 0 or false"
 		}
@@ -145,9 +145,7 @@ func (p param) wrong(v string) string {
 			return "not a whole number from 0 on"
 		}
 	case ident:
-		if !validID("ses_", v) {
-			return "not the id of a session"
-		}
+		return wrongName(v)
 	case text:
 		if p.values != nil && !slices.Contains(p.values, v) {
 			return "not one of " + strings.Join(p.values, ", ")
@@ -180,18 +178,22 @@ func (r *request) page() (after string, limit int, err error) {
 	return r.query.Get("after"), int(n), nil
 }
 
-// parseID checks the {id} of the path against what the route's ids begin with.
+// ofSession reports whether the {id} of the path is a session's.
+func (rt *route) ofSession() bool { return strings.HasPrefix(rt.pattern, "/v1/sessions/{id}") }
+
+// parseID checks the {id} of the path: the id or the name of a session, or the id
+// of a call.
 func (rt *route) parseID(r *http.Request) (string, error) {
 	if !strings.Contains(rt.pattern, "{id}") {
 		return "", nil
 	}
-	prefix, what := "ses_", "a session"
-	if strings.HasPrefix(rt.pattern, "/v1/calls/") {
-		prefix, what = "call_", "a call"
-	}
 	id := r.PathValue("id")
-	if !validID(prefix, id) {
-		return "", invalid(fmt.Sprintf("%q is not the id of %s", clip(id), what), "such ids begin with "+prefix)
+	if rt.ofSession() {
+		if why := wrongName(id); why != "" {
+			return "", invalid(fmt.Sprintf("%q is not the id of a session: %s", clip(id), why), "give its id, which begins with ses_, or its name")
+		}
+	} else if !validID("call_", id) {
+		return "", invalid(fmt.Sprintf("%q is not the id of a call", clip(id)), "ids of calls begin with call_")
 	}
 	return id, nil
 }

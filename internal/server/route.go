@@ -17,17 +17,17 @@ import (
 type role int
 
 const (
-	anyone role = iota // every known peer, and holders of a session's token
-	token              // the tenant's users, and holders of a token within its session
-	tenant             // the tenant's users
-	admin
+	roleAnyone role = iota // every known peer, and holders of a session's token
+	roleToken              // the tenant's users, and holders of a token within its session
+	roleTenant             // the tenant's users
+	roleAdmin
 )
 
 func (ro role) check(who session.Principal) error {
 	switch {
-	case ro >= tenant && who.Session != "":
+	case ro >= roleTenant && who.Session != "":
 		return forbidden("a session's token is good for calls in that session only", "use the socket without the token")
-	case ro == admin && !who.Admin:
+	case ro == roleAdmin && !who.Admin:
 		return forbidden("this route is for admins", "an admin can add your uid to [admin] of the daemon's config.toml")
 	}
 	return nil
@@ -56,31 +56,31 @@ type route struct {
 
 // routes is the API.
 var routes = []route{
-	{"GET", "/v1/version", "Version", anyone, (*Server).version, nil, 200, client.Version{}, nil, "What daemon this is"},
-	{"GET", "/v1/health", "Health", anyone, (*Server).health, nil, 200, client.Health{}, nil, "Whether the daemon is alive"},
-	{"GET", "/v1/ready", "Ready", anyone, (*Server).ready, nil, 200, client.Health{}, nil, "Whether the daemon takes sessions and calls; 503 when not"},
-	{"GET", "/v1/openapi.json", "OpenAPI", anyone, (*Server).openapi, nil, 200, anyJSON{}, nil, "This document"},
-	{"GET", "/metrics", "Metrics", admin, (*Server).metrics, nil, 200, textBody{}, nil, "Metrics in the Prometheus format"},
-	{"GET", "/v1/tools", "Tools", token, (*Server).tools, nil, 200, client.List[client.ToolDefinition]{}, toolParams, "Definitions of the tools that may be called"},
+	{"GET", "/v1/version", "Version", roleAnyone, (*Server).version, nil, 200, client.Version{}, nil, "What daemon this is"},
+	{"GET", "/v1/health", "Health", roleAnyone, (*Server).health, nil, 200, client.Health{}, nil, "Whether the daemon is alive"},
+	{"GET", "/v1/ready", "Ready", roleAnyone, (*Server).ready, nil, 200, client.Health{}, nil, "Whether the daemon takes sessions and calls; 503 when not"},
+	{"GET", "/v1/openapi.json", "OpenAPI", roleAnyone, (*Server).openapi, nil, 200, anyJSON{}, nil, "This document"},
+	{"GET", "/metrics", "Metrics", roleAdmin, (*Server).metrics, nil, 200, textBody{}, nil, "Metrics in the Prometheus format"},
+	{"GET", "/v1/tools", "Tools", roleToken, (*Server).tools, nil, 200, client.List[client.ToolDefinition]{}, toolParams, "Definitions of the tools that may be called"},
 
-	{"POST", "/v1/sessions", "CreateSession", tenant, (*Server).createSession, client.SessionCreate{}, 201, client.Session{}, nil, "Make a session; the answer comes when it is ready"},
-	{"GET", "/v1/sessions", "ListSessions", tenant, (*Server).listSessions, nil, 200, client.List[client.Session]{}, sessionParams, "List sessions, one page"},
-	{"GET", "/v1/sessions/{id}", "GetSession", token, (*Server).getSession, nil, 200, client.Session{}, nil, "Show a session with its live usage"},
-	{"PATCH", "/v1/sessions/{id}", "PatchSession", tenant, (*Server).patchSession, client.SessionPatch{}, 200, client.Session{}, nil, "Change labels, time to live or profile"},
-	{"DELETE", "/v1/sessions/{id}", "EndSession", tenant, (*Server).endSession, nil, 200, client.Session{}, endParams, "End a session; the answer comes when nothing of it is alive"},
-	{"PUT", "/v1/sessions/{id}/files", "PutFile", tenant, (*Server).putFile, bytesBody{}, 200, client.Call{}, putParams, "Write one file in the sandbox"},
-	{"GET", "/v1/sessions/{id}/files", "GetFile", tenant, (*Server).getFile, nil, 200, bytesBody{}, getParams, "Read one file of the sandbox"},
+	{"POST", "/v1/sessions", "CreateSession", roleTenant, (*Server).createSession, client.SessionCreate{}, 201, client.Session{}, nil, "Make a session; the answer comes when it is ready"},
+	{"GET", "/v1/sessions", "ListSessions", roleTenant, (*Server).listSessions, nil, 200, client.List[client.Session]{}, sessionParams, "List sessions, one page"},
+	{"GET", "/v1/sessions/{id}", "GetSession", roleToken, (*Server).getSession, nil, 200, client.Session{}, nil, "Show a session with its live usage"},
+	{"PATCH", "/v1/sessions/{id}", "PatchSession", roleTenant, (*Server).patchSession, client.SessionPatch{}, 200, client.Session{}, nil, "Change labels, time to live or profile"},
+	{"DELETE", "/v1/sessions/{id}", "EndSession", roleTenant, (*Server).endSession, nil, 200, client.Session{}, endParams, "End a session; the answer comes when nothing of it is alive"},
+	{"PUT", "/v1/sessions/{id}/files", "PutFile", roleTenant, (*Server).putFile, bytesBody{}, 200, client.Call{}, putParams, "Write one file in the sandbox"},
+	{"GET", "/v1/sessions/{id}/files", "GetFile", roleTenant, (*Server).getFile, nil, 200, bytesBody{}, getParams, "Read one file of the sandbox"},
 
-	{"POST", "/v1/sessions/{id}/calls", "CreateCall", token, (*Server).createCall, client.CallCreate{}, 200, client.Call{}, callParams, "Run a tool: the finished call, 202 with the call as it stands after wait_ms, or with Accept: text/event-stream its events"},
-	{"GET", "/v1/sessions/{id}/calls", "ListCalls", token, (*Server).listCalls, nil, 200, client.List[client.Call]{}, callListParams, "List a session's calls, oldest first, one page"},
-	{"GET", "/v1/calls/{id}", "GetCall", token, (*Server).getCall, nil, 200, client.Call{}, nil, "Show a call, running or finished"},
-	{"GET", "/v1/calls/{id}/output", "CallOutput", token, (*Server).callOutput, nil, 200, bytesBody{}, outputParams, "The whole saved output of a call"},
-	{"POST", "/v1/calls/{id}/abort", "AbortCall", token, (*Server).abortCall, nil, 200, client.Call{}, nil, "Stop a running call"},
-	{"GET", "/v1/events", "Events", tenant, (*Server).events, nil, 200, eventsBody{}, eventParams, "Stream what happens; Last-Event-ID resumes"},
+	{"POST", "/v1/sessions/{id}/calls", "CreateCall", roleToken, (*Server).createCall, client.CallCreate{}, 200, client.Call{}, callParams, "Run a tool: the finished call, 202 with the call as it stands after wait_ms, or with Accept: text/event-stream its events"},
+	{"GET", "/v1/sessions/{id}/calls", "ListCalls", roleToken, (*Server).listCalls, nil, 200, client.List[client.Call]{}, callListParams, "List a session's calls, oldest first, one page"},
+	{"GET", "/v1/calls/{id}", "GetCall", roleToken, (*Server).getCall, nil, 200, client.Call{}, nil, "Show a call, running or finished"},
+	{"GET", "/v1/calls/{id}/output", "CallOutput", roleToken, (*Server).callOutput, nil, 200, bytesBody{}, outputParams, "The whole saved output of a call"},
+	{"POST", "/v1/calls/{id}/abort", "AbortCall", roleToken, (*Server).abortCall, nil, 200, client.Call{}, nil, "Stop a running call"},
+	{"GET", "/v1/events", "Events", roleTenant, (*Server).events, nil, 200, eventsBody{}, eventParams, "Stream what happens; Last-Event-ID resumes"},
 
-	{"GET", "/v1/doctor", "Doctor", admin, (*Server).doctor, nil, 200, client.Doctor{}, doctorParams, "What holds on this host"},
-	{"POST", "/v1/gc", "GC", admin, (*Server).gc, client.GCRequest{}, 200, client.List[client.Garbage]{}, nil, "Find, and unless dry_run remove, what sessions have left behind"},
-	{"POST", "/v1/reload", "Reload", admin, (*Server).reload, nil, 204, nil, nil, "Read the configuration again"},
+	{"GET", "/v1/doctor", "Doctor", roleAdmin, (*Server).doctor, nil, 200, client.Doctor{}, doctorParams, "What holds on this host"},
+	{"POST", "/v1/gc", "GC", roleAdmin, (*Server).gc, client.GCRequest{}, 200, client.List[client.Garbage]{}, nil, "Find, and unless dry_run remove, what sessions have left behind"},
+	{"POST", "/v1/reload", "Reload", roleAdmin, (*Server).reload, nil, 204, nil, nil, "Read the configuration again"},
 }
 
 // request is one request to a route, checked as far as the table says how.
@@ -88,7 +88,7 @@ type request struct {
 	*http.Request
 	route *route
 	who   session.Principal
-	id    string // the {id} of the path
+	id    string // the {id} of the path: a session's id or name, or a call's id
 	query url.Values
 }
 
@@ -160,7 +160,7 @@ func (s *Server) dispatch(x *exchange, r *http.Request, methods map[string]*rout
 // scope keeps a token's holder in its session; another one's id is answered like
 // an unknown one.
 func (r *request) scope() error {
-	if r.who.Session != "" && strings.HasPrefix(r.id, "ses_") && r.id != r.who.Session {
+	if r.who.Session != "" && r.route.ofSession() && r.id != r.who.Session {
 		return noSession(r.id)
 	}
 	return nil

@@ -47,6 +47,9 @@ func checkSessionCreate(r *client.SessionCreate) error {
 	var p problems
 	if r.Name != "" {
 		p.add("/name", wrongName(r.Name))
+		if strings.HasPrefix(r.Name, "ses_") {
+			p.add("/name", "ses_ begins ids, which names must not look like")
+		}
 	}
 	if r.Profile != "" {
 		p.add("/profile", wrongName(r.Profile))
