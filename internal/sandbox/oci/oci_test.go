@@ -20,7 +20,7 @@ import (
 
 // fixture is a driver in directories and cgroups of its own.
 type fixture struct {
-	t      *testing.T
+	t      testing.TB
 	driver *oci.Driver
 	cfg    oci.Config
 	owner  string
@@ -28,7 +28,7 @@ type fixture struct {
 
 // needOCI skips a test where no container can be made. TOOLD_TEST_REQUIRE turns
 // the skip into a failure.
-func needOCI(t *testing.T) string {
+func needOCI(t testing.TB) string {
 	t.Helper()
 	skip := t.Skipf
 	if strings.Contains(os.Getenv("TOOLD_TEST_REQUIRE"), "oci") {
@@ -49,7 +49,7 @@ func needOCI(t *testing.T) string {
 
 var bases atomic.Uint32
 
-func newFixture(t *testing.T) *fixture {
+func newFixture(t testing.TB) *fixture {
 	t.Helper()
 	runc := needOCI(t)
 	self, err := os.Executable()
@@ -130,7 +130,7 @@ func (f *fixture) spec() sandbox.Spec {
 // live is a sandbox with what a test needs to speak to its agent.
 type live struct {
 	sandbox.Sandbox
-	t    *testing.T
+	t    testing.TB
 	spec sandbox.Spec
 	cg   *os.File
 }
@@ -203,7 +203,7 @@ func randomHex(n int) string {
 	return hex.EncodeToString(b)
 }
 
-type testWriter struct{ t *testing.T }
+type testWriter struct{ t testing.TB }
 
 func (w testWriter) Write(p []byte) (int, error) {
 	w.t.Log(strings.TrimSpace(string(p)))
