@@ -60,7 +60,6 @@ func newCallCommand(a *app) *cobra.Command {
 	f.StringVar(&s.id, "id", "", "your own name for this call: the same again is never a second run")
 	f.StringVar(&s.timeout, "timeout", "", "stop the call after this `duration`, such as 90s")
 	f.StringVar(&s.wait, "wait", "", "wait for the result no longer than this `duration`; the call goes on; 0 does not wait")
-	c.MarkFlagsMutuallyExclusive("stream", "wait")
 	return c
 }
 
@@ -97,6 +96,9 @@ func (s *callCommand) call(ctx context.Context, ref string, req client.CallCreat
 
 func (s *callCommand) request(args []string) (client.CallCreate, error) {
 	req := client.CallCreate{Tool: args[1], Key: s.id}
+	if s.stream && s.wait != "" {
+		return req, usagef("--stream shows all of the call: leave --wait out")
+	}
 	arg := "{}"
 	if len(args) == 3 {
 		arg = args[2]

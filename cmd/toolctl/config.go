@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/BurntSushi/toml"
@@ -77,7 +78,7 @@ func configPath(args []string) string {
 
 // printConfig prints settings under their names in config.toml, in every format.
 func (a *app) printConfig(c *config.Config) error {
-	settings := settingsOf(reflect.ValueOf(*c))
+	settings := settingsOf("", reflect.ValueOf(*c))
 	var text bytes.Buffer
 	if err := toml.NewEncoder(&text).Encode(settings); err != nil {
 		return fmt.Errorf("write configuration: %w", err)
@@ -88,31 +89,42 @@ func (a *app) printConfig(c *config.Config) error {
 }
 
 // settingsOf gives a value of the configuration as people write it: durations
-// and sizes as text.
-func settingsOf(v reflect.Value) any {
+// and sizes as text, and without what this version has no setting for. key is
+// the value's own.
+func settingsOf(key string, v reflect.Value) any {
 	switch x := v.Interface().(type) {
 	case client.Duration:
 		return x.String()
 	case client.Size:
 		return x.String()
 	}
+	m := make(map[string]any)
 	switch v.Kind() {
 	case reflect.Struct:
-		m := make(map[string]any)
 		for f, value := range v.Fields() {
-			if name := settingName(f); name != "" {
-				m[name] = settingsOf(value)
+			name := settingName(f)
+			if below := strings.TrimPrefix(key+"."+name, "."); name != "" && isSetting(below, value) {
+				m[name] = settingsOf(below, value)
 			}
 		}
 		return m
-	case reflect.Map:
-		m := make(map[string]any)
+	case reflect.Map: // tenants, by name
 		for k, value := range v.Seq2() {
-			m[k.String()] = settingsOf(value)
+			m[k.String()] = settingsOf(tenantKey, value)
 		}
 		return m
 	}
 	return v.Interface()
+}
+
+// tenantKey is the key of all tenants; what is not set for one is left out.
+const tenantKey = "tenant"
+
+func isSetting(key string, v reflect.Value) bool {
+	if strings.HasPrefix(key, tenantKey) {
+		return !v.IsZero()
+	}
+	return slices.ContainsFunc(config.Keys(), func(k string) bool { return k == key || strings.HasPrefix(k, key+".") })
 }
 
 // settingName is a field's name in config.toml; limits have theirs from the API.

@@ -1,0 +1,213 @@
+package main
+
+import (
+	"encoding/json"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/toold/toold/client"
+)
+
+func TestUnreachable(t *testing.T) {
+	none := filepath.Join(t.TempDir(), "none.sock")
+	for _, args := range []string{"session list", "session show x", "tools", "events", "doctor", "gc", "top", "cp a:b c", "call a read"} {
+		r := ctl(t, t.Context(), "", append([]string{"--socket", none}, strings.Fields(args)...)...)
+		r.want(t, 6, "", "start it with")
+	}
+	ctl(t, t.Context(), "", "--socket", none, "version").want(t, 0, "toold   not reached", "")
+}
+
+func TestAnswersAndExitCodes(t *testing.T) {
+	for code, want := range map[client.Code]int{
+		client.CodeDenied: 3, client.CodeForbidden: 3, client.CodeNotFound: 4, client.CodeApprovalTimeout: 5,
+		client.CodeInvalidRequest: 2, client.CodeInternal: 1, client.CodeOverloaded: 1, client.CodeConflict: 1,
+	} {
+		d := startFake(t, map[string]http.HandlerFunc{"GET /v1/doctor": problemWith(400, code)})
+		d.ctl("doctor").want(t, want, "", "toolctl: it is so\ntoolctl:   try otherwise\n")
+	}
+}
+
+func TestUsage(t *testing.T) {
+	for _, c := range []struct{ args, stderr string }{
+		{"sesion list", `did you mean "session"`},
+		{"session lst", `did you mean "list"`},
+		{"session list -o xml", "one of table, json, yaml, name"},
+		{"nonsense", "no command"},
+		{"call onlyone", "usage: toolctl call SESSION TOOL"},
+		{"completion tcsh", "invalid argument"},
+		{"cp a b", "exactly one side"},
+		{"cp a:b c:d", "exactly one side"},
+	} {
+		ctl(t, t.Context(), "", strings.Fields(c.args)...).want(t, 2, "", c.stderr)
+	}
+}
+
+func TestEveryCommandIsDocumented(t *testing.T) {
+	var walk func(path []string)
+	walk = func(path []string) {
+		r := ctl(t, t.Context(), "", append(append([]string{}, path...), "--help")...)
+		r.want(t, 0, "Usage:", "")
+		r.want(t, 0, "Examples:", "")
+		_, list, ok := strings.Cut(r.stdout, "Available Commands:\n")
+		if !ok {
+			return
+		}
+		list, _, _ = strings.Cut(list, "\n\n")
+		for l := range strings.Lines(list) {
+			if name := strings.Fields(l)[0]; name != "help" {
+				walk(append(append([]string{}, path...), name))
+			}
+		}
+	}
+	walk(nil)
+}
+
+func TestTokenAndTenant(t *testing.T) {
+	d := startFake(t, map[string]http.HandlerFunc{"GET /v1/version": answerWith(client.Version{Version: "1", API: "v1"})})
+	d.ctl("version", "--tenant", "ci", "--token", "T").want(t, 0, "toold   1, API v1", "")
+	h := d.asked("GET", "/version")[0].header
+	if h.Get("Toold-Tenant") != "ci" || h.Get("Authorization") != "Bearer T" {
+		t.Errorf("headers %v", h)
+	}
+}
+
+func TestTools(t *testing.T) {
+	defs := []client.ToolDefinition{{Name: "bash", Description: "Runs a command. More.", InputSchema: json.RawMessage(`{"properties":{"timeout":{},"command":{}},"required":["command"]}`)}}
+	d := startFake(t, map[string]http.HandlerFunc{"GET /v1/tools": func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Get("format") != "" {
+			answer(w, 200, map[string]any{"items": []any{map[string]string{"of": r.URL.Query().Get("format")}}})
+			return
+		}
+		answer(w, 200, client.List[client.ToolDefinition]{Items: defs})
+	}})
+	d.ctl("tools").want(t, 0, "bash  command timeout?  Runs a command\n", "")
+	d.ctl("tools", "--format", "openai").want(t, 0, `"of": "openai"`, "")
+	d.ctl("tools", "-o", "name").want(t, 0, "bash\n", "")
+}
+
+func TestDoctor(t *testing.T) {
+	report := client.Doctor{Checks: []client.Check{
+		{Group: "limit", Name: "memory", Status: client.CheckOK, Detail: "cgroup v1", Probed: true},
+		{Group: "runtime", Name: "crun", Status: client.CheckFail, Detail: "too old", Hint: "install 1.28"},
+	}}
+	d := startFake(t, map[string]http.HandlerFunc{"GET /v1/doctor": answerWith(report)})
+	d.ctl("doctor", "--probe").want(t, 1, "runtime  crun    fail    too old\n", "runtime crun: install 1.28")
+	if d.asked("GET", "/doctor")[0].query != "probe=1" {
+		t.Error("not probed")
+	}
+}
+
+func TestGC(t *testing.T) {
+	found := client.List[client.Garbage]{Items: []client.Garbage{{Kind: "cgroup", Name: "x\x1b", Error: "busy"}}}
+	d := startFake(t, map[string]http.HandlerFunc{"POST /v1/gc": answerWith(found)})
+	d.ctl("gc").want(t, 1, `x\x1b`, "1 could not be removed")
+	d.ctl("gc", "--dry-run").want(t, 0, "busy", "")
+	startFake(t, map[string]http.HandlerFunc{"POST /v1/gc": answerWith(client.List[client.Garbage]{})}).ctl("gc").want(t, 0, "nothing left behind", "")
+}
+
+func TestEvents(t *testing.T) {
+	e := client.Event{ID: "evt_1", Type: "call.completed", Session: fakeSession, Data: json.RawMessage(`{"title":"\u001b[2J"}`)}
+	d := startFake(t, map[string]http.HandlerFunc{"GET /v1/events": func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Last-Event-ID") != firstEvent {
+			t.Errorf("after %q", r.Header.Get("Last-Event-ID"))
+		}
+		sendEvent(w, e.Type, e)
+		<-r.Context().Done()
+	}})
+	r := d.ctl("events", "--session", fakeSession, "--type", "call.*")
+	r.want(t, 0, `{"title":"\u001b[2J"}`, "")
+	var got client.Event
+	decode(t, []byte(d.ctl("events", "-o", "json").stdout), &got)
+	if got.ID != e.ID {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestTop(t *testing.T) {
+	d := startFake(t, map[string]http.HandlerFunc{
+		"GET /v1/sessions":      answerWith(client.List[client.Session]{Items: []client.Session{session()}}),
+		"GET /v1/sessions/{id}": answerWith(session()),
+	})
+	r := d.ctl("top")
+	r.want(t, 0, "ses_0123  review  ready  -    1.5s      3.0MiB  4          5", "")
+	if strings.Contains(r.stdout, "\x1b") {
+		t.Errorf("escapes in %q", r.stdout)
+	}
+}
+
+func TestTopLoad(t *testing.T) {
+	top := &topCommand{cpu: map[string]cpuSample{fakeSession: {time.Now().Add(-time.Second), 1000}}}
+	if got := top.load(session()); got != "50%" && got != "49%" {
+		t.Errorf("500 ms in a second: %s", got)
+	}
+}
+
+func TestConfig(t *testing.T) {
+	dir := t.TempDir()
+	good, bad := filepath.Join(dir, "good.toml"), filepath.Join(dir, "bad.toml")
+	for name, text := range map[string]string{good: "[limits]\nmemory = \"1536MiB\"\n[tenant.ci]\nuids = [1001]\n", bad: "[limits]\nmemry = 1\n\n[daemon]\nlog = \"loud\"\n"} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctl(t, t.Context(), "", "config", "check", good).want(t, 0, "good.toml is valid", "")
+	r := ctl(t, t.Context(), "", "config", "check", bad)
+	r.want(t, 1, "", "bad.toml:2: ")
+	r.want(t, 1, "", "bad.toml:5: ")
+	r.want(t, 1, "", "2 problems")
+	ctl(t, t.Context(), "", "config", "check", dir+"/none").want(t, 1, "", "no such file")
+	shown := ctl(t, t.Context(), "", "config", "show", good)
+	shown.want(t, 0, "[tenant.ci]\n    uids = [1001]\n", "")
+	// What show prints is a configuration again.
+	shown.want(t, 0, `memory = "1536MiB"`, "")
+	again := filepath.Join(dir, "again.toml")
+	if err := os.WriteFile(again, []byte(shown.stdout), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r := ctl(t, t.Context(), "", "config", "show", again); r.stdout != shown.stdout {
+		t.Errorf("exit %d %s\n%s", r.code, r.stderr, r.stdout)
+	}
+	ctl(t, t.Context(), "", "config", "show", good, "-o", "json").want(t, 0, `"memory": "1536MiB"`, "")
+	ctl(t, t.Context(), "", "config", "show", bad).want(t, 1, "", "2 problems")
+}
+
+func TestCompletion(t *testing.T) {
+	for _, shell := range []string{"bash", "zsh", "fish"} {
+		ctl(t, t.Context(), "", "completion", shell).want(t, 0, "toolctl", "")
+	}
+	hostile := session()
+	hostile.ID, hostile.Name = "ses_2", "x\ty\nz"
+	d := startFake(t, map[string]http.HandlerFunc{
+		"GET /v1/sessions":            answerWith(client.List[client.Session]{Items: []client.Session{session(), hostile}}),
+		"GET /v1/sessions/{id}/calls": answerWith(client.List[client.Call]{Items: []client.Call{bashDone("", nil)}}),
+		"GET /v1/tools":               answerWith(client.List[client.ToolDefinition]{Items: []client.ToolDefinition{{Name: "bash", Description: "Runs a command."}}}),
+	})
+	for _, c := range []struct{ line, want string }{
+		{"session show", "review\tready /src (bind)\nses_0123\tready"},
+		{"session show", `x\ty\nz`},
+		{"session rm review", "ses_0123"},
+		{"session logs review", "call_0123\tbash"},
+		{"call review", "bash\tRuns a command\n"},
+		{"cp", "review:\tready"},
+		{"session list --state", "ready"},
+		{"run --limit", "memory="},
+		{"session create --mode", "empty"},
+	} {
+		args := append(append([]string{"__complete", "--socket", d.socket}, strings.Fields(c.line)...), "")
+		ctl(t, t.Context(), "", args...).want(t, 0, c.want, "")
+	}
+	// Without a daemon there is nothing to offer, and no error.
+	ctl(t, t.Context(), "", "__complete", "--socket", d.socket+"x", "session", "show", "").want(t, 0, ":4", "")
+}
+
+func TestGenDocs(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "man")
+	ctl(t, t.Context(), "", "gen-docs", dir).want(t, 0, "", "")
+	if page, err := os.ReadFile(filepath.Join(dir, "toolctl-session-create.1")); err != nil || !strings.Contains(string(page), "idle") {
+		t.Errorf("man page: %v", err)
+	}
+}

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/toold/toold/client"
+)
+
+func TestSessionCreate(t *testing.T) {
+	s := session()
+	s.Notes, s.Token = []string{"no disk\x1b bound"}, "secret"
+	d := startFake(t, map[string]http.HandlerFunc{"POST /v1/sessions": answerWith(s)})
+	r := d.ctl("session", "create", "--name", "n", "--label", "a=b=c", "--ttl", "8h", "--idle-timeout", "-1ms", "--lease-pid", "7",
+		"--net", "none", "--with-token", "--limit", "cpus=1.5", "--limit", "wall=1m")
+	r.want(t, 0, fakeSession+"\nsecret\n", `note: no disk\x1b bound`)
+	got := string(d.asked("POST", "/sessions")[0].body)
+	want := `{"name":"n","limits":{"cpus":1.5,"wall":60000},"network":{"mode":"none"},"labels":{"a":"b=c"},"ttl":28800000,"idle_timeout":-1,"lease_pid":7,"token":true}`
+	if got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	if r := d.ctl("session", "create", "-o", "name"); r.stdout != fakeSession+"\n" {
+		t.Errorf("name: %q", r.stdout)
+	}
+}
+
+func TestSessionCreateUsage(t *testing.T) {
+	for _, c := range []struct {
+		args   string
+		stderr string
+	}{
+		{"--worktree /nonexistent", "no such file"},
+		{"--mode ro", "needs a --worktree"},
+		{"--mode empty --worktree /", "no --worktree"},
+		{"--env =x", "has no name"},
+		{"--label x", "write K=V"},
+		{"--limit memory", "NAME=VALUE"},
+		{"--limit memory=much", "not a size"},
+		{"--limit pids=1.5", "not a whole number"},
+		{"--mount /x", "SRC:DST"},
+		{"--mount /nonexistent:/x", "no such file"},
+		{"--ttl soon", "not a duration"},
+		{"extra", "unknown command"},
+		{"--wrktree .", `did you mean "worktree"`},
+	} {
+		ctl(t, t.Context(), "", append([]string{"session", "create"}, strings.Fields(c.args)...)...).want(t, 2, "", c.stderr)
+	}
+}
+
+func TestSessionList(t *testing.T) {
+	bad := session()
+	bad.ID, bad.Name, bad.State = "ses_2", "x\ny\x1b[2J", client.SessionLost
+	d := startFake(t, map[string]http.HandlerFunc{"GET /v1/sessions": func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Get("after") == "" {
+			answer(w, 200, client.List[client.Session]{Items: []client.Session{session()}, Next: "more"})
+			return
+		}
+		answer(w, 200, client.List[client.Session]{Items: []client.Session{bad}})
+	}})
+	r := d.ctl("session", "list", "--all", "--label", "job=42", "--state", "ready")
+	r.want(t, 0, `x\ny\x1b[2J`, "")
+	if !strings.HasPrefix(r.stdout, "ID        NAME         STATE  WORKTREE     AGE") || strings.Count(r.stdout, "\n") != 3 {
+		t.Errorf("table:\n%s", r.stdout)
+	}
+	if q := d.asked("GET", "/sessions")[0].query; q != "all=1&label=job%3D42&state=ready" {
+		t.Errorf("query %q", q)
+	}
+	if r := d.ctl("session", "list", "-o", "name"); r.stdout != "ses_0123\nses_2\n" {
+		t.Errorf("names %q", r.stdout)
+	}
+	var l client.List[client.Session]
+	decode(t, []byte(d.ctl("session", "list", "-o", "json").stdout), &l)
+	if len(l.Items) != 2 || l.Items[1].Name != bad.Name {
+		t.Errorf("json %+v", l)
+	}
+	empty := startFake(t, map[string]http.HandlerFunc{"GET /v1/sessions": answerWith(client.List[client.Session]{})})
+	if r := empty.ctl("session", "list", "-o", "json"); r.stdout != "{\n  \"items\": []\n}\n" {
+		t.Errorf("empty list %q", r.stdout)
+	}
+}
+
+func TestSessionShow(t *testing.T) {
+	d := startFake(t, map[string]http.HandlerFunc{
+		"GET /v1/sessions":      answerWith(client.List[client.Session]{Items: []client.Session{session()}}),
+		"GET /v1/sessions/{id}": answerWith(session()),
+	})
+	r := d.ctl("session", "show", "review")
+	r.want(t, 0, "cpu 1.5s, memory 3.0MiB, 4 processes, disk 0B, 5 calls", "")
+	r.want(t, 0, "/src (bind) at /workspace", "")
+	d.ctl("session", "show", "review", "-o", "yaml").want(t, 0, "worktree:\n  source: /src\n", "")
+	gone := startFake(t, map[string]http.HandlerFunc{"GET /v1/sessions/{id}": problemWith(404, client.CodeNotFound)})
+	gone.ctl("session", "show", "ses_9").want(t, 4, "", "it is so\ntoolctl:   try otherwise")
+}
+
+func TestSessionRm(t *testing.T) {
+	d := startFake(t, map[string]http.HandlerFunc{
+		"GET /v1/sessions": answerWith(client.List[client.Session]{Items: []client.Session{session()}}),
+		"DELETE /v1/sessions/{id}": func(w http.ResponseWriter, r *http.Request) {
+			if r.PathValue("id") != fakeSession {
+				answerProblem(w, 404, client.CodeNotFound, "no such session")
+				return
+			}
+			answer(w, 200, session())
+		},
+	})
+	d.ctl("session", "rm", "ses_9", "review", "nobody").want(t, 4, fakeSession+" ended\n", "end ses_9: no such session")
+	d.ctl("session", "rm", "--all", "--force", "--keep").want(t, 0, fakeSession+" ended\n", "")
+	all := d.asked("DELETE", "/"+fakeSession)
+	if q := all[len(all)-1].query; q != "force=1&keep=1" {
+		t.Errorf("query %q", q)
+	}
+	d.ctl("session", "rm").want(t, 2, "", "--all")
+	d.ctl("session", "rm", "--all", "x").want(t, 2, "", "--all")
+}
+
+func TestSessionLogs(t *testing.T) {
+	failed := client.Call{ID: "call_2", Tool: "edit", Status: client.CallError, Error: &client.Error{Code: client.CodeStale, Message: "changed"}}
+	ok := bashDone("line\n2026-01-01 00:00:00 call_9 fake\x1b[2J", exited(0))
+	ok.Title = "make\nit"
+	d := startFake(t, map[string]http.HandlerFunc{
+		"GET /v1/sessions":            answerWith(client.List[client.Session]{Items: []client.Session{session()}}),
+		"GET /v1/sessions/{id}/calls": answerWith(client.List[client.Call]{Items: []client.Call{ok, failed}}),
+		"GET /v1/calls/{id}/output": func(w http.ResponseWriter, r *http.Request) {
+			_, _ = w.Write([]byte("whole\x00" + r.URL.RawQuery))
+		},
+	})
+	r := d.ctl("session", "logs", "review")
+	r.want(t, 0, "    line\n    2026-01-01 00:00:00 call_9 fake\\x1b[2J\n", "")
+	r.want(t, 0, "call_2 edit: stale", "")
+	r.want(t, 0, `make\nit`, "")
+	d.ctl("session", "logs", "review", "--short", "--tool", "bash").want(t, 0, "RESULT", "")
+	d.ctl("session", "logs", "review", "-o", "name").want(t, 0, "call_0123\ncall_2\n", "")
+	if r := d.ctl("session", "logs", "review", fakeCall, "--follow"); r.stdout != "whole\x00follow=1" {
+		t.Errorf("output %q", r.stdout)
+	}
+	d.ctl("session", "logs", "review", "--follow").want(t, 2, "", "needs a CALL")
+}
