@@ -4,6 +4,7 @@ package run
 // here, its definition beside it in package tool, and add a line to both lists.
 func Builtin() []Tool {
 	return []Tool{
+		Bash{},
 		Glob{},
 		Grep{},
 		List{},

@@ -1,0 +1,153 @@
+package run
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/toold/toold/internal/tool/run/root"
+)
+
+// Glob finds files by name with ripgrep's walk.
+type Glob struct{}
+
+const (
+	// globLimit is how many files one answer names.
+	globLimit = 100
+	// globWorkers ask for the age of files at once. More than the threads of a
+	// Root, so that a thread finds the next file waiting: going to sleep and
+	// being woken costs it more than the question.
+	globWorkers = 16
+)
+
+// globInput is the input of glob.
+type globInput struct {
+	Pattern string `json:"pattern"`
+	Path    string `json:"path"`
+}
+
+// Name implements Tool.
+func (Glob) Name() string { return "glob" }
+
+// Prepare implements Tool.
+func (Glob) Prepare(ctx context.Context, env *Env, input json.RawMessage) (*Prepared, error) {
+	return prepareSearch(ctx, env, input, false)
+}
+
+// Run implements Tool. The age of every file that matches is looked at:
+// ripgrep's own sorting by age is no help, because before version 14 it sorts
+// each directory by itself, and because it says nothing until it has seen all.
+func (Glob) Run(ctx context.Context, env *Env, input json.RawMessage, prep *Prepared) (*Result, error) {
+	var in globInput
+	if err := decodeInput(input, &in); err != nil {
+		return nil, err
+	}
+	target, err := searchTarget(ctx, env, in.Path, prep, false)
+	if err != nil {
+		return failure(displayName(in.Path), err)
+	}
+	sel, err := newSelector(in.Pattern, target.Path)
+	if err != nil {
+		return nil, err
+	}
+	args := []string{"--files", "--null"}
+	if glob := sel.typeGlob(); glob != "" {
+		args = append(args, "--type-add=toold:"+glob, "--type=toold")
+	}
+	ages := startAges(ctx, env.Root)
+	run := ripgrepRun{
+		args: append(args, "--", target.Path),
+		out: &splitter{fields: []splitField{{end: 0, keep: grepPathBytes}}, visit: func(f [][]byte) bool {
+			if name := string(f[0]); sel.match(below(name, target.Path)) {
+				ages.names <- name
+			}
+			return true
+		}},
+		timeout: remaining(ctx),
+	}
+	end, err := run.run(ctx, env)
+	ages.wait()
+	if err != nil {
+		return nil, err
+	}
+	if end.fatal != "" {
+		return nil, Errorf(CodeSandboxFailed, "ripgrep cannot list files: %s", end.fatal)
+	}
+	return globResult(in, ages, end), nil
+}
+
+// ages sorts files by age while they are still being found, and holds no more
+// of them than an answer shows.
+type ages struct {
+	names chan string // the files; closed by wait
+	done  sync.WaitGroup
+
+	mu     sync.Mutex // guards the fields below
+	total  int
+	newest []agedFile // at most globLimit, the newest first
+}
+
+type agedFile struct {
+	path string
+	time time.Time
+}
+
+func startAges(ctx context.Context, r *root.Root) *ages {
+	a := &ages{names: make(chan string, globWorkers)}
+	for range globWorkers {
+		a.done.Go(func() {
+			for name := range a.names {
+				// What has vanished meanwhile is no result; without time, it
+				// is one of unknown age.
+				info, err := r.Lstat(ctx, name)
+				if err == nil || ctx.Err() != nil {
+					a.add(agedFile{name, info.ModTime})
+				}
+			}
+		})
+	}
+	return a
+}
+
+func (a *ages) wait() {
+	close(a.names)
+	a.done.Wait()
+}
+
+func (a *ages) add(f agedFile) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.total++
+	at, _ := slices.BinarySearchFunc(a.newest, f, func(x, y agedFile) int {
+		return cmp.Or(y.time.Compare(x.time), cmp.Compare(x.path, y.path))
+	})
+	if at == globLimit {
+		return
+	}
+	if len(a.newest) == globLimit {
+		a.newest = a.newest[:globLimit-1]
+	}
+	a.newest = slices.Insert(a.newest, at, f)
+}
+
+func globResult(in globInput, a *ages, end ripgrepEnd) *Result {
+	var b strings.Builder
+	for _, f := range a.newest {
+		fmt.Fprintf(&b, "%s\n", displayName(f.path))
+	}
+	more := a.total > globLimit
+	switch {
+	case a.total == 0:
+		b.WriteString("No files found.\n")
+	case more:
+		fmt.Fprintf(&b, "\n(There are more files: these are the %d newest of %d. Narrow the pattern or set path.)\n", globLimit, a.total)
+	}
+	meta := map[string]any{"count": len(a.newest), "total": a.total, "more": more}
+	end.note(&b, meta)
+	return &Result{Title: displayName(in.Pattern), Output: b.String(), Metadata: meta}
+}

@@ -1,0 +1,332 @@
+package run
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/toold/toold/internal/tool/run/root"
+)
+
+// Grep searches the contents of files with ripgrep.
+type Grep struct{}
+
+// Bounds of an answer of grep.
+const (
+	grepLimit     = 100  // matches, where the input does not say
+	grepLineRunes = 2000 // characters shown of one line
+	// grepLineBytes is what ripgrep is asked for of one line. It must be more
+	// than the bytes kept here, so that what it writes in place of the rest is
+	// never seen.
+	grepLineBytes = grepLineRunes*4 + 256
+	// grepPathBytes holds a path and a message about another in front of it.
+	grepPathBytes = 16 << 10
+)
+
+// The output modes of grep.
+const (
+	grepContent = "content"
+	grepFiles   = "files"
+	grepCount   = "count"
+)
+
+// grepInput is the input of grep.
+type grepInput struct {
+	Pattern    string `json:"pattern"`
+	Path       string `json:"path"`
+	Include    string `json:"include"`
+	Literal    bool   `json:"literal"`
+	IgnoreCase bool   `json:"ignore_case"`
+	Multiline  bool   `json:"multiline"`
+	Context    int    `json:"context"`
+	OutputMode string `json:"output_mode"`
+	Limit      int    `json:"limit"`
+}
+
+// Name implements Tool.
+func (Grep) Name() string { return "grep" }
+
+// Prepare implements Tool.
+func (Grep) Prepare(ctx context.Context, env *Env, input json.RawMessage) (*Prepared, error) {
+	return prepareSearch(ctx, env, input, true)
+}
+
+// Run implements Tool. Which matches fill the answer when there are more than
+// the limit depends on the order in which ripgrep's threads come to the files;
+// those that are answered are in the order of their paths.
+func (Grep) Run(ctx context.Context, env *Env, input json.RawMessage, prep *Prepared) (*Result, error) {
+	in := grepInput{Limit: grepLimit, OutputMode: grepContent}
+	if err := decodeInput(input, &in); err != nil {
+		return nil, err
+	}
+	target, err := searchTarget(ctx, env, in.Path, prep, true)
+	if err != nil {
+		return failure(displayName(in.Path), err)
+	}
+	g := &grepSearch{in: in, base: target.Path, last: target.Path}
+	if in.Include != "" && target.Kind == root.KindDir {
+		if g.include, err = newSelector(in.Include, g.base); err != nil {
+			return nil, err
+		}
+	}
+	run := ripgrepRun{args: g.args(), out: g.splitter(), timeout: remaining(ctx)}
+	end, err := run.run(ctx, env)
+	if err != nil {
+		return nil, err
+	}
+	if end.fatal != "" {
+		return g.refused(end.fatal), nil
+	}
+	g.message(run.out.rest())
+	return g.result(end), nil
+}
+
+// grepSearch gathers the answer of one call.
+type grepSearch struct {
+	in      grepInput
+	base    string    // canonical path that is searched
+	include *selector // nil = all files
+	last    string    // path of the record before
+
+	files   []*grepFile
+	matches int // matching lines, or files in the other modes
+	more    bool
+	binary  int // files of which ripgrep shows not all matches
+}
+
+// grepFile is what was found in one file.
+type grepFile struct {
+	path  string
+	count int // of mode count
+	lines []grepLine
+}
+
+type grepLine struct {
+	number int
+	text   string
+	match  bool // or a line around one
+}
+
+func (g *grepSearch) args() []string {
+	args := []string{"--null", "--with-filename"}
+	switch g.in.OutputMode {
+	case grepFiles:
+		args = append(args, "--files-with-matches")
+	case grepCount:
+		args = append(args, "--count")
+	default:
+		args = append(args,
+			"--no-heading", "--line-number", "--no-context-separator",
+			`--field-match-separator=\x00:`, `--field-context-separator=\x00-`,
+			"--context="+strconv.Itoa(g.in.Context),
+			// Bounds what ripgrep gathers of one file before it writes it.
+			"--max-count="+strconv.Itoa(g.in.Limit+1),
+			"--max-columns="+strconv.Itoa(grepLineBytes), "--max-columns-preview")
+	}
+	if g.in.Literal {
+		args = append(args, "--fixed-strings")
+	}
+	if g.in.IgnoreCase {
+		args = append(args, "--ignore-case")
+	}
+	if g.in.Multiline {
+		args = append(args, "--multiline", "--multiline-dotall")
+	}
+	if g.include != nil {
+		if glob := g.include.typeGlob(); glob != "" {
+			args = append(args, "--type-add=toold:"+glob, "--type=toold")
+		}
+	}
+	return append(args, "--regexp="+g.in.Pattern, "--", g.base)
+}
+
+func (g *grepSearch) splitter() *splitter {
+	file := splitField{end: 0, keep: grepPathBytes}
+	number := splitField{end: 0, keep: 20}
+	switch g.in.OutputMode {
+	case grepFiles:
+		return &splitter{fields: []splitField{file}, visit: func(f [][]byte) bool {
+			return g.file(string(f[0])) != nil
+		}}
+	case grepCount:
+		number.end = '\n'
+		return &splitter{fields: []splitField{file, number}, visit: func(f [][]byte) bool {
+			found := g.file(string(f[0]))
+			if found != nil {
+				found.count, _ = strconv.Atoi(string(f[1]))
+			}
+			return found != nil
+		}}
+	default:
+		text := splitField{end: '\n', keep: grepLineRunes*4 + 2} // a mark, and one byte to see that there is more
+		return &splitter{fields: []splitField{file, number, text}, visit: g.line}
+	}
+}
+
+// skipped stands for a file that include leaves out.
+var skipped = &grepFile{}
+
+// file counts a file of the modes files and count; nil means that it would be
+// one too many.
+func (g *grepSearch) file(name string) *grepFile {
+	if !g.wanted(name) {
+		return skipped
+	}
+	if g.matches == g.in.Limit {
+		g.more = true
+		return nil
+	}
+	g.matches++
+	f := &grepFile{path: name}
+	g.files = append(g.files, f)
+	return f
+}
+
+// line takes one line of mode content: path, number, and the text after a mark
+// that tells matches from the lines around them. The lines of one file come in
+// a row.
+func (g *grepSearch) line(f [][]byte) bool {
+	name := g.message(string(f[0]))
+	g.last = name
+	if !g.wanted(name) {
+		return true
+	}
+	number, err := strconv.Atoi(string(f[1]))
+	if err != nil || len(f[2]) == 0 {
+		return true // not one of ripgrep's lines
+	}
+	match := f[2][0] == ':'
+	if match && g.matches == g.in.Limit {
+		g.more = true
+		return false
+	}
+	if match {
+		g.matches++
+	}
+	if n := len(g.files); n == 0 || g.files[n-1].path != name {
+		g.files = append(g.files, &grepFile{path: name})
+	}
+	text, cut := cutLine(f[2][1:], grepLineRunes)
+	if cut {
+		text += " … (line cut)"
+	}
+	file := g.files[len(g.files)-1]
+	file.lines = append(file.lines, grepLine{number, text, match})
+	return true
+}
+
+func (g *grepSearch) wanted(name string) bool {
+	return g.include == nil || g.include.match(below(name, g.base))
+}
+
+// message takes what ripgrep says about a binary file off the front of the next
+// path. It is a line of text among the records: the path of the file before, of
+// which matches may have been shown, and what was met there.
+func (g *grepSearch) message(s string) string {
+	said, ok := strings.CutPrefix(s, g.last+": ")
+	if !ok || !strings.HasPrefix(said, "WARNING: stopped searching binary file") &&
+		!strings.HasPrefix(said, "binary file matches (found ") {
+		return s
+	}
+	if g.wanted(g.last) {
+		g.binary++
+	}
+	_, next, _ := strings.Cut(said, "\n")
+	return next
+}
+
+// refused is the answer to a pattern that ripgrep does not take.
+func (g *grepSearch) refused(said string) *Result {
+	hint := ""
+	switch {
+	case g.in.Literal:
+	case strings.Contains(said, "size limit"):
+		hint = "\nThe pattern is too large when it is compiled: use fewer or smaller repetitions, or several searches."
+	default:
+		hint = "\nSet literal to search for plain text."
+	}
+	return Failed(g.title(), "ripgrep does not take this pattern:\n%s%s", said, hint)
+}
+
+func (g *grepSearch) title() string { return displayName(g.in.Pattern) }
+
+func (g *grepSearch) result(end ripgrepEnd) *Result {
+	slices.SortStableFunc(g.files, func(a, b *grepFile) int { return cmp.Compare(a.path, b.path) })
+	var b strings.Builder
+	b.WriteString(g.headline())
+	for _, f := range g.files {
+		g.write(&b, f)
+	}
+	meta := map[string]any{"matches": g.matches, "files": len(g.files), "more": g.more}
+	if g.binary > 0 {
+		fmt.Fprintf(&b, "\n(Binary files with matches that are not all shown: %d.)\n", g.binary)
+		meta["binary_files"] = g.binary
+	}
+	end.note(&b, meta)
+	return &Result{Title: g.title(), Output: b.String(), Metadata: meta}
+}
+
+func (g *grepSearch) headline() string {
+	what := "matches"
+	if g.in.OutputMode != grepContent {
+		what = "files with matches"
+	}
+	switch {
+	case g.matches == 0 && g.binary > 0:
+		return "A binary file matches.\n"
+	case g.matches == 0:
+		return "No matches found.\n"
+	case g.more:
+		return fmt.Sprintf("Found more than %d %s; these are %d of them. Narrow the search to see the others.\n",
+			g.matches, what, g.matches)
+	default:
+		return fmt.Sprintf("Found %d %s.\n", g.matches, what)
+	}
+}
+
+func (g *grepSearch) write(b *strings.Builder, f *grepFile) {
+	switch name := displayName(f.path); g.in.OutputMode {
+	case grepFiles:
+		fmt.Fprintf(b, "%s\n", name)
+	case grepCount:
+		fmt.Fprintf(b, "%s: %d\n", name, f.count)
+	default:
+		fmt.Fprintf(b, "\n%s:\n", name)
+		for i, l := range f.lines {
+			if i > 0 && g.in.Context > 0 && l.number > f.lines[i-1].number+1 {
+				b.WriteString("  --\n")
+			}
+			mark := "-"
+			if l.match {
+				mark = ":"
+			}
+			fmt.Fprintf(b, "  %d%s %s\n", l.number, mark, l.text)
+		}
+	}
+}
+
+// note says at the end of an answer what was not searched.
+func (e ripgrepEnd) note(b *strings.Builder, meta map[string]any) {
+	if e.partial != "" {
+		fmt.Fprintf(b, "\n(The search is incomplete: %s. Search a smaller part.)\n", e.partial)
+		meta["partial"] = true
+	}
+	if e.unreadable {
+		b.WriteString("\n(Some files or directories could not be read.)\n")
+		meta["unreadable"] = true
+	}
+}
+
+// below is the path of name, a canonical path, relative to base.
+func below(name, base string) string {
+	rel := strings.TrimPrefix(strings.TrimPrefix(name, strings.TrimSuffix(base, "/")), "/")
+	if rel == "" {
+		return path.Base(name)
+	}
+	return rel
+}

@@ -1,0 +1,168 @@
+package run
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"time"
+)
+
+// ripgrepArgs are given to every run of ripgrep. No configuration is read, so
+// that neither a file of the worktree nor a variable can add a flag (--pre runs
+// a program). Git's rules for what to ignore hold also where there is no .git:
+// a worktree may be a part of a repository or a copy without its history, and
+// node_modules is no more wanted there. The user's global ignore file is left
+// out: home is not the user's here.
+var ripgrepArgs = []string{
+	"rg", "--no-config", "--no-pre", "--no-messages", "--color=never",
+	"--no-require-git", "--no-ignore-global", "--hidden", "--glob=!.git",
+}
+
+// ripgrepRun is one run of ripgrep.
+type ripgrepRun struct {
+	args    []string // after ripgrepArgs; ends with "--" and the path
+	out     *splitter
+	timeout time.Duration
+}
+
+// ripgrepEnd is how a run ended.
+type ripgrepEnd struct {
+	// partial says, in words, why not everything was searched; "" = it was.
+	partial string
+	// fatal is what ripgrep said when it did not search at all.
+	fatal string
+	// unreadable: some files or directories could not be read.
+	unreadable bool
+}
+
+// run feeds ripgrep's output to r.out until it ends, its time is up, or r.out
+// has what it wants.
+func (r *ripgrepRun) run(ctx context.Context, env *Env) (ripgrepEnd, error) {
+	runCtx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	r.out.enough = cancel
+	stderr := &headBuffer{limit: 4 << 10}
+	exit, err := env.Exec(runCtx, Command{
+		Argv:    append(append([]string(nil), ripgrepArgs...), r.args...),
+		Env:     []string{"RIPGREP_CONFIG_PATH="},
+		Stdout:  r.out,
+		Stderr:  stderr,
+		Timeout: r.timeout,
+	})
+	switch {
+	case r.out.done: // however it ended, the answer is complete
+		return ripgrepEnd{}, nil
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return ripgrepEnd{partial: "the time for the call was up"}, nil
+	case ctx.Err() != nil:
+		return ripgrepEnd{}, Errorf(CodeAborted, "the search was aborted")
+	case errors.Is(err, fs.ErrNotExist):
+		return ripgrepEnd{}, &Error{
+			Code:    CodeSandboxFailed,
+			Message: "ripgrep (the program rg) is not installed in this sandbox's root filesystem; grep and glob need it",
+			Hint:    "add the package ripgrep to the root filesystem, or search with grep and find through bash",
+		}
+	case err != nil:
+		return ripgrepEnd{}, fmt.Errorf("run ripgrep: %w", err)
+	}
+	return endOf(exit, stderr.String(), r.timeout), nil
+}
+
+// endOf reads ripgrep's exit status: 0 found, 1 nothing found, 2 an error, which
+// with --no-messages says nothing when it is only about some files.
+func endOf(exit *Exit, stderr string, timeout time.Duration) ripgrepEnd {
+	switch {
+	case exit.Reason == ReasonTimeout:
+		return ripgrepEnd{partial: fmt.Sprintf("it was ended after %s", timeout.Round(time.Millisecond))}
+	case exit.Reason != ReasonExit:
+		return ripgrepEnd{partial: strings.TrimSpace(fmt.Sprintf("ripgrep was ended from outside (%s %s)", exit.Reason, exit.Signal))}
+	case exit.Code <= 1:
+		return ripgrepEnd{}
+	case stderr != "":
+		return ripgrepEnd{fatal: strings.TrimPrefix(strings.TrimSpace(stderr), "rg: ")}
+	default:
+		return ripgrepEnd{unreadable: exit.Code == 2}
+	}
+}
+
+// headBuffer keeps the first bytes that are written to it.
+type headBuffer struct {
+	limit int
+	buf   []byte
+}
+
+func (b *headBuffer) Write(p []byte) (int, error) {
+	b.buf = append(b.buf, p[:min(len(p), b.limit-len(b.buf))]...)
+	return len(p), nil
+}
+
+func (b *headBuffer) String() string { return strings.ToValidUTF8(string(b.buf), "\uFFFD") }
+
+// splitter cuts ripgrep's output into records as it streams by. A record is a
+// fixed row of fields, each with its own end byte and bound; what goes past the
+// bound is dropped, so that no file can make it grow.
+type splitter struct {
+	fields []splitField
+	// visit gets each record; the slices are valid until it returns. False says
+	// that no more is needed.
+	visit func(fields [][]byte) bool
+	// enough is called once when visit returned false.
+	enough func()
+
+	at    int // field that is being read
+	done  bool
+	bytes [][]byte
+}
+
+type splitField struct {
+	end  byte
+	keep int // bytes
+}
+
+// Write implements io.Writer. It never fails: after the end of the search it
+// swallows what still comes.
+func (s *splitter) Write(p []byte) (int, error) {
+	n := len(p)
+	if s.bytes == nil {
+		s.bytes = make([][]byte, len(s.fields))
+	}
+	for len(p) > 0 && !s.done {
+		field := s.fields[s.at]
+		end := bytes.IndexByte(p, field.end)
+		part := p
+		if end >= 0 {
+			part = p[:end]
+		}
+		s.bytes[s.at] = append(s.bytes[s.at], part[:min(len(part), field.keep-len(s.bytes[s.at]))]...)
+		if end < 0 {
+			break
+		}
+		p = p[end+1:]
+		if s.at++; s.at == len(s.fields) {
+			s.record()
+		}
+	}
+	return n, nil
+}
+
+func (s *splitter) record() {
+	if !s.visit(s.bytes) {
+		s.done = true
+		s.enough()
+	}
+	s.at = 0
+	for i := range s.bytes {
+		s.bytes[i] = s.bytes[i][:0]
+	}
+}
+
+// rest is what came after the last whole record.
+func (s *splitter) rest() string {
+	if s.bytes == nil || s.at > 0 {
+		return ""
+	}
+	return string(s.bytes[0])
+}

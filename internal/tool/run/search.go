@@ -1,0 +1,83 @@
+package run
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/toold/toold/internal/tool/run/root"
+)
+
+// searchDeadline bounds the work of a search; what was found until then is the
+// answer, marked as incomplete.
+const searchDeadline = 30 * time.Second
+
+// prepareSearch resolves the path that grep, glob or list names.
+func prepareSearch(ctx context.Context, env *Env, input json.RawMessage, fileToo bool) (*Prepared, error) {
+	var in struct {
+		Path string `json:"path"`
+	}
+	if err := decodeInput(input, &in); err != nil {
+		return nil, err
+	}
+	info, err := findTarget(ctx, env, in.Path, fileToo)
+	targets := []Target{target(in.Path, info, false)}
+	if err != nil {
+		return prepareFailure(displayName(in.Path), targets, err)
+	}
+	return &Prepared{Targets: targets}, nil
+}
+
+// searchTarget is what a Run searches: the path that Prepare resolved, as long
+// as it still leads there, or where there was no Prepare what asked leads to.
+func searchTarget(ctx context.Context, env *Env, asked string, prep *Prepared, fileToo bool) (root.Info, error) {
+	if prep == nil || len(prep.Targets) == 0 {
+		return findTarget(ctx, env, asked, fileToo)
+	}
+	was := prep.Targets[0].Path
+	info, err := findTarget(ctx, env, was, fileToo)
+	if err == nil && info.Path != was {
+		return info, Errorf(CodeStale, "%s leads to another place than when the call was judged; call again", displayName(was))
+	}
+	return info, err
+}
+
+// findTarget resolves asked, "" being the worktree, to a directory or, where
+// fileToo says so, a regular file.
+func findTarget(ctx context.Context, env *Env, asked string, fileToo bool) (root.Info, error) {
+	if asked == "" {
+		asked = env.Worktree
+	}
+	info, err := resolve(ctx, env, asked)
+	if err != nil {
+		return info, err
+	}
+	switch name := displayName(info.Path); {
+	case !info.Exists:
+		return info, &root.Error{Code: root.NotExist, Msg: name + " does not exist"}
+	case info.Kind == root.KindDir, fileToo && info.Kind == root.KindFile:
+		return info, nil
+	case info.Kind == root.KindFile:
+		return info, &root.Error{Code: root.NotRegular, Msg: name + " is a file, not a directory"}
+	default:
+		return info, Errorf(CodeNotRegularFile, "%s is a %s; only directories and regular files can be searched", name, info.Kind)
+	}
+}
+
+// decodeInput reads an input that the daemon has checked.
+func decodeInput(input json.RawMessage, v any) error {
+	if err := json.Unmarshal(input, v); err != nil {
+		return Errorf(CodeInvalidInput, "the input cannot be read: %v", err)
+	}
+	return nil
+}
+
+// remaining is the time that a search may take, which leaves some of the call's
+// own time to answer.
+func remaining(ctx context.Context) time.Duration {
+	left := searchDeadline
+	if deadline, ok := ctx.Deadline(); ok {
+		left = min(left, time.Until(deadline)*9/10)
+	}
+	return max(left, time.Millisecond)
+}

@@ -1,0 +1,560 @@
+package run
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/toold/toold/internal/tool/run/root"
+)
+
+// searchEnv is an Env on a temporary worktree whose programs run on this host.
+func searchEnv(t *testing.T) *Env {
+	t.Helper()
+	r, err := root.New(root.Config{Dir: "/", UID: -1, GID: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.Close)
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Env{Root: r, Worktree: dir, Exec: hostExec}
+}
+
+// needRipgrep skips a test where ripgrep is not there.
+func needRipgrep(t *testing.T) {
+	t.Helper()
+	if _, err := exec.LookPath("rg"); err != nil {
+		if strings.Contains(os.Getenv("TOOLD_TEST_REQUIRE"), "ripgrep") {
+			t.Fatal(err)
+		}
+		t.Skip("ripgrep is not installed")
+	}
+}
+
+// hostExec is Env.Exec with what the searches need of it.
+func hostExec(ctx context.Context, c Command) (*Exit, error) {
+	cmd := exec.Command(c.Argv[0], c.Argv[1:]...)
+	cmd.Dir, cmd.Env = c.Dir, append(os.Environ(), c.Env...)
+	cmd.Stdout, cmd.Stderr = c.Stdout, c.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		if errors.Is(err, exec.ErrNotFound) {
+			err = fs.ErrNotExist
+		}
+		return nil, err
+	}
+	done := make(chan struct{})
+	reason := make(chan Reason, 1)
+	go func() {
+		select {
+		case <-done:
+			reason <- ReasonExit
+		case <-time.After(c.Timeout):
+			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM)
+			reason <- ReasonTimeout
+		case <-ctx.Done():
+			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM)
+			reason <- ReasonAborted
+		}
+	}()
+	_ = cmd.Wait()
+	close(done)
+	return &Exit{Code: cmd.ProcessState.ExitCode(), Reason: <-reason}, nil
+}
+
+// tree makes files below dir; a name that ends with "/" is a directory.
+func tree(t *testing.T, dir string, files map[string]string) {
+	t.Helper()
+	for name, content := range files {
+		path := filepath.Join(dir, name)
+		if strings.HasSuffix(name, "/") {
+			must(t, os.MkdirAll(path, 0o755))
+			continue
+		}
+		must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		must(t, os.WriteFile(path, []byte(content), 0o644))
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// call runs a tool as a session does: Prepare, then Run with what it saw.
+func call(t *testing.T, env *Env, tool Tool, input map[string]any) (*Result, error) {
+	t.Helper()
+	raw, err := json.Marshal(input)
+	must(t, err)
+	prep, err := tool.Prepare(t.Context(), env, raw)
+	if err != nil {
+		return nil, err
+	}
+	if prep.Result != nil {
+		return prep.Result, nil
+	}
+	return tool.Run(t.Context(), env, raw, prep)
+}
+
+// answer is call for a call that must give a result; the worktree is written W.
+func answer(t *testing.T, env *Env, tool Tool, input map[string]any) (string, *Result) {
+	t.Helper()
+	res, err := call(t, env, tool, input)
+	must(t, err)
+	if res.IsError {
+		t.Fatalf("failed: %s", res.Output)
+	}
+	return strings.ReplaceAll(res.Output, env.Worktree, "W"), res
+}
+
+func wantCode(t *testing.T, err error, code Code, part string) {
+	t.Helper()
+	var e *Error
+	if !errors.As(err, &e) || e.Code != code || !strings.Contains(e.Message, part) {
+		t.Fatalf("got error %v, want %s with %q", err, code, part)
+	}
+}
+
+func TestGrep(t *testing.T) {
+	needRipgrep(t)
+	env := searchEnv(t)
+	tree(t, env.Worktree, map[string]string{
+		"a.go":               "package a\n\nfunc Foo() {}\nfunc bar() { Foo() }\n",
+		"b/c.txt":            "nothing\nfoo.bar\nfooxbar\n",
+		".hidden/d.go":       "Foo\r\n",
+		".git/config":        "Foo\n",
+		"sub/.git":           "gitdir: Foo\n",
+		".gitignore":         "ignored/\n*.log\n",
+		"ignored/e.go":       "Foo\n",
+		"f.log":              "Foo\n",
+		"-dash.txt":          "-e --pre x\n",
+		"long":               strings.Repeat("y", 3000) + "LONG" + strings.Repeat("z", 3000) + "\nLONG\n",
+		"wide":               strings.Repeat("ä", 3000) + "WIDE\n",
+		"bad":                "BAD \xff\xfe\n",
+		"new\nline/\x1b[31m": "NAMED\n",
+		"\xff\xfe":           "NAMED\n",
+		"bin":                "BIN 1\n\x00BIN\n",
+		"ctx":                "1\n2\nCTX\n4\n5\n6\n7\nCTX\n9\n",
+		"multi":              "begin\nmiddle\nend\n",
+	})
+	for _, tc := range []struct {
+		name string
+		in   map[string]any
+		want string
+	}{
+		{"grouped", map[string]any{"pattern": "Foo"},
+			"Found 3 matches.\n\nW/.hidden/d.go:\n  1: Foo\n\nW/a.go:\n  3: func Foo() {}\n  4: func bar() { Foo() }\n"},
+		{"none", map[string]any{"pattern": "absent"}, "No matches found.\n"},
+		{"regexp", map[string]any{"pattern": `foo.bar`}, "Found 2 matches.\n\nW/b/c.txt:\n  2: foo.bar\n  3: fooxbar\n"},
+		{"literal", map[string]any{"pattern": `foo.bar`, "literal": true}, "Found 1 matches.\n\nW/b/c.txt:\n  2: foo.bar\n"},
+		{"ignore case", map[string]any{"pattern": `FOO\(\) \{\}`, "ignore_case": true}, "Found 1 matches.\n\nW/a.go:\n  3: func Foo() {}\n"},
+		{"include", map[string]any{"pattern": "Foo|foo", "include": "*.txt"}, "Found 2 matches.\n\nW/b/c.txt:\n  2: foo.bar\n  3: fooxbar\n"},
+		{"include by path", map[string]any{"pattern": "Foo|foo", "include": "b/**"}, "Found 2 matches.\n\nW/b/c.txt:\n  2: foo.bar\n  3: fooxbar\n"},
+		{"include does not bring back ignored", map[string]any{"pattern": "Foo", "include": "*.log"}, "No matches found.\n"},
+		{"include not", map[string]any{"pattern": "Foo", "include": "!*.go"}, "No matches found.\n"},
+		{"include of another kind", map[string]any{"pattern": "Foo", "include": "[!b].go", "output_mode": "files"},
+			"Found 2 files with matches.\nW/.hidden/d.go\nW/a.go\n"},
+		{"path", map[string]any{"pattern": "Foo", "path": ".hidden"}, "Found 1 matches.\n\nW/.hidden/d.go:\n  1: Foo\n"},
+		{"one file", map[string]any{"pattern": "Foo", "path": "a.go", "include": "*.txt"},
+			"Found 2 matches.\n\nW/a.go:\n  3: func Foo() {}\n  4: func bar() { Foo() }\n"},
+		{"an ignored file by name", map[string]any{"pattern": "Foo", "path": "f.log"}, "Found 1 matches.\n\nW/f.log:\n  1: Foo\n"},
+		{"files", map[string]any{"pattern": "Foo", "output_mode": "files"}, "Found 2 files with matches.\nW/.hidden/d.go\nW/a.go\n"},
+		{"count", map[string]any{"pattern": "Foo", "output_mode": "count"}, "Found 2 files with matches.\nW/.hidden/d.go: 1\nW/a.go: 2\n"},
+		{"a pattern like a flag", map[string]any{"pattern": "-e --pre"}, "Found 1 matches.\n\nW/-dash.txt:\n  1: -e --pre x\n"},
+		{"a path like a flag", map[string]any{"pattern": "pre", "path": "-dash.txt"}, "Found 1 matches.\n\nW/-dash.txt:\n  1: -e --pre x\n"},
+		{"long lines", map[string]any{"pattern": "LONG"},
+			"Found 2 matches.\n\nW/long:\n  1: " + strings.Repeat("y", 2000) + " … (line cut)\n  2: LONG\n"},
+		{"wide lines", map[string]any{"pattern": "WIDE"}, "Found 1 matches.\n\nW/wide:\n  1: " + strings.Repeat("ä", 2000) + " … (line cut)\n"},
+		{"text that is not UTF-8", map[string]any{"pattern": "BAD"}, "Found 1 matches.\n\nW/bad:\n  1: BAD \uFFFD\n"},
+		{"a binary file", map[string]any{"pattern": "BIN", "path": "bin"}, "A binary file matches.\n\n(Binary files with matches that are not all shown: 1.)\n"},
+		{"a binary file in a tree", map[string]any{"pattern": "BIN"}, "No matches found.\n"},
+		{"context", map[string]any{"pattern": "CTX", "context": 1}, "Found 2 matches.\n\nW/ctx:\n  2- 2\n  3: CTX\n  4- 4\n  --\n  7- 7\n  8: CTX\n  9- 9\n"},
+		{"multiline", map[string]any{"pattern": "begin.*end", "multiline": true}, "Found 3 matches.\n\nW/multi:\n  1: begin\n  2: middle\n  3: end\n"},
+		{"not multiline", map[string]any{"pattern": "begin.*end"}, "No matches found.\n"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if got, _ := answer(t, env, Grep{}, tc.in); got != tc.want {
+				t.Errorf("got\n%s\nwant\n%s", got, tc.want)
+			}
+		})
+	}
+	t.Run("hostile names", func(t *testing.T) {
+		got, _ := answer(t, env, Grep{}, map[string]any{"pattern": "NAMED"})
+		got = strings.ReplaceAll(got, "\""+env.Worktree, "\"W")
+		want := "Found 2 matches.\n\n\"W/new\\nline/\\x1b[31m\":\n  1: NAMED\n\n\"W/\\xff\\xfe\":\n  1: NAMED\n"
+		if got != want {
+			t.Errorf("got\n%q\nwant\n%q", got, want)
+		}
+	})
+}
+
+func TestGrepMore(t *testing.T) {
+	needRipgrep(t)
+	env := searchEnv(t)
+	files := map[string]string{"one": strings.Repeat("x\n", 100), "dir/": ""}
+	for i := range 30 {
+		files[fmt.Sprintf("dir/f%02d", i)] = "y\nz\ny\n"
+	}
+	tree(t, env.Worktree, files)
+	for _, tc := range []struct {
+		in      map[string]any
+		matches int
+		more    bool
+	}{
+		{map[string]any{"pattern": "x"}, 100, false},
+		{map[string]any{"pattern": "x", "limit": 99}, 99, true},
+		{map[string]any{"pattern": "x", "limit": 101}, 100, false},
+		{map[string]any{"pattern": "y", "limit": 60}, 60, false},
+		{map[string]any{"pattern": "y", "limit": 59, "context": 2}, 59, true},
+		{map[string]any{"pattern": "y", "output_mode": "files", "limit": 30}, 30, false},
+		{map[string]any{"pattern": "y", "output_mode": "files", "limit": 29}, 29, true},
+		{map[string]any{"pattern": "y", "output_mode": "count", "limit": 29}, 29, true},
+		{map[string]any{"pattern": "x|y", "limit": 160}, 160, false},
+		{map[string]any{"pattern": "x|y", "limit": 159}, 159, true},
+	} {
+		out, res := answer(t, env, Grep{}, tc.in)
+		if res.Metadata["matches"] != tc.matches || res.Metadata["more"] != tc.more {
+			t.Errorf("%v: got %v, want %d matches, more %v", tc.in, res.Metadata, tc.matches, tc.more)
+		}
+		if strings.Contains(out, "more than") != tc.more {
+			t.Errorf("%v: output says %.60q", tc.in, out)
+		}
+	}
+}
+
+// A file that turns out to be binary after matches makes ripgrep write a line
+// about it between the records.
+func TestGrepBinaryMessage(t *testing.T) {
+	needRipgrep(t)
+	env := searchEnv(t)
+	files := map[string]string{}
+	for i := range 5 {
+		files[fmt.Sprintf("late%d", i)] = "FOO\n" + strings.Repeat("y\n", 200000) + "\x00\nFOO\n"
+		files[fmt.Sprintf("text%d", i)] = "FOO\n"
+	}
+	tree(t, env.Worktree, files)
+	got, res := answer(t, env, Grep{}, map[string]any{"pattern": "FOO"})
+	want := "Found 10 matches.\n"
+	for _, kind := range []string{"late", "text"} {
+		for i := range 5 {
+			want += fmt.Sprintf("\nW/%s%d:\n  1: FOO\n", kind, i)
+		}
+	}
+	want += "\n(Binary files with matches that are not all shown: 5.)\n"
+	if got != want || res.Metadata["binary_files"] != 5 {
+		t.Errorf("got %v\n%s\nwant\n%s", res.Metadata, got, want)
+	}
+	_, res = answer(t, env, Grep{}, map[string]any{"pattern": "FOO", "include": "text*"})
+	if res.Metadata["matches"] != 5 || res.Metadata["binary_files"] != nil {
+		t.Errorf("with include got %v", res.Metadata)
+	}
+}
+
+func TestGrepRefuses(t *testing.T) {
+	needRipgrep(t)
+	env := searchEnv(t)
+	tree(t, env.Worktree, map[string]string{"a": "x\n", "dir/": ""})
+	must(t, syscall.Mkfifo(filepath.Join(env.Worktree, "fifo"), 0o644))
+	for _, tc := range []struct {
+		name string
+		in   map[string]any
+		want []string
+	}{
+		{"pattern", map[string]any{"pattern": "a(b"}, []string{"does not take this pattern", "unclosed group", "literal"}},
+		{"bomb", map[string]any{"pattern": "((a{1000}){1000}){1000}"}, []string{"size limit", "fewer or smaller"}},
+		{"line break", map[string]any{"pattern": "a\nb"}, []string{"does not take"}},
+		{"missing", map[string]any{"pattern": "x", "path": "no/such"}, []string{"does not exist"}},
+	} {
+		res, err := call(t, env, Grep{}, tc.in)
+		if err != nil || !res.IsError {
+			t.Fatalf("%s: got %v, %v, want a failed result", tc.name, res, err)
+		}
+		for _, part := range tc.want {
+			if !strings.Contains(res.Output, part) {
+				t.Errorf("%s: got %q, want %q in it", tc.name, res.Output, part)
+			}
+		}
+	}
+	_, err := call(t, env, Grep{}, map[string]any{"pattern": "x", "path": "fifo"})
+	wantCode(t, err, CodeNotRegularFile, "fifo")
+	_, err = call(t, env, Grep{}, map[string]any{"pattern": "x", "path": "/dev/zero"})
+	wantCode(t, err, CodeNotRegularFile, "device")
+	_, err = call(t, env, Grep{}, map[string]any{"pattern": "x", "include": "{a"})
+	wantCode(t, err, CodeInvalidInput, "not a valid glob")
+	_, err = call(t, env, Grep{}, map[string]any{"pattern": "x", "include": strings.Repeat("{a,b}", 9)})
+	wantCode(t, err, CodeInvalidInput, "more than 256")
+	_, err = Grep{}.Run(t.Context(), env, json.RawMessage(`{"pattern":1}`), nil)
+	wantCode(t, err, CodeInvalidInput, "cannot be read")
+}
+
+// Neither a configuration file nor the environment can add flags, and patterns
+// of any kind come to an end.
+func TestGrepConfigAndBombs(t *testing.T) {
+	needRipgrep(t)
+	env := searchEnv(t)
+	tree(t, env.Worktree, map[string]string{"a": strings.Repeat("a", 1<<20) + "\n", "rc": "--pre=/bin/false\n--invert-match\n"})
+	t.Setenv("RIPGREP_CONFIG_PATH", filepath.Join(env.Worktree, "rc"))
+	if _, res := answer(t, env, Grep{}, map[string]any{"pattern": "absent"}); res.Metadata["matches"] != 0 {
+		t.Errorf("the configuration was read: %v", res.Metadata)
+	}
+	words := make([]string, 6000)
+	for i := range words {
+		words[i] = fmt.Sprintf("w%d", i)
+	}
+	for _, pattern := range []string{"(a+)+$", "(a|a)*b", "^.*.*.*.*b", strings.Join(words, "|")} {
+		if _, err := call(t, env, Grep{}, map[string]any{"pattern": pattern}); err != nil {
+			t.Errorf("%.20s: %v", pattern, err)
+		}
+	}
+}
+
+func TestGrepPreparedPathMoved(t *testing.T) {
+	needRipgrep(t)
+	env := searchEnv(t)
+	tree(t, env.Worktree, map[string]string{"dir/a": "x\n", "other/secret": "x\n"})
+	raw := json.RawMessage(`{"pattern":"x","path":"dir"}`)
+	prep, err := Grep{}.Prepare(t.Context(), env, raw)
+	must(t, err)
+	must(t, os.Rename(filepath.Join(env.Worktree, "dir"), filepath.Join(env.Worktree, "was")))
+	must(t, os.Symlink("other", filepath.Join(env.Worktree, "dir")))
+	_, err = Grep{}.Run(t.Context(), env, raw, prep)
+	wantCode(t, err, CodeStale, "another place")
+}
+
+func TestGlob(t *testing.T) {
+	needRipgrep(t)
+	env := searchEnv(t)
+	names := []string{"old.go", "src/mid.go", "src/deep/new.ts", ".hidden.go", "ignored/x.go", "src/y.log", ".git/z.go", "sp ace.go"}
+	files := map[string]string{".gitignore": "ignored\n*.log\n"}
+	for _, name := range names {
+		files[name] = ""
+	}
+	tree(t, env.Worktree, files)
+	for i, name := range names {
+		when := time.Unix(int64(1000000+i), 0)
+		must(t, os.Chtimes(filepath.Join(env.Worktree, name), when, when))
+	}
+	must(t, os.Symlink("old.go", filepath.Join(env.Worktree, "link.go")))
+	for _, tc := range []struct {
+		name string
+		in   map[string]any
+		want string
+	}{
+		{"by name, newest first", map[string]any{"pattern": "*.go"}, "W/sp ace.go\nW/.hidden.go\nW/src/mid.go\nW/old.go\n"},
+		{"anywhere", map[string]any{"pattern": "**/*.go"}, "W/sp ace.go\nW/.hidden.go\nW/src/mid.go\nW/old.go\n"},
+		{"anchored", map[string]any{"pattern": "src/*.go"}, "W/src/mid.go\n"},
+		{"dot slash", map[string]any{"pattern": "./src/**"}, "W/src/deep/new.ts\nW/src/mid.go\n"},
+		{"absolute", map[string]any{"pattern": env.Worktree + "/src/**/*.ts"}, "W/src/deep/new.ts\n"},
+		{"directory", map[string]any{"pattern": "src/deep/"}, "W/src/deep/new.ts\n"},
+		{"alternatives", map[string]any{"pattern": "src/**/*.{ts,go}"}, "W/src/deep/new.ts\nW/src/mid.go\n"},
+		{"not", map[string]any{"pattern": "!*.go"}, "W/.gitignore\nW/src/deep/new.ts\n"},
+		{"path", map[string]any{"pattern": "*.go", "path": "src"}, "W/src/mid.go\n"},
+		{"ignored stays ignored", map[string]any{"pattern": "*.log"}, "No files found.\n"},
+		{"no git", map[string]any{"pattern": "z.go"}, "No files found.\n"},
+		{"none", map[string]any{"pattern": "nope"}, "No files found.\n"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if tc.name == "not" { // made last
+				when := time.Unix(2000000, 0)
+				must(t, os.Chtimes(filepath.Join(env.Worktree, ".gitignore"), when, when))
+			}
+			if got, _ := answer(t, env, Glob{}, tc.in); got != tc.want {
+				t.Errorf("got\n%s\nwant\n%s", got, tc.want)
+			}
+		})
+	}
+	_, err := call(t, env, Glob{}, map[string]any{"pattern": "[a"})
+	wantCode(t, err, CodeInvalidInput, "not a valid glob")
+	_, err = call(t, env, Glob{}, map[string]any{"pattern": "*", "path": "old.go"})
+	wantCode(t, err, CodeNotRegularFile, "is a file, not a directory")
+}
+
+func TestGlobMore(t *testing.T) {
+	needRipgrep(t)
+	env := searchEnv(t)
+	files := map[string]string{}
+	for i := range 101 {
+		files[fmt.Sprintf("d%d/f%03d.x", i%7, i)] = ""
+		if i < 100 {
+			files[fmt.Sprintf("f%03d.y", i)] = ""
+		}
+	}
+	tree(t, env.Worktree, files)
+	for pattern, more := range map[string]bool{"*.x": true, "*.y": false} {
+		got, res := answer(t, env, Glob{}, map[string]any{"pattern": pattern})
+		if res.Metadata["count"] != 100 || res.Metadata["more"] != more || strings.Contains(got, "more files") != more {
+			t.Errorf("%s: got %v, want more %v", pattern, res.Metadata, more)
+		}
+	}
+}
+
+// slowExec is a program that prints something and then does not end in time.
+func slowExec(output string) func(context.Context, Command) (*Exit, error) {
+	return func(_ context.Context, c Command) (*Exit, error) {
+		_, _ = io.WriteString(c.Stdout, output)
+		return &Exit{Code: -1, Reason: ReasonTimeout}, nil
+	}
+}
+
+func TestSearchDeadline(t *testing.T) {
+	env := searchEnv(t)
+	w := env.Worktree
+	env.Exec = slowExec(w + "/a\x003\x00:text\n" + w + "/b\x004\x00:te")
+	got, res := answer(t, env, Grep{}, map[string]any{"pattern": "t"})
+	want := "Found 1 matches.\n\nW/a:\n  3: text\n\n(The search is incomplete: it was ended after 30s. Search a smaller part.)\n"
+	if got != want || res.Metadata["partial"] != true {
+		t.Errorf("grep got\n%s\nwant\n%s", got, want)
+	}
+	tree(t, w, map[string]string{"a": "", "b": "", "c": ""})
+	for _, name := range []string{"a", "b", "c"} {
+		when := time.Unix(1000000, 0)
+		must(t, os.Chtimes(filepath.Join(w, name), when, when))
+	}
+	env.Exec = slowExec(w + "/b\x00" + w + "/gone\x00" + w + "/a\x00" + w + "/c")
+	got, res = answer(t, env, Glob{}, map[string]any{"pattern": "*"})
+	want = "W/a\nW/b\n\n(The search is incomplete: it was ended after 30s. Search a smaller part.)\n"
+	if got != want || res.Metadata["partial"] != true {
+		t.Errorf("glob got\n%s\nwant\n%s", got, want)
+	}
+}
+
+func TestSearchRipgrepEnds(t *testing.T) {
+	env := searchEnv(t)
+	for _, tc := range []struct {
+		name string
+		exit *Exit
+		err  error
+		want string // in the output, or in the error
+		code Code
+	}{
+		{"not installed", nil, fmt.Errorf("start rg: %w", fs.ErrNotExist), "ripgrep (the program rg) is not installed", CodeSandboxFailed},
+		{"killed", &Exit{Code: -1, Reason: ReasonSignal, Signal: "SIGKILL"}, nil, "ended from outside (signal SIGKILL)", ""},
+		{"unreadable", &Exit{Code: 2, Reason: ReasonExit}, nil, "could not be read", ""},
+	} {
+		env.Exec = func(context.Context, Command) (*Exit, error) { return tc.exit, tc.err }
+		res, err := call(t, env, Grep{}, map[string]any{"pattern": "x"})
+		if tc.code != "" {
+			wantCode(t, err, tc.code, tc.want)
+			continue
+		}
+		must(t, err)
+		if !strings.Contains(res.Output, tc.want) {
+			t.Errorf("%s: got %q, want %q", tc.name, res.Output, tc.want)
+		}
+	}
+	env.Exec = func(context.Context, Command) (*Exit, error) { return nil, errors.New("no more processes") }
+	if _, err := call(t, env, Glob{}, map[string]any{"pattern": "x"}); err == nil || !strings.Contains(err.Error(), "no more processes") {
+		t.Errorf("got %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	env.Exec = func(context.Context, Command) (*Exit, error) { cancel(); return &Exit{Reason: ReasonAborted}, nil }
+	_, err := Grep{}.Run(ctx, env, json.RawMessage(`{"pattern":"x"}`), nil)
+	wantCode(t, err, CodeAborted, "aborted")
+}
+
+// The answer is known after the limit: ripgrep is stopped, whatever is left.
+func TestGrepStopsRipgrep(t *testing.T) {
+	env := searchEnv(t)
+	var written int
+	env.Exec = func(ctx context.Context, c Command) (*Exit, error) {
+		line := []byte(env.Worktree + "/a\x001\x00:x\n")
+		for ctx.Err() == nil {
+			n, err := c.Stdout.Write(line)
+			if err != nil || n != len(line) {
+				t.Errorf("Write: %d, %v", n, err)
+			}
+			written++
+		}
+		return &Exit{Code: -1, Reason: ReasonAborted}, nil
+	}
+	_, res := answer(t, env, Grep{}, map[string]any{"pattern": "x"})
+	if written != 101 || res.Metadata["matches"] != 100 || res.Metadata["more"] != true {
+		t.Errorf("stopped after %d lines with %v", written, res.Metadata)
+	}
+}
+
+func TestSplitter(t *testing.T) {
+	input := "path\x0012\x00:text\nlonger path\x00" + strings.Repeat("9", 50) + "\x00:" + strings.Repeat("t", 50) + "\nrest"
+	want := []string{"path|12|:text", "longer pa|99999|:tttttt"}
+	for size := 1; size < 20; size++ {
+		var got []string
+		s := &splitter{
+			fields: []splitField{{0, 9}, {0, 5}, {'\n', 7}},
+			visit: func(f [][]byte) bool {
+				got = append(got, fmt.Sprintf("%s|%s|%s", f[0], f[1], f[2]))
+				return true
+			},
+		}
+		for chunk := range slices.Chunk([]byte(input), size) {
+			n, err := s.Write(chunk)
+			if n != len(chunk) || err != nil {
+				t.Fatalf("Write: %d, %v", n, err)
+			}
+		}
+		if !slices.Equal(got, want) || s.rest() != "rest" {
+			t.Fatalf("in pieces of %d: got %q and rest %q, want %q", size, got, s.rest(), want)
+		}
+	}
+}
+
+// FuzzGrepOutput: no output, not even one that ripgrep would never write, makes
+// grep panic or grow past what its bounds allow.
+func FuzzGrepOutput(f *testing.F) {
+	f.Add([]byte("/w/a\x001\x00:x\n/w/a: binary file matches (found \"\\0\" byte around offset 3)\n/w/b\x002\x00-y\n"), "content")
+	f.Add([]byte("/w/a\x00/w/b\x00"), "files")
+	f.Add([]byte("/w/a\x0012\n"), "count")
+	f.Fuzz(func(t *testing.T, out []byte, mode string) {
+		g := &grepSearch{in: grepInput{Limit: 3, OutputMode: mode}, base: "/w", last: "/w"}
+		s := g.splitter()
+		s.enough = func() {}
+		_, _ = s.Write(out)
+		g.message(s.rest())
+		res := g.result(ripgrepEnd{})
+		if g.matches > 3 {
+			t.Errorf("%d matches", g.matches)
+		}
+		for _, r := range res.Output {
+			if r == 0xFFFD && !strings.Contains(string(out), "\uFFFD") {
+				return // replaced bytes
+			}
+		}
+	})
+}
+
+// Searches share nothing but the Env.
+func TestSearchConcurrently(t *testing.T) {
+	needRipgrep(t)
+	env := searchEnv(t)
+	tree(t, env.Worktree, map[string]string{"a.go": "x\n", "b/c.go": "x\n"})
+	var wg sync.WaitGroup
+	for range 4 {
+		for tool, in := range map[Tool]map[string]any{
+			Grep{}: {"pattern": "x", "limit": 1}, Glob{}: {"pattern": "*.go"}, List{}: {},
+		} {
+			wg.Go(func() {
+				raw, _ := json.Marshal(in)
+				if res, err := tool.Run(t.Context(), env, raw, nil); err != nil || res.IsError {
+					t.Errorf("%s: %v, %v", tool.Name(), res, err)
+				}
+			})
+		}
+	}
+	wg.Wait()
+}
