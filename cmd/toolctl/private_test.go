@@ -1,0 +1,152 @@
+package main
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/toold/toold/client"
+)
+
+// TestMain makes this binary a toold for the tests of the private daemon.
+func TestMain(m *testing.M) {
+	if mode := os.Getenv("TOOLCTL_TEST_TOOLD"); mode != "" {
+		os.Exit(fakeToold(mode, os.Args[1:]))
+	}
+	os.Exit(m.Run())
+}
+
+// fakeToold serves one session on its socket until standard input closes.
+func fakeToold(mode string, args []string) int {
+	fs := flag.NewFlagSet("toold", flag.ContinueOnError)
+	socket := fs.String("socket", "", "")
+	state := fs.String("state-dir", "", "")
+	ephemeral := fs.Bool("ephemeral", false, "")
+	fs.String("run-dir", "", "")
+	metrics := fs.String("metrics-listen", "none", "")
+	uids := fs.Int("uid-base", 0, "")
+	if err := fs.Parse(args); err != nil || !*ephemeral || *metrics != "" || *uids < privateUIDBase || mode == "broken" {
+		fmt.Fprintf(os.Stderr, "fake toold: %s %v %v\n", mode, args, err)
+		return 1
+	}
+	if err := os.Mkdir(*state, 0o700); err != nil {
+		return 1
+	}
+	mux := http.NewServeMux()
+	for pattern, h := range runHandlers(stream(bashDone("", exited(7)), client.Output{Stream: "stdout", Text: "private"})) {
+		mux.HandleFunc(pattern, h)
+	}
+	asked := 0
+	mux.HandleFunc("GET /v1/ready", func(w http.ResponseWriter, _ *http.Request) {
+		if asked++; asked < 3 {
+			answer(w, http.StatusServiceUnavailable, client.Health{Status: "starting"})
+			return
+		}
+		answer(w, http.StatusOK, client.Health{Status: "ok"})
+	})
+	l, err := net.Listen("unix", *socket)
+	if err != nil {
+		return 1
+	}
+	go func() { _ = http.Serve(l, mux) }()
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	return 0
+}
+
+// withToold puts the fake in PATH and gives the directory where toolctl makes
+// its temporary ones.
+func withToold(t *testing.T, mode string) string {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	bin, tmp := t.TempDir(), t.TempDir()
+	script := fmt.Sprintf("#!/bin/sh\nTOOLCTL_TEST_TOOLD=%s exec %s \"$@\"\n", mode, self)
+	writeFile(t, filepath.Join(bin, "toold"), script, 0o755)
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	t.Setenv("TMPDIR", tmp)
+	return tmp
+}
+
+// privately runs toolctl as on a host where no daemon listens.
+func privately(t *testing.T, args ...string) result {
+	t.Helper()
+	if _, err := os.Stat(client.DefaultSocket); err == nil {
+		t.Skip("a daemon of this host listens at " + client.DefaultSocket)
+	}
+	var out, errOut bytes.Buffer
+	a := &app{stdin: strings.NewReader(""), stdout: &out, stderr: &errOut, getenv: func(string) string { return "" }}
+	return result{run(t.Context(), args, a), out.String(), errOut.String()}
+}
+
+func TestPrivateDaemon(t *testing.T) {
+	tmp := withToold(t, "ok")
+	privately(t, "run", "--", "true").want(t, 7, "private", "")
+	if left, err := os.ReadDir(tmp); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+func TestPrivateDaemonBroken(t *testing.T) {
+	tmp := withToold(t, "broken")
+	privately(t, "run", "--", "true").want(t, 125, "", "fake toold: broken")
+	if left, err := os.ReadDir(tmp); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+func TestPrivateDaemonMissing(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	privately(t, "run", "--", "true").want(t, 125, "", "no toold program beside toolctl or in PATH")
+}
+
+// A long TMPDIR leaves no room for a socket's name.
+func TestPrivateDirIsShort(t *testing.T) {
+	long := filepath.Join(t.TempDir(), strings.Repeat("x", 100))
+	if err := os.Mkdir(long, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("TMPDIR", long)
+	dir, err := privateDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.Remove(dir)
+	if len(dir) > maxSocketDir {
+		t.Errorf("%s is too long", dir)
+	}
+}
+
+func TestUIDClaims(t *testing.T) {
+	seen := make(map[int]bool)
+	for range 50 {
+		c, err := claimUIDs()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.release()
+		if seen[c.base] || c.base < privateUIDBase || c.base >= privateUIDBase+privateUIDs || c.base%uidRange != 0 {
+			t.Errorf("base %d", c.base)
+		}
+		seen[c.base] = true
+	}
+}
+
+func TestTail(t *testing.T) {
+	var log tail
+	for range 100 {
+		fmt.Fprint(&log, strings.Repeat("x", 1000))
+	}
+	fmt.Fprintln(&log, "the end")
+	if s := log.String(); len(s) > maxTail || !strings.HasSuffix(s, "xthe end") {
+		t.Errorf("%d bytes", len(s))
+	}
+}
