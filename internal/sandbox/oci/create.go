@@ -163,29 +163,39 @@ func (c *creation) run(ctx context.Context) (*Sandbox, error) {
 	return sb, nil
 }
 
-// writeBundle makes the skeleton and config.json.
+// writeBundle makes config.json and, where the common one does not fit, the
+// skeleton.
 func (c *creation) writeBundle() error {
 	sizes, err := sizeTmpfs(c.spec)
 	if err != nil {
 		return err
 	}
-	targets := []string{c.spec.Worktree.Target}
-	for _, m := range c.spec.Mounts {
-		if !within(m.Target, c.spec.Worktree.Target) {
-			targets = append(targets, m.Target)
-		}
-	}
-	if err := os.Mkdir(c.bundle.rootfs(), 0o755); err != nil {
-		return err
-	}
-	if err := c.d.root.skeleton(c.bundle.rootfs(), targets); err != nil {
+	root, err := c.skeleton()
+	if err != nil {
 		return fmt.Errorf("skeleton: %w", err)
 	}
-	data, err := json.Marshal(c.d.bundleSpec(c.spec, c.idMappings(), sizes))
+	data, err := json.Marshal(c.d.bundleSpec(c.spec, root, c.idMappings(), sizes))
 	if err != nil {
 		return err
 	}
 	return os.WriteFile(c.bundle.path("config.json"), data, 0o600)
+}
+
+func (c *creation) skeleton() (string, error) {
+	targets := []string{c.spec.Worktree.Target}
+	for _, m := range c.spec.Mounts {
+		// What lies in the worktree has its mount point there, or is refused.
+		if !within(m.Target, c.spec.Worktree.Target) {
+			targets = append(targets, m.Target)
+		}
+	}
+	if slices.Equal(targets, []string{sandbox.Workspace}) {
+		return c.d.root.shared, nil
+	}
+	if err := os.Mkdir(c.bundle.rootfs(), 0o755); err != nil {
+		return "", err
+	}
+	return c.bundle.rootfs(), c.d.root.skeleton(c.bundle.rootfs(), targets)
 }
 
 // idMappings maps the session's range, and where the worktree's file system has

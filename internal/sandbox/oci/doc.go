@@ -8,14 +8,16 @@
 //	    record.json               who it belongs to; written first, removed last
 //	    config.json               the bundle's runtime-spec
 //	    pid                       the agent's host pid, written by the runtime
-//	    rootfs/                   skeleton: mount points, links, a few /etc files
+//	    rootfs/                   its own skeleton, if the common one does not fit
 //	    control/socket            listening socket, in a directory for root only
+//	RunDir/oci/roots/<hash>/      the common skeleton: mount points, links, a few
+//	                              /etc files
 //	RunDir/oci/runtime/<name>/    the runtime's own state
 //	<cgroup>/<parent>/<id>/       the session's cgroup in every hierarchy
 //
 // The skeleton is the container's root, mounted read-only. It holds nothing
 // that a session could have chosen except the names of its mount points, so
-// that the runtime never resolves a path through files of a stranger.
+// that the runtime never resolves a path through a stranger's files.
 //
 // # How a sandbox is made
 //

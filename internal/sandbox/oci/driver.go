@@ -70,7 +70,8 @@ func New(cfg Config) (*Driver, error) {
 		return nil, err
 	}
 	d := &Driver{cfg: cfg, dir: filepath.Join(cfg.RunDir, "oci"), log: cfg.Log, names: names}
-	for _, dir := range []string{d.dir, d.sandboxesDir()} {
+	roots := filepath.Join(d.dir, "roots")
+	for _, dir := range []string{d.dir, d.sandboxesDir(), roots} {
 		if err := makeDir(dir, 0o711); err != nil {
 			return nil, err
 		}
@@ -86,6 +87,9 @@ func New(cfg Config) (*Driver, error) {
 	}
 	if d.root, err = newRootfs(cfg.Rootfs, cfg.HostPaths); err != nil {
 		return nil, err
+	}
+	if err := d.root.share(roots); err != nil {
+		return nil, fmt.Errorf("skeleton: %w", err)
 	}
 	if d.cg, err = openCgroups(cfg.CgroupParent); err != nil {
 		return nil, err

@@ -1,6 +1,8 @@
 package oci
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -39,7 +41,10 @@ type entry struct {
 }
 
 // rootfs says what the root of a sandbox shows. It is read once.
-type rootfs struct{ entries []entry }
+type rootfs struct {
+	entries []entry
+	shared  string // the common skeleton, see share
+}
 
 // maxCopied bounds the files that are copied into a skeleton instead of bound: a
 // mount costs more than writing such a file.
@@ -161,8 +166,8 @@ var etcFiles = map[string]string{
 // hostname is the name of every sandbox.
 const hostname = "toold"
 
-// skeleton builds the root directory of one sandbox: what is mounted where is
-// in the bundle's config, here are only the places for it.
+// skeleton builds a root directory: what is mounted where is in the bundle's
+// config, here are only the places for it.
 func (r *rootfs) skeleton(root string, targets []string) error {
 	s := skeletonDir(root)
 	for _, d := range append([]string{"/", "/etc", "/var", sandbox.OutputDir}, ours...) {
@@ -190,6 +195,35 @@ func (r *rootfs) skeleton(root string, targets []string) error {
 		s.dir(t)
 	}
 	return s.err
+}
+
+// share builds the skeleton that all sandboxes with nothing but a worktree at
+// the usual place have in common; dir is above it. Making one takes milliseconds
+// on a disk, and no sandbox can write to it. Its name is the hash of what is in
+// it, so that one that is in use is never changed.
+func (r *rootfs) share(dir string) error {
+	hash := sha256.New()
+	fmt.Fprintf(hash, "%q %q %q", ours, etcFiles, sandbox.Workspace)
+	for _, e := range r.entries {
+		fmt.Fprintf(hash, " %q %t %t %q %x", e.path, e.dir, e.source != "", e.link, sha256.Sum256(e.data))
+	}
+	r.shared = filepath.Join(dir, hex.EncodeToString(hash.Sum(nil))[:32])
+	if _, err := os.Lstat(r.shared); err == nil {
+		return nil
+	}
+	tmp, err := os.MkdirTemp(dir, ".new-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(tmp) // a no-op after the rename
+	err = errors.Join(r.skeleton(tmp, []string{sandbox.Workspace}), os.Chmod(tmp, 0o755))
+	if err != nil {
+		return err
+	}
+	if err := os.Rename(tmp, r.shared); err != nil && !errors.Is(err, fs.ErrExist) && !isNotEmpty(err) {
+		return err
+	}
+	return nil
 }
 
 // within says whether p is dir or below it. Both are clean and absolute.

@@ -33,12 +33,12 @@ var (
 )
 
 // bundleSpec is the runtime-spec of one sandbox.
-func (d *Driver) bundleSpec(s *sandbox.Spec, maps []specs.LinuxIDMapping, sizes tmpfsSizes) *specs.Spec {
+func (d *Driver) bundleSpec(s *sandbox.Spec, root string, maps []specs.LinuxIDMapping, sizes tmpfsSizes) *specs.Spec {
 	adj := oomScoreAdj()
 	return &specs.Spec{
 		Version:  "1.0.2",
 		Hostname: hostname,
-		Root:     &specs.Root{Path: "rootfs", Readonly: true},
+		Root:     &specs.Root{Path: root, Readonly: true},
 		Process: &specs.Process{
 			Args:            []string{sandbox.AgentPath},
 			Cwd:             "/",
