@@ -133,9 +133,6 @@ func (s *Server) sendBytes(x *exchange, r *request, body io.Reader, size int64) 
 // sendPart writes p, at once when the reader follows something live.
 func (s *Server) sendPart(x *exchange, p []byte, live bool) error {
 	s.extendWrite(x)
-	if x.status == 0 {
-		x.WriteHeader(http.StatusOK)
-	}
 	if _, err := x.Write(p); err != nil || !live {
 		return err
 	}

@@ -60,8 +60,7 @@ func peerGroups(fd int) ([]uint32, error) {
 	return nil, fmt.Errorf("SO_PEERGROUPS: %w", unix.ERANGE)
 }
 
-// peerConn is a connection whose peer is known. It embeds the Unix connection
-// itself so that net/http can still splice files into it.
+// peerConn is a connection whose peer is known.
 type peerConn struct {
 	*net.UnixConn
 	peer peer

@@ -19,9 +19,10 @@ import (
 // daemon is a Server on a socket of its own, with a fake behind it.
 type daemon struct {
 	*Server
-	api    *fakeAPI
-	socket string
-	logs   *logBuffer
+	api     *fakeAPI
+	socket  string
+	checked string // the socket of a proxy that checks answers against the spec
+	logs    *logBuffer
 }
 
 // start serves until the test ends. change may alter the configuration.
@@ -64,6 +65,7 @@ func start(t *testing.T, change func(*Config)) *daemon {
 			t.Errorf("Serve: %v", err)
 		}
 	})
+	d.checked = specProxy(t, d)
 	return d
 }
 
@@ -83,7 +85,7 @@ func shortDir(t *testing.T) string {
 }
 
 func (d *daemon) client(o client.Options) *client.Client {
-	o.Socket = d.socket
+	o.Socket = d.checked
 	return client.New(o)
 }
 

@@ -1,0 +1,448 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/session"
+)
+
+// do sends one request past the proxy that checks answers, and gives the answer
+// with its body read.
+func (d *daemon) do(t *testing.T, method, path, body string, header ...string) (*http.Response, string) {
+	t.Helper()
+	return send(t, d.checked, method, path, body, header...)
+}
+
+func send(t *testing.T, socket, method, path, body string, header ...string) (*http.Response, string) {
+	t.Helper()
+	tr := &http.Transport{DisableCompression: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}}
+	defer tr.CloseIdleConnections()
+	r, err := http.NewRequestWithContext(t.Context(), method, "http://toold"+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if body != "" {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	resp, err := tr.RoundTrip(r)
+	if err != nil {
+		t.Fatalf("%s %s: %v", method, path, err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatalf("%s %s: read: %v", method, path, err)
+	}
+	return resp, string(b)
+}
+
+// problem decodes a problem document.
+func problem(t *testing.T, body string) client.Problem {
+	t.Helper()
+	var p client.Problem
+	if err := json.Unmarshal([]byte(body), &p); err != nil || p.Code == "" || p.Detail == "" {
+		t.Fatalf("not a problem: %q (%v)", body, err)
+	}
+	return p
+}
+
+func (d *daemon) session(t *testing.T, o client.Options, r client.SessionCreate) *client.Session {
+	t.Helper()
+	s, err := d.client(o).CreateSession(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// clientMethods calls the client's method for every route.
+func clientMethods(ctx context.Context, c *client.Client, ses, call string) map[string]func() error {
+	only := func(_ any, err error) error { return err }
+	return map[string]func() error{
+		"Version": func() error { return only(c.Version(ctx)) },
+		"Health":  func() error { return only(c.Health(ctx)) },
+		"Ready":   func() error { return only(c.Ready(ctx)) },
+		"OpenAPI": func() error { return only(c.OpenAPI(ctx)) },
+		"Metrics": func() error { return only(c.Metrics(ctx)) },
+		"Tools":   func() error { return only(c.Tools(ctx, client.ToolQuery{})) },
+
+		"CreateSession": func() error { return only(c.CreateSession(ctx, client.SessionCreate{})) },
+		"ListSessions": func() error {
+			return only(c.ListSessions(ctx, client.SessionQuery{State: "ready", Labels: map[string]string{"a": "b"}, All: true, After: ses, Limit: 3}))
+		},
+		"GetSession": func() error { return only(c.GetSession(ctx, ses)) },
+		"PatchSession": func() error {
+			return only(c.PatchSession(ctx, ses, client.SessionPatch{Labels: map[string]string{"x": ""}}))
+		},
+		"EndSession": func() error { return only(c.EndSession(ctx, ses, client.EndOptions{Force: true, Keep: true})) },
+		"PutFile":    func() error { return only(c.PutFile(ctx, ses, "f", 0o755, strings.NewReader("x"))) },
+		"GetFile": func() error {
+			r, _, err := c.GetFile(ctx, ses, "f")
+			if err == nil {
+				err = r.Close()
+			}
+			return err
+		},
+		"CreateCall": func() error {
+			return only(c.CreateCall(ctx, ses, client.CallCreate{Tool: "echo", Input: json.RawMessage(`{}`)}, client.CallOptions{AbortOnDisconnect: true, Split: true}))
+		},
+		"ListCalls": func() error {
+			return only(c.ListCalls(ctx, ses, client.CallQuery{Status: "completed", Tool: "echo", After: call, Limit: 3}))
+		},
+		"GetCall": func() error { return only(c.GetCall(ctx, call)) },
+		"CallOutput": func() error {
+			r, err := c.CallOutput(ctx, call, client.OutputQuery{Offset: 1, Stream: "stdout"})
+			if err == nil {
+				err = r.Close()
+			}
+			return err
+		},
+		"AbortCall": func() error { return only(c.AbortCall(ctx, call)) },
+		"Events": func() error {
+			for _, err := range c.Events(ctx, client.EventQuery{Session: ses, Type: "session.*", After: "evt_0"}) {
+				return err
+			}
+			return fmt.Errorf("no event")
+		},
+		"Doctor": func() error { return only(c.Doctor(ctx, true)) },
+		"GC":     func() error { return only(c.GC(ctx, true)) },
+		"Reload": func() error { return c.Reload(ctx) },
+	}
+}
+
+// TestClientHasEveryRoute: for each route of the table the client has a method
+// of its name that makes exactly this request, and whose answer fits the spec.
+func TestClientHasEveryRoute(t *testing.T) {
+	var asked string
+	d := start(t, func(c *Config) { c.Reload = func(context.Context) error { asked = "reload"; return nil } })
+	c := d.client(client.Options{})
+	s := d.session(t, client.Options{}, client.SessionCreate{})
+	call, err := c.CreateCall(t.Context(), s.ID, client.CallCreate{Tool: "echo", Input: json.RawMessage(`{"a":1}`)}, client.CallOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	methods := clientMethods(t.Context(), c, s.ID, call.ID)
+	for i := range routes {
+		rt := &routes[i]
+		f := methods[rt.op]
+		if _, ok := reflect.TypeOf(c).MethodByName(rt.op); !ok || f == nil {
+			t.Errorf("package client has no method %s for %s %s", rt.op, rt.method, rt.pattern)
+			continue
+		}
+		delete(methods, rt.op)
+		before := strings.Count(d.logs.String(), "\n")
+		if err := f(); err != nil {
+			t.Errorf("%s: %v", rt.op, err)
+		}
+		want := fmt.Sprintf(`"method":%q,"route":%q,"status":%d`, rt.method, rt.pattern, rt.status)
+		if !eventually(func() bool {
+			return strings.Count(d.logs.String(), "\n") > before && strings.Contains(d.logs.String(), want)
+		}) {
+			t.Errorf("%s: the daemon did not log %s", rt.op, want)
+		}
+	}
+	if len(methods) > 0 {
+		t.Errorf("methods of the client without a route: %v", slices.Collect(maps.Keys(methods)))
+	}
+	if asked != "reload" {
+		t.Error("reload was not called")
+	}
+}
+
+// eventually waits for what another goroutine does.
+func eventually(f func() bool) bool {
+	for range 500 {
+		if f() {
+			return true
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return false
+}
+
+// TestRoles: what each kind of principal may use.
+func TestRoles(t *testing.T) {
+	d := start(t, nil)
+	s := d.session(t, client.Options{}, client.SessionCreate{Token: true})
+	if s.Token == "" {
+		t.Fatal("no token")
+	}
+	other := d.session(t, client.Options{}, client.SessionCreate{Token: true})
+	call := func(ses string) string {
+		c, err := d.client(client.Options{}).CreateCall(t.Context(), ses, client.CallCreate{Tool: "echo", Input: json.RawMessage(`{}`)}, client.CallOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c.ID
+	}
+	mine, theirs := call(s.ID), call(other.ID)
+	for i := range routes {
+		rt := &routes[i]
+		if rt.op == "Events" {
+			continue // does not end; its role is checked below
+		}
+		own := d.try(t, rt, s.ID, mine, s.Token)
+		if want := rt.role <= roleToken; (own != http.StatusForbidden) != want {
+			t.Errorf("%s with the token of its session: %d, want allowed=%v", rt.op, own, want)
+		}
+		if strings.Contains(rt.pattern, "{id}") && rt.role <= roleToken {
+			if got := d.try(t, rt, other.ID, theirs, s.Token); got != http.StatusNotFound {
+				t.Errorf("%s with the token of another session: %d, want 404", rt.op, got)
+			}
+		}
+	}
+	for _, path := range []string{"/v1/events", "/v1/sessions"} {
+		if resp, _ := d.do(t, "GET", path, "", "Authorization", "Bearer "+s.Token); resp.StatusCode != 403 {
+			t.Errorf("GET %s with a token: %d, want 403", path, resp.StatusCode)
+		}
+	}
+	if resp, _ := d.do(t, "GET", "/v1/tools?session="+other.ID, "", "Authorization", "Bearer "+s.Token); resp.StatusCode != 404 {
+		t.Errorf("tools of another session with a token: %d, want 404", resp.StatusCode)
+	}
+	if p := d.api.seen(); p.Admin {
+		t.Errorf("the holder of a token is %+v, want no admin", p)
+	}
+}
+
+// try makes a request to a route and gives its status.
+func (d *daemon) try(t *testing.T, rt *route, ses, call, token string) int {
+	t.Helper()
+	id := ses
+	if strings.HasPrefix(rt.pattern, "/v1/calls/") {
+		id = call
+	}
+	path, body := strings.Replace(rt.pattern, "{id}", id, 1), ""
+	switch rt.op {
+	case "CreateCall":
+		body = `{"tool":"echo","input":{}}`
+	case "PutFile", "GetFile":
+		path += "?path=x"
+	default:
+		if rt.request != nil {
+			body = `{}`
+		}
+	}
+	resp, _ := d.do(t, rt.method, path, body, "Authorization", "Bearer "+token)
+	return resp.StatusCode
+}
+
+func TestTokenErrors(t *testing.T) {
+	d := start(t, nil)
+	s := d.session(t, client.Options{}, client.SessionCreate{Token: true})
+	for _, tt := range []struct {
+		name   string
+		header []string
+		status int
+	}{
+		{"right", []string{"Authorization", "Bearer " + s.Token}, 200},
+		{"unknown", []string{"Authorization", "Bearer nonsense"}, 403},
+		{"empty", []string{"Authorization", "Bearer "}, 400},
+		{"other scheme", []string{"Authorization", "Basic " + s.Token}, 400},
+		{"with a tenant", []string{"Authorization", "Bearer " + s.Token, "Toold-Tenant", "a"}, 400},
+	} {
+		if resp, body := d.do(t, "GET", "/v1/sessions/"+s.ID, "", tt.header...); resp.StatusCode != tt.status {
+			t.Errorf("%s: %d %s, want %d", tt.name, resp.StatusCode, body, tt.status)
+		}
+	}
+}
+
+func TestTenantHeader(t *testing.T) {
+	d := start(t, nil)
+	mine := d.session(t, client.Options{}, client.SessionCreate{})
+	theirs := d.session(t, client.Options{Tenant: "a"}, client.SessionCreate{})
+	if mine.Tenant != DefaultTenant || theirs.Tenant != "a" {
+		t.Errorf("tenants %q and %q, want default and a", mine.Tenant, theirs.Tenant)
+	}
+	if _, err := d.client(client.Options{Tenant: "b"}).GetSession(t.Context(), theirs.ID); err == nil {
+		t.Error("an admin acting for b sees a session of a")
+	}
+	if resp, body := d.do(t, "GET", "/v1/sessions", "", "Toold-Tenant", "c"); resp.StatusCode != 400 {
+		t.Errorf("unknown tenant: %d %s, want 400", resp.StatusCode, body)
+	}
+}
+
+// TestMethods: what a route does not have is refused with what it has.
+func TestMethods(t *testing.T) {
+	d := start(t, nil)
+	for _, tt := range []struct {
+		method, path string
+		status       int
+		allow        string
+	}{
+		{"PUT", "/v1/sessions", 405, "GET, POST, HEAD, OPTIONS"},
+		{"BREW", "/v1/sessions", 405, "GET, POST, HEAD, OPTIONS"},
+		{"OPTIONS", "/v1/sessions", 204, "GET, POST, HEAD, OPTIONS"},
+		{"DELETE", "/v1/version", 405, "GET, HEAD, OPTIONS"},
+		{"HEAD", "/v1/events", 405, "GET, OPTIONS"},
+		{"GET", "/v1/gc", 405, "POST, OPTIONS"},
+		{"HEAD", "/v1/version", 200, ""},
+		{"TRACE", "/v1/health", 405, "GET, HEAD, OPTIONS"},
+	} {
+		resp, body := send(t, d.socket, tt.method, tt.path, "")
+		if resp.StatusCode != tt.status || resp.Header.Get("Allow") != tt.allow {
+			t.Errorf("%s %s: %d, Allow %q; want %d, %q", tt.method, tt.path, resp.StatusCode, resp.Header.Get("Allow"), tt.status, tt.allow)
+		}
+		if tt.status == 405 && tt.method != "HEAD" {
+			problem(t, body)
+		}
+		if tt.method == "HEAD" && body != "" {
+			t.Errorf("HEAD %s has a body", tt.path)
+		}
+	}
+}
+
+// TestRoutesOfLaterVersions: they are not there, and that is what is said.
+func TestRoutesOfLaterVersions(t *testing.T) {
+	d := start(t, nil)
+	for _, path := range []string{"/v1/approvals", "/v1/sessions/ses_1/diff", "/v1/sessions/ses_1/mcp", "/v1/usage", "/v2/version", "/", "/v1", "/debug/pprof/heap"} {
+		resp, body := d.do(t, "GET", path, "")
+		p := problem(t, body)
+		if resp.StatusCode != 404 || p.Code != client.CodeNotFound || !strings.Contains(p.Detail, "no route") {
+			t.Errorf("GET %s: %d %s, want 404 saying that there is no such route", path, resp.StatusCode, body)
+		}
+	}
+}
+
+func TestQueries(t *testing.T) {
+	d := start(t, nil)
+	s := d.session(t, client.Options{}, client.SessionCreate{})
+	for _, tt := range []struct {
+		query string
+		ok    bool
+	}{
+		{"", true},
+		{"?state=ready&label=a%3Db&label=c%3Dd&all=1&after=ses_x&limit=1000", true},
+		{"?all=true", true}, {"?all=false", true},
+		{"?all=yes", false}, {"?all=1&all=1", false}, {"?all", false},
+		{"?State=ready", false}, {"?state=happy", false}, {"?sate=ready", false},
+		{"?label=a", false}, {"?label=%3Db", false}, {"?label=a%3Db&label=a%3Dc", false}, {"?label=-a%3Db", false},
+		{"?limit=-1", false}, {"?limit=1001", false}, {"?limit=1e3", false}, {"?limit=99999999999999999999", false},
+		{"?after=%00", false}, {"?after=%0a", false}, {"?after=" + strings.Repeat("x", 5000), false},
+		{"?a;b", false}, {"?%zz", false},
+	} {
+		resp, body := d.do(t, "GET", "/v1/sessions"+tt.query, "")
+		if (resp.StatusCode == 200) != tt.ok {
+			t.Errorf("%s: %d %s, want ok=%v", tt.query, resp.StatusCode, body, tt.ok)
+		}
+		if !tt.ok && problem(t, body).Code != client.CodeInvalidRequest {
+			t.Errorf("%s: %s, want invalid_request", tt.query, body)
+		}
+	}
+	if _, err := d.client(client.Options{}).ListSessions(t.Context(), client.SessionQuery{State: "ready", Labels: map[string]string{"k": "v=w"}, All: true, After: "ses_1", Limit: 7}); err != nil {
+		t.Fatal(err)
+	}
+	want := session.SessionFilter{State: "ready", Labels: map[string]string{"k": "v=w"}, All: true, After: "ses_1", Limit: 7}
+	if got := d.api.filter; !reflect.DeepEqual(got, want) {
+		t.Errorf("filter = %+v, want %+v", got, want)
+	}
+	if resp, body := d.do(t, "GET", "/v1/sessions/"+s.ID+"/files", ""); resp.StatusCode != 400 || !strings.Contains(body, "missing") {
+		t.Errorf("files without path: %d %s, want 400", resp.StatusCode, body)
+	}
+	if resp, body := d.do(t, "GET", "/v1/version?verbose=1", ""); resp.StatusCode != 400 {
+		t.Errorf("a parameter for a route without any: %d %s, want 400", resp.StatusCode, body)
+	}
+}
+
+func TestToolsFormats(t *testing.T) {
+	d := start(t, nil)
+	c := d.client(client.Options{})
+	tools, err := c.Tools(t.Context(), client.ToolQuery{Profile: "build", Session: "ses_1", Provider: "p", Model: "m"})
+	if err != nil || len(tools) != 1 || tools[0].Name != "echo" {
+		t.Errorf("Tools = %+v, %v", tools, err)
+	}
+	if want := (session.ToolFilter{Profile: "build", Session: "ses_1", Provider: "p", Model: "m"}); d.api.filter != any(want) {
+		t.Errorf("filter = %+v, want %+v", d.api.filter, want)
+	}
+	if resp, _ := d.do(t, "GET", "/v1/tools?format=cobol", ""); resp.StatusCode != 400 {
+		t.Errorf("unknown format: %d, want 400", resp.StatusCode)
+	}
+}
+
+func TestReloadRefused(t *testing.T) {
+	d := start(t, nil)
+	err := d.client(client.Options{}).Reload(t.Context())
+	if e := asError(t, err); e.Code != client.CodeInvalidRequest || !strings.Contains(e.Message, "config.toml:3") {
+		t.Errorf("Reload = %v, want invalid_request with the file's line", err)
+	}
+}
+
+func TestNotReady(t *testing.T) {
+	d := start(t, func(c *Config) { c.API = draining{c.API} })
+	h, err := d.client(client.Options{}).Ready(t.Context())
+	if err != nil || h.Status != "draining" || len(h.Reasons) != 1 {
+		t.Errorf("Ready = %+v, %v; want draining with its reason", h, err)
+	}
+	if h, err := d.client(client.Options{}).Health(t.Context()); err != nil || h.Status != "ok" {
+		t.Errorf("Health = %+v, %v; want ok: the process is alive", h, err)
+	}
+}
+
+type draining struct{ session.API }
+
+func (draining) Ready() client.Health {
+	return client.Health{Status: "draining", Reasons: []string{"stopping"}}
+}
+
+func TestFiles(t *testing.T) {
+	d := start(t, func(c *Config) { c.MaxFile = 1 << 20 })
+	c, ctx := d.client(client.Options{}), t.Context()
+	s := d.session(t, client.Options{}, client.SessionCreate{})
+	data := bytes.Repeat([]byte{0, 255, '\n'}, 100000)
+	call, err := c.PutFile(ctx, s.ID, "a b/ü", 0o755, bytes.NewReader(data))
+	if err != nil || call.Title != "755" {
+		t.Fatalf("PutFile = %+v, %v; want mode 755", call, err)
+	}
+	r, size, err := c.GetFile(ctx, s.ID, "a b/ü")
+	if err != nil || size != int64(len(data)) {
+		t.Fatalf("GetFile: size %d, %v; want %d", size, err, len(data))
+	}
+	defer r.Close()
+	if got, err := io.ReadAll(r); err != nil || !bytes.Equal(got, data) {
+		t.Errorf("the file came back as %d bytes, %v", len(got), err)
+	}
+	if _, _, err := c.GetFile(ctx, s.ID, "none"); asError(t, err).Code != client.CodeInvalidPath {
+		t.Errorf("a missing file: %v, want invalid_path", err)
+	}
+	if _, err := c.PutFile(ctx, s.ID, "empty", 0, strings.NewReader("")); err != nil {
+		t.Errorf("an empty file: %v", err)
+	}
+	for _, mode := range []string{"1777", "4755", "rwx", "-1", "0o644"} {
+		if resp, _ := d.do(t, "PUT", "/v1/sessions/"+s.ID+"/files?path=x&mode="+mode, "x"); resp.StatusCode != 400 {
+			t.Errorf("mode %s: %d, want 400", mode, resp.StatusCode)
+		}
+	}
+	resp, body := d.do(t, "PUT", "/v1/sessions/"+s.ID+"/files?path=big", strings.Repeat("x", 1<<20+1))
+	if resp.StatusCode != 413 {
+		t.Errorf("a file above the limit: %d %s, want 413", resp.StatusCode, body)
+	}
+	if _, err := c.PutFile(ctx, s.ID, "big", 0, io.LimitReader(zeros{}, 1<<20+1)); asError(t, err).Status != 413 {
+		t.Errorf("a chunked file above the limit: %v, want 413", err)
+	}
+}
+
+func asError(t *testing.T, err error) *client.Error {
+	t.Helper()
+	e, ok := err.(*client.Error) //nolint:errorlint // the client returns it unwrapped, which others rely on
+	if !ok {
+		t.Fatalf("error %v (%T), want a *client.Error", err, err)
+	}
+	return e
+}
