@@ -24,7 +24,7 @@ func bashTool() *Definition {
 		word:        bashWord,
 		input: object(
 			required("command", text(1, 0, "The command to run, as one bash script. It may have several lines.")),
-			optional("description", text(0, 500, "What the command does, in five to ten words, for people who watch.")),
+			optional("description", text(0, 0, "What the command does, in five to ten words, for people who watch.")),
 			optional("timeout", integer(1, maxBashTimeout, "Milliseconds after which the command is ended. The default is 120000 (two minutes).")),
 			optional("workdir", text(0, maxPath, "The directory to run in, absolute or relative to the worktree. The default is the worktree. Use this instead of a leading cd.")),
 		),

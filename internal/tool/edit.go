@@ -15,7 +15,7 @@ func editTool() *Definition {
 			required("file_path", text(1, maxPath, "The file to change, absolute or relative to the worktree.")),
 			required("old_string", text(0, 0, "The text to replace, exactly as it stands in the file. Empty only to create a file that does not exist.")),
 			required("new_string", text(0, 0, "The text to put in its place. It must differ from old_string.")),
-			optional("replace_all", flag("Replace every place where old_string stands. The default is false: there must be exactly one.")),
+			optional("replace_all", boolean("Replace every place where old_string stands. The default is false: there must be exactly one.")),
 		),
 	}
 }

@@ -64,8 +64,8 @@ func integer(low, high float64, description string) *jsonschema.Schema {
 	return &jsonschema.Schema{Type: "integer", Minimum: &low, Maximum: &high, Description: description}
 }
 
-// flag is a boolean.
-func flag(description string) *jsonschema.Schema {
+// boolean is true or false.
+func boolean(description string) *jsonschema.Schema {
 	return &jsonschema.Schema{Type: "boolean", Description: description}
 }
 
