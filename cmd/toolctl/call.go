@@ -68,19 +68,19 @@ func (s *callCommand) run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	err = s.call(ctx, args[0], req)
+	ref, err := sessionRef(args[0])
+	if err != nil {
+		return err
+	}
+	c := s.client()
+	err = suggestSession(ctx, c, ref, s.call(ctx, c, ref, req))
 	if req.Tool == "bash" && err != nil && exitCode(err) != exitUsage {
 		err = commandFailure(err)
 	}
 	return err
 }
 
-func (s *callCommand) call(ctx context.Context, ref string, req client.CallCreate) error {
-	c := s.client()
-	session, err := s.sessionID(ctx, c, ref)
-	if err != nil {
-		return err
-	}
+func (s *callCommand) call(ctx context.Context, c *client.Client, session string, req client.CallCreate) error {
 	if s.stream {
 		return s.streamed(ctx, c, session, req)
 	}

@@ -103,12 +103,15 @@ func TestCallExitCodes(t *testing.T) {
 
 func TestCallSessionNotFound(t *testing.T) {
 	h := callHandlers(readDone(""))
+	h["POST /v1/sessions/{id}/calls"] = problemWith(404, client.CodeNotFound)
 	d := startFake(t, h)
-	d.ctl("call", "reviw", "read").want(t, 4, "", `did you mean "review"`)
-	d.ctl("call", "../x", "read").want(t, 4, "", `no session is named "../x"`)
+	d.ctl("call", "reviw", "read").want(t, 4, "", `no session is named "reviw", did you mean "review"`)
 	d.ctl("call", "reviw", "bash").want(t, 125, "", `did you mean "review"`)
-	h["GET /v1/sessions"] = answerWith(client.List[client.Session]{Items: []client.Session{session(), session()}})
-	startFake(t, h).ctl("call", "review", "read").want(t, 2, "", "2 sessions")
+	d.ctl("call", "ses_9", "read").want(t, 4, "", "it is so")
+	d.ctl("call", "review", "read").want(t, 4, "", "it is so") // something else was not found
+	for _, ref := range []string{"../x", "a/b", "", ".", "..", "%2e%2e", "a?b"} {
+		d.ctl("call", ref, "bash").want(t, 2, "", "is not the id or the name of a session")
+	}
 }
 
 func TestCallStream(t *testing.T) {

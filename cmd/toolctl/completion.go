@@ -108,12 +108,11 @@ func (a *app) sessionCompletions(c *cobra.Command) []cobra.Completion {
 func (a *app) callCompletions(c *cobra.Command, ref string) []cobra.Completion {
 	ctx, cancel := completionContext(c)
 	defer cancel()
-	cl := a.client()
-	id, err := a.sessionID(ctx, cl, ref)
+	ref, err := sessionRef(ref)
 	if err != nil {
 		return nil
 	}
-	page, err := cl.ListCalls(ctx, id, client.CallQuery{})
+	page, err := a.client().ListCalls(ctx, ref, client.CallQuery{})
 	if err != nil {
 		return nil
 	}

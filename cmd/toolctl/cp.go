@@ -51,18 +51,19 @@ func (a *app) copyFile(ctx context.Context, from, to string) error {
 	if in == out {
 		return usagef("exactly one side must be SESSION:PATH, as in \"toolctl cp review:report.txt .\"")
 	}
-	c := a.client()
-	ref := fromSession + toSession
-	id, err := a.sessionID(ctx, c, ref)
+	ref, err := sessionRef(fromSession + toSession)
 	if err != nil {
 		return err
 	}
+	c := a.client()
 	progress := a.progress("copying")
 	defer progress.stop()
 	if in {
-		return a.copyIn(ctx, c, id, from, toPath)
+		err = a.copyIn(ctx, c, ref, from, toPath)
+	} else {
+		err = a.copyOut(ctx, c, ref, fromPath, to)
 	}
-	return a.copyOut(ctx, c, id, fromPath, to)
+	return suggestSession(ctx, c, ref, err)
 }
 
 // splitRemote reads SESSION:PATH; what begins like a path is a local file.

@@ -48,14 +48,7 @@ it shows those that are on record and ends; with it, those that come from now on
 
 func (s *eventsCommand) run(ctx context.Context) error {
 	c := s.client()
-	q := client.EventQuery{Type: s.kind, After: s.after}
-	if s.session != "" {
-		id, err := s.sessionID(ctx, c, s.session)
-		if err != nil {
-			return err
-		}
-		q.Session = id
-	}
+	q := client.EventQuery{Session: s.session, Type: s.kind, After: s.after}
 	if !s.follow {
 		q.After = cmp.Or(q.After, firstEvent)
 	}
@@ -66,7 +59,7 @@ func (s *eventsCommand) run(ctx context.Context) error {
 		case interruption(ctx) != nil || errors.Is(context.Cause(ctx), errSilence):
 			return nil // Ctrl-C is how --follow ends
 		case err != nil:
-			return err
+			return suggestSession(ctx, c, s.session, err)
 		}
 		silence.broken()
 		if err := s.show(e); err != nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -24,36 +25,40 @@ func newSessionCommand(a *app) *cobra.Command {
 	return c
 }
 
-// sessionID finds the session that ref names, by its id or by its name. Names
-// are looked up in the list, so that no text of the user's becomes a path.
-func (a *app) sessionID(ctx context.Context, c *client.Client, ref string) (string, error) {
-	if strings.HasPrefix(ref, "ses_") {
-		return ref, nil
+// sessionRef checks the id or the name of a session that the user gave, so that
+// no other text becomes a part of a request's path. The daemon finds sessions by
+// either.
+func sessionRef(ref string) (string, error) {
+	if strings.Trim(ref, ".") == "" || strings.ContainsAny(ref, "/%?#") {
+		return "", usagef("%q is not the id or the name of a session; \"toolctl session list\" shows them", line(ref))
 	}
-	sessions, err := listSessions(ctx, c, client.SessionQuery{})
-	if err != nil {
-		return "", err
+	return ref, nil
+}
+
+// suggestSession adds the nearest name to an error that says that there is no
+// session ref. Where the session is there, something else was not found.
+func suggestSession(ctx context.Context, c *client.Client, ref string, err error) error {
+	var e *client.Error
+	if !errors.As(err, &e) || e.Code != client.CodeNotFound || ref == "" || strings.HasPrefix(ref, "ses_") {
+		return err
 	}
-	var found, names []string
+	sessions, lerr := listSessions(ctx, c, client.SessionQuery{})
+	if lerr != nil {
+		return err
+	}
+	var names []string
 	for _, s := range sessions {
-		if s.Name != "" {
-			names = append(names, s.Name)
-		}
 		if s.Name == ref {
-			found = append(found, s.ID)
+			return err
 		}
+		names = append(names, s.Name)
 	}
-	switch len(found) {
-	case 0:
-		return "", &client.Error{
-			Code:    client.CodeNotFound,
-			Message: fmt.Sprintf("no session is named %q%s", ref, didYouMean(ref, names)),
-			Hint:    `"toolctl session list" shows the sessions; ended ones have only their id`,
-		}
-	case 1:
-		return found[0], nil
+	return &client.Error{
+		Code:    client.CodeNotFound,
+		Message: fmt.Sprintf("no session is named %q%s", ref, didYouMean(ref, names)),
+		Hint:    `"toolctl session list" shows the sessions; ended ones have only their id`,
+		Status:  e.Status,
 	}
-	return "", usagef("%d sessions are named %q: use an id (%s)", len(found), ref, strings.Join(found, ", "))
 }
 
 // listSessions reads all pages.

@@ -49,13 +49,13 @@ func (s *sessionLogsCommand) run(ctx context.Context, args []string) error {
 	if s.follow {
 		return usagef("--follow needs a CALL; \"toolctl events --session %s --follow\" shows all of them", args[0])
 	}
-	id, err := s.sessionID(ctx, c, args[0])
+	ref, err := sessionRef(args[0])
 	if err != nil {
 		return err
 	}
-	calls, err := listCalls(ctx, c, id, client.CallQuery{Tool: s.tool})
+	calls, err := listCalls(ctx, c, ref, client.CallQuery{Tool: s.tool})
 	if err != nil {
-		return err
+		return suggestSession(ctx, c, ref, err)
 	}
 	names := make([]string, len(calls))
 	for i, call := range calls {

@@ -74,11 +74,12 @@ func (s *sessionRmCommand) run(ctx context.Context, refs []string) error {
 }
 
 func (s *sessionRmCommand) end(ctx context.Context, c *client.Client, ref string) (*client.Session, error) {
-	id, err := s.sessionID(ctx, c, ref)
+	ref, err := sessionRef(ref)
 	if err != nil {
 		return nil, err
 	}
-	return c.EndSession(ctx, id, client.EndOptions{Force: s.force, Keep: s.keep})
+	x, err := c.EndSession(ctx, ref, client.EndOptions{Force: s.force, Keep: s.keep})
+	return x, suggestSession(ctx, c, ref, err)
 }
 
 func (s *sessionRmCommand) printEnded(ended []client.Session) error {

@@ -18,14 +18,14 @@ func newSessionShowCommand(a *app) *cobra.Command {
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completeSession,
 		RunE: func(c *cobra.Command, args []string) error {
-			cl := a.client()
-			id, err := a.sessionID(c.Context(), cl, args[0])
+			ref, err := sessionRef(args[0])
 			if err != nil {
 				return err
 			}
-			s, err := cl.GetSession(c.Context(), id)
+			cl := a.client()
+			s, err := cl.GetSession(c.Context(), ref)
 			if err != nil {
-				return err
+				return suggestSession(c.Context(), cl, ref, err)
 			}
 			return a.print(view{data: s, names: []string{s.ID}, text: func(w io.Writer) { a.sessionText(w, s) }})
 		},

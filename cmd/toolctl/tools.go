@@ -16,7 +16,7 @@ var toolFormats = []string{"anthropic", "openai", "gemini", "mcp"}
 
 func newToolsCommand(a *app) *cobra.Command {
 	var q client.ToolQuery
-	var format, session string
+	var format string
 	c := &cobra.Command{
 		Use:   "tools",
 		Short: "List the tools and what they take",
@@ -27,12 +27,6 @@ provider's API takes, as JSON.`,
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			cl := a.client()
-			if session != "" {
-				var err error
-				if q.Session, err = a.sessionID(c.Context(), cl, session); err != nil {
-					return err
-				}
-			}
 			if format != "" {
 				defs, err := cl.ToolsFormat(c.Context(), q, format)
 				if err != nil {
@@ -42,13 +36,13 @@ provider's API takes, as JSON.`,
 			}
 			defs, err := cl.Tools(c.Context(), q)
 			if err != nil {
-				return err
+				return suggestSession(c.Context(), cl, q.Session, err)
 			}
 			return a.printTools(defs)
 		},
 	}
 	c.Flags().StringVar(&q.Profile, "profile", "", "only those that this profile may use")
-	c.Flags().StringVar(&session, "session", "", "only those that this session may use")
+	c.Flags().StringVar(&q.Session, "session", "", "only those that this session may use")
 	c.Flags().StringVar(&format, "format", "", strings.Join(toolFormats, ", "))
 	_ = c.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(toolFormats, cobra.ShellCompDirectiveNoFileComp))
 	_ = c.RegisterFlagCompletionFunc("session", a.completeSession)
