@@ -32,6 +32,27 @@ var (
 	readonlyPaths = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/pressure", "/proc/sys", "/proc/sysrq-trigger"}
 )
 
+// noNamespaces forbids, inside the session's user namespace, to make further
+// namespaces: a second wall behind the seccomp filter. The limits belong to the
+// user namespace of whoever writes them, so that somebody in it has to; the
+// runtime runs this hook there, while it still shows the host's files and before
+// anything of the session runs. A multi-threaded process like this one cannot
+// enter a user namespace to do it itself. The first line makes sure that it is
+// not the host's own limits that are written.
+func noNamespaces(base uint32) specs.Hook {
+	return specs.Hook{
+		Path: "/bin/sh",
+		Args: []string{"sh", "-ec", fmt.Sprintf(`
+			read -r inside outside rest </proc/self/uid_map && [ "$outside" = %d ]
+			cd /proc/sys/user
+			for f in max_user_namespaces max_mnt_namespaces max_pid_namespaces max_net_namespaces \
+				max_ipc_namespaces max_uts_namespaces max_cgroup_namespaces max_time_namespaces; do
+				[ ! -e $f ] || echo 0 >$f
+			done`, base)},
+		Env: []string{"PATH=/usr/bin:/bin"},
+	}
+}
+
 // bundleSpec is the runtime-spec of one sandbox.
 func (d *Driver) bundleSpec(s *sandbox.Spec, root string, maps []specs.LinuxIDMapping, sizes tmpfsSizes) *specs.Spec {
 	adj := oomScoreAdj()
@@ -52,6 +73,7 @@ func (d *Driver) bundleSpec(s *sandbox.Spec, root string, maps []specs.LinuxIDMa
 			OOMScoreAdj: &adj,
 		},
 		Mounts: d.bundleMounts(s, sizes),
+		Hooks:  &specs.Hooks{CreateContainer: []specs.Hook{noNamespaces(s.UIDBase)}},
 		Annotations: map[string]string{
 			annotationOwner: s.Owner, annotationSession: s.SessionID, annotationIncarnation: s.Incarnation,
 		},
