@@ -19,9 +19,9 @@ const maxChangeLines = 60
 
 // showChanges prints on standard error what the command changed in a git
 // worktree. That it cannot tell is no failure of the command's.
-func (a *app) showChanges(ctx context.Context, c *client.Client, session string) {
+func (a *app) showChanges(ctx context.Context, c *client.Client, session string, timeoutMillis int64) {
 	r := bashCall(changesScript)
-	r.TimeoutMillis = 20_000
+	r.TimeoutMillis = timeoutMillis
 	call, err := c.CreateCall(ctx, session, r, client.CallOptions{AbortOnDisconnect: true})
 	if err != nil || call.Status != client.CallCompleted || endingOf(call).code != 0 {
 		return

@@ -62,7 +62,7 @@ func newRunCommand(a *app) *cobra.Command {
 	}
 	c.Flags().SetInterspersed(false) // everything after the first word is the command's
 	r.session.register(c)
-	c.Flags().StringVar(&r.timeout, "timeout", "", "stop the command after this `duration`, such as 90s")
+	c.Flags().StringVar(&r.timeout, "timeout", "", "stop the command after this `duration`, such as 90s (default: the session's limits.wall)")
 	c.Flags().BoolVar(&r.keep, "keep", false, "leave the session running")
 	return c
 }
@@ -150,15 +150,27 @@ func (r *runCommand) inSession(ctx context.Context, c *client.Client, req client
 	if err != nil {
 		return commandFailure(err)
 	}
+	longest := longestCall(s).Milliseconds()
+	if call.TimeoutMillis == 0 {
+		call.TimeoutMillis = longest // not the default of a call by an agent, which is short
+	}
 	final, err := r.outputs(c).run(ctx, s.ID, call)
 	if err == nil {
 		err = r.commandResult(ctx, final)
 		if req.Worktree.Source != "" && interruption(ctx) == nil {
-			r.showChanges(ctx, c, s.ID)
+			r.showChanges(ctx, c, s.ID, min(longest, 20_000))
 		}
 	}
 	r.end(ctx, c, s)
 	return commandFailure(err)
+}
+
+// longestCall is how long a call may take in a session.
+func longestCall(s *client.Session) time.Duration {
+	if s.Limits.Wall > 0 {
+		return time.Duration(s.Limits.Wall)
+	}
+	return 24 * time.Hour
 }
 
 // end ends the session also when ctx has ended.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/toold/toold/client"
 )
@@ -82,6 +83,21 @@ func TestRunRequests(t *testing.T) {
 	decode(t, d.asked("POST", "/calls")[0].body, &c)
 	if c.Tool != "bash" || c.TimeoutMillis != 90_000 || string(c.Input) != `{"command":"bash -c 'a | b'"}` || c.Key == "" {
 		t.Errorf("call %+v %s", c, c.Input)
+	}
+}
+
+// Without --timeout the command has all the time that the session allows.
+func TestRunDefaultTimeout(t *testing.T) {
+	h := runHandlers(stream(bashDone("", exited(0))))
+	s := session()
+	s.Limits.Wall = client.Duration(10 * time.Minute)
+	h["POST /v1/sessions"] = answerWith(s)
+	d := startFake(t, h)
+	d.ctl("run", "--", "true").want(t, 0, "", "")
+	var c client.CallCreate
+	decode(t, d.asked("POST", "/calls")[0].body, &c)
+	if c.TimeoutMillis != 600_000 {
+		t.Errorf("timeout %d ms", c.TimeoutMillis)
 	}
 }
 
