@@ -93,7 +93,7 @@ type Tools struct {
 // Bash is [tools.bash].
 type Bash struct {
 	Timeout    client.Duration `toml:"timeout"`     // of a call that asks for none
-	MaxTimeout client.Duration `toml:"max_timeout"` // that a call may ask for; 0 = limits.wall
+	MaxTimeout client.Duration `toml:"max_timeout"` // that a call may ask for: limits.wall by its other name
 	Shell      []string        `toml:"shell"`       // program and flags; "-c COMMAND" is added
 }
 
@@ -158,8 +158,9 @@ func Default() *Config {
 		},
 		Tools: Tools{
 			Bash: Bash{
-				Timeout: client.Duration(2 * time.Minute),
-				Shell:   []string{"/bin/bash", "--noprofile", "--norc"},
+				Timeout:    client.Duration(2 * time.Minute),
+				MaxTimeout: client.Duration(10 * time.Minute),
+				Shell:      []string{"/bin/bash", "--noprofile", "--norc"},
 			},
 			Edit: Edit{Matching: "default"},
 		},

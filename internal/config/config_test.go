@@ -122,6 +122,16 @@ bash = { timeout = "30s", shell = ["/bin/sh"] }
 	}
 }
 
+// TestOneWall: the longest time of a call has two names and one value.
+func TestOneWall(t *testing.T) {
+	for _, doc := range []string{"limits.wall = '5m'", "tools.bash.max_timeout = '5m'", "limits.wall = '5m'\ntools.bash.max_timeout = '300s'"} {
+		c, err := Parse("x.toml", []byte(doc))
+		if err != nil || time.Duration(c.Limits.Wall) != 5*time.Minute || c.Tools.Bash.MaxTimeout != c.Limits.Wall {
+			t.Errorf("%s: got %v, %v, %v", doc, c.Limits.Wall, c.Tools.Bash.MaxTimeout, err)
+		}
+	}
+}
+
 func TestProblems(t *testing.T) {
 	for _, tt := range []struct{ name, doc, want string }{
 		{"unknown key", "[daemon]\nsokcet = '/x'\n", `x.toml:2: unknown key daemon.sokcet: did you mean socket?`},
@@ -155,7 +165,8 @@ func TestProblems(t *testing.T) {
 		{"no cpu", "[limits]\ncpus = 0\n", `x.toml:2: limits.cpus: 0 is not between 0.01 and 4096 cores`},
 		{"cpu not a number", "[limits]\ncpus = nan\n", `x.toml:2: limits.cpus: NaN is not between 0.01 and 4096 cores`},
 		{"tmpfs above memory", "[limits]\ntmp = '1GiB'\n", `x.toml:2: limits.tmp: /tmp with the home directory (3 times it) and /dev/shm (a quarter) is 4352MiB, more than three quarters of memory (2GiB): a full /tmp would leave no memory to run anything`},
-		{"timeout above wall", "[limits]\nwall = '1m'\n", `tools.bash.timeout: is more than the longest that a call may take (1m0s)`},
+		{"timeout above wall", "[limits]\nwall = '1m'\n", `tools.bash.timeout: is more than the longest that a call may take (limits.wall, 1m0s)`},
+		{"two walls", "[limits]\nwall = '5m'\n[tools.bash]\nmax_timeout = '6m'\n", `x.toml:4: tools.bash.max_timeout: is limits.wall by its other name, and that is 5m0s: set one of them`},
 		{"shell", "[tools.bash]\nshell = ['/usr/bin/fish']\n", `x.toml:2: tools.bash.shell: fish does not speak the language of sh that agents write: use bash`},
 		{"no shell", "[tools.bash]\nshell = []\n", `x.toml:2: tools.bash.shell: must name a shell`},
 		{"no admin", "[admin]\nuids = []\n", `x.toml:2: admin.uids: nobody would be an admin: name at least one uid or gid`},

@@ -51,9 +51,23 @@ func Parse(name string, doc []byte, overrides ...Override) (*Config, error) {
 	for _, o := range overrides {
 		d.override(c, o)
 	}
+	c.joinWall()
 	// A value that could not be read keeps its default, so checking the rest
 	// finds no problem that is not there.
 	return c, asError(append(d.problems, c.problems()...))
+}
+
+// joinWall makes the two names of the longest time of a call one value, where
+// only one of them was set.
+func (c *Config) joinWall() {
+	_, wall := c.origins[pathKey([]string{"limits", "wall"})]
+	_, bash := c.origins[pathKey([]string{"tools", "bash", "max_timeout"})]
+	switch {
+	case wall && !bash:
+		c.Tools.Bash.MaxTimeout = c.Limits.Wall
+	case bash && !wall:
+		c.Limits.Wall = c.Tools.Bash.MaxTimeout
+	}
 }
 
 func syntaxError(name string, err error) error {

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -188,10 +187,8 @@ func (v *validator) truncate(t *Truncate) {
 
 func (v *validator) bash(b *Bash, wall client.Duration) {
 	v.check(b.Timeout > 0, "tools.bash.timeout", "must be more than 0")
-	v.check(b.MaxTimeout >= 0, "tools.bash.max_timeout", "must not be negative")
-	v.check(b.MaxTimeout <= wall, "tools.bash.max_timeout", "is more than limits.wall (%s)", wall)
-	longest := cmp.Or(b.MaxTimeout, wall)
-	v.check(b.Timeout <= longest, "tools.bash.timeout", "is more than the longest that a call may take (%s)", longest)
+	v.check(b.MaxTimeout == wall, "tools.bash.max_timeout", "is limits.wall by its other name, and that is %s: set one of them", wall)
+	v.check(b.Timeout <= wall, "tools.bash.timeout", "is more than the longest that a call may take (limits.wall, %s)", wall)
 	if len(b.Shell) == 0 {
 		v.check(false, "tools.bash.shell", "must name a shell")
 		return
