@@ -122,7 +122,7 @@ func (d *Definition) parse(raw json.RawMessage) (*Invocation, error) {
 		return nil, invalidInput(d.Name, []client.Violation{serr.violation()})
 	}
 	var n normaliser
-	v = n.value(v, d.shape, "", maxDepth)
+	v = n.value(v, d.shape, maxDepth)
 	if err := d.compiled.Validate(v); err != nil {
 		n.violations = append(n.violations, violationsOf(err, d.input.PropertyOrder)...)
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/google/jsonschema-go/jsonschema"
@@ -65,18 +66,15 @@ func (s *shape) takes(t string) bool {
 
 // normaliser walks a value beside the shape that it should have.
 type normaliser struct {
-	lenient    int // conversions made
+	lenient    int      // conversions made
+	path       []string // where it is
 	violations []client.Violation
-}
-
-func (n *normaliser) violate(path, format string, args ...any) {
-	n.violations = append(n.violations, client.Violation{Path: path, Message: fmt.Sprintf(format, args...)})
 }
 
 // value gives v in its normal form: aliases renamed, null taken for absent, and
 // the two conversions made that models need. Whether the outcome fits the
 // schema is not its business.
-func (n *normaliser) value(v any, s *shape, path string, depth int) any {
+func (n *normaliser) value(v any, s *shape, depth int) any {
 	if s == nil {
 		return v
 	}
@@ -85,23 +83,28 @@ func (n *normaliser) value(v any, s *shape, path string, depth int) any {
 	}
 	switch v := v.(type) {
 	case map[string]any:
-		n.object(v, s, path, depth)
+		n.object(v, s, depth)
 	case []any:
 		for i := range v {
-			v[i] = n.value(v[i], s.item, fmt.Sprintf("%s/%d", path, i), depth-1)
+			n.path = append(n.path, strconv.Itoa(i))
+			v[i] = n.value(v[i], s.item, depth-1)
+			n.path = n.path[:len(n.path)-1]
 		}
 	}
 	return v
 }
 
-func (n *normaliser) object(obj map[string]any, s *shape, path string, depth int) {
+func (n *normaliser) object(obj map[string]any, s *shape, depth int) {
 	for alias, name := range s.aliases {
 		v, ok := obj[alias]
 		if !ok {
 			continue
 		}
 		if _, both := obj[name]; both {
-			n.violate(pointer(path, alias), "is another spelling of %q, which is there too: give one of them", name)
+			n.violations = append(n.violations, client.Violation{
+				Path:    pointer(append(slices.Clone(n.path), alias)...),
+				Message: fmt.Sprintf("is another spelling of %q, which is there too: give one of them", name),
+			})
 		} else {
 			obj[name] = v
 		}
@@ -115,7 +118,9 @@ func (n *normaliser) object(obj map[string]any, s *shape, path string, depth int
 			// Strict modes of providers cannot leave a field out and write null.
 			delete(obj, name)
 		default:
-			obj[name] = n.value(v, field, pointer(path, name), depth-1)
+			n.path = append(n.path, name)
+			obj[name] = n.value(v, field, depth-1)
+			n.path = n.path[:len(n.path)-1]
 		}
 	}
 }
@@ -146,9 +151,14 @@ func (n *normaliser) convert(text string, s *shape, depth int) any {
 	return v
 }
 
-// pointer is the JSON pointer of key below path.
-func pointer(path, key string) string {
-	return path + "/" + pointerEscaper.Replace(key)
+// pointer is the JSON pointer made of keys.
+func pointer(keys ...string) string {
+	var b strings.Builder
+	for _, key := range keys {
+		b.WriteByte('/')
+		b.WriteString(pointerEscaper.Replace(key))
+	}
+	return b.String()
 }
 
 var pointerEscaper = strings.NewReplacer("~", "~0", "/", "~1")

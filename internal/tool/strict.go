@@ -32,11 +32,7 @@ type syntaxError struct {
 
 // violation is the error as one place of an input.
 func (e *syntaxError) violation() client.Violation {
-	path := ""
-	for _, key := range e.path {
-		path = pointer(path, key)
-	}
-	return client.Violation{Path: path, Message: fmt.Sprintf("%s (at byte %d)", e.msg, e.offset)}
+	return client.Violation{Path: pointer(e.path...), Message: fmt.Sprintf("%s (at byte %d)", e.msg, e.offset)}
 }
 
 // parseStrict reads one JSON value, the only one in text. encoding/json is not
@@ -297,22 +293,23 @@ func (p *parser) string() (string, *syntaxError) {
 // escaped reads on a string that began at begin and has its first escape here.
 func (p *parser) escaped(begin int) (string, *syntaxError) {
 	var b strings.Builder
-	b.WriteString(p.text[begin:p.pos])
 	for p.pos < len(p.text) {
 		switch c := p.text[p.pos]; {
 		case c == '"':
+			b.WriteString(p.text[begin:p.pos])
 			p.pos++
 			return b.String(), nil
 		case c == '\\':
+			b.WriteString(p.text[begin:p.pos])
 			r, err := p.escape()
 			if err != nil {
 				return "", err
 			}
 			b.WriteRune(r)
+			begin = p.pos
 		case c < ' ':
 			return "", p.fail("control character %U in a string; write it as an escape", c)
 		default:
-			b.WriteByte(c)
 			p.pos++
 		}
 	}

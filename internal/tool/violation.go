@@ -37,18 +37,15 @@ func collect(e *validator.ValidationError, fields []string, out *[]client.Violat
 		}
 		return
 	}
-	path := ""
-	for _, key := range e.InstanceLocation {
-		path = pointer(path, key)
-	}
+	path := pointer(e.InstanceLocation...)
 	switch k := e.ErrorKind.(type) {
 	case *kind.Required:
 		for _, name := range k.Missing {
-			*out = append(*out, client.Violation{Path: pointer(path, name), Message: "is required"})
+			*out = append(*out, client.Violation{Path: path + pointer(name), Message: "is required"})
 		}
 	case *kind.AdditionalProperties:
 		for _, name := range k.Properties {
-			*out = append(*out, client.Violation{Path: pointer(path, name), Message: unknownKey(name, path, fields)})
+			*out = append(*out, client.Violation{Path: path + pointer(name), Message: unknownKey(name, path, fields)})
 		}
 	default:
 		*out = append(*out, client.Violation{Path: path, Message: expected(e.ErrorKind)})
