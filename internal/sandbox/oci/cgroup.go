@@ -27,6 +27,10 @@ type cgroups struct {
 	v1all    []string          // mount points of all v1 hierarchies
 }
 
+// runtimeSuffix tells the cgroup of the runtime's own processes from the
+// session's; no session id has a dot.
+const runtimeSuffix = ".runtime"
+
 // limited are the controllers that carry the limits of a session.
 var limited = []string{"memory", "pids", "cpu", "cpuset"}
 
@@ -112,7 +116,7 @@ func (c *cgroups) path(id string) string { return filepath.Join(c.parent, id) }
 // processes while they make it. They are siblings, because a runtime refuses a
 // cgroup that is not empty.
 func (c *cgroups) kill(id string) string       { return filepath.Join(c.v2, c.path(id)) }
-func (c *cgroups) runtimeDir(id string) string { return c.kill(id) + ".runtime" }
+func (c *cgroups) runtimeDir(id string) string { return c.kill(id) + runtimeSuffix }
 
 // mode is how doctor names the layout.
 func (c *cgroups) mode() string {

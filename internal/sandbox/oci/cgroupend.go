@@ -72,19 +72,18 @@ func isPopulated(events *os.File) (bool, error) {
 	return !strings.Contains(string(buf[:n]), "populated 0"), nil
 }
 
-// remove removes the session's cgroups on all hierarchies. They must be empty.
-// The v2 one goes last: it carries the label by which the rest is found.
-func (c *cgroups) remove(id string) error {
+// removeLimits removes the session's cgroups but for the one with the label. They
+// must be empty.
+func (c *cgroups) removeLimits(id string) error {
 	var err error
 	for _, mount := range c.v1all {
 		err = errors.Join(err, removeCgroup(filepath.Join(mount, c.path(id))))
 	}
-	err = errors.Join(err, removeCgroup(c.runtimeDir(id)))
-	if err != nil {
-		return err
-	}
-	return removeCgroup(c.kill(id))
+	return errors.Join(err, removeCgroup(c.runtimeDir(id)))
 }
+
+// removeKill removes the session's v2 cgroup.
+func (c *cgroups) removeKill(id string) error { return removeCgroup(c.kill(id)) }
 
 func removeCgroup(dir string) error {
 	children, err := os.ReadDir(dir)

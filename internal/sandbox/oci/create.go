@@ -131,6 +131,9 @@ func (d *Driver) begin(s *sandbox.Spec) (*creation, error) {
 	if err != nil {
 		return nil, err
 	}
+	if other, err := d.lookup(s.SessionID); other != nil || err != nil {
+		return nil, errors.Join(err, errors.New("there is a sandbox of that name"))
+	}
 	c := &creation{d: d, spec: s, runtime: rt, bundle: d.bundle(s.SessionID)}
 	c.rec = &record{
 		Record: sandbox.Record{
@@ -143,22 +146,25 @@ func (d *Driver) begin(s *sandbox.Spec) (*creation, error) {
 }
 
 func (c *creation) run(ctx context.Context) (*Sandbox, error) {
+	if err := c.d.cg.claim(&c.rec.Record); err != nil {
+		return nil, err
+	}
 	if err := c.prepareMounts(); err != nil {
 		return nil, err
 	}
 	if err := c.writeBundle(); err != nil {
 		return nil, err
 	}
-	pid, err := c.start(ctx)
+	stdio, err := newStdio()
 	if err != nil {
 		return nil, err
 	}
-	sb, err := c.d.open(pid, c.rec)
+	sb, err := c.start(ctx, stdio)
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(withOutput(err, stdio), stdio.Close())
 	}
 	if err := c.finish(sb); err != nil {
-		return nil, errors.Join(err, sb.Close())
+		return nil, errors.Join(withOutput(err, stdio), sb.Close())
 	}
 	return sb, nil
 }
@@ -212,33 +218,33 @@ func (c *creation) idMappings() []specs.LinuxIDMapping {
 	}
 }
 
-// start runs the runtime and says the agent's pid.
-func (c *creation) start(ctx context.Context) (int, error) {
+// start runs the runtime and opens what it has made. The sandbox takes over
+// stdio, unless there is an error.
+func (c *creation) start(ctx context.Context, stdio *os.File) (*Sandbox, error) {
 	socket, err := listen(c.bundle)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	c.keep(socket)
 	nonce, err := noncePipe(c.spec.Nonce)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	c.keep(nonce)
-	stdio, err := newStdio()
-	if err != nil {
-		return 0, err
-	}
-	c.keep(stdio)
 	cgroup, err := c.d.cg.makeRuntime(c.spec.SessionID)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	c.keep(cgroup)
 	err = c.runtime.start(ctx, c.spec.SessionID, string(c.bundle), int(cgroup.Fd()), stdio, []*os.File{socket, nonce})
 	if err != nil {
-		return 0, withOutput(err, stdio)
+		return nil, err
 	}
-	return c.bundle.pid()
+	pid, err := c.bundle.pid()
+	if err != nil {
+		return nil, err
+	}
+	return c.d.open(pid, c.rec, stdio)
 }
 
 // finish does what can be done only with a live agent.
@@ -250,8 +256,12 @@ func (c *creation) finish(sb *Sandbox) error {
 	if err := attach(sb.proc, c.mounts); err != nil {
 		return err
 	}
+	// The runtime's helpers may take a moment to be gone; then Destroy does it.
 	if err := unix.Rmdir(c.d.cg.runtimeDir(id)); err != nil && !errors.Is(err, unix.EBUSY) {
 		return err
+	}
+	if sb.exited() {
+		return fmt.Errorf("agent has exited: %w", sandbox.ErrGone)
 	}
 	return c.bundle.write(c.rec)
 }

@@ -4,9 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"strings"
+	"path/filepath"
 
 	"github.com/toold/toold/internal/sandbox"
 )
@@ -29,37 +28,19 @@ func (d *Driver) adopt(rec sandbox.Record) (*Sandbox, error) {
 		return nil, gone(err)
 	}
 	switch {
-	case r.Owner != rec.Owner || r.Incarnation != rec.Incarnation:
+	case !same(&r.Record, &rec):
 		return nil, fmt.Errorf("the name is taken by another: %w", sandbox.ErrGone)
 	case r.BootID != bootID():
 		return nil, fmt.Errorf("the host was restarted: %w", sandbox.ErrGone)
 	case r.PID == 0:
 		return nil, fmt.Errorf("it was never finished: %w", sandbox.ErrGone)
 	}
-	return d.open(r.PID, r)
+	return d.open(r.PID, r, nil)
 }
 
-// List implements sandbox.Driver.
-func (d *Driver) List(_ context.Context, owner string) ([]sandbox.Record, error) {
-	entries, err := os.ReadDir(d.sandboxesDir())
-	if err != nil {
-		return nil, fmt.Errorf("list sandboxes: %w", err)
-	}
-	var list []sandbox.Record
-	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), ".") {
-			continue
-		}
-		r, err := d.bundle(e.Name()).read()
-		if err != nil {
-			d.log.Warn("unreadable sandbox record", "sandbox", e.Name(), "error", err)
-			continue
-		}
-		if r.Owner == owner {
-			list = append(list, r.Record)
-		}
-	}
-	return list, nil
+// same says whether two records name one sandbox, and not just one name.
+func same(a, b *sandbox.Record) bool {
+	return a.Owner == b.Owner && a.Incarnation == b.Incarnation
 }
 
 // Destroy implements sandbox.Driver.
@@ -71,32 +52,44 @@ func (d *Driver) Destroy(ctx context.Context, rec sandbox.Record) error {
 }
 
 func (d *Driver) destroy(ctx context.Context, rec sandbox.Record) error {
-	if !safeName.MatchString(rec.SessionID) {
+	id := rec.SessionID
+	if !safeName.MatchString(id) {
 		return errors.New("that is no session id")
 	}
-	b := d.bundle(rec.SessionID)
-	r, err := b.read()
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	if r != nil && (r.Owner != rec.Owner || r.Incarnation != rec.Incarnation) {
-		return nil // the one that rec names is gone already
-	}
-	if err := d.cg.killAll(ctx, rec.SessionID); err != nil {
-		return err
-	}
-	rt, err := d.runtime(rec.Runtime)
+	found, err := d.lookup(id)
 	if err != nil {
 		return err
 	}
-	if err := rt.remove(ctx, rec.SessionID); err != nil {
+	if found == nil || !same(found, &rec) {
+		return nil // gone, or another has the name by now
+	}
+	if err := d.cg.killAll(ctx, id); err != nil {
 		return err
 	}
-	if err := d.cg.remove(rec.SessionID); err != nil {
+	if err := d.forget(ctx, found); err != nil {
 		return err
 	}
-	return os.RemoveAll(string(b))
+	if err := d.cg.removeLimits(id); err != nil {
+		return err
+	}
+	if err := d.bundle(id).remove(); err != nil {
+		return err
+	}
+	return d.cg.removeKill(id)
 }
 
-// notes say what this host cannot give to any sandbox.
-func (d *Driver) notes() []string { return nil }
+// forget removes the runtime's own state. All processes are dead: where the
+// runtime is of no help any more, its files can simply go.
+func (d *Driver) forget(ctx context.Context, rec *sandbox.Record) error {
+	rt := runtime{name: rec.Runtime, path: d.cfg.Runtimes[rec.Runtime], root: d.runtimeRoot(rec.Runtime)}
+	err := errors.New("it is not configured any more")
+	if rt.path != "" {
+		err = rt.remove(ctx, rec.SessionID)
+	}
+	state := filepath.Join(rt.root, rec.SessionID)
+	if _, gone := os.Lstat(state); gone != nil {
+		return nil
+	}
+	d.log.Warn("runtime does not remove a container; removing its state", "runtime", rec.Runtime, "sandbox", rec.SessionID, "error", err)
+	return removeTree(state)
+}

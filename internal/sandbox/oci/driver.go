@@ -72,7 +72,7 @@ func New(cfg Config) (*Driver, error) {
 	d := &Driver{cfg: cfg, dir: filepath.Join(cfg.RunDir, "oci"), log: cfg.Log, names: names}
 	roots := filepath.Join(d.dir, "roots")
 	for _, dir := range []string{d.dir, d.sandboxesDir(), roots} {
-		if err := makeDir(dir, 0o711); err != nil {
+		if err := errors.Join(makeDir(dir, 0o711), sweep(dir)); err != nil {
 			return nil, err
 		}
 	}
@@ -206,5 +206,8 @@ func (d *Driver) runtime(name string) (runtime, error) {
 	if !ok {
 		return runtime{}, fmt.Errorf("runtime %q is not configured; there is %s: %w", name, strings.Join(d.names, ", "), sandbox.ErrUnsupported)
 	}
-	return runtime{name: name, path: path, root: filepath.Join(d.dir, "runtime", name)}, nil
+	return runtime{name: name, path: path, root: d.runtimeRoot(name)}, nil
 }
+
+// runtimeRoot is where a runtime keeps its state.
+func (d *Driver) runtimeRoot(name string) string { return filepath.Join(d.dir, "runtime", name) }

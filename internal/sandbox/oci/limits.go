@@ -63,8 +63,8 @@ func sessionResources() *specs.LinuxResources {
 // uid is the agent's on the host: it makes the cgroups of its calls.
 func (c *cgroups) divide(id string, pid int, uid int, l client.Limits) error {
 	kill := c.kill(id)
-	for _, dir := range []string{kill, filepath.Join(kill, "agent"), filepath.Join(kill, "tools")} {
-		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+	for _, sub := range []string{"agent", "tools"} {
+		if err := os.Mkdir(filepath.Join(kill, sub), 0o755); err != nil {
 			return err
 		}
 	}

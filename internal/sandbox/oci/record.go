@@ -11,15 +11,15 @@ import (
 	"github.com/toold/toold/internal/sandbox"
 )
 
+const recordName = "record.json"
+
 // record is the content of record.json.
 type record struct {
 	sandbox.Record
 	// BootID tells a record of before a reboot, whose pid means nothing.
 	BootID string
-	Target string // of the worktree
 	Notes  []string
 	IDMap  string
-	Kill   string // what the kill cgroup was, for people who read the file
 }
 
 func bootID() string {
@@ -42,7 +42,7 @@ func (b bundle) control() string         { return b.path("control") }
 // create makes the directory and its record appear in one step: a directory
 // without a record is never seen. gid is the session's group 0, which may pass.
 func (b bundle) create(r *record, gid int) error {
-	tmp, err := os.MkdirTemp(filepath.Dir(string(b)), ".new-")
+	tmp, err := os.MkdirTemp(filepath.Dir(string(b)), newPrefix)
 	if err != nil {
 		return err
 	}
@@ -69,21 +69,21 @@ func (b bundle) write(r *record) error {
 	if err != nil {
 		return err
 	}
-	tmp := b.path("record.json.new")
+	tmp := b.path(recordName + ".new")
 	if err := os.WriteFile(tmp, data, 0o600); err != nil {
 		return err
 	}
-	return os.Rename(tmp, b.path("record.json"))
+	return os.Rename(tmp, b.path(recordName))
 }
 
 func (b bundle) read() (*record, error) {
-	data, err := os.ReadFile(b.path("record.json"))
+	data, err := os.ReadFile(b.path(recordName))
 	if err != nil {
 		return nil, err
 	}
 	r := new(record)
 	if err := json.Unmarshal(data, r); err != nil {
-		return nil, fmt.Errorf("%s: %w", b.path("record.json"), err)
+		return nil, fmt.Errorf("%s: %w", b.path(recordName), err)
 	}
 	return r, nil
 }

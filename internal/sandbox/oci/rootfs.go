@@ -211,7 +211,7 @@ func (r *rootfs) share(dir string) error {
 	if _, err := os.Lstat(r.shared); err == nil {
 		return nil
 	}
-	tmp, err := os.MkdirTemp(dir, ".new-")
+	tmp, err := os.MkdirTemp(dir, newPrefix)
 	if err != nil {
 		return err
 	}

@@ -26,6 +26,7 @@ type Sandbox struct {
 	rec   *record
 	pidfd *os.File
 	proc  *os.File // /proc/PID of the agent
+	stdio *os.File // what the agent prints; nil after Adopt
 	done  chan struct{}
 	watch sync.WaitGroup
 	close func() error
@@ -42,12 +43,12 @@ func (b bundle) pid() (int, error) {
 
 // open pins the agent: pid by pidfd, its /proc directory by descriptor. That it
 // is the session's process is seen from its cgroup, where nothing else is born.
-func (d *Driver) open(pid int, rec *record) (*Sandbox, error) {
+func (d *Driver) open(pid int, rec *record, stdio *os.File) (*Sandbox, error) {
 	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
 	if err != nil {
 		return nil, gone(err)
 	}
-	sb := &Sandbox{d: d, rec: rec, pidfd: os.NewFile(uintptr(fd), "pidfd"), done: make(chan struct{})}
+	sb := &Sandbox{d: d, rec: rec, stdio: stdio, pidfd: os.NewFile(uintptr(fd), "pidfd"), done: make(chan struct{})}
 	if err := sb.pin(pid); err != nil {
 		return nil, errors.Join(err, sb.pidfd.Close())
 	}
@@ -71,7 +72,7 @@ func (s *Sandbox) pin(pid int) error {
 		err = s.d.cg.owns(s.rec.SessionID, proc)
 	}
 	// All that was read is the agent's only if the agent is alive now.
-	if err == nil && exited(int(s.pidfd.Fd())) {
+	if err == nil && s.exited() {
 		err = fmt.Errorf("agent has exited: %w", sandbox.ErrGone)
 	}
 	if err != nil {
@@ -89,7 +90,7 @@ func (c *cgroups) owns(id string, proc *os.File) error {
 	}
 	for line := range strings.Lines(string(data)) {
 		if path, ok := strings.CutPrefix(strings.TrimSpace(line), "0::"); ok {
-			if within(path, c.path(id)) || within(path, c.path(id)+".runtime") {
+			if within(path, c.path(id)) || within(path, c.path(id)+runtimeSuffix) {
 				return nil
 			}
 		}
@@ -129,8 +130,19 @@ func readIn(proc *os.File, name string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, 1<<20))
 }
 
-func exited(pidfd int) bool {
-	n, err := unix.Poll([]unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}, 0)
+// exited says whether the agent is dead. (File.Fd would take the descriptor away
+// from the network poller.)
+func (s *Sandbox) exited() bool {
+	raw, err := s.pidfd.SyscallConn()
+	dead := false
+	if err == nil {
+		err = raw.Control(func(fd uintptr) { dead = readable(fd) })
+	}
+	return err == nil && dead
+}
+
+func readable(fd uintptr) bool {
+	n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
 	return err == nil && n == 1
 }
 
@@ -143,17 +155,24 @@ func (s *Sandbox) wait() {
 	}
 	dead := false
 	err = raw.Read(func(fd uintptr) bool {
-		dead = exited(int(fd))
+		dead = readable(fd)
 		return dead
 	})
-	if err == nil && dead {
-		close(s.done)
+	if err != nil || !dead {
+		return // Close
 	}
+	if s.stdio != nil {
+		s.d.log.Warn("agent has exited", "sandbox", s.rec.SessionID, "printed", printed(s.stdio))
+	}
+	close(s.done)
 }
 
 func (s *Sandbox) closeFiles() error {
 	err := errors.Join(s.pidfd.Close(), s.proc.Close())
 	s.watch.Wait()
+	if s.stdio != nil {
+		err = errors.Join(err, s.stdio.Close())
+	}
 	return err
 }
 
@@ -235,7 +254,7 @@ func (s *Sandbox) CallCgroup() (*os.File, error) {
 }
 
 // Notes implements sandbox.Sandbox.
-func (s *Sandbox) Notes() []string { return append(s.d.notes(), s.rec.Notes...) }
+func (s *Sandbox) Notes() []string { return append(s.d.cg.notes(), s.rec.Notes...) }
 
 // IDMap implements sandbox.Sandbox.
 func (s *Sandbox) IDMap() string { return s.rec.IDMap }

@@ -97,17 +97,19 @@ func newStdio() (*os.File, error) {
 // maxQuoted bounds how much of that output goes into an error.
 const maxQuoted = 2 << 10
 
-// withOutput adds the last of what was printed to err, quoted: it may be the
-// agent's, that is, anyone's.
-func withOutput(err error, stdio *os.File) error {
+// printed is the last of what was written to a newStdio: it may be the agent's,
+// that is, anyone's.
+func printed(stdio *os.File) string {
 	buf := make([]byte, stdioSize)
-	n, _ := stdio.ReadAt(buf, 0) // what can be read; err is the news
+	n, _ := stdio.ReadAt(buf, 0) // what can be read; the caller has better news
 	text := strings.TrimSpace(strings.TrimRight(string(buf[:n]), "\x00"))
-	if text == "" {
-		return err
+	return text[max(0, len(text)-maxQuoted):]
+}
+
+// withOutput adds it to an error, quoted.
+func withOutput(err error, stdio *os.File) error {
+	if text := printed(stdio); text != "" {
+		return fmt.Errorf("%w: it printed %q", err, text)
 	}
-	if len(text) > maxQuoted {
-		text = text[len(text)-maxQuoted:]
-	}
-	return fmt.Errorf("%w: it printed %q", err, text)
+	return err
 }

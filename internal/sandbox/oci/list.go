@@ -1,0 +1,108 @@
+package oci
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/internal/sandbox"
+)
+
+// labelName is the extended attribute of a session's v2 cgroup that holds its
+// sandbox.Record. Only root can set or read it.
+const labelName = "trusted.toold"
+
+// List implements sandbox.Driver. A sandbox is found by its directory, or where
+// that is gone, by the label of its cgroup: of the two, one is made before
+// anything else and the other removed after everything else.
+func (d *Driver) List(_ context.Context, owner string) ([]sandbox.Record, error) {
+	ids, err := d.ids()
+	if err != nil {
+		return nil, fmt.Errorf("list sandboxes: %w", err)
+	}
+	var list []sandbox.Record
+	for id := range ids {
+		rec, err := d.lookup(id)
+		if err != nil {
+			d.log.Warn("sandbox record cannot be read", "sandbox", id, "error", err)
+		} else if rec != nil && rec.Owner == owner {
+			list = append(list, *rec)
+		}
+	}
+	return list, nil
+}
+
+// ids are the names under which there may be something.
+func (d *Driver) ids() (map[string]bool, error) {
+	ids := map[string]bool{}
+	dirs, err := os.ReadDir(d.sandboxesDir())
+	if err != nil {
+		return nil, err
+	}
+	groups, err := os.ReadDir(filepath.Join(d.cg.v2, d.cg.parent))
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range append(dirs, groups...) {
+		id := strings.TrimSuffix(e.Name(), runtimeSuffix)
+		if e.IsDir() && safeName.MatchString(id) {
+			ids[id] = true
+		}
+	}
+	return ids, nil
+}
+
+// lookup reads whose an id is: nil when there is nothing of that name.
+func (d *Driver) lookup(id string) (*sandbox.Record, error) {
+	r, err := d.bundle(id).read()
+	if err == nil {
+		return &r.Record, nil
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	return d.cg.label(id)
+}
+
+// claim makes the session's v2 cgroup and labels it.
+func (c *cgroups) claim(rec *sandbox.Record) error {
+	dir := c.kill(rec.SessionID)
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return err
+	}
+	data, err := json.Marshal(rec)
+	if err != nil {
+		return err
+	}
+	if err := unix.Setxattr(dir, labelName, data, 0); err != nil {
+		return &fs.PathError{Op: "setxattr", Path: dir, Err: err}
+	}
+	return nil
+}
+
+// label reads what claim has written; nil when there is none.
+func (c *cgroups) label(id string) (*sandbox.Record, error) {
+	buf := make([]byte, 4096)
+	n, err := unix.Getxattr(c.kill(id), labelName, buf)
+	switch {
+	case errors.Is(err, unix.ENODATA) || errors.Is(err, unix.ENOENT):
+		return nil, nil
+	case err != nil:
+		return nil, &fs.PathError{Op: "getxattr", Path: c.kill(id), Err: err}
+	}
+	rec := new(sandbox.Record)
+	if err := json.Unmarshal(buf[:n], rec); err != nil {
+		return nil, fmt.Errorf("label of cgroup %s: %w", id, err)
+	}
+	if rec.SessionID != id {
+		return nil, fmt.Errorf("label of cgroup %s names %q", id, rec.SessionID)
+	}
+	return rec, nil
+}

@@ -1,0 +1,103 @@
+package oci
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// removeTree removes a directory and all below it. Unlike os.RemoveAll it never
+// steps over a mount: should the host's directories ever turn out to be mounted
+// below a bundle, that is an error and not the end of them.
+func removeTree(path string) error {
+	parent, err := os.OpenFile(filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return err
+	}
+	defer parent.Close()
+	if err := removeAt(parent, filepath.Base(path)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return &fs.PathError{Op: "remove", Path: path, Err: err}
+	}
+	return nil
+}
+
+func removeAt(parent *os.File, name string) error {
+	err := unix.Unlinkat(int(parent.Fd()), name, 0)
+	if !errors.Is(err, unix.EISDIR) {
+		return err
+	}
+	fd, err := unix.Openat2(int(parent.Fd()), name, &unix.OpenHow{
+		Flags:   unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_XDEV,
+	})
+	if err != nil {
+		return err
+	}
+	dir := os.NewFile(uintptr(fd), name)
+	defer dir.Close()
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return err
+	}
+	for _, n := range names {
+		if err := removeAt(dir, n); err != nil {
+			return err
+		}
+	}
+	return unix.Unlinkat(int(parent.Fd()), name, unix.AT_REMOVEDIR)
+}
+
+// Names of directories that are nobody's yet, or nobody's any more.
+const (
+	newPrefix = ".new-"
+	oldPrefix = ".old-"
+)
+
+// remove removes the directory of a sandbox. Its record is in it until the
+// directory has lost its name.
+func (b bundle) remove() error {
+	entries, err := os.ReadDir(string(b))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.Name() != recordName {
+			if err := removeTree(b.path(e.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	old := filepath.Join(filepath.Dir(string(b)), oldPrefix+filepath.Base(string(b)))
+	if err := os.Rename(string(b), old); err != nil {
+		return err
+	}
+	return removeTree(old)
+}
+
+// sweep removes what a killed daemon left without a name. A young one may belong
+// to a creation that is under way.
+func sweep(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), newPrefix) && !strings.HasPrefix(e.Name(), oldPrefix) {
+			continue
+		}
+		if fi, err := e.Info(); err != nil || time.Since(fi.ModTime()) < time.Minute {
+			continue
+		}
+		if err := removeTree(filepath.Join(dir, e.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
