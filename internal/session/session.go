@@ -38,7 +38,15 @@ type Config struct {
 	Owner string
 	// OutputDir is the host directory below which each session has its outputs.
 	OutputDir string
-	UIDBase   uint32
+	// Private are directories of the daemon's own that no session may be given,
+	// besides the one that OutputDir lies in.
+	Private []string
+	// UIDBase is the first host uid of the ranges that sessions get; nothing
+	// else on the host may use ids from there on (see maxRanges).
+	UIDBase uint32
+	// Orphan makes agents end their sandbox when no daemon has been connected
+	// for so long; 0 = never. For daemons that live for one command.
+	Orphan time.Duration
 	// Settings may be replaced by Reload.
 	Settings  Settings
 	Observers []Observer
@@ -58,6 +66,7 @@ type Settings struct {
 	Shell         []string
 	Path          string            // PATH of the tools
 	ToolSettings  map[string][]byte // [tools.NAME] as JSON
+	Restrictions  map[string]tool.Restriction // [tools.NAME] providers and models
 	Tenants       map[string]Tenant
 	MaxSessions   int // per tenant, 0 = none
 	// MinFree is the host free-space floor in bytes for the state directory.

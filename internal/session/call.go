@@ -1,0 +1,272 @@
+package session
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/agent"
+	"github.com/toold/toold/internal/policy"
+	"github.com/toold/toold/internal/tool"
+	"github.com/toold/toold/internal/tool/run"
+)
+
+// Call is the one path of a tool call. It runs in a goroutine of the call's own,
+// so that the call outlives whoever asked for it. Each step trusts only those
+// above it; an error before "run" means that the tool did not run. Steps 3, 7
+// and 10 of the architecture (loop guard, hooks) have their places here.
+func (s *Session) Call(c *call) {
+	defer s.left(c)
+
+	// 1. Parse: strict JSON to the typed, normalised input that is judged,
+	// hashed, stored and run. From here on nobody looks at the request's bytes.
+	inv, err := s.parse(c)
+	if err != nil {
+		c.refuse(err)
+		return
+	}
+
+	// 2. Store: the call exists on disk as pending. A key that was used before
+	// leads to that call instead.
+	if err := s.record(c, inv); err != nil {
+		c.refuse(err)
+		return
+	}
+
+	// 4. Access: what does it name? Pure.
+	access := inv.Tool.Access(inv.Input)
+
+	// 5. Prepare: inside the sandbox and without effect, resolve what it names.
+	var prep *run.Prepared
+	if access.Prepare {
+		if prep, err = s.prepare(c, inv); err != nil {
+			s.finish(c, s.notRun(c, err))
+			return
+		}
+	}
+
+	// 6. Judge.
+	verdict := s.m.judge(requestsOf(access, prep))
+	c.judged(verdict)
+	if verdict.Action != policy.Allow {
+		s.finish(c, failed(client.CodeDenied, "denied: %s by rule %s", inv.Tool.Name, verdict.Rule))
+		return
+	}
+	if prep != nil && prep.Result != nil {
+		s.finish(c, &outcome{result: prep.Result})
+		return
+	}
+
+	// 8. Admission: a slot, a deadline; stored as running.
+	release, err := s.admit(c)
+	if err != nil {
+		s.finish(c, s.notRun(c, err))
+		return
+	}
+	defer release()
+
+	// Run, as the tool user, with what Prepare saw as preconditions.
+	out, err := s.run(c, inv, prep)
+	if errors.Is(err, errLeaving) {
+		return // it goes on in the sandbox; the next daemon finishes it
+	}
+
+	// 9. Truncate and spill; 11. record, events, observers; then the agent may
+	// forget it.
+	s.finish(c, s.ended(c, out, err))
+}
+
+// parse does step 1: everything about a request that can be wrong.
+func (s *Session) parse(c *call) (*tool.Invocation, error) {
+	inv, err := s.m.tools.Parse(c.req.Tool, c.req.Input)
+	if err != nil {
+		return nil, err
+	}
+	if inv.Tool.Hidden != c.hidden {
+		return nil, &client.Error{Code: client.CodeUnknownTool, Message: fmt.Sprintf("there is no tool called %q", shown(c.req.Tool))}
+	}
+	if err := checkCall(&c.req); err != nil {
+		return nil, err
+	}
+	if c.timeout, err = s.deadline(&c.req, inv); err != nil {
+		return nil, err
+	}
+	if inv.Lenient > 0 {
+		s.m.observe(func(o Observer) { o.LenientConversion(inv.Tool.Name) })
+	}
+	return inv, nil
+}
+
+func checkCall(r *client.CallCreate) error {
+	for _, f := range []struct{ name, value string }{
+		{"key", r.Key}, {"message_id", r.MessageID}, {"agent", r.Agent}, {"model", r.Model},
+	} {
+		if len(f.value) > maxText || !printable(f.value) {
+			return invalidRequest("%s is UTF-8 text without control characters, at most %d bytes", f.name, maxText)
+		}
+	}
+	if len(r.Extra) > maxExtra {
+		return invalidRequest("extra has %d bytes; at most %d", len(r.Extra), maxExtra)
+	}
+	if len(r.Extra) > 0 && !isObject(r.Extra) {
+		return invalidRequest("extra is not a JSON object")
+	}
+	if r.WaitMillis != nil && *r.WaitMillis < 0 {
+		return invalidRequest("wait_ms is %d; give 0 to answer at once, or leave it out to wait for the end", *r.WaitMillis)
+	}
+	return checkEnv(r.Env)
+}
+
+func isObject(b json.RawMessage) bool {
+	var v map[string]json.RawMessage
+	return json.Unmarshal(b, &v) == nil && v != nil
+}
+
+// deadline gives the time that the call may run: its own timeout_ms, else bash's
+// default, else the session's limit, above which neither it nor the timeout of
+// bash's input may be.
+func (s *Session) deadline(r *client.CallCreate, inv *tool.Invocation) (time.Duration, error) {
+	wall := time.Duration(s.limits.Wall)
+	if r.TimeoutMillis < 0 || r.TimeoutMillis > maxTTL.Milliseconds() {
+		return 0, invalidRequest("timeout_ms is %d; give 1 or more milliseconds, or leave it out", r.TimeoutMillis)
+	}
+	own := time.Duration(r.TimeoutMillis) * time.Millisecond
+	if wall > 0 && own > wall {
+		return 0, invalidRequest("timeout_ms is %d; limits.wall of this session is %d ms", r.TimeoutMillis, wall.Milliseconds())
+	}
+	if inv.Tool.Name != "bash" {
+		if own == 0 {
+			own = wall
+		}
+		return own, nil
+	}
+	var in struct {
+		Timeout int64 `json:"timeout"`
+	}
+	if err := json.Unmarshal(inv.Input, &in); err != nil {
+		return 0, fmt.Errorf("read the input of bash: %w", err)
+	}
+	if most := wall.Milliseconds(); most > 0 && in.Timeout > most {
+		return 0, &client.Error{
+			Code:       client.CodeInvalidInput,
+			Message:    fmt.Sprintf("timeout is %d ms; the longest that this session allows is %d", in.Timeout, most),
+			Hint:       "ask for less, or create the session with a larger limits.wall",
+			Violations: []client.Violation{{Path: "/timeout", Message: fmt.Sprintf("must be at most %d", most)}},
+		}
+	}
+	switch def := s.m.settings.Load().BashTimeout; {
+	case own > 0:
+		return own, nil
+	case in.Timeout > 0:
+		return wall, nil // the tool keeps its own
+	case wall > 0 && (def <= 0 || def > wall):
+		return wall, nil
+	default:
+		return def, nil
+	}
+}
+
+// requestsOf is what policy judges: what the call names, as it resolves.
+func requestsOf(a tool.Access, prep *run.Prepared) []policy.Request {
+	all := make([]policy.Request, 0, len(a.Requests))
+	for _, r := range a.Requests {
+		pr := policy.Request{Permission: r.Permission, Pattern: r.Pattern}
+		if prep != nil && r.Path != "" {
+			for _, t := range prep.Targets {
+				if t.Asked == r.Path {
+					pr.Path = t.Path
+				}
+			}
+		}
+		all = append(all, pr)
+	}
+	return all
+}
+
+// prepare does step 5. It has no effect, so a lost connection is no reason to
+// give up.
+func (s *Session) prepare(c *call, inv *tool.Invocation) (*run.Prepared, error) {
+	l, err := s.current()
+	for err == nil {
+		var prep *run.Prepared
+		prep, err = l.conn.Prepare(c.ctx, s.request(c, inv, nil))
+		if !errors.Is(err, agent.ErrLost) {
+			return prep, err
+		}
+		l, err = s.after(c.ctx, l)
+	}
+	return nil, err
+}
+
+// request is what the agent is asked.
+func (s *Session) request(c *call, inv *tool.Invocation, prep *run.Prepared) agent.Request {
+	return agent.Request{
+		CallID: c.id, Tool: inv.Tool.Name, Input: inv.Input,
+		Settings: s.m.settings.Load().ToolSettings[inv.Tool.Name],
+		Env:      envList(c.req.Env), TimeoutMillis: c.timeout.Milliseconds(),
+		MaxOutput: c.maxOutput, Prepared: prep, Split: c.split,
+	}
+}
+
+// admit does step 8: it waits for a slot of the session and stores the call as
+// running. release gives the slot back.
+func (s *Session) admit(c *call) (release func(), err error) {
+	select {
+	case s.slots <- struct{}{}:
+	default:
+		select {
+		case s.slots <- struct{}{}:
+		case <-c.ctx.Done():
+			return nil, context.Cause(c.ctx)
+		}
+	}
+	if err := c.start(); err != nil {
+		<-s.slots
+		return nil, err
+	}
+	return func() { <-s.slots }, nil
+}
+
+// run runs the tool, over as many connections as it takes. Once the request may
+// have reached the agent it is never sent again: a later connection takes the
+// call up where it is, or finds that it is not known and therefore lost.
+func (s *Session) run(c *call, inv *tool.Invocation, prep *run.Prepared) (*agent.Outcome, error) {
+	defer c.watchDeadline()()
+	c.before = s.kills()
+	if prep != nil {
+		for _, t := range prep.Targets {
+			if t.Write {
+				c.writes = append(c.writes, t.Path)
+			}
+		}
+	}
+	l, err := s.current()
+	if err != nil {
+		return nil, err
+	}
+	out, err := l.conn.Run(c.ctx, s.request(c, inv, prep), sink{c})
+	return s.resume(c, l, out, err)
+}
+
+// resume follows a call from connection to connection until it has ended.
+func (s *Session) resume(c *call, l *link, out *agent.Outcome, err error) (*agent.Outcome, error) {
+	for errors.Is(err, agent.ErrLost) {
+		if l, err = s.after(c.ctx, l); err != nil {
+			return nil, err
+		}
+		out, err = l.conn.Resume(c.ctx, c.id, c.out.offset(), sink{c})
+	}
+	return out, err
+}
+
+// sink takes what the running call sends.
+type sink struct{ c *call }
+
+// Output implements agent.Sink.
+func (k sink) Output(offset int64, stderr bool, p []byte) error { return k.c.output(offset, stderr, p) }
+
+// Metadata implements agent.Sink.
+func (k sink) Metadata(m map[string]any) { k.c.progress(m) }

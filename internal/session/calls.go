@@ -1,0 +1,279 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/store"
+	"github.com/toold/toold/internal/tool/run"
+)
+
+// Call implements API.
+func (m *Manager) Call(ctx context.Context, p Principal, sessionID string, r client.CallCreate, o CallOptions) (*client.Call, error) {
+	return m.call(ctx, p, sessionID, r, o, false)
+}
+
+func (m *Manager) call(ctx context.Context, p Principal, sessionID string, r client.CallCreate, o CallOptions, hidden bool) (*client.Call, error) {
+	if err := m.accepting(); err != nil {
+		return nil, err
+	}
+	s, err := m.find(p, sessionID)
+	if err != nil {
+		if row, e := m.stored(ctx, p, sessionID); e == nil {
+			return nil, overError(row)
+		}
+		return nil, err
+	}
+	c := s.newCall(r, hidden, o.Split)
+	l := c.follow(o.OnEvent)
+	defer c.unfollow(l)
+	if !s.begin(c) {
+		c.cancel(nil)
+		return nil, s.lostError()
+	}
+	<-c.known
+	switch {
+	case c.twin != nil && c.twin.live != nil:
+		l := c.twin.live.follow(o.OnEvent)
+		defer c.twin.live.unfollow(l)
+		return c.twin.live.await(ctx, r.WaitMillis, o.AbortOnDisconnect), nil
+	case c.twin != nil:
+		if o.OnEvent != nil {
+			e := s.event(string(c.twin.row.Status), &c.twin.row.Call)
+			e.Call = c.twin.row.ID
+			o.OnEvent(e)
+		}
+		return &c.twin.row.Call, nil
+	case c.err != nil:
+		return nil, m.internal("call a tool", c.err)
+	}
+	return c.await(ctx, r.WaitMillis, o.AbortOnDisconnect), nil
+}
+
+func overError(row *store.Session) error {
+	e := &client.Error{Code: client.CodeSessionLost, Message: "session " + row.ID + " is over", Hint: "create another session"}
+	if row.Reason != "" {
+		e.Message += ": " + row.Reason
+	}
+	return e
+}
+
+// begin starts the call's goroutine, unless the session is ending or not made.
+func (s *Session) begin(c *call) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ending || s.row.State != client.SessionReady {
+		return false
+	}
+	return s.work.Go(func() { s.Call(c) })
+}
+
+// await returns the call when it has ended, or as it is when nobody waits any
+// longer.
+func (c *call) await(ctx context.Context, waitMillis *int64, abort bool) *client.Call {
+	var late <-chan time.Time
+	if waitMillis != nil {
+		t := time.NewTimer(time.Duration(min(*waitMillis, maxTTL.Milliseconds())) * time.Millisecond)
+		defer t.Stop()
+		late = t.C
+	}
+	select {
+	case <-c.done:
+	case <-late:
+	case <-c.ctx.Done():
+		// Its session is over or the daemon leaves; the former ends it at once.
+		c.awaitEnd(ctx)
+	case <-ctx.Done():
+		if abort {
+			c.abort(run.ReasonAborted)
+		}
+	}
+	return c.snapshot()
+}
+
+// awaitEnd gives a call whose context has ended a moment to be recorded.
+func (c *call) awaitEnd(ctx context.Context) {
+	if errors.Is(context.Cause(c.ctx), errLeaving) {
+		return
+	}
+	select {
+	case <-c.done:
+	case <-ctx.Done():
+	case <-c.s.m.ctx.Done():
+	}
+}
+
+// GetCall implements API.
+func (m *Manager) GetCall(ctx context.Context, p Principal, id string) (*client.Call, error) {
+	row, live, err := m.lookup(ctx, p, id)
+	if err != nil {
+		return nil, err
+	}
+	if live != nil {
+		return live.snapshot(), nil
+	}
+	return &row.Call, nil
+}
+
+// lookup finds a call, live or stored.
+func (m *Manager) lookup(ctx context.Context, p Principal, id string) (*store.Call, *call, error) {
+	if v, ok := m.calls.Load(id); ok {
+		c := v.(*call)
+		if c.s.tenant.name != p.Tenant || p.Session != "" && p.Session != c.s.id {
+			return nil, nil, noCall(id)
+		}
+		return nil, c, nil
+	}
+	if !store.ValidID("call_", id) {
+		return nil, nil, noCall(id)
+	}
+	row, err := m.store.Call(ctx, id)
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return nil, nil, noCall(id)
+	case err != nil:
+		return nil, nil, m.internal("read call "+id, err)
+	case row.Tenant != p.Tenant || p.Session != "" && p.Session != row.SessionID:
+		return nil, nil, noCall(id)
+	}
+	return row, nil, nil
+}
+
+// Bounds of lists.
+const (
+	defaultList  = 100
+	maxList      = 1000
+	maxListBytes = 8 << 20
+)
+
+func listLimit(n int) int {
+	if n <= 0 {
+		return defaultList
+	}
+	return min(n, maxList)
+}
+
+// ListCalls implements API.
+func (m *Manager) ListCalls(ctx context.Context, p Principal, sessionID string, f CallFilter) (client.List[client.Call], error) {
+	var list client.List[client.Call]
+	id, err := m.sessionID(ctx, p, sessionID)
+	if err != nil {
+		return list, err
+	}
+	if f.After != "" && !store.ValidID("call_", f.After) {
+		return list, invalidRequest("after %q is not the id of a call", shown(f.After))
+	}
+	rows, more, err := m.store.Calls(ctx, store.CallFilter{
+		Session: id, Status: f.Status, Tool: f.Tool, After: f.After, Limit: listLimit(f.Limit), MaxBytes: maxListBytes,
+	})
+	if err != nil {
+		return list, m.internal("list calls", err)
+	}
+	list.Items = make([]client.Call, 0, len(rows))
+	for _, row := range rows {
+		v := &row.Call
+		if c, ok := m.calls.Load(row.ID); ok {
+			v = c.(*call).snapshot()
+		}
+		list.Items = append(list.Items, *v)
+	}
+	if more && len(rows) > 0 {
+		list.Next = rows[len(rows)-1].ID
+	}
+	return list, nil
+}
+
+// AbortCall implements API. The call is given back when it has ended, or as it
+// is when ctx ends first.
+func (m *Manager) AbortCall(ctx context.Context, p Principal, id string) (*client.Call, error) {
+	row, c, err := m.lookup(ctx, p, id)
+	if err != nil {
+		return nil, err
+	}
+	if c == nil {
+		return &row.Call, nil
+	}
+	c.abort(run.ReasonAborted)
+	return c.await(ctx, nil, false), nil
+}
+
+// Output implements API.
+func (m *Manager) Output(ctx context.Context, p Principal, callID string, o OutputOptions) (io.ReadCloser, int64, error) {
+	if o.Offset < 0 {
+		return nil, 0, invalidRequest("offset is %d; give 0 or more", o.Offset)
+	}
+	if o.Stream != "" && o.Stream != "stdout" && o.Stream != "stderr" {
+		return nil, 0, invalidRequest("stream %q: use stdout or stderr, or leave it out", shown(o.Stream))
+	}
+	row, c, err := m.lookup(ctx, p, callID)
+	if err != nil {
+		return nil, 0, err
+	}
+	if c != nil && o.Stream == "" {
+		return &outputReader{ctx: ctx, o: c.out, offset: o.Offset, follow: o.Follow}, c.out.offset(), nil
+	}
+	if c != nil {
+		if o.Follow {
+			return nil, 0, invalidRequest("one stream of a running call cannot be followed; follow the whole output, or wait for the end")
+		}
+		row = &store.Call{Call: *c.snapshot(), Output: store.Output{File: true, Total: c.out.offset()}}
+	}
+	return m.savedOutput(row, o)
+}
+
+// savedOutput serves the output of a call that is over.
+func (m *Manager) savedOutput(row *store.Call, o OutputOptions) (io.ReadCloser, int64, error) {
+	file := filepath.Join(m.cfg.OutputDir, row.SessionID, row.ID)
+	if o.Stream != "" {
+		return openStream(file, row, o)
+	}
+	if !row.Output.File {
+		whole := row.Call.Output[:min(int64(len(row.Call.Output)), row.Output.Inline)]
+		return io.NopCloser(strings.NewReader(whole[min(o.Offset, int64(len(whole))):])), int64(len(whole)), nil
+	}
+	f, err := openSaved(file, row.ID)
+	if err != nil {
+		return nil, 0, err
+	}
+	size, err := f.Seek(0, io.SeekEnd)
+	if err == nil {
+		_, err = f.Seek(min(o.Offset, size), io.SeekStart)
+	}
+	if err != nil {
+		return nil, 0, m.internal("read output", errors.Join(err, f.Close()))
+	}
+	return f, size, nil
+}
+
+func openSaved(file, call string) (*os.File, error) {
+	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, &client.Error{
+			Code:    client.CodeNotFound,
+			Message: "the whole output of call " + call + " is no longer kept",
+			Hint:    "what the call shows of it is in its record",
+		}
+	}
+	return f, nil
+}
+
+func openStream(file string, row *store.Call, o OutputOptions) (io.ReadCloser, int64, error) {
+	index, err := os.OpenFile(file+indexSuffix, os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, 0, errNoStreams(row.ID)
+	}
+	data, err := openSaved(file, row.ID)
+	if err != nil {
+		_ = index.Close()
+		return nil, 0, err
+	}
+	return &streamReader{data: data, index: index, stderr: o.Stream == "stderr", skip: o.Offset}, row.Output.Total, nil
+}

@@ -1,0 +1,443 @@
+package session
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/policy"
+	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/store"
+	"github.com/toold/toold/internal/tool"
+	"github.com/toold/toold/internal/tool/run"
+)
+
+// call is a call that is not over: its row, who listens to it, and its output.
+type call struct {
+	s         *Session
+	id        string
+	req       client.CallCreate
+	hidden    bool // asked for by a route of our own
+	split     bool
+	timeout   time.Duration
+	maxOutput int64
+	counted   bool // in the numbers of open calls
+	streams   bool // the tool streams its output, and its result comes after it
+	out       *output
+	writes    []string // files that it changes, as Prepare resolved them
+	before    kills    // when it was started
+
+	// ctx ends when the call must not begin or go on: with the cause of its
+	// session's end, with errLeaving, or with errAborted before it was started.
+	ctx    context.Context //nolint:containedctx // the life of the call itself
+	cancel context.CancelCauseFunc
+
+	known chan struct{} // closed when the call has a record, or will never have one
+	done  chan struct{} // closed when it will not change any more
+	err   error         // why there is no record; valid after known
+	twin  *twin         // the call that had the key before; valid after known
+
+	mu      sync.Mutex // guards the fields below
+	row     store.Call
+	started bool       // the agent may have been asked to run it
+	abortBy run.Reason // "" = nobody asked
+
+	// carry is an unfinished UTF-8 sequence at the end of the last output event.
+	// It belongs to the goroutine that takes the output.
+	carry []byte
+
+	// listeners are called with listen held, so that none is called after it
+	// was removed.
+	listen    sync.Mutex
+	listeners map[*listener]struct{}
+}
+
+// twin is a call that another request with the same key leads to.
+type twin struct {
+	live *call       // while it runs
+	row  *store.Call // when it is over
+}
+
+type listener struct{ fn func(client.Event) }
+
+var errAborted = errors.New("aborted by request")
+
+func (s *Session) newCall(r client.CallCreate, hidden, split bool) *call {
+	c := &call{
+		s: s, id: s.m.store.NewID("call_"), req: r, hidden: hidden, split: split,
+		maxOutput: int64(s.limits.Output),
+		known:     make(chan struct{}), done: make(chan struct{}),
+	}
+	c.ctx, c.cancel = context.WithCancelCause(s.ctx)
+	return c
+}
+
+// outputOf makes the keeper of a call's output.
+func (s *Session) outputOf(id string, def *tool.Definition, split bool) *output {
+	t := s.m.settings.Load().Truncate
+	return newOutput(t, def.Truncate, &spill{
+		path: filepath.Join(s.outDir, id), perFile: t.SpillFile, used: &s.spilled, perAll: t.SpillSession,
+		minFree: s.m.settings.Load().MinFree,
+	}, split)
+}
+
+// refuse ends a call that has no record.
+func (c *call) refuse(err error) {
+	c.err = err
+	close(c.known)
+	close(c.done)
+}
+
+// record does step 2.
+func (s *Session) record(c *call, inv *tool.Invocation) error {
+	if err := s.enter(c); err != nil {
+		return err
+	}
+	now := time.Now().UTC().Truncate(time.Millisecond)
+	c.row = store.Call{
+		Call: client.Call{
+			ID: c.id, Key: c.req.Key, SessionID: s.id, Tool: inv.Tool.Name, Input: inv.Input,
+			MessageID: c.req.MessageID, Agent: c.req.Agent, Model: c.req.Model, Extra: c.req.Extra,
+			Status: client.CallPending, Time: client.CallTime{Queued: now},
+		},
+		Tenant: s.tenant.name,
+		Hash:   hashOf(inv, c.req.Env),
+	}
+	c.req.Input = nil // the normalised form is what counts now
+	c.streams = inv.Tool.Streams
+	c.out = s.outputOf(c.id, inv.Tool, c.split)
+	s.m.calls.Store(c.id, c)
+	pending := c.event(client.EventCallPending, nil)
+	row := c.row
+	err := s.m.store.Write(func(tx *store.Tx) error {
+		return errors.Join(tx.InsertCall(&row), tx.AddEvent(pending))
+	})
+	if err == nil {
+		s.calls.Add(1)
+		close(c.known)
+		c.tell("pending", c.snapshot())
+		return nil
+	}
+	s.m.calls.Delete(c.id)
+	if !errors.Is(err, store.ErrExists) {
+		return s.m.internal("record a call", err)
+	}
+	if err := s.findTwin(c, row.Hash); err != nil {
+		return err
+	}
+	return errTwin
+}
+
+// errTwin says that a call with this key exists; it never leaves the package.
+var errTwin = errors.New("another call has the key")
+
+// findTwin finds the call that has the key already.
+func (s *Session) findTwin(c *call, hash []byte) error {
+	row, err := s.m.store.CallByKey(context.Background(), s.id, c.req.Key)
+	if err != nil {
+		return s.m.internal("find a call by its key", err)
+	}
+	if string(row.Hash) != string(hash) {
+		return &client.Error{
+			Code:    client.CodeConflict,
+			Message: fmt.Sprintf("key %q belongs to call %s, which was made with another tool, input or env", c.req.Key, row.ID),
+			Hint:    "use another key for another call",
+		}
+	}
+	c.twin = &twin{row: row}
+	if v, ok := s.m.calls.Load(row.ID); ok {
+		c.twin.live = v.(*call)
+	}
+	return nil
+}
+
+// hashOf is over what a call asks for: tool, normalised input and environment.
+func hashOf(inv *tool.Invocation, env map[string]string) []byte {
+	h := sha256.New()
+	for _, part := range append([]string{inv.Tool.Name, string(inv.Input)}, envList(env)...) {
+		fmt.Fprintf(h, "%d:%s", len(part), part)
+	}
+	return h.Sum(nil)
+}
+
+// queueLen is how many calls may wait for a slot of their session. Each may
+// hold an input of several MiB.
+const queueLen = 64
+
+// enter counts the call, if session and tenant may have another one.
+func (s *Session) enter(c *call) error {
+	most := int64(s.m.settings.Load().Tenants[s.tenant.name].MaxCalls)
+	if n := s.tenant.calls.Add(1); most > 0 && n > most {
+		s.tenant.calls.Add(-1)
+		return &client.Error{
+			Code:    client.CodeOverloaded,
+			Message: fmt.Sprintf("tenant %s has %d calls that have not ended, which is all that it may have", s.tenant.name, most),
+			Hint:    "wait for one to end, then try again",
+		}
+	}
+	if n := s.open.Add(1); n > int64(cap(s.slots)+queueLen) {
+		s.open.Add(-1)
+		s.tenant.calls.Add(-1)
+		return &client.Error{
+			Code:    client.CodeOverloaded,
+			Message: fmt.Sprintf("session %s has %d calls running and %d waiting", s.id, cap(s.slots), queueLen),
+			Hint:    "wait for one to end, then try again; limits.calls says how many run at once",
+		}
+	}
+	s.touch()
+	c.counted = true
+	return nil
+}
+
+// left undoes enter and lets go of what the call's goroutine held.
+func (s *Session) left(c *call) {
+	if c.counted {
+		s.touch()
+		s.open.Add(-1)
+		s.tenant.calls.Add(-1)
+	}
+	c.cancel(nil)
+}
+
+// judged notes the verdict.
+func (c *call) judged(v policy.Verdict) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.row.Permission = &client.CallPermission{Verdict: string(v.Action), Rule: v.Rule}
+}
+
+// start stores the call as running. From then on an abort goes to the agent.
+func (c *call) start() error {
+	now := time.Now().UTC().Truncate(time.Millisecond)
+	running := c.event(client.EventCallRunning, nil)
+	err := c.s.m.store.Write(func(tx *store.Tx) error {
+		return errors.Join(tx.StartCall(c.id, now), tx.AddEvent(running))
+	})
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	c.row.Status, c.row.Time.Started = client.CallRunning, &now
+	c.started = c.ctx.Err() == nil
+	started := c.started
+	c.mu.Unlock()
+	if !started {
+		return context.Cause(c.ctx)
+	}
+	c.tell("running", c.snapshot())
+	return nil
+}
+
+// snapshot is what clients see of the call at the moment.
+func (c *call) snapshot() *client.Call {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	v := c.row.Call
+	return &v
+}
+
+// event makes a stored event of the call.
+func (c *call) event(typ string, data any) client.Event {
+	e := c.s.event(typ, struct {
+		Tool string `json:"tool"`
+		Key  string `json:"key,omitempty"`
+		Data any    `json:"result,omitempty"`
+	}{c.row.Tool, c.row.Key, data})
+	e.Call = c.id
+	return e
+}
+
+// output is sink.Output. Bytes that are in the file are acknowledged; others
+// stay with the agent until the call's end is in the store.
+func (c *call) output(offset int64, stderr bool, p []byte) error {
+	if at := c.out.offset(); offset != at {
+		return fmt.Errorf("output of call %s goes on at %d, not at %d", c.id, offset, at)
+	}
+	if safe := c.out.write(p, stderr); safe >= 0 {
+		if l, err := c.s.current(); err == nil {
+			_ = l.conn.Ack(c.id, safe) // a lost connection is noticed by Run
+		}
+	}
+	c.tellOutput(offset, p)
+	return nil
+}
+
+// progress is sink.Metadata.
+func (c *call) progress(m map[string]any) {
+	c.mu.Lock()
+	c.row.Metadata = m
+	c.mu.Unlock()
+	c.tell("metadata", m)
+	e := c.s.event(client.EventCallMetadata, m)
+	e.Call = c.id
+	c.s.m.hub.publish([]client.Event{e})
+}
+
+// tell sends an event to who listens to this call.
+func (c *call) tell(typ string, data any) {
+	c.listen.Lock()
+	defer c.listen.Unlock()
+	if len(c.listeners) == 0 {
+		return
+	}
+	e := c.s.event(typ, data)
+	e.Call = c.id
+	for l := range c.listeners {
+		l.fn(e)
+	}
+}
+
+// tellOutput sends output to who listens. A UTF-8 sequence that is cut by the
+// end of p waits for its rest, unless this is the last of it.
+func (c *call) tellOutput(offset int64, p []byte) {
+	hub := c.s.m.hub.outputs.Load() > 0
+	c.listen.Lock()
+	quiet := len(c.listeners) == 0 && !hub
+	c.listen.Unlock()
+	if quiet {
+		c.carry = nil
+		return
+	}
+	p = append(c.carry, p...)
+	offset -= int64(len(c.carry))
+	n := len(p) - partialRune(p)
+	c.carry = append([]byte(nil), p[n:]...)
+	c.sendOutput(offset, p[:n], hub)
+}
+
+// flushOutput sends what tellOutput held back.
+func (c *call) flushOutput() {
+	if len(c.carry) > 0 {
+		c.sendOutput(c.out.offset()-int64(len(c.carry)), c.carry, c.s.m.hub.outputs.Load() > 0)
+		c.carry = nil
+	}
+}
+
+func (c *call) sendOutput(offset int64, p []byte, hub bool) {
+	if len(p) == 0 {
+		return
+	}
+	chunk := outputChunk{Offset: offset}
+	if utf8.Valid(p) {
+		chunk.Text = string(p)
+	} else {
+		chunk.Base64 = base64.StdEncoding.EncodeToString(p)
+	}
+	c.tell("output", chunk)
+	if hub {
+		e := c.s.event(client.EventCallOutput, chunk)
+		e.Call = c.id
+		c.s.m.hub.publish([]client.Event{e})
+	}
+}
+
+// outputChunk is the data of an output event.
+type outputChunk struct {
+	Offset int64  `json:"offset"`
+	Text   string `json:"text,omitempty"`
+	Base64 string `json:"base64,omitempty"`
+}
+
+// follow adds a listener; nil adds none. It first hears where the call is, when
+// that has begun.
+func (c *call) follow(fn func(client.Event)) *listener {
+	if fn == nil {
+		return nil
+	}
+	l := &listener{fn: fn}
+	c.listen.Lock()
+	defer c.listen.Unlock()
+	if c.listeners == nil {
+		c.listeners = make(map[*listener]struct{})
+	}
+	c.listeners[l] = struct{}{}
+	if v := c.snapshot(); v.Status != "" {
+		e := c.s.event(string(v.Status), v)
+		e.Call = c.id
+		fn(e)
+	}
+	return l
+}
+
+func (c *call) unfollow(l *listener) {
+	if l == nil {
+		return
+	}
+	c.listen.Lock()
+	defer c.listen.Unlock()
+	delete(c.listeners, l)
+}
+
+// abort ends the call. Before it was started it just does not start; later the
+// agent is asked until it has ended: a request that got there before the call,
+// or into a connection that broke, has no effect.
+func (c *call) abort(why run.Reason) {
+	c.mu.Lock()
+	first := c.abortBy == ""
+	if first {
+		c.abortBy = why
+	}
+	if !c.started {
+		c.cancel(errAborted)
+	}
+	started := c.started
+	c.mu.Unlock()
+	if first && started {
+		c.s.work.Go(func() { c.askAbort(why) })
+	}
+}
+
+func (c *call) askAbort(why run.Reason) {
+	for wait := 10 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+		if l, err := c.s.current(); err == nil {
+			_ = l.conn.Abort(c.id, why)
+		}
+		select {
+		case <-c.done:
+			return
+		case <-c.ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+	}
+}
+
+// overdue is how much longer than its deadline a call may take: the agent's
+// grace, and time for its outcome to arrive.
+const overdue = sandbox.Grace + 7*time.Second
+
+// watchDeadline does not leave the deadline to the agent alone: a call that is
+// overdue is aborted, and a session that does not even end it then is lost.
+func (c *call) watchDeadline() (stop func()) {
+	if c.timeout <= 0 {
+		return func() {}
+	}
+	ended := make(chan struct{})
+	c.s.work.Go(func() {
+		timer := time.NewTimer(c.timeout + overdue)
+		defer timer.Stop()
+		for tries := 0; ; tries++ {
+			select {
+			case <-ended:
+				return
+			case <-c.ctx.Done():
+				return
+			case <-timer.C:
+			}
+			if tries > 0 {
+				c.s.m.work.Go(func() { c.s.lose("its agent did not end call " + c.id + " in time") })
+				return
+			}
+			c.abort(run.ReasonTimeout)
+			timer.Reset(overdue)
+		}
+	})
+	return func() { close(ended) }
+}

@@ -1,0 +1,320 @@
+package session
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"time"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/store"
+)
+
+// createTime bounds the making of one sandbox.
+const createTime = 60 * time.Second
+
+// plan is a request that was checked, with all that it names held open.
+type plan struct {
+	req    client.SessionCreate
+	driver sandbox.Driver
+	spec   sandbox.Spec
+	pidfd  *pidfd
+	start  uint64 // of the lease process
+	token  string
+	hash   []byte
+}
+
+// close lets go of the pinned directories: the sandbox has mounts of its own.
+func (p *plan) close() {
+	if p.spec.Worktree.Source != nil {
+		_ = p.spec.Worktree.Source.Close()
+	}
+	for _, mt := range p.spec.Mounts {
+		_ = mt.Source.Close()
+	}
+}
+
+// Create implements API. Everything is checked before anything is done, and
+// what is done is in the store before it is done.
+func (m *Manager) Create(ctx context.Context, p Principal, r client.SessionCreate) (*client.Session, error) {
+	if err := p.whole(); err != nil {
+		return nil, err
+	}
+	if err := m.accepting(); err != nil {
+		return nil, err
+	}
+	pl, err := m.plan(p, r)
+	if err != nil {
+		return nil, m.internal("plan a session", err)
+	}
+	defer pl.close()
+	s, err := m.reserve(p, pl)
+	if err != nil {
+		pl.pidfd.close()
+		return nil, m.internal("reserve a session", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, createTime)
+	defer cancel()
+	if err := s.start(ctx, pl); err != nil {
+		return nil, s.startFailed(err)
+	}
+	m.work.Go(s.supervise)
+	v := s.snapshot(ctx)
+	v.Token = pl.token
+	return v, nil
+}
+
+// plan checks the request and pins what it names.
+func (m *Manager) plan(p Principal, r client.SessionCreate) (*plan, error) {
+	set := m.settings.Load()
+	ten := set.Tenants[p.Tenant]
+	d, err := m.driver(m.cfg.Driver)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.checkCreate(&r, d, set, ten); err != nil {
+		return nil, err
+	}
+	pl := &plan{req: r, driver: d}
+	if err := m.pinAll(p, pl, set, ten); err != nil {
+		pl.close()
+		return nil, err
+	}
+	if r.LeasePID > 0 {
+		if pl.pidfd, pl.start, err = openPID(r.LeasePID, p.UID, p.Admin); err != nil {
+			pl.close()
+			return nil, err
+		}
+	}
+	return pl, nil
+}
+
+// pinAll opens worktree and mounts, so that nothing can be put into their place
+// between the check and the mount.
+func (m *Manager) pinAll(p Principal, pl *plan, set *Settings, ten Tenant) error {
+	w := pl.req.Worktree
+	pl.spec.Worktree = sandbox.Worktree{Mode: w.Mode, Target: w.Target}
+	if w.Source != "" {
+		roots := set.WorktreeRoots
+		if len(ten.Roots) > 0 {
+			roots = ten.Roots
+		}
+		d, err := m.pinDirectory(roots, p.Admin, w.Source)
+		if err != nil {
+			return fmt.Errorf("worktree.source: %w", err)
+		}
+		sw := &pl.spec.Worktree
+		sw.Source, sw.OwnerUID, sw.OwnerGID = d.File, d.UID, d.GID
+	}
+	for _, mt := range pl.req.Mounts {
+		d, err := m.pinDirectory(set.MountRoots, false, mt.Source)
+		if err != nil {
+			return fmt.Errorf("mount source: %w", err)
+		}
+		pl.spec.Mounts = append(pl.spec.Mounts, sandbox.Mount{Source: d.File, Target: mt.Target})
+	}
+	return nil
+}
+
+// reserve takes a place for the session: quota, name and uid range. When it
+// returns, the store knows of all that start is going to make.
+func (m *Manager) reserve(p Principal, pl *plan) (*Session, error) {
+	row := m.newRow(p, pl)
+	s := newSession(m, row, pl.driver)
+	s.pidfd = pl.pidfd
+	if err := m.enter(s); err != nil {
+		return nil, err
+	}
+	base, err := m.leases.take()
+	if err != nil {
+		m.forget(s)
+		return nil, err
+	}
+	s.row.UIDBase = base
+	err = m.store.Write(func(tx *store.Tx) error {
+		return errors.Join(tx.PutSession(&s.row), tx.TakeLease(base, s.id))
+	})
+	if err != nil {
+		m.leases.drop(base)
+		m.forget(s)
+		if errors.Is(err, store.ErrExists) {
+			return nil, nameTaken(row.Name)
+		}
+		return nil, err
+	}
+	pl.spec.SessionID, pl.spec.Incarnation, pl.spec.Owner = s.id, row.Incarnation, m.cfg.Owner
+	pl.spec.Runtime, pl.spec.UIDBase, pl.spec.Limits = row.Runtime, base, row.Limits
+	pl.spec.OutputDir, pl.spec.Nonce = s.outDir, row.Nonce
+	return s, nil
+}
+
+// newRow makes the row of a session that is about to be made.
+func (m *Manager) newRow(p Principal, pl *plan) store.Session {
+	r := pl.req
+	var random [48]byte
+	// rand.Read does not return without randomness: the process ends instead.
+	_, _ = rand.Read(random[:])
+	id := m.store.NewID("ses_")
+	if r.Token {
+		pl.token, pl.hash = newToken(id)
+	}
+	runtime := r.Runtime
+	if all := pl.driver.Runtimes(m.ctx); runtime == "" && len(all) > 0 {
+		runtime = all[0]
+	}
+	now := time.Now().UTC().Truncate(time.Millisecond)
+	v := client.Session{
+		ID: id, Name: r.Name, State: client.SessionCreating, Tenant: p.Tenant, Profile: r.Profile,
+		Driver: pl.driver.Name(), Runtime: runtime, Worktree: r.Worktree, Mounts: r.Mounts, Network: r.Network,
+		Limits: r.Limits, Labels: maps.Clone(r.Labels), TTL: r.TTL, IdleTimeout: r.IdleTimeout, LeasePID: r.LeasePID,
+		Created: now, Expires: expiry(now, r.TTL),
+	}
+	r.Env = namesOnly(r.Env)
+	return store.Session{
+		Session: v, Request: r, OwnerUID: p.UID, Incarnation: hex.EncodeToString(random[:16]), Nonce: random[16:],
+		LeaseStart: pl.start, TokenHash: pl.hash,
+	}
+}
+
+func expiry(from time.Time, ttl client.Duration) *time.Time {
+	if ttl <= 0 {
+		return nil
+	}
+	t := from.Add(time.Duration(ttl))
+	return &t
+}
+
+// namesOnly drops the values of an environment: they may be secrets.
+func namesOnly(env map[string]string) map[string]string {
+	if len(env) == 0 {
+		return nil
+	}
+	names := make(map[string]string, len(env))
+	for k := range env {
+		names[k] = ""
+	}
+	return names
+}
+
+// enter adds the session to the tables, if the tenant may have another one and
+// the name is free.
+func (m *Manager) enter(s *Session) error {
+	set := m.settings.Load()
+	most := set.MaxSessions
+	if ten, ok := set.Tenants[s.tenant.name]; ok && ten.MaxSessions > 0 {
+		most = ten.MaxSessions
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if most > 0 && s.tenant.sessions >= most {
+		return &client.Error{
+			Code:    client.CodeQuotaExceeded,
+			Message: fmt.Sprintf("tenant %s has %d sessions, which is all that it may have", s.tenant.name, s.tenant.sessions),
+			Hint:    "end one with toolctl session rm, or raise max_sessions",
+		}
+	}
+	if s.row.Name != "" {
+		n := tenantName{s.tenant.name, s.row.Name}
+		if m.names[n] != nil {
+			return nameTaken(s.row.Name)
+		}
+		m.names[n] = s
+	}
+	m.sessions[s.id] = s
+	s.tenant.sessions++
+	return nil
+}
+
+func nameTaken(name string) error {
+	return &client.Error{
+		Code:    client.CodeConflict,
+		Message: fmt.Sprintf("there is a live session called %q", name),
+		Hint:    "use it, end it, or choose another name",
+	}
+}
+
+// start makes the sandbox and connects to its agent.
+func (s *Session) start(ctx context.Context, pl *plan) error {
+	begun := time.Now()
+	if err := makeOutputDir(s.outDir); err != nil {
+		return fmt.Errorf("output directory: %w", err)
+	}
+	sb, err := pl.driver.Create(ctx, pl.spec)
+	if err != nil {
+		return fmt.Errorf("create sandbox %s: %w", s.id, err)
+	}
+	s.mu.Lock()
+	s.sb = sb
+	s.mu.Unlock()
+	rec, err := json.Marshal(sb.Record())
+	if err != nil {
+		return fmt.Errorf("record of sandbox %s: %w", s.id, err)
+	}
+	if err := s.write("", func(r *store.Session) { r.Record = rec }); err != nil {
+		return err
+	}
+	w, err := s.dial(ctx, pl.req.Env)
+	if err != nil {
+		return err
+	}
+	if err := sb.Attach(ctx, w.ForkTID); err != nil {
+		return fmt.Errorf("put the tools under their limits: %w", err)
+	}
+	err = s.write(client.EventSessionCreated, func(r *store.Session) {
+		r.State, r.Worktree.IDMap = client.SessionReady, sb.IDMap()
+		r.Notes = append(append([]string(nil), sb.Notes()...), w.Notes...)
+	})
+	if err != nil {
+		return err
+	}
+	s.m.observe(func(o Observer) { o.SandboxCreated(s.row.Runtime, false, time.Since(begun)) })
+	return nil
+}
+
+// makeOutputDir makes the directory that the sandbox sees read-only.
+func makeOutputDir(dir string) error {
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return err
+	}
+	return os.Chmod(dir, 0o755) // whatever the umask
+}
+
+// startFailed removes what start made and says what went wrong.
+func (s *Session) startFailed(cause error) error {
+	err := s.end(context.Background(), ending{state: client.SessionLost, reason: "it could not be made: " + cause.Error(), force: true})
+	if err != nil {
+		s.log.Error("clean up after a failed creation", "error", err)
+	}
+	var ce *client.Error
+	switch {
+	case errors.As(cause, &ce):
+		return ce
+	case errors.Is(cause, sandbox.ErrUnsupported):
+		return invalidRequest("%s", errors.Unwrap(cause))
+	case errors.Is(cause, store.ErrFull), errors.Is(cause, context.Canceled):
+		return s.m.internal("create session "+s.id, cause)
+	}
+	ref := s.m.store.NewID("err_")
+	s.log.Error("create a session", "reference", ref, "error", cause)
+	return &client.Error{
+		Code:    client.CodeSandboxFailed,
+		Message: fmt.Sprintf("the sandbox of session %s could not be made (%s)", s.id, ref),
+		Hint:    "toolctl doctor shows what is wrong with this host; the daemon's log has the cause under the reference",
+	}
+}
+
+// recordOf is the driver's record of a session. Before the driver gave one, it
+// is what List and Destroy can go by.
+func recordOf(row *store.Session) sandbox.Record {
+	var rec sandbox.Record
+	if len(row.Record) == 0 || json.Unmarshal(row.Record, &rec) != nil {
+		return sandbox.Record{SessionID: row.ID, Incarnation: row.Incarnation, Runtime: row.Runtime, UIDBase: row.UIDBase}
+	}
+	return rec
+}

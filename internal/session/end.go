@@ -1,0 +1,212 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/store"
+	"github.com/toold/toold/internal/tool/run"
+)
+
+// ending says how a session ends.
+type ending struct {
+	state  client.SessionState // ended or lost
+	reason string
+	force  bool // do not wait for calls
+	keep   bool // keep the outputs until retention
+}
+
+const (
+	// endCalls is how long calls have to end after they were aborted.
+	endCalls = sandbox.Grace + 2*time.Second
+	// destroyTime bounds the removal of one sandbox.
+	destroyTime = 30 * time.Second
+)
+
+// end ends the session and returns when its end is in the store. The first to
+// call it decides how; later ones wait.
+func (s *Session) end(ctx context.Context, e ending) error {
+	s.mu.Lock()
+	first := !s.ending
+	if first {
+		s.ending, s.fate = true, e.state
+	}
+	s.mu.Unlock()
+	if first {
+		// The work is done to its end also when whoever asked goes away.
+		s.m.work.Go(func() { s.teardown(e) })
+	}
+	select {
+	case <-s.over:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// teardown does the work of end, in the order in which a daemon that dies in
+// between can take it up again: say so, end the calls, remove the sandbox, give
+// back the uids, say that it is done.
+func (s *Session) teardown(e ending) {
+	defer close(s.over)
+	if err := s.write("", func(r *store.Session) { r.State, r.Reason, r.Keep = client.SessionEnding, e.reason, e.keep }); err != nil {
+		s.log.Error("store that the session is ending", "error", err)
+	}
+	if !e.force {
+		s.abortCalls()
+	}
+	s.cancel(errOver)
+	s.work.close()
+	left := s.destroy()
+	s.releaseLease(left)
+	s.removeOutputs(e.keep)
+	s.m.forget(s)
+	s.recordEnd(e, left)
+}
+
+// abortCalls ends running calls as a user would see it: with what they printed.
+func (s *Session) abortCalls() {
+	s.m.calls.Range(func(_, v any) bool {
+		if c := v.(*call); c.s == s {
+			c.abort(run.ReasonSessionEnded)
+		}
+		return true
+	})
+	select {
+	case <-s.work.none():
+	case <-time.After(endCalls):
+	}
+}
+
+// destroy removes the sandbox and says what could not be removed.
+func (s *Session) destroy() error {
+	s.mu.Lock()
+	l, sb, fd := s.link, s.sb, s.pidfd
+	rec := recordOf(&s.row)
+	s.link = nil
+	s.mu.Unlock()
+	if l != nil {
+		close(l.next)
+		_ = l.conn.Close()
+	}
+	if fd != nil {
+		fd.close()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), destroyTime)
+	defer cancel()
+	err := s.driver.Destroy(ctx, rec)
+	if sb != nil {
+		err = errors.Join(err, sb.Close())
+	}
+	if err != nil {
+		s.log.Error("remove the sandbox", "error", err)
+	}
+	return err
+}
+
+// releaseLease gives the uid range back when nothing of the session can be
+// alive, and puts it under quarantine otherwise.
+func (s *Session) releaseLease(left error) {
+	base := s.snapshotRow().UIDBase
+	s.m.release(s.id, base, left)
+}
+
+// release is releaseLease for sessions that are known by their row alone.
+func (m *Manager) release(session string, base uint32, left error) {
+	why := ""
+	if left != nil {
+		why = left.Error()
+	} else if who, err := m.leases.inUse(base); err != nil {
+		why = err.Error()
+	} else if who != "" {
+		why = who + " is alive"
+	}
+	err := m.store.Write(func(tx *store.Tx) error {
+		if why != "" {
+			return tx.QuarantineLease(base, why)
+		}
+		return tx.DropLease(base)
+	})
+	if why == "" && err == nil {
+		m.leases.drop(base)
+		return
+	}
+	m.log.Error("uid range is quarantined", "session", session, "base", base, "reason", why, "error", err)
+}
+
+// removeOutputs removes the session's output files, unless they are to be kept.
+func (s *Session) removeOutputs(keep bool) {
+	if keep {
+		return
+	}
+	if err := os.RemoveAll(s.outDir); err != nil {
+		s.log.Error("remove outputs", "error", err)
+	}
+}
+
+// forget takes the session out of the tables of live ones.
+func (m *Manager) forget(s *Session) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if _, ok := m.sessions[s.id]; !ok {
+		return
+	}
+	delete(m.sessions, s.id)
+	row := s.snapshotRow()
+	if n := (tenantName{row.Tenant, row.Name}); m.names[n] == s {
+		delete(m.names, n)
+	}
+	s.tenant.sessions--
+}
+
+// recordEnd stores the end. Without room on the disk the row stays `ending`, and
+// the next daemon finishes it.
+func (s *Session) recordEnd(e ending, left error) {
+	typ := client.EventSessionEnded
+	if e.state == client.SessionLost {
+		typ = client.EventSessionLost
+	}
+	err := s.write(typ, func(r *store.Session) {
+		now := time.Now().UTC().Truncate(time.Millisecond)
+		r.State, r.Reason, r.Keep, r.Ended = e.state, e.reason, e.keep, &now
+		if left != nil {
+			r.Notes = append(r.Notes, "not everything of it could be removed from the host; see: toolctl gc --dry-run")
+		}
+	})
+	if err != nil {
+		s.log.Error("store the end of the session", "error", err)
+	}
+	s.log.Info("session is over", "state", e.state, "reason", e.reason)
+}
+
+// End implements API.
+func (m *Manager) End(ctx context.Context, p Principal, id string, o EndOptions) (*client.Session, error) {
+	if err := p.whole(); err != nil {
+		return nil, err
+	}
+	s, err := m.find(p, id)
+	if err != nil {
+		return m.ended(ctx, p, id, err)
+	}
+	if err := s.end(ctx, ending{state: client.SessionEnded, reason: "ended by request", force: o.Force, keep: o.Keep}); err != nil {
+		return nil, m.internal(fmt.Sprintf("end session %s", s.id), err)
+	}
+	v := s.snapshotRow().Session
+	v.Usage.Calls = s.calls.Load()
+	return &v, nil
+}
+
+// ended answers for a session that is over already: ending it again changes
+// nothing.
+func (m *Manager) ended(ctx context.Context, p Principal, id string, notFound error) (*client.Session, error) {
+	row, err := m.stored(ctx, p, id)
+	if err != nil {
+		return nil, notFound
+	}
+	return &row.Session, nil
+}

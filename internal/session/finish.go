@@ -1,0 +1,503 @@
+package session
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/agent"
+	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/store"
+	"github.com/toold/toold/internal/tool/run"
+)
+
+// outcome is how a call ended: a result, or why there is none.
+type outcome struct {
+	result *run.Result
+	exit   *run.Exit
+	err    *client.Error
+	reason run.Reason // metadata.reason where there is no exit
+	notes  []string   // for the last lines of the output
+}
+
+func failed(code client.Code, format string, args ...any) *outcome {
+	return &outcome{err: &client.Error{Code: code, Message: fmt.Sprintf(format, args...)}}
+}
+
+// notRun is the outcome of a call that ended before the tool was run.
+func (s *Session) notRun(c *call, err error) *outcome {
+	var re *run.Error
+	switch {
+	case errors.As(err, &re):
+		return &outcome{err: codeOf(re)}
+	case errors.Is(err, errAborted):
+		o := failed(client.CodeAborted, "the call was aborted before it ran")
+		o.reason = run.ReasonAborted
+		return o
+	case errors.Is(err, errLeaving):
+		o := failed(client.CodeAborted, "the daemon stopped before the call ran")
+		o.err.Hint, o.reason = "make it again", run.ReasonAborted
+		return o
+	case s.isOver(err):
+		o := s.lostOutcome()
+		o.err.Message += "; the call did not run"
+		return o
+	}
+	return &outcome{err: s.clientError(c, err)}
+}
+
+// ended is the outcome of a call that was given to the agent.
+func (s *Session) ended(c *call, out *agent.Outcome, err error) *outcome {
+	var re *run.Error
+	switch {
+	case err == nil && out.Err != nil:
+		return &outcome{err: codeOf(out.Err)}
+	case err == nil && out.Result == nil:
+		return failed(client.CodeSandboxFailed, "the agent gave no result")
+	case err == nil:
+		o := &outcome{result: out.Result, exit: clampExit(out.Exit)}
+		s.refine(c, o)
+		return o
+	case errors.As(err, &re):
+		return &outcome{err: codeOf(re)}
+	case errors.Is(err, agent.ErrUnknownCall):
+		o := failed(client.CodeSessionLost, "the connection to the sandbox broke while the call began; it is not known whether it ran")
+		o.err.Hint, o.reason = "look at what it would have changed before making it again", run.ReasonLost
+		return o
+	case s.isOver(err):
+		return s.lostOutcome()
+	}
+	c.abort(run.ReasonAborted)
+	return &outcome{err: s.clientError(c, err)}
+}
+
+// isOver reports whether err is for the end of the session.
+func (s *Session) isOver(err error) bool {
+	return errors.Is(err, errOver) || errors.Is(err, agent.ErrViolation) || errors.Is(err, agent.ErrLost) || s.ctx.Err() != nil
+}
+
+// lostOutcome is for calls whose session ended under them.
+func (s *Session) lostOutcome() *outcome {
+	s.mu.Lock()
+	reason, fate := s.row.Reason, s.fate
+	s.mu.Unlock()
+	o := failed(client.CodeSessionLost, "session %s was lost before the call ended", s.id)
+	o.reason = run.ReasonLost
+	if fate == client.SessionEnded {
+		o.err.Message, o.reason = fmt.Sprintf("session %s was ended before the call did", s.id), run.ReasonSessionEnded
+	}
+	if reason != "" {
+		o.err.Message += ": " + reason
+	}
+	o.err.Hint = "what it had printed is kept; create another session"
+	return o
+}
+
+func (s *Session) clientError(c *call, err error) *client.Error {
+	var ce *client.Error
+	if errors.As(s.m.internal("run call "+c.id, err), &ce) {
+		return ce
+	}
+	return &client.Error{Code: client.CodeInternal, Message: "internal error"}
+}
+
+// codeOf makes an error of the sandbox's side one of the API's. Its code comes
+// from the agent, so only known ones pass.
+func codeOf(e *run.Error) *client.Error {
+	code := client.Code(e.Code)
+	switch e.Code {
+	case run.CodeInvalidInput, run.CodeInvalidPath, run.CodeNotRegularFile, run.CodeStale, run.CodeAborted, run.CodeSandboxFailed:
+	default:
+		code = client.CodeSandboxFailed
+	}
+	return &client.Error{Code: code, Message: limitText(e.Message), Hint: limitText(e.Hint)}
+}
+
+// maxNote bounds texts of the agent's that are no output.
+const maxNote = 16 << 10
+
+func limitText(s string) string {
+	if len(s) > maxNote {
+		s = s[:runeStart([]byte(s), maxNote)] + "…"
+	}
+	return strings.ToValidUTF8(s, "\uFFFD")
+}
+
+// clampExit makes what an agent says about an exit plausible.
+func clampExit(e *run.Exit) *run.Exit {
+	if e == nil {
+		return nil
+	}
+	v := *e
+	v.Code = min(max(v.Code, -1), 255)
+	v.DurationMillis = max(v.DurationMillis, 0)
+	v.CPUMillis = max(v.CPUMillis, 0)
+	v.MaxMemoryBytes = max(v.MaxMemoryBytes, 0)
+	v.IOBytes = max(v.IOBytes, 0)
+	v.BackgroundKilled = max(v.BackgroundKilled, 0)
+	v.Signal = limitText(v.Signal)
+	switch v.Reason {
+	case run.ReasonExit, run.ReasonSignal, run.ReasonTimeout, run.ReasonAborted, run.ReasonOutputLimit, run.ReasonSessionEnded:
+	default:
+		v.Reason = run.ReasonSignal
+		if v.Signal == "" {
+			v.Reason = run.ReasonExit
+		}
+	}
+	return &v
+}
+
+// finish does steps 9 and 11: it puts together what the call's record says, and
+// stores it. Only then may the agent forget the call.
+func (s *Session) finish(c *call, o *outcome) {
+	row := c.compose(o)
+	row.Call.Time.Ended = new(time.Now().UTC().Truncate(time.Millisecond))
+	c.mu.Lock()
+	c.row = row
+	c.mu.Unlock()
+	if !s.store(c, &row) {
+		// No room on the disk. The result stands in memory, and with the agent:
+		// whichever lasts until there is room.
+		s.m.work.Go(func() { s.storeLater(c, &row) })
+	}
+	s.announce(c, &row)
+	close(c.done)
+}
+
+// store writes the end of the call, and lets the agent forget it.
+func (s *Session) store(c *call, row *store.Call) bool {
+	typ := client.EventCallCompleted
+	if row.Status == client.CallError {
+		typ = client.EventCallError
+	}
+	end := c.event(typ, summaryOf(&row.Call))
+	edits := s.edits(c, row)
+	err := s.m.store.Write(func(tx *store.Tx) error {
+		errs := []error{tx.FinishCall(row), tx.AddEvent(end)}
+		for _, e := range edits {
+			errs = append(errs, tx.AddEvent(e))
+		}
+		return errors.Join(errs...)
+	})
+	if err != nil {
+		s.log.Error("store the end of a call", "call", c.id, "error", err)
+		return false
+	}
+	s.m.calls.Delete(c.id)
+	if l, err := s.current(); err == nil && c.asked() {
+		_ = l.conn.Forget(c.id) // after a loss, relink does it
+	}
+	return true
+}
+
+// storeLater tries until the disk has room or the daemon leaves.
+func (s *Session) storeLater(c *call, row *store.Call) {
+	for wait := time.Second; ; wait = min(2*wait, time.Minute) {
+		select {
+		case <-s.m.ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+		if s.store(c, row) {
+			return
+		}
+	}
+}
+
+// asked reports whether the agent may know of the call.
+func (c *call) asked() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.started
+}
+
+// callSummary is what events say about the end of a call.
+type callSummary struct {
+	Status  client.CallStatus `json:"status"`
+	Title   string            `json:"title,omitempty"`
+	IsError bool              `json:"is_error,omitempty"`
+	Code    client.Code       `json:"code,omitempty"`
+	Reason  any               `json:"reason,omitempty"`
+}
+
+func summaryOf(c *client.Call) callSummary {
+	v := callSummary{Status: c.Status, Title: c.Title, IsError: c.IsError, Reason: c.Metadata["reason"]}
+	if c.Error != nil {
+		v.Code = c.Error.Code
+	}
+	return v
+}
+
+// edits are the events of files that the call has changed.
+func (s *Session) edits(c *call, row *store.Call) []client.Event {
+	if row.Status != client.CallCompleted || row.IsError {
+		return nil
+	}
+	var all []client.Event
+	for _, path := range c.writes {
+		e := s.event(client.EventFileEdited, struct {
+			Path string `json:"path"`
+			Tool string `json:"tool"`
+		}{path, row.Tool})
+		e.Call = c.id
+		all = append(all, e)
+	}
+	return all
+}
+
+// announce tells who listens and who counts.
+func (s *Session) announce(c *call, row *store.Call) {
+	v := row.Call
+	c.flushOutput()
+	c.tell(string(v.Status), &v)
+	if c.out.spill.kept() > 0 {
+		s.m.observe(func(o Observer) { o.OutputSpilled(c.out.spill.kept()) })
+	}
+	queued, ran := v.Time.Ended.Sub(v.Time.Queued), time.Duration(0)
+	if v.Time.Started != nil {
+		queued, ran = v.Time.Started.Sub(v.Time.Queued), v.Time.Ended.Sub(*v.Time.Started)
+	}
+	s.m.observe(func(o Observer) { o.CallFinished(&v, queued, ran) })
+	args := []any{"call", c.id, "tool", v.Tool, "status", v.Status, "is_error", v.IsError, "duration", ran}
+	if v.Error != nil {
+		args = append(args, "code", v.Error.Code)
+	}
+	s.log.Info("call finished", args...)
+}
+
+// compose makes the row of a call that has ended.
+func (c *call) compose(o *outcome) store.Call {
+	c.mu.Lock()
+	row := c.row
+	c.mu.Unlock()
+	streamed := c.out.offset() > 0
+	if o.result != nil && !streamed && !c.streams {
+		c.out.write([]byte(o.result.Output), false)
+	}
+	ct := c.out.finish()
+	meta := map[string]any{}
+	row.Status = client.CallError
+	if o.result != nil {
+		row.Status = client.CallCompleted
+		row.Title, row.IsError = limitText(o.result.Title), o.result.IsError
+		maps.Copy(meta, o.result.Metadata)
+		row.Attachments = attachments(o.result.Attachments)
+	} else {
+		maps.Copy(meta, row.Metadata) // the last progress
+	}
+	row.Error = o.err
+	if o.exit != nil {
+		row.Usage = usageOf(o.exit)
+		if c.streams {
+			maps.Copy(meta, o.exit.Metadata())
+		}
+	}
+	if o.reason != "" {
+		meta["reason"] = string(o.reason)
+	}
+	row.Output.File = c.out.spill.kept() > 0
+	row.Output.Total = c.out.offset()
+	if !row.Output.File {
+		row.Output.Inline = int64(len(ct.head))
+	}
+	c.describe(ct, meta)
+	row.Call.Output = c.text(ct, o, streamed)
+	row.Metadata = meta
+	return row
+}
+
+// describe puts into the metadata what was cut and where the whole is.
+func (c *call) describe(ct cut, meta map[string]any) {
+	meta["truncated"] = ct.truncated
+	for _, k := range []string{"output_path", "total_bytes", "total_lines", "output_incomplete"} {
+		delete(meta, k) // only we know
+	}
+	if !ct.truncated {
+		return
+	}
+	meta["total_bytes"] = c.out.offset()
+	meta["total_lines"] = c.out.lines()
+	if c.out.spill.kept() > 0 {
+		meta["output_path"] = c.outputPath()
+	}
+	if why := c.out.spill.stopped; why != "" {
+		meta["output_incomplete"] = why
+	}
+}
+
+// outputPath is where the whole output is, inside the sandbox.
+func (c *call) outputPath() string { return sandbox.OutputDir + "/" + c.id }
+
+// text is what the model reads.
+func (c *call) text(ct cut, o *outcome, streamed bool) string {
+	var b strings.Builder
+	b.WriteString(ct.head)
+	if ct.truncated {
+		line(&b, c.marker(ct))
+		if ct.tail != "" {
+			b.WriteByte('\n')
+			b.WriteString(ct.tail)
+		}
+	}
+	if o.result != nil && (streamed || c.streams) {
+		line(&b, limitText(o.result.Output))
+	}
+	for _, n := range o.notes {
+		line(&b, n)
+	}
+	return b.String()
+}
+
+// line puts s on a line of its own.
+func line(b *strings.Builder, s string) {
+	if s == "" {
+		return
+	}
+	if t := b.String(); t != "" && !strings.HasSuffix(t, "\n") {
+		b.WriteByte('\n')
+	}
+	b.WriteString(s)
+}
+
+// marker says how much was left out, where the whole is, and how to look into it.
+func (c *call) marker(ct cut) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "[%d lines (%d bytes) left out", ct.lines, ct.bytes)
+	kept := c.out.spill.kept() > 0
+	if kept {
+		fmt.Fprintf(&b, "; the whole output is in %s", c.outputPath())
+	}
+	if why := c.out.spill.stopped; why != "" {
+		if kept {
+			fmt.Fprintf(&b, " up to byte %d", c.out.spill.kept())
+		}
+		b.WriteString("; " + why)
+	}
+	if kept {
+		if tools := c.s.lookTools(); tools != "" {
+			fmt.Fprintf(&b, "; look into it with %s on that path", tools)
+		}
+	}
+	b.WriteByte(']')
+	return b.String()
+}
+
+// lookTools names the tools that can look into a saved output.
+func (s *Session) lookTools() string {
+	var have []string
+	for _, name := range []string{"read", "grep"} {
+		if d, ok := s.m.tools.Get(name); ok && !d.Hidden {
+			have = append(have, name)
+		}
+	}
+	return strings.Join(have, " or ")
+}
+
+var mimePattern = regexp.MustCompile(`^[a-z0-9.+-]{1,64}/[a-z0-9.+-]{1,64}$`)
+
+// Bounds of attachments; the agent's own are lower.
+const (
+	maxAttachments     = 16
+	maxAttachmentBytes = 20 << 20
+)
+
+// attachments makes data: URLs of what the agent sent.
+func attachments(in []run.Attachment) []client.Attachment {
+	var out []client.Attachment
+	for _, a := range in {
+		if len(out) == maxAttachments || len(a.Data) > maxAttachmentBytes {
+			break
+		}
+		mime := a.MIME
+		if !mimePattern.MatchString(mime) {
+			mime = "application/octet-stream"
+		}
+		out = append(out, client.Attachment{
+			Filename: shown(strings.ReplaceAll(a.Filename, "/", "_")), MIME: mime,
+			URL: "data:" + mime + ";base64," + base64.StdEncoding.EncodeToString(a.Data),
+		})
+	}
+	return out
+}
+
+func usageOf(e *run.Exit) client.CallUsage {
+	return client.CallUsage{
+		CPUMillis: e.CPUMillis, MaxMemoryBytes: e.MaxMemoryBytes, IOBytes: e.IOBytes, DurationMillis: e.DurationMillis,
+	}
+}
+
+// kills is what the kernel has counted against the session's tools.
+type kills struct{ memory, pids int64 }
+
+func (s *Session) kills() kills {
+	s.mu.Lock()
+	sb := s.sb
+	s.mu.Unlock()
+	if sb == nil {
+		return kills{}
+	}
+	return kills{memory: sb.OOMKills(), pids: sb.PIDsHits()}
+}
+
+// refine finds out whether a limit of the session ended the program. The counts
+// are the session's: of calls that run at the same time, each that failed while
+// the kernel killed is told so, though only one of them may have been hit.
+func (s *Session) refine(c *call, o *outcome) {
+	if o.exit == nil || !c.streams {
+		return
+	}
+	now := s.kills()
+	byItself := o.exit.Reason == run.ReasonExit || o.exit.Reason == run.ReasonSignal
+	if !byItself || o.exit.Reason == run.ReasonExit && o.exit.Code == 0 {
+		return
+	}
+	switch {
+	case now.memory > c.before.memory:
+		o.exit.Reason = run.ReasonMemory
+	case now.pids > c.before.pids:
+		o.exit.Reason = run.ReasonPIDs
+	default:
+		return
+	}
+	r := *o.result
+	r.Output = run.Trailer(o.exit, run.TrailerInfo{Timeout: c.timeout, MemoryLimit: int64(s.limits.Memory)})
+	r.IsError = true
+	o.result = &r
+	if o.exit.Reason == run.ReasonMemory && s.freeTmp() {
+		o.notes = append(o.notes, "the files in /tmp and /dev/shm were removed: they filled the memory of the session")
+	}
+}
+
+// freeTmpTime bounds the emptying of the tmpfs directories.
+const freeTmpTime = 10 * time.Second
+
+// freeTmp empties the sandbox's tmpfs directories when the tools' memory stays
+// at its limit although the call is over: files in memory cannot be killed, and
+// the next call would die as it starts.
+func (s *Session) freeTmp() bool {
+	limit := int64(s.limits.Memory)
+	ctx, cancel := context.WithTimeout(s.ctx, freeTmpTime)
+	defer cancel()
+	s.mu.Lock()
+	sb := s.sb
+	s.mu.Unlock()
+	u, err := sb.Usage(ctx)
+	if err != nil || limit <= 0 || u.MemoryBytes < limit-limit/8 {
+		return false
+	}
+	l, err := s.current()
+	if err != nil {
+		return false
+	}
+	if err := l.conn.FreeTmp(ctx); err != nil {
+		s.log.Warn("empty the tmpfs directories", "error", err)
+		return false
+	}
+	return true
+}

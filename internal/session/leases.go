@@ -1,0 +1,125 @@
+package session
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/store"
+)
+
+// maxRanges is how many uid ranges there are above Config.UIDBase: together a
+// bit over 10^9 ids, which stays below 2^31 for every sensible base.
+const maxRanges = 16384
+
+// leases gives out ranges of host uids. A range that was given back is used
+// again as late as possible, and only when no process has an id in it.
+type leases struct {
+	base uint32
+	// inUse says what still uses a range, "" for nothing.
+	inUse func(base uint32) (string, error)
+
+	mu   sync.Mutex // guards the fields below
+	next int        // index of the next candidate
+	used map[uint32]bool
+	old  map[uint32]bool // given back since this daemon started, or before
+	full bool            // all ranges were given at least once
+}
+
+func newLeases(base uint32, held []store.Lease, last uint32) *leases {
+	l := &leases{base: base, inUse: processesIn, used: make(map[uint32]bool), old: make(map[uint32]bool)}
+	for _, h := range held {
+		l.used[h.Base] = true
+	}
+	if last >= base && (last-base)/sandbox.RangeSize < maxRanges {
+		l.next = int((last-base)/sandbox.RangeSize) + 1
+	}
+	return l
+}
+
+// take finds a range. The caller stores it before anything uses it.
+func (l *leases) take() (uint32, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for range maxRanges {
+		if l.next >= maxRanges {
+			l.next, l.full = 0, true
+		}
+		base := l.base + uint32(l.next)*sandbox.RangeSize
+		l.next++
+		if l.used[base] {
+			continue
+		}
+		if l.full || l.old[base] {
+			if who, err := l.inUse(base); who != "" || err != nil {
+				continue
+			}
+		}
+		l.used[base] = true
+		return base, nil
+	}
+	return 0, &client.Error{
+		Code:    client.CodeOverloaded,
+		Message: fmt.Sprintf("all %d ranges of host uids are taken or quarantined", maxRanges),
+		Hint:    "end sessions; an administrator sees leftovers with: toolctl gc --dry-run",
+	}
+}
+
+// drop makes a range free, for later.
+func (l *leases) drop(base uint32) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.used, base)
+	l.old[base] = true
+}
+
+// processesIn looks for a process whose real, effective, saved or file system
+// uid is in a range. It reads status files, not the owner of /proc/PID, which is
+// root for a process that is not dumpable.
+func processesIn(base uint32) (string, error) {
+	dir, err := os.Open("/proc")
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = dir.Close() }()
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return "", err
+	}
+	for _, pid := range names {
+		if pid[0] < '0' || pid[0] > '9' {
+			continue
+		}
+		b, err := os.ReadFile(filepath.Join("/proc", pid, "status"))
+		if err != nil {
+			continue // it has ended
+		}
+		for _, uid := range statusUIDs(string(b)) {
+			if uid >= base && uid-base < sandbox.RangeSize {
+				return "process " + pid, nil
+			}
+		}
+	}
+	return "", nil
+}
+
+func statusUIDs(status string) []uint32 {
+	var uids []uint32
+	for line := range strings.Lines(status) {
+		rest, ok := strings.CutPrefix(line, "Uid:")
+		if !ok {
+			continue
+		}
+		for _, f := range strings.Fields(rest) {
+			if v, err := strconv.ParseUint(f, 10, 32); err == nil {
+				uids = append(uids, uint32(v))
+			}
+		}
+	}
+	return uids
+}

@@ -1,0 +1,402 @@
+package session
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/agent"
+	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/store"
+	"github.com/toold/toold/internal/tool/run"
+)
+
+// Session is a session that is not over: its sandbox, the connection to its
+// agent, and its calls. Calls run in goroutines of their own; one more
+// goroutine, supervise, watches over the whole.
+type Session struct {
+	m      *Manager
+	id     string
+	tenant *tenant
+	driver sandbox.Driver
+	log    *slog.Logger
+	limits client.Limits
+	outDir string // of the host
+
+	slots   chan struct{} // one for each call that runs
+	open    atomic.Int64  // calls that have begun and not ended
+	calls   atomic.Int64  // calls ever
+	spilled atomic.Int64  // bytes in output files
+	active  atomic.Int64  // when a call last began or ended, in time since boot
+	work    crew          // its calls
+
+	// ctx ends with errOver when the session is over, or with errLeaving.
+	ctx    context.Context //nolint:containedctx // the life of the session itself
+	cancel context.CancelCauseFunc
+	over   chan struct{} // closed when its end is in the store
+
+	mu      sync.Mutex // guards the fields below
+	row     store.Session
+	sb      sandbox.Sandbox
+	link    *link
+	ending  bool
+	fate    client.SessionState // what it ends as, once ending
+	pidfd   *pidfd
+	changed chan struct{} // tells supervise that TTL or lease changed; capacity 1
+}
+
+// link is one connection to the agent.
+type link struct {
+	conn agentConn
+	// next is closed when another link, or none, has taken its place.
+	next chan struct{}
+}
+
+// boot is what times of activity are measured from: the monotonic clock, which
+// nobody can set back.
+var boot = time.Now()
+
+func newSession(m *Manager, row store.Session, d sandbox.Driver) *Session {
+	s := &Session{
+		m: m, id: row.ID, tenant: m.tenant(row.Tenant), driver: d, row: row, limits: row.Limits,
+		log:    m.log.With("session", row.ID),
+		outDir: filepath.Join(m.cfg.OutputDir, row.ID),
+		slots:  make(chan struct{}, max(1, row.Limits.Calls)),
+		over:   make(chan struct{}), changed: make(chan struct{}, 1),
+	}
+	s.ctx, s.cancel = context.WithCancelCause(m.ctx)
+	s.touch()
+	return s
+}
+
+func (s *Session) touch() { s.active.Store(int64(time.Since(boot))) }
+
+// hello is what the agent is told. The environment is not stored, so a daemon
+// that reconnects has none to send; the agent keeps the one of the first time.
+func (s *Session) hello(env map[string]string, cgroup *os.File) agent.Hello {
+	set := s.m.settings.Load()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return agent.Hello{
+		Nonce:    s.row.Nonce,
+		Worktree: s.row.Worktree.Target, Home: sandbox.Home, Tmp: "/tmp", OutputDir: sandbox.OutputDir,
+		ToolUID: sandbox.ToolUID, ToolGID: sandbox.ToolGID,
+		Env: environment(set.Path, env), Shell: set.Shell,
+		OpenFiles: s.limits.OpenFiles, FileSize: int64(s.limits.FileSize),
+		UnackedBytes: unackedBytes,
+		OrphanMillis: s.m.cfg.Orphan.Milliseconds(),
+		CallCgroup:   cgroup,
+	}
+}
+
+// dial makes the first connection, or another one after a loss.
+func (s *Session) dial(ctx context.Context, env map[string]string) (*agent.Welcome, error) {
+	c, err := s.sb.Dial(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("dial the agent: %w", err)
+	}
+	cgroup, err := s.sb.CallCgroup()
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("cgroup of calls: %w", err), closeConn(c))
+	}
+	if cgroup != nil {
+		defer func() { _ = cgroup.Close() }()
+	}
+	conn, w, err := s.m.connect(ctx, c, s.hello(env, cgroup))
+	if err != nil {
+		return nil, fmt.Errorf("connect to the agent: %w", err)
+	}
+	if !s.setLink(&link{conn: conn, next: make(chan struct{})}) {
+		return nil, errors.Join(errOver, conn.Close())
+	}
+	return w, nil
+}
+
+// closeConn closes a connection that may be nil.
+func closeConn[T interface {
+	comparable
+	Close() error
+}](c T) error {
+	var none T
+	if c == none {
+		return nil
+	}
+	return c.Close()
+}
+
+// setLink puts a new connection into the place of the old one, unless the
+// session is ending and nobody would close it.
+func (s *Session) setLink(l *link) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ending {
+		return false
+	}
+	if s.link != nil {
+		close(s.link.next)
+	}
+	s.link = l
+	return true
+}
+
+// current gives the present connection.
+func (s *Session) current() (*link, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.link == nil || s.ending {
+		return nil, s.lostError()
+	}
+	return s.link, nil
+}
+
+// after waits for the connection that follows a lost one.
+func (s *Session) after(ctx context.Context, lost *link) (*link, error) {
+	for {
+		s.mu.Lock()
+		l := s.link
+		s.mu.Unlock()
+		if l != nil && l != lost {
+			return l, nil
+		}
+		select {
+		case <-lost.next:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// write changes the row, and stores it with an event of this type ("" for none).
+func (s *Session) write(event string, change func(*store.Session)) error {
+	s.mu.Lock()
+	row := s.row
+	s.mu.Unlock()
+	old := row.State
+	change(&row)
+	err := s.m.store.Write(func(tx *store.Tx) error {
+		if err := tx.PutSession(&row); err != nil || event == "" {
+			return err
+		}
+		return tx.AddEvent(s.event(event, sessionSummary(&row)))
+	})
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.row = row
+	s.mu.Unlock()
+	if old != row.State {
+		s.m.observe(func(o Observer) { o.SessionState(&row.Session, old) })
+	}
+	return nil
+}
+
+func (s *Session) event(typ string, data any) client.Event {
+	b, err := json.Marshal(data)
+	if err != nil {
+		b = nil // only our own plain structs come here
+	}
+	return client.Event{Type: typ, Time: time.Now().UTC(), Tenant: s.tenant.name, Session: s.id, Data: b}
+}
+
+// sessionSummary is the data of a session's events.
+func sessionSummary(row *store.Session) any {
+	return struct {
+		Name   string              `json:"name,omitempty"`
+		State  client.SessionState `json:"state"`
+		Reason string              `json:"reason,omitempty"`
+		Labels map[string]string   `json:"labels,omitempty"`
+	}{row.Name, row.State, row.Reason, row.Labels}
+}
+
+// snapshot is what clients see, with the usage of the moment.
+func (s *Session) snapshot(ctx context.Context) *client.Session {
+	s.mu.Lock()
+	v, sb := s.row.Session, s.sb
+	s.mu.Unlock()
+	if sb != nil && v.State == client.SessionReady {
+		if u, err := sb.Usage(ctx); err == nil {
+			v.Usage = u
+		}
+	}
+	v.Usage.Calls = s.calls.Load()
+	return &v
+}
+
+func (s *Session) lostError() *client.Error {
+	return &client.Error{Code: client.CodeSessionLost, Message: fmt.Sprintf("session %s is over", s.id), Hint: "create another session"}
+}
+
+// Reconnecting: a sandbox that is alive has a listening agent, so a loss of the
+// connection alone heals at the first try. A session that does not answer for
+// so long is as good as dead.
+const (
+	reconnectFirst = 5 * time.Millisecond
+	reconnectMax   = 200 * time.Millisecond
+	reconnectTime  = 1500 * time.Millisecond
+)
+
+// supervise watches over the session until it is over or the daemon leaves.
+func (s *Session) supervise() {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		l, err := s.current()
+		if err != nil {
+			return // somebody ends it
+		}
+		timer.Reset(s.untilTimeout())
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-l.conn.Done():
+			if s.ctx.Err() != nil || s.relink(l) {
+				continue
+			}
+			return
+		case <-s.sb.Done():
+			s.lose("its agent died")
+			return
+		case <-s.leaseGone():
+			s.expire(fmt.Sprintf("process %d, which held its lease, ended", s.snapshotRow().LeasePID))
+			return
+		case <-s.changed:
+		case <-timer.C:
+			if why := s.timedOut(); why != "" {
+				s.expire(why)
+				return
+			}
+		}
+	}
+}
+
+func (s *Session) snapshotRow() store.Session {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.row
+}
+
+// relink makes a new connection after l was lost. It reports whether the
+// session lives on.
+func (s *Session) relink(l *link) bool {
+	if err := l.conn.Err(); errors.Is(err, agent.ErrViolation) {
+		s.lose("its agent broke the control protocol: " + err.Error())
+		return false
+	}
+	ctx, cancel := context.WithTimeout(s.ctx, reconnectTime)
+	defer cancel()
+	for wait := reconnectFirst; ; wait = min(2*wait, reconnectMax) {
+		select {
+		case <-s.sb.Done():
+			s.lose("its agent died")
+			return false
+		default:
+		}
+		w, err := s.dial(ctx, nil)
+		if err == nil {
+			s.log.Warn("connected to the agent again")
+			s.forgetUnknown(w)
+			return true
+		}
+		if s.ctx.Err() != nil {
+			return true // supervise sees why
+		}
+		select {
+		case <-time.After(wait):
+		case <-s.sb.Done():
+		case <-ctx.Done():
+			s.lose("the connection to its agent was lost: " + err.Error())
+			return false
+		}
+	}
+}
+
+// untilTimeout is how long supervise may sleep.
+func (s *Session) untilTimeout() time.Duration {
+	row := s.snapshotRow()
+	d := 24 * time.Hour
+	if row.Expires != nil {
+		d = min(d, time.Until(*row.Expires))
+	}
+	if idle := time.Duration(row.IdleTimeout); idle > 0 {
+		d = min(d, idle-s.idle())
+	}
+	return max(d, 10*time.Millisecond)
+}
+
+// idle is how long no call has run.
+func (s *Session) idle() time.Duration {
+	if s.open.Load() > 0 {
+		return 0
+	}
+	return time.Since(boot) - time.Duration(s.active.Load())
+}
+
+// timedOut says why the session has lived long enough, "" when it has not.
+func (s *Session) timedOut() string {
+	row := s.snapshotRow()
+	if row.Expires != nil && !time.Now().Before(*row.Expires) {
+		return fmt.Sprintf("its ttl of %s ended", row.TTL)
+	}
+	if idle := time.Duration(row.IdleTimeout); idle > 0 && s.idle() >= idle {
+		return fmt.Sprintf("no call for %s (idle_timeout)", row.IdleTimeout)
+	}
+	return ""
+}
+
+// expire ends the session from inside supervise.
+func (s *Session) expire(reason string) {
+	if err := s.end(s.m.ctx, ending{state: client.SessionEnded, reason: reason}); err != nil {
+		s.log.Error("end an expired session", "error", err)
+	}
+}
+
+// lose ends the session because it cannot go on.
+func (s *Session) lose(reason string) {
+	if err := s.end(s.m.ctx, ending{state: client.SessionLost, reason: reason, force: true, keep: true}); err != nil {
+		s.log.Error("clean up after a lost session", "error", err)
+	}
+}
+
+// detach lets go of the session for a daemon that leaves; it lives on.
+func (s *Session) detach() {
+	s.work.close()
+	s.mu.Lock()
+	l, sb, fd := s.link, s.sb, s.pidfd
+	s.mu.Unlock()
+	if l != nil {
+		_ = l.conn.Close()
+	}
+	if fd != nil {
+		fd.close()
+	}
+	if sb != nil {
+		_ = sb.Close()
+	}
+}
+
+// forgetUnknown drops calls that the agent holds and nobody waits for: they are
+// finished in the store, or were never ours.
+func (s *Session) forgetUnknown(w *agent.Welcome) {
+	l, err := s.current()
+	if err != nil {
+		return
+	}
+	for _, c := range w.Calls {
+		if _, ok := s.m.calls.Load(c.ID); ok {
+			continue
+		}
+		if !c.Finished {
+			_ = l.conn.Abort(c.ID, run.ReasonAborted)
+		}
+		_ = l.conn.Forget(c.ID)
+	}
+}

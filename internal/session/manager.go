@@ -1,0 +1,262 @@
+package session
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/agent"
+	"github.com/toold/toold/internal/policy"
+	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/store"
+	"github.com/toold/toold/internal/tool"
+	"github.com/toold/toold/internal/tool/run"
+)
+
+// agentConn is what a session needs of an *agent.Conn.
+type agentConn interface {
+	Prepare(ctx context.Context, r agent.Request) (*run.Prepared, error)
+	Run(ctx context.Context, r agent.Request, s agent.Sink) (*agent.Outcome, error)
+	Resume(ctx context.Context, callID string, offset int64, s agent.Sink) (*agent.Outcome, error)
+	Ack(callID string, offset int64) error
+	Forget(callID string) error
+	Abort(callID string, reason run.Reason) error
+	FreeTmp(ctx context.Context) error
+	Done() <-chan struct{}
+	Err() error
+	Close() error
+}
+
+// toolSet is what a session needs of a *tool.Registry.
+type toolSet interface {
+	Parse(name string, raw json.RawMessage) (*tool.Invocation, error)
+	Get(name string) (*tool.Definition, bool)
+	Offered(provider, model string, restrictions map[string]tool.Restriction) []*tool.Definition
+}
+
+// Causes for which the context of a session or of the manager ends.
+var (
+	errOver    = errors.New("the session is over")
+	errLeaving = errors.New("the daemon is leaving; the session goes on without it")
+)
+
+// Manager holds all sessions of a daemon.
+type Manager struct {
+	cfg      Config
+	log      *slog.Logger
+	store    *store.Store
+	tools    toolSet
+	settings atomic.Pointer[Settings]
+	hub      *hub
+	leases   *leases
+
+	// What the tests replace.
+	connect func(ctx context.Context, c *net.UnixConn, h agent.Hello) (agentConn, *agent.Welcome, error)
+	judge   func([]policy.Request) policy.Verdict
+
+	ctx   context.Context //nolint:containedctx // the life of the manager itself
+	leave context.CancelCauseFunc
+	work  crew         // supervisors, teardowns, the sweeper
+	calls sync.Map     // id → *call, until its result is in the store
+	state atomic.Int32 // managerState
+
+	mu       sync.RWMutex // guards the fields below
+	sessions map[string]*Session
+	names    map[tenantName]*Session
+	tenants  map[string]*tenant
+}
+
+type managerState int32
+
+const (
+	managerStarting managerState = iota
+	managerReady
+	managerDraining
+)
+
+// tenantName is the name of a live session; names are a tenant's own.
+type tenantName struct{ tenant, name string }
+
+// tenant counts what one tenant has.
+type tenant struct {
+	name     string
+	calls    atomic.Int64 // that have begun and not ended
+	sessions int          // live or being made; guarded by Manager.mu
+}
+
+// New makes a Manager. Start must be called before anything else.
+func New(cfg Config) (*Manager, error) {
+	if _, ok := cfg.Drivers[cfg.Driver]; !ok {
+		return nil, fmt.Errorf("default driver %q is none of the given ones", cfg.Driver)
+	}
+	m := &Manager{
+		cfg: cfg, log: cfg.Log, store: cfg.Store, tools: cfg.Tools,
+		hub: newHub(cfg.Store), judge: policy.Judge,
+		sessions: make(map[string]*Session), names: make(map[tenantName]*Session), tenants: make(map[string]*tenant),
+	}
+	m.connect = func(ctx context.Context, c *net.UnixConn, h agent.Hello) (agentConn, *agent.Welcome, error) {
+		conn, w, err := agent.Connect(ctx, c, h)
+		if err != nil {
+			return nil, nil, err // not a nil *agent.Conn in an interface
+		}
+		return conn, w, nil
+	}
+	m.ctx, m.leave = context.WithCancelCause(context.Background())
+	m.settings.Store(&cfg.Settings)
+	if err := os.MkdirAll(cfg.OutputDir, 0o700); err != nil {
+		return nil, fmt.Errorf("output directory: %w", err)
+	}
+	// Only the daemon may list or enter it: the directories of the sessions in
+	// it are readable for all, because they are mounted into sandboxes.
+	if err := os.Chmod(cfg.OutputDir, 0o700); err != nil {
+		return nil, fmt.Errorf("output directory: %w", err)
+	}
+	return m, nil
+}
+
+// Start takes over what an earlier daemon left (see recover.go) and then lets
+// sessions and calls begin.
+func (m *Manager) Start(ctx context.Context) error {
+	m.store.OnEvents(m.hub.publish)
+	if err := m.recover(ctx); err != nil {
+		return fmt.Errorf("recover: %w", err)
+	}
+	m.work.Go(m.sweeper)
+	m.state.CompareAndSwap(int32(managerStarting), int32(managerReady))
+	return nil
+}
+
+// Reload replaces the settings for sessions and calls that begin afterwards.
+func (m *Manager) Reload(s Settings) { m.settings.Store(&s) }
+
+// drainTime is how long Close waits for calls that are about to end anyway.
+const drainTime = 2 * time.Second
+
+// Close lets go of everything and leaves the sessions and their calls running,
+// for the next daemon. New work is refused at once; short calls may end first.
+func (m *Manager) Close(ctx context.Context) error {
+	m.state.Store(int32(managerDraining))
+	m.awaitIdle(ctx, drainTime)
+	m.leave(errLeaving)
+	m.hub.close()
+	for _, s := range m.live() {
+		s.detach()
+	}
+	m.work.close()
+	return nil
+}
+
+// awaitIdle waits until no call is live, bounded by d.
+func (m *Manager) awaitIdle(ctx context.Context, d time.Duration) {
+	deadline := time.NewTimer(d)
+	defer deadline.Stop()
+	for {
+		var busy *call
+		m.calls.Range(func(_, v any) bool { busy = v.(*call); return false })
+		if busy == nil {
+			return
+		}
+		select {
+		case <-busy.done:
+			m.calls.CompareAndDelete(busy.id, busy)
+		case <-deadline.C:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// EndAll ends every session, for daemons that live no longer than one command.
+// It refuses new ones from then on.
+func (m *Manager) EndAll(ctx context.Context) error {
+	m.state.Store(int32(managerDraining))
+	var errs []error
+	var wg sync.WaitGroup
+	var mu sync.Mutex // guards errs
+	for _, s := range m.live() {
+		wg.Go(func() {
+			if err := s.end(ctx, ending{state: client.SessionEnded, reason: "the daemon ended", force: true}); err != nil {
+				mu.Lock()
+				errs = append(errs, err)
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// live lists the sessions that are not over.
+func (m *Manager) live() []*Session {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	all := make([]*Session, 0, len(m.sessions))
+	for _, s := range m.sessions {
+		all = append(all, s)
+	}
+	return all
+}
+
+// Ready implements API.
+func (m *Manager) Ready() client.Health {
+	switch managerState(m.state.Load()) {
+	case managerStarting:
+		return client.Health{Status: "starting", Reasons: []string{"sessions of the last run are being taken over"}}
+	case managerDraining:
+		return client.Health{Status: "draining", Reasons: []string{"the daemon is stopping"}}
+	}
+	return client.Health{Status: "ok"}
+}
+
+// accepting refuses new work while the daemon starts or stops.
+func (m *Manager) accepting() error {
+	switch managerState(m.state.Load()) {
+	case managerStarting:
+		return &client.Error{Code: client.CodeOverloaded, Message: "the daemon is still starting", Hint: "try again in a moment"}
+	case managerDraining:
+		return &client.Error{Code: client.CodeOverloaded, Message: "the daemon is stopping", Hint: "try again when it is back; sessions and running calls go on"}
+	}
+	return nil
+}
+
+// driver gives the driver that a session was made with.
+func (m *Manager) driver(name string) (sandbox.Driver, error) {
+	d, ok := m.cfg.Drivers[name]
+	if !ok {
+		return nil, fmt.Errorf("no driver %q in this daemon", name)
+	}
+	return d, nil
+}
+
+// tenant gives the counters of a tenant.
+func (m *Manager) tenant(name string) *tenant {
+	m.mu.RLock()
+	t := m.tenants[name]
+	m.mu.RUnlock()
+	if t != nil {
+		return t
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if t = m.tenants[name]; t == nil {
+		t = &tenant{name: name}
+		m.tenants[name] = t
+	}
+	return t
+}
+
+// observe tells every observer.
+func (m *Manager) observe(fn func(Observer)) {
+	for _, o := range m.cfg.Observers {
+		fn(o)
+	}
+}

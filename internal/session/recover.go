@@ -1,0 +1,267 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/agent"
+	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/store"
+	"github.com/toold/toold/internal/tool"
+	"github.com/toold/toold/internal/tool/run"
+)
+
+// adoptAtOnce bounds how many sessions are taken over at a time.
+const adoptAtOnce = 16
+
+// recover takes over what an earlier daemon left: it adopts the sessions whose
+// sandbox is alive and goes on with their calls, ends the others, and removes
+// what is nobody's.
+func (m *Manager) recover(ctx context.Context) error {
+	held, last, err := m.store.Leases(ctx)
+	if err != nil {
+		return err
+	}
+	m.leases = newLeases(m.cfg.UIDBase, held, last)
+	rows, err := m.store.Sessions(ctx, store.SessionFilter{Live: true})
+	if err != nil {
+		return err
+	}
+	var g errgroup.Group
+	g.SetLimit(adoptAtOnce)
+	for _, row := range rows {
+		g.Go(func() error {
+			if err := m.adopt(ctx, *row); err != nil {
+				return fmt.Errorf("session %s: %w", row.ID, err)
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	garbage, err := m.collect(ctx, false)
+	if err != nil {
+		m.log.Error("look for leftovers", "error", err)
+	}
+	for _, x := range garbage {
+		m.log.Warn("removed a leftover", "kind", x.Kind, "name", x.Name, "removed", x.Removed, "error", x.Error)
+	}
+	m.dropDeadLeases(held)
+	return nil
+}
+
+// adopt takes over one session, or ends it. Its error is one of the store: the
+// daemon cannot go on without it.
+func (m *Manager) adopt(ctx context.Context, row store.Session) error {
+	d, err := m.driver(row.Driver)
+	if err != nil {
+		return err // a session that cannot be reached must not be forgotten
+	}
+	s := newSession(m, row, d)
+	m.adopted(s)
+	calls, err := m.store.OpenCalls(ctx, s.id)
+	if err != nil {
+		return err
+	}
+	n, err := m.store.CountCalls(ctx, s.id)
+	if err != nil {
+		return err
+	}
+	s.calls.Store(n)
+	s.spilled.Store(sizeOf(s.outDir))
+	w, why := s.takeOver(ctx)
+	if why != "" {
+		return s.bury(ctx, calls, why)
+	}
+	s.watchLease()
+	known := make(map[string]agent.CallState, len(w.Calls))
+	for _, c := range w.Calls {
+		known[c.ID] = c
+	}
+	for _, r := range calls {
+		s.takeUp(r, known)
+	}
+	s.forgetUnknown(w)
+	m.work.Go(s.supervise)
+	return nil
+}
+
+// adopted puts a session of an earlier daemon into the tables; quotas do not
+// apply to what exists.
+func (m *Manager) adopted(s *Session) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.sessions[s.id] = s
+	if s.row.Name != "" {
+		m.names[tenantName{s.tenant.name, s.row.Name}] = s
+	}
+	s.tenant.sessions++
+}
+
+// takeOver finds the sandbox and connects to its agent. why says why it cannot.
+func (s *Session) takeOver(ctx context.Context) (w *agent.Welcome, why string) {
+	switch s.row.State {
+	case client.SessionCreating:
+		return nil, "the daemon stopped while it was made"
+	case client.SessionEnding:
+		return nil, s.row.Reason
+	}
+	sb, err := s.driver.Adopt(ctx, recordOf(&s.row))
+	if errors.Is(err, sandbox.ErrGone) {
+		return nil, "its sandbox ended while no daemon ran"
+	}
+	if err != nil {
+		return nil, "its sandbox could not be taken over: " + err.Error()
+	}
+	s.mu.Lock()
+	s.sb = sb
+	s.mu.Unlock()
+	dial, cancel := context.WithTimeout(ctx, reconnectTime)
+	defer cancel()
+	if w, err = s.dial(dial, nil); err != nil {
+		return nil, "its agent does not answer: " + err.Error()
+	}
+	return w, ""
+}
+
+// bury ends a session that cannot go on, with its calls.
+func (s *Session) bury(ctx context.Context, calls []*store.Call, why string) error {
+	e := ending{state: client.SessionLost, reason: why, force: true, keep: true}
+	if s.row.State == client.SessionEnding {
+		e.state, e.keep = client.SessionEnded, s.row.Keep
+	}
+	s.mu.Lock()
+	s.row.Reason, s.fate = why, e.state
+	s.mu.Unlock()
+	for _, r := range calls {
+		c := s.restore(r)
+		o := s.lostOutcome()
+		if r.Status == client.CallPending {
+			o = neverSent()
+		}
+		s.finish(c, o)
+	}
+	return s.end(ctx, e)
+}
+
+// takeUp goes on with a call of an earlier daemon. A call that was stored as
+// pending was never sent. One that was stored as running may have been: the
+// agent knows, and it is never sent again.
+func (s *Session) takeUp(r *store.Call, known map[string]agent.CallState) {
+	c := s.restore(r)
+	if r.Status == client.CallPending {
+		s.finish(c, neverSent())
+		return
+	}
+	state, ok := known[r.ID]
+	if !ok {
+		s.finish(c, s.ended(c, nil, agent.ErrUnknownCall))
+		return
+	}
+	s.open.Add(1)
+	s.tenant.calls.Add(1)
+	c.counted = true
+	s.work.Go(func() { s.goOn(c, state) })
+}
+
+func neverSent() *outcome {
+	o := failed(client.CodeAborted, "the daemon stopped before the call ran")
+	o.err.Hint, o.reason = "make it again", run.ReasonAborted
+	return o
+}
+
+// restore makes a call from its row.
+func (s *Session) restore(r *store.Call) *call {
+	c := s.newCall(client.CallCreate{Key: r.Key}, false, false)
+	c.cancel(nil)
+	c.id, c.row, c.started = r.ID, *r, r.Status == client.CallRunning
+	c.ctx, c.cancel = context.WithCancelCause(s.ctx)
+	def, ok := s.m.tools.Get(r.Tool)
+	if !ok {
+		def = &tool.Definition{Name: r.Tool, Truncate: directionHead}
+	}
+	c.streams = def.Streams
+	_, err := os.Lstat(filepath.Join(s.outDir, c.id+indexSuffix))
+	c.split = err == nil
+	c.out = s.outputOf(c.id, def, c.split)
+	if err := c.out.restore(); err != nil {
+		s.log.Error("take up the output of a call", "call", c.id, "error", err)
+	}
+	close(c.known)
+	s.m.calls.Store(c.id, c)
+	return c
+}
+
+// goOn is Session.Call from where an earlier daemon was: the call runs, or has
+// ended, in the sandbox.
+func (s *Session) goOn(c *call, state agent.CallState) {
+	defer s.left(c)
+	s.slots <- struct{}{}
+	defer func() { <-s.slots }()
+	c.out.skipTo(state.OutputBase)
+	c.before = s.kills()
+	l, err := s.current()
+	if err != nil {
+		s.finish(c, s.ended(c, nil, err))
+		return
+	}
+	out, err := l.conn.Resume(c.ctx, c.id, c.out.offset(), sink{c})
+	out, err = s.resume(c, l, out, err)
+	if errors.Is(err, errLeaving) {
+		return
+	}
+	s.finish(c, s.ended(c, out, err))
+}
+
+// watchLease watches the process that holds the session's lease, if it is still
+// the one that did when the session was made.
+func (s *Session) watchLease() {
+	row := s.snapshotRow()
+	if row.LeasePID == 0 {
+		return
+	}
+	p, _, start, err := watchPID(row.LeasePID)
+	if err != nil || start != row.LeaseStart {
+		p.close()
+		p = &pidfd{gone: make(chan struct{})}
+		close(p.gone)
+	}
+	s.mu.Lock()
+	s.pidfd = p
+	s.mu.Unlock()
+}
+
+// sizeOf is the number of bytes of the files in a directory.
+func sizeOf(dir string) int64 {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return 0
+	}
+	var total int64
+	for _, e := range entries {
+		if fi, err := e.Info(); err == nil {
+			total += fi.Size()
+		}
+	}
+	return total
+}
+
+// dropDeadLeases gives back ranges that no live session has and that were not
+// quarantined: their daemon died between the two writes of a session's end.
+func (m *Manager) dropDeadLeases(held []store.Lease) {
+	for _, l := range held {
+		m.mu.RLock()
+		_, live := m.sessions[l.Session]
+		m.mu.RUnlock()
+		if !live && !l.Quarantined {
+			m.release(l.Session, l.Base, nil)
+		}
+	}
+}

@@ -1,0 +1,157 @@
+package session
+
+import (
+	"context"
+	"maps"
+	"time"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/store"
+)
+
+// Get implements API.
+func (m *Manager) Get(ctx context.Context, p Principal, id string) (*client.Session, error) {
+	if err := p.whole(); err != nil {
+		return nil, err
+	}
+	if s, err := m.find(p, id); err == nil {
+		return s.snapshot(ctx), nil
+	}
+	row, err := m.stored(ctx, p, id)
+	if err != nil {
+		return nil, err
+	}
+	return m.past(ctx, row)
+}
+
+// past is a session that is over, as clients see it.
+func (m *Manager) past(ctx context.Context, row *store.Session) (*client.Session, error) {
+	n, err := m.store.CountCalls(ctx, row.ID)
+	if err != nil {
+		return nil, m.internal("count calls", err)
+	}
+	row.Usage.Calls = n
+	return &row.Session, nil
+}
+
+// List implements API. It goes by the store, so that what it shows does not
+// change its order while pages are read.
+func (m *Manager) List(ctx context.Context, p Principal, f SessionFilter) (client.List[client.Session], error) {
+	list := client.List[client.Session]{Items: []client.Session{}}
+	if err := p.whole(); err != nil {
+		return list, err
+	}
+	if f.After != "" && !store.ValidID("ses_", f.After) {
+		return list, invalidRequest("after %q is not the id of a session", shown(f.After))
+	}
+	limit := listLimit(f.Limit)
+	sf := store.SessionFilter{
+		Tenant: p.Tenant, State: f.State, After: f.After, Limit: limit + 1,
+		Live: !f.All && f.State != client.SessionEnded && f.State != client.SessionLost,
+	}
+	for {
+		rows, err := m.store.Sessions(ctx, sf)
+		if err != nil {
+			return list, m.internal("list sessions", err)
+		}
+		for _, row := range rows {
+			if !hasLabels(row.Labels, f.Labels) {
+				continue
+			}
+			if len(list.Items) == limit {
+				list.Next = list.Items[limit-1].ID
+				return list, nil
+			}
+			v, err := m.show(ctx, p, row)
+			if err != nil {
+				return list, err
+			}
+			list.Items = append(list.Items, *v)
+		}
+		if len(rows) < sf.Limit {
+			return list, nil
+		}
+		sf.After = rows[len(rows)-1].ID
+	}
+}
+
+// show prefers what is live over what is stored.
+func (m *Manager) show(ctx context.Context, p Principal, row *store.Session) (*client.Session, error) {
+	if s, err := m.find(p, row.ID); err == nil {
+		return s.snapshot(ctx), nil
+	}
+	return m.past(ctx, row)
+}
+
+func hasLabels(have, want map[string]string) bool {
+	for k, v := range want {
+		if got, ok := have[k]; !ok || got != v {
+			return false
+		}
+	}
+	return true
+}
+
+// Patch implements API.
+func (m *Manager) Patch(ctx context.Context, p Principal, id string, r client.SessionPatch) (*client.Session, error) {
+	if err := p.whole(); err != nil {
+		return nil, err
+	}
+	s, err := m.find(p, id)
+	if err != nil {
+		if row, e := m.stored(ctx, p, id); e == nil {
+			return nil, overError(row)
+		}
+		return nil, err
+	}
+	if r.Profile != nil && *r.Profile != "build" {
+		return nil, notYet("profile", *r.Profile, `leave it out or use "build"`)
+	}
+	if r.TTL != nil && (*r.TTL < 0 || time.Duration(*r.TTL) > maxTTL) {
+		return nil, invalidRequest("ttl %s: give a time up to %s, or 0 for none", *r.TTL, client.Duration(maxTTL))
+	}
+	labels := maps.Clone(s.snapshotRow().Labels)
+	if labels == nil {
+		labels = make(map[string]string)
+	}
+	for k, v := range r.Labels {
+		labels[k] = v
+		if v == "" {
+			delete(labels, k)
+		}
+	}
+	if err := checkLabels(labels); err != nil {
+		return nil, err
+	}
+	err = s.write(client.EventSessionUpdated, func(row *store.Session) {
+		row.Labels = labels
+		if r.TTL != nil {
+			row.TTL, row.Expires = *r.TTL, expiry(time.Now().UTC().Truncate(time.Millisecond), *r.TTL)
+		}
+	})
+	if err != nil {
+		return nil, m.internal("change session "+s.id, err)
+	}
+	select {
+	case s.changed <- struct{}{}:
+	default: // supervise is about to look anyway
+	}
+	return s.snapshot(ctx), nil
+}
+
+// Tools implements API. All tools of this version are for every profile.
+func (m *Manager) Tools(ctx context.Context, p Principal, f ToolFilter) ([]client.ToolDefinition, error) {
+	if f.Session != "" {
+		if _, err := m.sessionID(ctx, p, f.Session); err != nil {
+			return nil, err
+		}
+	}
+	if f.Profile != "" && f.Profile != "build" {
+		return nil, notYet("profile", f.Profile, `leave it out or use "build"`)
+	}
+	var all []client.ToolDefinition
+	for _, d := range m.tools.Offered(f.Provider, f.Model, m.settings.Load().Restrictions) {
+		all = append(all, client.ToolDefinition{Name: d.Name, Description: d.Description, InputSchema: d.Schema})
+	}
+	return all, nil
+}

@@ -1,0 +1,248 @@
+package session
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/client"
+)
+
+const (
+	// indexSuffix names the file that says which parts of a split output are
+	// from stderr: big-endian records of 8 bytes, each the end of a part, with
+	// the top bit set for stderr.
+	indexSuffix = ".streams"
+	indexStderr = uint64(1) << 63
+
+	// floorEvery is after how many bytes the free space is looked at again.
+	floorEvery = 8 << 20
+)
+
+// spill is the file of one call's whole output. It never fails the call: what
+// could not be kept is said in stopped. Its methods are called by one goroutine
+// at a time, reader, opened and kept by any.
+type spill struct {
+	path    string // absolute, in the session's output directory
+	perFile int64  // bytes kept of one output; 0 = no bound
+	used    *atomic.Int64
+	perAll  int64 // bytes kept of all outputs of the session; 0 = no bound
+	minFree int64 // free space that must stay on the file system
+	counted func(int64)
+
+	data, index *os.File
+	begun       atomic.Bool  // open was called
+	size        atomic.Int64 // bytes in the file
+	checked     int64        // size when the free space was last looked at
+	parts       int64        // end of the last part in the index
+	stopped     string       // why nothing more is kept; "" while it is
+}
+
+func (s *spill) opened() bool { return s.begun.Load() }
+func (s *spill) kept() int64  { return s.size.Load() }
+
+// open makes the file. O_EXCL and O_NOFOLLOW: the name is ours alone.
+func (s *spill) open(split bool) {
+	s.begun.Store(true)
+	const flags = os.O_WRONLY | os.O_CREATE | os.O_EXCL | unix.O_NOFOLLOW
+	if s.full() {
+		return
+	}
+	var err error
+	if s.data, err = createReadable(s.path, flags); err == nil && split {
+		s.index, err = createReadable(s.path+indexSuffix, flags)
+	}
+	if err != nil {
+		s.stop("it could not be saved: " + cause(err))
+	}
+}
+
+// createReadable makes a file that tools in the sandbox can read, whatever the
+// daemon's umask is.
+func createReadable(path string, flags int) (*os.File, error) {
+	f, err := os.OpenFile(path, flags, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.Chmod(0o644); err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// write appends p, as far as the caps allow. Bytes in the page cache are safe
+// from the death of the process; nothing is synced.
+func (s *spill) write(p []byte, stderr bool) {
+	if s.data == nil || s.stopped != "" || len(p) == 0 {
+		return
+	}
+	if s.size.Load()-s.checked >= floorEvery && s.full() {
+		return
+	}
+	n := s.grant(int64(len(p)))
+	w, err := s.data.Write(p[:n])
+	s.size.Add(int64(w))
+	if s.counted != nil {
+		s.counted(int64(w))
+	}
+	s.used.Add(int64(w) - n)
+	if err != nil {
+		s.stop("the rest could not be saved: " + cause(err))
+	}
+	s.mark(stderr)
+}
+
+// grant takes up to n bytes from the caps.
+func (s *spill) grant(n int64) int64 {
+	if s.perFile > 0 && s.size.Load()+n > s.perFile {
+		n = max(0, s.perFile-s.size.Load())
+		s.stop(fmt.Sprintf("the rest was not kept: one output may have %s", client.Size(s.perFile)))
+	}
+	if over := s.used.Add(n) - s.perAll; s.perAll > 0 && over > 0 {
+		over = min(over, n)
+		s.used.Add(-over)
+		n -= over
+		s.stop(fmt.Sprintf("the rest was not kept: all outputs of a session may have %s", client.Size(s.perAll)))
+	}
+	return n
+}
+
+// mark adds to the index what was written.
+func (s *spill) mark(stderr bool) {
+	end := s.size.Load()
+	if s.index == nil || end == s.parts {
+		return
+	}
+	v := uint64(end)
+	if stderr {
+		v |= indexStderr
+	}
+	if _, err := s.index.Write(binary.BigEndian.AppendUint64(nil, v)); err != nil {
+		s.stop("the rest could not be saved: " + cause(err))
+		return
+	}
+	s.parts = end
+}
+
+// full checks the floor of free space.
+func (s *spill) full() bool {
+	s.checked = s.size.Load()
+	var fs unix.Statfs_t
+	if err := unix.Statfs(filepath.Dir(s.path), &fs); err != nil {
+		s.stop("it could not be saved: " + cause(err))
+		return true
+	}
+	if free := int64(fs.Bavail) * fs.Bsize; free < s.minFree {
+		s.stop(fmt.Sprintf("the rest was not kept: only %d bytes are free on the host, and %d must stay", free, s.minFree))
+		return true
+	}
+	return false
+}
+
+func (s *spill) stop(why string) {
+	if s.stopped == "" {
+		s.stopped = why
+	}
+}
+
+func (s *spill) close() {
+	for _, f := range []*os.File{s.data, s.index} {
+		if f == nil {
+			continue
+		}
+		if err := f.Close(); err != nil {
+			s.stop("it could not be saved: " + cause(err))
+		}
+	}
+	s.data, s.index = nil, nil
+}
+
+// reader opens the file for reading, nil when there is none.
+func (s *spill) reader() *os.File {
+	if s.kept() == 0 {
+		return nil
+	}
+	f, err := os.OpenFile(s.path, os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil
+	}
+	return f
+}
+
+// reopen goes on with the file of an earlier daemon. It returns the file for
+// reading what is there, nil when there is none.
+func (s *spill) reopen(split bool) (*os.File, error) {
+	f, err := os.OpenFile(s.path, os.O_RDWR|unix.O_NOFOLLOW, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.begun.Store(true)
+	s.data = f
+	size, err := f.Seek(0, 2)
+	if err == nil && split {
+		size, err = s.reopenIndex(size)
+	}
+	if err == nil {
+		// Bytes past the last whole record of the index were not acknowledged:
+		// the agent sends them again.
+		err = f.Truncate(size)
+	}
+	if err == nil {
+		_, err = f.Seek(size, 0)
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.size.Store(size)
+	s.checked = size
+	return os.OpenFile(s.path, os.O_RDONLY|unix.O_NOFOLLOW, 0)
+}
+
+// reopenIndex goes on with the index and says how much of the data it covers.
+func (s *spill) reopenIndex(size int64) (int64, error) {
+	f, err := os.OpenFile(s.path+indexSuffix, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o644)
+	if err != nil {
+		return 0, err
+	}
+	s.index = f
+	end, err := f.Seek(0, 2)
+	if err != nil {
+		return 0, err
+	}
+	end -= end % 8
+	covered := int64(0)
+	if end > 0 {
+		var rec [8]byte
+		if _, err := f.ReadAt(rec[:], end-8); err != nil {
+			return 0, err
+		}
+		covered = int64(binary.BigEndian.Uint64(rec[:]) &^ indexStderr)
+	}
+	if covered > size {
+		return 0, fmt.Errorf("index of %s covers %d bytes of %d", filepath.Base(s.path), covered, size)
+	}
+	if err := f.Truncate(end); err != nil {
+		return 0, err
+	}
+	_, err = f.Seek(end, 0)
+	s.parts = covered
+	return covered, err
+}
+
+// cause is the innermost reason of an error on a file, without the host's path.
+func cause(err error) string {
+	var pe *os.PathError
+	if errors.As(err, &pe) {
+		return pe.Err.Error()
+	}
+	return err.Error()
+}

@@ -1,0 +1,119 @@
+package session
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/sandbox"
+)
+
+// Names of the hidden tools that move files. They are calls like any other:
+// recorded, judged, and run as the tool user.
+const (
+	toolPut = "file_put"
+	toolGet = "file_get"
+)
+
+// Upload implements API. The bytes go into the session's output directory, which
+// the sandbox sees read-only, and file_put copies them to their place.
+func (m *Manager) Upload(ctx context.Context, p Principal, sessionID, path string, mode uint32, body io.Reader) (*client.Call, error) {
+	if err := m.accepting(); err != nil {
+		return nil, err
+	}
+	s, err := m.find(p, sessionID)
+	if err != nil {
+		return nil, err
+	}
+	name := m.store.NewID("put_")
+	file := filepath.Join(s.outDir, name)
+	size, err := s.receive(file, body)
+	defer func() {
+		_ = os.Remove(file)
+		s.spilled.Add(-size)
+	}()
+	if err != nil {
+		return nil, m.internal("take an upload", err)
+	}
+	in := map[string]any{"from": sandbox.OutputDir + "/" + name, "path": path}
+	if mode != 0 {
+		in["mode"] = mode & 0o777
+	}
+	input, err := json.Marshal(in)
+	if err != nil {
+		return nil, m.internal("take an upload", err)
+	}
+	// The file must stay until the call has ended, whoever still waits for it.
+	c, err := m.call(context.WithoutCancel(ctx), p, s.id, client.CallCreate{Tool: toolPut, Input: input}, CallOptions{}, true)
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// receive saves what is uploaded, within the caps of the session's outputs.
+func (s *Session) receive(file string, body io.Reader) (size int64, err error) {
+	set := s.m.settings.Load()
+	f, err := createReadable(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	sp := &spill{path: file, perFile: set.Truncate.SpillFile, used: &s.spilled, perAll: set.Truncate.SpillSession, minFree: set.MinFree, data: f}
+	if sp.full() {
+		return 0, uploadStopped(sp.stopped)
+	}
+	buf := make([]byte, 256<<10)
+	for {
+		n, err := body.Read(buf)
+		sp.write(buf[:n], false)
+		if sp.stopped != "" {
+			return sp.kept(), uploadStopped(sp.stopped)
+		}
+		if errors.Is(err, io.EOF) {
+			return sp.kept(), nil
+		}
+		if err != nil {
+			return sp.kept(), &client.Error{Code: client.CodeAborted, Message: "the upload broke off: nothing was written"}
+		}
+	}
+}
+
+func uploadStopped(why string) error {
+	return &client.Error{
+		Code: client.CodeQuotaExceeded, Message: "the upload was not taken: " + why,
+		Hint: "upload less, or raise truncate.spill_file and truncate.spill_session",
+	}
+}
+
+// Download implements API. The file is saved as the output of a call first: its
+// size is known then, and a slow reader keeps nothing in the sandbox waiting.
+func (m *Manager) Download(ctx context.Context, p Principal, sessionID, path string) (io.ReadCloser, int64, error) {
+	input, err := json.Marshal(map[string]string{"path": path})
+	if err != nil {
+		return nil, 0, m.internal("send a file", err)
+	}
+	c, err := m.call(ctx, p, sessionID, client.CallCreate{Tool: toolGet, Input: input}, CallOptions{AbortOnDisconnect: true}, true)
+	switch {
+	case err != nil:
+		return nil, 0, err
+	case c.Error != nil:
+		return nil, 0, c.Error
+	case c.IsError:
+		return nil, 0, &client.Error{Code: client.CodeInvalidPath, Message: c.Output}
+	case c.Metadata["output_incomplete"] != nil:
+		return nil, 0, &client.Error{
+			Code:    client.CodeQuotaExceeded,
+			Message: fmt.Sprintf("%q is too large: %v", shown(path), c.Metadata["output_incomplete"]),
+			Hint:    "download it in parts (split), or raise truncate.spill_file and truncate.spill_session",
+		}
+	}
+	return m.Output(ctx, p, c.ID, OutputOptions{})
+}

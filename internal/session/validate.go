@@ -1,0 +1,359 @@
+package session
+
+import (
+	"fmt"
+	"math"
+	"path"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/sandbox"
+)
+
+// Bounds of what a request may hold.
+const (
+	maxLabels     = 64
+	maxLabelKey   = 128
+	maxLabelValue = 1024
+	maxEnv        = 256
+	maxEnvName    = 256
+	maxEnvValue   = 64 << 10
+	maxEnvTotal   = 256 << 10
+	maxMounts     = 32
+	maxTTL        = 10 * 365 * 24 * time.Hour
+	maxText       = 256 // key, message_id, agent, model
+	maxExtra      = 64 << 10
+)
+
+var (
+	namePattern  = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+	labelPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/-]*$`)
+	envPattern   = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+)
+
+// checkCreate checks all of a request that can be checked without looking at
+// the host, and fills in what was left out.
+func (m *Manager) checkCreate(r *client.SessionCreate, d sandbox.Driver, set *Settings, ten Tenant) error {
+	if r.Name != "" && (!namePattern.MatchString(r.Name) || strings.HasPrefix(r.Name, "ses_")) {
+		return invalidRequest("name %q: use 1 to 64 letters, digits, '.', '_' and '-', beginning with a letter or digit and not with ses_", shown(r.Name))
+	}
+	switch r.Profile {
+	case "":
+		r.Profile = "build"
+	case "build":
+	default:
+		return notYet("profile", r.Profile, `leave it out or use "build"`)
+	}
+	if r.Image != "" {
+		return notYet("image", r.Image, "leave it out: the root filesystem is the configured one")
+	}
+	if len(r.Delegates) > 0 {
+		return notYet("delegates", strings.Join(r.Delegates, ","), "leave them out")
+	}
+	if err := checkNetwork(&r.Network); err != nil {
+		return err
+	}
+	if r.Runtime != "" && !slices.Contains(d.Runtimes(m.ctx), r.Runtime) {
+		return invalidRequest("runtime %q cannot be used here; there are: %s", shown(r.Runtime), strings.Join(d.Runtimes(m.ctx), ", "))
+	}
+	if err := checkLabels(r.Labels); err != nil {
+		return err
+	}
+	if err := checkEnv(r.Env); err != nil {
+		return err
+	}
+	if err := checkTimes(r, set); err != nil {
+		return err
+	}
+	if err := checkPlaces(r); err != nil {
+		return err
+	}
+	return fillLimits(&r.Limits, set, ten)
+}
+
+func notYet(field, value, hint string) error {
+	return &client.Error{
+		Code:    client.CodeInvalidRequest,
+		Message: fmt.Sprintf("%s %q: this version of toold does not have it", field, shown(value)),
+		Hint:    hint,
+	}
+}
+
+func checkNetwork(n *client.Network) error {
+	switch {
+	case n.Mode == "":
+		n.Mode = "none"
+	case n.Mode != "none":
+		return notYet("network.mode", n.Mode, `leave it out or use "none"`)
+	}
+	if len(n.Allow) > 0 {
+		return notYet("network.allow", strings.Join(n.Allow, ","), "leave it out: sessions have no network but lo")
+	}
+	return nil
+}
+
+func checkLabels(labels map[string]string) error {
+	if len(labels) > maxLabels {
+		return invalidRequest("%d labels; at most %d", len(labels), maxLabels)
+	}
+	for k, v := range labels {
+		if len(k) > maxLabelKey || !labelPattern.MatchString(k) {
+			return invalidRequest("label %q: a key has 1 to %d letters, digits, '.', '_', '/' and '-'", shown(k), maxLabelKey)
+		}
+		if len(v) > maxLabelValue || !printable(v) {
+			return invalidRequest("label %q: a value is UTF-8 text without control characters, at most %d bytes", k, maxLabelValue)
+		}
+	}
+	return nil
+}
+
+// printable reports whether s is UTF-8 without control characters.
+func printable(s string) bool {
+	return utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl)
+}
+
+// refusedEnv are variables by which a program does something else than its
+// command line says: shells and the dynamic linker run code that they name, and
+// git follows them out of the worktree.
+func refusedEnv(name string) bool {
+	switch name {
+	case "BASH_ENV", "ENV", "SHELLOPTS", "BASHOPTS", "PS4", "PROMPT_COMMAND":
+		return true
+	}
+	for _, prefix := range []string{"BASH_FUNC_", "LD_", "GIT_"} {
+		if strings.HasPrefix(name, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+func checkEnv(env map[string]string) error {
+	if len(env) > maxEnv {
+		return invalidRequest("env has %d variables; at most %d", len(env), maxEnv)
+	}
+	total := 0
+	for k, v := range env {
+		switch {
+		case len(k) > maxEnvName || !envPattern.MatchString(k):
+			return invalidRequest("env %q: a name has letters, digits and '_', does not begin with a digit, and at most %d bytes", shown(k), maxEnvName)
+		case refusedEnv(k):
+			return invalidRequest("env %s is refused: it changes what programs run; set it inside the command instead", k)
+		case len(v) > maxEnvValue:
+			return invalidRequest("env %s has %d bytes; at most %d", k, len(v), maxEnvValue)
+		case strings.ContainsRune(v, 0):
+			return invalidRequest("env %s has a NUL byte", k)
+		}
+		total += len(k) + len(v) + 2
+	}
+	if total > maxEnvTotal {
+		return invalidRequest("env has %d bytes in all; at most %d", total, maxEnvTotal)
+	}
+	return nil
+}
+
+func checkTimes(r *client.SessionCreate, set *Settings) error {
+	if r.TTL < 0 || time.Duration(r.TTL) > maxTTL {
+		return invalidRequest("ttl %s: give a time up to %s, or 0 for none", r.TTL, client.Duration(maxTTL))
+	}
+	if time.Duration(r.IdleTimeout) > maxTTL {
+		return invalidRequest("idle_timeout %s: give a time up to %s, or a negative one for never", r.IdleTimeout, client.Duration(maxTTL))
+	}
+	if r.IdleTimeout == 0 {
+		r.IdleTimeout = client.Duration(set.IdleTimeout)
+	}
+	if r.LeasePID < 0 {
+		return invalidRequest("lease_pid %d: give the id of a process, or 0 for none", r.LeasePID)
+	}
+	return nil
+}
+
+// checkPlaces checks where worktree and mounts are to appear inside.
+func checkPlaces(r *client.SessionCreate) error {
+	w := &r.Worktree
+	if w.Mode == "" {
+		w.Mode = client.WorktreeEmpty
+		if w.Source != "" {
+			w.Mode = client.WorktreeBind
+		}
+	}
+	switch w.Mode {
+	case client.WorktreeBind, client.WorktreeRO:
+		if w.Source == "" {
+			return invalidRequest("worktree.mode %q needs worktree.source, an absolute path of a directory", w.Mode)
+		}
+	case client.WorktreeEmpty:
+		if w.Source != "" {
+			return invalidRequest("worktree.mode \"empty\" has no source; leave worktree.source out, or use \"bind\" or \"ro\"")
+		}
+	default:
+		return notYet("worktree.mode", string(w.Mode), `use "bind", "ro" or "empty"`)
+	}
+	if w.Ref != "" {
+		return notYet("worktree.ref", w.Ref, "leave it out: the worktree is mounted as it is")
+	}
+	w.IDMap = ""
+	if w.Target == "" {
+		w.Target = sandbox.Workspace
+	}
+	places := []string{w.Target}
+	if len(r.Mounts) > maxMounts {
+		return invalidRequest("%d mounts; at most %d", len(r.Mounts), maxMounts)
+	}
+	for _, mt := range r.Mounts {
+		if mt.Source == "" {
+			return invalidRequest("mount at %q has no source", shown(mt.Target))
+		}
+		places = append(places, mt.Target)
+	}
+	return checkTargets(places)
+}
+
+// ownTargets are places inside that are the sandbox's own.
+var ownTargets = []string{"/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/proc", "/run", "/sbin", "/sys", "/tmp", "/usr", sandbox.Home}
+
+func checkTargets(places []string) error {
+	for i, p := range places {
+		if !path.IsAbs(p) || path.Clean(p) != p || len(p) > 1024 || !printable(p) {
+			return invalidRequest("target %q: give an absolute, clean path of at most 1024 printable bytes", shown(p))
+		}
+		if p == "/" || p == "/home" {
+			return invalidRequest("target %q: nothing can be mounted there", p)
+		}
+		for _, own := range ownTargets {
+			if under(p, own) {
+				return invalidRequest("target %q: nothing can be mounted at or below %s", shown(p), own)
+			}
+		}
+		for _, q := range places[:i] {
+			if under(p, q) || under(q, p) {
+				return invalidRequest("targets %q and %q lie in each other", shown(q), shown(p))
+			}
+		}
+	}
+	return nil
+}
+
+func under(p, dir string) bool { return p == dir || strings.HasPrefix(p, dir+"/") }
+
+// fillLimits puts defaults where nothing was asked for and refuses what is
+// above a ceiling or more than the host has.
+func fillLimits(l *client.Limits, set *Settings, ten Tenant) error {
+	if math.IsNaN(l.CPUs) || math.IsInf(l.CPUs, 0) {
+		return invalidRequest("limits.cpus is not a number")
+	}
+	for _, f := range limitFields(l, &set.Limits, &set.MaxLimits, &ten.Limits) {
+		if err := f.fill(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// limitField is one limit: as asked for, its default, and its ceilings.
+type limitField struct {
+	name            string
+	value           float64 // asked for; 0 = not
+	def             float64
+	ceilings        []float64 // 0 = none
+	host            float64   // what there is; 0 = unknown or without meaning
+	set             func(float64)
+	format          func(float64) string
+	hostDescription string
+}
+
+func limitFields(l, def, top, ten *client.Limits) []limitField {
+	plain := func(v float64) string { return fmt.Sprintf("%g", v) }
+	bytes := func(v float64) string { return client.Size(v).String() }
+	span := func(v float64) string { return client.Duration(v).String() }
+	cpus := limitField{"cpus", l.CPUs, def.CPUs, []float64{top.CPUs, ten.CPUs}, float64(runtime.NumCPU()),
+		func(v float64) { l.CPUs = v }, plain, "CPUs of this host"}
+	mem := sizeField("memory", &l.Memory, def.Memory, top.Memory, ten.Memory, bytes)
+	mem.host, mem.hostDescription = hostMemory(), "memory of this host"
+	return []limitField{
+		cpus, mem,
+		sizeField("pids", &l.PIDs, def.PIDs, top.PIDs, ten.PIDs, plain),
+		sizeField("tmp", &l.Tmp, def.Tmp, top.Tmp, ten.Tmp, bytes),
+		sizeField("open_files", &l.OpenFiles, def.OpenFiles, top.OpenFiles, ten.OpenFiles, plain),
+		sizeField("file_size", &l.FileSize, def.FileSize, top.FileSize, ten.FileSize, bytes),
+		sizeField("disk", &l.Disk, def.Disk, top.Disk, ten.Disk, bytes),
+		sizeField("calls", &l.Calls, def.Calls, top.Calls, ten.Calls, plain),
+		sizeField("jobs", &l.Jobs, def.Jobs, top.Jobs, ten.Jobs, plain),
+		sizeField("output", &l.Output, def.Output, top.Output, ten.Output, bytes),
+		sizeField("wall", &l.Wall, def.Wall, top.Wall, ten.Wall, span),
+	}
+}
+
+func sizeField[T ~int64 | ~int](name string, v *T, def, top, ten T, format func(float64) string) limitField {
+	return limitField{name: name, value: float64(*v), def: float64(def), ceilings: []float64{float64(top), float64(ten)},
+		set: func(f float64) { *v = T(f) }, format: format}
+}
+
+func (f limitField) fill() error {
+	if f.value < 0 {
+		return invalidRequest("limits.%s is negative (%s); leave it out for the default", f.name, f.format(f.value))
+	}
+	if f.value == 0 {
+		v := f.def
+		for _, c := range f.ceilings {
+			if c > 0 && (v == 0 || v > c) {
+				v = c
+			}
+		}
+		if f.host > 0 && v > f.host {
+			v = f.host
+		}
+		f.set(v)
+		return nil
+	}
+	for _, c := range f.ceilings {
+		if c > 0 && f.value > c {
+			return invalidRequest("limits.%s is %s; the configured ceiling is %s", f.name, f.format(f.value), f.format(c))
+		}
+	}
+	if f.host > 0 && f.value > f.host {
+		return invalidRequest("limits.%s is %s; there are %s: %s", f.name, f.format(f.value), f.hostDescription, f.format(f.host))
+	}
+	return nil
+}
+
+func hostMemory() float64 {
+	var si unix.Sysinfo_t
+	if err := unix.Sysinfo(&si); err != nil {
+		return 0
+	}
+	return float64(si.Totalram) * float64(si.Unit)
+}
+
+// environment is the whole environment of the tools: a list built from nothing.
+func environment(searchPath string, env map[string]string) []string {
+	all := map[string]string{
+		"PATH": searchPath, "HOME": sandbox.Home, "LANG": "C.UTF-8", "TERM": "dumb", "TMPDIR": "/tmp",
+		"USER": "tool", "LOGNAME": "tool", "SHELL": "/bin/bash",
+	}
+	for k, v := range env {
+		all[k] = v
+	}
+	return envList(all)
+}
+
+// envList is KEY=VALUE, in a fixed order.
+func envList(env map[string]string) []string {
+	if len(env) == 0 {
+		return nil
+	}
+	list := make([]string, 0, len(env))
+	for k, v := range env {
+		list = append(list, k+"="+v)
+	}
+	slices.Sort(list)
+	return list
+}
