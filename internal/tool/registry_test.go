@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/jsonschema-go/jsonschema"
+
 	"github.com/toold/toold/client"
 )
 
@@ -105,5 +107,95 @@ func TestParseRefuses(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestUnknownTool(t *testing.T) {
+	r := NewRegistry()
+	for _, tc := range []struct{ name, hint string }{
+		{"bahs", "did you mean bash?"},
+		{"read_file", "did you mean read?"},
+		{"ReadFile", "did you mean read?"},
+		{"glop", "did you mean glob?"},
+		{"webfetch", "the tools are bash, read, write, edit, glob, grep, list"},
+		{"", "the tools are bash"},
+		{strings.Repeat("bash", 100000), "the tools are bash"},
+		{"File_Put", "the tools are"}, // hidden ones are not corrected to
+		{"\xff\n", "the tools are"},
+	} {
+		_, err := r.Parse(tc.name, json.RawMessage(`{}`))
+		var e *client.Error
+		if !errors.As(err, &e) || e.Code != client.CodeUnknownTool || !strings.HasPrefix(e.Hint, tc.hint) || strings.Contains(e.Hint, "file_put") {
+			t.Errorf("%.20q: got %v, want unknown_tool with %q", tc.name, err, tc.hint)
+		}
+		if len(e.Message) > 200 || strings.Contains(e.Message, "\n") {
+			t.Errorf("%.20q: message %.300q", tc.name, e.Message)
+		}
+	}
+}
+
+// What schemas of our own do not use is worded as well.
+func TestViolationWords(t *testing.T) {
+	one, two := 1, 2
+	d := &Definition{Name: "x", input: object(
+		required("list", &jsonschema.Schema{Type: "array", MinItems: &one, Items: object(required("id", text(2, 0, "")))}),
+		optional("either", &jsonschema.Schema{Types: []string{"integer", "object"}}),
+		optional("even", &jsonschema.Schema{Type: "array", UniqueItems: true}),
+		optional("any", &jsonschema.Schema{MaxProperties: &two}),
+	)}
+	if err := d.compile(); err != nil {
+		t.Fatal(err)
+	}
+	for in, want := range map[string]string{
+		`{"list":[]}`:                                              "/list has 0 items, must have at least 1",
+		`{"list":[{"id":"x"}]}`:                                    "/list/0/id has 1 characters, must have at least 2",
+		`{"list":[{"id":"xy","no":1}]}`:                            "/list/0/no is not a known key",
+		`{"list":[{"id":"xy"}],"either":[]}`:                       "/either is an array, expected an integer or an object",
+		`{"list":[{"id":"xy"}],"even":[1,1]}`:                      "/even items at 0 and 1 are equal",
+		`{"list":[{"id":"xy"}],"any":{"a":1,"b":2,"c":3}}`:         "/any maxProperties: got 3, want 2",
+		`{"list":[{"id":"xy"}],"any":"{\"a\":1,\"b\":2,\"c\":3}"}`: "", // takes a string
+	} {
+		_, err := d.parse(json.RawMessage(in))
+		if want == "" {
+			if err != nil {
+				t.Errorf("%s: %v", in, err)
+			}
+			continue
+		}
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q", in, err, want)
+		}
+	}
+	var items []string
+	for range 60 {
+		items = append(items, "1")
+	}
+	_, err := d.parse(json.RawMessage(`{"list":[` + strings.Join(items, ",") + `]}`))
+	var e *client.Error
+	if !errors.As(err, &e) || len(e.Violations) != maxViolations || !strings.Contains(e.Message, "and 10 more") {
+		t.Errorf("60 violations: got %.200v", err)
+	}
+}
+
+func TestCompileRefusesWrongSchemas(t *testing.T) {
+	if err := (&Definition{Name: "x", input: object(required("p", &jsonschema.Schema{Type: "number", Pattern: "("}))}).compile(); err == nil {
+		t.Error("a pattern that is no regular expression was taken")
+	}
+}
+
+// Prefixed keys, as of a list of edits, have their aliases too.
+func TestParseNestedAliases(t *testing.T) {
+	d := &Definition{Name: "x", input: object(required("edits", listOf(object(
+		required("old_string", text(0, 0, "")), optional("replace_all", boolean(""))), 10, "")))}
+	if err := d.compile(); err != nil {
+		t.Fatal(err)
+	}
+	inv, err := d.parse(json.RawMessage(`{"edits":"[{\"oldString\":\"a\",\"replaceAll\":\"true\"}]"}`))
+	if want := `{"edits":[{"old_string":"a","replace_all":true}]}`; err != nil || string(inv.Input) != want || inv.Lenient != 2 {
+		t.Errorf("got %+v, %v, want %s", inv, err, want)
+	}
+	_, err = d.parse(json.RawMessage(`{"edits":[{"oldString":"a","old_string":"b"}]}`))
+	if err == nil || !strings.Contains(err.Error(), "/edits/0/oldString is another spelling") {
+		t.Errorf("got %v", err)
 	}
 }

@@ -3,7 +3,6 @@ package tool
 import (
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/google/jsonschema-go/jsonschema"
@@ -120,10 +119,4 @@ func types(s *jsonschema.Schema) []string {
 		return []string{s.Type}
 	}
 	return s.Types
-}
-
-// accepts reports whether s takes values of JSON type t.
-func accepts(s *jsonschema.Schema, t string) bool {
-	all := types(s)
-	return len(all) == 0 || slices.Contains(all, t)
 }

@@ -25,7 +25,7 @@ func similar(name string, names []string) []string {
 		other := plainName(n)
 		d := levenshtein.ComputeDistance(plain, other)
 		within := len(plain) >= 3 && (strings.Contains(other, plain) || strings.Contains(plain, other))
-		if d <= max(1, len(other)/3) || within {
+		if d <= max(2, len(other)/3) && d < len(other) || within {
 			near = append(near, candidate{n, d})
 		}
 	}
