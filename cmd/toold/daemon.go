@@ -1,0 +1,302 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/config"
+	"github.com/toold/toold/internal/metrics"
+	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/sandbox/oci"
+	"github.com/toold/toold/internal/server"
+	"github.com/toold/toold/internal/session"
+	"github.com/toold/toold/internal/store"
+	"github.com/toold/toold/internal/tool"
+)
+
+// orphanTime is how long the sandboxes of a private daemon outlive it when it
+// is killed. It cannot be restarted, so there is nothing to wait for; the time
+// only keeps a slow daemon from losing its sessions.
+const orphanTime = 30 * time.Second
+
+// stopTime bounds the end of everything.
+const stopTime = 30 * time.Second
+
+// daemon holds what was built, in the order in which it was.
+type daemon struct {
+	opts       *options
+	daemonPath string // PATH of the daemon's own environment
+	env        []string
+	log        *slog.Logger
+	notify     notifier
+	manager    *session.Manager
+	server     *server.Server
+	metrics    *metrics.Metrics
+	closers    []func() error // run in reverse
+
+	mu  sync.Mutex // guards cfg; held during a reload, so that there is one at a time
+	cfg *config.Config
+}
+
+// newDaemon builds everything from cfg. It starts nothing but the store's writer.
+func newDaemon(ctx context.Context, cfg *config.Config, o *options, p process) (_ *daemon, err error) {
+	if os.Geteuid() != 0 {
+		return nil, errors.New("toold must run as root: it makes containers with user namespaces of their own; start it with sudo or as a system service")
+	}
+	d := &daemon{opts: o, cfg: cfg, env: p.env, daemonPath: lookup(p.env, "PATH"), log: newLogger(cfg.Daemon.Log, p.stderr)}
+	d.notify = notifier{d.log}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, d.close())
+		}
+	}()
+	if err := d.prepareDirs(); err != nil {
+		return nil, err
+	}
+	driver, err := d.newDriver()
+	if err != nil {
+		return nil, err
+	}
+	if err := d.newManager(ctx, driver); err != nil {
+		return nil, err
+	}
+	d.log.Info("toold starts", "version", version, "state_dir", cfg.Daemon.StateDir, "runtimes", driver.Runtimes(ctx))
+	return d, nil
+}
+
+func lookup(env []string, name string) string {
+	for _, kv := range slices.Backward(env) {
+		if v, ok := strings.CutPrefix(kv, name+"="); ok {
+			return v
+		}
+	}
+	return ""
+}
+
+// prepareDirs makes the daemon's directories and takes its lock.
+func (d *daemon) prepareDirs() error {
+	c := &d.cfg.Daemon
+	gid, err := groupID(c.SocketGroup)
+	if err != nil {
+		return err
+	}
+	if err := ownDir(c.StateDir, 0o700); err != nil {
+		return fmt.Errorf("state directory: %w", err)
+	}
+	if err := ownDir(c.RunDir, 0o750); err != nil {
+		return fmt.Errorf("run directory: %w", err)
+	}
+	if err := os.Lchown(c.RunDir, -1, gid); err != nil {
+		return fmt.Errorf("run directory: %w", err)
+	}
+	if err := ownDir(sandboxDir(c), 0o711); err != nil {
+		return fmt.Errorf("directory of sandboxes: %w", err)
+	}
+	lock, err := lockDir(c.RunDir)
+	if err != nil {
+		return err
+	}
+	d.onClose(lock.Close)
+	return nil
+}
+
+// sandboxDir is where bundles and root directories are. It stands beside the run
+// directory because the ids of sessions must be able to pass it, and nobody but
+// its group may pass the one with the API's socket.
+func sandboxDir(c *config.Daemon) string { return c.RunDir + "-sandboxes" }
+
+func (d *daemon) newDriver() (*oci.Driver, error) {
+	runtimes, def, err := findRuntimes(d.cfg.Sandbox.Runtime)
+	if err != nil {
+		return nil, err
+	}
+	agent, err := findOwn("toolagent")
+	if err != nil {
+		return nil, err
+	}
+	return oci.New(oci.Config{
+		Runtimes:       runtimes,
+		DefaultRuntime: def,
+		StateDir:       filepath.Join(d.cfg.Daemon.StateDir, oci.Name),
+		RunDir:         sandboxDir(&d.cfg.Daemon),
+		AgentBinary:    agent,
+		Rootfs:         d.cfg.Sandbox.RootFS,
+		HostPaths:      d.cfg.Sandbox.HostPaths,
+		CgroupParent:   d.opts.cgroupParent,
+		Log:            d.log,
+	})
+}
+
+func (d *daemon) newManager(ctx context.Context, driver sandbox.Driver) error {
+	owner, err := ownerOf(d.cfg.Daemon.StateDir)
+	if err != nil {
+		return err
+	}
+	st, err := store.Open(store.Config{Path: filepath.Join(d.cfg.Daemon.StateDir, "toold.db"), Log: d.log})
+	if err != nil {
+		return err
+	}
+	d.onClose(st.Close)
+	tools := tool.NewRegistry()
+	d.metrics, err = metrics.New(metrics.Config{Version: versionInfo(), Tools: toolNames(tools), Runtimes: driver.Runtimes(ctx)})
+	if err != nil {
+		return err
+	}
+	mc := session.Config{
+		Store:     st,
+		Tools:     tools,
+		Drivers:   map[string]sandbox.Driver{driver.Name(): driver},
+		Driver:    driver.Name(),
+		Log:       d.log,
+		Owner:     owner,
+		OutputDir: filepath.Join(d.cfg.Daemon.StateDir, "output"),
+		UIDBase:   d.cfg.Sandbox.UIDBase,
+		Settings:  sessionSettings(d.cfg, d.daemonPath),
+		Observers: []session.Observer{d.metrics},
+	}
+	if d.opts.ephemeral {
+		mc.Orphan = orphanTime
+	}
+	if d.manager, err = session.New(mc); err != nil {
+		return err
+	}
+	id, err := identity(d.cfg)
+	if err != nil {
+		return err
+	}
+	d.server, err = server.New(server.Config{
+		API: d.manager, Identity: id, Log: d.log, Version: versionInfo(), Metrics: d.metrics.Handler(), Reload: d.reload,
+	})
+	return err
+}
+
+func toolNames(r *tool.Registry) []string {
+	var names []string
+	for _, t := range r.List() {
+		names = append(names, t.Name)
+	}
+	return names
+}
+
+// ownerOf names the daemon of a state directory on everything that it makes, so
+// that two daemons on a host leave each other's sessions alone.
+func ownerOf(stateDir string) (string, error) {
+	real, err := filepath.EvalSymlinks(stateDir)
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256([]byte(real))
+	return hex.EncodeToString(sum[:8]), nil
+}
+
+func (d *daemon) onClose(f func() error) { d.closers = append(d.closers, f) }
+
+func (d *daemon) close() error {
+	var errs []error
+	for _, f := range slices.Backward(d.closers) {
+		errs = append(errs, f())
+	}
+	return errors.Join(errs...)
+}
+
+// run serves until ctx ends (or, for a private daemon, until its standard input
+// does), then stops in the reverse order of the start.
+func (d *daemon) run(ctx context.Context, p process) (err error) {
+	defer func() { err = errors.Join(err, d.close()) }()
+	ln, err := listenAPI(&d.cfg.Daemon)
+	if err != nil {
+		return err
+	}
+	metricsLn, err := listenMetrics(d.cfg.Metrics.Listen)
+	if err != nil {
+		return errors.Join(err, ln.Close())
+	}
+
+	// The servers end after the sessions are let go, so that what waits for a
+	// call gets its answer: they have a context of their own.
+	serving, stopServing := context.WithCancelCause(context.WithoutCancel(ctx))
+	var wg sync.WaitGroup
+	wg.Go(func() { stopServing(d.server.Serve(serving, ln)) })
+	wg.Go(func() { serveMetrics(serving, metricsLn, d.metrics.Handler(), d.log) })
+	// Recovery cannot be cut short: what it began must be written down.
+	err = d.manager.Start(context.WithoutCancel(ctx))
+	if err == nil {
+		d.notify.ready("serving " + ln.Addr().String())
+		d.log.Info("toold serves", "socket", ln.Addr().String())
+		err = d.loop(ctx, serving, p)
+	}
+	d.notify.stopping()
+	err = errors.Join(err, d.leave())
+	stopServing(nil)
+	wg.Wait()
+	return err
+}
+
+// loop waits for what ends the daemon, and reloads on the way.
+func (d *daemon) loop(ctx, serving context.Context, p process) error {
+	watch, stop := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer stop()
+	wg.Go(func() { d.notify.watchdog(watch, d.alive) })
+	input := make(chan struct{})
+	if d.opts.ephemeral {
+		// The reader ends with the process: nothing can take it from a read.
+		go func() {
+			_, _ = io.Copy(io.Discard, p.stdin)
+			close(input)
+		}()
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			d.log.Info("toold stops", "cause", context.Cause(ctx).Error())
+			return nil
+		case <-input:
+			d.log.Info("toold stops", "cause", "its standard input was closed")
+			return nil
+		case <-serving.Done():
+			return context.Cause(serving)
+		case <-p.hup:
+			d.hangup(ctx)
+		}
+	}
+}
+
+// leave lets go of the sessions: they go on without this process. A private
+// daemon ends them.
+func (d *daemon) leave() error {
+	ctx, cancel := context.WithTimeout(context.Background(), stopTime)
+	defer cancel()
+	var err error
+	if d.opts.ephemeral {
+		err = d.manager.EndAll(ctx)
+	}
+	return errors.Join(err, d.manager.Close(ctx))
+}
+
+// alive asks the daemon's own socket. Any answer will do: who may ask is not
+// the question here.
+func (d *daemon) alive(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	c := client.New(client.Options{Socket: d.cfg.Daemon.Socket})
+	defer c.Close()
+	_, err := c.Health(ctx)
+	if answered := new(client.Error); errors.As(err, &answered) {
+		return nil
+	}
+	return err
+}

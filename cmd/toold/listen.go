@@ -1,0 +1,119 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/activation"
+
+	"github.com/toold/toold/internal/config"
+)
+
+// listenAPI gives the API's socket: the one that systemd holds for us, or one
+// made at cfg.Socket.
+func listenAPI(cfg *config.Daemon) (net.Listener, error) {
+	inherited, err := activation.Listeners()
+	if err != nil {
+		return nil, fmt.Errorf("socket activation: %w", err)
+	}
+	switch len(inherited) {
+	case 0:
+		return listenUnix(cfg)
+	case 1:
+		if ln, ok := inherited[0].(*net.UnixListener); ok {
+			return ln, nil
+		}
+		return nil, errors.New("socket activation: toold serves a Unix stream socket only, never TCP: see ListenStream in toold.socket")
+	}
+	return nil, fmt.Errorf("socket activation: got %d sockets, want one", len(inherited))
+}
+
+// listenUnix makes the socket: 0660 and the group's, in a directory that is ours.
+func listenUnix(cfg *config.Daemon) (net.Listener, error) {
+	gid, err := groupID(cfg.SocketGroup)
+	if err != nil {
+		return nil, err
+	}
+	dir := filepath.Dir(cfg.Socket)
+	if err := socketDir(dir, gid); err != nil {
+		return nil, fmt.Errorf("directory of the socket: %w", err)
+	}
+	if err := removeStale(cfg.Socket); err != nil {
+		return nil, err
+	}
+	// The umask, not a later chmod, keeps others out from the first moment.
+	old := syscall.Umask(0o177)
+	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: cfg.Socket, Net: "unix"})
+	syscall.Umask(old)
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(os.Lchown(cfg.Socket, -1, gid), os.Chmod(cfg.Socket, 0o660)); err != nil {
+		return nil, errors.Join(err, ln.Close())
+	}
+	return ln, nil
+}
+
+// socketDir makes the socket's directory 0750 and the group's. A directory that
+// was there before toold and is not its run directory keeps its mode, as long as
+// nobody else can put a socket into it.
+func socketDir(dir string, gid int) error {
+	_, err := os.Lstat(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := ownDir(dir, 0o750); err != nil {
+			return err
+		}
+		return os.Lchown(dir, -1, gid)
+	}
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return checkOwned(dir, f)
+}
+
+func groupID(name string) (int, error) {
+	if name == "" {
+		return os.Getegid(), nil
+	}
+	g, err := user.LookupGroup(name)
+	if err != nil {
+		return 0, fmt.Errorf("daemon.socket_group: there is no group %q on this host: create it (groupadd --system %s)", name, name)
+	}
+	return strconv.Atoi(g.Gid)
+}
+
+// removeStale removes a socket that a dead daemon of ours left at path, and
+// refuses anything else that is there.
+func removeStale(path string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if info.Mode().Type() != fs.ModeSocket {
+		return fmt.Errorf("%s is there and is not a socket (%s): remove it", path, info.Mode().Type())
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); !ok || int(st.Uid) != os.Geteuid() {
+		return fmt.Errorf("socket %s belongs to another user (uid %d): remove it", path, st.Uid)
+	}
+	c, err := net.DialTimeout("unix", path, time.Second)
+	if err == nil {
+		return errors.Join(fmt.Errorf("another daemon answers at %s: stop it, or use another --socket", path), c.Close())
+	}
+	if !errors.Is(err, syscall.ECONNREFUSED) {
+		return fmt.Errorf("look whether a daemon answers at %s: %w", path, err)
+	}
+	return os.Remove(path)
+}

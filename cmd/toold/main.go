@@ -1,0 +1,79 @@
+// Command toold is the daemon: it runs a coding agent's tools in sandboxes, for
+// clients on a Unix socket. It is wiring only; what it does is in the packages.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP)
+	err := run(ctx, process{
+		args: os.Args[1:], env: os.Environ(),
+		stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, hup: hup,
+	})
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "toold: %v\n", err)
+		os.Exit(exitCode(err))
+	}
+}
+
+// process is what main has and run may use: run itself touches nothing global
+// but the umask and what systemd hands over.
+type process struct {
+	args           []string
+	env            []string // KEY=VALUE
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	hup            <-chan os.Signal
+}
+
+// errUsage: the command line or the configuration is wrong, nothing was done.
+type errUsage struct{ error }
+
+func (e errUsage) Unwrap() error { return e.error }
+
+// exitCode is 2 for a wrong command line or configuration, else 1.
+func exitCode(err error) int {
+	if errors.As(err, new(errUsage)) {
+		return 2
+	}
+	return 1
+}
+
+// run is the daemon without the process. It returns when ctx has ended and
+// everything of its own has stopped, or at once on an error.
+func run(ctx context.Context, p process) error {
+	o, err := parseOptions(p.args, p.stderr)
+	switch {
+	case errors.Is(err, errHelp):
+		return nil
+	case err != nil:
+		return errUsage{err}
+	case o.version:
+		fmt.Fprintln(p.stdout, "toold "+versionInfo().Version)
+		return nil
+	}
+	cfg, err := o.load(p.env)
+	if err != nil {
+		return errUsage{err}
+	}
+	if o.check {
+		fmt.Fprintln(p.stdout, "the configuration is valid")
+		return nil
+	}
+	d, err := newDaemon(ctx, cfg, o, p)
+	if err != nil {
+		return err
+	}
+	return d.run(ctx, p)
+}
