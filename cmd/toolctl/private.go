@@ -25,7 +25,7 @@ const (
 )
 
 // privateDaemon is a toold of toolctl's own. It listens in a directory that only
-// this user can enter, and ends all its sessions and itself when toolctl goes
+// this user can open, and ends all its sessions and itself when toolctl goes
 // away, however that happens: its standard input is a pipe from toolctl.
 type privateDaemon struct {
 	dir    string
@@ -75,15 +75,25 @@ func findToold() (string, error) {
 	return path, nil
 }
 
-// maxSocketDir is the longest directory in which "/toold.sock" still makes a
-// socket address (108 bytes with its end).
-const maxSocketDir = 107 - len("/toold.sock")
+// socketName is where the socket is in the private directory: in toold's run
+// directory, which toold makes 0750.
+const socketName = "run/toold.sock"
 
+// maxSocketDir is the longest directory in which that still makes a socket
+// address (108 bytes with its end).
+const maxSocketDir = 107 - len("/"+socketName)
+
+// privateDir makes the directory. Others may pass it, because the users that
+// sandboxes run as must reach their root directories in it, but they can neither
+// list nor guess what is there, and toold closes what is below.
 func privateDir() (string, error) {
 	dir, err := os.MkdirTemp("", "toolctl-run-")
 	if err == nil && len(dir) > maxSocketDir {
 		_ = os.Remove(dir)
 		dir, err = os.MkdirTemp("/tmp", "toolctl-run-")
+	}
+	if err == nil {
+		err = os.Chmod(dir, 0o711)
 	}
 	if err != nil {
 		return "", fmt.Errorf("make a directory for the private daemon: %w", err)
@@ -91,7 +101,7 @@ func privateDir() (string, error) {
 	return dir, nil
 }
 
-func (p *privateDaemon) socket() string { return filepath.Join(p.dir, "toold.sock") }
+func (p *privateDaemon) socket() string { return filepath.Join(p.dir, socketName) }
 
 func (p *privateDaemon) start(program string) error {
 	p.cmd = exec.Command(program, "--ephemeral",

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -36,7 +37,7 @@ func fakeToold(mode string, args []string) int {
 		fmt.Fprintf(os.Stderr, "fake toold: %s %v %v\n", mode, args, err)
 		return 1
 	}
-	if err := os.Mkdir(*state, 0o700); err != nil {
+	if err := errors.Join(os.Mkdir(*state, 0o700), os.Mkdir(filepath.Dir(*socket), 0o700)); err != nil {
 		return 1
 	}
 	mux := http.NewServeMux()

@@ -1,0 +1,89 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// programs is the directory of the binaries under test, with the runtime beside
+// them.
+var programs string
+
+// why is the reason that this machine cannot run the scripts; "" when it can.
+var why string
+
+func TestMain(m *testing.M) {
+	os.Exit(testMain(m))
+}
+
+func testMain(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "toold-cli-bin-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	programs = dir
+	if why = build(dir); why != "" && strings.Contains(os.Getenv("TOOLD_TEST_REQUIRE"), "oci") {
+		fmt.Fprintln(os.Stderr, "the scripts are required here but cannot run:", why)
+		return 1
+	}
+	return m.Run()
+}
+
+// build compiles what is tested and finds the runtime; it returns why it cannot.
+func build(dir string) string {
+	if os.Getuid() != 0 {
+		return "not root"
+	}
+	top, err := filepath.Abs("../..")
+	if err != nil {
+		return err.Error()
+	}
+	runc := filepath.Join(top, "bin", "runc")
+	if _, err := os.Stat(runc); err != nil {
+		if runc, err = exec.LookPath("runc"); err != nil {
+			return "no runc: run `make build` first"
+		}
+	}
+	if err := os.Symlink(runc, filepath.Join(dir, "runc")); err != nil {
+		return err.Error()
+	}
+	cmd := exec.Command("go", "build", "-trimpath", "-o", dir+"/", "./cmd/toold", "./cmd/toolctl", "./cmd/toolagent")
+	cmd.Dir, cmd.Env = top, append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Sprintf("build: %v\n%s", err, out)
+	}
+	return ""
+}
+
+func TestScripts(t *testing.T) {
+	if why != "" {
+		t.Skip(why)
+	}
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata",
+		Setup: func(e *testscript.Env) error {
+			r, err := newRig(e)
+			if err != nil {
+				return err
+			}
+			e.Values[rigKey{}] = r
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"daemon":     cmdDaemon,
+			"exits":      cmdExits,
+			"eventually": cmdEventually,
+			"setvar":     cmdSetvar,
+			"privatedir": cmdPrivateDir,
+		},
+		RequireUniqueNames: true,
+	})
+}

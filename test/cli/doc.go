@@ -1,0 +1,17 @@
+// Package cli tests toolctl and toold together, as their users run them: the
+// scripts in testdata start real daemons and make real sandboxes. Each begins
+// with the reason why it exists.
+//
+// They need root and an OCI runtime, and are skipped elsewhere with the reason;
+// TOOLD_TEST_REQUIRE=oci makes a failure of that. A daemon of a script has its
+// own socket, directories, cgroups and user ids, and ends with the script, also
+// when the test is killed.
+//
+// Besides testscript's own commands there are:
+//
+//	daemon [flags]         start toold and wait until it is ready
+//	exits CODE COMMAND…    run a command that must exit with CODE
+//	eventually COMMAND…    run a command until it succeeds
+//	setvar NAME            keep the last standard output in a variable
+//	privatedir DIR         toolctl and toold in DIR, for `run` without a daemon
+package cli

@@ -1,0 +1,228 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/toold/toold/client"
+)
+
+// bound is how long anything may take that only has to happen some time.
+const bound = 60 * time.Second
+
+type rigKey struct{}
+
+// rig is what belongs to one script: its directories and its daemon.
+type rig struct {
+	dir    string // others may pass it, as the users of sandboxes must
+	socket string
+	cgroup string // parent of the cgroups of its sessions
+	uids   int
+
+	cmd   *exec.Cmd
+	stdin io.Closer
+	log   lockedBuffer
+	done  chan struct{} // closed when the daemon has ended
+}
+
+// newRig gives a script its directories and environment; it starts nothing.
+func newRig(e *testscript.Env) (*rig, error) {
+	dir, err := os.MkdirTemp("", "toold-cli-")
+	if err != nil {
+		return nil, err
+	}
+	r := &rig{
+		dir:    dir,
+		socket: filepath.Join(dir, "run", "toold.sock"),
+		cgroup: "toold-cli-" + filepath.Base(dir)[len("toold-cli-"):],
+		uids:   0x5000_0000 + rand.IntN(256)*16*65536,
+	}
+	e.Defer(func() { r.close(e) })
+	// Worktrees and the private daemon's directory are below $WORK.
+	if err := errors.Join(os.Chmod(dir, 0o711), os.Chmod(e.WorkDir, 0o711), os.Chmod(filepath.Dir(e.WorkDir), 0o711)); err != nil {
+		return nil, err
+	}
+	e.Setenv("PATH", programs+":"+os.Getenv("PATH"))
+	e.Setenv("BIN", programs)
+	e.Setenv("TOOLD_SOCKET", r.socket)
+	e.Setenv("SOCKET", r.socket)
+	return r, nil
+}
+
+// start runs toold and waits until it is ready. It ends its sessions and itself
+// when its standard input closes, so also when this test is killed.
+func (r *rig) start(flags []string) error {
+	r.cmd = exec.Command(filepath.Join(programs, "toold"), append([]string{"--ephemeral",
+		"--socket", r.socket, "--state-dir", filepath.Join(r.dir, "state"), "--run-dir", filepath.Join(r.dir, "run"),
+		"--metrics-listen", "", "--cgroup-parent", "/" + r.cgroup, "--uid-base", strconv.Itoa(r.uids), "--log", "text"}, flags...)...)
+	r.cmd.Stdout, r.cmd.Stderr = &r.log, &r.log
+	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	stdin, err := r.cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
+	if err := r.cmd.Start(); err != nil {
+		return err
+	}
+	r.stdin, r.done = stdin, make(chan struct{})
+	go func() { _ = r.cmd.Wait(); close(r.done) }()
+	return r.awaitReady()
+}
+
+func (r *rig) awaitReady() error {
+	c := client.New(client.Options{Socket: r.socket})
+	defer c.Close()
+	for end := time.Now().Add(bound); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		if h, err := c.Ready(context.Background()); err == nil && h.Status == "ok" {
+			return nil
+		}
+		select {
+		case <-r.done:
+			return fmt.Errorf("toold ended at once:\n%s", r.log.String())
+		default:
+		}
+	}
+	return fmt.Errorf("toold is not ready after %s:\n%s", bound, r.log.String())
+}
+
+// close ends the daemon and removes what is left; what should not be there any
+// more is a failure of the script.
+func (r *rig) close(e *testscript.Env) {
+	if r.cmd != nil {
+		_ = r.stdin.Close()
+		select {
+		case <-r.done:
+		case <-time.After(bound):
+			_ = r.cmd.Process.Kill()
+			<-r.done
+			e.T().Log("toold did not end by itself when its standard input closed")
+			defer e.T().FailNow()
+		}
+		e.T().Log("log of toold:\n" + r.log.String())
+	}
+	if err := removeCgroups(r.cgroup); err != nil {
+		e.T().Log(err)
+		defer e.T().FailNow()
+	}
+	_ = os.RemoveAll(r.dir)
+}
+
+// removeCgroups removes the parent of the script's cgroups in every hierarchy.
+// A cgroup with a process in it cannot be removed: something was left running.
+func removeCgroups(name string) error {
+	parents, _ := filepath.Glob("/sys/fs/cgroup/*/" + name)
+	var failed error
+	for _, parent := range append(parents, "/sys/fs/cgroup/"+name) {
+		var dirs []string
+		_ = filepath.WalkDir(parent, func(p string, d fs.DirEntry, err error) error {
+			if err == nil && d.IsDir() {
+				dirs = append(dirs, p)
+			}
+			return nil
+		})
+		for i := len(dirs) - 1; i >= 0; i-- { // children first
+			if err := os.Remove(dirs[i]); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				failed = fmt.Errorf("left behind: %w", err)
+			}
+		}
+	}
+	return failed
+}
+
+func rigOf(ts *testscript.TestScript) *rig { return ts.Value(rigKey{}).(*rig) }
+
+func cmdDaemon(ts *testscript.TestScript, neg bool, args []string) {
+	if neg {
+		ts.Fatalf("daemon cannot be negated")
+	}
+	ts.Check(rigOf(ts).start(args))
+}
+
+func cmdExits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exits CODE COMMAND...")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	got := 0
+	if err := ts.Exec(args[1], args[2:]...); err != nil {
+		var e *exec.ExitError
+		if !errors.As(err, &e) {
+			ts.Fatalf("%v", err)
+		}
+		got = e.ExitCode()
+	}
+	if got != want {
+		ts.Fatalf("exit code %d, want %d", got, want)
+	}
+}
+
+func cmdEventually(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) == 0 {
+		ts.Fatalf("usage: eventually COMMAND...")
+	}
+	for end := time.Now().Add(bound); ; time.Sleep(50 * time.Millisecond) {
+		err := ts.Exec(args[0], args[1:]...)
+		if err == nil {
+			return
+		}
+		if time.Now().After(end) {
+			ts.Fatalf("still %v after %s", err, bound)
+		}
+	}
+}
+
+func cmdSetvar(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: setvar NAME")
+	}
+	ts.Setenv(args[0], strings.TrimSpace(ts.ReadFile("stdout")))
+}
+
+// cmdPrivateDir makes a toolctl whose private daemons keep their cgroups to this
+// script.
+func cmdPrivateDir(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: privatedir DIR")
+	}
+	dir := ts.MkAbs(args[0])
+	ts.Check(os.Mkdir(dir, 0o755))
+	ts.Check(os.Link(filepath.Join(programs, "toolctl"), filepath.Join(dir, "toolctl")))
+	script := fmt.Sprintf("#!/bin/sh\nexec %s/toold --cgroup-parent /%s \"$@\"\n", programs, rigOf(ts).cgroup)
+	ts.Check(os.WriteFile(filepath.Join(dir, "toold"), []byte(script), 0o755))
+}
+
+// lockedBuffer is a buffer for several goroutines.
+type lockedBuffer struct {
+	mu  sync.Mutex // guards buf
+	buf bytes.Buffer
+}
+
+// Write never fails.
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+// String is what was written so far.
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
