@@ -83,10 +83,10 @@ func (c *call) send(a *attachment) error {
 	defer c.mu.Unlock()
 	for {
 		switch {
+		case a.detached: // asked before gone: the exchange needs its last message
+			return c.write(a, head{Kind: kindDetached, ID: a.id}, nil)
 		case a.gone:
 			return nil
-		case a.detached:
-			return c.write(a, head{Kind: kindDetached, ID: a.id}, nil)
 		}
 		if p, stderr := c.ring.next(a.sent, a.limit); len(p) > 0 {
 			h := head{Kind: kindOutput, ID: a.id, N: a.sent, Flag: stderr}
@@ -152,10 +152,10 @@ func (c *call) sendFinal(a *attachment) error {
 		}
 	}
 	switch {
-	case a.gone:
-		return nil
 	case a.detached:
 		return c.write(a, head{Kind: kindDetached, ID: a.id}, nil)
+	case a.gone:
+		return nil
 	}
 	body, err := wire.enc.Marshal(f)
 	if err != nil {

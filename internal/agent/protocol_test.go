@@ -1,0 +1,794 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/internal/tool/run"
+)
+
+// fakeTool does what a test says.
+type fakeTool struct {
+	name    string
+	prepare func(ctx context.Context, env *run.Env, in json.RawMessage) (*run.Prepared, error)
+	run     func(ctx context.Context, env *run.Env, in json.RawMessage, p *run.Prepared) (*run.Result, error)
+}
+
+func (f fakeTool) Name() string { return f.name }
+
+func (f fakeTool) Prepare(ctx context.Context, env *run.Env, in json.RawMessage) (*run.Prepared, error) {
+	return f.prepare(ctx, env, in)
+}
+
+func (f fakeTool) Run(ctx context.Context, env *run.Env, in json.RawMessage, p *run.Prepared) (*run.Result, error) {
+	return f.run(ctx, env, in, p)
+}
+
+func ask(id, tool string) Request {
+	return Request{CallID: id, Tool: tool, Input: json.RawMessage(`{}`)}
+}
+
+func TestResults(t *testing.T) {
+	var got struct {
+		prep *run.Prepared
+		in   string
+		set  string
+	}
+	big := strings.Repeat("0123456789abcdef", 20<<20/16)
+	tools := []run.Tool{
+		fakeTool{name: "echo",
+			prepare: func(_ context.Context, _ *run.Env, in json.RawMessage) (*run.Prepared, error) {
+				return &run.Prepared{
+					Targets: []run.Target{{Asked: "a\xffb", Path: "/w/a\xffb", Exists: true, Kind: "file", SHA256: "00", Write: true}},
+					Diff:    "-a\n+b\xff\n", State: in,
+					Result: &run.Result{Title: "known"},
+				}, nil
+			},
+			run: func(_ context.Context, env *run.Env, in json.RawMessage, p *run.Prepared) (*run.Result, error) {
+				got.prep, got.in, got.set = p, string(in), string(env.Settings)
+				return &run.Result{
+					Title: "t", Output: "o\xff", IsError: true,
+					Metadata:    map[string]any{"n": 7, "f": 1.5, "s": "x\xff", "l": []string{"a"}, "m": map[string]any{"k": true}},
+					Attachments: []run.Attachment{{Filename: "f", MIME: "image/png", Data: []byte{0, 255}}},
+				}, nil
+			}},
+		fakeTool{name: "big",
+			prepare: func(context.Context, *run.Env, json.RawMessage) (*run.Prepared, error) {
+				return &run.Prepared{Result: &run.Result{Output: big}}, nil
+			},
+			run: func(context.Context, *run.Env, json.RawMessage, *run.Prepared) (*run.Result, error) {
+				return &run.Result{Output: big}, nil
+			}},
+		fakeTool{name: "huge", run: func(context.Context, *run.Env, json.RawMessage, *run.Prepared) (*run.Result, error) {
+			return &run.Result{Output: big + big}, nil
+		}},
+		fakeTool{name: "panic",
+			prepare: func(context.Context, *run.Env, json.RawMessage) (*run.Prepared, error) { panic("p") },
+			run: func(context.Context, *run.Env, json.RawMessage, *run.Prepared) (*run.Result, error) {
+				var m map[string]int
+				m["x"] = 1
+				return nil, nil
+			}},
+		fakeTool{name: "fail",
+			prepare: func(context.Context, *run.Env, json.RawMessage) (*run.Prepared, error) {
+				return nil, run.Errorf(run.CodeStale, "stale %s", "x")
+			},
+			run: func(context.Context, *run.Env, json.RawMessage, *run.Prepared) (*run.Result, error) {
+				return nil, errors.New("odd")
+			}},
+		fakeTool{name: "nothing",
+			prepare: func(context.Context, *run.Env, json.RawMessage) (*run.Prepared, error) { return nil, nil },
+			run: func(context.Context, *run.Env, json.RawMessage, *run.Prepared) (*run.Result, error) {
+				return &run.Result{Metadata: map[string]any{"c": make(chan int)}}, nil
+			}},
+		fakeTool{name: "stream", run: func(_ context.Context, env *run.Env, _ json.RawMessage, _ *run.Prepared) (*run.Result, error) {
+			for i := range 100 {
+				env.Progress(map[string]any{"i": i})
+				if _, err := fmt.Fprintf(env.Stream, "%05d\n", i); err != nil {
+					return nil, err
+				}
+			}
+			env.Progress(map[string]any{"c": make(chan int)}) // cannot be sent; the last one before it counts
+			return &run.Result{}, nil
+		}},
+	}
+	r := newRig(t, tools...)
+	c, w := r.connect(r.hello())
+	if w.Version != "test" || w.ForkTID <= 0 || len(w.Calls) != 0 {
+		t.Errorf("welcome %+v", w)
+	}
+	ctx := t.Context()
+
+	p, err := c.Prepare(ctx, Request{CallID: "c", Tool: "echo", Input: json.RawMessage(`{"a":1}`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &run.Prepared{
+		Targets: []run.Target{{Asked: "a\xffb", Path: "/w/a\xffb", Exists: true, Kind: "file", SHA256: "00", Write: true}},
+		Diff:    "-a\n+b\uFFFD\n", State: json.RawMessage(`{"a":1}`), Result: &run.Result{Title: "known"},
+	}
+	if !reflect.DeepEqual(p, want) {
+		t.Errorf("prepared %+v, want %+v", p, want)
+	}
+	o, err := c.Run(ctx, Request{CallID: "c", Tool: "echo", Input: json.RawMessage(`{"b":2}`), Settings: json.RawMessage(`{"s":1}`), Prepared: p}, nil)
+	if err != nil || o.Err != nil {
+		t.Fatal(err, o)
+	}
+	if !reflect.DeepEqual(got.prep, want) || got.in != `{"b":2}` || got.set != `{"s":1}` {
+		t.Errorf("the tool got %+v", got)
+	}
+	wantResult := &run.Result{Title: "t", Output: "o\uFFFD", IsError: true,
+		Metadata:    map[string]any{"n": int64(7), "f": 1.5, "s": "x\uFFFD", "l": []any{"a"}, "m": map[string]any{"k": true}},
+		Attachments: []run.Attachment{{Filename: "f", MIME: "image/png", Data: []byte{0, 255}}}}
+	if !reflect.DeepEqual(o.Result, wantResult) {
+		t.Errorf("result %+v, want %+v", o.Result, wantResult)
+	}
+
+	if p, err := c.Prepare(ctx, ask("b", "big")); err != nil || p.Result.Output != big {
+		t.Errorf("big prepare: %v", err)
+	}
+	for i := range 4 { // several at once need the budget
+		t.Run(fmt.Sprint("big", i), func(t *testing.T) {
+			t.Parallel()
+			c, _ := c, w
+			if o, err := c.Run(context.Background(), ask(fmt.Sprint("big", i), "big"), nil); err != nil || o.Err != nil || o.Result.Output != big {
+				t.Errorf("big: %v", err)
+			}
+			_ = c.Forget(fmt.Sprint("big", i))
+		})
+	}
+	for _, tc := range []struct {
+		tool string
+		code run.Code
+		text string
+	}{
+		{"huge", run.CodeInternal, "limit is 33554432"},
+		{"panic", run.CodeInternal, "protocol_test.go"},
+		{"fail", run.CodeInternal, "odd"},
+		{"none", run.CodeInternal, `no tool "none"`},
+	} {
+		o, err := c.Run(ctx, ask("r"+tc.tool, tc.tool), nil)
+		if err != nil || o.Err == nil || o.Result != nil || o.Err.Code != tc.code || !strings.Contains(o.Err.Message, tc.text) {
+			t.Errorf("%s: %v %+v", tc.tool, err, o)
+		}
+	}
+	for tool, code := range map[string]run.Code{"panic": run.CodeInternal, "fail": run.CodeStale, "none": run.CodeInternal} {
+		_, err := c.Prepare(ctx, ask("p", tool))
+		var e *run.Error
+		if !errors.As(err, &e) || e.Code != code {
+			t.Errorf("prepare %s: %v", tool, err)
+		}
+	}
+	if p, err := c.Prepare(ctx, ask("p", "nothing")); err != nil || p == nil {
+		t.Errorf("empty prepare: %v %v", p, err)
+	}
+	if o, err := c.Run(ctx, ask("n", "nothing"), nil); err != nil || o.Result == nil || o.Result.Metadata["metadata_error"] == nil {
+		t.Errorf("odd metadata: %v %+v", err, o)
+	}
+	var s sink
+	if o, err := c.Run(ctx, ask("s", "stream"), &s); err != nil || o.Err != nil || len(s.data) != 600 || s.gap != nil {
+		t.Errorf("stream: %v %+v %d", err, o, len(s.data))
+	}
+	if n := len(s.meta); n == 0 || n > 5 || s.meta[n-1]["i"] != int64(99) {
+		t.Errorf("metadata %v", s.meta)
+	}
+	if err := c.Ping(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestBadRequestsNeverLeave(t *testing.T) {
+	r := newRig(t)
+	c, _ := r.connect(r.hello())
+	for name, q := range map[string]Request{
+		"no id":      {Tool: "bash", Input: json.RawMessage(`{}`)},
+		"long id":    {CallID: strings.Repeat("x", 129), Tool: "bash", Input: json.RawMessage(`{}`)},
+		"not JSON":   {CallID: "c", Tool: "bash", Input: json.RawMessage(`{`)},
+		"no input":   {CallID: "c", Tool: "bash"},
+		"huge input": {CallID: "c", Tool: "bash", Input: json.RawMessage(`"` + strings.Repeat("x", 17<<20) + `"`)},
+	} {
+		if _, err := c.Run(t.Context(), q, nil); err == nil {
+			t.Errorf("run, %s: no error", name)
+		}
+		if _, err := c.Prepare(t.Context(), q); err == nil {
+			t.Errorf("prepare, %s: no error", name)
+		}
+	}
+	if c.Ack("", 1) == nil || c.Forget("") == nil || c.Abort("", run.ReasonAborted) == nil {
+		t.Error("an empty call id was accepted")
+	}
+	if _, err := c.Resume(t.Context(), "", 0, nil); err == nil {
+		t.Error("an empty call id was accepted")
+	}
+	// Sixteen MiB of input do arrive.
+	in, _ := json.Marshal(map[string]any{"command": "true", "description": strings.Repeat("x", 16<<20)})
+	o, err := c.Run(t.Context(), Request{CallID: "c", Tool: "bash", Input: in}, nil)
+	if err != nil || o.Err != nil || o.Exit.Code != 0 {
+		t.Errorf("16 MiB of input: %v", err)
+	}
+}
+
+func TestCallLifetimes(t *testing.T) {
+	r := newRig(t)
+	c, _ := r.connect(r.hello())
+	ctx := t.Context()
+	r.bash(c, "a", "echo one; echo two")
+	if _, err := c.Run(ctx, bashCall("a", "echo again"), &sink{}); !errors.Is(err, ErrDuplicateCall) {
+		t.Errorf("second run: %v", err)
+	}
+	for i, off := range []int64{0, 4, 8} {
+		s := sink{start: off}
+		o, err := c.Resume(ctx, "a", off, &s)
+		if err != nil || string(s.data) != "one\ntwo\n"[off:] || o.OutputEnd != 8 || s.gap != nil {
+			t.Errorf("resume %d at %d: %v %q %+v", i, off, err, s.data, o)
+		}
+	}
+	for _, off := range []int64{-1, 9, 1 << 62} {
+		if _, err := c.Resume(ctx, "a", off, &sink{start: off}); !errors.Is(err, ErrOffset) {
+			t.Errorf("resume at %d: %v", off, err)
+		}
+	}
+	if _, err := c.Resume(ctx, "nobody", 0, &sink{}); !errors.Is(err, ErrUnknownCall) {
+		t.Errorf("unknown call: %v", err)
+	}
+	c2, w := r.connect(r.hello())
+	if want := []CallState{{ID: "a", Finished: true, OutputEnd: 8}}; !reflect.DeepEqual(w.Calls, want) {
+		t.Errorf("calls %+v, want %+v", w.Calls, want)
+	}
+	// The newest connection wins, and the old one ends.
+	select {
+	case <-c.Done():
+	case <-time.After(20 * time.Second):
+		t.Fatal("the old connection lives on")
+	}
+	if !errors.Is(c.Err(), ErrLost) || errors.Is(c.Err(), ErrViolation) {
+		t.Errorf("old connection: %v", c.Err())
+	}
+	if err := c.Ping(ctx); !errors.Is(err, ErrLost) {
+		t.Errorf("ping on the old connection: %v", err)
+	}
+	if err := c.Ack("a", 1<<20); !errors.Is(err, ErrLost) {
+		t.Errorf("ack on the old connection: %v", err)
+	}
+	if err := c2.Forget("a"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c2.Resume(ctx, "a", 0, &sink{}); !errors.Is(err, ErrUnknownCall) {
+		t.Errorf("forgotten call: %v", err)
+	}
+	if err := c2.Close(); err != nil || c2.Err() != nil {
+		t.Errorf("close: %v %v", err, c2.Err())
+	}
+	if err := c2.Ping(ctx); !errors.Is(err, ErrLost) {
+		t.Errorf("ping after close: %v", err)
+	}
+}
+
+func TestRunOutlivesItsCaller(t *testing.T) {
+	r := newRig(t)
+	c, _ := r.connect(r.hello())
+	cause := errors.New("client went away")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	s := &sink{hook: func(int64) error { cancel(cause); return nil }}
+	if _, err := c.Run(ctx, bashCall("a", "echo one; sleep 0.3; echo two"), s); !errors.Is(err, cause) {
+		t.Fatalf("got %v", err)
+	}
+	s2 := &sink{start: 4}
+	o, err := c.Resume(t.Context(), "a", 4, s2)
+	if err != nil || string(s2.data) != "two\n" || o.Exit.Code != 0 {
+		t.Errorf("%v %q", err, s2.data)
+	}
+	// A sink that fails does the same.
+	bad := errors.New("disk full")
+	s = &sink{hook: func(int64) error { return bad }}
+	if _, err := c.Run(t.Context(), bashCall("b", "echo one; sleep 0.2; echo two"), s); !errors.Is(err, bad) {
+		t.Fatalf("got %v", err)
+	}
+	s2 = &sink{}
+	if o, err := c.Resume(t.Context(), "b", 0, s2); err != nil || string(s2.data) != "one\ntwo\n" || o.Exit.Code != 0 {
+		t.Errorf("%v %q", err, s2.data)
+	}
+	if n := len(c.exchanges); n != 0 {
+		time.Sleep(100 * time.Millisecond)
+		c.mu.Lock()
+		if n := len(c.exchanges); n != 0 {
+			t.Errorf("%d exchanges are left", n)
+		}
+		c.mu.Unlock()
+	}
+}
+
+func TestOneRunPerCallAndConnection(t *testing.T) {
+	r := newRig(t)
+	c, _ := r.connect(r.hello())
+	started := make(chan struct{})
+	var once sync.Once
+	s := &sink{hook: func(int64) error { once.Do(func() { close(started) }); return nil }}
+	done := make(chan error, 1)
+	go func() {
+		_, err := c.Run(t.Context(), bashCall("a", "echo; sleep 1"), s)
+		done <- err
+	}()
+	<-started
+	if _, err := c.Resume(t.Context(), "a", 0, &sink{}); !errors.Is(err, ErrDuplicateCall) {
+		t.Errorf("got %v", err)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// A sink that does not take anything stops its own call and nobody else's, and
+// what the daemon holds meanwhile is bounded.
+func TestStalledSink(t *testing.T) {
+	r := newRig(t)
+	c, _ := r.connect(r.hello())
+	stalled, release := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	var n atomic.Int64
+	s := sinkFunc(func(_ int64, p []byte) error {
+		once.Do(func() { close(stalled); <-release })
+		return c.Ack("slow", n.Add(int64(len(p))))
+	})
+	const size = 8 << 20
+	done := make(chan error, 1)
+	go func() {
+		o, err := c.Run(t.Context(), bashCall("slow", fmt.Sprintf("head -c %d /dev/zero", size)), s)
+		if err == nil && (o.Err != nil || o.OutputEnd != size || n.Load() != size) {
+			err = fmt.Errorf("%+v after %d bytes", o, n.Load())
+		}
+		done <- err
+	}()
+	<-stalled
+	for i := range 50 {
+		if out, _ := r.bash(c, fmt.Sprint("quick", i), "echo hi"); out != "hi\n" {
+			t.Errorf("neighbour got %q", out)
+		}
+	}
+	c.mu.Lock()
+	for _, x := range c.exchanges {
+		x.mu.Lock()
+		if got := cap(x.pending.data); got > 2*window {
+			t.Errorf("%d bytes wait for the sink; the window is %d", got, window)
+		}
+		x.mu.Unlock()
+	}
+	c.mu.Unlock()
+	close(release)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+type sinkFunc func(offset int64, p []byte) error
+
+func (f sinkFunc) Output(offset int64, _ bool, p []byte) error { return f(offset, p) }
+func (f sinkFunc) Metadata(map[string]any)                     {}
+
+// The daemon acknowledges nothing: the command waits when the agent holds as
+// much as it may, and goes on when it is acknowledged.
+func TestUnackedOutputWaits(t *testing.T) {
+	r := newRig(t)
+	h := r.hello()
+	h.UnackedBytes = leastUnacked
+	c, _ := r.connect(h)
+	var n atomic.Int64
+	done := make(chan error, 1)
+	go func() {
+		_, err := c.Run(t.Context(), bashCall("a", "head -c 1000000 /dev/zero; echo end"), sinkFunc(func(_ int64, p []byte) error {
+			n.Add(int64(len(p)))
+			return nil
+		}))
+		done <- err
+	}()
+	for n.Load() < leastUnacked {
+		time.Sleep(time.Millisecond)
+	}
+	time.Sleep(100 * time.Millisecond)
+	if got := n.Load(); got != leastUnacked {
+		t.Errorf("%d bytes came without an acknowledgement; %d were allowed", got, leastUnacked)
+	}
+	for {
+		select {
+		case err := <-done:
+			if err != nil || n.Load() != 1000004 {
+				t.Errorf("%v after %d bytes", err, n.Load())
+			}
+			return
+		case <-time.After(time.Millisecond):
+			if err := c.Ack("a", n.Load()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// cutter forwards a connection and breaks it after a number of frames from the
+// agent, or of the daemon.
+func cutter(t *testing.T, agent *net.UnixConn, up, down int) *net.UnixConn {
+	t.Helper()
+	a, b := socketpair(t)
+	forward := func(dst, src net.Conn, frames int) {
+		defer dst.Close()
+		defer src.Close()
+		for i := 0; frames < 0 || i < frames; i++ {
+			var length [4]byte
+			if _, err := io.ReadFull(src, length[:]); err != nil {
+				return
+			}
+			frame := make([]byte, 4+binary.BigEndian.Uint32(length[:]))
+			copy(frame, length[:])
+			if _, err := io.ReadFull(src, frame[4:]); err != nil {
+				return
+			}
+			if _, err := dst.Write(frame); err != nil {
+				return
+			}
+		}
+	}
+	go forward(b, agent, up)
+	go forward(agent, b, down)
+	return a
+}
+
+func socketpair(t *testing.T) (*net.UnixConn, *net.UnixConn) {
+	t.Helper()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var c [2]*net.UnixConn
+	for i, fd := range fds {
+		f := os.NewFile(uintptr(fd), "pair")
+		n, err := net.FileConn(f)
+		f.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c[i] = n.(*net.UnixConn)
+	}
+	t.Cleanup(func() { c[0].Close(); c[1].Close() })
+	return c[0], c[1]
+}
+
+// The connection breaks after every single frame, in either direction; each time
+// a new one resumes where the output stands. Nothing is lost, repeated or run twice.
+func TestResumeAtEveryPoint(t *testing.T) {
+	r := newRig(t)
+	var want strings.Builder
+	for i := 1; i <= 60000; i++ {
+		fmt.Fprintln(&want, i)
+	}
+	marker := filepath.Join(r.dir, "ran")
+	for _, dir := range []string{"up", "down"} {
+		cuts := 0
+		for k := 1; ; k++ {
+			id := fmt.Sprint(dir, k)
+			os.Remove(marker)
+			s := &sink{}
+			complete := false
+			up, down := k, -1
+			if dir == "down" {
+				up, down = -1, k
+			}
+			var o *Outcome
+			started := false
+			for try := 0; o == nil; try++ {
+				if try > 50 {
+					t.Fatalf("%s: no outcome", id)
+				}
+				raw := r.dial()
+				if try < 3 {
+					raw = cutter(t, raw, up, down)
+				}
+				c, w, err := Connect(t.Context(), raw, r.hello())
+				if err != nil {
+					continue
+				}
+				known := false
+				for _, st := range w.Calls {
+					known = known || st.ID == id
+				}
+				if started && !known && len(s.data) > 0 {
+					t.Fatalf("%s: the agent has forgotten the call", id)
+				}
+				hook := func(end int64) error { return c.Ack(id, end) }
+				s.mu.Lock()
+				s.hook = func(end int64) error { _ = hook(end); return nil }
+				s.mu.Unlock()
+				if known {
+					o, err = c.Resume(t.Context(), id, int64(len(s.data)), s)
+				} else {
+					o, err = c.Run(t.Context(), bashCall(id, "echo x >> "+marker+"; seq 60000"), s)
+					started = true
+				}
+				if err == nil && try == 0 {
+					complete = true
+				}
+				if err != nil && !errors.Is(err, ErrLost) {
+					t.Fatalf("%s try %d: %v", id, try, err)
+				}
+				if o != nil {
+					_ = c.Forget(id)
+				}
+				c.Close()
+			}
+			if s.gap != nil || string(s.data) != want.String() || o.Exit == nil || o.Exit.Code != 0 {
+				t.Fatalf("%s: gap %v, %d bytes of %d, %+v", id, s.gap, len(s.data), want.Len(), o)
+			}
+			if b, _ := os.ReadFile(marker); string(b) != "x\n" {
+				t.Fatalf("%s: ran %d times", id, len(b)/2)
+			}
+			cuts++
+			if complete {
+				break
+			}
+		}
+		t.Logf("%s: %d cuts", dir, cuts)
+		if cuts < 3 {
+			t.Errorf("%s: only %d cuts", dir, cuts)
+		}
+	}
+}
+
+// A daemon is away for the whole of a call: the output waits, and is complete.
+func TestDaemonAway(t *testing.T) {
+	r := newRig(t)
+	c, _ := r.connect(r.hello())
+	ctx, cancel := context.WithCancel(t.Context())
+	s := &sink{hook: func(int64) error { cancel(); return nil }}
+	_, _ = c.Run(ctx, bashCall("a", "for i in 1 2 3 4 5 6 7 8; do seq 20000; done; sleep 0.1"), s)
+	c.Close()
+	time.Sleep(300 * time.Millisecond)
+	c, w := r.connect(r.hello())
+	if len(w.Calls) != 1 || w.Calls[0].Finished || w.Calls[0].OutputEnd > defaultUnacked {
+		t.Errorf("while away: %+v", w.Calls)
+	}
+	s2 := &sink{}
+	s2.hook = func(end int64) error { return c.Ack("a", end) }
+	o, err := c.Resume(t.Context(), "a", 0, s2)
+	if err != nil || o.Exit.Code != 0 || s2.gap != nil || int64(len(s2.data)) != o.OutputEnd || bytes.Count(s2.data, []byte("\n")) != 160000 {
+		t.Errorf("%v %+v %d", err, o, len(s2.data))
+	}
+}
+
+func TestStrangers(t *testing.T) {
+	r := newRig(t)
+	good, _ := r.connect(r.hello())
+	for name, send := range map[string]func(c *net.UnixConn){
+		"wrong nonce": func(c *net.UnixConn) {
+			h := r.hello()
+			h.Nonce = bytes.Repeat([]byte{8}, 32)
+			_ = sendHello(c, h)
+		},
+		"short nonce": func(c *net.UnixConn) {
+			h := r.hello()
+			h.Nonce = testNonce[:31]
+			_ = sendHello(c, h)
+		},
+		"no hello":    func(c *net.UnixConn) { _, _ = c.Write(frameBytes(head{Kind: kindPing, ID: 1}, nil)) },
+		"garbage":     func(c *net.UnixConn) { _, _ = c.Write([]byte("GET / HTTP/1.1\r\n\r\n")) },
+		"zero length": func(c *net.UnixConn) { _, _ = c.Write(make([]byte, 8)) },
+		"no body":     func(c *net.UnixConn) { _, _ = c.Write(frameBytes(head{Kind: kindHello}, nil)) },
+		"half":        func(c *net.UnixConn) { _, _ = c.Write([]byte{0, 0, 1, 0, 1}); c.CloseWrite() },
+		"old version": func(c *net.UnixConn) {
+			b, _ := wire.enc.Marshal(hello{Version: 99, Nonce: testNonce})
+			_, _ = c.Write(frameBytes(head{Kind: kindHello}, b))
+		},
+		"descriptor promised": func(c *net.UnixConn) {
+			b, _ := wire.enc.Marshal(hello{Version: protocolVersion, Nonce: testNonce, CallCgroup: true})
+			_, _ = c.Write(frameBytes(head{Kind: kindHello}, b))
+		},
+		"descriptors without end": func(c *net.UnixConn) {
+			for range 20 {
+				_, _, _ = c.WriteMsgUnix([]byte{0, 1, 0, 0}, unix.UnixRights(0, 0, 0, 0), nil)
+			}
+			c.CloseWrite()
+		},
+	} {
+		c := r.dial()
+		send(c)
+		_ = c.SetReadDeadline(time.Now().Add(20 * time.Second))
+		if n, err := c.Read(make([]byte, 1)); n != 0 || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("%s: answered %d bytes, %v", name, n, err)
+		}
+		c.Close()
+	}
+	if err := good.Ping(t.Context()); err != nil {
+		t.Errorf("the daemon was disturbed: %v", err)
+	}
+	// More strangers than are listened to do not keep the daemon out for good.
+	var silent []*net.UnixConn
+	for range maxStrangers + 4 {
+		silent = append(silent, r.dial())
+	}
+	for _, c := range silent {
+		c.Close()
+	}
+	for range 100 {
+		c, _, err := Connect(t.Context(), r.dial(), r.hello())
+		if err == nil {
+			c.Close()
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Error("the daemon cannot connect any more")
+}
+
+// What a daemon sends is checked too: garbage ends the connection, not the agent.
+func TestGarbageFromTheDaemon(t *testing.T) {
+	r := newRig(t)
+	h := func(k kind, id uint64, n int64, body []byte) []byte {
+		return frameBytes(head{Kind: k, ID: id, N: n}, body)
+	}
+	for name, frame := range map[string][]byte{
+		"unknown kind":     h(200, 1, 0, nil),
+		"agent's kind":     h(kindOutput, 1, 0, []byte("x")),
+		"second hello":     h(kindHello, 0, 0, nil),
+		"run without body": h(kindRun, 1, 0, nil),
+		"run without id":   h(kindRun, 1, 0, []byte{0xa0}),
+		"bad resume":       h(kindResume, 1, 0, []byte{0xff}),
+		"bad abort":        h(kindAbort, 0, 0, []byte{0xff}),
+		"bad head":         {0, 0, 0, 1, 0xff},
+	} {
+		c := r.dial()
+		if err := sendHello(c, r.hello()); err != nil {
+			t.Fatal(err)
+		}
+		in := newFrameReader(c, maxUp)
+		if _, err := in.next(); err != nil {
+			t.Fatalf("%s: no welcome: %v", name, err)
+		}
+		if _, err := c.Write(frame); err != nil {
+			t.Fatal(err)
+		}
+		_ = c.SetReadDeadline(time.Now().Add(20 * time.Second))
+		if b, err := in.next(); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("%s: answered %x, %v", name, b, err)
+		}
+		c.Close()
+	}
+	c, _ := r.connect(r.hello())
+	for _, k := range []kind{kindCredit, kindGrant, kindDetach} { // may cross with the end of an exchange
+		if err := c.send(head{Kind: k, ID: 99}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.Ping(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestConnectErrors(t *testing.T) {
+	r := newRig(t)
+	h := r.hello()
+	h.Nonce = make([]byte, 32)
+	if _, _, err := Connect(t.Context(), r.dial(), h); !errors.Is(err, ErrLost) {
+		t.Errorf("wrong nonce: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	a, b := socketpair(t)
+	defer b.Close()
+	if _, _, err := Connect(ctx, a, h); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("silent agent: %v", err)
+	}
+	for name, change := range map[string]func(*Hello){
+		"no shell": func(h *Hello) { h.Shell = nil },
+		"bad env":  func(h *Hello) { h.Env = []string{"LD_PRELOAD=x"} },
+		"huge":     func(h *Hello) { h.Env = []string{"A=" + strings.Repeat("x", maxHello)} },
+		"as root":  func(h *Hello) { h.ToolUID = 0 },
+	} {
+		if name == "as root" && os.Getuid() != 0 {
+			continue
+		}
+		r := newRig(t)
+		h := r.hello()
+		change(&h)
+		if _, _, err := Connect(t.Context(), r.dial(), h); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+func TestNewServerChecks(t *testing.T) {
+	if _, err := NewServer(ServerConfig{}); err == nil {
+		t.Error("no listener, no error")
+	}
+	if _, err := NewServer(ServerConfig{Listener: &net.UnixListener{}, Nonce: []byte("short")}); err == nil {
+		t.Error("short nonce, no error")
+	}
+}
+
+func TestOrphaned(t *testing.T) {
+	r := newRig(t)
+	h := r.hello()
+	h.OrphanMillis = 100
+	c, _ := r.connect(h)
+	c.Close()
+	c, _ = r.connect(h) // in time
+	time.Sleep(300 * time.Millisecond)
+	if err := c.Ping(t.Context()); err != nil {
+		t.Fatalf("ended with a daemon there: %v", err)
+	}
+	c.Close()
+	select {
+	case err := <-r.done:
+		r.done <- err
+		if !errors.Is(err, ErrOrphaned) {
+			t.Errorf("got %v", err)
+		}
+	case <-time.After(30 * time.Second):
+		t.Error("does not end")
+	}
+}
+
+func TestStopEndsCalls(t *testing.T) {
+	r := newRig(t)
+	c, _ := r.connect(r.hello())
+	var pid string
+	s := &sink{hook: func(int64) error { return nil }}
+	got := make(chan error, 1)
+	go func() {
+		_, err := c.Run(context.Background(), bashCall("a", "echo $$; exec sleep 300"), s)
+		got <- err
+	}()
+	for pid == "" {
+		time.Sleep(time.Millisecond)
+		s.mu.Lock()
+		pid = strings.TrimSpace(string(s.data))
+		s.mu.Unlock()
+	}
+	r.stop()
+	if err := <-got; !errors.Is(err, ErrLost) {
+		t.Errorf("run: %v", err)
+	}
+	err := <-r.done
+	r.done <- err
+	gone(t, pid)
+}
+
+func TestFreeTmp(t *testing.T) {
+	r := newRig(t)
+	c, _ := r.connect(r.hello())
+	if os.Getuid() == 0 {
+		// /dev/shm is the host's here; only what the tool user owns can go.
+		if _, err := os.Stat("/dev/shm"); err == nil {
+			t.Log("with the host's /dev/shm")
+		}
+	}
+	tmp := filepath.Join(r.dir, "tmp")
+	r.bash(c, "a", `mkdir -p tmp/a/b tmp/c; echo x > tmp/a/b/f; ln -s / tmp/l; mkfifo tmp/p; mkdir tmp/locked; touch tmp/locked/f; chmod 0 tmp/locked
+touch keep; ln -s ../keep tmp/k; p=tmp; for i in $(seq 200); do p=$p/d; mkdir $p; done; for i in $(seq 3000); do : > tmp/n$i; done`)
+	sp := r.server.session.spawner
+	if err := sp.freeTmp(t.Context(), tmp, filepath.Join(r.dir, "none"), ""); err != nil {
+		t.Fatal(err)
+	}
+	left, err := os.ReadDir(tmp)
+	if err != nil || len(left) != 0 {
+		t.Errorf("left: %v %v", left, err)
+	}
+	if _, err := os.Stat(filepath.Join(r.dir, "keep")); err != nil {
+		t.Error(err)
+	}
+	if err := sp.freeTmp(t.Context(), filepath.Join(r.dir, "keep")); err == nil {
+		t.Error("a file is no directory")
+	}
+}
