@@ -2,6 +2,8 @@ package server
 
 import (
 	"bytes"
+	"io"
+	"log/slog"
 	"sync"
 )
 
@@ -21,4 +23,12 @@ func (l *logBuffer) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.b.String()
+}
+
+func newLog(w io.Writer) *slog.Logger {
+	level := slog.LevelDebug
+	if w == io.Discard {
+		level = slog.LevelInfo
+	}
+	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level}))
 }

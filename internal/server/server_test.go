@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -35,7 +34,7 @@ func start(t *testing.T, change func(*Config)) *daemon {
 		t.Fatal(err)
 	}
 	cfg := Config{
-		API: d.api, Identity: id, Log: slog.New(slog.NewJSONHandler(d.logs, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		API: d.api, Identity: id, Log: newLog(d.logs),
 		Version: client.Version{Version: "test", GoVersion: "go", API: "v1"},
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/plain; version=0.0.4")
