@@ -95,7 +95,7 @@ func TestDefaultsLeaveRoomForABuild(t *testing.T) {
 	if home := 3 * l.Tmp; home < 512<<20 {
 		t.Errorf("home is %s, too small for the cache of a Go build", home)
 	}
-	if total := tmpfsTotal(l.Tmp); total > l.Memory*3/5 {
+	if total := tmpfsTotal(l.Tmp); total > l.Memory*2/3 {
 		t.Errorf("tmpfs directories may hold %s of %s", total, l.Memory)
 	}
 }
@@ -132,6 +132,20 @@ func TestOneWall(t *testing.T) {
 	}
 }
 
+func TestTmpFollowsMemory(t *testing.T) {
+	for doc, want := range map[string]client.Size{
+		"":                         256 << 20,
+		"limits.memory = '512MiB'": 64 << 20,
+		"limits.memory = '32GiB'":  256 << 20,
+		"limits.memory = '1GiB'\nlimits.tmp = '80MiB'": 80 << 20,
+	} {
+		c, err := Parse("x.toml", []byte(doc))
+		if err != nil || c.Limits.Tmp != want {
+			t.Errorf("%q: got %v, %v, want %v", doc, c.Limits.Tmp, err, want)
+		}
+	}
+}
+
 func TestProblems(t *testing.T) {
 	for _, tt := range []struct{ name, doc, want string }{
 		{"unknown key", "[daemon]\nsokcet = '/x'\n", `x.toml:2: unknown key daemon.sokcet: did you mean socket?`},
@@ -164,7 +178,7 @@ func TestProblems(t *testing.T) {
 		{"zero limit", "[limits]\npids = 0\n", `x.toml:2: limits.pids: must be at least 16`},
 		{"no cpu", "[limits]\ncpus = 0\n", `x.toml:2: limits.cpus: 0 is not between 0.01 and 4096 cores`},
 		{"cpu not a number", "[limits]\ncpus = nan\n", `x.toml:2: limits.cpus: NaN is not between 0.01 and 4096 cores`},
-		{"tmpfs above memory", "[limits]\ntmp = '1GiB'\n", `x.toml:2: limits.tmp: /tmp with the home directory (3 times it) and /dev/shm (a quarter) is 4352MiB, more than three quarters of memory (2GiB): a full /tmp would leave no memory to run anything`},
+		{"tmpfs above memory", "[limits]\ntmp = '1GiB'\n", `x.toml:2: limits.tmp: /tmp with the home directory (three times it), an empty worktree and /dev/shm (a quarter) makes 5376MiB, more than three quarters of memory (2GiB): a session that filled them could run nothing any more`},
 		{"timeout above wall", "[limits]\nwall = '1m'\n", `tools.bash.timeout: is more than the longest that a call may take (limits.wall, 1m0s)`},
 		{"two walls", "[limits]\nwall = '5m'\n[tools.bash]\nmax_timeout = '6m'\n", `x.toml:4: tools.bash.max_timeout: is limits.wall by its other name, and that is 5m0s: set one of them`},
 		{"shell", "[tools.bash]\nshell = ['/usr/bin/fish']\n", `x.toml:2: tools.bash.shell: fish does not speak the language of sh that agents write: use bash`},

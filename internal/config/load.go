@@ -51,22 +51,29 @@ func Parse(name string, doc []byte, overrides ...Override) (*Config, error) {
 	for _, o := range overrides {
 		d.override(c, o)
 	}
-	c.joinWall()
+	c.derive()
 	// A value that could not be read keeps its default, so checking the rest
 	// finds no problem that is not there.
 	return c, asError(append(d.problems, c.problems()...))
 }
 
-// joinWall makes the two names of the longest time of a call one value, where
-// only one of them was set.
-func (c *Config) joinWall() {
-	_, wall := c.origins[pathKey([]string{"limits", "wall"})]
-	_, bash := c.origins[pathKey([]string{"tools", "bash", "max_timeout"})]
+// derive fills in settings that follow from others where they were not set.
+func (c *Config) derive() {
+	isSet := func(path ...string) bool {
+		_, ok := c.origins[pathKey(path)]
+		return ok
+	}
+	// One value with two names.
+	wall, bash := isSet("limits", "wall"), isSet("tools", "bash", "max_timeout")
 	switch {
 	case wall && !bash:
 		c.Tools.Bash.MaxTimeout = c.Limits.Wall
 	case bash && !wall:
 		c.Limits.Wall = c.Tools.Bash.MaxTimeout
+	}
+	// Less memory has room for less in it.
+	if isSet("limits", "memory") && !isSet("limits", "tmp") {
+		c.Limits.Tmp = min(c.Limits.Tmp, c.Limits.Memory/8)
 	}
 }
 

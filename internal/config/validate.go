@@ -166,15 +166,15 @@ func (v *validator) limits(path []string, l *client.Limits) {
 	}
 	if l.Memory >= minMemory && l.Tmp > 0 {
 		v.check(tmpfsTotal(l.Tmp) <= l.Memory/4*3, at("tmp"),
-			"/tmp with the home directory (3 times it) and /dev/shm (a quarter) is %s, more than three quarters of memory (%s): a full /tmp would leave no memory to run anything",
+			"/tmp with the home directory (three times it), an empty worktree and /dev/shm (a quarter) makes %s, more than three quarters of memory (%s): a session that filled them could run nothing any more",
 			tmpfsTotal(l.Tmp), l.Memory)
 	}
 }
 
 // tmpfsTotal is what all tmpfs directories of a session hold together: /tmp, the
-// home directory (three times as much: build caches live there) and /dev/shm (a
-// quarter).
-func tmpfsTotal(tmp client.Size) client.Size { return tmp + 3*tmp + tmp/4 }
+// home directory (three times as much: build caches live there), a worktree of
+// mode "empty" and /dev/shm (a quarter). Drivers make them of these sizes.
+func tmpfsTotal(tmp client.Size) client.Size { return tmp + 3*tmp + tmp + tmp/4 }
 
 func (v *validator) truncate(t *Truncate) {
 	v.check(t.MaxLines >= 1, "truncate.max_lines", "must be at least 1")

@@ -142,7 +142,9 @@ type tmpfsSizes struct{ tmp, shm, home, worktree client.Size }
 
 // Their pages count as the tools' memory. A tmpfs that can fill all of it would
 // wedge the session for good: even rm would be killed for memory. Together they
-// stay at or below half of it.
+// stay at or below three quarters of it. The home directory is the largest: build
+// caches live there, and that of a small Go program with its part of the standard
+// library takes over 100 MiB.
 func sizeTmpfs(s *sandbox.Spec) (tmpfsSizes, error) {
 	const leastTmp, unlimited = 1 << 20, 256 << 20
 	t := tmpfsSizes{tmp: s.Limits.Tmp}
@@ -152,13 +154,13 @@ func sizeTmpfs(s *sandbox.Spec) (tmpfsSizes, error) {
 			t.tmp = max(leastTmp, min(t.tmp, m/8))
 		}
 	}
-	t.home, t.shm = t.tmp/2, t.tmp/4
+	t.home, t.shm = 3*t.tmp, t.tmp/4
 	if s.Worktree.Mode == client.WorktreeEmpty {
 		t.worktree = t.tmp
 	}
 	sum := t.tmp + t.home + t.shm + t.worktree
-	if m := s.Limits.Memory; m > 0 && sum > m/2 {
-		return t, fmt.Errorf("limits.tmp %v: with the home directory, /dev/shm and an empty worktree this makes %v of memory file systems, more than half of limits.memory %v: lower limits.tmp or raise limits.memory",
+	if m := s.Limits.Memory; m > 0 && sum > m/4*3 {
+		return t, fmt.Errorf("limits.tmp %v: with the home directory, /dev/shm and an empty worktree this makes %v of memory file systems, more than three quarters of limits.memory %v: lower limits.tmp or raise limits.memory",
 			t.tmp, sum, s.Limits.Memory)
 	}
 	return t, nil
