@@ -116,7 +116,7 @@ func TestUnknownTool(t *testing.T) {
 		{"bahs", "did you mean bash?"},
 		{"read_file", "did you mean read?"},
 		{"ReadFile", "did you mean read?"},
-		{"glop", "did you mean glob?"},
+		{"glop", "did you mean glob or grep?"},
 		{"webfetch", "the tools are bash, read, write, edit, glob, grep, list"},
 		{"", "the tools are bash"},
 		{strings.Repeat("bash", 100000), "the tools are bash"},

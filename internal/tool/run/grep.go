@@ -26,6 +26,9 @@ const (
 	grepLineBytes = grepLineRunes*4 + 256
 	// grepPathBytes holds a path and a message about another in front of it.
 	grepPathBytes = 16 << 10
+	// grepMultilineBytes is the largest file that is searched across lines:
+	// ripgrep holds it in memory as a whole.
+	grepMultilineBytes = 256 << 20
 )
 
 // The output modes of grep.
@@ -67,6 +70,10 @@ func (Grep) Run(ctx context.Context, env *Env, input json.RawMessage, prep *Prep
 	target, err := searchTarget(ctx, env, in.Path, prep, true)
 	if err != nil {
 		return failure(displayName(in.Path), err)
+	}
+	if in.Multiline && target.Kind == root.KindFile && target.Size > grepMultilineBytes {
+		return Failed(displayName(in.Pattern), "%s has %d bytes; across lines only files of at most %d are searched. Leave multiline out.",
+			displayName(target.Path), target.Size, grepMultilineBytes), nil
 	}
 	g := &grepSearch{in: in, base: target.Path, last: target.Path}
 	if in.Include != "" && target.Kind == root.KindDir {
@@ -135,7 +142,7 @@ func (g *grepSearch) args() []string {
 		args = append(args, "--ignore-case")
 	}
 	if g.in.Multiline {
-		args = append(args, "--multiline", "--multiline-dotall")
+		args = append(args, "--multiline", "--multiline-dotall", "--max-filesize="+strconv.Itoa(grepMultilineBytes))
 	}
 	if g.include != nil {
 		if glob := g.include.typeGlob(); glob != "" {
@@ -272,9 +279,9 @@ func (g *grepSearch) result(end ripgrepEnd) *Result {
 }
 
 func (g *grepSearch) headline() string {
-	what := "matches"
+	one, many := "match", "matches"
 	if g.in.OutputMode != grepContent {
-		what = "files with matches"
+		one, many = "file with matches", "files with matches"
 	}
 	switch {
 	case g.matches == 0 && g.binary > 0:
@@ -283,9 +290,11 @@ func (g *grepSearch) headline() string {
 		return "No matches found.\n"
 	case g.more:
 		return fmt.Sprintf("Found more than %d %s; these are %d of them. Narrow the search to see the others.\n",
-			g.matches, what, g.matches)
+			g.matches, many, g.matches)
+	case g.matches == 1:
+		return fmt.Sprintf("Found 1 %s.\n", one)
 	default:
-		return fmt.Sprintf("Found %d %s.\n", g.matches, what)
+		return fmt.Sprintf("Found %d %s.\n", g.matches, many)
 	}
 }
 

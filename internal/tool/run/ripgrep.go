@@ -15,9 +15,10 @@ import (
 // a program). Git's rules for what to ignore hold also where there is no .git:
 // a worktree may be a part of a repository or a copy without its history, and
 // node_modules is no more wanted there. The user's global ignore file is left
-// out: home is not the user's here.
+// out: home is not the user's here. Files are read and not mapped, because one
+// that shrinks under a mapping kills ripgrep, and a mapped one counts as memory.
 var ripgrepArgs = []string{
-	"rg", "--no-config", "--no-pre", "--no-messages", "--color=never",
+	"rg", "--no-config", "--no-pre", "--no-messages", "--no-mmap", "--color=never",
 	"--no-require-git", "--no-ignore-global", "--hidden", "--glob=!.git",
 }
 

@@ -163,26 +163,26 @@ func TestGrep(t *testing.T) {
 			"Found 3 matches.\n\nW/.hidden/d.go:\n  1: Foo\n\nW/a.go:\n  3: func Foo() {}\n  4: func bar() { Foo() }\n"},
 		{"none", map[string]any{"pattern": "absent"}, "No matches found.\n"},
 		{"regexp", map[string]any{"pattern": `foo.bar`}, "Found 2 matches.\n\nW/b/c.txt:\n  2: foo.bar\n  3: fooxbar\n"},
-		{"literal", map[string]any{"pattern": `foo.bar`, "literal": true}, "Found 1 matches.\n\nW/b/c.txt:\n  2: foo.bar\n"},
-		{"ignore case", map[string]any{"pattern": `FOO\(\) \{\}`, "ignore_case": true}, "Found 1 matches.\n\nW/a.go:\n  3: func Foo() {}\n"},
+		{"literal", map[string]any{"pattern": `foo.bar`, "literal": true}, "Found 1 match.\n\nW/b/c.txt:\n  2: foo.bar\n"},
+		{"ignore case", map[string]any{"pattern": `FOO\(\) \{\}`, "ignore_case": true}, "Found 1 match.\n\nW/a.go:\n  3: func Foo() {}\n"},
 		{"include", map[string]any{"pattern": "Foo|foo", "include": "*.txt"}, "Found 2 matches.\n\nW/b/c.txt:\n  2: foo.bar\n  3: fooxbar\n"},
 		{"include by path", map[string]any{"pattern": "Foo|foo", "include": "b/**"}, "Found 2 matches.\n\nW/b/c.txt:\n  2: foo.bar\n  3: fooxbar\n"},
 		{"include does not bring back ignored", map[string]any{"pattern": "Foo", "include": "*.log"}, "No matches found.\n"},
 		{"include not", map[string]any{"pattern": "Foo", "include": "!*.go"}, "No matches found.\n"},
 		{"include of another kind", map[string]any{"pattern": "Foo", "include": "[!b].go", "output_mode": "files"},
 			"Found 2 files with matches.\nW/.hidden/d.go\nW/a.go\n"},
-		{"path", map[string]any{"pattern": "Foo", "path": ".hidden"}, "Found 1 matches.\n\nW/.hidden/d.go:\n  1: Foo\n"},
+		{"path", map[string]any{"pattern": "Foo", "path": ".hidden"}, "Found 1 match.\n\nW/.hidden/d.go:\n  1: Foo\n"},
 		{"one file", map[string]any{"pattern": "Foo", "path": "a.go", "include": "*.txt"},
 			"Found 2 matches.\n\nW/a.go:\n  3: func Foo() {}\n  4: func bar() { Foo() }\n"},
-		{"an ignored file by name", map[string]any{"pattern": "Foo", "path": "f.log"}, "Found 1 matches.\n\nW/f.log:\n  1: Foo\n"},
+		{"an ignored file by name", map[string]any{"pattern": "Foo", "path": "f.log"}, "Found 1 match.\n\nW/f.log:\n  1: Foo\n"},
 		{"files", map[string]any{"pattern": "Foo", "output_mode": "files"}, "Found 2 files with matches.\nW/.hidden/d.go\nW/a.go\n"},
 		{"count", map[string]any{"pattern": "Foo", "output_mode": "count"}, "Found 2 files with matches.\nW/.hidden/d.go: 1\nW/a.go: 2\n"},
-		{"a pattern like a flag", map[string]any{"pattern": "-e --pre"}, "Found 1 matches.\n\nW/-dash.txt:\n  1: -e --pre x\n"},
-		{"a path like a flag", map[string]any{"pattern": "pre", "path": "-dash.txt"}, "Found 1 matches.\n\nW/-dash.txt:\n  1: -e --pre x\n"},
+		{"a pattern like a flag", map[string]any{"pattern": "-e --pre"}, "Found 1 match.\n\nW/-dash.txt:\n  1: -e --pre x\n"},
+		{"a path like a flag", map[string]any{"pattern": "pre", "path": "-dash.txt"}, "Found 1 match.\n\nW/-dash.txt:\n  1: -e --pre x\n"},
 		{"long lines", map[string]any{"pattern": "LONG"},
 			"Found 2 matches.\n\nW/long:\n  1: " + strings.Repeat("y", 2000) + " … (line cut)\n  2: LONG\n"},
-		{"wide lines", map[string]any{"pattern": "WIDE"}, "Found 1 matches.\n\nW/wide:\n  1: " + strings.Repeat("ä", 2000) + " … (line cut)\n"},
-		{"text that is not UTF-8", map[string]any{"pattern": "BAD"}, "Found 1 matches.\n\nW/bad:\n  1: BAD \uFFFD\n"},
+		{"wide lines", map[string]any{"pattern": "WIDE"}, "Found 1 match.\n\nW/wide:\n  1: " + strings.Repeat("ä", 2000) + " … (line cut)\n"},
+		{"text that is not UTF-8", map[string]any{"pattern": "BAD"}, "Found 1 match.\n\nW/bad:\n  1: BAD \uFFFD\n"},
 		{"a binary file", map[string]any{"pattern": "BIN", "path": "bin"}, "A binary file matches.\n\n(Binary files with matches that are not all shown: 1.)\n"},
 		{"a binary file in a tree", map[string]any{"pattern": "BIN"}, "No matches found.\n"},
 		{"context", map[string]any{"pattern": "CTX", "context": 1}, "Found 2 matches.\n\nW/ctx:\n  2- 2\n  3: CTX\n  4- 4\n  --\n  7- 7\n  8: CTX\n  9- 9\n"},
@@ -292,7 +292,16 @@ func TestGrepRefuses(t *testing.T) {
 			}
 		}
 	}
-	_, err := call(t, env, Grep{}, map[string]any{"pattern": "x", "path": "fifo"})
+	must(t, os.Truncate(filepath.Join(env.Worktree, "a"), 1<<40))
+	res, err := call(t, env, Grep{}, map[string]any{"pattern": "x", "path": "a", "multiline": true})
+	if err != nil || !res.IsError || !strings.Contains(res.Output, "Leave multiline out") {
+		t.Errorf("a file that is too large for multiline: got %v, %v", res, err)
+	}
+	// As one of many it is left out.
+	if out, _ := answer(t, env, Grep{}, map[string]any{"pattern": "x", "multiline": true}); out != "No matches found.\n" {
+		t.Errorf("got %q", out)
+	}
+	_, err = call(t, env, Grep{}, map[string]any{"pattern": "x", "path": "fifo"})
 	wantCode(t, err, CodeNotRegularFile, "fifo")
 	_, err = call(t, env, Grep{}, map[string]any{"pattern": "x", "path": "/dev/zero"})
 	wantCode(t, err, CodeNotRegularFile, "device")
@@ -418,7 +427,7 @@ func TestSearchDeadline(t *testing.T) {
 	w := env.Worktree
 	env.Exec = slowExec(w + "/a\x003\x00:text\n" + w + "/b\x004\x00:te")
 	got, res := answer(t, env, Grep{}, map[string]any{"pattern": "t"})
-	want := "Found 1 matches.\n\nW/a:\n  3: text\n\n(The search is incomplete: it was ended after 30s. Search a smaller part.)\n"
+	want := "Found 1 match.\n\nW/a:\n  3: text\n\n(The search is incomplete: it was ended after 30s. Search a smaller part.)\n"
 	if got != want || res.Metadata["partial"] != true {
 		t.Errorf("grep got\n%s\nwant\n%s", got, want)
 	}
