@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,11 +9,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"sync"
 	"syscall"
 	"time"
-
-	"github.com/moby/sys/mountinfo"
 
 	"github.com/toold/toold/client"
 )
@@ -42,6 +38,7 @@ func startPrivateDaemon(ctx context.Context) (*privateDaemon, error) {
 	if err != nil {
 		return nil, err
 	}
+	sweepPrivateDirs(os.TempDir())
 	dir, err := privateDir()
 	if err != nil {
 		return nil, err
@@ -73,32 +70,6 @@ func findToold() (string, error) {
 		return "", errors.New("there is no toold program beside toolctl or in PATH; install it, or start a daemon and name it with --socket")
 	}
 	return path, nil
-}
-
-// socketName is where the socket is in the private directory: in toold's run
-// directory, which toold makes 0750.
-const socketName = "run/toold.sock"
-
-// maxSocketDir is the longest directory in which that still makes a socket
-// address (108 bytes with its end).
-const maxSocketDir = 107 - len("/"+socketName)
-
-// privateDir makes the directory. Others may pass it, because the users that
-// sandboxes run as must reach their root directories in it, but they can neither
-// list nor guess what is there, and toold closes what is below.
-func privateDir() (string, error) {
-	dir, err := os.MkdirTemp("", "toolctl-run-")
-	if err == nil && len(dir) > maxSocketDir {
-		_ = os.Remove(dir)
-		dir, err = os.MkdirTemp("/tmp", "toolctl-run-")
-	}
-	if err == nil {
-		err = os.Chmod(dir, 0o711)
-	}
-	if err != nil {
-		return "", fmt.Errorf("make a directory for the private daemon: %w", err)
-	}
-	return dir, nil
 }
 
 func (p *privateDaemon) socket() string { return filepath.Join(p.dir, socketName) }
@@ -167,7 +138,7 @@ func (p *privateDaemon) stop() error {
 			<-p.exited
 		}
 	}
-	return errors.Join(p.uids.release(), p.remove())
+	return errors.Join(p.uids.release(), removePrivateDir(p.dir))
 }
 
 func (p *privateDaemon) wait(d time.Duration) bool {
@@ -179,46 +150,4 @@ func (p *privateDaemon) wait(d time.Duration) bool {
 	case <-t.C:
 		return false
 	}
-}
-
-// remove deletes the daemon's directory, unless something is still mounted in
-// it: that could be a worktree, and removing would go through to its files.
-func (p *privateDaemon) remove() error {
-	mounts, err := mountinfo.GetMounts(mountinfo.PrefixFilter(p.dir))
-	if err != nil {
-		return fmt.Errorf("%s stays: it cannot be seen whether something is mounted in it: %w", p.dir, err)
-	}
-	if len(mounts) > 0 {
-		return fmt.Errorf("%s stays: %s is still mounted; unmount it, then remove the directory", p.dir, mounts[0].Mountpoint)
-	}
-	if err := os.RemoveAll(p.dir); err != nil {
-		return fmt.Errorf("remove the private daemon's directory: %w", err)
-	}
-	return nil
-}
-
-// tail keeps the last bytes that were written to it.
-type tail struct {
-	mu  sync.Mutex // guards buf
-	buf []byte
-}
-
-const maxTail = 16 << 10
-
-// Write never fails.
-func (t *tail) Write(b []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.buf = append(t.buf, b...)
-	if over := len(t.buf) - maxTail; over > 0 {
-		t.buf = append(t.buf[:0], t.buf[over:]...)
-	}
-	return len(b), nil
-}
-
-// String is what is kept.
-func (t *tail) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return string(bytes.TrimSpace(t.buf))
 }

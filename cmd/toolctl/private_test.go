@@ -11,7 +11,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/toold/toold/client"
 )
@@ -123,6 +125,46 @@ func TestPrivateDirIsShort(t *testing.T) {
 	defer os.Remove(dir)
 	if len(dir) > maxSocketDir {
 		t.Errorf("%s is too long", dir)
+	}
+}
+
+// What a killed toolctl left is removed by the next one; what is in use, young or
+// somebody else's is not.
+func TestSweep(t *testing.T) {
+	tmp := t.TempDir()
+	mkdir := func(name string, lock bool, age time.Duration) string {
+		dir := filepath.Join(tmp, name)
+		if err := os.MkdirAll(filepath.Join(dir, "run"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if lock {
+			writeFile(t, filepath.Join(dir, "run", "lock"), "", 0o600)
+		}
+		then := time.Now().Add(-age)
+		if err := os.Chtimes(dir, then, then); err != nil {
+			t.Fatal(err)
+		}
+		return dir
+	}
+	left, used, young, old := mkdir(privatePrefix+"left", true, 2*startingTime), mkdir(privatePrefix+"used", true, 2*startingTime), mkdir(privatePrefix+"young", false, 0), mkdir(privatePrefix+"old", false, 2*startingTime)
+	other := mkdir("other", true, 2*startingTime)
+	lock, err := os.Open(filepath.Join(used, "run", "lock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close()
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(tmp, privatePrefix+"link")
+	if err := os.Symlink(other, link); err != nil {
+		t.Fatal(err)
+	}
+	sweepPrivateDirs(tmp)
+	for dir, want := range map[string]bool{left: false, old: false, used: true, young: true, other: true, link: true} {
+		if _, err := os.Lstat(dir); (err == nil) != want {
+			t.Errorf("%s: there %v, want %v", filepath.Base(dir), err == nil, want)
+		}
 	}
 }
 

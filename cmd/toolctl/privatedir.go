@@ -1,0 +1,92 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
+)
+
+// privatePrefix begins the name of every private daemon's directory.
+const privatePrefix = "toolctl-run-"
+
+// socketName is where the socket is in the private directory: in toold's run
+// directory, which toold makes 0750.
+const socketName = "run/toold.sock"
+
+// maxSocketDir is the longest directory in which that still makes a socket
+// address (108 bytes with its end).
+const maxSocketDir = 107 - len("/"+socketName)
+
+// privateDir makes the directory. Others may pass it, because the users that
+// sandboxes run as must reach their root directories in it, but they can neither
+// list nor guess what is there, and toold closes what is below.
+func privateDir() (string, error) {
+	dir, err := os.MkdirTemp("", privatePrefix)
+	if err == nil && len(dir) > maxSocketDir {
+		_ = os.Remove(dir)
+		dir, err = os.MkdirTemp("/tmp", privatePrefix)
+	}
+	if err == nil {
+		err = os.Chmod(dir, 0o711)
+	}
+	if err != nil {
+		return "", fmt.Errorf("make a directory for the private daemon: %w", err)
+	}
+	return dir, nil
+}
+
+// removePrivateDir deletes a private daemon's directory, unless something is
+// still mounted in it: that could be a worktree, and removing would go through to
+// its files.
+func removePrivateDir(dir string) error {
+	mounts, err := mountinfo.GetMounts(mountinfo.PrefixFilter(dir))
+	if err != nil {
+		return fmt.Errorf("%s stays: it cannot be seen whether something is mounted in it: %w", dir, err)
+	}
+	if len(mounts) > 0 {
+		return fmt.Errorf("%s stays: %s is still mounted; unmount it, then remove the directory", dir, mounts[0].Mountpoint)
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		return fmt.Errorf("remove the private daemon's directory: %w", err)
+	}
+	return nil
+}
+
+// sweepPrivateDirs removes what a toolctl that was killed had no time to remove.
+// Its daemon has ended by itself. Nothing depends on the sweep, so what it cannot
+// remove stays for the next one.
+func sweepPrivateDirs(parent string) {
+	dirs, _ := filepath.Glob(filepath.Join(parent, privatePrefix+"*"))
+	for _, dir := range dirs {
+		if abandoned(dir) {
+			_ = removePrivateDir(dir)
+		}
+	}
+}
+
+// startingTime is how old a directory must be to count as abandoned: a daemon
+// that starts takes its lock within a second.
+const startingTime = time.Minute
+
+// abandoned reports whether dir is this user's and no daemon uses it: toold holds
+// a lock in its run directory for as long as it lives.
+func abandoned(dir string) bool {
+	info, err := os.Lstat(dir)
+	if err != nil || !info.IsDir() || time.Since(info.ModTime()) < startingTime {
+		return false
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); !ok || int(st.Uid) != os.Geteuid() {
+		return false
+	}
+	lock, err := os.OpenFile(filepath.Join(dir, "run", "lock"), os.O_RDWR|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return os.IsNotExist(err)
+	}
+	defer lock.Close()
+	return unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil
+}
