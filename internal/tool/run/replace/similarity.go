@@ -1,0 +1,81 @@
+package replace
+
+import (
+	"bytes"
+	"context"
+	"unicode/utf8"
+
+	"github.com/agnivade/levenshtein"
+)
+
+// maxCompared is the longest line, in bytes, that is compared character by
+// character: the cost is the product of both lengths. Longer ones are compared
+// by what they have in common at both ends.
+const maxCompared = 2000
+
+// maxWhole is maxCompared for blocks of lines that are compared as one text.
+const maxWhole = 20000
+
+// similarity is between 0 and 1: how little of the longer text has to change to
+// make one of the other.
+func (f *finder) similarity(a, b []byte) (float64, error) {
+	return f.compare(a, b, maxCompared)
+}
+
+func (f *finder) wholeSimilarity(a, b []byte) (float64, error) {
+	return f.compare(a, b, maxWhole)
+}
+
+func (f *finder) compare(a, b []byte, limit int) (float64, error) {
+	if err := f.spendOn(b); err != nil {
+		return 0, err
+	}
+	if bytes.Equal(a, b) {
+		return 1, nil
+	}
+	if max(len(a), len(b)) > limit {
+		if err := f.spend(min(len(a), len(b))); err != nil {
+			return 0, err
+		}
+		head := commonPrefix(a, b)
+		same := head + commonSuffix(a[head:], b[head:])
+		return float64(same) / float64(max(len(a), len(b))), nil
+	}
+	if err := f.spend(len(a) * len(b)); err != nil {
+		return 0, err
+	}
+	longest := max(utf8.RuneCount(a), utf8.RuneCount(b))
+	return 1 - float64(levenshtein.ComputeDistance(string(a), string(b)))/float64(longest), nil
+}
+
+// lengthBound is the most that the similarity of two texts can be, by their
+// lengths: a character is between one and four bytes.
+func lengthBound(a, b []byte) float64 {
+	short, long := len(a), len(b)
+	if short > long {
+		short, long = long, short
+	}
+	if short == long {
+		return 1
+	}
+	shortest, longest := utf8.RuneCount(a), utf8.RuneCount(b)
+	if shortest > longest {
+		shortest, longest = longest, shortest
+	}
+	return float64(shortest) / float64(longest)
+}
+
+// spendOn is spend for looking at a text once, with what finding it costs.
+func (f *finder) spendOn(text []byte) error { return f.spend(32 + len(text)) }
+
+// spend takes steps off what the query may still do.
+func (f *finder) spend(steps int) error {
+	f.work -= steps
+	if f.work < 0 {
+		return errWork
+	}
+	if f.work>>20 != (f.work+steps)>>20 && f.ctx.Err() != nil {
+		return context.Cause(f.ctx)
+	}
+	return nil
+}
