@@ -44,6 +44,7 @@ type daemon struct {
 	manager    *session.Manager
 	server     *server.Server
 	metrics    *metrics.Metrics
+	address    string         // of the API's socket, which systemd may have chosen
 	closers    []func() error // run in reverse
 
 	mu  sync.Mutex // guards cfg; held during a reload, so that there is one at a time
@@ -219,6 +220,7 @@ func (d *daemon) run(ctx context.Context, p process) (err error) {
 	if err != nil {
 		return err
 	}
+	d.address = ln.Addr().String()
 	metricsLn, err := listenMetrics(d.cfg.Metrics.Listen)
 	if err != nil {
 		return errors.Join(err, ln.Close())
@@ -233,8 +235,8 @@ func (d *daemon) run(ctx context.Context, p process) (err error) {
 	// Recovery cannot be cut short: what it began must be written down.
 	err = d.manager.Start(context.WithoutCancel(ctx))
 	if err == nil {
-		d.notify.ready("serving " + ln.Addr().String())
-		d.log.Info("toold serves", "socket", ln.Addr().String())
+		d.notify.ready("serving " + d.address)
+		d.log.Info("toold serves", "socket", d.address)
 		err = d.loop(ctx, serving, p)
 	}
 	d.notify.stopping()
@@ -292,7 +294,7 @@ func (d *daemon) leave() error {
 func (d *daemon) alive(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	c := client.New(client.Options{Socket: d.cfg.Daemon.Socket})
+	c := client.New(client.Options{Socket: d.address})
 	defer c.Close()
 	_, err := c.Health(ctx)
 	if answered := new(client.Error); errors.As(err, &answered) {
