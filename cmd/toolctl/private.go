@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -28,7 +29,7 @@ type privateDaemon struct {
 	uids   *uidClaim
 	cmd    *exec.Cmd
 	stdin  io.Closer
-	log    tail
+	log    *os.File
 	exited chan struct{} // closed after cmd.Wait
 }
 
@@ -49,7 +50,7 @@ func startPrivateDaemon(ctx context.Context) (*privateDaemon, error) {
 	}
 	p := &privateDaemon{dir: dir, uids: uids, exited: make(chan struct{})}
 	if err := p.start(program); err != nil {
-		return nil, errors.Join(err, uids.release(), os.RemoveAll(dir))
+		return nil, errors.Join(err, uids.release(), removePrivateDir(dir))
 	}
 	if err := p.awaitReady(ctx); err != nil {
 		return nil, errors.Join(err, p.stop())
@@ -81,8 +82,13 @@ func (p *privateDaemon) start(program string) error {
 		"--run-dir", filepath.Join(p.dir, "run"),
 		"--uid-base", strconv.Itoa(p.uids.base),
 		"--metrics-listen", "")
-	p.cmd.Stderr = &p.log
-	p.cmd.Stdout = &p.log
+	// A file and not a pipe: writing to a pipe whose reader was killed would kill
+	// the daemon before it has ended its sessions.
+	log, err := os.OpenFile(filepath.Join(p.dir, "log"), os.O_RDWR|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o600)
+	if err != nil {
+		return fmt.Errorf("start %s: %w", program, err)
+	}
+	p.log, p.cmd.Stdout, p.cmd.Stderr = log, log, log
 	// A process group of its own: Ctrl-C in the terminal is for toolctl, which
 	// still needs the daemon to end the session.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -118,12 +124,12 @@ func (p *privateDaemon) awaitReady(ctx context.Context) error {
 		select {
 		case <-tick.C:
 		case <-p.exited:
-			return fmt.Errorf("toold ended at once (%s):\n%s", p.cmd.ProcessState, p.log.String())
+			return fmt.Errorf("toold ended at once (%s):\n%s", p.cmd.ProcessState, p.lastLog())
 		case <-ctx.Done():
 			if interruption(ctx) != nil {
 				return context.Cause(ctx)
 			}
-			return fmt.Errorf("toold was not ready after %s (%+v):\n%s", privateReadyTimeout, health, p.log.String())
+			return fmt.Errorf("toold was not ready after %s (%+v):\n%s", privateReadyTimeout, health, p.lastLog())
 		}
 	}
 }
@@ -138,7 +144,21 @@ func (p *privateDaemon) stop() error {
 			<-p.exited
 		}
 	}
-	return errors.Join(p.uids.release(), removePrivateDir(p.dir))
+	return errors.Join(p.log.Close(), p.uids.release(), removePrivateDir(p.dir))
+}
+
+// maxLog is how much of the daemon's log is shown, in bytes.
+const maxLog = 16 << 10
+
+// lastLog is the end of the daemon's log.
+func (p *privateDaemon) lastLog() string {
+	info, err := p.log.Stat()
+	if err != nil {
+		return err.Error()
+	}
+	b := make([]byte, min(info.Size(), maxLog))
+	n, _ := p.log.ReadAt(b, info.Size()-int64(len(b)))
+	return strings.TrimSpace(string(b[:n]))
 }
 
 func (p *privateDaemon) wait(d time.Duration) bool {

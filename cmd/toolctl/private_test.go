@@ -183,13 +183,18 @@ func TestUIDClaims(t *testing.T) {
 	}
 }
 
-func TestTail(t *testing.T) {
-	var log tail
-	for range 100 {
-		fmt.Fprint(&log, strings.Repeat("x", 1000))
+func TestLastLog(t *testing.T) {
+	f, err := os.Create(filepath.Join(t.TempDir(), "log"))
+	if err != nil {
+		t.Fatal(err)
 	}
-	fmt.Fprintln(&log, "the end")
-	if s := log.String(); len(s) > maxTail || !strings.HasSuffix(s, "xthe end") {
+	defer f.Close()
+	p := &privateDaemon{log: f}
+	if s := p.lastLog(); s != "" {
+		t.Errorf("of nothing: %q", s)
+	}
+	fmt.Fprintln(f, strings.Repeat("x", 2*maxLog), "the end")
+	if s := p.lastLog(); len(s) > maxLog || !strings.HasSuffix(s, "x the end") {
 		t.Errorf("%d bytes", len(s))
 	}
 }

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -13,7 +12,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -36,7 +34,7 @@ type rig struct {
 
 	cmd   *exec.Cmd
 	stdin io.Closer
-	log   lockedBuffer
+	log   *os.File
 	done  chan struct{} // closed when the daemon has ended
 }
 
@@ -70,7 +68,12 @@ func (r *rig) start(flags []string) error {
 	r.cmd = exec.Command(filepath.Join(programs, "toold"), append([]string{"--ephemeral",
 		"--socket", r.socket, "--state-dir", filepath.Join(r.dir, "state"), "--run-dir", filepath.Join(r.dir, "run"),
 		"--metrics-listen", "", "--cgroup-parent", "/" + r.cgroup, "--uid-base", strconv.Itoa(r.uids), "--log", "text"}, flags...)...)
-	r.cmd.Stdout, r.cmd.Stderr = &r.log, &r.log
+	// A file: a daemon that writes to a pipe whose reader was killed dies of it.
+	var err error
+	if r.log, err = os.Create(filepath.Join(r.dir, "log")); err != nil {
+		return err
+	}
+	r.cmd.Stdout, r.cmd.Stderr = r.log, r.log
 	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	stdin, err := r.cmd.StdinPipe()
 	if err != nil {
@@ -93,11 +96,11 @@ func (r *rig) awaitReady() error {
 		}
 		select {
 		case <-r.done:
-			return fmt.Errorf("toold ended at once:\n%s", r.log.String())
+			return fmt.Errorf("toold ended at once:\n%s", r.readLog())
 		default:
 		}
 	}
-	return fmt.Errorf("toold is not ready after %s:\n%s", bound, r.log.String())
+	return fmt.Errorf("toold is not ready after %s:\n%s", bound, r.readLog())
 }
 
 // close ends the daemon and removes what is left; what should not be there any
@@ -113,7 +116,8 @@ func (r *rig) close(e *testscript.Env) {
 			e.T().Log("toold did not end by itself when its standard input closed")
 			defer e.T().FailNow()
 		}
-		e.T().Log("log of toold:\n" + r.log.String())
+		e.T().Log("log of toold:\n" + r.readLog())
+		_ = r.log.Close()
 	}
 	if err := removeCgroups(r.cgroup); err != nil {
 		e.T().Log(err)
@@ -207,22 +211,11 @@ func cmdPrivateDir(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(os.WriteFile(filepath.Join(dir, "toold"), []byte(script), 0o755))
 }
 
-// lockedBuffer is a buffer for several goroutines.
-type lockedBuffer struct {
-	mu  sync.Mutex // guards buf
-	buf bytes.Buffer
-}
-
-// Write never fails.
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-// String is what was written so far.
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
+// readLog is all that the daemon has logged.
+func (r *rig) readLog() string {
+	b, err := os.ReadFile(r.log.Name())
+	if err != nil {
+		return err.Error()
+	}
+	return string(b)
 }
