@@ -66,7 +66,11 @@ func (List) Run(ctx context.Context, env *Env, input json.RawMessage, prep *Prep
 		err = l.expand(limited, slices.Clone(top.children))
 	}
 	l.partial = err != nil && limited.Err() != nil && ctx.Err() == nil
-	if err != nil && !l.partial {
+	switch {
+	case err == nil || l.partial:
+	case ctx.Err() != nil:
+		return nil, Errorf(CodeAborted, "the listing was stopped before it was done")
+	default:
 		return failure(relative(env, target.Path), err)
 	}
 	return l.result(ctx, env, top), nil

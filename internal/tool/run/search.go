@@ -3,6 +3,7 @@ package run
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"time"
 
 	"github.com/toold/toold/internal/tool/run/root"
@@ -37,13 +38,13 @@ func searchTarget(ctx context.Context, env *Env, asked string, prep *Prepared, f
 	was := prep.Targets[0].Path
 	info, err := findTarget(ctx, env, was, fileToo)
 	if err == nil && info.Path != was {
-		return info, Errorf(CodeStale, "%s leads to another place than when the call was judged; call again", displayName(was))
+		return info, &root.Error{Code: root.Stale, Msg: displayName(was) + " leads to another place than when the call was judged; call again"}
 	}
 	return info, err
 }
 
 // findTarget resolves asked, "" being the worktree, to a directory or, where
-// fileToo says so, a regular file.
+// fileToo says so, a regular file. Errors are for failure to sort.
 func findTarget(ctx context.Context, env *Env, asked string, fileToo bool) (root.Info, error) {
 	if asked == "" {
 		asked = env.Worktree
@@ -60,7 +61,10 @@ func findTarget(ctx context.Context, env *Env, asked string, fileToo bool) (root
 	case info.Kind == root.KindFile:
 		return info, &root.Error{Code: root.NotRegular, Msg: name + " is a file, not a directory"}
 	default:
-		return info, Errorf(CodeNotRegularFile, "%s is a %s; only directories and regular files can be searched", name, info.Kind)
+		return info, &root.Error{
+			Code: root.NotRegular,
+			Msg:  fmt.Sprintf("%s is a %s; only directories and regular files can be searched", name, info.Kind),
+		}
 	}
 }
 

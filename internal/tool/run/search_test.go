@@ -334,6 +334,21 @@ func TestGrepConfigAndBombs(t *testing.T) {
 	}
 }
 
+// A worktree may be a part of a repository, or a copy without its history.
+func TestIgnoreFilesWithoutGit(t *testing.T) {
+	needRipgrep(t)
+	env := searchEnv(t)
+	tree(t, env.Worktree, map[string]string{
+		".gitignore": "out/\n", "out/a": "x\n", "sub/.gitignore": "*.tmp\n", "sub/b.tmp": "x\n", "sub/c": "x\n",
+	})
+	if got, _ := answer(t, env, Grep{}, map[string]any{"pattern": "x", "output_mode": "files"}); got != "Found 1 file with matches.\nW/sub/c\n" {
+		t.Errorf("grep got %s", got)
+	}
+	if got, _ := answer(t, env, Glob{}, map[string]any{"pattern": "[a-z]*"}); got != "W/sub/c\n" {
+		t.Errorf("glob got %s", got)
+	}
+}
+
 func TestGrepPreparedPathMoved(t *testing.T) {
 	needRipgrep(t)
 	env := searchEnv(t)
