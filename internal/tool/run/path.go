@@ -57,14 +57,10 @@ func failure(title string, err error) (*Result, error) {
 		return nil, Errorf(CodeNotRegularFile, "%s", err)
 	case root.Stale:
 		return nil, Errorf(CodeStale, "%s", err)
+	case root.Aborted:
+		return nil, Errorf(CodeAborted, "%s", err)
 	case root.Broken:
 		return nil, Errorf(CodeSandboxFailed, "%s", err)
-	}
-	if errors.Is(err, context.DeadlineExceeded) {
-		return nil, Errorf(CodeAborted, "stopped before it was done: the call's time is over")
-	}
-	if errors.Is(err, context.Canceled) {
-		return nil, Errorf(CodeAborted, "stopped before it was done")
 	}
 	return nil, Errorf(CodeInternal, "%s", err)
 }

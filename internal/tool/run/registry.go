@@ -4,6 +4,9 @@ package run
 // here, its definition beside it in package tool, and add a line to both lists.
 func Builtin() []Tool {
 	return []Tool{
+		Read{},
+		Write{},
+		Edit{},
 		Bash{},
 		Glob{},
 		Grep{},

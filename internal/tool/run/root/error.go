@@ -1,6 +1,7 @@
 package root
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -28,11 +29,13 @@ const (
 	TooLarge Code = "too_large"
 	// Failed: the system could not (disk full, read-only file system, locked …).
 	Failed Code = "failed"
+	// Aborted: the context ended; the Error wraps its cause.
+	Aborted Code = "aborted"
 	// Broken: a thread has the wrong identity; the session must be ended.
 	Broken Code = "broken"
 )
 
-// Error is how every method of Root fails, apart from errors of contexts. Msg is
+// Error is how every method of Root fails. Msg is
 // a whole sentence for the caller of a tool; hostile names in it are quoted.
 type Error struct {
 	Code Code
@@ -57,6 +60,12 @@ func CodeOf(err error) Code {
 
 func errf(code Code, format string, args ...any) *Error {
 	return &Error{Code: code, Msg: fmt.Sprintf(format, args...)}
+}
+
+// aborted is the error of work that was given up because ctx ended.
+func aborted(ctx context.Context) error {
+	cause := context.Cause(ctx)
+	return &Error{Code: Aborted, Msg: "stopped before it was done: " + cause.Error(), Err: cause}
 }
 
 // sysError words a system call's failure. What is verb ("open", "write to") and

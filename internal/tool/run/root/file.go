@@ -149,7 +149,7 @@ func readAll(ctx context.Context, fd int, path string, size, limit int64) ([]byt
 	data := make([]byte, 0, size+512)
 	for {
 		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
+			return nil, aborted(ctx)
 		}
 		if len(data) == cap(data) {
 			data = append(data, 0)[:len(data)]

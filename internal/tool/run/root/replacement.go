@@ -83,7 +83,7 @@ func (r *Root) Begin(ctx context.Context, canonical string, o BeginOptions) (*Re
 		}
 		select {
 		case <-ctx.Done():
-			return nil, context.Cause(ctx)
+			return nil, aborted(ctx)
 		case <-time.After(lockPause):
 		}
 	}

@@ -44,7 +44,7 @@ func (r *Root) Resolve(ctx context.Context, path string) (Info, error) {
 	err := r.do(ctx, func() error {
 		for range resolveTries {
 			if err := ctx.Err(); err != nil {
-				return context.Cause(ctx)
+				return aborted(ctx)
 			}
 			var again bool
 			var err error

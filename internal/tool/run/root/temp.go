@@ -85,7 +85,7 @@ func isTempName(name string) bool {
 func (t *temp) write(ctx context.Context, content []byte) error {
 	for len(content) > 0 {
 		if ctx.Err() != nil {
-			return context.Cause(ctx)
+			return aborted(ctx)
 		}
 		n, err := unix.Write(t.fd, content[:min(len(content), writeChunk)])
 		if err == unix.EINTR {

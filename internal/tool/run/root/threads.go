@@ -48,7 +48,7 @@ func newThreads(maximum int, idle time.Duration, id identity) *threads {
 // f does not run; once f runs, do waits until it returns.
 func (t *threads) do(ctx context.Context, f func() error) error {
 	if err := ctx.Err(); err != nil {
-		return context.Cause(ctx)
+		return aborted(ctx)
 	}
 	j := &job{f: f, done: make(chan struct{})}
 	if err := t.submit(j); err != nil {
@@ -60,7 +60,7 @@ func (t *threads) do(ctx context.Context, f func() error) error {
 	case <-ctx.Done():
 	}
 	if t.withdraw(j) {
-		return context.Cause(ctx)
+		return aborted(ctx)
 	}
 	<-j.done
 	return j.err

@@ -1,0 +1,111 @@
+package run
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+
+	"github.com/toold/toold/internal/tool/run/root"
+	"github.com/toold/toold/internal/tool/run/textdiff"
+)
+
+// maxEdit is the largest file that is read whole in order to change it, and the
+// largest that an edit makes.
+const maxEdit = 128 << 20
+
+// metadataDiff bounds the diff in a result's metadata.
+const metadataDiff = 64 << 10
+
+// changeState is what write and edit note in Prepared.State for their Run.
+type changeState struct {
+	Strategy string `json:"strategy,omitempty"`
+	Places   int    `json:"places,omitempty"`
+	Line     int    `json:"line,omitempty"` // of the first place
+	Added    int    `json:"added"`
+	Removed  int    `json:"removed"`
+	// Version is the precondition for a file that is too large to hash.
+	Version *root.Version `json:"version,omitempty"`
+}
+
+func (s changeState) json() json.RawMessage {
+	b, _ := json.Marshal(s) // numbers and strings only
+	return b
+}
+
+func sha256Hex(data []byte) string {
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:])
+}
+
+// diffNames is what the diff calls the file.
+func diffOf(path string, old, new []byte, changes []textdiff.Change) (string, textdiff.Stat) {
+	return textdiff.Unified(displayName(path), old, new, changes, MaxDiff-1024)
+}
+
+// checkStale proves that the file is as Prepare saw it.
+func checkStale(p *root.Replacement, prep *Prepared, old []byte) error {
+	if prep == nil || len(prep.Targets) == 0 {
+		return nil
+	}
+	was, now := prep.Targets[0], p.Info()
+	switch {
+	case was.Exists && !now.Exists:
+		return Errorf(CodeStale, "%s has been removed since the call was judged; repeat the call", displayName(was.Path))
+	case !was.Exists && now.Exists:
+		return Errorf(CodeStale, "%s has been created since the call was judged; read it and repeat the call", displayName(was.Path))
+	case was.SHA256 != "" && was.SHA256 != sha256Hex(old):
+		return Errorf(CodeStale, "%s has changed since the call was judged; read it again and repeat the call", displayName(was.Path))
+	}
+	return nil
+}
+
+// settingsOf reads the part of the configuration that is about the tool.
+func settingsOf[T any](env *Env) (T, error) {
+	var s T
+	if len(env.Settings) == 0 {
+		return s, nil
+	}
+	if err := json.Unmarshal(env.Settings, &s); err != nil {
+		return s, Errorf(CodeInternal, "the tool's settings cannot be read: %v", err)
+	}
+	return s, nil
+}
+
+// changed makes the result of a write or an edit that is done.
+func changed(env *Env, done *root.Committed, content []byte, s changeState, diff string, created bool) *Result {
+	if env.Seen != nil && len(content) <= maxEdit {
+		env.Seen.Note(done.Info.Path, sha256Hex(content))
+	}
+	if len(diff) > metadataDiff {
+		diff = diff[:metadataDiff] + "\n… diff cut here\n"
+	}
+	meta := map[string]any{
+		"path": done.Info.Path, "bytes": len(content), "created": created, "truncated": false,
+		"diff": diff, "lines_added": s.Added, "lines_removed": s.Removed,
+	}
+	if len(done.NotKept) > 0 {
+		meta["not_kept"] = done.NotKept
+	}
+	return &Result{Title: relative(env, done.Info.Path), Metadata: meta}
+}
+
+// kept words what the new file could not be given, for the end of an output.
+func kept(done *root.Committed) string {
+	if len(done.NotKept) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("\nThe file could not keep its %v.", done.NotKept)
+}
+
+// readWhole reads an existing file for a change.
+func readWhole(ctx context.Context, env *Env, path string) ([]byte, root.Info, error) {
+	file, err := env.Root.Open(ctx, path)
+	if err != nil {
+		return nil, root.Info{}, err
+	}
+	defer file.Close()
+	data, err := file.ReadAll(ctx, maxEdit)
+	return data, file.Info(), err
+}

@@ -1,0 +1,196 @@
+package run
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/toold/toold/internal/tool/run/root"
+	"github.com/toold/toold/internal/tool/run/textfile"
+)
+
+// Read is the tool that shows a file or a directory.
+type Read struct{}
+
+type readInput struct {
+	FilePath string `json:"file_path"`
+	Offset   int    `json:"offset"` // from 1; 0 = not given
+	Limit    int    `json:"limit"`  // 0 = not given
+}
+
+const (
+	readLines   = 2000
+	readColumns = 2000 // characters of a line
+	// readBytes bounds the whole output, with line numbers and footer, so that
+	// nothing later cuts the footer off.
+	readBytes = 50 << 10
+	// readAhead is how far behind the shown part the rest of a file is read to
+	// count its lines and to know its hash. In a larger file the count is a
+	// lower bound and says so.
+	readAhead = 128 << 20
+	// readSeek is how far into a file an offset is looked for.
+	readSeek = 4 << 30
+	// maxAttachment is the largest file that a result carries.
+	maxAttachment = 20 << 20
+)
+
+// Name implements Tool.
+func (Read) Name() string { return "read" }
+
+// Prepare implements Tool: it resolves the path. Whether the file exists shows
+// in the target only; everything that would quote the tree is left to Run.
+func (Read) Prepare(ctx context.Context, env *Env, input json.RawMessage) (*Prepared, error) {
+	var in readInput
+	if err := decodeInput(input, &in); err != nil {
+		return nil, err
+	}
+	info, err := resolve(ctx, env, in.FilePath)
+	if err != nil {
+		return prepareFailure(displayName(in.FilePath), nil, err)
+	}
+	return &Prepared{Targets: []Target{target(in.FilePath, info, false)}}, nil
+}
+
+// Run implements Tool.
+func (Read) Run(ctx context.Context, env *Env, input json.RawMessage, prep *Prepared) (*Result, error) {
+	var in readInput
+	if err := decodeInput(input, &in); err != nil {
+		return nil, err
+	}
+	if in.Offset < 0 || in.Limit < 0 {
+		return nil, Errorf(CodeInvalidInput, "offset and limit count from 1; leave them out to read from the beginning")
+	}
+	if prep != nil && prep.Result != nil {
+		return prep.Result, nil
+	}
+	path, err := preparedPath(ctx, env, in.FilePath, prep)
+	if err != nil {
+		return failure(displayName(in.FilePath), err)
+	}
+	title := relative(env, path)
+	file, err := env.Root.Open(ctx, path)
+	switch root.CodeOf(err) {
+	case root.NotRegular:
+		return readDir(ctx, env, path, in, err)
+	case root.NotExist:
+		return Failed(title, "%s", notFound(ctx, env, path)), nil
+	}
+	if err != nil {
+		return failure(title, err)
+	}
+	defer file.Close()
+	result, err := readFile(ctx, env, file, title, in)
+	if err != nil {
+		return failure(title, err)
+	}
+	return result, nil
+}
+
+// readFile shows an open file according to what it is.
+func readFile(ctx context.Context, env *Env, file *root.File, title string, in readInput) (*Result, error) {
+	head := make([]byte, textfile.SniffLen)
+	n, err := io.ReadFull(file, head)
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return nil, err
+	}
+	head = head[:n]
+	kind := textfile.Sniff(head)
+	switch {
+	case kind.Attachable:
+		return readAttachment(ctx, file, title, kind, head)
+	case !kind.Text:
+		return notText(title, kind), nil
+	}
+	return readText(ctx, env, file, title, in, head)
+}
+
+func notText(title string, kind textfile.Kind) *Result {
+	r := Failed(title, "cannot show %s: it is %s. Use bash with a program that understands it.", title, kind.Name)
+	r.Metadata = map[string]any{"kind": kind.Name}
+	return r
+}
+
+// readAttachment gives an image or a document whole. It is never decoded, but an
+// image that would be enormous when somebody else decodes it is refused.
+func readAttachment(ctx context.Context, file *root.File, title string, kind textfile.Kind, head []byte) (*Result, error) {
+	rest, err := file.ReadAll(ctx, maxAttachment-int64(len(head)))
+	if root.CodeOf(err) == root.TooLarge {
+		return Failed(title, "cannot attach %s: it is a %s of more than %d MiB", title, kind.Name, maxAttachment>>20), nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	data := append(head, rest...)
+	if err := textfile.CheckPixels(kind, data); err != nil {
+		return Failed(title, "cannot attach %s, a %s: %s", title, kind.Name, err), nil
+	}
+	base := file.Info().Path[strings.LastIndexByte(file.Info().Path, '/')+1:]
+	return &Result{
+		Title:       title,
+		Output:      fmt.Sprintf("%s: %s, %d bytes, attached", title, kind.Name, len(data)),
+		Metadata:    map[string]any{"path": file.Info().Path, "kind": kind.Name, "mime": kind.MIME, "bytes": len(data), "truncated": false},
+		Attachments: []Attachment{{Filename: base, MIME: kind.MIME, Data: data}},
+	}, nil
+}
+
+// readText shows a page of lines. Any page counts as having seen the file in its
+// present state (for edit's require_read): a large file could never be edited if
+// all of it had to be shown.
+func readText(ctx context.Context, env *Env, file *root.File, title string, in readInput, head []byte) (*Result, error) {
+	p := newPage(max(in.Offset, 1), in.Limit)
+	hash := sha256.New()
+	hash.Write(head)
+	p.feed(stripBOM(head))
+	total := int64(len(head))
+	buf := make([]byte, 256<<10)
+	whole := false
+	for !p.full() && total < readSeek || p.full() && !p.invalid && total < readAhead {
+		if ctx.Err() != nil {
+			return nil, Errorf(CodeAborted, "stopped before it was done: %v", context.Cause(ctx))
+		}
+		n, err := file.Read(buf)
+		if errors.Is(err, io.EOF) {
+			whole = true
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		total += int64(n)
+		if total <= maxEdit {
+			hash.Write(buf[:n])
+		}
+		p.feed(buf[:n])
+	}
+	p.end(whole)
+	if p.invalid {
+		return notText(title, textfile.NotUTF8), nil
+	}
+	if p.shown == 0 && (p.first > 1 || !whole) {
+		return outOfRange(title, p, whole), nil
+	}
+	if whole && total <= maxEdit && env.Seen != nil {
+		env.Seen.Note(file.Info().Path, hex.EncodeToString(hash.Sum(nil)))
+	}
+	return p.result(file.Info().Path, title, whole), nil
+}
+
+func stripBOM(head []byte) []byte {
+	if len(head) >= len(textfile.BOM) && string(head[:len(textfile.BOM)]) == string(textfile.BOM) {
+		return head[len(textfile.BOM):]
+	}
+	return head
+}
+
+func outOfRange(title string, p *page, whole bool) *Result {
+	if whole {
+		return Failed(title, "offset %d is past the end of %s, which has %d lines", p.first, title, p.count)
+	}
+	return Failed(title, "line %d of %s is more than %d GiB into the file, farther than read looks; "+
+		"the part that was looked at has %d lines. Use bash, for example tail or sed -n.", p.first, title, readSeek>>30, p.count)
+}

@@ -1,0 +1,149 @@
+package run
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/toold/toold/internal/tool/run/root"
+	"github.com/toold/toold/internal/tool/run/textdiff"
+	"github.com/toold/toold/internal/tool/run/textfile"
+)
+
+// Write is the tool that makes a file or replaces its content.
+type Write struct{}
+
+type writeInput struct {
+	FilePath string `json:"file_path"`
+	Content  string `json:"content"`
+}
+
+type writeSettings struct {
+	// Durable waits until the file is on the disk.
+	Durable bool `json:"durable"`
+}
+
+// Name implements Tool.
+func (Write) Name() string { return "write" }
+
+// Prepare implements Tool: it shows the diff against the present content.
+func (Write) Prepare(ctx context.Context, env *Env, input json.RawMessage) (*Prepared, error) {
+	var in writeInput
+	if err := decodeInput(input, &in); err != nil {
+		return nil, err
+	}
+	info, err := resolve(ctx, env, in.FilePath)
+	if err != nil {
+		return prepareFailure(displayName(in.FilePath), nil, err)
+	}
+	t := target(in.FilePath, info, true)
+	prep := &Prepared{Targets: []Target{t}}
+	var s changeState
+	if !info.Exists {
+		content := []byte(in.Content)
+		var stat textdiff.Stat
+		prep.Diff, stat = diffOf(info.Path, nil, content, textdiff.Between(nil, content))
+		s.Added = stat.Added
+		prep.State = s.json()
+		return prep, nil
+	}
+	old, info, err := readWhole(ctx, env, info.Path)
+	if root.CodeOf(err) == root.TooLarge {
+		s.Version = &info.Version
+		prep.Diff = fmt.Sprintf("the present content, %d bytes, is too large to be compared\n", info.Size)
+		prep.State = s.json()
+		return prep, nil
+	}
+	if err != nil {
+		return prepareFailure(relative(env, t.Path), prep.Targets, err)
+	}
+	prep.Targets[0].SHA256 = sha256Hex(old)
+	content := withBOM(old, in.Content)
+	if kind := textfile.Sniff(old); kind.Text || len(old) == 0 {
+		var stat textdiff.Stat
+		prep.Diff, stat = diffOf(info.Path, old, content, textdiff.Between(old, content))
+		s.Added, s.Removed = stat.Added, stat.Removed
+	} else {
+		prep.Diff = fmt.Sprintf("the present content, %d bytes, is %s\n", len(old), kind.Name)
+	}
+	prep.State = s.json()
+	return prep, nil
+}
+
+// Run implements Tool.
+func (w Write) Run(ctx context.Context, env *Env, input json.RawMessage, prep *Prepared) (*Result, error) {
+	var in writeInput
+	if err := decodeInput(input, &in); err != nil {
+		return nil, err
+	}
+	settings, err := settingsOf[writeSettings](env)
+	if err != nil {
+		return nil, err
+	}
+	if prep == nil {
+		if prep, err = w.Prepare(ctx, env, input); err != nil {
+			return nil, err
+		}
+	}
+	if prep.Result != nil {
+		return prep.Result, nil
+	}
+	path := prep.Targets[0].Path
+	title := relative(env, path)
+	var s changeState
+	if err := json.Unmarshal(prep.State, &s); err != nil {
+		return nil, Errorf(CodeInternal, "what Prepare noted cannot be read: %v", err)
+	}
+	p, err := env.Root.Begin(ctx, path, root.BeginOptions{Parents: true})
+	if err != nil {
+		return failure(title, err)
+	}
+	defer p.Close()
+	content, err := w.check(ctx, p, prep, s, in.Content)
+	if err != nil {
+		return failure(title, err)
+	}
+	done, err := p.Commit(ctx, content, root.CommitOptions{Durable: settings.Durable})
+	if err != nil {
+		return failure(title, err)
+	}
+	created := !p.Info().Exists
+	result := changed(env, done, content, s, prep.Diff, created)
+	verb := "Replaced"
+	if created {
+		verb = "Created"
+	}
+	result.Output = fmt.Sprintf("%s %s: %d bytes, %d lines added, %d removed.%s", verb, title, len(content), s.Added, s.Removed, kept(done))
+	return result, nil
+}
+
+// check proves that the file is the one that Prepare saw, and gives the content
+// to write.
+func (Write) check(ctx context.Context, p *root.Replacement, prep *Prepared, s changeState, content string) ([]byte, error) {
+	if s.Version != nil {
+		if p.Info().Version != *s.Version {
+			return nil, Errorf(CodeStale, "%s has changed since the call was judged; repeat the call", displayName(p.Info().Path))
+		}
+		return []byte(content), nil
+	}
+	old, err := p.ReadOld(ctx, maxEdit)
+	if root.CodeOf(err) == root.TooLarge {
+		return nil, Errorf(CodeStale, "%s has grown since the call was judged; repeat the call", displayName(p.Info().Path))
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := checkStale(p, prep, old); err != nil {
+		return nil, err
+	}
+	return withBOM(old, content), nil
+}
+
+// withBOM is content with the byte order mark that the file has.
+func withBOM(old []byte, content string) []byte {
+	if bytes.HasPrefix(old, textfile.BOM) && !bytes.HasPrefix([]byte(content), textfile.BOM) {
+		return append(bytes.Clone(textfile.BOM), content...)
+	}
+	return []byte(content)
+}
