@@ -103,8 +103,7 @@ func (a *app) commandResult(ctx context.Context, c *client.Call) error {
 
 // interruption is the signal that ended ctx, or nil.
 func interruption(ctx context.Context) error {
-	var stopped *interruptedError
-	if errors.As(context.Cause(ctx), &stopped) {
+	if stopped, ok := errors.AsType[*interruptedError](context.Cause(ctx)); ok {
 		return stopped
 	}
 	return nil

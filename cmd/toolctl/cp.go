@@ -199,7 +199,7 @@ func replaceFile(name string, fill func(io.Writer) error) error {
 	if err != nil {
 		return err
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }() // a directory that was only looked into
 	temp := fmt.Sprintf(".toolctl-cp-%d", os.Getpid())
 	f, err := root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if err != nil {

@@ -38,7 +38,7 @@ type fakeRequest struct {
 // startFake serves handlers by ServeMux pattern until the test ends.
 func startFake(t *testing.T, handlers map[string]http.HandlerFunc) *fakeDaemon {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "toolctl-test-")
+	dir, err := os.MkdirTemp("", "toolctl-test-") //nolint:usetesting // the path of a socket must be short
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,8 +154,10 @@ func session() client.Session {
 
 // bashDone is a finished call of bash with this metadata.
 func bashDone(output string, metadata map[string]any) client.Call {
-	return client.Call{ID: fakeCall, SessionID: fakeSession, Tool: "bash", Status: client.CallCompleted,
-		Input: json.RawMessage(`{}`), Output: output, Metadata: metadata}
+	return client.Call{
+		ID: fakeCall, SessionID: fakeSession, Tool: "bash", Status: client.CallCompleted,
+		Input: json.RawMessage(`{}`), Output: output, Metadata: metadata,
+	}
 }
 
 func exited(code int) map[string]any {

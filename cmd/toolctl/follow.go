@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -140,7 +141,7 @@ func copyOutput(ctx context.Context, c *client.Client, w io.Writer, call string,
 		return fmt.Errorf("read output of %s: %w", call, err)
 	}
 	defer r.Close()
-	if _, err := io.CopyN(w, r, n); err != nil && err != io.EOF {
+	if _, err := io.CopyN(w, r, n); err != nil && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("read output of %s: %w", call, err)
 	}
 	return nil

@@ -12,7 +12,7 @@ import (
 )
 
 func main() {
-	ctx, stop := interruptible(context.Background())
+	ctx, stop := interruptible(context.Background(), os.Exit)
 	code := run(ctx, os.Args[1:], &app{
 		stdin:  os.Stdin,
 		stdout: os.Stdout,

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -29,13 +30,11 @@ func (f *outputFormat) String() string { return string(*f) }
 
 // Set refuses formats that do not exist.
 func (f *outputFormat) Set(s string) error {
-	for _, known := range outputFormats {
-		if s == known {
-			*f = outputFormat(s)
-			return nil
-		}
+	if !slices.Contains(outputFormats, s) {
+		return fmt.Errorf("one of %s", strings.Join(outputFormats, ", "))
 	}
-	return fmt.Errorf("one of %s", strings.Join(outputFormats, ", "))
+	*f = outputFormat(s)
+	return nil
 }
 
 // Type names the kind of value in help texts.

@@ -20,7 +20,7 @@ func shellQuote(argv []string) string {
 		switch {
 		case !utf8.ValidString(word):
 			quoteBytes(&b, word)
-		case isBare(word) && !(i == 0 && shellKeywords[word]):
+		case isBare(word) && (i > 0 || !shellKeywords[word]):
 			b.WriteString(word)
 		default:
 			b.WriteString("'" + strings.ReplaceAll(word, "'", `'\''`) + "'")
@@ -38,13 +38,9 @@ var shellKeywords = map[string]bool{
 // isBare reports whether no shell gives any character of word a meaning. "=" is
 // not among them: a first word with it would be an assignment.
 func isBare(word string) bool {
-	for i := range len(word) {
-		c := word[i]
-		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte("_./:@%+,-", c) >= 0) {
-			return false
-		}
-	}
-	return word != ""
+	return word != "" && !strings.ContainsFunc(word, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("_./:@%+,-", r)
+	})
 }
 
 func quoteBytes(b *strings.Builder, word string) {

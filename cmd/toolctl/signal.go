@@ -14,12 +14,12 @@ func (e *interruptedError) Error() string { return "stopped by " + e.signal.Stri
 
 // interruptible gives a context that the first signal cancels, with an
 // *interruptedError as its cause, so that commands can let go of what they hold.
-// The second signal ends the process at once: sessions of `run` end then too,
-// by their lease.
+// The second signal calls exitNow, which ends the process at once: sessions of
+// `run` end then too, by their lease.
 //
 // SIGPIPE is taken over as well, and then left alone: writing to a closed pipe
 // gives EPIPE instead of death, so that `toolctl run … | head` ends its session.
-func interruptible(parent context.Context) (context.Context, func()) {
+func interruptible(parent context.Context, exitNow func(code int)) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(parent)
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	ch := make(chan os.Signal, 2)
@@ -33,7 +33,7 @@ func interruptible(parent context.Context) (context.Context, func()) {
 		}
 		cancel(&interruptedError{first.(syscall.Signal)})
 		if second, ok := <-ch; ok {
-			os.Exit(exitSignal + int(second.(syscall.Signal)))
+			exitNow(exitSignal + int(second.(syscall.Signal)))
 		}
 	}()
 	return ctx, func() {

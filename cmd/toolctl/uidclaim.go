@@ -3,8 +3,8 @@ package main
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
+	"os"
 	"syscall"
 )
 
@@ -27,8 +27,8 @@ type uidClaim struct {
 
 func claimUIDs() (*uidClaim, error) {
 	const slots = privateUIDs / uidRange
-	for range 64 {
-		base := privateUIDBase + rand.IntN(slots)*uidRange
+	for i := range slots {
+		base := privateUIDBase + (os.Getpid()+i)%slots*uidRange
 		lock, err := net.Listen("unix", fmt.Sprintf("@toold-private-uids-%d", base))
 		if err == nil {
 			return &uidClaim{base, lock}, nil

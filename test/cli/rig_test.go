@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -65,9 +66,11 @@ func newRig(e *testscript.Env) (*rig, error) {
 // start runs toold and waits until it is ready. It ends its sessions and itself
 // when its standard input closes, so also when this test is killed.
 func (r *rig) start(flags []string) error {
-	r.cmd = exec.Command(filepath.Join(programs, "toold"), append([]string{"--ephemeral",
+	r.cmd = exec.Command(filepath.Join(programs, "toold"), append([]string{
+		"--ephemeral",
 		"--socket", r.socket, "--state-dir", filepath.Join(r.dir, "state"), "--run-dir", filepath.Join(r.dir, "run"),
-		"--metrics-listen", "", "--cgroup-parent", "/" + r.cgroup, "--uid-base", strconv.Itoa(r.uids), "--log", "text"}, flags...)...)
+		"--metrics-listen", "", "--cgroup-parent", "/" + r.cgroup, "--uid-base", strconv.Itoa(r.uids), "--log", "text",
+	}, flags...)...)
 	// A file: a daemon that writes to a pipe whose reader was killed dies of it.
 	var err error
 	if r.log, err = os.Create(filepath.Join(r.dir, "log")); err != nil {
@@ -139,8 +142,8 @@ func removeCgroups(name string) error {
 			}
 			return nil
 		})
-		for i := len(dirs) - 1; i >= 0; i-- { // children first
-			if err := os.Remove(dirs[i]); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		for _, dir := range slices.Backward(dirs) { // children first
+			if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				failed = fmt.Errorf("left behind: %w", err)
 			}
 		}
