@@ -15,6 +15,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -35,7 +36,10 @@ func TestMain(m *testing.M) {
 	case os.Getenv("TOOLD_TEST_CREATE_AND_DIE") != "":
 		createAndDie()
 	}
-	os.Exit(m.Run())
+	if m := os.Getenv(janitorFor); m != "" {
+		os.Exit(janitor(m))
+	}
+	os.Exit(runWithJanitor(m))
 }
 
 func init() {
@@ -138,6 +142,7 @@ func (r *agentResponse) exec(q agentRequest, cgroup int) {
 	cmd := exec.Command(q.Argv[0], q.Argv[1:]...)
 	cmd.Stdout, cmd.Stderr = &out, &out
 	cmd.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + sandbox.Home}
+	cmd.WaitDelay = 300 * time.Millisecond // what the leader leaves behind is killed below
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if !q.Agent {
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: sandbox.ToolUID, Gid: sandbox.ToolGID}
@@ -163,7 +168,7 @@ func (r *agentResponse) exec(q agentRequest, cgroup int) {
 	}
 	r.Output = out.String()
 	r.Code = cmd.ProcessState.ExitCode()
-	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) && !errors.Is(err, exec.ErrWaitDelay) {
 		r.Err = err.Error()
 	}
 	if q.Call != "" {
@@ -201,6 +206,9 @@ func reap() {
 // ask sends one request over a connection of its own.
 func ask(c *net.UnixConn, q agentRequest, cgroup *os.File) (*agentResponse, error) {
 	defer c.Close()
+	if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+		return nil, err
+	}
 	data, err := json.Marshal(q)
 	if err != nil {
 		return nil, err

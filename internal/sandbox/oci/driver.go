@@ -1,7 +1,6 @@
 package oci
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -51,6 +50,7 @@ type Driver struct {
 	root    *rootfs
 	cg      *cgroups
 	idmaps  idmapCache
+	probes  runtimeProbes
 	log     *slog.Logger
 	names   []string // of runtimes, default first
 	seccomp seccompProfile
@@ -69,7 +69,8 @@ func New(cfg Config) (*Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Driver{cfg: cfg, dir: filepath.Join(cfg.RunDir, "oci"), log: cfg.Log, names: names}
+	d := &Driver{cfg: cfg, dir: filepath.Join(cfg.RunDir, "oci"), log: cfg.Log, names: names,
+		probes: runtimeProbes{results: map[string]probeResult{}}}
 	roots := filepath.Join(d.dir, "roots")
 	for _, dir := range []string{d.dir, d.sandboxesDir(), roots} {
 		if err := errors.Join(makeDir(dir, 0o711), sweep(dir)); err != nil {
@@ -102,9 +103,6 @@ func New(cfg Config) (*Driver, error) {
 
 // Name implements sandbox.Driver.
 func (d *Driver) Name() string { return Name }
-
-// Runtimes implements sandbox.Driver.
-func (d *Driver) Runtimes(context.Context) []string { return d.names }
 
 func (d *Driver) sandboxesDir() string { return filepath.Join(d.dir, "sandboxes") }
 

@@ -20,7 +20,7 @@ import (
 // The agent is outside the limits of the tools, but not without a bound: the
 // session as a whole gets this much more.
 const (
-	agentMemory = 64 << 20
+	agentMemory = 256 << 20
 	agentPIDs   = 64
 )
 

@@ -56,7 +56,7 @@ func newFixture(t testing.TB) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir, err := os.MkdirTemp("/tmp", "toold-oci-")
+	dir, err := os.MkdirTemp("/tmp", mark)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func newFixture(t testing.TB) *fixture {
 		RunDir:       filepath.Join(dir, "run"),
 		AgentBinary:  self,
 		Rootfs:       "host",
-		CgroupParent: "/toold-test-" + randomHex(4),
+		CgroupParent: "/" + mark + randomHex(4),
 		Log:          slog.New(slog.NewTextHandler(testWriter{t}, nil)),
 	}}
 	f.driver = f.open()
@@ -148,17 +148,23 @@ func (f *fixture) live(sb sandbox.Sandbox, spec sandbox.Spec) *live {
 	f.t.Helper()
 	l := &live{Sandbox: sb, t: f.t, spec: spec}
 	f.t.Cleanup(func() { l.Close() })
+	l.attach()
+	f.t.Cleanup(func() { l.cg.Close() })
+	return l
+}
+
+// attach does what a manager does after the first handshake.
+func (l *live) attach() {
+	l.t.Helper()
 	r := l.ask(agentRequest{})
-	if err := sb.Attach(f.ctx(), r.TID); err != nil {
-		f.t.Fatal(err)
+	if err := l.Attach(context.Background(), r.TID); err != nil {
+		l.t.Fatal(err)
 	}
-	cg, err := sb.CallCgroup()
+	cg, err := l.CallCgroup()
 	if err != nil {
-		f.t.Fatal(err)
+		l.t.Fatal(err)
 	}
 	l.cg = cg
-	f.t.Cleanup(func() { cg.Close() })
-	return l
 }
 
 func (f *fixture) ctx() context.Context {

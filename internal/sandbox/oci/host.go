@@ -1,0 +1,249 @@
+package oci
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"sort"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/client"
+)
+
+// Host implements sandbox.Prober.
+func (d *Driver) Host(ctx context.Context) []client.Check {
+	checks := []client.Check{
+		kernelCheck(), d.cg.layout(), swapCheck(d.cg), userNamespaceCheck(), openat2Check(), pidfdCheck(),
+		landlockCheck(), capabilityCheck(),
+	}
+	checks = append(checks, d.idmapChecks()...)
+	for i, name := range d.names {
+		checks = append(checks, d.runtimeCheck(ctx, name, i == 0))
+	}
+	return checks
+}
+
+func kernelCheck() client.Check {
+	var u unix.Utsname
+	c := client.Check{Group: "host", Name: "kernel", Status: client.CheckOK}
+	if err := unix.Uname(&u); err != nil {
+		c.Status, c.Detail = client.CheckFail, err.Error()
+		return c
+	}
+	c.Detail = unix.ByteSliceToString(u.Release[:]) + " " + unix.ByteSliceToString(u.Machine[:])
+	return c
+}
+
+// layout is what doctor prints about cgroups.
+func (c *cgroups) layout() client.Check {
+	var parts, missing []string
+	for _, name := range limited {
+		switch mount, v1 := c.v1[name]; {
+		case v1:
+			parts = append(parts, name+" at "+mount)
+		case c.v2has[name]:
+			parts = append(parts, name+" on v2")
+		default:
+			missing = append(missing, name)
+		}
+	}
+	check := client.Check{Group: "host", Name: "cgroups", Status: client.CheckOK,
+		Detail: fmt.Sprintf("%s; %s; processes are killed by cgroup.kill", c.mode(), strings.Join(parts, ", "))}
+	if len(missing) > 0 {
+		check.Status = client.CheckWarn
+		check.Detail += "; missing: " + strings.Join(missing, ", ")
+		check.Hint = "limits that need these controllers are refused; boot with them, or delegate them to this service"
+	}
+	return check
+}
+
+func swapCheck(c *cgroups) client.Check {
+	check := client.Check{Group: "host", Name: "swap", Status: client.CheckOK, Detail: "there is none"}
+	switch {
+	case !hasSwap():
+	case c.countsSwap():
+		check.Detail = "counted as memory"
+	default:
+		check.Status, check.Detail = client.CheckWarn, "not accounted: tools can use swap beyond limits.memory"
+		check.Hint = "boot with swapaccount=1"
+	}
+	return check
+}
+
+func userNamespaceCheck() client.Check {
+	c := client.Check{Group: "host", Name: "user namespaces", Status: client.CheckOK}
+	n := readInt("/proc/sys/user/max_user_namespaces")
+	c.Detail = fmt.Sprintf("at most %d", n)
+	if n == 0 {
+		c.Status, c.Hint = client.CheckFail, "set the sysctl user.max_user_namespaces above the number of sessions"
+	}
+	return c
+}
+
+func openat2Check() client.Check {
+	c := client.Check{Group: "host", Name: "openat2", Status: client.CheckOK, Detail: "available"}
+	fd, err := unix.Openat2(unix.AT_FDCWD, "/", &unix.OpenHow{
+		Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
+	})
+	if err != nil {
+		c.Status, c.Detail, c.Hint = client.CheckFail, err.Error(), "Linux 5.6 or newer is needed, and no filter around this service that refuses it"
+		return c
+	}
+	unix.Close(fd)
+	return c
+}
+
+func pidfdCheck() client.Check {
+	c := client.Check{Group: "host", Name: "pidfd", Status: client.CheckOK, Detail: "available"}
+	fd, err := unix.PidfdOpen(os.Getpid(), unix.PIDFD_NONBLOCK)
+	if err != nil {
+		c.Status, c.Detail, c.Hint = client.CheckFail, err.Error(), "Linux 5.10 or newer is needed"
+		return c
+	}
+	unix.Close(fd)
+	return c
+}
+
+// landlockCheck asks for the version of Landlock's interface.
+func landlockCheck() client.Check {
+	c := client.Check{Group: "host", Name: "landlock", Status: client.CheckOK}
+	abi, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
+	if errno != 0 {
+		c.Status, c.Detail = client.CheckWarn, errno.Error()
+		c.Hint = "a layer behind others is missing: boot with lsm=landlock,… or a kernel that has it"
+		return c
+	}
+	c.Detail = fmt.Sprintf("version %d", abi)
+	if abi < 6 {
+		c.Status = client.CheckWarn
+		c.Hint = "scoping of signals and abstract sockets needs version 6 (Linux 6.12)"
+	}
+	return c
+}
+
+// capabilities of root that are of use here, and what is lost without them.
+var capabilities = map[int]string{
+	unix.CAP_SYS_ADMIN:    "nothing works",
+	unix.CAP_SETUID:       "nothing works",
+	unix.CAP_SETGID:       "nothing works",
+	unix.CAP_CHOWN:        "nothing works",
+	unix.CAP_DAC_OVERRIDE: "nothing works",
+	unix.CAP_KILL:         "sessions cannot be ended",
+	unix.CAP_NET_ADMIN:    "lo stays down",
+	unix.CAP_SYS_RESOURCE: "open_files and file_size cannot be raised above the daemon's own, and its oom_score_adj not lowered",
+	unix.CAP_SYS_PTRACE:   "the agent's namespaces cannot be entered",
+}
+
+func capabilityCheck() client.Check {
+	c := client.Check{Group: "host", Name: "capabilities", Status: client.CheckOK, Detail: "all that are needed"}
+	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if err := unix.Capget(&hdr, &data[0]); err != nil {
+		c.Status, c.Detail = client.CheckFail, err.Error()
+		return c
+	}
+	var lost []string
+	for bit, without := range capabilities {
+		if data[bit/32].Effective&(1<<(bit%32)) != 0 {
+			continue
+		}
+		if c.Status == client.CheckOK {
+			c.Status = client.CheckWarn
+		}
+		if bit != unix.CAP_SYS_RESOURCE {
+			c.Status = client.CheckFail
+		}
+		lost = append(lost, fmt.Sprintf("without %s %s", capabilityNames[bit], without))
+	}
+	if len(lost) > 0 {
+		sort.Strings(lost)
+		c.Detail = strings.Join(lost, "; ")
+		c.Hint = "run toold as root with all capabilities where that matters"
+	}
+	return c
+}
+
+var capabilityNames = map[int]string{
+	unix.CAP_SYS_ADMIN: "CAP_SYS_ADMIN", unix.CAP_SETUID: "CAP_SETUID", unix.CAP_SETGID: "CAP_SETGID",
+	unix.CAP_CHOWN: "CAP_CHOWN", unix.CAP_DAC_OVERRIDE: "CAP_DAC_OVERRIDE", unix.CAP_KILL: "CAP_KILL",
+	unix.CAP_NET_ADMIN: "CAP_NET_ADMIN", unix.CAP_SYS_RESOURCE: "CAP_SYS_RESOURCE", unix.CAP_SYS_PTRACE: "CAP_SYS_PTRACE",
+}
+
+// idmapChecks tries an id-mapped mount on each file system where worktrees
+// usually are.
+func (d *Driver) idmapChecks() []client.Check {
+	var checks []client.Check
+	var seen []uint64
+	for _, dir := range []string{d.cfg.StateDir, "/home", "/srv", "/root", "/tmp"} {
+		var st unix.Stat_t
+		if err := unix.Stat(dir, &st); err != nil || slices.Contains(seen, st.Dev) {
+			continue
+		}
+		seen = append(seen, st.Dev)
+		checks = append(checks, d.idmapCheck(dir))
+	}
+	return checks
+}
+
+func (d *Driver) idmapCheck(dir string) client.Check {
+	c := client.Check{Group: "worktree", Name: "id-mapped mounts on the file system of " + dir, Status: client.CheckOK, Detail: "work"}
+	err := d.tryIDMap(dir)
+	switch {
+	case errors.Is(err, errNoIDMap):
+		c.Status, c.Detail = client.CheckWarn, "not on this file system"
+		c.Hint = "worktrees there are mapped 1:1: tools run with the uid of the worktree's owner, and root's are refused"
+	case err != nil:
+		c.Status, c.Detail = client.CheckFail, err.Error()
+	}
+	return c
+}
+
+func (d *Driver) tryIDMap(dir string) error {
+	src, err := os.OpenFile(dir, unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	userns, err := d.idmaps.get(singleID{asUID: probeUIDBase, asGID: probeUIDBase})
+	if err != nil {
+		return err
+	}
+	defer userns.Close()
+	mount, err := detach(src, true, userns)
+	if err != nil {
+		return err
+	}
+	return mount.Close()
+}
+
+func (d *Driver) runtimeCheck(ctx context.Context, name string, isDefault bool) client.Check {
+	c := client.Check{Group: "runtime", Name: name, Status: client.CheckOK}
+	rt, err := d.runtime(name)
+	if err == nil {
+		c.Detail, err = rt.version(ctx)
+	}
+	if err == nil {
+		c.Probed = true
+		err = d.probe(ctx, name)
+	}
+	if err == nil {
+		c.Detail += " runs sandboxes (" + rt.path + ")"
+		return c
+	}
+	c.Status = client.CheckNA
+	if isDefault {
+		c.Status = client.CheckFail
+		c.Hint = "sessions cannot be made; `make build` builds a runtime that works into bin/"
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		c.Detail = "not installed at " + d.cfg.Runtimes[name]
+	} else {
+		c.Detail = strings.TrimSpace(c.Detail + " cannot run here: " + err.Error())
+	}
+	return c
+}

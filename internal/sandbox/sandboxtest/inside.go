@@ -1,0 +1,151 @@
+package sandboxtest
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/sandbox"
+)
+
+// owner is a uid of the host that has files there.
+const owner = 12345
+
+func testInside(s *suite) {
+	b := s.create(s.Spec())
+	b.want("test -e "+sandbox.MarkerFile+" && echo marked", "marked")
+	b.want("cd "+sandbox.Home+" && echo hi >f && cat f", "hi")
+	b.want("cd /tmp && echo hi >f && cat f", "hi")
+	b.want("cd "+sandbox.Workspace+" && echo hi >f && cat f", "hi")
+	b.want("cat "+sandbox.AgentPath+" >/dev/null && echo readable", "readable")
+	for _, path := range []string{"/", "/etc", "/usr", "/run/toold", sandbox.OutputDir, "/home"} {
+		if r := b.run("echo >" + filepath.Join(path, "x")); r.Code == 0 {
+			s.Errorf("%s is writable", path)
+		}
+	}
+	if b.IDMap() != "" {
+		s.Errorf("IDMap of an empty worktree is %q", b.IDMap())
+	}
+}
+
+func testIdentity(s *suite) {
+	b := s.create(s.Spec())
+	b.want("id -u; id -g; id -G", fmt.Sprintf("%d\n%d\n%d", sandbox.ToolUID, sandbox.ToolGID, sandbox.ToolGID))
+	for _, set := range []string{"CapInh", "CapPrm", "CapEff", "CapAmb"} {
+		b.want("sed -n 's/^"+set+":\\t//p' /proc/self/status", "0000000000000000")
+	}
+	b.want("sed -n 's/^NoNewPrivs:\\t//p' /proc/self/status", "1")
+	b.want("sed -n 's/^Seccomp:\\t//p' /proc/self/status", "2")
+	if got := strings.Fields(b.out("cat /proc/self/uid_map")); len(got) < 3 || got[0] == got[1] {
+		s.Errorf("uid map is %v: ids of the sandbox are ids of the host", got)
+	}
+	if got := b.out("cat /proc/net/dev | tail -n +3 | cut -d: -f1 | tr -d ' '"); got != "lo" {
+		s.Errorf("network interfaces are %q, want lo alone", got)
+	}
+	b.fails("kill -9 1", "")
+	b.want("echo alive", "alive")
+}
+
+func testWorktree(s *suite) {
+	src := s.dir(owner)
+	s.write(src.Name()+"/mine", "content", owner, 0o600)
+	spec := s.Spec()
+	spec.Worktree = sandbox.Worktree{Source: src, Mode: client.WorktreeBind, Target: "/home/someone/project", OwnerUID: owner, OwnerGID: owner}
+	b := s.create(spec)
+	b.want("cd /home/someone/project && stat -c %u:%g:%a mine && cat mine", fmt.Sprintf("%d:%d:600\ncontent", sandbox.ToolUID, sandbox.ToolGID))
+	b.want("cd /home/someone/project && echo new >made && mkdir dir && stat -c %u:%g made", fmt.Sprintf("%d:%d", sandbox.ToolUID, sandbox.ToolGID))
+	for _, name := range []string{"made", "dir"} {
+		fi, err := os.Lstat(filepath.Join(src.Name(), name))
+		if err != nil {
+			s.Fatal(err)
+		}
+		if st := fi.Sys().(*syscall.Stat_t); st.Uid != owner || st.Gid != owner {
+			s.Errorf("%s belongs to %d:%d on the host, want %d", name, st.Uid, st.Gid, owner)
+		}
+	}
+	if b.IDMap() == "" {
+		s.Error("IDMap says nothing")
+	}
+	if len(b.Notes()) == 0 {
+		s.Error("Notes do not say that a bind-mounted worktree has no bound")
+	}
+	// Another session on the same directory sees the same.
+	spec2 := s.Spec()
+	spec2.Worktree = spec.Worktree
+	s.create(spec2).want("cat /home/someone/project/made", "new")
+}
+
+func testWorktreeReadOnly(s *suite) {
+	src := s.dir(owner)
+	s.write(src.Name()+"/mine", "content", owner, 0o600)
+	spec := s.Spec()
+	spec.Worktree = sandbox.Worktree{Source: src, Mode: client.WorktreeRO, Target: sandbox.Workspace, OwnerUID: owner, OwnerGID: owner}
+	b := s.create(spec)
+	b.want("cat /workspace/mine", "content")
+	b.fails("echo >/workspace/mine", "Read-only")
+	b.fails("rm /workspace/mine", "Read-only")
+}
+
+// Files of others stay others': neither root's nor another user's become the
+// tools'. Setuid files and devices mean nothing.
+func testForeignFiles(s *suite) {
+	src := s.dir(owner)
+	if err := os.Chmod(src.Name(), 0o777); err != nil {
+		s.Fatal(err)
+	}
+	s.write(src.Name()+"/root", "r", 0, 0o600)
+	s.write(src.Name()+"/other", "o", owner+1, 0o644)
+	s.write(src.Name()+"/setuid", "#!/bin/sh\nid -u\n", 0, 0o755|os.ModeSetuid)
+	if err := syscall.Mknod(src.Name()+"/null", syscall.S_IFCHR|0o666, 1<<8|3); err != nil {
+		s.Fatal(err)
+	}
+	spec := s.Spec()
+	spec.Worktree = sandbox.Worktree{Source: src, Mode: client.WorktreeBind, Target: sandbox.Workspace, OwnerUID: owner, OwnerGID: owner}
+	b := s.create(spec)
+	b.want("stat -c %u:%g /workspace/root /workspace/other", "65534:65534\n65534:65534")
+	b.fails("cat /workspace/root", "denied")
+	b.want("cat /workspace/other", "o")
+	b.fails("echo >/workspace/other", "denied")
+	b.fails("echo >/workspace/null", "denied")
+	b.want("/workspace/setuid", fmt.Sprint(sandbox.ToolUID))
+	// Nothing that the host would run with the owner's ids can be made.
+	b.fails("cp /bin/true /workspace/x && chmod u+s /workspace/x", "")
+	b.fails("cp /bin/true /workspace/x && chmod g+s /workspace/x", "")
+	b.want("chmod 751 /workspace/x && stat -c %a /workspace/x", "751")
+}
+
+func testOutput(s *suite) {
+	out := s.dir(0)
+	s.write(out.Name()+"/call", "whole output", 0, 0o600)
+	spec := s.Spec()
+	spec.OutputDir = out.Name()
+	b := s.create(spec)
+	b.want("cat "+sandbox.OutputDir+"/call", "whole output")
+	b.fails("echo >"+sandbox.OutputDir+"/call", "Read-only")
+	s.write(out.Name()+"/later", "too", 0, 0o600)
+	b.want("cat "+sandbox.OutputDir+"/later", "too")
+}
+
+func testMounts(s *suite) {
+	src, cache := s.dir(owner), s.dir(owner)
+	s.write(cache.Name()+"/file", "cached", owner, 0o600)
+	if err := os.Mkdir(src.Name()+"/modules", 0o755); err != nil {
+		s.Fatal(err)
+	}
+	spec := s.Spec()
+	spec.Worktree = sandbox.Worktree{Source: src, Mode: client.WorktreeBind, Target: sandbox.Workspace, OwnerUID: owner, OwnerGID: owner}
+	spec.Mounts = []sandbox.Mount{{Source: cache, Target: "/cache/deep"}, {Source: cache, Target: sandbox.Workspace + "/modules"}}
+	b := s.create(spec)
+	for _, target := range []string{"/cache/deep", sandbox.Workspace + "/modules"} {
+		b.want("cat "+target+"/file", "cached")
+		b.fails("echo >"+target+"/file", "Read-only")
+		b.fails("echo >"+target+"/new", "Read-only")
+	}
+	entries, err := os.ReadDir(src.Name())
+	if err != nil || len(entries) != 1 {
+		s.Errorf("worktree has %v, want modules alone (%v)", entries, err)
+	}
+}

@@ -1,0 +1,241 @@
+package sandboxtest
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/sandbox"
+)
+
+// refused checks that a spec makes no sandbox and leaves nothing.
+func (s *suite) refused(spec sandbox.Spec, want error, why string) {
+	s.Helper()
+	sb, err := s.Driver.Create(s.ctx(), spec)
+	if err == nil {
+		sb.Close()
+		s.Errorf("%s: a sandbox was made", why)
+		if err := s.Driver.Destroy(s.ctx(), sb.Record()); err != nil {
+			s.Error(err)
+		}
+		return
+	}
+	if want != nil && !errors.Is(err, want) {
+		s.Errorf("%s: %v, want %v", why, err, want)
+	}
+	if left := s.names(spec.Owner); slices.Contains(left, spec.SessionID) {
+		s.Errorf("%s: something is left", why)
+	}
+}
+
+// A target inside the worktree that is a link, a file or missing is refused.
+func testMountTargets(s *suite) {
+	src, cache := s.dir(owner), s.dir(owner)
+	if err := os.Symlink("/etc", filepath.Join(src.Name(), "link")); err != nil {
+		s.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(src.Name(), "real"), 0o755); err != nil {
+		s.Fatal(err)
+	}
+	if err := os.Symlink("real", filepath.Join(src.Name(), "inner")); err != nil {
+		s.Fatal(err)
+	}
+	s.write(src.Name()+"/file", "", owner, 0o644)
+	for _, target := range []string{"/workspace/link", "/workspace/link/ssl", "/workspace/inner", "/workspace/file", "/workspace/missing",
+		"/", "/etc", "/etc/x", "/proc", "/proc/self", "/sys", "/dev/shm", "/tmp", "/run", "/run/toold", "/home", sandbox.Home, sandbox.Home + "/x",
+		"relative", "/a/../b", "/workspace"} {
+		spec := s.Spec()
+		spec.Worktree = sandbox.Worktree{Source: src, Mode: client.WorktreeBind, Target: sandbox.Workspace, OwnerUID: owner, OwnerGID: owner}
+		spec.Mounts = []sandbox.Mount{{Source: cache, Target: target}}
+		s.refused(spec, sandbox.ErrMountTarget, "mount at "+target)
+	}
+}
+
+func testUnsupported(s *suite) {
+	spec := s.Spec()
+	spec.Runtime = "there-is-no-such-runtime"
+	s.refused(spec, sandbox.ErrUnsupported, "unknown runtime")
+	spec = s.Spec()
+	spec.SessionID = "../escape"
+	s.refused(spec, nil, "session id with a path")
+	spec = s.Spec()
+	spec.Limits.Memory, spec.Limits.Tmp = 64<<20, 64<<20
+	s.refused(spec, nil, "tmp as large as memory")
+	spec = s.Spec()
+	spec.Worktree.Mode = "overlay"
+	s.refused(spec, nil, "unknown worktree mode")
+}
+
+func testDone(s *suite) {
+	b := s.create(s.Spec())
+	select {
+	case <-b.Done():
+		s.Fatal("done while it is alive")
+	default:
+	}
+	if err := s.Driver.Destroy(s.ctx(), b.Record()); err != nil {
+		s.Fatal(err)
+	}
+	select {
+	case <-b.Done():
+	case <-time.After(30 * time.Second):
+		s.Error("not done although it is destroyed")
+	}
+	if _, err := b.Usage(s.ctx()); !errors.Is(err, sandbox.ErrGone) {
+		s.Errorf("usage afterwards: %v, want gone", err)
+	}
+	if c, err := b.Dial(s.ctx()); err == nil {
+		c.Close()
+		s.Error("dial succeeds although it is destroyed")
+	}
+}
+
+func testAdopt(s *suite) {
+	b := s.create(s.Spec())
+	b.out("echo kept >/tmp/f")
+	if err := b.Close(); err != nil {
+		s.Fatal(err)
+	}
+	d := s.Reopen()
+	again, err := d.Adopt(s.ctx(), b.Record())
+	if err != nil {
+		s.Fatal(err)
+	}
+	defer again.Close()
+	adopted := &box{Sandbox: again, s: s, spec: b.spec}
+	adopted.want("cat /tmp/f", "kept")
+	if again.Record() != b.Record() {
+		s.Errorf("record is %+v, was %+v", again.Record(), b.Record())
+	}
+	if !slices.Equal(again.Notes(), b.Notes()) || again.IDMap() != b.IDMap() {
+		s.Error("notes or id map have changed")
+	}
+	for name, change := range map[string]func(*sandbox.Record){
+		"incarnation": func(r *sandbox.Record) { r.Incarnation = "another" },
+		"owner":       func(r *sandbox.Record) { r.Owner = "another" },
+		"name":        func(r *sandbox.Record) { r.SessionID = "nobody" },
+	} {
+		rec := b.Record()
+		change(&rec)
+		if sb, err := d.Adopt(s.ctx(), rec); !errors.Is(err, sandbox.ErrGone) {
+			s.Errorf("adopt by another %s: %v, want gone", name, err)
+			if err == nil {
+				sb.Close()
+			}
+		}
+		// Nor does it destroy what it does not name.
+		if err := d.Destroy(s.ctx(), rec); err != nil {
+			s.Errorf("destroy by another %s: %v", name, err)
+		}
+	}
+	adopted.want("cat /tmp/f", "kept")
+	if err := d.Destroy(s.ctx(), b.Record()); err != nil {
+		s.Fatal(err)
+	}
+	select {
+	case <-again.Done():
+	case <-time.After(30 * time.Second):
+		s.Error("adopted sandbox is not done although it is destroyed")
+	}
+	if _, err := d.Adopt(s.ctx(), b.Record()); !errors.Is(err, sandbox.ErrGone) {
+		s.Errorf("adopt what is destroyed: %v, want gone", err)
+	}
+}
+
+// A name is free, taken, and free again.
+func testNames(s *suite) {
+	spec := s.Spec()
+	b := s.create(spec)
+	if got := s.names(spec.Owner); !slices.Equal(got, []string{spec.SessionID}) {
+		s.Errorf("list is %v, want %s", got, spec.SessionID)
+	}
+	if got := s.names("nobody"); len(got) != 0 {
+		s.Errorf("list of another owner is %v", got)
+	}
+	second := spec
+	second.Incarnation = "second"
+	if sb, err := s.Driver.Create(s.ctx(), second); err == nil {
+		sb.Close()
+		s.Error("two sandboxes of one name")
+	}
+	b.want("echo unharmed", "unharmed")
+	if err := s.Driver.Destroy(s.ctx(), b.Record()); err != nil {
+		s.Fatal(err)
+	}
+	if got := s.names(spec.Owner); len(got) != 0 {
+		s.Errorf("list is %v after the end", got)
+	}
+	s.create(second).want("echo again", "again")
+}
+
+// Nothing survives, and a second time is no error.
+func testDestroy(s *suite) {
+	b := s.create(s.Spec())
+	b.run("setsid sh -c 'trap \"\" TERM INT HUP; sleep 1000' >/dev/null 2>&1 & (setsid sleep 1000 &) ; exit 0")
+	for range 2 {
+		if err := s.Driver.Destroy(s.ctx(), b.Record()); err != nil {
+			s.Fatal(err)
+		}
+	}
+	if pids := inRange(s, b.spec.UIDBase); len(pids) > 0 {
+		s.Errorf("processes %v of the session's uids are alive", pids)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	spec := s.Spec()
+	if sb, err := s.Driver.Create(ctx, spec); err == nil {
+		sb.Close()
+		s.Error("created although cancelled")
+		if err := s.Driver.Destroy(s.ctx(), sb.Record()); err != nil {
+			s.Error(err)
+		}
+	}
+	if got := s.names(spec.Owner); len(got) != 0 {
+		s.Errorf("%v is left by a cancelled creation", got)
+	}
+}
+
+// inRange lists the live processes whose uid is of a session's range. The host's
+// init may take its time to reap the dead.
+func inRange(s *suite, base uint32) []string {
+	s.Helper()
+	dirs, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		s.Fatal(err)
+	}
+	var pids []string
+	for _, dir := range dirs {
+		fi, err := os.Stat(dir)
+		if err != nil {
+			continue // it ended meanwhile
+		}
+		if uid := uidOf(fi); uid >= base && uid-base < sandbox.RangeSize && !dead(dir) {
+			pids = append(pids, filepath.Base(dir))
+		}
+	}
+	return pids
+}
+
+func dead(proc string) bool {
+	stat, err := os.ReadFile(filepath.Join(proc, "stat"))
+	_, rest, ok := strings.Cut(string(stat), ") ")
+	return err != nil || ok && strings.HasPrefix(rest, "Z")
+}
+
+// Two sandboxes see nothing of each other.
+func testIsolation(s *suite) {
+	a, b := s.create(s.Spec()), s.create(s.Spec())
+	a.out("echo secret >/tmp/f; echo secret >/dev/shm/f; echo secret >/workspace/f; echo secret >" + sandbox.Home + "/f")
+	b.want("ls -A /tmp /dev/shm /workspace "+sandbox.Home+" | grep -c f$ || true", "0")
+	if got := b.out("ls -d /proc/[0-9]*"); strings.Count(got, "\n") > 5 {
+		s.Errorf("processes of others are visible:\n%s", got)
+	}
+	if n := a.out("readlink /proc/self/ns/net"); n == b.out("readlink /proc/self/ns/net") {
+		s.Error("both are in one network namespace")
+	}
+}

@@ -1,0 +1,73 @@
+package sandboxtest
+
+import (
+	"os"
+	"strings"
+	"syscall"
+)
+
+// A call that takes too much memory dies of it; the agent and the next call do
+// not.
+func testMemoryLimit(s *suite) {
+	spec := s.Spec()
+	spec.Limits.Memory, spec.Limits.Tmp = 64<<20, 4<<20
+	b := s.create(spec)
+	before := b.OOMKills()
+	if r := b.run("head -c 200000000 /dev/zero | tail -c 150000000 | wc -c"); strings.TrimSpace(r.Output) == "150000000" {
+		s.Error("150 MB were held in 64 MiB")
+	}
+	if b.OOMKills() == before {
+		s.Error("OOMKills has not counted it")
+	}
+	b.want("echo next", "next")
+}
+
+func testPIDsLimit(s *suite) {
+	spec := s.Spec()
+	spec.Limits.PIDs = 20
+	b := s.create(spec)
+	before := b.PIDsHits()
+	b.run("for i in $(seq 40); do sleep 5 & done; true")
+	if b.PIDsHits() == before {
+		s.Error("40 processes were started under a limit of 20, or PIDsHits has not counted them")
+	}
+	b.want("echo next", "next")
+}
+
+func testCPULimit(s *suite) {
+	spec := s.Spec()
+	spec.Limits.CPUs = 1
+	b := s.create(spec)
+	b.want("nproc", "1")
+	spec = s.Spec()
+	spec.Limits.CPUs = 0.2
+	s.create(spec).want("nproc", "1")
+}
+
+// The memory file systems are bounded in bytes and in files, and a session that
+// has filled them goes on.
+func testTmpLimit(s *suite) {
+	spec := s.Spec()
+	spec.Limits.Tmp = 4 << 20
+	b := s.create(spec)
+	for _, dir := range []string{"/tmp", "/dev/shm", "/home/tool", "/workspace"} {
+		b.fails("head -c 50000000 /dev/zero >"+dir+"/big", "No space")
+		b.out("rm " + dir + "/big")
+		b.fails("i=0; while [ $i -lt 5000 ]; do i=$((i+1)); : >"+dir+"/f$i || exit 1; done", "No space")
+		b.out("cd " + dir + " && ls | grep '^f' | xargs rm && echo ok >f && rm f")
+	}
+}
+
+func testUsage(s *suite) {
+	b := s.create(s.Spec())
+	b.out("i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done")
+	u, err := b.Usage(s.ctx())
+	if err != nil {
+		s.Fatal(err)
+	}
+	if u.CPUMillis == 0 || u.MemoryBytes == 0 || u.PIDs == 0 {
+		s.Errorf("usage is %+v, want time, memory and processes", u)
+	}
+}
+
+func uidOf(fi os.FileInfo) uint32 { return fi.Sys().(*syscall.Stat_t).Uid }
