@@ -2,6 +2,109 @@
 // agent, the process that is PID 1 of every sandbox: Conn is the daemon's end,
 // Server the agent's.
 //
-// The whole protocol is specified here, message by message, with what happens
-// when a side breaks it. (To be completed with the code.)
+// The two do not trust each other equally. The agent does what a peer says that
+// has shown the session's nonce. The daemon takes everything that comes from the
+// agent as hostile: a tool that took the agent over must not get further than
+// its own session.
+//
+// # Transport
+//
+// A stream Unix socket. The agent listens on a descriptor that it was born with;
+// a daemon that was restarted connects again. A frame is a length of four bytes,
+// big-endian, and that many bytes: a head, which is a CBOR array
+//
+//	[kind, exchange, n, flag]
+//
+// and directly after it the body, whose form the kind decides. Frames from the
+// agent have at most 128 KiB, from the daemon 17 MiB, the first one of a
+// connection 1 MiB. The rest of a frame must follow its first byte within ten
+// seconds. CBOR is strict: definite lengths, no tags, no key twice, no unknown
+// field, 32 levels, 65,536 elements. Text may be invalid UTF-8, because names of
+// files may; Conn makes all text valid but paths.
+//
+// The daemon's end reads without room for control messages, so that descriptors
+// that an agent sends never arrive. The agent takes one descriptor, with the
+// first frame, and closes all others.
+//
+// # Beginning
+//
+// The daemon sends hello: protocol version, nonce, and the settings of the
+// session, which the agent takes from the first connection and ignores later;
+// when call_cgroup is set, a descriptor of the directory below which calls have
+// their cgroups comes with the first byte. The agent closes connections that do
+// not show the nonce within ten seconds, sixteen of them at a time. It answers
+// with welcome: its version, the id of its fork thread, what it could not set
+// up, and the calls that it holds. The newest connection that has shown the
+// nonce is the daemon; the one before is closed.
+//
+// # Exchanges
+//
+// Each request of the daemon opens an exchange: a number that it counts up from
+// 1 on each connection. All that answers it carries the number. There is exactly
+// one last message of an exchange: done, or detached after detach.
+//
+//	from the daemon   exchange  n             body
+//	hello             0         –             hello
+//	prepare           new       –             request
+//	run               new       credit        request
+//	resume            new       credit        call id, offset
+//	ping, free_tmp    new       –             –
+//	credit            open      offset        –     output below offset may be sent
+//	grant             open      –             –     the offered body may be sent
+//	detach            open      –             –     nobody waits; a prepare is cancelled, a call goes on
+//	ack               0         offset        call id   output below offset is durable
+//	forget            0         –             call id   the outcome is durable
+//	abort             0         –             call id, reason
+//
+//	from the agent
+//	welcome           0         –             welcome
+//	output            open      offset        bytes; flag: stderr
+//	metadata          open      –             map   at most ten a second; the last one always comes
+//	offer             open      size          –     a result over 64 KiB, at most 32 MiB
+//	chunk             open      offset        bytes of the offered body, after grant
+//	done              open      –             error, refusal, exit, end of output, result
+//	detached          open      –             –
+//
+// There is no verb by which an agent can ask for anything.
+//
+// Credit bounds what waits in the daemon for a sink that is slow: output beyond
+// it may not be sent. It is given when the sink has taken output, so such a sink
+// stops its own call and no other. Results over 64 KiB are offered first and
+// granted when the connection's budget of 64 MiB has room for them.
+//
+// # Calls
+//
+// A call is named by the daemon and belongs to the agent, not to a connection.
+// It runs once: run with an id that the agent holds is refused. Its output is
+// kept from the last acknowledged offset on, at most hello.unacked_bytes; the
+// command waits when that is full, also while no daemon is there. Offsets count
+// the bytes of both streams together. Its outcome is kept until it is forgotten.
+// After a reconnect the daemon resumes at the offset that it has; whoever was
+// attached to the call before is not any more. The agent holds at most 512 calls
+// and 64 MiB of results that nobody takes.
+//
+// # Breaches
+//
+// An agent breaks the protocol with: a frame of a wrong length or one that cannot
+// be decoded; a kind that is unknown or goes the other way; an exchange that is
+// not open; output with a gap, without credit, after the offer, or for an
+// exchange that is no call; stderr of a call that does not keep the streams
+// apart; a second offer, a chunk without grant or not in order; done before all
+// chunks, at another offset than the output's, with both an error and a result
+// or with neither; a reason, signal or code that is none. The connection is then
+// closed with ErrViolation and nothing more is taken from it. Figures that cannot
+// be (a negative time) are clamped instead. A peer that disappears in the middle
+// of a frame is ErrLost. An agent that does not read for ten seconds is ErrLost.
+//
+// A daemon that breaks it is disconnected, and the agent waits for the next one.
+//
+// # Programs
+//
+// All programs of tools are started by one thread, the fork thread, which the
+// daemon puts under the tools' limits once; the agent's other threads stay
+// outside, so that a tool that uses up its memory or its processes does not take
+// the agent with it. Each program gets a cgroup below the directory from hello,
+// in which it is born; at its end that cgroup is killed and removed. Between fork
+// and exec the child takes limits, a Landlock domain, the tool user's ids and a
+// second seccomp filter; see forkexec.go and filter.go.
 package agent

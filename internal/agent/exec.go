@@ -267,9 +267,11 @@ func newPump(fd int, to io.Writer) *pump {
 func (p *pump) run() {
 	defer close(p.done)
 	defer p.file.Close()
-	take := p.takeCopy()
+	var take func(fd int) (int, error)
 	if t, ok := p.to.(pipeTaker); ok {
 		take = t.takePipe
+	} else {
+		take = p.takeCopy()
 	}
 	raw, err := p.file.SyscallConn()
 	if err != nil {

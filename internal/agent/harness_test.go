@@ -24,7 +24,7 @@ var testNonce = bytes.Repeat([]byte{7}, 32)
 
 // rig is a Server in this process and the way to it.
 type rig struct {
-	t      *testing.T
+	t      testing.TB
 	path   string
 	dir    string // worktree
 	server *Server
@@ -32,7 +32,7 @@ type rig struct {
 	done   chan error
 }
 
-func newRig(t *testing.T, tools ...run.Tool) *rig {
+func newRig(t testing.TB, tools ...run.Tool) *rig {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "toold-agent")
 	if err != nil {

@@ -304,14 +304,18 @@ func TestRunOutlivesItsCaller(t *testing.T) {
 	if o, err := c.Resume(t.Context(), "b", 0, s2); err != nil || string(s2.data) != "one\ntwo\n" || o.Exit.Code != 0 {
 		t.Errorf("%v %q", err, s2.data)
 	}
-	if n := len(c.exchanges); n != 0 {
-		time.Sleep(100 * time.Millisecond)
+	left := func() int {
 		c.mu.Lock()
-		if n := len(c.exchanges); n != 0 {
-			t.Errorf("%d exchanges are left", n)
-		}
-		c.mu.Unlock()
+		defer c.mu.Unlock()
+		return len(c.exchanges)
 	}
+	for range 1000 {
+		if left() == 0 {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Errorf("%d exchanges are left", left())
 }
 
 func TestOneRunPerCallAndConnection(t *testing.T) {

@@ -1,0 +1,564 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"net"
+	"reflect"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/internal/tool/run"
+)
+
+func TestHeadEncoding(t *testing.T) {
+	for _, h := range []head{
+		{}, {Kind: 1, ID: 23, N: 24, Flag: true}, {Kind: 255, ID: 255, N: 256}, {Kind: 24, ID: 65535, N: 65536},
+		{Kind: 1, ID: 1<<32 - 1, N: 1 << 32}, {Kind: 1, ID: 1<<64 - 1, N: 1<<63 - 1}, {N: -1}, {N: -1 << 63}, {N: -300},
+	} {
+		b := appendHead(nil, h)
+		want, err := wire.enc.Marshal(h)
+		if err != nil || !bytes.Equal(b, want) {
+			t.Errorf("%+v: %x, want %x (%v)", h, b, want, err)
+		}
+		if h.ID > 1<<63-1 {
+			continue
+		}
+		got, body, err := parseFrame(append(b, "body"...))
+		if err != nil || got != h || string(body) != "body" {
+			t.Errorf("%+v: back as %+v, %q, %v", h, got, body, err)
+		}
+	}
+}
+
+// The ring against a plain slice: whatever is written, acknowledged and read.
+func TestRing(t *testing.T) {
+	for seed := range uint64(200) {
+		rnd := rand.New(rand.NewPCG(seed, 1))
+		var mu sync.Mutex
+		mu.Lock()
+		r := ring{cond: sync.NewCond(&mu), max: int64(1 + rnd.IntN(40000))}
+		var all []byte
+		var streams []bool
+		read := int64(0)
+		for range 400 {
+			switch rnd.IntN(3) {
+			case 0:
+				if r.space() <= 0 {
+					continue
+				}
+				place, err := r.room(func() error { return nil })
+				if err != nil || len(place) == 0 || int64(len(place)) > r.space() {
+					t.Fatalf("seed %d: room %d of %d, %v", seed, len(place), r.space(), err)
+				}
+				stderr := rnd.IntN(4) == 0
+				n := 1 + rnd.IntN(len(place))
+				for i := range n {
+					place[i] = byte(rnd.Uint32())
+					streams = append(streams, stderr)
+				}
+				all = append(all, place[:n]...)
+				r.commit(n, stderr)
+			case 1:
+				for {
+					p, stderr := r.next(read, read+int64(rnd.IntN(5000)))
+					if len(p) == 0 {
+						break
+					}
+					if !bytes.Equal(p, all[read:read+int64(len(p))]) {
+						t.Fatalf("seed %d: wrong bytes at %d", seed, read)
+					}
+					for i := range p {
+						if streams[read+int64(i)] != stderr {
+							t.Fatalf("seed %d: byte %d is of the other stream", seed, read+int64(i))
+						}
+					}
+					read += int64(len(p))
+				}
+			case 2:
+				r.ack(r.base + rnd.Int64N(read-min(r.base, read)+1))
+				// A reader that begins again at the base gets the same.
+				if p, stderr := r.next(r.base, r.end); len(p) > 0 && (!bytes.Equal(p, all[r.base:r.base+int64(len(p))]) || stderr != streams[r.base]) {
+					t.Fatalf("seed %d: wrong at the base", seed)
+				}
+			}
+			if int64(len(r.buf)) > max(r.max, 0) || int64(len(r.marks))*markCost > r.max+2*markCost {
+				t.Fatalf("seed %d: %d bytes and %d marks for %d", seed, len(r.buf), len(r.marks), r.max)
+			}
+		}
+		mu.Unlock()
+	}
+}
+
+func TestRingWaits(t *testing.T) {
+	var mu sync.Mutex
+	mu.Lock()
+	defer mu.Unlock()
+	r := ring{cond: sync.NewCond(&mu), max: 4}
+	p, _ := r.room(func() error { return nil })
+	r.commit(len(p), false)
+	stop := errors.New("stop")
+	if _, err := r.room(func() error { return stop }); err != stop {
+		t.Errorf("got %v", err)
+	}
+	go func() { mu.Lock(); r.ack(2); mu.Unlock() }()
+	if p, err := r.room(func() error { return nil }); err != nil || len(p) != 2 {
+		t.Errorf("%d bytes, %v", len(p), err)
+	}
+	r.ended = true
+	if _, err := r.room(func() error { return nil }); err != errEnded {
+		t.Errorf("got %v", err)
+	}
+}
+
+// scripted is a connection that gives its bytes in pieces.
+type scripted struct {
+	net.Conn
+	data []byte
+	step int
+}
+
+func (s *scripted) Read(p []byte) (int, error) {
+	if len(s.data) == 0 {
+		return 0, io.EOF
+	}
+	n := min(len(p), len(s.data), s.step)
+	copy(p, s.data[:n])
+	s.data = s.data[n:]
+	return n, nil
+}
+
+func (s *scripted) SetReadDeadline(time.Time) error { return nil }
+
+func TestFrameReader(t *testing.T) {
+	var stream []byte
+	var want [][]byte
+	for i, n := range []int{1, 10, smallFrame, smallFrame - 4, smallFrame + 1, 100_000, 5, maxUp, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, maxUp - 1, 300} {
+		b := bytes.Repeat([]byte{byte(i)}, n)
+		want = append(want, b)
+		stream = binary.BigEndian.AppendUint32(stream, uint32(n))
+		stream = append(stream, b...)
+	}
+	for _, step := range []int{1, 3, 1000, 4096, 1 << 20} {
+		f := newFrameReader(&scripted{data: stream, step: step}, maxUp)
+		for i, w := range want {
+			got, err := f.next()
+			if err != nil || !bytes.Equal(got, w) {
+				t.Fatalf("step %d frame %d: %d bytes, want %d, %v", step, i, len(got), len(w), err)
+			}
+		}
+		if _, err := f.next(); err != io.EOF {
+			t.Errorf("end: %v", err)
+		}
+		if step == 1 && len(f.buf) > 2*maxUp {
+			t.Errorf("buffer of %d bytes", len(f.buf))
+		}
+	}
+	f := newFrameReader(&scripted{data: stream[:7], step: 100}, maxUp)
+	_, _ = f.next()
+	if _, err := f.next(); !errors.Is(err, errFrame) || !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("cut: %v", err)
+	}
+	// A large buffer is given back when only small frames come.
+	var calm []byte
+	calm = append(calm, frameBytes(head{}, make([]byte, 50_000))...)
+	for range 40 {
+		calm = append(calm, frameBytes(head{}, nil)...)
+	}
+	f = newFrameReader(&scripted{data: calm, step: 60_000}, maxUp)
+	for range 41 {
+		if _, err := f.next(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(f.buf) != smallFrame {
+		t.Errorf("buffer of %d bytes after a calm time", len(f.buf))
+	}
+}
+
+func FuzzFrameReader(f *testing.F) {
+	f.Add([]byte{0, 0, 0, 1, 1}, 1)
+	f.Add(frameBytes(head{Kind: kindOutput, ID: 1}, []byte("hello")), 3)
+	f.Add([]byte{255, 255, 255, 255}, 100)
+	f.Fuzz(func(t *testing.T, data []byte, step int) {
+		if step < 1 || step > 1<<20 {
+			step = 1
+		}
+		r := newFrameReader(&scripted{data: data, step: step}, maxUp)
+		total := 0
+		for {
+			frame, err := r.next()
+			if err != nil {
+				break
+			}
+			total += len(frame) + lengthSize
+			if len(frame) == 0 || len(frame) > maxUp || total > len(data) {
+				t.Fatalf("frame of %d bytes, %d of %d in all", len(frame), total, len(data))
+			}
+		}
+		if cap(r.buf) > lengthSize+maxUp {
+			t.Fatalf("buffer of %d bytes", cap(r.buf))
+		}
+	})
+}
+
+// FuzzExchange gives arbitrary messages to the daemon's end of an exchange.
+func FuzzExchange(f *testing.F) {
+	ok := encoded(doneWith(result{Title: "t", Metadata: encoded(map[string]any{"a": 1})}, &run.Exit{Reason: run.ReasonExit}, 0))
+	f.Add(frameBytes(head{Kind: kindDone, ID: 1}, ok), byte(2), true)
+	f.Add(append(frameBytes(head{Kind: kindOutput, ID: 1}, []byte("out")), frameBytes(head{Kind: kindMetadata, ID: 1}, encoded(map[string]any{"n": "x"}))...), byte(2), false)
+	f.Add(append(frameBytes(head{Kind: kindOffer, ID: 1, N: maxInline + 1}, nil), frameBytes(head{Kind: kindChunk, ID: 1}, []byte("x"))...), byte(1), false)
+	f.Add(frameBytes(head{Kind: kindDone, ID: 1}, encoded(payloadDone(prepared{Targets: []run.Target{{Path: "/x"}}, State: []byte("{}")}))), byte(1), false)
+	f.Add(frameBytes(head{Kind: kindDone, ID: 1}, emptyDone), byte(0), false)
+	f.Fuzz(func(t *testing.T, data []byte, kind byte, split bool) {
+		r := newFrameReader(&scripted{data: data, step: 1 << 20}, maxUp)
+		x := &exchange{kind: exchangeKind(kind % 3), split: split, wake: make(chan struct{}, 1), limit: window, granted: kind > 100}
+		for {
+			frame, err := r.next()
+			if err != nil {
+				return
+			}
+			h, body, err := parseFrame(frame)
+			if err != nil {
+				return
+			}
+			last, err := x.take(h, body)
+			if err != nil {
+				return
+			}
+			if int64(len(x.pending.data)) != x.end || x.end > window || int64(len(x.body)) > maxBody {
+				t.Fatalf("%d bytes wait, end %d, body %d", len(x.pending.data), x.end, len(x.body))
+			}
+			if !last {
+				continue
+			}
+			if f := x.final; f != nil {
+				if f.Err == nil && f.Refused == 0 && (x.kind == exchangeRun) != (f.result != nil) {
+					t.Fatalf("final %+v of an exchange of kind %d", f, x.kind)
+				}
+				if f.Err != nil && f.result != nil {
+					t.Fatal("both")
+				}
+			}
+			return
+		}
+	})
+}
+
+func FuzzHello(f *testing.F) {
+	f.Add(encoded(hello{Version: 1, Nonce: testNonce}))
+	f.Add(encoded(request{CallID: "a", Tool: "bash", Input: []byte("{}"), Prepared: &prepared{}}))
+	f.Add(encoded(welcome{Calls: []callState{{ID: "a"}}}))
+	f.Fuzz(func(_ *testing.T, data []byte) {
+		var h hello
+		_ = wire.dec.Unmarshal(data, &h)
+		var r request
+		_ = wire.dec.Unmarshal(data, &r)
+		_, _ = decodeWelcome(data)
+	})
+}
+
+func TestFilterJumps(t *testing.T) {
+	f := toolFilter()
+	if len(f) > unix.BPF_MAXINSNS {
+		t.Fatalf("%d instructions", len(f))
+	}
+	eval := func(arch, nr uint32, args ...uint64) uint32 {
+		data := make([]byte, 64)
+		binary.LittleEndian.PutUint32(data, nr)
+		binary.LittleEndian.PutUint32(data[4:], arch)
+		for i, a := range args {
+			binary.LittleEndian.PutUint64(data[16+8*i:], a)
+		}
+		var acc uint32
+		for pc := 0; pc < len(f); pc++ {
+			i := f[pc]
+			yes := false
+			switch i.Code {
+			case unix.BPF_LD | unix.BPF_W | unix.BPF_ABS:
+				acc = binary.LittleEndian.Uint32(data[i.K:])
+				continue
+			case unix.BPF_RET | unix.BPF_K:
+				return i.K
+			case unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K:
+				yes = acc == i.K
+			case unix.BPF_JMP | unix.BPF_JGE | unix.BPF_K:
+				yes = acc >= i.K
+			case unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K:
+				yes = acc&i.K != 0
+			default:
+				t.Fatalf("instruction %d: code %#x", pc, i.Code)
+			}
+			if yes {
+				pc += int(i.Jt)
+			} else {
+				pc += int(i.Jf)
+			}
+		}
+		t.Fatal("fell off the end")
+		return 0
+	}
+	const eperm, enosys = retErrno | uint32(unix.EPERM), retErrno | uint32(unix.ENOSYS)
+	for _, tc := range []struct {
+		name string
+		nr   uint32
+		args []uint64
+		want uint32
+	}{
+		{"read", unix.SYS_READ, nil, retAllow},
+		{"clone3", unix.SYS_CLONE3, nil, enosys},
+		{"openat2", unix.SYS_OPENAT2, nil, enosys},
+		{"io_uring", unix.SYS_IO_URING_SETUP, nil, enosys},
+		{"unshare", unix.SYS_UNSHARE, nil, eperm},
+		{"keyctl", unix.SYS_KEYCTL, nil, eperm},
+		{"fork", unix.SYS_CLONE, []uint64{uint64(unix.SIGCHLD)}, retAllow},
+		{"thread", unix.SYS_CLONE, []uint64{unix.CLONE_VM | unix.CLONE_THREAD}, retAllow},
+		{"clone user", unix.SYS_CLONE, []uint64{unix.CLONE_NEWUSER}, eperm},
+		{"clone net with high bits", unix.SYS_CLONE, []uint64{1<<40 | unix.CLONE_NEWNET}, eperm},
+		{"fchmod", unix.SYS_FCHMOD, []uint64{3, 0o755}, retAllow},
+		{"fchmod sticky", unix.SYS_FCHMOD, []uint64{3, 0o1755}, retAllow},
+		{"fchmod suid", unix.SYS_FCHMOD, []uint64{3, 0o4755}, eperm},
+		{"fchmodat sgid", unix.SYS_FCHMODAT, []uint64{3, 0, 0o2755}, eperm},
+		{"fchmodat2 suid", sysFchmodat2, []uint64{3, 0, 0o4000}, eperm},
+		{"openat", unix.SYS_OPENAT, []uint64{3, 0, unix.O_CREAT, 0o666}, retAllow},
+		{"openat garbage mode", unix.SYS_OPENAT, []uint64{3, 0, unix.O_RDONLY, 0o7777}, retAllow},
+		{"openat directory garbage", unix.SYS_OPENAT, []uint64{3, 0, unix.O_DIRECTORY, 0o7777}, retAllow},
+		{"openat suid", unix.SYS_OPENAT, []uint64{3, 0, unix.O_CREAT, 0o4755}, eperm},
+		{"tmpfile suid", unix.SYS_OPENAT, []uint64{3, 0, unix.O_TMPFILE, 0o2755}, eperm},
+		{"mkdirat sgid", unix.SYS_MKDIRAT, []uint64{3, 0, 0o2755}, eperm},
+		{"mknodat suid", unix.SYS_MKNODAT, []uint64{3, 0, 0o104755}, eperm},
+		{"ioctl", unix.SYS_IOCTL, []uint64{0, unix.TCGETS}, retAllow},
+		{"TIOCSTI", unix.SYS_IOCTL, []uint64{0, unix.TIOCSTI}, eperm},
+		{"TIOCSTI with high bits", unix.SYS_IOCTL, []uint64{0, 1<<32 | unix.TIOCSTI}, eperm},
+		{"TIOCLINUX", unix.SYS_IOCTL, []uint64{0, tiocLinux}, eperm},
+	} {
+		if got := eval(auditArch, tc.nr, tc.args...); got != tc.want {
+			t.Errorf("%s: %#x, want %#x", tc.name, got, tc.want)
+		}
+	}
+	if got := eval(unix.AUDIT_ARCH_I386, unix.SYS_READ); got != retKill {
+		t.Errorf("foreign architecture: %#x", got)
+	}
+	if foreignNR != 0 {
+		if got := eval(auditArch, foreignNR|1); got != retKill {
+			t.Errorf("foreign numbers: %#x", got)
+		}
+	}
+}
+
+func TestMergeEnv(t *testing.T) {
+	got, err := mergeEnv([]string{"A=1", "B=2", "A=3"}, []string{"B=4", "C=5", "C=6"})
+	if want := []string{"A=3", "B=4", "C=6"}; err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("%v %v, want %v", got, err, want)
+	}
+	if got := pathOf([]string{"PATH=/a", "X=1", "PATH=/b::/c:rel:"}); !reflect.DeepEqual(got, []string{"/b", "/c"}) {
+		t.Errorf("path %v", got)
+	}
+}
+
+func TestStartErrors(t *testing.T) {
+	for want, e := range map[string]*startError{
+		"start x: no such file or directory":              {step: stepExec, errno: syscall.ENOENT, argv0: "x"},
+		"working directory /d: not a directory":           {step: stepDir, errno: syscall.ENOTDIR, argv0: "x", dir: "/d"},
+		"start x: seccomp: operation not permitted":       {step: stepFilter, errno: syscall.EPERM, argv0: "x"},
+		"start x: fork: resource temporarily unavailable": {step: stepFork, errno: syscall.EAGAIN, argv0: "x"},
+	} {
+		if e.Error() != want {
+			t.Errorf("%q, want %q", e, want)
+		}
+	}
+	if !errors.Is(&startError{errno: syscall.ENOENT}, fs.ErrNotExist) {
+		t.Error("ENOENT is not fs.ErrNotExist")
+	}
+	for s := stepNone; s <= stepExec; s++ {
+		if s.String() == "" {
+			t.Errorf("step %d has no name", s)
+		}
+	}
+}
+
+func TestLimitsOf(t *testing.T) {
+	var own unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &own); err != nil {
+		t.Fatal(err)
+	}
+	var notes []string
+	l, err := limitsOf(hello{OpenFiles: 64, FileSize: 1 << 20}, &notes)
+	want := []limit{
+		{resource: unix.RLIMIT_CORE},
+		{resource: unix.RLIMIT_NOFILE, value: unix.Rlimit{Cur: 64, Max: 64}},
+		{resource: unix.RLIMIT_FSIZE, value: unix.Rlimit{Cur: 1 << 20, Max: 1 << 20}},
+	}
+	if err != nil || !reflect.DeepEqual(l, want) || len(notes) != 0 {
+		t.Errorf("%v %v %v", l, notes, err)
+	}
+	if own.Max < 1<<62 {
+		l, err = limitsOf(hello{OpenFiles: 1 << 62}, &notes)
+		if err != nil || l[1].value.Max != own.Max || len(notes) != 1 {
+			t.Errorf("%v %v %v", l, notes, err)
+		}
+	}
+}
+
+// Programs that tools other than bash run: output to writers, found in PATH.
+func TestExec(t *testing.T) {
+	type outcome struct {
+		exit *run.Exit
+		err  error
+		out  string
+		errs string
+	}
+	var got outcome
+	var cmd run.Command
+	tool := fakeTool{name: "x", run: func(ctx context.Context, env *run.Env, _ json.RawMessage, _ *run.Prepared) (*run.Result, error) {
+		var out, errOut bytes.Buffer
+		c := cmd
+		if c.Stdout == nil {
+			c.Stdout, c.Stderr = &out, &errOut
+		}
+		got.exit, got.err = env.Exec(ctx, c)
+		got.out, got.errs = out.String(), errOut.String()
+		return &run.Result{}, nil
+	}}
+	r := newRig(t, tool)
+	c, _ := r.connect(r.hello())
+	n := 0
+	exec := func(command run.Command) outcome {
+		n++
+		cmd, got = command, outcome{}
+		o, err := c.Run(t.Context(), ask(fmt.Sprint(n), "x"), nil)
+		if err != nil || o.Err != nil {
+			t.Fatal(err, o)
+		}
+		return got
+	}
+	if g := exec(run.Command{Argv: []string{"sh", "-c", "echo a; echo b >&2; pwd; echo $X"}, Dir: "/", Env: []string{"X=y"}}); g.err != nil || g.out != "a\n/\ny\n" || g.errs != "b\n" {
+		t.Errorf("%+v", g)
+	}
+	if g := exec(run.Command{Argv: []string{"no-such-program"}}); !errors.Is(g.err, fs.ErrNotExist) || !strings.Contains(g.err.Error(), "no-such-program") {
+		t.Errorf("%+v", g)
+	}
+	if g := exec(run.Command{Argv: []string{"/etc/passwd"}}); !errors.Is(g.err, fs.ErrPermission) {
+		t.Errorf("%+v", g)
+	}
+	if g := exec(run.Command{Argv: []string{"a\x00b"}}); g.err == nil {
+		t.Errorf("%+v", g)
+	}
+	if g := exec(run.Command{}); g.err == nil {
+		t.Errorf("%+v", g)
+	}
+	full := errors.New("full")
+	if g := exec(run.Command{Argv: []string{"yes"}, Stdout: writerFunc(func([]byte) (int, error) { return 0, full })}); !errors.Is(g.err, full) || g.exit.Signal != "SIGPIPE" {
+		t.Errorf("%+v", g)
+	}
+	if g := exec(run.Command{Argv: []string{"sleep", "100"}, Timeout: 50 * time.Millisecond}); g.err != nil || g.exit.Reason != run.ReasonTimeout {
+		t.Errorf("%+v", g)
+	}
+	// Bills of several programs of one call add up.
+	cl := newCall(t.Context(), request{}, 1)
+	cl.exited(&run.Exit{Code: 1, DurationMillis: 5, CPUMillis: 1, IOBytes: 2, MaxMemoryBytes: 9, BackgroundKilled: 1, Reason: run.ReasonExit})
+	cl.exited(&run.Exit{Code: 2, DurationMillis: 5, CPUMillis: 1, IOBytes: 2, MaxMemoryBytes: 3, Reason: run.ReasonExit})
+	if want := (run.Exit{Code: 2, DurationMillis: 10, CPUMillis: 2, IOBytes: 4, MaxMemoryBytes: 9, BackgroundKilled: 1, Reason: run.ReasonExit}); *cl.exit != want {
+		t.Errorf("bill %+v, want %+v", *cl.exit, want)
+	}
+}
+
+type writerFunc func(p []byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+func TestBudget(t *testing.T) {
+	b := newBudget(10)
+	gone := make(chan struct{})
+	x, y := &exchange{offer: 8}, &exchange{offer: 5}
+	if err := b.take(t.Context(), gone, x); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := b.take(ctx, gone, y); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	done := make(chan error)
+	go func() { done <- b.take(t.Context(), gone, y) }()
+	b.give(x)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	b.give(x) // holds nothing any more
+	close(gone)
+	if err := b.take(t.Context(), gone, &exchange{offer: 8}); !errors.Is(err, ErrLost) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// A daemon that never forgets does not fill the agent.
+func TestHeldResultsAreBounded(t *testing.T) {
+	big := strings.Repeat("x", 30<<20)
+	r := newRig(t, fakeTool{name: "big", run: func(context.Context, *run.Env, json.RawMessage, *run.Prepared) (*run.Result, error) {
+		return &run.Result{Output: big}, nil
+	}})
+	for i := range 4 {
+		c, _ := r.connect(r.hello())
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() {
+			for c.Err() == nil {
+				if cl := r.server.call(fmt.Sprint("b", i)); cl != nil {
+					break
+				}
+				time.Sleep(time.Millisecond)
+			}
+			c.Close()
+			cancel()
+		}()
+		_, _ = c.Run(ctx, ask(fmt.Sprint("b", i), "big"), nil)
+	}
+	c, _ := r.connect(r.hello())
+	lost := 0
+	for i := range 4 {
+		o, err := c.Resume(t.Context(), fmt.Sprint("b", i), 0, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if o.Err != nil {
+			lost++
+		}
+	}
+	if lost == 0 || lost == 4 {
+		t.Errorf("%d of 4 results were dropped", lost)
+	}
+}
+
+func TestTooManyCalls(t *testing.T) {
+	r := newRig(t, fakeTool{name: "x", run: func(context.Context, *run.Env, json.RawMessage, *run.Prepared) (*run.Result, error) {
+		return &run.Result{}, nil
+	}})
+	c, _ := r.connect(r.hello())
+	for i := range maxCalls {
+		if o, err := c.Run(t.Context(), ask(fmt.Sprint(i), "x"), nil); err != nil || o.Err != nil {
+			t.Fatal(i, err, o)
+		}
+	}
+	o, err := c.Run(t.Context(), ask("one more", "x"), nil)
+	if err != nil || o.Err == nil || o.Err.Code != run.CodeSandboxFailed {
+		t.Errorf("%v %+v", err, o)
+	}
+	if err := c.Forget("0"); err != nil {
+		t.Fatal(err)
+	}
+	if o, err = c.Run(t.Context(), ask("one more", "x"), nil); err != nil || o.Err != nil {
+		t.Errorf("%v %+v", err, o)
+	}
+}
