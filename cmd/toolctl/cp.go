@@ -136,14 +136,15 @@ func (a *app) copyOut(ctx context.Context, c *client.Client, session, from, to s
 	if from == "" || strings.HasSuffix(from, "/") {
 		return usagef("name the file in the session: SESSION:PATH")
 	}
-	r, size, err := c.GetFile(ctx, session, from)
+	// The reader ends with an error where the file does not arrive whole.
+	r, _, err := c.GetFile(ctx, session, from)
 	if err != nil {
 		return fmt.Errorf("copy %s: %w", from, err)
 	}
 	defer r.Close()
 	if to == "-" {
 		w := sandboxOut(a.stdout, a.outTTY)
-		if err := copyAll(w, r, size); err != nil {
+		if _, err := io.Copy(w, r); err != nil {
 			return fmt.Errorf("copy %s: %w", from, err)
 		}
 		return w.Flush()
@@ -152,20 +153,8 @@ func (a *app) copyOut(ctx context.Context, c *client.Client, session, from, to s
 	if err != nil {
 		return err
 	}
-	if err := replaceFile(target, func(w io.Writer) error { return copyAll(w, r, size) }); err != nil {
+	if err := replaceFile(target, r); err != nil {
 		return fmt.Errorf("copy %s: %w", from, err)
-	}
-	return nil
-}
-
-// copyAll copies r and refuses to call a part of a file the file.
-func copyAll(w io.Writer, r io.Reader, size int64) error {
-	n, err := io.Copy(w, r)
-	if err != nil {
-		return err
-	}
-	if size >= 0 && n != size {
-		return fmt.Errorf("only %d of %d bytes arrived: %w", n, size, io.ErrUnexpectedEOF)
 	}
 	return nil
 }
@@ -188,9 +177,9 @@ func localTarget(to, remote string) (string, error) {
 	return "", fmt.Errorf("%s exists and is not a regular file: it is left alone", to)
 }
 
-// replaceFile writes a file of this name with what fill writes, in one step and
-// only when all of it is there. An existing file keeps its permission bits.
-func replaceFile(name string, fill func(io.Writer) error) error {
+// replaceFile writes a file of this name with what is in r, in one step and only
+// when all of it is there. An existing file keeps its permission bits.
+func replaceFile(name string, r io.Reader) error {
 	dir, base := filepath.Split(name)
 	if dir == "" {
 		dir = "."
@@ -205,7 +194,7 @@ func replaceFile(name string, fill func(io.Writer) error) error {
 	if err != nil {
 		return err
 	}
-	err = fill(f)
+	_, err = io.Copy(f, r)
 	if info, serr := root.Lstat(base); err == nil && serr == nil && info.Mode().IsRegular() {
 		err = f.Chmod(info.Mode().Perm())
 	}

@@ -41,6 +41,7 @@ func TestStructuredOutputIsSafeAndExact(t *testing.T) {
 
 func FuzzStructuredOutput(f *testing.F) {
 	f.Add(hostile)
+	f.Add("a\u202eb") // YAML would leave it as it is
 	f.Add("2026-01-02")
 	f.Add("\ufeff: - ? | >\r\n \n")
 	f.Fuzz(func(t *testing.T, s string) {
