@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -52,7 +53,7 @@ type daemon struct {
 }
 
 // newDaemon builds everything from cfg. It starts nothing but the store's writer.
-func newDaemon(ctx context.Context, cfg *config.Config, o *options, p process) (_ *daemon, err error) {
+func newDaemon(cfg *config.Config, o *options, p process) (_ *daemon, err error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("toold must run as root: it makes containers with user namespaces of their own; start it with sudo or as a system service")
 	}
@@ -66,14 +67,18 @@ func newDaemon(ctx context.Context, cfg *config.Config, o *options, p process) (
 	if err := d.prepareDirs(); err != nil {
 		return nil, err
 	}
-	driver, err := d.newDriver()
+	runtimes, def, err := findRuntimes(cfg.Sandbox.Runtime)
 	if err != nil {
 		return nil, err
 	}
-	if err := d.newManager(ctx, driver); err != nil {
+	driver, err := d.newDriver(runtimes, def)
+	if err != nil {
 		return nil, err
 	}
-	d.log.Info("toold starts", "version", version, "state_dir", cfg.Daemon.StateDir, "runtimes", driver.Runtimes(ctx))
+	if err := d.newManager(driver, slices.Sorted(maps.Keys(runtimes))); err != nil {
+		return nil, err
+	}
+	d.log.Info("toold starts", "version", version, "state_dir", cfg.Daemon.StateDir, "runtime", runtimes[def])
 	return d, nil
 }
 
@@ -118,11 +123,7 @@ func (d *daemon) prepareDirs() error {
 // its group may pass the one with the API's socket.
 func sandboxDir(c *config.Daemon) string { return c.RunDir + "-sandboxes" }
 
-func (d *daemon) newDriver() (*oci.Driver, error) {
-	runtimes, def, err := findRuntimes(d.cfg.Sandbox.Runtime)
-	if err != nil {
-		return nil, err
-	}
+func (d *daemon) newDriver(runtimes map[string]string, def string) (*oci.Driver, error) {
 	agent, err := findOwn("toolagent")
 	if err != nil {
 		return nil, err
@@ -140,7 +141,7 @@ func (d *daemon) newDriver() (*oci.Driver, error) {
 	})
 }
 
-func (d *daemon) newManager(ctx context.Context, driver sandbox.Driver) error {
+func (d *daemon) newManager(driver sandbox.Driver, runtimes []string) error {
 	owner, err := ownerOf(d.cfg.Daemon.StateDir)
 	if err != nil {
 		return err
@@ -151,7 +152,7 @@ func (d *daemon) newManager(ctx context.Context, driver sandbox.Driver) error {
 	}
 	d.onClose(st.Close)
 	tools := tool.NewRegistry()
-	d.metrics, err = metrics.New(metrics.Config{Version: versionInfo(), Tools: toolNames(tools), Runtimes: driver.Runtimes(ctx)})
+	d.metrics, err = metrics.New(metrics.Config{Version: versionInfo(), Tools: toolNames(tools), Runtimes: runtimes})
 	if err != nil {
 		return err
 	}

@@ -71,7 +71,7 @@ func run(ctx context.Context, p process) error {
 		fmt.Fprintln(p.stdout, "the configuration is valid")
 		return nil
 	}
-	d, err := newDaemon(ctx, cfg, o, p)
+	d, err := newDaemon(cfg, o, p)
 	if err != nil {
 		return err
 	}
