@@ -185,5 +185,5 @@ func unlikeness(a, b string) (int, bool) {
 		return 0, false
 	}
 	d := levenshtein.ComputeDistance(a, b)
-	return d, d <= max(1, long/3)
+	return d, d <= max(2, long/3) && d < long // two characters in the wrong order are two changes
 }

@@ -1,0 +1,644 @@
+package run
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/internal/tool/run/root"
+)
+
+// fileEnv is an Env whose whole world is a new directory; dir is the worktree,
+// which the tools know as /w.
+func fileEnv(t *testing.T) (env *Env, dir string) {
+	t.Helper()
+	top := t.TempDir()
+	if err := os.Mkdir(top+"/w", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	r, err := root.New(root.Config{Dir: top, UID: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.Close)
+	return &Env{Root: r, Worktree: "/w", Seen: &Seen{}}, top + "/w"
+}
+
+func writeFile(t *testing.T, path, content string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func contentOf(t *testing.T, path string) string {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+type object = map[string]any
+
+// callTool runs a tool as the agent does: Prepare, the journey over the wire, Run.
+func callTool(t *testing.T, env *Env, tool Tool, input object) (*Result, error) {
+	t.Helper()
+	raw, err := json.Marshal(input)
+	if err != nil {
+		t.Fatal(err)
+	}
+	prep, err := tool.Prepare(t.Context(), env, raw)
+	if err != nil {
+		return nil, err
+	}
+	if prep.Result != nil {
+		return prep.Result, nil
+	}
+	wire, err := json.Marshal(prep)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var back Prepared
+	if err := json.Unmarshal(wire, &back); err != nil {
+		t.Fatal(err)
+	}
+	return tool.Run(t.Context(), env, raw, &back)
+}
+
+// mustCall is callTool for calls that have to succeed.
+func mustCall(t *testing.T, env *Env, tool Tool, input object) *Result {
+	t.Helper()
+	r, err := callTool(t, env, tool, input)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.IsError {
+		t.Fatalf("failed: %s", r.Output)
+	}
+	return r
+}
+
+func expectCode(t *testing.T, err error, want Code) {
+	t.Helper()
+	var e *Error
+	if !errors.As(err, &e) || e.Code != want {
+		t.Errorf("error = %v, want %s", err, want)
+	}
+}
+
+func TestReadText(t *testing.T) {
+	many := func(n int) string {
+		var b strings.Builder
+		for i := range n {
+			fmt.Fprintf(&b, "l%d\n", i+1)
+		}
+		return b.String()
+	}
+	tests := []struct {
+		name, content string
+		offset, limit int
+		want          string
+	}{
+		{"small", "a\nb\n", 0, 0, "     1\ta\n     2\tb\n\n(lines 1-2 of 2, the end of the file)"},
+		{"no final newline", "a\nb", 0, 0, "     1\ta\n     2\tb\n\n(lines 1-2 of 2, the end of the file)"},
+		{"empty", "", 0, 0, "(the file is empty)"},
+		{"one empty line", "\n", 0, 0, "     1\t\n\n(lines 1-1 of 1, the end of the file)"},
+		{"crlf", "a\r\nb\r\n", 0, 0, "     1\ta\n     2\tb\n\n(lines 1-2 of 2, the end of the file)"},
+		{"bom", "\xef\xbb\xbfa\n", 0, 0, "     1\ta\n\n(lines 1-1 of 1, the end of the file)"},
+		{"limit", "a\nb\nc\n", 0, 2, "     1\ta\n     2\tb\n\n(lines 1-2 of 3; go on with offset 3)"},
+		{"limit before a last line without newline", "a\nb", 0, 1, "     1\ta\n\n(lines 1-1 of 2; go on with offset 2)"},
+		{"offset", "a\nb\nc\n", 2, 0, "     2\tb\n     3\tc\n\n(lines 2-3 of 3, the end of the file)"},
+		{"offset of the last line", "a\nb", 2, 0, "     2\tb\n\n(lines 2-2 of 2, the end of the file)"},
+		{"offset and limit", many(10), 4, 1, "     4\tl4\n\n(lines 4-4 of 10; go on with offset 5)"},
+		{"long line", strings.Repeat("é", 2001) + "\nx\n", 0, 0, "     1\t" + strings.Repeat("é", 2000) + " … (line cut at 2000 characters)\n     2\tx\n\n(lines 1-2 of 2, the end of the file)"},
+		{"line of just the width", strings.Repeat("é", 2000) + "\r\n", 0, 0, "     1\t" + strings.Repeat("é", 2000) + "\n\n(lines 1-1 of 1, the end of the file)"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			env, dir := fileEnv(t)
+			writeFile(t, dir+"/f", tt.content)
+			in := object{"file_path": "f"}
+			if tt.offset > 0 {
+				in["offset"] = tt.offset
+			}
+			if tt.limit > 0 {
+				in["limit"] = tt.limit
+			}
+			r := mustCall(t, env, Read{}, in)
+			if r.Output != tt.want || r.Title != "f" {
+				t.Errorf("%s: %q\nwant %q", r.Title, r.Output, tt.want)
+			}
+		})
+	}
+	t.Run("past the end", func(t *testing.T) {
+		env, dir := fileEnv(t)
+		writeFile(t, dir+"/f", "a\nb")
+		r, err := callTool(t, env, Read{}, object{"file_path": "f", "offset": 3})
+		if err != nil || !r.IsError || r.Output != "offset 3 is past the end of f, which has 2 lines" {
+			t.Errorf("%+v, %v", r, err)
+		}
+	})
+	t.Run("2,000 lines", func(t *testing.T) {
+		env, dir := fileEnv(t)
+		writeFile(t, dir+"/f", many(5000))
+		for _, limit := range []int{0, 4000} {
+			r := mustCall(t, env, Read{}, object{"file_path": "/w/f", "limit": limit})
+			if !strings.HasSuffix(r.Output, "  2000\tl2000\n\n(lines 1-2000 of 5000; go on with offset 2001)") ||
+				r.Metadata["truncated"] != true || r.Metadata["next_offset"] != 2001 || r.Metadata["total_lines"] != 5000 {
+				t.Errorf("ends with %q, metadata %v", r.Output[len(r.Output)-80:], r.Metadata)
+			}
+		}
+	})
+	t.Run("50 KiB", func(t *testing.T) {
+		env, dir := fileEnv(t)
+		writeFile(t, dir+"/f", strings.Repeat(strings.Repeat("x", 99)+"\n", 1000))
+		shown := 0
+		for offset := 1; offset <= 1000; {
+			r := mustCall(t, env, Read{}, object{"file_path": "f", "offset": offset})
+			if len(r.Output) > 50<<10 {
+				t.Fatalf("%d bytes", len(r.Output))
+			}
+			shown += strings.Count(r.Output, "xxx\n")
+			next, more := r.Metadata["next_offset"].(int)
+			if !more {
+				break
+			}
+			offset = next
+		}
+		if shown != 1000 {
+			t.Errorf("paging showed %d lines of 1000", shown)
+		}
+	})
+	t.Run("bad range", func(t *testing.T) {
+		env, dir := fileEnv(t)
+		writeFile(t, dir+"/f", "a")
+		_, err := callTool(t, env, Read{}, object{"file_path": "f", "offset": -1})
+		expectCode(t, err, CodeInvalidInput)
+	})
+}
+
+func TestReadKinds(t *testing.T) {
+	png := "\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR"
+	size := func(w, h uint32) string {
+		return png + string(binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, w), h)) + "\x08\x06\x00\x00\x00"
+	}
+	tests := []struct{ name, content, mime, want string }{
+		{"png", size(640, 480), "image/png", "f: PNG image, 29 bytes, attached"},
+		{"pdf", "%PDF-1.7\n", "application/pdf", "f: PDF document, 9 bytes, attached"},
+		{"huge png", size(50000, 50000), "", "cannot attach f, a PNG image: it has 50000 × 50000 pixels"},
+		{"elf", "\x7fELF\x02\x01", "", "it is ELF program or library"},
+		{"gzip", "\x1f\x8b\x08\x00", "", "it is gzip data"},
+		{"nul", "abc\x00def", "", "it is binary data (it has NUL bytes)"},
+		{"control bytes", "ab\x01\x02\x03", "", "it is binary data (it has many control bytes)"},
+		{"utf-16", "\xff\xfea\x00b\x00", "", "it is UTF-16 text (little endian)"},
+		{"latin-1", "caf\xe9\n", "", "it is text that is not UTF-8"},
+		{"latin-1 far below", strings.Repeat("abc\n", 3000) + "caf\xe9\n", "", ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			env, dir := fileEnv(t)
+			writeFile(t, dir+"/f", tt.content)
+			r, err := callTool(t, env, Read{}, object{"file_path": "f"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !strings.Contains(r.Output, tt.want) {
+				t.Errorf("%q, want %q", r.Output, tt.want)
+			}
+			if tt.mime != "" {
+				if len(r.Attachments) != 1 || r.Attachments[0].MIME != tt.mime || string(r.Attachments[0].Data) != tt.content || r.Attachments[0].Filename != "f" {
+					t.Errorf("attachments %+v", r.Attachments)
+				}
+			} else if r.IsError == (tt.want == "") || len(r.Attachments) > 0 {
+				t.Errorf("%+v", r)
+			}
+		})
+	}
+	t.Run("not UTF-8 in the part shown", func(t *testing.T) {
+		env, dir := fileEnv(t)
+		writeFile(t, dir+"/f", strings.Repeat("abc\n", 3000)+"caf\xe9\n")
+		r, err := callTool(t, env, Read{}, object{"file_path": "f", "offset": 2990})
+		if err != nil || !r.IsError || !strings.Contains(r.Output, "not UTF-8") {
+			t.Errorf("%+v, %v", r, err)
+		}
+	})
+	t.Run("too large to attach", func(t *testing.T) {
+		env, dir := fileEnv(t)
+		writeFile(t, dir+"/f", "%PDF-1.7\n")
+		if err := os.Truncate(dir+"/f", 20<<20+1); err != nil {
+			t.Fatal(err)
+		}
+		r, err := callTool(t, env, Read{}, object{"file_path": "f"})
+		if err != nil || !r.IsError || !strings.Contains(r.Output, "more than 20 MiB") {
+			t.Errorf("%+v, %v", r, err)
+		}
+	})
+}
+
+// Files that never end, or seem to be enormous, are answered from a bounded part
+// of them.
+func TestReadHostileSizes(t *testing.T) {
+	env, dir := fileEnv(t)
+	writeFile(t, dir+"/sparse", strings.Repeat("text\n", 2000))
+	if err := os.Truncate(dir+"/sparse", 1<<40); err != nil {
+		t.Fatal(err)
+	}
+	r := mustCall(t, env, Read{}, object{"file_path": "sparse", "limit": 2})
+	if !strings.Contains(r.Output, "(lines 1-2 of at least 2000; go on with offset 3)") || r.Metadata["total_exact"] != false {
+		t.Errorf("sparse: %q %v", r.Output, r.Metadata)
+	}
+	if err := os.Truncate(dir+"/sparse", 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(dir+"/sparse", 1<<40); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := callTool(t, env, Read{}, object{"file_path": "sparse"}); err != nil || !strings.Contains(r.Output, "NUL bytes") {
+		t.Errorf("sparse of zeros: %+v, %v", r, err)
+	}
+	writeFile(t, dir+"/line", strings.Repeat("x", 64<<20))
+	if r := mustCall(t, env, Read{}, object{"file_path": "line"}); len(r.Output) > 3000 || !strings.Contains(r.Output, "line cut") {
+		t.Errorf("one line: %d bytes", len(r.Output))
+	}
+	writeFile(t, dir+"/lines", strings.Repeat("\n", 10_000_000))
+	r = mustCall(t, env, Read{}, object{"file_path": "lines", "offset": 9_999_999})
+	if r.Output != "9999999\t\n10000000\t\n\n(lines 9999999-10000000 of 10000000, the end of the file)" {
+		t.Errorf("lines: %q", r.Output)
+	}
+}
+
+func TestReadNotRegular(t *testing.T) {
+	env, dir := fileEnv(t)
+	if err := unix.Mkfifo(dir+"/fifo", 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for _, tool := range []Tool{Read{}, Write{}, Edit{}} {
+		start := time.Now()
+		_, err := callTool(t, env, tool, object{"file_path": "fifo", "content": "x", "old_string": "a", "new_string": "b"})
+		expectCode(t, err, CodeNotRegularFile)
+		if d := time.Since(start); d > time.Second { // the promise is 100 ms
+			t.Errorf("%s: a FIFO took %v", tool.Name(), d)
+		}
+	}
+	for path, want := range map[string]Code{
+		"": CodeInvalidPath, "a\x00b": CodeInvalidPath, strings.Repeat("x", 300): CodeInvalidPath,
+		"fifo/x": CodeInvalidPath, strings.Repeat("x/", 3000): CodeInvalidPath,
+	} {
+		for _, tool := range []Tool{Read{}, Write{}, Edit{}} {
+			_, err := callTool(t, env, tool, object{"file_path": path, "content": "x", "old_string": "a", "new_string": "b"})
+			expectCode(t, err, want)
+		}
+	}
+}
+
+func TestReadMissing(t *testing.T) {
+	env, dir := fileEnv(t)
+	for _, name := range []string{"config.go", "config_test.go", "Config.toml", "confing.go", "other"} {
+		writeFile(t, dir+"/src/"+name, "x")
+	}
+	tests := []struct{ path, want string }{
+		{"src/config", "/w/src/config does not exist. Did you mean one of these?\n/w/src/config.go\n/w/src/Config.toml\n/w/src/config_test.go"},
+		{"scr/config.go", "/w/scr/config.go does not exist, nor does /w/scr/. Did you mean one of these?\n/w/src"},
+		{"zzzz", "/w/zzzz does not exist"},
+	}
+	for _, tt := range tests {
+		r, err := callTool(t, env, Read{}, object{"file_path": tt.path})
+		if err != nil || !r.IsError || r.Output != tt.want {
+			t.Errorf("%s: %+v, %v", tt.path, r, err)
+		}
+	}
+}
+
+func TestReadDir(t *testing.T) {
+	env, dir := fileEnv(t)
+	for _, name := range []string{"b", "a\nb", "c\x1b[31m", "bad\xff", "sub/x"} {
+		writeFile(t, dir+"/d/"+name, "x")
+	}
+	if err := os.Symlink("/", dir+"/d/link"); err != nil {
+		t.Fatal(err)
+	}
+	r := mustCall(t, env, Read{}, object{"file_path": "d"})
+	want := "\"a\\nb\"\nb\n\"bad\\xff\"\n\"c\\x1b[31m\"\nlink@\nsub/\n\n(entries 1-6 of 6)"
+	if r.Output != want {
+		t.Errorf("%q\nwant %q", r.Output, want)
+	}
+	r = mustCall(t, env, Read{}, object{"file_path": "d/", "offset": 2, "limit": 2})
+	if r.Output != "b\n\"bad\\xff\"\n\n(entries 2-3 of 6; go on with offset 4)" || r.Metadata["next_offset"] != 4 {
+		t.Errorf("page: %q", r.Output)
+	}
+	for _, offset := range []int{7, 60000} {
+		if r, err := callTool(t, env, Read{}, object{"file_path": "d", "offset": offset}); err != nil || !r.IsError {
+			t.Errorf("offset %d: %+v, %v", offset, r, err)
+		}
+	}
+	if err := os.Mkdir(dir+"/empty", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if r := mustCall(t, env, Read{}, object{"file_path": "empty"}); r.Output != "(the directory is empty)" {
+		t.Errorf("empty: %q", r.Output)
+	}
+	if err := os.Mkdir(dir+"/large", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 20000 {
+		if err := os.WriteFile(fmt.Sprintf("%s/large/%05d", dir, i), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r = mustCall(t, env, Read{}, object{"file_path": "large", "offset": 19999})
+	if r.Output != "19998\n19999\n\n(entries 19999-20000 of 20000)" {
+		t.Errorf("large: %q", r.Output)
+	}
+}
+
+// What Run opens is what Prepare resolved, whatever a link says later.
+func TestReadStale(t *testing.T) {
+	env, dir := fileEnv(t)
+	writeFile(t, dir+"/a/f", "first")
+	writeFile(t, dir+"/b/f", "second")
+	if err := os.Symlink("a", dir+"/link"); err != nil {
+		t.Fatal(err)
+	}
+	in := json.RawMessage(`{"file_path": "link/f"}`)
+	prep, err := Read{}.Prepare(t.Context(), env, in)
+	if err != nil || prep.Targets[0].Path != "/w/a/f" {
+		t.Fatalf("%+v, %v", prep, err)
+	}
+	if err := os.Remove(dir + "/link"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("b", dir+"/link"); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := (Read{}).Run(t.Context(), env, in, prep); err != nil || !strings.Contains(r.Output, "first") {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if err := os.Rename(dir+"/a", dir+"/c"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("b", dir+"/a"); err != nil {
+		t.Fatal(err)
+	}
+	_, err = Read{}.Run(t.Context(), env, in, prep)
+	expectCode(t, err, CodeStale)
+}
+
+func TestWrite(t *testing.T) {
+	env, dir := fileEnv(t)
+	r := mustCall(t, env, Write{}, object{"file_path": "x/y/z.txt", "content": "one\ntwo\n"})
+	if r.Output != "Created x/y/z.txt: 8 bytes, 2 lines added, 0 removed." || r.Metadata["created"] != true {
+		t.Errorf("created: %+v", r)
+	}
+	if err := os.Chmod(dir+"/x/y/z.txt", 0o751); err != nil {
+		t.Fatal(err)
+	}
+	r = mustCall(t, env, Write{}, object{"file_path": "/w/x/y/z.txt", "content": "one\nTWO\n"})
+	if r.Output != "Replaced x/y/z.txt: 8 bytes, 1 lines added, 1 removed." ||
+		r.Metadata["diff"] != "--- /w/x/y/z.txt\n+++ /w/x/y/z.txt\n@@ -1,2 +1,2 @@\n one\n-two\n+TWO\n" {
+		t.Errorf("replaced: %+v", r)
+	}
+	if st, _ := os.Stat(dir + "/x/y/z.txt"); st.Mode() != 0o751 || contentOf(t, dir+"/x/y/z.txt") != "one\nTWO\n" {
+		t.Errorf("mode %v, content %q", st.Mode(), contentOf(t, dir+"/x/y/z.txt"))
+	}
+	writeFile(t, dir+"/bom", "\xef\xbb\xbfold")
+	mustCall(t, env, Write{}, object{"file_path": "bom", "content": "new"})
+	if got := contentOf(t, dir+"/bom"); got != "\xef\xbb\xbfnew" {
+		t.Errorf("byte order mark: %q", got)
+	}
+	writeFile(t, dir+"/binary", "\x00\x01")
+	mustCall(t, env, Write{}, object{"file_path": "binary", "content": ""})
+	if got := contentOf(t, dir+"/binary"); got != "" {
+		t.Errorf("binary: %q", got)
+	}
+	writeFile(t, dir+"/large", "")
+	if err := os.Truncate(dir+"/large", 1<<40); err != nil {
+		t.Fatal(err)
+	}
+	env.Settings = json.RawMessage(`{"durable": true}`)
+	mustCall(t, env, Write{}, object{"file_path": "large", "content": "small"})
+	if got := contentOf(t, dir+"/large"); got != "small" {
+		t.Errorf("large: %q", got)
+	}
+	_, err := callTool(t, env, Write{}, object{"file_path": "x", "content": ""})
+	expectCode(t, err, CodeNotRegularFile)
+	env.Settings = json.RawMessage(`[]`)
+	_, err = callTool(t, env, Write{}, object{"file_path": "new", "content": ""})
+	expectCode(t, err, CodeInternal)
+}
+
+// A call that was judged on another content than the file now has is refused.
+func TestStale(t *testing.T) {
+	tests := []struct {
+		name   string
+		tool   Tool
+		input  object
+		before string // "" = the file is missing
+		change func(path string)
+	}{
+		{"write over a change", Write{}, object{"content": "new"}, "old", func(p string) { os.WriteFile(p, []byte("OLD"), 0o644) }},
+		{"write over a new file", Write{}, object{"content": "new"}, "", func(p string) { os.WriteFile(p, nil, 0o644) }},
+		{"write where it was removed", Write{}, object{"content": "new"}, "old", func(p string) { os.Remove(p) }},
+		{"write where it became a link", Write{}, object{"content": "new"}, "old", func(p string) { os.Remove(p); os.Symlink("other", p) }},
+		{"edit of a change", Edit{}, object{"old_string": "old", "new_string": "new"}, "old", func(p string) { os.WriteFile(p, []byte("old!"), 0o644) }},
+		{"edit of a file that grew", Edit{}, object{"old_string": "old", "new_string": "new"}, "old", func(p string) { os.Truncate(p, 1<<40) }},
+		{"edit of a removed file", Edit{}, object{"old_string": "old", "new_string": "new"}, "old", func(p string) { os.Remove(p) }},
+		{"create over a new file", Edit{}, object{"old_string": "", "new_string": "new"}, "", func(p string) { os.WriteFile(p, nil, 0o644) }},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			env, dir := fileEnv(t)
+			writeFile(t, dir+"/other", "other")
+			if tt.before != "" {
+				writeFile(t, dir+"/f", tt.before)
+			}
+			tt.input["file_path"] = "f"
+			raw, _ := json.Marshal(tt.input)
+			prep, err := tt.tool.Prepare(t.Context(), env, raw)
+			if err != nil || prep.Result != nil || prep.Diff == "" {
+				t.Fatalf("%+v, %v", prep, err)
+			}
+			tt.change(dir + "/f")
+			_, err = tt.tool.Run(t.Context(), env, raw, prep)
+			expectCode(t, err, CodeStale)
+			if got := contentOf(t, dir+"/other"); got != "other" {
+				t.Errorf("another file changed: %q", got)
+			}
+		})
+	}
+}
+
+func TestEdit(t *testing.T) {
+	env, dir := fileEnv(t)
+	writeFile(t, dir+"/f", "\xef\xbb\xbfone\r\ntwo\r\nthree")
+	r := mustCall(t, env, Edit{}, object{"file_path": "f", "old_string": "two\nthree", "new_string": "2\n3"})
+	if got := contentOf(t, dir+"/f"); got != "\xef\xbb\xbfone\r\n2\r\n3" {
+		t.Errorf("content %q", got)
+	}
+	if r.Output != "Edited f at line 2: 2 lines added, 2 removed." || r.Metadata["strategy"] != "exact" || r.Metadata["places"] != 1 {
+		t.Errorf("%+v", r)
+	}
+	r = mustCall(t, env, Edit{}, object{"file_path": "new/g", "old_string": "", "new_string": "a\n"})
+	if contentOf(t, dir+"/new/g") != "a\n" || r.Output != "Created new/g: 2 bytes, 1 lines." {
+		t.Errorf("created: %+v", r)
+	}
+	writeFile(t, dir+"/f", "x\ny\nx\n")
+	r = mustCall(t, env, Edit{}, object{"file_path": "f", "old_string": "x", "new_string": "z", "replace_all": true})
+	if r.Output != "Edited f in 2 places, the first at line 1: 2 lines added, 2 removed." || contentOf(t, dir+"/f") != "z\ny\nz\n" {
+		t.Errorf("all: %+v", r)
+	}
+	writeFile(t, dir+"/f", "\tif x {\n\t\tfoo()\n\t}\n")
+	r = mustCall(t, env, Edit{}, object{"file_path": "f", "old_string": "if x {\n    foo()\n}", "new_string": "if x {\n    bar()\n}"})
+	if contentOf(t, dir+"/f") != "\tif x {\n\t\tbar()\n\t}\n" || r.Metadata["strategy"] != "line_trimmed" || !strings.Contains(r.Output, "-\t\tfoo()\n+\t\tbar()") {
+		t.Errorf("fuzzy: %+v", r)
+	}
+}
+
+func TestEditRefused(t *testing.T) {
+	tests := []struct {
+		name, content, old, new string
+		settings, want          string
+		code                    Code
+	}{
+		{name: "same", content: "a", old: "a", new: "a", code: CodeInvalidInput},
+		{name: "same but for endings", content: "a", old: "a\n", new: "a\r\n", code: CodeInvalidInput},
+		{name: "create over a file", content: "a", old: "", new: "b", want: "f exists: an empty old_string only creates files"},
+		{name: "create over an empty file", content: "", old: "", new: "b", want: "f exists"},
+		{name: "ambiguous", content: "a\nb\na\n", old: "a", new: "c", want: "old_string is not unique in f: the old text was found at 2 places, beginning in lines 1, 3 (exact matching)"},
+		{name: "missing", content: "abcdef\nhello wonderful world\n", old: "hello wonderfull word!!", new: "x", want: "lines 2-2, 8"},
+		{name: "nothing like it", content: "abc", old: "1234567", new: "x", want: "Nothing in the file resembles it"},
+		{name: "binary", content: "a\x00", old: "a", new: "b", want: "binary data"},
+		{name: "latin-1", content: strings.Repeat("a\n", 5000) + "\xe9", old: "b", new: "c", want: "not valid UTF-8 (first at byte 10000)"},
+		{name: "strict", content: "  a\n  b\n", old: "a\nb", new: "c", settings: `{"matching":"strict"}`, want: "not found"},
+		{name: "bad setting", content: "a", old: "a", new: "c", settings: `{"matching":"loose"}`, code: CodeInternal},
+		{name: "unread", content: "a", old: "a", new: "c", settings: `{"require_read":true}`, want: "has not been read in its present state"},
+		{name: "no change", content: "x\n a \n", old: "a ", new: "a", settings: `{}`, want: ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			env, dir := fileEnv(t)
+			writeFile(t, dir+"/f", tt.content)
+			env.Settings = json.RawMessage(tt.settings)
+			r, err := callTool(t, env, Edit{}, object{"file_path": "f", "old_string": tt.old, "new_string": tt.new})
+			if tt.code != "" {
+				expectCode(t, err, tt.code)
+			} else if err != nil || r.IsError != (tt.want != "") || !strings.Contains(r.Output, tt.want) {
+				t.Errorf("%+v, %v; want %q", r, err, tt.want)
+			}
+			if got := contentOf(t, dir+"/f"); tt.want != "" && got != tt.content {
+				t.Errorf("content %q", got)
+			}
+		})
+	}
+	env, _ := fileEnv(t)
+	r, err := callTool(t, env, Edit{}, object{"file_path": "nope", "old_string": "a", "new_string": "b"})
+	if err != nil || !r.IsError || !strings.Contains(r.Output, "/w/nope does not exist") {
+		t.Errorf("missing file: %+v, %v", r, err)
+	}
+	env, dir := fileEnv(t)
+	writeFile(t, dir+"/f", strings.Repeat("a", 1<<20))
+	r, err = callTool(t, env, Edit{}, object{"file_path": "f", "old_string": "a", "new_string": strings.Repeat("b", 1000), "replace_all": true})
+	if err != nil || !r.IsError || !strings.Contains(r.Output, "would become") {
+		t.Errorf("growth: %+v, %v", r, err)
+	}
+}
+
+// With require_read an edit needs a read of the present content; what the
+// session itself wrote counts as read.
+func TestRequireRead(t *testing.T) {
+	env, dir := fileEnv(t)
+	env.Settings = json.RawMessage(`{"require_read":true}`)
+	writeFile(t, dir+"/f", "\xef\xbb\xbf"+strings.Repeat("line\n", 3000)+"end")
+	edit := func(old, new string) bool {
+		r, err := callTool(t, env, Edit{}, object{"file_path": "f", "old_string": old, "new_string": new})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return !r.IsError
+	}
+	if edit("end", "END") {
+		t.Error("edited without a read")
+	}
+	mustCall(t, env, Read{}, object{"file_path": "f", "limit": 1})
+	if !edit("end", "END") {
+		t.Error("refused after a read")
+	}
+	if !edit("END", "end") {
+		t.Error("refused after its own edit")
+	}
+	writeFile(t, dir+"/f", "end, but other")
+	if edit("end", "END") {
+		t.Error("edited what somebody else changed")
+	}
+}
+
+// Of edits at the same time none is lost: each lands or is refused.
+func TestConcurrentEdits(t *testing.T) {
+	env, dir := fileEnv(t)
+	const n = 20
+	var content strings.Builder
+	for i := range n {
+		fmt.Fprintf(&content, "<%d>\n", i)
+	}
+	writeFile(t, dir+"/f", content.String())
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() {
+			for range 200 {
+				_, err := callTool(t, env, Edit{}, object{"file_path": "f", "old_string": fmt.Sprintf("<%d>", i), "new_string": fmt.Sprintf("done %d", i)})
+				var e *Error
+				if errors.As(err, &e) && e.Code == CodeStale {
+					continue
+				}
+				if err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			t.Errorf("edit %d was refused 200 times", i)
+		})
+	}
+	wg.Wait()
+	got := contentOf(t, dir+"/f")
+	for i := range n {
+		if !strings.Contains(got, fmt.Sprintf("done %d\n", i)) {
+			t.Errorf("edit %d was lost: %q", i, got)
+		}
+	}
+}
+
+// A large file is edited within a bounded time and memory.
+func TestEditLarge(t *testing.T) {
+	if testing.Short() {
+		t.Skip("needs hundreds of megabytes")
+	}
+	env, dir := fileEnv(t)
+	line := []byte("some line of text that is in the file many times\n")
+	text := bytes.Repeat(line, 100<<20/len(line))
+	text = append(text, "  the needle\n    is here\n"...)
+	writeFile(t, dir+"/f", string(text))
+	r := mustCall(t, env, Edit{}, object{"file_path": "f", "old_string": "the needle\n  is here", "new_string": "found\n  it"})
+	if r.Metadata["strategy"] != "line_trimmed" || !strings.HasSuffix(contentOf(t, dir+"/f"), "\n  found\n    it\n") {
+		t.Errorf("%+v", r)
+	}
+	if err := os.Truncate(dir+"/f", maxEdit+1); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := callTool(t, env, Edit{}, object{"file_path": "f", "old_string": "a", "new_string": "b"}); err != nil || !r.IsError {
+		t.Errorf("too large: %+v, %v", r, err)
+	}
+}
