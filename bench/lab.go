@@ -40,8 +40,11 @@ func newLab(ctx context.Context, smoke bool) (*lab, error) {
 	if _, err := os.Stat(filepath.Join(bin, "toold")); err != nil {
 		return nil, errors.New("no bin/toold here: run `make build` first, and this from the top of the tree")
 	}
-	l := &lab{runc: filepath.Join(bin, "runc"), smoke: smoke, cgroupParent: fmt.Sprintf("toold-bench-%d", os.Getpid())}
+	l := &lab{runc: filepath.Join(bin, "runc"), smoke: smoke, cgroupParent: fmt.Sprintf("/toold-bench-%d", os.Getpid())}
 	if l.dir, err = os.MkdirTemp("", "toold-bench-"); err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(l.dir, 0o711); err != nil { // sessions pass through it
 		return nil, err
 	}
 	l.tree = filepath.Join(l.dir, "tree")
@@ -87,8 +90,8 @@ func (l *lab) close() {
 	l.cmd.Process.Signal(syscall.SIGTERM)
 	l.cmd.Wait()
 	os.RemoveAll(l.dir)
-	dirs, _ := filepath.Glob("/sys/fs/cgroup/*/" + l.cgroupParent)
-	for _, d := range append(dirs, "/sys/fs/cgroup/"+l.cgroupParent) {
+	dirs, _ := filepath.Glob("/sys/fs/cgroup/*" + l.cgroupParent)
+	for _, d := range append(dirs, "/sys/fs/cgroup"+l.cgroupParent) {
 		os.Remove(d)
 	}
 }

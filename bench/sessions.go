@@ -40,7 +40,7 @@ func bundleOf(l *lab, session, name string, argv []string) (string, error) {
 		spec.Root.Path = filepath.Join(filepath.Dir(found), spec.Root.Path)
 	}
 	spec.Process.Args = argv
-	spec.Linux.CgroupsPath = "/" + l.cgroupParent + "/" + name
+	spec.Linux.CgroupsPath = l.cgroupParent + "/" + name
 	dir := filepath.Join(l.dir, name)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", err
@@ -95,7 +95,7 @@ func startDocker(l *lab) (func() error, error) {
 	if image == "" {
 		return nil, fmt.Errorf("the Docker Engine has no image")
 	}
-	name := l.cgroupParent
+	name := strings.TrimPrefix(l.cgroupParent, "/")
 	if err := exec.Command(docker, "run", "-d", "--rm", "--network", "none", "--name", name, image, "sleep", "3600").Run(); err != nil {
 		return nil, fmt.Errorf("docker run: %w", err)
 	}
@@ -246,7 +246,7 @@ func benchIdle(ctx context.Context, l *lab) ([]row, error) {
 	var charged []float64
 	for _, id := range ids {
 		v := 0.0
-		for _, f := range []string{"/sys/fs/cgroup/memory/%s/%s/memory.usage_in_bytes", "/sys/fs/cgroup/%s/%s/memory.current"} {
+		for _, f := range []string{"/sys/fs/cgroup/memory%s/%s/memory.usage_in_bytes", "/sys/fs/cgroup%s/%s/memory.current"} {
 			if b := strings.TrimSpace(readFile(fmt.Sprintf(f, l.cgroupParent, id))); b != "" {
 				v, _ = strconv.ParseFloat(b, 64)
 			}

@@ -326,7 +326,7 @@ func TestD8Secrets(t *testing.T) {
 // D12: what stands where the socket and the directories should be.
 func TestD12Places(t *testing.T) {
 	r := newRig(t, "")
-	second := exec.Command(bin.toold, "--config", r.config, "--cgroup-parent", cgroupParent)
+	second := exec.Command(bin.toold, "--config", r.config, "--cgroup-parent", "/"+cgroupParent)
 	if out, err := second.CombinedOutput(); err == nil {
 		t.Errorf("a second daemon started: %s", out)
 	}
@@ -340,14 +340,14 @@ func TestD12Places(t *testing.T) {
 	must(t, os.WriteFile(target, []byte("mine"), 0o600))
 	os.Remove(r.socket)
 	must(t, os.Symlink(target, r.socket))
-	if out, err := exec.Command("timeout", "10", bin.toold, "--config", r.config, "--cgroup-parent", cgroupParent).CombinedOutput(); err == nil || read(target) != "mine" {
+	if out, err := exec.Command("timeout", "10", bin.toold, "--config", r.config, "--cgroup-parent", "/"+cgroupParent).CombinedOutput(); err == nil || read(target) != "mine" {
 		t.Errorf("started over a symlink: %v %s", err, out)
 	}
 	os.Remove(r.socket)
 	must(t, os.RemoveAll(filepath.Dir(r.socket)))
 	must(t, os.Mkdir(filepath.Dir(r.socket), 0o777))
 	must(t, os.Chown(filepath.Dir(r.socket), 40001, 40001))
-	if out, err := exec.Command("timeout", "10", bin.toold, "--config", r.config, "--cgroup-parent", cgroupParent).CombinedOutput(); err == nil {
+	if out, err := exec.Command("timeout", "10", bin.toold, "--config", r.config, "--cgroup-parent", "/"+cgroupParent).CombinedOutput(); err == nil {
 		t.Errorf("started in a directory of another user: %s", out)
 	} else if strings.Contains(err.Error(), "124") {
 		t.Error("the daemon ran in a directory of another user")

@@ -160,7 +160,7 @@ file_size = "64MiB"
 // start runs the daemon and waits until it is ready.
 func (r *rig) start(t *testing.T) {
 	t.Helper()
-	r.cmd = exec.Command(bin.toold, "--config", r.config, "--cgroup-parent", cgroupParent)
+	r.cmd = exec.Command(bin.toold, "--config", r.config, "--cgroup-parent", "/"+cgroupParent)
 	r.cmd.Stdout, r.cmd.Stderr = r.logs, r.logs
 	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	must(t, r.cmd.Start())
