@@ -64,8 +64,15 @@ func TestStarMatch(t *testing.T) {
 		pattern, s string
 		want       bool
 	}{
-		{"a*a", "a", false}, {"a*a", "aa", true}, {"a*b*c", "axbyc", true}, {"a*b*c", "acb", false},
-		{"*", "", true}, {"**", "x", true}, {"", "", true}, {"", "x", false}, {"*x", "xx", true},
+		{"a*a", "a", false},
+		{"a*a", "aa", true},
+		{"a*b*c", "axbyc", true},
+		{"a*b*c", "acb", false},
+		{"*", "", true},
+		{"**", "x", true},
+		{"", "", true},
+		{"", "x", false},
+		{"*x", "xx", true},
 	} {
 		if got := starMatch(tc.pattern, tc.s); got != tc.want {
 			t.Errorf("starMatch(%q, %q) = %v", tc.pattern, tc.s, got)

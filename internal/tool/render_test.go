@@ -128,8 +128,10 @@ func TestDescriptions(t *testing.T) {
 		}
 	}
 	word := regexp.MustCompile("`([a-z_]+)`")
-	shell := map[string]bool{"cd": true, "head": true, "tail": true, "nohup": true, "setsid": true, "node_modules": true,
-		"vendor": true, "dist": true, "build": true, "target": true, "__pycache__": true}
+	shell := map[string]bool{
+		"cd": true, "head": true, "tail": true, "nohup": true, "setsid": true, "node_modules": true,
+		"vendor": true, "dist": true, "build": true, "target": true, "__pycache__": true,
+	}
 	for _, d := range r.List() {
 		if len(d.Description) < 200 {
 			t.Errorf("%s: no description to speak of", d.Name)

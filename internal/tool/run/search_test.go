@@ -159,8 +159,11 @@ func TestGrep(t *testing.T) {
 		in   map[string]any
 		want string
 	}{
-		{"grouped", map[string]any{"pattern": "Foo"},
-			"Found 3 matches.\n\nW/.hidden/d.go:\n  1: Foo\n\nW/a.go:\n  3: func Foo() {}\n  4: func bar() { Foo() }\n"},
+		{
+			"grouped",
+			map[string]any{"pattern": "Foo"},
+			"Found 3 matches.\n\nW/.hidden/d.go:\n  1: Foo\n\nW/a.go:\n  3: func Foo() {}\n  4: func bar() { Foo() }\n",
+		},
 		{"none", map[string]any{"pattern": "absent"}, "No matches found.\n"},
 		{"regexp", map[string]any{"pattern": `foo.bar`}, "Found 2 matches.\n\nW/b/c.txt:\n  2: foo.bar\n  3: fooxbar\n"},
 		{"literal", map[string]any{"pattern": `foo.bar`, "literal": true}, "Found 1 match.\n\nW/b/c.txt:\n  2: foo.bar\n"},
@@ -169,18 +172,27 @@ func TestGrep(t *testing.T) {
 		{"include by path", map[string]any{"pattern": "Foo|foo", "include": "b/**"}, "Found 2 matches.\n\nW/b/c.txt:\n  2: foo.bar\n  3: fooxbar\n"},
 		{"include does not bring back ignored", map[string]any{"pattern": "Foo", "include": "*.log"}, "No matches found.\n"},
 		{"include not", map[string]any{"pattern": "Foo", "include": "!*.go"}, "No matches found.\n"},
-		{"include of another kind", map[string]any{"pattern": "Foo", "include": "[!b].go", "output_mode": "files"},
-			"Found 2 files with matches.\nW/.hidden/d.go\nW/a.go\n"},
+		{
+			"include of another kind",
+			map[string]any{"pattern": "Foo", "include": "[!b].go", "output_mode": "files"},
+			"Found 2 files with matches.\nW/.hidden/d.go\nW/a.go\n",
+		},
 		{"path", map[string]any{"pattern": "Foo", "path": ".hidden"}, "Found 1 match.\n\nW/.hidden/d.go:\n  1: Foo\n"},
-		{"one file", map[string]any{"pattern": "Foo", "path": "a.go", "include": "*.txt"},
-			"Found 2 matches.\n\nW/a.go:\n  3: func Foo() {}\n  4: func bar() { Foo() }\n"},
+		{
+			"one file",
+			map[string]any{"pattern": "Foo", "path": "a.go", "include": "*.txt"},
+			"Found 2 matches.\n\nW/a.go:\n  3: func Foo() {}\n  4: func bar() { Foo() }\n",
+		},
 		{"an ignored file by name", map[string]any{"pattern": "Foo", "path": "f.log"}, "Found 1 match.\n\nW/f.log:\n  1: Foo\n"},
 		{"files", map[string]any{"pattern": "Foo", "output_mode": "files"}, "Found 2 files with matches.\nW/.hidden/d.go\nW/a.go\n"},
 		{"count", map[string]any{"pattern": "Foo", "output_mode": "count"}, "Found 2 files with matches.\nW/.hidden/d.go: 1\nW/a.go: 2\n"},
 		{"a pattern like a flag", map[string]any{"pattern": "-e --pre"}, "Found 1 match.\n\nW/-dash.txt:\n  1: -e --pre x\n"},
 		{"a path like a flag", map[string]any{"pattern": "pre", "path": "-dash.txt"}, "Found 1 match.\n\nW/-dash.txt:\n  1: -e --pre x\n"},
-		{"long lines", map[string]any{"pattern": "LONG"},
-			"Found 2 matches.\n\nW/long:\n  1: " + strings.Repeat("y", 2000) + " … (line cut)\n  2: LONG\n"},
+		{
+			"long lines",
+			map[string]any{"pattern": "LONG"},
+			"Found 2 matches.\n\nW/long:\n  1: " + strings.Repeat("y", 2000) + " … (line cut)\n  2: LONG\n",
+		},
 		{"wide lines", map[string]any{"pattern": "WIDE"}, "Found 1 match.\n\nW/wide:\n  1: " + strings.Repeat("ä", 2000) + " … (line cut)\n"},
 		{"text that is not UTF-8", map[string]any{"pattern": "BAD"}, "Found 1 match.\n\nW/bad:\n  1: BAD \uFFFD\n"},
 		{"a binary file", map[string]any{"pattern": "BIN", "path": "bin"}, "A binary file matches.\n\n(Binary files with matches that are not all shown: 1.)\n"},
@@ -509,7 +521,7 @@ func TestGrepStopsRipgrep(t *testing.T) {
 		return &Exit{Code: -1, Reason: ReasonAborted}, nil
 	}
 	_, res := answer(t, env, Grep{}, map[string]any{"pattern": "x"})
-	if written != 101 || res.Metadata["matches"] != 100 || res.Metadata["more"] != true {
+	if written != 101 || res.Metadata["matches"] != 100 || res.Metadata["more"] != true || res.Metadata["partial"] != nil {
 		t.Errorf("stopped after %d lines with %v", written, res.Metadata)
 	}
 }
