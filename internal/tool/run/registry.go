@@ -11,5 +11,7 @@ func Builtin() []Tool {
 		Glob{},
 		Grep{},
 		List{},
+		FilePut{},
+		FileGet{},
 	}
 }

@@ -165,7 +165,7 @@ func (p *Replacement) Commit(ctx context.Context, content []byte, o CommitOption
 	var done *Committed
 	err := p.r.do(ctx, func() error {
 		var err error
-		done, err = p.commit(ctx, content, o)
+		done, err = p.commit(func(t *temp) error { return t.write(ctx, content) }, o)
 		return err
 	})
 	return done, err
@@ -179,14 +179,14 @@ func (p *Replacement) Close() {
 	unix.Close(p.dirfd)
 }
 
-func (p *Replacement) commit(ctx context.Context, content []byte, o CommitOptions) (*Committed, error) {
+func (p *Replacement) commit(fill func(*temp) error, o CommitOptions) (*Committed, error) {
 	p.r.sweep(p.dirfd)
 	t, err := newTemp(p.dirfd, p.info.Exists)
 	if err != nil {
 		return nil, sysError("write to", p.path, err)
 	}
 	defer t.close()
-	if err := t.write(ctx, content); err != nil {
+	if err := fill(t); err != nil {
 		return nil, sysError("write to", p.path, err)
 	}
 	done := &Committed{}

@@ -1,0 +1,101 @@
+package run
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"strings"
+
+	"github.com/toold/toold/internal/tool/run/root"
+)
+
+// FilePut moves an uploaded file to its place, as the tool user. The daemon has
+// laid the bytes down in the read-only output directory.
+type FilePut struct{}
+
+type filePutInput struct {
+	From string `json:"from"`
+	Path string `json:"path"`
+	// Mode is the permission bits of a new file, 0 = 0666 less the umask.
+	Mode uint32 `json:"mode"`
+}
+
+// Name implements Tool.
+func (FilePut) Name() string { return "file_put" }
+
+// Prepare implements Tool.
+func (FilePut) Prepare(ctx context.Context, env *Env, input json.RawMessage) (*Prepared, error) {
+	var in filePutInput
+	if err := decodeInput(input, &in); err != nil {
+		return nil, err
+	}
+	info, err := resolve(ctx, env, in.Path)
+	if err != nil {
+		return prepareFailure(displayName(in.Path), nil, err)
+	}
+	prep := &Prepared{Targets: []Target{target(in.Path, info, true)}}
+	switch {
+	case info.Exists && info.Kind == root.KindDir:
+		return nil, Errorf(CodeNotRegularFile, "%s is a directory; name the file in it", displayName(info.Path))
+	case info.Exists && info.Kind != root.KindFile:
+		return nil, Errorf(CodeNotRegularFile, "%s is not a regular file but a %s", displayName(info.Path), info.Kind)
+	}
+	return prep, nil
+}
+
+// Run implements Tool.
+func (f FilePut) Run(ctx context.Context, env *Env, input json.RawMessage, prep *Prepared) (*Result, error) {
+	var in filePutInput
+	if err := decodeInput(input, &in); err != nil {
+		return nil, err
+	}
+	if err := checkUpload(env, in.From); err != nil {
+		return nil, err
+	}
+	if prep == nil {
+		var err error
+		if prep, err = f.Prepare(ctx, env, input); err != nil {
+			return nil, err
+		}
+	}
+	if prep.Result != nil {
+		return prep.Result, nil
+	}
+	path := prep.Targets[0].Path
+	title := relative(env, path)
+	src, err := env.Root.Open(ctx, in.From)
+	if err != nil {
+		return failure(title, err)
+	}
+	defer src.Close()
+	p, err := env.Root.Begin(ctx, path, root.BeginOptions{Parents: true})
+	if err != nil {
+		return failure(title, err)
+	}
+	defer p.Close()
+	if err := checkStale(p, prep, nil); err != nil {
+		return failure(title, err)
+	}
+	done, err := p.CommitFile(ctx, src, fs.FileMode(in.Mode)&fs.ModePerm, root.CommitOptions{})
+	if err != nil {
+		return failure(title, err)
+	}
+	return &Result{
+		Title:  title,
+		Output: fmt.Sprintf("Wrote %s: %d bytes.%s", title, done.Info.Size, kept(done)),
+		Metadata: map[string]any{
+			"path": path, "bytes": done.Info.Size, "created": !p.Info().Exists,
+			"mode": fmt.Sprintf("%04o", done.Info.Mode.Perm()),
+		},
+	}, nil
+}
+
+// checkUpload accepts only the name of a file right in the output directory.
+func checkUpload(env *Env, from string) error {
+	name, ok := strings.CutPrefix(from, strings.TrimSuffix(env.OutputDir, "/")+"/")
+	if !ok || name == "" || name == "." || name == ".." || strings.ContainsAny(name, "/\x00") {
+		return Errorf(CodeInvalidPath, "%q is not a file of %s", from, env.OutputDir)
+	}
+	return nil
+}
