@@ -162,7 +162,9 @@ func (s *Sandbox) wait() {
 		return // Close
 	}
 	if s.stdio != nil {
-		s.d.log.Warn("agent has exited", "sandbox", s.rec.SessionID, "printed", printed(s.stdio))
+		if text := printed(s.stdio); text != "" {
+			s.d.log.Warn("agent has exited with a message", "sandbox", s.rec.SessionID, "printed", text)
+		}
 	}
 	close(s.done)
 }

@@ -1,0 +1,252 @@
+package oci_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/sandbox/oci"
+)
+
+// createEnv makes the test binary a daemon that creates one sandbox and dies.
+const createEnv = "TOOLD_TEST_CREATE_AND_DIE"
+
+type createAndDieArgs struct {
+	Config oci.Config
+	Spec   sandbox.Spec
+}
+
+func createAndDie() {
+	var a createAndDieArgs
+	if err := json.Unmarshal([]byte(os.Getenv(createEnv)), &a); err != nil {
+		panic(err)
+	}
+	d, err := oci.New(a.Config)
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println("begin")
+	sb, err := d.Create(context.Background(), a.Spec)
+	if err != nil {
+		panic(err)
+	}
+	if err := json.NewEncoder(os.Stdout).Encode(sb.Record()); err != nil {
+		panic(err)
+	}
+	unix.Kill(os.Getpid(), unix.SIGKILL)
+}
+
+func (f *fixture) daemon(spec sandbox.Spec) *exec.Cmd {
+	f.t.Helper()
+	cfg := f.cfg
+	cfg.Log = nil
+	args, err := json.Marshal(createAndDieArgs{cfg, spec})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), createEnv+"="+string(args))
+	return cmd
+}
+
+// A sandbox outlives the SIGKILL of its daemon, and another takes it over.
+func TestAdoptAfterKill(t *testing.T) {
+	f := newFixture(t)
+	spec := f.spec()
+	out, err := f.daemon(spec).Output()
+	if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) {
+		t.Fatalf("daemon did not die: %v", err)
+	}
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	var rec sandbox.Record
+	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &rec); err != nil {
+		t.Fatal(err)
+	}
+	sb, err := f.driver.Adopt(f.ctx(), rec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := f.live(sb, spec)
+	if got := l.out("id -u"); got != "1000" {
+		t.Errorf("uid is %s", got)
+	}
+}
+
+// However far a creation had come when its daemon was killed, what it made is
+// found and removed.
+func TestKilledCreation(t *testing.T) {
+	f := newFixture(t)
+	for i := range 16 {
+		spec := f.spec()
+		cmd := f.daemon(spec)
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		begin := make([]byte, len("begin\n"))
+		if _, err := out.Read(begin); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Duration(i) * 5 * time.Millisecond)
+		if err := cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+			t.Fatal(err)
+		}
+		_ = cmd.Wait() // it was killed
+
+		list, err := f.driver.List(f.ctx(), f.owner)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, rec := range list {
+			if err := f.driver.Destroy(f.ctx(), rec); err != nil {
+				t.Errorf("killed after %d ms: %v", i*5, err)
+			}
+		}
+		f.nothingLeft(spec)
+	}
+}
+
+// nothingLeft checks that a session has left no trace.
+func (f *fixture) nothingLeft(spec sandbox.Spec) {
+	f.t.Helper()
+	for _, pattern := range []string{
+		f.cfg.RunDir + "/oci/sandboxes/*", f.cfg.RunDir + "/oci/runtime/*/*",
+		"/sys/fs/cgroup/*" + f.cfg.CgroupParent + "/*ses_*", "/sys/fs/cgroup" + f.cfg.CgroupParent + "/*ses_*",
+	} {
+		left, err := filepath.Glob(pattern)
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		if len(left) > 0 {
+			f.t.Errorf("left: %v", left)
+		}
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	if strings.Contains(string(mounts), f.cfg.RunDir) {
+		f.t.Error("a mount is left")
+	}
+	dirs, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	for _, dir := range dirs {
+		var st unix.Stat_t
+		stat, err := os.ReadFile(dir + "/stat")
+		if err != nil || unix.Stat(dir, &st) != nil || strings.Contains(string(stat), ") Z") {
+			continue // dead
+		}
+		if st.Uid >= spec.UIDBase && st.Uid-spec.UIDBase < sandbox.RangeSize {
+			f.t.Errorf("process %s is left", dir)
+		}
+	}
+}
+
+// Parts that have lost the rest are found by what is left.
+func TestPartsAreFound(t *testing.T) {
+	for name, harm := range map[string]func(t *testing.T, f *fixture, id string){
+		"no directory": func(t *testing.T, f *fixture, id string) { removeAll(t, f.cfg.RunDir+"/oci/sandboxes/"+id) },
+		"no socket":    func(t *testing.T, f *fixture, id string) { removeAll(t, f.cfg.RunDir+"/oci/sandboxes/"+id+"/control") },
+		"no config": func(t *testing.T, f *fixture, id string) {
+			removeAll(t, f.cfg.RunDir+"/oci/sandboxes/"+id+"/config.json")
+		},
+		"no state": func(t *testing.T, f *fixture, id string) { removeAll(t, f.cfg.RunDir+"/oci/runtime/runc/"+id) },
+		"half a state": func(t *testing.T, f *fixture, id string) {
+			removeAll(t, f.cfg.RunDir+"/oci/runtime/runc/"+id+"/state.json")
+		},
+		"only a directory and a state": func(t *testing.T, f *fixture, id string) {
+			killGroup(t, f.driver.KillDir(id))
+		},
+		"only a cgroup": func(t *testing.T, f *fixture, id string) {
+			removeAll(t, f.cfg.RunDir+"/oci/sandboxes/"+id)
+			removeAll(t, f.cfg.RunDir+"/oci/runtime/runc/"+id)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			spec := f.spec()
+			l := f.create(spec)
+			harm(t, f, spec.SessionID)
+			list, err := f.open().List(f.ctx(), f.owner)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(list) != 1 || list[0].SessionID != spec.SessionID {
+				t.Fatalf("list is %+v", list)
+			}
+			if err := f.driver.Destroy(f.ctx(), list[0]); err != nil {
+				t.Fatal(err)
+			}
+			select {
+			case <-l.Done():
+			case <-time.After(20 * time.Second):
+				t.Error("agent is alive")
+			}
+			f.nothingLeft(spec)
+		})
+	}
+}
+
+func removeAll(t *testing.T, path string) {
+	t.Helper()
+	if err := os.RemoveAll(path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// killGroup kills what is in a cgroup, and all below it, behind the driver's back.
+func killGroup(t *testing.T, dir string) {
+	t.Helper()
+	if err := os.WriteFile(dir+"/cgroup.kill", []byte("1"), 0); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestParallel(t *testing.T) {
+	f := newFixture(t)
+	const n = 20
+	specs := make([]sandbox.Spec, n)
+	errs := make([]error, n)
+	boxes := make([]sandbox.Sandbox, n)
+	var wg sync.WaitGroup
+	for i := range n {
+		specs[i] = f.spec()
+		specs[i].Limits = client.Limits{Memory: 64 << 20, PIDs: 32, Tmp: 1 << 20}
+		wg.Go(func() { boxes[i], errs[i] = f.driver.Create(f.ctx(), specs[i]) })
+	}
+	wg.Wait()
+	for i, err := range errs {
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := f.live(boxes[i], specs[i])
+		if got := l.out("cat /proc/self/uid_map | tr -s ' '"); got != fmt.Sprintf("0 %d 65536", specs[i].UIDBase) {
+			t.Errorf("uid map of sandbox %d is %q", i, got)
+		}
+	}
+	for i := range n {
+		wg.Go(func() { errs[i] = f.driver.Destroy(f.ctx(), boxes[i].Record()) })
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		t.Error(err)
+	}
+	f.nothingLeft(specs[0])
+}
