@@ -174,7 +174,7 @@ func (s *callCommand) waited(ctx context.Context, c *client.Client, session stri
 func (s *callCommand) streamed(ctx context.Context, c *client.Client, session string, req client.CallCreate) error {
 	f := s.outputs(c)
 	if s.format == formatJSON {
-		f = &follower{client: c, onEvent: func(e client.Event) error { return printJSONLine(s.stdout, e) }}
+		f = &follower{client: c, onEvent: s.printEvent}
 	}
 	f.detach = s.id != ""
 	call, err := f.run(ctx, session, req)
@@ -187,6 +187,16 @@ func (s *callCommand) streamed(ctx context.Context, c *client.Client, session st
 		}
 	}
 	return s.result(ctx, call)
+}
+
+// printEvent prints one event of the call's own stream; such events have neither
+// an id nor a time.
+func (s *callCommand) printEvent(e client.Event) error {
+	return printJSONLine(s.stdout, struct {
+		Type string          `json:"type"`
+		Call string          `json:"call_id"`
+		Data json.RawMessage `json:"data"`
+	}{e.Type, e.Call, e.Data})
 }
 
 // printCall prints a call: its output for people, all of it for programs.

@@ -70,15 +70,21 @@ func (f *follower) run(ctx context.Context, session string, r client.CallCreate)
 	defer aborter.stop()
 
 	var final *client.Call
+	var unwritten error
 	for e, err := range f.client.StreamCall(stream, session, r, client.CallOptions{Split: f.split}) {
 		if err != nil {
 			return nil, err
 		}
 		aborter.started(e.Call)
-		if final, err = f.take(stream, e); err != nil {
-			aborter.now()
-			return nil, err
+		if final, unwritten = f.take(stream, e); unwritten != nil {
+			break
 		}
+	}
+	if unwritten != nil {
+		// Nobody reads what the command prints. The stream is closed by now: the
+		// daemon does not have to wait for us before it can hear of the abort.
+		aborter.now()
+		return nil, unwritten
 	}
 	if err := f.flush(); err != nil {
 		return nil, err

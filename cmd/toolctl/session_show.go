@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -48,7 +49,7 @@ func (a *app) sessionText(w io.Writer, s *client.Session) {
 	add("reason", s.Reason)
 	add("tenant", s.Tenant)
 	add("profile", s.Profile)
-	add("runtime", s.Driver+" "+s.Runtime)
+	add("runtime", strings.TrimSpace(s.Driver+" "+s.Runtime))
 	add("image", s.Image)
 	add("worktree", worktreeLong(s.Worktree))
 	for _, m := range s.Mounts {
