@@ -37,7 +37,7 @@ func (m *Manager) call(ctx context.Context, p Principal, sessionID string, r cli
 	defer c.unfollow(l)
 	if !s.begin(c) {
 		c.cancel(nil)
-		return nil, s.lostError()
+		return nil, s.notReady()
 	}
 	<-c.known
 	switch {
@@ -74,6 +74,15 @@ func (s *Session) begin(c *call) bool {
 		return false
 	}
 	return s.work.Go(func() { s.Call(c) })
+}
+
+// notReady says why a session takes no calls.
+func (s *Session) notReady() error {
+	row := s.snapshotRow()
+	if row.State == client.SessionCreating {
+		return &client.Error{Code: client.CodeConflict, Message: "session " + s.id + " is still being made", Hint: "try again in a moment"}
+	}
+	return overError(&row)
 }
 
 // await returns the call when it has ended, or as it is when nobody waits any

@@ -148,6 +148,7 @@ func (m *Manager) reserve(p Principal, pl *plan) (*Session, error) {
 		}
 		return nil, err
 	}
+	m.observe(func(o Observer) { o.SessionState(&row.Session, "") })
 	pl.spec.SessionID, pl.spec.Incarnation, pl.spec.Owner = s.id, row.Incarnation, m.cfg.Owner
 	pl.spec.Runtime, pl.spec.UIDBase, pl.spec.Limits = row.Runtime, base, row.Limits
 	pl.spec.OutputDir, pl.spec.Nonce = s.outDir, row.Nonce

@@ -23,6 +23,7 @@ type outcome struct {
 	exit   *run.Exit
 	err    *client.Error
 	reason run.Reason // metadata.reason where there is no exit
+	held   bool       // the agent has ended the call and keeps it until it may forget it
 	notes  []string   // for the last lines of the output
 }
 
@@ -57,11 +58,13 @@ func (s *Session) ended(c *call, out *agent.Outcome, err error) *outcome {
 	var re *run.Error
 	switch {
 	case err == nil && out.Err != nil:
-		return &outcome{err: codeOf(out.Err)}
+		return &outcome{err: codeOf(out.Err), held: true}
 	case err == nil && out.Result == nil:
-		return failed(client.CodeSandboxFailed, "the agent gave no result")
+		o := failed(client.CodeSandboxFailed, "the agent gave no result")
+		o.held = true
+		return o
 	case err == nil:
-		o := &outcome{result: out.Result, exit: clampExit(out.Exit)}
+		o := &outcome{result: out.Result, exit: clampExit(out.Exit), held: true}
 		s.refine(c, o)
 		return o
 	case errors.As(err, &re):
@@ -161,17 +164,17 @@ func (s *Session) finish(c *call, o *outcome) {
 	c.mu.Lock()
 	c.row = row
 	c.mu.Unlock()
-	if !s.store(c, &row) {
+	if !s.store(c, &row, o.held) {
 		// No room on the disk. The result stands in memory, and with the agent:
 		// whichever lasts until there is room.
-		s.m.work.Go(func() { s.storeLater(c, &row) })
+		s.m.work.Go(func() { s.storeLater(c, &row, o.held) })
 	}
 	s.announce(c, &row)
 	close(c.done)
 }
 
 // store writes the end of the call, and lets the agent forget it.
-func (s *Session) store(c *call, row *store.Call) bool {
+func (s *Session) store(c *call, row *store.Call, held bool) bool {
 	typ := client.EventCallCompleted
 	if row.Status == client.CallError {
 		typ = client.EventCallError
@@ -190,31 +193,24 @@ func (s *Session) store(c *call, row *store.Call) bool {
 		return false
 	}
 	s.m.calls.Delete(c.id)
-	if l, err := s.current(); err == nil && c.asked() {
+	if l, err := s.current(); err == nil && held {
 		_ = l.conn.Forget(c.id) // after a loss, relink does it
 	}
 	return true
 }
 
 // storeLater tries until the disk has room or the daemon leaves.
-func (s *Session) storeLater(c *call, row *store.Call) {
+func (s *Session) storeLater(c *call, row *store.Call, held bool) {
 	for wait := time.Second; ; wait = min(2*wait, time.Minute) {
 		select {
 		case <-s.m.ctx.Done():
 			return
 		case <-time.After(wait):
 		}
-		if s.store(c, row) {
+		if s.store(c, row, held) {
 			return
 		}
 	}
-}
-
-// asked reports whether the agent may know of the call.
-func (c *call) asked() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.started
 }
 
 // callSummary is what events say about the end of a call.

@@ -31,8 +31,8 @@ type leases struct {
 	full bool            // all ranges were given at least once
 }
 
-func newLeases(base uint32, held []store.Lease, last uint32) *leases {
-	l := &leases{base: base, inUse: processesIn, used: make(map[uint32]bool), old: make(map[uint32]bool)}
+func newLeases(base uint32, inUse func(uint32) (string, error), held []store.Lease, last uint32) *leases {
+	l := &leases{base: base, inUse: inUse, used: make(map[uint32]bool), old: make(map[uint32]bool)}
 	for _, h := range held {
 		l.used[h.Base] = true
 	}

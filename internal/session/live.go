@@ -43,6 +43,8 @@ type Session struct {
 	cancel context.CancelCauseFunc
 	over   chan struct{} // closed when its end is in the store
 
+	writing sync.Mutex // held from the reading of row to its change; before mu
+
 	mu      sync.Mutex // guards the fields below
 	row     store.Session
 	sb      sandbox.Sandbox
@@ -151,10 +153,16 @@ func (s *Session) setLink(l *link) bool {
 func (s *Session) current() (*link, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.link == nil || s.ending {
-		return nil, s.lostError()
+	if s.link == nil {
+		return nil, errOver
 	}
 	return s.link, nil
+}
+
+func (s *Session) isEnding() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ending
 }
 
 // after waits for the connection that follows a lost one.
@@ -176,9 +184,9 @@ func (s *Session) after(ctx context.Context, lost *link) (*link, error) {
 
 // write changes the row, and stores it with an event of this type ("" for none).
 func (s *Session) write(event string, change func(*store.Session)) error {
-	s.mu.Lock()
-	row := s.row
-	s.mu.Unlock()
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	row := s.snapshotRow()
 	old := row.State
 	change(&row)
 	err := s.m.store.Write(func(tx *store.Tx) error {
@@ -231,10 +239,6 @@ func (s *Session) snapshot(ctx context.Context) *client.Session {
 	return &v
 }
 
-func (s *Session) lostError() *client.Error {
-	return &client.Error{Code: client.CodeSessionLost, Message: fmt.Sprintf("session %s is over", s.id), Hint: "create another session"}
-}
-
 // Reconnecting: a sandbox that is alive has a listening agent, so a loss of the
 // connection alone heals at the first try. A session that does not answer for
 // so long is as good as dead.
@@ -250,8 +254,8 @@ func (s *Session) supervise() {
 	defer timer.Stop()
 	for {
 		l, err := s.current()
-		if err != nil {
-			return // somebody ends it
+		if err != nil || s.isEnding() {
+			return
 		}
 		timer.Reset(s.untilTimeout())
 		select {
@@ -306,7 +310,7 @@ func (s *Session) relink(l *link) bool {
 			s.forgetUnknown(w)
 			return true
 		}
-		if s.ctx.Err() != nil {
+		if s.ctx.Err() != nil || s.isEnding() {
 			return true // supervise sees why
 		}
 		select {

@@ -61,6 +61,7 @@ type Manager struct {
 	// What the tests replace.
 	connect func(ctx context.Context, c *net.UnixConn, h agent.Hello) (agentConn, *agent.Welcome, error)
 	judge   func([]policy.Request) policy.Verdict
+	inUse   func(base uint32) (string, error) // what still uses a uid range
 
 	ctx   context.Context //nolint:containedctx // the life of the manager itself
 	leave context.CancelCauseFunc
@@ -99,7 +100,7 @@ func New(cfg Config) (*Manager, error) {
 	}
 	m := &Manager{
 		cfg: cfg, log: cfg.Log, store: cfg.Store, tools: cfg.Tools,
-		hub: newHub(cfg.Store), judge: policy.Judge,
+		hub: newHub(cfg.Store), judge: policy.Judge, inUse: processesIn,
 		sessions: make(map[string]*Session), names: make(map[tenantName]*Session), tenants: make(map[string]*tenant),
 	}
 	m.connect = func(ctx context.Context, c *net.UnixConn, h agent.Hello) (agentConn, *agent.Welcome, error) {
@@ -168,6 +169,8 @@ func (m *Manager) awaitIdle(ctx context.Context, d time.Duration) {
 		case <-busy.done:
 			m.calls.CompareAndDelete(busy.id, busy)
 		case <-deadline.C:
+			return
+		case <-m.ctx.Done():
 			return
 		case <-ctx.Done():
 			return

@@ -28,7 +28,7 @@ func (m *Manager) recover(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m.leases = newLeases(m.cfg.UIDBase, held, last)
+	m.leases = newLeases(m.cfg.UIDBase, m.inUse, held, last)
 	rows, err := m.store.Sessions(ctx, store.SessionFilter{Live: true})
 	if err != nil {
 		return err
@@ -103,6 +103,7 @@ func (m *Manager) adopted(s *Session) {
 		m.names[tenantName{s.tenant.name, s.row.Name}] = s
 	}
 	s.tenant.sessions++
+	m.observe(func(o Observer) { o.SessionState(&s.row.Session, "") })
 }
 
 // takeOver finds the sandbox and connects to its agent. why says why it cannot.

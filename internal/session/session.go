@@ -64,8 +64,8 @@ type Settings struct {
 	Retention     time.Duration
 	BashTimeout   time.Duration
 	Shell         []string
-	Path          string            // PATH of the tools
-	ToolSettings  map[string][]byte // [tools.NAME] as JSON
+	Path          string                      // PATH of the tools
+	ToolSettings  map[string][]byte           // [tools.NAME] as JSON
 	Restrictions  map[string]tool.Restriction // [tools.NAME] providers and models
 	Tenants       map[string]Tenant
 	MaxSessions   int // per tenant, 0 = none

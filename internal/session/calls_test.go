@@ -1,0 +1,554 @@
+package session
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/agent"
+	"github.com/toold/toold/internal/policy"
+	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/tool/run"
+)
+
+func TestBadCallsDoNotRun(t *testing.T) {
+	h := newHouse(t)
+	h.open()
+	s := h.create(alice, client.SessionCreate{})
+	negative := int64(-1)
+	many := make(map[string]string)
+	for i := range 300 {
+		many[fmt.Sprintf("V%d", i)] = ""
+	}
+	for _, tt := range []struct {
+		name string
+		r    client.CallCreate
+		code client.Code
+		says string
+	}{
+		{"unknown tool", client.CallCreate{Tool: "rm", Input: json.RawMessage(`{}`)}, client.CodeUnknownTool, "rm"},
+		{"hidden tool", client.CallCreate{Tool: "file_get", Input: json.RawMessage(`{"path":"x"}`)}, client.CodeUnknownTool, "file_get"},
+		{"schema", client.CallCreate{Tool: "bash", Input: json.RawMessage(`{}`)}, client.CodeInvalidInput, "command"},
+		{"timeout 0", client.CallCreate{Tool: "bash", Input: json.RawMessage(`{"command":"x","timeout":0}`)}, client.CodeInvalidInput, "timeout"},
+		{"timeout negative", client.CallCreate{Tool: "bash", Input: json.RawMessage(`{"command":"x","timeout":-1}`)}, client.CodeInvalidInput, "timeout"},
+		{"timeout 2^63", client.CallCreate{Tool: "bash", Input: json.RawMessage(`{"command":"x","timeout":9223372036854775808}`)}, client.CodeInvalidInput, "timeout"},
+		{"timeout above wall", client.CallCreate{Tool: "bash", Input: json.RawMessage(`{"command":"x","timeout":60001}`)}, client.CodeInvalidInput, "60000"},
+		{"timeout_ms negative", with(bashCall("x"), func(r *client.CallCreate) { r.TimeoutMillis = -1 }), client.CodeInvalidRequest, "timeout_ms"},
+		{"timeout_ms above wall", with(bashCall("x"), func(r *client.CallCreate) { r.TimeoutMillis = 60001 }), client.CodeInvalidRequest, "limits.wall"},
+		{"timeout_ms overflows", with(bashCall("x"), func(r *client.CallCreate) { r.TimeoutMillis = 1<<63 - 1 }), client.CodeInvalidRequest, "timeout_ms"},
+		{"wait_ms negative", with(bashCall("x"), func(r *client.CallCreate) { r.WaitMillis = &negative }), client.CodeInvalidRequest, "wait_ms"},
+		{"env LD_PRELOAD", with(bashCall("x"), func(r *client.CallCreate) { r.Env = map[string]string{"LD_PRELOAD": "x"} }), client.CodeInvalidRequest, "LD_PRELOAD"},
+		{"env name", with(bashCall("x"), func(r *client.CallCreate) { r.Env = map[string]string{"A=B": "x"} }), client.CodeInvalidRequest, "A=B"},
+		{"env NUL", with(bashCall("x"), func(r *client.CallCreate) { r.Env = map[string]string{"A": "x\x00"} }), client.CodeInvalidRequest, "NUL"},
+		{"env of 10 MB", with(bashCall("x"), func(r *client.CallCreate) { r.Env = map[string]string{"A": strings.Repeat("x", 10<<20)} }), client.CodeInvalidRequest, "env A"},
+		{"too many env", with(bashCall("x"), func(r *client.CallCreate) { r.Env = many }), client.CodeInvalidRequest, "300"},
+		{"key", with(bashCall("x"), func(r *client.CallCreate) { r.Key = "a\nb" }), client.CodeInvalidRequest, "key"},
+		{"long model", with(bashCall("x"), func(r *client.CallCreate) { r.Model = strings.Repeat("m", 999) }), client.CodeInvalidRequest, "model"},
+		{"extra", with(bashCall("x"), func(r *client.CallCreate) { r.Extra = json.RawMessage(`[1]`) }), client.CodeInvalidRequest, "extra"},
+		{"large extra", with(bashCall("x"), func(r *client.CallCreate) { r.Extra = json.RawMessage(strings.Repeat(" ", 1<<20)) }), client.CodeInvalidRequest, "extra"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c, err := h.m.Call(t.Context(), alice, s.ID, tt.r, CallOptions{})
+			if codeOfErr(err) != tt.code || c != nil || !strings.Contains(fmt.Sprintf("%+v", err), tt.says) {
+				t.Errorf("got %v, %v, want %s about %q", c, err, tt.code, tt.says)
+			}
+		})
+	}
+	if runs := h.host.box(s.ID).runs; len(runs) != 0 {
+		t.Errorf("%d calls reached the agent", len(runs))
+	}
+	if list, err := h.m.ListCalls(t.Context(), alice, s.ID, CallFilter{}); err != nil || len(list.Items) != 0 {
+		t.Errorf("list %v, %v", list, err)
+	}
+	if s := h.m.live()[0]; s.open.Load() != 0 || s.tenant.calls.Load() != 0 {
+		t.Errorf("%d and %d calls are counted as open", s.open.Load(), s.tenant.calls.Load())
+	}
+}
+
+func with(r client.CallCreate, change func(*client.CallCreate)) client.CallCreate {
+	change(&r)
+	return r
+}
+
+func TestDeadlines(t *testing.T) {
+	h := newHouse(t)
+	h.open()
+	s := h.create(alice, client.SessionCreate{Limits: client.Limits{Wall: client.Duration(30 * time.Second)}})
+	for _, tt := range []struct {
+		r    client.CallCreate
+		want int64
+	}{
+		{bashCall("true"), 20000},
+		{with(bashCall("true"), func(r *client.CallCreate) { r.TimeoutMillis = 7 }), 7},
+		{client.CallCreate{Tool: "bash", Input: json.RawMessage(`{"command":"x","timeout":25000}`)}, 30000},
+		{readCall("x"), 30000},
+	} {
+		c := h.call(s.ID, tt.r)
+		live := h.m.live()[0]
+		inv, err := h.m.tools.Parse(tt.r.Tool, tt.r.Input)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := live.deadline(&tt.r, inv); err != nil || got.Milliseconds() != tt.want {
+			t.Errorf("%s: deadline %s, %v, want %d ms", c.Input, got, err, tt.want)
+		}
+	}
+}
+
+func TestKey(t *testing.T) {
+	h := newHouse(t)
+	h.open()
+	s := h.create(alice, client.SessionCreate{})
+	r := with(bashCall("hold; echo done"), func(r *client.CallCreate) { r.Key = "k1" })
+	var wg sync.WaitGroup
+	got := make([]*client.Call, 8)
+	var events [8][]string
+	for i := range got {
+		wg.Go(func() {
+			var err error
+			got[i], err = h.m.Call(context.Background(), alice, s.ID, r, CallOptions{OnEvent: func(e client.Event) { events[i] = append(events[i], e.Type) }})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	box := h.host.box(s.ID)
+	await(t, "the command holds", func() bool { return box.holding.Load() == 1 })
+	// The same key with another spelling of the same input leads there, too.
+	var in client.CallCreate = with(r, func(r *client.CallCreate) {
+		r.Input = json.RawMessage(` { "command" : "hold; echo done" } `)
+		r.WaitMillis = new(int64)
+	})
+	if c, err := h.m.Call(t.Context(), alice, s.ID, in, CallOptions{}); err != nil || c.Status != client.CallRunning {
+		t.Errorf("while it runs: %+v, %v", c, err)
+	}
+	box.release()
+	wg.Wait()
+	for i, c := range got {
+		if c == nil || c.ID != got[0].ID || c.Output != "done\n" {
+			t.Errorf("call %d: %+v", i, c)
+		}
+		if e := events[i]; len(e) == 0 || e[len(e)-1] != "completed" {
+			t.Errorf("events of call %d: %v", i, e)
+		}
+	}
+	var last []string
+	c, err := h.m.Call(t.Context(), alice, s.ID, r, CallOptions{OnEvent: func(e client.Event) { last = append(last, e.Type) }})
+	if err != nil || c.ID != got[0].ID || !slices.Equal(last, []string{"completed"}) {
+		t.Errorf("after its end: %+v, %v, events %v", c, err, last)
+	}
+	if len(box.runs) != 1 {
+		t.Errorf("it ran %d times", len(box.runs))
+	}
+	for _, other := range []client.CallCreate{
+		with(bashCall("echo other"), func(r *client.CallCreate) { r.Key = "k1" }),
+		with(readCall("x"), func(r *client.CallCreate) { r.Key = "k1" }),
+		with(r, func(r *client.CallCreate) { r.Env = map[string]string{"A": "b"} }),
+	} {
+		if _, err := h.m.Call(t.Context(), alice, s.ID, other, CallOptions{}); codeOfErr(err) != client.CodeConflict {
+			t.Errorf("another input with the key: %v", err)
+		}
+	}
+	// Keys are a session's own.
+	other := h.create(alice, client.SessionCreate{})
+	if c := h.call(other.ID, with(bashCall("echo x"), func(r *client.CallCreate) { r.Key = "k1" })); c.ID == got[0].ID {
+		t.Error("a key led to a call of another session")
+	}
+}
+
+func TestAbort(t *testing.T) {
+	h := newHouse(t)
+	h.open()
+	s := h.create(alice, client.SessionCreate{Limits: client.Limits{Calls: 1}})
+	box := h.host.box(s.ID)
+	running := h.background(s.ID, "echo part; hold")
+	await(t, "the command holds", func() bool { return box.holding.Load() == 1 })
+	waiting := h.background(s.ID, "echo never")
+	if c, err := h.m.AbortCall(t.Context(), alice, waiting.ID); err != nil || c.Status != client.CallError || c.Error.Code != client.CodeAborted || c.Time.Started != nil {
+		t.Errorf("aborted while it waited: %+v, %v", c, err)
+	}
+	c, err := h.m.AbortCall(t.Context(), alice, running.ID)
+	if err != nil || c.Status != client.CallCompleted || c.Metadata["reason"] != "aborted" || c.Output != "part\naborted" {
+		t.Errorf("aborted while it ran: %+v, %v", c, err)
+	}
+	if again, err := h.m.AbortCall(t.Context(), alice, running.ID); err != nil || again.Output != c.Output {
+		t.Errorf("aborted after its end: %+v, %v", again, err)
+	}
+	if len(box.runs) != 1 {
+		t.Errorf("%d calls ran", len(box.runs))
+	}
+}
+
+func TestClientThatGoesAway(t *testing.T) {
+	h := newHouse(t)
+	h.open()
+	s := h.create(alice, client.SessionCreate{})
+	box := h.host.box(s.ID)
+	for _, abort := range []bool{false, true} {
+		ctx, cancel := context.WithCancel(t.Context())
+		var id string
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			c, err := h.m.Call(ctx, alice, s.ID, bashCall("hold; echo went on"), CallOptions{AbortOnDisconnect: abort})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			id = c.ID
+		})
+		await(t, "the command holds", func() bool { return box.holding.Load() == 1 })
+		cancel()
+		wg.Wait()
+		if !abort {
+			box.release()
+		}
+		want := map[bool]string{false: "exit", true: "aborted"}[abort]
+		if c := h.finished(id); c.Metadata["reason"] != want {
+			t.Errorf("abort %v: reason %v, want %s", abort, c.Metadata["reason"], want)
+		}
+	}
+}
+
+func TestAdmission(t *testing.T) {
+	h := newHouse(t)
+	h.set.Tenants = map[string]Tenant{"b": {MaxCalls: 2}}
+	h.open()
+	s := h.create(alice, client.SessionCreate{Limits: client.Limits{Calls: 2}})
+	box := h.host.box(s.ID)
+	var ids []string
+	for range 2 + queueLen {
+		ids = append(ids, h.background(s.ID, "hold").ID)
+	}
+	await(t, "two hold", func() bool { return box.holding.Load() == 2 })
+	if _, err := h.m.Call(t.Context(), alice, s.ID, bashCall("x"), CallOptions{}); codeOfErr(err) != client.CodeOverloaded {
+		t.Errorf("past the queue: %v", err)
+	}
+	if n := len(box.runs); n != 2 {
+		t.Errorf("%d run at once, want 2", n)
+	}
+	done := make(chan struct{})
+	go func() {
+		for {
+			select {
+			case <-done:
+				return
+			default:
+				if box.holding.Load() > 0 {
+					box.release()
+				}
+				time.Sleep(time.Millisecond)
+			}
+		}
+	}()
+	for _, id := range ids {
+		h.finished(id)
+	}
+	close(done)
+
+	sb, err := h.m.Create(t.Context(), bob, client.SessionCreate{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	zero := int64(0)
+	for i := range 3 {
+		_, err := h.m.Call(t.Context(), bob, sb.ID, with(bashCall("hold"), func(r *client.CallCreate) { r.WaitMillis = &zero }), CallOptions{})
+		if want := map[bool]client.Code{true: client.CodeOverloaded}[i == 2]; codeOfErr(err) != want {
+			t.Errorf("call %d of tenant b: %v", i, err)
+		}
+	}
+}
+
+func TestEventsOfACall(t *testing.T) {
+	h := newHouse(t)
+	h.open()
+	s := h.create(alice, client.SessionCreate{})
+	var types []string
+	var text strings.Builder
+	var offset int64
+	_, err := h.m.Call(t.Context(), alice, s.ID, bashCall("progress; bytes 61e282; sleep 30; bytes ac62; sleep 30; bytes ff63"), CallOptions{OnEvent: func(e client.Event) {
+		types = append(types, e.Type)
+		if e.Type == "output" {
+			var c outputChunk
+			if err := json.Unmarshal(e.Data, &c); err != nil || c.Offset != offset {
+				t.Errorf("output event at %d, want %d, %v", c.Offset, offset, err)
+			}
+			text.WriteString(c.Text)
+			if c.Base64 != "" {
+				text.WriteString("<" + c.Base64 + ">")
+				offset += 2
+			}
+			offset += int64(len(c.Text))
+		}
+		if e.Type == "completed" {
+			var c client.Call
+			if err := json.Unmarshal(e.Data, &c); err != nil || c.Status != client.CallCompleted || c.Output == "" {
+				t.Errorf("completed: %s, %v", e.Data, err)
+			}
+		}
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := slices.Compact(types); !slices.Equal(got, []string{"pending", "running", "metadata", "output", "completed"}) {
+		t.Errorf("events %v", got)
+	}
+	if text.String() != "a€b</2M=>" {
+		t.Errorf("text %q", text.String())
+	}
+}
+
+func TestWaitMillis(t *testing.T) {
+	h := newHouse(t)
+	h.open()
+	s := h.create(alice, client.SessionCreate{})
+	ms := int64(20)
+	c := h.call(s.ID, with(bashCall("hold"), func(r *client.CallCreate) { r.WaitMillis = &ms }))
+	if c.Status != client.CallRunning || c.Finished() {
+		t.Errorf("after wait_ms: %+v", c)
+	}
+	box := h.host.box(s.ID)
+	await(t, "the command holds", func() bool { return box.holding.Load() == 1 })
+	box.release()
+	h.finished(c.ID)
+}
+
+func TestLimitsEndPrograms(t *testing.T) {
+	h := newHouse(t)
+	h.open()
+	s := h.create(alice, client.SessionCreate{})
+	box := h.host.box(s.ID)
+	for _, tt := range []struct{ command, reason, last string }{
+		{"echo x; oom", "memory", "out of memory (limit 64 MiB)"},
+		{"echo x; forkbomb", "pids", "too many processes"},
+		{"echo x; exit 1", "exit", "exit code 1"},
+		{"echo x; signal SIGSEGV", "signal", "killed by SIGSEGV"},
+	} {
+		c := h.call(s.ID, bashCall(tt.command))
+		if c.Metadata["reason"] != tt.reason || c.Output != "x\n"+tt.last || !c.IsError {
+			t.Errorf("%s: reason %v, output %q", tt.command, c.Metadata["reason"], c.Output)
+		}
+	}
+	if n := box.freed.Load(); n != 0 {
+		t.Errorf("the tmpfs directories were emptied %d times for nothing", n)
+	}
+	box.memory.Store(60 << 20)
+	if c := h.call(s.ID, bashCall("oom")); !strings.Contains(c.Output, "/tmp and /dev/shm were removed") || box.freed.Load() != 1 {
+		t.Errorf("memory that stays full: %q, freed %d", c.Output, box.freed.Load())
+	}
+	// A tolerated kill is not made into a failure.
+	box.oom.Add(1)
+	if c := h.call(s.ID, bashCall("echo ok")); c.IsError || c.Metadata["reason"] != "exit" {
+		t.Errorf("%+v", c)
+	}
+}
+
+func TestPrepare(t *testing.T) {
+	h := newHouse(t)
+	h.open()
+	s := h.create(alice, client.SessionCreate{})
+	box := h.host.box(s.ID)
+	var judged []policy.Request
+	h.m.judge = func(r []policy.Request) policy.Verdict {
+		judged = r
+		return policy.Verdict{Action: policy.Allow, Rule: "r"}
+	}
+	h.call(s.ID, readCall("file"))
+	if want := []policy.Request{{Permission: "read", Pattern: "file", Path: "/workspace/file"}}; !slices.Equal(judged, want) {
+		t.Errorf("judged %+v, want %+v", judged, want)
+	}
+	// What Prepare knows already needs no run, but is shown only if allowed.
+	box.prepared = &run.Prepared{Result: run.Failed("t", "no such file")}
+	if c := h.call(s.ID, readCall("file")); c.Output != "no such file" || !c.IsError || c.Status != client.CallCompleted {
+		t.Errorf("call %+v", c)
+	}
+	h.m.judge = func([]policy.Request) policy.Verdict { return policy.Verdict{Action: policy.Ask, Rule: "f:1"} }
+	if c := h.call(s.ID, readCall("file")); c.Status != client.CallError || c.Error.Code != client.CodeDenied || c.Output != "" {
+		t.Errorf("denied: %+v", c)
+	}
+	h.m.judge = policy.Judge
+	box.prepared = nil
+	h.host.fail("prepare", &run.Error{Code: run.CodeNotRegularFile, Message: "it is a fifo"})
+	if c := h.call(s.ID, readCall("file")); c.Status != client.CallError || c.Error.Code != client.CodeNotRegularFile {
+		t.Errorf("refused: %+v", c)
+	}
+	h.host.fail("prepare", &run.Error{Code: "made_up", Message: "x"})
+	if c := h.call(s.ID, readCall("file")); c.Error.Code != client.CodeSandboxFailed {
+		t.Errorf("unknown code: %+v", c.Error)
+	}
+	if len(box.runs) != 1 {
+		t.Errorf("%d calls ran", len(box.runs))
+	}
+}
+
+func TestFileEdited(t *testing.T) {
+	h := newHouse(t)
+	h.open()
+	s := h.create(alice, client.SessionCreate{})
+	events, err := h.m.Events(t.Context(), alice, EventFilter{Type: "file.*"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := h.call(s.ID, client.CallCreate{Tool: "write", Input: json.RawMessage(`{"file_path":"a.txt","content":"x"}`)})
+	e := <-events
+	if e.Type != client.EventFileEdited || e.Call != c.ID || string(e.Data) != `{"path":"/workspace/a.txt","tool":"write"}` {
+		t.Errorf("event %+v %s", e, e.Data)
+	}
+}
+
+func TestReconnect(t *testing.T) {
+	h := newHouse(t)
+	h.open()
+	s := h.create(alice, client.SessionCreate{})
+	box := h.host.box(s.ID)
+	r := bashCall("lines 500 1; hold; lines 100 1")
+	zero := int64(0)
+	r.WaitMillis = &zero
+	c := h.call(s.ID, r)
+	for range 5 {
+		time.Sleep(20 * time.Millisecond)
+		box.sever(agent.ErrLost)
+	}
+	await(t, "the command holds", func() bool { return box.holding.Load() == 1 })
+	box.release()
+	done := h.finished(c.ID)
+	if done.Status != client.CallCompleted || done.Output != numberedLines(500)+numberedLines(100) {
+		t.Errorf("call %v %v, %d bytes", done.Status, done.Error, len(done.Output))
+	}
+	if len(box.runs) != 1 {
+		t.Errorf("it ran %d times", len(box.runs))
+	}
+	if got := h.call(s.ID, bashCall("echo next")).Output; got != "next\n" {
+		t.Errorf("next call: %q", got)
+	}
+}
+
+func numberedLines(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, "line %d\n", i)
+	}
+	return b.String()
+}
+
+func TestRunThatMayHaveBegunIsNotRepeated(t *testing.T) {
+	h := newHouse(t)
+	h.open()
+	s := h.create(alice, client.SessionCreate{})
+	box := h.host.box(s.ID)
+	h.host.fail("run", agent.ErrLost)
+	go func() {
+		time.Sleep(10 * time.Millisecond)
+		box.sever(agent.ErrLost)
+	}()
+	c := h.call(s.ID, bashCall("echo x"))
+	if c.Status != client.CallError || c.Error.Code != client.CodeSessionLost || c.Metadata["reason"] != "lost" || len(box.runs) != 0 {
+		t.Errorf("call %+v", c)
+	}
+}
+
+func TestSessionIsLost(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		break_ func(*house, *fakeBox)
+		says   string
+	}{
+		{"agent dies", func(h *house, b *fakeBox) { b.die() }, "agent died"},
+		{"protocol", func(h *house, b *fakeBox) { b.sever(fmt.Errorf("%w: bad frame", agent.ErrViolation)) }, "broke the control protocol"},
+		{"no connection", func(h *house, b *fakeBox) {
+			b.mu.Lock()
+			b.refuse = agent.ErrLost
+			b.mu.Unlock()
+			b.sever(agent.ErrLost)
+		}, "connection to its agent was lost"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			h := newHouse(t)
+			h.open()
+			s := h.create(alice, client.SessionCreate{Name: "n"})
+			box := h.host.box(s.ID)
+			c := h.background(s.ID, "echo so far; hold")
+			await(t, "the command holds", func() bool { return box.holding.Load() == 1 })
+			await(t, "its output is here", func() bool {
+				v, ok := h.m.calls.Load(c.ID)
+				return ok && v.(*call).out.offset() == 3
+			})
+			tt.break_(h, box)
+			done := h.finished(c.ID)
+			if done.Status != client.CallError || done.Error.Code != client.CodeSessionLost || done.Output != "so\n" || done.Metadata["reason"] != "lost" {
+				t.Errorf("call %+v %+v", done, done.Error)
+			}
+			await(t, "the session is lost", func() bool {
+				got, err := h.m.Get(t.Context(), alice, s.ID)
+				return err == nil && got.State == client.SessionLost && strings.Contains(got.Reason, tt.says)
+			})
+			if h.host.box(s.ID) != nil {
+				t.Error("the sandbox was not removed")
+			}
+			if _, err := h.m.Call(t.Context(), alice, s.ID, bashCall("x"), CallOptions{}); codeOfErr(err) != client.CodeSessionLost {
+				t.Errorf("a call in it: %v", err)
+			}
+			if h.output(c.ID) != "so\n" {
+				t.Error("the output is gone")
+			}
+			h.create(alice, client.SessionCreate{Name: "n"}) // the name is free
+			if held, _, err := h.store.Leases(t.Context()); err != nil || len(held) != 1 {
+				t.Errorf("leases %v, %v", held, err)
+			}
+		})
+	}
+}
+
+func TestAgentThatDoesNotKeepTheDeadline(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes as long as two grace periods")
+	}
+	h := newHouse(t)
+	h.open()
+	s := h.create(alice, client.SessionCreate{})
+	box := h.host.box(s.ID)
+	box.mu.Lock()
+	box.stubborn = true
+	box.mu.Unlock()
+	start := time.Now()
+	c := h.call(s.ID, with(bashCall("hold"), func(r *client.CallCreate) { r.TimeoutMillis = 10 }))
+	if c.Status != client.CallError || c.Error.Code != client.CodeSessionLost || time.Since(start) < 2*sandbox.Grace {
+		t.Errorf("after %s: %+v", time.Since(start), c)
+	}
+}
+
+func TestTransfer(t *testing.T) {
+	h := newHouse(t)
+	h.open()
+	s := h.create(alice, client.SessionCreate{})
+	c, err := h.m.Upload(t.Context(), alice, s.ID, "dir/file", 0o755, strings.NewReader("hello"))
+	if err != nil || c.Output != "hello" || c.Tool != "file_put" || !strings.Contains(string(c.Input), `"mode":493`) {
+		t.Errorf("upload %+v, %v", c, err)
+	}
+	if n := len(mustReadDir(t, h.m.cfg.OutputDir+"/"+s.ID)); n != 0 {
+		t.Errorf("%d files are left of the upload", n)
+	}
+	r, n, err := h.m.Download(t.Context(), alice, s.ID, "dir/file")
+	if err != nil || n != int64(len("content of dir/file")) {
+		t.Fatalf("download %d, %v", n, err)
+	}
+	r.Close()
+	set := testSettings()
+	set.Truncate.SpillFile = 3
+	h.m.Reload(set)
+	if _, err := h.m.Upload(t.Context(), alice, s.ID, "f", 0, strings.NewReader("hello")); codeOfErr(err) != client.CodeQuotaExceeded {
+		t.Errorf("too large an upload: %v", err)
+	}
+	if n := h.m.live()[0].spilled.Load(); n != 0 {
+		t.Errorf("%d bytes are counted", n)
+	}
+	h.host.fail("prepare", &run.Error{Code: run.CodeInvalidPath, Message: "x"})
+	if _, _, err := h.m.Download(t.Context(), alice, s.ID, "f"); codeOfErr(err) != client.CodeInvalidPath {
+		t.Errorf("download of nothing: %v", err)
+	}
+}

@@ -1,0 +1,495 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/store"
+)
+
+func TestCreateRefuses(t *testing.T) {
+	h := newHouse(t)
+	dir := t.TempDir()
+	h.set.WorktreeRoots = []string{dir}
+	h.set.Tenants = map[string]Tenant{"a": {Limits: client.Limits{PIDs: 50}}}
+	h.open()
+	h.create(alice, client.SessionCreate{Name: "taken"})
+	many := make(map[string]string)
+	for i := range 65 {
+		many[fmt.Sprintf("l%d", i)] = "x"
+	}
+	for _, tt := range []struct {
+		name string
+		r    client.SessionCreate
+		code client.Code
+		says string
+	}{
+		{"name with a slash", client.SessionCreate{Name: "a/b"}, client.CodeInvalidRequest, "name"},
+		{"name with dots first", client.SessionCreate{Name: "../x"}, client.CodeInvalidRequest, "name"},
+		{"name of 300", client.SessionCreate{Name: strings.Repeat("n", 300)}, client.CodeInvalidRequest, "name"},
+		{"name with NUL", client.SessionCreate{Name: "a\x00"}, client.CodeInvalidRequest, "name"},
+		{"name like an id", client.SessionCreate{Name: "ses_1"}, client.CodeInvalidRequest, "ses_"},
+		{"name that is taken", client.SessionCreate{Name: "taken"}, client.CodeConflict, "taken"},
+		{"profile", client.SessionCreate{Profile: "plan"}, client.CodeInvalidRequest, "profile"},
+		{"image", client.SessionCreate{Image: "debian"}, client.CodeInvalidRequest, "image"},
+		{"runtime", client.SessionCreate{Runtime: "runsc"}, client.CodeInvalidRequest, "fake, other"},
+		{"delegates", client.SessionCreate{Delegates: []string{"question"}}, client.CodeInvalidRequest, "delegates"},
+		{"network", client.SessionCreate{Network: client.Network{Mode: "proxy"}}, client.CodeInvalidRequest, "network.mode"},
+		{"network allow", client.SessionCreate{Network: client.Network{Allow: []string{"x"}}}, client.CodeInvalidRequest, "network.allow"},
+		{"label key", client.SessionCreate{Labels: map[string]string{"a b": "c"}}, client.CodeInvalidRequest, "label"},
+		{"label value", client.SessionCreate{Labels: map[string]string{"a": "c\n"}}, client.CodeInvalidRequest, "label"},
+		{"labels", client.SessionCreate{Labels: many}, client.CodeInvalidRequest, "65"},
+		{"env", client.SessionCreate{Env: map[string]string{"BASH_FUNC_x%%": "() { :; }"}}, client.CodeInvalidRequest, "BASH_FUNC"},
+		{"env BASH_ENV", client.SessionCreate{Env: map[string]string{"BASH_ENV": "x"}}, client.CodeInvalidRequest, "BASH_ENV"},
+		{"env GIT", client.SessionCreate{Env: map[string]string{"GIT_DIR": "x"}}, client.CodeInvalidRequest, "GIT_DIR"},
+		{"ttl", client.SessionCreate{TTL: -1}, client.CodeInvalidRequest, "ttl"},
+		{"idle", client.SessionCreate{IdleTimeout: client.Duration(11 * maxTTL / 10)}, client.CodeInvalidRequest, "idle_timeout"},
+		{"lease", client.SessionCreate{LeasePID: -1}, client.CodeInvalidRequest, "lease_pid"},
+		{"lease of nobody", client.SessionCreate{LeasePID: 1 << 30}, client.CodeInvalidRequest, "no such process"},
+		{"lease of another", client.SessionCreate{LeasePID: os.Getpid()}, client.CodeForbidden, "not a process of yours"},
+		{"memory above the ceiling", client.SessionCreate{Limits: client.Limits{Memory: 1 << 30}}, client.CodeInvalidRequest, "128MiB"},
+		{"pids above the tenant's", client.SessionCreate{Limits: client.Limits{PIDs: 51}}, client.CodeInvalidRequest, "limits.pids"},
+		{"negative limit", client.SessionCreate{Limits: client.Limits{OpenFiles: -5}}, client.CodeInvalidRequest, "open_files"},
+		{"too many cpus", client.SessionCreate{Limits: client.Limits{CPUs: 100000}}, client.CodeInvalidRequest, "cpus"},
+		{"wall", client.SessionCreate{Limits: client.Limits{Wall: client.Duration(time.Hour)}}, client.CodeInvalidRequest, "1m0s"},
+		{"mode", client.SessionCreate{Worktree: client.Worktree{Mode: "overlay"}}, client.CodeInvalidRequest, "overlay"},
+		{"ref", client.SessionCreate{Worktree: client.Worktree{Ref: "main"}}, client.CodeInvalidRequest, "ref"},
+		{"bind of nothing", client.SessionCreate{Worktree: client.Worktree{Mode: "bind"}}, client.CodeInvalidRequest, "worktree.source"},
+		{"empty of something", client.SessionCreate{Worktree: client.Worktree{Mode: "empty", Source: dir}}, client.CodeInvalidRequest, "worktree.source"},
+		{"target", client.SessionCreate{Worktree: client.Worktree{Target: "/etc"}}, client.CodeInvalidRequest, "/etc"},
+		{"relative target", client.SessionCreate{Worktree: client.Worktree{Target: "w"}}, client.CodeInvalidRequest, "target"},
+		{"target with dots", client.SessionCreate{Worktree: client.Worktree{Target: "/w/../etc"}}, client.CodeInvalidRequest, "target"},
+		{"root as target", client.SessionCreate{Worktree: client.Worktree{Target: "/"}}, client.CodeInvalidRequest, "target"},
+		{"source outside", client.SessionCreate{Worktree: client.Worktree{Source: "/usr/share"}}, client.CodeForbidden, "/usr/share"},
+		{"source that is not there", client.SessionCreate{Worktree: client.Worktree{Source: dir + "/nothing"}}, client.CodeInvalidPath, "nothing"},
+		{"mount outside", client.SessionCreate{Mounts: []client.Mount{{Source: dir, Target: "/cache"}}}, client.CodeForbidden, "mount"},
+		{"mount of nothing", client.SessionCreate{Mounts: []client.Mount{{Target: "/cache"}}}, client.CodeInvalidRequest, "no source"},
+		{"mount into the worktree", client.SessionCreate{Mounts: []client.Mount{{Source: dir, Target: "/workspace/x"}}}, client.CodeInvalidRequest, "lie in each other"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s, err := h.m.Create(t.Context(), alice, tt.r)
+			if codeOfErr(err) != tt.code || s != nil || !strings.Contains(fmt.Sprint(err), tt.says) {
+				t.Errorf("got %v, %v, want %s about %q", s, err, tt.code, tt.says)
+			}
+		})
+	}
+	if n := len(h.host.boxes); n != 1 {
+		t.Errorf("%d sandboxes were made", n-1)
+	}
+	if held, _, err := h.store.Leases(t.Context()); err != nil || len(held) != 1 {
+		t.Errorf("leases %v, %v", held, err)
+	}
+	if list, err := h.m.List(t.Context(), alice, SessionFilter{All: true}); err != nil || len(list.Items) != 1 {
+		t.Errorf("sessions %v, %v", list, err)
+	}
+}
+
+func TestCreateFillsIn(t *testing.T) {
+	h := newHouse(t)
+	dir := t.TempDir()
+	h.set.MountRoots = []string{dir}
+	h.set.Limits.Memory = 1 << 50
+	h.open()
+	if err := os.Mkdir(filepath.Join(dir, "c"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	s, err := h.m.Create(t.Context(), root, client.SessionCreate{
+		Worktree: client.Worktree{Source: dir, Mode: client.WorktreeRO, Target: "/src"},
+		Mounts:   []client.Mount{{Source: filepath.Join(dir, "c"), Target: "/cache"}},
+		Limits:   client.Limits{PIDs: 7}, Labels: map[string]string{"a": "b"}, Runtime: "other", Token: true,
+		Env: map[string]string{"SECRET": "hunter2"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Profile != "build" || s.Runtime != "other" || s.Network.Mode != "none" || s.Tenant != "default" || s.IdleTimeout != client.Duration(time.Hour) {
+		t.Errorf("session %+v", s)
+	}
+	if l := s.Limits; l.PIDs != 7 || l.Memory != 128<<20 || l.Calls != 4 || l.Wall != client.Duration(time.Minute) {
+		t.Errorf("limits %+v", l)
+	}
+	box := h.host.box(s.ID)
+	w := box.spec.Worktree
+	if w.Source == nil || w.Target != "/src" || w.Mode != client.WorktreeRO || w.OwnerUID != uint32(os.Getuid()) || len(box.spec.Mounts) != 1 {
+		t.Errorf("spec %+v", box.spec)
+	}
+	if _, err := w.Source.Stat(); err == nil {
+		t.Error("the pinned worktree was left open")
+	}
+	if e := box.hello.Env; !slices.Contains(e, "SECRET=hunter2") || !slices.Contains(e, "HOME=/home/tool") || !slices.Contains(e, "PATH=/usr/bin:/bin") {
+		t.Errorf("environment %v", e)
+	}
+	// Secrets and tokens are nowhere on the disk.
+	h.stop()
+	err = filepath.Walk(h.dir, func(path string, fi os.FileInfo, err error) error {
+		if err == nil && fi.Mode().IsRegular() {
+			b, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			if strings.Contains(string(b), "hunter2") || strings.Contains(string(b), s.Token) {
+				t.Errorf("%s holds a secret", path)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	h.open()
+}
+
+func TestFaultsWhileCreating(t *testing.T) {
+	h := newHouse(t)
+	h.open()
+	boom := errors.New("boom")
+	for _, op := range []string{"create", "created", "dial", "cgroup", "connect", "attach"} {
+		t.Run(op, func(t *testing.T) {
+			for range 20 {
+				h.host.fail(op, boom)
+				_, err := h.m.Create(t.Context(), alice, client.SessionCreate{Name: "n"})
+				if codeOfErr(err) != client.CodeSandboxFailed || strings.Contains(err.Error(), "boom") {
+					t.Errorf("got %v", err)
+				}
+				h.host.fail(op, nil)
+			}
+			if n := len(h.host.boxes); n != 0 {
+				t.Errorf("%d sandboxes are left", n)
+			}
+			if held, _, err := h.store.Leases(t.Context()); err != nil || len(held) != 0 {
+				t.Errorf("leases %v, %v", held, err)
+			}
+			if n := len(mustReadDir(t, h.m.cfg.OutputDir)); n != 0 {
+				t.Errorf("%d output directories are left", n)
+			}
+		})
+	}
+	if got := h.m.tenant("a").sessions; got != 0 {
+		t.Errorf("%d sessions are counted", got)
+	}
+	h.host.fail("create", fmt.Errorf("%w: disk", sandbox.ErrUnsupported))
+	if _, err := h.m.Create(t.Context(), alice, client.SessionCreate{Limits: client.Limits{Disk: 1}}); codeOfErr(err) != client.CodeInvalidRequest || !strings.Contains(err.Error(), "disk") {
+		t.Errorf("unsupported: %v", err)
+	}
+	h.host.fail("create", context.Canceled)
+	if _, err := h.m.Create(t.Context(), alice, client.SessionCreate{}); codeOfErr(err) != client.CodeAborted {
+		t.Errorf("cancelled: %v", err)
+	}
+	h.host.fail("create", nil)
+	list, err := h.m.List(t.Context(), alice, SessionFilter{State: client.SessionLost, Limit: 1000})
+	if err != nil || len(list.Items) != 122 || !strings.HasPrefix(list.Items[0].Reason, "it could not be made") {
+		t.Errorf("%d lost sessions, %v", len(list.Items), err)
+	}
+}
+
+func TestRangesAreQuarantined(t *testing.T) {
+	h := newHouse(t)
+	h.open()
+	h.host.fail("destroy", errors.New("a process would not die"))
+	s := h.create(alice, client.SessionCreate{})
+	base := h.host.box(s.ID).spec.UIDBase
+	ended, err := h.m.End(t.Context(), alice, s.ID, EndOptions{})
+	if err != nil || ended.State != client.SessionEnded || !strings.Contains(strings.Join(ended.Notes, " "), "toolctl gc") {
+		t.Errorf("ended %+v, %v", ended, err)
+	}
+	held, _, err := h.store.Leases(t.Context())
+	if err != nil || len(held) != 1 || !held[0].Quarantined || held[0].Reason != "a process would not die" {
+		t.Fatalf("leases %+v, %v", held, err)
+	}
+	// Neither this daemon nor the next gives the range away while it is in use.
+	h.host.fail("destroy", nil)
+	inUse := func(b uint32) (string, error) { return map[uint32]string{base: "process 1"}[b], nil }
+	h.m.leases.inUse = inUse
+	for range 2 {
+		for range 3 {
+			s := h.create(alice, client.SessionCreate{})
+			if got := h.host.box(s.ID).spec.UIDBase; got == base {
+				t.Errorf("range %d was given again", got)
+			}
+		}
+		if all, err := h.m.GC(t.Context(), root, false); err != nil || len(all) == 0 || all[len(all)-1].Removed {
+			t.Errorf("gc %+v, %v", all, err)
+		}
+		h.stop()
+		if err := h.build().start(t, inUse); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h.m.leases.inUse = func(uint32) (string, error) { return "", nil }
+	all, err := h.m.GC(t.Context(), root, true)
+	if err != nil || len(all) != 1 || all[0].Kind != "uid range" || all[0].Removed {
+		t.Errorf("dry run: %+v, %v", all, err)
+	}
+	if all, err = h.m.GC(t.Context(), root, false); err != nil || len(all) != 1 || !all[0].Removed {
+		t.Errorf("gc: %+v, %v", all, err)
+	}
+}
+
+func (m *Manager) start(t *testing.T, inUse func(uint32) (string, error)) error {
+	m.inUse = inUse
+	return m.Start(t.Context())
+}
+
+func TestLeases(t *testing.T) {
+	busy := map[uint32]bool{}
+	l := newLeases(1000, func(b uint32) (string, error) {
+		if busy[b] {
+			return "process 7", nil
+		}
+		return "", nil
+	}, []store.Lease{{Base: 1000 + sandbox.RangeSize}}, 1000)
+	first, err := l.take()
+	if err != nil || first != 1000+2*sandbox.RangeSize {
+		t.Fatalf("after a restart: %d, %v", first, err)
+	}
+	l.drop(first)
+	if again, _ := l.take(); again == first {
+		t.Error("a range was used again at once")
+	}
+	l.next = maxRanges
+	busy[1000] = true
+	if got, err := l.take(); err != nil || got != first {
+		t.Errorf("after the end: %d, %v, want %d: the first is busy, the second held", got, err, first)
+	}
+	for i := range maxRanges {
+		l.used[1000+uint32(i)*sandbox.RangeSize] = true
+	}
+	if _, err := l.take(); codeOfErr(err) != client.CodeOverloaded {
+		t.Errorf("without a free range: %v", err)
+	}
+}
+
+func TestProcessesIn(t *testing.T) {
+	uid := uint32(os.Getuid())
+	if who, err := processesIn(uid); err != nil || who == "" {
+		t.Errorf("nobody has our own uid: %q, %v", who, err)
+	}
+	if who, err := processesIn(0xf000_0000); err != nil || who != "" {
+		t.Errorf("%q has a uid that nobody has, %v", who, err)
+	}
+}
+
+func TestQuota(t *testing.T) {
+	h := newHouse(t)
+	h.set.MaxSessions = 1
+	h.set.Tenants = map[string]Tenant{"b": {MaxSessions: 2}}
+	h.open()
+	s := h.create(alice, client.SessionCreate{})
+	for i, want := range []client.Code{"", "", client.CodeQuotaExceeded} {
+		if _, err := h.m.Create(t.Context(), bob, client.SessionCreate{}); codeOfErr(err) != want {
+			t.Errorf("session %d of b: %v", i, err)
+		}
+	}
+	if _, err := h.m.Create(t.Context(), alice, client.SessionCreate{}); codeOfErr(err) != client.CodeQuotaExceeded {
+		t.Errorf("second session of a: %v", err)
+	}
+	if _, err := h.m.End(t.Context(), alice, s.ID, EndOptions{Force: true}); err != nil {
+		t.Fatal(err)
+	}
+	h.create(alice, client.SessionCreate{})
+}
+
+func TestEnd(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		o      EndOptions
+		status client.CallStatus
+		reason string
+	}{
+		{"calls end first", EndOptions{Keep: true}, client.CallCompleted, "session_ended"},
+		{"by force", EndOptions{Force: true, Keep: true}, client.CallError, "session_ended"},
+		{"outputs go", EndOptions{}, client.CallCompleted, "session_ended"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			h := newHouse(t)
+			h.open()
+			s := h.create(alice, client.SessionCreate{Name: "n", Limits: client.Limits{Calls: 1}})
+			box := h.host.box(s.ID)
+			c := h.background(s.ID, "big 100000; hold")
+			waits := h.background(s.ID, "echo never")
+			await(t, "the command holds", func() bool { return box.holding.Load() == 1 })
+			ended, err := h.m.End(t.Context(), alice, "n", tt.o)
+			if err != nil || ended.State != client.SessionEnded || ended.Ended == nil || ended.Usage.Calls != 2 {
+				t.Errorf("ended %+v, %v", ended, err)
+			}
+			if done := h.finished(c.ID); done.Status != tt.status || done.Metadata["reason"] != tt.reason || done.Metadata["total_bytes"] == nil {
+				t.Errorf("call %v %v %v", done.Status, done.Error, done.Metadata)
+			}
+			if done := h.finished(waits.ID); done.Status != client.CallError || done.Time.Started != nil {
+				t.Errorf("waiting call %+v", done)
+			}
+			if again, err := h.m.End(t.Context(), alice, s.ID, tt.o); err != nil || again.State != client.SessionEnded {
+				t.Errorf("again: %+v, %v", again, err)
+			}
+			_, err = os.Stat(filepath.Join(h.dir, "output", s.ID))
+			if tt.o.Keep != (err == nil) {
+				t.Errorf("output directory: %v", err)
+			}
+			if h.host.box(s.ID) != nil {
+				t.Error("the sandbox is alive")
+			}
+			if _, err := h.m.End(t.Context(), alice, "n", EndOptions{}); codeOfErr(err) != client.CodeNotFound {
+				t.Errorf("by the name, which is free now: %v", err)
+			}
+		})
+	}
+}
+
+func TestTimesOfSessions(t *testing.T) {
+	h := newHouse(t)
+	h.open()
+	lease := exec.Command("sleep", "1000")
+	if err := lease.Start(); err != nil {
+		t.Fatal(err)
+	}
+	leased := func(r client.SessionCreate) client.SessionCreate { r.LeasePID = lease.Process.Pid; return r }
+	ttl := h.create(alice, client.SessionCreate{TTL: client.Duration(50 * time.Millisecond)})
+	idle := h.create(alice, client.SessionCreate{IdleTimeout: client.Duration(50 * time.Millisecond)})
+	busy := h.create(alice, client.SessionCreate{IdleTimeout: client.Duration(50 * time.Millisecond)})
+	forever := h.create(alice, client.SessionCreate{IdleTimeout: -1})
+	held, err := h.m.Create(t.Context(), root, leased(client.SessionCreate{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.background(busy.ID, "hold")
+	gone := func(p Principal, id, says string) {
+		t.Helper()
+		await(t, "session "+id+" has ended", func() bool {
+			s, err := h.m.Get(t.Context(), p, id)
+			return err == nil && s.State == client.SessionEnded && strings.Contains(s.Reason, says)
+		})
+	}
+	gone(alice, ttl.ID, "ttl of 50ms")
+	gone(alice, idle.ID, "idle_timeout")
+	for _, id := range []string{busy.ID, forever.ID} {
+		if s, err := h.m.Get(t.Context(), alice, id); err != nil || s.State != client.SessionReady {
+			t.Errorf("session %+v, %v", s, err)
+		}
+	}
+	box := h.host.box(busy.ID)
+	await(t, "the command holds", func() bool { return box.holding.Load() == 1 })
+	box.release()
+	gone(alice, busy.ID, "idle_timeout")
+	// The lease is watched by the next daemon, too.
+	h.stop()
+	h.open()
+	if s, err := h.m.Get(t.Context(), root, held.ID); err != nil || s.State != client.SessionReady {
+		t.Fatalf("session %+v, %v", s, err)
+	}
+	if err := lease.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = lease.Wait()
+	gone(root, held.ID, "process")
+	short := client.Duration(30 * time.Millisecond)
+	if _, err := h.m.Patch(t.Context(), alice, forever.ID, client.SessionPatch{TTL: &short}); err != nil {
+		t.Fatal(err)
+	}
+	gone(alice, forever.ID, "ttl")
+}
+
+func TestLeaseThatEndsWithoutADaemon(t *testing.T) {
+	h := newHouse(t)
+	h.open()
+	lease := exec.Command("sleep", "1000")
+	if err := lease.Start(); err != nil {
+		t.Fatal(err)
+	}
+	s, err := h.m.Create(t.Context(), root, client.SessionCreate{LeasePID: lease.Process.Pid})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.stop()
+	_ = lease.Process.Kill()
+	_ = lease.Wait()
+	h.open()
+	await(t, "the session has ended", func() bool {
+		s, err := h.m.Get(t.Context(), root, s.ID)
+		return err == nil && s.State == client.SessionEnded
+	})
+}
+
+func TestPatch(t *testing.T) {
+	h := newHouse(t)
+	h.open()
+	s := h.create(alice, client.SessionCreate{Labels: map[string]string{"a": "1", "b": "2"}})
+	hour, build, plan, negative := client.Duration(time.Hour), "build", "plan", client.Duration(-1)
+	got, err := h.m.Patch(t.Context(), alice, s.ID, client.SessionPatch{Labels: map[string]string{"a": "", "c": "3"}, TTL: &hour, Profile: &build})
+	if err != nil || !maps.Equal(got.Labels, map[string]string{"b": "2", "c": "3"}) || got.Expires == nil {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	for _, r := range []client.SessionPatch{{Labels: map[string]string{"a b": "x"}}, {TTL: &negative}, {Profile: &plan}} {
+		if _, err := h.m.Patch(t.Context(), alice, s.ID, r); codeOfErr(err) != client.CodeInvalidRequest {
+			t.Errorf("%+v: %v", r, err)
+		}
+	}
+	zero := client.Duration(0)
+	if got, err = h.m.Patch(t.Context(), alice, s.ID, client.SessionPatch{TTL: &zero}); err != nil || got.Expires != nil {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	if _, err := h.m.End(t.Context(), alice, s.ID, EndOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.m.Patch(t.Context(), alice, s.ID, client.SessionPatch{TTL: &zero}); codeOfErr(err) != client.CodeSessionLost {
+		t.Errorf("over: %v", err)
+	}
+}
+
+func TestList(t *testing.T) {
+	h := newHouse(t)
+	h.open()
+	var ids []string
+	for i := range 5 {
+		s := h.create(alice, client.SessionCreate{Labels: map[string]string{"parity": fmt.Sprint(i % 2)}})
+		ids = append(ids, s.ID)
+	}
+	if _, err := h.m.Create(t.Context(), bob, client.SessionCreate{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.m.End(t.Context(), alice, ids[4], EndOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	list := func(f SessionFilter) (got []string, next string) {
+		l, err := h.m.List(t.Context(), alice, f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range l.Items {
+			got = append(got, s.ID)
+		}
+		return got, l.Next
+	}
+	for _, tt := range []struct {
+		name string
+		f    SessionFilter
+		want []string
+		next string
+	}{
+		{"live", SessionFilter{}, ids[:4], ""},
+		{"all", SessionFilter{All: true}, ids, ""},
+		{"ended", SessionFilter{State: client.SessionEnded}, ids[4:], ""},
+		{"ready", SessionFilter{State: client.SessionReady}, ids[:4], ""},
+		{"label", SessionFilter{Labels: map[string]string{"parity": "1"}}, []string{ids[1], ids[3]}, ""},
+		{"page", SessionFilter{Limit: 2}, ids[:2], ids[1]},
+		{"next page", SessionFilter{Limit: 2, After: ids[1]}, ids[2:4], ""},
+		{"page of labels", SessionFilter{Labels: map[string]string{"parity": "0"}, Limit: 1}, ids[:1], ids[0]},
+	} {
+		if got, next := list(tt.f); !slices.Equal(got, tt.want) || next != tt.next {
+			t.Errorf("%s: got %v, %q, want %v, %q", tt.name, got, next, tt.want, tt.next)
+		}
+	}
+	if _, err := h.m.List(t.Context(), alice, SessionFilter{After: "x"}); codeOfErr(err) != client.CodeInvalidRequest {
+		t.Errorf("bad cursor: %v", err)
+	}
+}

@@ -1,0 +1,621 @@
+package session
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/agent"
+	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/tool/run"
+)
+
+// fakeHost is a driver whose sandboxes are objects in memory. Like real ones
+// they outlive a Manager: a second Manager on the same host adopts them.
+type fakeHost struct {
+	mu     sync.Mutex // guards the fields below
+	boxes  map[string]*fakeBox
+	faults map[string]error // by operation
+	log    []string
+}
+
+func newFakeHost() *fakeHost {
+	return &fakeHost{boxes: make(map[string]*fakeBox), faults: make(map[string]error)}
+}
+
+func (h *fakeHost) fail(op string, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.faults[op] = err
+}
+
+func (h *fakeHost) fault(op string) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.log = append(h.log, op)
+	return h.faults[op]
+}
+
+func (h *fakeHost) box(id string) *fakeBox {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.boxes[id]
+}
+
+func (h *fakeHost) Name() string                      { return "fake" }
+func (h *fakeHost) Runtimes(context.Context) []string { return []string{"fake", "other"} }
+
+func (h *fakeHost) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
+	if err := h.fault("create"); err != nil {
+		return nil, err
+	}
+	b := &fakeBox{
+		host: h, spec: spec, died: make(chan struct{}), calls: make(map[string]*fakeCall), hold: make(chan struct{}),
+		rec: sandbox.Record{
+			SessionID: spec.SessionID, Incarnation: spec.Incarnation, Owner: spec.Owner, Runtime: spec.Runtime, UIDBase: spec.UIDBase, PID: 1,
+		},
+	}
+	h.mu.Lock()
+	h.boxes[spec.SessionID] = b
+	h.mu.Unlock()
+	return b, h.fault("created")
+}
+
+func (h *fakeHost) Adopt(ctx context.Context, rec sandbox.Record) (sandbox.Sandbox, error) {
+	if err := h.fault("adopt"); err != nil {
+		return nil, err
+	}
+	b := h.box(rec.SessionID)
+	if b == nil || b.rec.Incarnation != rec.Incarnation || b.dead() {
+		return nil, sandbox.ErrGone
+	}
+	return b, nil
+}
+
+func (h *fakeHost) List(ctx context.Context, owner string) ([]sandbox.Record, error) {
+	if err := h.fault("list"); err != nil {
+		return nil, err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var all []sandbox.Record
+	for _, b := range h.boxes {
+		if b.rec.Owner == owner {
+			all = append(all, b.rec)
+		}
+	}
+	return all, nil
+}
+
+func (h *fakeHost) Destroy(ctx context.Context, rec sandbox.Record) error {
+	if err := h.fault("destroy"); err != nil {
+		return err
+	}
+	if b := h.box(rec.SessionID); b != nil {
+		b.die()
+		h.mu.Lock()
+		delete(h.boxes, rec.SessionID)
+		h.mu.Unlock()
+	}
+	return nil
+}
+
+func (h *fakeHost) Host(context.Context) []client.Check {
+	return []client.Check{{Group: "host", Name: "fake", Status: client.CheckOK}}
+}
+
+// fakeBox is a sandbox and its agent.
+type fakeBox struct {
+	host *fakeHost
+	spec sandbox.Spec
+	rec  sandbox.Record
+
+	oom, pids, memory atomic.Int64
+	freed             atomic.Int32
+	holding           atomic.Int32 // commands that are at "hold"
+
+	mu       sync.Mutex // guards the fields below
+	died     chan struct{}
+	hello    agent.Hello
+	conn     *fakeConn
+	calls    map[string]*fakeCall
+	runs     []string // call ids, in the order in which they were started
+	forgot   []string
+	hold     chan struct{} // closed to let commands "hold" go on
+	refuse   error         // for connect
+	stubborn bool          // ignore aborts
+	prepared *run.Prepared
+}
+
+func (b *fakeBox) dead() bool {
+	select {
+	case <-b.died:
+		return true
+	default:
+		return false
+	}
+}
+
+// die is what happens when the agent is killed.
+func (b *fakeBox) die() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	select {
+	case <-b.died:
+		return
+	default:
+	}
+	close(b.died)
+	for _, c := range b.calls {
+		c.stop(run.ReasonSignal)
+	}
+	if b.conn != nil {
+		b.conn.breakWith(agent.ErrLost)
+	}
+}
+
+// sever breaks the connection and nothing else.
+func (b *fakeBox) sever(err error) {
+	b.mu.Lock()
+	c := b.conn
+	b.mu.Unlock()
+	c.breakWith(err)
+}
+
+func (b *fakeBox) release() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	close(b.hold)
+	b.hold = make(chan struct{})
+}
+
+func (b *fakeBox) Record() sandbox.Record { return b.rec }
+func (b *fakeBox) Dial(ctx context.Context) (*net.UnixConn, error) {
+	if b.dead() {
+		return nil, errors.New("connection refused")
+	}
+	return nil, b.host.fault("dial")
+}
+func (b *fakeBox) Attach(ctx context.Context, tid int) error { return b.host.fault("attach") }
+func (b *fakeBox) CallCgroup() (*os.File, error) {
+	if err := b.host.fault("cgroup"); err != nil {
+		return nil, err
+	}
+	return os.Open("/dev/null")
+}
+func (b *fakeBox) Notes() []string { return []string{"no disk bound"} }
+func (b *fakeBox) IDMap() string   { return "idmapped" }
+func (b *fakeBox) Usage(context.Context) (client.Usage, error) {
+	return client.Usage{CPUMillis: 7, MemoryBytes: b.memory.Load(), PIDs: 1}, b.host.fault("usage")
+}
+func (b *fakeBox) OOMKills() int64       { return b.oom.Load() }
+func (b *fakeBox) PIDsHits() int64       { return b.pids.Load() }
+func (b *fakeBox) Done() <-chan struct{} { return b.died }
+func (b *fakeBox) Close() error          { return b.host.fault("close") }
+
+// connect is agent.Connect for fake sandboxes; it finds them by their nonce.
+func (h *fakeHost) connect(ctx context.Context, _ *net.UnixConn, hello agent.Hello) (agentConn, *agent.Welcome, error) {
+	if err := h.fault("connect"); err != nil {
+		return nil, nil, err
+	}
+	h.mu.Lock()
+	var box *fakeBox
+	for _, b := range h.boxes {
+		if slices.Equal(b.spec.Nonce, hello.Nonce) {
+			box = b
+		}
+	}
+	h.mu.Unlock()
+	if box == nil || box.dead() {
+		return nil, nil, agent.ErrLost
+	}
+	return box.accept(hello)
+}
+
+func (b *fakeBox) accept(hello agent.Hello) (agentConn, *agent.Welcome, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.refuse != nil {
+		return nil, nil, b.refuse
+	}
+	if b.hello.Nonce == nil {
+		b.hello = hello // only the first connection configures the session
+	}
+	if b.conn != nil {
+		b.conn.breakWith(agent.ErrLost)
+	}
+	b.conn = &fakeConn{b: b, done: make(chan struct{})}
+	w := &agent.Welcome{Version: "fake", ForkTID: 2, Notes: []string{"no landlock"}}
+	for _, c := range b.calls {
+		c.mu.Lock()
+		w.Calls = append(w.Calls, agent.CallState{ID: c.id, Finished: c.outcome != nil, OutputBase: c.base, OutputEnd: c.base + int64(len(c.out))})
+		c.mu.Unlock()
+	}
+	return b.conn, w, nil
+}
+
+// fakeConn is one connection.
+type fakeConn struct {
+	b    *fakeBox
+	mu   sync.Mutex // guards err
+	err  error
+	done chan struct{}
+}
+
+func (c *fakeConn) breakWith(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	select {
+	case <-c.done:
+		return
+	default:
+	}
+	c.err = err
+	close(c.done)
+}
+
+func (c *fakeConn) Done() <-chan struct{} { return c.done }
+func (c *fakeConn) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
+}
+func (c *fakeConn) Close() error { c.breakWith(nil); return nil }
+
+func (c *fakeConn) live() error {
+	select {
+	case <-c.done:
+		return agent.ErrLost
+	default:
+		return nil
+	}
+}
+
+func (c *fakeConn) Prepare(ctx context.Context, r agent.Request) (*run.Prepared, error) {
+	if err := c.live(); err != nil {
+		return nil, err
+	}
+	if err := c.b.host.fault("prepare"); err != nil {
+		return nil, err
+	}
+	c.b.mu.Lock()
+	defer c.b.mu.Unlock()
+	if c.b.prepared != nil {
+		return c.b.prepared, nil
+	}
+	var in struct {
+		FilePath string `json:"file_path"`
+		Path     string `json:"path"`
+	}
+	_ = json.Unmarshal(r.Input, &in)
+	asked := in.FilePath + in.Path
+	return &run.Prepared{Targets: []run.Target{{Asked: asked, Path: "/workspace/" + strings.TrimPrefix(asked, "/workspace/"), Write: r.Tool == "write"}}}, nil
+}
+
+func (c *fakeConn) Run(ctx context.Context, r agent.Request, s agent.Sink) (*agent.Outcome, error) {
+	if err := c.live(); err != nil {
+		return nil, err
+	}
+	if err := c.b.host.fault("run"); err != nil {
+		return nil, err
+	}
+	fc := newFakeCall(c.b, r)
+	c.b.mu.Lock()
+	if c.b.dead() {
+		c.b.mu.Unlock()
+		return nil, agent.ErrLost
+	}
+	c.b.calls[r.CallID] = fc
+	c.b.runs = append(c.b.runs, r.CallID)
+	c.b.mu.Unlock()
+	go fc.work()
+	return c.attach(ctx, fc, 0, s)
+}
+
+func (c *fakeConn) Resume(ctx context.Context, id string, offset int64, s agent.Sink) (*agent.Outcome, error) {
+	if err := c.live(); err != nil {
+		return nil, err
+	}
+	c.b.mu.Lock()
+	fc := c.b.calls[id]
+	c.b.mu.Unlock()
+	if fc == nil {
+		return nil, agent.ErrUnknownCall
+	}
+	return c.attach(ctx, fc, offset, s)
+}
+
+func (c *fakeConn) attach(ctx context.Context, fc *fakeCall, offset int64, s agent.Sink) (*agent.Outcome, error) {
+	for {
+		fc.mu.Lock()
+		if offset < fc.base {
+			fc.mu.Unlock()
+			return nil, fmt.Errorf("%w: offset %d is gone", agent.ErrViolation, offset)
+		}
+		p := slices.Clone(fc.out[offset-fc.base:])
+		errBytes := slices.Clone(fc.stderr[offset-fc.base:])
+		meta, outcome, changed := fc.meta, fc.outcome, fc.changed
+		fc.meta = nil
+		fc.mu.Unlock()
+		if meta != nil {
+			s.Metadata(meta)
+		}
+		if len(p) > 0 {
+			n := 1
+			for n < len(p) && n < 64<<10 && errBytes[n] == errBytes[0] {
+				n++
+			}
+			if err := s.Output(offset, errBytes[0], p[:n]); err != nil {
+				return nil, err
+			}
+			offset += int64(n)
+			continue
+		}
+		if outcome != nil {
+			return outcome, nil
+		}
+		select {
+		case <-changed:
+		case <-c.done:
+			if err := c.Err(); errors.Is(err, agent.ErrViolation) {
+				return nil, err
+			}
+			return nil, agent.ErrLost
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+func (c *fakeConn) Ack(id string, offset int64) error {
+	c.b.mu.Lock()
+	fc := c.b.calls[id]
+	c.b.mu.Unlock()
+	if fc == nil {
+		return c.live()
+	}
+	fc.mu.Lock()
+	defer fc.mu.Unlock()
+	if n := offset - fc.base; n > 0 {
+		fc.out, fc.stderr, fc.base = fc.out[n:], fc.stderr[n:], offset
+		fc.wake()
+	}
+	return c.live()
+}
+
+func (c *fakeConn) Forget(id string) error {
+	c.b.mu.Lock()
+	defer c.b.mu.Unlock()
+	delete(c.b.calls, id)
+	c.b.forgot = append(c.b.forgot, id)
+	return c.live()
+}
+
+func (c *fakeConn) Abort(id string, reason run.Reason) error {
+	c.b.mu.Lock()
+	fc, stubborn := c.b.calls[id], c.b.stubborn
+	c.b.mu.Unlock()
+	if fc != nil && !stubborn {
+		fc.stop(reason)
+	}
+	return c.live()
+}
+
+func (c *fakeConn) FreeTmp(context.Context) error {
+	c.b.freed.Add(1)
+	c.b.memory.Store(0)
+	return c.b.host.fault("freetmp")
+}
+
+// fakeCall is a call in the agent. It keeps unacknowledged output and stops at
+// the bound that the daemon gave.
+type fakeCall struct {
+	b   *fakeBox
+	id  string
+	req agent.Request
+
+	mu      sync.Mutex // guards the fields below
+	base    int64
+	out     []byte
+	stderr  []bool
+	meta    map[string]any
+	outcome *agent.Outcome
+	stopped run.Reason
+	halt    chan struct{}
+	changed chan struct{}
+}
+
+func newFakeCall(b *fakeBox, r agent.Request) *fakeCall {
+	return &fakeCall{b: b, id: r.CallID, req: r, halt: make(chan struct{}), changed: make(chan struct{})}
+}
+
+func (c *fakeCall) wake() {
+	close(c.changed)
+	c.changed = make(chan struct{})
+}
+
+func (c *fakeCall) stop(reason run.Reason) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stopped == "" {
+		c.stopped = reason
+		close(c.halt)
+	}
+}
+
+// print adds output; it waits while too much is not acknowledged.
+func (c *fakeCall) print(stderr bool, p string) bool {
+	for len(p) > 0 {
+		c.mu.Lock()
+		if room := unackedBytes - len(c.out); room > 0 {
+			n := min(room, len(p))
+			c.out = append(c.out, p[:n]...)
+			c.stderr = append(c.stderr, slices.Repeat([]bool{stderr}, n)...)
+			p = p[n:]
+			c.wake()
+			c.mu.Unlock()
+			continue
+		}
+		changed := c.changed
+		c.mu.Unlock()
+		select {
+		case <-changed:
+		case <-c.halt:
+			return false
+		}
+	}
+	return true
+}
+
+func (c *fakeCall) pause(d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-c.halt:
+		return false
+	}
+}
+
+// work plays the input: for bash a script of commands separated by ";", for
+// other tools an answer that quotes the input.
+func (c *fakeCall) work() {
+	if c.req.Tool != "bash" && c.req.Tool != "file_get" {
+		c.finish(&agent.Outcome{Result: c.result()})
+		return
+	}
+	var in struct {
+		Command string `json:"command"`
+		Path    string `json:"path"`
+	}
+	_ = json.Unmarshal(c.req.Input, &in)
+	exit := &run.Exit{Reason: run.ReasonExit, DurationMillis: 1, CPUMillis: 2, MaxMemoryBytes: 3, IOBytes: 4}
+	var title string
+	for step := range strings.SplitSeq(in.Command, ";") {
+		if !c.step(strings.TrimSpace(step), exit) {
+			break
+		}
+	}
+	if in.Path != "" {
+		c.print(false, "content of "+in.Path)
+		c.finish(&agent.Outcome{Result: &run.Result{}})
+		return
+	}
+	c.mu.Lock()
+	if c.stopped != "" {
+		exit.Reason, exit.Code, exit.Signal = c.stopped, -1, "SIGKILL"
+	}
+	c.mu.Unlock()
+	c.finish(&agent.Outcome{Exit: exit, Result: &run.Result{
+		Title: title + in.Command, Output: run.Trailer(exit, run.TrailerInfo{}), Metadata: exit.Metadata(),
+		IsError: exit.Reason != run.ReasonExit || exit.Code != 0,
+	}})
+}
+
+func (c *fakeCall) result() *run.Result {
+	var in struct {
+		FilePath string `json:"file_path"`
+		From     string `json:"from"`
+	}
+	_ = json.Unmarshal(c.req.Input, &in)
+	switch {
+	case strings.Contains(in.FilePath, "long"):
+		return &run.Result{Title: in.FilePath, Output: strings.Repeat("a line of text\n", 5000)}
+	case strings.Contains(in.FilePath, "picture"):
+		return &run.Result{Title: in.FilePath, Attachments: []run.Attachment{{Filename: "a/b.png", MIME: "image/png", Data: []byte("png")}, {MIME: "bad mime"}}}
+	case strings.Contains(in.FilePath, "missing"):
+		return run.Failed(in.FilePath, "no such file")
+	case in.From != "":
+		b, err := os.ReadFile(c.b.spec.OutputDir + strings.TrimPrefix(in.From, sandbox.OutputDir))
+		if err != nil {
+			return run.Failed("put", "%v", err)
+		}
+		return &run.Result{Title: "put", Output: string(b)}
+	}
+	return &run.Result{Title: in.FilePath, Output: "did " + string(c.req.Input), Metadata: map[string]any{"truncated": true, "output_path": "/etc/shadow"}}
+}
+
+func (c *fakeCall) finish(o *agent.Outcome) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	o.OutputEnd = c.base + int64(len(c.out))
+	c.outcome = o
+	c.wake()
+}
+
+// step does one command and reports whether the script goes on.
+func (c *fakeCall) step(s string, exit *run.Exit) bool {
+	var n, ms int
+	var word string
+	scan := func(format string, into ...any) bool {
+		k, _ := fmt.Sscanf(s, format, into...)
+		return k == len(into)
+	}
+	switch {
+	case scan("lines %d %d", &n, &ms):
+		for i := range n {
+			if !c.print(false, fmt.Sprintf("line %d\n", i)) || !c.pause(time.Duration(ms)*time.Millisecond) {
+				return false
+			}
+		}
+	case scan("big %d", &n):
+		chunk := strings.Repeat("0123456789abcde\n", 4096)
+		for n > 0 {
+			if !c.print(false, chunk[:min(n, len(chunk))]) {
+				return false
+			}
+			n -= len(chunk)
+		}
+	case scan("giant %d", &n):
+		return c.print(false, strings.Repeat("x", n))
+	case scan("echo %s", &word):
+		return c.print(false, word+"\n")
+	case scan("err %s", &word):
+		return c.print(true, word+"\n")
+	case scan("bytes %x", &word):
+		return c.print(false, word)
+	case scan("sleep %d", &ms):
+		return c.pause(time.Duration(ms) * time.Millisecond)
+	case scan("exit %d", &n):
+		exit.Code = n
+		return false
+	case scan("signal %s", &word):
+		exit.Reason, exit.Code, exit.Signal = run.ReasonSignal, -1, word
+		return false
+	case s == "progress":
+		c.mu.Lock()
+		c.meta = map[string]any{"step": 1.0}
+		c.wake()
+		c.mu.Unlock()
+	case s == "hold":
+		c.b.mu.Lock()
+		hold := c.b.hold
+		c.b.mu.Unlock()
+		c.b.holding.Add(1)
+		defer c.b.holding.Add(-1)
+		select {
+		case <-hold:
+		case <-c.halt:
+			return false
+		}
+	case s == "oom":
+		c.b.oom.Add(1)
+		exit.Code = 137
+		return false
+	case s == "forkbomb":
+		c.b.pids.Add(5)
+		exit.Code = 254
+		return false
+	case s == "env":
+		return c.print(false, strings.Join(append(slices.Clone(c.b.hello.Env), c.req.Env...), "\n")+"\n")
+	}
+	return true
+}

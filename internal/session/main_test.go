@@ -1,0 +1,246 @@
+package session
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/store"
+	"github.com/toold/toold/internal/tool"
+)
+
+func TestMain(m *testing.M) {
+	before := openFiles()
+	code := m.Run()
+	if code == 0 {
+		if err := goleak.Find(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+		if after := openFiles(); after > before {
+			fmt.Fprintf(os.Stderr, "%d files were open before the tests, %d are after them\n", before, after)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+// openFiles counts the descriptors of this process that name files or pidfds;
+// those of the runtime's poller come and go.
+func openFiles() int {
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return 0
+	}
+	n := 0
+	for _, e := range entries {
+		to, err := os.Readlink("/proc/self/fd/" + e.Name())
+		if err == nil && to != "anon_inode:[eventpoll]" && to != "anon_inode:[eventfd]" && filepath.Dir(to) != "/proc/self" {
+			n++
+		}
+	}
+	return n
+}
+
+// house is a state directory with the host that belongs to it. Managers come
+// and go in it like daemons.
+type house struct {
+	t    *testing.T
+	dir  string
+	host *fakeHost
+	set  Settings
+	log  *slog.Logger
+	obs  []Observer
+
+	store *store.Store
+	m     *Manager
+}
+
+func testSettings() Settings {
+	return Settings{
+		Limits: client.Limits{
+			CPUs: 1, Memory: 64 << 20, PIDs: 100, Tmp: 8 << 20, OpenFiles: 100, FileSize: 1 << 20,
+			Calls: 4, Output: 1 << 30, Wall: client.Duration(time.Minute),
+		},
+		MaxLimits:   client.Limits{Memory: 128 << 20, Wall: client.Duration(time.Minute)},
+		Truncate:    Truncate{MaxLines: 2000, MaxBytes: 51200, SpillFile: 64 << 20, SpillSession: 128 << 20, Keep: time.Hour},
+		IdleTimeout: time.Hour, Retention: time.Hour, BashTimeout: 20 * time.Second,
+		Shell: []string{"/bin/bash"}, Path: "/usr/bin:/bin",
+	}
+}
+
+func newHouse(t *testing.T) *house {
+	h := &house{t: t, dir: t.TempDir(), host: newFakeHost(), set: testSettings(), log: slog.New(slog.DiscardHandler)}
+	t.Cleanup(func() {
+		if h.m != nil {
+			h.endAll()
+			h.stop()
+		}
+	})
+	return h
+}
+
+// open starts a daemon; stop ends it and leaves its sessions alive.
+func (h *house) open() *Manager {
+	h.t.Helper()
+	m := h.build()
+	if err := m.Start(h.t.Context()); err != nil {
+		h.t.Fatal(err)
+	}
+	return m
+}
+
+func (h *house) build() *Manager {
+	h.t.Helper()
+	st, err := store.Open(store.Config{Path: filepath.Join(h.dir, "toold.db"), Log: h.log})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	m, err := New(Config{
+		Store: st, Tools: tool.NewRegistry(), Drivers: map[string]sandbox.Driver{"fake": h.host}, Driver: "fake",
+		Log: h.log, Owner: "me", OutputDir: filepath.Join(h.dir, "output"), UIDBase: 1 << 28, Settings: h.set, Observers: h.obs,
+	})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	m.connect = h.host.connect
+	h.store, h.m = st, m
+	return m
+}
+
+func (h *house) stop() {
+	h.t.Helper()
+	if err := errors.Join(h.m.Close(context.Background()), h.store.Close()); err != nil {
+		h.t.Error(err)
+	}
+	h.m = nil
+}
+
+// kill ends a daemon like SIGKILL would, as far as that is possible for a part
+// of a process: nothing that it does from here on reaches the store or a sandbox.
+func (h *house) kill() {
+	h.t.Helper()
+	h.host.mu.Lock()
+	for _, b := range h.host.boxes {
+		b.mu.Lock()
+		if b.conn != nil {
+			b.conn.breakWith(nil)
+			b.conn = nil
+		}
+		b.mu.Unlock()
+	}
+	h.host.mu.Unlock()
+	h.m.leave(errLeaving)
+	h.stop()
+}
+
+func (h *house) endAll() {
+	if err := h.m.EndAll(context.Background()); err != nil {
+		h.t.Error(err)
+	}
+}
+
+var (
+	alice = Principal{UID: 1000, Tenant: "a"}
+	bob   = Principal{UID: 1001, Tenant: "b"}
+	root  = Principal{UID: 0, Tenant: "default", Admin: true}
+)
+
+func (h *house) create(p Principal, r client.SessionCreate) *client.Session {
+	h.t.Helper()
+	s, err := h.m.Create(h.t.Context(), p, r)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return s
+}
+
+func bashCall(command string) client.CallCreate {
+	input, err := json.Marshal(map[string]string{"command": command})
+	if err != nil {
+		panic(err)
+	}
+	return client.CallCreate{Tool: "bash", Input: input}
+}
+
+func readCall(path string) client.CallCreate {
+	return client.CallCreate{Tool: "read", Input: json.RawMessage(fmt.Sprintf(`{"file_path":%q}`, path))}
+}
+
+func (h *house) call(session string, r client.CallCreate) *client.Call {
+	h.t.Helper()
+	c, err := h.m.Call(h.t.Context(), alice, session, r, CallOptions{})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return c
+}
+
+// background makes a call and returns as soon as it has a record.
+func (h *house) background(session, command string) *client.Call {
+	h.t.Helper()
+	r := bashCall(command)
+	r.WaitMillis = new(int64)
+	return h.call(session, r)
+}
+
+// await waits until ok, and fails the test when it takes far too long.
+func await(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	for !ok() {
+		if time.Now().After(deadline) {
+			t.Fatalf("it took too long until %s", what)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func (h *house) finished(id string) *client.Call {
+	h.t.Helper()
+	var c *client.Call
+	await(h.t, "call "+id+" has ended", func() bool {
+		var err error
+		if c, err = h.m.GetCall(h.t.Context(), alice, id); err != nil {
+			h.t.Fatal(err)
+		}
+		return c.Finished()
+	})
+	return c
+}
+
+func (h *house) output(id string) string {
+	h.t.Helper()
+	r, total, err := h.m.Output(h.t.Context(), alice, id, OutputOptions{})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	defer r.Close()
+	b, err := io.ReadAll(r)
+	if err != nil || int64(len(b)) != total {
+		h.t.Fatalf("output of %s: %d bytes of %d, %v", id, len(b), total, err)
+	}
+	return string(b)
+}
+
+func codeOfErr(err error) client.Code {
+	var ce *client.Error
+	if errors.As(err, &ce) {
+		return ce.Code
+	}
+	if err != nil {
+		return client.Code("not a client.Error: " + err.Error())
+	}
+	return ""
+}

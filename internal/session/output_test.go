@@ -1,0 +1,355 @@
+package session
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/store"
+)
+
+func TestOutputIsCutAndKept(t *testing.T) {
+	h := newHouse(t)
+	h.open()
+	s := h.create(alice, client.SessionCreate{})
+	for _, tt := range []struct {
+		name, command string
+		bytes, lines  int64
+	}{
+		{"by lines", "lines 3000 0", 28890, 3000},
+		{"by bytes", "big 900000", 900000, 56250},
+		{"one line", "giant 300000", 300000, 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := h.call(s.ID, bashCall(tt.command))
+			if c.Metadata["truncated"] != true || c.Metadata["total_bytes"] != tt.bytes || c.Metadata["total_lines"] != tt.lines {
+				t.Errorf("metadata %v", c.Metadata)
+			}
+			if want := "/run/toold/output/" + c.ID; c.Metadata["output_path"] != want || !strings.Contains(c.Output, want) || !strings.Contains(c.Output, "with read or grep") {
+				t.Errorf("path %v; marker in %q", c.Metadata["output_path"], c.Output)
+			}
+			if n := len(c.Output); n > 51200+500 {
+				t.Errorf("the result has %d bytes", n)
+			}
+			whole := h.output(c.ID)
+			if int64(len(whole)) != tt.bytes || !strings.HasPrefix(whole, c.Output[:1000]) || !strings.HasSuffix(whole, c.Output[len(c.Output)-1000:]) {
+				t.Errorf("the whole has %d bytes and does not begin or end like the result", len(whole))
+			}
+			fi, err := os.Stat(filepath.Join(h.dir, "output", s.ID, c.ID))
+			if err != nil || fi.Mode() != 0o644 {
+				t.Errorf("file: %v, %v", fi, err)
+			}
+		})
+	}
+	for dir, want := range map[string]os.FileMode{"output": 0o700, "output/" + s.ID: 0o755} {
+		if fi, err := os.Stat(filepath.Join(h.dir, dir)); err != nil || fi.Mode().Perm() != want {
+			t.Errorf("%s: %v, %v, want %v", dir, fi.Mode(), err, want)
+		}
+	}
+	// Short outputs leave no file.
+	if c := h.call(s.ID, bashCall("echo x")); c.Metadata["output_path"] != nil {
+		t.Errorf("metadata %v", c.Metadata)
+	}
+	if n := len(mustReadDir(t, filepath.Join(h.dir, "output", s.ID))); n != 3 {
+		t.Errorf("%d files, want 3", n)
+	}
+}
+
+func mustReadDir(t *testing.T, dir string) []os.DirEntry {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return entries
+}
+
+func TestOutputOfOtherToolsIsCutToo(t *testing.T) {
+	h := newHouse(t)
+	h.open()
+	s := h.create(alice, client.SessionCreate{})
+	c := h.call(s.ID, readCall("long"))
+	if c.Metadata["truncated"] != true || strings.Count(c.Output, "a line") != 2000 || strings.HasSuffix(c.Output, "a line of text\n") {
+		t.Errorf("metadata %v, %d lines", c.Metadata, strings.Count(c.Output, "a line"))
+	}
+	if out := h.output(c.ID); strings.Count(out, "\n") != 5000 {
+		t.Errorf("%d lines are kept", strings.Count(out, "\n"))
+	}
+	// What an agent claims about files of the daemon's is not believed.
+	if c := h.call(s.ID, readCall("lie")); c.Metadata["truncated"] != false || c.Metadata["output_path"] != nil {
+		t.Errorf("metadata %v", c.Metadata)
+	}
+	if c := h.call(s.ID, readCall("picture")); len(c.Attachments) != 2 || c.Attachments[0].URL != "data:image/png;base64,cG5n" ||
+		c.Attachments[0].Filename != "a_b.png" || c.Attachments[1].MIME != "application/octet-stream" {
+		t.Errorf("attachments %+v", c.Attachments)
+	}
+}
+
+func TestWrongBytesAreKeptRaw(t *testing.T) {
+	h := newHouse(t)
+	h.open()
+	s := h.create(alice, client.SessionCreate{})
+	c := h.call(s.ID, bashCall("bytes 61ff62e282; exit 1"))
+	if c.Output != "a\uFFFDb\uFFFD\nexit code 1" || !utf8.ValidString(c.Output) || c.Metadata["truncated"] != false {
+		t.Errorf("output %q, metadata %v", c.Output, c.Metadata)
+	}
+	if got := h.output(c.ID); got != "a\xffb\xe2\x82" {
+		t.Errorf("raw %q", got)
+	}
+}
+
+func TestSpillCaps(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change func(*Settings)
+		kept   int64
+		says   string
+	}{
+		{"one file", func(s *Settings) { s.Truncate.SpillFile = 200000 }, 200000, "one output may have"},
+		{"all files", func(s *Settings) { s.Truncate.SpillSession = 300000 }, 300000, "all outputs of a session"},
+		{"free space", func(s *Settings) { s.MinFree = 1 << 62 }, 0, "must stay"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			h := newHouse(t)
+			tt.change(&h.set)
+			h.open()
+			s := h.create(alice, client.SessionCreate{})
+			c := h.call(s.ID, bashCall("big 1000000"))
+			if c.Status != client.CallCompleted || c.IsError || c.Metadata["total_bytes"] != int64(1000000) {
+				t.Errorf("call %v %v %v", c.Status, c.Error, c.Metadata)
+			}
+			if why, _ := c.Metadata["output_incomplete"].(string); !strings.Contains(why, tt.says) || !strings.Contains(c.Output, tt.says) {
+				t.Errorf("the result does not say that %q: %v", tt.says, c.Metadata)
+			}
+			r, total, err := h.m.Output(t.Context(), alice, c.ID, OutputOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer r.Close()
+			if tt.kept > 0 && total != tt.kept {
+				t.Errorf("%d bytes are kept, want %d", total, tt.kept)
+			}
+			if !strings.HasSuffix(c.Output, "abcde\n") && !strings.HasSuffix(c.Output, "0") {
+				t.Errorf("the end of the output is missing: …%q", c.Output[len(c.Output)-40:])
+			}
+		})
+	}
+}
+
+func TestSpillThatCannotBeWritten(t *testing.T) {
+	h := newHouse(t)
+	h.open()
+	s := h.create(alice, client.SessionCreate{})
+	if err := os.RemoveAll(filepath.Join(h.dir, "output", s.ID)); err != nil {
+		t.Fatal(err)
+	}
+	c := h.call(s.ID, bashCall("big 400000; exit 2"))
+	if c.Status != client.CallCompleted || c.Metadata["exit_code"] != int64(2) || c.Metadata["output_path"] != nil {
+		t.Errorf("call %v, %v", c.Status, c.Metadata)
+	}
+	if !strings.Contains(c.Output, "could not be saved: no such file or directory") || strings.Contains(c.Output, h.dir) {
+		t.Errorf("the result does not say it, or names a path of the host: %q", c.Output[25000:26500])
+	}
+}
+
+func TestOutputIsNeverPutBehindALink(t *testing.T) {
+	dir := t.TempDir()
+	victim := filepath.Join(dir, "victim")
+	if err := os.WriteFile(victim, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(victim, filepath.Join(dir, "call")); err != nil {
+		t.Fatal(err)
+	}
+	var s Session
+	sp := &spill{path: filepath.Join(dir, "call"), used: &s.spilled}
+	sp.open(false)
+	sp.write([]byte("evil"), false)
+	sp.close()
+	if b, _ := os.ReadFile(victim); string(b) != "x" || sp.stopped == "" {
+		t.Errorf("victim %q, stopped %q", b, sp.stopped)
+	}
+}
+
+func TestSplitStreams(t *testing.T) {
+	h := newHouse(t)
+	h.open()
+	s := h.create(alice, client.SessionCreate{})
+	c, err := h.m.Call(t.Context(), alice, s.ID, bashCall("echo one; err two; echo three; err four"), CallOptions{Split: true})
+	if err != nil || c.Output != "one\ntwo\nthree\nfour\n" {
+		t.Fatalf("call %+v, %v", c, err)
+	}
+	for _, tt := range []struct {
+		stream string
+		offset int64
+		want   string
+	}{
+		{"stdout", 0, "one\nthree\n"}, {"stderr", 0, "two\nfour\n"}, {"stderr", 2, "o\nfour\n"}, {"stdout", 5, "hree\n"}, {"stdout", 99, ""}, {"", 0, c.Output},
+	} {
+		r, _, err := h.m.Output(t.Context(), alice, c.ID, OutputOptions{Stream: tt.stream, Offset: tt.offset})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := io.ReadAll(r)
+		if err != nil || string(got) != tt.want {
+			t.Errorf("%s from %d: %q, %v, want %q", tt.stream, tt.offset, got, err, tt.want)
+		}
+		r.Close()
+	}
+	plain := h.call(s.ID, bashCall("echo x"))
+	if _, _, err := h.m.Output(t.Context(), alice, plain.ID, OutputOptions{Stream: "stderr"}); codeOfErr(err) != client.CodeInvalidRequest {
+		t.Errorf("stream of a call that is not split: %v", err)
+	}
+}
+
+func TestOutputFollows(t *testing.T) {
+	h := newHouse(t)
+	h.open()
+	s := h.create(alice, client.SessionCreate{})
+	for _, command := range []string{"echo first; hold; echo second", "big 200000; hold; echo second"} {
+		c := h.background(s.ID, command)
+		box := h.host.box(s.ID)
+		r, _, err := h.m.Output(t.Context(), alice, c.ID, OutputOptions{Follow: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		part := make([]byte, 4)
+		if _, err := io.ReadFull(r, part); err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasPrefix(command, "echo") {
+			await(t, "the command holds", func() bool { return box.holding.Load() == 1 })
+			box.release()
+		} else {
+			// More than the agent may keep: it holds only after this has read.
+			go func() {
+				for box.holding.Load() == 0 {
+					time.Sleep(time.Millisecond)
+				}
+				box.release()
+			}()
+		}
+		rest, err := io.ReadAll(r)
+		if err != nil || !strings.HasSuffix(string(rest), "second\n") {
+			t.Errorf("%q: rest …%q, %v", command, rest[max(0, len(rest)-10):], err)
+		}
+		r.Close()
+		if whole := h.output(c.ID); whole != string(part)+string(rest) {
+			t.Errorf("%q: followed %d bytes, saved %d", command, 4+len(rest), len(whole))
+		}
+	}
+}
+
+func TestOutputOffsets(t *testing.T) {
+	h := newHouse(t)
+	h.open()
+	s := h.create(alice, client.SessionCreate{})
+	short, long := h.call(s.ID, bashCall("echo 0123456789; exit 1")), h.call(s.ID, bashCall("big 200000"))
+	for _, tt := range []struct {
+		id   string
+		at   int64
+		want int
+	}{{short.ID, 4, 7}, {short.ID, 999, 0}, {long.ID, 199990, 10}, {long.ID, 1 << 40, 0}} {
+		r, _, err := h.m.Output(t.Context(), alice, tt.id, OutputOptions{Offset: tt.at})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b, err := io.ReadAll(r); err != nil || len(b) != tt.want {
+			t.Errorf("from %d: %d bytes, %v, want %d", tt.at, len(b), err, tt.want)
+		}
+		r.Close()
+	}
+	if _, _, err := h.m.Output(t.Context(), alice, short.ID, OutputOptions{Offset: -1}); codeOfErr(err) != client.CodeInvalidRequest {
+		t.Errorf("negative offset: %v", err)
+	}
+	if _, _, err := h.m.Output(t.Context(), alice, short.ID, OutputOptions{Stream: "x"}); codeOfErr(err) != client.CodeInvalidRequest {
+		t.Errorf("unknown stream: %v", err)
+	}
+	if err := os.Remove(filepath.Join(h.dir, "output", s.ID, long.ID)); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := h.m.Output(t.Context(), alice, long.ID, OutputOptions{}); codeOfErr(err) != client.CodeNotFound {
+		t.Errorf("file that is gone: %v", err)
+	}
+}
+
+// TestOutputMemory is the bound that keeps `yes` from filling the daemon: what
+// is held of an output does not depend on its length.
+func TestOutputMemory(t *testing.T) {
+	var s Session
+	o := newOutput(Truncate{MaxLines: 2000, MaxBytes: 51200, SpillFile: 1 << 20}, directionBoth,
+		&spill{path: filepath.Join(t.TempDir(), "out"), perFile: 1 << 20, used: &s.spilled}, false)
+	chunk := bytes.Repeat([]byte("y\n"), 32<<10)
+	for range 4096 { // 256 MiB
+		o.write(chunk, false)
+	}
+	if n := cap(o.head) + cap(o.tail); n > 8*51200 {
+		t.Errorf("%d bytes are held", n)
+	}
+	if c := o.finish(); c.bytes+int64(len(c.head)+len(c.tail)) != 256<<20 || o.spill.kept() != 1<<20 || s.spilled.Load() != 1<<20 {
+		t.Errorf("left out %d, kept %d, counted %d", c.bytes, o.spill.kept(), s.spilled.Load())
+	}
+}
+
+func TestSpillReopen(t *testing.T) {
+	dir := t.TempDir()
+	var s Session
+	fresh := func() *spill { return &spill{path: filepath.Join(dir, "c"), used: &s.spilled} }
+	a := fresh()
+	a.open(true)
+	a.write([]byte("out"), false)
+	a.write([]byte("err"), true)
+	a.close()
+	// A daemon died after it wrote bytes and before it wrote of which stream
+	// they were, and in the middle of a record.
+	appendTo(t, filepath.Join(dir, "c"), "torn")
+	appendTo(t, filepath.Join(dir, "c")+indexSuffix, "\x80\x00")
+	b := fresh()
+	f, err := b.reopen(true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := io.ReadAll(f)
+	if err != nil || string(got) != "outerr" || b.kept() != 6 {
+		t.Errorf("read %q, %v, kept %d", got, err, b.kept())
+	}
+	f.Close()
+	b.write([]byte("again"), false)
+	b.close()
+	r, _, err := openStream(filepath.Join(dir, "c"), &store.Call{}, OutputOptions{Stream: "stdout"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if got, err := io.ReadAll(r); err != nil || string(got) != "outagain" {
+		t.Errorf("stdout %q, %v", got, err)
+	}
+	// An index that says more than there is would show bytes that never were.
+	if err := os.Truncate(filepath.Join(dir, "c"), 2); err != nil {
+		t.Fatal(err)
+	}
+	c := fresh()
+	if _, err := c.reopen(true); err == nil {
+		t.Error("an index beyond its data was accepted")
+	}
+	c.close()
+}
+
+func appendTo(t *testing.T, file, s string) {
+	t.Helper()
+	f, err := os.OpenFile(file, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = f.WriteString(s)
+	if err := errors.Join(err, f.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
