@@ -181,7 +181,7 @@ func (p *Replacement) Close() {
 
 func (p *Replacement) commit(fill func(*temp) error, o CommitOptions) (*Committed, error) {
 	p.r.sweep(p.dirfd)
-	t, err := newTemp(p.dirfd, p.info.Exists)
+	t, err := newTemp(p.dirfd, p.info.Exists, p.r.named)
 	if err != nil {
 		return nil, sysError("write to", p.path, err)
 	}

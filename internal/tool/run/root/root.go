@@ -46,6 +46,7 @@ type Root struct {
 	fd      int    // O_PATH descriptor of Config.Dir
 	prefix  string // what /proc/self/fd calls Config.Dir, "" for "/"
 	uid     int    // -1: not switched
+	named   bool   // temporary files have names, as some file systems want it
 	threads *threads
 
 	mu    sync.Mutex // guards swept

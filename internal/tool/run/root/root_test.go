@@ -12,7 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if role := os.Getenv(helperEnv); role != "" {
+		os.Exit(helper(role))
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // newRoot gives a Root over a new directory, with the ids of the test.
 func newRoot(t *testing.T) (*Root, string) {
@@ -290,12 +295,26 @@ func TestCommitStale(t *testing.T) {
 	})
 }
 
+var errEnough = errors.New("enough")
+
+func contextWithCause(t *testing.T) (context.Context, context.CancelCauseFunc) {
+	return context.WithCancelCause(t.Context())
+}
+
 func TestContext(t *testing.T) {
-	r, _ := newRoot(t)
-	cause := errors.New("enough")
-	ctx, cancel := context.WithCancelCause(t.Context())
-	cancel(cause)
-	if _, err := r.Resolve(ctx, "/"); !errors.Is(err, cause) {
-		t.Errorf("error = %v, want the cause", err)
+	r, dir := newRoot(t)
+	put(t, dir+"/f", "x")
+	p, err := r.Begin(t.Context(), "/f", BeginOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	ctx, cancel := contextWithCause(t)
+	cancel(errEnough)
+	if _, err := r.Resolve(ctx, "/"); !errors.Is(err, errEnough) || CodeOf(err) != Aborted {
+		t.Errorf("Resolve: %v, want the cause", err)
+	}
+	if _, err := p.Commit(ctx, nil, CommitOptions{}); !errors.Is(err, errEnough) {
+		t.Errorf("Commit: %v, want the cause", err)
 	}
 }

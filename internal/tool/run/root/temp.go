@@ -32,22 +32,23 @@ const (
 )
 
 // newTemp makes an empty file in the directory. One that replaces another is
-// private until it has taken on the other's mode.
-func newTemp(dirfd int, replaces bool) (*temp, error) {
+// private until it has taken on the other's mode. Where named is set, or the
+// file system cannot do without, it has a name from the beginning.
+func newTemp(dirfd int, replaces, named bool) (*temp, error) {
 	perm := uint32(0o666) // less the umask
 	if replaces {
 		perm = 0o600
 	}
 	t := &temp{fd: -1, dirfd: dirfd}
-	fd, err := unix.Openat(dirfd, ".", unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, perm)
+	err := error(unix.EOPNOTSUPP)
+	if !named {
+		t.fd, err = unix.Openat(dirfd, ".", unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, perm)
+	}
 	switch err {
-	case nil:
-		t.fd = fd
 	case unix.EOPNOTSUPP, unix.EISDIR, unix.EINVAL, unix.ENOENT:
-		if err := t.createNamed(perm); err != nil {
-			return nil, err
-		}
-	default:
+		err = t.createNamed(perm)
+	}
+	if err != nil {
 		return nil, err
 	}
 	if err := unix.Flock(t.fd, unix.LOCK_EX|unix.LOCK_NB); err != nil {
