@@ -99,6 +99,9 @@ func processesIn(base uint32) (string, error) {
 		if err != nil {
 			continue // it has ended
 		}
+		if ended(string(b)) {
+			continue
+		}
 		for _, uid := range statusUIDs(string(b)) {
 			if uid >= base && uid-base < sandbox.RangeSize {
 				return "process " + pid, nil
@@ -106,6 +109,18 @@ func processesIn(base uint32) (string, error) {
 		}
 	}
 	return "", nil
+}
+
+// ended reports whether a process is dead and merely not reaped yet. The first
+// process of a sandbox waits for the host's init, and can do nothing meanwhile.
+func ended(status string) bool {
+	for line := range strings.Lines(status) {
+		if state, ok := strings.CutPrefix(line, "State:"); ok {
+			state = strings.TrimSpace(state)
+			return strings.HasPrefix(state, "Z") || strings.HasPrefix(state, "X")
+		}
+	}
+	return false
 }
 
 func statusUIDs(status string) []uint32 {
