@@ -189,14 +189,24 @@ func TestRunInterrupted(t *testing.T) {
 	}
 }
 
-// A reader that goes away ends the command.
+// A reader that goes away ends the command. The stream is closed first: a daemon
+// that still writes to it may not be able to hear of the abort.
 func TestRunClosedPipe(t *testing.T) {
+	closed := make(chan struct{})
 	h := runHandlers(func(w http.ResponseWriter, r *http.Request) {
 		sendEvent(w, "pending", client.Call{ID: fakeCall, Status: client.CallPending})
 		sendEvent(w, "output", client.Output{Stream: "stdout", Text: "y\n"})
 		<-r.Context().Done()
+		close(closed)
 	})
-	h["POST /v1/calls/{id}/abort"] = answerWith(bashDone("", nil))
+	h["POST /v1/calls/{id}/abort"] = func(w http.ResponseWriter, _ *http.Request) {
+		select {
+		case <-closed:
+		case <-time.After(5 * time.Second):
+			t.Error("the abort came while the stream was open")
+		}
+		answer(w, http.StatusOK, bashDone("", nil))
+	}
 	d := startFake(t, h)
 	a := &app{stdout: closedPipe{}, stderr: new(strings.Builder), getenv: func(string) string { return "" }}
 	if code := run(t.Context(), []string{"--socket", d.socket, "run", "--", "yes"}, a); code != 141 {
