@@ -227,7 +227,7 @@ func (m *Manager) Output(ctx context.Context, p Principal, callID string, o Outp
 		return nil, 0, err
 	}
 	if c != nil && o.Stream == "" {
-		return &outputReader{ctx: ctx, o: c.out, offset: o.Offset, follow: o.Follow}, c.out.offset(), nil
+		return &outputReader{ctx: ctx, o: c.out, offset: o.Offset, follow: o.Follow}, c.out.available(), nil
 	}
 	if c != nil {
 		if o.Follow {
@@ -243,6 +243,9 @@ func (m *Manager) savedOutput(row *store.Call, o OutputOptions) (io.ReadCloser, 
 	file := filepath.Join(m.cfg.OutputDir, row.SessionID, row.ID)
 	if o.Stream != "" {
 		return openStream(file, row, o)
+	}
+	if !row.Output.File && row.Output.Inline < row.Output.Total {
+		return nil, 0, errNotKept(row.ID)
 	}
 	if !row.Output.File {
 		whole := row.Call.Output[:min(int64(len(row.Call.Output)), row.Output.Inline)]
@@ -265,13 +268,17 @@ func (m *Manager) savedOutput(row *store.Call, o OutputOptions) (io.ReadCloser, 
 func openSaved(file, call string) (*os.File, error) {
 	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NOFOLLOW, 0)
 	if err != nil {
-		return nil, &client.Error{
-			Code:    client.CodeNotFound,
-			Message: "the whole output of call " + call + " is no longer kept",
-			Hint:    "what the call shows of it is in its record",
-		}
+		return nil, errNotKept(call)
 	}
 	return f, nil
+}
+
+func errNotKept(call string) error {
+	return &client.Error{
+		Code:    client.CodeNotFound,
+		Message: "the whole output of call " + call + " is not kept, or no longer",
+		Hint:    "what the call shows of it is in its record",
+	}
 }
 
 func openStream(file string, row *store.Call, o OutputOptions) (io.ReadCloser, int64, error) {

@@ -151,10 +151,16 @@ func (s *Session) findTwin(c *call, hash []byte) error {
 			Hint:    "use another key for another call",
 		}
 	}
-	c.twin = &twin{row: row}
 	if v, ok := s.m.calls.Load(row.ID); ok {
-		c.twin.live = v.(*call)
+		c.twin = &twin{live: v.(*call)}
+		return nil
 	}
+	if !row.Finished() { // it ended in between
+		if row, err = s.m.store.Call(context.Background(), row.ID); err != nil {
+			return s.m.internal("find a call by its key", err)
+		}
+	}
+	c.twin = &twin{row: row}
 	return nil
 }
 

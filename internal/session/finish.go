@@ -161,10 +161,13 @@ func clampExit(e *run.Exit) *run.Exit {
 func (s *Session) finish(c *call, o *outcome) {
 	row := c.compose(o)
 	row.Call.Time.Ended = new(time.Now().UTC().Truncate(time.Millisecond))
+	stored := s.store(c, &row)
 	c.mu.Lock()
 	c.row = row
 	c.mu.Unlock()
-	if !s.store(c, &row, o.held) {
+	if stored {
+		s.settled(c, o.held)
+	} else {
 		// No room on the disk. The result stands in memory, and with the agent:
 		// whichever lasts until there is room.
 		s.m.work.Go(func() { s.storeLater(c, &row, o.held) })
@@ -173,8 +176,8 @@ func (s *Session) finish(c *call, o *outcome) {
 	close(c.done)
 }
 
-// store writes the end of the call, and lets the agent forget it.
-func (s *Session) store(c *call, row *store.Call, held bool) bool {
+// store writes the end of the call.
+func (s *Session) store(c *call, row *store.Call) bool {
 	typ := client.EventCallCompleted
 	if row.Status == client.CallError {
 		typ = client.EventCallError
@@ -192,11 +195,15 @@ func (s *Session) store(c *call, row *store.Call, held bool) bool {
 		s.log.Error("store the end of a call", "call", c.id, "error", err)
 		return false
 	}
+	return true
+}
+
+// settled lets go of a call whose end is in the store.
+func (s *Session) settled(c *call, held bool) {
 	s.m.calls.Delete(c.id)
 	if l, err := s.current(); err == nil && held {
 		_ = l.conn.Forget(c.id) // after a loss, relink does it
 	}
-	return true
 }
 
 // storeLater tries until the disk has room or the daemon leaves.
@@ -207,7 +214,8 @@ func (s *Session) storeLater(c *call, row *store.Call, held bool) {
 			return
 		case <-time.After(wait):
 		}
-		if s.store(c, row, held) {
+		if s.store(c, row) {
+			s.settled(c, held)
 			return
 		}
 	}

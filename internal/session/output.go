@@ -122,6 +122,13 @@ func (o *output) offset() int64 {
 	return o.total + o.gap
 }
 
+// available is the number of bytes that can be read so far.
+func (o *output) available() int64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return max(o.spill.kept(), int64(len(o.head)))
+}
+
 func (o *output) wakeLocked() {
 	if o.changed != nil {
 		close(o.changed)

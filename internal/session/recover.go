@@ -77,7 +77,7 @@ func (m *Manager) adopt(ctx context.Context, row store.Session) error {
 	s.calls.Store(n)
 	s.spilled.Store(sizeOf(s.outDir))
 	w, why := s.takeOver(ctx)
-	if why != "" {
+	if w == nil {
 		return s.bury(ctx, calls, why)
 	}
 	s.watchLease()
@@ -106,7 +106,8 @@ func (m *Manager) adopted(s *Session) {
 	m.observe(func(o Observer) { o.SessionState(&s.row.Session, "") })
 }
 
-// takeOver finds the sandbox and connects to its agent. why says why it cannot.
+// takeOver finds the sandbox and connects to its agent. Without a welcome, why says
+// why it cannot.
 func (s *Session) takeOver(ctx context.Context) (w *agent.Welcome, why string) {
 	switch s.row.State {
 	case client.SessionCreating:

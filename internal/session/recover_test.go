@@ -1,0 +1,565 @@
+package session
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/store"
+)
+
+// TestDaemonDiesInTheMiddleOfOutput is the promise of the manager: whatever the
+// moment, every line is there once, and nothing runs twice.
+func TestDaemonDiesInTheMiddleOfOutput(t *testing.T) {
+	h := newHouse(t)
+	h.open()
+	const sessions = 20
+	var ids []string
+	boxes := make(map[string]*fakeBox)
+	for i := range sessions {
+		s := h.create(alice, client.SessionCreate{})
+		command := "lines 300 2"
+		if i%2 == 0 { // long enough for a file
+			command = "big 300000; lines 100 2; big 300000"
+		}
+		c := h.background(s.ID, command)
+		ids = append(ids, c.ID)
+		boxes[c.ID] = h.host.box(s.ID)
+	}
+	for range 4 {
+		time.Sleep(60 * time.Millisecond)
+		h.kill()
+		h.open()
+	}
+	digits := strings.Repeat("0123456789abcde\n", 4096)
+	var big strings.Builder
+	for n := 300000; n > 0; n -= len(digits) {
+		big.WriteString(digits[:min(n, len(digits))])
+	}
+	for i, id := range ids {
+		c := h.finished(id)
+		if c.Status != client.CallCompleted || c.IsError {
+			t.Errorf("call %d: %v %v", i, c.Status, c.Error)
+			continue
+		}
+		want := numberedLines(300)
+		if i%2 == 0 {
+			want = big.String() + numberedLines(100) + big.String()
+		}
+		if got := h.output(id); got != want {
+			t.Errorf("call %d: %d bytes, want %d", i, len(got), len(want))
+		}
+		if n := len(boxes[id].runs); n != 1 {
+			t.Errorf("call %d ran %d times", i, n)
+		}
+	}
+}
+
+func TestWhatTheNextDaemonDoes(t *testing.T) {
+	h := newHouse(t)
+	h.open()
+	s := h.create(alice, client.SessionCreate{Name: "n", Limits: client.Limits{Calls: 3}, Token: true})
+	box := h.host.box(s.ID)
+	finished := h.background(s.ID, "echo finished; hold; exit 4")
+	unknown := h.background(s.ID, "echo unknown; hold")
+	running := h.background(s.ID, "echo running; hold")
+	queued := h.background(s.ID, "echo queued")
+	await(t, "three hold", func() bool { return box.holding.Load() == 3 })
+	h.kill()
+	// While no daemon runs: one call ends, the agent forgets one, and it has one
+	// that no daemon knows of.
+	box.mu.Lock()
+	box.calls[unknown.ID].stop("aborted")
+	delete(box.calls, unknown.ID)
+	stray := newFakeCall(box, box.calls[finished.ID].req)
+	stray.id = "call_stray"
+	box.calls[stray.id] = stray
+	box.mu.Unlock()
+	go stray.work()
+	await(t, "three hold", func() bool { return box.holding.Load() == 3 })
+	box.mu.Lock()
+	box.calls[finished.ID].stop("aborted")
+	box.mu.Unlock()
+	await(t, "one has ended", func() bool {
+		box.mu.Lock()
+		defer box.mu.Unlock()
+		c := box.calls[finished.ID]
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.outcome != nil
+	})
+	h.open()
+	if c := h.finished(finished.ID); c.Status != client.CallCompleted || c.Output != "finished\naborted" {
+		t.Errorf("finished: %+v", c)
+	}
+	if c := h.finished(unknown.ID); c.Status != client.CallError || c.Error.Code != client.CodeSessionLost || c.Metadata["reason"] != "lost" {
+		t.Errorf("unknown: %+v", c)
+	}
+	if c := h.finished(queued.ID); c.Status != client.CallError || c.Error.Code != client.CodeAborted || !strings.Contains(c.Error.Message, "before the call ran") {
+		t.Errorf("queued: %+v", c)
+	}
+	await(t, "the stray call is gone", func() bool {
+		box.mu.Lock()
+		defer box.mu.Unlock()
+		return box.calls["call_stray"] == nil
+	})
+	// It can be aborted, read and found by its session's name as before.
+	if c, err := h.m.AbortCall(t.Context(), alice, running.ID); err != nil || c.Output != "running\naborted" {
+		t.Errorf("running: %+v, %v", c, err)
+	}
+	got, err := h.m.Get(t.Context(), alice, "n")
+	if err != nil || got.State != client.SessionReady || got.Usage.Calls != 4 {
+		t.Errorf("session %+v, %v", got, err)
+	}
+	if id, tenant, ok := h.m.TokenSession(s.Token); !ok || id != s.ID || tenant != "a" {
+		t.Errorf("token: %v %v %v", id, tenant, ok)
+	}
+	if c := h.call(s.ID, bashCall("echo next")); c.Output != "next\n" {
+		t.Errorf("next: %+v", c)
+	}
+	if n := len(box.runs); n != 4 {
+		t.Errorf("%d runs, want 4", n)
+	}
+}
+
+func TestSandboxesThatDiedWithoutADaemon(t *testing.T) {
+	h := newHouse(t)
+	h.open()
+	dead := h.create(alice, client.SessionCreate{})
+	deaf := h.create(alice, client.SessionCreate{})
+	creating := h.create(alice, client.SessionCreate{})
+	ending := h.create(alice, client.SessionCreate{})
+	mute := h.create(alice, client.SessionCreate{})
+	c := h.background(dead.ID, "echo so far; hold")
+	big := h.background(dead.ID, "big 100000; hold")
+	box := h.host.box(dead.ID)
+	await(t, "both hold", func() bool { return box.holding.Load() == 2 })
+	live := func(id string) *Session {
+		h.m.mu.RLock()
+		defer h.m.mu.RUnlock()
+		return h.m.sessions[id]
+	}
+	for id, state := range map[string]client.SessionState{creating.ID: client.SessionCreating, ending.ID: client.SessionEnding} {
+		if err := live(id).write("", func(r *store.Session) { r.State = state }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	orphan := &fakeBox{host: h.host, rec: sandbox.Record{SessionID: "ses_orphan", Owner: "me"}, died: make(chan struct{})}
+	foreign := &fakeBox{host: h.host, rec: sandbox.Record{SessionID: "ses_foreign", Owner: "other"}, died: make(chan struct{})}
+	h.host.mu.Lock()
+	h.host.boxes["ses_orphan"], h.host.boxes["ses_foreign"] = orphan, foreign
+	h.host.mu.Unlock()
+	if err := os.Mkdir(filepath.Join(h.dir, "output", "ses_nobody"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	h.kill()
+	box.die()
+	for _, b := range h.host.boxes {
+		if b.rec.SessionID == deaf.ID {
+			b.refuse = errors.New("no answer")
+		}
+	}
+	h.open()
+	for _, tt := range []struct {
+		id, says string
+		state    client.SessionState
+	}{
+		{dead.ID, "ended while no daemon ran", client.SessionLost},
+		{deaf.ID, "does not answer", client.SessionLost},
+		{creating.ID, "while it was made", client.SessionLost},
+		{ending.ID, "", client.SessionEnded},
+		{mute.ID, "", client.SessionReady},
+	} {
+		if s, err := h.m.Get(t.Context(), alice, tt.id); err != nil || s.State != tt.state || !strings.Contains(s.Reason, tt.says) {
+			t.Errorf("%s: %v %q, %v, want %v", tt.says, s.State, s.Reason, err, tt.state)
+		}
+	}
+	if done := h.finished(c.ID); done.Error == nil || done.Error.Code != client.CodeSessionLost {
+		t.Errorf("call %+v", done)
+	}
+	if done := h.finished(big.ID); done.Metadata["output_path"] == nil || !strings.HasSuffix(done.Output, "abcde\n") {
+		t.Errorf("call %+v", done.Metadata)
+	}
+	if out := h.output(big.ID); len(out) == 0 || len(out) > 100000 {
+		t.Errorf("%d bytes of output are kept", len(out))
+	}
+	if h.host.box("ses_orphan") != nil || h.host.box("ses_foreign") == nil || len(h.host.boxes) != 2 {
+		t.Errorf("boxes %v", h.host.boxes)
+	}
+	if _, err := os.Stat(filepath.Join(h.dir, "output", "ses_nobody")); err == nil {
+		t.Error("outputs of nobody are left")
+	}
+	if held, _, err := h.store.Leases(t.Context()); err != nil || len(held) != 1 {
+		t.Errorf("leases %v, %v", held, err)
+	}
+}
+
+func TestSplitCallOverADaemonsDeath(t *testing.T) {
+	h := newHouse(t)
+	h.open()
+	s := h.create(alice, client.SessionCreate{})
+	zero := int64(0)
+	c, err := h.m.Call(t.Context(), alice, s.ID, with(bashCall("echo a; err b; hold; echo c; err d"), func(r *client.CallCreate) { r.WaitMillis = &zero }), CallOptions{Split: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	box := h.host.box(s.ID)
+	await(t, "the command holds", func() bool { return box.holding.Load() == 1 })
+	h.kill()
+	h.open()
+	box.release()
+	h.finished(c.ID)
+	for stream, want := range map[string]string{"": "a\nb\nc\nd\n", "stdout": "a\nc\n", "stderr": "b\nd\n"} {
+		r, _, err := h.m.Output(t.Context(), alice, c.ID, OutputOptions{Stream: stream})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var b strings.Builder
+		if _, err := r.(interface {
+			Read([]byte) (int, error)
+		}).Read(nil); err != nil {
+			_ = err
+		}
+		buf := make([]byte, 100)
+		for {
+			n, err := r.Read(buf)
+			b.Write(buf[:n])
+			if err != nil {
+				break
+			}
+		}
+		r.Close()
+		if b.String() != want {
+			t.Errorf("%q: %q, want %q", stream, b.String(), want)
+		}
+	}
+}
+
+func TestOutputBeyondTheCapOverADaemonsDeath(t *testing.T) {
+	h := newHouse(t)
+	h.set.Truncate.SpillFile = 200000
+	h.open()
+	s := h.create(alice, client.SessionCreate{})
+	c := h.background(s.ID, "big 900000; hold; echo end")
+	box := h.host.box(s.ID)
+	await(t, "the command holds", func() bool { return box.holding.Load() == 1 })
+	h.kill()
+	h.open()
+	box.release()
+	done := h.finished(c.ID)
+	if done.Metadata["total_bytes"] != float64(900004) && done.Metadata["total_bytes"] != int64(900004) {
+		t.Errorf("metadata %v", done.Metadata)
+	}
+	if !strings.HasSuffix(done.Output, "end\n") || done.Metadata["output_incomplete"] == nil || len(h.output(c.ID)) != 200000 {
+		t.Errorf("metadata %v, %d bytes kept", done.Metadata, len(h.output(c.ID)))
+	}
+}
+
+func TestLeavingAndDraining(t *testing.T) {
+	h := newHouse(t)
+	m := h.build()
+	if m.Ready().Status != "starting" {
+		t.Errorf("before Start: %+v", m.Ready())
+	}
+	if _, err := m.Create(t.Context(), alice, client.SessionCreate{}); codeOfErr(err) != client.CodeOverloaded {
+		t.Errorf("create before Start: %v", err)
+	}
+	if err := m.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s := h.create(alice, client.SessionCreate{})
+	short := h.background(s.ID, "sleep 100; echo short")
+	long := h.background(s.ID, "hold; echo long")
+	box := h.host.box(s.ID)
+	var wg sync.WaitGroup
+	wg.Go(func() { // a client that waits gets an answer
+		c, err := m.Call(context.Background(), alice, s.ID, bashCall("hold"), CallOptions{})
+		if err != nil || c.Status != client.CallRunning {
+			t.Errorf("waiting client: %+v, %v", c, err)
+		}
+	})
+	await(t, "both hold", func() bool { return box.holding.Load() == 2 })
+	done := make(chan error)
+	go func() { done <- m.Close(context.Background()) }()
+	await(t, "it drains", func() bool { return m.Ready().Status == "draining" })
+	if _, err := m.Call(t.Context(), alice, s.ID, bashCall("x"), CallOptions{}); codeOfErr(err) != client.CodeOverloaded {
+		t.Errorf("call while draining: %v", err)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	wg.Wait()
+	if row, err := h.store.Call(t.Context(), short.ID); err != nil || row.Status != client.CallCompleted {
+		t.Errorf("the short call: %+v, %v", row, err)
+	}
+	if row, err := h.store.Call(t.Context(), long.ID); err != nil || row.Status != client.CallRunning {
+		t.Errorf("the long call: %+v, %v", row, err)
+	}
+	if box.dead() {
+		t.Error("the sandbox was ended")
+	}
+	if err := h.store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	h.open()
+	box.release()
+	if c := h.finished(long.ID); c.Output != "long\n" {
+		t.Errorf("the long call: %+v", c)
+	}
+}
+
+func TestTenants(t *testing.T) {
+	h := newHouse(t)
+	h.open()
+	s := h.create(alice, client.SessionCreate{Name: "mine", Token: true})
+	c := h.call(s.ID, bashCall("echo x"))
+	live := h.background(s.ID, "hold")
+	unknownSession, unknownCall := h.store.NewID("ses_"), h.store.NewID("call_")
+	verbs := map[string]func(p Principal, session, call string) error{
+		"get": func(p Principal, s, c string) error { _, err := h.m.Get(t.Context(), p, s); return err },
+		"patch": func(p Principal, s, c string) error {
+			_, err := h.m.Patch(t.Context(), p, s, client.SessionPatch{})
+			return err
+		},
+		"end": func(p Principal, s, c string) error { _, err := h.m.End(t.Context(), p, s, EndOptions{}); return err },
+		"call": func(p Principal, s, c string) error {
+			_, err := h.m.Call(t.Context(), p, s, bashCall("x"), CallOptions{})
+			return err
+		},
+		"list": func(p Principal, s, c string) error {
+			_, err := h.m.ListCalls(t.Context(), p, s, CallFilter{})
+			return err
+		},
+		"get call": func(p Principal, s, c string) error { _, err := h.m.GetCall(t.Context(), p, c); return err },
+		"abort":    func(p Principal, s, c string) error { _, err := h.m.AbortCall(t.Context(), p, c); return err },
+		"output": func(p Principal, s, c string) error {
+			_, _, err := h.m.Output(t.Context(), p, c, OutputOptions{})
+			return err
+		},
+		"upload": func(p Principal, s, c string) error {
+			_, err := h.m.Upload(t.Context(), p, s, "x", 0, strings.NewReader(""))
+			return err
+		},
+		"download": func(p Principal, s, c string) error { _, _, err := h.m.Download(t.Context(), p, s, "x"); return err },
+		"events": func(p Principal, s, c string) error {
+			_, err := h.m.Events(t.Context(), p, EventFilter{Session: s})
+			return err
+		},
+		"tools": func(p Principal, s, c string) error {
+			_, err := h.m.Tools(t.Context(), p, ToolFilter{Session: s})
+			return err
+		},
+	}
+	for name, verb := range verbs {
+		for _, call := range []string{c.ID, live.ID} {
+			foreign, unknown := verb(bob, s.ID, call), verb(bob, unknownSession, unknownCall)
+			if codeOfErr(foreign) != client.CodeNotFound {
+				t.Errorf("%s: %v", name, foreign)
+				continue
+			}
+			text := strings.NewReplacer(s.ID, "ID", call, "ID").Replace(fmt.Sprintf("%#v", foreign.(*client.Error)))
+			want := strings.NewReplacer(unknownSession, "ID", unknownCall, "ID").Replace(fmt.Sprintf("%#v", unknown.(*client.Error)))
+			if text != want {
+				t.Errorf("%s: a foreign id is answered by %s, an unknown one by %s", name, text, want)
+			}
+			if err := verb(bob, "mine", call); codeOfErr(err) != client.CodeNotFound {
+				t.Errorf("%s by name: %v", name, err)
+			}
+		}
+	}
+	if l, err := h.m.List(t.Context(), bob, SessionFilter{All: true}); err != nil || len(l.Items) != 0 {
+		t.Errorf("b sees %v, %v", l.Items, err)
+	}
+	// An administrator acts for the tenant that the server put in.
+	if _, err := h.m.Get(t.Context(), Principal{Tenant: "a", Admin: true}, "mine"); err != nil {
+		t.Error(err)
+	}
+	for name, err := range map[string]error{
+		"doctor": second(h.m.Doctor(t.Context(), alice, false)), "gc": second(h.m.GC(t.Context(), alice, true)),
+	} {
+		if codeOfErr(err) != client.CodeForbidden {
+			t.Errorf("%s for everyone: %v", name, err)
+		}
+	}
+
+	id, tenant, ok := h.m.TokenSession(s.Token)
+	if !ok || id != s.ID || tenant != "a" {
+		t.Fatalf("token: %q %q %v", id, tenant, ok)
+	}
+	agent := Principal{Tenant: tenant, Session: id, Admin: true}
+	for _, name := range []string{"call", "list", "get call", "abort", "output", "tools"} {
+		if err := verbs[name](agent, s.ID, c.ID); err != nil {
+			t.Errorf("token: %s: %v", name, err)
+		}
+	}
+	for _, name := range []string{"get", "patch", "end", "events"} {
+		if err := verbs[name](agent, s.ID, c.ID); codeOfErr(err) != client.CodeForbidden {
+			t.Errorf("token: %s: %v", name, err)
+		}
+	}
+	other := h.create(alice, client.SessionCreate{})
+	foreign := h.call(other.ID, bashCall("echo x"))
+	for _, name := range []string{"call", "list", "get call", "abort", "output", "tools"} {
+		if err := verbs[name](agent, other.ID, foreign.ID); codeOfErr(err) != client.CodeNotFound {
+			t.Errorf("token in another session: %s: %v", name, err)
+		}
+	}
+	if _, err := h.m.Create(t.Context(), agent, client.SessionCreate{}); codeOfErr(err) != client.CodeForbidden {
+		t.Errorf("token: create: %v", err)
+	}
+	for _, bad := range []string{"", "toold_", s.Token + "x", s.Token[:len(s.Token)-1], strings.Replace(s.Token, s.ID[4:], other.ID[4:], 1), other.ID} {
+		if _, _, ok := h.m.TokenSession(bad); ok {
+			t.Errorf("token %q was taken", bad)
+		}
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
+
+func TestEventStreams(t *testing.T) {
+	h := newHouse(t)
+	h.open()
+	all, err := h.m.Events(t.Context(), alice, EventFilter{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	foreign, err := h.m.Events(t.Context(), bob, EventFilter{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := h.create(alice, client.SessionCreate{})
+	outputs, err := h.m.Events(t.Context(), alice, EventFilter{Session: s.ID, Type: client.EventCallOutput})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := h.call(s.ID, bashCall("progress; echo hello"))
+	var types, ids []string
+	for range 5 {
+		e := <-all
+		types = append(types, e.Type)
+		if e.ID != "" {
+			ids = append(ids, e.ID)
+		}
+		if e.Tenant != "a" || e.Session != s.ID || e.Time.IsZero() {
+			t.Errorf("event %+v", e)
+		}
+	}
+	if got := strings.Join(types, " "); got != "session.created call.pending call.running call.metadata call.completed" {
+		t.Errorf("events %s", got)
+	}
+	if e := <-outputs; e.Call != c.ID || string(e.Data) != `{"offset":0,"text":"hello\n"}` {
+		t.Errorf("output event %s", e.Data)
+	}
+	select {
+	case e := <-foreign:
+		t.Errorf("another tenant got %+v", e)
+	default:
+	}
+	// Who comes back hears what was missed, then what is new.
+	again, err := h.m.Events(t.Context(), alice, EventFilter{After: ids[1], Type: "call.*"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.call(s.ID, bashCall("echo again"))
+	var got []string
+	for range 5 {
+		got = append(got, (<-again).Type)
+	}
+	if strings.Join(got, " ") != "call.running call.completed call.pending call.running call.completed" {
+		t.Errorf("resumed: %v", got)
+	}
+	if _, err := h.m.Events(t.Context(), alice, EventFilter{After: "evt_x"}); codeOfErr(err) != client.CodeInvalidRequest {
+		t.Errorf("bad id: %v", err)
+	}
+	// A reader that does not read is let go, and nobody waits for it.
+	for range hubBuffer {
+		h.m.hub.publish([]client.Event{{Tenant: "b", Type: "x"}, {Tenant: "b", Type: "x"}})
+	}
+	n := 0
+	for range foreign {
+		n++
+	}
+	if n > hubBuffer+1 {
+		t.Errorf("the slow reader got %d events", n)
+	}
+	var last error
+	for range maxSubscribers + 1 {
+		_, last = h.m.Events(t.Context(), bob, EventFilter{})
+	}
+	if codeOfErr(last) != client.CodeOverloaded {
+		t.Errorf("too many streams: %v", last)
+	}
+}
+
+func TestSweep(t *testing.T) {
+	h := newHouse(t)
+	h.open()
+	s := h.create(alice, client.SessionCreate{})
+	c := h.call(s.ID, bashCall("big 100000"))
+	if h.m.live()[0].spilled.Load() != 100000 {
+		t.Error("the output is not counted")
+	}
+	set := testSettings()
+	set.Truncate.Keep, set.Retention = time.Nanosecond, time.Hour
+	h.m.Reload(set)
+	time.Sleep(5 * time.Millisecond)
+	h.m.sweep(t.Context())
+	if _, _, err := h.m.Output(t.Context(), alice, c.ID, OutputOptions{}); codeOfErr(err) == "" {
+		// The head is all that is left of it.
+		t.Error("the output is still there")
+	}
+	if got := h.m.live()[0].spilled.Load(); got != 0 {
+		t.Errorf("%d bytes are counted", got)
+	}
+	if _, err := h.m.GetCall(t.Context(), alice, c.ID); err != nil {
+		t.Errorf("the call went with its output: %v", err)
+	}
+	set.Retention = time.Nanosecond
+	h.m.Reload(set)
+	h.m.sweep(t.Context())
+	if _, err := h.m.GetCall(t.Context(), alice, c.ID); codeOfErr(err) != client.CodeNotFound {
+		t.Errorf("the call is still there: %v", err)
+	}
+	if _, err := h.m.Get(t.Context(), alice, s.ID); err != nil {
+		t.Errorf("the live session went, too: %v", err)
+	}
+}
+
+func TestGC(t *testing.T) {
+	h := newHouse(t)
+	h.open()
+	s := h.create(alice, client.SessionCreate{})
+	h.host.mu.Lock()
+	h.host.boxes["ses_x"] = &fakeBox{host: h.host, rec: sandbox.Record{SessionID: "ses_x", Owner: "me"}, died: make(chan struct{})}
+	h.host.mu.Unlock()
+	if err := os.WriteFile(filepath.Join(h.dir, "output", "stray"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, dry := range []bool{true, false} {
+		all, err := h.m.GC(t.Context(), root, dry)
+		b, _ := json.Marshal(all)
+		if err != nil || len(all) != 2 || all[0].Kind != "container" || all[0].Name != "ses_x" || all[1].Kind != "output" || all[0].Removed == dry || all[1].Removed == dry {
+			t.Errorf("dry %v: %s, %v", dry, b, err)
+		}
+	}
+	if h.host.box(s.ID) == nil || h.host.box("ses_x") != nil {
+		t.Error("the wrong sandbox was removed")
+	}
+	if all, err := h.m.GC(t.Context(), root, false); err != nil || len(all) != 0 {
+		t.Errorf("again: %+v, %v", all, err)
+	}
+	h.host.fail("list", errors.New("boom"))
+	if _, err := h.m.GC(t.Context(), root, false); codeOfErr(err) != client.CodeInternal || strings.Contains(err.Error(), "boom") {
+		t.Errorf("fault: %v", err)
+	}
+	h.host.fail("list", nil)
+}
