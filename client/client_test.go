@@ -220,7 +220,7 @@ func TestReadMessages(t *testing.T) {
 		{"long line", "data: " + strings.Repeat("x", 1<<20) + "\n\n", "//" + strings.Repeat("x", 1<<20) + ";"},
 	} {
 		var got strings.Builder
-		err := readMessages(strings.NewReader(tt.text), func(m message) error {
+		err := readMessages(strings.NewReader(tt.text), 2<<20, func(m message) error {
 			fmt.Fprintf(&got, "%s/%s/%s;", m.id, m.event, m.data)
 			return nil
 		})
@@ -229,13 +229,16 @@ func TestReadMessages(t *testing.T) {
 		}
 	}
 	stop := errors.New("stop")
-	if err := readMessages(strings.NewReader("data: x\n\n"), func(message) error { return stop }); !errors.Is(err, stop) {
+	if err := readMessages(strings.NewReader("data: x\n\n"), 100, func(message) error { return stop }); !errors.Is(err, stop) {
 		t.Errorf("the consumer's error became %v", err)
 	}
-	if err := readMessages(io.MultiReader(strings.NewReader("data: x\n\n"), endless{}), func(message) error { return nil }); err == nil || !strings.Contains(err.Error(), "longer than") {
+	if err := readMessages(io.MultiReader(strings.NewReader("data: x\n\n"), endless{}), 1<<20, func(message) error { return nil }); err == nil || !strings.Contains(err.Error(), "longer than") {
 		t.Errorf("an endless line: %v", err)
 	}
-	if err := readMessages(io.MultiReader(strings.NewReader("data: x\n"), breaking{}), func(message) error { return nil }); !isTransport(err) {
+	if err := readMessages(strings.NewReader(strings.Repeat("data: xxxx\n", 100)), 100, func(message) error { return nil }); err == nil || !strings.Contains(err.Error(), "longer than 100") {
+		t.Errorf("an event of many lines: %v", err)
+	}
+	if err := readMessages(io.MultiReader(strings.NewReader("data: x\n"), breaking{}), 100, func(message) error { return nil }); !isTransport(err) {
 		t.Errorf("a broken connection: %v", err)
 	}
 }
@@ -258,7 +261,7 @@ func FuzzReadMessages(f *testing.F) {
 	f.Add("id: 1\nevent: a\ndata: x\ndata: y\n\n")
 	f.Add(":\r\n\r\ndata\n\n\n")
 	f.Fuzz(func(t *testing.T, text string) {
-		err := readMessages(strings.NewReader(text), func(m message) error {
+		err := readMessages(strings.NewReader(text), 1<<20, func(m message) error {
 			if strings.ContainsAny(m.id+m.event, "\n") || len(m.data) > len(text) {
 				t.Errorf("message %+v from %q", m, text)
 			}

@@ -36,7 +36,7 @@ func (c *Client) stream(ctx context.Context, r request, fn func(message) error) 
 	if kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); kind != r.accept {
 		return fmt.Errorf("%s %s: the answer is %q, not an event stream", r.method, r.path, kind)
 	}
-	err = readMessages(resp.Body, fn)
+	err = readMessages(resp.Body, maxEvent, fn)
 	if err == nil || isTransport(err) {
 		return c.transportError(ctx, r, io.ErrUnexpectedEOF)
 	}
@@ -56,14 +56,14 @@ func (e *readError) Error() string { return e.err.Error() }
 func (e *readError) Unwrap() error { return e.err }
 
 // readMessages parses an event stream as the WHATWG standard has it, with "\n"
-// and "\r\n" line ends. It returns nil at the end of the stream; an event that
+// and "\r\n" line ends and at most limit bytes of data in one. It returns nil at the end of the stream; an event that
 // the end cuts off is dropped.
-func readMessages(r io.Reader, fn func(message) error) error {
+func readMessages(r io.Reader, limit int, fn func(message) error) error {
 	br := bufio.NewReaderSize(r, 32<<10)
 	var m message
 	var hasData bool
 	for {
-		line, err := readLine(br, maxEvent)
+		line, err := readLine(br, limit)
 		if errors.Is(err, io.EOF) {
 			return nil
 		} else if err != nil {
@@ -86,8 +86,8 @@ func readMessages(r io.Reader, fn func(message) error) error {
 		case "event":
 			m.event = string(value)
 		case "data":
-			if len(m.data)+len(value) > maxEvent {
-				return fmt.Errorf("an event is longer than %d bytes", maxEvent)
+			if len(m.data)+len(value) > limit {
+				return fmt.Errorf("an event is longer than %d bytes", limit)
 			}
 			if hasData {
 				m.data = append(m.data, '\n')
