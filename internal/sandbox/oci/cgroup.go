@@ -12,7 +12,6 @@ import (
 	"strings"
 
 	"github.com/moby/sys/mountinfo"
-	"golang.org/x/sys/unix"
 )
 
 // cgroups knows where this host keeps its cgroups. Controllers may be on v1
@@ -65,26 +64,6 @@ func openCgroups(parent string) (*cgroups, error) {
 		c.v2has[name] = true
 	}
 	return c, c.prepareParent()
-}
-
-// mountDetached opens the v2 hierarchy without mounting it anywhere: nobody
-// else on the host sees a difference.
-func (c *cgroups) mountDetached() error {
-	fsfd, err := unix.Fsopen("cgroup2", unix.FSOPEN_CLOEXEC)
-	if err != nil {
-		return fmt.Errorf("fsopen cgroup2: %w", err)
-	}
-	defer unix.Close(fsfd)
-	if err := unix.FsconfigCreate(fsfd); err != nil {
-		return fmt.Errorf("fsconfig cgroup2: %w", err)
-	}
-	fd, err := unix.Fsmount(fsfd, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC)
-	if err != nil {
-		return fmt.Errorf("fsmount cgroup2: %w", err)
-	}
-	c.detached = os.NewFile(uintptr(fd), "cgroup2")
-	c.v2 = fmt.Sprintf("/proc/self/fd/%d", fd)
-	return nil
 }
 
 // prepareParent makes the parent cgroup on v2 and hands its controllers down.

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -223,3 +224,5 @@ func TestCreate(t *testing.T) {
 	t.Log("create", time.Since(start))
 	fmt.Println(l.out("id; pwd; ls -la / /run/toold /workspace /dev; cat /proc/self/cgroup /proc/self/status /proc/self/mountinfo; cat /proc/sys/user/max_user_namespaces; nproc"))
 }
+
+func itoa(n int) string { return strconv.Itoa(n) }

@@ -247,12 +247,11 @@ func innermostPID(status []byte) int {
 // CallCgroup implements sandbox.Sandbox. The descriptor is a mount of its own:
 // a plain one would show the directories above by "..".
 func (s *Sandbox) CallCgroup() (*os.File, error) {
-	dir := filepath.Join(s.d.cg.kill(s.rec.SessionID), "tools")
-	fd, err := unix.OpenTree(unix.AT_FDCWD, dir, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+	f, err := s.d.cg.openTools(s.rec.SessionID)
 	if err != nil {
-		return nil, fmt.Errorf("sandbox %s: open_tree %s: %w", s.rec.SessionID, dir, err)
+		return nil, fmt.Errorf("call cgroup of sandbox %s: %w", s.rec.SessionID, err)
 	}
-	return os.NewFile(uintptr(fd), "call cgroup"), nil
+	return f, nil
 }
 
 // Notes implements sandbox.Sandbox.

@@ -1,0 +1,386 @@
+package oci_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/sandbox"
+)
+
+func TestAgentProcess(t *testing.T) {
+	f := newFixture(t)
+	l := f.create(f.spec())
+	status := readHost(t, "/proc/"+itoa(l.Record().PID)+"/status")
+	for _, want := range []string{
+		"CapInh:\t0000000000000000", "CapPrm:\t00000000000000e0", "CapEff:\t00000000000000e0",
+		"CapBnd:\t00000000000000e0", "CapAmb:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2",
+	} {
+		if !strings.Contains(status, want) {
+			t.Errorf("status of the agent lacks %q", want)
+		}
+	}
+	for _, ns := range []string{"user", "mnt", "pid", "net", "ipc", "uts", "cgroup"} {
+		own, err := os.Readlink("/proc/self/ns/" + ns)
+		if err != nil {
+			t.Fatal(err)
+		}
+		its, err := os.Readlink("/proc/" + itoa(l.Record().PID) + "/ns/" + ns)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if own == its {
+			t.Errorf("agent is in the host's %s namespace", ns)
+		}
+	}
+	fds, err := os.ReadDir("/proc/" + itoa(l.Record().PID) + "/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, fd := range fds {
+		to, err := os.Readlink("/proc/" + itoa(l.Record().PID) + "/fd/" + fd.Name())
+		if err == nil && strings.HasPrefix(to, "/") && to != "/dev/null" && !strings.HasPrefix(to, "/memfd:") {
+			t.Errorf("agent has descriptor %s of %s", fd.Name(), to)
+		}
+	}
+	limits := readHost(t, "/proc/"+itoa(l.Record().PID)+"/limits")
+	if !strings.Contains(strings.Join(strings.Fields(limits), " "), "Max core file size 0 0") {
+		t.Errorf("core files are possible:\n%s", limits)
+	}
+}
+
+// What a tool sees of the kernel's files.
+func TestKernelFiles(t *testing.T) {
+	f := newFixture(t)
+	l := f.create(f.spec())
+	if got := l.out("ls /dev | tr '\n' ' '"); got != "fd full null ptmx pts random shm stderr stdin stdout tty urandom zero" {
+		t.Errorf("/dev has %s", got)
+	}
+	if got := l.out("ls -A /sys | wc -l"); got != "0" {
+		t.Errorf("/sys has %s entries", got)
+	}
+	for _, script := range []string{
+		"echo h >/proc/sysrq-trigger", "echo x >/proc/sys/kernel/core_pattern", "echo 1 >/proc/sys/vm/drop_caches",
+		"echo 1 >/proc/sys/user/max_user_namespaces", "head -c 1 /proc/kcore | grep -q .", "grep -q . /proc/keys",
+		"grep -q . /proc/timer_list", "grep -q . /proc/sched_debug", "ls /proc/acpi | grep -q .", "echo 1 >/proc/irq/default_smp_affinity",
+		"mkdir /sys/x", "mknod /tmp/x c 1 3", "mknod /tmp/x b 254 0", "echo x >/run/toold/agent", "chmod u+w /run/toold/agent",
+		"cat /proc/1/environ", "cat /proc/1/mem", "ls /proc/1/fd", "ls /proc/1/root/", "ls /run/toold/control", "ls /sys/fs/cgroup",
+	} {
+		if r := l.sh(script); r.Code == 0 {
+			t.Errorf("%s: succeeded: %s", script, r.Output)
+		}
+	}
+	if got := l.out("cat /proc/sys/user/max_user_namespaces"); got != "0" {
+		t.Errorf("max_user_namespaces is %s in the sandbox", got)
+	}
+	if got := l.out("cat /proc/self/cgroup"); strings.Contains(got, f.cfg.CgroupParent) {
+		t.Errorf("cgroup paths of the host are visible:\n%s", got)
+	}
+	if got := l.out("for m in $(cut -d' ' -f6 /proc/self/mountinfo | sort -u); do echo $m; done | grep -v -e nosuid -e ^ro, -e /dev || true"); strings.Contains(got, "rw") && !strings.Contains(got, "rw,relatime") {
+		t.Errorf("writable mounts without nosuid: %s", got)
+	}
+}
+
+// A session's cgroups are not for its tools, and the agent's descriptor ends at
+// the directory it was given.
+func TestCallCgroup(t *testing.T) {
+	f := newFixture(t)
+	l := f.create(f.spec())
+	if got := l.out("tail -n 1 /proc/self/cgroup | cut -d/ -f2"); got != "tools" {
+		t.Errorf("call is in cgroup %s", got)
+	}
+	up, err := unix.Openat(int(l.cg.Fd()), "..", unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(up)
+	var a, b unix.Stat_t
+	if err := unix.Fstat(up, &a); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Fstat(int(l.cg.Fd()), &b); err != nil {
+		t.Fatal(err)
+	}
+	if a.Ino != b.Ino {
+		t.Error("the descriptor of the calls' cgroup has a way up")
+	}
+	if r := l.ask(agentRequest{Agent: true, Argv: []string{"/bin/sh", "-c", "ls /sys/fs/cgroup; cat /proc/self/mountinfo | grep cgroup"}}); r.Code == 0 {
+		t.Errorf("agent sees a cgroup file system: %s", r.Output)
+	}
+}
+
+// A host without a mounted v2 hierarchy.
+func TestDetachedHierarchy(t *testing.T) {
+	f := newFixture(t)
+	if err := f.driver.Detached(); err != nil {
+		t.Fatal(err)
+	}
+	spec := f.spec()
+	l := f.create(spec)
+	l.out("echo works")
+	l.sh("setsid sleep 1000 >/dev/null 2>&1 &")
+	if err := f.driver.Destroy(f.ctx(), l.Record()); err != nil {
+		t.Fatal(err)
+	}
+	f.nothingLeft(spec)
+}
+
+// A target in a shared worktree is exchanged with a link while sandboxes are
+// made: the mount lands on the directory or the creation is refused.
+func TestTargetRace(t *testing.T) {
+	f := newFixture(t)
+	src, cache := t.TempDir(), t.TempDir()
+	if err := os.Mkdir(src+"/place", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("/tmp", src+"/link"); err != nil {
+		t.Fatal(err)
+	}
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				_ = unix.Renameat2(unix.AT_FDCWD, src+"/place", unix.AT_FDCWD, src+"/link", unix.RENAME_EXCHANGE)
+			}
+		}
+	}()
+	defer func() { close(stop); <-done }()
+	made := 0
+	for range 12 {
+		spec := f.spec()
+		spec.Worktree = sandbox.Worktree{Source: open(t, src), Mode: client.WorktreeBind, Target: sandbox.Workspace, OwnerUID: 0}
+		spec.Mounts = []sandbox.Mount{{Source: open(t, cache), Target: sandbox.Workspace + "/place"}}
+		sb, err := f.driver.Create(f.ctx(), spec)
+		if err != nil {
+			continue
+		}
+		made++
+		mounts := readHost(t, "/proc/"+itoa(sb.Record().PID)+"/mountinfo")
+		if strings.Count(mounts, " /tmp ") != 1 {
+			t.Errorf("mount has landed at the target of a link:\n%s", mounts)
+		}
+		sb.Close()
+		if err := f.driver.Destroy(f.ctx(), sb.Record()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("%d of 12 made", made)
+}
+
+// A file system without id-mapped mounts: the owner is mapped 1:1, but never root.
+func TestOneToOne(t *testing.T) {
+	f := newFixture(t)
+	src := ramfs(t)
+	if err := unix.Fchown(int(src.Fd()), 4321, 4321); err != nil {
+		t.Fatal(err)
+	}
+	spec := f.spec()
+	spec.Worktree = sandbox.Worktree{Source: src, Mode: client.WorktreeBind, Target: sandbox.Workspace, OwnerUID: 4321, OwnerGID: 4321}
+	l := f.create(spec)
+	if got := l.out("cd /workspace && echo new >f && stat -c %u:%g . f"); got != "1000:1000\n1000:1000" {
+		t.Errorf("owners inside are %q", got)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstatat(int(src.Fd()), "f", &st, 0); err != nil {
+		t.Fatal(err)
+	}
+	if st.Uid != 4321 {
+		t.Errorf("new file belongs to %d on the host", st.Uid)
+	}
+	if l.IDMap() != "mapped 1:1" {
+		t.Errorf("IDMap is %q", l.IDMap())
+	}
+	if notes := strings.Join(l.Notes(), "\n"); !strings.Contains(notes, "uid 4321") {
+		t.Errorf("notes do not say with which uid tools run: %s", notes)
+	}
+	spec = f.spec()
+	spec.Worktree = sandbox.Worktree{Source: src, Mode: client.WorktreeBind, Target: sandbox.Workspace}
+	if sb, err := f.driver.Create(f.ctx(), spec); err == nil {
+		sb.Close()
+		t.Error("root's directory was mapped 1:1")
+	}
+}
+
+// ramfs is a directory of a file system that knows no id maps, mounted nowhere.
+func ramfs(t *testing.T) *os.File {
+	t.Helper()
+	fsfd, err := unix.Fsopen("ramfs", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		t.Skip("no ramfs:", err)
+	}
+	defer unix.Close(fsfd)
+	if err := unix.FsconfigCreate(fsfd); err != nil {
+		t.Fatal(err)
+	}
+	fd, err := unix.Fsmount(fsfd, unix.FSMOUNT_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := os.NewFile(uintptr(fd), "ramfs")
+	t.Cleanup(func() { f.Close() })
+	root, err := unix.Openat(fd, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := os.NewFile(uintptr(root), "ramfs directory")
+	t.Cleanup(func() { dir.Close() })
+	return dir
+}
+
+func open(t *testing.T, dir string) *os.File {
+	t.Helper()
+	f, err := os.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+// An agent that prints without end and dies fills nothing, and what it said is
+// in the error or the log.
+func TestBrokenAgent(t *testing.T) {
+	f := newFixture(t)
+	agent := filepath.Join(t.TempDir(), "agent")
+	script := "#!/bin/sh\nyes 'no such luck' | head -c 10000000 >&2 2>/dev/null; exec /bin/sleep 1000\n"
+	if err := os.WriteFile(agent, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	f.cfg.AgentBinary = agent
+	f.driver = f.open()
+	spec := f.spec()
+	sb, err := f.driver.Create(f.ctx(), spec)
+	if err == nil { // it was still printing when Create had all it needs
+		sb.Close()
+	}
+	if err := os.WriteFile(agent, []byte("not a program"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	f.driver = f.open()
+	spec = f.spec()
+	if sb, err := f.driver.Create(f.ctx(), spec); err == nil {
+		sb.Close()
+		t.Error("created with something that is no program")
+	} else if !strings.Contains(err.Error(), "exec format error") {
+		t.Errorf("error does not say why: %v", err)
+	}
+	f.nothingLeftOf(spec.SessionID)
+}
+
+func (f *fixture) nothingLeftOf(id string) {
+	f.t.Helper()
+	list, err := f.driver.List(f.ctx(), f.owner)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	for _, rec := range list {
+		if rec.SessionID == id {
+			f.t.Errorf("%s has left something", id)
+		}
+	}
+}
+
+// A root filesystem from a directory, which may be hostile.
+func TestDirectoryRootfs(t *testing.T) {
+	f := newFixture(t)
+	root := t.TempDir()
+	if err := os.Chmod(root, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{"bin", "etc", "lib", "lib64", "var/log", "tmp", "home/tool"} {
+		if err := os.MkdirAll(root+"/"+dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	libs, err := exec.Command("sh", "-c", `for p in /bin/sh /bin/cat /bin/ls /bin/id `+f.cfg.AgentBinary+`; do ldd $p; done | grep -o '/[^ ]*' | sort -u`).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range append(strings.Fields(string(libs)), "/bin/sh", "/bin/cat", "/bin/ls", "/bin/id") {
+		dir := "/lib"
+		if strings.Contains(file, "ld-linux") {
+			dir = "/lib64"
+		} else if filepath.Dir(file) == "/bin" {
+			dir = "/bin"
+		}
+		if out, err := exec.Command("cp", "-L", file, root+dir).CombinedOutput(); err != nil {
+			t.Fatalf("%v %s", err, out)
+		}
+	}
+	write := func(name, content string) {
+		t.Helper()
+		if err := os.WriteFile(root+name, []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("/etc/os-release", "ID=test\n")
+	write("/etc/passwd", "evil:x:0:0::/:/bin/sh\n")
+	for link, to := range map[string]string{
+		"/dev": "/proc/sys/kernel", "/proc": "/etc", "/sys": "/", "/run": "/run", "/etc/hosts": "/etc/shadow", "/etc/shadow": "/etc/shadow", "/usr": ".",
+	} {
+		if err := os.Symlink(to, root+link); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pattern := readHost(t, "/proc/sys/kernel/core_pattern")
+	f.cfg.Rootfs = root
+	f.driver = f.open()
+	l := f.create(f.spec())
+	if got := l.out("cat /etc/os-release; id -un; cat /proc/self/comm; ls /dev/null"); got != "ID=test\ntool\ncat\n/dev/null" {
+		t.Errorf("inside: %q", got)
+	}
+	for _, script := range []string{"cat /etc/shadow", "echo >/bin/x", "echo >/var/log/x", "ls /etc/ssl"} {
+		if r := l.sh(script); r.Code == 0 {
+			t.Errorf("%s succeeded: %s", script, r.Output)
+		}
+	}
+	if got := readHost(t, "/proc/sys/kernel/core_pattern"); got != pattern {
+		t.Errorf("the host's core pattern has become %q", got)
+	}
+	if got, err := os.ReadDir(root + "/home/tool"); err != nil || len(got) != 0 {
+		t.Errorf("something was written into the root filesystem: %v %v", got, err)
+	}
+}
+
+// The runtime and the agent that sandboxes execute are not the host's files.
+func TestAgentCopy(t *testing.T) {
+	f := newFixture(t)
+	l := f.create(f.spec())
+	var own, its unix.Stat_t
+	if err := unix.Stat(f.cfg.AgentBinary, &own); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Stat("/proc/"+itoa(l.Record().PID)+"/exe", &its); err != nil {
+		t.Fatal(err)
+	}
+	if own.Dev == its.Dev && own.Ino == its.Ino {
+		t.Error("sandboxes execute the host's own agent file")
+	}
+}
+
+// An agent that is stopped by the host is still killed.
+func TestDestroyStopped(t *testing.T) {
+	f := newFixture(t)
+	l := f.create(f.spec())
+	if err := unix.Kill(l.Record().PID, unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.driver.Destroy(f.ctx(), l.Record()); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-l.Done():
+	case <-time.After(20 * time.Second):
+		t.Error("alive")
+	}
+}

@@ -1,0 +1,280 @@
+package oci_test
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/sandbox/oci"
+)
+
+func TestParseCPUs(t *testing.T) {
+	for in, want := range map[string][]int{
+		"0": {0}, "0-3": {0, 1, 2, 3}, "0-1,4,6-7": {0, 1, 4, 6, 7},
+		"": nil, "x": nil, "3-1": nil, "-1": nil, "0-99999999": nil, "0,": nil,
+	} {
+		got, err := oci.ParseCPUs(in)
+		if !slices.Equal(got, want) && err == nil || (err != nil) != (want == nil) {
+			t.Errorf("%q: %v, %v, want %v", in, got, err, want)
+		}
+	}
+}
+
+func TestPickCPUs(t *testing.T) {
+	all := []int{0, 1, 2, 3}
+	for cpus, want := range map[float64]int{0.1: 1, 1: 1, 1.5: 2, 4: 4, 64: 4} {
+		got, err := oci.ParseCPUs(oci.PickCPUs(all, cpus, "ses_x"))
+		if err != nil || len(got) != want {
+			t.Errorf("%v processors: %v, %v, want %d", cpus, got, err, want)
+		}
+		slices.Sort(got)
+		if len(slices.Compact(got)) != want {
+			t.Errorf("%v processors: one twice in %v", cpus, got)
+		}
+	}
+	first := map[string]bool{}
+	for _, id := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} {
+		first[oci.PickCPUs(all, 1, id)] = true
+	}
+	if len(first) < 2 {
+		t.Error("all small sessions are on one processor")
+	}
+}
+
+func TestInnermostPID(t *testing.T) {
+	for in, want := range map[string]int{
+		"Name:\tx\nNSpid:\t300\t17\n": 17, "NSpid:\t300\n": 0, "NSpid:\t300\tx\n": 0, "": 0, "NSpid:\t9\t8\t7\n": 7,
+	} {
+		if got := oci.InnermostPID([]byte(in)); got != want {
+			t.Errorf("%q: %d, want %d", in, got, want)
+		}
+	}
+}
+
+func TestStartTime(t *testing.T) {
+	for in, want := range map[string]uint64{
+		"7 (a) b) (c) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4711 20": 4711,
+		"7 (a": 0, "": 0, "7 (a) S 1": 0,
+	} {
+		dir := t.TempDir()
+		if err := os.WriteFile(dir+"/stat", []byte(in), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		got, err := oci.StartTime(open(t, dir))
+		if got != want || (err != nil) != (want == 0) {
+			t.Errorf("%q: %d, %v, want %d", in, got, err, want)
+		}
+	}
+}
+
+func TestTmpfsSizes(t *testing.T) {
+	for _, tt := range []struct {
+		memory, tmp client.Size
+		mode        client.WorktreeMode
+		ok          bool
+	}{
+		{2 << 30, 256 << 20, client.WorktreeBind, true},
+		{2 << 30, 256 << 20, client.WorktreeEmpty, true},
+		{2 << 30, 1 << 30, client.WorktreeBind, false},
+		{2 << 30, 0, client.WorktreeEmpty, true},
+		{64 << 20, 0, client.WorktreeEmpty, true},
+		{0, 0, client.WorktreeEmpty, true},
+		{0, 10 << 30, client.WorktreeBind, true},
+	} {
+		spec := sandbox.Spec{Limits: client.Limits{Memory: tt.memory, Tmp: tt.tmp}, Worktree: sandbox.Worktree{Mode: tt.mode}}
+		sum, err := oci.TmpfsSum(&spec)
+		if (err == nil) != tt.ok {
+			t.Errorf("memory %v, tmp %v: %v", tt.memory, tt.tmp, err)
+		}
+		if err == nil && tt.memory > 0 && sum > tt.memory/4*3 {
+			t.Errorf("memory %v, tmp %v: %v of memory file systems", tt.memory, tt.tmp, sum)
+		}
+		if err == nil && sum == 0 {
+			t.Errorf("memory %v, tmp %v: no bound", tt.memory, tt.tmp)
+		}
+	}
+}
+
+// The filter as it is given to the runtime: no rule lets a refused call pass,
+// and ioctl's cover all requests but two.
+func TestProfile(t *testing.T) {
+	p, err := oci.NewProfile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.DefaultAction != specs.ActErrno || len(p.Architectures) != 1 {
+		t.Errorf("default %s, architectures %v", p.DefaultAction, p.Architectures)
+	}
+	allowed := map[string][]specs.LinuxSyscall{}
+	for _, r := range p.Syscalls {
+		if r.Action != specs.ActAllow {
+			t.Errorf("rule with action %s", r.Action)
+		}
+		for _, n := range r.Names {
+			allowed[n] = append(allowed[n], r)
+		}
+	}
+	for _, name := range []string{"mount", "bpf", "unshare", "setns", "keyctl", "io_uring_setup", "userfaultfd", "socketcall", "ptrace_of_old"} {
+		if len(allowed[name]) > 0 {
+			t.Errorf("%s is allowed", name)
+		}
+	}
+	for _, name := range []string{"read", "execve", "clone3", "openat2", "ptrace"} {
+		if len(allowed[name]) == 0 {
+			t.Errorf("%s is not allowed", name)
+		}
+	}
+	passes := func(name string, args ...uint64) bool {
+		return slices.ContainsFunc(allowed[name], func(r specs.LinuxSyscall) bool {
+			return !slices.ContainsFunc(r.Args, func(a specs.LinuxSeccompArg) bool {
+				return a.Op != specs.OpMaskedEqual || args[a.Index]&a.Value != a.ValueTwo
+			})
+		})
+	}
+	for request := range uint64(1 << 16) {
+		want := request != unix.TIOCSTI && request != unix.TIOCLINUX
+		if passes("ioctl", 0, request) != want || passes("ioctl", 0, request|1<<40) != want {
+			t.Fatalf("ioctl %#x: allowed is not %v", request, want)
+		}
+	}
+	for mode := range uint64(1 << 12) {
+		want := mode&(unix.S_ISUID|unix.S_ISGID) == 0
+		for name, args := range map[string][]uint64{
+			"fchmod": {0, mode}, "fchmodat": {0, 0, mode}, "openat": {0, 0, unix.O_CREAT, mode}, "mknodat": {0, 0, unix.S_IFREG | mode},
+		} {
+			if passes(name, args...) != want {
+				t.Fatalf("%s with mode %o: allowed is not %v", name, mode, want)
+			}
+		}
+	}
+}
+
+func TestNoControllers(t *testing.T) {
+	for name, l := range map[string]client.Limits{
+		"memory": {Memory: 1 << 30}, "pids": {PIDs: 10}, "cpus": {CPUs: 1}, "disk": {Disk: 1 << 30},
+	} {
+		err := oci.NoControllers(l)
+		if !errors.Is(err, sandbox.ErrUnsupported) || !strings.Contains(err.Error(), "limits."+name) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := oci.NoControllers(client.Limits{Tmp: 1, OpenFiles: 1, FileSize: 1, Wall: 1}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestNewRefuses(t *testing.T) {
+	needOCI(t)
+	for name, change := range map[string]func(*oci.Config){
+		"no runtime":             func(c *oci.Config) { c.Runtimes = nil },
+		"relative runtime":       func(c *oci.Config) { c.Runtimes = map[string]string{"runc": "bin/runc"} },
+		"runtime name":           func(c *oci.Config) { c.Runtimes = map[string]string{"../x": "/bin/true"} },
+		"default runtime":        func(c *oci.Config) { c.DefaultRuntime = "other" },
+		"no agent":               func(c *oci.Config) { c.AgentBinary = "/nonexistent" },
+		"relative rootfs":        func(c *oci.Config) { c.Rootfs = "image" },
+		"missing rootfs":         func(c *oci.Config) { c.Rootfs = "/nonexistent" },
+		"host path /home":        func(c *oci.Config) { c.HostPaths = []string{"/usr", "/home/x"} },
+		"host path /var":         func(c *oci.Config) { c.HostPaths = []string{"/var/lib"} },
+		"host path /var by link": func(c *oci.Config) { c.HostPaths = []string{linkTo(t, "/var/lib")} },
+		"host path /etc":         func(c *oci.Config) { c.HostPaths = []string{"/etc"} },
+		"host path /":            func(c *oci.Config) { c.HostPaths = []string{"/"} },
+		"missing host path":      func(c *oci.Config) { c.HostPaths = []string{"/usr", "/nonexistent"} },
+		"cgroup parent":          func(c *oci.Config) { c.CgroupParent = "../x" },
+		"closed run directory": func(c *oci.Config) {
+			closed := filepath.Join(t.TempDir(), "closed")
+			if err := os.Mkdir(closed, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			c.RunDir = closed
+		},
+	} {
+		f := newFixture(t)
+		cfg := f.cfg
+		cfg.Runtimes = maps.Clone(cfg.Runtimes)
+		change(&cfg)
+		if _, err := oci.New(cfg); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+}
+
+func linkTo(t *testing.T, target string) string {
+	t.Helper()
+	// Below /usr: what is below /tmp is refused for its own name.
+	link := filepath.Join("/usr/local/share", mark+randomHex(4))
+	if err := os.Symlink(target, link); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.Remove(link) })
+	return link
+}
+
+func TestRemoveTreeStopsAtMounts(t *testing.T) {
+	needOCI(t)
+	dir := t.TempDir()
+	for _, d := range []string{"/a/b", "/victim"} {
+		if err := os.MkdirAll(dir+d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(dir+"/victim/file", nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount(dir+"/victim", dir+"/a/b", "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	err := oci.RemoveTree(dir + "/a")
+	if unmounted := unix.Unmount(dir+"/a/b", 0); unmounted != nil {
+		t.Fatal(unmounted)
+	}
+	if err == nil {
+		t.Error("no error")
+	}
+	if _, err := os.Stat(dir + "/victim/file"); err != nil {
+		t.Error("removed what was mounted:", err)
+	}
+	if err := oci.RemoveTree(dir + "/a"); err != nil {
+		t.Error(err)
+	}
+	if err := oci.RemoveTree(dir + "/a"); err != nil {
+		t.Error("second time:", err)
+	}
+}
+
+func TestHost(t *testing.T) {
+	f := newFixture(t)
+	f.cfg.Runtimes["absent"], f.cfg.Runtimes["false"] = "/nonexistent/crun", "/bin/false"
+	f.cfg.DefaultRuntime = "runc"
+	f.driver = f.open()
+	checks := f.driver.Host(context.Background())
+	status := map[string]client.CheckStatus{}
+	for _, c := range checks {
+		t.Logf("%-8s %-45s %-5s %s %s", c.Group, c.Name, c.Status, c.Detail, c.Hint)
+		status[c.Group+" "+c.Name] = c.Status
+		if c.Detail == "" {
+			t.Errorf("%s says nothing", c.Name)
+		}
+	}
+	for name, want := range map[string]client.CheckStatus{
+		"host kernel": client.CheckOK, "host openat2": client.CheckOK, "host pidfd": client.CheckOK,
+		"runtime runc": client.CheckOK, "runtime absent": client.CheckNA, "runtime false": client.CheckNA,
+	} {
+		if status[name] != want {
+			t.Errorf("%s is %q, want %s", name, status[name], want)
+		}
+	}
+	if got := f.driver.Runtimes(context.Background()); !slices.Equal(got, []string{"runc"}) {
+		t.Errorf("runtimes are %v", got)
+	}
+	f.nothingLeft(f.spec())
+}
