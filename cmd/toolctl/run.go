@@ -18,9 +18,9 @@ import (
 const runLong = `Run one command in a new session, and end the session.
 
 The command's words reach the sandbox exactly as they are given here; for a
-shell line, run a shell: -- bash -c 'a | b'. Its output is shown while it runs,
-and what it changed in a git worktree (git status, asked inside the sandbox) is
-shown on standard error.
+shell line, run a shell: -- bash -c 'a | b'. Its standard input is empty. Its
+output is shown while it runs, and what it changed in a git worktree (git status,
+asked inside the sandbox) is shown on standard error.
 
 Where no daemon listens and none was named with --socket or TOOLD_SOCKET, a
 private one is started for as long as the command runs.
@@ -85,6 +85,9 @@ func (r *runCommand) run(ctx context.Context, argv []string) error {
 
 // requests turns the flags and the command into what the API takes.
 func (r *runCommand) requests(argv []string) (client.SessionCreate, client.CallCreate, error) {
+	if r.format != formatTable {
+		return client.SessionCreate{}, client.CallCreate{}, usagef("run prints what the command prints: leave -o out, or use \"toolctl call\"")
+	}
 	session, err := r.session.request(r.getenv)
 	if err != nil {
 		return session, client.CallCreate{}, err

@@ -42,16 +42,16 @@ after the session has ended, until the retention of the daemon.`,
 }
 
 func (s *sessionLogsCommand) run(ctx context.Context, args []string) error {
-	c := s.client()
-	if len(args) == 2 {
-		return s.output(ctx, c, args[1])
-	}
-	if s.follow {
-		return usagef("--follow needs a CALL; \"toolctl events --session %s --follow\" shows all of them", args[0])
-	}
 	ref, err := sessionRef(args[0])
 	if err != nil {
 		return err
+	}
+	c := s.client()
+	if len(args) == 2 {
+		return suggestSession(ctx, c, ref, s.one(ctx, c, ref, args[1]))
+	}
+	if s.follow {
+		return usagef("--follow needs a CALL; \"toolctl events --session %s --follow\" shows all of them", ref)
 	}
 	calls, err := listCalls(ctx, c, ref, client.CallQuery{Tool: s.tool})
 	if err != nil {
@@ -66,6 +66,28 @@ func (s *sessionLogsCommand) run(ctx context.Context, args []string) error {
 		text = s.table
 	}
 	return s.print(view{data: client.List[client.Call]{Items: calls}, names: names, text: func(w io.Writer) { text(w, calls) }})
+}
+
+// one shows one call: its whole output, or for programs its record.
+func (s *sessionLogsCommand) one(ctx context.Context, c *client.Client, ref, id string) error {
+	session, err := c.GetSession(ctx, ref)
+	if err != nil {
+		return err
+	}
+	call, err := c.GetCall(ctx, id)
+	if err != nil {
+		return err
+	}
+	if call.SessionID != session.ID {
+		return &client.Error{
+			Code:    client.CodeNotFound,
+			Message: fmt.Sprintf("%s is not a call of session %s but of %s", id, ref, call.SessionID),
+		}
+	}
+	if s.format != formatTable {
+		return s.print(view{data: call, names: []string{call.ID}})
+	}
+	return s.output(ctx, c, id)
 }
 
 // output copies the whole output of one call.

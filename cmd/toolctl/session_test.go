@@ -121,6 +121,9 @@ func TestSessionLogs(t *testing.T) {
 	d := startFake(t, map[string]http.HandlerFunc{
 		"GET /v1/sessions":            answerWith(client.List[client.Session]{Items: []client.Session{session()}}),
 		"GET /v1/sessions/{id}/calls": answerWith(client.List[client.Call]{Items: []client.Call{ok, failed}}),
+		"GET /v1/sessions/{id}":       answerWith(session()),
+		"GET /v1/calls/{id}":          answerWith(ok),
+		"GET /v1/calls/call_9":        answerWith(client.Call{ID: "call_9", SessionID: "ses_9"}),
 		"GET /v1/calls/{id}/output": func(w http.ResponseWriter, r *http.Request) {
 			_, _ = w.Write([]byte("whole\x00" + r.URL.RawQuery))
 		},
@@ -134,5 +137,7 @@ func TestSessionLogs(t *testing.T) {
 	if r := d.ctl("session", "logs", "review", fakeCall, "--follow"); r.stdout != "whole\x00follow=1" {
 		t.Errorf("output %q", r.stdout)
 	}
+	d.ctl("session", "logs", "review", fakeCall, "-o", "json").want(t, 0, `"exit_code": 0`, "")
+	d.ctl("session", "logs", "review", "call_9").want(t, 4, "", "call_9 is not a call of session review but of ses_9")
 	d.ctl("session", "logs", "review", "--follow").want(t, 2, "", "needs a CALL")
 }
