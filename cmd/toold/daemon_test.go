@@ -88,7 +88,7 @@ type place struct {
 func newPlace(t *testing.T) *place {
 	t.Helper()
 	bin := requireOCI(t)
-	dir, err := os.MkdirTemp("", "toold-daemon-") //nolint:usetesting // must be short, and passable for sessions
+	dir, err := os.MkdirTemp("", "toold-daemon-") // must be short, and passable for sessions
 	mustNil(t, err)
 	mustNil(t, os.Chmod(dir, 0o711))
 	p := &place{

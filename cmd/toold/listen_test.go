@@ -28,7 +28,7 @@ func wantError(t *testing.T, err error, part string) {
 // socketIn gives a socket's path in a fresh directory that is short enough.
 func socketIn(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "td") //nolint:usetesting // its names are too long for a socket
+	dir, err := os.MkdirTemp("", "td") // its names are too long for a socket
 	mustNil(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	return filepath.Join(dir, "run", "s.sock")
