@@ -39,7 +39,7 @@ func sha256Hex(data []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// diffNames is what the diff calls the file.
+// diffOf is the diff that a person judges the change by.
 func diffOf(path string, old, new []byte, changes []textdiff.Change) (string, textdiff.Stat) {
 	return textdiff.Unified(displayName(path), old, new, changes, MaxDiff-1024)
 }
@@ -99,13 +99,20 @@ func kept(done *root.Committed) string {
 	return fmt.Sprintf("\nThe file could not keep its %v.", done.NotKept)
 }
 
-// readWhole reads an existing file for a change.
-func readWhole(ctx context.Context, env *Env, path string) ([]byte, root.Info, error) {
-	file, err := env.Root.Open(ctx, path)
+// lookWhole resolves the path of an input and reads the file that is there, if
+// one is. The Info is valid whenever its Path is not empty, also with an error.
+func lookWhole(ctx context.Context, env *Env, asked string) (root.Info, []byte, error) {
+	info, file, err := look(ctx, env, asked)
 	if err != nil {
-		return nil, root.Info{}, err
+		return info, nil, err
+	}
+	if file == nil {
+		if info.Exists {
+			err = &root.Error{Code: root.NotRegular, Msg: fmt.Sprintf("%s is not a regular file but a %s", displayName(info.Path), info.Kind)}
+		}
+		return info, nil, err
 	}
 	defer file.Close()
-	data, err := file.ReadAll(ctx, maxEdit)
-	return data, file.Info(), err
+	old, err := file.ReadAll(ctx, maxEdit)
+	return file.Info(), old, err
 }

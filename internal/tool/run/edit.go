@@ -47,19 +47,18 @@ func (e Edit) Prepare(ctx context.Context, env *Env, input json.RawMessage) (*Pr
 	if err != nil {
 		return nil, err
 	}
-	info, err := resolve(ctx, env, in.FilePath)
-	if err != nil {
+	info, old, err := lookWhole(ctx, env, in.FilePath)
+	if info.Path == "" {
 		return prepareFailure(displayName(in.FilePath), nil, err)
 	}
 	prep := &Prepared{Targets: []Target{target(in.FilePath, info, true)}}
 	title := relative(env, info.Path)
+	if err != nil {
+		return prepareFailure(title, prep.Targets, err)
+	}
 	if !info.Exists {
 		e.prepareNew(ctx, env, in, info.Path, prep)
 		return prep, nil
-	}
-	old, _, err := readWhole(ctx, env, info.Path)
-	if err != nil {
-		return prepareFailure(title, prep.Targets, err)
 	}
 	prep.Targets[0].SHA256 = sha256Hex(old)
 	prep.Result = e.refusal(env, in, settings, prep.Targets[0], old)

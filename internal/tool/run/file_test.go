@@ -2,6 +2,7 @@ package run
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -640,5 +641,103 @@ func TestEditLarge(t *testing.T) {
 	}
 	if r, err := callTool(t, env, Edit{}, object{"file_path": "f", "old_string": "a", "new_string": "b"}); err != nil || !r.IsError {
 		t.Errorf("too large: %+v, %v", r, err)
+	}
+}
+
+// Run without Prepare resolves by itself, and says the same.
+func TestRunWithoutPrepare(t *testing.T) {
+	env, dir := fileEnv(t)
+	run := func(tool Tool, input object) (*Result, error) {
+		raw, err := json.Marshal(input)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return tool.Run(t.Context(), env, raw, nil)
+	}
+	for _, step := range []struct {
+		tool  Tool
+		input object
+	}{
+		{Write{}, object{"file_path": "f", "content": "one\n"}},
+		{Edit{}, object{"file_path": "f", "old_string": "one", "new_string": "two"}},
+		{Read{}, object{"file_path": "f"}},
+	} {
+		r, err := run(step.tool, step.input)
+		if err != nil || r.IsError || r.Title != "f" {
+			t.Errorf("%s: %+v, %v", step.tool.Name(), r, err)
+		}
+	}
+	if got := contentOf(t, dir+"/f"); got != "two\n" {
+		t.Errorf("content %q", got)
+	}
+	for _, tool := range []Tool{Read{}, Write{}, Edit{}} {
+		_, err := run(tool, object{"file_path": "", "content": "x", "old_string": "a", "new_string": "b"})
+		expectCode(t, err, CodeInvalidPath)
+		if _, err := tool.Run(t.Context(), env, json.RawMessage(`[]`), nil); err == nil {
+			t.Errorf("%s took an array", tool.Name())
+		}
+		if _, err := tool.Prepare(t.Context(), env, json.RawMessage(`[]`)); err == nil {
+			t.Errorf("%s prepared an array", tool.Name())
+		}
+	}
+}
+
+// A call whose time is over ends with that, not with a half-done change.
+func TestEnded(t *testing.T) {
+	env, dir := fileEnv(t)
+	writeFile(t, dir+"/f", "old")
+	for _, tool := range []Tool{Read{}, Write{}, Edit{}} {
+		raw := json.RawMessage(`{"file_path":"f","content":"new","old_string":"old","new_string":"new"}`)
+		prep, err := tool.Prepare(t.Context(), env, raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err = tool.Run(ctx, env, raw, prep)
+		expectCode(t, err, CodeAborted)
+		_, err = tool.Prepare(ctx, env, raw)
+		expectCode(t, err, CodeAborted)
+	}
+	if got := contentOf(t, dir+"/f"); got != "old" {
+		t.Errorf("content %q", got)
+	}
+}
+
+// Links are judged and opened by where they lead, and only ever inside.
+func TestFileToolsFollowLinks(t *testing.T) {
+	env, dir := fileEnv(t)
+	outside := t.TempDir()
+	writeFile(t, outside+"/canary", "untouched")
+	writeFile(t, dir+"/real/f", "x\n")
+	links := map[string]string{"abs": "/w/real", "rel": "real/../real", "file": "/w/real/f", "out": outside, "loop": "loop", "dangling": "nothing"}
+	for name, to := range links {
+		if err := os.Symlink(to, dir+"/"+name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, path := range []string{"abs/f", "rel/f", "file", "./abs/../f", "/../../w/file"} {
+		if path == "./abs/../f" {
+			path = "./abs/../real/f"
+		}
+		raw, _ := json.Marshal(object{"file_path": path, "content": "x\n", "old_string": "x", "new_string": "y"})
+		for _, tool := range []Tool{Read{}, Write{}, Edit{}} {
+			prep, err := tool.Prepare(t.Context(), env, raw)
+			if err != nil || prep.Targets[0].Path != "/w/real/f" || prep.Targets[0].Asked != path || !prep.Targets[0].Exists {
+				t.Errorf("%s %s: %+v, %v", tool.Name(), path, prep, err)
+			}
+		}
+	}
+	for _, path := range []string{"loop", "dangling", "out/canary", "loop/x"} {
+		for _, tool := range []Tool{Read{}, Write{}, Edit{}} {
+			_, err := callTool(t, env, tool, object{"file_path": path, "content": "HIT", "old_string": "u", "new_string": "HIT"})
+			expectCode(t, err, CodeInvalidPath)
+		}
+	}
+	if got := contentOf(t, outside+"/canary"); got != "untouched" {
+		t.Errorf("the outside was changed: %q", got)
+	}
+	if st, err := os.Lstat(dir + "/file"); err != nil || st.Mode()&os.ModeSymlink == 0 {
+		t.Errorf("a link was replaced: %v, %v", st, err)
 	}
 }

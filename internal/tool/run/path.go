@@ -10,11 +10,19 @@ import (
 
 // resolve follows a path of an input; a relative one begins at the worktree.
 func resolve(ctx context.Context, env *Env, asked string) (root.Info, error) {
-	path := asked
-	if path != "" && !strings.HasPrefix(path, "/") {
-		path = strings.TrimSuffix(env.Worktree, "/") + "/" + path
+	return env.Root.Resolve(ctx, fromWorktree(env, asked))
+}
+
+// look is resolve and opens what it finds, if it is a regular file.
+func look(ctx context.Context, env *Env, asked string) (root.Info, *root.File, error) {
+	return env.Root.Look(ctx, fromWorktree(env, asked))
+}
+
+func fromWorktree(env *Env, asked string) string {
+	if asked == "" || strings.HasPrefix(asked, "/") {
+		return asked
 	}
-	return env.Root.Resolve(ctx, path)
+	return strings.TrimSuffix(env.Worktree, "/") + "/" + asked
 }
 
 // target is what Prepare tells of a resolved path.

@@ -33,22 +33,12 @@ func (Write) Prepare(ctx context.Context, env *Env, input json.RawMessage) (*Pre
 	if err := decodeInput(input, &in); err != nil {
 		return nil, err
 	}
-	info, err := resolve(ctx, env, in.FilePath)
-	if err != nil {
+	info, old, err := lookWhole(ctx, env, in.FilePath)
+	if info.Path == "" {
 		return prepareFailure(displayName(in.FilePath), nil, err)
 	}
-	t := target(in.FilePath, info, true)
-	prep := &Prepared{Targets: []Target{t}}
+	prep := &Prepared{Targets: []Target{target(in.FilePath, info, true)}}
 	var s changeState
-	if !info.Exists {
-		content := []byte(in.Content)
-		var stat textdiff.Stat
-		prep.Diff, stat = diffOf(info.Path, nil, content, textdiff.Between(nil, content))
-		s.Added = stat.Added
-		prep.State = s.json()
-		return prep, nil
-	}
-	old, info, err := readWhole(ctx, env, info.Path)
 	if root.CodeOf(err) == root.TooLarge {
 		s.Version = &info.Version
 		prep.Diff = fmt.Sprintf("the present content, %d bytes, is too large to be compared\n", info.Size)
@@ -56,7 +46,15 @@ func (Write) Prepare(ctx context.Context, env *Env, input json.RawMessage) (*Pre
 		return prep, nil
 	}
 	if err != nil {
-		return prepareFailure(relative(env, t.Path), prep.Targets, err)
+		return prepareFailure(relative(env, info.Path), prep.Targets, err)
+	}
+	if !info.Exists {
+		content := []byte(in.Content)
+		var stat textdiff.Stat
+		prep.Diff, stat = diffOf(info.Path, nil, content, textdiff.Between(nil, content))
+		s.Added = stat.Added
+		prep.State = s.json()
+		return prep, nil
 	}
 	prep.Targets[0].SHA256 = sha256Hex(old)
 	content := withBOM(old, in.Content)

@@ -34,7 +34,7 @@ func (p *Replacement) CommitFile(ctx context.Context, src *File, mode fs.FileMod
 func copyFile(ctx context.Context, t *temp, src *File) error {
 	buf := make([]byte, readChunk)
 	for {
-		n, err := readOnce(src.fd, src.info.Path, buf)
+		n, err := src.read(buf)
 		if errors.Is(err, io.EOF) {
 			return nil
 		}

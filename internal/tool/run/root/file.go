@@ -13,10 +13,17 @@ type File struct {
 	r    *Root
 	fd   int
 	info Info
+	head []byte // read when it was opened, and not yet given to a caller
+	end  bool   // nothing comes after head
 }
 
-// readChunk is how much of a file is read by one system call.
-const readChunk = 256 << 10
+const (
+	// readChunk is how much of a file is read by one system call.
+	readChunk = 256 << 10
+	// prefetch is the size up to which a file is read when it is opened. Going
+	// to another thread costs more than reading so little.
+	prefetch = 64 << 10
+)
 
 // Open opens a regular file by its canonical path. Anything else is NotRegular,
 // found out without opening it: opening a FIFO or a device can block or do
@@ -42,7 +49,32 @@ func (r *Root) open(canonical string) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &File{r: r, fd: fd, info: info}, nil
+	f := &File{r: r, fd: fd, info: info}
+	if info.Size > prefetch {
+		return f, nil
+	}
+	if f.head, f.end, err = readSmall(fd, canonical, info.Size); err != nil {
+		unix.Close(fd)
+		return nil, err
+	}
+	return f, nil
+}
+
+// readSmall reads about as much as the file claims to have; end reports whether
+// that was all.
+func readSmall(fd int, path string, size int64) (data []byte, end bool, err error) {
+	data = make([]byte, 0, size+512)
+	for len(data) < cap(data) {
+		n, err := readOnce(fd, path, data[len(data):cap(data)])
+		data = data[:len(data)+n]
+		if errors.Is(err, io.EOF) {
+			return data, true, nil
+		}
+		if err != nil {
+			return nil, false, err
+		}
+	}
+	return data, false, nil
 }
 
 // openRegular opens name below dirfd for reading if it is a regular file. path
@@ -98,22 +130,46 @@ func (f *File) Info() Info { return f.info }
 // Read implements io.Reader. It never blocks on another process; a file of /proc
 // that would is NotRegular.
 func (f *File) Read(p []byte) (int, error) {
+	if len(f.head) > 0 || f.end {
+		return f.read(p)
+	}
 	var n int
 	err := f.r.do(context.Background(), func() error {
 		var err error
-		n, err = readOnce(f.fd, f.info.Path, p)
+		n, err = f.read(p)
 		return err
 	})
 	return n, err
 }
 
+// read is Read on the right thread.
+func (f *File) read(p []byte) (int, error) {
+	if len(f.head) > 0 {
+		n := copy(p, f.head)
+		f.head = f.head[n:]
+		return n, nil
+	}
+	if f.end {
+		return 0, io.EOF
+	}
+	return readOnce(f.fd, f.info.Path, p)
+}
+
 // ReadAll reads from the present offset to the end, at most limit bytes: more
 // is TooLarge. The size that the file claims is not trusted.
 func (f *File) ReadAll(ctx context.Context, limit int64) ([]byte, error) {
+	if f.end {
+		data := f.head
+		f.head = nil
+		if int64(len(data)) > limit {
+			return nil, tooLarge(f.info.Path, limit)
+		}
+		return data, nil
+	}
 	var data []byte
 	err := f.r.do(ctx, func() error {
 		var err error
-		data, err = readAll(ctx, f.fd, f.info.Path, f.info.Size, limit)
+		data, err = readAll(ctx, f.read, f.info, limit)
 		return err
 	})
 	return data, err
@@ -142,11 +198,12 @@ func readOnce(fd int, path string, p []byte) (int, error) {
 	}
 }
 
-func readAll(ctx context.Context, fd int, path string, size, limit int64) ([]byte, error) {
-	if size > limit {
-		return nil, tooLarge(path, limit)
+// readAll reads to the end, in portions between which ctx may end it.
+func readAll(ctx context.Context, read func([]byte) (int, error), info Info, limit int64) ([]byte, error) {
+	if info.Size > limit {
+		return nil, tooLarge(info.Path, limit)
 	}
-	data := make([]byte, 0, size+512)
+	data := make([]byte, 0, info.Size+512)
 	for {
 		if ctx.Err() != nil {
 			return nil, aborted(ctx)
@@ -154,7 +211,7 @@ func readAll(ctx context.Context, fd int, path string, size, limit int64) ([]byt
 		if len(data) == cap(data) {
 			data = append(data, 0)[:len(data)]
 		}
-		n, err := readOnce(fd, path, data[len(data):min(cap(data), len(data)+readChunk)])
+		n, err := read(data[len(data):min(cap(data), len(data)+readChunk)])
 		data = data[:len(data)+n]
 		if errors.Is(err, io.EOF) {
 			return data, nil
@@ -163,7 +220,7 @@ func readAll(ctx context.Context, fd int, path string, size, limit int64) ([]byt
 			return nil, err
 		}
 		if int64(len(data)) > limit {
-			return nil, tooLarge(path, limit)
+			return nil, tooLarge(info.Path, limit)
 		}
 	}
 }

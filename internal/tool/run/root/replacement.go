@@ -24,7 +24,8 @@ type Replacement struct {
 	dirfd int // O_PATH
 	oldfd int // locked; -1 when there is no file
 	info  Info
-	old   []byte // what ReadOld gave
+	old   []byte // all of the present content, when known is set
+	known bool
 }
 
 // BeginOptions are the ways to begin a replacement.
@@ -136,7 +137,10 @@ func (p *Replacement) openOld() error {
 	if err := p.check(); err != nil {
 		return errLocked
 	}
-	return nil
+	if info.Size <= prefetch {
+		p.old, p.known, err = readSmall(fd, p.path, info.Size)
+	}
+	return err
 }
 
 // Info is the file as it is before the replacement.
@@ -145,15 +149,20 @@ func (p *Replacement) Info() Info { return p.info }
 // ReadOld gives the whole present content; more than limit bytes is TooLarge,
 // and there is none when the file does not exist. The caller must not change it.
 func (p *Replacement) ReadOld(ctx context.Context, limit int64) ([]byte, error) {
-	if p.oldfd < 0 {
+	switch {
+	case p.oldfd < 0:
 		return nil, nil
+	case p.known && int64(len(p.old)) > limit:
+		return nil, tooLarge(p.path, limit)
+	case p.known:
+		return p.old, nil
 	}
 	err := p.r.do(ctx, func() error {
 		if _, err := unix.Seek(p.oldfd, 0, unix.SEEK_SET); err != nil {
 			return sysError("read", p.path, err)
 		}
-		var err error
-		p.old, err = readAll(ctx, p.oldfd, p.path, p.info.Size, limit)
+		old, err := readAll(ctx, func(b []byte) (int, error) { return readOnce(p.oldfd, p.path, b) }, p.info, limit)
+		p.old, p.known = old, err == nil
 		return err
 	})
 	return p.old, err
@@ -244,7 +253,7 @@ func (p *Replacement) check() error {
 	if err == unix.ENOENT || versionOf(&st) != p.info.Version {
 		return p.stale()
 	}
-	if n := len(p.old); n > 0 && n <= recheckMax {
+	if n := len(p.old); p.known && n <= recheckMax {
 		now := make([]byte, n+1)
 		got, err := unix.Pread(p.oldfd, now, 0)
 		if err != nil || !bytes.Equal(now[:max(got, 0)], p.old) {

@@ -42,19 +42,43 @@ func (r *Root) Resolve(ctx context.Context, path string) (Info, error) {
 	}
 	var info Info
 	err := r.do(ctx, func() error {
-		for range resolveTries {
-			if err := ctx.Err(); err != nil {
-				return aborted(ctx)
-			}
-			var again bool
-			var err error
-			if info, again, err = r.resolve(path); !again {
-				return err
-			}
-		}
-		return errf(Stale, "cannot resolve %q: it keeps changing; try again", path)
+		var err error
+		info, err = r.resolveTries(ctx, path)
+		return err
 	})
 	return info, err
+}
+
+// Look is Resolve and, where there is a regular file, Open of what it found, at
+// the cost of one of them. The Info is valid whenever the path was resolved,
+// also when the file cannot be opened; the File is nil for everything else.
+func (r *Root) Look(ctx context.Context, path string) (Info, *File, error) {
+	if err := checkPath(path); err != nil {
+		return Info{}, nil, err
+	}
+	var info Info
+	var f *File
+	err := r.do(ctx, func() error {
+		var err error
+		if info, err = r.resolveTries(ctx, path); err != nil || info.Kind != KindFile {
+			return err
+		}
+		f, err = r.open(info.Path)
+		return err
+	})
+	return info, f, err
+}
+
+func (r *Root) resolveTries(ctx context.Context, path string) (Info, error) {
+	for range resolveTries {
+		if ctx.Err() != nil {
+			return Info{}, aborted(ctx)
+		}
+		if info, again, err := r.resolve(path); !again {
+			return info, err
+		}
+	}
+	return Info{}, errf(Stale, "cannot resolve %q: it keeps changing; try again", path)
 }
 
 // Lstat describes the entry that path names: links on the way are followed, but
