@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -23,14 +24,19 @@ func TestMain(m *testing.M) {
 }
 
 func testMain(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "toold-cli-bin-")
+	dir, err := os.MkdirTemp("", "toold-cli-")
+	if err == nil {
+		// testscript makes its directories there, and leaves some behind when
+		// only a part of the scripts runs.
+		err = errors.Join(os.Chmod(dir, 0o711), os.Setenv("GOTMPDIR", dir))
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	defer os.RemoveAll(dir)
-	programs = dir
-	if why = build(dir); why != "" && strings.Contains(os.Getenv("TOOLD_TEST_REQUIRE"), "oci") {
+	programs = filepath.Join(dir, "bin")
+	if why = build(programs); why != "" && strings.Contains(os.Getenv("TOOLD_TEST_REQUIRE"), "oci") {
 		fmt.Fprintln(os.Stderr, "the scripts are required here but cannot run:", why)
 		return 1
 	}
@@ -51,6 +57,9 @@ func build(dir string) string {
 		if runc, err = exec.LookPath("runc"); err != nil {
 			return "no runc: run `make build` first"
 		}
+	}
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return err.Error()
 	}
 	if err := os.Symlink(runc, filepath.Join(dir, "runc")); err != nil {
 		return err.Error()

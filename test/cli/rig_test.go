@@ -53,11 +53,13 @@ func newRig(e *testscript.Env) (*rig, error) {
 	}
 	e.Defer(func() { r.close(e) })
 	// Worktrees and the private daemon's directory are below $WORK.
-	if err := errors.Join(os.Chmod(dir, 0o711), os.Chmod(e.WorkDir, 0o711), os.Chmod(filepath.Dir(e.WorkDir), 0o711)); err != nil {
+	tmp := filepath.Join(dir, "tmp") // $WORK/.tmp is too long for the path of a socket
+	if err := errors.Join(os.Mkdir(tmp, 0o700), os.Chmod(tmp, 0o711), os.Chmod(dir, 0o711), os.Chmod(e.WorkDir, 0o711), os.Chmod(filepath.Dir(e.WorkDir), 0o711)); err != nil {
 		return nil, err
 	}
 	e.Setenv("PATH", programs+":"+os.Getenv("PATH"))
 	e.Setenv("BIN", programs)
+	e.Setenv("TMPDIR", tmp)
 	e.Setenv("TOOLD_SOCKET", r.socket)
 	e.Setenv("SOCKET", r.socket)
 	return r, nil
