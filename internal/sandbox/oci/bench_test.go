@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/sandbox"
 )
 
@@ -18,6 +19,11 @@ import (
 func BenchmarkCreate(b *testing.B) {
 	f := newFixture(b)
 	var create, run, destroy time.Duration
+	src, err := os.Open(b.TempDir())
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer src.Close()
 	for i := 0; b.Loop(); i++ {
 		bare := f.bareBundle(b)
 		if i%2 == 0 {
@@ -25,7 +31,7 @@ func BenchmarkCreate(b *testing.B) {
 		}
 		var sb sandbox.Sandbox
 		create += timed(b, func() (err error) {
-			sb, err = f.driver.Create(context.Background(), f.spec())
+			sb, err = f.driver.Create(context.Background(), f.usualSpec(src))
 			return err
 		})
 		if i%2 == 1 {
@@ -40,6 +46,14 @@ func BenchmarkCreate(b *testing.B) {
 	b.ReportMetric(run.Seconds()*1e3/n, "ms/run")
 	b.ReportMetric(destroy.Seconds()*1e3/n, "ms/destroy")
 	b.ReportMetric(create.Seconds()/run.Seconds(), "create/run")
+}
+
+// usualSpec has a worktree of the host and an output directory.
+func (f *fixture) usualSpec(src *os.File) sandbox.Spec {
+	spec := f.spec()
+	spec.Worktree = sandbox.Worktree{Source: src, Mode: client.WorktreeBind, Target: sandbox.Workspace, OwnerUID: 4321, OwnerGID: 4321}
+	spec.OutputDir = src.Name()
+	return spec
 }
 
 func timed(b *testing.B, f func() error) time.Duration {

@@ -21,7 +21,7 @@ type cgroups struct {
 	parent   string            // cgroup above those of the sessions, e.g. /toold
 	v2       string            // path to the root of the v2 hierarchy
 	detached *os.File          // keeps v2 alive where it is mounted nowhere
-	v2has    map[string]bool   // controllers that are on v2
+	v2has    map[string]bool   // of the limited ones, those that are on v2
 	v1       map[string]string // controller → mount point of its v1 hierarchy
 	v1all    []string          // mount points of all v1 hierarchies
 }
@@ -61,7 +61,9 @@ func openCgroups(parent string) (*cgroups, error) {
 		}
 	}
 	for _, name := range strings.Fields(readFile(filepath.Join(c.v2, "cgroup.controllers"))) {
-		c.v2has[name] = true
+		if slices.Contains(limited, name) {
+			c.v2has[name] = true
+		}
 	}
 	return c, c.prepareParent()
 }

@@ -250,7 +250,7 @@ func (c *creation) start(ctx context.Context, stdio *os.File) (*Sandbox, error) 
 // finish does what can be done only with a live agent.
 func (c *creation) finish(sb *Sandbox) error {
 	id := c.spec.SessionID
-	if err := c.d.cg.divide(id, sb.rec.PID, int(c.spec.UIDBase), c.spec.Limits); err != nil {
+	if err := c.d.cg.divide(id, sb.proc, sb.rec.PID, int(c.spec.UIDBase), c.spec.Limits); err != nil {
 		return err
 	}
 	if err := attach(sb.proc, c.mounts); err != nil {

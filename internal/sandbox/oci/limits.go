@@ -53,22 +53,20 @@ func sessionResources() *specs.LinuxResources {
 	return &specs.LinuxResources{Devices: []specs.LinuxDeviceCgroup{{Allow: false, Access: "rwm"}}}
 }
 
-// divide makes the cgroups below a session whose agent has just been started,
-// moves the agent into its own, and sets all limits:
+// divide makes the cgroups below a session whose agent has just been started, and
+// sets all limits:
 //
 //	<id>/        the session, agent headroom included
-//	<id>/agent   the agent (v2)
+//	<id>/agent   the agent, where v2 has controllers
 //	<id>/tools   all calls, with the limits that were asked for
 //
 // uid is the agent's on the host: it makes the cgroups of its calls.
-func (c *cgroups) divide(id string, pid int, uid int, l client.Limits) error {
+func (c *cgroups) divide(id string, proc *os.File, pid, uid int, l client.Limits) error {
 	kill := c.kill(id)
-	for _, sub := range []string{"agent", "tools"} {
-		if err := os.Mkdir(filepath.Join(kill, sub), 0o755); err != nil {
-			return err
-		}
+	if err := os.Mkdir(filepath.Join(kill, "tools"), 0o755); err != nil {
+		return err
 	}
-	if err := write(filepath.Join(kill, "agent", "cgroup.procs"), strconv.Itoa(pid)); err != nil {
+	if err := c.settle(id, proc, pid); err != nil {
 		return fmt.Errorf("move agent: %w", err)
 	}
 	for _, name := range limited {
@@ -87,6 +85,24 @@ func (c *cgroups) divide(id string, pid int, uid int, l client.Limits) error {
 		return err
 	}
 	return c.setLimits(id, l)
+}
+
+// settle moves the agent within v2 where it cannot stay. That may cost 10 ms, so
+// it is not done where the runtime has put it into the session's own cgroup and
+// that one hands no controllers down: only then may it hold processes itself.
+func (c *cgroups) settle(id string, proc *os.File, pid int) error {
+	path, err := v2path(proc)
+	if err != nil {
+		return err
+	}
+	if path == c.path(id) && len(c.v2has) == 0 {
+		return nil
+	}
+	agent := filepath.Join(c.kill(id), "agent")
+	if err := os.Mkdir(agent, 0o755); err != nil {
+		return err
+	}
+	return write(filepath.Join(agent, "cgroup.procs"), strconv.Itoa(pid))
 }
 
 // v1limited are the v1 hierarchies on which calls are limited or counted.

@@ -84,18 +84,28 @@ func (s *Sandbox) pin(pid int) error {
 
 // owns checks that a process is in the session's cgroup on v2.
 func (c *cgroups) owns(id string, proc *os.File) error {
+	path, err := v2path(proc)
+	if err != nil {
+		return err
+	}
+	if within(path, c.path(id)) || within(path, c.path(id)+runtimeSuffix) {
+		return nil
+	}
+	return fmt.Errorf("process is not in the session's cgroup: %w", sandbox.ErrGone)
+}
+
+// v2path is the cgroup of a process on v2.
+func v2path(proc *os.File) (string, error) {
 	data, err := readIn(proc, "cgroup")
 	if err != nil {
-		return gone(err)
+		return "", gone(err)
 	}
 	for line := range strings.Lines(string(data)) {
 		if path, ok := strings.CutPrefix(strings.TrimSpace(line), "0::"); ok {
-			if within(path, c.path(id)) || within(path, c.path(id)+runtimeSuffix) {
-				return nil
-			}
+			return path, nil
 		}
 	}
-	return fmt.Errorf("process is not in the session's cgroup: %w", sandbox.ErrGone)
+	return "", errors.New("process has no v2 cgroup")
 }
 
 func gone(err error) error {
