@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"time"
 )
 
 // StreamCall runs a tool and streams its events, with the short types pending,
@@ -41,18 +42,14 @@ type follower struct {
 	yield   func(Event, error) bool
 	retry   *retry
 	session string
-	call    string           // its id, "" until the daemon has said it
+	call    string // its id, "" until the daemon has said it
+	split   bool
 	offset  map[string]int64 // of the next byte, by stream
-	streams []string
 	done    bool
 }
 
 func newFollower(c *Client, yield func(Event, error) bool, split bool) *follower {
-	f := &follower{c: c, yield: yield, retry: c.newRetry(), offset: map[string]int64{}, streams: []string{""}}
-	if split {
-		f.streams = []string{"stdout", "stderr"}
-	}
-	return f
+	return &follower{c: c, yield: yield, retry: c.newRetry(), split: split, offset: map[string]int64{}}
 }
 
 // end yields the error that ended the stream, if one did.
@@ -97,19 +94,21 @@ func (f *follower) follow(ctx context.Context) error {
 }
 
 func (f *follower) once(ctx context.Context) error {
-	for _, s := range f.streams {
-		if err := f.output(ctx, s); err != nil {
+	if !f.split {
+		if err := f.output(ctx, OutputQuery{Offset: f.offset[""], Follow: true}); err != nil {
 			return err
 		}
 	}
-	c, err := f.c.GetCall(ctx, f.call)
+	c, err := f.ended(ctx)
 	if err != nil {
 		return err
 	}
-	f.retry.arrived()
-	if !c.Finished() {
-		// The output ended before the call did: the daemon is going away.
-		return fmt.Errorf("call %s is still %s: %w", c.ID, c.Status, ErrDisconnected)
+	if f.split {
+		for _, stream := range []string{"stdout", "stderr"} {
+			if err := f.output(ctx, OutputQuery{Offset: f.offset[stream], Stream: stream}); err != nil {
+				return err
+			}
+		}
 	}
 	data, err := json.Marshal(c)
 	if err != nil {
@@ -119,9 +118,36 @@ func (f *follower) once(ctx context.Context) error {
 	return f.give(Event{Type: string(c.Status), Session: c.SessionID, Call: c.ID, Data: data})
 }
 
+// pollEvery is the pause between looks at a call that cannot be followed.
+const pollEvery = 250 * time.Millisecond
+
+// ended gets the call when it has finished. The daemon follows only whole
+// outputs, so for one whose streams are apart this is the way to wait.
+func (f *follower) ended(ctx context.Context) (*Call, error) {
+	for {
+		c, err := f.c.GetCall(ctx, f.call)
+		if err != nil {
+			return nil, err
+		}
+		f.retry.arrived()
+		switch {
+		case c.Finished():
+			return c, nil
+		case !f.split:
+			// Its output ended before the call did: the daemon is going away.
+			return nil, fmt.Errorf("call %s is still %s: %w", c.ID, c.Status, ErrDisconnected)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-time.After(pollEvery):
+		}
+	}
+}
+
 // output takes one stream's bytes from where it broke to its end.
-func (f *follower) output(ctx context.Context, stream string) error {
-	body, err := f.c.CallOutput(ctx, f.call, OutputQuery{Offset: f.offset[stream], Follow: true, Stream: stream})
+func (f *follower) output(ctx context.Context, q OutputQuery) error {
+	body, err := f.c.CallOutput(ctx, f.call, q)
 	if err != nil {
 		return err
 	}
@@ -131,11 +157,11 @@ func (f *follower) output(ctx context.Context, stream string) error {
 	for {
 		n, err := body.Read(buf)
 		if n > 0 {
-			data, jerr := json.Marshal(NewOutput(stream, f.offset[stream], buf[:n]))
+			data, jerr := json.Marshal(NewOutput(q.Stream, f.offset[q.Stream], buf[:n]))
 			if jerr != nil {
 				return jerr
 			}
-			f.offset[stream] += int64(n)
+			f.offset[q.Stream] += int64(n)
 			if err := f.give(Event{Type: "output", Session: f.session, Call: f.call, Data: data}); err != nil {
 				return err
 			}

@@ -69,47 +69,46 @@ func answerLost(w http.ResponseWriter) {
 // end the stream.
 func TestEventsGiveUp(t *testing.T) {
 	var n atomic.Int32
-	c := daemon(t, Options{Reconnect: 100 * time.Millisecond}, func(w http.ResponseWriter, _ *http.Request) {
-		switch n.Add(1) {
-		case 1:
+	answers := []func(http.ResponseWriter){
+		func(w http.ResponseWriter) { event(w, "evt_1", "x", Event{}) },
+		func(w http.ResponseWriter) { answer(w, 503, Problem{Code: CodeOverloaded, Detail: "starting"}) }, // worth another attempt
+		hangUp,
+		func(w http.ResponseWriter) { event(w, "evt_2", "x", Event{}) },
+		func(w http.ResponseWriter) { answer(w, 403, Problem{Code: CodeForbidden, Detail: "no"}) },
+	}
+	c := daemon(t, Options{}, func(w http.ResponseWriter, _ *http.Request) { answers[n.Add(1)-1](w) })
+	count, last := drain(c.Events(t.Context(), EventQuery{}))
+	if e := new(Error); !errors.As(last, &e) || e.Code != CodeForbidden || count != 2 {
+		t.Errorf("ended with %v after %d events, want forbidden after 2", last, count)
+	}
+	c = daemon(t, Options{Reconnect: 50 * time.Millisecond}, func(w http.ResponseWriter, _ *http.Request) {
+		if n.Add(1) == 6 {
 			event(w, "evt_1", "x", Event{})
-		case 2:
-			answer(w, 503, Problem{Code: CodeOverloaded, Detail: "starting"}) // worth another attempt
-		case 3:
-			event(w, "evt_2", "x", Event{})
-		default:
-			hangUp(w)
 		}
+		hangUp(w)
 	})
-	var last error
-	count := 0
-	for _, err := range c.Events(t.Context(), EventQuery{}) {
-		last = err
-		count++
+	if count, last = drain(c.Events(t.Context(), EventQuery{})); !errors.Is(last, ErrDisconnected) || count != 1 || n.Load() < 7 {
+		t.Errorf("ended with %v after %d events, want ErrDisconnected after 1", last, count)
 	}
-	if !errors.Is(last, ErrDisconnected) || count != 3 || n.Load() < 5 {
-		t.Errorf("ended with %v after %d events and %d attempts; want ErrDisconnected after 2 events and several attempts", last, count-1, n.Load())
+	c = daemon(t, Options{Reconnect: -1}, func(w http.ResponseWriter, _ *http.Request) { event(w, "evt_1", "x", Event{}) })
+	if count, last = drain(c.Events(t.Context(), EventQuery{})); !errors.Is(last, ErrDisconnected) || count != 1 {
+		t.Errorf("without resuming: %v after %d events, want ErrDisconnected after 1", last, count)
 	}
-	n.Store(0)
-	c2 := daemon(t, Options{}, func(w http.ResponseWriter, _ *http.Request) {
-		if n.Add(1) == 1 {
-			event(w, "evt_1", "x", Event{})
-			return
+}
+
+// drain counts the events of a stream and gives the error that ended it.
+func drain(events func(func(Event, error) bool)) (n int, last error) {
+	for _, err := range events {
+		if last = err; err == nil {
+			n++
 		}
-		answer(w, 403, Problem{Code: CodeForbidden, Detail: "no"})
-	})
-	for _, err := range c2.Events(t.Context(), EventQuery{}) {
-		last = err
 	}
-	if e := new(Error); !errors.As(last, &e) || e.Code != CodeForbidden || n.Load() != 2 {
-		t.Errorf("ended with %v after %d attempts, want forbidden after 2", last, n.Load())
-	}
+	return n, last
 }
 
 // story is a daemon with one call, that breaks off where it is told to.
 type story struct {
 	output  string // of the call
-	split   bool
 	creates atomic.Int32
 	follows atomic.Int32
 	gets    atomic.Int32
@@ -124,8 +123,8 @@ func (s *story) serve(w http.ResponseWriter, r *http.Request) {
 		n := s.follows.Add(1)
 		offset := 0
 		fmt.Sscan(r.URL.Query().Get("offset"), &offset)
-		if r.URL.Query().Get("follow") != "1" {
-			answer(w, 400, Problem{Code: CodeInvalidRequest, Detail: "not followed"})
+		if follow := r.URL.Query().Get("follow") == "1"; follow == r.URL.Query().Has("stream") {
+			answer(w, 400, Problem{Code: CodeInvalidRequest, Detail: "whole outputs are followed, streams are not"})
 			return
 		}
 		text := s.output[min(offset, len(s.output)):]

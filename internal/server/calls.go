@@ -17,9 +17,6 @@ func (s *Server) createCall(x *exchange, r *request) error {
 	if err := s.decode(x, r, &req); err != nil {
 		return err
 	}
-	if err := checkCallCreate(&req); err != nil {
-		return err
-	}
 	o := session.CallOptions{
 		AbortOnDisconnect: r.query.Get("on_disconnect") == "abort",
 		Split:             r.query.Get("streams") == "split",
@@ -164,8 +161,8 @@ func (s *Server) callOutput(x *exchange, r *request) error {
 		return err
 	}
 	defer body.Close()
-	if o.Follow {
-		return s.sendBytes(x, r, body, -1)
+	if o.Follow || o.Stream != "" {
+		return s.sendBytes(x, r, body, -1) // total is that of both streams together
 	}
 	if o.Offset > total {
 		return invalidStatus(http.StatusRequestedRangeNotSatisfiable,

@@ -138,7 +138,14 @@ func (f *fakeAPI) Call(ctx context.Context, p session.Principal, id string, r cl
 	case "broken":
 		return nil, fmt.Errorf("dial /run/secret: %w", io.ErrUnexpectedEOF)
 	}
+	if r.Tool == "late" {
+		time.Sleep(100 * time.Millisecond)
+		return nil, &client.Error{Code: client.CodeOverloaded, Message: "no place came free"}
+	}
 	event("pending", c)
+	if r.Tool == "late panic" {
+		panic("late")
+	}
 	if r.Tool == "wait" {
 		var timer <-chan time.Time
 		if r.WaitMillis != nil {

@@ -170,7 +170,7 @@ func (g *generator) params(rt *route) []any {
 	if strings.Contains(rt.pattern, "{id}") {
 		doc, schema := "id of the call", object{"type": "string", "pattern": "^call_[0-9A-Za-z]{1,64}$"}
 		if rt.ofSession() {
-			doc, schema = "id or name of the session", object{"type": "string", "pattern": "^[0-9A-Za-z][0-9A-Za-z._-]{0,62}$"}
+			doc, schema = "id or name of the session", object{"type": "string", "pattern": "^[0-9A-Za-z][0-9A-Za-z._-]{0,63}$"}
 		}
 		list = append(list, object{"name": "id", "in": "path", "required": true, "description": doc, "schema": schema})
 	}

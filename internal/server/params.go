@@ -198,32 +198,6 @@ func (rt *route) parseID(r *http.Request) (string, error) {
 	return id, nil
 }
 
-// validID reports whether id is prefix and 1 to 64 ASCII letters and digits.
-func validID(prefix, id string) bool {
-	rest, ok := strings.CutPrefix(id, prefix)
-	if !ok || rest == "" || len(rest) > 64 {
-		return false
-	}
-	for i := range len(rest) {
-		if !isAlnum(rest[i]) {
-			return false
-		}
-	}
-	return true
-}
-
-func isAlnum(c byte) bool {
-	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
-}
-
-// clip shortens what a message quotes.
-func clip(s string) string {
-	if len(s) > 100 {
-		return s[:100] + "…"
-	}
-	return s
-}
-
 func noSession(id string) *client.Error {
 	return &client.Error{Code: client.CodeNotFound, Message: fmt.Sprintf("there is no session %s", id),
 		Hint: "GET /v1/sessions lists yours"}

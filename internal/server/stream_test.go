@@ -167,10 +167,14 @@ func TestHeartbeat(t *testing.T) {
 		t.Fatal(err)
 	}
 	br := bufio.NewReader(resp.Body) // closing it would read it to its end, which it does not have
+	s := d.session(t, client.Options{}, client.SessionCreate{})
+	if resp, body := d.do(t, "POST", "/v1/sessions/"+s.ID+"/calls", `{"tool":"late","input":{}}`, "Accept", "text/event-stream"); resp.StatusCode != 503 {
+		t.Errorf("a call that is refused late: %d %s, want 503", resp.StatusCode, body)
+	}
 	for range 6 {
 		line, err := br.ReadString('\n')
-		if err != nil || line != ":\n" && line != "\n" {
-			t.Fatalf("line %q, %v; want comments only", line, err)
+		if err != nil || line != ":\n" && line != "\n" && !strings.Contains(line, "session.created") && !strings.HasPrefix(line, "id:") {
+			t.Fatalf("line %q, %v; want comments", line, err)
 		}
 	}
 }
@@ -230,6 +234,7 @@ func TestOutput(t *testing.T) {
 		{"GET", "?offset=12", 200, "", "0"},
 		{"GET", "?offset=12&follow=1", 200, "", ""},
 		{"GET", "?follow=1&offset=10", 200, `9"`, ""},
+		{"GET", "?offset=10&stream=stdout", 200, `9"`, ""},
 		{"GET", "?offset=13", 416, "", ""},
 		{"GET", "?offset=-1", 400, "", ""},
 		{"GET", "?stream=stdin", 400, "", ""},

@@ -126,6 +126,11 @@ func (w *walker) fail(format string, args ...any) error {
 	return &bodyError{path: b.String(), msg: fmt.Sprintf(format, args...)}
 }
 
+// pointer escapes a key for a JSON pointer.
+func pointer(key string) string {
+	return strings.NewReplacer("~", "~0", "/", "~1").Replace(clip(key))
+}
+
 func (w *walker) space() {
 	for w.pos < len(w.text) && bytes.IndexByte([]byte(" \t\r\n"), w.text[w.pos]) >= 0 {
 		w.pos++

@@ -1,0 +1,68 @@
+package server
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// maxName bounds ids and names in paths and queries.
+const maxName = 64
+
+// wrongName says what is wrong with the id or the name of a session, "" for
+// nothing.
+func wrongName(s string) string {
+	if s == "" || len(s) > maxName {
+		return fmt.Sprintf("it has 1 to %d characters", maxName)
+	}
+	if !isAlnum(s[0]) {
+		return "it begins with a letter or a digit"
+	}
+	for i := range len(s) {
+		if !isAlnum(s[i]) && !strings.ContainsRune("._-", rune(s[i])) {
+			return "it has only letters, digits and . _ -"
+		}
+	}
+	return ""
+}
+
+// validID reports whether id is prefix and 1 to 64 ASCII letters and digits.
+func validID(prefix, id string) bool {
+	rest, ok := strings.CutPrefix(id, prefix)
+	if !ok || rest == "" || len(rest) > maxName {
+		return false
+	}
+	for i := range len(rest) {
+		if !isAlnum(rest[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+func isAlnum(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
+}
+
+// wrongText says what is wrong with free text, "" for nothing.
+func wrongText(s string, limit int) string {
+	if len(s) > limit {
+		return fmt.Sprintf("longer than %d bytes", limit)
+	}
+	if !utf8.ValidString(s) {
+		return "not UTF-8"
+	}
+	if i := strings.IndexFunc(s, unicode.IsControl); i >= 0 {
+		return fmt.Sprintf("has a control character at byte %d", i)
+	}
+	return ""
+}
+
+// clip shortens what a message quotes.
+func clip(s string) string {
+	if len(s) > 100 {
+		return s[:100] + "…"
+	}
+	return s
+}
