@@ -165,14 +165,10 @@ func (m *Manager) newRow(p Principal, pl *plan) store.Session {
 	if r.Token {
 		pl.token, pl.hash = newToken(id)
 	}
-	runtime := r.Runtime
-	if all := pl.driver.Runtimes(m.ctx); runtime == "" && len(all) > 0 {
-		runtime = all[0]
-	}
 	now := time.Now().UTC().Truncate(time.Millisecond)
 	v := client.Session{
 		ID: id, Name: r.Name, State: client.SessionCreating, Tenant: p.Tenant, Profile: r.Profile,
-		Driver: pl.driver.Name(), Runtime: runtime, Worktree: r.Worktree, Mounts: r.Mounts, Network: r.Network,
+		Driver: pl.driver.Name(), Runtime: r.Runtime, Worktree: r.Worktree, Mounts: r.Mounts, Network: r.Network,
 		Limits: r.Limits, Labels: maps.Clone(r.Labels), TTL: r.TTL, IdleTimeout: r.IdleTimeout, LeasePID: r.LeasePID,
 		Created: now, Expires: expiry(now, r.TTL),
 	}
@@ -253,11 +249,12 @@ func (s *Session) start(ctx context.Context, pl *plan) error {
 	s.mu.Lock()
 	s.sb = sb
 	s.mu.Unlock()
-	rec, err := json.Marshal(sb.Record())
+	rec := sb.Record()
+	raw, err := json.Marshal(rec)
 	if err != nil {
 		return fmt.Errorf("record of sandbox %s: %w", s.id, err)
 	}
-	if err := s.write("", func(r *store.Session) { r.Record = rec }); err != nil {
+	if err := s.write("", func(r *store.Session) { r.Record, r.Runtime = raw, rec.Runtime }); err != nil {
 		return err
 	}
 	w, err := s.dial(ctx, pl.req.Env)
@@ -274,7 +271,7 @@ func (s *Session) start(ctx context.Context, pl *plan) error {
 	if err != nil {
 		return err
 	}
-	s.m.observe(func(o Observer) { o.SandboxCreated(s.row.Runtime, false, time.Since(begun)) })
+	s.m.observe(func(o Observer) { o.SandboxCreated(rec.Runtime, false, time.Since(begun)) })
 	return nil
 }
 

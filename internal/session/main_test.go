@@ -21,6 +21,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if dir := os.Getenv(childEnv); dir != "" {
+		childDaemon(dir)
+		return
+	}
 	before := openFiles()
 	code := m.Run()
 	if code == 0 {

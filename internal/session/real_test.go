@@ -1,0 +1,405 @@
+package session
+
+import (
+	"bufio"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/sandbox/oci"
+	"github.com/toold/toold/internal/store"
+	"github.com/toold/toold/internal/tool"
+)
+
+// The tests of this file use real sandboxes: runc, and the agent as it ships.
+
+// needOCI skips a test where no container can be made. TOOLD_TEST_REQUIRE turns
+// the skip into a failure.
+func needOCI(t testing.TB) (runc string) {
+	t.Helper()
+	skip := t.Skipf
+	if strings.Contains(os.Getenv("TOOLD_TEST_REQUIRE"), "oci") {
+		skip = t.Fatalf
+	}
+	if os.Getuid() != 0 {
+		skip("containers are made by root only")
+	}
+	runc, err := filepath.Abs("../../bin/runc")
+	if err == nil {
+		_, err = os.Stat(runc)
+	}
+	if err != nil {
+		skip("bin/runc is not built: %v", err)
+	}
+	return runc
+}
+
+// buildAgent builds the agent once for all tests.
+var buildAgent = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "toold-session-agent-")
+	if err != nil {
+		return "", err
+	}
+	agent := filepath.Join(dir, "toolagent")
+	cmd := exec.Command("go", "build", "-o", agent, "../../cmd/toolagent")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", errors.Join(fmt.Errorf("build the agent: %w: %s", err, out), os.RemoveAll(dir))
+	}
+	return agent, nil
+})
+
+// realHouse is the directory and the names of a daemon with real sandboxes.
+type realHouse struct {
+	Dir, Runc, Agent, Owner, Cgroup string
+	UIDBase                         uint32
+}
+
+func newRealHouse(t testing.TB) *realHouse {
+	t.Helper()
+	runc := needOCI(t)
+	agent, err := buildAgent()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("/tmp", "toold-session-")
+	if err == nil {
+		err = os.Chmod(dir, 0o711)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var random [6]byte
+	_, _ = rand.Read(random[:])
+	name := hex.EncodeToString(random[:])
+	h := &realHouse{
+		Dir: dir, Runc: runc, Agent: agent, Owner: "session-test-" + name, Cgroup: "/toold-session-test-" + name,
+		UIDBase: 1<<30 + uint32(random[0])<<20,
+	}
+	t.Cleanup(func() { h.clean(t) })
+	return h
+}
+
+func (h *realHouse) driver(log *slog.Logger) (*oci.Driver, error) {
+	return oci.New(oci.Config{
+		Runtimes: map[string]string{"runc": h.Runc}, StateDir: filepath.Join(h.Dir, "driver"), RunDir: filepath.Join(h.Dir, "run"),
+		AgentBinary: h.Agent, Rootfs: "host", CgroupParent: h.Cgroup, Log: log,
+	})
+}
+
+// clean removes what a test has left, also after its daemon was killed.
+func (h *realHouse) clean(t testing.TB) {
+	d, err := h.driver(slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	left, err := d.List(context.Background(), h.Owner)
+	if err != nil {
+		t.Error(err)
+	}
+	for _, rec := range left {
+		if err := d.Destroy(context.Background(), rec); err != nil {
+			t.Error(err)
+		}
+	}
+	if c, ok := any(d).(io.Closer); ok {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := os.RemoveAll(h.Dir); err != nil {
+		t.Error(err)
+	}
+	groups, _ := filepath.Glob("/sys/fs/cgroup/*" + h.Cgroup)
+	for _, g := range append(groups, "/sys/fs/cgroup"+h.Cgroup) {
+		if err := os.Remove(g); err != nil && !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("cgroup is left: %v", err)
+		}
+	}
+}
+
+// open starts a daemon of the house.
+func (h *realHouse) open(log *slog.Logger) (*Manager, func() error, error) {
+	d, err := h.driver(log)
+	if err != nil {
+		return nil, nil, err
+	}
+	st, err := store.Open(store.Config{Path: filepath.Join(h.Dir, "toold.db"), Log: log})
+	if err != nil {
+		return nil, nil, err
+	}
+	set := testSettings()
+	set.Limits.Memory, set.MaxLimits.Memory, set.Limits.PIDs = 128<<20, 0, 64
+	set.Limits.CPUs, set.Limits.FileSize, set.Limits.Tmp = 0, 64<<20, 16<<20
+	m, err := New(Config{
+		Store: st, Tools: tool.NewRegistry(), Drivers: map[string]sandbox.Driver{"oci": d}, Driver: "oci",
+		Log: log, Owner: h.Owner, OutputDir: filepath.Join(h.Dir, "output"), UIDBase: h.UIDBase, Settings: set,
+	})
+	if err == nil {
+		err = m.Start(context.Background())
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, st.Close())
+	}
+	return m, func() error {
+		err := errors.Join(m.Close(context.Background()), st.Close())
+		if c, ok := any(d).(io.Closer); ok {
+			err = errors.Join(err, c.Close())
+		}
+		return err
+	}, nil
+}
+
+// openReal opens a daemon that ends, with its sessions, when the test does.
+func openReal(t testing.TB, h *realHouse) *Manager {
+	t.Helper()
+	m, stop, err := h.open(slog.New(slog.NewTextHandler(logTo{t}, &slog.HandlerOptions{Level: slog.LevelWarn})))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(m.EndAll(context.Background()), stop()); err != nil {
+			t.Error(err)
+		}
+	})
+	return m
+}
+
+type logTo struct{ t testing.TB }
+
+func (l logTo) Write(p []byte) (int, error) {
+	l.t.Logf("%s", strings.TrimSpace(string(p)))
+	return len(p), nil
+}
+
+func realCall(t testing.TB, m *Manager, session, name string, input any) *client.Call {
+	t.Helper()
+	raw, err := json.Marshal(input)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := m.Call(t.Context(), alice, session, client.CallCreate{Tool: name, Input: raw}, CallOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+type object map[string]any
+
+func TestRealSession(t *testing.T) {
+	h := newRealHouse(t)
+	m := openReal(t, h)
+	s, err := m.Create(t.Context(), alice, client.SessionCreate{Env: map[string]string{"GREETING": "hello"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	bash := func(command string) *client.Call {
+		t.Helper()
+		return realCall(t, m, s.ID, "bash", object{"command": command})
+	}
+	if c := bash("echo $GREETING from $(id -u); exit 3"); c.Output != "hello from 1000\nexit code 3" || c.Metadata["exit_code"] != int64(3) || c.Usage.DurationMillis <= 0 && c.Usage.CPUMillis < 0 {
+		t.Errorf("bash: %+v", c)
+	}
+	if c := realCall(t, m, s.ID, "write", object{"file_path": "a.txt", "content": "one\ntwo\n"}); c.Error != nil || c.IsError {
+		t.Errorf("write: %+v", c)
+	}
+	if c := realCall(t, m, s.ID, "read", object{"file_path": "a.txt"}); !strings.Contains(c.Output, "two") {
+		t.Errorf("read: %+v", c)
+	}
+	if c := bash("seq 1 5000"); c.Metadata["truncated"] != true || c.Metadata["total_lines"] != int64(5000) {
+		t.Errorf("seq: %v", c.Metadata)
+	} else if d := bash(fmt.Sprintf("wc -l < %s; tail -1 %s", c.Metadata["output_path"], c.Metadata["output_path"])); d.Output != "5000\n5000\n" {
+		t.Errorf("the saved output, from inside: %q", d.Output)
+	}
+	// A program that takes more than it may have ends; the session goes on.
+	for _, tt := range []struct{ command, reason string }{
+		{"head -c 400M /dev/zero | tail -c 400M | wc -c; exit ${PIPESTATUS[1]}", "memory"},
+		{"cat /dev/zero > /tmp/x; exit 1", "exit"},
+	} {
+		if c := bash(tt.command); c.Metadata["reason"] != tt.reason || !c.IsError {
+			t.Errorf("%s: %v, %q", tt.command, c.Metadata, c.Output)
+		}
+		if c := bash("echo next"); c.Output != "next\n" {
+			t.Errorf("after %s: %+v", tt.command, c)
+		}
+	}
+	up, err := m.Upload(t.Context(), alice, s.ID, "up.bin", 0o700, strings.NewReader("\x00\xffbytes"))
+	if err != nil || up.IsError || up.Error != nil {
+		t.Fatalf("upload: %+v, %v", up, err)
+	}
+	r, n, err := m.Download(t.Context(), alice, s.ID, "up.bin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := io.ReadAll(r)
+	if r.Close(); err != nil || string(b) != "\x00\xffbytes" || n != int64(len(b)) {
+		t.Errorf("download: %q, %d, %v", b, n, err)
+	}
+}
+
+// childEnv makes the test binary a daemon that makes sessions and calls, says
+// which, and waits to be killed.
+const childEnv = "TOOLD_SESSION_TEST_DAEMON"
+
+const (
+	crashSessions = 20
+	crashLines    = 400
+)
+
+func childDaemon(config string) {
+	var h realHouse
+	err := json.Unmarshal([]byte(config), &h)
+	if err == nil {
+		err = h.makeCalls()
+	}
+	fmt.Fprintln(os.Stderr, err)
+	os.Exit(1)
+}
+
+func (h *realHouse) makeCalls() error {
+	m, _, err := h.open(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))
+	if err != nil {
+		return err
+	}
+	zero := int64(0)
+	for i := range crashSessions {
+		s, err := m.Create(context.Background(), alice, client.SessionCreate{})
+		if err != nil {
+			return err
+		}
+		// Every other output is long enough to go to a file at once.
+		command := fmt.Sprintf("for i in $(seq 1 %d); do echo line $i %s; sleep 0.01; done", crashLines, strings.Repeat("x", i%2*400))
+		r := bashCall(command)
+		r.WaitMillis = &zero
+		c, err := m.Call(context.Background(), alice, s.ID, r, CallOptions{})
+		if err != nil {
+			return err
+		}
+		fmt.Println(c.ID)
+	}
+	fmt.Println("all")
+	select {}
+}
+
+func TestRealDaemonIsKilled(t *testing.T) {
+	h := newRealHouse(t)
+	config, err := json.Marshal(h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(os.Args[0], "-test.run=^$")
+	cmd.Env = append(os.Environ(), childEnv+"="+string(config))
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ids []string
+	lines := bufio.NewScanner(out)
+	for lines.Scan() && lines.Text() != "all" {
+		ids = append(ids, lines.Text())
+	}
+	time.Sleep(500 * time.Millisecond)
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	if len(ids) != crashSessions {
+		t.Fatalf("%d calls were made", len(ids))
+	}
+	start := time.Now()
+	m := openReal(t, h)
+	t.Logf("%d sessions were taken over in %s", len(m.live()), time.Since(start))
+	if n := len(m.live()); n != crashSessions {
+		t.Errorf("%d sessions live on", n)
+	}
+	for i, id := range ids {
+		var want strings.Builder
+		for n := 1; n <= crashLines; n++ {
+			fmt.Fprintf(&want, "line %d %s\n", n, strings.Repeat("x", i%2*400))
+		}
+		var c *client.Call
+		await(t, "call "+id+" has ended", func() bool {
+			c, err = m.GetCall(t.Context(), alice, id)
+			return err != nil || c.Finished()
+		})
+		if err != nil || c.Status != client.CallCompleted || c.IsError {
+			t.Errorf("call %d: %+v, %v", i, c, err)
+			continue
+		}
+		r, _, err := m.Output(t.Context(), alice, id, OutputOptions{})
+		if err != nil {
+			t.Errorf("output %d: %v", i, err)
+			continue
+		}
+		got, err := io.ReadAll(r)
+		r.Close()
+		// A line without its x ends in a blank that echo does not print.
+		if strings.ReplaceAll(want.String(), " \n", "\n") != string(got) || err != nil {
+			t.Errorf("output %d: %d bytes, %v", i, len(got), err)
+		}
+	}
+}
+
+func TestRealDoctor(t *testing.T) {
+	h := newRealHouse(t)
+	m := openReal(t, h)
+	admin := Principal{Tenant: "default", Admin: true}
+	d, err := m.Doctor(t.Context(), admin, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range d.Checks {
+		if c.Probed && c.Status == client.CheckFail {
+			t.Errorf("%s %s: %s", c.Group, c.Name, c.Detail)
+		}
+		t.Logf("%-8s %-20s %-5s %s", c.Group, c.Name, c.Status, c.Detail)
+	}
+	if n := len(m.live()); n != 0 {
+		t.Errorf("%d sessions are left", n)
+	}
+}
+
+// BenchmarkRealCall is a call of a warm session, without HTTP.
+func BenchmarkRealCall(b *testing.B) {
+	h := newRealHouse(b)
+	m := openReal(b, h)
+	s, err := m.Create(b.Context(), alice, client.SessionCreate{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Run("bash", func(b *testing.B) {
+		for b.Loop() {
+			if c := realCall(b, m, s.ID, "bash", object{"command": "true"}); c.IsError || c.Error != nil {
+				b.Fatalf("%+v", c)
+			}
+		}
+	})
+	realCall(b, m, s.ID, "write", object{"file_path": "a.txt", "content": "one\ntwo\n"})
+	b.Run("read", func(b *testing.B) {
+		for b.Loop() {
+			if c := realCall(b, m, s.ID, "read", object{"file_path": "a.txt"}); c.IsError || c.Error != nil {
+				b.Fatalf("%+v", c)
+			}
+		}
+	})
+}
