@@ -147,7 +147,7 @@ func readText(ctx context.Context, env *Env, file *root.File, title string, in r
 	hash.Write(head)
 	p.feed(stripBOM(head))
 	total := int64(len(head))
-	buf := make([]byte, 256<<10)
+	buf := make([]byte, max(4<<10, min(256<<10, file.Info().Size)))
 	whole := false
 	for !p.full() && total < readSeek || p.full() && !p.invalid && total < readAhead {
 		if ctx.Err() != nil {
