@@ -115,15 +115,31 @@ func TestCallCgroup(t *testing.T) {
 	}
 }
 
-// A host without a mounted v2 hierarchy.
+// A host without a mounted v2 hierarchy: the driver has one of its own, and the
+// runtime sees none at all.
 func TestDetachedHierarchy(t *testing.T) {
 	f := newFixture(t)
+	if _, err := os.Stat("/sys/fs/cgroup/unified"); err != nil {
+		t.Skip("no hybrid host: the runtime could not do without v2 here")
+	}
+	script := filepath.Join(t.TempDir(), "runc")
+	content := `#!/bin/sh
+exec unshare --mount sh -c 'umount /sys/fs/cgroup/unified && exec ` + f.cfg.Runtimes["runc"] + ` "$@"' sh "$@"
+`
+	if err := os.WriteFile(script, []byte(content), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	f.cfg.Runtimes = map[string]string{"runc": script}
+	f.driver = f.open()
 	if err := f.driver.Detached(); err != nil {
 		t.Fatal(err)
 	}
 	spec := f.spec()
+	spec.Limits.CPUs = 1
 	l := f.create(spec)
-	l.out("echo works")
+	if got := l.out("nproc; tail -n 1 /proc/self/cgroup | grep -c /tools/call-"); got != "1\n1" {
+		t.Errorf("inside: %q", got)
+	}
 	l.sh("setsid sleep 1000 >/dev/null 2>&1 &")
 	if err := f.driver.Destroy(f.ctx(), l.Record()); err != nil {
 		t.Fatal(err)
