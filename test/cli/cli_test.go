@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 )
@@ -24,7 +25,8 @@ func TestMain(m *testing.M) {
 }
 
 func testMain(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "toold-cli-")
+	sweep()
+	dir, err := os.MkdirTemp("", prefix)
 	if err == nil {
 		// testscript makes its directories there, and leaves some behind when
 		// only a part of the scripts runs.
@@ -41,6 +43,22 @@ func testMain(m *testing.M) int {
 		return 1
 	}
 	return m.Run()
+}
+
+// prefix begins the names of all directories and cgroups of these tests.
+const prefix = "toold-cli-"
+
+// sweep removes what tests that were killed have left: their processes end by
+// themselves, directories and empty cgroups do not.
+func sweep() {
+	dirs, _ := filepath.Glob(filepath.Join(os.TempDir(), prefix+"*"))
+	for _, dir := range dirs {
+		if info, err := os.Lstat(dir); err == nil && info.IsDir() && time.Since(info.ModTime()) > time.Hour {
+			if removeCgroups(filepath.Base(dir)) == nil {
+				_ = os.RemoveAll(dir)
+			}
+		}
+	}
 }
 
 // build compiles what is tested and finds the runtime; it returns why it cannot.

@@ -41,14 +41,14 @@ type rig struct {
 
 // newRig gives a script its directories and environment; it starts nothing.
 func newRig(e *testscript.Env) (*rig, error) {
-	dir, err := os.MkdirTemp("", "toold-cli-")
+	dir, err := os.MkdirTemp("", prefix)
 	if err != nil {
 		return nil, err
 	}
 	r := &rig{
 		dir:    dir,
 		socket: filepath.Join(dir, "run", "toold.sock"),
-		cgroup: "toold-cli-" + filepath.Base(dir)[len("toold-cli-"):],
+		cgroup: filepath.Base(dir),
 		uids:   0x5000_0000 + rand.IntN(256)*16*65536,
 	}
 	e.Defer(func() { r.close(e) })
