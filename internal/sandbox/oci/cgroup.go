@@ -48,7 +48,7 @@ func openCgroups(parent string) (*cgroups, error) {
 			c.v2 = m.Mountpoint
 		case m.FSType == "cgroup" && !slices.Contains(c.v1all, m.Mountpoint):
 			c.v1all = append(c.v1all, m.Mountpoint)
-			for _, o := range strings.Split(m.VFSOptions, ",") {
+			for o := range strings.SplitSeq(m.VFSOptions, ",") {
 				if _, known := c.v1[o]; !known {
 					c.v1[o] = m.Mountpoint
 				}
@@ -60,7 +60,7 @@ func openCgroups(parent string) (*cgroups, error) {
 			return nil, fmt.Errorf("no cgroup v2 hierarchy is mounted, and: %w", err)
 		}
 	}
-	for _, name := range strings.Fields(readFile(filepath.Join(c.v2, "cgroup.controllers"))) {
+	for name := range strings.FieldsSeq(readFile(filepath.Join(c.v2, "cgroup.controllers"))) {
 		if slices.Contains(limited, name) {
 			c.v2has[name] = true
 		}
@@ -71,7 +71,7 @@ func openCgroups(parent string) (*cgroups, error) {
 // prepareParent makes the parent cgroup on v2 and hands its controllers down.
 func (c *cgroups) prepareParent() error {
 	dir := c.v2
-	for _, part := range strings.Split(strings.Trim(c.parent, "/"), "/") {
+	for part := range strings.SplitSeq(strings.Trim(c.parent, "/"), "/") {
 		for _, name := range limited {
 			if c.v2has[name] {
 				if err := write(filepath.Join(dir, "cgroup.subtree_control"), "+"+name); err != nil {

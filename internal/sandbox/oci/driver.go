@@ -69,8 +69,10 @@ func New(cfg Config) (*Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Driver{cfg: cfg, dir: filepath.Join(cfg.RunDir, "oci"), log: cfg.Log, names: names,
-		probes: runtimeProbes{results: map[string]probeResult{}}}
+	d := &Driver{
+		cfg: cfg, dir: filepath.Join(cfg.RunDir, "oci"), log: cfg.Log, names: names,
+		probes: runtimeProbes{results: map[string]probeResult{}},
+	}
 	roots := filepath.Join(d.dir, "roots")
 	for _, dir := range []string{d.dir, d.sandboxesDir(), roots} {
 		if err := errors.Join(makeDir(dir, 0o711), sweep(dir)); err != nil {

@@ -52,8 +52,10 @@ func (c *cgroups) layout() client.Check {
 			missing = append(missing, name)
 		}
 	}
-	check := client.Check{Group: "host", Name: "cgroups", Status: client.CheckOK,
-		Detail: fmt.Sprintf("%s; %s; processes are killed by cgroup.kill", c.mode(), strings.Join(parts, ", "))}
+	check := client.Check{
+		Group: "host", Name: "cgroups", Status: client.CheckOK,
+		Detail: fmt.Sprintf("%s; %s; processes are killed by cgroup.kill", c.mode(), strings.Join(parts, ", ")),
+	}
 	if len(missing) > 0 {
 		check.Status = client.CheckWarn
 		check.Detail += "; missing: " + strings.Join(missing, ", ")

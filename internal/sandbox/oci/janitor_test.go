@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -85,8 +86,8 @@ func removeGroups(mark string) int {
 			}
 			return nil
 		})
-		for i := len(dirs) - 1; i >= 0; i-- {
-			if os.Remove(dirs[i]) != nil {
+		for _, dir := range slices.Backward(dirs) {
+			if os.Remove(dir) != nil {
 				left++
 			}
 		}

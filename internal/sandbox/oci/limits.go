@@ -219,7 +219,7 @@ func pickCPUs(all []int, cpus float64, id string) string {
 // parseCPUs reads the kernel's list format, "0-3,8".
 func parseCPUs(s string) ([]int, error) {
 	var list []int
-	for _, part := range strings.Split(s, ",") {
+	for part := range strings.SplitSeq(s, ",") {
 		lo, hi, isRange := strings.Cut(part, "-")
 		if !isRange {
 			hi = lo

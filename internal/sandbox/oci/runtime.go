@@ -29,8 +29,10 @@ type runtime struct {
 // started. files become descriptors 3 and up of that process, stdio its
 // standard output and error.
 func (r runtime) start(ctx context.Context, id, bundle string, cgroup int, stdio *os.File, files []*os.File) error {
-	args := []string{"run", "--detach", "--bundle", bundle, "--pid-file", filepath.Join(bundle, "pid"),
-		"--preserve-fds", strconv.Itoa(len(files)), id}
+	args := []string{
+		"run", "--detach", "--bundle", bundle, "--pid-file", filepath.Join(bundle, "pid"),
+		"--preserve-fds", strconv.Itoa(len(files)), id,
+	}
 	if err := os.MkdirAll(r.root, 0o700); err != nil {
 		return err
 	}

@@ -123,16 +123,22 @@ func (d *Driver) bundleMounts(s *sandbox.Spec, sizes tmpfsSizes) []specs.Mount {
 }
 
 func readOnly(target, source string) specs.Mount {
-	return specs.Mount{Destination: target, Type: "bind", Source: source,
-		Options: []string{"rbind", "rro", "nosuid", "nodev", "rprivate"}}
+	return specs.Mount{
+		Destination: target, Type: "bind", Source: source,
+		Options: []string{"rbind", "rro", "nosuid", "nodev", "rprivate"},
+	}
 }
 
 // tmpfs is bounded in bytes and in inodes: an empty file costs a kilobyte of
 // kernel memory that size does not count.
 func tmpfs(target string, size client.Size, options ...string) specs.Mount {
-	return specs.Mount{Destination: target, Type: "tmpfs", Source: "tmpfs",
-		Options: append([]string{"nosuid", "nodev",
-			fmt.Sprintf("size=%d", size), fmt.Sprintf("nr_inodes=%d", inodes(size))}, options...)}
+	return specs.Mount{
+		Destination: target, Type: "tmpfs", Source: "tmpfs",
+		Options: append([]string{
+			"nosuid", "nodev",
+			fmt.Sprintf("size=%d", size), fmt.Sprintf("nr_inodes=%d", inodes(size)),
+		}, options...),
+	}
 }
 
 func inodes(size client.Size) int64 { return max(1024, int64(size)/(8<<10)) }

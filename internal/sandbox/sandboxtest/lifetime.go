@@ -46,9 +46,11 @@ func testMountTargets(s *suite) {
 		s.Fatal(err)
 	}
 	s.write(src.Name()+"/file", "", owner, 0o644)
-	for _, target := range []string{"/workspace/link", "/workspace/link/ssl", "/workspace/inner", "/workspace/file", "/workspace/missing",
+	for _, target := range []string{
+		"/workspace/link", "/workspace/link/ssl", "/workspace/inner", "/workspace/file", "/workspace/missing",
 		"/", "/etc", "/etc/x", "/proc", "/proc/self", "/sys", "/dev/shm", "/tmp", "/run", "/run/toold", "/home", sandbox.Home, sandbox.Home + "/x",
-		"relative", "/a/../b", "/workspace"} {
+		"relative", "/a/../b", "/workspace",
+	} {
 		spec := s.Spec()
 		spec.Worktree = sandbox.Worktree{Source: src, Mode: client.WorktreeBind, Target: sandbox.Workspace, OwnerUID: owner, OwnerGID: owner}
 		spec.Mounts = []sandbox.Mount{{Source: cache, Target: target}}
