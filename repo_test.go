@@ -38,6 +38,8 @@ var mayImport = map[string][]string{
 	"internal/tool/run":            {"internal/tool/run/..."},
 	"internal/tool/run/replace":    {},
 	"internal/tool/run/root":       {},
+	"internal/tool/run/textdiff":   {},
+	"internal/tool/run/textfile":   {"internal/tool/run/..."},
 	"internal/policy":              {"client", "internal/tool"},
 	"internal/sandbox":             {"client"},
 	"internal/sandbox/oci":         {"client", "internal/sandbox"},

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -60,7 +61,7 @@ func (h *journalHandler) Handle(_ context.Context, r slog.Record) error {
 		fields[journalField(key)] = value
 		text += fmt.Sprintf(" %s=%q", key, value)
 	}
-	for _, key := range sortedKeys(h.fields) {
+	for _, key := range slices.Sorted(maps.Keys(h.fields)) {
 		keep(key, h.fields[key])
 	}
 	r.Attrs(func(a slog.Attr) bool {
@@ -73,9 +74,7 @@ func (h *journalHandler) Handle(_ context.Context, r slog.Record) error {
 // WithAttrs implements slog.Handler.
 func (h *journalHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	c := &journalHandler{fields: make(map[string]string, len(h.fields)+len(attrs)), prefix: h.prefix}
-	for k, v := range h.fields {
-		c.fields[k] = v
-	}
+	maps.Copy(c.fields, h.fields)
 	for _, a := range attrs {
 		flatten(h.prefix, a, func(key, value string) { c.fields[key] = value })
 	}
@@ -121,13 +120,4 @@ func priority(l slog.Level) journal.Priority {
 		return journal.PriInfo
 	}
 	return journal.PriDebug
-}
-
-func sortedKeys(m map[string]string) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/agnivade/levenshtein"
@@ -27,7 +28,7 @@ func (d *decoder) problem(path []string, format string, args ...any) {
 // table decodes raw into the struct or map that v is.
 func (d *decoder) table(path []string, v reflect.Value, raw map[string]any) {
 	for name, value := range raw {
-		child := append(path[:len(path):len(path)], name)
+		child := append(slices.Clip(path), name)
 		switch {
 		case isUnsupported(child):
 			d.problem(child, "%s is not supported yet by this version: remove it", dotted(child))

@@ -41,8 +41,7 @@ func (e *Error) Error() string {
 // Problems gives the list behind err, or nil when err is something else (a file
 // that cannot be read).
 func Problems(err error) []Problem {
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Problems
 	}
 	return nil
