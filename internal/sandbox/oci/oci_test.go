@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -215,14 +214,6 @@ type testWriter struct{ t testing.TB }
 func (w testWriter) Write(p []byte) (int, error) {
 	w.t.Log(strings.TrimSpace(string(p)))
 	return len(p), nil
-}
-
-func TestCreate(t *testing.T) {
-	f := newFixture(t)
-	start := time.Now()
-	l := f.create(f.spec())
-	t.Log("create", time.Since(start))
-	fmt.Println(l.out("id; pwd; ls -la / /run/toold /workspace /dev; cat /proc/self/cgroup /proc/self/status /proc/self/mountinfo; cat /proc/sys/user/max_user_namespaces; nproc"))
 }
 
 func itoa(n int) string { return strconv.Itoa(n) }

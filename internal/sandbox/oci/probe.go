@@ -71,10 +71,10 @@ func (d *Driver) probeOnce(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	random := make([]byte, 8)
+	random := make([]byte, 32) // the agent takes no shorter nonce
 	rand.Read(random)
 	spec := sandbox.Spec{
-		SessionID: "probe-" + hex.EncodeToString(random), Incarnation: "probe", Owner: probeOwner,
+		SessionID: "probe-" + hex.EncodeToString(random[:8]), Incarnation: "probe", Owner: probeOwner,
 		Runtime: name, UIDBase: probeUIDBase, Nonce: random,
 		Worktree: sandbox.Worktree{Mode: client.WorktreeEmpty, Target: sandbox.Workspace},
 		Limits:   client.Limits{Tmp: 1 << 20},
