@@ -65,9 +65,9 @@ func limitProbes() []probe {
 			hint:   "the cpu cgroup controller must be mounted and delegated",
 		}, {
 			group: "limit", name: "tmp",
-			script: guard + "for d in /tmp /dev/shm \"$HOME\"; do for i in 1 2 3 4 5 6 7 8 9 10 11 12; do " +
-				"head -c 900K /dev/zero > $d/fill$i || { full=\"$full $d\"; break; }; done; rm -f $d/fill*; done 2>&1; " +
-				"[ \"$full\" = \" /tmp /dev/shm $HOME\" ] && echo \"HOLDS$full are bounded\"",
+			script: guard + "for d in /tmp /dev/shm \"$HOME\"; do for i in $(seq 1 64); do " +
+				"head -c 900K /dev/zero > $d/fill$i 2>/dev/null || { full=\"$full $d\"; break; }; done; rm -f $d/fill*; done; " +
+				"[ \"$full\" = \" /tmp /dev/shm $HOME\" ] && echo \"HOLDS$full are bounded\" || echo \"bounded:$full\"",
 			judge: holds,
 		}, {
 			group: "limit", name: "open_files",
@@ -133,19 +133,21 @@ func defenceProbes() []probe {
 			judge:  holds,
 		}, {
 			group: "defence", name: "masked paths",
-			script: guard + `ok=1; for f in /proc/kcore /proc/keys /proc/timer_list /proc/sysrq-trigger /proc/sys/kernel/core_pattern; do ` +
-				`[ -e $f ] && { (echo x >> $f) 2>/dev/null && ok=; }; done; [ -r /proc/kcore ] && [ -n "$(head -c 1 /proc/kcore 2>/dev/null | tr -d '\0')" ] && ok=; ` +
-				`[ -n "$(ls -A /sys/firmware 2>/dev/null)" ] && ok=; [ -n "$ok" ] && echo "HOLDS kernel files cannot be read or written"`,
-			judge: holds,
+			// A masked file is /dev/null: it can be written to, without effect.
+			script: guard + `for f in /proc/sysrq-trigger /proc/sys/kernel/core_pattern /proc/sys/vm/drop_caches; do (echo x >> $f) 2>/dev/null && echo "$f was written"; done; ` +
+				`for f in /proc/kcore /proc/keys /proc/timer_list /proc/sched_debug /proc/latency_stats; do [ -n "$(head -c 1 $f 2>/dev/null | tr -d '\0')" ] && echo "$f was read"; done; ` +
+				`for d in /sys/firmware /proc/scsi; do [ -n "$(ls -A $d 2>/dev/null)" ] && echo "$d was listed"; done; echo done`,
+			judge: func(c *client.Call) (bool, string) {
+				return strings.TrimSpace(c.Output) == "done", "files of the kernel cannot be read or written"
+			},
 		}, {
 			group: "defence", name: "read-only root",
 			script: guard + `awk '$5=="/" {print $6}' /proc/self/mountinfo | grep -qE '^ro(,|$)' && ! touch /usr/probe /etc/probe 2>/dev/null && echo "HOLDS the root is mounted read-only"`,
 			judge:  holds,
 		}, {
 			group: "defence", name: "setuid",
-			script: guard + `bad=; while read -r _ _ _ _ at opts _; do case ",$opts," in *,nosuid,*) ;; *) bad="$bad $at";; esac; done < /proc/self/mountinfo; ` +
-				`cp "$(command -v id)" /workspace/id && chmod u+s /workspace/id && [ "$(/workspace/id -u)" = 1000 ]; ok=$?; rm -f /workspace/id; ` +
-				`grep -q '^NoNewPrivs:[[:space:]]*1' /proc/self/status && [ $ok = 0 ] && echo "HOLDS setuid files give no rights${bad:+ (mounted without nosuid:$bad)}"`,
+			script: guard + `cp "$(command -v id)" /workspace/id && chmod u+s /workspace/id 2>/dev/null && how="give no rights" || how="cannot be made"; ` +
+				`uid=$(/workspace/id -u); rm -f /workspace/id; [ "$uid" = 1000 ] && grep -q '^NoNewPrivs:[[:space:]]*1' /proc/self/status && echo "HOLDS setuid files $how"`,
 			judge: holds,
 		}, {
 			group: "defence", name: "agent",

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -27,34 +28,38 @@ func TestMain(m *testing.M) {
 	}
 	before := openFiles()
 	code := m.Run()
+	if agentDir != "" {
+		_ = os.RemoveAll(agentDir)
+	}
 	if code == 0 {
 		if err := goleak.Find(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			code = 1
 		}
-		if after := openFiles(); after > before {
-			fmt.Fprintf(os.Stderr, "%d files were open before the tests, %d are after them\n", before, after)
+		if after := openFiles(); len(after) > len(before) {
+			fmt.Fprintf(os.Stderr, "files are left open: before the tests %v, after them %v\n", before, after)
 			code = 1
 		}
 	}
 	os.Exit(code)
 }
 
-// openFiles counts the descriptors of this process that name files or pidfds;
-// those of the runtime's poller come and go.
-func openFiles() int {
+// openFiles lists what the descriptors of this process name, without what lives
+// as long as the process: those of Go's poller, and the user namespaces that the
+// oci driver keeps for id mapping.
+func openFiles() []string {
 	entries, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
-		return 0
+		return nil
 	}
-	n := 0
+	var all []string
 	for _, e := range entries {
 		to, err := os.Readlink("/proc/self/fd/" + e.Name())
-		if err == nil && to != "anon_inode:[eventpoll]" && to != "anon_inode:[eventfd]" && filepath.Dir(to) != "/proc/self" {
-			n++
+		if err == nil && !strings.HasPrefix(to, "/proc/") && to != "anon_inode:[eventpoll]" && to != "anon_inode:[eventfd]" && !strings.HasPrefix(to, "user:") {
+			all = append(all, to)
 		}
 	}
-	return n
+	return all
 }
 
 // house is a state directory with the host that belongs to it. Managers come

@@ -48,17 +48,21 @@ func needOCI(t testing.TB) (runc string) {
 	return runc
 }
 
+// agentDir is where buildAgent has put the agent; TestMain removes it.
+var agentDir string
+
 // buildAgent builds the agent once for all tests.
 var buildAgent = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "toold-session-agent-")
 	if err != nil {
 		return "", err
 	}
+	agentDir = dir
 	agent := filepath.Join(dir, "toolagent")
 	cmd := exec.Command("go", "build", "-o", agent, "../../cmd/toolagent")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", errors.Join(fmt.Errorf("build the agent: %w: %s", err, out), os.RemoveAll(dir))
+		return "", fmt.Errorf("build the agent: %w: %s", err, out)
 	}
 	return agent, nil
 })

@@ -1,0 +1,120 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/agent"
+)
+
+// TestChurn makes and ends sessions with faults at every step; nothing of them
+// may be left.
+func TestChurn(t *testing.T) {
+	h := newHouse(t)
+	h.open()
+	ops := []string{"create", "created", "dial", "cgroup", "connect", "attach", "run", "prepare", "usage", "close"}
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for i := range 100 {
+				op := ops[rand.IntN(len(ops))]
+				if i%2 == 0 {
+					h.host.fail(op, errors.New("boom"))
+				}
+				s, err := h.m.Create(context.Background(), alice, client.SessionCreate{})
+				if err == nil {
+					_, _ = h.m.Call(context.Background(), alice, s.ID, bashCall("echo x"), CallOptions{})
+					_, _ = h.m.Call(context.Background(), alice, s.ID, readCall("x"), CallOptions{})
+					_, err = h.m.End(context.Background(), alice, s.ID, EndOptions{Force: i%3 == 0})
+					if err != nil {
+						t.Error(err)
+					}
+				}
+				h.host.fail(op, nil)
+			}
+		})
+	}
+	wg.Wait()
+	for _, op := range ops {
+		h.host.fail(op, nil)
+	}
+	// "close" is a fault of letting go of a sandbox that is gone already; its
+	// range is then kept back, and free again when nothing is found in it.
+	if _, err := h.m.GC(t.Context(), root, false); err != nil {
+		t.Error(err)
+	}
+	held, _, err := h.store.Leases(t.Context())
+	if err != nil || len(held) != 0 || len(h.host.boxes) != 0 || len(h.m.live()) != 0 || h.m.tenant("a").sessions != 0 {
+		t.Errorf("left: leases %v (%v), sandboxes %d, sessions %d", held, err, len(h.host.boxes), len(h.m.live()))
+	}
+	if n := h.m.tenant("a").calls.Load(); n != 0 {
+		t.Errorf("%d calls are counted as open", n)
+	}
+	for _, e := range mustReadDir(t, filepath.Join(h.dir, "output")) {
+		// Those of lost sessions are kept; they are empty here.
+		if n := len(mustReadDir(t, filepath.Join(h.dir, "output", e.Name()))); n != 0 {
+			t.Errorf("%d files are left in %s", n, e.Name())
+		}
+	}
+}
+
+// TestCancelRacesSpawn aborts calls at every moment of their beginning.
+func TestCancelRacesSpawn(t *testing.T) {
+	h := newHouse(t)
+	h.open()
+	s := h.create(alice, client.SessionCreate{Limits: client.Limits{Calls: 2}})
+	box := h.host.box(s.ID)
+	for i := range 500 {
+		zero := int64(0)
+		c, err := h.m.Call(t.Context(), alice, s.ID, with(bashCall("hold"), func(r *client.CallCreate) { r.WaitMillis = &zero }), CallOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i%3 > 0 {
+			time.Sleep(time.Duration(rand.IntN(300)) * time.Microsecond)
+		}
+		if i%50 == 0 {
+			box.sever(agent.ErrLost)
+		}
+		c, err = h.m.AbortCall(t.Context(), alice, c.ID)
+		if err != nil || !c.Finished() {
+			t.Fatalf("call %d: %+v, %v", i, c, err)
+		}
+	}
+	await(t, "nothing holds", func() bool { return box.holding.Load() == 0 })
+	if live := h.m.live()[0]; live.open.Load() != 0 || len(live.slots) != 0 {
+		t.Errorf("%d calls are open, %d slots are taken", live.open.Load(), len(live.slots))
+	}
+}
+
+// TestEndRacesCall ends sessions at every moment of a call.
+func TestEndRacesCall(t *testing.T) {
+	h := newHouse(t)
+	h.open()
+	for i := range 100 {
+		s := h.create(alice, client.SessionCreate{})
+		var wg sync.WaitGroup
+		for range 3 {
+			wg.Go(func() {
+				c, err := h.m.Call(context.Background(), alice, s.ID, bashCall("echo x; hold"), CallOptions{})
+				if code := codeOfErr(err); err != nil && code != client.CodeSessionLost && code != client.CodeNotFound || err == nil && !c.Finished() {
+					t.Errorf("call %+v, %v", c, err)
+				}
+			})
+		}
+		time.Sleep(time.Duration(rand.IntN(500)) * time.Microsecond)
+		if _, err := h.m.End(t.Context(), alice, s.ID, EndOptions{Force: i%2 == 0}); err != nil {
+			t.Error(err)
+		}
+		wg.Wait()
+	}
+	if n := h.m.tenant("a").calls.Load(); n != 0 {
+		t.Errorf("%d calls are counted as open", n)
+	}
+}

@@ -1,0 +1,57 @@
+package session
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/toold/toold/client"
+)
+
+// TestDoctorNotices is the control of the probes: in a sandbox where no limit
+// and no defence holds, none may be reported as holding.
+func TestDoctorNotices(t *testing.T) {
+	h := newHouse(t)
+	h.set.Limits.CPUs, h.set.MaxLimits = 0, client.Limits{}
+	h.open()
+	d, err := h.m.Doctor(t.Context(), root, false)
+	if err != nil || len(d.Checks) != 1 || d.Checks[0].Name != "fake" {
+		t.Errorf("without probe: %+v, %v", d, err)
+	}
+	if d, err = h.m.Doctor(t.Context(), root, true); err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, c := range d.Checks {
+		if c.Group == "runtime" || !c.Probed {
+			continue
+		}
+		n++
+		if c.Status != client.CheckFail || c.Detail == "" {
+			t.Errorf("%s %s: %s %s", c.Group, c.Name, c.Status, c.Detail)
+		}
+	}
+	if want := 2 * (len(limitProbes()) + len(defenceProbes())); n != want {
+		t.Errorf("%d checks, want %d", n, want)
+	}
+	if len(h.m.live()) != 0 {
+		t.Error("a session of a probe is left")
+	}
+	h.host.fail("create", errors.New("boom"))
+	d, err = h.m.Doctor(t.Context(), root, true)
+	if err != nil || !slices.ContainsFunc(d.Checks, func(c client.Check) bool {
+		return c.Group == "runtime" && c.Status == client.CheckFail && strings.Contains(c.Detail, "could not be made")
+	}) {
+		t.Errorf("a runtime that makes no sessions: %+v, %v", d, err)
+	}
+	h.host.fail("create", nil)
+}
+
+func TestProbesStayInTheSandbox(t *testing.T) {
+	for _, p := range slices.Concat(limitProbes(), defenceProbes()) {
+		if !strings.HasPrefix(p.script, guard) {
+			t.Errorf("%s has no guard", p.name)
+		}
+	}
+}
