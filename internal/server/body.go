@@ -9,7 +9,6 @@ import (
 	"os"
 	"reflect"
 	"strings"
-	"time"
 
 	"github.com/toold/toold/client"
 )
@@ -97,18 +96,11 @@ func (s *Server) readBody(x *exchange, r *request) (text []byte, release func(),
 		n, err := body.Read(text[len(text):cap(text)])
 		text = text[:len(text)+n]
 		if errors.Is(err, io.EOF) {
-			s.bodyRead(x)
 			return text, release, nil
 		} else if err != nil {
 			return nil, release, s.bodyFailed(err)
 		}
 	}
-}
-
-// bodyRead lifts the deadline of the body, which would else end the request's
-// context in the middle of a long call.
-func (s *Server) bodyRead(x *exchange) {
-	_ = http.NewResponseController(x.ResponseWriter).SetReadDeadline(time.Time{})
 }
 
 // bodyFailed says why a body could not be read.
@@ -129,14 +121,13 @@ func (s *Server) tooLarge(limit int64) error {
 }
 
 // noBody refuses a body where the route has none: it would be ignored.
-func (s *Server) noBody(x *exchange, r *request) error {
+func (s *Server) noBody(r *request) error {
 	if r.ContentLength == 0 {
 		return nil
 	}
 	var one [1]byte
 	n, err := r.Body.Read(one[:])
 	if n == 0 && errors.Is(err, io.EOF) {
-		s.bodyRead(x)
 		return nil
 	}
 	if n == 0 && err != nil {

@@ -56,8 +56,10 @@ func (b *uploadBody) Read(p []byte) (int, error) {
 		return n, nil
 	}
 	if errors.Is(err, io.EOF) {
-		b.s.bodyRead(b.x)
-		return n, io.EOF
+		// net/http may have lifted the deadline before it was set above; left
+		// alone it would end the context of a long write in the sandbox.
+		_ = rc.SetReadDeadline(time.Time{})
+		return n, err
 	}
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		b.err = b.s.fileTooLarge()

@@ -195,6 +195,31 @@ func TestLongCallOutlivesBodyTimeout(t *testing.T) {
 	}
 }
 
+// TestLongUploadOutlivesBodyTimeout: neither does it end an upload that the
+// sandbox takes longer to write than the client to send, an empty one included.
+func TestLongUploadOutlivesBodyTimeout(t *testing.T) {
+	d := start(t, func(c *Config) { c.BodyTimeout = 100 * time.Millisecond; c.API = slowUpload{c.API} })
+	s := d.session(t, client.Options{}, client.SessionCreate{})
+	for _, text := range []string{"", "text"} {
+		if resp, body := send(t, d.socket, "PUT", "/v1/sessions/"+s.ID+"/files?path=f", text); resp.StatusCode != 200 {
+			t.Errorf("%q: %d %s", text, resp.StatusCode, body)
+		}
+	}
+}
+
+// slowUpload takes its time after it has read a body.
+type slowUpload struct{ session.API }
+
+func (s slowUpload) Upload(ctx context.Context, p session.Principal, id, path string, mode uint32, body io.Reader) (*client.Call, error) {
+	c, err := s.API.Upload(ctx, p, id, path, mode, body)
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-time.After(400 * time.Millisecond):
+		return c, err
+	}
+}
+
 // TestEndlessBody: a body without end is refused when it reaches the limit, and
 // until then costs no more memory than the limit.
 func TestEndlessBody(t *testing.T) {

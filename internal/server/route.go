@@ -150,7 +150,7 @@ func (s *Server) dispatch(x *exchange, r *http.Request, methods map[string]*rout
 		return err
 	}
 	if rt.request == nil {
-		if err := s.noBody(x, req); err != nil {
+		if err := s.noBody(req); err != nil {
 			return err
 		}
 	}

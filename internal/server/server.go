@@ -168,6 +168,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	if r.ContentLength != 0 {
 		// Covers the body that a handler reads and the one that nobody reads.
+		// net/http lifts the deadline when it has seen the body's end.
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.cfg.BodyTimeout))
 	}
 	if err := s.admit(x, r); err != nil {
