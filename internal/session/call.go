@@ -235,7 +235,6 @@ func (s *Session) admit(c *call) (release func(), err error) {
 // call up where it is, or finds that it is not known and therefore lost.
 func (s *Session) run(c *call, inv *tool.Invocation, prep *run.Prepared) (*agent.Outcome, error) {
 	defer c.watchDeadline()()
-	c.before = s.kills()
 	if prep != nil {
 		for _, t := range prep.Targets {
 			if t.Write {

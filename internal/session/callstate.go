@@ -31,8 +31,8 @@ type call struct {
 	counted   bool // in the numbers of open calls
 	streams   bool // the tool streams its output, and its result comes after it
 	out       *output
-	writes    []string // files that it changes, as Prepare resolved them
-	before    kills    // when it was started
+	saved     *store.Pending // the write of the call as pending, until somebody waited for it
+	writes    []string       // files that it changes, as Prepare resolved them
 
 	// ctx ends when the call must not begin or go on: with the cause of its
 	// session's end, with errLeaving, or with errAborted before it was started.
@@ -114,25 +114,54 @@ func (s *Session) record(c *call, inv *tool.Invocation) error {
 	c.streams = inv.Tool.Streams
 	c.out = s.outputOf(c.id, inv.Tool, c.split)
 	s.m.calls.Store(c.id, c)
+	if err := c.save(); err != nil {
+		s.m.calls.Delete(c.id)
+		if !errors.Is(err, store.ErrExists) {
+			return err
+		}
+		if err := s.findTwin(c, c.row.Hash); err != nil {
+			return err
+		}
+		return errTwin
+	}
+	s.calls.Add(1)
+	close(c.known)
+	c.tell("pending", c.snapshot())
+	return nil
+}
+
+// save stores the call as pending. It waits for the disk where the call has a
+// key, which may turn out to be taken, or where somebody may hear of its id
+// before it runs. Otherwise the next write of the call waits for both.
+func (c *call) save() error {
 	pending := c.event(client.EventCallPending, nil)
 	row := c.row
-	err := s.m.store.Write(func(tx *store.Tx) error {
+	c.saved = c.s.m.store.Begin(func(tx *store.Tx) error {
 		return errors.Join(tx.InsertCall(&row), tx.AddEvent(pending))
 	})
-	if err == nil {
-		s.calls.Add(1)
-		close(c.known)
-		c.tell("pending", c.snapshot())
+	if c.req.Key == "" && c.req.WaitMillis == nil && !c.heard() {
 		return nil
 	}
-	s.m.calls.Delete(c.id)
-	if !errors.Is(err, store.ErrExists) {
-		return s.m.internal("record a call", err)
+	err := c.saved.Wait()
+	c.saved = nil
+	return err
+}
+
+// heard reports whether somebody listens.
+func (c *call) heard() bool {
+	c.listen.Lock()
+	defer c.listen.Unlock()
+	return len(c.listeners) > 0
+}
+
+// write stores a change of the call, and what save has not waited for.
+func (c *call) write(fn func(tx *store.Tx) error) error {
+	err := c.s.m.store.Write(fn)
+	if c.saved != nil {
+		err = errors.Join(c.saved.Wait(), err)
+		c.saved = nil
 	}
-	if err := s.findTwin(c, row.Hash); err != nil {
-		return err
-	}
-	return errTwin
+	return err
 }
 
 // errTwin says that a call with this key exists; it never leaves the package.
@@ -223,7 +252,7 @@ func (c *call) judged(v policy.Verdict) {
 func (c *call) start() error {
 	now := time.Now().UTC().Truncate(time.Millisecond)
 	running := c.event(client.EventCallRunning, nil)
-	err := c.s.m.store.Write(func(tx *store.Tx) error {
+	err := c.write(func(tx *store.Tx) error {
 		return errors.Join(tx.StartCall(c.id, now), tx.AddEvent(running))
 	})
 	if err != nil {

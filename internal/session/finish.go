@@ -184,7 +184,7 @@ func (s *Session) store(c *call, row *store.Call) bool {
 	}
 	end := c.event(typ, summaryOf(&row.Call))
 	edits := s.edits(c, row)
-	err := s.m.store.Write(func(tx *store.Tx) error {
+	err := c.write(func(tx *store.Tx) error {
 		errs := []error{tx.FinishCall(row), tx.AddEvent(end)}
 		for _, e := range edits {
 			errs = append(errs, tx.AddEvent(e))
@@ -439,32 +439,38 @@ func usageOf(e *run.Exit) client.CallUsage {
 // kills is what the kernel has counted against the session's tools.
 type kills struct{ memory, pids int64 }
 
-func (s *Session) kills() kills {
+// killed says whether the kernel counted anything since it was last asked.
+func (s *Session) killed() (memory, pids bool) {
 	s.mu.Lock()
 	sb := s.sb
 	s.mu.Unlock()
-	if sb == nil {
-		return kills{}
-	}
-	return kills{memory: sb.OOMKills(), pids: sb.PIDsHits()}
+	now := kills{memory: sb.OOMKills(), pids: sb.PIDsHits()}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := s.counted
+	s.counted = kills{memory: max(now.memory, before.memory), pids: max(now.pids, before.pids)}
+	return now.memory > before.memory, now.pids > before.pids
 }
 
-// refine finds out whether a limit of the session ended the program. The counts
-// are the session's: of calls that run at the same time, each that failed while
-// the kernel killed is told so, though only one of them may have been hit.
+// refine finds out whether a limit of the session ended the program. The kernel
+// counts for the whole session: of calls that run at the same time, the first
+// that fails after a kill is held for the one that was hit.
 func (s *Session) refine(c *call, o *outcome) {
 	if o.exit == nil || !c.streams {
 		return
 	}
-	now := s.kills()
 	byItself := o.exit.Reason == run.ReasonExit || o.exit.Reason == run.ReasonSignal
-	if !byItself || o.exit.Reason == run.ReasonExit && o.exit.Code == 0 {
-		return
+	fine := o.exit.Reason == run.ReasonExit && o.exit.Code == 0
+	if fine && s.open.Load() > 1 {
+		return // what was counted may be another's, who has not ended yet
 	}
+	memory, pids := s.killed()
 	switch {
-	case now.memory > c.before.memory:
+	case fine || !byItself:
+		return
+	case memory:
 		o.exit.Reason = run.ReasonMemory
-	case now.pids > c.before.pids:
+	case pids:
 		o.exit.Reason = run.ReasonPIDs
 	default:
 		return

@@ -52,6 +52,7 @@ type Session struct {
 	ending  bool
 	fate    client.SessionState // what it ends as, once ending
 	pidfd   *pidfd
+	counted kills         // by the kernel, when it was last asked
 	changed chan struct{} // tells supervise that TTL or lease changed; capacity 1
 }
 

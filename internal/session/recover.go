@@ -81,6 +81,7 @@ func (m *Manager) adopt(ctx context.Context, row store.Session) error {
 		return s.bury(ctx, calls, why)
 	}
 	s.watchLease()
+	s.killed() // what was counted before is not held against later calls
 	known := make(map[string]agent.CallState, len(w.Calls))
 	for _, c := range w.Calls {
 		known[c.ID] = c
@@ -208,7 +209,6 @@ func (s *Session) goOn(c *call, state agent.CallState) {
 	s.slots <- struct{}{}
 	defer func() { <-s.slots }()
 	c.out.skipTo(state.OutputBase)
-	c.before = s.kills()
 	l, err := s.current()
 	if err != nil {
 		s.finish(c, s.ended(c, nil, err))

@@ -72,10 +72,17 @@ func (tx *Tx) InsertCall(c *Call) error {
 	return err
 }
 
-// StartCall marks a call as running.
+// StartCall marks a call as running. ErrNotFound when there is no such call: one
+// without a record must not run.
 func (tx *Tx) StartCall(id string, at time.Time) error {
-	_, err := tx.st.startCall.Exec(at.UnixMilli(), id)
-	return err
+	r, err := tx.st.startCall.Exec(at.UnixMilli(), id)
+	if err != nil {
+		return err
+	}
+	if n, err := r.RowsAffected(); err != nil || n == 1 {
+		return err
+	}
+	return fmt.Errorf("start call %s: %w", id, ErrNotFound)
 }
 
 const sqlFinishCall = `UPDATE calls SET status = ?, started = ?, ended = ?, result = ?, out_file = ?, out_total = ?, out_inline = ?

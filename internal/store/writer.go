@@ -35,30 +35,23 @@ type job struct {
 func (s *Store) Write(fn func(tx *Tx) error) error { return s.Begin(fn).Wait() }
 
 // Pending is a write that was queued.
-type Pending struct {
-	done chan error
-	err  error
-}
+type Pending struct{ done chan error }
 
-// Wait returns when the write is on disk or has failed. It is called once.
-func (p Pending) Wait() error {
-	if p.done == nil {
-		return p.err
-	}
-	return <-p.done
-}
+// Wait returns when the write is on disk or has failed. It is called at most once.
+func (p *Pending) Wait() error { return <-p.done }
 
 // Begin queues a write without waiting for it. Writes are done in the order in
 // which they were begun, so whoever waits for a later one has waited for all.
-func (s *Store) Begin(fn func(tx *Tx) error) Pending {
+func (s *Store) Begin(fn func(tx *Tx) error) *Pending {
 	s.senders.RLock()
 	defer s.senders.RUnlock()
-	if s.closed {
-		return Pending{err: ErrClosed}
-	}
 	j := &job{fn: fn, done: make(chan error, 1)}
-	s.queue <- j
-	return Pending{done: j.done}
+	if s.closed {
+		j.done <- ErrClosed
+	} else {
+		s.queue <- j
+	}
+	return &Pending{done: j.done}
 }
 
 // writer is the goroutine that owns the writing connection.
