@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/url"
 	"strconv"
+	"strings"
 )
 
 // CallOptions say how an answer to CreateCall or StreamCall is wanted.
@@ -94,9 +95,5 @@ func (c *Client) CallOutput(ctx context.Context, id string, q OutputQuery) (io.R
 }
 
 func callPath(id string, below ...string) string {
-	p := "/v1/calls/" + url.PathEscape(id)
-	for _, b := range below {
-		p += "/" + b
-	}
-	return p
+	return strings.Join(append([]string{"/v1/calls", url.PathEscape(id)}, below...), "/")
 }

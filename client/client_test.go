@@ -78,7 +78,7 @@ func TestProblems(t *testing.T) {
 			Error{Code: CodeConflict, Message: "key taken", Hint: "use another", Status: 409},
 		},
 		"plain text": {func(w http.ResponseWriter) { http.Error(w, "400 Bad Request", 400) }, Error{Code: CodeInvalidRequest, Message: "the daemon answered 400 Bad Request", Status: 400}},
-		"of a proxy": {func(w http.ResponseWriter) { http.Error(w, "<html>", 502) }, Error{Code: CodeInternal, Message: "the daemon answered 502 Bad Gateway", Status: 502}},
+		"of a proxy": {func(w http.ResponseWriter) { http.Error(w, "<html>", http.StatusBadGateway) }, Error{Code: CodeInternal, Message: "the daemon answered 502 Bad Gateway", Status: 502}},
 		"redirect":   {func(w http.ResponseWriter) { w.Header().Set("Location", "http://evil/"); w.WriteHeader(302) }, Error{Code: CodeInvalidRequest, Message: "the daemon answered 302 Found", Status: 302}},
 		"no code":    {func(w http.ResponseWriter) { answer(w, 404, Problem{}) }, Error{Code: CodeInvalidRequest, Message: "the daemon answered 404 Not Found", Status: 404}},
 	} {

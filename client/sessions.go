@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // SessionQuery selects sessions. Those that have ended are listed only with All
@@ -68,11 +69,7 @@ func (c *Client) EndSession(ctx context.Context, id string, o EndOptions) (*Sess
 }
 
 func sessionPath(id string, below ...string) string {
-	p := "/v1/sessions/" + url.PathEscape(id)
-	for _, b := range below {
-		p += "/" + b
-	}
-	return p
+	return strings.Join(append([]string{"/v1/sessions", url.PathEscape(id)}, below...), "/")
 }
 
 func setPage(v url.Values, after string, limit int) {

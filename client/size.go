@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -17,8 +18,15 @@ var sizeUnits = []struct {
 	suffix string
 	factor float64
 }{
-	{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1 << 40},
-	{"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}, {"B", 1},
+	{"KiB", 1 << 10},
+	{"MiB", 1 << 20},
+	{"GiB", 1 << 30},
+	{"TiB", 1 << 40},
+	{"KB", 1e3},
+	{"MB", 1e6},
+	{"GB", 1e9},
+	{"TB", 1e12},
+	{"B", 1},
 }
 
 // ParseSize reads a size as people write it. It refuses negative and
@@ -40,9 +48,9 @@ func ParseSize(s string) (Size, error) {
 
 // String prints the size in the largest binary unit that is exact, else in bytes.
 func (s Size) String() string {
-	for i := len(sizeUnits[:4]) - 1; i >= 0; i-- {
-		if u := Size(sizeUnits[i].factor); s >= u && s%u == 0 {
-			return strconv.FormatInt(int64(s/u), 10) + sizeUnits[i].suffix
+	for _, unit := range slices.Backward(sizeUnits[:4]) {
+		if u := Size(unit.factor); s >= u && s%u == 0 {
+			return strconv.FormatInt(int64(s/u), 10) + unit.suffix
 		}
 	}
 	return strconv.FormatInt(int64(s), 10) + "B"

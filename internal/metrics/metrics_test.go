@@ -130,8 +130,10 @@ func TestSeriesAreBounded(t *testing.T) {
 	run := func(n int) {
 		for i := range n {
 			name := fmt.Sprintf("tool-%d", i)
-			m.CallFinished(&client.Call{Tool: name, Status: client.CallError, Error: &client.Error{Code: client.Code(name)},
-				Metadata: map[string]any{"reason": name}}, 0, 0)
+			m.CallFinished(&client.Call{
+				Tool: name, Status: client.CallError, Error: &client.Error{Code: client.Code(name)},
+				Metadata: map[string]any{"reason": name},
+			}, 0, 0)
 			m.SessionState(&client.Session{ID: name, Runtime: name, State: client.SessionState(name)}, "")
 			m.SessionState(&client.Session{ID: name, Runtime: name, State: client.SessionReady}, "")
 			m.SandboxCreated(name, i%2 == 0, time.Second)

@@ -87,8 +87,10 @@ func (s *Server) readBody(x *exchange, r *request) (text []byte, release func(),
 		if len(text) == cap(text) {
 			more := max(cap(text), firstRead)
 			if !s.bodies.take(key, more) {
-				return nil, release, &client.Error{Code: client.CodeOverloaded,
-					Message: "too many large requests of this user are being read", Hint: "send fewer of them at once"}
+				return nil, release, &client.Error{
+					Code:    client.CodeOverloaded,
+					Message: "too many large requests of this user are being read", Hint: "send fewer of them at once",
+				}
 			}
 			held += more
 			text = append(make([]byte, 0, cap(text)+more), text...)

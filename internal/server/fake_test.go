@@ -35,8 +35,10 @@ type fakeAPI struct {
 }
 
 func newFake() *fakeAPI {
-	return &fakeAPI{release: make(chan struct{}), wake: make(chan struct{}), sessions: map[string]*client.Session{},
-		calls: map[string]*client.Call{}, files: map[string][]byte{}}
+	return &fakeAPI{
+		release: make(chan struct{}), wake: make(chan struct{}), sessions: map[string]*client.Session{},
+		calls: map[string]*client.Call{}, files: map[string][]byte{},
+	}
 }
 
 func (f *fakeAPI) seen() session.Principal {
@@ -52,9 +54,11 @@ func (f *fakeAPI) Create(_ context.Context, p session.Principal, r client.Sessio
 	f.n++
 	f.created++
 	now := time.Now().UTC()
-	s := &client.Session{ID: fmt.Sprintf("ses_%d", f.n), Name: r.Name, State: client.SessionReady, Tenant: p.Tenant, Profile: "build",
+	s := &client.Session{
+		ID: fmt.Sprintf("ses_%d", f.n), Name: r.Name, State: client.SessionReady, Tenant: p.Tenant, Profile: "build",
 		Driver: "fake", Runtime: "none", Worktree: r.Worktree, Mounts: r.Mounts, Network: client.Network{Mode: "none"}, Limits: r.Limits,
-		Labels: r.Labels, Notes: []string{"a note"}, TTL: r.TTL, Created: now, Expires: &now}
+		Labels: r.Labels, Notes: []string{"a note"}, TTL: r.TTL, Created: now, Expires: &now,
+	}
 	f.sessions[s.ID] = s
 	f.eventLocked(client.EventSessionCreated, s.ID, "", s)
 	answer := *s
@@ -66,8 +70,10 @@ func (f *fakeAPI) Create(_ context.Context, p session.Principal, r client.Sessio
 
 func (f *fakeAPI) eventLocked(kind, ses, call string, data any) {
 	b, _ := json.Marshal(data)
-	f.events = append(f.events, client.Event{ID: fmt.Sprintf("evt_%d", len(f.events)+1), Type: kind, Time: time.Now().UTC(),
-		Session: ses, Call: call, Data: b})
+	f.events = append(f.events, client.Event{
+		ID: fmt.Sprintf("evt_%d", len(f.events)+1), Type: kind, Time: time.Now().UTC(),
+		Session: ses, Call: call, Data: b,
+	})
 	close(f.wake)
 	f.wake = make(chan struct{})
 }
@@ -120,8 +126,10 @@ func (f *fakeAPI) Call(ctx context.Context, p session.Principal, id string, r cl
 	}
 	f.mu.Lock()
 	f.n++
-	c := &client.Call{ID: fmt.Sprintf("call_%d", f.n), Key: r.Key, SessionID: id, Tool: r.Tool, Input: r.Input, Extra: r.Extra,
-		Status: client.CallPending, Metadata: map[string]any{}, Time: client.CallTime{Queued: time.Now().UTC()}}
+	c := &client.Call{
+		ID: fmt.Sprintf("call_%d", f.n), Key: r.Key, SessionID: id, Tool: r.Tool, Input: r.Input, Extra: r.Extra,
+		Status: client.CallPending, Metadata: map[string]any{}, Time: client.CallTime{Queued: time.Now().UTC()},
+	}
 	f.calls[c.ID] = c
 	f.mu.Unlock()
 	event := func(kind string, data any) {
@@ -261,8 +269,10 @@ func (f *fakeAPI) Upload(ctx context.Context, p session.Principal, id, path stri
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.files[path] = b
-	return &client.Call{ID: "call_1", SessionID: id, Tool: "file_put", Input: json.RawMessage(`{}`), Status: client.CallCompleted,
-		Title: fmt.Sprintf("%o", mode), Metadata: map[string]any{}}, nil
+	return &client.Call{
+		ID: "call_1", SessionID: id, Tool: "file_put", Input: json.RawMessage(`{}`), Status: client.CallCompleted,
+		Title: fmt.Sprintf("%o", mode), Metadata: map[string]any{},
+	}, nil
 }
 
 func (f *fakeAPI) Download(ctx context.Context, p session.Principal, id, path string) (io.ReadCloser, int64, error) {

@@ -199,11 +199,15 @@ func (rt *route) parseID(r *http.Request) (string, error) {
 }
 
 func noSession(id string) *client.Error {
-	return &client.Error{Code: client.CodeNotFound, Message: fmt.Sprintf("there is no session %s", id),
-		Hint: "GET /v1/sessions lists yours"}
+	return &client.Error{
+		Code: client.CodeNotFound, Message: fmt.Sprintf("there is no session %s", id),
+		Hint: "GET /v1/sessions lists yours",
+	}
 }
 
 func noCall(id string) *client.Error {
-	return &client.Error{Code: client.CodeNotFound, Message: fmt.Sprintf("there is no call %s", id),
-		Hint: "GET /v1/sessions/{id}/calls lists those of a session"}
+	return &client.Error{
+		Code: client.CodeNotFound, Message: fmt.Sprintf("there is no call %s", id),
+		Hint: "GET /v1/sessions/{id}/calls lists those of a session",
+	}
 }

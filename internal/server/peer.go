@@ -123,7 +123,7 @@ const tooManyBody = `{"type":"about:blank","title":"Service Unavailable","status
 	`"detail":"this user has too many connections open","code":"overloaded","hint":"close idle connections or reuse them"}` + "\n"
 
 func refuse(c *net.UnixConn) {
-	defer c.Close()
+	defer func() { _ = c.Close() }()
 	// A fresh socket buffer takes this at once; the deadline is for the case
 	// that it does not, since nobody else is accepted meanwhile.
 	if c.SetWriteDeadline(time.Now().Add(100*time.Millisecond)) == nil {

@@ -72,8 +72,10 @@ func (s *Server) internal(r *http.Request, err error) *client.Error {
 	ref := rand.Text()[:12]
 	s.cfg.Log.LogAttrs(r.Context(), slog.LevelError, "request failed",
 		slog.String("ref", ref), slog.String("method", r.Method), slog.String("route", r.Pattern), slog.Any("err", err))
-	return &client.Error{Code: client.CodeInternal, Message: "internal error " + ref,
-		Hint: "the daemon's log has the cause under this reference"}
+	return &client.Error{
+		Code: client.CodeInternal, Message: "internal error " + ref,
+		Hint: "the daemon's log has the cause under this reference",
+	}
 }
 
 // fail answers with the problem that err is.

@@ -114,9 +114,11 @@ func (s *Server) mount() {
 		})
 	}
 	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		s.fail(w, r, &client.Error{Code: client.CodeNotFound,
+		s.fail(w, r, &client.Error{
+			Code:    client.CodeNotFound,
 			Message: fmt.Sprintf("there is no route %q in this version", r.URL.Path),
-			Hint:    "GET /v1/openapi.json lists those that there are"})
+			Hint:    "GET /v1/openapi.json lists those that there are",
+		})
 	})
 }
 

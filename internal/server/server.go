@@ -113,8 +113,10 @@ func (s *Server) SetIdentity(id *Identity) { s.identity.Store(id) }
 const stopGrace = time.Second
 
 // errStopping is the cause of contexts that end because the daemon does.
-var errStopping = &client.Error{Code: client.CodeOverloaded, Message: "the daemon is stopping",
-	Hint: "calls go on and can be read by their id when it is back"}
+var errStopping = &client.Error{
+	Code: client.CodeOverloaded, Message: "the daemon is stopping",
+	Hint: "calls go on and can be read by their id when it is back",
+}
 
 // Serve answers requests of ln until ctx ends, then stops: no new connections,
 // after a moment streams end and waiting requests are answered, and after a bounded time what is
@@ -147,7 +149,9 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	if err != nil {
 		err = fmt.Errorf("stop %s: requests were cut: %w", ln.Addr(), errors.Join(err, srv.Close()))
 	}
-	<-served
+	if serr := <-served; !errors.Is(serr, http.ErrServerClosed) {
+		err = errors.Join(err, serr)
+	}
 	return err
 }
 

@@ -135,9 +135,11 @@ func (e *sse) beating() (stop func()) {
 func (s *Server) stream(r *request) (release func(), err error) {
 	key := int64(r.who.UID)
 	if !s.streams.take(key, 1) {
-		return nil, &client.Error{Code: client.CodeQuotaExceeded,
+		return nil, &client.Error{
+			Code:    client.CodeQuotaExceeded,
 			Message: fmt.Sprintf("uid %d has %d streams open, which is the most", r.who.UID, s.cfg.MaxStreams),
-			Hint:    "close some: event streams, streamed calls, followed outputs and file transfers count"}
+			Hint:    "close some: event streams, streamed calls, followed outputs and file transfers count",
+		}
 	}
 	return func() { s.streams.give(key, 1) }, nil
 }

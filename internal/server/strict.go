@@ -103,8 +103,10 @@ func syntaxError(text []byte) error {
 // typeError says which value does not fit its field.
 func typeError(err error) error {
 	if te, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		return &bodyError{path: "/" + strings.ReplaceAll(te.Field, ".", "/"),
-			msg: fmt.Sprintf("a %s does not fit, expected %s", te.Value, te.Type.Kind())}
+		return &bodyError{
+			path: "/" + strings.ReplaceAll(te.Field, ".", "/"),
+			msg:  fmt.Sprintf("a %s does not fit, expected %s", te.Value, te.Type.Kind()),
+		}
 	}
 	return &bodyError{msg: err.Error()}
 }
