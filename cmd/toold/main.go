@@ -16,6 +16,8 @@ func main() {
 	// What sessions must be able to read is made with modes that say so; a
 	// stricter umask of whoever starts toold would take that away.
 	syscall.Umask(0o022)
+	// A log whose reader has gone must not take the sessions' daemon with it.
+	signal.Ignore(syscall.SIGPIPE)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	hup := make(chan os.Signal, 1)
