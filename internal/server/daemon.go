@@ -57,7 +57,7 @@ func (s *Server) tools(x *exchange, r *request) error {
 	}
 	items := make([]any, len(defs))
 	for i, d := range defs {
-		items[i], err = tool.Render(&tool.Definition{Name: d.Name, Description: d.Description, Schema: d.InputSchema}, format)
+		items[i], err = tool.Render(&tool.Definition{Name: d.Name, Description: d.Description, Schema: d.InputSchema, ReadOnly: d.ReadOnly}, format)
 		if err != nil {
 			return err
 		}

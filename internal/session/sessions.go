@@ -151,7 +151,7 @@ func (m *Manager) Tools(ctx context.Context, p Principal, f ToolFilter) ([]clien
 	}
 	var all []client.ToolDefinition
 	for _, d := range m.tools.Offered(f.Provider, f.Model, m.settings.Load().Restrictions) {
-		all = append(all, client.ToolDefinition{Name: d.Name, Description: d.Description, InputSchema: d.Schema})
+		all = append(all, client.ToolDefinition{Name: d.Name, Description: d.Description, InputSchema: d.Schema, ReadOnly: d.ReadOnly})
 	}
 	return all, nil
 }

@@ -52,7 +52,7 @@ func Render(d *Definition, format string) (json.RawMessage, error) {
 }
 
 func ours(d *Definition) (any, error) {
-	return client.ToolDefinition{Name: d.Name, Description: d.Description, InputSchema: d.Schema}, nil
+	return client.ToolDefinition{Name: d.Name, Description: d.Description, InputSchema: d.Schema, ReadOnly: d.ReadOnly}, nil
 }
 
 // anthropic is a tool of the Messages API.

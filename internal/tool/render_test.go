@@ -66,7 +66,7 @@ func TestRenderListed(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := Render(&Definition{Name: d.Name, Description: d.Description, Schema: d.Schema}, format)
+			got, err := Render(&Definition{Name: d.Name, Description: d.Description, Schema: d.Schema, ReadOnly: d.ReadOnly}, format)
 			if err != nil {
 				t.Fatalf("%s as %q: %v", d.Name, format, err)
 			}
