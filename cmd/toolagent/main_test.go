@@ -420,3 +420,39 @@ func TestTermEndsTheSandbox(t *testing.T) {
 		t.Error("the agent does not end")
 	}
 }
+
+// What an idle agent costs is printed, for comparison; a limit far above it
+// catches what would make it useless.
+func TestIdleMemory(t *testing.T) {
+	s := newSandbox(t)
+	c, _ := s.connect(nil)
+	for i := range 20 {
+		s.bash(c, fmt.Sprint(i), "seq 20000")
+		if err := c.Forget(fmt.Sprint(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	time.Sleep(2500 * time.Millisecond)
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", s.cmd.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	kib := make(map[string]int)
+	for line := range strings.Lines(string(b)) {
+		f := strings.Fields(line)
+		if len(f) == 3 && f[2] == "kB" {
+			kib[f[0]], _ = strconv.Atoi(f[1])
+		}
+	}
+	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.cmd.Process.Pid))
+	threads := ""
+	for line := range strings.Lines(string(status)) {
+		if strings.HasPrefix(line, "Threads:") {
+			threads = strings.TrimSpace(line)
+		}
+	}
+	t.Logf("resident %d KiB, of its own %d KiB, anonymous %d KiB, %s", kib["Rss:"], kib["Private_Dirty:"], kib["Anonymous:"], threads)
+	if kib["Anonymous:"] > 16<<10 {
+		t.Errorf("an idle agent holds %d KiB", kib["Anonymous:"])
+	}
+}

@@ -283,6 +283,10 @@ func (c *Conn) Run(ctx context.Context, r Request, s Sink) (*Outcome, error) {
 
 // Resume takes up a call that an earlier connection started, from output offset
 // on. Whoever was attached to the call before is not any more.
+//
+// Acknowledgements may have been lost with the earlier connection, and an agent
+// that holds as much as it may has nothing new to send: Ack what is durable
+// before, or the call may wait for ever.
 func (c *Conn) Resume(ctx context.Context, callID string, offset int64, s Sink) (*Outcome, error) {
 	if err := checkCallID(callID); err != nil {
 		return nil, err
@@ -506,11 +510,14 @@ func (c *Conn) take(h head, body []byte) error {
 	if x == nil {
 		return errors.New("no such exchange")
 	}
-	final, err := x.take(h, body)
-	if err != nil || !final {
+	finished, err := x.take(h, body)
+	if err != nil {
 		return err
 	}
-	c.drop(x)
+	if finished {
+		c.drop(x)
+	}
+	x.signal()
 	return nil
 }
 

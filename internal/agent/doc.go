@@ -79,7 +79,8 @@
 // kept from the last acknowledged offset on, at most hello.unacked_bytes; the
 // command waits when that is full, also while no daemon is there. Offsets count
 // the bytes of both streams together. Its outcome is kept until it is forgotten.
-// After a reconnect the daemon resumes at the offset that it has; whoever was
+// After a reconnect the daemon acknowledges again what is durable, since it
+// cannot know what arrived, and resumes at the offset that it has; whoever was
 // attached to the call before is not any more. The agent holds at most 512 calls
 // and 64 MiB of results that nobody takes.
 //

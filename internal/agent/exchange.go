@@ -140,7 +140,8 @@ func (x *exchange) signal() {
 }
 
 // take checks one message against the state and keeps what it brings. Errors
-// are violations. final is true when nothing may follow.
+// are violations. finished is true when nothing may follow; whoever waits is
+// woken by the caller, when the exchange is off its list.
 func (x *exchange) take(h head, body []byte) (finished bool, err error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -163,9 +164,6 @@ func (x *exchange) take(h head, body []byte) (finished bool, err error) {
 		}
 	default:
 		err = errors.New("no such message in this direction")
-	}
-	if err == nil {
-		x.signal()
 	}
 	return finished, err
 }

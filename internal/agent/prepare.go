@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"fmt"
 	"os"
-	"runtime/debug"
 	"strconv"
 	"strings"
 
@@ -92,6 +91,3 @@ func ignoredSignals() []uintptr {
 	}
 	return nil
 }
-
-// releaseMemory gives back what the last calls have used.
-func releaseMemory() { debug.FreeOSMemory() }

@@ -517,6 +517,7 @@ func TestResumeAtEveryPoint(t *testing.T) {
 				s.hook = func(end int64) error { _ = hook(end); return nil }
 				s.mu.Unlock()
 				if known {
+					_ = c.Ack(id, int64(len(s.data))) // may have been lost with the connection
 					o, err = c.Resume(t.Context(), id, int64(len(s.data)), s)
 				} else {
 					o, err = c.Run(t.Context(), bashCall(id, "echo x >> "+marker+"; seq 60000"), s)

@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"net"
+	"os"
 	"reflect"
 	"strings"
 	"sync"
@@ -560,5 +561,54 @@ func TestTooManyCalls(t *testing.T) {
 	}
 	if o, err = c.Run(t.Context(), ask("one more", "x"), nil); err != nil || o.Err != nil {
 		t.Errorf("%v %+v", err, o)
+	}
+}
+
+func TestTrimThreads(t *testing.T) {
+	var wg sync.WaitGroup
+	for range 30 { // as many threads as there are blocking calls
+		wg.Go(func() {
+			p, err := newPipe()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer closePipe(p)
+			ts := unix.NsecToTimespec(int64(50 * time.Millisecond))
+			_ = unix.Nanosleep(&ts, nil)
+		})
+	}
+	wg.Wait()
+	before := len(threads(t))
+	releaseMemory()
+	for range 500 {
+		if len(threads(t)) < before {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Errorf("%d threads before, %d after", before, len(threads(t)))
+}
+
+func threads(t *testing.T) []os.DirEntry {
+	t.Helper()
+	e, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// Hello without an answer, and a stranger that says nothing.
+func TestSilentStranger(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for a deadline")
+	}
+	r := newRig(t)
+	c := r.dial()
+	defer c.Close()
+	_ = c.SetReadDeadline(time.Now().Add(10 * helloTime))
+	if n, err := c.Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.EOF) && !errors.Is(err, unix.ECONNRESET) {
+		t.Errorf("got %d bytes, %v", n, err)
 	}
 }
