@@ -254,7 +254,7 @@ func (s *Session) start(ctx context.Context, pl *plan) error {
 	if err != nil {
 		return fmt.Errorf("record of sandbox %s: %w", s.id, err)
 	}
-	if err := s.write("", func(r *store.Session) { r.Record, r.Runtime = raw, rec.Runtime }); err != nil {
+	if err := s.write("", func(r *store.Session) error { r.Record, r.Runtime = raw, rec.Runtime; return nil }); err != nil {
 		return err
 	}
 	w, err := s.dial(ctx, pl.req.Env)
@@ -264,9 +264,10 @@ func (s *Session) start(ctx context.Context, pl *plan) error {
 	if err := sb.Attach(ctx, w.ForkTID); err != nil {
 		return fmt.Errorf("put the tools under their limits: %w", err)
 	}
-	err = s.write(client.EventSessionCreated, func(r *store.Session) {
+	err = s.write(client.EventSessionCreated, func(r *store.Session) error {
 		r.State, r.Worktree.IDMap = client.SessionReady, sb.IDMap()
 		r.Notes = append(append([]string(nil), sb.Notes()...), w.Notes...)
+		return nil
 	})
 	if err != nil {
 		return err
@@ -309,10 +310,10 @@ func (s *Session) startFailed(cause error) error {
 
 // recordOf is the driver's record of a session. Before the driver gave one, it
 // is what List and Destroy can go by.
-func recordOf(row *store.Session) sandbox.Record {
+func (m *Manager) recordOf(row *store.Session) sandbox.Record {
 	var rec sandbox.Record
 	if len(row.Record) == 0 || json.Unmarshal(row.Record, &rec) != nil {
-		return sandbox.Record{SessionID: row.ID, Incarnation: row.Incarnation, Runtime: row.Runtime, UIDBase: row.UIDBase}
+		return sandbox.Record{SessionID: row.ID, Incarnation: row.Incarnation, Owner: m.cfg.Owner, Runtime: row.Runtime, UIDBase: row.UIDBase}
 	}
 	return rec
 }

@@ -54,7 +54,11 @@ func (s *Session) end(ctx context.Context, e ending) error {
 // back the uids, say that it is done.
 func (s *Session) teardown(e ending) {
 	defer close(s.over)
-	if err := s.write("", func(r *store.Session) { r.State, r.Reason, r.Keep = client.SessionEnding, e.reason, e.keep }); err != nil {
+	err := s.write("", func(r *store.Session) error {
+		r.State, r.Reason, r.Keep = client.SessionEnding, e.reason, e.keep
+		return nil
+	})
+	if err != nil {
 		s.log.Error("store that the session is ending", "error", err)
 	}
 	if !e.force {
@@ -87,7 +91,7 @@ func (s *Session) abortCalls() {
 func (s *Session) destroy() error {
 	s.mu.Lock()
 	l, sb, fd := s.link, s.sb, s.pidfd
-	rec := recordOf(&s.row)
+	rec := s.m.recordOf(&s.row)
 	s.link = nil
 	s.mu.Unlock()
 	if l != nil {
@@ -171,12 +175,13 @@ func (s *Session) recordEnd(e ending, left error) {
 	if e.state == client.SessionLost {
 		typ = client.EventSessionLost
 	}
-	err := s.write(typ, func(r *store.Session) {
+	err := s.write(typ, func(r *store.Session) error {
 		now := time.Now().UTC().Truncate(time.Millisecond)
 		r.State, r.Reason, r.Keep, r.Ended = e.state, e.reason, e.keep, &now
 		if left != nil {
 			r.Notes = append(r.Notes, "not everything of it could be removed from the host; see: toolctl gc --dry-run")
 		}
+		return nil
 	})
 	if err != nil {
 		s.log.Error("store the end of the session", "error", err)

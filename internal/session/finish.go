@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/agent"
@@ -120,6 +121,21 @@ func codeOf(e *run.Error) *client.Error {
 		code = client.CodeSandboxFailed
 	}
 	return &client.Error{Code: code, Message: limitText(e.Message), Hint: limitText(e.Hint)}
+}
+
+// title is a title on one line.
+func title(s string) string {
+	const most = 512
+	s = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(s, "\uFFFD"))
+	if len(s) > most {
+		s = s[:runeStart([]byte(s), most)] + "…"
+	}
+	return s
 }
 
 // maxNote bounds texts of the agent's that are no output.
@@ -289,7 +305,7 @@ func (c *call) compose(o *outcome) store.Call {
 	row.Status = client.CallError
 	if o.result != nil {
 		row.Status = client.CallCompleted
-		row.Title, row.IsError = limitText(o.result.Title), o.result.IsError
+		row.Title, row.IsError = title(o.result.Title), o.result.IsError
 		maps.Copy(meta, o.result.Metadata)
 		row.Attachments = attachments(o.result.Attachments)
 	} else {

@@ -184,12 +184,15 @@ func (s *Session) after(ctx context.Context, lost *link) (*link, error) {
 }
 
 // write changes the row, and stores it with an event of this type ("" for none).
-func (s *Session) write(event string, change func(*store.Session)) error {
+// An error of change leaves it as it is.
+func (s *Session) write(event string, change func(*store.Session) error) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
 	row := s.snapshotRow()
 	old := row.State
-	change(&row)
+	if err := change(&row); err != nil {
+		return err
+	}
 	err := s.m.store.Write(func(tx *store.Tx) error {
 		if err := tx.PutSession(&row); err != nil || event == "" {
 			return err

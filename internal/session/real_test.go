@@ -71,6 +71,7 @@ var buildAgent = sync.OnceValues(func() (string, error) {
 type realHouse struct {
 	Dir, Runc, Agent, Owner, Cgroup string
 	UIDBase                         uint32
+	Churn                           bool // what the child is to do
 }
 
 func newRealHouse(t testing.TB) *realHouse {
@@ -281,6 +282,9 @@ func (h *realHouse) makeCalls() error {
 	if err != nil {
 		return err
 	}
+	if h.Churn {
+		h.churn(m)
+	}
 	zero := int64(0)
 	for i := range crashSessions {
 		s, err := m.Create(context.Background(), alice, client.SessionCreate{})
@@ -406,4 +410,76 @@ func BenchmarkRealCall(b *testing.B) {
 			}
 		}
 	})
+}
+
+// TestRealDaemonIsKilledAtAnyMoment kills daemons while they make and end
+// sessions. What the last one finds is usable or gone, and nothing else is left.
+func TestRealDaemonIsKilledAtAnyMoment(t *testing.T) {
+	h := newRealHouse(t)
+	h.Churn = true
+	config, err := json.Marshal(h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for round := range 6 {
+		cmd := exec.Command(os.Args[0], "-test.run=^$")
+		cmd.Env = append(os.Environ(), childEnv+"="+string(config))
+		cmd.Stderr = os.Stderr
+		out, err := cmd.StdoutPipe()
+		if err == nil {
+			err = cmd.Start()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		bufio.NewScanner(out).Scan() // it has begun
+		time.Sleep(time.Duration(30+round*37) * time.Millisecond)
+		if err := cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		_ = cmd.Wait()
+	}
+	m := openReal(t, h)
+	live := m.live()
+	for _, s := range live {
+		if c := realCall(t, m, s.id, "bash", object{"command": "echo alive"}); c.Output != "alive\n" {
+			t.Errorf("session %s: %+v", s.id, c)
+		}
+	}
+	left, err := m.cfg.Drivers["oci"].List(t.Context(), h.Owner)
+	if err != nil || len(left) != len(live) {
+		t.Errorf("%d sandboxes for %d sessions, %v", len(left), len(live), err)
+	}
+	held, _, err := m.store.Leases(t.Context())
+	if err != nil || len(held) != len(live) {
+		t.Errorf("%d uid ranges for %d sessions, %v: %+v", len(held), len(live), err, held)
+	}
+	for _, e := range mustReadDir(t, m.cfg.OutputDir) {
+		m.mu.RLock()
+		s := m.sessions[e.Name()]
+		m.mu.RUnlock()
+		if row, err := m.store.Session(t.Context(), e.Name()); s == nil && (err != nil || !row.Keep) {
+			t.Errorf("outputs of %s are left", e.Name())
+		}
+	}
+	t.Logf("%d sessions live on", len(live))
+}
+
+// churn makes and ends sessions for ever.
+func (h *realHouse) churn(m *Manager) {
+	fmt.Println("begun")
+	for range 2 {
+		go func() {
+			for i := 0; ; i++ {
+				s, err := m.Create(context.Background(), alice, client.SessionCreate{})
+				if err == nil && i%3 > 0 {
+					_, err = m.End(context.Background(), alice, s.ID, EndOptions{Force: true})
+				}
+				if err != nil {
+					fmt.Fprintln(os.Stderr, err)
+				}
+			}
+		}()
+	}
+	select {}
 }

@@ -75,6 +75,7 @@ func (m *Manager) adopt(ctx context.Context, row store.Session) error {
 		return err
 	}
 	s.calls.Store(n)
+	s.removeUploads()
 	s.spilled.Store(sizeOf(s.outDir))
 	w, why := s.takeOver(ctx)
 	if w == nil {
@@ -116,7 +117,7 @@ func (s *Session) takeOver(ctx context.Context) (w *agent.Welcome, why string) {
 	case client.SessionEnding:
 		return nil, s.row.Reason
 	}
-	sb, err := s.driver.Adopt(ctx, recordOf(&s.row))
+	sb, err := s.driver.Adopt(ctx, s.m.recordOf(&s.row))
 	if errors.Is(err, sandbox.ErrGone) {
 		return nil, "its sandbox ended while no daemon ran"
 	}

@@ -110,24 +110,12 @@ func (m *Manager) Patch(ctx context.Context, p Principal, id string, r client.Se
 	if r.TTL != nil && (*r.TTL < 0 || time.Duration(*r.TTL) > maxTTL) {
 		return nil, invalidRequest("ttl %s: give a time up to %s, or 0 for none", *r.TTL, client.Duration(maxTTL))
 	}
-	labels := maps.Clone(s.snapshotRow().Labels)
-	if labels == nil {
-		labels = make(map[string]string)
-	}
-	for k, v := range r.Labels {
-		labels[k] = v
-		if v == "" {
-			delete(labels, k)
-		}
-	}
-	if err := checkLabels(labels); err != nil {
-		return nil, err
-	}
-	err = s.write(client.EventSessionUpdated, func(row *store.Session) {
-		row.Labels = labels
+	err = s.write(client.EventSessionUpdated, func(row *store.Session) error {
+		row.Labels = patched(row.Labels, r.Labels)
 		if r.TTL != nil {
 			row.TTL, row.Expires = *r.TTL, expiry(time.Now().UTC().Truncate(time.Millisecond), *r.TTL)
 		}
+		return checkLabels(row.Labels)
 	})
 	if err != nil {
 		return nil, m.internal("change session "+s.id, err)
@@ -137,6 +125,21 @@ func (m *Manager) Patch(ctx context.Context, p Principal, id string, r client.Se
 	default: // supervise is about to look anyway
 	}
 	return s.snapshot(ctx), nil
+}
+
+// patched is have with the changes of a patch; an empty value removes a label.
+func patched(have, changes map[string]string) map[string]string {
+	labels := maps.Clone(have)
+	if labels == nil {
+		labels = make(map[string]string)
+	}
+	for k, v := range changes {
+		labels[k] = v
+		if v == "" {
+			delete(labels, k)
+		}
+	}
+	return labels
 }
 
 // Tools implements API. All tools of this version are for every profile.

@@ -22,6 +22,21 @@ const (
 	toolGet = "file_get"
 )
 
+// uploadPrefix names the files that uploads are saved to on their way.
+const uploadPrefix = "put_"
+
+// removeUploads removes what uploads have left that an earlier daemon was
+// killed in.
+func (s *Session) removeUploads() {
+	left, err := filepath.Glob(filepath.Join(s.outDir, uploadPrefix+"*"))
+	if err != nil {
+		return // only for a bad pattern
+	}
+	for _, f := range left {
+		_ = os.Remove(f)
+	}
+}
+
 // Upload implements API. The bytes go into the session's output directory, which
 // the sandbox sees read-only, and file_put copies them to their place.
 func (m *Manager) Upload(ctx context.Context, p Principal, sessionID, path string, mode uint32, body io.Reader) (*client.Call, error) {
@@ -32,7 +47,7 @@ func (m *Manager) Upload(ctx context.Context, p Principal, sessionID, path strin
 	if err != nil {
 		return nil, err
 	}
-	name := m.store.NewID("put_")
+	name := m.store.NewID(uploadPrefix)
 	file := filepath.Join(s.outDir, name)
 	size, err := s.receive(file, body)
 	defer func() {
