@@ -179,7 +179,7 @@ func (d *daemon) newManager(driver sandbox.Driver, runtimes []string) error {
 		return err
 	}
 	d.server, err = server.New(server.Config{
-		API: d.manager, Identity: id, Log: d.log, Version: versionInfo(), Metrics: d.metrics.Handler(), Reload: d.reload,
+		API: d.manager, Tools: mc.Tools, Identity: id, Log: d.log, Version: versionInfo(), Metrics: d.metrics.Handler(), Reload: d.reload,
 	})
 	return err
 }

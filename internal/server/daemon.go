@@ -1,6 +1,7 @@
 package server
 
 import (
+	"fmt"
 	"net/http"
 
 	"github.com/toold/toold/api"
@@ -57,8 +58,11 @@ func (s *Server) tools(x *exchange, r *request) error {
 	}
 	items := make([]any, len(defs))
 	for i, d := range defs {
-		items[i], err = tool.Render(&tool.Definition{Name: d.Name, Description: d.Description, Schema: d.InputSchema, ReadOnly: d.ReadOnly}, format)
-		if err != nil {
+		def, ok := s.cfg.Tools.Get(d.Name)
+		if !ok {
+			return fmt.Errorf("render %s: the registry has no such tool", d.Name)
+		}
+		if items[i], err = tool.Render(def, format); err != nil {
 			return err
 		}
 	}

@@ -325,7 +325,7 @@ func (f *fakeAPI) Tools(_ context.Context, p session.Principal, q session.ToolFi
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.last, f.filter = p, q
-	return []client.ToolDefinition{{Name: "echo", Description: "says it again", InputSchema: json.RawMessage(`{"type":"object"}`)}}, nil
+	return []client.ToolDefinition{{Name: "bash", Description: "runs a command", InputSchema: json.RawMessage(`{"type":"object"}`)}}, nil
 }
 
 func (f *fakeAPI) TokenSession(token string) (string, string, bool) {

@@ -378,7 +378,7 @@ func TestToolsFormats(t *testing.T) {
 	d := start(t, nil)
 	c := d.client(client.Options{})
 	tools, err := c.Tools(t.Context(), client.ToolQuery{Profile: "build", Session: "ses_1", Provider: "p", Model: "m"})
-	if err != nil || len(tools) != 1 || tools[0].Name != "echo" {
+	if err != nil || len(tools) != 1 || tools[0].Name != "bash" {
 		t.Errorf("Tools = %+v, %v", tools, err)
 	}
 	if want := (session.ToolFilter{Profile: "build", Session: "ses_1", Provider: "p", Model: "m"}); d.api.filter != any(want) {
@@ -386,6 +386,12 @@ func TestToolsFormats(t *testing.T) {
 	}
 	if resp, _ := d.do(t, "GET", "/v1/tools?format=cobol", ""); resp.StatusCode != 400 {
 		t.Errorf("unknown format: %d, want 400", resp.StatusCode)
+	}
+	for format, key := range map[string]string{"anthropic": "input_schema", "openai": "function", "gemini": "parameters", "mcp": "inputSchema"} {
+		shaped, err := c.ToolsFormat(t.Context(), client.ToolQuery{}, format)
+		if err != nil || len(shaped) != 1 || !strings.Contains(string(shaped[0]), `"`+key+`"`) {
+			t.Errorf("as %s: %s, %v, want %s", format, shaped, err, key)
+		}
 	}
 }
 

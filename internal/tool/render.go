@@ -32,14 +32,6 @@ func Render(d *Definition, format string) (json.RawMessage, error) {
 			Hint:    "use anthropic, openai, gemini or mcp, or leave it out",
 		}
 	}
-	if d.input == nil { // made of what the API lists, not taken from a registry
-		listed := *d
-		listed.input = new(jsonschema.Schema)
-		if err := json.Unmarshal(d.Schema, listed.input); err != nil {
-			return nil, fmt.Errorf("render %s: its schema: %w", d.Name, err)
-		}
-		d = &listed
-	}
 	v, err := shape(d)
 	if err != nil {
 		return nil, fmt.Errorf("render %s for %q: %w", d.Name, format, err)

@@ -58,25 +58,6 @@ func TestRenderGolden(t *testing.T) {
 	}
 }
 
-// What the API lists has no parsed schema; it renders like the registry's own.
-func TestRenderListed(t *testing.T) {
-	for _, d := range NewRegistry().List() {
-		for _, format := range []string{"", "anthropic", "openai", "gemini", "mcp"} {
-			want, err := Render(d, format)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got, err := Render(&Definition{Name: d.Name, Description: d.Description, Schema: d.Schema, ReadOnly: d.ReadOnly}, format)
-			if err != nil {
-				t.Fatalf("%s as %q: %v", d.Name, format, err)
-			}
-			if string(got) != string(want) {
-				t.Errorf("%s as %q: got %s, want %s", d.Name, format, got, want)
-			}
-		}
-	}
-}
-
 func TestRenderUnknownFormat(t *testing.T) {
 	d, _ := NewRegistry().Get("bash")
 	_, err := Render(d, "cohere")
