@@ -8,10 +8,11 @@ SHELL := /bin/bash
 
 # Go is often installed without being in PATH.
 export PATH := $(PATH):/usr/local/go/bin
-# Stamping needs a repository that git trusts; the version is given below.
+# Stamping needs a repository that git trusts, which root's git does not do with
+# somebody else's; the version is given below.
 export GOFLAGS := -buildvcs=false
 
-VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+VERSION ?= $(shell git -c safe.directory='*' describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 GOBUILD := CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)'
 FUZZTIME ?= 30s
@@ -28,12 +29,13 @@ deps: ## install what the build and the tests need (Debian, Ubuntu; as root)
 
 .PHONY: build
 build: deps bin/runc ## build bin/toold, bin/toolctl, bin/toolagent and bin/runc
+	@[ -e bin/toold ] || echo "building toold $(VERSION) (a minute or two, once)"
 	@mkdir -p bin
 	@$(GOBUILD) -o bin/ ./cmd/toold ./cmd/toolctl ./cmd/toolagent
 
 # The pinned runtime. It needs cgo, for libseccomp and for the code that runs
 # before Go does in a container's first process.
-bin/runc: tools/go.mod tools/go.sum
+bin/runc: tools/go.mod tools/go.sum | deps
 	@echo "building runc $$(sed -n 's|.*opencontainers/runc v\([0-9.]*\).*|\1|p' tools/go.mod) (a minute or two, once)"
 	@mkdir -p bin
 	@cd tools && CGO_ENABLED=1 go build -tags seccomp -trimpath -ldflags '-s -w' -o ../bin/runc github.com/opencontainers/runc
@@ -43,11 +45,13 @@ bin/runc: tools/go.mod tools/go.sum
 test: build ## run every test, with the coverage of the packages that must have it
 	@scripts/test
 
-.PHONY: demo
-demo: build ## show it at work: a real repository, a real container, one screen
+.PHONY: demo root
+root:
+	@[ "$$(id -u)" = 0 ] || { echo "demo: toold makes containers and must run as root" >&2; exit 1; }
+demo: root build ## show it at work: a real repository, a real container, one screen
 	@scripts/demo
 
-bin/golangci-lint: tools/lint/go.mod tools/lint/go.sum
+bin/golangci-lint: tools/lint/go.mod tools/lint/go.sum | deps
 	@echo "building golangci-lint (some minutes, once)"
 	@mkdir -p bin
 	@cd tools/lint && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o ../../bin/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
