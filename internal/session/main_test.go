@@ -28,9 +28,6 @@ func TestMain(m *testing.M) {
 	}
 	before := openFiles()
 	code := m.Run()
-	if agentDir != "" {
-		_ = os.RemoveAll(agentDir)
-	}
 	if code == 0 {
 		if err := goleak.Find(); err != nil {
 			fmt.Fprintln(os.Stderr, err)

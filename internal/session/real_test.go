@@ -14,7 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -48,39 +48,17 @@ func needOCI(t testing.TB) (runc string) {
 	return runc
 }
 
-// agentDir is where buildAgent has put the agent; TestMain removes it.
-var agentDir string
-
-// buildAgent builds the agent once for all tests.
-var buildAgent = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "toold-session-agent-")
-	if err != nil {
-		return "", err
-	}
-	agentDir = dir
-	agent := filepath.Join(dir, "toolagent")
-	cmd := exec.Command("go", "build", "-o", agent, "../../cmd/toolagent")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build the agent: %w: %s", err, out)
-	}
-	return agent, nil
-})
-
 // realHouse is the directory and the names of a daemon with real sandboxes.
 type realHouse struct {
 	Dir, Runc, Agent, Owner, Cgroup string
 	UIDBase                         uint32
-	Churn                           bool // what the child is to do
+	// Job is what a child is to do with it: "calls", "churn" or "clean".
+	Job string
 }
 
 func newRealHouse(t testing.TB) *realHouse {
 	t.Helper()
 	runc := needOCI(t)
-	agent, err := buildAgent()
-	if err != nil {
-		t.Fatal(err)
-	}
 	dir, err := os.MkdirTemp("/tmp", "toold-session-")
 	if err == nil {
 		err = os.Chmod(dir, 0o711)
@@ -92,11 +70,53 @@ func newRealHouse(t testing.TB) *realHouse {
 	_, _ = rand.Read(random[:])
 	name := hex.EncodeToString(random[:])
 	h := &realHouse{
-		Dir: dir, Runc: runc, Agent: agent, Owner: "session-test-" + name, Cgroup: "/toold-session-test-" + name,
+		Dir: dir, Runc: runc, Agent: filepath.Join(dir, "toolagent"), Owner: "session-test-" + name, Cgroup: "/toold-session-test-" + name,
 		UIDBase: 1<<30 + uint32(random[0])<<20,
 	}
-	t.Cleanup(func() { h.clean(t) })
+	h.janitor(t)
+	cmd := exec.Command("go", "build", "-o", h.Agent, "../../cmd/toolagent")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build the agent: %v\n%s", err, out)
+	}
 	return h
+}
+
+// janitor starts a process that removes all that is left of the house, however
+// the one of the tests ends: it waits for the end of a pipe.
+func (h *realHouse) janitor(t testing.TB) {
+	t.Helper()
+	cmd := h.child(t, "clean")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	stdin, err := cmd.StdinPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(stdin.Close(), cmd.Wait()); err != nil {
+			t.Errorf("clean up: %v", err)
+		}
+	})
+}
+
+// child is the test binary with a job.
+func (h *realHouse) child(t testing.TB, job string) *exec.Cmd {
+	t.Helper()
+	config := *h
+	config.Job = job
+	b, err := json.Marshal(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(os.Args[0], "-test.run=^$")
+	cmd.Env = append(os.Environ(), childEnv+"="+string(b))
+	cmd.Stderr = os.Stderr
+	// A daemon must not outlive the tests.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	return cmd
 }
 
 func (h *realHouse) driver(log *slog.Logger) (*oci.Driver, error) {
@@ -106,36 +126,29 @@ func (h *realHouse) driver(log *slog.Logger) (*oci.Driver, error) {
 	})
 }
 
-// clean removes what a test has left, also after its daemon was killed.
-func (h *realHouse) clean(t testing.TB) {
+// clean removes what is left of the house.
+func (h *realHouse) clean() error {
+	_, _ = io.Copy(io.Discard, os.Stdin) // until the tests have ended
+	if _, err := os.Stat(h.Agent); err != nil {
+		return os.RemoveAll(h.Dir) // there was no daemon
+	}
 	d, err := h.driver(slog.New(slog.DiscardHandler))
 	if err != nil {
-		t.Error(err)
-		return
+		return err
 	}
 	left, err := d.List(context.Background(), h.Owner)
-	if err != nil {
-		t.Error(err)
-	}
+	errs := []error{err}
 	for _, rec := range left {
-		if err := d.Destroy(context.Background(), rec); err != nil {
-			t.Error(err)
-		}
+		errs = append(errs, d.Destroy(context.Background(), rec))
 	}
-	if c, ok := any(d).(io.Closer); ok {
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-	}
-	if err := os.RemoveAll(h.Dir); err != nil {
-		t.Error(err)
-	}
+	errs = append(errs, os.RemoveAll(h.Dir))
 	groups, _ := filepath.Glob("/sys/fs/cgroup/*" + h.Cgroup)
 	for _, g := range append(groups, "/sys/fs/cgroup"+h.Cgroup) {
 		if err := os.Remove(g); err != nil && !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("cgroup is left: %v", err)
+			errs = append(errs, err)
 		}
 	}
+	return errors.Join(errs...)
 }
 
 // open starts a daemon of the house.
@@ -271,19 +284,18 @@ func childDaemon(config string) {
 	var h realHouse
 	err := json.Unmarshal([]byte(config), &h)
 	if err == nil {
-		err = h.makeCalls()
+		err = map[string]func() error{"calls": h.makeCalls, "churn": h.churn, "clean": h.clean}[h.Job]()
 	}
-	fmt.Fprintln(os.Stderr, err)
-	os.Exit(1)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 }
 
 func (h *realHouse) makeCalls() error {
 	m, _, err := h.open(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))
 	if err != nil {
 		return err
-	}
-	if h.Churn {
-		h.churn(m)
 	}
 	zero := int64(0)
 	for i := range crashSessions {
@@ -307,13 +319,7 @@ func (h *realHouse) makeCalls() error {
 
 func TestRealDaemonIsKilled(t *testing.T) {
 	h := newRealHouse(t)
-	config, err := json.Marshal(h)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(os.Args[0], "-test.run=^$")
-	cmd.Env = append(os.Environ(), childEnv+"="+string(config))
-	cmd.Stderr = os.Stderr
+	cmd := h.child(t, "calls")
 	out, err := cmd.StdoutPipe()
 	if err == nil {
 		err = cmd.Start()
@@ -416,15 +422,8 @@ func BenchmarkRealCall(b *testing.B) {
 // sessions. What the last one finds is usable or gone, and nothing else is left.
 func TestRealDaemonIsKilledAtAnyMoment(t *testing.T) {
 	h := newRealHouse(t)
-	h.Churn = true
-	config, err := json.Marshal(h)
-	if err != nil {
-		t.Fatal(err)
-	}
 	for round := range 6 {
-		cmd := exec.Command(os.Args[0], "-test.run=^$")
-		cmd.Env = append(os.Environ(), childEnv+"="+string(config))
-		cmd.Stderr = os.Stderr
+		cmd := h.child(t, "churn")
 		out, err := cmd.StdoutPipe()
 		if err == nil {
 			err = cmd.Start()
@@ -466,7 +465,11 @@ func TestRealDaemonIsKilledAtAnyMoment(t *testing.T) {
 }
 
 // churn makes and ends sessions for ever.
-func (h *realHouse) churn(m *Manager) {
+func (h *realHouse) churn() error {
+	m, _, err := h.open(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})))
+	if err != nil {
+		return err
+	}
 	fmt.Println("begun")
 	for range 2 {
 		go func() {
