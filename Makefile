@@ -72,7 +72,7 @@ bench-smoke: build ## run the benchmarks once, to see that they run
 	@go run ./bench -smoke
 
 .PHONY: fuzz
-fuzz: ## run each fuzz target for FUZZTIME (30s)
+fuzz: deps ## run each fuzz target for FUZZTIME (30s)
 	@scripts/fuzz $(FUZZTIME)
 
 .PHONY: clean
