@@ -95,6 +95,9 @@ func TestRing(t *testing.T) {
 					t.Fatalf("seed %d: wrong at the base", seed)
 				}
 			}
+			if r.base == r.end && len(r.marks) > 1 {
+				t.Fatalf("seed %d: %d marks for nothing", seed, len(r.marks))
+			}
 			if int64(len(r.buf)) > max(r.max, 0) || int64(len(r.marks))*markCost > r.max+2*markCost {
 				t.Fatalf("seed %d: %d bytes and %d marks for %d", seed, len(r.buf), len(r.marks), r.max)
 			}
@@ -610,5 +613,33 @@ func TestSilentStranger(t *testing.T) {
 	_ = c.SetReadDeadline(time.Now().Add(10 * helloTime))
 	if n, err := c.Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.EOF) && !errors.Is(err, unix.ECONNRESET) {
 		t.Errorf("got %d bytes, %v", n, err)
+	}
+}
+
+func TestChunkNeedsItsGrant(t *testing.T) {
+	x := &exchange{kind: exchangeRun, wake: make(chan struct{}, 1)}
+	if _, err := x.take(head{Kind: kindOffer, N: maxInline + 1}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := x.take(head{Kind: kindChunk}, []byte("x")); err == nil {
+		t.Error("taken before the grant")
+	}
+	x.granted = true
+	if _, err := x.take(head{Kind: kindChunk}, []byte("x")); err != nil {
+		t.Error(err)
+	}
+}
+
+// What was never sent cannot be acknowledged away.
+func TestAckOfUnsentOutput(t *testing.T) {
+	c := newCall(t.Context(), request{}, leastUnacked)
+	if _, err := (&stream{c: c}).Write([]byte("hello")); err != nil {
+		t.Fatal(err)
+	}
+	c.ack(1 << 40)
+	c.most = 2
+	c.ack(1 << 40)
+	if p, _ := c.ring.next(2, 100); c.ring.base != 2 || string(p) != "llo" {
+		t.Errorf("base %d, left %q", c.ring.base, p)
 	}
 }
