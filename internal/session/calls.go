@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/tool/run"
@@ -266,7 +264,7 @@ func (m *Manager) savedOutput(row *store.Call, o OutputOptions) (io.ReadCloser, 
 }
 
 func openSaved(file, call string) (*os.File, error) {
-	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	f, err := openExisting(file, os.O_RDONLY)
 	if err != nil {
 		return nil, errNotKept(call)
 	}
@@ -282,7 +280,7 @@ func errNotKept(call string) error {
 }
 
 func openStream(file string, row *store.Call, o OutputOptions) (io.ReadCloser, int64, error) {
-	index, err := os.OpenFile(file+indexSuffix, os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	index, err := openExisting(file+indexSuffix, os.O_RDONLY)
 	if err != nil {
 		return nil, 0, errNoStreams(row.ID)
 	}

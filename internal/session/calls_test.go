@@ -505,6 +505,7 @@ func TestSessionIsLost(t *testing.T) {
 }
 
 func TestAgentThatDoesNotKeepTheDeadline(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes as long as two grace periods")
 	}

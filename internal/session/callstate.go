@@ -114,6 +114,11 @@ func (s *Session) record(c *call, inv *tool.Invocation) error {
 	c.streams = inv.Tool.Streams
 	c.out = s.outputOf(c.id, inv.Tool, c.split)
 	s.m.calls.Store(c.id, c)
+	if s.isEnding() {
+		// Whoever ends the session may have looked for calls before this one.
+		s.m.calls.Delete(c.id)
+		return s.notReady()
+	}
 	if err := c.save(); err != nil {
 		s.m.calls.Delete(c.id)
 		if !errors.Is(err, store.ErrExists) {

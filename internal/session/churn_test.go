@@ -109,8 +109,13 @@ func TestEndRacesCall(t *testing.T) {
 			})
 		}
 		time.Sleep(time.Duration(rand.IntN(500)) * time.Microsecond)
+		start := time.Now()
 		if _, err := h.m.End(t.Context(), alice, s.ID, EndOptions{Force: i%2 == 0}); err != nil {
 			t.Error(err)
+		}
+		// A call that nobody told of the end would hold it up for so long.
+		if d := time.Since(start); d >= endCalls {
+			t.Errorf("the end took %s", d)
 		}
 		wg.Wait()
 	}

@@ -37,6 +37,7 @@ type Session struct {
 	spilled atomic.Int64  // bytes in output files
 	active  atomic.Int64  // when a call last began or ended, in time since boot
 	work    crew          // its calls
+	losses  []time.Time   // of the connection to the agent, the last ones; only for supervise
 
 	// ctx ends with errOver when the session is over, or with errLeaving.
 	ctx    context.Context //nolint:containedctx // the life of the session itself
@@ -252,6 +253,34 @@ const (
 	reconnectTime  = 1500 * time.Millisecond
 )
 
+// An agent that welcomes every connection and drops it at once would have the
+// daemon reconnect for ever: more than maxLosses within lossTime end the session.
+const (
+	maxLosses = 5
+	lossTime  = 10 * time.Second
+)
+
+// tooMany counts a loss of the connection to the agent and reports whether there
+// were too many in a short time.
+func (s *Session) tooMany(now time.Time) bool {
+	s.losses = append(s.losses, now)
+	if len(s.losses) <= maxLosses {
+		return false
+	}
+	first := s.losses[0]
+	s.losses = s.losses[1:]
+	return now.Sub(first) < lossTime
+}
+
+// pause waits for d, or less when the session is over or its agent is dead.
+func (s *Session) pause(d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-s.sb.Done():
+	case <-s.ctx.Done():
+	}
+}
+
 // supervise watches over the session until it is over or the daemon leaves.
 func (s *Session) supervise() {
 	timer := time.NewTimer(time.Hour)
@@ -299,6 +328,11 @@ func (s *Session) relink(l *link) bool {
 		s.lose("its agent broke the control protocol: " + err.Error())
 		return false
 	}
+	if s.tooMany(time.Now()) {
+		s.lose(fmt.Sprintf("the connection to its agent was lost more than %d times within %s", maxLosses, client.Duration(lossTime)))
+		return false
+	}
+	s.pause(reconnectFirst << len(s.losses))
 	ctx, cancel := context.WithTimeout(s.ctx, reconnectTime)
 	defer cancel()
 	for wait := reconnectFirst; ; wait = min(2*wait, reconnectMax) {

@@ -318,6 +318,7 @@ func (h *realHouse) makeCalls() error {
 }
 
 func TestRealDaemonIsKilled(t *testing.T) {
+	t.Parallel()
 	h := newRealHouse(t)
 	cmd := h.child(t, "calls")
 	out, err := cmd.StdoutPipe()
@@ -375,6 +376,7 @@ func TestRealDaemonIsKilled(t *testing.T) {
 }
 
 func TestRealDoctor(t *testing.T) {
+	t.Parallel()
 	h := newRealHouse(t)
 	m := openReal(t, h)
 	admin := Principal{Tenant: "default", Admin: true}

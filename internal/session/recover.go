@@ -87,8 +87,8 @@ func (m *Manager) adopt(ctx context.Context, row store.Session) error {
 	for _, c := range w.Calls {
 		known[c.ID] = c
 	}
-	for _, r := range calls {
-		s.takeUp(r, known)
+	if err := s.eachCall(calls, func(r *store.Call) { s.takeUp(r, known) }); err != nil {
+		return err
 	}
 	s.forgetUnknown(w)
 	m.work.Go(s.supervise)
@@ -144,15 +144,29 @@ func (s *Session) bury(ctx context.Context, calls []*store.Call, why string) err
 	s.mu.Lock()
 	s.row.Reason, s.fate = why, e.state
 	s.mu.Unlock()
-	for _, r := range calls {
+	err := s.eachCall(calls, func(r *store.Call) {
 		c := s.restore(r)
 		o := s.lostOutcome()
 		if r.Status == client.CallPending {
 			o = neverSent()
 		}
 		s.finish(c, o)
+	})
+	return errors.Join(err, s.end(ctx, e))
+}
+
+// callsAtOnce bounds how many calls of a session are taken up at a time: each
+// may have an output to read again.
+const callsAtOnce = 4
+
+// eachCall takes up the calls of an earlier daemon.
+func (s *Session) eachCall(calls []*store.Call, takeUp func(*store.Call)) error {
+	var g errgroup.Group
+	g.SetLimit(callsAtOnce)
+	for _, r := range calls {
+		g.Go(func() error { takeUp(r); return nil })
 	}
-	return s.end(ctx, e)
+	return g.Wait()
 }
 
 // takeUp goes on with a call of an earlier daemon. A call that was stored as

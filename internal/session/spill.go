@@ -168,17 +168,34 @@ func (s *spill) reader() *os.File {
 	if s.kept() == 0 {
 		return nil
 	}
-	f, err := os.OpenFile(s.path, os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	f, err := openExisting(s.path, os.O_RDONLY)
 	if err != nil {
 		return nil
 	}
 	return f
 }
 
+// openExisting opens a file that an earlier daemon made. A lock, a lease or a
+// FIFO in its place is an error and nothing to wait for.
+func openExisting(path string, flags int) (*os.File, error) {
+	f, err := os.OpenFile(path, flags|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	fi, err := f.Stat()
+	if err == nil && !fi.Mode().IsRegular() {
+		err = fmt.Errorf("%s is not a regular file", filepath.Base(path))
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
 // reopen goes on with the file of an earlier daemon. It returns the file for
 // reading what is there, nil when there is none.
 func (s *spill) reopen(split bool) (*os.File, error) {
-	f, err := os.OpenFile(s.path, os.O_RDWR|unix.O_NOFOLLOW, 0)
+	f, err := openExisting(s.path, os.O_RDWR)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
@@ -204,12 +221,12 @@ func (s *spill) reopen(split bool) (*os.File, error) {
 	}
 	s.size.Store(size)
 	s.checked = size
-	return os.OpenFile(s.path, os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	return openExisting(s.path, os.O_RDONLY)
 }
 
 // reopenIndex goes on with the index and says how much of the data it covers.
 func (s *spill) reopenIndex(size int64) (int64, error) {
-	f, err := os.OpenFile(s.path+indexSuffix, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o644)
+	f, err := openExisting(s.path+indexSuffix, os.O_RDWR|os.O_CREATE)
 	if err != nil {
 		return 0, err
 	}

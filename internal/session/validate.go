@@ -220,6 +220,8 @@ func checkPlaces(r *client.SessionCreate) error {
 // ownTargets are places inside that are the sandbox's own.
 var ownTargets = []string{"/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/proc", "/run", "/sbin", "/sys", "/tmp", "/usr", sandbox.Home}
 
+// checkTargets checks the places of the worktree, which is the first, and of the
+// mounts. Those may lie in the worktree and in each other.
 func checkTargets(places []string) error {
 	for i, p := range places {
 		if !path.IsAbs(p) || path.Clean(p) != p || len(p) > 1024 || !printable(p) {
@@ -234,9 +236,12 @@ func checkTargets(places []string) error {
 			}
 		}
 		for _, q := range places[:i] {
-			if under(p, q) || under(q, p) {
-				return invalidRequest("targets %q and %q lie in each other", shown(q), shown(p))
+			if p == q {
+				return invalidRequest("target %q is given twice", shown(p))
 			}
+		}
+		if worktree := places[0]; i > 0 && under(worktree, p) {
+			return invalidRequest("target %q lies above the worktree at %q and would hide it", shown(p), shown(worktree))
 		}
 	}
 	return nil
@@ -250,13 +255,22 @@ func fillLimits(l *client.Limits, set *Settings, ten Tenant) error {
 	if math.IsNaN(l.CPUs) || math.IsInf(l.CPUs, 0) {
 		return invalidRequest("limits.cpus is not a number")
 	}
-	for _, f := range limitFields(l, &set.Limits, &set.MaxLimits, &ten.Limits) {
+	def := set.Limits
+	if l.Memory > 0 && l.Tmp == 0 {
+		// Less memory has room for less in it: see the sizes that drivers give
+		// to what lies in memory.
+		def.Tmp = min(def.Tmp, max(l.Memory/8, leastTmp))
+	}
+	for _, f := range limitFields(l, &def, &set.MaxLimits, &ten.Limits) {
 		if err := f.fill(); err != nil {
 			return err
 		}
 	}
 	return nil
 }
+
+// leastTmp is the smallest /tmp that is of any use.
+const leastTmp = 1 << 20
 
 // limitField is one limit: as asked for, its default, and its ceilings.
 type limitField struct {
