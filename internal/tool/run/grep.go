@@ -26,6 +26,12 @@ const (
 	grepLineBytes = grepLineRunes*4 + 256
 	// grepPathBytes holds a path and a message about another in front of it.
 	grepPathBytes = 16 << 10
+	// grepBytes bounds what is kept of all lines and paths together: a hundred
+	// lines of text around each of a thousand matches would be too much for the
+	// memory and for every reader.
+	grepBytes = 1 << 20
+	// grepEntryBytes is what one line or file takes besides its text.
+	grepEntryBytes = 48
 	// grepMultilineBytes is the largest file that is searched across lines:
 	// ripgrep holds it in memory as a whole.
 	grepMultilineBytes = 256 << 20
@@ -101,9 +107,11 @@ type grepSearch struct {
 	last    string    // path of the record before
 
 	files   []*grepFile
-	matches int // matching lines, or files in the other modes
-	more    bool
-	binary  int // files of which ripgrep shows not all matches
+	bytes   int  // kept of grepBytes
+	full    bool // something did not fit in grepBytes
+	matches int  // matching lines, or files in the other modes
+	more    bool // there is a match more
+	binary  int  // files of which ripgrep shows not all matches
 }
 
 // grepFile is what was found in one file.
@@ -184,7 +192,7 @@ func (g *grepSearch) file(name string) *grepFile {
 	if !g.wanted(name) {
 		return skipped
 	}
-	if g.matches == g.in.Limit {
+	if g.matches == g.in.Limit || !g.room(len(name)) {
 		g.more = true
 		return nil
 	}
@@ -192,6 +200,14 @@ func (g *grepSearch) file(name string) *grepFile {
 	f := &grepFile{path: name}
 	g.files = append(g.files, f)
 	return f
+}
+
+// room takes n bytes, and those of an entry, from what may be kept. Once
+// something did not fit there is room for nothing.
+func (g *grepSearch) room(n int) bool {
+	g.bytes += n + grepEntryBytes
+	g.full = g.full || g.bytes > grepBytes
+	return !g.full
 }
 
 // line takes one line of mode content: path, number, and the text after a mark
@@ -212,15 +228,27 @@ func (g *grepSearch) line(f [][]byte) bool {
 		g.more = true
 		return false
 	}
-	if match {
-		g.matches++
-	}
-	if n := len(g.files); n == 0 || g.files[n-1].path != name {
-		g.files = append(g.files, &grepFile{path: name})
-	}
 	text, cut := cutLine(f[2][1:], grepLineRunes)
 	if cut {
 		text += " … (line cut)"
+	}
+	size := len(text)
+	n := len(g.files)
+	other := n == 0 || g.files[n-1].path != name
+	if other {
+		size += len(name) + grepEntryBytes
+	}
+	if !g.room(size) {
+		// A match decides: lines around the last one that is shown are no
+		// matches more.
+		g.more = match
+		return !match
+	}
+	if match {
+		g.matches++
+	}
+	if other {
+		g.files = append(g.files, &grepFile{path: name})
 	}
 	file := g.files[len(g.files)-1]
 	file.lines = append(file.lines, grepLine{number, text, match})
@@ -273,6 +301,9 @@ func (g *grepSearch) result(end ripgrepEnd) *Result {
 	if g.binary > 0 {
 		fmt.Fprintf(&b, "\n(Binary files with matches that are not all shown: %d.)\n", g.binary)
 		meta["binary_files"] = g.binary
+	}
+	if g.full {
+		fmt.Fprintf(&b, "\n(The answer ends at its limit of %d KiB. Ask for fewer lines of context, or search a smaller part.)\n", grepBytes>>10)
 	}
 	end.note(&b, meta)
 	return &Result{Title: g.title(), Output: b.String(), Metadata: meta}

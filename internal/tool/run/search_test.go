@@ -251,6 +251,42 @@ func TestGrepMore(t *testing.T) {
 	}
 }
 
+// What is kept of long lines, or of many long paths, is bounded, and whether
+// there are more matches is told right all the same.
+func TestGrepBytes(t *testing.T) {
+	needRipgrep(t)
+	env := searchEnv(t)
+	long := strings.Repeat("é", grepLineRunes) + "\n"
+	tree(t, env.Worktree, map[string]string{
+		"many": strings.Repeat("x"+long, 400),
+		"one":  "only\n" + strings.Repeat(long, 400),
+		"dir/": "",
+	})
+	deep := strings.Repeat(strings.Repeat("d", 200)+"/", 15)
+	for i := range 500 {
+		tree(t, env.Worktree, map[string]string{fmt.Sprintf("dir/%s%d", deep, i): "y\n"})
+	}
+	for _, tc := range []struct {
+		in     map[string]any
+		atMost int
+		more   bool
+	}{
+		{map[string]any{"pattern": "x", "path": "many", "limit": 1000}, 399, true},
+		{map[string]any{"pattern": "x", "path": "many", "limit": 1000, "context": 50}, 399, true},
+		{map[string]any{"pattern": "only", "path": "one", "limit": 1000, "context": 400}, 1, false},
+		{map[string]any{"pattern": "y", "output_mode": "files", "limit": 1000}, 499, true},
+		{map[string]any{"pattern": "y", "output_mode": "count", "limit": 1000}, 499, true},
+	} {
+		out, res := answer(t, env, Grep{}, tc.in)
+		if len(out) > 2*grepBytes || res.Metadata["matches"].(int) > tc.atMost || res.Metadata["more"] != tc.more {
+			t.Errorf("%v: %d bytes, %v; want at most %d matches, more %v", tc.in, len(out), res.Metadata, tc.atMost, tc.more)
+		}
+		if !strings.Contains(out, "its limit of 1024 KiB") {
+			t.Errorf("%v: the answer does not say that it is cut", tc.in)
+		}
+	}
+}
+
 // A file that turns out to be binary after matches makes ripgrep write a line
 // about it between the records.
 func TestGrepBinaryMessage(t *testing.T) {
