@@ -111,7 +111,8 @@ type creation struct {
 	rec      *record
 	mounts   []detached
 	files    []*os.File // closed at the end
-	oneToOne bool       // the worktree's owner is in the id mapping instead
+	userns   map[singleID]*os.File
+	oneToOne bool // the worktree's owner is in the id mapping instead
 }
 
 func (c *creation) close() {

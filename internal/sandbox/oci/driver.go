@@ -49,7 +49,6 @@ type Driver struct {
 	agent   string // the private copy
 	root    *rootfs
 	cg      *cgroups
-	idmaps  idmapCache
 	probes  runtimeProbes
 	log     *slog.Logger
 	names   []string // of runtimes, default first

@@ -211,12 +211,12 @@ func (d *Driver) tryIDMap(dir string) error {
 		return err
 	}
 	defer src.Close()
-	userns, err := d.idmaps.get(singleID{asUID: probeUIDBase, asGID: probeUIDBase})
+	userns, err := newUserNamespace(singleID{asUID: probeUIDBase, asGID: probeUIDBase})
 	if err != nil {
 		return err
 	}
 	defer userns.Close()
-	mount, err := detach(src, true, userns)
+	mount, err := detach(src, unix.MOUNT_ATTR_RDONLY, userns)
 	if err != nil {
 		return err
 	}

@@ -23,19 +23,17 @@ type detached struct {
 var errNoIDMap = errors.New("file system has no id-mapped mounts")
 
 // detach clones the mount of a pinned directory, without mounts below it.
-// userns, when not nil, gives the id map.
-func detach(src *os.File, readOnly bool, userns *os.File) (*os.File, error) {
+// attributes (MOUNT_ATTR_…) are set besides nosuid and nodev; userns, when not
+// nil, gives the id map.
+func detach(src *os.File, attributes uint64, userns *os.File) (*os.File, error) {
 	fd, err := unix.OpenTree(int(src.Fd()), "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
 	if err != nil {
 		return nil, fmt.Errorf("open_tree: %w", err)
 	}
 	f := os.NewFile(uintptr(fd), src.Name())
 	attr := unix.MountAttr{
-		Attr_set:    unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV,
+		Attr_set:    attributes | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV,
 		Propagation: unix.MS_PRIVATE,
-	}
-	if readOnly {
-		attr.Attr_set |= unix.MOUNT_ATTR_RDONLY
 	}
 	if userns != nil {
 		attr.Attr_set |= unix.MOUNT_ATTR_IDMAP

@@ -71,16 +71,20 @@ func (c *creation) fallback() (*os.File, error) {
 	c.oneToOne = true
 	c.rec.IDMap = "mapped 1:1"
 	c.note(fmt.Sprintf("the worktree's file system has no id-mapped mounts: tools run as the host's uid %d", w.OwnerUID))
-	return detach(w.Source, w.Mode == client.WorktreeRO, nil)
+	return detach(w.Source, attributes(w.Mode == client.WorktreeRO), nil)
 }
 
+// prepareOutput shows the outputs as what they are: files of the host's root that
+// everyone may read. With an id map the tool user would own them, and an owner
+// may take leases (fcntl), which hold up whoever opens the file for writing: the
+// daemon.
 func (c *creation) prepareOutput() error {
 	dir, err := os.OpenFile(c.spec.OutputDir, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return err
 	}
 	defer dir.Close()
-	f, err := c.mappedOwner(dir)
+	f, err := detach(dir, unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOEXEC, nil)
 	if err != nil {
 		return err
 	}
@@ -107,7 +111,7 @@ func (c *creation) mappedOwner(dir *os.File) (*os.File, error) {
 	f, err := c.mapped(dir, st.Uid, st.Gid, true)
 	if errors.Is(err, errNoIDMap) {
 		c.note(fmt.Sprintf("%s: its file system has no id-mapped mounts: only what everyone may read is readable", dir.Name()))
-		return detach(dir, true, nil)
+		return detach(dir, unix.MOUNT_ATTR_RDONLY, nil)
 	}
 	return f, err
 }
@@ -121,12 +125,37 @@ func (c *creation) mapped(dir *os.File, uid, gid uint32, readOnly bool) (*os.Fil
 	if c.oneToOne {
 		tool, toolGroup = c.spec.Worktree.OwnerUID, c.spec.Worktree.OwnerGID
 	}
-	userns, err := c.d.idmaps.get(singleID{uid: uid, gid: gid, asUID: tool, asGID: toolGroup})
+	userns, err := c.userNamespace(singleID{uid: uid, gid: gid, asUID: tool, asGID: toolGroup})
 	if err != nil {
 		return nil, err
 	}
-	defer userns.Close()
-	return detach(dir, readOnly, userns)
+	return detach(dir, attributes(readOnly), userns)
+}
+
+// userNamespace keeps the maps of one creation, whose directories mostly have
+// one owner. No other creation has the same range of ids, so that there is
+// nothing to keep beyond it.
+func (c *creation) userNamespace(m singleID) (*os.File, error) {
+	if f := c.userns[m]; f != nil {
+		return f, nil
+	}
+	f, err := newUserNamespace(m)
+	if err != nil {
+		return nil, fmt.Errorf("user namespace for id map: %w", err)
+	}
+	if c.userns == nil {
+		c.userns = map[singleID]*os.File{}
+	}
+	c.userns[m] = c.keep(f)
+	return f, nil
+}
+
+// attributes of a worktree's or an extra directory's mount.
+func attributes(readOnly bool) uint64 {
+	if readOnly {
+		return unix.MOUNT_ATTR_RDONLY
+	}
+	return 0
 }
 
 func (c *creation) note(s string) { c.rec.Notes = append(c.rec.Notes, s) }

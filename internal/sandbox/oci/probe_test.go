@@ -31,6 +31,9 @@ func runProbe(name string) int {
 	case "x32":
 		_, _, errno := unix.RawSyscall(0x40000000|unix.SYS_GETPID, 0, 0, 0)
 		results["x32"] = outcome(errno)
+	case "leases":
+		results["own"] = lease(sandbox.Workspace + "/own")
+		results["output"] = lease(sandbox.OutputDir + "/call")
 	default:
 		return 2
 	}

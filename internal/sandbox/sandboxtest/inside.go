@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -117,16 +118,31 @@ func testForeignFiles(s *suite) {
 	b.want("chmod 751 /workspace/x && stat -c %a /workspace/x", "751")
 }
 
+// Outputs are to be read and nothing else. They are not the tool user's own: an
+// owner could take leases on them, and with these hold up the daemon.
 func testOutput(s *suite) {
 	out := s.dir(0)
-	s.write(out.Name()+"/call", "whole output", 0, 0o600)
+	if err := os.Chmod(out.Name(), 0o755); err != nil {
+		s.Fatal(err)
+	}
+	s.write(out.Name()+"/call", "whole output", 0, 0o644)
 	spec := s.Spec()
 	spec.OutputDir = out.Name()
 	b := s.create(spec)
 	b.want("cat "+sandbox.OutputDir+"/call", "whole output")
 	b.fails("echo >"+sandbox.OutputDir+"/call", "Read-only")
-	s.write(out.Name()+"/later", "too", 0, 0o600)
+	s.write(out.Name()+"/later", "too", 0, 0o644)
 	b.want("cat "+sandbox.OutputDir+"/later", "too")
+	s.write(out.Name()+"/program", "#!/bin/sh\nid -u\n", 0, 0o755|os.ModeSetuid)
+	b.fails(sandbox.OutputDir+"/program", "denied")
+	b.want("stat -c %u:%g "+sandbox.OutputDir+" "+sandbox.OutputDir+"/call", "65534:65534\n65534:65534")
+	b.fails("chmod 600 "+sandbox.OutputDir+"/call", "Read-only")
+	options := b.out("grep ' " + sandbox.OutputDir + " ' /proc/self/mountinfo | cut -d' ' -f6")
+	for _, want := range []string{"ro", "nosuid", "nodev", "noexec"} {
+		if !slices.Contains(strings.Split(options, ","), want) {
+			s.Errorf("outputs are mounted %s, want %s", options, want)
+		}
+	}
 }
 
 func testMounts(s *suite) {
