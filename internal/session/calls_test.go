@@ -428,6 +428,31 @@ func TestReconnect(t *testing.T) {
 	}
 }
 
+// TestAgentThatHangsUp: an agent that welcomes and drops every connection is not
+// dialled for ever.
+func TestAgentThatHangsUp(t *testing.T) {
+	h := newHouse(t)
+	h.open()
+	s := h.create(alice, client.SessionCreate{})
+	box := h.host.box(s.ID)
+	over := make(chan struct{})
+	defer close(over)
+	go func() {
+		for {
+			select {
+			case <-over:
+				return
+			case <-time.After(time.Millisecond):
+				box.sever(agent.ErrLost)
+			}
+		}
+	}()
+	await(t, "the session is lost", func() bool {
+		v, err := h.m.Get(t.Context(), alice, s.ID)
+		return err == nil && v.State == client.SessionLost && strings.Contains(v.Reason, "more than 5 times")
+	})
+}
+
 func numberedLines(n int) string {
 	var b strings.Builder
 	for i := range n {

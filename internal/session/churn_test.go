@@ -79,7 +79,7 @@ func TestCancelRacesSpawn(t *testing.T) {
 		if i%3 > 0 {
 			time.Sleep(time.Duration(rand.IntN(300)) * time.Microsecond)
 		}
-		if i%50 == 0 {
+		if i%120 == 0 { // more often would lose the session
 			box.sever(agent.ErrLost)
 		}
 		c, err = h.m.AbortCall(t.Context(), alice, c.ID)
