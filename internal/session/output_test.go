@@ -5,11 +5,15 @@ import (
 	"errors"
 	"io"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/store"
@@ -350,5 +354,36 @@ func appendTo(t *testing.T, file, s string) {
 	_, err = f.WriteString(s)
 	if err := errors.Join(err, f.Close()); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestSavedOutputIsInUse: what a tool can do to the file of an output, a lease
+// of its own on it or a FIFO in its place, keeps nobody waiting.
+func TestSavedOutputIsInUse(t *testing.T) {
+	dir := t.TempDir()
+	leased, fifo := filepath.Join(dir, "leased"), filepath.Join(dir, "fifo")
+	if err := errors.Join(os.WriteFile(leased, []byte("x"), 0o644), unix.Mkfifo(fifo, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(leased)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	signal.Ignore(unix.SIGIO)
+	defer signal.Reset(unix.SIGIO)
+	if _, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_RDLCK); err != nil {
+		t.Skipf("no leases here: %v", err)
+	}
+	start := time.Now()
+	for _, path := range []string{leased, fifo} {
+		sp := &spill{path: path, used: new(atomic.Int64)}
+		if f, err := sp.reopen(false); err == nil {
+			t.Errorf("%s was opened", path)
+			f.Close()
+		}
+	}
+	if d := time.Since(start); d > 20*time.Second {
+		t.Errorf("it took %s", d)
 	}
 }
