@@ -75,7 +75,9 @@ func TestCreateRefuses(t *testing.T) {
 		{"source that is not there", client.SessionCreate{Worktree: client.Worktree{Source: dir + "/nothing"}}, client.CodeInvalidPath, "nothing"},
 		{"mount outside", client.SessionCreate{Mounts: []client.Mount{{Source: dir, Target: "/cache"}}}, client.CodeForbidden, "mount"},
 		{"mount of nothing", client.SessionCreate{Mounts: []client.Mount{{Target: "/cache"}}}, client.CodeInvalidRequest, "no source"},
-		{"mount into the worktree", client.SessionCreate{Mounts: []client.Mount{{Source: dir, Target: "/workspace/x"}}}, client.CodeInvalidRequest, "lie in each other"},
+		{"mount over the worktree", client.SessionCreate{Mounts: []client.Mount{{Source: dir, Target: "/workspace"}}}, client.CodeInvalidRequest, "given twice"},
+		{"mount above the worktree", client.SessionCreate{Worktree: client.Worktree{Target: "/a/b"}, Mounts: []client.Mount{{Source: dir, Target: "/a"}}}, client.CodeInvalidRequest, "above the worktree"},
+		{"mount in the worktree, of another's", client.SessionCreate{Mounts: []client.Mount{{Source: dir, Target: "/workspace/x"}}}, client.CodeForbidden, "mount"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s, err := h.m.Create(t.Context(), alice, tt.r)
@@ -491,5 +493,30 @@ func TestList(t *testing.T) {
 	}
 	if _, err := h.m.List(t.Context(), alice, SessionFilter{After: "x"}); codeOfErr(err) != client.CodeInvalidRequest {
 		t.Errorf("bad cursor: %v", err)
+	}
+}
+
+func TestLessMemoryHasLessTmp(t *testing.T) {
+	set := testSettings()
+	set.Limits.Memory, set.Limits.Tmp = 2<<30, 256<<20
+	for _, tt := range []struct {
+		name        string
+		memory, tmp client.Size
+		want        client.Size
+	}{
+		{"neither", 0, 0, 256 << 20},
+		{"less memory", 128 << 20, 0, 16 << 20},
+		{"very little", 4 << 20, 0, 1 << 20},
+		{"both", 128 << 20, 8 << 20, 8 << 20},
+		{"more memory", 1 << 40, 0, 256 << 20},
+	} {
+		l := client.Limits{Memory: tt.memory, Tmp: tt.tmp}
+		set.MaxLimits = client.Limits{}
+		if err := fillLimits(&l, &set, Tenant{}); err != nil && tt.memory < 1<<40 || l.Tmp != tt.want && err == nil {
+			t.Errorf("%s: tmp %v, %v; want %v", tt.name, l.Tmp, err, tt.want)
+		}
+	}
+	if set.Limits.Tmp != 256<<20 {
+		t.Error("the default itself changed")
 	}
 }
