@@ -108,12 +108,13 @@ func TestKilledCreation(t *testing.T) {
 		}
 		_ = cmd.Wait() // it was killed
 
-		list, err := f.driver.List(f.ctx(), f.owner)
+		next := f.open()
+		list, err := next.List(f.ctx(), f.owner)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, rec := range list {
-			if err := f.driver.Destroy(f.ctx(), rec); err != nil {
+			if err := next.Destroy(f.ctx(), rec); err != nil {
 				t.Errorf("killed after %d ms: %v", i*5, err)
 			}
 		}

@@ -49,7 +49,7 @@ func (d *Driver) check(s *sandbox.Spec) error {
 	if s.Image != "" {
 		return fmt.Errorf("image %q: this driver has no images: %w", s.Image, sandbox.ErrUnsupported)
 	}
-	if s.UIDBase < 1<<16 || uint64(s.UIDBase)+sandbox.RangeSize > 1<<32-2 {
+	if s.UIDBase < d.cfg.UIDBase || uint64(s.UIDBase)+sandbox.RangeSize > 1<<32-2 {
 		return fmt.Errorf("uid range from %d is not usable", s.UIDBase)
 	}
 	if (s.Worktree.Source == nil) != (s.Worktree.Mode == client.WorktreeEmpty) {
@@ -109,6 +109,7 @@ type creation struct {
 	runtime  runtime
 	bundle   bundle
 	rec      *record
+	sizes    tmpfsSizes
 	mounts   []detached
 	files    []*os.File // closed at the end
 	userns   map[singleID]*os.File
@@ -150,6 +151,10 @@ func (c *creation) run(ctx context.Context) (*Sandbox, error) {
 	if err := c.d.cg.claim(&c.rec.Record); err != nil {
 		return nil, err
 	}
+	var err error
+	if c.sizes, err = sizeTmpfs(c.spec); err != nil {
+		return nil, err
+	}
 	if err := c.prepareMounts(); err != nil {
 		return nil, err
 	}
@@ -173,15 +178,13 @@ func (c *creation) run(ctx context.Context) (*Sandbox, error) {
 // writeBundle makes config.json and, where the common one does not fit, the
 // skeleton.
 func (c *creation) writeBundle() error {
-	sizes, err := sizeTmpfs(c.spec)
-	if err != nil {
-		return err
-	}
 	root, err := c.skeleton()
 	if err != nil {
 		return fmt.Errorf("skeleton: %w", err)
 	}
-	data, err := json.Marshal(c.d.bundleSpec(c.spec, root, c.idMappings(), sizes))
+	w := &c.spec.Worktree
+	uids, gids := c.idMappings(sandbox.ToolUID, w.OwnerUID), c.idMappings(sandbox.ToolGID, w.OwnerGID)
+	data, err := json.Marshal(c.d.bundleSpec(c.spec, root, uids, gids, c.sizes))
 	if err != nil {
 		return err
 	}
@@ -206,16 +209,16 @@ func (c *creation) skeleton() (string, error) {
 }
 
 // idMappings maps the session's range, and where the worktree's file system has
-// no id-mapped mounts, its owner in the place of the tool user.
-func (c *creation) idMappings() []specs.LinuxIDMapping {
+// no id-mapped mounts, its owner (a uid or a gid) in the place of the tool's id.
+func (c *creation) idMappings(tool, owner uint32) []specs.LinuxIDMapping {
 	base := c.spec.UIDBase
 	if !c.oneToOne {
 		return []specs.LinuxIDMapping{{ContainerID: 0, HostID: base, Size: sandbox.RangeSize}}
 	}
 	return []specs.LinuxIDMapping{
-		{ContainerID: 0, HostID: base, Size: sandbox.ToolUID},
-		{ContainerID: sandbox.ToolUID, HostID: c.spec.Worktree.OwnerUID, Size: 1},
-		{ContainerID: sandbox.ToolUID + 1, HostID: base + sandbox.ToolUID + 1, Size: sandbox.RangeSize - sandbox.ToolUID - 1},
+		{ContainerID: 0, HostID: base, Size: tool},
+		{ContainerID: tool, HostID: owner, Size: 1},
+		{ContainerID: tool + 1, HostID: base + tool + 1, Size: sandbox.RangeSize - tool - 1},
 	}
 }
 
@@ -251,7 +254,7 @@ func (c *creation) start(ctx context.Context, stdio *os.File) (*Sandbox, error) 
 // finish does what can be done only with a live agent.
 func (c *creation) finish(sb *Sandbox) error {
 	id := c.spec.SessionID
-	if err := c.d.cg.divide(id, sb.proc, sb.rec.PID, int(c.spec.UIDBase), c.spec.Limits); err != nil {
+	if err := c.d.cg.divide(id, sb.proc, sb.rec.PID, int(c.spec.UIDBase), c.spec.Limits, c.sizes.sum()); err != nil {
 		return err
 	}
 	if err := attach(sb.proc, c.mounts); err != nil {

@@ -38,7 +38,11 @@ type Config struct {
 	HostPaths []string
 	// CgroupParent is the cgroup above those of the sessions; "/toold" if empty.
 	CgroupParent string
-	Log          *slog.Logger
+	// UIDBase is the first of the host ids that sessions get, whichever: nobody
+	// from there on is given to a sandbox as the owner of its worktree. Zero
+	// stands for the lowest that a session may have, 65536.
+	UIDBase uint32
+	Log     *slog.Logger
 }
 
 // Driver makes sandboxes with OCI runtimes. Its methods may be called from any
@@ -60,6 +64,9 @@ type Driver struct {
 func New(cfg Config) (*Driver, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.UIDBase == 0 {
+		cfg.UIDBase = leastUIDBase
 	}
 	if cfg.CgroupParent == "" {
 		cfg.CgroupParent = "/toold"

@@ -22,13 +22,18 @@ func (d *Driver) LimitFile(id, controller, v1, v2 string) string {
 	return d.cg.file(id, "tools", controller, v1, v2)
 }
 
+// SessionMemory is the memory limit of a session, its agent included.
+func (d *Driver) SessionMemory(id string) int64 {
+	return readInt(d.cg.file(id, "", "memory", "memory.limit_in_bytes", "memory.max"))
+}
+
 // NoControllers is a host without cgroup controllers.
 func NoControllers(l client.Limits) error { return (&cgroups{}).check(l) }
 
 // TmpfsSum is what the memory file systems of a sandbox can hold.
 func TmpfsSum(s *sandbox.Spec) (client.Size, error) {
 	t, err := sizeTmpfs(s)
-	return t.tmp + t.home + t.shm + t.worktree, err
+	return t.sum(), err
 }
 
 var (

@@ -9,6 +9,10 @@ import (
 	"syscall"
 )
 
+// leastUIDBase is the lowest id that a range of a session may begin with: those
+// below are people and services.
+const leastUIDBase = 1 << 16
+
 // singleID is an id map that shows one owner as one user and group, and everyone
 // else as nobody.
 type singleID struct{ uid, gid, asUID, asGID uint32 }

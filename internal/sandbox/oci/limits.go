@@ -18,7 +18,10 @@ import (
 )
 
 // The agent is outside the limits of the tools, but not without a bound: the
-// session as a whole gets this much more.
+// session as a whole gets this much more, and all that its memory file systems
+// can hold. Their pages count as the memory of who wrote them, which for a file
+// tool is the agent: without room for them, full file systems and full tools
+// together would be the end of the agent.
 const (
 	agentMemory = 256 << 20
 	agentPIDs   = 64
@@ -60,8 +63,9 @@ func sessionResources() *specs.LinuxResources {
 //	<id>/agent   the agent, where v2 has controllers
 //	<id>/tools   all calls, with the limits that were asked for
 //
-// uid is the agent's on the host: it makes the cgroups of its calls.
-func (c *cgroups) divide(id string, proc *os.File, pid, uid int, l client.Limits) error {
+// uid is the agent's on the host: it makes the cgroups of its calls. tmpfs is what
+// the session's memory file systems can hold.
+func (c *cgroups) divide(id string, proc *os.File, pid, uid int, l client.Limits, tmpfs client.Size) error {
 	kill := c.kill(id)
 	if err := os.Mkdir(filepath.Join(kill, "tools"), 0o755); err != nil {
 		return err
@@ -84,7 +88,7 @@ func (c *cgroups) divide(id string, proc *os.File, pid, uid int, l client.Limits
 	if err := c.delegate(id, uid); err != nil {
 		return err
 	}
-	return c.setLimits(id, l)
+	return c.setLimits(id, l, tmpfs)
 }
 
 // settle moves the agent within v2 where it cannot stay. That may cost 10 ms, so
@@ -129,10 +133,10 @@ func (c *cgroups) delegate(id string, uid int) error {
 		write(filepath.Join(tools, "cgroup.max.descendants"), "1024"))
 }
 
-func (c *cgroups) setLimits(id string, l client.Limits) error {
+func (c *cgroups) setLimits(id string, l client.Limits, tmpfs client.Size) error {
 	var err error
 	if l.Memory > 0 {
-		err = errors.Join(err, c.setMemory(id, "", int64(l.Memory)+agentMemory), c.setMemory(id, "tools", int64(l.Memory)))
+		err = errors.Join(err, c.setMemory(id, "", int64(l.Memory+tmpfs)+agentMemory), c.setMemory(id, "tools", int64(l.Memory)))
 	}
 	if l.PIDs > 0 {
 		err = errors.Join(err,

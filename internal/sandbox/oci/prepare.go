@@ -56,21 +56,26 @@ func (c *creation) prepareWorktree() error {
 	return nil
 }
 
-// fallback maps the worktree's owner 1:1. Never for root, who would then be a
-// user of the sandbox.
+// fallback maps the worktree's owner 1:1. Never root, neither as user nor as
+// group, who would then be in the sandbox; and no id of a session, be it another:
+// its processes could then be reached.
 func (c *creation) fallback() (*os.File, error) {
 	w := &c.spec.Worktree
-	for _, id := range []uint32{w.OwnerUID, w.OwnerGID} {
-		if id == 0 {
-			return nil, fmt.Errorf("it belongs to root, and its file system has no id-mapped mounts: give it to another user: %w", sandbox.ErrUnsupported)
-		}
-		if id >= c.spec.UIDBase && id-c.spec.UIDBase < sandbox.RangeSize {
-			return nil, fmt.Errorf("its owner %d is in the range of the session itself: %w", id, sandbox.ErrUnsupported)
+	for _, owner := range []struct {
+		kind string
+		id   uint32
+	}{{"user", w.OwnerUID}, {"group", w.OwnerGID}} {
+		switch {
+		case owner.id == 0:
+			return nil, fmt.Errorf("it belongs to the %s root, and its file system has no id-mapped mounts: give it to another one: %w", owner.kind, sandbox.ErrUnsupported)
+		case owner.id >= c.d.cfg.UIDBase:
+			return nil, fmt.Errorf("it belongs to the %s %d, and its file system has no id-mapped mounts: ids from %d on are those of sessions; give it to another one: %w",
+				owner.kind, owner.id, c.d.cfg.UIDBase, sandbox.ErrUnsupported)
 		}
 	}
 	c.oneToOne = true
 	c.rec.IDMap = "mapped 1:1"
-	c.note(fmt.Sprintf("the worktree's file system has no id-mapped mounts: tools run as the host's uid %d", w.OwnerUID))
+	c.note(fmt.Sprintf("the worktree's file system has no id-mapped mounts: tools run as the host's uid %d and gid %d", w.OwnerUID, w.OwnerGID))
 	return detach(w.Source, attributes(w.Mode == client.WorktreeRO), nil)
 }
 

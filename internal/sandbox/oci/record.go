@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/toold/toold/internal/sandbox"
 )
 
@@ -42,6 +44,11 @@ func (b bundle) control() string         { return b.path("control") }
 // create makes the directory and its record appear in one step: a directory
 // without a record is never seen. gid is the session's group 0, which may pass.
 func (b bundle) create(r *record, gid int) error {
+	lock, err := lockNames(filepath.Dir(string(b)), unix.LOCK_SH)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
 	tmp, err := os.MkdirTemp(filepath.Dir(string(b)), newPrefix)
 	if err != nil {
 		return err

@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -74,6 +73,11 @@ func (b bundle) remove() error {
 			}
 		}
 	}
+	lock, err := lockNames(filepath.Dir(string(b)), unix.LOCK_SH)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
 	old := filepath.Join(filepath.Dir(string(b)), oldPrefix+filepath.Base(string(b)))
 	if err := os.Rename(string(b), old); err != nil {
 		return err
@@ -81,23 +85,41 @@ func (b bundle) remove() error {
 	return removeTree(old)
 }
 
-// sweep removes what a killed daemon left without a name. A young one may belong
-// to a creation that is under way.
+// sweep removes what a killed daemon left without a name.
 func sweep(dir string) error {
+	// Whoever makes or removes a directory holds this too. When somebody does,
+	// this is not the time.
+	lock, err := lockNames(dir, unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	defer lock.Close()
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
-		if !strings.HasPrefix(e.Name(), newPrefix) && !strings.HasPrefix(e.Name(), oldPrefix) {
-			continue
-		}
-		if fi, err := e.Info(); err != nil || time.Since(fi.ModTime()) < time.Minute {
-			continue
-		}
-		if err := removeTree(filepath.Join(dir, e.Name())); err != nil {
-			return err
+		if strings.HasPrefix(e.Name(), newPrefix) || strings.HasPrefix(e.Name(), oldPrefix) {
+			if err := removeTree(filepath.Join(dir, e.Name())); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
+}
+
+// lockNames takes a lock, across processes, on the names in dir that are
+// nobody's. It ends when the file is closed.
+func lockNames(dir string, how int) (*os.File, error) {
+	f, err := os.OpenFile(dir, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), how); err != nil {
+		f.Close()
+		return nil, &fs.PathError{Op: "flock", Path: dir, Err: err}
+	}
+	return f, nil
 }

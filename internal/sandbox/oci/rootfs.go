@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/toold/toold/internal/sandbox"
 )
 
@@ -211,6 +213,11 @@ func (r *rootfs) share(dir string) error {
 	if _, err := os.Lstat(r.shared); err == nil {
 		return nil
 	}
+	lock, err := lockNames(dir, unix.LOCK_SH)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
 	tmp, err := os.MkdirTemp(dir, newPrefix)
 	if err != nil {
 		return err

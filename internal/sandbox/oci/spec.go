@@ -54,7 +54,7 @@ func noNamespaces(base uint32) specs.Hook {
 }
 
 // bundleSpec is the runtime-spec of one sandbox.
-func (d *Driver) bundleSpec(s *sandbox.Spec, root string, maps []specs.LinuxIDMapping, sizes tmpfsSizes) *specs.Spec {
+func (d *Driver) bundleSpec(s *sandbox.Spec, root string, uids, gids []specs.LinuxIDMapping, sizes tmpfsSizes) *specs.Spec {
 	adj := oomScoreAdj()
 	return &specs.Spec{
 		Version:  "1.0.2",
@@ -78,8 +78,8 @@ func (d *Driver) bundleSpec(s *sandbox.Spec, root string, maps []specs.LinuxIDMa
 			annotationOwner: s.Owner, annotationSession: s.SessionID, annotationIncarnation: s.Incarnation,
 		},
 		Linux: &specs.Linux{
-			UIDMappings:   maps,
-			GIDMappings:   maps,
+			UIDMappings:   uids,
+			GIDMappings:   gids,
 			Namespaces:    namespaces(),
 			CgroupsPath:   d.cg.path(s.SessionID),
 			Resources:     sessionResources(),
@@ -146,9 +146,12 @@ func inodes(size client.Size) int64 { return max(1024, int64(size)/(8<<10)) }
 // tmpfsSizes are the bounds of a sandbox's memory file systems.
 type tmpfsSizes struct{ tmp, shm, home, worktree client.Size }
 
-// Their pages count as the tools' memory. A tmpfs that can fill all of it would
-// wedge the session for good: even rm would be killed for memory. Together they
-// stay at or below three quarters of it. The home directory is the largest: build
+// sum is what they can hold together.
+func (t tmpfsSizes) sum() client.Size { return t.tmp + t.shm + t.home + t.worktree }
+
+// Pages that a tool wrote count as the tools' memory. A tmpfs that can fill all of
+// it would wedge the session: even rm would be killed for memory, until the agent
+// has made room. Together they stay at or below three quarters of it. The home directory is the largest: build
 // caches live there, and that of a small Go program with its part of the standard
 // library takes over 100 MiB.
 func sizeTmpfs(s *sandbox.Spec) (tmpfsSizes, error) {
@@ -164,10 +167,9 @@ func sizeTmpfs(s *sandbox.Spec) (tmpfsSizes, error) {
 	if s.Worktree.Mode == client.WorktreeEmpty {
 		t.worktree = t.tmp
 	}
-	sum := t.tmp + t.home + t.shm + t.worktree
-	if m := s.Limits.Memory; m > 0 && sum > m/4*3 {
+	if m := s.Limits.Memory; m > 0 && t.sum() > m/4*3 {
 		return t, fmt.Errorf("limits.tmp %v: with the home directory, /dev/shm and an empty worktree this makes %v of memory file systems, more than three quarters of limits.memory %v: lower limits.tmp or raise limits.memory",
-			t.tmp, sum, s.Limits.Memory)
+			t.tmp, t.sum(), s.Limits.Memory)
 	}
 	return t, nil
 }
