@@ -137,6 +137,7 @@ func (d *daemon) newDriver(runtimes map[string]string, def string) (*oci.Driver,
 		Rootfs:         d.cfg.Sandbox.RootFS,
 		HostPaths:      d.cfg.Sandbox.HostPaths,
 		CgroupParent:   d.opts.cgroupParent,
+		UIDBase:        d.cfg.Sandbox.UIDBase,
 		Log:            d.log,
 	})
 }
