@@ -294,6 +294,9 @@ func TestFilterJumps(t *testing.T) {
 			case unix.BPF_LD | unix.BPF_W | unix.BPF_ABS:
 				acc = binary.LittleEndian.Uint32(data[i.K:])
 				continue
+			case unix.BPF_JMP | unix.BPF_JA:
+				pc += int(i.K)
+				continue
 			case unix.BPF_RET | unix.BPF_K:
 				return i.K
 			case unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K:
@@ -347,9 +350,29 @@ func TestFilterJumps(t *testing.T) {
 		{"TIOCSTI", unix.SYS_IOCTL, []uint64{0, unix.TIOCSTI}, eperm},
 		{"TIOCSTI with high bits", unix.SYS_IOCTL, []uint64{0, 1<<32 | unix.TIOCSTI}, eperm},
 		{"TIOCLINUX", unix.SYS_IOCTL, []uint64{0, tiocLinux}, eperm},
+		{"fcntl", unix.SYS_FCNTL, []uint64{3, unix.F_GETFL}, retAllow},
+		{"lock", unix.SYS_FCNTL, []uint64{3, unix.F_OFD_SETLK}, retAllow},
+		{"lease", unix.SYS_FCNTL, []uint64{3, unix.F_SETLEASE}, eperm},
+		{"lease with high bits", unix.SYS_FCNTL, []uint64{3, 1<<40 | unix.F_SETLEASE}, eperm},
+		{"delegation", unix.SYS_FCNTL, []uint64{3, 1040}, eperm},
+		{"skipped by a tracer", 0xffffffff, nil, enosys},
 	} {
 		if got := eval(auditArch, tc.nr, tc.args...); got != tc.want {
 			t.Errorf("%s: %#x, want %#x", tc.name, got, tc.want)
+		}
+	}
+	special := make(map[uint32]bool)
+	for _, r := range rules() {
+		if special[r.nr] {
+			t.Errorf("two rules for system call %d", r.nr)
+		}
+		special[r.nr] = true
+	}
+	for nr := range uint32(1000) {
+		all := ^uint64(0)
+		got := eval(auditArch, nr, all, all, all, all)
+		if plain := got == retAllow; plain == special[nr] && nr != unix.SYS_IOCTL && nr != unix.SYS_FCNTL {
+			t.Errorf("system call %d with all bits set: %#x", nr, got)
 		}
 	}
 	if got := eval(unix.AUDIT_ARCH_I386, unix.SYS_READ); got != retKill {
