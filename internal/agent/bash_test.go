@@ -126,7 +126,10 @@ func TestBashWorkdirAndEnv(t *testing.T) {
 			t.Errorf("environment %q, want %q", got, want)
 		}
 	}
-	for i, kv := range []string{"BASH_ENV=/x", "ENV=/x", "BASH_FUNC_ls%%=() { :; }", "LD_PRELOAD=/x", "GIT_DIR=/x", "novalue", "=x", "A=\x00"} {
+	for i, kv := range []string{
+		"BASH_ENV=/x", "ENV=/x", "BASH_FUNC_ls%%=() { :; }", "LD_PRELOAD=/x", "GIT_DIR=/x",
+		"SHELLOPTS=xtrace", "BASHOPTS=extdebug", "PS4=$(id)", "PROMPT_COMMAND=id", "IFS=/", "novalue", "=x", "A=\x00",
+	} {
 		_, o := call(fmt.Sprint("env", i), map[string]any{"command": "env"}, kv)
 		if o.Err == nil || o.Err.Code != run.CodeInvalidInput {
 			t.Errorf("%q: %+v", kv, o)
@@ -145,6 +148,25 @@ func TestBashWorkdirAndEnv(t *testing.T) {
 	_, o := call("big", map[string]any{"command": "true"}, "A="+strings.Repeat("x", 200<<10))
 	if o.Err == nil || o.Err.Code != run.CodeInvalidInput {
 		t.Errorf("huge environment: %+v", o)
+	}
+}
+
+// A lease on a file of the worktree would make everybody who opens it wait.
+func TestBashTakesNoLease(t *testing.T) {
+	r := newRig(t)
+	c, _ := r.connect(r.hello())
+	out, _ := r.bash(c, "a", `: > f; python3 -c '
+import fcntl
+f = open("f")
+for cmd in fcntl.F_SETLEASE, 1040:
+    try:
+        fcntl.fcntl(f, cmd, fcntl.F_RDLCK)
+        print("taken")
+    except PermissionError as e:
+        print("refused")
+'`)
+	if out != "refused\nrefused\n" {
+		t.Errorf("leases: %q", out)
 	}
 }
 

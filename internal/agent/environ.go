@@ -6,11 +6,20 @@ import (
 	"github.com/toold/toold/internal/tool/run"
 )
 
-// refusedName reports whether a variable may never reach a tool: it would make a
-// shell or the loader run code, or git use another repository or program.
-func refusedName(name string) bool {
-	return name == "BASH_ENV" || name == "ENV" ||
-		strings.HasPrefix(name, "BASH_FUNC_") ||
+// RefusedVariable reports whether a variable may never reach a tool, because with
+// it a program does something else than its command line says: a shell or the
+// loader runs code that it names, git uses another repository or program.
+//
+// SHELLOPTS and BASHOPTS switch on what a shell traces, and with PS4 a traced
+// shell runs code before every command. Shells do not take IFS from their
+// environment, as POSIX wants it; one that did would split every command line
+// in other places, so that no call sets it for something good.
+func RefusedVariable(name string) bool {
+	switch name {
+	case "BASH_ENV", "ENV", "SHELLOPTS", "BASHOPTS", "PS4", "PROMPT_COMMAND", "IFS":
+		return true
+	}
+	return strings.HasPrefix(name, "BASH_FUNC_") ||
 		strings.HasPrefix(name, "LD_") ||
 		strings.HasPrefix(name, "GIT_")
 }
@@ -22,7 +31,7 @@ func checkEnv(env []string) error {
 		switch {
 		case !ok || name == "" || strings.IndexByte(kv, 0) >= 0:
 			return run.Errorf(run.CodeInvalidInput, "environment: %.64q is not NAME=VALUE", kv)
-		case refusedName(name):
+		case RefusedVariable(name):
 			return run.Errorf(run.CodeInvalidInput, "environment: %s may not be set for tools", name)
 		}
 	}
