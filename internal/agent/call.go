@@ -236,7 +236,7 @@ func asError(ctx context.Context, tool string, err error) *run.Error {
 // progress is Env.Progress: the last update counts.
 func (c *call) progress(m map[string]any) {
 	b, err := wire.enc.Marshal(m)
-	if err != nil || len(b) > maxMetadata {
+	if err != nil || len(b) > maxProgress || wire.update.Wellformed(b) != nil {
 		return // it is only for show; the result says the same
 	}
 	c.mu.Lock()

@@ -53,6 +53,10 @@ type Hello struct {
 	OrphanMillis int64
 	// CallCgroup, when not nil, is sent as a descriptor (see sandbox.Sandbox).
 	CallCgroup *os.File
+	// Room, which is not sent, is asked before bytes of a large result of a call
+	// are let into memory, and waits until they may come. gone is closed when the
+	// connection ends. nil bounds what comes over this connection alone.
+	Room func(ctx context.Context, gone <-chan struct{}, callID string, bytes int64) error
 }
 
 // Welcome is the agent's answer.
@@ -126,6 +130,7 @@ type Conn struct {
 	c      net.Conn
 	out    frameWriter
 	budget *budget
+	room   func(ctx context.Context, gone <-chan struct{}, callID string, bytes int64) error // may be nil
 	reads  chan struct{} // closed when the reader has ended
 	done   chan struct{}
 
@@ -135,6 +140,7 @@ type Conn struct {
 	exchanges map[uint64]*exchange
 	attached  map[string]*exchange // Run and Resume by call id
 	acked     map[string]int64     // offsets told to the agent
+	patience  time.Duration        // with a detached exchange: detachTime
 }
 
 // helloTime bounds the handshake where the context does not.
@@ -163,11 +169,12 @@ func connect(ctx context.Context, c *net.UnixConn, h Hello, writeTime time.Durat
 		return nil, nil, fmt.Errorf("connect to the agent: %w", err)
 	}
 	conn := &Conn{
-		c: c, out: frameWriter{c: c, timeout: writeTime}, budget: newBudget(maxResults),
+		c: c, out: frameWriter{c: c, timeout: writeTime}, budget: newBudget(maxResults), room: h.Room,
 		reads: make(chan struct{}), done: make(chan struct{}),
 		exchanges: make(map[uint64]*exchange),
 		attached:  make(map[string]*exchange),
 		acked:     make(map[string]int64),
+		patience:  detachTime,
 	}
 	go conn.read(in)
 	return conn, w, nil
@@ -249,6 +256,7 @@ func (c *Conn) Prepare(ctx context.Context, r Request) (*run.Prepared, error) {
 	if err != nil {
 		return nil, err
 	}
+	x.owner = r.CallID
 	if err := c.send(head{Kind: kindPrepare, ID: x.id}, body); err != nil {
 		return nil, err
 	}
@@ -436,6 +444,11 @@ func (c *Conn) send(h head, body ...[]byte) error {
 		return nil
 	}
 	c.fail(fmt.Errorf("%w: %w", ErrLost, err))
+	return c.reason()
+}
+
+// reason is why the connection ended, also when it was closed here.
+func (c *Conn) reason() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.err
@@ -470,36 +483,6 @@ func readError(err error) error {
 		return fmt.Errorf("%w: %w", ErrViolation, err)
 	}
 	return fmt.Errorf("%w: %w", ErrLost, err)
-}
-
-// pace slows the reader of an agent that sends a flood of tiny frames, so that
-// one session cannot take a whole processor of the daemon's.
-type pace struct {
-	small int
-	since time.Time
-}
-
-const (
-	paceFrames = 1024
-	paceTime   = 20 * time.Millisecond // for paceFrames small frames
-)
-
-func (p *pace) frame(size int, done <-chan struct{}) {
-	if size >= smallFrame {
-		return
-	}
-	if p.small++; p.small < paceFrames {
-		return
-	}
-	p.small = 0
-	now := time.Now()
-	if rest := paceTime - now.Sub(p.since); rest > 0 {
-		select {
-		case <-time.After(rest):
-		case <-done:
-		}
-	}
-	p.since = time.Now()
 }
 
 // take hands one message to its exchange. Errors are violations.

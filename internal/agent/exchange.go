@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/toold/toold/internal/tool/run"
 )
@@ -30,6 +31,7 @@ type exchange struct {
 	id    uint64
 	kind  exchangeKind
 	call  string // "" but for exchangeRun
+	owner string // the call that it is for, "" for none; only for who waits
 	split bool
 	wake  chan struct{} // capacity 1
 
@@ -38,10 +40,14 @@ type exchange struct {
 	end      int64      // offset after the last byte of output that arrived
 	limit    int64      // the agent may send output below this offset
 	pending  output     // arrived and not yet taken
-	meta     map[string]any
-	offer    int64 // size of the offered body, 0 = none
+	meta     []byte     // the last update that was not yet taken, encoded
+	updates  allowance  // of metadata
+	offer    int64      // size of the offered body, 0 = none
 	granted  bool
-	body     []byte // of the chunks so far
+	got      int64       // bytes of the offered body that have come
+	body     []byte      // of the chunks so far; nil when detached
+	late     *time.Timer // when detached: ends the connection
+	over     bool        // the last message has come
 	final    *final
 	err      error
 }
@@ -77,7 +83,7 @@ func (o *output) add(p []byte, stderr bool) {
 // open registers a new exchange.
 func (c *Conn) open(k exchangeKind, call string, offset int64, split bool) (*exchange, error) {
 	x := &exchange{
-		kind: k, call: call, split: split, wake: make(chan struct{}, 1),
+		kind: k, call: call, owner: call, split: split, wake: make(chan struct{}, 1),
 		end: offset, limit: offset + window, pending: output{offset: offset},
 	}
 	c.mu.Lock()
@@ -107,19 +113,31 @@ func (c *Conn) drop(x *exchange) {
 	}
 }
 
+// detachTime is how long an agent has for the last message of an exchange that
+// nobody waits for any more. It is above what freeing temporary files takes,
+// the one request that an agent cannot leave half done.
+const detachTime = 30 * time.Second
+
 // detach tells the agent that nobody waits for x any more. Its final message
-// still comes, and is discarded.
+// still comes, and is discarded. An agent that does not send it is as good as
+// gone; keeping x for it would be keeping it for ever.
 func (c *Conn) detach(x *exchange) {
-	x.mu.Lock()
-	x.detached = true
-	x.pending, x.meta, x.body = output{}, nil, nil
-	over := x.final != nil || x.err != nil
-	x.mu.Unlock()
 	c.mu.Lock()
 	if c.attached[x.call] == x {
 		delete(c.attached, x.call)
 	}
+	patience := c.patience
 	c.mu.Unlock()
+	x.mu.Lock()
+	x.detached = true
+	x.pending, x.meta, x.body = output{}, nil, nil
+	over := x.over || x.err != nil
+	if !over {
+		x.late = time.AfterFunc(patience, func() {
+			c.fail(fmt.Errorf("%w: no end of exchange %d within %v of its detach", ErrLost, x.id, patience))
+		})
+	}
+	x.mu.Unlock()
 	if !over {
 		_ = c.send(head{Kind: kindDetach, ID: x.id}) // a failure ends c, which is all that can be done
 	}
@@ -128,8 +146,16 @@ func (c *Conn) detach(x *exchange) {
 func (x *exchange) fail(err error) {
 	x.mu.Lock()
 	x.err = err
+	x.settle()
 	x.mu.Unlock()
 	x.signal()
+}
+
+// settle ends the waiting for the last message of a detached exchange.
+func (x *exchange) settle() {
+	if x.late != nil {
+		x.late.Stop()
+	}
 }
 
 func (x *exchange) signal() {
@@ -165,6 +191,10 @@ func (x *exchange) take(h head, body []byte) (finished bool, err error) {
 	default:
 		err = errors.New("no such message in this direction")
 	}
+	if finished {
+		x.over = true
+		x.settle()
+	}
 	return finished, err
 }
 
@@ -190,16 +220,19 @@ func (x *exchange) takeOutput(h head, body []byte) error {
 	return nil
 }
 
+// Metadata is decoded by the goroutine that waits for the exchange and not by
+// the reader, and only what that one gets to see: the last update counts.
 func (x *exchange) takeMetadata(body []byte) error {
-	if x.kind != exchangeRun {
+	switch {
+	case x.kind != exchangeRun:
 		return errors.New("metadata, but no call")
-	}
-	m, err := decodeMetadata(body)
-	if err != nil {
-		return err
+	case len(body) > maxProgress:
+		return fmt.Errorf("metadata of %d bytes; the limit is %d", len(body), maxProgress)
+	case !x.updates.take(time.Now()):
+		return fmt.Errorf("metadata more often than %d times a second", updateRate)
 	}
 	if !x.detached {
-		x.meta = m
+		x.meta = append(x.meta[:0], body...)
 	}
 	return nil
 }
@@ -219,31 +252,32 @@ func (x *exchange) takeOffer(h head, body []byte) error {
 
 func (x *exchange) takeChunk(h head, body []byte) error {
 	switch {
-	case x.detached:
-		return nil // granted before; bounded by what the agent has to send
 	case !x.granted:
 		return errors.New("chunk that was not granted")
-	case h.N != int64(len(x.body)):
-		return fmt.Errorf("chunk at offset %d; expected %d", h.N, len(x.body))
-	case len(body) == 0 || int64(len(x.body)+len(body)) > x.offer:
+	case h.N != x.got:
+		return fmt.Errorf("chunk at offset %d; expected %d", h.N, x.got)
+	case len(body) == 0 || x.got+int64(len(body)) > x.offer:
 		return fmt.Errorf("chunk of %d bytes goes past the offered %d", len(body), x.offer)
 	}
-	x.body = append(x.body, body...)
+	x.got += int64(len(body))
+	if !x.detached {
+		x.body = append(x.body, body...)
+	}
 	return nil
 }
 
 func (x *exchange) takeDone(body []byte) error {
+	if x.detached {
+		return nil
+	}
 	f := &final{}
 	if err := wire.dec.Unmarshal(body, &f.done); err != nil {
 		return fmt.Errorf("done: %w", err)
 	}
-	if x.detached {
-		return nil
-	}
 	payload := []byte(f.Payload)
 	if x.offer > 0 {
-		if len(payload) > 0 || int64(len(x.body)) != x.offer {
-			return fmt.Errorf("done after %d of %d offered bytes", len(x.body), x.offer)
+		if len(payload) > 0 || x.got != x.offer {
+			return fmt.Errorf("done after %d of %d offered bytes", x.got, x.offer)
 		}
 		payload = x.body
 	}
@@ -301,6 +335,7 @@ func (c *Conn) wait(ctx context.Context, x *exchange, s Sink) (*final, error) {
 	defer c.budget.give(x)
 	var spare []byte
 	var spareRuns []streamRun
+	var late <-chan time.Time
 	for {
 		x.mu.Lock()
 		out, meta, f, err := x.pending, x.meta, x.final, x.err
@@ -316,8 +351,15 @@ func (c *Conn) wait(ctx context.Context, x *exchange, s Sink) (*final, error) {
 			}
 		}
 		spare, spareRuns = out.data[:0], out.runs[:0]
-		if meta != nil && s != nil {
-			s.Metadata(meta)
+		if meta != nil {
+			m, err := decodeUpdate(meta)
+			if err != nil {
+				c.fail(fmt.Errorf("%w: exchange %d: %w", ErrViolation, x.id, err))
+				return nil, c.reason()
+			}
+			if s != nil {
+				s.Metadata(m)
+			}
 		}
 		switch {
 		case f != nil:
@@ -329,9 +371,12 @@ func (c *Conn) wait(ctx context.Context, x *exchange, s Sink) (*final, error) {
 				c.detach(x)
 				return nil, err
 			}
+			late = time.After(resultTime)
 		}
 		select {
 		case <-x.wake:
+		case <-late:
+			c.fail(fmt.Errorf("%w: a result of %d bytes did not come within %s", ErrViolation, x.offer, resultTime))
 		case <-ctx.Done():
 			c.detach(x)
 			return nil, context.Cause(ctx)
@@ -376,13 +421,24 @@ func (c *Conn) pass(x *exchange, s Sink, out output) error {
 	return nil
 }
 
+// resultTime bounds how long a result may take that was asked for: room is kept
+// for it, which others may wait for.
+const resultTime = 30 * time.Second
+
 // grant waits until there is room for the offered body and asks for it.
 func (c *Conn) grant(ctx context.Context, x *exchange) error {
-	if err := c.budget.take(ctx, c.done, x); err != nil {
+	var err error
+	if c.room != nil {
+		err = c.room(ctx, c.done, x.owner, x.offer)
+	} else {
+		err = c.budget.take(ctx, c.done, x)
+	}
+	if err != nil {
 		return err
 	}
 	x.mu.Lock()
 	x.granted = true
+	x.body = make([]byte, 0, x.offer)
 	x.mu.Unlock()
 	_ = c.send(head{Kind: kindGrant, ID: x.id}) // as in pass
 	return nil

@@ -115,6 +115,13 @@ func TestHostileAgent(t *testing.T) {
 		"metadata nested":         one(kindMetadata, 0, append([]byte{0xa1, 0x61, 'a'}, nested(40)...)),
 		"metadata doubled key":    one(kindMetadata, 0, []byte{0xa2, 0x61, 'a', 1, 0x61, 'a', 2}),
 		"metadata huge":           one(kindMetadata, 0, map[string]any{"a": strings.Repeat("x", maxMetadata)}),
+		"metadata over the limit": one(kindMetadata, 0, map[string]any{"a": strings.Repeat("x", maxProgress)}),
+		"metadata of many":        one(kindMetadata, 0, map[string]any{"a": make([]int, 1025)}),
+		"metadata too often": func(v *villain, id uint64) {
+			for range 2*updateBurst + 1 {
+				v.send(head{Kind: kindMetadata, ID: id}, map[string]any{})
+			}
+		},
 		"metadata claims 2^60":    one(kindMetadata, 0, []byte{0xbb, 0x10, 0, 0, 0, 0, 0, 0, 0}),
 		"offer of nothing":        one(kindOffer, 0, nil),
 		"offer of a small result": one(kindOffer, maxInline, nil),
@@ -480,6 +487,87 @@ func TestDetachedExchange(t *testing.T) {
 	}
 	if err := c.Ping(t.Context()); err != nil {
 		t.Errorf("ping: %v", err)
+	}
+}
+
+// What a detached exchange was granted before is all that may still come.
+func TestDetachedChunksAreCounted(t *testing.T) {
+	for name, late := range map[string]head{
+		"not granted":    {Kind: kindChunk},
+		"past the offer": {Kind: kindChunk, N: maxInline},
+		"again":          {Kind: kindChunk},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, v := newVillain(t)
+			ctx, cancel := context.WithCancel(t.Context())
+			go func() {
+				h := v.receive()
+				if name != "not granted" {
+					v.send(head{Kind: kindOffer, ID: h.ID, N: maxInline + 1}, nil)
+					v.receive() // the grant
+					v.send(head{Kind: kindChunk, ID: h.ID}, make([]byte, maxInline))
+				}
+				cancel()
+				v.receive() // detach
+				late.ID = h.ID
+				v.send(late, []byte("xx"))
+			}()
+			if _, err := c.Run(ctx, bashCall("c", "true"), &sink{}); err == nil {
+				t.Error("run: no error")
+			}
+			<-c.Done()
+			if err := c.Err(); !errors.Is(err, ErrViolation) || !strings.Contains(err.Error(), "chunk") {
+				t.Errorf("connection: %v", err)
+			}
+		})
+	}
+}
+
+// An agent that never ends what was detached would fill the daemon's memory.
+func TestDetachedForEver(t *testing.T) {
+	c, v := newVillain(t)
+	c.mu.Lock()
+	c.patience = 50 * time.Millisecond
+	c.mu.Unlock()
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		v.receive()
+		cancel()
+		for v.receive().Kind != 0 {
+		}
+	}()
+	if _, err := c.Run(ctx, bashCall("c", "true"), &sink{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("run: %v", err)
+	}
+	select {
+	case <-c.Done():
+	case <-time.After(30 * time.Second):
+		t.Fatal("the connection lives on")
+	}
+	if err := c.Err(); !errors.Is(err, ErrLost) || errors.Is(err, ErrViolation) {
+		t.Errorf("connection: %v", err)
+	}
+}
+
+// Updates within the rate are none too many, however long a call takes.
+func TestAllowance(t *testing.T) {
+	var a allowance
+	now := time.Now()
+	for i := range 10 * updateBurst {
+		now = now.Add(time.Second / updateRate)
+		if !a.take(now) {
+			t.Fatalf("update %d is refused", i)
+		}
+	}
+	n := 0
+	for a.take(now) {
+		n++
+	}
+	if n < updateBurst-2 || n > updateBurst {
+		t.Errorf("%d at once, want %d", n, updateBurst)
+	}
+	if a.take(now.Add(2 * time.Second)); !a.take(now.Add(time.Minute)) {
+		t.Error("nothing comes back")
 	}
 }
 

@@ -27,8 +27,10 @@ const (
 	// maxBody is the largest result of one call or Prepare.
 	maxBody = 32 << 20
 
-	// maxMetadata is the largest encoded metadata of a result or an update.
+	// maxMetadata is the largest encoded metadata of a result, maxProgress of an
+	// update.
 	maxMetadata = 64 << 10
+	maxProgress = 16 << 10
 
 	// window is how much output of one call may be under way to a sink.
 	window = 256 << 10
@@ -178,6 +180,9 @@ type prepared struct {
 type codec struct {
 	enc cbor.EncMode
 	dec cbor.DecMode
+	// update decodes metadata of calls that run, which an agent may send often:
+	// it takes few elements.
+	update cbor.DecMode
 }
 
 func newCodec() codec {
@@ -185,7 +190,7 @@ func newCodec() codec {
 	if err != nil {
 		panic(err) // constant options
 	}
-	dec, err := cbor.DecOptions{
+	options := cbor.DecOptions{
 		DupMapKey:         cbor.DupMapKeyEnforcedAPF,
 		IndefLength:       cbor.IndefLengthForbidden,
 		TagsMd:            cbor.TagsForbidden,
@@ -196,11 +201,17 @@ func newCodec() codec {
 		MaxNestedLevels:   32,
 		MaxArrayElements:  65536,
 		MaxMapPairs:       65536,
-	}.DecMode()
+	}
+	dec, err := options.DecMode()
 	if err != nil {
 		panic(err)
 	}
-	return codec{enc: enc, dec: dec}
+	options.MaxNestedLevels, options.MaxArrayElements, options.MaxMapPairs = 8, 1024, 1024
+	update, err := options.DecMode()
+	if err != nil {
+		panic(err)
+	}
+	return codec{enc: enc, dec: dec, update: update}
 }
 
 // wire is the one codec; its modes are immutable.
@@ -273,7 +284,16 @@ func encodePrepared(p *run.Prepared) *prepared {
 	return &prepared{Targets: p.Targets, Diff: p.Diff, Result: encodeResult(p.Result), State: p.State}
 }
 
-// decodeMetadata bounds and decodes metadata.
+// decodeUpdate decodes metadata of a call that runs.
+func decodeUpdate(raw []byte) (map[string]any, error) {
+	var m map[string]any
+	if err := wire.update.Unmarshal(raw, &m); err != nil {
+		return nil, fmt.Errorf("metadata: %w", err)
+	}
+	return cleanMap(m), nil
+}
+
+// decodeMetadata bounds and decodes metadata of a result.
 func decodeMetadata(raw []byte) (map[string]any, error) {
 	if len(raw) == 0 {
 		return nil, nil
