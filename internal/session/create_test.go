@@ -319,8 +319,8 @@ func TestEnd(t *testing.T) {
 			s := h.create(alice, client.SessionCreate{Name: "n", Limits: client.Limits{Calls: 1}})
 			box := h.host.box(s.ID)
 			c := h.background(s.ID, "big 100000; hold")
-			waits := h.background(s.ID, "echo never")
 			await(t, "the command holds", func() bool { return box.holding.Load() == 1 })
+			waits := h.background(s.ID, "echo never")
 			ended, err := h.m.End(t.Context(), alice, "n", tt.o)
 			if err != nil || ended.State != client.SessionEnded || ended.Ended == nil || ended.Usage.Calls != 2 {
 				t.Errorf("ended %+v, %v", ended, err)

@@ -73,8 +73,8 @@ func TestWhatTheNextDaemonDoes(t *testing.T) {
 	finished := h.background(s.ID, "echo finished; hold; exit 4")
 	unknown := h.background(s.ID, "echo unknown; hold")
 	running := h.background(s.ID, "echo running; hold")
-	queued := h.background(s.ID, "echo queued")
 	await(t, "three hold", func() bool { return box.holding.Load() == 3 })
+	queued := h.background(s.ID, "echo queued")
 	h.kill()
 	// While no daemon runs: one call ends, the agent forgets one, and it has one
 	// that no daemon knows of.
