@@ -175,6 +175,18 @@ func TestPartsAreFound(t *testing.T) {
 		"only a directory and a state": func(t *testing.T, f *fixture, id string) {
 			killGroup(t, f.driver.KillDir(id))
 		},
+		"an empty record": func(t *testing.T, f *fixture, id string) {
+			overwrite(t, f.cfg.RunDir+"/oci/sandboxes/"+id+"/record.json", "")
+		},
+		"another's record": func(t *testing.T, f *fixture, id string) {
+			overwrite(t, f.cfg.RunDir+"/oci/sandboxes/"+id+"/record.json", `{"SessionID": "ses_other"}`)
+		},
+		"an empty record and no label": func(t *testing.T, f *fixture, id string) {
+			overwrite(t, f.cfg.RunDir+"/oci/sandboxes/"+id+"/record.json", "")
+			if err := unix.Removexattr(f.driver.KillDir(id), "trusted.toold"); err != nil {
+				t.Fatal(err)
+			}
+		},
 		"only a cgroup": func(t *testing.T, f *fixture, id string) {
 			removeAll(t, f.cfg.RunDir+"/oci/sandboxes/"+id)
 			removeAll(t, f.cfg.RunDir+"/oci/runtime/runc/"+id)
@@ -202,6 +214,50 @@ func TestPartsAreFound(t *testing.T) {
 			}
 			f.nothingLeft(spec)
 		})
+	}
+}
+
+// A directory that nothing names any more goes when no cgroup belongs to it.
+func TestUnknownIsSwept(t *testing.T) {
+	f := newFixture(t)
+	live := f.spec()
+	l := f.create(live)
+	for _, id := range []string{"ses_dead", live.SessionID} {
+		dir := f.cfg.RunDir + "/oci/sandboxes/" + id
+		if err := os.MkdirAll(dir, 0o710); err != nil {
+			t.Fatal(err)
+		}
+		overwrite(t, dir+"/record.json", "")
+	}
+	overwrite(t, f.cfg.RunDir+"/oci/sandboxes/"+live.SessionID+"/config.json", "{")
+	f.open()
+	if _, err := os.Lstat(f.cfg.RunDir + "/oci/sandboxes/ses_dead"); !os.IsNotExist(err) {
+		t.Errorf("the dead one is there: %v", err)
+	}
+	if err := f.driver.Destroy(f.ctx(), l.Record()); err != nil {
+		t.Fatal(err)
+	}
+	f.nothingLeft(live)
+}
+
+// A copy of the agent that was never finished goes with the next start.
+func TestHalfAgentIsSwept(t *testing.T) {
+	f := newFixture(t)
+	half := filepath.Join(f.cfg.StateDir, ".agent-1234")
+	overwrite(t, half, "half")
+	f.open()
+	if _, err := os.Lstat(half); !os.IsNotExist(err) {
+		t.Errorf("the half copy is there: %v", err)
+	}
+	if agents, err := filepath.Glob(f.cfg.StateDir + "/agent-*"); err != nil || len(agents) != 1 {
+		t.Errorf("agents: %v %v", agents, err)
+	}
+}
+
+func overwrite(t *testing.T, path, content string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
 	}
 }
 

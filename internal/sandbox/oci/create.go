@@ -184,11 +184,11 @@ func (c *creation) writeBundle() error {
 	}
 	w := &c.spec.Worktree
 	uids, gids := c.idMappings(sandbox.ToolUID, w.OwnerUID), c.idMappings(sandbox.ToolGID, w.OwnerGID)
-	data, err := json.Marshal(c.d.bundleSpec(c.spec, root, uids, gids, c.sizes))
+	data, err := json.Marshal(c.d.bundleSpec(&c.rec.Record, c.spec, root, uids, gids, c.sizes))
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(c.bundle.path("config.json"), data, 0o600)
+	return os.WriteFile(c.bundle.path(configName), data, 0o600)
 }
 
 func (c *creation) skeleton() (string, error) {

@@ -13,6 +13,8 @@ import (
 	"sort"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/toold/toold/internal/sandbox"
 )
 
@@ -106,6 +108,9 @@ func New(cfg Config) (*Driver, error) {
 	if d.seccomp, err = newSeccompProfile(); err != nil {
 		return nil, err
 	}
+	if err := d.sweepUnknown(); err != nil {
+		return nil, fmt.Errorf("sweep: %w", err)
+	}
 	return d, nil
 }
 
@@ -177,7 +182,16 @@ func copyAgent(from, dir string) (string, error) {
 		return "", err
 	}
 	defer src.Close()
-	tmp, err := os.CreateTemp(dir, ".agent-*")
+	// Whoever copies holds this: what lies there is from one that was killed.
+	lock, err := lockNames(dir, unix.LOCK_EX)
+	if err != nil {
+		return "", err
+	}
+	defer lock.Close()
+	if err := removeMatching(filepath.Join(dir, newAgent), ""); err != nil {
+		return "", err
+	}
+	tmp, err := os.CreateTemp(dir, newAgent)
 	if err != nil {
 		return "", err
 	}
@@ -194,13 +208,21 @@ func copyAgent(from, dir string) (string, error) {
 	if err := os.Rename(tmp.Name(), name); err != nil {
 		return "", err
 	}
-	old, err := filepath.Glob(filepath.Join(dir, "agent-*"))
-	for _, f := range old {
-		if f != name {
+	return name, removeMatching(filepath.Join(dir, "agent-*"), name)
+}
+
+// newAgent is the pattern of a copy that is not finished.
+const newAgent = ".agent-*"
+
+// removeMatching removes all files that match a pattern but for one.
+func removeMatching(pattern, but string) error {
+	files, err := filepath.Glob(pattern)
+	for _, f := range files {
+		if f != but {
 			err = errors.Join(err, os.Remove(f))
 		}
 	}
-	return name, err
+	return err
 }
 
 // runtime finds the runtime of a spec or record.

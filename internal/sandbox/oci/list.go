@@ -59,16 +59,56 @@ func (d *Driver) ids() (map[string]bool, error) {
 	return ids, nil
 }
 
-// lookup reads whose an id is: nil when there is nothing of that name.
+// lookup reads whose an id is: nil when there is nothing of that name. A loss of
+// power may leave a record empty; then the label of the cgroup says it, and after
+// a restart of the host, when there is no cgroup, the runtime's configuration.
 func (d *Driver) lookup(id string) (*sandbox.Record, error) {
 	r, err := d.bundle(id).read()
 	if err == nil {
 		return &r.Record, nil
 	}
-	if !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
+	missing := errors.Is(err, fs.ErrNotExist)
+	rec, labelErr := d.cg.label(id)
+	switch {
+	case rec != nil:
+		return rec, nil
+	case missing:
+		return nil, labelErr
 	}
-	return d.cg.label(id)
+	rec, specErr := d.bundle(id).annotated(id)
+	if specErr != nil {
+		return nil, errors.Join(err, labelErr, specErr)
+	}
+	return rec, nil
+}
+
+// sweepUnknown removes directories of which nothing says any more whose they are,
+// and which no cgroup belongs to: nothing of them is alive.
+func (d *Driver) sweepUnknown() error {
+	dirs, err := os.ReadDir(d.sandboxesDir())
+	if err != nil {
+		return err
+	}
+	for _, e := range dirs {
+		id := e.Name()
+		if !e.IsDir() || !safeName.MatchString(id) {
+			continue
+		}
+		_, unknown := d.lookup(id)
+		if _, err := os.Lstat(d.cg.kill(id)); unknown == nil || !errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		d.log.Warn("removing what is left of a sandbox that has lost its record", "sandbox", id, "error", unknown)
+		for _, name := range d.names {
+			if err := removeTree(filepath.Join(d.runtimeRoot(name), id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+		}
+		if err := d.bundle(id).remove(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // claim makes the session's v2 cgroup and labels it.

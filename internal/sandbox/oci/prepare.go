@@ -51,6 +51,9 @@ func (c *creation) prepareWorktree() error {
 	}
 	if w.Mode == client.WorktreeBind {
 		c.note("the worktree is a directory of the host: its size has no bound")
+		if w.OwnerUID == 0 {
+			c.note("the worktree belongs to root: what a session leaves there is root's, on the host a program with all rights; give it to another user")
+		}
 	}
 	c.mounts = append(c.mounts, detached{c.keep(f), w.Target})
 	return nil

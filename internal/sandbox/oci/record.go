@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -13,7 +14,11 @@ import (
 	"github.com/toold/toold/internal/sandbox"
 )
 
-const recordName = "record.json"
+// Files of a bundle. The name of the second is the runtimes'.
+const (
+	recordName = "record.json"
+	configName = "config.json"
+)
 
 // record is the content of record.json.
 type record struct {
@@ -92,5 +97,32 @@ func (b bundle) read() (*record, error) {
 	if err := json.Unmarshal(data, r); err != nil {
 		return nil, fmt.Errorf("%s: %w", b.path(recordName), err)
 	}
+	if want := filepath.Base(string(b)); r.SessionID != want {
+		return nil, fmt.Errorf("%s: it is of %q", b.path(recordName), r.SessionID)
+	}
 	return r, nil
+}
+
+// annotated reads from the runtime's configuration whose a bundle is.
+func (b bundle) annotated(id string) (*sandbox.Record, error) {
+	data, err := os.ReadFile(b.path(configName))
+	if err != nil {
+		return nil, err
+	}
+	var spec struct{ Annotations map[string]string }
+	if err := json.Unmarshal(data, &spec); err != nil {
+		return nil, fmt.Errorf("%s: %w", b.path(configName), err)
+	}
+	a := spec.Annotations
+	if a[annotationSession] != id || a[annotationOwner] == "" || a[annotationIncarnation] == "" {
+		return nil, fmt.Errorf("%s: it does not say that it is of %s", b.path(configName), id)
+	}
+	base, err := strconv.ParseUint(a[annotationUIDBase], 10, 32)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", b.path(configName), err)
+	}
+	return &sandbox.Record{
+		SessionID: id, Incarnation: a[annotationIncarnation], Owner: a[annotationOwner],
+		Runtime: a[annotationRuntime], UIDBase: uint32(base),
+	}, nil
 }

@@ -17,6 +17,8 @@ const (
 	annotationOwner       = "toold.owner"
 	annotationSession     = "toold.session"
 	annotationIncarnation = "toold.incarnation"
+	annotationRuntime     = "toold.runtime"
+	annotationUIDBase     = "toold.uid-base"
 )
 
 // agentCaps are what the agent keeps: it changes to the tool user and kills
@@ -54,7 +56,7 @@ func noNamespaces(base uint32) specs.Hook {
 }
 
 // bundleSpec is the runtime-spec of one sandbox.
-func (d *Driver) bundleSpec(s *sandbox.Spec, root string, uids, gids []specs.LinuxIDMapping, sizes tmpfsSizes) *specs.Spec {
+func (d *Driver) bundleSpec(rec *sandbox.Record, s *sandbox.Spec, root string, uids, gids []specs.LinuxIDMapping, sizes tmpfsSizes) *specs.Spec {
 	adj := oomScoreAdj()
 	return &specs.Spec{
 		Version:  "1.0.2",
@@ -75,7 +77,8 @@ func (d *Driver) bundleSpec(s *sandbox.Spec, root string, uids, gids []specs.Lin
 		Mounts: d.bundleMounts(s, sizes),
 		Hooks:  &specs.Hooks{CreateContainer: []specs.Hook{noNamespaces(s.UIDBase)}},
 		Annotations: map[string]string{
-			annotationOwner: s.Owner, annotationSession: s.SessionID, annotationIncarnation: s.Incarnation,
+			annotationOwner: rec.Owner, annotationSession: rec.SessionID, annotationIncarnation: rec.Incarnation,
+			annotationRuntime: rec.Runtime, annotationUIDBase: strconv.FormatUint(uint64(rec.UIDBase), 10),
 		},
 		Linux: &specs.Linux{
 			UIDMappings:   uids,
