@@ -781,7 +781,7 @@ func TestFreeTmp(t *testing.T) {
 	}
 	tmp := filepath.Join(r.dir, "tmp")
 	r.bash(c, "a", `mkdir -p tmp/a/b tmp/c; echo x > tmp/a/b/f; ln -s / tmp/l; mkfifo tmp/p; mkdir tmp/locked; touch tmp/locked/f; chmod 0 tmp/locked
-touch keep; ln -s ../keep tmp/k; p=tmp; for i in $(seq 200); do p=$p/d; mkdir $p; done; for i in $(seq 3000); do : > tmp/n$i; done`)
+touch keep; ln -s ../keep tmp/k; p=tmp; for i in $(seq 700); do p=$p/d; done; mkdir -p $p; for i in $(seq 3000); do : > tmp/n$i; done`)
 	sp := r.server.session.spawner
 	if err := sp.freeTmp(t.Context(), tmp, filepath.Join(r.dir, "none"), ""); err != nil {
 		t.Fatal(err)
@@ -795,5 +795,50 @@ touch keep; ln -s ../keep tmp/k; p=tmp; for i in $(seq 200); do p=$p/d; mkdir $p
 	}
 	if err := sp.freeTmp(t.Context(), filepath.Join(r.dir, "keep")); err == nil {
 		t.Error("a file is no directory")
+	}
+}
+
+// Freeing has an end while a tool makes files, and there is one at a time.
+func TestFreeTmpAgainstAMaker(t *testing.T) {
+	r := newRig(t)
+	c, _ := r.connect(r.hello())
+	sp := func() *spawner { return r.server.session.spawner }
+	over := make(chan error, 1)
+	go func() {
+		_, err := c.Run(t.Context(), bashCall("maker", `mkdir tmp
+python3 -c '
+import os
+n = 0
+while True:
+    n += 1
+    os.close(os.open("tmp/%d" % n, os.O_CREAT))
+    if n == 500: open("ready", "w")
+'`), &sink{})
+		over <- err
+	}()
+	for {
+		if _, err := os.Stat(filepath.Join(r.dir, "ready")); err == nil {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	freed := make(chan error, 1)
+	go func() { freed <- sp().freeTmp(t.Context(), filepath.Join(r.dir, "tmp")) }()
+	select {
+	case err := <-freed:
+		t.Logf("freed: %v", err) // it may have met a moment without a file
+	case <-time.After(10 * freeTime):
+		t.Fatal("no end")
+	}
+	sp().freeing.Lock()
+	if err := c.FreeTmp(t.Context()); err == nil || !strings.Contains(err.Error(), "already") {
+		t.Errorf("second one: %v", err)
+	}
+	sp().freeing.Unlock()
+	if err := c.Abort("maker", run.ReasonAborted); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-over; err != nil {
+		t.Error(err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
+	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -61,6 +62,7 @@ type spawner struct {
 	devNull  int
 	filter   *unix.SockFprog
 	children *reaper
+	freeing  sync.Mutex // held by freeTmp
 
 	tid      int
 	requests chan *startRequest

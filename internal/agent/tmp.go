@@ -7,13 +7,31 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
+const (
+	// freeTime bounds freeTmp: a tool may make files as fast as they are removed.
+	freeTime = 8 * time.Second
+	// freeRewinds is how often a directory is looked through again for what was
+	// made meanwhile.
+	freeRewinds = 3
+)
+
+var errFreeBusy = errors.New("it is being done already")
+
 // freeTmp removes all that is in dirs, as the tool user, on a thread of its own
-// that ends with it.
+// that ends with it. One at a time: a second one is refused.
 func (s *spawner) freeTmp(ctx context.Context, dirs ...string) error {
+	if !s.freeing.TryLock() {
+		return errFreeBusy
+	}
+	defer s.freeing.Unlock()
+	ctx, cancel := context.WithTimeoutCause(ctx, freeTime,
+		fmt.Errorf("not done after %v; something makes files as fast as they are removed, end it first", freeTime))
+	defer cancel()
 	done := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread() // never unlocked: the thread's ids are not the agent's
@@ -48,7 +66,7 @@ func emptyDir(ctx context.Context, path string) error {
 	}
 	top := os.NewFile(uintptr(fd), path)
 	defer top.Close()
-	return removeEntries(ctx, top, top, 0)
+	return (&sweep{top: top}).empty(ctx, top, 0)
 }
 
 func openDirAt(dirfd int, name string, resolve uint64) (int, error) {
@@ -62,39 +80,58 @@ func openDirAt(dirfd int, name string, resolve uint64) (int, error) {
 	}
 }
 
-// removeEntries empties dir. Its own errors are those of the first entry that
-// could not be removed; the others are tried all the same.
-func removeEntries(ctx context.Context, top, dir *os.File, depth int) error {
-	var first error
+// sweep empties the directory top.
+type sweep struct {
+	top   *os.File
+	moved int // directories that were too deep and are now in top
+}
+
+// empty removes all entries of dir. Its own errors are those of the first entry
+// that could not be removed in the last pass; the others are tried all the same.
+func (s *sweep) empty(ctx context.Context, dir *os.File, depth int) error {
+	for rewinds := 0; ; {
+		moved := s.moved
+		removed, err := s.pass(ctx, dir, depth)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if dir != s.top || s.moved == moved {
+			// Nothing has come here by our doing.
+			rewinds++
+		}
+		if removed == 0 || rewinds > freeRewinds {
+			return err
+		}
+		if _, err := dir.Seek(0, io.SeekStart); err != nil {
+			return err
+		}
+	}
+}
+
+// pass tries to remove each entry once.
+func (s *sweep) pass(ctx context.Context, dir *os.File, depth int) (removed int, first error) {
 	for {
 		names, err := dir.Readdirnames(1024)
-		removed := 0
 		for _, name := range names {
 			if ctx.Err() != nil {
-				return context.Cause(ctx)
+				return removed, context.Cause(ctx)
 			}
-			if err := removeEntry(ctx, top, dir, name, depth); err == nil {
+			if err := s.remove(ctx, dir, name, depth); err == nil {
 				removed++
 			} else if first == nil {
 				first = err
 			}
 		}
-		if err == io.EOF || len(names) == 0 {
-			return first
+		if err == io.EOF {
+			return removed, first
 		}
-		if removed > 0 {
-			// Removing moves what is left; begin again.
-			if _, err := dir.Seek(0, io.SeekStart); err != nil {
-				return err
-			}
-			if first != nil && removed < len(names) {
-				continue
-			}
+		if err != nil {
+			return removed, errors.Join(first, err)
 		}
 	}
 }
 
-func removeEntry(ctx context.Context, top, dir *os.File, name string, depth int) error {
+func (s *sweep) remove(ctx context.Context, dir *os.File, name string, depth int) error {
 	dirfd := int(dir.Fd())
 	err := unix.Unlinkat(dirfd, name, 0)
 	if err == nil || errors.Is(err, unix.ENOENT) {
@@ -112,7 +149,8 @@ func removeEntry(ctx context.Context, top, dir *os.File, name string, depth int)
 		if err := unix.Fstatat(dirfd, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 			return err
 		}
-		return unix.Renameat(dirfd, name, int(top.Fd()), fmt.Sprintf(".toold-free-%d", st.Ino))
+		s.moved++
+		return unix.Renameat(dirfd, name, int(s.top.Fd()), fmt.Sprintf(".toold-free-%d", st.Ino))
 	}
 	sub, err := openDirAt(dirfd, name, unix.RESOLVE_BENEATH|unix.RESOLVE_NO_SYMLINKS|unix.RESOLVE_NO_XDEV)
 	if errors.Is(err, unix.EACCES) {
@@ -123,7 +161,7 @@ func removeEntry(ctx context.Context, top, dir *os.File, name string, depth int)
 		return fmt.Errorf("open %q: %w", name, err)
 	}
 	f := os.NewFile(uintptr(sub), name)
-	err = removeEntries(ctx, top, f, depth+1)
+	err = s.empty(ctx, f, depth+1)
 	f.Close()
 	if err != nil {
 		return err
