@@ -65,22 +65,24 @@ func (d *Driver) check(s *sandbox.Spec) error {
 }
 
 // checkTargets keeps worktree and mounts away from the places that are ours and
-// from those of the root filesystem.
+// from those of the root filesystem. A mount may lie in the worktree or in
+// another mount, and hides neither.
 func (d *Driver) checkTargets(s *sandbox.Spec) error {
-	seen := []string{s.Worktree.Target}
 	if err := d.checkTarget(s.Worktree.Target); err != nil {
 		return err
 	}
+	seen := map[string]bool{}
 	for _, m := range s.Mounts {
 		if err := d.checkTarget(m.Target); err != nil {
 			return err
 		}
-		for _, other := range seen {
-			if within(other, m.Target) {
-				return fmt.Errorf("%w: %s would hide %s", sandbox.ErrMountTarget, m.Target, other)
-			}
+		if within(s.Worktree.Target, m.Target) {
+			return fmt.Errorf("%w: %s would hide the worktree at %s", sandbox.ErrMountTarget, m.Target, s.Worktree.Target)
 		}
-		seen = append(seen, m.Target)
+		if seen[m.Target] {
+			return fmt.Errorf("%w: two mounts are to be at %s", sandbox.ErrMountTarget, m.Target)
+		}
+		seen[m.Target] = true
 	}
 	return nil
 }

@@ -24,15 +24,15 @@ func (c *creation) prepareMounts() error {
 			return fmt.Errorf("output directory: %w", err)
 		}
 	}
-	for _, m := range c.spec.Mounts {
+	// What lies in another comes after it, the worktree before all: a target may
+	// be a directory of what was mounted before.
+	mounts := slices.Clone(c.spec.Mounts)
+	slices.SortFunc(mounts, func(a, b sandbox.Mount) int { return strings.Compare(a.Target, b.Target) })
+	for _, m := range mounts {
 		if err := c.prepareMount(m); err != nil {
 			return fmt.Errorf("mount %s: %w", m.Target, err)
 		}
 	}
-	// What lies in another comes after it.
-	slices.SortStableFunc(c.mounts, func(a, b detached) int {
-		return strings.Count(a.target, "/") - strings.Count(b.target, "/")
-	})
 	return nil
 }
 
