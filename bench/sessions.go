@@ -23,7 +23,7 @@ type box struct{ runc, root, bundle, id string }
 // bundleOf copies a session's bundle and puts argv in place of the agent.
 func bundleOf(l *lab, session, name string, argv []string) (string, error) {
 	var found string
-	filepath.WalkDir(filepath.Join(l.dir, "run"), func(p string, e os.DirEntry, err error) error {
+	filepath.WalkDir(l.dir, func(p string, e os.DirEntry, err error) error {
 		if err == nil && e.Name() == "config.json" && strings.Contains(p, session) {
 			found = p
 		}

@@ -113,7 +113,7 @@ func look(t *testing.T) host {
 	h := host{corePattern: read("/proc/sys/kernel/core_pattern"), modprobe: read("/proc/sys/kernel/modprobe")}
 	h.mounts = strings.Count(read("/proc/self/mountinfo"), "\n")
 	sum := sha256.New()
-	for _, p := range []string{bin.toold, bin.agent, bin.runc, "/bin/bash", "/usr/bin/env"} {
+	for _, p := range []string{bin.toold, bin.agent, bin.runtime, "/bin/bash", "/usr/bin/env"} {
 		b, err := os.ReadFile(p)
 		must(t, err)
 		sum.Write(b)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -20,7 +21,11 @@ import (
 )
 
 // bin is where the programs under test were built to.
-var bin struct{ toold, toolctl, agent, runc, probe string }
+var bin struct {
+	toold, toolctl, agent, probe string
+	runc                         string // holds the controls
+	runtime                      string // holds the sessions
+}
 
 // cgroupParent is below which all cgroups of this run are made.
 var cgroupParent = fmt.Sprintf("toold-attack-%d", os.Getpid())
@@ -39,7 +44,13 @@ func testMain(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
-	if why = build(dir); why != "" {
+	if why = build(dir); why == "" && os.Getenv("TOOLD_TEST_RUNTIME") != "" {
+		if err := otherRuntime(dir); err != nil {
+			fmt.Printf("%s: not applicable here: %v\n", os.Getenv("TOOLD_TEST_RUNTIME"), err)
+			return 0
+		}
+	}
+	if why != "" {
 		if strings.Contains(os.Getenv("TOOLD_TEST_REQUIRE"), "oci") {
 			fmt.Fprintln(os.Stderr, "attack tests are required here but cannot run:", why)
 			return 1
@@ -64,6 +75,7 @@ func build(dir string) string {
 			return "no runc: run `make build` first"
 		}
 	}
+	bin.runtime = bin.runc
 	for _, b := range []struct {
 		at  *string
 		pkg string
@@ -76,6 +88,48 @@ func build(dir string) string {
 		}
 	}
 	return ""
+}
+
+// otherRuntime takes the runtime that TOOLD_TEST_RUNTIME names in place of runc,
+// or says why it cannot hold a session on this machine.
+func otherRuntime(dir string) error {
+	path, err := exec.LookPath(os.Getenv("TOOLD_TEST_RUNTIME"))
+	if err != nil {
+		return err
+	}
+	run, socket := filepath.Join(dir, "try"), filepath.Join(dir, "try", "toold.sock")
+	if err := errors.Join(os.Chmod(dir, 0o711), os.Mkdir(run, 0o755)); err != nil {
+		return err
+	}
+	config := filepath.Join(dir, "try.toml")
+	if err := os.WriteFile(config, fmt.Appendf(nil, "[daemon]\nsocket = %q\nstate_dir = %q\nrun_dir = %q\n[metrics]\nlisten = \"\"\n[sandbox]\nruntime = %q\nuid_base = %d\n",
+		socket, filepath.Join(run, "state"), filepath.Join(run, "run"), path, uidBase()), 0o600); err != nil {
+		return err
+	}
+	cmd := exec.Command(bin.toold, "--config", config, "--cgroup-parent", "/"+cgroupParent)
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	defer func() { _ = cmd.Process.Signal(syscall.SIGTERM); _ = cmd.Wait() }()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	c := client.New(client.Options{Socket: socket})
+	defer c.Close()
+	for {
+		if h, err := c.Ready(ctx); err == nil && h.Status == "ok" {
+			break
+		} else if ctx.Err() != nil {
+			return fmt.Errorf("the daemon did not become ready: %w", err)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	s, err := c.CreateSession(ctx, client.SessionCreate{})
+	if err != nil {
+		return err
+	}
+	bin.runtime = path
+	_, err = c.EndSession(ctx, s.ID, client.EndOptions{Force: true})
+	return err
 }
 
 // removeCgroups takes away the empty cgroups that the run's parent had.
@@ -151,7 +205,7 @@ memory = "256MiB"
 tmp = "32MiB"
 pids = 128
 file_size = "64MiB"
-%s`, r.socket, filepath.Join(r.dir, "state"), filepath.Join(r.dir, "run"), bin.runc, uidBase(), r.trees, extra), 0o600))
+%s`, r.socket, filepath.Join(r.dir, "state"), filepath.Join(r.dir, "run"), bin.runtime, uidBase(), r.trees, extra), 0o600))
 	r.start(t)
 	t.Cleanup(func() { r.stop(t) })
 	return r
