@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/internal/tool/run"
+	"github.com/toold/toold/internal/tool/run/root"
 )
 
 // metadataEvery is the least time between two metadata updates of a call.
@@ -30,8 +31,9 @@ type call struct {
 	meta     []byte     // an update that was not sent, encoded
 	exit     *run.Exit  // of its programs so far
 	finished bool
-	final    done   // without the payload
-	payload  []byte // encoded result
+	final    done              // without the payload
+	payload  []byte            // encoded result
+	held     *root.Reservation // for payload; nil where that is small
 	at       *attachment
 	most     int64 // output below this offset has been sent at least once
 }
@@ -194,6 +196,9 @@ func (c *call) work(f func(ctx context.Context) (any, error)) {
 		c.final.Err = asError(ctx, c.req.Tool, err)
 	}
 	c.final.Exit = c.exit
+	if c.held != nil {
+		c.held.Shrink(int64(len(payload)))
+	}
 	c.payload, c.finished, c.ring.ended = payload, true, true
 	c.cancel(errEnded)
 	c.ring.cond.Broadcast()
@@ -231,6 +236,13 @@ func asError(ctx context.Context, tool string, err error) *run.Error {
 		return run.Errorf(run.CodeAborted, "%s was ended before it was done: %s", tool, reasonOf(ctx))
 	}
 	return run.Errorf(run.CodeInternal, "%s: %s", tool, cut(err.Error()))
+}
+
+// keep is Env.Keep.
+func (c *call) keep(v *root.Reservation) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.held = v
 }
 
 // progress is Env.Progress: the last update counts.

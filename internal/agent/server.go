@@ -533,19 +533,31 @@ func (s *Server) call(id string) *call {
 }
 
 func (s *Server) forget(id string) {
+	if held := s.remove(id); held != nil {
+		held.Release() // it may take its time to give memory back
+	}
+}
+
+// remove takes a call that has ended off the list, and gives the memory that
+// its result holds.
+func (s *Server) remove(id string) *root.Reservation {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.calls[id]
 	if c == nil {
-		return
+		return nil
 	}
 	c.mu.Lock()
-	finished := c.finished
+	finished, held := c.finished, c.held
 	c.mu.Unlock()
 	if finished {
 		delete(s.calls, id)
 	}
 	s.settle()
+	if !finished {
+		return nil
+	}
+	return held
 }
 
 // settle gives memory back to the system some time after the last call.
@@ -652,6 +664,9 @@ func (s *Server) bound(c *call) {
 	}
 	c.final.Err = run.Errorf(run.CodeInternal, "the result of %d bytes is lost: the agent holds %d bytes of results that nobody took", len(c.payload), held-len(c.payload))
 	c.payload = nil
+	if c.held != nil {
+		c.held.Release()
+	}
 }
 
 func (p *peer) refuse(id uint64, d done) error {
@@ -685,6 +700,7 @@ func (s *Server) env(c *call) *run.Env {
 		Root: ses.root, Worktree: ses.hello.Worktree, Home: ses.hello.Home, Tmp: ses.hello.Tmp,
 		OutputDir: ses.hello.OutputDir, Shell: ses.hello.Shell,
 		Stream: out, Progress: c.progress, Settings: c.req.Settings, Seen: ses.seen,
+		Keep: c.keep, MaxFileSize: ses.hello.FileSize,
 	}
 	env.Exec = func(ctx context.Context, cmd run.Command) (*run.Exit, error) {
 		cmd.Env = slices.Concat(c.req.Env, cmd.Env)

@@ -11,9 +11,30 @@ import (
 	"github.com/toold/toold/internal/tool/run/textdiff"
 )
 
-// maxEdit is the largest file that is read whole in order to change it, and the
-// largest that an edit makes.
-const maxEdit = 128 << 20
+const (
+	// maxEdit is the largest file that is read whole in order to change it, and
+	// the largest that an edit makes.
+	maxEdit = 32 << 20
+	// changeCopies is how often a change holds the file and its input at a time,
+	// counting each byte's worst form: as it is, with plain line endings, as a
+	// tolerant strategy sees it, and changed.
+	changeCopies = 4
+	// maxGrowth is how much more than its size a file may turn out to have when
+	// it is read whole. Files of /proc claim to have nothing.
+	maxGrowth = 1 << 20
+)
+
+// reserve waits for the memory that a change of a file of size bytes takes.
+func reserve(ctx context.Context, env *Env, size int64, input json.RawMessage) (*root.Reservation, error) {
+	if size > maxEdit {
+		size = 0 // it will not be read
+	}
+	return env.Root.Reserve(ctx, changeCopies*(size+int64(len(input))))
+}
+
+// readable is what may be read of a file of size bytes for which reserve was
+// called.
+func readable(size int64) int64 { return min(size+maxGrowth, maxEdit) }
 
 // metadataDiff bounds the diff in a result's metadata.
 const metadataDiff = 64 << 10
@@ -99,20 +120,45 @@ func kept(done *root.Committed) string {
 	return fmt.Sprintf("\nThe file could not keep its %v.", done.NotKept)
 }
 
+// whole is a file that is about to be changed, as Prepare sees it.
+type whole struct {
+	info root.Info // valid whenever its Path is not empty, also with an error
+	old  []byte
+	held *root.Reservation // nil with an error
+}
+
+// release gives back the memory that was reserved.
+func (w *whole) release() {
+	if w.held != nil {
+		w.held.Release()
+	}
+}
+
 // lookWhole resolves the path of an input and reads the file that is there, if
-// one is. The Info is valid whenever its Path is not empty, also with an error.
-func lookWhole(ctx context.Context, env *Env, asked string) (root.Info, []byte, error) {
-	info, file, err := look(ctx, env, asked)
+// one is. Memory is reserved for that and for the whole input before either is
+// read; release must be called also after an error.
+func lookWhole(ctx context.Context, env *Env, input json.RawMessage) (w whole, asked string, err error) {
+	var in struct {
+		FilePath string `json:"file_path"`
+	}
+	if err := decodeInput(input, &in); err != nil {
+		return w, "", err
+	}
+	var file *root.File
+	w.info, file, err = look(ctx, env, in.FilePath)
+	if file != nil {
+		defer func() { _ = file.Close() }()
+	}
 	if err != nil {
-		return info, nil, err
+		return w, in.FilePath, err
 	}
-	if file == nil {
-		if info.Exists {
-			err = &root.Error{Code: root.NotRegular, Msg: fmt.Sprintf("%s is not a regular file but a %s", displayName(info.Path), info.Kind)}
-		}
-		return info, nil, err
+	if file == nil && w.info.Exists {
+		return w, in.FilePath, &root.Error{Code: root.NotRegular, Msg: fmt.Sprintf("%s is not a regular file but a %s", displayName(w.info.Path), w.info.Kind)}
 	}
-	defer file.Close()
-	old, err := file.ReadAll(ctx, maxEdit)
-	return file.Info(), old, err
+	if w.held, err = reserve(ctx, env, w.info.Size, input); err != nil || file == nil {
+		return w, in.FilePath, err
+	}
+	w.info = file.Info()
+	w.old, err = file.ReadAll(ctx, readable(w.info.Size))
+	return w, in.FilePath, err
 }

@@ -36,25 +36,31 @@ func (Edit) Name() string { return "edit" }
 // Prepare implements Tool: it finds the place and shows the diff. How an edit
 // fails that finds nothing is in Prepared.Result, since it quotes the file.
 func (e Edit) Prepare(ctx context.Context, env *Env, input json.RawMessage) (*Prepared, error) {
+	settings, err := settingsOf[editSettings](env)
+	if err != nil {
+		return nil, err
+	}
+	file, asked, err := lookWhole(ctx, env, input)
+	defer file.release()
+	info, old := file.info, file.old
+	if info.Path == "" {
+		return prepareFailure(displayName(asked), nil, err)
+	}
+	prep := &Prepared{Targets: []Target{target(asked, info, true)}}
+	title := relative(env, info.Path)
+	if root.CodeOf(err) == root.TooLarge {
+		prep.Result = Failed(title, "cannot edit %s: it has %d bytes, and edit takes files of at most %d MiB. Use bash, for example with sed or a script.", title, info.Size, maxEdit>>20)
+		return prep, nil
+	}
+	if err != nil {
+		return prepareFailure(title, prep.Targets, err)
+	}
 	var in editInput
 	if err := decodeInput(input, &in); err != nil {
 		return nil, err
 	}
 	if in.OldString == in.NewString {
 		return nil, Errorf(CodeInvalidInput, "old_string and new_string are the same: there is nothing to change")
-	}
-	settings, err := settingsOf[editSettings](env)
-	if err != nil {
-		return nil, err
-	}
-	info, old, err := lookWhole(ctx, env, in.FilePath)
-	if info.Path == "" {
-		return prepareFailure(displayName(in.FilePath), nil, err)
-	}
-	prep := &Prepared{Targets: []Target{target(in.FilePath, info, true)}}
-	title := relative(env, info.Path)
-	if err != nil {
-		return prepareFailure(title, prep.Targets, err)
 	}
 	if !info.Exists {
 		e.prepareNew(ctx, env, in, info.Path, prep)
@@ -116,10 +122,6 @@ func (Edit) refusal(env *Env, in editInput, settings editSettings, t Target, old
 
 // Run implements Tool.
 func (e Edit) Run(ctx context.Context, env *Env, input json.RawMessage, prep *Prepared) (*Result, error) {
-	var in editInput
-	if err := decodeInput(input, &in); err != nil {
-		return nil, err
-	}
 	settings, err := settingsOf[editSettings](env)
 	if err != nil {
 		return nil, err
@@ -137,11 +139,21 @@ func (e Edit) Run(ctx context.Context, env *Env, input json.RawMessage, prep *Pr
 		return nil, Errorf(CodeInternal, "what Prepare noted cannot be read: %v", err)
 	}
 	title := relative(env, prep.Targets[0].Path)
-	p, err := env.Root.Begin(ctx, prep.Targets[0].Path, root.BeginOptions{Parents: in.OldString == ""})
+	// What was prepared for no file creates one.
+	p, err := env.Root.Begin(ctx, prep.Targets[0].Path, root.BeginOptions{Parents: !prep.Targets[0].Exists})
 	if err != nil {
 		return failure(title, err)
 	}
 	defer p.Close()
+	held, err := reserve(ctx, env, p.Info().Size, input)
+	if err != nil {
+		return failure(title, err)
+	}
+	defer held.Release()
+	var in editInput
+	if err := decodeInput(input, &in); err != nil {
+		return nil, err
+	}
 	content, err := e.apply(ctx, p, in, prep, s)
 	if err != nil {
 		return failure(title, err)
@@ -156,7 +168,7 @@ func (e Edit) Run(ctx context.Context, env *Env, input json.RawMessage, prep *Pr
 // apply makes the new content from the file as it is now, which must be as
 // Prepare saw it; then the strategy that decided there decides here.
 func (Edit) apply(ctx context.Context, p *root.Replacement, in editInput, prep *Prepared, s changeState) ([]byte, error) {
-	old, err := p.ReadOld(ctx, maxEdit)
+	old, err := p.ReadOld(ctx, readable(p.Info().Size))
 	if root.CodeOf(err) == root.TooLarge {
 		return nil, Errorf(CodeStale, "%s has grown since the call was judged; repeat the call", displayName(p.Info().Path))
 	}
@@ -258,6 +270,7 @@ func editFailure(title string, err error) (*Result, error) {
 		span      *replace.SpanError
 		noChange  *replace.NoChangeError
 		tooMany   *replace.TooManyError
+		tooMuch   *replace.TooMuchError
 		tooLarge  *tooLargeError
 	)
 	switch {
@@ -277,7 +290,7 @@ func editFailure(title string, err error) (*Result, error) {
 		return r, nil
 	case errors.As(err, &noChange):
 		return Failed(title, "nothing to change in %s: %s", title, err), nil
-	case errors.As(err, &tooMany), errors.As(err, &tooLarge):
+	case errors.As(err, &tooMany), errors.As(err, &tooMuch), errors.As(err, &tooLarge):
 		return Failed(title, "cannot edit %s: %s", title, err), nil
 	}
 	return nil, Errorf(CodeAborted, "stopped before old_string was found: %v", err)

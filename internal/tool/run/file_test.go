@@ -551,7 +551,7 @@ func TestEditRefused(t *testing.T) {
 		t.Errorf("missing file: %+v, %v", r, err)
 	}
 	env, dir := fileEnv(t)
-	writeFile(t, dir+"/f", strings.Repeat("a", 1<<20))
+	writeFile(t, dir+"/f", strings.Repeat("a", 1<<17))
 	r, err = callTool(t, env, Edit{}, object{"file_path": "f", "old_string": "a", "new_string": strings.Repeat("b", 1000), "replace_all": true})
 	if err != nil || !r.IsError || !strings.Contains(r.Output, "would become") {
 		t.Errorf("growth: %+v, %v", r, err)
@@ -624,12 +624,9 @@ func TestConcurrentEdits(t *testing.T) {
 
 // A large file is edited within a bounded time and memory.
 func TestEditLarge(t *testing.T) {
-	if testing.Short() {
-		t.Skip("needs hundreds of megabytes")
-	}
 	env, dir := fileEnv(t)
 	line := []byte("some line of text that is in the file many times\n")
-	text := bytes.Repeat(line, 100<<20/len(line))
+	text := bytes.Repeat(line, 30<<20/len(line))
 	text = append(text, "  the needle\n    is here\n"...)
 	writeFile(t, dir+"/f", string(text))
 	r := mustCall(t, env, Edit{}, object{"file_path": "f", "old_string": "the needle\n  is here", "new_string": "found\n  it"})
@@ -639,9 +636,71 @@ func TestEditLarge(t *testing.T) {
 	if err := os.Truncate(dir+"/f", maxEdit+1); err != nil {
 		t.Fatal(err)
 	}
-	if r, err := callTool(t, env, Edit{}, object{"file_path": "f", "old_string": "a", "new_string": "b"}); err != nil || !r.IsError {
+	r, err := callTool(t, env, Edit{}, object{"file_path": "f", "old_string": "a", "new_string": "b"})
+	if err != nil || !r.IsError || !strings.Contains(r.Output, "at most 32 MiB. Use bash") {
 		t.Errorf("too large: %+v, %v", r, err)
 	}
+	// Replacing all of it needs nothing of what is there.
+	if r := mustCall(t, env, Write{}, object{"file_path": "f", "content": "new"}); contentOf(t, dir+"/f") != "new" {
+		t.Errorf("%+v", r)
+	}
+}
+
+// What reads files whole waits for the memory that others hold, no longer than
+// the call may take, and gives back what it held however it ends.
+func TestMemoryIsShared(t *testing.T) {
+	env, dir := fileEnv(t)
+	png := append([]byte("\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00\x00\x01\x00\x00\x00\x01\x08\x02\x00\x00\x00"), make([]byte, 100)...)
+	writeFile(t, dir+"/png", string(png))
+	writeFile(t, dir+"/f", "a\n")
+	tools := map[string]struct {
+		tool  Tool
+		input string
+	}{
+		"edit":  {Edit{}, `{"file_path":"f","old_string":"a","new_string":"a"}`},
+		"same":  {Edit{}, `{"file_path":"f","old_string":"no","new_string":"b"}`},
+		"write": {Write{}, `{"file_path":"f","content":"a\n"}`},
+		"new":   {Write{}, `{"file_path":"new/f","content":"x"}`},
+		"read":  {Read{}, `{"file_path":"png"}`},
+	}
+	all, err := env.Root.Reserve(t.Context(), 1<<40)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range tools {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		_, err := c.tool.Run(ctx, env, json.RawMessage(c.input), nil)
+		cancel()
+		var e *Error
+		if !errors.As(err, &e) || e.Code != CodeAborted {
+			t.Errorf("%s without memory: %v", name, err)
+		}
+	}
+	all.Release()
+	all.Release()
+	for range 3 {
+		for name, c := range tools {
+			_, err := c.tool.Run(t.Context(), env, json.RawMessage(c.input), nil)
+			if err != nil && name != "edit" {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if all, err = env.Root.Reserve(ctx, 1<<40); err != nil {
+		t.Fatalf("something is still held: %v", err)
+	}
+	all.Release()
+	// What a result holds is its owner's to give back.
+	var kept []*root.Reservation
+	env.Keep = func(v *root.Reservation) { kept = append(kept, v) }
+	mustCall(t, env, Read{}, object{"file_path": "png"})
+	if len(kept) != 1 {
+		t.Fatalf("%d kept", len(kept))
+	}
+	kept[0].Shrink(1)
+	kept[0].Release()
 }
 
 // Run without Prepare resolves by itself, and says the same.

@@ -37,6 +37,8 @@ const (
 	readSeek = 4 << 30
 	// maxAttachment is the largest file that a result carries.
 	maxAttachment = 20 << 20
+	// attachmentCopies is how often it is held until the result is encoded.
+	attachmentCopies = 4
 )
 
 // Name implements Tool.
@@ -102,7 +104,7 @@ func readFile(ctx context.Context, env *Env, file *root.File, title string, in r
 	kind := textfile.Sniff(head)
 	switch {
 	case kind.Attachable:
-		return readAttachment(ctx, file, title, kind, head)
+		return readAttachment(ctx, env, file, title, kind, head)
 	case !kind.Text:
 		return notText(title, kind), nil
 	}
@@ -117,8 +119,24 @@ func notText(title string, kind textfile.Kind) *Result {
 
 // readAttachment gives an image or a document whole. It is never decoded, but an
 // image that would be enormous when somebody else decodes it is refused.
-func readAttachment(ctx context.Context, file *root.File, title string, kind textfile.Kind, head []byte) (*Result, error) {
-	rest, err := file.ReadAll(ctx, maxAttachment-int64(len(head)))
+func readAttachment(ctx context.Context, env *Env, file *root.File, title string, kind textfile.Kind, head []byte) (*Result, error) {
+	size := min(file.Info().Size, maxAttachment)
+	held, err := env.Root.Reserve(ctx, attachmentCopies*size)
+	if err != nil {
+		return nil, err
+	}
+	result, err := attachment(ctx, file, title, kind, head, min(size+maxGrowth, maxAttachment))
+	if err != nil || result.IsError || env.Keep == nil {
+		held.Release()
+		return result, err
+	}
+	env.Keep(held)
+	return result, nil
+}
+
+// attachment is readAttachment with the memory for a file of limit bytes.
+func attachment(ctx context.Context, file *root.File, title string, kind textfile.Kind, head []byte, limit int64) (*Result, error) {
+	rest, err := file.ReadAll(ctx, limit-int64(len(head)))
 	if root.CodeOf(err) == root.TooLarge {
 		return Failed(title, "cannot attach %s: it is a %s of more than %d MiB", title, kind.Name, maxAttachment>>20), nil
 	}

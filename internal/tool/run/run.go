@@ -98,6 +98,12 @@ type Env struct {
 	// Settings is the [tools.NAME] part of the configuration that concerns the
 	// tool's work, as JSON; may be empty.
 	Settings json.RawMessage
+	// MaxFileSize is the session's limit for a file that is written, in bytes;
+	// 0 = none.
+	MaxFileSize int64
+	// Keep takes over the memory of a Result that outlives Run; nil means that
+	// nobody counts it.
+	Keep func(*root.Reservation)
 	// Seen remembers, for the session, which content of which file a call has
 	// shown to the model (for edit's require_read).
 	Seen *Seen

@@ -29,15 +29,13 @@ func (Write) Name() string { return "write" }
 
 // Prepare implements Tool: it shows the diff against the present content.
 func (Write) Prepare(ctx context.Context, env *Env, input json.RawMessage) (*Prepared, error) {
-	var in writeInput
-	if err := decodeInput(input, &in); err != nil {
-		return nil, err
-	}
-	info, old, err := lookWhole(ctx, env, in.FilePath)
+	file, asked, err := lookWhole(ctx, env, input)
+	defer file.release()
+	info, old := file.info, file.old
 	if info.Path == "" {
-		return prepareFailure(displayName(in.FilePath), nil, err)
+		return prepareFailure(displayName(asked), nil, err)
 	}
-	prep := &Prepared{Targets: []Target{target(in.FilePath, info, true)}}
+	prep := &Prepared{Targets: []Target{target(asked, info, true)}}
 	var s changeState
 	if root.CodeOf(err) == root.TooLarge {
 		s.Version = &info.Version
@@ -47,6 +45,10 @@ func (Write) Prepare(ctx context.Context, env *Env, input json.RawMessage) (*Pre
 	}
 	if err != nil {
 		return prepareFailure(relative(env, info.Path), prep.Targets, err)
+	}
+	var in writeInput
+	if err := decodeInput(input, &in); err != nil {
+		return nil, err
 	}
 	if !info.Exists {
 		content := []byte(in.Content)
@@ -71,10 +73,6 @@ func (Write) Prepare(ctx context.Context, env *Env, input json.RawMessage) (*Pre
 
 // Run implements Tool.
 func (w Write) Run(ctx context.Context, env *Env, input json.RawMessage, prep *Prepared) (*Result, error) {
-	var in writeInput
-	if err := decodeInput(input, &in); err != nil {
-		return nil, err
-	}
 	settings, err := settingsOf[writeSettings](env)
 	if err != nil {
 		return nil, err
@@ -98,6 +96,15 @@ func (w Write) Run(ctx context.Context, env *Env, input json.RawMessage, prep *P
 		return failure(title, err)
 	}
 	defer p.Close()
+	held, err := reserve(ctx, env, p.Info().Size, input)
+	if err != nil {
+		return failure(title, err)
+	}
+	defer held.Release()
+	var in writeInput
+	if err := decodeInput(input, &in); err != nil {
+		return nil, err
+	}
 	content, err := w.check(ctx, p, prep, s, in.Content)
 	if err != nil {
 		return failure(title, err)
@@ -125,7 +132,7 @@ func (Write) check(ctx context.Context, p *root.Replacement, prep *Prepared, s c
 		}
 		return []byte(content), nil
 	}
-	old, err := p.ReadOld(ctx, maxEdit)
+	old, err := p.ReadOld(ctx, readable(p.Info().Size))
 	if root.CodeOf(err) == root.TooLarge {
 		return nil, Errorf(CodeStale, "%s has grown since the call was judged; repeat the call", displayName(p.Info().Path))
 	}

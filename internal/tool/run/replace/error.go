@@ -63,6 +63,15 @@ func (e *NoChangeError) Error() string {
 	return fmt.Sprintf("the text at line %s already reads like the new text", lineList(e.Lines, len(e.Lines)))
 }
 
+// TooMuchError means that the places need replacement texts of their own which
+// are too large in all.
+type TooMuchError struct{}
+
+// Error implements error.
+func (e *TooMuchError) Error() string {
+	return fmt.Sprintf("the replacement texts are more than %d MiB in all", maxNew>>20)
+}
+
 // TooManyError means that there are more than MaxMatches places.
 type TooManyError struct{}
 

@@ -63,7 +63,7 @@ func (f *finder) escapedText(plain string) ([]place, error) {
 		cuts, _ := view(withoutEscapes).locate(span, []int{head, len(plain) - tail})
 		places = append(places, place{
 			start: at[i] + cuts[0], end: at[i] + cuts[1],
-			new: escapeAs(string(span), middle),
+			new: f.own(func() string { return escapeAs(string(span), middle) }),
 		})
 	}
 	return places, nil

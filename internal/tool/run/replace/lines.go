@@ -79,7 +79,7 @@ func failures(pattern []int32) []int {
 // so does the place; where the text then ends without one, the replacement ends
 // without one too.
 func (f *finder) linePlace(start, to, next int) place {
-	replacement := reindent(f.new, f.oldLines, textLines(f.text[start:to]), false)
+	replacement := f.own(func() string { return reindent(f.new, f.oldLines, textLines(f.text[start:to]), false) })
 	if !f.newline {
 		return place{start: start, end: to, new: replacement}
 	}
@@ -97,8 +97,8 @@ type lineIndex struct {
 }
 
 // maxIndexed bounds the lines of a text that is indexed, and with it the memory
-// for that: 32 MiB.
-const maxIndexed = 8 << 20
+// for that: 8 MiB, and twice as much for a list of lines.
+const maxIndexed = 2 << 20
 
 // index gives the lines of the text; nil for a text with too many.
 func (f *finder) index() *lineIndex {

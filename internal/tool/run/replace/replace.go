@@ -100,7 +100,10 @@ type Found struct {
 }
 
 // MaxMatches bounds the places that one query replaces.
-const MaxMatches = 1 << 20
+const MaxMatches = 1 << 18
+
+// maxNew bounds the replacement texts of one query where each place has its own.
+const maxNew = 32 << 20
 
 // Size is the length of the text after the changes.
 func (f *Found) Size(text []byte) int {
@@ -132,6 +135,7 @@ type finder struct {
 	newline  bool     // old ends with a line break
 	all      bool
 	work     int // steps that may still be spent on similarity
+	made     int // bytes of replacement texts that places have for their own
 	lines    *lineIndex
 	skipped  []string // what was not tried, and why
 }
@@ -159,8 +163,8 @@ var (
 // Find looks for q.Old in text. Line endings of the query do not matter: the
 // replacement takes those of the place where it lands, and no other byte of
 // text changes. The errors are ErrSameText, ErrEmpty, *NotFoundError,
-// *AmbiguousError, *SpanError, *NoChangeError, *TooManyError, and the cause of
-// ctx when it ends.
+// *AmbiguousError, *SpanError, *NoChangeError, *TooManyError, *TooMuchError, and
+// the cause of ctx when it ends.
 func Find(ctx context.Context, text []byte, q Query) (*Found, error) {
 	ends := endingsOf(text)
 	f := &finder{
@@ -181,7 +185,11 @@ func Find(ctx context.Context, text []byte, q Query) (*Found, error) {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
+		f.made = 0
 		places, err := f.try(s)
+		if f.made > maxNew {
+			return nil, &TooMuchError{}
+		}
 		if errors.Is(err, errWork) {
 			f.skipped = append(f.skipped, string(s)+" (it would take too long)")
 			continue
@@ -195,6 +203,17 @@ func Find(ctx context.Context, text []byte, q Query) (*Found, error) {
 		return f.decide(s, places, ends)
 	}
 	return nil, f.notFound()
+}
+
+// own gives the replacement text that make makes for one place. Once they are
+// too much in all, none is made any more; Find fails then.
+func (f *finder) own(make func() string) string {
+	if f.made > maxNew {
+		return ""
+	}
+	replacement := make()
+	f.made += len(replacement)
+	return replacement
 }
 
 // try runs one strategy. Blank text is only ever found exactly: without its

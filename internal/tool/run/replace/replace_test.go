@@ -138,6 +138,11 @@ func TestFindErrors(t *testing.T) {
 	if _, err := find(t, strings.Repeat("a", MaxMatches+1), Query{Old: "a", New: "b", All: true}); !errors.As(err, new(*TooManyError)) {
 		t.Errorf("too many: %v", err)
 	}
+	// Every place needs the new text with its own indentation.
+	text := strings.Repeat("\ta\n\tb\n", 1<<14)
+	if _, err := find(t, text, Query{Old: "a\nb", New: strings.Repeat("c\n", 1<<11), All: true}); !errors.As(err, new(*TooMuchError)) {
+		t.Errorf("large replacements at many places: %v", err)
+	}
 	if _, err := find(t, "a", Query{Old: "a", New: "b", Strategies: []Strategy{"guess"}}); err == nil {
 		t.Error("an unknown strategy was accepted")
 	}

@@ -286,7 +286,7 @@ func commonSuffix(a, b []byte) int {
 // reindented is new with the indentation of the place text[start:end].
 func (f *finder) reindented(start, end int) string {
 	within := start > 0 && f.text[start-1] != '\n'
-	return reindent(f.new, f.oldLines, textLines(f.text[start:end]), within)
+	return f.own(func() string { return reindent(f.new, f.oldLines, textLines(f.text[start:end]), within) })
 }
 
 func textLines(span []byte) []string {

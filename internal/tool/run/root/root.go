@@ -25,6 +25,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/semaphore"
 	"golang.org/x/sys/unix"
 )
 
@@ -39,6 +40,8 @@ type Config struct {
 	Threads int
 	// Idle is how long an unused thread is kept; 0 means 10 s.
 	Idle time.Duration
+	// Memory is how many bytes Reserve hands out at a time; 0 means 128 MiB.
+	Memory int64
 }
 
 // Root is the sandbox's root directory as file tools see it.
@@ -48,6 +51,8 @@ type Root struct {
 	uid     int    // -1: not switched
 	named   bool   // temporary files have names, as some file systems want it
 	threads *threads
+	memory  *semaphore.Weighted // of most bytes
+	most    int64
 
 	mu    sync.Mutex // guards swept
 	swept map[fileKey]struct{}
@@ -66,12 +71,15 @@ func New(c Config) (*Root, error) {
 	if c.Idle <= 0 {
 		c.Idle = defaultIdle
 	}
+	if c.Memory <= 0 {
+		c.Memory = defaultMemory
+	}
 	fd, err := unix.Open(c.Dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open root %s: %w", c.Dir, err)
 	}
 	r := &Root{
-		fd: fd, uid: c.UID,
+		fd: fd, uid: c.UID, memory: semaphore.NewWeighted(c.Memory), most: c.Memory,
 		threads: newThreads(c.Threads, c.Idle, identity{uid: c.UID, gid: c.GID}),
 		swept:   make(map[fileKey]struct{}),
 	}

@@ -136,33 +136,45 @@ func (d *differ) window(w Change) {
 	d.oldLine += bytes.Count(d.old[d.oldAt:w.OldStart-before], []byte{'\n'})
 	d.newLine += bytes.Count(d.new[d.newAt:w.NewStart-before], []byte{'\n'})
 	d.oldAt, d.newAt = w.OldStart-before, w.NewStart-before
-	old := string(d.old[d.oldAt : w.OldEnd+after])
-	hunks := d.hunks(old, string(d.new[d.newAt:w.NewEnd+after]), before, after)
-	for _, h := range hunks {
-		d.hunk(h)
+	old, new := d.old[d.oldAt:w.OldEnd+after], d.new[d.newAt:w.NewEnd+after]
+	if len(old)+len(new) <= maxCompared && lines(old)+lines(new) <= maxLines {
+		u, err := udiff.ToUnifiedDiff("", "", string(old), udiff.Lines(string(old), string(new)), context)
+		if err == nil {
+			for _, h := range u.Hunks {
+				d.hunk(h)
+			}
+			return
+		}
 	}
+	d.wholeHunk(old, new, before, after)
 }
 
-// hunks compares the two sides of a window, which begin with the same before
-// bytes and end with the same after bytes.
-func (d *differ) hunks(old, new string, before, after int) []*udiff.Hunk {
-	if len(old)+len(new) <= maxCompared && strings.Count(old, "\n")+strings.Count(new, "\n") <= maxLines {
-		u, err := udiff.ToUnifiedDiff("", "", old, udiff.Lines(old, new), context)
-		if err == nil {
-			return u.Hunks
+// wholeHunk writes a window without comparing its sides, which begin with the
+// same before bytes and end with the same after bytes. Lines are counted and
+// never listed: a list takes many times the room of short lines.
+func (d *differ) wholeHunk(old, new []byte, before, after int) {
+	removed, added := lines(old[before:len(old)-after]), lines(new[before:len(new)-after])
+	around := lines(old[:before]) + lines(old[len(old)-after:])
+	d.stat.Removed += removed
+	d.stat.Added += added
+	fmt.Fprintf(&d.out, "@@ -%s +%s @@\n", span(d.oldLine+1, around+removed), span(d.newLine+1, around+added))
+	for _, part := range []struct {
+		kind udiff.OpKind
+		text []byte
+	}{
+		{udiff.Equal, old[:before]},
+		{udiff.Delete, old[before : len(old)-after]},
+		{udiff.Insert, new[before : len(new)-after]},
+		{udiff.Equal, old[len(old)-after:]},
+	} {
+		for line := range bytes.Lines(part.text) {
+			// Of a line that is too long no more is needed than to see that.
+			line = line[:min(len(line), d.limit)]
+			if d.line(udiff.Line{Kind: part.kind, Content: string(line)}); d.cut {
+				return
+			}
 		}
 	}
-	h := &udiff.Hunk{FromLine: 1, ToLine: 1}
-	add := func(kind udiff.OpKind, text string) {
-		for line := range strings.Lines(text) {
-			h.Lines = append(h.Lines, udiff.Line{Kind: kind, Content: line})
-		}
-	}
-	add(udiff.Equal, old[:before])
-	add(udiff.Delete, old[before:len(old)-after])
-	add(udiff.Insert, new[before:len(new)-after])
-	add(udiff.Equal, old[len(old)-after:])
-	return []*udiff.Hunk{h}
 }
 
 func (d *differ) hunk(h *udiff.Hunk) {

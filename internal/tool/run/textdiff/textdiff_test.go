@@ -1,10 +1,12 @@
 package textdiff
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -87,5 +89,20 @@ func TestPatchAgrees(t *testing.T) {
 		if err != nil || string(got) != new.String() {
 			t.Fatalf("run %d: patch: %v %s\n%s", i, err, out, diff)
 		}
+	}
+}
+
+// Lines of a region that is too large to be compared are counted, not listed.
+func TestManyShortLines(t *testing.T) {
+	old := bytes.Repeat([]byte{'\n'}, 8<<20)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	diff, stat := Unified("f", old, []byte("x"), Between(old, []byte("x")), 10<<10)
+	runtime.ReadMemStats(&after)
+	if stat.Removed != 8<<20 || stat.Added != 1 || len(diff) > 11<<10 || !strings.Contains(diff, "diff cut here") {
+		t.Errorf("%+v, %d bytes", stat, len(diff))
+	}
+	if got := after.TotalAlloc - before.TotalAlloc; got > 1<<20 {
+		t.Errorf("took %d bytes of memory", got)
 	}
 }
