@@ -25,6 +25,8 @@ func helper(role string) int {
 		err = rewriteForever()
 	case "mounts":
 		err = onSmallMounts()
+	case "acl":
+		err = replaceForeignACL()
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -144,6 +146,26 @@ func fillUp(r *Root, dir string) error {
 	names, err := os.ReadDir(dir)
 	if len(names) != 1 {
 		return fmt.Errorf("left over: %v, %v", names, err)
+	}
+	return nil
+}
+
+// replaceForeignACL replaces a file whose access control list names users that
+// do not exist in this user namespace.
+func replaceForeignACL() error {
+	r, err := New(Config{Dir: os.Getenv("DIR"), UID: -1})
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	p, err := r.Begin(context.Background(), "/f", BeginOptions{})
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	done, err := p.Commit(context.Background(), []byte("new"), CommitOptions{})
+	if CodeOf(err) != Denied || !strings.Contains(err.Error(), "access control list") {
+		return fmt.Errorf("commit: %+v, %v", done, err) //nolint:errorlint // the error is wanted
 	}
 	return nil
 }

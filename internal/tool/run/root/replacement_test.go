@@ -2,8 +2,10 @@ package root
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -128,15 +130,103 @@ func TestLook(t *testing.T) {
 	}
 }
 
+// testACL has owner rw-, user 1000 r--, group r--, mask r--, others ---.
+const testACL = "\x02\x00\x00\x00" +
+	"\x01\x00\x06\x00\xff\xff\xff\xff" + "\x02\x00\x04\x00\xe8\x03\x00\x00" +
+	"\x04\x00\x04\x00\xff\xff\xff\xff" + "\x10\x00\x04\x00\xff\xff\xff\xff" + "\x20\x00\x00\x00\xff\xff\xff\xff"
+
+// setACL sets testACL where the file system can.
+func setACL(t *testing.T, path, name string) {
+	t.Helper()
+	err := unix.Setxattr(path, name, []byte(testACL), 0)
+	if err == unix.EOPNOTSUPP {
+		t.Skipf("%s has no access control lists", path)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A file without an access control list does not get the one that new files of
+// its directory have.
+func TestDirectoryACL(t *testing.T) {
+	for _, named := range []bool{false, true} {
+		r, dir := newRoot(t)
+		r.named = named
+		put(t, dir+"/f", "x")
+		if err := os.Chmod(dir+"/f", 0o640); err != nil {
+			t.Fatal(err)
+		}
+		setACL(t, dir, "system.posix_acl_default")
+		if _, err := replace(t, r, "/f", "y"); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := unix.Getxattr(dir+"/f", aclName, nil); err != unix.ENODATA {
+			t.Errorf("named %v: the file has a list of %d bytes, %v", named, n, err)
+		}
+		if st, err := os.Stat(dir + "/f"); err != nil || st.Mode() != 0o640 {
+			t.Errorf("named %v: mode %v, %v", named, st.Mode(), err)
+		}
+	}
+}
+
+// An access control list that cannot be set again keeps the file as it is.
+func TestForeignACL(t *testing.T) {
+	needRoot(t)
+	dir := t.TempDir()
+	put(t, dir+"/f", "old")
+	setACL(t, dir+"/f", aclName)
+	cmd := runHelper(t, "acl", "DIR="+dir)
+	cmd.SysProcAttr.Cloneflags = unix.CLONE_NEWUSER
+	only := []syscall.SysProcIDMap{{Size: 1}}
+	cmd.SysProcAttr.UidMappings, cmd.SysProcAttr.GidMappings = only, only
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if b, err := os.ReadFile(dir + "/f"); string(b) != "old" {
+		t.Errorf("%q, %v", b, err)
+	}
+}
+
+// Where the group cannot be kept its rights go to nobody else.
+func TestForeignGroup(t *testing.T) {
+	needRoot(t)
+	const uid, foreign = 65533, 65532
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chown(dir, uid, uid); err != nil {
+		t.Fatal(err)
+	}
+	r := openRoot(t, Config{Dir: dir, UID: uid, GID: uid})
+	for was, want := range map[os.FileMode]os.FileMode{0o640: 0o600, 0o664: 0o644, 0o604: 0o600, 0o755: 0o755, 0o777: 0o777, 0o671: 0o611} {
+		put(t, dir+"/f", "x")
+		if err := errors.Join(os.Chown(dir+"/f", uid, foreign), os.Chmod(dir+"/f", was)); err != nil {
+			t.Fatal(err)
+		}
+		done, err := replace(t, r, "/f", "y")
+		if err != nil || len(done.NotKept) != 1 || done.NotKept[0] != "group 65532" {
+			t.Fatalf("%v: %+v, %v", was, done, err)
+		}
+		if st, err := os.Stat(dir + "/f"); err != nil || st.Mode() != want {
+			t.Errorf("%v became %v, want %v", was, st.Mode(), want)
+		}
+	}
+	if err := os.Chown(dir+"/f", uid, foreign); err != nil {
+		t.Fatal(err)
+	}
+	setACL(t, dir+"/f", aclName)
+	if _, err := replace(t, r, "/f", "z"); CodeOf(err) != Denied {
+		t.Errorf("with an access control list: %v", err)
+	}
+}
+
 // Attributes of the user and access control lists stay; an empty value is one.
 func TestXattrs(t *testing.T) {
 	r, dir := newRoot(t)
 	put(t, dir+"/f", "x")
-	// Version 2; owner rw-, user 1000 r--, group r--, mask r--, others ---.
-	acl := []byte("\x02\x00\x00\x00" +
-		"\x01\x00\x06\x00\xff\xff\xff\xff" + "\x02\x00\x04\x00\xe8\x03\x00\x00" +
-		"\x04\x00\x04\x00\xff\xff\xff\xff" + "\x10\x00\x04\x00\xff\xff\xff\xff" + "\x20\x00\x00\x00\xff\xff\xff\xff")
-	set := map[string][]byte{"user.a": []byte("value"), "user.empty": nil, "system.posix_acl_access": acl}
+	set := map[string][]byte{"user.a": []byte("value"), "user.empty": nil, aclName: []byte(testACL)}
 	for name, value := range set {
 		if err := unix.Setxattr(dir+"/f", name, value, 0); err == unix.EOPNOTSUPP {
 			delete(set, name)

@@ -100,9 +100,12 @@ func (t *temp) write(ctx context.Context, content []byte) error {
 	return nil
 }
 
-// adopt gives the file the owner, group, extended attributes and mode of the
-// one that it will replace, apart from setuid, setgid and capabilities, which
-// writing to a file takes away as well. An owner that cannot be kept is Denied.
+// adopt gives the file the owner, group, access control list, extended
+// attributes and mode of the one that it will replace, apart from setuid, setgid
+// and capabilities, which writing to a file takes away as well. Nobody may do
+// with it what they could not do with the old one: an owner or an access control
+// list that cannot be kept is Denied, and where the group cannot be kept, its
+// rights are not given to another.
 func (t *temp) adopt(oldfd int, path string) (notKept []string, err error) {
 	var old, now unix.Stat_t
 	if err := unix.Fstat(oldfd, &old); err != nil {
@@ -111,21 +114,42 @@ func (t *temp) adopt(oldfd int, path string) (notKept []string, err error) {
 	if err := unix.Fstat(t.fd, &now); err != nil {
 		return nil, sysError("stat", path, err)
 	}
+	denied := func(err error, format string, args ...any) error {
+		return &Error{Code: Denied, Msg: fmt.Sprintf("cannot replace %q: ", path) + fmt.Sprintf(format, args...), Err: err}
+	}
 	if old.Uid != now.Uid {
 		if err := unix.Fchown(t.fd, int(old.Uid), -1); err != nil {
-			return nil, &Error{Code: Denied, Msg: fmt.Sprintf("cannot replace %q: it belongs to user %d and would change its owner", path, old.Uid), Err: err}
+			return nil, denied(err, "it belongs to user %d and would change its owner", old.Uid)
 		}
 	}
+	mode := old.Mode & 0o1777
+	var groupErr error
 	if old.Gid != now.Gid {
-		if err := unix.Fchown(t.fd, -1, int(old.Gid)); err != nil {
+		if groupErr = unix.Fchown(t.fd, -1, int(old.Gid)); groupErr != nil {
 			notKept = append(notKept, "group "+strconv.Itoa(int(old.Gid)))
+			mode = withoutGroup(mode)
 		}
+	}
+	hasACL, err := copyACL(oldfd, t.fd)
+	switch {
+	case err != nil:
+		return nil, denied(err, "its access control list could not be kept")
+	case hasACL && groupErr != nil:
+		return nil, denied(groupErr, "its access control list is about group %d, which could not be kept", old.Gid)
 	}
 	notKept = append(notKept, copyXattrs(oldfd, t.fd)...)
-	if err := unix.Fchmod(t.fd, old.Mode&0o1777); err != nil {
+	if err := unix.Fchmod(t.fd, mode); err != nil {
 		return nil, sysError("set the mode of", path, err)
 	}
 	return notKept, nil
+}
+
+// withoutGroup is mode for a file that changes its group: members of the new
+// group were among the others before, and those of the old group are from now
+// on, so that both get only what group and others had in common.
+func withoutGroup(mode uint32) uint32 {
+	both := mode >> 3 & mode & 0o7
+	return mode&^0o077 | both<<3 | both
 }
 
 // linkNew gives the file its first name, which must be free (EEXIST).

@@ -1,6 +1,7 @@
 package root
 
 import (
+	"errors"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -9,9 +10,29 @@ import (
 // xattrMax is the kernel's limit for one value and for the list of names.
 const xattrMax = 64 << 10
 
-// copyXattrs copies the extended attributes that belong to the file's user (the
-// others are the system's to set) and access control lists. It returns the
-// names of those that could not be kept.
+// aclName is the access control list of a file.
+const aclName = "system.posix_acl_access"
+
+// copyACL gives to the access control list of from, or none when from has none:
+// a new file may have got one from its directory. It reports whether from has one.
+func copyACL(from, to int) (has bool, err error) {
+	_, err = unix.Fgetxattr(from, aclName, nil)
+	switch {
+	case err == nil:
+		return true, copyXattr(from, to, aclName)
+	case !errors.Is(err, unix.ENODATA) && !errors.Is(err, unix.EOPNOTSUPP):
+		return false, err
+	}
+	err = unix.Fremovexattr(to, aclName)
+	if errors.Is(err, unix.ENODATA) || errors.Is(err, unix.EOPNOTSUPP) {
+		err = nil
+	}
+	return false, err
+}
+
+// copyXattrs copies the extended attributes that belong to the file's user; the
+// others are the system's to set. It returns the names of those that could not
+// be kept.
 func copyXattrs(from, to int) (notKept []string) {
 	n, err := unix.Flistxattr(from, nil)
 	if err != nil || n <= 0 {
@@ -22,7 +43,7 @@ func copyXattrs(from, to int) (notKept []string) {
 		return []string{"xattrs"}
 	}
 	for name := range strings.SplitSeq(strings.TrimSuffix(string(list[:n]), "\x00"), "\x00") {
-		if !strings.HasPrefix(name, "user.") && !strings.HasPrefix(name, "system.") {
+		if !strings.HasPrefix(name, "user.") {
 			continue
 		}
 		if err := copyXattr(from, to, name); err != nil {
