@@ -21,6 +21,14 @@ func (s *Server) createCall(x *exchange, r *request) error {
 		AbortOnDisconnect: r.query.Get("on_disconnect") == "abort",
 		Split:             r.query.Get("streams") == "split",
 	}
+	// The answer is written when this returns.
+	var held []func()
+	defer func() {
+		for _, release := range held {
+			release()
+		}
+	}()
+	o.Hold = func(release func()) { held = append(held, release) }
 	if wantsEvents(r.Request) {
 		return s.streamCall(x, r, req, o)
 	}
@@ -75,8 +83,10 @@ func (s *Server) streamCall(x *exchange, r *request, req client.CallCreate, o se
 	switch {
 	case call == nil:
 		return err
+	case err != nil: // cut off: without a final event the client sees that it must ask again
+		return nil
 	case final.Load() || !call.Finished():
-		return nil // without a final event the client sees that it must ask again
+		return nil // as above, or all was said
 	}
 	data, err := encode(call)
 	if err != nil {

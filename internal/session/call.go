@@ -234,7 +234,8 @@ func (s *Session) admit(c *call) (release func(), err error) {
 // have reached the agent it is never sent again: a later connection takes the
 // call up where it is, or finds that it is not known and therefore lost.
 func (s *Session) run(c *call, inv *tool.Invocation, prep *run.Prepared) (*agent.Outcome, error) {
-	defer c.watchDeadline()()
+	c.watchDeadline()
+	defer func() { c.stopWatch() }()
 	if prep != nil {
 		for _, t := range prep.Targets {
 			if t.Write {

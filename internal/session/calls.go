@@ -31,6 +31,7 @@ func (m *Manager) call(ctx context.Context, p Principal, sessionID string, r cli
 		return nil, err
 	}
 	c := s.newCall(r, hidden, o.Split)
+	o.keep(c)
 	l := c.follow(o.OnEvent)
 	defer c.unfollow(l)
 	if !s.begin(c) {
@@ -40,9 +41,11 @@ func (m *Manager) call(ctx context.Context, p Principal, sessionID string, r cli
 	<-c.known
 	switch {
 	case c.twin != nil && c.twin.live != nil:
-		l := c.twin.live.follow(o.OnEvent)
-		defer c.twin.live.unfollow(l)
-		return c.twin.live.await(ctx, r.WaitMillis, o.AbortOnDisconnect), nil
+		twin := c.twin.live
+		o.keep(twin)
+		l := twin.follow(o.OnEvent)
+		defer twin.unfollow(l)
+		return twin.await(ctx, r.WaitMillis, o.AbortOnDisconnect, l)
 	case c.twin != nil:
 		if o.OnEvent != nil {
 			e := s.event(string(c.twin.row.Status), &c.twin.row.Call)
@@ -53,7 +56,14 @@ func (m *Manager) call(ctx context.Context, p Principal, sessionID string, r cli
 	case c.err != nil:
 		return nil, m.internal("call a tool", c.err)
 	}
-	return c.await(ctx, r.WaitMillis, o.AbortOnDisconnect), nil
+	return c.await(ctx, r.WaitMillis, o.AbortOnDisconnect, l)
+}
+
+// keep keeps the memory of the call's result counted for who asked for that.
+func (o *CallOptions) keep(c *call) {
+	if o.Hold != nil {
+		o.Hold(c.hold())
+	}
 }
 
 func overError(row *store.Session) error {
@@ -84,8 +94,8 @@ func (s *Session) notReady() error {
 }
 
 // await returns the call when it has ended, or as it is when nobody waits any
-// longer.
-func (c *call) await(ctx context.Context, waitMillis *int64, abort bool) *client.Call {
+// longer: with an error if that is because l was too slow.
+func (c *call) await(ctx context.Context, waitMillis *int64, abort bool, l *listener) (*client.Call, error) {
 	var late <-chan time.Time
 	if waitMillis != nil {
 		t := time.NewTimer(time.Duration(min(*waitMillis, maxTTL.Milliseconds())) * time.Millisecond)
@@ -102,8 +112,13 @@ func (c *call) await(ctx context.Context, waitMillis *int64, abort bool) *client
 		if abort {
 			c.abort(run.ReasonAborted)
 		}
+	case <-l.tooSlow():
+		if abort {
+			c.abort(run.ReasonAborted)
+		}
+		return c.snapshot(), errTooSlow
 	}
-	return c.snapshot()
+	return c.snapshot(), nil
 }
 
 // awaitEnd gives a call whose context has ended a moment to be recorded.
@@ -209,7 +224,7 @@ func (m *Manager) AbortCall(ctx context.Context, p Principal, id string) (*clien
 		return &row.Call, nil
 	}
 	c.abort(run.ReasonAborted)
-	return c.await(ctx, nil, false), nil
+	return c.await(ctx, nil, false, nil)
 }
 
 // Output implements API.

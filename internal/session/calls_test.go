@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -274,13 +275,13 @@ func TestEventsOfACall(t *testing.T) {
 	_, err := h.m.Call(t.Context(), alice, s.ID, bashCall("progress; bytes 61e282; sleep 30; bytes ac62; sleep 30; bytes ff63"), CallOptions{OnEvent: func(e client.Event) {
 		types = append(types, e.Type)
 		if e.Type == "output" {
-			var c outputChunk
+			var c client.Output
 			if err := json.Unmarshal(e.Data, &c); err != nil || c.Offset != offset {
 				t.Errorf("output event at %d, want %d, %v", c.Offset, offset, err)
 			}
 			text.WriteString(c.Text)
-			if c.Base64 != "" {
-				text.WriteString("<" + c.Base64 + ">")
+			if len(c.Base64) > 0 {
+				text.WriteString("<" + base64.StdEncoding.EncodeToString(c.Base64) + ">")
 				offset += 2
 			}
 			offset += int64(len(c.Text))

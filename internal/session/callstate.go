@@ -3,13 +3,11 @@ package session
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"path/filepath"
 	"sync"
 	"time"
-	"unicode/utf8"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/policy"
@@ -49,13 +47,16 @@ type call struct {
 	started bool       // the agent may have been asked to run it
 	abortBy run.Reason // "" = nobody asked
 
-	// carry is an unfinished UTF-8 sequence at the end of the last output event.
-	// It belongs to the goroutine that takes the output.
-	carry []byte
+	// carry is an unfinished UTF-8 sequence at the end of the last output event,
+	// told the end of the last output that was sent; of stdout and stderr where
+	// those are apart. They belong to the goroutine that takes the output.
+	carry [2][]byte
+	told  [2]int64
 
-	// listeners are called with listen held, so that none is called after it
-	// was removed.
-	listen    sync.Mutex
+	held      held
+	stopWatch func() // ends the watch over the deadline, if there is one
+
+	listen    sync.Mutex // guards listeners
 	listeners map[*listener]struct{}
 }
 
@@ -65,8 +66,6 @@ type twin struct {
 	row  *store.Call // when it is over
 }
 
-type listener struct{ fn func(client.Event) }
-
 var errAborted = errors.New("aborted by request")
 
 func (s *Session) newCall(r client.CallCreate, hidden, split bool) *call {
@@ -74,6 +73,7 @@ func (s *Session) newCall(r client.CallCreate, hidden, split bool) *call {
 		s: s, id: s.m.store.NewID("call_"), req: r, hidden: hidden, split: split,
 		maxOutput: int64(s.limits.Output),
 		known:     make(chan struct{}), done: make(chan struct{}),
+		held: held{n: 1}, stopWatch: func() {},
 	}
 	c.ctx, c.cancel = context.WithCancelCause(s.ctx)
 	return c
@@ -150,13 +150,6 @@ func (c *call) save() error {
 	err := c.saved.Wait()
 	c.saved = nil
 	return err
-}
-
-// heard reports whether somebody listens.
-func (c *call) heard() bool {
-	c.listen.Lock()
-	defer c.listen.Unlock()
-	return len(c.listeners) > 0
 }
 
 // write stores a change of the call, and what save has not waited for.
@@ -244,6 +237,7 @@ func (s *Session) left(c *call) {
 		s.tenant.calls.Add(-1)
 	}
 	c.cancel(nil)
+	c.release()
 }
 
 // judged notes the verdict.
@@ -305,7 +299,7 @@ func (c *call) output(offset int64, stderr bool, p []byte) error {
 			_ = l.conn.Ack(c.id, safe) // a lost connection is noticed by Run
 		}
 	}
-	c.tellOutput(offset, p)
+	c.tellOutput(offset, stderr, p)
 	return nil
 }
 
@@ -318,101 +312,6 @@ func (c *call) progress(m map[string]any) {
 	e := c.s.event(client.EventCallMetadata, m)
 	e.Call = c.id
 	c.s.m.hub.publish([]client.Event{e})
-}
-
-// tell sends an event to who listens to this call.
-func (c *call) tell(typ string, data any) {
-	c.listen.Lock()
-	defer c.listen.Unlock()
-	if len(c.listeners) == 0 {
-		return
-	}
-	e := c.s.event(typ, data)
-	e.Call = c.id
-	for l := range c.listeners {
-		l.fn(e)
-	}
-}
-
-// tellOutput sends output to who listens. A UTF-8 sequence that is cut by the
-// end of p waits for its rest, unless this is the last of it.
-func (c *call) tellOutput(offset int64, p []byte) {
-	hub := c.s.m.hub.outputs.Load() > 0
-	c.listen.Lock()
-	quiet := len(c.listeners) == 0 && !hub
-	c.listen.Unlock()
-	if quiet {
-		c.carry = nil
-		return
-	}
-	p = append(c.carry, p...)
-	offset -= int64(len(c.carry))
-	n := len(p) - partialRune(p)
-	c.carry = append([]byte(nil), p[n:]...)
-	c.sendOutput(offset, p[:n], hub)
-}
-
-// flushOutput sends what tellOutput held back.
-func (c *call) flushOutput() {
-	if len(c.carry) > 0 {
-		c.sendOutput(c.out.offset()-int64(len(c.carry)), c.carry, c.s.m.hub.outputs.Load() > 0)
-		c.carry = nil
-	}
-}
-
-func (c *call) sendOutput(offset int64, p []byte, hub bool) {
-	if len(p) == 0 {
-		return
-	}
-	chunk := outputChunk{Offset: offset}
-	if utf8.Valid(p) {
-		chunk.Text = string(p)
-	} else {
-		chunk.Base64 = base64.StdEncoding.EncodeToString(p)
-	}
-	c.tell("output", chunk)
-	if hub {
-		e := c.s.event(client.EventCallOutput, chunk)
-		e.Call = c.id
-		c.s.m.hub.publish([]client.Event{e})
-	}
-}
-
-// outputChunk is the data of an output event.
-type outputChunk struct {
-	Offset int64  `json:"offset"`
-	Text   string `json:"text,omitempty"`
-	Base64 string `json:"base64,omitempty"`
-}
-
-// follow adds a listener; nil adds none. It first hears where the call is, when
-// that has begun.
-func (c *call) follow(fn func(client.Event)) *listener {
-	if fn == nil {
-		return nil
-	}
-	l := &listener{fn: fn}
-	c.listen.Lock()
-	defer c.listen.Unlock()
-	if c.listeners == nil {
-		c.listeners = make(map[*listener]struct{})
-	}
-	c.listeners[l] = struct{}{}
-	if v := c.snapshot(); v.Status != "" {
-		e := c.s.event(string(v.Status), v)
-		e.Call = c.id
-		fn(e)
-	}
-	return l
-}
-
-func (c *call) unfollow(l *listener) {
-	if l == nil {
-		return
-	}
-	c.listen.Lock()
-	defer c.listen.Unlock()
-	delete(c.listeners, l)
 }
 
 // abort ends the call. Before it was started it just does not start; later the
@@ -455,9 +354,9 @@ const overdue = sandbox.Grace + 7*time.Second
 
 // watchDeadline does not leave the deadline to the agent alone: a call that is
 // overdue is aborted, and a session that does not even end it then is lost.
-func (c *call) watchDeadline() (stop func()) {
+func (c *call) watchDeadline() {
 	if c.timeout <= 0 {
-		return func() {}
+		return
 	}
 	ended := make(chan struct{})
 	c.s.work.Go(func() {
@@ -479,5 +378,5 @@ func (c *call) watchDeadline() (stop func()) {
 			timer.Reset(overdue)
 		}
 	})
-	return func() { close(ended) }
+	c.stopWatch = sync.OnceFunc(func() { close(ended) })
 }

@@ -134,6 +134,7 @@ type fakeBox struct {
 	refuse   error         // for connect
 	stubborn bool          // ignore aborts
 	prepared *run.Prepared
+	result   int64 // results are large, of so many bytes
 }
 
 func (b *fakeBox) dead() bool {
@@ -361,7 +362,7 @@ func (c *fakeConn) attach(ctx context.Context, fc *fakeCall, offset int64, s age
 			continue
 		}
 		if outcome != nil {
-			return outcome, nil
+			return outcome, c.offer(ctx, fc.id)
 		}
 		select {
 		case <-changed:
@@ -374,6 +375,17 @@ func (c *fakeConn) attach(ctx context.Context, fc *fakeCall, offset int64, s age
 			return nil, context.Cause(ctx)
 		}
 	}
+}
+
+// offer asks for room for a large result.
+func (c *fakeConn) offer(ctx context.Context, id string) error {
+	c.b.mu.Lock()
+	n, room := c.b.result, c.b.hello.Room
+	c.b.mu.Unlock()
+	if n == 0 {
+		return nil
+	}
+	return room(ctx, c.done, id, n)
 }
 
 func (c *fakeConn) Ack(id string, offset int64) error {

@@ -77,6 +77,10 @@ func (s *Session) ended(c *call, out *agent.Outcome, err error) *outcome {
 	case s.isOver(err):
 		return s.lostOutcome()
 	}
+	var ce *client.Error
+	if errors.As(err, &ce) { // there was no room for the result
+		return &outcome{err: ce, held: true}
+	}
 	c.abort(run.ReasonAborted)
 	return &outcome{err: s.clientError(c, err)}
 }
@@ -186,7 +190,8 @@ func (s *Session) finish(c *call, o *outcome) {
 	} else {
 		// No room on the disk. The result stands in memory, and with the agent:
 		// whichever lasts until there is room.
-		s.m.work.Go(func() { s.storeLater(c, &row, o.held) })
+		release := c.hold()
+		s.m.work.Go(func() { defer release(); s.storeLater(c, &row, o.held) })
 	}
 	s.announce(c, &row)
 	close(c.done)
@@ -308,6 +313,7 @@ func (c *call) compose(o *outcome) store.Call {
 		row.Title, row.IsError = title(o.result.Title), o.result.IsError
 		maps.Copy(meta, o.result.Metadata)
 		row.Attachments = attachments(o.result.Attachments)
+		o.result.Attachments = nil // the other form is in the row
 	} else {
 		maps.Copy(meta, row.Metadata) // the last progress
 	}
@@ -440,10 +446,21 @@ func attachments(in []run.Attachment) []client.Attachment {
 		}
 		out = append(out, client.Attachment{
 			Filename: shown(strings.ReplaceAll(a.Filename, "/", "_")), MIME: mime,
-			URL: "data:" + mime + ";base64," + base64.StdEncoding.EncodeToString(a.Data),
+			URL: dataURL(mime, a.Data),
 		})
 	}
 	return out
+}
+
+// dataURL is made without a copy: a may be large.
+func dataURL(mime string, a []byte) string {
+	var b strings.Builder
+	b.Grow(len("data:;base64,") + len(mime) + base64.StdEncoding.EncodedLen(len(a)))
+	b.WriteString("data:" + mime + ";base64,")
+	e := base64.NewEncoder(base64.StdEncoding, &b)
+	_, _ = e.Write(a) // a strings.Builder takes everything
+	_ = e.Close()
+	return b.String()
 }
 
 func usageOf(e *run.Exit) client.CallUsage {

@@ -98,6 +98,7 @@ func (s *Session) hello(env map[string]string, cgroup *os.File) agent.Hello {
 		UnackedBytes: unackedBytes,
 		OrphanMillis: s.m.cfg.Orphan.Milliseconds(),
 		CallCgroup:   cgroup,
+		Room:         s.room,
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/tool"
 	"github.com/toold/toold/internal/tool/run"
+	"github.com/toold/toold/internal/worktree"
 )
 
 // agentConn is what a session needs of an *agent.Conn.
@@ -57,6 +58,10 @@ type Manager struct {
 	settings atomic.Pointer[Settings]
 	hub      *hub
 	leases   *leases
+	pins     worktree.Pinner
+	memory   *memory // of large results
+	// returning is set while memory is about to be given back to the system.
+	returning atomic.Bool
 
 	// What the tests replace.
 	connect func(ctx context.Context, c *net.UnixConn, h agent.Hello) (agentConn, *agent.Welcome, error)
@@ -100,7 +105,7 @@ func New(cfg Config) (*Manager, error) {
 	}
 	m := &Manager{
 		cfg: cfg, log: cfg.Log, store: cfg.Store, tools: cfg.Tools,
-		hub: newHub(cfg.Store), judge: policy.Judge, inUse: processesIn,
+		hub: newHub(cfg.Store), memory: newMemory(cfg.ResultMemory), judge: policy.Judge, inUse: processesIn,
 		sessions: make(map[string]*Session), names: make(map[tenantName]*Session), tenants: make(map[string]*tenant),
 	}
 	m.connect = func(ctx context.Context, c *net.UnixConn, h agent.Hello) (agentConn, *agent.Welcome, error) {

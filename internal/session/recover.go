@@ -212,6 +212,7 @@ func (s *Session) restore(r *store.Call) *call {
 	if err := c.out.restore(); err != nil {
 		s.log.Error("take up the output of a call", "call", c.id, "error", err)
 	}
+	c.told = c.out.spill.streams
 	close(c.known)
 	s.m.calls.Store(c.id, c)
 	return c

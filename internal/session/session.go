@@ -47,6 +47,10 @@ type Config struct {
 	// Orphan makes agents end their sandbox when no daemon has been connected
 	// for so long; 0 = never. For daemons that live for one command.
 	Orphan time.Duration
+	// ResultMemory bounds the memory, in bytes, that large results of all
+	// sessions take on their way to the store and to clients, with all copies
+	// that are made; 0 = 256 MiB. Calls wait for it.
+	ResultMemory int64
 	// Settings may be replaced by Reload.
 	Settings  Settings
 	Observers []Observer
@@ -105,8 +109,14 @@ type Observer interface {
 // CallOptions say how the answer to Call is wanted.
 type CallOptions struct {
 	// OnEvent, when set, gets the call's own stream: pending, running,
-	// metadata, output, completed, error. It may block only for a bounded time.
+	// metadata, output, completed, error, from one goroutine. It may block only
+	// for a bounded time. When it is too slow for the call, it gets no more and
+	// Call returns an error beside the call, which goes on.
 	OnEvent func(client.Event)
+	// Hold, when set, is given what must be called, once, when the answer is
+	// written: until then the memory of a large result counts as used. It may be
+	// called more than once, with one function for each result.
+	Hold func(release func())
 	// AbortOnDisconnect aborts the call when ctx ends before it does.
 	AbortOnDisconnect bool
 	// Split keeps stdout and stderr apart (?streams=split).

@@ -1,9 +1,11 @@
 package session
 
 import (
+	"bufio"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"sync/atomic"
@@ -40,6 +42,7 @@ type spill struct {
 	size        atomic.Int64 // bytes in the file
 	checked     int64        // size when the free space was last looked at
 	parts       int64        // end of the last part in the index
+	streams     [2]int64     // bytes of stdout and stderr when the index was reopened
 	stopped     string       // why nothing more is kept; "" while it is
 }
 
@@ -236,13 +239,9 @@ func (s *spill) reopenIndex(size int64) (int64, error) {
 		return 0, err
 	}
 	end -= end % 8
-	covered := int64(0)
-	if end > 0 {
-		var rec [8]byte
-		if _, err := f.ReadAt(rec[:], end-8); err != nil {
-			return 0, err
-		}
-		covered = int64(binary.BigEndian.Uint64(rec[:]) &^ indexStderr)
+	covered, err := s.readIndex(io.NewSectionReader(f, 0, end))
+	if err != nil {
+		return 0, err
 	}
 	if covered > size {
 		return 0, fmt.Errorf("index of %s covers %d bytes of %d", filepath.Base(s.path), covered, size)
@@ -253,6 +252,26 @@ func (s *spill) reopenIndex(size int64) (int64, error) {
 	_, err = f.Seek(end, 0)
 	s.parts = covered
 	return covered, err
+}
+
+// readIndex counts the bytes of each stream and gives the end of the last part.
+func (s *spill) readIndex(r io.Reader) (covered int64, err error) {
+	b := bufio.NewReader(r)
+	var rec [8]byte
+	for {
+		if _, err := io.ReadFull(b, rec[:]); errors.Is(err, io.EOF) {
+			return covered, nil
+		} else if err != nil {
+			return 0, err
+		}
+		v := binary.BigEndian.Uint64(rec[:])
+		end, stream := int64(v&^indexStderr), v>>63
+		if end < covered {
+			return 0, fmt.Errorf("index of %s goes back from %d to %d", filepath.Base(s.path), covered, end)
+		}
+		s.streams[stream] += end - covered
+		covered = end
+	}
 }
 
 // cause is the innermost reason of an error on a file, without the host's path.
