@@ -105,7 +105,7 @@ func (m *Manager) pinAll(p Principal, pl *plan, set *Settings, ten Tenant) error
 		if len(ten.Roots) > 0 {
 			roots = ten.Roots
 		}
-		d, err := m.pinDirectory(roots, p.Admin, w.Source)
+		d, err := m.pinDirectory(p.UID, roots, p.Admin, w.Source)
 		if err != nil {
 			return fmt.Errorf("worktree.source: %w", err)
 		}
@@ -113,7 +113,7 @@ func (m *Manager) pinAll(p Principal, pl *plan, set *Settings, ten Tenant) error
 		sw.Source, sw.OwnerUID, sw.OwnerGID = d.File, d.UID, d.GID
 	}
 	for _, mt := range pl.req.Mounts {
-		d, err := m.pinDirectory(set.MountRoots, false, mt.Source)
+		d, err := m.pinDirectory(p.UID, set.MountRoots, false, mt.Source)
 		if err != nil {
 			return fmt.Errorf("mount source: %w", err)
 		}

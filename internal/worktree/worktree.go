@@ -43,7 +43,8 @@ type Directory struct {
 	UID, GID uint32 // its owner on the host
 }
 
-// Pin opens source for use as a worktree or mount. Every refusal says why.
+// Pin opens source for use as a worktree or mount. Every refusal says why. It may
+// hang where the file system does; see Pinner.
 func Pin(source string, rules Rules) (*Directory, error) {
 	if err := checkSyntax(source); err != nil {
 		return nil, fmt.Errorf("%q: %w", source, err)
