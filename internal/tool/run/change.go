@@ -65,6 +65,16 @@ func diffOf(path string, old, new []byte, changes []textdiff.Change) (string, te
 	return textdiff.Unified(displayName(path), old, new, changes, MaxDiff-1024)
 }
 
+// checkSize refuses a file that programs of the session could not write either.
+func checkSize(env *Env, path string, size int64) error {
+	if env.MaxFileSize <= 0 || size <= env.MaxFileSize {
+		return nil
+	}
+	return &root.Error{Code: root.TooLarge, Msg: fmt.Sprintf(
+		"cannot write %s: it would have %d bytes, and the session's limit for a file is %d (file_size)",
+		displayName(path), size, env.MaxFileSize)}
+}
+
 // checkStale proves that the file is as Prepare saw it.
 func checkStale(p *root.Replacement, prep *Prepared, old []byte) error {
 	if prep == nil || len(prep.Targets) == 0 {

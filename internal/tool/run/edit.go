@@ -63,6 +63,9 @@ func (e Edit) Prepare(ctx context.Context, env *Env, input json.RawMessage) (*Pr
 		return nil, Errorf(CodeInvalidInput, "old_string and new_string are the same: there is nothing to change")
 	}
 	if !info.Exists {
+		if err := checkSize(env, info.Path, int64(len(in.NewString))); err != nil {
+			return prepareFailure(title, prep.Targets, err)
+		}
 		e.prepareNew(ctx, env, in, info.Path, prep)
 		return prep, nil
 	}
@@ -79,6 +82,9 @@ func (e Edit) Prepare(ctx context.Context, env *Env, input json.RawMessage) (*Pr
 	if err != nil {
 		prep.Result, err = editFailure(title, err)
 		return prep, err
+	}
+	if err := checkSize(env, info.Path, int64(len(content))); err != nil {
+		return prepareFailure(title, prep.Targets, err)
 	}
 	diff, stat := diffOf(info.Path, old, content, changesOf(found, len(old)-len(bytes.TrimPrefix(old, textfile.BOM))))
 	prep.Diff = diff
@@ -155,6 +161,9 @@ func (e Edit) Run(ctx context.Context, env *Env, input json.RawMessage, prep *Pr
 		return nil, err
 	}
 	content, err := e.apply(ctx, p, in, prep, s)
+	if err == nil {
+		err = checkSize(env, p.Info().Path, int64(len(content)))
+	}
 	if err != nil {
 		return failure(title, err)
 	}

@@ -69,6 +69,9 @@ func (f FilePut) Run(ctx context.Context, env *Env, input json.RawMessage, prep 
 		return failure(title, err)
 	}
 	defer src.Close()
+	if err := checkSize(env, path, src.Info().Size); err != nil {
+		return failure(title, err)
+	}
 	p, err := env.Root.Begin(ctx, path, root.BeginOptions{Parents: true})
 	if err != nil {
 		return failure(title, err)

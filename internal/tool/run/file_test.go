@@ -646,6 +646,42 @@ func TestEditLarge(t *testing.T) {
 	}
 }
 
+// The session's limit for a file holds for all that write one.
+func TestFileSizeLimit(t *testing.T) {
+	env, dir := fileEnv(t)
+	env.OutputDir = "/out"
+	if err := os.Mkdir(filepath.Join(filepath.Dir(dir), "out"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	env.MaxFileSize = 10
+	writeFile(t, dir+"/f", "12345678")
+	writeFile(t, dir+"/bom", "\uFEFFx")
+	writeFile(t, dir+"/../out/small", "0123456789")
+	writeFile(t, dir+"/../out/large", "01234567890")
+	for _, tc := range []struct {
+		tool  Tool
+		input object
+		ok    bool
+	}{
+		{Write{}, object{"file_path": "new", "content": "0123456789"}, true},
+		{Write{}, object{"file_path": "new", "content": "01234567890"}, false},
+		{Write{}, object{"file_path": "bom", "content": "0123456789"}, false},
+		{Edit{}, object{"file_path": "f", "old_string": "8", "new_string": "8910"}, false},
+		{Edit{}, object{"file_path": "f", "old_string": "8", "new_string": "890"}, true},
+		{Edit{}, object{"file_path": "made", "old_string": "", "new_string": "01234567890"}, false},
+		{FilePut{}, object{"from": "/out/small", "path": "put"}, true},
+		{FilePut{}, object{"from": "/out/large", "path": "put"}, false},
+	} {
+		r, err := callTool(t, env, tc.tool, tc.input)
+		if err != nil || r.IsError == tc.ok || !tc.ok && !strings.Contains(r.Output, "limit for a file is 10") {
+			t.Errorf("%s %v: %+v, %v", tc.tool.Name(), tc.input, r, err)
+		}
+	}
+	if _, err := os.Stat(dir + "/made"); err == nil {
+		t.Error("a file was made")
+	}
+}
+
 // What reads files whole waits for the memory that others hold, no longer than
 // the call may take, and gives back what it held however it ends.
 func TestMemoryIsShared(t *testing.T) {

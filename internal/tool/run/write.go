@@ -36,6 +36,13 @@ func (Write) Prepare(ctx context.Context, env *Env, input json.RawMessage) (*Pre
 		return prepareFailure(displayName(asked), nil, err)
 	}
 	prep := &Prepared{Targets: []Target{target(asked, info, true)}}
+	var in writeInput
+	if err := decodeInput(input, &in); err != nil {
+		return nil, err
+	}
+	if err := checkSize(env, info.Path, int64(len(in.Content))); err != nil {
+		return prepareFailure(relative(env, info.Path), prep.Targets, err)
+	}
 	var s changeState
 	if root.CodeOf(err) == root.TooLarge {
 		s.Version = &info.Version
@@ -45,10 +52,6 @@ func (Write) Prepare(ctx context.Context, env *Env, input json.RawMessage) (*Pre
 	}
 	if err != nil {
 		return prepareFailure(relative(env, info.Path), prep.Targets, err)
-	}
-	var in writeInput
-	if err := decodeInput(input, &in); err != nil {
-		return nil, err
 	}
 	if !info.Exists {
 		content := []byte(in.Content)
@@ -106,6 +109,9 @@ func (w Write) Run(ctx context.Context, env *Env, input json.RawMessage, prep *P
 		return nil, err
 	}
 	content, err := w.check(ctx, p, prep, s, in.Content)
+	if err == nil {
+		err = checkSize(env, path, int64(len(content))) // with a byte order mark
+	}
 	if err != nil {
 		return failure(title, err)
 	}
