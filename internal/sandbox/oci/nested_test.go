@@ -75,8 +75,23 @@ func TestNestedMountTargets(t *testing.T) {
 		return list
 	}
 	for _, targets := range [][]string{
-		{"/link"}, {"/root"}, {"/root/etc"}, {"/dir/inner"}, {"/dir/inner/sub"}, {"/same"}, {"/same/sub"}, {"/proc"},
-		{"/proc/tmp"}, {"/out"}, {"/file"}, {"/file/x"}, {"/missing"}, {""}, {"/dir", "/dir"}, {"/dir", "/dir/away"}, {"/dir", "/dir/sub"},
+		{"/link"},
+		{"/root"},
+		{"/root/etc"},
+		{"/dir/inner"},
+		{"/dir/inner/sub"},
+		{"/same"},
+		{"/same/sub"},
+		{"/proc"},
+		{"/proc/tmp"},
+		{"/out"},
+		{"/file"},
+		{"/file/x"},
+		{"/missing"},
+		{""},
+		{"/dir", "/dir"},
+		{"/dir", "/dir/away"},
+		{"/dir", "/dir/sub"},
 	} {
 		spec := f.spec()
 		spec.Worktree = sandbox.Worktree{Source: open(t, tree), Mode: client.WorktreeBind, Target: sandbox.Workspace}

@@ -59,9 +59,13 @@ func TestOneToOneRefuses(t *testing.T) {
 		uid, gid uint32
 		says     string
 	}{
-		{0, 0, "user root"}, {0, 4321, "user root"}, {4321, 0, "group root"},
-		{own, 4321, "those of sessions"}, {own + 3*sandbox.RangeSize, 4321, "those of sessions"},
-		{4321, 1 << 29, "those of sessions"}, {1<<32 - 2, 4321, "those of sessions"},
+		{0, 0, "user root"},
+		{0, 4321, "user root"},
+		{4321, 0, "group root"},
+		{own, 4321, "those of sessions"},
+		{own + 3*sandbox.RangeSize, 4321, "those of sessions"},
+		{4321, 1 << 29, "those of sessions"},
+		{1<<32 - 2, 4321, "those of sessions"},
 	} {
 		spec := f.spec()
 		spec.Worktree = sandbox.Worktree{Source: src, Mode: client.WorktreeBind, Target: sandbox.Workspace, OwnerUID: tt.uid, OwnerGID: tt.gid}

@@ -22,10 +22,8 @@ func lease(path string) string {
 		return "open: " + err.Error()
 	}
 	defer unix.Close(fd)
-	if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETLEASE, unix.F_RDLCK); err != nil {
-		return unix.ErrnoName(err.(unix.Errno))
-	}
-	return "ok"
+	_, _, errno := unix.RawSyscall(unix.SYS_FCNTL, uintptr(fd), unix.F_SETLEASE, unix.F_RDLCK)
+	return outcome(errno)
 }
 
 // A lease on an output would hold up the daemon that opens it for writing.
