@@ -60,10 +60,11 @@ func (Glob) Run(ctx context.Context, env *Env, input json.RawMessage, prep *Prep
 		args = append(args, "--type-add=toold:"+glob, "--type=toold")
 	}
 	ages := startAges(ctx, env.Root)
+	where := placeOf(target)
 	run := ripgrepRun{
-		args: append(args, "--", target.Path),
+		args: args, place: where,
 		out: &splitter{fields: []splitField{{end: 0, keep: grepPathBytes}}, visit: func(f [][]byte) bool {
-			if name := string(f[0]); sel.match(below(name, target.Path)) {
+			if name := where.path(string(f[0])); sel.match(below(name, target.Path)) {
 				ages.names <- name
 			}
 			return true
@@ -73,7 +74,7 @@ func (Glob) Run(ctx context.Context, env *Env, input json.RawMessage, prep *Prep
 	end, err := run.run(ctx, env)
 	ages.wait()
 	if err != nil {
-		return nil, err
+		return searchFailure(in.Path, err)
 	}
 	if end.fatal != "" {
 		return nil, Errorf(CodeSandboxFailed, "ripgrep cannot list files: %s", end.fatal)

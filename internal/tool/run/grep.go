@@ -81,30 +81,34 @@ func (Grep) Run(ctx context.Context, env *Env, input json.RawMessage, prep *Prep
 		return Failed(displayName(in.Pattern), "%s has %d bytes; across lines only files of at most %d are searched. Leave multiline out.",
 			displayName(target.Path), target.Size, grepMultilineBytes), nil
 	}
-	g := &grepSearch{in: in, base: target.Path, last: target.Path}
+	g := newGrepSearch(in, target)
 	if in.Include != "" && target.Kind == root.KindDir {
 		if g.include, err = newSelector(in.Include, g.base); err != nil {
 			return nil, err
 		}
 	}
-	run := ripgrepRun{args: g.args(), out: g.splitter(), timeout: remaining(ctx)}
+	run := ripgrepRun{args: g.args(), place: g.place, out: g.splitter(), timeout: remaining(ctx)}
 	end, err := run.run(ctx, env)
 	if err != nil {
-		return nil, err
+		return searchFailure(in.Path, err)
 	}
 	if end.fatal != "" {
 		return g.refused(end.fatal), nil
 	}
 	g.message(run.out.rest())
+	if end.unreadable && target.Kind == root.KindFile && g.matches == 0 {
+		return Failed(displayName(target.Path), "%s could not be read", displayName(target.Path)), nil
+	}
 	return g.result(end), nil
 }
 
 // grepSearch gathers the answer of one call.
 type grepSearch struct {
 	in      grepInput
-	base    string    // canonical path that is searched
+	base    string // canonical path that is searched
+	place   place
 	include *selector // nil = all files
-	last    string    // path of the record before
+	last    string    // path of the record before, as ripgrep says it
 
 	files   []*grepFile
 	bytes   int  // kept of grepBytes
@@ -125,6 +129,11 @@ type grepLine struct {
 	number int
 	text   string
 	match  bool // or a line around one
+}
+
+func newGrepSearch(in grepInput, target root.Info) *grepSearch {
+	where := placeOf(target)
+	return &grepSearch{in: in, base: target.Path, place: where, last: where.arg}
 }
 
 func (g *grepSearch) args() []string {
@@ -157,7 +166,7 @@ func (g *grepSearch) args() []string {
 			args = append(args, "--type-add=toold:"+glob, "--type=toold")
 		}
 	}
-	return append(args, "--regexp="+g.in.Pattern, "--", g.base)
+	return append(args, "--regexp="+g.in.Pattern)
 }
 
 func (g *grepSearch) splitter() *splitter {
@@ -186,9 +195,10 @@ func (g *grepSearch) splitter() *splitter {
 // skipped stands for a file that include leaves out.
 var skipped = &grepFile{}
 
-// file counts a file of the modes files and count; nil means that it would be
+// file counts a file, named as ripgrep does, of the modes files and count; nil means that it would be
 // one too many.
 func (g *grepSearch) file(name string) *grepFile {
+	name = g.place.path(name)
 	if !g.wanted(name) {
 		return skipped
 	}
@@ -214,8 +224,8 @@ func (g *grepSearch) room(n int) bool {
 // that tells matches from the lines around them. The lines of one file come in
 // a row.
 func (g *grepSearch) line(f [][]byte) bool {
-	name := g.message(string(f[0]))
-	g.last = name
+	g.last = g.message(string(f[0]))
+	name := g.place.path(g.last)
 	if !g.wanted(name) {
 		return true
 	}
@@ -268,7 +278,7 @@ func (g *grepSearch) message(s string) string {
 		!strings.HasPrefix(said, "binary file matches (found ") {
 		return s
 	}
-	if g.wanted(g.last) {
+	if g.wanted(g.place.path(g.last)) {
 		g.binary++
 	}
 	_, next, _ := strings.Cut(said, "\n")

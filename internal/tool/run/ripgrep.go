@@ -6,8 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 	"time"
+
+	"github.com/toold/toold/internal/tool/run/root"
 )
 
 // ripgrepArgs are given to every run of ripgrep. No configuration is read, so
@@ -24,7 +27,8 @@ var ripgrepArgs = []string{
 
 // ripgrepRun is one run of ripgrep.
 type ripgrepRun struct {
-	args    []string // after ripgrepArgs; ends with "--" and the path
+	args    []string // after ripgrepArgs; without the path
+	place   place
 	out     *splitter
 	timeout time.Duration
 }
@@ -47,7 +51,8 @@ func (r *ripgrepRun) run(ctx context.Context, env *Env) (ripgrepEnd, error) {
 	r.out.enough = cancel
 	stderr := &headBuffer{limit: 4 << 10}
 	exit, err := env.Exec(runCtx, Command{
-		Argv:    append(append([]string(nil), ripgrepArgs...), r.args...),
+		Argv:    slices.Concat(ripgrepArgs, r.args, []string{"--", r.place.arg}),
+		Dir:     r.place.dir,
 		Env:     []string{"RIPGREP_CONFIG_PATH="},
 		Stdout:  r.out,
 		Stderr:  stderr,
@@ -60,6 +65,8 @@ func (r *ripgrepRun) run(ctx context.Context, env *Env) (ripgrepEnd, error) {
 		return ripgrepEnd{partial: "the time for the call was up"}, nil
 	case ctx.Err() != nil:
 		return ripgrepEnd{}, Errorf(CodeAborted, "the search was aborted")
+	case err != nil && strings.HasPrefix(err.Error(), "working directory "):
+		return ripgrepEnd{}, r.placeError(err)
 	case errors.Is(err, fs.ErrNotExist):
 		return ripgrepEnd{}, &Error{
 			Code:    CodeSandboxFailed,
@@ -70,6 +77,14 @@ func (r *ripgrepRun) run(ctx context.Context, env *Env) (ripgrepEnd, error) {
 		return ripgrepEnd{}, fmt.Errorf("run ripgrep: %w", err)
 	}
 	return endOf(exit, stderr.String(), r.timeout), nil
+}
+
+// placeError is why ripgrep could not be started where it should search.
+func (r *ripgrepRun) placeError(err error) error {
+	if errors.Is(err, fs.ErrPermission) {
+		return &root.Error{Code: root.Denied, Msg: fmt.Sprintf("cannot search %s: permission denied", displayName(r.place.dir)), Err: err}
+	}
+	return Errorf(CodeStale, "%s has changed since the call was judged (%v); call again", displayName(r.place.dir), cause(err))
 }
 
 // endOf reads ripgrep's exit status: 0 found, 1 nothing found, 2 an error, which

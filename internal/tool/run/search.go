@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"path"
+	"strings"
 	"time"
 
 	"github.com/toold/toold/internal/tool/run/root"
@@ -66,6 +68,36 @@ func findTarget(ctx context.Context, env *Env, asked string, fileToo bool) (root
 			Msg:  fmt.Sprintf("%s is a %s; only directories and regular files can be searched", name, info.Kind),
 		}
 	}
+}
+
+// searchFailure is failure for what ended a search of asked; what is not known
+// stays as it is.
+func searchFailure(asked string, err error) (*Result, error) {
+	if root.CodeOf(err) == "" {
+		return nil, err
+	}
+	return failure(displayName(asked), err)
+}
+
+// place is where ripgrep searches. It is started in the directory itself and
+// given a path without a directory, because it follows links in the path that it
+// is given: one that takes the place of a directory meanwhile would lead it away.
+type place struct {
+	dir string // canonical; ripgrep's working directory
+	arg string // its argument
+}
+
+func placeOf(target root.Info) place {
+	if target.Kind == root.KindDir {
+		return place{dir: target.Path, arg: "."}
+	}
+	dir, base := path.Split(target.Path)
+	return place{dir: path.Clean(dir), arg: "./" + base}
+}
+
+// path is the absolute path of what ripgrep calls name.
+func (p place) path(name string) string {
+	return strings.TrimSuffix(p.dir, "/") + "/" + strings.TrimPrefix(name, "./")
 }
 
 // decodeInput reads an input that the daemon has checked.

@@ -410,6 +410,31 @@ func TestGrepPreparedPathMoved(t *testing.T) {
 	wantCode(t, err, CodeStale, "another place")
 }
 
+// Nothing that is put in the place of a directory after it was looked at leads
+// ripgrep away: it is given no directory to go to by name.
+func TestRipgrepStartsInTheDirectory(t *testing.T) {
+	env := searchEnv(t)
+	tree(t, env.Worktree, map[string]string{"dir/a": "x\n"})
+	dir := filepath.Join(env.Worktree, "dir")
+	var got Command
+	env.Exec = func(_ context.Context, c Command) (*Exit, error) {
+		got = c
+		return &Exit{Code: 1, Reason: ReasonExit}, nil
+	}
+	for _, tc := range []struct {
+		tool     Tool
+		path     string
+		dir, arg string
+	}{
+		{Grep{}, "dir", dir, "."}, {Glob{}, "dir", dir, "."}, {Grep{}, "dir/a", dir, "./a"}, {Grep{}, "/", "/", "."},
+	} {
+		_, _ = answer(t, env, tc.tool, map[string]any{"pattern": "x", "path": tc.path})
+		if last := got.Argv[len(got.Argv)-2:]; got.Dir != tc.dir || last[0] != "--" || last[1] != tc.arg {
+			t.Errorf("%s %s: in %s with %q, want in %s with %q", tc.tool.Name(), tc.path, got.Dir, last, tc.dir, tc.arg)
+		}
+	}
+}
+
 func TestGlob(t *testing.T) {
 	needRipgrep(t)
 	env := searchEnv(t)
@@ -488,7 +513,7 @@ func slowExec(output string) func(context.Context, Command) (*Exit, error) {
 func TestSearchDeadline(t *testing.T) {
 	env := searchEnv(t)
 	w := env.Worktree
-	env.Exec = slowExec(w + "/a\x003\x00:text\n" + w + "/b\x004\x00:te")
+	env.Exec = slowExec("./a\x003\x00:text\n./b\x004\x00:te")
 	got, res := answer(t, env, Grep{}, map[string]any{"pattern": "t"})
 	want := "Found 1 match.\n\nW/a:\n  3: text\n\n(The search is incomplete: it was ended after 30s. Search a smaller part.)\n"
 	if got != want || res.Metadata["partial"] != true {
@@ -499,7 +524,7 @@ func TestSearchDeadline(t *testing.T) {
 		when := time.Unix(1000000, 0)
 		must(t, os.Chtimes(filepath.Join(w, name), when, when))
 	}
-	env.Exec = slowExec(w + "/b\x00" + w + "/gone\x00" + w + "/a\x00" + w + "/c")
+	env.Exec = slowExec("./b\x00./gone\x00./a\x00./c")
 	got, res = answer(t, env, Glob{}, map[string]any{"pattern": "*"})
 	want = "W/a\nW/b\n\n(The search is incomplete: it was ended after 30s. Search a smaller part.)\n"
 	if got != want || res.Metadata["partial"] != true {
@@ -531,6 +556,24 @@ func TestSearchRipgrepEnds(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", tc.name, res.Output, tc.want)
 		}
 	}
+	tree(t, env.Worktree, map[string]string{"f": "x"})
+	env.Exec = func(context.Context, Command) (*Exit, error) { return &Exit{Code: 2, Reason: ReasonExit}, nil }
+	if res, err := call(t, env, Grep{}, map[string]any{"pattern": "x", "path": "f"}); err != nil || !res.IsError || !strings.Contains(res.Output, "could not be read") {
+		t.Errorf("a file that cannot be read: got %+v, %v", res, err)
+	}
+	for errno, want := range map[syscall.Errno]string{syscall.ELOOP: "stale", syscall.ENOENT: "stale", syscall.EACCES: ""} {
+		env.Exec = func(context.Context, Command) (*Exit, error) {
+			return nil, fmt.Errorf("working directory /w: %w", errno)
+		}
+		for _, tool := range []Tool{Grep{}, Glob{}} {
+			res, err := call(t, env, tool, map[string]any{"pattern": "x"})
+			if want != "" {
+				wantCode(t, err, Code(want), "has changed")
+			} else if err != nil || !res.IsError || !strings.Contains(res.Output, "permission denied") {
+				t.Errorf("%s in a closed directory: got %+v, %v", tool.Name(), res, err)
+			}
+		}
+	}
 	env.Exec = func(context.Context, Command) (*Exit, error) { return nil, errors.New("no more processes") }
 	if _, err := call(t, env, Glob{}, map[string]any{"pattern": "x"}); err == nil || !strings.Contains(err.Error(), "no more processes") {
 		t.Errorf("got %v", err)
@@ -546,7 +589,7 @@ func TestGrepStopsRipgrep(t *testing.T) {
 	env := searchEnv(t)
 	var written int
 	env.Exec = func(ctx context.Context, c Command) (*Exit, error) {
-		line := []byte(env.Worktree + "/a\x001\x00:x\n")
+		line := []byte("./a\x001\x00:x\n")
 		for ctx.Err() == nil {
 			n, err := c.Stdout.Write(line)
 			if err != nil || n != len(line) {
@@ -589,11 +632,11 @@ func TestSplitter(t *testing.T) {
 // FuzzGrepOutput: no output, not even one that ripgrep would never write, makes
 // grep panic or grow past what its bounds allow.
 func FuzzGrepOutput(f *testing.F) {
-	f.Add([]byte("/w/a\x001\x00:x\n/w/a: binary file matches (found \"\\0\" byte around offset 3)\n/w/b\x002\x00-y\n"), "content")
-	f.Add([]byte("/w/a\x00/w/b\x00"), "files")
-	f.Add([]byte("/w/a\x0012\n"), "count")
+	f.Add([]byte("./a\x001\x00:x\n./a: binary file matches (found \"\\0\" byte around offset 3)\n./b\x002\x00-y\n"), "content")
+	f.Add([]byte("./a\x00./b\x00"), "files")
+	f.Add([]byte("./a\x0012\n"), "count")
 	f.Fuzz(func(t *testing.T, out []byte, mode string) {
-		g := &grepSearch{in: grepInput{Limit: 3, OutputMode: mode}, base: "/w", last: "/w"}
+		g := newGrepSearch(grepInput{Limit: 3, OutputMode: mode}, root.Info{Path: "/w", Kind: root.KindDir})
 		s := g.splitter()
 		s.enough = func() {}
 		_, _ = s.Write(out)
