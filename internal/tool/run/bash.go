@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"path"
 	"slices"
 	"strings"
 	"syscall"
@@ -61,12 +60,9 @@ func (Bash) Run(ctx context.Context, env *Env, input json.RawMessage, prep *Prep
 	if err := in.check(); err != nil {
 		return nil, err
 	}
-	dir := env.Worktree
-	if in.Workdir != "" {
-		dir = absolute(env, in.Workdir)
-	}
-	if prep != nil && len(prep.Targets) > 0 {
-		dir = prep.Targets[0].Path
+	dir, err := preparedPath(ctx, env, cmp.Or(in.Workdir, env.Worktree), prep)
+	if err != nil {
+		return failure(in.title(), err)
 	}
 	timeout := bashTimeout(ctx, in.Timeout)
 	exit, err := env.Exec(ctx, Command{
@@ -139,13 +135,6 @@ func bashTimeout(ctx context.Context, millis int64) time.Duration {
 	default:
 		return DefaultBashTimeout
 	}
-}
-
-func absolute(env *Env, p string) string {
-	if strings.HasPrefix(p, "/") {
-		return p
-	}
-	return path.Join(env.Worktree, p)
 }
 
 // TrailerInfo is what the text of a trailer needs to know.
@@ -239,7 +228,7 @@ func bashStartError(err error, shell []string, dir string) error {
 	case errors.Is(err, syscall.E2BIG):
 		return Errorf(CodeInvalidInput, "command and environment are too large for the kernel: %v", err)
 	case errors.Is(err, syscall.ELOOP):
-		return Errorf(CodeInvalidPath, "workdir %q leads through links of /proc or in a circle", dir)
+		return Errorf(CodeStale, "workdir %q leads through a link now: it has changed since the call was judged; call again", dir)
 	case strings.HasPrefix(err.Error(), "working directory "):
 		return Errorf(CodeInvalidPath, "workdir %q: %v", dir, cause(err))
 	case errors.Is(err, fs.ErrNotExist):

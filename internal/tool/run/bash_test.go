@@ -46,27 +46,32 @@ func TestTrailer(t *testing.T) {
 }
 
 // bashEnv is an Env whose Exec records what bash asks for.
-func bashEnv(exit *Exit, err error) (*Env, *Command) {
+func bashEnv(t *testing.T, exit *Exit, err error) (*Env, *Command) {
+	t.Helper()
+	env, _, dir := transferEnv(t)
+	if err := errors.Join(os.MkdirAll(dir+"/elsewhere/x", 0o755), os.Mkdir(dir+"/elsewhere/y", 0o755), os.Symlink("/elsewhere/x", dir+"/w/x")); err != nil {
+		t.Fatal(err)
+	}
 	got := new(Command)
 	return &Env{
-		Worktree: "/w", Shell: []string{"/bin/bash", "--norc"}, Stream: new(bytes.Buffer),
+		Root: env.Root, Worktree: "/w", Shell: []string{"/bin/bash", "--norc"}, Stream: new(bytes.Buffer),
 		Exec: func(_ context.Context, c Command) (*Exit, error) { *got = c; return exit, err },
 	}, got
 }
 
 func TestBashAsksFor(t *testing.T) {
-	env, got := bashEnv(&Exit{Reason: ReasonExit, Code: 2, BackgroundKilled: 1}, nil)
+	env, got := bashEnv(t, &Exit{Reason: ReasonExit, Code: 2, BackgroundKilled: 1}, nil)
 	r, err := Bash{}.Run(t.Context(), env, json.RawMessage(`{"command":"a\nb","workdir":"x/../y","timeout":5}`), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if fmt.Sprint(got.Argv) != "[/bin/bash --norc -c a\nb]" || got.Dir != "/w/y" || got.Timeout != 5*time.Millisecond {
+	if fmt.Sprint(got.Argv) != "[/bin/bash --norc -c a\nb]" || got.Dir != "/elsewhere/y" || got.Timeout != 5*time.Millisecond {
 		t.Errorf("command %+v", got)
 	}
 	if r.Title != "a" || r.Output != "exit code 2" || !r.IsError || r.Metadata["exit_code"] != int64(2) || r.Metadata["background_killed"] != int64(1) {
 		t.Errorf("result %+v", r)
 	}
-	env, got = bashEnv(&Exit{Reason: ReasonSignal, Code: -1, Signal: "SIGKILL"}, nil)
+	env, got = bashEnv(t, &Exit{Reason: ReasonSignal, Code: -1, Signal: "SIGKILL"}, nil)
 	prep := &Prepared{Targets: []Target{{Path: "/resolved"}}}
 	r, err = Bash{}.Run(t.Context(), env, json.RawMessage(`{"command":"a","description":"d"}`), prep)
 	if err != nil || got.Dir != "/resolved" || got.Timeout != DefaultBashTimeout || r.Title != "d" || r.Metadata["signal"] != "SIGKILL" || r.Metadata["exit_code"] != nil {
@@ -113,19 +118,19 @@ func TestBashStartErrors(t *testing.T) {
 		{Errorf(CodeAborted, "x"), CodeAborted},
 		{fmt.Errorf("start: %w", syscall.E2BIG), CodeInvalidInput},
 		{fmt.Errorf("working directory /x: %w", syscall.ENOENT), CodeInvalidPath},
-		{fmt.Errorf("working directory /x: %w", syscall.ELOOP), CodeInvalidPath},
+		{fmt.Errorf("working directory /x: %w", syscall.ELOOP), CodeStale},
 		{errors.New("working directory gone"), CodeInvalidPath},
 		{fmt.Errorf("start /bin/bash: %w", fs.ErrNotExist), CodeSandboxFailed},
 		{errors.New("other"), ""},
 	} {
-		env, _ := bashEnv(nil, tc.err)
+		env, _ := bashEnv(t, nil, tc.err)
 		_, err := Bash{}.Run(t.Context(), env, json.RawMessage(`{"command":"a"}`), nil)
 		var e *Error
 		if errors.As(err, &e) != (tc.code != "") || e != nil && e.Code != tc.code {
 			t.Errorf("%v: got %v, want %s", tc.err, err, tc.code)
 		}
 	}
-	env, _ := bashEnv(nil, nil)
+	env, _ := bashEnv(t, nil, nil)
 	for _, in := range []string{`{`, `{"command":""}`, `{"command":"a\u0000"}`, `{"command":"a","timeout":-1}`, `{"command":"a","background":true}`, `{"command":"` + strings.Repeat("a", maxArgument) + `"}`} {
 		if _, err := (Bash{}).Run(t.Context(), env, json.RawMessage(in), nil); err == nil || !strings.HasPrefix(err.Error(), "invalid_input") {
 			t.Errorf("%.40s: %v", in, err)
