@@ -122,7 +122,7 @@ func TestKey(t *testing.T) {
 	box := h.host.box(s.ID)
 	await(t, "the command holds", func() bool { return box.holding.Load() == 1 })
 	// The same key with another spelling of the same input leads there, too.
-	var in client.CallCreate = with(r, func(r *client.CallCreate) {
+	in := with(r, func(r *client.CallCreate) {
 		r.Input = json.RawMessage(` { "command" : "hold; echo done" } `)
 		r.WaitMillis = new(int64)
 	})

@@ -27,6 +27,7 @@ type call struct {
 	timeout   time.Duration
 	maxOutput int64
 	counted   bool // in the numbers of open calls
+	paged     bool // the tool cuts its output to size
 	streams   bool // the tool streams its output, and its result comes after it
 	out       *output
 	saved     *store.Pending // the write of the call as pending, until somebody waited for it
@@ -79,9 +80,18 @@ func (s *Session) newCall(r client.CallCreate, hidden, split bool) *call {
 	return c
 }
 
+// pagedBytes is how many times as long as other outputs one may be that its tool
+// has cut to size itself.
+const pagedBytes = 4
+
 // outputOf makes the keeper of a call's output.
 func (s *Session) outputOf(id string, def *tool.Definition, split bool) *output {
 	t := s.m.settings.Load().Truncate
+	if def.Paged {
+		// A page is left alone; what claims to be one and is far too long is not.
+		t.MaxBytes *= pagedBytes
+		t.MaxLines = t.MaxBytes
+	}
 	return newOutput(t, def.Truncate, &spill{
 		path: filepath.Join(s.outDir, id), perFile: t.SpillFile, used: &s.spilled, perAll: t.SpillSession,
 		minFree: s.m.settings.Load().MinFree,
@@ -111,7 +121,7 @@ func (s *Session) record(c *call, inv *tool.Invocation) error {
 		Hash:   hashOf(inv, c.req.Env),
 	}
 	c.req.Input = nil // the normalised form is what counts now
-	c.streams = inv.Tool.Streams
+	c.streams, c.paged = inv.Tool.Streams, inv.Tool.Paged
 	c.out = s.outputOf(c.id, inv.Tool, c.split)
 	s.m.calls.Store(c.id, c)
 	if s.isEnding() {

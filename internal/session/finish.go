@@ -77,8 +77,7 @@ func (s *Session) ended(c *call, out *agent.Outcome, err error) *outcome {
 	case s.isOver(err):
 		return s.lostOutcome()
 	}
-	var ce *client.Error
-	if errors.As(err, &ce) { // there was no room for the result
+	if ce, ok := errors.AsType[*client.Error](err); ok { // there was no room for the result
 		return &outcome{err: ce, held: true}
 	}
 	c.abort(run.ReasonAborted)
@@ -108,8 +107,7 @@ func (s *Session) lostOutcome() *outcome {
 }
 
 func (s *Session) clientError(c *call, err error) *client.Error {
-	var ce *client.Error
-	if errors.As(s.m.internal("run call "+c.id, err), &ce) {
+	if ce, ok := errors.AsType[*client.Error](s.m.internal("run call "+c.id, err)); ok {
 		return ce
 	}
 	return &client.Error{Code: client.CodeInternal, Message: "internal error"}
@@ -340,8 +338,12 @@ func (c *call) compose(o *outcome) store.Call {
 
 // describe puts into the metadata what was cut and where the whole is.
 func (c *call) describe(ct cut, meta map[string]any) {
-	meta["truncated"] = ct.truncated
+	own, _ := meta["truncated"].(bool)
+	meta["truncated"] = ct.truncated || c.paged && own
 	for _, k := range []string{"output_path", "total_bytes", "total_lines", "output_incomplete"} {
+		if k == "total_lines" && c.paged && !ct.truncated {
+			continue // of the file, and not of the output
+		}
 		delete(meta, k) // only we know
 	}
 	if !ct.truncated {

@@ -130,7 +130,7 @@ func statusUIDs(status string) []uint32 {
 		if !ok {
 			continue
 		}
-		for _, f := range strings.Fields(rest) {
+		for f := range strings.FieldsSeq(rest) {
 			if v, err := strconv.ParseUint(f, 10, 32); err == nil {
 				uids = append(uids, uint32(v))
 			}

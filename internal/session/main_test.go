@@ -241,8 +241,7 @@ func (h *house) output(id string) string {
 }
 
 func codeOfErr(err error) client.Code {
-	var ce *client.Error
-	if errors.As(err, &ce) {
+	if ce, ok := errors.AsType[*client.Error](err); ok {
 		return ce.Code
 	}
 	if err != nil {

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -8,8 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-
-	"context"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/store"
@@ -132,8 +131,7 @@ func (m *Manager) TokenSession(token string) (sessionID, tenant string, ok bool)
 
 // internal logs a failure of our own and answers with its reference alone.
 func (m *Manager) internal(what string, err error) error {
-	var ce *client.Error
-	if errors.As(err, &ce) {
+	if ce, ok := errors.AsType[*client.Error](err); ok {
 		return ce
 	}
 	if errors.Is(err, store.ErrFull) {

@@ -205,7 +205,7 @@ func (s *Session) restore(r *store.Call) *call {
 	if !ok {
 		def = &tool.Definition{Name: r.Tool, Truncate: directionHead}
 	}
-	c.streams = def.Streams
+	c.streams, c.paged = def.Streams, def.Paged
 	_, err := os.Lstat(filepath.Join(s.outDir, c.id+indexSuffix))
 	c.split = err == nil
 	c.out = s.outputOf(c.id, def, c.split)

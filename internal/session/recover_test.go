@@ -357,8 +357,8 @@ func TestTenants(t *testing.T) {
 				t.Errorf("%s: %v", name, foreign)
 				continue
 			}
-			text := strings.NewReplacer(s.ID, "ID", call, "ID").Replace(fmt.Sprintf("%#v", foreign.(*client.Error)))
-			want := strings.NewReplacer(unknownSession, "ID", unknownCall, "ID").Replace(fmt.Sprintf("%#v", unknown.(*client.Error)))
+			text := strings.NewReplacer(s.ID, "ID", call, "ID").Replace(inside(foreign))
+			want := strings.NewReplacer(unknownSession, "ID", unknownCall, "ID").Replace(inside(unknown))
 			if text != want {
 				t.Errorf("%s: a foreign id is answered by %s, an unknown one by %s", name, text, want)
 			}
@@ -412,6 +412,12 @@ func TestTenants(t *testing.T) {
 			t.Errorf("token %q was taken", bad)
 		}
 	}
+}
+
+// inside shows every field of a *client.Error.
+func inside(err error) string {
+	ce, _ := errors.AsType[*client.Error](err)
+	return fmt.Sprintf("%#v", ce)
 }
 
 func second[T any](_ T, err error) error { return err }

@@ -276,8 +276,7 @@ func (s *spill) readIndex(r io.Reader) (covered int64, err error) {
 
 // cause is the innermost reason of an error on a file, without the host's path.
 func cause(err error) string {
-	var pe *os.PathError
-	if errors.As(err, &pe) {
+	if pe, ok := errors.AsType[*os.PathError](err); ok {
 		return pe.Err.Error()
 	}
 	return err.Error()

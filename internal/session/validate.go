@@ -2,6 +2,7 @@ package session
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"path"
 	"regexp"
@@ -235,10 +236,8 @@ func checkTargets(places []string) error {
 				return invalidRequest("target %q: nothing can be mounted at or below %s", shown(p), own)
 			}
 		}
-		for _, q := range places[:i] {
-			if p == q {
-				return invalidRequest("target %q is given twice", shown(p))
-			}
+		if slices.Contains(places[:i], p) {
+			return invalidRequest("target %q is given twice", shown(p))
 		}
 		if worktree := places[0]; i > 0 && under(worktree, p) {
 			return invalidRequest("target %q lies above the worktree at %q and would hide it", shown(p), shown(worktree))
@@ -288,8 +287,11 @@ func limitFields(l, def, top, ten *client.Limits) []limitField {
 	plain := func(v float64) string { return fmt.Sprintf("%g", v) }
 	bytes := func(v float64) string { return client.Size(v).String() }
 	span := func(v float64) string { return client.Duration(v).String() }
-	cpus := limitField{"cpus", l.CPUs, def.CPUs, []float64{top.CPUs, ten.CPUs}, float64(runtime.NumCPU()),
-		func(v float64) { l.CPUs = v }, plain, "CPUs of this host"}
+	cpus := limitField{
+		name: "cpus", value: l.CPUs, def: def.CPUs, ceilings: []float64{top.CPUs, ten.CPUs},
+		host: float64(runtime.NumCPU()), hostDescription: "CPUs of this host",
+		set: func(v float64) { l.CPUs = v }, format: plain,
+	}
 	mem := sizeField("memory", &l.Memory, def.Memory, top.Memory, ten.Memory, bytes)
 	mem.host, mem.hostDescription = hostMemory(), "memory of this host"
 	return []limitField{
@@ -307,8 +309,10 @@ func limitFields(l, def, top, ten *client.Limits) []limitField {
 }
 
 func sizeField[T ~int64 | ~int](name string, v *T, def, top, ten T, format func(float64) string) limitField {
-	return limitField{name: name, value: float64(*v), def: float64(def), ceilings: []float64{float64(top), float64(ten)},
-		set: func(f float64) { *v = T(f) }, format: format}
+	return limitField{
+		name: name, value: float64(*v), def: float64(def), ceilings: []float64{float64(top), float64(ten)},
+		set: func(f float64) { *v = T(f) }, format: format,
+	}
 }
 
 func (f limitField) fill() error {
@@ -353,9 +357,7 @@ func environment(searchPath string, env map[string]string) []string {
 		"PATH": searchPath, "HOME": sandbox.Home, "LANG": "C.UTF-8", "TERM": "dumb", "TMPDIR": "/tmp",
 		"USER": "tool", "LOGNAME": "tool", "SHELL": "/bin/bash",
 	}
-	for k, v := range env {
-		all[k] = v
-	}
+	maps.Copy(all, env)
 	return envList(all)
 }
 

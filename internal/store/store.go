@@ -97,8 +97,7 @@ func Open(cfg Config) (*Store, error) {
 	}
 	s := &Store{path: cfg.Path, log: cfg.Log, queue: make(chan *job, cfg.Queue), closing: make(chan struct{})}
 	if err := s.open(); err != nil {
-		s.release()
-		return nil, fmt.Errorf("open %s: %w", cfg.Path, hint(classify(err)))
+		return nil, errors.Join(fmt.Errorf("open %s: %w", cfg.Path, hint(classify(err))), s.release())
 	}
 	s.done.Add(2)
 	go s.writer()
