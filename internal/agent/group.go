@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -40,12 +41,16 @@ type usage struct {
 type groups struct {
 	parent int // descriptor of the directory for cgroups, -1: none
 	last   atomic.Int64
+
+	mu   sync.Mutex // guards left
+	left []string   // that could not be removed yet: their processes hang in the kernel
 }
 
 func (g *groups) make() (group, error) {
 	if g.parent < 0 {
 		return &sessionGroup{}, nil
 	}
+	g.tidy()
 	name := "call-" + strconv.FormatInt(g.last.Add(1), 10)
 	if err := unix.Mkdirat(g.parent, name, 0o755); err != nil {
 		return nil, fmt.Errorf("make cgroup %s: %w", name, err)
@@ -55,12 +60,31 @@ func (g *groups) make() (group, error) {
 		_ = unix.Unlinkat(g.parent, name, unix.AT_REMOVEDIR)
 		return nil, fmt.Errorf("open cgroup %s: %w", name, err)
 	}
-	return &cgroup{parent: g.parent, name: name, dir: dir}, nil
+	return &cgroup{of: g, parent: g.parent, name: name, dir: dir}, nil
+}
+
+// tidy tries again to remove what is left of earlier programs. The kernel bounds
+// the number of cgroups: without it, no program could start some day.
+func (g *groups) tidy() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.left = slices.DeleteFunc(g.left, func(name string) bool {
+		err := unix.Unlinkat(g.parent, name, unix.AT_REMOVEDIR)
+		return err == nil || err == unix.ENOENT
+	})
+}
+
+// keep notes a cgroup that could not be removed.
+func (g *groups) keep(name string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.left = append(g.left, name)
 }
 
 // cgroup is a group as the kernel keeps it: nothing that a program does takes a
 // process out of it.
 type cgroup struct {
+	of     *groups
 	parent int
 	name   string
 	dir    int
@@ -154,9 +178,13 @@ func statField(stat []byte, name string) int64 {
 }
 
 // remove waits for killed processes to be gone, which takes the kernel a moment.
+// When it takes longer, it is left to the next programs.
 func (c *cgroup) remove() {
 	for wait := 100 * time.Microsecond; !c.empty() && wait < 2*time.Second; wait *= 2 {
 		time.Sleep(wait)
+	}
+	if !c.gone {
+		c.of.keep(c.name)
 	}
 	_ = unix.Close(c.dir)
 	c.dir = -1
