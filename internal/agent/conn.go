@@ -131,7 +131,7 @@ type Conn struct {
 	out    frameWriter
 	budget *budget
 	room   func(ctx context.Context, gone <-chan struct{}, callID string, bytes int64) error // may be nil
-	reads  chan struct{} // closed when the reader has ended
+	reads  chan struct{}                                                                     // closed when the reader has ended
 	done   chan struct{}
 
 	mu        sync.Mutex // guards the fields below

@@ -19,6 +19,10 @@ const (
 	grace = 3 * time.Second
 	// drain is how long what a program has left behind may go on.
 	drain = 250 * time.Millisecond
+	// dying is how long a killed process may take to end before it is given up:
+	// one that hangs in the kernel, in a file system that does not answer, cannot
+	// be ended at all.
+	dying = 10 * time.Second
 	// drainPoll is when it is looked for the first time whether anything is left
 	// in a group whose leader has ended; then more and more seldom.
 	drainPoll = 100 * time.Microsecond
@@ -52,6 +56,9 @@ type executor struct {
 	dir     string   // where programs run that name no directory
 }
 
+// errUndying: a process does not end.
+var errUndying = errors.New("it was killed and does not end; it hangs in the kernel, perhaps in a file system that does not answer")
+
 // running is one program.
 type running struct {
 	group  group
@@ -61,6 +68,7 @@ type running struct {
 	began  time.Time
 	reason run.Reason // set when we end it
 	bill   usage      // of the whole group
+	dying  time.Duration
 }
 
 // run is Env.Exec: it starts c and returns when its leader has ended and what it
@@ -70,14 +78,16 @@ func (x *executor) run(ctx context.Context, c run.Command) (*run.Exit, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := r.wait(ctx, c.Timeout)
+	e, err := r.wait(ctx, c.Timeout)
 	background := r.settle()
 	for _, p := range r.pumps {
-		if err == nil {
-			err = p.wait()
-		} else {
-			_ = p.wait()
+		if perr := p.wait(); err == nil {
+			err = perr
 		}
+	}
+	if errors.Is(err, errUndying) {
+		r.group.remove()
+		return nil, run.Errorf(run.CodeSandboxFailed, "%s: %v", c.Argv[0], err)
 	}
 	exit := r.report(e)
 	exit.BackgroundKilled = background
@@ -105,18 +115,17 @@ func (x *executor) start(ctx context.Context, c run.Command) (*running, error) {
 		return nil, run.Errorf(run.CodeSandboxFailed, "start %s: %v", c.Argv[0], err)
 	}
 	split := c.Stderr != nil && c.Stderr != c.Stdout
-	reply := x.spawner.run(&startRequest{
+	reply, err := x.spawner.run(ctx, &startRequest{
 		argv: c.Argv, env: env, paths: candidates(c.Argv[0], x.path),
-		dir: dir, split: split, cgroup: g.fd(),
+		dir: dir, split: split, group: g,
 	})
-	if reply.err != nil {
-		g.remove()
-		return nil, reply.err
+	if err != nil {
+		return nil, err
 	}
 	if s, ok := g.(*sessionGroup); ok {
 		s.sid = reply.pid
 	}
-	r := &running{group: g, exit: reply.exit, pid: reply.pid, began: time.Now()}
+	r := &running{group: g, exit: reply.exit, pid: reply.pid, began: time.Now(), dying: dying}
 	r.pumps = append(r.pumps, newPump(reply.stdout, c.Stdout))
 	if split {
 		r.pumps = append(r.pumps, newPump(reply.stderr, c.Stderr))
@@ -138,7 +147,7 @@ func candidates(name string, path []string) []string {
 
 // wait returns when the leader has ended, and makes it end when ctx or the
 // timeout say so: SIGTERM, and the grace later SIGKILL, both to all processes.
-func (r *running) wait(ctx context.Context, timeout time.Duration) ended {
+func (r *running) wait(ctx context.Context, timeout time.Duration) (ended, error) {
 	var late <-chan time.Time
 	if timeout > 0 {
 		t := time.NewTimer(timeout)
@@ -147,7 +156,7 @@ func (r *running) wait(ctx context.Context, timeout time.Duration) ended {
 	}
 	select {
 	case e := <-r.exit:
-		return e
+		return e, nil
 	case <-late:
 		r.reason = run.ReasonTimeout
 	case <-ctx.Done():
@@ -161,12 +170,18 @@ func (r *running) wait(ctx context.Context, timeout time.Duration) ended {
 	defer t.Stop()
 	select {
 	case e := <-r.exit:
-		return e
+		return e, nil
 	case <-t.C:
 	}
 	r.group.kill()
 	_ = unix.Kill(r.pid, unix.SIGKILL) // the leader is ours and not yet waited for
-	return <-r.exit
+	t.Reset(r.dying)
+	select {
+	case e := <-r.exit:
+		return e, nil
+	case <-t.C:
+		return ended{}, errUndying
+	}
 }
 
 // settle gives what the leader left behind the drain time and kills it then. It

@@ -97,6 +97,16 @@ func afterFork()
 //go:linkname afterForkInChild syscall.runtime_AfterForkInChild
 func afterForkInChild()
 
+// The runtime's own marks of a system call. Between them the thread does not
+// count as one that runs Go: a child that hangs before its exec stops this
+// thread, but neither the collector nor any other goroutine.
+
+//go:linkname enterSyscall runtime.entersyscall
+func enterSyscall()
+
+//go:linkname exitSyscall runtime.exitsyscall
+func exitSyscall()
+
 //go:noescape
 func vforkCall(trap, a1, a2 uintptr) (pid, errno uintptr)
 
@@ -109,9 +119,7 @@ func vforkCall(trap, a1, a2 uintptr) (pid, errno uintptr)
 //
 //go:norace
 func forkExec(p *childPlan) (pid int) {
-	beforeFork()
 	pid, errno := forkChild(p)
-	afterFork()
 	if errno != 0 {
 		p.failed, p.errno = stepFork, syscall.Errno(errno)
 		return 0
@@ -130,12 +138,16 @@ func forkExec(p *childPlan) (pid int) {
 //go:nosplit
 func forkChild(p *childPlan) (int, uintptr) {
 	var pid, errno uintptr
+	enterSyscall()
+	beforeFork()
 	if p.clone != nil {
 		pid, errno = vforkCall(unix.SYS_CLONE3, uintptr(unsafe.Pointer(p.clone)), unsafe.Sizeof(*p.clone))
 	} else {
 		pid, errno = vforkCall(unix.SYS_CLONE, uintptr(vforkFlags|unix.SIGCHLD), 0)
 	}
 	if errno != 0 || pid != 0 {
+		afterFork()
+		exitSyscall()
 		return int(pid), errno
 	}
 	afterForkInChild()

@@ -20,17 +20,20 @@ type ended struct {
 type reaper struct {
 	orphans bool // PID 1: wait for everybody
 
-	mu       sync.Mutex         // guards children; held across a fork and its entry here
+	mu       sync.Mutex         // guards the fields below
 	children map[int]chan ended // running programs by pid
-	wake     chan struct{}      // a child may be there
-	quit     chan struct{}
-	signals  chan os.Signal
-	wg       sync.WaitGroup
+	forking  bool               // a child may be there that is not yet in children
+	early    map[int]ended      // who has ended meanwhile
+
+	wake    chan struct{} // a child may be there
+	quit    chan struct{}
+	signals chan os.Signal
+	wg      sync.WaitGroup
 }
 
 func newReaper(orphans bool) *reaper {
 	r := &reaper{
-		orphans: orphans, children: make(map[int]chan ended),
+		orphans: orphans, children: make(map[int]chan ended), early: make(map[int]ended),
 		wake: make(chan struct{}, 1), quit: make(chan struct{}), signals: make(chan os.Signal, 1),
 	}
 	if orphans {
@@ -40,22 +43,38 @@ func newReaper(orphans bool) *reaper {
 	return r
 }
 
-// fork runs f, which starts a child and gives its pid, and enters the child
-// before anybody can wait for it. exit brings its end. A child that did not get
-// as far as its program is waited for here.
+// maxEarly bounds what is kept of orphans that end during a fork that takes long.
+const maxEarly = 1024
+
+// fork runs f, which starts a child and gives its pid. exit brings the child's
+// end, also when that comes before f returns: a child that hangs on its way to
+// its program does not keep the reaper from others. A child that did not get as
+// far as its program is waited for here. One fork at a time.
 func (r *reaper) fork(f func() int, ok func() bool) (pid int, exit <-chan ended) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.forking = true
+	r.mu.Unlock()
 	pid = f()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e, over := r.early[pid]
+	r.forking = false
+	clear(r.early)
 	if pid <= 0 {
 		return 0, nil
 	}
 	if !ok() {
-		_, _ = unix.Wait4(pid, nil, 0, nil)
+		if !over {
+			_, _ = unix.Wait4(pid, nil, 0, nil)
+		}
 		return 0, nil
 	}
 	ch := make(chan ended, 1)
-	if !r.orphans {
+	switch {
+	case over:
+		ch <- e
+		return pid, ch
+	case !r.orphans:
 		r.wg.Go(func() { waitOne(pid, ch) })
 		return pid, ch
 	}
@@ -65,6 +84,25 @@ func (r *reaper) fork(f func() int, ok func() bool) (pid int, exit <-chan ended)
 	default:
 	}
 	return pid, ch
+}
+
+// gone hands on the end of a child.
+func (r *reaper) gone(pid int, e ended) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if ch := r.children[pid]; ch != nil {
+		delete(r.children, pid)
+		ch <- e
+		return
+	}
+	if !r.forking {
+		return // an orphan
+	}
+	if len(r.early) >= maxEarly {
+		// The child in question ends last: its end is what ends the fork.
+		clear(r.early)
+	}
+	r.early[pid] = e
 }
 
 func waitOne(pid int, ch chan<- ended) {
@@ -88,13 +126,7 @@ func (r *reaper) serve() {
 			continue
 		}
 		if err == nil {
-			r.mu.Lock()
-			ch := r.children[pid]
-			delete(r.children, pid)
-			r.mu.Unlock()
-			if ch != nil {
-				ch <- e
-			}
+			r.gone(pid, e)
 			continue
 		}
 		select { // no children

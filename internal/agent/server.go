@@ -179,9 +179,12 @@ func (s *Server) end() {
 	if ses == nil {
 		return
 	}
-	ses.spawner.stop()
+	stopped := ses.spawner.stop()
 	if s.cfg.PID1 {
 		_ = unix.Kill(-1, unix.SIGKILL)
+	}
+	if !stopped {
+		return // what hangs in the kernel ends with this process, if at all
 	}
 	ses.reaper.stop()
 	ses.root.Close()

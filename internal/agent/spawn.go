@@ -1,14 +1,18 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"runtime"
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/internal/tool/run"
 )
 
 // startError is a program that could not be started.
@@ -38,8 +42,8 @@ type startRequest struct {
 	argv, env []string
 	paths     []string // candidates for argv[0]
 	dir       string
-	split     bool // two pipes
-	cgroup    int  // descriptor, -1: none
+	split     bool  // two pipes
+	group     group // of the program; removed when it does not start
 	reply     chan startReply
 }
 
@@ -67,7 +71,16 @@ type spawner struct {
 	tid      int
 	requests chan *startRequest
 	ended    chan struct{}
+	given    sync.WaitGroup // starts that nobody waits for any more
 }
+
+// startTime is how long a program may take to start, with those before it. One
+// that hangs on its way, in a file system that does not answer, keeps the thread
+// from starting others.
+const startTime = 20 * time.Second
+
+var errStartTime = run.Errorf(run.CodeSandboxFailed,
+	"no program has started for %v; the one before may hang in a file system that does not answer", startTime)
 
 // start begins the thread's life.
 func (s *spawner) start() {
@@ -77,10 +90,24 @@ func (s *spawner) start() {
 	<-ready
 }
 
-// stop ends the thread.
-func (s *spawner) stop() {
+// stop ends the thread. It is false when the thread hangs; it then ends with the
+// process.
+func (s *spawner) stop() bool {
 	close(s.requests)
-	<-s.ended
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		<-s.ended
+		s.given.Wait()
+	}()
+	t := time.NewTimer(dying)
+	defer t.Stop()
+	select {
+	case <-over:
+		return true
+	case <-t.C:
+		return false
+	}
 }
 
 func (s *spawner) serve(ready chan struct{}) {
@@ -95,11 +122,54 @@ func (s *spawner) serve(ready chan struct{}) {
 	}
 }
 
-// run starts a program from any goroutine.
-func (s *spawner) run(r *startRequest) startReply {
+// run starts a program from any goroutine. It gives up when ctx ends, and after
+// startTime; a program that starts all the same is killed.
+func (s *spawner) run(ctx context.Context, r *startRequest) (startReply, error) {
 	r.reply = make(chan startReply, 1)
-	s.requests <- r
-	return <-r.reply
+	ctx, cancel := context.WithTimeoutCause(ctx, startTime, errStartTime)
+	defer cancel()
+	select {
+	case s.requests <- r:
+	case <-ctx.Done():
+		r.group.remove()
+		return startReply{}, context.Cause(ctx)
+	}
+	select {
+	case reply := <-r.reply:
+		if reply.err != nil {
+			r.group.remove()
+		}
+		return reply, reply.err
+	case <-ctx.Done():
+		s.given.Go(func() { s.discard(r) })
+		return startReply{}, context.Cause(ctx)
+	}
+}
+
+// discard ends a program that nobody waits for any more, and one that is still on
+// its way as far as that can be.
+func (s *spawner) discard(r *startRequest) {
+	r.group.kill()
+	reply := <-r.reply
+	if reply.err == nil {
+		if g, ok := r.group.(*sessionGroup); ok {
+			g.sid = reply.pid
+		}
+		r.group.kill()
+		_ = unix.Kill(reply.pid, unix.SIGKILL)
+		for _, fd := range []int{reply.stdout, reply.stderr} {
+			if fd >= 0 {
+				_ = unix.Close(fd)
+			}
+		}
+		t := time.NewTimer(dying)
+		defer t.Stop()
+		select {
+		case <-reply.exit:
+		case <-t.C:
+		}
+	}
+	r.group.remove()
 }
 
 // spawn works on the fork thread.
@@ -209,10 +279,12 @@ func (s *spawner) plan(r *startRequest) (*childPlan, error) {
 	p := &childPlan{
 		uid: s.uid, gid: s.gid, limits: s.limits, ignored: s.ignored,
 		landlock: s.landlock, filter: s.filter,
-		how: unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_MAGICLINKS},
+		// The path was resolved before. A symbolic link in it has come since, and
+		// would lead to a place that nobody has agreed to.
+		how: unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS},
 	}
-	if r.cgroup >= 0 {
-		p.clone = &cloneArgs{flags: vforkFlags | cloneIntoCgroup, exitSignal: uint64(unix.SIGCHLD), cgroup: uint64(r.cgroup)}
+	if fd := r.group.fd(); fd >= 0 {
+		p.clone = &cloneArgs{flags: vforkFlags | cloneIntoCgroup, exitSignal: uint64(unix.SIGCHLD), cgroup: uint64(fd)}
 	}
 	var err error
 	if p.dir, err = syscall.BytePtrFromString(r.dir); err != nil {
