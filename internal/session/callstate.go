@@ -246,6 +246,9 @@ func (s *Session) left(c *call) {
 		s.open.Add(-1)
 		s.tenant.calls.Add(-1)
 	}
+	if c.out != nil {
+		c.out.letGo()
+	}
 	c.cancel(nil)
 	c.release()
 }

@@ -541,6 +541,8 @@ func (c *fakeCall) result() *run.Result {
 	switch {
 	case strings.Contains(in.FilePath, "long"):
 		return &run.Result{Title: in.FilePath, Output: strings.Repeat("a line of text\n", 5000)}
+	case strings.Contains(in.FilePath, "endless"):
+		return &run.Result{Title: in.FilePath, Output: strings.Repeat("a line of text\n", 40000)}
 	case strings.Contains(in.FilePath, "picture"):
 		return &run.Result{Title: in.FilePath, Attachments: []run.Attachment{{Filename: "a/b.png", MIME: "image/png", Data: []byte("png")}, {MIME: "bad mime"}}}
 	case strings.Contains(in.FilePath, "missing"):

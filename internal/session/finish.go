@@ -341,9 +341,6 @@ func (c *call) describe(ct cut, meta map[string]any) {
 	own, _ := meta["truncated"].(bool)
 	meta["truncated"] = ct.truncated || c.paged && own
 	for _, k := range []string{"output_path", "total_bytes", "total_lines", "output_incomplete"} {
-		if k == "total_lines" && c.paged && !ct.truncated {
-			continue // of the file, and not of the output
-		}
 		delete(meta, k) // only we know
 	}
 	if !ct.truncated {

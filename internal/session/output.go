@@ -160,6 +160,14 @@ func (o *output) finish() cut {
 	return c
 }
 
+// letGo closes the file of an output that was not finished: another daemon goes
+// on with it.
+func (o *output) letGo() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.spill.close()
+}
+
 // restore takes up an output that an earlier daemon began to put into a file.
 func (o *output) restore() error {
 	o.mu.Lock()

@@ -2,6 +2,7 @@ package session
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"io"
 	"os"
@@ -79,7 +80,8 @@ func TestOutputOfOtherToolsIsCutToo(t *testing.T) {
 	h := newHouse(t)
 	h.open()
 	s := h.create(alice, client.SessionCreate{})
-	c := h.call(s.ID, readCall("long"))
+	write := client.CallCreate{Tool: "write", Input: json.RawMessage(`{"file_path":"long","content":""}`)}
+	c := h.call(s.ID, write)
 	if c.Metadata["truncated"] != true || strings.Count(c.Output, "a line") != 2000 || strings.HasSuffix(c.Output, "a line of text\n") {
 		t.Errorf("metadata %v, %d lines", c.Metadata, strings.Count(c.Output, "a line"))
 	}
@@ -87,8 +89,22 @@ func TestOutputOfOtherToolsIsCutToo(t *testing.T) {
 		t.Errorf("%d lines are kept", strings.Count(out, "\n"))
 	}
 	// What an agent claims about files of the daemon's is not believed.
-	if c := h.call(s.ID, readCall("lie")); c.Metadata["truncated"] != false || c.Metadata["output_path"] != nil {
+	write.Input = json.RawMessage(`{"file_path":"lie","content":""}`)
+	if c := h.call(s.ID, write); c.Metadata["truncated"] != false || c.Metadata["output_path"] != nil {
 		t.Errorf("metadata %v", c.Metadata)
+	}
+	// What the tool has cut to size itself is left alone, but for what no tool of
+	// ours sends.
+	c = h.call(s.ID, readCall("long"))
+	if c.Metadata["truncated"] != false || c.Output != strings.Repeat("a line of text\n", 5000) || c.Metadata["output_path"] != nil {
+		t.Errorf("page: metadata %v, %d bytes", c.Metadata, len(c.Output))
+	}
+	c = h.call(s.ID, readCall("endless"))
+	if c.Metadata["truncated"] != true || len(c.Output) > 4*51200+1000 || c.Metadata["total_bytes"] != int64(600000) || c.Metadata["total_lines"] != int64(40000) {
+		t.Errorf("endless page: metadata %v, %d bytes", c.Metadata, len(c.Output))
+	}
+	if c := h.call(s.ID, readCall("lie")); c.Metadata["truncated"] != true || c.Metadata["output_path"] != nil || c.Metadata["total_bytes"] != nil {
+		t.Errorf("page with claims: metadata %v", c.Metadata)
 	}
 	if c := h.call(s.ID, readCall("picture")); len(c.Attachments) != 2 || c.Attachments[0].URL != "data:image/png;base64,cG5n" ||
 		c.Attachments[0].Filename != "a_b.png" || c.Attachments[1].MIME != "application/octet-stream" {

@@ -11,6 +11,7 @@ func readTool() *Definition {
 		Description: readDescription,
 		ReadOnly:    true,
 		Truncate:    truncateHead,
+		Paged:       true,
 		Access:      fileAccess("read", "file_path", false),
 		input: object(
 			required("file_path", text(1, maxPath, "The file or directory to read, absolute or relative to the worktree.")),

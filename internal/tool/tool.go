@@ -36,6 +36,9 @@ type Definition struct {
 	Streams bool
 	// Truncate is the default direction in which a long output is cut.
 	Truncate string
+	// Paged: the output is a page that the tool has cut to size itself, and says
+	// how to go on. It stays as it is, within a bound of the daemon's own.
+	Paged bool
 	// Access says what a call with this input, as Parse normalised it, will touch.
 	Access func(input json.RawMessage) Access
 	// word gives the tool's own words for a violation; "" keeps the usual ones.
