@@ -239,8 +239,7 @@ func bashStartError(err error, shell []string, dir string) error {
 }
 
 func cause(err error) error {
-	var e syscall.Errno
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[syscall.Errno](err); ok {
 		return e
 	}
 	return err

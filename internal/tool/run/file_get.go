@@ -53,7 +53,7 @@ func (FileGet) Run(ctx context.Context, env *Env, input json.RawMessage, prep *P
 	if err != nil {
 		return failure(title, err)
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	sent := int64(0)
 	buf := make([]byte, fileGetChunk)
 	for {

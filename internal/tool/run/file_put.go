@@ -68,7 +68,7 @@ func (f FilePut) Run(ctx context.Context, env *Env, input json.RawMessage, prep 
 	if err != nil {
 		return failure(title, err)
 	}
-	defer src.Close()
+	defer func() { _ = src.Close() }()
 	if err := checkSize(env, path, src.Info().Size); err != nil {
 		return failure(title, err)
 	}

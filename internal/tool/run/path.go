@@ -52,8 +52,7 @@ func relative(env *Env, canonical string) string {
 // failure sorts err: what the tree has is the tool's own failure and so a
 // Result; what means that the call could not be run is an *Error.
 func failure(title string, err error) (*Result, error) {
-	var known *Error
-	if errors.As(err, &known) {
+	if known, ok := errors.AsType[*Error](err); ok {
 		return nil, known
 	}
 	switch root.CodeOf(err) {

@@ -85,7 +85,7 @@ func (Read) Run(ctx context.Context, env *Env, input json.RawMessage, prep *Prep
 	if err != nil {
 		return failure(title, err)
 	}
-	defer file.Close()
+	defer func() { _ = file.Close() }()
 	result, err := readFile(ctx, env, file, title, in)
 	if err != nil {
 		return failure(title, err)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 
 	"golang.org/x/sys/unix"
 )
@@ -59,7 +60,7 @@ func (r *Root) openDir(canonical string, flags int) (int, error) {
 		return -1, errf(InvalidPath, "the path %q is about the sandbox's own agent", canonical)
 	}
 	fd, err := openat2(r.fd, canonical, flags|unix.O_DIRECTORY, 0, noFollow)
-	if err == unix.ENOTDIR {
+	if errors.Is(err, unix.ENOTDIR) {
 		return -1, errf(NotRegular, "%q is not a directory", canonical)
 	}
 	return fd, judgedError("open", canonical, err)

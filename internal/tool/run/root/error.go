@@ -51,8 +51,7 @@ func (e *Error) Unwrap() error { return e.Err }
 
 // CodeOf gives the code of err, "" when it is not one of Root's.
 func CodeOf(err error) Code {
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Code
 	}
 	return ""
@@ -74,8 +73,7 @@ func sysError(verb, path string, err error) error {
 	if err == nil {
 		return nil
 	}
-	var known *Error
-	if errors.As(err, &known) {
+	if _, ok := errors.AsType[*Error](err); ok {
 		return err
 	}
 	code, why := Failed, err.Error()

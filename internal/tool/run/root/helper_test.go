@@ -17,6 +17,9 @@ import (
 // helperEnv makes this test binary play a role in a process of its own.
 const helperEnv = "ROOT_TEST_HELPER"
 
+// errUnexpected is an end that is not the wanted one, be it success.
+var errUnexpected = errors.New("not as expected")
+
 // helper runs a role and gives the exit status.
 func helper(role string) int {
 	err := fmt.Errorf("there is no role %q", role)
@@ -104,7 +107,7 @@ func onSmallMounts() error {
 			p.Close()
 		}
 		if CodeOf(err) != Failed || !errors.Is(err, unix.EROFS) {
-			return fmt.Errorf("write %s to a read-only file system: %v", path, err)
+			return fmt.Errorf("write %s to a read-only file system: %w", path, errors.Join(errUnexpected, err))
 		}
 	}
 	return nil
@@ -128,24 +131,24 @@ func fillUp(r *Root, dir string) error {
 	for _, path := range []string{"/f", "/new"} {
 		err := try(path, content('x'))
 		if CodeOf(err) != Failed || !errors.Is(err, unix.ENOSPC) || !strings.Contains(err.Error(), "no space") {
-			return fmt.Errorf("write %s to a full file system: %v", path, err)
+			return fmt.Errorf("write %s to a full file system: %w", path, errors.Join(errUnexpected, err))
 		}
 	}
 	for i := range 16 { // until there are no inodes
 		os.WriteFile(fmt.Sprintf("%s/i%d", dir, i), nil, 0o644)
 	}
 	if err := try("/new", []byte("x")); CodeOf(err) != Failed || !errors.Is(err, unix.ENOSPC) {
-		return fmt.Errorf("write without inodes: %v", err)
+		return fmt.Errorf("write without inodes: %w", errors.Join(errUnexpected, err))
 	}
 	for i := range 16 {
 		os.Remove(fmt.Sprintf("%s/i%d", dir, i))
 	}
 	if got, err := os.ReadFile(dir + "/f"); string(got) != "old" {
-		return fmt.Errorf("the old content became %.20q, %v", got, err)
+		return fmt.Errorf("the old content became %.20q, %w", got, errors.Join(errUnexpected, err))
 	}
 	names, err := os.ReadDir(dir)
 	if len(names) != 1 {
-		return fmt.Errorf("left over: %v, %v", names, err)
+		return fmt.Errorf("left over: %v, %w", names, errors.Join(errUnexpected, err))
 	}
 	return nil
 }
@@ -165,7 +168,7 @@ func replaceForeignACL() error {
 	defer p.Close()
 	done, err := p.Commit(context.Background(), []byte("new"), CommitOptions{})
 	if CodeOf(err) != Denied || !strings.Contains(err.Error(), "access control list") {
-		return fmt.Errorf("commit: %+v, %v", done, err) //nolint:errorlint // the error is wanted
+		return fmt.Errorf("commit: %+v, %w", done, errors.Join(errUnexpected, err))
 	}
 	return nil
 }

@@ -59,8 +59,10 @@ func (id identity) verifyAll() error {
 	if err := id.verify(); err != nil {
 		return err
 	}
-	if n, _, e := unix.RawSyscall(unix.SYS_GETGROUPS, 0, 0, 0); e != 0 || n != 0 {
-		return fmt.Errorf("a file thread has %d supplementary groups (%v)", n, e)
+	if n, _, e := unix.RawSyscall(unix.SYS_GETGROUPS, 0, 0, 0); e != 0 {
+		return fmt.Errorf("getgroups: %w", e)
+	} else if n != 0 {
+		return fmt.Errorf("a file thread has %d supplementary groups", n)
 	}
 	var data [2]unix.CapUserData
 	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}

@@ -229,7 +229,7 @@ func (p *Replacement) commit(fill func(*temp) error, o CommitOptions) (*Committe
 func (p *Replacement) place(t *temp) error {
 	if !p.info.Exists {
 		err := t.linkNew(p.base)
-		if err == unix.EEXIST {
+		if errors.Is(err, unix.EEXIST) {
 			return errf(Stale, "%q has been created by somebody else meanwhile; read it and try again", p.path)
 		}
 		return sysError("create", p.path, err)
@@ -300,7 +300,7 @@ func makeDir(dirfd int, name string) (int, error) {
 	const flags = unix.O_PATH | unix.O_DIRECTORY | unix.O_NOFOLLOW
 	const resolve = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS
 	fd, err := openat2(dirfd, name, flags, 0, resolve)
-	if err != unix.ENOENT {
+	if !errors.Is(err, unix.ENOENT) {
 		return fd, err
 	}
 	if err := unix.Mkdirat(dirfd, name, 0o777); err != nil && err != unix.EEXIST {

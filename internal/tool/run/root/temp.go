@@ -4,7 +4,9 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -31,6 +33,10 @@ const (
 	sweptMax = 4096
 )
 
+// noTempFiles are the ways in which file systems and kernels say that they have
+// no files without names.
+var noTempFiles = []unix.Errno{unix.EOPNOTSUPP, unix.EISDIR, unix.EINVAL, unix.ENOENT}
+
 // newTemp makes an empty file in the directory. One that replaces another is
 // private until it has taken on the other's mode. Where named is set, or the
 // file system cannot do without, it has a name from the beginning.
@@ -44,8 +50,7 @@ func newTemp(dirfd int, replaces, named bool) (*temp, error) {
 	if !named {
 		t.fd, err = unix.Openat(dirfd, ".", unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, perm)
 	}
-	switch err {
-	case unix.EOPNOTSUPP, unix.EISDIR, unix.EINVAL, unix.ENOENT:
+	if slices.ContainsFunc(noTempFiles, func(e unix.Errno) bool { return errors.Is(err, e) }) {
 		err = t.createNamed(perm)
 	}
 	if err != nil {
