@@ -1,0 +1,168 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/toold/toold/internal/tool/run"
+	"github.com/toold/toold/internal/tool/run/root"
+)
+
+func (s *Server) call(id string) *call {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.calls[id]
+}
+
+func (s *Server) forget(id string) {
+	if held := s.remove(id); held != nil {
+		held.Release() // it may take its time to give memory back
+	}
+}
+
+// remove takes a call that has ended off the list, and gives the memory that
+// its result holds.
+func (s *Server) remove(id string) *root.Reservation {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.calls[id]
+	if c == nil {
+		return nil
+	}
+	c.mu.Lock()
+	finished, held := c.finished, c.held
+	c.mu.Unlock()
+	if finished {
+		delete(s.calls, id)
+	}
+	s.settle()
+	if !finished {
+		return nil
+	}
+	return held
+}
+
+// settle gives memory back to the system some time after the last call.
+func (s *Server) settle() {
+	if len(s.calls) > 0 {
+		return
+	}
+	if s.idle == nil {
+		s.idle = time.AfterFunc(idleTime, releaseMemory)
+		return
+	}
+	s.idle.Reset(idleTime)
+}
+
+func (s *Server) prepare(p *peer, h head, r request) {
+	c := newCall(s.ctx, r, leastUnacked)
+	t, ok := s.tools[r.Tool]
+	s.attach(p, &attached{call: c, a: &attachment{peer: p, id: h.ID}, prepare: true})
+	s.wg.Go(func() {
+		c.work(func(ctx context.Context) (any, error) {
+			if !ok {
+				return nil, unknownTool(r.Tool)
+			}
+			prep, err := t.Prepare(ctx, s.env(c), r.Input)
+			if err != nil {
+				return nil, err
+			}
+			if prep == nil {
+				prep = &run.Prepared{}
+			}
+			return encodePrepared(prep), nil
+		})
+	})
+}
+
+func unknownTool(name string) error {
+	return run.Errorf(run.CodeInternal, "the agent has no tool %.64q", name)
+}
+
+// run starts a call, unless it is held already: a call never runs twice.
+func (s *Server) run(p *peer, h head, r request) error {
+	if r.CallID == "" || len(r.CallID) > maxCallID {
+		return errors.New("bad call id")
+	}
+	t, ok := s.tools[r.Tool]
+	s.mu.Lock()
+	if s.peer != p {
+		s.mu.Unlock()
+		return errors.New("not the newest connection")
+	}
+	if s.calls[r.CallID] != nil {
+		s.mu.Unlock()
+		return p.refuse(h.ID, done{Refused: refusedDuplicate})
+	}
+	if len(s.calls) >= maxCalls {
+		s.mu.Unlock()
+		return p.refuse(h.ID, done{Err: run.Errorf(run.CodeSandboxFailed, "the agent holds %d calls, which is its limit; forget finished ones", maxCalls)})
+	}
+	c := newCall(s.ctx, r, s.session.hello.UnackedBytes)
+	s.calls[r.CallID] = c
+	s.mu.Unlock()
+	s.attach(p, &attached{call: c, a: &attachment{peer: p, id: h.ID, limit: h.N}})
+	s.wg.Go(func() {
+		c.work(func(ctx context.Context) (any, error) {
+			if !ok {
+				return nil, unknownTool(r.Tool)
+			}
+			if err := checkEnv(r.Env); err != nil {
+				return nil, err
+			}
+			prep, err := decodePrepared(r.Prepared)
+			if err != nil {
+				return nil, err
+			}
+			res, err := t.Run(ctx, s.env(c), r.Input, prep)
+			if err != nil {
+				return nil, err
+			}
+			return encodeResult(res), nil
+		})
+		s.bound(c)
+	})
+	return nil
+}
+
+// bound drops the result of c when too much is held already: a daemon that does
+// not forget may not fill the memory.
+func (s *Server) bound(c *call) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	held := 0
+	for _, o := range s.calls {
+		o.mu.Lock()
+		held += len(o.payload)
+		o.mu.Unlock()
+	}
+	if held <= maxHeld {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.at != nil && !c.at.gone {
+		return // it is on its way
+	}
+	c.final.Err = run.Errorf(run.CodeInternal, "the result of %d bytes is lost: the agent holds %d bytes of results that nobody took", len(c.payload), held-len(c.payload))
+	c.payload = nil
+	if c.held != nil {
+		c.held.Release()
+	}
+}
+
+func (s *Server) resume(p *peer, h head, r resume) error {
+	c := s.call(r.CallID)
+	if c == nil {
+		return p.refuse(h.ID, done{Refused: refusedUnknown})
+	}
+	c.mu.Lock()
+	gone := r.Offset < c.ring.base || r.Offset > c.ring.end
+	c.mu.Unlock()
+	if gone {
+		return p.refuse(h.ID, done{Refused: refusedOffset})
+	}
+	s.attach(p, &attached{call: c, a: &attachment{peer: p, id: h.ID, sent: r.Offset, limit: h.N}})
+	return nil
+}

@@ -1,0 +1,194 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/toold/toold/internal/tool/run"
+)
+
+// peer is one connection that has shown the nonce.
+type peer struct {
+	c    *net.UnixConn
+	out  frameWriter
+	mu   sync.Mutex // guards at
+	at   map[uint64]*attached
+	over context.CancelFunc
+}
+
+type attached struct {
+	call *call
+	a    *attachment
+	// prepare ends with the exchange; a Run goes on.
+	prepare bool
+}
+
+// listen serves p until its connection ends.
+func (s *Server) listen(p *peer, in *frameReader) {
+	defer s.lost(p)
+	for {
+		frame, err := in.next()
+		if err != nil {
+			return
+		}
+		h, body, err := parseFrame(frame)
+		if err == nil {
+			err = s.take(p, h, body)
+		}
+		if err != nil {
+			s.cfg.Log.Error("connection closed", "kind", int(h.Kind), "error", err)
+			return
+		}
+	}
+}
+
+// lost cleans up after a connection. Runs go on.
+func (s *Server) lost(p *peer) {
+	_ = p.c.Close()
+	p.mu.Lock()
+	at := p.at
+	p.at = nil
+	p.mu.Unlock()
+	for _, x := range at {
+		x.call.update(func() { x.a.gone = true })
+		if x.prepare {
+			x.call.cancel(&endedError{reason: run.ReasonAborted})
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.peer != p {
+		return
+	}
+	s.peer = nil
+	if ms := s.session.hello.OrphanMillis; ms > 0 && s.ctx.Err() == nil {
+		s.orphan = time.AfterFunc(time.Duration(ms)*time.Millisecond, s.orphaned)
+	}
+}
+
+func (s *Server) orphaned() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.peer == nil {
+		s.cancel(ErrOrphaned)
+	}
+}
+
+// take acts on one message. It never waits for a call. Errors close the
+// connection.
+func (s *Server) take(p *peer, h head, body []byte) error {
+	switch h.Kind {
+	case kindPing:
+		return p.out.write(head{Kind: kindDone, ID: h.ID}, emptyDone)
+	case kindPrepare, kindRun:
+		var r request
+		if err := wire.dec.Unmarshal(body, &r); err != nil {
+			return err
+		}
+		if h.Kind == kindPrepare {
+			s.prepare(p, h, r)
+			return nil
+		}
+		return s.run(p, h, r)
+	case kindResume:
+		var r resume
+		if err := wire.dec.Unmarshal(body, &r); err != nil {
+			return err
+		}
+		return s.resume(p, h, r)
+	case kindCredit, kindGrant, kindDetach:
+		p.update(h)
+		return nil
+	case kindAck:
+		if c := s.call(string(body)); c != nil {
+			c.ack(h.N)
+		}
+		return nil
+	case kindForget:
+		s.forget(string(body))
+		return nil
+	case kindAbort:
+		var a abort
+		if err := wire.dec.Unmarshal(body, &a); err != nil {
+			return err
+		}
+		if c := s.call(a.CallID); c != nil {
+			c.cancel(&endedError{reason: run.Reason(a.Reason)})
+			c.update(func() {})
+		}
+		return nil
+	case kindFreeTmp:
+		s.wg.Go(func() { s.freeTmp(p, h.ID) })
+		return nil
+	default:
+		return errors.New("no such message in this direction")
+	}
+}
+
+// emptyDone is a done without anything.
+var emptyDone = []byte{0xa0}
+
+// update changes an exchange of p: credit, grant or detach. One that is over is
+// no error, the messages may have crossed.
+func (p *peer) update(h head) {
+	p.mu.Lock()
+	x := p.at[h.ID]
+	p.mu.Unlock()
+	if x == nil {
+		return
+	}
+	x.call.update(func() {
+		switch h.Kind {
+		case kindCredit:
+			x.a.limit = max(x.a.limit, h.N)
+		case kindGrant:
+			x.a.granted = true
+		case kindDetach:
+			x.a.detached = true
+		}
+	})
+	if h.Kind == kindDetach && x.prepare {
+		x.call.cancel(&endedError{reason: run.ReasonAborted})
+	}
+}
+
+// attach begins to send c to p.
+func (s *Server) attach(p *peer, x *attached) {
+	p.mu.Lock()
+	if p.at == nil {
+		p.mu.Unlock()
+		return
+	}
+	p.at[x.a.id] = x
+	p.mu.Unlock()
+	x.call.attach(x.a)
+	s.wg.Go(func() {
+		if err := x.call.send(x.a); err != nil {
+			_ = p.c.Close()
+		}
+		p.mu.Lock()
+		delete(p.at, x.a.id)
+		p.mu.Unlock()
+	})
+}
+
+func (p *peer) refuse(id uint64, d done) error {
+	body, err := wire.enc.Marshal(d)
+	if err != nil {
+		return err
+	}
+	return p.out.write(head{Kind: kindDone, ID: id}, body)
+}
+
+func (s *Server) freeTmp(p *peer, id uint64) {
+	var d done
+	if err := s.session.spawner.freeTmp(s.ctx, s.session.hello.Tmp, "/dev/shm"); err != nil {
+		d.Err = run.Errorf(run.CodeSandboxFailed, "free temporary files: %v", err)
+	}
+	if err := p.refuse(id, d); err != nil {
+		_ = p.c.Close()
+	}
+}

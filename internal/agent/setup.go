@@ -1,0 +1,106 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/toold/toold/internal/tool/run"
+	"github.com/toold/toold/internal/tool/run/root"
+)
+
+// session is what the first hello sets up, once.
+type session struct {
+	hello   hello
+	root    *root.Root
+	spawner *spawner
+	reaper  *reaper
+	exec    *executor
+	seen    *run.Seen
+	notes   []string
+}
+
+// setUp makes the session from the first hello.
+func (s *Server) setUp(h hello, fd int) (*session, error) {
+	if h.UnackedBytes == 0 {
+		h.UnackedBytes = defaultUnacked
+	}
+	h.UnackedBytes = min(max(h.UnackedBytes, leastUnacked), mostUnacked)
+	uid, gid := h.ToolUID, h.ToolGID
+	if s.cfg.SameUser {
+		uid, gid = -1, -1
+	} else if uid <= 0 || gid <= 0 || uid == os.Getuid() {
+		return nil, fmt.Errorf("tools may not run as %d:%d; the agent is %d", uid, gid, os.Getuid())
+	}
+	if len(h.Shell) == 0 {
+		return nil, errors.New("hello without a shell")
+	}
+	if err := checkEnv(h.Env); err != nil {
+		return nil, err
+	}
+	r, err := root.New(root.Config{Dir: s.cfg.Dir, UID: uid, GID: gid})
+	if err != nil {
+		return nil, err
+	}
+	ses := &session{hello: h, root: r, reaper: newReaper(s.cfg.PID1), seen: new(run.Seen)}
+	sp := &spawner{uid: uid, gid: gid, children: ses.reaper, ignored: ignoredSignals()}
+	if err := sp.prepare(h, &ses.notes); err != nil {
+		ses.reaper.stop()
+		r.Close()
+		return nil, err
+	}
+	sp.start()
+	ses.spawner = sp
+	if fd < 0 {
+		ses.notes = append(ses.notes, "no cgroup for calls: a process that starts a session of its own can outlive its call")
+	}
+	ses.exec = &executor{
+		spawner: sp, groups: &groups{parent: fd}, env: h.Env,
+		path: pathOf(h.Env), dir: h.Worktree,
+	}
+	return ses, nil
+}
+
+// pathOf is PATH of env; empty elements, which mean the current directory, are
+// left out.
+func pathOf(env []string) []string {
+	var dirs []string
+	for _, kv := range env {
+		if v, ok := strings.CutPrefix(kv, "PATH="); ok {
+			dirs = dirs[:0]
+			for d := range strings.SplitSeq(v, ":") {
+				if strings.HasPrefix(d, "/") {
+					dirs = append(dirs, d)
+				}
+			}
+		}
+	}
+	return dirs
+}
+
+// env is what a call's tool may use.
+func (s *Server) env(c *call) *run.Env {
+	ses := s.session
+	out := &stream{c: c}
+	env := &run.Env{
+		Root: ses.root, Worktree: ses.hello.Worktree, Home: ses.hello.Home, Tmp: ses.hello.Tmp,
+		OutputDir: ses.hello.OutputDir, Shell: ses.hello.Shell,
+		Stream: out, Progress: c.progress, Settings: c.req.Settings, Seen: ses.seen,
+		Keep: c.keep, MaxFileSize: ses.hello.FileSize,
+	}
+	env.Exec = func(ctx context.Context, cmd run.Command) (*run.Exit, error) {
+		cmd.Env = slices.Concat(c.req.Env, cmd.Env)
+		if c.req.Split && cmd.Stdout == env.Stream && (cmd.Stderr == nil || cmd.Stderr == cmd.Stdout) {
+			cmd.Stderr = &stream{c: c, stderr: true}
+		}
+		exit, err := ses.exec.run(ctx, cmd)
+		if exit != nil {
+			c.exited(exit)
+		}
+		return exit, err
+	}
+	return env
+}
