@@ -75,7 +75,7 @@ func newDaemon(cfg *config.Config, o *options, p process) (_ *daemon, err error)
 	if err != nil {
 		return nil, err
 	}
-	if err := d.newManager(driver, slices.Sorted(maps.Keys(runtimes))); err != nil {
+	if err := d.newManager(driver, slices.Sorted(maps.Keys(runtimes)), def); err != nil {
 		return nil, err
 	}
 	d.log.Info("toold starts", "version", version, "state_dir", cfg.Daemon.StateDir, "runtime", runtimes[def])
@@ -142,7 +142,7 @@ func (d *daemon) newDriver(runtimes map[string]string, def string) (*oci.Driver,
 	})
 }
 
-func (d *daemon) newManager(driver sandbox.Driver, runtimes []string) error {
+func (d *daemon) newManager(driver sandbox.Driver, runtimes []string, def string) error {
 	owner, err := ownerOf(d.cfg.Daemon.StateDir)
 	if err != nil {
 		return err
@@ -162,6 +162,7 @@ func (d *daemon) newManager(driver sandbox.Driver, runtimes []string) error {
 		Tools:     tools,
 		Drivers:   map[string]sandbox.Driver{driver.Name(): driver},
 		Driver:    driver.Name(),
+		Runtime:   def,
 		Log:       d.log,
 		Owner:     owner,
 		OutputDir: filepath.Join(d.cfg.Daemon.StateDir, "output"),

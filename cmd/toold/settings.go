@@ -7,6 +7,7 @@ import (
 	"github.com/toold/toold/internal/config"
 	"github.com/toold/toold/internal/server"
 	"github.com/toold/toold/internal/session"
+	"github.com/toold/toold/internal/tool"
 )
 
 // idleTimeout ends sessions that nobody used for so long, unless they were
@@ -31,6 +32,7 @@ func sessionSettings(c *config.Config, daemonPath string) session.Settings {
 		Shell:         c.Tools.Bash.Shell,
 		Path:          toolPath(&c.Sandbox, daemonPath),
 		ToolSettings:  toolSettings(c),
+		Restrictions:  restrictions(&c.Tools),
 		Tenants:       make(map[string]session.Tenant),
 		MinFree:       minFree,
 	}
@@ -55,12 +57,29 @@ func truncation(t *config.Truncate) session.Truncate {
 
 // toolSettings is that part of [tools.NAME] which the tools themselves read.
 func toolSettings(c *config.Config) map[string][]byte {
-	edit := struct {
+	type durable struct {
+		Durable bool `json:"durable"`
+	}
+	edit, _ := json.Marshal(struct { // structs of plain fields cannot fail
 		Matching    string `json:"matching"`
 		RequireRead bool   `json:"require_read"`
-	}{c.Tools.Edit.Matching, c.Tools.Edit.RequireRead}
-	b, _ := json.Marshal(edit) // a struct of plain fields cannot fail
-	return map[string][]byte{"edit": b}
+		durable
+	}{c.Tools.Edit.Matching, c.Tools.Edit.RequireRead, durable{c.Tools.Edit.Durable}})
+	write, _ := json.Marshal(durable{c.Tools.Write.Durable})
+	return map[string][]byte{"edit": edit, "write": write}
+}
+
+// restrictions says to whom each tool is offered.
+func restrictions(t *config.Tools) map[string]tool.Restriction {
+	return map[string]tool.Restriction{
+		"bash":  {Providers: t.Bash.Providers, Models: t.Bash.Models},
+		"read":  {Providers: t.Read.Providers, Models: t.Read.Models},
+		"write": {Providers: t.Write.Providers, Models: t.Write.Models},
+		"edit":  {Providers: t.Edit.Providers, Models: t.Edit.Models},
+		"glob":  {Providers: t.Glob.Providers, Models: t.Glob.Models},
+		"grep":  {Providers: t.Grep.Providers, Models: t.Grep.Models},
+		"list":  {Providers: t.List.Providers, Models: t.List.Models},
+	}
 }
 
 // identity says who the peers of the socket are.

@@ -86,8 +86,26 @@ type Truncate struct {
 
 // Tools is [tools.NAME], for the tools that have settings.
 type Tools struct {
-	Bash Bash `toml:"bash"`
-	Edit Edit `toml:"edit"`
+	Bash  Bash  `toml:"bash"`
+	Read  Offer `toml:"read"`
+	Write Write `toml:"write"`
+	Edit  Edit  `toml:"edit"`
+	Glob  Offer `toml:"glob"`
+	Grep  Offer `toml:"grep"`
+	List  Offer `toml:"list"`
+}
+
+// Offer says to which providers' models a tool is offered; empty is to all.
+type Offer struct {
+	Providers []string `toml:"providers"` // names such as "anthropic"
+	Models    []string `toml:"models"`    // ids, * stands for any text
+}
+
+// Write is [tools.write].
+type Write struct {
+	Durable   bool     `toml:"durable"` // on the disk before the call ends
+	Providers []string `toml:"providers"`
+	Models    []string `toml:"models"`
 }
 
 // Bash is [tools.bash].
@@ -95,12 +113,17 @@ type Bash struct {
 	Timeout    client.Duration `toml:"timeout"`     // of a call that asks for none
 	MaxTimeout client.Duration `toml:"max_timeout"` // that a call may ask for: limits.wall by its other name
 	Shell      []string        `toml:"shell"`       // program and flags; "-c COMMAND" is added
+	Providers  []string        `toml:"providers"`
+	Models     []string        `toml:"models"`
 }
 
 // Edit is [tools.edit].
 type Edit struct {
-	Matching    string `toml:"matching"`     // default, strict or lenient
-	RequireRead bool   `toml:"require_read"` // refuse to edit a file that the session has not read as it is
+	Matching    string   `toml:"matching"`     // default, strict or lenient
+	RequireRead bool     `toml:"require_read"` // refuse to edit a file that the session has not read as it is
+	Durable     bool     `toml:"durable"`      // on the disk before the call ends
+	Providers   []string `toml:"providers"`
+	Models      []string `toml:"models"`
 }
 
 // Admin is [admin]: who may do everything. Admins belong to the tenant "default".

@@ -14,8 +14,6 @@ var unsupported = [][]string{
 	{"network", "deny"},
 	{"network", "learn"},
 	{"network", "inject"},
-	{"tools", "*", "providers"},
-	{"tools", "*", "models"},
 	{"tools", "*", "env"},
 	{"tools", "bash", "opaque"},
 	{"tools", "webfetch"},
