@@ -200,6 +200,8 @@ func (c *call) work(f func(ctx context.Context) (any, error)) {
 		c.held.Shrink(int64(len(payload)))
 	}
 	c.payload, c.finished, c.ring.ended = payload, true, true
+	// What the call was asked with is of no use any more, and may be large.
+	c.req = request{CallID: c.req.CallID, Tool: c.req.Tool, MaxOutput: c.req.MaxOutput}
 	c.cancel(errEnded)
 	c.ring.cond.Broadcast()
 }
@@ -258,6 +260,21 @@ func (c *call) progress(m map[string]any) {
 	}
 	c.meta = b
 	c.ring.cond.Broadcast()
+}
+
+// size is what a request takes of the memory while it is worked on.
+func (r *request) size() int64 {
+	n := len(r.Input) + len(r.Settings)
+	for _, kv := range r.Env {
+		n += len(kv)
+	}
+	if p := r.Prepared; p != nil {
+		n += len(p.Diff) + len(p.State)
+		if p.Result != nil {
+			n += len(p.Result.Output) + len(p.Result.Metadata)
+		}
+	}
+	return int64(n)
 }
 
 // exited keeps how a program of the call ended; bills add up.

@@ -55,12 +55,37 @@ func (s *Server) settle() {
 	s.idle.Reset(idleTime)
 }
 
-func (s *Server) prepare(p *peer, h head, r request) {
+// admit counts a request that is to be worked on. The caller holds mu.
+func (s *Server) admit(size int64) *run.Error {
+	if s.asked+size > maxAsked {
+		return run.Errorf(run.CodeSandboxFailed,
+			"the agent works on calls of %d bytes together; with %d more that is over its limit of %d: wait until some have ended", s.asked, size, maxAsked)
+	}
+	s.asked += size
+	return nil
+}
+
+// dismiss is the end of what admit began.
+func (s *Server) dismiss(size int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asked -= size
+}
+
+func (s *Server) prepare(p *peer, h head, r request) error {
+	size := r.size()
+	s.mu.Lock()
+	err := s.admit(size)
+	s.mu.Unlock()
+	if err != nil {
+		return p.refuse(h.ID, done{Err: err})
+	}
 	c := newCall(s.ctx, r, leastUnacked)
 	t, ok := s.tools[r.Tool]
 	s.attach(p, &attached{call: c, a: &attachment{peer: p, id: h.ID}, prepare: true})
 	s.wg.Go(func() {
 		c.work(func(ctx context.Context) (any, error) {
+			defer s.dismiss(size)
 			if !ok {
 				return nil, unknownTool(r.Tool)
 			}
@@ -74,6 +99,7 @@ func (s *Server) prepare(p *peer, h head, r request) {
 			return encodePrepared(prep), nil
 		})
 	})
+	return nil
 }
 
 func unknownTool(name string) error {
@@ -99,12 +125,18 @@ func (s *Server) run(p *peer, h head, r request) error {
 		s.mu.Unlock()
 		return p.refuse(h.ID, done{Err: run.Errorf(run.CodeSandboxFailed, "the agent holds %d calls, which is its limit; forget finished ones", maxCalls)})
 	}
+	size := r.size()
+	if err := s.admit(size); err != nil {
+		s.mu.Unlock()
+		return p.refuse(h.ID, done{Err: err})
+	}
 	c := newCall(s.ctx, r, s.session.hello.UnackedBytes)
 	s.calls[r.CallID] = c
 	s.mu.Unlock()
 	s.attach(p, &attached{call: c, a: &attachment{peer: p, id: h.ID, limit: h.N}})
 	s.wg.Go(func() {
 		c.work(func(ctx context.Context) (any, error) {
+			defer s.dismiss(size)
 			if !ok {
 				return nil, unknownTool(r.Tool)
 			}

@@ -83,7 +83,8 @@
 // After a reconnect the daemon acknowledges again what is durable, since it
 // cannot know what arrived, and resumes at the offset that it has; whoever was
 // attached to the call before is not any more. The agent holds at most 512 calls
-// and 64 MiB of results that nobody takes.
+// and 64 MiB of results that nobody takes, and works on requests of at most 68 MiB
+// together.
 //
 // # Breaches
 //

@@ -89,8 +89,7 @@ func (s *Server) take(p *peer, h head, body []byte) error {
 			return err
 		}
 		if h.Kind == kindPrepare {
-			s.prepare(p, h, r)
-			return nil
+			return s.prepare(p, h, r)
 		}
 		return s.run(p, h, r)
 	case kindResume:

@@ -40,6 +40,7 @@ const (
 	maxStrangers   = 16 // connections that have not shown the nonce
 	maxCalls       = 512
 	maxHeld        = 2 * maxBody // results that wait to be forgotten
+	maxAsked       = 4 * maxDown // inputs of all that is worked on
 	defaultUnacked = 256 << 10
 	leastUnacked   = 64 << 10
 	mostUnacked    = 64 << 20
@@ -60,6 +61,7 @@ type Server struct {
 	session *session
 	peer    *peer // the newest that has shown the nonce
 	calls   map[string]*call
+	asked   int64 // bytes of the requests that are worked on
 	orphan  *time.Timer
 	idle    *time.Timer
 }

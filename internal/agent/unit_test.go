@@ -568,6 +568,47 @@ func TestHeldResultsAreBounded(t *testing.T) {
 	}
 }
 
+// What calls were asked with is counted while they are worked on, and not kept
+// after that.
+func TestRequestsAreBounded(t *testing.T) {
+	r := newRig(t, fakeTool{name: "x", run: func(context.Context, *run.Env, json.RawMessage, *run.Prepared) (*run.Result, error) {
+		return &run.Result{}, nil
+	}, prepare: func(context.Context, *run.Env, json.RawMessage) (*run.Prepared, error) {
+		return nil, nil
+	}})
+	c, _ := r.connect(r.hello())
+	asked := func(add int64) int64 {
+		r.server.mu.Lock()
+		defer r.server.mu.Unlock()
+		r.server.asked += add
+		return r.server.asked
+	}
+	asked(maxAsked)
+	if o, err := c.Run(t.Context(), ask("a", "x"), nil); err != nil || o.Err == nil || o.Err.Code != run.CodeSandboxFailed {
+		t.Errorf("run over the limit: %v %+v", err, o)
+	}
+	var refused *run.Error
+	if _, err := c.Prepare(t.Context(), ask("a", "x")); !errors.As(err, &refused) || refused.Code != run.CodeSandboxFailed {
+		t.Errorf("prepare over the limit: %v", err)
+	}
+	asked(-maxAsked)
+	if _, err := c.Prepare(t.Context(), ask("a", "x")); err != nil {
+		t.Error(err)
+	}
+	if o, err := c.Run(t.Context(), ask("a", "x"), nil); err != nil || o.Err != nil {
+		t.Errorf("%v %+v", err, o)
+	}
+	if n := asked(0); n != 0 {
+		t.Errorf("%d bytes are still counted", n)
+	}
+	held := r.server.call("a")
+	held.mu.Lock()
+	defer held.mu.Unlock()
+	if held.req.Input != nil || held.req.Prepared != nil {
+		t.Errorf("kept: %+v", held.req)
+	}
+}
+
 func TestTooManyCalls(t *testing.T) {
 	r := newRig(t, fakeTool{name: "x", run: func(context.Context, *run.Env, json.RawMessage, *run.Prepared) (*run.Result, error) {
 		return &run.Result{}, nil
