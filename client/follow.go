@@ -115,7 +115,7 @@ func (f *follower) once(ctx context.Context) error {
 		return fmt.Errorf("call %s: %w", c.ID, err)
 	}
 	f.done = true
-	return f.give(Event{Type: string(c.Status), Session: c.SessionID, Call: c.ID, Data: data})
+	return f.give(Event{Type: string(c.Status), Time: time.Now().UTC(), Session: c.SessionID, Call: c.ID, Data: data})
 }
 
 // pollEvery is the pause between looks at a call that cannot be followed.
@@ -162,7 +162,7 @@ func (f *follower) output(ctx context.Context, q OutputQuery) error {
 				return jerr
 			}
 			f.offset[q.Stream] += int64(n)
-			if err := f.give(Event{Type: "output", Session: f.session, Call: f.call, Data: data}); err != nil {
+			if err := f.give(Event{Type: "output", Time: time.Now().UTC(), Session: f.session, Call: f.call, Data: data}); err != nil {
 				return err
 			}
 		}
@@ -177,7 +177,7 @@ func (f *follower) output(ctx context.Context, q OutputQuery) error {
 // take handles one message of the call's own stream.
 func (f *follower) take(m message) error {
 	f.retry.arrived()
-	e := Event{ID: m.id, Type: m.event, Session: f.session, Data: append(json.RawMessage(nil), m.data...)}
+	e := Event{ID: m.id, Type: m.event, Time: time.Now().UTC(), Data: append(json.RawMessage(nil), m.data...)}
 	switch m.event {
 	case "output":
 		var o Output
@@ -187,15 +187,19 @@ func (f *follower) take(m message) error {
 		f.offset[o.Stream] = o.Offset + int64(len(o.Bytes()))
 	case "pending", "running", "completed", "error":
 		var c struct {
-			ID string `json:"id"`
+			ID      string `json:"id"`
+			Session string `json:"session_id"`
 		}
 		if err := json.Unmarshal(m.data, &c); err != nil {
 			return fmt.Errorf("%s of call %s is not the JSON expected: %w", m.event, f.call, err)
 		}
 		f.call = c.ID
+		if c.Session != "" {
+			f.session = c.Session // it was asked for by its name, perhaps
+		}
 		f.done = m.event == "completed" || m.event == "error"
 	}
-	e.Call = f.call
+	e.Session, e.Call = f.session, f.call
 	if err := f.give(e); err != nil {
 		return err
 	}

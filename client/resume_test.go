@@ -197,16 +197,19 @@ func TestStreamCallResume(t *testing.T) {
 // TestStreamCallSplitResume: with stdout and stderr apart, each goes on where it broke.
 func TestStreamCallSplitResume(t *testing.T) {
 	s := &story{output: "x", create: func(w http.ResponseWriter, _ int32) {
-		event(w, "", "pending", Call{ID: "call_1"})
+		event(w, "", "pending", Call{ID: "call_1", SessionID: "ses_1"})
 		event(w, "", "output", NewOutput("stdout", 0, []byte("stdout")))
 		event(w, "", "output", NewOutput("stderr", 0, []byte("std")))
 		hangUp(w)
 	}}
 	c := daemon(t, Options{}, s.serve)
 	var out [2]string
-	for e, err := range c.StreamCall(t.Context(), "ses_1", CallCreate{}, CallOptions{Split: true}) {
+	for e, err := range c.StreamCall(t.Context(), "by-name", CallCreate{}, CallOptions{Split: true}) {
 		if err != nil {
 			t.Fatal(err)
+		}
+		if e.Type == "output" && (e.Session != "ses_1" || e.Call != "call_1" || e.Time.IsZero()) {
+			t.Errorf("event of session %q, call %q, at %v", e.Session, e.Call, e.Time)
 		}
 		var o Output
 		if e.Type == "output" && json.Unmarshal(e.Data, &o) == nil {

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -168,7 +169,7 @@ func (m *Manager) newRow(p Principal, pl *plan) store.Session {
 	now := time.Now().UTC().Truncate(time.Millisecond)
 	v := client.Session{
 		ID: id, Name: r.Name, State: client.SessionCreating, Tenant: p.Tenant, Profile: r.Profile,
-		Driver: pl.driver.Name(), Runtime: r.Runtime, Worktree: r.Worktree, Mounts: r.Mounts, Network: r.Network,
+		Driver: pl.driver.Name(), Runtime: cmp.Or(r.Runtime, m.cfg.Runtime), Worktree: r.Worktree, Mounts: r.Mounts, Network: r.Network,
 		Limits: r.Limits, Labels: maps.Clone(r.Labels), TTL: r.TTL, IdleTimeout: r.IdleTimeout, LeasePID: r.LeasePID,
 		Created: now, Expires: expiry(now, r.TTL),
 	}

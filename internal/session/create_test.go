@@ -520,3 +520,24 @@ func TestLessMemoryHasLessTmp(t *testing.T) {
 		t.Error("the default itself changed")
 	}
 }
+
+func TestRuntimeIsKnownFromTheBeginning(t *testing.T) {
+	h := newHouse(t)
+	m := h.open()
+	m.cfg.Runtime = "fake"
+	states := make(map[client.SessionState]string)
+	m.cfg.Observers = append(m.cfg.Observers, stateWatcher(func(s *client.Session) { states[s.State] = s.Runtime }))
+	h.create(alice, client.SessionCreate{})
+	if states[client.SessionCreating] != "fake" || states[client.SessionReady] != "fake" {
+		t.Errorf("runtimes %v", states)
+	}
+}
+
+// stateWatcher is an Observer of states alone.
+type stateWatcher func(*client.Session)
+
+func (w stateWatcher) SessionState(s *client.Session, _ client.SessionState) { w(s) }
+func (stateWatcher) SandboxCreated(string, bool, time.Duration)              {}
+func (stateWatcher) CallFinished(*client.Call, time.Duration, time.Duration) {}
+func (stateWatcher) OutputSpilled(int64)                                     {}
+func (stateWatcher) LenientConversion(string)                                {}

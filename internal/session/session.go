@@ -33,6 +33,9 @@ type Config struct {
 	Tools   *tool.Registry
 	Drivers map[string]sandbox.Driver
 	Driver  string // the default one
+	// Runtime is that driver's default, for what is said of sessions that are
+	// still being made; "" leaves it open until they are.
+	Runtime string
 	Log     *slog.Logger
 	// Owner labels every resource of this daemon: a hash of its state directory.
 	Owner string
