@@ -347,21 +347,23 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// TestSecurityNamesTests: each test that SECURITY.md names is there.
+// TestSecurityNamesTests: each test that the security documents name is there.
 func TestSecurityNamesTests(t *testing.T) {
-	text, err := os.ReadFile("SECURITY.md")
-	if err != nil {
-		t.Fatal(err)
-	}
 	var all bytes.Buffer
 	sources(t, func(path string, src []byte) {
 		if strings.HasSuffix(path, "_test.go") {
 			all.Write(src)
 		}
 	})
-	for _, m := range regexp.MustCompile("`(Test[A-Za-z0-9]+)`").FindAllStringSubmatch(string(text), -1) {
-		if !bytes.Contains(all.Bytes(), []byte("func "+m[1]+"(")) {
-			t.Errorf("SECURITY.md names %s, which no package has", m[1])
+	for _, doc := range []string{"SECURITY.md", "docs/security.md"} {
+		text, err := os.ReadFile(doc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile("`((?:Test|Fuzz)[A-Za-z0-9]+)`").FindAllStringSubmatch(string(text), -1) {
+			if !bytes.Contains(all.Bytes(), []byte("func "+m[1]+"(")) {
+				t.Errorf("%s names %s, which no package has", doc, m[1])
+			}
 		}
 	}
 }
