@@ -125,11 +125,17 @@ func readAttachment(ctx context.Context, env *Env, file *root.File, title string
 	if err != nil {
 		return nil, err
 	}
+	keep := false
+	defer func() {
+		if !keep {
+			held.Release()
+		}
+	}()
 	result, err := attachment(ctx, file, title, kind, head, min(size+maxGrowth, maxAttachment))
 	if err != nil || result.IsError || env.Keep == nil {
-		held.Release()
 		return result, err
 	}
+	keep = true
 	env.Keep(held)
 	return result, nil
 }
