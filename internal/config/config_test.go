@@ -369,3 +369,25 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// The examples are configurations that a daemon takes.
+func TestExamples(t *testing.T) {
+	files, err := filepath.Glob("../../examples/*.toml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no examples: %v", err)
+	}
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// A copy of our own: the mode of a checkout depends on the umask.
+		name := filepath.Join(t.TempDir(), filepath.Base(f))
+		if err := os.WriteFile(name, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Load(name); err != nil {
+			t.Errorf("%s: %v", f, err)
+		}
+	}
+}
