@@ -516,6 +516,10 @@ func TestLessMemoryHasLessTmp(t *testing.T) {
 			t.Errorf("%s: tmp %v, %v; want %v", tt.name, l.Tmp, err, tt.want)
 		}
 	}
+	var l client.Limits
+	if err := fillLimits(&l, &set, Tenant{Limits: client.Limits{Memory: 512 << 20}}); err != nil || l.Memory != 512<<20 || l.Tmp != 64<<20 {
+		t.Errorf("a tenant's ceiling: memory %v, tmp %v, %v; want 512 MiB and 64 MiB", l.Memory, l.Tmp, err)
+	}
 	if set.Limits.Tmp != 256<<20 {
 		t.Error("the default itself changed")
 	}

@@ -254,16 +254,16 @@ func fillLimits(l *client.Limits, set *Settings, ten Tenant) error {
 	if math.IsNaN(l.CPUs) || math.IsInf(l.CPUs, 0) {
 		return invalidRequest("limits.cpus is not a number")
 	}
-	def := set.Limits
-	if l.Memory > 0 && l.Tmp == 0 {
-		// Less memory has room for less in it: see the sizes that drivers give
-		// to what lies in memory.
-		def.Tmp = min(def.Tmp, max(l.Memory/8, leastTmp))
-	}
-	for _, f := range limitFields(l, &def, &set.MaxLimits, &ten.Limits) {
+	asked := *l
+	for _, f := range limitFields(l, &set.Limits, &set.MaxLimits, &ten.Limits) {
 		if err := f.fill(); err != nil {
 			return err
 		}
+	}
+	if asked.Tmp == 0 && (asked.Memory > 0 || l.Memory != set.Limits.Memory) {
+		// Less memory, by request or by a ceiling, has room for less in it: see
+		// the sizes that drivers give to what lies in memory.
+		l.Tmp = min(l.Tmp, max(l.Memory/8, leastTmp))
 	}
 	return nil
 }
