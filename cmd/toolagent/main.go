@@ -91,8 +91,11 @@ func inherited() (*net.UnixListener, []byte, error) {
 	pipe := os.NewFile(nonceFD, "nonce")
 	nonce, err := io.ReadAll(io.LimitReader(pipe, nonceSize+1))
 	_ = pipe.Close()
-	if err != nil || len(nonce) != nonceSize {
-		return nil, nil, fmt.Errorf("read the nonce from descriptor %d: %d bytes, %v", nonceFD, len(nonce), err)
+	if err == nil && len(nonce) != nonceSize {
+		err = fmt.Errorf("%d bytes; it has %d", len(nonce), nonceSize)
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("read the nonce from descriptor %d: %w", nonceFD, err)
 	}
 	f := os.NewFile(listenFD, "control socket")
 	l, err := net.FileListener(f)

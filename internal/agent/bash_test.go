@@ -136,8 +136,13 @@ func TestBashWorkdirAndEnv(t *testing.T) {
 		}
 	}
 	for i, in := range []map[string]any{
-		{"command": ""}, {"command": " \n"}, {"command": "a\x00"}, {"command": strings.Repeat("x", 128<<10)},
-		{"command": "true", "timeout": -1}, {"command": "true", "timeout": 1 << 60}, {"command": "true", "background": true},
+		{"command": ""},
+		{"command": " \n"},
+		{"command": "a\x00"},
+		{"command": strings.Repeat("x", 128<<10)},
+		{"command": "true", "timeout": -1},
+		{"command": "true", "timeout": 1 << 60},
+		{"command": "true", "background": true},
 		{"command": 1},
 	} {
 		_, o := call(fmt.Sprint("in", i), in)

@@ -230,8 +230,7 @@ func panicPlace() string {
 
 // asError gives every failure one of the codes of the sandbox side.
 func asError(ctx context.Context, tool string, err error) *run.Error {
-	var known *run.Error
-	if errors.As(err, &known) {
+	if known, ok := errors.AsType[*run.Error](err); ok {
 		return &run.Error{Code: known.Code, Message: cut(known.Message), Hint: cut(known.Hint)}
 	}
 	if ctx.Err() != nil && (errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx))) {

@@ -99,7 +99,7 @@ func TestCallCgroup(t *testing.T) {
 	if err != nil || o.Err != nil || o.Exit.Reason != run.ReasonTimeout || o.Exit.Signal != "SIGKILL" {
 		t.Fatal(err, o, o.Exit)
 	}
-	for _, pid := range strings.Fields(string(s.data)) {
+	for pid := range strings.FieldsSeq(string(s.data)) {
 		gone(t, pid)
 	}
 }

@@ -192,8 +192,11 @@ func handshake(c *net.UnixConn, in *frameReader, h Hello) (*Welcome, error) {
 		return nil, readError(err)
 	}
 	hd, body, err := parseFrame(frame)
-	if err != nil || hd.Kind != kindWelcome || hd.ID != 0 {
-		return nil, fmt.Errorf("%w: no welcome (kind %d, %v)", ErrViolation, hd.Kind, err)
+	if err == nil && (hd.Kind != kindWelcome || hd.ID != 0) {
+		err = fmt.Errorf("kind %d", hd.Kind)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: no welcome: %w", ErrViolation, err)
 	}
 	return decodeWelcome(body)
 }
@@ -402,7 +405,7 @@ func (c *Conn) Done() <-chan struct{} { return c.done }
 func (c *Conn) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.err == errClosed {
+	if errors.Is(c.err, errClosed) {
 		return nil
 	}
 	return c.err

@@ -297,7 +297,7 @@ func (p *pump) run() {
 	one := func(fd uintptr) (again bool) {
 		n, err := take(int(fd))
 		switch {
-		case err == unix.EAGAIN:
+		case errors.Is(err, unix.EAGAIN):
 			return false
 		case err != nil:
 			over, p.err = true, err

@@ -98,7 +98,7 @@ func (f *frameReader) fill(n int) error {
 }
 
 func noEOF(err error) error {
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
 	}
 	return err

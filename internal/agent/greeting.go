@@ -78,8 +78,11 @@ func (s *Server) greet(c *net.UnixConn, in *frameReader) (h hello, fd int, err e
 		return h, fd, err
 	}
 	hd, body, err := parseFrame(frame)
-	if err != nil || hd.Kind != kindHello {
-		return h, fd, fmt.Errorf("no hello (kind %d, %v)", hd.Kind, err)
+	if err == nil && hd.Kind != kindHello {
+		err = fmt.Errorf("kind %d", hd.Kind)
+	}
+	if err != nil {
+		return h, fd, fmt.Errorf("no hello: %w", err)
 	}
 	if err := wire.dec.Unmarshal(body, &h); err != nil {
 		return h, fd, fmt.Errorf("hello: %w", err)

@@ -336,7 +336,7 @@ func TestHostileSlowFrame(t *testing.T) {
 // Truncated frames are a lost connection: the agent may just have died.
 func TestTruncatedFrame(t *testing.T) {
 	frame := frameBytes(head{Kind: kindDone, ID: 1}, []byte{0xa0})
-	for n := 0; n < len(frame); n++ {
+	for n := range frame {
 		c, v := newVillain(t)
 		_, _ = v.c.Write(frame[:n])
 		v.c.Close()

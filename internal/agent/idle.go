@@ -31,11 +31,7 @@ func trimThreads() {
 	}
 	var wg sync.WaitGroup
 	for range len(tasks) - fewThreads {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
-			runtime.LockOSThread()
-		}()
+		wg.Go(runtime.LockOSThread)
 	}
 	wg.Wait()
 }

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"context"
 	"errors"
 	"net"
 	"sync"
@@ -12,11 +11,10 @@ import (
 
 // peer is one connection that has shown the nonce.
 type peer struct {
-	c    *net.UnixConn
-	out  frameWriter
-	mu   sync.Mutex // guards at
-	at   map[uint64]*attached
-	over context.CancelFunc
+	c   *net.UnixConn
+	out frameWriter
+	mu  sync.Mutex // guards at
+	at  map[uint64]*attached
 }
 
 type attached struct {

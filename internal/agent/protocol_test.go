@@ -52,7 +52,8 @@ func TestResults(t *testing.T) {
 	}
 	big := strings.Repeat("0123456789abcdef", 20<<20/16)
 	tools := []run.Tool{
-		fakeTool{name: "echo",
+		fakeTool{
+			name: "echo",
 			prepare: func(_ context.Context, _ *run.Env, in json.RawMessage) (*run.Prepared, error) {
 				return &run.Prepared{
 					Targets: []run.Target{{Asked: "a\xffb", Path: "/w/a\xffb", Exists: true, Kind: "file", SHA256: "00", Write: true}},
@@ -67,36 +68,43 @@ func TestResults(t *testing.T) {
 					Metadata:    map[string]any{"n": 7, "f": 1.5, "s": "x\xff", "l": []string{"a"}, "m": map[string]any{"k": true}},
 					Attachments: []run.Attachment{{Filename: "f", MIME: "image/png", Data: []byte{0, 255}}},
 				}, nil
-			}},
-		fakeTool{name: "big",
+			},
+		},
+		fakeTool{
+			name: "big",
 			prepare: func(context.Context, *run.Env, json.RawMessage) (*run.Prepared, error) {
 				return &run.Prepared{Result: &run.Result{Output: big}}, nil
 			},
 			run: func(context.Context, *run.Env, json.RawMessage, *run.Prepared) (*run.Result, error) {
 				return &run.Result{Output: big}, nil
-			}},
+			},
+		},
 		fakeTool{name: "huge", run: func(context.Context, *run.Env, json.RawMessage, *run.Prepared) (*run.Result, error) {
 			return &run.Result{Output: big + big}, nil
 		}},
-		fakeTool{name: "panic",
+		fakeTool{
+			name:    "panic",
 			prepare: func(context.Context, *run.Env, json.RawMessage) (*run.Prepared, error) { panic("p") },
-			run: func(context.Context, *run.Env, json.RawMessage, *run.Prepared) (*run.Result, error) {
-				var m map[string]int
-				m["x"] = 1
-				return nil, nil
-			}},
-		fakeTool{name: "fail",
+			run: func(_ context.Context, _ *run.Env, in json.RawMessage, _ *run.Prepared) (*run.Result, error) {
+				return nil, fmt.Errorf("%d", in[len(in)])
+			},
+		},
+		fakeTool{
+			name: "fail",
 			prepare: func(context.Context, *run.Env, json.RawMessage) (*run.Prepared, error) {
 				return nil, run.Errorf(run.CodeStale, "stale %s", "x")
 			},
 			run: func(context.Context, *run.Env, json.RawMessage, *run.Prepared) (*run.Result, error) {
 				return nil, errors.New("odd")
-			}},
-		fakeTool{name: "nothing",
+			},
+		},
+		fakeTool{
+			name:    "nothing",
 			prepare: func(context.Context, *run.Env, json.RawMessage) (*run.Prepared, error) { return nil, nil },
 			run: func(context.Context, *run.Env, json.RawMessage, *run.Prepared) (*run.Result, error) {
 				return &run.Result{Metadata: map[string]any{"c": make(chan int)}}, nil
-			}},
+			},
+		},
 		fakeTool{name: "stream", run: func(_ context.Context, env *run.Env, _ json.RawMessage, _ *run.Prepared) (*run.Result, error) {
 			for i := range 100 {
 				env.Progress(map[string]any{"i": i})
@@ -133,9 +141,11 @@ func TestResults(t *testing.T) {
 	if !reflect.DeepEqual(got.prep, want) || got.in != `{"b":2}` || got.set != `{"s":1}` {
 		t.Errorf("the tool got %+v", got)
 	}
-	wantResult := &run.Result{Title: "t", Output: "o\uFFFD", IsError: true,
+	wantResult := &run.Result{
+		Title: "t", Output: "o\uFFFD", IsError: true,
 		Metadata:    map[string]any{"n": int64(7), "f": 1.5, "s": "x\uFFFD", "l": []any{"a"}, "m": map[string]any{"k": true}},
-		Attachments: []run.Attachment{{Filename: "f", MIME: "image/png", Data: []byte{0, 255}}}}
+		Attachments: []run.Attachment{{Filename: "f", MIME: "image/png", Data: []byte{0, 255}}},
+	}
 	if !reflect.DeepEqual(o.Result, wantResult) {
 		t.Errorf("result %+v, want %+v", o.Result, wantResult)
 	}

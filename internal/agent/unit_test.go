@@ -26,8 +26,15 @@ import (
 
 func TestHeadEncoding(t *testing.T) {
 	for _, h := range []head{
-		{}, {Kind: 1, ID: 23, N: 24, Flag: true}, {Kind: 255, ID: 255, N: 256}, {Kind: 24, ID: 65535, N: 65536},
-		{Kind: 1, ID: 1<<32 - 1, N: 1 << 32}, {Kind: 1, ID: 1<<64 - 1, N: 1<<63 - 1}, {N: -1}, {N: -1 << 63}, {N: -300},
+		{},
+		{Kind: 1, ID: 23, N: 24, Flag: true},
+		{Kind: 255, ID: 255, N: 256},
+		{Kind: 24, ID: 65535, N: 65536},
+		{Kind: 1, ID: 1<<32 - 1, N: 1 << 32},
+		{Kind: 1, ID: 1<<64 - 1, N: 1<<63 - 1},
+		{N: -1},
+		{N: -1 << 63},
+		{N: -300},
 	} {
 		b := appendHead(nil, h)
 		want, err := wire.enc.Marshal(h)
@@ -114,7 +121,7 @@ func TestRingWaits(t *testing.T) {
 	p, _ := r.room(func() error { return nil })
 	r.commit(len(p), false)
 	stop := errors.New("stop")
-	if _, err := r.room(func() error { return stop }); err != stop {
+	if _, err := r.room(func() error { return stop }); !errors.Is(err, stop) {
 		t.Errorf("got %v", err)
 	}
 	go func() { mu.Lock(); r.ack(2); mu.Unlock() }()
@@ -122,7 +129,7 @@ func TestRingWaits(t *testing.T) {
 		t.Errorf("%d bytes, %v", len(p), err)
 	}
 	r.ended = true
-	if _, err := r.room(func() error { return nil }); err != errEnded {
+	if _, err := r.room(func() error { return nil }); !errors.Is(err, errEnded) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -163,7 +170,7 @@ func TestFrameReader(t *testing.T) {
 				t.Fatalf("step %d frame %d: %d bytes, want %d, %v", step, i, len(got), len(w), err)
 			}
 		}
-		if _, err := f.next(); err != io.EOF {
+		if _, err := f.next(); !errors.Is(err, io.EOF) {
 			t.Errorf("end: %v", err)
 		}
 		if step == 1 && len(f.buf) > 2*maxUp {
