@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -77,8 +78,8 @@ func newLab(ctx context.Context, smoke bool) (*lab, error) {
 
 // close ends all sessions and takes everything away again.
 func (l *lab) close() {
-	for i := len(l.cleanups) - 1; i >= 0; i-- {
-		l.cleanups[i]()
+	for _, v := range slices.Backward(l.cleanups) {
+		v()
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

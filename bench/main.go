@@ -67,8 +67,13 @@ func run(ctx context.Context, smoke bool, out, only string) error {
 		name string
 		run  func(context.Context, *lab) ([]row, error)
 	}{
-		{"bash", benchBash}, {"files", benchFiles}, {"parallel", benchParallel}, {"create", benchCreate},
-		{"output", benchOutput}, {"search", benchSearch}, {"idle", benchIdle},
+		{"bash", benchBash},
+		{"files", benchFiles},
+		{"parallel", benchParallel},
+		{"create", benchCreate},
+		{"output", benchOutput},
+		{"search", benchSearch},
+		{"idle", benchIdle},
 	} {
 		if only != "" && !strings.Contains(","+only+",", ","+g.name+",") {
 			continue

@@ -68,8 +68,12 @@ func (w weak) output(t *testing.T, argv ...string) string {
 		Linux: &specs.Linux{
 			CgroupsPath: "/" + cgroupParent + "/control-" + filepath.Base(dir),
 			Namespaces: []specs.LinuxNamespace{
-				{Type: specs.PIDNamespace}, {Type: specs.MountNamespace}, {Type: specs.NetworkNamespace},
-				{Type: specs.IPCNamespace}, {Type: specs.UTSNamespace}, {Type: specs.CgroupNamespace},
+				{Type: specs.PIDNamespace},
+				{Type: specs.MountNamespace},
+				{Type: specs.NetworkNamespace},
+				{Type: specs.IPCNamespace},
+				{Type: specs.UTSNamespace},
+				{Type: specs.CgroupNamespace},
 			},
 		},
 	}

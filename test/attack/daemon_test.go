@@ -98,8 +98,12 @@ func TestD2OtherTenant(t *testing.T) {
 		return fmt.Sprintf("%d %s", resp.StatusCode, b)
 	}
 	for _, p := range []struct{ method, path string }{
-		{"GET", "/v1/sessions/%s"}, {"DELETE", "/v1/sessions/%s"}, {"PATCH", "/v1/sessions/%s"},
-		{"GET", "/v1/sessions/%s/calls"}, {"POST", "/v1/sessions/%s/calls"}, {"GET", "/v1/sessions/%s/files?path=/etc/passwd"},
+		{"GET", "/v1/sessions/%s"},
+		{"DELETE", "/v1/sessions/%s"},
+		{"PATCH", "/v1/sessions/%s"},
+		{"GET", "/v1/sessions/%s/calls"},
+		{"POST", "/v1/sessions/%s/calls"},
+		{"GET", "/v1/sessions/%s/files?path=/etc/passwd"},
 	} {
 		unknown := "ses_" + strings.Repeat("0", len(s.neighbour.ID)-4)
 		theirs := get(fmt.Sprintf(p.path, s.neighbour.ID), p.method)

@@ -114,8 +114,8 @@ func TestE4Output(t *testing.T) {
 
 func rss(pid int) (n int64) {
 	for l := range strings.Lines(read(fmt.Sprintf("/proc/%d/status", pid))) {
-		if strings.HasPrefix(l, "VmRSS:") {
-			fmt.Sscan(strings.TrimPrefix(l, "VmRSS:"), &n)
+		if after, ok := strings.CutPrefix(l, "VmRSS:"); ok {
+			fmt.Sscan(after, &n)
 		}
 	}
 	return n << 10

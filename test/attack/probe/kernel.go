@@ -33,9 +33,14 @@ var nsFlags = []struct {
 	name string
 	flag uintptr
 }{
-	{"user", unix.CLONE_NEWUSER}, {"mnt", unix.CLONE_NEWNS}, {"pid", unix.CLONE_NEWPID},
-	{"net", unix.CLONE_NEWNET}, {"ipc", unix.CLONE_NEWIPC}, {"uts", unix.CLONE_NEWUTS},
-	{"cgroup", unix.CLONE_NEWCGROUP}, {"time", unix.CLONE_NEWTIME},
+	{"user", unix.CLONE_NEWUSER},
+	{"mnt", unix.CLONE_NEWNS},
+	{"pid", unix.CLONE_NEWPID},
+	{"net", unix.CLONE_NEWNET},
+	{"ipc", unix.CLONE_NEWIPC},
+	{"uts", unix.CLONE_NEWUTS},
+	{"cgroup", unix.CLONE_NEWCGROUP},
+	{"time", unix.CLONE_NEWTIME},
 }
 
 // namespaces tries to make or enter namespaces, by every system call there is.

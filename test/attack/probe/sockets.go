@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -14,9 +15,29 @@ var families = []struct {
 	name   string
 	family int
 }{
-	{"unix", 1}, {"inet", 2}, {"inet6", 10}, {"netlink", 16}, // those that a tool may have
-	{"ax25", 3}, {"ipx", 4}, {"appletalk", 5}, {"x25", 9}, {"key", 15}, {"packet", 17}, {"rds", 21}, {"llc", 26},
-	{"can", 29}, {"tipc", 30}, {"bluetooth", 31}, {"rxrpc", 33}, {"alg", 38}, {"vsock", 40}, {"kcm", 41}, {"qipcrtr", 42}, {"smc", 43}, {"xdp", 44}, {"mctp", 45},
+	{"unix", 1},
+	{"inet", 2},
+	{"inet6", 10},
+	{"netlink", 16}, // those that a tool may have
+	{"ax25", 3},
+	{"ipx", 4},
+	{"appletalk", 5},
+	{"x25", 9},
+	{"key", 15},
+	{"packet", 17},
+	{"rds", 21},
+	{"llc", 26},
+	{"can", 29},
+	{"tipc", 30},
+	{"bluetooth", 31},
+	{"rxrpc", 33},
+	{"alg", 38},
+	{"vsock", 40},
+	{"kcm", 41},
+	{"qipcrtr", 42},
+	{"smc", 43},
+	{"xdp", 44},
+	{"mctp", 45},
 }
 
 // sockets opens a socket of each family, then the same by the 32-bit entries in
@@ -34,7 +55,7 @@ func sockets([]string) {
 			if err == unix.EPERM {
 				best = err
 			}
-			if best == unix.EINVAL {
+			if errors.Is(best, unix.EINVAL) {
 				best = err
 			}
 		}
@@ -55,7 +76,8 @@ func sockets([]string) {
 }
 
 func exitStatus(err error) (syscall.WaitStatus, bool) {
-	ee, ok := err.(*exec.ExitError)
+	ee := &exec.ExitError{}
+	ok := errors.As(err, &ee)
 	if !ok {
 		return 0, false
 	}
