@@ -217,6 +217,9 @@ func (s *Session) admit(c *call) (release func(), err error) {
 	select {
 	case s.slots <- struct{}{}:
 	default:
+		if err := c.flush(); err != nil {
+			return nil, err
+		}
 		select {
 		case s.slots <- struct{}{}:
 		case <-c.ctx.Done():

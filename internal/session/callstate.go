@@ -30,8 +30,8 @@ type call struct {
 	paged     bool // the tool cuts its output to size
 	streams   bool // the tool streams its output, and its result comes after it
 	out       *output
-	saved     *store.Pending // the write of the call as pending, until somebody waited for it
-	writes    []string       // files that it changes, as Prepare resolved them
+	unsaved   func(*store.Tx) error // its first write, while that is put off
+	writes    []string              // files that it changes, as Prepare resolved them
 
 	// ctx ends when the call must not begin or go on: with the cause of its
 	// session's end, with errLeaving, or with errAborted before it was started.
@@ -145,29 +145,42 @@ func (s *Session) record(c *call, inv *tool.Invocation) error {
 	return nil
 }
 
-// save stores the call as pending. It waits for the disk where the call has a
-// key, which may turn out to be taken, or where somebody may hear of its id
-// before it runs. Otherwise the next write of the call waits for both.
+// save stores the call as pending, at once where the call has a key, which may
+// turn out to be taken, or where somebody may hear of its id before it runs.
+// Otherwise its next write, or flush, does both in one.
 func (c *call) save() error {
 	pending := c.event(client.EventCallPending, nil)
 	row := c.row
-	c.saved = c.s.m.store.Begin(func(tx *store.Tx) error {
+	c.unsaved = func(tx *store.Tx) error {
 		return errors.Join(tx.InsertCall(&row), tx.AddEvent(pending))
-	})
+	}
 	if c.req.Key == "" && c.req.WaitMillis == nil && !c.heard() {
 		return nil
 	}
-	err := c.saved.Wait()
-	c.saved = nil
-	return err
+	return c.flush()
 }
 
-// write stores a change of the call, and what save has not waited for.
+// flush stores what save has put off, for a call that will wait for long.
+func (c *call) flush() error {
+	if c.unsaved == nil {
+		return nil
+	}
+	return c.write(func(*store.Tx) error { return nil })
+}
+
+// write stores a change of the call, and before it what save has put off.
 func (c *call) write(fn func(tx *store.Tx) error) error {
-	err := c.s.m.store.Write(fn)
-	if c.saved != nil {
-		err = errors.Join(c.saved.Wait(), err)
-		c.saved = nil
+	first := c.unsaved
+	err := c.s.m.store.Write(func(tx *store.Tx) error {
+		if first != nil {
+			if err := first(tx); err != nil {
+				return err
+			}
+		}
+		return fn(tx)
+	})
+	if err == nil {
+		c.unsaved = nil
 	}
 	return err
 }

@@ -85,7 +85,10 @@ func TestSplitEventsOverADaemonsDeath(t *testing.T) {
 	}
 	box := h.host.box(s.ID)
 	await(t, "the command holds", func() bool { return box.holding.Load() == 1 })
-	await(t, "all has arrived", func() bool { return h.output(c.ID) == "a\nbb\nccc\n" })
+	await(t, "all has arrived", func() bool {
+		v, ok := h.m.calls.Load(c.ID)
+		return ok && v.(*call).out.offset() == int64(len("a\nbb\nccc\n"))
+	})
 	h.kill()
 	h.open()
 	events, err := h.m.Events(t.Context(), alice, EventFilter{Type: client.EventCallOutput})
