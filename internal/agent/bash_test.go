@@ -8,9 +8,12 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/internal/tool/run"
 )
@@ -207,7 +210,12 @@ func TestBashBackground(t *testing.T) {
 	if o.Exit.Code != 0 {
 		t.Errorf("exit %+v", o.Exit)
 	}
-	r.bash(c, "e", "kill -9 "+strings.TrimSpace(out))
+	sleeper, err := strconv.Atoi(strings.TrimSpace(out))
+	if err != nil {
+		t.Fatalf("no pid in %q", out)
+	}
+	_ = unix.Kill(sleeper, unix.SIGKILL)
+	gone(t, strconv.Itoa(sleeper))
 }
 
 // gone waits until there is no process of this pid.

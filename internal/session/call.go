@@ -260,9 +260,21 @@ func (s *Session) resume(c *call, l *link, out *agent.Outcome, err error) (*agen
 		if l, err = s.after(c.ctx, l); err != nil {
 			return nil, err
 		}
-		out, err = l.conn.Resume(c.ctx, c.id, c.out.offset(), sink{c})
+		out, err = s.follow(c, l)
 	}
 	return out, err
+}
+
+// follow goes on with a call that an earlier connection began. What is safe is
+// acknowledged again: the agent may not have heard of it, and one that holds as
+// much as it may sends nothing new.
+func (s *Session) follow(c *call, l *link) (*agent.Outcome, error) {
+	if safe := c.out.safe(); safe >= 0 {
+		if err := l.conn.Ack(c.id, safe); err != nil {
+			return nil, err
+		}
+	}
+	return l.conn.Resume(c.ctx, c.id, c.out.offset(), sink{c})
 }
 
 // sink takes what the running call sends.

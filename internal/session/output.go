@@ -59,6 +59,18 @@ func (o *output) write(p []byte, stderr bool) int64 {
 	o.total += int64(len(p))
 	o.take(p)
 	o.wakeLocked()
+	return o.safeLocked()
+}
+
+// safe is the offset up to which the bytes are safe from the death of this
+// process, or -1 when none are.
+func (o *output) safe() int64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.safeLocked()
+}
+
+func (o *output) safeLocked() int64 {
 	if o.spill.opened() {
 		return o.total + o.gap
 	}

@@ -230,7 +230,7 @@ func (s *Session) goOn(c *call, state agent.CallState) {
 		s.finish(c, s.ended(c, nil, err))
 		return
 	}
-	out, err := l.conn.Resume(c.ctx, c.id, c.out.offset(), sink{c})
+	out, err := s.follow(c, l)
 	out, err = s.resume(c, l, out, err)
 	if errors.Is(err, errLeaving) {
 		return

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/agent"
 	"github.com/toold/toold/internal/sandbox"
 )
 
@@ -121,22 +122,6 @@ func printable(s string) bool {
 	return utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl)
 }
 
-// refusedEnv are variables by which a program does something else than its
-// command line says: shells and the dynamic linker run code that they name, and
-// git follows them out of the worktree.
-func refusedEnv(name string) bool {
-	switch name {
-	case "BASH_ENV", "ENV", "SHELLOPTS", "BASHOPTS", "PS4", "PROMPT_COMMAND":
-		return true
-	}
-	for _, prefix := range []string{"BASH_FUNC_", "LD_", "GIT_"} {
-		if strings.HasPrefix(name, prefix) {
-			return true
-		}
-	}
-	return false
-}
-
 func checkEnv(env map[string]string) error {
 	if len(env) > maxEnv {
 		return invalidRequest("env has %d variables; at most %d", len(env), maxEnv)
@@ -146,7 +131,7 @@ func checkEnv(env map[string]string) error {
 		switch {
 		case len(k) > maxEnvName || !envPattern.MatchString(k):
 			return invalidRequest("env %q: a name has letters, digits and '_', does not begin with a digit, and at most %d bytes", shown(k), maxEnvName)
-		case refusedEnv(k):
+		case agent.RefusedVariable(k):
 			return invalidRequest("env %s is refused: it changes what programs run; set it inside the command instead", k)
 		case len(v) > maxEnvValue:
 			return invalidRequest("env %s has %d bytes; at most %d", k, len(v), maxEnvValue)

@@ -2,6 +2,7 @@ package attack
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -246,20 +247,21 @@ func TestE10DaemonKilled(t *testing.T) {
 		n = 4
 	}
 	const lines = 400
-	type running struct {
-		session string
-		call    string
-		tree    string
-	}
+	type running struct{ session, call, tree, pad string }
 	var calls []running
 	now := int64(0)
-	for range n {
+	for i := range n {
 		tree := s.rig.tree(t)
 		x := s.session(t, s.a, client.SessionCreate{Worktree: client.Worktree{Source: tree}})
-		raw := fmt.Appendf(nil, `{"command":"echo x >> ran; for i in $(seq %d); do echo line $i; sleep 0.01; done"}`, lines)
+		// Every second one prints more than the agent holds for a daemon that is away.
+		pad := ""
+		if i%2 == 1 {
+			pad = strings.Repeat("x", 2000)
+		}
+		raw := fmt.Appendf(nil, `{"command":"echo x >> ran; for i in $(seq %d); do echo line $i %s; sleep 0.01; done"}`, lines, pad)
 		c, err := s.a.CreateCall(t.Context(), x.ID, client.CallCreate{Tool: "bash", Input: raw, WaitMillis: &now}, client.CallOptions{})
 		must(t, err)
-		calls = append(calls, running{x.ID, c.ID, tree})
+		calls = append(calls, running{x.ID, c.ID, tree, pad})
 	}
 	eventually(t, 30*time.Second, "all calls run", func() bool {
 		for _, c := range calls {
@@ -274,19 +276,24 @@ func TestE10DaemonKilled(t *testing.T) {
 		s.kill(t)
 		s.start(t)
 	}
-	var want strings.Builder
-	for i := 1; i <= lines; i++ {
-		fmt.Fprintf(&want, "line %d\n", i)
-	}
 	for _, c := range calls {
+		var want strings.Builder
+		for i := 1; i <= lines; i++ {
+			fmt.Fprintln(&want, strings.TrimSpace(fmt.Sprintf("line %d %s", i, c.pad)))
+		}
 		var got *client.Call
 		eventually(t, 60*time.Second, "call "+c.call+" finishes", func() bool {
 			var err error
 			got, err = s.a.GetCall(t.Context(), c.call)
 			return err == nil && got.Finished()
 		})
-		if got.Status != client.CallCompleted || strings.TrimSpace(got.Output) != strings.TrimSpace(want.String()) {
-			t.Errorf("%s: %s %v, %d bytes of output, want %d", c.call, got.Status, got.Error, len(got.Output), want.Len())
+		r, err := s.a.CallOutput(t.Context(), c.call, client.OutputQuery{})
+		must(t, err)
+		whole, err := io.ReadAll(r)
+		r.Close()
+		must(t, err)
+		if got.Status != client.CallCompleted || string(whole) != want.String() {
+			t.Errorf("%s: %s %v, %d bytes of output, want %d", c.call, got.Status, got.Error, len(whole), want.Len())
 		}
 		if ran := read(filepath.Join(c.tree, "ran")); ran != "x\n" {
 			t.Errorf("%s ran %q", c.call, ran)
