@@ -60,9 +60,12 @@ func (Bash) Run(ctx context.Context, env *Env, input json.RawMessage, prep *Prep
 	if err := in.check(); err != nil {
 		return nil, err
 	}
-	dir, err := preparedPath(ctx, env, cmp.Or(in.Workdir, env.Worktree), prep)
-	if err != nil {
-		return failure(in.title(), err)
+	dir := env.Worktree // a mount point without links above it: there is nothing to resolve
+	if in.Workdir != "" || prep != nil {
+		var err error
+		if dir, err = preparedPath(ctx, env, cmp.Or(in.Workdir, env.Worktree), prep); err != nil {
+			return failure(in.title(), err)
+		}
 	}
 	timeout := bashTimeout(ctx, in.Timeout)
 	exit, err := env.Exec(ctx, Command{
