@@ -134,5 +134,6 @@ func (t *topCommand) load(s client.Session) string {
 	if !seen || elapsed <= 0 {
 		return ""
 	}
-	return fmt.Sprintf("%.0f%%", 100*float64(now.ms-last.ms)/float64(elapsed.Milliseconds()))
+	used := time.Duration(now.ms-last.ms) * time.Millisecond
+	return fmt.Sprintf("%.0f%%", 100*used.Seconds()/elapsed.Seconds())
 }

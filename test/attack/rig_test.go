@@ -44,6 +44,7 @@ func testMain(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
+	defer removeCgroups()
 	if why = build(dir); why == "" && os.Getenv("TOOLD_TEST_RUNTIME") != "" {
 		if err := otherRuntime(dir); err != nil {
 			fmt.Printf("%s: not applicable here: %v\n", os.Getenv("TOOLD_TEST_RUNTIME"), err)
@@ -56,7 +57,6 @@ func testMain(m *testing.M) int {
 			return 1
 		}
 	}
-	defer removeCgroups()
 	return m.Run()
 }
 
@@ -125,6 +125,13 @@ func otherRuntime(dir string) error {
 	}
 	s, err := c.CreateSession(ctx, client.SessionCreate{})
 	if err != nil {
+		if d, derr := c.Doctor(ctx, false); derr == nil {
+			for _, check := range d.Checks {
+				if check.Group == "runtime" && check.Status != client.CheckOK && strings.Contains(check.Detail, os.Getenv("TOOLD_TEST_RUNTIME")) {
+					return errors.New(check.Detail)
+				}
+			}
+		}
 		return err
 	}
 	bin.runtime = path
