@@ -136,6 +136,9 @@ func (a *app) complainAnswer(err error, e *client.Error) {
 	what := strings.TrimSuffix(err.Error(), e.Error()) // the context it was wrapped in
 	a.say("%s%s", line(what), lines(e.Message))
 	for _, v := range e.Violations {
+		if strings.Contains(e.Message, v.Message) {
+			continue // the message lists them already, for models, which read nothing else
+		}
 		at := v.Path
 		if at == "" {
 			at = "input"
