@@ -23,6 +23,8 @@ const (
 	// Root, so that a thread finds the next file waiting: going to sleep and
 	// being woken costs it more than the question.
 	globWorkers = 16
+	// globBatch is how many files each of them asks for at a time.
+	globBatch = 128
 )
 
 // globInput is the input of glob.
@@ -65,7 +67,7 @@ func (Glob) Run(ctx context.Context, env *Env, input json.RawMessage, prep *Prep
 		args: args, place: where,
 		out: &splitter{fields: []splitField{{end: 0, keep: grepPathBytes}}, visit: func(f [][]byte) bool {
 			if name := where.path(string(f[0])); sel.match(below(name, target.Path)) {
-				ages.names <- name
+				ages.ask(name)
 			}
 			return true
 		}},
@@ -85,8 +87,9 @@ func (Glob) Run(ctx context.Context, env *Env, input json.RawMessage, prep *Prep
 // ages sorts files by age while they are still being found, and holds no more
 // of them than an answer shows.
 type ages struct {
-	names chan string // the files; closed by wait
+	ready chan []string // the files, some at a time; closed by wait
 	done  sync.WaitGroup
+	batch []string // belongs to who calls ask and wait
 
 	mu     sync.Mutex // guards the fields below
 	total  int
@@ -99,24 +102,42 @@ type agedFile struct {
 }
 
 func startAges(ctx context.Context, r *root.Root) *ages {
-	a := &ages{names: make(chan string, globWorkers)}
+	a := &ages{ready: make(chan []string, globWorkers)}
 	for range globWorkers {
 		a.done.Go(func() {
-			for name := range a.names {
-				// What has vanished meanwhile is no result; without time, it
-				// is one of unknown age.
-				info, err := r.Lstat(ctx, name)
-				if err == nil || ctx.Err() != nil {
-					a.add(agedFile{name, info.ModTime})
-				}
+			for names := range a.ready {
+				a.look(ctx, r, names)
 			}
 		})
 	}
 	return a
 }
 
+// look takes the ages of some files in one trip to a thread of the file tools:
+// the trip costs several times what the look does.
+func (a *ages) look(ctx context.Context, r *root.Root, names []string) {
+	r.LstatEach(ctx, names, func(name string, info root.Info, err error) {
+		// What has vanished meanwhile is no result; without time, it is one of
+		// unknown age.
+		if err == nil || ctx.Err() != nil {
+			a.add(agedFile{name, info.ModTime})
+		}
+	})
+}
+
+// ask wants the age of one more file.
+func (a *ages) ask(name string) {
+	if a.batch = append(a.batch, name); len(a.batch) >= globBatch {
+		a.ready <- a.batch
+		a.batch = nil
+	}
+}
+
 func (a *ages) wait() {
-	close(a.names)
+	if len(a.batch) > 0 {
+		a.ready <- a.batch
+	}
+	close(a.ready)
 	a.done.Wait()
 }
 

@@ -88,20 +88,48 @@ func (r *Root) Lstat(ctx context.Context, path string) (Info, error) {
 		return Info{}, err
 	}
 	var info Info
-	err := r.do(ctx, func() error {
-		fd, err := openat2(r.fd, path, unix.O_PATH|unix.O_NOFOLLOW, 0, follow)
-		if err != nil {
-			return lookupError(path, err)
-		}
-		defer unix.Close(fd)
-		var st unix.Stat_t
-		if err := unix.Fstat(fd, &st); err != nil {
-			return sysError("stat", path, err)
-		}
-		info = infoOf(path, &st)
-		return nil
+	err := r.do(ctx, func() (err error) {
+		info, err = r.lstat(path)
+		return err
 	})
 	return info, err
+}
+
+// LstatEach is Lstat for many paths in one trip to a thread. each is called once
+// for each path, in order; it must not call methods of r. When ctx ends, or the
+// threads are lost, it gets that error for the paths that are left.
+func (r *Root) LstatEach(ctx context.Context, paths []string, each func(path string, info Info, err error)) {
+	next := 0
+	err := r.do(ctx, func() error {
+		for ; next < len(paths); next++ {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			info, err := Info{}, checkPath(paths[next])
+			if err == nil {
+				info, err = r.lstat(paths[next])
+			}
+			each(paths[next], info, err)
+		}
+		return nil
+	})
+	for ; err != nil && next < len(paths); next++ {
+		each(paths[next], Info{}, err)
+	}
+}
+
+// lstat runs on a thread of the file tools.
+func (r *Root) lstat(path string) (Info, error) {
+	fd, err := openat2(r.fd, path, unix.O_PATH|unix.O_NOFOLLOW, 0, follow)
+	if err != nil {
+		return Info{}, lookupError(path, err)
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return Info{}, sysError("stat", path, err)
+	}
+	return infoOf(path, &st), nil
 }
 
 func checkPath(path string) error {
