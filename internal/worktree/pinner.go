@@ -26,18 +26,34 @@ type Pinner struct {
 	// Patience is how long Pin waits at most; 5 s if zero.
 	Patience time.Duration
 
-	// mu guards waiting.
-	mu      sync.Mutex
-	waiting map[uint32]int // uid → pins that are under way
+	// mu guards queues.
+	mu     sync.Mutex
+	queues map[uint32]*queue // by uid, of those who pin
+}
+
+// queue is where the pins of one user take turns.
+type queue struct {
+	turns chan struct{} // full when maxWaiting pins are under way
+	users int           // pins that have a turn or wait for one
 }
 
 // Pin is like the function Pin, on behalf of the user uid. After Patience it
 // gives up with ErrUnresponsive. A call into a file system that hangs cannot be
 // taken back: its goroutine is waited for by nobody and ends when the file
-// system answers or is aborted. Until then it counts against the user, and with
-// too many of them further pins are refused with ErrUnresponsive too.
+// system answers or is aborted. Until then it has one of the user's turns; who
+// gets none within Patience fails with ErrUnresponsive too.
 func (p *Pinner) Pin(uid uint32, source string, rules Rules) (*Directory, error) {
-	if !p.enter(uid) {
+	wait := p.Patience
+	if wait == 0 {
+		wait = patience
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	q := p.enter(uid)
+	select {
+	case q.turns <- struct{}{}:
+	case <-timer.C:
+		p.leave(uid)
 		return nil, fmt.Errorf("%q: %d directories of uid %d are still being looked at: %w", source, maxWaiting, uid, ErrUnresponsive)
 	}
 	type result struct {
@@ -47,7 +63,8 @@ func (p *Pinner) Pin(uid uint32, source string, rules Rules) (*Directory, error)
 	done := make(chan result)
 	tired := make(chan struct{})
 	go func() {
-		defer p.exit(uid)
+		defer p.leave(uid)
+		defer func() { <-q.turns }()
 		d, err := Pin(source, rules)
 		select {
 		case done <- result{d, err}:
@@ -57,12 +74,6 @@ func (p *Pinner) Pin(uid uint32, source string, rules Rules) (*Directory, error)
 			}
 		}
 	}()
-	wait := p.Patience
-	if wait == 0 {
-		wait = patience
-	}
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
 	select {
 	case r := <-done:
 		return r.dir, r.err
@@ -72,23 +83,27 @@ func (p *Pinner) Pin(uid uint32, source string, rules Rules) (*Directory, error)
 	}
 }
 
-func (p *Pinner) enter(uid uint32) bool {
+func (p *Pinner) enter(uid uint32) *queue {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.waiting[uid] >= maxWaiting {
-		return false
+	q := p.queues[uid]
+	if q == nil {
+		q = &queue{turns: make(chan struct{}, maxWaiting)}
+		if p.queues == nil {
+			p.queues = map[uint32]*queue{}
+		}
+		p.queues[uid] = q
 	}
-	if p.waiting == nil {
-		p.waiting = map[uint32]int{}
-	}
-	p.waiting[uid]++
-	return true
+	q.users++
+	return q
 }
 
-func (p *Pinner) exit(uid uint32) {
+func (p *Pinner) leave(uid uint32) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.waiting[uid]--; p.waiting[uid] == 0 {
-		delete(p.waiting, uid)
+	if q := p.queues[uid]; q != nil {
+		if q.users--; q.users == 0 {
+			delete(p.queues, uid)
+		}
 	}
 }

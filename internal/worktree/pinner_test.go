@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -110,4 +111,23 @@ func TestPinner(t *testing.T) {
 	if d, err := p.Pin(0, root+"/link", rules); !errors.Is(err, worktree.ErrInvalidPath) {
 		t.Errorf("link: %v, %v", d, err)
 	}
+}
+
+// A burst takes turns: no request is refused for those before it.
+func TestPinnerBurst(t *testing.T) {
+	root, _ := tree(t)
+	var p worktree.Pinner
+	rules := worktree.Rules{Roots: []string{root}}
+	var wg sync.WaitGroup
+	for range 200 {
+		wg.Go(func() {
+			d, err := p.Pin(0, root+"/project", rules)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			d.Close()
+		})
+	}
+	wg.Wait()
 }
