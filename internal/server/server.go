@@ -79,7 +79,7 @@ type Server struct {
 // New makes a Server. It fails when a required field of cfg is missing.
 func New(cfg Config) (*Server, error) {
 	if cfg.API == nil || cfg.Tools == nil || cfg.Identity == nil || cfg.Log == nil || cfg.Metrics == nil || cfg.Reload == nil {
-		return nil, errors.New("server: API, Identity, Log, Metrics and Reload are required")
+		return nil, errors.New("server: API, Tools, Identity, Log, Metrics and Reload are required")
 	}
 	setDefault(&cfg.MaxConns, 1024)
 	setDefault(&cfg.MaxStreams, 256)

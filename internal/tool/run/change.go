@@ -172,3 +172,22 @@ func lookWhole(ctx context.Context, env *Env, input json.RawMessage) (w whole, a
 	w.old, err = file.ReadAll(ctx, readable(w.info.Size))
 	return w, in.FilePath, err
 }
+
+// changeOf is what a change begins with: what Prepare saw, which is asked for now
+// where nobody did before, and what it noted unless it has the result already.
+func changeOf(ctx context.Context, t Tool, env *Env, input json.RawMessage, prep *Prepared) (*Prepared, changeState, error) {
+	var s changeState
+	if prep == nil {
+		var err error
+		if prep, err = t.Prepare(ctx, env, input); err != nil {
+			return nil, s, err
+		}
+	}
+	if prep.Result != nil {
+		return prep, s, nil
+	}
+	if err := json.Unmarshal(prep.State, &s); err != nil {
+		return nil, s, Errorf(CodeInternal, "what Prepare noted cannot be read: %v", err)
+	}
+	return prep, s, nil
+}

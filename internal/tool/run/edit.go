@@ -132,17 +132,12 @@ func (e Edit) Run(ctx context.Context, env *Env, input json.RawMessage, prep *Pr
 	if err != nil {
 		return nil, err
 	}
-	if prep == nil {
-		if prep, err = e.Prepare(ctx, env, input); err != nil {
-			return nil, err
-		}
+	prep, s, err := changeOf(ctx, e, env, input, prep)
+	if err != nil {
+		return nil, err
 	}
 	if prep.Result != nil {
 		return prep.Result, nil
-	}
-	var s changeState
-	if err := json.Unmarshal(prep.State, &s); err != nil {
-		return nil, Errorf(CodeInternal, "what Prepare noted cannot be read: %v", err)
 	}
 	title := relative(env, prep.Targets[0].Path)
 	// What was prepared for no file creates one.

@@ -80,20 +80,15 @@ func (w Write) Run(ctx context.Context, env *Env, input json.RawMessage, prep *P
 	if err != nil {
 		return nil, err
 	}
-	if prep == nil {
-		if prep, err = w.Prepare(ctx, env, input); err != nil {
-			return nil, err
-		}
+	prep, s, err := changeOf(ctx, w, env, input, prep)
+	if err != nil {
+		return nil, err
 	}
 	if prep.Result != nil {
 		return prep.Result, nil
 	}
 	path := prep.Targets[0].Path
 	title := relative(env, path)
-	var s changeState
-	if err := json.Unmarshal(prep.State, &s); err != nil {
-		return nil, Errorf(CodeInternal, "what Prepare noted cannot be read: %v", err)
-	}
 	p, err := env.Root.Begin(ctx, path, root.BeginOptions{Parents: true})
 	if err != nil {
 		return failure(title, err)
