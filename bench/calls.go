@@ -46,25 +46,7 @@ func benchBash(ctx context.Context, l *lab) ([]row, error) {
 	} else {
 		subjects = append(subjects, subject{name: "docker exec (CLI)", every: 10, op: d})
 	}
-	var rows []row
-	for _, p := range pauses {
-		n := l.n(1000)
-		if p > 0 {
-			n = l.n(200)
-		}
-		got, err := inTurns(n, p, subjects)
-		if err != nil {
-			return nil, err
-		}
-		for _, s := range subjects[1:] {
-			r := row{Group: "bash", Name: s.name, Pause: pauseName(p), Unit: "µs", stats: got[s.name]}.against("host fork+exec", got["host fork+exec"])
-			if s.name == "toold bash" {
-				r.Target = "≤ 1.5 ×"
-			}
-			rows = append(rows, r)
-		}
-	}
-	return rows, nil
+	return l.latencies("bash", subjects, map[string]string{"toold bash": "≤ 1.5 ×"})
 }
 
 // benchFiles times the file tools on a small file.
@@ -98,6 +80,13 @@ func benchFiles(ctx context.Context, l *lab) ([]row, error) {
 			return err
 		}},
 	}
+	const target = "≤ 600 µs"
+	return l.latencies("files", subjects, map[string]string{"read": target, "write": target, "edit": target})
+}
+
+// latencies times the subjects in turns, without and with pauses; the first one
+// is the yardstick of the others.
+func (l *lab) latencies(group string, subjects []subject, targets map[string]string) ([]row, error) {
 	var rows []row
 	for _, p := range pauses {
 		n := l.n(1000)
@@ -108,9 +97,10 @@ func benchFiles(ctx context.Context, l *lab) ([]row, error) {
 		if err != nil {
 			return nil, err
 		}
+		yardstick := subjects[0].name
 		for _, s := range subjects[1:] {
-			r := row{Group: "files", Name: s.name, Pause: pauseName(p), Unit: "µs", stats: got[s.name], Target: "≤ 600 µs"}
-			rows = append(rows, r.against("host fork+exec", got["host fork+exec"]))
+			r := row{Group: group, Name: s.name, Pause: pauseName(p), Unit: "µs", stats: got[s.name], Target: targets[s.name]}
+			rows = append(rows, r.against(yardstick, got[yardstick]))
 		}
 	}
 	return rows, nil
