@@ -62,6 +62,16 @@ type Request struct {
 	Pattern    string // what the rules match: command, path, pattern, URL
 	Path       string // as the input names it, to be resolved; "" for none
 	Write      bool
+	// Opaque: Pattern is a whole text that cannot be judged by its parts, so a
+	// rule allows it only when its pattern is that text, or "*".
+	Opaque bool
+	// Save is the pattern that an approval for always would allow; "" = none is
+	// offered.
+	Save string
+	// Outside: Path is only named, by an argument or a redirect. It becomes a
+	// request for external_directory if it resolves to a place that is not the
+	// session's own, and none otherwise.
+	Outside bool
 }
 
 // Invocation is an input that was parsed, checked and normalised: the bytes in
