@@ -120,6 +120,9 @@ const (
 	EventCallCompleted  = "call.completed"
 	EventCallError      = "call.error"
 	EventFileEdited     = "file.edited"
+
+	EventApprovalAsked   = "approval.asked"   // data: Approval
+	EventApprovalReplied = "approval.replied" // data: {id, answer, by, message}
 )
 
 // List is how every list answers. Next is the cursor for ?after=, empty at the end.

@@ -122,6 +122,7 @@ type SessionCreate struct {
 	Env         map[string]string `json:"env,omitempty"`
 	Limits      Limits            `json:"limits,omitzero"`
 	Network     Network           `json:"network,omitzero"`
+	Permission  []RuleOf          `json:"permission,omitempty"` // rules that narrow what the profile allows
 	Delegates   []string          `json:"delegates,omitempty"`
 	Labels      map[string]string `json:"labels,omitempty"`
 	TTL         Duration          `json:"ttl,omitempty"`

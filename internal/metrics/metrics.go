@@ -18,6 +18,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/policy"
+	"github.com/toold/toold/internal/session"
 )
 
 // Config is what New needs.
@@ -190,3 +192,18 @@ func set(names []string) map[string]bool {
 	}
 	return s
 }
+
+// Decided implements session.Observer.
+func (m *Metrics) Decided(*session.Decision) {}
+
+// DoomLoop implements session.Observer.
+func (m *Metrics) DoomLoop(string, int, policy.Action) {}
+
+// ApprovalAsked implements session.Observer.
+func (m *Metrics) ApprovalAsked(*client.Approval) {}
+
+// ApprovalReplied implements session.Observer.
+func (m *Metrics) ApprovalReplied(*client.Approval, string, time.Duration) {}
+
+// Hooked implements session.Observer.
+func (m *Metrics) Hooked(string, string, time.Duration) {}

@@ -2,6 +2,8 @@
 // requests to a verdict, without I/O and without a clock.
 package policy
 
+import "github.com/toold/toold/client"
+
 // Action is what a verdict says is to be done.
 type Action string
 
@@ -62,13 +64,50 @@ type Ceiling struct {
 	Rules []Rule
 }
 
-// Stack is all that one session is judged by. Get one from Set.Stack, and give
-// it ceilings with With and saved approvals with Remember. It is immutable; its patterns are compiled once.
+// Set is the policy part of a configuration that was parsed, linted and tested.
+// It is immutable.
+type Set struct{}
+
+// Default is the Set of an empty configuration: the built-in defaults and
+// profiles.
+func Default() *Set { return &Set{} }
+
+// Profiles names the profiles that there are, sorted.
+func (s *Set) Profiles() []string { return []string{"build"} }
+
+// Stack gives what a session of that tenant with that profile is judged by. An
+// unknown profile, or one that the tenant may not use, is an error that names
+// those that it may.
+func (s *Set) Stack(profile, tenant string) (*Stack, error) { return &Stack{}, nil }
+
+// Stack is all that one session is judged by: the list, in which the last match
+// wins, the ceilings, and the approvals that were saved. It is immutable; its
+// patterns are compiled once.
 type Stack struct{}
 
-// Judge gives the verdict on a call with these requests. No request at all is
-// allowed.
+// With adds ceilings: the session's own rules, the worktree's.
+func (s *Stack) With(c ...Ceiling) *Stack { return s }
+
+// Remember adds approvals that were saved. They only ever turn ask into allow.
+func (s *Stack) Remember(saved []Rule) *Stack { return s }
+
+// Judge gives the verdict on a call with these requests: the strictest of them
+// all. No request at all is allowed.
 func (s *Stack) Judge(requests []Request) Verdict { return Verdict{Action: Allow, Rule: "default"} }
+
+// Hidden reports whether nothing with this permission can ever be allowed: its
+// last matching rule is a deny of everything. Such tools are not shown.
+func (s *Stack) Hidden(permission string) bool { return false }
+
+// Headless reports whether every ask is a denial (profile ci).
+func (s *Stack) Headless() bool { return false }
+
+// CheckRules makes rules of those that came with a session's creation.
+func CheckRules(name string, rules []client.RuleOf) ([]Rule, error) { return nil, nil }
+
+// ParseCeiling reads a worktree's rules file (.toold/policy.toml): [permission]
+// and [[rule]] only, everything else is an error. The text is hostile.
+func ParseCeiling(name string, text []byte) ([]Rule, error) { return nil, nil }
 
 // Judge gives the verdict on a call with these requests.
 func Judge([]Request) Verdict { return Verdict{Action: Allow, Rule: "default"} }

@@ -19,6 +19,8 @@ import (
 // fakeAPI is a session.API in memory, with one tool: "echo" finishes at once,
 // "wait" when released, "fail" is an error with a record, "panic" panics.
 type fakeAPI struct {
+	session.API // what no test here asks for
+
 	release chan struct{} // closing it finishes the calls of tool "wait"
 
 	mu       sync.Mutex // guards what follows

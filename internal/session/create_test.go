@@ -530,7 +530,7 @@ func TestRuntimeIsKnownFromTheBeginning(t *testing.T) {
 	m := h.open()
 	m.cfg.Runtime = "fake"
 	states := make(map[client.SessionState]string)
-	m.cfg.Observers = append(m.cfg.Observers, stateWatcher(func(s *client.Session) { states[s.State] = s.Runtime }))
+	m.cfg.Observers = append(m.cfg.Observers, stateWatcher{state: func(s *client.Session) { states[s.State] = s.Runtime }})
 	h.create(alice, client.SessionCreate{})
 	if states[client.SessionCreating] != "fake" || states[client.SessionReady] != "fake" {
 		t.Errorf("runtimes %v", states)
@@ -538,10 +538,11 @@ func TestRuntimeIsKnownFromTheBeginning(t *testing.T) {
 }
 
 // stateWatcher is an Observer of states alone.
-type stateWatcher func(*client.Session)
+type stateWatcher struct {
+	Observer
+	state func(*client.Session)
+}
 
-func (w stateWatcher) SessionState(s *client.Session, _ client.SessionState) { w(s) }
+func (w stateWatcher) SessionState(s *client.Session, _ client.SessionState) { w.state(s) }
 func (stateWatcher) SandboxCreated(string, bool, time.Duration)              {}
 func (stateWatcher) CallFinished(*client.Call, time.Duration, time.Duration) {}
-func (stateWatcher) OutputSpilled(int64)                                     {}
-func (stateWatcher) LenientConversion(string)                                {}

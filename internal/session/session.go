@@ -5,11 +5,13 @@ package session
 
 import (
 	"context"
+	"encoding/json"
 	"io"
 	"log/slog"
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/tool"
@@ -57,6 +59,8 @@ type Config struct {
 	// Settings may be replaced by Reload.
 	Settings  Settings
 	Observers []Observer
+	// Auditor may be nil.
+	Auditor Auditor
 }
 
 // Settings are those parts of the configuration that a reload may change. They
@@ -77,7 +81,41 @@ type Settings struct {
 	Tenants       map[string]Tenant
 	MaxSessions   int // per tenant, 0 = none
 	// MinFree is the host free-space floor in bytes for the state directory.
-	MinFree int64
+	MinFree   int64
+	Policy    *policy.Set // nil: policy.Default
+	Approvals Approvals
+	Loop      policy.LoopConfig
+	Hooks     []Hook
+	Opaque    string // [tools.bash] opaque: rule, ask or deny; "" = rule
+}
+
+// Approvals is [approvals].
+type Approvals struct {
+	Timeout     time.Duration // how long an approval may stay pending
+	None        bool          // nobody answers: what would be asked is denied at once
+	SelfApprove bool          // the credential that made a call may approve it
+	// Command, when set, is a program that answers: the approval as JSON on its
+	// standard input, a client.ApprovalAnswer from its standard output. Whatever
+	// goes wrong is a rejection.
+	Command []string
+}
+
+// The moments at which hooks run.
+const (
+	HookCallBefore     = "call.before"
+	HookCallAfter      = "call.after"
+	HookSessionCreated = "session.created"
+	HookSessionEnded   = "session.ended"
+	HookFileEdited     = "file.edited"
+)
+
+// Hook is one [[hook]].
+type Hook struct {
+	On       string
+	Command  []string
+	Match    map[string]string // tool, tenant, profile, path …: wildcards; all must match
+	Timeout  time.Duration
+	FailOpen bool
 }
 
 // Tenant is one [tenant.NAME].
@@ -99,14 +137,58 @@ type Truncate struct {
 	Keep         time.Duration
 }
 
-// Observer is told what happens; metrics and audit implement it. Methods must
-// not block and must not call back into the manager.
+// Observer is told what happens; metrics implement it. Methods must not block and
+// must not call back into the manager.
 type Observer interface {
 	SessionState(s *client.Session, old client.SessionState)
 	SandboxCreated(runtime string, warm bool, d time.Duration)
 	CallFinished(c *client.Call, queued, ran time.Duration)
 	OutputSpilled(bytes int64)
 	LenientConversion(tool string)
+	// Decided is told each judgement, with one permission and action for each
+	// request of the call.
+	Decided(d *Decision)
+	// DoomLoop is told a loop that was found, and what was done about it.
+	DoomLoop(tool string, period int, action policy.Action)
+	ApprovalAsked(a *client.Approval)
+	// ApprovalReplied is told how long an approval waited and how it ended: once,
+	// always, reject, timeout, stale, gone (with its call or session).
+	ApprovalReplied(a *client.Approval, reply string, waited time.Duration)
+	// Hooked is told a hook that ran: ok, denied, replaced, failed.
+	Hooked(on, outcome string, d time.Duration)
+}
+
+// Decision is one judgement of a call, for metrics and audit.
+type Decision struct {
+	Time       time.Time
+	Principal  Principal // who made the call
+	Session    string
+	Call       string
+	Tool       string
+	Profile    string
+	InputHash  [32]byte        // of the normalised input
+	Input      json.RawMessage // normalised; the audit log has it only when it is told to
+	Verdict    policy.Verdict  // as judged, or as an approver, a loop or a hook made it
+	Requests   []Judged
+	Approver   string // "uid 0", "command", "hook NAME" …; "" = the rules alone
+	ApprovalID string
+}
+
+// Judged is one request and its own verdict.
+type Judged struct {
+	Request policy.Request
+	Action  policy.Action
+	Rule    string
+}
+
+// Auditor keeps the audit log. An error means that the record is not safely
+// written and that, by configuration, the call must not run; it is a
+// *client.Error.
+type Auditor interface {
+	Decided(d *Decision) error
+	// Finished is told how a call ended. outputHash is of the whole output as far
+	// as it was kept.
+	Finished(p Principal, c *client.Call, outputHash [32]byte) error
 }
 
 // CallOptions say how the answer to Call is wanted.
@@ -159,6 +241,16 @@ type API interface {
 	Events(ctx context.Context, p Principal, f EventFilter) (<-chan client.Event, error)
 	Tools(ctx context.Context, p Principal, f ToolFilter) ([]client.ToolDefinition, error)
 
+	Approvals(ctx context.Context, p Principal, f ApprovalFilter) (client.List[client.Approval], error)
+	// Answer answers a pending approval.
+	Answer(ctx context.Context, p Principal, id string, a client.ApprovalAnswer) (*client.Approval, error)
+	SavedApprovals(ctx context.Context, p Principal, f ApprovalFilter) (client.List[client.SavedApproval], error)
+	Revoke(ctx context.Context, p Principal, id string) error
+	Explain(ctx context.Context, p Principal, r client.PolicyExplain) (*client.PolicyVerdict, error)
+	Replay(ctx context.Context, p Principal, r client.PolicyReplay) (*client.PolicyReplayed, error)
+	// Usage is what each tenant uses, for admins and metrics.
+	Usage(ctx context.Context) ([]client.TenantUsage, error)
+
 	TokenSession(token string) (sessionID, tenant string, ok bool)
 	Doctor(ctx context.Context, p Principal, probe bool) (*client.Doctor, error)
 	GC(ctx context.Context, p Principal, dryRun bool) ([]client.Garbage, error)
@@ -192,6 +284,13 @@ type EventFilter struct {
 // ToolFilter selects tool definitions.
 type ToolFilter struct {
 	Profile, Session, Provider, Model string
+}
+
+// ApprovalFilter selects approvals.
+type ApprovalFilter struct {
+	Session string
+	After   string
+	Limit   int
 }
 
 // EndOptions say how a session is ended.

@@ -12,18 +12,18 @@ func TestAccess(t *testing.T) {
 		tool, in string
 		want     Access
 	}{
-		{"bash", `{"command":"ls -l"}`, Access{Requests: []Request{{"bash", "ls -l", "", false}}}},
-		{"read", `{"filePath":"a/b"}`, Access{[]Request{{"read", "a/b", "a/b", false}}, true}},
-		{"write", `{"file_path":"a","content":""}`, Access{[]Request{{"edit", "a", "a", true}}, true}},
-		{"edit", `{"file_path":"/a","old_string":"x","new_string":"y"}`, Access{[]Request{{"edit", "/a", "/a", true}}, true}},
-		{"glob", `{"pattern":"*.go"}`, Access{[]Request{{"glob", "*.go", "", false}}, false}},
-		{"glob", `{"pattern":"*.go","path":"x"}`, Access{[]Request{{"glob", "*.go", "x", false}}, true}},
-		{"grep", `{"pattern":"x.y","path":""}`, Access{[]Request{{"grep", "x.y", "", false}}, false}},
-		{"grep", `{"pattern":"x","path":"/etc"}`, Access{[]Request{{"grep", "x", "/etc", false}}, true}},
-		{"list", `{}`, Access{[]Request{{"list", ".", ".", false}}, true}},
-		{"list", `{"path":"d"}`, Access{[]Request{{"list", "d", "d", false}}, true}},
-		{"file_put", `{"from":"/o/1","path":"d"}`, Access{[]Request{{"edit", "d", "d", true}}, true}},
-		{"file_get", `{"path":"d"}`, Access{[]Request{{"read", "d", "d", false}}, true}},
+		{"bash", `{"command":"ls -l"}`, Access{Requests: []Request{{Permission: "bash", Pattern: "ls -l"}}}},
+		{"read", `{"filePath":"a/b"}`, Access{[]Request{{Permission: "read", Pattern: "a/b", Path: "a/b"}}, true}},
+		{"write", `{"file_path":"a","content":""}`, Access{[]Request{{Permission: "edit", Pattern: "a", Path: "a", Write: true}}, true}},
+		{"edit", `{"file_path":"/a","old_string":"x","new_string":"y"}`, Access{[]Request{{Permission: "edit", Pattern: "/a", Path: "/a", Write: true}}, true}},
+		{"glob", `{"pattern":"*.go"}`, Access{[]Request{{Permission: "glob", Pattern: "*.go"}}, false}},
+		{"glob", `{"pattern":"*.go","path":"x"}`, Access{[]Request{{Permission: "glob", Pattern: "*.go", Path: "x"}}, true}},
+		{"grep", `{"pattern":"x.y","path":""}`, Access{[]Request{{Permission: "grep", Pattern: "x.y"}}, false}},
+		{"grep", `{"pattern":"x","path":"/etc"}`, Access{[]Request{{Permission: "grep", Pattern: "x", Path: "/etc"}}, true}},
+		{"list", `{}`, Access{[]Request{{Permission: "list", Pattern: ".", Path: "."}}, true}},
+		{"list", `{"path":"d"}`, Access{[]Request{{Permission: "list", Pattern: "d", Path: "d"}}, true}},
+		{"file_put", `{"from":"/o/1","path":"d"}`, Access{[]Request{{Permission: "edit", Pattern: "d", Path: "d", Write: true}}, true}},
+		{"file_get", `{"path":"d"}`, Access{[]Request{{Permission: "read", Pattern: "d", Path: "d"}}, true}},
 	} {
 		inv, err := r.Parse(tc.tool, json.RawMessage(tc.in))
 		if err != nil {
