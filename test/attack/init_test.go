@@ -1,6 +1,7 @@
 package attack
 
 import (
+	"io"
 	"os"
 	"strings"
 	"syscall"
@@ -120,7 +121,9 @@ func TestA7AgentKilled(t *testing.T) {
 		c, _ := tryCall(s.a, s.attacker.ID, "bash", map[string]any{"command": "echo once >> /workspace/ran; echo begun; sleep 60"})
 		done <- c
 	}()
-	eventually(t, 10*time.Second, "the call runs", func() bool { return read(s.tree+"/ran") != "" })
+	eventually(t, 10*time.Second, "the call runs and what it printed has arrived", func() bool {
+		return read(s.tree+"/ran") != "" && strings.Contains(outputSoFar(t, s.a, s.attacker.ID), "begun")
+	})
 	must(t, syscall.Kill(pid, syscall.SIGKILL))
 	select {
 	case c := <-done:
@@ -139,6 +142,24 @@ func TestA7AgentKilled(t *testing.T) {
 	if got := read(s.tree + "/ran"); got != "once\n" {
 		t.Errorf("the call ran %q", got)
 	}
+}
+
+// outputSoFar is what the daemon has of the output of a session's newest call.
+func outputSoFar(t *testing.T, c *client.Client, session string) string {
+	t.Helper()
+	list, err := c.ListCalls(t.Context(), session, client.CallQuery{})
+	must(t, err)
+	if len(list.Items) == 0 {
+		return ""
+	}
+	r, err := c.CallOutput(t.Context(), list.Items[len(list.Items)-1].ID, client.OutputQuery{})
+	if err != nil {
+		return ""
+	}
+	defer r.Close()
+	b, err := io.ReadAll(r)
+	must(t, err)
+	return string(b)
 }
 
 // A8: file tools work with the tool's ids.
