@@ -96,5 +96,6 @@ type TenantUsage struct {
 	CPUMillis   int64  `json:"cpu_ms"`
 	MemoryBytes int64  `json:"memory_bytes"`
 	DiskBytes   int64  `json:"disk_bytes"` // outputs and, where bounded, worktrees
-	IOBytes     int64  `json:"io_bytes"`
+	IOBytes     int64  `json:"io_bytes"`   // read from and written to block devices
+	OOMKills    int64  `json:"oom_kills"`  // processes that the kernel killed for memory
 }
