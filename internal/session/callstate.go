@@ -30,8 +30,8 @@ type call struct {
 	paged     bool // the tool cuts its output to size
 	streams   bool // the tool streams its output, and its result comes after it
 	out       *output
-	unsaved   func(*store.Tx) error // its first write, while that is put off
-	writes    []string              // files that it changes, as Prepare resolved them
+	unsaved   *store.Entry // its first record, while that is put off
+	writes    []string     // files that it changes, as Prepare resolved them
 
 	// ctx ends when the call must not begin or go on: with the cause of its
 	// session's end, with errLeaving, or with errAborted before it was started.
@@ -147,14 +147,16 @@ func (s *Session) record(c *call, inv *tool.Invocation) error {
 
 // save stores the call as pending, at once where the call has a key, which may
 // turn out to be taken, or where somebody may hear of its id before it runs.
-// Otherwise its next write, or flush, does both in one.
+// Otherwise its next record, or flush, takes this one with it.
 func (c *call) save() error {
-	pending := c.event(client.EventCallPending, nil)
-	row := c.row
-	c.unsaved = func(tx *store.Tx) error {
-		return errors.Join(tx.InsertCall(&row), tx.AddEvent(pending))
+	e := &store.Entry{}
+	e.InsertCall(&c.row)
+	e.AddEvent(c.event(client.EventCallPending, nil))
+	if c.req.Key != "" {
+		return c.s.m.store.Write(func(tx *store.Tx) error { return tx.Put(e) })
 	}
-	if c.req.Key == "" && c.req.WaitMillis == nil && !c.heard() {
+	c.unsaved = e
+	if c.req.WaitMillis == nil && !c.heard() {
 		return nil
 	}
 	return c.flush()
@@ -165,20 +167,12 @@ func (c *call) flush() error {
 	if c.unsaved == nil {
 		return nil
 	}
-	return c.write(func(*store.Tx) error { return nil })
+	return c.write(nil)
 }
 
-// write stores a change of the call, and before it what save has put off.
-func (c *call) write(fn func(tx *store.Tx) error) error {
-	first := c.unsaved
-	err := c.s.m.store.Write(func(tx *store.Tx) error {
-		if first != nil {
-			if err := first(tx); err != nil {
-				return err
-			}
-		}
-		return fn(tx)
-	})
+// write stores what happened to the call, and before it what save has put off.
+func (c *call) write(e *store.Entry) error {
+	err := c.s.m.store.Append(c.unsaved, e)
 	if err == nil {
 		c.unsaved = nil
 	}
@@ -276,11 +270,10 @@ func (c *call) judged(v policy.Verdict) {
 // start stores the call as running. From then on an abort goes to the agent.
 func (c *call) start() error {
 	now := time.Now().UTC().Truncate(time.Millisecond)
-	running := c.event(client.EventCallRunning, nil)
-	err := c.write(func(tx *store.Tx) error {
-		return errors.Join(tx.StartCall(c.id, now), tx.AddEvent(running))
-	})
-	if err != nil {
+	e := &store.Entry{}
+	e.StartCall(c.id, now)
+	e.AddEvent(c.event(client.EventCallRunning, nil))
+	if err := c.write(e); err != nil {
 		return err
 	}
 	c.mu.Lock()

@@ -201,15 +201,13 @@ func (s *Session) store(c *call, row *store.Call) bool {
 	if row.Status == client.CallError {
 		typ = client.EventCallError
 	}
-	end := c.event(typ, summaryOf(&row.Call))
-	edits := s.edits(c, row)
-	err := c.write(func(tx *store.Tx) error {
-		errs := []error{tx.FinishCall(row), tx.AddEvent(end)}
-		for _, e := range edits {
-			errs = append(errs, tx.AddEvent(e))
-		}
-		return errors.Join(errs...)
-	})
+	e := &store.Entry{}
+	e.FinishCall(row)
+	e.AddEvent(c.event(typ, summaryOf(&row.Call)))
+	for _, edit := range s.edits(c, row) {
+		e.AddEvent(edit)
+	}
+	err := c.write(e)
 	if err != nil {
 		s.log.Error("store the end of a call", "call", c.id, "error", err)
 		return false

@@ -199,7 +199,8 @@ func (s *Session) write(event string, change func(*store.Session) error) error {
 		if err := tx.PutSession(&row); err != nil || event == "" {
 			return err
 		}
-		return tx.AddEvent(s.event(event, sessionSummary(&row)))
+		tx.AddEvent(s.event(event, sessionSummary(&row)))
+		return nil
 	})
 	if err != nil {
 		return err

@@ -53,55 +53,13 @@ type result struct {
 	Usage       client.CallUsage       `json:"usage,omitzero"`
 }
 
-const sqlInsertCall = `INSERT INTO calls (id, session, tenant, key, hash, tool, status, queued, started, ended, input, origin)
-	VALUES (?, ?, ?, ?, ?, ?, 'pending', ?, 0, 0, ?, ?)`
-
-// InsertCall adds a call as pending. ErrExists when the session has a call with
-// its key.
-func (tx *Tx) InsertCall(c *Call) error {
-	var from []byte
-	if o := (origin{c.MessageID, c.Agent, c.Model, c.Extra}); o.MessageID != "" || o.Agent != "" || o.Model != "" || o.Extra != nil {
-		b, err := json.Marshal(o)
-		if err != nil {
-			return fmt.Errorf("call %s: %w", c.ID, err)
-		}
-		from = b
-	}
-	_, err := tx.st.insertCall.Exec(c.ID, c.SessionID, c.Tenant, c.Key, c.Hash, c.Tool,
-		c.Time.Queued.UnixMilli(), []byte(c.Input), from)
-	return err
-}
-
-// StartCall marks a call as running. ErrNotFound when there is no such call: one
-// without a record must not run.
-func (tx *Tx) StartCall(id string, at time.Time) error {
-	r, err := tx.st.startCall.Exec(at.UnixMilli(), id)
-	if err != nil {
-		return err
-	}
-	if n, err := r.RowsAffected(); err != nil || n == 1 {
-		return err
-	}
-	return fmt.Errorf("start call %s: %w", id, ErrNotFound)
-}
-
-const sqlFinishCall = `UPDATE calls SET status = ?, started = ?, ended = ?, result = ?, out_file = ?, out_total = ?, out_inline = ?
-	WHERE id = ? AND status IN ('pending', 'running')`
-
-// FinishCall writes how a call ended. A call that has ended is not changed.
-func (tx *Tx) FinishCall(c *Call) error {
-	b, err := json.Marshal(result{c.Title, c.Call.Output, c.IsError, c.Metadata, c.Attachments, c.Error, c.Permission, c.Usage})
-	if err != nil {
-		return fmt.Errorf("result of call %s: %w", c.ID, err)
-	}
-	file := 0
-	if c.Output.File {
-		file = 1
-	}
-	_, err = tx.st.finishCall.Exec(string(c.Status), millis(c.Time.Started), millis(c.Time.Ended), b,
-		file, c.Output.Total, c.Output.Inline, c.ID)
-	return err
-}
+const (
+	sqlInsertCall = `INSERT INTO calls (id, session, tenant, key, hash, tool, status, queued, started, ended, input, origin, result,
+		out_file, out_total, out_inline) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+	// A call that has ended is not changed.
+	sqlFinishCall = `UPDATE calls SET status = ?, started = ?, ended = ?, result = ?, out_file = ?, out_total = ?, out_inline = ?
+		WHERE id = ? AND status IN ('pending', 'running')`
+)
 
 const sqlCallColumns = `SELECT id, session, tenant, key, hash, tool, status, queued, started, ended, input, origin, result,
 	out_file, out_total, out_inline FROM calls `
@@ -119,6 +77,9 @@ type CallFilter struct {
 
 // Call reads one call.
 func (s *Store) Call(ctx context.Context, id string) (*Call, error) {
+	if err := s.flush(ctx); err != nil {
+		return nil, fmt.Errorf("read call: %w", err)
+	}
 	c, _, err := scanCall(s.rd.call.QueryRowContext(ctx, id).Scan)
 	if err != nil {
 		return nil, fmt.Errorf("read call: %w", classify(err))
@@ -128,6 +89,9 @@ func (s *Store) Call(ctx context.Context, id string) (*Call, error) {
 
 // CallByKey reads the call of a session that has this key.
 func (s *Store) CallByKey(ctx context.Context, session, key string) (*Call, error) {
+	if err := s.flush(ctx); err != nil {
+		return nil, fmt.Errorf("read call: %w", err)
+	}
 	c, _, err := scanCall(s.rd.callByKey.QueryRowContext(ctx, session, key).Scan)
 	if err != nil {
 		return nil, fmt.Errorf("read call by key: %w", classify(err))
@@ -137,6 +101,9 @@ func (s *Store) CallByKey(ctx context.Context, session, key string) (*Call, erro
 
 // Calls lists calls. more says that there are further ones after the last.
 func (s *Store) Calls(ctx context.Context, f CallFilter) (calls []*Call, more bool, err error) {
+	if err := s.flush(ctx); err != nil {
+		return nil, false, fmt.Errorf("list calls: %w", err)
+	}
 	rows, err := s.rd.calls.QueryContext(ctx, f.Session, f.After, string(f.Status), string(f.Status), f.Tool, f.Tool, f.Limit+1)
 	if err != nil {
 		return nil, false, fmt.Errorf("list calls: %w", classify(err))
@@ -159,6 +126,9 @@ func (s *Store) Calls(ctx context.Context, f CallFilter) (calls []*Call, more bo
 
 // OpenCalls lists the calls of a session that have not ended.
 func (s *Store) OpenCalls(ctx context.Context, session string) ([]*Call, error) {
+	if err := s.flush(ctx); err != nil {
+		return nil, fmt.Errorf("list open calls: %w", err)
+	}
 	rows, err := s.rd.openCalls.QueryContext(ctx, session)
 	if err != nil {
 		return nil, fmt.Errorf("list open calls: %w", classify(err))

@@ -9,19 +9,22 @@ import (
 	"github.com/toold/toold/client"
 )
 
-// AddEvent adds an event. Its id is made here, in the order of the writes, so
-// that ids, rows and what OnEvents hears have one order.
-func (tx *Tx) AddEvent(e client.Event) error {
-	e.ID = tx.ids.New("evt_")
-	var data any
-	if len(e.Data) > 0 {
-		data = []byte(e.Data)
+// AddEvent adds an event. Its id is made at the end of the transaction, so that
+// ids, rows and what OnEvents hears have one order.
+func (tx *Tx) AddEvent(e client.Event) { tx.events = append(tx.events, e) }
+
+// eventsOf lists the events of entries.
+func eventsOf(entries []*Entry) []client.Event {
+	var all []client.Event
+	for _, e := range entries {
+		if e == nil {
+			continue
+		}
+		for _, v := range e.events {
+			all = append(all, v.event)
+		}
 	}
-	if _, err := tx.st.insertEvent.Exec(e.ID, e.Time.UnixMicro(), e.Type, e.Tenant, e.Session, e.Call, data); err != nil {
-		return err
-	}
-	tx.events = append(tx.events, e)
-	return nil
+	return all
 }
 
 // EventFilter selects events, oldest first.
@@ -38,6 +41,9 @@ const sqlEvents = `SELECT id, time, type, tenant, session, call, data FROM event
 
 // Events lists stored events.
 func (s *Store) Events(ctx context.Context, f EventFilter) ([]client.Event, error) {
+	if err := s.flush(ctx); err != nil {
+		return nil, fmt.Errorf("list events: %w", err)
+	}
 	want, n := f.Type, 1<<20 // longer than any type: the whole must be equal
 	if prefix, ok := strings.CutSuffix(f.Type, "*"); ok {
 		want, n = prefix, len(prefix)

@@ -38,8 +38,6 @@ func (tx *Tx) QuarantineLease(base uint32, reason string) error {
 	return err
 }
 
-const metaLastLease = "last_lease"
-
 // Leases lists all ranges in use and says which one was given last, 0 if none
 // ever was.
 func (s *Store) Leases(ctx context.Context) (all []Lease, last uint32, err error) {

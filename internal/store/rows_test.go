@@ -93,7 +93,7 @@ func TestKeysAreUniqueInASession(t *testing.T) {
 	insert(t, s, testCall(s, "b", "k"))
 	insert(t, s, testCall(s, "a", ""))
 	insert(t, s, testCall(s, "a", ""))
-	if err := s.Write(func(tx *Tx) error { return tx.InsertCall(testCall(s, "a", "k")) }); !errors.Is(err, ErrExists) {
+	if err := s.Write(func(tx *Tx) error { return tx.Put(inserted(testCall(s, "a", "k"))) }); !errors.Is(err, ErrExists) {
 		t.Errorf("got %v, want ErrExists", err)
 	}
 	if _, err := s.CallByKey(t.Context(), "a", ""); !errors.Is(err, ErrNotFound) {
@@ -117,7 +117,7 @@ func TestCallLists(t *testing.T) {
 		ids = append(ids, c.ID)
 		if i < 3 {
 			c.Status = client.CallError
-			if err := s.Write(func(tx *Tx) error { return tx.FinishCall(c) }); err != nil {
+			if err := s.Append(finished(c)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -157,19 +157,13 @@ func TestCallLists(t *testing.T) {
 
 func TestEventFilters(t *testing.T) {
 	s := newTest(t)
-	err := s.Write(func(tx *Tx) error {
-		var errs []error
-		for _, e := range []client.Event{
-			{Type: "call.pending", Tenant: "t", Session: "a", Call: "c", Data: json.RawMessage(`{"x":1}`)},
-			{Type: "call.completed", Tenant: "t", Session: "b"},
-			{Type: "session.ended", Tenant: "t", Session: "a"},
-			{Type: "call.pending", Tenant: "u", Session: "z"},
-		} {
-			e.Time = testTime()
-			errs = append(errs, tx.AddEvent(e))
-		}
-		return errors.Join(errs...)
-	})
+	now := testTime()
+	err := s.Append(happened(
+		client.Event{Time: now, Type: "call.pending", Tenant: "t", Session: "a", Call: "c", Data: json.RawMessage(`{"x":1}`)},
+		client.Event{Time: now, Type: "call.completed", Tenant: "t", Session: "b"},
+		client.Event{Time: now, Type: "session.ended", Tenant: "t", Session: "a"},
+		client.Event{Time: now, Type: "call.pending", Tenant: "u", Session: "z"},
+	))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -240,11 +234,9 @@ func TestSweep(t *testing.T) {
 	done.Status, done.Time.Ended, done.Output.File = client.CallCompleted, &long, true
 	err := s.Write(func(tx *Tx) error {
 		for range sweepRows + 10 {
-			if err := tx.AddEvent(client.Event{Type: "x", Time: now}); err != nil {
-				return err
-			}
+			tx.AddEvent(client.Event{Type: "x", Time: now})
 		}
-		return tx.FinishCall(done)
+		return tx.Put(finished(done))
 	})
 	if err != nil {
 		t.Fatal(err)

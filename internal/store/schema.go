@@ -65,7 +65,18 @@ var migrations = []string{
 		reason      TEXT NOT NULL
 	);
 	CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;`,
+	// The journal: an id that says which one belongs to this database, and the
+	// number of its last record that is in here. An older toold would not look
+	// for what is in the journal.
+	`INSERT INTO meta (key, value) VALUES ('` + metaJournal + `', random()), ('` + metaApplied + `', 0)`,
 }
+
+// Keys of the table meta.
+const (
+	metaLastLease = "last_lease"
+	metaJournal   = "journal"
+	metaApplied   = "journal_applied"
+)
 
 // migrate brings the database to the newest version, each step in a transaction
 // of its own.

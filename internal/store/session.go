@@ -126,6 +126,9 @@ func scanSession(scan func(...any) error) (*Session, error) {
 
 // CountCalls counts the calls that a session has had.
 func (s *Store) CountCalls(ctx context.Context, session string) (int64, error) {
+	if err := s.flush(ctx); err != nil {
+		return 0, fmt.Errorf("count calls: %w", err)
+	}
 	var n int64
 	err := s.rd.countCalls.QueryRowContext(ctx, session).Scan(&n)
 	return n, classify(err)

@@ -1,11 +1,18 @@
 // Package store keeps sessions, calls, events and uid leases on disk, in one
 // SQLite database. A write that returned survives the death of the daemon.
 //
-// All writes go through one goroutine that puts whatever is queued into one
-// transaction (group commit); readers have connections of their own and never
-// wait for it. The database is in WAL mode with synchronous=NORMAL: a commit
-// costs one write(2) and no fsync, so a killed daemon loses nothing, and a
-// machine that loses power may lose the last moments but never its consistency.
+// There are two ways to write. What happens to calls is appended to a journal, a
+// file beside the database, by whoever it happens to, with one write(2); a
+// goroutine moves it into the database a moment later, many records at a time.
+// What the database must decide (names and keys that may be taken, leases) is a
+// transaction, which the same goroutine does after all that was appended before;
+// it puts whatever is queued into one (group commit). Readers have connections
+// of their own; those who read calls or events wait for the journal to be moved,
+// so they see all that was acknowledged.
+//
+// The database is in WAL mode with synchronous=NORMAL, and neither a commit nor
+// the journal waits for an fsync, so a killed daemon loses nothing, and a machine
+// that loses power may lose the last moments but never its consistency.
 package store
 
 import (
@@ -50,7 +57,8 @@ var (
 // Config is what Open needs.
 type Config struct {
 	// Path of the database file. It is created with mode 0600 where it does
-	// not exist; its directory must exist.
+	// not exist; its directory must exist. The journal has the same path with
+	// ".journal" behind it.
 	Path string
 	Log  *slog.Logger
 	// Queue bounds the writes that wait at once; callers block past it.
@@ -71,8 +79,17 @@ type Store struct {
 	rd    *readers
 	ids   *IDs
 
+	journal *journal
+	due     *time.Timer // tells the writer to apply the journal
+	// Frames that the writer has taken from the journal, and that are not in the
+	// database yet, the number of the last one, and whether that has failed.
+	// Only for the writer, which holds journal.mu to change them.
+	taken    []byte
+	takenSeq uint64
+	failing  bool
+
 	queue     chan *job
-	committed atomic.Int64 // jobs since the last checkpoint
+	committed atomic.Int64 // jobs and entries since the last checkpoint
 	truncate  atomic.Bool  // ask the writer for a truncating checkpoint
 
 	onEvents atomic.Pointer[func([]client.Event)]
@@ -96,6 +113,7 @@ func Open(cfg Config) (*Store, error) {
 		cfg.Queue = 1024
 	}
 	s := &Store{path: cfg.Path, log: cfg.Log, queue: make(chan *job, cfg.Queue), closing: make(chan struct{})}
+	s.due = time.NewTimer(applyDelay)
 	if err := s.open(); err != nil {
 		return nil, errors.Join(fmt.Errorf("open %s: %w", cfg.Path, hint(classify(err))), s.release())
 	}
@@ -139,12 +157,52 @@ func (s *Store) open() error {
 	if s.rd, err = prepareReaders(ctx, s.read); err != nil {
 		return err
 	}
+	if err := s.recoverJournal(ctx); err != nil {
+		return err
+	}
 	last, err := s.lastID(ctx)
 	if err != nil {
 		return err
 	}
 	s.ids = NewIDs(last)
 	return nil
+}
+
+// recoverJournal opens the journal and applies what an earlier daemon has left in
+// it: records that the database has already are passed over.
+func (s *Store) recoverJournal(ctx context.Context) error {
+	var id, applied int64
+	for key, into := range map[string]*int64{metaJournal: &id, metaApplied: &applied} {
+		if err := s.conn.QueryRowContext(ctx, "SELECT value FROM meta WHERE key = ?", key).Scan(into); err != nil {
+			return fmt.Errorf("%w: meta has no %s: %w", ErrCorrupt, key, err)
+		}
+	}
+	j, frames, err := openJournal(s.path+".journal", uint64(id))
+	if err != nil {
+		return err
+	}
+	s.journal = j
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.applied, j.seq = uint64(applied), uint64(applied)
+	first := j.applied + 1
+	for len(frames) > 0 {
+		f, err := parseFrame(frames)
+		if err != nil {
+			return err // it was checked
+		}
+		if f.seq > j.applied {
+			first, j.seq = f.seq, lastSeq(frames)
+			break
+		}
+		frames = frames[f.size():]
+	}
+	if first > j.applied+1 {
+		s.log.Error("records are missing between the database and its journal: the machine lost power, or the database is an old copy",
+			"database", s.path, "has", j.applied, "journal_begins", first)
+	}
+	j.waiting = frames
+	return s.cutLocked()
 }
 
 // takeLock makes sure that two daemons never share a database: each would adopt
@@ -187,14 +245,15 @@ func (s *Store) connect(conns int, readOnly bool) (*sql.DB, error) {
 	return db, nil
 }
 
-// OnEvents sets who is told about events: fn is called after their commit, in
-// the order of their ids, from one goroutine, and must not block.
+// OnEvents sets who is told about events: fn is called when they are on disk, in
+// the order of their ids, one call at a time, and must neither block nor write to
+// the store.
 func (s *Store) OnEvents(fn func([]client.Event)) { s.onEvents.Store(&fn) }
 
 // NewID makes an id such as "ses_…" that sorts after all that were made before.
 func (s *Store) NewID(kind string) string { return s.ids.New(kind) }
 
-// Close writes what is queued and closes the database.
+// Close writes what is queued, empties the journal and closes the database.
 func (s *Store) Close() error {
 	s.closeOnce.Do(func() {
 		s.senders.Lock()
@@ -203,7 +262,7 @@ func (s *Store) Close() error {
 		close(s.closing)
 		close(s.queue)
 		s.done.Wait()
-		s.closeErr = s.release()
+		s.closeErr = errors.Join(s.closeErr, s.release())
 	})
 	return s.closeErr
 }
@@ -227,6 +286,9 @@ func (s *Store) release() error {
 	}
 	if s.write != nil {
 		errs = append(errs, s.write.Close())
+	}
+	if s.journal != nil {
+		errs = append(errs, s.journal.file.Close())
 	}
 	if s.lock != nil {
 		errs = append(errs, s.lock.Close())
@@ -261,8 +323,10 @@ func hint(err error) error {
 		return fmt.Errorf("%w: stop it, or give this one another state directory", err)
 	case errors.Is(err, ErrNewer):
 		return fmt.Errorf("%w: run that version, or give this one another state directory", err)
+	case errors.Is(err, errDamaged):
+		return fmt.Errorf("%w: move the journal away; what happened to calls in the last moment is lost with it", err)
 	case errors.Is(err, ErrCorrupt):
-		return fmt.Errorf("%w: move the file away or restore a copy; sandboxes that it knew are then removed as left over", err)
+		return fmt.Errorf("%w: move the file away, and the journal with it, or restore a copy; sandboxes that it knew are then removed as left over", err)
 	}
 	return err
 }

@@ -2,7 +2,6 @@ package store
 
 import (
 	"encoding/json"
-	"errors"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -44,9 +43,37 @@ func testCall(s *Store, session, key string) *Call {
 
 func insert(t testing.TB, s *Store, c *Call) {
 	t.Helper()
-	if err := s.Write(func(tx *Tx) error { return tx.InsertCall(c) }); err != nil {
+	if err := s.Append(inserted(c)); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// inserted, started and finished are entries of one record.
+func inserted(c *Call) *Entry {
+	e := &Entry{}
+	e.InsertCall(c)
+	return e
+}
+
+func started(id string, at time.Time) *Entry {
+	e := &Entry{}
+	e.StartCall(id, at)
+	return e
+}
+
+func finished(c *Call) *Entry {
+	e := &Entry{}
+	e.FinishCall(c)
+	return e
+}
+
+// happened is an entry of events.
+func happened(events ...client.Event) *Entry {
+	e := &Entry{}
+	for _, v := range events {
+		e.AddEvent(v)
+	}
+	return e
 }
 
 func TestCallLife(t *testing.T) {
@@ -57,17 +84,15 @@ func TestCallLife(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(got, c) {
 		t.Fatalf("pending: got %+v, %v\nwant %+v", got, err, c)
 	}
-	started, ended := testTime(), testTime()
-	c.Status, c.Time.Started, c.Time.Ended = client.CallCompleted, &started, &ended
+	start, end := testTime(), testTime()
+	c.Status, c.Time.Started, c.Time.Ended = client.CallCompleted, &start, &end
 	c.Title, c.Call.Output, c.IsError = "t", "out", true
 	c.Metadata = map[string]any{"exit_code": 1.0}
 	c.Error = &client.Error{Code: client.CodeAborted, Message: "m"}
 	c.Usage.CPUMillis = 3
 	c.Permission = &client.CallPermission{Verdict: "allow", Rule: "default"}
 	c.Output = Output{File: true, Total: 9, Inline: 3}
-	if err := s.Write(func(tx *Tx) error {
-		return errors.Join(tx.StartCall(c.ID, started), tx.FinishCall(c))
-	}); err != nil {
+	if err := s.Append(started(c.ID, start), nil, finished(c)); err != nil {
 		t.Fatal(err)
 	}
 	if got, err = s.Call(t.Context(), c.ID); err != nil || !reflect.DeepEqual(got, c) {
@@ -79,11 +104,11 @@ func TestCallLife(t *testing.T) {
 	// A call that has ended stays as it is.
 	again := *c
 	again.Call.Output = "other"
-	if err := s.Write(func(tx *Tx) error { return tx.FinishCall(&again) }); err != nil {
+	if err := s.Append(finished(&again), started(c.ID, end.Add(time.Hour))); err != nil {
 		t.Fatal(err)
 	}
-	if got, _ = s.Call(t.Context(), c.ID); got.Call.Output != "out" {
-		t.Errorf("a finished call was changed to %q", got.Call.Output)
+	if got, _ = s.Call(t.Context(), c.ID); !reflect.DeepEqual(got, c) {
+		t.Errorf("a finished call was changed to %+v", got)
 	}
 }
 

@@ -71,6 +71,9 @@ type OutputRef struct{ Session, Call string }
 
 // OldOutputs lists calls that ended before age and have an output file.
 func (s *Store) OldOutputs(ctx context.Context, age time.Duration, limit int) ([]OutputRef, error) {
+	if err := s.flush(ctx); err != nil {
+		return nil, fmt.Errorf("list old outputs: %w", err)
+	}
 	before := time.Now().Add(-age)
 	rows, err := s.rd.oldOutputs.QueryContext(ctx, idAt("call_", before), before.UnixMilli(), limit)
 	if err != nil {

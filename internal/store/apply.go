@@ -1,0 +1,141 @@
+package store
+
+import (
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/toold/toold/client"
+)
+
+// applier makes the changes of records in the transaction that is open. What
+// happens to a call from its insertion to its end becomes one row when it is in
+// the same batch, as it is for all calls that are short.
+type applier struct {
+	st       *statements
+	noEvents bool // they are inserted by somebody else
+	// log, where it is not nil, takes note of what a constraint forbids, which is
+	// then left out: a journal that cannot be applied would hold up everything.
+	log *slog.Logger
+
+	calls map[string]*callRow // inserted by this batch, and not written yet
+	order []*callRow
+}
+
+// records makes the changes of a payload, whose bytes are kept until finish.
+func (a *applier) records(payload []byte) error {
+	for len(payload) > 0 {
+		r, rest, err := decodeRecord(payload)
+		if err != nil {
+			return err
+		}
+		if err := a.record(&r); err != nil {
+			return err
+		}
+		payload = rest
+	}
+	return nil
+}
+
+func (a *applier) record(r *record) error {
+	switch r.kind {
+	case recordInsertCall:
+		if a.calls == nil {
+			a.calls = make(map[string]*callRow)
+		}
+		row := new(r.call)
+		a.calls[row.id], a.order = row, append(a.order, row)
+	case recordStartCall:
+		return a.start(&r.call)
+	case recordFinishCall:
+		return a.end(&r.call)
+	case recordEvent:
+		if !a.noEvents {
+			return a.event(&r.event)
+		}
+	}
+	return nil
+}
+
+func (a *applier) start(c *callRow) error {
+	row := a.calls[c.id]
+	if row == nil {
+		return a.exec(a.st.startCall, c.started, c.id)
+	}
+	if row.status == string(client.CallPending) {
+		row.status, row.started = c.status, c.started
+	}
+	return nil
+}
+
+func (a *applier) end(c *callRow) error {
+	row := a.calls[c.id]
+	if row == nil {
+		return a.exec(a.st.finishCall, c.status, c.started, c.ended, c.result, c.file, c.total, c.inline, c.id)
+	}
+	if row.status == string(client.CallPending) || row.status == string(client.CallRunning) {
+		row.status, row.started, row.ended, row.result = c.status, c.started, c.ended, c.result
+		row.file, row.total, row.inline = c.file, c.total, c.inline
+	}
+	return nil
+}
+
+func (a *applier) event(e *eventRow) error {
+	var data any // NULL where there is none
+	if len(e.data) > 0 {
+		data = e.data
+	}
+	return a.exec(a.st.insertEvent, e.id, e.time, e.typ, e.tenant, e.session, e.call, data)
+}
+
+// finish writes the calls that were inserted.
+func (a *applier) finish() error {
+	for _, c := range a.order {
+		err := a.exec(a.st.insertCall, c.id, c.session, c.tenant, c.key, filled(c.hash), c.tool, c.status,
+			c.queued, c.started, c.ended, filled(c.input), c.origin, c.result, c.file, c.total, c.inline)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// filled is b as the value of a column that may be empty and not NULL.
+func filled(b []byte) []byte {
+	if b == nil {
+		return []byte{}
+	}
+	return b
+}
+
+func (a *applier) exec(stmt *sql.Stmt, args ...any) error {
+	_, err := stmt.Exec(args...)
+	if err != nil && a.log != nil && errors.Is(classify(err), ErrExists) {
+		a.log.Error("a record of the journal does not fit the database", "error", err)
+		return nil
+	}
+	return err
+}
+
+// applyFrames makes the changes of the journal's frames and notes the last one.
+func applyFrames(st *statements, log *slog.Logger, frames []byte) (n int, err error) {
+	a := applier{st: st, log: log}
+	var last uint64
+	for len(frames) > 0 {
+		f, err := parseFrame(frames)
+		if err == nil {
+			err = a.records(f.payload)
+		}
+		if err != nil {
+			return 0, fmt.Errorf("apply record %d of the journal: %w", f.seq, err)
+		}
+		last, frames = f.seq, frames[f.size():]
+		n++
+	}
+	if err := a.finish(); err != nil {
+		return 0, err
+	}
+	_, err = st.setMeta.Exec(metaApplied, int64(last))
+	return n, err
+}

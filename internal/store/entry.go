@@ -1,0 +1,242 @@
+package store
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/toold/toold/client"
+)
+
+// Entry is a list of changes that belong together: either all of them are kept
+// or none. The zero value is an empty list. Its methods encode at once, so what
+// they are given may change afterwards; an error of theirs is returned by whoever
+// the entry is given to.
+//
+// To add a kind of record: a recordKind, a method here that encodes it, its
+// fields in decodeRecord, and what it does to the database in applier.record.
+type Entry struct {
+	buf    []byte
+	events []placed
+	err    error
+}
+
+// placed is an event whose id is not known yet, and where in Entry.buf it goes.
+type placed struct {
+	event client.Event
+	at    int
+}
+
+// recordKind is the first byte of a record. The numbers are in files.
+type recordKind byte
+
+const (
+	recordInsertCall recordKind = 1 // all that is known of a call when it is asked for
+	recordStartCall  recordKind = 2
+	recordFinishCall recordKind = 3 // how a call ended
+	recordEvent      recordKind = 4
+)
+
+// record is one change of the database: the columns that it sets.
+type record struct {
+	kind  recordKind
+	call  callRow // of recordStartCall only id and started, of recordFinishCall not what was asked
+	event eventRow
+}
+
+// callRow is a row of the table calls. Times are milliseconds, 0 for none.
+type callRow struct {
+	id, session, tenant, key, tool, status string
+	hash, input, origin, result            []byte
+	queued, started, ended                 int64
+	file, total, inline                    int64
+}
+
+// eventRow is a row of the table events.
+type eventRow struct {
+	id, typ, tenant, session, call string
+	time                           int64 // microseconds
+	data                           []byte
+}
+
+// InsertCall adds a call as pending.
+func (e *Entry) InsertCall(c *Call) {
+	var from []byte
+	if o := (origin{c.MessageID, c.Agent, c.Model, c.Extra}); o.MessageID != "" || o.Agent != "" || o.Model != "" || o.Extra != nil {
+		from = e.marshal(c.ID, o)
+	}
+	e.buf = append(e.buf, byte(recordInsertCall))
+	e.text(c.ID, c.SessionID, c.Tenant, c.Key, c.Tool)
+	e.bytes(c.Hash, c.Input, from)
+	e.numbers(c.Time.Queued.UnixMilli())
+}
+
+// StartCall marks a pending call as running.
+func (e *Entry) StartCall(id string, at time.Time) {
+	e.buf = append(e.buf, byte(recordStartCall))
+	e.text(id)
+	e.numbers(at.UnixMilli())
+}
+
+// FinishCall says how a call ended. One that has ended is not changed.
+func (e *Entry) FinishCall(c *Call) {
+	b := e.marshal(c.ID, result{c.Title, c.Call.Output, c.IsError, c.Metadata, c.Attachments, c.Error, c.Permission, c.Usage})
+	file := int64(0)
+	if c.Output.File {
+		file = 1
+	}
+	e.buf = append(e.buf, byte(recordFinishCall))
+	e.text(c.ID, string(c.Status))
+	e.bytes(b)
+	e.numbers(millis(c.Time.Started), millis(c.Time.Ended), file, c.Output.Total, c.Output.Inline)
+}
+
+// AddEvent adds an event. Its id is made when the entry is kept, so that ids,
+// rows and what OnEvents hears have one order.
+func (e *Entry) AddEvent(v client.Event) {
+	e.buf = append(e.buf, byte(recordEvent))
+	e.events = append(e.events, placed{event: v, at: len(e.buf)})
+	e.buf = append(e.buf, make([]byte, eventIDLen)...)
+	e.text(v.Type, v.Tenant, v.Session, v.Call)
+	e.bytes(v.Data)
+	e.numbers(v.Time.UnixMicro())
+}
+
+// eventIDLen is the length of an event's id.
+const eventIDLen = len("evt_") + idLen
+
+func (e *Entry) marshal(id string, v any) []byte {
+	b, err := json.Marshal(v)
+	if err != nil {
+		e.err = errors.Join(e.err, fmt.Errorf("call %s: %w", id, err))
+	}
+	return b
+}
+
+func (e *Entry) text(values ...string) {
+	for _, v := range values {
+		e.buf = append(binary.AppendUvarint(e.buf, uint64(len(v))), v...)
+	}
+}
+
+func (e *Entry) bytes(values ...[]byte) {
+	n := len(e.buf)
+	for _, v := range values {
+		n += binary.MaxVarintLen64 + len(v)
+	}
+	e.buf = slices.Grow(e.buf, n-len(e.buf))
+	for _, v := range values {
+		e.buf = append(binary.AppendUvarint(e.buf, uint64(len(v))), v...)
+	}
+}
+
+func (e *Entry) numbers(values ...int64) {
+	for _, v := range values {
+		e.buf = binary.AppendVarint(e.buf, v)
+	}
+}
+
+// measure adds up the bytes of entries, of which each may be nil.
+func measure(entries []*Entry) (n int, err error) {
+	for _, e := range entries {
+		if e != nil {
+			n += len(e.buf)
+			err = errors.Join(err, e.err)
+		}
+	}
+	return n, err
+}
+
+// errRecord is a record that does not decode.
+var errRecord = errors.New("not a record of this version")
+
+// decodeRecord reads the first record of b. Its byte slices are parts of b.
+func decodeRecord(b []byte) (r record, rest []byte, err error) {
+	if len(b) == 0 {
+		return r, nil, errRecord
+	}
+	r.kind = recordKind(b[0])
+	d := decoder{b: b[1:]}
+	switch c, e := &r.call, &r.event; r.kind {
+	case recordInsertCall:
+		c.status = string(client.CallPending)
+		d.text(&c.id, &c.session, &c.tenant, &c.key, &c.tool)
+		d.bytes(&c.hash, &c.input, &c.origin)
+		d.numbers(&c.queued)
+	case recordStartCall:
+		c.status = string(client.CallRunning)
+		d.text(&c.id)
+		d.numbers(&c.started)
+	case recordFinishCall:
+		d.text(&c.id, &c.status)
+		d.bytes(&c.result)
+		d.numbers(&c.started, &c.ended, &c.file, &c.total, &c.inline)
+	case recordEvent:
+		e.id = string(d.take(uint64(eventIDLen)))
+		d.text(&e.typ, &e.tenant, &e.session, &e.call)
+		d.bytes(&e.data)
+		d.numbers(&e.time)
+	default:
+		d.bad = true
+	}
+	if d.bad {
+		return record{}, nil, errRecord
+	}
+	return r, d.b, nil
+}
+
+// decoder takes values from the front of b. After the first that is not there it
+// is bad and gives nothing.
+type decoder struct {
+	b   []byte
+	bad bool
+}
+
+func (d *decoder) take(n uint64) []byte {
+	if d.bad || n > uint64(len(d.b)) {
+		d.bad = true
+		return nil
+	}
+	v := d.b[:n:n]
+	d.b = d.b[n:]
+	return v
+}
+
+func (d *decoder) length() uint64 {
+	v, n := binary.Uvarint(d.b)
+	if d.bad || n <= 0 {
+		d.bad = true
+		return 0
+	}
+	d.b = d.b[n:]
+	return v
+}
+
+func (d *decoder) text(into ...*string) {
+	for _, p := range into {
+		*p = string(d.take(d.length()))
+	}
+}
+
+// bytes gives nil for what is empty: a column without a value is NULL.
+func (d *decoder) bytes(into ...*[]byte) {
+	for _, p := range into {
+		if v := d.take(d.length()); len(v) > 0 {
+			*p = v
+		}
+	}
+}
+
+func (d *decoder) numbers(into ...*int64) {
+	for _, p := range into {
+		v, n := binary.Varint(d.b)
+		if d.bad || n <= 0 {
+			d.bad = true
+			return
+		}
+		*p, d.b = v, d.b[n:]
+	}
+}
