@@ -106,7 +106,7 @@ type Event struct {
 
 // The types of events. A call's own stream (Accept: text/event-stream on its
 // creation) uses the short names: pending, running, metadata, output, completed,
-// error. The data of "output" is {offset, text} or, where the bytes are not
+// error; those of approvals keep theirs. The data of "output" is {offset, text} or, where the bytes are not
 // UTF-8, {offset, base64}; output events are live only and are not stored.
 const (
 	EventSessionCreated = "session.created"
@@ -122,7 +122,7 @@ const (
 	EventFileEdited     = "file.edited"
 
 	EventApprovalAsked   = "approval.asked"   // data: Approval
-	EventApprovalReplied = "approval.replied" // data: {id, answer, by, message}
+	EventApprovalReplied = "approval.replied" // data: ApprovalReply
 )
 
 // List is how every list answers. Next is the cursor for ?after=, empty at the end.

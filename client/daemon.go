@@ -127,6 +127,15 @@ func (c *Client) GC(ctx context.Context, dryRun bool) ([]Garbage, error) {
 	return l.Items, err
 }
 
+// Usage tells what each tenant uses. For admins.
+func (c *Client) Usage(ctx context.Context) ([]TenantUsage, error) {
+	l, err := fetch[List[TenantUsage]](ctx, c, request{method: "GET", path: "/v1/usage"})
+	if err != nil {
+		return nil, err
+	}
+	return l.Items, nil
+}
+
 // Reload makes the daemon read its configuration again. A configuration with
 // errors is refused with all of them and the old one stays. For admins.
 func (c *Client) Reload(ctx context.Context) error {

@@ -12,8 +12,10 @@ import (
 
 // StreamCall runs a tool and streams its events, with the short types pending,
 // running, metadata, output, completed and error; the last one is completed or
-// error and carries the finished call. The data of an output event is an Output,
-// that of the others a Call, and for metadata an object.
+// error and carries the finished call. A call that must be approved also has
+// approval.asked and approval.replied. The data of an output event is an Output,
+// that of the approvals' an Approval and an ApprovalReply, that of the others a
+// Call, and for metadata an object.
 //
 // A stream that breaks after the call began is taken up again by the call's id:
 // output goes on at the byte where it broke. Before that it is repeated only

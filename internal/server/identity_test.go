@@ -151,6 +151,18 @@ func ask(t *testing.T, c net.Conn, path string, header ...string) (int, string) 
 	return resp.StatusCode, string(b)
 }
 
+// post sends a JSON body over c and gives the status.
+func post(t *testing.T, c net.Conn, path, body string) int {
+	t.Helper()
+	fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", path, len(body), body)
+	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	return resp.StatusCode
+}
+
 // TestPeers: who connects decides, over real sockets.
 func TestPeers(t *testing.T) {
 	needRoot(t)

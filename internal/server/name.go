@@ -41,6 +41,25 @@ func validID(prefix, id string) bool {
 	return true
 }
 
+// wrongID gives the check of ids with this prefix.
+func wrongID(prefix string) func(string) string {
+	return func(id string) string {
+		if validID(prefix, id) {
+			return ""
+		}
+		return fmt.Sprintf("it is %s and 1 to %d letters and digits", prefix, maxName)
+	}
+}
+
+// wrongSaved says what is wrong with the id of a saved approval: that of the
+// approval, and which of its requests.
+func wrongSaved(id string) string {
+	if rest, ok := strings.CutPrefix(id, "apr_"); !ok || rest == "" {
+		return "it begins with apr_"
+	}
+	return wrongName(id)
+}
+
 func isAlnum(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
 }

@@ -68,7 +68,7 @@ func generate(t *testing.T) []byte {
 		}
 		item[strings.ToLower(rt.method)] = g.operation(rt)
 	}
-	for _, v := range []any{client.Problem{}, client.Event{}, client.Output{}} {
+	for _, v := range []any{client.Problem{}, client.Event{}, client.Output{}, client.ApprovalReply{}} {
 		g.schema(reflect.TypeOf(v))
 	}
 	doc := object{
@@ -134,7 +134,7 @@ func (g *generator) responses(rt *route) object {
 	all := object{strconv.Itoa(rt.status): ok, "default": object{"$ref": "#/components/responses/Problem"}}
 	switch rt.op {
 	case "CreateCall":
-		ok["description"] = "The finished call; or its events: pending, running, metadata, output, completed, error, the data of which is a Call, of output an Output, of metadata an object"
+		ok["description"] = "The finished call; or its events: pending, running, metadata, output, approval.asked, approval.replied, completed, error. Their data is a Call; of output an Output, of metadata an object, of approval.asked an Approval, of approval.replied an ApprovalReply"
 		ok["content"].(object)["text/event-stream"] = object{"schema": object{"type": "string"}}
 		all["202"] = object{"description": "The call as it stands; it goes on", "content": g.content(rt.response)}
 	case "Ready":
@@ -167,12 +167,12 @@ func (g *generator) content(v any) object {
 
 func (g *generator) params(rt *route) []any {
 	var list []any
-	if strings.Contains(rt.pattern, "{id}") {
-		doc, schema := "id of the call", object{"type": "string", "pattern": "^call_[0-9A-Za-z]{1,64}$"}
+	if kind := rt.pathID(); kind != nil {
+		doc := "id of the " + kind.what
 		if rt.ofSession() {
-			doc, schema = "id or name of the session", object{"type": "string", "pattern": "^[0-9A-Za-z][0-9A-Za-z._-]{0,63}$"}
+			doc = "id or name of the session"
 		}
-		list = append(list, object{"name": "id", "in": "path", "required": true, "description": doc, "schema": schema})
+		list = append(list, object{"name": "id", "in": "path", "required": true, "description": doc, "schema": object{"type": "string", "pattern": kind.pattern}})
 	}
 	if rt.op == "Events" {
 		list = append(list, object{"name": "Last-Event-ID", "in": "header", "description": "go on after this event", "schema": object{"type": "string"}})

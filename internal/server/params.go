@@ -81,6 +81,10 @@ var (
 		{name: "session", kind: ident, doc: "only those of this session"},
 		{name: "type", doc: "only those of this type; a final * matches any rest"},
 	}
+	approvalParams = []param{
+		{name: "session", kind: ident, doc: "only those of this session"},
+		afterParam, limitParam,
+	}
 	doctorParams = []param{{name: "probe", kind: yesNo, doc: "also look from inside a throw-away session; takes seconds"}}
 )
 
@@ -181,19 +185,42 @@ func (r *request) page() (after string, limit int, err error) {
 // ofSession reports whether the {id} of the path is a session's.
 func (rt *route) ofSession() bool { return strings.HasPrefix(rt.pattern, "/v1/sessions/{id}") }
 
-// parseID checks the {id} of the path: the id or the name of a session, or the id
-// of a call.
+// pathID is what the {id} of a route may be.
+type pathID struct {
+	below   string // the routes that have it begin so
+	what    string
+	pattern string              // of a valid one, for the OpenAPI document
+	wrong   func(string) string // what is wrong with one, "" for nothing
+	hint    string
+}
+
+// pathIDs are the kinds of {id}. A session's may be its name.
+var pathIDs = []pathID{
+	{"/v1/sessions/", "session", "^[0-9A-Za-z][0-9A-Za-z._-]{0,63}$", wrongName, "give its id, which begins with ses_, or its name"},
+	{"/v1/calls/", "call", "^call_[0-9A-Za-z]{1,64}$", wrongID("call_"), "GET /v1/sessions/{id}/calls lists those of a session"},
+	{"/v1/approvals/saved/", "saved approval", "^apr_[0-9A-Za-z._-]{1,60}$", wrongSaved, "GET /v1/approvals/saved lists them"},
+	{"/v1/approvals/", "approval", "^apr_[0-9A-Za-z]{1,64}$", wrongID("apr_"), "GET /v1/approvals lists those that are pending"},
+}
+
+// pathID is the kind of the route's {id}; nil where it has none.
+func (rt *route) pathID() *pathID {
+	for i := range pathIDs {
+		if strings.HasPrefix(rt.pattern, pathIDs[i].below+"{id}") {
+			return &pathIDs[i]
+		}
+	}
+	return nil
+}
+
+// parseID checks the {id} of the path.
 func (rt *route) parseID(r *http.Request) (string, error) {
-	if !strings.Contains(rt.pattern, "{id}") {
+	kind := rt.pathID()
+	if kind == nil {
 		return "", nil
 	}
 	id := r.PathValue("id")
-	if rt.ofSession() {
-		if why := wrongName(id); why != "" {
-			return "", invalid(fmt.Sprintf("%q is not the id of a session: %s", clip(id), why), "give its id, which begins with ses_, or its name")
-		}
-	} else if !validID("call_", id) {
-		return "", invalid(fmt.Sprintf("%q is not the id of a call", clip(id)), "ids of calls begin with call_")
+	if why := kind.wrong(id); why != "" {
+		return "", invalid(fmt.Sprintf("%q is not the id of a %s: %s", clip(id), kind.what, why), kind.hint)
 	}
 	return id, nil
 }

@@ -78,6 +78,14 @@ var routes = []route{
 	{"POST", "/v1/calls/{id}/abort", "AbortCall", roleToken, (*Server).abortCall, nil, 200, client.Call{}, nil, "Stop a running call"},
 	{"GET", "/v1/events", "Events", roleTenant, (*Server).events, nil, 200, eventsBody{}, eventParams, "Stream what happens; Last-Event-ID resumes"},
 
+	{"GET", "/v1/approvals", "ListApprovals", roleTenant, (*Server).listApprovals, nil, 200, client.List[client.Approval]{}, approvalParams, "List the approvals that are pending, oldest first, one page"},
+	{"POST", "/v1/approvals/{id}", "AnswerApproval", roleTenant, (*Server).answerApproval, client.ApprovalAnswer{}, 200, client.Approval{}, nil, "Answer a pending approval; never by the credential that made the call"},
+	{"GET", "/v1/approvals/saved", "ListSavedApprovals", roleTenant, (*Server).listSavedApprovals, nil, 200, client.List[client.SavedApproval]{}, approvalParams, "List what was approved for always, one page"},
+	{"DELETE", "/v1/approvals/saved/{id}", "RevokeApproval", roleTenant, (*Server).revokeApproval, nil, 204, nil, nil, "Revoke what was approved for always; what waits is judged again"},
+	{"POST", "/v1/policy/explain", "ExplainPolicy", roleTenant, (*Server).explainPolicy, client.PolicyExplain{}, 200, client.PolicyVerdict{}, nil, "How a call would be judged, and by which rules"},
+	{"POST", "/v1/policy/replay", "ReplayPolicy", roleAdmin, (*Server).replayPolicy, client.PolicyReplay{}, 200, client.PolicyReplayed{}, nil, "Judge recorded calls under other rules"},
+
+	{"GET", "/v1/usage", "Usage", roleAdmin, (*Server).usage, nil, 200, client.List[client.TenantUsage]{}, nil, "What each tenant uses"},
 	{"GET", "/v1/doctor", "Doctor", roleAdmin, (*Server).doctor, nil, 200, client.Doctor{}, doctorParams, "What holds on this host"},
 	{"POST", "/v1/gc", "GC", roleAdmin, (*Server).gc, client.GCRequest{}, 200, client.List[client.Garbage]{}, nil, "Find, and unless dry_run remove, what sessions have left behind"},
 	{"POST", "/v1/reload", "Reload", roleAdmin, (*Server).reload, nil, 204, nil, nil, "Read the configuration again"},
@@ -88,7 +96,7 @@ type request struct {
 	*http.Request
 	route *route
 	who   session.Principal
-	id    string // the {id} of the path: a session's id or name, or a call's id
+	id    string // the {id} of the path: a session's id or name, or the id of what the route is about
 	query url.Values
 }
 

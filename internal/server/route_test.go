@@ -122,6 +122,20 @@ func clientMethods(ctx context.Context, c *client.Client, ses, call string) map[
 			}
 			return fmt.Errorf("no event")
 		},
+		"ListApprovals": func() error {
+			return only(c.ListApprovals(ctx, client.ApprovalQuery{Session: ses, After: fakeApproval, Limit: 3}))
+		},
+		"AnswerApproval": func() error {
+			return only(c.AnswerApproval(ctx, fakeApproval, client.ApprovalAnswer{Answer: client.AnswerOnce}))
+		},
+		"ListSavedApprovals": func() error { return only(c.ListSavedApprovals(ctx, client.ApprovalQuery{})) },
+		"RevokeApproval":     func() error { return c.RevokeApproval(ctx, fakeSaved) },
+		"ExplainPolicy": func() error {
+			return only(c.ExplainPolicy(ctx, client.PolicyExplain{Tool: "bash", Input: json.RawMessage(`{}`)}))
+		},
+		"ReplayPolicy": func() error { return only(c.ReplayPolicy(ctx, client.PolicyReplay{Rules: "x = 1"})) },
+
+		"Usage":  func() error { return only(c.Usage(ctx)) },
 		"Doctor": func() error { return only(c.Doctor(ctx, true)) },
 		"GC":     func() error { return only(c.GC(ctx, true)) },
 		"Reload": func() error { return c.Reload(ctx) },
@@ -222,14 +236,19 @@ func TestRoles(t *testing.T) {
 	}
 }
 
+// with is the route's path with an id in it that exists.
+func (rt *route) with(ses, call string) string {
+	id := ses
+	if kind := rt.pathID(); kind != nil {
+		id = map[string]string{"session": ses, "call": call, "approval": fakeApproval, "saved approval": fakeSaved}[kind.what]
+	}
+	return strings.Replace(rt.pattern, "{id}", id, 1)
+}
+
 // try makes a request to a route and gives its status.
 func (d *daemon) try(t *testing.T, rt *route, ses, call, token string) int {
 	t.Helper()
-	id := ses
-	if strings.HasPrefix(rt.pattern, "/v1/calls/") {
-		id = call
-	}
-	path, body := strings.Replace(rt.pattern, "{id}", id, 1), ""
+	path, body := rt.with(ses, call), ""
 	switch rt.op {
 	case "CreateCall":
 		body = `{"tool":"echo","input":{}}`
@@ -312,7 +331,7 @@ func TestMethods(t *testing.T) {
 // TestRoutesOfLaterVersions: they are not there, and that is what is said.
 func TestRoutesOfLaterVersions(t *testing.T) {
 	d := start(t, nil)
-	for _, path := range []string{"/v1/approvals", "/v1/sessions/ses_1/diff", "/v1/sessions/ses_1/mcp", "/v1/usage", "/v2/version", "/", "/v1", "/debug/pprof/heap"} {
+	for _, path := range []string{"/v1/audit", "/v1/sessions/ses_1/diff", "/v1/sessions/ses_1/mcp", "/v2/version", "/", "/v1", "/debug/pprof/heap"} {
 		resp, body := d.do(t, "GET", path, "")
 		p := problem(t, body)
 		if resp.StatusCode != 404 || p.Code != client.CodeNotFound || !strings.Contains(p.Detail, "no route") {

@@ -1,0 +1,18 @@
+package client
+
+import "context"
+
+// ExplainPolicy says how a call would be judged, and by which rules. Nothing runs.
+func (c *Client) ExplainPolicy(ctx context.Context, r PolicyExplain) (*PolicyVerdict, error) {
+	return fetch[PolicyVerdict](ctx, c, request{method: "POST", path: "/v1/policy/explain", body: r})
+}
+
+// ReplayPolicy judges recorded calls under another ruleset and gives those whose
+// verdict changes. It takes as long as there are calls. For admins.
+func (c *Client) ReplayPolicy(ctx context.Context, r PolicyReplay) (*PolicyReplayed, error) {
+	p := new(PolicyReplayed)
+	if err := c.wait(ctx, request{method: "POST", path: "/v1/policy/replay", body: r}, p); err != nil {
+		return nil, err
+	}
+	return p, nil
+}

@@ -1,0 +1,71 @@
+package server
+
+import (
+	"fmt"
+	"net/http"
+
+	"github.com/toold/toold/client"
+)
+
+// explainPolicy says how a call would be judged. Everybody may ask for their own
+// tenant: a refusal points here.
+func (s *Server) explainPolicy(x *exchange, r *request) error {
+	var req client.PolicyExplain
+	if err := s.decode(x, r, &req); err != nil {
+		return err
+	}
+	switch req.Tenant {
+	case "", r.who.Tenant:
+		req.Tenant = r.who.Tenant
+	default:
+		if err := s.actFor(r, req.Tenant); err != nil {
+			return err
+		}
+	}
+	verdict, err := s.cfg.API.Explain(r.Context(), r.who, req)
+	if err != nil {
+		return err
+	}
+	if verdict.Requests == nil {
+		verdict.Requests = []client.PolicyRequest{}
+	}
+	return s.reply(x, http.StatusOK, verdict)
+}
+
+// actFor makes an admin act for another tenant, as the header Toold-Tenant does.
+func (s *Server) actFor(r *request, tenant string) error {
+	switch {
+	case !r.who.Admin:
+		return forbidden("only admins may ask about another tenant", `leave "tenant" out`)
+	case !s.identity.Load().tenants[tenant]:
+		return invalid(fmt.Sprintf("no tenant %q", clip(tenant)), "the daemon's config.toml has them as [tenant.NAME]")
+	}
+	r.who.Tenant = tenant
+	return nil
+}
+
+func (s *Server) replayPolicy(x *exchange, r *request) error {
+	var req client.PolicyReplay
+	if err := s.decode(x, r, &req); err != nil {
+		return err
+	}
+	if req.Limit < 0 {
+		return invalid(fmt.Sprintf("limit %d is negative", req.Limit), "0 is the default")
+	}
+	replayed, err := s.cfg.API.Replay(r.Context(), r.who, req)
+	if err != nil {
+		return err
+	}
+	if replayed.Changes == nil {
+		replayed.Changes = []client.PolicyChange{}
+	}
+	return s.reply(x, http.StatusOK, replayed)
+}
+
+func (s *Server) usage(x *exchange, r *request) error {
+	tenants, err := s.cfg.API.Usage(r.Context())
+	if err != nil {
+		return err
+	}
+	return s.reply(x, http.StatusOK, list(tenants, ""))
+}
