@@ -3,14 +3,20 @@
 // client, so that nothing else depends on how counts are kept.
 //
 // Every label has a closed set of values, fixed when the daemon starts: what a
-// client or a sandbox says never makes a new series. Names of tools and runtimes
-// outside their set are counted as "unknown".
+// client or a sandbox says never makes a new series. Names of tools, runtimes and
+// tenants outside their set are counted as "unknown", permissions as "other". The
+// series of a closed set are all there from the start, at zero: a rate over the
+// first event of a kind is right, and an alert on a kind that never happened does
+// not ask for a series that is missing.
+//
+// Observers are on the path of every call, so what a call needs is looked up when
+// the daemon starts: counting one takes no lock and no memory.
 package metrics
 
 import (
+	"context"
 	"errors"
 	"net/http"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -18,192 +24,148 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/toold/toold/client"
-	"github.com/toold/toold/internal/policy"
-	"github.com/toold/toold/internal/session"
 )
 
 // Config is what New needs.
 type Config struct {
 	Version client.Version
-	// Tools and Runtimes are the values that the labels of these names may have.
-	Tools, Runtimes []string
+	// Tools, Runtimes and Permissions are the values that the labels of these
+	// names may have. The permissions that are no tool's need not be given.
+	Tools, Runtimes, Permissions []string
+	// Tenants are those that there are at the start; see AddTenants.
+	Tenants []string
+	// Usage says what each tenant uses; it is asked at every scrape and must not
+	// take long. Nil leaves the tenants at zero.
+	Usage func(context.Context) ([]client.TenantUsage, error)
+	// StoreErrors and AuditErrors count failed writes since the start; nil is
+	// none.
+	StoreErrors, AuditErrors func() uint64
 }
 
-// unknown stands for every name that is not in its label's set.
-const unknown = "unknown"
+const (
+	// unknown stands for every name that is not in its label's set.
+	unknown = "unknown"
+	// scrapesAtOnce bounds the scrapes that are answered at a time. More than one
+	// Prometheus and a curious admin are no reason for as many copies of the text.
+	scrapesAtOnce = 8
+)
 
-// latency are the classic buckets of the histograms, in seconds, for scrapers
-// without native histograms: a read takes 0.3 ms, a build its minutes.
-var latency = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 600}
+// Classic buckets of the histograms, in seconds, for scrapers without native
+// histograms. latency: a read takes 0.3 ms, a build its minutes. waiting: a person
+// who answers takes seconds at best.
+var (
+	latency = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 600}
+	waiting = []float64{.1, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600}
+)
 
 // Metrics implements session.Observer. Its methods may be called from any
 // goroutine and do not block.
 type Metrics struct {
 	registry *prometheus.Registry
-	tools    map[string]bool
-	runtimes map[string]bool
 
-	calls    *prometheus.CounterVec
-	duration *prometheus.HistogramVec
-	sessions *prometheus.GaugeVec
-	created  *prometheus.HistogramVec
-	spilled  prometheus.Counter
-	kills    *prometheus.CounterVec
-	lenient  *prometheus.CounterVec
-
-	mu   sync.Mutex       // guards live
-	live map[string]state // of the sessions that have not ended
+	calls     callCounters
+	sessions  *sessionCounters
+	policy    policyCounters
+	approvals *approvalCounters
+	hooks     hookCounters
+	usage     *usageCollector
 }
-
-// state is where a session is counted.
-type state struct{ state, runtime string }
 
 // New makes a Metrics with a registry of its own.
 func New(cfg Config) (*Metrics, error) {
-	m := &Metrics{registry: prometheus.NewRegistry(), tools: set(cfg.Tools), runtimes: set(cfg.Runtimes), live: map[string]state{}}
+	m := &Metrics{registry: prometheus.NewRegistry()}
+	r := &registrar{to: m.registry}
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "toold_build_info", Help: "1; the labels say what is running.",
 		ConstLabels: prometheus.Labels{"version": cfg.Version.Version, "commit": cfg.Version.Commit, "go_version": cfg.Version.GoVersion},
 	})
 	build.Set(1)
-	m.calls = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "toold_tool_calls_total", Help: "Finished calls by tool and outcome: ok, tool_error, denied, error.",
-	}, []string{"tool", "outcome"})
-	m.duration = histogram("toold_tool_call_duration_seconds", "Time from the start of a call's tool to its result.", "tool")
-	m.sessions = prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "toold_sessions", Help: "Sessions that have not ended, by state and runtime.",
-	}, []string{"state", "runtime"})
-	m.created = histogram("toold_sandbox_create_duration_seconds", "Time to a usable sandbox, by runtime and whether it was taken from the warm pool.", "runtime", "warm")
-	m.spilled = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "toold_output_spilled_bytes_total", Help: "Bytes of whole outputs written to disk because they were too long for the result.",
-	})
-	m.kills = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "toold_call_kills_total", Help: "Calls whose processes were killed, by reason.",
-	}, []string{"reason"})
-	m.lenient = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "toold_lenient_conversions_total", Help: "Inputs in which a loosely typed value was converted, by tool.",
-	}, []string{"tool"})
-	return m, m.register(build)
-}
-
-func histogram(name, help string, labels ...string) *prometheus.HistogramVec {
-	return prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: name, Help: help, Buckets: latency,
-		NativeHistogramBucketFactor:     1.1,
-		NativeHistogramMaxBucketNumber:  160,
-		NativeHistogramMinResetDuration: time.Hour,
-	}, labels)
-}
-
-func (m *Metrics) register(build prometheus.Collector) error {
-	var errs []error
-	for _, c := range []prometheus.Collector{
-		build, m.calls, m.duration, m.sessions, m.created, m.spilled, m.kills, m.lenient,
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-	} {
-		errs = append(errs, m.registry.Register(c))
-	}
-	return errors.Join(errs...)
+	r.add(build)
+	m.calls = newCallCounters(r, cfg.Tools)
+	m.sessions = newSessionCounters(r, cfg.Runtimes)
+	m.policy = newPolicyCounters(r, cfg.Tools, cfg.Permissions)
+	m.approvals = newApprovalCounters(r)
+	m.hooks = newHookCounters(r)
+	m.usage = newUsageCollector(cfg.Usage)
+	m.AddTenants(cfg.Tenants)
+	r.add(m.usage, &agesCollector{m},
+		failures("toold_store_errors_total", "Writes to the daemon's store that failed: a full or a broken disk.", cfg.StoreErrors),
+		failures("toold_audit_errors_total", "Records of the audit log that could not be written.", cfg.AuditErrors),
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m, errors.Join(r.errs...)
 }
 
 // Handler answers scrapes.
 func (m *Metrics) Handler() http.Handler {
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: scrapesAtOnce})
 }
 
-// SessionState counts where a session is now. It goes by what was counted for the
-// session before and not by old, so that a session that was adopted from an
-// earlier daemon, or reported twice, is counted once.
-func (m *Metrics) SessionState(s *client.Session, _ client.SessionState) {
-	now := state{string(s.State), m.known(m.runtimes, s.Runtime)}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if before, ok := m.live[s.ID]; ok {
-		m.sessions.WithLabelValues(before.state, before.runtime).Dec()
-		delete(m.live, s.ID)
-	}
-	switch s.State {
-	case client.SessionCreating, client.SessionReady, client.SessionPaused, client.SessionEnding:
-		m.live[s.ID] = now
-		m.sessions.WithLabelValues(now.state, now.runtime).Inc()
+// registrar makes collectors and keeps the errors of registering them.
+type registrar struct {
+	to   prometheus.Registerer
+	errs []error
+}
+
+func (r *registrar) add(all ...prometheus.Collector) {
+	for _, c := range all {
+		r.errs = append(r.errs, r.to.Register(c))
 	}
 }
 
-// SandboxCreated times a new sandbox.
-func (m *Metrics) SandboxCreated(runtime string, warm bool, d time.Duration) {
-	label := "false"
-	if warm {
-		label = "true"
-	}
-	m.created.WithLabelValues(m.known(m.runtimes, runtime), label).Observe(d.Seconds())
+func (r *registrar) counter(name, help string, labels ...string) *prometheus.CounterVec {
+	v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	r.add(v)
+	return v
 }
 
-// CallFinished counts and times a call. Calls that never ran have no duration.
-func (m *Metrics) CallFinished(c *client.Call, _, ran time.Duration) {
-	tool := m.known(m.tools, c.Tool)
-	m.calls.WithLabelValues(tool, outcome(c)).Inc()
-	if c.Time.Started != nil {
-		m.duration.WithLabelValues(tool).Observe(ran.Seconds())
-	}
-	if reason, _ := c.Metadata["reason"].(string); killReasons[reason] {
-		m.kills.WithLabelValues(reason).Inc()
-	}
+func (r *registrar) gauge(name, help string, labels ...string) *prometheus.GaugeVec {
+	v := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
+	r.add(v)
+	return v
 }
 
-// killReasons are those values of metadata.reason that mean that the daemon or a
-// limit ended the call's processes.
-var killReasons = set([]string{"timeout", "aborted", "memory", "pids", "disk", "output_limit", "session_ended", "lost"})
-
-// outcome is the label of how a call ended.
-func outcome(c *client.Call) string {
-	switch {
-	case c.Status == client.CallCompleted && !c.IsError:
-		return "ok"
-	case c.Status == client.CallCompleted:
-		return "tool_error"
-	case c.Error != nil && deniedCodes[c.Error.Code]:
-		return "denied"
-	}
-	return "error"
+// histogram makes one that is native and, for scrapers that ask for no native
+// ones, has classic buckets.
+func (r *registrar) histogram(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+	v := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: name, Help: help, Buckets: buckets,
+		NativeHistogramBucketFactor:     1.1,
+		NativeHistogramMaxBucketNumber:  160,
+		NativeHistogramMinResetDuration: time.Hour,
+	}, labels)
+	r.add(v)
+	return v
 }
 
-// deniedCodes are the codes of calls that were not allowed to run.
-var deniedCodes = map[client.Code]bool{client.CodeDenied: true, client.CodeApprovalTimeout: true, client.CodeDoomLoop: true}
-
-// OutputSpilled counts bytes written to disk.
-func (m *Metrics) OutputSpilled(bytes int64) { m.spilled.Add(float64(max(bytes, 0))) }
-
-// LenientConversion counts an input that was converted.
-func (m *Metrics) LenientConversion(tool string) {
-	m.lenient.WithLabelValues(m.known(m.tools, tool)).Inc()
+func failures(name, help string, count func() uint64) prometheus.Collector {
+	return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, func() float64 {
+		if count == nil {
+			return 0
+		}
+		return float64(count())
+	})
 }
 
-func (m *Metrics) known(names map[string]bool, name string) string {
-	if names[name] {
-		return name
-	}
-	return unknown
-}
-
-func set(names []string) map[string]bool {
-	s := make(map[string]bool, len(names))
+// byName makes one value for each name of a closed set and one for all others.
+func byName[T any](names []string, other string, make func(name string) T) closed[T] {
+	c := closed[T]{named: map[string]T{}, other: make(other)}
 	for _, n := range names {
-		s[n] = true
+		if _, ok := c.named[n]; !ok && n != other {
+			c.named[n] = make(n)
+		}
 	}
-	return s
+	return c
 }
 
-// Decided implements session.Observer.
-func (m *Metrics) Decided(*session.Decision) {}
+// closed are the values of a label's closed set. It does not change once made.
+type closed[T any] struct {
+	named map[string]T
+	other T
+}
 
-// DoomLoop implements session.Observer.
-func (m *Metrics) DoomLoop(string, int, policy.Action) {}
-
-// ApprovalAsked implements session.Observer.
-func (m *Metrics) ApprovalAsked(*client.Approval) {}
-
-// ApprovalReplied implements session.Observer.
-func (m *Metrics) ApprovalReplied(*client.Approval, string, time.Duration) {}
-
-// Hooked implements session.Observer.
-func (m *Metrics) Hooked(string, string, time.Duration) {}
+func (c closed[T]) get(name string) T {
+	if v, ok := c.named[name]; ok {
+		return v
+	}
+	return c.other
+}
