@@ -59,6 +59,7 @@ func needRestart(old, changed *config.Config) []string {
 		{"sandbox.runtime", old.Sandbox.Runtime == changed.Sandbox.Runtime},
 		{"sandbox.rootfs", old.Sandbox.RootFS == changed.Sandbox.RootFS},
 		{"sandbox.host_paths", slices.Equal(old.Sandbox.HostPaths, changed.Sandbox.HostPaths)},
+		{"audit", old.Audit == changed.Audit},
 		{"sandbox.uid_base", old.Sandbox.UIDBase == changed.Sandbox.UIDBase},
 	} {
 		if !s.same {
@@ -73,7 +74,7 @@ func needRestart(old, changed *config.Config) []string {
 func keepStarted(old, changed *config.Config) *config.Config {
 	c := *changed
 	retention := c.Daemon.Retention
-	c.Daemon, c.Metrics, c.Sandbox = old.Daemon, old.Metrics, old.Sandbox
+	c.Daemon, c.Metrics, c.Sandbox, c.Audit = old.Daemon, old.Metrics, old.Sandbox, old.Audit
 	c.Daemon.Retention = retention
 	return &c
 }

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"time"
 
 	"github.com/toold/toold/internal/config"
+	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/server"
 	"github.com/toold/toold/internal/session"
 	"github.com/toold/toold/internal/tool"
@@ -35,6 +37,11 @@ func sessionSettings(c *config.Config, daemonPath string) session.Settings {
 		Restrictions:  restrictions(&c.Tools),
 		Tenants:       make(map[string]session.Tenant),
 		MinFree:       minFree,
+		Policy:        c.Policy,
+		Approvals:     approvals(&c.Approvals),
+		Loop:          loops(&c.DoomLoop),
+		Hooks:         hooks(c.Hooks),
+		Opaque:        c.Tools.Bash.Opaque,
 	}
 	for name, t := range c.Tenants {
 		s.Tenants[name] = session.Tenant{
@@ -42,6 +49,32 @@ func sessionSettings(c *config.Config, daemonPath string) session.Settings {
 		}
 	}
 	return s
+}
+
+func approvals(a *config.Approvals) session.Approvals {
+	return session.Approvals{
+		Timeout: time.Duration(a.Timeout), None: a.Approver == "none", SelfApprove: a.SelfApprove, Command: a.Command,
+	}
+}
+
+func loops(d *config.DoomLoop) policy.LoopConfig {
+	return policy.LoopConfig{
+		Threshold: d.Threshold, PollingThreshold: d.PollingThreshold, MaxPeriod: d.MaxPeriod, HardLimit: d.HardLimit,
+	}
+}
+
+// hookTime is how long a hook may take that has no timeout of its own.
+const hookTime = 10 * time.Second
+
+func hooks(list []config.Hook) []session.Hook {
+	all := make([]session.Hook, len(list))
+	for i, h := range list {
+		all[i] = session.Hook{
+			On: h.On, Command: h.Command, Match: h.Match, FailOpen: h.Fail == "open",
+			Timeout: cmp.Or(time.Duration(h.Timeout), hookTime),
+		}
+	}
+	return all
 }
 
 func truncation(t *config.Truncate) session.Truncate {

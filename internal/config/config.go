@@ -13,9 +13,11 @@
 package config
 
 import (
+	"path/filepath"
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/policy"
 )
 
 // Config is all settings. Get one from Default or Load; both give settings that
@@ -29,8 +31,16 @@ type Config struct {
 	Network   Network           `toml:"network"`
 	Truncate  Truncate          `toml:"truncate"`
 	Tools     Tools             `toml:"tools"`
+	DoomLoop  DoomLoop          `toml:"doom_loop"`
+	Approvals Approvals         `toml:"approvals"`
+	Audit     Audit             `toml:"audit"`
+	Hooks     []Hook            `toml:"hook"`
 	Admin     Admin             `toml:"admin"`
 	Tenants   map[string]Tenant `toml:"tenant"`
+
+	// Policy is what the sections permission, profile, rule and test say, and
+	// the permission and profiles of tenants. Never nil.
+	Policy *policy.Set
 
 	// origins says where each key that was set came from, for the messages of
 	// Validate.
@@ -113,6 +123,7 @@ type Bash struct {
 	Timeout    client.Duration `toml:"timeout"`     // of a call that asks for none
 	MaxTimeout client.Duration `toml:"max_timeout"` // that a call may ask for: limits.wall by its other name
 	Shell      []string        `toml:"shell"`       // program and flags; "-c COMMAND" is added
+	Opaque     string          `toml:"opaque"`      // what becomes of commands that cannot be judged: rule, ask or deny
 	Providers  []string        `toml:"providers"`
 	Models     []string        `toml:"models"`
 }
@@ -126,13 +137,57 @@ type Edit struct {
 	Models      []string `toml:"models"`
 }
 
+// DoomLoop is [doom_loop]: when a session that repeats itself is stopped.
+type DoomLoop struct {
+	Threshold        int `toml:"threshold"`         // the call that would be the so many-th in a row is a loop
+	PollingThreshold int `toml:"polling_threshold"` // the same for calls whose output changes
+	MaxPeriod        int `toml:"max_period"`        // longest cycle that is looked for
+	HardLimit        int `toml:"hard_limit"`        // so many repeats are denied whatever the rules say; 0 = off
+}
+
+// Approvals is [approvals]: how calls wait for somebody to allow them.
+type Approvals struct {
+	Timeout     client.Duration `toml:"timeout"`      // how long one may stay pending; then it is denied
+	Approver    string          `toml:"approver"`     // any, or none: what would be asked is denied at once
+	SelfApprove bool            `toml:"self_approve"` // who made a call may approve it
+	Command     []string        `toml:"command"`      // a program that answers; empty = none
+}
+
+// Audit is [audit]: the log of decisions and of what ran. Changes take effect at
+// the next start.
+type Audit struct {
+	Path   string      `toml:"path"`   // absolute; "" = in the state directory, see AuditPath
+	Mode   string      `toml:"mode"`   // strict: no record, no call; lenient: counted only
+	Inputs bool        `toml:"inputs"` // records have the inputs of calls, not only their hashes
+	Rotate client.Size `toml:"rotate"` // a new file is begun at this size
+}
+
+// AuditPath is the file that the audit log is written to.
+func (c *Config) AuditPath() string {
+	if c.Audit.Path != "" {
+		return c.Audit.Path
+	}
+	return filepath.Join(c.Daemon.StateDir, "audit", "audit.jsonl")
+}
+
+// Hook is one [[hook]]: a program that runs at a moment in the life of sessions
+// and calls.
+type Hook struct {
+	On      string            `toml:"on"`      // call.before, call.after, session.created, session.ended or file.edited
+	Command []string          `toml:"command"` // program and arguments
+	Match   map[string]string `toml:"match"`   // tool, tenant, profile, path → wildcard; all must match
+	Timeout client.Duration   `toml:"timeout"` // 0 = 10 s
+	Fail    string            `toml:"fail"`    // what a failure means: closed (the default) or open
+}
+
 // Admin is [admin]: who may do everything. Admins belong to the tenant "default".
 type Admin struct {
 	UIDs []uint32 `toml:"uids"`
 	GIDs []uint32 `toml:"gids"`
 }
 
-// Tenant is one [tenant.NAME]: whose sessions are kept apart from all others.
+// Tenant is one [tenant.NAME]: whose sessions are kept apart from all others. Its
+// keys "profiles" and "permission" are in Config.Policy.
 type Tenant struct {
 	UIDs        []uint32      `toml:"uids"`
 	GIDs        []uint32      `toml:"gids"`
@@ -184,9 +239,14 @@ func Default() *Config {
 				Timeout:    client.Duration(2 * time.Minute),
 				MaxTimeout: client.Duration(10 * time.Minute),
 				Shell:      []string{"/bin/bash", "--noprofile", "--norc"},
+				Opaque:     "rule",
 			},
 			Edit: Edit{Matching: "default"},
 		},
-		Admin: Admin{UIDs: []uint32{0}},
+		DoomLoop:  DoomLoop{Threshold: 3, PollingThreshold: 20, MaxPeriod: 4, HardLimit: 50},
+		Approvals: Approvals{Timeout: client.Duration(10 * time.Minute), Approver: "any"},
+		Audit:     Audit{Mode: "strict", Rotate: 64 << 20},
+		Admin:     Admin{UIDs: []uint32{0}},
+		Policy:    policy.Default(),
 	}
 }

@@ -17,7 +17,8 @@ import (
 // same compares settings, not where they came from.
 func same(a, b *Config) bool {
 	x, y := *a, *b
-	x.origins, y.origins = nil, nil
+	x.origins, y.origins = origins{}, origins{}
+	x.Policy, y.Policy = nil, nil // package policy has tests of its own
 	normalise(&x)
 	normalise(&y)
 	return reflect.DeepEqual(x, y)
@@ -25,7 +26,7 @@ func same(a, b *Config) bool {
 
 // normalise makes empty and absent lists alike: they mean the same.
 func normalise(c *Config) {
-	for _, l := range []*[]string{&c.Worktrees.Roots, &c.Worktrees.Mounts, &c.Sandbox.HostPaths} {
+	for _, l := range []*[]string{&c.Worktrees.Roots, &c.Worktrees.Mounts, &c.Sandbox.HostPaths, &c.Approvals.Command} {
 		if len(*l) == 0 {
 			*l = nil
 		}
@@ -66,13 +67,16 @@ func TestShippedFileHasEveryKey(t *testing.T) {
 	for _, k := range keysOf(reflect.TypeFor[Tenant]()) {
 		keys = append(keys, "tenant.ci."+k)
 	}
+	for _, k := range keysOf(reflect.TypeFor[Hook]()) {
+		keys = append(keys, "hook.1."+k)
+	}
 	for _, k := range appendKeys(nil, "limits.", reflect.TypeFor[client.Limits]()) {
 		if !isUnsupported(strings.Split(k, ".")) {
 			keys = append(keys, "tenant.ci."+k)
 		}
 	}
 	for _, k := range keys {
-		if _, ok := c.origins[pathKey(strings.Split(k, "."))]; !ok {
+		if !c.origins.has(strings.Split(k, ".")...) {
 			t.Errorf("config.toml does not show %s", k)
 		}
 	}
@@ -192,6 +196,26 @@ func TestProblems(t *testing.T) {
 		{"tenant's name", "[tenant.'A/b']\nuids = [7]\n", `x.toml:1: tenant."A/b": a tenant's name is 1 to 63 of a-z, 0-9, _ and -, and begins with a letter or digit`},
 		{"tenant above the ceiling", "[tenant.a]\nuids = [7]\n[tenant.a.limits]\npids = 9999\n", `x.toml:4: tenant.a.limits.pids: is more than limits.pids, which no tenant may exceed`},
 		{"negative quota", "[tenant.a]\nuids = [7]\nmax_calls = -1\n", `x.toml:3: tenant.a.max_calls: must not be negative`},
+		{"threshold", "[doom_loop]\nthreshold = 1\n", `x.toml:2: doom_loop.threshold: 1 is not between 2 and 200`},
+		{"polling below", "[doom_loop]\npolling_threshold = 2\n", `x.toml:2: doom_loop.polling_threshold: 2 is not between threshold (3) and 200`},
+		{"period", "[doom_loop]\nmax_period = 99\n", `x.toml:2: doom_loop.max_period: 99 is not between 1 and 16`},
+		{"hard limit", "[doom_loop]\nhard_limit = 2\n", `x.toml:2: doom_loop.hard_limit: 2 is neither 0 (off) nor between threshold (3) and 200`},
+		{"no time to answer", "[approvals]\ntimeout = '0s'\n", `x.toml:2: approvals.timeout: 0s is not between "1s" and "7d"`},
+		{"approver", "[approvals]\napprover = 'me'\n", `x.toml:2: approvals.approver: "me" is none of "any", "none"`},
+		{"approval program", "[approvals]\ncommand = ['yes']\n", `x.toml:2: approvals.command: "yes" is not the absolute path of a program`},
+		{"nobody asked", "[approvals]\napprover = 'none'\ncommand = ['/bin/yes']\n", `x.toml:3: approvals.command: would never be asked with approver = "none": remove one of them`},
+		{"audit mode", "[audit]\nmode = 'Strict'\n", `x.toml:2: audit.mode: "Strict" is none of "strict", "lenient"`},
+		{"audit path", "[audit]\npath = 'audit.log'\n", `x.toml:2: audit.path: "audit.log" is not an absolute path`},
+		{"rotate", "[audit]\nrotate = 10\n", `x.toml:2: audit.rotate: must be at least 1MiB`},
+		{"opaque", "[tools.bash]\nopaque = 'allow'\n", `x.toml:2: tools.bash.opaque: "allow" is none of "rule", "ask", "deny"`},
+		{"one hook", "[hook]\non = 'call.before'\n", `x.toml:1: hook is an array of tables: write [[hook]]`},
+		{"hook of nothing", "[[hook]]\non = 'call.before'\n", `x.toml:1: hook.1.command: must name a program`},
+		{"second hook", "[[hook]]\non = 'call.after'\ncommand = ['/x']\n[[hook]]\non = 'call.during'\ncommand = ['/x']\n", `x.toml:5: hook.2.on: "call.during" is none of "call.after", "call.before", "file.edited", "session.created", "session.ended"`},
+		{"hook's program", "[[hook]]\non = 'session.ended'\ncommand = ['x', \"a\\u0000\"]\n", "x.toml:3: hook.1.command: \"a\\x00\" has a NUL byte\nx.toml:3: hook.1.command: \"x\" is not the absolute path of a program"},
+		{"hook's match", "[[hook]]\non = 'session.ended'\ncommand = ['/x']\n[hook.match]\ntool = 'bash'\n", `x.toml:5: hook.1.match.tool: a hook on session.ended can match "profile", "tenant" only`},
+		{"hook's match is text", "[[hook]]\non = 'call.after'\ncommand = ['/x']\nmatch = { tool = 1 }\n", `x.toml:4: hook.1.match.tool: want a string, not 1`},
+		{"hook's failure", "[[hook]]\non = 'call.after'\ncommand = ['/x']\nfail = 'soft'\ntimeout = '1h'\n", "x.toml:4: hook.1.fail: \"soft\" is none of \"closed\", \"open\"\nx.toml:5: hook.1.timeout: 1h0m0s is not between 0 (10 s) and \"10m\""},
+		{"hook's key", "[[hook]]\nevent = 'call.after'\ncommand = ['/x']\non = 'call.after'\n", `x.toml:2: unknown key hook.1.event: remove it`},
 		{"syntax alone", "[daemon]\nlog = 'xml'\nx = = 1\n", `x.toml:3: expected value but found '=' instead`},
 		{"duplicate key", "[daemon]\nlog = 'json'\nlog = 'text'\n", `x.toml:3: Key 'daemon.log' has already been defined.`},
 	} {
@@ -205,7 +229,7 @@ func TestProblems(t *testing.T) {
 }
 
 func TestAllProblemsAtOnce(t *testing.T) {
-	_, err := Parse("x.toml", []byte("[limits]\npids = 1\nCPUs = 2\nmemory = true\n[daemon]\nlog = 'xml'\n[permission]\nbash = 'ask'\n"))
+	_, err := Parse("x.toml", []byte("[limits]\npids = 1\nCPUs = 2\nmemory = true\n[daemon]\nlog = 'xml'\n[mcp]\nx = 'ask'\n"))
 	var lines []int
 	for _, p := range Problems(err) {
 		lines = append(lines, p.Line)

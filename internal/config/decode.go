@@ -5,11 +5,13 @@ import (
 	"math"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/agnivade/levenshtein"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/tomltext"
 )
 
 // decoder puts the values of a document into a Config and collects what does
@@ -22,7 +24,7 @@ type decoder struct {
 
 func (d *decoder) problem(path []string, format string, args ...any) {
 	at := d.at.of(path)
-	d.problems = append(d.problems, Problem{at.source, at.line, fmt.Sprintf(format, args...)})
+	d.problems = append(d.problems, Problem{Source: at.source, Line: at.line, Message: fmt.Sprintf(format, args...)})
 }
 
 // table decodes raw into the struct or map that v is.
@@ -30,8 +32,9 @@ func (d *decoder) table(path []string, v reflect.Value, raw map[string]any) {
 	for name, value := range raw {
 		child := append(slices.Clip(path), name)
 		switch {
+		case isPolicy(child):
 		case isUnsupported(child):
-			d.problem(child, "%s is not supported yet by this version: remove it", dotted(child))
+			d.problem(child, "%s is not supported yet by this version: remove it", tomltext.Dotted(child...))
 		case v.Kind() == reflect.Map:
 			d.element(child, v, name, value)
 		default:
@@ -44,7 +47,19 @@ func (d *decoder) table(path []string, v reflect.Value, raw map[string]any) {
 	}
 }
 
-// element decodes one entry of a map of structs (a tenant).
+// isPolicy reports whether package policy reads what is at path.
+func isPolicy(path []string) bool {
+	for _, p := range [][]string{
+		{"permission"}, {"profile"}, {"rule"}, {"test"}, {"tenant", "*", "permission"}, {"tenant", "*", "profiles"},
+	} {
+		if matchesPath(p, path) {
+			return true
+		}
+	}
+	return false
+}
+
+// element decodes one entry of a map (a tenant, what a hook matches).
 func (d *decoder) element(path []string, m reflect.Value, name string, raw any) {
 	if m.IsNil() {
 		m.Set(reflect.MakeMap(m.Type()))
@@ -58,14 +73,36 @@ func (d *decoder) value(path []string, v reflect.Value, raw any) {
 	if v.Kind() == reflect.Struct || v.Kind() == reflect.Map {
 		t, ok := raw.(map[string]any)
 		if !ok {
-			d.problem(path, "%s is a table: write [%s]", dotted(path), dotted(path))
+			d.problem(path, "%s is a table: write [%s]", tomltext.Dotted(path...), tomltext.Dotted(path...))
 			return
 		}
 		d.table(path, v, t)
 		return
 	}
+	if isTables(v.Type()) {
+		d.tables(path, v, raw)
+		return
+	}
 	if err := assign(v, raw); err != nil {
-		d.problem(path, "%s: %v", dotted(path), err)
+		d.problem(path, "%s: %v", tomltext.Dotted(path...), err)
+	}
+}
+
+// isTables reports whether t is read from an array of tables.
+func isTables(t reflect.Type) bool {
+	return t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Struct
+}
+
+// tables decodes an array of tables; the path of each has its number.
+func (d *decoder) tables(path []string, v reflect.Value, raw any) {
+	list, ok := raw.([]map[string]any)
+	if !ok {
+		d.problem(path, "%s is an array of tables: write [[%s]]", tomltext.Dotted(path...), tomltext.Dotted(path...))
+		return
+	}
+	v.Set(reflect.MakeSlice(v.Type(), len(list), len(list)))
+	for i, t := range list {
+		d.table(append(slices.Clip(path), strconv.Itoa(i+1)), v.Index(i), t)
 	}
 }
 
@@ -74,7 +111,7 @@ func (d *decoder) unknown(path []string, v reflect.Value) {
 	name, best, distance := path[len(path)-1], "", 3
 	for _, known := range keysOf(v.Type()) {
 		if strings.EqualFold(known, name) {
-			d.problem(path, "unknown key %s: keys are case-sensitive, write %s", dotted(path), known)
+			d.problem(path, "unknown key %s: keys are case-sensitive, write %s", tomltext.Dotted(path...), known)
 			return
 		}
 		if n := levenshtein.ComputeDistance(known, name); n < distance {
@@ -85,7 +122,7 @@ func (d *decoder) unknown(path []string, v reflect.Value) {
 	if best != "" {
 		hint = fmt.Sprintf("did you mean %s?", best)
 	}
-	d.problem(path, "unknown key %s: %s", dotted(path), hint)
+	d.problem(path, "unknown key %s: %s", tomltext.Dotted(path...), hint)
 }
 
 // keyOf is the key of a struct field: its toml tag, or its JSON name for

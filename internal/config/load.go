@@ -9,7 +9,7 @@ import (
 	"reflect"
 	"syscall"
 
-	"github.com/BurntSushi/toml"
+	"github.com/toold/toold/internal/tomltext"
 )
 
 // DefaultPath is read when no file is named; it need not exist.
@@ -35,36 +35,28 @@ func Load(path string, overrides ...Override) (*Config, error) {
 
 // Parse is Load for a document that has been read already; name stands for it in
 // messages.
-func Parse(name string, doc []byte, overrides ...Override) (*Config, error) {
-	raw := make(map[string]any)
-	if _, err := toml.Decode(string(doc), &raw); err != nil {
-		return nil, syntaxError(name, err)
-	}
-	at, err := positions(name, doc)
+func Parse(name string, text []byte, overrides ...Override) (*Config, error) {
+	doc, err := tomltext.Parse(name, text)
 	if err != nil {
 		return nil, err
 	}
 	c := Default()
-	c.origins = at
-	d := decoder{at: at}
-	d.table(nil, reflect.ValueOf(c).Elem(), raw)
+	c.origins = origins{doc: doc, overrides: make(map[string]string)}
+	d := decoder{at: c.origins}
+	d.table(nil, reflect.ValueOf(c).Elem(), doc.Values)
 	for _, o := range overrides {
 		d.override(c, o)
 	}
 	c.derive()
 	// A value that could not be read keeps its default, so checking the rest
 	// finds no problem that is not there.
-	return c, asError(append(d.problems, c.problems()...))
+	return c, tomltext.Join(append(d.problems, c.problems()...))
 }
 
 // derive fills in settings that follow from others where they were not set.
 func (c *Config) derive() {
-	isSet := func(path ...string) bool {
-		_, ok := c.origins[pathKey(path)]
-		return ok
-	}
 	// One value with two names.
-	wall, bash := isSet("limits", "wall"), isSet("tools", "bash", "max_timeout")
+	wall, bash := c.origins.has("limits", "wall"), c.origins.has("tools", "bash", "max_timeout")
 	switch {
 	case wall && !bash:
 		c.Tools.Bash.MaxTimeout = c.Limits.Wall
@@ -72,17 +64,9 @@ func (c *Config) derive() {
 		c.Limits.Wall = c.Tools.Bash.MaxTimeout
 	}
 	// Less memory has room for less in it.
-	if isSet("limits", "memory") && !isSet("limits", "tmp") {
+	if c.origins.has("limits", "memory") && !c.origins.has("limits", "tmp") {
 		c.Limits.Tmp = min(c.Limits.Tmp, c.Limits.Memory/8)
 	}
-}
-
-func syntaxError(name string, err error) error {
-	var perr toml.ParseError
-	if !errors.As(err, &perr) {
-		return asError([]Problem{{Source: name, Message: err.Error()}})
-	}
-	return asError([]Problem{{name, perr.Position.Line, perr.Message}})
 }
 
 // readFile reads a configuration that only its owner (root, or whoever runs

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/tomltext"
 )
 
 // Override is one setting that was not given in the file.
@@ -27,13 +28,14 @@ func EnvName(key string) string {
 }
 
 // Keys lists all settings that have a fixed key, in the order of config.toml.
-// Tenants have names of their own and can be given in the file only.
+// Tenants have names of their own and hooks none at all; they can be given in the
+// file only.
 func Keys() []string { return appendKeys(nil, "", reflect.TypeFor[Config]()) }
 
 func appendKeys(keys []string, prefix string, t reflect.Type) []string {
 	for f := range t.Fields() {
 		name := keyOf(f)
-		if name == "" || f.Type.Kind() == reflect.Map {
+		if name == "" || f.Type.Kind() == reflect.Map || isTables(f.Type) {
 			continue
 		}
 		key := prefix + name
@@ -68,14 +70,14 @@ func FromEnv(env []string) ([]Override, error) {
 			overrides = append(overrides, Override{Key: key, Value: value, Source: name})
 		} else if section := sectionOf(name); section != "" {
 			problems = append(problems, Problem{Source: name, Message: fmt.Sprintf(
-				"no setting of [%s] has this variable: see config.toml for the keys, and tenants are set in the file only", section)})
+				"no setting of [%s] has this variable: see config.toml for the keys; tenants, hooks and policy are set in the file only", section)})
 		}
 	}
-	return overrides, asError(problems)
+	return overrides, tomltext.Join(problems)
 }
 
 func sectionOf(variable string) string {
-	sections := keysOf(reflect.TypeFor[Config]())
+	sections := append(keysOf(reflect.TypeFor[Config]()), "permission", "profile", "rule")
 	for _, u := range unsupported {
 		if u[0] != "test" { // TOOLD_TEST_… steers the project's own tests
 			sections = append(sections, u[0])
@@ -92,7 +94,7 @@ func sectionOf(variable string) string {
 // override sets one key from text.
 func (d *decoder) override(c *Config, o Override) {
 	path := strings.Split(o.Key, ".")
-	d.at[pathKey(path)] = origin{source: o.Source}
+	d.at.overrides[o.Key] = o.Source
 	if !slices.Contains(Keys(), o.Key) {
 		d.problem(path, "unknown key %s", o.Key)
 		return

@@ -10,11 +10,12 @@ import (
 	"strings"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/tomltext"
 )
 
 // Validate checks what the types cannot say. Its error lists all problems. Load
 // has called it already; it is for settings that were made in code.
-func (c *Config) Validate() error { return asError(c.problems()) }
+func (c *Config) Validate() error { return tomltext.Join(c.problems()) }
 
 func (c *Config) problems() []Problem {
 	v := validator{at: c.origins}
@@ -28,6 +29,10 @@ func (c *Config) problems() []Problem {
 	v.truncate(&c.Truncate)
 	v.bash(&c.Tools.Bash, c.Limits.Wall)
 	v.oneOf("tools.edit.matching", c.Tools.Edit.Matching, []string{"default", "strict", "lenient"})
+	v.doomLoop(&c.DoomLoop)
+	v.approvals(&c.Approvals)
+	v.audit(&c.Audit)
+	v.hooks(c.Hooks)
 	v.tenants(c)
 	return v.found
 }
@@ -40,7 +45,7 @@ type validator struct {
 
 func (v *validator) problem(path []string, format string, args ...any) {
 	at := v.at.of(path)
-	v.found = append(v.found, Problem{at.source, at.line, dotted(path) + ": " + fmt.Sprintf(format, args...)})
+	v.found = append(v.found, Problem{Source: at.source, Line: at.line, Message: tomltext.Dotted(path...) + ": " + fmt.Sprintf(format, args...)})
 }
 
 func (v *validator) check(ok bool, key, format string, args ...any) {
@@ -186,6 +191,7 @@ func (v *validator) truncate(t *Truncate) {
 }
 
 func (v *validator) bash(b *Bash, wall client.Duration) {
+	v.oneOf("tools.bash.opaque", b.Opaque, []string{"rule", "ask", "deny"})
 	v.check(b.Timeout > 0, "tools.bash.timeout", "must be more than 0")
 	v.check(b.MaxTimeout == wall, "tools.bash.max_timeout", "is limits.wall by its other name, and that is %s: set one of them", wall)
 	v.check(b.Timeout <= wall, "tools.bash.timeout", "is more than the longest that a call may take (limits.wall, %s)", wall)
