@@ -69,6 +69,27 @@ var migrations = []string{
 	// number of its last record that is in here. An older toold would not look
 	// for what is in the journal.
 	`INSERT INTO meta (key, value) VALUES ('` + metaJournal + `', random()), ('` + metaApplied + `', 0)`,
+	`CREATE TABLE approvals (
+		id       TEXT PRIMARY KEY,
+		tenant   TEXT NOT NULL,
+		session  TEXT NOT NULL,
+		call     TEXT NOT NULL,
+		reply    TEXT NOT NULL,     -- '' while it is pending
+		answered INTEGER NOT NULL,
+		body     BLOB NOT NULL      -- JSON of Approval
+	) WITHOUT ROWID;
+	CREATE INDEX approvals_call ON approvals (call, id);
+	CREATE INDEX approvals_session ON approvals (session, id);
+	CREATE INDEX approvals_pending ON approvals (id) WHERE answered = 0;
+
+	CREATE TABLE saved_approvals (
+		id      TEXT PRIMARY KEY,
+		tenant  TEXT NOT NULL,
+		session TEXT NOT NULL,      -- '' unless it is for one session
+		expires INTEGER NOT NULL,   -- 0: never
+		body    BLOB NOT NULL       -- JSON of client.SavedApproval
+	) WITHOUT ROWID;
+	CREATE INDEX saved_session ON saved_approvals (session) WHERE session <> '';`,
 }
 
 // Keys of the table meta.

@@ -1,0 +1,228 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/toold/toold/client"
+)
+
+// Approval is the row of an approval: what approvers see of it, what its call
+// needs to be taken up again by another daemon, and how it was answered.
+type Approval struct {
+	client.Approval
+	// UID, GID and PID are of the peer that made the call; Token is the session
+	// whose bearer token it came with, "" for none.
+	UID   uint32 `json:"uid"`
+	GID   uint32 `json:"gid"`
+	PID   int32  `json:"pid"`
+	Token string `json:"token,omitempty"`
+	// State is a hash of everything that the approval is bound to.
+	State []byte `json:"state"`
+	// TimeoutMillis, Split and Env are the call's; of its environment only the
+	// names are kept, since the values may be secrets.
+	TimeoutMillis int64    `json:"timeout_ms,omitempty"`
+	Split         bool     `json:"split,omitempty"`
+	Env           []string `json:"env,omitempty"`
+	Hidden        bool     `json:"hidden,omitempty"`
+
+	// Reply is how it ended, "" while it is pending; By who ended it, and Message
+	// what they said.
+	Reply    string     `json:"reply,omitempty"`
+	By       string     `json:"by,omitempty"`
+	Message  string     `json:"message,omitempty"`
+	Answered *time.Time `json:"answered,omitempty"`
+}
+
+const (
+	sqlInsertApproval = "INSERT INTO approvals (id, tenant, session, call, reply, answered, body) VALUES (?, ?, ?, ?, '', 0, ?)"
+	sqlAnswerApproval = "UPDATE approvals SET reply = ?, answered = ?, body = ? WHERE id = ? AND reply = ''"
+	sqlInsertSaved    = "INSERT INTO saved_approvals (id, tenant, session, expires, body) VALUES (?, ?, ?, ?, ?)"
+	sqlSweepApprovals = "DELETE FROM approvals WHERE id IN (SELECT id FROM approvals WHERE id < ? AND answered > 0 AND answered < ? LIMIT ?)"
+	sqlSweepSaved     = "DELETE FROM saved_approvals WHERE id IN (SELECT id FROM saved_approvals WHERE expires > 0 AND expires < ? LIMIT ?)"
+)
+
+// InsertApproval adds a pending approval.
+func (tx *Tx) InsertApproval(a *Approval) error {
+	b, err := json.Marshal(a)
+	if err != nil {
+		return fmt.Errorf("approval %s: %w", a.ID, err)
+	}
+	_, err = tx.st.insertApproval.Exec(a.ID, a.Tenant, a.SessionID, a.CallID, b)
+	return err
+}
+
+// AnswerApproval writes how an approval ended. ErrExists when that is written
+// already, ErrNotFound when there is no such approval: it ends once.
+func (tx *Tx) AnswerApproval(a *Approval) error {
+	b, err := json.Marshal(a)
+	if err != nil {
+		return fmt.Errorf("approval %s: %w", a.ID, err)
+	}
+	r, err := tx.st.answerApproval.Exec(a.Reply, millis(a.Answered), b, a.ID)
+	if err != nil {
+		return err
+	}
+	if n, err := r.RowsAffected(); err != nil || n == 1 {
+		return err
+	}
+	return fmt.Errorf("answer approval %s: it is not pending: %w", a.ID, ErrExists)
+}
+
+// InsertSaved keeps a rule that an approver has saved.
+func (tx *Tx) InsertSaved(a *client.SavedApproval) error {
+	b, err := json.Marshal(a)
+	if err != nil {
+		return fmt.Errorf("saved approval %s: %w", a.ID, err)
+	}
+	_, err = tx.st.insertSaved.Exec(a.ID, a.Tenant, a.SessionID, millis(a.Expires), b)
+	return err
+}
+
+// DropSaved removes a saved rule.
+func (tx *Tx) DropSaved(id string) error {
+	_, err := tx.st.dropSaved.Exec(id)
+	return err
+}
+
+// DropSavedOf removes the rules that were saved for one session.
+func (tx *Tx) DropSavedOf(session string) error {
+	_, err := tx.st.dropSavedOf.Exec(session)
+	return err
+}
+
+// ReplaceInput changes what a call that has not ended asks for.
+func (tx *Tx) ReplaceInput(call string, input json.RawMessage) error {
+	_, err := tx.st.replaceInput.Exec([]byte(input), call)
+	return err
+}
+
+// Approval reads one approval.
+func (s *Store) Approval(ctx context.Context, id string) (*Approval, error) {
+	a, err := scanApproval(s.read.QueryRowContext(ctx, "SELECT body FROM approvals WHERE id = ?", id).Scan)
+	if err != nil {
+		return nil, fmt.Errorf("read approval: %w", classify(err))
+	}
+	return a, nil
+}
+
+// OpenApprovals lists the last approval of each call of a session that has not
+// ended, answered or not.
+func (s *Store) OpenApprovals(ctx context.Context, session string) ([]*Approval, error) {
+	if err := s.flush(ctx); err != nil {
+		return nil, fmt.Errorf("list open approvals: %w", err)
+	}
+	return list(ctx, s.read, scanApproval, `SELECT body FROM approvals a WHERE session = ?
+		AND EXISTS (SELECT 1 FROM calls WHERE calls.id = a.call AND status = 'pending')
+		AND NOT EXISTS (SELECT 1 FROM approvals b WHERE b.call = a.call AND b.id > a.id) ORDER BY id`, session)
+}
+
+// PendingApprovals lists approvals that were never answered and whose call has
+// ended: their daemon died between the two.
+func (s *Store) PendingApprovals(ctx context.Context) ([]*Approval, error) {
+	if err := s.flush(ctx); err != nil {
+		return nil, fmt.Errorf("list pending approvals: %w", err)
+	}
+	return list(ctx, s.read, scanApproval, `SELECT body FROM approvals a WHERE answered = 0
+		AND NOT EXISTS (SELECT 1 FROM calls WHERE calls.id = a.call AND status = 'pending') ORDER BY id`)
+}
+
+// Saved lists the saved rules of all tenants, oldest first.
+func (s *Store) Saved(ctx context.Context) ([]*client.SavedApproval, error) {
+	return list(ctx, s.read, func(scan func(...any) error) (*client.SavedApproval, error) {
+		return scanJSON[client.SavedApproval](scan)
+	}, "SELECT body FROM saved_approvals ORDER BY id")
+}
+
+func scanApproval(scan func(...any) error) (*Approval, error) { return scanJSON[Approval](scan) }
+
+func scanJSON[T any](scan func(...any) error) (*T, error) {
+	var body []byte
+	if err := scan(&body); err != nil {
+		return nil, err
+	}
+	v := new(T)
+	if err := json.Unmarshal(body, v); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
+	}
+	return v, nil
+}
+
+// list reads all rows of a query.
+func list[T any](ctx context.Context, db *sql.DB, scan func(func(...any) error) (*T, error), query string, args ...any) ([]*T, error) {
+	rows, err := db.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, classify(err)
+	}
+	defer func() { _ = rows.Close() }()
+	var all []*T
+	for rows.Next() {
+		v, err := scan(rows.Scan)
+		if err != nil {
+			return nil, classify(err)
+		}
+		all = append(all, v)
+	}
+	return all, classify(rows.Err())
+}
+
+// RecentFilter selects calls, newest first.
+type RecentFilter struct {
+	Session string // "" = all
+	Tenant  string // "" = all
+	Since   time.Time
+	Limit   int
+}
+
+// Recent gives calls to fn, one after the other and newest first, so that no more
+// than one is in memory. It stops with fn's error.
+func (s *Store) Recent(ctx context.Context, f RecentFilter, fn func(*Call) error) error {
+	if err := s.flush(ctx); err != nil {
+		return fmt.Errorf("list recent calls: %w", err)
+	}
+	since := ""
+	if !f.Since.IsZero() {
+		since = idAt("call_", f.Since)
+	}
+	query, args := sqlCallColumns+"WHERE id > ? AND (? = '' OR tenant = ?) ORDER BY id DESC LIMIT ?", []any{since, f.Tenant, f.Tenant, f.Limit}
+	if f.Session != "" { // has an index of its own
+		query, args = sqlCallColumns+"WHERE session = ? AND id > ? AND (? = '' OR tenant = ?) ORDER BY id DESC LIMIT ?",
+			[]any{f.Session, since, f.Tenant, f.Tenant, f.Limit}
+	}
+	rows, err := s.read.QueryContext(ctx, query, args...)
+	if err != nil {
+		return fmt.Errorf("list recent calls: %w", classify(err))
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		c, _, err := scanCall(rows.Scan)
+		if err != nil {
+			return fmt.Errorf("list recent calls: %w", classify(err))
+		}
+		if err := fn(c); err != nil {
+			return err
+		}
+	}
+	return classify(rows.Err())
+}
+
+// SweepApprovals removes approvals that were answered longer ago than age, and
+// saved ones that have expired.
+func (s *Store) SweepApprovals(ctx context.Context, age time.Duration) (int64, error) {
+	now := time.Now()
+	before := now.Add(-age)
+	n, err := s.sweep(ctx, func(st *statements) (sql.Result, error) {
+		return st.sweepApprovals.Exec(idAt("apr_", before), before.UnixMilli(), sweepRows)
+	})
+	if err != nil {
+		return n, fmt.Errorf("sweep approvals: %w", err)
+	}
+	m, err := s.sweep(ctx, func(st *statements) (sql.Result, error) { return st.sweepSaved.Exec(now.UnixMilli(), sweepRows) })
+	if err != nil {
+		return n + m, fmt.Errorf("sweep saved approvals: %w", err)
+	}
+	return n + m, nil
+}
