@@ -23,6 +23,8 @@ type Session struct {
 	UIDBase     uint32 `json:"uid_base"`
 	// LeaseStart is the start time, in clock ticks, of the process LeasePID.
 	LeaseStart uint64 `json:"lease_start,omitempty"`
+	// WorktreeRules is the text of the worktree's rules file at creation.
+	WorktreeRules string `json:"worktree_rules,omitempty"`
 	// Record is the driver's, empty until the sandbox was made.
 	Record json.RawMessage `json:"record,omitempty"`
 	// Keep says that the outputs stay until retention although it has ended.

@@ -379,6 +379,9 @@ type statements struct {
 	takeLease, dropLease, quarantine                   *sql.Stmt
 	setMeta                                            *sql.Stmt
 	sweepEvents, sweepCalls, sweepSessions, dropOutput *sql.Stmt
+	insertApproval, answerApproval, sweepApprovals     *sql.Stmt
+	insertSaved, dropSaved, dropSavedOf, sweepSaved    *sql.Stmt
+	replaceInput                                       *sql.Stmt
 }
 
 func prepareStatements(ctx context.Context, c *sql.Conn) (*statements, error) {
@@ -404,6 +407,14 @@ func prepareStatements(ctx context.Context, c *sql.Conn) (*statements, error) {
 		{&st.sweepCalls, sqlSweepCalls},
 		{&st.sweepSessions, sqlSweepSessions},
 		{&st.dropOutput, "UPDATE calls SET out_file = 0 WHERE id = ?"},
+		{&st.insertApproval, sqlInsertApproval},
+		{&st.answerApproval, sqlAnswerApproval},
+		{&st.sweepApprovals, sqlSweepApprovals},
+		{&st.insertSaved, sqlInsertSaved},
+		{&st.dropSaved, "DELETE FROM saved_approvals WHERE id = ?"},
+		{&st.dropSavedOf, "DELETE FROM saved_approvals WHERE session = ? AND session <> ''"},
+		{&st.sweepSaved, sqlSweepSaved},
+		{&st.replaceInput, "UPDATE calls SET input = ? WHERE id = ? AND ended = 0"},
 	} {
 		stmt, err := c.PrepareContext(ctx, p.sql)
 		if err != nil {
