@@ -21,11 +21,17 @@ import (
 
 var testRuns atomic.Int64
 
-const childEnv = "TOOLD_STORE_TEST_CHILD"
+const (
+	childEnv = "TOOLD_STORE_TEST_CHILD"
+	fillEnv  = "TOOLD_STORE_TEST_FILL"
+)
 
 func TestMain(m *testing.M) {
 	if path := os.Getenv(childEnv); path != "" {
 		childWrites(path)
+	}
+	if path := os.Getenv(fillEnv); path != "" {
+		childFills(path)
 	}
 	goleak.VerifyTestMain(m)
 }

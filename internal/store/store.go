@@ -64,6 +64,8 @@ type Config struct {
 	// Queue bounds the writes that wait at once; callers block past it.
 	// 0 means 1024.
 	Queue int
+
+	delay time.Duration // instead of applyDelay, for tests
 }
 
 // Store is the database. All methods may be called from any goroutine.
@@ -80,7 +82,8 @@ type Store struct {
 	ids   *IDs
 
 	journal *journal
-	due     *time.Timer // tells the writer to apply the journal
+	delay   time.Duration // applyDelay
+	due     *time.Timer   // tells the writer to apply the journal
 	// Frames that the writer has taken from the journal, and that are not in the
 	// database yet, the number of the last one, and whether that has failed.
 	// Only for the writer, which holds journal.mu to change them.
@@ -112,8 +115,11 @@ func Open(cfg Config) (*Store, error) {
 	if cfg.Queue <= 0 {
 		cfg.Queue = 1024
 	}
-	s := &Store{path: cfg.Path, log: cfg.Log, queue: make(chan *job, cfg.Queue), closing: make(chan struct{})}
-	s.due = time.NewTimer(applyDelay)
+	if cfg.delay <= 0 {
+		cfg.delay = applyDelay
+	}
+	s := &Store{path: cfg.Path, log: cfg.Log, delay: cfg.delay, queue: make(chan *job, cfg.Queue), closing: make(chan struct{})}
+	s.due = time.NewTimer(s.delay)
 	if err := s.open(); err != nil {
 		return nil, errors.Join(fmt.Errorf("open %s: %w", cfg.Path, hint(classify(err))), s.release())
 	}

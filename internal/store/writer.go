@@ -64,7 +64,7 @@ func (s *Store) append(entries []*Entry, n int) error {
 		return err
 	}
 	if first {
-		s.due.Reset(applyDelay)
+		s.due.Reset(s.delay)
 	} else if len(j.waiting) > applyBytes {
 		s.due.Reset(0)
 	}
