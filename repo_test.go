@@ -47,6 +47,7 @@ var mayImport = map[string][]string{
 	"internal/sandbox/oci":         {"client", "internal/sandbox"},
 	"internal/sandbox/sandboxtest": {"client", "internal/sandbox", "internal/agent", "internal/tool/run"},
 	"internal/agent":               {"internal/tool/run/..."},
+	"internal/audit/record":        {},
 	"internal/worktree":            {"client", "internal/sandbox"},
 	"internal/store":               {"client"},
 	"internal/session": {
@@ -54,11 +55,11 @@ var mayImport = map[string][]string{
 		"internal/tool", "internal/tool/run", "internal/worktree",
 	},
 	"internal/metrics": {"client", "internal/policy", "internal/session"},
-	"internal/audit":   {"client", "internal/policy", "internal/session"},
+	"internal/audit":   {"client", "internal/audit/record", "internal/policy", "internal/session"},
 	"internal/server":  {"api", "client", "internal/session", "internal/tool"},
 	"internal/config":  {"client", "internal/policy", "internal/tomltext"},
 	"cmd/toold":        {"client", "internal/..."},
-	"cmd/toolctl":      {"client", "internal/config", "internal/policy"},
+	"cmd/toolctl":      {"client", "internal/audit/record", "internal/config", "internal/policy"},
 	"cmd/toolagent":    {"internal/agent", "internal/tool/run/..."},
 }
 

@@ -1,0 +1,145 @@
+package audit
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/audit/record"
+	"github.com/toold/toold/internal/session"
+)
+
+// Log is what a session.Config wants.
+var _ session.Auditor = (*Log)(nil)
+
+// maxReason bounds a reason, in bytes: rules, approvers and hooks give them.
+const maxReason = 4 << 10
+
+// maxRequests bounds how many permissions of one decision are listed one by one.
+const maxRequests = 256
+
+// Decided implements session.Auditor.
+func (l *Log) Decided(d *session.Decision) error {
+	b := record.Body{
+		Time: d.Time.UTC(), Kind: record.KindDecision,
+		Tenant: d.Principal.Tenant, Peer: peerOf(&d.Principal),
+		Session: d.Session, Call: d.Call, Tool: d.Tool, Profile: d.Profile,
+		InputHash: hex.EncodeToString(d.InputHash[:]),
+		Verdict:   string(d.Verdict.Action), Rule: d.Verdict.Rule, Reason: cut(d.Verdict.Reason),
+		Approver: d.Approver, Approval: d.ApprovalID,
+		Requests: requestsOf(d.Requests), RequestsMore: max(0, len(d.Requests)-maxRequests),
+	}
+	l.setInput(&b, d.Input)
+	if err := l.write(&b, l.cfg.Strict); err != nil && l.cfg.Strict {
+		return l.refusal()
+	}
+	return nil
+}
+
+// Finished implements session.Auditor.
+func (l *Log) Finished(p session.Principal, c *client.Call, outputHash [32]byte) error {
+	b := record.Body{
+		Time: l.now().UTC(), Kind: record.KindFinished,
+		Tenant: p.Tenant, Peer: peerOf(&p), Session: c.SessionID, Call: c.ID, Tool: c.Tool,
+		Status: string(c.Status), OutputHash: hex.EncodeToString(outputHash[:]),
+		Queued: &c.Time.Queued, Started: c.Time.Started, Ended: c.Time.Ended,
+		AgentReported: reported(c), Caller: callerOf(c),
+	}
+	if len(c.Input) > 0 {
+		sum := sha256.Sum256(c.Input)
+		b.InputHash = hex.EncodeToString(sum[:])
+	}
+	if c.Permission != nil {
+		b.Verdict, b.Rule, b.Approval = c.Permission.Verdict, c.Permission.Rule, c.Permission.ApprovalID
+	}
+	if c.Error != nil {
+		b.Code = string(c.Error.Code)
+	}
+	if err := l.write(&b, false); err != nil && l.cfg.Strict {
+		return l.refusal()
+	}
+	return nil
+}
+
+// peerOf names the peer, where there is one: calls that an earlier daemon began
+// have none any more.
+func peerOf(p *session.Principal) *record.Peer {
+	if p.PID == 0 {
+		return nil
+	}
+	return &record.Peer{UID: p.UID, GID: p.GID, PID: p.PID, Token: p.Session != "", AsAdmin: p.Admin}
+}
+
+func requestsOf(judged []session.Judged) []record.Request {
+	if len(judged) == 0 {
+		return nil
+	}
+	listed := judged[:min(len(judged), maxRequests)]
+	all := make([]record.Request, 0, len(listed))
+	for _, j := range listed {
+		all = append(all, record.Request{Permission: j.Request.Permission, Action: string(j.Action), Rule: j.Rule})
+	}
+	return all
+}
+
+// setInput adds the input where that is wanted.
+func (l *Log) setInput(b *record.Body, input json.RawMessage) {
+	switch {
+	case !l.cfg.Inputs || len(input) == 0:
+	case len(input) > record.MaxInput || !json.Valid(input):
+		b.InputBytes = len(input)
+	default:
+		b.Input = input
+	}
+}
+
+// reported is what of a call's end only the agent knows.
+func reported(c *client.Call) *record.AgentReported {
+	if c.Time.Started == nil {
+		return nil
+	}
+	a := &record.AgentReported{
+		Bill:    record.Bill(c.Usage),
+		IsError: c.IsError,
+	}
+	if s, ok := c.Metadata["reason"].(string); ok {
+		a.Reason = cut(s)
+	}
+	a.Exit = exitCode(c.Metadata["exit_code"])
+	return a
+}
+
+// exitCode reads a number of any of the types that metadata can hold.
+func exitCode(v any) *int64 {
+	switch n := v.(type) {
+	case int:
+		return new(int64(n))
+	case int64:
+		return &n
+	case uint64:
+		return new(int64(min(n, 255)))
+	case float64:
+		return new(int64(n))
+	}
+	return nil
+}
+
+func callerOf(c *client.Call) *record.Caller {
+	if c.Key == "" && c.MessageID == "" && c.Agent == "" && c.Model == "" && len(c.Extra) == 0 {
+		return nil
+	}
+	v := &record.Caller{Key: c.Key, MessageID: c.MessageID, Agent: c.Agent, Model: c.Model}
+	if json.Valid(c.Extra) {
+		v.Extra = c.Extra
+	}
+	return v
+}
+
+// cut bounds a text; package json makes UTF-8 of what is left.
+func cut(s string) string {
+	if len(s) > maxReason {
+		return s[:maxReason] + "…"
+	}
+	return s
+}

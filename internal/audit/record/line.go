@@ -1,0 +1,174 @@
+package record
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"unicode/utf8"
+)
+
+// The parts of a line around its body.
+const (
+	beforeSeq  = `{"seq":`
+	beforePrev = `,"prev":"`
+	beforeHash = `,"hash":"`
+	lineEnd    = `"}`
+	hashLen    = 2 * sha256.Size
+	tailLen    = len(beforeHash) + hashLen + len(lineEnd)
+	maxSeqLen  = 20
+)
+
+// ErrTooLong is for what does not fit into a line.
+var ErrTooLong = errors.New("longer than a line of the log may be")
+
+// Encode makes of a body what AppendLine wants: its members as ASCII.
+func Encode(b *Body) ([]byte, error) {
+	text, err := json.Marshal(b)
+	if err != nil {
+		return nil, fmt.Errorf("encode a record: %w", err)
+	}
+	members := appendASCII(make([]byte, 0, len(text)+64), text[1:len(text)-1])
+	if len(members)+len(beforeSeq)+maxSeqLen+len(beforePrev)+hashLen+2+tailLen+1 > MaxLine {
+		return nil, ErrTooLong
+	}
+	return members, nil
+}
+
+// AppendLine appends the line of a record, with its end, and gives its hash.
+// members come from Encode.
+func AppendLine(dst []byte, seq uint64, prev string, members []byte) (line []byte, hash string) {
+	at := len(dst)
+	dst = append(dst, beforeSeq...)
+	dst = strconv.AppendUint(dst, seq, 10)
+	dst = append(dst, beforePrev...)
+	dst = append(dst, prev...)
+	dst = append(dst, '"', ',')
+	dst = append(dst, members...)
+	sum := sha256.Sum256(dst[at:])
+	hash = hex.EncodeToString(sum[:])
+	dst = append(dst, beforeHash...)
+	dst = append(dst, hash...)
+	dst = append(dst, lineEnd...)
+	return append(dst, '\n'), hash
+}
+
+// appendASCII appends JSON text with everything but printable ASCII as \u
+// escapes. Such characters can only stand inside strings there. Bytes that are
+// no UTF-8 do not come out of package json.
+func appendASCII(dst, text []byte) []byte {
+	const hexDigits = "0123456789abcdef"
+	unit := func(r rune) {
+		dst = append(dst, '\\', 'u', hexDigits[r>>12&15], hexDigits[r>>8&15], hexDigits[r>>4&15], hexDigits[r&15])
+	}
+	for i := 0; i < len(text); {
+		c := text[i]
+		if c >= ' ' && c < 0x7f {
+			dst = append(dst, c)
+			i++
+			continue
+		}
+		r, n := utf8.DecodeRune(text[i:])
+		i += n
+		if r < 0x10000 {
+			unit(r)
+			continue
+		}
+		r -= 0x10000
+		unit(0xd800 + r>>10)
+		unit(0xdc00 + r&0x3ff)
+	}
+	return dst
+}
+
+// errForm says what a line is not.
+func errForm(format string, args ...any) error { return fmt.Errorf(format, args...) }
+
+// Decode reads one line, without its end, and checks its form and its own hash.
+// The bytes may be anything. With an error that is ErrChanged the record is
+// given as well: it is one in form.
+func Decode(line []byte) (*Record, error) {
+	if len(line) >= MaxLine {
+		return nil, ErrTooLong
+	}
+	for i, c := range line {
+		if c < ' ' || c >= 0x7f {
+			return nil, errForm("byte %d is no printable ASCII character", i+1)
+		}
+	}
+	head, err := frame(line)
+	if err != nil {
+		return nil, err
+	}
+	var r Record
+	dec := json.NewDecoder(bytes.NewReader(line))
+	if err := dec.Decode(&r); err != nil {
+		return nil, errForm("it is no record: %w", err)
+	}
+	if dec.InputOffset() != int64(len(line)) {
+		return nil, errForm("something follows the record")
+	}
+	// The members that the chain is made of count as they stand in the frame;
+	// a second one of the same name must not speak for them.
+	tail := line[len(line)-tailLen:]
+	if r.Seq != head.seq || r.Prev != head.prev || r.Hash != string(tail[len(beforeHash):len(beforeHash)+hashLen]) {
+		return nil, errForm("seq, prev or hash stands twice")
+	}
+	sum := sha256.Sum256(line[:len(line)-tailLen])
+	if hex.EncodeToString(sum[:]) != r.Hash {
+		return &r, ErrChanged
+	}
+	return &r, nil
+}
+
+// ErrChanged is for a record whose text does not have the hash that it says.
+var ErrChanged = errors.New("the text of this record is not what was written: its hash does not fit")
+
+// start is what a line begins with.
+type start struct {
+	seq  uint64
+	prev string
+}
+
+// frame reads the parts of a line that do not depend on what the record says.
+func frame(line []byte) (start, error) {
+	var s start
+	rest, ok := bytes.CutPrefix(line, []byte(beforeSeq))
+	if !ok {
+		return s, errForm("it does not begin with %s", beforeSeq)
+	}
+	digits := 0
+	for digits < len(rest) && rest[digits] >= '0' && rest[digits] <= '9' {
+		digits++
+	}
+	seq, err := strconv.ParseUint(string(rest[:min(digits, maxSeqLen+1)]), 10, 64)
+	if err != nil || seq == 0 || rest[0] == '0' {
+		return s, errForm("seq is no number of a record")
+	}
+	rest, ok = bytes.CutPrefix(rest[digits:], []byte(beforePrev))
+	if !ok || len(rest) < hashLen+2 || !isHash(rest[:hashLen]) || rest[hashLen] != '"' || rest[hashLen+1] != ',' {
+		return s, errForm("prev is no hash")
+	}
+	s.seq, s.prev = seq, string(rest[:hashLen])
+	rest = rest[hashLen+2:]
+	if len(rest) < tailLen {
+		return s, errForm("it does not end with its hash")
+	}
+	tail := rest[len(rest)-tailLen:]
+	if !bytes.HasPrefix(tail, []byte(beforeHash)) || !bytes.HasSuffix(tail, []byte(lineEnd)) || !isHash(tail[len(beforeHash):len(beforeHash)+hashLen]) {
+		return s, errForm("it does not end with its hash")
+	}
+	return s, nil
+}
+
+func isHash(b []byte) bool {
+	for _, c := range b {
+		if (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return false
+		}
+	}
+	return len(b) == hashLen
+}
