@@ -142,6 +142,13 @@ type Sandbox interface {
 	Close() error
 }
 
+// Meter is a Sandbox that may know what its processes have read and written.
+type Meter interface {
+	// IOBytes counts bytes read from and written to block devices so far; what
+	// the page cache answers is not among them. 0 where the host counts nothing.
+	IOBytes() int64
+}
+
 // Prober is a Driver that can say what really holds here, as doctor prints it.
 type Prober interface {
 	// Host looks at kernel, cgroups, runtimes and id mapping without starting

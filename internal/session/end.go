@@ -103,6 +103,7 @@ func (s *Session) destroy() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), destroyTime)
 	defer cancel()
+	s.measure(ctx) // for the last time: nobody can ask a cgroup that is gone
 	err := s.driver.Destroy(ctx, rec)
 	if sb != nil {
 		err = errors.Join(err, sb.Close())

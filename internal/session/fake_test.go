@@ -120,6 +120,7 @@ type fakeBox struct {
 	rec  sandbox.Record
 
 	oom, pids, memory atomic.Int64
+	cpu, io           atomic.Int64 // more than what it takes to start
 	freed             atomic.Int32
 	holding           atomic.Int32 // commands that are at "hold"
 
@@ -196,8 +197,9 @@ func (b *fakeBox) CallCgroup() (*os.File, error) {
 func (b *fakeBox) Notes() []string { return []string{"no disk bound"} }
 func (b *fakeBox) IDMap() string   { return "idmapped" }
 func (b *fakeBox) Usage(context.Context) (client.Usage, error) {
-	return client.Usage{CPUMillis: 7, MemoryBytes: b.memory.Load(), PIDs: 1}, b.host.fault("usage")
+	return client.Usage{CPUMillis: 7 + b.cpu.Load(), MemoryBytes: b.memory.Load(), PIDs: 1}, b.host.fault("usage")
 }
+func (b *fakeBox) IOBytes() int64        { return b.io.Load() }
 func (b *fakeBox) OOMKills() int64       { return b.oom.Load() }
 func (b *fakeBox) PIDsHits() int64       { return b.pids.Load() }
 func (b *fakeBox) Done() <-chan struct{} { return b.died }

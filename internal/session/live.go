@@ -35,6 +35,7 @@ type Session struct {
 	open    atomic.Int64  // calls that have begun and not ended
 	calls   atomic.Int64  // calls ever
 	spilled atomic.Int64  // bytes in output files
+	meter   meter         // what its sandbox has used
 	active  atomic.Int64  // when a call last began or ended, in time since boot
 	work    crew          // its calls
 	losses  []time.Time   // of the connection to the agent, the last ones; only for supervise

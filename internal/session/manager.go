@@ -60,6 +60,7 @@ type Manager struct {
 	leases   *leases
 	pins     worktree.Pinner
 	memory   *memory // of large results
+	usage    usageCache
 	// returning is set while memory is about to be given back to the system.
 	returning atomic.Bool
 
@@ -96,6 +97,7 @@ type tenant struct {
 	name     string
 	calls    atomic.Int64 // that have begun and not ended
 	sessions int          // live or being made; guarded by Manager.mu
+	used     used         // by all its sessions, those that are over included
 }
 
 // New makes a Manager. Start must be called before anything else.

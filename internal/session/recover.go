@@ -127,6 +127,7 @@ func (s *Session) takeOver(ctx context.Context) (w *agent.Welcome, why string) {
 	s.mu.Lock()
 	s.sb = sb
 	s.mu.Unlock()
+	s.meterFrom(ctx)
 	dial, cancel := context.WithTimeout(ctx, reconnectTime)
 	defer cancel()
 	if w, err = s.dial(dial, nil); err != nil {

@@ -2,9 +2,144 @@ package session
 
 import (
 	"context"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/sandbox"
 )
 
-// Usage implements API.
-func (m *Manager) Usage(context.Context) ([]client.TenantUsage, error) { return nil, nil }
+const (
+	// usageFresh is how old an answer of Usage may be: several scrapers, or an
+	// admin who watches, do not make the cgroups of all sessions be read each time.
+	usageFresh = time.Second
+	// usageTime bounds one collection. Sessions that were not read by then count
+	// with what they were last seen to use.
+	usageTime = 2 * time.Second
+)
+
+// used adds up what the sessions of a tenant used since the daemon began. Each
+// number only rises, whatever sessions end and whatever a counter says.
+type used struct{ cpuMillis, ioBytes, oomKills atomic.Int64 }
+
+// meter follows the counters of a sandbox.
+type meter struct {
+	mu   sync.Mutex // guards last
+	last reading
+}
+
+// reading is what the counters of a sandbox say.
+type reading struct {
+	cpuMillis, ioBytes, oomKills int64 // since it was made
+	memoryBytes                  int64 // now
+}
+
+// read asks the sandbox; false when there is none, or none any more.
+func (s *Session) read(ctx context.Context) (reading, bool) {
+	s.mu.Lock()
+	sb := s.sb
+	s.mu.Unlock()
+	if sb == nil {
+		return reading{}, false
+	}
+	u, err := sb.Usage(ctx)
+	if err != nil {
+		return reading{}, false
+	}
+	r := reading{cpuMillis: u.CPUMillis, memoryBytes: u.MemoryBytes, oomKills: sb.OOMKills()}
+	if m, ok := sb.(sandbox.Meter); ok {
+		r.ioBytes = m.IOBytes()
+	}
+	return r, true
+}
+
+// measure adds what the sandbox used since the last time to what its tenant used,
+// and says how much memory it has now.
+func (s *Session) measure(ctx context.Context) (memoryBytes int64) {
+	s.meter.mu.Lock()
+	defer s.meter.mu.Unlock()
+	last := &s.meter.last
+	if ctx.Err() != nil {
+		return last.memoryBytes
+	}
+	now, ok := s.read(ctx)
+	if !ok {
+		return 0
+	}
+	for _, c := range []struct {
+		total *atomic.Int64
+		last  *int64
+		now   int64
+	}{
+		{&s.tenant.used.cpuMillis, &last.cpuMillis, now.cpuMillis},
+		{&s.tenant.used.ioBytes, &last.ioBytes, now.ioBytes},
+		{&s.tenant.used.oomKills, &last.oomKills, now.oomKills},
+	} {
+		if c.now > *c.last { // a counter that cannot be read any more says 0
+			c.total.Add(c.now - *c.last)
+			*c.last = c.now
+		}
+	}
+	last.memoryBytes = now.memoryBytes
+	return now.memoryBytes
+}
+
+// meterFrom counts what the sandbox uses from now on. What it used under an
+// earlier daemon was counted by that one, whose counters have ended with it.
+func (s *Session) meterFrom(ctx context.Context) {
+	s.meter.mu.Lock()
+	defer s.meter.mu.Unlock()
+	if now, ok := s.read(ctx); ok {
+		s.meter.last = now
+	}
+}
+
+// usageCache keeps the last answer of Usage.
+type usageCache struct {
+	mu   sync.Mutex // held while the next answer is collected; guards the fields below
+	at   time.Time
+	list []client.TenantUsage
+}
+
+// Usage implements API. Its cost is that of reading a handful of small files for
+// each session, at most once a second.
+func (m *Manager) Usage(ctx context.Context) ([]client.TenantUsage, error) {
+	c := &m.usage
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.list == nil || time.Since(c.at) >= usageFresh {
+		// For whoever asks next, too: it does not end with this request.
+		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), usageTime)
+		defer cancel()
+		c.list, c.at = m.collectUsage(bounded), time.Now()
+	}
+	return slices.Clone(c.list), nil
+}
+
+// collectUsage asks all live sessions, in no order: when time is short it is not
+// always the same ones that are left out.
+func (m *Manager) collectUsage(ctx context.Context) []client.TenantUsage {
+	memory, disk := map[*tenant]int64{}, map[*tenant]int64{}
+	for _, s := range m.live() {
+		memory[s.tenant] += s.measure(ctx)
+		disk[s.tenant] += s.spilled.Load()
+	}
+	list := []client.TenantUsage{}
+	for name := range m.settings.Load().Tenants {
+		m.tenant(name) // those that have done nothing yet are listed too
+	}
+	m.mu.RLock()
+	for _, t := range m.tenants {
+		list = append(list, client.TenantUsage{
+			Tenant: t.name, Sessions: t.sessions, Calls: int(t.calls.Load()),
+			CPUMillis: t.used.cpuMillis.Load(), IOBytes: t.used.ioBytes.Load(), OOMKills: t.used.oomKills.Load(),
+			MemoryBytes: memory[t], DiskBytes: disk[t],
+		})
+	}
+	m.mu.RUnlock()
+	slices.SortFunc(list, func(a, b client.TenantUsage) int { return strings.Compare(a.Tenant, b.Tenant) })
+	return list
+}

@@ -23,6 +23,7 @@ type cgroups struct {
 	v2       string            // path to the root of the v2 hierarchy
 	detached *os.File          // keeps v2 alive where it is mounted nowhere
 	v2has    map[string]bool   // of the limited ones, those that are on v2
+	v2io     bool              // v2 counts what is read from and written to devices
 	v1       map[string]string // controller → mount point of its v1 hierarchy
 	v1all    []string          // mount points of all v1 hierarchies
 }
@@ -65,6 +66,7 @@ func openCgroups(parent string) (*cgroups, error) {
 		if slices.Contains(limited, name) {
 			c.v2has[name] = true
 		}
+		c.v2io = c.v2io || name == "io"
 	}
 	return c, c.prepareParent()
 }
@@ -79,6 +81,9 @@ func (c *cgroups) prepareParent() error {
 					delete(c.v2has, name) // then limits that need it are refused
 				}
 			}
+		}
+		if c.v2io && write(filepath.Join(dir, "cgroup.subtree_control"), "+io") != nil {
+			c.v2io = false // then nobody knows
 		}
 		dir = filepath.Join(dir, part)
 		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {

@@ -279,6 +279,9 @@ func (s *Sandbox) Usage(context.Context) (client.Usage, error) {
 	return s.d.cg.usage(s.rec.SessionID), nil
 }
 
+// IOBytes implements sandbox.Meter.
+func (s *Sandbox) IOBytes() int64 { return s.d.cg.ioBytes(s.rec.SessionID) }
+
 // OOMKills implements sandbox.Sandbox.
 func (s *Sandbox) OOMKills() int64 { return s.d.cg.oomKills(s.rec.SessionID) }
 

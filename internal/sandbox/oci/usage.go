@@ -2,6 +2,8 @@ package oci
 
 import (
 	"path/filepath"
+	"strconv"
+	"strings"
 
 	"github.com/toold/toold/client"
 )
@@ -14,6 +16,41 @@ func (c *cgroups) usage(id string) client.Usage {
 		MemoryBytes: readInt(c.file(id, "", "memory", "memory.usage_in_bytes", "memory.current")),
 		PIDs:        readInt(c.file(id, "", "pids", "pids.current", "pids.current")),
 	}
+}
+
+// ioBytes counts bytes read from and written to block devices; 0 where nothing
+// counts them. v1 has lines such as "8:0 Read 4096", v2 such as "8:0 rbytes=4096
+// wbytes=0 rios=1".
+func (c *cgroups) ioBytes(id string) int64 {
+	if mount, ok := c.v1["blkio"]; ok {
+		return sumIO(readFile(filepath.Join(mount, c.path(id), "blkio.throttle.io_service_bytes_recursive")))
+	}
+	if c.v2io {
+		return sumIO(readFile(filepath.Join(c.kill(id), "io.stat")))
+	}
+	return 0
+}
+
+// sumIO adds up the bytes of all devices, in either form.
+func sumIO(text string) (sum int64) {
+	add := func(number string) {
+		if n, err := strconv.ParseInt(number, 10, 64); err == nil && n > 0 {
+			sum += n
+		}
+	}
+	for line := range strings.Lines(text) {
+		fields := strings.Fields(line)
+		if len(fields) == 3 && (fields[1] == "Read" || fields[1] == "Write") {
+			add(fields[2])
+			continue
+		}
+		for _, f := range fields {
+			if k, v, _ := strings.Cut(f, "="); k == "rbytes" || k == "wbytes" {
+				add(v)
+			}
+		}
+	}
+	return sum
 }
 
 // oomKills counts what the kernel killed for memory, among the tools and, should

@@ -1,0 +1,185 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/toold/toold/client"
+)
+
+// usageOfTenant asks anew, whatever was asked a moment ago.
+func (h *house) usageOfTenant(name string) client.TenantUsage {
+	h.t.Helper()
+	h.m.usage.mu.Lock()
+	h.m.usage.at = time.Time{}
+	h.m.usage.mu.Unlock()
+	list, err := h.m.Usage(h.t.Context())
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	for _, u := range list {
+		if u.Tenant == name {
+			return u
+		}
+	}
+	h.t.Fatalf("no tenant %s in %v", name, list)
+	return client.TenantUsage{}
+}
+
+// TestUsage: what a tenant used is what its sessions used, and stays counted when
+// they are over.
+func TestUsage(t *testing.T) {
+	h := newHouse(t)
+	h.set.Tenants = map[string]Tenant{"idle": {}}
+	h.open()
+	one := h.create(alice, client.SessionCreate{})
+	two := h.create(alice, client.SessionCreate{})
+	other := h.create(bob, client.SessionCreate{})
+	box := h.host.box(one.ID)
+	box.cpu.Store(1000)
+	box.io.Store(300)
+	box.oom.Store(2)
+	box.memory.Store(10)
+	h.host.box(two.ID).memory.Store(20)
+	h.host.box(other.ID).memory.Store(5)
+	h.m.sessions[two.ID].spilled.Store(77)
+	running := h.background(two.ID, "hold")
+
+	if got, want := h.usageOfTenant("a"), (client.TenantUsage{
+		Tenant: "a", Sessions: 2, Calls: 1, CPUMillis: 1014, MemoryBytes: 30, DiskBytes: 77, IOBytes: 300, OOMKills: 2,
+	}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if got, want := h.usageOfTenant("b"), (client.TenantUsage{Tenant: "b", Sessions: 1, CPUMillis: 7, MemoryBytes: 5}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if got, want := h.usageOfTenant("idle"), (client.TenantUsage{Tenant: "idle"}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+
+	box.cpu.Store(1500) // used after the last look
+	if _, err := h.m.End(t.Context(), alice, one.ID, EndOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	h.host.box(two.ID).release()
+	h.finished(running.ID)
+	if got, want := h.usageOfTenant("a"), (client.TenantUsage{
+		Tenant: "a", Sessions: 1, CPUMillis: 1514, MemoryBytes: 20, DiskBytes: 77, IOBytes: 300, OOMKills: 2,
+	}); got != want {
+		t.Errorf("after the end of one: got %+v, want %+v", got, want)
+	}
+}
+
+// TestUsageNeverFalls: counters that cannot be read, or that lie, take nothing away.
+func TestUsageNeverFalls(t *testing.T) {
+	h := newHouse(t)
+	h.open()
+	s := h.create(alice, client.SessionCreate{})
+	box := h.host.box(s.ID)
+	box.cpu.Store(100)
+	box.memory.Store(9)
+	for _, tt := range []struct {
+		name         string
+		do           func()
+		cpu, io, mem int64
+	}{
+		{"as it is", func() {}, 107, 0, 9},
+		{"a counter falls", func() { box.cpu.Store(-1000); box.io.Store(-5) }, 107, 0, 9},
+		{"and rises again, to less than it was", func() { box.cpu.Store(50) }, 107, 0, 9},
+		{"and beyond", func() { box.cpu.Store(110); box.io.Store(3) }, 117, 3, 9},
+		{"the sandbox cannot be asked", func() { h.host.fail("usage", errors.New("gone")) }, 117, 3, 0},
+		{"it can again", func() { h.host.fail("usage", nil); box.cpu.Store(120) }, 127, 3, 9},
+	} {
+		tt.do()
+		got := h.usageOfTenant("a")
+		if got.CPUMillis != tt.cpu || got.IOBytes != tt.io || got.MemoryBytes != tt.mem {
+			t.Errorf("%s: got %+v, want cpu %d, io %d, memory %d", tt.name, got, tt.cpu, tt.io, tt.mem)
+		}
+	}
+}
+
+// TestUsageAfterRestart: the new daemon counts from its own beginning; what was
+// used before was the old one's to count.
+func TestUsageAfterRestart(t *testing.T) {
+	h := newHouse(t)
+	h.open()
+	s := h.create(alice, client.SessionCreate{})
+	h.host.box(s.ID).cpu.Store(5000)
+	h.stop()
+	h.open()
+	if got := h.usageOfTenant("a"); got.CPUMillis != 0 || got.Sessions != 1 {
+		t.Errorf("after a restart: got %+v, want no CPU time yet", got)
+	}
+	h.host.box(s.ID).cpu.Store(5600)
+	if got := h.usageOfTenant("a"); got.CPUMillis != 600 {
+		t.Errorf("got %d ms, want 600", got.CPUMillis)
+	}
+}
+
+// TestUsageIsFresh: asking often reads the cgroups once a second.
+func TestUsageIsFresh(t *testing.T) {
+	h := newHouse(t)
+	h.open()
+	h.create(alice, client.SessionCreate{})
+	asked := func() (n int) {
+		h.host.mu.Lock()
+		defer h.host.mu.Unlock()
+		for _, op := range h.host.log {
+			if op == "usage" {
+				n++
+			}
+		}
+		return n
+	}
+	before := asked()
+	h.usageOfTenant("a")
+	list, err := h.m.Usage(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := asked() - before; n != 1 {
+		t.Errorf("two questions at once were asked %d times", n)
+	}
+	list[0].Tenant = "changed by who got it"
+	if again, _ := h.m.Usage(t.Context()); again[0].Tenant != "a" {
+		t.Errorf("got %+v", again)
+	}
+}
+
+// TestUsageIsBounded: when time is up, sessions that were not asked count with
+// what they had.
+func TestUsageIsBounded(t *testing.T) {
+	h := newHouse(t)
+	h.open()
+	s := h.create(alice, client.SessionCreate{})
+	h.host.box(s.ID).memory.Store(40)
+	h.usageOfTenant("a")
+	h.host.box(s.ID).memory.Store(50)
+	h.host.box(s.ID).cpu.Store(50)
+	late, cancel := context.WithCancel(t.Context())
+	cancel()
+	if got := h.m.collectUsage(late); len(got) != 1 || got[0].MemoryBytes != 40 || got[0].CPUMillis != 7 {
+		t.Errorf("got %+v, want what was seen last", got)
+	}
+	if got := h.usageOfTenant("a"); got.MemoryBytes != 50 || got.CPUMillis != 57 {
+		t.Errorf("got %+v, want what is", got)
+	}
+}
+
+// BenchmarkUsage is one collection over 1,000 sessions, without the kernel's part.
+func BenchmarkUsage(b *testing.B) {
+	m := &Manager{tenants: map[string]*tenant{}, sessions: map[string]*Session{}}
+	m.settings.Store(&Settings{})
+	host := newFakeHost()
+	for i := range 1000 {
+		s := &Session{m: m, tenant: m.tenant(fmt.Sprint("t", i%10)), sb: &fakeBox{host: host}}
+		m.sessions[fmt.Sprint(i)] = s
+	}
+	for b.Loop() {
+		host.log = host.log[:0]
+		m.collectUsage(b.Context())
+	}
+}
