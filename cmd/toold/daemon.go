@@ -153,8 +153,7 @@ func (d *daemon) newManager(driver sandbox.Driver, runtimes []string, def string
 	}
 	d.onClose(st.Close)
 	tools := tool.NewRegistry()
-	d.metrics, err = metrics.New(metrics.Config{Version: versionInfo(), Tools: toolNames(tools), Runtimes: runtimes})
-	if err != nil {
+	if err := d.newMetrics(tools, runtimes); err != nil {
 		return err
 	}
 	mc := session.Config{
@@ -184,14 +183,6 @@ func (d *daemon) newManager(driver sandbox.Driver, runtimes []string, def string
 		API: d.manager, Tools: mc.Tools, Identity: id, Log: d.log, Version: versionInfo(), Metrics: d.metrics.Handler(), Reload: d.reload,
 	})
 	return err
-}
-
-func toolNames(r *tool.Registry) []string {
-	names := []string{"file_put", "file_get"} // those of the file routes are not listed
-	for _, t := range r.List() {
-		names = append(names, t.Name)
-	}
-	return names
 }
 
 // ownerOf names the daemon of a state directory on everything that it makes, so
@@ -234,7 +225,7 @@ func (d *daemon) run(ctx context.Context, p process) (err error) {
 	serving, stopServing := context.WithCancelCause(context.WithoutCancel(ctx))
 	var wg sync.WaitGroup
 	wg.Go(func() { stopServing(d.server.Serve(serving, ln)) })
-	wg.Go(func() { serveMetrics(serving, metricsLn, d.metrics.Handler(), d.log) })
+	wg.Go(func() { serveMetrics(serving, metricsLn, d.cfg.Metrics.Listen, d.metrics.Handler(), d.log) })
 	// Recovery cannot be cut short: what it began must be written down.
 	err = d.manager.Start(context.WithoutCancel(ctx))
 	if err == nil {

@@ -7,8 +7,15 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
+	"sync"
 	"time"
 )
+
+// metricsConns bounds the connections to the metrics' listener. Everybody who can
+// reach its address may connect, so that what is left of the daemon's descriptors
+// must not depend on them.
+const metricsConns = 64
 
 // listenMetrics listens at addr; nil when that is empty.
 func listenMetrics(addr string) (net.Listener, error) {
@@ -19,18 +26,17 @@ func listenMetrics(addr string) (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("metrics.listen: %w; choose another address, or an empty one to turn it off", err)
 	}
-	return ln, nil
+	return newConnLimit(ln, metricsConns), nil
 }
 
-// serveMetrics answers GET /metrics and nothing else until ctx ends. A browser
-// that was lured here by a changed DNS name comes with that name as its Host and
-// is refused: only addresses are answered.
-func serveMetrics(ctx context.Context, ln net.Listener, metrics http.Handler, log *slog.Logger) {
+// serveMetrics answers GET /metrics and nothing else until ctx ends: the API is
+// never served over TCP. addr is what was configured.
+func serveMetrics(ctx context.Context, ln net.Listener, addr string, metrics http.Handler, log *slog.Logger) {
 	if ln == nil {
 		return
 	}
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", onlyAddresses(metrics))
+	mux.Handle("GET /metrics", notFromWeb(addr, metrics))
 	srv := &http.Server{
 		Handler:           mux,
 		ReadHeaderTimeout: 5 * time.Second,
@@ -47,16 +53,79 @@ func serveMetrics(ctx context.Context, ln net.Listener, metrics http.Handler, lo
 	}
 }
 
-func onlyAddresses(next http.Handler) http.Handler {
+// notFromWeb keeps out web pages that a browser on this host was lured to. One
+// whose DNS name was changed to point here comes with that name as its Host, and
+// only addresses, localhost and the name in metrics.listen are answered. One that
+// asks for the address itself says where it is from, in headers that pages cannot
+// set; what gets here without them is not shown to other origins by the browser.
+func notFromWeb(listen string, next http.Handler) http.Handler {
+	own := hostOf(listen)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		host := r.Host
-		if h, _, err := net.SplitHostPort(host); err == nil {
-			host = h
-		}
-		if r.Header.Get("Origin") != "" || host != "localhost" && net.ParseIP(host) == nil {
-			http.Error(w, "ask by address, and not from a web page", http.StatusForbidden)
+		h := w.Header()
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Cross-Origin-Resource-Policy", "same-origin")
+		host := hostOf(r.Host)
+		named := host == "localhost" || own != "" && strings.EqualFold(host, own) || net.ParseIP(host) != nil
+		if site := r.Header.Get("Sec-Fetch-Site"); !named || r.Header.Get("Origin") != "" || site != "" && site != "none" && site != "same-origin" {
+			http.Error(w, "ask by address, or by the name in metrics.listen, and not from a web page", http.StatusForbidden)
 			return
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// hostOf is the host of an address with or without a port.
+func hostOf(addr string) string {
+	if h, _, err := net.SplitHostPort(addr); err == nil {
+		return h
+	}
+	return strings.Trim(addr, "[]")
+}
+
+// connLimit is a listener with at most so many open connections; others wait in
+// the kernel's queue.
+type connLimit struct {
+	net.Listener
+	slots  chan struct{}
+	closed chan struct{}
+	close  func() error
+}
+
+func newConnLimit(ln net.Listener, n int) *connLimit {
+	l := &connLimit{Listener: ln, slots: make(chan struct{}, n), closed: make(chan struct{})}
+	l.close = sync.OnceValue(func() error {
+		close(l.closed)
+		return ln.Close()
+	})
+	return l
+}
+
+// Accept waits for a free slot, then for a connection.
+func (l *connLimit) Accept() (net.Conn, error) {
+	select {
+	case l.slots <- struct{}{}:
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+	c, err := l.Listener.Accept()
+	if err != nil {
+		<-l.slots
+		return nil, err
+	}
+	return &limitedConn{Conn: c, release: sync.OnceFunc(func() { <-l.slots })}, nil
+}
+
+// Close ends Accept, also while it waits for a slot.
+func (l *connLimit) Close() error { return l.close() }
+
+// limitedConn gives its slot back when it is closed.
+type limitedConn struct {
+	net.Conn
+	release func()
+}
+
+func (c *limitedConn) Close() error {
+	err := c.Conn.Close()
+	c.release()
+	return err
 }

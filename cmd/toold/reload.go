@@ -37,6 +37,7 @@ func (d *daemon) reload(context.Context) error {
 	}
 	d.manager.Reload(sessionSettings(cfg, d.daemonPath))
 	d.server.SetIdentity(id)
+	d.metrics.AddTenants(tenantNames(cfg))
 	d.cfg = keepStarted(d.cfg, cfg)
 	d.log.Info("the configuration was read again")
 	return nil

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"slices"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/config"
+	"github.com/toold/toold/internal/metrics"
+	"github.com/toold/toold/internal/tool"
+)
+
+// newMetrics makes the metrics with the closed sets of their labels.
+func (d *daemon) newMetrics(tools *tool.Registry, runtimes []string) (err error) {
+	d.metrics, err = metrics.New(metrics.Config{
+		Version: versionInfo(), Tools: toolNames(tools), Runtimes: runtimes,
+		Permissions: permissionNames(tools), Tenants: tenantNames(d.cfg),
+		// The manager is made after the metrics, which observe it, and before
+		// anybody can scrape.
+		Usage: func(ctx context.Context) ([]client.TenantUsage, error) { return d.manager.Usage(ctx) },
+	})
+	return err
+}
+
+func toolNames(r *tool.Registry) []string {
+	names := []string{"file_put", "file_get"} // those of the file routes are not listed
+	for _, t := range r.List() {
+		names = append(names, t.Name)
+	}
+	return names
+}
+
+// permissionNames are the permissions that calls of the tools ask for.
+func permissionNames(r *tool.Registry) []string {
+	names := map[string]bool{}
+	for _, t := range toolNames(r) {
+		def, ok := r.Get(t)
+		if !ok {
+			continue
+		}
+		for _, q := range def.Access(json.RawMessage("{}")).Requests {
+			names[q.Permission] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+// tenantNames are those of the configuration, and that of the admins.
+func tenantNames(c *config.Config) []string {
+	return append(slices.Sorted(maps.Keys(c.Tenants)), config.DefaultTenant)
+}
