@@ -154,6 +154,7 @@ func (s *Server) run(p *peer, h head, r request) error {
 			return encodeResult(res), nil
 		})
 		s.bound(c)
+		s.session.exec.shells.rest()
 	})
 	return nil
 }

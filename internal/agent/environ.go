@@ -39,10 +39,7 @@ func checkEnv(env []string) error {
 }
 
 // mergeEnv is base with more over it; the last one of a name counts.
-func mergeEnv(base, more []string) ([]string, error) {
-	if err := checkEnv(more); err != nil {
-		return nil, err
-	}
+func mergeEnv(base, more []string) []string {
 	at := make(map[string]int, len(base)+len(more))
 	env := make([]string, 0, len(base)+len(more))
 	for _, list := range [2][]string{base, more} {
@@ -56,5 +53,5 @@ func mergeEnv(base, more []string) ([]string, error) {
 			env = append(env, kv)
 		}
 	}
-	return env, nil
+	return env
 }

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -51,7 +52,8 @@ func reasonOf(ctx context.Context) run.Reason {
 type executor struct {
 	spawner *spawner
 	groups  *groups
-	env     []string // the session's
+	shells  *shells
+	env     []string // the session's, each name once
 	path    []string // its PATH
 	dir     string   // where programs run that name no directory
 }
@@ -66,8 +68,9 @@ type running struct {
 	pid    int
 	pumps  []*pump
 	began  time.Time
-	reason run.Reason // set when we end it
-	bill   usage      // of the whole group
+	reason run.Reason    // set when we end it
+	bill   usage         // of the whole group
+	before time.Duration // processor time that was used before it was ours
 	dying  time.Duration
 }
 
@@ -86,12 +89,12 @@ func (x *executor) run(ctx context.Context, c run.Command) (*run.Exit, error) {
 		}
 	}
 	if errors.Is(err, errUndying) {
-		r.group.remove()
+		x.shells.leave(r.group)
 		return nil, run.Errorf(run.CodeSandboxFailed, "%s: %v", c.Argv[0], err)
 	}
 	exit := r.report(e)
 	exit.BackgroundKilled = background
-	r.group.remove()
+	x.shells.leave(r.group)
 	return exit, err
 }
 
@@ -102,22 +105,35 @@ func (x *executor) start(ctx context.Context, c run.Command) (*running, error) {
 	if len(c.Argv) == 0 {
 		return nil, run.Errorf(run.CodeInternal, "a program without a name")
 	}
-	env, err := mergeEnv(x.env, c.Env)
-	if err != nil {
+	if err := checkEnv(c.Env); err != nil {
 		return nil, err
 	}
-	dir := c.Dir
-	if dir == "" {
-		dir = x.dir
+	w := x.shells.enter(c)
+	if w != nil && x.shells.take(w, c.Argv[len(c.Argv)-1]) {
+		return &running{
+			group: w.group, exit: w.exit, pid: w.pid, began: time.Now(), before: w.used, dying: dying,
+			pumps: []*pump{newPump(w.output, c.Stdout)},
+		}, nil
 	}
+	return x.spawn(ctx, c)
+}
+
+// spawn starts c as a program of its own.
+func (x *executor) spawn(ctx context.Context, c run.Command) (*running, error) {
+	env := x.env
+	if len(c.Env) > 0 {
+		env = mergeEnv(env, c.Env)
+	}
+	dir := cmp.Or(c.Dir, x.dir)
 	g, err := x.groups.make()
 	if err != nil {
+		x.shells.over(g)
 		return nil, run.Errorf(run.CodeSandboxFailed, "start %s: %v", c.Argv[0], err)
 	}
 	split := c.Stderr != nil && c.Stderr != c.Stdout
 	reply, err := x.spawner.run(ctx, &startRequest{
 		argv: c.Argv, env: env, paths: candidates(c.Argv[0], x.path),
-		dir: dir, split: split, group: g,
+		dir: dir, split: split, group: g, over: x.shells.over,
 	})
 	if err != nil {
 		return nil, err
@@ -126,9 +142,9 @@ func (x *executor) start(ctx context.Context, c run.Command) (*running, error) {
 		s.sid = reply.pid
 	}
 	r := &running{group: g, exit: reply.exit, pid: reply.pid, began: time.Now(), dying: dying}
-	r.pumps = append(r.pumps, newPump(reply.stdout, c.Stdout))
+	r.pumps = append(r.pumps, newPump(os.NewFile(uintptr(reply.stdout), "pipe"), c.Stdout))
 	if split {
-		r.pumps = append(r.pumps, newPump(reply.stderr, c.Stderr))
+		r.pumps = append(r.pumps, newPump(os.NewFile(uintptr(reply.stderr), "pipe"), c.Stderr))
 	}
 	return r, nil
 }
@@ -203,6 +219,7 @@ func (r *running) settle() (killed int) {
 		}
 		killed = len(r.group.pids())
 		r.group.kill()
+		vanish(r.group)
 		break
 	}
 	for _, p := range r.pumps {
@@ -227,7 +244,7 @@ func (r *running) closed(late <-chan time.Time) bool {
 // report says how the program ended.
 func (r *running) report(e ended) *run.Exit {
 	u := usage{
-		cpu:    max(r.bill.cpu, time.Duration(e.usage.Utime.Nano()+e.usage.Stime.Nano())),
+		cpu:    max(r.bill.cpu, time.Duration(e.usage.Utime.Nano()+e.usage.Stime.Nano())) - r.before,
 		memory: max(r.bill.memory, int64(e.usage.Maxrss)<<10),
 		io:     (int64(e.usage.Inblock) + int64(e.usage.Oublock)) << 9,
 	}
@@ -270,11 +287,11 @@ type pipeTaker interface {
 	takePipe(fd int) (n int, err error)
 }
 
-func newPump(fd int, to io.Writer) *pump {
+func newPump(file *os.File, to io.Writer) *pump {
 	if to == nil {
 		to = io.Discard
 	}
-	p := &pump{file: os.NewFile(uintptr(fd), "pipe"), to: to, done: make(chan struct{})}
+	p := &pump{file: file, to: to, done: make(chan struct{})}
 	go p.run()
 	return p
 }

@@ -48,6 +48,7 @@ type childPlan struct {
 	how        unix.OpenHow // for dir
 
 	stdio      [3]int
+	script     int // becomes scriptFD, -1: none
 	uid, gid   int // -1: keep
 	limits     []limit
 	ignored    []uintptr // signals to set back to their default
@@ -204,6 +205,13 @@ func runChild(p *childPlan) {
 	if _, _, e := syscall.RawSyscall(unix.SYS_SECCOMP, secModeFilter, 0, uintptr(unsafe.Pointer(p.filter))); e != 0 {
 		p.failed, p.errno = stepFilter, e
 		return
+	}
+	// Last, because any descriptor that was needed may have had this number.
+	if p.script >= 0 {
+		if _, _, e := syscall.RawSyscall(unix.SYS_DUP3, uintptr(p.script), scriptFD, 0); e != 0 {
+			p.failed, p.errno = stepStdio, e
+			return
+		}
 	}
 	syscall.RawSyscall6(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, uintptr(unsafe.Pointer(&p.noMask)), 0, 8, 0, 0)
 	childExec(p)

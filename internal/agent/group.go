@@ -60,7 +60,10 @@ func (g *groups) make() (group, error) {
 		_ = unix.Unlinkat(g.parent, name, unix.AT_REMOVEDIR)
 		return nil, fmt.Errorf("open cgroup %s: %w", name, err)
 	}
-	return &cgroup{of: g, parent: g.parent, name: name, dir: dir}, nil
+	c := &cgroup{of: g, parent: g.parent, name: name, dir: dir}
+	// Where it is not there, empty has to find out in another way.
+	c.events, _ = unix.Openat(dir, "cgroup.events", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	return c, nil
 }
 
 // tidy tries again to remove what is left of earlier programs. The kernel bounds
@@ -88,6 +91,7 @@ type cgroup struct {
 	parent int
 	name   string
 	dir    int
+	events int // cgroup.events, -1 where there is none
 	gone   bool
 }
 
@@ -124,9 +128,21 @@ func (c *cgroup) pids() []int {
 	return pids
 }
 
-// empty tries to remove the cgroup, which the kernel does only when nobody
-// alive is in it. That is the quickest way to ask.
 func (c *cgroup) empty() bool {
+	if c.gone {
+		return true
+	}
+	if c.events < 0 {
+		return c.unlink()
+	}
+	var buf [64]byte
+	n, err := unix.Pread(c.events, buf[:], 0)
+	return err == nil && bytes.HasPrefix(buf[:n], []byte("populated 0\n"))
+}
+
+// unlink removes the cgroup, which the kernel does only when nobody alive is in
+// it.
+func (c *cgroup) unlink() bool {
 	if !c.gone && unix.Unlinkat(c.parent, c.name, unix.AT_REMOVEDIR) == nil {
 		c.gone = true
 	}
@@ -177,17 +193,24 @@ func statField(stat []byte, name string) int64 {
 	return 0
 }
 
-// remove waits for killed processes to be gone, which takes the kernel a moment.
-// When it takes longer, it is left to the next programs.
-func (c *cgroup) remove() {
-	for wait := 100 * time.Microsecond; !c.empty() && wait < 2*time.Second; wait *= 2 {
+// vanish waits for killed processes to be gone, which takes the kernel a moment.
+func vanish(g group) {
+	for wait := 100 * time.Microsecond; !g.empty() && wait < 2*time.Second; wait *= 2 {
 		time.Sleep(wait)
 	}
-	if !c.gone {
+}
+
+// remove leaves a cgroup whose processes do not end to the next programs.
+func (c *cgroup) remove() {
+	vanish(c)
+	if !c.unlink() {
 		c.of.keep(c.name)
 	}
+	if c.events >= 0 {
+		_ = unix.Close(c.events)
+	}
 	_ = unix.Close(c.dir)
-	c.dir = -1
+	c.dir, c.events = -1, -1
 }
 
 // sessionGroup stands in where there are no cgroups: it finds processes by the

@@ -149,6 +149,7 @@ func (s *Server) end() {
 	if ses == nil {
 		return
 	}
+	ses.exec.shells.close()
 	stopped := ses.spawner.stop()
 	if s.cfg.PID1 {
 		_ = unix.Kill(-1, unix.SIGKILL)

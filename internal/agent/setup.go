@@ -57,9 +57,13 @@ func (s *Server) setUp(h hello, fd int) (*session, error) {
 	if fd < 0 {
 		ses.notes = append(ses.notes, "no cgroup for calls: a process that starts a session of its own can outlive its call")
 	}
+	g, vars := &groups{parent: fd}, mergeEnv(nil, h.Env)
 	ses.exec = &executor{
-		spawner: sp, groups: &groups{parent: fd}, env: h.Env,
-		path: pathOf(h.Env), dir: h.Worktree,
+		spawner: sp, groups: g, env: vars, path: pathOf(h.Env), dir: h.Worktree,
+		shells: &shells{spawner: sp, groups: g, env: vars, dir: h.Worktree, ctx: s.ctx},
+	}
+	if fd >= 0 && canWait(h.Shell, h.Env) {
+		ses.exec.shells.shell = h.Shell
 	}
 	return ses, nil
 }

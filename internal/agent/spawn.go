@@ -42,8 +42,10 @@ type startRequest struct {
 	argv, env []string
 	paths     []string // candidates for argv[0]
 	dir       string
-	split     bool  // two pipes
-	group     group // of the program; removed when it does not start
+	split     bool        // two pipes
+	waits     bool        // a shell that waits: argv and env end as it wants them
+	group     group       // of the program; removed when it does not start
+	over      func(group) // then called with the group; may be nil
 	reply     chan startReply
 }
 
@@ -52,6 +54,7 @@ type startReply struct {
 	exit   <-chan ended
 	stdout int // read ends, non-blocking; stderr is -1 without split
 	stderr int
+	handle // where it was asked for
 	err    error
 }
 
@@ -131,18 +134,26 @@ func (s *spawner) run(ctx context.Context, r *startRequest) (startReply, error) 
 	select {
 	case s.requests <- r:
 	case <-ctx.Done():
-		r.group.remove()
+		r.abandon()
 		return startReply{}, context.Cause(ctx)
 	}
 	select {
 	case reply := <-r.reply:
 		if reply.err != nil {
-			r.group.remove()
+			r.abandon()
 		}
 		return reply, reply.err
 	case <-ctx.Done():
 		s.given.Go(func() { s.discard(r) })
 		return startReply{}, context.Cause(ctx)
+	}
+}
+
+// abandon lets go of the group of a program that has not been started.
+func (r *startRequest) abandon() {
+	r.group.remove()
+	if r.over != nil {
+		r.over(r.group)
 	}
 }
 
@@ -157,11 +168,7 @@ func (s *spawner) discard(r *startRequest) {
 		}
 		r.group.kill()
 		_ = unix.Kill(reply.pid, unix.SIGKILL)
-		for _, fd := range []int{reply.stdout, reply.stderr} {
-			if fd >= 0 {
-				_ = unix.Close(fd)
-			}
-		}
+		reply.close(r)
 		t := time.NewTimer(dying)
 		defer t.Stop()
 		select {
@@ -169,7 +176,18 @@ func (s *spawner) discard(r *startRequest) {
 		case <-t.C:
 		}
 	}
-	r.group.remove()
+	r.abandon()
+}
+
+// close closes what the agent holds of a program that has been killed.
+func (y *startReply) close(r *startRequest) {
+	_ = unix.Close(y.stdout)
+	if r.split {
+		_ = unix.Close(y.stderr)
+	}
+	if r.waits {
+		y.handle.close()
+	}
 }
 
 // spawn works on the fork thread.
@@ -178,51 +196,86 @@ func (s *spawner) spawn(r *startRequest) startReply {
 	if err != nil {
 		return startReply{err: err}
 	}
-	pipes, err := s.pipes(r.split)
+	pipes, err := s.pipes(r)
 	if err != nil {
 		return startReply{err: fmt.Errorf("start %s: pipe: %w", r.argv[0], err)}
 	}
-	out, errOut := pipes[0], pipes[1]
-	plan.stdio = [3]int{s.devNull, out[1], errOut[1]}
+	plan.stdio = [3]int{s.devNull, pipes.out[1], pipes.errOut[1]}
+	plan.script = pipes.script[0]
 	pid, exit := s.children.fork(func() int { return forkExec(plan) }, func() bool { return plan.failed == stepNone })
-	_ = unix.Close(out[1])
-	if r.split {
-		_ = unix.Close(errOut[1])
+	for _, fd := range pipes.child(r) {
+		_ = unix.Close(fd)
 	}
-	reply := startReply{pid: pid, exit: exit, stdout: out[0], stderr: errOut[0]}
-	if plan.failed != stepNone {
-		_ = unix.Close(out[0])
-		if r.split {
-			_ = unix.Close(errOut[0])
-		}
+	reply := startReply{
+		pid: pid, exit: exit, stdout: pipes.out[0], stderr: pipes.errOut[0],
+		handle: handle{script: pipes.script[1], mem: -1},
+	}
+	switch {
+	case plan.failed != stepNone:
 		reply.err = &startError{step: plan.failed, errno: plan.errno, argv0: r.argv[0], dir: r.dir}
+	case r.waits:
+		if reply.err = s.asTool(func() error { return reply.openMemory(pid) }); reply.err != nil {
+			_ = unix.Kill(pid, unix.SIGKILL) // before its pipe is closed
+		}
+	}
+	if reply.err != nil {
+		reply.close(r)
 	}
 	runtime.KeepAlive(plan)
 	return reply
 }
 
-// pipes makes one pipe, or two, with the tool user as owner: /dev/stdout can
-// then be opened again by the programs that like to.
-func (s *spawner) pipes(split bool) (p [2][2]int, err error) {
-	p[1] = [2]int{-1, -1}
-	restore, err := s.assume()
-	if err != nil {
-		return p, err
+// programPipes are the pipes of one program; an end that there is not is -1. The
+// reading end of the script is the program's, of the others the agent's.
+type programPipes struct{ out, errOut, script [2]int }
+
+// child are the ends that the program has.
+func (p *programPipes) child(r *startRequest) []int {
+	fds := append(make([]int, 0, 3), p.out[1])
+	if r.split {
+		fds = append(fds, p.errOut[1])
 	}
-	p[0], err = newPipe()
-	if err == nil && split {
-		if p[1], err = newPipe(); err != nil {
-			closePipe(p[0])
+	if r.waits {
+		fds = append(fds, p.script[0])
+	}
+	return fds
+}
+
+// pipes makes the pipes of r with the tool user as owner: /dev/stdout can then
+// be opened again by the programs that like to.
+func (s *spawner) pipes(r *startRequest) (p programPipes, err error) {
+	none := [2]int{-1, -1}
+	p = programPipes{out: none, errOut: none, script: none}
+	err = s.asTool(func() (err error) {
+		if p.out, err = newPipe(); err != nil {
+			return err
 		}
-	}
-	if rerr := restore(); rerr != nil {
-		// The thread has lost its rights; nothing can be started any more.
-		return p, errors.Join(err, rerr)
-	}
-	if !split {
-		p[1] = [2]int{-1, p[0][1]}
+		switch {
+		case r.split:
+			p.errOut, err = newPipe()
+		case r.waits:
+			p.script, err = scriptPipe()
+		}
+		if err != nil {
+			closePipe(p.out)
+		}
+		return err
+	})
+	if !r.split {
+		p.errOut = [2]int{-1, p.out[1]}
 	}
 	return p, err
+}
+
+// asTool runs f with the tool user's ids as the effective ones of this thread.
+func (s *spawner) asTool(f func() error) error {
+	restore, err := s.assume()
+	if err != nil {
+		return err
+	}
+	err = f()
+	// Without its rights the thread can start nothing any more.
+	return errors.Join(err, restore())
 }
 
 // assume makes the tool user's ids the effective ones of this thread, raw,
@@ -278,7 +331,7 @@ func closePipe(p [2]int) {
 func (s *spawner) plan(r *startRequest) (*childPlan, error) {
 	p := &childPlan{
 		uid: s.uid, gid: s.gid, limits: s.limits, ignored: s.ignored,
-		landlock: s.landlock, filter: s.filter,
+		landlock: s.landlock, filter: s.filter, script: -1,
 		// The path was resolved before. A symbolic link in it has come since, and
 		// would lead to a place that nobody has agreed to.
 		how: unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS},
