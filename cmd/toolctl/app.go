@@ -14,6 +14,9 @@ type app struct {
 	stdout, stderr io.Writer
 	getenv         func(string) string
 	outTTY, errTTY bool
+	// openTerminal gives the keys that are pressed; nil where there is no
+	// terminal.
+	openTerminal func() (terminal, error)
 
 	socket, tenant, token string
 	format                outputFormat

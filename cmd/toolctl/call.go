@@ -23,7 +23,9 @@ standard input with "-". "toolctl tools" shows which fields each tool takes.
 
 "call SESSION bash" exits with the command's own code (124 after a timeout, 125
 when toold itself failed, 126 when it was denied, 128+n for a signal). The other
-tools exit with 0, or with 1 when the tool ran and failed.
+tools exit with 0, or with 1 when the tool ran and failed, or with 3 when the
+call was denied. A call that must be approved waits for that; what to do is said
+on standard error.
 
 Ctrl-C stops the call, unless it was named with --id: then it goes on, and the
 same command again waits for it and shows the same result, without a second run.`
@@ -162,19 +164,24 @@ func (s *callCommand) readInput(arg, file string) ([]byte, error) {
 
 // waited makes the call and waits for its answer.
 func (s *callCommand) waited(ctx context.Context, c *client.Client, session string, req client.CallCreate) (*client.Call, error) {
-	if req.WaitMillis != nil || s.id != "" {
+	if req.WaitMillis != nil {
 		return c.CreateCall(ctx, session, req, client.CallOptions{})
 	}
-	f := follower{client: c, onEvent: func(client.Event) error { return nil }}
 	progress := s.progress(line(req.Tool) + " is running")
-	defer progress.stop()
-	return f.run(ctx, session, req)
+	f := follower{client: c, detach: s.id != "", onEvent: func(client.Event) error { return nil }, waits: func(notice string) {
+		progress.stop()
+		s.say("%s", notice)
+		progress = s.progress("waiting for the call")
+	}}
+	call, err := f.run(ctx, session, req)
+	progress.stop()
+	return call, err
 }
 
 func (s *callCommand) streamed(ctx context.Context, c *client.Client, session string, req client.CallCreate) error {
 	f := s.outputs(c)
 	if s.format == formatJSON {
-		f = &follower{client: c, onEvent: s.printEvent}
+		f = &follower{client: c, onEvent: s.printEvent, waits: s.sayNotice}
 	}
 	f.detach = s.id != ""
 	call, err := f.run(ctx, session, req)
@@ -203,6 +210,10 @@ func (s *callCommand) printEvent(e client.Event) error {
 func (s *callCommand) printCall(c *client.Call) error {
 	return s.print(view{data: c, names: []string{c.ID}, text: func(io.Writer) {
 		if !c.Finished() {
+			if p := c.Permission; p != nil && p.ApprovalID != "" && c.Status == client.CallPending {
+				s.say("%s waits for approval %s: toolctl approvals answer %s once", line(c.ID), line(p.ApprovalID), line(p.ApprovalID))
+				return
+			}
 			s.say("%s is %s; \"toolctl session logs %s %s --follow\" shows its output", line(c.ID), line(string(c.Status)), line(c.SessionID), line(c.ID))
 			return
 		}

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/policy"
 )
 
 // completionTimeout bounds what a press of the tab key may wait for.
@@ -16,8 +17,8 @@ func newCompletionCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "completion bash|zsh|fish",
 		Short: "Write a completion script for a shell",
-		Long: `Write a script that completes commands, flags, sessions and tools. Sessions and
-tools are asked of the daemon.`,
+		Long: `Write a script that completes commands, flags, sessions, tools and approvals, which
+are asked of the daemon.`,
 		Example: `  source <(toolctl completion bash)
   toolctl completion zsh > "${fpath[1]}/_toolctl"
   toolctl completion fish > ~/.config/fish/completions/toolctl.fish`,
@@ -72,6 +73,14 @@ func (a *app) completeCall(c *cobra.Command, args []string, toComplete string) (
 	return nil, cobra.ShellCompDirectiveNoFileComp
 }
 
+// completeExplain offers a tool, and nothing for its input.
+func (a *app) completeExplain(c *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return a.completeTool(c, args, toComplete)
+}
+
 func (a *app) completeTool(c *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	ctx, cancel := completionContext(c)
 	defer cancel()
@@ -121,6 +130,53 @@ func (a *app) callCompletions(c *cobra.Command, ref string) []cobra.Completion {
 		out = append(out, cobra.CompletionWithDesc(line(call.ID), line(call.Tool+" "+call.Title)))
 	}
 	return out
+}
+
+// completeAnswer offers a pending approval, then the answers.
+func (a *app) completeAnswer(c *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	switch len(args) {
+	case 0:
+		return a.approvalCompletions(c), cobra.ShellCompDirectiveNoFileComp
+	case 1:
+		return answers, cobra.ShellCompDirectiveNoFileComp
+	}
+	return nil, cobra.ShellCompDirectiveNoFileComp
+}
+
+func (a *app) approvalCompletions(c *cobra.Command) []cobra.Completion {
+	ctx, cancel := completionContext(c)
+	defer cancel()
+	page, err := a.client().ListApprovals(ctx, client.ApprovalQuery{})
+	if err != nil {
+		return nil
+	}
+	var out []cobra.Completion
+	for i := range page.Items {
+		p := &page.Items[i]
+		out = append(out, cobra.CompletionWithDesc(line(p.ID), clipped(line(p.Tool+" "+approvalShort(p)), maxShort)))
+	}
+	return out
+}
+
+// completeSaved offers what was approved for always, for every argument.
+func (a *app) completeSaved(c *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	ctx, cancel := completionContext(c)
+	defer cancel()
+	page, err := a.client().ListSavedApprovals(ctx, client.ApprovalQuery{})
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var out []cobra.Completion
+	for i := range page.Items {
+		s := &page.Items[i]
+		out = append(out, cobra.CompletionWithDesc(line(s.ID), clipped(line(s.Permission+" "+s.Pattern), maxShort)))
+	}
+	return out, cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeProfile offers the profiles that there always are.
+func completeProfile(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	return policy.Default().Profiles(), cobra.ShellCompDirectiveNoFileComp
 }
 
 // completionContext is of its own where the command has none: completions run

@@ -23,7 +23,7 @@ func TestUnreachable(t *testing.T) {
 
 func TestAnswersAndExitCodes(t *testing.T) {
 	for code, want := range map[client.Code]int{
-		client.CodeDenied: 3, client.CodeForbidden: 3, client.CodeNotFound: 4, client.CodeApprovalTimeout: 5,
+		client.CodeDenied: 3, client.CodeForbidden: 3, client.CodeNotFound: 4, client.CodeApprovalTimeout: 3, client.CodeDoomLoop: 3,
 		client.CodeInvalidRequest: 2, client.CodeInternal: 1, client.CodeOverloaded: 1, client.CodeConflict: 1,
 	} {
 		d := startFake(t, map[string]http.HandlerFunc{"GET /v1/doctor": problemWith(400, code)})

@@ -23,7 +23,7 @@ func newEventsCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "events",
 		Short: "Show what happens in the daemon",
-		Long: `Show events: sessions that begin and end, calls, edited files. Without --follow
+		Long: `Show events: sessions that begin and end, calls, approvals, edited files. Without --follow
 it shows those that are on record and ends; with it, those that come from now on
 (or after --after), until Ctrl-C. A daemon that restarts does not end it.`,
 		Example: `  toolctl events
@@ -41,7 +41,8 @@ it shows those that are on record and ends; with it, those that come from now on
 	_ = c.RegisterFlagCompletionFunc("type", cobra.FixedCompletions([]string{
 		client.EventSessionCreated, client.EventSessionUpdated, client.EventSessionEnded, client.EventSessionLost,
 		client.EventCallPending, client.EventCallRunning, client.EventCallMetadata, client.EventCallCompleted,
-		client.EventCallError, client.EventFileEdited, "session.*", "call.*",
+		client.EventCallError, client.EventFileEdited, client.EventApprovalAsked, client.EventApprovalReplied,
+		"session.*", "call.*", "approval.*",
 	}, cobra.ShellCompDirectiveNoFileComp))
 	return c
 }

@@ -82,12 +82,10 @@ func exitCode(err error) int {
 
 func codeOfAnswer(c client.Code) int {
 	switch c {
-	case client.CodeDenied, client.CodeForbidden:
+	case client.CodeDenied, client.CodeForbidden, client.CodeApprovalTimeout, client.CodeDoomLoop:
 		return exitDenied
 	case client.CodeNotFound, client.CodeUnknownTool:
 		return exitNotFound
-	case client.CodeApprovalTimeout:
-		return exitTimeout
 	case client.CodeInvalidRequest, client.CodeInvalidInput:
 		return exitUsage
 	}

@@ -29,6 +29,9 @@ type follower struct {
 	// onEvent, when set, is told of every event instead of the output being
 	// written.
 	onEvent func(client.Event) error
+	// waits, when set, is told what a person should know while the call waits for
+	// somebody to allow it.
+	waits func(notice string)
 	// detach leaves the call running when the context ends.
 	detach bool
 
@@ -40,10 +43,12 @@ type follower struct {
 func (a *app) outputs(c *client.Client) *follower {
 	out := sandboxOut(a.stdout, a.outTTY)
 	if sameFile(a.stdout, a.stderr) {
-		return &follower{client: c, stdout: out, stderr: out}
+		return &follower{client: c, stdout: out, stderr: out, waits: a.sayNotice}
 	}
-	return &follower{client: c, stdout: out, stderr: sandboxOut(a.stderr, a.errTTY), split: true}
+	return &follower{client: c, stdout: out, stderr: sandboxOut(a.stderr, a.errTTY), split: true, waits: a.sayNotice}
 }
+
+func (a *app) sayNotice(notice string) { a.say("%s", notice) }
 
 // sameFile reports whether both writers lead to one place, such as a terminal.
 func sameFile(a, b io.Writer) bool {
@@ -97,6 +102,9 @@ func (f *follower) run(ctx context.Context, session string, r client.CallCreate)
 
 // take handles one event; it returns the call when that is its last.
 func (f *follower) take(ctx context.Context, e client.Event) (*client.Call, error) {
+	if notice := approvalNotice(e); notice != "" && f.waits != nil {
+		f.waits(notice)
+	}
 	if f.onEvent != nil {
 		if err := f.onEvent(e); err != nil {
 			return nil, err
@@ -112,6 +120,37 @@ func (f *follower) take(ctx context.Context, e client.Event) (*client.Call, erro
 		return nil, fmt.Errorf("result of call %s: %w", e.Call, err)
 	}
 	return final, nil
+}
+
+// approvalNotice is what a person who waits for a call should know of an event;
+// "" for nothing.
+func approvalNotice(e client.Event) string {
+	switch e.Type {
+	case client.EventApprovalAsked:
+		var a client.Approval
+		if json.Unmarshal(e.Data, &a) == nil {
+			return fmt.Sprintf("waiting for approval %s, %s: toolctl approvals answer %s once",
+				line(a.ID), expiresIn(&a, time.Now()), line(a.ID))
+		}
+	case client.EventApprovalReplied:
+		var r client.ApprovalReply
+		if json.Unmarshal(e.Data, &r) == nil {
+			return fmt.Sprintf("approval %s: %s", line(r.ID), replyText(r))
+		}
+	}
+	return ""
+}
+
+// replyText is how an approval ended.
+func replyText(r client.ApprovalReply) string {
+	text := line(r.Answer)
+	if r.By != "" {
+		text += " by " + line(r.By)
+	}
+	if r.Message != "" {
+		text += ": " + line(r.Message)
+	}
+	return text
 }
 
 // output writes the bytes of one event, and before them those that the stream

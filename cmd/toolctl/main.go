@@ -20,6 +20,8 @@ func main() {
 		getenv: os.Getenv,
 		outTTY: term.IsTerminal(int(os.Stdout.Fd())),
 		errTTY: term.IsTerminal(int(os.Stderr.Fd())),
+
+		openTerminal: openTTY,
 	})
 	stop()
 	os.Exit(code)

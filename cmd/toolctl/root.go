@@ -47,7 +47,8 @@ func newRootCommand(a *app) *cobra.Command {
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(outputFormats, cobra.ShellCompDirectiveNoFileComp))
 	root.AddCommand(
 		newRunCommand(a), newSessionCommand(a), newCallCommand(a), newToolsCommand(a),
-		newCpCommand(a), newEventsCommand(a), newTopCommand(a), newDoctorCommand(a),
+		newApprovalsCommand(a), newPolicyCommand(a),
+		newCpCommand(a), newEventsCommand(a), newTopCommand(a), newUsageCommand(a), newDoctorCommand(a),
 		newGCCommand(a), newConfigCommand(a), newCompletionCommand(a), newVersionCommand(a),
 		newGenDocsCommand(a),
 	)
@@ -55,15 +56,15 @@ func newRootCommand(a *app) *cobra.Command {
 	return root
 }
 
-// prepare gives the groups of commands what cobra does not by itself: a group without a
-// subcommand shows its help, with an unknown one it is an error that names the
-// nearest.
+// prepare gives the groups of commands what cobra does not by itself: a group
+// that does nothing of its own shows its help, and an unknown subcommand is an
+// error that names the nearest.
 func prepare(c *cobra.Command) {
+	if !c.HasSubCommands() {
+		return
+	}
 	for _, sub := range c.Commands() {
 		prepare(sub)
-	}
-	if c.Runnable() {
-		return
 	}
 	c.Args = func(c *cobra.Command, args []string) error {
 		if len(args) == 0 {
@@ -71,7 +72,9 @@ func prepare(c *cobra.Command) {
 		}
 		return fmt.Errorf("no command %q%s", c.CommandPath()+" "+args[0], didYouMean(args[0], commandNames(c)))
 	}
-	c.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
+	if !c.Runnable() {
+		c.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
+	}
 }
 
 func commandNames(c *cobra.Command) []string {

@@ -19,6 +19,7 @@ type sessionFlags struct {
 	profile, image         string
 	runtime, net           string
 	env, limits, mounts    []string
+	permission             []string
 }
 
 func (f *sessionFlags) register(c *cobra.Command) {
@@ -33,7 +34,9 @@ func (f *sessionFlags) register(c *cobra.Command) {
 	fs.StringArrayVar(&f.env, "env", nil, "environment variable `K=V`, or K to pass this one on (repeatable)")
 	fs.StringArrayVar(&f.limits, "limit", nil, "limit `k=v`: "+strings.Join(limitNames(), ", ")+" (repeatable)")
 	fs.StringArrayVar(&f.mounts, "mount", nil, "extra read-only directory `SRC:DST` (repeatable)")
+	fs.StringArrayVar(&f.permission, "permission", nil, "rule `PERMISSION:PATTERN:ACTION` that narrows the profile, such as 'bash:git push *:deny' (repeatable)")
 	_ = c.MarkFlagDirname("worktree")
+	_ = c.RegisterFlagCompletionFunc("profile", completeProfile)
 	_ = c.RegisterFlagCompletionFunc("mode", cobra.FixedCompletions([]string{"bind", "ro", "empty"}, cobra.ShellCompDirectiveNoFileComp))
 	_ = c.RegisterFlagCompletionFunc("limit", cobra.FixedCompletions(limitCompletions(), cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveNoSpace))
 }
@@ -54,6 +57,9 @@ func (f *sessionFlags) request(getenv func(string) string) (client.SessionCreate
 		return r, err
 	}
 	if r.Limits, err = parseLimits(f.limits); err != nil {
+		return r, err
+	}
+	if r.Permission, err = parseRules(f.permission); err != nil {
 		return r, err
 	}
 	r.Mounts, err = parseMounts(f.mounts)
@@ -126,6 +132,28 @@ func parseMounts(flags []string) ([]client.Mount, error) {
 	}
 	return mounts, nil
 }
+
+// parseRules reads rules. A pattern may have colons; a permission and an action
+// have none.
+func parseRules(flags []string) ([]client.RuleOf, error) {
+	var rules []client.RuleOf
+	for _, f := range flags {
+		permission, rest, ok := strings.Cut(f, ":")
+		last := strings.LastIndexByte(rest, ':')
+		if !ok || last < 0 || permission == "" {
+			return nil, usagef("--permission %q: write PERMISSION:PATTERN:ACTION, such as 'bash:git push *:deny'", f)
+		}
+		r := client.RuleOf{Permission: permission, Pattern: rest[:last], Action: rest[last+1:]}
+		if !slices.Contains(actions, r.Action) {
+			return nil, usagef("--permission %q: the action %q is none of %s", f, r.Action, strings.Join(actions, ", "))
+		}
+		rules = append(rules, r)
+	}
+	return rules, nil
+}
+
+// actions are what a rule can say.
+var actions = []string{"allow", "ask", "deny"}
 
 // limitSetters read each limit by its name in the API.
 var limitSetters = map[string]func(l *client.Limits, v string) error{

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 	"unicode"
-	"unicode/utf8"
 
 	"github.com/toold/toold/client"
 )
@@ -28,6 +27,7 @@ const (
 	colorRed    = 31
 	colorGreen  = 32
 	colorYellow = 33
+	colorCyan   = 36
 	colorGrey   = 90
 )
 
@@ -64,11 +64,7 @@ func (t *table) write(w io.Writer) {
 			if text == "" {
 				text = "-"
 			}
-			shown := text
-			if t.color && c.color != 0 {
-				shown = fmt.Sprintf("\x1b[%dm%s\x1b[0m", c.color, text)
-			}
-			b.WriteString(shown)
+			b.WriteString(painted(text, c.color, t.color))
 			if i < len(row)-1 {
 				b.WriteString(strings.Repeat(" ", widths[i]-width(text)+2))
 			}
@@ -91,15 +87,37 @@ func (t *table) widths() []int {
 	return widths
 }
 
-// width counts the columns of s, without marks that combine with a letter.
+// width counts the columns of s on a terminal.
 func width(s string) int {
-	n := utf8.RuneCountInString(s)
+	n := 0
 	for _, r := range s {
-		if unicode.In(r, unicode.Mn, unicode.Me) {
-			n--
-		}
+		n += columns(r)
 	}
 	return n
+}
+
+// columns is how many columns a character takes: none for marks that combine
+// with the one before, two for the wide ones of East Asian scripts and emoji.
+func columns(r rune) int {
+	switch {
+	case r < 0x300:
+		return 1
+	case r == 0x200c || r == 0x200d || unicode.In(r, unicode.Mn, unicode.Me):
+		return 0
+	case unicode.Is(wide, r):
+		return 2
+	}
+	return 1
+}
+
+// wide are the blocks whose characters terminals draw two columns wide. Some
+// other characters may be as well; a line is then broken early by the terminal.
+var wide = &unicode.RangeTable{
+	R16: []unicode.Range16{
+		{0x1100, 0x115f, 1}, {0x2e80, 0x303e, 1}, {0x3041, 0xa4cf, 1}, {0xa960, 0xa97f, 1},
+		{0xac00, 0xd7a3, 1}, {0xf900, 0xfaff, 1}, {0xfe30, 0xfe6f, 1}, {0xff00, 0xff60, 1}, {0xffe0, 0xffe6, 1},
+	},
+	R32: []unicode.Range32{{0x1f300, 0x1f64f, 1}, {0x1f680, 0x1f6ff, 1}, {0x1f900, 0x1f9ff, 1}, {0x20000, 0x3fffd, 1}},
 }
 
 // ago writes how long ago t was, coarsely.
@@ -139,6 +157,25 @@ func bytesShort(n int64) string {
 		return fmt.Sprintf("%.0f%s", f, units[i])
 	}
 	return fmt.Sprintf("%.1f%s", f, units[i])
+}
+
+// actionColor is the colour of a verdict.
+func actionColor(action string) int {
+	switch action {
+	case "allow":
+		return colorGreen
+	case "deny":
+		return colorRed
+	}
+	return colorYellow
+}
+
+// painted is text in a colour, where there are colours.
+func painted(text string, color int, on bool) string {
+	if !on || color == 0 {
+		return text
+	}
+	return fmt.Sprintf("\x1b[%dm%s\x1b[0m", color, text)
 }
 
 func stateColor(s client.SessionState) int {

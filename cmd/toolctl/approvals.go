@@ -1,0 +1,88 @@
+package main
+
+import (
+	"context"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/toold/toold/client"
+)
+
+const approvalsLong = `List, watch and answer the calls that wait for somebody to allow them.
+
+A call waits where a rule says "ask". It may be answered by the tenant's users
+and by admins, but not by who made it: not with the session's token, and where
+the call came without one, not by the same user.
+
+Without a subcommand it lists those that are pending.`
+
+func newApprovalsCommand(a *app) *cobra.Command {
+	var session string
+	list := func(c *cobra.Command, _ []string) error { return a.listApprovals(c.Context(), session) }
+	c := &cobra.Command{
+		Use:     "approvals",
+		Aliases: []string{"approval"},
+		Short:   "List, watch and answer calls that wait for a yes",
+		Long:    approvalsLong,
+		Example: `  toolctl approvals
+  toolctl approvals watch
+  toolctl approvals answer apr_0… once
+  toolctl approvals answer apr_0… reject --message 'use the merge queue'
+  toolctl approvals saved`,
+		RunE: list,
+	}
+	l := &cobra.Command{
+		Use:     "list",
+		Aliases: []string{"ls"},
+		Short:   "List the approvals that are pending",
+		Example: "  toolctl approvals list\n  toolctl approvals list --session review -o json",
+		Args:    cobra.NoArgs,
+		RunE:    list,
+	}
+	l.Flags().StringVar(&session, "session", "", "only this session's")
+	_ = l.RegisterFlagCompletionFunc("session", a.completeSessions)
+	c.AddCommand(l, newApprovalsWatchCommand(a), newApprovalsAnswerCommand(a), newApprovalsSavedCommand(a))
+	return c
+}
+
+func (a *app) listApprovals(ctx context.Context, session string) error {
+	c := a.client()
+	pending, err := pendingApprovals(ctx, c, session)
+	if err != nil {
+		return suggestSession(ctx, c, session, err)
+	}
+	names := make([]string, len(pending))
+	for i := range pending {
+		names[i] = pending[i].ID
+	}
+	return a.print(view{data: client.List[client.Approval]{Items: pending}, names: names, text: func(w io.Writer) {
+		t := a.newTable("ID", "SESSION", "TOOL", "WHAT", "AGE", "EXPIRES")
+		for i := range pending {
+			p := &pending[i]
+			t.row(p.ID, p.SessionID, p.Tool, clipped(line(approvalShort(p)), maxShort), ago(p.Created, time.Now()), expiresIn(p, time.Now()))
+		}
+		t.write(w)
+	}})
+}
+
+// maxShort is how many columns of a command or a path a table shows.
+const maxShort = 60
+
+// pendingApprovals reads all pages.
+func pendingApprovals(ctx context.Context, c *client.Client, session string) ([]client.Approval, error) {
+	all := []client.Approval{}
+	q := client.ApprovalQuery{Session: session}
+	for {
+		page, err := c.ListApprovals(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, page.Items...)
+		if page.Next == "" || len(page.Items) == 0 {
+			return all, nil
+		}
+		q.After = page.Next
+	}
+}

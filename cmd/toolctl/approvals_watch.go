@@ -1,0 +1,210 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/toold/toold/client"
+)
+
+const approvalsWatchLong = `Show calls that wait for a yes as they come, and answer them.
+
+On a terminal each one is shown with its command or its diff, and one key
+answers: o once, a always, r reject, m reject with a message for the model, s
+skip, q quit. What does not fit is cut with a mark; f shows the whole input. All
+that acts on a terminal or hides is spelled out. Keys that were pressed before
+the call was on the screen do not answer it.
+
+Without a terminal it prints a line for each that comes or ends; with -o json an
+object a line.`
+
+type approvalsWatchCommand struct {
+	*app
+	session, scope string
+}
+
+func newApprovalsWatchCommand(a *app) *cobra.Command {
+	s := &approvalsWatchCommand{app: a}
+	c := &cobra.Command{
+		Use:     "watch",
+		Short:   "Show approvals as they come and answer them with one key",
+		Long:    approvalsWatchLong,
+		Example: "  toolctl approvals watch\n  toolctl approvals watch --session review --scope tenant\n  toolctl approvals watch -o json",
+		Args:    cobra.NoArgs,
+		RunE:    func(c *cobra.Command, _ []string) error { return s.run(c.Context()) },
+	}
+	f := c.Flags()
+	f.StringVar(&s.session, "session", "", "only those of this session")
+	f.StringVar(&s.scope, "scope", string(client.ScopeSession), "how far always reaches: "+strings.Join(scopes, ", "))
+	_ = c.RegisterFlagCompletionFunc("session", a.completeSessions)
+	_ = c.RegisterFlagCompletionFunc("scope", cobra.FixedCompletions(scopes, cobra.ShellCompDirectiveNoFileComp))
+	return c
+}
+
+func (s *approvalsWatchCommand) run(ctx context.Context) error {
+	if !slices.Contains(scopes, s.scope) {
+		return usagef("no scope %q%s; there are %s", line(s.scope), didYouMean(s.scope, scopes), strings.Join(scopes, ", "))
+	}
+	f := newApprovalFeed(ctx, s.client(), s.session)
+	defer f.stop()
+	var err error
+	if s.outTTY && s.format == formatTable && s.openTerminal != nil {
+		err = s.interactive(ctx, f)
+	} else {
+		err = s.follow(ctx, f)
+	}
+	if interruption(ctx) != nil {
+		return nil // Ctrl-C is how it ends
+	}
+	return suggestSession(ctx, f.client, s.session, err)
+}
+
+// follow prints what comes and what ends, until ctx does.
+func (s *approvalsWatchCommand) follow(ctx context.Context, f *approvalFeed) error {
+	known := map[string]bool{}
+	for {
+		pending, err := f.next(ctx)
+		if err != nil {
+			return err
+		}
+		now := map[string]bool{}
+		for i := range pending {
+			now[pending[i].ID] = true
+			if !known[pending[i].ID] {
+				if err := s.printAsked(&pending[i]); err != nil {
+					return err
+				}
+			}
+		}
+		for id := range known {
+			if !now[id] {
+				if err := s.printEnded(id, f.ended); err != nil {
+					return err
+				}
+			}
+		}
+		known = now
+		f.forget(known)
+	}
+}
+
+func (s *approvalsWatchCommand) printAsked(a *client.Approval) error {
+	var err error
+	switch s.format {
+	case formatTable:
+		_, err = fmt.Fprintf(s.stdout, "%s  asked  %s  %s  %s: %s\n", a.Created.Local().Format(time.TimeOnly), line(a.ID), line(a.SessionID),
+			line(a.Tool), line(approvalShort(a)))
+	case formatName:
+		_, err = fmt.Fprintln(s.stdout, line(a.ID))
+	default:
+		err = s.printObject(struct {
+			Type     string           `json:"type"`
+			Approval *client.Approval `json:"approval"`
+		}{client.EventApprovalAsked, a})
+	}
+	return err
+}
+
+func (s *approvalsWatchCommand) printEnded(id string, ended map[string]client.ApprovalReply) error {
+	r, known := ended[id]
+	if !known {
+		r = client.ApprovalReply{ID: id, Answer: "unknown"}
+	}
+	switch s.format {
+	case formatTable:
+		_, err := fmt.Fprintf(s.stdout, "%s  ended  %s  %s\n", time.Now().Local().Format(time.TimeOnly), line(id), replyText(r))
+		return err
+	case formatName:
+		return nil
+	}
+	return s.printObject(struct {
+		Type  string               `json:"type"`
+		Reply client.ApprovalReply `json:"reply"`
+	}{client.EventApprovalReplied, r})
+}
+
+func (s *approvalsWatchCommand) printObject(v any) error {
+	if s.format == formatJSON {
+		return printJSONLine(s.stdout, v)
+	}
+	if _, err := fmt.Fprintln(s.stdout, "---"); err != nil {
+		return err
+	}
+	return printYAML(s.stdout, v)
+}
+
+// interactive shows one approval after the other and answers by key.
+func (s *approvalsWatchCommand) interactive(ctx context.Context, f *approvalFeed) error {
+	term, err := s.openTerminal()
+	if err != nil {
+		return err
+	}
+	keys := readKeys(term)
+	defer func() {
+		fmt.Fprint(s.stdout, "\r\x1b[K")
+		_ = term.Close()
+		keys.wait()
+	}()
+	width, height := term.size()
+	w := newWatch(width, height, s.color(), client.Scope(s.scope))
+	draw := func(text string) {
+		fmt.Fprintf(s.stdout, "\r\x1b[K%s%s", text, w.prompt())
+	}
+	draw("")
+	for {
+		select {
+		case l := <-f.lists:
+			if l.err != nil {
+				return l.err
+			}
+			w.width, w.height = term.size()
+			f.note(l)
+			draw(w.update(l.pending, f.ended, time.Now()))
+			f.forget(w.known())
+		case k, ok := <-keys.pressed:
+			if !ok {
+				return nil // the terminal is gone
+			}
+			w.width, w.height = term.size()
+			text, do := w.press(k, time.Now())
+			if do.quit {
+				return nil
+			}
+			draw(text + s.perform(ctx, f.client, w, do))
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// perform does what a key asked for, and gives what to print.
+func (s *approvalsWatchCommand) perform(ctx context.Context, c *client.Client, w *watch, do deed) string {
+	a := w.first()
+	switch {
+	case a == nil:
+	case do.answer != nil:
+		_, err := c.AnswerApproval(ctx, a.ID, *do.answer)
+		return w.replied(*do.answer, err, time.Now())
+	case do.full:
+		call, err := c.GetCall(ctx, a.CallID)
+		if err != nil {
+			return "  " + line(a.CallID) + ": " + line(err.Error()) + "\n"
+		}
+		return w.full(call)
+	}
+	return ""
+}
+
+// known are the approvals that the watch has not seen the end of.
+func (w *watch) known() map[string]bool {
+	known := make(map[string]bool, len(w.queue))
+	for i := range w.queue {
+		known[w.queue[i].ID] = true
+	}
+	return known
+}

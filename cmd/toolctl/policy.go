@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/toold/toold/client"
+)
+
+func newPolicyCommand(a *app) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "policy",
+		Short: "Explain, test and replay what is allowed",
+		Example: `  toolctl policy explain bash 'git push --force'
+  toolctl policy test /etc/toold/config.toml
+  toolctl policy replay new-rules.toml --since 24h`,
+	}
+	c.AddCommand(newPolicyExplainCommand(a), newPolicyReplayCommand(a))
+	return c
+}
+
+type policyExplainCommand struct {
+	*app
+	session, profile string
+}
+
+func newPolicyExplainCommand(a *app) *cobra.Command {
+	s := &policyExplainCommand{app: a}
+	c := &cobra.Command{
+		Use:   "explain TOOL INPUT",
+		Short: "Show how a call would be judged, and by which rules",
+		Long: `Show how a call would be judged: what it asks for, every rule that matches with
+its file and line, which of them wins and why. Nothing runs.
+
+The input is a JSON object, or plain text for tools that need one string alone
+(the command of bash, the path of read). With --session it is judged with that
+session's own rules and saved approvals, and paths are resolved in it.
+
+Exits with 3 when the call would be denied.`,
+		Example: `  toolctl policy explain bash 'cd /tmp && git push --force'
+  toolctl policy explain read .env --session review
+  toolctl policy explain edit '{"file_path": "a", "old_string": "x", "new_string": "y"}' --profile plan`,
+		Args:              cobra.ExactArgs(2),
+		ValidArgsFunction: a.completeExplain,
+		RunE:              func(c *cobra.Command, args []string) error { return s.run(c.Context(), args[0], args[1]) },
+	}
+	c.Flags().StringVar(&s.session, "session", "", "as a call in this session")
+	c.Flags().StringVar(&s.profile, "profile", "", "as a call with this profile (default the session's, else build)")
+	_ = c.RegisterFlagCompletionFunc("session", a.completeSessions)
+	_ = c.RegisterFlagCompletionFunc("profile", completeProfile)
+	return c
+}
+
+func (s *policyExplainCommand) run(ctx context.Context, tool, text string) error {
+	c := s.client()
+	input, err := explainInput(ctx, c, tool, text)
+	if err != nil {
+		return err
+	}
+	v, err := c.ExplainPolicy(ctx, client.PolicyExplain{Tool: tool, Input: input, Profile: s.profile, Session: s.session})
+	if err != nil {
+		return suggestSession(ctx, c, s.session, err)
+	}
+	if err := s.print(view{data: v, names: []string{v.Action}, text: func(w io.Writer) { s.verdictText(w, v) }}); err != nil {
+		return err
+	}
+	if v.Action == "deny" {
+		return exit(exitDenied)
+	}
+	return nil
+}
+
+// explainInput makes the input of text that is no JSON object: that of the one
+// string that the tool needs.
+func explainInput(ctx context.Context, c *client.Client, tool, text string) (json.RawMessage, error) {
+	if strings.HasPrefix(strings.TrimSpace(text), "{") && json.Valid([]byte(text)) {
+		return json.RawMessage(text), nil
+	}
+	defs, err := c.Tools(ctx, client.ToolQuery{})
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, d := range defs {
+		if d.Name == tool {
+			return plainInput(d, text)
+		}
+		names = append(names, d.Name)
+	}
+	return nil, &client.Error{
+		Code: client.CodeUnknownTool, Message: fmt.Sprintf("there is no tool %q%s", tool, didYouMean(tool, names)),
+		Hint: `"toolctl tools" lists them`,
+	}
+}
+
+func plainInput(d client.ToolDefinition, text string) (json.RawMessage, error) {
+	var schema struct {
+		Required   []string `json:"required"`
+		Properties map[string]struct {
+			Type any `json:"type"`
+		} `json:"properties"`
+	}
+	if err := json.Unmarshal(d.InputSchema, &schema); err != nil {
+		return nil, fmt.Errorf("schema of tool %s: %w", d.Name, err)
+	}
+	if len(schema.Required) != 1 || schema.Properties[schema.Required[0]].Type != "string" {
+		return nil, usagef("%s needs more than one string: write its input as a JSON object with %s",
+			line(d.Name), line(strings.Join(schema.Required, ", ")))
+	}
+	return json.Marshal(map[string]string{schema.Required[0]: text})
+}

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/toold/toold/client"
+)
+
+type policyReplayCommand struct {
+	*app
+	session, since string
+	limit          int
+	fail           bool
+}
+
+func newPolicyReplayCommand(a *app) *cobra.Command {
+	s := &policyReplayCommand{app: a}
+	c := &cobra.Command{
+		Use:   "replay RULES.toml",
+		Short: "Show which recorded calls other rules would judge differently",
+		Long: `Judge the calls on record under the rules of a file, and show those whose verdict
+changes. Nothing runs, and the daemon's own rules stay. For admins.`,
+		Example: `  toolctl policy replay new.toml --since 24h
+  toolctl policy replay new.toml --session review --fail   # exit 1 when any changes`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error { return s.run(c.Context(), args[0]) },
+	}
+	f := c.Flags()
+	f.StringVar(&s.session, "session", "", "only the calls of this session")
+	f.StringVar(&s.since, "since", "", "only calls not older than this `duration`, such as 24h")
+	f.IntVar(&s.limit, "limit", 0, "at most so many calls, newest first (default 10000)")
+	f.BoolVar(&s.fail, "fail", false, "exit with 1 when a verdict changes")
+	_ = c.RegisterFlagCompletionFunc("session", a.completeSessions)
+	return c
+}
+
+// maxRules bounds a rules file, in bytes: the daemon takes no larger one.
+const maxRules = 1 << 20
+
+func (s *policyReplayCommand) run(ctx context.Context, path string) error {
+	if _, err := parseDurationFlag("--since", s.since); err != nil {
+		return err
+	}
+	rules, err := readRules(path)
+	if err != nil {
+		return err
+	}
+	c := s.client()
+	progress := s.progress("judging recorded calls")
+	r, err := c.ReplayPolicy(ctx, client.PolicyReplay{
+		Rules: rules, Name: path, Session: s.session, Tenant: s.tenant, Since: s.since, Limit: s.limit,
+	})
+	progress.stop()
+	if err != nil {
+		return suggestSession(ctx, c, s.session, err)
+	}
+	if err := s.printReplay(r); err != nil {
+		return err
+	}
+	if s.fail && len(r.Changes) > 0 {
+		return exit(exitFailed)
+	}
+	return nil
+}
+
+func readRules(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", usageError(err)
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxRules+1))
+	if err != nil {
+		return "", fmt.Errorf("read rules: %w", err)
+	}
+	if len(b) > maxRules {
+		return "", usagef("%s is larger than %d bytes", path, maxRules)
+	}
+	return string(b), nil
+}
+
+func (s *policyReplayCommand) printReplay(r *client.PolicyReplayed) error {
+	names := make([]string, len(r.Changes))
+	for i := range r.Changes {
+		names[i] = r.Changes[i].CallID
+	}
+	return s.print(view{data: r, names: names, text: func(w io.Writer) {
+		if len(r.Changes) > 0 {
+			t := s.newTable("TIME", "CALL", "TOOL", "INPUT", "WAS", "BY", "NOW", "BY")
+			for i := range r.Changes {
+				x := &r.Changes[i]
+				t.row(timeText(&x.Time), x.CallID, x.Tool, clipped(line(inputShort(x.Input)), maxShort), x.Was, x.WasRule, x.Now, x.NowRule)
+				t.paint(4, actionColor(x.Was))
+				t.paint(6, actionColor(x.Now))
+			}
+			t.write(w)
+		}
+		for _, n := range r.Notes {
+			s.say("note: %s", line(n))
+		}
+		s.say("%s judged, %s", plural(r.Calls, "call"), plural(len(r.Changes), "changed verdict"))
+	}})
+}
+
+// inputShort is what an input is about: its command or path, where it has one.
+func inputShort(input json.RawMessage) string {
+	var about struct {
+		Command string `json:"command"`
+		Path    string `json:"file_path"`
+	}
+	if json.Unmarshal(input, &about) != nil || about.Command+about.Path == "" {
+		return string(input)
+	}
+	return about.Command + about.Path
+}

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// terminal is where a person presses keys. Reading gives them as they come,
+// without waiting for the end of a line and without showing them.
+type terminal interface {
+	io.Reader
+	// size is that of the window now.
+	size() (width, height int)
+	// Close gives the terminal back as it was and ends a Read that waits.
+	io.Closer
+}
+
+// tty is the terminal of this process.
+type tty struct {
+	*os.File
+	conn interface{ Control(func(fd uintptr)) error }
+	was  *unix.Termios
+}
+
+// openTTY takes the terminal over. Signals by key (Ctrl-C) stay; stopping the job
+// does not, since the shell would get the terminal in a state that is not its own.
+func openTTY() (terminal, error) {
+	// Not blocking, so that closing it ends a Read.
+	f, err := os.OpenFile("/dev/tty", os.O_RDWR|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open terminal: %w", err)
+	}
+	conn, err := f.SyscallConn()
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open terminal: %w", err), f.Close())
+	}
+	t := &tty{File: f, conn: conn}
+	if err := t.control(t.keyByKey); err != nil {
+		return nil, errors.Join(fmt.Errorf("open terminal: %w", err), f.Close())
+	}
+	return t, nil
+}
+
+// control runs f with the descriptor; File.Fd would make it block.
+func (t *tty) control(f func(fd int) error) error {
+	var ferr error
+	err := t.conn.Control(func(fd uintptr) { ferr = f(int(fd)) })
+	return errors.Join(err, ferr)
+}
+
+func (t *tty) keyByKey(fd int) error {
+	was, err := unix.IoctlGetTermios(fd, unix.TCGETS)
+	if err != nil {
+		return err
+	}
+	t.was = was
+	now := *was
+	now.Lflag &^= unix.ICANON | unix.ECHO
+	now.Cc[unix.VMIN], now.Cc[unix.VTIME], now.Cc[unix.VSUSP] = 1, 0, 0
+	return unix.IoctlSetTermios(fd, unix.TCSETSF, &now) // what was typed before is dropped
+}
+
+// Close implements terminal.
+func (t *tty) Close() error {
+	err := t.control(func(fd int) error { return unix.IoctlSetTermios(fd, unix.TCSETSF, t.was) })
+	return errors.Join(err, t.File.Close())
+}
+
+func (t *tty) size() (width, height int) {
+	width, height = 80, 24
+	_ = t.control(func(fd int) error {
+		if s, err := unix.IoctlGetWinsize(fd, unix.TIOCGWINSZ); err == nil && s.Col > 0 && s.Row > 0 {
+			width, height = int(s.Col), int(s.Row)
+		}
+		return nil
+	})
+	return width, height
+}
+
+// keyboard reads keys in the background.
+type keyboard struct {
+	pressed chan string // what one read gave; closed at the end
+	done    chan struct{}
+}
+
+func readKeys(t terminal) *keyboard {
+	k := &keyboard{pressed: make(chan string), done: make(chan struct{})}
+	go func() {
+		defer close(k.pressed)
+		buf := make([]byte, 256)
+		for {
+			n, err := t.Read(buf)
+			if err != nil {
+				return
+			}
+			select {
+			case k.pressed <- string(buf[:n]):
+			case <-k.done:
+				return
+			}
+		}
+	}()
+	return k
+}
+
+// wait waits for the end of the reading; the terminal must have been closed.
+func (k *keyboard) wait() {
+	close(k.done)
+	for range k.pressed {
+	}
+}
