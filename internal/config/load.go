@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"syscall"
 
+	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/tomltext"
 )
 
@@ -48,6 +49,11 @@ func Parse(name string, text []byte, overrides ...Override) (*Config, error) {
 		d.override(c, o)
 	}
 	c.derive()
+	rules, err := policy.FromDocument(doc)
+	if err == nil {
+		c.Policy = rules
+	}
+	d.problems = append(d.problems, Problems(err)...)
 	// A value that could not be read keeps its default, so checking the rest
 	// finds no problem that is not there.
 	return c, tomltext.Join(append(d.problems, c.problems()...))

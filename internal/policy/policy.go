@@ -1,8 +1,18 @@
 // Package policy decides what a call may do: pure functions from rules and
 // requests to a verdict, without I/O and without a clock.
+//
+// A Set is what a configuration says. Its Stack for a profile and a tenant is
+// what one session is judged by:
+//
+//	list      the built-in defaults, [permission], the profile: the last rule that
+//	          matches decides; no match is an ask
+//	ceilings  the tenant's rules, the session's, the worktree's: each a list of its
+//	          own that can only make the verdict stricter
+//	saved     approvals for always: they turn what is still an ask into an allow
+//
+// To add a built-in rule: defaults.go. To add a profile: profile.go. To add a key
+// to rules files: parse.go, and a case in testdata.
 package policy
-
-import "github.com/toold/toold/client"
 
 // Action is what a verdict says is to be done.
 type Action string
@@ -63,51 +73,6 @@ type Ceiling struct {
 	Name  string // "tenant ci-a", "session", "worktree"
 	Rules []Rule
 }
-
-// Set is the policy part of a configuration that was parsed, linted and tested.
-// It is immutable.
-type Set struct{}
-
-// Default is the Set of an empty configuration: the built-in defaults and
-// profiles.
-func Default() *Set { return &Set{} }
-
-// Profiles names the profiles that there are, sorted.
-func (s *Set) Profiles() []string { return []string{"build"} }
-
-// Stack gives what a session of that tenant with that profile is judged by. An
-// unknown profile, or one that the tenant may not use, is an error that names
-// those that it may.
-func (s *Set) Stack(profile, tenant string) (*Stack, error) { return &Stack{}, nil }
-
-// Stack is all that one session is judged by: the list, in which the last match
-// wins, the ceilings, and the approvals that were saved. It is immutable; its
-// patterns are compiled once.
-type Stack struct{}
-
-// With adds ceilings: the session's own rules, the worktree's.
-func (s *Stack) With(c ...Ceiling) *Stack { return s }
-
-// Remember adds approvals that were saved. They only ever turn ask into allow.
-func (s *Stack) Remember(saved []Rule) *Stack { return s }
-
-// Judge gives the verdict on a call with these requests: the strictest of them
-// all. No request at all is allowed.
-func (s *Stack) Judge(requests []Request) Verdict { return Verdict{Action: Allow, Rule: "default"} }
-
-// Hidden reports whether nothing with this permission can ever be allowed: its
-// last matching rule is a deny of everything. Such tools are not shown.
-func (s *Stack) Hidden(permission string) bool { return false }
-
-// Headless reports whether every ask is a denial (profile ci).
-func (s *Stack) Headless() bool { return false }
-
-// CheckRules makes rules of those that came with a session's creation.
-func CheckRules(name string, rules []client.RuleOf) ([]Rule, error) { return nil, nil }
-
-// ParseCeiling reads a worktree's rules file (.toold/policy.toml): [permission]
-// and [[rule]] only, everything else is an error. The text is hostile.
-func ParseCeiling(name string, text []byte) ([]Rule, error) { return nil, nil }
 
 // Judge gives the verdict on a call with these requests.
 func Judge([]Request) Verdict { return Verdict{Action: Allow, Rule: "default"} }

@@ -1,0 +1,34 @@
+package policy
+
+// permissions are the names that tools of this and of later versions ask for. A
+// rule for another name is probably a mistake (see lint.go); tools of MCP servers
+// have names of their own.
+var permissions = []string{
+	"bash", "edit", "read", "glob", "grep", "list",
+	"webfetch", "websearch", "codesearch", "todowrite", "todoread", "question", "task", "skill", "lsp",
+	"plan_enter", "plan_exit", PermissionDoomLoop, PermissionExternal,
+}
+
+// defaults are the rules that stand above all others.
+func defaults() []*rule {
+	const secrets = "the file may hold secrets"
+	rules := []Rule{
+		{Permission: "*", Pattern: "*", Action: Allow},
+		{Permission: PermissionDoomLoop, Pattern: "*", Action: Ask},
+		{Permission: PermissionExternal, Pattern: "*", Action: Ask},
+	}
+	for _, p := range []string{"read", "grep"} {
+		rules = append(rules,
+			Rule{Permission: p, Pattern: "**/.env", Action: Ask, Reason: secrets},
+			Rule{Permission: p, Pattern: "**/.env.*", Action: Ask, Reason: secrets},
+			Rule{Permission: p, Pattern: "**/.env.example", Action: Allow})
+	}
+	// Only a client can answer these. Nothing is offered that nobody answers.
+	for _, p := range []string{"question", "plan_enter", "plan_exit"} {
+		rules = append(rules, Rule{Permission: p, Pattern: "*", Action: Deny, Reason: "no client answers it"})
+	}
+	for i := range rules {
+		rules[i].Source = "default"
+	}
+	return compileAll(rules)
+}

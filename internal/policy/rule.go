@@ -1,0 +1,136 @@
+package policy
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// rule is a Rule whose patterns are compiled. It does not change.
+type rule struct {
+	Rule
+	name glob // of permissions
+	// named: the permission has a character of its own. Without one it says
+	// nothing about the permissions that are no tool's.
+	named      bool
+	text, path pattern
+	label      string // permission and pattern, for verdicts
+	order      int    // in its file
+	line       int
+	// above: the rule takes its list's opinion back, so that the rules above the
+	// built-in profile decide (see profile.go).
+	above bool
+}
+
+// compile makes a rule. It takes every pattern, so that rules which were stored
+// by an earlier version keep their meaning; new ones go through checkPattern.
+func compile(r Rule) *rule {
+	return &rule{
+		Rule: r, name: compileGlob(r.Permission), named: strings.Trim(r.Permission, "*?") != "",
+		text: compilePattern(r.Pattern), path: compilePathPattern(r.Pattern),
+		label: r.Permission + " " + strconv.Quote(r.Pattern),
+	}
+}
+
+func compileAll(rules []Rule) []*rule {
+	all := make([]*rule, len(rules))
+	for i, r := range rules {
+		all[i] = compile(r)
+	}
+	return all
+}
+
+// names reports whether the rule is about a permission.
+func (r *rule) names(permission string) bool {
+	if !r.named && (permission == PermissionDoomLoop || permission == PermissionExternal) {
+		return false
+	}
+	return r.name.match(permission)
+}
+
+// match reports whether the rule is about a request.
+func (r *rule) match(q *Request) bool {
+	switch {
+	case !r.names(q.Permission):
+		return false
+	case q.Opaque && (r.Action == Allow || r.above):
+		// Nothing narrower than all may allow what cannot be judged by its
+		// parts; the wildcards of a pattern would be such a judgement.
+		return r.Pattern == "*" || r.Pattern == q.Pattern
+	case q.Path != "":
+		return r.path.match(q.Path) || q.Relative != "" && r.path.match(q.Relative)
+	}
+	return r.text.match(q.Pattern)
+}
+
+// everything reports whether the rule's pattern is about all requests.
+func (r *rule) everything() bool { return strings.Trim(r.Pattern, "*") == "" }
+
+// strictness orders actions. What is none of them is taken for the strictest.
+func strictness(a Action) int {
+	switch a {
+	case Allow:
+		return 0
+	case Ask:
+		return 1
+	}
+	return 2
+}
+
+// maxName bounds the name of a permission, in bytes.
+const maxName = 128
+
+// checkPermission refuses names that no tool can have, and those that a person
+// may think are judged but are not.
+func checkPermission(name string) error {
+	if name == "" {
+		return fmt.Errorf(`a permission is empty: write "*" for every tool's`)
+	}
+	if len(name) > maxName || strings.ContainsFunc(name, func(r rune) bool { return !isNameRune(r) }) {
+		return fmt.Errorf("%s is no permission: a name has letters, digits, _, -, . and the wildcards * and ?, at most %d", quoted(name), maxName)
+	}
+	switch name {
+	case "write", "multiedit", "apply_patch":
+		return fmt.Errorf("%s is judged as edit: write edit, or the rule would never match", name)
+	}
+	for _, known := range permissions {
+		if known != name && strings.EqualFold(known, name) {
+			return fmt.Errorf("%s: permissions are case-sensitive, write %s", name, known)
+		}
+	}
+	return nil
+}
+
+func isNameRune(r rune) bool {
+	return r < unicode.MaxASCII && (unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("_-.*?", r))
+}
+
+// parseAction reads an action.
+func parseAction(s string) (Action, error) {
+	switch a := Action(s); a {
+	case Allow, Ask, Deny:
+		return a, nil
+	}
+	return "", fmt.Errorf(`%s is none of "allow", "ask", "deny"`, quoted(s))
+}
+
+// maxReason bounds a reason, in bytes: it goes into answers and records.
+const maxReason = 500
+
+func checkReason(s string) error {
+	if len(s) > maxReason || !utf8.ValidString(s) || strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return fmt.Errorf("a reason is one line of printable text, at most %d bytes", maxReason)
+	}
+	return nil
+}
+
+// quoted shows text of any origin in a message: escaped and cut.
+func quoted(s string) string {
+	const most = 80
+	if len(s) > most {
+		return strconv.Quote(strings.ToValidUTF8(s[:most], "")) + "…"
+	}
+	return strconv.Quote(s)
+}

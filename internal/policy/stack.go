@@ -1,0 +1,193 @@
+package policy
+
+import "slices"
+
+// Stack is all that one session is judged by: the list, in which the last match
+// wins, the ceilings, and the approvals that were saved. It is immutable; its
+// patterns are compiled once. A Stack without rules asks about everything.
+type Stack struct {
+	// list is the defaults, the rules for all, those of the profile. above is how
+	// many of them stand above the built-in profile.
+	list  []*rule
+	above int
+
+	ceilings []ceiling
+	saved    []*rule
+	headless string // the profile whose asks are denials; "" = none
+}
+
+// ceiling is a compiled Ceiling.
+type ceiling struct {
+	name  string
+	rules []*rule
+}
+
+// With adds ceilings: the session's own rules, the worktree's. s stays as it is.
+func (s *Stack) With(c ...Ceiling) *Stack {
+	t := *s
+	t.ceilings = slices.Clone(s.ceilings)
+	for _, c := range c {
+		t.ceilings = append(t.ceilings, ceiling{c.Name, compileAll(c.Rules)})
+	}
+	return &t
+}
+
+// Remember adds approvals that were saved; their actions are of no account. They
+// only ever turn ask into allow. s stays as it is.
+func (s *Stack) Remember(saved []Rule) *Stack {
+	t := *s
+	t.saved = append(slices.Clip(s.saved), compileAll(saved)...)
+	return &t
+}
+
+// Judge gives the verdict on a call with these requests: the strictest of them
+// all. No request at all is allowed.
+func (s *Stack) Judge(requests []Request) Verdict {
+	worst := Verdict{Action: Allow, Rule: "default", Reason: "nothing is asked for"}
+	var pending []Request
+	for i := range requests {
+		d := s.decide(&requests[i])
+		if d.action == Ask {
+			pending = append(pending, requests[i])
+		}
+		if i == 0 || strictness(d.action) > strictness(worst.Action) {
+			worst = d.verdict(&requests[i])
+		}
+	}
+	if worst.Action == Ask {
+		worst.Pending = pending
+	}
+	return worst
+}
+
+// decision is how one request was judged.
+type decision struct {
+	action Action
+	rule   *rule // the deciding one; nil where none matched
+	reason string
+	layer  string // of the deciding rule
+}
+
+func (d *decision) verdict(q *Request) Verdict {
+	v := Verdict{Action: d.action, Rule: d.source(), Reason: d.reason, Request: *q}
+	if d.rule != nil {
+		v.Pattern = d.rule.label
+	}
+	return v
+}
+
+func (d *decision) source() string {
+	if d.rule == nil {
+		return "default"
+	}
+	return d.rule.Source
+}
+
+// Names of layers, for explanations.
+const (
+	layerRules = "rules"
+	layerSaved = "saved"
+)
+
+// decide judges one request: by the list, then by each ceiling, of which the
+// strictest counts; then an ask may have been answered for good, or have nobody
+// to answer it.
+func (s *Stack) decide(q *Request) decision {
+	d := decision{action: Ask, reason: "no rule is about it", layer: layerRules}
+	if r := s.last(q); r != nil {
+		d = decision{r.Action, r, r.Reason, layerRules}
+	}
+	for i := range s.ceilings {
+		c := &s.ceilings[i]
+		if r := lastMatch(c.rules, q); r != nil && strictness(r.Action) > strictness(d.action) {
+			d = decision{r.Action, r, r.Reason, c.name}
+		}
+	}
+	if strictness(d.action) > strictness(Ask) {
+		d.action = Deny
+	}
+	if d.action == Ask {
+		if r := s.remembered(q); r != nil {
+			return decision{Allow, r, r.Reason, layerSaved}
+		}
+	}
+	if d.action == Ask && s.headless != "" {
+		d.action = Deny
+		d.reason = join(d.reason, "it would be asked about, and with the profile "+s.headless+" nobody is asked")
+	}
+	return d
+}
+
+func join(reason, more string) string {
+	if reason == "" {
+		return more
+	}
+	return reason + "; " + more
+}
+
+// last is the last rule of the list that matches.
+func (s *Stack) last(q *Request) *rule {
+	for i := len(s.list) - 1; i >= 0; i-- {
+		r := s.list[i]
+		switch {
+		case !r.match(q):
+		case r.above:
+			return lastMatch(s.list[:s.above], q)
+		default:
+			return r
+		}
+	}
+	return nil
+}
+
+func lastMatch(rules []*rule, q *Request) *rule {
+	for _, r := range slices.Backward(rules) {
+		if r.match(q) {
+			return r
+		}
+	}
+	return nil
+}
+
+// remembered is the saved approval for a request. What is opaque was approved as
+// the text that it is, never as an example of others.
+func (s *Stack) remembered(q *Request) *rule {
+	for _, r := range s.saved {
+		if q.Opaque && r.Permission == q.Permission && r.Pattern == q.Pattern || !q.Opaque && r.match(q) {
+			return r
+		}
+	}
+	return nil
+}
+
+// Hidden reports whether nothing with this permission can ever be allowed: its
+// last matching rule is a deny of everything. Such tools are not shown.
+func (s *Stack) Hidden(permission string) bool {
+	if s.closed(permission) {
+		return true
+	}
+	return slices.ContainsFunc(s.ceilings, func(c ceiling) bool { return deniesAll(lastNamed(c.rules, permission)) })
+}
+
+// closed is Hidden for the list alone.
+func (s *Stack) closed(permission string) bool {
+	r := lastNamed(s.list, permission)
+	if r != nil && r.above && r.everything() {
+		r = lastNamed(s.list[:s.above], permission)
+	}
+	return deniesAll(r)
+}
+
+func lastNamed(rules []*rule, permission string) *rule {
+	for _, r := range slices.Backward(rules) {
+		if r.names(permission) {
+			return r
+		}
+	}
+	return nil
+}
+
+func deniesAll(r *rule) bool { return r != nil && r.Action == Deny && r.everything() }
+
+// Headless reports whether every ask is a denial (profile ci).
+func (s *Stack) Headless() bool { return s.headless != "" }
