@@ -31,9 +31,10 @@ func TestProgramHangsOnItsWay(t *testing.T) {
 	h := r.hello()
 	h.CallCgroup = cg
 	c, _ := r.connect(h)
-	ticks := make(chan error, 1)
+	ticks, runs := make(chan error, 1), make(chan struct{})
 	go func() {
-		_, err := c.Run(t.Context(), bashCall("other", "echo $$; exec sleep 300"), &sink{})
+		s := &sink{hook: func(int64) error { close(runs); return nil }}
+		_, err := c.Run(t.Context(), bashCall("other", "echo x; exec sleep 300"), s)
 		ticks <- err
 	}()
 	born := func(call string) {
@@ -45,7 +46,8 @@ func TestProgramHangsOnItsWay(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 	}
-	born("call-1")
+	// It is in its cgroup before it executes. What freezes there is the fork thread.
+	<-runs
 	freeze(t, cg, "1")
 	stuck := make(chan *Outcome, 1)
 	go func() {
