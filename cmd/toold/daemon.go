@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/audit"
 	"github.com/toold/toold/internal/config"
 	"github.com/toold/toold/internal/metrics"
 	"github.com/toold/toold/internal/sandbox"
@@ -45,6 +46,7 @@ type daemon struct {
 	manager    *session.Manager
 	server     *server.Server
 	metrics    *metrics.Metrics
+	audit      *audit.Log
 	address    string         // of the API's socket, which systemd may have chosen
 	closers    []func() error // run in reverse
 
@@ -152,6 +154,9 @@ func (d *daemon) newManager(driver sandbox.Driver, runtimes []string, def string
 		return err
 	}
 	d.onClose(st.Close)
+	if err := d.openAudit(); err != nil {
+		return err
+	}
 	tools := tool.NewRegistry()
 	if err := d.newMetrics(tools, runtimes); err != nil {
 		return err
@@ -168,6 +173,7 @@ func (d *daemon) newManager(driver sandbox.Driver, runtimes []string, def string
 		UIDBase:   d.cfg.Sandbox.UIDBase,
 		Settings:  sessionSettings(d.cfg, d.daemonPath),
 		Observers: []session.Observer{d.metrics},
+		Auditor:   d.audit,
 	}
 	if d.opts.ephemeral {
 		mc.Orphan = orphanTime

@@ -20,6 +20,7 @@ func (d *daemon) newMetrics(tools *tool.Registry, runtimes []string) (err error)
 		// The manager is made after the metrics, which observe it, and before
 		// anybody can scrape.
 		Usage: func(ctx context.Context) ([]client.TenantUsage, error) { return d.manager.Usage(ctx) },
+		AuditErrors: d.audit.Errors,
 	})
 	return err
 }
