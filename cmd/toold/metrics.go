@@ -19,7 +19,7 @@ func (d *daemon) newMetrics(tools *tool.Registry, runtimes []string) (err error)
 		Permissions: permissionNames(tools), Tenants: tenantNames(d.cfg),
 		// The manager is made after the metrics, which observe it, and before
 		// anybody can scrape.
-		Usage: func(ctx context.Context) ([]client.TenantUsage, error) { return d.manager.Usage(ctx) },
+		Usage:       func(ctx context.Context) ([]client.TenantUsage, error) { return d.manager.Usage(ctx) },
 		AuditErrors: d.audit.Errors,
 	})
 	return err
