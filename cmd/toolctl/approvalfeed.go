@@ -94,7 +94,9 @@ func (f *approvalFeed) run(ctx context.Context, session string) {
 			if e.reply.ID != "" {
 				next.ended = append(next.ended, e.reply)
 			}
-			next.err = e.err
+			if next.err == nil {
+				next.err = e.err
+			}
 		case <-tick.C:
 		case <-ctx.Done():
 			return
