@@ -193,7 +193,7 @@ func (c *call) work(f func(ctx context.Context) (any, error)) {
 	defer c.mu.Unlock()
 	if err != nil {
 		payload = nil
-		c.final.Err = asError(ctx, c.req.Tool, err)
+		c.final.Err, c.final.NotRun = asError(ctx, c.req.Tool, err), false
 	}
 	c.final.Exit = c.exit
 	if c.held != nil {
@@ -246,6 +246,13 @@ func (c *call) keep(v *root.Reservation) {
 	c.held = v
 }
 
+// notRun says that the call's result is what was prepared.
+func (c *call) notRun() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.final.NotRun = true
+}
+
 // progress is Env.Progress: the last update counts.
 func (c *call) progress(m map[string]any) {
 	b, err := wire.enc.Marshal(m)
@@ -264,8 +271,14 @@ func (c *call) progress(m map[string]any) {
 // size is what a request takes of the memory while it is worked on.
 func (r *request) size() int64 {
 	n := len(r.Input) + len(r.Settings)
-	for _, kv := range r.Env {
-		n += len(kv)
+	lists := [][]string{r.Env, r.Paths}
+	if r.Expect != nil {
+		lists = append(lists, *r.Expect)
+	}
+	for _, list := range lists {
+		for _, s := range list {
+			n += len(s)
+		}
 	}
 	if p := r.Prepared; p != nil {
 		n += len(p.Diff) + len(p.State)

@@ -2,7 +2,9 @@ package agent
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/toold/toold/internal/tool/run"
@@ -89,12 +91,9 @@ func (s *Server) prepare(p *peer, h head, r request) error {
 			if !ok {
 				return nil, unknownTool(r.Tool)
 			}
-			prep, err := t.Prepare(ctx, s.env(c), r.Input)
+			prep, err := prepareTool(ctx, t, s.env(c), r.Input)
 			if err != nil {
 				return nil, err
-			}
-			if prep == nil {
-				prep = &run.Prepared{}
 			}
 			return encodePrepared(prep), nil
 		})
@@ -143,20 +142,56 @@ func (s *Server) run(p *peer, h head, r request) error {
 			if err := checkEnv(r.Env); err != nil {
 				return nil, err
 			}
-			prep, err := decodePrepared(r.Prepared)
-			if err != nil {
-				return nil, err
-			}
-			res, err := t.Run(ctx, s.env(c), r.Input, prep)
-			if err != nil {
-				return nil, err
-			}
-			return encodeResult(res), nil
+			return s.runTool(ctx, t, c)
 		})
 		s.bound(c)
 		s.session.exec.shells.rest()
 	})
 	return nil
+}
+
+// runTool runs t, and before that prepares it where the daemon has already judged
+// the call on the condition that its paths lead where it expects.
+func (s *Server) runTool(ctx context.Context, t run.Tool, c *call) (any, error) {
+	r, env := &c.req, s.env(c)
+	prep, err := decodePrepared(r.Prepared)
+	if err != nil {
+		return nil, err
+	}
+	if r.Expect != nil {
+		if prep != nil {
+			return nil, run.Errorf(run.CodeInternal, "call %s was prepared and is to be prepared", r.CallID)
+		}
+		if prep, err = prepareTool(ctx, t, env, r.Input); err != nil {
+			return nil, err
+		}
+		if !leadsTo(prep, *r.Expect) {
+			c.notRun()
+			return encodePrepared(prep), nil
+		}
+		if prep.Result != nil {
+			return encodeResult(prep.Result), nil
+		}
+	}
+	res, err := t.Run(ctx, env, r.Input, prep)
+	if err != nil {
+		return nil, err
+	}
+	return encodeResult(res), nil
+}
+
+// prepareTool is t.Prepare with an answer always.
+func prepareTool(ctx context.Context, t run.Tool, env *run.Env, input json.RawMessage) (*run.Prepared, error) {
+	prep, err := t.Prepare(ctx, env, input)
+	if err == nil && prep == nil {
+		prep = &run.Prepared{}
+	}
+	return prep, err
+}
+
+// leadsTo reports whether the targets of p are exactly the paths of expect.
+func leadsTo(p *run.Prepared, expect []string) bool {
+	return slices.EqualFunc(p.Targets, expect, func(t run.Target, path string) bool { return t.Path == path })
 }
 
 // bound drops the result of c when too much is held already: a daemon that does

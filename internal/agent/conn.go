@@ -93,6 +93,13 @@ type Request struct {
 	// with reason output_limit; 0 = none.
 	MaxOutput int64
 	Prepared  *run.Prepared // for Run only
+	// Expect, when not nil, makes Run prepare first. Where the targets resolve to
+	// exactly these paths, in order, it goes on with what it has prepared; else
+	// nothing is run, and the outcome is what Prepare saw or why it failed.
+	// For Run only, and not with Prepared.
+	Expect []string
+	// Paths are further paths to resolve for Prepare of bash (see run.Env).
+	Paths []string
 	// Split sends stdout and stderr as two streams with their offsets; order
 	// between them is then only as good as the agent's reads.
 	Split bool
@@ -111,11 +118,14 @@ type Sink interface {
 	Metadata(m map[string]any)
 }
 
-// Outcome is how Run ended. Exactly one of Result and Err is set.
+// Outcome is how Run ended. Exactly one of Result, Err and Prepared is set.
 type Outcome struct {
 	Result *run.Result
 	Err    *run.Error
-	Exit   *run.Exit // for tools that ran a program
+	// Prepared is what Prepare saw where that is not what Request.Expect says: the
+	// call has not run.
+	Prepared *run.Prepared
+	Exit     *run.Exit // for tools that ran a program
 	// OutputEnd is the number of bytes that the call streamed in all.
 	OutputEnd int64
 }
@@ -286,6 +296,7 @@ func (c *Conn) Run(ctx context.Context, r Request, s Sink) (*Outcome, error) {
 	if err != nil {
 		return nil, err
 	}
+	x.expects = r.Expect != nil
 	if err := c.send(head{Kind: kindRun, ID: x.id, N: window}, body); err != nil {
 		return nil, err
 	}
@@ -311,6 +322,7 @@ func (c *Conn) Resume(ctx context.Context, callID string, offset int64, s Sink) 
 	if err != nil {
 		return nil, err
 	}
+	x.expects = true // likewise
 	if err := c.send(head{Kind: kindResume, ID: x.id, N: offset + window}, body); err != nil {
 		return nil, err
 	}
@@ -322,7 +334,7 @@ func (c *Conn) outcome(ctx context.Context, x *exchange, s Sink) (*Outcome, erro
 	if err != nil {
 		return nil, err
 	}
-	return &Outcome{Result: d.result, Err: d.Err, Exit: d.Exit, OutputEnd: d.OutputEnd}, nil
+	return &Outcome{Result: d.result, Err: d.Err, Prepared: d.prepared, Exit: d.Exit, OutputEnd: d.OutputEnd}, nil
 }
 
 // ackQuantum is how far acknowledgements may lag behind on the wire. It is well
@@ -514,11 +526,18 @@ func encodeRequest(r Request) ([]byte, error) {
 	if !json.Valid(r.Input) {
 		return nil, run.Errorf(run.CodeInvalidInput, "the input of call %s is not JSON", r.CallID)
 	}
-	body, err := wire.enc.Marshal(request{
+	if len(r.Paths) > run.MaxPaths {
+		return nil, run.Errorf(run.CodeInvalidInput, "call %s names %d paths; the limit is %d", r.CallID, len(r.Paths), run.MaxPaths)
+	}
+	w := request{
 		CallID: r.CallID, Tool: r.Tool, Input: r.Input, Settings: r.Settings, Env: r.Env,
 		TimeoutMillis: r.TimeoutMillis, MaxOutput: r.MaxOutput,
-		Prepared: encodePrepared(r.Prepared), Split: r.Split,
-	})
+		Prepared: encodePrepared(r.Prepared), Split: r.Split, Paths: r.Paths,
+	}
+	if r.Expect != nil {
+		w.Expect = &r.Expect
+	}
+	body, err := wire.enc.Marshal(w)
 	if err != nil {
 		return nil, err
 	}

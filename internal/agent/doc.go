@@ -63,8 +63,13 @@
 //	metadata          open      –             map   ten a second; the last one always comes
 //	offer             open      size          –     a result over 64 KiB, at most 32 MiB
 //	chunk             open      offset        bytes of the offered body, after grant
-//	done              open      –             error, refusal, exit, end of output, result
+//	done              open      –             error, refusal, exit, end of output, result; or "not run" and what was prepared
 //	detached          open      –             –
+//
+// A run whose request has the paths that its targets are expected to resolve to
+// is prepared by the agent first, and goes on only when they do: a call that has
+// been judged on that condition needs one exchange. Else nothing has been run and
+// done brings what was prepared, to be judged.
 //
 // There is no verb by which an agent can ask for anything.
 //
@@ -91,7 +96,8 @@
 // An agent breaks the protocol with: a frame of a wrong length or one that cannot
 // be decoded; a kind that is unknown or goes the other way; an exchange that is
 // not open; output with a gap, without credit, after the offer, or for an
-// exchange that is no call; stderr of a call that does not keep the streams
+// exchange that is no call; "not run" without an expectation, or after an effect;
+// stderr of a call that does not keep the streams
 // apart; metadata that is too large, or comes more than twenty times a second for
 // longer than half a minute; a second offer, a chunk without grant or not in
 // order; done before all chunks, at another offset than the output's, with both

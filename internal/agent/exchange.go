@@ -33,7 +33,9 @@ type exchange struct {
 	call  string // "" but for exchangeRun
 	owner string // the call that it is for, "" for none; only for who waits
 	split bool
-	wake  chan struct{} // capacity 1
+	// expects: Run may answer with what it prepared. Set before the request is sent.
+	expects bool
+	wake    chan struct{} // capacity 1
 
 	mu       sync.Mutex // guards the fields below
 	detached bool       // nobody waits any more: check and discard
@@ -295,7 +297,7 @@ func (x *exchange) check(f *final, payload []byte) error {
 		return err
 	}
 	if f.Refused != 0 {
-		if f.Refused > refusedOffset || x.kind != exchangeRun || f.Err != nil || f.Exit != nil || len(payload) > 0 {
+		if f.Refused > refusedOffset || x.kind != exchangeRun || f.Err != nil || f.Exit != nil || f.NotRun || len(payload) > 0 {
 			return fmt.Errorf("refusal %d", f.Refused)
 		}
 		return nil
@@ -304,8 +306,10 @@ func (x *exchange) check(f *final, payload []byte) error {
 	switch {
 	case f.Err != nil && len(payload) > 0:
 		return errors.New("both an error and a result")
+	case f.NotRun && (!x.expects || f.Err != nil || f.Exit != nil || f.OutputEnd != 0):
+		return errors.New("not run, but nothing was to be expected, or it did run")
 	case f.Err != nil:
-	case x.kind == exchangePrepare:
+	case x.kind == exchangePrepare || f.NotRun:
 		f.prepared, err = payloadOf(payload, decodePrepared)
 	case x.kind == exchangeRun:
 		f.result, err = payloadOf(payload, decodeResult)

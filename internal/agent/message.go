@@ -130,6 +130,8 @@ type request struct {
 	MaxOutput     int64     `cbor:"7,keyasint,omitempty"`
 	Prepared      *prepared `cbor:"8,keyasint,omitempty"`
 	Split         bool      `cbor:"9,keyasint,omitempty"`
+	Expect        *[]string `cbor:"10,keyasint,omitempty"`
+	Paths         []string  `cbor:"11,keyasint,omitempty"`
 }
 
 // abort is the body of kindAbort.
@@ -146,6 +148,8 @@ type done struct {
 	Exit      *run.Exit       `cbor:"3,keyasint,omitempty"`
 	OutputEnd int64           `cbor:"4,keyasint,omitempty"`
 	Payload   cbor.RawMessage `cbor:"5,keyasint,omitempty"`
+	// NotRun: Run has not found what it was to expect; the payload is a prepared.
+	NotRun bool `cbor:"6,keyasint,omitempty"`
 }
 
 // refusal says why an agent did not take up a call at all.

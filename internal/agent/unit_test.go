@@ -233,9 +233,12 @@ func FuzzExchange(f *testing.F) {
 	f.Add(append(frameBytes(head{Kind: kindOffer, ID: 1, N: maxInline + 1}, nil), frameBytes(head{Kind: kindChunk, ID: 1}, []byte("x"))...), byte(1), false)
 	f.Add(frameBytes(head{Kind: kindDone, ID: 1}, encoded(payloadDone(prepared{Targets: []run.Target{{Path: "/x"}}, State: []byte("{}")}))), byte(1), false)
 	f.Add(frameBytes(head{Kind: kindDone, ID: 1}, emptyDone), byte(0), false)
+	notRun := payloadDone(prepared{Targets: []run.Target{{Path: "/x"}}})
+	notRun.NotRun = true
+	f.Add(frameBytes(head{Kind: kindDone, ID: 1}, encoded(notRun)), byte(2), true)
 	f.Fuzz(func(t *testing.T, data []byte, kind byte, split bool) {
 		r := newFrameReader(&scripted{data: data, step: 1 << 20}, maxUp)
-		x := &exchange{kind: exchangeKind(kind % 3), split: split, wake: make(chan struct{}, 1), limit: window, granted: kind > 100}
+		x := &exchange{kind: exchangeKind(kind % 3), split: split, expects: split, wake: make(chan struct{}, 1), limit: window, granted: kind > 100}
 		for {
 			frame, err := r.next()
 			if err != nil {
@@ -256,7 +259,10 @@ func FuzzExchange(f *testing.F) {
 				continue
 			}
 			if f := x.final; f != nil {
-				if f.Err == nil && f.Refused == 0 && (x.kind == exchangeRun) != (f.result != nil) {
+				if f.NotRun && (!x.expects || f.prepared == nil || f.result != nil || f.Err != nil) {
+					t.Fatalf("not run: %+v", f)
+				}
+				if f.Err == nil && f.Refused == 0 && !f.NotRun && (x.kind == exchangeRun) != (f.result != nil) {
 					t.Fatalf("final %+v of an exchange of kind %d", f, x.kind)
 				}
 				if f.Err != nil && f.result != nil {

@@ -8,10 +8,13 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
+	"sort"
 	"strings"
 	"syscall"
 	"time"
 	"unicode/utf8"
+
+	"github.com/toold/toold/internal/tool/run/root"
 )
 
 // bashInput is the input of bash.
@@ -37,7 +40,11 @@ type Bash struct{}
 // Name implements Tool.
 func (Bash) Name() string { return "bash" }
 
-// Prepare resolves the working directory.
+// Prepare resolves the working directory, which is the first target, and after
+// it Env.Paths; relative ones begin at the working directory. A path that names
+// nothing resolves as far as it exists, and the rest stands behind it. One that
+// cannot be resolved (a loop of links, a dangling one, no access) has the kind
+// "unknown", and the path of the last place on its way that can.
 func (Bash) Prepare(ctx context.Context, env *Env, input json.RawMessage) (*Prepared, error) {
 	var in bashInput
 	if err := decodeInput(input, &in); err != nil {
@@ -48,7 +55,53 @@ func (Bash) Prepare(ctx context.Context, env *Env, input json.RawMessage) (*Prep
 	if err != nil {
 		return prepareFailure(in.title(), nil, err)
 	}
-	return &Prepared{Targets: []Target{target(asked, info, false)}}, nil
+	prep := &Prepared{Targets: []Target{target(asked, info, false)}}
+	if len(env.Paths) > MaxPaths {
+		return nil, Errorf(CodeInvalidInput, "the command names %d paths; the limit is %d", len(env.Paths), MaxPaths)
+	}
+	for _, p := range env.Paths {
+		t, err := bashTarget(ctx, env, info.Path, p)
+		if err != nil {
+			return nil, err
+		}
+		prep.Targets = append(prep.Targets, t)
+	}
+	return prep, nil
+}
+
+// bashTarget resolves one of Env.Paths as far as that can be done. The error is
+// for what would fail for every path.
+func bashTarget(ctx context.Context, env *Env, dir, asked string) (Target, error) {
+	full := asked
+	if !strings.HasPrefix(full, "/") {
+		full = strings.TrimSuffix(dir, "/") + "/" + asked
+	}
+	t := Target{Asked: asked, Path: "/", Kind: string(root.KindUnknown)}
+	info, err := env.Root.Resolve(ctx, full)
+	if err == nil {
+		t.Path, t.Exists, t.Kind = info.Path, info.Exists, string(info.Kind)
+		return t, nil
+	}
+	// A path resolves when all that begin it do.
+	var ends []int
+	for i, c := range full {
+		if c == '/' && i > 0 {
+			ends = append(ends, i)
+		}
+	}
+	sort.Search(len(ends), func(i int) bool {
+		var way root.Info
+		if way, err = env.Root.Resolve(ctx, full[:ends[i]]); err == nil && len(way.Path) > len(t.Path) {
+			t.Path = way.Path
+		}
+		return err != nil
+	})
+	switch root.CodeOf(err) {
+	case root.Aborted, root.Broken:
+		_, err := failure("", err)
+		return t, err
+	}
+	return t, nil
 }
 
 // Run implements Tool.

@@ -49,7 +49,8 @@ func TestTrailer(t *testing.T) {
 func bashEnv(t *testing.T, exit *Exit, err error) (*Env, *Command) {
 	t.Helper()
 	env, _, dir := transferEnv(t)
-	if err := errors.Join(os.MkdirAll(dir+"/elsewhere/x", 0o755), os.Mkdir(dir+"/elsewhere/y", 0o755), os.Symlink("/elsewhere/x", dir+"/w/x")); err != nil {
+	if err := errors.Join(os.MkdirAll(dir+"/elsewhere/x", 0o755), os.Mkdir(dir+"/elsewhere/y", 0o755), os.Symlink("/elsewhere/x", dir+"/w/x"),
+		os.Symlink("loop", dir+"/w/loop"), os.Symlink("nowhere", dir+"/w/dangling"), os.WriteFile(dir+"/w/f", nil, 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	got := new(Command)
@@ -301,3 +302,48 @@ var errClosedStream = errors.New("closed")
 type failing struct{}
 
 func (failing) Write([]byte) (int, error) { return 0, errClosedStream }
+
+func TestBashPaths(t *testing.T) {
+	env, _ := bashEnv(t, nil, nil)
+	deep := strings.Repeat("d/", 1500) + "x"
+	env.Paths = []string{"x/../y", "/w/x", "new/deep/f", "", "/etc\x00", "loop/f", "/w/dangling", "/w/dangling/f", "x", deep, "/" + strings.Repeat("n", 5000), "//w//x/.", "f", "f/below"}
+	prep, err := Bash{}.Prepare(t.Context(), env, json.RawMessage(`{"command":"a","workdir":"/w"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []Target{
+		{Asked: "/w", Path: "/w", Exists: true, Kind: "dir"},
+		{Path: "/elsewhere/y", Exists: true, Kind: "dir"},
+		{Path: "/elsewhere/x", Exists: true, Kind: "dir"},
+		{Path: "/w/new/deep/f"},
+		{Path: "/w", Exists: true, Kind: "dir"},
+		{Path: "/", Kind: "unknown"},
+		{Path: "/w", Kind: "unknown"},
+		{Path: "/w", Kind: "unknown"},
+		{Path: "/w", Kind: "unknown"},
+		{Path: "/elsewhere/x", Exists: true, Kind: "dir"},
+		{Path: "/w/" + deep},
+		{Path: "/", Kind: "unknown"},
+		{Path: "/elsewhere/x", Exists: true, Kind: "dir"},
+		{Path: "/w/f", Exists: true, Kind: "file"},
+		{Path: "/w/f", Kind: "unknown"},
+	} {
+		if i > 0 {
+			want.Asked = env.Paths[i-1]
+		}
+		if got := prep.Targets[i]; got != want {
+			t.Errorf("%.40q: %.200q\nwant %.200q", want.Asked, fmt.Sprint(got), fmt.Sprint(want))
+		}
+	}
+	env.Paths = make([]string, MaxPaths+1)
+	_, err = Bash{}.Prepare(t.Context(), env, json.RawMessage(`{"command":"a"}`))
+	if known, ok := errors.AsType[*Error](err); !ok || known.Code != CodeInvalidInput {
+		t.Errorf("too many: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	env.Paths = []string{"f"}
+	cancel()
+	if _, err = (Bash{}).Prepare(ctx, env, json.RawMessage(`{"command":"a"}`)); err == nil {
+		t.Error("prepared after it was ended")
+	}
+}

@@ -55,6 +55,9 @@ type Target struct {
 	Write  bool   `json:"write,omitempty" cbor:"6,keyasint,omitempty"`
 }
 
+// MaxPaths bounds Env.Paths.
+const MaxPaths = 256
+
 // MaxDiff bounds Prepared.Diff; a longer diff is cut and says so.
 const MaxDiff = 256 << 10
 
@@ -101,6 +104,8 @@ type Env struct {
 	// MaxFileSize is the session's limit for a file that is written, in bytes;
 	// 0 = none.
 	MaxFileSize int64
+	// Paths are further paths that the command of bash names, for its Prepare.
+	Paths []string
 	// Keep takes over the memory of a Result that outlives Run; nil means that
 	// nobody counts it.
 	Keep func(*root.Reservation)

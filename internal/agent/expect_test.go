@@ -1,0 +1,142 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"testing"
+
+	"github.com/toold/toold/internal/tool/run"
+)
+
+// Run with Expect runs only what leads where the daemon expects it.
+func TestRunExpects(t *testing.T) {
+	prep := run.Prepared{Targets: []run.Target{{Asked: "a", Path: "/w/a"}, {Asked: "b", Path: "/w/b", Kind: "file"}}, Diff: "d", State: []byte(`{"x":1}`)}
+	early := prep
+	early.Result = &run.Result{Output: "early"}
+	runs := 0
+	tool := fakeTool{
+		name: "x",
+		prepare: func(_ context.Context, env *run.Env, in json.RawMessage) (*run.Prepared, error) {
+			switch string(in) {
+			case `"fails"`:
+				return nil, run.Errorf(run.CodeInvalidPath, "no")
+			case `"early"`:
+				return &early, nil
+			case `"nothing"`:
+				return nil, nil
+			}
+			return &prep, nil
+		},
+		run: func(_ context.Context, _ *run.Env, _ json.RawMessage, p *run.Prepared) (*run.Result, error) {
+			runs++
+			return &run.Result{Output: fmt.Sprint(len(p.Targets), p.Diff, string(p.State))}, nil
+		},
+	}
+	r := newRig(t, tool)
+	c, _ := r.connect(r.hello())
+	both := []string{"/w/a", "/w/b"}
+	for i, tc := range []struct {
+		in     string
+		expect []string
+		want   Outcome
+		runs   int
+	}{
+		{`1`, both, Outcome{Result: &run.Result{Output: `2d{"x":1}`}}, 1},
+		{`1`, []string{"/w/b", "/w/a"}, Outcome{Prepared: &prep}, 0},
+		{`1`, both[:1], Outcome{Prepared: &prep}, 0},
+		{`1`, []string{"/w/a", "/w/b", "/w/c"}, Outcome{Prepared: &prep}, 0},
+		{`1`, []string{}, Outcome{Prepared: &prep}, 0},
+		{`"nothing"`, []string{}, Outcome{Result: &run.Result{Output: "0"}}, 1},
+		{`"nothing"`, both, Outcome{Prepared: &run.Prepared{}}, 0},
+		{`"early"`, both, Outcome{Result: early.Result}, 0},
+		{`"early"`, nil, Outcome{Err: run.Errorf(run.CodeInternal, "x: panic")}, 1}, // Run without Prepare
+		{`"early"`, both[1:], Outcome{Prepared: &early}, 0},
+		{`"fails"`, both, Outcome{Err: run.Errorf(run.CodeInvalidPath, "no")}, 0},
+	} {
+		runs = 0
+		q := ask(fmt.Sprint(i), "x")
+		q.Input, q.Expect = json.RawMessage(tc.in), tc.expect
+		o, err := c.Run(t.Context(), q, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if tc.want.Err != nil {
+			if o.Err == nil || o.Err.Code != tc.want.Err.Code || o.Prepared != nil || o.Result != nil {
+				t.Errorf("%s %q: %+v", tc.in, tc.expect, o)
+			}
+		} else if !reflect.DeepEqual(*o, tc.want) {
+			t.Errorf("%s %q: %+v %+v, want %+v", tc.in, tc.expect, o, o.Prepared, tc.want)
+		}
+		if runs != tc.runs {
+			t.Errorf("%s %q: ran %d times", tc.in, tc.expect, runs)
+		}
+		// Whoever comes later gets the same.
+		again, err := c.Resume(t.Context(), q.CallID, 0, nil)
+		if err != nil || !reflect.DeepEqual(again, o) {
+			t.Errorf("%s %q again: %+v, %v", tc.in, tc.expect, again, err)
+		}
+	}
+	q := ask("both", "x")
+	q.Expect, q.Prepared = both, &prep
+	if o, err := c.Run(t.Context(), q, nil); err != nil || o.Err == nil || o.Err.Code != run.CodeInternal {
+		t.Errorf("prepared and to be prepared: %+v %v", o, err)
+	}
+}
+
+// Paths reach the tool; too many do not leave the daemon.
+func TestRequestPaths(t *testing.T) {
+	var got []string
+	tool := fakeTool{name: "x", prepare: func(_ context.Context, env *run.Env, _ json.RawMessage) (*run.Prepared, error) {
+		got = env.Paths
+		return nil, nil
+	}}
+	r := newRig(t, tool)
+	c, _ := r.connect(r.hello())
+	q := ask("1", "x")
+	q.Paths = []string{"a", "", "/\xff"}
+	if _, err := c.Prepare(t.Context(), q); err != nil || !reflect.DeepEqual(got, q.Paths) {
+		t.Errorf("%q, %v", got, err)
+	}
+	q.Paths = make([]string, run.MaxPaths+1)
+	_, err := c.Prepare(t.Context(), q)
+	if known, ok := errors.AsType[*run.Error](err); !ok || known.Code != run.CodeInvalidInput {
+		t.Errorf("%d paths: %v", len(q.Paths), err)
+	}
+}
+
+// An agent may say "not run" only where it was asked to look first, and only
+// with what it has prepared.
+func TestNotRunIsChecked(t *testing.T) {
+	seen := payloadDone(prepared{Targets: []run.Target{{Path: "/x"}}})
+	seen.NotRun = true
+	change := func(f func(*done)) done { d := seen; f(&d); return d }
+	for name, tc := range map[string]struct {
+		kind    exchangeKind
+		expects bool
+		d       done
+		ok      bool
+	}{
+		"asked":       {exchangeRun, true, seen, true},
+		"not asked":   {exchangeRun, false, seen, false},
+		"prepare":     {exchangePrepare, false, seen, false},
+		"ping":        {exchangeAsk, false, change(func(d *done) { d.Payload = nil }), false},
+		"with exit":   {exchangeRun, true, change(func(d *done) { d.Exit = &run.Exit{Reason: run.ReasonExit} }), false},
+		"with error":  {exchangeRun, true, change(func(d *done) { d.Err, d.Payload = run.Errorf(run.CodeStale, "x"), nil }), false},
+		"refused":     {exchangeRun, true, change(func(d *done) { d.Refused, d.Payload = refusedUnknown, nil }), false},
+		"with output": {exchangeRun, true, change(func(d *done) { d.OutputEnd = 1 }), false},
+		"a result":    {exchangeRun, true, change(func(d *done) { d.Payload = encoded(result{Title: "t", IsError: true}) }), false},
+		"nothing":     {exchangeRun, true, change(func(d *done) { d.Payload = nil }), false},
+	} {
+		x := &exchange{kind: tc.kind, expects: tc.expects, wake: make(chan struct{}, 1)}
+		_, err := x.take(head{Kind: kindDone}, encoded(tc.d))
+		if (err == nil) != tc.ok {
+			t.Errorf("%s: %v", name, err)
+		}
+		if tc.ok && (x.final.prepared == nil || x.final.result != nil) {
+			t.Errorf("%s: %+v", name, x.final)
+		}
+	}
+}
