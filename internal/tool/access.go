@@ -1,6 +1,49 @@
 package tool
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"slices"
+)
+
+// externalDirectory is the permission to reach what is not the session's own.
+const externalDirectory = "external_directory"
+
+// Paths are the distinct paths of a's requests: what a Prepare must resolve.
+func (a Access) Paths() []string {
+	var paths []string
+	seen := make(map[string]bool)
+	for _, r := range a.Requests {
+		if r.Path != "" && !seen[r.Path] {
+			seen[r.Path] = true
+			paths = append(paths, r.Path)
+		}
+	}
+	return paths
+}
+
+// accessBuilder gathers requests, each once.
+type accessBuilder struct {
+	requests []Request
+	seen     map[Request]bool
+}
+
+func (b *accessBuilder) add(r Request) {
+	if b.seen == nil {
+		b.seen = make(map[Request]bool)
+	}
+	if !b.seen[r] {
+		b.seen[r] = true
+		b.requests = append(b.requests, r)
+	}
+}
+
+// access asks for a Prepare if there is a path to resolve.
+func (b *accessBuilder) access() Access {
+	return Access{
+		Requests: b.requests,
+		Prepare:  slices.ContainsFunc(b.requests, func(r Request) bool { return r.Path != "" }),
+	}
+}
 
 // named reads the strings that an Access looks at out of a normalised input.
 // Fields that are absent or of other types are "".

@@ -12,7 +12,7 @@ func TestAccess(t *testing.T) {
 		tool, in string
 		want     Access
 	}{
-		{"bash", `{"command":"ls -l"}`, Access{Requests: []Request{{Permission: "bash", Pattern: "ls -l"}}}},
+		{"bash", `{"command":"ls -l"}`, Access{Requests: []Request{{Permission: "bash", Pattern: "ls -l", Save: "ls *"}}}},
 		{"read", `{"filePath":"a/b"}`, Access{[]Request{{Permission: "read", Pattern: "a/b", Path: "a/b"}}, true}},
 		{"write", `{"file_path":"a","content":""}`, Access{[]Request{{Permission: "edit", Pattern: "a", Path: "a", Write: true}}, true}},
 		{"edit", `{"file_path":"/a","old_string":"x","new_string":"y"}`, Access{[]Request{{Permission: "edit", Pattern: "/a", Path: "/a", Write: true}}, true}},

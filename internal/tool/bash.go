@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/tool/shell"
 )
 
 //go:embed bash.md
@@ -21,6 +22,7 @@ func bashTool() *Definition {
 		Streams:     true,
 		Truncate:    truncateBoth,
 		Access:      bashAccess,
+		near:        bashNear,
 		word:        bashWord,
 		input: object(
 			required("command", text(1, 0, "The command to run, as one bash script. It may have several lines.")),
@@ -31,10 +33,51 @@ func bashTool() *Definition {
 	}
 }
 
-// bashAccess asks for the command as it stands. A parsed command becomes one
-// request for each of its simple commands.
+// home is what "~" is in the shells of a session.
+const home = "/home/tool"
+
+// bashAccess asks for each command that the text would run, for an edit of each
+// file that a redirection writes, and for each path that is named, in case that
+// it leads out of the session's own places. A text that does not say all it
+// would do is asked for as a whole too.
 func bashAccess(input json.RawMessage) Access {
-	return Access{Requests: []Request{{Permission: "bash", Pattern: named(input, "command")["command"]}}}
+	in := named(input, "command", "workdir")
+	command, workdir := in["command"], in["workdir"]
+	scan := shell.Scan(command, shell.Options{Workdir: workdir, Home: home})
+
+	var a accessBuilder
+	if scan.Opaque {
+		a.add(Request{Permission: "bash", Pattern: command, Opaque: true, Why: scan.Why})
+	}
+	for _, c := range scan.Commands {
+		if scan.Opaque {
+			c.Save = ""
+		}
+		a.add(Request{Permission: "bash", Pattern: c.Text, Save: c.Save})
+	}
+	for _, p := range scan.Writes {
+		a.add(Request{Permission: "edit", Pattern: p.Text, Path: p.Name, Write: true})
+		a.add(Request{Permission: externalDirectory, Pattern: p.Text, Path: p.Name, Write: true, Outside: true})
+	}
+	if workdir != "" {
+		// Paths are relative to where the command starts, so this is that place.
+		a.add(Request{Permission: externalDirectory, Pattern: workdir, Path: ".", Outside: true})
+	}
+	for _, p := range scan.Paths {
+		a.add(Request{Permission: externalDirectory, Pattern: p.Text, Path: p.Name, Outside: true})
+	}
+	return a.access()
+}
+
+// bashNear leaves out what does not change what runs: the description, the
+// timeout, comments, white space, the style of quotes.
+func bashNear(input json.RawMessage) json.RawMessage {
+	in := named(input, "command", "workdir")
+	near, err := json.Marshal(map[string]string{"command": shell.Canonical(in["command"]), "workdir": in["workdir"]})
+	if err != nil {
+		return input // strings can always be marshalled
+	}
+	return near
 }
 
 func bashWord(v client.Violation) string {

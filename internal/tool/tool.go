@@ -41,6 +41,9 @@ type Definition struct {
 	Paged bool
 	// Access says what a call with this input, as Parse normalised it, will touch.
 	Access func(input json.RawMessage) Access
+	// near gives the input without what makes no difference to what the call does;
+	// nil: the canonical input is that already.
+	near func(input json.RawMessage) json.RawMessage
 	// word gives the tool's own words for a violation; "" keeps the usual ones.
 	word func(client.Violation) string
 
@@ -65,12 +68,15 @@ type Request struct {
 	// Opaque: Pattern is a whole text that cannot be judged by its parts, so a
 	// rule allows it only when its pattern is that text, or "*".
 	Opaque bool
+	// Why says to people why Pattern is Opaque.
+	Why string
 	// Save is the pattern that an approval for always would allow; "" = none is
 	// offered.
 	Save string
 	// Outside: Path is only named, by an argument or a redirect. It becomes a
 	// request for external_directory if it resolves to a place that is not the
-	// session's own, and none otherwise.
+	// session's own, and none otherwise. Where Path is "" the text does not say
+	// what is named, and the request stands.
 	Outside bool
 }
 
@@ -84,4 +90,14 @@ type Invocation struct {
 	Input json.RawMessage
 	// Lenient counts conversions of loosely typed values.
 	Lenient int
+}
+
+// Near is Input in the form in which calls that repeat each other are equal:
+// without what makes no difference to what the call does. It is for comparing
+// and hashing only.
+func (i *Invocation) Near() json.RawMessage {
+	if i.Tool.near == nil {
+		return i.Input
+	}
+	return i.Tool.near(i.Input)
 }

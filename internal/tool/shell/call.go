@@ -1,0 +1,198 @@
+package shell
+
+import (
+	"path"
+	"strings"
+
+	"mvdan.cc/sh/v3/syntax"
+)
+
+// call is a simple command while it is judged.
+type call struct {
+	args  []word // the name first; for wrapped commands, from theirs on
+	end   uint   // offset of the end of the text, redirections included
+	dirs  dirs
+	redir string // the redirections as they are written, " >x 2>&1"
+	// more: further arguments, which are not in the text, are added at run time.
+	more bool
+	// assigns: variables are set for it, by the shell or by env.
+	assigns bool
+}
+
+// name is what is run; only where the first word is fixed.
+func (k *call) name() string { return k.args[0].value }
+
+// call scans a simple command: s with its redirections, n with its words (nil
+// where there are redirections only).
+func (c *scanner) call(d dirs, s *syntax.Stmt, n *syntax.CallExpr) (ok, bad dirs) {
+	if n == nil {
+		return d, d
+	}
+	for _, a := range n.Assigns {
+		c.assign(d, a, len(n.Args) > 0)
+	}
+	if len(n.Args) == 0 {
+		c.assignments(s, n)
+		return d, d
+	}
+	k := &call{dirs: d, end: n.End().Offset(), args: make([]word, len(n.Args)), assigns: len(n.Assigns) > 0}
+	for i, w := range n.Args {
+		c.words(d, w)
+		k.args[i] = c.word(w)
+	}
+	start := n.Pos().Offset()
+	for _, r := range s.Redirs {
+		from, to := redirPos(r), r.Word.End().Offset()
+		start, k.end = min(start, from), max(k.end, to)
+		k.redir += " " + c.slice(from, to)
+	}
+	return c.run(k, c.slice(start, k.end))
+}
+
+// redirPos is where a redirection begins.
+func redirPos(r *syntax.Redirect) uint {
+	if r.N != nil {
+		return r.N.Pos().Offset()
+	}
+	return r.OpPos.Offset()
+}
+
+// run lists the command k, written as text, and what it runs in turn. It says
+// where the shell may be then.
+func (c *scanner) run(k *call, text string) (ok, bad dirs) {
+	first := k.args[0]
+	switch {
+	case !first.fixed:
+		c.command(Command{Text: text})
+		c.opaque("the command's name %s is only known at run time", shorten(first.text))
+		return lostDirs, lostDirs
+	case strings.ContainsAny(first.value, " \t\n") || first.value == "" || strings.ContainsAny(first.value[:1], "-%#"):
+		c.opaque("%s is an unusual name of a command", shorten(first.text))
+	case !plain(first.value):
+		c.opaque("the command's name %s has other letters than ASCII", shorten(first.text))
+	case keywords[first.value] && first.bare:
+		// Known to bash only at the beginning of a command; here it stands after
+		// a redirection, an assignment or a wrapper.
+		c.opaque("%s stands where no keyword is expected", first.value)
+	}
+	c.listed(k, text)
+	return c.effects(k)
+}
+
+// listed lists the command as it is written and, if that differs, in plain form.
+func (c *scanner) listed(k *call, text string) {
+	save := savePattern(k)
+	short := c.plainForm(k)
+	written := Command{Text: text, Save: save}
+	if kind := strings.TrimSuffix(save, " *"); text != kind && !strings.HasPrefix(text, kind+" ") {
+		written.Save = "" // the pattern would not match it
+	}
+	c.command(written)
+	if short != text {
+		c.command(Command{Text: short, Save: save})
+	}
+}
+
+// plainForm is the command as one would usually write it: one space between
+// words, no quotes where none are needed, no assignments, redirections at the
+// end, and the programs of the system by their names.
+func (c *scanner) plainForm(k *call) string {
+	var b strings.Builder
+	for i, w := range k.args {
+		text := w.text
+		if w.fixed && needsNoQuotes(w.value) {
+			text = w.value
+		}
+		if i == 0 {
+			text = systemName(text)
+		} else {
+			b.WriteByte(' ')
+		}
+		b.WriteString(text)
+	}
+	b.WriteString(k.redir)
+	return b.String()
+}
+
+// systemName is the name of a program that is given by its path in one of the
+// directories where systems have their programs.
+func systemName(name string) string {
+	if !strings.HasPrefix(name, "/") {
+		return name
+	}
+	switch dir, base := path.Split(path.Clean(name)); dir {
+	case "/bin/", "/sbin/", "/usr/bin/", "/usr/sbin/", "/usr/local/bin/", "/usr/local/sbin/":
+		return base
+	}
+	return name
+}
+
+func needsNoQuotes(s string) bool {
+	for i := range len(s) {
+		switch b := s[i]; {
+		case 'a' <= b && b <= 'z', 'A' <= b && b <= 'Z', '0' <= b && b <= '9', strings.IndexByte("_./:=@%+,-", b) >= 0:
+		default:
+			return false
+		}
+	}
+	return s != ""
+}
+
+var keywords = setOf("if", "then", "else", "elif", "fi", "for", "while", "until", "do", "done", "case", "esac", "select", "function", "in", "{", "}", "!", "[[", "]]", "coproc", "time", "((")
+
+// assign judges an assignment. forCall: it holds for one command, of whose text
+// it is part.
+func (c *scanner) assign(d dirs, a *syntax.Assign, forCall bool) {
+	if a.Name == nil {
+		c.opaque("it sets a variable whose name is only known at run time")
+	} else if forCall {
+		if name := a.Name.Value; special[name] || hasAnyPrefix(name, specialPrefixes) {
+			c.opaque("it sets %s, which changes what the command does", name)
+		}
+	} else if name := a.Name.Value; special[name] || hasAnyPrefix(name, specialPrefixes) {
+		c.assigned(name)
+	}
+	if a.Index != nil {
+		c.subscript(d, a.Index)
+	}
+	if a.Value != nil {
+		c.words(d, a.Value)
+	}
+	if a.Array != nil {
+		for _, e := range a.Array.Elems {
+			if e.Index != nil {
+				c.subscript(d, e.Index)
+			}
+			if e.Value != nil {
+				c.words(d, e.Value)
+			}
+		}
+	}
+}
+
+func (c *scanner) subscript(d dirs, x syntax.ArithmExpr) {
+	if !c.fixedIndex(x) {
+		c.opaque("subscripts are evaluated, and what is evaluated can run commands")
+		c.arithmetic(d, x)
+	}
+}
+
+// assignments lists assignments that stand alone and set what may be variables
+// of the environment: with them, a later command is another one than its text
+// says.
+func (c *scanner) assignments(s *syntax.Stmt, n *syntax.CallExpr) {
+	for _, a := range n.Assigns {
+		if a.Name != nil && !private(a.Name.Value) {
+			c.command(Command{Text: c.slice(a.Pos().Offset(), a.End().Offset())})
+		}
+	}
+}
+
+// shorten is text for a message.
+func shorten(text string) string {
+	const most = 40
+	if len(text) > most {
+		text = strings.ToValidUTF8(text[:most], "") + "…"
+	}
+	return Visible(text)
+}

@@ -1,0 +1,92 @@
+package shell
+
+import (
+	"path"
+	"slices"
+	"strings"
+)
+
+// maxDirs is how many working directories are told apart.
+const maxDirs = 4
+
+// dirs are the directories that the shell may be in, each absolute or relative
+// to where the command starts ("" is that place). None at all means that the
+// place in the text is not reached.
+type dirs struct {
+	list []string
+	lost bool // it may be anywhere
+}
+
+func startDirs() dirs { return dirs{list: []string{""}} }
+
+var (
+	lostDirs = dirs{lost: true}
+	noDirs   = dirs{}
+)
+
+// or is wherever d or e may be.
+func (d dirs) or(e dirs) dirs {
+	if d.lost || e.lost {
+		return lostDirs
+	}
+	if len(e.list) == 0 || slices.Equal(d.list, e.list) {
+		return d
+	}
+	all := slices.Clone(d.list)
+	for _, dir := range e.list {
+		if !slices.Contains(all, dir) {
+			all = append(all, dir)
+		}
+	}
+	if len(all) > maxDirs {
+		return lostDirs
+	}
+	return dirs{list: all}
+}
+
+// enter is d after "cd to". The shell drops ".." together with the name before
+// it, links or not, and so does this; only from the directory in which the
+// command starts, whose own path may have links, no ".." leads to a known place.
+func (d dirs) enter(to string, started bool) dirs {
+	if d.lost && !path.IsAbs(to) {
+		return lostDirs
+	}
+	if path.IsAbs(to) {
+		return dirs{list: []string{path.Clean(to)}}
+	}
+	out := noDirs
+	for _, dir := range d.list {
+		next := path.Clean(path.Join(dir, to))
+		if next == "." {
+			next = ""
+		}
+		if started && (next == ".." || strings.HasPrefix(next, "../")) {
+			return lostDirs
+		}
+		out = out.or(dirs{list: []string{next}})
+	}
+	return out
+}
+
+// names are the paths that name may lead to, as the kernel would follow them;
+// nil where that is not known.
+func (d dirs) names(name string) []string {
+	if path.IsAbs(name) {
+		return []string{name}
+	}
+	if d.lost {
+		return nil
+	}
+	list := make([]string, 0, len(d.list))
+	for _, dir := range d.list {
+		switch {
+		case dir == "":
+			list = append(list, name)
+		case strings.HasSuffix(dir, "/"):
+			list = append(list, dir+name)
+		default:
+			list = append(list, dir+"/"+name)
+		}
+	}
+	return list
+}

@@ -1,0 +1,76 @@
+package shell
+
+import "strings"
+
+// savePattern is the pattern that an approval for always would save for k: the
+// words that say what kind of command it is, and any arguments.
+func savePattern(k *call) string {
+	if k.assigns || k.more {
+		return ""
+	}
+	name := systemName(k.name())
+	if _, wraps := wrappers[name]; wraps || noSave[name] || shells[name] || strings.Contains(name, "/") || isInterpreter(name) {
+		return ""
+	}
+	if _, evaluates := evaluators[name]; evaluates {
+		return ""
+	}
+	words := []string{name}
+	for n := 1; n < arity(words); n++ {
+		if n >= len(k.args) || !k.args[n].fixed || !needsNoQuotes(k.args[n].value) || strings.HasPrefix(k.args[n].value, "-") {
+			return ""
+		}
+		words = append(words, k.args[n].value)
+	}
+	if !needsNoQuotes(name) {
+		return ""
+	}
+	return strings.Join(words, " ") + " *"
+}
+
+// arity is how many words say what kind of command one is that begins with
+// words: "git checkout" is two, "npm run dev" three.
+func arity(words []string) int {
+	for n := len(words); n > 0; n-- {
+		if a, ok := arities[strings.Join(words[:n], " ")]; ok {
+			return a
+		}
+	}
+	return 1
+}
+
+// isInterpreter reports whether a program runs code that it is given.
+func isInterpreter(name string) bool {
+	name = strings.TrimRight(name, "0123456789.")
+	return interpreters[name]
+}
+
+var interpreters = setOf(
+	"python", "pypy", "perl", "ruby", "node", "nodejs", "deno", "bun", "php", "lua", "luajit", "tclsh", "wish", "expect", "awk", "gawk",
+	"mawk", "nawk", "R", "Rscript", "julia", "osascript", "pwsh", "powershell", "fish", "csh", "tcsh", "nu", "elvish", "java", "groovy",
+	"scala", "guile", "sbcl", "clisp", "racket", "emacs", "gdb", "lldb", "sqlite", "psql", "mysql", "bc", "m", "ghci", "irb", "ipython", "jshell",
+)
+
+// noSave are programs of which no kind of call is harmless: they run what their
+// arguments say.
+var noSave = setOf(
+	"ssh", "scp", "sftp", "rsync", "tar", "zip", "sed", "ed", "vi", "vim", "nvim", "view", "less", "more", "man", "watch", "parallel", "script",
+	"su", "runuser", "unshare", "nsenter", "chroot", "strace", "ltrace", "flock", "at", "batch", "crontab", "systemd-run", "nc", "ncat",
+	"socat", "tmux", "screen", "find", "fd", "make", "gmake", "ninja", "just", "npx", "bunx", "pnpx", "uvx", "pipx", "entr", "xvfb-run", "toybox",
+)
+
+// arities are the beginnings of commands whose kind takes more words than one.
+var arities = map[string]int{
+	"apt": 2, "apt-get": 2, "apk": 2, "dnf": 2, "yum": 2, "brew": 2, "pacman": 2, "dpkg": 2, "systemctl": 2, "journalctl": 1,
+	"git": 2, "git remote": 3, "git stash": 3, "git config": 3, "git worktree": 3, "git submodule": 3, "git bisect": 3, "git notes": 3, "git flow": 3,
+	"gh": 3, "glab": 3, "hub": 2,
+	"npm": 2, "npm run": 3, "npm exec": 3, "npm init": 3, "pnpm": 2, "pnpm run": 3, "pnpm exec": 3, "pnpm dlx": 3, "yarn": 2, "yarn run": 3, "yarn dlx": 3,
+	"corepack": 2, "nx": 2, "turbo": 2, "lerna": 2, "vite": 2, "ng": 2, "next": 2,
+	"pip": 2, "pip3": 2, "poetry": 2, "poetry run": 3, "pdm": 2, "pdm run": 3, "uv": 2, "uv run": 3, "uv pip": 3, "conda": 2, "hatch": 2, "hatch run": 3,
+	"cargo": 2, "cargo run": 3, "rustup": 2, "go": 2, "go run": 3, "go tool": 3, "go mod": 3, "dotnet": 2, "mvn": 2, "gradle": 2, "swift": 2, "mix": 2, "stack": 2, "cabal": 2,
+	"bundle": 2, "bundle exec": 3, "gem": 2, "rake": 2, "rails": 2, "composer": 2, "artisan": 2,
+	"docker": 2, "docker compose": 3, "docker container": 3, "docker image": 3, "docker network": 3, "docker volume": 3, "docker buildx": 3, "docker system": 3,
+	"podman": 2, "podman compose": 3, "docker-compose": 2, "kubectl": 2, "kubectl rollout": 3, "kubectl config": 3, "helm": 2, "helm repo": 3, "terraform": 2, "tofu": 2, "pulumi": 2, "ansible": 1,
+	"aws": 3, "gcloud": 3, "az": 3, "doctl": 3, "flyctl": 2, "fly": 2, "heroku": 2, "vercel": 2, "netlify": 2, "firebase": 2,
+	"openssl": 2, "bazel": 2, "cmake": 2, "nix": 2, "deno": 2, "bun": 2, "hg": 2, "svn": 2, "jj": 2, "toolctl": 2,
+}

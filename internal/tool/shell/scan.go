@@ -1,0 +1,141 @@
+// Package shell says what a bash command would run and touch, from its text
+// alone: each simple command in it, the files that its redirections write, the
+// paths that its arguments name. What the text does not decide it calls opaque.
+//
+// The scan is the ground on which permission rules stand, so it errs on one
+// side only: whatever bash runs is either listed, or the whole text is opaque.
+// Where its parser and bash could read a text in two ways, the text is opaque.
+// It is no wall: what a listed program then does by itself (a script, a
+// Makefile, an awk program) is the sandbox's affair.
+//
+// Everything here is pure, bounded, and safe for use by many goroutines.
+package shell
+
+import (
+	"fmt"
+)
+
+// Bounds of a scan. What is above them is opaque.
+const (
+	// maxText is the longest text that is parsed, in bytes: what the kernel
+	// takes as one argument, so nothing longer can be run.
+	maxText = 128 << 10
+	// maxCommands bounds Result.Commands.
+	maxCommands = 10_000
+	// maxPaths bounds Result.Writes and Result.Paths together.
+	maxPaths = 250
+	// maxDepth bounds scripts in scripts and wrappers of wrappers.
+	maxDepth = 16
+)
+
+// Options is what a scan must know besides the text.
+type Options struct {
+	// Workdir is where the command starts, as the call says it; "" where it says
+	// nothing. Names in the Result stay relative to it.
+	Workdir string
+	// Home is what "~" stands for; "" makes such paths unresolvable.
+	Home string
+}
+
+// Result is what a command would run and touch.
+type Result struct {
+	// Commands are all simple commands, at any depth.
+	Commands []Command
+	// Writes are the targets of output redirections.
+	Writes []Path
+	// Paths are arguments that name files, and what input redirections read.
+	Paths []Path
+	// Opaque: the lists may lack something, for the reason Why, which is a
+	// clause such as "eval runs text that is made at run time".
+	Opaque bool
+	Why    string
+}
+
+// Command is one simple command.
+type Command struct {
+	// Text is the command as it is written, with its assignments and
+	// redirections. A command that is written in an unusual way (quotes or
+	// escapes where none are needed, more than one space, a redirection in
+	// front, by the path of a system program) is listed a second time in its
+	// plain form, so that no rule is evaded by spelling.
+	Text string
+	// Save is the pattern that an approval for always would save, such as
+	// "git checkout *"; "" where none should be offered.
+	Save string
+}
+
+// Path is a file that a command names.
+type Path struct {
+	Text string // as it is written
+	// Name is the path: absolute, or relative to where the command starts; ""
+	// where the text does not decide it.
+	Name string
+}
+
+// Scan scans a command.
+func Scan(command string, o Options) Result {
+	c := &scanner{
+		out: &Result{}, home: o.Home, workdir: o.Workdir,
+		paths: make(map[Path]bool), writes: make(map[Path]bool),
+	}
+	c.script(command, startDirs(), false)
+	if len(c.out.Commands) == 0 {
+		c.opaque("it runs no program that could be named")
+	}
+	return *c.out
+}
+
+// scanner gathers a Result. One is made for each text; those for scripts inside
+// of the text share the Result.
+type scanner struct {
+	out           *Result
+	home, workdir string
+	paths, writes map[Path]bool // what is in out already
+	depth         int           // of scripts and wrappers
+
+	src string // what positions refer to
+	// within is the offset at which the innermost substitution ends; 0 = none.
+	within uint
+	// heredocLines are the lines on which a here-document was begun.
+	heredocLines map[uint]bool
+}
+
+// opaque notes the reason; the first one stays.
+func (c *scanner) opaque(format string, args ...any) {
+	if !c.out.Opaque {
+		c.out.Opaque, c.out.Why = true, fmt.Sprintf(format, args...)
+	}
+}
+
+// inner is a scanner for a script inside of c's text.
+func (c *scanner) inner() *scanner {
+	return &scanner{
+		out: c.out, home: c.home, workdir: c.workdir,
+		paths: c.paths, writes: c.writes, depth: c.depth + 1,
+	}
+}
+
+// command lists a command, unless there are too many.
+func (c *scanner) command(cmd Command) {
+	if len(c.out.Commands) >= maxCommands {
+		c.opaque("it has more than %d commands", maxCommands)
+		return
+	}
+	c.out.Commands = append(c.out.Commands, cmd)
+}
+
+// path lists p among what is named or, with write, written. Beyond the bound
+// one path that cannot be resolved stands for all others.
+func (c *scanner) path(p Path, write bool) {
+	list, seen := &c.out.Paths, c.paths
+	if write {
+		list, seen = &c.out.Writes, c.writes
+	}
+	if len(c.paths)+len(c.writes) >= maxPaths {
+		p = Path{Text: fmt.Sprintf("more than %d paths", maxPaths)}
+	}
+	if !seen[p] {
+		seen[p] = true
+		*list = append(*list, p)
+	}
+}

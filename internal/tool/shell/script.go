@@ -1,0 +1,292 @@
+package shell
+
+import (
+	"strings"
+	"sync"
+
+	"mvdan.cc/sh/v3/syntax"
+)
+
+// The parsers are kept because each has 2 KiB of buffers.
+var (
+	bashParsers  = sync.Pool{New: func() any { return newParser(syntax.LangBash) }}
+	posixParsers = sync.Pool{New: func() any { return newParser(syntax.LangPOSIX) }}
+)
+
+func newParser(l syntax.LangVariant) *syntax.Parser {
+	return syntax.NewParser(syntax.Variant(l), syntax.KeepComments(true))
+}
+
+// script scans a whole text, which the shell reads in one of the directories d.
+// posix: the text is read by a shell that need not be bash, so what the two
+// languages make of it is listed both.
+func (c *scanner) script(text string, d dirs, posix bool) {
+	if c.depth > maxDepth {
+		c.opaque("it has scripts in scripts beyond what can be judged")
+		return
+	}
+	if why, ok := readable(text); !ok {
+		c.opaque("%s", why)
+		return
+	}
+	c.src = text
+	c.parsed(&bashParsers, d)
+	if posix {
+		c.parsed(&posixParsers, d)
+	}
+}
+
+func (c *scanner) parsed(parsers *sync.Pool, d dirs) {
+	p := parsers.Get().(*syntax.Parser)
+	defer parsers.Put(p)
+	file, err := p.Parse(strings.NewReader(c.src), "")
+	if err != nil {
+		// bash runs the lines before the one that it cannot read.
+		c.opaque("it cannot be parsed: %s", err)
+		if file == nil {
+			return
+		}
+	}
+	c.comments(file)
+	c.heredocLines, c.within = make(map[uint]bool), 0
+	c.list(d, file.Stmts)
+}
+
+// comments checks that bash sees a comment wherever the parser saw one.
+func (c *scanner) comments(file *syntax.File) {
+	if !strings.Contains(c.src, "#") {
+		return
+	}
+	syntax.Walk(file, func(n syntax.Node) bool {
+		comment, ok := n.(*syntax.Comment)
+		if !ok {
+			return true
+		}
+		at := comment.Hash.Offset()
+		if at > 0 && !strings.ContainsRune(" \t\n;&|()", rune(c.src[at-1])) || strings.HasSuffix(comment.Text, "\\") || strings.Contains(comment.Text, "\n") {
+			c.opaque("it has a comment that bash may not take for one")
+		}
+		return false
+	})
+}
+
+// list scans statements that run one after the other, and says where the shell
+// may be then.
+func (c *scanner) list(d dirs, list []*syntax.Stmt) dirs {
+	for _, s := range list {
+		ok, bad := c.stmt(d, s)
+		d = ok.or(bad)
+	}
+	return d
+}
+
+// stmt scans one statement. It says in which directories the shell may be if
+// the statement succeeds, and if it fails.
+func (c *scanner) stmt(d dirs, s *syntax.Stmt) (ok, bad dirs) {
+	c.redirects(d, s.Redirs)
+	if s.Disown || s.Coprocess {
+		c.opaque("it uses a coprocess")
+	}
+	if call, is := s.Cmd.(*syntax.CallExpr); is || s.Cmd == nil {
+		ok, bad = c.call(d, s, call)
+	} else {
+		ok, bad = c.compound(d, s)
+	}
+	if s.Background {
+		return d, d
+	}
+	if s.Negated {
+		ok, bad = bad, ok
+	}
+	return ok, bad
+}
+
+// compound scans what is no simple command.
+func (c *scanner) compound(d dirs, s *syntax.Stmt) (ok, bad dirs) {
+	switch cmd := s.Cmd.(type) {
+	case *syntax.BinaryCmd:
+		return c.binary(d, cmd)
+	case *syntax.Block:
+		d = c.list(d, cmd.Stmts)
+	case *syntax.Subshell:
+		c.nested(cmd.Rparen, func() { c.list(d, cmd.Stmts) })
+	case *syntax.IfClause:
+		d = c.branches(d, cmd)
+	case *syntax.WhileClause:
+		d = c.loop(d, cmd.Cond, cmd.Do)
+	case *syntax.ForClause:
+		d = c.forLoop(d, cmd)
+	case *syntax.CaseClause:
+		d = c.cases(d, cmd)
+	case *syntax.TestClause:
+		c.test(d, cmd.X)
+	case *syntax.DeclClause:
+		c.declaration(d, s, cmd)
+	case *syntax.TimeClause:
+		if cmd.Stmt != nil {
+			return c.stmt(d, cmd.Stmt)
+		}
+	case *syntax.ArithmCmd:
+		c.arithmetic(d, cmd.X)
+	case *syntax.FuncDecl:
+		name := ""
+		if cmd.Name != nil {
+			name = cmd.Name.Value
+		}
+		c.opaque("it defines the function %s, which then runs instead of the command of that name", name)
+		c.stmt(lostDirs, cmd.Body)
+	case *syntax.LetClause:
+		c.opaque("let evaluates the values of variables, which can run commands")
+		for _, x := range cmd.Exprs {
+			c.arithmetic(d, x)
+		}
+	case *syntax.CoprocClause:
+		c.opaque("it uses a coprocess")
+		c.stmt(d, cmd.Stmt)
+	default:
+		c.opaque("it has a command that is not known")
+	}
+	return d, d
+}
+
+// binary scans a && b, a || b and a | b. The sides of a pipe are subshells. A
+// long chain is a tree that leans to the left, so that side is walked without
+// recursion.
+func (c *scanner) binary(d dirs, cmd *syntax.BinaryCmd) (ok, bad dirs) {
+	chain := []*syntax.BinaryCmd{cmd}
+	first := cmd.X
+	for {
+		b, is := first.Cmd.(*syntax.BinaryCmd)
+		if !is || len(first.Redirs) > 0 || first.Negated || first.Background {
+			break
+		}
+		chain = append(chain, b)
+		first = b.X
+	}
+	ok, bad = c.stmt(d, first)
+	for i := len(chain) - 1; i >= 0; i-- {
+		b := chain[i]
+		switch b.Op {
+		case syntax.AndStmt:
+			ok2, bad2 := c.stmt(ok, b.Y)
+			ok, bad = ok2, bad.or(bad2)
+		case syntax.OrStmt:
+			ok2, bad2 := c.stmt(bad, b.Y)
+			ok, bad = ok.or(ok2), bad2
+		default:
+			c.stmt(d, b.Y)
+			ok, bad = d, d
+		}
+	}
+	return ok, bad
+}
+
+func (c *scanner) branches(d dirs, cmd *syntax.IfClause) dirs {
+	end := noDirs
+	for ; cmd != nil; cmd = cmd.Else {
+		yes, no := d, d
+		if n := len(cmd.Cond); n > 0 {
+			yes, no = c.stmt(c.list(d, cmd.Cond[:n-1]), cmd.Cond[n-1])
+		} else {
+			no = noDirs
+		}
+		end = end.or(c.list(yes, cmd.Then))
+		d = no
+	}
+	return end.or(d)
+}
+
+// loop scans the parts of a loop. What moves in a loop may be anywhere from its
+// second round on.
+func (c *scanner) loop(d dirs, parts ...[]*syntax.Stmt) dirs {
+	for _, list := range parts {
+		for _, s := range list {
+			if moves(s) {
+				d = lostDirs
+			}
+		}
+	}
+	for _, list := range parts {
+		d = c.list(d, list)
+	}
+	return d
+}
+
+// moves reports whether a statement has a command that looks like one that
+// changes the directory.
+func moves(s *syntax.Stmt) bool {
+	found := false
+	syntax.Walk(s, func(n syntax.Node) bool {
+		if call, ok := n.(*syntax.CallExpr); ok {
+			for _, w := range call.Args {
+				switch w.Lit() {
+				case "cd", "pushd", "popd", "": // "": it may be
+					found = found || w == call.Args[0] || w.Lit() != ""
+				}
+			}
+		}
+		return !found
+	})
+	return found
+}
+
+func (c *scanner) forLoop(d dirs, cmd *syntax.ForClause) dirs {
+	switch l := cmd.Loop.(type) {
+	case *syntax.WordIter:
+		c.words(d, l.Items...)
+		c.assigned(l.Name.Value)
+	case *syntax.CStyleLoop:
+		c.arithmetic(d, l.Init)
+		c.arithmetic(d, l.Cond)
+		c.arithmetic(d, l.Post)
+	}
+	if cmd.Select {
+		c.opaque("select sets a variable to what it reads")
+	}
+	return c.loop(d, cmd.Do)
+}
+
+func (c *scanner) cases(d dirs, cmd *syntax.CaseClause) dirs {
+	c.words(d, cmd.Word)
+	end := d
+	for _, item := range cmd.Items {
+		c.words(d, item.Patterns...)
+		// ";&" goes on with the next list.
+		end = end.or(c.list(end, item.Stmts))
+	}
+	return end
+}
+
+// test judges [[ ]].
+func (c *scanner) test(d dirs, x syntax.TestExpr) {
+	switch x := x.(type) {
+	case *syntax.Word:
+		c.words(d, x)
+	case *syntax.ParenTest:
+		c.test(d, x.X)
+	case *syntax.UnaryTest:
+		if x.Op == syntax.TsVarSet || x.Op == syntax.TsRefVar {
+			c.opaque("%s evaluates subscripts, which can run commands", x.Op)
+		}
+		c.test(d, x.X)
+	case *syntax.BinaryTest:
+		c.binaryTest(d, x)
+	default:
+		c.opaque("it has a test that is not known")
+	}
+}
+
+func (c *scanner) binaryTest(d dirs, x *syntax.BinaryTest) {
+	switch x.Op {
+	case syntax.TsEql, syntax.TsNeq, syntax.TsLeq, syntax.TsGeq, syntax.TsLss, syntax.TsGtr:
+		for _, side := range []syntax.TestExpr{x.X, x.Y} {
+			if w, ok := side.(*syntax.Word); !ok || !c.word(w).number() {
+				c.opaque("%s evaluates the values of variables, which can run commands", x.Op)
+			}
+		}
+	case syntax.TsReMatch:
+		c.opaque("=~ has quoting rules of its own")
+	}
+	c.test(d, x.X)
+	c.test(d, x.Y)
+}

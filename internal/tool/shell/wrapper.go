@@ -1,0 +1,299 @@
+package shell
+
+import (
+	"slices"
+	"strings"
+)
+
+// wrapper is how a program is called that runs another one.
+type wrapper struct {
+	// flags are one-letter options without a value, values those with one.
+	flags, values string
+	// long are long options without a value, longValues those with one. A value
+	// after "=" needs no entry of its own.
+	long, longValues []string
+	// operands come before the command (timeout's duration).
+	operands int
+	// variables: NAME=value words come before the command.
+	variables bool
+	// shell: what it runs may be a builtin; others only find programs in PATH.
+	shell bool
+	// more: it adds arguments that the text does not show.
+	more bool
+	// moves are options after which relative paths are relative to elsewhere.
+	moves []string
+	// digits: an option may be a number by itself ("nice -5").
+	digits bool
+}
+
+// wrappers are the programs and builtins behind which a command is looked for.
+// An option that is not here makes the text opaque: where the command begins is
+// then not known.
+var wrappers = map[string]wrapper{
+	"env": {
+		flags: "i0v", values: "uC", variables: true, moves: []string{"-C", "--chdir"},
+		long: []string{"--ignore-environment", "--null", "--debug"}, longValues: []string{"--unset", "--chdir"},
+	},
+	"timeout": {
+		flags: "v", values: "ks", operands: 1,
+		long: []string{"--foreground", "--preserve-status", "--verbose"}, longValues: []string{"--kill-after", "--signal"},
+	},
+	"nice":   {values: "n", longValues: []string{"--adjustment"}, digits: true},
+	"nohup":  {},
+	"setsid": {flags: "cfw", long: []string{"--ctty", "--fork", "--wait"}},
+	"stdbuf": {values: "ioe", longValues: []string{"--input", "--output", "--error"}},
+	"ionice": {flags: "t", values: "cn", long: []string{"--ignore"}, longValues: []string{"--class", "--classdata"}},
+	"time": {
+		flags: "pvqa", values: "fo", long: []string{"--portability", "--verbose", "--quiet", "--append"},
+		longValues: []string{"--format", "--output"},
+	},
+	"sudo": {
+		flags: "AbEHnPkS", values: "ugpCThrtDR", variables: true, moves: []string{"-D", "--chdir", "-R", "--chroot"},
+		long:       []string{"--askpass", "--background", "--preserve-env", "--set-home", "--non-interactive", "--stdin"},
+		longValues: []string{"--user", "--group", "--prompt", "--close-from", "--chdir", "--chroot"},
+	},
+	"doas": {flags: "n", values: "uC"},
+	"xargs": {
+		flags: "0rtpx", values: "adEIJLnPRsS", more: true,
+		long:       []string{"--null", "--no-run-if-empty", "--verbose", "--interactive", "--exit", "--open-tty"},
+		longValues: []string{"--arg-file", "--delimiter", "--max-args", "--max-procs", "--max-lines", "--max-chars", "--replace"},
+	},
+	"command": {flags: "p", shell: true},
+	"builtin": {shell: true},
+	"exec":    {flags: "cl", values: "a", shell: true},
+	"busybox": {},
+}
+
+// wrapped judges a wrapper and what it runs.
+func (c *scanner) wrapped(k *call, name string, w wrapper) (ok, bad dirs) {
+	here := k.dirs
+	if name == "command" && len(k.args) > 1 && k.args[1].fixed && (k.args[1].value == "-v" || k.args[1].value == "-V") {
+		return here, here // only says what the command is
+	}
+	if c.depth++; c.depth > maxDepth {
+		c.opaque("it has wrappers of wrappers beyond what can be judged")
+		c.depth--
+		return lostDirs, lostDirs
+	}
+	defer func() { c.depth-- }()
+	rest, moved, why := w.command(k.args[1:])
+	c.pathArguments(&call{args: k.args[:len(k.args)-len(rest)], dirs: k.dirs})
+	if why != "" {
+		c.opaque("%s: %s", name, why)
+		return lostDirs, lostDirs
+	}
+	if len(rest) == 0 {
+		if w.more {
+			c.opaque("%s runs what it reads", name)
+		}
+		return here, here
+	}
+	in := &call{
+		args: rest, end: k.end, dirs: k.dirs, redir: k.redir, more: k.more || w.more,
+		assigns: k.assigns || w.variables,
+	}
+	if moved {
+		in.dirs = lostDirs
+	}
+	if in.more {
+		c.extended(name, rest[0])
+	}
+	ok, bad = c.run(in, c.slice(rest[0].start, k.end))
+	if !w.shell || len(k.redir) > 0 && name == "exec" {
+		return here, here
+	}
+	return ok, bad
+}
+
+// extended judges a command that gets arguments which the text does not show:
+// no such arguments may be code, or name another command.
+func (c *scanner) extended(name string, first word) {
+	if !first.fixed {
+		return // opaque already
+	}
+	inner := systemName(first.value)
+	_, wraps := wrappers[inner]
+	if wraps || shells[inner] || inner == "find" || inner == "test" || inner == "[" || inner == "printf" {
+		c.opaque("%s gives %s arguments that are not in the text", name, inner)
+	}
+}
+
+// command is the part of args at which the wrapped command begins. moved: it
+// runs elsewhere.
+func (w wrapper) command(args []word) (rest []word, moved bool, why string) {
+	operands := w.operands
+	options := true
+	for i := 0; i < len(args); i++ {
+		a := args[i]
+		switch {
+		case !a.fixed && options:
+			return args[i:], moved, ""
+		case !a.fixed:
+			if operands == 0 {
+				return args[i:], moved, ""
+			}
+			if operands--; a.many {
+				return nil, moved, "where its command begins is only known at run time"
+			}
+		case options && a.value == "--":
+			options = false
+		case options && len(a.value) > 1 && a.value[0] == '-':
+			takes, known := w.option(a.value)
+			if !known {
+				return nil, moved, "its option " + shorten(a.text) + " is not known here"
+			}
+			moved = moved || slices.ContainsFunc(w.moves, func(m string) bool { return strings.HasPrefix(a.value, m) })
+			if takes {
+				if i++; i < len(args) && args[i].many {
+					return nil, moved, "where its command begins is only known at run time"
+				}
+			}
+		case operands > 0:
+			operands--
+			options = false
+		case w.variables && strings.Contains(a.value, "=") && a.value[0] != '=':
+			name, _, _ := strings.Cut(a.value, "=")
+			if special[name] || hasAnyPrefix(name, specialPrefixes) {
+				return args[i+1:], moved, "it sets " + shorten(name) + ", which changes what the command does"
+			}
+			options = false
+		default:
+			return args[i:], moved, ""
+		}
+	}
+	return nil, moved, ""
+}
+
+// option reports whether an option is known and takes the next word as its
+// value.
+func (w wrapper) option(o string) (takes, known bool) {
+	if strings.HasPrefix(o, "--") {
+		name, _, joined := strings.Cut(o, "=")
+		switch {
+		case slices.Contains(w.longValues, name):
+			return !joined, true
+		case slices.Contains(w.long, name):
+			return false, true
+		}
+		return false, false
+	}
+	if w.digits && digits(o[1:]) {
+		return false, true
+	}
+	for i := 1; i < len(o); i++ {
+		switch {
+		case strings.IndexByte(w.flags, o[i]) >= 0:
+		case strings.IndexByte(w.values, o[i]) >= 0:
+			return i == len(o)-1, true
+		default:
+			return false, false
+		}
+	}
+	return false, true
+}
+
+// shells are those whose -c takes a script that is scanned.
+var shells = setOf("sh", "bash", "dash", "ash", "zsh", "ksh", "mksh", "rbash")
+
+// shellScript scans the script of "sh -c script".
+func (c *scanner) shellScript(k *call, name string) {
+	for i := 1; i < len(k.args); i++ {
+		w := k.args[i]
+		switch {
+		case !w.fixed:
+			c.opaque("what %s runs is only known at run time", name)
+			return
+		case len(w.value) < 2 || w.value[0] != '-' && w.value[0] != '+':
+			return // a file, which is the shell's affair
+		case w.value == "--login" || w.value == "--norc" || w.value == "--noprofile" || w.value == "--posix":
+		case w.value[1] == '-' || strings.Trim(w.value[1:], "celuxv") != "":
+			c.opaque("%s: its option %s is not known here", name, shorten(w.text))
+			return
+		case w.value[0] == '-' && strings.Contains(w.value, "c"):
+			c.scriptArgument(k, name, i+1)
+			return
+		}
+	}
+}
+
+// scriptArgument scans the script that is argument i, or the first one after it
+// that is no option.
+func (c *scanner) scriptArgument(k *call, name string, i int) {
+	if i >= len(k.args) {
+		if k.more {
+			c.opaque("what %s runs is only known at run time", name)
+		}
+		return
+	}
+	w := k.args[i]
+	if !w.fixed || strings.HasPrefix(w.value, "-") || strings.HasPrefix(w.value, "+") {
+		c.opaque("the script of %s -c is only known at run time", name)
+		return
+	}
+	if name == "zsh" {
+		c.opaque("zsh reads scripts in its own way")
+	}
+	c.inner().script(w.value, k.dirs, name != "bash" && name != "rbash")
+}
+
+// findRuns are the actions of find that run commands, write or delete.
+var findRuns = []string{"-exec", "-execdir", "-ok", "-okdir", "-delete", "-fprint", "-fprint0", "-fprintf", "-fls"}
+
+// find judges find. Its actions are ordinary words, so all of its words must be
+// known.
+func (c *scanner) find(k *call) {
+	for i, w := range k.args[1:] {
+		switch {
+		case !w.fixed && !w.pattern:
+			c.opaque("find has the argument %s, which may be an action", shorten(w.text))
+		case w.pattern:
+			if slices.ContainsFunc(findRuns, func(name string) bool { return mayBecome(w.text, name) }) {
+				c.opaque("find has the argument %s, which files of the right names make an action", shorten(w.text))
+			}
+		case slices.Contains(findRuns, w.value):
+			c.opaque("find %s runs commands, writes or deletes", w.value)
+			c.findAction(k, i+2)
+		}
+	}
+	if k.more {
+		c.opaque("find gets arguments that are not in the text")
+	}
+}
+
+// findAction lists the command that begins at argument i of find.
+func (c *scanner) findAction(k *call, i int) {
+	if action := k.args[i-1].value; !strings.HasPrefix(action, "-exec") && !strings.HasPrefix(action, "-ok") {
+		return
+	}
+	end := i
+	for end < len(k.args) && k.args[end].value != ";" && k.args[end].value != "+" {
+		end++
+	}
+	if end == i || c.depth >= maxDepth {
+		return
+	}
+	c.depth++
+	last := k.args[end-1].end
+	in := &call{args: k.args[i:end], end: last, dirs: k.dirs, more: true}
+	if strings.HasSuffix(k.args[i-1].value, "dir") {
+		in.dirs = lostDirs // it runs where each file is
+	}
+	c.run(in, c.slice(in.args[0].start, last))
+	c.depth--
+}
+
+// mayBecome reports whether a word with wildcards or braces may turn into name.
+// It says yes too often: a set and a list stand for any text.
+func mayBecome(pattern, name string) bool {
+	if strings.ContainsAny(pattern, `'"\`) {
+		return true
+	}
+	head, tail := pattern, pattern
+	if i := strings.IndexAny(pattern, "*?[{"); i >= 0 {
+		head = pattern[:i]
+	}
+	if i := strings.LastIndexAny(pattern, "*?]}"); i >= 0 {
+		tail = pattern[i+1:]
+	}
+	return strings.HasPrefix(name, head) && strings.HasSuffix(name, tail)
+}
