@@ -1,5 +1,146 @@
 package policy
 
-import "github.com/toold/toold/internal/tomltext"
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
 
-func (p *parser) lint() []tomltext.Problem { return p.warnings }
+	"github.com/toold/toold/internal/tomltext"
+)
+
+// maxLinted bounds the rules of a list that are compared with each other.
+const maxLinted = 1000
+
+// lint looks for rules that do not do what whoever wrote them will have meant.
+// They are warnings: each can be right.
+func (p *parser) lint() []tomltext.Problem {
+	for _, l := range p.lists() {
+		p.lintNames(l)
+		p.lintBare(l)
+		if len(l) <= maxLinted {
+			p.lintOrder(l)
+		}
+	}
+	p.lintScopes()
+	return p.warnings
+}
+
+// lists are the rules of the document, by the list in which they compete.
+func (p *parser) lists() [][]*rule {
+	lists := [][]*rule{fromFile(p.set.base)}
+	for _, name := range p.set.Profiles() {
+		lists = append(lists, p.set.profiles[name].own)
+	}
+	scopes := make(map[string]int)
+	for _, s := range p.set.scoped {
+		key := s.scope()
+		if _, ok := scopes[key]; !ok {
+			scopes[key] = len(lists)
+			lists = append(lists, nil)
+		}
+		lists[scopes[key]] = append(lists[scopes[key]], s.rule)
+	}
+	return lists
+}
+
+// scope tells apart rules that need not meet in one list.
+func (r *scopedRule) scope() string {
+	return fmt.Sprintf("%s\x00%s", r.profile.text(), r.tenant.text())
+}
+
+// text is the glob's own, as far as a scope needs it; "" for none.
+func (g *glob) text() string {
+	if g == nil {
+		return ""
+	}
+	parts := []string{g.prefix.text}
+	for _, m := range g.middle {
+		parts = append(parts, m.text)
+	}
+	return strings.Join(append(parts, g.suffix.text, strconv.FormatBool(g.star)), "*")
+}
+
+// fromFile leaves the built-in rules out.
+func fromFile(rules []*rule) []*rule {
+	return slices.DeleteFunc(slices.Clone(rules), func(r *rule) bool { return r.line == 0 })
+}
+
+// lintNames warns of permissions that no tool asks for.
+func (p *parser) lintNames(rules []*rule) {
+	seen := make(map[string]bool)
+	for _, r := range rules {
+		if seen[r.Permission] || slices.ContainsFunc(permissions, r.names) {
+			continue
+		}
+		hint := nearest(r.Permission, permissions, "")
+		if hint == "" && strings.Contains(r.Permission, "_") {
+			continue // tools of MCP servers are called server_tool
+		}
+		if hint == "" {
+			hint = "there are " + strings.Join(permissions, ", ")
+		}
+		seen[r.Permission] = true
+		p.warn(r.line, "no tool asks for the permission %s: %s", r.Permission, hint)
+	}
+}
+
+// lintBare warns of commands that were written without their arguments.
+func (p *parser) lintBare(rules []*rule) {
+	for _, r := range rules {
+		if r.Permission != "bash" || strings.ContainsAny(r.Pattern, " *?/") {
+			continue
+		}
+		whole := func(o *rule) bool { return o.names("bash") && o.Pattern == r.Pattern+" *" }
+		if !slices.ContainsFunc(rules, whole) {
+			p.warn(r.line, "bash %q is about the command without arguments only: write %q for all", r.Pattern, r.Pattern+" *")
+		}
+	}
+}
+
+// lintOrder warns of rules that never decide anything, because a later one
+// matches all that they match.
+func (p *parser) lintOrder(rules []*rule) {
+	undone := make(map[*rule][]string) // catch-all → lines above it
+	for i, r := range rules {
+		by := slices.IndexFunc(rules[i+1:], func(later *rule) bool {
+			return nameCovers(later, r) && covers(later.Pattern, r.Pattern)
+		})
+		if by < 0 {
+			continue
+		}
+		later := rules[i+1+by]
+		if later.everything() && !r.everything() {
+			undone[later] = append(undone[later], strconv.Itoa(r.line))
+			continue
+		}
+		p.warn(r.line, "%s never decides: line %d (%s) matches all of it, and the last matching rule wins", r.label, later.line, later.label)
+	}
+	for r, lines := range undone {
+		p.warn(r.line, "%s stands last and undoes %s: the last matching rule wins, so what is about everything belongs on top", r.label, plural(lines))
+	}
+}
+
+// nameCovers reports whether later is about every permission that r is about.
+func nameCovers(later, r *rule) bool {
+	if !later.named && slices.ContainsFunc([]string{PermissionDoomLoop, PermissionExternal}, r.names) {
+		return false
+	}
+	return globCovers(later.Permission, r.Permission)
+}
+
+func plural(lines []string) string {
+	if len(lines) == 1 {
+		return "line " + lines[0]
+	}
+	return "lines " + strings.Join(lines, ", ")
+}
+
+// lintScopes warns of rules for profiles that do not exist.
+func (p *parser) lintScopes() {
+	for _, s := range p.set.scoped {
+		if s.profile != nil && !slices.ContainsFunc(p.set.Profiles(), s.profile.match) {
+			p.warn(s.line, "the rule is for a profile that there is not: there are %s", strings.Join(p.set.Profiles(), ", "))
+		}
+	}
+}

@@ -1,6 +1,6 @@
 package policy
 
-// LoopConfig is [doom_loop].
+// LoopConfig is [doom_loop]. The zero value finds no loops.
 type LoopConfig struct {
 	Threshold        int // the call that would be the so many-th in a row is a loop
 	PollingThreshold int // the same, for calls whose output changes
@@ -25,5 +25,104 @@ type Loop struct {
 	Hard    bool // over the hard limit
 }
 
-// Check says whether a call with this input, after this history, is a loop.
-func (c LoopConfig) Check(history []Step, next Digest) (Loop, bool) { return Loop{}, false }
+// Check says whether a call with this input, after this history, is a loop. The
+// shortest cycle is the answer; one over the hard limit before one that is not.
+//
+// A call that has no output counts as a repeat of any with its input: several
+// that were sent at once, or that were stopped, are no less a loop. So what was
+// let through by an approval does not begin the count anew either.
+//
+// The cost is the length of the history times MaxPeriod at most; no more than
+// History steps of it make a difference.
+func (c LoopConfig) Check(history []Step, next Digest) (Loop, bool) {
+	if c.Threshold < 2 {
+		return Loop{}, false
+	}
+	var found Loop
+	for period := 1; period <= c.MaxPeriod; period++ {
+		l, ok := c.cycle(history, next, period)
+		if ok && (found.Period == 0 || l.Hard && !found.Hard) {
+			found = l
+		}
+	}
+	return found, found.Period > 0
+}
+
+// History is how many steps Check can make use of.
+func (c LoopConfig) History() int {
+	return max(c.Threshold, c.PollingThreshold, c.HardLimit) * c.MaxPeriod
+}
+
+// cycle looks for cycles of one period at the end of history.
+func (c LoopConfig) cycle(history []Step, next Digest, period int) (Loop, bool) {
+	alike, same := repeats(history, next, period)
+	if !primitive(history, next, period) {
+		return Loop{}, false // a shorter cycle several times over
+	}
+	// The steps that repeat one before them, and the first round, which does not.
+	all, unchanged := (alike+period)/period, (same+period)/period
+	l := Loop{Period: period, Count: all, Hard: c.HardLimit > 0 && all >= c.HardLimit}
+	switch {
+	case unchanged >= c.Threshold:
+		l.Count = unchanged
+		if l.Hard {
+			l.Count = all
+		}
+	case all >= c.PollingThreshold && c.PollingThreshold > 0, l.Hard:
+		l.Polling = true
+	default:
+		return Loop{}, false
+	}
+	return l, true
+}
+
+// repeats counts, from next backwards, the steps that have the input of the step
+// one period before: alike whatever they answered, same as long as no answer
+// differs from the one after it in the same place of the cycle.
+func repeats(history []Step, next Digest, period int) (alike, same int) {
+	known := make([]Digest, period) // of each place in the cycle, the answer seen last
+	changed := false
+	input := func(i int) Digest {
+		if i == len(history) {
+			return next
+		}
+		return history[i].Input
+	}
+	for i := len(history); i >= period && input(i) == history[i-period].Input; i-- {
+		place, before := i%period, history[i-period].Output
+		if i < len(history) && known[place] == (Digest{}) {
+			known[place] = history[i].Output
+		}
+		if before != (Digest{}) {
+			changed = changed || known[place] != (Digest{}) && known[place] != before
+			known[place] = before
+		}
+		alike++
+		if !changed {
+			same++
+		}
+	}
+	return alike, same
+}
+
+// primitive reports whether the last round of a cycle is not itself a shorter
+// cycle several times over.
+func primitive(history []Step, next Digest, period int) bool {
+	first := len(history) + 1 - period // of the round that next ends
+	if first < 0 {
+		return true
+	}
+	for short := 1; short < period; short++ {
+		if period%short != 0 {
+			continue
+		}
+		repeated := history[len(history)-short].Input == next
+		for i := first; repeated && i+short < len(history); i++ {
+			repeated = history[i].Input == history[i+short].Input
+		}
+		if repeated {
+			return false
+		}
+	}
+	return true
+}

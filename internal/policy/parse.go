@@ -267,28 +267,35 @@ func checkRule(r *Rule) []error {
 	return errs
 }
 
-// fields reads the strings of a table and refuses every other key. Those in must
-// have to be there.
-func (p *parser) fields(n *tomltext.Node, t map[string]any, what string, must, may []string) (map[string]string, bool) {
+// form is what a table of an array may have.
+type form struct {
+	what string // the array's name
+	// must and may are keys of texts, other those that somebody else reads.
+	must, may, other []string
+}
+
+// fields reads the texts of a table and refuses every key that it cannot have.
+func (p *parser) fields(n *tomltext.Node, t map[string]any, f form) (map[string]string, bool) {
 	ok := true
+	known := slices.Concat(f.must, f.may, f.other)
 	got := make(map[string]string)
 	for _, k := range n.Keys {
-		if !slices.Contains(must, k.Name) && !slices.Contains(may, k.Name) {
-			p.problem(k, "unknown key %s of a %s: %s", tomltext.Dotted(k.Name), what, nearest(k.Name, slices.Concat(must, may), "remove it"))
-			ok = false
-			continue
-		}
 		s, isText := t[k.Name].(string)
-		if !isText {
-			p.problem(k, "%s.%s: want text, not %v", what, k.Name, shown(t[k.Name]))
+		switch {
+		case !slices.Contains(known, k.Name):
+			p.problem(k, "unknown key %s of a %s: %s", tomltext.Dotted(k.Name), f.what, nearest(k.Name, known, "remove it"))
 			ok = false
-			continue
+		case slices.Contains(f.other, k.Name):
+		case !isText:
+			p.problem(k, "%s.%s: want text, not %v", f.what, k.Name, shown(t[k.Name]))
+			ok = false
+		default:
+			got[k.Name] = s
 		}
-		got[k.Name] = s
 	}
-	for _, key := range must {
+	for _, key := range f.must {
 		if _, there := t[key]; !there {
-			p.problem(n, "a %s needs %s", what, key)
+			p.problem(n, "a %s needs %s", f.what, key)
 			ok = false
 		}
 	}
@@ -301,7 +308,7 @@ func (p *parser) rule(n *tomltext.Node, t map[string]any) {
 	if p.narrow {
 		may = may[:1]
 	}
-	f, ok := p.fields(n, t, "rule", []string{"permission", "pattern", "action"}, may)
+	f, ok := p.fields(n, t, form{what: "rule", must: []string{"permission", "pattern", "action"}, may: may})
 	if !ok {
 		return
 	}

@@ -21,6 +21,7 @@ type Set struct {
 	// may use all.
 	tenantProfiles map[string][]string
 	warnings       []tomltext.Problem
+	tests          int // that were passed
 }
 
 // scopedRule is a rule for some profiles, or of the ceiling of some tenants.

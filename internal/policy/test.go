@@ -1,9 +1,114 @@
 package policy
 
-import "github.com/toold/toold/internal/tomltext"
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
 
-type expectation struct{}
+	"github.com/toold/toold/internal/tomltext"
+	"github.com/toold/toold/internal/tool"
+)
 
-func (p *parser) expectation(n *tomltext.Node, t map[string]any) {}
+// expectation is one [[test]]: how a call is to be judged. A file whose
+// expectations are not met is refused, so that nobody loosens a rule that
+// somebody relied on without seeing it.
+type expectation struct {
+	at              *tomltext.Node
+	tool            string
+	input           map[string]any
+	want            Action
+	profile, tenant string
+	rule            string // permission and pattern of the rule that decides; "" = any
+}
 
-func (p *parser) test() {}
+// expectation reads one [[test]].
+func (p *parser) expectation(n *tomltext.Node, t map[string]any) {
+	f, ok := p.fields(n, t, form{
+		what: "test", must: []string{"tool", "expect"}, may: []string{"profile", "tenant", "rule"}, other: []string{"input"},
+	})
+	input, isTable := t["input"].(map[string]any)
+	if raw, has := t["input"]; has && !isTable {
+		p.problem(n, `test.input: want a table, such as { command = "git status" }, not %v`, shown(raw))
+		ok = false
+	}
+	if !ok {
+		return
+	}
+	want, err := parseAction(f["expect"])
+	if err != nil {
+		p.problem(n, "test.expect: %v", err)
+		return
+	}
+	p.tests = append(p.tests, expectation{
+		at: n, tool: f["tool"], input: input, want: want, profile: f["profile"], tenant: f["tenant"], rule: f["rule"],
+	})
+}
+
+// test tries every expectation.
+func (p *parser) test() {
+	if len(p.tests) == 0 {
+		return
+	}
+	tools := tool.NewRegistry()
+	for i := range p.tests {
+		if err := p.set.try(tools, &p.tests[i]); err != nil {
+			p.problem(p.tests[i].at, "test: %v", err)
+		}
+	}
+	p.set.tests = len(p.tests)
+}
+
+// try judges the call of an expectation as a session without a sandbox would
+// have it: paths lead where their text says, from the worktree at Workspace.
+func (s *Set) try(tools *tool.Registry, e *expectation) error {
+	tenant := e.tenant
+	if tenant == "" {
+		tenant = defaultTenant
+	}
+	stack, err := s.Stack(e.profile, tenant)
+	if err != nil {
+		return err
+	}
+	if e.input == nil {
+		e.input = map[string]any{}
+	}
+	input, err := json.Marshal(e.input)
+	if err != nil {
+		return err
+	}
+	inv, err := tools.Parse(e.tool, input)
+	if err != nil {
+		return err
+	}
+	v := stack.Judge(Lexical().Requests(inv.Tool.Access(inv.Input)))
+	switch {
+	case v.Action != e.want:
+		return fmt.Errorf("%s %s is %s by %s, want %s", e.tool, clip(string(input)), v.Action, v.by(), e.want)
+	case e.rule != "" && e.rule != v.Pattern:
+		return fmt.Errorf("%s %s is %s by %s, want the rule %s", e.tool, clip(string(input)), v.Action, v.by(), e.rule)
+	}
+	return nil
+}
+
+// defaultTenant is the tenant of admins.
+const defaultTenant = "default"
+
+// by names the deciding rule.
+func (v *Verdict) by() string {
+	if v.Pattern == "" {
+		return v.Rule
+	}
+	return v.Rule + " (" + v.Pattern + ")"
+}
+
+// clip shortens text for a message.
+func clip(s string) string {
+	const most = 200
+	if len(s) > most {
+		return strings.ToValidUTF8(s[:most], "") + "…"
+	}
+	return s
+}
+
+// Tests is how many [[test]]s the Set has passed.
+func (s *Set) Tests() int { return s.tests }

@@ -1,0 +1,190 @@
+package policy
+
+import (
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/toold/toold/internal/tool"
+)
+
+// Places is the lay of a sandbox: what makes of the paths that a call names the
+// requests that are judged.
+type Places struct {
+	// Worktree is where it is mounted.
+	Worktree string
+	// Mounts are the targets of further directories of the host.
+	Mounts []string
+	// Resolve finds where a path of an Access leads. ok is false where that could
+	// not be found out.
+	Resolve func(asked string) (to Resolved, ok bool)
+}
+
+// Resolved is where a path leads, all links followed.
+type Resolved struct {
+	Path string // absolute
+	Dir  bool
+}
+
+// Workspace is where worktrees are mounted unless a session says otherwise.
+const Workspace = "/workspace"
+
+// Lexical are places without a sandbox: paths lead where their text says, as if
+// there were no links.
+func Lexical() *Places {
+	return &Places{Worktree: Workspace, Resolve: func(asked string) (Resolved, bool) {
+		p := expandHome(asked)
+		if p == "~" {
+			p = home
+		}
+		if !path.IsAbs(p) {
+			p = path.Join(Workspace, p)
+		}
+		return Resolved{Path: path.Clean(p), Dir: strings.HasSuffix(asked, "/")}, true
+	}}
+}
+
+// Requests is what policy judges of a call: what it names, where that leads, and
+// whether it leaves what is the session's own.
+func (p *Places) Requests(a tool.Access) []Request {
+	m := mapping{Places: p, all: make([]Request, 0, len(a.Requests))}
+	for i := range a.Requests {
+		m.add(&a.Requests[i])
+	}
+	return m.all
+}
+
+// mapping is one Requests.
+type mapping struct {
+	*Places
+	all     []Request
+	outside map[Request]bool // requests for external_directory that there are already
+}
+
+func (m *mapping) add(r *tool.Request) {
+	q := Request{Permission: r.Permission, Pattern: r.Pattern, Opaque: r.Opaque, Save: r.Save}
+	if r.Path == "" {
+		m.all = append(m.all, q)
+		return
+	}
+	to, ok := m.Resolve(r.Path)
+	if !r.Outside {
+		if r.Pattern != r.Path && r.Pattern != "" {
+			// A search: what it looks for, and where.
+			m.all = append(m.all, q)
+			q = Request{Permission: r.Permission, Pattern: r.Path}
+		}
+		m.all = append(m.all, m.onFile(q, to, ok))
+	}
+	m.leave(r, to, ok)
+}
+
+// onFile makes q a request on the file that a path leads to. Where that is not
+// known, no pattern may allow it.
+func (m *mapping) onFile(q Request, to Resolved, ok bool) Request {
+	if !ok {
+		q.Opaque, q.Save = true, ""
+		return q
+	}
+	q.Path, q.Relative = to.Path, relativeTo(m.Worktree, to.Path)
+	q.Save = q.Path
+	if q.Relative != "" && q.Relative != "." {
+		q.Save = q.Relative
+	}
+	if !isLiteral(q.Save) {
+		q.Save = ""
+	}
+	return q
+}
+
+// leave asks for external_directory where a path leads to a place that is not
+// the session's own. Reading what every program needs is no such thing.
+func (m *mapping) leave(r *tool.Request, to Resolved, ok bool) {
+	q := Request{Permission: PermissionExternal, Pattern: r.Path}
+	switch {
+	case sinks[r.Path]:
+		return
+	case !ok:
+		q.Opaque = true
+	case m.isOwn(to.Path), sinks[to.Path], !r.Write && m.isSystem(to.Path):
+		return
+	default:
+		q.Path, q.Save = to.Path, directoryPattern(to)
+	}
+	key := q
+	if q.Path != "" {
+		key.Pattern = "" // however it was named
+	}
+	if m.outside[key] {
+		return
+	}
+	if m.outside == nil {
+		m.outside = make(map[Request]bool)
+	}
+	m.outside[key] = true
+	m.all = append(m.all, q)
+}
+
+// directoryPattern is what an approval for always would allow: the directory of a
+// file with all that is in it; "" where no pattern says just that.
+func directoryPattern(to Resolved) string {
+	dir := path.Dir(to.Path)
+	switch {
+	case to.Dir && isLiteral(to.Path) && to.Path != "/":
+		return to.Path
+	case !to.Dir && isLiteral(dir) && dir != "/":
+		return dir + "/*"
+	}
+	return ""
+}
+
+// own are the places that are the session's beside its worktree.
+var own = []string{"/tmp", "/dev/shm", home, "/run/toold/output"}
+
+// isOwn reports whether p is the session's own: reading and writing there is what
+// it was made for.
+func (m *mapping) isOwn(p string) bool {
+	return below(p, m.Worktree) || slices.ContainsFunc(own, func(dir string) bool { return below(p, dir) })
+}
+
+// system are the read-only parts of every root file system, with nothing in them
+// that a session was not meant to read.
+var system = []string{
+	"/bin", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/proc", "/sbin", "/sys", "/usr",
+}
+
+// isSystem reports whether p is part of the root file system. What is mounted
+// there is not.
+func (m *mapping) isSystem(p string) bool {
+	in := func(dir string) bool { return below(p, dir) }
+	return slices.ContainsFunc(system, in) && !slices.ContainsFunc(m.Mounts, in)
+}
+
+// sinks are devices that keep nothing of what is written to them, and streams
+// that a command has anyway.
+var sinks = map[string]bool{
+	"/dev/null": true, "/dev/zero": true, "/dev/full": true, "/dev/tty": true,
+	"/dev/stdin": true, "/dev/stdout": true, "/dev/stderr": true,
+	"/dev/fd/0": true, "/dev/fd/1": true, "/dev/fd/2": true,
+}
+
+// below reports whether p is dir or in it.
+func below(p, dir string) bool { return relativeTo(dir, p) != "" }
+
+// relativeTo is p below dir without dir, "." for dir itself and "" for what is
+// not below it.
+func relativeTo(dir, p string) string {
+	if p == dir {
+		return "."
+	}
+	rest, ok := strings.CutPrefix(p, strings.TrimSuffix(dir, "/")+"/")
+	if !ok {
+		return ""
+	}
+	return rest
+}
+
+// isLiteral reports whether a pattern matches nothing but itself.
+func isLiteral(p string) bool {
+	return !strings.ContainsAny(p, "*?") && expandHome(p) == p
+}
