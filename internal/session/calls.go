@@ -38,7 +38,7 @@ func (m *Manager) call(ctx context.Context, p Principal, sessionID string, r cli
 		c.cancel(nil)
 		return nil, s.notReady()
 	}
-	<-c.known
+	v, err := c.await(ctx, r.WaitMillis, o.AbortOnDisconnect, l)
 	switch {
 	case c.twin != nil && c.twin.live != nil:
 		twin := c.twin.live
@@ -56,7 +56,7 @@ func (m *Manager) call(ctx context.Context, p Principal, sessionID string, r cli
 	case c.err != nil:
 		return nil, m.internal("call a tool", c.err)
 	}
-	return c.await(ctx, r.WaitMillis, o.AbortOnDisconnect, l)
+	return v, err
 }
 
 // keep keeps the memory of the call's result counted for who asked for that.
@@ -94,7 +94,8 @@ func (s *Session) notReady() error {
 }
 
 // await returns the call when it has ended, or as it is when nobody waits any
-// longer: with an error if that is because l was too slow.
+// longer, but not before it has a record or will never have one: with an error if
+// nobody waits because l was too slow.
 func (c *call) await(ctx context.Context, waitMillis *int64, abort bool, l *listener) (*client.Call, error) {
 	var late <-chan time.Time
 	if waitMillis != nil {
@@ -116,8 +117,10 @@ func (c *call) await(ctx context.Context, waitMillis *int64, abort bool, l *list
 		if abort {
 			c.abort(run.ReasonAborted)
 		}
+		<-c.known
 		return c.snapshot(), errTooSlow
 	}
+	<-c.known
 	return c.snapshot(), nil
 }
 

@@ -54,8 +54,8 @@ type call struct {
 	carry [2][]byte
 	told  [2]int64
 
-	held      held
-	stopWatch func() // ends the watch over the deadline, if there is one
+	held  held
+	watch watch
 
 	listen    sync.Mutex // guards listeners
 	listeners map[*listener]struct{}
@@ -74,7 +74,7 @@ func (s *Session) newCall(r client.CallCreate, hidden, split bool) *call {
 		s: s, id: s.m.store.NewID("call_"), req: r, hidden: hidden, split: split,
 		maxOutput: int64(s.limits.Output),
 		known:     make(chan struct{}), done: make(chan struct{}),
-		held: held{n: 1}, stopWatch: func() {},
+		held: held{n: 1},
 	}
 	c.ctx, c.cancel = context.WithCancelCause(s.ctx)
 	return c
@@ -141,7 +141,7 @@ func (s *Session) record(c *call, inv *tool.Invocation) error {
 	}
 	s.calls.Add(1)
 	close(c.known)
-	c.tell("pending", c.snapshot())
+	c.tellStatus()
 	return nil
 }
 
@@ -246,13 +246,21 @@ func (s *Session) enter(c *call) error {
 	return nil
 }
 
-// left undoes enter and lets go of what the call's goroutine held.
-func (s *Session) left(c *call) {
-	if c.counted {
-		s.touch()
-		s.open.Add(-1)
-		s.tenant.calls.Add(-1)
+// uncount undoes enter. It comes before the call is known to have ended: whoever
+// waited for that may make the next one.
+func (s *Session) uncount(c *call) {
+	if !c.counted {
+		return
 	}
+	c.counted = false
+	s.touch()
+	s.open.Add(-1)
+	s.tenant.calls.Add(-1)
+}
+
+// left lets go of what the call's goroutine held.
+func (s *Session) left(c *call) {
+	s.uncount(c)
 	if c.out != nil {
 		c.out.letGo()
 	}
@@ -284,7 +292,7 @@ func (c *call) start() error {
 	if !started {
 		return context.Cause(c.ctx)
 	}
-	c.tell("running", c.snapshot())
+	c.tellStatus()
 	return nil
 }
 
@@ -371,31 +379,48 @@ func (c *call) askAbort(why run.Reason) {
 // grace, and time for its outcome to arrive.
 const overdue = sandbox.Grace + 7*time.Second
 
+// watch is a timer for a call whose agent does not end it.
+type watch struct {
+	mu    sync.Mutex  // guards the fields below
+	timer *time.Timer // nil when nothing is watched, or not any more
+	late  bool        // it was late once
+}
+
 // watchDeadline does not leave the deadline to the agent alone: a call that is
 // overdue is aborted, and a session that does not even end it then is lost.
 func (c *call) watchDeadline() {
 	if c.timeout <= 0 {
 		return
 	}
-	ended := make(chan struct{})
-	c.s.work.Go(func() {
-		timer := time.NewTimer(c.timeout + overdue)
-		defer timer.Stop()
-		for tries := 0; ; tries++ {
-			select {
-			case <-ended:
-				return
-			case <-c.ctx.Done():
-				return
-			case <-timer.C:
-			}
-			if tries > 0 {
-				c.s.m.work.Go(func() { c.s.lose("its agent did not end call " + c.id + " in time") })
-				return
-			}
-			c.abort(run.ReasonTimeout)
-			timer.Reset(overdue)
-		}
-	})
-	c.stopWatch = sync.OnceFunc(func() { close(ended) })
+	c.watch.mu.Lock()
+	defer c.watch.mu.Unlock()
+	c.watch.timer = time.AfterFunc(c.timeout+overdue, c.isLate)
+}
+
+func (c *call) isLate() {
+	w := &c.watch
+	w.mu.Lock()
+	watched, again := w.timer != nil, w.late
+	if watched && !again {
+		w.late = true
+		w.timer.Reset(overdue)
+	}
+	w.mu.Unlock()
+	switch {
+	case !watched:
+	case again:
+		c.s.m.work.Go(func() { c.s.lose("its agent did not end call " + c.id + " in time") })
+	default:
+		c.abort(run.ReasonTimeout)
+	}
+}
+
+// stopWatch ends the watch over the deadline, if there is one.
+func (c *call) stopWatch() {
+	c.watch.mu.Lock()
+	defer c.watch.mu.Unlock()
+	if c.watch.timer != nil {
+		c.watch.timer.Stop()
+		c.watch.timer = nil
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"regexp"
 	"strings"
@@ -26,6 +27,9 @@ type outcome struct {
 	reason run.Reason // metadata.reason where there is no exit
 	held   bool       // the agent has ended the call and keeps it until it may forget it
 	notes  []string   // for the last lines of the output
+	// recount: the program went well, but something of it may have been killed
+	// that is not to be held against the next one.
+	recount bool
 }
 
 func failed(code client.Code, format string, args ...any) *outcome {
@@ -175,7 +179,8 @@ func clampExit(e *run.Exit) *run.Exit {
 }
 
 // finish does steps 9 and 11: it puts together what the call's record says, and
-// stores it. Only then may the agent forget the call.
+// stores it. Only then may the agent forget the call. What nobody waits for comes
+// after the end is known.
 func (s *Session) finish(c *call, o *outcome) {
 	row := c.compose(o)
 	row.Call.Time.Ended = new(time.Now().UTC().Truncate(time.Millisecond))
@@ -184,15 +189,23 @@ func (s *Session) finish(c *call, o *outcome) {
 	c.row = row
 	c.mu.Unlock()
 	if stored {
-		s.settled(c, o.held)
+		s.m.calls.Delete(c.id)
 	} else {
 		// No room on the disk. The result stands in memory, and with the agent:
 		// whichever lasts until there is room.
 		release := c.hold()
 		s.m.work.Go(func() { defer release(); s.storeLater(c, &row, o.held) })
 	}
-	s.announce(c, &row)
+	ran := s.announce(c, &row)
+	s.uncount(c)
 	close(c.done)
+	if stored && o.held {
+		s.forget(c)
+	}
+	s.logEnd(c, &row.Call, ran)
+	if o.recount && s.open.Load() == 0 {
+		s.killed()
+	}
 }
 
 // store writes the end of the call.
@@ -215,10 +228,9 @@ func (s *Session) store(c *call, row *store.Call) bool {
 	return true
 }
 
-// settled lets go of a call whose end is in the store.
-func (s *Session) settled(c *call, held bool) {
-	s.m.calls.Delete(c.id)
-	if l, err := s.current(); err == nil && held {
+// forget has the agent drop a call whose end is in the store.
+func (s *Session) forget(c *call) {
+	if l, err := s.current(); err == nil {
 		_ = l.conn.Forget(c.id) // after a loss, relink does it
 	}
 }
@@ -231,10 +243,14 @@ func (s *Session) storeLater(c *call, row *store.Call, held bool) {
 			return
 		case <-time.After(wait):
 		}
-		if s.store(c, row) {
-			s.settled(c, held)
-			return
+		if !s.store(c, row) {
+			continue
 		}
+		s.m.calls.Delete(c.id)
+		if held {
+			s.forget(c)
+		}
+		return
 	}
 }
 
@@ -272,24 +288,33 @@ func (s *Session) edits(c *call, row *store.Call) []client.Event {
 	return all
 }
 
-// announce tells who listens and who counts.
-func (s *Session) announce(c *call, row *store.Call) {
+// announce tells who listens and who counts. It returns how long the call ran.
+func (s *Session) announce(c *call, row *store.Call) (ran time.Duration) {
 	v := row.Call
 	c.flushOutput()
-	c.tell(string(v.Status), &v)
-	if c.out.spill.kept() > 0 {
-		s.m.observe(func(o Observer) { o.OutputSpilled(c.out.spill.kept()) })
+	c.tellStatus()
+	if kept := c.out.spill.kept(); kept > 0 {
+		s.m.observe(func(o Observer) { o.OutputSpilled(kept) })
 	}
-	queued, ran := v.Time.Ended.Sub(v.Time.Queued), time.Duration(0)
+	queued := v.Time.Ended.Sub(v.Time.Queued)
 	if v.Time.Started != nil {
 		queued, ran = v.Time.Started.Sub(v.Time.Queued), v.Time.Ended.Sub(*v.Time.Started)
 	}
 	s.m.observe(func(o Observer) { o.CallFinished(&v, queued, ran) })
-	args := []any{"call", c.id, "tool", v.Tool, "status", v.Status, "is_error", v.IsError, "duration", ran}
-	if v.Error != nil {
-		args = append(args, "code", v.Error.Code)
+	return ran
+}
+
+func (s *Session) logEnd(c *call, v *client.Call, ran time.Duration) {
+	attrs := [...]slog.Attr{
+		slog.String("call", c.id), slog.String("tool", v.Tool), slog.String("status", string(v.Status)),
+		slog.Bool("is_error", v.IsError), slog.Duration("duration", ran), {},
 	}
-	s.log.Info("call finished", args...)
+	n := len(attrs) - 1
+	if v.Error != nil {
+		attrs[n] = slog.String("code", string(v.Error.Code))
+		n++
+	}
+	s.log.LogAttrs(context.Background(), slog.LevelInfo, "call finished", attrs[:n]...)
 }
 
 // compose makes the row of a call that has ended.
@@ -490,13 +515,14 @@ func (s *Session) refine(c *call, o *outcome) {
 		return
 	}
 	byItself := o.exit.Reason == run.ReasonExit || o.exit.Reason == run.ReasonSignal
-	fine := o.exit.Reason == run.ReasonExit && o.exit.Code == 0
-	if fine && s.open.Load() > 1 {
-		return // what was counted may be another's, who has not ended yet
+	if o.exit.Reason == run.ReasonExit && o.exit.Code == 0 {
+		// What was counted may be another's who has not ended yet, if there is one.
+		o.recount = s.open.Load() == 1
+		return
 	}
 	memory, pids := s.killed()
 	switch {
-	case fine || !byItself:
+	case !byItself:
 		return
 	case memory:
 		o.exit.Reason = run.ReasonMemory

@@ -144,6 +144,14 @@ func (c *call) heard() bool {
 	return len(c.listeners) > 0
 }
 
+// tellStatus sends what the call is now to who listens, if anybody does.
+func (c *call) tellStatus() {
+	if c.heard() {
+		v := c.snapshot()
+		c.tell(string(v.Status), v)
+	}
+}
+
 // tell sends an event to who listens to this call. It does not wait for them.
 func (c *call) tell(typ string, data any) {
 	c.listen.Lock()

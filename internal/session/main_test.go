@@ -62,7 +62,7 @@ func openFiles() []string {
 // house is a state directory with the host that belongs to it. Managers come
 // and go in it like daemons.
 type house struct {
-	t    *testing.T
+	t    testing.TB
 	dir  string
 	host *fakeHost
 	set  Settings
@@ -86,7 +86,7 @@ func testSettings() Settings {
 	}
 }
 
-func newHouse(t *testing.T) *house {
+func newHouse(t testing.TB) *house {
 	h := &house{t: t, dir: t.TempDir(), host: newFakeHost(), set: testSettings(), log: slog.New(slog.DiscardHandler)}
 	t.Cleanup(func() {
 		if h.m != nil {
@@ -202,7 +202,7 @@ func (h *house) background(session, command string) *client.Call {
 }
 
 // await waits until ok, and fails the test when it takes far too long.
-func await(t *testing.T, what string, ok func() bool) {
+func await(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(20 * time.Second)
 	for !ok() {
