@@ -59,7 +59,7 @@ var mayImport = map[string][]string{
 	"internal/server":  {"api", "client", "internal/session", "internal/tool"},
 	"internal/config":  {"client", "internal/policy", "internal/tomltext"},
 	"cmd/toold":        {"client", "internal/..."},
-	"cmd/toolctl":      {"client", "internal/audit/record", "internal/config", "internal/policy"},
+	"cmd/toolctl":      {"client", "internal/audit/record", "internal/config", "internal/policy", "internal/tool", "internal/tool/shell"},
 	"cmd/toolagent":    {"internal/agent", "internal/tool/run/..."},
 }
 

@@ -61,7 +61,7 @@ func (a *app) listApprovals(ctx context.Context, session string) error {
 		t := a.newTable("ID", "SESSION", "TOOL", "WHAT", "AGE", "EXPIRES")
 		for i := range pending {
 			p := &pending[i]
-			t.row(p.ID, p.SessionID, p.Tool, clipped(line(approvalShort(p)), maxShort), ago(p.Created, time.Now()), expiresIn(p, time.Now()))
+			t.row(p.ID, p.SessionID, p.Tool, clipped(approvalShort(p), maxShort), ago(p.Created, time.Now()), expiresIn(p, time.Now()))
 		}
 		t.write(w)
 	}})

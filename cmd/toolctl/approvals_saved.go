@@ -50,7 +50,7 @@ func (a *app) listSavedApprovals(ctx context.Context) error {
 		t := a.newTable("ID", "SCOPE", "ALLOWS", "BY", "AGE", "EXPIRES")
 		for i := range saved {
 			s := &saved[i]
-			t.row(s.ID, scopeText(s), clipped(line(s.Permission+" "+s.Pattern), maxShort), s.By, ago(s.Created, time.Now()), timeText(s.Expires))
+			t.row(s.ID, scopeText(s), clipped(visibleLine(s.Permission+" "+s.Pattern), maxShort), s.By, ago(s.Created, time.Now()), timeText(s.Expires))
 		}
 		t.write(w)
 	}})

@@ -37,7 +37,7 @@ func TestApprovalsList(t *testing.T) {
 	for _, args := range [][]string{{"approvals"}, {"approvals", "list", "--session", "review"}, {"approval", "ls"}} {
 		r := d.ctl(args...)
 		r.want(t, 0, "apr_1  ses_0123  bash  git push ", "")
-		r.want(t, 0, `git push\x1b[2K\u202e\nx`, "")
+		r.want(t, 0, `git push\u{1b}[2K\u{202e}\nx`, "")
 		r.want(t, 0, "expires in 10m", "")
 	}
 	if q := d.asked("GET", "/approvals")[2].query; q != "session=review" {
@@ -129,7 +129,7 @@ func TestApprovalsSaved(t *testing.T) {
 	})
 	for _, args := range [][]string{{"approvals", "saved"}, {"approvals", "saved", "list"}} {
 		r := d.ctl(args...)
-		r.want(t, 0, `apr_1.1  session ses_0123  bash git *\x1b  uid 0`, "")
+		r.want(t, 0, `apr_1.1  session ses_0123  bash git *\u{1b}  uid 0`, "")
 		r.want(t, 0, "profile plan", "")
 		r.want(t, 0, "2030-01-02T", "")
 	}

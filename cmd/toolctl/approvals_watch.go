@@ -98,7 +98,7 @@ func (s *approvalsWatchCommand) printAsked(a *client.Approval) error {
 	switch s.format {
 	case formatTable:
 		_, err = fmt.Fprintf(s.stdout, "%s  asked  %s  %s  %s: %s\n", a.Created.Local().Format(time.TimeOnly), line(a.ID), line(a.SessionID),
-			line(a.Tool), line(approvalShort(a)))
+			line(a.Tool), approvalShort(a))
 	case formatName:
 		_, err = fmt.Fprintln(s.stdout, line(a.ID))
 	default:

@@ -242,7 +242,7 @@ func TestWatchLines(t *testing.T) {
 		args                []string
 		asked, ended, other string
 	}{
-		{nil, "  asked  apr_1  ses_0123  bash: evil\\n\\x1b[2J\n", "  ended  apr_1  timeout\n", "  ended  apr_2  unknown\n"},
+		{nil, "  asked  apr_1  ses_0123  bash: evil\\n\\u{1b}[2J\n", "  ended  apr_1  timeout\n", "  ended  apr_2  unknown\n"},
 		{[]string{"-o", "json"}, `{"type":"approval.asked","approval":{"id":"apr_1",`, `{"type":"approval.replied","reply":{"id":"apr_1","answer":"timeout"}}` + "\n", `"answer":"unknown"`},
 		{[]string{"-o", "yaml"}, "---\ntype: approval.asked\napproval:\n  id: apr_1\n", "  answer: timeout\n", "answer: unknown"},
 		{[]string{"-o", "name"}, "apr_1\n", "", ""},

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/tool/shell"
 )
 
 // textLine is one line of text that is safe to show, in a colour.
@@ -18,15 +19,18 @@ type textLine struct {
 }
 
 // visible gives the lines of a hostile text with everything spelled out that
-// acts on a terminal or hides. Unlike a screen it also spells out colours: what
-// is shown for approval must be all that there is.
+// acts on a terminal, hides, or poses as another character. Unlike a screen it
+// also spells out colours: what is shown for approval must be all that there is.
 func visible(text string) []string {
-	all := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+	all := strings.Split(strings.TrimSuffix(shell.Visible(text), "\n"), "\n")
 	for i, l := range all {
 		all[i] = line(strings.ReplaceAll(l, "\t", "    "))
 	}
 	return all
 }
+
+// visibleLine is a hostile text on one line, likewise.
+func visibleLine(text string) string { return line(shell.Visible(text)) }
 
 // approvalHead names the call that waits.
 func approvalHead(a *client.Approval, now time.Time) string {
@@ -56,7 +60,7 @@ const truncatedKey = "truncated"
 
 // metadataNames are the parts of what is shown, the telling ones first.
 func metadataNames(m map[string]any) []string {
-	first := []string{"command", "diff", "path", "workdir"}
+	first := []string{"command", "input", "diff", "path", "workdir", "env", "description"}
 	names := slices.DeleteFunc(slices.Sorted(maps.Keys(m)), func(n string) bool { return n == truncatedKey })
 	slices.SortStableFunc(names, func(a, b string) int { return rank(first, a) - rank(first, b) })
 	return names
@@ -124,13 +128,13 @@ func diffColor(l string) int {
 func requestLines(a *client.Approval) []textLine {
 	out := []textLine{{text: "needs a yes for:"}}
 	for _, r := range a.Requests {
-		out = append(out, textLine{"  " + line(r.Permission) + " " + line(r.Pattern), colorYellow})
+		out = append(out, textLine{"  " + line(r.Permission) + " " + visibleLine(r.Pattern), colorYellow})
 		why := "    asked by " + line(r.Rule)
 		if r.Reason != "" {
 			why += ": " + line(r.Reason)
 		}
 		if r.Save != "" {
-			why += "; always would allow " + line(r.Permission) + " " + line(r.Save)
+			why += "; always would allow " + line(r.Permission) + " " + visibleLine(r.Save)
 		}
 		out = append(out, textLine{why, colorGrey})
 	}
@@ -142,16 +146,16 @@ func savable(a *client.Approval) bool {
 	return slices.ContainsFunc(a.Requests, func(r client.ApprovalRequest) bool { return r.Save != "" })
 }
 
-// approvalShort is a call in one line: what it is about, or else its first
-// request.
+// approvalShort is a call in one line, safe to show: what it is about, or else
+// its first request.
 func approvalShort(a *client.Approval) string {
 	for _, name := range []string{"command", "path"} {
 		if text, ok := a.Metadata[name].(string); ok {
-			return text
+			return visibleLine(text)
 		}
 	}
 	if len(a.Requests) > 0 {
-		return a.Requests[0].Permission + " " + a.Requests[0].Pattern
+		return visibleLine(a.Requests[0].Permission + " " + a.Requests[0].Pattern)
 	}
 	return ""
 }

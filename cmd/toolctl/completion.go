@@ -153,7 +153,7 @@ func (a *app) approvalCompletions(c *cobra.Command) []cobra.Completion {
 	var out []cobra.Completion
 	for i := range page.Items {
 		p := &page.Items[i]
-		out = append(out, cobra.CompletionWithDesc(line(p.ID), clipped(line(p.Tool+" "+approvalShort(p)), maxShort)))
+		out = append(out, cobra.CompletionWithDesc(line(p.ID), clipped(line(p.Tool)+" "+approvalShort(p), maxShort)))
 	}
 	return out
 }
@@ -169,7 +169,7 @@ func (a *app) completeSaved(c *cobra.Command, _ []string, _ string) ([]cobra.Com
 	var out []cobra.Completion
 	for i := range page.Items {
 		s := &page.Items[i]
-		out = append(out, cobra.CompletionWithDesc(line(s.ID), clipped(line(s.Permission+" "+s.Pattern), maxShort)))
+		out = append(out, cobra.CompletionWithDesc(line(s.ID), clipped(visibleLine(s.Permission+" "+s.Pattern), maxShort)))
 	}
 	return out, cobra.ShellCompDirectiveNoFileComp
 }

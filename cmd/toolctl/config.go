@@ -32,15 +32,26 @@ func newConfigCheckCommand(a *app) *cobra.Command {
 		Use:   "check [FILE]",
 		Short: "Check a configuration file, without a daemon",
 		Long: `Read a configuration as the daemon would and report everything that is wrong
-with it, each with its file and line. Without FILE it is ` + config.DefaultPath + `.`,
+with it, each with its file and line, failed [[test]]s included. What is likely
+not meant, such as a rule that can never win, is a warning. Without FILE it is
+` + config.DefaultPath + `.`,
 		Example: "  toolctl config check\n  toolctl config check ./config.toml",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			path := configPath(args)
-			if _, err := config.Load(path); err != nil {
+			c, err := config.Load(path)
+			if err != nil {
 				return a.complainConfig(path, err)
 			}
-			_, err := fmt.Fprintf(a.stdout, "%s is valid\n", line(path))
+			warnings := c.Policy.Warnings()
+			for _, p := range warnings {
+				fmt.Fprintln(a.stderr, "warning: "+lines(p.String()))
+			}
+			summary := "is valid"
+			if n := len(warnings); n > 0 {
+				summary += ", with " + plural(n, "warning")
+			}
+			_, err = fmt.Fprintf(a.stdout, "%s %s\n", line(path), summary)
 			return err
 		},
 	}

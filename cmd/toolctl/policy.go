@@ -20,13 +20,13 @@ func newPolicyCommand(a *app) *cobra.Command {
   toolctl policy test /etc/toold/config.toml
   toolctl policy replay new-rules.toml --since 24h`,
 	}
-	c.AddCommand(newPolicyExplainCommand(a), newPolicyReplayCommand(a))
+	c.AddCommand(newPolicyExplainCommand(a), newPolicyTestCommand(a), newPolicyReplayCommand(a))
 	return c
 }
 
 type policyExplainCommand struct {
 	*app
-	session, profile string
+	session, profile, config string
 }
 
 func newPolicyExplainCommand(a *app) *cobra.Command {
@@ -39,32 +39,31 @@ its file and line, which of them wins and why. Nothing runs.
 
 The input is a JSON object, or plain text for tools that need one string alone
 (the command of bash, the path of read). With --session it is judged with that
-session's own rules and saved approvals, and paths are resolved in it.
+session's own rules and saved approvals, and paths are resolved in it. With
+--config it is judged by the rules of a file, without a daemon.
 
 Exits with 3 when the call would be denied.`,
 		Example: `  toolctl policy explain bash 'cd /tmp && git push --force'
   toolctl policy explain read .env --session review
-  toolctl policy explain edit '{"file_path": "a", "old_string": "x", "new_string": "y"}' --profile plan`,
+  toolctl policy explain edit '{"file_path": "a", "old_string": "x", "new_string": "y"}' --profile plan
+  toolctl policy explain bash 'make deploy' --config ./rules.toml`,
 		Args:              cobra.ExactArgs(2),
 		ValidArgsFunction: a.completeExplain,
 		RunE:              func(c *cobra.Command, args []string) error { return s.run(c.Context(), args[0], args[1]) },
 	}
 	c.Flags().StringVar(&s.session, "session", "", "as a call in this session")
 	c.Flags().StringVar(&s.profile, "profile", "", "as a call with this profile (default the session's, else build)")
+	c.Flags().StringVar(&s.config, "config", "", "by the rules of this `file`, without a daemon")
+	_ = c.MarkFlagFilename("config", "toml")
 	_ = c.RegisterFlagCompletionFunc("session", a.completeSessions)
 	_ = c.RegisterFlagCompletionFunc("profile", completeProfile)
 	return c
 }
 
 func (s *policyExplainCommand) run(ctx context.Context, tool, text string) error {
-	c := s.client()
-	input, err := explainInput(ctx, c, tool, text)
+	v, err := s.verdict(ctx, tool, text)
 	if err != nil {
 		return err
-	}
-	v, err := c.ExplainPolicy(ctx, client.PolicyExplain{Tool: tool, Input: input, Profile: s.profile, Session: s.session})
-	if err != nil {
-		return suggestSession(ctx, c, s.session, err)
 	}
 	if err := s.print(view{data: v, names: []string{v.Action}, text: func(w io.Writer) { s.verdictText(w, v) }}); err != nil {
 		return err
@@ -75,15 +74,47 @@ func (s *policyExplainCommand) run(ctx context.Context, tool, text string) error
 	return nil
 }
 
-// explainInput makes the input of text that is no JSON object: that of the one
-// string that the tool needs.
-func explainInput(ctx context.Context, c *client.Client, tool, text string) (json.RawMessage, error) {
-	if strings.HasPrefix(strings.TrimSpace(text), "{") && json.Valid([]byte(text)) {
-		return json.RawMessage(text), nil
+func (s *policyExplainCommand) verdict(ctx context.Context, tool, text string) (*client.PolicyVerdict, error) {
+	if s.config != "" && s.session != "" {
+		return nil, usagef("--config judges without a daemon, which alone knows sessions: leave --session out")
 	}
-	defs, err := c.Tools(ctx, client.ToolQuery{})
+	if s.config != "" {
+		v, err := explainOffline(s.config, tool, text, s.profile, s.tenant)
+		if err != nil {
+			return nil, s.complainConfig(s.config, err)
+		}
+		return v, nil
+	}
+	c := s.client()
+	var defs []client.ToolDefinition
+	var err error
+	if !isObject(text) {
+		if defs, err = c.Tools(ctx, client.ToolQuery{}); err != nil {
+			return nil, err
+		}
+	}
+	input, err := toolInput(defs, tool, text)
 	if err != nil {
 		return nil, err
+	}
+	v, err := c.ExplainPolicy(ctx, client.PolicyExplain{Tool: tool, Input: input, Profile: s.profile, Session: s.session})
+	if err != nil {
+		return nil, suggestSession(ctx, c, s.session, err)
+	}
+	return v, nil
+}
+
+// isObject reports whether text is a JSON object. A command such as "{ ls; }" is
+// none.
+func isObject(text string) bool {
+	return strings.HasPrefix(strings.TrimSpace(text), "{") && json.Valid([]byte(text))
+}
+
+// toolInput makes the input of a tool from text: a JSON object as it is, and else
+// the one string that the tool needs.
+func toolInput(defs []client.ToolDefinition, tool, text string) (json.RawMessage, error) {
+	if isObject(text) {
+		return json.RawMessage(text), nil
 	}
 	var names []string
 	for _, d := range defs {

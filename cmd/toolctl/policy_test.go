@@ -138,3 +138,63 @@ func TestSessionCreatePermission(t *testing.T) {
 		d.ctl("session", "create", "--permission", rule).want(t, 2, "", "--permission")
 	}
 }
+
+// writeRules writes a rules file and gives its path.
+func writeRules(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "rules.toml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+const someRules = `[permission.bash]
+"*"          = "ask"
+"git *"      = "allow"
+"git push *" = { action = "deny", reason = "pushes go through the merge queue" }
+"ls"         = "allow"
+
+[[test]]
+tool = "bash"
+input = { command = "git push origin" }
+expect = "deny"
+`
+
+// TestPolicyOffline: rules are explained and tested without a daemon.
+func TestPolicyOffline(t *testing.T) {
+	rules := writeRules(t, someRules)
+	none := []string{"--socket", filepath.Join(t.TempDir(), "none"), "policy"}
+	offline := func(args ...string) result { return ctl(t, t.Context(), "", append(none, args...)...) }
+
+	r := offline("explain", "bash", `cd /tmp && FOO=1 git push --force "$X" > /etc/motd`, "--config", rules)
+	for _, want := range []string{
+		"bash: deny, for profile build of tenant default\n  because of " + rules + ":4: pushes go through the merge queue\n",
+		"bash cd /tmp  → ask\n", `git push --force "$X" > /etc/motd  → deny`, "edit /etc/motd  → allow\n", "external_directory /etc/motd  → ask\n",
+		rules + `:4  bash "git push *"  deny   decides: pushes go through the merge queue`, "note: judged by the file alone",
+	} {
+		r.want(t, 3, want, "")
+	}
+	offline("explain", "bash", "eval $x", "--config", rules).want(t, 0, "cannot be judged by its parts, only as a whole: eval runs", "")
+	offline("explain", "read", ".env", "--config", rules, "-o", "name").want(t, 0, "ask\n", "")
+	offline("explain", "edit", `{"file_path":"a","old_string":"b","new_string":"c"}`, "--config", rules, "--profile", "plan").want(t, 3, "edit: deny, for profile plan", "")
+	offline("explain", "read", `{"file_pth":"a"}`, "--config", rules).want(t, 2, "", "file_pth")
+	offline("explain", "bash", "ls", "--config", rules, "--profile", "biuld").want(t, 1, "", "build")
+	offline("explain", "bash", "ls", "--config", rules, "--session", "review").want(t, 2, "", "leave --session out")
+	offline("explain", "bash", "ls", "--config", "/nonexistent/x").want(t, 2, "", "no such file")
+
+	offline("test", rules).want(t, 0, rules+": 1 test passed\n", "warning: "+rules+":5: ")
+	offline("test", rules, "-o", "json").want(t, 0, `"passed": 1`, "")
+	bad := writeRules(t, someRules+"[[test]]\ntool = \"bash\"\ninput = { command = \"ls -l\" }\nexpect = \"allow\"\n")
+	offline("test", bad).want(t, 1, "", bad+":11: test: bash")
+	offline("explain", "bash", "ls", "--config", bad).want(t, 1, "", "1 problem")
+}
+
+func TestConfigCheckWarns(t *testing.T) {
+	rules := writeRules(t, someRules)
+	ctl(t, t.Context(), "", "config", "check", rules).want(t, 0, rules+" is valid, with 1 warning\n", "warning: "+rules+":5: ")
+	bad := writeRules(t, "[permission]\nbash = \"alow\"\n[doom_loop]\nthreshold = 0\n")
+	r := ctl(t, t.Context(), "", "config", "check", bad)
+	r.want(t, 1, "", bad+":2: ")
+	r.want(t, 1, "", bad+":4: ")
+}

@@ -166,7 +166,7 @@ func TestWatchCut(t *testing.T) {
 	}
 	input := []byte(`{"command":"a\tb\u001b[0m\u202e` + strings.Repeat(`\nnext`, 100) + `","timeout":5}`)
 	page := w.full(&client.Call{ID: "call_1", Input: input})
-	if !strings.Contains(page, `a    b\x1b[0m\u202e`) || !strings.HasPrefix(w.prompt(), "space shows more (4 pages)") {
+	if !strings.Contains(page, `a    b\u{1b}[0m\u{202e}`) || !strings.HasPrefix(w.prompt(), "space shows more (4 pages)") {
 		t.Errorf("first page %q, prompt %q", page, w.prompt())
 	}
 	if _, do := w.press("o", later); do.answer != nil || w.mode != watchDeciding {
@@ -208,7 +208,7 @@ func TestWatchHostile(t *testing.T) {
 			}
 		}
 	}
-	if !strings.Contains(text, `\x1b[31mred`) {
+	if !strings.Contains(text, `\u{1b}[31mred`) {
 		t.Errorf("a colour is not spelled out: %q", text)
 	}
 }

@@ -1,0 +1,63 @@
+package main
+
+import (
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/policy"
+	"github.com/toold/toold/internal/tool"
+	"github.com/toold/toold/internal/tool/shell"
+)
+
+// offlineNote says what a verdict without a daemon leaves out.
+const offlineNote = "judged by the file alone: without a session, paths lead where their text says, and no approval is saved"
+
+// explainOffline judges a call by the rules of a file, as a session of that
+// tenant with that profile would be, without a daemon and a sandbox.
+func explainOffline(file, name, text, profile, tenant string) (*client.PolicyVerdict, error) {
+	rules, err := loadRules(file)
+	if err != nil {
+		return nil, err
+	}
+	if tenant == "" {
+		tenant = defaultTenant
+	}
+	if profile == "" {
+		profile = policy.DefaultProfile
+	}
+	stack, err := rules.Stack(profile, tenant)
+	if err != nil {
+		return nil, err
+	}
+	tools := tool.NewRegistry()
+	input, err := toolInput(localTools(tools), name, text)
+	if err != nil {
+		return nil, err
+	}
+	inv, err := tools.Parse(name, input)
+	if err != nil {
+		return nil, err
+	}
+	requests := policy.Lexical().Requests(inv.Tool.Access(inv.Input))
+	judged := stack.Judge(requests)
+	v := &client.PolicyVerdict{
+		Tool: name, Profile: profile, Tenant: tenant, Action: string(judged.Action), Rule: judged.Rule, Reason: judged.Reason,
+		Requests: stack.Explain(requests), Notes: []string{offlineNote},
+	}
+	for i := range v.Requests {
+		if r := &v.Requests[i]; r.Opaque {
+			r.Why = shell.Scan(r.Pattern, shell.Options{}).Why
+		}
+	}
+	return v, nil
+}
+
+// defaultTenant is the tenant of those whom no other one lists.
+const defaultTenant = "default"
+
+// localTools are the definitions of the tools that this version has.
+func localTools(tools *tool.Registry) []client.ToolDefinition {
+	var defs []client.ToolDefinition
+	for _, d := range tools.List() {
+		defs = append(defs, client.ToolDefinition{Name: d.Name, InputSchema: d.Schema})
+	}
+	return defs
+}
