@@ -13,7 +13,7 @@ import (
 // Bounds of rules that come from those who are judged.
 const (
 	maxCeilingText = 64 << 10 // bytes
-	maxCeiling     = 500      // rules
+	maxCeiling     = 200      // rules
 	maxCeilingKeys = 2000     // lines with a key, brackets included
 	maxProblems    = 20       // that are listed
 )

@@ -14,7 +14,8 @@ const home = "/home/tool"
 // Bounds of a pattern, so that no rules file can make judging slow.
 const (
 	maxPattern = 4096 // bytes
-	maxChunk   = 64   // characters between two * when a ? is among them
+	maxStars   = 32
+	maxChunk   = 64 // characters between two * when a ? is among them
 )
 
 // checkPattern refuses what compile would have to be slow for.
@@ -26,6 +27,9 @@ func checkPattern(p string) error {
 		return fmt.Errorf("a pattern has %d bytes; at most %d", len(p), maxPattern)
 	case !utf8.ValidString(p) || strings.ContainsRune(p, 0):
 		return errors.New("a pattern is text in UTF-8 without NUL bytes")
+	}
+	if n := strings.Count(p, "*"); n > maxStars {
+		return fmt.Errorf("a pattern has %d times *; at most %d", n, maxStars)
 	}
 	for part := range strings.SplitSeq(p, "*") {
 		if strings.Contains(part, "?") && utf8.RuneCountInString(part) > maxChunk {
@@ -239,43 +243,69 @@ func (f *finder) find(text string) int {
 // places have the same number of characters, so that the first one to end is
 // also the first one to begin.
 type bits struct {
-	ascii [utf8.RuneSelf]uint64 // where in the chunk a character may stand
-	other map[rune]uint64       // the same for those beyond ASCII
-	any   uint64                // where a ? stands
+	// ascii and other give the number of a character in masks, which say where in
+	// the chunk it may stand; those that are not in it have 0, the mask of "?".
+	ascii [utf8.RuneSelf]uint8
+	other map[rune]uint8
+	masks []uint64
 	last  uint64
 }
 
 func newBits(s string) *bits {
-	b := &bits{other: make(map[rune]uint64)}
+	b := &bits{masks: []uint64{0}}
 	bit := uint64(1)
 	for _, r := range s {
-		switch {
-		case r == '?':
-			b.any |= bit
-		case r < utf8.RuneSelf:
-			b.ascii[r] |= bit
-		default:
-			b.other[r] |= bit
+		if r == '?' {
+			b.masks[0] |= bit
+		} else {
+			b.masks[b.number(r)] |= bit
 		}
 		b.last = bit
 		bit <<= 1
 	}
+	for i := range b.masks {
+		b.masks[i] |= b.masks[0]
+	}
 	return b
+}
+
+// number finds or makes the number of a character.
+func (b *bits) number(r rune) uint8 {
+	if r < utf8.RuneSelf {
+		if b.ascii[r] == 0 {
+			b.ascii[r] = b.grow()
+		}
+		return b.ascii[r]
+	}
+	if b.other[r] == 0 {
+		if b.other == nil {
+			b.other = make(map[rune]uint8)
+		}
+		b.other[r] = b.grow()
+	}
+	return b.other[r]
+}
+
+func (b *bits) grow() uint8 {
+	b.masks = append(b.masks, 0)
+	return uint8(len(b.masks) - 1) // a chunk has no more than maxChunk characters
 }
 
 func (b *bits) find(text string) int {
 	var state uint64
 	for i := 0; i < len(text); {
-		r, n := utf8.DecodeRuneInString(text[i:])
-		may := b.any
-		switch {
-		case r < utf8.RuneSelf:
-			may |= b.ascii[r]
-		case r != utf8.RuneError || n > 1: // a byte that is no UTF-8 is no character of a pattern
-			may |= b.other[r]
+		var number uint8
+		if c := text[i]; c < utf8.RuneSelf {
+			number = b.ascii[c]
+			i++
+		} else {
+			r, n := utf8.DecodeRuneInString(text[i:])
+			if r != utf8.RuneError || n > 1 { // a byte that is no UTF-8 is no character of a pattern
+				number = b.other[r]
+			}
+			i += n
 		}
-		i += n
-		state = (state<<1 | 1) & may
+		state = (state<<1 | 1) & b.masks[number]
 		if state&b.last != 0 {
 			return i
 		}

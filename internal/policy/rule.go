@@ -27,11 +27,14 @@ type rule struct {
 // compile makes a rule. It takes every pattern, so that rules which were stored
 // by an earlier version keep their meaning; new ones go through checkPattern.
 func compile(r Rule) *rule {
-	return &rule{
+	c := &rule{
 		Rule: r, name: compileGlob(r.Permission), named: strings.Trim(r.Permission, "*?") != "",
-		text: compilePattern(r.Pattern), path: compilePathPattern(r.Pattern),
-		label: r.Permission + " " + strconv.Quote(r.Pattern),
+		text: compilePattern(r.Pattern), label: r.Permission + " " + strconv.Quote(r.Pattern),
 	}
+	if c.path = c.text; expandHome(r.Pattern) != r.Pattern {
+		c.path = compilePathPattern(r.Pattern)
+	}
+	return c
 }
 
 func compileAll(rules []Rule) []*rule {
