@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/config"
 	"github.com/toold/toold/internal/policy"
 )
 
@@ -174,9 +175,18 @@ func (a *app) completeSaved(c *cobra.Command, _ []string, _ string) ([]cobra.Com
 	return out, cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeProfile offers the profiles that there always are.
+// completeProfile offers the profiles of this host's configuration, where it can
+// be read, and else those that there always are.
 func completeProfile(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	return policy.Default().Profiles(), cobra.ShellCompDirectiveNoFileComp
+	rules := policy.Default()
+	if c, err := config.Load(""); err == nil {
+		rules = c.Policy
+	}
+	var out []cobra.Completion
+	for _, p := range rules.Profiles() {
+		out = append(out, cobra.CompletionWithDesc(line(p), line(rules.Description(p))))
+	}
+	return out, cobra.ShellCompDirectiveNoFileComp
 }
 
 // completionContext is of its own where the command has none: completions run

@@ -44,6 +44,7 @@ provider's API takes, as JSON.`,
 	c.Flags().StringVar(&q.Profile, "profile", "", "only those that this profile may use")
 	c.Flags().StringVar(&q.Session, "session", "", "only those that this session may use")
 	c.Flags().StringVar(&format, "format", "", strings.Join(toolFormats, ", "))
+	_ = c.RegisterFlagCompletionFunc("profile", completeProfile)
 	_ = c.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(toolFormats, cobra.ShellCompDirectiveNoFileComp))
 	_ = c.RegisterFlagCompletionFunc("session", a.completeSession)
 	return c
