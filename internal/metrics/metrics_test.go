@@ -232,10 +232,10 @@ func TestPolicy(t *testing.T) {
 		`toold_doom_loops_total{action="deny",period="3",tool="bash"} 1`,
 		`toold_doom_loops_total{action="deny",period="longer",tool="bash"} 1`,
 		`toold_doom_loops_total{action="allow",period="longer",tool="unknown"} 1`,
-		`toold_hooks_total{on="call.before",outcome="denied"} 1`,
-		`toold_hooks_total{on="call.before",outcome="failed"} 1`,
-		`toold_hooks_total{on="unknown",outcome="ok"} 1`,
-		`toold_hook_duration_seconds_count{on="call.before"} 2`,
+		`toold_hooks_total{event="call.before",outcome="denied"} 1`,
+		`toold_hooks_total{event="call.before",outcome="failed"} 1`,
+		`toold_hooks_total{event="unknown",outcome="ok"} 1`,
+		`toold_hook_duration_seconds_count{event="call.before"} 2`,
 	)
 }
 

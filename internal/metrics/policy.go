@@ -88,8 +88,8 @@ type momentCounters struct {
 }
 
 func newHookCounters(r *registrar) hookCounters {
-	runs := r.counter("toold_hooks_total", "Hooks that ran, by their moment and outcome: ok, denied, replaced, failed.", "on", "outcome")
-	duration := r.histogram("toold_hook_duration_seconds", "How long hooks took, by their moment.", latency, "on")
+	runs := r.counter("toold_hooks_total", "Hooks that ran, by their moment and outcome: ok, denied, replaced, failed.", "event", "outcome")
+	duration := r.histogram("toold_hook_duration_seconds", "How long hooks took, by their moment.", latency, "event")
 	moments := []string{
 		session.HookCallBefore, session.HookCallAfter, session.HookSessionCreated, session.HookSessionEnded, session.HookFileEdited,
 	}
