@@ -3,6 +3,7 @@ package session
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -172,6 +173,17 @@ func (o *output) finish() cut {
 	return c
 }
 
+// sum is the SHA-256 of the whole output as far as it is kept.
+func (o *output) sum() (h [32]byte) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.spill.sum != nil {
+		o.spill.sum.Sum(h[:0])
+		return h
+	}
+	return sha256.Sum256(o.head)
+}
+
 // letGo closes the file of an output that was not finished: another daemon goes
 // on with it.
 func (o *output) letGo() {
@@ -194,6 +206,7 @@ func (o *output) restore() error {
 		n, err := f.Read(buf)
 		o.total += int64(n)
 		o.take(buf[:n])
+		o.spill.hash(buf[:n])
 		if errors.Is(err, io.EOF) {
 			return nil
 		}

@@ -2,9 +2,11 @@ package session
 
 import (
 	"bufio"
+	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"os"
 	"path/filepath"
@@ -37,6 +39,7 @@ type spill struct {
 	minFree int64 // free space that must stay on the file system
 	counted func(int64)
 
+	sum         hash.Hash // of the bytes in the file
 	data, index *os.File
 	begun       atomic.Bool  // open was called
 	size        atomic.Int64 // bytes in the file
@@ -90,6 +93,7 @@ func (s *spill) write(p []byte, stderr bool) {
 	}
 	n := s.grant(int64(len(p)))
 	w, err := s.data.Write(p[:n])
+	s.hash(p[:w])
 	s.size.Add(int64(w))
 	if s.counted != nil {
 		s.counted(int64(w))
@@ -99,6 +103,14 @@ func (s *spill) write(p []byte, stderr bool) {
 		s.stop("the rest could not be saved: " + cause(err))
 	}
 	s.mark(stderr)
+}
+
+// hash takes bytes that are in the file into its sum.
+func (s *spill) hash(p []byte) {
+	if s.sum == nil {
+		s.sum = sha256.New()
+	}
+	_, _ = s.sum.Write(p) // a hash takes everything
 }
 
 // grant takes up to n bytes from the caps.
