@@ -158,7 +158,7 @@ func (d *daemon) newManager(driver sandbox.Driver, runtimes []string, def string
 		return err
 	}
 	tools := tool.NewRegistry()
-	if err := d.newMetrics(tools, runtimes); err != nil {
+	if err := d.newMetrics(tools, runtimes, st); err != nil {
 		return err
 	}
 	mc := session.Config{
@@ -236,7 +236,7 @@ func (d *daemon) run(ctx context.Context, p process) (err error) {
 	err = d.manager.Start(context.WithoutCancel(ctx))
 	if err == nil {
 		d.notify.ready("serving " + d.address)
-		d.log.Info("toold serves", "socket", d.address)
+		d.log.Info("toold serves", "socket", d.address, "metrics", addressOf(metricsLn))
 		err = d.loop(ctx, serving, p)
 	}
 	d.notify.stopping()

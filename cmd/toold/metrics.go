@@ -9,17 +9,19 @@ import (
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/config"
 	"github.com/toold/toold/internal/metrics"
+	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/tool"
 )
 
 // newMetrics makes the metrics with the closed sets of their labels.
-func (d *daemon) newMetrics(tools *tool.Registry, runtimes []string) (err error) {
+func (d *daemon) newMetrics(tools *tool.Registry, runtimes []string, st *store.Store) (err error) {
 	d.metrics, err = metrics.New(metrics.Config{
 		Version: versionInfo(), Tools: toolNames(tools), Runtimes: runtimes,
 		Permissions: permissionNames(tools), Tenants: tenantNames(d.cfg),
 		// The manager is made after the metrics, which observe it, and before
 		// anybody can scrape.
 		Usage:       func(ctx context.Context) ([]client.TenantUsage, error) { return d.manager.Usage(ctx) },
+		StoreErrors: st.Errors,
 		AuditErrors: d.audit.Errors,
 	})
 	return err

@@ -29,6 +29,15 @@ func listenMetrics(addr string) (net.Listener, error) {
 	return newConnLimit(ln, metricsConns), nil
 }
 
+// addressOf is where ln really listens, which differs from what was configured
+// where that is port 0; "off" when it is nil.
+func addressOf(ln net.Listener) string {
+	if ln == nil {
+		return "off"
+	}
+	return ln.Addr().String()
+}
+
 // serveMetrics answers GET /metrics and nothing else until ctx ends: the API is
 // never served over TCP. addr is what was configured.
 func serveMetrics(ctx context.Context, ln net.Listener, addr string, metrics http.Handler, log *slog.Logger) {

@@ -94,6 +94,7 @@ type Store struct {
 	queue     chan *job
 	committed atomic.Int64 // jobs and entries since the last checkpoint
 	truncate  atomic.Bool  // ask the writer for a truncating checkpoint
+	failures  atomic.Uint64
 
 	onEvents atomic.Pointer[func([]client.Event)]
 

@@ -30,13 +30,15 @@ const (
 // an error. It is for changes that no other change can forbid; what the database
 // must decide (a key that may be taken) goes through Write. Who reads sees them
 // as soon as Append has returned.
-func (s *Store) Append(entries ...*Entry) error {
+func (s *Store) Append(entries ...*Entry) error { return s.counted(s.appendAll(entries)) }
+
+func (s *Store) appendAll(entries []*Entry) error {
 	n, err := measure(entries)
 	if err != nil {
 		return err
 	}
 	if n > maxFrame {
-		return s.Write(func(tx *Tx) error {
+		return s.do(func(tx *Tx) error {
 			for _, e := range entries {
 				if err := tx.Put(e); err != nil {
 					return err
@@ -109,8 +111,22 @@ type job struct {
 // returns an error, nothing. fn runs on the writer's goroutine, maybe more than
 // once (each time as if the first), so it must not block and must not touch the
 // store other than by tx.
-func (s *Store) Write(fn func(tx *Tx) error) error {
+func (s *Store) Write(fn func(tx *Tx) error) error { return s.counted(s.do(fn)) }
+
+func (s *Store) do(fn func(tx *Tx) error) error {
 	return <-s.enqueue(&job{fn: fn, done: make(chan error, 1)})
+}
+
+// Errors is how often something could not be written: because the disk is full or
+// fails, or because the database is damaged. What a caller or a constraint has
+// refused is not counted.
+func (s *Store) Errors() uint64 { return s.failures.Load() }
+
+func (s *Store) counted(err error) error {
+	if errors.Is(err, ErrFull) || errors.Is(err, ErrCorrupt) {
+		s.failures.Add(1)
+	}
+	return err
 }
 
 // flush waits until what was appended is in the database: readers look there.
@@ -341,6 +357,7 @@ func (s *Store) appliedLocked(n int) {
 // failedLocked has the writer try again. What was appended is safe meanwhile.
 func (s *Store) failedLocked(err error) error {
 	s.due.Reset(applyAgain)
+	err = s.counted(err)
 	if !s.failing {
 		s.failing = true
 		s.log.Error("the journal cannot be moved into the database; it is tried again", "error", err)
