@@ -47,7 +47,7 @@ func newRootCommand(a *app) *cobra.Command {
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(outputFormats, cobra.ShellCompDirectiveNoFileComp))
 	root.AddCommand(
 		newRunCommand(a), newSessionCommand(a), newCallCommand(a), newToolsCommand(a),
-		newApprovalsCommand(a), newPolicyCommand(a),
+		newApprovalsCommand(a), newPolicyCommand(a), newAuditCommand(a),
 		newCpCommand(a), newEventsCommand(a), newTopCommand(a), newUsageCommand(a), newDoctorCommand(a),
 		newGCCommand(a), newConfigCommand(a), newCompletionCommand(a), newVersionCommand(a),
 		newGenDocsCommand(a),

@@ -1,0 +1,158 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/toold/toold/internal/audit/record"
+	"github.com/toold/toold/internal/config"
+)
+
+func newAuditCommand(a *app) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "audit",
+		Short: "Check, show and export the audit log",
+		Long: `The audit log has a record of each decision about a call and of the end of each
+call, one JSON object a line, chained by hashes. These commands read its files;
+they need no daemon, and usually root.`,
+		Example: `  toolctl audit verify
+  toolctl audit tail --follow
+  toolctl audit export --since 24h -o csv > yesterday.csv`,
+	}
+	c.AddCommand(newAuditVerifyCommand(a), newAuditExportCommand(a), newAuditTailCommand(a))
+	return c
+}
+
+// auditLog is the log that a command line names.
+type auditLog struct {
+	config string // the configuration that says where the log is
+	args   []string
+}
+
+func (l *auditLog) flags(c *cobra.Command) {
+	c.Flags().StringVar(&l.config, "config", "", "the configuration that names the log (default "+config.DefaultPath+", where that exists)")
+}
+
+// files lists the log's files, oldest first; whole says that these are all.
+func (l *auditLog) files() (files []string, whole bool, err error) {
+	if len(l.args) > 0 {
+		files, whole, err = record.Log(l.args[0])
+	} else {
+		files, err = l.configured()
+		whole = true
+	}
+	if errors.Is(err, fs.ErrPermission) {
+		err = fmt.Errorf("%w: the audit log is root's alone", err)
+	}
+	return files, whole, err
+}
+
+func (l *auditLog) configured() ([]string, error) {
+	cfg, err := config.Load(l.config)
+	if err != nil {
+		return nil, err
+	}
+	path := cfg.AuditPath()
+	files, err := record.Files(path)
+	if err == nil && len(files) == 0 {
+		err = &fs.PathError{Op: "open", Path: path, Err: fs.ErrNotExist}
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("%w: name the log's file or directory, or the daemon's configuration with --config", err)
+	}
+	return files, err
+}
+
+// current is the file that a daemon writes to, among those of the log.
+func current(files []string) string { return files[len(files)-1] }
+
+type auditVerifyCommand struct {
+	*app
+	log     auditLog
+	partial bool
+	expect  string
+}
+
+func newAuditVerifyCommand(a *app) *cobra.Command {
+	s := &auditVerifyCommand{app: a}
+	c := &cobra.Command{
+		Use:   "verify [FILE | DIR]",
+		Short: "Check that nothing in the audit log was changed or removed",
+		Long: `Check every record of the audit log and the chain of their hashes, and report
+the first place at which it is not as it was written: changed, missing,
+reordered, repeated or truncated. Without an argument it is the log that the
+configuration names, with its older files; a directory stands for the log
+audit.jsonl in it, a file for itself alone.
+
+Who may write the files can cut off their end, or write all of it anew, and the
+chain still holds. To see that too, keep the last hash that this command prints
+(or that of the daemon's own log) in another place, and ask for it with --expect.
+Exits with 1 when the log is broken.`,
+		Example: "  toolctl audit verify\n  toolctl audit verify --expect 0f3c…\n  toolctl audit verify ./saved/audit.00000000000000000001.jsonl",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			s.log.args = args
+			return s.run()
+		},
+	}
+	s.log.flags(c)
+	c.Flags().BoolVar(&s.partial, "partial", false, "older files may have been taken away: begin with the first record that is there")
+	c.Flags().StringVar(&s.expect, "expect", "", "the hash of a record that must be there")
+	return c
+}
+
+// settle is how long a line without an end is given to get one: a daemon may be
+// writing it.
+const settle = 200 * time.Millisecond
+
+func (s *auditVerifyCommand) run() error {
+	if s.expect != "" && len(s.expect) != len(record.Genesis) {
+		return usagef("--expect %q is not a hash of %d digits", line(s.expect), len(record.Genesis))
+	}
+	progress := s.progress("checking")
+	sum, err := s.verify()
+	if err == nil && sum.Break != nil && sum.Break.Kind == record.BreakTruncated || errors.Is(err, fs.ErrNotExist) && len(s.log.args) == 0 {
+		time.Sleep(settle) // a daemon may have been writing a line, or beginning another file
+		sum, err = s.verify()
+	}
+	progress.stop()
+	if err != nil {
+		return err
+	}
+	err = s.print(view{data: sum, names: []string{sum.Hash}, text: func(w io.Writer) { printAuditSummary(w, sum) }})
+	if err == nil && sum.Break != nil {
+		err = fmt.Errorf("the audit log is broken: %w", sum.Break)
+	}
+	return err
+}
+
+func (s *auditVerifyCommand) verify() (*record.Summary, error) {
+	files, whole, err := s.log.files()
+	if err != nil {
+		return nil, err
+	}
+	return record.Verify(files, record.Options{Whole: whole && !s.partial, Expect: s.expect})
+}
+
+func printAuditSummary(w io.Writer, sum *record.Summary) {
+	state := "ok"
+	if sum.Break != nil {
+		state = "broken; good up to there"
+	}
+	if sum.Records == 0 {
+		fmt.Fprintf(w, "%s: no records in %s\n", state, plural(sum.Files, "file"))
+		return
+	}
+	fmt.Fprintf(w, "%s: %s in %s, %d to %d\nlast hash: %s\n", state, plural(int(sum.Records), "record"), plural(sum.Files, "file"), sum.First, sum.Last, sum.Hash)
+	if sum.Torn > 0 {
+		fmt.Fprintf(w, "%s: the daemon or the machine died while writing, and the log says so itself\n", plural(int(sum.Torn), "torn line"))
+	}
+	if sum.Gaps > 0 {
+		fmt.Fprintf(w, "%s: the log could not be written for a time, and says so itself\n", plural(int(sum.Gaps), "gap"))
+	}
+}

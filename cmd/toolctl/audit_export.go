@@ -1,0 +1,187 @@
+package main
+
+import (
+	"bufio"
+	"encoding/csv"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/audit/record"
+)
+
+type auditExportCommand struct {
+	*app
+	log            auditLog
+	since, session string
+	format         exportFormat
+}
+
+func newAuditExportCommand(a *app) *cobra.Command {
+	s := &auditExportCommand{app: a, format: exportJSON}
+	c := &cobra.Command{
+		Use:   "export [FILE | DIR]",
+		Short: "Write records of the audit log as JSON lines or CSV",
+		Long: `Write the records of the audit log, oldest first: with -o json each as the line
+that it is in the log, with -o csv as a table for spreadsheets. A line that is no
+record, or not as it was written, ends the export with an error; the chain of
+the records is for "toolctl audit verify". With --tenant there are only records
+of that tenant.`,
+		Example: `  toolctl audit export --since 24h > records.jsonl
+  toolctl audit export --session ses_0123 -o csv > session.csv`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			s.log.args = args
+			return s.run()
+		},
+	}
+	s.log.flags(c)
+	f := c.Flags()
+	f.StringVar(&s.since, "since", "", `only records from then on: how long ago ("24h", "7d") or a time ("2026-01-31", "2026-01-31T12:00:00Z")`)
+	f.StringVar(&s.session, "session", "", "only records of the session with this id")
+	f.VarP(&s.format, "output", "o", "json or csv")
+	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{string(exportJSON), string(exportCSV)}, cobra.ShellCompDirectiveNoFileComp))
+	return c
+}
+
+// exportFormat is a value of export's own -o.
+type exportFormat string
+
+const (
+	exportJSON exportFormat = "json"
+	exportCSV  exportFormat = "csv"
+)
+
+// String, Set and Type make it a flag value.
+func (f *exportFormat) String() string { return string(*f) }
+
+// Set refuses formats that do not exist.
+func (f *exportFormat) Set(s string) error {
+	if v := exportFormat(s); v == exportJSON || v == exportCSV {
+		*f = v
+		return nil
+	}
+	return fmt.Errorf("one of json, csv")
+}
+
+// Type names the kind of value in help texts.
+func (f *exportFormat) Type() string { return "format" }
+
+func (s *auditExportCommand) run() error {
+	since, err := moment(s.since, time.Now())
+	if err != nil {
+		return usagef("--since %w", err)
+	}
+	files, _, err := s.log.files()
+	if err != nil {
+		return err
+	}
+	out := bufio.NewWriter(s.stdout)
+	write := exportLine(out)
+	if s.format == exportCSV {
+		write = exportRow(out)
+	}
+	err = record.Read(files, func(l record.Line) error {
+		r, err := auditRecord(l)
+		if err != nil || r == nil {
+			return err
+		}
+		if r.Time.Before(since) || s.session != "" && r.Session != s.session || s.tenant != "" && r.Tenant != s.tenant {
+			return nil
+		}
+		return write(l.Text, r)
+	})
+	if flushed := out.Flush(); err == nil {
+		err = flushed
+	}
+	return err
+}
+
+// auditRecord reads a line of the log; nil for one that is being written.
+func auditRecord(l record.Line) (*record.Record, error) {
+	if !l.Whole {
+		return nil, nil
+	}
+	r, err := record.Decode(l.Text)
+	if err != nil {
+		return nil, fmt.Errorf("%s:%d: %w; see \"toolctl audit verify\"", l.File, l.Number, err)
+	}
+	return r, nil
+}
+
+// moment reads a time, or how long ago it was; "" is the beginning of all.
+func moment(s string, now time.Time) (time.Time, error) {
+	if s == "" {
+		return time.Time{}, nil
+	}
+	for _, form := range []string{time.RFC3339, time.DateOnly, time.DateTime} {
+		if t, err := time.ParseInLocation(form, s, time.Local); err == nil {
+			return t, nil
+		}
+	}
+	d, err := client.ParseDuration(s)
+	if err != nil || d < 0 {
+		return time.Time{}, fmt.Errorf("%q is no time and no duration", s)
+	}
+	return now.Add(-time.Duration(d)), nil
+}
+
+// exportLine writes records as they are in the log: ASCII, one line each.
+func exportLine(w *bufio.Writer) func([]byte, *record.Record) error {
+	return func(text []byte, _ *record.Record) error {
+		_, _ = w.Write(text) // the error stays for the next one
+		return w.WriteByte('\n')
+	}
+}
+
+// auditColumns are the columns of an export as CSV.
+var auditColumns = []string{
+	"seq", "time", "kind", "tenant", "uid", "pid", "session", "call", "tool", "input_hash", "verdict", "rule", "approver", "approval",
+	"reason", "status", "code", "agent_cpu_ms", "agent_max_memory_bytes", "agent_io_bytes", "agent_duration_ms", "output_hash", "hash",
+}
+
+func exportRow(out io.Writer) func([]byte, *record.Record) error {
+	w := csv.NewWriter(out)
+	first := true
+	return func(_ []byte, r *record.Record) error {
+		if first {
+			first = false
+			_ = w.Write(auditColumns) // its error is that of Flush
+		}
+		_ = w.Write(auditRow(r))
+		w.Flush()
+		return w.Error()
+	}
+}
+
+func auditRow(r *record.Record) []string {
+	row := []string{strconv.FormatUint(r.Seq, 10), r.Time.Format(time.RFC3339Nano), string(r.Kind), r.Tenant, "", "", r.Session, r.Call, r.Tool, r.InputHash,
+		r.Verdict, r.Rule, r.Approver, r.Approval, r.Reason, r.Status, r.Code, "", "", "", "", r.OutputHash, r.Hash}
+	if r.Peer != nil {
+		row[4], row[5] = strconv.FormatUint(uint64(r.Peer.UID), 10), strconv.FormatInt(int64(r.Peer.PID), 10)
+	}
+	if a := r.AgentReported; a != nil {
+		for i, n := range []int64{a.Bill.CPUMillis, a.Bill.MaxMemoryBytes, a.Bill.IOBytes, a.Bill.DurationMillis} {
+			row[17+i] = strconv.FormatInt(n, 10)
+		}
+	}
+	for i := range row {
+		row[i] = csvCell(row[i])
+	}
+	return row
+}
+
+// csvCell makes a text harmless for spreadsheets, which run what begins like a
+// formula, and puts it on one line.
+func csvCell(s string) string {
+	s = line(s)
+	if s != "" && strings.ContainsRune("=+-@", rune(s[0])) {
+		return "'" + s
+	}
+	return s
+}

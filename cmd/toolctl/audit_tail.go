@@ -1,0 +1,247 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/toold/toold/internal/audit/record"
+)
+
+type auditTailCommand struct {
+	*app
+	log    auditLog
+	follow bool
+	lines  int
+}
+
+func newAuditTailCommand(a *app) *cobra.Command {
+	s := &auditTailCommand{app: a}
+	c := &cobra.Command{
+		Use:   "tail [FILE | DIR]",
+		Short: "Show the last records of the audit log",
+		Long: `Show the last records of the audit log, and with --follow those that come, until
+Ctrl-C. When the daemon begins another file, it goes on there. With -o json each
+record is the line that it is in the log.`,
+		Example: "  toolctl audit tail\n  toolctl audit tail --follow -n 0\n  toolctl audit tail -o json | jq -c 'select(.verdict == \"deny\")'",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			s.log.args = args
+			return s.run(c.Context())
+		},
+	}
+	s.log.flags(c)
+	c.Flags().BoolVarP(&s.follow, "follow", "f", false, "go on with records that come")
+	c.Flags().IntVarP(&s.lines, "lines", "n", 10, "how many of the last records")
+	return c
+}
+
+// maxTail bounds -n: the lines are held in memory.
+const maxTail = 100_000
+
+func (s *auditTailCommand) run(ctx context.Context) error {
+	if s.lines < 0 || s.lines > maxTail {
+		return usagef("-n is %d; give 0 to %d", s.lines, maxTail)
+	}
+	files, _, err := s.log.files()
+	if err != nil {
+		return err
+	}
+	f, err := os.Open(current(files))
+	if err != nil {
+		return err
+	}
+	t := &logFollower{name: current(files), f: f, r: record.NewReader(current(files), f)}
+	defer func() { _ = t.f.Close() }()
+	last, err := t.last(s.lines)
+	if err == nil {
+		last, err = olderLines(files[:len(files)-1], last, s.lines)
+	}
+	if err != nil {
+		return err
+	}
+	for _, l := range last {
+		if err := s.show(l); err != nil {
+			return err
+		}
+	}
+	if !s.follow {
+		return nil
+	}
+	err = t.follow(ctx, s.show)
+	if interruption(ctx) != nil {
+		return nil // Ctrl-C is how --follow ends
+	}
+	return err
+}
+
+// olderLines puts the last lines of older files before those that there are,
+// until there are n.
+func olderLines(files []string, have []record.Line, n int) ([]record.Line, error) {
+	for i := len(files) - 1; i >= 0 && len(have) < n; i-- {
+		f, err := os.Open(files[i])
+		if err != nil {
+			return nil, err
+		}
+		t := &logFollower{name: files[i], f: f, r: record.NewReader(files[i], f)}
+		older, err := t.last(n - len(have))
+		_ = f.Close()
+		if err != nil {
+			return nil, err
+		}
+		have = append(older, have...)
+	}
+	return have, nil
+}
+
+// logFollower reads the file that is written to, and what comes after it.
+type logFollower struct {
+	name string // of the file that is written to
+	f    *os.File
+	r    *record.Reader
+}
+
+// last reads to the end and gives the last n lines.
+func (t *logFollower) last(n int) ([]record.Line, error) {
+	var lines []record.Line
+	err := t.rest(func(l record.Line) error {
+		l.Text = append([]byte(nil), l.Text...)
+		if lines = append(lines, l); len(lines) > 2*n+100 {
+			lines = append(lines[:0], lines[len(lines)-n:]...)
+		}
+		return nil
+	})
+	return lines[max(0, len(lines)-n):], err
+}
+
+// rest reads whole lines up to the end.
+func (t *logFollower) rest(fn func(record.Line) error) error {
+	for {
+		l, err := t.r.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err == nil && l.Whole {
+			err = fn(l)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// followEvery is how often a log is looked at for new records.
+const followEvery = 250 * time.Millisecond
+
+// follow gives the lines that come until ctx ends.
+func (t *logFollower) follow(ctx context.Context, fn func(record.Line) error) error {
+	for {
+		// First whether the file was put aside, then its rest: nothing is written
+		// to it after that.
+		next, err := t.next()
+		if err != nil {
+			return err
+		}
+		if err := t.rest(fn); err != nil {
+			if next != nil {
+				_ = next.Close()
+			}
+			return err
+		}
+		if next != nil {
+			_ = t.f.Close()
+			t.f, t.r = next, record.NewReader(next.Name(), next)
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(followEvery):
+		}
+	}
+}
+
+// next opens the file that has taken the place of the present one; nil when none
+// has.
+func (t *logFollower) next() (*os.File, error) {
+	mine, err := t.f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if fi, err := os.Stat(t.name); err == nil && os.SameFile(fi, mine) {
+		return nil, nil
+	}
+	files, err := record.Files(t.name)
+	if err != nil {
+		return nil, err
+	}
+	for i, name := range files {
+		if fi, err := os.Stat(name); err == nil && os.SameFile(fi, mine) {
+			if i+1 == len(files) {
+				return nil, nil // the new one is not there yet
+			}
+			return os.Open(files[i+1])
+		}
+	}
+	return nil, fmt.Errorf("%s was removed", line(t.name))
+}
+
+// show prints one record.
+func (s *auditTailCommand) show(l record.Line) error {
+	r, err := auditRecord(l)
+	if err != nil {
+		return err
+	}
+	switch s.format {
+	case formatJSON:
+		_, err = fmt.Fprintf(s.stdout, "%s\n", l.Text)
+	case formatYAML:
+		if _, err = fmt.Fprintln(s.stdout, "---"); err == nil {
+			err = printYAML(s.stdout, r)
+		}
+	case formatName:
+		_, err = fmt.Fprintln(s.stdout, r.Seq)
+	default:
+		_, err = fmt.Fprintln(s.stdout, auditText(r))
+	}
+	return err
+}
+
+// auditText is a record for people.
+func auditText(r *record.Record) string {
+	parts := []string{r.Time.Local().Format(time.DateTime), fmt.Sprintf("%-8s", r.Kind)}
+	switch {
+	case r.Torn != nil:
+		parts = append(parts, fmt.Sprintf("the log ended with %d bytes of a record", r.Torn.Bytes))
+	case r.Gap != nil:
+		parts = append(parts, fmt.Sprintf("not written since %s: %d refused, %d lost: %s", r.Gap.Since.Local().Format(time.DateTime), r.Gap.Refused, r.Gap.Lost, r.Gap.Error))
+	default:
+		result := r.Verdict
+		if r.Kind == record.KindFinished {
+			result = r.Status
+			if r.AgentReported != nil && r.AgentReported.IsError {
+				result = "failed"
+			}
+			if r.Code != "" {
+				result = r.Code
+			}
+		}
+		parts = append(parts, fmt.Sprintf("%-9s", result), r.Tool, r.Tenant)
+		if r.Peer != nil {
+			parts = append(parts, fmt.Sprintf("uid=%d", r.Peer.UID))
+		}
+		parts = append(parts, r.Session, r.Call)
+		for _, f := range []struct{ name, value string }{{"rule", r.Rule}, {"by", r.Approver}, {"reason", r.Reason}} {
+			if f.value != "" {
+				parts = append(parts, f.name+"="+f.value)
+			}
+		}
+	}
+	return line(strings.Join(parts, "  "))
+}
