@@ -3,7 +3,6 @@ package policy
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"unicode/utf8"
 
 	"github.com/toold/toold/client"
@@ -14,8 +13,9 @@ import (
 const (
 	maxCeilingText = 64 << 10 // bytes
 	maxCeiling     = 200      // rules
-	maxCeilingKeys = 2000     // lines with a key, brackets included
 	maxProblems    = 20       // that are listed
+	// maxCeilingDepth is that of permission.NAME.PATTERN.reason, and one more.
+	maxCeilingDepth = 5
 )
 
 // CheckRules makes rules of those that came with a session's creation. name
@@ -46,10 +46,17 @@ func CheckRules(name string, rules []client.RuleOf) ([]Rule, error) {
 // and [[rule]] only, everything else is an error. The text is hostile; what it
 // may cost is bounded before it is read.
 func ParseCeiling(name string, text []byte) ([]Rule, error) {
-	if err := checkText(name, text); err != nil {
-		return nil, err
+	var bad string
+	switch {
+	case len(text) > maxCeilingText:
+		bad = fmt.Sprintf("has %d bytes; at most %d", len(text), maxCeilingText)
+	case !utf8.Valid(text):
+		bad = "is not text in UTF-8"
 	}
-	doc, err := tomltext.Parse(name, text)
+	if bad != "" {
+		return nil, tomltext.Join([]tomltext.Problem{{Source: name, Message: bad}})
+	}
+	doc, err := tomltext.ParseHostile(name, text, maxCeilingDepth)
 	if err != nil {
 		return nil, err
 	}
@@ -68,28 +75,4 @@ func ParseCeiling(name string, text []byte) ([]Rule, error) {
 		rules[i] = r.Rule
 	}
 	return rules, nil
-}
-
-// checkText bounds a text before anything reads it: keys and brackets are what a
-// parser's time and memory grow with.
-func checkText(name string, text []byte) error {
-	refuse := func(format string, args ...any) error {
-		return tomltext.Join([]tomltext.Problem{{Source: name, Message: fmt.Sprintf(format, args...)}})
-	}
-	if len(text) > maxCeilingText {
-		return refuse("has %d bytes; at most %d", len(text), maxCeilingText)
-	}
-	if !utf8.Valid(text) {
-		return refuse("is not text in UTF-8")
-	}
-	keys := 0
-	for _, b := range text {
-		if strings.IndexByte("=[{.", b) >= 0 {
-			keys++
-		}
-	}
-	if keys > maxCeilingKeys*4 {
-		return refuse("has too many keys, tables and dots (%d)", keys)
-	}
-	return nil
 }

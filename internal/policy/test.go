@@ -2,9 +2,11 @@ package policy
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 
+	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/tomltext"
 	"github.com/toold/toold/internal/tool"
 )
@@ -78,7 +80,7 @@ func (s *Set) try(tools *tool.Registry, e *expectation) error {
 	}
 	inv, err := tools.Parse(e.tool, input)
 	if err != nil {
-		return err
+		return refused(e.tool, err)
 	}
 	v := stack.Judge(Lexical().Requests(inv.Tool.Access(inv.Input)))
 	switch {
@@ -88,6 +90,22 @@ func (s *Set) try(tools *tool.Registry, e *expectation) error {
 		return fmt.Errorf("%s %s is %s by %s, want the rule %s", e.tool, clip(string(input)), v.Action, v.by(), e.rule)
 	}
 	return nil
+}
+
+// refused puts the words of a call that no session would take on one line.
+func refused(name string, err error) error {
+	ce, ok := errors.AsType[*client.Error](err)
+	if !ok {
+		return err
+	}
+	if len(ce.Violations) == 0 {
+		return errors.New(ce.Message)
+	}
+	words := make([]string, len(ce.Violations))
+	for i, v := range ce.Violations {
+		words[i] = strings.TrimPrefix(v.Path+" ", " ") + v.Message
+	}
+	return fmt.Errorf("the input of %s does not fit: %s", name, strings.Join(words, "; "))
 }
 
 // defaultTenant is the tenant of admins.

@@ -9,6 +9,7 @@ package tomltext
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -96,36 +97,68 @@ func (n *Node) Nearest(path ...string) *Node {
 // Parse reads text; name stands for it in messages. An error is an *Error with
 // the first thing that is not TOML: after it nothing can be trusted.
 func Parse(name string, text []byte) (*Document, error) {
-	d := &Document{Name: name, Values: make(map[string]any)}
-	if _, err := toml.Decode(string(text), &d.Values); err != nil {
-		return nil, decodeError(name, err)
+	values, err := decode(name, text)
+	if err != nil {
+		return nil, err
 	}
+	root, err := index(name, text, math.MaxInt)
+	if err != nil {
+		return nil, err
+	}
+	return &Document{name, values, root}, nil
+}
+
+// ParseHostile is Parse for a text that somebody wrote who means harm: nothing in
+// it may be nested deeper than depth. The time that the decoder takes grows with
+// the square of the depth, so that is looked at first.
+func ParseHostile(name string, text []byte, depth int) (*Document, error) {
+	root, err := index(name, text, depth)
+	if err != nil {
+		return nil, err
+	}
+	values, err := decode(name, text)
+	if err != nil {
+		return nil, err
+	}
+	return &Document{name, values, root}, nil
+}
+
+func decode(name string, text []byte) (map[string]any, error) {
+	values := make(map[string]any)
+	_, err := toml.Decode(string(text), &values)
+	if err == nil {
+		return values, nil
+	}
+	var perr toml.ParseError
+	if errors.As(err, &perr) {
+		return nil, Join([]Problem{{name, perr.Position.Line, perr.Message}})
+	}
+	return nil, Join([]Problem{{Source: name, Message: err.Error()}})
+}
+
+// index finds all nodes of a text.
+func index(name string, text []byte, depth int) (*Node, error) {
 	ix := newIndexer(text)
-	ix.parser.Reset(text)
-	for table := ix.root; ix.parser.NextExpression(); {
+	ix.depth = depth
+	table, at := ix.root, 0
+	for ix.tooDeep == 0 && ix.parser.NextExpression() {
 		expr := ix.parser.Expression()
 		switch expr.Kind {
 		case unstable.Table:
-			table = ix.header(expr, false)
+			table, at = ix.header(expr, false)
 		case unstable.ArrayTable:
-			table = ix.header(expr, true)
+			table, at = ix.header(expr, true)
 		case unstable.KeyValue:
-			ix.keyValue(table, expr)
+			ix.keyValue(table, at, expr)
 		}
+	}
+	if ix.tooDeep > 0 {
+		return nil, Join([]Problem{{name, ix.tooDeep, fmt.Sprintf("is nested more than %d deep", depth)}})
 	}
 	if err := ix.parser.Error(); err != nil {
 		return nil, ix.syntaxError(name, err)
 	}
-	d.Root = ix.root
-	return d, nil
-}
-
-func decodeError(name string, err error) error {
-	var perr toml.ParseError
-	if !errors.As(err, &perr) {
-		return Join([]Problem{{Source: name, Message: err.Error()}})
-	}
-	return Join([]Problem{{name, perr.Position.Line, perr.Message}})
+	return ix.root, nil
 }
 
 // indexer builds the tree of nodes.
@@ -134,10 +167,13 @@ type indexer struct {
 	newlines []int // their offsets
 	root     *Node
 	count    int
+	depth    int // the most that is gone into
+	tooDeep  int // the line where that was not enough; 0 for none
 }
 
 func newIndexer(text []byte) *indexer {
 	ix := &indexer{root: &Node{}}
+	ix.parser.Reset(text)
 	for i, b := range text {
 		if b == '\n' {
 			ix.newlines = append(ix.newlines, i)
@@ -146,10 +182,15 @@ func newIndexer(text []byte) *indexer {
 	return ix
 }
 
-// header goes to the table of a [header], or to the next element of [[header]].
-func (ix *indexer) header(expr *unstable.Node, array bool) *Node {
-	n := ix.root
+// header goes to the table of a [header], or to the next element of [[header]],
+// and says how deep that is.
+func (ix *indexer) header(expr *unstable.Node, array bool) (*Node, int) {
+	n, at := ix.root, 0
 	for it := expr.Key(); it.Next(); {
+		if at++; at > ix.depth {
+			ix.tooDeep = ix.line(int(it.Node().Raw.Offset))
+			break
+		}
 		n = ix.child(n, it.Node())
 		if (!array || !it.IsLast()) && len(n.Items) > 0 {
 			n = n.Items[len(n.Items)-1] // a table in an array is one of its last element
@@ -158,7 +199,7 @@ func (ix *indexer) header(expr *unstable.Node, array bool) *Node {
 	if array {
 		n = ix.item(n, ix.lineOfKey(expr))
 	}
-	return n
+	return n, at
 }
 
 func (ix *indexer) lineOfKey(expr *unstable.Node) int {
@@ -169,9 +210,14 @@ func (ix *indexer) lineOfKey(expr *unstable.Node) int {
 	return ix.line(int(it.Node().Raw.Offset))
 }
 
-func (ix *indexer) keyValue(table *Node, expr *unstable.Node) {
+// keyValue reads a key and its value in a table that is so deep.
+func (ix *indexer) keyValue(table *Node, at int, expr *unstable.Node) {
 	n := table
 	for it := expr.Key(); it.Next(); {
+		if at++; at > ix.depth {
+			ix.tooDeep = ix.line(int(it.Node().Raw.Offset))
+			return
+		}
 		dotted := n != table
 		known := n.Key(string(it.Node().Data)) != nil
 		n = ix.child(n, it.Node())
@@ -179,20 +225,24 @@ func (ix *indexer) keyValue(table *Node, expr *unstable.Node) {
 			n.Dotted = dotted
 		}
 	}
-	ix.value(n, expr.Value())
+	ix.value(n, at, expr.Value())
 }
 
 // value goes into inline tables, also those in arrays; they have keys too.
-func (ix *indexer) value(n *Node, v *unstable.Node) {
+func (ix *indexer) value(n *Node, at int, v *unstable.Node) {
 	switch v.Kind {
 	case unstable.InlineTable:
-		for it := v.Children(); it.Next(); {
-			ix.keyValue(n, it.Node())
+		for it := v.Children(); it.Next() && ix.tooDeep == 0; {
+			ix.keyValue(n, at, it.Node())
 		}
 	case unstable.Array:
-		for it := v.Children(); it.Next(); {
+		if at >= ix.depth {
+			ix.tooDeep = n.Line
+			return
+		}
+		for it := v.Children(); it.Next() && ix.tooDeep == 0; {
 			item := ix.item(n, n.Line)
-			ix.value(item, it.Node())
+			ix.value(item, at+1, it.Node())
 			if len(item.Keys) > 0 {
 				item.Line = item.Keys[0].Line // the parser has no position of a brace
 			}
