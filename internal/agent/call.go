@@ -27,7 +27,7 @@ type call struct {
 	scratch []byte
 
 	mu       sync.Mutex // guards the fields below
-	ring     ring       // its cond is on mu; also woken by every other change here
+	ring     ring       // its cond is on mu
 	meta     []byte     // an update that was not sent, encoded
 	exit     *run.Exit  // of its programs so far
 	finished bool
@@ -38,132 +38,11 @@ type call struct {
 	most     int64 // output below this offset has been sent at least once
 }
 
-// attachment is an exchange that a connection has with a call. Its own goroutine
-// sends all that the exchange gets, so that a connection that does not take
-// anything stops nothing but itself. Its fields are guarded by the call's mu.
-type attachment struct {
-	peer     *peer
-	id       uint64
-	sent     int64
-	limit    int64
-	offered  bool
-	granted  bool
-	detached bool // answer so and go
-	gone     bool // somebody else is attached, or the connection is lost
-}
-
 func newCall(ctx context.Context, req request, unacked int64) *call {
 	c := &call{req: req}
 	c.ctx, c.cancel = context.WithCancelCause(ctx)
 	c.ring = ring{cond: sync.NewCond(&c.mu), max: unacked}
 	return c
-}
-
-// attach makes a the one that is sent to.
-func (c *call) attach(a *attachment) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.at != nil {
-		c.at.gone = true
-	}
-	c.at = a
-	c.ring.cond.Broadcast()
-}
-
-// update changes a and wakes whoever waits for it.
-func (c *call) update(f func()) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	f()
-	c.ring.cond.Broadcast()
-}
-
-// send is the life of an attachment.
-func (c *call) send(a *attachment) error {
-	var lastMeta time.Time
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for {
-		switch {
-		case a.detached: // asked before gone: the exchange needs its last message
-			return c.write(a, head{Kind: kindDetached, ID: a.id}, nil)
-		case a.gone:
-			return nil
-		}
-		if p, stderr := c.ring.next(a.sent, a.limit); len(p) > 0 {
-			h := head{Kind: kindOutput, ID: a.id, N: a.sent, Flag: stderr}
-			if err := c.write(a, h, p); err != nil {
-				return err
-			}
-			a.sent += int64(len(p))
-			c.most = max(c.most, a.sent)
-			continue
-		}
-		complete := c.finished && a.sent == c.ring.end
-		if c.meta != nil {
-			wait := metadataEvery - time.Since(lastMeta)
-			if complete || wait <= 0 {
-				m := c.meta
-				c.meta, lastMeta = nil, time.Now()
-				if err := c.write(a, head{Kind: kindMetadata, ID: a.id}, m); err != nil {
-					return err
-				}
-				continue
-			}
-			t := time.AfterFunc(wait, func() { c.update(func() {}) })
-			c.ring.cond.Wait()
-			t.Stop()
-			continue
-		}
-		if complete && (len(c.payload) <= maxInline || a.granted) {
-			return c.sendFinal(a)
-		}
-		if complete && !a.offered {
-			a.offered = true
-			if err := c.write(a, head{Kind: kindOffer, ID: a.id, N: int64(len(c.payload))}, nil); err != nil {
-				return err
-			}
-			continue
-		}
-		c.ring.cond.Wait()
-	}
-}
-
-// write sends one frame without holding mu.
-func (c *call) write(a *attachment, h head, body []byte) error {
-	c.mu.Unlock()
-	err := a.peer.out.write(h, body)
-	c.mu.Lock()
-	return err
-}
-
-func (c *call) sendFinal(a *attachment) error {
-	f := c.final
-	f.OutputEnd = c.ring.end
-	if len(c.payload) <= maxInline {
-		f.Payload = c.payload
-	} else {
-		for at := 0; at < len(c.payload); at += maxChunk {
-			if a.gone || a.detached {
-				break
-			}
-			part := c.payload[at:min(at+maxChunk, len(c.payload))]
-			if err := c.write(a, head{Kind: kindChunk, ID: a.id, N: int64(at)}, part); err != nil {
-				return err
-			}
-		}
-	}
-	switch {
-	case a.detached:
-		return c.write(a, head{Kind: kindDetached, ID: a.id}, nil)
-	case a.gone:
-		return nil
-	}
-	body, err := wire.enc.Marshal(f)
-	if err != nil {
-		return err
-	}
-	return c.write(a, head{Kind: kindDone, ID: a.id}, body)
 }
 
 // ack drops output that is durable with the daemon.
@@ -189,6 +68,12 @@ func (c *call) work(f func(ctx context.Context) (any, error)) {
 	if err == nil && len(payload) > maxBody {
 		err = run.Errorf(run.CodeInternal, "the result of %s is %d bytes; the limit is %d", c.req.Tool, len(payload), maxBody)
 	}
+	c.finish(ctx, payload, err)
+	c.serveNow()
+}
+
+// finish keeps how the call ended.
+func (c *call) finish(ctx context.Context, payload []byte, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err != nil {
@@ -265,7 +150,7 @@ func (c *call) progress(m map[string]any) {
 		return
 	}
 	c.meta = b
-	c.ring.cond.Broadcast()
+	c.stir(c.at)
 }
 
 // size is what a request takes of the memory while it is worked on.
@@ -361,6 +246,7 @@ func (s *stream) put(fill func(place []byte) (int, error), gaveUp func() error) 
 	if n > 0 {
 		c.mu.Lock()
 		c.ring.commit(n, s.stderr)
+		c.stir(c.at)
 		c.mu.Unlock()
 	}
 	return n, err

@@ -25,7 +25,7 @@ func (s *Server) welcome(c *net.UnixConn) {
 		s.cfg.Log.Warn("connection refused", "error", err)
 		return
 	}
-	p := &peer{c: c, out: frameWriter{c: c}, at: make(map[uint64]*attached)}
+	p := &peer{c: c, out: frameWriter{c: c}, wg: &s.wg, at: make(map[uint64]*attached)}
 	err = s.takeOver(p, h, fd)
 	known()
 	if err != nil {
@@ -134,7 +134,6 @@ func (s *Server) takeOver(p *peer, h hello, fd int) error {
 		c.mu.Lock()
 		if c.at != nil {
 			c.at.gone = true
-			c.ring.cond.Broadcast()
 		}
 		w.Calls = append(w.Calls, callState{ID: id, Finished: c.finished, Base: c.ring.base, End: c.ring.end})
 		c.mu.Unlock()

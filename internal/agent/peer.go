@@ -13,7 +13,8 @@ import (
 type peer struct {
 	c   *net.UnixConn
 	out frameWriter
-	mu  sync.Mutex // guards at
+	wg  *sync.WaitGroup // of the server, for what sends
+	mu  sync.Mutex      // guards at
 	at  map[uint64]*attached
 }
 
@@ -51,7 +52,7 @@ func (s *Server) lost(p *peer) {
 	p.at = nil
 	p.mu.Unlock()
 	for _, x := range at {
-		x.call.update(func() { x.a.gone = true })
+		x.call.update(nil, func() { x.a.gone = true })
 		if x.prepare {
 			x.call.cancel(&endedError{reason: run.ReasonAborted})
 		}
@@ -114,7 +115,7 @@ func (s *Server) take(p *peer, h head, body []byte) error {
 		}
 		if c := s.call(a.CallID); c != nil {
 			c.cancel(&endedError{reason: run.Reason(a.Reason)})
-			c.update(func() {})
+			c.update(nil, func() {})
 		}
 		return nil
 	case kindFreeTmp:
@@ -137,7 +138,7 @@ func (p *peer) update(h head) {
 	if x == nil {
 		return
 	}
-	x.call.update(func() {
+	x.call.update(x.a, func() {
 		switch h.Kind {
 		case kindCredit:
 			x.a.limit = max(x.a.limit, h.N)
@@ -162,14 +163,16 @@ func (s *Server) attach(p *peer, x *attached) {
 	p.at[x.a.id] = x
 	p.mu.Unlock()
 	x.call.attach(x.a)
-	s.wg.Go(func() {
-		if err := x.call.send(x.a); err != nil {
-			_ = p.c.Close()
-		}
-		p.mu.Lock()
-		delete(p.at, x.a.id)
-		p.mu.Unlock()
-	})
+}
+
+// leave ends an exchange of p, and p itself when something could not be sent.
+func (p *peer) leave(id uint64, err error) {
+	if err != nil {
+		_ = p.c.Close()
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.at, id)
 }
 
 func (p *peer) refuse(id uint64, d done) error {

@@ -132,7 +132,7 @@ func (s *Server) end() {
 	s.mu.Lock()
 	for _, c := range s.calls {
 		c.cancel(&endedError{reason: run.ReasonSessionEnded})
-		c.update(func() { c.ring.ended = true })
+		c.update(nil, func() { c.ring.ended = true })
 	}
 	if s.peer != nil {
 		_ = s.peer.c.Close()
