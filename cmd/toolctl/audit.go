@@ -106,9 +106,9 @@ Exits with 1 when the log is broken.`,
 	return c
 }
 
-// settle is how long a line without an end is given to get one: a daemon may be
+// lineSettle is how long a line without an end is given to get one: a daemon may be
 // writing it.
-const settle = 200 * time.Millisecond
+const lineSettle = 200 * time.Millisecond
 
 func (s *auditVerifyCommand) run() error {
 	if s.expect != "" && len(s.expect) != len(record.Genesis) {
@@ -117,7 +117,7 @@ func (s *auditVerifyCommand) run() error {
 	progress := s.progress("checking")
 	sum, err := s.verify()
 	if err == nil && sum.Break != nil && sum.Break.Kind == record.BreakTruncated || errors.Is(err, fs.ErrNotExist) && len(s.log.args) == 0 {
-		time.Sleep(settle) // a daemon may have been writing a line, or beginning another file
+		time.Sleep(lineSettle) // a daemon may have been writing a line, or beginning another file
 		sum, err = s.verify()
 	}
 	progress.stop()
