@@ -140,6 +140,10 @@ func (s *approvalsWatchCommand) printObject(v any) error {
 
 // interactive shows one approval after the other and answers by key.
 func (s *approvalsWatchCommand) interactive(ctx context.Context, f *approvalFeed) error {
+	pending, err := f.next(ctx)
+	if err != nil {
+		return err
+	}
 	term, err := s.openTerminal()
 	if err != nil {
 		return err
@@ -155,7 +159,7 @@ func (s *approvalsWatchCommand) interactive(ctx context.Context, f *approvalFeed
 	draw := func(text string) {
 		fmt.Fprintf(s.stdout, "\r\x1b[K%s%s", text, w.prompt())
 	}
-	draw("")
+	draw(w.update(pending, f.ended, time.Now()))
 	for {
 		select {
 		case l := <-f.lists:
