@@ -81,6 +81,7 @@ func newDaemon(cfg *config.Config, o *options, p process) (_ *daemon, err error)
 		return nil, err
 	}
 	d.log.Info("toold starts", "version", version, "state_dir", cfg.Daemon.StateDir, "runtime", runtimes[def])
+	d.lint(cfg)
 	return d, nil
 }
 

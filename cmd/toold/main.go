@@ -73,6 +73,9 @@ func run(ctx context.Context, p process) error {
 		return errUsage{err}
 	}
 	if o.check {
+		for _, w := range cfg.Policy.Warnings() {
+			fmt.Fprintln(p.stderr, "warning:", w)
+		}
 		fmt.Fprintln(p.stdout, "the configuration is valid")
 		return nil
 	}

@@ -40,7 +40,15 @@ func (d *daemon) reload(context.Context) error {
 	d.metrics.AddTenants(tenantNames(cfg))
 	d.cfg = keepStarted(d.cfg, cfg)
 	d.log.Info("the configuration was read again")
+	d.lint(cfg)
 	return nil
+}
+
+// lint logs which rules may not mean what was meant. None of it is an error.
+func (d *daemon) lint(cfg *config.Config) {
+	for _, w := range cfg.Policy.Warnings() {
+		d.log.Warn("a rule may not do what it is meant to", "at", fmt.Sprintf("%s:%d", w.Source, w.Line), "warning", w.Message)
+	}
 }
 
 // needRestart names the settings that differ and that only a start can change.

@@ -3,8 +3,12 @@ package main
 import (
 	"reflect"
 	"testing"
+	"time"
 
 	"github.com/toold/toold/internal/config"
+	"github.com/toold/toold/internal/policy"
+	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/session"
 	"github.com/toold/toold/internal/tool"
 )
 
@@ -37,5 +41,56 @@ func TestToolSettings(t *testing.T) {
 	}
 	if s := string(got["write"]); s != `{"durable":true}` {
 		t.Errorf("write: %s", s)
+	}
+}
+
+// What the configuration says of policy reaches the sessions.
+func TestPolicySettings(t *testing.T) {
+	c, err := config.Parse("c.toml", []byte(`
+tools.bash.opaque = "deny"
+doom_loop = { threshold = 4, polling_threshold = 30, max_period = 2, hard_limit = 0 }
+approvals = { timeout = "1m", approver = "none", self_approve = true }
+permission.bash = "deny"
+[[hook]]
+on = "call.before"
+command = ["/bin/check", "x"]
+match = { tool = "bash" }
+fail = "open"
+[[hook]]
+on = "file.edited"
+command = ["gofmt"]
+timeout = "3s"
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := sessionSettings(c, "")
+	if want := (policy.LoopConfig{Threshold: 4, PollingThreshold: 30, MaxPeriod: 2}); s.Loop != want {
+		t.Errorf("loop: %+v", s.Loop)
+	}
+	if a := s.Approvals; a.Timeout != time.Minute || !a.None || !a.SelfApprove || len(a.Command) != 0 {
+		t.Errorf("approvals: %+v", a)
+	}
+	want := []session.Hook{
+		{On: "call.before", Command: []string{"/bin/check", "x"}, Match: map[string]string{"tool": "bash"}, Timeout: 10 * time.Second, FailOpen: true},
+		{On: "file.edited", Command: []string{"gofmt"}, Timeout: 3 * time.Second},
+	}
+	if !reflect.DeepEqual(s.Hooks, want) {
+		t.Errorf("hooks: %+v", s.Hooks)
+	}
+	if s.Opaque != "deny" || s.Policy != c.Policy {
+		t.Errorf("opaque %q, policy %p", s.Opaque, s.Policy)
+	}
+}
+
+// Policy does not know the packages that lay out a sandbox; it must agree with
+// them all the same.
+func TestPolicyKnowsTheSandbox(t *testing.T) {
+	to, ok := policy.Lexical().Resolve("~/x")
+	if !ok || to.Path != sandbox.Home+"/x" {
+		t.Errorf("~ is %s, want %s", to.Path, sandbox.Home)
+	}
+	if policy.Workspace != sandbox.Workspace || policy.Outputs != sandbox.OutputDir {
+		t.Errorf("workspace %s, outputs %s", policy.Workspace, policy.Outputs)
 	}
 }

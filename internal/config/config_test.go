@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/policy"
 )
 
 // same compares settings, not where they came from.
@@ -67,6 +68,8 @@ func TestShippedFileHasEveryKey(t *testing.T) {
 	for _, k := range keysOf(reflect.TypeFor[Tenant]()) {
 		keys = append(keys, "tenant.ci."+k)
 	}
+	keys = append(keys, "permission.bash", "profile.review.permission", "profile.review.description",
+		"rule.1.tenant", "rule.1.reason", "test.1.expect", "tenant.ci.profiles", "tenant.ci.permission")
 	for _, k := range keysOf(reflect.TypeFor[Hook]()) {
 		keys = append(keys, "hook.1."+k)
 	}
@@ -236,6 +239,58 @@ func TestAllProblemsAtOnce(t *testing.T) {
 	}
 	if want := []int{2, 3, 4, 6, 7}; !slices.Equal(lines, want) {
 		t.Errorf("problems on lines %v, want %v:\n%v", lines, want, err)
+	}
+}
+
+// TestPolicyIsReadWithTheRest: its problems stand among the others, and its rules
+// are those of the settings.
+func TestPolicyIsReadWithTheRest(t *testing.T) {
+	_, err := Parse("x.toml", []byte("[permission]\nBash = 'ask'\n[daemon]\nlog = 'xml'\n[permission.edit]\na.b = 'deny'\n"))
+	var lines []int
+	for _, p := range Problems(err) {
+		lines = append(lines, p.Line)
+	}
+	if want := []int{2, 4, 6}; !slices.Equal(lines, want) {
+		t.Errorf("problems on lines %v, want %v:\n%v", lines, want, err)
+	}
+	_, err = Parse("x.toml", []byte("[permission.bash]\n'git push *' = 'allow'\n[[test]]\ntool = 'bash'\ninput = { command = 'git push' }\nexpect = 'deny'\n"))
+	if want := `x.toml:3: test: bash {"command":"git push"} is allow by x.toml:2 (bash "git push *"), want deny`; err == nil || err.Error() != want {
+		t.Errorf("got  %v\nwant %s", err, want)
+	}
+	c, err := Parse("x.toml", []byte("tenant.a = { uids = [7], permission = { bash = 'deny' }, profiles = ['plan'] }\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if st, err := c.Policy.Stack("plan", "a"); err != nil || !st.Hidden("bash") {
+		t.Errorf("bash is not denied: %v", err)
+	}
+	if _, err := c.Policy.Stack("build", "a"); err == nil {
+		t.Error("tenant a may use the profile build")
+	}
+}
+
+// TestPolicyKnowsAllSections: a rules file alone may be a whole configuration.
+func TestPolicyKnowsAllSections(t *testing.T) {
+	sections := append(keysOf(reflect.TypeFor[Config]()), "tenant")
+	for _, u := range unsupported {
+		sections = append(sections, u[0])
+	}
+	for _, s := range sections {
+		if s != "tenant" && !slices.Contains(policy.Sections, s) {
+			t.Errorf("policy does not know the section %s", s)
+		}
+	}
+}
+
+func TestAuditPath(t *testing.T) {
+	c := Default()
+	c.Daemon.StateDir = "/srv/state"
+	if got := c.AuditPath(); got != "/srv/state/audit/audit.jsonl" {
+		t.Errorf("got %s", got)
+	}
+	c.Audit.Path = "/var/log/toold.jsonl"
+	if got := c.AuditPath(); got != "/var/log/toold.jsonl" {
+		t.Errorf("got %s", got)
 	}
 }
 

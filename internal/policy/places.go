@@ -26,8 +26,13 @@ type Resolved struct {
 	Dir  bool
 }
 
-// Workspace is where worktrees are mounted unless a session says otherwise.
-const Workspace = "/workspace"
+// The lay of every sandbox, as package sandbox has it.
+const (
+	// Workspace is where worktrees are mounted unless a session says otherwise.
+	Workspace = "/workspace"
+	// Outputs is where sessions find the whole outputs of their calls.
+	Outputs = "/run/toold/output"
+)
 
 // Lexical are places without a sandbox: paths lead where their text says, as if
 // there were no links.
@@ -139,7 +144,7 @@ func directoryPattern(to Resolved) string {
 }
 
 // own are the places that are the session's beside its worktree.
-var own = []string{"/tmp", "/dev/shm", home, "/run/toold/output"}
+var own = []string{"/tmp", "/dev/shm", home, Outputs}
 
 // isOwn reports whether p is the session's own: reading and writing there is what
 // it was made for.
