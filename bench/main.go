@@ -67,6 +67,7 @@ func run(ctx context.Context, smoke bool, out, only string) error {
 		name string
 		run  func(context.Context, *lab) ([]row, error)
 	}{
+		{"policy", benchPolicy},
 		{"bash", benchBash},
 		{"files", benchFiles},
 		{"parallel", benchParallel},

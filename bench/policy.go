@@ -1,0 +1,66 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/toold/toold/internal/policy"
+)
+
+// benchPolicy times the judgement of a command of a kilobyte by 200 rules of
+// which the first decides, so that all are tried: in one session, and in a
+// thousand by turns, each with rules of its own.
+func benchPolicy(_ context.Context, l *lab) ([]row, error) {
+	const sessions = 1000
+	set, err := policy.Parse("bench", rules())
+	if err != nil {
+		return nil, err
+	}
+	base, err := set.Stack("", "default")
+	if err != nil {
+		return nil, err
+	}
+	stacks := make([]*policy.Stack, sessions)
+	for i := range stacks {
+		stacks[i] = base.With(policy.Ceiling{Name: "session", Rules: []policy.Rule{
+			{Permission: "bash", Pattern: fmt.Sprintf("push %d *", i), Action: policy.Deny, Source: "session rule 1"},
+		}})
+	}
+	request := []policy.Request{{Permission: "bash", Pattern: "go test " + strings.Repeat("./internal/policy ", 57)}}
+	judge := func(stack func(i int) *policy.Stack) (stats, error) {
+		var took []float64
+		for i := range l.n(5000) {
+			s := stack(i)
+			start := time.Now()
+			v := s.Judge(request)
+			took = append(took, float64(time.Since(start).Nanoseconds())/1e3)
+			if v.Action != policy.Ask {
+				return stats{}, fmt.Errorf("judged %s by %s", v.Action, v.Rule)
+			}
+		}
+		return summarise(took), nil
+	}
+	one, err := judge(func(int) *policy.Stack { return stacks[0] })
+	if err != nil {
+		return nil, err
+	}
+	many, err := judge(func(i int) *policy.Stack { return stacks[i%sessions] })
+	if err != nil {
+		return nil, err
+	}
+	return []row{
+		{Group: "policy", Name: "judge 1 KB by 200 rules", Unit: "µs", stats: one, Target: "≤ 50 µs"},
+		row{Group: "policy", Name: "the same, 1,000 sessions by turns", Unit: "µs", stats: many, Target: "≤ 50 µs"}.against("one session", one),
+	}, nil
+}
+
+// rules are 200 of the kinds that people write.
+func rules() []byte {
+	b := []byte("[permission.bash]\n\"*\" = \"ask\"\n")
+	for i := range 100 {
+		b = fmt.Appendf(b, "\"tool%d *\" = \"allow\"\n\"*--flag%d*\" = \"deny\"\n", i, i)
+	}
+	return b
+}
