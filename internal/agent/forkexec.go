@@ -79,10 +79,11 @@ type sigaction struct {
 }
 
 const (
-	vforkFlags       = unix.CLONE_VM | unix.CLONE_VFORK
-	cloneIntoCgroup  = 0x200000000
-	closeRangeCloser = 0x4 // CLOSE_RANGE_CLOEXEC
-	secModeFilter    = 0x1 // SECCOMP_SET_MODE_FILTER
+	vforkFlags        = unix.CLONE_VM | unix.CLONE_VFORK
+	cloneClearSighand = 0x100000000
+	cloneIntoCgroup   = 0x200000000
+	closeRangeCloser  = 0x4 // CLOSE_RANGE_CLOEXEC
+	secModeFilter     = 0x1 // SECCOMP_SET_MODE_FILTER
 )
 
 // The hooks that package syscall itself uses around a fork: signals are blocked
@@ -151,7 +152,9 @@ func forkChild(p *childPlan) (int, uintptr) {
 		exitSyscall()
 		return int(pid), errno
 	}
-	afterForkInChild()
+	if p.clone == nil {
+		afterForkInChild() // one system call for each signal
+	}
 	runChild(p)
 	for {
 		syscall.RawSyscall(unix.SYS_EXIT, 253, 0, 0)

@@ -1,9 +1,9 @@
 package agent
 
 import (
-	"os"
-	"os/signal"
 	"sync"
+	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -25,19 +25,18 @@ type reaper struct {
 	forking  bool               // a child may be there that is not yet in children
 	early    map[int]ended      // who has ended meanwhile
 
-	wake    chan struct{} // a child may be there
-	quit    chan struct{}
-	signals chan os.Signal
-	wg      sync.WaitGroup
+	wake chan struct{} // a child may be there
+	quit chan struct{}
+	wg   sync.WaitGroup
 }
 
 func newReaper(orphans bool) *reaper {
 	r := &reaper{
 		orphans: orphans, children: make(map[int]chan ended), early: make(map[int]ended),
-		wake: make(chan struct{}, 1), quit: make(chan struct{}), signals: make(chan os.Signal, 1),
+		wake: make(chan struct{}, 1), quit: make(chan struct{}),
 	}
 	if orphans {
-		signal.Notify(r.signals, unix.SIGCHLD)
+		quietChildren()
 		r.wg.Go(r.serve)
 	}
 	return r
@@ -117,7 +116,10 @@ func waitOne(pid int, ch chan<- ended) {
 }
 
 // serve waits for children one after the other, in a blocking call as long as
-// there are any: that is quicker than a signal and a call.
+// there are any: that is quicker than a signal and a call. When there are none,
+// there are no orphans either: an ancestor of each process of the sandbox is a
+// child of PID 1. (One that came from outside may leave orphans behind, which
+// then stay until the next program.)
 func (r *reaper) serve() {
 	for {
 		var e ended
@@ -131,16 +133,22 @@ func (r *reaper) serve() {
 		}
 		select { // no children
 		case <-r.wake:
-		case <-r.signals:
 		case <-r.quit:
 			return
 		}
 	}
 }
 
+// quietChildren makes the kernel send no signal when a child ends. The runtime's
+// handler would only interrupt a thread to throw it away. It is not the same as
+// ignoring the signal, with which children could not be waited for.
+func quietChildren() {
+	var def sigaction
+	_, _, _ = syscall.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(unix.SIGCHLD), uintptr(unsafe.Pointer(&def)), 0, 8, 0, 0)
+}
+
 // stop ends the reaper; all children must have ended.
 func (r *reaper) stop() {
-	signal.Stop(r.signals)
 	close(r.quit)
 	r.wg.Wait()
 }

@@ -95,7 +95,7 @@ func (s *shells) fits(c run.Command) bool {
 // when none was made. A program of which a process may be left keeps all further
 // shells from waiting.
 func (s *shells) over(g group) {
-	if g != nil && !g.empty() {
+	if s.shell == nil || g != nil && !g.empty() {
 		return
 	}
 	s.mu.Lock()
@@ -136,7 +136,7 @@ func (s *shells) place() *waiting {
 	s.wanted = false
 	s.next = &waiting{made: make(chan struct{})}
 	if s.idle == nil {
-		s.idle = time.AfterFunc(shellIdle, s.drop)
+		s.idle = time.AfterFunc(shellIdle, s.idled)
 	} else {
 		s.idle.Reset(shellIdle)
 	}
@@ -189,6 +189,12 @@ func (s *shells) drop() {
 	}
 }
 
+// idled gives back what was kept for a next command that has not come.
+func (s *shells) idled() {
+	s.drop()
+	s.groups.trim()
+}
+
 // close ends the shell that waits; no program may be started any more.
 func (s *shells) close() {
 	s.mu.Lock()
@@ -200,4 +206,5 @@ func (s *shells) close() {
 	s.rest()
 	s.drop()
 	s.ending.Wait()
+	s.groups.trim()
 }

@@ -337,7 +337,7 @@ func (s *spawner) plan(r *startRequest) (*childPlan, error) {
 		how: unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS},
 	}
 	if fd := r.group.fd(); fd >= 0 {
-		p.clone = &cloneArgs{flags: vforkFlags | cloneIntoCgroup, exitSignal: uint64(unix.SIGCHLD), cgroup: uint64(fd)}
+		p.clone = &cloneArgs{flags: vforkFlags | cloneClearSighand | cloneIntoCgroup, exitSignal: uint64(unix.SIGCHLD), cgroup: uint64(fd)}
 	}
 	var err error
 	if p.dir, err = syscall.BytePtrFromString(r.dir); err != nil {
