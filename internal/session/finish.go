@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"maps"
 	"regexp"
+	"runtime"
 	"strings"
 	"time"
 	"unicode"
@@ -199,6 +200,7 @@ func (s *Session) finish(c *call, o *outcome) {
 	ran := s.announce(c, &row)
 	s.uncount(c)
 	close(c.done)
+	runtime.Gosched() // those who waited for it go first
 	if stored && o.held {
 		s.forget(c)
 	}
@@ -306,8 +308,12 @@ func (s *Session) announce(c *call, row *store.Call) (ran time.Duration) {
 
 func (s *Session) logEnd(c *call, v *client.Call, ran time.Duration) {
 	attrs := [...]slog.Attr{
-		slog.String("call", c.id), slog.String("tool", v.Tool), slog.String("status", string(v.Status)),
-		slog.Bool("is_error", v.IsError), slog.Duration("duration", ran), {},
+		slog.String("call", c.id),
+		slog.String("tool", v.Tool),
+		slog.String("status", string(v.Status)),
+		slog.Bool("is_error", v.IsError),
+		slog.Duration("duration", ran),
+		{},
 	}
 	n := len(attrs) - 1
 	if v.Error != nil {
