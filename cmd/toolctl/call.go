@@ -168,9 +168,9 @@ func (s *callCommand) waited(ctx context.Context, c *client.Client, session stri
 		return c.CreateCall(ctx, session, req, client.CallOptions{})
 	}
 	progress := s.progress(line(req.Tool) + " is running")
-	f := follower{client: c, detach: s.id != "", onEvent: func(client.Event) error { return nil }, waits: func(notice string) {
+	f := follower{client: c, detach: s.id != "", onEvent: func(client.Event) error { return nil }, approval: func(e client.Event) {
 		progress.stop()
-		s.say("%s", notice)
+		s.sayApproval(e)
 		progress = s.progress("waiting for the call")
 	}}
 	call, err := f.run(ctx, session, req)
@@ -181,7 +181,7 @@ func (s *callCommand) waited(ctx context.Context, c *client.Client, session stri
 func (s *callCommand) streamed(ctx context.Context, c *client.Client, session string, req client.CallCreate) error {
 	f := s.outputs(c)
 	if s.format == formatJSON {
-		f = &follower{client: c, onEvent: s.printEvent, waits: s.sayNotice}
+		f = &follower{client: c, onEvent: s.printEvent, approval: s.sayApproval}
 	}
 	f.detach = s.id != ""
 	call, err := f.run(ctx, session, req)

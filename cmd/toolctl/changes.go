@@ -22,7 +22,13 @@ const maxChangeLines = 60
 func (a *app) showChanges(ctx context.Context, c *client.Client, session string, timeoutMillis int64) {
 	r := bashCall(changesScript)
 	r.TimeoutMillis = timeoutMillis
-	call, err := c.CreateCall(ctx, session, r, client.CallOptions{AbortOnDisconnect: true})
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	f := follower{
+		client: c, onEvent: func(client.Event) error { return nil },
+		approval: func(client.Event) { cancel() }, // nobody has to allow this
+	}
+	call, err := f.run(ctx, session, r)
 	if err != nil || call.Status != client.CallCompleted || endingOf(call).code != 0 {
 		return
 	}

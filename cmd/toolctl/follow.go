@@ -29,9 +29,9 @@ type follower struct {
 	// onEvent, when set, is told of every event instead of the output being
 	// written.
 	onEvent func(client.Event) error
-	// waits, when set, is told what a person should know while the call waits for
-	// somebody to allow it.
-	waits func(notice string)
+	// approval, when set, is told that the call waits for somebody to allow it,
+	// and what came of that.
+	approval func(client.Event)
 	// detach leaves the call running when the context ends.
 	detach bool
 
@@ -43,12 +43,18 @@ type follower struct {
 func (a *app) outputs(c *client.Client) *follower {
 	out := sandboxOut(a.stdout, a.outTTY)
 	if sameFile(a.stdout, a.stderr) {
-		return &follower{client: c, stdout: out, stderr: out, waits: a.sayNotice}
+		return &follower{client: c, stdout: out, stderr: out, approval: a.sayApproval}
 	}
-	return &follower{client: c, stdout: out, stderr: sandboxOut(a.stderr, a.errTTY), split: true, waits: a.sayNotice}
+	return &follower{client: c, stdout: out, stderr: sandboxOut(a.stderr, a.errTTY), split: true, approval: a.sayApproval}
 }
 
-func (a *app) sayNotice(notice string) { a.say("%s", notice) }
+// sayApproval tells a person who waits for a call that somebody must allow it,
+// and how that ended.
+func (a *app) sayApproval(e client.Event) {
+	if notice := approvalNotice(e); notice != "" {
+		a.say("%s", notice)
+	}
+}
 
 // sameFile reports whether both writers lead to one place, such as a terminal.
 func sameFile(a, b io.Writer) bool {
@@ -102,8 +108,8 @@ func (f *follower) run(ctx context.Context, session string, r client.CallCreate)
 
 // take handles one event; it returns the call when that is its last.
 func (f *follower) take(ctx context.Context, e client.Event) (*client.Call, error) {
-	if notice := approvalNotice(e); notice != "" && f.waits != nil {
-		f.waits(notice)
+	if f.approval != nil && (e.Type == client.EventApprovalAsked || e.Type == client.EventApprovalReplied) {
+		f.approval(e)
 	}
 	if f.onEvent != nil {
 		if err := f.onEvent(e); err != nil {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/config"
 )
 
 const (
@@ -82,6 +83,11 @@ func (p *privateDaemon) start(program string) error {
 		"--run-dir", filepath.Join(p.dir, "run"),
 		"--uid-base", strconv.Itoa(p.uids.base),
 		"--metrics-listen", "")
+	// The daemon of this host, if there is one, keeps its audit log for itself;
+	// and who gave the command is the only one here who could allow it.
+	p.cmd.Env = append(os.Environ(),
+		config.EnvName("audit.path")+"="+filepath.Join(p.dir, "state", "audit.jsonl"),
+		config.EnvName("approvals.self_approve")+"=true")
 	// A file and not a pipe: writing to a pipe whose reader was killed would kill
 	// the daemon before it has ended its sessions.
 	log, err := os.OpenFile(filepath.Join(p.dir, "log"), os.O_RDWR|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o600)

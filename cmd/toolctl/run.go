@@ -23,7 +23,8 @@ output is shown while it runs, and what it changed in a git worktree (git status
 asked inside the sandbox) is shown on standard error.
 
 Where no daemon listens and none was named with --socket or TOOLD_SOCKET, a
-private one is started for as long as the command runs.
+private one is started for as long as the command runs. There nobody else could
+be asked: what a rule would ask about is allowed, since you gave the command.
 
 toolctl exits with the command's code: 124 after a timeout, 125 when toold itself
 failed, 126 when the command was denied, 128+n when signal n ended it. Ctrl-C
@@ -42,6 +43,7 @@ type runCommand struct {
 	session sessionFlags
 	timeout string
 	keep    bool
+	private bool // the daemon is our own
 }
 
 func newRunCommand(a *app) *cobra.Command {
@@ -136,7 +138,20 @@ func (r *runCommand) connect(ctx context.Context) (c *client.Client, stop func()
 		r.say("--keep has no effect: the session ends with the private daemon")
 		r.keep = false
 	}
+	r.private = true
 	return r.clientOf(p.socket()), p.stop, nil
+}
+
+// allow answers what the private daemon asks about the command: with yes, as the
+// one who gave it.
+func (r *runCommand) allow(ctx context.Context, c *client.Client, e client.Event) {
+	var a client.Approval
+	if e.Type != client.EventApprovalAsked || json.Unmarshal(e.Data, &a) != nil {
+		return
+	}
+	if _, err := c.AnswerApproval(ctx, a.ID, client.ApprovalAnswer{Answer: client.AnswerOnce, SHA256: a.SHA256}); err != nil {
+		r.say("approval %s: %s", line(a.ID), lines(err.Error()))
+	}
 }
 
 // absent reports whether there is no daemon at a socket at all; one that this
@@ -157,7 +172,11 @@ func (r *runCommand) inSession(ctx context.Context, c *client.Client, req client
 	if call.TimeoutMillis == 0 {
 		call.TimeoutMillis = longest // not the default of a call by an agent, which is short
 	}
-	final, err := r.outputs(c).run(ctx, s.ID, call)
+	f := r.outputs(c)
+	if r.private {
+		f.approval = func(e client.Event) { r.allow(ctx, c, e) }
+	}
+	final, err := f.run(ctx, s.ID, call)
 	if err == nil {
 		err = r.commandResult(ctx, final)
 		if req.Worktree.Source != "" && interruption(ctx) == nil {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"io"
 	"net/http"
 	"os"
 	"strings"
@@ -145,16 +146,31 @@ func TestRunFillsGaps(t *testing.T) {
 }
 
 func TestRunShowsChanges(t *testing.T) {
+	asksFirst, aborted := false, make(chan struct{})
 	h := runHandlers(nil)
 	h["POST /v1/sessions/{id}/calls"] = func(w http.ResponseWriter, r *http.Request) {
-		if strings.Contains(r.Header.Get("Accept"), "event-stream") {
+		if body, _ := io.ReadAll(r.Body); !strings.Contains(string(body), "git status") {
 			stream(bashDone("", exited(3)))(w, r)
 			return
 		}
-		answer(w, 200, bashDone(" M a\x1b[2Jb\n?? new\n", exited(0)))
+		if asksFirst {
+			sendEvent(w, "pending", client.Call{ID: fakeCall, SessionID: fakeSession, Status: client.CallPending})
+			sendEvent(w, client.EventApprovalAsked, approval("apr_1", "git status"))
+			<-aborted
+			sendEvent(w, "error", client.Call{ID: fakeCall, Tool: "bash", Status: client.CallError})
+			return
+		}
+		stream(bashDone(" M a\x1b[2Jb\n?? new\n", exited(0)))(w, r)
 	}
-	r := startFake(t, h).ctl("run", "--worktree", t.TempDir(), "--", "true")
-	r.want(t, 3, "", " M a\\x1b[2Jb\n?? new\n")
+	h["POST /v1/calls/{id}/abort"] = func(w http.ResponseWriter, _ *http.Request) {
+		close(aborted)
+		answer(w, 200, client.Call{ID: fakeCall})
+	}
+	d := startFake(t, h)
+	d.ctl("run", "--worktree", t.TempDir(), "--", "true").want(t, 3, "", " M a\\x1b[2Jb\n?? new\n")
+	asksFirst = true
+	d.ctl("run", "--worktree", t.TempDir(), "--", "true").want(t, 3, "", "")
+	<-aborted
 }
 
 func TestRunKeep(t *testing.T) {
