@@ -455,6 +455,11 @@ func TestExamples(t *testing.T) {
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no examples: %v", err)
 	}
+	rulesets, err := filepath.Glob("../../examples/rulesets/*.toml")
+	if err != nil || len(rulesets) == 0 {
+		t.Fatalf("no rulesets: %v", err)
+	}
+	files = append(files, rulesets...)
 	for _, f := range files {
 		text, err := os.ReadFile(f)
 		if err != nil {
@@ -465,8 +470,13 @@ func TestExamples(t *testing.T) {
 		if err := os.WriteFile(name, text, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Load(name); err != nil {
+		c, err := Load(name)
+		if err != nil {
 			t.Errorf("%s: %v", f, err)
+			continue
+		}
+		for _, w := range c.Policy.Warnings() {
+			t.Errorf("%s: %v", f, w)
 		}
 	}
 }
