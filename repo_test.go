@@ -52,7 +52,7 @@ var mayImport = map[string][]string{
 	"internal/store":               {"client"},
 	"internal/session": {
 		"client", "internal/agent", "internal/policy", "internal/sandbox", "internal/store",
-		"internal/tool", "internal/tool/run", "internal/worktree",
+		"internal/tool", "internal/tool/run", "internal/tool/shell", "internal/worktree",
 	},
 	"internal/metrics": {"client", "internal/policy", "internal/session"},
 	"internal/audit":   {"client", "internal/audit/record", "internal/policy", "internal/session"},

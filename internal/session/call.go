@@ -9,15 +9,14 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/agent"
-	"github.com/toold/toold/internal/policy"
+	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/tool"
 	"github.com/toold/toold/internal/tool/run"
 )
 
 // Call is the one path of a tool call. It runs in a goroutine of the call's own,
 // so that the call outlives whoever asked for it. Each step trusts only those
-// above it; an error before "run" means that the tool did not run. Steps 3, 7
-// and 10 of the architecture (loop guard, hooks) have their places here.
+// above it; an error before "run" means that the tool did not run.
 func (s *Session) Call(c *call) {
 	defer s.left(c)
 
@@ -35,28 +34,59 @@ func (s *Session) Call(c *call) {
 		c.refuse(err)
 		return
 	}
+	s.proceed(c, inv)
+}
 
-	// 4. Access: what does it name? Pure.
-	access := inv.Tool.Access(inv.Input)
-
-	// 5. Prepare: inside the sandbox and without effect, resolve what it names.
+// proceed is Call from where the call has a record. Here a call is taken up again
+// that waited for its approval when an earlier daemon ended.
+func (s *Session) proceed(c *call, inv *tool.Invocation) {
 	var prep *run.Prepared
-	if access.Prepare {
-		if prep, err = s.prepare(c, inv); err != nil {
+	for round := 0; ; round++ {
+		// 3. Loop guard: does it repeat what the session has done before?
+		loop, err := s.guard(c, inv)
+		if err != nil {
 			s.finish(c, s.notRun(c, err))
 			return
 		}
-	}
 
-	// 6. Judge.
-	verdict := s.m.judge(requestsOf(access, prep))
-	c.judged(verdict)
-	if verdict.Action != policy.Allow {
-		s.finish(c, failed(client.CodeDenied, "denied: %s by rule %s", inv.Tool.Name, verdict.Rule))
-		return
+		// 4. Access: what does it name? Pure.
+		access := inv.Tool.Access(inv.Input)
+
+		// 5. Prepare: inside the sandbox and without effect, resolve what it names.
+		if prep, err = s.prepare(c, inv, access); err != nil {
+			s.finish(c, s.notRun(c, err))
+			return
+		}
+
+		// 6. Judge: allow, deny, or wait until somebody has approved it.
+		err = s.permit(c, s.judge(c, inv, access, prep, loop))
+		if errors.Is(err, errWaits) {
+			return // the next daemon takes it up
+		}
+		if err != nil {
+			s.finish(c, s.notRun(c, err))
+			return
+		}
+
+		// 7. Hooks before: they may deny, or replace the input, which is then
+		// looked at like any other.
+		replaced, denied := s.hooksBefore(c, inv)
+		if denied == nil && replaced != nil {
+			denied = s.replace(c, replaced, round)
+		}
+		if denied != nil {
+			s.finish(c, denied)
+			return
+		}
+		if replaced == nil {
+			break
+		}
+		inv = replaced
 	}
 	if prep != nil && prep.Result != nil {
-		s.finish(c, &outcome{result: prep.Result})
+		o := &outcome{result: prep.Result}
+		s.hooksAfter(c, o)
+		s.finish(c, o)
 		return
 	}
 
@@ -73,10 +103,49 @@ func (s *Session) Call(c *call) {
 	if errors.Is(err, errLeaving) {
 		return // it goes on in the sandbox; the next daemon finishes it
 	}
+	o := s.ended(c, out, err)
+	c.staleApproval(o)
+
+	// 10. Hooks after, which may change what is said of it.
+	s.hooksAfter(c, o)
 
 	// 9. Truncate and spill; 11. record, events, observers; then the agent may
 	// forget it.
-	s.finish(c, s.ended(c, out, err))
+	s.finish(c, o)
+}
+
+// maxReplacements is how often hooks may replace the input of one call.
+const maxReplacements = 3
+
+// replace takes the input that a hook wants instead of the call's own. The record
+// says what really runs. An outcome is why it cannot be taken.
+func (s *Session) replace(c *call, inv *tool.Invocation, round int) *outcome {
+	if round == maxReplacements {
+		return failed(client.CodeDenied, "denied: hooks replaced the input more than %d times", maxReplacements)
+	}
+	timeout, err := s.deadline(&c.req, inv)
+	if err == nil {
+		err = c.flush()
+	}
+	if err == nil {
+		err = s.m.store.Write(func(tx *store.Tx) error { return tx.ReplaceInput(c.id, inv.Input) })
+	}
+	if err != nil {
+		return s.notRun(c, err)
+	}
+	c.timeout = timeout
+	c.mu.Lock()
+	c.row.Input = inv.Input
+	c.mu.Unlock()
+	return nil
+}
+
+// staleApproval words the end of a call whose files changed between its approval
+// and its run.
+func (c *call) staleApproval(o *outcome) {
+	if c.approved != "" && o.err != nil && o.err.Code == client.CodeStale {
+		o.err = staleError(c.approved)
+	}
 }
 
 // parse does step 1: everything about a request that can be wrong.
@@ -169,30 +238,22 @@ func (s *Session) deadline(r *client.CallCreate, inv *tool.Invocation) (time.Dur
 	}
 }
 
-// requestsOf is what policy judges: what the call names, as it resolves.
-func requestsOf(a tool.Access, prep *run.Prepared) []policy.Request {
-	all := make([]policy.Request, 0, len(a.Requests))
-	for _, r := range a.Requests {
-		pr := policy.Request{Permission: r.Permission, Pattern: r.Pattern}
-		if prep != nil && r.Path != "" {
-			for _, t := range prep.Targets {
-				if t.Asked == r.Path {
-					pr.Path = t.Path
-				}
-			}
-		}
-		all = append(all, pr)
+// prepare does step 5, for calls whose paths must be resolved. It has no effect,
+// so a lost connection is no reason to give up.
+func (s *Session) prepare(c *call, inv *tool.Invocation, a tool.Access) (*run.Prepared, error) {
+	if !a.Prepare {
+		return nil, nil
 	}
-	return all
-}
-
-// prepare does step 5. It has no effect, so a lost connection is no reason to
-// give up.
-func (s *Session) prepare(c *call, inv *tool.Invocation) (*run.Prepared, error) {
+	r := s.request(c, inv, nil)
+	if inv.Tool.Name == "bash" { // other tools resolve what their input names
+		r.Paths = a.Paths()
+		// What is not resolved is judged as leading anywhere.
+		r.Paths = r.Paths[:min(len(r.Paths), run.MaxPaths)]
+	}
 	l, err := s.current()
 	for err == nil {
 		var prep *run.Prepared
-		prep, err = l.conn.Prepare(c.ctx, s.request(c, inv, nil))
+		prep, err = l.conn.Prepare(c.ctx, r)
 		if !errors.Is(err, agent.ErrLost) {
 			return prep, err
 		}

@@ -31,6 +31,7 @@ func (m *Manager) call(ctx context.Context, p Principal, sessionID string, r cli
 		return nil, err
 	}
 	c := s.newCall(r, hidden, o.Split)
+	c.by, c.probe = p, o.probe
 	o.keep(c)
 	l := c.follow(o.OnEvent)
 	defer c.unfollow(l)

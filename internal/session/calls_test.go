@@ -13,7 +13,6 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/agent"
-	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/tool/run"
 )
@@ -354,25 +353,19 @@ func TestPrepare(t *testing.T) {
 	h.open()
 	s := h.create(alice, client.SessionCreate{})
 	box := h.host.box(s.ID)
-	var judged []policy.Request
-	h.m.judge = func(r []policy.Request) policy.Verdict {
-		judged = r
-		return policy.Verdict{Action: policy.Allow, Rule: "r"}
-	}
 	h.call(s.ID, readCall("file"))
-	if want := []policy.Request{{Permission: "read", Pattern: "file", Path: "/workspace/file"}}; !slices.Equal(judged, want) {
-		t.Errorf("judged %+v, want %+v", judged, want)
-	}
 	// What Prepare knows already needs no run, but is shown only if allowed.
-	box.prepared = &run.Prepared{Result: run.Failed("t", "no such file")}
+	box.prepared = &run.Prepared{
+		Targets: []run.Target{{Asked: "file", Path: "/workspace/file"}}, Result: run.Failed("t", "no such file"),
+	}
 	if c := h.call(s.ID, readCall("file")); c.Output != "no such file" || !c.IsError || c.Status != client.CallCompleted {
 		t.Errorf("call %+v", c)
 	}
-	h.m.judge = func([]policy.Request) policy.Verdict { return policy.Verdict{Action: policy.Ask, Rule: "f:1"} }
+	h.reload(func(set *Settings) { set.Policy = rules(t, `permission = { read = "deny" }`) })
 	if c := h.call(s.ID, readCall("file")); c.Status != client.CallError || c.Error.Code != client.CodeDenied || c.Output != "" {
 		t.Errorf("denied: %+v", c)
 	}
-	h.m.judge = policy.Judge
+	h.reload(func(set *Settings) { set.Policy = nil })
 	box.prepared = nil
 	h.host.fail("prepare", &run.Error{Code: run.CodeNotRegularFile, Message: "it is a fifo"})
 	if c := h.call(s.ID, readCall("file")); c.Status != client.CallError || c.Error.Code != client.CodeNotRegularFile {

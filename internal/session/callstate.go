@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/toold/toold/client"
-	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/tool"
@@ -22,7 +22,10 @@ type call struct {
 	s         *Session
 	id        string
 	req       client.CallCreate
-	hidden    bool // asked for by a route of our own
+	by        Principal // who made it
+	profile   string    // of its session, when it was made
+	hidden    bool      // asked for by a route of our own
+	probe     bool      // doctor's own, which no rule is about
 	split     bool
 	timeout   time.Duration
 	maxOutput int64
@@ -37,6 +40,13 @@ type call struct {
 	// session's end, with errLeaving, or with errAborted before it was started.
 	ctx    context.Context //nolint:containedctx // the life of the call itself
 	cancel context.CancelCauseFunc
+
+	// asked is the approval that an earlier daemon has asked for, until the call
+	// is judged again; approved the one that let it pass. They belong to the
+	// call's own goroutine, as most of the fields above do.
+	asked    *store.Approval
+	approved string
+	waiting  atomic.Bool // for its approval
 
 	known chan struct{} // closed when the call has a record, or will never have one
 	done  chan struct{} // closed when it will not change any more
@@ -120,6 +130,7 @@ func (s *Session) record(c *call, inv *tool.Invocation) error {
 		Tenant: s.tenant.name,
 		Hash:   hashOf(inv, c.req.Env),
 	}
+	c.profile = s.profile()
 	c.req.Input = nil // the normalised form is what counts now
 	c.streams, c.paged = inv.Tool.Streams, inv.Tool.Paged
 	c.out = s.outputOf(c.id, inv.Tool, c.split)
@@ -266,13 +277,6 @@ func (s *Session) left(c *call) {
 	}
 	c.cancel(nil)
 	c.release()
-}
-
-// judged notes the verdict.
-func (c *call) judged(v policy.Verdict) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.row.Permission = &client.CallPermission{Verdict: string(v.Action), Rule: v.Rule}
 }
 
 // start stores the call as running. From then on an abort goes to the agent.

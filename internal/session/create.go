@@ -82,6 +82,9 @@ func (m *Manager) plan(p Principal, r client.SessionCreate) (*plan, error) {
 	if err := m.checkCreate(&r, d, set, ten); err != nil {
 		return nil, err
 	}
+	if err := m.checkRules(p.Tenant, &r); err != nil {
+		return nil, err
+	}
 	pl := &plan{req: r, driver: d}
 	if err := m.pinAll(p, pl, set, ten); err != nil {
 		pl.close()
@@ -264,6 +267,9 @@ func (s *Session) start(ctx context.Context, pl *plan) error {
 	}
 	if err := sb.Attach(ctx, w.ForkTID); err != nil {
 		return fmt.Errorf("put the tools under their limits: %w", err)
+	}
+	if err := s.readWorktreeRules(ctx); err != nil {
+		return err
 	}
 	err = s.write(client.EventSessionCreated, func(r *store.Session) error {
 		r.State, r.Worktree.IDMap = client.SessionReady, sb.IDMap()

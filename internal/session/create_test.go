@@ -41,7 +41,7 @@ func TestCreateRefuses(t *testing.T) {
 		{"name with NUL", client.SessionCreate{Name: "a\x00"}, client.CodeInvalidRequest, "name"},
 		{"name like an id", client.SessionCreate{Name: "ses_1"}, client.CodeInvalidRequest, "ses_"},
 		{"name that is taken", client.SessionCreate{Name: "taken"}, client.CodeConflict, "taken"},
-		{"profile", client.SessionCreate{Profile: "plan"}, client.CodeInvalidRequest, "profile"},
+		{"profile", client.SessionCreate{Profile: "nonsense"}, client.CodeInvalidRequest, "nonsense"},
 		{"image", client.SessionCreate{Image: "debian"}, client.CodeInvalidRequest, "image"},
 		{"runtime", client.SessionCreate{Runtime: "runsc"}, client.CodeInvalidRequest, "fake, other"},
 		{"delegates", client.SessionCreate{Delegates: []string{"question"}}, client.CodeInvalidRequest, "delegates"},
@@ -426,12 +426,12 @@ func TestPatch(t *testing.T) {
 	h := newHouse(t)
 	h.open()
 	s := h.create(alice, client.SessionCreate{Labels: map[string]string{"a": "1", "b": "2"}})
-	hour, build, plan, negative := client.Duration(time.Hour), "build", "plan", client.Duration(-1)
-	got, err := h.m.Patch(t.Context(), alice, s.ID, client.SessionPatch{Labels: map[string]string{"a": "", "c": "3"}, TTL: &hour, Profile: &build})
-	if err != nil || !maps.Equal(got.Labels, map[string]string{"b": "2", "c": "3"}) || got.Expires == nil {
+	hour, plan, nonsense, negative := client.Duration(time.Hour), "plan", "nonsense", client.Duration(-1)
+	got, err := h.m.Patch(t.Context(), alice, s.ID, client.SessionPatch{Labels: map[string]string{"a": "", "c": "3"}, TTL: &hour, Profile: &plan})
+	if err != nil || got.Profile != "plan" || !maps.Equal(got.Labels, map[string]string{"b": "2", "c": "3"}) || got.Expires == nil {
 		t.Errorf("got %+v, %v", got, err)
 	}
-	for _, r := range []client.SessionPatch{{Labels: map[string]string{"a b": "x"}}, {TTL: &negative}, {Profile: &plan}} {
+	for _, r := range []client.SessionPatch{{Labels: map[string]string{"a b": "x"}}, {TTL: &negative}, {Profile: &nonsense}} {
 		if _, err := h.m.Patch(t.Context(), alice, s.ID, r); codeOfErr(err) != client.CodeInvalidRequest {
 			t.Errorf("%+v: %v", r, err)
 		}

@@ -125,7 +125,7 @@ func (m *Manager) probeOne(ctx context.Context, p Principal, session string, pr 
 	if timeout == 0 {
 		timeout = probeTimeout
 	}
-	c, err := m.Call(ctx, p, session, client.CallCreate{Tool: "bash", Input: input, TimeoutMillis: timeout.Milliseconds()}, CallOptions{})
+	c, err := m.Call(ctx, p, session, client.CallCreate{Tool: "bash", Input: input, TimeoutMillis: timeout.Milliseconds()}, CallOptions{probe: true})
 	if err != nil {
 		check.Detail = err.Error()
 		return check

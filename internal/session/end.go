@@ -66,6 +66,7 @@ func (s *Session) teardown(e ending) {
 	}
 	s.cancel(errOver)
 	s.work.close()
+	s.m.approvals.sessionOver(s)
 	left := s.destroy()
 	s.releaseLease(left)
 	s.removeOutputs(e.keep)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -301,7 +302,23 @@ func (c *fakeConn) Prepare(ctx context.Context, r agent.Request) (*run.Prepared,
 	}
 	_ = json.Unmarshal(r.Input, &in)
 	asked := in.FilePath + in.Path
+	if r.Tool == "bash" {
+		return c.b.resolve(append([]string{"/workspace"}, r.Paths...)), nil
+	}
 	return &run.Prepared{Targets: []run.Target{{Asked: asked, Path: "/workspace/" + strings.TrimPrefix(asked, "/workspace/"), Write: r.Tool == "write"}}}, nil
+}
+
+// resolve finds every path where it says that it is.
+func (b *fakeBox) resolve(paths []string) *run.Prepared {
+	prep := &run.Prepared{}
+	for _, asked := range paths {
+		t := run.Target{Asked: asked, Path: path.Clean(asked)}
+		if !path.IsAbs(asked) {
+			t.Path = path.Join("/workspace", asked)
+		}
+		prep.Targets = append(prep.Targets, t)
+	}
+	return prep
 }
 
 func (c *fakeConn) Run(ctx context.Context, r agent.Request, s agent.Sink) (*agent.Outcome, error) {

@@ -185,6 +185,7 @@ func clampExit(e *run.Exit) *run.Exit {
 func (s *Session) finish(c *call, o *outcome) {
 	row := c.compose(o)
 	row.Call.Time.Ended = new(time.Now().UTC().Truncate(time.Millisecond))
+	s.history.answered(&row.Call)
 	stored := s.store(c, &row)
 	c.mu.Lock()
 	c.row = row

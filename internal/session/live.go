@@ -37,6 +37,8 @@ type Session struct {
 	spilled atomic.Int64  // bytes in output files
 	meter   meter         // what its sandbox has used
 	active  atomic.Int64  // when a call last began or ended, in time since boot
+	rulings rulings       // what it is judged by
+	history history       // what loops are looked for in
 	work    crew          // its calls
 	losses  []time.Time   // of the connection to the agent, the last ones; only for supervise
 

@@ -14,7 +14,6 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/agent"
-	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/tool"
@@ -51,22 +50,23 @@ var (
 
 // Manager holds all sessions of a daemon.
 type Manager struct {
-	cfg      Config
-	log      *slog.Logger
-	store    *store.Store
-	tools    toolSet
-	settings atomic.Pointer[Settings]
-	hub      *hub
-	leases   *leases
-	pins     worktree.Pinner
-	memory   *memory // of large results
-	usage    usageCache
+	cfg       Config
+	log       *slog.Logger
+	store     *store.Store
+	tools     toolSet
+	settings  atomic.Pointer[Settings]
+	hub       *hub
+	leases    *leases
+	pins      worktree.Pinner
+	memory    *memory // of large results
+	approvals *approvals
+	bases     bases
+	usage     usageCache
 	// returning is set while memory is about to be given back to the system.
 	returning atomic.Bool
 
 	// What the tests replace.
 	connect func(ctx context.Context, c *net.UnixConn, h agent.Hello) (agentConn, *agent.Welcome, error)
-	judge   func([]policy.Request) policy.Verdict
 	inUse   func(base uint32) (string, error) // what still uses a uid range
 
 	ctx   context.Context //nolint:containedctx // the life of the manager itself
@@ -107,9 +107,10 @@ func New(cfg Config) (*Manager, error) {
 	}
 	m := &Manager{
 		cfg: cfg, log: cfg.Log, store: cfg.Store, tools: cfg.Tools,
-		hub: newHub(cfg.Store), memory: newMemory(cfg.ResultMemory), judge: policy.Judge, inUse: processesIn,
+		hub: newHub(cfg.Store), memory: newMemory(cfg.ResultMemory), inUse: processesIn,
 		sessions: make(map[string]*Session), names: make(map[tenantName]*Session), tenants: make(map[string]*tenant),
 	}
+	m.approvals = newApprovals(m)
 	m.connect = func(ctx context.Context, c *net.UnixConn, h agent.Hello) (agentConn, *agent.Welcome, error) {
 		conn, w, err := agent.Connect(ctx, c, h)
 		if err != nil {
@@ -134,16 +135,26 @@ func New(cfg Config) (*Manager, error) {
 // sessions and calls begin.
 func (m *Manager) Start(ctx context.Context) error {
 	m.store.OnEvents(m.hub.publish)
+	if err := m.approvals.load(ctx); err != nil {
+		return fmt.Errorf("read saved approvals: %w", err)
+	}
 	if err := m.recover(ctx); err != nil {
 		return fmt.Errorf("recover: %w", err)
+	}
+	if err := m.approvals.endLost(ctx); err != nil {
+		return fmt.Errorf("end approvals that nothing waits for: %w", err)
 	}
 	m.work.Go(m.sweeper)
 	m.state.CompareAndSwap(int32(managerStarting), int32(managerReady))
 	return nil
 }
 
-// Reload replaces the settings for sessions and calls that begin afterwards.
-func (m *Manager) Reload(s Settings) { m.settings.Store(&s) }
+// Reload replaces the settings for sessions and calls that begin afterwards. Calls
+// that wait for approval are judged again.
+func (m *Manager) Reload(s Settings) {
+	m.settings.Store(&s)
+	m.approvals.rejudge("")
+}
 
 // drainTime is how long Close waits for calls that are about to end anyway.
 const drainTime = 2 * time.Second
@@ -168,7 +179,12 @@ func (m *Manager) awaitIdle(ctx context.Context, d time.Duration) {
 	defer deadline.Stop()
 	for {
 		var busy *call
-		m.calls.Range(func(_, v any) bool { busy = v.(*call); return false })
+		m.calls.Range(func(_, v any) bool {
+			if c := v.(*call); !c.waiting.Load() { // those wait for people
+				busy = c
+			}
+			return busy == nil
+		})
 		if busy == nil {
 			return
 		}

@@ -26,6 +26,15 @@ func (p Principal) whole() error {
 	}
 }
 
+// credential names what somebody came with: the session whose token it was, or
+// else the user.
+func credential(p Principal) string {
+	if p.Session != "" {
+		return "session " + p.Session
+	}
+	return fmt.Sprintf("uid %d", p.UID)
+}
+
 // find gives a live session by its id or name. Sessions of other tenants do not
 // exist for the asker.
 func (m *Manager) find(p Principal, idOrName string) (*Session, error) {

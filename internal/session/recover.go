@@ -87,7 +87,11 @@ func (m *Manager) adopt(ctx context.Context, row store.Session) error {
 	for _, c := range w.Calls {
 		known[c.ID] = c
 	}
-	if err := s.eachCall(calls, func(r *store.Call) { s.takeUp(r, known) }); err != nil {
+	asked, err := s.askedOf(ctx)
+	if err != nil {
+		return err
+	}
+	if err := s.eachCall(calls, func(r *store.Call) { s.takeUp(r, known, asked[r.ID]) }); err != nil {
 		return err
 	}
 	s.forgetUnknown(w)
@@ -171,12 +175,15 @@ func (s *Session) eachCall(calls []*store.Call, takeUp func(*store.Call)) error 
 }
 
 // takeUp goes on with a call of an earlier daemon. A call that was stored as
-// pending was never sent. One that was stored as running may have been: the
-// agent knows, and it is never sent again.
-func (s *Session) takeUp(r *store.Call, known map[string]agent.CallState) {
+// pending was never sent; if it waited for its approval, which is asked, it goes
+// on to wait. One that was stored as running may have been: the agent knows, and
+// it is never sent again.
+func (s *Session) takeUp(r *store.Call, known map[string]agent.CallState, asked *store.Approval) {
 	c := s.restore(r)
 	if r.Status == client.CallPending {
-		s.finish(c, neverSent())
+		if asked == nil || !s.waitOn(c, asked) {
+			s.finish(c, neverSent())
+		}
 		return
 	}
 	state, ok := known[r.ID]

@@ -206,6 +206,8 @@ type CallOptions struct {
 	AbortOnDisconnect bool
 	// Split keeps stdout and stderr apart (?streams=split).
 	Split bool
+
+	probe bool // a call of Doctor's, which policy has nothing to say about
 }
 
 // API is what the server needs of the Manager; *Manager implements it. It stands

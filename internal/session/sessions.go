@@ -1,12 +1,16 @@
 package session
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"maps"
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/store"
+	"github.com/toold/toold/internal/tool"
 )
 
 // Get implements API.
@@ -104,14 +108,19 @@ func (m *Manager) Patch(ctx context.Context, p Principal, id string, r client.Se
 		}
 		return nil, err
 	}
-	if r.Profile != nil && *r.Profile != "build" {
-		return nil, notYet("profile", *r.Profile, `leave it out or use "build"`)
+	if r.Profile != nil {
+		if err := m.checkProfile(s.tenant.name, *r.Profile); err != nil {
+			return nil, err
+		}
 	}
 	if r.TTL != nil && (*r.TTL < 0 || time.Duration(*r.TTL) > maxTTL) {
 		return nil, invalidRequest("ttl %s: give a time up to %s, or 0 for none", *r.TTL, client.Duration(maxTTL))
 	}
 	err = s.write(client.EventSessionUpdated, func(row *store.Session) error {
 		row.Labels = patched(row.Labels, r.Labels)
+		if r.Profile != nil {
+			row.Profile = *r.Profile
+		}
 		if r.TTL != nil {
 			row.TTL, row.Expires = *r.TTL, expiry(time.Now().UTC().Truncate(time.Millisecond), *r.TTL)
 		}
@@ -142,19 +151,57 @@ func patched(have, changes map[string]string) map[string]string {
 	return labels
 }
 
-// Tools implements API. All tools of this version are for every profile.
+// Tools implements API. What nothing can allow is not listed.
 func (m *Manager) Tools(ctx context.Context, p Principal, f ToolFilter) ([]client.ToolDefinition, error) {
-	if f.Session != "" {
-		if _, err := m.sessionID(ctx, p, f.Session); err != nil {
-			return nil, err
-		}
-	}
-	if f.Profile != "" && f.Profile != "build" {
-		return nil, notYet("profile", f.Profile, `leave it out or use "build"`)
+	rules, err := m.rulesOfFilter(ctx, p, f)
+	if err != nil {
+		return nil, err
 	}
 	var all []client.ToolDefinition
 	for _, d := range m.tools.Offered(f.Provider, f.Model, m.settings.Load().Restrictions) {
+		if rules.Hidden(permissionOf(d)) {
+			continue
+		}
 		all = append(all, client.ToolDefinition{Name: d.Name, Description: d.Description, InputSchema: d.Schema, ReadOnly: d.ReadOnly})
 	}
 	return all, nil
+}
+
+// rulesOfFilter gives the rules of a session, of a profile, or of both.
+func (m *Manager) rulesOfFilter(ctx context.Context, p Principal, f ToolFilter) (*policy.Stack, error) {
+	profile, ceilings := f.Profile, []policy.Ceiling(nil)
+	if f.Session != "" {
+		row, err := m.rowOf(ctx, p, f.Session)
+		if err != nil {
+			return nil, err
+		}
+		profile = cmp.Or(profile, row.Profile)
+		if ceilings, err = ceilingsOf(row); err != nil {
+			return nil, invalidRequest("the rules of session %s: %v", row.ID, err)
+		}
+	}
+	st, err := m.bases.get(m.settings.Load(), cmp.Or(profile, defaultProfile), p.Tenant)
+	if err != nil {
+		return nil, invalidRequest("profile: %v", err)
+	}
+	return st.With(ceilings...), nil
+}
+
+// rowOf gives the row of a session, live or not.
+func (m *Manager) rowOf(ctx context.Context, p Principal, idOrName string) (*store.Session, error) {
+	if s, err := m.find(p, idOrName); err == nil {
+		row := s.snapshotRow()
+		return &row, nil
+	}
+	return m.stored(ctx, p, idOrName)
+}
+
+// permissionOf is the permission that a tool needs whatever its input.
+func permissionOf(d *tool.Definition) string {
+	for _, r := range d.Access(json.RawMessage("{}")).Requests {
+		if r.Permission != policy.PermissionExternal {
+			return r.Permission
+		}
+	}
+	return d.Name
 }

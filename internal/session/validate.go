@@ -47,13 +47,6 @@ func (m *Manager) checkCreate(r *client.SessionCreate, d sandbox.Driver, set *Se
 	if r.Name != "" && (!namePattern.MatchString(r.Name) || strings.HasPrefix(r.Name, "ses_")) {
 		return invalidRequest("name %q: use 1 to 64 letters, digits, '.', '_' and '-', beginning with a letter or digit and not with ses_", shown(r.Name))
 	}
-	switch r.Profile {
-	case "":
-		r.Profile = "build"
-	case "build":
-	default:
-		return notYet("profile", r.Profile, `leave it out or use "build"`)
-	}
 	if r.Image != "" {
 		return notYet("image", r.Image, "leave it out: the root filesystem is the configured one")
 	}

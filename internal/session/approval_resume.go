@@ -1,0 +1,54 @@
+package session
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/store"
+)
+
+// askedOf finds the approvals that calls of an earlier daemon waited for, by
+// their calls.
+func (s *Session) askedOf(ctx context.Context) (map[string]*store.Approval, error) {
+	rows, err := s.m.store.OpenApprovals(ctx, s.id)
+	if err != nil {
+		return nil, fmt.Errorf("read approvals: %w", err)
+	}
+	asked := make(map[string]*store.Approval, len(rows))
+	for _, row := range rows {
+		asked[row.CallID] = row
+	}
+	return asked, nil
+}
+
+// waitOn goes on with a call that waited for its approval when an earlier daemon
+// ended, and reports whether it can. It cannot where a part of the call is gone:
+// the values of its environment are not stored, and what is uploaded or downloaded
+// ends with the request for it.
+func (s *Session) waitOn(c *call, asked *store.Approval) bool {
+	if len(asked.Env) > 0 || asked.Hidden {
+		return false
+	}
+	inv, err := s.m.tools.Parse(c.row.Tool, c.row.Input)
+	if err != nil {
+		return false // another version's tool
+	}
+	c.req = client.CallCreate{Key: c.row.Key, TimeoutMillis: asked.TimeoutMillis}
+	if c.timeout, err = s.deadline(&c.req, inv); err != nil {
+		return false
+	}
+	c.asked, c.profile = asked, asked.Profile
+	c.by = Principal{UID: asked.UID, GID: asked.GID, PID: asked.PID, Tenant: asked.Tenant, Session: asked.Token}
+	if asked.Split {
+		c.split = true
+		c.out = s.outputOf(c.id, inv.Tool, true)
+	}
+	s.open.Add(1)
+	s.tenant.calls.Add(1)
+	c.counted = true
+	return s.work.Go(func() {
+		defer s.left(c)
+		s.proceed(c, inv)
+	})
+}

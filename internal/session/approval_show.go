@@ -1,0 +1,97 @@
+package session
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/store"
+	"github.com/toold/toold/internal/tool/shell"
+)
+
+// Bounds of what an approval shows. Events carry it, so it must not be large; the
+// whole input is in the call, and its hash in the approval.
+const (
+	maxShownText     = 16 << 10 // bytes of a command, a diff or an input
+	maxShownRequests = 100
+	maxShownPattern  = 4 << 10
+)
+
+// describe fills in what an approver sees of a call.
+func describe(row *store.Approval, j *judgement) {
+	d := &shownText{meta: make(map[string]any)}
+	row.Metadata = d.meta
+	row.Requests = []client.ApprovalRequest{}
+	asked := j.asked()
+	for i, r := range asked {
+		if i == maxShownRequests {
+			d.meta["requests_left_out"] = len(asked) - i
+			d.meta["truncated"] = true
+			break
+		}
+		v := client.ApprovalRequest{Permission: r.Request.Permission, Pattern: r.Request.Pattern, Rule: r.Rule, Save: r.Request.Save}
+		if r.Request.Path != "" {
+			v.Pattern = r.Request.Path
+		}
+		if r.Rule == j.verdict.Rule {
+			v.Reason = j.verdict.Reason
+		}
+		v.Pattern = d.shortened(v.Pattern, maxShownPattern)
+		row.Requests = append(row.Requests, v)
+	}
+	var in struct {
+		Command     *string `json:"command"`
+		Description string  `json:"description"`
+		Workdir     string  `json:"workdir"`
+		FilePath    string  `json:"file_path"`
+		Path        string  `json:"path"`
+	}
+	if err := json.Unmarshal(j.inv.Input, &in); err != nil {
+		in.Command = nil // the input as it is, then
+	}
+	switch {
+	case in.Command != nil && j.inv.Tool.Name == "bash":
+		d.text("command", *in.Command)
+	case j.prep == nil || j.prep.Diff == "":
+		d.text("input", string(j.inv.Input))
+	}
+	if j.prep != nil {
+		d.text("diff", j.prep.Diff)
+	}
+	d.text("description", in.Description)
+	d.text("workdir", in.Workdir)
+	d.text("path", in.FilePath+in.Path)
+	if len(row.Env) > 0 {
+		slices.Sort(row.Env)
+		d.meta["env"] = row.Env
+	}
+	if j.loop != nil {
+		d.meta["loop"] = j.loop.describe(j.inv.Tool.Name)
+	}
+}
+
+// shownText collects texts for people.
+type shownText struct{ meta map[string]any }
+
+// text adds one, with everything in it made visible.
+func (d *shownText) text(name, text string) {
+	if text != "" {
+		d.meta[name] = shell.Visible(d.shortened(text, maxShownText))
+	}
+}
+
+// shortened leaves out the middle of what is too long: what matters may be at
+// the end.
+func (d *shownText) shortened(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	d.meta["truncated"] = true
+	head := text[:runeStart([]byte(text), most/2)]
+	tail := text[len(text)-most/2:]
+	for len(tail) > 0 && tail[0]&0xc0 == 0x80 {
+		tail = tail[1:]
+	}
+	return head + fmt.Sprintf("\n[… %d bytes left out …]\n", len(text)-len(head)-len(tail)) + tail
+}

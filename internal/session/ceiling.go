@@ -1,0 +1,281 @@
+package session
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/agent"
+	"github.com/toold/toold/internal/policy"
+	"github.com/toold/toold/internal/store"
+	"github.com/toold/toold/internal/tool/run"
+)
+
+// ruleset is all that a session is judged by at one time. It is immutable.
+type ruleset struct {
+	stack  *policy.Stack
+	err    error // why there is none: everything is denied
+	opaque string
+
+	// What it was made of, and until when it holds.
+	settings *Settings
+	profile  string
+	saved    uint64
+	until    time.Time // zero: as long as the rest is the same
+}
+
+// rulings keeps what a session is judged by from one call to the next.
+type rulings struct {
+	last atomic.Pointer[ruleset]
+
+	once     sync.Once // for the fields below
+	ceilings []policy.Ceiling
+	err      error
+}
+
+// profile is the session's at the moment.
+func (s *Session) profile() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.row.Profile
+}
+
+// rulesFor gives the rules of this moment for a profile.
+func (s *Session) rulesFor(profile string) *ruleset {
+	set, saved := s.m.settings.Load(), s.m.approvals.version.Load()
+	now := time.Now()
+	if r := s.rulings.last.Load(); r != nil && r.settings == set && r.profile == profile && r.saved == saved &&
+		(r.until.IsZero() || now.Before(r.until)) {
+		return r
+	}
+	r := &ruleset{opaque: set.Opaque, settings: set, profile: profile, saved: saved}
+	base, err := s.m.bases.get(set, profile, s.tenant.name)
+	if err == nil {
+		s.rulings.once.Do(func() {
+			row := s.snapshotRow()
+			s.rulings.ceilings, s.rulings.err = ceilingsOf(&row)
+		})
+		err = s.rulings.err
+	}
+	if err != nil {
+		r.err = err
+	} else {
+		var rules []policy.Rule
+		rules, r.until = s.m.approvals.rulesOf(s.tenant.name, s.id, profile, now)
+		r.stack = base.With(s.rulings.ceilings...).Remember(rules)
+	}
+	s.rulings.last.Store(r)
+	return r
+}
+
+// ceilingsOf are the rules that came with a session, which can only narrow.
+func ceilingsOf(row *store.Session) ([]policy.Ceiling, error) {
+	var all []policy.Ceiling
+	if len(row.Request.Permission) > 0 {
+		rules, err := policy.CheckRules("session", row.Request.Permission)
+		if err != nil {
+			return nil, fmt.Errorf("permission: %w", err)
+		}
+		all = append(all, policy.Ceiling{Name: "session", Rules: rules})
+	}
+	if row.WorktreeRules != "" {
+		rules, err := policy.ParseCeiling(worktreeRulesPath(row), []byte(row.WorktreeRules))
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, policy.Ceiling{Name: "worktree", Rules: rules})
+	}
+	return all, nil
+}
+
+// bases keeps the rules that sessions of the same profile and tenant have in
+// common, for one generation of the settings.
+type bases struct {
+	mu       sync.Mutex // guards the fields below
+	settings *Settings
+	stacks   map[[2]string]*policy.Stack // by profile and tenant
+}
+
+func (b *bases) get(set *Settings, profile, tenant string) (*policy.Stack, error) {
+	key := [2]string{profile, tenant}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.settings != set {
+		b.settings, b.stacks = set, make(map[[2]string]*policy.Stack)
+	}
+	if st, ok := b.stacks[key]; ok {
+		return st, nil
+	}
+	st, err := set.policy().Stack(profile, tenant)
+	if err != nil {
+		return nil, err
+	}
+	b.stacks[key] = st
+	return st, nil
+}
+
+// policy is the set of rules, the built-in one where the configuration has none.
+func (s *Settings) policy() *policy.Set {
+	if s.Policy == nil {
+		return policy.Default()
+	}
+	return s.Policy
+}
+
+// defaultProfile is that of sessions without more words.
+const defaultProfile = "build"
+
+// checkRules checks the profile and the rules of a session that is asked for.
+func (m *Manager) checkRules(tenant string, r *client.SessionCreate) error {
+	if r.Profile == "" {
+		r.Profile = defaultProfile
+	}
+	if err := m.checkProfile(tenant, r.Profile); err != nil {
+		return err
+	}
+	if len(r.Permission) == 0 {
+		return nil
+	}
+	if _, err := policy.CheckRules("session", r.Permission); err != nil {
+		return invalidRequest("permission: %v", err)
+	}
+	return nil
+}
+
+func (m *Manager) checkProfile(tenant, profile string) error {
+	if _, err := m.bases.get(m.settings.Load(), profile, tenant); err != nil {
+		return invalidRequest("profile: %v", err)
+	}
+	return nil
+}
+
+const (
+	// worktreeRules is the rules file of a worktree, relative to it.
+	worktreeRules = ".toold/policy.toml"
+	// maxWorktreeRules bounds it, in bytes.
+	maxWorktreeRules = 64 << 10
+	// worktreeRulesTime bounds the reading of it.
+	worktreeRulesTime = 10 * time.Second
+)
+
+func worktreeRulesPath(row *store.Session) string { return path.Join(row.Worktree.Target, worktreeRules) }
+
+// readWorktreeRules reads the rules file of the worktree, if there is one. It is
+// read once, as the tool user and inside the sandbox: what calls make of the file
+// later has no effect, and neither has a link that leads out of the worktree.
+func (s *Session) readWorktreeRules(ctx context.Context) error {
+	row := s.snapshotRow()
+	if row.Worktree.Mode == client.WorktreeEmpty {
+		return nil
+	}
+	l, err := s.current()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, worktreeRulesTime)
+	defer cancel()
+	name := worktreeRulesPath(&row)
+	input, err := json.Marshal(map[string]string{"path": name})
+	if err != nil {
+		return err
+	}
+	r := agent.Request{
+		CallID: s.m.store.NewID("call_"), Tool: toolGet, Input: input,
+		TimeoutMillis: worktreeRulesTime.Milliseconds(), MaxOutput: maxWorktreeRules + 1,
+	}
+	prep, err := l.conn.Prepare(ctx, r)
+	if err != nil {
+		return badWorktreeRules(name, err)
+	}
+	t, err := theTarget(&row, prep)
+	if t == nil || err != nil {
+		return badWorktreeRules(name, err)
+	}
+	r.Prepared = prep
+	text, err := readSmall(ctx, l.conn, r)
+	if err == nil {
+		_, err = policy.ParseCeiling(name, text)
+	}
+	if err != nil {
+		return badWorktreeRules(name, err)
+	}
+	return s.write("", func(row *store.Session) error { row.WorktreeRules = string(text); return nil })
+}
+
+// theTarget is the file, nil where there is none.
+func theTarget(row *store.Session, prep *run.Prepared) (*run.Target, error) {
+	switch {
+	case len(prep.Targets) == 0 && prep.Result != nil:
+		return nil, errors.New(limitText(prep.Result.Output))
+	case len(prep.Targets) == 0 || !prep.Targets[0].Exists:
+		return nil, nil
+	}
+	t := &prep.Targets[0]
+	if !under(t.Path, row.Worktree.Target) {
+		return nil, fmt.Errorf("it leads out of the worktree, to %s", shown(t.Path))
+	}
+	return t, nil
+}
+
+// badWorktreeRules refuses a session whose worktree has rules that do not hold;
+// nil for no error.
+func badWorktreeRules(name string, err error) error {
+	var re *run.Error
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &re):
+		err = errors.New(limitText(re.Message))
+	case errors.Is(err, agent.ErrLost), errors.Is(err, agent.ErrViolation), errors.Is(err, context.Canceled):
+		return fmt.Errorf("read %s: %w", name, err)
+	}
+	return &client.Error{
+		Code:    client.CodeInvalidRequest,
+		Message: fmt.Sprintf("the worktree's rules %s cannot be used: %s", name, limitText(err.Error())),
+		Hint:    "mend the file or remove it; it can only narrow what the session may do",
+	}
+}
+
+// errTooLong says that a file is larger than what is read of it.
+var errTooLong = fmt.Errorf("it has more than %d bytes", maxWorktreeRules)
+
+// readSmall runs a call of file_get and gives what it read.
+func readSmall(ctx context.Context, conn agentConn, r agent.Request) ([]byte, error) {
+	var text smallFile
+	out, err := conn.Run(ctx, r, &text)
+	if err != nil {
+		_ = conn.Abort(r.CallID, run.ReasonAborted)
+	}
+	_ = conn.Forget(r.CallID)
+	switch {
+	case len(text) > maxWorktreeRules:
+		return nil, errTooLong
+	case err != nil:
+		return nil, err
+	case out.Err != nil:
+		return nil, out.Err
+	case out.Result == nil || out.Result.IsError:
+		return nil, errors.New("it cannot be read")
+	}
+	return text, nil
+}
+
+// smallFile is a sink that takes no more than one byte too many.
+type smallFile []byte
+
+// Output implements agent.Sink.
+func (f *smallFile) Output(_ int64, _ bool, p []byte) error {
+	if *f = append(*f, p[:min(len(p), maxWorktreeRules+1-len(*f))]...); len(*f) > maxWorktreeRules {
+		return errTooLong
+	}
+	return nil
+}
+
+// Metadata implements agent.Sink.
+func (f *smallFile) Metadata(map[string]any) {}

@@ -1,0 +1,231 @@
+package session
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/policy"
+	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/tool"
+	"github.com/toold/toold/internal/tool/run"
+)
+
+// rules parses a configuration's rules.
+func rules(t *testing.T, text string) *policy.Set {
+	t.Helper()
+	set, err := policy.Parse("config.toml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set
+}
+
+// reload changes the settings of the daemon that runs and of later ones.
+func (h *house) reload(change func(*Settings)) {
+	change(&h.set)
+	h.m.Reload(h.set)
+}
+
+func TestCallsAreJudged(t *testing.T) {
+	h := newHouse(t)
+	h.set.Policy = rules(t, `
+[permission.bash]
+"*" = "allow"
+"git push *" = { action = "deny", reason = "pushes go through the merge queue" }
+[permission]
+read = { "*" = "allow", "**/.env" = "deny" }
+[profile.careful.permission]
+edit = "deny"
+[[rule]]
+permission = "bash"
+pattern = "rm *"
+action = "deny"
+tenant = "a"
+`)
+	h.open()
+	s := h.create(alice, client.SessionCreate{Permission: []client.RuleOf{{Permission: "bash", Pattern: "curl *", Action: "deny"}}})
+	careful := h.create(alice, client.SessionCreate{Profile: "careful"})
+	box := h.host.box(s.ID)
+	for _, tt := range []struct {
+		session string
+		r       client.CallCreate
+		want    string // in the message; "" = it runs
+	}{
+		{s.ID, bashCall("echo ok"), ""},
+		{s.ID, bashCall("git push origin main"), `config.toml:4 (bash "git push *"): pushes go through the merge queue`},
+		{s.ID, bashCall("curl x"), "session"},
+		{careful.ID, bashCall("curl x"), ""},
+		{s.ID, bashCall("rm x"), "config.toml:"},
+		{s.ID, readCall("a/.env"), "config.toml:"},
+		{s.ID, readCall("env"), ""},
+		{careful.ID, writeCall("x"), "config.toml:"},
+		{s.ID, writeCall("x"), ""},
+	} {
+		c := h.call(tt.session, tt.r)
+		if tt.want == "" {
+			if c.Status != client.CallCompleted || c.Permission.Verdict != "allow" || c.Permission.Rule == "" {
+				t.Errorf("%s: %+v, %+v", tt.r.Input, c.Error, c.Permission)
+			}
+			continue
+		}
+		if c.Status != client.CallError || c.Error.Code != client.CodeDenied || !strings.Contains(c.Error.Message, tt.want) ||
+			!strings.HasPrefix(c.Error.Message, "denied: ") || c.Error.Hint == "" || c.Permission.Verdict != "deny" || c.Output != "" {
+			t.Errorf("%s: %+v, %+v", tt.r.Input, c.Error, c.Permission)
+		}
+	}
+	// What is denied never reached the tool.
+	if n := len(box.runs); n != 3 {
+		t.Errorf("%d calls ran", n)
+	}
+	// The rule of this moment counts, for what begins later.
+	h.reload(func(set *Settings) { set.Policy = rules(t, `permission = { bash = "deny" }`) })
+	if c := h.call(s.ID, bashCall("echo ok")); c.Error == nil || c.Error.Code != client.CodeDenied {
+		t.Errorf("after a reload: %+v", c)
+	}
+	// A profile that is gone allows nothing.
+	if c := h.call(careful.ID, readCall("x")); c.Error == nil || !strings.Contains(c.Error.Message, "careful") {
+		t.Errorf("without its profile: %+v", c.Error)
+	}
+}
+
+func writeCall(path string) client.CallCreate {
+	return client.CallCreate{Tool: "write", Input: json.RawMessage(fmt.Sprintf(`{"file_path":%q,"content":"x"}`, path))}
+}
+
+func TestRequestsOf(t *testing.T) {
+	h := newHouse(t)
+	h.open()
+	created := h.create(alice, client.SessionCreate{})
+	s, err := h.m.find(alice, created.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.row.Mounts = []client.Mount{{Target: "/opt/cache"}}
+	target := func(asked, path, kind string) run.Target { return run.Target{Asked: asked, Path: path, Kind: kind, Exists: true} }
+	file := func(asked string, write bool) tool.Request {
+		return tool.Request{Permission: "read", Pattern: asked, Path: asked, Write: write}
+	}
+	outside := func(asked string, write bool) tool.Request {
+		return tool.Request{Permission: "external_directory", Pattern: asked, Path: asked, Write: write, Outside: true}
+	}
+	show := func(all []policy.Request) string {
+		var b strings.Builder
+		for _, r := range all {
+			fmt.Fprintf(&b, "%s %s path=%s rel=%s save=%s opaque=%t\n", r.Permission, r.Pattern, r.Path, r.Relative, r.Save, r.Opaque)
+		}
+		return b.String()
+	}
+	for _, tt := range []struct {
+		name    string
+		r       tool.Request
+		targets []run.Target
+		want    string
+	}{
+		{"no path", tool.Request{Permission: "bash", Pattern: "ls", Save: "ls *"}, nil, "bash ls path= rel= save=ls * opaque=false\n"},
+		{"in the worktree", file("a", false), []run.Target{target("a", "/workspace/b/a", "file")},
+			"read a path=/workspace/b/a rel=b/a save=b/a opaque=false\n"},
+		{"the worktree", file(".", false), []run.Target{target(".", "/workspace", "dir")},
+			"read . path=/workspace rel=. save=/workspace opaque=false\n"},
+		{"a name with a wildcard", file("a*", false), []run.Target{target("a*", "/workspace/a*", "file")},
+			"read a* path=/workspace/a* rel=a* save= opaque=false\n"},
+		{"beside the worktree", file("/workspaces/a", false), []run.Target{target("/workspaces/a", "/workspaces/a", "file")},
+			"read /workspaces/a path=/workspaces/a rel= save=/workspaces/a opaque=false\n" +
+				"external_directory /workspaces/a path=/workspaces/a rel= save=/workspaces/* opaque=false\n"},
+		{"a system path", file("/usr/include/a.h", false), []run.Target{target("/usr/include/a.h", "/usr/include/a.h", "file")},
+			"read /usr/include/a.h path=/usr/include/a.h rel= save=/usr/include/a.h opaque=false\n"},
+		{"writing a system path", file("/usr/a", true), []run.Target{target("/usr/a", "/usr/a", "file")},
+			"read /usr/a path=/usr/a rel= save=/usr/a opaque=false\n" +
+				"external_directory /usr/a path=/usr/a rel= save=/usr/* opaque=false\n"},
+		{"a mount below a system path", outside("/opt/cache/x", false), []run.Target{target("/opt/cache/x", "/opt/cache/x", "dir")},
+			"external_directory /opt/cache/x path=/opt/cache/x rel= save=/opt/cache/x opaque=false\n"},
+		{"tmp", outside("/tmp/x", true), []run.Target{target("/tmp/x", "/tmp/x", "file")}, ""},
+		{"home", outside("~/x", true), []run.Target{target("~/x", sandbox.Home+"/x", "file")}, ""},
+		{"an output", outside("o", false), []run.Target{target("o", sandbox.OutputDir+"/call_1", "file")}, ""},
+		{"no more than a sink", outside("/dev/null", true), []run.Target{target("/dev/null", "/dev/null", "device")}, ""},
+		{"a link out", outside("link", false), []run.Target{target("link", "/data/x", "file")},
+			"external_directory link path=/data/x rel= save=/data/* opaque=false\n"},
+		{"the root", outside("/", false), []run.Target{target("/", "/", "dir")}, "external_directory / path=/ rel= save= opaque=false\n"},
+		{"not resolved", outside("$X", false), nil, "external_directory $X path= rel= save= opaque=true\n"},
+		{"not resolved to its end", outside("y", false), []run.Target{target("y", "/workspace/y", "unknown")},
+			"external_directory y path= rel= save= opaque=true\n"},
+		{"a file that is not resolved", file("f", false), nil,
+			"read f path= rel= save= opaque=true\nexternal_directory f path= rel= save= opaque=true\n"},
+		{"a search", tool.Request{Permission: "grep", Pattern: "TODO", Path: "src"}, []run.Target{target("src", "/workspace/src", "dir")},
+			"grep TODO path= rel= save= opaque=false\ngrep src path=/workspace/src rel=src save=src opaque=false\n"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got := show(s.requestsOf(tool.Access{Requests: []tool.Request{tt.r, tt.r}[:1]}, &run.Prepared{Targets: tt.targets}))
+			if got != tt.want {
+				t.Errorf("got  %swant %s", got, tt.want)
+			}
+		})
+	}
+	twice := s.requestsOf(tool.Access{Requests: []tool.Request{outside("/data/x", false), outside("/data/x", true)}},
+		&run.Prepared{Targets: []run.Target{target("/data/x", "/data/x", "file")}})
+	if len(twice) != 1 {
+		t.Errorf("one place outside is asked about %d times", len(twice))
+	}
+}
+
+func TestOpaque(t *testing.T) {
+	opaque := []policy.Request{{Permission: "bash", Pattern: `eval "$X"`, Opaque: true}}
+	for _, tt := range []struct {
+		rules, profile, opaque string
+		want                   policy.Action
+		rule                   string
+	}{
+		{``, "build", "", policy.Allow, ""},
+		{``, "build", "rule", policy.Allow, ""},
+		{``, "build", "ask", policy.Ask, ruleOpaque},
+		{``, "build", "deny", policy.Deny, ruleOpaque},
+		{``, "ci", "ask", policy.Deny, ruleOpaque},
+		{`permission = { bash = "deny" }`, "build", "ask", policy.Deny, "config.toml:1"},
+		{`permission = { bash = { "*" = "deny", "eval *" = "allow" } }`, "build", "rule", policy.Deny, "config.toml:1"},
+		{`permission = { bash = "ask" }`, "build", "ask", policy.Ask, "config.toml:1"},
+	} {
+		st, err := rules(t, tt.rules).Stack(tt.profile, "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := ruleset{stack: st, opaque: tt.opaque}
+		v, each := r.judge(opaque)
+		if v.Action != tt.want || tt.rule != "" && v.Rule != tt.rule || len(each) != 1 || each[0].Action != v.Action {
+			t.Errorf("%q, profile %s, opaque %q: got %+v, %+v", tt.rules, tt.profile, tt.opaque, v, each)
+		}
+		// Only what is opaque is treated like that.
+		if v, _ := r.judge([]policy.Request{{Permission: "read", Pattern: "x", Opaque: true}}); v.Action != policy.Allow {
+			t.Errorf("read: %+v", v)
+		}
+	}
+}
+
+func TestStrictestCounts(t *testing.T) {
+	st, err := rules(t, `permission = { bash = { "*" = "allow", "a*" = "ask", "d*" = "deny" } }`).Stack("build", "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := ruleset{stack: st}
+	for _, tt := range []struct {
+		commands string
+		want     policy.Action
+		decides  string
+		pending  int
+	}{
+		{"", policy.Allow, "", 0},
+		{"x y", policy.Allow, "x", 0},
+		{"x a1 y a2", policy.Ask, "a1", 2},
+		{"a1 d1 d2", policy.Deny, "d1", 0},
+	} {
+		var requests []policy.Request
+		for c := range strings.FieldsSeq(tt.commands) {
+			requests = append(requests, policy.Request{Permission: "bash", Pattern: c})
+		}
+		v, each := r.judge(requests)
+		if v.Action != tt.want || v.Request.Pattern != tt.decides || len(v.Pending) != tt.pending || len(each) != len(requests) {
+			t.Errorf("%q: %+v", tt.commands, v)
+		}
+	}
+}

@@ -1,0 +1,182 @@
+package session
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/policy"
+	"github.com/toold/toold/internal/store"
+	"github.com/toold/toold/internal/tool"
+)
+
+// maxSteps bounds the history that loops are looked for in: enough for a cycle of
+// the longest period up to the hard limit of the defaults, and some more.
+const maxSteps = 512
+
+// history is what a session has done, as far as loops are looked for in it.
+type history struct {
+	mu    sync.Mutex    // guards the fields below
+	read  bool          // what earlier daemons have recorded is in it
+	steps []policy.Step // oldest first: what each asked for, and what it was answered
+	calls []stepCall    // whose the steps are
+}
+
+// stepCall is the call of a step.
+type stepCall struct{ id, tool string }
+
+// loopFound is a loop that a call would be part of.
+type loopFound struct {
+	policy.Loop
+	tools []string // of one round, oldest first
+}
+
+// guard does step 3: it looks at the call together with all that the session has
+// done, also under earlier daemons, and is doing at the moment; and remembers it.
+func (s *Session) guard(c *call, inv *tool.Invocation) (*loopFound, error) {
+	if c.probe {
+		return nil, nil
+	}
+	h := &s.history
+	next := digestOf(inv)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.read {
+		if err := s.recall(c.ctx); err != nil {
+			return nil, fmt.Errorf("read the history of the session: %w", err)
+		}
+		h.read = true
+	}
+	h.forgetLocked(c.id)
+	l, found := s.m.settings.Load().Loop.Check(h.steps, next)
+	h.addLocked(stepCall{c.id, inv.Tool.Name}, policy.Step{Input: next})
+	if !found {
+		return nil, nil
+	}
+	f := &loopFound{Loop: l}
+	for _, v := range h.calls[max(0, len(h.calls)-l.Period):] {
+		f.tools = append(f.tools, v.tool)
+	}
+	return f, nil
+}
+
+// recall reads what is stored of the session's calls. Called with history.mu held.
+func (s *Session) recall(ctx context.Context) error {
+	h := &s.history
+	err := s.m.store.Recent(ctx, store.RecentFilter{Session: s.id, Limit: maxSteps}, func(row *store.Call) error {
+		st := policy.Step{Input: s.m.digestOfRow(row)}
+		if row.Finished() {
+			st.Output = answerOf(&row.Call)
+		}
+		h.calls, h.steps = append(h.calls, stepCall{row.ID, row.Tool}), append(h.steps, st)
+		return nil
+	})
+	if err != nil {
+		h.calls, h.steps = nil, nil
+		return err
+	}
+	slices.Reverse(h.calls)
+	slices.Reverse(h.steps)
+	return nil
+}
+
+// addLocked adds the newest step.
+func (h *history) addLocked(c stepCall, st policy.Step) {
+	if over := len(h.steps) - maxSteps; over > maxSteps/4 {
+		h.steps, h.calls = slices.Delete(h.steps, 0, over), slices.Delete(h.calls, 0, over)
+	}
+	h.steps, h.calls = append(h.steps, st), append(h.calls, c)
+}
+
+// indexLocked finds the step of a call, which is most often the last; -1 where
+// there is none.
+func (h *history) indexLocked(call string) int {
+	for i := len(h.calls) - 1; i >= 0; i-- {
+		if h.calls[i].id == call {
+			return i
+		}
+	}
+	return -1
+}
+
+// forgetLocked removes a call that is about to be added again.
+func (h *history) forgetLocked(call string) {
+	if i := h.indexLocked(call); i >= 0 {
+		h.steps, h.calls = slices.Delete(h.steps, i, i+1), slices.Delete(h.calls, i, i+1)
+	}
+}
+
+// answered notes what a call was answered.
+func (h *history) answered(c *client.Call) {
+	out := answerOf(c)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if i := h.indexLocked(c.ID); i >= 0 {
+		h.steps[i].Output = out
+	}
+}
+
+// digestOf stands for what a call asks for: calls that differ only in what makes
+// no difference have the same one.
+func digestOf(inv *tool.Invocation) policy.Digest {
+	return digest(inv.Tool.Name, string(inv.Near()))
+}
+
+// digestOfRow is digestOf for a call that was stored.
+func (m *Manager) digestOfRow(row *store.Call) policy.Digest {
+	if inv, err := m.tools.Parse(row.Tool, row.Input); err == nil {
+		return digestOf(inv)
+	}
+	return digest(row.Tool, string(row.Input)) // of a tool that there is no more
+}
+
+// answerOf stands for what a call was answered; it is zero where policy did not
+// let it run, for that says nothing about what it does.
+func answerOf(c *client.Call) policy.Digest {
+	var code, message string
+	if c.Error != nil {
+		switch code, message = string(c.Error.Code), c.Error.Message; c.Error.Code {
+		case client.CodeDenied, client.CodeDoomLoop, client.CodeApprovalTimeout, client.CodeStaleApproval, client.CodeAborted:
+			return policy.Digest{}
+		}
+	}
+	parts := []string{code, message, c.Output, fmt.Sprint(c.IsError)}
+	for _, a := range c.Attachments {
+		parts = append(parts, a.URL)
+	}
+	return digest(parts...)
+}
+
+func digest(parts ...string) policy.Digest {
+	h := sha256.New()
+	for _, p := range parts {
+		_, _ = fmt.Fprintf(h, "%d:", len(p)) // a hash takes everything
+		_, _ = h.Write([]byte(p))
+	}
+	return policy.Digest(h.Sum(nil))
+}
+
+// describe says what repeats and how often.
+func (l *loopFound) describe(name string) string {
+	same := "the calls before gave the same answers"
+	if l.Polling {
+		same = "the answers of the calls before differ, but that is a lot of polling"
+	}
+	if l.Period <= 1 {
+		return fmt.Sprintf("this would be call %d in a row of %s with the same input; %s", l.Count, name, same)
+	}
+	return fmt.Sprintf("this would be the end of round %d of the same %d calls (%s); %s", l.Count, l.Period, strings.Join(l.tools, ", "), same)
+}
+
+// refused is the error of a call that was stopped for its loop.
+func (l *loopFound) refused(name string) *client.Error {
+	return &client.Error{
+		Code:    client.CodeDoomLoop,
+		Message: "stopped: " + l.describe(name),
+		Hint:    "look at what the answers say and do something else; to repeat it will not help",
+	}
+}
