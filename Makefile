@@ -41,8 +41,12 @@ bin/runc: tools/go.mod tools/go.sum | deps
 	@cd tools && CGO_ENABLED=1 go build -tags seccomp -trimpath -ldflags '-s -w' -o ../bin/runc github.com/opencontainers/runc
 	@touch bin/runc
 
+# Without it the tests that want it say why they do not run.
+bin/prometheus: | deps
+	@scripts/install-prometheus || true
+
 .PHONY: test
-test: build ## run every test, with the coverage of the packages that must have it
+test: build bin/prometheus ## run every test, with the coverage of the packages that must have it
 	@scripts/test
 
 .PHONY: demo root

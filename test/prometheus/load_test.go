@@ -1,0 +1,206 @@
+package prometheus
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/toold/toold/client"
+)
+
+// config is the daemon's: small limits, so that there are kills and spilled
+// outputs soon; rules that deny and ask; hooks that answer and fail.
+const config = `
+[tenant.ci]
+uids = [40001]
+
+[limits]
+memory = "160MiB"
+tmp = "16MiB"
+pids = 128
+
+[truncate]
+max_bytes = 4096
+
+[approvals]
+self_approve = true
+
+[permission]
+"*" = "allow"
+doom_loop = "deny"
+
+[permission.bash]
+"*" = "allow"
+"echo forbidden*" = { action = "deny", reason = "the test wants it so" }
+"echo please*" = "ask"
+
+[[hook]]
+on = "call.before"
+command = ["/bin/echo", '{"action":"allow"}']
+match = { tool = "glob" }
+
+[[hook]]
+on = "call.before"
+command = ["/bin/echo", '{"action":"deny","reason":"not today"}']
+match = { tool = "list" }
+
+[[hook]]
+on = "call.after"
+command = ["/bin/false"]
+match = { tool = "grep" }
+fail = "open"
+`
+
+// load makes something happen of everything that is counted. When it returns an
+// approval is still pending.
+type load struct {
+	t *testing.T
+	d *daemon
+	// waiting ends when the call that waits for an approval does.
+	waiting sync.WaitGroup
+}
+
+func (l *load) session(c *client.Client) *client.Session {
+	l.t.Helper()
+	s, err := c.CreateSession(context.Background(), client.SessionCreate{})
+	must(l.t, err)
+	return s
+}
+
+// call makes a call and says how it ended.
+func (l *load) call(c *client.Client, session, tool string, input map[string]any) *client.Call {
+	l.t.Helper()
+	got, err := tryCall(c, session, tool, input)
+	if err != nil {
+		l.t.Fatalf("%s %v: %v", tool, input, err)
+	}
+	return got
+}
+
+// tryCall is call for other goroutines than the test's.
+func tryCall(c *client.Client, session, tool string, input map[string]any) (*client.Call, error) {
+	raw, err := json.Marshal(input)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*bound)
+	defer cancel()
+	return c.CreateCall(ctx, session, client.CallCreate{Tool: tool, Input: raw}, client.CallOptions{})
+}
+
+func (l *load) bash(c *client.Client, session, command string) *client.Call {
+	l.t.Helper()
+	return l.call(c, session, "bash", map[string]any{"command": command})
+}
+
+// want checks how a call ended, for the metrics are to show it.
+func (l *load) want(c *client.Call, status client.CallStatus, isError bool, code client.Code, reason string) {
+	l.t.Helper()
+	var got client.Code
+	if c.Error != nil {
+		got = c.Error.Code
+	}
+	if r, _ := c.Metadata["reason"].(string); c.Status != status || c.IsError != isError || got != code || reason != "" && r != reason {
+		l.t.Errorf("%s %s: status %s, is_error %v, %v, %v; want %s, %v, %q, %q", c.Tool, c.Input, c.Status, c.IsError, c.Error, c.Metadata, status, isError, code, reason)
+	}
+}
+
+func (l *load) run() {
+	a, b := l.session(l.d.admin), l.session(l.d.ci)
+	l.tools(a.ID)
+	l.limits(b.ID)
+	l.policy(a.ID)
+	l.approvals(a.ID)
+	over := l.session(l.d.ci)
+	_, err := l.d.ci.EndSession(context.Background(), over.ID, client.EndOptions{})
+	must(l.t, err)
+}
+
+// tools calls each tool, well and badly.
+func (l *load) tools(id string) {
+	c := l.d.admin
+	l.want(l.bash(c, id, "echo hello"), client.CallCompleted, false, "", "exit")
+	l.want(l.bash(c, id, "exit 3"), client.CallCompleted, true, "", "exit")
+	l.want(l.call(c, id, "write", map[string]any{"file_path": "/workspace/a.txt", "content": "one\n"}), client.CallCompleted, false, "", "")
+	l.want(l.call(c, id, "read", map[string]any{"file_path": "/workspace/a.txt"}), client.CallCompleted, false, "", "")
+	l.want(l.call(c, id, "edit", map[string]any{"file_path": "/workspace/a.txt", "old_string": "one", "new_string": "two"}), client.CallCompleted, false, "", "")
+	l.call(c, id, "read", map[string]any{"file_path": "/dev/null"})
+	l.call(c, id, "glob", map[string]any{"pattern": "*.txt"})
+	l.call(c, id, "grep", map[string]any{"pattern": "two"})
+	l.call(c, id, "list", map[string]any{})
+	l.call(c, id, "bash", map[string]any{"command": "echo lenient", "timeout": "5000"}) // a number as text
+}
+
+// limits runs into them.
+func (l *load) limits(id string) {
+	c := l.d.ci
+	long := l.bash(c, id, "seq 100000")
+	if cut, _ := long.Metadata["truncated"].(bool); !cut {
+		l.t.Errorf("the output was not cut: %v", long.Metadata)
+	}
+	l.want(l.call(c, id, "bash", map[string]any{"command": "sleep 100", "timeout": 300}), client.CallCompleted, true, "", "timeout")
+	l.want(l.bash(c, id, "tail -c 1G /dev/zero >/dev/null"), client.CallCompleted, true, "", "memory")
+	l.bash(c, id, "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done")
+}
+
+// policy is denied, and repeats itself.
+func (l *load) policy(id string) {
+	c := l.d.admin
+	l.want(l.bash(c, id, "echo forbidden fruit"), client.CallError, false, client.CodeDenied, "")
+	last := l.bash(c, id, "echo again")
+	for range 5 {
+		last = l.bash(c, id, "echo again")
+	}
+	l.want(last, client.CallError, false, client.CodeDoomLoop, "")
+}
+
+// approvals are given, refused, and the last one is not answered.
+func (l *load) approvals(id string) {
+	for _, answer := range []client.Answer{client.AnswerOnce, client.AnswerReject, ""} {
+		done := make(chan error, 1)
+		l.waiting.Go(func() {
+			_, err := tryCall(l.d.admin, id, "bash", map[string]any{"command": "echo please " + string(answer)})
+			done <- err
+		})
+		a := l.pending()
+		if answer == "" {
+			return
+		}
+		_, err := l.d.admin.AnswerApproval(context.Background(), a.ID, client.ApprovalAnswer{Answer: answer})
+		must(l.t, err)
+		must(l.t, <-done)
+	}
+}
+
+// pending waits for the approval that is pending.
+func (l *load) pending() (a client.Approval) {
+	l.t.Helper()
+	eventually(l.t, "an approval is pending", func() error {
+		list, err := l.d.admin.ListApprovals(context.Background(), client.ApprovalQuery{})
+		if err != nil || len(list.Items) != 1 {
+			return fmt.Errorf("%v %v", list, err)
+		}
+		a = list.Items[0]
+		return nil
+	})
+	return a
+}
+
+// end ends all sessions, and with them what still waits.
+func (l *load) end() {
+	for _, c := range []*client.Client{l.d.admin, l.d.ci} {
+		list, err := c.ListSessions(context.Background(), client.SessionQuery{})
+		if err != nil {
+			l.t.Error(err)
+			continue
+		}
+		for _, s := range list.Items {
+			if _, err := c.EndSession(context.Background(), s.ID, client.EndOptions{Force: true}); err != nil {
+				l.t.Error(err)
+			}
+		}
+	}
+	l.waiting.Wait()
+}

@@ -1,0 +1,292 @@
+package prometheus
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/toold/toold/client"
+)
+
+const (
+	// bound is how long anything may take that only has to happen some time.
+	bound = 60 * time.Second
+	// deploy is where the files are that are tested.
+	deploy = "../../deploy/prometheus"
+)
+
+// tools are the programs that are needed.
+type tools struct{ prometheus, promtool, runc string }
+
+// need finds the programs, or skips the test where they cannot run.
+func need(t *testing.T) tools {
+	t.Helper()
+	var found tools
+	why := ""
+	if os.Geteuid() != 0 {
+		why = "toold needs root"
+	}
+	for _, p := range []struct {
+		at        *string
+		name, get string
+	}{
+		{&found.prometheus, "prometheus", "scripts/install-prometheus"},
+		{&found.promtool, "promtool", "scripts/install-prometheus"},
+		{&found.runc, "runc", "make build"},
+	} {
+		own, err := filepath.Abs("../../bin/" + p.name)
+		must(t, err)
+		if _, err := os.Stat(own); err == nil {
+			*p.at = own
+		} else if *p.at, err = exec.LookPath(p.name); err != nil {
+			why = cmp.Or(why, fmt.Sprintf("there is no %s, neither in bin/ nor in PATH: run %s", p.name, p.get))
+		}
+	}
+	if why == "" {
+		return found
+	}
+	if strings.Contains(os.Getenv("TOOLD_TEST_REQUIRE"), "prometheus") {
+		t.Fatal("required here, but cannot run: ", why)
+	}
+	t.Skip(why)
+	return found
+}
+
+// promtool runs it in the directory of what is deployed.
+func (x tools) run(t *testing.T, stdin io.Reader, args ...string) {
+	t.Helper()
+	cmd := exec.Command(x.promtool, args...)
+	cmd.Dir, cmd.Stdin = deploy, stdin
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("promtool %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+}
+
+// daemon is a toold with two tenants.
+type daemon struct {
+	dir, metrics string // metrics is the address of the listener
+	admin, ci    *client.Client
+	log          *os.File
+}
+
+// startDaemon builds toold and runs it with this configuration until the test ends.
+func startDaemon(t *testing.T, x tools, config string) *daemon {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "toold-prometheus-") // short, and passable for the users of sandboxes
+	must(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	must(t, os.Chmod(dir, 0o711))
+	build := exec.Command("go", "build", "-trimpath", "-o", dir+"/", "./cmd/toold", "./cmd/toolagent")
+	build.Dir, build.Env = "../..", append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build: %v\n%s", err, out)
+	}
+	must(t, os.Symlink(x.runc, filepath.Join(dir, "runc")))
+	file := filepath.Join(dir, "config.toml")
+	must(t, os.WriteFile(file, []byte(config), 0o600))
+
+	d := &daemon{dir: dir}
+	d.log, err = os.Create(filepath.Join(dir, "log"))
+	must(t, err)
+	cgroup := filepath.Base(dir)
+	socket := filepath.Join(dir, "run", "toold.sock")
+	// Ephemeral: it ends its sessions and itself when its standard input closes, so
+	// also when this test is killed.
+	cmd := exec.Command(filepath.Join(dir, "toold"), "--ephemeral", "--config", file, "--log", "json",
+		"--socket", socket, "--state-dir", filepath.Join(dir, "state"), "--run-dir", filepath.Join(dir, "run"),
+		"--metrics-listen", "127.0.0.1:0", "--cgroup-parent", "/"+cgroup, "--uid-base", strconv.Itoa(0x5000_0000+rand.IntN(256)*16*65536))
+	cmd.Stdout, cmd.Stderr = d.log, d.log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	stdin, err := cmd.StdinPipe()
+	must(t, err)
+	must(t, cmd.Start())
+	done := make(chan struct{})
+	go func() { _ = cmd.Wait(); close(done) }()
+	d.admin = client.New(client.Options{Socket: socket})
+	d.ci = client.New(client.Options{Socket: socket, Tenant: "ci"})
+	t.Cleanup(func() {
+		d.admin.Close()
+		d.ci.Close()
+		_ = stdin.Close()
+		select {
+		case <-done:
+		case <-time.After(bound):
+			t.Error("toold did not end when its standard input closed")
+			_ = cmd.Process.Kill()
+			<-done
+		}
+		if t.Failed() {
+			t.Logf("log of toold:\n%s", d.readLog())
+		}
+		_ = d.log.Close()
+		if err := removeCgroups(cgroup); err != nil {
+			t.Error(err)
+		}
+	})
+	eventually(t, "toold is ready", func() error {
+		h, err := d.admin.Ready(context.Background())
+		if err != nil || h.Status != "ok" {
+			select {
+			case <-done:
+				t.Fatalf("toold has ended:\n%s", d.readLog())
+			default:
+			}
+			return fmt.Errorf("%v %v", h, err)
+		}
+		return nil
+	})
+	eventually(t, "toold says where its metrics are", func() error {
+		for line := range strings.Lines(d.readLog()) {
+			var v struct{ Msg, Metrics string }
+			if json.Unmarshal([]byte(line), &v) == nil && v.Metrics != "" {
+				d.metrics = v.Metrics
+				return nil
+			}
+		}
+		return errors.New("not yet")
+	})
+	return d
+}
+
+func (d *daemon) readLog() string {
+	b, err := os.ReadFile(d.log.Name())
+	if err != nil {
+		return err.Error()
+	}
+	return string(b)
+}
+
+// scrape gets the metrics as text.
+func (d *daemon) scrape(t *testing.T) []byte {
+	t.Helper()
+	resp, err := http.Get("http://" + d.metrics + "/metrics")
+	must(t, err)
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	must(t, err)
+	if resp.StatusCode != 200 {
+		t.Fatalf("GET /metrics: %s\n%s", resp.Status, b)
+	}
+	return b
+}
+
+// removeCgroups removes the parent of the test's cgroups in every hierarchy. A
+// cgroup with a process in it cannot be removed: something was left running.
+func removeCgroups(name string) error {
+	parents, _ := filepath.Glob("/sys/fs/cgroup/*/" + name)
+	var failed error
+	for _, parent := range append(parents, "/sys/fs/cgroup/"+name) {
+		var dirs []string
+		_ = filepath.WalkDir(parent, func(p string, e fs.DirEntry, err error) error {
+			if err == nil && e.IsDir() {
+				dirs = append(dirs, p)
+			}
+			return nil
+		})
+		for _, dir := range slices.Backward(dirs) { // children first
+			if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				failed = fmt.Errorf("left behind: %w", err)
+			}
+		}
+	}
+	return failed
+}
+
+// server is a running Prometheus.
+type server struct{ url string }
+
+// startPrometheus runs the real one with the configuration that is deployed, but
+// for the address that it scrapes and how often, until the test ends.
+func startPrometheus(t *testing.T, x tools, target string) *server {
+	t.Helper()
+	dir := t.TempDir()
+	config, err := os.ReadFile(filepath.Join(deploy, "prometheus.yml"))
+	must(t, err)
+	for _, r := range [][2]string{
+		{`"127.0.0.1:9477"`, strconv.Quote(target)},
+		{"scrape_interval: 15s", "scrape_interval: 1s"},
+		{"evaluation_interval: 15s", "evaluation_interval: 1s"},
+	} {
+		if bytes.Count(config, []byte(r[0])) == 0 {
+			t.Fatalf("prometheus.yml has no %s", r[0])
+		}
+		config = bytes.ReplaceAll(config, []byte(r[0]), []byte(r[1]))
+	}
+	must(t, os.WriteFile(filepath.Join(dir, "prometheus.yml"), config, 0o600))
+	rules, err := os.ReadFile(filepath.Join(deploy, "alerts.yml"))
+	must(t, err)
+	must(t, os.WriteFile(filepath.Join(dir, "alerts.yml"), rules, 0o600))
+
+	address := freeAddress(t)
+	log, err := os.Create(filepath.Join(dir, "log"))
+	must(t, err)
+	cmd := exec.Command(x.prometheus, "--config.file", filepath.Join(dir, "prometheus.yml"),
+		"--storage.tsdb.path", filepath.Join(dir, "data"), "--web.listen-address", address, "--log.level", "warn")
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	must(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		_ = cmd.Wait()
+		if b, err := os.ReadFile(log.Name()); t.Failed() && err == nil {
+			t.Logf("log of Prometheus:\n%s", b)
+		}
+		_ = log.Close()
+	})
+	s := &server{"http://" + address}
+	eventually(t, "Prometheus has scraped toold", func() error {
+		if v, err := s.query(`up{job="toold"} == 1`); err != nil || len(v) == 0 {
+			return fmt.Errorf("%v %v", v, err)
+		}
+		return nil
+	})
+	return s
+}
+
+// freeAddress is one that nobody listens at now.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer ln.Close()
+	return ln.Addr().String()
+}
+
+// must ends the test with err, if there is one.
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// eventually waits until ok has no error.
+func eventually(t *testing.T, what string, ok func() error) {
+	t.Helper()
+	for end := time.Now().Add(bound); ; time.Sleep(100 * time.Millisecond) {
+		err := ok()
+		if err == nil {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("not within %s: %s: %v", bound, what, err)
+		}
+	}
+}
