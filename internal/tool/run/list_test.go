@@ -11,6 +11,19 @@ import (
 	"testing"
 )
 
+// TestListPreparesWhatIsJudged: without a path the call names ".", and what that
+// leads to must be known by this name, or nobody could allow it.
+func TestListPreparesWhatIsJudged(t *testing.T) {
+	env := searchEnv(t)
+	for input, asked := range map[string]string{`{}`: ".", `{"path":"."}`: "."} {
+		prep, err := List{}.Prepare(t.Context(), env, json.RawMessage(input))
+		must(t, err)
+		if len(prep.Targets) != 1 || prep.Targets[0].Asked != asked || prep.Targets[0].Path != env.Worktree {
+			t.Errorf("%s: got %+v, want %q to lead to %s", input, prep.Targets, asked, env.Worktree)
+		}
+	}
+}
+
 func TestList(t *testing.T) {
 	env := searchEnv(t)
 	tree(t, env.Worktree, map[string]string{

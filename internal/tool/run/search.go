@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -24,7 +25,9 @@ func prepareSearch(ctx context.Context, env *Env, input json.RawMessage, fileToo
 		return nil, err
 	}
 	info, err := findTarget(ctx, env, in.Path, fileToo)
-	targets := []Target{target(in.Path, info, false)}
+	// Where no path is given the call names the worktree, by the name that it is
+	// judged by.
+	targets := []Target{target(cmp.Or(in.Path, "."), info, false)}
 	if err != nil {
 		return prepareFailure(displayName(in.Path), targets, err)
 	}
