@@ -117,6 +117,24 @@ func TestStacksAreImmutable(t *testing.T) {
 			t.Errorf("got %s, want %s", got, tt.want)
 		}
 	}
+	// Lists with room to grow must not be shared either.
+	grown := base
+	for range 3 {
+		grown = grown.With(Ceiling{Name: "none"}).Remember([]Rule{{Permission: "none", Pattern: "none"}})
+	}
+	one := grown.With(Ceiling{"a", []Rule{{Permission: "bash", Pattern: "*", Action: Ask, Source: "a"}}}).
+		Remember([]Rule{{Permission: "bash", Pattern: "ls", Source: "one"}})
+	grown.With(Ceiling{"b", []Rule{{Permission: "bash", Pattern: "*", Action: Deny, Source: "b"}}}).
+		Remember([]Rule{{Permission: "bash", Pattern: "other"}})
+	if v := one.Judge(q[:1]); v.Action != Allow || v.Rule != "one" {
+		t.Errorf("shared: got %s by %s", v.Action, v.Rule)
+	}
+	one = grown.With(Ceiling{"a", []Rule{{Permission: "bash", Pattern: "*", Action: Ask, Source: "a"}}})
+	two := one.Remember([]Rule{{Permission: "bash", Pattern: "ls", Source: "two"}})
+	one.Remember([]Rule{{Permission: "bash", Pattern: "other", Source: "x"}})
+	if v := two.Judge(q[:1]); v.Rule != "two" {
+		t.Errorf("shared approvals: got %s by %s", v.Action, v.Rule)
+	}
 	if base.Headless() || a.Hidden("edit") || !a.Hidden("bash") {
 		t.Error("hidden or headless")
 	}

@@ -23,6 +23,7 @@ func (p *parser) lint() []tomltext.Problem {
 		}
 	}
 	p.lintScopes()
+	p.lintTenants()
 	return p.warnings
 }
 
@@ -42,6 +43,21 @@ func (p *parser) lists() [][]*rule {
 		lists[scopes[key]] = append(lists[scopes[key]], s.rule)
 	}
 	return lists
+}
+
+// lintTenants warns of rules that look as if they gave a tenant something.
+func (p *parser) lintTenants() {
+	for i, s := range p.set.scoped {
+		if s.tenant == nil || s.Action != Allow {
+			continue
+		}
+		excepts := func(o *scopedRule) bool {
+			return o.tenant != nil && o.Action != Allow && (nameCovers(o.rule, s.rule) || nameCovers(s.rule, o.rule))
+		}
+		if !slices.ContainsFunc(p.set.scoped[:i], excepts) {
+			p.warn(s.line, "%s allows nothing: rules of tenants can only make things stricter, and there is none above that it is an exception from", s.label)
+		}
+	}
 }
 
 // scope tells apart rules that need not meet in one list.

@@ -89,13 +89,12 @@ func repeats(history []Step, next Digest, period int) (alike, same int) {
 		return history[i].Input
 	}
 	for i := len(history); i >= period && input(i) == history[i-period].Input; i-- {
-		place, before := i%period, history[i-period].Output
-		if i < len(history) && known[place] == (Digest{}) {
+		place, none := i%period, Digest{}
+		if i < len(history) && history[i].Output != none {
 			known[place] = history[i].Output
 		}
-		if before != (Digest{}) {
-			changed = changed || known[place] != (Digest{}) && known[place] != before
-			known[place] = before
+		if before := history[i-period].Output; before != none && known[place] != none && before != known[place] {
+			changed = true
 		}
 		alike++
 		if !changed {

@@ -62,6 +62,7 @@ func TestLoops(t *testing.T) {
 		{"a loop long ago", "Ax Ax Ax Ax By Cz", 'A', Loop{}},
 		{"a loop at the end of work", "By Cz Dw Ax Ax", 'A', Loop{Period: 1, Count: 3}},
 		{"the hard limit", again(49, "Ax"), 'A', Loop{Period: 1, Count: 50, Hard: true}},
+		{"over the hard limit in a longer cycle", again(49, "Bx Ax Ax Ax") + "Bx Ax Ax", 'A', Loop{Period: 4, Count: 50, Hard: true}},
 		{"the hard limit of a cycle", again(49, "Ax Bx") + "Ax", 'B', Loop{Period: 2, Count: 50, Hard: true}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -147,6 +147,9 @@ func TestLint(t *testing.T) {
 		{"no profiles", "[tenant.a]\nprofiles = []\n", `r:2: tenant.a.profiles is empty: the tenant can make no session`},
 		{"rule for no profile", "[[rule]]\npermission = 'edit'\npattern = '*'\naction = 'deny'\nprofile = 'pln*'\n",
 			`r:1: the rule is for a profile that there is not: there are build, ci, explore, general, plan`},
+		{"tenant that is given something", "[tenant.a.permission.bash]\n'git *' = 'allow'\n'*' = 'ask'\n'ls *' = 'allow'\n",
+			"r:2: bash \"git *\" allows nothing: rules of tenants can only make things stricter, and there is none above that it is an exception from\n" +
+				`r:3: bash "*" stands last and undoes line 2: the last matching rule wins, so what is about everything belongs on top`},
 		{"tenants apart", "[tenant.a.permission]\nedit = { 'x' = 'deny' }\n[tenant.b.permission]\nedit = 'ask'\n", ""},
 		{"one tenant", "[tenant.a.permission]\nedit = { 'x' = 'deny' }\n[[rule]]\ntenant = 'a'\npermission = 'edit'\npattern = '*'\naction = 'ask'\n",
 			`r:3: edit "*" stands last and undoes line 2: the last matching rule wins, so what is about everything belongs on top`},
