@@ -68,7 +68,7 @@ func (e *Entry) InsertCall(c *Call) {
 	if o := (origin{c.MessageID, c.Agent, c.Model, c.Extra}); o.MessageID != "" || o.Agent != "" || o.Model != "" || o.Extra != nil {
 		from = e.marshal(c.ID, o)
 	}
-	e.buf = append(e.buf, byte(recordInsertCall))
+	e.begin(recordInsertCall, len(c.ID)+len(c.SessionID)+len(c.Tenant)+len(c.Key)+len(c.Tool)+len(c.Hash)+len(c.Input)+len(from))
 	e.text(c.ID, c.SessionID, c.Tenant, c.Key, c.Tool)
 	e.bytes(c.Hash, c.Input, from)
 	e.numbers(c.Time.Queued.UnixMilli())
@@ -76,7 +76,7 @@ func (e *Entry) InsertCall(c *Call) {
 
 // StartCall marks a pending call as running.
 func (e *Entry) StartCall(id string, at time.Time) {
-	e.buf = append(e.buf, byte(recordStartCall))
+	e.begin(recordStartCall, len(id))
 	e.text(id)
 	e.numbers(at.UnixMilli())
 }
@@ -88,7 +88,7 @@ func (e *Entry) FinishCall(c *Call) {
 	if c.Output.File {
 		file = 1
 	}
-	e.buf = append(e.buf, byte(recordFinishCall))
+	e.begin(recordFinishCall, len(c.ID)+len(c.Status)+len(b))
 	e.text(c.ID, string(c.Status))
 	e.bytes(b)
 	e.numbers(millis(c.Time.Started), millis(c.Time.Ended), file, c.Output.Total, c.Output.Inline)
@@ -97,9 +97,9 @@ func (e *Entry) FinishCall(c *Call) {
 // AddEvent adds an event. Its id is made when the entry is kept, so that ids,
 // rows and what OnEvents hears have one order.
 func (e *Entry) AddEvent(v client.Event) {
-	e.buf = append(e.buf, byte(recordEvent))
+	e.begin(recordEvent, eventIDLen+len(v.Type)+len(v.Tenant)+len(v.Session)+len(v.Call)+len(v.Data))
 	e.events = append(e.events, placed{event: v, at: len(e.buf)})
-	e.buf = append(e.buf, make([]byte, eventIDLen)...)
+	e.buf = e.buf[:len(e.buf)+eventIDLen]
 	e.text(v.Type, v.Tenant, v.Session, v.Call)
 	e.bytes(v.Data)
 	e.numbers(v.Time.UnixMicro())
@@ -107,6 +107,21 @@ func (e *Entry) AddEvent(v client.Event) {
 
 // eventIDLen is the length of an event's id.
 const eventIDLen = len("evt_") + idLen
+
+// Room for the lengths and numbers of a record, and for the event that most
+// entries have besides.
+const (
+	recordRoom = 64
+	eventRoom  = 256
+)
+
+// begin starts a record whose texts have n bytes.
+func (e *Entry) begin(k recordKind, n int) {
+	if n += recordRoom; cap(e.buf)-len(e.buf) < n {
+		e.buf = slices.Grow(e.buf, n+eventRoom)
+	}
+	e.buf = append(e.buf, byte(k))
+}
 
 func (e *Entry) marshal(id string, v any) []byte {
 	b, err := json.Marshal(v)
@@ -123,11 +138,6 @@ func (e *Entry) text(values ...string) {
 }
 
 func (e *Entry) bytes(values ...[]byte) {
-	n := len(e.buf)
-	for _, v := range values {
-		n += binary.MaxVarintLen64 + len(v)
-	}
-	e.buf = slices.Grow(e.buf, n-len(e.buf))
 	for _, v := range values {
 		e.buf = append(binary.AppendUvarint(e.buf, uint64(len(v))), v...)
 	}

@@ -1,7 +1,6 @@
 package oci
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -178,9 +177,8 @@ func readInt(file string) int64 {
 
 // readKey reads the number behind a key of a flat keyed control file.
 func readKey(file, key string) int64 {
-	s := bufio.NewScanner(strings.NewReader(readFile(file)))
-	for s.Scan() {
-		if k, v, ok := strings.Cut(s.Text(), " "); ok && k == key {
+	for line := range strings.SplitSeq(readFile(file), "\n") {
+		if k, v, ok := strings.Cut(line, " "); ok && k == key {
 			n, err := strconv.ParseInt(v, 10, 64)
 			if err != nil {
 				return 0
