@@ -11,7 +11,7 @@ var permissions = []string{
 
 // defaults are the rules that stand above all others.
 func defaults() []*rule {
-	const secrets = "the file may hold secrets"
+	const reason = "the file may hold secrets"
 	rules := []Rule{
 		{Permission: "*", Pattern: "*", Action: Allow},
 		{Permission: PermissionDoomLoop, Pattern: "*", Action: Ask},
@@ -19,8 +19,8 @@ func defaults() []*rule {
 	}
 	for _, p := range []string{"read", "grep"} {
 		rules = append(rules,
-			Rule{Permission: p, Pattern: "**/.env", Action: Ask, Reason: secrets},
-			Rule{Permission: p, Pattern: "**/.env.*", Action: Ask, Reason: secrets},
+			Rule{Permission: p, Pattern: "**/.env", Action: Ask, Reason: reason},
+			Rule{Permission: p, Pattern: "**/.env.*", Action: Ask, Reason: reason},
 			Rule{Permission: p, Pattern: "**/.env.example", Action: Allow})
 	}
 	// Only a client can answer these. Nothing is offered that nobody answers.

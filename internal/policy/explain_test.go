@@ -170,12 +170,21 @@ func TestRequests(t *testing.T) {
 		want []Request
 	}{
 		{"text", []tool.Request{{Permission: "bash", Pattern: "ls", Save: "ls *"}}, []Request{{Permission: "bash", Pattern: "ls", Save: "ls *"}}},
-		{"in the worktree", []tool.Request{{Permission: "read", Pattern: "a/b", Path: "a/b"}},
-			[]Request{{Permission: "read", Pattern: "a/b", Path: "/workspace/a/b", Relative: "a/b", Save: "a/b"}}},
-		{"the worktree", []tool.Request{{Permission: "list", Pattern: ".", Path: "."}},
-			[]Request{{Permission: "list", Pattern: ".", Path: "/workspace", Relative: ".", Save: "/workspace"}}},
-		{"a name with a wildcard", []tool.Request{{Permission: "read", Pattern: "a*", Path: "a*"}},
-			[]Request{{Permission: "read", Pattern: "a*", Path: "/workspace/a*", Relative: "a*"}}},
+		{
+			"in the worktree",
+			[]tool.Request{{Permission: "read", Pattern: "a/b", Path: "a/b"}},
+			[]Request{{Permission: "read", Pattern: "a/b", Path: "/workspace/a/b", Relative: "a/b", Save: "a/b"}},
+		},
+		{
+			"the worktree",
+			[]tool.Request{{Permission: "list", Pattern: ".", Path: "."}},
+			[]Request{{Permission: "list", Pattern: ".", Path: "/workspace", Relative: ".", Save: "/workspace"}},
+		},
+		{
+			"a name with a wildcard",
+			[]tool.Request{{Permission: "read", Pattern: "a*", Path: "a*"}},
+			[]Request{{Permission: "read", Pattern: "a*", Path: "/workspace/a*", Relative: "a*"}},
+		},
 		{"through a link", []tool.Request{{Permission: "edit", Pattern: "link", Path: "link", Write: true}}, []Request{
 			{Permission: "edit", Pattern: "link", Path: "/srv/data/file", Save: "/srv/data/file"},
 			{Permission: PermissionExternal, Pattern: "link", Path: "/srv/data/file", Save: "/srv/data/*"},

@@ -98,18 +98,24 @@ read = "ask"
 	for _, tt := range []struct{ name, test, want string }{
 		{"holds", "tool = 'bash'\ninput = { command = 'git push origin main' }\nexpect = 'deny'\n", ""},
 		{"names its rule", "tool = 'bash'\ninput = { command = 'git push origin main' }\nexpect = 'deny'\nrule = 'bash \"git push *\"'\n", ""},
-		{"another rule", "tool = 'bash'\ninput = { command = 'git push origin main' }\nexpect = 'deny'\nrule = 'bash \"git *\"'\n",
-			`r:7: test: bash {"command":"git push origin main"} is deny by r:4 (bash "git push *"), want the rule bash "git *"`},
-		{"fails", "tool = 'bash'\ninput = { command = 'git push origin main' }\nexpect = 'allow'\n",
-			`r:7: test: bash {"command":"git push origin main"} is deny by r:4 (bash "git push *"), want allow`},
+		{
+			"another rule", "tool = 'bash'\ninput = { command = 'git push origin main' }\nexpect = 'deny'\nrule = 'bash \"git *\"'\n",
+			`r:7: test: bash {"command":"git push origin main"} is deny by r:4 (bash "git push *"), want the rule bash "git *"`,
+		},
+		{
+			"fails", "tool = 'bash'\ninput = { command = 'git push origin main' }\nexpect = 'allow'\n",
+			`r:7: test: bash {"command":"git push origin main"} is deny by r:4 (bash "git push *"), want allow`,
+		},
 		{"path", "tool = 'read'\ninput = { file_path = 'app/.env' }\nexpect = 'ask'\n", ""},
 		{"outside", "tool = 'write'\ninput = { file_path = '../x', content = '' }\nexpect = 'ask'\nrule = 'external_directory \"*\"'\n", ""},
 		{"tenant", "tool = 'read'\ninput = { file_path = 'x' }\nexpect = 'ask'\ntenant = 'ci'\n", ""},
 		{"profile", "tool = 'edit'\ninput = { file_path = 'x', old_string = 'a', new_string = 'b' }\nexpect = 'deny'\nprofile = 'plan'\n", ""},
 		{"headless", "tool = 'bash'\ninput = { command = 'ls' }\nexpect = 'deny'\nprofile = 'ci'\n", ""},
 		{"no input", "tool = 'list'\nexpect = 'allow'\n", ""},
-		{"unknown profile", "tool = 'list'\nexpect = 'allow'\nprofile = 'x'\n",
-			`r:7: test: there is no profile "x" for tenant default; it may use build, ci, explore, general, plan`},
+		{
+			"unknown profile", "tool = 'list'\nexpect = 'allow'\nprofile = 'x'\n",
+			`r:7: test: there is no profile "x" for tenant default; it may use build, ci, explore, general, plan`,
+		},
 		{"unknown tool", "tool = 'shell'\nexpect = 'allow'\n", `r:7: test: there is no tool called "shell"`},
 		{"wrong input", "tool = 'bash'\ninput = { cmd = 'ls' }\nexpect = 'allow'\n", `r:7: test: the input of bash does not fit: /cmd is not a known key; known are command, description, timeout, workdir; /command is required`},
 	} {
@@ -130,12 +136,18 @@ read = "ask"
 func TestLint(t *testing.T) {
 	for _, tt := range []struct{ name, doc, want string }{
 		{"nothing", "[permission]\n'*' = 'ask'\nedit = 'allow'\n[permission.bash]\n'ls *' = 'allow'\n'ls -R *' = 'deny'\n", ""},
-		{"shadowed", "[permission.bash]\n'git push *' = 'deny'\n'git *' = 'allow'\n",
-			`r:2: bash "git push *" never decides: line 3 (bash "git *") matches all of it, and the last matching rule wins`},
-		{"shadowed by another permission", "[permission]\nedit = { 'src/*' = 'allow' }\n'*' = { '*' = 'deny' }\n",
-			`r:3: * "*" stands last and undoes line 2: the last matching rule wins, so what is about everything belongs on top`},
-		{"catch-all", "[permission.bash]\n'git *' = 'allow'\n'rm *' = 'deny'\n'*' = 'ask'\n",
-			`r:4: bash "*" stands last and undoes lines 2, 3: the last matching rule wins, so what is about everything belongs on top`},
+		{
+			"shadowed", "[permission.bash]\n'git push *' = 'deny'\n'git *' = 'allow'\n",
+			`r:2: bash "git push *" never decides: line 3 (bash "git *") matches all of it, and the last matching rule wins`,
+		},
+		{
+			"shadowed by another permission", "[permission]\nedit = { 'src/*' = 'allow' }\n'*' = { '*' = 'deny' }\n",
+			`r:3: * "*" stands last and undoes line 2: the last matching rule wins, so what is about everything belongs on top`,
+		},
+		{
+			"catch-all", "[permission.bash]\n'git *' = 'allow'\n'rm *' = 'deny'\n'*' = 'ask'\n",
+			`r:4: bash "*" stands last and undoes lines 2, 3: the last matching rule wins, so what is about everything belongs on top`,
+		},
 		{"not shadowed: doom_loop", "[permission]\ndoom_loop = 'deny'\n'*' = 'ask'\n", ""},
 		{"bare command", "[permission.bash]\n'git' = 'allow'\n", `r:2: bash "git" is about the command without arguments only: write "git *" for all`},
 		{"bare command on purpose", "[permission.bash]\n'git *' = 'ask'\n'git' = 'allow'\n", ""},
@@ -145,14 +157,20 @@ func TestLint(t *testing.T) {
 		{"empty", "[permission]\n", `r:1: permission is empty: it says nothing`},
 		{"empty patterns", "[permission]\nbash = {}\n", `r:2: permission.bash is empty: it says nothing`},
 		{"no profiles", "[tenant.a]\nprofiles = []\n", `r:2: tenant.a.profiles is empty: the tenant can make no session`},
-		{"rule for no profile", "[[rule]]\npermission = 'edit'\npattern = '*'\naction = 'deny'\nprofile = 'pln*'\n",
-			`r:1: the rule is for a profile that there is not: there are build, ci, explore, general, plan`},
-		{"tenant that is given something", "[tenant.a.permission.bash]\n'git *' = 'allow'\n'*' = 'ask'\n'ls *' = 'allow'\n",
+		{
+			"rule for no profile", "[[rule]]\npermission = 'edit'\npattern = '*'\naction = 'deny'\nprofile = 'pln*'\n",
+			`r:1: the rule is for a profile that there is not: there are build, ci, explore, general, plan`,
+		},
+		{
+			"tenant that is given something", "[tenant.a.permission.bash]\n'git *' = 'allow'\n'*' = 'ask'\n'ls *' = 'allow'\n",
 			"r:2: bash \"git *\" allows nothing: rules of tenants can only make things stricter, and there is none above that it is an exception from\n" +
-				`r:3: bash "*" stands last and undoes line 2: the last matching rule wins, so what is about everything belongs on top`},
+				`r:3: bash "*" stands last and undoes line 2: the last matching rule wins, so what is about everything belongs on top`,
+		},
 		{"tenants apart", "[tenant.a.permission]\nedit = { 'x' = 'deny' }\n[tenant.b.permission]\nedit = 'ask'\n", ""},
-		{"one tenant", "[tenant.a.permission]\nedit = { 'x' = 'deny' }\n[[rule]]\ntenant = 'a'\npermission = 'edit'\npattern = '*'\naction = 'ask'\n",
-			`r:3: edit "*" stands last and undoes line 2: the last matching rule wins, so what is about everything belongs on top`},
+		{
+			"one tenant", "[tenant.a.permission]\nedit = { 'x' = 'deny' }\n[[rule]]\ntenant = 'a'\npermission = 'edit'\npattern = '*'\naction = 'ask'\n",
+			`r:3: edit "*" stands last and undoes line 2: the last matching rule wins, so what is about everything belongs on top`,
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			set, err := Parse("r", []byte(tt.doc))

@@ -73,6 +73,3 @@ type Ceiling struct {
 	Name  string // "tenant ci-a", "session", "worktree"
 	Rules []Rule
 }
-
-// Judge gives the verdict on a call with these requests.
-func Judge([]Request) Verdict { return Verdict{Action: Allow, Rule: "default"} }

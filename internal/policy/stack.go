@@ -127,8 +127,7 @@ func join(reason, more string) string {
 
 // last is the last rule of the list that matches.
 func (s *Stack) last(q *Request) *rule {
-	for i := len(s.list) - 1; i >= 0; i-- {
-		r := s.list[i]
+	for _, r := range slices.Backward(s.list) {
 		switch {
 		case !r.match(q):
 		case r.above:

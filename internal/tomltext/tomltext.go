@@ -129,8 +129,7 @@ func decode(name string, text []byte) (map[string]any, error) {
 	if err == nil {
 		return values, nil
 	}
-	var perr toml.ParseError
-	if errors.As(err, &perr) {
+	if perr, ok := errors.AsType[toml.ParseError](err); ok {
 		return nil, Join([]Problem{{name, perr.Position.Line, perr.Message}})
 	}
 	return nil, Join([]Problem{{Source: name, Message: err.Error()}})
