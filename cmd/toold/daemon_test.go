@@ -288,6 +288,36 @@ func TestReload(t *testing.T) {
 		t.Errorf("after a refused reload: %v", err)
 	}
 
+	// Rules that do not hold together, or that do not do what their tests say,
+	// leave the old ones in place.
+	for _, tt := range []struct{ text, want string }{
+		{"[permission]\nbash = 'deny'\nwrite = 'deny'\n", "config.toml:3: permission: write is judged as edit"},
+		{"[permission]\nbash = 'deny'\n[[test]]\ntool = 'bash'\ninput = { command = 'ls' }\nexpect = 'allow'\n", "config.toml:3: test: bash"},
+		{"[permission]\nbash = = 'deny'\n", "config.toml:2: "},
+	} {
+		write(tt.text)
+		if err := d.client().Reload(t.Context()); err == nil || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), "the old one stays") {
+			t.Errorf("%q: got %v, want %s", tt.text, err, tt.want)
+		}
+		if tools, err := d.client().Tools(t.Context(), client.ToolQuery{}); err != nil || !slices.ContainsFunc(tools, func(d client.ToolDefinition) bool { return d.Name == "bash" }) {
+			t.Errorf("%q: bash is gone: %v", tt.text, err)
+		}
+	}
+	if err := os.Chmod(file, 0o622); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.client().Reload(t.Context()); err == nil || !strings.Contains(err.Error(), "can be written by others") {
+		t.Errorf("a file that others can write: %v", err)
+	}
+	mustNil(t, os.Chmod(file, 0o600))
+
+	write("[permission]\nbash = 'deny'\n[permission.edit]\n'a' = 'deny'\n'*' = 'ask'\n")
+	mustNil(t, d.client().Reload(t.Context()))
+	if tools, err := d.client().Tools(t.Context(), client.ToolQuery{}); err != nil || slices.ContainsFunc(tools, func(d client.ToolDefinition) bool { return d.Name == "bash" }) {
+		t.Errorf("bash is denied, and shown: %v", err)
+	}
+	eventually(t, "the warning is in the log", func() bool { return strings.Contains(d.log.String(), "stands last and undoes line 4") })
+
 	write("[limits]\npids = 200\n[metrics]\n[sandbox]\nruntime = 'runc'\n")
 	mustNil(t, d.cmd.Process.Signal(syscall.SIGHUP))
 	eventually(t, "the reload is in the log", func() bool {
