@@ -141,7 +141,7 @@ func (l *load) limits(id string) {
 		l.t.Errorf("the output was not cut: %v", long.Metadata)
 	}
 	l.want(l.call(c, id, "bash", map[string]any{"command": "sleep 100", "timeout": 300}), client.CallCompleted, true, "", "timeout")
-	l.want(l.bash(c, id, "tail -c 1G /dev/zero >/dev/null"), client.CallCompleted, true, "", "memory")
+	l.want(l.bash(c, id, "head -c 1G /dev/zero | tail >/dev/null"), client.CallCompleted, true, "", "memory")
 	l.bash(c, id, "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done")
 }
 

@@ -133,4 +133,4 @@ func loadDashboard(t *testing.T) *dashboard {
 }
 
 // variables fills in what Grafana would.
-var variables = strings.NewReplacer("$__rate_interval", "1m", "$instance", ".*", "$tenant", ".*")
+var variables = strings.NewReplacer("$__rate_interval", "5m", "$instance", ".*", "$tenant", ".*")
