@@ -35,6 +35,7 @@ type call struct {
 	out       *output
 	unsaved   *store.Entry // its first record, while that is put off
 	writes    []string     // files that it changes, as Prepare resolved them
+	hookNotes []string     // about hooks that failed and may
 
 	// ctx ends when the call must not begin or go on: with the cause of its
 	// session's end, with errLeaving, or with errAborted before it was started.

@@ -271,6 +271,9 @@ func (s *Session) start(ctx context.Context, pl *plan) error {
 	if err := s.readWorktreeRules(ctx); err != nil {
 		return err
 	}
+	if err := s.hooksCreated(ctx); err != nil {
+		return err
+	}
 	err = s.write(client.EventSessionCreated, func(r *store.Session) error {
 		r.State, r.Worktree.IDMap = client.SessionReady, sb.IDMap()
 		r.Notes = append(append([]string(nil), sb.Notes()...), w.Notes...)

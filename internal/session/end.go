@@ -72,6 +72,7 @@ func (s *Session) teardown(e ending) {
 	s.removeOutputs(e.keep)
 	s.m.forget(s)
 	s.recordEnd(e, left)
+	s.hooksEnded()
 }
 
 // abortCalls ends running calls as a user would see it: with what they printed.

@@ -136,7 +136,8 @@ type fakeBox struct {
 	refuse   error         // for connect
 	stubborn bool          // ignore aborts
 	prepared *run.Prepared
-	result   int64 // results are large, of so many bytes
+	result   int64                // results are large, of so many bytes
+	ran      func(command string) // told the command of each bash that runs
 }
 
 func (b *fakeBox) dead() bool {
@@ -336,6 +337,11 @@ func (c *fakeConn) Run(ctx context.Context, r agent.Request, s agent.Sink) (*age
 	}
 	c.b.calls[r.CallID] = fc
 	c.b.runs = append(c.b.runs, r.CallID)
+	if c.b.ran != nil && r.Tool == "bash" {
+		var in struct{ Command string }
+		_ = json.Unmarshal(r.Input, &in)
+		c.b.ran(in.Command)
+	}
 	c.b.mu.Unlock()
 	go fc.work()
 	return c.attach(ctx, fc, 0, s)

@@ -28,6 +28,7 @@ type outcome struct {
 	reason run.Reason // metadata.reason where there is no exit
 	held   bool       // the agent has ended the call and keeps it until it may forget it
 	notes  []string   // for the last lines of the output
+	left   bool       // the daemon leaves in the middle of its hooks: the next one finishes the call
 	// recount: the program went well, but something of it may have been killed
 	// that is not to be held against the next one.
 	recount bool
@@ -183,8 +184,15 @@ func clampExit(e *run.Exit) *run.Exit {
 // stores it. Only then may the agent forget the call. What nobody waits for comes
 // after the end is known.
 func (s *Session) finish(c *call, o *outcome) {
+	if o.left {
+		return
+	}
 	row := c.compose(o)
+	if s.hooksResult(c, o, &row) != nil {
+		return
+	}
 	row.Call.Time.Ended = new(time.Now().UTC().Truncate(time.Millisecond))
+	s.audit(c, &row)
 	s.history.answered(&row.Call)
 	stored := s.store(c, &row)
 	c.mu.Lock()
@@ -208,6 +216,21 @@ func (s *Session) finish(c *call, o *outcome) {
 	s.logEnd(c, &row.Call, ran)
 	if o.recount && s.open.Load() == 0 {
 		s.killed()
+	}
+}
+
+// audit puts the end of the call on the audit log. The call has run, so that an
+// error refuses nothing any more; the log counts it and writes later what it can.
+// That comes before the end is stored: a daemon that is killed in between leaves
+// two records and not none.
+func (s *Session) audit(c *call, row *store.Call) {
+	if s.m.cfg.Auditor == nil {
+		return
+	}
+	by := c.by
+	by.Tenant = s.tenant.name // all that is known of who made a call of an earlier daemon
+	if err := s.m.cfg.Auditor.Finished(by, &row.Call, c.out.sum()); err != nil {
+		s.log.Error("put the end of a call on the audit log", "call", c.id, "error", err)
 	}
 }
 

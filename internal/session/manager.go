@@ -58,7 +58,8 @@ type Manager struct {
 	hub       *hub
 	leases    *leases
 	pins      worktree.Pinner
-	memory    *memory // of large results
+	memory    *memory       // of large results
+	hookSlots chan struct{} // one for each program of a hook that runs
 	approvals *approvals
 	bases     bases
 	usage     usageCache
@@ -107,7 +108,7 @@ func New(cfg Config) (*Manager, error) {
 	}
 	m := &Manager{
 		cfg: cfg, log: cfg.Log, store: cfg.Store, tools: cfg.Tools,
-		hub: newHub(cfg.Store), memory: newMemory(cfg.ResultMemory), inUse: processesIn,
+		hub: newHub(cfg.Store), memory: newMemory(cfg.ResultMemory), hookSlots: make(chan struct{}, hooksAtOnce), inUse: processesIn,
 		sessions: make(map[string]*Session), names: make(map[tenantName]*Session), tenants: make(map[string]*tenant),
 	}
 	m.approvals = newApprovals(m)

@@ -1,0 +1,118 @@
+package session
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+)
+
+// hookAnswer is what a hook says.
+type hookAnswer struct {
+	deny   bool
+	reason string
+	input  json.RawMessage // call.before: instead of the input that it was shown
+	output *string         // call.after: instead of the output that it was shown
+}
+
+// maxHookOutput is the longest output, in bytes, that a hook may put into the
+// place of a call's.
+const maxHookOutput = 1 << 20
+
+// answerKeys are the keys that an answer to each event may have.
+var answerKeys = map[string][]string{
+	HookCallBefore:     {"action", "reason", "input"},
+	HookCallAfter:      {"output"},
+	HookSessionCreated: {"action", "reason"},
+	HookSessionEnded:   nil,
+}
+
+// readAnswer reads a hook's answer. Only a hook that decides about a call has to
+// give one; for the others silence is consent. Everything that is not exactly
+// an answer is an error: half an answer must not let a call through.
+func readAnswer(on string, text []byte) (*hookAnswer, error) {
+	text = bytes.TrimSpace(text)
+	if len(text) == 0 {
+		if on == HookCallBefore {
+			return nil, errors.New(`it is empty; {"action": "allow"} lets the call go on`)
+		}
+		return &hookAnswer{}, nil
+	}
+	fields, err := exactObject(text, answerKeys[on])
+	if err != nil {
+		return nil, err
+	}
+	a := &hookAnswer{input: fields["input"]}
+	var action string
+	for key, to := range map[string]any{"action": &action, "reason": &a.reason, "output": &a.output} {
+		raw, ok := fields[key]
+		if !ok {
+			continue
+		}
+		if raw[0] != '"' || json.Unmarshal(raw, to) != nil {
+			return nil, fmt.Errorf("%q is not a string", key)
+		}
+	}
+	return a, a.check(on, action)
+}
+
+// check checks the parts of an answer against each other.
+func (a *hookAnswer) check(on, action string) error {
+	a.reason = strings.TrimSpace(limitText(a.reason))
+	switch action {
+	case "allow":
+	case "deny":
+		a.deny = true
+		if a.input != nil {
+			return errors.New(`"deny" and an "input" go together in no way`)
+		}
+	case "":
+		if on == HookCallBefore {
+			return errors.New(`"action" is missing; it is "allow" or "deny"`)
+		}
+	default:
+		return fmt.Errorf(`"action" is %q and not "allow" or "deny"`, shown(action))
+	}
+	if a.output != nil && len(*a.output) > maxHookOutput {
+		return fmt.Errorf(`"output" has %d bytes; at most %d`, len(*a.output), maxHookOutput)
+	}
+	return nil
+}
+
+// exactObject reads a JSON object that has no key twice and none but these, in
+// exactly this spelling.
+func exactObject(text []byte, keys []string) (map[string]json.RawMessage, error) {
+	dec := json.NewDecoder(bytes.NewReader(text))
+	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
+		return nil, errors.New("it is not a JSON object")
+	}
+	fields := make(map[string]json.RawMessage)
+	for dec.More() {
+		t, err := dec.Token()
+		if err != nil {
+			return nil, errors.New("it is not JSON")
+		}
+		key, _ := t.(string)
+		if !slices.Contains(keys, key) {
+			return nil, fmt.Errorf("key %q is none of an answer to this event", shown(key))
+		}
+		if _, twice := fields[key]; twice {
+			return nil, fmt.Errorf("key %q stands twice", key)
+		}
+		var v json.RawMessage
+		if err := dec.Decode(&v); err != nil {
+			return nil, errors.New("it is not JSON")
+		}
+		fields[key] = v
+	}
+	if _, err := dec.Token(); err != nil {
+		return nil, errors.New("it is not JSON")
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("something follows the JSON object")
+	}
+	return fields, nil
+}

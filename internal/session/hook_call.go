@@ -1,0 +1,164 @@
+package session
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/policy"
+	"github.com/toold/toold/internal/store"
+	"github.com/toold/toold/internal/tool"
+)
+
+// hooksBefore does step 7, the hooks of call.before, one after the other. With
+// replaced, a hook wants another input: it was parsed like any other and is to
+// be judged from the beginning, where all hooks see it again. With denied, the
+// call must not run and that is its outcome.
+func (s *Session) hooksBefore(c *call, inv *tool.Invocation) (replaced *tool.Invocation, denied *outcome) {
+	if len(s.m.settings.Load().Hooks) == 0 {
+		return nil, nil
+	}
+	e := s.hookEventOf(HookCallBefore, c, c.snapshot())
+	e.Call.Input = inv.Input
+	for _, h := range s.m.hooksFor(HookCallBefore, aboutOf(e)) {
+		a, err := s.m.runHook(c.ctx, h, e)
+		if c.ctx.Err() != nil {
+			return nil, s.notRun(c, context.Cause(c.ctx))
+		}
+		var next *tool.Invocation
+		if err == nil && a.input != nil {
+			next, err = s.replacement(h, inv, a)
+		}
+		switch {
+		case err != nil && h.FailOpen:
+			c.hookNotes = append(c.hookNotes, fmt.Sprintf("[hook %s; the call went on without it]", err))
+		case err != nil:
+			return nil, s.deniedByHook(c, inv, h, err.Error(), "its hook must work before calls can run; the daemon's log says more")
+		case a.deny:
+			return nil, s.deniedByHook(c, inv, h, a.reason, "do it in another way, or leave it out")
+		case next != nil:
+			return next, nil
+		}
+	}
+	return nil, nil
+}
+
+// replacement parses the input that a hook gave; nil when it is the one that it
+// was shown.
+func (s *Session) replacement(h *Hook, inv *tool.Invocation, a *hookAnswer) (*tool.Invocation, error) {
+	next, err := s.m.tools.Parse(inv.Tool.Name, a.input)
+	if err != nil {
+		var ce *client.Error
+		what := "an input that " + inv.Tool.Name + " does not take"
+		if errors.As(err, &ce) {
+			what += ": " + ce.Message
+		}
+		return nil, &programError{program: h.name(), what: "gave " + what}
+	}
+	if bytes.Equal(next.Input, inv.Input) {
+		return nil, nil
+	}
+	return next, nil
+}
+
+// deniedByHook is the outcome of a call that a hook denied, or that was denied
+// because a hook failed; it is told like any other decision.
+func (s *Session) deniedByHook(c *call, inv *tool.Invocation, h *Hook, why, hint string) *outcome {
+	by := "hook " + h.name()
+	v := policy.Verdict{Action: policy.Deny, Rule: by, Reason: why}
+	c.mu.Lock()
+	c.row.Permission = &client.CallPermission{Verdict: string(v.Action), Rule: v.Rule, ApprovalID: c.approved}
+	c.mu.Unlock()
+	// It is denied whether or not that can be written.
+	if err := s.decided(&Decision{
+		Time: time.Now().UTC(), Principal: c.by, Session: s.id, Call: c.id, Tool: inv.Tool.Name, Profile: c.profile,
+		InputHash: sha256.Sum256(inv.Input), Input: inv.Input, Verdict: v, Approver: by,
+	}); err != nil {
+		s.log.Error("write a decision", "call", c.id, "error", err)
+	}
+	o := failed(client.CodeDenied, "denied: %s by %s", inv.Tool.Name, by)
+	if why != "" {
+		o.err.Message += ": " + why
+	}
+	o.err.Hint = hint
+	return o
+}
+
+// hooksAfter does step 10 as far as the sandbox is needed for it: the hooks of
+// file.edited. Those of call.after come with the end of the call, when it is
+// known what its record is going to say (see hooksResult).
+func (s *Session) hooksAfter(c *call, o *outcome) {
+	if len(s.m.settings.Load().Hooks) > 0 {
+		o.left = errors.Is(s.hooksEdited(c, o), errLeaving)
+	}
+}
+
+// hooksResult runs the hooks of call.after, for a call that has a result or was
+// given to the sandbox; row is what its record is going to say. Each hook sees
+// what the one before has made of the output. The error is errLeaving: the call
+// is then the next daemon's to finish.
+func (s *Session) hooksResult(c *call, o *outcome, row *store.Call) error {
+	if row.Time.Started == nil && o.result == nil || len(s.m.settings.Load().Hooks) == 0 {
+		return nil
+	}
+	for _, n := range c.hookNotes {
+		row.Call.Output = withLine(row.Call.Output, n)
+	}
+	e := s.hookEventOf(HookCallAfter, c, &row.Call)
+	for _, h := range s.m.hooksFor(HookCallAfter, aboutOf(e)) {
+		e.Result = &hookResult{
+			Status: row.Status, Title: row.Title, Output: row.Call.Output, IsError: row.IsError, Error: row.Error,
+			Metadata: row.Metadata, Usage: row.Usage,
+		}
+		a, err := s.m.runHook(c.ctx, h, e)
+		switch {
+		case errors.Is(err, errLeaving):
+			return err
+		case err != nil && h.FailOpen:
+			row.Call.Output = withLine(row.Call.Output, fmt.Sprintf("[hook %s]", err))
+		case err != nil:
+			withhold(row, err)
+		case a.output != nil:
+			replaceOutput(row, *a.output)
+		}
+	}
+	return nil
+}
+
+// withLine adds a line of its own to a text.
+func withLine(text, s string) string {
+	var b strings.Builder
+	b.WriteString(text)
+	line(&b, s)
+	return b.String()
+}
+
+// replaceOutput puts another text into the place of what the caller reads. The
+// whole output of a call, where it is in a file, stays as it was; one that was
+// so short that the record alone had it is gone.
+func replaceOutput(row *store.Call, text string) {
+	row.Call.Output, row.Output.Inline = text, 0
+}
+
+// shownWithheld are the metadata that stay when a result is withheld: none of
+// them has anything that the tool has read.
+var shownWithheld = []string{"reason", "exit_code", "signal", "duration_ms"}
+
+// withhold takes the result away from the caller: a hook that had to see it
+// first has failed.
+func withhold(row *store.Call, err error) {
+	replaceOutput(row, fmt.Sprintf("[the call ran, but its result is withheld: hook %s; the daemon's log says more]", err))
+	row.Title, row.IsError, row.Attachments = "", true, nil
+	kept := make(map[string]any)
+	for _, k := range shownWithheld {
+		if v, ok := row.Metadata[k]; ok {
+			kept[k] = v
+		}
+	}
+	row.Metadata = kept
+}

@@ -1,0 +1,196 @@
+package session
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/toold/toold/internal/agent"
+	"github.com/toold/toold/internal/tool/run"
+)
+
+// fileHolder stands for the file in the command of a hook on file.edited.
+const fileHolder = "{file}"
+
+// Bounds of what a formatter may print: all of it, and what is kept for a note.
+const (
+	maxFormatOutput = 1 << 20
+	maxFormatNote   = 2 << 10
+)
+
+// hooksEdited runs the hooks of file.edited, formatters, over the files that a
+// call has changed. They run inside the sandbox, as the tool user, and are no
+// calls of their own: their effect is the change of the file, and what the caller
+// is told is that it was changed.
+//
+// The edit has happened, so a hook that fails cannot deny it. One that fails
+// closed makes the call's result an error that says so; for one that fails open
+// there is a remark in it. The error is errLeaving: the next daemon then does all again.
+func (s *Session) hooksEdited(c *call, o *outcome) error {
+	if o.result == nil || o.result.IsError || len(c.writes) == 0 {
+		return nil
+	}
+	e := s.hookEventOf(HookFileEdited, c, c.snapshot())
+	for _, file := range slices.Compact(slices.Sorted(slices.Values(c.writes))) {
+		a := aboutOf(e)
+		a.path, a.relative = path.Clean(file), relativeTo(e.Session.Worktree.Target, file)
+		for _, h := range s.m.hooksFor(HookFileEdited, a) {
+			changed, err := s.format(c, h, file)
+			switch {
+			case errors.Is(err, errLeaving):
+				return err
+			case err != nil:
+				o.formatFailed(h, shown(file), err)
+			case changed:
+				o.notes = append(o.notes, fmt.Sprintf("[hook %s changed %s after this edit: read it again before you edit it]", h.name(), shown(file)))
+			}
+		}
+	}
+	return nil
+}
+
+// formatFailed tells the caller that its edit stands as it made it.
+func (o *outcome) formatFailed(h *Hook, file string, err error) {
+	o.notes = append(o.notes, fmt.Sprintf("[%s was written, but hook %s]", file, err))
+	if h.FailOpen {
+		return
+	}
+	r := *o.result
+	r.IsError = true
+	o.result = &r
+}
+
+// format runs one formatter over one file and reports whether it changed it.
+func (s *Session) format(c *call, h *Hook, file string) (changed bool, err error) {
+	begun := time.Now()
+	defer func() {
+		if !errors.Is(err, errLeaving) {
+			s.m.hooked(h, &hookAnswer{}, err, time.Since(begun))
+		}
+	}()
+	line, err := formatLine(h, file)
+	if err != nil {
+		return false, err
+	}
+	l, err := s.current()
+	if err != nil {
+		return false, err
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, h.Timeout+overdue)
+	defer cancel()
+	before := s.contentOf(ctx, l, c, file)
+	input, err := json.Marshal(map[string]any{"command": line, "timeout": h.Timeout.Milliseconds()})
+	if err != nil {
+		return false, err
+	}
+	id := s.m.store.NewID("call_")
+	out := &formatOutput{conn: l.conn, id: id}
+	done, err := l.conn.Run(ctx, agent.Request{
+		CallID: id, Tool: "bash", Input: input, TimeoutMillis: h.Timeout.Milliseconds(), MaxOutput: maxFormatOutput,
+	}, out)
+	if err != nil {
+		if cause := context.Cause(c.ctx); cause != nil {
+			return false, cause
+		}
+		// It may still run: nobody waits for it any longer.
+		_ = l.conn.Abort(id, run.ReasonAborted)
+		_ = l.conn.Forget(id)
+		return false, &programError{program: h.name(), what: "could not be run in the sandbox: " + rootText(err)}
+	}
+	_ = l.conn.Forget(id) // after a loss, relink does it
+	if err := formatError(h, done, out); err != nil {
+		return false, err
+	}
+	after := s.contentOf(ctx, l, c, file)
+	return before == "" || after != before, nil
+}
+
+// formatLine is the command line of a formatter: its words quoted, with the file
+// in the place of {file}, or at the end. The file's path is absolute, so that no
+// name can be an option.
+func formatLine(h *Hook, file string) (string, error) {
+	fail := func(what string) (string, error) { return "", &programError{program: h.name(), what: what} }
+	switch {
+	case len(h.Command) == 0:
+		return fail("could not be run: no command is configured")
+	case !utf8.ValidString(file) || !path.IsAbs(file):
+		return fail("could not be run: the name of the file is no UTF-8")
+	}
+	words, placed := make([]string, 0, len(h.Command)+1), false
+	for _, w := range h.Command {
+		placed = placed || strings.Contains(w, fileHolder)
+		words = append(words, strings.ReplaceAll(w, fileHolder, file))
+	}
+	if !placed {
+		words = append(words, file)
+	}
+	for i, w := range words {
+		words[i] = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
+	}
+	return "exec " + strings.Join(words, " ") + " </dev/null", nil
+}
+
+// formatError says why a formatter that ran did not do its work.
+func formatError(h *Hook, done *agent.Outcome, out *formatOutput) error {
+	e := &programError{program: h.name()}
+	exit := clampExit(done.Exit)
+	switch {
+	case done.Err != nil:
+		e.what = "could not be run in the sandbox: " + limitText(done.Err.Message)
+	case exit == nil:
+		e.what = "could not be run in the sandbox"
+	case exit.Reason == run.ReasonExit && exit.Code == 0:
+		return nil
+	case exit.Reason == run.ReasonExit:
+		e.what = fmt.Sprintf("failed with exit code %d", exit.Code)
+	default:
+		e.what = fmt.Sprintf("was ended (%s)", exit.Reason)
+	}
+	if said := out.text.String(); said != "" {
+		e.what += ": " + formatNote(said)
+	}
+	return e
+}
+
+// contentOf stands for the content of a file; "" where that is not known.
+func (s *Session) contentOf(ctx context.Context, l *link, c *call, file string) string {
+	input, err := json.Marshal(map[string]string{"file_path": file, "content": ""})
+	if err != nil {
+		return ""
+	}
+	prep, err := l.conn.Prepare(ctx, agent.Request{CallID: c.id, Tool: "write", Input: input})
+	if err != nil || prep == nil || len(prep.Targets) != 1 {
+		return ""
+	}
+	return prep.Targets[0].SHA256
+}
+
+// formatOutput keeps the end of what a formatter prints.
+type formatOutput struct {
+	conn agentConn
+	id   string
+	text lastBytes
+}
+
+// Output implements agent.Sink.
+func (f *formatOutput) Output(offset int64, _ bool, p []byte) error {
+	_, _ = f.text.Write(p) // never fails
+	return f.conn.Ack(f.id, offset+int64(len(p)))
+}
+
+// Metadata implements agent.Sink.
+func (f *formatOutput) Metadata(map[string]any) {}
+
+// formatNote is the end of what a program printed, for a note.
+func formatNote(s string) string {
+	if len(s) > maxFormatNote {
+		s = "…" + strings.ToValidUTF8(s[len(s)-maxFormatNote:], "")
+	}
+	return s
+}

@@ -1,0 +1,48 @@
+package session
+
+import (
+	"context"
+	"errors"
+
+	"github.com/toold/toold/client"
+)
+
+// hooksCreated runs the hooks of session.created, when the sandbox is there and
+// before anybody can make a call in it. An error is why there must be no session.
+func (s *Session) hooksCreated(ctx context.Context) error {
+	e := s.hookEvent(HookSessionCreated)
+	for _, h := range s.m.hooksFor(HookSessionCreated, aboutOf(e)) {
+		a, err := s.m.runHook(ctx, h, e)
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case err != nil && h.FailOpen:
+			s.log.Warn("the session begins without its hook", "hook", h.name())
+		case err != nil:
+			return refusedByHook(h, err.Error(), "its hook must work before sessions can be made; the daemon's log says more")
+		case a.deny:
+			return refusedByHook(h, a.reason, "ask for a session that the hook allows")
+		}
+	}
+	return nil
+}
+
+func refusedByHook(h *Hook, why, hint string) error {
+	e := &client.Error{Code: client.CodeDenied, Message: "the session was refused by hook " + h.name(), Hint: hint}
+	if why != "" {
+		e.Message += ": " + why
+	}
+	return e
+}
+
+// hooksEnded runs the hooks of session.ended, when all of the session is gone and
+// its end is on record. There is nothing left that a failure could refuse. They
+// run to their end or timeout also when whoever ended the session goes away.
+func (s *Session) hooksEnded() {
+	e := s.hookEvent(HookSessionEnded)
+	for _, h := range s.m.hooksFor(HookSessionEnded, aboutOf(e)) {
+		if _, err := s.m.runHook(context.Background(), h, e); err != nil && !errors.As(err, new(*programError)) {
+			s.log.Error("run a hook", "hook", h.name(), "error", err)
+		}
+	}
+}

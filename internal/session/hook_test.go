@@ -1,0 +1,705 @@
+package session
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/policy"
+)
+
+// program writes a shell script and gives its path.
+func program(t testing.TB, script string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "hook.sh")
+	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// hook is a hook with a script as its program.
+func hook(t testing.TB, on, script string) Hook {
+	return Hook{On: on, Command: []string{program(t, script)}, Timeout: 10 * time.Second}
+}
+
+// told is an auditor and an observer of hooks.
+type told struct {
+	Observer
+	mu        sync.Mutex // guards the fields below
+	decisions []Decision
+	finished  []client.Call
+	by        []Principal
+	hashes    [][32]byte
+	hooks     []string
+	fail      error
+}
+
+func (o *told) Decided(d *Decision) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.fail != nil {
+		return o.fail
+	}
+	o.decisions = append(o.decisions, *d)
+	return nil
+}
+
+func (o *told) Finished(p Principal, c *client.Call, h [32]byte) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.finished, o.by, o.hashes = append(o.finished, *c), append(o.by, p), append(o.hashes, h)
+	return o.fail
+}
+
+func (o *told) of(hooks ...string) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Equal(o.hooks, hooks)
+}
+
+// hookObserver is told of hooks alone.
+type hookObserver struct{ *told }
+
+func (hookObserver) SessionState(*client.Session, client.SessionState)       {}
+func (hookObserver) SandboxCreated(string, bool, time.Duration)              {}
+func (hookObserver) CallFinished(*client.Call, time.Duration, time.Duration) {}
+func (hookObserver) OutputSpilled(int64)                                     {}
+func (hookObserver) LenientConversion(string)                                {}
+func (hookObserver) Decided(*Decision)                                       {}
+func (hookObserver) DoomLoop(string, int, policy.Action)                     {}
+func (hookObserver) ApprovalAsked(*client.Approval)                          {}
+func (hookObserver) ApprovalReplied(*client.Approval, string, time.Duration) {}
+func (o hookObserver) Hooked(on, outcome string, _ time.Duration) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.hooks = append(o.hooks, on+" "+outcome)
+}
+
+func sha(p []byte) [32]byte { return sha256.Sum256(p) }
+
+// hooked is a house with hooks and an audit log, and a session in it.
+func hooked(t *testing.T, hooks ...Hook) (*house, *told, string) {
+	t.Helper()
+	h := newHouse(t)
+	h.set.Hooks = hooks
+	o := &told{}
+	h.obs = []Observer{hookObserver{o}}
+	h.openAudited(o)
+	return h, o, h.create(alice, client.SessionCreate{Labels: map[string]string{"team": "x"}}).ID
+}
+
+func (h *house) openAudited(o *told) {
+	h.t.Helper()
+	m := h.build()
+	m.cfg.Auditor = o
+	if err := m.Start(h.t.Context()); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+func TestHookBefore(t *testing.T) {
+	tests := []struct {
+		name, script string
+		open         bool
+		timeout      time.Duration
+		code         client.Code
+		message      string // of the error, or of the output
+		outcome      string
+	}{
+		{name: "allows", script: `echo '{"action":"allow"}'`, message: "x\n", outcome: "ok"},
+		{name: "denies", script: `echo '{"action":"deny","reason":"not on a Friday"}'`, code: client.CodeDenied, message: "denied: bash by hook hook.sh: not on a Friday", outcome: "denied"},
+		{name: "denies without a word", script: `echo '{"action":"deny"}'`, code: client.CodeDenied, message: "denied: bash by hook hook.sh", outcome: "denied"},
+		{name: "denies, open", script: `echo '{"action":"deny"}'`, open: true, code: client.CodeDenied, message: "denied: bash", outcome: "denied"},
+		{name: "says nothing", script: `true`, code: client.CodeDenied, message: "it is empty", outcome: "failed"},
+		{name: "fails", script: `echo '{"action":"allow"}'; echo s3cret >&2; exit 3`, code: client.CodeDenied, message: "failed: exit status 3", outcome: "failed"},
+		{name: "fails, open", script: `exit 3`, open: true, message: "[hook hook.sh failed: exit status 3; the call went on without it]", outcome: "failed"},
+		{name: "dies", script: `kill -9 $$`, code: client.CodeDenied, message: "signal: killed", outcome: "failed"},
+		{name: "hangs", script: `sleep 100`, timeout: 50 * time.Millisecond, code: client.CodeDenied, message: "did not answer within 50ms and was killed", outcome: "failed"},
+		{name: "hangs, open", script: `sleep 100`, timeout: 50 * time.Millisecond, open: true, message: "did not answer within 50ms", outcome: "failed"},
+		{name: "no JSON", script: `echo allow`, code: client.CodeDenied, message: "not a JSON object", outcome: "failed"},
+		{name: "half an object", script: `echo '{"action":"allow"'`, code: client.CodeDenied, message: "not JSON", outcome: "failed"},
+		{name: "half a value", script: `echo '{"action":"all'`, code: client.CodeDenied, message: "not JSON", outcome: "failed"},
+		{name: "two objects", script: `echo '{"action":"allow"}{}'`, code: client.CodeDenied, message: "something follows", outcome: "failed"},
+		{name: "unknown key", script: `echo '{"action":"allow","resaon":"x"}'`, code: client.CodeDenied, message: `key "resaon" is none`, outcome: "failed"},
+		{name: "key in another case", script: `echo '{"Action":"allow"}'`, code: client.CodeDenied, message: `key "Action" is none`, outcome: "failed"},
+		{name: "key twice", script: `echo '{"action":"deny","action":"allow"}'`, code: client.CodeDenied, message: `stands twice`, outcome: "failed"},
+		{name: "no action", script: `echo '{"reason":"x"}'`, code: client.CodeDenied, message: `"action" is missing`, outcome: "failed"},
+		{name: "another action", script: `echo '{"action":"ask"}'`, code: client.CodeDenied, message: `"action" is "ask"`, outcome: "failed"},
+		{name: "action is no string", script: `echo '{"action":true}'`, code: client.CodeDenied, message: `"action" is not a string`, outcome: "failed"},
+		{name: "null", script: `echo '{"action":null}'`, code: client.CodeDenied, message: `"action" is not a string`, outcome: "failed"},
+		{name: "deny with an input", script: `echo '{"action":"deny","input":{}}'`, code: client.CodeDenied, message: "in no way", outcome: "failed"},
+		{name: "too much", script: `head -c 9000000 /dev/zero`, code: client.CodeDenied, message: "answered more than", outcome: "failed"},
+		{name: "reads nothing", script: `exec 0<&-; echo '{"action":"allow"}'`, message: "x\n", outcome: "ok"},
+		{name: "closes everything", script: `exec 0<&- 1>&- 2>&-`, code: client.CodeDenied, message: "it is empty", outcome: "failed"},
+		{name: "replaces", script: `grep -q '"command":"echo y"' || true; echo '{"action":"allow","input":{"command":"echo y"}}'`, message: "y\n"},
+		{name: "the same input in other words", script: `echo '{"action":"allow","input":{  "command":"\u0065cho x"}}'`, message: "x\n", outcome: "replaced"},
+		{name: "replaces by what is no input", script: `echo '{"action":"allow","input":{"comand":"x"}}'`, code: client.CodeDenied, message: "an input that bash does not take", outcome: "replaced"},
+		{name: "replaces by what is no input, open", script: `echo '{"action":"allow","input":7}'`, open: true, message: "an input that bash does not take", outcome: "replaced"},
+		{name: "replaces for ever", script: `n=$(date +%s%N); echo "{\"action\":\"allow\",\"input\":{\"command\":\"echo $n\"}}"`, code: client.CodeDenied, message: "replaced the input more than"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			hk := hook(t, HookCallBefore, tt.script)
+			hk.FailOpen = tt.open
+			if tt.timeout > 0 {
+				hk.Timeout = tt.timeout
+			}
+			h, o, id := hooked(t, hk)
+			c := h.call(id, bashCall("echo x"))
+			text := c.Output
+			if c.Error != nil {
+				text = c.Error.Message
+				if c.Error.Code != tt.code {
+					t.Errorf("code %q, want %q", c.Error.Code, tt.code)
+				}
+				if c.Permission == nil || c.Permission.Verdict != "deny" && tt.name != "replaces for ever" {
+					t.Errorf("permission is %+v", c.Permission)
+				}
+			} else if tt.code != "" {
+				t.Fatalf("it ran: %q", text)
+			}
+			if !strings.Contains(text, tt.message) || strings.Contains(text, "s3cret") {
+				t.Errorf("got %q, want %q", text, tt.message)
+			}
+			if tt.outcome != "" && !o.of(HookCallBefore+" "+tt.outcome) {
+				t.Errorf("observers were told %q, want %s", o.hooks, tt.outcome)
+			}
+			ran := slices.ContainsFunc(h.host.box(id).runs, func(r string) bool { return r == c.ID })
+			if ran != (tt.code == "") {
+				t.Errorf("ran = %t", ran)
+			}
+			if last := o.decisions[len(o.decisions)-1]; tt.code == client.CodeDenied && c.Permission.Verdict == "deny" &&
+				(last.Verdict.Action != policy.Deny || last.Approver != "hook hook.sh" || last.Call != c.ID || last.InputHash == [32]byte{}) {
+				t.Errorf("the last decision is %+v", last)
+			}
+		})
+	}
+}
+
+func TestHookCannotBeRun(t *testing.T) {
+	for _, command := range [][]string{nil, {"/no/such/program"}, {"/etc/passwd"}, {"/"}} {
+		h, _, id := hooked(t, Hook{On: HookCallBefore, Command: command, Timeout: time.Second})
+		if c := h.call(id, bashCall("echo x")); c.Error == nil || c.Error.Code != client.CodeDenied || !strings.Contains(c.Error.Message, "could not be run") {
+			t.Errorf("%q: %+v", command, c.Error)
+		}
+	}
+}
+
+// TestReplacedInputIsJudged: the input that a hook gives is what is judged,
+// recorded and run; a hook cannot get past the rules.
+func TestReplacedInputIsJudged(t *testing.T) {
+	h, o, id := hooked(t, hook(t, HookCallBefore, `case $(cat) in *"echo x"*) echo '{"action":"allow","input":{"command":"echo y"}}';; *) echo '{"action":"allow"}';; esac`))
+	c := h.call(id, bashCall("echo x"))
+	if c.Output != "y\n" || !strings.Contains(string(c.Input), "echo y") {
+		t.Errorf("it ran %s and printed %q", c.Input, c.Output)
+	}
+	if len(o.decisions) != 2 || !strings.Contains(string(o.decisions[1].Input), "echo y") || o.decisions[0].InputHash == o.decisions[1].InputHash {
+		t.Errorf("decisions: %+v", o.decisions)
+	}
+	if !o.of("call.before replaced", "call.before ok") {
+		t.Errorf("hooks: %q", o.hooks)
+	}
+	// The same with a rule against what the hook wants.
+	set, err := policy.Parse("config.toml", []byte("[permission.bash]\n\"*\" = \"allow\"\n\"echo y\" = \"deny\"\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := *h.m.settings.Load()
+	s.Policy = set
+	h.m.Reload(s)
+	if c := h.call(id, bashCall("echo x")); c.Error == nil || c.Error.Code != client.CodeDenied {
+		t.Errorf("a replaced input got past the rules: %+v", c)
+	}
+}
+
+// TestHookReads is about what a hook is given: the event, and nothing of the
+// daemon's.
+func TestHookReads(t *testing.T) {
+	t.Setenv("TOOLD_SECRET", "s3cret")
+	dir := t.TempDir()
+	script := fmt.Sprintf(`cat > %[1]s/$$.json; env > %[1]s/env; pwd > %[1]s/pwd; ps -o pid=,pgid= $$ > %[1]s/ids; ls -l /proc/self/fd > %[1]s/fds; echo '{"action":"allow"}'`, dir)
+	h, _, id := hooked(t, hook(t, HookCallBefore, script))
+	r := bashCall("echo x")
+	r.Env, r.Agent, r.Extra = map[string]string{"TOKEN": "s3cret"}, "main", json.RawMessage(`{"a":1}`)
+	if c := h.call(id, r); c.Error != nil {
+		t.Fatal(c.Error)
+	}
+	files, _ := filepath.Glob(dir + "/*.json")
+	if len(files) != 1 {
+		t.Fatalf("files: %q", files)
+	}
+	text, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	var e hookEvent
+	if err := json.Unmarshal(text, &e); err != nil {
+		t.Fatal(err)
+	}
+	if e.Version != 1 || e.Event != HookCallBefore || e.Session.ID != id || e.Session.Tenant != "a" || e.Session.Labels["team"] != "x" || e.Session.OwnerUID != alice.UID ||
+		e.Call == nil || e.Call.Tool != "bash" || string(e.Call.Input) != `{"command":"echo x"}` || e.Call.Agent != "main" || string(e.Call.Extra) != `{"a":1}` ||
+		e.Call.Permission == nil || e.Call.Permission.Verdict != "allow" || e.Result != nil || e.Time.IsZero() {
+		t.Errorf("the event is %s", text)
+	}
+	env, err := os.ReadFile(dir + "/env")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(text)+string(env), "s3cret") {
+		t.Error("the hook was given a secret")
+	}
+	for l := range strings.Lines(string(env)) {
+		name, _, _ := strings.Cut(l, "=")
+		if !slices.Contains([]string{"PATH", "HOME", "LANG", "PWD", "SHLVL", "_", "OLDPWD"}, name) {
+			t.Errorf("environment has %s", l)
+		}
+	}
+	if pwd, _ := os.ReadFile(dir + "/pwd"); string(pwd) != "/\n" {
+		t.Errorf("its directory is %q", pwd)
+	}
+	if ids, _ := os.ReadFile(dir + "/ids"); len(strings.Fields(string(ids))) == 2 {
+		if f := strings.Fields(string(ids)); f[0] != f[1] {
+			t.Errorf("pid and process group: %s", ids)
+		}
+	}
+	fds, _ := os.ReadFile(dir + "/fds")
+	if strings.Contains(string(fds), h.dir) {
+		t.Errorf("it has files of the daemon's: %s", fds)
+	}
+}
+
+// TestHookGroupIsKilled: nothing of a hook lives on, whether it ended or not.
+func TestHookGroupIsKilled(t *testing.T) {
+	for _, tt := range []struct{ name, end string }{{"ended", `echo '{"action":"allow"}'`}, {"timeout", "sleep 100"}} {
+		t.Run(tt.name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "pid")
+			hk := hook(t, HookCallBefore, fmt.Sprintf("sleep 1000 & echo $! > %s; %s", file, tt.end))
+			hk.Timeout = 500 * time.Millisecond
+			h, _, id := hooked(t, hk)
+			begun := time.Now()
+			h.call(id, bashCall("echo x"))
+			if took := time.Since(begun); took > 20*time.Second {
+				t.Errorf("it took %s", took)
+			}
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			await(t, "the hook's child is dead", func() bool {
+				stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+				return err != nil || strings.Contains(string(stat), ") Z ") || errors.Is(syscall.Kill(pid, 0), syscall.ESRCH)
+			})
+		})
+	}
+}
+
+// TestHookWhoseChildHoldsTheOutput: a process that left the group cannot hold the
+// call up by keeping the pipe open.
+func TestHookWhoseChildHoldsTheOutput(t *testing.T) {
+	if _, err := os.Stat("/usr/bin/setsid"); err != nil {
+		t.Skip("setsid is not installed")
+	}
+	h, _, id := hooked(t, hook(t, HookCallBefore, `setsid sleep 5 & echo '{"action":"allow"}'`))
+	begun := time.Now()
+	if c := h.call(id, bashCall("echo x")); c.Error != nil {
+		t.Errorf("%v", c.Error)
+	}
+	if took := time.Since(begun); took > 4*time.Second {
+		t.Errorf("it took %s", took)
+	}
+}
+
+func TestHookMatches(t *testing.T) {
+	of := about{tool: "bash", tenant: "ci-1", profile: "build", path: "/workspace/a/b.go", relative: "a/b.go"}
+	tests := []struct {
+		match map[string]string
+		want  bool
+	}{
+		{nil, true},
+		{map[string]string{"tool": "bash"}, true},
+		{map[string]string{"tool": "ba*"}, true},
+		{map[string]string{"tool": "edit"}, false},
+		{map[string]string{"tool": "bash", "tenant": "ci-*", "profile": "build"}, true},
+		{map[string]string{"tool": "bash", "tenant": "x"}, false},
+		{map[string]string{"profile": "plan"}, false},
+		{map[string]string{"path": "*.go"}, true},
+		{map[string]string{"path": "a/*"}, true},
+		{map[string]string{"path": "/workspace/*"}, true},
+		{map[string]string{"path": "**/b.go"}, true},
+		{map[string]string{"path": "*.py"}, false},
+	}
+	for _, tt := range tests {
+		if got := (&Hook{Match: tt.match}).matches(of); got != tt.want {
+			t.Errorf("%v: got %t", tt.match, got)
+		}
+	}
+	outside := of
+	outside.path, outside.relative = "/tmp/b.py", ""
+	if (&Hook{Match: map[string]string{"path": "*.go"}}).matches(outside) {
+		t.Error("a file outside matched")
+	}
+}
+
+func TestHooksThatDoNotMatchDoNotRun(t *testing.T) {
+	hk := hook(t, HookCallBefore, `echo '{"action":"deny"}'`)
+	hk.Match = map[string]string{"tool": "read"}
+	h, o, id := hooked(t, hk)
+	if c := h.call(id, bashCall("echo x")); c.Error != nil || !o.of() {
+		t.Errorf("%v, %q", c.Error, o.hooks)
+	}
+	if c := h.call(id, readCall("a.txt")); c.Error == nil {
+		t.Error("the hook did not run for the tool that it matches")
+	}
+}
+
+func TestHookAfter(t *testing.T) {
+	replace := `echo '{"output":"nothing to see"}'`
+	tests := []struct {
+		name, script, command string
+		open                  bool
+		output                string // exactly, or a part of it after "~"
+		isError               bool
+		outcome               string
+	}{
+		{name: "says nothing", script: "cat >/dev/null", command: "echo x", output: "x\n", outcome: "ok"},
+		{name: "says nothing in JSON", script: "echo {}", command: "echo x", output: "x\n", outcome: "ok"},
+		{name: "replaces", script: replace, command: "echo x", output: "nothing to see", outcome: "replaced"},
+		{name: "replaces by nothing", script: `echo '{"output":""}'`, command: "echo x", output: "", outcome: "replaced"},
+		{name: "replaces a long one", script: replace, command: "big 200000", output: "nothing to see", outcome: "replaced"},
+		{name: "of a command that failed", script: replace, command: "echo x; exit 3", output: "nothing to see", isError: true, outcome: "replaced"},
+		{name: "fails", script: "exit 1", command: "echo s3cret", output: "~its result is withheld: hook hook.sh failed: exit status 1", isError: true, outcome: "failed"},
+		{name: "fails, open", script: "exit 1", command: "echo x", open: true, output: "~x\n[hook hook.sh failed", outcome: "failed"},
+		{name: "may not deny", script: `echo '{"action":"deny"}'`, command: "echo s3cret", output: "~withheld", isError: true, outcome: "failed"},
+		{name: "no string", script: `echo '{"output":null}'`, command: "echo s3cret", output: "~withheld", isError: true, outcome: "failed"},
+		{name: "too long", script: `printf '{"output":"'; head -c 1100000 /dev/zero | tr '\0' x; echo '"}'`, command: "echo s3cret", output: "~withheld", isError: true, outcome: "failed"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			hk := hook(t, HookCallAfter, tt.script)
+			hk.FailOpen = tt.open
+			h, o, id := hooked(t, hk)
+			c := h.call(id, bashCall(tt.command))
+			if c.Status != client.CallCompleted || c.IsError != tt.isError {
+				t.Fatalf("%s, is_error %t: %v", c.Status, c.IsError, c.Error)
+			}
+			part, loose := strings.CutPrefix(tt.output, "~")
+			if !loose && c.Output != tt.output || loose && !strings.Contains(c.Output, part) || strings.Contains(c.Output+c.Title+fmt.Sprint(c.Metadata), "s3cret") {
+				t.Errorf("got %q, %q, %v, want %q", c.Output, c.Title, c.Metadata, tt.output)
+			}
+			if !o.of(HookCallAfter + " " + tt.outcome) {
+				t.Errorf("observers were told %q", o.hooks)
+			}
+			if again, err := h.m.GetCall(t.Context(), alice, c.ID); err != nil || again.Output != c.Output {
+				t.Errorf("the record has %q, %v", again.Output, err)
+			}
+		})
+	}
+}
+
+func TestHookAfterSeesTheResult(t *testing.T) {
+	dir := t.TempDir()
+	first := hook(t, HookCallAfter, fmt.Sprintf(`cat > %s/1; echo '{"output":"first"}'`, dir))
+	second := hook(t, HookCallAfter, fmt.Sprintf(`cat > %s/2`, dir))
+	h, _, id := hooked(t, first, second)
+	h.call(id, bashCall("echo x; exit 3"))
+	read := func(name string) (e hookEvent) {
+		text, err := os.ReadFile(filepath.Join(dir, name))
+		if err == nil {
+			err = json.Unmarshal(text, &e)
+		}
+		if err != nil || e.Result == nil {
+			t.Fatalf("%s: %v %s", name, err, text)
+		}
+		return e
+	}
+	e := read("1")
+	if r := e.Result; r.Status != client.CallCompleted || !strings.HasPrefix(r.Output, "x\n") || !r.IsError || r.Metadata["exit_code"] != 3.0 || r.Usage.CPUMillis != 2 {
+		t.Errorf("result: %+v", r)
+	}
+	if r := read("2").Result; r.Output != "first" {
+		t.Errorf("the second saw %q", r.Output)
+	}
+	// The short output that a hook replaced is kept nowhere.
+	c := h.call(id, bashCall("echo x"))
+	if r, _, err := h.m.Output(t.Context(), alice, c.ID, OutputOptions{}); codeOfErr(err) != client.CodeNotFound {
+		t.Errorf("whole output: %v, %v", r, err)
+	}
+}
+
+func TestHookAfterOfCallsWithoutResult(t *testing.T) {
+	h, o, id := hooked(t, hook(t, HookCallAfter, "exit 1"))
+	set, err := policy.Parse("config.toml", []byte("[permission.bash]\n\"*\" = \"deny\"\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := *h.m.settings.Load()
+	s.Policy = set
+	h.m.Reload(s)
+	if c := h.call(id, bashCall("echo x")); c.Error == nil || !o.of() {
+		t.Errorf("%+v, hooks %q", c.Error, o.hooks)
+	}
+}
+
+// TestHookWhileTheDaemonLeaves: a call whose hook was interrupted by the end of
+// the daemon is finished by the next one, with its hook.
+func TestHookWhileTheDaemonLeaves(t *testing.T) {
+	began := filepath.Join(t.TempDir(), "began")
+	hk := hook(t, HookCallAfter, fmt.Sprintf(`if [ -e %[1]s ]; then echo '{"output":"by the next one"}'; else touch %[1]s; sleep 100; fi`, began))
+	hk.Timeout = time.Minute
+	h, o, id := hooked(t, hk)
+	c := h.background(id, "echo x")
+	await(t, "the hook has begun", func() bool { _, err := os.Stat(began); return err == nil })
+	h.stop()
+	h.openAudited(o)
+	if c = h.finished(c.ID); c.Output != "by the next one" || c.Status != client.CallCompleted {
+		t.Errorf("%+v", c)
+	}
+}
+
+func TestHookFormats(t *testing.T) {
+	write := client.CallCreate{Tool: "write", Input: json.RawMessage(`{"file_path":"it's; exit 3 a.go","content":"x"}`)}
+	plain := client.CallCreate{Tool: "write", Input: json.RawMessage(`{"file_path":"a.go","content":"x"}`)}
+	tests := []struct {
+		name    string
+		command []string
+		match   map[string]string
+		open    bool
+		call    client.CallCreate
+		ran     string // the command line; "" = none
+		isError bool
+		note    string
+	}{
+		{name: "at the end", command: []string{"gofmt", "-w"}, call: plain, ran: "exec 'gofmt' '-w' '/workspace/a.go' </dev/null", note: "[hook gofmt changed /workspace/a.go after this edit"},
+		{name: "in the middle", command: []string{"fmt", "--in={file}", "-q"}, call: plain, ran: "exec 'fmt' '--in=/workspace/a.go' '-q' </dev/null"},
+		{name: "other files", command: []string{"gofmt"}, match: map[string]string{"path": "*.py"}, call: plain},
+		{name: "a quote in the name", command: []string{"gofmt"}, call: write, ran: `exec 'gofmt' '/workspace/it'\''s; exit 3 a.go' </dev/null`, isError: true, note: "was written, but hook gofmt failed with exit code 3"},
+		{name: "fails", command: []string{"x; echo oops; exit 2;"}, call: plain, isError: true, ran: "exec 'x; echo oops; exit 2;' '/workspace/a.go' </dev/null", note: "[/workspace/a.go was written, but hook x; echo oops; exit 2; failed with exit code 2: oops]"},
+		{name: "fails, open", command: []string{"x; exit 2;"}, open: true, call: plain, ran: "exec 'x; exit 2;' '/workspace/a.go' </dev/null", note: "failed with exit code 2"},
+		{name: "killed", command: []string{"x; signal SIGSEGV;"}, call: plain, isError: true, ran: "exec 'x; signal SIGSEGV;' '/workspace/a.go' </dev/null", note: "was ended (signal)"},
+		{name: "no command", call: plain, isError: true, note: "no command is configured"},
+		{name: "nothing was written", command: []string{"gofmt"}, call: readCall("a.go")},
+		{name: "the edit failed", command: []string{"gofmt"}, call: client.CallCreate{Tool: "write", Input: json.RawMessage(`{"file_path":"missing.go","content":"x"}`)}, isError: true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			h, o, id := hooked(t, Hook{On: HookFileEdited, Command: tt.command, Match: tt.match, FailOpen: tt.open, Timeout: 5 * time.Second})
+			var lines []string
+			h.host.box(id).ran = func(r string) { lines = append(lines, r) }
+			c := h.call(id, tt.call)
+			if c.Error != nil || c.IsError != tt.isError {
+				t.Fatalf("is_error %t, %v: %s", c.IsError, c.Error, c.Output)
+			}
+			if got := strings.Join(lines, "\n"); got != tt.ran {
+				t.Errorf("ran %q, want %q", got, tt.ran)
+			}
+			if !strings.Contains(c.Output, tt.note) {
+				t.Errorf("output %q, want %q", c.Output, tt.note)
+			}
+			if tt.ran == "" && tt.command != nil && !o.of() {
+				t.Errorf("hooks: %q", o.hooks)
+			}
+			box := h.host.box(id)
+			await(t, "the agent has forgotten all", func() bool {
+				box.mu.Lock()
+				defer box.mu.Unlock()
+				return len(box.calls) == 0
+			})
+		})
+	}
+}
+
+func TestFormatLine(t *testing.T) {
+	hk := &Hook{Command: []string{"f"}}
+	for _, file := range []string{"/workspace/\xff.go", "relative.go", ""} {
+		if line, err := formatLine(hk, file); err == nil {
+			t.Errorf("%q: %s", file, line)
+		}
+	}
+	line, err := formatLine(hk, "/w/$(x)`y`\n\"z\"'")
+	if want := "exec 'f' '/w/$(x)`y`\n\"z\"'\\''' </dev/null"; err != nil || line != want {
+		t.Errorf("got %q, %v, want %q", line, err, want)
+	}
+}
+
+func TestHookWhoseConnectionBreaks(t *testing.T) {
+	h, _, id := hooked(t, Hook{On: HookFileEdited, Command: []string{"x; hold;"}, Timeout: 5 * time.Second})
+	box := h.host.box(id)
+	r := client.CallCreate{Tool: "write", Input: json.RawMessage(`{"file_path":"a.go","content":"x"}`), WaitMillis: new(int64)}
+	c := h.call(id, r)
+	await(t, "the formatter runs", func() bool { return box.holding.Load() == 1 })
+	box.sever(errors.New("gone"))
+	if c = h.finished(c.ID); !c.IsError || !strings.Contains(c.Output, "could not be run in the sandbox") {
+		t.Errorf("%+v", c)
+	}
+}
+
+func TestHookSessionCreated(t *testing.T) {
+	dir := t.TempDir()
+	tests := []struct {
+		name, script string
+		open         bool
+		message      string // "" = it is created
+	}{
+		{name: "says nothing", script: "cat > " + dir + "/event"},
+		{name: "allows", script: `echo '{"action":"allow"}'`},
+		{name: "denies", script: `echo '{"action":"deny","reason":"no more today"}'`, message: "the session was refused by hook hook.sh: no more today"},
+		{name: "fails", script: "exit 1", message: "the session was refused by hook hook.sh: hook.sh failed: exit status 1"},
+		{name: "fails, open", script: "exit 1", open: true},
+		{name: "wants an input", script: `echo '{"action":"allow","input":{}}'`, message: `key "input" is none`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			h := newHouse(t)
+			hk := hook(t, HookSessionCreated, tt.script)
+			hk.FailOpen = tt.open
+			h.set.Hooks = []Hook{hk}
+			h.open()
+			s, err := h.m.Create(t.Context(), alice, client.SessionCreate{Name: "n", Token: true})
+			if tt.message == "" {
+				if err != nil || s.State != client.SessionReady {
+					t.Fatalf("%+v, %v", s, err)
+				}
+				return
+			}
+			if codeOfErr(err) != client.CodeDenied || !strings.Contains(err.Error(), tt.message) {
+				t.Fatalf("got %v", err)
+			}
+			list, err := h.m.List(t.Context(), alice, SessionFilter{})
+			if err != nil || len(list.Items) != 0 || len(h.host.boxes) != 0 {
+				t.Errorf("left: %+v, %d sandboxes, %v", list.Items, len(h.host.boxes), err)
+			}
+		})
+	}
+	var e hookEvent
+	text, err := os.ReadFile(dir + "/event")
+	if err == nil {
+		err = json.Unmarshal(text, &e)
+	}
+	if err != nil || e.Event != HookSessionCreated || e.Session.Name != "n" || e.Session.State != client.SessionCreating || e.Call != nil || strings.Contains(string(text), tokenPrefix) {
+		t.Errorf("%v: %s", err, text)
+	}
+}
+
+func TestHookSessionEnded(t *testing.T) {
+	dir := t.TempDir()
+	h, o, id := hooked(t, hook(t, HookSessionEnded, "cat > "+dir+"/event; exit 1"))
+	if _, err := h.m.End(t.Context(), alice, id, EndOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	var e hookEvent
+	text, err := os.ReadFile(dir + "/event")
+	if err == nil {
+		err = json.Unmarshal(text, &e)
+	}
+	if err != nil || e.Event != HookSessionEnded || e.Session.State != client.SessionEnded || e.Session.Reason == "" {
+		t.Errorf("%v: %s", err, text)
+	}
+	if !o.of("session.ended failed") {
+		t.Errorf("hooks: %q", o.hooks)
+	}
+}
+
+// TestHooksAtOnce: no more programs than the bound run at a time.
+func TestHooksAtOnce(t *testing.T) {
+	m := &Manager{hookSlots: make(chan struct{}, 2), log: slog.New(slog.DiscardHandler)}
+	dir := t.TempDir()
+	hk := hook(t, HookCallAfter, fmt.Sprintf(`touch %[1]s/$$; ls %[1]s | wc -l >> %[1]s.n; sleep 0.05; rm %[1]s/$$`, dir))
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			if _, err := m.runHook(t.Context(), &hk, &hookEvent{}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	text, err := os.ReadFile(dir + ".n")
+	if err != nil || len(strings.Fields(string(text))) != 8 {
+		t.Fatalf("%q, %v", text, err)
+	}
+	for _, n := range strings.Fields(string(text)) {
+		if n > "2" {
+			t.Errorf("%s at once", n)
+		}
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errOver)
+	m.hookSlots <- struct{}{}
+	m.hookSlots <- struct{}{}
+	if _, err := m.runHook(ctx, &hk, &hookEvent{}); !errors.Is(err, errOver) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestAuditOfCalls(t *testing.T) {
+	h, o, id := hooked(t)
+	short := h.call(id, bashCall("echo x"))
+	long := h.call(id, bashCall("big 200000"))
+	if len(o.finished) != 2 || o.finished[0].ID != short.ID || o.finished[0].Status != client.CallCompleted || o.by[0].UID != alice.UID || o.by[0].Tenant != "a" {
+		t.Fatalf("%+v by %+v", o.finished, o.by)
+	}
+	if want := sha([]byte("x\n")); o.hashes[0] != want {
+		t.Errorf("hash of a short output: %x, want %x", o.hashes[0], want)
+	}
+	if want := sha([]byte(h.output(long.ID))); o.hashes[1] != want {
+		t.Errorf("hash of a long output: %x, want %x", o.hashes[1], want)
+	}
+	o.fail = &client.Error{Code: client.CodeOverloaded, Message: "the audit log cannot be written", Hint: "free space"}
+	c := h.call(id, bashCall("echo y"))
+	if c.Error == nil || c.Error.Code != client.CodeOverloaded || slices.Contains(h.host.box(id).runs, c.ID) {
+		t.Errorf("a call without a record: %+v", c)
+	}
+}
+
+// TestAuditOfTakenUpCalls: the end of a call of an earlier daemon is recorded,
+// with the hash of all of its output.
+func TestAuditOfTakenUpCalls(t *testing.T) {
+	h, o, id := hooked(t)
+	c := h.background(id, "big 300000; hold; echo end")
+	await(t, "the command holds", func() bool { return h.host.box(id).holding.Load() == 1 })
+	h.kill()
+	h.openAudited(o)
+	h.host.box(id).release()
+	h.finished(c.ID)
+	n := len(o.finished) - 1
+	if n < 0 || o.finished[n].ID != c.ID || o.by[n].Tenant != "a" || o.by[n].PID != 0 {
+		t.Fatalf("%d records, by %+v", n+1, o.by)
+	}
+	if want := sha([]byte(h.output(c.ID))); o.hashes[n] != want {
+		t.Errorf("hash %x, want %x", o.hashes[n], want)
+	}
+}
+
+// FuzzHookAnswer: whatever a hook prints, it is read without a panic, and what
+// lets a call through says so in so many words.
+func FuzzHookAnswer(f *testing.F) {
+	for _, s := range []string{"", "{}", `{"action":"allow"}`, `{"action":"deny","reason":"x"}`, `{"action":"allow","input":{"command":"x"}}`, `{"output":"x"}`, `{"action":"allow"`, `[]`} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		for on := range answerKeys {
+			a, err := readAnswer(on, []byte(s))
+			if err == nil && on == HookCallBefore && !a.deny && !strings.Contains(s, "all") && !strings.Contains(s, `\u`) {
+				t.Errorf("%q lets a call through", s)
+			}
+		}
+	})
+}
