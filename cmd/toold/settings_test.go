@@ -86,7 +86,7 @@ timeout = "3s"
 // Policy does not know the packages that lay out a sandbox; it must agree with
 // them all the same.
 func TestPolicyKnowsTheSandbox(t *testing.T) {
-	to, ok := policy.Lexical().Resolve("~/x")
+	to, ok := policy.Lexical("").Resolve("~/x")
 	if !ok || to.Path != sandbox.Home+"/x" {
 		t.Errorf("~ is %s, want %s", to.Path, sandbox.Home)
 	}

@@ -162,7 +162,7 @@ func TestRequests(t *testing.T) {
 		case "/srv/dir":
 			return Resolved{Path: asked, Dir: true}, true
 		}
-		return Lexical().Resolve(asked)
+		return Lexical("").Resolve(asked)
 	}}
 	for _, tt := range []struct {
 		name string
@@ -196,6 +196,13 @@ func TestRequests(t *testing.T) {
 		{"not to be found out", []tool.Request{{Permission: "read", Pattern: "gone", Path: "gone", Save: "x"}}, []Request{
 			{Permission: "read", Pattern: "gone", Opaque: true},
 			{Permission: PermissionExternal, Pattern: "gone", Opaque: true},
+		}},
+		{"known to the command alone", []tool.Request{
+			{Permission: "edit", Pattern: "src/$X", Write: true, Save: "src/*"},
+			{Permission: PermissionExternal, Pattern: "/srv/$X", Outside: true},
+		}, []Request{
+			{Permission: "edit", Pattern: "src/$X", Opaque: true},
+			{Permission: PermissionExternal, Pattern: "/srv/$X", Opaque: true},
 		}},
 		{"only named", []tool.Request{
 			{Permission: PermissionExternal, Path: "/etc/passwd", Outside: true},

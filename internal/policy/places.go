@@ -35,15 +35,17 @@ const (
 )
 
 // Lexical are places without a sandbox: paths lead where their text says, as if
-// there were no links.
-func Lexical() *Places {
+// there were no links. workdir is the directory that a call asks to run in, ""
+// for the worktree.
+func Lexical(workdir string) *Places {
+	from := path.Join(Workspace, workdir)
+	if path.IsAbs(workdir) {
+		from = path.Clean(workdir)
+	}
 	return &Places{Worktree: Workspace, Resolve: func(asked string) (Resolved, bool) {
 		p := expandHome(asked)
-		if p == "~" {
-			p = home
-		}
 		if !path.IsAbs(p) {
-			p = path.Join(Workspace, p)
+			p = path.Join(from, p)
 		}
 		return Resolved{Path: path.Clean(p), Dir: strings.HasSuffix(asked, "/")}, true
 	}}
@@ -69,13 +71,16 @@ type mapping struct {
 func (m *mapping) add(r *tool.Request) {
 	q := Request{Permission: r.Permission, Pattern: r.Pattern, Opaque: r.Opaque, Save: r.Save}
 	if r.Path == "" {
+		if r.Write || r.Outside {
+			q.Opaque, q.Save = true, "" // a path that only the running command knows
+		}
 		m.all = append(m.all, q)
 		return
 	}
 	to, ok := m.Resolve(r.Path)
 	if !r.Outside {
-		if r.Pattern != r.Path && r.Pattern != "" {
-			// A search: what it looks for, and where.
+		if r.Permission == "glob" || r.Permission == "grep" {
+			// What is looked for, and where.
 			m.all = append(m.all, q)
 			q = Request{Permission: r.Permission, Pattern: r.Path}
 		}
