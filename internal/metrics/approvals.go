@@ -11,21 +11,27 @@ import (
 
 // approvalCounters count approvals.
 type approvalCounters struct {
-	count   prometheus.Gauge
 	wait    prometheus.Observer
 	replies closed[prometheus.Counter]
 
-	mu      sync.Mutex           // guards pending
-	pending map[string]time.Time // when each that nobody has answered was asked
+	mu      sync.Mutex // guards pending
+	pending map[string]span
 }
+
+// span is from when to when an approval may be pending.
+type span struct{ asked, expires time.Time }
+
+// overdue is how long after its deadline an approval still counts as pending. Its
+// end comes at the deadline; one that does not come, since it could not be
+// stored, must not count for ever.
+const overdue = time.Minute
 
 func newApprovalCounters(r *registrar) *approvalCounters {
 	replies := r.counter("toold_approval_replies_total",
 		"Approvals that ended, by how: once, always, reject, timeout, stale, gone (with their call or session).", "reply")
 	return &approvalCounters{
-		count:   r.gauge("toold_approvals_pending", "Calls that wait for somebody to allow them.").WithLabelValues(),
 		wait:    r.histogram("toold_approval_wait_seconds", "How long approvals waited for their end.", waiting).WithLabelValues(),
-		pending: map[string]time.Time{},
+		pending: map[string]span{},
 		replies: byName([]string{"once", "always", "reject", "timeout", "stale", "gone"}, unknown, func(reply string) prometheus.Counter {
 			return replies.WithLabelValues(reply)
 		}),
@@ -38,8 +44,7 @@ func (m *Metrics) ApprovalAsked(a *client.Approval) {
 	c := m.approvals
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.pending[a.ID] = a.Created
-	c.count.Set(float64(len(c.pending)))
+	c.pending[a.ID] = span{a.Created, a.Expires}
 }
 
 // ApprovalReplied counts how an approval ended.
@@ -50,16 +55,19 @@ func (m *Metrics) ApprovalReplied(a *client.Approval, reply string, waited time.
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.pending, a.ID)
-	c.count.Set(float64(len(c.pending)))
 }
 
-// oldest is how long the approval waits that has waited longest.
-func (c *approvalCounters) oldest(now time.Time) time.Duration {
+// waiting says how many approvals are pending, and how long the one waits that
+// has waited longest.
+func (c *approvalCounters) waiting(now time.Time) (n int, oldest time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var most time.Duration
-	for _, asked := range c.pending {
-		most = max(most, now.Sub(asked))
+	for id, p := range c.pending {
+		if !p.expires.IsZero() && now.Sub(p.expires) > overdue {
+			delete(c.pending, id)
+			continue
+		}
+		oldest = max(oldest, now.Sub(p.asked))
 	}
-	return most
+	return len(c.pending), oldest
 }

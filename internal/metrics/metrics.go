@@ -88,7 +88,7 @@ func New(cfg Config) (*Metrics, error) {
 	m.hooks = newHookCounters(r)
 	m.usage = newUsageCollector(cfg.Usage)
 	m.AddTenants(cfg.Tenants)
-	r.add(m.usage, &agesCollector{m},
+	r.add(m.usage, &waitsCollector{m},
 		failures("toold_store_errors_total", "Writes to the daemon's store that failed: a full or a broken disk.", cfg.StoreErrors),
 		failures("toold_audit_errors_total", "Records of the audit log that could not be written.", cfg.AuditErrors),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))

@@ -172,7 +172,7 @@ func TestAges(t *testing.T) {
 		report := func(id string, s client.SessionState) {
 			m.SessionState(&client.Session{ID: id, Runtime: "runc", State: s}, "")
 		}
-		asked := client.Approval{ID: "apr_1", Created: time.Now()}
+		asked := client.Approval{ID: "apr_1", Created: time.Now(), Expires: time.Now().Add(10 * time.Minute)}
 		m.ApprovalAsked(&asked)
 		report("ses_1", client.SessionCreating)
 		time.Sleep(100 * time.Second)
@@ -202,6 +202,14 @@ func TestAges(t *testing.T) {
 			`toold_approval_wait_seconds_bucket{le="120"} 1`,
 			`toold_approval_wait_seconds_count 2`,
 		)
+
+		// One whose end is never told, since it could not be stored.
+		m.ApprovalReplied(&client.Approval{ID: "apr_2"}, "gone", 0)
+		m.ApprovalAsked(&asked)
+		time.Sleep(5 * time.Minute)
+		has(t, scrape(t, m), `toold_approvals_pending 1`)
+		time.Sleep(2 * time.Minute)
+		has(t, scrape(t, m), `toold_approvals_pending 0`, `toold_approval_oldest_pending_seconds 0`)
 	})
 }
 

@@ -114,28 +114,3 @@ func (c *usageCollector) byTenantLocked() map[string]client.TenantUsage {
 	}
 	return all
 }
-
-var (
-	oldestSession = prometheus.NewDesc("toold_session_oldest_transition_seconds",
-		"For how long the session that has been longest in this state, which is one to pass through, is there; 0 where there is none.", []string{"state"}, nil)
-	oldestApproval = prometheus.NewDesc("toold_approval_oldest_pending_seconds",
-		"How long the approval waits that has waited longest; 0 where there is none.", nil, nil)
-)
-
-// agesCollector works out at each scrape what has lasted too long.
-type agesCollector struct{ m *Metrics }
-
-// Describe implements prometheus.Collector.
-func (c *agesCollector) Describe(ch chan<- *prometheus.Desc) {
-	ch <- oldestSession
-	ch <- oldestApproval
-}
-
-// Collect implements prometheus.Collector.
-func (c *agesCollector) Collect(ch chan<- prometheus.Metric) {
-	now := time.Now()
-	for _, s := range []client.SessionState{client.SessionCreating, client.SessionEnding} {
-		ch <- prometheus.MustNewConstMetric(oldestSession, prometheus.GaugeValue, c.m.sessions.oldest(s, now).Seconds(), string(s))
-	}
-	ch <- prometheus.MustNewConstMetric(oldestApproval, prometheus.GaugeValue, c.m.approvals.oldest(now).Seconds())
-}
