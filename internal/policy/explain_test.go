@@ -210,7 +210,7 @@ func TestRequests(t *testing.T) {
 			{Permission: PermissionExternal, Path: "/usr/local/cache/x", Outside: true},
 			{Permission: PermissionExternal, Path: "/tmp/x", Outside: true, Write: true},
 			{Permission: PermissionExternal, Path: "/dev/null", Outside: true, Write: true},
-			{Permission: PermissionExternal, Path: "~/x", Outside: true, Write: true},
+			{Permission: PermissionExternal, Path: "/home/tool/x", Outside: true, Write: true},
 			{Permission: PermissionExternal, Path: "/srv/dir", Outside: true},
 			{Permission: PermissionExternal, Path: "link", Outside: true},
 			{Permission: PermissionExternal, Path: "/srv/data/file", Outside: true},

@@ -7,10 +7,6 @@ import (
 	"unicode/utf8"
 )
 
-// home is what "~/" and "$HOME/" at the start of a pattern stand for: the home
-// directory of the tools in a sandbox.
-const home = "/home/tool"
-
 // Bounds of a pattern, so that no rules file can make judging slow.
 const (
 	maxPattern = 4096 // bytes
@@ -87,7 +83,7 @@ func endings(p string) []string {
 func expandHome(p string) string {
 	for _, prefix := range []string{"~/", "$HOME/"} {
 		if rest, ok := strings.CutPrefix(p, prefix); ok {
-			return home + "/" + rest
+			return Home + "/" + rest
 		}
 	}
 	return p

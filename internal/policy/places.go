@@ -30,6 +30,9 @@ type Resolved struct {
 const (
 	// Workspace is where worktrees are mounted unless a session says otherwise.
 	Workspace = "/workspace"
+	// Home is the home directory of the tools: what "~/" and "$HOME/" at the
+	// start of a pattern stand for.
+	Home = "/home/tool"
 	// Outputs is where sessions find the whole outputs of their calls.
 	Outputs = "/run/toold/output"
 )
@@ -43,11 +46,11 @@ func Lexical(workdir string) *Places {
 		from = path.Clean(workdir)
 	}
 	return &Places{Worktree: Workspace, Resolve: func(asked string) (Resolved, bool) {
-		p := expandHome(asked)
+		p := path.Clean(asked)
 		if !path.IsAbs(p) {
 			p = path.Join(from, p)
 		}
-		return Resolved{Path: path.Clean(p), Dir: strings.HasSuffix(asked, "/")}, true
+		return Resolved{Path: p, Dir: strings.HasSuffix(asked, "/")}, true
 	}}
 }
 
@@ -149,7 +152,7 @@ func directoryPattern(to Resolved) string {
 }
 
 // own are the places that are the session's beside its worktree.
-var own = []string{"/tmp", "/dev/shm", home, Outputs}
+var own = []string{"/tmp", "/dev/shm", Home, Outputs}
 
 // isOwn reports whether p is the session's own: reading and writing there is what
 // it was made for.
