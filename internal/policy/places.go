@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"encoding/json"
 	"path"
 	"slices"
 	"strings"
@@ -37,10 +38,22 @@ const (
 	Outputs = "/run/toold/output"
 )
 
-// Lexical are places without a sandbox: paths lead where their text says, as if
-// there were no links. workdir is the directory that a call asks to run in, ""
-// for the worktree.
-func Lexical(workdir string) *Places {
+// AsWritten is what policy judges of a call when there is no sandbox to resolve
+// its paths in: they lead where their text says, as if there were no links, from
+// a worktree at Workspace.
+func AsWritten(inv *tool.Invocation) []Request {
+	var in struct {
+		Workdir string `json:"workdir"`
+	}
+	if json.Unmarshal(inv.Input, &in) != nil {
+		in.Workdir = "" // a tool's whose field of this name is something else
+	}
+	return lexical(in.Workdir).Requests(inv.Tool.Access(inv.Input))
+}
+
+// lexical are the places of AsWritten. workdir is the directory that a call asks
+// to run in, "" for the worktree.
+func lexical(workdir string) *Places {
 	from := path.Join(Workspace, workdir)
 	if path.IsAbs(workdir) {
 		from = path.Clean(workdir)

@@ -82,8 +82,7 @@ func (s *Set) try(tools *tool.Registry, e *expectation) error {
 	if err != nil {
 		return refused(e.tool, err)
 	}
-	workdir, _ := e.input["workdir"].(string)
-	v := stack.Judge(Lexical(workdir).Requests(inv.Tool.Access(inv.Input)))
+	v := stack.Judge(AsWritten(inv))
 	switch {
 	case v.Action != e.want:
 		return fmt.Errorf("%s %s is %s by %s, want %s", e.tool, clip(string(input)), v.Action, v.by(), e.want)
