@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/toold/toold/internal/agent"
@@ -57,7 +58,12 @@ func (s *Session) hooksEdited(c *call, o *outcome) error {
 
 // formatFailed tells the caller that its edit stands as it made it.
 func (o *outcome) formatFailed(h *Hook, file string, err error) {
-	o.notes = append(o.notes, fmt.Sprintf("[%s was written, but hook %s]", file, err))
+	text := err.Error()
+	var pe *programError
+	if errors.As(err, &pe) {
+		text = pe.note()
+	}
+	o.notes = append(o.notes, fmt.Sprintf("[%s was written, but hook %s]", file, text))
 	if h.FailOpen {
 		return
 	}
@@ -152,9 +158,7 @@ func formatError(h *Hook, done *agent.Outcome, out *formatOutput) error {
 	default:
 		e.what = fmt.Sprintf("was ended (%s)", exit.Reason)
 	}
-	if said := out.text.String(); said != "" {
-		e.what += ": " + formatNote(said)
-	}
+	e.said = formatNote(out.text.String())
 	return e
 }
 
@@ -187,10 +191,20 @@ func (f *formatOutput) Output(offset int64, _ bool, p []byte) error {
 // Metadata implements agent.Sink.
 func (f *formatOutput) Metadata(map[string]any) {}
 
-// formatNote is the end of what a program printed, for a note.
+// formatNote is the end of what a formatter printed, as text.
 func formatNote(s string) string {
-	if len(s) > maxFormatNote {
-		s = "…" + strings.ToValidUTF8(s[len(s)-maxFormatNote:], "")
+	cut := len(s) > maxFormatNote
+	if cut {
+		s = strings.ToValidUTF8(s[len(s)-maxFormatNote:], "")
+	}
+	s = strings.TrimSpace(strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) && r != '\n' && r != '\t' {
+			return -1
+		}
+		return r
+	}, s))
+	if cut && s != "" {
+		s = "…" + s
 	}
 	return s
 }

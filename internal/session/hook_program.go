@@ -39,10 +39,19 @@ type programError struct {
 	program string
 	what    string // for people and models: nothing that the program has said
 	stderr  string // the end of what it complained about; for the log alone
+	said    string // the end of what it printed inside the sandbox; for the caller alone
 }
 
 // Error implements error.
 func (e *programError) Error() string { return e.program + " " + e.what }
+
+// note is the error with what the program said, for who may read that anyway.
+func (e *programError) note() string {
+	if e.said == "" {
+		return e.Error()
+	}
+	return e.Error() + ": " + e.said
+}
 
 // programName is what a host program is called in messages and in the audit log.
 func programName(argv []string) string {
