@@ -222,6 +222,7 @@ func TestPolicy(t *testing.T) {
 		judged("bash", policy.Allow), judged("bash", policy.Allow), judged("bash", policy.Deny),
 		judged(policy.PermissionExternal, policy.Ask), judged("github_push", policy.Allow), judged("read", "made up"),
 	}})
+	m.Decided(&session.Decision{Tool: "bash", Approver: "uid 0", Requests: []session.Judged{judged("bash", policy.Allow)}})
 	m.DoomLoop("bash", 1, policy.Ask)
 	m.DoomLoop("bash", 3, policy.Deny)
 	m.DoomLoop("bash", -1, policy.Deny)

@@ -62,8 +62,12 @@ func counted(make func(action string) prometheus.Counter) byAction {
 	return c
 }
 
-// Decided counts the requests of a judgement.
+// Decided counts the requests of a judgement by the rules. What an approver or a
+// hook made of it is counted as a reply or as a hook's outcome, not twice.
 func (m *Metrics) Decided(d *session.Decision) {
+	if d.Approver != "" {
+		return
+	}
 	for i := range d.Requests {
 		r := &d.Requests[i]
 		m.policy.decisions.get(r.Request.Permission).get(string(r.Action)).Inc()
