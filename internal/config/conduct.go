@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/toold/toold/internal/policy"
 )
 
 // The sections that say how policy is carried out: loops, approvals, hooks and
@@ -25,6 +27,9 @@ func (v *validator) doomLoop(d *DoomLoop) {
 	v.check(d.MaxPeriod >= 1 && d.MaxPeriod <= maxPeriod, "doom_loop.max_period", "%d is not between 1 and %d", d.MaxPeriod, maxPeriod)
 	v.check(d.HardLimit == 0 || d.HardLimit >= d.Threshold && d.HardLimit <= maxThreshold, "doom_loop.hard_limit",
 		"%d is neither 0 (off) nor between threshold (%d) and %d", d.HardLimit, d.Threshold, maxThreshold)
+	need := policy.LoopConfig{Threshold: d.Threshold, PollingThreshold: d.PollingThreshold, MaxPeriod: d.MaxPeriod, HardLimit: d.HardLimit}.History()
+	v.check(need <= policy.MaxHistory || d.MaxPeriod > maxPeriod, "doom_loop.max_period",
+		"so many repeats of cycles so long are %d calls, and sessions remember %d: lower it or the thresholds", need, policy.MaxHistory)
 }
 
 // maxApprovalTime bounds how long a call may wait for a person.

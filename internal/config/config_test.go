@@ -203,6 +203,7 @@ func TestProblems(t *testing.T) {
 		{"polling below", "[doom_loop]\npolling_threshold = 2\n", `x.toml:2: doom_loop.polling_threshold: 2 is not between threshold (3) and 200`},
 		{"period", "[doom_loop]\nmax_period = 99\n", `x.toml:2: doom_loop.max_period: 99 is not between 1 and 16`},
 		{"hard limit", "[doom_loop]\nhard_limit = 2\n", `x.toml:2: doom_loop.hard_limit: 2 is neither 0 (off) nor between threshold (3) and 200`},
+		{"more than is remembered", "[doom_loop]\nhard_limit = 200\n", `x.toml:1: doom_loop.max_period: so many repeats of cycles so long are 800 calls, and sessions remember 512: lower it or the thresholds`},
 		{"no time to answer", "[approvals]\ntimeout = '0s'\n", `x.toml:2: approvals.timeout: 0s is not between "1s" and "7d"`},
 		{"approver", "[approvals]\napprover = 'me'\n", `x.toml:2: approvals.approver: "me" is none of "any", "none"`},
 		{"approval program", "[approvals]\ncommand = ['yes']\n", `x.toml:2: approvals.command: "yes" is not the absolute path of a program`},

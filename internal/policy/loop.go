@@ -48,6 +48,10 @@ func (c LoopConfig) Check(history []Step, next Digest) (Loop, bool) {
 	return found, found.Period > 0
 }
 
+// MaxHistory is how many steps of a session are kept to look for loops in. A
+// configuration that would need more is refused.
+const MaxHistory = 512
+
 // History is how many steps Check can make use of.
 func (c LoopConfig) History() int {
 	return max(c.Threshold, c.PollingThreshold, c.HardLimit) * c.MaxPeriod
