@@ -251,7 +251,8 @@ func TestPolicy(t *testing.T) {
 func TestUsage(t *testing.T) {
 	answer := []client.TenantUsage{
 		{Tenant: "a", Sessions: 2, Calls: 1, CPUMillis: 1500, MemoryBytes: 100, DiskBytes: 20, IOBytes: 30, OOMKills: 4},
-		{Tenant: "x", CPUMillis: 1000}, {Tenant: "y", CPUMillis: 500},
+		{Tenant: "x", CPUMillis: 1000},
+		{Tenant: "y", CPUMillis: 500},
 	}
 	var fails error
 	m, err := New(Config{

@@ -3,6 +3,7 @@ package prometheus
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -180,7 +181,7 @@ func (l *load) pending() (a client.Approval) {
 	eventually(l.t, "an approval is pending", func() error {
 		list, err := l.d.admin.ListApprovals(context.Background(), client.ApprovalQuery{})
 		if err != nil || len(list.Items) != 1 {
-			return fmt.Errorf("%v %v", list, err)
+			return errors.Join(err, fmt.Errorf("got %v", list))
 		}
 		a = list.Items[0]
 		return nil

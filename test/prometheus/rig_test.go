@@ -148,7 +148,7 @@ func startDaemon(t *testing.T, x tools, config string) *daemon {
 				t.Fatalf("toold has ended:\n%s", d.readLog())
 			default:
 			}
-			return fmt.Errorf("%v %v", h, err)
+			return errors.Join(err, fmt.Errorf("got %v", h))
 		}
 		return nil
 	})
@@ -253,7 +253,7 @@ func startPrometheus(t *testing.T, x tools, target string) *server {
 	s := &server{"http://" + address}
 	eventually(t, "Prometheus has scraped toold", func() error {
 		if v, err := s.query(`up{job="toold"} == 1`); err != nil || len(v) == 0 {
-			return fmt.Errorf("%v %v", v, err)
+			return errors.Join(err, fmt.Errorf("got %v", v))
 		}
 		return nil
 	})
