@@ -105,10 +105,11 @@ func (m *Manager) notPending(ctx context.Context, p Principal, id string) error 
 	case row.Tenant != p.Tenant || p.Session != "" && row.SessionID != p.Session:
 		return none
 	}
-	e := &client.Error{Code: client.CodeConflict, Message: "approval " + id + " is not pending any more", Hint: "the call " + row.CallID + " shows what came of it"}
-	if row.Reply != "" {
-		e.Message += ": it ended with " + row.Reply
+	if row.Reply == "" { // it is not told yet, or not again since the daemon was restarted
+		return &client.Error{Code: client.CodeOverloaded, Message: "approval " + id + " cannot be answered yet", Hint: "try again in a moment"}
 	}
+	e := &client.Error{Code: client.CodeConflict, Message: "approval " + id + " is not pending any more", Hint: "the call " + row.CallID + " shows what came of it"}
+	e.Message += ": it ended with " + row.Reply
 	if row.By != "" {
 		e.Message += " by " + row.By
 	}

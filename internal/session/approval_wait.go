@@ -29,7 +29,7 @@ var errWaits = errors.New("the call waits for its approval")
 // lock, until somebody has answered.
 func (s *Session) permit(c *call, j *judgement) error {
 	if c.probe {
-		j.verdict = policy.Verdict{Action: policy.Allow, Rule: "doctor", Reason: "a probe of the daemon's own"}
+		j.verdict = policy.Verdict{Action: policy.Allow, Rule: ruleProbe, Reason: "a probe of the daemon's own"}
 	}
 	if j.loop != nil {
 		action := j.each[len(j.each)-1].Action
@@ -102,9 +102,10 @@ func (s *Session) await(c *call, p *pending) error {
 	c.waiting.Store(true)
 	defer c.waiting.Store(false)
 	c.judged(policy.Ask, p.j.verdict.Rule, p.row.ID)
+	// Before anybody can answer it: who counts must not hear of its end first.
+	s.m.observe(func(o Observer) { o.ApprovalAsked(&p.row.Approval) })
 	p.told.Store(true)
 	c.tell(client.EventApprovalAsked, &p.row.Approval)
-	s.m.observe(func(o Observer) { o.ApprovalAsked(&p.row.Approval) })
 	if s.rulesFor(c.profile) != p.j.rules {
 		select {
 		case p.again <- struct{}{}:

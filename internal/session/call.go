@@ -244,12 +244,7 @@ func (s *Session) prepare(c *call, inv *tool.Invocation, a tool.Access) (*run.Pr
 	if !a.Prepare {
 		return nil, nil
 	}
-	r := s.request(c, inv, nil)
-	if inv.Tool.Name == "bash" { // other tools resolve what their input names
-		r.Paths = a.Paths()
-		// What is not resolved is judged as leading anywhere.
-		r.Paths = r.Paths[:min(len(r.Paths), run.MaxPaths)]
-	}
+	r := prepareRequest(s.request(c, inv, nil), a)
 	l, err := s.current()
 	for err == nil {
 		var prep *run.Prepared
@@ -260,6 +255,17 @@ func (s *Session) prepare(c *call, inv *tool.Invocation, a tool.Access) (*run.Pr
 		l, err = s.after(c.ctx, l)
 	}
 	return nil, err
+}
+
+// prepareRequest adds the paths that are to be resolved. Other tools than bash
+// resolve what their input names.
+func prepareRequest(r agent.Request, a tool.Access) agent.Request {
+	if r.Tool == "bash" {
+		r.Paths = a.Paths()
+		// What is not resolved is judged as leading anywhere.
+		r.Paths = r.Paths[:min(len(r.Paths), run.MaxPaths)]
+	}
+	return r
 }
 
 // request is what the agent is asked.

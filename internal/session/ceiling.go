@@ -28,6 +28,7 @@ type ruleset struct {
 	profile  string
 	saved    uint64
 	until    time.Time // zero: as long as the rest is the same
+	worktree string    // where it is inside; only for a replay
 }
 
 // rulings keeps what a session is judged by from one call to the next.
@@ -164,7 +165,9 @@ const (
 	worktreeRulesTime = 10 * time.Second
 )
 
-func worktreeRulesPath(row *store.Session) string { return path.Join(row.Worktree.Target, worktreeRules) }
+func worktreeRulesPath(row *store.Session) string {
+	return path.Join(row.Worktree.Target, worktreeRules)
+}
 
 // readWorktreeRules reads the rules file of the worktree, if there is one. It is
 // read once, as the tool user and inside the sandbox: what calls make of the file

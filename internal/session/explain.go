@@ -1,17 +1,162 @@
 package session
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
+	"path"
+	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/agent"
+	"github.com/toold/toold/internal/policy"
+	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/tool"
+	"github.com/toold/toold/internal/tool/run"
 )
 
-// Explain implements API.
-func (m *Manager) Explain(context.Context, Principal, client.PolicyExplain) (*client.PolicyVerdict, error) {
-	return nil, notYet("policy explain", "", "")
+// explainTime bounds the resolving of paths for an explanation.
+const explainTime = 10 * time.Second
+
+// Explain implements API. Nothing is run, stored or counted.
+func (m *Manager) Explain(ctx context.Context, p Principal, r client.PolicyExplain) (*client.PolicyVerdict, error) {
+	if err := p.whole(); err != nil {
+		return nil, err
+	}
+	if r.Tenant != "" && r.Tenant != p.Tenant {
+		if err := p.admin(); err != nil {
+			return nil, err
+		}
+		p.Tenant = r.Tenant
+	}
+	inv, err := m.tools.Parse(r.Tool, r.Input)
+	if err != nil {
+		return nil, err
+	}
+	access := inv.Tool.Access(inv.Input)
+	v := &client.PolicyVerdict{Tool: inv.Tool.Name, Profile: r.Profile, Tenant: p.Tenant}
+	var rules *ruleset
+	var requests []policy.Request
+	if r.Session != "" {
+		rules, requests, err = m.explainIn(ctx, p, r.Session, inv, access, v)
+	} else {
+		v.Profile = cmp.Or(v.Profile, defaultProfile)
+		rules, err = m.rulesWithout(p.Tenant, v.Profile)
+		requests = lexically(inv, access, sandbox.Workspace)
+		if len(access.Paths()) > 0 {
+			v.Notes = append(v.Notes, "paths are taken as they stand: without a session there is nothing to resolve them in")
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	verdict, each := rules.judge(requests)
+	v.Action, v.Rule, v.Reason = string(verdict.Action), verdict.Rule, verdict.Reason
+	v.Requests = explained(rules, requests, each, access)
+	if verdict.Action == policy.Ask && m.settings.Load().Approvals.None {
+		v.Notes = append(v.Notes, `what asks is denied at once: [approvals] approver = "none"`)
+	}
+	v.Notes = append(v.Notes, "a call that repeats others asks for doom_loop as well, which only the session's history can tell")
+	return v, nil
 }
 
-// Replay implements API.
-func (m *Manager) Replay(context.Context, Principal, client.PolicyReplay) (*client.PolicyReplayed, error) {
-	return nil, notYet("policy replay", "", "")
+// explainIn judges as a session would do it at this moment.
+func (m *Manager) explainIn(ctx context.Context, p Principal, session string, inv *tool.Invocation, a tool.Access, v *client.PolicyVerdict) (*ruleset, []policy.Request, error) {
+	s, err := m.find(p, session)
+	if err != nil {
+		row, e := m.stored(ctx, p, session)
+		if e != nil {
+			return nil, nil, err
+		}
+		return nil, nil, overError(row)
+	}
+	v.Profile = cmp.Or(v.Profile, s.profile())
+	if err := m.checkProfile(s.tenant.name, v.Profile); err != nil {
+		return nil, nil, err
+	}
+	rules := s.rulesFor(v.Profile)
+	if !a.Prepare {
+		return rules, s.requestsOf(a, nil), nil
+	}
+	prep, err := s.lookUp(ctx, inv, a)
+	if err != nil {
+		v.Notes = append(v.Notes, "the paths could not be resolved in the session: "+limitText(m.internal("resolve paths", err).Error()))
+	}
+	return rules, s.requestsOf(a, prep), nil
+}
+
+// lookUp prepares a call that is not made.
+func (s *Session) lookUp(ctx context.Context, inv *tool.Invocation, a tool.Access) (*run.Prepared, error) {
+	ctx, cancel := context.WithTimeout(ctx, explainTime)
+	defer cancel()
+	l, err := s.current()
+	if err != nil {
+		return nil, err
+	}
+	return l.conn.Prepare(ctx, prepareRequest(agent.Request{
+		CallID: s.m.store.NewID("call_"), Tool: inv.Tool.Name, Input: inv.Input,
+		Settings: s.m.settings.Load().ToolSettings[inv.Tool.Name], TimeoutMillis: explainTime.Milliseconds(),
+	}, a))
+}
+
+// rulesWithout gives the rules of a tenant and a profile, without a session's.
+func (m *Manager) rulesWithout(tenant, profile string) (*ruleset, error) {
+	set := m.settings.Load()
+	st, err := m.bases.get(set, profile, tenant)
+	if err != nil {
+		return nil, invalidRequest("profile: %v", err)
+	}
+	return &ruleset{stack: st, opaque: set.Opaque, settings: set, profile: profile}, nil
+}
+
+// lexically makes the requests of a call without a sandbox: paths lead where
+// their text says.
+func lexically(inv *tool.Invocation, a tool.Access, worktree string) []policy.Request {
+	var in struct {
+		Workdir string `json:"workdir"`
+	}
+	if err := json.Unmarshal(inv.Input, &in); err != nil {
+		in.Workdir = ""
+	}
+	from := worktree
+	if in.Workdir != "" {
+		from = absolute(worktree, in.Workdir)
+	}
+	m := mapping{worktree: worktree}
+	for _, p := range a.Paths() {
+		m.targets = append(m.targets, run.Target{Asked: p, Path: absolute(from, p)})
+	}
+	for i := range a.Requests {
+		m.add(&a.Requests[i])
+	}
+	return m.all
+}
+
+func absolute(dir, p string) string {
+	if path.IsAbs(p) {
+		return path.Clean(p)
+	}
+	return path.Join(dir, p)
+}
+
+// explained shows each request with the rules that match it.
+func explained(r *ruleset, requests []policy.Request, each []Judged, a tool.Access) []client.PolicyRequest {
+	if r.err != nil {
+		return []client.PolicyRequest{}
+	}
+	all := r.stack.Explain(requests)
+	for i := range all {
+		if act := string(each[i].Action); all[i].Action != act { // a setting is stricter than the rules
+			all[i].Action, all[i].Rule = act, each[i].Rule
+		}
+		for _, q := range a.Requests {
+			if all[i].Why == "" && q.Why != "" && q.Permission == all[i].Permission && q.Pattern == all[i].Pattern {
+				all[i].Why = q.Why
+			}
+		}
+		if all[i].Opaque && all[i].Why == "" {
+			all[i].Why = "it is not known where this path leads"
+		}
+	}
+	return all
 }

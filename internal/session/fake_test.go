@@ -27,6 +27,7 @@ type fakeHost struct {
 	boxes  map[string]*fakeBox
 	faults map[string]error // by operation
 	log    []string
+	rules  string // the rules file of worktrees; "" = none
 }
 
 func newFakeHost() *fakeHost {
@@ -137,6 +138,7 @@ type fakeBox struct {
 	stubborn bool          // ignore aborts
 	prepared *run.Prepared
 	result   int64                // results are large, of so many bytes
+	change   int                  // what the command "change" prints
 	ran      func(command string) // told the command of each bash that runs
 }
 
@@ -173,6 +175,13 @@ func (b *fakeBox) sever(err error) {
 	c := b.conn
 	b.mu.Unlock()
 	c.breakWith(err)
+}
+
+// setChange sets what the command "change" prints.
+func (b *fakeBox) setChange(n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.change = n
 }
 
 func (b *fakeBox) release() {
@@ -303,10 +312,31 @@ func (c *fakeConn) Prepare(ctx context.Context, r agent.Request) (*run.Prepared,
 	}
 	_ = json.Unmarshal(r.Input, &in)
 	asked := in.FilePath + in.Path
+	if strings.HasSuffix(asked, worktreeRules) {
+		return c.b.prepareRules(asked)
+	}
 	if r.Tool == "bash" {
 		return c.b.resolve(append([]string{"/workspace"}, r.Paths...)), nil
 	}
 	return &run.Prepared{Targets: []run.Target{{Asked: asked, Path: "/workspace/" + strings.TrimPrefix(asked, "/workspace/"), Write: r.Tool == "write"}}}, nil
+}
+
+// prepareRules finds the rules file, which may also be a link, no file, or a file
+// that cannot be read.
+func (b *fakeBox) prepareRules(asked string) (*run.Prepared, error) {
+	b.host.mu.Lock()
+	defer b.host.mu.Unlock()
+	t := run.Target{Asked: asked, Path: asked, Exists: b.host.rules != "", Kind: "file"}
+	kind, rest, _ := strings.Cut(b.host.rules, ":")
+	switch kind {
+	case "link":
+		t.Path = rest
+	case "fail":
+		return nil, &run.Error{Code: run.CodeNotRegularFile, Message: rest}
+	case "result":
+		return &run.Prepared{Result: run.Failed(asked, "%s", rest)}, nil
+	}
+	return &run.Prepared{Targets: []run.Target{t}}, nil
 }
 
 // resolve finds every path where it says that it is.
@@ -336,7 +366,9 @@ func (c *fakeConn) Run(ctx context.Context, r agent.Request, s agent.Sink) (*age
 		return nil, agent.ErrLost
 	}
 	c.b.calls[r.CallID] = fc
-	c.b.runs = append(c.b.runs, r.CallID)
+	if !fc.ofRules() {
+		c.b.runs = append(c.b.runs, r.CallID)
+	}
 	if c.b.ran != nil && r.Tool == "bash" {
 		var in struct{ Command string }
 		_ = json.Unmarshal(r.Input, &in)
@@ -475,6 +507,9 @@ func newFakeCall(b *fakeBox, r agent.Request) *fakeCall {
 	return &fakeCall{b: b, id: r.CallID, req: r, halt: make(chan struct{}), changed: make(chan struct{})}
 }
 
+// ofRules reports whether the call reads the rules file of the worktree.
+func (c *fakeCall) ofRules() bool { return strings.Contains(string(c.req.Input), worktreeRules) }
+
 func (c *fakeCall) wake() {
 	close(c.changed)
 	c.changed = make(chan struct{})
@@ -540,6 +575,14 @@ func (c *fakeCall) work() {
 		if !c.step(strings.TrimSpace(step), exit) {
 			break
 		}
+	}
+	if c.ofRules() {
+		c.b.host.mu.Lock()
+		text := c.b.host.rules
+		c.b.host.mu.Unlock()
+		c.print(false, text)
+		c.finish(&agent.Outcome{Result: &run.Result{}})
+		return
 	}
 	if in.Path != "" {
 		c.print(false, "content of "+in.Path)
@@ -629,6 +672,10 @@ func (c *fakeCall) step(s string, exit *run.Exit) bool {
 	case scan("signal %s", &word):
 		exit.Reason, exit.Code, exit.Signal = run.ReasonSignal, -1, word
 		return false
+	case s == "change":
+		c.b.mu.Lock()
+		defer c.b.mu.Unlock()
+		return c.print(false, fmt.Sprintf("state %d\n", c.b.change))
 	case s == "progress":
 		c.mu.Lock()
 		c.meta = map[string]any{"step": 1.0}

@@ -80,6 +80,7 @@ const (
 	ruleHardLimit = "[doom_loop] hard_limit"
 	ruleOpaque    = "[tools.bash] opaque"
 	ruleProfile   = "profile"
+	ruleProbe     = "doctor"
 )
 
 // judge gives the verdict on requests, which is that of the strictest, and the
@@ -175,6 +176,9 @@ type mapping struct {
 func (m *mapping) add(r *tool.Request) {
 	q := policy.Request{Permission: r.Permission, Pattern: r.Pattern, Opaque: r.Opaque, Save: r.Save}
 	if r.Path == "" {
+		if r.Write || r.Outside {
+			q.Opaque, q.Save = true, "" // a path that only the running command knows
+		}
 		m.all = append(m.all, q)
 		return
 	}

@@ -104,7 +104,9 @@ func TestRequestsOf(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.row.Mounts = []client.Mount{{Target: "/opt/cache"}}
-	target := func(asked, path, kind string) run.Target { return run.Target{Asked: asked, Path: path, Kind: kind, Exists: true} }
+	target := func(asked, path, kind string) run.Target {
+		return run.Target{Asked: asked, Path: path, Kind: kind, Exists: true}
+	}
 	file := func(asked string, write bool) tool.Request {
 		return tool.Request{Permission: "read", Pattern: asked, Path: asked, Write: write}
 	}

@@ -62,12 +62,13 @@ func openFiles() []string {
 // house is a state directory with the host that belongs to it. Managers come
 // and go in it like daemons.
 type house struct {
-	t    testing.TB
-	dir  string
-	host *fakeHost
-	set  Settings
-	log  *slog.Logger
-	obs  []Observer
+	t     testing.TB
+	dir   string
+	host  *fakeHost
+	set   Settings
+	log   *slog.Logger
+	obs   []Observer
+	audit Auditor
 
 	store *store.Store
 	m     *Manager
@@ -115,7 +116,7 @@ func (h *house) build() *Manager {
 	}
 	m, err := New(Config{
 		Store: st, Tools: tool.NewRegistry(), Drivers: map[string]sandbox.Driver{"fake": h.host}, Driver: "fake",
-		Log: h.log, Owner: "me", OutputDir: filepath.Join(h.dir, "output"), UIDBase: 1 << 28, Settings: h.set, Observers: h.obs,
+		Log: h.log, Owner: "me", OutputDir: filepath.Join(h.dir, "output"), UIDBase: 1 << 28, Settings: h.set, Observers: h.obs, Auditor: h.audit,
 	})
 	if err != nil {
 		h.t.Fatal(err)

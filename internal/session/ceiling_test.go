@@ -1,0 +1,144 @@
+package session
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/toold/toold/client"
+)
+
+// inWorktree makes a session whose worktree has this rules file.
+func (h *house) inWorktree(rules string) (*client.Session, error) {
+	dir := h.t.TempDir()
+	h.reload(func(set *Settings) { set.WorktreeRoots = []string{dir} })
+	h.host.mu.Lock()
+	h.host.rules = rules
+	h.host.mu.Unlock()
+	p := Principal{UID: 0, Tenant: "a", Admin: true}
+	return h.m.Create(h.t.Context(), p, client.SessionCreate{Worktree: client.Worktree{Source: dir}})
+}
+
+func TestWorktreeRules(t *testing.T) {
+	h := newHouse(t)
+	h.set.Policy = rules(t, `permission = { bash = { "*" = "allow", "rm *" = "deny" } }`)
+	h.open()
+	s, err := h.inWorktree("[permission.bash]\n\"rm *\" = \"allow\"\n\"curl *\" = \"deny\"\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := func() {
+		t.Helper()
+		for command, want := range map[string]string{"echo x": "", "rm x": "config.toml:1", "curl x": "/workspace/.toold/policy.toml:3"} {
+			c := h.call(s.ID, bashCall(command))
+			if want == "" != (c.Error == nil) || c.Error != nil && !strings.Contains(c.Error.Message, want) {
+				t.Errorf("%s: %+v", command, c.Error)
+			}
+		}
+	}
+	check()
+	// What calls make of the file has no effect, also for another daemon.
+	h.host.rules = "permission = \"deny\""
+	h.stop()
+	h.open()
+	check()
+	box := h.host.box(s.ID)
+	await(t, "the agent holds no call", func() bool {
+		box.mu.Lock()
+		defer box.mu.Unlock()
+		return len(box.calls) == 0
+	})
+}
+
+func TestBadWorktreeRules(t *testing.T) {
+	h := newHouse(t)
+	h.open()
+	for _, tt := range []struct {
+		name, rules string
+		says        string
+	}{
+		{"no TOML", "permission = [", "policy.toml"},
+		{"another section", "[daemon]\nsocket = \"x\"\n", "daemon"},
+		{"a bad action", "permission = { bash = \"perhaps\" }", "perhaps"},
+		{"too long", strings.Repeat("# long\n", 20000), "65536"},
+		{"a link out", "link:/etc/passwd", "out of the worktree"},
+		{"no file", "fail:it is a fifo", "fifo"},
+		{"unreadable", "result:permission denied", "permission denied"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := h.inWorktree(tt.rules)
+			if codeOfErr(err) != client.CodeInvalidRequest || !strings.Contains(err.Error(), tt.says) || !strings.Contains(err.Error(), ".toold/policy.toml") {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+	if n := len(h.host.boxes); n != 0 {
+		t.Errorf("%d sandboxes are left", n)
+	}
+	if _, err := h.inWorktree(""); err != nil {
+		t.Errorf("no rules: %v", err)
+	}
+}
+
+func TestRulesOfASession(t *testing.T) {
+	h := newHouse(t)
+	h.set.Policy = rules(t, "[tenant.a]\nuids = [1000]\nprofiles = [\"build\", \"explore\"]\n[tenant.a.permission]\nedit = { \"secret*\" = \"deny\" }\n")
+	h.open()
+	for _, tt := range []struct {
+		r    client.SessionCreate
+		says string
+	}{
+		{client.SessionCreate{Profile: "plan"}, "build, explore"},
+		{client.SessionCreate{Profile: "nonsense"}, "nonsense"},
+		{client.SessionCreate{Permission: []client.RuleOf{{Permission: "bash", Pattern: "*", Action: "perhaps"}}}, "perhaps"},
+	} {
+		if _, err := h.m.Create(t.Context(), alice, tt.r); codeOfErr(err) != client.CodeInvalidRequest || !strings.Contains(err.Error(), tt.says) {
+			t.Errorf("%+v: %v", tt.r, err)
+		}
+	}
+	if n := len(h.host.boxes); n != 0 {
+		t.Errorf("%d sandboxes", n)
+	}
+	s := h.create(alice, client.SessionCreate{Permission: []client.RuleOf{{Permission: "bash", Pattern: "*", Action: "deny"}}})
+	tools := func(f ToolFilter) string {
+		t.Helper()
+		all, err := h.m.Tools(t.Context(), alice, f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for _, d := range all {
+			names = append(names, d.Name)
+		}
+		slices.Sort(names)
+		return strings.Join(names, " ")
+	}
+	if got := tools(ToolFilter{Session: s.ID}); strings.Contains(got, "bash") || !strings.Contains(got, "read") {
+		t.Errorf("of the session: %s", got)
+	}
+	if got := tools(ToolFilter{Profile: "explore"}); strings.Contains(got, "edit") || !strings.Contains(got, "bash") {
+		t.Errorf("of explore: %s", got)
+	}
+	if got := tools(ToolFilter{Session: s.ID, Profile: "explore"}); strings.Contains(got, "bash") || strings.Contains(got, "edit") {
+		t.Errorf("of both: %s", got)
+	}
+	if _, err := h.m.Tools(t.Context(), alice, ToolFilter{Profile: "plan"}); codeOfErr(err) != client.CodeInvalidRequest {
+		t.Errorf("a profile that is not the tenant's: %v", err)
+	}
+	explore, plan := "explore", "plan"
+	if _, err := h.m.Patch(t.Context(), alice, s.ID, client.SessionPatch{Profile: &plan}); codeOfErr(err) != client.CodeInvalidRequest {
+		t.Errorf("patch: %v", err)
+	}
+	if c := h.call(s.ID, writeCall("secret.txt")); c.Error == nil || !strings.Contains(c.Error.Message, "config.toml:5") {
+		t.Errorf("the tenant's rule: %+v", c.Error)
+	}
+	if c := h.call(s.ID, writeCall("x")); c.Error != nil {
+		t.Errorf("before the patch: %+v", c.Error)
+	}
+	if _, err := h.m.Patch(t.Context(), alice, s.ID, client.SessionPatch{Profile: &explore}); err != nil {
+		t.Error(err)
+	}
+	if c := h.call(s.ID, writeCall("x")); c.Error == nil || !strings.Contains(c.Error.Message, "explore") {
+		t.Errorf("after the patch: %+v", c.Error)
+	}
+}

@@ -1,0 +1,171 @@
+package session
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/policy"
+)
+
+func looping(t *testing.T, rule string) (*house, *watcher) {
+	h, w := newHouse(t), &watcher{}
+	h.obs = []Observer{w}
+	h.set.Loop = policy.LoopConfig{Threshold: 3, PollingThreshold: 6, MaxPeriod: 4, HardLimit: 8}
+	h.set.Policy = rules(t, rule)
+	h.open()
+	return h, w
+}
+
+const loopsDenied = `permission = { doom_loop = "deny" }`
+
+func TestLoopsAreStopped(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		calls  string // commands; the last one is stopped
+		says   string
+		metric string
+	}{
+		{"the same", "echo a|echo a|echo a", "call 3 in a row of bash", "bash 1 deny"},
+		{"nearly the same", "echo a|  echo   a # again|echo 'a'", "call 3 in a row", "bash 1 deny"},
+		{"with others before", "echo x|echo a|echo a|echo a", "call 3 in a row", "bash 1 deny"},
+		{"a cycle of two", "echo a|echo b|echo a|echo b|echo a|echo b", "the same 2 calls (bash, bash)", "bash 2 deny"},
+		{"failures", "exit 3|exit 3|exit 3", "call 3 in a row", "bash 1 deny"},
+		{"polling", "change|change|change|change|change|change", "call 6 in a row", "bash 1 deny"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			h, w := looping(t, loopsDenied)
+			s := h.create(alice, client.SessionCreate{})
+			commands := strings.Split(tt.calls, "|")
+			for i, command := range commands {
+				if command == "change" {
+					h.host.box(s.ID).setChange(i)
+				}
+				c := h.call(s.ID, bashCall(command))
+				last := i == len(commands)-1
+				if last != (c.Error != nil) {
+					t.Fatalf("call %d: %+v", i, c.Error)
+				}
+				if last && (c.Error.Code != client.CodeDoomLoop || !strings.Contains(c.Error.Message, tt.says) || c.Error.Hint == "" || c.Permission.Verdict != "deny") {
+					t.Errorf("%+v, %+v", c.Error, c.Permission)
+				}
+			}
+			if got := strings.Join(w.loops, ","); got != tt.metric {
+				t.Errorf("observers heard %q, want %q", got, tt.metric)
+			}
+			if n := len(h.host.box(s.ID).runs); n != len(commands)-1 {
+				t.Errorf("%d calls ran", n)
+			}
+		})
+	}
+}
+
+func TestNoLoops(t *testing.T) {
+	h, w := looping(t, loopsDenied)
+	s := h.create(alice, client.SessionCreate{})
+	for i := range 4 { // no three in a row, and no cycle
+		for _, command := range []string{"echo a", "echo a", fmt.Sprintf("echo %d", i)} {
+			if c := h.call(s.ID, bashCall(command)); c.Error != nil {
+				t.Fatalf("%s: %+v", command, c.Error)
+			}
+		}
+	}
+	if len(w.loops) != 0 {
+		t.Errorf("loops %v", w.loops)
+	}
+}
+
+func TestLoopsOverADaemonsDeath(t *testing.T) {
+	h, _ := looping(t, loopsDenied)
+	s := h.create(alice, client.SessionCreate{})
+	other := h.create(alice, client.SessionCreate{})
+	h.call(s.ID, bashCall("echo a"))
+	h.call(s.ID, bashCall("echo  a"))
+	h.stop()
+	h.open()
+	if c := h.call(s.ID, bashCall("echo a # 3")); c.Error == nil || c.Error.Code != client.CodeDoomLoop {
+		t.Errorf("after a restart: %+v", c)
+	}
+	if c := h.call(other.ID, bashCall("echo a")); c.Error != nil {
+		t.Errorf("another session: %+v", c.Error)
+	}
+}
+
+func TestParallelLoops(t *testing.T) {
+	h, _ := looping(t, loopsDenied)
+	s := h.create(alice, client.SessionCreate{})
+	h.background(s.ID, "hold")
+	h.background(s.ID, "hold")
+	if c := h.call(s.ID, bashCall("hold")); c.Error == nil || c.Error.Code != client.CodeDoomLoop {
+		t.Errorf("%+v", c)
+	}
+	await(t, "two hold", func() bool { return h.host.box(s.ID).holding.Load() == 2 })
+	h.host.box(s.ID).release()
+}
+
+func TestApprovedLoop(t *testing.T) {
+	h, w := looping(t, ``)
+	s := h.create(alice, client.SessionCreate{})
+	h.call(s.ID, bashCall("echo a"))
+	h.call(s.ID, bashCall("echo a"))
+	// Once lets one through, and the count goes on.
+	for n := 3; n <= 5; n++ {
+		c, a := h.waiting(s.ID, "echo a")
+		if len(a.Requests) != 1 || a.Requests[0].Permission != policy.PermissionDoomLoop || a.Requests[0].Save != "bash" ||
+			!strings.Contains(fmt.Sprint(a.Metadata["loop"]), fmt.Sprintf("call %d in a row", n)) {
+			t.Fatalf("%+v", a)
+		}
+		if n == 4 {
+			h.answer(a, client.ApprovalAnswer{Answer: "reject", Message: "stop it"})
+			if c := h.finished(c.ID); c.Error == nil || c.Error.Code != client.CodeDoomLoop || !strings.Contains(c.Error.Message, "stop it") {
+				t.Errorf("rejected: %+v", c.Error)
+			}
+			continue
+		}
+		h.answer(a, once)
+		if c := h.finished(c.ID); c.Status != client.CallCompleted {
+			t.Errorf("%+v", c.Error)
+		}
+	}
+	if got := strings.Join(w.loops, ","); got != "bash 1 ask,bash 1 ask,bash 1 ask" {
+		t.Errorf("observers heard %q", got)
+	}
+	// Always does too, up to the hard limit.
+	c, a := h.waiting(s.ID, "echo a")
+	h.answer(a, always)
+	h.finished(c.ID)
+	if c := h.call(s.ID, bashCall("echo a")); c.Status != client.CallCompleted {
+		t.Errorf("saved: %+v", c.Error)
+	}
+	if c := h.call(s.ID, bashCall("echo a")); c.Error == nil || c.Error.Code != client.CodeDoomLoop || c.Permission.Rule != ruleHardLimit {
+		t.Errorf("hard limit: %+v, %+v", c.Error, c.Permission)
+	}
+}
+
+func TestHistoryIsBounded(t *testing.T) {
+	h, _ := looping(t, loopsDenied)
+	s := h.create(alice, client.SessionCreate{})
+	for i := range 3 {
+		h.call(s.ID, bashCall(fmt.Sprintf("echo %d", i)))
+	}
+	live, err := h.m.find(alice, s.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hist := &live.history
+	hist.mu.Lock()
+	defer hist.mu.Unlock()
+	if len(hist.steps) != 3 || hist.steps[2].Output == (policy.Digest{}) {
+		t.Errorf("steps %v", hist.steps)
+	}
+	for i := range 5 * maxSteps {
+		hist.addLocked(stepCall{id: fmt.Sprint(i)}, policy.Step{})
+	}
+	if n := len(hist.steps); n != len(hist.calls) || n < maxSteps || n > maxSteps+maxSteps/2 || cap(hist.steps) > 4*maxSteps {
+		t.Errorf("%d steps, %d calls", n, len(hist.calls))
+	}
+	if got := hist.calls[len(hist.calls)-1].id; got != fmt.Sprint(5*maxSteps-1) {
+		t.Errorf("the last is %s", got)
+	}
+}

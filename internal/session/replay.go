@@ -1,0 +1,161 @@
+package session
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/policy"
+	"github.com/toold/toold/internal/store"
+)
+
+// Bounds of a replay.
+const (
+	defaultReplay   = 10_000
+	maxReplay       = 100_000
+	maxReplayRules  = 1 << 20 // bytes of a ruleset
+	maxReplayAnswer = 8 << 20 // bytes of the inputs that are shown
+)
+
+// Replay implements API.
+func (m *Manager) Replay(ctx context.Context, p Principal, r client.PolicyReplay) (*client.PolicyReplayed, error) {
+	if err := p.admin(); err != nil {
+		return nil, err
+	}
+	f, err := m.replayFilter(ctx, p, r)
+	if err != nil {
+		return nil, err
+	}
+	if len(r.Rules) > maxReplayRules {
+		return nil, invalidRequest("rules has %d bytes; at most %d", len(r.Rules), maxReplayRules)
+	}
+	set, err := policy.Parse(cmp.Or(shown(r.Name), "rules"), []byte(r.Rules))
+	if err != nil {
+		return nil, invalidRequest("rules: %v", err)
+	}
+	y := &replay{
+		m: m, set: set, settings: m.settings.Load(), rules: make(map[string]*ruleset),
+		out: &client.PolicyReplayed{Changes: []client.PolicyChange{}, Notes: []string{
+			"paths are taken as they stand in the input: where they led when the call was made is not recorded",
+			"approvals that were saved, and loops, are left out",
+		}},
+	}
+	err = m.store.Recent(ctx, f, func(row *store.Call) error { return errors.Join(ctx.Err(), y.judge(ctx, row)) })
+	if errors.Is(err, errReplayFull) {
+		y.out.Notes = append(y.out.Notes, "there are more changes than are shown: ask for fewer calls (session, since, limit)")
+	} else if err != nil {
+		return nil, m.internal("replay calls", err)
+	}
+	if y.passed > 0 {
+		y.out.Notes = append(y.out.Notes, fmt.Sprintf("%d calls were passed over: no rule was asked about them, or none can be", y.passed))
+	}
+	return y.out, nil
+}
+
+func (m *Manager) replayFilter(ctx context.Context, p Principal, r client.PolicyReplay) (store.RecentFilter, error) {
+	f := store.RecentFilter{Tenant: r.Tenant, Limit: cmp.Or(r.Limit, defaultReplay)}
+	if f.Limit < 0 || f.Limit > maxReplay {
+		return f, invalidRequest("limit is %d; give up to %d, or 0 for %d", r.Limit, maxReplay, defaultReplay)
+	}
+	if r.Since != "" {
+		d, err := client.ParseDuration(r.Since)
+		if err != nil || d <= 0 {
+			return f, invalidRequest("since %q: give a time such as 24h", shown(r.Since))
+		}
+		f.Since = time.Now().Add(-time.Duration(d))
+	}
+	if r.Session == "" {
+		return f, nil
+	}
+	if r.Tenant != "" {
+		p.Tenant = r.Tenant
+	}
+	var err error
+	f.Session, err = m.sessionID(ctx, p, r.Session)
+	return f, err
+}
+
+// errReplayFull says that no more can be shown.
+var errReplayFull = errors.New("the answer is full")
+
+// replay judges recorded calls by other rules.
+type replay struct {
+	m        *Manager
+	set      *policy.Set
+	settings *Settings
+	rules    map[string]*ruleset // by session
+	out      *client.PolicyReplayed
+	bytes    int
+	passed   int
+}
+
+func (y *replay) judge(ctx context.Context, row *store.Call) error {
+	was := row.Permission
+	if was == nil || was.Rule == ruleProbe || row.Error != nil && row.Error.Code == client.CodeDoomLoop {
+		y.passed++
+		return nil
+	}
+	inv, err := y.m.tools.Parse(row.Tool, row.Input)
+	if err != nil {
+		y.passed++
+		return nil // a tool that there is no more
+	}
+	rules, worktree, err := y.rulesOf(ctx, row)
+	if err != nil {
+		return err
+	}
+	if rules.err != nil {
+		y.passed++
+		return nil
+	}
+	y.out.Calls++
+	now, _ := rules.judge(lexically(inv, inv.Tool.Access(inv.Input), worktree))
+	if now.Action == policy.Ask && y.settings.Approvals.None {
+		now.Action = policy.Deny
+	}
+	before := was.Verdict
+	if was.ApprovalID != "" {
+		before = string(policy.Ask)
+	}
+	if before == string(now.Action) {
+		return nil
+	}
+	if y.bytes += len(row.Input); y.bytes > maxReplayAnswer || len(y.out.Changes) == maxList {
+		return errReplayFull
+	}
+	y.out.Changes = append(y.out.Changes, client.PolicyChange{
+		CallID: row.ID, SessionID: row.SessionID, Tool: row.Tool, Input: row.Input, Time: row.Time.Queued,
+		Was: before, WasRule: was.Rule, Now: string(now.Action), NowRule: now.Rule,
+	})
+	return nil
+}
+
+// rulesOf gives the other rules as they would hold in a call's session.
+func (y *replay) rulesOf(ctx context.Context, row *store.Call) (*ruleset, string, error) {
+	if r, ok := y.rules[row.SessionID]; ok {
+		return r, r.worktree, nil
+	}
+	s, err := y.m.store.Session(ctx, row.SessionID)
+	if errors.Is(err, store.ErrNotFound) {
+		s, err = &store.Session{}, nil // it was swept before its calls
+		s.Tenant, s.Profile = row.Tenant, defaultProfile
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	r := &ruleset{opaque: y.settings.Opaque, settings: y.settings, worktree: s.Worktree.Target}
+	var ceilings []policy.Ceiling
+	if r.stack, r.err = y.set.Stack(s.Profile, s.Tenant); r.err == nil {
+		if ceilings, r.err = ceilingsOf(s); r.err == nil {
+			r.stack = r.stack.With(ceilings...)
+		}
+	}
+	if r.err != nil {
+		y.out.Notes = append(y.out.Notes, fmt.Sprintf("session %s has no rules here: %v", row.SessionID, r.err))
+	}
+	y.rules[row.SessionID] = r
+	return r, r.worktree, nil
+}
