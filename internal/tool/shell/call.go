@@ -66,10 +66,8 @@ func (c *scanner) run(k *call, text string) (ok, bad dirs) {
 		c.command(Command{Text: text})
 		c.opaque("the command's name %s is only known at run time", shorten(first.text))
 		return lostDirs, lostDirs
-	case strings.ContainsAny(first.value, " \t\n") || first.value == "" || strings.ContainsAny(first.value[:1], "-%#"):
+	case !needsNoQuotes(first.value) && first.value != "[" || strings.ContainsAny(first.value[:1], "-%"):
 		c.opaque("%s is an unusual name of a command", shorten(first.text))
-	case !plain(first.value):
-		c.opaque("the command's name %s has other letters than ASCII", shorten(first.text))
 	case keywords[first.value] && first.bare:
 		// Known to bash only at the beginning of a command; here it stands after
 		// a redirection, an assignment or a wrapper.

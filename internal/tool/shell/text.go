@@ -1,6 +1,9 @@
 package shell
 
-import "unicode/utf8"
+import (
+	"strings"
+	"unicode/utf8"
+)
 
 // maxOpeners bounds what can nest in a text, and with it the recursion of the
 // parser, which has no bound of its own and takes up to some 2 KiB of stack for
@@ -14,18 +17,21 @@ func readable(text string) (why string, ok bool) {
 	if len(text) > maxText {
 		return "it is longer than a command can be", false
 	}
+	if strings.HasSuffix(text, "\\") {
+		return "it ends in the middle of a word", false
+	}
 	openers := 0
 	ascii := true
 	for i := 0; i < len(text); i++ {
 		switch b := text[i]; {
 		case b >= utf8.RuneSelf:
 			ascii = false
-		case opens[b]:
-			openers++
 		case b < ' ' && b != '\n' && b != '\t' || b == 0x7f:
 			// A carriage return is white space for the parser and part of a word
 			// for bash.
 			return "it has a control character, which people do not see", false
+		case opens[b] || keywordAt(text, i):
+			openers++
 		case b == '\n' && i > 0 && text[i-1] == '\\' && (i < 2 || text[i-2] != ' ' && text[i-2] != '\t'):
 			// "$\<newline>(" is a substitution, "#\<newline>" ends a comment.
 			return "it breaks a word over two lines", false
@@ -40,14 +46,31 @@ func readable(text string) (why string, ok bool) {
 	return "", true
 }
 
-// opens are the bytes and first letters of words that begin something nested,
-// or an operator of an expression that is parsed by recursion.
+// opens are the bytes that begin something nested.
 var opens = func() (set [utf8.RuneSelf]bool) {
 	for _, b := range "({`[!~" {
 		set[b] = true
 	}
 	return set
 }()
+
+// keywordAt reports whether a word that may begin something nested, or go on
+// with it, stands at text[i].
+func keywordAt(text string, i int) bool {
+	switch text[i] {
+	case 'i', 'w', 'u', 'f', 'c', 's', 't', 'd', 'e':
+	default:
+		return false
+	}
+	if i > 0 && !strings.ContainsRune(" \t\n;&|({`", rune(text[i-1])) {
+		return false
+	}
+	end := i
+	for end < len(text) && 'a' <= text[end] && text[end] <= 'z' {
+		end++
+	}
+	return keywords[text[i:end]]
+}
 
 // plainLetters refuses text that does not look like what it is.
 func plainLetters(text string) (why string, ok bool) {

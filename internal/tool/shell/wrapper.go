@@ -3,6 +3,8 @@ package shell
 import (
 	"slices"
 	"strings"
+
+	"mvdan.cc/sh/v3/syntax"
 )
 
 // wrapper is how a program is called that runs another one.
@@ -54,9 +56,9 @@ var wrappers = map[string]wrapper{
 	},
 	"doas": {flags: "n", values: "uC"},
 	"xargs": {
-		flags: "0rtpx", values: "adEIJLnPRsS", more: true,
-		long:       []string{"--null", "--no-run-if-empty", "--verbose", "--interactive", "--exit", "--open-tty"},
-		longValues: []string{"--arg-file", "--delimiter", "--max-args", "--max-procs", "--max-lines", "--max-chars", "--replace"},
+		flags: "0rtpx", values: "adEILnPs", more: true,
+		long:       []string{"--null", "--no-run-if-empty", "--verbose", "--interactive", "--exit", "--open-tty", "--max-lines", "--replace"},
+		longValues: []string{"--arg-file", "--delimiter", "--max-args", "--max-procs", "--max-chars"},
 	},
 	"command": {flags: "p", shell: true},
 	"builtin": {shell: true},
@@ -95,6 +97,9 @@ func (c *scanner) wrapped(k *call, name string, w wrapper) (ok, bad dirs) {
 	if moved {
 		in.dirs = lostDirs
 	}
+	if w.more {
+		replace(in.args, placeholder(k.args[1:len(k.args)-len(rest)]))
+	}
 	if in.more {
 		c.extended(name, rest[0])
 	}
@@ -103,6 +108,42 @@ func (c *scanner) wrapped(k *call, name string, w wrapper) (ok, bad dirs) {
 		return here, here
 	}
 	return ok, bad
+}
+
+// placeholder is the text that xargs replaces in the words of its command, by
+// its options; "" for none.
+func placeholder(options []word) string {
+	text := ""
+	for i, w := range options {
+		switch {
+		case strings.HasPrefix(w.value, "--replace="):
+			text = strings.TrimPrefix(w.value, "--replace=")
+		case w.value == "--replace":
+			text = "{}"
+		case strings.HasPrefix(w.value, "--") || !strings.HasPrefix(w.value, "-"):
+		case strings.HasSuffix(w.value, "I") && i+1 < len(options):
+			text = options[i+1].value
+		default:
+			// "-I{}" and "-0I{}"; the letter is none of another option's value,
+			// or the placeholder is one that no word has.
+			if _, rest, found := strings.Cut(w.value, "I"); found {
+				text = rest
+			}
+		}
+	}
+	return text
+}
+
+// replace makes the words that have text in them known at run time only.
+func replace(args []word, text string) {
+	if text == "" {
+		return
+	}
+	for i := range args {
+		if before, _, found := strings.Cut(args[i].value, text); found {
+			args[i].value, args[i].fixed, args[i].pattern, args[i].bare = before, false, false, false
+		}
+	}
 }
 
 // extended judges a command that gets arguments which the text does not show:
@@ -126,6 +167,11 @@ func (w wrapper) command(args []word) (rest []word, moved bool, why string) {
 	for i := 0; i < len(args); i++ {
 		a := args[i]
 		switch {
+		case w.variables && !a.fixed && !a.many && strings.Contains(a.value, "="):
+			if why := setsFor(a); why != "" {
+				return args[i+1:], moved, why
+			}
+			options = false
 		case !a.fixed && options:
 			return args[i:], moved, ""
 		case !a.fixed:
@@ -151,10 +197,9 @@ func (w wrapper) command(args []word) (rest []word, moved bool, why string) {
 		case operands > 0:
 			operands--
 			options = false
-		case w.variables && strings.Contains(a.value, "=") && a.value[0] != '=':
-			name, _, _ := strings.Cut(a.value, "=")
-			if special[name] || hasAnyPrefix(name, specialPrefixes) {
-				return args[i+1:], moved, "it sets " + shorten(name) + ", which changes what the command does"
+		case w.variables && strings.Contains(a.value, "="):
+			if why := setsFor(a); why != "" {
+				return args[i+1:], moved, why
 			}
 			options = false
 		default:
@@ -162,6 +207,19 @@ func (w wrapper) command(args []word) (rest []word, moved bool, why string) {
 		}
 	}
 	return nil, moved, ""
+}
+
+// setsFor is why NAME=value in front of a command makes it another one; "" if it
+// does not.
+func setsFor(a word) string {
+	name, _, _ := strings.Cut(a.value, "=")
+	switch {
+	case !syntax.ValidName(name):
+		return "it sets a variable of an unusual name"
+	case special[name] || hasAnyPrefix(name, specialPrefixes):
+		return "it sets " + name + ", which changes what the command does"
+	}
+	return ""
 }
 
 // option reports whether an option is known and takes the next word as its
@@ -203,10 +261,10 @@ func (c *scanner) shellScript(k *call, name string) {
 		case !w.fixed:
 			c.opaque("what %s runs is only known at run time", name)
 			return
-		case len(w.value) < 2 || w.value[0] != '-' && w.value[0] != '+':
+		case w.value != "-" && !strings.HasPrefix(w.value, "-") && !strings.HasPrefix(w.value, "+"):
 			return // a file, which is the shell's affair
 		case w.value == "--login" || w.value == "--norc" || w.value == "--noprofile" || w.value == "--posix":
-		case w.value[1] == '-' || strings.Trim(w.value[1:], "celuxv") != "":
+		case len(w.value) < 2 || w.value[1] == '-' || strings.Trim(w.value[1:], "celuxv") != "":
 			c.opaque("%s: its option %s is not known here", name, shorten(w.text))
 			return
 		case w.value[0] == '-' && strings.Contains(w.value, "c"):
@@ -214,6 +272,7 @@ func (c *scanner) shellScript(k *call, name string) {
 			return
 		}
 	}
+	c.opaque("what %s runs is read from its input", name)
 }
 
 // scriptArgument scans the script that is argument i, or the first one after it

@@ -1,0 +1,399 @@
+package shell
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// The oracle is real bash. It runs any text, so it only runs where a text can do
+// nothing: as uid 65534 without capabilities in namespaces of its own (no
+// network, no process but its own), on an empty file system with bash, a few
+// wrappers and stubs. A stub writes down how it was called and does nothing.
+
+// oracleEnv makes the test binary be the oracle's first process.
+const oracleEnv = "TOOLD_SHELL_ORACLE"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(oracleEnv) != "" {
+		if err := oracleMain(); err != nil {
+			fmt.Fprintln(os.Stderr, "oracle:", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	code := m.Run()
+	stopOracle()
+	os.Exit(code)
+}
+
+// execution is what bash did with a text.
+type execution struct {
+	programs [][]string // how each stub was called
+	trace    []string   // first words of the commands that bash itself traced
+	flag     bool       // the file FLAG was there afterwards
+	timeout  bool
+}
+
+type oracle struct {
+	cmd *exec.Cmd
+	in  io.WriteCloser
+	out *bufio.Reader
+}
+
+var shared struct {
+	once sync.Once
+	mu   sync.Mutex // guards o's pipes
+	o    *oracle
+	err  error
+}
+
+func stopOracle() {
+	if shared.o != nil {
+		_ = shared.o.in.Close()
+		_ = shared.o.cmd.Wait()
+	}
+}
+
+// needOracle skips where namespaces cannot be made, unless they are required.
+func needOracle(t testing.TB) {
+	t.Helper()
+	shared.once.Do(func() { shared.o, shared.err = startOracle() })
+	if shared.err == nil {
+		return
+	}
+	if strings.Contains(os.Getenv("TOOLD_TEST_REQUIRE"), "oci") {
+		t.Fatalf("the oracle is required: %v", shared.err)
+	}
+	t.Skipf("no oracle: %v", shared.err)
+}
+
+func startOracle() (*oracle, error) {
+	if os.Getuid() != 0 {
+		return nil, errors.New("needs root for namespaces of its own")
+	}
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = []string{oracleEnv + "=1"}
+	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS,
+		Pdeathsig:  syscall.SIGKILL,
+	}
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("namespaces: %w", err)
+	}
+	o := &oracle{cmd: cmd, in: in, out: bufio.NewReader(out)}
+	if hello, err := readBlock(o.out); err != nil || string(hello) != "ready" {
+		_ = cmd.Wait()
+		return nil, fmt.Errorf("the oracle did not start: %w", err)
+	}
+	return o, nil
+}
+
+// execute runs text in bash.
+func execute(t testing.TB, text string) execution {
+	t.Helper()
+	shared.mu.Lock()
+	defer shared.mu.Unlock()
+	o := shared.o
+	if err := writeBlock(o.in, []byte(text)); err != nil {
+		t.Fatalf("oracle: %v", err)
+	}
+	var blocks [3][]byte
+	for i := range blocks {
+		var err error
+		if blocks[i], err = readBlock(o.out); err != nil {
+			t.Fatalf("oracle, on %q: %v", text, err)
+		}
+	}
+	x := execution{flag: bytes.Contains(blocks[2], []byte("flag")), timeout: bytes.Contains(blocks[2], []byte("timeout"))}
+	for record := range strings.SplitSeq(string(blocks[0]), "\x00\x01\x00") {
+		if record = strings.TrimPrefix(record, "\x00"); record != "" {
+			argv := strings.Split(record, "\x00")
+			argv[0] = strings.TrimPrefix(argv[0], "/stub/")
+			x.programs = append(x.programs, argv)
+		}
+	}
+	x.trace = traced(string(blocks[1]))
+	return x
+}
+
+var tracedWord = regexp.MustCompile(`(?m)^\x02+ (\S+)`)
+
+// traced are the first words of a trace that are commands.
+func traced(trace string) []string {
+	var names []string
+	trace = strings.ReplaceAll(trace, " builtin printf '%s\\0' ", " = ") // the handler's own
+	for _, m := range tracedWord.FindAllStringSubmatch(trace, -1) {
+		switch name := m[1]; {
+		case name == "for", name == "case", name == "[[", name == "((", name == "select", strings.ContainsAny(name, "='\"$"):
+		default:
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func writeBlock(w io.Writer, b []byte) error {
+	_, err := w.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(b))), b...))
+	return err
+}
+
+func readBlock(r io.Reader) ([]byte, error) {
+	var head [4]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return nil, err
+	}
+	n := binary.BigEndian.Uint32(head[:])
+	if n > 16<<20 {
+		return nil, fmt.Errorf("block of %d bytes", n)
+	}
+	b := make([]byte, n)
+	_, err := io.ReadFull(r, b)
+	return b, err
+}
+
+// realPrograms are in the oracle as they are; all others are stubs.
+var realPrograms = []string{
+	"/bin/bash", "/bin/dash", "/usr/bin/env", "/usr/bin/timeout", "/usr/bin/nice", "/usr/bin/nohup", "/usr/bin/setsid",
+	"/usr/bin/stdbuf", "/usr/bin/xargs", "/usr/bin/find", "/usr/bin/printf", "/usr/bin/test",
+}
+
+var stubNames = []string{
+	"touch", "git", "ls", "cat", "rm", "sed", "awk", "tar", "perl", "python3", "sort", "cp", "mv", "ln", "dd", "less", "make", "man", "tee",
+	"grep", "head", "tail", "curl", "npm", "go", "id", "mkdir", "sudo", "a", "b", "c", "x",
+}
+
+// oracleMain builds the file system and serves texts.
+func oracleMain() error {
+	if os.Getpid() != 1 {
+		return errors.New("it only runs in a process namespace of its own")
+	}
+	const root = "/mnt"
+	if err := buildRoot(root); err != nil {
+		return err
+	}
+	if err := unix.Chroot(root); err != nil {
+		return err
+	}
+	if err := os.Chdir("/"); err != nil {
+		return err
+	}
+	if _, err := os.Stat("/etc"); err == nil {
+		return errors.New("it is not on its own file system")
+	}
+	if err := writeBlock(os.Stdout, []byte("ready")); err != nil {
+		return err
+	}
+	for {
+		text, err := readBlock(os.Stdin)
+		if err != nil {
+			return nil // the test has ended
+		}
+		if err := serve(string(text)); err != nil {
+			return err
+		}
+	}
+}
+
+func buildRoot(root string) error {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("private mounts: %w", err)
+	}
+	if err := unix.Mount("tmpfs", root, "tmpfs", unix.MS_NODEV|unix.MS_NOSUID, "size=64m,mode=755"); err != nil {
+		return fmt.Errorf("tmpfs: %w", err)
+	}
+	for _, dir := range []string{"/stub", "/w", "/l", "/proc", "/dev", "/tmp"} {
+		if err := os.Mkdir(root+dir, 0o755); err != nil {
+			return err
+		}
+	}
+	for _, p := range realPrograms {
+		if err := install(root, p); err != nil {
+			return err
+		}
+	}
+	if err := os.Symlink("dash", root+"/bin/sh"); err != nil {
+		return err
+	}
+	stub := "#!/bin/dash\nprintf '%s\\0' \"$0\" \"$@\" '\x01' >>/l/programs\n"
+	for _, name := range stubNames {
+		if err := os.WriteFile(root+"/stub/"+name, []byte(stub), 0o755); err != nil {
+			return err
+		}
+	}
+	if err := os.WriteFile(root+"/dev/null", nil, 0o666); err != nil {
+		return err
+	}
+	for _, m := range []struct {
+		from, to, kind string
+		flags          uintptr
+		data           string
+	}{
+		{"/dev/null", "/dev/null", "", unix.MS_BIND, ""},
+		{"proc", "/proc", "proc", unix.MS_NODEV | unix.MS_NOSUID | unix.MS_NOEXEC, ""},
+		{"tmpfs", "/w", "tmpfs", unix.MS_NODEV | unix.MS_NOSUID, "size=8m,nr_inodes=2k,mode=777"},
+		{"tmpfs", "/l", "tmpfs", unix.MS_NODEV | unix.MS_NOSUID | unix.MS_NOEXEC, "size=8m,mode=777"},
+	} {
+		if err := unix.Mount(m.from, root+m.to, m.kind, m.flags, m.data); err != nil {
+			return fmt.Errorf("mount %s: %w", m.to, err)
+		}
+	}
+	if err := os.Symlink("/proc/self/fd", root+"/dev/fd"); err != nil {
+		return err
+	}
+	return unix.Mount("", root, "", unix.MS_REMOUNT|unix.MS_RDONLY|unix.MS_NODEV|unix.MS_NOSUID, "")
+}
+
+var library = regexp.MustCompile(`(/\S+) \(0x`)
+
+// install copies a program and its libraries below root.
+func install(root, program string) error {
+	out, err := exec.Command("/usr/bin/ldd", program).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("ldd %s: %w: %s", program, err, out)
+	}
+	files := []string{program}
+	for _, m := range library.FindAllStringSubmatch(string(out), -1) {
+		files = append(files, m[1])
+	}
+	for _, f := range files {
+		if _, err := os.Stat(root + f); err == nil {
+			continue
+		}
+		b, err := os.ReadFile(f)
+		if err != nil {
+			return err
+		}
+		if err := os.MkdirAll(filepath.Dir(root+f), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(root+f, b, 0o755); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// serve runs one text and answers with what it did.
+func serve(text string) error {
+	if err := empty("/w"); err != nil {
+		return err
+	}
+	for _, f := range []string{"/l/programs", "/l/trace"} {
+		_ = os.Remove(f)
+		if err := os.WriteFile(f, nil, 0o666); err != nil {
+			return err
+		}
+		if err := os.Chmod(f, 0o666); err != nil {
+			return err
+		}
+	}
+	if err := os.WriteFile("/w/be", []byte("touch FLAG\n"), 0o666); err != nil {
+		return err
+	}
+	trace, err := os.OpenFile("/l/trace", os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return err
+	}
+	status := runBash(text, trace)
+	_ = trace.Close()
+	if _, err := os.Lstat("/w/FLAG"); err == nil {
+		status += " flag"
+	}
+	for _, f := range []string{"/l/programs", "/l/trace"} {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			return err
+		}
+		if err := writeBlock(os.Stdout, b[:min(len(b), 1<<20)]); err != nil {
+			return err
+		}
+	}
+	return writeBlock(os.Stdout, []byte(status))
+}
+
+// traceFD is where no text is likely to redirect to.
+const traceFD = 200
+
+// handler is the function that bash calls for programs that there are not. dash
+// drops variables of such a name, so env sets it.
+const handler = "BASH_FUNC_command_not_found_handle%%=() { builtin printf '%s\\0' \"$@\" $'\\x01' >>/l/programs; }"
+
+func runBash(text string, trace *os.File) (status string) {
+	cmd := exec.Command("/bin/dash", "-c", `ulimit -t 1; ulimit -f 4096; ulimit -v 500000; ulimit -c 0; exec "$@"`, "dash",
+		"/usr/bin/env", handler, "/bin/bash", "--noprofile", "--norc", "-x", "-c", text)
+	cmd.Dir = "/w"
+	cmd.Env = []string{
+		"PATH=/stub:/usr/bin:/bin", "HOME=/w", "LANG=C.UTF-8", "TERM=dumb", "PS4=\x02 ", fmt.Sprintf("BASH_XTRACEFD=%d", traceFD),
+	}
+	cmd.ExtraFiles = make([]*os.File, traceFD-2)
+	cmd.ExtraFiles[traceFD-3] = trace
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}, Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return "start: " + err.Error()
+	}
+	timer := time.AfterFunc(3*time.Second, func() { _ = syscall.Kill(-1, syscall.SIGKILL) })
+	_ = cmd.Wait()
+	if !timer.Stop() {
+		status = "timeout"
+	}
+	// What it left in the background is listed too, if it is quick.
+	for i := 0; i < 20 && others(); i++ {
+		time.Sleep(2 * time.Millisecond)
+	}
+	_ = syscall.Kill(-1, syscall.SIGKILL)
+	for others() {
+		time.Sleep(time.Millisecond)
+	}
+	return status
+}
+
+// others reaps what has ended and reports whether anything has not.
+func others() bool {
+	for {
+		pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil)
+		switch {
+		case errors.Is(err, syscall.EINTR) || pid > 0:
+		case err != nil:
+			return false
+		default:
+			return true
+		}
+	}
+}
+
+func empty(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,243 @@
+package shell
+
+import (
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"mvdan.cc/sh/v3/syntax"
+)
+
+// checkAgainst reports what bash did with text and the scan does not say.
+func checkAgainst(t testing.TB, text string, x execution) {
+	t.Helper()
+	r := Scan(text, Options{Home: "/w"})
+	if r.Opaque {
+		return
+	}
+	for _, argv := range x.programs {
+		if !slices.ContainsFunc(r.Commands, func(c Command) bool { return explains(c.Text, argv) }) {
+			t.Errorf("%q: bash ran %q, which is not among %q", text, argv, r.Commands)
+		}
+	}
+	for _, name := range x.trace {
+		if !slices.ContainsFunc(r.Commands, func(c Command) bool { return explains(c.Text, []string{name}) || begins(c.Text, name) }) {
+			t.Errorf("%q: bash ran %q, which is not among %q", text, name, r.Commands)
+		}
+	}
+}
+
+// begins reports whether text is a command called name, whatever its arguments.
+func begins(text, name string) bool {
+	first, _, _ := strings.Cut(text, " ")
+	return first == name || systemName(name) == first
+}
+
+// explains reports whether the command text may have become argv: the words that
+// are fixed are the same up to the first one that is not.
+func explains(text string, argv []string) bool {
+	file, err := syntax.NewParser().Parse(strings.NewReader(text), "")
+	if err != nil || len(file.Stmts) != 1 {
+		return begins(text, argv[0])
+	}
+	call, ok := file.Stmts[0].Cmd.(*syntax.CallExpr)
+	if !ok || len(call.Args) == 0 {
+		return begins(text, argv[0])
+	}
+	c := &scanner{out: &Result{}, src: text}
+	for i, n := range call.Args {
+		w := c.word(n)
+		switch {
+		case !w.fixed && (w.many || i == 0):
+			return i > 0
+		case i >= len(argv):
+			return false
+		case strings.Contains(w.value, "{}"): // what xargs and find replace
+		case w.fixed && !w.tilde && w.value != argv[i] && !(i == 0 && systemName(w.value) == systemName(argv[0])):
+			return false
+		}
+	}
+	// xargs and find -exec add arguments.
+	return true
+}
+
+// allowed judges r as a rule list would that allows the patterns and denies all
+// else.
+func allowed(r Result, text string, patterns []string) bool {
+	match := func(s string) bool {
+		return slices.ContainsFunc(patterns, func(p string) bool {
+			prefix, wild := strings.CutSuffix(p, " *")
+			return s == prefix || wild && strings.HasPrefix(s, prefix+" ")
+		})
+	}
+	if r.Opaque || len(r.Writes) > 0 {
+		return false
+	}
+	for _, c := range r.Commands {
+		if !match(c.Text) {
+			return false
+		}
+	}
+	return true
+}
+
+var harmlessPatterns = []string{"echo *", "ls *", "git status", "cat *", "find *"}
+
+func lines(t testing.TB, file string) []string {
+	t.Helper()
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []string
+	for line := range strings.Lines(string(b)) {
+		line = strings.TrimSuffix(line, "\n")
+		if strings.HasPrefix(line, "##") || line == "" {
+			continue
+		}
+		if strings.HasPrefix(line, `$"`) { // a Go string, for what a line cannot hold
+			s, err := strconv.Unquote(line[1:])
+			if err != nil {
+				t.Fatalf("%s: %s: %v", file, line, err)
+			}
+			line = s
+		}
+		list = append(list, line)
+	}
+	return list
+}
+
+// bypasses are commands that run or write something although they look like, or
+// begin as, something harmless.
+func bypasses(t testing.TB) []string {
+	return append(lines(t, "testdata/bash_bypass.txt"), lines(t, "testdata/bypass.txt")...)
+}
+
+func TestNoBypass(t *testing.T) {
+	for _, text := range bypasses(t) {
+		if r := Scan(text, Options{Home: "/home/tool"}); allowed(r, text, harmlessPatterns) {
+			t.Errorf("%q is allowed by rules for harmless commands: %+v", text, r)
+		}
+	}
+}
+
+func TestBypassesInBash(t *testing.T) {
+	needOracle(t)
+	for _, text := range append(bypasses(t), lines(t, "testdata/harmless.txt")...) {
+		checkAgainst(t, text, execute(t, text))
+	}
+}
+
+// TestOracleSees proves that the oracle would notice.
+func TestOracleSees(t *testing.T) {
+	needOracle(t)
+	for _, tc := range []struct {
+		text  string
+		names []string
+	}{
+		{"touch FLAG", []string{"touch"}},
+		{"unknown-program x", []string{"unknown-program"}},
+		{"echo $(git status)", []string{"git"}},
+		{"env nice touch a", []string{"touch"}},
+		{"sh -c 'touch a; git b'", []string{"touch", "git"}},
+		{"touch a & git b", []string{"touch", "git"}},
+	} {
+		x := execute(t, tc.text)
+		var names []string
+		for _, argv := range x.programs {
+			names = append(names, argv[0])
+		}
+		slices.Sort(names)
+		slices.Sort(tc.names)
+		if !slices.Equal(names, tc.names) {
+			t.Errorf("%q: programs %q, want %q", tc.text, names, tc.names)
+		}
+	}
+	if x := execute(t, "echo a; : b"); !slices.Equal(x.trace, []string{"echo", ":"}) {
+		t.Errorf("trace %q", x.trace)
+	}
+	if x := execute(t, ">FLAG"); !x.flag {
+		t.Error("a file that was written was not seen")
+	}
+	if x := execute(t, "echo $$ >FLAG; while :; do :; done"); !x.timeout && !x.flag {
+		t.Error("a loop was not ended")
+	}
+}
+
+// fragments are what FuzzOracle makes texts of.
+var fragments = []string{
+	" ", " ", " ", "\n", ";", "&", "|", "&&", "||", "(", ")", "$(", ")", "`", "`", "'", "'", `"`, `"`, `\`, "\\\n", "#", " #", "{ ", "; }", "{", "}", ",", "..",
+	"$", "${", "${x:-", "${x#", "${x/", "${#", "}", "$'", `$"`, "$((", "))", "((", "$[", "]", "[[ ", " ]]", "[ ", " ]", "=", "==", "!", "! ", "~", "*", "?", "@(", "<", ">", ">>", "<<", "<<-", "<<<", "<(", ">(", "2>", ">&", "&>",
+	"<<A\n", "\nA\n", "\nA", "<<'A'\n", "A", "\t", "\r", "é", "\u00a0", "x", "y=1", "x=", " x ", "a", "b", "1", "2", "-", "-c ", "-a ", "--", "%", "/", ".", ":",
+	"touch FLAG", "touch ", "git ", "git status", "echo ", "echo a", "cat ", "ls ", "cat <<A\n", "FLAG", "if ", "; then ", "; fi", "else ", "for x in a b; do ", "; done", "while ", "do ", "case a in a) ", ";; esac", ";;", "esac", "in ",
+	"time ", "coproc ", "function f ", "f() ", "select x in a; do ", "env ", "nice ", "xargs ", "command ", "builtin ", "exec ", "sh -c ", "bash -c ", "eval ", "find . ", "-exec ", "test ", "printf ", "export ", "declare ", "local ", "read ", "let ", "set ", "cd ", "true", "false", "y", "\\$", "\\`", `\"`, "\\'", "|&", ";&", "[", "a[", "]=",
+}
+
+func assemble(data []byte) string {
+	var b strings.Builder
+	for _, d := range data {
+		b.WriteString(fragments[int(d)%len(fragments)])
+	}
+	return b.String()
+}
+
+// FuzzOracle compares the scan with what bash does. The data is a text or, with
+// parts, a list of fragments.
+func FuzzOracle(f *testing.F) {
+	for _, text := range bypasses(f) {
+		f.Add(false, []byte(text))
+	}
+	for _, text := range lines(f, "testdata/harmless.txt") {
+		f.Add(false, []byte(text))
+	}
+	for i := range fragments {
+		f.Add(true, []byte{byte(i), byte(i + 17), byte(i * 3), byte(i * 7), byte(i * 11)})
+	}
+	f.Fuzz(func(t *testing.T, parts bool, data []byte) {
+		needOracle(t)
+		text := string(data)
+		if parts {
+			text = assemble(data)
+		}
+		if len(text) > 2000 || strings.Contains(text, "\x00") {
+			return
+		}
+		if r := Scan(text, Options{Home: "/w"}); r.Opaque {
+			return // whatever it does, nothing was claimed
+		}
+		checkAgainst(t, text, execute(t, text))
+	})
+}
+
+// FuzzScan checks that a scan ends, is bounded and always says the same.
+func FuzzScan(f *testing.F) {
+	for _, text := range bypasses(f) {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		r := Scan(text, Options{Home: "/home/tool"})
+		if again := Scan(text, Options{Home: "/home/tool"}); !sameResult(r, again) {
+			t.Errorf("%q: %+v and then %+v", text, r, again)
+		}
+		if len(r.Commands) > maxCommands || len(r.Paths)+len(r.Writes) > maxPaths+2 {
+			t.Errorf("%q: %d commands, %d paths", text, len(r.Commands), len(r.Paths)+len(r.Writes))
+		}
+		if r.Opaque == (r.Why == "") {
+			t.Errorf("%q: opaque %v because %q", text, r.Opaque, r.Why)
+		}
+		Canonical(text)
+		if v := Visible(text); !plainlySeen(v) {
+			t.Errorf("%q: shown as %q", text, v)
+		}
+	})
+}
+
+func sameResult(a, b Result) bool {
+	return slices.Equal(a.Commands, b.Commands) && slices.Equal(a.Writes, b.Writes) && slices.Equal(a.Paths, b.Paths) && a.Opaque == b.Opaque && a.Why == b.Why
+}
+
+func plainlySeen(s string) bool {
+	return !strings.ContainsFunc(s, func(r rune) bool { return hidden(r) })
+}
