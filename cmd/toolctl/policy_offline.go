@@ -36,7 +36,7 @@ func explainOffline(file, name, text, profile, tenant string) (*client.PolicyVer
 	if err != nil {
 		return nil, err
 	}
-	requests := policy.AsWritten(inv)
+	requests := policy.AsWritten(inv, policy.Workspace)
 	judged := stack.Judge(requests)
 	v := &client.PolicyVerdict{
 		Tool: name, Profile: profile, Tenant: tenant, Action: string(judged.Action), Rule: judged.Rule, Reason: judged.Reason,

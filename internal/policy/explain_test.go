@@ -162,7 +162,7 @@ func TestRequests(t *testing.T) {
 		case "/srv/dir":
 			return Resolved{Path: asked, Dir: true}, true
 		}
-		return lexical("").Resolve(asked)
+		return lexical(Workspace, "").Resolve(asked)
 	}}
 	for _, tt := range []struct {
 		name string

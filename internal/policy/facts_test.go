@@ -103,7 +103,7 @@ func requestOf(permission, text string) Request {
 	if !slices.Contains(onPaths, permission) && (permission != "grep" || !strings.Contains(text, "/")) {
 		path = ""
 	}
-	return lexical("").Requests(tool.Access{Requests: []tool.Request{{Permission: permission, Pattern: text, Path: path}}})[0]
+	return lexical(Workspace, "").Requests(tool.Access{Requests: []tool.Request{{Permission: permission, Pattern: text, Path: path}}})[0]
 }
 
 func TestFacts(t *testing.T) {

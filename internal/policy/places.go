@@ -39,32 +39,32 @@ const (
 )
 
 // AsWritten is what policy judges of a call when there is no sandbox to resolve
-// its paths in: they lead where their text says, as if there were no links, from
-// a worktree at Workspace.
-func AsWritten(inv *tool.Invocation) []Request {
+// its paths in: they lead where their text says, as if there were no links.
+func AsWritten(inv *tool.Invocation, worktree string) []Request {
 	var in struct {
 		Workdir string `json:"workdir"`
 	}
 	if json.Unmarshal(inv.Input, &in) != nil {
 		in.Workdir = "" // a tool's whose field of this name is something else
 	}
-	return lexical(in.Workdir).Requests(inv.Tool.Access(inv.Input))
+	return lexical(worktree, in.Workdir).Requests(inv.Tool.Access(inv.Input))
 }
 
 // lexical are the places of AsWritten. workdir is the directory that a call asks
 // to run in, "" for the worktree.
-func lexical(workdir string) *Places {
-	from := path.Join(Workspace, workdir)
-	if path.IsAbs(workdir) {
-		from = path.Clean(workdir)
-	}
-	return &Places{Worktree: Workspace, Resolve: func(asked string) (Resolved, bool) {
-		p := path.Clean(asked)
-		if !path.IsAbs(p) {
-			p = path.Join(from, p)
-		}
-		return Resolved{Path: p, Dir: strings.HasSuffix(asked, "/")}, true
+func lexical(worktree, workdir string) *Places {
+	from := under(worktree, workdir)
+	return &Places{Worktree: worktree, Resolve: func(asked string) (Resolved, bool) {
+		return Resolved{Path: under(from, asked), Dir: strings.HasSuffix(asked, "/")}, true
 	}}
+}
+
+// under is p from dir on, if it is not absolute.
+func under(dir, p string) string {
+	if path.IsAbs(p) {
+		return path.Clean(p)
+	}
+	return path.Join(dir, p)
 }
 
 // Requests is what policy judges of a call: what it names, where that leads, and
@@ -112,7 +112,7 @@ func (m *mapping) onFile(q Request, to Resolved, ok bool) Request {
 		q.Opaque, q.Save = true, ""
 		return q
 	}
-	q.Path, q.Relative = to.Path, relativeTo(m.Worktree, to.Path)
+	q.Path, q.Relative = to.Path, RelativeTo(m.Worktree, to.Path)
 	q.Save = q.Path
 	if q.Relative != "" && q.Relative != "." {
 		q.Save = q.Relative
@@ -195,11 +195,11 @@ var sinks = map[string]bool{
 }
 
 // below reports whether p is dir or in it.
-func below(p, dir string) bool { return relativeTo(dir, p) != "" }
+func below(p, dir string) bool { return RelativeTo(dir, p) != "" }
 
-// relativeTo is p below dir without dir, "." for dir itself and "" for what is
+// RelativeTo is p below dir without dir, "." for dir itself and "" for what is
 // not below it.
-func relativeTo(dir, p string) string {
+func RelativeTo(dir, p string) string {
 	if p == dir {
 		return "."
 	}

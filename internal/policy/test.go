@@ -82,7 +82,7 @@ func (s *Set) try(tools *tool.Registry, e *expectation) error {
 	if err != nil {
 		return refused(e.tool, err)
 	}
-	v := stack.Judge(AsWritten(inv))
+	v := stack.Judge(AsWritten(inv, Workspace))
 	switch {
 	case v.Action != e.want:
 		return fmt.Errorf("%s %s is %s by %s, want %s", e.tool, clip(string(input)), v.Action, v.by(), e.want)

@@ -3,14 +3,11 @@ package session
 import (
 	"cmp"
 	"context"
-	"encoding/json"
-	"path"
 	"time"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/agent"
 	"github.com/toold/toold/internal/policy"
-	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/tool"
 	"github.com/toold/toold/internal/tool/run"
 )
@@ -42,7 +39,7 @@ func (m *Manager) Explain(ctx context.Context, p Principal, r client.PolicyExpla
 	} else {
 		v.Profile = cmp.Or(v.Profile, defaultProfile)
 		rules, err = m.rulesWithout(p.Tenant, v.Profile)
-		requests = lexically(inv, access, sandbox.Workspace)
+		requests = policy.AsWritten(inv, policy.Workspace)
 		if len(access.Paths()) > 0 {
 			v.Notes = append(v.Notes, "paths are taken as they stand: without a session there is nothing to resolve them in")
 		}
@@ -107,36 +104,6 @@ func (m *Manager) rulesWithout(tenant, profile string) (*ruleset, error) {
 		return nil, invalidRequest("profile: %v", err)
 	}
 	return &ruleset{stack: st, opaque: set.Opaque, settings: set, profile: profile}, nil
-}
-
-// lexically makes the requests of a call without a sandbox: paths lead where
-// their text says.
-func lexically(inv *tool.Invocation, a tool.Access, worktree string) []policy.Request {
-	var in struct {
-		Workdir string `json:"workdir"`
-	}
-	if err := json.Unmarshal(inv.Input, &in); err != nil {
-		in.Workdir = ""
-	}
-	from := worktree
-	if in.Workdir != "" {
-		from = absolute(worktree, in.Workdir)
-	}
-	m := mapping{worktree: worktree}
-	for _, p := range a.Paths() {
-		m.targets = append(m.targets, run.Target{Asked: p, Path: absolute(from, p)})
-	}
-	for i := range a.Requests {
-		m.add(&a.Requests[i])
-	}
-	return m.all
-}
-
-func absolute(dir, p string) string {
-	if path.IsAbs(p) {
-		return path.Clean(p)
-	}
-	return path.Join(dir, p)
 }
 
 // explained shows each request with the rules that match it.

@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/toold/toold/internal/agent"
+	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/tool/run"
 )
 
@@ -40,7 +41,7 @@ func (s *Session) hooksEdited(c *call, o *outcome) error {
 	e := s.hookEventOf(HookFileEdited, c, c.snapshot())
 	for _, file := range slices.Compact(slices.Sorted(slices.Values(c.writes))) {
 		a := aboutOf(e)
-		a.path, a.relative = path.Clean(file), relativeTo(e.Session.Worktree.Target, file)
+		a.path, a.relative = path.Clean(file), policy.RelativeTo(e.Session.Worktree.Target, file)
 		for _, h := range s.m.hooksFor(HookFileEdited, a) {
 			changed, err := s.format(c, h, file)
 			switch {

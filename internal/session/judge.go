@@ -4,12 +4,10 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"path"
-	"strings"
 	"time"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/policy"
-	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/tool"
 	"github.com/toold/toold/internal/tool/run"
 )
@@ -24,6 +22,8 @@ type judgement struct {
 	each     []Judged
 	loop     *loopFound // nil: the call repeats nothing
 	rules    *ruleset   // that it was judged by
+	// provided: prep is what would be seen if no path had a link in it.
+	provided bool
 }
 
 // judge does step 6 as far as rules can: it says what they make of all that the
@@ -151,174 +151,32 @@ func rank(a policy.Action) int {
 
 // requestsOf is what policy judges: what the call names, as it resolves.
 func (s *Session) requestsOf(a tool.Access, prep *run.Prepared) []policy.Request {
+	places := policy.Places{Resolve: func(asked string) (policy.Resolved, bool) { return resolved(prep, asked) }}
 	s.mu.Lock()
-	m := mapping{worktree: s.row.Worktree.Target, mounts: s.row.Mounts}
+	places.Worktree = s.row.Worktree.Target
+	for _, mt := range s.row.Mounts {
+		places.Mounts = append(places.Mounts, mt.Target)
+	}
 	s.mu.Unlock()
-	m.all = make([]policy.Request, 0, len(a.Requests))
-	if prep != nil {
-		m.targets = prep.Targets
-	}
-	for i := range a.Requests {
-		m.add(&a.Requests[i])
-	}
-	return m.all
+	return places.Requests(a)
 }
 
-// mapping turns what a call names into what is judged.
-type mapping struct {
-	worktree string
-	mounts   []client.Mount
-	targets  []run.Target
-	all      []policy.Request
-	outside  map[string]bool // requests for external_directory that there are already
-}
-
-func (m *mapping) add(r *tool.Request) {
-	q := policy.Request{Permission: r.Permission, Pattern: r.Pattern, Opaque: r.Opaque, Save: r.Save}
-	if r.Path == "" {
-		if r.Write || r.Outside {
-			q.Opaque, q.Save = true, "" // a path that only the running command knows
-		}
-		m.all = append(m.all, q)
-		return
+// resolved finds where a path leads, if that could be found out.
+func resolved(prep *run.Prepared, asked string) (policy.Resolved, bool) {
+	if prep == nil {
+		return policy.Resolved{}, false
 	}
-	t := m.resolved(r.Path)
-	if r.Outside {
-		m.addOutside(r, t)
-		return
-	}
-	if r.Permission == "glob" || r.Permission == "grep" {
-		// What is looked for, and where.
-		m.all = append(m.all, q)
-		q = policy.Request{Permission: r.Permission, Pattern: r.Path}
-	}
-	if t == nil {
-		// What it leads to is not known, so no pattern may allow it.
-		q.Opaque, q.Save = true, ""
-	} else {
-		q.Path, q.Relative = t.Path, relativeTo(m.worktree, t.Path)
-		q.Save = exactPattern(q)
-	}
-	m.all = append(m.all, q)
-	m.addOutside(r, t)
-}
-
-// resolved finds where a path leads, nil where that could not be found out.
-func (m *mapping) resolved(asked string) *run.Target {
-	for i := range m.targets {
-		t := &m.targets[i]
+	for i := range prep.Targets {
+		t := &prep.Targets[i]
 		if t.Asked == asked && path.IsAbs(t.Path) && t.Kind != kindUnknown {
-			return t
+			return policy.Resolved{Path: t.Path, Dir: t.Kind == "dir"}, true
 		}
 	}
-	return nil
+	return policy.Resolved{}, false
 }
 
 // kindUnknown is the kind of a target that could not be resolved to its end.
 const kindUnknown = "unknown"
-
-// addOutside asks for external_directory where a path leads to a place that is
-// not the session's own.
-func (m *mapping) addOutside(r *tool.Request, t *run.Target) {
-	q := policy.Request{Permission: policy.PermissionExternal, Pattern: r.Path}
-	switch {
-	case isSink(r.Path):
-		return
-	case t == nil:
-		q.Opaque = true
-	case m.isOwn(t.Path), !r.Write && m.isSystem(t.Path), isSink(t.Path):
-		return
-	default:
-		q.Path = t.Path
-		if dir := path.Dir(t.Path); dir != "/" && t.Kind != "dir" && isLiteral(dir) {
-			q.Save = dir + "/*"
-		} else if dir != "/" && isLiteral(t.Path) {
-			q.Save = t.Path
-		}
-	}
-	key := q.Path + "\x00" + q.Pattern
-	if q.Path != "" {
-		key = q.Path
-	}
-	if m.outside[key] {
-		return
-	}
-	if m.outside == nil {
-		m.outside = make(map[string]bool)
-	}
-	m.outside[key] = true
-	m.all = append(m.all, q)
-}
-
-// isOwn reports whether p is the session's own: reading and writing there is what
-// it was made for.
-func (m *mapping) isOwn(p string) bool {
-	for _, dir := range []string{m.worktree, "/tmp", "/dev/shm", sandbox.Home, sandbox.OutputDir} {
-		if under(p, dir) {
-			return true
-		}
-	}
-	return false
-}
-
-// systemPlaces are read-only parts of every root filesystem, with nothing in them
-// that a session was not meant to read.
-var systemPlaces = []string{
-	"/bin", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/proc", "/sbin", "/sys", "/usr",
-}
-
-// isSystem reports whether p is part of the root filesystem that every program
-// needs. What is mounted there is not.
-func (m *mapping) isSystem(p string) bool {
-	for _, mt := range m.mounts {
-		if under(p, mt.Target) {
-			return false
-		}
-	}
-	for _, dir := range systemPlaces {
-		if under(p, dir) {
-			return true
-		}
-	}
-	return false
-}
-
-// sinks are devices that keep nothing of what is written to them, and streams
-// that the command has anyway.
-var sinks = map[string]bool{
-	"/dev/null": true, "/dev/zero": true, "/dev/full": true, "/dev/tty": true,
-	"/dev/stdin": true, "/dev/stdout": true, "/dev/stderr": true,
-	"/dev/fd/0": true, "/dev/fd/1": true, "/dev/fd/2": true,
-}
-
-func isSink(p string) bool { return sinks[p] }
-
-// relativeTo is p below dir without dir, "." for dir itself and "" for what is
-// not below it.
-func relativeTo(dir, p string) string {
-	if p == dir {
-		return "."
-	}
-	if rest, ok := strings.CutPrefix(p, strings.TrimSuffix(dir, "/")+"/"); ok {
-		return rest
-	}
-	return ""
-}
-
-// isLiteral reports whether a pattern matches nothing but itself.
-func isLiteral(pattern string) bool { return !strings.ContainsAny(pattern, "*?") }
-
-// exactPattern is the pattern that allows this one file again, where there is one.
-func exactPattern(q policy.Request) string {
-	p := q.Path
-	if q.Relative != "" && q.Relative != "." {
-		p = q.Relative
-	}
-	if !isLiteral(p) || strings.HasPrefix(p, "~/") || strings.HasPrefix(p, "$HOME/") {
-		return ""
-	}
-	return p
-}
 
 // judged notes how the call was judged.
 func (c *call) judged(action policy.Action, rule, approval string) {
@@ -332,6 +190,7 @@ func (s *Session) decision(c *call, j *judgement) *Decision {
 	return &Decision{
 		Time: time.Now().UTC(), Principal: c.by, Session: s.id, Call: c.id, Tool: j.inv.Tool.Name, Profile: c.profile,
 		InputHash: sha256.Sum256(j.inv.Input), Input: j.inv.Input, Verdict: j.verdict, Requests: j.each,
+		Provided: j.provided,
 	}
 }
 

@@ -112,7 +112,7 @@ func (y *replay) judge(ctx context.Context, row *store.Call) error {
 		return nil
 	}
 	y.out.Calls++
-	now, _ := rules.judge(lexically(inv, inv.Tool.Access(inv.Input), worktree))
+	now, _ := rules.judge(policy.AsWritten(inv, worktree))
 	if now.Action == policy.Ask && y.settings.Approvals.None {
 		now.Action = policy.Deny
 	}
