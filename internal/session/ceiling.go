@@ -14,6 +14,7 @@ import (
 	"github.com/toold/toold/internal/agent"
 	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/store"
+	"github.com/toold/toold/internal/tool"
 	"github.com/toold/toold/internal/tool/run"
 )
 
@@ -29,6 +30,11 @@ type ruleset struct {
 	saved    uint64
 	until    time.Time // zero: as long as the rest is the same
 	worktree string    // where it is inside; only for a replay
+}
+
+// hides reports whether nothing of a tool can be allowed.
+func (r *ruleset) hides(d *tool.Definition) bool {
+	return r.err != nil || r.stack.Hidden(permissionOf(d))
 }
 
 // rulings keeps what a session is judged by from one call to the next.

@@ -66,6 +66,8 @@ func (s *Session) ended(c *call, out *agent.Outcome, err error) *outcome {
 	switch {
 	case err == nil && out.Err != nil:
 		return &outcome{err: codeOf(out.Err), held: true}
+	case err == nil && out.Prepared != nil:
+		return notJudged()
 	case err == nil && out.Result == nil:
 		o := failed(client.CodeSandboxFailed, "the agent gave no result")
 		o.held = true
@@ -458,7 +460,7 @@ func (c *call) marker(ct cut) string {
 		b.WriteString("; " + why)
 	}
 	if kept {
-		if tools := c.s.lookTools(); tools != "" {
+		if tools := c.s.lookTools(c.profile); tools != "" {
 			fmt.Fprintf(&b, "; look into it with %s on that path", tools)
 		}
 	}
@@ -466,11 +468,12 @@ func (c *call) marker(ct cut) string {
 	return b.String()
 }
 
-// lookTools names the tools that can look into a saved output.
-func (s *Session) lookTools() string {
+// lookTools names the tools of a profile that can look into a saved output.
+func (s *Session) lookTools(profile string) string {
+	rules := s.rulesFor(profile)
 	var have []string
 	for _, name := range []string{"read", "grep"} {
-		if d, ok := s.m.tools.Get(name); ok && !d.Hidden {
+		if d, ok := s.m.tools.Get(name); ok && !d.Hidden && !rules.hides(d) {
 			have = append(have, name)
 		}
 	}

@@ -201,6 +201,9 @@ func (m *Manager) sweep(ctx context.Context) {
 		if _, err := m.store.Sweep(ctx, set.Retention); err != nil && ctx.Err() == nil {
 			m.log.Error("sweep the store", "error", err)
 		}
+		if _, err := m.store.SweepApprovals(ctx, set.Retention); err != nil && ctx.Err() == nil {
+			m.log.Error("sweep approvals", "error", err)
+		}
 		// Outputs whose sessions went with it.
 		if _, err := m.collectOutputs(ctx, false); err != nil && ctx.Err() == nil {
 			m.log.Error("sweep outputs", "error", err)

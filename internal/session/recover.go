@@ -208,6 +208,7 @@ func (s *Session) restore(r *store.Call) *call {
 	c := s.newCall(client.CallCreate{Key: r.Key}, false, false)
 	c.cancel(nil)
 	c.id, c.row, c.started = r.ID, *r, r.Status == client.CallRunning
+	c.profile = s.profile()
 	c.ctx, c.cancel = context.WithCancelCause(s.ctx)
 	def, ok := s.m.tools.Get(r.Tool)
 	if !ok {

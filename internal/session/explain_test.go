@@ -1,0 +1,171 @@
+package session
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/toold/toold/client"
+)
+
+const explainedRules = `
+[permission.bash]
+"*" = "ask"
+"git *" = "allow"
+"git push *" = { action = "deny", reason = "through the queue" }
+[profile.quiet.permission]
+bash = "deny"
+[tenant.b]
+uids = [1001]
+`
+
+func TestExplain(t *testing.T) {
+	h := newHouse(t)
+	h.set.Policy = rules(t, explainedRules)
+	h.set.Tenants = map[string]Tenant{"b": {}}
+	h.open()
+	s := h.create(alice, client.SessionCreate{Permission: []client.RuleOf{{Permission: "bash", Pattern: "git log *", Action: "deny"}}})
+	over := h.create(alice, client.SessionCreate{})
+	if _, err := h.m.End(t.Context(), alice, over.ID, EndOptions{Force: true}); err != nil {
+		t.Fatal(err)
+	}
+	input := func(command string) json.RawMessage { return must(json.Marshal(map[string]string{"command": command})) }
+	explain := func(p Principal, r client.PolicyExplain) (*client.PolicyVerdict, error) {
+		return h.m.Explain(t.Context(), p, r)
+	}
+	v, err := explain(alice, client.PolicyExplain{Tool: "bash", Input: input("git status && git push > /etc/motd")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v.Action != "deny" || v.Rule != "config.toml:5" || v.Reason != "through the queue" || v.Profile != "build" || v.Tenant != "a" {
+		t.Errorf("verdict %+v", v)
+	}
+	var shownAs []string
+	for _, r := range v.Requests {
+		shownAs = append(shownAs, r.Permission+" "+r.Pattern+" "+r.Action)
+		winners := 0
+		for _, m := range r.Matches {
+			if m.Winner {
+				winners++
+			}
+		}
+		if winners == 0 || r.Rule == "" {
+			t.Errorf("request %+v", r)
+		}
+	}
+	if got := strings.Join(shownAs, ", "); !strings.Contains(got, "bash git status allow, bash git push > /etc/motd deny, edit /etc/motd allow, external_directory /etc/motd ask") {
+		t.Errorf("requests %s", got)
+	}
+	if !strings.Contains(strings.Join(v.Notes, "; "), "as they stand") {
+		t.Errorf("notes %q", v.Notes)
+	}
+	// In a session: its rules, and where its paths lead.
+	v, err = explain(alice, client.PolicyExplain{Tool: "bash", Input: input("git log x"), Session: s.ID})
+	if err != nil || v.Action != "deny" || !strings.Contains(v.Rule, "session") || strings.Contains(strings.Join(v.Notes, "; "), "as they stand") {
+		t.Errorf("in the session: %+v, %v", v, err)
+	}
+	if v, err = explain(alice, client.PolicyExplain{Tool: "bash", Input: input("git log x"), Session: s.ID, Profile: "quiet"}); err != nil || v.Profile != "quiet" {
+		t.Errorf("with another profile: %+v, %v", v, err)
+	}
+	if v, err = explain(alice, client.PolicyExplain{Tool: "read", Input: []byte(`{"file_path":"x"}`), Session: s.ID}); err != nil || v.Requests[0].Path != "/workspace/x" {
+		t.Errorf("read: %+v, %v", v, err)
+	}
+	if v, err = explain(alice, client.PolicyExplain{Tool: "bash", Input: input(`eval "$X"`)}); err != nil || !v.Requests[0].Opaque || v.Requests[0].Why == "" {
+		t.Errorf("opaque: %+v, %v", v, err)
+	}
+	h.reload(func(set *Settings) { set.Opaque, set.Approvals.None = "deny", true })
+	if v, err = explain(alice, client.PolicyExplain{Tool: "bash", Input: input(`eval "$X"`)}); err != nil || v.Action != "deny" || v.Requests[0].Action != "deny" || v.Requests[0].Rule != ruleOpaque {
+		t.Errorf("opaque is denied: %+v, %v", v, err)
+	}
+	if v, err = explain(alice, client.PolicyExplain{Tool: "bash", Input: input("ls")}); err != nil || v.Action != "ask" || !strings.Contains(strings.Join(v.Notes, ";"), "approver") {
+		t.Errorf("nobody answers: %+v, %v", v, err)
+	}
+	for _, tt := range []struct {
+		p    Principal
+		r    client.PolicyExplain
+		want client.Code
+	}{
+		{alice, client.PolicyExplain{Tool: "nonsense", Input: input("x")}, client.CodeUnknownTool},
+		{alice, client.PolicyExplain{Tool: "bash", Input: []byte(`{}`)}, client.CodeInvalidInput},
+		{alice, client.PolicyExplain{Tool: "bash", Input: input("x"), Profile: "nonsense"}, client.CodeInvalidRequest},
+		{alice, client.PolicyExplain{Tool: "bash", Input: input("x"), Profile: "nonsense", Session: s.ID}, client.CodeInvalidRequest},
+		{alice, client.PolicyExplain{Tool: "bash", Input: input("x"), Tenant: "b"}, client.CodeForbidden},
+		{bob, client.PolicyExplain{Tool: "bash", Input: input("x"), Session: s.ID}, client.CodeNotFound},
+		{alice, client.PolicyExplain{Tool: "bash", Input: input("x"), Session: over.ID}, client.CodeSessionLost},
+		{root, client.PolicyExplain{Tool: "bash", Input: input("x"), Tenant: "b"}, ""},
+	} {
+		if _, err := explain(tt.p, tt.r); codeOfErr(err) != tt.want {
+			t.Errorf("%+v: got %v, want %q", tt.r, err, tt.want)
+		}
+	}
+	if n := len(h.host.box(s.ID).runs); n != 0 {
+		t.Errorf("%d calls ran", n)
+	}
+	if l, err := h.m.ListCalls(t.Context(), alice, s.ID, CallFilter{}); err != nil || len(l.Items) != 0 {
+		t.Errorf("calls were stored: %+v, %v", l, err)
+	}
+}
+
+func TestReplay(t *testing.T) {
+	h := newHouse(t)
+	h.set.Policy = rules(t, explainedRules)
+	h.open()
+	s, other := h.create(alice, client.SessionCreate{}), h.create(bob, client.SessionCreate{})
+	h.call(s.ID, bashCall("git status"))
+	h.call(s.ID, bashCall("git push"))
+	h.call(s.ID, readCall("x"))
+	c, a := h.waiting(s.ID, "ls")
+	h.answer(a, once)
+	h.finished(c.ID)
+	if _, err := h.m.Call(t.Context(), bob, other.ID, bashCall("git status"), CallOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	replay := func(r client.PolicyReplay) string {
+		t.Helper()
+		got, err := h.m.Replay(t.Context(), root, r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all []string
+		for _, ch := range got.Changes {
+			var in struct{ Command string }
+			_ = json.Unmarshal(ch.Input, &in)
+			all = append(all, in.Command+": "+ch.Was+" "+ch.WasRule+" → "+ch.Now+" "+ch.NowRule)
+		}
+		return strings.Join(append(all, strings.Repeat("I", got.Calls)), "\n")
+	}
+	const same = explainedRules
+	if got := replay(client.PolicyReplay{Rules: same}); got != "IIIII" {
+		t.Errorf("under the same rules: %s", got)
+	}
+	other1 := "[permission.bash]\n\"*\" = \"allow\"\n\"git *\" = \"ask\"\n"
+	want := "ls: ask config.toml:3 → allow new.toml:2\ngit push: deny config.toml:5 → ask new.toml:3\ngit status: allow config.toml:4 → ask new.toml:3\nIIII"
+	if got := replay(client.PolicyReplay{Rules: other1, Name: "new.toml", Session: s.ID, Tenant: "a", Since: "1h"}); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	if got := replay(client.PolicyReplay{Rules: other1, Limit: 1, Tenant: "a"}); !strings.HasPrefix(got, "ls: ") || !strings.HasSuffix(got, "\nI") {
+		t.Errorf("one call: %s", got)
+	}
+	h.reload(func(set *Settings) { set.Approvals.None = true })
+	if got := replay(client.PolicyReplay{Rules: "permission = { bash = \"ask\" }", Tenant: "b"}); !strings.Contains(got, "allow config.toml:4 → deny rules:1") {
+		t.Errorf("where nobody answers: %s", got)
+	}
+	for _, r := range []client.PolicyReplay{
+		{Rules: "permission = ["}, {Rules: "", Since: "soon"}, {Limit: -1}, {Limit: maxReplay + 1}, {Session: "nonsense"},
+		{Rules: strings.Repeat("#", maxReplayRules+1)},
+	} {
+		if _, err := h.m.Replay(t.Context(), root, r); codeOfErr(err) != client.CodeInvalidRequest && codeOfErr(err) != client.CodeNotFound {
+			t.Errorf("%.40v: %v", r, err)
+		}
+	}
+	if _, err := h.m.Replay(t.Context(), alice, client.PolicyReplay{}); codeOfErr(err) != client.CodeForbidden {
+		t.Errorf("for everybody: %v", err)
+	}
+	// A profile that the other rules do not have, and one that is theirs alone.
+	quiet := h.create(alice, client.SessionCreate{Profile: "quiet"})
+	h.call(quiet.ID, bashCall("git status"))
+	got, err := h.m.Replay(t.Context(), root, client.PolicyReplay{Rules: other1, Session: quiet.ID, Tenant: "a"})
+	if err != nil || got.Calls != 0 || !strings.Contains(strings.Join(got.Notes, "\n"), "quiet") {
+		t.Errorf("without its profile: %+v, %v", got, err)
+	}
+}
