@@ -67,6 +67,9 @@ func canWait(shell, env []string) bool {
 // shell is started. It gives the shell that waits where the program is command
 // for it, and ends it otherwise.
 func (s *shells) enter(c run.Command) *waiting {
+	if s.shell == nil {
+		return nil
+	}
 	fits := s.fits(c)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -85,7 +88,7 @@ func (s *shells) enter(c run.Command) *waiting {
 // argument.
 func (s *shells) fits(c run.Command) bool {
 	n := len(s.shell)
-	return n > 0 && len(c.Argv) == n+2 && slices.Equal(c.Argv[:n], s.shell) && c.Argv[n] == "-c" &&
+	return len(c.Argv) == n+2 && slices.Equal(c.Argv[:n], s.shell) && c.Argv[n] == "-c" &&
 		len(c.Argv[n+1]) <= maxGiven && strings.IndexByte(c.Argv[n+1], 0) < 0 &&
 		len(c.Env) == 0 && (c.Dir == "" || c.Dir == s.dir) &&
 		(c.Stderr == nil || c.Stderr == c.Stdout)
