@@ -2,6 +2,7 @@ package shell
 
 import (
 	"path"
+	"slices"
 	"strings"
 
 	"mvdan.cc/sh/v3/syntax"
@@ -80,7 +81,10 @@ func (c *scanner) run(k *call, text string) (ok, bad dirs) {
 // listed lists the command as it is written and, if that differs, in plain form.
 func (c *scanner) listed(k *call, text string) {
 	save := savePattern(k)
-	short := c.plainForm(k)
+	if i := unknownKind(k); i > 0 {
+		c.opaque("which %s command it is, %s, is only known at run time", k.name(), shorten(k.args[i].text))
+	}
+	short := c.plainForm(k.args, k.redir)
 	written := Command{Text: text, Save: save}
 	if kind := strings.TrimSuffix(save, " *"); text != kind && !strings.HasPrefix(text, kind+" ") {
 		written.Save = "" // the pattern would not match it
@@ -89,14 +93,17 @@ func (c *scanner) listed(k *call, text string) {
 	if short != text {
 		c.command(Command{Text: short, Save: save})
 	}
+	if n := leadingOptions(k); n > 0 {
+		c.command(Command{Text: c.plainForm(slices.Concat(k.args[:1], k.args[1+n:]), k.redir)})
+	}
 }
 
 // plainForm is the command as one would usually write it: one space between
 // words, no quotes where none are needed, no assignments, redirections at the
 // end, and the programs of the system by their names.
-func (c *scanner) plainForm(k *call) string {
+func (c *scanner) plainForm(args []word, redirections string) string {
 	var b strings.Builder
-	for i, w := range k.args {
+	for i, w := range args {
 		text := w.text
 		if w.fixed && needsNoQuotes(w.value) {
 			text = w.value
@@ -108,7 +115,7 @@ func (c *scanner) plainForm(k *call) string {
 		}
 		b.WriteString(text)
 	}
-	b.WriteString(k.redir)
+	b.WriteString(redirections)
 	return b.String()
 }
 
@@ -141,8 +148,9 @@ var keywords = setOf("if", "then", "else", "elif", "fi", "for", "while", "until"
 // assign judges an assignment. forCall: it holds for one command, of whose text
 // it is part.
 func (c *scanner) assign(d dirs, a *syntax.Assign, forCall bool) {
-	if a.Name == nil {
-		c.opaque("it sets a variable whose name is only known at run time")
+	if a.Name == nil || !syntax.ValidName(a.Name.Value) {
+		// The parser takes some words for assignments that bash takes for commands.
+		c.opaque("it may set a variable, or run a command of that name")
 	} else if forCall {
 		if name := a.Name.Value; special[name] || hasAnyPrefix(name, specialPrefixes) {
 			c.opaque("it sets %s, which changes what the command does", name)

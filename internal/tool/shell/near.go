@@ -14,15 +14,13 @@ func Canonical(command string) string {
 	if _, ok := readable(command); !ok {
 		return strings.TrimSpace(command)
 	}
-	p := bashParsers.Get().(*syntax.Parser)
-	defer bashParsers.Put(p)
-	file, err := p.Parse(strings.NewReader(command), "")
+	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(command), "")
 	if err != nil {
 		return strings.TrimSpace(command)
 	}
 	plainQuotes(command, file)
 	var b bytes.Buffer
-	if syntax.NewPrinter(syntax.Minify(true)).Print(&b, file) != nil {
+	if syntax.NewPrinter(syntax.SingleLine(true)).Print(&b, file) != nil {
 		return strings.TrimSpace(command)
 	}
 	return strings.TrimSuffix(b.String(), "\n")
@@ -42,11 +40,22 @@ func plainQuotes(src string, file *syntax.File) {
 			case w.tilde:
 			case needsNoQuotes(w.value) && !keywords[w.value] && !strings.Contains(w.value, "="):
 				n.Parts = []syntax.WordPart{&syntax.Lit{Value: w.value}}
-			case !strings.Contains(w.value, "'"):
-				n.Parts = []syntax.WordPart{&syntax.SglQuoted{Value: w.value}}
+			default:
+				n.Parts = singleQuotes(w.value)
 			}
 			return !w.fixed
 		}
 		return true
 	})
+}
+
+// singleQuotes are the parts of a word that is value.
+func singleQuotes(value string) (parts []syntax.WordPart) {
+	for i, piece := range strings.Split(value, "'") {
+		if i > 0 {
+			parts = append(parts, &syntax.Lit{Value: `\'`})
+		}
+		parts = append(parts, &syntax.SglQuoted{Value: piece})
+	}
+	return parts
 }

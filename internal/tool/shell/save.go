@@ -39,6 +39,39 @@ func arity(words []string) int {
 	return 1
 }
 
+// unknownKind is the index of the first word of those that say what kind of
+// command k is that is only known at run time; 0 if there is none.
+func unknownKind(k *call) int {
+	words := []string{systemName(k.name())}
+	for n := 1; n < arity(words) && n < len(k.args); n++ {
+		w := k.args[n]
+		if !w.fixed && !strings.HasPrefix(w.value, "-") {
+			return n
+		}
+		words = append(words, w.value)
+	}
+	return 0
+}
+
+// leadingOptions is how many words stand between git and its command that say
+// where or how to run it, and not what.
+func leadingOptions(k *call) int {
+	if systemName(k.name()) != "git" {
+		return 0
+	}
+	n := 0
+	for n+1 < len(k.args) && strings.HasPrefix(k.args[n+1].value, "-") {
+		if gitValues[k.args[n+1].value] && n+2 < len(k.args) {
+			n++
+		}
+		n++
+	}
+	return min(n, len(k.args)-1)
+}
+
+// gitValues are the options before git's command that take a word of their own.
+var gitValues = setOf("-C", "-c", "--git-dir", "--work-tree", "--namespace", "--super-prefix", "--config-env", "--attr-source", "--list-cmds")
+
 // isInterpreter reports whether a program runs code that it is given.
 func isInterpreter(name string) bool {
 	name = strings.TrimRight(name, "0123456789.")

@@ -57,7 +57,8 @@ type Command struct {
 	// redirections. A command that is written in an unusual way (quotes or
 	// escapes where none are needed, more than one space, a redirection in
 	// front, by the path of a system program) is listed a second time in its
-	// plain form, so that no rule is evaded by spelling.
+	// plain form, and "git -C x push" also as "git push", so that no rule is
+	// evaded by spelling.
 	Text string
 	// Save is the pattern that an approval for always would save, such as
 	// "git checkout *"; "" where none should be offered.

@@ -1,0 +1,75 @@
+package tool
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/txtar"
+)
+
+// asked is what a command asks, one request to a line, as the tables say it.
+func asked(t *testing.T, command string) string {
+	t.Helper()
+	input, err := json.Marshal(map[string]string{"command": command})
+	if err != nil {
+		t.Fatal(err)
+	}
+	inv, err := NewRegistry().Parse("bash", input)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	for _, r := range inv.Tool.Access(inv.Input).Requests {
+		switch {
+		case r.Opaque:
+			fmt.Fprintf(&b, "    the whole text: %s\n", r.Why)
+		case r.Outside && r.Write:
+			// Beside every edit.
+		case r.Outside && r.Path == "":
+			fmt.Fprintf(&b, "    path  %s (not known)\n", r.Pattern)
+		case r.Outside:
+			fmt.Fprintf(&b, "    path  %s\n", r.Path)
+		case r.Save != "":
+			fmt.Fprintf(&b, "    %s  %s (always: %s)\n", r.Permission, r.Pattern, r.Save)
+		default:
+			fmt.Fprintf(&b, "    %s  %s\n", r.Permission, r.Pattern)
+		}
+	}
+	return b.String()
+}
+
+// TestBashTables checks what the tables say that commands ask. A line that is
+// not indented is a command.
+func TestBashTables(t *testing.T) {
+	files, err := filepath.Glob("testdata/bash/*.txtar")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no tables: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
+			a, err := txtar.ParseFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got strings.Builder
+			for line := range strings.Lines(string(a.Files[0].Data)) {
+				if !strings.HasPrefix(line, " ") {
+					got.WriteString(line + asked(t, strings.TrimSuffix(line, "\n")))
+				}
+			}
+			if *update {
+				a.Files[0].Data = []byte(got.String())
+				if err := os.WriteFile(file, txtar.Format(a), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if got.String() != string(a.Files[0].Data) {
+				t.Errorf("got\n%s\nwant\n%s", got.String(), a.Files[0].Data)
+			}
+		})
+	}
+}

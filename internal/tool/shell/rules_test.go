@@ -1,0 +1,94 @@
+package shell_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/toold/toold/internal/policy"
+	"github.com/toold/toold/internal/tool"
+	"github.com/toold/toold/internal/tool/shell"
+)
+
+// harmlessRules allow what looks harmless and nothing else.
+const harmlessRules = `
+[permission]
+"*" = "deny"
+[permission.bash]
+"*" = "deny"
+"echo *" = "allow"
+"ls *" = "allow"
+"git status" = "allow"
+"find *" = "allow"
+"cat *" = "allow"
+"touch *" = "deny"
+`
+
+// TestNoBypassOfRules has the real rules judge what bash asks for.
+func TestNoBypassOfRules(t *testing.T) {
+	stack := stackOf(t, harmlessRules)
+	registry := tool.NewRegistry()
+	for _, text := range shell.Bypasses(t) {
+		if strings.ContainsRune(text, 0) {
+			continue
+		}
+		if v := judge(t, registry, stack, text); v.Action == policy.Allow {
+			t.Errorf("%q is allowed", text)
+		}
+	}
+	for _, text := range []string{"echo hi", "git status", "ls -la && cat a.txt | cat", "find . -name x", "echo $(cat x) >/dev/null"} {
+		if v := judge(t, registry, stack, text); v.Action != policy.Allow {
+			t.Errorf("%q is not allowed: %+v", text, v)
+		}
+	}
+}
+
+// TestDenyAtAnyDepth has rules that allow everything but one command.
+func TestDenyAtAnyDepth(t *testing.T) {
+	stack := stackOf(t, "[permission.bash]\n\"*\" = \"allow\"\n\"touch *\" = \"deny\"\n\"git push *\" = \"deny\"\n")
+	registry := tool.NewRegistry()
+	for _, text := range []string{
+		"touch x", "touch", "echo $(touch x)", "a; { b; (touch x); }", "sh -c 'a; touch x'", "bash -ec \"touch x\"", "env A=1 nice touch x",
+		"find . -exec touch x \\;", "echo x | xargs touch", "eval x; touch x", "f() { touch x; }; f", "t\\ouch x", "'touch' x", "touch  x", "touch\tx",
+		"/usr/bin/touch x", "/bin/../bin/touch x", ">y touch x", "A=1 touch x", "git push", "git -C d push", "git -c a=b push x", "git --no-pager push",
+		"git \"push\" origin", "git \\\n  push", "timeout 5 git push", "echo `git push`", "cat <<A\n$(git push)\nA", "if git push; then :; fi", "! git push",
+		"git pu'sh' x", "command git push", "x=$(git push) y", "for i in $(git push); do :; done", "case $(git push) in *) ;; esac", "[[ $(git push) ]]",
+	} {
+		if v := judge(t, registry, stack, text); v.Action != policy.Deny {
+			t.Errorf("%q: %s by %s", text, v.Action, v.Rule)
+		}
+	}
+}
+
+func stackOf(t *testing.T, rules string) *policy.Stack {
+	t.Helper()
+	set, err := policy.Parse("rules.toml", []byte(rules))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stack, err := set.Stack("", "default")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stack
+}
+
+// judge takes every path for one inside of the worktree.
+func judge(t *testing.T, registry *tool.Registry, stack *policy.Stack, command string) policy.Verdict {
+	t.Helper()
+	input, err := json.Marshal(map[string]string{"command": command})
+	if err != nil {
+		t.Fatal(err)
+	}
+	inv, err := registry.Parse("bash", input)
+	if err != nil {
+		return policy.Verdict{Action: policy.Deny}
+	}
+	var requests []policy.Request
+	for _, r := range inv.Tool.Access(inv.Input).Requests {
+		if !r.Outside {
+			requests = append(requests, policy.Request{Permission: r.Permission, Pattern: r.Pattern, Opaque: r.Opaque, Save: r.Save})
+		}
+	}
+	return stack.Judge(requests)
+}
