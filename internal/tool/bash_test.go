@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -71,5 +72,36 @@ func TestBashTables(t *testing.T) {
 				t.Errorf("got\n%s\nwant\n%s", got.String(), a.Files[0].Data)
 			}
 		})
+	}
+}
+
+// quoted is a block of a document that is a section of a table.
+var quoted = regexp.MustCompile("(?s)<!-- internal/tool/(testdata/bash/\\S+\\.txtar): calls -->\n```text\n(.*?)```\n")
+
+// TestDocsQuoteBashTables: what docs/policy.md shows is what TestBashTables tries.
+func TestDocsQuoteBashTables(t *testing.T) {
+	text, err := os.ReadFile("../../docs/policy.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := make(map[string]bool)
+	for _, m := range quoted.FindAllStringSubmatch(string(text), -1) {
+		shown[m[1]] = true
+		a, err := txtar.ParseFile(m[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := string(a.Files[0].Data); m[2] != want {
+			t.Errorf("the document quotes %s as\n%s\nand it is\n%s", m[1], m[2], want)
+		}
+	}
+	files, err := filepath.Glob("testdata/bash/*.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		if !shown[f] {
+			t.Errorf("docs/policy.md does not show %s", f)
+		}
 	}
 }
