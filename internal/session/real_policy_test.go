@@ -1,0 +1,173 @@
+package session
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/toold/toold/client"
+)
+
+// realTree is a worktree of root's own user with these files, and a daemon that
+// may mount it.
+func realTree(t *testing.T, m *Manager, policy string, files map[string]string) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	for name, content := range files {
+		file := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if to, ok := strings.CutPrefix(content, "link:"); ok {
+			if err := os.Symlink(to, file); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		if err := os.WriteFile(file, []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set := *m.settings.Load()
+	set.Policy = rules(t, policy)
+	m.Reload(set)
+	return dir
+}
+
+// admin of alice's tenant, who may mount any directory.
+var mounter = Principal{UID: 0, Tenant: "a", Admin: true}
+
+func TestRealRules(t *testing.T) {
+	h := newRealHouse(t)
+	m := openReal(t, h)
+	dir := realTree(t, m, `
+[permission]
+read = { "*" = "allow", "**/.env" = "deny" }
+external_directory = "deny"
+[permission.bash]
+"*" = "allow"
+"git push *" = "deny"
+`, map[string]string{
+		".env": "SECRET=1", "plain": "fine\n", "link": "link:.env", "sub/up": "link:../.env", "dir": "link:sub", "sub/.env": "SECRET=2",
+		"out": "link:/run/toold/agent", "passwd": "link:/etc/hostname", ".toold/policy.toml": "[permission.bash]\n\"curl *\" = \"deny\"\n",
+	})
+	s, err := m.Create(t.Context(), mounter, client.SessionCreate{Worktree: client.Worktree{Source: dir}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		tool  string
+		input object
+		want  string // of the refusal; "" = it runs
+	}{
+		{"read", object{"file_path": "plain"}, ""},
+		{"read", object{"file_path": ".env"}, "config.toml:3"},
+		{"read", object{"file_path": "link"}, "config.toml:3"},
+		{"read", object{"file_path": "sub/up"}, "config.toml:3"},
+		{"read", object{"file_path": "dir/.env"}, "config.toml:3"},
+		{"read", object{"file_path": "./sub/../sub/./.env"}, "config.toml:3"},
+		{"read", object{"file_path": "out"}, "external_directory"},
+		{"list", object{"path": "/srv"}, "external_directory"},
+		{"bash", object{"command": "cat plain"}, ""},
+		{"bash", object{"command": "cat /etc/hostname passwd 2>/dev/null"}, ""},
+		{"bash", object{"command": "cat out"}, "external_directory"},
+		{"bash", object{"command": "ls /srv"}, "external_directory"},
+		{"bash", object{"command": "cd sub && cat ../out"}, "external_directory"},
+		{"bash", object{"command": "echo x > out"}, "external_directory"},
+		{"bash", object{"command": "ls", "workdir": "/srv"}, "external_directory"},
+		{"bash", object{"command": "true; (git push)"}, "config.toml:7"},
+		{"bash", object{"command": "curl x"}, "/workspace/.toold/policy.toml:2"},
+	} {
+		c := realCall(t, m, s.ID, tt.tool, tt.input)
+		switch {
+		case tt.want == "" && (c.Error != nil || c.IsError):
+			t.Errorf("%s %v: %+v %q", tt.tool, tt.input, c.Error, c.Output)
+		case tt.want != "" && (c.Error == nil || c.Error.Code != client.CodeDenied || !strings.Contains(c.Error.Message, tt.want)):
+			t.Errorf("%s %v: %+v %q", tt.tool, tt.input, c.Error, c.Output)
+		}
+	}
+}
+
+func TestRealApproval(t *testing.T) {
+	h := newRealHouse(t)
+	m := openReal(t, h)
+	dir := realTree(t, m, `permission = { edit = "ask" }`, map[string]string{"f": "one\n", "g": "one\n"})
+	s, err := m.Create(t.Context(), mounter, client.SessionCreate{Worktree: client.Worktree{Source: dir}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	edit := func(file string) (*client.Call, client.Approval) {
+		t.Helper()
+		raw := must([]byte(`{"file_path":"`+file+`","old_string":"one","new_string":"two"}`), nil)
+		c, err := m.Call(t.Context(), alice, s.ID, client.CallCreate{Tool: "edit", Input: raw, WaitMillis: new(int64)}, CallOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var a client.Approval
+		await(t, "it waits", func() bool {
+			l, err := m.Approvals(t.Context(), carol, ApprovalFilter{})
+			for _, v := range l.Items {
+				if v.CallID == c.ID {
+					a = v
+				}
+			}
+			return err == nil && a.ID != ""
+		})
+		return c, a
+	}
+	finish := func(c *client.Call, a client.Approval) *client.Call {
+		t.Helper()
+		if _, err := m.Answer(t.Context(), carol, a.ID, once); err != nil {
+			t.Fatal(err)
+		}
+		var err error
+		await(t, "it has ended", func() bool { c, err = m.GetCall(t.Context(), alice, c.ID); return err != nil || c.Finished() })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	c, a := edit("f")
+	if diff, _ := a.Metadata["diff"].(string); !strings.Contains(diff, "-one") || !strings.Contains(diff, "+two") || a.Requests[0].Save != "f" {
+		t.Errorf("approval %+v", a)
+	}
+	if done := finish(c, a); done.Error != nil || done.IsError {
+		t.Errorf("%+v, %q", done.Error, done.Output)
+	}
+	if b, err := os.ReadFile(filepath.Join(dir, "f")); err != nil || string(b) != "two\n" {
+		t.Errorf("f is %q, %v", b, err)
+	}
+	// The file changes between what was shown and the answer.
+	c, a = edit("g")
+	if err := os.WriteFile(filepath.Join(dir, "g"), []byte("one\nand more\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if done := finish(c, a); done.Error == nil || done.Error.Code != client.CodeStaleApproval {
+		t.Errorf("%+v, %q", done.Error, done.Output)
+	}
+	if b, err := os.ReadFile(filepath.Join(dir, "g")); err != nil || string(b) != "one\nand more\n" {
+		t.Errorf("g is %q, %v", b, err)
+	}
+}
+
+// TestRealWorktreeRulesThatLeadOut: the rules file is no way to read what the
+// session could not.
+func TestRealWorktreeRulesThatLeadOut(t *testing.T) {
+	h := newRealHouse(t)
+	m := openReal(t, h)
+	for name, files := range map[string]map[string]string{
+		"a link":         {".toold/policy.toml": "link:/etc/hostname"},
+		"a directory":    {".toold/policy.toml/x": ""},
+		"a broken file":  {".toold/policy.toml": "permission = ["},
+		"a link to none": {".toold/policy.toml": "link:/nonexistent/x"},
+	} {
+		dir := realTree(t, m, ``, files)
+		start := time.Now()
+		_, err := m.Create(t.Context(), mounter, client.SessionCreate{Worktree: client.Worktree{Source: dir}})
+		if codeOfErr(err) != client.CodeInvalidRequest || !strings.Contains(err.Error(), "policy.toml") || time.Since(start) > worktreeRulesTime {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
