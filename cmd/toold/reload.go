@@ -21,9 +21,10 @@ func (d *daemon) hangup(ctx context.Context) {
 
 // reload reads the configuration again and gives it to what can take it while
 // running. On an error nothing changes.
-func (d *daemon) reload(context.Context) error {
+func (d *daemon) reload(context.Context) (err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	defer func() { d.metrics.Reloaded(err) }()
 	cfg, err := d.opts.load(d.env)
 	if err != nil {
 		return err

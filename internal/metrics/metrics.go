@@ -68,6 +68,7 @@ type Metrics struct {
 	policy    policyCounters
 	approvals *approvalCounters
 	hooks     hookCounters
+	reloaded  prometheus.Gauge
 	usage     *usageCollector
 }
 
@@ -86,6 +87,9 @@ func New(cfg Config) (*Metrics, error) {
 	m.policy = newPolicyCounters(r, cfg.Tools, cfg.Permissions)
 	m.approvals = newApprovalCounters(r)
 	m.hooks = newHookCounters(r)
+	m.reloaded = r.gauge("toold_config_last_reload_successful",
+		"1 when the configuration in use is the one that was read last; 0 when that was refused and the one before it stays.").WithLabelValues()
+	m.Reloaded(nil) // the one that the daemon has started with
 	m.usage = newUsageCollector(cfg.Usage)
 	m.AddTenants(cfg.Tenants)
 	r.add(m.usage, &waitsCollector{m},
@@ -98,6 +102,15 @@ func New(cfg Config) (*Metrics, error) {
 // Handler answers scrapes.
 func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: scrapesAtOnce})
+}
+
+// Reloaded tells how the last reload of the configuration ended.
+func (m *Metrics) Reloaded(err error) {
+	if err != nil {
+		m.reloaded.Set(0)
+		return
+	}
+	m.reloaded.Set(1)
 }
 
 // registrar makes collectors and keeps the errors of registering them.

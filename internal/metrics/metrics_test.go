@@ -275,6 +275,51 @@ func TestUsage(t *testing.T) {
 	has(t, scrape(t, m), `toold_tenant_cpu_seconds_total{tenant="x"} 2`, `toold_tenant_cpu_seconds_total{tenant="unknown"} 0`)
 }
 
+func TestReloaded(t *testing.T) {
+	m := newMetrics(t)
+	has(t, scrape(t, m), `toold_config_last_reload_successful 1`)
+	m.Reloaded(errors.New("line 7"))
+	has(t, scrape(t, m), `toold_config_last_reload_successful 0`)
+	m.Reloaded(nil)
+	has(t, scrape(t, m), `toold_config_last_reload_successful 1`)
+}
+
+// TestHistogramsAreNative: who asks for native histograms gets them, with bounded
+// buckets, beside the classic ones.
+func TestHistogramsAreNative(t *testing.T) {
+	m := newMetrics(t)
+	now := time.Now()
+	for i := range 10_000 {
+		m.CallFinished(&client.Call{Tool: "bash", Status: client.CallCompleted, Time: client.CallTime{Started: &now}}, 0, time.Duration(i*i)*time.Microsecond)
+	}
+	all, err := m.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	histograms := 0
+	for _, f := range all {
+		if !strings.HasPrefix(f.GetName(), "toold_") {
+			continue
+		}
+		for _, x := range f.GetMetric() {
+			h := x.GetHistogram()
+			if h == nil {
+				continue
+			}
+			histograms++
+			if h.Schema == nil || len(h.GetBucket()) == 0 {
+				t.Errorf("%s %v: schema %v, %d classic buckets", f.GetName(), x.GetLabel(), h.Schema, len(h.GetBucket()))
+			}
+			if n := len(h.GetPositiveDelta()); n > 200 || h.GetSampleCount() == 10_000 && f.GetName() == "toold_tool_call_duration_seconds" && n < 50 {
+				t.Errorf("%s: %d native buckets", f.GetName(), n)
+			}
+		}
+	}
+	if histograms < 6 {
+		t.Errorf("%d histograms", histograms)
+	}
+}
+
 func TestErrors(t *testing.T) {
 	m, err := New(Config{StoreErrors: func() uint64 { return 3 }, AuditErrors: func() uint64 { return 4 }})
 	if err != nil {

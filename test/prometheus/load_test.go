@@ -1,10 +1,12 @@
 package prometheus
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"testing"
 
@@ -114,6 +116,7 @@ func (l *load) run() {
 	l.limits(b.ID)
 	l.policy(a.ID)
 	l.approvals(a.ID)
+	l.reload()
 	over := l.session(l.d.ci)
 	_, err := l.d.ci.EndSession(context.Background(), over.ID, client.EndOptions{})
 	must(l.t, err)
@@ -155,6 +158,22 @@ func (l *load) policy(id string) {
 		last = l.bash(c, id, "echo again")
 	}
 	l.want(last, client.CallError, false, client.CodeDoomLoop, "")
+}
+
+// reload is refused, and put right.
+func (l *load) reload() {
+	for _, tt := range []struct{ added, want string }{
+		{"\n[no_such_section]\n", "toold_config_last_reload_successful 0\n"},
+		{"", "toold_config_last_reload_successful 1\n"},
+	} {
+		must(l.t, os.WriteFile(l.d.config, []byte(config+tt.added), 0o600))
+		if err := l.d.admin.Reload(context.Background()); (err == nil) != (tt.added == "") {
+			l.t.Errorf("reload with %q: %v", tt.added, err)
+		}
+		if text := l.d.scrape(l.t); !bytes.Contains(text, []byte(tt.want)) {
+			l.t.Errorf("after a reload with %q: no %q", tt.added, tt.want)
+		}
+	}
 }
 
 // approvals are given, refused, and the last one is not answered.

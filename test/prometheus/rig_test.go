@@ -81,9 +81,9 @@ func (x tools) run(t *testing.T, stdin io.Reader, args ...string) {
 
 // daemon is a toold with two tenants.
 type daemon struct {
-	dir, metrics string // metrics is the address of the listener
-	admin, ci    *client.Client
-	log          *os.File
+	config, metrics string // the file, and the address of the listener
+	admin, ci       *client.Client
+	log             *os.File
 }
 
 // startDaemon builds toold and runs it with this configuration until the test ends.
@@ -102,7 +102,7 @@ func startDaemon(t *testing.T, x tools, config string) *daemon {
 	file := filepath.Join(dir, "config.toml")
 	must(t, os.WriteFile(file, []byte(config), 0o600))
 
-	d := &daemon{dir: dir}
+	d := &daemon{config: file}
 	d.log, err = os.Create(filepath.Join(dir, "log"))
 	must(t, err)
 	cgroup := filepath.Base(dir)
