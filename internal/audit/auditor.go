@@ -27,7 +27,7 @@ func (l *Log) Decided(d *session.Decision) error {
 		Session: d.Session, Call: d.Call, Tool: d.Tool, Profile: d.Profile,
 		InputHash: hex.EncodeToString(d.InputHash[:]),
 		Verdict:   string(d.Verdict.Action), Rule: d.Verdict.Rule, Reason: cut(d.Verdict.Reason),
-		Approver: d.Approver, Approval: d.ApprovalID,
+		Provided: d.Provided, Approver: d.Approver, Approval: d.ApprovalID,
 		Requests: requestsOf(d.Requests), RequestsMore: max(0, len(d.Requests)-maxRequests),
 	}
 	l.setInput(&b, d.Input)

@@ -40,7 +40,7 @@ func (s *Session) Call(c *call) {
 // proceed is Call from where the call has a record. Here a call is taken up again
 // that waited for its approval when an earlier daemon ended.
 func (s *Session) proceed(c *call, inv *tool.Invocation) {
-	var prep *run.Prepared
+	var seen *run.Prepared // by a run that found that its paths lead elsewhere
 	for round := 0; ; round++ {
 		// 3. Loop guard: does it repeat what the session has done before?
 		loop, err := s.guard(c, inv)
@@ -52,14 +52,12 @@ func (s *Session) proceed(c *call, inv *tool.Invocation) {
 		// 4. Access: what does it name? Pure.
 		access := inv.Tool.Access(inv.Input)
 
-		// 5. Prepare: inside the sandbox and without effect, resolve what it names.
-		if prep, err = s.prepare(c, inv, access); err != nil {
-			s.finish(c, s.notRun(c, err))
-			return
+		// 5. Prepare: inside the sandbox and without effect, resolve what it
+		// names; 6. Judge: allow, deny, or wait until somebody has approved it.
+		j, err := s.consider(c, inv, access, loop, seen)
+		if err == nil {
+			err = s.permit(c, j)
 		}
-
-		// 6. Judge: allow, deny, or wait until somebody has approved it.
-		err = s.permit(c, s.judge(c, inv, access, prep, loop))
 		if errors.Is(err, errWaits) {
 			return // the next daemon takes it up
 		}
@@ -78,30 +76,60 @@ func (s *Session) proceed(c *call, inv *tool.Invocation) {
 			s.finish(c, denied)
 			return
 		}
-		if replaced == nil {
-			break
+		if replaced != nil {
+			inv, seen = replaced, nil
+			continue
 		}
-		inv = replaced
+
+		// 8 to 11.
+		if seen = s.perform(c, j); seen == nil {
+			return
+		}
 	}
-	if prep != nil && prep.Result != nil {
-		o := &outcome{result: prep.Result}
+}
+
+// consider does step 5, and step 6 as far as rules can. seen is what Prepare saw
+// already, if it did.
+func (s *Session) consider(c *call, inv *tool.Invocation, a tool.Access, loop *loopFound, seen *run.Prepared) (*judgement, error) {
+	if seen == nil {
+		if j := s.judgeFirst(c, inv, a, loop); j != nil {
+			return j, nil
+		}
+		var err error
+		if seen, err = s.prepare(c, inv, a); err != nil {
+			return nil, err
+		}
+	}
+	return s.judge(c, inv, a, seen, loop), nil
+}
+
+// perform runs a call that may run, and finishes it. When it has not run, because
+// it was judged by paths that lead elsewhere, it returns where they lead.
+func (s *Session) perform(c *call, j *judgement) (seen *run.Prepared) {
+	if !j.provided && j.prep != nil && j.prep.Result != nil {
+		o := &outcome{result: j.prep.Result}
 		s.hooksAfter(c, o)
 		s.finish(c, o)
-		return
+		return nil
 	}
 
 	// 8. Admission: a slot, a deadline; stored as running.
 	release, err := s.admit(c)
 	if err != nil {
 		s.finish(c, s.notRun(c, err))
-		return
+		return nil
 	}
 	defer release()
 
 	// Run, as the tool user, with what Prepare saw as preconditions.
-	out, err := s.run(c, inv, prep)
+	out, err := s.run(c, j)
 	if errors.Is(err, errLeaving) {
-		return // it goes on in the sandbox; the next daemon finishes it
+		return nil // it goes on in the sandbox; the next daemon finishes it
+	}
+	if err == nil && out.Prepared != nil {
+		if err = s.notThere(c); err == nil {
+			return out.Prepared
+		}
 	}
 	o := s.ended(c, out, err)
 	c.staleApproval(o)
@@ -112,6 +140,7 @@ func (s *Session) proceed(c *call, inv *tool.Invocation) {
 	// 9. Truncate and spill; 11. record, events, observers; then the agent may
 	// forget it.
 	s.finish(c, o)
+	return nil
 }
 
 // maxReplacements is how often hooks may replace the input of one call.
@@ -303,11 +332,15 @@ func (s *Session) admit(c *call) (release func(), err error) {
 // run runs the tool, over as many connections as it takes. Once the request may
 // have reached the agent it is never sent again: a later connection takes the
 // call up where it is, or finds that it is not known and therefore lost.
-func (s *Session) run(c *call, inv *tool.Invocation, prep *run.Prepared) (*agent.Outcome, error) {
+func (s *Session) run(c *call, j *judgement) (*agent.Outcome, error) {
 	c.watchDeadline()
 	defer func() { c.stopWatch() }()
-	if prep != nil {
-		for _, t := range prep.Targets {
+	r := s.request(c, j.inv, j.prep)
+	if j.provided {
+		r = askProvided(r, j.access, j.prep)
+	}
+	if j.prep != nil {
+		for _, t := range j.prep.Targets {
 			if t.Write {
 				c.writes = append(c.writes, t.Path)
 			}
@@ -317,7 +350,7 @@ func (s *Session) run(c *call, inv *tool.Invocation, prep *run.Prepared) (*agent
 	if err != nil {
 		return nil, err
 	}
-	out, err := l.conn.Run(c.ctx, s.request(c, inv, prep), sink{c})
+	out, err := l.conn.Run(c.ctx, r, sink{c})
 	return s.resume(c, l, out, err)
 }
 

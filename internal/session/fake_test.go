@@ -359,6 +359,11 @@ func (c *fakeConn) Run(ctx context.Context, r agent.Request, s agent.Sink) (*age
 	if err := c.b.host.fault("run"); err != nil {
 		return nil, err
 	}
+	if r.Expect != nil {
+		if out, err := c.expect(ctx, &r); out != nil || err != nil {
+			return out, err
+		}
+	}
 	fc := newFakeCall(c.b, r)
 	c.b.mu.Lock()
 	if c.b.dead() {
@@ -377,6 +382,26 @@ func (c *fakeConn) Run(ctx context.Context, r agent.Request, s agent.Sink) (*age
 	c.b.mu.Unlock()
 	go fc.work()
 	return c.attach(ctx, fc, 0, s)
+}
+
+// expect prepares a call as the agent does where it was judged by where its paths
+// should lead. An outcome is of one that does not run.
+func (c *fakeConn) expect(ctx context.Context, r *agent.Request) (*agent.Outcome, error) {
+	prep, err := c.Prepare(ctx, *r)
+	if re, ok := errors.AsType[*run.Error](err); ok {
+		return &agent.Outcome{Err: re}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !slices.EqualFunc(prep.Targets, r.Expect, func(t run.Target, p string) bool { return t.Path == p }) {
+		return &agent.Outcome{Prepared: prep}, nil
+	}
+	if prep.Result != nil {
+		return &agent.Outcome{Result: prep.Result}, nil
+	}
+	r.Prepared = prep
+	return nil, nil
 }
 
 func (c *fakeConn) Resume(ctx context.Context, id string, offset int64, s agent.Sink) (*agent.Outcome, error) {

@@ -87,6 +87,9 @@ type Settings struct {
 	Loop      policy.LoopConfig
 	Hooks     []Hook
 	Opaque    string // [tools.bash] opaque: rule, ask or deny; "" = rule
+
+	// ProfileTruncate is Truncate for the profiles that have their own.
+	ProfileTruncate map[string]Truncate
 }
 
 // Approvals is [approvals].
@@ -172,6 +175,9 @@ type Decision struct {
 	Requests   []Judged
 	Approver   string // "uid 0", "command", "hook NAME" …; "" = the rules alone
 	ApprovalID string
+	// Provided: the verdict holds if the call's paths lead where they say. The
+	// agent does nothing where they do not, and another decision follows.
+	Provided bool
 }
 
 // Judged is one request and its own verdict.

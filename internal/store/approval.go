@@ -100,6 +100,13 @@ func (tx *Tx) ReplaceInput(call string, input json.RawMessage) error {
 	return err
 }
 
+// RequeueCall makes a running call a pending one again: it turned out that it has
+// not run.
+func (tx *Tx) RequeueCall(call string) error {
+	_, err := tx.st.requeueCall.Exec(call)
+	return err
+}
+
 // Approval reads one approval.
 func (s *Store) Approval(ctx context.Context, id string) (*Approval, error) {
 	a, err := scanApproval(s.read.QueryRowContext(ctx, "SELECT body FROM approvals WHERE id = ?", id).Scan)

@@ -398,7 +398,7 @@ type statements struct {
 	sweepEvents, sweepCalls, sweepSessions, dropOutput *sql.Stmt
 	insertApproval, answerApproval, sweepApprovals     *sql.Stmt
 	insertSaved, dropSaved, dropSavedOf, sweepSaved    *sql.Stmt
-	replaceInput                                       *sql.Stmt
+	replaceInput, requeueCall                          *sql.Stmt
 }
 
 func prepareStatements(ctx context.Context, c *sql.Conn) (*statements, error) {
@@ -431,6 +431,7 @@ func prepareStatements(ctx context.Context, c *sql.Conn) (*statements, error) {
 		{&st.dropSaved, "DELETE FROM saved_approvals WHERE id = ?"},
 		{&st.dropSavedOf, "DELETE FROM saved_approvals WHERE session = ? AND session <> ''"},
 		{&st.sweepSaved, sqlSweepSaved},
+		{&st.requeueCall, "UPDATE calls SET status = 'pending', started = 0 WHERE id = ? AND ended = 0"},
 		{&st.replaceInput, "UPDATE calls SET input = ? WHERE id = ? AND ended = 0"},
 	} {
 		stmt, err := c.PrepareContext(ctx, p.sql)

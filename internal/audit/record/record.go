@@ -83,9 +83,13 @@ type Body struct {
 	InputHash string `json:"input_hash,omitempty"`
 	// Verdict is allow, ask or deny, Rule where the rule stands that decided
 	// (file:line), Reason that rule's, an approver's or a hook's words.
-	Verdict  string `json:"verdict,omitempty"`
-	Rule     string `json:"rule,omitempty"`
-	Reason   string `json:"reason,omitempty"`
+	Verdict string `json:"verdict,omitempty"`
+	Rule    string `json:"rule,omitempty"`
+	Reason  string `json:"reason,omitempty"`
+	// Provided: the verdict holds if the call's paths lead where they say. Where
+	// the agent found that they do not, it did nothing, and a decision about where
+	// they do lead follows.
+	Provided bool   `json:"provided,omitempty"`
 	Approver string `json:"approver,omitempty"` // who or what decided besides the rules
 	Approval string `json:"approval,omitempty"` // its id
 	// Requests are the permissions that the call needed, each with its own

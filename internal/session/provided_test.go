@@ -1,0 +1,130 @@
+package session
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/agent"
+	"github.com/toold/toold/internal/tool"
+	"github.com/toold/toold/internal/tool/run"
+)
+
+// A call whose path leads elsewhere than it says is judged by where it leads,
+// whatever it was let to run by.
+func TestLeadsElsewhere(t *testing.T) {
+	elsewhere := &run.Prepared{Targets: []run.Target{{Asked: "file", Path: "/workspace/secret", Kind: "file", Exists: true}}}
+	for _, tc := range []struct {
+		name, rules string
+		want        client.Code
+		rule        string
+	}{
+		{"denied", `permission = { read = { "*" = "allow", "secret" = "deny" } }`, client.CodeDenied, "config.toml:1"},
+		{"allowed", `permission = { read = { "*" = "allow", "file" = "allow" } }`, "", "config.toml:1"},
+		{"allowed only there", `permission = { read = { "*" = "deny", "secret" = "allow" } }`, "", "config.toml:1"},
+		{"allowed only as it says", `permission = { read = { "*" = "deny", "file" = "allow" } }`, client.CodeDenied, "config.toml:1"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			h := newHouse(t)
+			h.set.Policy = rules(t, tc.rules)
+			h.open()
+			s := h.create(alice, client.SessionCreate{})
+			box := h.host.box(s.ID)
+			box.prepared = elsewhere
+			c := h.call(s.ID, readCall("file"))
+			got := client.Code("")
+			if c.Error != nil {
+				got = c.Error.Code
+			}
+			if got != tc.want || c.Permission == nil || c.Permission.Rule != tc.rule {
+				t.Errorf("error %+v permission %+v", c.Error, c.Permission)
+			}
+			if ran := len(box.runs); ran > 1 || (ran == 1) != (tc.want == "") {
+				t.Errorf("%d runs", ran)
+			}
+			if (c.Time.Started == nil) != (tc.want != "") {
+				t.Errorf("a call that did not run has begun: %+v", c.Time)
+			}
+			if again := h.finished(c.ID); again.Status != c.Status {
+				t.Errorf("stored as %s, told as %s", again.Status, c.Status)
+			}
+		})
+	}
+}
+
+// What leads elsewhere may have to be asked for: then the call is pending and
+// holds no slot.
+func TestElsewhereIsAsked(t *testing.T) {
+	h := newHouse(t)
+	h.set.Policy = rules(t, `permission = { read = { "*" = "allow", "secret" = "ask" } }`)
+	h.set.Limits.Calls = 1
+	h.open()
+	s := h.create(alice, client.SessionCreate{})
+	box := h.host.box(s.ID)
+	box.prepared = &run.Prepared{Targets: []run.Target{{Asked: "file", Path: "/workspace/secret", Kind: "file", Exists: true}}}
+	c, a := h.waitingFor(alice, s.ID, readCall("file"))
+	if got, err := h.m.GetCall(t.Context(), alice, c.ID); err != nil || got.Status != client.CallPending || got.Time.Started != nil {
+		t.Errorf("it waits as %+v, %v", got, err)
+	}
+	if other := h.call(s.ID, bashCall("echo ok")); other.Error != nil {
+		t.Errorf("its slot is taken: %v", other.Error)
+	}
+	h.answer(a, client.ApprovalAnswer{Answer: client.AnswerOnce})
+	if c := h.finished(c.ID); c.Error != nil || c.Status != client.CallCompleted {
+		t.Errorf("approved: %+v", c)
+	}
+}
+
+// A path that a call of an earlier daemon did not find where it should be.
+func TestElsewhereAndTheDaemonGone(t *testing.T) {
+	h := newHouse(t)
+	h.open()
+	s := h.create(alice, client.SessionCreate{})
+	session, err := h.m.find(alice, s.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := session.ended(&call{s: session}, &agent.Outcome{Prepared: &run.Prepared{}}, nil)
+	if o.err == nil || o.err.Code != client.CodeAborted || !o.held {
+		t.Errorf("outcome %+v", o)
+	}
+}
+
+func TestProvided(t *testing.T) {
+	h := newHouse(t)
+	h.open()
+	row := h.create(alice, client.SessionCreate{})
+	s, err := h.m.find(alice, row.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := tool.NewRegistry()
+	for _, tc := range []struct {
+		tool, input string
+		want        []string // nil: paths must be looked at before
+	}{
+		{"read", `{"file_path":"a/b"}`, []string{"/workspace/a/b"}},
+		{"read", `{"file_path":"/etc//x/../passwd"}`, []string{"/etc/passwd"}},
+		{"write", `{"file_path":"a/","content":"x"}`, []string{"/workspace/a"}},
+		{"bash", `{"command":"true"}`, nil},
+		{"bash", `{"command":"cat a > b/c"}`, []string{"/workspace", "/workspace/b/c", "/workspace/a"}},
+		{"bash", `{"command":"cat ./a","workdir":"d"}`, []string{"/workspace/d", "/workspace/d", "/workspace/d/a"}},
+		{"grep", `{"pattern":"x"}`, nil},
+		{"list", `{}`, []string{"/workspace"}},
+	} {
+		inv, err := r.Parse(tc.tool, []byte(tc.input))
+		if err != nil {
+			t.Fatal(err)
+		}
+		prep := s.provided(&call{}, inv, inv.Tool.Access(inv.Input))
+		var got []string
+		if prep != nil {
+			got = pathsOf(prep)
+		}
+		slices.Sort(got)
+		slices.Sort(tc.want)
+		if !slices.Equal(got, tc.want) {
+			t.Errorf("%s %s: %q, want %q", tc.tool, tc.input, got, tc.want)
+		}
+	}
+}
