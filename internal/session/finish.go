@@ -221,21 +221,6 @@ func (s *Session) finish(c *call, o *outcome) {
 	}
 }
 
-// audit puts the end of the call on the audit log. The call has run, so that an
-// error refuses nothing any more; the log counts it and writes later what it can.
-// That comes before the end is stored: a daemon that is killed in between leaves
-// two records and not none.
-func (s *Session) audit(c *call, row *store.Call) {
-	if s.m.cfg.Auditor == nil {
-		return
-	}
-	by := c.by
-	by.Tenant = s.tenant.name // all that is known of who made a call of an earlier daemon
-	if err := s.m.cfg.Auditor.Finished(by, &row.Call, c.out.sum()); err != nil {
-		s.log.Error("put the end of a call on the audit log", "call", c.id, "error", err)
-	}
-}
-
 // store writes the end of the call.
 func (s *Session) store(c *call, row *store.Call) bool {
 	typ := client.EventCallCompleted

@@ -1,0 +1,88 @@
+package session
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/toold/toold/client"
+)
+
+func TestHookFormats(t *testing.T) {
+	write := client.CallCreate{Tool: "write", Input: json.RawMessage(`{"file_path":"it's; exit 3 a.go","content":"x"}`)}
+	plain := client.CallCreate{Tool: "write", Input: json.RawMessage(`{"file_path":"a.go","content":"x"}`)}
+	tests := []struct {
+		name    string
+		command []string
+		match   map[string]string
+		open    bool
+		call    client.CallCreate
+		ran     string // the command line; "" = none
+		isError bool
+		note    string
+	}{
+		{name: "at the end", command: []string{"gofmt", "-w"}, call: plain, ran: "exec 'gofmt' '-w' '/workspace/a.go' </dev/null", note: "[hook gofmt changed /workspace/a.go after this edit"},
+		{name: "in the middle", command: []string{"fmt", "--in={file}", "-q"}, call: plain, ran: "exec 'fmt' '--in=/workspace/a.go' '-q' </dev/null"},
+		{name: "other files", command: []string{"gofmt"}, match: map[string]string{"path": "*.py"}, call: plain},
+		{name: "a quote in the name", command: []string{"gofmt"}, call: write, ran: `exec 'gofmt' '/workspace/it'\''s; exit 3 a.go' </dev/null`, isError: true, note: "was written, but hook gofmt failed with exit code 3"},
+		{name: "fails", command: []string{"x; echo oops; exit 2;"}, call: plain, isError: true, ran: "exec 'x; echo oops; exit 2;' '/workspace/a.go' </dev/null", note: "[/workspace/a.go was written, but hook x; echo oops; exit 2; failed with exit code 2: oops]"},
+		{name: "fails, open", command: []string{"x; exit 2;"}, open: true, call: plain, ran: "exec 'x; exit 2;' '/workspace/a.go' </dev/null", note: "failed with exit code 2"},
+		{name: "killed", command: []string{"x; signal SIGSEGV;"}, call: plain, isError: true, ran: "exec 'x; signal SIGSEGV;' '/workspace/a.go' </dev/null", note: "was ended (signal)"},
+		{name: "no command", call: plain, isError: true, note: "no command is configured"},
+		{name: "nothing was written", command: []string{"gofmt"}, call: readCall("a.go")},
+		{name: "the edit failed", command: []string{"gofmt"}, call: client.CallCreate{Tool: "write", Input: json.RawMessage(`{"file_path":"missing.go","content":"x"}`)}, isError: true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			h, o, id := hooked(t, Hook{On: HookFileEdited, Command: tt.command, Match: tt.match, FailOpen: tt.open, Timeout: 5 * time.Second})
+			var lines []string
+			h.host.box(id).ran = func(r string) { lines = append(lines, r) }
+			c := h.call(id, tt.call)
+			if c.Error != nil || c.IsError != tt.isError {
+				t.Fatalf("is_error %t, %v: %s", c.IsError, c.Error, c.Output)
+			}
+			if got := strings.Join(lines, "\n"); got != tt.ran {
+				t.Errorf("ran %q, want %q", got, tt.ran)
+			}
+			if !strings.Contains(c.Output, tt.note) {
+				t.Errorf("output %q, want %q", c.Output, tt.note)
+			}
+			if tt.ran == "" && tt.command != nil && !o.of() {
+				t.Errorf("hooks: %q", o.hooks)
+			}
+			box := h.host.box(id)
+			await(t, "the agent has forgotten all", func() bool {
+				box.mu.Lock()
+				defer box.mu.Unlock()
+				return len(box.calls) == 0
+			})
+		})
+	}
+}
+
+func TestFormatLine(t *testing.T) {
+	hk := &Hook{Command: []string{"f"}}
+	for _, file := range []string{"/workspace/\xff.go", "relative.go", ""} {
+		if line, err := formatLine(hk, file); err == nil {
+			t.Errorf("%q: %s", file, line)
+		}
+	}
+	line, err := formatLine(hk, "/w/$(x)`y`\n\"z\"'")
+	if want := "exec 'f' '/w/$(x)`y`\n\"z\"'\\''' </dev/null"; err != nil || line != want {
+		t.Errorf("got %q, %v, want %q", line, err, want)
+	}
+}
+
+func TestHookWhoseConnectionBreaks(t *testing.T) {
+	h, _, id := hooked(t, Hook{On: HookFileEdited, Command: []string{"x; hold;"}, Timeout: 5 * time.Second})
+	box := h.host.box(id)
+	r := client.CallCreate{Tool: "write", Input: json.RawMessage(`{"file_path":"a.go","content":"x"}`), WaitMillis: new(int64)}
+	c := h.call(id, r)
+	await(t, "the formatter runs", func() bool { return box.holding.Load() == 1 })
+	box.sever(errors.New("gone"))
+	if c = h.finished(c.ID); !c.IsError || !strings.Contains(c.Output, "could not be run in the sandbox") {
+		t.Errorf("%+v", c)
+	}
+}

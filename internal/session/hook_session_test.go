@@ -1,0 +1,76 @@
+package session
+
+import (
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/toold/toold/client"
+)
+
+func TestHookSessionCreated(t *testing.T) {
+	dir := t.TempDir()
+	tests := []struct {
+		name, script string
+		open         bool
+		message      string // "" = it is created
+	}{
+		{name: "says nothing", script: "cat > " + dir + "/event"},
+		{name: "allows", script: `echo '{"action":"allow"}'`},
+		{name: "denies", script: `echo '{"action":"deny","reason":"no more today"}'`, message: "the session was refused by hook hook.sh: no more today"},
+		{name: "fails", script: "exit 1", message: "the session was refused by hook hook.sh: hook.sh failed: exit status 1"},
+		{name: "fails, open", script: "exit 1", open: true},
+		{name: "wants an input", script: `echo '{"action":"allow","input":{}}'`, message: `key "input" is none`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			h := newHouse(t)
+			hk := hook(t, HookSessionCreated, tt.script)
+			hk.FailOpen = tt.open
+			h.set.Hooks = []Hook{hk}
+			h.open()
+			s, err := h.m.Create(t.Context(), alice, client.SessionCreate{Name: "n", Token: true})
+			if tt.message == "" {
+				if err != nil || s.State != client.SessionReady {
+					t.Fatalf("%+v, %v", s, err)
+				}
+				return
+			}
+			if codeOfErr(err) != client.CodeDenied || !strings.Contains(err.Error(), tt.message) {
+				t.Fatalf("got %v", err)
+			}
+			list, err := h.m.List(t.Context(), alice, SessionFilter{})
+			if err != nil || len(list.Items) != 0 || len(h.host.boxes) != 0 {
+				t.Errorf("left: %+v, %d sandboxes, %v", list.Items, len(h.host.boxes), err)
+			}
+		})
+	}
+	var e hookEvent
+	text, err := os.ReadFile(dir + "/event")
+	if err == nil {
+		err = json.Unmarshal(text, &e)
+	}
+	if err != nil || e.Event != HookSessionCreated || e.Session.Name != "n" || e.Session.State != client.SessionCreating || e.Call != nil || strings.Contains(string(text), tokenPrefix) {
+		t.Errorf("%v: %s", err, text)
+	}
+}
+
+func TestHookSessionEnded(t *testing.T) {
+	dir := t.TempDir()
+	h, o, id := hooked(t, hook(t, HookSessionEnded, "cat > "+dir+"/event; exit 1"))
+	if _, err := h.m.End(t.Context(), alice, id, EndOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	var e hookEvent
+	text, err := os.ReadFile(dir + "/event")
+	if err == nil {
+		err = json.Unmarshal(text, &e)
+	}
+	if err != nil || e.Event != HookSessionEnded || e.Session.State != client.SessionEnded || e.Session.Reason == "" {
+		t.Errorf("%v: %s", err, text)
+	}
+	if !o.of("session.ended failed") {
+		t.Errorf("hooks: %q", o.hooks)
+	}
+}
