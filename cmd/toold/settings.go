@@ -42,6 +42,11 @@ func sessionSettings(c *config.Config, daemonPath string) session.Settings {
 		Loop:          loops(&c.DoomLoop),
 		Hooks:         hooks(c.Hooks),
 		Opaque:        c.Tools.Bash.Opaque,
+
+		ProfileTruncate: make(map[string]session.Truncate),
+	}
+	for name, p := range c.Profiles {
+		s.ProfileTruncate[name] = profileTruncation(s.Truncate, &p.Truncate)
 	}
 	for name, t := range c.Tenants {
 		s.Tenants[name] = session.Tenant{
@@ -86,6 +91,19 @@ func truncation(t *config.Truncate) session.Truncate {
 		MaxLines: t.MaxLines, MaxBytes: t.MaxBytes, Direction: direction,
 		SpillFile: int64(t.SpillFile), SpillSession: int64(t.SpillSession), Keep: time.Duration(t.Keep),
 	}
+}
+
+// profileTruncation is t with what a profile says otherwise.
+func profileTruncation(t session.Truncate, p *config.ProfileTruncate) session.Truncate {
+	t.MaxLines, t.MaxBytes = cmp.Or(p.MaxLines, t.MaxLines), cmp.Or(p.MaxBytes, t.MaxBytes)
+	switch p.Direction {
+	case "":
+	case "auto":
+		t.Direction = ""
+	default:
+		t.Direction = p.Direction
+	}
+	return t
 }
 
 // toolSettings is that part of [tools.NAME] which the tools themselves read.

@@ -83,6 +83,19 @@ timeout = "3s"
 	}
 }
 
+func TestProfileTruncation(t *testing.T) {
+	c, err := config.Parse("c.toml", []byte("truncate.direction = 'head'\n[profile.plan.truncate]\nmax_lines = 10\ndirection = 'auto'\n[profile.ci.truncate]\nmax_bytes = 2000\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := sessionSettings(c, "")
+	plan, ci := s.Truncate, s.Truncate
+	plan.MaxLines, plan.Direction, ci.MaxBytes = 10, "", 2000
+	if want := map[string]session.Truncate{"plan": plan, "ci": ci}; !reflect.DeepEqual(s.ProfileTruncate, want) || s.Truncate.Direction != "head" {
+		t.Errorf("got %+v, want %+v", s.ProfileTruncate, want)
+	}
+}
+
 // Policy does not know the packages that lay out a sandbox; it must agree with
 // them all the same.
 func TestPolicyKnowsTheSandbox(t *testing.T) {

@@ -37,6 +37,8 @@ type Config struct {
 	Hooks     []Hook            `toml:"hook"`
 	Admin     Admin             `toml:"admin"`
 	Tenants   map[string]Tenant `toml:"tenant"`
+	// Profiles are those with settings of their own; Policy knows all.
+	Profiles map[string]Profile `toml:"profile"`
 
 	// Policy is what the sections permission, profile, rule and test say, and
 	// the permission and profiles of tenants. Never nil.
@@ -196,6 +198,20 @@ type Tenant struct {
 	MaxCalls    int           `toml:"max_calls"`    // at once, over all sessions; 0 = no bound
 	Weight      int           `toml:"weight"`       // share when calls queue; 0 = 1
 	Limits      client.Limits `toml:"limits"`       // lower ceilings than [limits]; zero = those
+}
+
+// Profile is one [profile.NAME]. Its keys "description" and "permission" are in
+// Config.Policy.
+type Profile struct {
+	Truncate ProfileTruncate `toml:"truncate"`
+}
+
+// ProfileTruncate is [profile.NAME.truncate]: how much of a long output the
+// sessions with a profile get. What is not set is that of [truncate].
+type ProfileTruncate struct {
+	MaxLines  int    `toml:"max_lines"` // 0 = as in [truncate]
+	MaxBytes  int    `toml:"max_bytes"` // 0 = as in [truncate]
+	Direction string `toml:"direction"` // "" = as in [truncate]
 }
 
 // DefaultTenant is the tenant of admins.

@@ -69,6 +69,7 @@ func TestShippedFileHasEveryKey(t *testing.T) {
 		keys = append(keys, "tenant.ci."+k)
 	}
 	keys = append(keys, "permission.bash", "profile.review.permission", "profile.review.description",
+		"profile.review.truncate.max_lines", "profile.review.truncate.max_bytes", "profile.review.truncate.direction",
 		"rule.1.tenant", "rule.1.reason", "test.1.expect", "tenant.ci.profiles", "tenant.ci.permission")
 	for _, k := range keysOf(reflect.TypeFor[Hook]()) {
 		keys = append(keys, "hook.1."+k)
@@ -158,6 +159,7 @@ func TestProblems(t *testing.T) {
 		{"unknown key", "[daemon]\nsokcet = '/x'\n", `x.toml:2: unknown key daemon.sokcet: did you mean socket?`},
 		{"other case", "[daemon]\nSocket = '/x'\n", `x.toml:2: unknown key daemon.Socket: keys are case-sensitive, write socket`},
 		{"section in other case", "[Daemon]\n", `x.toml:1: unknown key Daemon: keys are case-sensitive, write daemon`},
+		{"policy's section in other case", "[Permission]\nbash = 'ask'\n", `x.toml:1: unknown key Permission: keys are case-sensitive, write permission`},
 		{"unknown section", "[frobnicate]\nx = 1\n", `x.toml:1: unknown key frobnicate: remove it`},
 		{"empty key", "''.x = 1\n", `x.toml:1: unknown key "": remove it`},
 		{"quoted key with a dot", "'daemon.socket' = '/x'\n", `x.toml:1: unknown key "daemon.socket": remove it`},
@@ -199,6 +201,11 @@ func TestProblems(t *testing.T) {
 		{"tenant's name", "[tenant.'A/b']\nuids = [7]\n", `x.toml:1: tenant."A/b": a tenant's name is 1 to 63 of a-z, 0-9, _ and -, and begins with a letter or digit`},
 		{"tenant above the ceiling", "[tenant.a]\nuids = [7]\n[tenant.a.limits]\npids = 9999\n", `x.toml:4: tenant.a.limits.pids: is more than limits.pids, which no tenant may exceed`},
 		{"negative quota", "[tenant.a]\nuids = [7]\nmax_calls = -1\n", `x.toml:3: tenant.a.max_calls: must not be negative`},
+		{"profile's truncation", "[profile.x.truncate]\nmax_lines = -1\nmax_bytes = 5\ndirection = 'up'\n",
+			"x.toml:2: profile.x.truncate.max_lines: must be at least 1\nx.toml:3: profile.x.truncate.max_bytes: must be at least 1024\n" +
+				`x.toml:4: profile.x.truncate.direction: "up" is none of "auto", "head", "tail", "both"`},
+		{"profile's key", "[profile.x]\npermissions = {}\n[profile.x.truncate]\nspill_file = 1\n",
+			"x.toml:2: unknown key profile.x.permissions: did you mean permission?\nx.toml:4: unknown key profile.x.truncate.spill_file: remove it"},
 		{"threshold", "[doom_loop]\nthreshold = 1\n", `x.toml:2: doom_loop.threshold: 1 is not between 2 and 200`},
 		{"polling below", "[doom_loop]\npolling_threshold = 2\n", `x.toml:2: doom_loop.polling_threshold: 2 is not between threshold (3) and 200`},
 		{"period", "[doom_loop]\nmax_period = 99\n", `x.toml:2: doom_loop.max_period: 99 is not between 1 and 16`},
@@ -277,7 +284,7 @@ func TestPolicyKnowsAllSections(t *testing.T) {
 		sections = append(sections, u[0])
 	}
 	for _, s := range sections {
-		if s != "tenant" && !slices.Contains(policy.Sections, s) {
+		if s != "tenant" && s != "profile" && !slices.Contains(policy.Sections, s) {
 			t.Errorf("policy does not know the section %s", s)
 		}
 	}

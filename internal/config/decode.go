@@ -47,16 +47,16 @@ func (d *decoder) table(path []string, v reflect.Value, raw map[string]any) {
 	}
 }
 
+// policyKeys are the keys that package policy reads.
+var policyKeys = [][]string{
+	{"permission"}, {"rule"}, {"test"},
+	{"profile", "*", "permission"}, {"profile", "*", "description"},
+	{"tenant", "*", "permission"}, {"tenant", "*", "profiles"},
+}
+
 // isPolicy reports whether package policy reads what is at path.
 func isPolicy(path []string) bool {
-	for _, p := range [][]string{
-		{"permission"}, {"profile"}, {"rule"}, {"test"}, {"tenant", "*", "permission"}, {"tenant", "*", "profiles"},
-	} {
-		if matchesPath(p, path) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(policyKeys, func(p []string) bool { return matchesPath(p, path) })
 }
 
 // element decodes one entry of a map (a tenant, what a hook matches).
@@ -109,7 +109,13 @@ func (d *decoder) tables(path []string, v reflect.Value, raw any) {
 // unknown words the problem of a key that nothing is known about.
 func (d *decoder) unknown(path []string, v reflect.Value) {
 	name, best, distance := path[len(path)-1], "", 3
-	for _, known := range keysOf(v.Type()) {
+	names := keysOf(v.Type())
+	for _, p := range policyKeys {
+		if last := len(p) - 1; len(p) == len(path) && matchesPath(p[:last], path[:last]) {
+			names = append(names, p[last])
+		}
+	}
+	for _, known := range names {
 		if strings.EqualFold(known, name) {
 			d.problem(path, "unknown key %s: keys are case-sensitive, write %s", tomltext.Dotted(path...), known)
 			return

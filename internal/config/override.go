@@ -77,7 +77,7 @@ func FromEnv(env []string) ([]Override, error) {
 }
 
 func sectionOf(variable string) string {
-	sections := append(keysOf(reflect.TypeFor[Config]()), "permission", "profile", "rule")
+	sections := append(keysOf(reflect.TypeFor[Config]()), "permission", "rule")
 	for _, u := range unsupported {
 		if u[0] != "test" { // TOOLD_TEST_… steers the project's own tests
 			sections = append(sections, u[0])

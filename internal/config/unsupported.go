@@ -27,6 +27,7 @@ var unsupported = [][]string{
 	{"tools", "question"},
 	{"mcp"},
 	{"skills"},
+	{"profile", "*", "tools"},
 	{"tenant", "*", "require_runtime"},
 	{"tenant", "*", "require_image"},
 	{"tenant", "*", "limits", "jobs"},

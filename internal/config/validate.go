@@ -27,6 +27,7 @@ func (c *Config) problems() []Problem {
 	v.paths([]string{"worktrees", "mounts"}, c.Worktrees.Mounts)
 	v.oneOf("network.mode", c.Network.Mode, []string{"none"}, "proxy")
 	v.truncate(&c.Truncate)
+	v.profiles(c.Profiles)
 	v.bash(&c.Tools.Bash, c.Limits.Wall)
 	v.oneOf("tools.edit.matching", c.Tools.Edit.Matching, []string{"default", "strict", "lenient"})
 	v.doomLoop(&c.DoomLoop)
@@ -188,6 +189,19 @@ func (v *validator) truncate(t *Truncate) {
 	v.check(t.SpillFile >= 64<<10, "truncate.spill_file", "must be at least 64KiB")
 	v.check(t.SpillSession >= t.SpillFile, "truncate.spill_session", "must be at least spill_file (%s)", t.SpillFile)
 	v.check(t.Keep >= 0, "truncate.keep", "must not be negative")
+}
+
+// profiles checks the settings of profiles; package policy checks their names.
+func (v *validator) profiles(all map[string]Profile) {
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		t := all[name].Truncate
+		at := func(key string) string { return strings.Join([]string{"profile", name, "truncate", key}, ".") }
+		v.check(t.MaxLines >= 0, at("max_lines"), "must be at least 1")
+		v.check(t.MaxBytes == 0 || t.MaxBytes >= 1024, at("max_bytes"), "must be at least 1024")
+		if t.Direction != "" {
+			v.oneOf(at("direction"), t.Direction, []string{"auto", "head", "tail", "both"})
+		}
+	}
 }
 
 func (v *validator) bash(b *Bash, wall client.Duration) {

@@ -365,10 +365,11 @@ func (p *parser) profile(n *tomltext.Node, t map[string]any) {
 				p.problem(k, "%s: want one line of text, at most %d bytes", tomltext.Dotted(path...), maxReason)
 			}
 			to.description = s
-		case "tools", "truncate":
-			p.problem(k, "%s is not supported yet by this version: remove it", tomltext.Dotted(path...))
+		case "truncate": // not policy's
 		default:
-			p.problem(k, "unknown key %s: %s", tomltext.Dotted(path...), nearest(k.Name, []string{"description", "permission"}, "remove it"))
+			if p.alone {
+				p.problem(k, "unknown key %s: %s", tomltext.Dotted(path...), nearest(k.Name, []string{"description", "permission", "truncate"}, "remove it"))
+			}
 		}
 	}
 }

@@ -43,7 +43,7 @@ func TestParseProblems(t *testing.T) {
 		{"profile of no table", "[profile]\nx = 1\n", `r:2: profile.x is a table: write [profile.x]`},
 		{"profile's name", "[profile.'A b']\n", `r:1: profile."A b": a profile's name is 1 to 63 of a-z, 0-9, _ and -, and begins with a letter or digit`},
 		{"profile's key", "[profile.x]\npermissions = {}\n", `r:2: unknown key profile.x.permissions: did you mean permission?`},
-		{"profile's later key", "[profile.x]\ntruncate = {}\n", `r:2: profile.x.truncate is not supported yet by this version: remove it`},
+		{"profile's later key", "[profile.x]\ntruncate = {}\ntools = []\n", `r:3: unknown key profile.x.tools: remove it`},
 		{"profile's description", "[profile.x]\ndescription = 1\n", `r:2: profile.x.description: want one line of text, at most 500 bytes`},
 		{"tenant's profiles", "[tenant.a]\nprofiles = 'plan'\n", `r:2: tenant.a.profiles: want a list of profiles in [ ], not "plan"`},
 		{"tenant's profile", "[tenant.a]\nprofiles = ['plan', 'biuld']\n", `r:2: tenant.a.profiles: there is no profile "biuld": did you mean build?`},

@@ -97,7 +97,11 @@ const pagedBytes = 4
 
 // outputOf makes the keeper of a call's output.
 func (s *Session) outputOf(id string, def *tool.Definition, split bool) *output {
-	t := s.m.settings.Load().Truncate
+	set := s.m.settings.Load()
+	t, ok := set.ProfileTruncate[s.profile()]
+	if !ok {
+		t = set.Truncate
+	}
 	if def.Paged {
 		// A page is left alone; what claims to be one and is far too long is not.
 		t.MaxBytes *= pagedBytes
@@ -105,7 +109,7 @@ func (s *Session) outputOf(id string, def *tool.Definition, split bool) *output 
 	}
 	return newOutput(t, def.Truncate, &spill{
 		path: filepath.Join(s.outDir, id), perFile: t.SpillFile, used: &s.spilled, perAll: t.SpillSession,
-		minFree: s.m.settings.Load().MinFree,
+		minFree: set.MinFree,
 	}, split)
 }
 
