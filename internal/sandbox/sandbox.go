@@ -145,7 +145,8 @@ type Sandbox interface {
 // Meter is a Sandbox that may know what its processes have read and written.
 type Meter interface {
 	// IOBytes counts bytes read from and written to block devices so far; what
-	// the page cache answers is not among them. 0 where the host counts nothing.
+	// the page cache answers is not among them. 0 where the host counts nothing,
+	// as recent kernels do on cgroup v1 for devices that nothing throttles.
 	IOBytes() int64
 }
 
