@@ -84,7 +84,7 @@ func (c *scanner) listed(k *call, text string) {
 	if i := unknownKind(k); i > 0 {
 		c.opaque("which %s command it is, %s, is only known at run time", k.name(), shorten(k.args[i].text))
 	}
-	short := c.plainForm(k.args, k.redir)
+	short := c.plainForm(k.args, k.redir, text)
 	written := Command{Text: text, Save: save}
 	if kind := strings.TrimSuffix(save, " *"); text != kind && !strings.HasPrefix(text, kind+" ") {
 		written.Save = "" // the pattern would not match it
@@ -94,29 +94,35 @@ func (c *scanner) listed(k *call, text string) {
 		c.command(Command{Text: short, Save: save})
 	}
 	if n := leadingOptions(k); n > 0 {
-		c.command(Command{Text: c.plainForm(slices.Concat(k.args[:1], k.args[1+n:]), k.redir)})
+		c.command(Command{Text: c.plainForm(slices.Concat(k.args[:1], k.args[1+n:]), k.redir, text)})
 	}
 }
 
 // plainForm is the command as one would usually write it: one space between
 // words, no quotes where none are needed, no assignments, redirections at the
 // end, and the programs of the system by their names.
-func (c *scanner) plainForm(args []word, redirections string) string {
-	var b strings.Builder
+//
+// Where that is written already, it is written itself.
+func (c *scanner) plainForm(args []word, redirections, written string) string {
+	b := c.scratch[:0]
 	for i, w := range args {
 		text := w.text
-		if w.fixed && needsNoQuotes(w.value) {
+		if !w.bare && w.fixed && needsNoQuotes(w.value) {
 			text = w.value
 		}
 		if i == 0 {
 			text = systemName(text)
 		} else {
-			b.WriteByte(' ')
+			b = append(b, ' ')
 		}
-		b.WriteString(text)
+		b = append(b, text...)
 	}
-	b.WriteString(redirections)
-	return b.String()
+	b = append(b, redirections...)
+	c.scratch = b
+	if string(b) == written {
+		return written
+	}
+	return string(b)
 }
 
 // systemName is the name of a program that is given by its path in one of the

@@ -14,6 +14,9 @@ func (c *scanner) redirects(d dirs, list []*syntax.Redirect) {
 			c.opaque("{name}> sets a variable")
 		}
 		c.words(d, r.Word)
+		if text := c.slice(r.Word.Pos().Offset(), r.Word.End().Offset()); (r.Op == syntax.DplOut || r.Op == syntax.DplIn) && text != "-" && strings.HasPrefix(text, "-") {
+			c.opaque("bash reads >&-x as >&- and x") // a word of its own, or even the command
+		}
 		switch r.Op {
 		case syntax.RdrOut, syntax.AppOut, syntax.RdrClob, syntax.RdrAll, syntax.AppAll, syntax.RdrInOut:
 			c.target(d, c.word(r.Word), true)

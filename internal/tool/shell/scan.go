@@ -13,6 +13,7 @@ package shell
 
 import (
 	"fmt"
+	"slices"
 )
 
 // Bounds of a scan. What is above them is opaque.
@@ -75,10 +76,7 @@ type Path struct {
 
 // Scan scans a command.
 func Scan(command string, o Options) Result {
-	c := &scanner{
-		out: &Result{}, home: o.Home, workdir: o.Workdir,
-		paths: make(map[Path]bool), writes: make(map[Path]bool),
-	}
+	c := &scanner{out: &Result{}, home: o.Home, workdir: o.Workdir}
 	c.script(command, startDirs(), false)
 	if len(c.out.Commands) == 0 {
 		c.opaque("it runs no program that could be named")
@@ -91,8 +89,8 @@ func Scan(command string, o Options) Result {
 type scanner struct {
 	out           *Result
 	home, workdir string
-	paths, writes map[Path]bool // what is in out already
-	depth         int           // of scripts and wrappers
+	depth         int    // of scripts and wrappers
+	scratch       []byte // for plain forms
 
 	src string // what positions refer to
 	// within is the offset at which the innermost substitution ends; 0 = none.
@@ -110,10 +108,7 @@ func (c *scanner) opaque(format string, args ...any) {
 
 // inner is a scanner for a script inside of c's text.
 func (c *scanner) inner() *scanner {
-	return &scanner{
-		out: c.out, home: c.home, workdir: c.workdir,
-		paths: c.paths, writes: c.writes, depth: c.depth + 1,
-	}
+	return &scanner{out: c.out, home: c.home, workdir: c.workdir, depth: c.depth + 1}
 }
 
 // command lists a command, unless there are too many.
@@ -128,15 +123,14 @@ func (c *scanner) command(cmd Command) {
 // path lists p among what is named or, with write, written. Beyond the bound
 // one path that cannot be resolved stands for all others.
 func (c *scanner) path(p Path, write bool) {
-	list, seen := &c.out.Paths, c.paths
+	list := &c.out.Paths
 	if write {
-		list, seen = &c.out.Writes, c.writes
+		list = &c.out.Writes
 	}
-	if len(c.paths)+len(c.writes) >= maxPaths {
+	if len(c.out.Paths)+len(c.out.Writes) >= maxPaths {
 		p = Path{Text: fmt.Sprintf("more than %d paths", maxPaths)}
 	}
-	if !seen[p] {
-		seen[p] = true
+	if !slices.Contains(*list, p) {
 		*list = append(*list, p)
 	}
 }
