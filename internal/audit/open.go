@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -80,12 +81,12 @@ func (l *Log) resume(f *os.File) error {
 	if err != nil {
 		return err
 	}
-	for i := len(files) - 1; i >= 0; i-- {
-		if files[i] == l.cfg.Path {
+	for _, name := range slices.Backward(files) {
+		if name == l.cfg.Path {
 			continue
 		}
-		if l.head, err = lastOfFile(files[i]); err != nil {
-			return fmt.Errorf("%s, which came before it: %w", files[i], err)
+		if l.head, err = lastOfFile(name); err != nil {
+			return fmt.Errorf("%s, which came before it: %w", name, err)
 		}
 		return nil
 	}
