@@ -1,0 +1,25 @@
+package session
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/toold/toold/client"
+)
+
+// A profile's own length of outputs holds for its sessions and no others.
+func TestTruncationOfAProfile(t *testing.T) {
+	h := newHouse(t)
+	short := h.set.Truncate
+	short.MaxLines = 10
+	h.set.ProfileTruncate = map[string]Truncate{"ci": short}
+	h.open()
+	long := client.CallCreate{Tool: "write", Input: json.RawMessage(`{"file_path":"long","content":""}`)}
+	for profile, want := range map[string]int{"ci": 10, "build": 2000} {
+		s := h.create(alice, client.SessionCreate{Profile: profile})
+		if c := h.call(s.ID, long); strings.Count(c.Output, "a line") != want {
+			t.Errorf("%s: %d lines, want %d", profile, strings.Count(c.Output, "a line"), want)
+		}
+	}
+}
