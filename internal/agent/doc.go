@@ -97,8 +97,7 @@
 // be decoded; a kind that is unknown or goes the other way; an exchange that is
 // not open; output with a gap, without credit, after the offer, or for an
 // exchange that is no call; "not run" without an expectation, or after an effect;
-// stderr of a call that does not keep the streams
-// apart; metadata that is too large, or comes more than twenty times a second for
+// stderr of a call that does not keep the streams apart; metadata that is too large, or comes more than twenty times a second for
 // longer than half a minute; a second offer, a chunk without grant or not in
 // order; done before all chunks, at another offset than the output's, with both
 // an error and a result or with neither; a reason, signal or code that is none.
@@ -116,7 +115,26 @@
 // daemon puts under the tools' limits once; the agent's other threads stay
 // outside, so that a tool that uses up its memory or its processes does not take
 // the agent with it. Each program gets a cgroup below the directory from hello,
-// in which it is born; at its end that cgroup is killed and removed. Between fork
+// in which it is born; at its end that cgroup is killed, and removed or, when it
+// was empty by itself, kept for the next program. Between fork
 // and exec the child takes limits, a Landlock domain, the tool user's ids and a
 // second seccomp filter; see forkexec.go and filter.go.
+//
+// # Shells that wait
+//
+// After a command, a shell is started for the next one; see waiting.go for how it
+// gets its command, shells.go for when there is one. It waits at most half a
+// minute, is used once, and never lives beside a program: what earlier calls have
+// started is gone before its first instruction, and it is killed when anything
+// else is started before it is taken. So nothing of one call can reach another by
+// it, with or without Landlock. A command is given to it only when it goes to the
+// session's shell (bash --noprofile --norc), in the worktree, with the session's
+// environment, one stream, and has less than 8 KiB; where anything fails a fresh
+// shell runs the command.
+//
+// A program cannot tell such a shell from a fresh one, but for this: NUL bytes
+// stand behind the last argument in /proc/PID/cmdline, and behind the last variable
+// in its environ; and a listing of all variables (set, declare -p) shows SECONDS,
+// PIPESTATUS and an element of BASH_ARGC, which bash otherwise makes when they are
+// used for the first time. PIDs and start times are those of the start.
 package agent
