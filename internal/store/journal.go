@@ -56,6 +56,7 @@ var (
 type journal struct {
 	path string
 	file *os.File
+	torn int // bytes of an unfinished frame that were cut off when it was opened
 
 	mu      sync.Mutex // guards the fields below, the file, and the order of event ids
 	size    int64      // of the file
@@ -108,7 +109,7 @@ func (j *journal) read(id uint64) ([]byte, error) {
 		return nil, fmt.Errorf("%w: %s: byte %d: %w", errDamaged, j.path, journalHeader+whole, err)
 	}
 	j.size = int64(journalHeader + whole)
-	if whole < len(frames) {
+	if j.torn = len(frames) - whole; j.torn > 0 {
 		err = j.file.Truncate(j.size)
 	}
 	return frames[:whole], err
@@ -203,9 +204,9 @@ func parseFrame(b []byte) (frame, error) {
 	return f, fmt.Errorf("the checksum of record %d is wrong", f.seq)
 }
 
-// append writes entries, of which each may be nil, as one frame of n bytes. Its
-// events get their ids from newID and are given to heard. The caller holds mu.
-// first says that nothing else is waiting for the writer.
+// appendLocked writes entries, of which each may be nil, as one frame of n bytes,
+// after it has given their events ids from newID. first says that nothing else is
+// waiting for the writer.
 func (j *journal) appendLocked(entries []*Entry, n int, newID func(string) string) (first bool, err error) {
 	if j.refuse != nil {
 		return false, j.refuse

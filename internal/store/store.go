@@ -189,6 +189,9 @@ func (s *Store) recoverJournal(ctx context.Context) error {
 		return err
 	}
 	s.journal = j
+	if j.torn > 0 {
+		s.log.Warn("the end of the journal was unfinished and is dropped: nobody was told of it", "file", j.path, "bytes", j.torn)
+	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.applied, j.seq = uint64(applied), uint64(applied)
