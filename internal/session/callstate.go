@@ -36,6 +36,7 @@ type call struct {
 	unsaved   *store.Entry // its first record, while that is put off
 	writes    []string     // files that it changes, as Prepare resolved them
 	hookNotes []string     // about hooks that failed and may
+	clock     clock
 
 	// ctx ends when the call must not begin or go on: with the cause of its
 	// session's end, with errLeaving, or with errAborted before it was started.
@@ -125,7 +126,8 @@ func (s *Session) record(c *call, inv *tool.Invocation) error {
 	if err := s.enter(c); err != nil {
 		return err
 	}
-	now := time.Now().UTC().Truncate(time.Millisecond)
+	c.clock.came = time.Now()
+	now := c.clock.came.UTC().Truncate(time.Millisecond)
 	c.row = store.Call{
 		Call: client.Call{
 			ID: c.id, Key: c.req.Key, SessionID: s.id, Tool: inv.Tool.Name, Input: inv.Input,
@@ -286,7 +288,8 @@ func (s *Session) left(c *call) {
 
 // start stores the call as running. From then on an abort goes to the agent.
 func (c *call) start() error {
-	now := time.Now().UTC().Truncate(time.Millisecond)
+	c.clock.ran = time.Now()
+	now := c.clock.ran.UTC().Truncate(time.Millisecond)
 	e := &store.Entry{}
 	e.StartCall(c.id, now)
 	e.AddEvent(c.event(client.EventCallRunning, nil))

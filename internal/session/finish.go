@@ -193,7 +193,8 @@ func (s *Session) finish(c *call, o *outcome) {
 	if s.hooksResult(c, o, &row) != nil {
 		return
 	}
-	row.Call.Time.Ended = new(time.Now().UTC().Truncate(time.Millisecond))
+	c.clock.ended = time.Now()
+	row.Call.Time.Ended = new(c.clock.ended.UTC().Truncate(time.Millisecond))
 	s.audit(c, &row)
 	s.history.answered(&row.Call)
 	stored := s.store(c, &row)
@@ -302,17 +303,14 @@ func (s *Session) edits(c *call, row *store.Call) []client.Event {
 }
 
 // announce tells who listens and who counts. It returns how long the call ran.
-func (s *Session) announce(c *call, row *store.Call) (ran time.Duration) {
+func (s *Session) announce(c *call, row *store.Call) time.Duration {
 	v := row.Call
 	c.flushOutput()
 	c.tellStatus()
 	if kept := c.out.spill.kept(); kept > 0 {
 		s.m.observe(func(o Observer) { o.OutputSpilled(kept) })
 	}
-	queued := v.Time.Ended.Sub(v.Time.Queued)
-	if v.Time.Started != nil {
-		queued, ran = v.Time.Started.Sub(v.Time.Queued), v.Time.Ended.Sub(*v.Time.Started)
-	}
+	queued, ran := c.clock.durations(&v.Time)
 	s.m.observe(func(o Observer) { o.CallFinished(&v, queued, ran) })
 	return ran
 }
