@@ -63,11 +63,18 @@ func (c *scanner) substitution(d dirs, s *syntax.CmdSubst) {
 }
 
 // nested runs f for what ends at end, within which its here-documents must end
-// too.
+// too. What is nested deeper than people nest is not looked at: each level has
+// the text of all those below it.
 func (c *scanner) nested(end syntax.Pos, f func()) {
+	if c.level >= maxLevels {
+		c.opaque("it nests more than can be judged")
+		return
+	}
 	old := c.within
 	c.within = end.Offset()
+	c.level++
 	f()
+	c.level--
 	c.within = old
 }
 

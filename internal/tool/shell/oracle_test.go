@@ -2,7 +2,6 @@ package shell
 
 import (
 	"bufio"
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -45,7 +44,7 @@ func TestMain(m *testing.M) {
 type execution struct {
 	programs [][]string // how each stub was called
 	trace    []string   // first words of the commands that bash itself traced
-	flag     bool       // the file FLAG was there afterwards
+	files    []string   // that were there afterwards, absolute
 	timeout  bool
 }
 
@@ -128,7 +127,11 @@ func execute(t testing.TB, text string) execution {
 			t.Fatalf("oracle, on %q: %v", text, err)
 		}
 	}
-	x := execution{flag: bytes.Contains(blocks[2], []byte("flag")), timeout: bytes.Contains(blocks[2], []byte("timeout"))}
+	status, files, _ := strings.Cut(string(blocks[2]), "\x00")
+	x := execution{timeout: status == "timeout"}
+	if files != "" {
+		x.files = strings.Split(files, "\x00")
+	}
 	for record := range strings.SplitSeq(string(blocks[0]), "\x00\x01\x00") {
 		if record = strings.TrimPrefix(record, "\x00"); record != "" {
 			argv := strings.Split(record, "\x00")
@@ -311,8 +314,13 @@ func serve(text string) error {
 			return err
 		}
 	}
-	if err := os.WriteFile("/w/be", []byte("touch FLAG\n"), 0o666); err != nil {
-		return err
+	for _, dir := range []string{"/w/d", "/w/d/e"} {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			return err
+		}
+		if err := os.Chown(dir, 65534, 65534); err != nil {
+			return err
+		}
 	}
 	trace, err := os.OpenFile("/l/trace", os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {
@@ -320,9 +328,12 @@ func serve(text string) error {
 	}
 	status := runBash(text, trace)
 	_ = trace.Close()
-	if _, err := os.Lstat("/w/FLAG"); err == nil {
-		status += " flag"
-	}
+	_ = filepath.WalkDir("/w", func(path string, e os.DirEntry, err error) error {
+		if err == nil && !e.IsDir() {
+			status += "\x00" + path
+		}
+		return nil
+	})
 	for _, f := range []string{"/l/programs", "/l/trace"} {
 		b, err := os.ReadFile(f)
 		if err != nil {

@@ -14,6 +14,8 @@ package shell
 import (
 	"fmt"
 	"slices"
+
+	"mvdan.cc/sh/v3/syntax"
 )
 
 // Bounds of a scan. What is above them is opaque.
@@ -25,6 +27,8 @@ const (
 	maxCommands = 10_000
 	// maxPaths bounds Result.Writes and Result.Paths together.
 	maxPaths = 250
+	// maxLevels bounds substitutions in substitutions.
+	maxLevels = 64
 	// maxDepth bounds scripts in scripts and wrappers of wrappers.
 	maxDepth = 16
 )
@@ -89,12 +93,15 @@ func Scan(command string, o Options) Result {
 type scanner struct {
 	out           *Result
 	home, workdir string
+	level         int    // of substitutions and subshells
 	depth         int    // of scripts and wrappers
 	scratch       []byte // for plain forms
 
 	src string // what positions refer to
 	// within is the offset at which the innermost substitution ends; 0 = none.
 	within uint
+	// moving are the loops in which the directory may change.
+	moving map[syntax.Node]bool
 	// heredocLines are the lines on which a here-document was begun.
 	heredocLines map[uint]bool
 }
@@ -108,7 +115,7 @@ func (c *scanner) opaque(format string, args ...any) {
 
 // inner is a scanner for a script inside of c's text.
 func (c *scanner) inner() *scanner {
-	return &scanner{out: c.out, home: c.home, workdir: c.workdir, depth: c.depth + 1}
+	return &scanner{out: c.out, home: c.home, workdir: c.workdir, level: c.level, depth: c.depth + 1}
 }
 
 // command lists a command, unless there are too many.

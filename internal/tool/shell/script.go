@@ -49,6 +49,9 @@ func (c *scanner) parsed(parsers *sync.Pool, d dirs) {
 	}
 	c.comments(file)
 	c.heredocLines, c.within = make(map[uint]bool), 0
+	if strings.Contains(c.src, "do") {
+		c.moving = movingLoops(file)
+	}
 	c.list(d, file.Stmts)
 }
 
@@ -113,7 +116,7 @@ func (c *scanner) compound(d dirs, s *syntax.Stmt) (ok, bad dirs) {
 	case *syntax.IfClause:
 		d = c.branches(d, cmd)
 	case *syntax.WhileClause:
-		d = c.loop(d, cmd.Cond, cmd.Do)
+		d = c.loop(d, cmd, cmd.Cond, cmd.Do)
 	case *syntax.ForClause:
 		d = c.forLoop(d, cmd)
 	case *syntax.CaseClause:
@@ -196,38 +199,61 @@ func (c *scanner) branches(d dirs, cmd *syntax.IfClause) dirs {
 	return end.or(d)
 }
 
-// loop scans the parts of a loop. What moves in a loop may be anywhere from its
-// second round on.
-func (c *scanner) loop(d dirs, parts ...[]*syntax.Stmt) dirs {
-	for _, list := range parts {
-		for _, s := range list {
-			if moves(s) {
-				d = lostDirs
-			}
-		}
+// loop scans the parts of the loop n. What moves in a loop may be anywhere from
+// its second round on.
+func (c *scanner) loop(d dirs, n syntax.Node, parts ...[]*syntax.Stmt) dirs {
+	if c.moving[n] {
+		d = lostDirs
 	}
+	end := d // it may also run not at all
 	for _, list := range parts {
 		d = c.list(d, list)
 	}
-	return d
+	return d.or(end)
 }
 
-// moves reports whether a statement has a command that looks like one that
-// changes the directory.
-func moves(s *syntax.Stmt) bool {
-	found := false
-	syntax.Walk(s, func(n syntax.Node) bool {
-		if call, ok := n.(*syntax.CallExpr); ok {
-			for _, w := range call.Args {
-				switch w.Lit() {
-				case "cd", "pushd", "popd", "": // "": it may be
-					found = found || w == call.Args[0] || w.Lit() != ""
+// movingLoops are the loops of a file that have a command which changes the
+// directory, or may.
+func movingLoops(file *syntax.File) map[syntax.Node]bool {
+	moving := make(map[syntax.Node]bool)
+	var open []syntax.Node // those that the walk is in; loops, and nil for others
+	syntax.Walk(file, func(n syntax.Node) bool {
+		switch n := n.(type) {
+		case nil:
+			open = open[:len(open)-1]
+			return true
+		case *syntax.WhileClause, *syntax.ForClause:
+			open = append(open, n)
+			return true
+		case *syntax.CallExpr:
+			if moves(n) {
+				// Those around a loop that is known are known too.
+				for i := len(open) - 1; i >= 0 && !moving[open[i]]; i-- {
+					if open[i] != nil {
+						moving[open[i]] = true
+					}
 				}
 			}
 		}
-		return !found
+		open = append(open, nil)
+		return true
 	})
-	return found
+	return moving
+}
+
+// moves reports whether a command looks like one that changes the directory.
+func moves(call *syntax.CallExpr) bool {
+	for i, w := range call.Args {
+		switch w.Lit() {
+		case "cd", "pushd", "popd":
+			return true
+		case "":
+			if i == 0 {
+				return true // its name is not plain
+			}
+		}
+	}
+	return false
 }
 
 func (c *scanner) forLoop(d dirs, cmd *syntax.ForClause) dirs {
@@ -243,7 +269,7 @@ func (c *scanner) forLoop(d dirs, cmd *syntax.ForClause) dirs {
 	if cmd.Select {
 		c.opaque("select sets a variable to what it reads")
 	}
-	return c.loop(d, cmd.Do)
+	return c.loop(d, cmd, cmd.Do)
 }
 
 func (c *scanner) cases(d dirs, cmd *syntax.CaseClause) dirs {

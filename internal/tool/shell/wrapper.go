@@ -301,7 +301,11 @@ var findRuns = []string{"-exec", "-execdir", "-ok", "-okdir", "-delete", "-fprin
 // find judges find. Its actions are ordinary words, so all of its words must be
 // known.
 func (c *scanner) find(k *call) {
-	for i, w := range k.args[1:] {
+	if k.more {
+		c.opaque("find gets arguments that are not in the text")
+	}
+	for i := 1; i < len(k.args); i++ {
+		w := k.args[i]
 		switch {
 		case !w.fixed && !w.pattern:
 			c.opaque("find has the argument %s, which may be an action", shorten(w.text))
@@ -311,34 +315,33 @@ func (c *scanner) find(k *call) {
 			}
 		case slices.Contains(findRuns, w.value):
 			c.opaque("find %s runs commands, writes or deletes", w.value)
-			c.findAction(k, i+2)
+			if strings.HasPrefix(w.value, "-exec") || strings.HasPrefix(w.value, "-ok") {
+				i = c.findAction(k, i+1)
+			}
 		}
-	}
-	if k.more {
-		c.opaque("find gets arguments that are not in the text")
 	}
 }
 
-// findAction lists the command that begins at argument i of find.
-func (c *scanner) findAction(k *call, i int) {
-	if action := k.args[i-1].value; !strings.HasPrefix(action, "-exec") && !strings.HasPrefix(action, "-ok") {
-		return
-	}
-	end := i
-	for end < len(k.args) && k.args[end].value != ";" && k.args[end].value != "+" {
-		end++
+// findAction lists the command that begins at argument i of find, and says at
+// which argument it ends.
+func (c *scanner) findAction(k *call, i int) (end int) {
+	for end = i; end < len(k.args); end++ {
+		if v := k.args[end].value; v == ";" || v == "+" {
+			break
+		}
 	}
 	if end == i || c.depth >= maxDepth {
-		return
+		return end
 	}
-	c.depth++
 	last := k.args[end-1].end
 	in := &call{args: k.args[i:end], end: last, dirs: k.dirs, more: true}
 	if strings.HasSuffix(k.args[i-1].value, "dir") {
 		in.dirs = lostDirs // it runs where each file is
 	}
+	c.depth++
 	c.run(in, c.slice(in.args[0].start, last))
 	c.depth--
+	return end
 }
 
 // mayBecome reports whether a word with wildcards or braces may turn into name.
