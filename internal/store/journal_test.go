@@ -226,9 +226,6 @@ func TestTornJournal(t *testing.T) {
 			if torn := max(0, n+len(tail)-whole); j.torn != torn {
 				t.Fatalf("cut at %d: %d bytes were dropped, want %d", n, j.torn, torn)
 			}
-			if torn := max(0, n+len(tail)-whole); j.torn != torn {
-				t.Fatalf("cut at %d: %d bytes were dropped, want %d", n, j.torn, torn)
-			}
 			j.seq = lastSeq(frames)
 			if _, err := j.appendLocked([]*Entry{{buf: testPayloads()[0]}}, len(testPayloads()[0]), nil); err != nil {
 				t.Fatal(err)
