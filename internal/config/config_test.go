@@ -201,11 +201,15 @@ func TestProblems(t *testing.T) {
 		{"tenant's name", "[tenant.'A/b']\nuids = [7]\n", `x.toml:1: tenant."A/b": a tenant's name is 1 to 63 of a-z, 0-9, _ and -, and begins with a letter or digit`},
 		{"tenant above the ceiling", "[tenant.a]\nuids = [7]\n[tenant.a.limits]\npids = 9999\n", `x.toml:4: tenant.a.limits.pids: is more than limits.pids, which no tenant may exceed`},
 		{"negative quota", "[tenant.a]\nuids = [7]\nmax_calls = -1\n", `x.toml:3: tenant.a.max_calls: must not be negative`},
-		{"profile's truncation", "[profile.x.truncate]\nmax_lines = -1\nmax_bytes = 5\ndirection = 'up'\n",
+		{
+			"profile's truncation", "[profile.x.truncate]\nmax_lines = -1\nmax_bytes = 5\ndirection = 'up'\n",
 			"x.toml:2: profile.x.truncate.max_lines: must be at least 1\nx.toml:3: profile.x.truncate.max_bytes: must be at least 1024\n" +
-				`x.toml:4: profile.x.truncate.direction: "up" is none of "auto", "head", "tail", "both"`},
-		{"profile's key", "[profile.x]\npermissions = {}\n[profile.x.truncate]\nspill_file = 1\n",
-			"x.toml:2: unknown key profile.x.permissions: did you mean permission?\nx.toml:4: unknown key profile.x.truncate.spill_file: remove it"},
+				`x.toml:4: profile.x.truncate.direction: "up" is none of "auto", "head", "tail", "both"`,
+		},
+		{
+			"profile's key", "[profile.x]\npermissions = {}\n[profile.x.truncate]\nspill_file = 1\n",
+			"x.toml:2: unknown key profile.x.permissions: did you mean permission?\nx.toml:4: unknown key profile.x.truncate.spill_file: remove it",
+		},
 		{"threshold", "[doom_loop]\nthreshold = 1\n", `x.toml:2: doom_loop.threshold: 1 is not between 2 and 200`},
 		{"polling below", "[doom_loop]\npolling_threshold = 2\n", `x.toml:2: doom_loop.polling_threshold: 2 is not between threshold (3) and 200`},
 		{"period", "[doom_loop]\nmax_period = 99\n", `x.toml:2: doom_loop.max_period: 99 is not between 1 and 16`},

@@ -49,9 +49,13 @@ func (d *decoder) table(path []string, v reflect.Value, raw map[string]any) {
 
 // policyKeys are the keys that package policy reads.
 var policyKeys = [][]string{
-	{"permission"}, {"rule"}, {"test"},
-	{"profile", "*", "permission"}, {"profile", "*", "description"},
-	{"tenant", "*", "permission"}, {"tenant", "*", "profiles"},
+	{"permission"},
+	{"rule"},
+	{"test"},
+	{"profile", "*", "permission"},
+	{"profile", "*", "description"},
+	{"tenant", "*", "permission"},
+	{"tenant", "*", "profiles"},
 }
 
 // isPolicy reports whether package policy reads what is at path.
