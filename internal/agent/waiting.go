@@ -36,7 +36,6 @@ type waiting struct {
 	dir    string
 	at     place         // what dir was
 	used   time.Duration // processor time until it was taken
-	taken  bool          // by a call, which it belongs to from then on
 }
 
 // handle is the way into a waiting shell.
