@@ -182,8 +182,7 @@ func (m *Manager) hooked(h *Hook, a *hookAnswer, err error, took time.Duration) 
 	case err != nil:
 		outcome = hookFailed
 		args := []any{"on", h.On, "hook", h.name(), "error", err, "fail_open", h.FailOpen}
-		var pe *programError
-		if errors.As(err, &pe) && pe.stderr != "" {
+		if pe, ok := errors.AsType[*programError](err); ok && pe.stderr != "" {
 			args = append(args, "stderr", pe.stderr)
 		}
 		m.log.Warn("a hook failed", args...)

@@ -53,9 +53,8 @@ func (s *Session) hooksBefore(c *call, inv *tool.Invocation) (replaced *tool.Inv
 func (s *Session) replacement(h *Hook, inv *tool.Invocation, a *hookAnswer) (*tool.Invocation, error) {
 	next, err := s.m.tools.Parse(inv.Tool.Name, a.input)
 	if err != nil {
-		var ce *client.Error
 		what := "an input that " + inv.Tool.Name + " does not take"
-		if errors.As(err, &ce) {
+		if ce, ok := errors.AsType[*client.Error](err); ok {
 			what += ": " + ce.Message
 		}
 		return nil, &programError{program: h.name(), what: "gave " + what}

@@ -60,8 +60,7 @@ func (s *Session) hooksEdited(c *call, o *outcome) error {
 // formatFailed tells the caller that its edit stands as it made it.
 func (o *outcome) formatFailed(h *Hook, file string, err error) {
 	text := err.Error()
-	var pe *programError
-	if errors.As(err, &pe) {
+	if pe, ok := errors.AsType[*programError](err); ok {
 		text = pe.note()
 	}
 	o.notes = append(o.notes, fmt.Sprintf("[%s was written, but hook %s]", file, text))

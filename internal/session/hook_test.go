@@ -388,7 +388,7 @@ func TestHooksAtOnce(t *testing.T) {
 	if err != nil || len(strings.Fields(string(text))) != 8 {
 		t.Fatalf("%q, %v", text, err)
 	}
-	for _, n := range strings.Fields(string(text)) {
+	for n := range strings.FieldsSeq(string(text)) {
 		if n > "2" {
 			t.Errorf("%s at once", n)
 		}
