@@ -18,6 +18,7 @@ import (
 const (
 	maxPendingSession = 64
 	maxPendingTenant  = 512
+	maxPendingBytes   = 32 << 20 // of the inputs of one tenant's
 	maxSavedTenant    = 1000
 )
 
@@ -110,29 +111,30 @@ func (a *approvals) endLost(ctx context.Context) error {
 func (a *approvals) add(p *pending) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	session, tenant := 0, 0
+	session, tenant, bytes := 0, 0, len(p.j.inv.Input)
 	for _, o := range a.pending {
 		if o.row.Tenant == p.row.Tenant {
 			tenant++
+			bytes += len(o.j.inv.Input)
 		}
 		if o.c.s == p.c.s {
 			session++
 		}
 	}
-	for _, v := range []struct {
-		n, most int
-		what    string
-	}{{session, maxPendingSession, "session " + p.row.SessionID}, {tenant, maxPendingTenant, "tenant " + p.row.Tenant}} {
-		if v.n >= v.most {
-			return &client.Error{
-				Code:    client.CodeOverloaded,
-				Message: fmt.Sprintf("%d calls of %s wait for approval, which is as many as may", v.n, v.what),
-				Hint:    "have some of them answered, then try again: toolctl approvals",
-			}
-		}
+	if session < maxPendingSession && tenant < maxPendingTenant && bytes <= maxPendingBytes {
+		a.pending[p.row.ID] = p
+		return nil
 	}
-	a.pending[p.row.ID] = p
-	return nil
+	e := &client.Error{Code: client.CodeOverloaded, Hint: "have some of them answered, then try again: toolctl approvals"}
+	switch {
+	case session >= maxPendingSession:
+		e.Message = fmt.Sprintf("%d calls of session %s wait for approval, which is as many as may", session, p.row.SessionID)
+	case tenant >= maxPendingTenant:
+		e.Message = fmt.Sprintf("%d calls of tenant %s wait for approval, which is as many as may", tenant, p.row.Tenant)
+	default:
+		e.Message = fmt.Sprintf("the calls of tenant %s that wait for approval have inputs of %d bytes, with this one; at most %d", p.row.Tenant, bytes, maxPendingBytes)
+	}
+	return e
 }
 
 func (a *approvals) remove(p *pending) {

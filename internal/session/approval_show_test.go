@@ -126,6 +126,14 @@ func TestPendingIsBounded(t *testing.T) {
 	}
 	h.answer(last, reject)
 	await(t, "nothing waits", func() bool { return len(h.pending()) == 0 })
+	// Large inputs take more than their number.
+	large := strings.Repeat("x", 10<<20)
+	for i := range maxPendingBytes / len(large) {
+		h.waiting(s.ID, fmt.Sprintf("ls %d %s", i, large))
+	}
+	if c := h.call(s.ID, bashCall("ls more "+large)); c.Error == nil || c.Error.Code != client.CodeOverloaded || !strings.Contains(c.Error.Message, "bytes") {
+		t.Errorf("%+v", c.Error)
+	}
 }
 
 func TestAuditRefuses(t *testing.T) {

@@ -28,6 +28,7 @@ var errWaits = errors.New("the call waits for its approval")
 // why not. What the rules ask about waits here, without a slot and without a
 // lock, until somebody has answered.
 func (s *Session) permit(c *call, j *judgement) error {
+	c.approved = ""
 	if c.probe {
 		j.verdict = policy.Verdict{Action: policy.Allow, Rule: ruleProbe, Reason: "a probe of the daemon's own"}
 	}
