@@ -179,3 +179,35 @@ func TestCallWaits(t *testing.T) {
 	}
 	d.ctl("call", "review", "bash", "--wait", "1s").want(t, 5, "", "call_0123 waits for approval apr_1: toolctl approvals answer apr_1 once")
 }
+
+// TestApprovalCompletions: the tab key knows what can be answered and revoked.
+func TestApprovalCompletions(t *testing.T) {
+	edit := approval("apr_2", "x")
+	edit.Tool, edit.Metadata = "edit", map[string]any{"path": "a\tb", "diff": "+x"}
+	other := approval("apr_3", "x")
+	other.Tool, other.Metadata = "grep", map[string]any{}
+	d := startFake(t, map[string]http.HandlerFunc{
+		"GET /v1/approvals":       answerWith(client.List[client.Approval]{Items: []client.Approval{approval("apr_1", "git push"), edit, other}}),
+		"GET /v1/approvals/saved": answerWith(client.List[client.SavedApproval]{Items: []client.SavedApproval{{ID: "apr_1.1", Permission: "bash", Pattern: "git *"}}}),
+		"GET /v1/tools":           answerWith(client.List[client.ToolDefinition]{Items: policyTools}),
+	})
+	for _, tt := range []struct{ args, want string }{
+		{"approvals answer |", "apr_1\tbash git push\napr_2\tedit a\\tb\napr_3\tgrep bash x\n"},
+		{"approvals answer apr_1 |", "once\nalways\nreject\n"},
+		{"approvals answer apr_1 once |", ":4\n"},
+		{"approvals answer apr_1 always --scope |", "session\nprofile\ntenant\n"},
+		{"approvals saved rm |", "apr_1.1\tbash git *\n"},
+		{"policy explain |", "bash\nedit\n"},
+		{"policy explain bash |", ":4\n"},
+		{"run --profile |", "plan\t"},
+	} {
+		args := strings.Fields("__complete " + tt.args)
+		args[len(args)-1] = ""
+		d.ctl(args...).want(t, 0, tt.want, "")
+	}
+	for _, args := range []string{"approvals answer |", "approvals saved rm |"} {
+		args := strings.Fields("__complete " + args)
+		args[len(args)-1] = ""
+		ctl(t, t.Context(), "", append(args[:1:1], append([]string{"--socket", "/nonexistent"}, args[1:]...)...)...).want(t, 0, ":4\n", "")
+	}
+}

@@ -21,7 +21,7 @@ func main() {
 		outTTY: term.IsTerminal(int(os.Stdout.Fd())),
 		errTTY: term.IsTerminal(int(os.Stderr.Fd())),
 
-		openTerminal: openTTY,
+		openTerminal: func() (terminal, error) { return openTTY(controllingTTY) },
 	})
 	stop()
 	os.Exit(code)

@@ -26,11 +26,14 @@ type tty struct {
 	was  *unix.Termios
 }
 
-// openTTY takes the terminal over. Signals by key (Ctrl-C) stay; stopping the job
+// controllingTTY is the terminal that this process belongs to.
+const controllingTTY = "/dev/tty"
+
+// openTTY takes the terminal at path over. Signals by key (Ctrl-C) stay; stopping the job
 // does not, since the shell would get the terminal in a state that is not its own.
-func openTTY() (terminal, error) {
+func openTTY(path string) (terminal, error) {
 	// Not blocking, so that closing it ends a Read.
-	f, err := os.OpenFile("/dev/tty", os.O_RDWR|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	f, err := os.OpenFile(path, os.O_RDWR|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open terminal: %w", err)
 	}

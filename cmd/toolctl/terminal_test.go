@@ -3,13 +3,17 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/client"
 )
@@ -149,5 +153,71 @@ func TestCallResult(t *testing.T) {
 	end := begin.Add(1234 * time.Millisecond)
 	if got := callTook(&client.Call{Time: client.CallTime{Started: &begin, Ended: &end}}); got != "1.23s" {
 		t.Errorf("took %s", got)
+	}
+}
+
+// newPTY gives a pseudo-terminal: what is written into it are the keys, and the
+// path is that of the terminal.
+func newPTY(t *testing.T) (keys *os.File, path string) {
+	t.Helper()
+	keys, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Skipf("no pseudo-terminals here: %v", err)
+	}
+	t.Cleanup(func() { keys.Close() })
+	fd := int(keys.Fd())
+	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	if err == nil {
+		err = unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0)
+	}
+	if err == nil {
+		err = unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: 11, Col: 22})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return keys, fmt.Sprintf("/dev/pts/%d", n)
+}
+
+// TestTTY: keys come one by one and are not shown, Close ends a Read that waits,
+// and the terminal is as it was.
+func TestTTY(t *testing.T) {
+	keys, path := newPTY(t)
+	was, err := unix.IoctlGetTermios(int(keys.Fd()), unix.TCGETS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	term, err := openTTY(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w, h := term.size(); w != 22 || h != 11 {
+		t.Errorf("size %d×%d, want 22×11", w, h)
+	}
+	k := readKeys(term)
+	for _, key := range []string{"o", "ü", "\x04"} {
+		if _, err := keys.WriteString(key); err != nil {
+			t.Fatal(err)
+		}
+		if got := <-k.pressed; got != key {
+			t.Errorf("pressed %q, got %q", key, got)
+		}
+	}
+	now, err := unix.IoctlGetTermios(int(keys.Fd()), unix.TCGETS)
+	if err != nil || now.Lflag&(unix.ECHO|unix.ICANON) != 0 || now.Lflag&unix.ISIG == 0 {
+		t.Errorf("flags %x, %v: want neither echo nor lines, but signals", now.Lflag, err)
+	}
+	if err := term.Close(); err != nil {
+		t.Error(err)
+	}
+	k.wait()
+	if now, err = unix.IoctlGetTermios(int(keys.Fd()), unix.TCGETS); err != nil || *now != *was {
+		t.Errorf("left as %+v, %v; was %+v", now, err, was)
+	}
+	if _, err := openTTY("/dev/null"); err == nil {
+		t.Error("/dev/null is taken for a terminal")
+	}
+	if _, err := openTTY("/nonexistent/tty"); err == nil {
+		t.Error("a missing terminal is opened")
 	}
 }

@@ -222,6 +222,11 @@ func TestWatchNarrow(t *testing.T) {
 			t.Errorf("%d columns in %q", n, l)
 		}
 	}
+	w.press("m", later)
+	w.press(strings.Repeat("0123456789", 300), later)
+	if p := w.prompt(); width(p) >= 30 || !strings.HasSuffix(p, "789") || len(w.message) != maxMessage {
+		t.Errorf("prompt %q, %d bytes of message", p, len(w.message))
+	}
 	whole := strings.ReplaceAll(strings.ReplaceAll(text, "\n  "+continued, ""), "\n", "")
 	if !strings.Contains(whole, strings.TrimRight(strings.Repeat("wide 漢字 ", 40), " ")) {
 		t.Errorf("wrapping lost something: %s", text)
