@@ -87,6 +87,25 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
+// TestRetry: what waits is written when there is room, although nobody calls.
+func TestRetry(t *testing.T) {
+	l := open(t, Config{})
+	f := &faulty{file: l.f}
+	l.f = f
+	_ = l.Decided(decision(1))
+	l.retry()
+	if l.Errors() != 1 || len(records(t, l.cfg.Path)) != 0 {
+		t.Fatalf("%d errors", l.Errors())
+	}
+	f.room = -1
+	l.retry()
+	if got := kinds(records(t, l.cfg.Path)); got != "gap decision" {
+		t.Errorf("got %s", got)
+	}
+	_ = l.Close()
+	l.retry()
+}
+
 func TestPieceThatStays(t *testing.T) {
 	l := open(t, Config{Strict: true})
 	f := &faulty{file: l.f, room: 10, stuck: true}

@@ -41,6 +41,9 @@ type Config struct {
 	Log    *slog.Logger
 }
 
+// retryEvery is how often what waits is tried again while nothing else is written.
+const retryEvery = 5 * time.Second
+
 // maxWaiting bounds, in bytes, the records that wait for a disk that takes them.
 const maxWaiting = 1 << 20
 
@@ -64,6 +67,7 @@ type Log struct {
 	torn    *record.Torn // what the file ended with, until that is on record
 	waiting [][]byte     // members of records that were not written, oldest first
 	held    int          // bytes of waiting
+	again   *time.Timer  // writes what waits when nobody calls; nil until it is needed
 	closed  bool
 }
 
@@ -109,6 +113,9 @@ func (l *Log) Close() error {
 		return nil
 	}
 	l.closed = true
+	if l.again != nil {
+		l.again.Stop() // retry does nothing any more if it has begun
+	}
 	err := l.flush()
 	if err != nil {
 		l.log.Error("audit log is closed without all of its records", "waiting", len(l.waiting), "refused", l.gap.Refused, "lost", l.gap.Lost, "error", err)
@@ -157,14 +164,28 @@ func (l *Log) drop() {
 	l.waiting = l.waiting[:n]
 }
 
-// failed counts an error; the first of a row is logged.
+// failed counts an error; the first of a row is logged, and begins the retries.
 func (l *Log) failed(err error) {
 	l.errors.Add(1)
 	if !l.gap.Since.IsZero() {
 		return
 	}
+	if l.again == nil {
+		l.again = time.AfterFunc(retryEvery, l.retry)
+	} else {
+		l.again.Reset(retryEvery)
+	}
 	l.gap.Since, l.gap.Error = l.now().UTC(), err.Error()
 	l.log.Error("the audit log cannot be written", "strict", l.cfg.Strict, "error", err)
+}
+
+// retry writes what waits, so that it does not depend on another call.
+func (l *Log) retry() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.closed && !l.gap.Since.IsZero() && l.flush() != nil {
+		l.again.Reset(retryEvery)
+	}
 }
 
 // flush writes all records that wait, and before them what happened to the log
