@@ -37,7 +37,7 @@ func (c *scanner) effects(k *call) (ok, bad dirs) {
 		c.printf(k)
 	case "wait", "jobs":
 		for _, w := range k.args[1:] {
-			if !w.fixed || strings.HasPrefix(w.value, "-") {
+			if w.text != "$!" && (!w.fixed || strings.HasPrefix(w.value, "-")) {
 				c.opaque("%s with options can set variables or run commands", name)
 			}
 		}

@@ -93,7 +93,10 @@ func (c *scanner) pathArguments(k *call) {
 		}
 		if options && strings.HasPrefix(w.value, "-") && len(w.value) > 1 {
 			c.optionPath(k, w)
-			skip = skip && !givesPattern(w.value)
+			if takesPattern[name] && givesPattern(w.value) {
+				// Then all operands are files, but for the pattern itself.
+				skip = w.value == "-e" || w.value == "--regexp" || w.value == "--expression"
+			}
 			plain = plain && name != "find" // what follows are tests
 			continue
 		}

@@ -49,6 +49,9 @@ func (c *scanner) target(d dirs, w word, write bool) {
 	if w.fixed && harmless[w.value] {
 		return
 	}
+	if write && w.pattern {
+		w.pattern = false // one file, but which one is not known
+	}
 	c.resolve(d, w.text, w, write)
 }
 
@@ -83,9 +86,14 @@ func (c *scanner) heredoc(d dirs, r *syntax.Redirect) {
 		c.opaque("a here-document ends after the substitution that it is in")
 	}
 	// In a substitution bash also ends it at a line that only begins with the
-	// delimiter.
-	for line := range strings.Lines(c.slice(r.Hdoc.Pos().Offset(), end)) {
-		if strings.HasPrefix(strings.TrimLeft(line, "\t"), m[1]+m[2]+m[3]) {
+	// delimiter. The parser's text ends with the delimiter itself.
+	delimiter := m[1] + m[2] + m[3]
+	body := c.slice(r.Hdoc.Pos().Offset(), end)
+	if i := strings.LastIndexByte(body, '\n'); strings.TrimLeft(body[i+1:], "\t") == delimiter {
+		body = body[:i+1]
+	}
+	for line := range strings.Lines(body) {
+		if strings.HasPrefix(strings.TrimLeft(line, "\t"), delimiter) {
 			c.opaque("a line of a here-document begins with its delimiter")
 		}
 	}

@@ -1,11 +1,17 @@
 package shell
 
-import "strings"
+import (
+	"strings"
+
+	"mvdan.cc/sh/v3/syntax"
+)
 
 // assigned judges that the shell's variable called name gets a value, which the
 // shell or the programs after it may act on.
 func (c *scanner) assigned(name string) {
 	switch {
+	case !syntax.ValidName(name):
+		c.opaque("%s is not the name of a variable", shorten(name))
 	case special[name] || hasAnyPrefix(name, specialPrefixes):
 		c.opaque("it sets %s, which changes what later commands do", name)
 	case !private(name):

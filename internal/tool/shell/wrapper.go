@@ -172,6 +172,8 @@ func (w wrapper) command(args []word) (rest []word, moved bool, why string) {
 				return args[i+1:], moved, why
 			}
 			options = false
+		case !a.fixed && options && operands > 0:
+			return nil, moved, "where its command begins is only known at run time"
 		case !a.fixed && options:
 			return args[i:], moved, ""
 		case !a.fixed:

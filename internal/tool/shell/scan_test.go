@@ -1,0 +1,225 @@
+package shell
+
+import (
+	"slices"
+	"testing"
+)
+
+// TestOpaque has what opaque texts have, and their harmless neighbours.
+func TestOpaque(t *testing.T) {
+	for _, tc := range []struct {
+		text string
+		why  string // "" = not opaque
+	}{
+		{"set -euo pipefail; a", ""},
+		{"set -e -u -o nounset; set -- a b; set +e", ""},
+		{"set a b", ""},
+		{"set -a; a", "set -a can change how later commands are read"},
+		{"set -oe pipefail", "set -oe is not known"},
+		{"set -o allexport", "set -o changes how later commands are read"},
+		{"set -o", "set -o changes how later commands are read"},
+		{"set $x", "set $x can change how later commands are read"},
+		{"[ a = b ] && [ ! -f x ] && test -n \"$x\" && [ $# -gt 0 ] && [ \"$?\" -eq 0 ] && [ \"$x\" = y ]", ""},
+		{"[ $x = b ]", "test cannot be judged with $x, which may be several words"},
+		{"[ \"$@\" ]", `test cannot be judged with "$@", which may be several words`},
+		{"[ \"$x\" -eq 0 ]", "test evaluates subscripts and numbers, which can run commands"},
+		{"[ a -a b -o c ]", "test evaluates subscripts and numbers, which can run commands"},
+		{"[ \"$x\" \"$y\" ]", "test evaluates subscripts and numbers, which can run commands"},
+		{"[[ -f a && ( b == c || ! -d $x ) ]] && a", ""},
+		{"[[ $# -eq 0 && 1 -lt 2 ]] && a", ""},
+		{"[[ $x -eq 0 ]] && a", "-eq evaluates the values of variables, which can run commands"},
+		{"[[ a =~ b ]] && a", "=~ has quoting rules of its own"},
+		{"[[ -R x ]] && a", "-R evaluates subscripts, which can run commands"},
+		{"printf '%s %d%%\\n' a 1; printf -- a", ""},
+		{"printf '%5.3ln' a", "printf can set a variable, whose subscript can run commands"},
+		{"printf \"$x\"", "printf can set a variable, whose subscript can run commands"},
+		{"echo $((1 + 2 * (3 - 1))) $((-1)) ${x:1:2} ${x: -3} ${a[0]} ${a[@]} ${#a[*]} $((x))", "arithmetic evaluates the values of variables, which can run commands"},
+		{"echo $((1 + 2 * (3 - 1))) $((-1)) ${x:1:2} ${x: -3} ${a[0]} ${a[@]} ${#a[*]} $(($# + 1))", ""},
+		{"echo ${x@Q} ${x@U} ${x^^} ${x,} ${x//a/b} ${x%.*} ${x##*/} ${x:-a} ${x:+b} ${x?c} ${x:=d}", ""},
+		{"echo ${X:=d}", "it sets X, which may be a variable of the environment"},
+		{"echo ${PATH:=d}", "it sets PATH, which changes what later commands do"},
+		{"echo ${x@A}", "${x@A} can run commands that the variable's value has"},
+		{"echo \"${x:-'a'}\"", "it has quotes in an expansion in quotes"},
+		{"echo ${x:-'a'} \"${x:-a b}\"", ""},
+		{"echo $\"a\"", `$"…" is translated and expanded again`},
+		{"echo ${ a;}", "${ …; } is not the same in all versions of bash"},
+		{"echo `echo \\`a\\``", "it has quotes inside of backquotes"},
+		{"for F in a; do b; done", "it sets F, which may be a variable of the environment"},
+		{"for ((;;)); do b; done", ""},
+		{"for ((i=0;i<2;i++)); do b; done", "arithmetic evaluates the values of variables, which can run commands"},
+		{"let 1", "let evaluates the values of variables, which can run commands"},
+		{"export A=1 b=2; readonly c; declare -r x=1; local -a y=(1 2)", ""},
+		{"export -f a", "export -f can make a variable that evaluates what it is set to"},
+		{"export \"$x\"", `export "$x" can make a variable that evaluates what it is set to`},
+		{"export LD_PRELOAD=x", "it sets LD_PRELOAD, which changes what later commands do"},
+		{"nameref x=y", "nameref makes a variable stand for another"},
+		{"x=(a [1]=b); x[2]=c; x+=d; a", ""},
+		{"x[y]=c; a", "subscripts are evaluated, and what is evaluated can run commands"},
+		{"IFS=, a", "it sets IFS, which changes what the command does"},
+		{"wait; wait $!; wait 12", ""},
+		{"wait $x", "wait with options can set variables or run commands"},
+		{"a {fd}>b", "{name}> sets a variable"},
+		{"a <&b", "it redirects from what is only known at run time"},
+		{"a 2>&1 <&3 >&- 3<&0-", ""},
+		{"cat <<A\n$x `a` $(b)\nA", ""},
+		{"cat <<A <<B\na\nA\nb\nB", "it begins two here-documents on one line"},
+		{"cat <<A$x\na\nA$x", "it cannot be parsed: 1:8: expansions not allowed in heredoc words"},
+		{"cat <<'A B'\na\nA B", "a here-document has an unusual delimiter"},
+		{"cat <<A\nAB\nA", "a line of a here-document begins with its delimiter"},
+		{"x=$(cat <<A\na\nA\n); b", ""},
+		{"x=$(cat <<A\nA\n); b", "a here-document in a substitution is empty"},
+		{"git $x", "which git command it is, $x, is only known at run time"},
+		{"npm run $x", "which npm command it is, $x, is only known at run time"},
+		{"git log $x", ""},
+		{"sudo -s", "sudo: its option -s is not known here"},
+		{"timeout $x a", "timeout: where its command begins is only known at run time"},
+		{"timeout 5 \"$x\"", "the command's name \"$x\" is only known at run time"},
+		{"timeout $(x) a", "timeout: where its command begins is only known at run time"},
+		{"nice -n $x a", "nice: where its command begins is only known at run time"},
+		{"env A=$x b", "the command's name A=$x is only known at run time"},
+		{"env A=\"$x\" b", ""},
+		{"env 'A B'=c d", "env: it sets a variable of an unusual name"},
+		{"env", ""},
+		{"xargs", "xargs runs what it reads"},
+		{"xargs -0r wc -l", ""},
+		{"xargs bash -c a", "xargs gives bash arguments that are not in the text"},
+		{"xargs -I % a b%", ""},
+		{"xargs -I{} {} a", "the command's name {} is only known at run time"},
+		{"xargs --replace=% %x a", "the command's name %x is only known at run time"},
+		{"xargs --replace a {}", ""},
+		{"command -v a; command -V b", ""},
+		{"bash -c a b c; bash a.sh; sh -ec 'b'", ""},
+		{"bash -i", "bash: its option -i is not known here"},
+		{"bash -s", "bash: its option -s is not known here"},
+		{"bash", "what bash runs is read from its input"},
+		{"bash -c", ""},
+		{"bash $x", "what bash runs is only known at run time"},
+		{"bash -c $x", "the script of bash -c is only known at run time"},
+		{"bash -c -- a", "the script of bash -c is only known at run time"},
+		{"zsh -c a", "zsh reads scripts in its own way"},
+		{"sh -c 'a &> b'", "it cannot be parsed: 1:3: `&>` redirects are a bash/mksh/zsh feature; tried parsing as posix"},
+		{"find . -name *.go -o -name '*.c'", ""},
+		{"find . -name *", "find has the argument *, which files of the right names make an action"},
+		{"find . -name '*'\"*\"", ""},
+		{"find \"$x\"", `find has the argument "$x", which may be an action`},
+		{"a ![b]", ""},
+		{"> a", "it runs no program that could be named"},
+		{"/bin/a b; ./c; d/e", ""},
+		{"a; while b; do c; done; until d; do e; done; case x in y) f ;; *) g ;& z) h ;; esac", ""},
+		{"time a; time -p b; ! c", ""},
+		{"time -- a", "-- is an unusual name of a command"},
+		{"%1", "%1 is an unusual name of a command"},
+		{"x=1 if", "if stands where no keyword is expected"},
+	} {
+		r := Scan(tc.text, Options{Home: "/home/tool"})
+		if r.Why != tc.why {
+			t.Errorf("%q: got %q, want %q", tc.text, r.Why, tc.why)
+		}
+	}
+}
+
+// TestPaths has what arguments and redirections name.
+func TestPaths(t *testing.T) {
+	for _, tc := range []struct {
+		text   string
+		paths  []string // "" = not known
+		writes []string
+	}{
+		{"cat a 'b c' -- -d", []string{"a", "b c", "-d"}, nil},
+		{"cat a; cat a", []string{"a"}, nil},
+		{"x a b/c .d ~/e ../f g", []string{"b/c", ".d", "/home/tool/e", "../f"}, nil},
+		{"cat '~/a' ~bob/b ~+", []string{"./~/a", "", ""}, nil},
+		{"x --out=a/b -I../c -O2 --level=3 k=/v of=w", []string{"a/b", "../c", "/v", "w"}, nil},
+		{"x --out=$y/z -I$z/y k=~/a", []string{"", "/home/tool/a"}, nil},
+		{"curl https://a/b file:///c ftp://d", []string{"file:///c"}, nil},
+		{"grep -rn a/b c; grep -e x d; sed s/a/b/ e; rg -f pats f", []string{"c", "d", "e", "pats", "f"}, nil},
+		{"cat *.go src/*.c /etc/*/x {a,b} d/{a,b}", []string{".", "src/", "/etc/", ".", "d/"}, nil},
+		{"cat */../x", []string{""}, nil},
+		{"cat {/etc/passwd,x}", []string{""}, nil},
+		{"cat {a,../b}", []string{""}, nil},
+		{"cat $x \"$y/z\"", []string{"", ""}, nil},
+		{"echo /etc/passwd; printf /x", nil, nil},
+		{"./run a; d/x", []string{"./run", "d/x"}, nil},
+		{"/usr/bin/cat a", []string{"a"}, nil},
+		{"a <b 2>c >>d &>e <>f >|g", []string{"b"}, []string{"c", "d", "e", "f", "g"}},
+		{"a >/dev/null 2>/dev/stderr </dev/null", nil, nil},
+		{"a >$x >&b", nil, []string{"", "b"}},
+		{"a >''", nil, nil},
+		{"a >b* <c*", []string{"."}, []string{""}},
+		{"find a b -name c -newer d/e", []string{"a", "b", "d/e"}, nil},
+		{"cd a; cat b", []string{"a", "a/b", "b"}, nil},
+		{"cd a && cat b; cat c", []string{"a", "a/b", "a/c", "c"}, nil},
+		{"cd a || exit 1; cat b", []string{"a", "a/b"}, nil},
+		{"cd a || exit 1 2; cat b", []string{"a", "a/b", "b"}, nil},
+		{"cd a && cd ../.. && cat b", []string{"a", "a/../..", "../b"}, nil},
+		{"cd /x && cat b; cat /c", []string{"/x", "/x/b", "/c"}, nil},
+		{"cd && cat b", []string{"/home/tool/b"}, nil},
+		{"cd - && cat b", []string{"-", ""}, nil},
+		{"cd $x && cat b /c", []string{"", "", "/c"}, nil},
+		{"cd a b && cat c", []string{"", ""}, nil},
+		{"(cd a; cat b); cat c", []string{"a", "a/b", "b", "c"}, nil},
+		{"cd a | cat b; cd c & cat d", []string{"a", "b", "c", "d"}, nil},
+		{"pushd a && cat b", []string{"a", ""}, nil},
+		{"for x in 1; do cat a; cd b; done; cat c", []string{"", "", ""}, nil},
+		{"for x in 1; do cat a; done", []string{"a"}, nil},
+		{"if cd a; then cat b; else cat c; fi", []string{"a", "a/b", "c"}, nil},
+		{"cd a; cd b; cd c; cat d", []string{"a", "a/b", "b", "a/b/c", "b/c", "a/c", "c", ""}, nil},
+		{"env -C x cat a", []string{""}, nil},
+		{"sh -c 'cd a; cat b'; cat c", []string{"a", "a/b", "b", "c"}, nil},
+		{"find a -exec cat b \\; -execdir cat c +", []string{"b", "", "a"}, nil},
+		{"xargs cat a", []string{"a"}, nil},
+	} {
+		r := Scan(tc.text, Options{Home: "/home/tool"})
+		if got := names(r.Paths); !slices.Equal(got, tc.paths) {
+			t.Errorf("%q: paths %q, want %q", tc.text, got, tc.paths)
+		}
+		if got := names(r.Writes); !slices.Equal(got, tc.writes) {
+			t.Errorf("%q: writes %q, want %q", tc.text, got, tc.writes)
+		}
+	}
+	if r := Scan("cat ~/a; cd; cat b", Options{}); !slices.Equal(names(r.Paths), []string{"", ""}) {
+		t.Errorf("without a home: %q", names(r.Paths))
+	}
+	if r := Scan("cd a; cd ..; cat b; cd ..; cat c", Options{Workdir: "w"}); !slices.Contains(names(r.Paths), "") {
+		t.Errorf("up from a directory that may be a link: %q", names(r.Paths))
+	}
+}
+
+func names(list []Path) []string {
+	var all []string
+	for _, p := range list {
+		all = append(all, p.Name)
+	}
+	return all
+}
+
+// TestSave has the patterns that "always" offers.
+func TestSave(t *testing.T) {
+	for _, tc := range []struct{ text, want string }{
+		{"ls -l", "ls *"},
+		{"git checkout -b x", "git checkout *"},
+		{"git -C a checkout x", ""},
+		{"git stash pop", "git stash pop *"},
+		{"git", ""},
+		{"npm run dev --port 1", "npm run dev *"},
+		{"npm test", "npm test *"},
+		{"docker compose up -d", "docker compose up *"},
+		{"docker ps", "docker ps *"},
+		{"python3.12 x.py", ""},
+		{"node -e x", ""},
+		{"bash x.sh", ""},
+		{"env a", ""},
+		{"sudo ls", ""},
+		{"make all", ""},
+		{"./gradlew build", ""},
+		{"A=1 ls", ""},
+		{"'ls' x", ""},
+		{"eval x", ""},
+		{"> y ls", ""},
+		{"ls > y", "ls *"},
+	} {
+		if r := Scan(tc.text, Options{}); r.Commands[0].Save != tc.want {
+			t.Errorf("%q: %q, want %q", tc.text, r.Commands[0].Save, tc.want)
+		}
+	}
+}
