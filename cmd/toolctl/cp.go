@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -58,12 +59,49 @@ func (a *app) copyFile(ctx context.Context, from, to string) error {
 	c := a.client()
 	progress := a.progress("copying")
 	defer progress.stop()
+	defer a.noticeApprovals(ctx, c, ref)()
 	if in {
 		err = a.copyIn(ctx, c, ref, from, toPath)
 	} else {
 		err = a.copyOut(ctx, c, ref, fromPath, to)
 	}
 	return suggestSession(ctx, c, ref, err)
+}
+
+// noticeEvery is how often noticeApprovals looks.
+const noticeEvery = time.Second
+
+// noticeApprovals tells, until stop is called, that a transfer waits for
+// somebody to allow it: its answer is the file and has no events. Who may not
+// list approvals is told nothing.
+func (a *app) noticeApprovals(ctx context.Context, c *client.Client, session string) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	begin, told := time.Now(), map[string]bool{}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(noticeEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			pending, err := pendingApprovals(ctx, c, session)
+			if err != nil {
+				return
+			}
+			for i := range pending {
+				p := &pending[i]
+				if strings.HasPrefix(p.Tool, "file_") && p.Created.After(begin.Add(-noticeEvery)) && !told[p.ID] {
+					told[p.ID] = true
+					a.say("%s", askedNotice(p))
+				}
+			}
+		}
+	}()
+	return func() { cancel(); <-done }
 }
 
 // splitRemote reads SESSION:PATH; what begins like a path is a local file.

@@ -135,8 +135,7 @@ func approvalNotice(e client.Event) string {
 	case client.EventApprovalAsked:
 		var a client.Approval
 		if json.Unmarshal(e.Data, &a) == nil {
-			return fmt.Sprintf("waiting for approval %s, %s: toolctl approvals answer %s once",
-				line(a.ID), expiresIn(&a, time.Now()), line(a.ID))
+			return askedNotice(&a)
 		}
 	case client.EventApprovalReplied:
 		var r client.ApprovalReply
@@ -145,6 +144,11 @@ func approvalNotice(e client.Event) string {
 		}
 	}
 	return ""
+}
+
+// askedNotice says that a call waits, and what lets it go on.
+func askedNotice(a *client.Approval) string {
+	return fmt.Sprintf("waiting for approval %s, %s: toolctl approvals answer %s once", line(a.ID), expiresIn(a, time.Now()), line(a.ID))
 }
 
 // replyText is how an approval ended.
