@@ -54,6 +54,8 @@ type Log struct {
 	log    *slog.Logger
 	errors atomic.Uint64
 	now    func() time.Time
+	// closing are the files that were put aside and are being synced.
+	closing sync.WaitGroup
 
 	mu      sync.Mutex // guards the fields below; held while a record is written
 	f       file
@@ -120,6 +122,7 @@ func (l *Log) Close() error {
 	if err != nil {
 		l.log.Error("audit log is closed without all of its records", "waiting", len(l.waiting), "refused", l.gap.Refused, "lost", l.gap.Lost, "error", err)
 	}
+	l.closing.Wait()
 	l.log.Info("audit log is closed", "record", l.head.seq, "hash", l.head.hash)
 	return errors.Join(err, l.f.Sync(), l.f.Close())
 }

@@ -214,9 +214,12 @@ func (l *Log) turn() {
 		l.log.Error("the audit log goes on in its old file", "next_try_at_bytes", l.turnAt, "error", err)
 		return
 	}
-	if err := errors.Join(l.f.Sync(), l.f.Close()); err != nil {
-		l.log.Error("the audit log's old file was not closed well", "old", old, "error", err)
-	}
+	before := l.f
+	l.closing.Go(func() { // a sync may take long, and calls wait for this lock
+		if err := errors.Join(before.Sync(), before.Close()); err != nil {
+			l.log.Error("the audit log's old file was not closed well", "old", old, "error", err)
+		}
+	})
 	l.log.Info("audit log goes on in a new file", "old", old, "record", l.head.seq, "hash", l.head.hash)
 	l.f, l.size, l.first, l.turnAt = f, 0, 0, l.cfg.Rotate
 }

@@ -271,7 +271,11 @@ func (s *Session) start(ctx context.Context, pl *plan) error {
 	if err := s.readWorktreeRules(ctx); err != nil {
 		return err
 	}
-	if err := s.hooksCreated(ctx); err != nil {
+	// A hook has its own timeout, which is not that of making a sandbox.
+	if err := s.hooksCreated(s.ctx); err != nil {
+		return err
+	}
+	if err := ctx.Err(); errors.Is(err, context.Canceled) {
 		return err
 	}
 	err = s.write(client.EventSessionCreated, func(r *store.Session) error {
