@@ -19,6 +19,9 @@ func (c *scanner) effects(k *call) (ok, bad dirs) {
 		}
 		return k.dirs, k.dirs
 	}
+	if movers[name] && !k.args[0].bare {
+		c.opaque("%s is written in an unusual way", name)
+	}
 	switch name {
 	case "cd":
 		return c.chdir(k), k.dirs
@@ -54,6 +57,9 @@ func (c *scanner) effects(k *call) (ok, bad dirs) {
 	c.pathArguments(k)
 	return k.dirs, k.dirs
 }
+
+// movers change the shell's directory.
+var movers = setOf("cd", "pushd", "popd")
 
 // evaluators are builtins whose arguments are code, names of variables to set
 // (whose subscripts are code), or that change what later commands mean.
@@ -92,10 +98,20 @@ var evaluators = map[string]string{
 // their arguments.
 func (c *scanner) declaration(d dirs, s *syntax.Stmt, n *syntax.DeclClause) {
 	start, end := n.Pos().Offset(), n.End().Offset()
-	for _, r := range s.Redirs {
-		start, end = min(start, redirPos(r)), max(end, r.Word.End().Offset())
+	short := n.Variant.Value
+	for _, a := range n.Args {
+		short += " " + c.slice(a.Pos().Offset(), a.End().Offset())
 	}
-	c.command(Command{Text: c.slice(start, end)})
+	for _, r := range s.Redirs {
+		from, to := redirPos(r), r.Word.End().Offset()
+		start, end = min(start, from), max(end, to)
+		short += " " + c.slice(from, to)
+	}
+	text := c.slice(start, end)
+	c.command(Command{Text: text})
+	if short != text {
+		c.command(Command{Text: short})
+	}
 	if n.Variant.Value == "nameref" {
 		c.opaque("nameref makes a variable stand for another")
 	}

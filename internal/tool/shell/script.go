@@ -1,6 +1,7 @@
 package shell
 
 import (
+	"slices"
 	"strings"
 	"sync"
 
@@ -49,7 +50,7 @@ func (c *scanner) parsed(parsers *sync.Pool, d dirs) {
 	}
 	c.comments(file)
 	c.heredocLines, c.within = make(map[uint]bool), 0
-	if strings.Contains(c.src, "do") {
+	if strings.Contains(c.src, "cd") || strings.Contains(c.src, "pushd") || strings.Contains(c.src, "popd") {
 		c.moving = movingLoops(file)
 	}
 	c.list(d, file.Stmts)
@@ -213,7 +214,7 @@ func (c *scanner) loop(d dirs, n syntax.Node, parts ...[]*syntax.Stmt) dirs {
 }
 
 // movingLoops are the loops of a file that have a command which changes the
-// directory, or may.
+// directory.
 func movingLoops(file *syntax.File) map[syntax.Node]bool {
 	moving := make(map[syntax.Node]bool)
 	var open []syntax.Node // those that the walk is in; loops, and nil for others
@@ -241,19 +242,13 @@ func movingLoops(file *syntax.File) map[syntax.Node]bool {
 	return moving
 }
 
-// moves reports whether a command looks like one that changes the directory.
+// moves reports whether a command changes the directory. One that does and is
+// spelled in another way is opaque.
 func moves(call *syntax.CallExpr) bool {
-	for i, w := range call.Args {
-		switch w.Lit() {
-		case "cd", "pushd", "popd":
-			return true
-		case "":
-			if i == 0 {
-				return true // its name is not plain
-			}
-		}
-	}
-	return false
+	return slices.ContainsFunc(call.Args, func(w *syntax.Word) bool {
+		name := w.Lit()
+		return name == "cd" || name == "pushd" || name == "popd"
+	})
 }
 
 func (c *scanner) forLoop(d dirs, cmd *syntax.ForClause) dirs {

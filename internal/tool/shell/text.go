@@ -22,19 +22,34 @@ func readable(text string) (why string, ok bool) {
 	}
 	openers := 0
 	ascii := true
+	if keywordAt(text, 0) {
+		openers++
+	}
 	for i := 0; i < len(text); i++ {
-		switch b := text[i]; {
-		case b >= utf8.RuneSelf:
+		b := text[i]
+		switch kinds[b] {
+		case kindOther:
+		case kindHigh:
 			ascii = false
-		case b < ' ' && b != '\n' && b != '\t' || b == 0x7f:
+		case kindControl:
 			// A carriage return is white space for the parser and part of a word
 			// for bash.
 			return "it has a control character, which people do not see", false
-		case opens[b] || keywordAt(text, i):
+		case kindNewline:
+			if i > 0 && text[i-1] == '\\' && (i < 2 || text[i-2] != ' ' && text[i-2] != '\t') {
+				// "$\<newline>(" is a substitution, "#\<newline>" ends a comment.
+				return "it breaks a word over two lines", false
+			}
+			if keywordAt(text, i+1) {
+				openers++
+			}
+		case kindOpener:
 			openers++
-		case b == '\n' && i > 0 && text[i-1] == '\\' && (i < 2 || text[i-2] != ' ' && text[i-2] != '\t'):
-			// "$\<newline>(" is a substitution, "#\<newline>" ends a comment.
-			return "it breaks a word over two lines", false
+			fallthrough
+		case kindBetween:
+			if keywordAt(text, i+1) {
+				openers++
+			}
 		}
 	}
 	if openers > maxOpeners {
@@ -46,27 +61,47 @@ func readable(text string) (why string, ok bool) {
 	return "", true
 }
 
-// opens are the bytes that begin something nested.
-var opens = func() (set [utf8.RuneSelf]bool) {
-	for _, b := range "({`[!~" {
-		set[b] = true
+// Kinds of bytes, as far as readable tells them apart.
+const (
+	kindOther   = iota
+	kindHigh    // of a character that is not ASCII
+	kindControl // that no command has
+	kindNewline
+	kindOpener  // begins something nested
+	kindBetween // stands between words
+)
+
+var kinds = func() (k [256]uint8) {
+	for b := range k {
+		switch {
+		case b >= utf8.RuneSelf:
+			k[b] = kindHigh
+		case b == '\n':
+			k[b] = kindNewline
+		case b < ' ' && b != '\t' || b == 0x7f:
+			k[b] = kindControl
+		case strings.IndexByte("({`[!~", byte(b)) >= 0:
+			k[b] = kindOpener
+		case strings.IndexByte(" \t;&|", byte(b)) >= 0:
+			k[b] = kindBetween
+		}
 	}
-	return set
+	return k
 }()
 
 // keywordAt reports whether a word that may begin something nested, or go on
-// with it, stands at text[i].
+// with it, begins at text[i].
 func keywordAt(text string, i int) bool {
+	if i >= len(text) {
+		return false
+	}
 	switch text[i] {
 	case 'i', 'w', 'u', 'f', 'c', 's', 't', 'd', 'e':
 	default:
 		return false
 	}
-	if i > 0 && !strings.ContainsRune(" \t\n;&|({`", rune(text[i-1])) {
-		return false
-	}
 	end := i
-	for end < len(text) && 'a' <= text[end] && text[end] <= 'z' {
+	for end < len(text) && end < i+len("function")+1 && 'a' <= text[end] && text[end] <= 'z' {
 		end++
 	}
 	return keywords[text[i:end]]
