@@ -98,19 +98,22 @@ var evaluators = map[string]string{
 // their arguments.
 func (c *scanner) declaration(d dirs, s *syntax.Stmt, n *syntax.DeclClause) {
 	start, end := n.Pos().Offset(), n.End().Offset()
-	short := n.Variant.Value
+	var short strings.Builder
+	short.WriteString(n.Variant.Value)
 	for _, a := range n.Args {
-		short += " " + c.slice(a.Pos().Offset(), a.End().Offset())
+		short.WriteByte(' ')
+		short.WriteString(c.slice(a.Pos().Offset(), a.End().Offset()))
 	}
 	for _, r := range s.Redirs {
 		from, to := redirPos(r), r.Word.End().Offset()
 		start, end = min(start, from), max(end, to)
-		short += " " + c.slice(from, to)
+		short.WriteByte(' ')
+		short.WriteString(c.slice(from, to))
 	}
 	text := c.slice(start, end)
 	c.command(Command{Text: text})
-	if short != text {
-		c.command(Command{Text: short})
+	if short.String() != text {
+		c.command(Command{Text: short.String()})
 	}
 	if n.Variant.Value == "nameref" {
 		c.opaque("nameref makes a variable stand for another")

@@ -42,11 +42,14 @@ func (c *scanner) call(d dirs, s *syntax.Stmt, n *syntax.CallExpr) (ok, bad dirs
 		k.args[i] = c.word(w)
 	}
 	start := n.Pos().Offset()
+	var redir strings.Builder
 	for _, r := range s.Redirs {
 		from, to := redirPos(r), r.Word.End().Offset()
 		start, k.end = min(start, from), max(k.end, to)
-		k.redir += " " + c.slice(from, to)
+		redir.WriteByte(' ')
+		redir.WriteString(c.slice(from, to))
 	}
+	k.redir = redir.String()
 	return c.run(k, c.slice(start, k.end))
 }
 

@@ -57,7 +57,7 @@ func TestHostileTextsEnd(t *testing.T) {
 	pieces := []string{
 		"(", "$(", "{ ", "if ", "! ", "time ", "f() ", "case x in a) ", "for x do ", "$((", "$((-", "$((1**", "((a=", "[[ ! ", "[[ (", "a && ", "a | ", "a; ",
 		"`", "\"$(", "${x:-", "\"${x:-", "a[", "${a[", "x=(", "<(", "a \\\n", "<<A ", "cat <<A\n", "#\n", "{a,", "*", "'a'", "\"a\"", "$'a'", "@(", "let -",
-		"exec ", "cd a && ", "cd a; ", "bash -c a; ", "a >b ", "xargs ", "~", "if a; then ", "-exec ", "$x", "\\a", "a=b ", "é ", "echo  $(", "for x in a; do cd ", "while a; do cd b; ",
+		"exec ", "cd a && ", "cd a; ", "bash -c a; ", "a >b ", "xargs ", "~", "if a; then ", "-exec ", "$x", "\\a", "a=b ", "é ", "echo  $(", ">a ", "export a=b ", "for x in a; do cd ", "while a; do cd b; ",
 	}
 	for _, piece := range pieces {
 		for _, before := range []string{"", "x ", "echo $((", "[[ ", "find "} {

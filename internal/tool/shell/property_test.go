@@ -70,7 +70,7 @@ func explains(text string, argv []string) bool {
 		case i >= len(argv):
 			return false
 		case strings.Contains(w.value, "{}"): // what xargs and find replace
-		case w.fixed && !w.tilde && w.value != argv[i] && !(i == 0 && systemName(w.value) == systemName(argv[0])):
+		case w.fixed && !w.tilde && w.value != argv[i] && (i > 0 || systemName(w.value) != systemName(argv[0])):
 			return false
 		}
 	}

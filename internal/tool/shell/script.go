@@ -168,8 +168,7 @@ func (c *scanner) binary(d dirs, cmd *syntax.BinaryCmd) (ok, bad dirs) {
 		first = b.X
 	}
 	ok, bad = c.stmt(d, first)
-	for i := len(chain) - 1; i >= 0; i-- {
-		b := chain[i]
+	for _, b := range slices.Backward(chain) {
 		switch b.Op {
 		case syntax.AndStmt:
 			ok2, bad2 := c.stmt(ok, b.Y)
@@ -188,11 +187,9 @@ func (c *scanner) binary(d dirs, cmd *syntax.BinaryCmd) (ok, bad dirs) {
 func (c *scanner) branches(d dirs, cmd *syntax.IfClause) dirs {
 	end := noDirs
 	for ; cmd != nil; cmd = cmd.Else {
-		yes, no := d, d
+		yes, no := d, noDirs // of an else
 		if n := len(cmd.Cond); n > 0 {
 			yes, no = c.stmt(c.list(d, cmd.Cond[:n-1]), cmd.Cond[n-1])
-		} else {
-			no = noDirs
 		}
 		end = end.or(c.list(yes, cmd.Then))
 		d = no

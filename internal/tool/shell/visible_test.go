@@ -50,8 +50,16 @@ func TestCanonical(t *testing.T) {
 		}
 	}
 	for _, pair := range [][2]string{
-		{"echo *", "echo '*'"}, {"echo $x", "echo '$x'"}, {"a;b", "a&b"}, {"echo ~", "echo '~'"}, {"x=1", "'x=1'"}, {"echo a b", "echo 'a b'"},
-		{"cat <<A\n$x\nA", "cat <<'A'\n$x\nA"}, {"echo ''", "echo"}, {"if a; then b; fi", "'if' a"}, {"echo {a,b}", "echo '{a,b}'"},
+		{"echo *", "echo '*'"},
+		{"echo $x", "echo '$x'"},
+		{"a;b", "a&b"},
+		{"echo ~", "echo '~'"},
+		{"x=1", "'x=1'"},
+		{"echo a b", "echo 'a b'"},
+		{"cat <<A\n$x\nA", "cat <<'A'\n$x\nA"},
+		{"echo ''", "echo"},
+		{"if a; then b; fi", "'if' a"},
+		{"echo {a,b}", "echo '{a,b}'"},
 	} {
 		if Canonical(pair[0]) == Canonical(pair[1]) {
 			t.Errorf("%q and %q are not the same, but both become %q", pair[0], pair[1], Canonical(pair[0]))
