@@ -97,7 +97,7 @@ func newFakeTerminal() fakeTerminal {
 	return fakeTerminal{r, w}
 }
 
-func (fakeTerminal) size() (width, height int) { return 80, 24 }
+func (fakeTerminal) size() (width, height int) { return 90, 24 }
 
 // screenText collects what is printed, for a test to wait for.
 type screenText struct {
@@ -184,7 +184,7 @@ func TestWatchTerminal(t *testing.T) {
 	f.ask(approval("apr_2", "second command"))
 	r.out.await(t, "second command")
 	f.ask(approval("apr_3", "third command"))
-	r.out.await(t, "(1 more)")
+	r.out.await(t, "q quit (1 ")
 	f.end("apr_2", client.ApprovalReply{ID: "apr_2", Answer: "reject", By: "uid 7"})
 	r.out.await(t, "apr_2 has ended meanwhile: reject by uid 7")
 	r.out.await(t, "third command")
@@ -211,7 +211,7 @@ func TestWatchTerminal(t *testing.T) {
 func TestWatchRace(t *testing.T) {
 	f := startApprovals(t, approval("apr_1", "first command"))
 	r := f.watch(t, true, "--scope", "profile")
-	r.out.await(t, "a always in this profile")
+	r.out.await(t, "a always (profile)")
 	f.mu.Lock()
 	f.pending = nil // without a word
 	f.mu.Unlock()

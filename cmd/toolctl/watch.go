@@ -110,9 +110,10 @@ func (w *watch) show(now time.Time) string {
 		return ""
 	}
 	w.at, w.mode, w.message, w.pages = now, watchDeciding, nil, nil
+	head := wrapLines([]textLine{{approvalHead(a, now), colorCyan}}, w.width-1)
 	body := wrapLines(approvalBody(a), w.width-4)
-	body, hidden := cutMiddle(body, w.height-6)
-	text := "\n" + painted(clipped(approvalHead(a, now), w.width-1), colorCyan, w.color) + "\n" + joinLines(body, "  ", w.color)
+	body, hidden := cutMiddle(body, w.height-5-len(head))
+	text := "\n" + joinLines(head, "", w.color) + joinLines(body, "  ", w.color)
 	if hidden > 0 || truncated(a) {
 		text += painted("  This is not all of it: f shows the whole input.", colorYellow, w.color) + "\n"
 	}
@@ -134,13 +135,13 @@ func (w *watch) prompt() string {
 	case w.mode == watchReading:
 		text = fmt.Sprintf("space shows more (%s), any other key goes back", plural(len(w.pages), "page"))
 	default:
-		text = "o once"
+		text = "o once, "
 		if savable(a) {
-			text += ", a always in this " + string(w.scope)
+			text += "a always (" + string(w.scope) + "), "
 		}
-		text += ", r reject, m reject with a message, f full text, s skip, q quit"
+		text += "r reject, m with a reason, f full, s skip, q quit"
 		if n := len(w.queue) - 1; n > 0 {
-			text = fmt.Sprintf("(%d more) %s", n, text)
+			text += fmt.Sprintf(" (%d more)", n)
 		}
 	}
 	return clipped(text, w.width-1)

@@ -39,7 +39,7 @@ apr_1  bash  in session ses_0123, profile build; expires in 9m
 	if text != want {
 		t.Errorf("shows\n%s\nwant\n%s", text, want)
 	}
-	if p := w.prompt(); !strings.HasPrefix(p, "(1 more) o once, a always in this session, r reject") {
+	if p := w.prompt(); p != "o once, a always (session), r reject, m with a reason, f full, s skip, q quit …" {
 		t.Errorf("prompt %q", p)
 	}
 }
