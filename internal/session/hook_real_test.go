@@ -17,7 +17,7 @@ func TestRealHooks(t *testing.T) {
 	m := openReal(t, h)
 	set := *m.settings.Load()
 	format := func(path string, open bool, command ...string) Hook {
-		return Hook{On: HookFileEdited, Command: command, Match: map[string]string{"path": path}, FailOpen: open, Timeout: 5 * time.Second}
+		return Hook{On: HookFileEdited, Command: command, Match: map[string]string{"path": path}, FailOpen: open, Timeout: 30 * time.Second}
 	}
 	set.Hooks = []Hook{
 		format("*.up", false, "sed", "-i", "s/a/A/g"),
@@ -27,7 +27,7 @@ func TestRealHooks(t *testing.T) {
 		format("*.open", true, "no-such-formatter"),
 		format("*.slow", false, "sh", "-c", "sleep 100"),
 		format("*.loud", false, "cat", "/dev/zero", "{file}"),
-		{On: HookCallBefore, Command: []string{program(t, `case $(cat) in *forbidden*) echo '{"action":"deny","reason":"it is forbidden"}';; *) echo '{"action":"allow"}';; esac`)}, Timeout: 10 * time.Second},
+		{On: HookCallBefore, Command: []string{program(t, `case $(cat) in *forbidden*) echo '{"action":"deny","reason":"it is forbidden"}';; *) echo '{"action":"allow"}';; esac`)}, Timeout: time.Minute},
 	}
 	set.Hooks[5].Timeout = time.Second
 	m.Reload(set)
