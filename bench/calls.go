@@ -80,6 +80,8 @@ func benchFiles(ctx context.Context, l *lab) ([]row, error) {
 			return err
 		}},
 	}
+	// What a request costs that asks nothing of a session: the floor of the rest.
+	subjects = append(subjects, subject{name: "HTTP echo (GET /v1/version)", op: func() error { _, err := l.c.Version(ctx); return err }})
 	const target = "≤ 600 µs"
 	return l.latencies("files", subjects, map[string]string{"read": target, "write": target, "edit": target})
 }

@@ -30,6 +30,10 @@ type lab struct {
 	cleanups     []func()
 }
 
+// repeats lets the benchmark do the same thing again and again, which the daemon
+// would otherwise stop. It is looked for all the same.
+const repeats = "[permission]\ndoom_loop = \"allow\"\n[doom_loop]\nhard_limit = 0\n"
+
 func newLab(ctx context.Context, smoke bool) (*lab, error) {
 	if os.Getuid() != 0 {
 		return nil, errors.New("sandboxes need root: run it with sudo")
@@ -54,7 +58,7 @@ func newLab(ctx context.Context, smoke bool) (*lab, error) {
 	}
 	socket := filepath.Join(l.dir, "run", "toold.sock")
 	config := filepath.Join(l.dir, "config.toml")
-	if err := os.WriteFile(config, fmt.Appendf(nil, "[daemon]\nsocket = %q\nstate_dir = %q\nrun_dir = %q\n[metrics]\nlisten = \"\"\n[sandbox]\nruntime = %q\n",
+	if err := os.WriteFile(config, fmt.Appendf(nil, "[daemon]\nsocket = %q\nstate_dir = %q\nrun_dir = %q\n[metrics]\nlisten = \"\"\n[sandbox]\nruntime = %q\n"+repeats,
 		socket, filepath.Join(l.dir, "state"), filepath.Join(l.dir, "run"), l.runc), 0o600); err != nil {
 		return nil, err
 	}

@@ -64,27 +64,40 @@ func (r row) against(name string, base stats) row {
 type subject struct {
 	name string
 	op   func() error
-	// every is for slow subjects: take one only each so many rounds.
+	// every is for slow subjects: take only one for each so many of the others.
 	every int
 }
 
-// inTurns times the subjects one after the other, n rounds, with a pause before
-// each operation, and gives each one's microseconds.
+// runLength is how many operations of one subject follow each other before it is the
+// next one's turn: enough to be back to back, few enough that all subjects see
+// the same moods of the machine.
+const runLength = 25
+
+// inTurns times the subjects in turns, n operations of each, and gives each one's
+// microseconds: without a pause back to back in short runs, with one an operation
+// of each at a time and the pause before it.
 func inTurns(n int, pause time.Duration, subjects []subject) (map[string]stats, error) {
 	took := map[string][]float64{}
-	for i := range n {
+	length := runLength
+	if pause > 0 {
+		length = 1
+	}
+	for done := 0; done < n; done += length {
 		for _, s := range subjects {
-			if s.every > 1 && i%s.every != 0 {
-				continue
+			times := min(length, n-done)
+			if s.every > 1 {
+				times = (done+times+s.every-1)/s.every - (done+s.every-1)/s.every
 			}
-			if pause > 0 {
-				time.Sleep(pause)
+			for range times {
+				if pause > 0 {
+					time.Sleep(pause)
+				}
+				start := time.Now()
+				if err := s.op(); err != nil {
+					return nil, fmt.Errorf("%s: %w", s.name, err)
+				}
+				took[s.name] = append(took[s.name], float64(time.Since(start).Nanoseconds())/1e3)
 			}
-			start := time.Now()
-			if err := s.op(); err != nil {
-				return nil, fmt.Errorf("%s: %w", s.name, err)
-			}
-			took[s.name] = append(took[s.name], float64(time.Since(start).Nanoseconds())/1e3)
 		}
 	}
 	out := map[string]stats{}

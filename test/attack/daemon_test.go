@@ -339,7 +339,7 @@ func TestD8Secrets(t *testing.T) {
 
 // D12: what stands where the socket and the directories should be.
 func TestD12Places(t *testing.T) {
-	r := newRig(t, "")
+	r := newRig(t, nil, "")
 	second := exec.Command(bin.toold, "--config", r.config, "--cgroup-parent", "/"+cgroupParent)
 	if out, err := second.CombinedOutput(); err == nil {
 		t.Errorf("a second daemon started: %s", out)

@@ -29,7 +29,13 @@ type scene struct {
 // newScene sets the scene; the invariants are checked when the test ends.
 func newScene(t *testing.T, extra string) *scene {
 	t.Helper()
-	s := &scene{rig: newRig(t, extra)}
+	return newSceneIn(t, nil, extra)
+}
+
+// newSceneIn is newScene with a program that starts the daemon.
+func newSceneIn(t *testing.T, wrap []string, extra string) *scene {
+	t.Helper()
+	s := &scene{rig: newRig(t, wrap, extra)}
 	s.tree = s.rig.tree(t)
 	theirs := s.rig.tree(t)
 	s.canary = filepath.Join(theirs, "canary")

@@ -242,7 +242,7 @@ func TestK9HostileRootfs(t *testing.T) {
 	}
 	before := read("/proc/sys/kernel/core_pattern")
 	passwd := read("/etc/passwd")
-	r := newRig(t, "")
+	r := newRig(t, nil, "")
 	appendConfig(t, r, "[sandbox]", fmt.Sprintf("rootfs = %q", rootfs))
 	r.stop(t)
 	r.start(t)

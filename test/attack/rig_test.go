@@ -11,6 +11,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -164,6 +166,7 @@ func removeCgroups() {
 type rig struct {
 	dir, socket string
 	config      string
+	wrap        []string // the program that starts the daemon, with its arguments; nil for none
 	cmd         *exec.Cmd
 	logs        *lockedBuffer
 	admin       *client.Client // may do everything
@@ -178,13 +181,14 @@ func uidBase() uint32 {
 	return 1_900_000_000/65536*65536 + (uint32(b[0])%128)*16*65536
 }
 
-// newRig starts a daemon. extra is added to its configuration.
-func newRig(t *testing.T, extra string) *rig {
+// newRig starts a daemon, by wrap unless that is nil. extra is added to its
+// configuration.
+func newRig(t *testing.T, wrap []string, extra string) *rig {
 	t.Helper()
 	if why != "" {
 		t.Skip(why)
 	}
-	r := &rig{dir: t.TempDir(), logs: &lockedBuffer{}}
+	r := &rig{dir: t.TempDir(), wrap: wrap, logs: &lockedBuffer{}}
 	must(t, os.Chmod(r.dir, 0o711))
 	must(t, os.Chmod(filepath.Dir(r.dir), 0o711))
 	r.socket = filepath.Join(r.dir, "run", "toold.sock")
@@ -221,7 +225,8 @@ file_size = "64MiB"
 // start runs the daemon and waits until it is ready.
 func (r *rig) start(t *testing.T) {
 	t.Helper()
-	r.cmd = exec.Command(bin.toold, "--config", r.config, "--cgroup-parent", "/"+cgroupParent)
+	argv := append(slices.Clone(r.wrap), bin.toold, "--config", r.config, "--cgroup-parent", "/"+cgroupParent)
+	r.cmd = exec.Command(argv[0], argv[1:]...)
 	r.cmd.Stdout, r.cmd.Stderr = r.logs, r.logs
 	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	must(t, r.cmd.Start())
@@ -265,6 +270,30 @@ func (r *rig) stop(t *testing.T) {
 	if t.Failed() {
 		t.Logf("daemon's log:\n%s", r.logs.String())
 	}
+}
+
+// toolctl runs the command line against the daemon, as root.
+func (r *rig) toolctl(args ...string) (string, error) {
+	cmd := exec.Command(bin.toolctl, args...)
+	cmd.Env = append(os.Environ(), "TOOLD_SOCKET="+r.socket)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// metric is the sum of a metric's samples.
+func (r *rig) metric(t *testing.T, name string) (sum float64) {
+	t.Helper()
+	text, err := r.admin.Metrics(t.Context())
+	must(t, err)
+	for line := range strings.Lines(string(text)) {
+		fields := strings.Fields(line) // no label's value has a space
+		if len(fields) == 2 && (fields[0] == name || strings.HasPrefix(fields[0], name+"{")) {
+			v, err := strconv.ParseFloat(fields[1], 64)
+			must(t, err)
+			sum += v
+		}
+	}
+	return sum
 }
 
 // tree makes a worktree of the tenant's with the probe in it.
