@@ -37,16 +37,19 @@ func (w *watcher) Decided(d *Decision) {
 	defer w.mu.Unlock()
 	w.decisions = append(w.decisions, *d)
 }
+
 func (w *watcher) DoomLoop(tool string, period int, action policy.Action) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.loops = append(w.loops, fmt.Sprintf("%s %d %s", tool, period, action))
 }
+
 func (w *watcher) ApprovalAsked(*client.Approval) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.asked++
 }
+
 func (w *watcher) ApprovalReplied(_ *client.Approval, reply string, waited time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

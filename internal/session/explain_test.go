@@ -151,7 +151,11 @@ func TestReplay(t *testing.T) {
 		t.Errorf("where nobody answers: %s", got)
 	}
 	for _, r := range []client.PolicyReplay{
-		{Rules: "permission = ["}, {Rules: "", Since: "soon"}, {Limit: -1}, {Limit: maxReplay + 1}, {Session: "nonsense"},
+		{Rules: "permission = ["},
+		{Rules: "", Since: "soon"},
+		{Limit: -1},
+		{Limit: maxReplay + 1},
+		{Session: "nonsense"},
 		{Rules: strings.Repeat("#", maxReplayRules+1)},
 	} {
 		if _, err := h.m.Replay(t.Context(), root, r); codeOfErr(err) != client.CodeInvalidRequest && codeOfErr(err) != client.CodeNotFound {

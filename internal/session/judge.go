@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"path"
+	"slices"
 	"time"
 
 	"github.com/toold/toold/client"
@@ -132,7 +133,7 @@ func stricter(a, b policy.Verdict) policy.Verdict {
 	case rank(b.Action) > rank(a.Action):
 		return b
 	case b.Action == policy.Ask && a.Action == policy.Ask:
-		a.Pending = append(a.Pending[:len(a.Pending):len(a.Pending)], b.Pending...)
+		a.Pending = append(slices.Clip(a.Pending), b.Pending...)
 	}
 	return a
 }

@@ -127,36 +127,69 @@ func TestRequestsOf(t *testing.T) {
 		want    string
 	}{
 		{"no path", tool.Request{Permission: "bash", Pattern: "ls", Save: "ls *"}, nil, "bash ls path= rel= save=ls * opaque=false\n"},
-		{"in the worktree", file("a", false), []run.Target{target("a", "/workspace/b/a", "file")},
-			"read a path=/workspace/b/a rel=b/a save=b/a opaque=false\n"},
-		{"the worktree", file(".", false), []run.Target{target(".", "/workspace", "dir")},
-			"read . path=/workspace rel=. save=/workspace opaque=false\n"},
-		{"a name with a wildcard", file("a*", false), []run.Target{target("a*", "/workspace/a*", "file")},
-			"read a* path=/workspace/a* rel=a* save= opaque=false\n"},
-		{"beside the worktree", file("/workspaces/a", false), []run.Target{target("/workspaces/a", "/workspaces/a", "file")},
+		{
+			"in the worktree", file("a", false),
+			[]run.Target{target("a", "/workspace/b/a", "file")},
+			"read a path=/workspace/b/a rel=b/a save=b/a opaque=false\n",
+		},
+		{
+			"the worktree", file(".", false),
+			[]run.Target{target(".", "/workspace", "dir")},
+			"read . path=/workspace rel=. save=/workspace opaque=false\n",
+		},
+		{
+			"a name with a wildcard", file("a*", false),
+			[]run.Target{target("a*", "/workspace/a*", "file")},
+			"read a* path=/workspace/a* rel=a* save= opaque=false\n",
+		},
+		{
+			"beside the worktree", file("/workspaces/a", false),
+			[]run.Target{target("/workspaces/a", "/workspaces/a", "file")},
 			"read /workspaces/a path=/workspaces/a rel= save=/workspaces/a opaque=false\n" +
-				"external_directory /workspaces/a path=/workspaces/a rel= save=/workspaces/* opaque=false\n"},
-		{"a system path", file("/usr/include/a.h", false), []run.Target{target("/usr/include/a.h", "/usr/include/a.h", "file")},
-			"read /usr/include/a.h path=/usr/include/a.h rel= save=/usr/include/a.h opaque=false\n"},
-		{"writing a system path", file("/usr/a", true), []run.Target{target("/usr/a", "/usr/a", "file")},
+				"external_directory /workspaces/a path=/workspaces/a rel= save=/workspaces/* opaque=false\n",
+		},
+		{
+			"a system path", file("/usr/include/a.h", false),
+			[]run.Target{target("/usr/include/a.h", "/usr/include/a.h", "file")},
+			"read /usr/include/a.h path=/usr/include/a.h rel= save=/usr/include/a.h opaque=false\n",
+		},
+		{
+			"writing a system path", file("/usr/a", true),
+			[]run.Target{target("/usr/a", "/usr/a", "file")},
 			"read /usr/a path=/usr/a rel= save=/usr/a opaque=false\n" +
-				"external_directory /usr/a path=/usr/a rel= save=/usr/* opaque=false\n"},
-		{"a mount below a system path", outside("/opt/cache/x", false), []run.Target{target("/opt/cache/x", "/opt/cache/x", "dir")},
-			"external_directory /opt/cache/x path=/opt/cache/x rel= save=/opt/cache/x opaque=false\n"},
+				"external_directory /usr/a path=/usr/a rel= save=/usr/* opaque=false\n",
+		},
+		{
+			"a mount below a system path", outside("/opt/cache/x", false),
+			[]run.Target{target("/opt/cache/x", "/opt/cache/x", "dir")},
+			"external_directory /opt/cache/x path=/opt/cache/x rel= save=/opt/cache/x opaque=false\n",
+		},
 		{"tmp", outside("/tmp/x", true), []run.Target{target("/tmp/x", "/tmp/x", "file")}, ""},
 		{"home", outside("~/x", true), []run.Target{target("~/x", sandbox.Home+"/x", "file")}, ""},
 		{"an output", outside("o", false), []run.Target{target("o", sandbox.OutputDir+"/call_1", "file")}, ""},
 		{"no more than a sink", outside("/dev/null", true), []run.Target{target("/dev/null", "/dev/null", "device")}, ""},
-		{"a link out", outside("link", false), []run.Target{target("link", "/data/x", "file")},
-			"external_directory link path=/data/x rel= save=/data/* opaque=false\n"},
+		{
+			"a link out", outside("link", false),
+			[]run.Target{target("link", "/data/x", "file")},
+			"external_directory link path=/data/x rel= save=/data/* opaque=false\n",
+		},
 		{"the root", outside("/", false), []run.Target{target("/", "/", "dir")}, "external_directory / path=/ rel= save= opaque=false\n"},
 		{"not resolved", outside("$X", false), nil, "external_directory $X path= rel= save= opaque=true\n"},
-		{"not resolved to its end", outside("y", false), []run.Target{target("y", "/workspace/y", "unknown")},
-			"external_directory y path= rel= save= opaque=true\n"},
-		{"a file that is not resolved", file("f", false), nil,
-			"read f path= rel= save= opaque=true\nexternal_directory f path= rel= save= opaque=true\n"},
-		{"a search", tool.Request{Permission: "grep", Pattern: "TODO", Path: "src"}, []run.Target{target("src", "/workspace/src", "dir")},
-			"grep TODO path= rel= save= opaque=false\ngrep src path=/workspace/src rel=src save=src opaque=false\n"},
+		{
+			"not resolved to its end", outside("y", false),
+			[]run.Target{target("y", "/workspace/y", "unknown")},
+			"external_directory y path= rel= save= opaque=true\n",
+		},
+		{
+			"a file that is not resolved", file("f", false), nil,
+			"read f path= rel= save= opaque=true\nexternal_directory f path= rel= save= opaque=true\n",
+		},
+		{
+			"a search",
+			tool.Request{Permission: "grep", Pattern: "TODO", Path: "src"},
+			[]run.Target{target("src", "/workspace/src", "dir")},
+			"grep TODO path= rel= save= opaque=false\ngrep src path=/workspace/src rel=src save=src opaque=false\n",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got := show(s.requestsOf(tool.Access{Requests: []tool.Request{tt.r, tt.r}[:1]}, &run.Prepared{Targets: tt.targets}))

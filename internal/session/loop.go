@@ -95,8 +95,8 @@ func (h *history) addLocked(c stepCall, st policy.Step) {
 // indexLocked finds the step of a call, which is most often the last; -1 where
 // there is none.
 func (h *history) indexLocked(call string) int {
-	for i := len(h.calls) - 1; i >= 0; i-- {
-		if h.calls[i].id == call {
+	for i, c := range slices.Backward(h.calls) {
+		if c.id == call {
 			return i
 		}
 	}
