@@ -106,6 +106,7 @@ func TestScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"daemon":     cmdDaemon,
+			"killdaemon": cmdKillDaemon,
 			"exits":      cmdExits,
 			"eventually": cmdEventually,
 			"setvar":     cmdSetvar,

@@ -10,6 +10,7 @@
 // Besides testscript's own commands there are:
 //
 //	daemon [flags]         start toold and wait until it is ready
+//	killdaemon             kill it as a crash would; daemon starts it again
 //	exits CODE COMMAND…    run a command that must exit with CODE
 //	eventually COMMAND…    run a command until it succeeds
 //	setvar NAME            keep the last standard output in a variable

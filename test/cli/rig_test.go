@@ -37,6 +37,8 @@ type rig struct {
 	stdin io.Closer
 	log   *os.File
 	done  chan struct{} // closed when the daemon has ended
+
+	killed bool // and has not been started again
 }
 
 // newRig gives a script its directories and environment; it starts nothing.
@@ -75,7 +77,7 @@ func (r *rig) start(flags []string) error {
 	}, flags...)...)
 	// A file: a daemon that writes to a pipe whose reader was killed dies of it.
 	var err error
-	if r.log, err = os.Create(filepath.Join(r.dir, "log")); err != nil {
+	if r.log, err = os.OpenFile(filepath.Join(r.dir, "log"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600); err != nil {
 		return err
 	}
 	r.cmd.Stdout, r.cmd.Stderr = r.log, r.log
@@ -87,7 +89,7 @@ func (r *rig) start(flags []string) error {
 	if err := r.cmd.Start(); err != nil {
 		return err
 	}
-	r.stdin, r.done = stdin, make(chan struct{})
+	r.stdin, r.done, r.killed = stdin, make(chan struct{}), false
 	go func() { _ = r.cmd.Wait(); close(r.done) }()
 	return r.awaitReady()
 }
@@ -124,7 +126,11 @@ func (r *rig) close(e *testscript.Env) {
 		e.T().Log("log of toold:\n" + r.readLog())
 		_ = r.log.Close()
 	}
-	if err := removeCgroups(r.cgroup); err != nil {
+	err := removeCgroups(r.cgroup)
+	for end := time.Now().Add(bound); err != nil && r.killed && time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		err = removeCgroups(r.cgroup) // the sandboxes of a daemon that does not come back end by themselves
+	}
+	if err != nil {
 		e.T().Log(err)
 		defer e.T().FailNow()
 	}
@@ -160,6 +166,18 @@ func cmdDaemon(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("daemon cannot be negated")
 	}
 	ts.Check(rigOf(ts).start(args))
+}
+
+// cmdKillDaemon kills the daemon as a crash would; "daemon" starts it again.
+func cmdKillDaemon(ts *testscript.TestScript, neg bool, args []string) {
+	r := rigOf(ts)
+	if neg || len(args) > 0 || r.cmd == nil {
+		ts.Fatalf("usage: killdaemon, when one runs")
+	}
+	ts.Check(r.cmd.Process.Kill())
+	<-r.done
+	r.killed = true
+	ts.Check(r.log.Close())
 }
 
 func cmdExits(ts *testscript.TestScript, neg bool, args []string) {
