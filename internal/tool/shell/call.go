@@ -70,7 +70,7 @@ func (c *scanner) run(k *call, text string) (ok, bad dirs) {
 		c.command(Command{Text: text})
 		c.opaque("the command's name %s is only known at run time", shorten(first.text))
 		return lostDirs, lostDirs
-	case !needsNoQuotes(first.value) && first.value != "[" || strings.ContainsAny(first.value[:1], "-%"):
+	case !needsNoQuotes(first.value) && first.value != "[" || strings.ContainsAny(first.value[:1], "-%") || strings.Contains(first.value, "="):
 		c.opaque("%s is an unusual name of a command", shorten(first.text))
 	case keywords[first.value] && first.bare:
 		// Known to bash only at the beginning of a command; here it stands after

@@ -122,10 +122,14 @@ func (c *scanner) expansion(d dirs, p *syntax.ParamExp, name string, quoted bool
 }
 
 // operand judges the word of an expansion. Where the expansion stands in double
-// quotes, bash and the parser do not agree on what a quote in it means.
+// quotes, bash and the parser do not agree on what a quote in it means; the
+// parser also takes a process substitution there for text.
 func (c *scanner) operand(d dirs, w *syntax.Word, quoted bool) {
 	if w == nil {
 		return
+	}
+	if text := c.slice(w.Pos().Offset(), w.End().Offset()); strings.Contains(text, "<(") || strings.Contains(text, ">(") {
+		c.opaque("it has a process substitution in an expansion")
 	}
 	if quoted {
 		for _, part := range w.Parts {

@@ -22,6 +22,11 @@ func (c *scanner) redirects(d dirs, list []*syntax.Redirect) {
 			c.target(d, c.word(r.Word), true)
 		case syntax.DplOut:
 			if w := c.word(r.Word); !descriptor(w) {
+				if !w.fixed || !needsNoQuotes(w.value) {
+					// bash expands it, finds that it is no number, and expands what
+					// has come out as the name of a file.
+					c.opaque("bash expands what follows >& twice")
+				}
 				c.target(d, w, true)
 			}
 		case syntax.DplIn:

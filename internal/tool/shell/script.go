@@ -177,6 +177,9 @@ func (c *scanner) binary(d dirs, cmd *syntax.BinaryCmd) (ok, bad dirs) {
 			ok2, bad2 := c.stmt(bad, b.Y)
 			ok, bad = ok.or(ok2), bad2
 		default:
+			if _, is := b.Y.Cmd.(*syntax.TimeClause); is {
+				c.opaque("time in a pipe is a program") // and a keyword elsewhere
+			}
 			c.stmt(d, b.Y)
 			ok, bad = d, d
 		}
