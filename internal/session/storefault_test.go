@@ -55,3 +55,33 @@ func TestStoreFails(t *testing.T) {
 		t.Errorf("the result of the next daemon: %+v", done)
 	}
 }
+
+// TestStoreFailsUnderAnApproval: without a record of it there is no answer, and
+// no call that waits runs.
+func TestStoreFailsUnderAnApproval(t *testing.T) {
+	h, _ := asking(t)
+	s := h.create(alice, client.SessionCreate{})
+	box := h.host.box(s.ID)
+	c, a := h.waiting(s.ID, "ls")
+	if err := h.store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, answer := range []client.ApprovalAnswer{once, always, reject} {
+		if _, err := h.m.Answer(t.Context(), carol, a.ID, answer); codeOfErr(err) != client.CodeInternal {
+			t.Errorf("%s: %v", answer.Answer, err)
+		}
+	}
+	if p := h.pending(); len(p) != 1 || len(box.runs) != 0 {
+		t.Errorf("pending %+v, runs %v", p, box.runs)
+	}
+	if c := h.call(s.ID, bashCall("pwd")); c.Error == nil || len(h.pending()) != 1 {
+		t.Errorf("an approval without a record: %+v", c)
+	}
+	h.stop()
+	h.open()
+	await(t, "it waits again", func() bool { return len(h.pending()) == 1 })
+	h.answer(a, once)
+	if done := h.finished(c.ID); done.Status != client.CallCompleted || len(box.runs) != 1 {
+		t.Errorf("%+v, runs %v", done.Error, box.runs)
+	}
+}
