@@ -21,6 +21,7 @@ func TestOpaque(t *testing.T) {
 		{"set $x", "set $x can change how later commands are read"},
 		{"[ a = b ] && [ ! -f x ] && test -n \"$x\" && [ $# -gt 0 ] && [ \"$?\" -eq 0 ] && [ \"$x\" = y ]", ""},
 		{"[ $x = b ]", "test cannot be judged with $x, which may be several words"},
+		{"[ $#{a,b} ]", "test cannot be judged with $#{a,b}, which may be several words"},
 		{"[ \"$@\" ]", `test cannot be judged with "$@", which may be several words`},
 		{"[ \"$x\" -eq 0 ]", "test evaluates subscripts and numbers, which can run commands"},
 		{"[ a -a b -o c ]", "test evaluates subscripts and numbers, which can run commands"},

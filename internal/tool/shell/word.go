@@ -43,7 +43,8 @@ func (c *scanner) word(n *syntax.Word) word {
 	}
 	// A later part can still split the word, or make it vanish.
 	for _, part := range n.Parts {
-		b.splits = b.splits || splits(part)
+		lit, isLit := part.(*syntax.Lit)
+		b.splits = b.splits || splits(part) || isLit && b.dynamic && strings.ContainsAny(lit.Value, "*?[{")
 	}
 	w.value, w.fixed, w.bare, w.tilde = b.text.String(), !b.dynamic && !b.special, !b.quoted && !b.dynamic, b.tilde
 	w.pattern = b.special && !b.dynamic
