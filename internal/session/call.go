@@ -322,7 +322,11 @@ func (s *Session) admit(c *call) (release func(), err error) {
 			return nil, context.Cause(c.ctx)
 		}
 	}
-	if err := c.start(); err != nil {
+	err = context.Cause(c.ctx) // it may have ended at the same time
+	if err == nil {
+		err = c.start()
+	}
+	if err != nil {
 		<-s.slots
 		return nil, err
 	}

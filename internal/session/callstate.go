@@ -297,9 +297,11 @@ func (c *call) start() error {
 		return err
 	}
 	c.mu.Lock()
-	c.row.Status, c.row.Time.Started = client.CallRunning, &now
 	c.started = c.ctx.Err() == nil
 	started := c.started
+	if started {
+		c.row.Status, c.row.Time.Started = client.CallRunning, &now
+	}
 	c.mu.Unlock()
 	if !started {
 		return context.Cause(c.ctx)
