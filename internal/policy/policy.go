@@ -40,7 +40,7 @@ type Request struct {
 	// Relative is Path relative to the worktree; "" outside of it.
 	Relative string `json:"relative,omitempty"`
 	// Opaque: Pattern is a whole text that cannot be judged by its parts. A rule
-	// allows it only when its pattern is that very text, or "*".
+	// allows it only when its pattern is that very text, without wildcards, or "*".
 	Opaque bool `json:"opaque,omitempty"`
 	// Save is the pattern that an approval for always would allow; "" = none.
 	Save string `json:"save,omitempty"`

@@ -61,11 +61,18 @@ func (r *rule) match(q *Request) bool {
 	case q.Opaque && (r.Action == Allow || r.above):
 		// Nothing narrower than all may allow what cannot be judged by its
 		// parts; the wildcards of a pattern would be such a judgement.
-		return r.Pattern == "*" || r.Pattern == q.Pattern
+		return r.Pattern == "*" || r.isText(q.Pattern)
 	case q.Path != "":
 		return r.path.match(q.Path) || q.Relative != "" && r.path.match(q.Relative)
 	}
 	return r.text.match(q.Pattern)
+}
+
+// isText reports whether the rule's pattern stands for this text and nothing
+// else. One with wildcards does not stand for the text that is written like it:
+// there they are the shell's, which makes of "find *" what the names of files say.
+func (r *rule) isText(text string) bool {
+	return r.Pattern == text && !strings.ContainsAny(text, "*?")
 }
 
 // everything reports whether the rule's pattern is about all requests.

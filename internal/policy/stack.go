@@ -152,7 +152,7 @@ func lastMatch(rules []*rule, q *Request) *rule {
 // the text that it is, never as an example of others.
 func (s *Stack) remembered(q *Request) *rule {
 	for _, r := range s.saved {
-		if q.Opaque && r.Permission == q.Permission && r.Pattern == q.Pattern || !q.Opaque && r.match(q) {
+		if q.Opaque && r.Permission == q.Permission && r.isText(q.Pattern) || !q.Opaque && r.match(q) {
 			return r
 		}
 	}
