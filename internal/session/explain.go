@@ -73,13 +73,13 @@ func (m *Manager) explainIn(ctx context.Context, p Principal, session string, in
 	}
 	rules := s.rulesFor(v.Profile)
 	if !a.Prepare {
-		return rules, s.requestsOf(a, nil), nil
+		return rules, s.requestsOf(inv, a, nil), nil
 	}
 	prep, err := s.lookUp(ctx, inv, a)
 	if err != nil {
 		v.Notes = append(v.Notes, "the paths could not be resolved in the session: "+limitText(m.internal("resolve paths", err).Error()))
 	}
-	return rules, s.requestsOf(a, prep), nil
+	return rules, s.requestsOf(inv, a, prep), nil
 }
 
 // lookUp prepares a call that is not made.

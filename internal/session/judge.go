@@ -30,7 +30,7 @@ type judgement struct {
 // judge does step 6 as far as rules can: it says what they make of all that the
 // call wants, and of the loop that it would be part of.
 func (s *Session) judge(c *call, inv *tool.Invocation, a tool.Access, prep *run.Prepared, loop *loopFound) *judgement {
-	j := &judgement{inv: inv, access: a, prep: prep, requests: s.requestsOf(a, prep), loop: loop}
+	j := &judgement{inv: inv, access: a, prep: prep, requests: s.requestsOf(inv, a, prep), loop: loop}
 	if loop != nil {
 		j.requests = append(j.requests, policy.Request{
 			Permission: policy.PermissionDoomLoop, Pattern: inv.Tool.Name, Save: inv.Tool.Name,
@@ -151,8 +151,17 @@ func rank(a policy.Action) int {
 }
 
 // requestsOf is what policy judges: what the call names, as it resolves.
-func (s *Session) requestsOf(a tool.Access, prep *run.Prepared) []policy.Request {
-	places := policy.Places{Resolve: func(asked string) (policy.Resolved, bool) { return resolved(prep, asked) }}
+func (s *Session) requestsOf(inv *tool.Invocation, a tool.Access, prep *run.Prepared) []policy.Request {
+	var targets []run.Target
+	if prep != nil {
+		targets = prep.Targets
+	}
+	if inv.Tool.Name == "bash" && len(targets) > 0 {
+		// The first is the working directory. A path may be written like it and
+		// lead elsewhere, since it begins there.
+		targets = targets[1:]
+	}
+	places := policy.Places{Resolve: func(asked string) (policy.Resolved, bool) { return resolved(targets, asked) }}
 	s.mu.Lock()
 	places.Worktree = s.row.Worktree.Target
 	for _, mt := range s.row.Mounts {
@@ -163,12 +172,9 @@ func (s *Session) requestsOf(a tool.Access, prep *run.Prepared) []policy.Request
 }
 
 // resolved finds where a path leads, if that could be found out.
-func resolved(prep *run.Prepared, asked string) (policy.Resolved, bool) {
-	if prep == nil {
-		return policy.Resolved{}, false
-	}
-	for i := range prep.Targets {
-		t := &prep.Targets[i]
+func resolved(targets []run.Target, asked string) (policy.Resolved, bool) {
+	for i := range targets {
+		t := &targets[i]
 		if t.Asked == asked && path.IsAbs(t.Path) && t.Kind != kindUnknown {
 			return policy.Resolved{Path: t.Path, Dir: t.Kind == "dir"}, true
 		}

@@ -120,6 +120,7 @@ func TestRequestsOf(t *testing.T) {
 		}
 		return b.String()
 	}
+	read := &tool.Invocation{Tool: &tool.Definition{Name: "read"}}
 	for _, tt := range []struct {
 		name    string
 		r       tool.Request
@@ -192,16 +193,39 @@ func TestRequestsOf(t *testing.T) {
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got := show(s.requestsOf(tool.Access{Requests: []tool.Request{tt.r, tt.r}[:1]}, &run.Prepared{Targets: tt.targets}))
+			got := show(s.requestsOf(read, tool.Access{Requests: []tool.Request{tt.r, tt.r}[:1]}, &run.Prepared{Targets: tt.targets}))
 			if got != tt.want {
 				t.Errorf("got  %swant %s", got, tt.want)
 			}
 		})
 	}
-	twice := s.requestsOf(tool.Access{Requests: []tool.Request{outside("/data/x", false), outside("/data/x", true)}},
+	twice := s.requestsOf(read, tool.Access{Requests: []tool.Request{outside("/data/x", false), outside("/data/x", true)}},
 		&run.Prepared{Targets: []run.Target{target("/data/x", "/data/x", "file")}})
 	if len(twice) != 1 {
 		t.Errorf("one place outside is asked about %d times", len(twice))
+	}
+}
+
+// A path of a command may be written as its working directory is.
+func TestPathNamedLikeWorkdir(t *testing.T) {
+	h := newHouse(t)
+	h.set.Policy = rules(t, `permission = { bash = "allow", edit = { "*" = "deny", "out" = "allow" } }`)
+	h.open()
+	s := h.create(alice, client.SessionCreate{})
+	box := h.host.box(s.ID)
+	input := json.RawMessage(`{"command":"echo x > out","workdir":"out"}`)
+	box.prepared = &run.Prepared{Targets: []run.Target{
+		{Asked: "out", Path: "/workspace/out", Kind: "dir", Exists: true},
+		{Asked: "out", Path: "/workspace/main.go", Kind: "file", Exists: true},
+		{Asked: ".", Path: "/workspace/out", Kind: "dir", Exists: true},
+	}}
+	c := h.call(s.ID, client.CallCreate{Tool: "bash", Input: input})
+	if c.Error == nil || c.Error.Code != client.CodeDenied || !strings.Contains(c.Error.Message, "main.go") || len(box.runs) > 0 {
+		t.Errorf("error %+v, runs %v", c.Error, box.runs)
+	}
+	v, err := h.m.Explain(t.Context(), alice, client.PolicyExplain{Session: s.ID, Tool: "bash", Input: input})
+	if err != nil || v.Action != "deny" {
+		t.Errorf("explained as %+v, %v", v, err)
 	}
 }
 
