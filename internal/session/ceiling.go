@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -41,9 +42,21 @@ func (r *ruleset) hides(d *tool.Definition) bool {
 type rulings struct {
 	last atomic.Pointer[ruleset]
 
-	once     sync.Once // for the fields below
+	once     sync.Once // for the fields below, once the session is made
 	ceilings []policy.Ceiling
 	err      error
+}
+
+// ceilingsOf gives the session's own rules and the worktree's. final is false
+// while the session is being made: those of the worktree may not be read yet.
+func (r *rulings) ceilingsOf(s *Session) (c []policy.Ceiling, final bool, err error) {
+	row := s.snapshotRow()
+	if row.State == client.SessionCreating {
+		c, err = ceilingsOf(&row)
+		return c, false, err
+	}
+	r.once.Do(func() { r.ceilings, r.err = ceilingsOf(&row) })
+	return r.ceilings, true, r.err
 }
 
 // profile is the session's at the moment.
@@ -63,21 +76,15 @@ func (s *Session) rulesFor(profile string) *ruleset {
 	}
 	r := &ruleset{opaque: set.Opaque, settings: set, profile: profile, saved: saved}
 	base, err := s.m.bases.get(set, profile, s.tenant.name)
-	if err == nil {
-		s.rulings.once.Do(func() {
-			row := s.snapshotRow()
-			s.rulings.ceilings, s.rulings.err = ceilingsOf(&row)
-		})
-		err = s.rulings.err
-	}
-	if err != nil {
-		r.err = err
-	} else {
+	ceilings, final, cerr := s.rulings.ceilingsOf(s)
+	if r.err = cmp.Or(err, cerr); r.err == nil {
 		var rules []policy.Rule
 		rules, r.until = s.m.approvals.rulesOf(s.tenant.name, s.id, profile, now)
-		r.stack = base.With(s.rulings.ceilings...).Remember(rules)
+		r.stack = base.With(ceilings...).Remember(rules)
 	}
-	s.rulings.last.Store(r)
+	if final {
+		s.rulings.last.Store(r)
+	}
 	return r
 }
 

@@ -50,6 +50,33 @@ func TestWorktreeRules(t *testing.T) {
 	})
 }
 
+// Who asks for the rules of a session that is being made does not fix them
+// before the worktree's are known.
+func TestWorktreeRulesAskedForEarly(t *testing.T) {
+	h := newHouse(t)
+	h.open()
+	p := Principal{UID: 0, Tenant: "a", Admin: true}
+	asked := 0
+	h.host.onRules = func() {
+		all, err := h.m.List(t.Context(), p, SessionFilter{})
+		if err != nil || len(all.Items) != 1 {
+			t.Errorf("sessions %+v, %v", all.Items, err)
+			return
+		}
+		asked++
+		if _, err := h.m.Explain(t.Context(), p, client.PolicyExplain{Session: all.Items[0].ID, Tool: "bash", Input: bashCall("curl x").Input}); err != nil {
+			t.Error(err)
+		}
+	}
+	s, err := h.inWorktree("[permission.bash]\n\"curl *\" = \"deny\"\n")
+	if err != nil || asked == 0 {
+		t.Fatalf("asked %d times, %v", asked, err)
+	}
+	if c := h.call(s.ID, bashCall("curl x")); c.Error == nil || c.Error.Code != client.CodeDenied {
+		t.Errorf("the worktree's rule is lost: %+v", c.Error)
+	}
+}
+
 func TestBadWorktreeRules(t *testing.T) {
 	h := newHouse(t)
 	h.open()

@@ -22,6 +22,8 @@ import (
 // fakeHost is a driver whose sandboxes are objects in memory. Like real ones
 // they outlive a Manager: a second Manager on the same host adopts them.
 type fakeHost struct {
+	onRules func() // called when a worktree's rules file is looked for
+
 	mu     sync.Mutex // guards the fields below
 	boxes  map[string]*fakeBox
 	faults map[string]error // by operation
@@ -323,6 +325,9 @@ func (c *fakeConn) Prepare(ctx context.Context, r agent.Request) (*run.Prepared,
 // prepareRules finds the rules file, which may also be a link, no file, or a file
 // that cannot be read.
 func (b *fakeBox) prepareRules(asked string) (*run.Prepared, error) {
+	if b.host.onRules != nil {
+		b.host.onRules()
+	}
 	b.host.mu.Lock()
 	defer b.host.mu.Unlock()
 	t := run.Target{Asked: asked, Path: asked, Exists: b.host.rules != "", Kind: "file"}
