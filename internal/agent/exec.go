@@ -108,8 +108,11 @@ func (x *executor) start(ctx context.Context, c run.Command) (*running, error) {
 	if err := checkEnv(c.Env); err != nil {
 		return nil, err
 	}
-	w := x.shells.enter(c)
-	if w != nil && x.shells.take(w, c.Argv[len(c.Argv)-1]) {
+	w, err := x.shells.enter(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	if w != nil {
 		return &running{
 			group: w.group, exit: w.exit, pid: w.pid, began: time.Now(), before: w.used, dying: dying,
 			pumps: []*pump{newPump(w.output, c.Stdout)},

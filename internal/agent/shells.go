@@ -15,9 +15,9 @@ import (
 // of what a short command takes is the start of its shell.
 //
 // Nothing of one call may reach the next by it. So a shell is started only when
-// no program of the session is there, and it is killed when another program is
-// started before it is taken: from its first moment to its command it never
-// lives beside a process of a tool. That nobody is there can be known only with
+// no program of the session is there, and when another program is to be started
+// before it is taken it is killed first: from its first moment until a call has
+// it, it never lives beside a process of a tool. That nobody is there can be known only with
 // cgroups; without them no shell waits.
 type shells struct {
 	spawner *spawner
@@ -33,9 +33,10 @@ type shells struct {
 	next    *waiting
 	failed  int // shells in a row that came to nothing
 	used    []group
+	leaving []*waiting // shells that are being killed
 	idle    *time.Timer
 	closed  bool
-	ending  sync.WaitGroup // shells that are being killed; Add happens under mu
+	ending  sync.WaitGroup // one for each of leaving; Add happens under mu
 }
 
 const (
@@ -64,23 +65,58 @@ func canWait(shell, env []string) bool {
 }
 
 // enter counts a program that is to be started. Until over is called for it no
-// shell is started. It gives the shell that waits where the program is command
-// for it, and ends it otherwise.
-func (s *shells) enter(c run.Command) *waiting {
+// shell is started. It gives the shell that has got the command, where c is one
+// for the shell that waits. Otherwise none is left when it returns, neither to be
+// touched by the program nor to count against the limit of processes. After an
+// error, which is why ctx has ended, the program does not count.
+func (s *shells) enter(ctx context.Context, c run.Command) (*waiting, error) {
 	if s.shell == nil {
-		return nil
+		return nil, nil
 	}
 	fits := s.fits(c)
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.running++
 	s.wanted = s.wanted || fits
 	w := s.next
 	s.next = nil
-	if w == nil || fits {
-		return w
+	if w != nil && !fits {
+		s.dismissLocked(w)
 	}
-	s.ending.Go(w.discard)
+	s.mu.Unlock()
+	if w != nil && fits && s.take(ctx, w, c.Argv[len(c.Argv)-1]) {
+		return w, nil
+	}
+	if err := s.alone(ctx); err != nil {
+		s.over(nil)
+		return nil, err
+	}
+	return nil, nil
+}
+
+// dismissLocked ends w, which nobody else knows any more.
+func (s *shells) dismissLocked(w *waiting) {
+	s.leaving = append(s.leaving, w)
+	s.ending.Go(func() {
+		w.discard()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.leaving = slices.DeleteFunc(s.leaving, func(o *waiting) bool { return o == w })
+		close(w.gone)
+	})
+}
+
+// alone waits until the shells that are being killed are gone.
+func (s *shells) alone(ctx context.Context) error {
+	s.mu.Lock()
+	leaving := slices.Clone(s.leaving)
+	s.mu.Unlock()
+	for _, w := range leaving {
+		select {
+		case <-w.gone:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
 	return nil
 }
 
@@ -133,11 +169,11 @@ func (s *shells) rest() {
 func (s *shells) place() *waiting {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.shell == nil || s.closed || !s.wanted || s.running > 0 || s.next != nil || s.failed >= shellFailures {
+	if s.shell == nil || s.closed || !s.wanted || s.running > 0 || s.next != nil || len(s.leaving) > 0 || s.failed >= shellFailures {
 		return nil
 	}
 	s.wanted = false
-	s.next = &waiting{made: make(chan struct{})}
+	s.next = &waiting{made: make(chan struct{}), gone: make(chan struct{})}
 	if s.idle == nil {
 		s.idle = time.AfterFunc(shellIdle, s.idled)
 	} else {
@@ -164,22 +200,29 @@ func (s *shells) fill(w *waiting) {
 	}
 }
 
-// take gives command to w, which enter gave.
-func (s *shells) take(w *waiting, command string) bool {
-	<-w.made
-	if w.err != nil {
-		return false
+// take gives command to w, and ends w where that cannot be. A shell that is just
+// being started is waited for, but no longer than for the call.
+func (s *shells) take(ctx context.Context, w *waiting, command string) bool {
+	select {
+	case <-w.made:
+	case <-ctx.Done():
 	}
-	err := w.give(command, s.shell[0])
+	given, failed := false, false
+	if ctx.Err() == nil && w.err == nil {
+		given = w.give(command, s.shell[0]) == nil
+		failed = !given
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err != nil {
+	switch {
+	case given:
+		s.failed = 0
+		return true
+	case failed:
 		s.failed++
-		s.ending.Go(w.end)
-		return false
 	}
-	s.failed = 0
-	return true
+	s.dismissLocked(w)
+	return false
 }
 
 // drop ends the shell that waits.
@@ -188,7 +231,7 @@ func (s *shells) drop() {
 	defer s.mu.Unlock()
 	if w := s.next; w != nil {
 		s.next = nil
-		s.ending.Go(w.discard)
+		s.dismissLocked(w)
 	}
 }
 

@@ -45,7 +45,7 @@ type startRequest struct {
 	split     bool        // two pipes
 	waits     bool        // a shell that waits: argv and env end as it wants them
 	group     group       // of the program; removed when it does not start
-	over      func(group) // then called with the group; may be nil
+	over      func(group) // called with the group before that; may be nil
 	reply     chan startReply
 }
 
@@ -149,12 +149,14 @@ func (s *spawner) run(ctx context.Context, r *startRequest) (startReply, error) 
 	}
 }
 
-// abandon lets go of the group of a program that has not been started.
+// abandon lets go of the group of a program that has not been started. What comes
+// last is its removal, after which it may be another program's.
 func (r *startRequest) abandon() {
-	r.group.remove()
+	vanish(r.group)
 	if r.over != nil {
 		r.over(r.group)
 	}
+	r.group.remove()
 }
 
 // discard ends a program that nobody waits for any more, and one that is still on

@@ -28,6 +28,7 @@ import (
 // closed, and has run nothing.
 type waiting struct {
 	made chan struct{} // closed when the rest is set
+	gone chan struct{} // closed when it has been killed without a command
 	err  error
 
 	startReply
@@ -185,14 +186,23 @@ func (h *handle) close() {
 	}
 }
 
-// end kills a shell that was started and not given a command.
+// end kills a shell that was started and not given a command. One that has died
+// before, of a limit, is left alone: its id may be another's.
 func (w *waiting) end() {
-	w.group.kill()
-	_ = unix.Kill(w.pid, unix.SIGKILL)
+	exit := w.exit
+	select {
+	case e := <-exit:
+		over := make(chan ended, 1)
+		over <- e
+		exit = over
+	default:
+		w.group.kill()
+		_ = unix.Kill(w.pid, unix.SIGKILL)
+	}
 	t := time.NewTimer(dying)
 	defer t.Stop()
 	select {
-	case <-w.exit:
+	case <-exit:
 		w.handle.close()
 	case <-t.C:
 		// It hangs in the kernel. Its pipe stays open, or it would run.
