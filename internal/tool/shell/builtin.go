@@ -1,6 +1,7 @@
 package shell
 
 import (
+	"slices"
 	"strings"
 
 	"mvdan.cc/sh/v3/syntax"
@@ -19,7 +20,7 @@ func (c *scanner) effects(k *call) (ok, bad dirs) {
 		}
 		return k.dirs, k.dirs
 	}
-	if movers[name] && !k.args[0].bare {
+	if slices.Contains(movers, name) && !k.args[0].bare {
 		c.opaque("%s is written in an unusual way", name)
 	}
 	switch name {
@@ -59,7 +60,7 @@ func (c *scanner) effects(k *call) (ok, bad dirs) {
 }
 
 // movers change the shell's directory.
-var movers = setOf("cd", "pushd", "popd")
+var movers = []string{"cd", "pushd", "popd"}
 
 // evaluators are builtins whose arguments are code, names of variables to set
 // (whose subscripts are code), or that change what later commands mean.

@@ -50,10 +50,10 @@ func (c *scanner) parsed(parsers *sync.Pool, d dirs) {
 	}
 	c.comments(file)
 	c.heredocLines, c.within = make(map[uint]bool), 0
-	if strings.Contains(c.src, "cd") || strings.Contains(c.src, "pushd") || strings.Contains(c.src, "popd") {
+	if travels(c.src) {
 		c.moving = movingLoops(file)
 	}
-	c.list(d, file.Stmts)
+	c.lines(d, file.Stmts)
 }
 
 // comments checks that bash sees a comment wherever the parser saw one.
@@ -95,6 +95,9 @@ func (c *scanner) stmt(d dirs, s *syntax.Stmt) (ok, bad dirs) {
 		ok, bad = c.call(d, s, call)
 	} else {
 		ok, bad = c.compound(d, s)
+	}
+	if len(s.Redirs) > 0 {
+		bad = bad.or(d) // one that fails keeps it from running, also "exit"
 	}
 	if s.Background {
 		return d, d
@@ -246,8 +249,7 @@ func movingLoops(file *syntax.File) map[syntax.Node]bool {
 // spelled in another way is opaque.
 func moves(call *syntax.CallExpr) bool {
 	return slices.ContainsFunc(call.Args, func(w *syntax.Word) bool {
-		name := w.Lit()
-		return name == "cd" || name == "pushd" || name == "popd"
+		return slices.Contains(movers, w.Lit())
 	})
 }
 
@@ -298,16 +300,25 @@ func (c *scanner) test(d dirs, x syntax.TestExpr) {
 }
 
 func (c *scanner) binaryTest(d dirs, x *syntax.BinaryTest) {
-	switch x.Op {
-	case syntax.TsEql, syntax.TsNeq, syntax.TsLeq, syntax.TsGeq, syntax.TsLss, syntax.TsGtr:
+	switch {
+	case numeric(x.Op):
 		for _, side := range []syntax.TestExpr{x.X, x.Y} {
 			if w, ok := side.(*syntax.Word); !ok || !c.word(w).number() {
 				c.opaque("%s evaluates the values of variables, which can run commands", x.Op)
 			}
 		}
-	case syntax.TsReMatch:
+	case x.Op == syntax.TsReMatch:
 		c.opaque("=~ has quoting rules of its own")
 	}
 	c.test(d, x.X)
 	c.test(d, x.Y)
+}
+
+// numeric reports whether a test evaluates both of its sides.
+func numeric(op syntax.BinTestOperator) bool {
+	switch op {
+	case syntax.TsEql, syntax.TsNeq, syntax.TsLeq, syntax.TsGeq, syntax.TsLss, syntax.TsGtr:
+		return true
+	}
+	return false
 }
