@@ -114,12 +114,11 @@ func (s *Session) perform(c *call, j *judgement) (seen *run.Prepared) {
 	}
 
 	// 8. Admission: a slot, a deadline; stored as running.
-	release, err := s.admit(c)
-	if err != nil {
+	if err := s.admit(c); err != nil {
 		s.finish(c, s.notRun(c, err))
 		return nil
 	}
-	defer release()
+	defer s.leaveSlot(c)
 
 	// Run, as the tool user, with what Prepare saw as preconditions.
 	out, err := s.run(c, j)
@@ -308,29 +307,37 @@ func (s *Session) request(c *call, inv *tool.Invocation, prep *run.Prepared) age
 }
 
 // admit does step 8: it waits for a slot of the session and stores the call as
-// running. release gives the slot back.
-func (s *Session) admit(c *call) (release func(), err error) {
+// running. leaveSlot gives the slot back.
+func (s *Session) admit(c *call) error {
 	select {
 	case s.slots <- struct{}{}:
 	default:
 		if err := c.flush(); err != nil {
-			return nil, err
+			return err
 		}
 		select {
 		case s.slots <- struct{}{}:
 		case <-c.ctx.Done():
-			return nil, context.Cause(c.ctx)
+			return context.Cause(c.ctx)
 		}
 	}
-	err = context.Cause(c.ctx) // it may have ended at the same time
+	c.slot = true
+	err := context.Cause(c.ctx) // it may have ended at the same time
 	if err == nil {
 		err = c.start()
 	}
 	if err != nil {
-		<-s.slots
-		return nil, err
+		s.leaveSlot(c)
 	}
-	return func() { <-s.slots }, nil
+	return err
+}
+
+// leaveSlot lets another call run in the place of c, if c has one.
+func (s *Session) leaveSlot(c *call) {
+	if c.slot {
+		c.slot = false
+		<-s.slots
+	}
 }
 
 // run runs the tool, over as many connections as it takes. Once the request may

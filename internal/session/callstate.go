@@ -30,6 +30,7 @@ type call struct {
 	timeout   time.Duration
 	maxOutput int64
 	counted   bool // in the numbers of open calls
+	slot      bool // it has one of its session's
 	paged     bool // the tool cuts its output to size
 	streams   bool // the tool streams its output, and its result comes after it
 	out       *output
@@ -264,9 +265,11 @@ func (s *Session) enter(c *call) error {
 	return nil
 }
 
-// uncount undoes enter. It comes before the call is known to have ended: whoever
-// waited for that may make the next one.
+// uncount undoes enter and admit. It comes before the call is known to have ended:
+// whoever waited for that may make the next one, which then finds a slot free and
+// has nothing to store before it gets one.
 func (s *Session) uncount(c *call) {
+	s.leaveSlot(c)
 	if !c.counted {
 		return
 	}

@@ -232,7 +232,7 @@ func (s *Session) restore(r *store.Call) *call {
 func (s *Session) goOn(c *call, state agent.CallState) {
 	defer s.left(c)
 	s.slots <- struct{}{}
-	defer func() { <-s.slots }()
+	c.slot = true
 	c.out.skipTo(state.OutputBase)
 	l, err := s.current()
 	if err != nil {
