@@ -60,6 +60,27 @@ func TestDenyAtAnyDepth(t *testing.T) {
 	}
 }
 
+// TestReplacedByXargs has arguments that are others when the command runs.
+func TestReplacedByXargs(t *testing.T) {
+	stack := stackOf(t, "[permission.bash]\n\"*\" = \"deny\"\n\"git *\" = \"allow\"\n\"xargs *\" = \"allow\"\n\"echo *\" = \"allow\"\n\"git push *\" = \"deny\"\n")
+	registry := tool.NewRegistry()
+	for _, text := range []string{
+		"echo push | xargs -I LOG git LOG", "echo push | xargs -ILOG git LOG", "echo push | xargs -0rILOG git LOG", "echo push | xargs -ILOGI -r git LOGI",
+		"echo push | xargs -I LOG -d I git LOG", "echo push | xargs -I LOG -d -I git LOG", "echo push | xargs -I LOG --delimiter -I git LOG",
+		"echo push | xargs --replace=LOG git LOG", "x=LOG; echo push | xargs -I \"$x\" git LOG", "echo push | xargs -I LOG -s 100I git LOG",
+		"echo push | xargs git", "echo push | xargs git --no-pager", "echo push | xargs git -C d", "echo push | xargs nice git",
+	} {
+		if v := judge(t, registry, stack, text); v.Action == policy.Allow {
+			t.Errorf("%q is allowed", text)
+		}
+	}
+	for _, text := range []string{"echo x | xargs git log", "echo x | xargs -I {} git log {}", "echo x | xargs -d I -n 1 git log"} {
+		if v := judge(t, registry, stack, text); v.Action != policy.Allow {
+			t.Errorf("%q is not allowed: %+v", text, v)
+		}
+	}
+}
+
 func stackOf(t *testing.T, rules string) *policy.Stack {
 	t.Helper()
 	set, err := policy.Parse("rules.toml", []byte(rules))

@@ -53,6 +53,20 @@ func unknownKind(k *call) int {
 	return 0
 }
 
+// openKind reports whether words that are added to k can say what kind of command
+// it is.
+func openKind(k *call) bool {
+	words := []string{systemName(k.name())}
+	rest := k.args[1+leadingOptions(k):]
+	for n := 0; n+1 < arity(words); n++ {
+		if n >= len(rest) || strings.HasPrefix(rest[n].value, "-") {
+			return true
+		}
+		words = append(words, rest[n].value)
+	}
+	return false
+}
+
 // leadingOptions is how many words stand between git and its command that say
 // where or how to run it, and not what.
 func leadingOptions(k *call) int {

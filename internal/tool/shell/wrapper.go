@@ -98,10 +98,14 @@ func (c *scanner) wrapped(k *call, name string, w wrapper) (ok, bad dirs) {
 		in.dirs = lostDirs
 	}
 	if w.more {
-		replace(in.args, placeholder(k.args[1:len(k.args)-len(rest)]))
+		text, known := w.placeholder(k.args[1 : len(k.args)-len(rest)])
+		if !known {
+			c.opaque("what %s replaces is only known at run time", name)
+		}
+		replace(in.args, text)
 	}
 	if in.more {
-		c.extended(name, rest[0])
+		c.extended(name, in)
 	}
 	ok, bad = c.run(in, c.slice(rest[0].start, k.end))
 	if !w.shell || len(k.redir) > 0 && name == "exec" {
@@ -110,28 +114,35 @@ func (c *scanner) wrapped(k *call, name string, w wrapper) (ok, bad dirs) {
 	return ok, bad
 }
 
-// placeholder is the text that xargs replaces in the words of its command, by
-// its options; "" for none.
-func placeholder(options []word) string {
-	text := ""
-	for i, w := range options {
-		switch {
-		case strings.HasPrefix(w.value, "--replace="):
-			text = strings.TrimPrefix(w.value, "--replace=")
-		case w.value == "--replace":
-			text = "{}"
-		case strings.HasPrefix(w.value, "--") || !strings.HasPrefix(w.value, "-"):
-		case strings.HasSuffix(w.value, "I") && i+1 < len(options):
-			text = options[i+1].value
-		default:
-			// "-I{}" and "-0I{}"; the letter is none of another option's value,
-			// or the placeholder is one that no word has.
-			if _, rest, found := strings.Cut(w.value, "I"); found {
-				text = rest
+// placeholder is the text that xargs, which is w, replaces in the words of its
+// command, by its options; "" for none. It is not known where it is in a variable.
+func (w wrapper) placeholder(options []word) (text string, known bool) {
+	known = true
+	for i := 0; i < len(options); i++ {
+		o := options[i].value
+		next := word{fixed: true}
+		if takes, _ := w.option(o); takes && i+1 < len(options) {
+			i++
+			next = options[i]
+		}
+		if strings.HasPrefix(o, "--") {
+			if name, value, joined := strings.Cut(o, "="); joined && name == "--replace" {
+				text, known = value, true
+			} else if o == "--replace" {
+				text, known = "{}", true
 			}
+			continue
+		}
+		// Of letters together, the first with a value takes what follows.
+		switch at := strings.IndexAny(o, w.values); {
+		case at < 1 || o[at] != 'I':
+		case at+1 < len(o):
+			text, known = o[at+1:], true
+		default:
+			text, known = next.value, next.fixed
 		}
 	}
-	return text
+	return text, known
 }
 
 // replace makes the words that have text in them known at run time only.
@@ -148,13 +159,13 @@ func replace(args []word, text string) {
 
 // extended judges a command that gets arguments which the text does not show:
 // no such arguments may be code, or name another command.
-func (c *scanner) extended(name string, first word) {
-	if !first.fixed {
+func (c *scanner) extended(name string, k *call) {
+	if !k.args[0].fixed {
 		return // opaque already
 	}
-	inner := systemName(first.value)
+	inner := systemName(k.name())
 	_, wraps := wrappers[inner]
-	if wraps || shells[inner] || inner == "find" || inner == "test" || inner == "[" || inner == "printf" {
+	if wraps || openKind(k) || shells[inner] || inner == "find" || inner == "test" || inner == "[" || inner == "printf" {
 		c.opaque("%s gives %s arguments that are not in the text", name, inner)
 	}
 }
