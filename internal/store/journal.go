@@ -259,7 +259,7 @@ func (j *journal) cutLocked() error {
 		return nil
 	}
 	if err := j.file.Truncate(int64(journalHeader)); err != nil {
-		return fmt.Errorf("empty the journal: %w", err)
+		return fmt.Errorf("%w: empty the journal: %w", ErrFull, err)
 	}
 	j.size = int64(journalHeader)
 	return nil

@@ -58,6 +58,42 @@ func TestDatabaseCannotBeWritten(t *testing.T) {
 	insert(t, s, testCall(s, "ses_1", ""))
 }
 
+// TestJournalCannotBeCut: a journal that is full and cannot be emptied is an error
+// of who appends, also when all that is in it has been applied.
+func TestJournalCannotBeCut(t *testing.T) {
+	s := newTest(t)
+	insert(t, s, testCall(s, "ses_1", ""))
+	if err := s.flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	j := s.journal
+	readOnly, err := os.Open(j.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	j.mu.Lock()
+	good, size := j.file, j.size
+	j.file, j.size = readOnly, maxJournal
+	j.mu.Unlock()
+	done := make(chan error, 1)
+	go func() { done <- s.Append(inserted(testCall(s, "ses_1", ""))) }()
+	select {
+	case err := <-done:
+		if !errors.Is(err, ErrFull) {
+			t.Errorf("%v", err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("still at it")
+	}
+	j.mu.Lock()
+	j.file, j.size = good, size
+	j.mu.Unlock()
+	if err := readOnly.Close(); err != nil {
+		t.Error(err)
+	}
+	insert(t, s, testCall(s, "ses_1", ""))
+}
+
 // childFills appends to a journal that may not grow, and goes on when it may.
 func childFills(path string) {
 	fail := func(v ...any) {

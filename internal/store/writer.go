@@ -51,7 +51,9 @@ func (s *Store) appendAll(entries []*Entry) error {
 		if err = s.append(entries, n); !errors.Is(err, errNoRoom) {
 			return err
 		}
-		if err := s.flush(context.Background()); err != nil {
+		// Also where all is applied: the file may be as long as ever, because it
+		// could not be cut.
+		if err := <-s.enqueue(&job{done: make(chan error, 1)}); err != nil {
 			return err
 		}
 	}
