@@ -59,10 +59,10 @@ func (c LoopConfig) History() int {
 
 // cycle looks for cycles of one period at the end of history.
 func (c LoopConfig) cycle(history []Step, next Digest, period int) (Loop, bool) {
-	alike, same := repeats(history, next, period)
 	if !primitive(history, next, period) {
 		return Loop{}, false // a shorter cycle several times over
 	}
+	alike, same := repeats(history, next, period)
 	// The steps that repeat one before them, and the first round, which does not.
 	all, unchanged := (alike+period)/period, (same+period)/period
 	l := Loop{Period: period, Count: all, Hard: c.HardLimit > 0 && all >= c.HardLimit}
