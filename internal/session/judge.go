@@ -2,7 +2,9 @@ package session
 
 import (
 	"crypto/sha256"
+	"encoding/json"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"time"
@@ -11,6 +13,7 @@ import (
 	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/tool"
 	"github.com/toold/toold/internal/tool/run"
+	"github.com/toold/toold/internal/tool/shell"
 )
 
 // judgement is what policy says of a call as it stands.
@@ -31,6 +34,7 @@ type judgement struct {
 // call wants, and of the loop that it would be part of.
 func (s *Session) judge(c *call, inv *tool.Invocation, a tool.Access, prep *run.Prepared, loop *loopFound) *judgement {
 	j := &judgement{inv: inv, access: a, prep: prep, requests: s.requestsOf(inv, a, prep), loop: loop}
+	j.requests = append(j.requests, c.steered(inv, j.requests)...)
 	if loop != nil {
 		j.requests = append(j.requests, policy.Request{
 			Permission: policy.PermissionDoomLoop, Pattern: inv.Tool.Name, Save: inv.Tool.Name,
@@ -148,6 +152,27 @@ func rank(a policy.Action) int {
 		return 0
 	}
 	return 3
+}
+
+// steered asks for a command as a whole whose environment makes something else of
+// its parts than their text says, as an assignment in front of it would. Of
+// others, the requests do that already where they must.
+func (c *call) steered(inv *tool.Invocation, requests []policy.Request) []policy.Request {
+	if inv.Tool.Name != "bash" || !slices.ContainsFunc(slices.Collect(maps.Keys(c.req.Env)), shell.Steers) {
+		return nil
+	}
+	for i := range requests {
+		if requests[i].Permission == "bash" {
+			requests[i].Save = "" // it would be saved for other environments too
+		}
+	}
+	var in struct {
+		Command string `json:"command"`
+	}
+	if json.Unmarshal(inv.Input, &in) != nil {
+		in.Command = "" // never so after Parse; no rule but "*" allows it
+	}
+	return []policy.Request{{Permission: "bash", Pattern: in.Command, Opaque: true}}
 }
 
 // requestsOf is what policy judges: what the call names, as it resolves.

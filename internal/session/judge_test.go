@@ -229,6 +229,46 @@ func TestPathNamedLikeWorkdir(t *testing.T) {
 	}
 }
 
+// A call's environment may make another command of what the rules allow.
+func TestSteeredByEnvironment(t *testing.T) {
+	for _, tc := range []struct {
+		rules string
+		env   map[string]string
+		want  client.Code
+	}{
+		{`{ "*" = "deny", "git *" = "allow" }`, map[string]string{"PATH": "/workspace/bin"}, client.CodeDenied},
+		{`{ "*" = "deny", "git *" = "allow" }`, map[string]string{"CI": "1"}, ""},
+		{`{ "*" = "allow" }`, map[string]string{"PATH": "/workspace/bin"}, ""},
+		{`{ "*" = "allow", "git push *" = "deny" }`, map[string]string{"PATH": "/workspace/bin"}, ""},
+		{`{ "*" = "allow", "git status *" = "deny" }`, map[string]string{"HOME": "/workspace"}, client.CodeDenied},
+	} {
+		h := newHouse(t)
+		h.set.Policy = rules(t, "permission = { bash = "+tc.rules+" }")
+		h.open()
+		s := h.create(alice, client.SessionCreate{})
+		r := bashCall("git status")
+		r.Env = tc.env
+		c := h.call(s.ID, r)
+		got := client.Code("")
+		if c.Error != nil {
+			got = c.Error.Code
+		}
+		if got != tc.want {
+			t.Errorf("%s with %v: %+v", tc.rules, tc.env, c.Error)
+		}
+		// What is approved for always is for other environments, too.
+		s2 := h.create(alice, client.SessionCreate{Permission: []client.RuleOf{{Permission: "bash", Pattern: "*", Action: "ask"}}})
+		if tc.want == "" && tc.env["PATH"] != "" {
+			_, a := h.waitingFor(alice, s2.ID, r)
+			for _, q := range a.Requests {
+				if q.Save != "" {
+					t.Errorf("offers to save %q", q.Save)
+				}
+			}
+		}
+	}
+}
+
 func TestOpaque(t *testing.T) {
 	opaque := []policy.Request{{Permission: "bash", Pattern: `eval "$X"`, Opaque: true}}
 	for _, tt := range []struct {

@@ -161,10 +161,10 @@ func (c *scanner) assign(d dirs, a *syntax.Assign, forCall bool) {
 		// The parser takes some words for assignments that bash takes for commands.
 		c.opaque("it may set a variable, or run a command of that name")
 	} else if forCall {
-		if name := a.Name.Value; special[name] || hasAnyPrefix(name, specialPrefixes) {
+		if name := a.Name.Value; Steers(name) {
 			c.opaque("it sets %s, which changes what the command does", name)
 		}
-	} else if name := a.Name.Value; special[name] || hasAnyPrefix(name, specialPrefixes) {
+	} else if name := a.Name.Value; Steers(name) {
 		c.assigned(name)
 	}
 	if a.Index != nil {

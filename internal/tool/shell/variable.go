@@ -12,7 +12,7 @@ func (c *scanner) assigned(name string) {
 	switch {
 	case !syntax.ValidName(name):
 		c.opaque("%s is not the name of a variable", shorten(name))
-	case special[name] || hasAnyPrefix(name, specialPrefixes):
+	case Steers(name):
 		c.opaque("it sets %s, which changes what later commands do", name)
 	case !private(name):
 		c.opaque("it sets %s, which may be a variable of the environment", name)
@@ -22,8 +22,12 @@ func (c *scanner) assigned(name string) {
 // private reports whether programs do not look at the environment for name: by
 // custom what they look at is in capitals.
 func private(name string) bool {
-	return name == strings.ToLower(name) && !special[name] && !hasAnyPrefix(name, specialPrefixes)
+	return name == strings.ToLower(name) && !Steers(name)
 }
+
+// Steers reports whether the shell or programs may do something else than their
+// text says when there is a variable of this name in their environment.
+func Steers(name string) bool { return special[name] || hasAnyPrefix(name, specialPrefixes) }
 
 func hasAnyPrefix(s string, prefixes []string) bool {
 	for _, p := range prefixes {

@@ -229,7 +229,7 @@ func setsFor(a word) string {
 	switch {
 	case !syntax.ValidName(name):
 		return "it sets a variable of an unusual name"
-	case special[name] || hasAnyPrefix(name, specialPrefixes):
+	case Steers(name):
 		return "it sets " + name + ", which changes what the command does"
 	}
 	return ""
