@@ -138,6 +138,13 @@ func (c *call) notRun() {
 	c.final.NotRun = true
 }
 
+// hasNotRun reports whether the call has ended as notRun says.
+func (c *call) hasNotRun() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.finished && c.final.NotRun
+}
+
 // progress is Env.Progress: the last update counts.
 func (c *call) progress(m map[string]any) {
 	b, err := wire.enc.Marshal(m)

@@ -91,11 +91,13 @@ func (s *Server) prepare(p *peer, h head, r request) error {
 			if !ok {
 				return nil, unknownTool(r.Tool)
 			}
-			prep, err := prepareTool(ctx, t, s.env(c), r.Input)
-			if err != nil {
-				return nil, err
-			}
-			return encodePrepared(prep), nil
+			return s.onThread(ctx, t, func(ctx context.Context) (any, error) {
+				prep, err := prepareTool(ctx, t, s.env(c), r.Input)
+				if err != nil {
+					return nil, err
+				}
+				return encodePrepared(prep), nil
+			})
 		})
 	})
 	return nil
@@ -105,10 +107,15 @@ func unknownTool(name string) error {
 	return run.Errorf(run.CodeInternal, "the agent has no tool %.64q", name)
 }
 
-// run starts a call, unless it is held already: a call never runs twice.
+// run starts a call, unless it is held already: a call never runs twice. One that
+// was held to have not run may be: that the daemon forgets it may have been lost
+// with a connection.
 func (s *Server) run(p *peer, h head, r request) error {
 	if r.CallID == "" || len(r.CallID) > maxCallID {
 		return errors.New("bad call id")
+	}
+	if c := s.call(r.CallID); c != nil && c.hasNotRun() {
+		s.forget(r.CallID)
 	}
 	t, ok := s.tools[r.Tool]
 	s.mu.Lock()
@@ -142,12 +149,24 @@ func (s *Server) run(p *peer, h head, r request) error {
 			if err := checkEnv(r.Env); err != nil {
 				return nil, err
 			}
-			return s.runTool(ctx, t, c)
+			return s.onThread(ctx, t, func(ctx context.Context) (any, error) { return s.runTool(ctx, t, c) })
 		})
 		s.bound(c)
 		s.session.exec.shells.rest()
 	})
 	return nil
+}
+
+// onThread does the work of a tool that works on files alone on one of the tool
+// user's threads, and that of others where it is.
+func (s *Server) onThread(ctx context.Context, t run.Tool, f func(context.Context) (any, error)) (v any, err error) {
+	if _, ok := t.(run.FileTool); !ok {
+		return f(ctx)
+	}
+	if lerr := s.session.root.Lend(ctx, func() { v, err = shielded(ctx, f) }); lerr != nil {
+		return nil, lerr
+	}
+	return v, err
 }
 
 // runTool runs t, and before that prepares it where the daemon has already judged
@@ -213,6 +232,7 @@ func (s *Server) bound(c *call) {
 	if c.at != nil && !c.at.gone {
 		return // it is on its way
 	}
+	c.final.NotRun = false
 	c.final.Err = run.Errorf(run.CodeInternal, "the result of %d bytes is lost: the agent holds %d bytes of results that nobody took", len(c.payload), held-len(c.payload))
 	c.payload = nil
 	if c.held != nil {

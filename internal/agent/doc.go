@@ -81,10 +81,11 @@
 // # Calls
 //
 // A call is named by the daemon and belongs to the agent, not to a connection.
-// It runs once: run with an id that the agent holds is refused. Its output is
-// kept from the last acknowledged offset on, at most hello.unacked_bytes; the
-// command waits when that is full, also while no daemon is there. Offsets count
-// the bytes of both streams together. Its outcome is kept until it is forgotten.
+// It runs once: run with an id that the agent holds is refused, unless that call
+// has not run. Its output is kept from the last acknowledged offset on, at most
+// hello.unacked_bytes; the command waits when that is full, also while no daemon
+// is there. Offsets count the bytes of both streams together. Its outcome is kept
+// until it is forgotten.
 // After a reconnect the daemon acknowledges again what is durable, since it
 // cannot know what arrived, and resumes at the offset that it has; whoever was
 // attached to the call before is not any more. The agent holds at most 512 calls
@@ -125,8 +126,8 @@
 // After a command, a shell is started for the next one; see waiting.go for how it
 // gets its command, shells.go for when there is one. It waits at most half a
 // minute, is used once, and never lives beside a program: what earlier calls have
-// started is gone before its first instruction, and it is killed when anything
-// else is started before it is taken. So nothing of one call can reach another by
+// started is gone before its first instruction, and it is killed before anything
+// else is started. So nothing of one call can reach another by
 // it, with or without Landlock. A command is given to it only when it goes to the
 // session's shell (bash --noprofile --norc), in the worktree, with the session's
 // environment, one stream, and has less than 8 KiB; where anything fails a fresh

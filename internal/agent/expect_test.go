@@ -79,6 +79,19 @@ func TestRunExpects(t *testing.T) {
 			t.Errorf("%s %q again: %+v, %v", tc.in, tc.expect, again, err)
 		}
 	}
+	// A call that has not run may be run, once: it need not have been forgotten.
+	runs = 0
+	for i, expect := range [][]string{{"/elsewhere"}, {"/elsewhere"}, both, both} {
+		q := ask("later", "x")
+		q.Input, q.Expect = json.RawMessage(`1`), expect
+		o, err := c.Run(t.Context(), q, nil)
+		if (o != nil) != (i < 3) || errors.Is(err, ErrDuplicateCall) != (i == 3) || o != nil && (o.Result != nil) != (i == 2) {
+			t.Errorf("%d: %+v, %v", i, o, err)
+		}
+	}
+	if runs != 1 {
+		t.Errorf("ran %d times", runs)
+	}
 	q := ask("both", "x")
 	q.Expect, q.Prepared = both, &prep
 	if o, err := c.Run(t.Context(), q, nil); err != nil || o.Err == nil || o.Err.Code != run.CodeInternal {

@@ -491,6 +491,9 @@ func (c *fakeConn) Ack(id string, offset int64) error {
 }
 
 func (c *fakeConn) Forget(id string) error {
+	if err := c.b.host.fault("forget"); err != nil {
+		return err
+	}
 	c.b.mu.Lock()
 	defer c.b.mu.Unlock()
 	delete(c.b.calls, id)

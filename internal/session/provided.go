@@ -103,7 +103,8 @@ func askProvided(r agent.Request, a tool.Access, prep *run.Prepared) agent.Reque
 }
 
 // notThere takes back that a call runs, whose paths lead elsewhere than they say:
-// the agent has done nothing, and may forget it.
+// the agent has done nothing, and may forget it. It is no loss if that does not
+// arrive: a call that has not run may be run.
 func (s *Session) notThere(c *call) error {
 	if err := s.m.store.Write(func(tx *store.Tx) error { return tx.RequeueCall(c.id) }); err != nil {
 		return err
@@ -116,11 +117,8 @@ func (s *Session) notThere(c *call) error {
 	}
 	c.mu.Unlock()
 	c.writes = nil
-	l, err := s.current()
-	if err != nil {
-		return err
-	}
-	return l.conn.Forget(c.id)
+	s.forget(c)
+	return nil
 }
 
 // notJudged is the outcome of a call of an earlier daemon, whose paths led

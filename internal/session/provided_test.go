@@ -75,6 +75,19 @@ func TestElsewhereIsAsked(t *testing.T) {
 	}
 }
 
+// A connection that is lost while the agent is told to forget a call that it has
+// not run is no end of the call.
+func TestElsewhereAndTheConnectionLost(t *testing.T) {
+	h := newHouse(t)
+	h.open()
+	s := h.create(alice, client.SessionCreate{})
+	h.host.box(s.ID).prepared = &run.Prepared{Targets: []run.Target{{Asked: "file", Path: "/workspace/other", Kind: "file", Exists: true}}}
+	h.host.fail("forget", agent.ErrLost)
+	if c := h.call(s.ID, readCall("file")); c.Error != nil || c.Status != client.CallCompleted {
+		t.Errorf("%s, %+v", c.Status, c.Error)
+	}
+}
+
 // A path that a call of an earlier daemon did not find where it should be.
 func TestElsewhereAndTheDaemonGone(t *testing.T) {
 	h := newHouse(t)
