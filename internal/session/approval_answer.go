@@ -214,9 +214,17 @@ func (m *Manager) savedBy(w *pending, by string, a client.ApprovalAnswer) ([]*cl
 		}
 		v.Expires = new(now.Add(time.Duration(d)))
 	}
+	asked := w.j.asked()
+	if n := len(asked); n > maxShownRequests {
+		return nil, &client.Error{
+			Code:    client.CodeInvalidRequest,
+			Message: fmt.Sprintf("approval %s asks for %d things and shows %d of them: what is not shown is not saved", w.row.ID, n, maxShownRequests),
+			Hint:    "answer once, or write a rule",
+		}
+	}
 	var all []*client.SavedApproval
 	known := make(map[[2]string]bool)
-	for _, r := range w.j.asked() {
+	for _, r := range asked {
 		key := [2]string{r.Request.Permission, r.Request.Save}
 		if r.Request.Save == "" || known[key] {
 			continue

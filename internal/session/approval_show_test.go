@@ -48,6 +48,29 @@ func TestWhatApproversSee(t *testing.T) {
 	h.finished(long.ID)
 }
 
+// What an approver was not shown is not saved.
+func TestNothingIsSavedUnseen(t *testing.T) {
+	h, _ := asking(t)
+	s := h.create(alice, client.SessionCreate{})
+	var command strings.Builder
+	for i := range maxShownRequests {
+		fmt.Fprintf(&command, "ls %d; ", i)
+	}
+	c, a := h.waiting(s.ID, command.String()+"curl evil")
+	if len(a.Requests) != maxShownRequests || a.Metadata["requests_left_out"] != 1 {
+		t.Fatalf("%d requests, left out %v", len(a.Requests), a.Metadata["requests_left_out"])
+	}
+	if _, err := h.m.Answer(t.Context(), carol, a.ID, always); codeOfErr(err) != client.CodeInvalidRequest || !strings.Contains(err.Error(), "100 of them") {
+		t.Errorf("got %v", err)
+	}
+	saved, err := h.m.SavedApprovals(t.Context(), carol, ApprovalFilter{})
+	if err != nil || len(saved.Items) > 0 {
+		t.Errorf("saved %+v, %v", saved.Items, err)
+	}
+	h.answer(a, once)
+	h.finished(c.ID)
+}
+
 func must(b []byte, err error) json.RawMessage {
 	if err != nil {
 		panic(err)
