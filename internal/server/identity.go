@@ -157,6 +157,11 @@ func (s *Server) tokenHolder(p peer, auth, tenants []string) (session.Principal,
 	if !ok {
 		return who, forbidden("the token is not one of a live session", "ask whoever made the session for a new one")
 	}
+	if !s.identity.Load().tenants[tenant] {
+		// With the tenant its rules are gone, which this session was made under.
+		return who, forbidden(fmt.Sprintf("the tenant %q of this session is not configured any more", tenant),
+			"an admin can put it back into the daemon's config.toml, or end the session")
+	}
 	who.Session, who.Tenant = id, tenant
 	return who, nil
 }

@@ -237,16 +237,22 @@ func TestSetIdentity(t *testing.T) {
 	needRoot(t)
 	d := start(t, nil)
 	c := d.dialAs(t, 40001, 40001)
-	if code, _ := ask(t, c, "/v1/tools"); code != 200 {
-		t.Fatalf("before: %d, want 200", code)
+	s := d.session(t, client.Options{Tenant: "a"}, client.SessionCreate{Token: true})
+	auth := "Authorization: Bearer " + s.Token + "\r\n"
+	for _, header := range []string{"", auth} {
+		if code, _ := ask(t, c, "/v1/tools", header); code != 200 {
+			t.Fatalf("before: %d, want 200", code)
+		}
 	}
 	none, err := NewIdentity(IdentityConfig{Admins: Peers{UIDs: []uint32{0}}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	d.SetIdentity(none)
-	if code, _ := ask(t, c, "/v1/tools"); code != 403 {
-		t.Errorf("after: %d, want 403", code)
+	for _, header := range []string{"", auth} {
+		if code, _ := ask(t, c, "/v1/tools", header); code != 403 {
+			t.Errorf("after, with %q: %d, want 403", header, code)
+		}
 	}
 }
 
