@@ -56,8 +56,9 @@ func canWait(shell, env []string) bool {
 	return !slices.ContainsFunc(env, func(kv string) bool {
 		name, _, _ := strings.Cut(kv, "=")
 		switch name {
-		// A waiting shell sets these itself, or does not read BASH_ENV.
-		case "_", "SECONDS", "BASH_EXECUTION_STRING", "POSIXLY_CORRECT", "BASH_ENV":
+		// A waiting shell sets these itself, says other things about them, or does
+		// not read BASH_ENV.
+		case "_", "SECONDS", "LINENO", "BASH_EXECUTION_STRING", "BASH_XTRACEFD", "POSIXLY_CORRECT", "POSIX_PEDANTIC", "BASH_ENV":
 			return true
 		}
 		return false
