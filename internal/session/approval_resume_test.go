@@ -93,6 +93,30 @@ func TestAnsweredBeforeTheDaemonDied(t *testing.T) {
 	}
 }
 
+// TestApprovedForAnotherInput: a hook has replaced the input of an approved call,
+// and the daemon died before that was asked about.
+func TestApprovedForAnotherInput(t *testing.T) {
+	for _, reply := range []string{"once", "always"} {
+		h, _ := asking(t)
+		s := h.create(alice, client.SessionCreate{})
+		c, a := h.waiting(s.ID, "ls")
+		h.kill()
+		h.answerOnDisk(a.ID, reply)
+		h.build()
+		if err := h.store.Write(func(tx *store.Tx) error { return tx.ReplaceInput(c.ID, bashCall("pwd").Input) }); err != nil {
+			t.Fatal(err)
+		}
+		h.stop()
+		h.open()
+		if done := h.finished(c.ID); done.Error == nil || done.Error.Code != client.CodeStaleApproval {
+			t.Errorf("%s: %+v", reply, done.Error)
+		}
+		if n := len(h.host.box(s.ID).runs); n != 0 {
+			t.Errorf("%s: it ran", reply)
+		}
+	}
+}
+
 // answerOnDisk writes the answer to an approval as a daemon does that is killed
 // before it hears of it.
 func (h *house) answerOnDisk(id, reply string) {

@@ -78,10 +78,15 @@ func (s *Session) ask(c *call, j *judgement) error {
 // askedBefore goes on with an approval that an earlier daemon asked for.
 func (s *Session) askedBefore(c *call, j *judgement, row *store.Approval) error {
 	p := newPending(c, j, *row)
+	same := bytes.Equal(row.State, stateOf(c, j))
 	if row.Reply != "" { // that daemon died between the answer and the call
-		return s.replied(c, p, reply{how: row.Reply, by: row.By, message: row.Message})
+		r := reply{how: row.Reply, by: row.By, message: row.Message}
+		if !same && (r.how == replyOnce || r.how == replyAlways) {
+			r = reply{how: replyStale} // it may be another input, by a hook
+		}
+		return s.replied(c, p, r)
 	}
-	if !bytes.Equal(row.State, stateOf(c, j)) {
+	if !same {
 		if err := s.m.approvals.settle(p, reply{how: replyStale}); err != nil {
 			return err
 		}
