@@ -33,6 +33,8 @@ type editSettings struct {
 // Name implements Tool.
 func (Edit) Name() string { return "edit" }
 
+func (Edit) onlyFiles() {}
+
 // Prepare implements Tool: it finds the place and shows the diff. How an edit
 // fails that finds nothing is in Prepared.Result, since it quotes the file.
 func (e Edit) Prepare(ctx context.Context, env *Env, input json.RawMessage) (*Prepared, error) {

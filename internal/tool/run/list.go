@@ -40,6 +40,8 @@ type listInput struct {
 // Name implements Tool.
 func (List) Name() string { return "list" }
 
+func (List) onlyFiles() {}
+
 // Prepare implements Tool.
 func (List) Prepare(ctx context.Context, env *Env, input json.RawMessage) (*Prepared, error) {
 	return prepareSearch(ctx, env, input, false)

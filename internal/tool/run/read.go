@@ -44,6 +44,8 @@ const (
 // Name implements Tool.
 func (Read) Name() string { return "read" }
 
+func (Read) onlyFiles() {}
+
 // Prepare implements Tool: it resolves the path. Whether the file exists shows
 // in the target only; everything that would quote the tree is left to Run.
 func (Read) Prepare(ctx context.Context, env *Env, input json.RawMessage) (*Prepared, error) {

@@ -30,6 +30,12 @@ type Tool interface {
 	Run(ctx context.Context, env *Env, input json.RawMessage, prep *Prepared) (*Result, error)
 }
 
+// FileTool is a Tool that works on files and waits for nothing else.
+type FileTool interface {
+	Tool
+	onlyFiles()
+}
+
 // Prepared is what Prepare saw. It travels to the daemon, is judged there, and
 // comes back as the precondition of Run.
 type Prepared struct {

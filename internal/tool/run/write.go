@@ -27,6 +27,8 @@ type writeSettings struct {
 // Name implements Tool.
 func (Write) Name() string { return "write" }
 
+func (Write) onlyFiles() {}
+
 // Prepare implements Tool: it shows the diff against the present content.
 func (Write) Prepare(ctx context.Context, env *Env, input json.RawMessage) (*Prepared, error) {
 	file, asked, err := lookWhole(ctx, env, input)

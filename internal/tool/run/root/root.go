@@ -113,3 +113,9 @@ func (r *Root) Err() error { return r.threads.err() }
 
 // do runs f on one of the tool user's threads.
 func (r *Root) do(ctx context.Context, f func() error) error { return r.threads.do(ctx, f) }
+
+// Lend runs f, all of whose work through the Root is then done without going to
+// another thread each time, which costs more than most of that work itself. f
+// must not wait for long for anything but files. It may be run without a thread,
+// when many are lent already. The error says that f has not run.
+func (r *Root) Lend(ctx context.Context, f func()) error { return r.threads.lend(ctx, f) }

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -21,10 +22,13 @@ type threads struct {
 	idle time.Duration
 	id   identity
 
-	mu     sync.Mutex // guards the fields below
-	n      int        // threads that exist
-	free   []*thread  // waiting for work, the longest unused first
-	queue  []*job     // waiting for a thread
+	loans atomic.Int32 // threads that are lent, or about to be
+
+	mu     sync.Mutex       // guards the fields below
+	lent   map[int]struct{} // threads, by their id, on which whole pieces of work run
+	n      int              // threads that exist
+	free   []*thread        // waiting for work, the longest unused first
+	queue  []*job           // waiting for a thread
 	broken error
 	closed bool
 	wg     sync.WaitGroup // threads that exist; Add happens under mu
@@ -41,7 +45,7 @@ type job struct {
 var errClosed = errors.New("root is closed")
 
 func newThreads(maximum int, idle time.Duration, id identity) *threads {
-	return &threads{max: maximum, idle: idle, id: id}
+	return &threads{max: maximum, idle: idle, id: id, lent: make(map[int]struct{})}
 }
 
 // do runs f on a thread and waits for it. When ctx ends before a thread is free,
@@ -49,6 +53,12 @@ func newThreads(maximum int, idle time.Duration, id identity) *threads {
 func (t *threads) do(ctx context.Context, f func() error) error {
 	if err := ctx.Err(); err != nil {
 		return aborted(ctx)
+	}
+	if t.isLent() {
+		if err := t.id.verify(); err != nil {
+			return t.stop(err)
+		}
+		return f()
 	}
 	j := &job{f: f, done: make(chan struct{})}
 	if err := t.submit(j); err != nil {
@@ -64,6 +74,52 @@ func (t *threads) do(ctx context.Context, f func() error) error {
 	}
 	<-j.done
 	return j.err
+}
+
+// lend runs f on a thread, where what it does through do is done at once instead
+// of on another thread. One thread is never lent, so that work that waits for work
+// of other goroutines always gets on; when all others are, f runs as it is.
+func (t *threads) lend(ctx context.Context, f func()) error {
+	if !t.mayLend() {
+		f()
+		return nil
+	}
+	defer t.loans.Add(-1)
+	return t.do(ctx, func() error {
+		tid := unix.Gettid()
+		t.mu.Lock()
+		t.lent[tid] = struct{}{}
+		t.mu.Unlock()
+		defer func() {
+			t.mu.Lock()
+			delete(t.lent, tid)
+			t.mu.Unlock()
+		}()
+		f()
+		return nil
+	})
+}
+
+func (t *threads) mayLend() bool {
+	for n := t.loans.Load(); int(n) < t.max-1; n = t.loans.Load() {
+		if t.loans.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+	return false
+}
+
+// isLent reports whether the caller runs on a thread that is lent. No other
+// goroutine can: the one that it was lent to is locked to it.
+func (t *threads) isLent() bool {
+	if t.loans.Load() == 0 {
+		return false
+	}
+	tid := unix.Gettid()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	_, ok := t.lent[tid]
+	return ok
 }
 
 func (t *threads) submit(j *job) error {
@@ -171,21 +227,31 @@ func (t *threads) next(th *thread) *job {
 	return <-th.work // it was taken off the list with a job
 }
 
-// fail ends the service of all threads: one that has the wrong identity means
-// that none can be trusted.
+// fail ends the thread's life, and with it the service of all threads.
 func (t *threads) fail(j *job, err error) {
+	j.err = t.stop(err)
+	close(j.done)
+	t.mu.Lock()
+	t.n--
+	t.mu.Unlock()
+}
+
+// stop ends the service of all threads: one that has the wrong identity means
+// that none can be trusted.
+func (t *threads) stop(err error) error {
 	t.mu.Lock()
 	if t.broken == nil {
 		t.broken = err
 	}
-	t.n--
-	failed := append([]*job{j}, t.queue...)
+	queue := t.queue
 	t.queue = nil
 	t.mu.Unlock()
-	for _, j := range failed {
-		j.err = &Error{Code: Broken, Msg: err.Error(), Err: err}
+	e := &Error{Code: Broken, Msg: err.Error(), Err: err}
+	for _, j := range queue {
+		j.err = e
 		close(j.done)
 	}
+	return e
 }
 
 func (t *threads) err() error {

@@ -1,0 +1,105 @@
+package root
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// threadOf is the thread that a piece of work runs on.
+func threadOf(t *testing.T, th *threads) int {
+	t.Helper()
+	tid := 0
+	if err := th.do(t.Context(), func() error { tid = unix.Gettid(); return nil }); err != nil {
+		t.Error(err)
+	}
+	return tid
+}
+
+// All work of one who has a thread is done on it; that of others is not.
+func TestLend(t *testing.T) {
+	th := newThreads(3, time.Second, identity{uid: -1, gid: -1})
+	defer th.close()
+	ran := false
+	if err := th.lend(t.Context(), func() {
+		ran = true
+		own := unix.Gettid()
+		if got := threadOf(t, th); got != own {
+			t.Errorf("work on %d, lent was %d", got, own)
+		}
+		if err := th.lend(t.Context(), func() {
+			if unix.Gettid() != own {
+				t.Error("lent another one to who has one")
+			}
+		}); err != nil {
+			t.Error(err)
+		}
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if got := threadOf(t, th); got == own {
+				t.Error("another goroutine's work is done on a thread that is lent")
+			}
+		})
+		wg.Wait()
+	}); err != nil || !ran {
+		t.Error(err, ran)
+	}
+	if th.loans.Load() != 0 || len(th.lent) != 0 {
+		t.Errorf("%d loans, %v lent", th.loans.Load(), th.lent)
+	}
+}
+
+// However many want a thread, work that they wait for gets on.
+func TestLendLeavesOne(t *testing.T) {
+	th := newThreads(2, time.Second, identity{uid: -1, gid: -1})
+	defer th.close()
+	var wg, all sync.WaitGroup
+	all.Add(4)
+	for range 4 {
+		wg.Go(func() {
+			if err := th.lend(t.Context(), func() {
+				all.Done()
+				all.Wait() // all of them hold what they got
+				done := make(chan struct{})
+				go func() { threadOf(t, th); close(done) }()
+				<-done
+			}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// A thread that has lost its identity does no more work, and ends all others'.
+func TestLendWrongIdentity(t *testing.T) {
+	th := newThreads(3, time.Second, identity{uid: -1, gid: -1})
+	defer th.close()
+	if err := th.lend(t.Context(), func() {
+		th.id = identity{uid: 4711, gid: 4711} // which the thread does not have
+		var e *Error
+		err := th.do(t.Context(), func() error { t.Error("it works"); return nil })
+		if !errors.As(err, &e) || e.Code != Broken {
+			t.Errorf("%v", err)
+		}
+	}); err != nil {
+		t.Error(err)
+	}
+	if th.err() == nil || th.do(t.Context(), func() error { return nil }) == nil {
+		t.Error("the others go on")
+	}
+}
+
+func TestLendTooLate(t *testing.T) {
+	th := newThreads(3, time.Second, identity{uid: -1, gid: -1})
+	defer th.close()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := th.lend(ctx, func() { t.Error("it ran") }); err == nil {
+		t.Error("no error")
+	}
+}
