@@ -22,12 +22,18 @@ const (
 	maxSavedTenant    = 1000
 )
 
+// programsAtOnce bounds how many programs that answer approvals run at a time on
+// the host. The others wait, no longer than until their approvals expire.
+const programsAtOnce = 16
+
 // approvals are the pending approvals of all sessions and the rules that
 // approvers have saved.
 type approvals struct {
 	m *Manager
 	// version changes with the rules that are saved.
 	version atomic.Uint64
+	// programs has one for each program that answers at the moment.
+	programs chan struct{}
 
 	mu      sync.Mutex // guards the fields below
 	pending map[string]*pending
@@ -72,7 +78,10 @@ const byRules = "rules"
 var errAnswered = errors.New("the approval was answered before")
 
 func newApprovals(m *Manager) *approvals {
-	return &approvals{m: m, pending: make(map[string]*pending), saved: make(map[string][]*client.SavedApproval)}
+	return &approvals{
+		m: m, programs: make(chan struct{}, programsAtOnce),
+		pending: make(map[string]*pending), saved: make(map[string][]*client.SavedApproval),
+	}
 }
 
 // load reads what was saved.

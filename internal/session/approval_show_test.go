@@ -190,6 +190,34 @@ func TestAuditRefuses(t *testing.T) {
 	}
 }
 
+// TestApprovalProgramsAtOnce: calls that wait do not fill the host with programs.
+func TestApprovalProgramsAtOnce(t *testing.T) {
+	h, _ := asking(t)
+	s := h.create(alice, client.SessionCreate{})
+	file := filepath.Join(t.TempDir(), "approve")
+	if err := os.WriteFile(file, []byte("#!/bin/sh\necho '{\"answer\":\"once\"}'\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	h.reload(func(set *Settings) { set.Approvals.Command = []string{file} })
+	for range programsAtOnce {
+		h.m.approvals.programs <- struct{}{}
+	}
+	gone, a := h.waiting(s.ID, "ls gone")
+	h.answer(a, reject)
+	h.finished(gone.ID)
+	c, _ := h.waiting(s.ID, "ls; echo done")
+	if n := len(h.pending()); n != 1 {
+		t.Errorf("%d wait for a program that may not run yet", n)
+	}
+	<-h.m.approvals.programs
+	if done := h.finished(c.ID); done.Output != "done\n" {
+		t.Errorf("%+v", done)
+	}
+	for range programsAtOnce - 1 {
+		<-h.m.approvals.programs
+	}
+}
+
 func TestApprovalProgram(t *testing.T) {
 	h, w := asking(t)
 	s := h.create(alice, client.SessionCreate{})

@@ -334,6 +334,12 @@ func (s *Session) askProgram(ctx context.Context, p *pending) {
 		s.log.Error("ask the approval program", "approval", p.row.ID, "error", err)
 		return // only our own struct comes here; the deadline ends it
 	}
+	select {
+	case s.m.approvals.programs <- struct{}{}:
+	case <-ctx.Done():
+		return
+	}
+	defer func() { <-s.m.approvals.programs }()
 	// It may take until the deadline, which ends the approval and this with it.
 	out, err := runProgram(ctx, s.m.settings.Load().Approvals.Command, question, time.Until(p.row.Expires)+time.Second)
 	if ctx.Err() != nil {
