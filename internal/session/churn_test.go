@@ -97,6 +97,32 @@ func TestCancelRacesSpawn(t *testing.T) {
 	}
 }
 
+// TestSlotIsFreeAtTheEnd: whoever hears of the end of a call can make the next one.
+func TestSlotIsFreeAtTheEnd(t *testing.T) {
+	h := newHouse(t)
+	h.open()
+	s := h.create(alice, client.SessionCreate{Limits: client.Limits{Calls: 1}})
+	live := h.m.live()[0]
+	ends := 0
+	h.m.store.OnEvents(func(events []client.Event) {
+		for _, e := range events {
+			if e.Type != client.EventCallCompleted && e.Type != client.EventCallError {
+				continue
+			}
+			ends++
+			if n := len(live.slots); n != 0 || live.open.Load() != 0 || live.tenant.calls.Load() != 0 {
+				t.Errorf("%s: %d slots are taken, %d and %d calls are open", e.Type, n, live.open.Load(), live.tenant.calls.Load())
+			}
+		}
+		h.m.hub.publish(events)
+	})
+	h.call(s.ID, bashCall("echo x"))
+	h.call(s.ID, readCall("file"))
+	if ends != 2 {
+		t.Errorf("%d calls have ended", ends)
+	}
+}
+
 // TestEndRacesCall ends sessions at every moment of a call.
 func TestEndRacesCall(t *testing.T) {
 	h := newHouse(t)

@@ -197,6 +197,7 @@ func (s *Session) finish(c *call, o *outcome) {
 	row.Call.Time.Ended = new(c.clock.ended.UTC().Truncate(time.Millisecond))
 	s.audit(c, &row)
 	s.history.answered(&row.Call)
+	s.uncount(c) // who hears of the end, and be it as an event, may make the next call
 	stored := s.store(c, &row)
 	c.mu.Lock()
 	c.row = row
@@ -210,7 +211,6 @@ func (s *Session) finish(c *call, o *outcome) {
 		s.m.work.Go(func() { defer release(); s.storeLater(c, &row, o.held) })
 	}
 	ran := s.announce(c, &row)
-	s.uncount(c)
 	close(c.done)
 	runtime.Gosched() // those who waited for it go first
 	if stored && o.held {
