@@ -91,11 +91,15 @@ func (m *mapping) add(r *tool.Request) {
 			q.Opaque, q.Save = true, "" // a path that only the running command knows
 		}
 		m.all = append(m.all, q)
+		if searches(r.Permission) {
+			// It searches all of the worktree.
+			m.all = append(m.all, Request{Permission: r.Permission, Pattern: ".", Path: m.Worktree, Relative: "."})
+		}
 		return
 	}
 	to, ok := m.Resolve(r.Path)
 	if !r.Outside {
-		if r.Permission == "glob" || r.Permission == "grep" {
+		if searches(r.Permission) {
 			// What is looked for, and where.
 			m.all = append(m.all, q)
 			q = Request{Permission: r.Permission, Pattern: r.Path}
@@ -104,6 +108,10 @@ func (m *mapping) add(r *tool.Request) {
 	}
 	m.leave(r, to, ok)
 }
+
+// searches reports whether requests with a permission have the text that is
+// looked for, beside the place where.
+func searches(permission string) bool { return permission == "glob" || permission == "grep" }
 
 // onFile makes q a request on the file that a path leads to. Where that is not
 // known, no pattern may allow it.

@@ -191,6 +191,11 @@ func TestRequestsOf(t *testing.T) {
 			[]run.Target{target("src", "/workspace/src", "dir")},
 			"grep TODO path= rel= save= opaque=false\ngrep src path=/workspace/src rel=src save=src opaque=false\n",
 		},
+		{
+			"a search of everything",
+			tool.Request{Permission: "grep", Pattern: "src/x"}, nil,
+			"grep src/x path= rel= save= opaque=false\ngrep . path=/workspace rel=. save= opaque=false\n",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got := show(s.requestsOf(read, tool.Access{Requests: []tool.Request{tt.r, tt.r}[:1]}, &run.Prepared{Targets: tt.targets}))
@@ -226,6 +231,19 @@ func TestPathNamedLikeWorkdir(t *testing.T) {
 	v, err := h.m.Explain(t.Context(), alice, client.PolicyExplain{Session: s.ID, Tool: "bash", Input: input})
 	if err != nil || v.Action != "deny" {
 		t.Errorf("explained as %+v, %v", v, err)
+	}
+}
+
+// What a search looks for is no place where it may search.
+func TestSearchOfEverything(t *testing.T) {
+	h := newHouse(t)
+	h.set.Policy = rules(t, `permission = { grep = { "*" = "deny", "docs/*" = "allow" }, glob = { "*" = "deny", "docs/*" = "allow" } }`)
+	h.open()
+	s := h.create(alice, client.SessionCreate{})
+	for _, name := range []string{"grep", "glob"} {
+		if c := h.call(s.ID, client.CallCreate{Tool: name, Input: json.RawMessage(`{"pattern":"docs/../**"}`)}); c.Error == nil || c.Error.Code != client.CodeDenied {
+			t.Errorf("%s: %+v", name, c.Error)
+		}
 	}
 }
 
