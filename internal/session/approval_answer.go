@@ -152,9 +152,10 @@ func (m *Manager) answer(w *pending, by string, a client.ApprovalAnswer) (*clien
 }
 
 // rejectOthers rejects the other pending approvals of the session: whoever
-// rejects without a word wants it to stop.
+// rejects without a word wants it to stop. One that is only being asked for is
+// none of those that they have seen.
 func (m *Manager) rejectOthers(w *pending, by string) {
-	for _, o := range m.approvals.of(func(o *pending) bool { return o.c.s == w.c.s }) {
+	for _, o := range m.approvals.of(func(o *pending) bool { return o.c.s == w.c.s && o.told.Load() }) {
 		err := m.approvals.settle(o, reply{how: replyReject, by: by, message: "another call of the session was rejected"})
 		if err != nil && !errors.Is(err, errAnswered) {
 			m.log.Error("reject an approval", "approval", o.row.ID, "error", err)

@@ -193,7 +193,8 @@ func TestRequestsOf(t *testing.T) {
 		},
 		{
 			"a search of everything",
-			tool.Request{Permission: "grep", Pattern: "src/x"}, nil,
+			tool.Request{Permission: "grep", Pattern: "src/x"},
+			nil,
 			"grep src/x path= rel= save= opaque=false\ngrep . path=/workspace rel=. save= opaque=false\n",
 		},
 	} {
