@@ -25,7 +25,14 @@ func (s *Session) hooksBefore(c *call, inv *tool.Invocation) (replaced *tool.Inv
 	}
 	e := s.hookEventOf(HookCallBefore, c, c.snapshot())
 	e.Call.Input = inv.Input
-	for _, h := range s.m.hooksFor(HookCallBefore, aboutOf(e)) {
+	hooks := s.m.hooksFor(HookCallBefore, aboutOf(e))
+	if len(hooks) > 0 {
+		// They hear of the call, and may do something for it.
+		if err := c.flush(); err != nil {
+			return nil, s.notRun(c, err)
+		}
+	}
+	for _, h := range hooks {
 		a, err := s.m.runHook(c.ctx, h, e)
 		if c.ctx.Err() != nil {
 			return nil, s.notRun(c, context.Cause(c.ctx))

@@ -102,6 +102,31 @@ func hooked(t *testing.T, hooks ...Hook) (*house, *told, string) {
 	return h, o, h.create(alice, client.SessionCreate{Labels: map[string]string{"team": "x"}}).ID
 }
 
+// A call is in the store before a hook hears of it.
+func TestHookAfterTheRecord(t *testing.T) {
+	ran := filepath.Join(t.TempDir(), "ran")
+	h, _, s := hooked(t, hook(t, HookCallBefore, "touch "+ran+`; echo '{"action":"allow"}'`))
+	pending := 0
+	h.m.store.OnEvents(func(events []client.Event) {
+		for _, e := range events {
+			if e.Type != client.EventCallPending {
+				continue
+			}
+			pending++
+			if _, err := os.Stat(ran); err == nil {
+				t.Error("the hook ran first")
+			}
+		}
+		h.m.hub.publish(events)
+	})
+	if c := h.call(s, bashCall("echo x")); c.Error != nil {
+		t.Fatal(c.Error)
+	}
+	if _, err := os.Stat(ran); err != nil || pending != 1 {
+		t.Errorf("%v; %d events", err, pending)
+	}
+}
+
 func (h *house) openAudited(o *told) {
 	h.t.Helper()
 	m := h.build()
