@@ -321,7 +321,7 @@ func TestR8Approvals(t *testing.T) {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	taken := 0
-	for i := range 8 {
+	for i := range 4 {
 		wg.Go(func() {
 			answer := once
 			if i%2 == 1 {
@@ -458,7 +458,7 @@ func TestR11DoomLoop(t *testing.T) {
 		return stopped
 	}
 	fresh := func() *client.Session {
-		return s.open(t, client.SessionCreate{Worktree: client.Worktree{Source: s.tree}})
+		return s.open(t, client.SessionCreate{Profile: "build", Worktree: client.Worktree{Source: s.tree}})
 	}
 	for name, tc := range map[string]struct {
 		cmds []string

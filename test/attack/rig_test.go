@@ -218,6 +218,11 @@ roots = [%q]
 uids = [40001]
 [tenant.b]
 uids = [40002]
+[doom_loop]
+hard_limit = 0
+[profile.wall.permission]
+doom_loop = "allow"
+external_directory = "allow"
 [limits]
 memory = "256MiB"
 tmp = "32MiB"
@@ -313,9 +318,14 @@ func (r *rig) tree(t *testing.T) string {
 	return dir
 }
 
-// session opens a session of the client's tenant.
+// session opens a session of the client's tenant: unless the request says
+// otherwise with a profile that asks for nothing, so that what is attacked is the
+// wall and not the rules before it.
 func (r *rig) session(t *testing.T, c *client.Client, req client.SessionCreate) *client.Session {
 	t.Helper()
+	if req.Profile == "" {
+		req.Profile = "wall"
+	}
 	s, err := c.CreateSession(context.Background(), req)
 	if err != nil {
 		t.Fatalf("create session: %v", err)
