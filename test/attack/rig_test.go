@@ -2,7 +2,6 @@ package attack
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -182,16 +181,10 @@ func uidBase() uint32 {
 	return 1_900_000_000/65536*65536 + (uint32(b[0])%128)*16*65536
 }
 
-// anywhere is the configuration of attacks on the sandbox. By default calls that
-// name what is outside of their session's places wait for an approval; here they
-// shall get through to what holds when the rules do not.
-const anywhere = "[permission]\nexternal_directory = \"allow\"\n"
-
 // newRig starts a daemon, by wrap unless that is nil. extra is added to its
-// configuration; "" is for anywhere.
+// configuration.
 func newRig(t *testing.T, wrap []string, extra string) *rig {
 	t.Helper()
-	extra = cmp.Or(extra, anywhere)
 	if why != "" {
 		t.Skip(why)
 	}
