@@ -4,11 +4,10 @@ import (
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/tool"
-	"github.com/toold/toold/internal/tool/shell"
 )
 
 // offlineNote says what a verdict without a daemon leaves out.
-const offlineNote = "judged by the file alone: without a session, paths lead where their text says, and no approval is saved"
+const offlineNote = "judged by the file alone: without a session, paths lead where their text says, nothing is mounted beside the worktree, and no approval is saved"
 
 // explainOffline judges a call by the rules of a file, as a session of that
 // tenant with that profile would be, without a daemon and a sandbox.
@@ -38,16 +37,10 @@ func explainOffline(file, name, text, profile, tenant string) (*client.PolicyVer
 	}
 	requests := policy.AsWritten(inv, policy.Workspace)
 	judged := stack.Judge(requests)
-	v := &client.PolicyVerdict{
+	return &client.PolicyVerdict{
 		Tool: name, Profile: profile, Tenant: tenant, Action: string(judged.Action), Rule: judged.Rule, Reason: judged.Reason,
 		Requests: stack.Explain(requests), Notes: []string{offlineNote},
-	}
-	for i := range v.Requests {
-		if r := &v.Requests[i]; r.Opaque {
-			r.Why = shell.Scan(r.Pattern, shell.Options{}).Why
-		}
-	}
-	return v, nil
+	}, nil
 }
 
 // defaultTenant is the tenant of those whom no other one lists.

@@ -4,7 +4,7 @@ import "github.com/toold/toold/client"
 
 // Explain judges requests like Judge and shows how: for each request every rule
 // that matches in each layer, in the order of the layer, and which of them
-// decides. Why is left empty for what is opaque: only who scanned it knows.
+// decides.
 func (s *Stack) Explain(requests []Request) []client.PolicyRequest {
 	all := make([]client.PolicyRequest, len(requests))
 	for i := range requests {
@@ -17,7 +17,7 @@ func (s *Stack) explain(q *Request) client.PolicyRequest {
 	d := s.decide(q)
 	e := client.PolicyRequest{
 		Permission: q.Permission, Pattern: q.Pattern, Path: q.Path, Opaque: q.Opaque, Save: q.Save,
-		Action: string(d.action), Rule: d.source(), Matches: []client.PolicyMatch{},
+		Why: q.Why, Action: string(d.action), Rule: d.source(), Matches: []client.PolicyMatch{},
 	}
 	if !q.Opaque && (d.rule == nil || d.reason != d.rule.Reason) {
 		e.Why = d.reason

@@ -153,7 +153,7 @@ func TestUnknownActionIsDeny(t *testing.T) {
 }
 
 func TestRequests(t *testing.T) {
-	p := &Places{Worktree: "/workspace", Mounts: []string{"/usr/local/cache"}, Resolve: func(asked string) (Resolved, bool) {
+	p := &Places{Worktree: "/workspace", Mounts: []string{"/usr/local/cache", "/srv/data"}, Resolve: func(asked string) (Resolved, bool) {
 		switch asked {
 		case "link":
 			return Resolved{Path: "/srv/data/file"}, true
@@ -194,15 +194,18 @@ func TestRequests(t *testing.T) {
 			{Permission: "grep", Pattern: "a", Path: "/workspace/a", Relative: "a", Save: "a"},
 		}},
 		{"not to be found out", []tool.Request{{Permission: "read", Pattern: "gone", Path: "gone", Save: "x"}}, []Request{
-			{Permission: "read", Pattern: "gone", Opaque: true},
-			{Permission: PermissionExternal, Pattern: "gone", Opaque: true},
+			{Permission: "read", Pattern: "gone", Opaque: true, Why: whyUnresolved},
+			{Permission: PermissionExternal, Pattern: "gone", Opaque: true, Why: whyUnresolved},
 		}},
 		{"known to the command alone", []tool.Request{
 			{Permission: "edit", Pattern: "src/$X", Write: true, Save: "src/*"},
 			{Permission: PermissionExternal, Pattern: "/srv/$X", Outside: true},
 		}, []Request{
-			{Permission: "edit", Pattern: "src/$X", Opaque: true},
-			{Permission: PermissionExternal, Pattern: "/srv/$X", Opaque: true},
+			{Permission: "edit", Pattern: "src/$X", Opaque: true, Why: whyRuntime},
+			{Permission: PermissionExternal, Pattern: "/srv/$X", Opaque: true, Why: whyRuntime},
+		}},
+		{"opaque", []tool.Request{{Permission: "bash", Pattern: "eval $X", Opaque: true, Why: "so"}}, []Request{
+			{Permission: "bash", Pattern: "eval $X", Opaque: true, Why: "so"},
 		}},
 		{"only named", []tool.Request{
 			{Permission: PermissionExternal, Path: "/etc/passwd", Outside: true},
@@ -211,10 +214,10 @@ func TestRequests(t *testing.T) {
 			{Permission: PermissionExternal, Path: "/tmp/x", Outside: true, Write: true},
 			{Permission: PermissionExternal, Path: "/dev/null", Outside: true, Write: true},
 			{Permission: PermissionExternal, Path: "/home/tool/x", Outside: true, Write: true},
-			{Permission: PermissionExternal, Path: "/srv/dir", Outside: true},
+			{Permission: PermissionExternal, Path: "/srv/dir", Outside: true, Write: true},
 			{Permission: PermissionExternal, Path: "link", Outside: true},
 			{Permission: PermissionExternal, Path: "/srv/data/file", Outside: true},
-			{Permission: PermissionExternal, Path: "/x", Outside: true},
+			{Permission: PermissionExternal, Path: "/x", Outside: true, Write: true},
 		}, []Request{
 			{Permission: PermissionExternal, Pattern: "/etc/motd", Path: "/etc/motd", Save: "/etc/*"},
 			{Permission: PermissionExternal, Pattern: "/usr/local/cache/x", Path: "/usr/local/cache/x", Save: "/usr/local/cache/*"},

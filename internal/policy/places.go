@@ -14,7 +14,8 @@ import (
 type Places struct {
 	// Worktree is where it is mounted.
 	Worktree string
-	// Mounts are the targets of further directories of the host.
+	// Mounts are the targets of further directories of the host. What is in none
+	// of them is the sandbox's own.
 	Mounts []string
 	// Resolve finds where a path of an Access leads. ok is false where that could
 	// not be found out.
@@ -39,15 +40,18 @@ const (
 )
 
 // AsWritten is what policy judges of a call when there is no sandbox to resolve
-// its paths in: they lead where their text says, as if there were no links.
-func AsWritten(inv *tool.Invocation, worktree string) []Request {
+// its paths in: they lead where their text says, as if there were no links. mounts
+// are those of the session, as in Places, none where no session is meant.
+func AsWritten(inv *tool.Invocation, worktree string, mounts ...string) []Request {
 	var in struct {
 		Workdir string `json:"workdir"`
 	}
 	if json.Unmarshal(inv.Input, &in) != nil {
 		in.Workdir = "" // a tool's whose field of this name is something else
 	}
-	return lexical(worktree, in.Workdir).Requests(inv.Tool.Access(inv.Input))
+	places := lexical(worktree, in.Workdir)
+	places.Mounts = mounts
+	return places.Requests(inv.Tool.Access(inv.Input))
 }
 
 // lexical are the places of AsWritten. workdir is the directory that a call asks
@@ -85,10 +89,10 @@ type mapping struct {
 }
 
 func (m *mapping) add(r *tool.Request) {
-	q := Request{Permission: r.Permission, Pattern: r.Pattern, Opaque: r.Opaque, Save: r.Save}
+	q := Request{Permission: r.Permission, Pattern: r.Pattern, Opaque: r.Opaque, Why: r.Why, Save: r.Save}
 	if r.Path == "" {
 		if r.Write || r.Outside {
-			q.Opaque, q.Save = true, "" // a path that only the running command knows
+			q.Opaque, q.Why, q.Save = true, whyRuntime, ""
 		}
 		m.all = append(m.all, q)
 		if searches(r.Permission) {
@@ -113,11 +117,17 @@ func (m *mapping) add(r *tool.Request) {
 // looked for, beside the place where.
 func searches(permission string) bool { return permission == "glob" || permission == "grep" }
 
+// Why requests on paths are opaque.
+const (
+	whyRuntime    = "which file it is, is only known at run time"
+	whyUnresolved = "it is not known where this path leads"
+)
+
 // onFile makes q a request on the file that a path leads to. Where that is not
 // known, no pattern may allow it.
 func (m *mapping) onFile(q Request, to Resolved, ok bool) Request {
 	if !ok {
-		q.Opaque, q.Save = true, ""
+		q.Opaque, q.Why, q.Save = true, whyUnresolved, ""
 		return q
 	}
 	q.Path, q.Relative = to.Path, RelativeTo(m.Worktree, to.Path)
@@ -132,15 +142,15 @@ func (m *mapping) onFile(q Request, to Resolved, ok bool) Request {
 }
 
 // leave asks for external_directory where a path leads to a place that is not
-// the session's own. Reading what every program needs is no such thing.
+// the session's own. Reading what the sandbox itself consists of is no such thing.
 func (m *mapping) leave(r *tool.Request, to Resolved, ok bool) {
 	q := Request{Permission: PermissionExternal, Pattern: r.Path}
 	switch {
 	case sinks[r.Path]:
 		return
 	case !ok:
-		q.Opaque = true
-	case m.isOwn(to.Path), sinks[to.Path], !r.Write && m.isSystem(to.Path):
+		q.Opaque, q.Why = true, whyUnresolved
+	case m.isOwn(to.Path), sinks[to.Path], !r.Write && m.isRoot(to.Path):
 		return
 	default:
 		q.Path, q.Save = to.Path, directoryPattern(to)
@@ -181,17 +191,16 @@ func (m *mapping) isOwn(p string) bool {
 	return below(p, m.Worktree) || slices.ContainsFunc(own, func(dir string) bool { return below(p, dir) })
 }
 
-// system are the read-only parts of every root file system, with nothing in them
-// that a session was not meant to read.
-var system = []string{
-	"/bin", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/proc", "/sbin", "/sys", "/usr",
-}
-
-// isSystem reports whether p is part of the root file system. What is mounted
-// there is not.
-func (m *mapping) isSystem(p string) bool {
-	in := func(dir string) bool { return below(p, dir) }
-	return slices.ContainsFunc(system, in) && !slices.ContainsFunc(m.Mounts, in)
+// isRoot reports whether p is of the sandbox's own root filesystem, "/" included.
+// That is read-only and has nothing in it that a session was not meant to read;
+// whose files it shows was decided by whoever set up the daemon. A mount is no part
+// of it, and no directory above one is: to list or search that is to reach the
+// mount. Mounts at places that are the session's own are reached without a question
+// anyway.
+func (m *mapping) isRoot(p string) bool {
+	return !slices.ContainsFunc(m.Mounts, func(mount string) bool {
+		return (below(p, mount) || below(mount, p)) && !m.isOwn(mount)
+	})
 }
 
 // sinks are devices that keep nothing of what is written to them, and streams

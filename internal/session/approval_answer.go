@@ -215,7 +215,7 @@ func (m *Manager) savedBy(w *pending, by string, a client.ApprovalAnswer) ([]*cl
 		}
 		v.Expires = new(now.Add(time.Duration(d)))
 	}
-	asked := w.j.asked()
+	asked := w.j.shown()
 	if n := len(asked); n > maxShownRequests {
 		return nil, &client.Error{
 			Code:    client.CodeInvalidRequest,

@@ -23,7 +23,7 @@ func describe(row *store.Approval, j *judgement) {
 	d := &shownText{meta: make(map[string]any)}
 	row.Metadata = d.meta
 	row.Requests = []client.ApprovalRequest{}
-	asked := j.asked()
+	asked := j.shown()
 	for i, r := range asked {
 		if i == maxShownRequests {
 			d.meta["requests_left_out"] = len(asked) - i
@@ -36,6 +36,9 @@ func describe(row *store.Approval, j *judgement) {
 		}
 		if r.Rule == j.verdict.Rule {
 			v.Reason = j.verdict.Reason
+		}
+		if r.Request.Why != "" {
+			v.Reason = join(v.Reason, "it cannot be judged by its parts: "+shell.Visible(r.Request.Why))
 		}
 		v.Pattern = d.shortened(v.Pattern, maxShownPattern)
 		row.Requests = append(row.Requests, v)
@@ -69,6 +72,22 @@ func describe(row *store.Approval, j *judgement) {
 	if j.loop != nil {
 		d.meta["loop"] = j.loop.describe(j.inv.Tool.Name)
 	}
+}
+
+// shown are the requests that need a yes without those that say a second time what
+// the one before them says: a command is asked for as it is written and in its
+// plain form, which are the same to a person where the same rule asks about both
+// and the same would be saved.
+func (j *judgement) shown() []Judged {
+	asked := j.asked()
+	if len(asked) > 2*maxShownRequests {
+		return asked // not all of them are shown anyway
+	}
+	return slices.CompactFunc(asked, func(a, b Judged) bool {
+		p, q := &a.Request, &b.Request
+		return p.Permission == "bash" && q.Permission == "bash" && p.Opaque == q.Opaque && a.Rule == b.Rule && p.Save == q.Save &&
+			shell.Canonical(p.Pattern) == shell.Canonical(q.Pattern)
+	})
 }
 
 // shownText collects texts for people.

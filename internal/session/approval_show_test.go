@@ -48,6 +48,53 @@ func TestWhatApproversSee(t *testing.T) {
 	h.finished(long.ID)
 }
 
+// A command is shown once, and why a text is asked about as a whole.
+func TestRequestsThatApproversSee(t *testing.T) {
+	h, _ := asking(t)
+	s := h.create(alice, client.SessionCreate{})
+	const because = "somebody must look"
+	for command, want := range map[string]string{
+		`git commit -m "first"`:             `git commit -m "first" (git commit *)`,
+		`ls 'a'; ls a`:                      `ls 'a' (ls *)`,
+		`ls a; ls b`:                        `ls a (ls *), ls b (ls *)`,
+		`git commit -m "a b"; git commit a`: `git commit -m "a b" (git commit *), git commit a (git commit *)`,
+		// What would be saved for the one is nothing for the other.
+		`/usr/bin/git push`: `/usr/bin/git push (), git push (git push *)`,
+		`"git"  push`:       `"git"  push (), git push (git push *)`,
+	} {
+		c, a := h.waiting(s.ID, command)
+		var got []string
+		for _, r := range a.Requests {
+			got = append(got, r.Pattern+" ("+r.Save+")")
+			if r.Reason != because {
+				t.Errorf("%s: asked because of %q", command, r.Reason)
+			}
+		}
+		if g := strings.Join(got, ", "); g != want {
+			t.Errorf("%s:\ngot  %s\nwant %s", command, g, want)
+		}
+		h.answer(a, reject)
+		h.finished(c.ID)
+	}
+	for _, tt := range []struct {
+		command string
+		env     map[string]string
+		want    string
+	}{
+		{`eval "$x"`, nil, because + "; it cannot be judged by its parts: eval runs text that is made at run time"},
+		{"ls", map[string]string{"CI": "1", "PATH": "/x", "PAGER": "x"}, because + "; it cannot be judged by its parts: the call's environment sets PAGER, which changes what the command does"},
+	} {
+		r := bashCall(tt.command)
+		r.Env = tt.env
+		c, a := h.waitingFor(alice, s.ID, r)
+		if !slices.ContainsFunc(a.Requests, func(q client.ApprovalRequest) bool { return q.Reason == tt.want }) {
+			t.Errorf("%s: %+v", tt.command, a.Requests)
+		}
+		h.answer(a, reject)
+		h.finished(c.ID)
+	}
+}
+
 // What an approver was not shown is not saved.
 func TestNothingIsSavedUnseen(t *testing.T) {
 	h, _ := asking(t)

@@ -31,6 +31,7 @@ type ruleset struct {
 	saved    uint64
 	until    time.Time // zero: as long as the rest is the same
 	worktree string    // where it is inside; only for a replay
+	mounts   []string  // the same of further directories
 }
 
 // hides reports whether nothing of a tool can be allowed.

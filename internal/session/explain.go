@@ -41,7 +41,7 @@ func (m *Manager) Explain(ctx context.Context, p Principal, r client.PolicyExpla
 		rules, err = m.rulesWithout(p.Tenant, v.Profile)
 		requests = policy.AsWritten(inv, policy.Workspace)
 		if len(access.Paths()) > 0 {
-			v.Notes = append(v.Notes, "paths are taken as they stand: without a session there is nothing to resolve them in")
+			v.Notes = append(v.Notes, "paths are taken as they stand: without a session there is nothing to resolve them in, and nothing mounted beside the worktree")
 		}
 	}
 	if err != nil {
@@ -49,7 +49,7 @@ func (m *Manager) Explain(ctx context.Context, p Principal, r client.PolicyExpla
 	}
 	verdict, each := rules.judge(requests)
 	v.Action, v.Rule, v.Reason = string(verdict.Action), verdict.Rule, verdict.Reason
-	v.Requests = explained(rules, requests, each, access)
+	v.Requests = explained(rules, requests, each)
 	if verdict.Action == policy.Ask && m.settings.Load().Approvals.None {
 		v.Notes = append(v.Notes, `what asks is denied at once: [approvals] approver = "none"`)
 	}
@@ -107,7 +107,7 @@ func (m *Manager) rulesWithout(tenant, profile string) (*ruleset, error) {
 }
 
 // explained shows each request with the rules that match it.
-func explained(r *ruleset, requests []policy.Request, each []Judged, a tool.Access) []client.PolicyRequest {
+func explained(r *ruleset, requests []policy.Request, each []Judged) []client.PolicyRequest {
 	if r.err != nil {
 		return []client.PolicyRequest{}
 	}
@@ -115,14 +115,6 @@ func explained(r *ruleset, requests []policy.Request, each []Judged, a tool.Acce
 	for i := range all {
 		if act := string(each[i].Action); all[i].Action != act { // a setting is stricter than the rules
 			all[i].Action, all[i].Rule = act, each[i].Rule
-		}
-		for _, q := range a.Requests {
-			if all[i].Why == "" && q.Why != "" && q.Permission == all[i].Permission && q.Pattern == all[i].Pattern {
-				all[i].Why = q.Why
-			}
-		}
-		if all[i].Opaque && all[i].Why == "" {
-			all[i].Why = "it is not known where this path leads"
 		}
 	}
 	return all

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/tool/run"
 )
 
 const explainedRules = `
@@ -103,6 +104,33 @@ func TestExplain(t *testing.T) {
 	}
 	if l, err := h.m.ListCalls(t.Context(), alice, s.ID, CallFilter{}); err != nil || len(l.Items) != 0 {
 		t.Errorf("calls were stored: %+v, %v", l, err)
+	}
+}
+
+// TestReplayWithMounts: a recorded call is judged by what its session had mounted.
+func TestReplayWithMounts(t *testing.T) {
+	h := newHouse(t)
+	dir := t.TempDir()
+	h.set.MountRoots = []string{dir}
+	h.open()
+	mounted, err := h.m.Create(t.Context(), mounter, client.SessionCreate{Mounts: []client.Mount{{Source: dir, Target: "/cache"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain := h.create(alice, client.SessionCreate{})
+	h.reload(func(set *Settings) { set.Policy = rules(t, `permission = { external_directory = "deny" }`) })
+	for _, tt := range []struct {
+		session string
+		want    client.Code
+	}{{mounted.ID, client.CodeDenied}, {plain.ID, ""}} {
+		h.host.box(tt.session).prepared = &run.Prepared{Targets: []run.Target{{Asked: "/cache/x", Path: "/cache/x", Kind: "file", Exists: true}}}
+		if c := h.call(tt.session, readCall("/cache/x")); c.Error == nil && tt.want != "" || c.Error != nil && c.Error.Code != tt.want {
+			t.Errorf("got %+v, want %q", c.Error, tt.want)
+		}
+	}
+	got, err := h.m.Replay(t.Context(), root, client.PolicyReplay{Rules: `permission = { external_directory = "allow" }`})
+	if err != nil || got.Calls != 2 || len(got.Changes) != 1 || got.Changes[0].SessionID != mounted.ID || got.Changes[0].Now != "allow" {
+		t.Errorf("replayed: %+v, %v", got, err)
 	}
 }
 

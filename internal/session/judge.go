@@ -158,7 +158,12 @@ func rank(a policy.Action) int {
 // its parts than their text says, as an assignment in front of it would. Of
 // others, the requests do that already where they must.
 func (c *call) steered(inv *tool.Invocation, requests []policy.Request) []policy.Request {
-	if inv.Tool.Name != "bash" || !slices.ContainsFunc(slices.Collect(maps.Keys(c.req.Env)), shell.Steers) {
+	if inv.Tool.Name != "bash" {
+		return nil
+	}
+	names := slices.Sorted(maps.Keys(c.req.Env))
+	first := slices.IndexFunc(names, shell.Steers)
+	if first < 0 {
 		return nil
 	}
 	for i := range requests {
@@ -172,7 +177,8 @@ func (c *call) steered(inv *tool.Invocation, requests []policy.Request) []policy
 	if json.Unmarshal(inv.Input, &in) != nil {
 		in.Command = "" // never so after Parse; no rule but "*" allows it
 	}
-	return []policy.Request{{Permission: "bash", Pattern: in.Command, Opaque: true}}
+	why := "the call's environment sets " + names[first] + ", which changes what the command does"
+	return []policy.Request{{Permission: "bash", Pattern: in.Command, Opaque: true, Why: why}}
 }
 
 // requestsOf is what policy judges: what the call names, as it resolves.
@@ -188,12 +194,18 @@ func (s *Session) requestsOf(inv *tool.Invocation, a tool.Access, prep *run.Prep
 	}
 	places := policy.Places{Resolve: func(asked string) (policy.Resolved, bool) { return resolved(targets, asked) }}
 	s.mu.Lock()
-	places.Worktree = s.row.Worktree.Target
-	for _, mt := range s.row.Mounts {
-		places.Mounts = append(places.Mounts, mt.Target)
-	}
+	places.Worktree, places.Mounts = s.row.Worktree.Target, targetsOf(s.row.Mounts)
 	s.mu.Unlock()
 	return places.Requests(a)
+}
+
+// targetsOf are the places inside where directories are mounted.
+func targetsOf(mounts []client.Mount) []string {
+	var all []string
+	for _, mt := range mounts {
+		all = append(all, mt.Target)
+	}
+	return all
 }
 
 // resolved finds where a path leads, if that could be found out.
@@ -266,7 +278,7 @@ func (j *judgement) what() string {
 		name = name[:runeStart([]byte(name), most)] + "…"
 	}
 	if r.Opaque && r.Permission == "bash" {
-		return fmt.Sprintf("%s %q, which cannot be judged by its parts,", r.Permission, name)
+		return fmt.Sprintf("%s %q, which cannot be judged by its parts (%s),", r.Permission, name, r.Why)
 	}
 	return fmt.Sprintf("%s %q", r.Permission, name)
 }

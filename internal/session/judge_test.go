@@ -103,7 +103,7 @@ func TestRequestsOf(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.row.Mounts = []client.Mount{{Target: "/opt/cache"}}
+	s.row.Mounts = []client.Mount{{Target: "/opt/cache"}, {Target: "/data"}}
 	target := func(asked, path, kind string) run.Target {
 		return run.Target{Asked: asked, Path: path, Kind: kind, Exists: true}
 	}
@@ -144,7 +144,7 @@ func TestRequestsOf(t *testing.T) {
 			"read a* path=/workspace/a* rel=a* save= opaque=false\n",
 		},
 		{
-			"beside the worktree", file("/workspaces/a", false),
+			"writing beside the worktree", file("/workspaces/a", true),
 			[]run.Target{target("/workspaces/a", "/workspaces/a", "file")},
 			"read /workspaces/a path=/workspaces/a rel= save=/workspaces/a opaque=false\n" +
 				"external_directory /workspaces/a path=/workspaces/a rel= save=/workspaces/* opaque=false\n",
@@ -153,6 +153,11 @@ func TestRequestsOf(t *testing.T) {
 			"a system path", file("/usr/include/a.h", false),
 			[]run.Target{target("/usr/include/a.h", "/usr/include/a.h", "file")},
 			"read /usr/include/a.h path=/usr/include/a.h rel= save=/usr/include/a.h opaque=false\n",
+		},
+		{
+			"a path of the root filesystem", file("/var/lib/x", false),
+			[]run.Target{target("/var/lib/x", "/var/lib/x", "file")},
+			"read /var/lib/x path=/var/lib/x rel= save=/var/lib/x opaque=false\n",
 		},
 		{
 			"writing a system path", file("/usr/a", true),
@@ -170,11 +175,12 @@ func TestRequestsOf(t *testing.T) {
 		{"an output", outside("o", false), []run.Target{target("o", sandbox.OutputDir+"/call_1", "file")}, ""},
 		{"no more than a sink", outside("/dev/null", true), []run.Target{target("/dev/null", "/dev/null", "device")}, ""},
 		{
-			"a link out", outside("link", false),
+			"a link to a mount", outside("link", false),
 			[]run.Target{target("link", "/data/x", "file")},
 			"external_directory link path=/data/x rel= save=/data/* opaque=false\n",
 		},
-		{"the root", outside("/", false), []run.Target{target("/", "/", "dir")}, "external_directory / path=/ rel= save= opaque=false\n"},
+		{"above a mount", outside("/opt", false), []run.Target{target("/opt", "/opt", "dir")}, "external_directory /opt path=/opt rel= save=/opt opaque=false\n"},
+		{"the root, above mounts", outside("/", false), []run.Target{target("/", "/", "dir")}, "external_directory / path=/ rel= save= opaque=false\n"},
 		{"not resolved", outside("$X", false), nil, "external_directory $X path= rel= save= opaque=true\n"},
 		{
 			"not resolved to its end", outside("y", false),

@@ -51,9 +51,18 @@ external_directory = "deny"
 "git push *" = "deny"
 `, map[string]string{
 		".env": "SECRET=1", "plain": "fine\n", "link": "link:.env", "sub/up": "link:../.env", "dir": "link:sub", "sub/.env": "SECRET=2",
-		"out": "link:/run/toold/agent", "passwd": "link:/etc/hostname", ".toold/policy.toml": "[permission.bash]\n\"curl *\" = \"deny\"\n",
+		"out": "link:/mnt/cache/f", "agent": "link:/run/toold/sandbox", "passwd": "link:/etc/hostname", ".toold/policy.toml": "[permission.bash]\n\"curl *\" = \"deny\"\n",
 	})
-	s, err := m.Create(t.Context(), mounter, client.SessionCreate{Worktree: client.Worktree{Source: dir}})
+	cache := t.TempDir()
+	if err := os.WriteFile(filepath.Join(cache, "f"), []byte("of the host\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	set := *m.settings.Load()
+	set.MountRoots = []string{cache}
+	m.Reload(set)
+	s, err := m.Create(t.Context(), mounter, client.SessionCreate{
+		Worktree: client.Worktree{Source: dir}, Mounts: []client.Mount{{Source: cache, Target: "/mnt/cache"}},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,14 +78,26 @@ external_directory = "deny"
 		{"read", object{"file_path": "dir/.env"}, "config.toml:3"},
 		{"read", object{"file_path": "./sub/../sub/./.env"}, "config.toml:3"},
 		{"read", object{"file_path": "out"}, "external_directory"},
-		{"list", object{"path": "/srv"}, "external_directory"},
+		{"read", object{"file_path": "/mnt/cache/f"}, "external_directory"},
+		{"list", object{"path": "/mnt/cache"}, "external_directory"},
+		{"list", object{"path": "/mnt"}, "external_directory"},
+		{"list", object{"path": "/"}, "external_directory"},
+		{"grep", object{"pattern": "host", "path": ".."}, "external_directory"},
+		{"list", object{"path": "/var"}, ""},
+		{"read", object{"file_path": "agent"}, ""},
+		{"write", object{"file_path": "/var/x", "content": "x"}, "external_directory"},
 		{"bash", object{"command": "cat plain"}, ""},
 		{"bash", object{"command": "cat /etc/hostname passwd 2>/dev/null"}, ""},
 		{"bash", object{"command": "cat out"}, "external_directory"},
-		{"bash", object{"command": "ls /srv"}, "external_directory"},
+		{"bash", object{"command": "cat agent && ls -d /run/toold /var /home"}, ""},
+		{"bash", object{"command": "ls /mnt"}, "external_directory"},
+		{"bash", object{"command": "find / -name f"}, "external_directory"},
+		{"bash", object{"command": "cat /mn?/cache/f"}, "external_directory"},
+		{"bash", object{"command": "cd /; cat mnt/cache/f"}, "external_directory"},
+		{"bash", object{"command": "echo x > /var/x"}, "external_directory"},
 		{"bash", object{"command": "cd sub && cat ../out"}, "external_directory"},
 		{"bash", object{"command": "echo x > out"}, "external_directory"},
-		{"bash", object{"command": "ls", "workdir": "/srv"}, "external_directory"},
+		{"bash", object{"command": "ls", "workdir": "/mnt"}, "external_directory"},
 		{"bash", object{"command": "true; (git push)"}, "config.toml:7"},
 		{"bash", object{"command": "curl x"}, "/workspace/.toold/policy.toml:2"},
 	} {

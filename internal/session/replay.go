@@ -103,7 +103,7 @@ func (y *replay) judge(ctx context.Context, row *store.Call) error {
 		y.passed++
 		return nil // a tool that there is no more
 	}
-	rules, worktree, err := y.rulesOf(ctx, row)
+	rules, err := y.rulesOf(ctx, row)
 	if err != nil {
 		return err
 	}
@@ -112,7 +112,7 @@ func (y *replay) judge(ctx context.Context, row *store.Call) error {
 		return nil
 	}
 	y.out.Calls++
-	now, _ := rules.judge(policy.AsWritten(inv, worktree))
+	now, _ := rules.judge(policy.AsWritten(inv, rules.worktree, rules.mounts...))
 	if now.Action == policy.Ask && y.settings.Approvals.None {
 		now.Action = policy.Deny
 	}
@@ -134,9 +134,9 @@ func (y *replay) judge(ctx context.Context, row *store.Call) error {
 }
 
 // rulesOf gives the other rules as they would hold in a call's session.
-func (y *replay) rulesOf(ctx context.Context, row *store.Call) (*ruleset, string, error) {
+func (y *replay) rulesOf(ctx context.Context, row *store.Call) (*ruleset, error) {
 	if r, ok := y.rules[row.SessionID]; ok {
-		return r, r.worktree, nil
+		return r, nil
 	}
 	s, err := y.m.store.Session(ctx, row.SessionID)
 	if errors.Is(err, store.ErrNotFound) {
@@ -144,9 +144,9 @@ func (y *replay) rulesOf(ctx context.Context, row *store.Call) (*ruleset, string
 		s.Tenant, s.Profile = row.Tenant, defaultProfile
 	}
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
-	r := &ruleset{opaque: y.settings.Opaque, settings: y.settings, worktree: s.Worktree.Target}
+	r := &ruleset{opaque: y.settings.Opaque, settings: y.settings, worktree: s.Worktree.Target, mounts: targetsOf(s.Mounts)}
 	var ceilings []policy.Ceiling
 	if r.stack, r.err = y.set.Stack(s.Profile, s.Tenant); r.err == nil {
 		if ceilings, r.err = ceilingsOf(s); r.err == nil {
@@ -157,5 +157,5 @@ func (y *replay) rulesOf(ctx context.Context, row *store.Call) (*ruleset, string
 		y.out.Notes = append(y.out.Notes, fmt.Sprintf("session %s has no rules here: %v", row.SessionID, r.err))
 	}
 	y.rules[row.SessionID] = r
-	return r, r.worktree, nil
+	return r, nil
 }

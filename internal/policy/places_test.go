@@ -1,0 +1,87 @@
+package policy
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/toold/toold/internal/tool"
+)
+
+// TestReading: what the sandbox itself consists of is read without a question. A
+// mount of the session, and what leads to one, is not.
+func TestReading(t *testing.T) {
+	for _, tt := range []struct {
+		mounts string
+		free   string // paths that nothing is asked about
+		asked  string
+	}{
+		{
+			"", "/ /root /root/x /var/lib/dpkg/status /run /run/toold /run/toold/agent /srv /mnt/x /home /home/other /usr/bin/x /proc/self /dev/x /workspaces/x",
+			"",
+		},
+		{
+			"/mnt/x", "/root /mn /mnt2 /mnt/xy /mnt/y /usr /workspace /workspace/mnt/x /home/tool",
+			"/ /mnt /mnt/x /mnt/x/y",
+		},
+		{
+			"/a/b /a/b/c /usr/local/x", "/a/c /usr/bin /usr/local/y",
+			"/ /a /a/b /a/b/c /a/b/c/d /a/b/d /usr /usr/local /usr/local/x",
+		},
+		// What is mounted in the worktree is the session's own.
+		{"/workspace/x", "/ /workspace /workspace/x/y /mnt", ""},
+	} {
+		places := lexical(Workspace, "")
+		places.Mounts = strings.Fields(tt.mounts)
+		requests := func(p string, write bool) []Request {
+			return places.Requests(tool.Access{Requests: []tool.Request{{Permission: PermissionExternal, Path: p, Outside: true, Write: write}}})
+		}
+		for p := range strings.FieldsSeq(tt.free) {
+			if got := requests(p, false); len(got) > 0 {
+				t.Errorf("mounts %q: reading %s asks for %+v", tt.mounts, p, got)
+			}
+			if own := p == Home || below(p, Workspace); len(requests(p, true)) != 1 && !own {
+				t.Errorf("mounts %q: nothing is asked about writing %s", tt.mounts, p)
+			}
+		}
+		for p := range strings.FieldsSeq(tt.asked) {
+			if got := requests(p, false); len(got) != 1 || got[0].Path != p {
+				t.Errorf("mounts %q: reading %s asks for %+v", tt.mounts, p, got)
+			}
+		}
+	}
+}
+
+// TestAsWritten: without a sandbox, too, a session's mounts are asked about.
+func TestAsWritten(t *testing.T) {
+	tools := tool.NewRegistry()
+	for _, tt := range []struct {
+		command, workdir string
+		mounts           []string
+		want             string // paths of requests for external_directory
+	}{
+		{"ls /; cat /var/x ../x", "", nil, ""},
+		{"ls /; cat /mnt/x/y", "", []string{"/mnt/x"}, "/ /mnt/x/y"},
+		{"ls x", "/mnt", []string{"/mnt/x"}, "/mnt /mnt/x"},
+		{"echo > /var/x", "", nil, "/var/x"},
+		{"echo > x", "/var", nil, "/var/x"},
+	} {
+		input, err := json.Marshal(map[string]string{"command": tt.command, "workdir": tt.workdir})
+		if err != nil {
+			t.Fatal(err)
+		}
+		inv, err := tools.Parse("bash", input)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, q := range AsWritten(inv, Workspace, tt.mounts...) {
+			if q.Permission == PermissionExternal {
+				got = append(got, q.Path)
+			}
+		}
+		if strings.Join(got, " ") != tt.want {
+			t.Errorf("%s in %q with %q asks for %q, want %q", tt.command, tt.workdir, tt.mounts, got, tt.want)
+		}
+	}
+}
