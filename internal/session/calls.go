@@ -197,6 +197,9 @@ func (m *Manager) ListCalls(ctx context.Context, p Principal, sessionID string, 
 	if f.After != "" && !store.ValidID("call_", f.After) {
 		return list, invalidRequest("after %q is not the id of a call", shown(f.After))
 	}
+	if s, err := m.find(p, id); err == nil {
+		s.awaitTold()
+	}
 	rows, more, err := m.store.Calls(ctx, store.CallFilter{
 		Session: id, Status: f.Status, Tool: f.Tool, After: f.After, Limit: listLimit(f.Limit), MaxBytes: maxListBytes,
 	})
@@ -215,6 +218,13 @@ func (m *Manager) ListCalls(ctx context.Context, p Principal, sessionID string, 
 		list.Next = rows[len(rows)-1].ID
 	}
 	return list, nil
+}
+
+// awaitTold waits until the ends of calls that somebody has been told are in the
+// store.
+func (s *Session) awaitTold() {
+	s.telling.Lock()
+	s.telling.Unlock() //nolint:staticcheck // to wait is all
 }
 
 // AbortCall implements API. The call is given back when it has ended, or as it

@@ -195,13 +195,22 @@ func (s *Session) finish(c *call, o *outcome) {
 	}
 	c.clock.ended = time.Now()
 	row.Call.Time.Ended = new(c.clock.ended.UTC().Truncate(time.Millisecond))
-	s.audit(c, &row)
 	s.history.answered(&row.Call)
 	s.uncount(c) // who hears of the end, and be it as an event, may make the next call
-	stored := s.store(c, &row)
 	c.mu.Lock()
 	c.row = row
 	c.mu.Unlock()
+	ran := s.announce(c, &row)
+	if o.held {
+		// What the agent has ended it keeps until the end is in the store, so
+		// nobody has to wait for that: a daemon that dies in between leaves it to
+		// the next one.
+		s.telling.RLock()
+		close(c.done)
+		runtime.Gosched() // those who waited for it go first
+	}
+	s.audit(c, &row)
+	stored := s.store(c, &row)
 	if stored {
 		s.m.calls.Delete(c.id)
 	} else {
@@ -210,9 +219,12 @@ func (s *Session) finish(c *call, o *outcome) {
 		release := c.hold()
 		s.m.work.Go(func() { defer release(); s.storeLater(c, &row, o.held) })
 	}
-	ran := s.announce(c, &row)
-	close(c.done)
-	runtime.Gosched() // those who waited for it go first
+	if o.held {
+		s.telling.RUnlock()
+	} else {
+		close(c.done)
+		runtime.Gosched()
+	}
 	if stored && o.held {
 		s.forget(c)
 	}

@@ -39,8 +39,12 @@ type Session struct {
 	active  atomic.Int64  // when a call last began or ended, in time since boot
 	rulings rulings       // what it is judged by
 	history history       // what loops are looked for in
-	work    crew          // its calls
-	losses  []time.Time   // of the connection to the agent, the last ones; only for supervise
+
+	// telling is held, shared, from when the end of a call is told until it is in
+	// the store.
+	telling sync.RWMutex
+	work    crew        // its calls
+	losses  []time.Time // of the connection to the agent, the last ones; only for supervise
 
 	// ctx ends with errOver when the session is over, or with errLeaving.
 	ctx    context.Context //nolint:containedctx // the life of the session itself

@@ -191,7 +191,18 @@ func (h *house) call(session string, r client.CallCreate) *client.Call {
 	if err != nil {
 		h.t.Fatal(err)
 	}
+	h.settled()
 	return c
+}
+
+// settled waits until the ends of calls that were told are in the store and on
+// the audit log.
+func (h *house) settled() {
+	h.m.mu.RLock()
+	defer h.m.mu.RUnlock()
+	for _, s := range h.m.sessions {
+		s.awaitTold()
+	}
 }
 
 // background makes a call and returns as soon as it has a record.
@@ -224,6 +235,7 @@ func (h *house) finished(id string) *client.Call {
 		}
 		return c.Finished()
 	})
+	h.settled()
 	return c
 }
 
