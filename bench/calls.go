@@ -11,15 +11,6 @@ import (
 	"time"
 )
 
-var pauses = []time.Duration{0, 30 * time.Millisecond}
-
-func pauseName(d time.Duration) string {
-	if d == 0 {
-		return ""
-	}
-	return d.String()
-}
-
 // benchBash times `bash -c true` over the API beside a bare fork+exec on the
 // host, runc exec and, where an Engine answers, docker exec.
 func benchBash(ctx context.Context, l *lab) ([]row, error) {
@@ -28,13 +19,17 @@ func benchBash(ctx context.Context, l *lab) ([]row, error) {
 		return nil, err
 	}
 	defer l.end(ctx, id)
+	w, err := dialWire(l.socket)
+	if err != nil {
+		return nil, err
+	}
+	defer w.close()
+	input := map[string]any{"command": "true"}
 	subjects := []subject{
 		{name: "host fork+exec", op: hostBash},
-		{name: "toold bash", op: func() error {
-			_, err := l.call(ctx, id, "bash", map[string]any{"command": "true"})
-			return err
-		}},
-		{name: "HTTP echo (GET /v1/version)", op: func() error { _, err := l.c.Version(ctx); return err }},
+		{name: "toold bash", op: func() error { return w.call(id, "bash", input) }},
+		{name: "toold bash (Go client)", op: func() error { _, err := l.call(ctx, id, "bash", input); return err }},
+		{name: "HTTP echo (GET /v1/version)", op: w.echo},
 	}
 	if box, err := startBox(l, id); err != nil {
 		l.note("no runc exec figures: %v", err)
@@ -49,59 +44,77 @@ func benchBash(ctx context.Context, l *lab) ([]row, error) {
 	return l.latencies("bash", subjects, map[string]string{"toold bash": "≤ 1.5 ×"})
 }
 
-// benchFiles times the file tools on a small file.
+// benchFiles times the file tools on a small file, of ten lines, and on one of a
+// hundred.
 func benchFiles(ctx context.Context, l *lab) ([]row, error) {
 	id, err := l.session(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer l.end(ctx, id)
-	text := strings.Repeat("a line of an ordinary source file\n", 100)
-	for _, f := range []string{"read.txt", "edit.txt"} {
-		if err := os.WriteFile(filepath.Join(l.tree, f), []byte(text+"counter 0 end\n"), 0o644); err != nil {
+	w, err := dialWire(l.socket)
+	if err != nil {
+		return nil, err
+	}
+	defer w.close()
+	subjects := []subject{{name: "host fork+exec", op: hostBash}}
+	targets := map[string]string{}
+	for _, lines := range []int{10, 100} {
+		more, err := fileSubjects(l, w, id, lines)
+		if err != nil {
+			return nil, err
+		}
+		for _, s := range more {
+			if lines == 10 {
+				targets[s.name] = "≤ 600 µs"
+			}
+		}
+		subjects = append(subjects, more...)
+	}
+	subjects = append(subjects, subject{name: "HTTP echo (GET /v1/version)", op: w.echo})
+	return l.latencies("files", subjects, targets)
+}
+
+// fileSubjects are the file tools on files of so many lines.
+func fileSubjects(l *lab, w *wire, session string, lines int) ([]subject, error) {
+	text := strings.Repeat("a line of an ordinary source file\n", lines)
+	name := func(tool string) string { return fmt.Sprintf("%s-%d.txt", tool, lines) }
+	for _, tool := range []string{"read", "edit"} {
+		if err := os.WriteFile(filepath.Join(l.tree, name(tool)), []byte(text+"counter 0 end\n"), 0o644); err != nil {
 			return nil, err
 		}
 	}
 	i, k := 0, 0
-	subjects := []subject{
-		{name: "host fork+exec", op: hostBash},
-		{name: "read", op: func() error {
-			_, err := l.call(ctx, id, "read", map[string]any{"file_path": "read.txt"})
-			return err
-		}},
-		{name: "write", op: func() error {
+	label := func(tool string) string { return fmt.Sprintf("%s, %d lines", tool, lines) }
+	return []subject{
+		{name: label("read"), op: func() error { return w.call(session, "read", map[string]any{"file_path": name("read")}) }},
+		{name: label("write"), op: func() error {
 			k++
-			_, err := l.call(ctx, id, "write", map[string]any{"file_path": "write.txt", "content": fmt.Sprint(text, k)})
-			return err
+			return w.call(session, "write", map[string]any{"file_path": name("write"), "content": fmt.Sprint(text, k)})
 		}},
-		{name: "edit", op: func() error {
+		{name: label("edit"), op: func() error {
 			i++
-			_, err := l.call(ctx, id, "edit", map[string]any{"file_path": "edit.txt", "old_string": fmt.Sprintf("counter %d end", i-1), "new_string": fmt.Sprintf("counter %d end", i)})
-			return err
+			return w.call(session, "edit", map[string]any{
+				"file_path": name("edit"), "old_string": fmt.Sprintf("counter %d end", i-1), "new_string": fmt.Sprintf("counter %d end", i),
+			})
 		}},
-	}
-	// What a request costs that asks nothing of a session: the floor of the rest.
-	subjects = append(subjects, subject{name: "HTTP echo (GET /v1/version)", op: func() error { _, err := l.c.Version(ctx); return err }})
-	const target = "≤ 600 µs"
-	return l.latencies("files", subjects, map[string]string{"read": target, "write": target, "edit": target})
+	}, nil
 }
 
-// latencies times the subjects in turns, without and with pauses; the first one
+// latencies times the subjects in turns: one operation of each at a time, runs of
+// each back to back, and one at a time with a pause before each; the first subject
 // is the yardstick of the others.
 func (l *lab) latencies(group string, subjects []subject, targets map[string]string) ([]row, error) {
 	var rows []row
-	for _, p := range pauses {
-		n := l.n(1000)
-		if p > 0 {
-			n = l.n(200)
-		}
-		got, err := inTurns(n, p, subjects)
+	for _, m := range []manner{{name: "", n: 1000, run: 1}, {name: "runs", n: 1000, run: runLength}, {name: "30ms", n: 200, run: 1, pause: 30 * time.Millisecond}} {
+		m.n = l.n(m.n)
+		got, err := inTurns(m, subjects)
 		if err != nil {
 			return nil, err
 		}
 		yardstick := subjects[0].name
 		for _, s := range subjects[1:] {
-			r := row{Group: group, Name: s.name, Pause: pauseName(p), Unit: "µs", stats: got[s.name], Target: targets[s.name]}
+			r := row{Group: group, Name: s.name, Manner: m.name, Unit: "µs", stats: got[s.name], Target: targets[s.name]}
 			rows = append(rows, r.against(yardstick, got[yardstick]))
 		}
 	}
@@ -190,7 +203,7 @@ func benchSearch(ctx context.Context, l *lab) ([]row, error) {
 		return nil, err
 	}
 	defer l.end(ctx, id)
-	got, err := inTurns(l.n(100), 0, []subject{
+	got, err := inTurns(manner{n: l.n(100), run: 1}, []subject{
 		{name: "rg", op: func() error { return exec.Command(rg, "-n", "needle in", src).Run() }},
 		{name: "grep", op: func() error {
 			_, err := l.call(ctx, id, "grep", map[string]any{"pattern": "needle in", "path": "src"})

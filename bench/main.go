@@ -14,9 +14,11 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
+	"os/exec"
 	"os/signal"
 	"runtime"
 	"strings"
@@ -50,10 +52,34 @@ func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	if os.Getenv(inside) == "" {
+		os.Exit(outside(ctx))
+	}
 	if err := run(ctx, *smoke, *out, *only); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
+}
+
+// inside says to a benchmark that it has a mount namespace of its own.
+const inside = "TOOLD_BENCH_INSIDE"
+
+// outside runs the benchmark in a mount namespace of its own, so that what it
+// mounts is gone with it, whatever happens.
+func outside(ctx context.Context) int {
+	cmd := exec.CommandContext(ctx, "/proc/self/exe", os.Args[1:]...)
+	cmd.Env = append(os.Environ(), inside+"=1")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	if err := cmd.Run(); err != nil {
+		if ended, ok := errors.AsType[*exec.ExitError](err); ok {
+			return ended.ExitCode()
+		}
+		fmt.Fprintln(os.Stderr, "bench: start in a mount namespace of its own:", err)
+		return 1
+	}
+	return 0
 }
 
 func run(ctx context.Context, smoke bool, out, only string) error {

@@ -10,8 +10,10 @@ import (
 type row struct {
 	Group string `json:"group"`
 	Name  string `json:"name"`
-	Pause string `json:"pause,omitempty"` // before each operation
-	Unit  string `json:"unit"`            // of the figures: µs, MiB, ops/s …
+	// Manner is how it was taken: "" in turns, "runs" in runs of each, or the
+	// pause before each operation.
+	Manner string `json:"manner,omitempty"`
+	Unit   string `json:"unit"` // of the figures: µs, MiB, ops/s …
 	stats
 	Yardstick string  `json:"yardstick,omitempty"`
 	Base      stats   `json:"base,omitzero"`
@@ -30,7 +32,7 @@ type stats struct {
 
 // String is the row of the printed table.
 func (r row) String() string {
-	s := fmt.Sprintf("%-9s %-38s %-5s min %9.1f  p50 %9.1f  p99 %9.1f %-6s n %-5d", r.Group, r.Name, r.Pause, r.Min, r.P50, r.P99, r.Unit, r.N)
+	s := fmt.Sprintf("%-9s %-38s %-5s min %9.1f  p50 %9.1f  p99 %9.1f %-6s n %-5d", r.Group, r.Name, r.Manner, r.Min, r.P50, r.P99, r.Unit, r.N)
 	if r.Yardstick != "" {
 		s += fmt.Sprintf("  %5.2f × %s (p50 %.1f; p99 %.2f ×)", r.Ratio, r.Yardstick, r.Base.P50, r.RatioP99)
 	}
@@ -68,29 +70,31 @@ type subject struct {
 	every int
 }
 
-// runLength is how many operations of one subject follow each other before it is the
-// next one's turn: enough to be back to back, few enough that all subjects see
-// the same moods of the machine.
+// runLength is how many operations of one subject follow each other in a run:
+// enough to be back to back, few enough that all subjects see the same moods of
+// the machine.
 const runLength = 25
 
-// inTurns times the subjects in turns, n operations of each, and gives each one's
-// microseconds: without a pause back to back in short runs, with one an operation
-// of each at a time and the pause before it.
-func inTurns(n int, pause time.Duration, subjects []subject) (map[string]stats, error) {
+// manner is how subjects are timed: n operations of each, so many in a run before
+// it is the next one's turn, each after a pause.
+type manner struct {
+	name   string
+	n, run int
+	pause  time.Duration
+}
+
+// inTurns times the subjects in turns and gives each one's microseconds.
+func inTurns(m manner, subjects []subject) (map[string]stats, error) {
 	took := map[string][]float64{}
-	length := runLength
-	if pause > 0 {
-		length = 1
-	}
-	for done := 0; done < n; done += length {
+	for done := 0; done < m.n; done += m.run {
 		for _, s := range subjects {
-			times := min(length, n-done)
+			times := min(m.run, m.n-done)
 			if s.every > 1 {
 				times = (done+times+s.every-1)/s.every - (done+s.every-1)/s.every
 			}
 			for range times {
-				if pause > 0 {
-					time.Sleep(pause)
+				if m.pause > 0 {
+					time.Sleep(m.pause)
 				}
 				start := time.Now()
 				if err := s.op(); err != nil {
