@@ -86,9 +86,8 @@ func (g *groups) tidy() *cgroup {
 
 // reuse keeps c for the next program, if it is empty and as good as a new one:
 // what it has counted can be told from what it will count, and it was not killed.
-// Kernels since 6.14 compare, at the end of a fork, how often the cgroup of the
-// parent and that of the child have been killed, and end a child that is born
-// into one that was.
+// On Linux 6.18 a child that is cloned into a cgroup that was killed once dies at
+// birth.
 func (g *groups) reuse(c *cgroup) bool {
 	if c.events < 0 || c.peak || c.killed || !c.empty() {
 		return false
