@@ -103,6 +103,7 @@ func (l *lab) close() {
 	}
 	l.cmd.Process.Signal(syscall.SIGTERM)
 	l.cmd.Wait()
+	_ = unix.Unmount(l.tree, unix.MNT_DETACH)
 	os.RemoveAll(l.dir)
 	dirs, _ := filepath.Glob("/sys/fs/cgroup/*" + l.cgroupParent)
 	for _, d := range append(dirs, "/sys/fs/cgroup"+l.cgroupParent) {

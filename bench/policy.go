@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/toold/toold/internal/policy"
+	"github.com/toold/toold/internal/tool"
 )
 
 // benchPolicy times the judgement of a command of a kilobyte by 200 rules of
@@ -50,10 +52,41 @@ func benchPolicy(_ context.Context, l *lab) ([]row, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []row{
+	whole, err := judgeText(l, base)
+	if err != nil {
+		return nil, err
+	}
+	return append([]row{
 		{Group: "policy", Name: "judge 1 KB by 200 rules", Unit: "µs", stats: one, Target: "≤ 50 µs"},
 		row{Group: "policy", Name: "the same, 1,000 sessions by turns", Unit: "µs", stats: many, Target: "≤ 50 µs"}.against("one session", one),
-	}, nil
+	}, whole...), nil
+}
+
+// judgeText times all of it: a command of a kilobyte is taken apart on its syntax
+// tree, and what is found is judged.
+func judgeText(l *lab, stack *policy.Stack) ([]row, error) {
+	var rows []row
+	for _, c := range []struct{ name, text string }{
+		{"one command", "go test " + strings.Repeat("./internal/policy ", 57)},
+		{"twelve commands", strings.Repeat(`if grep -q "some text" docs/file.md; then echo "found it there" | tee -a out/log.txt; fi`+"\n", 12)},
+	} {
+		input, err := json.Marshal(map[string]string{"command": c.text})
+		if err != nil {
+			return nil, err
+		}
+		inv, err := tool.NewRegistry().Parse("bash", input)
+		if err != nil {
+			return nil, err
+		}
+		var took []float64
+		for range l.n(2000) {
+			start := time.Now()
+			stack.Judge(policy.AsWritten(inv, policy.Workspace))
+			took = append(took, float64(time.Since(start).Nanoseconds())/1e3)
+		}
+		rows = append(rows, row{Group: "policy", Name: "take apart and judge 1 KB, " + c.name, Unit: "µs", stats: summarise(took)})
+	}
+	return rows, nil
 }
 
 // rules are 200 of the kinds that people write.
