@@ -57,22 +57,27 @@ func benchFiles(ctx context.Context, l *lab) ([]row, error) {
 		return nil, err
 	}
 	defer w.close()
-	subjects := []subject{{name: "host fork+exec", op: hostBash}}
-	targets := map[string]string{}
+	var rows []row
 	for _, lines := range []int{10, 100} {
-		more, err := fileSubjects(l, w, id, lines)
+		tools, err := fileSubjects(l, w, id, lines)
 		if err != nil {
 			return nil, err
 		}
-		for _, s := range more {
+		targets := map[string]string{}
+		for _, s := range tools {
 			if lines == 10 {
 				targets[s.name] = "≤ 600 µs"
 			}
 		}
-		subjects = append(subjects, more...)
+		subjects := append([]subject{{name: "host fork+exec", op: hostBash}}, tools...)
+		subjects = append(subjects, subject{name: "HTTP echo (GET /v1/version)", op: w.echo})
+		more, err := l.latencies("files", subjects, targets)
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, more...)
 	}
-	subjects = append(subjects, subject{name: "HTTP echo (GET /v1/version)", op: w.echo})
-	return l.latencies("files", subjects, targets)
+	return rows, nil
 }
 
 // fileSubjects are the file tools on files of so many lines.
