@@ -16,6 +16,7 @@ func main() {
 	// What sessions must be able to read is made with modes that say so; a
 	// stricter umask of whoever starts toold would take that away.
 	syscall.Umask(0o022)
+	tuneCollector()
 	// A log whose reader has gone must not take the sessions' daemon with it.
 	signal.Ignore(syscall.SIGPIPE)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)

@@ -86,18 +86,15 @@ func (s *Server) prepare(p *peer, h head, r request) error {
 	t, ok := s.tools[r.Tool]
 	s.attach(p, &attached{call: c, a: &attachment{peer: p, id: h.ID}, prepare: true})
 	s.wg.Go(func() {
-		c.work(func(ctx context.Context) (any, error) {
-			defer s.dismiss(size)
+		s.work(c, t, size, func(ctx context.Context) (any, error) {
 			if !ok {
 				return nil, unknownTool(r.Tool)
 			}
-			return s.onThread(ctx, t, func(ctx context.Context) (any, error) {
-				prep, err := prepareTool(ctx, t, s.env(c), r.Input)
-				if err != nil {
-					return nil, err
-				}
-				return encodePrepared(prep), nil
-			})
+			prep, err := prepareTool(ctx, t, s.env(c), r.Input)
+			if err != nil {
+				return nil, err
+			}
+			return encodePrepared(prep), nil
 		})
 	})
 	return nil
@@ -141,15 +138,14 @@ func (s *Server) run(p *peer, h head, r request) error {
 	s.mu.Unlock()
 	s.attach(p, &attached{call: c, a: &attachment{peer: p, id: h.ID, limit: h.N}})
 	s.wg.Go(func() {
-		c.work(func(ctx context.Context) (any, error) {
-			defer s.dismiss(size)
+		s.work(c, t, size, func(ctx context.Context) (any, error) {
 			if !ok {
 				return nil, unknownTool(r.Tool)
 			}
 			if err := checkEnv(r.Env); err != nil {
 				return nil, err
 			}
-			return s.onThread(ctx, t, func(ctx context.Context) (any, error) { return s.runTool(ctx, t, c) })
+			return s.runTool(ctx, t, c)
 		})
 		s.bound(c)
 		s.session.exec.shells.rest()
@@ -157,16 +153,28 @@ func (s *Server) run(p *peer, h head, r request) error {
 	return nil
 }
 
-// onThread does the work of a tool that works on files alone on one of the tool
-// user's threads, and that of others where it is.
-func (s *Server) onThread(ctx context.Context, t run.Tool, f func(context.Context) (any, error)) (v any, err error) {
-	if _, ok := t.(run.FileTool); !ok {
+// work does the work of a call, and lets go of the size that it was admitted with.
+// A tool that works on files alone does all of it, to the answer, on one of the
+// tool user's threads: each change of threads costs about as much as a file does.
+func (s *Server) work(c *call, t run.Tool, size int64, f func(context.Context) (any, error)) {
+	do := func(ctx context.Context) (any, error) {
+		defer s.dismiss(size)
 		return f(ctx)
 	}
-	if lerr := s.session.root.Lend(ctx, func() { v, err = shielded(ctx, f) }); lerr != nil {
-		return nil, lerr
+	if _, ok := t.(run.FileTool); !ok {
+		c.work(do)
+		return
 	}
-	return v, err
+	ctx := c.ctx
+	if c.req.TimeoutMillis > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Duration(c.req.TimeoutMillis)*time.Millisecond)
+		defer cancel()
+	}
+	if err := s.session.root.Lend(ctx, func() { c.work(do) }); err != nil {
+		f = func(context.Context) (any, error) { return nil, err }
+		c.work(do)
+	}
 }
 
 // runTool runs t, and before that prepares it where the daemon has already judged
