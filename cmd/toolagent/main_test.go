@@ -303,14 +303,14 @@ func TestNothingSurvivesACall(t *testing.T) {
 	if err != nil || len(subs) > 2 {
 		t.Errorf("left over: %v, %v", subs, err)
 	}
-	for _, dir := range subs {
-		procs, _ := os.ReadFile(dir + "/cgroup.procs")
-		for pid := range strings.FieldsSeq(string(procs)) {
-			argv, _ := os.ReadFile("/proc/" + pid + "/cmdline")
-			// It may be on its way from the agent to its program.
-			if !bytes.Contains(argv, []byte("-c\x00exit 125\n###")) && string(argv) != "/run/agent\x00" {
-				t.Errorf("left over in %s: %q", dir, argv)
-			}
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		left := strangers(subs)
+		if len(left) == 0 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Errorf("left over: %q", left)
+			break
 		}
 	}
 	// A stopped process, one that ignores signals, and a killed leader.
@@ -461,4 +461,20 @@ func TestIdleMemory(t *testing.T) {
 	if kib["Anonymous:"] > 16<<10 {
 		t.Errorf("an idle agent holds %d KiB", kib["Anonymous:"])
 	}
+}
+
+// strangers gives the command lines of the processes in these cgroups that are
+// neither a shell that waits nor the agent on its way to one. One that is just
+// executing its program, or ending, has an empty command line.
+func strangers(cgroups []string) (left []string) {
+	for _, dir := range cgroups {
+		procs, _ := os.ReadFile(dir + "/cgroup.procs")
+		for pid := range strings.FieldsSeq(string(procs)) {
+			argv, _ := os.ReadFile("/proc/" + pid + "/cmdline")
+			if !bytes.Contains(argv, []byte("-c\x00exit 125\n###")) && string(argv) != "/run/agent\x00" {
+				left = append(left, dir+": "+string(argv))
+			}
+		}
+	}
+	return left
 }
