@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -225,6 +227,16 @@ func (m *Manager) ListCalls(ctx context.Context, p Principal, sessionID string, 
 func (s *Session) awaitTold() {
 	s.telling.Lock()
 	s.telling.Unlock() //nolint:staticcheck // to wait is all
+}
+
+// awaitTold is the same for all sessions.
+func (m *Manager) awaitTold() {
+	m.mu.RLock()
+	all := slices.Collect(maps.Values(m.sessions))
+	m.mu.RUnlock()
+	for _, s := range all {
+		s.awaitTold()
+	}
 }
 
 // AbortCall implements API. The call is given back when it has ended, or as it

@@ -43,6 +43,7 @@ func (m *Manager) Replay(ctx context.Context, p Principal, r client.PolicyReplay
 			"approvals that were saved, and loops, are left out",
 		}},
 	}
+	m.awaitTold()
 	err = m.store.Recent(ctx, f, func(row *store.Call) error { return errors.Join(ctx.Err(), y.judge(ctx, row)) })
 	if errors.Is(err, errReplayFull) {
 		y.out.Notes = append(y.out.Notes, "there are more changes than are shown: ask for fewer calls (session, since, limit)")
