@@ -72,17 +72,7 @@ const maxShort = 60
 
 // pendingApprovals reads all pages.
 func pendingApprovals(ctx context.Context, c *client.Client, session string) ([]client.Approval, error) {
-	all := []client.Approval{}
-	q := client.ApprovalQuery{Session: session}
-	for {
-		page, err := c.ListApprovals(ctx, q)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, page.Items...)
-		if page.Next == "" || len(page.Items) == 0 {
-			return all, nil
-		}
-		q.After = page.Next
-	}
+	return allPages(func(after string) (*client.List[client.Approval], error) {
+		return c.ListApprovals(ctx, client.ApprovalQuery{Session: session, After: after})
+	})
 }

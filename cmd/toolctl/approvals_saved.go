@@ -68,19 +68,9 @@ func scopeText(s *client.SavedApproval) string {
 }
 
 func savedApprovals(ctx context.Context, c *client.Client) ([]client.SavedApproval, error) {
-	all := []client.SavedApproval{}
-	var q client.ApprovalQuery
-	for {
-		page, err := c.ListSavedApprovals(ctx, q)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, page.Items...)
-		if page.Next == "" || len(page.Items) == 0 {
-			return all, nil
-		}
-		q.After = page.Next
-	}
+	return allPages(func(after string) (*client.List[client.SavedApproval], error) {
+		return c.ListSavedApprovals(ctx, client.ApprovalQuery{After: after})
+	})
 }
 
 // revokeApprovals goes on after a failure; the last one decides the exit code.

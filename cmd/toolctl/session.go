@@ -63,18 +63,12 @@ func suggestSession(ctx context.Context, c *client.Client, ref string, err error
 
 // listSessions reads all pages.
 func listSessions(ctx context.Context, c *client.Client, q client.SessionQuery) ([]client.Session, error) {
-	all := []client.Session{}
-	for {
-		page, err := c.ListSessions(ctx, q)
-		if err != nil {
-			return nil, err
+	return allPages(func(after string) (*client.List[client.Session], error) {
+		if after != "" {
+			q.After = after
 		}
-		all = append(all, page.Items...)
-		if page.Next == "" || len(page.Items) == 0 {
-			return all, nil
-		}
-		q.After = page.Next
-	}
+		return c.ListSessions(ctx, q)
+	})
 }
 
 // parseLabels reads K=V pairs.

@@ -106,18 +106,12 @@ func (s *sessionLogsCommand) output(ctx context.Context, c *client.Client, id st
 
 // listCalls reads all pages.
 func listCalls(ctx context.Context, c *client.Client, session string, q client.CallQuery) ([]client.Call, error) {
-	all := []client.Call{}
-	for {
-		page, err := c.ListCalls(ctx, session, q)
-		if err != nil {
-			return nil, err
+	return allPages(func(after string) (*client.List[client.Call], error) {
+		if after != "" {
+			q.After = after
 		}
-		all = append(all, page.Items...)
-		if page.Next == "" || len(page.Items) == 0 {
-			return all, nil
-		}
-		q.After = page.Next
-	}
+		return c.ListCalls(ctx, session, q)
+	})
 }
 
 func (s *sessionLogsCommand) table(w io.Writer, calls []client.Call) {

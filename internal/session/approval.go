@@ -185,7 +185,7 @@ func (a *approvals) settle(p *pending, r reply) error {
 	}
 	row := p.row
 	row.Reply, row.By, row.Message, row.Answered = r.how, r.by, r.message, new(time.Now().UTC().Truncate(time.Millisecond))
-	said := repliedEvent{ID: row.ID, Answer: r.how, By: r.by, Message: r.message}
+	said := client.ApprovalReply{ID: row.ID, Answer: r.how, By: r.by, Message: r.message}
 	event := p.c.s.event(client.EventApprovalReplied, said)
 	event.Call = p.c.id
 	err := a.m.store.Write(func(tx *store.Tx) error {
@@ -210,14 +210,6 @@ func (a *approvals) settle(p *pending, r reply) error {
 	a.m.observe(func(o Observer) { o.ApprovalReplied(&row.Approval, r.how, row.Answered.Sub(row.Created)) })
 	p.reply <- r
 	return nil
-}
-
-// repliedEvent is the data of approval.replied.
-type repliedEvent struct {
-	ID      string `json:"id"`
-	Answer  string `json:"answer"`
-	By      string `json:"by,omitempty"`
-	Message string `json:"message,omitempty"`
 }
 
 // drop takes an approval out whose end could not be stored: its call ends, so

@@ -14,10 +14,6 @@ import (
 	"github.com/toold/toold/internal/tool"
 )
 
-// maxSteps bounds the history that loops are looked for in: enough for a cycle of
-// the longest period up to the hard limit of the defaults, and some more.
-const maxSteps = 512
-
 // history is what a session has done, as far as loops are looked for in it.
 type history struct {
 	mu    sync.Mutex    // guards the fields below
@@ -67,7 +63,7 @@ func (s *Session) guard(c *call, inv *tool.Invocation) (*loopFound, error) {
 // recall reads what is stored of the session's calls. Called with history.mu held.
 func (s *Session) recall(ctx context.Context) error {
 	h := &s.history
-	err := s.m.store.Recent(ctx, store.RecentFilter{Session: s.id, Limit: maxSteps}, func(row *store.Call) error {
+	err := s.m.store.Recent(ctx, store.RecentFilter{Session: s.id, Limit: policy.MaxHistory}, func(row *store.Call) error {
 		st := policy.Step{Input: s.m.digestOfRow(row)}
 		if row.Finished() {
 			st.Output = answerOf(&row.Call)
@@ -86,7 +82,7 @@ func (s *Session) recall(ctx context.Context) error {
 
 // addLocked adds the newest step.
 func (h *history) addLocked(c stepCall, st policy.Step) {
-	if over := len(h.steps) - maxSteps; over > maxSteps/4 {
+	if over := len(h.steps) - policy.MaxHistory; over > policy.MaxHistory/4 {
 		h.steps, h.calls = slices.Delete(h.steps, 0, over), slices.Delete(h.calls, 0, over)
 	}
 	h.steps, h.calls = append(h.steps, st), append(h.calls, c)

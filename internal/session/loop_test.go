@@ -159,13 +159,13 @@ func TestHistoryIsBounded(t *testing.T) {
 	if len(hist.steps) != 3 || hist.steps[2].Output == (policy.Digest{}) {
 		t.Errorf("steps %v", hist.steps)
 	}
-	for i := range 5 * maxSteps {
+	for i := range 5 * policy.MaxHistory {
 		hist.addLocked(stepCall{id: fmt.Sprint(i)}, policy.Step{})
 	}
-	if n := len(hist.steps); n != len(hist.calls) || n < maxSteps || n > maxSteps+maxSteps/2 || cap(hist.steps) > 4*maxSteps {
+	if n := len(hist.steps); n != len(hist.calls) || n < policy.MaxHistory || n > policy.MaxHistory+policy.MaxHistory/2 || cap(hist.steps) > 4*policy.MaxHistory {
 		t.Errorf("%d steps, %d calls", n, len(hist.calls))
 	}
-	if got := hist.calls[len(hist.calls)-1].id; got != fmt.Sprint(5*maxSteps-1) {
+	if got := hist.calls[len(hist.calls)-1].id; got != fmt.Sprint(5*policy.MaxHistory-1) {
 		t.Errorf("the last is %s", got)
 	}
 }
