@@ -50,8 +50,12 @@ type Spec struct {
 	Incarnation string // random per creation; a leftover of an older one is never taken for this one
 	Owner       string // which daemon (state directory) owns it, as a label
 	Runtime     string // "" = the driver's default
-	Image       string // "" = the driver's default root filesystem
-	UIDBase     uint32 // first host uid of the session's range
+	// Image is a name that the driver's own Engine knows; "" = its default.
+	// Drivers that are given a Root have no use for it.
+	Image string
+	// Root is the image's root filesystem; nil = the driver's default.
+	Root    *Root
+	UIDBase uint32 // first host uid of the session's range
 	Limits      client.Limits
 	Worktree    Worktree
 	Mounts      []Mount
@@ -61,6 +65,20 @@ type Spec struct {
 	// Nonce is what the daemon shows the agent; the agent gets it over an
 	// inherited pipe, never by argv, environment or file.
 	Nonce []byte
+}
+
+// Root is the root filesystem of an image, shared by all sessions that run it.
+type Root struct {
+	// Dir is the one directory that holds it, with the image's own ids 0 to
+	// 65535 as the host's. No sandbox ever writes to it: a driver shows it below
+	// a writable layer, bounded by Limits.Disk, with the ids shifted to the
+	// session's range. The driver does not close Dir.
+	Dir *os.File
+	// Digest names what is in Dir, as algorithm:hex.
+	Digest string
+	// Env is the image's environment, NAME=value. It is hostile input: the agent
+	// takes from it what a tool may have and nothing else.
+	Env []string
 }
 
 // Worktree is a worktree that is ready to be mounted.
