@@ -4,6 +4,11 @@
 // has a negative control that shows that the attack works where the defence is
 // missing, and ends with the same invariants (see invariants_test.go).
 //
-// The tests need root and an OCI runtime that works here; elsewhere they skip
-// and say why. TOOLD_TEST_REQUIRE=oci turns that skip into a failure.
+// TOOLD_TEST_TIER says what holds the sessions (see tiers in tier_test.go): runc
+// unless it says otherwise. What a row finds otherwise on a tier than on the
+// first is written down in differences, with the reason; the table of rows and
+// tiers in docs/security.md is made of both.
+//
+// The tests need root and what the tier needs; elsewhere they skip and say why.
+// TOOLD_TEST_REQUIRE=oci,runsc,docker turns those skips into failures.
 package attack

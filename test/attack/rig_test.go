@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -26,7 +25,7 @@ import (
 var bin struct {
 	toold, toolctl, agent, probe string
 	runc                         string // holds the controls
-	runtime                      string // holds the sessions
+	runtime                      string // holds the sessions; "" where an Engine does
 }
 
 // cgroupParent is below which all cgroups of this run are made.
@@ -47,37 +46,57 @@ func testMain(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir)
 	defer removeCgroups()
-	if why = build(dir); why == "" && os.Getenv("TOOLD_TEST_RUNTIME") != "" {
-		if err := otherRuntime(dir); err != nil {
-			fmt.Printf("%s: not applicable here: %v\n", os.Getenv("TOOLD_TEST_RUNTIME"), err)
-			return 0
+	if err := chooseTier(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	if why = cannot(); why == "" && current.name == "docker" {
+		if status, done, err := underEngine(); err != nil {
+			why = err.Error()
+		} else if done {
+			return status
+		}
+	}
+	if why == "" {
+		if err := build(dir); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		if err := current.prepare(dir); err != nil {
+			why = err.Error()
 		}
 	}
 	if why != "" {
-		if strings.Contains(os.Getenv("TOOLD_TEST_REQUIRE"), "oci") {
-			fmt.Fprintln(os.Stderr, "attack tests are required here but cannot run:", why)
+		why = fmt.Sprintf("%s: not applicable here: %s", current.name, why)
+	}
+	if why != "" {
+		fmt.Println(why)
+		if current.required() {
+			fmt.Fprintln(os.Stderr, "attack tests are required here but cannot run")
 			return 1
 		}
 	}
 	return m.Run()
 }
 
-// build compiles what is tested, as `make build` does, and looks for the runtime.
-func build(dir string) string {
+// cannot says why no attack can be made here; "" when they can.
+func cannot() string {
 	if os.Getuid() != 0 {
 		return "not root"
 	}
+	var err error
+	if bin.runc, err = findProgram("runc"); err != nil {
+		return "no runc: run `make build` first"
+	}
+	return ""
+}
+
+// build compiles what is tested, as `make build` does.
+func build(dir string) error {
 	top, err := filepath.Abs("../..")
 	if err != nil {
-		return err.Error()
+		return err
 	}
-	bin.runc = filepath.Join(top, "bin", "runc")
-	if _, err := os.Stat(bin.runc); err != nil {
-		if bin.runc, err = exec.LookPath("runc"); err != nil {
-			return "no runc: run `make build` first"
-		}
-	}
-	bin.runtime = bin.runc
 	for _, b := range []struct {
 		at  *string
 		pkg string
@@ -86,59 +105,10 @@ func build(dir string) string {
 		cmd := exec.Command("go", "build", "-trimpath", "-o", *b.at, "./"+b.pkg)
 		cmd.Dir, cmd.Env = top, append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Sprintf("build %s: %v\n%s", b.pkg, err, out)
+			return fmt.Errorf("build %s: %w\n%s", b.pkg, err, out)
 		}
 	}
-	return ""
-}
-
-// otherRuntime takes the runtime that TOOLD_TEST_RUNTIME names in place of runc,
-// or says why it cannot hold a session on this machine.
-func otherRuntime(dir string) error {
-	path, err := exec.LookPath(os.Getenv("TOOLD_TEST_RUNTIME"))
-	if err != nil {
-		return err
-	}
-	run, socket := filepath.Join(dir, "try"), filepath.Join(dir, "try", "toold.sock")
-	if err := errors.Join(os.Chmod(dir, 0o711), os.Mkdir(run, 0o755)); err != nil {
-		return err
-	}
-	config := filepath.Join(dir, "try.toml")
-	if err := os.WriteFile(config, fmt.Appendf(nil, "[daemon]\nsocket = %q\nstate_dir = %q\nrun_dir = %q\n[metrics]\nlisten = \"\"\n[sandbox]\nruntime = %q\nuid_base = %d\n",
-		socket, filepath.Join(run, "state"), filepath.Join(run, "run"), path, uidBase()), 0o600); err != nil {
-		return err
-	}
-	cmd := exec.Command(bin.toold, "--config", config, "--cgroup-parent", "/"+cgroupParent)
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	defer func() { _ = cmd.Process.Signal(syscall.SIGTERM); _ = cmd.Wait() }()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	c := client.New(client.Options{Socket: socket})
-	defer c.Close()
-	for {
-		if h, err := c.Ready(ctx); err == nil && h.Status == "ok" {
-			break
-		} else if ctx.Err() != nil {
-			return fmt.Errorf("the daemon did not become ready: %w", err)
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
-	s, err := c.CreateSession(ctx, client.SessionCreate{})
-	if err != nil {
-		if d, derr := c.Doctor(ctx, false); derr == nil {
-			for _, check := range d.Checks {
-				if check.Group == "runtime" && check.Status != client.CheckOK && strings.Contains(check.Detail, os.Getenv("TOOLD_TEST_RUNTIME")) {
-					return errors.New(check.Detail)
-				}
-			}
-		}
-		return err
-	}
-	bin.runtime = path
-	_, err = c.EndSession(ctx, s.ID, client.EndOptions{Force: true})
-	return err
+	return nil
 }
 
 // removeCgroups takes away the empty cgroups that the run's parent had.
@@ -203,8 +173,7 @@ run_dir = %q
 [metrics]
 listen = ""
 [sandbox]
-runtime = %q
-uid_base = %d
+%suid_base = %d
 [worktrees]
 roots = [%q]
 [tenant.a]
@@ -221,7 +190,7 @@ memory = "256MiB"
 tmp = "32MiB"
 pids = 128
 file_size = "64MiB"
-%s`, r.socket, filepath.Join(r.dir, "state"), filepath.Join(r.dir, "run"), bin.runtime, uidBase(), r.trees, extra), 0o600))
+%s`, r.socket, filepath.Join(r.dir, "state"), filepath.Join(r.dir, "run"), current.lines, uidBase(), r.trees, extra), 0o600))
 	r.start(t)
 	t.Cleanup(func() { r.stop(t) })
 	return r

@@ -1,0 +1,157 @@
+package attack
+
+import (
+	"archive/tar"
+	"context"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// engineHost is the private Engine of the docker tier, as its clients name it.
+var engineHost string
+
+// underEngine starts this program again by scripts/engine, which gives it an
+// Engine of its own for as long as it runs, unless it has one. done says that this
+// has happened, with the status that it ended with.
+func underEngine() (status int, done bool, err error) {
+	if engineHost = os.Getenv("DOCKER_HOST"); engineHost != "" {
+		return 0, false, nil
+	}
+	script, err := filepath.Abs("../../scripts/engine")
+	if err != nil {
+		return 0, false, err
+	}
+	cmd := exec.Command(script, append([]string{"run"}, os.Args...)...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	if err := cmd.Start(); err != nil {
+		return 0, false, err
+	}
+	_ = cmd.Wait() // its status says it
+	return cmd.ProcessState.ExitCode(), true, nil
+}
+
+// testImage is what the sessions of the docker tier are made of.
+const testImage = "toold-attack:host"
+
+// dockerSandbox imports an image into the Engine.
+func dockerSandbox(*tier, string) (string, error) {
+	socket, ok := strings.CutPrefix(engineHost, "unix://")
+	if !ok {
+		return "", fmt.Errorf("the attacks want an Engine at a unix socket; DOCKER_HOST is %q", engineHost)
+	}
+	r, w := io.Pipe()
+	go func() { w.CloseWithError(hostImage(w)) }()
+	defer r.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	defer cancel()
+	repo, tag, _ := strings.Cut(testImage, ":")
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://engine/images/create?fromSrc=-&repo="+repo+"&tag="+tag, r)
+	if err != nil {
+		return "", err
+	}
+	tr := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}}
+	defer tr.CloseIdleConnections()
+	resp, err := (&http.Client{Transport: tr}).Do(req)
+	if err != nil {
+		return "", fmt.Errorf("import the image of the sessions: %w", err)
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
+	if err != nil || resp.StatusCode != http.StatusOK || strings.Contains(string(answer), `"error"`) {
+		return "", fmt.Errorf("import the image of the sessions: %s %s %w", resp.Status, answer, err)
+	}
+	return fmt.Sprintf("driver = \"docker\"\nrootfs = %q\n", testImage), nil
+}
+
+// imagePrograms are what the attacks start.
+var imagePrograms = []string{
+	"bash", "sh", "awk", "cat", "chmod", "cp", "cut", "dd", "env", "find", "git", "grep", "head", "id", "ln", "ls", "mkdir", "mkfifo", "mktemp", "mv",
+	"nohup", "nproc", "pgrep", "ps", "python3", "readlink", "rg", "rm", "sed", "seq", "setsid", "sleep", "sort", "stat", "tail", "tee", "timeout", "touch", "tr",
+	"true", "false", "tty", "uname", "uniq", "wc", "xargs", "yes", "date", "echo", "printf", "rmdir", "sync", "who", "basename", "dirname", "od", "mknod", "curl",
+}
+
+// hostImage writes a small root filesystem of the host's own programs as a tar.
+func hostImage(w io.Writer) error {
+	t := tar.NewWriter(w)
+	for _, d := range []string{"tmp", "etc", "usr/bin", "usr/lib", "usr/lib64", "proc", "sys", "dev", "run", "home", "workspace"} {
+		if err := t.WriteHeader(&tar.Header{Name: d + "/", Typeflag: tar.TypeDir, Mode: 0o755}); err != nil {
+			return err
+		}
+	}
+	for _, l := range []string{"bin", "lib", "lib64"} {
+		if err := t.WriteHeader(&tar.Header{Name: l, Linkname: "usr/" + l, Typeflag: tar.TypeSymlink, Mode: 0o777}); err != nil {
+			return err
+		}
+	}
+	files := map[string]string{} // where it is in the image → where it is here
+	libraries := map[string]bool{}
+	for _, name := range imagePrograms {
+		path, err := exec.LookPath(name)
+		if err != nil {
+			continue // the test that wants it says so
+		}
+		files["usr/bin/"+name] = path
+		out, _ := exec.Command("ldd", path).Output() // fails for what is static
+		for _, word := range strings.Fields(string(out)) {
+			if strings.HasPrefix(word, "/") {
+				libraries[word] = true
+			}
+		}
+	}
+	for l := range libraries {
+		where := strings.TrimPrefix(l, "/")
+		if !strings.HasPrefix(where, "usr/") {
+			where = "usr/" + where
+		}
+		files[where] = l
+	}
+	stdlib, err := filepath.Glob("/usr/lib/python3.*")
+	if err != nil {
+		return err
+	}
+	for _, dir := range stdlib {
+		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+			if err == nil && d.Type().IsRegular() && !strings.Contains(path, "/test") {
+				files[path[1:]] = path
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	for where, path := range files {
+		if err := addFile(t, where, path); err != nil {
+			return err
+		}
+	}
+	return t.Close()
+}
+
+// addFile puts what path leads to into the archive.
+func addFile(t *tar.Writer, name, path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if err := t.WriteHeader(&tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: int64(st.Mode().Perm()), Size: st.Size()}); err != nil {
+		return err
+	}
+	_, err = io.Copy(t, f)
+	return err
+}

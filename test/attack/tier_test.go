@@ -1,0 +1,144 @@
+package attack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/toold/toold/client"
+)
+
+// A tier is one way to hold sessions. To add one: an entry in tiers, a name for
+// TOOLD_TEST_REQUIRE, and what its sessions do otherwise in differences.
+type tier struct {
+	name string
+	// title is the head of its column in docs/security.md.
+	title string
+	// require is what TOOLD_TEST_REQUIRE calls it: a tier that cannot run is a
+	// failure then. "" for one that is used where it happens to work.
+	require string
+	// program holds the sessions: a name in PATH or in bin/; "" for an Engine.
+	program string
+	// sandbox makes its lines of the configuration's section [sandbox], in dir.
+	sandbox func(t *tier, dir string) (string, error)
+	// lines are what sandbox made.
+	lines string
+}
+
+// tiers are all that TOOLD_TEST_TIER may name; the first is the default.
+var tiers = []*tier{
+	{name: "runc", title: "runc", require: "oci", program: "runc", sandbox: ociSandbox},
+	{name: "crun", title: "crun", program: "crun", sandbox: ociSandbox},
+	{name: "runsc", title: "runsc (gVisor)", require: "runsc", program: "runsc", sandbox: ociSandbox},
+	{name: "docker", title: "Docker Engine", require: "docker", sandbox: dockerSandbox},
+}
+
+// current is the tier that this run attacks.
+var current = tiers[0]
+
+// chooseTier takes the one that TOOLD_TEST_TIER names.
+func chooseTier() error {
+	name := os.Getenv("TOOLD_TEST_TIER")
+	if name == "" {
+		return nil
+	}
+	var names []string
+	for _, t := range tiers {
+		if names = append(names, t.name); t.name == name {
+			current = t
+			return nil
+		}
+	}
+	return fmt.Errorf("TOOLD_TEST_TIER is %q; there are %s", name, strings.Join(names, ", "))
+}
+
+// required says whether a skip of the tier is a failure here.
+func (t *tier) required() bool {
+	return t.require != "" && slices.Contains(strings.Split(os.Getenv("TOOLD_TEST_REQUIRE"), ","), t.require)
+}
+
+// prepare finds what the tier needs, and makes sure that it can hold a session:
+// the error says why not.
+func (t *tier) prepare(dir string) (err error) {
+	if t.program != "" {
+		if bin.runtime, err = findProgram(t.program); err != nil {
+			return err
+		}
+	}
+	if t.lines, err = t.sandbox(t, dir); err != nil {
+		return err
+	}
+	return t.try(dir)
+}
+
+// findProgram prefers what is built with the project.
+func findProgram(name string) (string, error) {
+	path, err := filepath.Abs(filepath.Join("..", "..", "bin", name))
+	if err != nil {
+		return "", err
+	}
+	if _, err := os.Stat(path); err == nil {
+		return path, nil
+	}
+	return exec.LookPath(name)
+}
+
+func ociSandbox(*tier, string) (string, error) { return fmt.Sprintf("runtime = %q\n", bin.runtime), nil }
+
+// try holds one session.
+func (t *tier) try(dir string) error {
+	run, socket := filepath.Join(dir, "try"), filepath.Join(dir, "try", "toold.sock")
+	if err := errors.Join(os.Chmod(dir, 0o711), os.Mkdir(run, 0o755)); err != nil {
+		return err
+	}
+	config := filepath.Join(dir, "try.toml")
+	if err := os.WriteFile(config, fmt.Appendf(nil, "[daemon]\nsocket = %q\nstate_dir = %q\nrun_dir = %q\n[metrics]\nlisten = \"\"\n[sandbox]\n%suid_base = %d\n",
+		socket, filepath.Join(run, "state"), filepath.Join(run, "run"), t.lines, uidBase()), 0o600); err != nil {
+		return err
+	}
+	var logs lockedBuffer
+	cmd := exec.Command(bin.toold, "--config", config, "--cgroup-parent", "/"+cgroupParent)
+	cmd.Stdout, cmd.Stderr = &logs, &logs
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	ended := make(chan struct{})
+	go func() { _ = cmd.Wait(); close(ended) }()
+	defer func() { _ = cmd.Process.Signal(syscall.SIGTERM); <-ended }()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	c := client.New(client.Options{Socket: socket})
+	defer c.Close()
+	for {
+		if h, err := c.Ready(ctx); err == nil && h.Status == "ok" {
+			break
+		} else if ctx.Err() != nil {
+			return fmt.Errorf("the daemon did not become ready: %w\n%s", err, logs.String())
+		}
+		select {
+		case <-ended:
+			return fmt.Errorf("the daemon ended: %s", logs.String())
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	s, err := c.CreateSession(ctx, client.SessionCreate{})
+	if err != nil {
+		if d, derr := c.Doctor(ctx, false); derr == nil {
+			for _, check := range d.Checks {
+				if check.Group == "runtime" && check.Status != client.CheckOK && strings.Contains(check.Detail, t.name) {
+					return errors.New(check.Detail)
+				}
+			}
+		}
+		return err
+	}
+	_, err = c.EndSession(ctx, s.ID, client.EndOptions{Force: true})
+	return err
+}
