@@ -1,6 +1,8 @@
 // Command toolagent is PID 1 of every sandbox: it runs the tools that the daemon
-// asks for. It takes no arguments; its control socket listens on descriptor 3,
-// and descriptor 4 gives the nonce that the daemon will show.
+// asks for. Without arguments its control socket listens on descriptor 3, and
+// descriptor 4 gives the nonce that the daemon will show. Where a sandbox can be
+// given no descriptors, "toolagent dial DIR" dials DIR/socket and finds the nonce
+// in DIR/nonce.
 package main
 
 import (
@@ -12,6 +14,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime"
 	"runtime/debug"
 
@@ -40,20 +43,20 @@ func init() {
 }
 
 func main() {
-	if err := serve(); err != nil {
+	if err := serve(os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "toolagent:", err)
 		os.Exit(1)
 	}
 }
 
-func serve() error {
+func serve(args []string) error {
 	if os.Getpid() != 1 {
 		return errors.New("this is the init process of toold's sandboxes; it does nothing when started by hand")
 	}
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("make the memory unreadable: %w", err)
 	}
-	ln, nonce, err := inherited()
+	daemon, nonce, err := connections(args)
 	if err != nil {
 		return err
 	}
@@ -67,7 +70,7 @@ func serve() error {
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM)
 	defer stop()
 	s, err := agent.NewServer(agent.ServerConfig{
-		Listener: ln, Nonce: nonce, Tools: run.Builtin(), PID1: true, Version: version,
+		Listener: daemon, Nonce: nonce, Tools: run.Builtin(), PID1: true, Version: version,
 		Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	})
 	if err != nil {
@@ -80,20 +83,54 @@ func serve() error {
 	return err
 }
 
+// connections is the way to the daemon, and what it will show.
+func connections(args []string) (agent.Connections, []byte, error) {
+	switch {
+	case len(args) == 0:
+		return inherited()
+	case len(args) == 2 && args[0] == "dial":
+		return dialled(args[1])
+	default:
+		return nil, nil, fmt.Errorf("usage: toolagent [dial DIR]; got %q", args)
+	}
+}
+
+// dialled finds the daemon in the control directory, and closes all descriptors
+// that the runtime has passed on.
+func dialled(dir string) (agent.Connections, []byte, error) {
+	if err := unix.CloseRange(listenFD, uint(^uint32(0)), 0); err != nil {
+		return nil, nil, fmt.Errorf("close other descriptors: %w", err)
+	}
+	f, err := os.Open(filepath.Join(dir, "nonce"))
+	if err != nil {
+		return nil, nil, fmt.Errorf("read the nonce: %w", err)
+	}
+	nonce, err := readNonce(f)
+	if err != nil {
+		return nil, nil, fmt.Errorf("read the nonce from %s: %w", f.Name(), err)
+	}
+	return agent.NewDialler(dir), nonce, nil
+}
+
+// readNonce reads a nonce and nothing else from f, and closes it.
+func readNonce(f *os.File) ([]byte, error) {
+	nonce, err := io.ReadAll(io.LimitReader(f, nonceSize+1))
+	_ = f.Close()
+	if err == nil && len(nonce) != nonceSize {
+		err = fmt.Errorf("%d bytes; it has %d", len(nonce), nonceSize)
+	}
+	return nonce, err
+}
+
 // inherited takes over the descriptors that the runtime has passed on, and
 // closes all others.
-func inherited() (*net.UnixListener, []byte, error) {
+func inherited() (agent.Connections, []byte, error) {
 	if err := unix.CloseRange(nonceFD+1, uint(^uint32(0)), 0); err != nil {
 		return nil, nil, fmt.Errorf("close other descriptors: %w", err)
 	}
 	unix.CloseOnExec(listenFD)
 	unix.CloseOnExec(nonceFD)
-	pipe := os.NewFile(nonceFD, "nonce")
-	nonce, err := io.ReadAll(io.LimitReader(pipe, nonceSize+1))
-	_ = pipe.Close()
-	if err == nil && len(nonce) != nonceSize {
-		err = fmt.Errorf("%d bytes; it has %d", len(nonce), nonceSize)
-	}
+	nonce, err := readNonce(os.NewFile(nonceFD, "nonce"))
 	if err != nil {
 		return nil, nil, fmt.Errorf("read the nonce from descriptor %d: %w", nonceFD, err)
 	}

@@ -10,7 +10,10 @@
 // # Transport
 //
 // A stream Unix socket. The agent listens on a descriptor that it was born with;
-// a daemon that was restarted connects again. A frame is a length of four bytes,
+// a daemon that was restarted connects again. Where a sandbox can be given no
+// descriptors (gVisor, Docker) the agent dials the daemon's socket, and again
+// whenever the connection is lost; from there on the two are the same, and the
+// daemon is who shows the nonce. A frame is a length of four bytes,
 // big-endian, and that many bytes: a head, which is a CBOR array
 //
 //	[kind, exchange, n, flag]

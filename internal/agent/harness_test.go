@@ -34,6 +34,12 @@ type rig struct {
 
 func newRig(t testing.TB, tools ...run.Tool) *rig {
 	t.Helper()
+	return newRigOn(t, nil, tools...)
+}
+
+// newRigOn makes a rig whose server has these connections, nil: it listens.
+func newRigOn(t testing.TB, from Connections, tools ...run.Tool) *rig {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "toold-agent")
 	if err != nil {
 		t.Fatal(err)
@@ -52,13 +58,16 @@ func newRig(t testing.TB, tools ...run.Tool) *rig {
 	if err := os.Chmod(r.dir, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: r.path, Net: "unix"})
-	if err != nil {
-		t.Fatal(err)
+	if from == nil {
+		ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: r.path, Net: "unix"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		from = ln
 	}
 	var log bytes.Buffer
 	r.server, err = NewServer(ServerConfig{
-		Listener: ln, Nonce: testNonce, Tools: append(tools, run.Bash{}), Version: "test",
+		Listener: from, Nonce: testNonce, Tools: append(tools, run.Bash{}), Version: "test",
 		SameUser: os.Getuid() != 0, Log: slog.New(slog.NewTextHandler(&log, nil)),
 	})
 	if err != nil {

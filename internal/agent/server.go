@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"sync"
 	"time"
 
@@ -19,7 +18,8 @@ var ErrOrphaned = errors.New("no daemon has been connected for too long")
 
 // ServerConfig is what a Server needs.
 type ServerConfig struct {
-	Listener *net.UnixListener
+	// Listener gives the connections; the Server closes it.
+	Listener Connections
 	// Nonce is what a daemon must show.
 	Nonce []byte
 	Tools []run.Tool
@@ -120,10 +120,21 @@ func (s *Server) accept() error {
 		}
 		select {
 		case s.strangers <- struct{}{}:
-			s.wg.Go(func() { s.welcome(c) })
+			s.wg.Go(func() {
+				s.welcome(c)
+				s.over()
+			})
 		default:
 			_ = c.Close()
+			s.over()
 		}
+	}
+}
+
+// over says that a connection has ended, where that is of interest.
+func (s *Server) over() {
+	if one, ok := s.cfg.Listener.(oneByOne); ok {
+		one.over()
 	}
 }
 
