@@ -31,7 +31,7 @@ const (
 	nonceName  = "nonce"
 	newSuffix  = ".new"
 	// queue is how many connections the kernel keeps that were not yet accepted.
-	queue = 4
+	queue = 16
 )
 
 // Prepare makes the directory dir for a sandbox whose agent is uid and gid on the
