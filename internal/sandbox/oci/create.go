@@ -61,7 +61,10 @@ func (d *Driver) check(s *sandbox.Spec) error {
 	if err := d.checkTargets(s); err != nil {
 		return err
 	}
-	return d.cg.check(s.Limits)
+	if s.Limits.Disk > 0 {
+		return fmt.Errorf("limits.disk: this driver cannot bound the disk usage of a worktree: %w", sandbox.ErrUnsupported)
+	}
+	return d.cg.Check(s.Limits)
 }
 
 // checkTargets keeps worktree and mounts away from the places that are ours and
@@ -150,7 +153,7 @@ func (d *Driver) begin(s *sandbox.Spec) (*creation, error) {
 }
 
 func (c *creation) run(ctx context.Context) (*Sandbox, error) {
-	if err := c.d.cg.claim(&c.rec.Record); err != nil {
+	if err := c.d.cg.Claim(&c.rec.Record); err != nil {
 		return nil, err
 	}
 	var err error
@@ -237,7 +240,7 @@ func (c *creation) start(ctx context.Context, stdio *os.File) (*Sandbox, error) 
 		return nil, err
 	}
 	c.keep(nonce)
-	cgroup, err := c.d.cg.makeRuntime(c.spec.SessionID)
+	cgroup, err := c.d.cg.MakeRuntime(c.spec.SessionID)
 	if err != nil {
 		return nil, err
 	}
@@ -256,18 +259,18 @@ func (c *creation) start(ctx context.Context, stdio *os.File) (*Sandbox, error) 
 // finish does what can be done only with a live agent.
 func (c *creation) finish(sb *Sandbox) error {
 	id := c.spec.SessionID
-	if err := c.d.cg.divide(id, sb.proc, sb.rec.PID, int(c.spec.UIDBase), c.spec.Limits, c.sizes.sum()); err != nil {
+	if err := c.d.cg.Divide(id, sb.proc, int(c.spec.UIDBase), c.spec.Limits, c.sizes.sum()); err != nil {
 		return err
 	}
-	if err := attach(sb.proc, c.mounts); err != nil {
+	if err := attach(sb.proc.Dir(), c.mounts); err != nil {
 		return err
 	}
 	// The runtime's helpers may take a moment to be gone; then Destroy does it.
-	if err := unix.Rmdir(c.d.cg.runtimeDir(id)); err != nil && !errors.Is(err, unix.EBUSY) {
+	if err := unix.Rmdir(c.d.cg.RuntimeDir(id)); err != nil && !errors.Is(err, unix.EBUSY) {
 		return err
 	}
-	if sb.exited() {
-		return fmt.Errorf("agent has exited: %w", sandbox.ErrGone)
+	if err := sb.proc.Alive(); err != nil {
+		return err
 	}
 	return c.bundle.write(c.rec)
 }

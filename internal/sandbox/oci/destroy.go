@@ -63,19 +63,19 @@ func (d *Driver) destroy(ctx context.Context, rec sandbox.Record) error {
 	if found == nil || !same(found, &rec) {
 		return nil // gone, or another has the name by now
 	}
-	if err := d.cg.killAll(ctx, id); err != nil {
+	if err := d.cg.KillAll(ctx, id); err != nil {
 		return err
 	}
 	if err := d.forget(ctx, found); err != nil {
 		return err
 	}
-	if err := d.cg.removeLimits(id); err != nil {
+	if err := d.cg.RemoveLimits(id); err != nil {
 		return err
 	}
 	if err := d.bundle(id).remove(); err != nil {
 		return err
 	}
-	return d.cg.removeKill(id)
+	return d.cg.Remove(id)
 }
 
 // forget removes the runtime's own state. All processes are dead: where the

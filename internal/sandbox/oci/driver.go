@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/sandbox/cgroup"
 )
 
 // Name is the driver's name in configuration and records.
@@ -54,7 +55,7 @@ type Driver struct {
 	dir     string // RunDir/oci
 	agent   string // the private copy
 	root    *rootfs
-	cg      *cgroups
+	cg      *cgroup.Tree
 	probes  runtimeProbes
 	log     *slog.Logger
 	names   []string // of runtimes, default first
@@ -102,7 +103,7 @@ func New(cfg Config) (*Driver, error) {
 	if err := d.root.share(roots); err != nil {
 		return nil, fmt.Errorf("skeleton: %w", err)
 	}
-	if d.cg, err = openCgroups(cfg.CgroupParent); err != nil {
+	if d.cg, err = cgroup.Open(cfg.CgroupParent); err != nil {
 		return nil, err
 	}
 	if d.seccomp, err = newSeccompProfile(); err != nil {

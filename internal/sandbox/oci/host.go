@@ -18,9 +18,9 @@ import (
 // Host implements sandbox.Prober.
 func (d *Driver) Host(ctx context.Context) []client.Check {
 	checks := []client.Check{
-		kernelCheck(), d.cg.layout(), swapCheck(d.cg), userNamespaceCheck(), openat2Check(), pidfdCheck(),
-		landlockCheck(), capabilityCheck(),
+		kernelCheck(), userNamespaceCheck(), openat2Check(), pidfdCheck(), landlockCheck(), capabilityCheck(),
 	}
+	checks = append(checks, d.cg.Checks()...)
 	checks = append(checks, d.idmapChecks()...)
 	for i, name := range d.names {
 		checks = append(checks, d.runtimeCheck(ctx, name, i == 0))
@@ -39,47 +39,13 @@ func kernelCheck() client.Check {
 	return c
 }
 
-// layout is what doctor prints about cgroups.
-func (c *cgroups) layout() client.Check {
-	var parts, missing []string
-	for _, name := range limited {
-		switch mount, v1 := c.v1[name]; {
-		case v1:
-			parts = append(parts, name+" at "+mount)
-		case c.v2has[name]:
-			parts = append(parts, name+" on v2")
-		default:
-			missing = append(missing, name)
-		}
-	}
-	check := client.Check{
-		Group: "host", Name: "cgroups", Status: client.CheckOK,
-		Detail: fmt.Sprintf("%s; %s; processes are killed by cgroup.kill", c.mode(), strings.Join(parts, ", ")),
-	}
-	if len(missing) > 0 {
-		check.Status = client.CheckWarn
-		check.Detail += "; missing: " + strings.Join(missing, ", ")
-		check.Hint = "limits that need these controllers are refused; boot with them, or delegate them to this service"
-	}
-	return check
-}
-
-func swapCheck(c *cgroups) client.Check {
-	check := client.Check{Group: "host", Name: "swap", Status: client.CheckOK, Detail: "there is none"}
-	switch {
-	case !hasSwap():
-	case c.countsSwap():
-		check.Detail = "counted as memory"
-	default:
-		check.Status, check.Detail = client.CheckWarn, "not accounted: tools can use swap beyond limits.memory"
-		check.Hint = "boot with swapaccount=1"
-	}
-	return check
-}
-
 func userNamespaceCheck() client.Check {
 	c := client.Check{Group: "host", Name: "user namespaces", Status: client.CheckOK}
-	n := readInt("/proc/sys/user/max_user_namespaces")
+	n, err := readNumber("/proc/sys/user/max_user_namespaces")
+	if err != nil {
+		c.Status, c.Detail = client.CheckFail, err.Error()
+		return c
+	}
 	c.Detail = fmt.Sprintf("at most %d", n)
 	if n == 0 {
 		c.Status, c.Hint = client.CheckFail, "set the sysctl user.max_user_namespaces above the number of sessions"

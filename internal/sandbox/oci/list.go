@@ -2,22 +2,14 @@ package oci
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/internal/sandbox"
 )
-
-// labelName is the extended attribute of a session's v2 cgroup that holds its
-// sandbox.Record. Only root can set or read it.
-const labelName = "trusted.toold"
 
 // List implements sandbox.Driver. A sandbox is found by its directory, or where
 // that is gone, by the label of its cgroup: of the two, one is made before
@@ -46,13 +38,17 @@ func (d *Driver) ids() (map[string]bool, error) {
 	if err != nil {
 		return nil, err
 	}
-	groups, err := os.ReadDir(filepath.Join(d.cg.v2, d.cg.parent))
+	names, err := d.cg.IDs()
 	if err != nil {
 		return nil, err
 	}
-	for _, e := range append(dirs, groups...) {
-		id := strings.TrimSuffix(e.Name(), runtimeSuffix)
-		if e.IsDir() && safeName.MatchString(id) {
+	for _, e := range dirs {
+		if e.IsDir() {
+			names = append(names, e.Name())
+		}
+	}
+	for _, id := range names {
+		if safeName.MatchString(id) {
 			ids[id] = true
 		}
 	}
@@ -68,7 +64,7 @@ func (d *Driver) lookup(id string) (*sandbox.Record, error) {
 		return &r.Record, nil
 	}
 	missing := errors.Is(err, fs.ErrNotExist)
-	rec, labelErr := d.cg.label(id)
+	rec, labelErr := d.cg.Label(id)
 	switch {
 	case rec != nil:
 		return rec, nil
@@ -95,7 +91,7 @@ func (d *Driver) sweepUnknown() error {
 			continue
 		}
 		_, unknown := d.lookup(id)
-		if _, err := os.Lstat(d.cg.kill(id)); unknown == nil || !errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Lstat(d.cg.Dir(id)); unknown == nil || !errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		d.log.Warn("removing what is left of a sandbox that has lost its record", "sandbox", id, "error", unknown)
@@ -109,40 +105,4 @@ func (d *Driver) sweepUnknown() error {
 		}
 	}
 	return nil
-}
-
-// claim makes the session's v2 cgroup and labels it.
-func (c *cgroups) claim(rec *sandbox.Record) error {
-	dir := c.kill(rec.SessionID)
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		return err
-	}
-	data, err := json.Marshal(rec)
-	if err != nil {
-		return err
-	}
-	if err := unix.Setxattr(dir, labelName, data, 0); err != nil {
-		return &fs.PathError{Op: "setxattr", Path: dir, Err: err}
-	}
-	return nil
-}
-
-// label reads what claim has written; nil when there is none.
-func (c *cgroups) label(id string) (*sandbox.Record, error) {
-	buf := make([]byte, 4096)
-	n, err := unix.Getxattr(c.kill(id), labelName, buf)
-	switch {
-	case errors.Is(err, unix.ENODATA) || errors.Is(err, unix.ENOENT):
-		return nil, nil
-	case err != nil:
-		return nil, &fs.PathError{Op: "getxattr", Path: c.kill(id), Err: err}
-	}
-	rec := new(sandbox.Record)
-	if err := json.Unmarshal(buf[:n], rec); err != nil {
-		return nil, fmt.Errorf("label of cgroup %s: %w", id, err)
-	}
-	if rec.SessionID != id {
-		return nil, fmt.Errorf("label of cgroup %s names %q", id, rec.SessionID)
-	}
-	return rec, nil
 }

@@ -17,7 +17,11 @@ func TestSessionMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	const headroom = 256 << 20
-	if got, want := f.driver.SessionMemory(spec.SessionID), int64(spec.Limits.Memory+sum)+headroom; got != want {
+	got, err := f.driver.SessionMemory(spec.SessionID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := int(spec.Limits.Memory+sum) + headroom; got != want {
 		t.Errorf("session has %d bytes, want %d", got, want)
 	}
 	// What the agent writes is the session's memory and not the tools'.

@@ -84,13 +84,19 @@ func (d *Driver) bundleSpec(rec *sandbox.Record, s *sandbox.Spec, root string, u
 			UIDMappings:   uids,
 			GIDMappings:   gids,
 			Namespaces:    namespaces(),
-			CgroupsPath:   d.cg.path(s.SessionID),
+			CgroupsPath:   d.cg.Path(s.SessionID),
 			Resources:     sessionResources(),
 			Seccomp:       d.seccomp,
 			MaskedPaths:   maskedPaths,
 			ReadonlyPaths: readonlyPaths,
 		},
 	}
+}
+
+// sessionResources is what the runtime itself is asked to set. The limits are
+// not among it: package cgroup writes them, the same way for all runtimes.
+func sessionResources() *specs.LinuxResources {
+	return &specs.LinuxResources{Devices: []specs.LinuxDeviceCgroup{{Allow: false, Access: "rwm"}}}
 }
 
 func namespaces() []specs.LinuxNamespace {

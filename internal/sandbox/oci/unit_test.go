@@ -2,12 +2,10 @@ package oci_test
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -17,65 +15,6 @@ import (
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/sandbox/oci"
 )
-
-func TestParseCPUs(t *testing.T) {
-	for in, want := range map[string][]int{
-		"0": {0}, "0-3": {0, 1, 2, 3}, "0-1,4,6-7": {0, 1, 4, 6, 7},
-		"": nil, "x": nil, "3-1": nil, "-1": nil, "0-99999999": nil, "0,": nil,
-	} {
-		got, err := oci.ParseCPUs(in)
-		if !slices.Equal(got, want) && err == nil || (err != nil) != (want == nil) {
-			t.Errorf("%q: %v, %v, want %v", in, got, err, want)
-		}
-	}
-}
-
-func TestPickCPUs(t *testing.T) {
-	all := []int{0, 1, 2, 3}
-	for cpus, want := range map[float64]int{0.1: 1, 1: 1, 1.5: 2, 4: 4, 64: 4} {
-		got, err := oci.ParseCPUs(oci.PickCPUs(all, cpus, "ses_x"))
-		if err != nil || len(got) != want {
-			t.Errorf("%v processors: %v, %v, want %d", cpus, got, err, want)
-		}
-		slices.Sort(got)
-		if len(slices.Compact(got)) != want {
-			t.Errorf("%v processors: one twice in %v", cpus, got)
-		}
-	}
-	first := map[string]bool{}
-	for _, id := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} {
-		first[oci.PickCPUs(all, 1, id)] = true
-	}
-	if len(first) < 2 {
-		t.Error("all small sessions are on one processor")
-	}
-}
-
-func TestInnermostPID(t *testing.T) {
-	for in, want := range map[string]int{
-		"Name:\tx\nNSpid:\t300\t17\n": 17, "NSpid:\t300\n": 0, "NSpid:\t300\tx\n": 0, "": 0, "NSpid:\t9\t8\t7\n": 7,
-	} {
-		if got := oci.InnermostPID([]byte(in)); got != want {
-			t.Errorf("%q: %d, want %d", in, got, want)
-		}
-	}
-}
-
-func TestStartTime(t *testing.T) {
-	for in, want := range map[string]uint64{
-		"7 (a) b) (c) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4711 20": 4711,
-		"7 (a": 0, "": 0, "7 (a) S 1": 0,
-	} {
-		dir := t.TempDir()
-		if err := os.WriteFile(dir+"/stat", []byte(in), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		got, err := oci.StartTime(open(t, dir))
-		if got != want || (err != nil) != (want == 0) {
-			t.Errorf("%q: %d, %v, want %d", in, got, err, want)
-		}
-	}
-}
 
 func TestTmpfsSizes(t *testing.T) {
 	for _, tt := range []struct {
@@ -156,20 +95,6 @@ func TestProfile(t *testing.T) {
 				t.Fatalf("%s with mode %o: allowed is not %v", name, mode, want)
 			}
 		}
-	}
-}
-
-func TestNoControllers(t *testing.T) {
-	for name, l := range map[string]client.Limits{
-		"memory": {Memory: 1 << 30}, "pids": {PIDs: 10}, "cpus": {CPUs: 1}, "disk": {Disk: 1 << 30},
-	} {
-		err := oci.NoControllers(l)
-		if !errors.Is(err, sandbox.ErrUnsupported) || !strings.Contains(err.Error(), "limits."+name) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-	if err := oci.NoControllers(client.Limits{Tmp: 1, OpenFiles: 1, FileSize: 1, Wall: 1}); err != nil {
-		t.Error(err)
 	}
 }
 

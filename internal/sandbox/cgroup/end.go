@@ -1,4 +1,4 @@
-package oci
+package cgroup
 
 import (
 	"context"
@@ -14,22 +14,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// makeRuntime makes the cgroup in which the runtime's commands for one session
+// MakeRuntime makes the cgroup in which the runtime's commands for one session
 // are born, and opens it for SysProcAttr.CgroupFD.
-func (c *cgroups) makeRuntime(id string) (*os.File, error) {
-	dir := c.runtimeDir(id)
+func (t *Tree) MakeRuntime(id string) (*os.File, error) {
+	dir := t.RuntimeDir(id)
 	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
 	}
 	return os.OpenFile(dir, unix.O_PATH|unix.O_DIRECTORY, 0)
 }
 
-// killAll kills every process of the session, the runtime's included, and waits
+// KillAll kills every process of the session, the runtime's included, and waits
 // until there is none.
-func (c *cgroups) killAll(ctx context.Context, id string) error {
+func (t *Tree) KillAll(ctx context.Context, id string) error {
 	var err error
 	// The runtime first: it moves what it makes into the other.
-	for _, dir := range []string{c.runtimeDir(id), c.kill(id)} {
+	for _, dir := range []string{t.RuntimeDir(id), t.Dir(id)} {
 		err = errors.Join(err, killCgroup(ctx, dir))
 	}
 	return err
@@ -72,18 +72,18 @@ func isPopulated(events *os.File) (bool, error) {
 	return !strings.Contains(string(buf[:n]), "populated 0"), nil
 }
 
-// removeLimits removes the session's cgroups but for the one with the label. They
+// RemoveLimits removes the session's cgroups but for the one with the label. They
 // must be empty.
-func (c *cgroups) removeLimits(id string) error {
+func (t *Tree) RemoveLimits(id string) error {
 	var err error
-	for _, mount := range c.v1all {
-		err = errors.Join(err, removeCgroup(filepath.Join(mount, c.path(id))))
+	for _, mount := range t.v1all {
+		err = errors.Join(err, removeCgroup(filepath.Join(mount, t.Path(id))))
 	}
-	return errors.Join(err, removeCgroup(c.runtimeDir(id)))
+	return errors.Join(err, removeCgroup(t.RuntimeDir(id)))
 }
 
-// removeKill removes the session's v2 cgroup.
-func (c *cgroups) removeKill(id string) error { return removeCgroup(c.kill(id)) }
+// Remove removes the session's v2 cgroup, and with it the label.
+func (t *Tree) Remove(id string) error { return removeCgroup(t.Dir(id)) }
 
 func removeCgroup(dir string) error {
 	children, err := os.ReadDir(dir)
@@ -113,12 +113,15 @@ func removeCgroup(dir string) error {
 	}
 }
 
-// attachThread puts one thread into the tools' cgroups of all v1 controllers.
+// AttachesThreads says whether AttachThread has anything to do here.
+func (t *Tree) AttachesThreads() bool { return len(t.v1limited()) > 0 }
+
+// AttachThread puts one thread into the tools' cgroups of all v1 controllers.
 // The writes come one after the other because the kernel waits for a grace
 // period once per burst, not once per write.
-func (c *cgroups) attachThread(id string, tid int) error {
-	for name, mount := range c.v1limited() {
-		if err := write(filepath.Join(mount, c.path(id), "tools", "tasks"), strconv.Itoa(tid)); err != nil {
+func (t *Tree) AttachThread(id string, tid int) error {
+	for name, mount := range t.v1limited() {
+		if err := write(filepath.Join(mount, t.Path(id), "tools", "tasks"), strconv.Itoa(tid)); err != nil {
 			return fmt.Errorf("attach fork thread to %s: %w", name, err)
 		}
 	}

@@ -1,4 +1,4 @@
-package oci
+package cgroup
 
 import (
 	"errors"
@@ -11,10 +11,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/opencontainers/runtime-spec/specs-go"
-
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/sandbox/process"
 )
 
 // The agent is outside the limits of the tools, but not without a bound: the
@@ -30,8 +29,8 @@ const (
 // cpuPeriod is the accounting period of the CPU quota in microseconds.
 const cpuPeriod = 100_000
 
-// check refuses limits that this host cannot enforce.
-func (c *cgroups) check(l client.Limits) error {
+// Check refuses limits that this host cannot enforce.
+func (t *Tree) Check(l client.Limits) error {
 	for _, need := range []struct {
 		limit, controller string
 		set               bool
@@ -40,23 +39,14 @@ func (c *cgroups) check(l client.Limits) error {
 		{"pids", "pids", l.PIDs > 0},
 		{"cpus", "cpu", l.CPUs > 0},
 	} {
-		if need.set && !c.has(need.controller) {
+		if need.set && !t.has(need.controller) {
 			return fmt.Errorf("limits.%s: this host has no cgroup controller %q: %w", need.limit, need.controller, sandbox.ErrUnsupported)
 		}
-	}
-	if l.Disk > 0 {
-		return fmt.Errorf("limits.disk: this driver cannot bound the disk usage of a worktree: %w", sandbox.ErrUnsupported)
 	}
 	return nil
 }
 
-// sessionResources is what the runtime itself is asked to set. The limits are
-// not among it: they are written by this package, the same way for all runtimes.
-func sessionResources() *specs.LinuxResources {
-	return &specs.LinuxResources{Devices: []specs.LinuxDeviceCgroup{{Allow: false, Access: "rwm"}}}
-}
-
-// divide makes the cgroups below a session whose agent has just been started, and
+// Divide makes the cgroups below a session whose agent has just been started, and
 // sets all limits:
 //
 //	<id>/        the session, agent headroom included
@@ -65,55 +55,55 @@ func sessionResources() *specs.LinuxResources {
 //
 // uid is the agent's on the host: it makes the cgroups of its calls. tmpfs is what
 // the session's memory file systems can hold.
-func (c *cgroups) divide(id string, proc *os.File, pid, uid int, l client.Limits, tmpfs client.Size) error {
-	kill := c.kill(id)
+func (t *Tree) Divide(id string, agent *process.Process, uid int, l client.Limits, tmpfs client.Size) error {
+	kill := t.Dir(id)
 	if err := os.Mkdir(filepath.Join(kill, "tools"), 0o755); err != nil {
 		return err
 	}
-	if err := c.settle(id, proc, pid); err != nil {
+	if err := t.settle(id, agent); err != nil {
 		return fmt.Errorf("move agent: %w", err)
 	}
 	for _, name := range limited {
-		if c.v2has[name] {
+		if t.v2has[name] {
 			if err := write(filepath.Join(kill, "cgroup.subtree_control"), "+"+name); err != nil {
 				return fmt.Errorf("delegate %s: %w", name, err)
 			}
 		}
 	}
-	for _, mount := range c.v1limited() {
-		if err := os.Mkdir(filepath.Join(mount, c.path(id), "tools"), 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+	for _, mount := range t.v1limited() {
+		if err := os.Mkdir(filepath.Join(mount, t.Path(id), "tools"), 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 			return err
 		}
 	}
-	if err := c.delegate(id, uid); err != nil {
+	if err := t.delegate(id, uid); err != nil {
 		return err
 	}
-	return c.setLimits(id, l, tmpfs)
+	return t.setLimits(id, l, tmpfs)
 }
 
 // settle moves the agent within v2 where it cannot stay. That may cost 10 ms, so
 // it is not done where the runtime has put it into the session's own cgroup and
 // that one hands no controllers down: only then may it hold processes itself.
-func (c *cgroups) settle(id string, proc *os.File, pid int) error {
-	path, err := v2path(proc)
+func (t *Tree) settle(id string, agent *process.Process) error {
+	path, err := agent.CgroupV2()
 	if err != nil {
 		return err
 	}
-	if path == c.path(id) && len(c.v2has) == 0 {
+	if path == t.Path(id) && len(t.v2has) == 0 {
 		return nil
 	}
-	agent := filepath.Join(c.kill(id), "agent")
-	if err := os.Mkdir(agent, 0o755); err != nil {
+	dir := filepath.Join(t.Dir(id), "agent")
+	if err := os.Mkdir(dir, 0o755); err != nil {
 		return err
 	}
-	return write(filepath.Join(agent, "cgroup.procs"), strconv.Itoa(pid))
+	return write(filepath.Join(dir, "cgroup.procs"), strconv.Itoa(agent.PID()))
 }
 
 // v1limited are the v1 hierarchies on which calls are limited or counted.
-func (c *cgroups) v1limited() map[string]string {
+func (t *Tree) v1limited() map[string]string {
 	m := map[string]string{}
 	for _, name := range append([]string{"cpuacct"}, limited...) {
-		if mount, ok := c.v1[name]; ok {
+		if mount, ok := t.v1[name]; ok {
 			m[name] = mount
 		}
 	}
@@ -123,8 +113,8 @@ func (c *cgroups) v1limited() map[string]string {
 // delegate lets the agent make cgroups below tools and clone into them. For the
 // latter the kernel asks for cgroup.procs of the common ancestor, to which the
 // agent has no path: its descriptor ends at tools.
-func (c *cgroups) delegate(id string, uid int) error {
-	kill := c.kill(id)
+func (t *Tree) delegate(id string, uid int) error {
+	kill := t.Dir(id)
 	tools := filepath.Join(kill, "tools")
 	return errors.Join(
 		os.Chown(filepath.Join(kill, "cgroup.procs"), uid, uid),
@@ -133,38 +123,38 @@ func (c *cgroups) delegate(id string, uid int) error {
 		write(filepath.Join(tools, "cgroup.max.descendants"), "1024"))
 }
 
-func (c *cgroups) setLimits(id string, l client.Limits, tmpfs client.Size) error {
+func (t *Tree) setLimits(id string, l client.Limits, tmpfs client.Size) error {
 	var err error
 	if l.Memory > 0 {
-		err = errors.Join(err, c.setMemory(id, "", int64(l.Memory+tmpfs)+agentMemory), c.setMemory(id, "tools", int64(l.Memory)))
+		err = errors.Join(err, t.setMemory(id, "", int64(l.Memory+tmpfs)+agentMemory), t.setMemory(id, "tools", int64(l.Memory)))
 	}
 	if l.PIDs > 0 {
 		err = errors.Join(err,
-			write(c.file(id, "", "pids", "pids.max", "pids.max"), strconv.FormatInt(l.PIDs+agentPIDs, 10)),
-			write(c.file(id, "tools", "pids", "pids.max", "pids.max"), strconv.FormatInt(l.PIDs, 10)))
+			write(t.File(id, "", "pids", "pids.max", "pids.max"), strconv.FormatInt(l.PIDs+agentPIDs, 10)),
+			write(t.File(id, "tools", "pids", "pids.max", "pids.max"), strconv.FormatInt(l.PIDs, 10)))
 	}
 	if l.CPUs > 0 {
-		err = errors.Join(err, c.setQuota(id, l.CPUs))
+		err = errors.Join(err, t.setQuota(id, l.CPUs))
 	}
-	err = errors.Join(err, c.setCPUSet(id, l.CPUs))
+	err = errors.Join(err, t.setCPUSet(id, l.CPUs))
 	if err != nil {
 		return fmt.Errorf("set limits: %w", err)
 	}
 	return nil
 }
 
-func (c *cgroups) setMemory(id, sub string, bytes int64) error {
+func (t *Tree) setMemory(id, sub string, bytes int64) error {
 	value := strconv.FormatInt(bytes, 10)
-	if err := write(c.file(id, sub, "memory", "memory.limit_in_bytes", "memory.max"), value); err != nil {
+	if err := write(t.File(id, sub, "memory", "memory.limit_in_bytes", "memory.max"), value); err != nil {
 		return err
 	}
 	// Swap would only stretch the limit. Where swap is not accounted, there is
 	// no such file (Notes tells when that matters).
 	swap := value // v1 counts both together
-	if _, v1 := c.v1["memory"]; !v1 {
+	if _, v1 := t.v1["memory"]; !v1 {
 		swap = "0"
 	}
-	err := write(c.file(id, sub, "memory", "memory.memsw.limit_in_bytes", "memory.swap.max"), swap)
+	err := write(t.File(id, sub, "memory", "memory.memsw.limit_in_bytes", "memory.swap.max"), swap)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -172,38 +162,38 @@ func (c *cgroups) setMemory(id, sub string, bytes int64) error {
 }
 
 // setQuota bounds the CPU time of the tools.
-func (c *cgroups) setQuota(id string, cpus float64) error {
+func (t *Tree) setQuota(id string, cpus float64) error {
 	quota := strconv.FormatInt(max(1000, int64(cpus*cpuPeriod)), 10)
-	if _, v1 := c.v1["cpu"]; v1 {
+	if _, v1 := t.v1["cpu"]; v1 {
 		return errors.Join(
-			write(c.file(id, "tools", "cpu", "cpu.cfs_period_us", ""), strconv.Itoa(cpuPeriod)),
-			write(c.file(id, "tools", "cpu", "cpu.cfs_quota_us", ""), quota))
+			write(t.File(id, "tools", "cpu", "cpu.cfs_period_us", ""), strconv.Itoa(cpuPeriod)),
+			write(t.File(id, "tools", "cpu", "cpu.cfs_quota_us", ""), quota))
 	}
-	return write(c.file(id, "tools", "cpu", "", "cpu.max"), quota+" "+strconv.Itoa(cpuPeriod))
+	return write(t.File(id, "tools", "cpu", "", "cpu.max"), quota+" "+strconv.Itoa(cpuPeriod))
 }
 
 // setCPUSet gives the tools as many processors as the quota is worth, so that
 // programs which count them do not start more threads than can run. Without a
 // quota it gives all: a v1 cpuset takes no process before it has some.
-func (c *cgroups) setCPUSet(id string, cpus float64) error {
-	if !c.has("cpuset") {
+func (t *Tree) setCPUSet(id string, cpus float64) error {
+	if !t.has("cpuset") {
 		return nil
 	}
 	if cpus == 0 {
 		cpus = math.MaxInt32
 	}
-	from := c.file(id, "", "cpuset", "cpuset.cpus", "cpuset.cpus.effective")
+	from := t.File(id, "", "cpuset", "cpuset.cpus", "cpuset.cpus.effective")
 	all, err := parseCPUs(readFile(from))
 	if err != nil {
 		return fmt.Errorf("%s: %w", from, err)
 	}
-	if _, v1 := c.v1["cpuset"]; v1 {
-		mems := readFile(c.file(id, "", "cpuset", "cpuset.mems", ""))
-		if err := write(c.file(id, "tools", "cpuset", "cpuset.mems", ""), mems); err != nil {
+	if _, v1 := t.v1["cpuset"]; v1 {
+		mems := readFile(t.File(id, "", "cpuset", "cpuset.mems", ""))
+		if err := write(t.File(id, "tools", "cpuset", "cpuset.mems", ""), mems); err != nil {
 			return err
 		}
 	}
-	return write(c.file(id, "tools", "cpuset", "cpuset.cpus", "cpuset.cpus"), pickCPUs(all, cpus, id))
+	return write(t.File(id, "tools", "cpuset", "cpuset.cpus", "cpuset.cpus"), pickCPUs(all, cpus, id))
 }
 
 // pickCPUs takes as many of all as cpus needs, from a place that differs between

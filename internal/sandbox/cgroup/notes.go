@@ -1,4 +1,4 @@
-package oci
+package cgroup
 
 import (
 	"os"
@@ -6,13 +6,13 @@ import (
 	"strings"
 )
 
-// notes say what this host cannot give to any sandbox.
-func (c *cgroups) notes() []string {
+// Notes say what this host cannot give to any sandbox.
+func (t *Tree) Notes() []string {
 	var list []string
-	if c.has("memory") && hasSwap() && !c.countsSwap() {
+	if t.has("memory") && hasSwap() && !t.countsSwap() {
 		list = append(list, "this kernel does not account swap: tools can use swap beyond limits.memory (boot with swapaccount=1)")
 	}
-	if !c.has("cpuset") {
+	if !t.has("cpuset") {
 		list = append(list, "there is no cpuset controller: programs see all processors and may start more threads than limits.cpus can run")
 	}
 	return list
@@ -23,9 +23,9 @@ func hasSwap() bool {
 	return err == nil && strings.Count(string(b), "\n") > 1
 }
 
-func (c *cgroups) countsSwap() bool {
-	file := filepath.Join(c.v2, c.parent, "memory.swap.max")
-	if mount, v1 := c.v1["memory"]; v1 {
+func (t *Tree) countsSwap() bool {
+	file := filepath.Join(t.v2, t.parent, "memory.swap.max")
+	if mount, v1 := t.v1["memory"]; v1 {
 		file = filepath.Join(mount, "memory.memsw.limit_in_bytes")
 	}
 	_, err := os.Stat(file)

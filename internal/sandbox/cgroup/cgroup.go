@@ -1,4 +1,12 @@
-package oci
+// Package cgroup gives each session its cgroups on whatever hierarchies a host has:
+// one that kills all its processes, the limits of the tools below it, and the
+// counters of both.
+//
+//	<parent>/<id>          the session, with room for its agent
+//	<parent>/<id>/agent    the agent, where it cannot stay above
+//	<parent>/<id>/tools    all calls, with the limits that were asked for
+//	<parent>/<id>.runtime  a runtime's own processes while they make it (v2 alone)
+package cgroup
 
 import (
 	"errors"
@@ -14,10 +22,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cgroups knows where this host keeps its cgroups. Controllers may be on v1
+// Tree knows where this host keeps its cgroups. Controllers may be on v1
 // hierarchies, on the v2 one, or spread over both (hybrid); killing is always
 // done on v2, whose hierarchy every kernel has even when nothing is bound to it.
-type cgroups struct {
+type Tree struct {
 	parent   string            // cgroup above those of the sessions, e.g. /toold
 	v2       string            // path to the root of the v2 hierarchy
 	detached *os.File          // keeps v2 alive where it is mounted nowhere
@@ -34,55 +42,57 @@ const runtimeSuffix = ".runtime"
 // limited are the controllers that carry the limits of a session.
 var limited = []string{"memory", "pids", "cpu", "cpuset"}
 
-func openCgroups(parent string) (*cgroups, error) {
+// Open looks at this host's hierarchies and makes parent, the cgroup above those of
+// the sessions: an absolute path as /proc/PID/cgroup shows it.
+func Open(parent string) (*Tree, error) {
 	if !filepath.IsAbs(parent) || filepath.Clean(parent) != parent || parent == "/" {
 		return nil, fmt.Errorf("cgroup parent %q: must be an absolute, clean path below /", parent)
 	}
-	c := &cgroups{parent: parent, v1: map[string]string{}, v2has: map[string]bool{}}
+	t := &Tree{parent: parent, v1: map[string]string{}, v2has: map[string]bool{}}
 	mounts, err := mountinfo.GetMounts(mountinfo.FSTypeFilter("cgroup", "cgroup2"))
 	if err != nil {
 		return nil, fmt.Errorf("read mounts: %w", err)
 	}
 	for _, m := range mounts {
 		switch {
-		case m.FSType == "cgroup2" && c.v2 == "":
-			c.v2 = m.Mountpoint
-		case m.FSType == "cgroup" && !slices.Contains(c.v1all, m.Mountpoint):
-			c.v1all = append(c.v1all, m.Mountpoint)
+		case m.FSType == "cgroup2" && t.v2 == "":
+			t.v2 = m.Mountpoint
+		case m.FSType == "cgroup" && !slices.Contains(t.v1all, m.Mountpoint):
+			t.v1all = append(t.v1all, m.Mountpoint)
 			for o := range strings.SplitSeq(m.VFSOptions, ",") {
-				if _, known := c.v1[o]; !known {
-					c.v1[o] = m.Mountpoint
+				if _, known := t.v1[o]; !known {
+					t.v1[o] = m.Mountpoint
 				}
 			}
 		}
 	}
-	if c.v2 == "" {
-		if err := c.mountDetached(); err != nil {
+	if t.v2 == "" {
+		if err := t.Detach(); err != nil {
 			return nil, fmt.Errorf("no cgroup v2 hierarchy is mounted, and: %w", err)
 		}
 	}
-	for name := range strings.FieldsSeq(readFile(filepath.Join(c.v2, "cgroup.controllers"))) {
+	for name := range strings.FieldsSeq(readFile(filepath.Join(t.v2, "cgroup.controllers"))) {
 		if slices.Contains(limited, name) {
-			c.v2has[name] = true
+			t.v2has[name] = true
 		}
-		c.v2io = c.v2io || name == "io"
+		t.v2io = t.v2io || name == "io"
 	}
-	return c, c.prepareParent()
+	return t, t.prepareParent()
 }
 
 // prepareParent makes the parent cgroup on v2 and hands its controllers down.
-func (c *cgroups) prepareParent() error {
-	dir := c.v2
-	for part := range strings.SplitSeq(strings.Trim(c.parent, "/"), "/") {
+func (t *Tree) prepareParent() error {
+	dir := t.v2
+	for part := range strings.SplitSeq(strings.Trim(t.parent, "/"), "/") {
 		for _, name := range limited {
-			if c.v2has[name] {
+			if t.v2has[name] {
 				if err := write(filepath.Join(dir, "cgroup.subtree_control"), "+"+name); err != nil {
-					delete(c.v2has, name) // then limits that need it are refused
+					delete(t.v2has, name) // then limits that need it are refused
 				}
 			}
 		}
-		if c.v2io && write(filepath.Join(dir, "cgroup.subtree_control"), "+io") != nil {
-			c.v2io = false // then nobody knows
+		if t.v2io && write(filepath.Join(dir, "cgroup.subtree_control"), "+io") != nil {
+			t.v2io = false // then nobody knows
 		}
 		dir = filepath.Join(dir, part)
 		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -95,21 +105,23 @@ func (c *cgroups) prepareParent() error {
 	return nil
 }
 
-// path is the cgroup of a session, as /proc/PID/cgroup shows it.
-func (c *cgroups) path(id string) string { return filepath.Join(c.parent, id) }
+// Path is the cgroup of a session, as /proc/PID/cgroup shows it.
+func (t *Tree) Path(id string) string { return filepath.Join(t.parent, id) }
 
-// kill is the session's directory on v2; runtimeDir that of the runtime's own
+// Dir is the session's directory on v2, by which it is killed; RuntimeDir that of the runtime's own
 // processes while they make it. They are siblings, because a runtime refuses a
 // cgroup that is not empty.
-func (c *cgroups) kill(id string) string       { return filepath.Join(c.v2, c.path(id)) }
-func (c *cgroups) runtimeDir(id string) string { return c.kill(id) + runtimeSuffix }
+func (t *Tree) Dir(id string) string { return filepath.Join(t.v2, t.Path(id)) }
+
+// RuntimeDir: see Dir.
+func (t *Tree) RuntimeDir(id string) string { return t.Dir(id) + runtimeSuffix }
 
 // mode is how doctor names the layout.
-func (c *cgroups) mode() string {
+func (t *Tree) mode() string {
 	switch {
-	case len(c.v1all) == 0:
+	case len(t.v1all) == 0:
 		return "v2"
-	case c.detached != nil:
+	case t.detached != nil:
 		return "v1"
 	default:
 		return "hybrid"
@@ -117,19 +129,19 @@ func (c *cgroups) mode() string {
 }
 
 // has says whether a controller can be used, on whatever hierarchy.
-func (c *cgroups) has(controller string) bool {
-	_, v1 := c.v1[controller]
-	return v1 || c.v2has[controller]
+func (t *Tree) has(controller string) bool {
+	_, v1 := t.v1[controller]
+	return v1 || t.v2has[controller]
 }
 
-// file is a control file of a cgroup below the session: v1name on a v1
+// File is a control file of a cgroup below the session: v1name on a v1
 // hierarchy, v2name on v2. Empty when the controller is nowhere.
-func (c *cgroups) file(id, sub, controller, v1name, v2name string) string {
-	if mount, ok := c.v1[controller]; ok {
-		return filepath.Join(mount, c.path(id), sub, v1name)
+func (t *Tree) File(id, sub, controller, v1name, v2name string) string {
+	if mount, ok := t.v1[controller]; ok {
+		return filepath.Join(mount, t.Path(id), sub, v1name)
 	}
-	if c.v2has[controller] {
-		return filepath.Join(c.kill(id), sub, v2name)
+	if t.v2has[controller] {
+		return filepath.Join(t.Dir(id), sub, v2name)
 	}
 	return ""
 }

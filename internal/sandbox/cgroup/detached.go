@@ -1,4 +1,4 @@
-package oci
+package cgroup
 
 import (
 	"fmt"
@@ -27,20 +27,21 @@ func mountV2() (*os.File, error) {
 	return os.NewFile(uintptr(fd), "cgroup2"), nil
 }
 
-// mountDetached is for hosts that have no v2 hierarchy mounted.
-func (c *cgroups) mountDetached() error {
+// Detach makes t use a v2 hierarchy of its own, as Open does on a host that has none
+// mounted.
+func (t *Tree) Detach() error {
 	f, err := mountV2()
 	if err != nil {
 		return err
 	}
-	c.detached, c.v2 = f, fmt.Sprintf("/proc/self/fd/%d", f.Fd())
+	t.detached, t.v2 = f, fmt.Sprintf("/proc/self/fd/%d", f.Fd())
 	return nil
 }
 
-// openTools opens the tools' directory of a session as a mount of its own.
-func (c *cgroups) openTools(id string) (*os.File, error) {
-	if c.detached == nil {
-		return openTree(filepath.Join(c.kill(id), "tools"))
+// OpenTools opens the tools' directory of a session as a mount of its own.
+func (t *Tree) OpenTools(id string) (*os.File, error) {
+	if t.detached == nil {
+		return openTree(filepath.Join(t.Dir(id), "tools"))
 	}
 	// Kernels before 6.15 clone only what is attached to the caller's own mount
 	// namespace. So a thread gets one for itself, and ends with it.
@@ -51,7 +52,7 @@ func (c *cgroups) openTools(id string) (*os.File, error) {
 	done := make(chan result, 1)
 	go func() {
 		goruntime.LockOSThread() // never unlocked: the thread ends with the goroutine
-		f, err := openTreePrivate(filepath.Join(c.path(id), "tools"))
+		f, err := openTreePrivate(filepath.Join(t.Path(id), "tools"))
 		done <- result{f, err}
 	}()
 	r := <-done
