@@ -45,6 +45,11 @@ bin/runc: tools/go.mod tools/go.sum | deps
 bin/prometheus: | deps
 	@scripts/install-prometheus || true
 
+.PHONY: image
+VARIANT ?= tools
+image: deps ## build the default tool image, bin/image/toold-tools.tar (VARIANT=small for tests, PACKAGES= for more in it)
+	@PACKAGES="$(PACKAGES)" SOURCES="$(SOURCES)" FRESH="$(FRESH)" scripts/image $(VARIANT)
+
 .PHONY: test
 test: build bin/prometheus ## run every test, with the coverage of the packages that must have it
 	@scripts/test
