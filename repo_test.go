@@ -47,9 +47,12 @@ var mayImport = map[string][]string{
 	"internal/sandbox/control":   {},
 	"internal/sandbox/cgroup":    {"client", "internal/sandbox", "internal/sandbox/process"},
 	"internal/sandbox/oci": {
-		"client", "internal/sandbox", "internal/sandbox/cgroup", "internal/sandbox/control", "internal/sandbox/process",
+		"client", "internal/sandbox", "internal/sandbox/cgroup", "internal/sandbox/control", "internal/sandbox/mount",
+		"internal/sandbox/process", "internal/sandbox/seccomp",
 	},
+	"internal/sandbox/mount":       {"internal/sandbox"},
 	"internal/sandbox/process":     {"internal/sandbox"},
+	"internal/sandbox/seccomp":     {},
 	"internal/sandbox/sandboxtest": {"client", "internal/sandbox", "internal/agent", "internal/tool/run"},
 	"internal/agent":               {"internal/tool/run/..."},
 	"internal/audit/record":        {},

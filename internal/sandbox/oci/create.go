@@ -16,6 +16,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/sandbox/mount"
 )
 
 // cleanupTime bounds what is done after a failed or cancelled Create.
@@ -115,9 +116,9 @@ type creation struct {
 	bundle   bundle
 	rec      *record
 	sizes    tmpfsSizes
-	mounts   []detached
+	mounts   []mount.Detached
 	files    []*os.File // closed at the end
-	userns   map[singleID]*os.File
+	userns   map[mount.Owner]*os.File
 	oneToOne bool // the worktree's owner is in the id mapping instead
 }
 
@@ -262,7 +263,7 @@ func (c *creation) finish(sb *Sandbox) error {
 	if err := c.d.cg.Divide(id, sb.proc, int(c.spec.UIDBase), c.spec.Limits, c.sizes.sum()); err != nil {
 		return err
 	}
-	if err := attach(sb.proc.Dir(), c.mounts); err != nil {
+	if err := mount.Attach(sb.proc.Dir(), c.mounts); err != nil {
 		return err
 	}
 	// The runtime's helpers may take a moment to be gone; then Destroy does it.

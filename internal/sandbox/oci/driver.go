@@ -13,10 +13,12 @@ import (
 	"sort"
 	"strings"
 
+	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/sandbox/cgroup"
+	"github.com/toold/toold/internal/sandbox/seccomp"
 )
 
 // Name is the driver's name in configuration and records.
@@ -48,6 +50,10 @@ type Config struct {
 	Log     *slog.Logger
 }
 
+// leastUIDBase is the lowest id that a range of a session may begin with: those
+// below are people and services.
+const leastUIDBase = 1 << 16
+
 // Driver makes sandboxes with OCI runtimes. Its methods may be called from any
 // goroutine; all its state is on disk.
 type Driver struct {
@@ -59,7 +65,7 @@ type Driver struct {
 	probes  runtimeProbes
 	log     *slog.Logger
 	names   []string // of runtimes, default first
-	seccomp seccompProfile
+	seccomp *specs.LinuxSeccomp
 }
 
 // New prepares the driver's directories, copies the agent and looks at the
@@ -106,7 +112,7 @@ func New(cfg Config) (*Driver, error) {
 	if d.cg, err = cgroup.Open(cfg.CgroupParent); err != nil {
 		return nil, err
 	}
-	if d.seccomp, err = newSeccompProfile(); err != nil {
+	if d.seccomp, err = seccomp.Profile(); err != nil {
 		return nil, err
 	}
 	if err := d.sweepUnknown(); err != nil {

@@ -32,6 +32,5 @@ func TmpfsSum(s *sandbox.Spec) (client.Size, error) {
 }
 
 var (
-	NewProfile = newSeccompProfile
 	RemoveTree = removeTree
 )

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/sandbox/mount"
 )
 
 // Host implements sandbox.Prober.
@@ -162,7 +163,7 @@ func (d *Driver) idmapCheck(dir string) client.Check {
 	c := client.Check{Group: "worktree", Name: "id-mapped mounts on the file system of " + dir, Status: client.CheckOK, Detail: "work"}
 	err := d.tryIDMap(dir)
 	switch {
-	case errors.Is(err, errNoIDMap):
+	case errors.Is(err, mount.ErrNoIDMap):
 		c.Status, c.Detail = client.CheckWarn, "not on this file system"
 		c.Hint = "worktrees there are mapped 1:1: tools run with the uid of the worktree's owner, and root's are refused"
 	case err != nil:
@@ -177,16 +178,16 @@ func (d *Driver) tryIDMap(dir string) error {
 		return err
 	}
 	defer src.Close()
-	userns, err := newUserNamespace(singleID{asUID: probeUIDBase, asGID: probeUIDBase})
+	userns, err := mount.Owner{AsUID: probeUIDBase, AsGID: probeUIDBase}.UserNamespace()
 	if err != nil {
 		return err
 	}
 	defer userns.Close()
-	mount, err := detach(src, unix.MOUNT_ATTR_RDONLY, userns)
+	m, err := mount.Detach(src, unix.MOUNT_ATTR_RDONLY, userns)
 	if err != nil {
 		return err
 	}
-	return mount.Close()
+	return m.Close()
 }
 
 func (d *Driver) runtimeCheck(ctx context.Context, name string, isDefault bool) client.Check {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/sandbox/mount"
 )
 
 // prepareMounts makes the detached mounts before the container exists, since
@@ -43,7 +44,7 @@ func (c *creation) prepareWorktree() error {
 	}
 	f, err := c.mapped(w.Source, w.OwnerUID, w.OwnerGID, w.Mode == client.WorktreeRO)
 	c.rec.IDMap = "idmapped"
-	if errors.Is(err, errNoIDMap) {
+	if errors.Is(err, mount.ErrNoIDMap) {
 		f, err = c.fallback()
 	}
 	if err != nil {
@@ -55,7 +56,7 @@ func (c *creation) prepareWorktree() error {
 			c.note("the worktree belongs to root: what a session leaves there is root's, on the host a program with all rights; give it to another user")
 		}
 	}
-	c.mounts = append(c.mounts, detached{c.keep(f), w.Target})
+	c.mounts = append(c.mounts, mount.Detached{File: c.keep(f), Target: w.Target})
 	return nil
 }
 
@@ -79,7 +80,7 @@ func (c *creation) fallback() (*os.File, error) {
 	c.oneToOne = true
 	c.rec.IDMap = "mapped 1:1"
 	c.note(fmt.Sprintf("the worktree's file system has no id-mapped mounts: tools run as the host's uid %d and gid %d", w.OwnerUID, w.OwnerGID))
-	return detach(w.Source, attributes(w.Mode == client.WorktreeRO), nil)
+	return mount.Detach(w.Source, attributes(w.Mode == client.WorktreeRO), nil)
 }
 
 // prepareOutput shows the outputs as what they are: files of the host's root that
@@ -92,11 +93,11 @@ func (c *creation) prepareOutput() error {
 		return err
 	}
 	defer dir.Close()
-	f, err := detach(dir, unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOEXEC, nil)
+	f, err := mount.Detach(dir, unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOEXEC, nil)
 	if err != nil {
 		return err
 	}
-	c.mounts = append(c.mounts, detached{c.keep(f), sandbox.OutputDir})
+	c.mounts = append(c.mounts, mount.Detached{File: c.keep(f), Target: sandbox.OutputDir})
 	return nil
 }
 
@@ -105,7 +106,7 @@ func (c *creation) prepareMount(m sandbox.Mount) error {
 	if err != nil {
 		return err
 	}
-	c.mounts = append(c.mounts, detached{c.keep(f), m.Target})
+	c.mounts = append(c.mounts, mount.Detached{File: c.keep(f), Target: m.Target})
 	return nil
 }
 
@@ -117,9 +118,9 @@ func (c *creation) mappedOwner(dir *os.File) (*os.File, error) {
 		return nil, err
 	}
 	f, err := c.mapped(dir, st.Uid, st.Gid, true)
-	if errors.Is(err, errNoIDMap) {
+	if errors.Is(err, mount.ErrNoIDMap) {
 		c.note(fmt.Sprintf("%s: its file system has no id-mapped mounts: only what everyone may read is readable", dir.Name()))
-		return detach(dir, unix.MOUNT_ATTR_RDONLY, nil)
+		return mount.Detach(dir, unix.MOUNT_ATTR_RDONLY, nil)
 	}
 	return f, err
 }
@@ -133,28 +134,28 @@ func (c *creation) mapped(dir *os.File, uid, gid uint32, readOnly bool) (*os.Fil
 	if c.oneToOne {
 		tool, toolGroup = c.spec.Worktree.OwnerUID, c.spec.Worktree.OwnerGID
 	}
-	userns, err := c.userNamespace(singleID{uid: uid, gid: gid, asUID: tool, asGID: toolGroup})
+	userns, err := c.userNamespace(mount.Owner{UID: uid, GID: gid, AsUID: tool, AsGID: toolGroup})
 	if err != nil {
 		return nil, err
 	}
-	return detach(dir, attributes(readOnly), userns)
+	return mount.Detach(dir, attributes(readOnly), userns)
 }
 
 // userNamespace keeps the maps of one creation, whose directories mostly have
 // one owner. No other creation has the same range of ids, so that there is
 // nothing to keep beyond it.
-func (c *creation) userNamespace(m singleID) (*os.File, error) {
-	if f := c.userns[m]; f != nil {
+func (c *creation) userNamespace(o mount.Owner) (*os.File, error) {
+	if f := c.userns[o]; f != nil {
 		return f, nil
 	}
-	f, err := newUserNamespace(m)
+	f, err := o.UserNamespace()
 	if err != nil {
 		return nil, fmt.Errorf("user namespace for id map: %w", err)
 	}
 	if c.userns == nil {
-		c.userns = map[singleID]*os.File{}
+		c.userns = map[mount.Owner]*os.File{}
 	}
-	c.userns[m] = c.keep(f)
+	c.userns[o] = c.keep(f)
 	return f, nil
 }
 

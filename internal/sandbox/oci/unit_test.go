@@ -8,7 +8,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/client"
@@ -40,60 +39,6 @@ func TestTmpfsSizes(t *testing.T) {
 		}
 		if err == nil && sum == 0 {
 			t.Errorf("memory %v, tmp %v: no bound", tt.memory, tt.tmp)
-		}
-	}
-}
-
-// The filter as it is given to the runtime: no rule lets a refused call pass,
-// and ioctl's cover all requests but two.
-func TestProfile(t *testing.T) {
-	p, err := oci.NewProfile()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if p.DefaultAction != specs.ActErrno || len(p.Architectures) != 1 {
-		t.Errorf("default %s, architectures %v", p.DefaultAction, p.Architectures)
-	}
-	allowed := map[string][]specs.LinuxSyscall{}
-	for _, r := range p.Syscalls {
-		if r.Action != specs.ActAllow {
-			t.Errorf("rule with action %s", r.Action)
-		}
-		for _, n := range r.Names {
-			allowed[n] = append(allowed[n], r)
-		}
-	}
-	for _, name := range []string{"mount", "bpf", "unshare", "setns", "keyctl", "io_uring_setup", "userfaultfd", "socketcall", "ptrace_of_old"} {
-		if len(allowed[name]) > 0 {
-			t.Errorf("%s is allowed", name)
-		}
-	}
-	for _, name := range []string{"read", "execve", "clone3", "openat2", "ptrace"} {
-		if len(allowed[name]) == 0 {
-			t.Errorf("%s is not allowed", name)
-		}
-	}
-	passes := func(name string, args ...uint64) bool {
-		return slices.ContainsFunc(allowed[name], func(r specs.LinuxSyscall) bool {
-			return !slices.ContainsFunc(r.Args, func(a specs.LinuxSeccompArg) bool {
-				return a.Op != specs.OpMaskedEqual || args[a.Index]&a.Value != a.ValueTwo
-			})
-		})
-	}
-	for request := range uint64(1 << 16) {
-		want := request != unix.TIOCSTI && request != unix.TIOCLINUX
-		if passes("ioctl", 0, request) != want || passes("ioctl", 0, request|1<<40) != want {
-			t.Fatalf("ioctl %#x: allowed is not %v", request, want)
-		}
-	}
-	for mode := range uint64(1 << 12) {
-		want := mode&(unix.S_ISUID|unix.S_ISGID) == 0
-		for name, args := range map[string][]uint64{
-			"fchmod": {0, mode}, "fchmodat": {0, 0, mode}, "openat": {0, 0, unix.O_CREAT, mode}, "mknodat": {0, 0, unix.S_IFREG | mode},
-		} {
-			if passes(name, args...) != want {
-				t.Fatalf("%s with mode %o: allowed is not %v", name, mode, want)
-			}
 		}
 	}
 }

@@ -1,4 +1,7 @@
-package oci
+// Package mount makes mounts that are attached nowhere, of directories that are pinned
+// as descriptors, and moves them into running sandboxes: on no step is a path
+// resolved that anybody else could change.
+package mount
 
 import (
 	"errors"
@@ -13,19 +16,19 @@ import (
 	"github.com/toold/toold/internal/sandbox"
 )
 
-// detached is a mount that is attached nowhere yet.
-type detached struct {
-	file   *os.File
-	target string // inside
+// Detached is a mount that is attached nowhere yet.
+type Detached struct {
+	File   *os.File
+	Target string // absolute path inside the sandbox
 }
 
-// errNoIDMap: the file system of the source cannot be mounted with an id map.
-var errNoIDMap = errors.New("file system has no id-mapped mounts")
+// ErrNoIDMap: the file system of the source cannot be mounted with an id map.
+var ErrNoIDMap = errors.New("file system has no id-mapped mounts")
 
-// detach clones the mount of a pinned directory, without mounts below it.
+// Detach clones the mount of a pinned directory, without mounts below it.
 // attributes (MOUNT_ATTR_…) are set besides nosuid and nodev; userns, when not
 // nil, gives the id map.
-func detach(src *os.File, attributes uint64, userns *os.File) (*os.File, error) {
+func Detach(src *os.File, attributes uint64, userns *os.File) (*os.File, error) {
 	fd, err := unix.OpenTree(int(src.Fd()), "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
 	if err != nil {
 		return nil, fmt.Errorf("open_tree: %w", err)
@@ -42,17 +45,17 @@ func detach(src *os.File, attributes uint64, userns *os.File) (*os.File, error) 
 	if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &attr); err != nil {
 		f.Close()
 		if userns != nil && errors.Is(err, unix.EINVAL) {
-			return nil, errNoIDMap
+			return nil, ErrNoIDMap
 		}
 		return nil, fmt.Errorf("mount_setattr: %w", err)
 	}
 	return f, nil
 }
 
-// attach moves detached mounts into the mount namespace of the process whose
+// Attach moves detached mounts into the mount namespace of the process whose
 // /proc directory is proc. Targets are resolved from the process's root without
 // following any link, so that none lands elsewhere.
-func attach(proc *os.File, mounts []detached) error {
+func Attach(proc *os.File, mounts []Detached) error {
 	if len(mounts) == 0 {
 		return nil
 	}
@@ -66,7 +69,7 @@ func attach(proc *os.File, mounts []detached) error {
 	return <-result
 }
 
-func attachLocked(proc *os.File, mounts []detached) error {
+func attachLocked(proc *os.File, mounts []Detached) error {
 	ns, err := openIn(proc, "ns/mnt", unix.O_RDONLY)
 	if err != nil {
 		return err
@@ -91,19 +94,19 @@ func attachLocked(proc *os.File, mounts []detached) error {
 	return nil
 }
 
-func attachOne(root *os.File, m detached) error {
-	rel := strings.TrimPrefix(filepath.Clean(m.target), "/")
+func attachOne(root *os.File, m Detached) error {
+	rel := strings.TrimPrefix(filepath.Clean(m.Target), "/")
 	fd, err := unix.Openat2(int(root.Fd()), rel, &unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC,
 		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
 	})
 	if err != nil {
-		return fmt.Errorf("%s: %w: %w", m.target, sandbox.ErrMountTarget, err)
+		return fmt.Errorf("%s: %w: %w", m.Target, sandbox.ErrMountTarget, err)
 	}
 	defer unix.Close(fd)
-	err = unix.MoveMount(int(m.file.Fd()), "", fd, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
+	err = unix.MoveMount(int(m.File.Fd()), "", fd, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
 	if err != nil {
-		return fmt.Errorf("mount %s: %w", m.target, err)
+		return fmt.Errorf("mount %s: %w", m.Target, err)
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package oci
+package mount
 
 import (
 	"errors"
@@ -9,26 +9,22 @@ import (
 	"syscall"
 )
 
-// leastUIDBase is the lowest id that a range of a session may begin with: those
-// below are people and services.
-const leastUIDBase = 1 << 16
-
-// singleID is an id map that shows one owner as one user and group, and everyone
+// Owner is an id map that shows one owner as one user and group, and everyone
 // else as nobody.
-type singleID struct{ uid, gid, asUID, asGID uint32 }
+type Owner struct{ UID, GID, AsUID, AsGID uint32 }
 
-// newUserNamespace makes a user namespace that nobody is in. Its only process is
+// UserNamespace makes a user namespace that nobody is in. Its only process is
 // traced from birth and stopped before the first instruction of its program, so
 // that it runs nothing; it is killed as soon as the namespace is open.
-func newUserNamespace(m singleID) (*os.File, error) {
+func (o Owner) UserNamespace() (*os.File, error) {
 	goruntime.LockOSThread() // ptrace belongs to the thread
 	defer goruntime.UnlockOSThread()
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = []string{}
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags:  syscall.CLONE_NEWUSER,
-		UidMappings: []syscall.SysProcIDMap{{ContainerID: int(m.uid), HostID: int(m.asUID), Size: 1}},
-		GidMappings: []syscall.SysProcIDMap{{ContainerID: int(m.gid), HostID: int(m.asGID), Size: 1}},
+		UidMappings: []syscall.SysProcIDMap{{ContainerID: int(o.UID), HostID: int(o.AsUID), Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{ContainerID: int(o.GID), HostID: int(o.AsGID), Size: 1}},
 		Ptrace:      true,
 		Pdeathsig:   syscall.SIGKILL,
 	}

@@ -1,4 +1,6 @@
-package oci
+// Package seccomp is the filter of every process in a sandbox, for the runtimes that
+// install one.
+package seccomp
 
 import (
 	"fmt"
@@ -8,9 +10,6 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 )
-
-// seccompProfile is the filter of every process in a sandbox.
-type seccompProfile = *specs.LinuxSeccomp
 
 // alwaysRefused are system calls that no process of a sandbox gets, whatever the
 // profile below says about them on some kernel or with some capability.
@@ -35,9 +34,9 @@ var replaced = []string{
 	"chmod", "fchmod", "fchmodat", "fchmodat2", "creat", "open", "openat", "mknod", "mknodat",
 }
 
-// newSeccompProfile renders Moby's default profile for a process without
+// Profile renders Moby's default profile for a process without
 // capabilities on the native architecture alone, then narrows it.
-func newSeccompProfile() (seccompProfile, error) {
+func Profile() (*specs.LinuxSeccomp, error) {
 	none := &specs.Spec{Process: &specs.Process{Capabilities: &specs.LinuxCapabilities{}}}
 	p, err := seccomp.GetDefaultProfile(none)
 	if err != nil {
