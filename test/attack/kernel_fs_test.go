@@ -262,8 +262,8 @@ func TestK22IPC(t *testing.T) {
 	s.b.EndSession(t.Context(), n.ID, client.EndOptions{Force: true})
 }
 
-// A set-uid file made inside would be a set-uid file of the worktree's owner on
-// the host, for any local user to run.
+// K25: a set-uid file made inside would be one of the worktree's owner on the host,
+// for any local user to run.
 func TestK25NoSetuidFilesComeOut(t *testing.T) {
 	s := newScene(t, "")
 	got := s.probe(t, "setuid", "/workspace")

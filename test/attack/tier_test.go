@@ -90,7 +90,9 @@ func findProgram(name string) (string, error) {
 	return exec.LookPath(name)
 }
 
-func ociSandbox(*tier, string) (string, error) { return fmt.Sprintf("runtime = %q\n", bin.runtime), nil }
+func ociSandbox(*tier, string) (string, error) {
+	return fmt.Sprintf("runtime = %q\n", bin.runtime), nil
+}
 
 // try holds one session.
 func (t *tier) try(dir string) error {
