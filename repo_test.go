@@ -56,6 +56,7 @@ var mayImport = map[string][]string{
 	"internal/sandbox/sandboxtest": {"client", "internal/sandbox", "internal/agent", "internal/tool/run"},
 	"internal/agent":               {"internal/tool/run/..."},
 	"internal/audit/record":        {},
+	"internal/hardening":           {"client"},
 	"internal/worktree":            {"client", "internal/sandbox"},
 	"internal/store":               {"client"},
 	"internal/session": {

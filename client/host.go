@@ -30,7 +30,7 @@ const (
 
 // Check is one thing that doctor looked at.
 type Check struct {
-	Group  string      `json:"group"` // host | runtime | limit | defence | worktree
+	Group  string      `json:"group"` // host | runtime | hardening | limit | defence | worktree
 	Name   string      `json:"name"`  // e.g. "memory", "seccomp", "runc"
 	Status CheckStatus `json:"status"`
 	Detail string      `json:"detail"`           // what was seen

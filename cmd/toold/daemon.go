@@ -19,6 +19,7 @@ import (
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/audit"
 	"github.com/toold/toold/internal/config"
+	"github.com/toold/toold/internal/hardening"
 	"github.com/toold/toold/internal/metrics"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/sandbox/oci"
@@ -175,6 +176,7 @@ func (d *daemon) newManager(driver sandbox.Driver, runtimes []string, def string
 		Settings:  sessionSettings(d.cfg, d.daemonPath),
 		Observers: []session.Observer{d.metrics},
 		Auditor:   d.audit,
+		Host:      func() []client.Check { return hardening.Checks(os.DirFS("/")) },
 	}
 	if d.opts.ephemeral {
 		mc.Orphan = orphanTime

@@ -23,6 +23,9 @@ func (m *Manager) Doctor(ctx context.Context, p Principal, probe bool) (*client.
 			d.Checks = append(d.Checks, pr.Host(ctx)...)
 		}
 	}
+	if m.cfg.Host != nil {
+		d.Checks = append(d.Checks, m.cfg.Host()...)
+	}
 	if !probe {
 		return d, nil
 	}

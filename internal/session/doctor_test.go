@@ -48,6 +48,16 @@ func TestDoctorNotices(t *testing.T) {
 	h.host.fail("create", nil)
 }
 
+func TestDoctorAsksForTheHost(t *testing.T) {
+	h := newHouse(t)
+	h.open()
+	h.m.cfg.Host = func() []client.Check { return []client.Check{{Group: "hardening", Name: "one more"}} }
+	d, err := h.m.Doctor(t.Context(), root, false)
+	if err != nil || len(d.Checks) != 2 || d.Checks[1].Name != "one more" {
+		t.Errorf("%+v, %v", d, err)
+	}
+}
+
 func TestProbesStayInTheSandbox(t *testing.T) {
 	for _, p := range slices.Concat(limitProbes(), defenceProbes()) {
 		if !strings.HasPrefix(p.script, guard) {

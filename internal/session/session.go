@@ -61,6 +61,9 @@ type Config struct {
 	Observers []Observer
 	// Auditor may be nil.
 	Auditor Auditor
+	// Host looks at the host for Doctor, beside what the drivers look at; nil
+	// is nothing more.
+	Host func() []client.Check
 }
 
 // Settings are those parts of the configuration that a reload may change. They
