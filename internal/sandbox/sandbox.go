@@ -54,11 +54,11 @@ type Spec struct {
 	// Drivers that are given a Root have no use for it.
 	Image string
 	// Root is the image's root filesystem; nil = the driver's default.
-	Root    *Root
-	UIDBase uint32 // first host uid of the session's range
-	Limits      client.Limits
-	Worktree    Worktree
-	Mounts      []Mount
+	Root     *Root
+	UIDBase  uint32 // first host uid of the session's range
+	Limits   client.Limits
+	Worktree Worktree
+	Mounts   []Mount
 	// OutputDir is a host directory of the daemon's that appears read-only at
 	// OutputDir inside.
 	OutputDir string
@@ -76,8 +76,8 @@ type Root struct {
 	Dir *os.File
 	// Digest names what is in Dir, as algorithm:hex.
 	Digest string
-	// Env is the image's environment, NAME=value. It is hostile input: the agent
-	// takes from it what a tool may have and nothing else.
+	// Env is the image's environment, NAME=value, for who makes that of the
+	// tools. It is hostile input, and drivers have no use for it.
 	Env []string
 }
 

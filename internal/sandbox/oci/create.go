@@ -47,8 +47,8 @@ func (d *Driver) check(s *sandbox.Spec) error {
 	if !safeName.MatchString(s.SessionID) {
 		return errors.New("the session id may have letters, digits, - and _ only")
 	}
-	if s.Image != "" {
-		return fmt.Errorf("image %q: this driver has no images: %w", s.Image, sandbox.ErrUnsupported)
+	if err := d.checkRoot(s); err != nil {
+		return err
 	}
 	if s.UIDBase < d.cfg.UIDBase || uint64(s.UIDBase)+sandbox.RangeSize > 1<<32-2 {
 		return fmt.Errorf("uid range from %d is not usable", s.UIDBase)
@@ -62,9 +62,6 @@ func (d *Driver) check(s *sandbox.Spec) error {
 	if err := d.checkTargets(s); err != nil {
 		return err
 	}
-	if s.Limits.Disk > 0 {
-		return fmt.Errorf("limits.disk: this driver cannot bound the disk usage of a worktree: %w", sandbox.ErrUnsupported)
-	}
 	return d.cg.Check(s.Limits)
 }
 
@@ -72,12 +69,12 @@ func (d *Driver) check(s *sandbox.Spec) error {
 // from those of the root filesystem. A mount may lie in the worktree or in
 // another mount, and hides neither.
 func (d *Driver) checkTargets(s *sandbox.Spec) error {
-	if err := d.checkTarget(s.Worktree.Target); err != nil {
+	if err := d.checkTarget(s, s.Worktree.Target); err != nil {
 		return err
 	}
 	seen := map[string]bool{}
 	for _, m := range s.Mounts {
-		if err := d.checkTarget(m.Target); err != nil {
+		if err := d.checkTarget(s, m.Target); err != nil {
 			return err
 		}
 		if within(s.Worktree.Target, m.Target) {
@@ -91,7 +88,7 @@ func (d *Driver) checkTargets(s *sandbox.Spec) error {
 	return nil
 }
 
-func (d *Driver) checkTarget(t string) error {
+func (d *Driver) checkTarget(s *sandbox.Spec, t string) error {
 	if !filepath.IsAbs(t) || filepath.Clean(t) != t || strings.ContainsRune(t, 0) {
 		return fmt.Errorf("%w: %q is not an absolute, clean path", sandbox.ErrMountTarget, t)
 	}
@@ -100,7 +97,7 @@ func (d *Driver) checkTarget(t string) error {
 			return fmt.Errorf("%w: %s is %s's place in every sandbox", sandbox.ErrMountTarget, t, o)
 		}
 	}
-	for _, e := range d.root.entries {
+	for _, e := range d.entries(s) {
 		if within(t, e.path) || within(e.path, t) {
 			return fmt.Errorf("%w: %s belongs to the root filesystem", sandbox.ErrMountTarget, t)
 		}
@@ -181,12 +178,11 @@ func (c *creation) run(ctx context.Context) (*Sandbox, error) {
 	return sb, nil
 }
 
-// writeBundle makes config.json and, where the common one does not fit, the
-// skeleton.
+// writeBundle makes the root directory and config.json.
 func (c *creation) writeBundle() error {
-	root, err := c.skeleton()
+	root, err := c.makeRoot()
 	if err != nil {
-		return fmt.Errorf("skeleton: %w", err)
+		return fmt.Errorf("root file system: %w", err)
 	}
 	w := &c.spec.Worktree
 	uids, gids := c.idMappings(sandbox.ToolUID, w.OwnerUID), c.idMappings(sandbox.ToolGID, w.OwnerGID)
@@ -197,7 +193,9 @@ func (c *creation) writeBundle() error {
 	return os.WriteFile(c.bundle.path(configName), data, 0o600)
 }
 
-func (c *creation) skeleton() (string, error) {
+// makeRoot makes the directory that the runtime takes for the root: the skeleton,
+// the common one where that fits, or what an image lies below.
+func (c *creation) makeRoot() (string, error) {
 	targets := []string{c.spec.Worktree.Target}
 	for _, m := range c.spec.Mounts {
 		// What lies in the worktree has its mount point there, or is refused.
@@ -205,7 +203,11 @@ func (c *creation) skeleton() (string, error) {
 			targets = append(targets, m.Target)
 		}
 	}
-	if slices.Equal(targets, []string{sandbox.Workspace}) {
+	common := slices.Equal(targets, []string{sandbox.Workspace})
+	if c.spec.Root != nil {
+		return c.bundle.rootfs(), c.makeImageRoot(targets, common)
+	}
+	if common {
 		return c.d.root.shared, nil
 	}
 	if err := os.Mkdir(c.bundle.rootfs(), 0o755); err != nil {
@@ -265,6 +267,13 @@ func (c *creation) finish(sb *Sandbox) error {
 	}
 	if err := mount.Attach(sb.proc.Dir(), c.mounts); err != nil {
 		return err
+	}
+	if c.spec.Root != nil {
+		// The sandbox has its own by now. Without this one, nothing keeps the
+		// session's file system when the sandbox ends, whatever becomes of us.
+		if err := mount.UnmountBelow(c.bundle.rootfs()); err != nil {
+			return err
+		}
 	}
 	// The runtime's helpers may take a moment to be gone; then Destroy does it.
 	if err := unix.Rmdir(c.d.cg.RuntimeDir(id)); err != nil && !errors.Is(err, unix.EBUSY) {

@@ -88,8 +88,7 @@ func New(cfg Config) (*Driver, error) {
 		cfg: cfg, dir: filepath.Join(cfg.RunDir, "oci"), log: cfg.Log, names: names,
 		probes: runtimeProbes{results: map[string]probeResult{}},
 	}
-	roots := filepath.Join(d.dir, "roots")
-	for _, dir := range []string{d.dir, d.sandboxesDir(), roots} {
+	for _, dir := range []string{d.dir, d.sandboxesDir(), d.rootsDir()} {
 		if err := errors.Join(makeDir(dir, 0o711), sweep(dir)); err != nil {
 			return nil, err
 		}
@@ -106,7 +105,7 @@ func New(cfg Config) (*Driver, error) {
 	if d.root, err = newRootfs(cfg.Rootfs, cfg.HostPaths); err != nil {
 		return nil, err
 	}
-	if err := d.root.share(roots); err != nil {
+	if err := d.root.share(d.rootsDir()); err != nil {
 		return nil, fmt.Errorf("skeleton: %w", err)
 	}
 	if d.cg, err = cgroup.Open(cfg.CgroupParent); err != nil {
@@ -125,6 +124,7 @@ func New(cfg Config) (*Driver, error) {
 func (d *Driver) Name() string { return Name }
 
 func (d *Driver) sandboxesDir() string { return filepath.Join(d.dir, "sandboxes") }
+func (d *Driver) rootsDir() string     { return filepath.Join(d.dir, "roots") }
 
 var safeName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$`)
 

@@ -49,13 +49,19 @@ func needOCI(t testing.TB) string {
 
 var bases atomic.Uint32
 
+// newFixture has the test binary as the agent.
 func newFixture(t testing.TB) *fixture {
 	t.Helper()
-	runc := needOCI(t)
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
+	return newFixtureOf(t, self)
+}
+
+func newFixtureOf(t testing.TB, agent string) *fixture {
+	t.Helper()
+	runc := needOCI(t)
 	dir, err := os.MkdirTemp("/tmp", mark)
 	if err != nil {
 		t.Fatal(err)
@@ -67,7 +73,7 @@ func newFixture(t testing.TB) *fixture {
 		Runtimes:     map[string]string{"runc": runc},
 		StateDir:     filepath.Join(dir, "state"),
 		RunDir:       filepath.Join(dir, "run"),
-		AgentBinary:  self,
+		AgentBinary:  agent,
 		Rootfs:       "host",
 		CgroupParent: "/" + mark + randomHex(4),
 		Log:          slog.New(slog.NewTextHandler(testWriter{t}, nil)),

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/internal/sandbox/mount"
 )
 
 // removeTree removes a directory and all below it. Unlike os.RemoveAll it never
@@ -60,6 +62,9 @@ const (
 // remove removes the directory of a sandbox. Its record is in it until the
 // directory has lost its name.
 func (b bundle) remove() error {
+	if err := mount.UnmountBelow(string(b)); err != nil {
+		return err
+	}
 	entries, err := os.ReadDir(string(b))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

@@ -45,7 +45,9 @@ type entry struct {
 // rootfs says what the root of a sandbox shows. It is read once.
 type rootfs struct {
 	entries []entry
-	shared  string // the common skeleton, see share
+	etc     map[string]string // the files that are the sandbox's own, path to content
+	image   bool              // it lies over an image, see imageroot.go
+	shared  string            // the common skeleton, see share
 }
 
 // maxCopied bounds the files that are copied into a skeleton instead of bound: a
@@ -60,7 +62,7 @@ func newRootfs(kind string, hostPaths []string) (*rootfs, error) {
 	if optional {
 		hostPaths = defaultHostPaths
 	}
-	r := new(rootfs)
+	r := &rootfs{etc: etcFiles}
 	for _, p := range hostPaths {
 		if err := checkHostPath(p); err != nil {
 			return nil, err
@@ -100,7 +102,7 @@ func dirRootfs(dir string) (*rootfs, error) {
 	if err != nil {
 		return nil, fmt.Errorf("rootfs: %w", err)
 	}
-	r := new(rootfs)
+	r := &rootfs{etc: etcFiles}
 	for _, e := range list {
 		p := "/" + e.Name()
 		if slices.Contains(ours, p) || p == "/home" || p == "/etc" {
@@ -172,15 +174,18 @@ const hostname = "toold"
 // config, here are only the places for it.
 func (r *rootfs) skeleton(root string, targets []string) error {
 	s := skeletonDir(root)
-	for _, d := range append([]string{"/", "/etc", "/var", sandbox.OutputDir}, ours...) {
+	for _, d := range append([]string{"/", "/etc", sandbox.OutputDir}, ours...) {
 		s.dir(d)
 	}
-	s.link("/var/tmp", "../tmp")
-	s.link("/var/run", "../run")
+	if !r.image { // which has its own, or none
+		s.dir("/var")
+		s.link("/var/tmp", "../tmp")
+		s.link("/var/run", "../run")
+	}
 	s.link("/etc/mtab", "../proc/self/mounts")
 	s.file(sandbox.AgentPath, nil)
 	s.file(sandbox.MarkerFile, []byte("this is a sandbox\n"))
-	for p, data := range etcFiles {
+	for p, data := range r.etc {
 		s.file(p, []byte(data))
 	}
 	for _, e := range r.entries {
@@ -196,6 +201,11 @@ func (r *rootfs) skeleton(root string, targets []string) error {
 	for _, t := range targets {
 		s.dir(t)
 	}
+	if r.image {
+		for _, d := range ours {
+			s.opaque(d)
+		}
+	}
 	return s.err
 }
 
@@ -205,7 +215,7 @@ func (r *rootfs) skeleton(root string, targets []string) error {
 // it, so that one that is in use is never changed.
 func (r *rootfs) share(dir string) error {
 	hash := sha256.New()
-	fmt.Fprintf(hash, "%q %q %q", ours, etcFiles, sandbox.Workspace)
+	fmt.Fprintf(hash, "%q %q %t %q", ours, r.etc, r.image, sandbox.Workspace)
 	for _, e := range r.entries {
 		fmt.Fprintf(hash, " %q %t %t %q %x", e.path, e.dir, e.source != "", e.link, sha256.Sum256(e.data))
 	}

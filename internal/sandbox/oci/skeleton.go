@@ -5,6 +5,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"golang.org/x/sys/unix"
 )
 
 // skeletonWriter makes files below a fresh directory; after an error it does
@@ -58,5 +60,16 @@ func (s *skeletonWriter) link(path, target string) {
 	}
 	if err := os.Symlink(target, filepath.Join(s.root, path)); !errors.Is(err, fs.ErrExist) {
 		s.err = err
+	}
+}
+
+// opaque hides what the layers below an overlay's layer have in a directory.
+func (s *skeletonWriter) opaque(path string) {
+	if s.err != nil {
+		return
+	}
+	full := filepath.Join(s.root, path)
+	if err := unix.Setxattr(full, "trusted.overlay.opaque", []byte("y"), 0); err != nil {
+		s.err = &fs.PathError{Op: "setxattr", Path: full, Err: err}
 	}
 }

@@ -61,7 +61,7 @@ func (d *Driver) bundleSpec(rec *sandbox.Record, s *sandbox.Spec, root string, u
 	return &specs.Spec{
 		Version:  "1.0.2",
 		Hostname: hostname,
-		Root:     &specs.Root{Path: root, Readonly: true},
+		Root:     &specs.Root{Path: root, Readonly: s.Root == nil},
 		Process: &specs.Process{
 			Args:            []string{sandbox.AgentPath},
 			Cwd:             "/",
@@ -119,7 +119,7 @@ func (d *Driver) bundleMounts(s *sandbox.Spec, sizes tmpfsSizes) []specs.Mount {
 		tmpfs("/tmp", sizes.tmp, "mode=1777"),
 		tmpfs(sandbox.Home, sizes.home, "mode=700", "uid=1000", "gid=1000"),
 	}
-	for _, e := range d.root.entries {
+	for _, e := range d.entries(s) {
 		if e.source != "" {
 			mounts = append(mounts, readOnly(e.path, e.source))
 		}
@@ -153,10 +153,10 @@ func tmpfs(target string, size client.Size, options ...string) specs.Mount {
 func inodes(size client.Size) int64 { return max(1024, int64(size)/(8<<10)) }
 
 // tmpfsSizes are the bounds of a sandbox's memory file systems.
-type tmpfsSizes struct{ tmp, shm, home, worktree client.Size }
+type tmpfsSizes struct{ tmp, shm, home, worktree, disk client.Size }
 
 // sum is what they can hold together.
-func (t tmpfsSizes) sum() client.Size { return t.tmp + t.shm + t.home + t.worktree }
+func (t tmpfsSizes) sum() client.Size { return t.tmp + t.shm + t.home + t.worktree + t.disk }
 
 // Pages that a tool wrote count as the tools' memory. A tmpfs that can fill all of
 // it would wedge the session: even rm would be killed for memory, until the agent

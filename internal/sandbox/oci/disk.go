@@ -1,0 +1,265 @@
+package oci
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/sandbox/mount"
+)
+
+// A session with an image writes into a file system of its own, so that what it
+// may write is bounded in bytes and in inodes, and a full one is nobody else's
+// matter. Where loop devices work it is ext4 in a sparse file without a name:
+// the kernel gives its blocks back when the last mount is gone, whatever became
+// of the daemon in between, and a restart of the host does too. Elsewhere it is
+// a tmpfs, which counts as the tools' memory.
+
+// leastDisk is the smallest writable layer that is of any use.
+const leastDisk = 16 << 20
+
+// diskTemplates is how many made file systems are kept, one for each size that
+// sessions ask for: copying one takes a tenth of the time of making one.
+const diskTemplates = 4
+
+const diskPrefix = "disk-"
+
+// errNoLoop: this host has nothing to make a file system in a file with.
+var errNoLoop = errors.New("no file systems in files")
+
+// newDisk makes a file system for size bytes and mounts it nowhere yet.
+func (d *Driver) newDisk(size client.Size) (*os.File, error) {
+	file, err := d.diskFile(size)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	loop, err := attachLoop(file)
+	if err != nil {
+		return nil, err
+	}
+	defer loop.Close() // the mount keeps the device
+	return mount.New("ext4", loop.Name(), map[string]string{
+		"errors": "remount-ro", // and never what the host's default is: that may be panic
+		// The tables are holes of the file and read as zeros.
+		"noinit_itable": "",
+		// What a session removes is no longer used on the host's disk either.
+		"discard": "",
+	})
+}
+
+// memoryDisk is newDisk where there is only memory to put it in.
+func memoryDisk(size client.Size) (*os.File, error) {
+	return mount.New("tmpfs", "tmpfs", map[string]string{
+		"size": strconv.FormatInt(int64(size), 10), "nr_inodes": strconv.FormatInt(inodes(size), 10), "mode": "0700",
+	})
+}
+
+// attachLoop makes a loop device of file. It is let go of by the kernel when
+// the device, once opened here and then mounted, has no user any more.
+func attachLoop(file *os.File) (*os.File, error) {
+	control, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errNoLoop, err)
+	}
+	defer control.Close()
+	config := unix.LoopConfig{
+		Fd: uint32(file.Fd()), Size: diskBlock,
+		// Direct: or the same page would be cached twice, once for nobody.
+		Info: unix.LoopInfo64{Flags: unix.LO_FLAGS_AUTOCLEAR | unix.LO_FLAGS_DIRECT_IO},
+	}
+	for range 100 {
+		n, err := unix.IoctlRetInt(int(control.Fd()), unix.LOOP_CTL_GET_FREE)
+		if err != nil {
+			return nil, fmt.Errorf("%w: LOOP_CTL_GET_FREE: %w", errNoLoop, err)
+		}
+		loop, err := os.OpenFile("/dev/loop"+strconv.Itoa(n), os.O_RDWR, 0)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("%w: %w", errNoLoop, err) // a /dev that the kernel does not fill
+		} else if err != nil {
+			return nil, err
+		}
+		err = unix.IoctlLoopConfigure(int(loop.Fd()), &config)
+		if err == nil {
+			return loop, nil
+		}
+		loop.Close()
+		if !errors.Is(err, unix.EBUSY) { // else somebody was quicker
+			return nil, &fs.PathError{Op: "LOOP_CONFIGURE", Path: loop.Name(), Err: err}
+		}
+	}
+	return nil, errors.New("no free loop device after 100 tries")
+}
+
+// diskBlock is the block size of devices and file systems.
+const diskBlock = 4096
+
+// diskFile is a nameless file with an empty file system of size bytes.
+func (d *Driver) diskFile(size client.Size) (*os.File, error) {
+	template, err := d.diskTemplate(size)
+	if err != nil {
+		return nil, err
+	}
+	defer template.Close()
+	file, err := unnamed(d.disksDir())
+	if err != nil {
+		return nil, err
+	}
+	if err := copySparse(file, template); err != nil {
+		file.Close()
+		return nil, fmt.Errorf("copy %s: %w", template.Name(), err)
+	}
+	return file, nil
+}
+
+func (d *Driver) disksDir() string { return filepath.Join(d.cfg.StateDir, "disks") }
+
+// unnamed makes a file in dir that has no name, and so is gone when it is closed.
+func unnamed(dir string) (*os.File, error) {
+	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
+	if err == nil {
+		return os.NewFile(uintptr(fd), filepath.Join(dir, "unnamed")), nil
+	}
+	if !errors.Is(err, unix.EOPNOTSUPP) {
+		return nil, &fs.PathError{Op: "open", Path: dir, Err: err}
+	}
+	f, err := os.CreateTemp(dir, newPrefix)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Remove(f.Name()); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// diskTemplate opens the made file system of this size, and makes it first where
+// there is none.
+func (d *Driver) diskTemplate(size client.Size) (*os.File, error) {
+	dir := d.disksDir()
+	name := filepath.Join(dir, diskPrefix+strconv.FormatInt(int64(size), 10))
+	if f, err := os.Open(name); !errors.Is(err, fs.ErrNotExist) {
+		return f, err
+	}
+	mkfs, err := findMkfs()
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	lock, err := lockNames(dir, unix.LOCK_EX)
+	if err != nil {
+		return nil, err
+	}
+	defer lock.Close()
+	if f, err := os.Open(name); !errors.Is(err, fs.ErrNotExist) {
+		return f, err // somebody was quicker
+	}
+	tmp := filepath.Join(dir, newPrefix+"template")
+	defer os.Remove(tmp) // of no effect after the rename
+	if err := makeExt4(mkfs, tmp, size); err != nil {
+		return nil, err
+	}
+	if err := errors.Join(pruneTemplates(dir), os.Rename(tmp, name)); err != nil {
+		return nil, err
+	}
+	return os.Open(name)
+}
+
+// pruneTemplates makes room for one more.
+func pruneTemplates(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	type made struct {
+		path string
+		when int64
+	}
+	var all []made
+	for _, e := range entries {
+		fi, err := e.Info()
+		if err == nil && strings.HasPrefix(e.Name(), diskPrefix) {
+			all = append(all, made{filepath.Join(dir, e.Name()), fi.ModTime().UnixNano()})
+		}
+	}
+	slices.SortFunc(all, func(a, b made) int { return int(min(1, max(-1, a.when-b.when))) })
+	for len(all) >= diskTemplates {
+		if err := os.Remove(all[0].path); err != nil {
+			return err
+		}
+		all = all[1:]
+	}
+	return nil
+}
+
+// findMkfs finds the program that makes ext4, also where PATH has no sbin.
+func findMkfs() (string, error) {
+	for _, dir := range []string{"/usr/sbin", "/sbin", "/usr/bin", "/usr/local/sbin"} {
+		p := filepath.Join(dir, "mke2fs")
+		if fi, err := os.Stat(p); err == nil && fi.Mode().IsRegular() {
+			return p, nil
+		}
+	}
+	return "", fmt.Errorf("%w: mke2fs is not installed", errNoLoop)
+}
+
+// makeExt4 makes a sparse file with an ext4 that has no journal, since nothing
+// in it outlives its only mount, and nothing kept for root. What the host's
+// mke2fs.conf says has no part in it.
+func makeExt4(mkfs, path string, size client.Size) error {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(f.Truncate(int64(size)), f.Close()); err != nil {
+		return err
+	}
+	cmd := exec.Command(mkfs, "-q", "-F", "-t", "ext4", "-b", strconv.Itoa(diskBlock), "-I", "256", "-m", "0",
+		"-N", strconv.FormatInt(inodes(size), 10),
+		"-O", "none,extent,filetype,dir_index,sparse_super,large_file,huge_file,dir_nlink,extra_isize,ext_attr,flex_bg,64bit,metadata_csum",
+		"-E", "lazy_itable_init=1,nodiscard", path)
+	cmd.Env = []string{"MKE2FS_CONFIG=/dev/null", "LC_ALL=C"}
+	cmd.Dir = "/"
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w: %s", mkfs, err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}
+
+// copySparse copies what is not a hole.
+func copySparse(to, from *os.File) error {
+	fi, err := from.Stat()
+	if err != nil {
+		return err
+	}
+	if err := to.Truncate(fi.Size()); err != nil {
+		return err
+	}
+	for at := int64(0); ; {
+		start, err := unix.Seek(int(from.Fd()), at, unix.SEEK_DATA)
+		if errors.Is(err, unix.ENXIO) {
+			return nil // nothing but a hole to the end
+		} else if err != nil {
+			return err
+		}
+		if at, err = unix.Seek(int(from.Fd()), start, unix.SEEK_HOLE); err != nil {
+			return err
+		}
+		if _, err := io.Copy(io.NewOffsetWriter(to, start), io.NewSectionReader(from, start, at-start)); err != nil {
+			return err
+		}
+	}
+}
