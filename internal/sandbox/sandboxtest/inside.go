@@ -16,7 +16,7 @@ import (
 const owner = 12345
 
 func testInside(s *suite) {
-	b := s.create(s.Spec())
+	b := s.create(s.spec())
 	b.want("test -e "+sandbox.MarkerFile+" && echo marked", "marked")
 	b.want("cd "+sandbox.Home+" && echo hi >f && cat f", "hi")
 	b.want("cd /tmp && echo hi >f && cat f", "hi")
@@ -33,7 +33,7 @@ func testInside(s *suite) {
 }
 
 func testIdentity(s *suite) {
-	b := s.create(s.Spec())
+	b := s.create(s.spec())
 	b.want("id -u; id -g; id -G", fmt.Sprintf("%d\n%d\n%d", sandbox.ToolUID, sandbox.ToolGID, sandbox.ToolGID))
 	for _, set := range []string{"CapInh", "CapPrm", "CapEff", "CapAmb"} {
 		b.want("sed -n 's/^"+set+":\\t//p' /proc/self/status", "0000000000000000")
@@ -53,7 +53,7 @@ func testIdentity(s *suite) {
 func testWorktree(s *suite) {
 	src := s.dir(owner)
 	s.write(src.Name()+"/mine", "content", owner, 0o600)
-	spec := s.Spec()
+	spec := s.spec()
 	spec.Worktree = sandbox.Worktree{Source: src, Mode: client.WorktreeBind, Target: "/home/someone/project", OwnerUID: owner, OwnerGID: owner}
 	b := s.create(spec)
 	b.want("cd /home/someone/project && stat -c %u:%g:%a mine && cat mine", fmt.Sprintf("%d:%d:600\ncontent", sandbox.ToolUID, sandbox.ToolGID))
@@ -74,7 +74,7 @@ func testWorktree(s *suite) {
 		s.Error("Notes do not say that a bind-mounted worktree has no bound")
 	}
 	// Another session on the same directory sees the same.
-	spec2 := s.Spec()
+	spec2 := s.spec()
 	spec2.Worktree = spec.Worktree
 	s.create(spec2).want("cat /home/someone/project/made", "new")
 }
@@ -82,7 +82,7 @@ func testWorktree(s *suite) {
 func testWorktreeReadOnly(s *suite) {
 	src := s.dir(owner)
 	s.write(src.Name()+"/mine", "content", owner, 0o600)
-	spec := s.Spec()
+	spec := s.spec()
 	spec.Worktree = sandbox.Worktree{Source: src, Mode: client.WorktreeRO, Target: sandbox.Workspace, OwnerUID: owner, OwnerGID: owner}
 	b := s.create(spec)
 	b.want("cat /workspace/mine", "content")
@@ -103,7 +103,7 @@ func testForeignFiles(s *suite) {
 	if err := syscall.Mknod(src.Name()+"/null", syscall.S_IFCHR|0o666, 1<<8|3); err != nil {
 		s.Fatal(err)
 	}
-	spec := s.Spec()
+	spec := s.spec()
 	spec.Worktree = sandbox.Worktree{Source: src, Mode: client.WorktreeBind, Target: sandbox.Workspace, OwnerUID: owner, OwnerGID: owner}
 	b := s.create(spec)
 	b.want("stat -c %u:%g /workspace/root /workspace/other", "65534:65534\n65534:65534")
@@ -126,7 +126,7 @@ func testOutput(s *suite) {
 		s.Fatal(err)
 	}
 	s.write(out.Name()+"/call", "whole output", 0, 0o644)
-	spec := s.Spec()
+	spec := s.spec()
 	spec.OutputDir = out.Name()
 	b := s.create(spec)
 	b.want("cat "+sandbox.OutputDir+"/call", "whole output")
@@ -151,7 +151,7 @@ func testMounts(s *suite) {
 	if err := os.Mkdir(src.Name()+"/modules", 0o755); err != nil {
 		s.Fatal(err)
 	}
-	spec := s.Spec()
+	spec := s.spec()
 	spec.Worktree = sandbox.Worktree{Source: src, Mode: client.WorktreeBind, Target: sandbox.Workspace, OwnerUID: owner, OwnerGID: owner}
 	spec.Mounts = []sandbox.Mount{{Source: cache, Target: "/cache/deep"}, {Source: cache, Target: sandbox.Workspace + "/modules"}}
 	b := s.create(spec)

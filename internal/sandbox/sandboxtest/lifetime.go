@@ -7,9 +7,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/agent"
 	"github.com/toold/toold/internal/sandbox"
 )
 
@@ -51,7 +53,7 @@ func testMountTargets(s *suite) {
 		"/", "/etc", "/etc/x", "/proc", "/proc/self", "/sys", "/dev/shm", "/tmp", "/run", "/run/toold", "/home", sandbox.Home, sandbox.Home + "/x",
 		"relative", "/a/../b", "/workspace",
 	} {
-		spec := s.Spec()
+		spec := s.spec()
 		spec.Worktree = sandbox.Worktree{Source: src, Mode: client.WorktreeBind, Target: sandbox.Workspace, OwnerUID: owner, OwnerGID: owner}
 		spec.Mounts = []sandbox.Mount{{Source: cache, Target: target}}
 		s.refused(spec, sandbox.ErrMountTarget, "mount at "+target)
@@ -59,22 +61,22 @@ func testMountTargets(s *suite) {
 }
 
 func testUnsupported(s *suite) {
-	spec := s.Spec()
+	spec := s.spec()
 	spec.Runtime = "there-is-no-such-runtime"
 	s.refused(spec, sandbox.ErrUnsupported, "unknown runtime")
-	spec = s.Spec()
+	spec = s.spec()
 	spec.SessionID = "../escape"
 	s.refused(spec, nil, "session id with a path")
-	spec = s.Spec()
+	spec = s.spec()
 	spec.Limits.Memory, spec.Limits.Tmp = 64<<20, 64<<20
 	s.refused(spec, nil, "tmp as large as memory")
-	spec = s.Spec()
+	spec = s.spec()
 	spec.Worktree.Mode = "overlay"
 	s.refused(spec, nil, "unknown worktree mode")
 }
 
 func testDone(s *suite) {
-	b := s.create(s.Spec())
+	b := s.create(s.spec())
 	select {
 	case <-b.Done():
 		s.Fatal("done while it is alive")
@@ -91,25 +93,20 @@ func testDone(s *suite) {
 	if _, err := b.Usage(s.ctx()); !errors.Is(err, sandbox.ErrGone) {
 		s.Errorf("usage afterwards: %v, want gone", err)
 	}
-	if c, err := b.Dial(s.ctx()); err == nil {
+	ctx, cancel := context.WithTimeout(s.ctx(), waitTime)
+	defer cancel()
+	if c, err := b.Dial(ctx); err == nil {
 		c.Close()
 		s.Error("dial succeeds although it is destroyed")
 	}
 }
 
 func testAdopt(s *suite) {
-	b := s.create(s.Spec())
+	b := s.create(s.spec())
 	b.out("echo kept >/tmp/f")
-	if err := b.Close(); err != nil {
-		s.Fatal(err)
-	}
 	d := s.Reopen()
-	again, err := d.Adopt(s.ctx(), b.Record())
-	if err != nil {
-		s.Fatal(err)
-	}
-	defer again.Close()
-	adopted := &box{Sandbox: again, s: s, spec: b.spec}
+	adopted := b.adopt(d)
+	again := adopted.Sandbox
 	adopted.want("cat /tmp/f", "kept")
 	if again.Record() != b.Record() {
 		s.Errorf("record is %+v, was %+v", again.Record(), b.Record())
@@ -151,7 +148,7 @@ func testAdopt(s *suite) {
 
 // A name is free, taken, and free again.
 func testNames(s *suite) {
-	spec := s.Spec()
+	spec := s.spec()
 	b := s.create(spec)
 	if got := s.names(spec.Owner); !slices.Equal(got, []string{spec.SessionID}) {
 		s.Errorf("list is %v, want %s", got, spec.SessionID)
@@ -177,7 +174,7 @@ func testNames(s *suite) {
 
 // Nothing survives, and a second time is no error.
 func testDestroy(s *suite) {
-	b := s.create(s.Spec())
+	b := s.create(s.spec())
 	b.run("setsid sh -c 'trap \"\" TERM INT HUP; sleep 1000' >/dev/null 2>&1 & (setsid sleep 1000 &) ; exit 0")
 	for range 2 {
 		if err := s.Driver.Destroy(s.ctx(), b.Record()); err != nil {
@@ -189,7 +186,7 @@ func testDestroy(s *suite) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	spec := s.Spec()
+	spec := s.spec()
 	if sb, err := s.Driver.Create(ctx, spec); err == nil {
 		sb.Close()
 		s.Error("created although cancelled")
@@ -200,6 +197,62 @@ func testDestroy(s *suite) {
 	if got := s.names(spec.Owner); len(got) != 0 {
 		s.Errorf("%v is left by a cancelled creation", got)
 	}
+}
+
+// An agent that dies takes its calls along, and the driver says so.
+func testAgentKilled(s *suite) {
+	b := s.create(s.spec())
+	x := b.start(b.request("(setsid sleep 1000 &) ; echo begun; sleep 1000"), nil)
+	s.eventually("the call has begun", func() bool { return x.sink.taken() > 0 })
+	pid := b.Record().PID
+	if pid == 0 {
+		s.Skip("the driver does not know the agent's process")
+	}
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		s.Fatal(err)
+	}
+	for what, done := range map[string]<-chan struct{}{"sandbox": b.Done(), "call": x.done, "connection": b.conn.Done()} {
+		select {
+		case <-done:
+		case <-time.After(waitTime):
+			s.Fatalf("the %s is not done although the agent is dead", what)
+		}
+	}
+	if !errors.Is(x.err, agent.ErrLost) {
+		s.Errorf("the call ended with %v, want a lost connection", x.err)
+	}
+	if _, err := s.Reopen().Adopt(s.ctx(), b.Record()); !errors.Is(err, sandbox.ErrGone) {
+		s.Errorf("adopt with a dead agent: %v, want gone", err)
+	}
+	if err := s.Driver.Destroy(s.ctx(), b.Record()); err != nil {
+		s.Fatal(err)
+	}
+	s.nothingLeft(b.spec)
+}
+
+// A sandbox is destroyed in the middle of everything.
+func testDestroyBusy(s *suite) {
+	b := s.create(s.spec())
+	var calls []*running
+	for _, script := range []string{
+		"yes", "trap '' TERM INT HUP; echo begun; while :; do :; done", "echo begun; (setsid sleep 1000 &) ; kill -STOP $$",
+		"echo begun; i=0; while :; do i=$((i+1)); echo $i >/tmp/f$i; done",
+	} {
+		x := b.start(b.request(script), &sink{each: func(int64, bool, []byte) {}})
+		calls = append(calls, x)
+		s.eventually(script+" has begun", func() bool { return x.sink.taken() > 0 })
+	}
+	if err := s.Driver.Destroy(s.ctx(), b.Record()); err != nil {
+		s.Fatal(err)
+	}
+	for _, x := range calls {
+		select {
+		case <-x.done:
+		case <-time.After(waitTime):
+			s.Fatal("a call goes on although its sandbox is destroyed")
+		}
+	}
+	s.nothingLeft(b.spec)
 }
 
 // inRange lists the live processes whose uid is of a session's range. The host's
@@ -231,7 +284,7 @@ func dead(proc string) bool {
 
 // Two sandboxes see nothing of each other.
 func testIsolation(s *suite) {
-	a, b := s.create(s.Spec()), s.create(s.Spec())
+	a, b := s.create(s.spec()), s.create(s.spec())
 	a.out("echo secret >/tmp/f; echo secret >/dev/shm/f; echo secret >/workspace/f; echo secret >" + sandbox.Home + "/f")
 	b.want("ls -A /tmp /dev/shm /workspace "+sandbox.Home+" | grep -c f$ || true", "0")
 	if got := b.out("ls -d /proc/[0-9]*"); strings.Count(got, "\n") > 5 {

@@ -9,7 +9,7 @@ import (
 // A call that takes too much memory dies of it; the agent and the next call do
 // not.
 func testMemoryLimit(s *suite) {
-	spec := s.Spec()
+	spec := s.spec()
 	spec.Limits.Memory, spec.Limits.Tmp = 64<<20, 4<<20
 	b := s.create(spec)
 	before := b.OOMKills()
@@ -23,7 +23,7 @@ func testMemoryLimit(s *suite) {
 }
 
 func testPIDsLimit(s *suite) {
-	spec := s.Spec()
+	spec := s.spec()
 	spec.Limits.PIDs = 20
 	b := s.create(spec)
 	before := b.PIDsHits()
@@ -35,11 +35,11 @@ func testPIDsLimit(s *suite) {
 }
 
 func testCPULimit(s *suite) {
-	spec := s.Spec()
+	spec := s.spec()
 	spec.Limits.CPUs = 1
 	b := s.create(spec)
 	b.want("nproc", "1")
-	spec = s.Spec()
+	spec = s.spec()
 	spec.Limits.CPUs = 0.2
 	s.create(spec).want("nproc", "1")
 }
@@ -47,7 +47,7 @@ func testCPULimit(s *suite) {
 // The memory file systems are bounded in bytes and in files, and a session that
 // has filled them goes on.
 func testTmpLimit(s *suite) {
-	spec := s.Spec()
+	spec := s.spec()
 	spec.Limits.Tmp = 4 << 20
 	b := s.create(spec)
 	for _, dir := range []string{"/tmp", "/dev/shm", "/home/tool", "/workspace"} {
@@ -58,8 +58,19 @@ func testTmpLimit(s *suite) {
 	}
 }
 
+// Limits of one process.
+func testFileLimits(s *suite) {
+	spec := s.spec()
+	spec.Limits.OpenFiles, spec.Limits.FileSize = 100, 1<<20
+	b := s.create(spec)
+	b.want("ulimit -Hn", "100")
+	b.run("head -c 3000000 /dev/zero >/tmp/big")
+	b.want("stat -c %s /tmp/big", "1048576")
+	b.want("ulimit -Hc", "0")
+}
+
 func testUsage(s *suite) {
-	b := s.create(s.Spec())
+	b := s.create(s.spec())
 	b.out("i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done")
 	u, err := b.Usage(s.ctx())
 	if err != nil {

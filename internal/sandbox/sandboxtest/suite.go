@@ -1,13 +1,19 @@
 // Package sandboxtest is the suite that every sandbox driver passes: what
-// package sandbox promises, seen from outside and from inside of real sandboxes.
+// package sandbox promises, seen from outside and from inside of real sandboxes,
+// with the agent as it ships in them.
 //
-// A driver's test calls Run with a function that gives it a Subject. Attacks and
-// speed are not its business.
+// A driver's test calls Run with a function that gives it a Subject; that is all
+// of it. Attacks need a whole daemon and are made by test/attack, on each of its
+// tiers. Speed is not its business.
 package sandboxtest
 
 import (
+	"bytes"
 	"context"
+	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -23,20 +29,19 @@ type Subject struct {
 	// Spec gives a valid spec with names and ids of its own and an empty
 	// worktree. All specs of a Subject have the same owner.
 	Spec func() sandbox.Spec
-	// Exec runs a shell script in sb as the tool user, under the limits of the
-	// tools, by whatever agent the driver starts.
-	Exec func(t testing.TB, sb sandbox.Sandbox, spec sandbox.Spec, script string) Result
+	// Dirs are where the driver keeps what belongs to a sandbox. Nothing with a
+	// session's id in its name stays there.
+	Dirs []string
+	// Differs names what the driver cannot do, or does otherwise, with the
+	// reason: a test ("CPULimit"), which is skipped then, or one check of a test
+	// ("Identity/seccomp"), which must fail then.
+	Differs map[string]string
 }
 
-// Result is what a script did.
-type Result struct {
-	Output string // stdout and stderr
-	Code   int    // -1 when a signal ended it
-}
-
-// Run runs the suite. open is called once for each test; it registers its own
-// clean-up.
-func Run(t *testing.T, open func(t testing.TB) Subject) {
+// Run runs the suite. open is called once for each test and registers its own
+// clean-up; agent is the agent's program, built for the suite.
+func Run(t *testing.T, open func(t testing.TB, agent string) Subject) {
+	agent := buildAgent(t)
 	for _, tt := range []struct {
 		name string
 		test func(*suite)
@@ -53,29 +58,77 @@ func Run(t *testing.T, open func(t testing.TB) Subject) {
 		{"PIDsLimit", testPIDsLimit},
 		{"CPULimit", testCPULimit},
 		{"TmpLimit", testTmpLimit},
+		{"FileLimits", testFileLimits},
 		{"Unsupported", testUnsupported},
 		{"Usage", testUsage},
+		{"Stdio", testStdio},
+		{"LargeOutput", testLargeOutput},
+		{"Stall", testStall},
+		{"Abort", testAbort},
+		{"Restart", testRestart},
 		{"Done", testDone},
+		{"AgentKilled", testAgentKilled},
 		{"Adopt", testAdopt},
 		{"Names", testNames},
 		{"Destroy", testDestroy},
+		{"DestroyBusy", testDestroyBusy},
 		{"Isolation", testIsolation},
 	} {
-		t.Run(tt.name, func(t *testing.T) { tt.test(&suite{T: t, Subject: open(t)}) })
+		t.Run(tt.name, func(t *testing.T) {
+			s := &suite{T: t, name: tt.name, Subject: open(t, agent), seen: map[string]bool{}}
+			if why := s.Differs[tt.name]; why != "" {
+				t.Skip(why)
+			}
+			t.Cleanup(s.end)
+			tt.test(s)
+		})
 	}
+}
+
+// buildAgent builds the agent as it ships.
+func buildAgent(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "toolagent")
+	cmd := exec.Command("go", "build", "-trimpath", "-o", path, "github.com/toold/toold/cmd/toolagent")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build the agent: %v\n%s", err, out)
+	}
+	return path
 }
 
 // suite is one test of the suite.
 type suite struct {
 	*testing.T
 	Subject
+	name  string
+	seen  map[string]bool // checks that failed as Differs says
+	specs []sandbox.Spec  // of all sandboxes that were asked for
 }
 
-// box is a sandbox that a test has made.
-type box struct {
-	sandbox.Sandbox
-	s    *suite
-	spec sandbox.Spec
+// holds is a check that a driver may differ in, under this name.
+func (s *suite) holds(check string, ok bool, format string, args ...any) {
+	s.Helper()
+	switch {
+	case ok:
+	case s.Differs[s.name+"/"+check] != "":
+		s.seen[check] = true
+	default:
+		s.Errorf("%s: %s", check, fmt.Sprintf(format, args...))
+	}
+}
+
+// end runs when all sandboxes of the test are destroyed.
+func (s *suite) end() {
+	for _, spec := range s.specs {
+		s.nothingLeft(spec)
+	}
+	for name := range s.Differs {
+		test, check, ok := strings.Cut(name, "/")
+		if ok && test == s.name && !s.seen[check] && !s.Failed() {
+			s.Errorf("the driver does not differ in %q any more", name)
+		}
+	}
 }
 
 func (s *suite) ctx() context.Context {
@@ -84,52 +137,11 @@ func (s *suite) ctx() context.Context {
 	return ctx
 }
 
-// create makes a sandbox that ends with the test.
-func (s *suite) create(spec sandbox.Spec) *box {
-	s.Helper()
-	sb, err := s.Driver.Create(s.ctx(), spec)
-	if err != nil {
-		s.Fatal(err)
-	}
-	s.Cleanup(func() {
-		sb.Close()
-		if err := s.Driver.Destroy(context.Background(), sb.Record()); err != nil {
-			s.Error(err)
-		}
-	})
-	return &box{Sandbox: sb, s: s, spec: spec}
-}
-
-// run runs a script that may fail.
-func (b *box) run(script string) Result {
-	b.s.Helper()
-	return b.s.Exec(b.s.T, b.Sandbox, b.spec, script)
-}
-
-// out is what a script prints that must succeed.
-func (b *box) out(script string) string {
-	b.s.Helper()
-	r := b.run(script)
-	if r.Code != 0 {
-		b.s.Fatalf("%s: exit code %d\n%s", script, r.Code, r.Output)
-	}
-	return strings.TrimSpace(r.Output)
-}
-
-// want checks what a script prints.
-func (b *box) want(script, want string) {
-	b.s.Helper()
-	if got := b.out(script); got != want {
-		b.s.Errorf("%s: got %q, want %q", script, got, want)
-	}
-}
-
-// fails checks that a script fails and says why.
-func (b *box) fails(script, says string) {
-	b.s.Helper()
-	if r := b.run(script); r.Code == 0 || !strings.Contains(r.Output, says) {
-		b.s.Errorf("%s: exit code %d, want a failure saying %q\n%s", script, r.Code, says, r.Output)
-	}
+// spec is Subject.Spec, remembered for the end of the test.
+func (s *suite) spec() sandbox.Spec {
+	spec := s.Spec()
+	s.specs = append(s.specs, spec)
+	return spec
 }
 
 // dir makes a directory of a user of the host.
@@ -175,4 +187,46 @@ func (s *suite) names(owner string) []string {
 		names = append(names, r.SessionID)
 	}
 	return names
+}
+
+// nothingLeft looks for traces of a session on the host.
+func (s *suite) nothingLeft(spec sandbox.Spec) {
+	s.Helper()
+	for _, name := range s.names(spec.Owner) {
+		s.Errorf("List still shows %s", name)
+	}
+	if pids := inRange(s, spec.UIDBase); len(pids) > 0 {
+		s.Errorf("processes %v of the session's uids are left", pids)
+	}
+	for _, file := range []string{"/proc/self/mountinfo", "/proc/net/unix"} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			s.Fatal(err)
+		}
+		for line := range bytes.Lines(text) {
+			if bytes.Contains(line, []byte(spec.SessionID)) {
+				s.Errorf("left in %s: %s", file, bytes.TrimSpace(line))
+			}
+		}
+	}
+	loops, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	if err != nil {
+		s.Fatal(err)
+	}
+	for _, loop := range loops {
+		if b, err := os.ReadFile(loop); err == nil && bytes.Contains(b, []byte(spec.SessionID)) {
+			s.Errorf("loop device with %s is left", bytes.TrimSpace(b))
+		}
+	}
+	for _, dir := range append([]string{"/sys/fs/cgroup"}, s.Dirs...) {
+		err := filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
+			if err == nil && strings.Contains(filepath.Base(path), spec.SessionID) {
+				s.Errorf("%s is left", path)
+			}
+			return nil // what others remove meanwhile is not there
+		})
+		if err != nil {
+			s.Fatal(err)
+		}
+	}
 }

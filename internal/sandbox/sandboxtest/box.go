@@ -1,0 +1,256 @@
+package sandboxtest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/toold/toold/internal/agent"
+	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/tool/run"
+)
+
+// box is a sandbox that a test has made, with a connection to its agent.
+type box struct {
+	sandbox.Sandbox
+	s     *suite
+	spec  sandbox.Spec
+	conn  *agent.Conn
+	calls int
+}
+
+// Result is what a script did.
+type Result struct {
+	Output string // stdout and stderr
+	Code   int    // -1 when a signal ended it
+}
+
+// create makes a sandbox that ends with the test.
+func (s *suite) create(spec sandbox.Spec) *box {
+	s.Helper()
+	sb, err := s.Driver.Create(s.ctx(), spec)
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.Cleanup(func() {
+		sb.Close()
+		if err := s.Driver.Destroy(context.Background(), sb.Record()); err != nil {
+			s.Error(err)
+		}
+	})
+	b := &box{Sandbox: sb, s: s, spec: spec}
+	if err := sb.Attach(s.ctx(), b.connect().ForkTID); err != nil {
+		s.Fatal(err)
+	}
+	return b
+}
+
+// adopt takes the sandbox over as the next daemon would, after the one before has
+// let go of it.
+func (b *box) adopt(d sandbox.Driver) *box {
+	b.s.Helper()
+	b.letGo()
+	sb, err := d.Adopt(b.s.ctx(), b.Record())
+	if err != nil {
+		b.s.Fatal(err)
+	}
+	b.s.Cleanup(func() { sb.Close() })
+	next := &box{Sandbox: sb, s: b.s, spec: b.spec, calls: b.calls + 1000}
+	next.connect()
+	return next
+}
+
+// letGo closes what a daemon that ends has open.
+func (b *box) letGo() {
+	b.s.Helper()
+	if err := errors.Join(b.conn.Close(), b.Close()); err != nil {
+		b.s.Fatal(err)
+	}
+}
+
+// connect makes the box's connection, as a manager does.
+func (b *box) connect() *agent.Welcome {
+	b.s.Helper()
+	c, err := b.Dial(b.s.ctx())
+	if err != nil {
+		b.s.Fatal(err)
+	}
+	cgroup, err := b.CallCgroup()
+	if err != nil {
+		b.s.Fatal(err)
+	}
+	if cgroup != nil {
+		defer cgroup.Close()
+	}
+	conn, w, err := agent.Connect(b.s.ctx(), c, agent.Hello{
+		Nonce:    b.spec.Nonce,
+		Worktree: b.spec.Worktree.Target, Home: sandbox.Home, Tmp: "/tmp", OutputDir: sandbox.OutputDir,
+		ToolUID: sandbox.ToolUID, ToolGID: sandbox.ToolGID,
+		Env:       []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + sandbox.Home, "LANG=C.UTF-8"},
+		Shell:     []string{"/bin/sh"},
+		OpenFiles: b.spec.Limits.OpenFiles, FileSize: int64(b.spec.Limits.FileSize),
+		UnackedBytes: unackedBytes, CallCgroup: cgroup,
+	})
+	if err != nil {
+		b.s.Fatal(err)
+	}
+	b.s.Cleanup(func() { conn.Close() })
+	b.conn = conn
+	return w
+}
+
+// unackedBytes is what the agent keeps of an output that is not acknowledged.
+const unackedBytes = 256 << 10
+
+// callTime bounds what a script of the suite may take.
+const callTime = time.Minute
+
+// request asks for a script.
+func (b *box) request(script string) agent.Request {
+	b.s.Helper()
+	input, err := json.Marshal(map[string]any{"command": script})
+	if err != nil {
+		b.s.Fatal(err)
+	}
+	b.calls++
+	return agent.Request{CallID: fmt.Sprintf("call_%d", b.calls), Tool: "bash", Input: input, TimeoutMillis: callTime.Milliseconds()}
+}
+
+// running is a call on its way.
+type running struct {
+	id   string
+	sink *sink
+	done chan struct{} // closed when it has ended; out and err are set then
+	out  *agent.Outcome
+	err  error
+}
+
+// start begins a script and does not wait for its end. The sink may be nil.
+func (b *box) start(r agent.Request, out *sink) *running {
+	b.s.Helper()
+	if out == nil {
+		out = &sink{}
+	}
+	out.conn, out.call = b.conn, r.CallID
+	x := &running{id: r.CallID, sink: out, done: make(chan struct{})}
+	conn, ctx := b.conn, b.s.ctx()
+	go func() {
+		defer close(x.done)
+		x.out, x.err = conn.Run(ctx, r, out)
+	}()
+	b.s.Cleanup(func() { <-x.done })
+	return x
+}
+
+// result waits for the end of a script that must have been run.
+func (x *running) result(s *suite) Result {
+	s.Helper()
+	<-x.done
+	if x.err != nil {
+		s.Fatal(x.err)
+	}
+	return result(s, x.out, x.sink)
+}
+
+func result(s *suite, out *agent.Outcome, k *sink) Result {
+	s.Helper()
+	if out.Err != nil {
+		s.Fatal(out.Err)
+	}
+	r := Result{Output: k.text(), Code: -1}
+	if out.Exit != nil && out.Exit.Reason == run.ReasonExit {
+		r.Code = out.Exit.Code
+	}
+	return r
+}
+
+// run runs a script that may fail.
+func (b *box) run(script string) Result {
+	b.s.Helper()
+	x := b.start(b.request(script), nil)
+	r := x.result(b.s)
+	if err := b.conn.Forget(x.id); err != nil {
+		b.s.Fatal(err)
+	}
+	return r
+}
+
+// out is what a script prints that must succeed.
+func (b *box) out(script string) string {
+	b.s.Helper()
+	r := b.run(script)
+	if r.Code != 0 {
+		b.s.Fatalf("%s: exit code %d\n%s", script, r.Code, r.Output)
+	}
+	return strings.TrimSpace(r.Output)
+}
+
+// want checks what a script prints.
+func (b *box) want(script, want string) {
+	b.s.Helper()
+	if got := b.out(script); got != want {
+		b.s.Errorf("%s: got %q, want %q", script, got, want)
+	}
+}
+
+// fails checks that a script fails and says why.
+func (b *box) fails(script, says string) {
+	b.s.Helper()
+	if r := b.run(script); r.Code == 0 || !strings.Contains(r.Output, says) {
+		b.s.Errorf("%s: exit code %d, want a failure saying %q\n%s", script, r.Code, says, r.Output)
+	}
+}
+
+// sink takes what a call prints, and acknowledges it at once.
+type sink struct {
+	conn *agent.Conn
+	call string
+	// hold, when not nil, is waited for before anything is taken.
+	hold <-chan struct{}
+	// each, when not nil, takes the bytes in place of the sink.
+	each func(offset int64, stderr bool, p []byte)
+
+	mu       sync.Mutex // guards the fields below
+	bytes    []byte
+	end      int64 // the offset after what was taken
+	breaches []string
+}
+
+// Output implements agent.Sink.
+func (k *sink) Output(offset int64, stderr bool, p []byte) error {
+	if k.hold != nil {
+		<-k.hold
+	}
+	k.mu.Lock()
+	if offset != k.end {
+		k.breaches = append(k.breaches, fmt.Sprintf("output at %d after %d", offset, k.end))
+	}
+	k.end = offset + int64(len(p))
+	if k.each != nil {
+		k.each(offset, stderr, p)
+	} else {
+		k.bytes = append(k.bytes, p...)
+	}
+	k.mu.Unlock()
+	_ = k.conn.Ack(k.call, offset+int64(len(p))) // a lost connection shows elsewhere
+	return nil
+}
+
+// Metadata implements agent.Sink.
+func (k *sink) Metadata(map[string]any) {}
+
+func (k *sink) text() string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return string(k.bytes)
+}
+
+func (k *sink) taken() int64 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.end
+}
