@@ -34,11 +34,11 @@ build: deps bin/runc ## build bin/toold, bin/toolctl, bin/toolagent and bin/runc
 	@$(GOBUILD) -o bin/ ./cmd/toold ./cmd/toolctl ./cmd/toolagent
 
 # The pinned runtime. It needs cgo, for libseccomp and for the code that runs
-# before Go does in a container's first process.
+# before Go does in a container's first process; static, it runs on any system.
 bin/runc: tools/go.mod tools/go.sum | deps
 	@echo "building runc $$(sed -n 's|.*opencontainers/runc v\([0-9.]*\).*|\1|p' tools/go.mod) (a minute or two, once)"
 	@mkdir -p bin
-	@cd tools && CGO_ENABLED=1 go build -tags seccomp -trimpath -ldflags '-s -w' -o ../bin/runc github.com/opencontainers/runc
+	@cd tools && CGO_ENABLED=1 go build -tags 'seccomp netgo osusergo' -trimpath -ldflags '-s -w -linkmode external -extldflags -static' -o ../bin/runc github.com/opencontainers/runc
 	@touch bin/runc
 
 # Without it the tests that want it say why they do not run.
