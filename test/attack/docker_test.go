@@ -15,37 +15,15 @@ import (
 	"time"
 )
 
-// engineHost is the private Engine of the docker tier, as its clients name it.
-var engineHost string
-
-// underEngine starts this program again by scripts/engine, which gives it an
-// Engine of its own for as long as it runs, unless it has one. done says that this
-// has happened, with the status that it ended with.
-func underEngine() (status int, done bool, err error) {
-	if engineHost = os.Getenv("DOCKER_HOST"); engineHost != "" {
-		return 0, false, nil
-	}
-	script, err := filepath.Abs("../../scripts/engine")
-	if err != nil {
-		return 0, false, err
-	}
-	cmd := exec.Command(script, append([]string{"run"}, os.Args...)...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	if err := cmd.Start(); err != nil {
-		return 0, false, err
-	}
-	_ = cmd.Wait() // its status says it
-	return cmd.ProcessState.ExitCode(), true, nil
-}
-
 // testImage is what the sessions of the docker tier are made of.
 const testImage = "toold-attack:host"
 
 // dockerSandbox imports an image into the Engine.
 func dockerSandbox(*tier, string) (string, error) {
-	socket, ok := strings.CutPrefix(engineHost, "unix://")
+	// Set by scripts/engine: never an Engine that does something else.
+	socket, ok := strings.CutPrefix(os.Getenv("DOCKER_HOST"), "unix://")
 	if !ok {
-		return "", fmt.Errorf("the attacks want an Engine at a unix socket; DOCKER_HOST is %q", engineHost)
+		return "", fmt.Errorf("scripts/engine gave no Engine: DOCKER_HOST is %q", os.Getenv("DOCKER_HOST"))
 	}
 	r, w := io.Pipe()
 	go func() { w.CloseWithError(hostImage(w)) }()

@@ -39,6 +39,19 @@ func TestMain(m *testing.M) {
 }
 
 func testMain(m *testing.M) int {
+	if err := chooseTier(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	if why = cannot(); why == "" {
+		status, done, err := surroundings()
+		switch {
+		case done:
+			return status
+		case err != nil:
+			why = err.Error()
+		}
+	}
 	dir, err := os.MkdirTemp("", "toold-attack-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -46,17 +59,6 @@ func testMain(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir)
 	defer removeCgroups()
-	if err := chooseTier(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	if why = cannot(); why == "" && current.name == "docker" {
-		if status, done, err := underEngine(); err != nil {
-			why = err.Error()
-		} else if done {
-			return status
-		}
-	}
 	if why == "" {
 		if err := build(dir); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -68,8 +70,6 @@ func testMain(m *testing.M) int {
 	}
 	if why != "" {
 		why = fmt.Sprintf("%s: not applicable here: %s", current.name, why)
-	}
-	if why != "" {
 		fmt.Println(why)
 		if current.required() {
 			fmt.Fprintln(os.Stderr, "attack tests are required here but cannot run")

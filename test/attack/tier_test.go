@@ -26,6 +26,8 @@ type tier struct {
 	require string
 	// program holds the sessions: a name in PATH or in bin/; "" for an Engine.
 	program string
+	// engine: the run gets a private Docker Engine.
+	engine bool
 	// sandbox makes its lines of the configuration's section [sandbox], in dir.
 	sandbox func(t *tier, dir string) (string, error)
 	// lines are what sandbox made.
@@ -37,7 +39,7 @@ var tiers = []*tier{
 	{name: "runc", title: "runc", require: "oci", program: "runc", sandbox: ociSandbox},
 	{name: "crun", title: "crun", program: "crun", sandbox: ociSandbox},
 	{name: "runsc", title: "runsc (gVisor)", require: "runsc", program: "runsc", sandbox: ociSandbox},
-	{name: "docker", title: "Docker Engine", require: "docker", sandbox: dockerSandbox},
+	{name: "docker", title: "Docker Engine", require: "docker", engine: true, sandbox: dockerSandbox},
 }
 
 // current is the tier that this run attacks.
