@@ -55,6 +55,7 @@ var mayImport = map[string][]string{
 	"internal/sandbox/seccomp":     {},
 	"internal/sandbox/sandboxtest": {"client", "internal/sandbox", "internal/agent", "internal/tool/run"},
 	"internal/agent":               {"internal/tool/run/..."},
+	"internal/image":               {"client"},
 	"internal/audit/record":        {},
 	"internal/hardening":           {"client"},
 	"internal/worktree":            {"client", "internal/sandbox"},

@@ -1,0 +1,200 @@
+package image
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"golang.org/x/sys/unix"
+)
+
+// ImportOptions say which image of an archive is meant.
+type ImportOptions struct {
+	// Select is the name or the digest of one of the archive's images. It is
+	// needed where the archive holds several.
+	Select   string
+	Progress ProgressFunc
+}
+
+// Import makes an image from an OCI archive, from what `docker save` writes, or
+// from a tar archive of a root filesystem, each as it is or compressed with gzip
+// or zstd; which of them it is follows from the content. name may be empty where
+// the archive says names. The whole of r is read, and stored until it is clear
+// what it is.
+func (s *Store) Import(ctx context.Context, r io.Reader, name string, o ImportOptions) (*Image, error) {
+	ctx, done, err := s.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	img, err := s.importStream(ctx, r, name, o)
+	if err != nil {
+		return nil, fmt.Errorf("import %s: %w", orArchive(name), err)
+	}
+	return img, nil
+}
+
+func orArchive(name string) string {
+	if name == "" {
+		return "the archive"
+	}
+	return quotable(name)
+}
+
+// ImportPath is Import of a file, an OCI layout directory, or a directory that
+// is a root filesystem. That may be opened as root is the caller's decision. Of
+// a plain directory only the file system that it is on is copied; sockets are
+// left out.
+func (s *Store) ImportPath(ctx context.Context, path, name string, o ImportOptions) (*Image, error) {
+	ctx, done, err := s.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	img, err := s.importPath(ctx, path, name, o)
+	if err != nil {
+		return nil, fmt.Errorf("import %s: %w", path, err)
+	}
+	return img, nil
+}
+
+func (s *Store) importPath(ctx context.Context, path, name string, o ImportOptions) (*Image, error) {
+	// Not blocking, for the path could be a FIFO's.
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case info.Mode().IsRegular():
+		return s.importStream(ctx, f, name, o)
+	case !info.IsDir():
+		return nil, fmt.Errorf("%w: it is neither a file nor a directory", ErrInvalid)
+	}
+	dir, err := os.OpenRoot(path)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	l := layoutDir(dir)
+	ok, err := isLayout(l)
+	if err != nil {
+		return nil, err
+	}
+	if ok {
+		return s.importLayout(ctx, l, name, o)
+	}
+	return s.importTree(ctx, f, name, o)
+}
+
+// importStream stores what comes, uncompressed, and looks what it is.
+func (s *Store) importStream(ctx context.Context, r io.Reader, name string, o ImportOptions) (*Image, error) {
+	sp, err := s.receive(o, func(w io.Writer) error {
+		plain, err := expand(ctx, r, s.limits)
+		if err != nil {
+			return err
+		}
+		defer plain.Close()
+		_, err = io.Copy(w, plain)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer sp.Close()
+	a, err := openArchive(sp.File, sp.size)
+	if err != nil {
+		return nil, err
+	}
+	if list, ok := a.saved(s.limits); ok {
+		return s.importSaved(ctx, a, list, name, o)
+	}
+	l := a.layout()
+	ok, err := isLayout(l)
+	if err != nil {
+		return nil, err
+	}
+	if ok {
+		return s.importLayout(ctx, l, name, o)
+	}
+	return s.importPlain(ctx, sp, name, o)
+}
+
+// importTree makes an image of a directory: packed first, so that it is unpacked
+// by the rules for all images and has an identity that follows from its content.
+func (s *Store) importTree(ctx context.Context, dir *os.File, name string, o ImportOptions) (*Image, error) {
+	sp, err := s.receive(o, func(w io.Writer) error { return pack(ctx, w, dir, s.fd, &budget{limits: s.limits, disk: s.disk()}) })
+	if err != nil {
+		return nil, err
+	}
+	defer sp.Close()
+	return s.importPlain(ctx, sp, name, o)
+}
+
+// spooled is what was received: a file that nobody else has.
+type spooled struct {
+	*os.File
+	size   int64
+	digest string
+}
+
+// receive stores what write writes.
+func (s *Store) receive(o ImportOptions, write func(io.Writer) error) (*spooled, error) {
+	if err := s.disk().check(); err != nil {
+		return nil, err
+	}
+	f, err := s.spool()
+	if err != nil {
+		return nil, err
+	}
+	sum := sha256.New()
+	// Beyond the files there are headers.
+	w := &guardedWriter{
+		w: io.MultiWriter(f, sum), disk: s.disk(), max: s.limits.Bytes + s.limits.Entries<<10, what: "the archive",
+		tell: func(n int64) { o.Progress.tell(Progress{Stage: StageReceive, Bytes: n}) },
+	}
+	o.Progress.tell(Progress{Stage: StageReceive})
+	if err := write(w); err != nil {
+		return nil, errors.Join(diskError(err), f.Close())
+	}
+	return &spooled{File: f, size: w.written, digest: "sha256:" + hex.EncodeToString(sum.Sum(nil))}, nil
+}
+
+// importPlain makes an image of an archive of a root filesystem. Its identity
+// follows from the content alone.
+func (s *Store) importPlain(ctx context.Context, sp *spooled, name string, o ImportOptions) (*Image, error) {
+	names, err := importNames(name, nil)
+	if err != nil {
+		return nil, err
+	}
+	hash, err := v1.NewHash(sp.digest)
+	if err != nil {
+		return nil, err
+	}
+	config, err := json.Marshal(v1.ConfigFile{
+		OS: "linux", Architecture: runtime.GOARCH,
+		RootFS: v1.RootFS{Type: "layers", DiffIDs: []v1.Hash{hash}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	r := &recipe{
+		digest: digestOf(config),
+		layers: []layer{{size: sp.size, stored: io.NewSectionReader(sp, 0, sp.size)}},
+	}
+	if err := s.complete(r, config); err != nil {
+		return nil, err
+	}
+	return s.build(ctx, r, names, o.Progress)
+}

@@ -1,0 +1,151 @@
+package image
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"golang.org/x/sys/unix"
+)
+
+// layout is an OCI image layout: files by digest, and an index. It is a source.
+type layout struct {
+	// open gives a regular file. An error that is fs.ErrNotExist means that there
+	// is none.
+	open func(name string) (io.ReadCloser, error)
+}
+
+func (l *layout) manifest(_ context.Context, d v1.Descriptor) (io.ReadCloser, error) {
+	return l.open(blobPath(d))
+}
+
+func (l *layout) blob(_ context.Context, d v1.Descriptor) (io.ReadCloser, error) {
+	return l.open(blobPath(d))
+}
+
+// layoutDir is a layout in a directory, which its owner may change meanwhile.
+func layoutDir(dir *os.Root) *layout {
+	return &layout{func(name string) (io.ReadCloser, error) {
+		// Not blocking, for what somebody calls a blob could be a FIFO.
+		f, err := dir.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
+		if err != nil {
+			return nil, err
+		}
+		info, err := f.Stat()
+		if err == nil && !info.Mode().IsRegular() {
+			err = fmt.Errorf("%w: %s is not a regular file", ErrInvalid, name)
+		}
+		if err != nil {
+			return nil, errors.Join(err, f.Close())
+		}
+		return f, nil
+	}}
+}
+
+// blobPath is where a layout keeps a blob; the digest was checked.
+func blobPath(d v1.Descriptor) string {
+	return "blobs/" + d.Digest.Algorithm + "/" + d.Digest.Hex
+}
+
+// isLayout reports whether this is a layout: there is a file that says so.
+func isLayout(l *layout) (bool, error) {
+	raw, err := readLayoutFile(l, "oci-layout", 4096)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	var marker struct {
+		Version string `json:"imageLayoutVersion"`
+	}
+	if json.Unmarshal(raw, &marker) != nil || marker.Version == "" {
+		return false, nil
+	}
+	if marker.Version != "1.0.0" {
+		return false, fmt.Errorf("%w: it is an OCI layout of version %q, and only 1.0.0 is known", ErrInvalid, quotable(marker.Version))
+	}
+	return true, nil
+}
+
+func readLayoutFile(l *layout, name string, max int64) ([]byte, error) {
+	f, err := l.open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return readBounded(f, 0, max)
+}
+
+// Annotations by which layouts name their images: the whole name, or a name or
+// only a tag.
+const (
+	annotationName = "io.containerd.image.name"
+	annotationRef  = "org.opencontainers.image.ref.name"
+)
+
+// importLayout makes an image of one of a layout's images.
+func (s *Store) importLayout(ctx context.Context, l *layout, name string, o ImportOptions) (*Image, error) {
+	raw, err := readLayoutFile(l, "index.json", s.limits.ConfigBytes)
+	if err != nil {
+		return nil, fmt.Errorf("index.json: %w", err)
+	}
+	d, err := parseDocument(raw)
+	if err != nil {
+		return nil, fmt.Errorf("index.json: %w", err)
+	}
+	chosen, names, err := chooseFromIndex(d.Manifests, o.Select)
+	if err != nil {
+		return nil, err
+	}
+	if names, err = importNames(name, names); err != nil {
+		return nil, err
+	}
+	if raw, err = s.readSmall(ctx, l.manifest, chosen); err != nil {
+		return nil, fmt.Errorf("manifest %s: %w", chosen.Digest, err)
+	}
+	r, err := s.resolve(ctx, l, raw, chosen.Digest.String())
+	if err != nil {
+		return nil, err
+	}
+	return s.build(ctx, r, names, o.Progress)
+}
+
+// chooseFromIndex finds the manifest that is meant in the index of a layout.
+// Entries of one name are one image for several platforms.
+func chooseFromIndex(list []v1.Descriptor, selected string) (v1.Descriptor, []string, error) {
+	var offers []offer
+	var entries [][]v1.Descriptor // of each offer
+	for _, d := range list {
+		o := offer{digest: d.Digest.String()}
+		if n := annotatedName(d); n != "" {
+			o.names = []string{n}
+		}
+		if last := len(offers) - 1; last >= 0 && annotatedName(d) == annotatedName(entries[last][0]) && d.Platform != nil {
+			entries[last] = append(entries[last], d)
+			continue
+		}
+		offers, entries = append(offers, o), append(entries, []v1.Descriptor{d})
+	}
+	n, err := choose(offers, selected)
+	if err != nil {
+		return v1.Descriptor{}, nil, err
+	}
+	d, err := choosePlatform(entries[n])
+	return d, offers[n].names, err
+}
+
+// annotatedName is the name that a layout gives an image; it may be "".
+func annotatedName(d v1.Descriptor) string {
+	for _, key := range []string{annotationName, annotationRef} {
+		if n := d.Annotations[key]; n != "" {
+			return n
+		}
+	}
+	return ""
+}

@@ -1,0 +1,182 @@
+package image
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+)
+
+const (
+	// stallTimeout is how long a registry may send nothing at all.
+	stallTimeout = 30 * time.Second
+	// pullTimeout bounds a whole pull, also from a registry that sends one byte
+	// at a time.
+	pullTimeout = 2 * time.Hour
+)
+
+// PullOptions say how to talk to a registry. The zero value is what one wants of
+// a public one.
+type PullOptions struct {
+	// PlainHTTP allows HTTP without TLS to this registry. To one on a loopback
+	// address it is allowed anyway.
+	PlainHTTP bool
+	// Keychain takes credentials from where Docker keeps those of the user that
+	// this process runs as (~/.docker/config.json, and the helper programs that
+	// it names, which are executed). Without it, nobody logs in.
+	Keychain bool
+	// Username and Password log in, if Username is not empty.
+	Username, Password string
+	// StallTimeout is how long the registry may send nothing; 30 s if zero.
+	StallTimeout time.Duration
+	Progress     ProgressFunc
+}
+
+// Pull gets an image from a registry, for this host's platform, and gives it the
+// name ref. What is here already is not transferred again. A ref with a digest
+// is taken by its word: any other content is refused.
+func (s *Store) Pull(ctx context.Context, ref string, o PullOptions) (*Image, error) {
+	ctx, done, err := s.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	ctx, cancel := context.WithTimeoutCause(ctx, pullTimeout, fmt.Errorf("%w: it takes longer than %v", ErrRegistry, pullTimeout))
+	defer cancel()
+	img, err := s.pull(ctx, ref, o)
+	if err != nil {
+		return nil, fmt.Errorf("pull %s: %w", quotable(ref), err)
+	}
+	return img, nil
+}
+
+func (s *Store) pull(ctx context.Context, given string, o PullOptions) (*Image, error) {
+	var parsing []name.Option
+	if o.PlainHTTP {
+		parsing = append(parsing, name.Insecure)
+	}
+	ref, err := parseName(given, parsing...)
+	if err != nil {
+		return nil, err
+	}
+	o.Progress.tell(Progress{Stage: StageResolve})
+	src, err := newRegistry(ref, o)
+	if err != nil {
+		return nil, err
+	}
+	defer src.close()
+	raw, digest, err := src.root(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(raw)) > s.limits.ConfigBytes {
+		return nil, fmt.Errorf("%w: its manifest has %d bytes, and may have %d", ErrTooLarge, len(raw), s.limits.ConfigBytes)
+	}
+	r, err := s.resolve(ctx, src, raw, digest)
+	if err != nil {
+		return nil, err
+	}
+	return s.build(ctx, r, []string{familiar(ref)}, o.Progress)
+}
+
+// registry is a source: one repository of a registry.
+type registry struct {
+	ref    name.Reference
+	repo   name.Repository
+	puller *remote.Puller
+	wire   *wire
+}
+
+func newRegistry(ref name.Reference, o PullOptions) (*registry, error) {
+	setDefault((*int64)(&o.StallTimeout), int64(stallTimeout))
+	g := &registry{ref: ref, repo: ref.Context(), wire: newWire(ref.Context().RegistryStr(), o.PlainHTTP, o.StallTimeout)}
+	options := []remote.Option{
+		remote.WithTransport(g.wire),
+		remote.WithUserAgent("toold"),
+		remote.WithRetryBackoff(remote.Backoff{Duration: 200 * time.Millisecond, Factor: 3, Jitter: 0.1, Steps: attempts}),
+	}
+	switch {
+	case o.Username != "":
+		options = append(options, remote.WithAuth(&authn.Basic{Username: o.Username, Password: o.Password}))
+	case o.Keychain:
+		options = append(options, remote.WithAuthFromKeychain(authn.DefaultKeychain))
+	}
+	var err error
+	g.puller, err = remote.NewPuller(options...)
+	return g, err
+}
+
+func (g *registry) close() { g.wire.close() }
+
+// root gives the document that the reference names, with its digest.
+func (g *registry) root(ctx context.Context) ([]byte, string, error) {
+	d, err := g.puller.Get(ctx, g.ref)
+	if err != nil {
+		return nil, "", registryError(ctx, err)
+	}
+	got := digestOf(d.Manifest)
+	if byDigest, ok := g.ref.(name.Digest); ok && got != byDigest.DigestStr() {
+		return nil, "", fmt.Errorf("%w: got %s", ErrCorrupt, got)
+	}
+	return d.Manifest, got, nil
+}
+
+func (g *registry) manifest(ctx context.Context, d v1.Descriptor) (io.ReadCloser, error) {
+	m, err := g.puller.Get(ctx, g.repo.Digest(d.Digest.String()))
+	if err != nil {
+		return nil, registryError(ctx, err)
+	}
+	return io.NopCloser(bytes.NewReader(m.Manifest)), nil
+}
+
+func (g *registry) blob(ctx context.Context, d v1.Descriptor) (io.ReadCloser, error) {
+	l, err := g.puller.Layer(ctx, g.repo.Digest(d.Digest.String()))
+	if err != nil {
+		return nil, registryError(ctx, err)
+	}
+	r, err := l.Compressed()
+	if err != nil {
+		return nil, registryError(ctx, err)
+	}
+	return &registryBody{ctx: ctx, ReadCloser: r}, nil
+}
+
+// registryBody says of errors that they are the registry's.
+type registryBody struct {
+	io.ReadCloser
+	ctx context.Context
+}
+
+func (b *registryBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && err != io.EOF {
+		err = registryError(b.ctx, err)
+	}
+	return n, err
+}
+
+func registryError(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if answer, ok := errors.AsType[*transport.Error](err); ok {
+		switch answer.StatusCode {
+		case http.StatusNotFound:
+			return fmt.Errorf("%w in the registry: %w", ErrNotFound, err)
+		case http.StatusUnauthorized, http.StatusForbidden:
+			return fmt.Errorf("%w: it refuses (status %d); log in, or check the name: %w", ErrRegistry, answer.StatusCode, err)
+		case http.StatusTooManyRequests:
+			return fmt.Errorf("%w: it says that there are too many requests; try later, or log in: %w", ErrRegistry, err)
+		}
+	}
+	return fmt.Errorf("%w: %w", ErrRegistry, err)
+}
