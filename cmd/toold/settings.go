@@ -37,6 +37,7 @@ func sessionSettings(c *config.Config, daemonPath string) session.Settings {
 		Restrictions:  restrictions(&c.Tools),
 		Tenants:       make(map[string]session.Tenant),
 		MinFree:       minFree,
+		RequireImage:  c.Sandbox.RequireImage,
 		Policy:        c.Policy,
 		Approvals:     approvals(&c.Approvals),
 		Loop:          loops(&c.DoomLoop),
@@ -51,6 +52,7 @@ func sessionSettings(c *config.Config, daemonPath string) session.Settings {
 	for name, t := range c.Tenants {
 		s.Tenants[name] = session.Tenant{
 			Roots: t.Roots, MaxSessions: t.MaxSessions, MaxCalls: t.MaxCalls, Weight: max(t.Weight, 1), Limits: t.Limits,
+			RequireImage: t.RequireImage,
 		}
 	}
 	return s

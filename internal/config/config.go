@@ -69,9 +69,19 @@ type Metrics struct {
 type Sandbox struct {
 	Driver    string   `toml:"driver"`     // oci
 	Runtime   string   `toml:"runtime"`    // auto, runc, crun or the absolute path of an OCI runtime
-	RootFS    string   `toml:"rootfs"`     // host, or the absolute path of a directory
+	RootFS    string   `toml:"rootfs"`     // host, the name of an image, or the absolute path of a directory
 	HostPaths []string `toml:"host_paths"` // what of the host a session sees with rootfs = "host"; empty = the driver's list
 	UIDBase   uint32   `toml:"uid_base"`   // first of the host uids that sessions get, 65,536 each
+	// RequireImage refuses sessions without an image.
+	RequireImage bool `toml:"require_image"`
+}
+
+// Image is the name of the image that RootFS is; "" if it is none.
+func (s *Sandbox) Image() string {
+	if s.RootFS == "host" || filepath.IsAbs(s.RootFS) {
+		return ""
+	}
+	return s.RootFS
 }
 
 // Worktrees is [worktrees]: which host directories sessions may mount.
@@ -198,6 +208,8 @@ type Tenant struct {
 	MaxCalls    int           `toml:"max_calls"`    // at once, over all sessions; 0 = no bound
 	Weight      int           `toml:"weight"`       // share when calls queue; 0 = 1
 	Limits      client.Limits `toml:"limits"`       // lower ceilings than [limits]; zero = those
+	// RequireImage refuses sessions of the tenant without an image.
+	RequireImage bool `toml:"require_image"`
 }
 
 // Profile is one [profile.NAME]. Its keys "description" and "permission" are in
@@ -237,6 +249,7 @@ func Default() *Config {
 			Tmp:       256 << 20,
 			OpenFiles: 4096,
 			FileSize:  4 << 30,
+			Disk:      1 << 30,
 			Calls:     8,
 			Output:    2 << 30,
 			Wall:      client.Duration(10 * time.Minute),

@@ -175,7 +175,7 @@ func TestProblems(t *testing.T) {
 		{"later word", "[network]\nmode = 'proxy'\n", `x.toml:2: network.mode: "proxy" is not supported yet by this version: write "none"`},
 		{"later driver", "[sandbox]\ndriver = 'docker'\n", `x.toml:2: sandbox.driver: "docker" is not supported yet by this version: write "oci"`},
 		{"later runtime", "[sandbox]\nruntime = 'runsc'\n", `x.toml:2: sandbox.runtime: runsc is not supported yet by this version`},
-		{"image", "[sandbox]\nrootfs = 'debian:12'\n", `x.toml:2: sandbox.rootfs: "debian:12" is not an absolute path of a directory or "host" (images are not supported yet by this version)`},
+		{"image", "[sandbox]\nrootfs = 'debian 12'\n", `x.toml:2: sandbox.rootfs: "debian 12" is neither "host", nor the name of an image such as tools:1, nor an absolute path of a directory`},
 		{"host paths without host", "[sandbox]\nrootfs = '/srv/root'\nhost_paths = ['/usr']\n", `x.toml:3: sandbox.host_paths: means nothing unless rootfs = "host": remove it`},
 		{"root of the host", "[worktrees]\nroots = ['/']\n", `x.toml:2: worktrees.roots: the host's whole root is never a choice here`},
 		{"unclean path", "[daemon]\nrun_dir = '/run/../x'\n", `x.toml:2: daemon.run_dir: "/run/../x" is not a clean path: write "/x"`},
@@ -345,7 +345,8 @@ func TestOverrideProblems(t *testing.T) {
 		{"tools.edit.require_read", "yes", `--flag: tools.edit.require_read: want true or false, not "yes"`},
 		{"admin.uids", "0,root", `--flag: admin.uids: want a whole number, not "root"`},
 		{"tenant.x", "1", `--flag: unknown key tenant.x`},
-		{"limits.disk", "1GiB", `--flag: unknown key limits.disk`},
+		{"limits.jobs", "1", `--flag: unknown key limits.jobs`},
+		{"limits.disk", "1MiB", `--flag: limits.disk: must be at least 16MiB`},
 	} {
 		_, err := Parse("x.toml", nil, Override{tt.key, tt.value, "--flag"})
 		if err == nil || err.Error() != tt.want {
@@ -360,7 +361,7 @@ func TestFromEnv(t *testing.T) {
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("got %v, %v, want %v", got, err, want)
 	}
-	for _, bad := range []string{"TOOLD_DAEMON_SOKCET", "TOOLD_PERMISSION_BASH", "TOOLD_TENANT_A_UIDS", "TOOLD_LIMITS_DISK"} {
+	for _, bad := range []string{"TOOLD_DAEMON_SOKCET", "TOOLD_PERMISSION_BASH", "TOOLD_TENANT_A_UIDS", "TOOLD_LIMITS_JOBS"} {
 		if _, err := FromEnv([]string{bad + "=x"}); err == nil || !strings.HasPrefix(err.Error(), bad+": no setting of [") {
 			t.Errorf("%s: got %v", bad, err)
 		}

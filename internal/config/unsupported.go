@@ -5,11 +5,9 @@ package config
 // "*" stands for any one part of a key.
 var unsupported = [][]string{
 	{"daemon", "debug_listen"},
-	{"sandbox", "require_image"},
 	{"sandbox", "strict"},
 	{"sandbox", "pool"},
 	{"limits", "jobs"},
-	{"limits", "disk"},
 	{"network", "allow"},
 	{"network", "deny"},
 	{"network", "learn"},
@@ -29,9 +27,7 @@ var unsupported = [][]string{
 	{"skills"},
 	{"profile", "*", "tools"},
 	{"tenant", "*", "require_runtime"},
-	{"tenant", "*", "require_image"},
 	{"tenant", "*", "limits", "jobs"},
-	{"tenant", "*", "limits", "disk"},
 }
 
 // isUnsupported reports whether path names a setting of a later version.

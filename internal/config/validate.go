@@ -134,14 +134,21 @@ func (v *validator) sandbox(s *Sandbox) {
 	default:
 		v.path([]string{"sandbox", "runtime"}, s.Runtime, `, "auto", "runc" or "crun"`)
 	}
-	if s.RootFS != "host" {
-		v.path([]string{"sandbox", "rootfs"}, s.RootFS, ` of a directory or "host" (images are not supported yet by this version)`)
+	switch {
+	case s.RootFS == "host":
+	case s.Image() != "":
+		v.check(imageName.MatchString(s.RootFS), "sandbox.rootfs", `%q is neither "host", nor the name of an image such as tools:1, nor an absolute path of a directory`, s.RootFS)
+	default:
+		v.path([]string{"sandbox", "rootfs"}, s.RootFS, "")
 	}
 	v.paths([]string{"sandbox", "host_paths"}, s.HostPaths)
 	v.check(len(s.HostPaths) == 0 || s.RootFS == "host", "sandbox.host_paths", `means nothing unless rootfs = "host": remove it`)
 	v.check(s.UIDBase%65536 == 0 && s.UIDBase >= 65536 && s.UIDBase <= lastUID-65535, "sandbox.uid_base",
 		"%d is not a multiple of 65536 between 65536 and %d", s.UIDBase, lastUID-65535)
 }
+
+// imageName is what the name or the digest of an image looks like from afar.
+var imageName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/:@-]{0,511}$`)
 
 // Bounds of limits: below them no session works, above them no host is.
 const (
@@ -164,6 +171,7 @@ func (v *validator) limits(path []string, l *client.Limits) {
 		{"tmp", int64(l.Tmp), 1 << 20, "1MiB"},
 		{"open_files", l.OpenFiles, 64, "64"},
 		{"file_size", int64(l.FileSize), 1 << 20, "1MiB"},
+		{"disk", int64(l.Disk), 16 << 20, "16MiB"},
 		{"calls", int64(l.Calls), 1, "1"},
 		{"output", int64(l.Output), 64 << 10, "64KiB"},
 		{"wall", int64(l.Wall), 1e9, `"1s"`},
@@ -268,6 +276,7 @@ func exceeded(l, ceiling *client.Limits) []string {
 		{"tmp", float64(l.Tmp), float64(ceiling.Tmp)},
 		{"open_files", float64(l.OpenFiles), float64(ceiling.OpenFiles)},
 		{"file_size", float64(l.FileSize), float64(ceiling.FileSize)},
+		{"disk", float64(l.Disk), float64(ceiling.Disk)},
 		{"calls", float64(l.Calls), float64(ceiling.Calls)},
 		{"output", float64(l.Output), float64(ceiling.Output)},
 		{"wall", float64(l.Wall), float64(ceiling.Wall)},

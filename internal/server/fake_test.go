@@ -28,6 +28,7 @@ type fakeAPI struct {
 	sessions map[string]*client.Session
 	calls    map[string]*client.Call
 	files    map[string][]byte
+	images   []client.Image
 	events   []client.Event
 	wake     chan struct{} // closed and replaced at each event
 	last     session.Principal
@@ -40,6 +41,7 @@ func newFake() *fakeAPI {
 	return &fakeAPI{
 		release: make(chan struct{}), wake: make(chan struct{}), sessions: map[string]*client.Session{},
 		calls: map[string]*client.Call{}, files: map[string][]byte{},
+		images: []client.Image{{Digest: "sha256:01", Names: []string{fakeImage}}},
 	}
 }
 
@@ -349,3 +351,50 @@ func (f *fakeAPI) GC(_ context.Context, _ session.Principal, dry bool) ([]client
 }
 
 func (f *fakeAPI) Ready() client.Health { return client.Health{Status: "ok"} }
+
+// fakeImage is an image that the fake has.
+const fakeImage = "team/first:1"
+
+// Pulling tells of progress, but for "gone:1", which is not there; "gone:2" is lost
+// after some.
+func (f *fakeAPI) Images(context.Context, session.Principal) ([]client.Image, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.images), nil
+}
+
+func (f *fakeAPI) PullImage(_ context.Context, _ session.Principal, r client.ImagePull, progress func(client.ImageProgress)) (*client.Image, error) {
+	if progress != nil && r.Ref != "gone:1" {
+		progress(client.ImageProgress{Stage: "download", Layer: 1, Layers: 2, Bytes: 5, Total: 10})
+	}
+	if strings.HasPrefix(r.Ref, "gone:") {
+		return nil, &client.Error{Code: client.CodeNotFound, Message: r.Ref + " is not there", Hint: "look"}
+	}
+	return f.addImage(r.Ref, 1), nil
+}
+
+func (f *fakeAPI) ImportImage(_ context.Context, _ session.Principal, name string, archive io.Reader) (*client.Image, error) {
+	n, err := io.Copy(io.Discard, archive)
+	if err != nil {
+		return nil, err
+	}
+	return f.addImage(name, n), nil
+}
+
+func (f *fakeAPI) addImage(name string, size int64) *client.Image {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.images = append(f.images, client.Image{Digest: "sha256:00", Names: []string{name}, Size: client.Size(size)})
+	return &f.images[len(f.images)-1]
+}
+
+func (f *fakeAPI) RemoveImage(_ context.Context, _ session.Principal, ref string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	before := len(f.images)
+	f.images = slices.DeleteFunc(f.images, func(i client.Image) bool { return i.Names[0] == ref })
+	if len(f.images) == before {
+		return &client.Error{Code: client.CodeNotFound, Message: "there is no image " + ref}
+	}
+	return nil
+}

@@ -23,7 +23,7 @@ func (s *Server) putFile(x *exchange, r *request) error {
 		return err
 	}
 	defer release()
-	body := &uploadBody{s: s, x: x, from: http.MaxBytesReader(x.ResponseWriter, r.Body, s.cfg.MaxFile)}
+	body := &uploadBody{s: s, x: x, from: http.MaxBytesReader(x.ResponseWriter, r.Body, s.cfg.MaxFile), tooLarge: s.fileTooLarge}
 	call, err := s.cfg.API.Upload(r.Context(), r.who, r.id, r.query.Get("path"), mode, body)
 	if body.err != nil {
 		return body.err // why the upload failed, whatever was made of it
@@ -44,7 +44,9 @@ type uploadBody struct {
 	s    *Server
 	x    *exchange
 	from io.Reader
-	err  error // why reading failed, as the client is told
+	// tooLarge is the answer to a body that is longer than it may be.
+	tooLarge func() error
+	err      error // why reading failed, as the client is told
 }
 
 // Read implements io.Reader.
@@ -62,7 +64,7 @@ func (b *uploadBody) Read(p []byte) (int, error) {
 		return n, err
 	}
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		b.err = b.s.fileTooLarge()
+		b.err = b.tooLarge()
 	} else {
 		b.err = b.s.bodyFailed(err)
 	}

@@ -532,6 +532,8 @@ func TestPanics(t *testing.T) {
 		switch rt.op {
 		case "CreateCall":
 			body = `{"tool":"x","input":{}}`
+		case "PullImage":
+			body = `{"ref":"slow:1"}`
 		case "PutFile", "GetFile":
 			path += "?path=x"
 		default:

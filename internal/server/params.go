@@ -85,6 +85,7 @@ var (
 		{name: "session", kind: ident, doc: "only those of this session"},
 		afterParam, limitParam,
 	}
+	importParams = []param{{name: "name", doc: "what sessions will ask for; may be left out where the archive has names"}}
 	doctorParams = []param{{name: "probe", kind: yesNo, doc: "also look from inside a throw-away session; takes seconds"}}
 )
 
@@ -199,6 +200,7 @@ var pathIDs = []pathID{
 	{"/v1/sessions/", "session", "^[0-9A-Za-z][0-9A-Za-z._-]{0,63}$", wrongName, "give its id, which begins with ses_, or its name"},
 	{"/v1/calls/", "call", "^call_[0-9A-Za-z]{1,64}$", wrongID("call_"), "GET /v1/sessions/{id}/calls lists those of a session"},
 	{"/v1/approvals/saved/", "saved approval", "^apr_[0-9A-Za-z._-]{1,60}$", wrongSaved, "GET /v1/approvals/saved lists them"},
+	{"/v1/images/", "image", "^[0-9A-Za-z][0-9A-Za-z._/:@-]{0,511}$", wrongImage, "GET /v1/images lists their names and digests; write / as %2F"},
 	{"/v1/approvals/", "approval", "^apr_[0-9A-Za-z]{1,64}$", wrongID("apr_"), "GET /v1/approvals lists those that are pending"},
 }
 

@@ -85,6 +85,11 @@ var routes = []route{
 	{"POST", "/v1/policy/explain", "ExplainPolicy", roleTenant, (*Server).explainPolicy, client.PolicyExplain{}, 200, client.PolicyVerdict{}, nil, "How a call would be judged, and by which rules"},
 	{"POST", "/v1/policy/replay", "ReplayPolicy", roleAdmin, (*Server).replayPolicy, client.PolicyReplay{}, 200, client.PolicyReplayed{}, nil, "Judge recorded calls under other rules"},
 
+	{"GET", "/v1/images", "ListImages", roleTenant, (*Server).listImages, nil, 200, client.List[client.Image]{}, nil, "List the images that sessions can run"},
+	{"POST", "/v1/images", "PullImage", roleAdmin, (*Server).pullImage, client.ImagePull{}, 200, client.Image{}, nil, "Get an image from its registry; with Accept: text/event-stream its progress, then completed or error"},
+	{"POST", "/v1/images/import", "ImportImage", roleAdmin, (*Server).importImage, bytesBody{}, 200, client.Image{}, importParams, "Make an image of an archive: of OCI, of docker save, or a tar of a root file system"},
+	{"DELETE", "/v1/images/{id}", "RemoveImage", roleAdmin, (*Server).removeImage, nil, 204, nil, nil, "Remove the name of an image, and with its last name or by its digest the image"},
+
 	{"GET", "/v1/usage", "Usage", roleAdmin, (*Server).usage, nil, 200, client.List[client.TenantUsage]{}, nil, "What each tenant uses"},
 	{"GET", "/v1/doctor", "Doctor", roleAdmin, (*Server).doctor, nil, 200, client.Doctor{}, doctorParams, "What holds on this host"},
 	{"POST", "/v1/gc", "GC", roleAdmin, (*Server).gc, client.GCRequest{}, 200, client.List[client.Garbage]{}, nil, "Find, and unless dry_run remove, what sessions have left behind"},

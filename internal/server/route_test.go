@@ -9,6 +9,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"net/url"
 	"reflect"
 	"slices"
 	"strings"
@@ -135,6 +136,13 @@ func clientMethods(ctx context.Context, c *client.Client, ses, call string) map[
 		},
 		"ReplayPolicy": func() error { return only(c.ReplayPolicy(ctx, client.PolicyReplay{Rules: "x = 1"})) },
 
+		"ListImages": func() error { return only(c.ListImages(ctx)) },
+		"PullImage":  func() error { return only(c.PullImage(ctx, client.ImagePull{Ref: "slow:1"}, nil)) },
+		"ImportImage": func() error {
+			return only(c.ImportImage(ctx, "team/tools:1", strings.NewReader("archive")))
+		},
+		"RemoveImage": func() error { return c.RemoveImage(ctx, fakeImage) },
+
 		"Usage":  func() error { return only(c.Usage(ctx)) },
 		"Doctor": func() error { return only(c.Doctor(ctx, true)) },
 		"GC":     func() error { return only(c.GC(ctx, true)) },
@@ -240,7 +248,7 @@ func TestRoles(t *testing.T) {
 func (rt *route) with(ses, call string) string {
 	id := ses
 	if kind := rt.pathID(); kind != nil {
-		id = map[string]string{"session": ses, "call": call, "approval": fakeApproval, "saved approval": fakeSaved}[kind.what]
+		id = map[string]string{"session": ses, "call": call, "approval": fakeApproval, "saved approval": fakeSaved, "image": url.PathEscape(fakeImage)}[kind.what]
 	}
 	return strings.Replace(rt.pattern, "{id}", id, 1)
 }
@@ -252,6 +260,8 @@ func (d *daemon) try(t *testing.T, rt *route, ses, call, token string) int {
 	switch rt.op {
 	case "CreateCall":
 		body = `{"tool":"echo","input":{}}`
+	case "PullImage":
+		body = `{"ref":"slow:1"}`
 	case "PutFile", "GetFile":
 		path += "?path=x"
 	default:

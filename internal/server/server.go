@@ -47,6 +47,8 @@ type Config struct {
 	MaxBodies int
 	// MaxFile bounds an uploaded file in bytes; default 1 GiB.
 	MaxFile int64
+	// MaxImage bounds an imported archive in bytes; default 16 GiB.
+	MaxImage int64
 	// HeaderTimeout is how long a client may take to send a header; default 10 s.
 	HeaderTimeout time.Duration
 	// BodyTimeout is how long it may take to send a JSON body, and how long an
@@ -86,6 +88,7 @@ func New(cfg Config) (*Server, error) {
 	setDefault(&cfg.MaxBody, 16<<20)
 	setDefault(&cfg.MaxBodies, 128<<20)
 	setDefault(&cfg.MaxFile, 1<<30)
+	setDefault(&cfg.MaxImage, 16<<30)
 	setDefault(&cfg.HeaderTimeout, 10*time.Second)
 	setDefault(&cfg.BodyTimeout, 30*time.Second)
 	setDefault(&cfg.WriteTimeout, 10*time.Second)

@@ -25,6 +25,7 @@ type plan struct {
 	req    client.SessionCreate
 	driver sandbox.Driver
 	spec   sandbox.Spec
+	image  *HeldImage // nil for none, or when the session has taken it over
 	pidfd  *pidfd
 	start  uint64 // of the lease process
 	token  string
@@ -39,6 +40,9 @@ func (p *plan) close() {
 	for _, mt := range p.spec.Mounts {
 		_ = mt.Source.Close()
 	}
+	if p.image != nil {
+		p.image.Release()
+	}
 }
 
 // Create implements API. Everything is checked before anything is done, and
@@ -50,7 +54,7 @@ func (m *Manager) Create(ctx context.Context, p Principal, r client.SessionCreat
 	if err := m.accepting(); err != nil {
 		return nil, err
 	}
-	pl, err := m.plan(p, r)
+	pl, err := m.plan(ctx, p, r)
 	if err != nil {
 		return nil, m.internal("plan a session", err)
 	}
@@ -72,13 +76,17 @@ func (m *Manager) Create(ctx context.Context, p Principal, r client.SessionCreat
 }
 
 // plan checks the request and pins what it names.
-func (m *Manager) plan(p Principal, r client.SessionCreate) (*plan, error) {
+func (m *Manager) plan(ctx context.Context, p Principal, r client.SessionCreate) (*plan, error) {
 	set := m.settings.Load()
 	ten := set.Tenants[p.Tenant]
 	d, err := m.driver(m.cfg.Driver)
 	if err != nil {
 		return nil, err
 	}
+	if err := m.checkImage(&r, set, p.Tenant); err != nil {
+		return nil, err
+	}
+	disk := r.Limits.Disk
 	if err := m.checkCreate(&r, d, set, ten); err != nil {
 		return nil, err
 	}
@@ -86,6 +94,12 @@ func (m *Manager) plan(p Principal, r client.SessionCreate) (*plan, error) {
 		return nil, err
 	}
 	pl := &plan{req: r, driver: d}
+	if err := m.acquire(ctx, pl); err != nil {
+		return nil, err
+	}
+	if pl.spec.Root == nil {
+		pl.req.Limits.Disk = disk // what was asked for: there is no default for nothing
+	}
 	if err := m.pinAll(p, pl, set, ten); err != nil {
 		pl.close()
 		return nil, err
@@ -153,6 +167,7 @@ func (m *Manager) reserve(p Principal, pl *plan) (*Session, error) {
 		return nil, err
 	}
 	m.observe(func(o Observer) { o.SessionState(&row.Session, "") })
+	s.image, pl.image = pl.image, nil
 	pl.spec.SessionID, pl.spec.Incarnation, pl.spec.Owner = s.id, row.Incarnation, m.cfg.Owner
 	pl.spec.Runtime, pl.spec.UIDBase, pl.spec.Limits = row.Runtime, base, row.Limits
 	pl.spec.OutputDir, pl.spec.Nonce = s.outDir, row.Nonce
@@ -175,6 +190,10 @@ func (m *Manager) newRow(p Principal, pl *plan) store.Session {
 		Driver: pl.driver.Name(), Runtime: cmp.Or(r.Runtime, m.cfg.Runtime), Worktree: r.Worktree, Mounts: r.Mounts, Network: r.Network,
 		Limits: r.Limits, Labels: maps.Clone(r.Labels), TTL: r.TTL, IdleTimeout: r.IdleTimeout, LeasePID: r.LeasePID,
 		Created: now, Expires: expiry(now, r.TTL),
+	}
+	v.Image = r.Image
+	if pl.image != nil {
+		v.Image = pl.image.ref()
 	}
 	r.Env = namesOnly(r.Env)
 	return store.Session{

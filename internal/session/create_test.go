@@ -42,7 +42,7 @@ func TestCreateRefuses(t *testing.T) {
 		{"name like an id", client.SessionCreate{Name: "ses_1"}, client.CodeInvalidRequest, "ses_"},
 		{"name that is taken", client.SessionCreate{Name: "taken"}, client.CodeConflict, "taken"},
 		{"profile", client.SessionCreate{Profile: "nonsense"}, client.CodeInvalidRequest, "nonsense"},
-		{"image", client.SessionCreate{Image: "debian"}, client.CodeInvalidRequest, "image"},
+		{"image", client.SessionCreate{Image: "debian twelve"}, client.CodeInvalidRequest, "image"},
 		{"runtime", client.SessionCreate{Runtime: "runsc"}, client.CodeInvalidRequest, "fake, other"},
 		{"delegates", client.SessionCreate{Delegates: []string{"question"}}, client.CodeInvalidRequest, "delegates"},
 		{"network", client.SessionCreate{Network: client.Network{Mode: "proxy"}}, client.CodeInvalidRequest, "network.mode"},
@@ -181,7 +181,7 @@ func TestFaultsWhileCreating(t *testing.T) {
 		t.Errorf("%d sessions are counted", got)
 	}
 	h.host.fail("create", fmt.Errorf("%w: disk", sandbox.ErrUnsupported))
-	if _, err := h.m.Create(t.Context(), alice, client.SessionCreate{Limits: client.Limits{Disk: 1}}); codeOfErr(err) != client.CodeInvalidRequest || !strings.Contains(err.Error(), "disk") {
+	if _, err := h.m.Create(t.Context(), alice, client.SessionCreate{}); codeOfErr(err) != client.CodeInvalidRequest || !strings.Contains(err.Error(), "disk") {
 		t.Errorf("unsupported: %v", err)
 	}
 	h.host.fail("create", context.Canceled)

@@ -68,6 +68,7 @@ func (s *Session) teardown(e ending) {
 	s.work.close()
 	s.m.approvals.sessionOver(s)
 	left := s.destroy()
+	s.releaseImage(left)
 	s.releaseLease(left)
 	s.removeOutputs(e.keep)
 	s.m.forget(s)

@@ -56,6 +56,7 @@ type Session struct {
 	mu      sync.Mutex // guards the fields below
 	row     store.Session
 	sb      sandbox.Sandbox
+	image   *HeldImage // that it runs; nil for none
 	link    *link
 	ending  bool
 	fate    client.SessionState // what it ends as, once ending
@@ -96,11 +97,15 @@ func (s *Session) hello(env map[string]string, cgroup *os.File) agent.Hello {
 	set := s.m.settings.Load()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	base := map[string]string{"PATH": set.Path}
+	if s.image != nil {
+		base = imageEnvironment(s.image.Env)
+	}
 	return agent.Hello{
 		Nonce:    s.row.Nonce,
 		Worktree: s.row.Worktree.Target, Home: sandbox.Home, Tmp: "/tmp", OutputDir: sandbox.OutputDir,
 		ToolUID: sandbox.ToolUID, ToolGID: sandbox.ToolGID,
-		Env: environment(set.Path, env), Shell: set.Shell,
+		Env: environment(base, env), Shell: set.Shell,
 		OpenFiles: s.limits.OpenFiles, FileSize: int64(s.limits.FileSize),
 		UnackedBytes: unackedBytes,
 		OrphanMillis: s.m.cfg.Orphan.Milliseconds(),

@@ -77,6 +77,7 @@ func (m *Manager) adopt(ctx context.Context, row store.Session) error {
 	s.calls.Store(n)
 	s.removeUploads()
 	s.spilled.Store(sizeOf(s.outDir))
+	s.hold(ctx)
 	w, why := s.takeOver(ctx)
 	if w == nil {
 		return s.bury(ctx, calls, why)

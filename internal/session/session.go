@@ -35,6 +35,11 @@ type Config struct {
 	Tools   *tool.Registry
 	Drivers map[string]sandbox.Driver
 	Driver  string // the default one
+	// Images are those of the drivers, by their names; a driver without has none.
+	Images map[string]Images
+	// Image is the one of sessions that name none; "" is the driver's own root
+	// filesystem.
+	Image string
 	// Runtime is that driver's default, for what is said of sessions that are
 	// still being made; "" leaves it open until they are.
 	Runtime string
@@ -83,6 +88,9 @@ type Settings struct {
 	Restrictions  map[string]tool.Restriction // [tools.NAME] providers and models
 	Tenants       map[string]Tenant
 	MaxSessions   int // per tenant, 0 = none
+	// RequireImage refuses sessions without an image: the driver's own root
+	// filesystem may have files that the host executes.
+	RequireImage bool
 	// MinFree is the host free-space floor in bytes for the state directory.
 	MinFree   int64
 	Policy    *policy.Set // nil: policy.Default
@@ -131,6 +139,8 @@ type Tenant struct {
 	MaxCalls    int
 	Weight      int
 	Limits      client.Limits // ceilings
+	// RequireImage is that of the Settings, for this tenant.
+	RequireImage bool
 }
 
 // Truncate is how long outputs are cut (see [truncate] of the configuration).
@@ -266,6 +276,15 @@ type API interface {
 	Doctor(ctx context.Context, p Principal, probe bool) (*client.Doctor, error)
 	GC(ctx context.Context, p Principal, dryRun bool) ([]client.Garbage, error)
 	Ready() client.Health
+
+	// Images are those that sessions of the default driver can have; the methods
+	// that change them are for admins.
+	Images(ctx context.Context, p Principal) ([]client.Image, error)
+	// PullImage tells progress, which may be nil, from one goroutine; it must
+	// return soon.
+	PullImage(ctx context.Context, p Principal, r client.ImagePull, progress func(client.ImageProgress)) (*client.Image, error)
+	ImportImage(ctx context.Context, p Principal, name string, archive io.Reader) (*client.Image, error)
+	RemoveImage(ctx context.Context, p Principal, ref string) error
 }
 
 // SessionFilter selects sessions. All includes those that have ended.

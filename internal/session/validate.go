@@ -47,9 +47,6 @@ func (m *Manager) checkCreate(r *client.SessionCreate, d sandbox.Driver, set *Se
 	if r.Name != "" && (!namePattern.MatchString(r.Name) || strings.HasPrefix(r.Name, "ses_")) {
 		return invalidRequest("name %q: use 1 to 64 letters, digits, '.', '_' and '-', beginning with a letter or digit and not with ses_", shown(r.Name))
 	}
-	if r.Image != "" {
-		return notYet("image", r.Image, "leave it out: the root filesystem is the configured one")
-	}
 	if len(r.Delegates) > 0 {
 		return notYet("delegates", strings.Join(r.Delegates, ","), "leave them out")
 	}
@@ -330,11 +327,14 @@ func hostMemory() float64 {
 }
 
 // environment is the whole environment of the tools: a list built from nothing.
-func environment(searchPath string, env map[string]string) []string {
+// base is what the root filesystem says, PATH at least, and env what the session
+// was made with.
+func environment(base, env map[string]string) []string {
 	all := map[string]string{
-		"PATH": searchPath, "HOME": sandbox.Home, "LANG": "C.UTF-8", "TERM": "dumb", "TMPDIR": "/tmp",
+		"HOME": sandbox.Home, "LANG": "C.UTF-8", "TERM": "dumb", "TMPDIR": "/tmp",
 		"USER": "tool", "LOGNAME": "tool", "SHELL": "/bin/bash",
 	}
+	maps.Copy(all, base)
 	maps.Copy(all, env)
 	return envList(all)
 }

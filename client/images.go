@@ -1,0 +1,73 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/url"
+)
+
+// ListImages lists the images that sessions can run.
+func (c *Client) ListImages(ctx context.Context) (*List[Image], error) {
+	return fetch[List[Image]](ctx, c, request{method: "GET", path: "/v1/images"})
+}
+
+// PullImage gets an image from its registry. progress, which may be nil, is told
+// how far it has come, from the calling goroutine. For admins. The pull ends with
+// ctx.
+func (c *Client) PullImage(ctx context.Context, r ImagePull, progress func(ImageProgress)) (*Image, error) {
+	var image *Image
+	err := c.stream(ctx, request{method: "POST", path: "/v1/images", body: r}, func(m message) error {
+		switch m.event {
+		case "progress":
+			var p ImageProgress
+			if err := json.Unmarshal(m.data, &p); err != nil {
+				return fmt.Errorf("pull %s: progress cannot be read: %w", r.Ref, err)
+			}
+			if progress != nil {
+				progress(p)
+			}
+			return nil
+		case "completed":
+			image = new(Image)
+			if err := json.Unmarshal(m.data, image); err != nil {
+				return fmt.Errorf("pull %s: answer cannot be read: %w", r.Ref, err)
+			}
+			return errStop
+		case "error":
+			var p Problem
+			if err := json.Unmarshal(m.data, &p); err != nil {
+				return fmt.Errorf("pull %s: error cannot be read: %w", r.Ref, err)
+			}
+			return &Error{Code: p.Code, Message: p.Detail, Hint: p.Hint, Status: p.Status}
+		}
+		return nil // of a later version
+	})
+	if image != nil {
+		return image, nil
+	}
+	return nil, err
+}
+
+// ImportImage makes an image of an archive: an OCI archive, what `docker save`
+// writes, or a tar of a root file system, each also compressed with gzip or zstd.
+// name is what sessions will ask for; it may be empty where the archive has names
+// itself. For admins.
+func (c *Client) ImportImage(ctx context.Context, name string, archive io.Reader) (*Image, error) {
+	v := url.Values{}
+	setNonEmpty(v, "name", name)
+	image := new(Image)
+	// NopCloser keeps net/http from closing what is the caller's.
+	r := request{method: "POST", path: "/v1/images/import", query: v, raw: io.NopCloser(archive)}
+	if err := c.wait(ctx, r, image); err != nil {
+		return nil, err
+	}
+	return image, nil
+}
+
+// RemoveImage removes a name, and with its last name or by its digest the image,
+// unless a session runs it. For admins.
+func (c *Client) RemoveImage(ctx context.Context, ref string) error {
+	return c.wait(ctx, request{method: "DELETE", path: "/v1/images/" + url.PathEscape(ref)}, nil)
+}

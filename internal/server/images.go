@@ -1,0 +1,132 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/toold/toold/client"
+)
+
+func (s *Server) listImages(x *exchange, r *request) error {
+	all, err := s.cfg.API.Images(r.Context(), r.who)
+	if err != nil {
+		return err
+	}
+	return s.reply(x, http.StatusOK, list(all, ""))
+}
+
+func (s *Server) pullImage(x *exchange, r *request) error {
+	var req client.ImagePull
+	if err := s.decode(x, r, &req); err != nil {
+		return err
+	}
+	if req.Ref == "" || wrongImage(req.Ref) != "" {
+		return invalid(fmt.Sprintf("ref %q is not the name of an image: %s", clip(req.Ref), wrongImage(req.Ref)), "such as debian:12")
+	}
+	release, err := s.stream(r)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if wantsEvents(r.Request) {
+		return s.streamPull(x, r, req)
+	}
+	made, err := s.cfg.API.PullImage(r.Context(), r.who, req, nil)
+	if err != nil {
+		return err
+	}
+	return s.reply(x, http.StatusOK, made)
+}
+
+// streamPull answers with progress, and then with the image or with why there is
+// none. Until the first progress there is no header yet, so that a pull that
+// cannot begin is answered like any other request. It ends when the client goes.
+func (s *Server) streamPull(x *exchange, r *request, req client.ImagePull) error {
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	out := &sse{s: s, x: x}
+	defer out.close()
+	stop := out.beating()
+	defer stop()
+	made, err := s.cfg.API.PullImage(ctx, r.who, req, func(p client.ImageProgress) {
+		data, err := encode(p)
+		if err != nil || out.write("", "progress", data) != nil {
+			cancel()
+		}
+	})
+	if err != nil && x.status == 0 {
+		return err
+	}
+	event, v := "completed", any(made)
+	if err != nil {
+		event, v = "error", s.problemOf(r.Request, err)
+	}
+	data, err := encode(v)
+	if err != nil {
+		return err
+	}
+	_ = out.write("", event, data) // a client that is gone sees that there was no end
+	return nil
+}
+
+// importImage gives the body to the store as it arrives.
+func (s *Server) importImage(x *exchange, r *request) error {
+	name := r.query.Get("name")
+	if name != "" && wrongImage(name) != "" {
+		return invalid(fmt.Sprintf("name=%q is not the name of an image: %s", clip(name), wrongImage(name)), "such as tools:1")
+	}
+	if r.ContentLength > s.cfg.MaxImage {
+		return s.imageTooLarge()
+	}
+	release, err := s.stream(r)
+	if err != nil {
+		return err
+	}
+	defer release()
+	body := &uploadBody{
+		s: s, x: x, from: http.MaxBytesReader(x.ResponseWriter, r.Body, s.cfg.MaxImage), tooLarge: s.imageTooLarge,
+	}
+	made, err := s.cfg.API.ImportImage(r.Context(), r.who, name, body)
+	if body.err != nil {
+		return body.err // why the import failed, whatever was made of it
+	}
+	if err != nil {
+		return err
+	}
+	return s.reply(x, http.StatusOK, made)
+}
+
+func (s *Server) imageTooLarge() error {
+	return invalidStatus(http.StatusRequestEntityTooLarge, fmt.Sprintf("the archive is longer than %s", client.Size(s.cfg.MaxImage)),
+		"import a smaller image, or pull it from a registry")
+}
+
+func (s *Server) removeImage(x *exchange, r *request) error {
+	if err := s.cfg.API.RemoveImage(r.Context(), r.who, r.id); err != nil {
+		return err
+	}
+	x.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// wrongImage says what is wrong with the name or the digest of an image, "" for
+// nothing that the store does not know better.
+func wrongImage(ref string) string {
+	if ref == "" || len(ref) > maxImage {
+		return fmt.Sprintf("it has 1 to %d characters", maxImage)
+	}
+	if !isAlnum(ref[0]) {
+		return "it begins with a letter or a digit"
+	}
+	for i := range len(ref) {
+		if !isAlnum(ref[i]) && !strings.ContainsRune("._-/:@", rune(ref[i])) {
+			return "it has only letters, digits and . _ - / : @"
+		}
+	}
+	return ""
+}
+
+// maxImage bounds the name of an image in bytes.
+const maxImage = 512

@@ -1,0 +1,279 @@
+package session
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"path"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/agent"
+	"github.com/toold/toold/internal/sandbox"
+)
+
+// Images are the images of one driver's sessions. ImageStore is that of drivers
+// which are given root filesystems; a driver whose Engine keeps images itself has
+// its own. Methods may be called from any goroutine; errors that a client is to
+// see are *client.Error, with the codes not_found, conflict (it is in use, or
+// another is just being made), invalid_request, overloaded.
+type Images interface {
+	// List gives all images, sorted by their first name.
+	List(ctx context.Context) ([]client.Image, error)
+	// Pull gets an image from its registry. progress is not nil.
+	Pull(ctx context.Context, r client.ImagePull, progress func(client.ImageProgress)) (*client.Image, error)
+	// Import makes an image of an archive; name may be empty.
+	Import(ctx context.Context, name string, archive io.Reader) (*client.Image, error)
+	// Remove removes a name, and with its last one or by its digest the image.
+	Remove(ctx context.Context, ref string) error
+	// Acquire finds the image that ref (a name or a digest) means and keeps it
+	// from being removed until it is released. Nothing is pulled.
+	Acquire(ctx context.Context, ref string) (*HeldImage, error)
+}
+
+// HeldImage is an image that a session runs, or is about to.
+type HeldImage struct {
+	// Name is what it was asked for as, Digest what that means.
+	Name, Digest string
+	// Root is for drivers that are given root filesystems. Where it is nil, the
+	// driver is given Digest as the name that its Engine knows.
+	Root *sandbox.Root
+	// Env is the image's environment, NAME=value; hostile.
+	Env []string
+	// Release lets go of it. It is called once.
+	Release func()
+}
+
+// ref is what the session's row and JSON say: the name, and what it meant.
+func (h *HeldImage) ref() string {
+	if h.Name == "" || h.Name == h.Digest || strings.Contains(h.Name, "@") {
+		return h.Digest
+	}
+	return h.Name + "@" + h.Digest
+}
+
+// refDigest is the digest in what ref gave.
+func refDigest(ref string) string {
+	if i := strings.LastIndexByte(ref, '@'); i >= 0 {
+		return ref[i+1:]
+	}
+	return ref
+}
+
+// maxImageRef bounds the name of an image in bytes.
+const maxImageRef = 512
+
+// checkImage settles which image the session has.
+func (m *Manager) checkImage(r *client.SessionCreate, set *Settings, tenant string) error {
+	if r.Image != "" && (len(r.Image) > maxImageRef || !printable(r.Image) || strings.ContainsRune(r.Image, ' ')) {
+		return invalidRequest("image %q: give the name of an image, or its digest; at most %d bytes", shown(r.Image), maxImageRef)
+	}
+	r.Image = cmp.Or(r.Image, m.cfg.Image)
+	if r.Image != "" {
+		return nil
+	}
+	if ten := set.Tenants[tenant]; set.RequireImage || ten.RequireImage {
+		whose := "this daemon"
+		if ten.RequireImage {
+			whose = "tenant " + tenant
+		}
+		return &client.Error{
+			Code:    client.CodeForbidden,
+			Message: fmt.Sprintf("sessions of %s must have an image (require_image), and this one names none", whose),
+			Hint:    "create it with an image; toolctl image list shows those that there are",
+		}
+	}
+	if r.Limits.Disk > 0 {
+		return invalidRequest("limits.disk %s: a session without an image writes to memory and to its worktree only, and that is a directory of the host, which has no bound; leave it out, or ask for an image", r.Limits.Disk)
+	}
+	return nil
+}
+
+// acquire finds the session's image.
+func (m *Manager) acquire(ctx context.Context, pl *plan) error {
+	ref := pl.req.Image
+	if ref == "" {
+		return nil
+	}
+	images := m.cfg.Images[pl.driver.Name()]
+	if images == nil {
+		pl.spec.Image = ref // the driver knows it, or refuses it
+		return nil
+	}
+	held, err := images.Acquire(ctx, ref)
+	if err != nil {
+		return err
+	}
+	pl.image = held
+	pl.spec.Root = held.Root
+	if held.Root == nil {
+		pl.spec.Image = held.Digest
+	}
+	return nil
+}
+
+func noImages(driver string) error {
+	return &client.Error{
+		Code:    client.CodeInvalidRequest,
+		Message: fmt.Sprintf("the driver %s has no images in this daemon", driver),
+		Hint:    "leave the image out: the root filesystem is the configured one",
+	}
+}
+
+// hold acquires the image of a session of an earlier daemon again. A session whose
+// image is gone goes on as long as it can.
+func (s *Session) hold(ctx context.Context) {
+	images := s.m.cfg.Images[s.row.Driver]
+	if s.row.Image == "" || images == nil {
+		return
+	}
+	held, err := images.Acquire(ctx, refDigest(s.row.Image))
+	if err != nil {
+		s.log.Warn("the image of a live session is not there any more", "image", s.row.Image, "error", err)
+		return
+	}
+	s.mu.Lock()
+	s.image = held
+	s.mu.Unlock()
+}
+
+// releaseImage lets go of the session's image. What could not be removed of the
+// sandbox may still be using it: then only the next daemon lets go.
+func (s *Session) releaseImage(left error) {
+	s.mu.Lock()
+	held := s.image
+	if left == nil {
+		s.image = nil
+	}
+	s.mu.Unlock()
+	if held != nil && left == nil {
+		held.Release()
+	}
+}
+
+// images gives those of the default driver, for an admin if they are to change.
+func (m *Manager) images(p Principal, change bool) (Images, error) {
+	if err := p.whole(); err != nil {
+		return nil, err
+	}
+	if change && !p.Admin {
+		return nil, &client.Error{
+			Code: client.CodeForbidden, Message: "images are changed by admins only",
+			Hint: "ask one to pull or import it; toolctl image list shows those that there are",
+		}
+	}
+	if err := m.accepting(); err != nil && change {
+		return nil, err
+	}
+	images := m.cfg.Images[m.cfg.Driver]
+	if images == nil {
+		return nil, noImages(m.cfg.Driver)
+	}
+	return images, nil
+}
+
+// Images implements API.
+func (m *Manager) Images(ctx context.Context, p Principal) ([]client.Image, error) {
+	images, err := m.images(p, false)
+	if err != nil {
+		return nil, err
+	}
+	all, err := images.List(ctx)
+	if err != nil {
+		return nil, m.internal("list images", err)
+	}
+	return all, nil
+}
+
+// PullImage implements API.
+func (m *Manager) PullImage(ctx context.Context, p Principal, r client.ImagePull, progress func(client.ImageProgress)) (*client.Image, error) {
+	images, err := m.images(p, true)
+	if err != nil {
+		return nil, err
+	}
+	if progress == nil {
+		progress = func(client.ImageProgress) {}
+	}
+	made, err := images.Pull(ctx, r, progress)
+	if err != nil {
+		return nil, m.internal("pull image "+shown(r.Ref), err)
+	}
+	m.log.Info("image pulled", "image", r.Ref, "digest", made.Digest, "uid", p.UID)
+	return made, nil
+}
+
+// ImportImage implements API.
+func (m *Manager) ImportImage(ctx context.Context, p Principal, name string, archive io.Reader) (*client.Image, error) {
+	images, err := m.images(p, true)
+	if err != nil {
+		return nil, err
+	}
+	made, err := images.Import(ctx, name, archive)
+	if err != nil {
+		return nil, m.internal("import an image", err)
+	}
+	m.log.Info("image imported", "image", name, "digest", made.Digest, "uid", p.UID)
+	return made, nil
+}
+
+// RemoveImage implements API.
+func (m *Manager) RemoveImage(ctx context.Context, p Principal, ref string) error {
+	images, err := m.images(p, true)
+	if err != nil {
+		return err
+	}
+	if err := images.Remove(ctx, ref); err != nil {
+		return m.internal("remove image "+shown(ref), err)
+	}
+	m.log.Info("image removed", "image", ref, "uid", p.UID)
+	return nil
+}
+
+// imagePath is PATH for tools in images that say none.
+const imagePath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// imageEnvironment is what the tools get of an image's environment. What says
+// where the session's own places are and who its user is stays the session's, and
+// what makes programs do something else than their command line says never passes.
+func imageEnvironment(list []string) map[string]string {
+	env := map[string]string{"PATH": imagePath}
+	total := 0
+	for _, kv := range list {
+		name, value, ok := strings.Cut(kv, "=")
+		switch {
+		case !ok || len(name) > maxEnvName || !envPattern.MatchString(name), agent.RefusedVariable(name), sessionsOwn[name]:
+			continue
+		case len(value) > maxEnvValue || strings.ContainsRune(value, 0) || !utf8.ValidString(value):
+			continue
+		case name == "PATH":
+			if value = absolutePaths(value); value == "" {
+				continue
+			}
+		}
+		if total += len(kv) + 1; total > maxEnvTotal || len(env) >= maxEnv {
+			break
+		}
+		env[name] = value
+	}
+	return env
+}
+
+// sessionsOwn are the variables that no image decides.
+var sessionsOwn = map[string]bool{
+	"HOME": true, "TERM": true, "TMPDIR": true, "USER": true, "LOGNAME": true, "SHELL": true,
+	"PWD": true, "OLDPWD": true, "SHLVL": true, "_": true,
+}
+
+// absolutePaths leaves the entries of a PATH that are absolute: an empty or
+// relative one would mean the directory that a command happens to run in.
+func absolutePaths(list string) string {
+	var kept []string
+	for dir := range strings.SplitSeq(list, ":") {
+		if path.IsAbs(dir) {
+			kept = append(kept, dir)
+		}
+	}
+	return strings.Join(kept, ":")
+}
