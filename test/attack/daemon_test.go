@@ -280,6 +280,40 @@ time.sleep(5)
 	cmd.Wait()
 }
 
+// D7: no request hides in another one.
+func TestD7Smuggling(t *testing.T) {
+	s := newScene(t, "")
+	hidden := "GET /v1/sessions HTTP/1.1\r\nHost: x\r\n\r\n"
+	post := "POST /v1/reload HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+	for name, tt := range map[string]struct {
+		request string
+		answers int
+	}{
+		// Read as chunks, which leaves the rest a request like any other of this peer's:
+		// there is no second reader that could see it otherwise.
+		"CL and TE":             {post + fmt.Sprintf("Content-Length: %d\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n%s", 5+len(hidden), hidden), 2},
+		"two lengths":           {post + "Content-Length: 0\r\nContent-Length: 2\r\n\r\n" + hidden, 1},
+		"two encodings":         {post + "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n0\r\n\r\n" + hidden, 1},
+		"odd encoding":          {post + "Transfer-Encoding: xchunked\r\n\r\n" + hidden, 1},
+		"a space in the name":   {post + "Content-Length : 2\r\n\r\n{}" + hidden, 1},
+		"bad chunk":             {post + "Transfer-Encoding: chunked\r\n\r\n-1\r\n\r\n" + hidden, 1},
+		"signed length":         {post + "Content-Length: +2\r\n\r\n{}" + hidden, 1},
+		"control: two of a row": {"GET /v1/version HTTP/1.1\r\nHost: x\r\n\r\nGET /v1/version HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 2},
+	} {
+		c, err := net.Dial("unix", s.socket)
+		must(t, err)
+		must(t, c.SetDeadline(time.Now().Add(time.Minute)))
+		_, err = io.WriteString(c, tt.request)
+		must(t, err)
+		must(t, c.(*net.UnixConn).CloseWrite())
+		all, _ := io.ReadAll(c) // a reset ends it too
+		c.Close()
+		if n := strings.Count(string(all), "HTTP/1.1 "); n != tt.answers || tt.answers == 1 && !strings.HasPrefix(string(all), "HTTP/1.1 4") && !strings.HasPrefix(string(all), "HTTP/1.1 5") {
+			t.Errorf("%s: %d answers, want %d: %.300q", name, n, tt.answers, all)
+		}
+	}
+}
+
 // D8: what a session is given as a secret appears nowhere else.
 func TestD8Secrets(t *testing.T) {
 	s := newScene(t, "")

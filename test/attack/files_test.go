@@ -115,6 +115,43 @@ func TestF2Swaps(t *testing.T) {
 	t.Logf("%d of %d calls hit the file", good, rounds)
 }
 
+// F3: paths that are none, and ones that lead around by what the kernel gives.
+func TestF3Paths(t *testing.T) {
+	s := newScene(t, "")
+	secret := filepath.Join(s.dir, "host-secret")
+	must(t, os.WriteFile(secret, []byte("host secret"), 0o644))
+	none := []string{"", ".", "..", "/", "//", "/workspace/", "/workspace/..", "x\x00y", strings.Repeat("a/", 3000), strings.Repeat("n", 256), "/dev/fd/0", "/dev/stdin", "/proc/self/fd/0"}
+	around := []string{
+		"/proc/self/root" + secret, "/proc/1/root" + secret, "/proc/self/root/../../.." + secret, "/proc/self/cwd/../../../.." + secret,
+		"/proc/thread-self/root" + secret, "../../../../.." + secret, "/workspace/nowhere/../../../.." + secret,
+	}
+	for i, path := range append(none, around...) {
+		for tool, in := range map[string]map[string]any{
+			"read":  {"file_path": path},
+			"edit":  {"file_path": path, "old_string": "host secret", "new_string": "changed"},
+			"write": {"file_path": path, "content": "changed"},
+		} {
+			c, err := tryCall(s.a, s.attacker.ID, tool, in)
+			if err != nil {
+				continue // refused before it became a call
+			}
+			if strings.Contains(c.Output, "host secret") {
+				t.Errorf("%s %.80q: %.200q", tool, path, c.Output)
+			}
+			if i < len(none) && tool != "read" && c.Status == client.CallCompleted && !c.IsError {
+				t.Errorf("%s %.80q: %.200q", tool, path, c.Output)
+			}
+		}
+	}
+	if read(secret) != "host secret" {
+		t.Error("the host's file changed")
+	}
+	must(t, os.WriteFile(filepath.Join(s.tree, "plain"), []byte("inside"), 0o644))
+	if c := call(t, s.a, s.attacker.ID, "read", map[string]any{"file_path": "/workspace//./plain"}); !strings.Contains(c.Output, "inside") {
+		t.Errorf("control: %q %v", c.Output, c.Error)
+	}
+}
+
 // F5: what is no regular file is refused at once.
 func TestF5SpecialFiles(t *testing.T) {
 	s := newScene(t, "")

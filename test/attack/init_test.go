@@ -15,9 +15,7 @@ import (
 func TestA1AgentClosed(t *testing.T) {
 	s := newScene(t, "")
 	got := s.probe(t, "init")
-	if got["pidfd_getfd-stolen"] != "0" {
-		t.Errorf("%s descriptors stolen", got["pidfd_getfd-stolen"])
-	}
+	holds(t, "pidfd_getfd-stolen", got["pidfd_getfd-stolen"] == "0", "%s descriptors", got["pidfd_getfd-stolen"])
 	delete(got, "pidfd_getfd-stolen")
 	for n := range got {
 		if n == "prlimit" {
@@ -65,21 +63,15 @@ func TestA4MemoryBomb(t *testing.T) {
 	s := newScene(t, "")
 	for _, adj := range []string{"", "0"} {
 		c := s.bash(t, "exec /workspace/probe eat 1024 "+adj)
-		if c.Metadata["reason"] != "memory" {
-			t.Errorf("reason %v, output %q, error %v", c.Metadata["reason"], c.Output, c.Error)
-		}
-		if !strings.Contains(c.Output, "out of memory") {
-			t.Errorf("the output does not say so: %q", c.Output)
-		}
+		holds(t, "reason", c.Metadata["reason"] == "memory", "%v, output %q, error %v", c.Metadata["reason"], c.Output, c.Error)
+		holds(t, "output", strings.Contains(c.Output, "out of memory"), "it does not say so: %q", c.Output)
 		if c := s.bash(t, "echo next"); strings.TrimSpace(c.Output) != "next" {
 			t.Errorf("next call: %q %v", c.Output, c.Error)
 		}
 	}
 	// A bomb under a shell that goes on is seen in the counters all the same.
 	c := s.bash(t, "/workspace/probe eat 1024; echo rc $?")
-	if c.Metadata["reason"] == "" {
-		t.Errorf("metadata %v", c.Metadata)
-	}
+	holds(t, "bomb under a shell", c.Metadata["reason"] != "", "metadata %v", c.Metadata)
 	// Control: what fits is not touched.
 	if c := s.bash(t, "/workspace/probe eat 64"); !strings.Contains(c.Output, "ate 64") {
 		t.Errorf("control: %q %v", c.Output, c.Metadata)

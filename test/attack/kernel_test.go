@@ -17,23 +17,16 @@ func TestK1Status(t *testing.T) {
 	s := newScene(t, "")
 	got := s.probe(t, "status")
 	for _, c := range []string{"CapInh", "CapPrm", "CapEff", "CapAmb"} {
-		if got[c] != "0000000000000000" {
-			t.Errorf("%s = %s, want none", c, got[c])
-		}
+		holds(t, c, got[c] == "0000000000000000", "%s, want none", got[c])
 	}
-	if got["NoNewPrivs"] != "1" || got["Seccomp"] != "2" {
-		t.Errorf("NoNewPrivs %s, Seccomp %s, want 1 and 2", got["NoNewPrivs"], got["Seccomp"])
-	}
-	if got["Groups"] != "" {
-		t.Errorf("supplementary groups %q, want none", got["Groups"])
-	}
-	if got["Uid"] != "1000,1000,1000,1000" || got["Gid"] != "1000,1000,1000,1000" {
-		t.Errorf("uid %s gid %s, want 1000", got["Uid"], got["Gid"])
+	holds(t, "NoNewPrivs", got["NoNewPrivs"] == "1", "%s, want 1", got["NoNewPrivs"])
+	holds(t, "Seccomp", got["Seccomp"] == "2", "%s, want 2", got["Seccomp"])
+	holds(t, "Groups", got["Groups"] == "", "%q, want none", got["Groups"])
+	for _, id := range []string{"Uid", "Gid"} {
+		holds(t, id, got[id] == "1000,1000,1000,1000", "%s, want 1000", got[id])
 	}
 	for _, m := range []string{"uid_map", "gid_map"} {
-		if got[m] == "" || strings.HasPrefix(got[m], "0,0,") {
-			t.Errorf("%s = %q, want a range of its own", m, got[m])
-		}
+		holds(t, m, got[m] != "" && !strings.HasPrefix(got[m], "0,0,"), "%q, want a range of its own", got[m])
 	}
 	control := weak{root: true, initial: true}.run(t, "status")
 	if control["CapEff"] == "0000000000000000" || control["Seccomp"] != "0" || !strings.HasPrefix(control["uid_map"], "0,0,") {
@@ -65,9 +58,7 @@ func TestK2NamespaceQuota(t *testing.T) {
 		t.Fatal("no agent found")
 	}
 	out := enterUserNS(t, pid, "cat /proc/sys/user/max_user_namespaces")
-	if strings.TrimSpace(out) != "0" {
-		t.Errorf("user.max_user_namespaces of the session = %q, want 0", out)
-	}
+	holds(t, "max_user_namespaces", strings.TrimSpace(out) == "0", "%q, want 0", out)
 	if host := strings.TrimSpace(read("/proc/sys/user/max_user_namespaces")); host == "0" {
 		t.Errorf("the host's own user.max_user_namespaces is 0: the setting went to the wrong place")
 	}
@@ -81,9 +72,8 @@ func TestK3Mounts(t *testing.T) {
 	for n := range got {
 		got.refused(t, "EPERM ENOSYS", n)
 	}
-	if after := s.bash(t, "cat /proc/self/mountinfo").Output; after != before {
-		t.Errorf("mountinfo changed:\n%s\n---\n%s", before, after)
-	}
+	after := s.bash(t, "cat /proc/self/mountinfo").Output
+	holds(t, "mountinfo", after == before, "changed:\n%s\n---\n%s", before, after)
 	control := weak{root: true}.run(t, "mounts")
 	for _, n := range []string{"mount", "umount2", "fsopen", "open_tree-clone"} {
 		if control[n] != "ok" {
@@ -121,9 +111,7 @@ func TestK5Sockets(t *testing.T) {
 	s := newScene(t, "")
 	got := s.probe(t, "sockets")
 	for _, ok := range []string{"socket-unix", "socket-inet", "socket-inet6", "socket-netlink"} {
-		if got[ok] != "ok" {
-			t.Errorf("%s = %s, want ok", ok, got[ok])
-		}
+		holds(t, ok, got[ok] == "ok", "%s, want ok", got[ok])
 		delete(got, ok)
 	}
 	got.refused(t, "EPERM EAFNOSUPPORT EACCES", got.keys("socket-")...)
@@ -143,16 +131,14 @@ func TestK6Devices(t *testing.T) {
 	out := s.bash(t, "/workspace/probe devices").Output
 	allowed := " null zero full random urandom tty ptmx pts shm fd stdin stdout stderr mqueue console "
 	for line := range strings.Lines(out) {
-		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "dev "); ok && !strings.Contains(allowed, " "+name+" ") {
-			t.Errorf("/dev/%s is there", name)
+		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "dev "); ok {
+			holds(t, "/dev/"+name, strings.Contains(allowed, " "+name+" "), "is there")
 		}
 	}
 	got := parseOutcomes(out)
 	got.refused(t, "no_such_file ENOENT open_ EPERM EACCES", got.keys("mknod-")...)
 	for _, n := range got.keys("open-") {
-		if got[n] == "ok" {
-			t.Errorf("%s opened", n)
-		}
+		holds(t, n, got[n] != "ok", "it opened")
 	}
 	control := weak{root: true, initial: true}.run(t, "devices")
 	if control["mknod-char"] != "ok" {
@@ -169,12 +155,9 @@ func TestK7Planted(t *testing.T) {
 	got := s.probe(t, "planted", "/workspace")
 	got.refused(t, "EACCES EPERM", "open-blockdev")
 	for _, p := range []string{"setuid-root", "filecaps"} {
-		if uid := got[p+"-Uid"]; uid != "1000,1000,1000,1000" {
-			t.Errorf("%s ran with uids %q, outcome %s", p, uid, got[p])
-		}
-		if eff := got[p+"-CapEff"]; eff != "0000000000000000" {
-			t.Errorf("%s ran with capabilities %q", p, eff)
-		}
+		uid, eff := got[p+"-Uid"], got[p+"-CapEff"]
+		holds(t, p+"-Uid", uid == "1000,1000,1000,1000", "ran with uids %q, outcome %s", uid, got[p])
+		holds(t, p+"-CapEff", eff == "0000000000000000", "ran with capabilities %q", eff)
 	}
 	// The same program on a mount without nosuid, in a container that lets new
 	// privileges be, does become root of that container.
@@ -206,19 +189,14 @@ func TestK8Procfs(t *testing.T) {
 	s := newScene(t, "")
 	got := s.probe(t, "procfs")
 	for _, n := range got.keys("write-") {
-		if o := got[n]; o == "ok" {
-			t.Errorf("%s opened for writing", n)
-		}
+		holds(t, n, got[n] != "ok", "opened for writing")
 	}
 	for _, n := range []string{"kcore", "keys", "timer_list", "sched_debug", "kmsg", "sysrq-trigger", "interrupts"} {
-		if o := got["read-proc."+n]; o == "ok" {
-			t.Errorf("/proc/%s can be read", n)
-		}
+		n = "read-proc." + n
+		holds(t, n, got[n] != "ok", "can be read")
 	}
 	for _, n := range got.keys("read-sys.") {
-		if o := got[n]; o == "ok" {
-			t.Errorf("%s has content", n)
-		}
+		holds(t, n, got[n] != "ok", "has content")
 	}
 	control := weak{root: true, initial: true}.run(t, "procfs")
 	if control["read-proc.timer_list"] != "ok" && control["read-proc.kcore"] != "ok" && control["read-proc.interrupts"] != "ok" {
@@ -265,5 +243,40 @@ func TestK9HostileRootfs(t *testing.T) {
 	}
 	if read("/etc/passwd") != passwd {
 		t.Error("/etc/passwd changed")
+	}
+}
+
+// K10: a root filesystem whose /dev, and other mount points, are links to a
+// directory of the host. Nothing may appear there.
+func TestK10RootfsLinks(t *testing.T) {
+	outside, rootfs := t.TempDir(), t.TempDir()
+	for _, d := range []string{outside, rootfs, filepath.Dir(outside)} {
+		must(t, os.Chmod(d, 0o777))
+	}
+	for _, d := range []string{"etc", "usr"} {
+		must(t, os.Mkdir(filepath.Join(rootfs, d), 0o755))
+	}
+	for _, l := range []string{"dev", "proc", "sys", "run", "tmp", "home", "workspace"} {
+		must(t, os.Symlink(outside, filepath.Join(rootfs, l)))
+	}
+	r := newRig(t, nil, "")
+	appendConfig(t, r, "[sandbox]", fmt.Sprintf("rootfs = %q", rootfs))
+	r.stop(t)
+	r.start(t)
+	before := strings.Count(read("/proc/self/mountinfo"), "\n")
+	for range 5 {
+		if s, err := r.a.CreateSession(t.Context(), client.SessionCreate{}); err == nil {
+			if _, err := r.a.EndSession(t.Context(), s.ID, client.EndOptions{Force: true}); err != nil {
+				t.Errorf("end: %v", err)
+			}
+		}
+	}
+	entries, err := os.ReadDir(outside)
+	must(t, err)
+	if len(entries) > 0 {
+		t.Errorf("outside of the root filesystem there are %v", entries)
+	}
+	if after := strings.Count(read("/proc/self/mountinfo"), "\n"); after != before {
+		t.Errorf("%d mounts, were %d", after, before)
 	}
 }

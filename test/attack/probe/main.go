@@ -50,6 +50,7 @@ var probes = map[string]func(args []string){
 	"fill":       fill,
 	"inodes":     inodes,
 	"victim":     victim,
+	"ptrace":     ptraceOthers,
 }
 
 func main() {

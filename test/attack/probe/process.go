@@ -258,6 +258,25 @@ func inodes(args []string) {
 	}
 }
 
+// ptraceOthers attaches to a child of its own, and to each pid given: ones that
+// mean a process of the host and nothing here.
+func ptraceOthers(pids []string) {
+	cmd := exec.Command("/bin/sleep", "5")
+	if err := cmd.Start(); err != nil {
+		say("start", err)
+		return
+	}
+	say("own-child", sys(unix.SYS_PTRACE, unix.PTRACE_SEIZE, uintptr(cmd.Process.Pid), 0, 0))
+	for i, p := range pids {
+		pid, _ := strconv.Atoi(p)
+		_, err := unix.PidfdOpen(pid, 0)
+		say(fmt.Sprintf("pidfd-%d", i), err)
+		say(fmt.Sprintf("seize-%d", i), sys(unix.SYS_PTRACE, unix.PTRACE_SEIZE, uintptr(pid), 0, 0))
+		say(fmt.Sprintf("kill-%d", i), unix.Kill(pid, 0))
+	}
+	_ = cmd.Process.Kill()
+}
+
 // victim is the negative control of attackInit: a process of the same user that
 // may be dumped and holds a socket.
 func victim([]string) {
