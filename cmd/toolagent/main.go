@@ -2,7 +2,8 @@
 // asks for. Without arguments its control socket listens on descriptor 3, and
 // descriptor 4 gives the nonce that the daemon will show. Where a sandbox can be
 // given no descriptors, "toolagent dial DIR" dials DIR/socket and finds the nonce
-// in DIR/nonce.
+// in DIR/nonce; a second directory is that of a cgroup v2 hierarchy that is the
+// sandbox's alone, in which the agent makes cgroups for calls.
 package main
 
 import (
@@ -70,7 +71,7 @@ func serve(args []string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM)
 	defer stop()
 	s, err := agent.NewServer(agent.ServerConfig{
-		Listener: daemon, Nonce: nonce, Tools: run.Builtin(), PID1: true, Version: version,
+		Listener: daemon, Nonce: nonce, Cgroup: ownCgroup(args), Tools: run.Builtin(), PID1: true, Version: version,
 		Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	})
 	if err != nil {
@@ -88,11 +89,18 @@ func connections(args []string) (agent.Connections, []byte, error) {
 	switch {
 	case len(args) == 0:
 		return inherited()
-	case len(args) == 2 && args[0] == "dial":
+	case (len(args) == 2 || len(args) == 3) && args[0] == "dial":
 		return dialled(args[1])
 	default:
-		return nil, nil, fmt.Errorf("usage: toolagent [dial DIR]; got %q", args)
+		return nil, nil, fmt.Errorf("usage: toolagent [dial DIR [CGROUP]]; got %q", args)
 	}
+}
+
+func ownCgroup(args []string) string {
+	if len(args) == 3 {
+		return args[2]
+	}
+	return ""
 }
 
 // dialled finds the daemon in the control directory, and closes all descriptors

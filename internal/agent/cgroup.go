@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -21,6 +22,9 @@ type cgroup struct {
 	before time.Duration // processor time that earlier programs have used
 	killed bool
 	gone   bool
+
+	refused int64       // processes that the limit had refused when it was made
+	starved atomic.Bool // it was killed for the memory that it took
 }
 
 func (c *cgroup) fd() int { return c.dir }
@@ -44,18 +48,6 @@ func (c *cgroup) read(file string, most int) []byte {
 		n += m
 	}
 	return buf[:n]
-}
-
-// figures reads a file that is shorter than what one call gives.
-func (c *cgroup) figures(file string) []byte {
-	fd, err := unix.Openat(c.dir, file, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil
-	}
-	defer unix.Close(fd)
-	buf := make([]byte, 2<<10)
-	n, _ := unix.Read(fd, buf)
-	return buf[:max(n, 0)]
 }
 
 func (c *cgroup) pids() []int {
@@ -120,14 +112,12 @@ func (c *cgroup) bill(u *usage) {
 	if !c.peak {
 		return
 	}
-	if peak, err := strconv.ParseInt(strings.TrimSpace(string(c.figures("memory.peak"))), 10, 64); err == nil {
-		u.memory = max(u.memory, peak)
-	}
+	u.memory = max(u.memory, figure(c.dir, "memory.peak"))
 }
 
 // used is the processor time of all that has been in the cgroup.
 func (c *cgroup) used() time.Duration {
-	return time.Duration(statField(c.figures("cpu.stat"), "usage_usec")) * time.Microsecond
+	return time.Duration(statField(readAt(c.dir, "cpu.stat"), "usage_usec")) * time.Microsecond
 }
 
 func statField(stat []byte, name string) int64 {
@@ -140,7 +130,22 @@ func statField(stat []byte, name string) int64 {
 	return 0
 }
 
+// limit implements group.
+func (c *cgroup) limit() limitHit {
+	switch {
+	case c.starved.Load():
+		return limitMemory
+	case c.of.guard != nil && c.of.guard.refused() > c.refused:
+		return limitPIDs
+	default:
+		return limitNone
+	}
+}
+
 func (c *cgroup) remove() {
+	if c.of.guard != nil {
+		c.of.guard.leave(c)
+	}
 	vanish(c)
 	if !c.of.reuse(c) {
 		c.discard()

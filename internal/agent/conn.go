@@ -45,6 +45,9 @@ type Hello struct {
 	Shell                          []string // e.g. /bin/bash --noprofile --norc
 	// Limits of one process, 0 = leave.
 	OpenFiles, FileSize int64
+	// Memory and PIDs are limits of all tools together, for sandboxes in which
+	// the agent keeps them (sandbox.SelfLimiting); 0 = it does not.
+	Memory, PIDs int64
 	// UnackedBytes bounds what the agent keeps of one call's output for a daemon
 	// that is away; past it the command waits.
 	UnackedBytes int
@@ -218,7 +221,7 @@ func sendHello(c *net.UnixConn, h Hello) error {
 		ToolUID: h.ToolUID, ToolGID: h.ToolGID, Env: h.Env, Shell: h.Shell,
 		OpenFiles: h.OpenFiles, FileSize: h.FileSize,
 		UnackedBytes: int64(h.UnackedBytes), OrphanMillis: h.OrphanMillis,
-		CallCgroup: h.CallCgroup != nil,
+		CallCgroup: h.CallCgroup != nil, Memory: h.Memory, PIDs: h.PIDs,
 	})
 	if err != nil {
 		return err

@@ -69,6 +69,7 @@ type running struct {
 	pumps  []*pump
 	began  time.Time
 	reason run.Reason    // set when we end it
+	limit  limitHit      // that it ran into, where the agent knows
 	bill   usage         // of the whole group
 	before time.Duration // processor time that was used before it was ours
 	dying  time.Duration
@@ -141,7 +142,7 @@ func (x *executor) spawn(ctx context.Context, c run.Command) (*running, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s, ok := g.(*sessionGroup); ok {
+	if s, ok := g.(*tagged); ok {
 		s.sid = reply.pid
 	}
 	r := &running{group: g, exit: reply.exit, pid: reply.pid, began: time.Now(), dying: dying}
@@ -211,6 +212,7 @@ func (r *running) settle() (killed int) {
 	defer late.Stop()
 	quiet := r.closed(late.C)
 	r.group.bill(&r.bill)
+	r.limit = r.group.limit()
 	for wait := drainPoll; !r.group.empty(); wait = min(2*wait, 100*drainPoll) {
 		if quiet && r.reason != run.ReasonOutputLimit {
 			select {
@@ -263,8 +265,13 @@ func (r *running) report(e ended) *run.Exit {
 	} else {
 		exit.Code = e.status.ExitStatus()
 	}
-	if r.reason != "" {
+	switch {
+	case r.reason != "":
 		exit.Reason = r.reason
+	case r.limit == limitMemory:
+		exit.Reason = run.ReasonMemory
+	case r.limit == limitPIDs && exit.Code != 0:
+		exit.Reason = run.ReasonPIDs
 	}
 	return exit
 }

@@ -48,8 +48,10 @@ type childPlan struct {
 	how        unix.OpenHow // for dir
 
 	stdio      [3]int
-	script     int // becomes scriptFD, -1: none
-	uid, gid   int // -1: keep
+	script     int     // becomes scriptFD, -1: none
+	uid, gid   int     // -1: keep
+	tag        uint32  // the only additional group, if
+	tags       uintptr // is 1; else there is none
 	limits     []limit
 	ignored    []uintptr // signals to set back to their default
 	defaultAct sigaction
@@ -249,7 +251,7 @@ func childStdio(p *childPlan) bool {
 //go:norace
 //go:nosplit
 func childIDs(p *childPlan) bool {
-	if _, _, e := syscall.RawSyscall(unix.SYS_SETGROUPS, 0, 0, 0); e != 0 {
+	if _, _, e := syscall.RawSyscall(unix.SYS_SETGROUPS, p.tags, uintptr(unsafe.Pointer(&p.tag)), 0); e != 0 {
 		p.failed, p.errno = stepGroups, e
 		return false
 	}

@@ -1,9 +1,8 @@
 package agent
 
 import (
-	"bytes"
+	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strconv"
 	"sync"
@@ -23,6 +22,8 @@ type group interface {
 	empty() bool
 	// kill ends all of them at once.
 	kill()
+	// limit is what the program ran into, where the agent knows.
+	limit() limitHit
 	// bill adds what the kernel has counted for all of them together.
 	bill(u *usage)
 	// remove lets go of the group; all processes have ended or been killed.
@@ -38,7 +39,9 @@ type usage struct {
 
 // groups makes groups.
 type groups struct {
-	parent int // descriptor of the directory for cgroups, -1: none
+	parent int    // descriptor of the directory for cgroups, -1: none
+	tags   *tags  // instead of cgroups; nil: the tools are the agent's own user
+	guard  *guard // nil: the kernel keeps the limits
 	last   atomic.Int64
 
 	mu    sync.Mutex // guards the fields below
@@ -48,8 +51,26 @@ type groups struct {
 
 func (g *groups) make() (group, error) {
 	if g.parent < 0 {
-		return &sessionGroup{}, nil
+		if g.tags == nil {
+			return &tagged{}, nil
+		}
+		tag := g.tags.take()
+		if tag == 0 {
+			return nil, errors.New("no group id is left for a program")
+		}
+		return &tagged{of: g.tags, tag: tag}, nil
 	}
+	c, err := g.makeCgroup()
+	if err != nil {
+		return nil, err
+	}
+	if g.guard != nil {
+		g.guard.enter(c)
+	}
+	return c, nil
+}
+
+func (g *groups) makeCgroup() (*cgroup, error) {
 	if c := g.tidy(); c != nil {
 		return c, nil
 	}
@@ -125,56 +146,4 @@ func vanish(g group) {
 	for wait := 100 * time.Microsecond; !g.empty() && wait < 2*time.Second; wait *= 2 {
 		time.Sleep(wait)
 	}
-}
-
-// sessionGroup stands in where there are no cgroups: it finds processes by the
-// session id of their leader. A process that starts a session of its own gets
-// away from it. That is weaker, and the agent says so in its welcome.
-type sessionGroup struct{ sid int }
-
-func (s *sessionGroup) fd() int     { return -1 }
-func (s *sessionGroup) bill(*usage) {}
-func (s *sessionGroup) remove()     {}
-
-func (s *sessionGroup) empty() bool { return len(s.pids()) == 0 }
-
-func (s *sessionGroup) kill() {
-	for range 100 {
-		pids := s.pids()
-		if len(pids) == 0 {
-			return
-		}
-		for _, pid := range pids {
-			_ = unix.Kill(pid, unix.SIGKILL)
-		}
-		time.Sleep(time.Millisecond)
-	}
-}
-
-func (s *sessionGroup) pids() []int {
-	if s.sid <= 1 {
-		return nil
-	}
-	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		return nil
-	}
-	var pids []int
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil || pid <= 1 {
-			continue
-		}
-		stat, err := os.ReadFile("/proc/" + e.Name() + "/stat")
-		if err != nil {
-			continue
-		}
-		// pid (name) state ppid pgrp session …; the name may hold anything.
-		fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
-		if len(fields) > 3 && fields[0][0] != 'Z' && string(fields[3]) == strconv.Itoa(s.sid) {
-			pids = append(pids, pid)
-		}
-	}
-	slices.Sort(pids)
-	return pids
 }

@@ -171,7 +171,7 @@ func TestHostileAgent(t *testing.T) {
 		"done at another offset":   one(kindDone, 0, doneWith(result{}, exit, 5)),
 		"done at offset 2^63-1":    one(kindDone, 0, doneWith(result{}, exit, math.MaxInt64)),
 		"unknown reason":           one(kindDone, 0, doneWith(result{}, &run.Exit{Reason: "<script>"}, 0)),
-		"reason memory":            one(kindDone, 0, doneWith(result{}, &run.Exit{Reason: run.ReasonMemory}, 0)),
+		"reason lost":              one(kindDone, 0, doneWith(result{}, &run.Exit{Reason: run.ReasonLost}, 0)),
 		"signal as label":          one(kindDone, 0, doneWith(result{}, &run.Exit{Reason: run.ReasonSignal, Signal: "SIG" + strings.Repeat("A", 1000)}, 0)),
 		"unknown error code":       one(kindDone, 0, done{Err: &run.Error{Code: "root"}}),
 		"unknown refusal":          one(kindDone, 0, done{Refused: 77}),

@@ -61,7 +61,7 @@ func checkExit(e *run.Exit) error {
 	}
 	switch e.Reason {
 	case run.ReasonExit, run.ReasonSignal, run.ReasonTimeout, run.ReasonAborted,
-		run.ReasonOutputLimit, run.ReasonSessionEnded:
+		run.ReasonOutputLimit, run.ReasonSessionEnded, run.ReasonMemory, run.ReasonPIDs:
 	default:
 		return fmt.Errorf("unknown reason %.40q", string(e.Reason))
 	}

@@ -101,6 +101,9 @@ type hello struct {
 	UnackedBytes int64    `cbor:"13,keyasint"`
 	OrphanMillis int64    `cbor:"14,keyasint"`
 	CallCgroup   bool     `cbor:"15,keyasint"` // a descriptor comes with this frame
+	// Left out where they are 0, so that agents of before they came do not mind.
+	Memory int64 `cbor:"16,keyasint,omitempty"`
+	PIDs   int64 `cbor:"17,keyasint,omitempty"`
 }
 
 // welcome is the body of kindWelcome.

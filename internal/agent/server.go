@@ -29,6 +29,9 @@ type ServerConfig struct {
 	// PID1 is set when this process is the init of its pid namespace: it then
 	// reaps everybody's orphans and ends all processes when it ends.
 	PID1 bool
+	// Cgroup is a v2 hierarchy that is this sandbox's alone, "" where there is
+	// none: for sandboxes with a kernel of their own.
+	Cgroup string
 	// Dir is the root of the file tools; "" is "/".
 	Dir string
 	// SameUser lets tools run with the agent's own ids. For tests that have no
@@ -167,6 +170,9 @@ func (s *Server) end() {
 	}
 	if !stopped {
 		return // what hangs in the kernel ends with this process, if at all
+	}
+	if g := ses.exec.groups.guard; g != nil {
+		g.wg.Wait()
 	}
 	ses.reaper.stop()
 	ses.root.Close()

@@ -47,25 +47,44 @@ func (s *Server) setUp(h hello, fd int) (*session, error) {
 	}
 	ses := &session{hello: h, root: r, reaper: newReaper(s.cfg.PID1), seen: new(run.Seen)}
 	sp := &spawner{uid: uid, gid: gid, children: ses.reaper, ignored: ignoredSignals()}
-	if err := sp.prepare(h, &ses.notes); err != nil {
+	g := &groups{parent: fd}
+	if err := errors.Join(s.contain(ses, g), sp.prepare(h, &ses.notes)); err != nil {
 		ses.reaper.stop()
 		r.Close()
 		return nil, err
 	}
 	sp.start()
 	ses.spawner = sp
-	if fd < 0 {
-		ses.notes = append(ses.notes, "no cgroup for calls: a process that starts a session of its own can outlive its call")
-	}
-	g, vars := &groups{parent: fd}, mergeEnv(nil, h.Env)
+	vars := mergeEnv(nil, h.Env)
 	ses.exec = &executor{
 		spawner: sp, groups: g, env: vars, path: pathOf(h.Env), dir: h.Worktree,
 		shells: &shells{spawner: sp, groups: g, env: vars, dir: h.Worktree, ctx: s.ctx},
 	}
-	if fd >= 0 && canWait(h.Shell, h.Env) {
+	if g.parent >= 0 && canWait(h.Shell, h.Env) {
 		ses.exec.shells.shell = h.Shell
 	}
 	return ses, nil
+}
+
+// contain chooses how programs are told from each other, where the daemon has
+// given no cgroup for them.
+func (s *Server) contain(ses *session, g *groups) error {
+	h := &ses.hello
+	switch {
+	case g.parent >= 0:
+		return nil
+	case s.cfg.Cgroup != "":
+		tools, err := makeOwnCgroups(s.cfg.Cgroup, h.PIDs)
+		g.parent, g.guard = tools, &guard{tools: tools, memory: h.Memory}
+		return err
+	case h.Memory > 0 || h.PIDs > 0:
+		return errors.New("asked to keep limits, and no cgroup of its own to do it with")
+	}
+	ses.notes = append(ses.notes, "no cgroup for calls: their processes are found by an additional group id, and what they use is not counted")
+	if !s.cfg.SameUser {
+		g.tags = newTags()
+	}
+	return nil
 }
 
 // pathOf is PATH of env; empty elements, which mean the current directory, are

@@ -165,7 +165,7 @@ func (s *spawner) discard(r *startRequest) {
 	r.group.kill()
 	reply := <-r.reply
 	if reply.err == nil {
-		if g, ok := r.group.(*sessionGroup); ok {
+		if g, ok := r.group.(*tagged); ok {
 			g.sid = reply.pid
 		}
 		r.group.kill()
@@ -340,6 +340,9 @@ func (s *spawner) plan(r *startRequest) (*childPlan, error) {
 	}
 	if fd := r.group.fd(); fd >= 0 {
 		p.clone = &cloneArgs{flags: vforkFlags | cloneClearSighand | cloneIntoCgroup, exitSignal: uint64(unix.SIGCHLD), cgroup: uint64(fd)}
+	}
+	if g, ok := r.group.(*tagged); ok && g.tag != 0 {
+		p.tag, p.tags = g.tag, 1
 	}
 	var err error
 	if p.dir, err = syscall.BytePtrFromString(r.dir); err != nil {

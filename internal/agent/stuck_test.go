@@ -83,7 +83,7 @@ func TestForkThreadIsBusy(t *testing.T) {
 	s := &spawner{requests: make(chan *startRequest), ended: make(chan struct{})}
 	ctx, cancel := context.WithTimeoutCause(t.Context(), time.Millisecond, errStartTime)
 	defer cancel()
-	_, err := s.run(ctx, &startRequest{group: &sessionGroup{}})
+	_, err := s.run(ctx, &startRequest{group: &tagged{}})
 	if !errors.Is(err, errStartTime) {
 		t.Errorf("%v", err)
 	}
@@ -91,7 +91,7 @@ func TestForkThreadIsBusy(t *testing.T) {
 
 func TestUndyingProgram(t *testing.T) {
 	child := newSleeper(t)
-	r := &running{group: &sessionGroup{}, exit: make(chan ended), pid: child, dying: time.Millisecond}
+	r := &running{group: &tagged{}, exit: make(chan ended), pid: child, dying: time.Millisecond}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(&endedError{reason: run.ReasonAborted})
 	if _, err := r.wait(ctx, 0); !errors.Is(err, errUndying) {

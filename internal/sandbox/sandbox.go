@@ -16,10 +16,11 @@ import (
 // Paths inside every sandbox. They are the same for all drivers, so that a
 // transcript of one session reads like that of another.
 const (
-	Workspace  = "/workspace"        // default target of the worktree
-	Home       = "/home/tool"        // $HOME of the tools, bounded tmpfs
-	OutputDir  = "/run/toold/output" // whole outputs of calls, read-only
-	AgentPath  = "/run/toold/agent"  // the agent's binary, read-only
+	Workspace  = "/workspace"         // default target of the worktree
+	Home       = "/home/tool"         // $HOME of the tools, bounded tmpfs
+	OutputDir  = "/run/toold/output"  // whole outputs of calls, read-only
+	AgentPath  = "/run/toold/agent"   // the agent's binary, read-only
+	ControlDir = "/run/toold/control" // where an agent that dials finds the daemon
 	MarkerFile = "/run/toold/sandbox"
 	// MarkerFile exists inside every sandbox and nowhere else. Attack probes
 	// refuse to start without it.
@@ -158,6 +159,14 @@ type Sandbox interface {
 	// Close lets go of what this process holds (descriptors, watchers); the
 	// sandbox lives on.
 	Close() error
+}
+
+// SelfLimiting is a Sandbox in which the agent keeps the limits of memory and
+// processes, because nobody outside can tell its programs from its kernel. The
+// agent then says itself which limit ended a program; OOMKills and PIDsHits do
+// not count it.
+type SelfLimiting interface {
+	SelfLimiting() bool
 }
 
 // Meter is a Sandbox that may know what its processes have read and written.

@@ -80,6 +80,7 @@ type Listener struct {
 	l    *net.UnixListener
 	peer func(*unix.Ucred) error
 	done chan struct{} // closed when no connection comes any more
+	stop func() error  // closes l, once
 
 	mu     sync.Mutex // guards the fields below
 	newest *net.UnixConn
@@ -95,7 +96,7 @@ func Listen(dir string, peer func(*unix.Ucred) error) (*Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen in control directory %s: %w", dir, err)
 	}
-	s := &Listener{l: l, peer: peer, done: make(chan struct{}), came: make(chan struct{})}
+	s := &Listener{l: l, peer: peer, done: make(chan struct{}), stop: sync.OnceValue(l.Close), came: make(chan struct{})}
 	go s.serve()
 	return s, nil
 }
@@ -233,9 +234,10 @@ func silent(c *net.UnixConn) bool {
 	return err == nil && errors.Is(peeked, unix.EAGAIN)
 }
 
-// Close stops listening. Connections that Dial has given stay.
+// Close stops listening; a second time is no error. Connections that Dial has
+// given stay.
 func (l *Listener) Close() error {
-	err := l.l.Close()
+	err := l.stop()
 	<-l.done
 	if c, _ := l.take(); c != nil {
 		_ = c.Close()

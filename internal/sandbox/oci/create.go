@@ -186,7 +186,11 @@ func (c *creation) writeBundle() error {
 	}
 	w := &c.spec.Worktree
 	uids, gids := c.idMappings(sandbox.ToolUID, w.OwnerUID), c.idMappings(sandbox.ToolGID, w.OwnerGID)
-	data, err := json.Marshal(c.d.bundleSpec(&c.rec.Record, c.spec, root, uids, gids, c.sizes))
+	spec := c.d.bundleSpec(&c.rec.Record, c.spec, root, uids, gids, c.sizes)
+	if c.runtime.gvisor {
+		c.forGVisor(spec)
+	}
+	data, err := json.Marshal(spec)
 	if err != nil {
 		return err
 	}
@@ -233,6 +237,9 @@ func (c *creation) idMappings(tool, owner uint32) []specs.LinuxIDMapping {
 // start runs the runtime and opens what it has made. The sandbox takes over
 // stdio, unless there is an error.
 func (c *creation) start(ctx context.Context, stdio *os.File) (*Sandbox, error) {
+	if c.runtime.gvisor {
+		return c.startGVisor(ctx, stdio)
+	}
 	socket, err := listen(c.bundle)
 	if err != nil {
 		return nil, err
@@ -262,11 +269,13 @@ func (c *creation) start(ctx context.Context, stdio *os.File) (*Sandbox, error) 
 // finish does what can be done only with a live agent.
 func (c *creation) finish(sb *Sandbox) error {
 	id := c.spec.SessionID
-	if err := c.d.cg.Divide(id, sb.proc, int(c.spec.UIDBase), c.spec.Limits, c.sizes.sum()); err != nil {
-		return err
-	}
-	if err := mount.Attach(sb.proc.Dir(), c.mounts); err != nil {
-		return err
+	if !c.runtime.gvisor {
+		if err := c.d.cg.Divide(id, sb.proc, int(c.spec.UIDBase), c.spec.Limits, c.sizes.sum()); err != nil {
+			return err
+		}
+		if err := mount.Attach(sb.proc.Dir(), c.mounts); err != nil {
+			return err
+		}
 	}
 	if c.spec.Root != nil {
 		// The sandbox has its own by now. Without this one, nothing keeps the
@@ -276,7 +285,7 @@ func (c *creation) finish(sb *Sandbox) error {
 		}
 	}
 	// The runtime's helpers may take a moment to be gone; then Destroy does it.
-	if err := unix.Rmdir(c.d.cg.RuntimeDir(id)); err != nil && !errors.Is(err, unix.EBUSY) {
+	if err := unix.Rmdir(c.d.cg.RuntimeDir(id)); err != nil && !errors.Is(err, unix.EBUSY) && !errors.Is(err, unix.ENOENT) {
 		return err
 	}
 	if err := sb.proc.Alive(); err != nil {

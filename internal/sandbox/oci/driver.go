@@ -63,6 +63,7 @@ type Driver struct {
 	root    *rootfs
 	cg      *cgroup.Tree
 	probes  runtimeProbes
+	gvisors gvisors
 	log     *slog.Logger
 	names   []string // of runtimes, default first
 	seccomp *specs.LinuxSeccomp
@@ -241,7 +242,9 @@ func (d *Driver) runtime(name string) (runtime, error) {
 	if !ok {
 		return runtime{}, fmt.Errorf("runtime %q is not configured; there is %s: %w", name, strings.Join(d.names, ", "), sandbox.ErrUnsupported)
 	}
-	return runtime{name: name, path: path, root: d.runtimeRoot(name)}, nil
+	rt := runtime{name: name, path: path, root: d.runtimeRoot(name)}
+	rt.gvisor = d.isGVisor(rt)
+	return rt, nil
 }
 
 // runtimeRoot is where a runtime keeps its state.

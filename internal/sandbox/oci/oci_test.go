@@ -61,7 +61,11 @@ func newFixture(t testing.TB) *fixture {
 
 func newFixtureOf(t testing.TB, agent string) *fixture {
 	t.Helper()
-	runc := needOCI(t)
+	return newFixtureWith(t, "runc", needOCI(t), agent)
+}
+
+func newFixtureWith(t testing.TB, runtime, path, agent string) *fixture {
+	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", mark)
 	if err != nil {
 		t.Fatal(err)
@@ -70,7 +74,7 @@ func newFixtureOf(t testing.TB, agent string) *fixture {
 		t.Fatal(err)
 	}
 	f := &fixture{t: t, owner: "test-" + randomHex(4), cfg: oci.Config{
-		Runtimes:     map[string]string{"runc": runc},
+		Runtimes:     map[string]string{runtime: path},
 		StateDir:     filepath.Join(dir, "state"),
 		RunDir:       filepath.Join(dir, "run"),
 		AgentBinary:  agent,

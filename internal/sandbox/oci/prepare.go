@@ -148,7 +148,7 @@ func (c *creation) userNamespace(o mount.Owner) (*os.File, error) {
 	if f := c.userns[o]; f != nil {
 		return f, nil
 	}
-	f, err := o.UserNamespace()
+	f, err := c.newUserNamespace(o)
 	if err != nil {
 		return nil, fmt.Errorf("user namespace for id map: %w", err)
 	}

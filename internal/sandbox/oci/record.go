@@ -27,6 +27,7 @@ type record struct {
 	BootID string
 	Notes  []string
 	IDMap  string
+	Dials  bool // the agent dials: the sandbox is gVisor's
 }
 
 func bootID() string {

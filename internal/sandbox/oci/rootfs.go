@@ -174,7 +174,7 @@ const hostname = "toold"
 // config, here are only the places for it.
 func (r *rootfs) skeleton(root string, targets []string) error {
 	s := skeletonDir(root)
-	for _, d := range append([]string{"/", "/etc", sandbox.OutputDir}, ours...) {
+	for _, d := range append([]string{"/", "/etc", sandbox.OutputDir, sandbox.ControlDir, privateDir}, ours...) {
 		s.dir(d)
 	}
 	if !r.image { // which has its own, or none
@@ -215,7 +215,7 @@ func (r *rootfs) skeleton(root string, targets []string) error {
 // it, so that one that is in use is never changed.
 func (r *rootfs) share(dir string) error {
 	hash := sha256.New()
-	fmt.Fprintf(hash, "%q %q %t %q", ours, r.etc, r.image, sandbox.Workspace)
+	fmt.Fprintf(hash, "%q %q %q %t %q", ours, []string{sandbox.ControlDir, privateDir}, r.etc, r.image, sandbox.Workspace)
 	for _, e := range r.entries {
 		fmt.Fprintf(hash, " %q %t %t %q %x", e.path, e.dir, e.source != "", e.link, sha256.Sum256(e.data))
 	}

@@ -23,6 +23,7 @@ import (
 type runtime struct {
 	name, path string
 	root       string // the runtime's --root
+	gvisor     bool
 }
 
 // start runs `run -d`: when it returns nil, the container's process has been
@@ -77,7 +78,11 @@ func (r runtime) delete(ctx context.Context, args ...string) error {
 }
 
 func (r runtime) command(ctx context.Context, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, r.path, append([]string{"--root", r.root}, args...)...)
+	return r.plain(ctx, append([]string{"--root", r.root}, args...)...)
+}
+
+func (r runtime) plain(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, r.path, args...)
 	cmd.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 	cmd.Dir = "/"
 	return cmd

@@ -15,6 +15,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/sandbox/control"
 	"github.com/toold/toold/internal/sandbox/process"
 )
 
@@ -22,8 +23,9 @@ import (
 type Sandbox struct {
 	d     *Driver
 	rec   *record
-	proc  *process.Process // the agent
-	stdio *os.File         // what the agent prints; nil after Adopt
+	proc  *process.Process  // the agent
+	stdio *os.File          // what the agent prints; nil after Adopt
+	agent *control.Listener // where the agent dials; nil: it listens
 	close func() error
 }
 
@@ -49,20 +51,34 @@ func readNumber(path string) (int, error) {
 // where nothing else is born.
 func (d *Driver) open(pid int, rec *record, stdio *os.File) (*Sandbox, error) {
 	sb := &Sandbox{d: d, rec: rec, stdio: stdio}
-	proc, err := process.Open(pid, rec.PIDStart, sb.exited)
-	if err != nil {
-		return nil, err
-	}
-	if err := errors.Join(d.cg.Owns(rec.SessionID, proc), proc.Alive()); err != nil {
-		return nil, errors.Join(err, proc.Close())
-	}
-	sb.proc, rec.PID, rec.PIDStart = proc, pid, proc.Start()
 	sb.close = sync.OnceValue(sb.closeFiles)
+	var err error
+	if rec.Dials {
+		if sb.agent, err = d.listenControl(rec); err != nil {
+			return nil, err
+		}
+	}
+	if sb.proc, err = process.Open(pid, rec.PIDStart, sb.exited); err != nil {
+		return nil, errors.Join(err, sb.stopListening())
+	}
+	if err := errors.Join(d.cg.Owns(rec.SessionID, sb.proc), sb.proc.Alive()); err != nil {
+		return nil, errors.Join(err, sb.proc.Close(), sb.stopListening())
+	}
+	rec.PID, rec.PIDStart = pid, sb.proc.Start()
 	return sb, nil
 }
 
-// exited says what the agent has had to say at its end.
+// stopListening ends Dial for an agent that dials.
+func (s *Sandbox) stopListening() error {
+	if s.agent == nil {
+		return nil
+	}
+	return s.agent.Close()
+}
+
+// exited says what the agent has had to say at its end, and that it dials no more.
 func (s *Sandbox) exited() {
+	_ = s.stopListening()
 	if s.stdio == nil {
 		return
 	}
@@ -79,7 +95,7 @@ func gone(err error) error {
 }
 
 func (s *Sandbox) closeFiles() error {
-	err := s.proc.Close()
+	err := errors.Join(s.proc.Close(), s.stopListening())
 	if s.stdio != nil {
 		err = errors.Join(err, s.stdio.Close())
 	}
@@ -91,15 +107,30 @@ func (s *Sandbox) Record() sandbox.Record { return s.rec.Record }
 
 // Dial implements sandbox.Sandbox.
 func (s *Sandbox) Dial(ctx context.Context) (*net.UnixConn, error) {
-	c, err := dial(ctx, s.d.bundle(s.rec.SessionID))
+	var c *net.UnixConn
+	var err error
+	if s.agent != nil {
+		c, err = s.agent.Dial(ctx)
+	} else {
+		c, err = dial(ctx, s.d.bundle(s.rec.SessionID))
+	}
+	if errors.Is(err, net.ErrClosed) {
+		err = fmt.Errorf("%w: %w", sandbox.ErrGone, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("dial sandbox %s: %w", s.rec.SessionID, err)
 	}
 	return c, nil
 }
 
+// SelfLimiting implements sandbox.SelfLimiting.
+func (s *Sandbox) SelfLimiting() bool { return s.rec.Dials }
+
 // Attach implements sandbox.Sandbox.
 func (s *Sandbox) Attach(_ context.Context, forkTID int) error {
+	if s.rec.Dials {
+		return nil
+	}
 	if !s.d.cg.AttachesThreads() {
 		return nil
 	}
@@ -113,6 +144,9 @@ func (s *Sandbox) Attach(_ context.Context, forkTID int) error {
 // CallCgroup implements sandbox.Sandbox. The descriptor is a mount of its own:
 // a plain one would show the directories above by "..".
 func (s *Sandbox) CallCgroup() (*os.File, error) {
+	if s.rec.Dials {
+		return nil, nil // the agent has one of its own
+	}
 	f, err := s.d.cg.OpenTools(s.rec.SessionID)
 	if err != nil {
 		return nil, fmt.Errorf("call cgroup of sandbox %s: %w", s.rec.SessionID, err)

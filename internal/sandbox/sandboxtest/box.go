@@ -27,6 +27,7 @@ type box struct {
 type Result struct {
 	Output string // stdout and stderr
 	Code   int    // -1 when a signal ended it
+	Reason run.Reason
 }
 
 // create makes a sandbox that ends with the test.
@@ -86,6 +87,7 @@ func (b *box) connect() *agent.Welcome {
 	if cgroup != nil {
 		defer cgroup.Close()
 	}
+	limits := b.agentLimits()
 	conn, w, err := agent.Connect(b.s.ctx(), c, agent.Hello{
 		Nonce:    b.spec.Nonce,
 		Worktree: b.spec.Worktree.Target, Home: sandbox.Home, Tmp: "/tmp", OutputDir: sandbox.OutputDir,
@@ -94,6 +96,7 @@ func (b *box) connect() *agent.Welcome {
 		Shell:     []string{"/bin/sh"},
 		OpenFiles: b.spec.Limits.OpenFiles, FileSize: int64(b.spec.Limits.FileSize),
 		UnackedBytes: unackedBytes, CallCgroup: cgroup,
+		Memory: limits.Memory, PIDs: limits.PIDs,
 	})
 	if err != nil {
 		b.s.Fatal(err)
@@ -101,6 +104,14 @@ func (b *box) connect() *agent.Welcome {
 	b.s.Cleanup(func() { conn.Close() })
 	b.conn = conn
 	return w
+}
+
+// agentLimits are those that the agent has to keep.
+func (b *box) agentLimits() (l struct{ Memory, PIDs int64 }) {
+	if s, ok := b.Sandbox.(sandbox.SelfLimiting); ok && s.SelfLimiting() {
+		l.Memory, l.PIDs = int64(b.spec.Limits.Memory), b.spec.Limits.PIDs
+	}
+	return l
 }
 
 // unackedBytes is what the agent keeps of an output that is not acknowledged.
@@ -162,6 +173,9 @@ func result(s *suite, out *agent.Outcome, k *sink) Result {
 		s.Fatal(out.Err)
 	}
 	r := Result{Output: k.text(), Code: -1}
+	if out.Exit != nil {
+		r.Reason = out.Exit.Reason
+	}
 	if out.Exit != nil && out.Exit.Reason == run.ReasonExit {
 		r.Code = out.Exit.Code
 	}

@@ -150,7 +150,8 @@ type Exit struct {
 type Reason string
 
 // The reasons. The agent itself can tell exit, signal, timeout, aborted and
-// output_limit; the daemon refines signal to memory or pids from the cgroup.
+// output_limit, and memory and pids where it keeps these limits itself; elsewhere
+// the daemon refines signal to memory or pids from the cgroup.
 const (
 	ReasonExit         Reason = "exit"
 	ReasonSignal       Reason = "signal"

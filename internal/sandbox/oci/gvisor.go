@@ -1,0 +1,200 @@
+package oci
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/sandbox/control"
+	"github.com/toold/toold/internal/sandbox/mount"
+)
+
+// gVisor is a kernel in user space. It takes the same bundle, with these
+// differences, each of which was tried:
+//
+//   - It accepts no connections on an inherited listening socket. The agent dials
+//     a socket in a directory that is mounted read-only.
+//   - Its mounts are its own: nothing can be moved into a running sandbox. What is
+//     to be mounted is attached in a mount namespace in which runsc is started,
+//     and which ends with it.
+//   - The host sees the kernel and not the programs in it. Cgroups of the host are
+//     a wall around the whole; those of calls, and their limits, are of gVisor's
+//     own cgroup file system, mounted where only the agent can go.
+//   - It makes files as root of the sandbox and then gives them away, so that the
+//     id map of a worktree needs a place for that id too.
+//   - Hooks, masked paths and the host's seccomp filter have nothing to act on.
+const (
+	// gvisorRoot is where runsc, in its own mount namespace, finds its state
+	// directory. It puts a socket there, and paths of sockets are limited to 107
+	// bytes; with a longer one it would use /run, and leave it there. Nothing that
+	// a session shows is ever below /dev.
+	gvisorRoot = "/dev/shm"
+	// privateDir is the agent's own: no tool may pass it.
+	privateDir   = "/run/toold/private"
+	cgroupDir    = privateDir + "/cgroup"
+	gvisorPlaces = "mounts" // of a bundle: where mounts are staged
+	gvisorState  = "runsc"  // of a bundle: gvisorRoot
+)
+
+// gvisorFlags are those of every sandbox.
+var gvisorFlags = []string{
+	"--root", gvisorRoot,
+	"--platform", "systrap",
+	"--network", "none",
+	"--ignore-cgroups", // it is born in the right one
+	"--host-uds", "open",
+	"--overlay2", "none", // what is read-only is read-only
+	"--in-sandbox-cgroup", "v2",
+	"--oci-seccomp",
+	"--host-settings", "ignore", // the host is the administrator's
+}
+
+// gvisors remembers which runtimes are gVisor.
+type gvisors struct {
+	mu    sync.Mutex // guards known, and lets one be asked at a time
+	known map[string]bool
+}
+
+// isGVisor asks a runtime what it is. Its name says nothing: it may be configured
+// by any path.
+func (d *Driver) isGVisor(rt runtime) bool {
+	d.gvisors.mu.Lock()
+	defer d.gvisors.mu.Unlock()
+	if is, ok := d.gvisors.known[rt.path]; ok {
+		return is
+	}
+	version, err := rt.version(context.Background())
+	if err != nil {
+		return false // it will fail where that is told; perhaps it is there later
+	}
+	is := strings.HasPrefix(version, "runsc ")
+	if d.gvisors.known == nil {
+		d.gvisors.known = map[string]bool{}
+	}
+	d.gvisors.known[rt.path] = is
+	return is
+}
+
+// forGVisor changes a bundle's configuration into one for gVisor.
+func (c *creation) forGVisor(s *specs.Spec) {
+	s.Process.Args = []string{sandbox.AgentPath, "dial", sandbox.ControlDir, cgroupDir}
+	s.Process.OOMScoreAdj = nil
+	s.Hooks = nil
+	s.Linux.CgroupsPath, s.Linux.Resources = "", nil
+	s.Linux.MaskedPaths, s.Linux.ReadonlyPaths = nil, nil
+	s.Mounts = slices.DeleteFunc(s.Mounts, func(m specs.Mount) bool {
+		return m.Destination == "/dev" || m.Destination == "/dev/pts" // it makes its own
+	})
+	s.Mounts = append(s.Mounts,
+		specs.Mount{Destination: privateDir, Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "nodev", "noexec", "mode=700", "size=4k", "nr_inodes=16"}},
+		specs.Mount{Destination: cgroupDir, Type: "cgroup", Source: "cgroup", Options: []string{"nosuid", "nodev", "noexec"}},
+		readOnly(sandbox.ControlDir, c.bundle.control()))
+	for _, m := range mount.Plan(c.bundle.path(gvisorPlaces), c.mounts) {
+		s.Mounts = append(s.Mounts, specs.Mount{
+			Destination: m.Target, Type: "bind", Source: m.Source,
+			Options: append([]string{"rbind", "nosuid", "nodev", "rprivate"}, c.options(m.Target)...),
+		})
+	}
+}
+
+// newUserNamespace makes the id map of a mount.
+func (c *creation) newUserNamespace(o mount.Owner) (*os.File, error) {
+	if !c.runtime.gvisor {
+		return o.UserNamespace()
+	}
+	// Root of the sandbox is shown as itself: should gVisor die between making a
+	// file and giving it away, the file belongs to nobody on this host.
+	base := mount.Range{FS: c.spec.UIDBase, Host: c.spec.UIDBase, Size: 1}
+	return mount.UserNamespace(
+		[]mount.Range{{FS: o.UID, Host: o.AsUID, Size: 1}, base},
+		[]mount.Range{{FS: o.GID, Host: o.AsGID, Size: 1}, base})
+}
+
+// options are those that the mount for a target has on the host, which hold
+// whatever gVisor does: it only has to say the same.
+func (c *creation) options(target string) []string {
+	i := slices.IndexFunc(c.mounts, func(m mount.Detached) bool { return m.Target == target })
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(int(c.mounts[i].File.Fd()), &st); err != nil {
+		return nil
+	}
+	var list []string
+	if st.Flags&unix.ST_RDONLY != 0 {
+		list = append(list, "ro")
+	}
+	if st.Flags&unix.ST_NOEXEC != 0 {
+		list = append(list, "noexec")
+	}
+	return list
+}
+
+// startGVisor starts a sandbox in its cgroup and opens it.
+func (c *creation) startGVisor(ctx context.Context, stdio *os.File) (*Sandbox, error) {
+	id, base := c.spec.SessionID, int(c.spec.UIDBase)
+	if err := control.Prepare(c.bundle.control(), base, base, c.spec.Nonce); err != nil {
+		return nil, err
+	}
+	if err := c.d.cg.Enclose(id, c.spec.Limits, c.sizes.sum()); err != nil {
+		return nil, err
+	}
+	cgroup, err := c.d.cg.OpenEnclosed(id)
+	if err != nil {
+		return nil, err
+	}
+	c.keep(cgroup)
+	places, state := c.bundle.path(gvisorPlaces), c.bundle.path(gvisorState)
+	if err := errors.Join(os.Mkdir(places, 0o755), os.Mkdir(state, 0o700)); err != nil {
+		return nil, err
+	}
+	err = mount.Stage(places, c.mounts, func() error {
+		if err := mount.Bind(state, gvisorRoot); err != nil {
+			return err
+		}
+		if err := c.d.cg.Enter(id); err != nil {
+			return err
+		}
+		return c.runtime.startGVisor(ctx, id, string(c.bundle), int(cgroup.Fd()), stdio)
+	})
+	if err != nil {
+		return nil, err
+	}
+	pid, err := c.bundle.pid()
+	if err != nil {
+		return nil, err
+	}
+	c.rec.Dials = true
+	return c.d.open(pid, c.rec, stdio)
+}
+
+// startGVisor is start for gVisor, on a thread that is prepared for it.
+func (r runtime) startGVisor(ctx context.Context, id, bundle string, cgroup int, stdio *os.File) error {
+	args := slices.Concat(gvisorFlags, []string{"run", "--detach", "--bundle", bundle, "--pid-file", filepath.Join(bundle, "pid"), id})
+	cmd := r.plain(ctx, args...)
+	cmd.Stdout, cmd.Stderr = stdio, stdio
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, UseCgroupFD: true, CgroupFD: cgroup}
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("%s run: %w", r.name, err)
+	}
+	return nil
+}
+
+// listenControl takes the daemon's place on a control socket.
+func (d *Driver) listenControl(rec *record) (*control.Listener, error) {
+	base := rec.UIDBase
+	return control.Listen(d.bundle(rec.SessionID).control(), func(peer *unix.Ucred) error {
+		if peer.Uid != base {
+			return fmt.Errorf("uid %d dials the control socket of %s, whose agent is %d", peer.Uid, rec.SessionID, base)
+		}
+		return nil
+	})
+}
