@@ -84,3 +84,26 @@ func (t *Tree) Owns(id string, p *process.Process) error {
 	}
 	return fmt.Errorf("process is not in the session's cgroup: %w", sandbox.ErrGone)
 }
+
+// Holds checks that a process which somebody else has put into a session's cgroup is
+// in it on every hierarchy that carries limits.
+func (t *Tree) Holds(id string, p *process.Process) error {
+	data, err := p.Read("cgroup")
+	if err != nil {
+		return err
+	}
+	in := map[string]string{}
+	for line := range strings.Lines(string(data)) {
+		_, rest, _ := strings.Cut(strings.TrimSpace(line), ":")
+		controllers, path, _ := strings.Cut(rest, ":")
+		for name := range strings.SplitSeq(controllers, ",") {
+			in[name] = path
+		}
+	}
+	for name := range t.v1limited() {
+		if in[name] != t.Path(id) {
+			return fmt.Errorf("for %s, process %d is in cgroup %q and not in %q", name, p.PID(), in[name], t.Path(id))
+		}
+	}
+	return t.Owns(id, p)
+}

@@ -16,14 +16,14 @@ import (
 	"github.com/toold/toold/internal/sandbox/process"
 )
 
-// The agent is outside the limits of the tools, but not without a bound: the
-// session as a whole gets this much more, and all that its memory file systems
-// can hold. Their pages count as the memory of who wrote them, which for a file
-// tool is the agent: without room for them, full file systems and full tools
-// together would be the end of the agent.
+// AgentMemory (bytes) and AgentPIDs are the agent's. It is outside the limits of the
+// tools, but not without a bound: the session as a whole gets this much more, and all
+// that its memory file systems can hold. Their pages count as the memory of who wrote
+// them, which for a file tool is the agent: without room for them, full file systems
+// and full tools together would be the end of the agent.
 const (
-	agentMemory = 256 << 20
-	agentPIDs   = 64
+	AgentMemory = 256 << 20
+	AgentPIDs   = 64
 )
 
 // cpuPeriod is the accounting period of the CPU quota in microseconds.
@@ -126,11 +126,11 @@ func (t *Tree) delegate(id string, uid int) error {
 func (t *Tree) setLimits(id string, l client.Limits, tmpfs client.Size) error {
 	var err error
 	if l.Memory > 0 {
-		err = errors.Join(err, t.setMemory(id, "", int64(l.Memory+tmpfs)+agentMemory), t.setMemory(id, "tools", int64(l.Memory)))
+		err = errors.Join(err, t.setMemory(id, "", int64(l.Memory+tmpfs)+AgentMemory), t.setMemory(id, "tools", int64(l.Memory)))
 	}
 	if l.PIDs > 0 {
 		err = errors.Join(err,
-			write(t.File(id, "", "pids", "pids.max", "pids.max"), strconv.FormatInt(l.PIDs+agentPIDs, 10)),
+			write(t.File(id, "", "pids", "pids.max", "pids.max"), strconv.FormatInt(l.PIDs+AgentPIDs, 10)),
 			write(t.File(id, "tools", "pids", "pids.max", "pids.max"), strconv.FormatInt(l.PIDs, 10)))
 	}
 	if l.CPUs > 0 {
@@ -170,6 +170,18 @@ func (t *Tree) setQuota(id string, cpus float64) error {
 			write(t.File(id, "tools", "cpu", "cpu.cfs_quota_us", ""), quota))
 	}
 	return write(t.File(id, "tools", "cpu", "", "cpu.max"), quota+" "+strconv.Itoa(cpuPeriod))
+}
+
+// Unthrottle takes away a quota of CPU time that somebody else has set for a session
+// as a whole. That of the tools stays.
+func (t *Tree) Unthrottle(id string) error {
+	if _, v1 := t.v1["cpu"]; v1 {
+		return write(t.File(id, "", "cpu", "cpu.cfs_quota_us", ""), "-1")
+	}
+	if !t.v2has["cpu"] {
+		return nil
+	}
+	return write(t.File(id, "", "cpu", "", "cpu.max"), "max")
 }
 
 // setCPUSet gives the tools as many processors as the quota is worth, so that

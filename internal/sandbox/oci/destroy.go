@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/sandbox/mount"
 )
 
 // Adopt implements sandbox.Driver.
@@ -91,5 +92,5 @@ func (d *Driver) forget(ctx context.Context, rec *sandbox.Record) error {
 		return nil
 	}
 	d.log.Warn("runtime does not remove a container; removing its state", "runtime", rec.Runtime, "sandbox", rec.SessionID, "error", err)
-	return removeTree(state)
+	return mount.RemoveTree(state)
 }

@@ -30,7 +30,3 @@ func TmpfsSum(s *sandbox.Spec) (client.Size, error) {
 	t, err := sizeTmpfs(s)
 	return t.sum(), err
 }
-
-var (
-	RemoveTree = removeTree
-)

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/sandbox/mount"
 )
 
 // List implements sandbox.Driver. A sandbox is found by its directory, or where
@@ -96,7 +97,7 @@ func (d *Driver) sweepUnknown() error {
 		}
 		d.log.Warn("removing what is left of a sandbox that has lost its record", "sandbox", id, "error", unknown)
 		for _, name := range d.names {
-			if err := removeTree(filepath.Join(d.runtimeRoot(name), id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			if err := mount.RemoveTree(filepath.Join(d.runtimeRoot(name), id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return err
 			}
 		}

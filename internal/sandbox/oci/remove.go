@@ -12,47 +12,6 @@ import (
 	"github.com/toold/toold/internal/sandbox/mount"
 )
 
-// removeTree removes a directory and all below it. Unlike os.RemoveAll it never
-// steps over a mount: should the host's directories ever turn out to be mounted
-// below a bundle, that is an error and not the end of them.
-func removeTree(path string) error {
-	parent, err := os.OpenFile(filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY, 0)
-	if err != nil {
-		return err
-	}
-	defer parent.Close()
-	if err := removeAt(parent, filepath.Base(path)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return &fs.PathError{Op: "remove", Path: path, Err: err}
-	}
-	return nil
-}
-
-func removeAt(parent *os.File, name string) error {
-	err := unix.Unlinkat(int(parent.Fd()), name, 0)
-	if !errors.Is(err, unix.EISDIR) {
-		return err
-	}
-	fd, err := unix.Openat2(int(parent.Fd()), name, &unix.OpenHow{
-		Flags:   unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC,
-		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_XDEV,
-	})
-	if err != nil {
-		return err
-	}
-	dir := os.NewFile(uintptr(fd), name)
-	defer dir.Close()
-	names, err := dir.Readdirnames(-1)
-	if err != nil {
-		return err
-	}
-	for _, n := range names {
-		if err := removeAt(dir, n); err != nil {
-			return err
-		}
-	}
-	return unix.Unlinkat(int(parent.Fd()), name, unix.AT_REMOVEDIR)
-}
-
 // Names of directories that are nobody's yet, or nobody's any more.
 const (
 	newPrefix = ".new-"
@@ -73,7 +32,7 @@ func (b bundle) remove() error {
 	}
 	for _, e := range entries {
 		if e.Name() != recordName {
-			if err := removeTree(b.path(e.Name())); err != nil {
+			if err := mount.RemoveTree(b.path(e.Name())); err != nil {
 				return err
 			}
 		}
@@ -87,7 +46,7 @@ func (b bundle) remove() error {
 	if err := os.Rename(string(b), old); err != nil {
 		return err
 	}
-	return removeTree(old)
+	return mount.RemoveTree(old)
 }
 
 // sweep removes what a killed daemon left without a name.
@@ -107,7 +66,7 @@ func sweep(dir string) error {
 	}
 	for _, e := range entries {
 		if strings.HasPrefix(e.Name(), newPrefix) || strings.HasPrefix(e.Name(), oldPrefix) {
-			if err := removeTree(filepath.Join(dir, e.Name())); err != nil {
+			if err := mount.RemoveTree(filepath.Join(dir, e.Name())); err != nil {
 				return err
 			}
 		}

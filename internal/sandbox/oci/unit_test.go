@@ -8,8 +8,6 @@ import (
 	"slices"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/sandbox/oci"
@@ -87,38 +85,6 @@ func linkTo(t *testing.T, target string) string {
 	}
 	t.Cleanup(func() { os.Remove(link) })
 	return link
-}
-
-func TestRemoveTreeStopsAtMounts(t *testing.T) {
-	needOCI(t)
-	dir := t.TempDir()
-	for _, d := range []string{"/a/b", "/victim"} {
-		if err := os.MkdirAll(dir+d, 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := os.WriteFile(dir+"/victim/file", nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Mount(dir+"/victim", dir+"/a/b", "", unix.MS_BIND, ""); err != nil {
-		t.Fatal(err)
-	}
-	err := oci.RemoveTree(dir + "/a")
-	if unmounted := unix.Unmount(dir+"/a/b", 0); unmounted != nil {
-		t.Fatal(unmounted)
-	}
-	if err == nil {
-		t.Error("no error")
-	}
-	if _, err := os.Stat(dir + "/victim/file"); err != nil {
-		t.Error("removed what was mounted:", err)
-	}
-	if err := oci.RemoveTree(dir + "/a"); err != nil {
-		t.Error(err)
-	}
-	if err := oci.RemoveTree(dir + "/a"); err != nil {
-		t.Error("second time:", err)
-	}
 }
 
 func TestHost(t *testing.T) {
