@@ -61,7 +61,7 @@ var mayImport = map[string][]string{
 	"internal/worktree":            {"client", "internal/sandbox"},
 	"internal/store":               {"client"},
 	"internal/session": {
-		"client", "internal/agent", "internal/policy", "internal/sandbox", "internal/store",
+		"client", "internal/agent", "internal/image", "internal/policy", "internal/sandbox", "internal/store",
 		"internal/tool", "internal/tool/run", "internal/tool/shell", "internal/worktree",
 	},
 	"internal/metrics": {"client", "internal/policy", "internal/session"},

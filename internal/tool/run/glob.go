@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,7 +14,8 @@ import (
 	"github.com/toold/toold/internal/tool/run/root"
 )
 
-// Glob finds files by name with ripgrep's walk.
+// Glob finds files by name with ripgrep's walk, or where there is no ripgrep with
+// the agent's own.
 type Glob struct{}
 
 const (
@@ -74,6 +76,9 @@ func (Glob) Run(ctx context.Context, env *Env, input json.RawMessage, prep *Prep
 		timeout: remaining(ctx),
 	}
 	end, err := run.run(ctx, env)
+	if errors.Is(err, errNoRipgrep) {
+		end, err = ownFiles(ctx, env, target.Path, sel, ages)
+	}
 	ages.wait()
 	if err != nil {
 		return searchFailure(in.Path, err)
@@ -157,7 +162,7 @@ func (a *ages) add(f agedFile) {
 	a.newest = slices.Insert(a.newest, at, f)
 }
 
-func globResult(in globInput, a *ages, end ripgrepEnd) *Result {
+func globResult(in globInput, a *ages, end searchEnd) *Result {
 	var b strings.Builder
 	for _, f := range a.newest {
 		fmt.Fprintf(&b, "%s\n", displayName(f.path))

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"path"
 	"slices"
@@ -13,13 +14,17 @@ import (
 	"github.com/toold/toold/internal/tool/run/root"
 )
 
-// Grep searches the contents of files with ripgrep.
+// Grep searches the contents of files with ripgrep, or where there is none with
+// the agent's own engine.
 type Grep struct{}
 
 // Bounds of an answer of grep.
 const (
 	grepLimit     = 100  // matches, where the input does not say
 	grepLineRunes = 2000 // characters shown of one line
+	// grepLineKeep holds a line as far as it is shown, and one byte to see that
+	// there is more.
+	grepLineKeep = grepLineRunes*4 + 1
 	// grepLineBytes is what ripgrep is asked for of one line. It must be more
 	// than the bytes kept here, so that what it writes in place of the rest is
 	// never seen.
@@ -89,6 +94,9 @@ func (Grep) Run(ctx context.Context, env *Env, input json.RawMessage, prep *Prep
 	}
 	run := ripgrepRun{args: g.args(), place: g.place, out: g.splitter(), timeout: remaining(ctx)}
 	end, err := run.run(ctx, env)
+	if errors.Is(err, errNoRipgrep) {
+		end, err = g.own(ctx, env, target)
+	}
 	if err != nil {
 		return searchFailure(in.Path, err)
 	}
@@ -175,19 +183,19 @@ func (g *grepSearch) splitter() *splitter {
 	switch g.in.OutputMode {
 	case grepFiles:
 		return &splitter{fields: []splitField{file}, visit: func(f [][]byte) bool {
-			return g.file(string(f[0])) != nil
+			return g.file(g.place.path(string(f[0]))) != nil
 		}}
 	case grepCount:
 		number.end = '\n'
 		return &splitter{fields: []splitField{file, number}, visit: func(f [][]byte) bool {
-			found := g.file(string(f[0]))
+			found := g.file(g.place.path(string(f[0])))
 			if found != nil {
 				found.count, _ = strconv.Atoi(string(f[1]))
 			}
 			return found != nil
 		}}
 	default:
-		text := splitField{end: '\n', keep: grepLineRunes*4 + 2} // a mark, and one byte to see that there is more
+		text := splitField{end: '\n', keep: grepLineKeep + 1} // and a mark
 		return &splitter{fields: []splitField{file, number, text}, visit: g.line}
 	}
 }
@@ -195,10 +203,9 @@ func (g *grepSearch) splitter() *splitter {
 // skipped stands for a file that include leaves out.
 var skipped = &grepFile{}
 
-// file counts a file, named as ripgrep does, of the modes files and count; nil means that it would be
-// one too many.
+// file counts a file of the modes files and count; nil means that it would be one
+// too many.
 func (g *grepSearch) file(name string) *grepFile {
-	name = g.place.path(name)
 	if !g.wanted(name) {
 		return skipped
 	}
@@ -225,20 +232,23 @@ func (g *grepSearch) room(n int) bool {
 // a row.
 func (g *grepSearch) line(f [][]byte) bool {
 	g.last = g.message(string(f[0]))
-	name := g.place.path(g.last)
-	if !g.wanted(name) {
-		return true
-	}
 	number, err := strconv.Atoi(string(f[1]))
 	if err != nil || len(f[2]) == 0 {
 		return true // not one of ripgrep's lines
 	}
-	match := f[2][0] == ':'
+	return g.add(g.place.path(g.last), number, f[2][1:], f[2][0] == ':')
+}
+
+// add takes one line of the file name; false means that no more are needed.
+func (g *grepSearch) add(name string, number int, line []byte, match bool) bool {
+	if !g.wanted(name) {
+		return true
+	}
 	if match && g.matches == g.in.Limit {
 		g.more = true
 		return false
 	}
-	text, cut := cutLine(f[2][1:], grepLineRunes)
+	text, cut := cutLine(line, grepLineRunes)
 	if cut {
 		text += " … (line cut)"
 	}
@@ -285,7 +295,7 @@ func (g *grepSearch) message(s string) string {
 	return next
 }
 
-// refused is the answer to a pattern that ripgrep does not take.
+// refused is the answer to a pattern that the engine does not take.
 func (g *grepSearch) refused(said string) *Result {
 	hint := ""
 	switch {
@@ -295,12 +305,12 @@ func (g *grepSearch) refused(said string) *Result {
 	default:
 		hint = "\nSet literal to search for plain text."
 	}
-	return Failed(g.title(), "ripgrep does not take this pattern:\n%s%s", said, hint)
+	return Failed(g.title(), "grep does not take this pattern:\n%s%s", said, hint)
 }
 
 func (g *grepSearch) title() string { return displayName(g.in.Pattern) }
 
-func (g *grepSearch) result(end ripgrepEnd) *Result {
+func (g *grepSearch) result(end searchEnd) *Result {
 	slices.SortStableFunc(g.files, func(a, b *grepFile) int { return cmp.Compare(a.path, b.path) })
 	var b strings.Builder
 	b.WriteString(g.headline())
@@ -357,18 +367,6 @@ func (g *grepSearch) write(b *strings.Builder, f *grepFile) {
 			}
 			fmt.Fprintf(b, "  %d%s %s\n", l.number, mark, l.text)
 		}
-	}
-}
-
-// note says at the end of an answer what was not searched.
-func (e ripgrepEnd) note(b *strings.Builder, meta map[string]any) {
-	if e.partial != "" {
-		fmt.Fprintf(b, "\n(The search is incomplete: %s. Search a smaller part.)\n", e.partial)
-		meta["partial"] = true
-	}
-	if e.unreadable {
-		b.WriteString("\n(Some files or directories could not be read.)\n")
-		meta["unreadable"] = true
 	}
 }
 

@@ -9,8 +9,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/toold/toold/internal/tool/run/root"
 )
 
 // ripgrepArgs are given to every run of ripgrep. No configuration is read, so
@@ -33,19 +31,13 @@ type ripgrepRun struct {
 	timeout time.Duration
 }
 
-// ripgrepEnd is how a run ended.
-type ripgrepEnd struct {
-	// partial says, in words, why not everything was searched; "" = it was.
-	partial string
-	// fatal is what ripgrep said when it did not search at all.
-	fatal string
-	// unreadable: some files or directories could not be read.
-	unreadable bool
-}
+// errNoRipgrep: the root filesystem has none, or one that cannot be started. The
+// agent's own engine takes its place then.
+var errNoRipgrep = errors.New("ripgrep is not installed")
 
 // run feeds ripgrep's output to r.out until it ends, its time is up, or r.out
 // has what it wants.
-func (r *ripgrepRun) run(ctx context.Context, env *Env) (ripgrepEnd, error) {
+func (r *ripgrepRun) run(ctx context.Context, env *Env) (searchEnd, error) {
 	runCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	r.out.enough = cancel
@@ -60,47 +52,33 @@ func (r *ripgrepRun) run(ctx context.Context, env *Env) (ripgrepEnd, error) {
 	})
 	switch {
 	case r.out.done: // however it ended, the answer is complete
-		return ripgrepEnd{}, nil
-	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return ripgrepEnd{partial: "the time for the call was up"}, nil
+		return searchEnd{}, nil
 	case ctx.Err() != nil:
-		return ripgrepEnd{}, Errorf(CodeAborted, "the search was aborted")
+		return cancelled(ctx)
 	case err != nil && strings.HasPrefix(err.Error(), "working directory "):
-		return ripgrepEnd{}, r.placeError(err)
+		return searchEnd{}, placeError(r.place.dir, err)
 	case errors.Is(err, fs.ErrNotExist):
-		return ripgrepEnd{}, &Error{
-			Code:    CodeSandboxFailed,
-			Message: "ripgrep (the program rg) is not installed in this sandbox's root filesystem; grep and glob need it",
-			Hint:    "add the package ripgrep to the root filesystem, or search with grep and find through bash",
-		}
+		return searchEnd{}, errNoRipgrep
 	case err != nil:
-		return ripgrepEnd{}, fmt.Errorf("run ripgrep: %w", err)
+		return searchEnd{}, fmt.Errorf("run ripgrep: %w", err)
 	}
 	return endOf(exit, stderr.String(), r.timeout), nil
 }
 
-// placeError is why ripgrep could not be started where it should search.
-func (r *ripgrepRun) placeError(err error) error {
-	if errors.Is(err, fs.ErrPermission) {
-		return &root.Error{Code: root.Denied, Msg: fmt.Sprintf("cannot search %s: permission denied", displayName(r.place.dir)), Err: err}
-	}
-	return Errorf(CodeStale, "%s has changed since the call was judged (%v); call again", displayName(r.place.dir), cause(err))
-}
-
 // endOf reads ripgrep's exit status: 0 found, 1 nothing found, 2 an error, which
 // with --no-messages says nothing when it is only about some files.
-func endOf(exit *Exit, stderr string, timeout time.Duration) ripgrepEnd {
+func endOf(exit *Exit, stderr string, timeout time.Duration) searchEnd {
 	switch {
 	case exit.Reason == ReasonTimeout:
-		return ripgrepEnd{partial: fmt.Sprintf("it was ended after %s", timeout.Round(time.Millisecond))}
+		return timedOut(timeout)
 	case exit.Reason != ReasonExit:
-		return ripgrepEnd{partial: strings.TrimSpace(fmt.Sprintf("ripgrep was ended from outside (%s %s)", exit.Reason, exit.Signal))}
+		return searchEnd{partial: strings.TrimSpace(fmt.Sprintf("ripgrep was ended from outside (%s %s)", exit.Reason, exit.Signal))}
 	case exit.Code <= 1:
-		return ripgrepEnd{}
+		return searchEnd{}
 	case stderr != "":
-		return ripgrepEnd{fatal: strings.TrimPrefix(strings.TrimSpace(stderr), "rg: ")}
+		return searchEnd{fatal: strings.TrimPrefix(strings.TrimSpace(stderr), "rg: ")}
 	default:
-		return ripgrepEnd{unreadable: exit.Code == 2}
+		return searchEnd{unreadable: exit.Code == 2}
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,9 +16,9 @@ import (
 
 // What is kept of long lines, or of many long paths, is bounded, and whether
 // there are more matches is told right all the same.
-func TestGrepBytes(t *testing.T) {
-	needRipgrep(t)
-	env := searchEnv(t)
+func TestGrepBytes(t *testing.T) { withEngines(t, testGrepBytes) }
+
+func testGrepBytes(t *testing.T, env *Env) {
 	long := strings.Repeat("é", grepLineRunes) + "\n"
 	tree(t, env.Worktree, map[string]string{
 		"many": strings.Repeat("x"+long, 400),
@@ -85,7 +84,6 @@ func TestSearchRipgrepEnds(t *testing.T) {
 		want string // in the output, or in the error
 		code Code
 	}{
-		{"not installed", nil, fmt.Errorf("start rg: %w", fs.ErrNotExist), "ripgrep (the program rg) is not installed", CodeSandboxFailed},
 		{"killed", &Exit{Code: -1, Reason: ReasonSignal, Signal: "SIGKILL"}, nil, "ended from outside (signal SIGKILL)", ""},
 		{"unreadable", &Exit{Code: 2, Reason: ReasonExit}, nil, "could not be read", ""},
 	} {
@@ -185,7 +183,7 @@ func FuzzGrepOutput(f *testing.F) {
 		s.enough = func() {}
 		_, _ = s.Write(out)
 		g.message(s.rest())
-		res := g.result(ripgrepEnd{})
+		res := g.result(searchEnd{})
 		if g.matches > 3 {
 			t.Errorf("%d matches", g.matches)
 		}

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"path"
 	"strings"
 	"time"
@@ -80,6 +82,56 @@ func searchFailure(asked string, err error) (*Result, error) {
 		return nil, err
 	}
 	return failure(displayName(asked), err)
+}
+
+// searchEnd is how a search ended.
+type searchEnd struct {
+	// partial says, in words, why not everything was searched; "" = it was.
+	partial string
+	// fatal is what ripgrep said when it did not search at all.
+	fatal string
+	// unreadable: some files or directories could not be read.
+	unreadable bool
+	// cut files were not searched to their end, which only the agent's own
+	// engine does.
+	cut int
+}
+
+// cancelled is how a search ends whose call has ended.
+func cancelled(ctx context.Context) (searchEnd, error) {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return searchEnd{partial: "the time for the call was up"}, nil
+	}
+	return searchEnd{}, Errorf(CodeAborted, "the search was aborted")
+}
+
+// timedOut is how a search ends whose own time is up.
+func timedOut(after time.Duration) searchEnd {
+	return searchEnd{partial: fmt.Sprintf("it was ended after %s", after.Round(time.Millisecond))}
+}
+
+// placeError is why the search could not begin in dir.
+func placeError(dir string, err error) error {
+	if errors.Is(err, fs.ErrPermission) {
+		return &root.Error{Code: root.Denied, Msg: fmt.Sprintf("cannot search %s: permission denied", displayName(dir)), Err: err}
+	}
+	return Errorf(CodeStale, "%s has changed since the call was judged (%v); call again", displayName(dir), cause(err))
+}
+
+// note says at the end of an answer what was not searched.
+func (e searchEnd) note(b *strings.Builder, meta map[string]any) {
+	if e.partial != "" {
+		fmt.Fprintf(b, "\n(The search is incomplete: %s. Search a smaller part.)\n", e.partial)
+		meta["partial"] = true
+	}
+	if e.unreadable {
+		b.WriteString("\n(Some files or directories could not be read.)\n")
+		meta["unreadable"] = true
+	}
+	if e.cut > 0 {
+		fmt.Fprintf(b, "\n(Files that are too large, or have too long a line, to be searched to their end: %d.)\n", e.cut)
+		meta["cut_files"] = e.cut
+	}
 }
 
 // place is where ripgrep searches. It is started in the directory itself and

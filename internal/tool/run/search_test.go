@@ -45,6 +45,26 @@ func needRipgrep(t *testing.T) {
 	}
 }
 
+// withEngines runs a test with ripgrep, and with the agent's own engine.
+func withEngines(t *testing.T, test func(*testing.T, *Env)) {
+	t.Run("ripgrep", func(t *testing.T) {
+		needRipgrep(t)
+		test(t, searchEnv(t))
+	})
+	t.Run("own", func(t *testing.T) { test(t, ownEnv(t)) })
+}
+
+// ownEnv is searchEnv without ripgrep.
+func ownEnv(t *testing.T) *Env {
+	env := searchEnv(t)
+	env.Exec = noRipgrep
+	return env
+}
+
+func noRipgrep(context.Context, Command) (*Exit, error) {
+	return nil, fmt.Errorf("start rg: %w", fs.ErrNotExist)
+}
+
 // hostExec is Env.Exec with what the searches need of it.
 func hostExec(ctx context.Context, c Command) (*Exit, error) {
 	cmd := exec.Command(c.Argv[0], c.Argv[1:]...)
@@ -131,9 +151,9 @@ func wantCode(t *testing.T, err error, code Code, part string) {
 	}
 }
 
-func TestGrep(t *testing.T) {
-	needRipgrep(t)
-	env := searchEnv(t)
+func TestGrep(t *testing.T) { withEngines(t, testGrep) }
+
+func testGrep(t *testing.T, env *Env) {
 	tree(t, env.Worktree, map[string]string{
 		"a.go":               "package a\n\nfunc Foo() {}\nfunc bar() { Foo() }\n",
 		"b/c.txt":            "nothing\nfoo.bar\nfooxbar\n",
@@ -216,9 +236,9 @@ func TestGrep(t *testing.T) {
 	})
 }
 
-func TestGrepMore(t *testing.T) {
-	needRipgrep(t)
-	env := searchEnv(t)
+func TestGrepMore(t *testing.T) { withEngines(t, testGrepMore) }
+
+func testGrepMore(t *testing.T, env *Env) {
 	files := map[string]string{"one": strings.Repeat("x\n", 100), "dir/": ""}
 	for i := range 30 {
 		files[fmt.Sprintf("dir/f%02d", i)] = "y\nz\ny\n"
@@ -252,9 +272,9 @@ func TestGrepMore(t *testing.T) {
 
 // A file that turns out to be binary after matches makes ripgrep write a line
 // about it between the records.
-func TestGrepBinaryMessage(t *testing.T) {
-	needRipgrep(t)
-	env := searchEnv(t)
+func TestGrepBinaryMessage(t *testing.T) { withEngines(t, testGrepBinaryMessage) }
+
+func testGrepBinaryMessage(t *testing.T, env *Env) {
 	files := map[string]string{}
 	for i := range 5 {
 		files[fmt.Sprintf("late%d", i)] = "FOO\n" + strings.Repeat("y\n", 200000) + "\x00\nFOO\n"
@@ -278,9 +298,9 @@ func TestGrepBinaryMessage(t *testing.T) {
 	}
 }
 
-func TestGrepRefuses(t *testing.T) {
-	needRipgrep(t)
-	env := searchEnv(t)
+func TestGrepRefuses(t *testing.T) { withEngines(t, testGrepRefuses) }
+
+func testGrepRefuses(t *testing.T, env *Env) {
 	tree(t, env.Worktree, map[string]string{"a": "x\n", "dir/": ""})
 	must(t, syscall.Mkfifo(filepath.Join(env.Worktree, "fifo"), 0o644))
 	for _, tc := range []struct {
@@ -326,9 +346,9 @@ func TestGrepRefuses(t *testing.T) {
 
 // Neither a configuration file nor the environment can add flags, and patterns
 // of any kind come to an end.
-func TestGrepConfigAndBombs(t *testing.T) {
-	needRipgrep(t)
-	env := searchEnv(t)
+func TestGrepConfigAndBombs(t *testing.T) { withEngines(t, testGrepConfigAndBombs) }
+
+func testGrepConfigAndBombs(t *testing.T, env *Env) {
 	tree(t, env.Worktree, map[string]string{"a": strings.Repeat("a", 1<<20) + "\n", "rc": "--pre=/bin/false\n--invert-match\n"})
 	t.Setenv("RIPGREP_CONFIG_PATH", filepath.Join(env.Worktree, "rc"))
 	if _, res := answer(t, env, Grep{}, map[string]any{"pattern": "absent"}); res.Metadata["matches"] != 0 {
@@ -346,9 +366,9 @@ func TestGrepConfigAndBombs(t *testing.T) {
 }
 
 // A worktree may be a part of a repository, or a copy without its history.
-func TestIgnoreFilesWithoutGit(t *testing.T) {
-	needRipgrep(t)
-	env := searchEnv(t)
+func TestIgnoreFilesWithoutGit(t *testing.T) { withEngines(t, testIgnoreFilesWithoutGit) }
+
+func testIgnoreFilesWithoutGit(t *testing.T, env *Env) {
 	tree(t, env.Worktree, map[string]string{
 		".gitignore": "out/\n", "out/a": "x\n", "sub/.gitignore": "*.tmp\n", "sub/b.tmp": "x\n", "sub/c": "x\n",
 	})
@@ -360,9 +380,9 @@ func TestIgnoreFilesWithoutGit(t *testing.T) {
 	}
 }
 
-func TestGrepPreparedPathMoved(t *testing.T) {
-	needRipgrep(t)
-	env := searchEnv(t)
+func TestGrepPreparedPathMoved(t *testing.T) { withEngines(t, testGrepPreparedPathMoved) }
+
+func testGrepPreparedPathMoved(t *testing.T, env *Env) {
 	tree(t, env.Worktree, map[string]string{"dir/a": "x\n", "other/secret": "x\n"})
 	raw := json.RawMessage(`{"pattern":"x","path":"dir"}`)
 	prep, err := Grep{}.Prepare(t.Context(), env, raw)
@@ -373,9 +393,9 @@ func TestGrepPreparedPathMoved(t *testing.T) {
 	wantCode(t, err, CodeStale, "another place")
 }
 
-func TestGlob(t *testing.T) {
-	needRipgrep(t)
-	env := searchEnv(t)
+func TestGlob(t *testing.T) { withEngines(t, testGlob) }
+
+func testGlob(t *testing.T, env *Env) {
 	names := []string{"old.go", "src/mid.go", "src/deep/new.ts", ".hidden.go", "ignored/x.go", "src/y.log", ".git/z.go", "sp ace.go"}
 	files := map[string]string{".gitignore": "ignored\n*.log\n"}
 	for _, name := range names {
@@ -421,9 +441,9 @@ func TestGlob(t *testing.T) {
 	wantCode(t, err, CodeNotRegularFile, "is a file, not a directory")
 }
 
-func TestGlobMore(t *testing.T) {
-	needRipgrep(t)
-	env := searchEnv(t)
+func TestGlobMore(t *testing.T) { withEngines(t, testGlobMore) }
+
+func testGlobMore(t *testing.T, env *Env) {
 	files := map[string]string{}
 	for i := range 101 {
 		files[fmt.Sprintf("d%d/f%03d.x", i%7, i)] = ""
@@ -471,9 +491,9 @@ func TestSearchDeadline(t *testing.T) {
 }
 
 // Searches share nothing but the Env.
-func TestSearchConcurrently(t *testing.T) {
-	needRipgrep(t)
-	env := searchEnv(t)
+func TestSearchConcurrently(t *testing.T) { withEngines(t, testSearchConcurrently) }
+
+func testSearchConcurrently(t *testing.T, env *Env) {
 	tree(t, env.Worktree, map[string]string{"a.go": "x\n", "b/c.go": "x\n"})
 	var wg sync.WaitGroup
 	for range 4 {

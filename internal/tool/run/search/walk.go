@@ -1,0 +1,208 @@
+package search
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/toold/toold/internal/tool/run/root"
+)
+
+const (
+	// workers is how many directories are looked through at once.
+	workers = 2
+	// maxPending is how many directories may be known and not looked through yet:
+	// some 20 MB.
+	maxPending = 1 << 18
+)
+
+// Report is what there is to say of a walk besides what it found.
+type Report struct {
+	// Unreadable: a directory could not be read.
+	Unreadable bool
+	// Partial says, in words, why not everything was walked; "" = it was.
+	Partial string
+}
+
+// Visit is called for each file of a walk with its canonical path, by several
+// goroutines at a time, each with its own worker number below Workers. False
+// ends the walk.
+type Visit func(worker int, path string) bool
+
+// Workers bounds the worker numbers that a Visit is called with.
+const Workers = workers
+
+// Walk calls visit for every regular file below dir, a canonical path, that no
+// ignore file leaves out. What is named .git is left out too; links are not
+// followed. The error is ctx's, or says that dir cannot be read.
+func Walk(ctx context.Context, r *root.Root, dir string, visit Visit) (Report, error) {
+	w := &walk{root: r, visit: visit, left: ignoreTotalBytes}
+	w.wake.L = &w.mu
+	w.reader = ignoreReader{root: r, base: dir, spend: w.spend, cut: w.cutFile}
+	stop := context.AfterFunc(ctx, w.end)
+	defer stop()
+	w.pending = []pendingDir{{path: dir, above: w.reader.chain(ctx)}}
+	var done sync.WaitGroup
+	for i := range workers {
+		done.Go(func() { w.work(ctx, i) })
+	}
+	done.Wait()
+	if err := r.Err(); err != nil {
+		return w.report, err
+	}
+	return w.report, context.Cause(ctx)
+}
+
+// walk is one run of Walk.
+type walk struct {
+	root   *root.Root
+	visit  Visit
+	reader ignoreReader
+
+	mu      sync.Mutex // guards the fields below
+	wake    sync.Cond  // of mu: pending has grown, or the walk is over
+	pending []pendingDir
+	busy    int // workers that are in a directory
+	over    bool
+	left    int // bytes that rules may still take
+	report  Report
+}
+
+type pendingDir struct {
+	path  string
+	above *level
+}
+
+// end stops the walk.
+func (w *walk) end() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.over = true
+	w.wake.Broadcast()
+}
+
+func (w *walk) ended() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.over
+}
+
+// partial ends the walk before its end, for a reason.
+func (w *walk) partial(why string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.report.Partial == "" {
+		w.report.Partial = why
+	}
+	w.over = true
+	w.wake.Broadcast()
+}
+
+func (w *walk) spend(n int) bool {
+	w.mu.Lock()
+	w.left -= n
+	ok := w.left >= 0
+	w.mu.Unlock()
+	if !ok {
+		w.partial(fmt.Sprintf("its ignore files take more than %d MiB", ignoreTotalBytes>>20))
+	}
+	return ok
+}
+
+func (w *walk) cutFile(name string) {
+	w.partial(fmt.Sprintf("the ignore file %q is larger than %d KiB", name, ignoreFileBytes>>10))
+}
+
+// take waits for a directory; false means that there will be none.
+func (w *walk) take() (pendingDir, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for {
+		switch n := len(w.pending); {
+		case w.over:
+			return pendingDir{}, false
+		case n > 0:
+			dir := w.pending[n-1]
+			w.pending = w.pending[:n-1]
+			w.busy++
+			return dir, true
+		case w.busy == 0:
+			return pendingDir{}, false
+		}
+		w.wake.Wait()
+	}
+}
+
+func (w *walk) leave() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.busy--
+	w.wake.Broadcast()
+}
+
+// add puts a directory off; false means that there are too many.
+func (w *walk) add(dir pendingDir) {
+	w.mu.Lock()
+	full := len(w.pending) >= maxPending
+	if !full {
+		w.pending = append(w.pending, dir)
+		w.wake.Signal()
+	}
+	w.mu.Unlock()
+	if full {
+		w.partial(fmt.Sprintf("more than %d directories wait to be searched at once", maxPending))
+	}
+}
+
+func (w *walk) unreadable() {
+	w.mu.Lock()
+	w.report.Unreadable = true
+	w.mu.Unlock()
+}
+
+func (w *walk) work(ctx context.Context, worker int) {
+	var globs globber
+	for {
+		dir, ok := w.take()
+		if !ok {
+			return
+		}
+		// A directory at a time is done on one thread: going to another for each
+		// file costs more than opening it.
+		err := w.root.Lend(ctx, func() { w.directory(ctx, worker, &globs, dir) })
+		if err != nil {
+			w.end()
+		}
+		w.leave()
+	}
+}
+
+func (w *walk) directory(ctx context.Context, worker int, globs *globber, dir pendingDir) {
+	rules := w.reader.level(ctx, dir.above, dir.path, false)
+	prefix := strings.TrimSuffix(dir.path, "/") + "/"
+	err := w.root.ReadDir(ctx, dir.path, func(e root.Entry) bool {
+		if w.ended() {
+			return false
+		}
+		if e.Name == ".git" || e.Kind != root.KindDir && e.Kind != root.KindFile {
+			return true
+		}
+		full := prefix + e.Name
+		if rules.ignored(globs, full, e.Kind == root.KindDir) {
+			return true
+		}
+		if e.Kind == root.KindDir {
+			w.add(pendingDir{full, rules})
+			return true
+		}
+		if !w.visit(worker, full) {
+			w.end()
+			return false
+		}
+		return true
+	})
+	if err != nil && ctx.Err() == nil {
+		w.unreadable()
+	}
+}
