@@ -52,10 +52,10 @@ func (t *Tree) Enclose(id string, l client.Limits, tmpfs client.Size) error {
 	}
 	var err error
 	if l.Memory > 0 {
-		err = t.setMemory(id, "", int64(l.Memory+tmpfs)+agentMemory+kernelMemory)
+		err = t.setMemory(id, "", int64(l.Memory+tmpfs)+AgentMemory+kernelMemory)
 	}
 	if l.PIDs > 0 {
-		most := strconv.FormatInt(pidsPerTool*l.PIDs+agentPIDs+kernelPIDs, 10)
+		most := strconv.FormatInt(pidsPerTool*l.PIDs+AgentPIDs+kernelPIDs, 10)
 		err = errors.Join(err, write(t.File(id, "", "pids", "pids.max", "pids.max"), most))
 	}
 	if l.CPUs > 0 {
