@@ -19,6 +19,7 @@ import (
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/audit"
 	"github.com/toold/toold/internal/config"
+	"github.com/toold/toold/internal/image"
 	"github.com/toold/toold/internal/hardening"
 	"github.com/toold/toold/internal/metrics"
 	"github.com/toold/toold/internal/sandbox"
@@ -108,8 +109,12 @@ func (d *daemon) prepareDirs() error {
 	if err := ownDir(c.RunDir, 0o750); err != nil {
 		return fmt.Errorf("run directory: %w", err)
 	}
-	if err := os.Lchown(c.RunDir, -1, gid); err != nil {
-		return fmt.Errorf("run directory: %w", err)
+	// Without a group of ours it keeps its own: where systemd holds the socket, its
+	// units say whose that and the directory are.
+	if c.SocketGroup != "" {
+		if err := os.Lchown(c.RunDir, -1, gid); err != nil {
+			return fmt.Errorf("run directory: %w", err)
+		}
 	}
 	if err := ownDir(sandboxDir(c), 0o711); err != nil {
 		return fmt.Errorf("directory of sandboxes: %w", err)
@@ -138,12 +143,22 @@ func (d *daemon) newDriver(runtimes map[string]string, def string) (*oci.Driver,
 		StateDir:       filepath.Join(d.cfg.Daemon.StateDir, oci.Name),
 		RunDir:         sandboxDir(&d.cfg.Daemon),
 		AgentBinary:    agent,
-		Rootfs:         d.cfg.Sandbox.RootFS,
+		Rootfs:         rootfs(&d.cfg.Sandbox),
 		HostPaths:      d.cfg.Sandbox.HostPaths,
 		CgroupParent:   d.opts.cgroupParent,
 		UIDBase:        d.cfg.Sandbox.UIDBase,
 		Log:            d.log,
 	})
+}
+
+// rootfs is the root filesystem of sessions without an image. Where the
+// configuration names an image there are none but those of probes, which run
+// nothing of anybody's.
+func rootfs(s *config.Sandbox) string {
+	if s.Image() != "" {
+		return "host"
+	}
+	return s.RootFS
 }
 
 func (d *daemon) newManager(driver sandbox.Driver, runtimes []string, def string) error {
@@ -159,6 +174,10 @@ func (d *daemon) newManager(driver sandbox.Driver, runtimes []string, def string
 	if err := d.openAudit(); err != nil {
 		return err
 	}
+	images, err := d.openImages()
+	if err != nil {
+		return err
+	}
 	tools := tool.NewRegistry()
 	if err := d.newMetrics(tools, runtimes, st); err != nil {
 		return err
@@ -168,6 +187,8 @@ func (d *daemon) newManager(driver sandbox.Driver, runtimes []string, def string
 		Tools:     tools,
 		Drivers:   map[string]sandbox.Driver{driver.Name(): driver},
 		Driver:    driver.Name(),
+		Images:    map[string]session.Images{oci.Name: images},
+		Image:     d.cfg.Sandbox.Image(),
 		Runtime:   def,
 		Log:       d.log,
 		Owner:     owner,
@@ -192,6 +213,16 @@ func (d *daemon) newManager(driver sandbox.Driver, runtimes []string, def string
 		API: d.manager, Tools: mc.Tools, Identity: id, Log: d.log, Version: versionInfo(), Metrics: d.metrics.Handler(), Reload: d.reload,
 	})
 	return err
+}
+
+// openImages opens the store of root filesystems for the driver oci.
+func (d *daemon) openImages() (*session.ImageStore, error) {
+	st, err := image.Open(image.Config{Dir: filepath.Join(d.cfg.Daemon.StateDir, "images"), Log: d.log})
+	if err != nil {
+		return nil, fmt.Errorf("images: %w", err)
+	}
+	d.onClose(st.Close)
+	return session.NewImageStore(st), nil
 }
 
 // ownerOf names the daemon of a state directory on everything that it makes, so
@@ -247,6 +278,18 @@ func (d *daemon) run(ctx context.Context, p process) (err error) {
 	stopServing(nil)
 	wg.Wait()
 	return err
+}
+
+// endSessions takes over what an earlier daemon left, ends all of it, and serves
+// nobody: the full stop of a host, after the daemon's own.
+func (d *daemon) endSessions(ctx context.Context) (err error) {
+	defer func() { err = errors.Join(err, d.close()) }()
+	if err := d.manager.Start(context.WithoutCancel(ctx)); err != nil {
+		return errors.Join(err, d.leave())
+	}
+	ctx, cancel := context.WithTimeout(ctx, stopTime)
+	defer cancel()
+	return errors.Join(d.manager.EndAll(ctx), d.leave())
 }
 
 // loop waits for what ends the daemon, and reloads on the way.
