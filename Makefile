@@ -41,6 +41,16 @@ bin/runc: tools/go.mod tools/go.sum | deps
 	@cd tools && CGO_ENABLED=1 go build -tags 'seccomp netgo osusergo' -trimpath -ldflags '-s -w -linkmode external -extldflags -static' -o ../bin/runc github.com/opencontainers/runc
 	@touch bin/runc
 
+# gVisor: the same, a module of its own because it asks for more of its own. It
+# needs neither cgo nor anything of the host.
+.PHONY: runsc
+runsc: bin/runsc ## build bin/runsc, for sessions with a kernel of their own (gVisor)
+bin/runsc: tools/runsc/go.mod tools/runsc/go.sum | deps
+	@version=$$(sed -n 's|.*gvisor.dev/gvisor v0.0.0-\([0-9]*\)[0-9]\{6\}-.*|\1|p' tools/runsc/go.mod); \
+	echo "building runsc $$version (a minute or two, once)"; mkdir -p bin; \
+	cd tools/runsc && CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X gvisor.dev/gvisor/runsc/version.version=$$version" -o ../../bin/runsc gvisor.dev/gvisor/runsc
+	@touch bin/runsc
+
 # Without it the tests that want it say why they do not run.
 bin/prometheus: | deps
 	@scripts/install-prometheus || true

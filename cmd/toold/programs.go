@@ -36,13 +36,17 @@ func findOwn(name string) (string, error) {
 	return "", fmt.Errorf("%s is not in any of %s: run make build", name, strings.Join(programDirs(), ", "))
 }
 
+// runtimeNames are those that are looked for, the first one that is there being
+// the default.
+var runtimeNames = []string{"runc", "crun", "runsc"}
+
 // findRuntimes names the OCI runtimes of this host and the one that setting
-// ("auto", "runc", "crun" or a path) makes the default. The runc that is built
-// with toold goes before one of the distribution, which is often too old to be
-// safe.
+// ("auto", one of runtimeNames or a path) makes the default. The runc that is
+// built with toold goes before one of the distribution, which is often too old to
+// be safe.
 func findRuntimes(setting string) (paths map[string]string, def string, err error) {
 	paths = make(map[string]string)
-	for _, name := range []string{"runc", "crun"} {
+	for _, name := range runtimeNames {
 		if p, err := findOwn(name); err == nil {
 			paths[name] = p
 		} else if p, err := exec.LookPath(name); err == nil && filepath.IsAbs(p) {
@@ -59,15 +63,26 @@ func findRuntimes(setting string) (paths map[string]string, def string, err erro
 		return paths, def, nil
 	case setting != "auto":
 		def = setting
-	case paths["runc"] != "":
-		def = "runc"
 	default:
-		def = "crun"
+		def = runtimeNames[0]
+		for _, name := range slices.Backward(runtimeNames) {
+			if paths[name] != "" {
+				def = name
+			}
+		}
 	}
 	if paths[def] == "" {
-		return nil, "", fmt.Errorf("sandbox.runtime: no OCI runtime %q beside toold or in PATH: run make build, or install one and name its path", def)
+		return nil, "", fmt.Errorf("sandbox.runtime: no OCI runtime %q beside toold or in PATH: run make %s, or install one and name its path", def, makeTarget(def))
 	}
 	return paths, def, nil
+}
+
+// makeTarget builds a runtime.
+func makeTarget(runtime string) string {
+	if runtime == "runsc" {
+		return runtime
+	}
+	return "build"
 }
 
 // standardPath is the PATH of tools where nothing else is known.

@@ -52,7 +52,7 @@ func sessionSettings(c *config.Config, daemonPath string) session.Settings {
 	for name, t := range c.Tenants {
 		s.Tenants[name] = session.Tenant{
 			Roots: t.Roots, MaxSessions: t.MaxSessions, MaxCalls: t.MaxCalls, Weight: max(t.Weight, 1), Limits: t.Limits,
-			RequireImage: t.RequireImage,
+			RequireImage: t.RequireImage, RequireRuntime: t.RequireRuntime,
 		}
 	}
 	return s

@@ -68,7 +68,7 @@ type Metrics struct {
 // Sandbox is [sandbox]: what holds a session.
 type Sandbox struct {
 	Driver    string   `toml:"driver"`     // oci
-	Runtime   string   `toml:"runtime"`    // auto, runc, crun or the absolute path of an OCI runtime
+	Runtime   string   `toml:"runtime"`    // auto, runc, crun, runsc or the absolute path of an OCI runtime
 	RootFS    string   `toml:"rootfs"`     // host, the name of an image, or the absolute path of a directory
 	HostPaths []string `toml:"host_paths"` // what of the host a session sees with rootfs = "host"; empty = the driver's list
 	UIDBase   uint32   `toml:"uid_base"`   // first of the host uids that sessions get, 65,536 each
@@ -210,6 +210,8 @@ type Tenant struct {
 	Limits      client.Limits `toml:"limits"`       // lower ceilings than [limits]; zero = those
 	// RequireImage refuses sessions of the tenant without an image.
 	RequireImage bool `toml:"require_image"`
+	// RequireRuntime is the runtime that all sessions of the tenant have; "" = any.
+	RequireRuntime string `toml:"require_runtime"`
 }
 
 // Profile is one [profile.NAME]. Its keys "description" and "permission" are in

@@ -174,7 +174,7 @@ func TestProblems(t *testing.T) {
 		{"word", "[daemon]\nlog = 'xml'\n", `x.toml:2: daemon.log: "xml" is none of "auto", "json", "text"`},
 		{"later word", "[network]\nmode = 'proxy'\n", `x.toml:2: network.mode: "proxy" is not supported yet by this version: write "none"`},
 		{"later driver", "[sandbox]\ndriver = 'docker'\n", `x.toml:2: sandbox.driver: "docker" is not supported yet by this version: write "oci"`},
-		{"later runtime", "[sandbox]\nruntime = 'runsc'\n", `x.toml:2: sandbox.runtime: runsc is not supported yet by this version`},
+		{"a runtime's path in a tenant", "[tenant.t]\nuids = [7]\nrequire_runtime = '/usr/bin/runsc'\n", `x.toml:3: tenant.t.require_runtime: "/usr/bin/runsc" is no name of a runtime: use runc, crun, runsc, or the last part of the path in sandbox.runtime`},
 		{"image", "[sandbox]\nrootfs = 'debian 12'\n", `x.toml:2: sandbox.rootfs: "debian 12" is neither "host", nor the name of an image such as tools:1, nor an absolute path of a directory`},
 		{"host paths without host", "[sandbox]\nrootfs = '/srv/root'\nhost_paths = ['/usr']\n", `x.toml:3: sandbox.host_paths: means nothing unless rootfs = "host": remove it`},
 		{"root of the host", "[worktrees]\nroots = ['/']\n", `x.toml:2: worktrees.roots: the host's whole root is never a choice here`},

@@ -26,7 +26,6 @@ var unsupported = [][]string{
 	{"mcp"},
 	{"skills"},
 	{"profile", "*", "tools"},
-	{"tenant", "*", "require_runtime"},
 	{"tenant", "*", "limits", "jobs"},
 }
 

@@ -128,11 +128,9 @@ const lastUID = 1<<31 - 1
 func (v *validator) sandbox(s *Sandbox) {
 	v.oneOf("sandbox.driver", s.Driver, []string{"oci"}, "docker", "kubernetes")
 	switch s.Runtime {
-	case "auto", "runc", "crun":
-	case "runsc":
-		v.check(false, "sandbox.runtime", "runsc is not supported yet by this version")
+	case "auto", "runc", "crun", "runsc":
 	default:
-		v.path([]string{"sandbox", "runtime"}, s.Runtime, `, "auto", "runc" or "crun"`)
+		v.path([]string{"sandbox", "runtime"}, s.Runtime, `, "auto", "runc", "crun" or "runsc"`)
 	}
 	switch {
 	case s.RootFS == "host":
@@ -246,6 +244,9 @@ func (v *validator) tenants(c *Config) {
 	}
 }
 
+// runtimeName is how runtimes are named; an absolute path is not.
+var runtimeName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$`)
+
 func (v *validator) tenant(path []string, t *Tenant, ceilings *client.Limits) {
 	sub := func(key string) []string { return append(slices.Clone(path), key) }
 	v.paths(sub("roots"), t.Roots)
@@ -256,6 +257,9 @@ func (v *validator) tenant(path []string, t *Tenant, ceilings *client.Limits) {
 		if x.got < 0 {
 			v.problem(sub(x.key), "must not be negative")
 		}
+	}
+	if r := t.RequireRuntime; r != "" && !runtimeName.MatchString(r) {
+		v.problem(sub("require_runtime"), `%q is no name of a runtime: use runc, crun, runsc, or the last part of the path in sandbox.runtime`, r)
 	}
 	v.limits(sub("limits"), &t.Limits)
 	for _, key := range exceeded(&t.Limits, ceilings) {

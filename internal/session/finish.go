@@ -550,6 +550,9 @@ func (s *Session) refine(c *call, o *outcome) {
 	}
 	memory, pids := s.killed()
 	switch {
+	case o.exit.Reason == run.ReasonMemory:
+		s.starved.Add(1) // the agent keeps the limit, and says so
+	case o.exit.Reason == run.ReasonPIDs:
 	case !byItself:
 		return
 	case memory:

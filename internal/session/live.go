@@ -37,6 +37,7 @@ type Session struct {
 	spilled atomic.Int64  // bytes in output files
 	meter   meter         // what its sandbox has used
 	active  atomic.Int64  // when a call last began or ended, in time since boot
+	starved atomic.Int64  // programs that the agent has ended for memory
 	rulings rulings       // what it is judged by
 	history history       // what loops are looked for in
 
@@ -101,7 +102,7 @@ func (s *Session) hello(env map[string]string, cgroup *os.File) agent.Hello {
 	if s.image != nil {
 		base = imageEnvironment(s.image.Env)
 	}
-	return agent.Hello{
+	h := agent.Hello{
 		Nonce:    s.row.Nonce,
 		Worktree: s.row.Worktree.Target, Home: sandbox.Home, Tmp: "/tmp", OutputDir: sandbox.OutputDir,
 		ToolUID: sandbox.ToolUID, ToolGID: sandbox.ToolGID,
@@ -112,6 +113,10 @@ func (s *Session) hello(env map[string]string, cgroup *os.File) agent.Hello {
 		CallCgroup:   cgroup,
 		Room:         s.room,
 	}
+	if sl, ok := s.sb.(sandbox.SelfLimiting); ok && sl.SelfLimiting() {
+		h.Memory, h.PIDs = int64(s.limits.Memory), s.limits.PIDs
+	}
+	return h
 }
 
 // dial makes the first connection, or another one after a loss.

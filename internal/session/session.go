@@ -141,6 +141,8 @@ type Tenant struct {
 	Limits      client.Limits // ceilings
 	// RequireImage is that of the Settings, for this tenant.
 	RequireImage bool
+	// RequireRuntime is the runtime that all its sessions have; "" = any.
+	RequireRuntime string
 }
 
 // Truncate is how long outputs are cut (see [truncate] of the configuration).

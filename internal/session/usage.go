@@ -49,7 +49,7 @@ func (s *Session) read(ctx context.Context) (reading, bool) {
 	if err != nil {
 		return reading{}, false
 	}
-	r := reading{cpuMillis: u.CPUMillis, memoryBytes: u.MemoryBytes, oomKills: sb.OOMKills()}
+	r := reading{cpuMillis: u.CPUMillis, memoryBytes: u.MemoryBytes, oomKills: sb.OOMKills() + s.starved.Load()}
 	if m, ok := sb.(sandbox.Meter); ok {
 		r.ioBytes = m.IOBytes()
 	}

@@ -53,8 +53,8 @@ func (m *Manager) checkCreate(r *client.SessionCreate, d sandbox.Driver, set *Se
 	if err := checkNetwork(&r.Network); err != nil {
 		return err
 	}
-	if r.Runtime != "" && !slices.Contains(d.Runtimes(m.ctx), r.Runtime) {
-		return invalidRequest("runtime %q cannot be used here; there are: %s", shown(r.Runtime), strings.Join(d.Runtimes(m.ctx), ", "))
+	if err := m.checkRuntime(r, d, ten); err != nil {
+		return err
 	}
 	if err := checkLabels(r.Labels); err != nil {
 		return err
@@ -69,6 +69,25 @@ func (m *Manager) checkCreate(r *client.SessionCreate, d sandbox.Driver, set *Se
 		return err
 	}
 	return fillLimits(&r.Limits, set, ten)
+}
+
+// checkRuntime settles which runtime the session has, where the request or the
+// tenant says it.
+func (m *Manager) checkRuntime(r *client.SessionCreate, d sandbox.Driver, ten Tenant) error {
+	if want := ten.RequireRuntime; want != "" {
+		if r.Runtime != "" && r.Runtime != want {
+			return &client.Error{
+				Code:    client.CodeForbidden,
+				Message: fmt.Sprintf("sessions of this tenant run on %s (require_runtime), and this one asks for %q", want, shown(r.Runtime)),
+				Hint:    "leave the runtime out",
+			}
+		}
+		r.Runtime = want
+	}
+	if r.Runtime != "" && !slices.Contains(d.Runtimes(m.ctx), r.Runtime) {
+		return invalidRequest("runtime %q cannot be used here; there are: %s; toolctl doctor says why", shown(r.Runtime), strings.Join(d.Runtimes(m.ctx), ", "))
+	}
+	return nil
 }
 
 func notYet(field, value, hint string) error {
