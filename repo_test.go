@@ -46,9 +46,14 @@ var mayImport = map[string][]string{
 	"internal/sandbox":           {"client"},
 	"internal/sandbox/control":   {},
 	"internal/sandbox/cgroup":    {"client", "internal/sandbox", "internal/sandbox/process"},
+	"internal/sandbox/docker": {
+		"client", "internal/sandbox", "internal/sandbox/cgroup", "internal/sandbox/control", "internal/sandbox/inside",
+		"internal/sandbox/mount", "internal/sandbox/process", "internal/sandbox/seccomp",
+	},
+	"internal/sandbox/inside": {"client", "internal/sandbox"},
 	"internal/sandbox/oci": {
-		"client", "internal/sandbox", "internal/sandbox/cgroup", "internal/sandbox/control", "internal/sandbox/mount",
-		"internal/sandbox/process", "internal/sandbox/seccomp",
+		"client", "internal/sandbox", "internal/sandbox/cgroup", "internal/sandbox/control", "internal/sandbox/inside",
+		"internal/sandbox/mount", "internal/sandbox/process", "internal/sandbox/seccomp",
 	},
 	"internal/sandbox/mount":       {"internal/sandbox"},
 	"internal/sandbox/process":     {"internal/sandbox"},

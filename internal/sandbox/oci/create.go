@@ -6,9 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -16,6 +14,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/sandbox/inside"
 	"github.com/toold/toold/internal/sandbox/mount"
 )
 
@@ -59,47 +58,27 @@ func (d *Driver) check(s *sandbox.Spec) error {
 	if !slices.Contains([]client.WorktreeMode{client.WorktreeBind, client.WorktreeRO, client.WorktreeEmpty}, s.Worktree.Mode) {
 		return fmt.Errorf("worktree mode %q: %w", s.Worktree.Mode, sandbox.ErrUnsupported)
 	}
+	if err := inside.CheckTargets(s); err != nil {
+		return err
+	}
 	if err := d.checkTargets(s); err != nil {
 		return err
 	}
 	return d.cg.Check(s.Limits)
 }
 
-// checkTargets keeps worktree and mounts away from the places that are ours and
-// from those of the root filesystem. A mount may lie in the worktree or in
-// another mount, and hides neither.
+// checkTargets keeps worktree and mounts away from the places of the root
+// filesystem.
 func (d *Driver) checkTargets(s *sandbox.Spec) error {
-	if err := d.checkTarget(s, s.Worktree.Target); err != nil {
-		return err
-	}
-	seen := map[string]bool{}
+	targets := []string{s.Worktree.Target}
 	for _, m := range s.Mounts {
-		if err := d.checkTarget(s, m.Target); err != nil {
-			return err
-		}
-		if within(s.Worktree.Target, m.Target) {
-			return fmt.Errorf("%w: %s would hide the worktree at %s", sandbox.ErrMountTarget, m.Target, s.Worktree.Target)
-		}
-		if seen[m.Target] {
-			return fmt.Errorf("%w: two mounts are to be at %s", sandbox.ErrMountTarget, m.Target)
-		}
-		seen[m.Target] = true
-	}
-	return nil
-}
-
-func (d *Driver) checkTarget(s *sandbox.Spec, t string) error {
-	if !filepath.IsAbs(t) || filepath.Clean(t) != t || strings.ContainsRune(t, 0) {
-		return fmt.Errorf("%w: %q is not an absolute, clean path", sandbox.ErrMountTarget, t)
-	}
-	for _, o := range append([]string{"/etc", "/var/tmp", "/var/run"}, ours...) {
-		if within(t, o) || within(o, t) {
-			return fmt.Errorf("%w: %s is %s's place in every sandbox", sandbox.ErrMountTarget, t, o)
-		}
+		targets = append(targets, m.Target)
 	}
 	for _, e := range d.entries(s) {
-		if within(t, e.path) || within(e.path, t) {
-			return fmt.Errorf("%w: %s belongs to the root filesystem", sandbox.ErrMountTarget, t)
+		for _, t := range targets {
+			if inside.Within(t, e.path) || inside.Within(e.path, t) {
+				return fmt.Errorf("%w: %s belongs to the root filesystem", sandbox.ErrMountTarget, t)
+			}
 		}
 	}
 	return nil
@@ -112,7 +91,7 @@ type creation struct {
 	runtime  runtime
 	bundle   bundle
 	rec      *record
-	sizes    tmpfsSizes
+	sizes    inside.TmpfsSizes
 	mounts   []mount.Detached
 	files    []*os.File // closed at the end
 	userns   map[mount.Owner]*os.File
@@ -155,7 +134,7 @@ func (c *creation) run(ctx context.Context) (*Sandbox, error) {
 		return nil, err
 	}
 	var err error
-	if c.sizes, err = sizeTmpfs(c.spec); err != nil {
+	if c.sizes, err = inside.SizeTmpfs(c.spec); err != nil {
 		return nil, err
 	}
 	if err := c.prepareMounts(); err != nil {
@@ -203,7 +182,7 @@ func (c *creation) makeRoot() (string, error) {
 	targets := []string{c.spec.Worktree.Target}
 	for _, m := range c.spec.Mounts {
 		// What lies in the worktree has its mount point there, or is refused.
-		if !within(m.Target, c.spec.Worktree.Target) {
+		if !inside.Within(m.Target, c.spec.Worktree.Target) {
 			targets = append(targets, m.Target)
 		}
 	}
@@ -270,7 +249,7 @@ func (c *creation) start(ctx context.Context, stdio *os.File) (*Sandbox, error) 
 func (c *creation) finish(sb *Sandbox) error {
 	id := c.spec.SessionID
 	if !c.runtime.gvisor {
-		if err := c.d.cg.Divide(id, sb.proc, int(c.spec.UIDBase), c.spec.Limits, c.sizes.sum()); err != nil {
+		if err := c.d.cg.Divide(id, sb.proc, int(c.spec.UIDBase), c.spec.Limits, c.sizes.Sum()); err != nil {
 			return err
 		}
 		if err := mount.Attach(sb.proc.Dir(), c.mounts); err != nil {

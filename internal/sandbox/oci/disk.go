@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/sandbox/inside"
 	"github.com/toold/toold/internal/sandbox/mount"
 )
 
@@ -61,7 +62,7 @@ func (d *Driver) newDisk(size client.Size) (*os.File, error) {
 // memoryDisk is newDisk where there is only memory to put it in.
 func memoryDisk(size client.Size) (*os.File, error) {
 	return mount.New("tmpfs", "tmpfs", map[string]string{
-		"size": strconv.FormatInt(int64(size), 10), "nr_inodes": strconv.FormatInt(inodes(size), 10), "mode": "0700",
+		"size": strconv.FormatInt(int64(size), 10), "nr_inodes": strconv.FormatInt(inside.Inodes(size), 10), "mode": "0700",
 	})
 }
 
@@ -228,7 +229,7 @@ func makeExt4(mkfs, path string, size client.Size) error {
 		return err
 	}
 	cmd := exec.Command(mkfs, "-q", "-F", "-t", "ext4", "-b", strconv.Itoa(diskBlock), "-I", "256", "-m", "0",
-		"-N", strconv.FormatInt(inodes(size), 10),
+		"-N", strconv.FormatInt(inside.Inodes(size), 10),
 		"-O", "none,extent,filetype,dir_index,sparse_super,large_file,huge_file,dir_nlink,extra_isize,ext_attr,flex_bg,64bit,metadata_csum",
 		"-E", "lazy_itable_init=1,nodiscard", path)
 	cmd.Env = []string{"MKE2FS_CONFIG=/dev/null", "LC_ALL=C"}

@@ -1,11 +1,8 @@
 package oci
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -14,10 +11,10 @@ import (
 	"strings"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
-	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/sandbox/cgroup"
+	"github.com/toold/toold/internal/sandbox/inside"
 	"github.com/toold/toold/internal/sandbox/seccomp"
 )
 
@@ -97,10 +94,7 @@ func New(cfg Config) (*Driver, error) {
 	if err := passable(d.sandboxesDir()); err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(cfg.StateDir, 0o700); err != nil {
-		return nil, err
-	}
-	if d.agent, err = copyAgent(cfg.AgentBinary, cfg.StateDir); err != nil {
+	if d.agent, err = inside.CopyAgent(cfg.AgentBinary, cfg.StateDir); err != nil {
 		return nil, fmt.Errorf("copy agent: %w", err)
 	}
 	if d.root, err = newRootfs(cfg.Rootfs, cfg.HostPaths); err != nil {
@@ -179,58 +173,6 @@ func passable(dir string) error {
 			return nil
 		}
 	}
-}
-
-// copyAgent gives sandboxes an inode of their own to execute: nothing that a
-// sandbox can open is a file that the host runs. The name is the content's
-// hash, so that sandboxes of an older version keep theirs.
-func copyAgent(from, dir string) (string, error) {
-	src, err := os.Open(from)
-	if err != nil {
-		return "", err
-	}
-	defer src.Close()
-	// Whoever copies holds this: what lies there is from one that was killed.
-	lock, err := lockNames(dir, unix.LOCK_EX)
-	if err != nil {
-		return "", err
-	}
-	defer lock.Close()
-	if err := removeMatching(filepath.Join(dir, newAgent), ""); err != nil {
-		return "", err
-	}
-	tmp, err := os.CreateTemp(dir, newAgent)
-	if err != nil {
-		return "", err
-	}
-	defer os.Remove(tmp.Name())
-	defer tmp.Close()
-	hash := sha256.New()
-	if _, err := io.Copy(io.MultiWriter(tmp, hash), src); err != nil {
-		return "", err
-	}
-	if err := errors.Join(tmp.Chmod(0o555), tmp.Sync()); err != nil {
-		return "", err
-	}
-	name := filepath.Join(dir, "agent-"+hex.EncodeToString(hash.Sum(nil))[:32])
-	if err := os.Rename(tmp.Name(), name); err != nil {
-		return "", err
-	}
-	return name, removeMatching(filepath.Join(dir, "agent-*"), name)
-}
-
-// newAgent is the pattern of a copy that is not finished.
-const newAgent = ".agent-*"
-
-// removeMatching removes all files that match a pattern but for one.
-func removeMatching(pattern, but string) error {
-	files, err := filepath.Glob(pattern)
-	for _, f := range files {
-		if f != but {
-			err = errors.Join(err, os.Remove(f))
-		}
-	}
-	return err
 }
 
 // runtime finds the runtime of a spec or record.

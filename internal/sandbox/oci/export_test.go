@@ -1,10 +1,5 @@
 package oci
 
-import (
-	"github.com/toold/toold/client"
-	"github.com/toold/toold/internal/sandbox"
-)
-
 // Unfiltered takes the seccomp filter away, for negative controls.
 func (d *Driver) Unfiltered() { d.seccomp = nil }
 
@@ -23,10 +18,4 @@ func (d *Driver) LimitFile(id, controller, v1, v2 string) string {
 // SessionMemory is the memory limit of a session, its agent included.
 func (d *Driver) SessionMemory(id string) (int, error) {
 	return readNumber(d.cg.File(id, "", "memory", "memory.limit_in_bytes", "memory.max"))
-}
-
-// TmpfsSum is what the memory file systems of a sandbox can hold.
-func TmpfsSum(s *sandbox.Spec) (client.Size, error) {
-	t, err := sizeTmpfs(s)
-	return t.sum(), err
 }

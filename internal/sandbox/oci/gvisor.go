@@ -144,7 +144,7 @@ func (c *creation) startGVisor(ctx context.Context, stdio *os.File) (*Sandbox, e
 	if err := control.Prepare(c.bundle.control(), base, base, c.spec.Nonce); err != nil {
 		return nil, err
 	}
-	if err := c.d.cg.Enclose(id, c.spec.Limits, c.sizes.sum()); err != nil {
+	if err := c.d.cg.Enclose(id, c.spec.Limits, c.sizes.Sum()); err != nil {
 		return nil, err
 	}
 	cgroup, err := c.d.cg.OpenEnclosed(id)

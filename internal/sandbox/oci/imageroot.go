@@ -12,6 +12,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/sandbox/inside"
 	"github.com/toold/toold/internal/sandbox/mount"
 )
 
@@ -30,8 +31,8 @@ import (
 
 // imageRoot makes the skeleton for an image.
 func imageRoot(root *sandbox.Root) (*rootfs, error) {
-	r := &rootfs{image: true, etc: make(map[string]string, len(etcFiles))}
-	for name, data := range etcFiles {
+	r := &rootfs{image: true, etc: make(map[string]string, len(inside.Etc))}
+	for name, data := range inside.Etc {
 		r.etc[name] = data
 	}
 	for name, fields := range map[string]int{"/etc/passwd": 7, "/etc/group": 4} {
@@ -196,14 +197,14 @@ func (c *creation) disk() (*os.File, error) {
 	if !errors.Is(err, errNoLoop) {
 		return f, err
 	}
-	size := min(want, c.sizes.tmp)
+	size := min(want, c.sizes.Tmp)
 	if m := c.spec.Limits.Memory; m > 0 {
-		size = min(size, m/4*3-c.sizes.sum())
+		size = min(size, m/4*3-c.sizes.Sum())
 	}
 	if size < leastDisk {
 		return nil, fmt.Errorf("%w, and limits.memory has no room for it: raise that, or lower limits.tmp", err)
 	}
-	c.sizes.disk = size
+	c.sizes.Disk = size
 	c.note(fmt.Sprintf("this host cannot make file systems in files (%v): what is written to the root file system is held in memory, at most %v of it", err, size))
 	return memoryDisk(size)
 }

@@ -3,7 +3,7 @@ package oci_test
 import (
 	"testing"
 
-	"github.com/toold/toold/internal/sandbox/oci"
+	"github.com/toold/toold/internal/sandbox/inside"
 )
 
 // The agent keeps its headroom when the memory file systems are full and the
@@ -12,7 +12,7 @@ func TestSessionMemory(t *testing.T) {
 	f := newFixture(t)
 	spec := f.spec()
 	l := f.create(spec)
-	sum, err := oci.TmpfsSum(&spec)
+	sizes, err := inside.SizeTmpfs(&spec)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -21,7 +21,7 @@ func TestSessionMemory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := int(spec.Limits.Memory+sum) + headroom; got != want {
+	if want := int(spec.Limits.Memory+sizes.Sum()) + headroom; got != want {
 		t.Errorf("session has %d bytes, want %d", got, want)
 	}
 	// What the agent writes is the session's memory and not the tools'.

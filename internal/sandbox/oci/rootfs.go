@@ -9,11 +9,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/sandbox/inside"
 )
 
 // defaultHostPaths are shown by Rootfs "host" where they exist. None of them is
@@ -28,10 +28,6 @@ var defaultHostPaths = []string{
 
 // forbiddenHostPaths must not be shown, nor anything below them.
 var forbiddenHostPaths = []string{"/home", "/root", "/var", "/run", "/proc", "/sys", "/dev", "/tmp", "/boot"}
-
-// ours are the places of the skeleton that a root filesystem, a worktree or a
-// mount never replaces or hides.
-var ours = []string{"/dev", "/proc", "/sys", "/tmp", "/run", sandbox.Home}
 
 // entry is one thing of the root filesystem as the skeleton shows it.
 type entry struct {
@@ -62,7 +58,7 @@ func newRootfs(kind string, hostPaths []string) (*rootfs, error) {
 	if optional {
 		hostPaths = defaultHostPaths
 	}
-	r := &rootfs{etc: etcFiles}
+	r := &rootfs{etc: inside.Etc}
 	for _, p := range hostPaths {
 		if err := checkHostPath(p); err != nil {
 			return nil, err
@@ -85,7 +81,7 @@ func checkHostPath(p string) error {
 		real = p // what does not exist is dealt with by the caller
 	}
 	for _, f := range forbiddenHostPaths {
-		if within(p, f) || within(real, f) {
+		if inside.Within(p, f) || inside.Within(real, f) {
 			return fmt.Errorf("host path %s: nothing below %s may be shown to sandboxes", p, f)
 		}
 	}
@@ -102,10 +98,10 @@ func dirRootfs(dir string) (*rootfs, error) {
 	if err != nil {
 		return nil, fmt.Errorf("rootfs: %w", err)
 	}
-	r := &rootfs{etc: etcFiles}
+	r := &rootfs{etc: inside.Etc}
 	for _, e := range list {
 		p := "/" + e.Name()
-		if slices.Contains(ours, p) || p == "/home" || p == "/etc" {
+		if slices.Contains(inside.Reserved, p) || p == "/home" || p == "/etc" {
 			continue
 		}
 		if err := r.add(p, filepath.Join(dir, e.Name())); err != nil {
@@ -119,7 +115,7 @@ func dirRootfs(dir string) (*rootfs, error) {
 	}
 	for _, e := range etc {
 		p := "/etc/" + e.Name()
-		if _, own := etcFiles[p]; own {
+		if _, own := inside.Etc[p]; own {
 			continue
 		}
 		if err := r.add(p, filepath.Join(dir, p)); err != nil {
@@ -154,27 +150,11 @@ func (r *rootfs) add(path, source string) error {
 	return nil
 }
 
-// etcFiles are the sandbox's own, the same in each.
-var etcFiles = map[string]string{
-	"/etc/passwd": "root:x:0:0:sandbox agent:/:/usr/sbin/nologin\n" +
-		"tool:x:1000:1000:tools:" + sandbox.Home + ":/bin/bash\n" +
-		"nobody:x:65534:65534:everyone else:/nonexistent:/usr/sbin/nologin\n",
-	"/etc/group":         "root:x:0:\ntty:x:5:\ntool:x:1000:\nnogroup:x:65534:\n",
-	"/etc/hosts":         "127.0.0.1\tlocalhost " + hostname + "\n::1\tlocalhost ip6-localhost\n",
-	"/etc/hostname":      hostname + "\n",
-	"/etc/nsswitch.conf": "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nservices: files\nprotocols: files\n",
-	"/etc/resolv.conf":   "# There is no resolver in this sandbox.\n",
-	"/etc/host.conf":     "multi on\n",
-}
-
-// hostname is the name of every sandbox.
-const hostname = "toold"
-
 // skeleton builds a root directory: what is mounted where is in the bundle's
 // config, here are only the places for it.
 func (r *rootfs) skeleton(root string, targets []string) error {
 	s := skeletonDir(root)
-	for _, d := range append([]string{"/", "/etc", sandbox.OutputDir, sandbox.ControlDir, privateDir}, ours...) {
+	for _, d := range append([]string{"/", "/etc", sandbox.OutputDir, sandbox.ControlDir, privateDir}, inside.Reserved...) {
 		s.dir(d)
 	}
 	if !r.image { // which has its own, or none
@@ -184,7 +164,7 @@ func (r *rootfs) skeleton(root string, targets []string) error {
 	}
 	s.link("/etc/mtab", "../proc/self/mounts")
 	s.file(sandbox.AgentPath, nil)
-	s.file(sandbox.MarkerFile, []byte("this is a sandbox\n"))
+	s.file(sandbox.MarkerFile, []byte(inside.Marker))
 	for p, data := range r.etc {
 		s.file(p, []byte(data))
 	}
@@ -202,7 +182,7 @@ func (r *rootfs) skeleton(root string, targets []string) error {
 		s.dir(t)
 	}
 	if r.image {
-		for _, d := range ours {
+		for _, d := range inside.Reserved {
 			s.opaque(d)
 		}
 	}
@@ -215,7 +195,7 @@ func (r *rootfs) skeleton(root string, targets []string) error {
 // it, so that one that is in use is never changed.
 func (r *rootfs) share(dir string) error {
 	hash := sha256.New()
-	fmt.Fprintf(hash, "%q %q %q %t %q", ours, []string{sandbox.ControlDir, privateDir}, r.etc, r.image, sandbox.Workspace)
+	fmt.Fprintf(hash, "%q %q %q %t %q", inside.Reserved, []string{sandbox.ControlDir, privateDir}, r.etc, r.image, sandbox.Workspace)
 	for _, e := range r.entries {
 		fmt.Fprintf(hash, " %q %t %t %q %x", e.path, e.dir, e.source != "", e.link, sha256.Sum256(e.data))
 	}
@@ -241,9 +221,4 @@ func (r *rootfs) share(dir string) error {
 		return err
 	}
 	return nil
-}
-
-// within says whether p is dir or below it. Both are clean and absolute.
-func within(p, dir string) bool {
-	return p == dir || dir == "/" || strings.HasPrefix(p, dir+"/")
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/sandbox/inside"
 )
 
 // Annotations of a bundle say whose it is.
@@ -19,19 +20,6 @@ const (
 	annotationIncarnation = "toold.incarnation"
 	annotationRuntime     = "toold.runtime"
 	annotationUIDBase     = "toold.uid-base"
-)
-
-// agentCaps are what the agent keeps: it changes to the tool user and kills
-// that user's processes, nothing else.
-var agentCaps = []string{"CAP_SETUID", "CAP_SETGID", "CAP_KILL"}
-
-// maskedPaths and readonlyPaths follow Moby; /sys is an empty directory here.
-var (
-	maskedPaths = []string{
-		"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
-		"/proc/sched_debug", "/proc/scsi", "/proc/timer_list", "/proc/timer_stats",
-	}
-	readonlyPaths = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/pressure", "/proc/sys", "/proc/sysrq-trigger"}
 )
 
 // noNamespaces forbids, inside the session's user namespace, to make further
@@ -56,11 +44,11 @@ func noNamespaces(base uint32) specs.Hook {
 }
 
 // bundleSpec is the runtime-spec of one sandbox.
-func (d *Driver) bundleSpec(rec *sandbox.Record, s *sandbox.Spec, root string, uids, gids []specs.LinuxIDMapping, sizes tmpfsSizes) *specs.Spec {
+func (d *Driver) bundleSpec(rec *sandbox.Record, s *sandbox.Spec, root string, uids, gids []specs.LinuxIDMapping, sizes inside.TmpfsSizes) *specs.Spec {
 	adj := oomScoreAdj()
 	return &specs.Spec{
 		Version:  "1.0.2",
-		Hostname: hostname,
+		Hostname: inside.Hostname,
 		Root:     &specs.Root{Path: root, Readonly: s.Root == nil},
 		Process: &specs.Process{
 			Args:            []string{sandbox.AgentPath},
@@ -68,7 +56,7 @@ func (d *Driver) bundleSpec(rec *sandbox.Record, s *sandbox.Spec, root string, u
 			Env:             []string{"PATH=/usr/bin:/bin"},
 			NoNewPrivileges: true,
 			Capabilities: &specs.LinuxCapabilities{
-				Bounding: agentCaps, Effective: agentCaps, Permitted: agentCaps,
+				Bounding: inside.AgentCaps, Effective: inside.AgentCaps, Permitted: inside.AgentCaps,
 			},
 			// No core files, and no upcall to the host's core pattern.
 			Rlimits:     []specs.POSIXRlimit{{Type: "RLIMIT_CORE"}},
@@ -87,8 +75,8 @@ func (d *Driver) bundleSpec(rec *sandbox.Record, s *sandbox.Spec, root string, u
 			CgroupsPath:   d.cg.Path(s.SessionID),
 			Resources:     sessionResources(),
 			Seccomp:       d.seccomp,
-			MaskedPaths:   maskedPaths,
-			ReadonlyPaths: readonlyPaths,
+			MaskedPaths:   inside.MaskedPaths,
+			ReadonlyPaths: inside.ReadonlyPaths,
 		},
 	}
 }
@@ -110,14 +98,14 @@ func namespaces() []specs.LinuxNamespace {
 	return list
 }
 
-func (d *Driver) bundleMounts(s *sandbox.Spec, sizes tmpfsSizes) []specs.Mount {
+func (d *Driver) bundleMounts(s *sandbox.Spec, sizes inside.TmpfsSizes) []specs.Mount {
 	mounts := []specs.Mount{
 		{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}},
 		{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "noexec", "strictatime", "mode=755", "size=64k", "nr_inodes=64"}},
 		{Destination: "/dev/pts", Type: "devpts", Source: "devpts", Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"}},
-		tmpfs("/dev/shm", sizes.shm, "noexec", "mode=1777"),
-		tmpfs("/tmp", sizes.tmp, "mode=1777"),
-		tmpfs(sandbox.Home, sizes.home, "mode=700", "uid=1000", "gid=1000"),
+		tmpfs("/dev/shm", sizes.Shm, "noexec", "mode=1777"),
+		tmpfs("/tmp", sizes.Tmp, "mode=1777"),
+		tmpfs(sandbox.Home, sizes.Home, "mode=700", "uid=1000", "gid=1000"),
 	}
 	for _, e := range d.entries(s) {
 		if e.source != "" {
@@ -126,7 +114,7 @@ func (d *Driver) bundleMounts(s *sandbox.Spec, sizes tmpfsSizes) []specs.Mount {
 	}
 	mounts = append(mounts, readOnly(sandbox.AgentPath, d.agent))
 	if s.Worktree.Mode == client.WorktreeEmpty {
-		mounts = append(mounts, tmpfs(s.Worktree.Target, sizes.worktree, "mode=755", "uid=1000", "gid=1000"))
+		mounts = append(mounts, tmpfs(s.Worktree.Target, sizes.Worktree, "mode=755", "uid=1000", "gid=1000"))
 	}
 	return mounts
 }
@@ -145,42 +133,9 @@ func tmpfs(target string, size client.Size, options ...string) specs.Mount {
 		Destination: target, Type: "tmpfs", Source: "tmpfs",
 		Options: append([]string{
 			"nosuid", "nodev",
-			fmt.Sprintf("size=%d", size), fmt.Sprintf("nr_inodes=%d", inodes(size)),
+			fmt.Sprintf("size=%d", size), fmt.Sprintf("nr_inodes=%d", inside.Inodes(size)),
 		}, options...),
 	}
-}
-
-func inodes(size client.Size) int64 { return max(1024, int64(size)/(8<<10)) }
-
-// tmpfsSizes are the bounds of a sandbox's memory file systems.
-type tmpfsSizes struct{ tmp, shm, home, worktree, disk client.Size }
-
-// sum is what they can hold together.
-func (t tmpfsSizes) sum() client.Size { return t.tmp + t.shm + t.home + t.worktree + t.disk }
-
-// Pages that a tool wrote count as the tools' memory. A tmpfs that can fill all of
-// it would wedge the session: even rm would be killed for memory, until the agent
-// has made room. Together they stay at or below three quarters of it. The home directory is the largest: build
-// caches live there, and that of a small Go program with its part of the standard
-// library takes over 100 MiB.
-func sizeTmpfs(s *sandbox.Spec) (tmpfsSizes, error) {
-	const leastTmp, unlimited = 1 << 20, 256 << 20
-	t := tmpfsSizes{tmp: s.Limits.Tmp}
-	if t.tmp == 0 {
-		t.tmp = unlimited
-		if m := s.Limits.Memory; m > 0 {
-			t.tmp = max(leastTmp, min(t.tmp, m/8))
-		}
-	}
-	t.home, t.shm = 3*t.tmp, t.tmp/4
-	if s.Worktree.Mode == client.WorktreeEmpty {
-		t.worktree = t.tmp
-	}
-	if m := s.Limits.Memory; m > 0 && t.sum() > m/4*3 {
-		return t, fmt.Errorf("limits.tmp %v: with the home directory, /dev/shm and an empty worktree this makes %v of memory file systems, more than three quarters of limits.memory %v: lower limits.tmp or raise limits.memory",
-			t.tmp, t.sum(), s.Limits.Memory)
-	}
-	return t, nil
 }
 
 // oomScoreAdj keeps a container from inheriting the daemon's protection; it

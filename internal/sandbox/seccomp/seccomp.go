@@ -3,6 +3,7 @@
 package seccomp
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -136,4 +137,14 @@ func allow(name string, args ...specs.LinuxSeccompArg) specs.LinuxSyscall {
 // masked is true when argument index, under mask, is value.
 func masked(index uint, mask, value uint64) specs.LinuxSeccompArg {
 	return specs.LinuxSeccompArg{Index: index, Value: mask, ValueTwo: value, Op: specs.OpMaskedEqual}
+}
+
+// JSON is Profile in the form that a Docker Engine takes.
+func JSON() (string, error) {
+	p, err := Profile()
+	if err != nil {
+		return "", err
+	}
+	data, err := json.Marshal(p)
+	return string(data), err
 }

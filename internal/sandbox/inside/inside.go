@@ -1,0 +1,88 @@
+// Package inside is what a sandbox looks like from inside, whatever driver makes it:
+// its files in /etc, the sizes of its memory file systems, the places that are the
+// sandbox's own, the agent and its rights.
+package inside
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/toold/toold/internal/sandbox"
+)
+
+// Hostname is the name of every sandbox.
+const Hostname = "toold"
+
+// Reserved are the places that a root filesystem, a worktree or a mount never
+// replaces or hides.
+var Reserved = []string{"/dev", "/proc", "/sys", "/tmp", "/run", sandbox.Home}
+
+// AgentCaps are what the agent keeps: it changes to the tool user and kills that
+// user's processes, nothing else.
+var AgentCaps = []string{"CAP_SETUID", "CAP_SETGID", "CAP_KILL"}
+
+// MaskedPaths and ReadonlyPaths of /proc follow Moby.
+var (
+	MaskedPaths = []string{
+		"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
+		"/proc/sched_debug", "/proc/scsi", "/proc/timer_list", "/proc/timer_stats",
+	}
+	ReadonlyPaths = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/pressure", "/proc/sys", "/proc/sysrq-trigger"}
+)
+
+// Marker is the content of sandbox.MarkerFile.
+const Marker = "this is a sandbox\n"
+
+// Etc are the files of /etc that are the same in each sandbox, by their path.
+var Etc = map[string]string{
+	"/etc/passwd": "root:x:0:0:sandbox agent:/:/usr/sbin/nologin\n" +
+		"tool:x:1000:1000:tools:" + sandbox.Home + ":/bin/bash\n" +
+		"nobody:x:65534:65534:everyone else:/nonexistent:/usr/sbin/nologin\n",
+	"/etc/group":         "root:x:0:\ntty:x:5:\ntool:x:1000:\nnogroup:x:65534:\n",
+	"/etc/hosts":         "127.0.0.1\tlocalhost " + Hostname + "\n::1\tlocalhost ip6-localhost\n",
+	"/etc/hostname":      Hostname + "\n",
+	"/etc/nsswitch.conf": "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nservices: files\nprotocols: files\n",
+	"/etc/resolv.conf":   "# There is no resolver in this sandbox.\n",
+	"/etc/host.conf":     "multi on\n",
+}
+
+// CheckTargets keeps worktree and mounts away from the places that are the
+// sandbox's. A mount may lie in the worktree or in another mount, and hides
+// neither.
+func CheckTargets(s *sandbox.Spec) error {
+	if err := checkTarget(s.Worktree.Target); err != nil {
+		return err
+	}
+	seen := map[string]bool{}
+	for _, m := range s.Mounts {
+		if err := checkTarget(m.Target); err != nil {
+			return err
+		}
+		if Within(s.Worktree.Target, m.Target) {
+			return fmt.Errorf("%w: %s would hide the worktree at %s", sandbox.ErrMountTarget, m.Target, s.Worktree.Target)
+		}
+		if seen[m.Target] {
+			return fmt.Errorf("%w: two mounts are to be at %s", sandbox.ErrMountTarget, m.Target)
+		}
+		seen[m.Target] = true
+	}
+	return nil
+}
+
+func checkTarget(t string) error {
+	if !filepath.IsAbs(t) || filepath.Clean(t) != t || strings.ContainsRune(t, 0) {
+		return fmt.Errorf("%w: %q is not an absolute, clean path", sandbox.ErrMountTarget, t)
+	}
+	for _, o := range append([]string{"/etc", "/var/tmp", "/var/run"}, Reserved...) {
+		if Within(t, o) || Within(o, t) {
+			return fmt.Errorf("%w: %s is %s's place in every sandbox", sandbox.ErrMountTarget, t, o)
+		}
+	}
+	return nil
+}
+
+// Within says whether p is dir or below it. Both are clean and absolute.
+func Within(p, dir string) bool {
+	return p == dir || dir == "/" || strings.HasPrefix(p, dir+"/")
+}
