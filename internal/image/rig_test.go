@@ -105,7 +105,7 @@ func tarOf(t testing.TB, entries ...tarEntry) []byte {
 	w := tar.NewWriter(&b)
 	for _, e := range entries {
 		h := e.Header
-		if h.ModTime.IsZero() {
+		if h.ModTime.IsZero() && h.Typeflag != tar.TypeXGlobalHeader {
 			h.ModTime = testEpoch
 		}
 		if err := w.WriteHeader(&h); err != nil {
@@ -242,4 +242,13 @@ func checkNothingLeft(t testing.TB, s *Store, want int) {
 			t.Errorf("%s/ holds %d entries, want %d: %v", name, len(entries), n, entries)
 		}
 	}
+}
+
+func statOf(t testing.TB, p string) unix.Stat_t {
+	t.Helper()
+	var st unix.Stat_t
+	if err := unix.Lstat(p, &st); err != nil {
+		t.Fatal(err)
+	}
+	return st
 }

@@ -1,0 +1,437 @@
+package image
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	ocilayout "github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"golang.org/x/sys/unix"
+)
+
+// layoutOf writes an OCI layout of images, of which each has an annotation with
+// its name, if that is not empty.
+func layoutOf(t testing.TB, images map[string]v1.Image) string {
+	t.Helper()
+	dir := t.TempDir()
+	l, err := ocilayout.Write(dir, empty.Index)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range slices.Sorted(maps.Keys(images)) {
+		var options []ocilayout.Option
+		if n != "" {
+			options = append(options, ocilayout.WithAnnotations(map[string]string{annotationRef: n}))
+		}
+		if err := l.AppendImage(images[n], options...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// packed is a directory as a tar archive, as the system's tar would make it.
+func packed(t testing.TB, path string) []byte {
+	t.Helper()
+	var entries []tarEntry
+	err := filepath.WalkDir(path, func(p string, d os.DirEntry, err error) error {
+		rel, _ := filepath.Rel(path, p)
+		switch {
+		case err != nil || rel == ".":
+			return err
+		case d.IsDir():
+			entries = append(entries, dir("./"+rel+"/"))
+			return nil
+		}
+		content, err := os.ReadFile(p)
+		entries = append(entries, file("./"+rel, string(content)))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tarOf(t, entries...)
+}
+
+// savedOf is what docker save writes of images by their names.
+func savedOf(t testing.TB, images map[string]v1.Image) []byte {
+	t.Helper()
+	refs := map[name.Reference]v1.Image{}
+	for n, img := range images {
+		ref, err := name.NewTag(n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		refs[ref] = img
+	}
+	var b bytes.Buffer
+	if err := tarball.MultiRefWrite(refs, &b); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// TestImportForms: the same image in all its forms is the same image.
+func TestImportForms(t *testing.T) {
+	src := simpleImage(t)
+	id, err := src.ConfigName()
+	if err != nil {
+		t.Fatal(err)
+	}
+	source := layoutOf(t, map[string]v1.Image{"tools:v1": src})
+	oci := packed(t, source)
+	saved := savedOf(t, map[string]v1.Image{"tools:v1": src})
+	for form, raw := range map[string][]byte{
+		"OCI archive": oci, "OCI archive, gzip": gzipped(oci), "OCI archive, zstd": zstded(t, oci),
+		"docker save": saved, "docker save, gzip": gzipped(saved), "docker save, zstd": zstded(t, saved),
+	} {
+		for _, given := range []string{"", "other"} {
+			t.Run(form+" as "+given, func(t *testing.T) {
+				s := newStore(t)
+				img, err := s.Import(t.Context(), bytes.NewReader(raw), given, ImportOptions{})
+				checkSimple(t, s, img, err, id.String())
+				want := []string{"tools:v1"}
+				if given != "" {
+					want = []string{"other:latest"}
+				}
+				if err == nil && !slices.Equal(img.Names, want) {
+					t.Errorf("names %q, want %q", img.Names, want)
+				}
+			})
+		}
+	}
+	t.Run("layout directory", func(t *testing.T) {
+		s := newStore(t)
+		img, err := s.ImportPath(t.Context(), source, "", ImportOptions{})
+		checkSimple(t, s, img, err, id.String())
+	})
+	t.Run("file", func(t *testing.T) {
+		s := newStore(t)
+		path := filepath.Join(t.TempDir(), "whatever.txt")
+		if err := os.WriteFile(path, gzipped(saved), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		img, err := s.ImportPath(t.Context(), path, "", ImportOptions{})
+		checkSimple(t, s, img, err, id.String())
+	})
+}
+
+func checkSimple(t *testing.T, s *Store, img *Image, err error, id string) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if img.Digest != id || img.WorkingDir != "/src" || img.Size != 11 {
+		t.Errorf("got %+v, want the image %s", img, id)
+	}
+	if got := listing(t, rootfsOf(s, img)); !slices.Contains(got, "- 0644 0:0 etc/motd new") || len(got) != 5 {
+		t.Errorf("got %q", got)
+	}
+	checkNothingLeft(t, s, 1)
+}
+
+// TestImportPlain: archives of a root filesystem, and that their identity
+// follows from their content.
+func TestImportPlain(t *testing.T) {
+	s := newStore(t)
+	raw := tarOf(t, dir("bin"), file("bin/sh", "x").mode(0o755), file("manifest.json", "{}"), file("oci-layout", "mine"), file("index.json", "[]"))
+	var first string
+	for name, form := range map[string][]byte{"plain": raw, "gz": gzipped(raw), "zst": zstded(t, raw)} {
+		img, err := s.Import(t.Context(), bytes.NewReader(form), name, ImportOptions{})
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if first == "" {
+			first = img.Digest
+		}
+		if img.Digest != first || img.Architecture != runtime.GOARCH {
+			t.Errorf("%s: %+v, want the digest %s", name, img, first)
+		}
+	}
+	checkNothingLeft(t, s, 1)
+	list, err := s.List(t.Context())
+	if err != nil || len(list) != 1 || !slices.Equal(list[0].Names, []string{"gz:latest", "plain:latest", "zst:latest"}) {
+		t.Errorf("got %+v, %v", list, err)
+	}
+	if _, err := s.Import(t.Context(), bytes.NewReader(raw), "", ImportOptions{}); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "say one") {
+		t.Errorf("without a name: %v", err)
+	}
+}
+
+func TestImportDirectory(t *testing.T) {
+	s := newStore(t)
+	src := t.TempDir()
+	write := func(rel, content string, mode os.FileMode, uid int) {
+		p := filepath.Join(src, rel)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(p), 0o755), os.WriteFile(p, []byte(content), 0o600), os.Chown(p, uid, uid), os.Chmod(p, mode)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("bin/sh", "shell", 0o755|os.ModeSetuid, 0)
+	write("home/\xffile", "odd", 0o640, 1000)
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(os.Link(filepath.Join(src, "bin/sh"), filepath.Join(src, "bin/bash")))
+	must(os.Symlink("/etc/shadow", filepath.Join(src, "link")))
+	must(unix.Mkfifo(filepath.Join(src, "fifo"), 0o600))
+	must(os.Chmod(filepath.Join(src, "fifo"), 0o622))
+	must(os.Mkdir(filepath.Join(src, "dev"), 0o755))
+	must(unix.Mknod(filepath.Join(src, "dev/null"), unix.S_IFCHR|0o666, int(unix.Mkdev(1, 3))))
+	must(unix.Setxattr(filepath.Join(src, "bin/sh"), "user.note", []byte("x"), 0))
+	sock, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+	must(err)
+	defer unix.Close(sock)
+	must(os.Chdir(src)) // the path of a test's directory is too long for a socket
+	must(unix.Bind(sock, &unix.SockaddrUnix{Name: "sock"}))
+	must(os.Chdir("/"))
+
+	img, err := s.ImportPath(t.Context(), src, "mine", ImportOptions{})
+	must(err)
+	want := []string{
+		"d 0755 0:0 .", "d 0755 0:0 bin", "- 0755 0:0 bin/bash shell", "- 0755 0:0 bin/sh shell", "d 0755 0:0 dev",
+		"p 0622 0:0 fifo", "d 0755 0:0 home", "- 0640 1000:1000 home/\xffile odd", "l 0777 0:0 link -> /etc/shadow",
+	}
+	rootfs := rootfsOf(s, img)
+	if got := listing(t, rootfs); !slices.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	a, b, orig := statOf(t, rootfs+"/bin/sh"), statOf(t, rootfs+"/bin/bash"), statOf(t, src+"/bin/sh")
+	if a.Ino != b.Ino || a.Ino == orig.Ino {
+		t.Errorf("inodes %d and %d, of the original %d: want the two to be one, and a copy", a.Ino, b.Ino, orig.Ino)
+	}
+	again, err := s.ImportPath(t.Context(), src, "again", ImportOptions{})
+	if err != nil || again.Digest != img.Digest {
+		t.Errorf("the same directory became %+v, %v", again, err)
+	}
+	checkNothingLeft(t, s, 1)
+}
+
+func TestImportDirectoryRefused(t *testing.T) {
+	for name, tt := range map[string]struct {
+		make func(dir string) error
+		want error
+		says string
+	}{
+		"whiteout": {func(d string) error { return os.WriteFile(d+"/.wh.x", nil, 0o600) }, ErrRefused, ".wh.x"},
+		"device":   {func(d string) error { return unix.Mknod(d+"/sda", unix.S_IFBLK, int(unix.Mkdev(8, 0))) }, ErrRefused, "sda"},
+		"owner":    {func(d string) error { return errors.Join(os.Mkdir(d+"/x", 0o700), os.Chown(d+"/x", 100000, 0)) }, ErrRefused, "100000:0"},
+		"deep":     {func(d string) error { return os.MkdirAll(d+"/"+strings.Repeat("d/", 300), 0o700) }, ErrTooLarge, "deeper"},
+		"large":    {func(d string) error { return errors.Join(os.WriteFile(d+"/f", nil, 0o600), os.Truncate(d+"/f", 1<<31)) }, ErrTooLarge, "\"f\""},
+		"many": {func(d string) error {
+			for i := range 101 {
+				if err := os.Mkdir(d+"/"+strings.Repeat("d", i+1), 0o700); err != nil {
+					return err
+				}
+			}
+			return nil
+		}, ErrTooLarge, "entries"},
+		"empty name list": {func(string) error { return nil }, nil, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := openStore(t, filepath.Join(t.TempDir(), "images"), Limits{FileBytes: 1 << 20, Entries: 100})
+			src := t.TempDir()
+			if name == "deep" {
+				s.limits.Entries = 1000
+			}
+			if err := tt.make(src); err != nil {
+				t.Fatal(err)
+			}
+			_, err := s.ImportPath(t.Context(), src, "mine", ImportOptions{})
+			if tt.want == nil {
+				if err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			if !errors.Is(err, tt.want) || !strings.Contains(err.Error(), tt.says) {
+				t.Errorf("got %v, want %v that says %q", err, tt.want, tt.says)
+			}
+			checkNothingLeft(t, s, 0)
+		})
+	}
+}
+
+// TestImportDirectoryOfTheStore: the store is not copied into itself.
+func TestImportDirectoryOfTheStore(t *testing.T) {
+	top := t.TempDir()
+	s := openStore(t, filepath.Join(top, "images"), Limits{})
+	if err := os.WriteFile(filepath.Join(top, "f"), []byte("x"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	img, err := s.ImportPath(t.Context(), top, "top", ImportOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := listing(t, rootfsOf(s, img)); len(got) != 3 || got[1] != "- 0644 0:0 f x" || got[2] != "d 0700 0:0 images" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestImportPathKinds(t *testing.T) {
+	s := newStore(t)
+	dir := t.TempDir()
+	if err := unix.Mkfifo(dir+"/fifo", 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.ImportPath(t.Context(), dir+"/fifo", "x", ImportOptions{}); !errors.Is(err, ErrInvalid) {
+		t.Errorf("a FIFO: %v", err)
+	}
+	if _, err := s.ImportPath(t.Context(), dir+"/none", "x", ImportOptions{}); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("nothing: %v", err)
+	}
+}
+
+func TestImportSelect(t *testing.T) {
+	a := imageOf(t, v1.Config{}, layerOf(t, file("a", "")))
+	b := imageOf(t, v1.Config{}, layerOf(t, file("b", "")))
+	idB, _ := b.ConfigName()
+	manifestB, _ := b.Digest()
+	images := map[string]v1.Image{"one:1": a, "two:2": b}
+	for form, tt := range map[string]struct {
+		raw    []byte
+		digest string
+	}{
+		"docker save": {savedOf(t, images), idB.String()},
+		"layout":      {packed(t, layoutOf(t, images)), manifestB.String()},
+		"tags only":   {packed(t, layoutOf(t, map[string]v1.Image{"1": a, "two:2": b})), manifestB.String()},
+	} {
+		t.Run(form, func(t *testing.T) {
+			s := newStore(t)
+			_, err := s.Import(t.Context(), bytes.NewReader(tt.raw), "x", ImportOptions{})
+			if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "several") || !strings.Contains(err.Error(), "two:2") {
+				t.Errorf("without a choice: %v", err)
+			}
+			for _, selected := range []string{"two:2", "index.docker.io/library/two:2", tt.digest} {
+				img, err := s.Import(t.Context(), bytes.NewReader(tt.raw), "", ImportOptions{Select: selected})
+				if err != nil || img.Digest != idB.String() || !slices.Equal(img.Names, []string{"two:2"}) {
+					t.Errorf("%s: %+v, %v", selected, img, err)
+				}
+			}
+			_, err = s.Import(t.Context(), bytes.NewReader(tt.raw), "x", ImportOptions{Select: "three"})
+			if !errors.Is(err, ErrNotFound) {
+				t.Errorf("a wrong choice: %v", err)
+			}
+		})
+	}
+}
+
+// TestImportTagOnly: a tag alone is no name to be known by.
+func TestImportTagOnly(t *testing.T) {
+	s := newStore(t)
+	raw := packed(t, layoutOf(t, map[string]v1.Image{"latest": simpleImage(t)}))
+	if _, err := s.Import(t.Context(), bytes.NewReader(raw), "", ImportOptions{}); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "say one") {
+		t.Errorf("got %v", err)
+	}
+	if _, err := s.Import(t.Context(), bytes.NewReader(raw), "mine", ImportOptions{Select: "latest"}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestImportNames(t *testing.T) {
+	s := newStore(t)
+	raw := tarOf(t, file("a", ""))
+	for name, want := range map[string]error{
+		"UPPER": ErrInvalid, "a b": ErrInvalid, "x@sha256:" + strings.Repeat("0", 64): ErrInvalid,
+		"sha256:" + strings.Repeat("0", 64): ErrInvalid, "a\nb": ErrInvalid,
+		"reg.example:5000/a/b:c": nil,
+	} {
+		if _, err := s.Import(t.Context(), bytes.NewReader(raw), name, ImportOptions{}); !errors.Is(err, want) {
+			t.Errorf("%q: %v, want %v", name, err, want)
+		}
+	}
+}
+
+// TestImportPlatforms: of an image for several platforms, this host's is taken.
+func TestImportPlatforms(t *testing.T) {
+	mine := simpleImage(t)
+	other := imageOf(t, v1.Config{}, layerOf(t, file("other", "")))
+	index := mutate.AppendManifests(empty.Index,
+		mutate.IndexAddendum{Add: other, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: "s390x"}}},
+		mutate.IndexAddendum{Add: mine, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: runtime.GOARCH}}},
+		mutate.IndexAddendum{Add: other, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "unknown", Architecture: "unknown"}}},
+	)
+	id, _ := mine.ConfigName()
+	flat := t.TempDir()
+	if _, err := ocilayout.Write(flat, index); err != nil {
+		t.Fatal(err)
+	}
+	nested := t.TempDir()
+	if _, err := ocilayout.Write(nested, mutate.AppendManifests(empty.Index, mutate.IndexAddendum{Add: index})); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{flat, nested} {
+		img, err := newStore(t).ImportPath(t.Context(), path, "x", ImportOptions{})
+		if err != nil || img.Digest != id.String() {
+			t.Errorf("got %+v, %v", img, err)
+		}
+	}
+	foreign := t.TempDir()
+	if _, err := ocilayout.Write(foreign, mutate.AppendManifests(empty.Index,
+		mutate.IndexAddendum{Add: other, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: "s390x"}}})); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := newStore(t).ImportPath(t.Context(), foreign, "x", ImportOptions{}); !errors.Is(err, ErrPlatform) || !strings.Contains(err.Error(), "s390x") {
+		t.Errorf("only for another platform: %v", err)
+	}
+}
+
+// failingReader gives some bytes and then an error.
+type failingReader struct {
+	r   io.Reader
+	err error
+}
+
+func (f *failingReader) Read(p []byte) (int, error) {
+	n, err := f.r.Read(p)
+	if err == io.EOF {
+		err = f.err
+	}
+	return n, err
+}
+
+func TestImportBrokenStream(t *testing.T) {
+	s := newStore(t)
+	broken := errors.New("the client went away")
+	_, err := s.Import(t.Context(), &failingReader{bytes.NewReader(tarOf(t, file("a", "x"))), broken}, "x", ImportOptions{})
+	if !errors.Is(err, broken) {
+		t.Errorf("got %v", err)
+	}
+	checkNothingLeft(t, s, 0)
+}
+
+func FuzzImport(f *testing.F) {
+	needRoot(f)
+	f.Add(packed(f, layoutOf(f, map[string]v1.Image{"tools:v1": simpleImage(f)})))
+	f.Add(savedOf(f, map[string]v1.Image{"tools:v1": simpleImage(f)}))
+	f.Add(gzipped(tarOf(f, dir("a"), file("a/b", "x"))))
+	f.Add(zstded(f, tarOf(f, symlink("a", "/"), file("a/b", "x"))))
+	s := openStore(f, filepath.Join(f.TempDir(), "images"), Limits{Bytes: 1 << 20, Entries: 1000, ConfigBytes: 1 << 16})
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		img, err := s.Import(t.Context(), bytes.NewReader(raw), "fuzz", ImportOptions{})
+		if err != nil {
+			checkNothingLeft(t, s, 0)
+			return
+		}
+		checkSurvey(t, rootfsOf(s, img))
+		if err := s.Remove(t.Context(), img.Digest); err != nil {
+			t.Fatal(err)
+		}
+		checkNothingLeft(t, s, 0)
+	})
+}
