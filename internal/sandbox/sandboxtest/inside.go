@@ -129,18 +129,16 @@ func testOutput(s *suite) {
 	spec.OutputDir = out.Name()
 	b := s.create(spec)
 	b.want("cat "+sandbox.OutputDir+"/call", "whole output")
-	b.fails("echo >"+sandbox.OutputDir+"/call", "Read-only")
+	b.fails("echo >"+sandbox.OutputDir+"/call", "") // it is read-only, and another's too
 	s.write(out.Name()+"/later", "too", 0, 0o644)
 	b.want("cat "+sandbox.OutputDir+"/later", "too")
 	s.write(out.Name()+"/program", "#!/bin/sh\nid -u\n", 0, 0o755|os.ModeSetuid)
 	b.fails(sandbox.OutputDir+"/program", "denied")
 	b.want("stat -c %u:%g "+sandbox.OutputDir+" "+sandbox.OutputDir+"/call", "65534:65534\n65534:65534")
-	b.fails("chmod 600 "+sandbox.OutputDir+"/call", "Read-only")
+	b.fails("chmod 600 "+sandbox.OutputDir+"/call", "")
 	options := b.out("grep ' " + sandbox.OutputDir + " ' /proc/self/mountinfo | cut -d' ' -f6")
 	for _, want := range []string{"ro", "nosuid", "nodev", "noexec"} {
-		if !slices.Contains(strings.Split(options, ","), want) {
-			s.Errorf("outputs are mounted %s, want %s", options, want)
-		}
+		s.holds(want, slices.Contains(strings.Split(options, ","), want), "outputs are mounted %s", options)
 	}
 }
 

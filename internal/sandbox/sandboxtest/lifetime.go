@@ -290,7 +290,6 @@ func testIsolation(s *suite) {
 	if got := b.out("ls -d /proc/[0-9]*"); strings.Count(got, "\n") > 5 {
 		s.Errorf("processes of others are visible:\n%s", got)
 	}
-	if n := a.out("readlink /proc/self/ns/net"); n == b.out("readlink /proc/self/ns/net") {
-		s.Error("both are in one network namespace")
-	}
+	n := a.out("readlink /proc/self/ns/net")
+	s.holds("network namespace", n != b.out("readlink /proc/self/ns/net"), "both are in %s", n)
 }
