@@ -60,7 +60,8 @@ func (s *Server) setUp(h hello, fd int) (*session, error) {
 		spawner: sp, groups: g, env: vars, path: pathOf(h.Env), dir: h.Worktree,
 		shells: &shells{spawner: sp, groups: g, env: vars, dir: h.Worktree, ctx: s.ctx},
 	}
-	if g.parent >= 0 && canWait(h.Shell, h.Env) {
+	// A kernel of its own does not say where a shell's command stands in its memory.
+	if fd >= 0 && canWait(h.Shell, h.Env) {
 		ses.exec.shells.shell = h.Shell
 	}
 	return ses, nil

@@ -1,0 +1,115 @@
+package agent
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/toold/toold/internal/tool/run"
+)
+
+func newTaggedRig(t *testing.T) (*rig, *Conn) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("needs root to change groups")
+	}
+	r := newRig(t)
+	c, w := r.connect(r.hello())
+	if len(w.Notes) == 0 || !strings.Contains(strings.Join(w.Notes, "\n"), "additional group id") {
+		t.Errorf("notes %q say nothing of the group", w.Notes)
+	}
+	return r, c
+}
+
+// Without cgroups, whatever a call starts is gone after it all the same.
+func TestTagged(t *testing.T) {
+	r, c := newTaggedRig(t)
+	out, o := r.bash(c, "b", `setsid sleep 300 & echo $!; (setsid bash -c 'echo $$; sleep 300' &); sleep 0.1`)
+	pids := strings.Fields(out)
+	if len(pids) != 2 || o.Exit.BackgroundKilled < 2 || o.Exit.Code != 0 {
+		t.Errorf("%q %+v", out, o.Exit)
+	}
+	for _, pid := range pids {
+		gone(t, pid)
+	}
+	// Signals are ignored, the leader is stopped, its children have sessions of their own.
+	in, _ := json.Marshal(map[string]any{"timeout": 100, "command": `trap '' TERM; (trap '' TERM; setsid bash -c 'echo $$; while :; do sleep 1; done') & echo $!; while :; do kill -STOP $$; done`})
+	var s sink
+	o, err := c.Run(t.Context(), Request{CallID: "c", Tool: "bash", Input: in}, &s)
+	if err != nil || o.Err != nil || o.Exit.Reason != run.ReasonTimeout || o.Exit.Signal != "SIGKILL" {
+		t.Fatal(err, o, o.Exit)
+	}
+	for pid := range strings.FieldsSeq(string(s.data)) {
+		gone(t, pid)
+	}
+}
+
+// No program has the group of another one, nor can it get rid of its own.
+func TestTagsDiffer(t *testing.T) {
+	r, c := newTaggedRig(t)
+	long := make(chan error, 1)
+	var s sink
+	go func() {
+		_, err := c.Run(t.Context(), bashCall("long", "id -G; sleep 1; setsid sleep 1; echo done"), &s)
+		long <- err
+	}()
+	out, _ := r.bash(c, "short", "id -G; setsid sleep 300 & python3 -c 'import os; os.setgroups([])' 2>&1 | tail -1; newgrp - 2>&1 </dev/null | head -1; id -G")
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	if lines[0] != lines[len(lines)-1] {
+		t.Errorf("groups were %s and are %s", lines[0], lines[len(lines)-1])
+	}
+	if err := <-long; err != nil {
+		t.Fatal(err)
+	}
+	if text := string(s.data); !strings.HasSuffix(text, "done\n") || strings.HasPrefix(text, lines[0]+"\n") {
+		t.Errorf("the other call was hit, or has the same groups %s: %q", lines[0], text)
+	}
+}
+
+func TestTags(t *testing.T) {
+	tags := newTags()
+	seen := make(map[uint32]bool)
+	for range lastTag - firstTag + 1 {
+		tag := tags.take()
+		if tag < firstTag || tag > lastTag || seen[tag] {
+			t.Fatalf("tag %d is out of range or taken", tag)
+		}
+		seen[tag] = true
+	}
+	if tag := tags.take(); tag != 0 {
+		t.Errorf("tag %d, although all are in use", tag)
+	}
+	tags.give(firstTag + 7)
+	if tag := tags.take(); tag != firstTag+7 {
+		t.Errorf("tag %d, want the one that is free", tag)
+	}
+}
+
+func TestTaggedHas(t *testing.T) {
+	status := func(state, groups string) []byte {
+		return fmt.Appendf(nil, "Name:\tGroups:\t50001\nState:\t%s\nGroups:\t%s\nNSsid:\t70\t7\n", state, groups)
+	}
+	tag, sid := &tagged{tag: 50001}, &tagged{sid: 7}
+	for _, tt := range []struct {
+		name   string
+		g      *tagged
+		status []byte
+		want   bool
+	}{
+		{"its own", tag, status("S (sleeping)", "50001 "), true},
+		{"one of several", tag, status("T (stopped)", "4 50001 60000 "), true},
+		{"longer", tag, status("S (sleeping)", "500011 "), false},
+		{"none", tag, status("S (sleeping)", " "), false},
+		{"a zombie", tag, status("Z (zombie)", "50001 "), false},
+		{"dead", tag, status("X (dead)", "50001 "), false},
+		{"by session", sid, status("R (running)", " "), true},
+		{"another session", &tagged{sid: 8}, status("R (running)", " "), false},
+		{"nothing", tag, nil, false},
+	} {
+		if got := tt.g.has(tt.status); got != tt.want {
+			t.Errorf("%s: %t, want %t", tt.name, got, tt.want)
+		}
+	}
+}
