@@ -38,10 +38,7 @@ func (s *Store) Acquire(ref string) (*Held, error) {
 	if err != nil {
 		return nil, err
 	}
-	fd, err := unix.Openat2(int(s.fd.Fd()), folder(digest)+"/"+rootfsDir, &unix.OpenHow{
-		Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC,
-		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
-	})
+	fd, err := openat2(int(s.fd.Fd()), folder(digest)+"/"+rootfsDir, unix.O_PATH|unix.O_DIRECTORY, unix.RESOLVE_BENEATH|unix.RESOLVE_NO_SYMLINKS)
 	if err != nil {
 		return nil, fmt.Errorf("image %s: %w", digest, err)
 	}

@@ -268,7 +268,7 @@ func TestHostileArchives(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			s := openStore(t, filepath.Join(t.TempDir(), "images"), tt.limits)
+			s := newStoreLimited(t, tt.limits)
 			_, err := s.Import(t.Context(), bytes.NewReader(tt.raw), "hostile", ImportOptions{})
 			if tt.want == nil {
 				if err != nil {

@@ -244,7 +244,7 @@ func TestImportDirectoryRefused(t *testing.T) {
 		"empty name list": {func(string) error { return nil }, nil, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := openStore(t, filepath.Join(t.TempDir(), "images"), Limits{FileBytes: 1 << 20, Entries: 100})
+			s := newStoreLimited(t, Limits{FileBytes: 1 << 20, Entries: 100})
 			src := t.TempDir()
 			if name == "deep" {
 				s.limits.Entries = 1000
@@ -421,7 +421,7 @@ func FuzzImport(f *testing.F) {
 	f.Add(savedOf(f, map[string]v1.Image{"tools:v1": simpleImage(f)}))
 	f.Add(gzipped(tarOf(f, dir("a"), file("a/b", "x"))))
 	f.Add(zstded(f, tarOf(f, symlink("a", "/"), file("a/b", "x"))))
-	s := openStore(f, filepath.Join(f.TempDir(), "images"), Limits{Bytes: 1 << 20, Entries: 1000, ConfigBytes: 1 << 16})
+	s := newStoreLimited(f, Limits{Bytes: 1 << 20, Entries: 1000, ConfigBytes: 1 << 16})
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		img, err := s.Import(t.Context(), bytes.NewReader(raw), "fuzz", ImportOptions{})
 		if err != nil {

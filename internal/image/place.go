@@ -153,9 +153,7 @@ func placeError(err error) error {
 
 // open opens a directory by its path, over links, and finds out where it is.
 func (t *tree) open(name string) (*directory, error) {
-	fd, err := unix.Openat2(t.root.fd, name, &unix.OpenHow{
-		Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: resolveInRoot,
-	})
+	fd, err := openat2(t.root.fd, name, unix.O_RDONLY|unix.O_DIRECTORY, resolveInRoot)
 	if err != nil {
 		return nil, err
 	}
@@ -168,6 +166,22 @@ func (t *tree) open(name string) (*directory, error) {
 		return nil, err
 	}
 	return d, nil
+}
+
+// maxRetries bounds how often a path is resolved anew.
+const maxRetries = 10_000
+
+// openat2 opens name below dirfd. The kernel does not decide about ".." while
+// anything on the machine is renamed or mounted, and wants to be asked again.
+func openat2(dirfd int, name string, flags, resolve uint64) (int, error) {
+	how := unix.OpenHow{Flags: flags | unix.O_CLOEXEC, Resolve: resolve}
+	for range maxRetries {
+		fd, err := unix.Openat2(dirfd, name, &how)
+		if err != unix.EAGAIN && err != unix.EINTR {
+			return fd, err
+		}
+	}
+	return -1, unix.EAGAIN
 }
 
 // realPath is where an open directory is. Links can make a path deeper than the

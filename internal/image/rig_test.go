@@ -3,6 +3,7 @@ package image
 import (
 	"archive/tar"
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -44,10 +45,17 @@ func needRoot(t testing.TB) {
 // testEpoch is when the files of tests were written.
 var testEpoch = time.Unix(1_700_000_000, 0)
 
-// newStore opens a store that needs no free disk.
+// newStore opens a store in memory: waiting until all is on a disk would be
+// waiting for all that other tests have written.
 func newStore(t testing.TB) *Store {
 	t.Helper()
-	return openStore(t, filepath.Join(t.TempDir(), "images"), Limits{})
+	return newStoreLimited(t, Limits{})
+}
+
+func newStoreLimited(t testing.TB, l Limits) *Store {
+	t.Helper()
+	needRoot(t)
+	return openStore(t, filepath.Join(detachedTmpfs(t, "512m", "200000"), "images"), l)
 }
 
 func openStore(t testing.TB, dir string, l Limits) *Store {
@@ -59,6 +67,27 @@ func openStore(t testing.TB, dir string, l Limits) *Store {
 	}
 	t.Cleanup(func() { s.Close() })
 	return s
+}
+
+// detachedTmpfs gives a path to a file system that is mounted nowhere, and is
+// gone with the test's process.
+func detachedTmpfs(t testing.TB, size, inodes string) string {
+	t.Helper()
+	fs, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fs)
+	err = errors.Join(unix.FsconfigSetString(fs, "size", size), unix.FsconfigSetString(fs, "nr_inodes", inodes), unix.FsconfigCreate(fs))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fd, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(fd) })
+	return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), fd) // for other processes too
 }
 
 // Entries of archives in tests.

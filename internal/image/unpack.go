@@ -346,8 +346,7 @@ func (u *unpacker) putHardLink(at place, h *tar.Header) error {
 // openTarget finds the file that a hard link means. It leaves the directory
 // alone that was found for the entry itself.
 func (u *unpacker) openTarget(name string) (int, error) {
-	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: resolveInRoot}
-	fd, err := unix.Openat2(u.tree.root.fd, name, &how)
+	fd, err := openat2(u.tree.root.fd, name, unix.O_PATH|unix.O_NOFOLLOW, resolveInRoot)
 	if name == "" || errors.Is(err, unix.ENOENT) {
 		return -1, fmt.Errorf("%w: there is none", ErrRefused)
 	}
@@ -410,9 +409,7 @@ func (u *unpacker) setTimes() error {
 		if name == "" {
 			name = "."
 		}
-		fd, err := unix.Openat2(u.tree.root.fd, name, &unix.OpenHow{
-			Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: resolveInRoot | unix.RESOLVE_NO_SYMLINKS,
-		})
+		fd, err := openat2(u.tree.root.fd, name, unix.O_PATH|unix.O_DIRECTORY, resolveInRoot|unix.RESOLVE_NO_SYMLINKS)
 		if err != nil {
 			continue // removed or replaced by a later entry
 		}
