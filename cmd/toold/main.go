@@ -84,5 +84,8 @@ func run(ctx context.Context, p process) error {
 	if err != nil {
 		return err
 	}
+	if o.endSessions {
+		return d.endSessions(ctx)
+	}
 	return d.run(ctx, p)
 }

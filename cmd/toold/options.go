@@ -20,6 +20,7 @@ type options struct {
 	// a subtree, and for tests.
 	cgroupParent string
 	ephemeral    bool
+	endSessions  bool
 	version      bool
 	check        bool
 }
@@ -41,6 +42,8 @@ and these flags go over it.
   --cgroup-parent PATH   cgroup above those of the sessions (default /toold)
   --ephemeral            a private daemon: when its standard input closes, or on
                          SIGTERM, it ends all its sessions and exits
+  --end-sessions         end the sessions that a daemon which has stopped left, and
+                         exit
   --check                look at the configuration, report all problems, and exit
   --version              print the version and exit
 
@@ -66,6 +69,7 @@ func parseOptions(args []string, stderr io.Writer) (*options, error) {
 	fs.StringVar(&o.configPath, "config", "", "")
 	fs.StringVar(&o.cgroupParent, "cgroup-parent", "", "")
 	fs.BoolVar(&o.ephemeral, "ephemeral", false, "")
+	fs.BoolVar(&o.endSessions, "end-sessions", false, "")
 	fs.BoolVar(&o.check, "check", false, "")
 	fs.BoolVar(&o.version, "version", false, "")
 	for _, f := range settingFlags {
