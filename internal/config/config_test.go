@@ -182,7 +182,9 @@ func TestProblems(t *testing.T) {
 		{"path twice", "[worktrees]\nroots = ['/a', '/a']\n", `x.toml:2: worktrees.roots: "/a" stands here twice`},
 		{"NUL", "[daemon]\nrun_dir = \"/a\\u0000\"\n", `x.toml:2: daemon.run_dir: "/a\x00" has a NUL byte`},
 		{"same directories", "[daemon]\nstate_dir = '/a'\nrun_dir = '/a'\n", `x.toml:3: daemon.run_dir: is the same directory as state_dir: the one is emptied at a reboot, the other must not be`},
-		{"open metrics", "[metrics]\nlisten = ':9477'\n", `x.toml:2: metrics.listen: ":9477" is not ADDRESS:PORT with a numeric address, such as 127.0.0.1:9477; empty turns it off`},
+		{"open metrics", "[metrics]\nlisten = ':9477'\n", `x.toml:2: metrics.listen: ":9477" is not HOST:PORT with an address or a name of this host, such as 127.0.0.1:9477; empty turns it off`},
+		{"metrics at a strange name", "[metrics]\nlisten = '*:9477'\n", `x.toml:2: metrics.listen: "*:9477" is not HOST:PORT with an address or a name of this host, such as 127.0.0.1:9477; empty turns it off`},
+		{"metrics at a strange port", "[metrics]\nlisten = 'toold:http'\n", `x.toml:2: metrics.listen: "toold:http" is not HOST:PORT with an address or a name of this host, such as 127.0.0.1:9477; empty turns it off`},
 		{"uid base", "[sandbox]\nuid_base = 1000\n", `x.toml:2: sandbox.uid_base: 1000 is not a multiple of 65536 between 65536 and 2147418112`},
 		{"zero limit", "[limits]\npids = 0\n", `x.toml:2: limits.pids: must be at least 16`},
 		{"no cpu", "[limits]\ncpus = 0\n", `x.toml:2: limits.cpus: 0 is not between 0.01 and 4096 cores`},
@@ -490,6 +492,16 @@ func TestExamples(t *testing.T) {
 		}
 		for _, w := range c.Policy.Warnings() {
 			t.Errorf("%s: %v", f, w)
+		}
+	}
+}
+
+func TestMetricsMayListenAtAName(t *testing.T) {
+	for _, listen := range []string{"127.0.0.1:9477", "[::1]:9477", "localhost:9477", "toold:9477", ""} {
+		c := Default()
+		c.Metrics.Listen = listen
+		if err := c.Validate(); err != nil {
+			t.Errorf("%q: %v", listen, err)
 		}
 	}
 }

@@ -3,10 +3,12 @@ package config
 import (
 	"fmt"
 	"maps"
+	"net"
 	"net/netip"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/toold/toold/client"
@@ -111,6 +113,10 @@ func (v *validator) daemon(d *Daemon) {
 	v.check(d.Retention > 0, "daemon.retention", "must be more than 0")
 }
 
+// hostname is a name that may stand for an address of this host, as that of a
+// service in a container does.
+var hostname = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?$`)
+
 // metrics wants an address in full: ":9477" would listen on every interface
 // without anybody having said so.
 func (v *validator) metrics(m *Metrics) {
@@ -118,7 +124,10 @@ func (v *validator) metrics(m *Metrics) {
 		return
 	}
 	_, err := netip.ParseAddrPort(m.Listen)
-	v.check(err == nil, "metrics.listen", "%q is not ADDRESS:PORT with a numeric address, such as 127.0.0.1:9477; empty turns it off", m.Listen)
+	if host, port, split := net.SplitHostPort(m.Listen); err != nil && split == nil && hostname.MatchString(host) {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	v.check(err == nil, "metrics.listen", "%q is not HOST:PORT with an address or a name of this host, such as 127.0.0.1:9477; empty turns it off", m.Listen)
 }
 
 // lastUID is the last host uid that sessions may get: above it signed 32-bit
