@@ -21,7 +21,7 @@ func TestA1AgentClosed(t *testing.T) {
 		if n == "prlimit" {
 			continue // reading limits is judged like the rest below
 		}
-		got.refused(t, "EACCES EPERM ESRCH ENOSYS open_/proc/1/oom_score_adj:_permission_denied", n)
+		got.refused(t, "EACCES EPERM ESRCH ENOSYS ENOENT open_/proc/1/oom_score_adj:_permission_denied", n)
 	}
 	// The same user and a process that may be dumped: everything is open.
 	out := weak{}.output(t, "/bin/bash", "-c", "/probe victim & sleep 0.3; /probe init $!; kill $!")

@@ -114,7 +114,7 @@ func TestK13ProgramsStay(t *testing.T) {
 		t.Fatal("the writer saw nothing")
 	}
 	for n := range got {
-		holds(t, n, n != "open-exe-ok", "an executable was opened for writing: %v", got)
+		holds(t, n, n != "open-exe-ok" && n != "open-exe-own-ok", "an executable was opened for writing: %v", got)
 	}
 	// Control: a program of the tool's own can be opened while it does not run.
 	if c := s.bash(t, "cp /workspace/probe /tmp/own && : >> /tmp/own && echo writable"); !strings.Contains(c.Output, "writable") {
@@ -180,8 +180,9 @@ func TestK15MountTargetRace(t *testing.T) {
 			continue
 		}
 		made++
-		out := bash(t, s.a, x.ID, "ls -d /etc/mark 2>/dev/null; grep -c ' /workspace/[a-z]* ' /proc/self/mountinfo").Output
-		holds(t, "target", !strings.Contains(out, "mark") && strings.TrimSpace(out) == "1", "the mount is elsewhere: %q", out)
+		// By either name: the directory goes on being renamed.
+		out := bash(t, s.a, x.ID, "ls -d /etc/mark 2>/dev/null; for i in $(seq 200); do cat plain/mark link/mark 2>/dev/null && break; done").Output
+		holds(t, "target", strings.HasPrefix(out, "cache") && !strings.Contains(out, "/etc/mark"), "the mount is elsewhere: %q", out)
 		s.a.EndSession(t.Context(), x.ID, client.EndOptions{Force: true})
 	}
 	stop()
@@ -288,7 +289,7 @@ func TestK22IPC(t *testing.T) {
 	got := s.probe(t, "ipc")
 	holds(t, "shm", got["shm"] == "0", "seen from another session: %v", got)
 	holds(t, "sysv", got["sysv"] != "ok", "seen from another session: %v", got)
-	holds(t, "sysvipc", got["sysvipc"] == "0", "seen from another session: %v", got)
+	holds(t, "sysvipc", got["sysvipc"] == "0" || got["sysvipc"] == "-1", "seen from another session: %v", got)
 	// Control: in the session that left them they are there.
 	own := probe(t, s.b, n.ID, "ipc")
 	if own["shm"] != "1" {

@@ -231,10 +231,12 @@ func procfs([]string) {
 }
 
 // exeWriter opens every executable of every process for writing, for as long as
-// told (milliseconds), and prints how often which outcome was seen.
+// told (milliseconds), and prints how often which outcome was seen. Its own program
+// is one of the worktree's and apart from the others.
 func exeWriter(args []string) {
 	deadline := deadlineFrom(args)
 	seen := map[string]int{}
+	own, _ := os.Readlink("/proc/self/exe")
 	for !deadline() {
 		exes, _ := filepath.Glob("/proc/[0-9]*/exe")
 		for _, e := range exes {
@@ -242,7 +244,11 @@ func exeWriter(args []string) {
 			if err == nil {
 				unix.Close(fd)
 			}
-			seen[outcome(err)]++
+			whose := ""
+			if l, _ := os.Readlink(e); l == own {
+				whose = "own-"
+			}
+			seen[whose+outcome(err)]++
 		}
 	}
 	for k, n := range seen {

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -62,7 +64,14 @@ func sockets([]string) {
 		say("socket-"+f.name, best)
 	}
 	for _, entry := range []string{"int80", "x32"} {
-		out, err := exec.Command("/proc/self/exe", entry).Output()
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		out, err := exec.CommandContext(ctx, "/proc/self/exe", entry).Output()
+		stuck := ctx.Err() != nil
+		cancel()
+		if stuck {
+			fmt.Println(entry, "stuck")
+			continue
+		}
 		if ws, ok := exitStatus(err); ok && ws.Signaled() {
 			fmt.Println(entry, unix.SignalName(ws.Signal()))
 			continue
