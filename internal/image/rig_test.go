@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -185,10 +186,16 @@ func simpleImage(t testing.TB) v1.Image {
 		layerOf(t, file("etc/motd", "new"), file("etc/.wh.gone", "")))
 }
 
-// newRegistry starts a registry on the loopback; what it gives is host:port.
+// newTestRegistry starts a registry on the loopback; what it gives is host:port.
 func newTestRegistry(t testing.TB) string {
 	t.Helper()
-	srv := httptest.NewServer(testregistry.New(testregistry.Logger(stdlog.New(io.Discard, "", 0))))
+	return newRegistryBehind(t, func(next http.Handler) http.Handler { return next })
+}
+
+// newRegistryBehind is newTestRegistry with something in front.
+func newRegistryBehind(t testing.TB, front func(http.Handler) http.Handler) string {
+	t.Helper()
+	srv := httptest.NewServer(front(testregistry.New(testregistry.Logger(stdlog.New(io.Discard, "", 0)))))
 	t.Cleanup(srv.Close)
 	return strings.TrimPrefix(srv.URL, "http://")
 }
