@@ -39,9 +39,23 @@ func bothEngines(t *testing.T, env *Env, tool Tool, input map[string]any) *Resul
 	more := got.Metadata["more"] == true && tool.Name() == "grep"
 	if string(gotMeta) != string(wantMeta) && !more || got.Output != want.Output && !more ||
 		more && got.Metadata["more"] != want.Metadata["more"] {
-		t.Errorf("%s %s: got %s\n%.2000s\nripgrep %s\n%.2000s", tool.Name(), raw, gotMeta, got.Output, wantMeta, want.Output)
+		t.Errorf("%s %s: got %s, ripgrep %s\n%s", tool.Name(), raw, gotMeta, wantMeta, lineDiff(want.Output, got.Output))
 	}
 	return got
+}
+
+// lineDiff are the lines that one of two answers has and the other has not.
+func lineDiff(want, got string) string {
+	var b strings.Builder
+	for mark, pair := range map[string][2]string{"only ripgrep: ": {want, got}, "only own: ": {got, want}} {
+		other := "\n" + pair[1]
+		for line := range strings.Lines(pair[0]) {
+			if !strings.Contains(other, "\n"+line) {
+				fmt.Fprintf(&b, "%s%.200s\n", mark, strings.TrimSuffix(line, "\n"))
+			}
+		}
+	}
+	return b.String()
 }
 
 // Patterns of every kind mean the same to both engines, or are refused by both.
@@ -60,11 +74,11 @@ func TestEnginesAgreeOnPatterns(t *testing.T) {
 	for _, p := range []string{
 		"foo", "^foo", "foo$", "^foo$", "^$", "", ".", ".*", "^.*$", "^.$", "^..$", `\bfoo\b`, `\Bar`, `foo\B`, `\boo`,
 		`\d`, `\d+ \d+`, `\D`, `\w+`, `^\w+$`, `\W`, `\s`, `^\s`, `\S+$`, `[\d]`, `[^\d]`, `[\w.]+\(`, `[^\w]`, `[\W]`, `^\W+$`, `[^\W]`,
-		`\p{L}`, `\pL`, `\PL`, `\p{Greek}`, `\p{Lu}`, `\p{Uppercase_Letter}`, `\p{script=Cyrillic}`, `\p{sc!=Cyrillic}`, `[\p{Lu}\d]`, `\p{nope}`, `\p{greek}`,
+		`\p{L}`, `\pL`, `\PL`, `\p{Greek}`, `\p{Lu}`, `\p{Uppercase_Letter}`, `\p{script=Cyrillic}`, `[\p{Lu}\d]`, `\p{nope}`, `\p{greek}`,
 		`[a-z&&[^aeiou]]`, `[a-z--[aeiou]]`, `[a-f~~c-h]`, `[a-z&&aeiou]`, `[[:alpha:]]`, `[[:^alpha:]]`, `[[:nope:]]`, `[^[a-z]]`, `[a[bc]d]`, `[]a]`, `[^]a]`, `[-a]`, `[a-]`, `[--]`, `[a-c-e]`, `[\]]`, `[\n]`, `[^\n]`, `[\t]`, `[&]`, `[~-]`, `[a\-z]`, `[z-a]`, `[a`, `[`, `[]`, `[^]`, `[a&&&b]`,
 		`a{1}`, `a\{1\}`, `o{2}`, `o{2,}`, `o{1,2}`, `o{2,1}`, `a{`, `a{,2}`, `{`, `}`, `]`, `a{x}`, `o{ 2 }`, `o{2}{1}`, `a**`, `o+?`, `o+*?`, `*`, `+a`, `a|*`, `(*)`, `|`, `a||b`, `()`, `(|a)`, `foo|bar`, `(?:foo|bar)\b`, `foo(?:|x)`, `^*`, `$+`, `\b*`,
 		`(`, `)`, `(a`, `a)`, `(?P<n>foo)`, `(?P<n`, `(?P=n)`, `(?i)FOO`, `(?i:F)oo`, `F(?i)OO`, `(?-i)foo`, `(?s).`, `(?m)^foo`, `(?-m)^foo`, `(?U)o+`, `(?x) f o o # c`, `(?x)[f o]+`, `(?z)`, `(?i`, `(?-i-s)`, `(?u)x`, `(?=a)`, `(?!a)`, `(?<=a)`, `(?>a)`, `(?i)(?-i)FOO`, `(?:(?i)f)OO`,
-		`\1`, `\Z`, `\Q`, `\C`, `\h`, `\x66oo`, `\x{66}oo`, `\u0066oo`, `\u{66}`, `\U00000066`, `\x{110000}`, `\x6`, `\xzz`, `\x{}`, `\a`, `\f`, `\v`, `\t`, `\r`, `foo\r$`, `\n`, `a\nb`, `\`, `a\`, `\.`, `\(x\)`, `\[x\]`, `\-`, `\&\&`, `\~`, `\#`, `\A`, `\Afoo`, `bar\z`, `\pZ`,
+		`\1`, `\Z`, `\Q`, `\C`, `\h`, `\x66oo`, `\x{66}oo`, `\u0066oo`, `\u{66}`, `\U00000066`, `\x{110000}`, `\x6`, `\xzz`, `\x{}`, `\a`, `\f`, `\v`, `\t`, `\r`, `foo\r$`, `\n`, `a\nb`, `\`, `a\`, `\.`, `\(x\)`, `\[x\]`, `\-`, `\&\&`, `\~`, `\#`, `\Afoo`, `bar\z`, `\pZ`,
 		"ä", "Ä", "[ä-ü]", "日本", ".語", "^...$", `caf\w$`, `na.ve`, `é\b`, `\bé`, `ß`, "K", "k", "s", "ſ", "σ", "i", "İ", `a.b`, `a[^x]b`, `\xff`, "ord\ufffd?w",
 	} {
 		for _, in := range []map[string]any{
@@ -99,15 +113,18 @@ func TestEnginesAgreeOnFiles(t *testing.T) {
 		}
 		return b.String()
 	}
+	// The long lines are searched by themselves: ripgrep reads more at a time after
+	// it has met one, so that what it finds in a binary file then depends on which
+	// file each of its threads came to before.
 	filler := strings.Repeat("some line of text\n", 10000)
 	files := map[string]string{
 		"le": wide("foo\nbär\n𝄞 foo\n", false), "be": wide("foo\nbär\n", true), "odd": wide("foo\n", false) + "x",
 		"lone": "\xff\xfe\x00\xd8f\x00\n\x00", "lonelow": "\xff\xfe\x00\xdcf\x00o\x00o\x00\n\x00", "justbom": "\xff\xfe", "bom8": "\xef\xbb\xbf", "part": "\xef\xbb",
 		"wide0": wide("foo\n\x00\nfoo\n", false), "longwide": wide(strings.Repeat("foo bar\n", 9000), false), "longwide0": wide(strings.Repeat("foo bar\n", 9000)+"\x00", false),
 		"nul": "\x00", "nul1": "foo\n\x00", "nul2": "f\n\x00foo\n", "nul3": "foo\x00foo\n", "nul4": "fo\nfoo\x00\n", "first": "\x00foo\n",
-		"late": "foo\n" + filler + "\x00foo\n", "later": filler + "foo\n" + filler + "foo\x00\nfoo\n" + filler, "edge": strings.Repeat("x", 65532) + "foo\n\x00",
-		"edge2": strings.Repeat("x", 65535) + "\nfoo\n\x00", "edge3": "foo\n" + strings.Repeat("x", 65531) + "\n\x00", "cr": "foo\rfoo\r\n", "crs": "foo\r\r\n",
-		"long": strings.Repeat("y", 200000) + "foo\nfoo\n", "long0": "foo\n" + strings.Repeat("y", 200000) + "\x00foo\nfoo\n", "noend": filler + "foo",
+		"late": "foo\n" + filler + "\x00foo\n", "later": filler + "foo\n" + filler + "foo\x00\nfoo\n" + filler, ".git/edge": strings.Repeat("x", 65532) + "foo\n\x00",
+		".git/edge2": strings.Repeat("x", 65535) + "\nfoo\n\x00", ".git/edge3": "foo\n" + strings.Repeat("x", 65531) + "\n\x00", "cr": "foo\rfoo\r\n", "crs": "foo\r\r\n",
+		".git/long": strings.Repeat("y", 200000) + "foo\nfoo\n", ".git/long0": "foo\n" + strings.Repeat("y", 200000) + "\x00foo\nfoo\n", "noend": filler + "foo",
 		"ctx": filler + "foo\n" + filler + "foo\nfoo\n" + filler, "utf32": "\xff\xfe\x00\x00f\x00\x00\x00",
 		"sub/latin": "caf\xe9 foo\n",
 	}
@@ -206,7 +223,7 @@ func TestEnginesAgreeOnTrees(t *testing.T) {
 	env := searchEnv(t)
 	top := env.Worktree
 	seed := uint64(time.Now().UnixNano())
-	n := 150
+	n := 100
 	if testing.Short() {
 		n = 30
 	}

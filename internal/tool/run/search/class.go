@@ -50,7 +50,7 @@ func (t *translator) class() (runeSet, error) {
 // classStart reads what is literal only at the beginning of a class.
 func (t *translator) classStart() (runeSet, error) {
 	var items runeSet
-	for strings.HasPrefix(t.rest, "-") && operator(t.rest) == "" {
+	for strings.HasPrefix(t.rest, "-") {
 		items = append(items, '-', '-')
 		t.rest = t.rest[1:]
 	}

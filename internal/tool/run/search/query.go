@@ -195,7 +195,7 @@ func worth(set []need) int {
 // ASCII and has no other forms than these two: K and S do, beyond ASCII.
 func literalNeed(re *syntax.Regexp) ([]need, bool) {
 	if re.Flags&syntax.FoldCase == 0 {
-		return []need{{text: string(re.Rune), whole: true}}, true
+		return []need{{text: string(re.Rune), whole: true}}, len(re.Rune) > 0
 	}
 	best, from := "", 0
 	for i := 0; i <= len(re.Rune); i++ {

@@ -279,6 +279,12 @@ func (s *Searcher) give(start, end int, match bool) bool {
 	if s.spec.Mode != Lines {
 		return true
 	}
+	if s.query.spans && s.isBinary(start, end) {
+		return false
+	}
+	if !match && s.binary && s.spec.Named {
+		return false // nothing of a binary file is shown, and no more looked for
+	}
 	s.count(start)
 	return s.sink(s.number+1, bytes.TrimSuffix(s.text[start:end], []byte{'\n'}), match)
 }

@@ -70,6 +70,9 @@ func (s *Searcher) isBinary(from, to int) bool {
 func (s *Searcher) matches() bool {
 	first, last := -1, -1 // the lines of the matches that are not given yet
 	n := 0                // matches among them
+	lastEnd := -1         // of the match before
+	// Without NUL bytes what follows the first match cannot undo it.
+	clean := bytes.IndexByte(s.text, 0) < 0
 	for s.pos < len(s.text) {
 		start, end, ok := s.pike.find(s.ctx, s.text, s.pos)
 		if !ok {
@@ -78,19 +81,34 @@ func (s *Searcher) matches() bool {
 		if s.pos = end; start == end {
 			s.pos++
 		}
-		lineStart, lineEnd := s.linesOf(start, end)
-		if lineStart == lineEnd {
-			break // behind the last line break
+		// An empty match right behind another is not counted, nor one at the end.
+		counts := 1
+		if start == end && end == lastEnd || start == len(s.text) {
+			counts = 0
 		}
+		lastEnd = end
+		if first >= 0 && start < last && end <= last {
+			n += counts
+			continue
+		}
+		lineStart, lineEnd := s.linesOf(start, end)
 		if first >= 0 && lineStart <= last {
 			last = max(last, lineEnd)
-			n++
+			n += counts
 			continue
 		}
 		if first >= 0 && !s.giveMatch(first, last, n) {
 			return false
 		}
-		first, last, n = lineStart, lineEnd, 1
+		if lineStart == lineEnd {
+			// Behind the last line break nothing can be shown, but ripgrep shows
+			// what is around it.
+			return s.around(lineStart)
+		}
+		first, last, n = lineStart, lineEnd, counts
+		if s.spec.Mode == First && clean {
+			break
+		}
 	}
 	return first < 0 || s.giveMatch(first, last, n)
 }
@@ -109,12 +127,7 @@ func (s *Searcher) giveMatch(start, end, n int) bool {
 	if s.ctx.Err() != nil {
 		return false
 	}
-	if s.spec.Context > 0 {
-		if s.isBinary(s.visited, start) || !s.around(start) {
-			return false
-		}
-	}
-	if s.isBinary(start, end) {
+	if !s.around(start) || s.isBinary(start, end) {
 		return false
 	}
 	s.found.Matches += n - 1

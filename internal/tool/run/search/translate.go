@@ -103,6 +103,9 @@ func (t *translator) item() error {
 		if err != nil {
 			return err
 		}
+		if len(set) == 0 {
+			return syntaxErrorf("empty character classes are not allowed")
+		}
 		t.emitSet(set)
 	case '\\':
 		return t.escape()
