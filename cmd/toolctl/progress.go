@@ -3,12 +3,14 @@ package main
 import (
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
 // progress says on a terminal what toolctl waits for, once that takes longer
 // than a second.
 type progress struct {
+	what atomic.Pointer[string]
 	done chan struct{}
 	wait sync.WaitGroup
 }
@@ -16,13 +18,17 @@ type progress struct {
 // progress begins one; its stop must be called before anything else is printed.
 func (a *app) progress(what string) *progress {
 	p := &progress{done: make(chan struct{})}
+	p.set(what)
 	if a.errTTY {
-		p.wait.Go(func() { p.show(a, what) })
+		p.wait.Go(func() { p.show(a) })
 	}
 	return p
 }
 
-func (p *progress) show(a *app, what string) {
+// set changes what is said. It may be called from any goroutine.
+func (p *progress) set(what string) { p.what.Store(&what) }
+
+func (p *progress) show(a *app) {
 	begin := time.Now()
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -34,7 +40,7 @@ func (p *progress) show(a *app, what string) {
 			}
 			return
 		case <-tick.C:
-			fmt.Fprintf(a.stderr, "\r\x1b[Ktoolctl: %s … %ds", what, int(time.Since(begin).Seconds()))
+			fmt.Fprintf(a.stderr, "\r\x1b[Ktoolctl: %s … %ds", *p.what.Load(), int(time.Since(begin).Seconds()))
 		}
 	}
 }

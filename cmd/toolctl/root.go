@@ -49,7 +49,7 @@ func newRootCommand(a *app) *cobra.Command {
 		newRunCommand(a), newSessionCommand(a), newCallCommand(a), newToolsCommand(a),
 		newApprovalsCommand(a), newPolicyCommand(a), newAuditCommand(a),
 		newCpCommand(a), newEventsCommand(a), newTopCommand(a), newUsageCommand(a), newDoctorCommand(a),
-		newGCCommand(a), newConfigCommand(a), newCompletionCommand(a), newVersionCommand(a),
+		newGCCommand(a), newImageCommand(a), newConfigCommand(a), newCompletionCommand(a), newVersionCommand(a),
 		newGenDocsCommand(a),
 	)
 	prepare(root)

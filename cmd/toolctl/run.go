@@ -63,7 +63,7 @@ func newRunCommand(a *app) *cobra.Command {
 		RunE:              func(c *cobra.Command, args []string) error { return r.run(c.Context(), args) },
 	}
 	c.Flags().SetInterspersed(false) // everything after the first word is the command's
-	r.session.register(c)
+	r.session.register(a, c)
 	c.Flags().StringVar(&r.timeout, "timeout", "", "stop the command after this `duration`, such as 90s (default: the session's limits.wall)")
 	c.Flags().BoolVar(&r.keep, "keep", false, "leave the session running")
 	return c

@@ -33,7 +33,7 @@ live is over, it was idle for too long, or the process of --lease-pid ended.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return s.run(c) },
 	}
-	s.session.register(c)
+	s.session.register(a, c)
 	f := c.Flags()
 	f.StringVar(&s.name, "name", "", "name to call it by, instead of its id")
 	f.StringArrayVar(&s.labels, "label", nil, "label `K=V` (repeatable)")

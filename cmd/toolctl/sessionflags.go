@@ -22,13 +22,13 @@ type sessionFlags struct {
 	permission             []string
 }
 
-func (f *sessionFlags) register(c *cobra.Command) {
+func (f *sessionFlags) register(a *app, c *cobra.Command) {
 	fs := c.Flags()
 	fs.StringVar(&f.worktree, "worktree", "", "host directory to work on (default: an empty one)")
 	fs.StringVar(&f.mode, "mode", "", "bind (read-write), ro or empty (default bind with --worktree, else empty)")
 	fs.StringVar(&f.target, "target", "", "where the worktree is inside (default /workspace)")
 	fs.StringVar(&f.profile, "profile", "", "agent profile")
-	fs.StringVar(&f.image, "image", "", "root filesystem image")
+	fs.StringVar(&f.image, "image", "", "image that is the root filesystem, one of \"toolctl image list\"")
 	fs.StringVar(&f.runtime, "runtime", "", "OCI runtime, where the daemon offers several")
 	fs.StringVar(&f.net, "net", "", "\"none\" or a list of allowed hosts (default none)")
 	fs.StringArrayVar(&f.env, "env", nil, "environment variable `K=V`, or K to pass this one on (repeatable)")
@@ -37,6 +37,7 @@ func (f *sessionFlags) register(c *cobra.Command) {
 	fs.StringArrayVar(&f.permission, "permission", nil, "rule `PERMISSION:PATTERN:ACTION` that narrows the profile, such as 'bash:git push *:deny' (repeatable)")
 	_ = c.MarkFlagDirname("worktree")
 	_ = c.RegisterFlagCompletionFunc("profile", completeProfile)
+	_ = c.RegisterFlagCompletionFunc("image", a.completeImages)
 	_ = c.RegisterFlagCompletionFunc("mode", cobra.FixedCompletions([]string{"bind", "ro", "empty"}, cobra.ShellCompDirectiveNoFileComp))
 	_ = c.RegisterFlagCompletionFunc("limit", cobra.FixedCompletions(limitCompletions(), cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveNoSpace))
 }

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"sync/atomic"
+
+	"github.com/spf13/cobra"
+
+	"github.com/toold/toold/client"
+)
+
+const importLong = `Make an image of a file, a directory, or what comes on standard input ("-"): an OCI
+archive or layout, what "docker save" writes, or a root filesystem (a tar of one, or
+its directory). Files may be compressed with gzip or zstd; what they are is seen from
+what is in them.
+
+A root filesystem needs a --name; archives of images bring theirs along. A directory
+is read by toolctl itself, as the user who runs it and without what is mounted below
+it; owners are kept.`
+
+func newImageImportCommand(a *app) *cobra.Command {
+	var name string
+	c := &cobra.Command{
+		Use:   "import FILE|DIR|-",
+		Short: "Make an image of an archive or a root filesystem",
+		Long:  importLong,
+		Example: `  docker save tools:1 | toolctl image import -
+  toolctl image import rootfs.tar.zst --name tools:1
+  toolctl image import /srv/chroot --name tools:1`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			made, err := a.importImage(c.Context(), args[0], name)
+			if err != nil {
+				return fmt.Errorf("import %s: %w", args[0], err)
+			}
+			return a.printImage(made)
+		},
+	}
+	c.Flags().StringVar(&name, "name", "", "what sessions will ask for, such as tools:1")
+	return c
+}
+
+func (a *app) importImage(ctx context.Context, from, name string) (*client.Image, error) {
+	archive, err := a.openArchive(from)
+	if err != nil {
+		return nil, err
+	}
+	defer archive.Close()
+	progress := a.progress("importing " + line(from))
+	defer progress.stop()
+	return a.client().ImportImage(ctx, name, &countedReader{from: archive, tell: func(sent int64) {
+		progress.set(fmt.Sprintf("importing %s: %s sent", line(from), bytesShort(sent)))
+	}})
+}
+
+// openArchive opens a file, or makes an archive of a directory while it is read.
+func (a *app) openArchive(from string) (io.ReadCloser, error) {
+	if from == "-" {
+		return io.NopCloser(a.stdin), nil
+	}
+	info, err := os.Stat(from)
+	if err != nil {
+		return nil, err
+	}
+	if info.IsDir() {
+		return openTree(from)
+	}
+	return openRegular(from)
+}
+
+// countedReader tells how much has been read.
+type countedReader struct {
+	from io.Reader
+	tell func(int64)
+	n    atomic.Int64
+}
+
+// Read implements io.Reader.
+func (r *countedReader) Read(p []byte) (int, error) {
+	n, err := r.from.Read(p)
+	r.tell(r.n.Add(int64(n)))
+	return n, err
+}
