@@ -3,6 +3,7 @@ package attack
 import (
 	"archive/tar"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"io/fs"
@@ -20,11 +21,6 @@ const testImage = "toold-attack:host"
 
 // dockerSandbox imports an image into the Engine.
 func dockerSandbox(*tier, string) (string, error) {
-	// Set by scripts/engine: never an Engine that does something else.
-	socket, ok := strings.CutPrefix(os.Getenv("DOCKER_HOST"), "unix://")
-	if !ok {
-		return "", fmt.Errorf("scripts/engine gave no Engine: DOCKER_HOST is %q", os.Getenv("DOCKER_HOST"))
-	}
 	r, w := io.Pipe()
 	go func() { w.CloseWithError(hostImage(w)) }()
 	defer r.Close()
@@ -35,20 +31,48 @@ func dockerSandbox(*tier, string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if answer, err := engine(req); err != nil || strings.Contains(string(answer), `"error"`) {
+		return "", fmt.Errorf("import the image of the sessions: %s %w", answer, err)
+	}
+	return fmt.Sprintf("driver = \"docker\"\nrootfs = %q\n", testImage), nil
+}
+
+// engine makes a request of the private Engine. scripts/engine says where that is:
+// it is never one that does something else.
+func engine(req *http.Request) ([]byte, error) {
+	socket, ok := strings.CutPrefix(os.Getenv("DOCKER_HOST"), "unix://")
+	if !ok {
+		return nil, fmt.Errorf("scripts/engine gave no Engine: DOCKER_HOST is %q", os.Getenv("DOCKER_HOST"))
+	}
 	tr := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", socket)
 	}}
 	defer tr.CloseIdleConnections()
 	resp, err := (&http.Client{Transport: tr}).Do(req)
 	if err != nil {
-		return "", fmt.Errorf("import the image of the sessions: %w", err)
+		return nil, err
 	}
 	defer resp.Body.Close()
-	answer, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
-	if err != nil || resp.StatusCode != http.StatusOK || strings.Contains(string(answer), `"error"`) {
-		return "", fmt.Errorf("import the image of the sessions: %s %s %w", resp.Status, answer, err)
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", resp.Status, answer)
 	}
-	return fmt.Sprintf("driver = \"docker\"\nrootfs = %q\n", testImage), nil
+	return answer, err
+}
+
+// containerPID is the first process of a session's container.
+func containerPID(session string) (int, bool) {
+	req, err := http.NewRequest(http.MethodGet, "http://engine/containers/toold-"+session+"/json", nil)
+	if err != nil {
+		return 0, false
+	}
+	answer, err := engine(req)
+	if err != nil {
+		return 0, false
+	}
+	var c struct{ State struct{ Pid int } }
+	err = json.Unmarshal(answer, &c)
+	return c.State.Pid, err == nil && c.State.Pid > 0
 }
 
 // imagePrograms are what the attacks start.

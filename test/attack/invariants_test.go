@@ -25,6 +25,8 @@ type scene struct {
 	canary    string // the neighbour's file
 	before    host
 	fds       int
+	base      uint32   // first host uid of the attacker's session; 0 where it has none
+	groups    []string // the cgroups of its agent
 }
 
 // newScene sets the scene; the invariants are checked when the test ends.
@@ -45,6 +47,10 @@ func newSceneIn(t *testing.T, wrap []string, extra string) *scene {
 	s.before = look(t)
 	s.fds = countFDs(s.cmd.Process.Pid)
 	s.attacker = s.session(t, s.a, client.SessionCreate{Worktree: client.Worktree{Source: s.tree}})
+	if s.base, _ = sessionRange(s.attacker.ID); s.base == 0 && !current.engine {
+		t.Fatal("the attacker's session has no range of uids")
+	}
+	s.groups = cgroupsOf(s.attacker.ID)
 	pid := s.cmd.Process.Pid
 	t.Cleanup(func() {
 		s.invariants(t, pid)
@@ -85,17 +91,26 @@ func (s *scene) invariants(t *testing.T, pid int) {
 		t.Errorf("the neighbour's canary reads %q", b)
 	}
 	// The attacker's session ends and nothing of it is left.
-	base, rangeKnown := sessionRange(s.attacker.ID)
 	s.a.EndSession(ctx, s.attacker.ID, client.EndOptions{Force: true})
-	if rangeKnown {
+	if s.base != 0 {
 		eventually(t, 20*time.Second, "no process in the attacker's uid range", func() bool {
-			return len(processesIn(base)) == 0
+			return len(processesIn(s.base)) == 0
 		})
 	}
 	eventually(t, 20*time.Second, "no cgroup of the attacker's session", func() bool {
+		for _, g := range s.groups {
+			if _, err := os.Stat(g); err == nil {
+				return false
+			}
+		}
 		left, _ := filepath.Glob("/sys/fs/cgroup/*/" + cgroupParent + "/*" + s.attacker.ID + "*")
 		return len(left) == 0
 	})
+	if current.engine {
+		if _, ok := containerPID(s.attacker.ID); ok {
+			t.Error("the attacker's container is there")
+		}
+	}
 	// The host is as it was.
 	if after := look(t); after != s.before {
 		t.Errorf("the host changed:\nbefore %+v\nafter  %+v", s.before, after)
@@ -143,9 +158,38 @@ func countFDs(pid int) int {
 	return len(e)
 }
 
+// cgroupsOf lists the directories of the cgroups that a session's agent is in, other
+// than the roots.
+func cgroupsOf(session string) (dirs []string) {
+	pid, ok := agentPID(session)
+	if !ok {
+		return nil
+	}
+	for line := range strings.Lines(read(fmt.Sprintf("/proc/%d/cgroup", pid))) {
+		f := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(f) != 3 || f[2] == "/" {
+			continue
+		}
+		hierarchies := []string{strings.TrimPrefix(f[1], "name=")}
+		if f[1] == "" { // version 2, wherever it is
+			hierarchies = []string{"unified", ""}
+		}
+		for _, h := range hierarchies {
+			dir := filepath.Join("/sys/fs/cgroup", h, f[2])
+			if _, err := os.Stat(dir); err == nil {
+				dirs = append(dirs, dir)
+			}
+		}
+	}
+	return dirs
+}
+
 // agentPID finds the host pid of a session's agent: the process that runs the
 // agent and is alone the first of its pid namespace.
 func agentPID(session string) (int, bool) {
+	if current.engine {
+		return containerPID(session)
+	}
 	for _, glob := range []string{"/sys/fs/cgroup/memory/", "/sys/fs/cgroup/"} {
 		found := 0
 		filepath.WalkDir(glob+cgroupParent, func(p string, e os.DirEntry, err error) error {
@@ -169,7 +213,7 @@ func agentPID(session string) (int, bool) {
 	return 0, false
 }
 
-// sessionRange is the first host uid of a session.
+// sessionRange is the first host uid of a session that has a range.
 func sessionRange(session string) (uint32, bool) {
 	pid, ok := agentPID(session)
 	if !ok {
@@ -180,7 +224,7 @@ func sessionRange(session string) (uint32, bool) {
 		return 0, false
 	}
 	n, err := strconv.ParseUint(f[1], 10, 32)
-	return uint32(n), err == nil
+	return uint32(n), err == nil && n > 0
 }
 
 // processesIn lists the processes whose uid lies in the range that begins at base.
