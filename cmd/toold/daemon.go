@@ -19,8 +19,8 @@ import (
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/audit"
 	"github.com/toold/toold/internal/config"
-	"github.com/toold/toold/internal/image"
 	"github.com/toold/toold/internal/hardening"
+	"github.com/toold/toold/internal/image"
 	"github.com/toold/toold/internal/metrics"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/sandbox/oci"
@@ -250,7 +250,7 @@ func (d *daemon) close() error {
 // does), then stops in the reverse order of the start.
 func (d *daemon) run(ctx context.Context, p process) (err error) {
 	defer func() { err = errors.Join(err, d.close()) }()
-	ln, err := listenAPI(&d.cfg.Daemon)
+	ln, inherited, err := listenAPI(&d.cfg.Daemon)
 	if err != nil {
 		return err
 	}
@@ -264,10 +264,18 @@ func (d *daemon) run(ctx context.Context, p process) (err error) {
 	// call gets its answer: they have a context of their own.
 	serving, stopServing := context.WithCancelCause(context.WithoutCancel(ctx))
 	var wg sync.WaitGroup
-	wg.Go(func() { stopServing(d.server.Serve(serving, ln)) })
+	serveAPI := func() { wg.Go(func() { stopServing(d.server.Serve(serving, ln)) }) }
+	if !inherited {
+		serveAPI()
+	}
 	wg.Go(func() { serveMetrics(serving, metricsLn, d.cfg.Metrics.Listen, d.metrics.Handler(), d.log) })
 	// Recovery cannot be cut short: what it began must be written down.
 	err = d.manager.Start(context.WithoutCancel(ctx))
+	if inherited {
+		// What came to systemd's socket meanwhile has waited there. Whoever starts
+		// the daemon by connecting is not told that it is only starting.
+		serveAPI()
+	}
 	if err == nil {
 		d.notify.ready("serving " + d.address)
 		d.log.Info("toold serves", "socket", d.address, "metrics", addressOf(metricsLn))

@@ -17,23 +17,24 @@ import (
 	"github.com/toold/toold/internal/config"
 )
 
-// listenAPI gives the API's socket: the one that systemd holds for us, or one
-// made at cfg.Socket.
-func listenAPI(cfg *config.Daemon) (net.Listener, error) {
-	inherited, err := activation.Listeners()
+// listenAPI gives the API's socket: the one that systemd holds for us (inherited),
+// or one made at cfg.Socket.
+func listenAPI(cfg *config.Daemon) (ln net.Listener, inherited bool, err error) {
+	passed, err := activation.Listeners()
 	if err != nil {
-		return nil, fmt.Errorf("socket activation: %w", err)
+		return nil, false, fmt.Errorf("socket activation: %w", err)
 	}
-	switch len(inherited) {
+	switch len(passed) {
 	case 0:
-		return listenUnix(cfg)
+		ln, err = listenUnix(cfg)
+		return ln, false, err
 	case 1:
-		if ln, ok := inherited[0].(*net.UnixListener); ok {
-			return ln, nil
+		if ln, ok := passed[0].(*net.UnixListener); ok {
+			return ln, true, nil
 		}
-		return nil, errors.New("socket activation: toold serves a Unix stream socket only, never TCP: see ListenStream in toold.socket")
+		return nil, false, errors.New("socket activation: toold serves a Unix stream socket only, never TCP: see ListenStream in toold.socket")
 	}
-	return nil, fmt.Errorf("socket activation: got %d sockets, want one", len(inherited))
+	return nil, false, fmt.Errorf("socket activation: got %d sockets, want one", len(passed))
 }
 
 // listenUnix makes the socket: 0660 and the group's, in a directory that is ours.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"log/slog"
 	"strings"
 	"testing"
 )
@@ -24,22 +23,6 @@ func TestLogLineStaysOne(t *testing.T) {
 		newLogger(how, &b).Info("call ended", "title", "x\n{\"msg\":\"forged\"}\x1b[2J")
 		if n := strings.Count(b.String(), "\n"); n != 1 || strings.Contains(b.String(), "\x1b") {
 			t.Errorf("%s: got %q", how, b.String())
-		}
-	}
-}
-
-func TestJournalFields(t *testing.T) {
-	got := map[string]string{}
-	h := (&journalHandler{}).WithGroup("call").WithAttrs([]slog.Attr{slog.String("id", "call_1"), slog.Group("time", "ms", 5)})
-	for k, v := range h.(*journalHandler).fields {
-		got[journalField(k)] = v
-	}
-	if got["TOOLD_CALL_ID"] != "call_1" || got["TOOLD_CALL_TIME_MS"] != "5" {
-		t.Errorf("got %v", got)
-	}
-	for key, want := range map[string]string{"a.b-c": "TOOLD_A_B_C", "é": "TOOLD__", "X9": "TOOLD_X9"} {
-		if f := journalField(key); f != want {
-			t.Errorf("%s: got %s, want %s", key, f, want)
 		}
 	}
 }

@@ -95,17 +95,18 @@ func landlockCheck() client.Check {
 	return c
 }
 
-// capabilities of root that are of use here, and what is lost without them.
+// capabilities of root that are of use here, and what is lost without them. In a
+// session's user namespace, which root owns, it has all of them in any case: there
+// it needs neither CAP_KILL nor CAP_NET_ADMIN.
 var capabilities = map[int]string{
 	unix.CAP_SYS_ADMIN:    "nothing works",
 	unix.CAP_SETUID:       "nothing works",
 	unix.CAP_SETGID:       "nothing works",
 	unix.CAP_CHOWN:        "nothing works",
 	unix.CAP_DAC_OVERRIDE: "nothing works",
-	unix.CAP_KILL:         "sessions cannot be ended",
-	unix.CAP_NET_ADMIN:    "lo stays down",
 	unix.CAP_SYS_RESOURCE: "open_files and file_size cannot be raised above the daemon's own, and its oom_score_adj not lowered",
-	unix.CAP_SYS_PTRACE:   "the agent's namespaces cannot be entered",
+	unix.CAP_SYS_CHROOT:   "the namespaces of a session cannot be entered",
+	unix.CAP_SYS_PTRACE:   "the namespaces of a session cannot be entered",
 }
 
 func capabilityCheck() client.Check {
@@ -139,8 +140,8 @@ func capabilityCheck() client.Check {
 
 var capabilityNames = map[int]string{
 	unix.CAP_SYS_ADMIN: "CAP_SYS_ADMIN", unix.CAP_SETUID: "CAP_SETUID", unix.CAP_SETGID: "CAP_SETGID",
-	unix.CAP_CHOWN: "CAP_CHOWN", unix.CAP_DAC_OVERRIDE: "CAP_DAC_OVERRIDE", unix.CAP_KILL: "CAP_KILL",
-	unix.CAP_NET_ADMIN: "CAP_NET_ADMIN", unix.CAP_SYS_RESOURCE: "CAP_SYS_RESOURCE", unix.CAP_SYS_PTRACE: "CAP_SYS_PTRACE",
+	unix.CAP_CHOWN: "CAP_CHOWN", unix.CAP_DAC_OVERRIDE: "CAP_DAC_OVERRIDE", unix.CAP_SYS_CHROOT: "CAP_SYS_CHROOT",
+	unix.CAP_SYS_RESOURCE: "CAP_SYS_RESOURCE", unix.CAP_SYS_PTRACE: "CAP_SYS_PTRACE",
 }
 
 // idmapChecks tries an id-mapped mount on each file system where worktrees
