@@ -61,7 +61,7 @@ image: deps ## build the default tool image, bin/image/toold-tools.tar (VARIANT=
 	@PACKAGES="$(PACKAGES)" SOURCES="$(SOURCES)" FRESH="$(FRESH)" scripts/image $(VARIANT)
 
 .PHONY: test
-test: build bin/prometheus ## run every test, with the coverage of the packages that must have it
+test: build bin/runsc bin/prometheus ## run every test on every tier, with the coverage of the packages that must have it
 	@scripts/test
 
 .PHONY: demo root
