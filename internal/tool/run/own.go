@@ -3,6 +3,7 @@ package run
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -60,6 +61,11 @@ func ownFiles(ctx context.Context, env *Env, dir string, sel *selector, ages *ag
 
 // own searches without ripgrep.
 func (g *grepSearch) own(ctx context.Context, env *Env, target root.Info) (searchEnd, error) {
+	if g.in.Multiline && target.Kind == root.KindFile && target.Size > ownSpanBytes {
+		return searchEnd{}, &root.Error{Code: root.TooLarge, Msg: fmt.Sprintf(
+			"%s has %d bytes; without ripgrep only files of at most %d are searched across lines. Leave multiline out.",
+			displayName(target.Path), target.Size, ownSpanBytes)}
+	}
 	query, err := search.Compile(g.in.Pattern, search.Options{
 		Literal: g.in.Literal, IgnoreCase: g.in.IgnoreCase, Multiline: g.in.Multiline,
 	})

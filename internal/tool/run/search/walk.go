@@ -51,7 +51,10 @@ func Walk(ctx context.Context, r *root.Root, dir string, visit Visit) (Report, e
 	if err := r.Err(); err != nil {
 		return w.report, err
 	}
-	return w.report, context.Cause(ctx)
+	if err := context.Cause(ctx); err != nil {
+		return w.report, err
+	}
+	return w.report, w.failed
 }
 
 // walk is one run of Walk.
@@ -67,6 +70,7 @@ type walk struct {
 	over    bool
 	left    int // bytes that rules may still take
 	report  Report
+	failed  error // why the directory that is searched cannot be read
 }
 
 type pendingDir struct {
@@ -141,7 +145,7 @@ func (w *walk) leave() {
 	w.wake.Broadcast()
 }
 
-// add puts a directory off; false means that there are too many.
+// add puts a directory off.
 func (w *walk) add(dir pendingDir) {
 	w.mu.Lock()
 	full := len(w.pending) >= maxPending
@@ -155,10 +159,13 @@ func (w *walk) add(dir pendingDir) {
 	}
 }
 
-func (w *walk) unreadable() {
+func (w *walk) unreadable(dir string, err error) {
 	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.report.Unreadable = true
-	w.mu.Unlock()
+	if dir == w.reader.base {
+		w.failed = err
+	}
 }
 
 func (w *walk) work(ctx context.Context, worker int) {
@@ -203,6 +210,6 @@ func (w *walk) directory(ctx context.Context, worker int, globs *globber, dir pe
 		return true
 	})
 	if err != nil && ctx.Err() == nil {
-		w.unreadable()
+		w.unreadable(dir.path, err)
 	}
 }
