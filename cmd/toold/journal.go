@@ -60,14 +60,10 @@ func (h *journalHandler) Handle(ctx context.Context, r slog.Record) error {
 		fields = flatten(fields, h.prefix, a)
 		return true
 	})
-	lost, err := h.out.send(encodeEntry(r.Level, r.Message, fields))
-	if err != nil {
+	if h.out.send(encodeEntry(r.Level, r.Message, fields)) != nil {
 		return h.fallback.Handle(ctx, r)
 	}
-	if lost > 0 {
-		_, err = h.out.send(encodeEntry(slog.LevelWarn, "journald took no entries: lines of the log are lost", []journalField{{"lines", strconv.Itoa(lost)}}))
-	}
-	return err
+	return nil
 }
 
 // WithAttrs implements slog.Handler.
@@ -184,34 +180,53 @@ type journalConn struct {
 	lost int // entries since the last one that journald took
 }
 
-// send gives journald an entry, and says how many before it were lost. An error
-// means that there is no journald; one that does not take the entry in time is
-// none.
-func (c *journalConn) send(entry []byte) (lost int, err error) {
+// send gives journald an entry, after one that says how many before it were lost.
+// An error means that there is no journald; one that does not take the entry in
+// time is none.
+func (c *journalConn) send(entry []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.lost > 0 {
+		taken, err := c.write(encodeEntry(slog.LevelWarn, "journald took no entries: lines of the log are lost",
+			[]journalField{{"lines", strconv.Itoa(c.lost)}}))
+		if err != nil {
+			return err
+		}
+		if !taken {
+			c.lost++
+			return nil
+		}
+		c.lost = 0
+	}
+	taken, err := c.write(entry)
+	if err == nil && !taken {
+		c.lost++
+	}
+	return err
+}
+
+// write sends one datagram, connecting first where that has not been done or was to
+// another journald. c.mu is held.
+func (c *journalConn) write(entry []byte) (taken bool, err error) {
 	for again := true; ; again = false {
 		if c.conn == nil {
 			if c.conn, err = net.DialUnix("unixgram", nil, &net.UnixAddr{Name: c.path, Net: "unixgram"}); err != nil {
-				return 0, err
+				return false, err
 			}
 		}
 		if err = c.conn.SetWriteDeadline(time.Now().Add(journalWait)); err == nil {
 			_, err = c.conn.Write(entry)
 		}
-		switch {
-		case err == nil:
-			lost, c.lost = c.lost, 0
-			return lost, nil
-		case errors.Is(err, os.ErrDeadlineExceeded):
-			c.lost++
-			return 0, nil
+		if err == nil {
+			return true, nil
 		}
-		// It was another journald's.
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return false, nil
+		}
 		_ = c.conn.Close()
 		c.conn = nil
 		if !again {
-			return 0, err
+			return false, err
 		}
 	}
 }

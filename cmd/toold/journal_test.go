@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -136,6 +137,7 @@ func TestJournalGone(t *testing.T) {
 	log.Info("first")
 	receive(t, conn)
 	conn.Close()
+	mustNil(t, os.Remove(path))
 	log.Info("second", "call", "call_1")
 	if got := stderr.String(); !strings.Contains(got, `msg=second session=ses_1 call=call_1`) || strings.Contains(got, "first") {
 		t.Errorf("on standard error: %q", got)
