@@ -20,7 +20,7 @@ import (
 )
 
 // searchEnv is an Env on a temporary worktree whose programs run on this host.
-func searchEnv(t *testing.T) *Env {
+func searchEnv(t testing.TB) *Env {
 	t.Helper()
 	r, err := root.New(root.Config{Dir: "/", UID: -1, GID: -1})
 	if err != nil {
