@@ -44,7 +44,7 @@ func newSceneIn(t *testing.T, wrap []string, extra string) *scene {
 	s.canary = filepath.Join(theirs, "canary")
 	must(t, os.WriteFile(s.canary, []byte("untouched"), 0o600))
 	s.neighbour = s.session(t, s.b, client.SessionCreate{Worktree: client.Worktree{Source: theirs}})
-	s.before = look(t)
+	s.before = look(t, s.dir)
 	s.fds = countFDs(s.cmd.Process.Pid)
 	s.attacker = s.session(t, s.a, client.SessionCreate{Worktree: client.Worktree{Source: s.tree}})
 	if s.base, _ = sessionRange(s.attacker.ID); s.base == 0 && !current.engine {
@@ -111,8 +111,11 @@ func (s *scene) invariants(t *testing.T, pid int) {
 			t.Error("the attacker's container is there")
 		}
 	}
+	if m := read("/proc/self/mountinfo"); strings.Contains(m, s.attacker.ID) {
+		t.Errorf("a mount of the attacker's session is left:\n%s", m)
+	}
 	// The host is as it was.
-	if after := look(t); after != s.before {
+	if after := look(t, s.dir); after != s.before {
 		t.Errorf("the host changed:\nbefore %+v\nafter  %+v", s.before, after)
 	}
 	if s.cmd.Process.Pid == pid {
@@ -125,15 +128,19 @@ func (s *scene) invariants(t *testing.T, pid int) {
 // host is what an attack must not change.
 type host struct {
 	corePattern, modprobe string
-	mounts                int
+	mounts                string // those that are not below the daemon's own directory
 	programs              string
 	netns                 string
 }
 
-func look(t *testing.T) host {
+func look(t *testing.T, own string) host {
 	t.Helper()
 	h := host{corePattern: read("/proc/sys/kernel/core_pattern"), modprobe: read("/proc/sys/kernel/modprobe")}
-	h.mounts = strings.Count(read("/proc/self/mountinfo"), "\n")
+	for line := range strings.Lines(read("/proc/self/mountinfo")) {
+		if f := strings.Fields(line); len(f) > 4 && !strings.HasPrefix(f[4], own+"/") {
+			h.mounts += f[4] + "\n"
+		}
+	}
 	for _, p := range []string{bin.toold, bin.agent, bin.runtime, "/bin/bash", "/usr/bin/env"} {
 		if p == "" {
 			continue
