@@ -326,6 +326,8 @@ func TestLimitsEndPrograms(t *testing.T) {
 	for _, tt := range []struct{ command, reason, last string }{
 		{"echo x; oom", "memory", "out of memory (limit 64 MiB)"},
 		{"echo x; forkbomb", "pids", "too many processes"},
+		{"echo x; agentoom", "memory", "out of memory (limit 64 MiB)"},
+		{"echo x; agentforkbomb", "pids", "too many processes"},
 		{"echo x; exit 1", "exit", "exit code 1"},
 		{"echo x; signal SIGSEGV", "signal", "killed by SIGSEGV"},
 	} {

@@ -229,6 +229,12 @@ func (c *fakeCall) step(s string, exit *run.Exit) bool {
 		c.b.pids.Add(5)
 		exit.Code = 254
 		return false
+	case s == "agentoom": // in a sandbox whose agent keeps the limits
+		exit.Code, exit.Signal, exit.Reason = -1, "SIGKILL", run.ReasonMemory
+		return false
+	case s == "agentforkbomb":
+		exit.Code, exit.Reason = 254, run.ReasonPIDs
+		return false
 	case s == "env":
 		return c.print(false, strings.Join(append(slices.Clone(c.b.hello.Env), c.req.Env...), "\n")+"\n")
 	}

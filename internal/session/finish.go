@@ -172,7 +172,8 @@ func clampExit(e *run.Exit) *run.Exit {
 	v.BackgroundKilled = max(v.BackgroundKilled, 0)
 	v.Signal = limitText(v.Signal)
 	switch v.Reason {
-	case run.ReasonExit, run.ReasonSignal, run.ReasonTimeout, run.ReasonAborted, run.ReasonOutputLimit, run.ReasonSessionEnded:
+	case run.ReasonExit, run.ReasonSignal, run.ReasonTimeout, run.ReasonAborted, run.ReasonOutputLimit, run.ReasonSessionEnded,
+		run.ReasonMemory, run.ReasonPIDs: // where the agent keeps these limits
 	default:
 		v.Reason = run.ReasonSignal
 		if v.Signal == "" {
