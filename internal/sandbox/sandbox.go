@@ -82,6 +82,19 @@ type Root struct {
 	Env []string
 }
 
+// HeldImage is an image that a session runs, or is about to.
+type HeldImage struct {
+	// Name is what it was asked for as, Digest what that means.
+	Name, Digest string
+	// Root is for drivers that are given root filesystems. Where it is nil, the
+	// driver is given Digest as the name that its Engine knows.
+	Root *Root
+	// Env is the image's environment, NAME=value; hostile.
+	Env []string
+	// Release lets go of it. It is called once.
+	Release func()
+}
+
 // Worktree is a worktree that is ready to be mounted.
 type Worktree struct {
 	// Source is pinned: mounting uses this descriptor and never a path. Nil for

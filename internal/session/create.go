@@ -25,7 +25,7 @@ type plan struct {
 	req    client.SessionCreate
 	driver sandbox.Driver
 	spec   sandbox.Spec
-	image  *HeldImage // nil for none, or when the session has taken it over
+	image  *sandbox.HeldImage // nil for none, or when the session has taken it over
 	pidfd  *pidfd
 	start  uint64 // of the lease process
 	token  string
@@ -193,7 +193,7 @@ func (m *Manager) newRow(p Principal, pl *plan) store.Session {
 	}
 	v.Image = r.Image
 	if pl.image != nil {
-		v.Image = pl.image.ref()
+		v.Image = imageRef(pl.image)
 	}
 	r.Env = namesOnly(r.Env)
 	return store.Session{

@@ -30,24 +30,11 @@ type Images interface {
 	Remove(ctx context.Context, ref string) error
 	// Acquire finds the image that ref (a name or a digest) means and keeps it
 	// from being removed until it is released. Nothing is pulled.
-	Acquire(ctx context.Context, ref string) (*HeldImage, error)
+	Acquire(ctx context.Context, ref string) (*sandbox.HeldImage, error)
 }
 
-// HeldImage is an image that a session runs, or is about to.
-type HeldImage struct {
-	// Name is what it was asked for as, Digest what that means.
-	Name, Digest string
-	// Root is for drivers that are given root filesystems. Where it is nil, the
-	// driver is given Digest as the name that its Engine knows.
-	Root *sandbox.Root
-	// Env is the image's environment, NAME=value; hostile.
-	Env []string
-	// Release lets go of it. It is called once.
-	Release func()
-}
-
-// ref is what the session's row and JSON say: the name, and what it meant.
-func (h *HeldImage) ref() string {
+// imageRef is what the session's row and JSON say: the name, and what it meant.
+func imageRef(h *sandbox.HeldImage) string {
 	if h.Name == "" || h.Name == h.Digest || strings.Contains(h.Name, "@") {
 		return h.Digest
 	}

@@ -61,13 +61,13 @@ func (i *ImageStore) Remove(ctx context.Context, ref string) error {
 }
 
 // Acquire implements Images.
-func (i *ImageStore) Acquire(_ context.Context, ref string) (*HeldImage, error) {
+func (i *ImageStore) Acquire(_ context.Context, ref string) (*sandbox.HeldImage, error) {
 	held, err := i.store.Acquire(ref)
 	if err != nil {
 		return nil, imageError(err)
 	}
 	img := &held.Image
-	return &HeldImage{
+	return &sandbox.HeldImage{
 		Name: ref, Digest: img.Digest, Env: img.Env, Release: held.Release,
 		Root: &sandbox.Root{Dir: held.Dir, Digest: img.Digest, Env: img.Env},
 	}, nil

@@ -57,7 +57,7 @@ type Session struct {
 	mu      sync.Mutex // guards the fields below
 	row     store.Session
 	sb      sandbox.Sandbox
-	image   *HeldImage // that it runs; nil for none
+	image   *sandbox.HeldImage // that it runs; nil for none
 	link    *link
 	ending  bool
 	fate    client.SessionState // what it ends as, once ending
