@@ -33,7 +33,7 @@ func openArchive(f *os.File, size int64) (*archive, error) {
 	a := &archive{file: f, parts: map[string]part{}}
 	in := io.NewSectionReader(f, 0, size)
 	r := tar.NewReader(in)
-	for n := 0; n < maxParts; n++ {
+	for n := range maxParts {
 		h, err := r.Next()
 		if err == io.EOF && n == 0 {
 			return nil, fmt.Errorf("%w: it is empty", ErrInvalid)
@@ -59,7 +59,7 @@ func openArchive(f *os.File, size int64) (*archive, error) {
 				a.parts[name] = part{offset: offset, size: h.Size}
 			}
 		case tar.TypeSymlink: // to a layer that two images share
-			a.parts[name] = part{target: path.Join(path.Dir(name), h.Linkname)}
+			a.parts[name] = part{target: path.Join(path.Dir(name), h.Linkname)} //nolint:gosec // a key of the map, never a path
 		case tar.TypeLink:
 			a.parts[name] = part{target: path.Clean(h.Linkname)}
 		}

@@ -86,7 +86,7 @@ func (s *Store) importPath(ctx context.Context, path, name string, o ImportOptio
 	if err != nil {
 		return nil, err
 	}
-	defer dir.Close()
+	defer func() { _ = dir.Close() }() // only read
 	l := layoutDir(dir)
 	ok, err := isLayout(l)
 	if err != nil {

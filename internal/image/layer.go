@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"hash"
 	"io"
@@ -86,7 +87,7 @@ func (e *expanded) Read(p []byte) (int, error) {
 	if e.close != nil && e.n > ratioGrace+e.in.n*e.limits.Ratio {
 		return n, fmt.Errorf("%w: it unpacks to more than %d times its size, as only bombs do", ErrTooLarge, e.limits.Ratio)
 	}
-	if err != nil && err != io.EOF && e.close != nil && e.in.ctx.Err() == nil {
+	if e.close != nil && err != nil && !errors.Is(err, io.EOF) && e.in.ctx.Err() == nil {
 		err = fmt.Errorf("%w: damaged compression: %w", ErrInvalid, err)
 	}
 	return n, err

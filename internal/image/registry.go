@@ -158,7 +158,7 @@ type registryBody struct {
 
 func (b *registryBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	if err != nil && err != io.EOF {
+	if err != nil && !errors.Is(err, io.EOF) {
 		err = registryError(b.ctx, err)
 	}
 	return n, err

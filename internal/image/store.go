@@ -259,7 +259,7 @@ func (s *Store) Close() error {
 		}
 	}
 	if s.dir != nil {
-		s.dir.Close()
+		return s.dir.Close()
 	}
 	return nil
 }

@@ -244,6 +244,7 @@ func FuzzUnpackLayer(f *testing.F) {
 	for _, entries := range [][]tarEntry{
 		{dir("a"), file("a/b", "x"), hardlink("c", "a/b"), symlink("l", "/a"), file("l/y", "z")},
 		{file("a/.wh.b", ""), file("a/.wh..wh..opq", ""), symlink("a", "../.."), file("a/etc/passwd", "x")},
+		{symlink("x", "../.."), file("x/canary", "dead"), hardlink("y", "x/canary"), file("x/.wh.canary", "")},
 		{device("dev/null", tar.TypeChar, 1, 3), device("sda", tar.TypeBlock, 8, 0)},
 	} {
 		f.Add(tarOf(f, entries...), tarOf(f, entries[0]))
@@ -251,7 +252,7 @@ func FuzzUnpackLayer(f *testing.F) {
 	f.Fuzz(func(t *testing.T, lower, upper []byte) {
 		// The directory is two below the one that is looked at, with a file that
 		// no entry may reach.
-		outer := t.TempDir()
+		outer := detachedTmpfs(t, "16m", "2000")
 		canary := filepath.Join(outer, "canary")
 		if err := os.WriteFile(canary, []byte("alive"), 0o600); err != nil {
 			t.Fatal(err)

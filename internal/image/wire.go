@@ -109,7 +109,7 @@ func (b *wireBody) Read(p []byte) (int, error) {
 	b.timer.Reset(b.stall)
 	n, err := b.ReadCloser.Read(p)
 	b.timer.Stop()
-	if err != nil && err != io.EOF {
+	if err != nil && !errors.Is(err, io.EOF) {
 		err = b.reason(err)
 	}
 	if b.left >= 0 {
