@@ -67,7 +67,7 @@ test: build bin/runsc bin/prometheus ## run every test on every tier, with the c
 .PHONY: demo root
 root:
 	@[ "$$(id -u)" = 0 ] || { echo "demo: toold makes containers and must run as root" >&2; exit 1; }
-demo: root build ## show it at work: a real repository, a real container, one screen
+demo: root build $(if $(filter runsc,$(RUNTIME)),bin/runsc) ## show it at work, on one screen (RUNTIME=runsc, DRIVER=docker: the same elsewhere)
 	@scripts/demo
 
 bin/golangci-lint: tools/lint/go.mod tools/lint/go.sum | deps
