@@ -128,6 +128,9 @@ func (r *runCommand) connect(ctx context.Context) (c *client.Client, stop func()
 	if r.socketChosen() || !absent(r.client().Version(ctx)) {
 		return r.client(), func() error { return nil }, nil
 	}
+	if r.session.image != "" {
+		return nil, nil, fmt.Errorf("no toold listens at %s, and images are a daemon's: start one, then: toolctl image pull %s", r.socketPath(), r.session.image)
+	}
 	progress := r.progress("starting a private toold")
 	p, err := startPrivateDaemon(ctx)
 	progress.stop()

@@ -66,6 +66,8 @@ type house struct {
 	dir   string
 	host  *fakeHost
 	set   Settings
+	image string // of sessions that name none
+	pics  map[string]Images
 	log   *slog.Logger
 	obs   []Observer
 	audit Auditor
@@ -117,6 +119,7 @@ func (h *house) build() *Manager {
 	m, err := New(Config{
 		Store: st, Tools: tool.NewRegistry(), Drivers: map[string]sandbox.Driver{"fake": h.host}, Driver: "fake",
 		Log: h.log, Owner: "me", OutputDir: filepath.Join(h.dir, "output"), UIDBase: 1 << 28, Settings: h.set, Observers: h.obs, Auditor: h.audit,
+		Images: h.pics, Image: h.image,
 	})
 	if err != nil {
 		h.t.Fatal(err)
