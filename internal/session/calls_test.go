@@ -339,6 +339,13 @@ func TestLimitsEndPrograms(t *testing.T) {
 	if n := box.freed.Load(); n != 0 {
 		t.Errorf("the tmpfs directories were emptied %d times for nothing", n)
 	}
+	// Memory that is given back a little later was not in files.
+	box.memory.Store(60 << 20)
+	late := time.AfterFunc(givesBack/4, func() { box.memory.Store(0) })
+	defer late.Stop()
+	if c := h.call(s.ID, bashCall("oom")); strings.Contains(c.Output, "were removed") || box.freed.Load() != 0 {
+		t.Errorf("memory that is given back late: %q, freed %d", c.Output, box.freed.Load())
+	}
 	box.memory.Store(60 << 20)
 	if c := h.call(s.ID, bashCall("oom")); !strings.Contains(c.Output, "/tmp and /dev/shm were removed") || box.freed.Load() != 1 {
 		t.Errorf("memory that stays full: %q, freed %d", c.Output, box.freed.Load())

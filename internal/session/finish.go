@@ -571,31 +571,3 @@ func (s *Session) refine(c *call, o *outcome) {
 		o.notes = append(o.notes, "the files in /tmp and /dev/shm were removed: they filled the memory of the session")
 	}
 }
-
-// freeTmpTime bounds the emptying of the tmpfs directories.
-const freeTmpTime = 10 * time.Second
-
-// freeTmp empties the sandbox's tmpfs directories when the tools' memory stays
-// at its limit although the call is over: files in memory cannot be killed, and
-// the next call would die as it starts.
-func (s *Session) freeTmp() bool {
-	limit := int64(s.limits.Memory)
-	ctx, cancel := context.WithTimeout(s.ctx, freeTmpTime)
-	defer cancel()
-	s.mu.Lock()
-	sb := s.sb
-	s.mu.Unlock()
-	u, err := sb.Usage(ctx)
-	if err != nil || limit <= 0 || u.MemoryBytes < limit-limit/8 {
-		return false
-	}
-	l, err := s.current()
-	if err != nil {
-		return false
-	}
-	if err := l.conn.FreeTmp(ctx); err != nil {
-		s.log.Warn("empty the tmpfs directories", "error", err)
-		return false
-	}
-	return true
-}
