@@ -1,0 +1,100 @@
+package systemd
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestExposure: systemd's own measure of what a service could do to the host stays
+// where it is.
+func TestExposure(t *testing.T) {
+	m := start(t, nil)
+	for _, unit := range []string{"toold.service", "toold-sessions.service"} {
+		out, err := m.try("systemd-analyze", "security", "--no-pager", "--offline=yes", "--threshold=50", "/usr/lib/systemd/system/"+unit)
+		lines := strings.Split(strings.TrimSpace(out), "\n")
+		t.Log(lines[len(lines)-1])
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestSameHardening: ending the sessions takes no more than running them.
+func TestSameHardening(t *testing.T) {
+	daemon, sessions := hardening(t, "toold.service"), hardening(t, "toold-sessions.service")
+	if daemon != sessions {
+		t.Errorf("toold.service has\n%s\nand toold-sessions.service\n%s", daemon, sessions)
+	}
+}
+
+// hardening is what a unit says from the first setting of it on.
+func hardening(t *testing.T, unit string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(repository, "deploy", "systemd", unit))
+	must(t, err)
+	_, block, _ := strings.Cut(string(text), "\nNoNewPrivileges=")
+	block, _, _ = strings.Cut(block, "\n[")
+	lines := strings.Split(strings.TrimSpace(block), "\n")
+	return strings.Join(slices.DeleteFunc(lines, func(l string) bool { return strings.HasPrefix(l, "#") }), "\n")
+}
+
+// TestUnitsAreValid: systemd understands every line of the units, but for the one
+// that older versions of it do not know.
+func TestUnitsAreValid(t *testing.T) {
+	m := start(t, nil)
+	out, err := m.try("sh", "-c", "cd /usr/lib/systemd/system && systemd-analyze verify --man=no toold.service toold.socket toold.slice toold-sessions.service 2>&1")
+	for line := range strings.Lines(out) {
+		if strings.Contains(line, "toold") && !strings.Contains(line, "Failed to parse service type, ignoring: notify-reload") {
+			t.Errorf("systemd-analyze verify: %s", line)
+		}
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// TestSessionsUnderTheHardening: a session is the same whatever the unit takes away
+// from the daemon; that is so for every runtime.
+func TestSessionsUnderTheHardening(t *testing.T) {
+	m := socketStarted(t, nil)
+	const script = `set -e
+echo x >file; chmod 0751 file; stat -c %a file
+nice -n 5 true
+setpriv --version >/dev/null
+trap : 0; exec 3<>/dev/null
+ulimit -n
+curl -s http://127.0.0.1:1/ || echo curl $?
+`
+	m.run("install", "-d", "-o", "1000", "-g", "1000", "/srv/work", "/home/work")
+	for _, runtime := range []string{"runc", "runsc"} {
+		t.Run(runtime, func(t *testing.T) {
+			if _, err := m.try("test", "-x", "/usr/libexec/toold/"+runtime); err != nil {
+				t.Skipf("there is no bin/%s: run make build", runtime)
+			}
+			m.run("toolctl", "session", "create", "--name", runtime, "--runtime", runtime, "--worktree", "/srv/work")
+			if got, want := m.run("toolctl", "call", runtime, "bash", bash(script)), "751\n4096\ncurl 7"; got != want {
+				t.Errorf("got %q, want %q", got, want)
+			}
+			m.run("toolctl", "call", runtime, "write", `{"file_path":"written","content":"by a session\n"}`)
+			if got := m.run("stat", "-c", "%u", "/srv/work/written"); got != "1000" {
+				t.Errorf("the file belongs to %s", got)
+			}
+			m.run("systemctl", "restart", "toold.service")
+			if got := m.run("toolctl", "call", runtime, "bash", bash("cat written")); got != "by a session" {
+				t.Errorf("after a restart: %q", got)
+			}
+			m.run("toolctl", "session", "rm", runtime)
+			if out := m.run("find", "/sys/fs/cgroup", "-name", "ses_*"); out != "" {
+				t.Errorf("cgroups are left:\n%s", out)
+			}
+		})
+	}
+	m.run("toolctl", "session", "create", "--name", "home", "--worktree", "/home/work")
+	m.run("toolctl", "call", "home", "write", `{"file_path":"x","content":""}`)
+	if out := m.run("toolctl", "doctor", "-o", "json"); strings.Contains(out, `"fail"`) {
+		t.Errorf("doctor: %s", out)
+	}
+}
