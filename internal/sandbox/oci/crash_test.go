@@ -26,6 +26,7 @@ const createEnv = "TOOLD_TEST_CREATE_AND_DIE"
 type createAndDieArgs struct {
 	Config oci.Config
 	Spec   sandbox.Spec
+	Image  string // the directory of an image; "" for none
 }
 
 func createAndDie() {
@@ -36,6 +37,13 @@ func createAndDie() {
 	d, err := oci.New(a.Config)
 	if err != nil {
 		panic(err)
+	}
+	if a.Image != "" {
+		dir, err := os.OpenFile(a.Image, unix.O_PATH|unix.O_DIRECTORY, 0)
+		if err != nil {
+			panic(err)
+		}
+		a.Spec.Root = &sandbox.Root{Dir: dir}
 	}
 	fmt.Println("begin")
 	sb, err := d.Create(context.Background(), a.Spec)
@@ -52,7 +60,11 @@ func (f *fixture) daemon(spec sandbox.Spec) *exec.Cmd {
 	f.t.Helper()
 	cfg := f.cfg
 	cfg.Log = nil
-	args, err := json.Marshal(createAndDieArgs{cfg, spec})
+	image := ""
+	if spec.Root != nil {
+		image, spec.Root = spec.Root.Dir.Name(), nil
+	}
+	args, err := json.Marshal(createAndDieArgs{cfg, spec, image})
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -88,8 +100,23 @@ func TestAdoptAfterKill(t *testing.T) {
 // found and removed.
 func TestKilledCreation(t *testing.T) {
 	f := newFixture(t)
+	f.killCreations(f.spec)
+}
+
+// The same with an image, whose file systems and loop devices have no other trace
+// than the mount in the sandbox's directory.
+func TestKilledImageCreation(t *testing.T) {
+	f := newFixture(t)
+	_, root := newImage(t, f)
+	f.killCreations(func() sandbox.Spec { return f.imageSpec(root) })
+	f.noLoops()
+}
+
+func (f *fixture) killCreations(newSpec func() sandbox.Spec) {
+	t := f.t
+	t.Helper()
 	for i := range 16 {
-		spec := f.spec()
+		spec := newSpec()
 		cmd := f.daemon(spec)
 		out, err := cmd.StdoutPipe()
 		if err != nil {
