@@ -45,12 +45,13 @@ var mayImport = map[string][]string{
 	"internal/tomltext":          {},
 	"internal/sandbox":           {"client"},
 	"internal/sandbox/control":   {},
-	"internal/sandbox/cgroup":    {"client", "internal/sandbox", "internal/sandbox/process"},
+	"internal/sandbox/cgroup":    {"client", "internal/sandbox", "internal/sandbox/mount", "internal/sandbox/process"},
 	"internal/sandbox/docker": {
 		"client", "internal/sandbox", "internal/sandbox/cgroup", "internal/sandbox/control", "internal/sandbox/inside",
-		"internal/sandbox/mount", "internal/sandbox/process", "internal/sandbox/seccomp",
+		"internal/sandbox/mount", "internal/sandbox/process", "internal/sandbox/seccomp", "internal/sandbox/transfer",
 	},
-	"internal/sandbox/inside": {"client", "internal/sandbox"},
+	"internal/sandbox/transfer": {},
+	"internal/sandbox/inside":   {"client", "internal/sandbox"},
 	"internal/sandbox/oci": {
 		"client", "internal/sandbox", "internal/sandbox/cgroup", "internal/sandbox/control", "internal/sandbox/inside",
 		"internal/sandbox/mount", "internal/sandbox/process", "internal/sandbox/seccomp",

@@ -3,7 +3,10 @@
 // descriptor 4 gives the nonce that the daemon will show. Where a sandbox can be
 // given no descriptors, "toolagent dial DIR" dials DIR/socket and finds the nonce
 // in DIR/nonce; a second directory is that of a cgroup v2 hierarchy that is the
-// sandbox's alone, in which the agent makes cgroups for calls.
+// sandbox's alone, in which the agent makes cgroups for calls. Where the sandbox
+// sees no file of the daemon's, "toolagent listen DIR" listens at DIR/socket, and
+// "toolagent connect SOCKET", the one thing that it does as another process than
+// PID 1, carries a connection there.
 package main
 
 import (
@@ -51,6 +54,9 @@ func main() {
 }
 
 func serve(args []string) error {
+	if len(args) == 2 && args[0] == "connect" {
+		return connect(args[1])
+	}
 	if os.Getpid() != 1 {
 		return errors.New("this is the init process of toold's sandboxes; it does nothing when started by hand")
 	}
@@ -91,13 +97,15 @@ func connections(args []string) (agent.Connections, []byte, error) {
 		return inherited()
 	case (len(args) == 2 || len(args) == 3) && args[0] == "dial":
 		return dialled(args[1])
+	case len(args) == 2 && args[0] == "listen":
+		return listening(args[1])
 	default:
-		return nil, nil, fmt.Errorf("usage: toolagent [dial DIR [CGROUP]]; got %q", args)
+		return nil, nil, fmt.Errorf("usage: toolagent [dial DIR [CGROUP] | listen DIR | connect SOCKET]; got %q", args)
 	}
 }
 
 func ownCgroup(args []string) string {
-	if len(args) == 3 {
+	if len(args) == 3 && args[0] == "dial" {
 		return args[2]
 	}
 	return ""

@@ -1,0 +1,201 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/image"
+	"github.com/docker/docker/api/types/system"
+	"github.com/docker/docker/api/types/versions"
+	dockerclient "github.com/docker/docker/client"
+)
+
+// leastAPI is the oldest version of the API that has all that a sandbox needs: that
+// of Engine 20.10.
+const leastAPI = "1.41"
+
+// Times that the Engine has for an answer. Making and starting a container takes
+// less than a second on an idle machine, and many times that on one whose disk is
+// busy.
+const (
+	askTime  = 15 * time.Second
+	workTime = 45 * time.Second
+)
+
+// maxAnswer bounds an answer of the Engine in bytes. What it says of a container is
+// some kilobytes; lists grow with their number.
+const maxAnswer = 32 << 20
+
+// engine is what the driver asks of a Docker Engine. Each request has its deadline,
+// each answer its bound, each error says what to do.
+type engine struct {
+	host string
+	c    *dockerclient.Client
+	http *http.Transport
+}
+
+// newEngine makes a client for the Engine at host. It does not connect.
+func newEngine(host string) (*engine, error) {
+	path, ok := strings.CutPrefix(host, "unix://")
+	if !ok || !filepath.IsAbs(path) {
+		return nil, fmt.Errorf("Docker Engine %q: the driver needs one on this host, by unix:// and the absolute path of its socket; set or unset DOCKER_HOST", host)
+	}
+	tr := &http.Transport{
+		DisableCompression:  true,
+		MaxIdleConns:        16,
+		MaxIdleConnsPerHost: 16,
+		IdleConnTimeout:     time.Minute,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", path)
+		},
+	}
+	c, err := dockerclient.NewClientWithOpts(
+		dockerclient.WithHost(host),
+		dockerclient.WithHTTPClient(&http.Client{Transport: bounded{tr}, CheckRedirect: dockerclient.CheckRedirect}),
+		dockerclient.WithAPIVersionNegotiation(),
+		dockerclient.WithUserAgent("toold"),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("Docker Engine %q: %w", host, err)
+	}
+	return &engine{host: host, c: c, http: tr}, nil
+}
+
+func (e *engine) close() error {
+	e.http.CloseIdleConnections()
+	return e.c.Close()
+}
+
+// bounded is a transport whose answers end with an error beyond maxAnswer.
+type bounded struct{ http.RoundTripper }
+
+func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := b.RoundTripper.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	// Events come one by one for as long as they are listened to.
+	// Archives have a bound of their own.
+	if !strings.HasSuffix(r.URL.Path, "/events") && !strings.HasSuffix(r.URL.Path, "/archive") {
+		resp.Body = &boundedBody{ReadCloser: resp.Body, left: maxAnswer}
+	}
+	return resp, nil
+}
+
+type boundedBody struct {
+	io.ReadCloser
+	left int64
+}
+
+var errTooLong = fmt.Errorf("its answer has more than %d MiB", maxAnswer>>20)
+
+func (b *boundedBody) Read(p []byte) (int, error) {
+	if b.left <= 0 {
+		return 0, errTooLong
+	}
+	n, err := b.ReadCloser.Read(p[:min(int64(len(p)), b.left)])
+	b.left -= int64(n)
+	return n, err
+}
+
+// engineInfo is what is asked of an Engine as a whole.
+type engineInfo = system.Info
+
+// ask runs one request under a deadline of its own.
+func ask[T any](ctx context.Context, e *engine, limit time.Duration, what string, f func(context.Context) (T, error)) (T, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, errSlow{limit})
+	defer cancel()
+	v, err := f(ctx)
+	if err != nil {
+		return v, e.explain(ctx, what, err)
+	}
+	return v, nil
+}
+
+// do is ask without an answer.
+func (e *engine) do(ctx context.Context, limit time.Duration, what string, f func(context.Context) error) error {
+	_, err := ask(ctx, e, limit, what, func(ctx context.Context) (struct{}, error) { return struct{}{}, f(ctx) })
+	return err
+}
+
+// version makes sure that the Engine is there and speaks our version of the API.
+func (e *engine) version(ctx context.Context) (string, error) {
+	v, err := ask(ctx, e, askTime, "ask for its version", e.c.ServerVersion)
+	if err != nil {
+		return "", err
+	}
+	if v.APIVersion == "" || versions.LessThan(v.APIVersion, leastAPI) {
+		return "", fmt.Errorf("Docker Engine %s: version %q has API %q, and %s is needed: upgrade it to 20.10 or newer", e.host, v.Version, v.APIVersion, leastAPI)
+	}
+	return v.Version + ", API " + v.APIVersion, nil
+}
+
+func (e *engine) info(ctx context.Context) (*engineInfo, error) {
+	if _, err := e.version(ctx); err != nil {
+		return nil, err
+	}
+	info, err := ask(ctx, e, askTime, "ask about it", e.c.Info)
+	if err != nil {
+		return nil, err
+	}
+	if info.OSType != "linux" {
+		return nil, fmt.Errorf("Docker Engine %s: it is for %q, and sandboxes need linux", e.host, info.OSType)
+	}
+	return &info, nil
+}
+
+func (e *engine) image(ctx context.Context, ref string) (*image.InspectResponse, error) {
+	img, err := ask(ctx, e, askTime, "look for image "+ref, func(ctx context.Context) (image.InspectResponse, error) {
+		return e.c.ImageInspect(ctx, ref)
+	})
+	if err == nil && (img.ID == "" || img.Config == nil) {
+		err = fmt.Errorf("Docker Engine %s: it says nothing about image %s", e.host, ref)
+	}
+	return &img, err
+}
+
+func (e *engine) create(ctx context.Context, name string, c *container.Config, h *container.HostConfig) (string, error) {
+	r, err := ask(ctx, e, workTime, "make container "+name, func(ctx context.Context) (container.CreateResponse, error) {
+		return e.c.ContainerCreate(ctx, c, h, nil, nil, name)
+	})
+	if err == nil && !containerID.MatchString(r.ID) {
+		err = fmt.Errorf("Docker Engine %s: %q is no container's id", e.host, r.ID)
+	}
+	return r.ID, err
+}
+
+func (e *engine) start(ctx context.Context, id string) error {
+	return e.do(ctx, workTime, "start container "+id, func(ctx context.Context) error {
+		return e.c.ContainerStart(ctx, id, container.StartOptions{})
+	})
+}
+
+// inspect gives a container's state; the error is errNotFound when there is none.
+func (e *engine) inspect(ctx context.Context, id string) (*container.InspectResponse, error) {
+	r, err := ask(ctx, e, askTime, "look at container "+id, func(ctx context.Context) (container.InspectResponse, error) {
+		return e.c.ContainerInspect(ctx, id)
+	})
+	if err == nil && (r.ContainerJSONBase == nil || r.State == nil || r.Config == nil) {
+		err = fmt.Errorf("Docker Engine %s: it says nothing about container %s", e.host, id)
+	}
+	return &r, err
+}
+
+// remove kills and removes a container. One that is not there is no error.
+func (e *engine) remove(ctx context.Context, id string) error {
+	err := e.do(ctx, workTime, "remove container "+id, func(ctx context.Context) error {
+		return e.c.ContainerRemove(ctx, id, container.RemoveOptions{Force: true, RemoveVolumes: true})
+	})
+	if errors.Is(err, errNotFound) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,148 @@
+package docker
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/sandbox/cgroup"
+	"github.com/toold/toold/internal/sandbox/inside"
+	"github.com/toold/toold/internal/sandbox/seccomp"
+	"github.com/toold/toold/internal/sandbox/transfer"
+)
+
+// RemoteConfig is what NewRemote needs.
+type RemoteConfig struct {
+	// Config is that of an Engine on this host, but that Host is tcp:// or ssh://,
+	// and RunDir and CgroupParent have no meaning.
+	Config
+	// CertDir holds ca.pem, cert.pem and key.pem for tcp://.
+	CertDir string
+	// Limits bound a worktree on its way; zero stands for transfer.DefaultLimits.
+	Limits transfer.Limits
+	// anywhere lets tests treat an Engine on this host as one elsewhere.
+	anywhere bool
+}
+
+// Remote makes sandboxes with a Docker Engine on another host, by its API alone.
+// Nothing of this host can be mounted there: agent, nonce and worktree are copied
+// into volumes of the container before it starts, and what changed in the worktree
+// is copied back when it ends. The agent listens; each connection to it is one
+// process that the Engine starts in the container, which carries bytes to the
+// agent's socket. No call is run that way.
+//
+// Its methods may be called from any goroutine.
+type Remote struct {
+	d      *Driver
+	limits transfer.Limits
+
+	mu   sync.Mutex          // guards pins
+	pins map[string]*os.File // the worktrees of live sessions; lost by a restart
+}
+
+// IsRemote says whether an Engine's address is not that of a socket on this host.
+func IsRemote(host string) bool { return host != "" && !strings.HasPrefix(host, "unix://") }
+
+// NewRemote prepares the driver. It does not speak to the Engine.
+func NewRemote(cfg RemoteConfig) (*Remote, error) {
+	d := &Driver{cfg: cfg.Config, dir: filepath.Join(cfg.StateDir, "docker-remote"), log: cfg.Log, trees: map[string]*cgroup.Tree{}}
+	if d.log == nil {
+		d.log = slog.New(slog.DiscardHandler)
+	}
+	d.cfg.CgroupParent = cmp.Or(cfg.CgroupParent, "/toold")
+	var err error
+	if cfg.anywhere {
+		d.engine, err = newEngine(cfg.Host)
+	} else {
+		d.engine, err = newRemoteEngine(cfg.Host, cfg.CertDir)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("docker driver: %w", err)
+	}
+	if err := os.MkdirAll(d.sandboxesDir(), 0o700); err != nil {
+		return nil, fmt.Errorf("docker driver: %w", err)
+	}
+	if d.agent, err = inside.CopyAgent(cfg.AgentBinary, cfg.StateDir); err != nil {
+		return nil, fmt.Errorf("docker driver: copy agent: %w", err)
+	}
+	if d.seccomp, err = seccomp.JSON(); err != nil {
+		return nil, fmt.Errorf("docker driver: %w", err)
+	}
+	r := &Remote{d: d, limits: cfg.Limits, pins: map[string]*os.File{}}
+	if r.limits == (transfer.Limits{}) {
+		r.limits = transfer.DefaultLimits
+	}
+	return r, nil
+}
+
+// Name implements sandbox.Driver.
+func (r *Remote) Name() string { return Name }
+
+// Close lets go of the connections to the Engine and of the worktrees.
+func (r *Remote) Close() error {
+	r.mu.Lock()
+	for id, f := range r.pins {
+		_ = f.Close()
+		delete(r.pins, id)
+	}
+	r.mu.Unlock()
+	return r.d.Close()
+}
+
+// Runtimes implements sandbox.Driver.
+func (r *Remote) Runtimes(ctx context.Context) []string { return r.d.Runtimes(ctx) }
+
+// List implements sandbox.Driver.
+func (r *Remote) List(ctx context.Context, owner string) ([]sandbox.Record, error) {
+	return r.d.List(ctx, owner)
+}
+
+// Adopt implements sandbox.Driver.
+func (r *Remote) Adopt(ctx context.Context, rec sandbox.Record) (sandbox.Sandbox, error) {
+	sb, err := r.adopt(ctx, &rec)
+	if err != nil {
+		return nil, fmt.Errorf("adopt sandbox %s: %w", rec.SessionID, err)
+	}
+	return sb, nil
+}
+
+func (r *Remote) adopt(ctx context.Context, rec *sandbox.Record) (*RemoteSandbox, error) {
+	if !safeName.MatchString(rec.SessionID) {
+		return nil, sandbox.ErrGone
+	}
+	found, err := r.d.place(rec.SessionID).read()
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("nothing is left of it: %w", sandbox.ErrGone)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !same(&found.Record, rec) || found.Container == "" {
+		return nil, fmt.Errorf("the name is taken by another, or it was never finished: %w", sandbox.ErrGone)
+	}
+	if err := r.running(ctx, found.Container); err != nil {
+		return nil, err
+	}
+	return newRemoteSandbox(r, found), nil
+}
+
+// running says whether a container runs; the error is ErrGone where it does not.
+func (r *Remote) running(ctx context.Context, id string) error {
+	st, err := r.d.engine.inspect(ctx, id)
+	switch {
+	case errors.Is(err, errNotFound):
+		return sandbox.ErrGone
+	case err != nil:
+		return err
+	case !st.State.Running:
+		return fmt.Errorf("its container has ended with status %d %.500q: %w", st.State.ExitCode, st.State.Error, sandbox.ErrGone)
+	}
+	return nil
+}

@@ -1,0 +1,265 @@
+package docker
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/mount"
+	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/sandbox/inside"
+	"github.com/toold/toold/internal/sandbox/transfer"
+)
+
+// copyTime bounds a worktree's way there or back.
+const copyTime = 10 * time.Minute
+
+// runDir is where the sandbox has what the daemon brings, in a volume.
+const runDir = "/run/toold"
+
+// Create implements sandbox.Driver.
+func (r *Remote) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
+	sb, err := r.create(ctx, &spec)
+	if err != nil {
+		return nil, fmt.Errorf("create sandbox %s: %w", spec.SessionID, err)
+	}
+	return sb, nil
+}
+
+func (r *Remote) create(ctx context.Context, spec *sandbox.Spec) (*RemoteSandbox, error) {
+	if err := check(spec); err != nil {
+		return nil, err
+	}
+	if len(spec.Mounts) > 0 {
+		return nil, fmt.Errorf("mounts: a Docker Engine on another host sees no directory of this one; put them into the image: %w", sandbox.ErrUnsupported)
+	}
+	info, err := r.d.engine.info(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c := &creation{d: r.d, spec: spec, info: info, place: r.d.place(spec.SessionID)}
+	defer c.close()
+	if err := c.plan(ctx); err != nil {
+		return nil, err
+	}
+	r.notes(c)
+	if err := c.place.claim(&c.rec); err != nil {
+		return nil, err
+	}
+	sb, err := r.run(ctx, c)
+	if err != nil {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
+		defer cancel()
+		return nil, errors.Join(err, r.discard(ctx, &c.rec))
+	}
+	return sb, nil
+}
+
+// notes say what is weaker than with an Engine on this host.
+func (r *Remote) notes(c *creation) {
+	c.note(fmt.Sprintf("the Docker Engine is on another host (%s): who has it in hand can see and change all that the session does", r.d.engine.host))
+	c.note("limits of memory and processes hold for tools and agent together, so that tools can end the session")
+	c.note("whole outputs are not seen inside; the API has them")
+	c.note("the names of users are the image's own; tools have uid 1000")
+	switch c.spec.Worktree.Mode {
+	case client.WorktreeEmpty:
+	case client.WorktreeRO:
+		c.rec.IDMap = "copied"
+		c.note("the worktree is a copy: what changes on this host meanwhile is not seen")
+	default:
+		c.rec.IDMap = "copied"
+		c.note("the worktree is a copy, whose size has no bound: changes are copied back when the session ends, and what was changed on both sides stays as it is here")
+	}
+}
+
+func (r *Remote) run(ctx context.Context, c *creation) (*RemoteSandbox, error) {
+	id, err := r.d.engine.create(ctx, containerName(c.spec.SessionID), remoteContainer(c), remoteHost(c))
+	if err != nil {
+		return nil, err
+	}
+	c.rec.Container = id
+	if err := c.place.write(&c.rec); err != nil {
+		return nil, err
+	}
+	if err := r.bring(ctx, c); err != nil {
+		return nil, err
+	}
+	if err := r.copyIn(ctx, c); err != nil {
+		return nil, err
+	}
+	if err := r.d.engine.start(ctx, id); err != nil {
+		return nil, err
+	}
+	if err := r.running(ctx, id); err != nil {
+		return nil, err
+	}
+	return newRemoteSandbox(r, &c.rec), nil
+}
+
+func remoteContainer(c *creation) *container.Config {
+	cfg := c.containerConfig()
+	cfg.Cmd = []string{"listen", sandbox.ControlDir}
+	return cfg
+}
+
+// remoteHost puts volumes in the place of what is mounted from this host. They have
+// no names, so that they end with the container.
+func remoteHost(c *creation) *container.HostConfig {
+	h := c.hostConfig()
+	h.CgroupParent = "" // the other host's own affair
+	volume := func(target string) mount.Mount {
+		return mount.Mount{Type: mount.TypeVolume, Target: target, VolumeOptions: &mount.VolumeOptions{NoCopy: true}}
+	}
+	h.Mounts = []mount.Mount{volume(runDir)}
+	delete(h.Tmpfs, sandbox.OutputDir)
+	if c.spec.Worktree.Mode != client.WorktreeEmpty {
+		delete(h.Tmpfs, c.spec.Worktree.Target)
+		h.Mounts = append(h.Mounts, volume(c.spec.Worktree.Target))
+	}
+	return h
+}
+
+// bring copies in the agent, what the daemon will show it, and the marker. All of it
+// is root's: tools can read it but the nonce, and change none of it.
+func (r *Remote) bring(ctx context.Context, c *creation) error {
+	agent, err := os.ReadFile(r.d.agent)
+	if err != nil {
+		return err
+	}
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	for _, f := range []struct {
+		name string
+		mode int64
+		data []byte
+	}{
+		{"./", 0o755, nil},
+		{path.Base(sandbox.AgentPath), 0o555, agent},
+		{path.Base(sandbox.MarkerFile), 0o444, []byte(inside.Marker)},
+		{path.Base(sandbox.OutputDir) + "/", 0o755, nil},
+		{path.Base(sandbox.ControlDir) + "/", 0o700, nil},
+		{path.Base(sandbox.ControlDir) + "/nonce", 0o400, c.spec.Nonce},
+	} {
+		h := &tar.Header{Name: f.name, Mode: f.mode, Size: int64(len(f.data)), Typeflag: tar.TypeReg}
+		if f.data == nil {
+			h.Typeflag = tar.TypeDir
+		}
+		if err := w.WriteHeader(h); err != nil {
+			return err
+		}
+		if _, err := w.Write(f.data); err != nil {
+			return err
+		}
+	}
+	if err := w.Close(); err != nil {
+		return err
+	}
+	return r.d.engine.copyTo(ctx, c.rec.Container, runDir, &b)
+}
+
+func (e *engine) copyTo(ctx context.Context, id, dir string, archive io.Reader) error {
+	return e.do(ctx, copyTime, "copy into container "+id, func(ctx context.Context) error {
+		return e.c.CopyToContainer(ctx, id, dir, archive, container.CopyToContainerOptions{})
+	})
+}
+
+// copied is what is known of a worktree that was copied: where it is, and with whose
+// ids it is worked on. It lies beside the record.
+type copied struct {
+	Path     string // as it was called when it was copied
+	Dev, Ino uint64 // what must be there
+	Owner    transfer.Owner
+	Target   string
+	Back     bool // changes are to be copied back
+}
+
+const (
+	copiedName   = "worktree.json"
+	manifestName = "manifest"
+)
+
+// copyIn packs the worktree straight into the container.
+func (r *Remote) copyIn(ctx context.Context, c *creation) error {
+	t := &c.spec.Worktree
+	if t.Mode == client.WorktreeEmpty {
+		return nil
+	}
+	into := transfer.Into{UID: sandbox.ToolUID, GID: sandbox.ToolGID}
+	if t.Mode == client.WorktreeRO {
+		into = transfer.Into{ReadOnly: true}
+	}
+	owner := transfer.Owner{UID: t.OwnerUID, GID: t.OwnerGID}
+	pr, pw := io.Pipe()
+	var m *transfer.Manifest
+	packed := make(chan error, 1)
+	go func() {
+		var err error
+		m, err = transfer.Pack(ctx, pw, t.Source, owner, into, r.limits)
+		_ = pw.CloseWithError(err) // always nil
+		packed <- err
+	}()
+	err := r.d.engine.copyTo(ctx, c.rec.Container, t.Target, pr)
+	_ = pr.CloseWithError(errors.New("the Engine has stopped reading"))
+	if packErr := <-packed; err == nil || errors.Is(packErr, transfer.ErrTooLarge) {
+		err = packErr
+	}
+	if err != nil {
+		return fmt.Errorf("worktree: %w", err)
+	}
+	if m.Skipped > 0 {
+		c.note(fmt.Sprintf("%d entries of the worktree were not copied: they cannot be read by its owner, or are no files, directories or links", m.Skipped))
+		if err := c.place.write(&c.rec); err != nil {
+			return err
+		}
+	}
+	return r.remember(c, owner, m)
+}
+
+// remember keeps what is needed to copy back, by whichever daemon that will be.
+func (r *Remote) remember(c *creation, owner transfer.Owner, m *transfer.Manifest) error {
+	t := &c.spec.Worktree
+	var st unix.Stat_t
+	if err := unix.Fstat(int(t.Source.Fd()), &st); err != nil {
+		return err
+	}
+	name, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", t.Source.Fd()))
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(filepath.Join(string(c.place), manifestName), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(m.Write(f), f.Close()); err != nil {
+		return err
+	}
+	data, err := json.Marshal(copied{
+		Path: name, Dev: uint64(st.Dev), Ino: st.Ino, Owner: owner, Target: t.Target, Back: t.Mode != client.WorktreeRO,
+	})
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(string(c.place), copiedName), data, 0o600); err != nil {
+		return err
+	}
+	fd, err := unix.FcntlInt(t.Source.Fd(), unix.F_DUPFD_CLOEXEC, 3)
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.pins[c.spec.SessionID] = os.NewFile(uintptr(fd), name)
+	return nil
+}

@@ -1,0 +1,213 @@
+package docker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+
+	cerrdefs "github.com/containerd/errdefs"
+	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/sandbox/transfer"
+)
+
+// Destroy implements sandbox.Driver. What changed in the worktree is copied back
+// first. While the Engine does not answer, nothing is given up: it is an error, and
+// List finds the sandbox again.
+func (r *Remote) Destroy(ctx context.Context, rec sandbox.Record) error {
+	if err := r.destroy(ctx, &rec); err != nil {
+		return fmt.Errorf("destroy sandbox %s: %w", rec.SessionID, err)
+	}
+	return nil
+}
+
+func (r *Remote) destroy(ctx context.Context, rec *sandbox.Record) error {
+	if !safeName.MatchString(rec.SessionID) {
+		return errors.New("that is no session id")
+	}
+	found, err := r.d.place(rec.SessionID).read()
+	if errors.Is(err, os.ErrNotExist) {
+		return r.d.removeLabelled(ctx, rec)
+	} else if err != nil {
+		return err
+	}
+	if !same(&found.Record, rec) {
+		return nil // gone, or another has the name by now
+	}
+	if err := r.kill(ctx, found.Container); err != nil {
+		return err
+	}
+	if err := r.copyBack(ctx, found); err != nil {
+		return err
+	}
+	return r.discard(ctx, found)
+}
+
+// discard removes a sandbox as it is.
+func (r *Remote) discard(ctx context.Context, rec *record) error {
+	if err := r.d.removeLabelled(ctx, &rec.Record); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	if f := r.pins[rec.SessionID]; f != nil {
+		_ = f.Close()
+		delete(r.pins, rec.SessionID)
+	}
+	r.mu.Unlock()
+	return r.d.place(rec.SessionID).remove()
+}
+
+// kill ends all processes of a container.
+func (r *Remote) kill(ctx context.Context, id string) error {
+	if id == "" {
+		return nil
+	}
+	err := r.running(ctx, id)
+	if errors.Is(err, sandbox.ErrGone) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	return r.d.engine.do(ctx, workTime, "kill container "+id, func(ctx context.Context) error {
+		err := r.d.engine.c.ContainerKill(ctx, id, "SIGKILL")
+		if cerrdefs.IsConflict(err) { // it has ended meanwhile
+			return nil
+		}
+		return err
+	})
+}
+
+// copyBack applies what has changed. Only an Engine that does not answer is an
+// error: what cannot be applied will not be later either, and is kept as an archive.
+func (r *Remote) copyBack(ctx context.Context, rec *record) error {
+	p := string(r.d.place(rec.SessionID))
+	data, err := os.ReadFile(filepath.Join(p, copiedName))
+	if errors.Is(err, os.ErrNotExist) || rec.Container == "" {
+		return nil // nothing was copied, or all of it is back
+	} else if err != nil {
+		return err
+	}
+	var c copied
+	if err := json.Unmarshal(data, &c); err != nil {
+		return err
+	}
+	if !c.Back {
+		return nil
+	}
+	archive, err := r.fetch(ctx, rec, c.Target)
+	if errors.Is(err, errNotFound) {
+		r.d.log.Error("a container is gone, and with it what was changed in its worktree", "sandbox", rec.SessionID, "worktree", c.Path)
+		return nil
+	} else if err != nil {
+		return err
+	}
+	defer archive.Close()
+	report, err := r.apply(ctx, rec, &c, archive)
+	if err != nil && ctx.Err() != nil {
+		return err
+	}
+	r.tell(rec, &c, report, err, archive.Name())
+	// From here on there is nothing more to copy, also when removing fails.
+	return os.Remove(filepath.Join(p, copiedName))
+}
+
+// fetch copies the worktree of a container into a file here.
+func (r *Remote) fetch(ctx context.Context, rec *record, target string) (*os.File, error) {
+	dir := filepath.Join(r.d.dir, "changes")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(filepath.Join(dir, rec.SessionID+".tar"), os.O_RDWR|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	err = r.d.engine.do(ctx, copyTime, "copy from container "+rec.Container, func(ctx context.Context) error {
+		body, _, err := r.d.engine.c.CopyFromContainer(ctx, rec.Container, target)
+		if err != nil {
+			return err
+		}
+		defer body.Close()
+		most := 2*r.limits.Bytes + int64(r.limits.Files)*4096
+		n, err := io.Copy(f, io.LimitReader(body, most+1))
+		if err == nil && n > most {
+			// The rest is missed when it is applied: an archive must be whole.
+			r.d.log.Warn("a worktree has grown past what can be copied back", "sandbox", rec.SessionID, "bytes", most)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, errors.Join(err, f.Close(), os.Remove(f.Name()))
+	}
+	return f, nil
+}
+
+func (r *Remote) apply(ctx context.Context, rec *record, c *copied, archive *os.File) (*transfer.Report, error) {
+	dir, err := r.worktree(rec.SessionID, c)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	f, err := os.Open(filepath.Join(string(r.d.place(rec.SessionID)), manifestName))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	m, err := transfer.ReadManifest(f)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := archive.Seek(0, io.SeekStart); err != nil {
+		return nil, err
+	}
+	return transfer.Apply(ctx, dir, c.Owner, m, archive, path.Base(c.Target), r.limits)
+}
+
+// worktree gives the directory that was copied: the pinned one, or after a restart
+// what has its name, if that is still the same.
+func (r *Remote) worktree(session string, c *copied) (*os.File, error) {
+	r.mu.Lock()
+	pinned := r.pins[session]
+	delete(r.pins, session)
+	r.mu.Unlock()
+	if pinned != nil {
+		return pinned, nil
+	}
+	f, err := os.OpenFile(c.Path, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil || uint64(st.Dev) != c.Dev || st.Ino != c.Ino {
+		return nil, errors.Join(fmt.Errorf("%s is another directory by now", c.Path), err, f.Close())
+	}
+	return f, nil
+}
+
+// tell logs what became of the changes, and removes the archive where nothing else
+// is in it.
+func (r *Remote) tell(rec *record, c *copied, report *transfer.Report, err error, archive string) {
+	log := r.d.log.With("sandbox", rec.SessionID, "worktree", c.Path)
+	if report != nil {
+		log = log.With("written", report.Written, "removed", report.Removed,
+			"conflicts", report.ConflictCount, "refused", report.RefuseCount)
+	}
+	switch {
+	case err != nil:
+		log.Error("changes of a worktree could not be copied back; they are kept", "archive", archive, "error", err)
+		return
+	case report.ConflictCount+report.RefuseCount > 0:
+		log.Warn("not all changes of a worktree were copied back; they are kept", "archive", archive,
+			"conflicting", report.Conflicts, "not_copied", report.Refused)
+		return
+	}
+	log.Info("changes of a worktree were copied back")
+	if err := os.Remove(archive); err != nil {
+		log.Warn("remove an archive", "error", err)
+	}
+}

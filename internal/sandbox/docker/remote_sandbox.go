@@ -1,0 +1,215 @@
+package docker
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/sandbox"
+)
+
+// watchPause is how long to wait before a lost Engine is asked again about a
+// container.
+const watchPause = time.Second
+
+// RemoteSandbox is one container of an Engine on another host.
+type RemoteSandbox struct {
+	r     *Remote
+	rec   *record
+	done  chan struct{} // closed when the container has ended
+	stop  context.CancelFunc
+	ctx   context.Context // of what the sandbox does by itself
+	work  sync.WaitGroup
+	close func() error
+
+	mu     sync.Mutex // guards the fields below
+	closed bool
+	conns  map[net.Conn]struct{}
+}
+
+func newRemoteSandbox(r *Remote, rec *record) *RemoteSandbox {
+	s := &RemoteSandbox{r: r, rec: rec, done: make(chan struct{}), conns: map[net.Conn]struct{}{}}
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	s.work.Go(s.watch)
+	s.close = sync.OnceValue(func() error {
+		s.stop()
+		s.mu.Lock()
+		s.closed = true
+		for c := range s.conns {
+			_ = c.Close()
+		}
+		s.mu.Unlock()
+		s.work.Wait()
+		return nil
+	})
+	return s
+}
+
+// watch waits for the container's end. An Engine that does not answer is asked
+// again: the container may live.
+func (s *RemoteSandbox) watch() {
+	for {
+		ended, failed := s.r.d.engine.c.ContainerWait(s.ctx, s.rec.Container, container.WaitConditionNotRunning)
+		select {
+		case <-ended:
+		case <-failed:
+		case <-s.ctx.Done():
+			return
+		}
+		if errors.Is(s.r.running(s.ctx, s.rec.Container), sandbox.ErrGone) {
+			close(s.done)
+			return
+		}
+		select {
+		case <-time.After(watchPause):
+		case <-s.ctx.Done():
+			return
+		}
+	}
+}
+
+// Record implements sandbox.Sandbox.
+func (s *RemoteSandbox) Record() sandbox.Record { return s.rec.Record }
+
+// Dial implements sandbox.Sandbox: the Engine starts a process in the container that
+// carries this one connection.
+func (s *RemoteSandbox) Dial(ctx context.Context) (*net.UnixConn, error) {
+	ours, err := s.dial(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("dial sandbox %s: %w", s.rec.SessionID, err)
+	}
+	return ours, nil
+}
+
+func (s *RemoteSandbox) dial(ctx context.Context) (*net.UnixConn, error) {
+	far, reader, err := s.r.d.engine.execAttach(ctx, s.rec.Container, []string{sandbox.AgentPath, "connect", sandbox.ControlDir + "/socket"})
+	if err != nil {
+		if gone := s.r.running(ctx, s.rec.Container); errors.Is(gone, sandbox.ErrGone) {
+			err = gone
+		}
+		return nil, err
+	}
+	ours, theirs, err := socketPair()
+	if err != nil {
+		return nil, errors.Join(err, far.Close())
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, errors.Join(net.ErrClosed, far.Close(), ours.Close(), theirs.Close())
+	}
+	s.conns[theirs] = struct{}{}
+	s.work.Go(func() { s.carry(theirs, far, reader) })
+	return ours, nil
+}
+
+// carry moves bytes between a connection and the process until either ends.
+func (s *RemoteSandbox) carry(near, far net.Conn, reader *bufio.Reader) {
+	var both sync.WaitGroup
+	end := func() {
+		_ = near.Close()
+		_ = far.Close()
+	}
+	both.Go(func() {
+		defer end()
+		_, _ = io.Copy(far, near)
+	})
+	both.Go(func() {
+		defer end()
+		_ = demultiplex(near, reader)
+	})
+	both.Wait()
+	s.mu.Lock()
+	delete(s.conns, near)
+	s.mu.Unlock()
+}
+
+// demultiplex takes the standard output out of what the Engine sends: frames with a
+// header of eight bytes, the first of them the stream, the last four the length.
+func demultiplex(w io.Writer, r io.Reader) error {
+	var header [8]byte
+	for {
+		if _, err := io.ReadFull(r, header[:]); err != nil {
+			return err
+		}
+		to := w
+		if header[0] != 1 {
+			to = io.Discard
+		}
+		if _, err := io.CopyN(to, r, int64(binary.BigEndian.Uint32(header[4:]))); err != nil {
+			return err
+		}
+	}
+}
+
+func socketPair() (a, b *net.UnixConn, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("socketpair: %w", err)
+	}
+	var conns [2]*net.UnixConn
+	for i, fd := range fds {
+		f := os.NewFile(uintptr(fd), "agent")
+		c, cerr := net.FileConn(f)
+		_ = f.Close()
+		if cerr != nil {
+			err = errors.Join(err, cerr)
+			continue
+		}
+		conns[i], _ = c.(*net.UnixConn)
+	}
+	if err != nil {
+		for _, c := range conns {
+			if c != nil {
+				_ = c.Close()
+			}
+		}
+		return nil, nil, err
+	}
+	return conns[0], conns[1], nil
+}
+
+// Attach implements sandbox.Sandbox: the Engine's limits hold for all processes.
+func (s *RemoteSandbox) Attach(context.Context, int) error { return nil }
+
+// CallCgroup implements sandbox.Sandbox: there is none on this host.
+func (s *RemoteSandbox) CallCgroup() (*os.File, error) { return nil, nil }
+
+// Notes implements sandbox.Sandbox.
+func (s *RemoteSandbox) Notes() []string { return slices.Clone(s.rec.Notes) }
+
+// IDMap implements sandbox.Sandbox.
+func (s *RemoteSandbox) IDMap() string { return s.rec.IDMap }
+
+// Usage implements sandbox.Sandbox.
+func (s *RemoteSandbox) Usage(ctx context.Context) (client.Usage, error) {
+	u, err := s.r.d.engine.usage(ctx, s.rec.Container)
+	if err != nil {
+		return client.Usage{}, fmt.Errorf("usage of sandbox %s: %w", s.rec.SessionID, err)
+	}
+	return u, nil
+}
+
+// OOMKills implements sandbox.Sandbox; the Engine does not say.
+func (s *RemoteSandbox) OOMKills() int64 { return 0 }
+
+// PIDsHits implements sandbox.Sandbox; the Engine does not say.
+func (s *RemoteSandbox) PIDsHits() int64 { return 0 }
+
+// Done implements sandbox.Sandbox.
+func (s *RemoteSandbox) Done() <-chan struct{} { return s.done }
+
+// Close implements sandbox.Sandbox.
+func (s *RemoteSandbox) Close() error { return s.close() }

@@ -1,0 +1,80 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// dialSSH connects by way of the ssh program, which finds keys and known hosts as
+// its user has set them up, and never asks anything.
+func dialSSH(u *url.URL) (dialFunc, error) {
+	if _, ok := u.User.Password(); ok {
+		return nil, errors.New("ssh:// takes no password; use keys")
+	}
+	args := []string{"-o", "BatchMode=yes", "-o", "ConnectTimeout=15", "-T"}
+	if user := u.User.Username(); user != "" {
+		args = append(args, "-l", user)
+	}
+	if u.Port() != "" {
+		args = append(args, "-p", u.Port())
+	}
+	if strings.HasPrefix(u.Hostname(), "-") || strings.HasPrefix(u.User.Username(), "-") {
+		return nil, errors.New("neither user nor host may begin with a dash")
+	}
+	args = append(args, "--", u.Hostname(), "docker", "system", "dial-stdio")
+	return func(ctx context.Context) (net.Conn, error) {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		return startSSH(args)
+	}, nil
+}
+
+// sshConn is a connection that a process carries.
+type sshConn struct {
+	net.Conn
+	cmd  *exec.Cmd
+	once sync.Once
+	err  error
+}
+
+// startSSH gives ssh one end of a pair of sockets for its input and output.
+func startSSH(args []string) (net.Conn, error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("socketpair: %w", err)
+	}
+	ours, theirs := os.NewFile(uintptr(fds[0]), "ssh"), os.NewFile(uintptr(fds[1]), "ssh")
+	defer theirs.Close()
+	conn, err := net.FileConn(ours)
+	_ = ours.Close()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command("ssh", args...)
+	cmd.Stdin, cmd.Stdout = theirs, theirs
+	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		return nil, errors.Join(fmt.Errorf("start ssh: %w", err), conn.Close())
+	}
+	return &sshConn{Conn: conn, cmd: cmd}, nil
+}
+
+// Close ends the process too.
+func (c *sshConn) Close() error {
+	c.once.Do(func() {
+		c.err = c.Conn.Close()
+		_ = c.cmd.Process.Kill()
+		_ = c.cmd.Wait() // it was killed
+	})
+	return c.err
+}

@@ -1,0 +1,215 @@
+package transfer
+
+import (
+	"archive/tar"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Into says how an archive shows what it holds.
+type Into struct {
+	Prefix   string // goes before all names
+	UID, GID int
+	// ReadOnly lets everybody read and run what the owner can, and nobody write.
+	ReadOnly bool
+}
+
+// Pack writes what is in dir as a tar archive. What owner may not read, what is
+// neither file, directory nor link, and what is mounted there is left out and
+// counted.
+func Pack(ctx context.Context, w io.Writer, dir *os.File, owner Owner, into Into, limits Limits) (*Manifest, error) {
+	p := &packer{
+		ctx: ctx, tar: tar.NewWriter(w), into: into, limits: limits,
+		manifest: &Manifest{entries: map[string]*Entry{}},
+	}
+	err := as(owner, func() error {
+		fd, err := openat(int(dir.Fd()), ".", unix.O_RDONLY|unix.O_DIRECTORY, 0)
+		if err != nil {
+			return err
+		}
+		if err := p.header(&tar.Header{Typeflag: tar.TypeDir, Mode: 0o755}, ""); err != nil {
+			_ = unix.Close(fd)
+			return err
+		}
+		if err := p.dir(fd, "", 0); err != nil {
+			return err
+		}
+		return p.tar.Close()
+	})
+	if err != nil {
+		return nil, fmt.Errorf("pack %s: %w", dir.Name(), err)
+	}
+	return p.manifest, nil
+}
+
+type packer struct {
+	ctx      context.Context
+	tar      *tar.Writer
+	into     Into
+	limits   Limits
+	bytes    int64
+	manifest *Manifest
+}
+
+// skippable are errors about one entry.
+func skippable(err error) bool {
+	for _, e := range []error{unix.EACCES, unix.EPERM, unix.ENOENT, unix.ELOOP, unix.EXDEV, unix.ENXIO, unix.ENOTDIR, unix.ENAMETOOLONG} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// dir packs what is in the directory fd, which it closes.
+func (p *packer) dir(fd int, rel string, depth int) error {
+	f := os.NewFile(uintptr(fd), rel)
+	defer f.Close()
+	if depth > maxDepth {
+		return fmt.Errorf("%q is more than %d directories deep: %w", rel, maxDepth, ErrTooLarge)
+	}
+	for {
+		names, err := f.Readdirnames(1000)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		slices.Sort(names)
+		for _, name := range names {
+			if err := p.ctx.Err(); err != nil {
+				return context.Cause(p.ctx)
+			}
+			err := p.entry(fd, name, path.Join(rel, name), depth)
+			if skippable(err) {
+				p.manifest.Skipped++
+			} else if err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func (p *packer) entry(dir int, name, rel string, depth int) error {
+	fd, err := openat(dir, name, unix.O_PATH|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	e := &Entry{Path: rel, Kind: kindOf(st.Mode)}
+	if e.Kind == "" || len(rel) > maxPath {
+		p.manifest.Skipped++
+		return nil
+	}
+	if len(p.manifest.entries) >= p.limits.Files {
+		return fmt.Errorf("more than %d files: %w", p.limits.Files, ErrTooLarge)
+	}
+	e.fill(&st)
+	switch e.Kind {
+	case Dir:
+		return p.subdir(dir, name, e, depth)
+	case Link:
+		return p.link(fd, e)
+	default:
+		return p.file(dir, name, e)
+	}
+}
+
+func (p *packer) subdir(dir int, name string, e *Entry, depth int) error {
+	fd, err := openat(dir, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return err
+	}
+	if err := p.header(&tar.Header{Typeflag: tar.TypeDir, Mode: int64(e.Perm)}, e.Path); err != nil {
+		_ = unix.Close(fd)
+		return err
+	}
+	p.manifest.entries[e.Path] = e
+	return p.dir(fd, e.Path, depth+1)
+}
+
+func (p *packer) link(fd int, e *Entry) error {
+	buf := make([]byte, maxPath+1)
+	n, err := unix.Readlinkat(fd, "", buf)
+	if err != nil {
+		return err
+	}
+	e.Link = string(buf[:n])
+	p.manifest.entries[e.Path] = e
+	return p.header(&tar.Header{Typeflag: tar.TypeSymlink, Linkname: e.Link, Mode: 0o777}, e.Path)
+}
+
+func (p *packer) file(dir int, name string, e *Entry) error {
+	fd, err := openat(dir, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	if err != nil {
+		return err
+	}
+	f := os.NewFile(uintptr(fd), e.Path)
+	defer f.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	if kindOf(st.Mode) != File {
+		p.manifest.Skipped++
+		return nil
+	}
+	e.fill(&st)
+	if p.bytes += e.Size; p.bytes > p.limits.Bytes {
+		return fmt.Errorf("more than %d MiB: %w", p.limits.Bytes>>20, ErrTooLarge)
+	}
+	h := &tar.Header{Typeflag: tar.TypeReg, Size: e.Size, Mode: int64(e.Perm), ModTime: time.Unix(0, e.MTime)}
+	if err := p.header(h, e.Path); err != nil {
+		return err
+	}
+	sum := sha256.New()
+	n, err := io.Copy(io.MultiWriter(p.tar, sum), io.LimitReader(f, e.Size))
+	if err != nil {
+		return err
+	}
+	// A file that shrinks meanwhile is made up with zeros, and is no longer the
+	// one of the manifest.
+	if n < e.Size {
+		if _, err := io.CopyN(p.tar, zeros{}, e.Size-n); err != nil {
+			return err
+		}
+		e.Ino = 0
+	}
+	sum.Sum(e.SHA256[:0])
+	p.manifest.entries[e.Path] = e
+	return nil
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
+}
+
+func (p *packer) header(h *tar.Header, rel string) error {
+	h.Name = strings.TrimSuffix(path.Join(p.into.Prefix, rel), "/")
+	if h.Typeflag == tar.TypeDir {
+		h.Name += "/"
+	}
+	if p.into.ReadOnly && h.Typeflag != tar.TypeSymlink {
+		h.Mode = h.Mode >> 6 & 5 * 0o111
+	}
+	h.Uid, h.Gid, h.Format = p.into.UID, p.into.GID, tar.FormatPAX
+	return p.tar.WriteHeader(h)
+}

@@ -1,0 +1,116 @@
+// Package transfer moves worktrees to where they cannot be mounted, and brings back
+// what has changed there.
+//
+// Pack writes a directory as a tar archive and remembers, in a Manifest, what went
+// in. Apply takes an archive of how it looks afterwards, which is hostile: its
+// sandbox could write anything there. Names are checked; nothing is opened but
+// beneath the pinned directory and without following a link; all of it is done with
+// the owner's ids, so that nothing is read or written that its owner could not.
+// What has changed on this side meanwhile is left as it is, and reported.
+package transfer
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+)
+
+// Owner has the ids with which a directory is read and written.
+type Owner struct{ UID, GID uint32 }
+
+// Limits bound a transfer.
+type Limits struct {
+	Bytes int64 // of all files together
+	Files int   // files, directories and links
+}
+
+// DefaultLimits are those of a large repository.
+var DefaultLimits = Limits{Bytes: 4 << 30, Files: 200_000}
+
+// ErrTooLarge: there is more than the limits allow.
+var ErrTooLarge = errors.New("too large to be copied")
+
+const (
+	maxPath  = 4095
+	maxDepth = 256
+)
+
+// beneath opens what a path names below a directory, and nothing else: no link on
+// the way or at its end, no mount.
+const beneath = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV
+
+// openTries is how often a lookup is tried that the kernel gives up because
+// something was renamed meanwhile.
+const openTries = 64
+
+func openat(dir int, path string, flags int, mode uint64) (int, error) {
+	how := unix.OpenHow{Flags: uint64(flags | unix.O_CLOEXEC), Mode: mode, Resolve: beneath}
+	for try := 1; ; try++ {
+		fd, err := unix.Openat2(dir, path, &how)
+		if err == unix.EINTR || err == unix.EAGAIN && try < openTries {
+			continue
+		}
+		return fd, err
+	}
+}
+
+// as runs f on a thread that has an owner's ids and that ends with f. f must start
+// no goroutine that touches files.
+func as(o Owner, f func() error) error {
+	done := make(chan error, 1)
+	go onThread(func() {
+		if err := o.assume(); err != nil {
+			done <- err
+			return
+		}
+		done <- f()
+	})
+	return <-done
+}
+
+// onThread locks its goroutine to a thread for good, which ends with it. That must
+// not be the main thread, whose ids are shown as the process's.
+func onThread(f func()) {
+	runtime.LockOSThread()
+	if unix.Gettid() != os.Getpid() {
+		f()
+		return
+	}
+	// Another goroutine gets another thread as long as this one is held.
+	locked := make(chan struct{})
+	go func() {
+		runtime.LockOSThread()
+		close(locked)
+		f()
+	}()
+	<-locked
+	runtime.UnlockOSThread()
+}
+
+// assume changes the effective ids of this thread alone: Go's own calls change all.
+func (o Owner) assume() error {
+	if os.Geteuid() != 0 {
+		if int(o.UID) == os.Geteuid() {
+			return nil
+		}
+		return fmt.Errorf("work as user %d: only root can", o.UID)
+	}
+	const keep = ^uintptr(0)
+	if _, _, e := unix.RawSyscall(unix.SYS_SETGROUPS, 0, 0, 0); e != 0 {
+		return fmt.Errorf("setgroups: %w", e)
+	}
+	if _, _, e := unix.RawSyscall(unix.SYS_SETRESGID, keep, uintptr(o.GID), keep); e != 0 {
+		return fmt.Errorf("setresgid %d: %w", o.GID, e)
+	}
+	if _, _, e := unix.RawSyscall(unix.SYS_SETRESUID, keep, uintptr(o.UID), keep); e != 0 {
+		return fmt.Errorf("setresuid %d: %w", o.UID, e)
+	}
+	euid, _, _ := unix.RawSyscall(unix.SYS_GETEUID, 0, 0, 0)
+	if uint32(euid) != o.UID {
+		return fmt.Errorf("the thread has user %d instead of %d", euid, o.UID)
+	}
+	return nil
+}
