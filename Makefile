@@ -60,9 +60,18 @@ VARIANT ?= tools
 image: deps ## build the default tool image, bin/image/toold-tools.tar (VARIANT=small for tests, PACKAGES= for more in it)
 	@PACKAGES="$(PACKAGES)" SOURCES="$(SOURCES)" FRESH="$(FRESH)" scripts/image $(VARIANT)
 
+# The root file system whose systemd the tests of deploy/systemd boot.
+.PHONY: bin/systemd-root
+bin/systemd-root: | deps
+	@scripts/systemd-root || true
+
 .PHONY: test
-test: build bin/runsc bin/prometheus ## run every test on every tier, with the coverage of the packages that must have it
+test: build bin/runsc bin/prometheus bin/systemd-root ## run every test on every tier, with the coverage of the packages that must have it
 	@scripts/test
+
+.PHONY: install
+install: ## put what was built and the systemd units in place (DESTDIR, PREFIX=/usr/local)
+	@DESTDIR="$(DESTDIR)" PREFIX="$(PREFIX)" scripts/install
 
 .PHONY: demo root
 root:

@@ -12,11 +12,12 @@ import (
 )
 
 // programDirs is where toold looks for the programs that belong to it: beside
-// itself (a build tree), then where a package puts them.
+// itself (a build tree), below the prefix that it was installed with, then where a
+// package puts them.
 func programDirs() []string {
 	dirs := []string{"/usr/libexec/toold", "/usr/lib/toold"}
 	if exe, err := os.Executable(); err == nil {
-		dirs = append([]string{filepath.Dir(exe)}, dirs...)
+		dirs = append([]string{filepath.Dir(exe), filepath.Join(filepath.Dir(exe), "../libexec/toold")}, dirs...)
 	}
 	return dirs
 }
