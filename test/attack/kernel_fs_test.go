@@ -258,22 +258,21 @@ func TestK20Priority(t *testing.T) {
 // K21: what the kernel counts by user runs out for the attacker alone.
 func TestK21PerUser(t *testing.T) {
 	s := newScene(t, "")
-	done := make(chan outcomes, 1)
-	go func() {
-		c, err := tryCall(s.a, s.attacker.ID, "bash", map[string]any{"command": "ulimit -n $(ulimit -Hn); /workspace/probe peruid; sleep 1"})
-		if err != nil {
-			done <- nil
-			return
-		}
-		done <- parseOutcomes(c.Output)
-	}()
-	time.Sleep(300 * time.Millisecond)
-	theirs := bash(t, s.b, s.neighbour.ID, "cat /etc/passwd | wc -l && mktemp >/dev/null && echo fine")
-	if !strings.Contains(theirs.Output, "fine") {
-		t.Errorf("neighbour: %q", theirs.Output)
-	}
-	got := <-done
-	holds(t, "inotify", got["inotify"] != "" && got["inotify"] != "100000", "instances are not bounded: %v", got)
+	now := int64(0)
+	x, err := s.a.CreateCall(t.Context(), s.attacker.ID, client.CallCreate{
+		Tool: "bash", Input: []byte(`{"command":"ulimit -n $(ulimit -Hn); /workspace/probe peruid 100000 4000"}`), WaitMillis: &now,
+	}, client.CallOptions{})
+	must(t, err)
+	eventually(t, 20*time.Second, "all is taken", func() bool { return strings.Contains(outputSoFar(t, s.a, s.attacker.ID), "pipes") })
+	theirs := probe(t, s.b, s.neighbour.ID, "peruid", "5")
+	holds(t, "neighbour", theirs["inotify"] == "5" && theirs["pipes"] == "5", "meanwhile it can have %v", theirs)
+	own := s.probe(t, "peruid", "5")
+	holds(t, "control", own["inotify"] == "0", "what is taken by the attacker's own user is there: %v", own)
+	eventually(t, 20*time.Second, "the call ends", func() bool {
+		x, err = s.a.GetCall(t.Context(), x.ID)
+		return err == nil && x.Finished()
+	})
+	holds(t, "inotify", !strings.Contains(x.Output, "inotify 100000"), "instances are not bounded: %q", x.Output)
 }
 
 // K22: nothing of another session in shared memory, queues or abstract names.

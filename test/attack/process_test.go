@@ -140,19 +140,26 @@ func TestE5Fill(t *testing.T) {
 		}
 	}
 	s.bash(t, "rm -rf /tmp/* /dev/shm/* /home/tool/*")
-	for _, dir := range []string{"/tmp", "/home/tool"} {
-		got := s.probe(t, "inodes", dir)
-		if got["inodes-end"] != "ENOSPC" {
-			t.Errorf("inodes of %s are not bounded: %v", dir, got)
-		}
-		s.bash(t, "find "+dir+" -type f -delete")
-	}
 	c := s.bash(t, "head -c 100M /dev/zero > /workspace/big; echo rc $?; ls -l /workspace/big | awk '{print $5}'")
 	if st, err := os.Stat(filepath.Join(s.tree, "big")); err != nil || st.Size() > 64<<20 {
 		t.Errorf("file size limit: %v %q", err, c.Output)
 	}
 	if out := s.bash(t, "echo fine > /tmp/x && cat /tmp/x").Output; strings.TrimSpace(out) != "fine" {
 		t.Errorf("control: after the clean-up %q", out)
+	}
+}
+
+// E5: the same with files that are empty.
+func TestE5Inodes(t *testing.T) {
+	s := newScene(t, "")
+	for _, dir := range []string{"/tmp", "/home/tool"} {
+		c, err := tryCall(s.a, s.attacker.ID, "bash", map[string]any{"command": "/workspace/probe inodes " + dir, "timeout": 60000})
+		must(t, err)
+		got := parseOutcomes(c.Output)
+		holds(t, dir, got["inodes-end"] == "ENOSPC", "not bounded: %v %v", got, c.Metadata)
+		c, err = tryCall(s.a, s.attacker.ID, "bash", map[string]any{"command": "find " + dir + " -type f -delete; echo fine > /tmp/x && cat /tmp/x"})
+		must(t, err)
+		holds(t, "next", strings.TrimSpace(c.Output) == "fine", "the session goes on with %q %v", c.Output, c.Error)
 	}
 }
 

@@ -38,6 +38,9 @@ func noNamespaces(base uint32) specs.Hook {
 			for f in max_user_namespaces max_mnt_namespaces max_pid_namespaces max_net_namespaces \
 				max_ipc_namespaces max_uts_namespaces max_cgroup_namespaces max_time_namespaces; do
 				[ ! -e $f ] || echo 0 >$f
+			done
+			for f in instances watches; do
+				[ ! -e max_inotify_$f ] || echo $(($(cat ../fs/inotify/max_user_$f) / 8)) >max_inotify_$f
 			done`, base)},
 		Env: []string{"PATH=/usr/bin:/bin"},
 	}

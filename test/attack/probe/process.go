@@ -144,17 +144,23 @@ func tiocsti([]string) {
 	say("open-tty", err)
 }
 
-// peruid takes as much as it can of what the kernel counts by user id.
-func peruid([]string) {
+// peruid takes as much as it can of what the kernel counts by user id, at most as
+// many of each as the first argument says, and holds it for as many milliseconds as
+// the second says.
+func peruid(args []string) {
+	most := 100000
+	if len(args) > 0 {
+		most, _ = strconv.Atoi(args[0])
+	}
 	n := 0
-	for ; n < 100000; n++ {
+	for ; n < most; n++ {
 		if _, err := unix.InotifyInit1(unix.IN_CLOEXEC); err != nil {
 			say("inotify-end", err)
 			break
 		}
 	}
 	fmt.Println("inotify", n)
-	for n = 0; n < 100000; n++ {
+	for n = 0; n < most; n++ {
 		var p [2]int
 		if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
 			say("pipe-end", err)
@@ -162,6 +168,11 @@ func peruid([]string) {
 		}
 	}
 	fmt.Println("pipes", n)
+	if len(args) > 1 {
+		ms, _ := strconv.ParseInt(args[1], 10, 64)
+		hold := unix.NsecToTimespec(ms * int64(time.Millisecond))
+		_ = unix.Nanosleep(&hold, nil) // time.Sleep wants a descriptor, and there is none
+	}
 }
 
 // ipc looks for what others left in shared memory, queues and abstract names;
