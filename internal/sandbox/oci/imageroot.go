@@ -195,6 +195,7 @@ func (c *creation) disk() (*os.File, error) {
 	want := c.spec.Limits.Disk
 	f, err := c.d.newDisk(want)
 	if !errors.Is(err, errNoLoop) {
+		c.rec.Disk = err == nil
 		return f, err
 	}
 	size := min(want, c.sizes.Tmp)
@@ -207,6 +208,25 @@ func (c *creation) disk() (*os.File, error) {
 	c.sizes.Disk = size
 	c.note(fmt.Sprintf("this host cannot make file systems in files (%v): what is written to the root file system is held in memory, at most %v of it", err, size))
 	return memoryDisk(size)
+}
+
+// diskBytes is what the session has written to its own file system. It is asked of
+// the overlay, which answers for its writable layer; that of gVisor's sandbox is
+// not to be seen from here.
+func (s *Sandbox) diskBytes() int64 {
+	if !s.rec.Disk || s.rec.Dials {
+		return 0
+	}
+	root, err := s.proc.Open("root", unix.O_PATH|unix.O_DIRECTORY)
+	if err != nil {
+		return 0 // it has ended
+	}
+	defer root.Close()
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(int(root.Fd()), &st); err != nil || st.Type != unix.OVERLAYFS_SUPER_MAGIC {
+		return 0
+	}
+	return int64(st.Blocks-st.Bfree) * st.Bsize
 }
 
 // entries are the places of the root filesystem that no mount may hide. Those of

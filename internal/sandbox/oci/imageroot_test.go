@@ -202,6 +202,9 @@ func TestImageDisk(t *testing.T) {
 	if used := free - freeBytes(t, f.cfg.StateDir); used > 200<<20 {
 		t.Errorf("the host has %d bytes less", used)
 	}
+	if u, err := a.Usage(f.ctx()); err != nil || u.DiskBytes < 20<<20 || u.DiskBytes > 32<<20 {
+		t.Errorf("usage is %+v, %v", u, err)
+	}
 	if got := a.out("rm /var/tmp/big; echo fine >/var/tmp/small; cat /var/tmp/small"); got != "fine" {
 		t.Errorf("afterwards: %q", got)
 	}

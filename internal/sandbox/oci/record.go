@@ -28,6 +28,7 @@ type record struct {
 	Notes  []string
 	IDMap  string
 	Dials  bool // the agent dials: the sandbox is gVisor's
+	Disk   bool // the session writes to a file system of its own
 }
 
 func bootID() string {

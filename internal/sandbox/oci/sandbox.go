@@ -160,13 +160,14 @@ func (s *Sandbox) Notes() []string { return append(s.d.cg.Notes(), s.rec.Notes..
 // IDMap implements sandbox.Sandbox.
 func (s *Sandbox) IDMap() string { return s.rec.IDMap }
 
-// Usage implements sandbox.Sandbox. Calls and DiskBytes are not the driver's to
-// know.
+// Usage implements sandbox.Sandbox. Calls are not the driver's to know.
 func (s *Sandbox) Usage(context.Context) (client.Usage, error) {
 	if _, err := os.Stat(s.d.cg.Dir(s.rec.SessionID)); err != nil {
 		return client.Usage{}, fmt.Errorf("usage of sandbox %s: %w", s.rec.SessionID, gone(err))
 	}
-	return s.d.cg.Usage(s.rec.SessionID), nil
+	u := s.d.cg.Usage(s.rec.SessionID)
+	u.DiskBytes = s.diskBytes()
+	return u, nil
 }
 
 // IOBytes implements sandbox.Meter.
