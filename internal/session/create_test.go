@@ -282,6 +282,31 @@ func TestProcessesIn(t *testing.T) {
 	}
 }
 
+func TestRequireRuntime(t *testing.T) {
+	h := newHouse(t)
+	h.set.Tenants = map[string]Tenant{"a": {RequireRuntime: "other"}, "b": {RequireRuntime: "absent"}}
+	h.open()
+	for _, asked := range []string{"", "other"} {
+		if s := h.create(alice, client.SessionCreate{Runtime: asked}); s.Runtime != "other" {
+			t.Errorf("asked for %q: the session runs on %q", asked, s.Runtime)
+		}
+	}
+	for _, tt := range []struct {
+		who    Principal
+		asked  string
+		code   client.Code
+		saying string
+	}{
+		{alice, "fake", client.CodeForbidden, `run on other (require_runtime), and this one asks for "fake"`},
+		{bob, "", client.CodeInvalidRequest, `runtime "absent" cannot be used here; there are: fake, other`},
+	} {
+		_, err := h.m.Create(t.Context(), tt.who, client.SessionCreate{Runtime: tt.asked})
+		if codeOfErr(err) != tt.code || !strings.Contains(fmt.Sprint(err), tt.saying) {
+			t.Errorf("asked for %q: %v, want %s saying %q", tt.asked, err, tt.code, tt.saying)
+		}
+	}
+}
+
 func TestQuota(t *testing.T) {
 	h := newHouse(t)
 	h.set.MaxSessions = 1
