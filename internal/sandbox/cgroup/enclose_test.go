@@ -1,0 +1,107 @@
+package cgroup
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"os"
+	"os/exec"
+	"path/filepath"
+	goruntime "runtime"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/sandbox"
+)
+
+// newTree makes a tree below a cgroup of its own, which goes with the test.
+func newTree(t *testing.T) *Tree {
+	t.Helper()
+	skip := t.Skipf
+	if strings.Contains(os.Getenv("TOOLD_TEST_REQUIRE"), "oci") {
+		skip = t.Fatalf
+	}
+	if os.Getuid() != 0 {
+		skip("cgroups are made by root only")
+	}
+	b := make([]byte, 4)
+	rand.Read(b)
+	tree, err := Open("/toold-cgroup-test-" + hex.EncodeToString(b))
+	if err != nil {
+		skip("no cgroups here: %v", err)
+	}
+	t.Cleanup(func() {
+		for _, mount := range append([]string{tree.v2}, tree.v1all...) {
+			if err := removeCgroup(filepath.Join(mount, tree.parent)); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	return tree
+}
+
+// What is started by a thread that has entered is born in the cgroups of the
+// session, on all hierarchies, and under its limits.
+func TestEnclose(t *testing.T) {
+	tree := newTree(t)
+	const id = "ses_enclosed"
+	if err := tree.Claim(&sandbox.Record{SessionID: id}); err != nil {
+		t.Fatal(err)
+	}
+	limits := client.Limits{Memory: 64 << 20, PIDs: 10, CPUs: 1}
+	if err := tree.Check(limits); err != nil {
+		t.Skip(err)
+	}
+	if err := tree.Enclose(id, limits, 16<<20); err != nil {
+		t.Fatal(err)
+	}
+	dir, err := tree.OpenEnclosed(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	done := make(chan error, 1)
+	var out []byte
+	go func() {
+		goruntime.LockOSThread() // never unlocked
+		err := tree.Enter(id)
+		if err == nil {
+			cmd := exec.Command("/bin/cat", "/proc/self/cgroup")
+			cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(dir.Fd())}
+			out, err = cmd.Output()
+		}
+		done <- err
+	}()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	want := tree.Path(id) + "/tools"
+	found := 0
+	for line := range strings.Lines(string(out)) {
+		_, rest, _ := strings.Cut(strings.TrimSpace(line), ":")
+		controllers, path, _ := strings.Cut(rest, ":")
+		for name := range strings.SplitSeq(controllers, ",") {
+			if _, v1 := tree.v1limited()[name]; v1 || name == "" {
+				found++
+				if path != want {
+					t.Errorf("%q: born in %s, want %s", name, path, want)
+				}
+			}
+		}
+	}
+	if found == 0 {
+		t.Errorf("no cgroups in %q", out)
+	}
+	for _, tt := range []struct {
+		controller, v1, v2 string
+		want               int64
+	}{
+		{"memory", "memory.limit_in_bytes", "memory.max", 64<<20 + 16<<20 + AgentMemory + kernelMemory},
+		{"pids", "pids.max", "pids.max", 4*10 + AgentPIDs + kernelPIDs},
+	} {
+		if got := readInt(tree.File(id, "", tt.controller, tt.v1, tt.v2)); got != tt.want {
+			t.Errorf("%s is %d, want %d", tt.v2, got, tt.want)
+		}
+	}
+}
