@@ -4,9 +4,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	goruntime "runtime"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/internal/sandbox/mount"
 )
 
 // mountV2 opens the root of the v2 hierarchy as a mount that is attached nowhere:
@@ -45,18 +46,7 @@ func (t *Tree) OpenTools(id string) (*os.File, error) {
 	}
 	// Kernels before 6.15 clone only what is attached to the caller's own mount
 	// namespace. So a thread gets one for itself, and ends with it.
-	type result struct {
-		file *os.File
-		err  error
-	}
-	done := make(chan result, 1)
-	go func() {
-		goruntime.LockOSThread() // never unlocked: the thread ends with the goroutine
-		f, err := openTreePrivate(filepath.Join(t.Path(id), "tools"))
-		done <- result{f, err}
-	}()
-	r := <-done
-	return r.file, r.err
+	return mount.OnThread(func() (*os.File, error) { return openTreePrivate(filepath.Join(t.Path(id), "tools")) })
 }
 
 func openTree(path string) (*os.File, error) {

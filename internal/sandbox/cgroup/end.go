@@ -44,7 +44,10 @@ func killCgroup(ctx context.Context, dir string) error {
 	}
 	defer events.Close()
 	for {
-		if err := write(filepath.Join(dir, "cgroup.kill"), "1"); err != nil {
+		err := write(filepath.Join(dir, "cgroup.kill"), "1")
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {
+			return nil // somebody has removed it, which it had to be empty for
+		} else if err != nil {
 			return fmt.Errorf("kill cgroup: %w", err)
 		}
 		if populated, err := isPopulated(events); err != nil || !populated {

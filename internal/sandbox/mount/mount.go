@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	goruntime "runtime"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -59,14 +58,8 @@ func Attach(proc *os.File, mounts []Detached) error {
 	if len(mounts) == 0 {
 		return nil
 	}
-	result := make(chan error, 1)
-	go func() {
-		// The thread is never unlocked: it ends with the goroutine, and nothing
-		// else of this process ever runs in the sandbox's namespace.
-		goruntime.LockOSThread()
-		result <- attachLocked(proc, mounts)
-	}()
-	return <-result
+	_, err := OnThread(func() (struct{}, error) { return struct{}{}, attachLocked(proc, mounts) })
+	return err
 }
 
 func attachLocked(proc *os.File, mounts []Detached) error {

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	goruntime "runtime"
 	"strconv"
 	"strings"
 
@@ -28,20 +27,9 @@ func Overlay(staging string, lower []*os.File, disk *os.File, uid, gid int) (*os
 	if err := prepareUpper(disk, uid, gid); err != nil {
 		return nil, fmt.Errorf("writable layer: %w", err)
 	}
-	type answer struct {
-		mount *os.File
-		err   error
-	}
-	result := make(chan answer, 1)
-	go func() {
-		// The thread has a mount namespace of its own and is never unlocked: both
-		// end with the goroutine, and the layers' mounts with them.
-		goruntime.LockOSThread()
-		f, err := overlayLocked(staging, lower, disk)
-		result <- answer{f, err}
-	}()
-	a := <-result
-	return a.mount, a.err
+	// The thread has a mount namespace of its own, which ends with it, and the
+	// layers' mounts with that.
+	return OnThread(func() (*os.File, error) { return overlayLocked(staging, lower, disk) })
 }
 
 // prepareUpper makes the two directories that an overlay needs for writing.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	goruntime "runtime"
 	"strconv"
 	"strings"
 
@@ -54,16 +53,13 @@ func outer(mounts []Detached, target string) int {
 // is nothing to clean up, whatever becomes of this process. dir must exist. f must
 // not leave the thread behind for others: it ends when f returns.
 func Stage(dir string, mounts []Detached, f func() error) error {
-	result := make(chan error, 1)
-	go func() {
-		goruntime.LockOSThread() // never unlocked
-		err := stageLocked(dir, mounts)
-		if err == nil {
-			err = f()
+	_, err := OnThread(func() (struct{}, error) {
+		if err := stageLocked(dir, mounts); err != nil {
+			return struct{}{}, err
 		}
-		result <- err
-	}()
-	return <-result
+		return struct{}{}, f()
+	})
+	return err
 }
 
 func stageLocked(dir string, mounts []Detached) error {

@@ -1,0 +1,55 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/sandbox/control"
+	"github.com/toold/toold/internal/sandbox/process"
+)
+
+// Adopt implements sandbox.Driver. It does not need the Engine.
+func (d *Driver) Adopt(_ context.Context, rec sandbox.Record) (sandbox.Sandbox, error) {
+	sb, err := d.adopt(&rec)
+	if err != nil {
+		return nil, fmt.Errorf("adopt sandbox %s: %w", rec.SessionID, err)
+	}
+	return sb, nil
+}
+
+func (d *Driver) adopt(rec *sandbox.Record) (*Sandbox, error) {
+	if !safeName.MatchString(rec.SessionID) {
+		return nil, sandbox.ErrGone
+	}
+	r, err := d.place(rec.SessionID).read()
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("nothing is left of it: %w", sandbox.ErrGone)
+	case err != nil:
+		return nil, err
+	case !same(&r.Record, rec):
+		return nil, fmt.Errorf("the name is taken by another: %w", sandbox.ErrGone)
+	case r.BootID != bootID():
+		return nil, fmt.Errorf("the host was restarted: %w", sandbox.ErrGone)
+	case r.PID == 0:
+		return nil, fmt.Errorf("it was never finished: %w", sandbox.ErrGone)
+	}
+	proc, err := process.Open(r.PID, r.PIDStart, nil)
+	if err != nil {
+		return nil, err
+	}
+	agent := newPeer()
+	agent.known(r.PID)
+	l, err := control.Listen(d.place(rec.SessionID).control(), agent.check)
+	if err != nil {
+		return nil, errors.Join(err, proc.Close())
+	}
+	sb := newSandbox(d, r, proc, l)
+	if err := errors.Join(sb.find(), proc.Alive()); err != nil {
+		return nil, errors.Join(err, sb.Close())
+	}
+	return sb, nil
+}

@@ -1,0 +1,167 @@
+package docker
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/sandbox/cgroup"
+	"github.com/toold/toold/internal/sandbox/inside"
+	"github.com/toold/toold/internal/sandbox/seccomp"
+)
+
+// Name is the driver's name in configuration and records.
+const Name = "docker"
+
+// Config is what New needs.
+type Config struct {
+	// Host is the Engine's address, unix:// and an absolute path; "" stands for
+	// DefaultHost.
+	Host string
+	// Image is the one of sessions that name none, by a name that the Engine knows
+	// or can pull. It may be empty: then each must name one.
+	Image string
+	// StateDir survives reboots, RunDir need not. Both are absolute. Every
+	// directory above RunDir must be passable for others (o+x) where the Engine
+	// maps users.
+	StateDir, RunDir string
+	// AgentBinary is the static agent to run as PID 1; it is copied.
+	AgentBinary string
+	// CgroupParent is the cgroup above those of the sessions; "/toold" if empty.
+	CgroupParent string
+	Log          *slog.Logger
+}
+
+// DefaultHost is where the Engine listens unless it is told otherwise.
+const DefaultHost = "unix:///var/run/docker.sock"
+
+// Driver makes sandboxes with a Docker Engine. Its methods may be called from any
+// goroutine; all its state is on disk and in the Engine.
+type Driver struct {
+	cfg     Config
+	engine  *engine
+	dir     string // RunDir/docker
+	agent   string // the private copy
+	files   map[string]string
+	seccomp string // as the Engine takes it
+	log     *slog.Logger
+
+	mu    sync.Mutex              // guards trees
+	trees map[string]*cgroup.Tree // by the parent that the Engine really uses
+}
+
+// New prepares the driver's directories and copies the agent. It does not speak to
+// the Engine, which may come later.
+func New(cfg Config) (*Driver, error) {
+	d := &Driver{cfg: cfg, dir: filepath.Join(cfg.RunDir, Name), log: cfg.Log, trees: map[string]*cgroup.Tree{}}
+	if d.log == nil {
+		d.log = slog.New(slog.DiscardHandler)
+	}
+	d.cfg.CgroupParent = cmp.Or(cfg.CgroupParent, "/toold")
+	if !filepath.IsAbs(d.cfg.CgroupParent) || filepath.Clean(d.cfg.CgroupParent) != d.cfg.CgroupParent || d.cfg.CgroupParent == "/" {
+		return nil, fmt.Errorf("docker driver: cgroup parent %q: must be an absolute, clean path below /", d.cfg.CgroupParent)
+	}
+	var err error
+	if d.engine, err = newEngine(cmp.Or(cfg.Host, DefaultHost)); err != nil {
+		return nil, fmt.Errorf("docker driver: %w", err)
+	}
+	for _, dir := range []string{d.dir, d.sandboxesDir()} {
+		if err := errors.Join(os.MkdirAll(dir, 0o711), os.Chmod(dir, 0o711)); err != nil {
+			return nil, fmt.Errorf("docker driver: %w", err)
+		}
+	}
+	if d.agent, err = inside.CopyAgent(cfg.AgentBinary, cfg.StateDir); err != nil {
+		return nil, fmt.Errorf("docker driver: copy agent: %w", err)
+	}
+	if d.files, err = writeFiles(filepath.Join(d.dir, "files")); err != nil {
+		return nil, fmt.Errorf("docker driver: %w", err)
+	}
+	if d.seccomp, err = seccomp.JSON(); err != nil {
+		return nil, fmt.Errorf("docker driver: %w", err)
+	}
+	return d, nil
+}
+
+// Name implements sandbox.Driver.
+func (d *Driver) Name() string { return Name }
+
+// Close lets go of the connections to the Engine.
+func (d *Driver) Close() error { return d.engine.close() }
+
+func (d *Driver) sandboxesDir() string { return filepath.Join(d.dir, "sandboxes") }
+
+var safeName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$`)
+
+// writeFiles makes the files that every sandbox shows, and says where which is.
+func writeFiles(dir string) (map[string]string, error) {
+	if err := errors.Join(os.MkdirAll(dir, 0o755), os.Chmod(dir, 0o755)); err != nil {
+		return nil, err
+	}
+	files := map[string]string{}
+	all := map[string]string{sandbox.MarkerFile: inside.Marker}
+	for target, data := range inside.Etc {
+		all[target] = data
+	}
+	for target, data := range all {
+		file := filepath.Join(dir, filepath.Base(target))
+		files[target] = file
+		if old, err := os.ReadFile(file); err == nil && string(old) == data {
+			continue
+		}
+		// Another one, not other content: sandboxes that are alive keep theirs.
+		tmp := file + ".new"
+		err := errors.Join(os.WriteFile(tmp, []byte(data), 0o644), os.Chmod(tmp, 0o644), os.Rename(tmp, file))
+		if err != nil {
+			return nil, err
+		}
+	}
+	return files, nil
+}
+
+// Runtimes implements sandbox.Driver: those of the Engine that make containers of
+// this host's processes, the Engine's default first. Others are refused when a
+// sandbox of theirs has been made.
+func (d *Driver) Runtimes(ctx context.Context) []string {
+	info, err := d.engine.info(ctx)
+	if err != nil {
+		d.log.Warn("runtimes of the Docker Engine are not known", "error", err)
+		return nil
+	}
+	return runtimes(info)
+}
+
+func runtimes(info *engineInfo) []string {
+	var names []string
+	for name := range info.Runtimes {
+		// The Engine lists its containerd shims among them by long names.
+		if name != info.DefaultRuntime && safeName.MatchString(name) && !strings.Contains(name, "runsc") {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return append([]string{info.DefaultRuntime}, names...)
+}
+
+// tree gives the cgroups below parent.
+func (d *Driver) tree(parent string) (*cgroup.Tree, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if t := d.trees[parent]; t != nil {
+		return t, nil
+	}
+	t, err := cgroup.Open(parent)
+	if err != nil {
+		return nil, err
+	}
+	d.trees[parent] = t
+	return t, nil
+}

@@ -1,0 +1,212 @@
+package docker
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/docker/docker/api/types/container"
+	"github.com/docker/docker/api/types/image"
+	"github.com/docker/docker/api/types/mount"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/sandbox/cgroup"
+	"github.com/toold/toold/internal/sandbox/inside"
+)
+
+// containerConfig is what the container runs. Whatever the image says about that is
+// replaced.
+func (c *creation) containerConfig() *container.Config {
+	stop := 1
+	return &container.Config{
+		Hostname:   inside.Hostname,
+		Image:      c.image.ID, // and not its name, which may mean another by now
+		User:       "0:0",
+		WorkingDir: "/",
+		Entrypoint: []string{sandbox.AgentPath},
+		Cmd:        []string{"dial", sandbox.ControlDir},
+		Env:        agentEnv(c.image),
+		Labels:     labels(&c.rec.Record),
+		// A check would be run in the sandbox by the Engine, beside every limit.
+		Healthcheck: &container.HealthConfig{Test: []string{"NONE"}},
+		StopSignal:  "SIGTERM",
+		StopTimeout: &stop,
+	}
+}
+
+// agentEnv is the agent's environment: PATH alone. Variables of the image are taken
+// away, since some of them are heard by every Go program.
+func agentEnv(img *image.InspectResponse) []string {
+	env := []string{"PATH=/usr/bin:/bin"}
+	for _, kv := range img.Config.Env {
+		if name, _, _ := strings.Cut(kv, "="); name != "" && name != "PATH" {
+			env = append(env, name)
+		}
+	}
+	return env
+}
+
+// maskedPaths hide /sys too: it tells of the host, and a sandbox needs nothing of it.
+var maskedPaths = append(slices.Clone(inside.MaskedPaths), "/sys")
+
+// hostConfig is how the container is held.
+func (c *creation) hostConfig() *container.HostConfig {
+	no := false
+	h := &container.HostConfig{
+		NetworkMode:    "none",
+		LogConfig:      container.LogConfig{Type: "none"},
+		RestartPolicy:  container.RestartPolicy{Name: container.RestartPolicyDisabled},
+		CapDrop:        []string{"ALL"},
+		CapAdd:         inside.AgentCaps,
+		CgroupnsMode:   container.CgroupnsModePrivate,
+		IpcMode:        container.IPCModePrivate,
+		ReadonlyRootfs: true,
+		SecurityOpt:    []string{"no-new-privileges", "seccomp=" + c.d.seccomp},
+		MaskedPaths:    maskedPaths,
+		ReadonlyPaths:  inside.ReadonlyPaths,
+		Init:           &no,
+		Runtime:        c.rec.Runtime,
+		Mounts:         c.binds(),
+		Tmpfs:          c.tmpfs(),
+		Resources:      c.resources(),
+	}
+	if c.info.CgroupDriver == "systemd" {
+		h.CgroupParent = slice(c.d.cfg.CgroupParent)
+	} else {
+		h.CgroupParent = c.d.cfg.CgroupParent
+	}
+	return h
+}
+
+// slice is the name of a systemd slice for a cgroup path. A dash in it makes a slice
+// within a slice.
+func slice(parent string) string {
+	return strings.ReplaceAll(strings.Trim(parent, "/"), "/", "-") + ".slice"
+}
+
+// resources bound the container as a whole: what the tools may have, what the memory
+// file systems can hold, and some for the agent.
+func (c *creation) resources() container.Resources {
+	l := c.spec.Limits
+	r := container.Resources{Ulimits: []*container.Ulimit{{Name: "core"}}}
+	if l.Memory > 0 {
+		r.Memory = int64(l.Memory+c.sizes.Sum()) + cgroup.AgentMemory
+		r.MemorySwap = r.Memory // both together: no swap
+	}
+	if l.PIDs > 0 {
+		most := l.PIDs + cgroup.AgentPIDs
+		r.PidsLimit = &most
+	}
+	if l.CPUs > 0 {
+		r.NanoCPUs = int64(l.CPUs * 1e9)
+	}
+	return r
+}
+
+// binds are the mounts that the agent's start needs. Their sources are this driver's
+// own files.
+func (c *creation) binds() []mount.Mount {
+	bind := func(source, target string) mount.Mount {
+		return mount.Mount{
+			Type: mount.TypeBind, Source: source, Target: target, ReadOnly: true,
+			BindOptions: &mount.BindOptions{Propagation: mount.PropagationRPrivate},
+		}
+	}
+	list := []mount.Mount{bind(c.d.agent, sandbox.AgentPath), bind(c.place.control(), sandbox.ControlDir)}
+	for target, source := range c.d.files {
+		list = append(list, bind(source, target))
+	}
+	return list
+}
+
+// tmpfs are the container's memory file systems, bounded in bytes and files, and the
+// places where something is mounted once it runs: the root is read-only. An empty
+// worktree's is one of the former.
+func (c *creation) tmpfs() map[string]string {
+	const placeholder = "ro,noexec,size=4k,nr_inodes=16,mode=755"
+	m := map[string]string{}
+	for _, p := range volumes(c.image) {
+		m[p] = placeholder // a volume would be one more writable place, without a bound
+	}
+	if c.spec.OutputDir != "" {
+		m[sandbox.OutputDir] = placeholder
+	}
+	for _, t := range c.outerTargets() {
+		m[t] = placeholder
+	}
+	m["/run"] = "noexec,size=64k,nr_inodes=64,mode=755"
+	for _, w := range c.writable() {
+		m[w.target] = w.options()
+	}
+	return m
+}
+
+// memory is a memory file system that tools may write to.
+type memory struct {
+	target string
+	size   client.Size
+	mode   uint32
+	own    bool // it belongs to the tool user
+	noexec bool
+}
+
+// writable are all places of a sandbox but a worktree that tools may write to.
+func (c *creation) writable() []memory {
+	list := []memory{
+		{target: "/tmp", size: c.sizes.Tmp, mode: 0o1777},
+		{target: "/dev/shm", size: c.sizes.Shm, mode: 0o1777, noexec: true},
+		{target: sandbox.Home, size: c.sizes.Home, mode: 0o700, own: true},
+	}
+	if c.spec.Worktree.Mode == client.WorktreeEmpty {
+		list = append(list, memory{target: c.spec.Worktree.Target, size: c.sizes.Worktree, mode: 0o755, own: true})
+	}
+	return list
+}
+
+// options are those of the Engine's tmpfs.
+func (m memory) options() string {
+	list := []string{
+		"nosuid", "nodev", fmt.Sprintf("size=%d", m.size), fmt.Sprintf("nr_inodes=%d", inside.Inodes(m.size)), fmt.Sprintf("mode=%o", m.mode),
+	}
+	if m.own {
+		list = append(list, fmt.Sprintf("uid=%d", sandbox.ToolUID), fmt.Sprintf("gid=%d", sandbox.ToolGID))
+	}
+	if m.noexec {
+		list = append(list, "noexec")
+	} else {
+		list = append(list, "exec") // which is not the Engine's default
+	}
+	return strings.Join(list, ",")
+}
+
+// outerTargets are those of the worktree and of mounts that do not lie in another
+// one: what does has its mount point there, or is refused.
+func (c *creation) outerTargets() []string {
+	all := []string{c.spec.Worktree.Target}
+	for _, m := range c.spec.Mounts {
+		all = append(all, m.Target)
+	}
+	var outer []string
+	for _, t := range all {
+		if !slices.ContainsFunc(all, func(o string) bool { return o != t && inside.Within(t, o) }) {
+			outer = append(outer, t)
+		}
+	}
+	return outer
+}
+
+// volumes are the places of an image's volumes that are not already ours.
+func volumes(img *image.InspectResponse) []string {
+	var list []string
+	for p := range img.Config.Volumes {
+		p = filepath.Clean("/" + p)
+		if p == "/" || slices.ContainsFunc(inside.Reserved, func(r string) bool { return inside.Within(p, r) }) {
+			continue
+		}
+		list = append(list, p)
+	}
+	slices.Sort(list)
+	return list
+}
