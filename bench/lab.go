@@ -6,10 +6,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -29,6 +31,8 @@ type lab struct {
 	log          bytes.Buffer
 	c            *client.Client
 	smoke        bool
+	tiers        []string // that the group of that name measures
+	env          []string // of the daemon, besides this program's
 	notes        []string
 	cleanups     []func()
 }
@@ -37,7 +41,15 @@ type lab struct {
 // would otherwise stop. It is looked for all the same.
 const repeats = "[permission]\ndoom_loop = \"allow\"\n[doom_loop]\nhard_limit = 0\n"
 
-func newLab(ctx context.Context, smoke bool) (*lab, error) {
+// labConfig is what labs differ in.
+type labConfig struct {
+	smoke   bool
+	sandbox string   // of [sandbox]; "" is the runc that was built
+	env     []string // of the daemon, besides this program's
+	tiers   []string
+}
+
+func newLab(ctx context.Context, cfg labConfig) (_ *lab, err error) {
 	if os.Getuid() != 0 {
 		return nil, errors.New("sandboxes need root: run it with sudo")
 	}
@@ -48,9 +60,13 @@ func newLab(ctx context.Context, smoke bool) (*lab, error) {
 	if _, err := os.Stat(filepath.Join(bin, "toold")); err != nil {
 		return nil, errors.New("no bin/toold here: run `make build` first, and this from the top of the tree")
 	}
-	l := &lab{runc: filepath.Join(bin, "runc"), smoke: smoke, cgroupParent: fmt.Sprintf("/toold-bench-%d", os.Getpid())}
+	l := &lab{runc: filepath.Join(bin, "runc"), smoke: cfg.smoke, tiers: cfg.tiers, env: cfg.env}
 	if l.dir, err = os.MkdirTemp("", "toold-bench-"); err != nil {
 		return nil, err
+	}
+	l.cgroupParent = "/" + filepath.Base(l.dir)
+	if cfg.sandbox == "" {
+		cfg.sandbox = fmt.Sprintf("runtime = %q\n", l.runc)
 	}
 	if err := os.Chmod(l.dir, 0o711); err != nil { // sessions pass through it
 		return nil, err
@@ -67,18 +83,20 @@ func newLab(ctx context.Context, smoke bool) (*lab, error) {
 	}
 	l.socket = filepath.Join(l.dir, "run", "toold.sock")
 	config := filepath.Join(l.dir, "config.toml")
-	if err := os.WriteFile(config, fmt.Appendf(nil, "[daemon]\nsocket = %q\nstate_dir = %q\nrun_dir = %q\n[metrics]\nlisten = \"\"\n[sandbox]\nruntime = %q\n"+repeats,
-		l.socket, filepath.Join(l.dir, "state"), filepath.Join(l.dir, "run"), l.runc), 0o600); err != nil {
+	if err := os.WriteFile(config, fmt.Appendf(nil, "[daemon]\nsocket = %q\nstate_dir = %q\nrun_dir = %q\n[metrics]\nlisten = \"\"\n[sandbox]\n%s"+repeats,
+		l.socket, filepath.Join(l.dir, "state"), filepath.Join(l.dir, "run"), cfg.sandbox), 0o600); err != nil {
 		return nil, err
 	}
-	l.cmd = exec.CommandContext(ctx, filepath.Join(bin, "toold"), "--config", config, "--cgroup-parent", l.cgroupParent)
+	l.cmd = exec.CommandContext(ctx, filepath.Join(bin, "toold"), "--config", config, "--cgroup-parent", l.cgroupParent,
+		"--uid-base", strconv.Itoa(uidBase(l.dir)))
+	l.cmd.Env = append(os.Environ(), l.env...)
 	l.cmd.Cancel = func() error { return l.cmd.Process.Signal(syscall.SIGTERM) }
 	l.cmd.Stdout, l.cmd.Stderr = &l.log, &l.log
 	if err := l.cmd.Start(); err != nil {
 		return nil, err
 	}
 	l.c = client.New(client.Options{Socket: l.socket})
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(untilReady); ; time.Sleep(10 * time.Millisecond) {
 		if h, err := l.c.Ready(ctx); err == nil && h.Status == "ok" {
 			return l, nil
 		}
@@ -89,11 +107,23 @@ func newLab(ctx context.Context, smoke bool) (*lab, error) {
 	}
 }
 
+// untilReady is how long a daemon may take to start.
+const untilReady = 20 * time.Second
+
+// uidBase is apart from those of other daemons on this machine, which know
+// nothing of each other.
+func uidBase(dir string) int {
+	h := fnv.New32a()
+	h.Write([]byte(dir))
+	return (0x7100 + int(h.Sum32()%0x10)*0x80) << 16
+}
+
 // close ends all sessions and takes everything away again.
 func (l *lab) close() {
 	for _, v := range slices.Backward(l.cleanups) {
 		v()
 	}
+	l.cleanups = nil
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if list, err := l.c.ListSessions(ctx, client.SessionQuery{}); err == nil {

@@ -5,6 +5,7 @@
 //	go run ./bench              # full, about three minutes
 //	go run ./bench -smoke       # seconds, to see that it runs
 //	go run ./bench -out FILE    # also write JSON
+//	go run ./bench -only tiers  # each tier beside runc, runsc and docker
 //
 // It starts a daemon of its own from ./bin (run `make build` first) and needs
 // root. Latencies are taken twice: back to back, and with a pause before each
@@ -49,13 +50,14 @@ func main() {
 	smoke := flag.Bool("smoke", false, "a few operations of each, to see that it runs")
 	out := flag.String("out", "", "write the report as JSON to this `file`")
 	only := flag.String("only", "", "run only the groups whose names are in this comma-separated `list`")
+	tiers := flag.String("tiers", "runc,runsc,docker", "what the group tiers measures")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if os.Getenv(inside) == "" {
 		os.Exit(outside(ctx))
 	}
-	if err := run(ctx, *smoke, *out, *only); err != nil {
+	if err := run(ctx, labConfig{smoke: *smoke, tiers: strings.Split(*tiers, ",")}, *out, *only); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
@@ -82,13 +84,13 @@ func outside(ctx context.Context) int {
 	return 0
 }
 
-func run(ctx context.Context, smoke bool, out, only string) error {
-	l, err := newLab(ctx, smoke)
+func run(ctx context.Context, cfg labConfig, out, only string) error {
+	l, err := newLab(ctx, cfg)
 	if err != nil {
 		return err
 	}
 	defer l.close()
-	r := report{Date: time.Now().UTC().Format(time.RFC3339), Machine: shape(l.runc), Smoke: smoke}
+	r := report{Date: time.Now().UTC().Format(time.RFC3339), Machine: shape(l.runc), Smoke: cfg.smoke}
 	for _, g := range []struct {
 		name string
 		run  func(context.Context, *lab) ([]row, error)
@@ -101,6 +103,7 @@ func run(ctx context.Context, smoke bool, out, only string) error {
 		{"output", benchOutput},
 		{"search", benchSearch},
 		{"idle", benchIdle},
+		{"tiers", benchTiers},
 	} {
 		if only != "" && !strings.Contains(","+only+",", ","+g.name+",") {
 			continue
