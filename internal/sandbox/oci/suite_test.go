@@ -14,7 +14,11 @@ func TestSuite(t *testing.T) {
 			Driver: f.driver,
 			Reopen: func() sandbox.Driver { return f.open() },
 			Spec:   f.spec,
-			Dirs:   []string{f.cfg.RunDir, f.cfg.StateDir},
+			Root: func(t testing.TB) *sandbox.Root {
+				_, root := newImage(t, f)
+				return root
+			},
+			Dirs: []string{f.cfg.RunDir, f.cfg.StateDir},
 		}
 	})
 }

@@ -29,6 +29,10 @@ type Subject struct {
 	// Spec gives a valid spec with names and ids of its own and an empty
 	// worktree. All specs of a Subject have the same owner.
 	Spec func() sandbox.Spec
+	// Root makes the root filesystem of an image, with a shell and the usual small
+	// programs, for drivers that are given such; nil for others. Each call makes
+	// another one, which the test may change before it uses it.
+	Root func(t testing.TB) *sandbox.Root
 	// Dirs are where the driver keeps what belongs to a sandbox. Nothing with a
 	// session's id in its name stays there.
 	Dirs []string
@@ -59,6 +63,8 @@ func Run(t *testing.T, open func(t testing.TB, agent string) Subject) {
 		{"CPULimit", testCPULimit},
 		{"TmpLimit", testTmpLimit},
 		{"FileLimits", testFileLimits},
+		{"Image", testImage},
+		{"ImageDisk", testImageDisk},
 		{"Unsupported", testUnsupported},
 		{"Usage", testUsage},
 		{"Stdio", testStdio},
