@@ -154,12 +154,14 @@ func TestE5Inodes(t *testing.T) {
 	s := newScene(t, "")
 	for _, dir := range []string{"/tmp", "/home/tool"} {
 		c, err := tryCall(s.a, s.attacker.ID, "bash", map[string]any{"command": "/workspace/probe inodes " + dir, "timeout": 60000})
-		must(t, err)
+		if err != nil {
+			holds(t, dir, false, "no session is left to try it: %v", err)
+			continue
+		}
 		got := parseOutcomes(c.Output)
 		holds(t, dir, got["inodes-end"] == "ENOSPC", "not bounded: %v %v", got, c.Metadata)
 		c, err = tryCall(s.a, s.attacker.ID, "bash", map[string]any{"command": "find " + dir + " -type f -delete; echo fine > /tmp/x && cat /tmp/x"})
-		must(t, err)
-		holds(t, "next", strings.TrimSpace(c.Output) == "fine", "the session goes on with %q %v", c.Output, c.Error)
+		holds(t, "next", err == nil && strings.TrimSpace(c.Output) == "fine", "the session does not go on: %v", err)
 	}
 }
 
