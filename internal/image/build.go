@@ -15,19 +15,20 @@ import (
 )
 
 // tempName is a new name in tmp/.
-func (s *Store) tempName(kind string) (string, error) {
-	return filepath.Join(tmpDir, kind+"-"+rand.Text()), nil
-}
+func tempName(kind string) string { return filepath.Join(tmpDir, kind+"-"+rand.Text()) }
 
 // spool makes a file without a name: it is gone when it is closed, or when the
 // process is killed.
 func (s *Store) spool() (*os.File, error) {
-	name := filepath.Join(tmpDir, "spool-"+rand.Text())
+	name := tempName("spool")
 	f, err := s.dir.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return nil, diskError(err)
 	}
-	return f, errors.Join(s.dir.Remove(name))
+	if err := s.dir.Remove(name); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
 }
 
 func (s *Store) disk() disk { return disk{int(s.fd.Fd()), s.minFree} }
@@ -48,7 +49,7 @@ func (s *Store) build(ctx context.Context, r *recipe, names []string, progress P
 		return nil, err
 	}
 	defer free()
-	staging := filepath.Join(tmpDir, "new-"+rand.Text())
+	staging := tempName("new")
 	img, err := s.stage(ctx, r, staging, progress)
 	if err == nil {
 		progress.tell(Progress{Stage: StageCommit, Layers: len(r.layers)})
@@ -127,11 +128,7 @@ func (s *Store) stage(ctx context.Context, r *recipe, staging string, progress P
 // addLayer fetches a layer, checks it, and unpacks it.
 func (s *Store) addLayer(ctx context.Context, u *unpacker, l *layer, tell func(Stage, int64, int64)) error {
 	content := l.stored
-	if content != nil {
-		if err := l.verify(ctx); err != nil {
-			return err
-		}
-	} else {
+	if content == nil {
 		f, err := s.spool()
 		if err != nil {
 			return err
@@ -160,25 +157,6 @@ func (s *Store) addLayer(ctx context.Context, u *unpacker, l *layer, tell func(S
 		return fmt.Errorf("%w: the configuration says %s of its content, which has %s", ErrCorrupt, quotable(l.diffID), got)
 	}
 	tell(StageUnpack, stream.n, stream.n)
-	return nil
-}
-
-// verify checks a stored layer before anything looks into it.
-func (l *layer) verify(ctx context.Context) error {
-	if l.digest == "" {
-		return nil // its diffID is checked when it is unpacked
-	}
-	d := digesting(&countingReader{ctx: ctx, r: io.NewSectionReader(l.stored, 0, l.size)}, nil)
-	if _, err := io.Copy(io.Discard, d); err != nil {
-		return err
-	}
-	return l.check(d)
-}
-
-func (l *layer) check(d *digester) error {
-	if got := d.digest(); got != l.digest || d.n != l.size {
-		return fmt.Errorf("%w: got %s with %d bytes instead of %s with %d", ErrCorrupt, got, d.n, l.digest, l.size)
-	}
 	return nil
 }
 
@@ -216,7 +194,10 @@ func (s *Store) downloadOnce(ctx context.Context, f *os.File, l *layer, tell fun
 		return diskError(err)
 	}
 	// A reader that checks digests itself fails at the end, in its own words.
-	return l.check(d)
+	if got := d.digest(); got != l.digest || d.n != l.size {
+		return fmt.Errorf("%w: got %s with %d bytes instead of %s with %d", ErrCorrupt, got, d.n, l.digest, l.size)
+	}
+	return nil
 }
 
 // commit makes a staged image one of the store's. All of it is on the disk

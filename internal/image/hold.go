@@ -150,10 +150,7 @@ func (s *Store) detach(ref string) (trash string, err error) {
 	if n := s.images[digest].held; n > 0 {
 		return "", fmt.Errorf("%s: %w by %d sessions; end them first", ref, ErrInUse, n)
 	}
-	trash, err = s.tempName("rm")
-	if err != nil {
-		return "", err
-	}
+	trash = tempName("rm")
 	if err := s.dir.Rename(folder(digest), trash); err != nil {
 		return "", err
 	}

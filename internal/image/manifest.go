@@ -28,13 +28,14 @@ type recipe struct {
 
 // layer is one layer of a recipe.
 type layer struct {
-	digest string // as it is stored; empty if nobody says
 	size   int64  // as it is stored
 	diffID string // digest of the tar stream
 
-	// One of the two: a file that nobody else can change, or somewhere else.
+	// Where it is: in a file that nobody else can change, or somewhere else,
+	// from where it has to be fetched and to have a digest, also as it is stored.
 	stored *io.SectionReader
 	open   func(context.Context) (io.ReadCloser, error)
+	digest string
 }
 
 // document is what an index and a manifest consist of. Which of the two it is
