@@ -95,6 +95,7 @@ func (m *Manager) plan(ctx context.Context, p Principal, r client.SessionCreate)
 	}
 	pl := &plan{req: r, driver: d}
 	if err := m.acquire(ctx, pl); err != nil {
+		pl.close()
 		return nil, err
 	}
 	if pl.spec.Root == nil {

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/agent"
 	"github.com/toold/toold/internal/sandbox"
@@ -97,6 +99,26 @@ func (m *Manager) acquire(ctx context.Context, pl *plan) error {
 	pl.spec.Root = held.Root
 	if held.Root == nil {
 		pl.spec.Image = held.Digest
+		return nil
+	}
+	return m.roomOnDisk(held.Digest)
+}
+
+// roomOnDisk refuses a session that would write to a disk which is nearly full.
+// Writable layers take what is written to them and not what limits.disk allows: all
+// of them together may be promised more than there is.
+func (m *Manager) roomOnDisk(image string) error {
+	var fs unix.Statfs_t
+	if err := unix.Statfs(m.cfg.OutputDir, &fs); err != nil {
+		return fmt.Errorf("look at the disk: %w", err)
+	}
+	least := m.settings.Load().MinFree
+	if free := int64(fs.Bavail) * fs.Bsize; free < least {
+		return &client.Error{
+			Code:    client.CodeOverloaded,
+			Message: fmt.Sprintf("no session with the image %s now: only %s are free on the host's disk, and %s must stay", image, client.Size(free), client.Size(least)),
+			Hint:    "end sessions, remove images that nobody needs, or free space on the host",
+		}
 	}
 	return nil
 }

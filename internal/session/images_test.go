@@ -174,11 +174,12 @@ func TestImageRequired(t *testing.T) {
 		"unknown":              {func(*house) {}, client.SessionCreate{Image: "none:1"}, client.CodeNotFound, "toolctl image pull", ""},
 		"no name":              {func(*house) {}, client.SessionCreate{Image: strings.Repeat("x", 600)}, client.CodeInvalidRequest, "image", ""},
 		"disk without one":     {func(*house) {}, client.SessionCreate{Limits: client.Limits{Disk: 1 << 20}}, client.CodeInvalidRequest, "without an image", ""},
+		"full disk":            {func(h *house) { h.set.MinFree = 1 << 62 }, client.SessionCreate{Image: "tools:1"}, client.CodeOverloaded, "must stay", ""},
 		"disk above ceiling":   {func(*house) {}, client.SessionCreate{Image: "tools:1", Limits: client.Limits{Disk: 1 << 30}}, client.CodeInvalidRequest, "ceiling", ""},
 		"driver has no images": {func(h *house) { h.pics = nil }, client.SessionCreate{Image: "tools:1"}, "", "", "tools:1"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h, _ := imageHouse(t)
+			h, g := imageHouse(t)
 			tt.set(h)
 			s, err := h.open().Create(t.Context(), alice, tt.req)
 			switch {
@@ -188,6 +189,9 @@ func TestImageRequired(t *testing.T) {
 				t.Errorf("image %q, want %q", s.Image, tt.image)
 			case tt.code != "" && (codeOfErr(err) != tt.code || !strings.Contains(err.Error(), tt.text)):
 				t.Errorf("got %v, want %s about %q", err, tt.code, tt.text)
+			}
+			if n := g.holders(); tt.code != "" && n != 0 {
+				t.Errorf("%d hold an image", n)
 			}
 		})
 	}
