@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,10 +19,7 @@ import (
 	"github.com/toold/toold/internal/audit"
 	"github.com/toold/toold/internal/config"
 	"github.com/toold/toold/internal/hardening"
-	"github.com/toold/toold/internal/image"
 	"github.com/toold/toold/internal/metrics"
-	"github.com/toold/toold/internal/sandbox"
-	"github.com/toold/toold/internal/sandbox/oci"
 	"github.com/toold/toold/internal/server"
 	"github.com/toold/toold/internal/session"
 	"github.com/toold/toold/internal/store"
@@ -71,18 +67,10 @@ func newDaemon(cfg *config.Config, o *options, p process) (_ *daemon, err error)
 	if err := d.prepareDirs(); err != nil {
 		return nil, err
 	}
-	runtimes, def, err := findRuntimes(cfg.Sandbox.Runtime)
-	if err != nil {
+	if err := d.newManager(); err != nil {
 		return nil, err
 	}
-	driver, err := d.newDriver(runtimes, def)
-	if err != nil {
-		return nil, err
-	}
-	if err := d.newManager(driver, slices.Sorted(maps.Keys(runtimes)), def); err != nil {
-		return nil, err
-	}
-	d.log.Info("toold starts", "version", version, "state_dir", cfg.Daemon.StateDir, "runtime", runtimes[def])
+	d.log.Info("toold starts", "version", version, "state_dir", cfg.Daemon.StateDir, "driver", cfg.Sandbox.Driver, "runtime", cfg.Sandbox.Runtime)
 	d.lint(cfg)
 	return d, nil
 }
@@ -132,25 +120,6 @@ func (d *daemon) prepareDirs() error {
 // its group may pass the one with the API's socket.
 func sandboxDir(c *config.Daemon) string { return c.RunDir + "-sandboxes" }
 
-func (d *daemon) newDriver(runtimes map[string]string, def string) (*oci.Driver, error) {
-	agent, err := findOwn("toolagent")
-	if err != nil {
-		return nil, err
-	}
-	return oci.New(oci.Config{
-		Runtimes:       runtimes,
-		DefaultRuntime: def,
-		StateDir:       filepath.Join(d.cfg.Daemon.StateDir, oci.Name),
-		RunDir:         sandboxDir(&d.cfg.Daemon),
-		AgentBinary:    agent,
-		Rootfs:         rootfs(&d.cfg.Sandbox),
-		HostPaths:      d.cfg.Sandbox.HostPaths,
-		CgroupParent:   d.opts.cgroupParent,
-		UIDBase:        d.cfg.Sandbox.UIDBase,
-		Log:            d.log,
-	})
-}
-
 // rootfs is the root filesystem of sessions without an image. Where the
 // configuration names an image there are none but those of probes, which run
 // nothing of anybody's.
@@ -161,7 +130,7 @@ func rootfs(s *config.Sandbox) string {
 	return s.RootFS
 }
 
-func (d *daemon) newManager(driver sandbox.Driver, runtimes []string, def string) error {
+func (d *daemon) newManager() error {
 	owner, err := ownerOf(d.cfg.Daemon.StateDir)
 	if err != nil {
 		return err
@@ -174,22 +143,22 @@ func (d *daemon) newManager(driver sandbox.Driver, runtimes []string, def string
 	if err := d.openAudit(); err != nil {
 		return err
 	}
-	images, err := d.openImages()
+	drivers, err := d.newDrivers(context.Background(), st)
 	if err != nil {
 		return err
 	}
 	tools := tool.NewRegistry()
-	if err := d.newMetrics(tools, runtimes, st); err != nil {
+	if err := d.newMetrics(tools, drivers.runtimes, st); err != nil {
 		return err
 	}
 	mc := session.Config{
 		Store:     st,
 		Tools:     tools,
-		Drivers:   map[string]sandbox.Driver{driver.Name(): driver},
-		Driver:    driver.Name(),
-		Images:    map[string]session.Images{oci.Name: images},
+		Drivers:   drivers.all,
+		Driver:    d.cfg.Sandbox.Driver,
+		Images:    drivers.images,
 		Image:     d.cfg.Sandbox.Image(),
-		Runtime:   def,
+		Runtime:   drivers.runtime,
 		Log:       d.log,
 		Owner:     owner,
 		OutputDir: filepath.Join(d.cfg.Daemon.StateDir, "output"),
@@ -213,16 +182,6 @@ func (d *daemon) newManager(driver sandbox.Driver, runtimes []string, def string
 		API: d.manager, Tools: mc.Tools, Identity: id, Log: d.log, Version: versionInfo(), Metrics: d.metrics.Handler(), Reload: d.reload,
 	})
 	return err
-}
-
-// openImages opens the store of root filesystems for the driver oci.
-func (d *daemon) openImages() (*session.ImageStore, error) {
-	st, err := image.Open(image.Config{Dir: filepath.Join(d.cfg.Daemon.StateDir, "images"), Log: d.log})
-	if err != nil {
-		return nil, fmt.Errorf("images: %w", err)
-	}
-	d.onClose(st.Close)
-	return session.NewImageStore(st), nil
 }
 
 // ownerOf names the daemon of a state directory on everything that it makes, so

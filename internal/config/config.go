@@ -67,8 +67,8 @@ type Metrics struct {
 
 // Sandbox is [sandbox]: what holds a session.
 type Sandbox struct {
-	Driver    string   `toml:"driver"`     // oci
-	Runtime   string   `toml:"runtime"`    // auto, runc, crun, runsc or the absolute path of an OCI runtime
+	Driver    string   `toml:"driver"`     // oci or docker
+	Runtime   string   `toml:"runtime"`    // auto, runc, crun, runsc or the absolute path of an OCI runtime; with docker, auto or the name of one of the Engine's
 	RootFS    string   `toml:"rootfs"`     // host, the name of an image, or the absolute path of a directory
 	HostPaths []string `toml:"host_paths"` // what of the host a session sees with rootfs = "host"; empty = the driver's list
 	UIDBase   uint32   `toml:"uid_base"`   // first of the host uids that sessions get, 65,536 each

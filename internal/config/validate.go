@@ -135,13 +135,20 @@ func (v *validator) metrics(m *Metrics) {
 const lastUID = 1<<31 - 1
 
 func (v *validator) sandbox(s *Sandbox) {
-	v.oneOf("sandbox.driver", s.Driver, []string{"oci"}, "docker", "kubernetes")
+	v.oneOf("sandbox.driver", s.Driver, []string{"oci", "docker"}, "kubernetes")
+	engine := s.Driver == "docker"
 	switch s.Runtime {
 	case "auto", "runc", "crun", "runsc":
 	default:
+		if engine {
+			v.check(runtimeName.MatchString(s.Runtime), "sandbox.runtime", `%q is neither "auto" nor the name of a runtime of the Docker Engine`, s.Runtime)
+			break
+		}
 		v.path([]string{"sandbox", "runtime"}, s.Runtime, `, "auto", "runc", "crun" or "runsc"`)
 	}
 	switch {
+	case engine && s.Image() == "":
+		v.check(false, "sandbox.rootfs", `%q: with driver = "docker" it is the name of the image that sessions have by default, such as debian:12`, s.RootFS)
 	case s.RootFS == "host":
 	case s.Image() != "":
 		v.check(imageName.MatchString(s.RootFS), "sandbox.rootfs", `%q is neither "host", nor the name of an image such as tools:1, nor an absolute path of a directory`, s.RootFS)
