@@ -212,6 +212,9 @@ func choose(offers []offer, selected string) (int, error) {
 		}
 		found = n
 	}
+	if len(offers) == 0 {
+		return 0, fmt.Errorf("%w: it holds no image", ErrInvalid)
+	}
 	if found < 0 {
 		return 0, fmt.Errorf("%w: %q is not among %q", ErrNotFound, selected, all)
 	}

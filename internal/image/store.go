@@ -107,6 +107,13 @@ func (s *Store) open(path string) error {
 		return err
 	}
 	// Whoever gets in here gets at programs and files of any owner.
+	var st unix.Stat_t
+	if err := unix.Fstat(int(s.fd.Fd()), &st); err != nil {
+		return err
+	}
+	if st.Uid != 0 {
+		return fmt.Errorf("it belongs to uid %d, and must belong to root", st.Uid)
+	}
 	if err := s.fd.Chmod(0o700); err != nil {
 		return err
 	}

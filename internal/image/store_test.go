@@ -50,6 +50,12 @@ func TestOpenFailures(t *testing.T) {
 	if _, err := Open(Config{Dir: filepath.Join(dir, "file")}); err == nil {
 		t.Error("a file was opened as a store")
 	}
+	if err := errors.Join(os.Mkdir(filepath.Join(dir, "other"), 0o700), os.Chown(filepath.Join(dir, "other"), 1000, 0)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(Config{Dir: filepath.Join(dir, "other")}); err == nil || !strings.Contains(err.Error(), "1000") {
+		t.Errorf("another user's directory: %v", err)
+	}
 	openStore(t, filepath.Join(dir, "images"), Limits{})
 	if _, err := Open(Config{Dir: filepath.Join(dir, "images")}); !errors.Is(err, ErrLocked) {
 		t.Errorf("opened twice: %v", err)
