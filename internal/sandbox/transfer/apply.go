@@ -46,7 +46,10 @@ func (r *Report) refuse(p string) {
 // is read twice: first to see that it is whole.
 func Apply(ctx context.Context, dir *os.File, owner Owner, was *Manifest, archive io.ReadSeeker, prefix string, limits Limits) (*Report, error) {
 	a := &applier{ctx: ctx, dir: int(dir.Fd()), was: was.entries, prefix: prefix, limits: limits, report: &Report{}}
-	err := a.list(archive)
+	err := whole(archive)
+	if err == nil {
+		err = a.list(archive)
+	}
 	if err == nil {
 		_, err = archive.Seek(0, io.SeekStart)
 	}
@@ -60,6 +63,24 @@ func Apply(ctx context.Context, dir *os.File, owner Owner, was *Manifest, archiv
 		return a.report, fmt.Errorf("apply changes to %s: %w", dir.Name(), err)
 	}
 	return a.report, nil
+}
+
+// whole sees that an archive ends as archives do, with two empty blocks, and goes
+// back to its beginning. One that was cut between two files looks like one from
+// which the others were removed.
+func whole(archive io.ReadSeeker) error {
+	var end [1024]byte
+	if _, err := archive.Seek(-int64(len(end)), io.SeekEnd); err != nil {
+		return fmt.Errorf("%w: it is too short", errArchive)
+	}
+	if _, err := io.ReadFull(archive, end[:]); err != nil {
+		return err
+	}
+	if end != [1024]byte{} {
+		return fmt.Errorf("%w: its end is missing", errArchive)
+	}
+	_, err := archive.Seek(0, io.SeekStart)
+	return err
 }
 
 type applier struct {
