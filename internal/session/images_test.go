@@ -242,7 +242,7 @@ func TestImageErrorIsPlain(t *testing.T) {
 	if !ok || ce.Code != client.CodeInvalidRequest || len(ce.Message) > 1100 || strings.ContainsAny(ce.Message, "\x1b\a\u202e") || !utf8.ValidString(ce.Message) {
 		t.Errorf("got %q", err)
 	}
-	if own := errors.New("ours"); imageError(own) != own || imageError(nil) != nil {
+	if own := errors.New("ours"); !errors.Is(imageError(own), own) || imageError(nil) != nil {
 		t.Error("an error of our own has become a client's")
 	}
 }

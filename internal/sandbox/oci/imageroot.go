@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"strconv"
 	"strings"
@@ -31,10 +32,7 @@ import (
 
 // imageRoot makes the skeleton for an image.
 func imageRoot(root *sandbox.Root) (*rootfs, error) {
-	r := &rootfs{image: true, etc: make(map[string]string, len(inside.Etc))}
-	for name, data := range inside.Etc {
-		r.etc[name] = data
-	}
+	r := &rootfs{image: true, etc: maps.Clone(inside.Etc)}
 	for name, fields := range map[string]int{"/etc/passwd": 7, "/etc/group": 4} {
 		own, err := readImageFile(root.Dir, name)
 		if err != nil {
