@@ -27,8 +27,6 @@ type RemoteConfig struct {
 	CertDir string
 	// Limits bound a worktree on its way; zero stands for transfer.DefaultLimits.
 	Limits transfer.Limits
-	// anywhere lets tests treat an Engine on this host as one elsewhere.
-	anywhere bool
 }
 
 // Remote makes sandboxes with a Docker Engine on another host, by its API alone.
@@ -58,12 +56,7 @@ func NewRemote(cfg RemoteConfig) (*Remote, error) {
 	}
 	d.cfg.CgroupParent = cmp.Or(cfg.CgroupParent, "/toold")
 	var err error
-	if cfg.anywhere {
-		d.engine, err = newEngine(cfg.Host)
-	} else {
-		d.engine, err = newRemoteEngine(cfg.Host, cfg.CertDir)
-	}
-	if err != nil {
+	if d.engine, err = newRemoteEngine(cfg.Host, cfg.CertDir); err != nil {
 		return nil, fmt.Errorf("docker driver: %w", err)
 	}
 	if err := os.MkdirAll(d.sandboxesDir(), 0o700); err != nil {

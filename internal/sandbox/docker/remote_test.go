@@ -1,0 +1,324 @@
+package docker_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/agent"
+	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/sandbox/docker"
+)
+
+// certificates makes an authority, and with it a key for the Engine and one for us.
+func certificates(t testing.TB) (dir string, server *tls.Config) {
+	t.Helper()
+	dir = t.TempDir()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	must(t, err)
+	ca := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, ca, ca, key.Public(), key)
+	must(t, err)
+	ca, err = x509.ParseCertificate(der)
+	must(t, err)
+	pool := x509.NewCertPool()
+	pool.AddCert(ca)
+	must(t, os.WriteFile(filepath.Join(dir, "ca.pem"), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
+	issue := func(serial int64, usage x509.ExtKeyUsage) (cert, pemKey []byte) {
+		k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		must(t, err)
+		der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
+			SerialNumber: big.NewInt(serial), NotAfter: time.Now().Add(time.Hour),
+			IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{usage},
+		}, ca, k.Public(), key)
+		must(t, err)
+		b, err := x509.MarshalECPrivateKey(k)
+		must(t, err)
+		return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: b})
+	}
+	cert, pemKey := issue(2, x509.ExtKeyUsageClientAuth)
+	must(t, errors.Join(os.WriteFile(filepath.Join(dir, "cert.pem"), cert, 0o600), os.WriteFile(filepath.Join(dir, "key.pem"), pemKey, 0o600)))
+	cert, pemKey = issue(3, x509.ExtKeyUsageServerAuth)
+	pair, err := tls.X509KeyPair(cert, pemKey)
+	must(t, err)
+	return dir, &tls.Config{Certificates: []tls.Certificate{pair}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS12}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// elsewhere makes an Engine reachable by TCP with TLS.
+func elsewhere(t testing.TB, e *testEngine) (host, certs string) {
+	t.Helper()
+	certs, config := certificates(t)
+	l, err := tls.Listen("tcp", "127.0.0.1:0", config)
+	must(t, err)
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			all.Go(func() { proxy(c, e.dir+"/docker.sock") })
+		}
+	})
+	t.Cleanup(func() {
+		_ = l.Close()
+		all.Wait()
+	})
+	return "tcp://" + l.Addr().String(), certs
+}
+
+func proxy(c io.ReadWriteCloser, socket string) {
+	defer c.Close()
+	engine, err := net.Dial("unix", socket)
+	if err != nil {
+		return
+	}
+	defer engine.Close()
+	done := make(chan struct{}, 2)
+	go func() { _, _ = io.Copy(engine, c); done <- struct{}{} }()
+	go func() { _, _ = io.Copy(c, engine); done <- struct{}{} }()
+	<-done
+}
+
+// agentBinary is the agent as it ships.
+func agentBinary(t testing.TB) string {
+	t.Helper()
+	bin := filepath.Join(t.TempDir(), "toolagent")
+	cmd := exec.Command("go", "build", "-o", bin, "github.com/toold/toold/cmd/toolagent")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build agent: %v\n%s", err, out)
+	}
+	return bin
+}
+
+type output struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (o *output) Output(_ int64, _ bool, p []byte) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.b.Write(p)
+	return nil
+}
+func (o *output) Metadata(map[string]any) {}
+
+// shell runs a command in a sandbox over a connection of its own.
+func shell(t testing.TB, ctx context.Context, sb sandbox.Sandbox, spec *sandbox.Spec, command string) string {
+	t.Helper()
+	c, err := sb.Dial(ctx)
+	must(t, err)
+	conn, _, err := agent.Connect(ctx, c, agent.Hello{
+		Nonce: spec.Nonce, Worktree: spec.Worktree.Target, Home: sandbox.Home, Tmp: "/tmp", OutputDir: sandbox.OutputDir,
+		ToolUID: sandbox.ToolUID, ToolGID: sandbox.ToolGID, Env: []string{"PATH=/usr/local/bin:/usr/bin:/bin"},
+		Shell: []string{"/bin/sh"}, UnackedBytes: 1 << 20,
+	})
+	must(t, err)
+	defer conn.Close()
+	in, err := json.Marshal(map[string]string{"command": command})
+	must(t, err)
+	var out output
+	o, err := conn.Run(ctx, agent.Request{CallID: "call_" + randomHex(4), Tool: "bash", Input: in, TimeoutMillis: 20000}, &out)
+	must(t, err)
+	if o.Err != nil || o.Exit == nil {
+		t.Fatalf("%s: %+v", command, o)
+	}
+	return out.b.String() + fmt.Sprintf("[%d]", o.Exit.Code)
+}
+
+func remoteDriver(t testing.TB, f *fixture, host, certs string) *docker.Remote {
+	t.Helper()
+	d, err := docker.NewRemote(docker.RemoteConfig{Config: docker.Config{
+		Host: host, Image: testImage, StateDir: f.cfg.StateDir, AgentBinary: f.cfg.AgentBinary, Log: f.cfg.Log,
+	}, CertDir: certs})
+	must(t, err)
+	t.Cleanup(func() { _ = d.Close() })
+	return d
+}
+
+// A session with an Engine elsewhere works on a copy of its worktree, whose changes
+// come back when it ends, also when another daemon has taken it over by then.
+func TestRemote(t *testing.T) {
+	e := needDocker(t)
+	f := newFixture(t, e, agentBinary(t))
+	host, certs := elsewhere(t, e)
+	for _, mode := range []client.WorktreeMode{client.WorktreeBind, client.WorktreeRO, client.WorktreeEmpty} {
+		t.Run(string(mode), func(t *testing.T) {
+			d := remoteDriver(t, f, host, certs)
+			spec := f.spec()
+			spec.Worktree.Mode = mode
+			here := worktree(t, &spec)
+			sb, err := d.Create(f.ctx(), spec)
+			must(t, err)
+			for i := range 3 {
+				if got := shell(t, f.ctx(), sb, &spec, "id -u; pwd"); got != "1000\n/workspace\n[0]" {
+					t.Errorf("connection %d: got %q", i, got)
+				}
+			}
+			if got := shell(t, f.ctx(), sb, &spec, "cat /run/toold/control/nonce /proc/1/mem; echo x > /run/toold/agent; kill -9 1; ls -A /run/toold/control"); !strings.Contains(got, "Permission denied") || strings.Contains(got, "socket\n") {
+				t.Errorf("the agent's own: got %q", got)
+			}
+			edit := "cat file; echo new > file; rm gone; mkdir dir; echo in > dir/in; ln -s /etc/passwd link; echo x >> both; true"
+			want := "old\n"
+			got := shell(t, f.ctx(), sb, &spec, edit)
+			if mode != client.WorktreeEmpty && !strings.HasPrefix(got, want) {
+				t.Errorf("got %q", got)
+			}
+			must(t, sb.Close())
+			// Another daemon.
+			must(t, d.Close())
+			d = remoteDriver(t, f, host, certs)
+			if list, err := d.List(f.ctx(), spec.Owner); err != nil || len(list) != 1 {
+				t.Fatalf("List: %v, %v", list, err)
+			}
+			sb, err = d.Adopt(f.ctx(), sb.Record())
+			must(t, err)
+			if got := shell(t, f.ctx(), sb, &spec, "echo again"); got != "again\n[0]" {
+				t.Errorf("adopted: got %q", got)
+			}
+			if here != "" {
+				must(t, os.WriteFile(filepath.Join(here, "both"), []byte("ours\n"), 0o644))
+			}
+			must(t, d.Destroy(f.ctx(), sb.Record()))
+			select {
+			case <-sb.Done():
+			case <-time.After(20 * time.Second):
+				t.Error("its end was not noticed")
+			}
+			must(t, errors.Join(sb.Close(), d.Destroy(f.ctx(), sb.Record())))
+			checkBack(t, here, mode)
+			if list, err := d.List(f.ctx(), spec.Owner); err != nil || len(list) != 0 {
+				t.Errorf("left: %v, %v", list, err)
+			}
+		})
+	}
+}
+
+// worktree makes one for a spec, unless its mode is empty.
+func worktree(t testing.TB, spec *sandbox.Spec) string {
+	t.Helper()
+	if spec.Worktree.Mode == client.WorktreeEmpty {
+		return ""
+	}
+	here := t.TempDir()
+	for name, content := range map[string]string{"file": "old\n", "gone": "x", "both": "theirs\n"} {
+		must(t, os.WriteFile(filepath.Join(here, name), []byte(content), 0o644))
+	}
+	dir, err := os.Open(here)
+	must(t, err)
+	t.Cleanup(func() { _ = dir.Close() })
+	spec.Worktree.Source = dir
+	return here
+}
+
+func checkBack(t testing.TB, here string, mode client.WorktreeMode) {
+	t.Helper()
+	if here == "" {
+		return
+	}
+	want := map[string]string{"file": "new\n", "gone": "", "dir/in": "in\n", "both": "ours\n"}
+	if mode == client.WorktreeRO {
+		want = map[string]string{"file": "old\n", "gone": "x", "dir/in": "", "both": "ours\n"}
+	}
+	for name, content := range want {
+		if got, _ := os.ReadFile(filepath.Join(here, name)); string(got) != content {
+			t.Errorf("%s: got %q, want %q", name, got, content)
+		}
+	}
+	if to, err := os.Readlink(filepath.Join(here, "link")); mode == client.WorktreeBind && to != "/etc/passwd" {
+		t.Errorf("link: %q, %v", to, err)
+	}
+}
+
+// An address by ssh is reached through the program ssh.
+func TestRemoteSSH(t *testing.T) {
+	e := needDocker(t)
+	bin := t.TempDir()
+	self, err := os.Executable()
+	must(t, err)
+	script := fmt.Sprintf("#!/bin/sh\necho \"$*\" >> %s/args\nTOOLD_TEST_SSH=%s/docker.sock exec %s -test.run='^TestSSHProgram$'\n", bin, e.dir, self)
+	must(t, os.WriteFile(filepath.Join(bin, "ssh"), []byte(script), 0o755))
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	f := newFixture(t, e, agentBinary(t))
+	d := remoteDriver(t, f, "ssh://builder@engine.test:2222", "")
+	spec := f.spec()
+	sb, err := d.Create(f.ctx(), spec)
+	must(t, err)
+	if got := shell(t, f.ctx(), sb, &spec, "echo hello"); got != "hello\n[0]" {
+		t.Errorf("got %q", got)
+	}
+	must(t, errors.Join(sb.Close(), d.Destroy(f.ctx(), sb.Record())))
+	args, err := os.ReadFile(filepath.Join(bin, "args"))
+	if want := "-l builder -p 2222 -- engine.test docker system dial-stdio\n"; err != nil || !strings.Contains(string(args), want) {
+		t.Errorf("ssh got %q, %v", args, err)
+	}
+}
+
+// TestSSHProgram is no test: it takes the place of ssh and what that starts.
+func TestSSHProgram(t *testing.T) {
+	socket := os.Getenv("TOOLD_TEST_SSH")
+	if socket == "" {
+		t.Skip("started by another test only")
+	}
+	proxy(struct {
+		io.Reader
+		io.WriteCloser
+	}{os.Stdin, os.Stdout}, socket)
+	os.Exit(0)
+}
+
+// An address that cannot be trusted is refused before it is spoken to.
+func TestRemoteAddresses(t *testing.T) {
+	certs, _ := certificates(t)
+	for host, part := range map[string]string{
+		"tcp://127.0.0.1:2375":    "with TLS only",
+		"tcp://127.0.0.1":         "no port",
+		"http://127.0.0.1:2375":   "unix://, tcp:// or ssh://",
+		"ssh://user:secret@host":  "no password",
+		"ssh://-oProxyCommand=x/": "dash",
+		"ssh://-x@host":           "dash",
+		"tcp://":                  "an address is",
+		"tcp://h:1/path":          "an address is",
+	} {
+		dir := ""
+		if !strings.Contains(host, ":2375") && !strings.HasPrefix(host, "http") {
+			dir = certs
+		}
+		_, err := docker.NewRemote(docker.RemoteConfig{Config: docker.Config{Host: host, StateDir: t.TempDir()}, CertDir: dir})
+		if err == nil || !strings.Contains(err.Error(), part) {
+			t.Errorf("%s: got %v, want %q", host, err, part)
+		}
+	}
+}
