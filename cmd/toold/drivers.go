@@ -102,7 +102,7 @@ func (d *daemon) addOCI(ds *drivers, agent string) error {
 }
 
 func (d *daemon) addDocker(ds *drivers, agent string) error {
-	driver, err := docker.New(docker.Config{
+	driver, err := newDocker(docker.Config{
 		Host:         lookup(d.env, "DOCKER_HOST"),
 		Image:        d.cfg.Sandbox.Image(),
 		StateDir:     filepath.Join(d.cfg.Daemon.StateDir, docker.Name),
@@ -110,7 +110,7 @@ func (d *daemon) addDocker(ds *drivers, agent string) error {
 		AgentBinary:  agent,
 		CgroupParent: d.opts.cgroupParent,
 		Log:          d.log,
-	})
+	}, lookup(d.env, "DOCKER_CERT_PATH"))
 	if err != nil {
 		return err
 	}
@@ -121,4 +121,18 @@ func (d *daemon) addDocker(ds *drivers, agent string) error {
 		ds.runtime = r
 	}
 	return nil
+}
+
+// dockerDriver is that of an Engine on this host, or of one elsewhere.
+type dockerDriver interface {
+	sandbox.Driver
+	Images() *docker.Images
+	Close() error
+}
+
+func newDocker(cfg docker.Config, certs string) (dockerDriver, error) {
+	if docker.IsRemote(cfg.Host) {
+		return docker.NewRemote(docker.RemoteConfig{Config: cfg, CertDir: certs})
+	}
+	return docker.New(cfg)
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/sandbox/cgroup"
 	"github.com/toold/toold/internal/sandbox/inside"
@@ -138,4 +139,25 @@ func (r *Remote) running(ctx context.Context, id string) error {
 		return fmt.Errorf("its container has ended with status %d %.500q: %w", st.State.ExitCode, st.State.Error, sandbox.ErrGone)
 	}
 	return nil
+}
+
+// Images gives the Engine's.
+func (r *Remote) Images() *Images { return r.d.Images() }
+
+// Host implements sandbox.Prober.
+func (r *Remote) Host(ctx context.Context) []client.Check {
+	version, err := r.d.engine.version(ctx)
+	if err != nil {
+		return []client.Check{{
+			Group: "docker", Name: "engine", Status: client.CheckFail, Detail: err.Error(),
+			Hint: "sessions cannot be made; those whose containers live go on",
+		}}
+	}
+	return []client.Check{
+		{Group: "docker", Name: "engine", Status: client.CheckOK, Detail: version + ", at " + r.d.engine.host},
+		{
+			Group: "docker", Name: "elsewhere", Status: client.CheckWarn, Detail: "the Engine is on another host: worktrees are copied, limits hold for tools and agent together, and whoever has that host in hand has the sessions",
+			Hint: "use an Engine on this host, or the driver oci, where that matters",
+		},
+	}
 }
