@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/docker/docker/api/types/container"
+
 	"github.com/toold/toold/client"
 )
 
@@ -20,6 +22,7 @@ type house struct {
 	*engine
 	c         compose
 	flags     []string
+	socket    string
 	container string
 	api       *client.Client
 	cgroup    string
@@ -40,27 +43,31 @@ func (e *engine) build(t *testing.T) {
 	if _, err := os.Stat(runc); err != nil {
 		skip(t, "there is no bin/runc: run make build")
 	}
-	e.image("toold", "deploy/docker/Dockerfile", map[string]string{"GO_IMAGE": base, "BASE_IMAGE": base}, map[string]string{
+	context := map[string]string{
 		"deploy": "../../deploy", "scripts/install": "../../scripts/install", "config.toml": "../../config.toml",
 		"bin": bin, "bin/runc": runc,
-	})
+	}
+	if runsc := program(t, "runsc"); runsc != "" {
+		context["bin/runsc"] = runsc
+	}
+	e.image("toold", "deploy/docker/Dockerfile", map[string]string{"GO_IMAGE": base, "BASE_IMAGE": base}, context)
 }
 
 // open starts toold with these files of deploy/docker.
 func (e *engine) open(t *testing.T, over ...string) *house {
 	t.Helper()
-	env := map[string]string{"GRAFANA_PASSWORD": "secret", "PROMETHEUS_IMAGE": "toold-test-prometheus"}
+	env := map[string]string{"GRAFANA_PASSWORD": "secret", "PROMETHEUS_IMAGE": "toold-test-prometheus", "TOOLD_TOOLS_IMAGE": base}
 	h := &house{engine: e, c: readCompose(t, "compose.yaml", env), cgroup: "/" + filepath.Base(e.dir)}
 	if len(over) > 0 {
 		h.c = overlaid(t, "compose.yaml", over[0], env)
 	}
-	socket := filepath.Join(e.dir, "run/toold/toold.sock")
+	h.socket = filepath.Join(e.dir, "run/toold/toold.sock")
 	// Apart from a toold that this machine may have.
 	h.flags = []string{
-		"--state-dir", filepath.Join(e.dir, "var/lib/toold"), "--run-dir", filepath.Join(e.dir, "run/toold"), "--socket", socket,
+		"--state-dir", filepath.Join(e.dir, "var/lib/toold"), "--run-dir", filepath.Join(e.dir, "run/toold"), "--socket", h.socket,
 		"--cgroup-parent", h.cgroup, "--uid-base", fmt.Sprint((24000 + os.Getpid()%4000) << 16),
 	}
-	h.api = client.New(client.Options{Socket: socket})
+	h.api = client.New(client.Options{Socket: h.socket})
 	t.Cleanup(h.api.Close)
 	h.start(t)
 	t.Cleanup(func() {
@@ -110,7 +117,7 @@ func (h *house) bash(t *testing.T, session, command string) string {
 // session on a directory of the host's that somebody else owns.
 func (h *house) session(t *testing.T, r client.SessionCreate) (id, tree string) {
 	t.Helper()
-	tree = filepath.Join(h.dir, "srv", fmt.Sprint("tree-", len(h.container), r.Image != ""))
+	tree = filepath.Join(h.dir, "srv", "tree-"+filepath.Base(t.Name())+r.Runtime)
 	must(t, os.MkdirAll(tree, 0o755))
 	must(t, os.WriteFile(filepath.Join(tree, "hello"), []byte("from the host\n"), 0o644))
 	must(t, os.Chown(tree, 4321, 4321))
@@ -172,25 +179,52 @@ func (h *house) restart(t *testing.T, session string) {
 	}
 }
 
-// TestContainer runs the services of compose.yaml: the rights in there are enough
-// for sessions, sessions outlive the container, and Prometheus sees toold.
+// TestContainer runs what compose.yaml and what goes over it say, one after the
+// other: the rights in there are enough for sessions, and sessions outlive toold's
+// container.
 func TestContainer(t *testing.T) {
 	e := startEngine(t)
 	e.build(t)
 	e.network("toold_default")
-	h := e.open(t)
-	id, tree := h.session(t, client.SessionCreate{})
-	h.work(t, id, tree)
-	h.restart(t, id)
+	t.Run("oci", func(t *testing.T) {
+		h := e.in(t).open(t)
+		id, tree := h.session(t, client.SessionCreate{})
+		h.work(t, id, tree)
+		h.restart(t, id)
+		if out, code := h.exec(h.container, "toolctl", "--socket", h.socket, "session", "list", "-o", "name"); code != 0 || out != id+"\n" {
+			t.Errorf("the health check says %q, exit status %d", out, code)
+		}
+		if program(t, "runsc") != "" {
+			kernel, tree := h.session(t, client.SessionCreate{Runtime: "runsc"})
+			h.work(t, kernel, tree)
+			h.end(t, kernel)
+		}
+		if prometheus := program(t, "prometheus"); prometheus != "" {
+			h.scraped(t, prometheus)
+		}
+		h.end(t, id)
+	})
+	t.Run("docker", func(t *testing.T) {
+		h := e.in(t).open(t, "compose.docker.yaml")
+		id, tree := h.session(t, client.SessionCreate{})
+		if s, err := h.api.GetSession(t.Context(), id); err != nil || s.Driver != "docker" {
+			t.Errorf("the session: %+v, %v", s, err)
+		}
+		h.work(t, id, tree)
+		h.restart(t, id)
+		h.end(t, id)
+		list, err := h.ContainerList(t.Context(), container.ListOptions{All: true})
+		must(t, err)
+		if len(list) != 1 || list[0].ID != h.container {
+			t.Errorf("containers besides toold's: %+v", list)
+		}
+	})
+}
 
-	if out, code := h.exec(h.container, "toolctl", "--socket", h.flags[5], "session", "list", "-o", "name"); code != 0 || out != id+"\n" {
-		t.Errorf("the health check says %q, exit status %d", out, code)
-	}
-	if prometheus := program(t, "prometheus"); prometheus != "" {
-		h.scraped(t, prometheus)
-	}
-
-	_, err := h.api.EndSession(t.Context(), id, client.EndOptions{})
+// end ends a session, of which nothing may be left.
+func (h *house) end(t *testing.T, session string) {
+	t.Helper()
+	_, err := h.api.EndSession(t.Context(), session, client.EndOptions{})
 	must(t, err)
 	left, err := h.api.GC(t.Context(), true)
 	must(t, err)

@@ -33,6 +33,9 @@ type engine struct {
 	dir string // of the test: what would be the host's / in use
 }
 
+// in is the same Engine for a test within the one that started it.
+func (e *engine) in(t *testing.T) *engine { return &engine{Client: e.Client, t: t, dir: e.dir} }
+
 // base is what the images of the tests stand on.
 const base = "toold-small:latest"
 
@@ -188,6 +191,8 @@ func (e *engine) moved(b bind) bind {
 		at, err := filepath.Abs(filepath.Join(files, b.source))
 		must(e.t, err)
 		b.source = at
+	case b.source == "/var/run/docker.sock":
+		b.source = strings.TrimPrefix(e.DaemonHost(), "unix://")
 	case b.source == "/sys/fs/cgroup", strings.HasPrefix(b.source, e.dir):
 	case filepath.IsAbs(b.source):
 		b.source, b.target = e.dir+b.source, e.dir+b.target
