@@ -2,6 +2,7 @@ package attack
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -157,7 +158,10 @@ func TestF5SpecialFiles(t *testing.T) {
 	s := newScene(t, "")
 	must(t, unix.Mkfifo(filepath.Join(s.tree, "fifo"), 0o666))
 	must(t, os.Chmod(filepath.Join(s.tree, "fifo"), 0o666))
-	s.bash(t, "python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"/workspace/sock\")'")
+	ln, err := net.Listen("unix", filepath.Join(s.tree, "sock"))
+	must(t, err)
+	defer ln.Close()
+	must(t, os.Chmod(filepath.Join(s.tree, "sock"), 0o777))
 	for _, path := range []string{"fifo", "sock", "/dev/zero", "/dev/tty", "/proc/kmsg", "/dev/ptmx"} {
 		for tool, in := range map[string]map[string]any{
 			"read":  {"file_path": path},
