@@ -1,6 +1,7 @@
 package hardening
 
 import (
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -120,6 +121,19 @@ func TestHere(t *testing.T) {
 	for _, c := range Checks(os.DirFS("/")) {
 		if c.Detail == "" || (c.Status == client.CheckWarn) != (c.Hint != "") && c.Status != client.CheckFail {
 			t.Errorf("%+v", c)
+		}
+	}
+}
+
+// TestDocumented keeps the list of the documentation the one that is checked.
+func TestDocumented(t *testing.T) {
+	text, err := os.ReadFile("../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range settings {
+		if !strings.Contains(string(text), fmt.Sprintf("%s = %d", s.key, s.want)) {
+			t.Errorf("docs/operations.md does not have %s = %d", s.key, s.want)
 		}
 	}
 }
