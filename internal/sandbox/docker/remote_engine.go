@@ -131,7 +131,7 @@ func (e *engine) upgrade(ctx context.Context, conn net.Conn, path string) (*bufi
 		return nil, err
 	}
 	r := bufio.NewReader(conn)
-	resp, err := http.ReadResponse(r, req)
+	resp, err := http.ReadResponse(r, req) //nolint:bodyclose // what follows is no body but the connection
 	if err != nil {
 		return nil, err
 	}

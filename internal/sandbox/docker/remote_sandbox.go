@@ -64,7 +64,7 @@ func (s *RemoteSandbox) watch() {
 		ended, failed := s.r.d.engine.c.ContainerWait(s.ctx, s.rec.Container, container.WaitConditionNotRunning)
 		select {
 		case <-ended:
-		case <-failed:
+		case <-failed: //nolint:errcheck // the container itself is looked at then
 		case <-s.ctx.Done():
 			return
 		}

@@ -82,8 +82,14 @@ func TestEnginesAgreeOnPatterns(t *testing.T) {
 		"ä", "Ä", "[ä-ü]", "日本", ".語", "^...$", `caf\w$`, `na.ve`, `é\b`, `\bé`, `ß`, "K", "k", "s", "ſ", "σ", "i", "İ", `a.b`, `a[^x]b`, `\xff`, "ord\ufffd?w",
 	} {
 		for _, in := range []map[string]any{
-			{}, {"ignore_case": true}, {"multiline": true}, {"literal": true}, {"output_mode": "count"},
-			{"multiline": true, "output_mode": "count"}, {"multiline": true, "ignore_case": true, "output_mode": "files"}, {"context": 1},
+			{},
+			{"ignore_case": true},
+			{"multiline": true},
+			{"literal": true},
+			{"output_mode": "count"},
+			{"multiline": true, "output_mode": "count"},
+			{"multiline": true, "ignore_case": true, "output_mode": "files"},
+			{"context": 1},
 			{"multiline": true, "context": 1},
 		} {
 			in["pattern"] = p

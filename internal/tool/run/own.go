@@ -116,7 +116,7 @@ func (o *ownGrep) file(ctx context.Context, worker int, name string, named bool)
 		o.failed(ctx)
 		return true
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }() // it was only read
 	if o.search.in.Multiline && f.Info().Size > grepMultilineBytes {
 		return true
 	}

@@ -3,13 +3,17 @@ package run
 import (
 	"encoding/json"
 	"os/exec"
-	"runtime"
+	"strings"
 	"testing"
 )
 
 // BenchmarkEngines searches the sources of Go, some 100 MB in 10,000 files, with
 // ripgrep and with the agent's own engine.
 func BenchmarkEngines(b *testing.B) {
+	goroot, err := exec.Command("go", "env", "GOROOT").Output()
+	if err != nil {
+		b.Skip(err)
+	}
 	for name, in := range map[string]map[string]any{
 		"literal":    {"pattern": "no such text anywhere"},
 		"ignorecase": {"pattern": "no such text anywhere", "ignore_case": true},
@@ -25,7 +29,7 @@ func BenchmarkEngines(b *testing.B) {
 				} else if _, err := exec.LookPath("rg"); err != nil {
 					b.Skip("ripgrep is not installed")
 				}
-				in["path"] = runtime.GOROOT() + "/src"
+				in["path"] = strings.TrimSpace(string(goroot)) + "/src"
 				raw, err := json.Marshal(in)
 				if err != nil {
 					b.Fatal(err)

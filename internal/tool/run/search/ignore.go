@@ -3,6 +3,7 @@ package search
 import (
 	"context"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/toold/toold/internal/tool/run/root"
@@ -86,8 +87,8 @@ func (r *ignoreReader) chain(ctx context.Context) *level {
 		dirs = append(dirs, dir)
 	}
 	var l *level
-	for i := len(dirs) - 1; i >= 0; i-- {
-		l = r.level(ctx, l, dirs[i], true)
+	for _, dir := range slices.Backward(dirs) {
+		l = r.level(ctx, l, dir, true)
 	}
 	return l
 }
@@ -178,7 +179,7 @@ func (r *ignoreReader) text(ctx context.Context, name string) string {
 	if err != nil || f == nil {
 		return ""
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }() // it was only read
 	data := make([]byte, min(f.Info().Size, ignoreFileBytes)+1)
 	n := 0
 	for n < len(data) {
