@@ -98,3 +98,32 @@ curl -s http://127.0.0.1:1/ || echo curl $?
 		t.Errorf("doctor: %s", out)
 	}
 }
+
+// TestImageUnderTheHardening: the writable layer of a session with an image is on a
+// disk of its own, not in memory; it lives through a restart and is gone with the
+// session.
+func TestImageUnderTheHardening(t *testing.T) {
+	m := socketStarted(t, nil)
+	m.run("sh", "-c", `
+		cd / && files=$(ldd /usr/bin/bash /usr/bin/stat | grep -o '/lib[^ ]*' | sort -u)
+		tar --dereference -cf /srv/image.tar usr/bin/bash usr/bin/stat $files
+		toolctl image import /srv/image.tar --name small:1`)
+	loops := func() string {
+		return m.run("sh", "-c", "grep -l . /sys/block/loop*/loop/backing_file 2>/dev/null | wc -l")
+	}
+	before := loops()
+	m.run("toolctl", "session", "create", "--name", "s", "--image", "small:1")
+	m.run("toolctl", "call", "s", "bash", bash("echo kept >/usr/kept"))
+	if got := m.run("toolctl", "call", "s", "bash", bash("stat -f -c %T /usr; while read -r a b c d e f g h i; do case $e in /) echo $i;; esac; done </proc/self/mountinfo")); !strings.Contains(got, "overlay") {
+		t.Errorf("its root: %s", got)
+	}
+	if loops() == before {
+		t.Errorf("its writable layer is on no device: %s", m.run("journalctl", "--no-pager", "-u", "toold.service"))
+	}
+	m.run("systemctl", "restart", "toold.service")
+	if got := m.run("toolctl", "call", "s", "bash", bash("read -r x </usr/kept; echo $x")); got != "kept" {
+		t.Errorf("after a restart: %q", got)
+	}
+	m.run("toolctl", "session", "rm", "s")
+	m.await("the device is let go of", func() bool { return loops() == before })
+}

@@ -38,8 +38,9 @@ func boot(name string, layers []string) error {
 	m.proc(root)
 	m.cgroups(root, hierarchies)
 	m.dev(root)
-	for _, dir := range []string{"/run", "/tmp", "/srv"} {
-		m.mount("tmpfs", root+dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=755,size=256m")
+	// An overlay has no id-mapped mounts; these have.
+	for dir, size := range map[string]string{"/run": "256m", "/tmp": "256m", "/srv": "256m", "/var/lib": "8g"} {
+		m.mount("tmpfs", root+dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=755,size="+size)
 	}
 	if m.err != nil {
 		return m.err

@@ -29,9 +29,12 @@ func TestMain(m *testing.M) {
 		err = keep(os.Args[1], os.Args[2:])
 	case "init":
 		err = boot(os.Args[1], os.Args[2:])
+	case "janitor":
+		_, _ = io.Copy(io.Discard, os.Stdin) // until the tests have ended, however
+		err = os.RemoveAll(os.Args[1])
 	default:
 		code := m.Run()
-		removePrograms()
+		programs.remove()
 		os.Exit(code)
 	}
 	if err != nil {

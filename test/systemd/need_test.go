@@ -2,12 +2,14 @@ package systemd
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 )
 
@@ -39,23 +41,47 @@ func rootDir(t *testing.T) string {
 	return dir
 }
 
-// programs holds what is installed in every machine, made once.
-var programs struct {
-	once sync.Once
-	dir  string
-	err  error
+// programs is what is installed in every machine, made once.
+var programs installation
+
+// installation is a directory that its janitor removes when this process has ended.
+type installation struct {
+	once    sync.Once
+	dir     string
+	err     error
+	janitor *exec.Cmd
+	stdin   io.Closer // of the janitor
 }
 
-func removePrograms() { os.RemoveAll(programs.dir) }
+// make makes the directory and fills it.
+func (p *installation) make() error {
+	var err error
+	if p.dir, err = os.MkdirTemp("", "toold-systemd-"); err != nil {
+		return err
+	}
+	p.janitor = exec.Command("/proc/self/exe", p.dir)
+	p.janitor.Env = append(os.Environ(), roleVariable+"=janitor")
+	p.janitor.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if p.stdin, err = p.janitor.StdinPipe(); err != nil {
+		return err
+	}
+	if err := p.janitor.Start(); err != nil {
+		return err
+	}
+	return install(p.dir)
+}
+
+func (p *installation) remove() {
+	if p.stdin != nil {
+		p.stdin.Close()
+		_ = p.janitor.Wait()
+	}
+}
 
 // installed is a directory with toold as `make install` puts it into a host.
 func installed(t *testing.T) string {
 	t.Helper()
-	programs.once.Do(func() {
-		if programs.dir, programs.err = os.MkdirTemp("", "toold-systemd-"); programs.err == nil {
-			programs.err = install(programs.dir)
-		}
-	})
+	programs.once.Do(func() { programs.err = programs.make() })
 	must(t, programs.err)
 	return filepath.Join(programs.dir, "root")
 }
@@ -64,6 +90,7 @@ func install(dir string) error {
 	build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-o", filepath.Join(dir, "bin")+"/", "./cmd/toold", "./cmd/toolctl", "./cmd/toolagent")
 	build.Dir = repository
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	build.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("build: %w\n%s", err, out)
 	}

@@ -69,7 +69,7 @@ func memoryDisk(size client.Size) (*os.File, error) {
 // attachLoop makes a loop device of file. It is let go of by the kernel when
 // the device, once opened here and then mounted, has no user any more.
 func attachLoop(file *os.File) (*os.File, error) {
-	control, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
+	control, err := openDevice("loop-control")
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errNoLoop, err)
 	}
@@ -84,7 +84,7 @@ func attachLoop(file *os.File) (*os.File, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%w: LOOP_CTL_GET_FREE: %w", errNoLoop, err)
 		}
-		loop, err := os.OpenFile("/dev/loop"+strconv.Itoa(n), os.O_RDWR, 0)
+		loop, err := openDevice("loop" + strconv.Itoa(n))
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("%w: %w", errNoLoop, err) // a /dev that the kernel does not fill
 		} else if err != nil {

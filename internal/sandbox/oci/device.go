@@ -1,0 +1,48 @@
+package oci
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// openDevice opens one of the kernel's devices. A service or a container may have a
+// /dev of its own with none of them in it; then the device is found in a devtmpfs
+// that is attached nowhere. Whether it may be opened is for the device cgroup to say,
+// there as here.
+func openDevice(name string) (*os.File, error) {
+	f, err := os.OpenFile("/dev/"+name, os.O_RDWR, 0)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return f, err
+	}
+	all, mountErr := mountDevices()
+	if mountErr != nil {
+		return nil, errors.Join(err, mountErr)
+	}
+	defer unix.Close(all)
+	fd, err := unix.Openat(all, name, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: "devtmpfs/" + name, Err: err}
+	}
+	// Its only path, and one that can be mounted.
+	return os.NewFile(uintptr(fd), fmt.Sprintf("/proc/self/fd/%d", fd)), nil
+}
+
+func mountDevices() (int, error) {
+	fsfd, err := unix.Fsopen("devtmpfs", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return -1, fmt.Errorf("fsopen devtmpfs: %w", err)
+	}
+	defer unix.Close(fsfd)
+	if err := unix.FsconfigCreate(fsfd); err != nil {
+		return -1, fmt.Errorf("fsconfig devtmpfs: %w", err)
+	}
+	fd, err := unix.Fsmount(fsfd, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC)
+	if err != nil {
+		return -1, fmt.Errorf("fsmount devtmpfs: %w", err)
+	}
+	return fd, nil
+}
