@@ -104,7 +104,7 @@ func hostImage(w io.Writer) error {
 		}
 		files["usr/bin/"+name] = path
 		out, _ := exec.Command("ldd", path).Output() // fails for what is static
-		for _, word := range strings.Fields(string(out)) {
+		for word := range strings.FieldsSeq(string(out)) {
 			if strings.HasPrefix(word, "/") {
 				libraries[word] = true
 			}

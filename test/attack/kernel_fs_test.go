@@ -325,10 +325,10 @@ func TestK25NoSetuidFilesComeOut(t *testing.T) {
 	s := newScene(t, "")
 	got := s.probe(t, "setuid", "/workspace")
 	for n, o := range got {
-		switch {
-		case n == "left":
+		switch n {
+		case "left":
 			holds(t, "left", false, "a set-id file: %s", o)
-		case n == "chmod-plain":
+		case "chmod-plain":
 			if o != "ok" {
 				t.Errorf("control: an ordinary chmod = %s", o)
 			}
