@@ -39,6 +39,7 @@ var mayImport = map[string][]string{
 	"internal/tool/run":          {"internal/tool/run/..."},
 	"internal/tool/run/replace":  {},
 	"internal/tool/run/root":     {},
+	"internal/tool/run/search":   {"internal/tool/run/root"},
 	"internal/tool/run/textdiff": {},
 	"internal/tool/run/textfile": {"internal/tool/run/..."},
 	"internal/policy":            {"client", "internal/tool", "internal/tomltext"},
