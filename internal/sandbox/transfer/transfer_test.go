@@ -233,10 +233,10 @@ func TestHostileArchives(t *testing.T) {
 		}, h)
 	}
 	for name, headers := range map[string][]*tar.Header{
-		"dots":                    all(file("workspace/../outside/canary"), file("../outside/canary"), file("workspace/sub/../../../outside/canary")),
+		"dots":                    all(file("workspace/../outside/canary"), file("../outside/new"), file("workspace/../outside/new2"), file("workspace/sub/../../../outside/canary")),
 		"absolute":                all(file(outside+"/canary"), file("/workspace"+outside)),
-		"through a link of ours":  all(file("workspace/out/canary")),
-		"through a link of its":   all(link("evil", outside), file("workspace/evil/canary")),
+		"through a link of ours":  all(file("workspace/out/canary"), file("workspace/out/new")),
+		"through a link of its":   all(link("evil", outside), file("workspace/evil/canary"), file("workspace/evil/new")),
 		"hard link out":           all(hard("h", outside+"/canary"), hard("h2", "workspace/../outside/canary"), hard("h3", "workspace/out/canary")),
 		"hard link to a link":     all(link("l", outside+"/canary"), hard("h", "workspace/l")),
 		"devices":                 all(&tar.Header{Name: "workspace/dev", Typeflag: tar.TypeBlock, Devmajor: 8}, &tar.Header{Name: "workspace/c", Typeflag: tar.TypeChar, Devmajor: 1, Devminor: 3}),
