@@ -98,6 +98,9 @@ func (e *testEngine) api(method, path string, body io.Reader) error {
 	if err != nil {
 		return err
 	}
+	if method == http.MethodPost && !strings.HasPrefix(path, "/images/") {
+		req.Header.Set("Content-Type", "application/json")
+	}
 	tr := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", e.dir+"/docker.sock")
 	}}

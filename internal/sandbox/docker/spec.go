@@ -48,9 +48,6 @@ func agentEnv(img *image.InspectResponse) []string {
 	return env
 }
 
-// maskedPaths hide /sys too: it tells of the host, and a sandbox needs nothing of it.
-var maskedPaths = append(slices.Clone(inside.MaskedPaths), "/sys")
-
 // hostConfig is how the container is held.
 func (c *creation) hostConfig() *container.HostConfig {
 	no := false
@@ -64,7 +61,7 @@ func (c *creation) hostConfig() *container.HostConfig {
 		IpcMode:        container.IPCModePrivate,
 		ReadonlyRootfs: true,
 		SecurityOpt:    []string{"no-new-privileges", "seccomp=" + c.d.seccomp},
-		MaskedPaths:    maskedPaths,
+		MaskedPaths:    inside.MaskedPaths,
 		ReadonlyPaths:  inside.ReadonlyPaths,
 		Init:           &no,
 		Runtime:        c.rec.Runtime,
@@ -136,6 +133,9 @@ func (c *creation) tmpfs() map[string]string {
 	for _, t := range c.outerTargets() {
 		m[t] = placeholder
 	}
+	// In the place of sysfs and of the cgroup file systems: they tell of the host, and a
+	// sandbox needs nothing of them.
+	m["/sys"], m["/sys/fs/cgroup"] = "noexec,size=4k,nr_inodes=16,mode=755", placeholder
 	m["/run"] = "noexec,size=64k,nr_inodes=64,mode=755"
 	for _, w := range c.writable() {
 		m[w.target] = w.options()

@@ -1,0 +1,201 @@
+package docker_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/toold/toold/internal/agent"
+	"github.com/toold/toold/internal/sandbox"
+)
+
+func (f *fixture) create() (sandbox.Sandbox, sandbox.Spec) {
+	f.t.Helper()
+	spec := f.spec()
+	sb, err := f.driver.Create(f.ctx(), spec)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.t.Cleanup(func() { sb.Close() })
+	return sb, spec
+}
+
+// greets connects to the sandbox's agent and says hello.
+func (f *fixture) greets(sb sandbox.Sandbox, spec sandbox.Spec) {
+	f.t.Helper()
+	c, err := sb.Dial(f.ctx())
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	conn, _, err := agent.Connect(f.ctx(), c, agent.Hello{
+		Nonce: spec.Nonce, Worktree: spec.Worktree.Target, Home: sandbox.Home, Tmp: "/tmp",
+		ToolUID: sandbox.ToolUID, ToolGID: sandbox.ToolGID, Shell: []string{"/bin/sh"}, UnackedBytes: 1 << 20,
+	})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	if err := conn.Close(); err != nil {
+		f.t.Error(err)
+	}
+}
+
+// dies waits for the end of a sandbox.
+func dies(t *testing.T, sb sandbox.Sandbox) {
+	t.Helper()
+	select {
+	case <-sb.Done():
+	case <-time.After(20 * time.Second):
+		t.Fatal("nobody has noticed its end")
+	}
+}
+
+func alive(t *testing.T, sb sandbox.Sandbox) {
+	t.Helper()
+	select {
+	case <-sb.Done():
+		t.Fatal("it has ended")
+	default:
+	}
+}
+
+// What others do to a container by the Engine is noticed, and leaves nothing.
+func TestContainerEndsUnderUs(t *testing.T) {
+	e := needDocker(t)
+	for name, path := range map[string]struct{ method, path string }{
+		"kill":   {http.MethodPost, "/kill"},
+		"stop":   {http.MethodPost, "/stop?t=1"},
+		"remove": {http.MethodDelete, "?force=1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, e, agentBinary(t))
+			sb, _ := f.create()
+			other, spec := f.create()
+			if err := e.api(path.method, "/containers/toold-"+sb.Record().SessionID+path.path, nil); err != nil {
+				t.Fatal(err)
+			}
+			dies(t, sb)
+			alive(t, other)
+			if _, err := sb.Usage(f.ctx()); !errors.Is(err, sandbox.ErrGone) {
+				t.Errorf("usage: %v, want gone", err)
+			}
+			if _, err := sb.Dial(f.ctx()); !errors.Is(err, sandbox.ErrGone) {
+				t.Errorf("dial: %v, want gone", err)
+			}
+			if err := f.driver.Destroy(f.ctx(), sb.Record()); err != nil {
+				t.Error(err)
+			}
+			if _, err := f.driver.Adopt(f.ctx(), sb.Record()); !errors.Is(err, sandbox.ErrGone) {
+				t.Errorf("adopt: %v, want gone", err)
+			}
+			f.greets(other, spec)
+		})
+	}
+}
+
+// ownEngine is one that a test may stop.
+func ownEngine(t *testing.T, flags ...string) *testEngine {
+	t.Helper()
+	e := new(testEngine)
+	t.Cleanup(func() {
+		if err := e.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := e.start(flags...); err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// While the Engine is down, sandboxes that it leaves alone go on: their agents
+// answer, another daemon takes them over, and they can be killed.
+func TestEngineStops(t *testing.T) {
+	needDocker(t)
+	e := ownEngine(t, "--live-restore")
+	f := newFixture(t, e, agentBinary(t))
+	sb, spec := f.create()
+	doomed, _ := f.create()
+	f.greets(sb, spec)
+	if err := script("halt", e.dir); err != nil {
+		t.Fatal(err)
+	}
+	alive(t, sb)
+	f.greets(sb, spec)
+	if _, err := sb.Usage(f.ctx()); err != nil {
+		t.Error(err)
+	}
+	if err := sb.Close(); err != nil {
+		t.Fatal(err)
+	}
+	next := f.open()
+	again, err := next.Adopt(f.ctx(), sb.Record())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	f.greets(again, spec)
+
+	if _, err := next.Create(f.ctx(), f.spec()); err == nil || !strings.Contains(err.Error(), "not running") {
+		t.Errorf("create: %v", err)
+	}
+	if err := next.Destroy(f.ctx(), doomed.Record()); err == nil || !strings.Contains(err.Error(), "not running") {
+		t.Errorf("destroy: %v", err)
+	}
+	dies(t, doomed)
+	if list, err := next.List(f.ctx(), f.owner); err == nil || len(list) != 2 {
+		t.Errorf("list is %v, %v; want both and an error", list, err)
+	}
+	if err := script("restart", e.dir); err != nil {
+		t.Fatal(err)
+	}
+	alive(t, again)
+	f.greets(again, spec)
+	for _, rec := range []sandbox.Record{doomed.Record(), sb.Record()} {
+		if err := next.Destroy(f.ctx(), rec); err != nil {
+			t.Error(err)
+		}
+	}
+	dies(t, again)
+}
+
+// An Engine that keeps no containers alive takes the sandboxes along when it is
+// stopped, which is noticed like any other end.
+func TestEngineTakesSandboxesAlong(t *testing.T) {
+	needDocker(t)
+	e := ownEngine(t)
+	f := newFixture(t, e, agentBinary(t))
+	sb, _ := f.create()
+	if err := script("restart", e.dir); err != nil {
+		t.Fatal(err)
+	}
+	dies(t, sb)
+	if err := f.driver.Destroy(context.Background(), sb.Record()); err != nil {
+		t.Error(err)
+	}
+}
+
+// Whose a container is, its name says together with its labels, which an image can have
+// too.
+func TestContainersOfOthers(t *testing.T) {
+	e := needDocker(t)
+	f := newFixture(t, e, agentBinary(t))
+	sb, _ := f.create()
+	// A container with our labels and another name is not ours.
+	body := `{"Image":"` + testImage + `","Cmd":["/bin/true"],"Labels":{"toold.owner":"` + f.owner + `","toold.session":"ses_x","toold.incarnation":"y","toold.uid-base":"65536"}}`
+	name := "other-" + randomHex(4)
+	if err := e.api(http.MethodPost, "/containers/create?name="+name, strings.NewReader(body)); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := e.api(http.MethodDelete, "/containers/"+name+"?force=1", nil); err != nil {
+			t.Error(err)
+		}
+	}()
+	list, err := f.driver.List(f.ctx(), f.owner)
+	if err != nil || len(list) != 1 || list[0].SessionID != sb.Record().SessionID {
+		t.Errorf("list is %+v, %v", list, err)
+	}
+}
