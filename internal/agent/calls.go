@@ -74,18 +74,19 @@ func (s *Server) dismiss(size int64) {
 	s.asked -= size
 }
 
-func (s *Server) prepare(p *peer, h head, r request) error {
+// prepare gives the work of a Prepare.
+func (s *Server) prepare(p *peer, h head, r request) (work func(), err error) {
 	size := r.size()
 	s.mu.Lock()
-	err := s.admit(size)
+	full := s.admit(size)
 	s.mu.Unlock()
-	if err != nil {
-		return p.refuse(h.ID, done{Err: err})
+	if full != nil {
+		return nil, p.refuse(h.ID, done{Err: full})
 	}
 	c := newCall(s.ctx, r, leastUnacked)
 	t, ok := s.tools[r.Tool]
 	s.attach(p, &attached{call: c, a: &attachment{peer: p, id: h.ID}, prepare: true})
-	s.wg.Go(func() {
+	return s.begin(t, func() {
 		s.work(c, t, size, func(ctx context.Context) (any, error) {
 			if !ok {
 				return nil, unknownTool(r.Tool)
@@ -96,7 +97,16 @@ func (s *Server) prepare(p *peer, h head, r request) error {
 			}
 			return encodePrepared(prep), nil
 		})
-	})
+	}), nil
+}
+
+// begin starts work, or gives it back where whoever has read the request is to do
+// it: work on files. All else gets a goroutine of its own.
+func (s *Server) begin(t run.Tool, work func()) func() {
+	if _, ok := t.(run.FileTool); ok {
+		return work
+	}
+	s.wg.Go(work)
 	return nil
 }
 
@@ -107,9 +117,9 @@ func unknownTool(name string) error {
 // run starts a call, unless it is held already: a call never runs twice. One that
 // was held to have not run may be: that the daemon forgets it may have been lost
 // with a connection.
-func (s *Server) run(p *peer, h head, r request) error {
+func (s *Server) run(p *peer, h head, r request) (work func(), err error) {
 	if r.CallID == "" || len(r.CallID) > maxCallID {
-		return errors.New("bad call id")
+		return nil, errors.New("bad call id")
 	}
 	if c := s.call(r.CallID); c != nil && c.hasNotRun() {
 		s.forget(r.CallID)
@@ -118,26 +128,26 @@ func (s *Server) run(p *peer, h head, r request) error {
 	s.mu.Lock()
 	if s.peer != p {
 		s.mu.Unlock()
-		return errors.New("not the newest connection")
+		return nil, errors.New("not the newest connection")
 	}
 	if s.calls[r.CallID] != nil {
 		s.mu.Unlock()
-		return p.refuse(h.ID, done{Refused: refusedDuplicate})
+		return nil, p.refuse(h.ID, done{Refused: refusedDuplicate})
 	}
 	if len(s.calls) >= maxCalls {
 		s.mu.Unlock()
-		return p.refuse(h.ID, done{Err: run.Errorf(run.CodeSandboxFailed, "the agent holds %d calls, which is its limit; forget finished ones", maxCalls)})
+		return nil, p.refuse(h.ID, done{Err: run.Errorf(run.CodeSandboxFailed, "the agent holds %d calls, which is its limit; forget finished ones", maxCalls)})
 	}
 	size := r.size()
 	if err := s.admit(size); err != nil {
 		s.mu.Unlock()
-		return p.refuse(h.ID, done{Err: err})
+		return nil, p.refuse(h.ID, done{Err: err})
 	}
 	c := newCall(s.ctx, r, s.session.hello.UnackedBytes)
 	s.calls[r.CallID] = c
 	s.mu.Unlock()
 	s.attach(p, &attached{call: c, a: &attachment{peer: p, id: h.ID, limit: h.N}})
-	s.wg.Go(func() {
+	return s.begin(t, func() {
 		s.work(c, t, size, func(ctx context.Context) (any, error) {
 			if !ok {
 				return nil, unknownTool(r.Tool)
@@ -149,13 +159,12 @@ func (s *Server) run(p *peer, h head, r request) error {
 		})
 		s.bound(c)
 		s.session.exec.shells.rest()
-	})
-	return nil
+	}), nil
 }
 
 // work does the work of a call, and lets go of the size that it was admitted with.
-// A tool that works on files alone does all of it, to the answer, on one of the
-// tool user's threads: each change of threads costs about as much as a file does.
+// A tool that works on files alone does all of it, to the answer, on one thread
+// with the tool user's ids: each change of threads costs about as much as a file.
 func (s *Server) work(c *call, t run.Tool, size int64, f func(context.Context) (any, error)) {
 	do := func(ctx context.Context) (any, error) {
 		defer s.dismiss(size)

@@ -17,11 +17,11 @@ import (
 func (s *Server) welcome(c *net.UnixConn) {
 	known := func() { <-s.strangers }
 	in := newFrameReader(&greeting{UnixConn: c}, maxHello)
-	defer in.release()
 	h, fd, err := s.greet(c, in)
 	if err != nil {
 		known()
-		_ = c.Close()
+		in.release()
+		s.over(c)
 		s.cfg.Log.Warn("connection refused", "error", err)
 		return
 	}
@@ -29,7 +29,8 @@ func (s *Server) welcome(c *net.UnixConn) {
 	err = s.takeOver(p, h, fd)
 	known()
 	if err != nil {
-		_ = c.Close()
+		in.release()
+		s.over(c)
 		s.cfg.Log.Error("session not set up", "error", err)
 		return
 	}

@@ -25,23 +25,40 @@ type attached struct {
 	prepare bool
 }
 
-// listen serves p until its connection ends.
+// listen serves p until its connection ends. Work on files is done by who has read
+// the request, while another goroutine listens on: it has a thread that is awake,
+// and to wake another one costs more than most files do.
 func (s *Server) listen(p *peer, in *frameReader) {
-	defer s.lost(p)
 	for {
-		frame, err := in.next()
+		work, err := s.next(p, in)
 		if err != nil {
+			in.release()
+			s.lost(p)
+			s.over(p.c)
 			return
 		}
-		h, body, err := parseFrame(frame)
-		if err == nil {
-			err = s.take(p, h, body)
-		}
-		if err != nil {
-			s.cfg.Log.Error("connection closed", "kind", int(h.Kind), "error", err)
+		if work != nil {
+			s.wg.Go(func() { s.listen(p, in) })
+			work()
 			return
 		}
 	}
+}
+
+// next takes one message. The error says that the connection is over.
+func (s *Server) next(p *peer, in *frameReader) (work func(), err error) {
+	frame, err := in.next()
+	if err != nil {
+		return nil, err
+	}
+	h, body, err := parseFrame(frame)
+	if err == nil {
+		work, err = s.take(p, h, body)
+	}
+	if err != nil {
+		s.cfg.Log.Error("connection closed", "kind", int(h.Kind), "error", err)
+	}
+	return work, err
 }
 
 // lost cleans up after a connection. Runs go on.
@@ -76,21 +93,29 @@ func (s *Server) orphaned() {
 	}
 }
 
-// take acts on one message. It never waits for a call. Errors close the
-// connection.
-func (s *Server) take(p *peer, h head, body []byte) error {
+// take acts on one message. It never waits for a call: work, if there is any, is
+// for the caller to do when somebody else listens. Errors close the connection.
+func (s *Server) take(p *peer, h head, body []byte) (work func(), err error) {
 	switch h.Kind {
-	case kindPing:
-		return p.out.write(head{Kind: kindDone, ID: h.ID}, emptyDone)
 	case kindPrepare, kindRun:
 		var r request
 		if err := wire.dec.Unmarshal(body, &r); err != nil {
-			return err
+			return nil, err
 		}
 		if h.Kind == kindPrepare {
 			return s.prepare(p, h, r)
 		}
 		return s.run(p, h, r)
+	default:
+		return nil, s.takeOther(p, h, body)
+	}
+}
+
+// takeOther is take for messages that bring no work.
+func (s *Server) takeOther(p *peer, h head, body []byte) error {
+	switch h.Kind {
+	case kindPing:
+		return p.out.write(head{Kind: kindDone, ID: h.ID}, emptyDone)
 	case kindResume:
 		var r resume
 		if err := wire.dec.Unmarshal(body, &r); err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"sync"
 	"time"
 
@@ -123,19 +124,16 @@ func (s *Server) accept() error {
 		}
 		select {
 		case s.strangers <- struct{}{}:
-			s.wg.Go(func() {
-				s.welcome(c)
-				s.over()
-			})
+			s.wg.Go(func() { s.welcome(c) })
 		default:
-			_ = c.Close()
-			s.over()
+			s.over(c)
 		}
 	}
 }
 
-// over says that a connection has ended, where that is of interest.
-func (s *Server) over() {
+// over ends a connection, and says so where that is of interest.
+func (s *Server) over(c *net.UnixConn) {
+	_ = c.Close()
 	if one, ok := s.cfg.Listener.(oneByOne); ok {
 		one.over()
 	}

@@ -14,7 +14,8 @@ type identity struct{ uid, gid int }
 const keep = ^uintptr(0)
 
 // assume gives the calling thread, and no other, the identity. The caller must
-// have locked its goroutine to the thread and must never unlock it. The real and
+// have locked its goroutine to the thread and must not unlock it before giveBack
+// has said that its own identity is back. The real and
 // saved ids stay, so that processes of the tool user can neither signal nor
 // trace the thread; the effective capabilities are gone.
 //
@@ -37,6 +38,25 @@ func (id identity) assume() error {
 		return fmt.Errorf("setresuid %d: %w", id.uid, e)
 	}
 	return id.verifyAll()
+}
+
+// giveBack ends what assume began: the calling thread gets its real ids back as
+// the effective ones, and with them its capabilities. Supplementary groups were
+// given up for good; the agent has none.
+func (id identity) giveBack() error {
+	if id.uid < 0 {
+		return nil
+	}
+	uid, _, _ := unix.RawSyscall(unix.SYS_GETUID, 0, 0, 0)
+	gid, _, _ := unix.RawSyscall(unix.SYS_GETGID, 0, 0, 0)
+	// The user first: the group needs the rights that come with it.
+	if _, _, e := unix.RawSyscall(unix.SYS_SETRESUID, keep, uid, keep); e != 0 {
+		return fmt.Errorf("setresuid %d: %w", uid, e)
+	}
+	if _, _, e := unix.RawSyscall(unix.SYS_SETRESGID, keep, gid, keep); e != 0 {
+		return fmt.Errorf("setresgid %d: %w", gid, e)
+	}
+	return identity{uid: int(uid), gid: int(gid)}.verify()
 }
 
 // verify reads the effective ids of the calling thread back. It costs two of

@@ -3,6 +3,9 @@ package root
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -102,4 +105,38 @@ func TestLendTooLate(t *testing.T) {
 	if err := th.lend(ctx, func() { t.Error("it ran") }); err == nil {
 		t.Error("no error")
 	}
+}
+
+// The caller's own thread has the tool user's identity for as long as it is lent,
+// and no longer.
+func TestLendGivesBack(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root, to take the identity of somebody else")
+	}
+	th := newThreads(3, time.Second, identity{uid: 1000, gid: 1000})
+	defer th.close()
+	done := make(chan struct{})
+	go func() { // not the test's goroutine: it may be on the main thread
+		defer close(done)
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		own := unix.Gettid()
+		if err := th.lend(t.Context(), func() {
+			if own != os.Getpid() && unix.Gettid() != own {
+				t.Error("it runs on another thread")
+			}
+			if err := th.id.verifyAll(); err != nil {
+				t.Error(err)
+			}
+		}); err != nil {
+			t.Error(err)
+		}
+		if err := (identity{uid: 0, gid: 0}).verify(); err != nil {
+			t.Errorf("afterwards: %v", err)
+		}
+		if err := os.WriteFile(filepath.Join(t.TempDir(), "f"), nil, 0); err != nil {
+			t.Errorf("afterwards it has no rights: %v", err)
+		}
+	}()
+	<-done
 }

@@ -77,15 +77,24 @@ func (t *threads) do(ctx context.Context, f func() error) error {
 }
 
 // lend runs f on a thread, where what it does through do is done at once instead
-// of on another thread. One thread is never lent, so that work that waits for work
-// of other goroutines always gets on; when all others are, f runs as it is.
+// of on another thread: the caller's own, which has the tool user's identity for so
+// long, because waking another one costs more than most of what f does. Only the
+// main thread is not lent. Some work is never lent a thread, so that work that waits
+// for work of other goroutines always gets on; f then runs as it is.
 func (t *threads) lend(ctx context.Context, f func()) error {
 	if !t.mayLend() {
 		f()
 		return nil
 	}
 	defer t.loans.Add(-1)
-	return t.do(ctx, func() error {
+	if err := ctx.Err(); err != nil {
+		return aborted(ctx)
+	}
+	if t.isLent() {
+		f()
+		return nil
+	}
+	work := func() error {
 		tid := unix.Gettid()
 		t.mu.Lock()
 		t.lent[tid] = struct{}{}
@@ -97,7 +106,57 @@ func (t *threads) lend(ctx context.Context, f func()) error {
 		}()
 		f()
 		return nil
-	})
+	}
+	runtime.LockOSThread()
+	if unix.Gettid() == os.Getpid() {
+		runtime.UnlockOSThread()
+		return t.do(ctx, work)
+	}
+	return t.here(work)
+}
+
+// here runs f on the calling thread, to which the caller has locked itself. A
+// thread that does not get its own identity back stays locked, and so ends with
+// the caller.
+func (t *threads) here(f func() error) (err error) {
+	if err := t.enter(); err != nil {
+		runtime.UnlockOSThread()
+		return err
+	}
+	defer t.wg.Done()
+	if err := t.id.assume(); err != nil {
+		return t.stop(err)
+	}
+	defer func() {
+		if back := t.id.giveBack(); back != nil {
+			err = errors.Join(err, t.stop(back))
+			return
+		}
+		runtime.UnlockOSThread()
+	}()
+	return f()
+}
+
+// enter counts one more thread that works, unless none may.
+func (t *threads) enter() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := t.ready(); err != nil {
+		return err
+	}
+	t.wg.Add(1)
+	return nil
+}
+
+// ready says why no work is taken. The caller holds mu.
+func (t *threads) ready() error {
+	if t.broken != nil {
+		return &Error{Code: Broken, Msg: t.broken.Error(), Err: t.broken}
+	}
+	if t.closed {
+		return errClosed
+	}
+	return nil
 }
 
 func (t *threads) mayLend() bool {
@@ -125,11 +184,10 @@ func (t *threads) isLent() bool {
 func (t *threads) submit(j *job) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if err := t.ready(); err != nil {
+		return err
+	}
 	switch {
-	case t.broken != nil:
-		return &Error{Code: Broken, Msg: t.broken.Error(), Err: t.broken}
-	case t.closed:
-		return errClosed
 	case len(t.free) > 0:
 		last := len(t.free) - 1
 		t.free[last].work <- j
