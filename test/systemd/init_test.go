@@ -121,8 +121,9 @@ func (m *mounter) cgroups(root string, hierarchies []*mountinfo.Info) {
 	}
 }
 
-// dev gives the machine the devices that every container has, and none of the
-// host's others: neither disks nor the kernel's log.
+// dev gives the machine the devices that every container has, the one by which loop
+// devices are asked for, and none of the host's others: neither disks nor the kernel's
+// log.
 func (m *mounter) dev(root string) {
 	dev := root + "/dev"
 	m.mount("tmpfs", dev, "tmpfs", unix.MS_NOSUID, "mode=755,size=1m")
@@ -131,7 +132,10 @@ func (m *mounter) dev(root string) {
 	if m.err != nil {
 		return
 	}
-	for _, name := range []string{"null", "zero", "full", "random", "urandom", "tty"} {
+	for _, name := range []string{"null", "zero", "full", "random", "urandom", "tty", "loop-control"} {
+		if _, err := os.Stat("/dev/" + name); err != nil {
+			continue
+		}
 		at := filepath.Join(dev, name)
 		m.err = errors.Join(m.err, os.WriteFile(at, nil, 0o600), unix.Mount("/dev/"+name, at, "", unix.MS_BIND, ""))
 	}

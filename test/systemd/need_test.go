@@ -22,6 +22,8 @@ func need(t *testing.T) {
 		why = "a machine takes root to boot"
 	} else if _, err := os.Stat(filepath.Join(rootDir(t), systemdPath)); err != nil {
 		why = "there is no systemd to boot in bin/systemd-root: run scripts/systemd-root"
+	} else if _, err := os.Stat(filepath.Join(repository, "bin", "runc")); err != nil {
+		why = "there is no bin/runc: run make build"
 	} else if _, err := exec.LookPath("nsenter"); err != nil {
 		why = "there is no nsenter in PATH"
 	}
