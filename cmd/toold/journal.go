@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -55,7 +56,7 @@ func (h *journalHandler) Enabled(_ context.Context, l slog.Level) bool { return 
 // Handle implements slog.Handler. The message carries the attributes too, for
 // those who only look at messages.
 func (h *journalHandler) Handle(ctx context.Context, r slog.Record) error {
-	fields := h.fields[:len(h.fields):len(h.fields)]
+	fields := slices.Clip(h.fields)
 	r.Attrs(func(a slog.Attr) bool {
 		fields = flatten(fields, h.prefix, a)
 		return true
@@ -69,7 +70,7 @@ func (h *journalHandler) Handle(ctx context.Context, r slog.Record) error {
 // WithAttrs implements slog.Handler.
 func (h *journalHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	c := *h
-	c.fields = h.fields[:len(h.fields):len(h.fields)]
+	c.fields = slices.Clip(h.fields)
 	for _, a := range attrs {
 		c.fields = flatten(c.fields, h.prefix, a)
 	}
