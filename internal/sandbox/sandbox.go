@@ -182,6 +182,12 @@ type SelfLimiting interface {
 	SelfLimiting() bool
 }
 
+// Witness is a Sandbox that may know why its agent has died.
+type Witness interface {
+	// Cause says it in a few words, "" when it is not known. It is asked after Done.
+	Cause(ctx context.Context) string
+}
+
 // Meter is a Sandbox that may know what its processes have read and written.
 type Meter interface {
 	// IOBytes counts bytes read from and written to block devices so far; what

@@ -319,7 +319,7 @@ func (s *Session) supervise() {
 			}
 			return
 		case <-s.sb.Done():
-			s.lose("its agent died")
+			s.lose(s.death())
 			return
 		case <-s.leaseGone():
 			s.expire(fmt.Sprintf("process %d, which held its lease, ended", s.snapshotRow().LeasePID))
@@ -340,6 +340,24 @@ func (s *Session) snapshotRow() store.Session {
 	return s.row
 }
 
+// causeTime bounds the question why an agent has died: calls end with the answer.
+const causeTime = time.Second
+
+// death says that the agent has died, and why, if anybody knows.
+func (s *Session) death() string {
+	const died = "its agent died"
+	w, ok := s.sb.(sandbox.Witness)
+	if !ok {
+		return died
+	}
+	ctx, cancel := context.WithTimeout(s.m.ctx, causeTime)
+	defer cancel()
+	if why := w.Cause(ctx); why != "" {
+		return died + ": " + why
+	}
+	return died
+}
+
 // relink makes a new connection after l was lost. It reports whether the
 // session lives on.
 func (s *Session) relink(l *link) bool {
@@ -357,7 +375,7 @@ func (s *Session) relink(l *link) bool {
 	for wait := reconnectFirst; ; wait = min(2*wait, reconnectMax) {
 		select {
 		case <-s.sb.Done():
-			s.lose("its agent died")
+			s.lose(s.death())
 			return false
 		default:
 		}

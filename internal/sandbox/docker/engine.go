@@ -16,6 +16,8 @@ import (
 	"github.com/docker/docker/api/types/system"
 	"github.com/docker/docker/api/types/versions"
 	dockerclient "github.com/docker/docker/client"
+
+	cerrdefs "github.com/containerd/errdefs"
 )
 
 // leastAPI is the oldest version of the API that has all that a sandbox needs: that
@@ -189,8 +191,23 @@ func (e *engine) inspect(ctx context.Context, id string) (*container.InspectResp
 	return &r, err
 }
 
-// remove kills and removes a container. One that is not there is no error.
+// remove kills and removes a container. One that is not there is no error, and one
+// that somebody else is removing just now is waited for.
 func (e *engine) remove(ctx context.Context, id string) error {
+	for wait := 10 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+		err := e.removeOnce(ctx, id)
+		if !cerrdefs.IsConflict(err) {
+			return err
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return errors.Join(err, context.Cause(ctx))
+		}
+	}
+}
+
+func (e *engine) removeOnce(ctx context.Context, id string) error {
 	err := e.do(ctx, workTime, "remove container "+id, func(ctx context.Context) error {
 		return e.c.ContainerRemove(ctx, id, container.RemoveOptions{Force: true, RemoveVolumes: true})
 	})

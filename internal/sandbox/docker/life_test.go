@@ -64,10 +64,10 @@ func alive(t *testing.T, sb sandbox.Sandbox) {
 // What others do to a container by the Engine is noticed, and leaves nothing.
 func TestContainerEndsUnderUs(t *testing.T) {
 	e := needDocker(t)
-	for name, path := range map[string]struct{ method, path string }{
-		"kill":   {http.MethodPost, "/kill"},
-		"stop":   {http.MethodPost, "/stop?t=1"},
-		"remove": {http.MethodDelete, "?force=1"},
+	for name, path := range map[string]struct{ method, path, cause string }{
+		"kill":   {http.MethodPost, "/kill", "its container was killed"},
+		"stop":   {http.MethodPost, "/stop?t=10", "its container was stopped"},
+		"remove": {http.MethodDelete, "?force=1", "its container was removed from the Docker Engine"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, e, agentBinary(t))
@@ -77,6 +77,10 @@ func TestContainerEndsUnderUs(t *testing.T) {
 				t.Fatal(err)
 			}
 			dies(t, sb)
+			// What is removed is killed first.
+			if got := sb.(sandbox.Witness).Cause(f.ctx()); got != path.cause && (name != "remove" || got != "its container was killed") {
+				t.Errorf("cause is %q, want %q", got, path.cause)
+			}
 			alive(t, other)
 			if _, err := sb.Usage(f.ctx()); !errors.Is(err, sandbox.ErrGone) {
 				t.Errorf("usage: %v, want gone", err)
