@@ -120,12 +120,6 @@ var differences = []difference{
 		"See TestK1Status.",
 	},
 	{
-		"docker", "TestK16Cgroups",
-		[]string{"cgroup-mounts"},
-		"the cgroup file systems are mounted, read-only",
-		"The Engine always mounts them; none can be written.",
-	},
-	{
 		"docker", "TestK21PerUser",
 		[]string{"neighbour"},
 		"one session can use up what the kernel counts by user, such as inotify instances, for all of them",
