@@ -122,23 +122,24 @@ func (g *tagged) pids() []int {
 	return pids
 }
 
-// has says whether the process with this status is alive and of the group.
+// has says whether the process with this status is alive and of the group. One
+// whose first thread has ended is shown as a zombie while its others run on.
 func (g *tagged) has(status []byte) bool {
 	key, want := "Groups:", strconv.FormatUint(uint64(g.tag), 10)
 	if g.tag == 0 {
 		key, want = "NSsid:", strconv.Itoa(g.sid)
 	}
-	found := false
+	found, ended := false, false
 	for line := range bytes.Lines(status) {
-		name, value, _ := strings.Cut(string(line), "\t")
+		name, value, _ := strings.Cut(strings.TrimSpace(string(line)), "\t")
 		switch name {
 		case "State:":
-			if strings.HasPrefix(value, "Z") || strings.HasPrefix(value, "X") {
-				return false
-			}
+			ended = strings.HasPrefix(value, "Z") || strings.HasPrefix(value, "X")
+		case "Threads:":
+			ended = ended && value == "1"
 		case key:
 			found = slices.Contains(strings.Fields(value), want)
 		}
 	}
-	return found
+	return found && !ended
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
 
@@ -44,6 +45,24 @@ func TestTagged(t *testing.T) {
 	for pid := range strings.FieldsSeq(string(s.data)) {
 		gone(t, pid)
 	}
+}
+
+// A process whose first thread has ended is shown as dead. It is not.
+func TestTaggedHeadless(t *testing.T) {
+	if _, err := exec.LookPath("python3"); err != nil {
+		t.Skip("needs python3 to end a first thread")
+	}
+	r, c := newTaggedRig(t)
+	out, o := r.bash(c, "b", `setsid python3 -c '
+import ctypes, os, threading, time
+threading.Thread(target=lambda: time.sleep(300)).start()
+print(os.getpid(), flush=True)
+ctypes.CDLL(None).syscall(60 if os.uname().machine == "x86_64" else 93, 0)' & sleep 1; cut -d" " -f3 /proc/$!/stat`)
+	pid, state, _ := strings.Cut(strings.TrimSpace(out), "\n")
+	if state != "Z" || o.Exit.BackgroundKilled != 1 {
+		t.Errorf("%q %+v", out, o.Exit)
+	}
+	gone(t, pid)
 }
 
 // No program has the group of another one, nor can it get rid of its own.
@@ -88,9 +107,10 @@ func TestTags(t *testing.T) {
 }
 
 func TestTaggedHas(t *testing.T) {
-	status := func(state, groups string) []byte {
-		return fmt.Appendf(nil, "Name:\tGroups:\t50001\nState:\t%s\nGroups:\t%s\nNSsid:\t70\t7\n", state, groups)
+	threads := func(state, groups string, n int) []byte {
+		return fmt.Appendf(nil, "Name:\tGroups:\t50001\nState:\t%s\nGroups:\t%s\nNSsid:\t70\t7\nThreads:\t%d\n", state, groups, n)
 	}
+	status := func(state, groups string) []byte { return threads(state, groups, 1) }
 	tag, sid := &tagged{tag: 50001}, &tagged{sid: 7}
 	for _, tt := range []struct {
 		name   string
@@ -103,6 +123,8 @@ func TestTaggedHas(t *testing.T) {
 		{"longer", tag, status("S (sleeping)", "500011 "), false},
 		{"none", tag, status("S (sleeping)", " "), false},
 		{"a zombie", tag, status("Z (zombie)", "50001 "), false},
+		{"only its first thread has ended", tag, threads("Z (zombie)", "50001 ", 2), true},
+		{"another's, of which the first thread has ended", tag, threads("Z (zombie)", "50002 ", 2), false},
 		{"dead", tag, status("X (dead)", "50001 "), false},
 		{"by session", sid, status("R (running)", " "), true},
 		{"another session", &tagged{sid: 8}, status("R (running)", " "), false},

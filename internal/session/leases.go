@@ -112,15 +112,19 @@ func processesIn(base uint32) (string, error) {
 }
 
 // ended reports whether a process is dead and merely not reaped yet. The first
-// process of a sandbox waits for the host's init, and can do nothing meanwhile.
+// process of a sandbox waits for the host's init, and can do nothing meanwhile. One
+// whose first thread has ended looks the same while its others run on.
 func ended(status string) bool {
+	dead, threads := false, "1"
 	for line := range strings.Lines(status) {
-		if state, ok := strings.CutPrefix(line, "State:"); ok {
-			state = strings.TrimSpace(state)
-			return strings.HasPrefix(state, "Z") || strings.HasPrefix(state, "X")
+		switch name, value, _ := strings.Cut(strings.TrimSpace(line), "\t"); name {
+		case "State:":
+			dead = strings.HasPrefix(value, "Z") || strings.HasPrefix(value, "X")
+		case "Threads:":
+			threads = value
 		}
 	}
-	return false
+	return dead && threads == "1"
 }
 
 func statusUIDs(status string) []uint32 {
