@@ -2,6 +2,7 @@ package image
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -126,8 +127,10 @@ func (s *Store) Remove(ctx context.Context, ref string) error {
 		return err
 	}
 	// The image is gone by now; what is left is only space, and Open removes it
-	// where this is not done.
-	if err := removeAll(int(s.fd.Fd()), trash); err != nil {
+	// where this is not done. The names are written when that space is free: a
+	// full disk, for which images are removed, has no room for them before. A
+	// name that stays on the disk means nothing without its image.
+	if err := errors.Join(removeAll(int(s.fd.Fd()), trash), s.saveNames()); err != nil {
 		return fmt.Errorf("remove image %s: %w", ref, err)
 	}
 	return context.Cause(ctx)
@@ -142,8 +145,8 @@ func (s *Store) detach(ref string) (trash string, err error) {
 	if err != nil {
 		return "", err
 	}
-	names := maps.Clone(s.names)
 	if all := s.imageLocked(digest).Names; name != "" && len(all) > 1 {
+		names := maps.Clone(s.names)
 		delete(names, name)
 		return "", s.saveNamesLocked(names)
 	}
@@ -155,6 +158,12 @@ func (s *Store) detach(ref string) (trash string, err error) {
 		return "", err
 	}
 	delete(s.images, digest)
-	maps.DeleteFunc(names, func(_, d string) bool { return d == digest })
-	return trash, s.saveNamesLocked(names)
+	maps.DeleteFunc(s.names, func(_, d string) bool { return d == digest })
+	return trash, nil
+}
+
+func (s *Store) saveNames() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.saveNamesLocked(s.names)
 }

@@ -355,6 +355,31 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
+// TestRemoveFromFullDisk: images are removed where there is no room for anything.
+func TestRemoveFromFullDisk(t *testing.T) {
+	needRoot(t)
+	s, err := Open(Config{Dir: filepath.Join(detachedTmpfs(t, "8m", "20000"), "images"), MinFree: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	addPlain(t, s, "one:1", "x")
+	addPlain(t, s, "two:1", "y")
+	if err := s.dir.WriteFile("ballast", make([]byte, 16<<20), 0o600); !errors.Is(err, unix.ENOSPC) {
+		t.Fatalf("the disk is not full: %v", err)
+	}
+	if err := s.Remove(t.Context(), "one:1"); err != nil {
+		t.Error(err)
+	}
+	if err := s.Remove(t.Context(), "one:1"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("once more: %v", err)
+	}
+	checkNothingLeft(t, s, 1)
+	if raw, err := s.dir.ReadFile(namesFile); err != nil || strings.Contains(string(raw), "one") || !strings.Contains(string(raw), "two") {
+		t.Errorf("the names are %s, %v", raw, err)
+	}
+}
+
 // numbered is a directory.
 func numbered(i int) tarEntry { return dir(fmt.Sprintf("d%d/", i)) }
 
