@@ -140,3 +140,29 @@ func TestLendGivesBack(t *testing.T) {
 	}()
 	<-done
 }
+
+// Who has waited on a thread that was lent to another one meanwhile has nothing.
+func TestLendMoves(t *testing.T) {
+	th := newThreads(4, time.Second, identity{uid: -1, gid: -1})
+	defer th.close()
+	end := time.Now().Add(time.Second)
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for time.Now().Before(end) {
+				if err := th.lend(t.Context(), func() {}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+		wg.Go(func() {
+			for time.Now().Before(end) {
+				if th.isLent() {
+					t.Error("who was lent nothing has a thread")
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+}

@@ -117,8 +117,8 @@ func (t *threads) lend(ctx context.Context, f func()) error {
 
 // here runs f on the calling thread, to which the caller has locked itself. A
 // thread that does not get its own identity back stays locked, and so ends with
-// the caller.
-func (t *threads) here(f func() error) (err error) {
+// the caller; f has run then, which an error would deny.
+func (t *threads) here(f func() error) error {
 	if err := t.enter(); err != nil {
 		runtime.UnlockOSThread()
 		return err
@@ -129,7 +129,7 @@ func (t *threads) here(f func() error) (err error) {
 	}
 	defer func() {
 		if back := t.id.giveBack(); back != nil {
-			err = errors.Join(err, t.stop(back))
+			_ = t.stop(back)
 			return
 		}
 		runtime.UnlockOSThread()
@@ -174,10 +174,11 @@ func (t *threads) isLent() bool {
 	if t.loans.Load() == 0 {
 		return false
 	}
-	tid := unix.Gettid()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	_, ok := t.lent[tid]
+	// Under the lock: a thread that a caller has been on before it waited may have
+	// been lent to another one since.
+	_, ok := t.lent[unix.Gettid()]
 	return ok
 }
 
