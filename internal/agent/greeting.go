@@ -30,6 +30,7 @@ func (s *Server) welcome(c *net.UnixConn) {
 	known()
 	if err != nil {
 		in.release()
+		s.lost(p) // it may be the peer, of whom nobody will read
 		s.over(c)
 		s.cfg.Log.Error("session not set up", "error", err)
 		return

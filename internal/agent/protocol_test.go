@@ -755,6 +755,27 @@ func TestOrphaned(t *testing.T) {
 	}
 }
 
+// A daemon that dies before it has its welcome has been the last one too.
+func TestOrphanedAtWelcome(t *testing.T) {
+	r := newRig(t)
+	h := r.hello()
+	h.OrphanMillis = 100
+	c := r.dial()
+	defer c.Close()
+	if err := errors.Join(c.CloseRead(), sendHello(c, h)); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-r.done:
+		r.done <- err
+		if !errors.Is(err, ErrOrphaned) {
+			t.Errorf("got %v", err)
+		}
+	case <-time.After(30 * time.Second):
+		t.Error("does not end")
+	}
+}
+
 func TestStopEndsCalls(t *testing.T) {
 	r := newRig(t)
 	c, _ := r.connect(r.hello())
