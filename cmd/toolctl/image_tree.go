@@ -7,8 +7,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
+	"time"
 )
 
 // openTree gives the files of a directory as a tar archive, which is made while it
@@ -59,10 +61,18 @@ type tree struct {
 	links  map[uint64]string // inodes with several names, to the first of them
 }
 
+// removalPrefix begins the names by which an image says what it removes from the
+// one that it is made of: a file with such a name would not be in the image, and
+// another one might be missing.
+const removalPrefix = ".wh."
+
 // add is an fs.WalkDirFunc.
 func (t *tree) add(path string, d fs.DirEntry, err error) error {
 	if err != nil {
 		return err
+	}
+	if strings.HasPrefix(d.Name(), removalPrefix) {
+		return fmt.Errorf("%s: in an image, names that begin with %q mean a removal; rename it or leave it out", line(path), removalPrefix)
 	}
 	info, err := t.root.Lstat(path)
 	if err != nil {
@@ -84,11 +94,14 @@ func (t *tree) add(path string, d fs.DirEntry, err error) error {
 	st := statOf(info)
 	h.Name, h.Uid, h.Gid, h.Uname, h.Gname = filepath.ToSlash(path), int(st.Uid), int(st.Gid), "", ""
 	h.Format = tar.FormatPAX
+	// An archive's digest is the image's identity: that somebody has read a file
+	// makes no other image.
+	h.AccessTime, h.ChangeTime = time.Time{}, time.Time{}
 	if info.IsDir() {
 		h.Name += "/"
 	}
 	regular := info.Mode().IsRegular()
-	if regular && st.Nlink > 1 {
+	if regular && st.Nlink > 1 && st.Dev == t.device { // inodes have numbers within a file system
 		if first, seen := t.links[st.Ino]; seen {
 			h.Typeflag, h.Linkname, h.Size, regular = tar.TypeLink, first, 0, false
 		} else {
