@@ -6,13 +6,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	goruntime "runtime"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/sandbox/mount"
 )
 
 // newTree makes a tree below a cgroup of its own, which goes with the test.
@@ -61,19 +61,15 @@ func TestEnclose(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer dir.Close()
-	done := make(chan error, 1)
-	var out []byte
-	go func() {
-		goruntime.LockOSThread() // never unlocked
-		err := tree.Enter(id)
-		if err == nil {
-			cmd := exec.Command("/bin/cat", "/proc/self/cgroup")
-			cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(dir.Fd())}
-			out, err = cmd.Output()
+	out, err := mount.OnThread(func() ([]byte, error) {
+		if err := tree.Enter(id); err != nil {
+			return nil, err
 		}
-		done <- err
-	}()
-	if err := <-done; err != nil {
+		cmd := exec.Command("/bin/cat", "/proc/self/cgroup")
+		cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(dir.Fd())}
+		return cmd.Output()
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
 	want := tree.Path(id) + "/tools"

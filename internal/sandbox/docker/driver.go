@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -108,9 +109,7 @@ func writeFiles(dir string) (map[string]string, error) {
 	}
 	files := map[string]string{}
 	all := map[string]string{sandbox.MarkerFile: inside.Marker}
-	for target, data := range inside.Etc {
-		all[target] = data
-	}
+	maps.Copy(all, inside.Etc)
 	for target, data := range all {
 		file := filepath.Join(dir, filepath.Base(target))
 		files[target] = file

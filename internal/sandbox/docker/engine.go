@@ -48,7 +48,7 @@ type engine struct {
 func newEngine(host string) (*engine, error) {
 	path, ok := strings.CutPrefix(host, "unix://")
 	if !ok || !filepath.IsAbs(path) {
-		return nil, fmt.Errorf("Docker Engine %q: the driver needs one on this host, by unix:// and the absolute path of its socket; set or unset DOCKER_HOST", host)
+		return nil, fmt.Errorf("the Docker Engine %q: the driver needs one on this host, by unix:// and the absolute path of its socket; set or unset DOCKER_HOST", host)
 	}
 	tr := &http.Transport{
 		DisableCompression:  true,
@@ -66,7 +66,7 @@ func newEngine(host string) (*engine, error) {
 		dockerclient.WithUserAgent("toold"),
 	)
 	if err != nil {
-		return nil, fmt.Errorf("Docker Engine %q: %w", host, err)
+		return nil, fmt.Errorf("the Docker Engine %q: %w", host, err)
 	}
 	return &engine{host: host, c: c, http: tr}, nil
 }
@@ -135,7 +135,7 @@ func (e *engine) version(ctx context.Context) (string, error) {
 		return "", err
 	}
 	if v.APIVersion == "" || versions.LessThan(v.APIVersion, leastAPI) {
-		return "", fmt.Errorf("Docker Engine %s: version %q has API %q, and %s is needed: upgrade it to 20.10 or newer", e.host, v.Version, v.APIVersion, leastAPI)
+		return "", fmt.Errorf("the Docker Engine %s: version %q has API %q, and %s is needed: upgrade it to 20.10 or newer", e.host, v.Version, v.APIVersion, leastAPI)
 	}
 	return v.Version + ", API " + v.APIVersion, nil
 }
@@ -149,7 +149,7 @@ func (e *engine) info(ctx context.Context) (*engineInfo, error) {
 		return nil, err
 	}
 	if info.OSType != "linux" {
-		return nil, fmt.Errorf("Docker Engine %s: it is for %q, and sandboxes need linux", e.host, info.OSType)
+		return nil, fmt.Errorf("the Docker Engine %s: it is for %q, and sandboxes need linux", e.host, info.OSType)
 	}
 	return &info, nil
 }
@@ -159,7 +159,7 @@ func (e *engine) image(ctx context.Context, ref string) (*image.InspectResponse,
 		return e.c.ImageInspect(ctx, ref)
 	})
 	if err == nil && (img.ID == "" || img.Config == nil) {
-		err = fmt.Errorf("Docker Engine %s: it says nothing about image %s", e.host, ref)
+		err = fmt.Errorf("the Docker Engine %s: it says nothing about image %s", e.host, ref)
 	}
 	return &img, err
 }
@@ -169,7 +169,7 @@ func (e *engine) create(ctx context.Context, name string, c *container.Config, h
 		return e.c.ContainerCreate(ctx, c, h, nil, nil, name)
 	})
 	if err == nil && !containerID.MatchString(r.ID) {
-		err = fmt.Errorf("Docker Engine %s: %q is no container's id", e.host, r.ID)
+		err = fmt.Errorf("the Docker Engine %s: %q is no container's id", e.host, r.ID)
 	}
 	return r.ID, err
 }
@@ -186,7 +186,7 @@ func (e *engine) inspect(ctx context.Context, id string) (*container.InspectResp
 		return e.c.ContainerInspect(ctx, id)
 	})
 	if err == nil && (r.ContainerJSONBase == nil || r.State == nil || r.Config == nil) {
-		err = fmt.Errorf("Docker Engine %s: it says nothing about container %s", e.host, id)
+		err = fmt.Errorf("the Docker Engine %s: it says nothing about container %s", e.host, id)
 	}
 	return &r, err
 }

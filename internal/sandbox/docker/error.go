@@ -26,7 +26,7 @@ const maxQuoted = 2 << 10
 
 // explain says what went wrong with a request and what to do.
 func (e *engine) explain(ctx context.Context, what string, err error) error {
-	at := "Docker Engine " + e.host + ": " + what
+	at := "the Docker Engine " + e.host + ": " + what
 	var slow errSlow
 	text := err.Error()
 	switch {

@@ -30,7 +30,7 @@ type dialFunc func(ctx context.Context) (net.Conn, error)
 func newRemoteEngine(host, certDir string) (*engine, error) {
 	u, err := url.Parse(host)
 	if err != nil || u.Host == "" || u.Path != "" && u.Path != "/" {
-		return nil, fmt.Errorf("Docker Engine %q: an address is tcp://HOST:PORT or ssh://[USER@]HOST[:PORT]", host)
+		return nil, fmt.Errorf("the Docker Engine %q: an address is tcp://HOST:PORT or ssh://[USER@]HOST[:PORT]", host)
 	}
 	var dial dialFunc
 	switch u.Scheme {
@@ -42,7 +42,7 @@ func newRemoteEngine(host, certDir string) (*engine, error) {
 		err = errors.New("an address is unix://, tcp:// or ssh://")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("Docker Engine %q: %w", host, err)
+		return nil, fmt.Errorf("the Docker Engine %q: %w", host, err)
 	}
 	tr := &http.Transport{
 		DisableCompression: true, MaxIdleConns: 16, MaxIdleConnsPerHost: 16, IdleConnTimeout: time.Minute,
@@ -54,7 +54,7 @@ func newRemoteEngine(host, certDir string) (*engine, error) {
 		dockerclient.WithAPIVersionNegotiation(), dockerclient.WithUserAgent("toold"),
 	)
 	if err != nil {
-		return nil, fmt.Errorf("Docker Engine %q: %w", host, err)
+		return nil, fmt.Errorf("the Docker Engine %q: %w", host, err)
 	}
 	return &engine{host: host, c: c, http: tr}, nil
 }
@@ -99,7 +99,7 @@ func (e *engine) execAttach(ctx context.Context, id string, argv []string) (net.
 		return nil, nil, err
 	}
 	if !containerID.MatchString(created.ID) {
-		return nil, nil, fmt.Errorf("Docker Engine %s: %q is no id", e.host, created.ID)
+		return nil, nil, fmt.Errorf("the Docker Engine %s: %q is no id", e.host, created.ID)
 	}
 	conn, err := e.http.DialContext(ctx, "", "")
 	if err != nil {
