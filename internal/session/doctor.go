@@ -60,6 +60,7 @@ const (
 func (m *Manager) probe(ctx context.Context, p Principal, runtime string) []client.Check {
 	s, err := m.Create(ctx, p, client.SessionCreate{
 		Runtime: runtime,
+		Image:   m.probeImage(ctx, p.Tenant),
 		Labels:  map[string]string{"toold/probe": runtime},
 		TTL:     client.Duration(10 * time.Minute),
 		Limits: client.Limits{
@@ -83,6 +84,9 @@ func (m *Manager) probe(ctx context.Context, p Principal, runtime string) []clie
 		Group: "runtime", Name: runtime, Status: client.CheckOK, Probed: true,
 		Detail: "a session was made and runs commands",
 	}}
+	if s.Image != "" {
+		checks[0].Detail += ", with the image " + s.Image
+	}
 	for _, note := range s.Notes {
 		checks = append(checks, client.Check{Group: "runtime", Name: runtime, Status: client.CheckWarn, Probed: true, Detail: note})
 	}
@@ -94,6 +98,21 @@ func (m *Manager) probe(ctx context.Context, p Principal, runtime string) []clie
 		checks = append(checks, c)
 	}
 	return checks
+}
+
+// probeImage is the image of a throw-away session: the first one where sessions
+// must have one, and none where they need none. "" may be refused: whoever has no
+// images is told by Create what to do.
+func (m *Manager) probeImage(ctx context.Context, tenant string) string {
+	images, set := m.cfg.Images[m.cfg.Driver], m.settings.Load()
+	if images == nil || m.cfg.Image != "" || !set.RequireImage && !set.Tenants[tenant].RequireImage {
+		return ""
+	}
+	all, err := images.List(ctx)
+	if err != nil || len(all) == 0 {
+		return ""
+	}
+	return all[0].Digest
 }
 
 func (m *Manager) firstRuntime(ctx context.Context) string {

@@ -48,6 +48,31 @@ func TestDoctorNotices(t *testing.T) {
 	h.host.fail("create", nil)
 }
 
+// Where sessions must have an image, those of probes have one.
+func TestDoctorWithRequiredImage(t *testing.T) {
+	h, g := imageHouse(t)
+	h.set.RequireImage = true
+	h.open()
+	made := func() client.Check {
+		d, err := h.m.Doctor(t.Context(), root, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		i := slices.IndexFunc(d.Checks, func(c client.Check) bool { return c.Group == "runtime" })
+		return d.Checks[i]
+	}
+	if c := made(); c.Status != client.CheckOK || !strings.Contains(c.Detail, galleryDigest) {
+		t.Errorf("%+v", c)
+	}
+	if g.holders() != 0 {
+		t.Error("a probe still holds its image")
+	}
+	delete(g.held, "tools:1")
+	if c := made(); c.Status != client.CheckFail || !strings.Contains(c.Detail, "toolctl image") {
+		t.Errorf("without images: %+v", c)
+	}
+}
+
 func TestDoctorAsksForTheHost(t *testing.T) {
 	h := newHouse(t)
 	h.open()
