@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -182,17 +180,6 @@ func (d *daemon) newManager() error {
 		API: d.manager, Tools: mc.Tools, Identity: id, Log: d.log, Version: versionInfo(), Metrics: d.metrics.Handler(), Reload: d.reload,
 	})
 	return err
-}
-
-// ownerOf names the daemon of a state directory on everything that it makes, so
-// that two daemons on a host leave each other's sessions alone.
-func ownerOf(stateDir string) (string, error) {
-	real, err := filepath.EvalSymlinks(stateDir)
-	if err != nil {
-		return "", err
-	}
-	sum := sha256.Sum256([]byte(real))
-	return hex.EncodeToString(sum[:8]), nil
 }
 
 func (d *daemon) onClose(f func() error) { d.closers = append(d.closers, f) }
