@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -288,5 +289,28 @@ func checkSurvey(t *testing.T, path string) {
 	t.Helper()
 	if _, err := surveyTree(unix.AT_FDCWD, path); err != nil {
 		t.Fatalf("what was accepted holds what none may: %v", err)
+	}
+}
+
+// TestWhiteoutsAgain: what a layer removes again and again is looked for once. A
+// look for each would take minutes.
+func TestWhiteoutsAgain(t *testing.T) {
+	var entries []tarEntry
+	for i := range 10_000 {
+		entries = append(entries, file(fmt.Sprintf("d/f%d", i), ""))
+	}
+	for range 10_000 {
+		entries = append(entries, file(".wh.d", ""), file("d/.wh..wh..opq", ""))
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	needRoot(t)
+	path := filepath.Join(t.TempDir(), "rootfs")
+	if err := unpackTo(ctx, path, Limits{}, tarOf(t, file("d/old", "")), tarOf(t, entries...)); err != nil {
+		t.Fatal(err)
+	}
+	names, err := os.ReadDir(filepath.Join(path, "d"))
+	if err != nil || len(names) != 10_000 || slices.ContainsFunc(names, func(e os.DirEntry) bool { return e.Name() == "old" }) {
+		t.Errorf("%d files are there, %v", len(names), err)
 	}
 }

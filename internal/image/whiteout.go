@@ -21,8 +21,9 @@ const (
 )
 
 // made remembers what the current layer has made, since a layer's whiteouts only
-// speak of the layers below, whatever the order of its entries. 16 bytes for each
-// entry: a name is kept as its hash, with a seed that no image can know.
+// speak of the layers below, whatever the order of its entries; and the whiteouts
+// themselves, whose names nothing else has. 16 bytes for each entry: a name is kept
+// as its hash, with a seed that no image can know.
 type made struct {
 	seed maphash.Seed
 	set  map[madeKey]struct{}
@@ -65,6 +66,12 @@ func (u *unpacker) whiteout(name, base string) error {
 	if err != nil {
 		return err
 	}
+	// Once is enough, for nothing of the layers below comes back. Again and again
+	// would be a look at all that the layer itself has put there, each time.
+	if u.made.has(at.dir.ino, base) {
+		return nil
+	}
+	u.made.add(at.dir.ino, base)
 	if opaque {
 		err = u.hideAll(at.dir.fd, ".", at.dir.ino)
 	} else {
