@@ -3,7 +3,6 @@ package image
 import (
 	"archive/tar"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"io/fs"
@@ -121,7 +120,7 @@ type savedImage struct {
 // A root filesystem may hold any manifest.json, so its form decides.
 func (a *archive) saved(l Limits) (list []savedImage, ok bool) {
 	raw, err := a.read("manifest.json", l.ConfigBytes)
-	if err != nil || json.Unmarshal(raw, &list) != nil || len(list) == 0 {
+	if err != nil || decode(raw, &list) != nil || len(list) == 0 {
 		return nil, false
 	}
 	for _, i := range list {
@@ -208,7 +207,7 @@ func choose(offers []offer, selected string) (int, error) {
 			continue
 		}
 		if found >= 0 {
-			return 0, fmt.Errorf("%w: it holds several images, and one must be selected: %q", ErrInvalid, all)
+			return 0, fmt.Errorf("%w: it holds several images, %q, and can be imported only with one: save that alone", ErrInvalid, all)
 		}
 		found = n
 	}

@@ -3,6 +3,7 @@ package image
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"os"
@@ -338,6 +339,24 @@ func TestImportTagOnly(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if _, err := s.Import(t.Context(), bytes.NewReader(raw), "mine", ImportOptions{Select: "latest"}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestImportManyNames: an archive does not fill the store with names.
+func TestImportManyNames(t *testing.T) {
+	s := newStore(t)
+	images := map[string]v1.Image{}
+	img := simpleImage(t)
+	for i := range maxNames + 1 {
+		images[fmt.Sprintf("name:%d", i)] = img
+	}
+	raw := savedOf(t, images)
+	if _, err := s.Import(t.Context(), bytes.NewReader(raw), "", ImportOptions{}); !errors.Is(err, ErrTooLarge) || !strings.Contains(err.Error(), "101 names") {
+		t.Errorf("got %v", err)
+	}
+	checkNothingLeft(t, s, 0)
+	if _, err := s.Import(t.Context(), bytes.NewReader(raw), "mine", ImportOptions{}); err != nil {
 		t.Error(err)
 	}
 }

@@ -1,6 +1,7 @@
 package image
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -48,10 +49,25 @@ type document struct {
 	FSLayers      json.RawMessage `json:"fsLayers"`
 }
 
+// maxDocument bounds the parts of a JSON document, by the commas between them: an
+// empty part takes three bytes there, and a hundred in memory.
+const maxDocument = 200_000
+
+// decode decodes a manifest or a configuration.
+func decode(raw []byte, v any) error {
+	if bytes.Count(raw, []byte(",")) > maxDocument {
+		return fmt.Errorf("%w: it has more than %d parts", ErrTooLarge, maxDocument)
+	}
+	if err := json.Unmarshal(raw, v); err != nil {
+		return fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	return nil
+}
+
 func parseDocument(raw []byte) (*document, error) {
 	var d document
-	if err := json.Unmarshal(raw, &d); err != nil {
-		return nil, fmt.Errorf("%w: manifest: %w", ErrInvalid, err)
+	if err := decode(raw, &d); err != nil {
+		return nil, fmt.Errorf("manifest: %w", err)
 	}
 	switch {
 	case d.FSLayers != nil || d.SchemaVersion == 1:
@@ -167,8 +183,8 @@ func (s *Store) recipe(ctx context.Context, src source, d *document, digest stri
 // complete adds the configuration to a recipe, and judges the whole.
 func (s *Store) complete(r *recipe, rawConfig []byte) error {
 	r.config = &v1.ConfigFile{}
-	if err := json.Unmarshal(rawConfig, r.config); err != nil {
-		return fmt.Errorf("%w: configuration: %w", ErrInvalid, err)
+	if err := decode(rawConfig, r.config); err != nil {
+		return fmt.Errorf("configuration: %w", err)
 	}
 	if err := checkConfig(r.config); err != nil {
 		return fmt.Errorf("configuration: %w", err)

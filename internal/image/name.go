@@ -34,6 +34,9 @@ func familiar(ref name.Reference) string {
 	return strings.TrimPrefix(s, "library/")
 }
 
+// maxNames bounds how many names an archive may claim: the store keeps them all.
+const maxNames = 100
+
 // importNames are the names for what is imported: the given one, or else those
 // that the archive claims for it.
 func importNames(given string, claimed []string) ([]string, error) {
@@ -53,6 +56,9 @@ func importNames(given string, claimed []string) ([]string, error) {
 			return nil, fmt.Errorf("%w: name %q: what is imported is named with a tag, NAME:TAG", ErrInvalid, c)
 		}
 		names = append(names, familiar(ref))
+	}
+	if len(names) > maxNames {
+		return nil, fmt.Errorf("%w: it claims %d names, and may claim %d; say one", ErrTooLarge, len(names), maxNames)
 	}
 	if len(names) == 0 {
 		return nil, fmt.Errorf("%w: it has no name of its own; say one", ErrInvalid)

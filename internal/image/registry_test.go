@@ -474,6 +474,8 @@ func TestHostileManifests(t *testing.T) {
 		{"nothing", map[string]any{}, ErrInvalid, "neither"},
 		{"empty index", index(), ErrPlatform, ""},
 		{"old version", map[string]any{"schemaVersion": 1, "fsLayers": []string{}}, ErrInvalid, "version 1"},
+		{"parts without end", []byte(`{"manifests":[{}` + strings.Repeat(",{}", maxDocument+1) + "]}"), ErrTooLarge, "parts"},
+		{"a configuration without end", manifest(f.add([]byte(`{"history":[{}`+strings.Repeat(",{}", maxDocument+1)+"]}")), layer), ErrTooLarge, "parts"},
 		{"index and image", map[string]any{"manifests": []v1.Descriptor{good}, "config": layer, "layers": many[:1]}, ErrRefused, "as well"},
 		{"indexes in indexes", index(nested), ErrRefused, "more than 4"},
 		{"a size that is not the content's", index(lying), nil, ""},
