@@ -3,7 +3,6 @@ package transfer
 import (
 	"archive/tar"
 	"context"
-	"crypto/rand"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -27,7 +26,10 @@ type Report struct {
 	ConflictCount, RefuseCount int
 }
 
-const maxListed = 100
+const (
+	maxListed = 100
+	maxShown  = 255
+)
 
 func (r *Report) conflict(p string) {
 	if r.ConflictCount++; len(r.Conflicts) < maxListed {
@@ -37,13 +39,14 @@ func (r *Report) conflict(p string) {
 
 func (r *Report) refuse(p string) {
 	if r.RefuseCount++; len(r.Refused) < maxListed {
-		r.Refused = append(r.Refused, p)
+		r.Refused = append(r.Refused, p[:min(len(p), maxShown)]) // archives know names of a mebibyte
 	}
 }
 
 // Apply makes dir look like the archive, as far as that differs from the manifest
 // and dir is still as the manifest says. The archive's names begin with prefix. It
-// is read twice: first to see that it is whole.
+// is read twice: first to see that it is whole. What is here already as the archive
+// has it is no conflict, so that Apply may be called again where it was interrupted.
 func Apply(ctx context.Context, dir *os.File, owner Owner, was *Manifest, archive io.ReadSeeker, prefix string, limits Limits) (*Report, error) {
 	a := &applier{ctx: ctx, dir: int(dir.Fd()), was: was.entries, prefix: prefix, limits: limits, report: &Report{}}
 	err := whole(archive)
@@ -87,10 +90,19 @@ type applier struct {
 	ctx    context.Context
 	dir    int
 	was    map[string]*Entry
-	now    map[string]Kind // what the archive has
+	now    map[string]coming // what the archive has
 	prefix string
 	limits Limits
 	report *Report
+}
+
+// coming is an entry of the archive.
+type coming struct {
+	kind Kind
+	size int64 // of a file; of a hard link, what it leads to
+	// linked: hard links lead to it. here: it is on this side, too, by now; that is
+	// found out for what is linked alone.
+	linked, here bool
 }
 
 var errNoRoot = errors.New("the archive does not hold the worktree")
@@ -154,14 +166,20 @@ func (a *applier) rel(name string) (string, bool) {
 
 // list reads the archive to its end, within the limits.
 func (a *applier) list(archive io.Reader) error {
-	a.now = map[string]Kind{}
+	a.now = map[string]coming{}
 	var total int64
-	n := 0
+	n, names := 0, 0
 	return a.each(archive, func(rel string, kind Kind, h *tar.Header, _ io.Reader) error {
 		if n++; n > 2*a.limits.Files {
 			return fmt.Errorf("more than %d files came back: %w", 2*a.limits.Files, ErrTooLarge)
 		}
-		if total += h.Size; h.Size < 0 || total > 2*a.limits.Bytes {
+		size := h.Size
+		if to, ok := a.rel(h.Linkname); ok && h.Typeflag == tar.TypeLink && a.now[to].kind == File {
+			c := a.now[to]
+			c.linked, size = true, c.size // it is copied once more
+			a.now[to] = c
+		}
+		if total += size; size < 0 || total > 2*a.limits.Bytes {
 			return fmt.Errorf("more than %d MiB came back: %w", 2*a.limits.Bytes>>20, ErrTooLarge)
 		}
 		if kind == "" {
@@ -171,7 +189,10 @@ func (a *applier) list(archive io.Reader) error {
 		if _, twice := a.now[rel]; twice {
 			return fmt.Errorf("the archive has %q twice", rel)
 		}
-		a.now[rel] = kind
+		if names += len(rel); names > 2*a.limits.names() {
+			return fmt.Errorf("names of more than %d bytes came back: %w", 2*a.limits.names(), ErrTooLarge)
+		}
+		a.now[rel] = coming{kind: kind, size: size}
 		return nil
 	})
 }
@@ -181,7 +202,7 @@ func (a *applier) list(archive io.Reader) error {
 func (a *applier) remove() {
 	for _, rel := range slices.Backward(slices.Sorted(maps.Keys(a.was))) {
 		e := a.was[rel]
-		if a.now[rel] == e.Kind || a.ctx.Err() != nil {
+		if a.now[rel].kind == e.Kind || a.ctx.Err() != nil {
 			continue
 		}
 		if err := a.unlink(e); err != nil {
@@ -196,6 +217,9 @@ var errTouched = errors.New("changed meanwhile")
 
 func (a *applier) unlink(e *Entry) error {
 	parent, err := a.parent(e.Path)
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
+		return nil // it went with its directory
+	}
 	if err != nil {
 		return err
 	}
@@ -206,6 +230,9 @@ func (a *applier) unlink(e *Entry) error {
 	}
 	if err != nil {
 		return err
+	}
+	if kind := kindOf(st.Mode); kind != "" && kind == a.now[e.Path].kind {
+		return nil // what is to take its place does already
 	}
 	if !e.untouched(&st) {
 		return errTouched
@@ -255,120 +282,91 @@ func (a *applier) put(rel string, kind Kind, h *tar.Header, r io.Reader) (writte
 		return false, err
 	}
 	defer unix.Close(parent)
-	name := path.Base(rel)
-	st, err := lstat(parent, name)
-	there := err == nil
-	if err != nil && !errors.Is(err, unix.ENOENT) {
-		return false, err
+	p := &place{parent: parent, name: path.Base(rel), was: a.was[rel]}
+	if p.was != nil && p.was.Kind != kind {
+		p.was = nil // it was removed
 	}
-	e := a.was[rel]
-	if e != nil && e.Kind != kind {
-		e = nil // it was removed
+	if err := p.look(); err != nil {
+		return false, err
 	}
 	perm := uint32(h.Mode) & 0o777
-	// Ours may have changed only where the other side has not.
-	may := !there && e == nil || there && e != nil && e.untouched(&st)
 	switch kind {
 	case Dir:
-		return a.putDir(parent, name, perm, e, there, may)
+		return p.putDir(perm)
 	case Link:
-		if e != nil && e.Link == h.Linkname {
-			return false, nil
-		}
-		if !may || len(h.Linkname) > maxPath || h.Linkname == "" {
-			return false, errTouched
-		}
-		return true, replace(parent, name, func(tmp string) error { return unix.Symlinkat(h.Linkname, parent, tmp) })
+		return p.putLink(h.Linkname)
 	default:
-		return a.putFile(parent, name, perm, e, may, h, r)
+		return a.putFile(p, rel, perm, h, r)
 	}
-}
-
-func (a *applier) putDir(parent int, name string, perm uint32, e *Entry, there, may bool) (bool, error) {
-	switch {
-	case e != nil && e.Perm == perm:
-		return false, nil
-	case !may:
-		return false, errTouched
-	case !there:
-		return true, unix.Mkdirat(parent, name, perm|0o700)
-	}
-	fd, err := openat(parent, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
-	if err != nil {
-		return false, err
-	}
-	defer unix.Close(fd)
-	return true, unix.Fchmod(fd, perm|0o700)
 }
 
 // putFile writes a file beside the old one, and into its place only where it is
 // another one.
-func (a *applier) putFile(parent int, name string, perm uint32, e *Entry, may bool, h *tar.Header, r io.Reader) (bool, error) {
+func (a *applier) putFile(p *place, rel string, perm uint32, h *tar.Header, r io.Reader) (bool, error) {
+	c := a.now[rel]
 	if h.Typeflag == tar.TypeLink {
 		other, err := a.linked(h.Linkname)
 		if err != nil {
 			return false, err
 		}
 		defer other.Close()
-		r = other
+		r = io.LimitReader(other, c.size)
 	}
-	if e != nil && h.Size != e.Size && h.Typeflag == tar.TypeReg && !may {
+	if !p.may() && (p.was == nil || p.was.Size != c.size) && !(p.has(File) && p.st.Size == c.size) {
 		return false, errTouched
 	}
 	tmp := tempName()
-	fd, err := openat(parent, ".", unix.O_RDWR|unix.O_TMPFILE, uint64(perm))
+	fd, err := openat(p.parent, ".", unix.O_RDWR|unix.O_TMPFILE, uint64(perm))
 	named := errors.Is(err, unix.EOPNOTSUPP)
 	if named {
-		fd, err = openat(parent, tmp, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW, uint64(perm))
+		fd, err = openat(p.parent, tmp, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW, uint64(perm))
 	}
 	if err != nil {
 		return false, err
 	}
-	f := os.NewFile(uintptr(fd), name)
+	f := os.NewFile(uintptr(fd), p.name)
 	defer f.Close()
-	drop := func() {
-		if named {
-			_ = unix.Unlinkat(parent, tmp, 0)
-		}
+	sum, err := fill(f, r)
+	written := false
+	if err == nil {
+		written, err = p.takes(f, sum, perm, func() error {
+			if named {
+				return unix.Renameat(p.parent, tmp, p.parent, p.name)
+			}
+			return p.replace(func(tmp string) error {
+				return unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", fd), p.parent, tmp, unix.AT_SYMLINK_FOLLOW)
+			})
+		})
 	}
-	sum := sha256.New()
-	if _, err := io.Copy(io.MultiWriter(f, sum), r); err != nil {
-		drop()
+	if named && !written {
+		_ = unix.Unlinkat(p.parent, tmp, 0)
+	}
+	if err == nil && c.linked {
+		c.here = written || p.holds(sum, perm)
+		a.now[rel] = c
+	}
+	return written, err
+}
+
+// fill writes a file of the archive and gives its sum.
+func fill(f *os.File, r io.Reader) (sum [sha256.Size]byte, err error) {
+	h := sha256.New()
+	if _, err := io.Copy(io.MultiWriter(f, h), r); err != nil {
 		if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, tar.ErrHeader) {
 			err = fmt.Errorf("%w: %w", errArchive, err)
 		}
-		return false, err
+		return sum, err
 	}
-	if e != nil && [sha256.Size]byte(sum.Sum(nil)) == e.SHA256 && perm == e.Perm {
-		drop()
-		return false, nil
-	}
-	if !may {
-		drop()
-		return false, errTouched
-	}
-	if err := unix.Fchmod(fd, perm); err != nil {
-		drop()
-		return false, err
-	}
-	if named {
-		if err := unix.Renameat(parent, tmp, parent, name); err != nil {
-			drop()
-			return false, err
-		}
-		return true, nil
-	}
-	return true, replace(parent, name, func(tmp string) error {
-		return unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", fd), parent, tmp, unix.AT_SYMLINK_FOLLOW)
-	})
+	h.Sum(sum[:0])
+	return sum, nil
 }
 
-// linked opens what a hard link in the archive names, as it is on this side: the
-// archive has it before.
+// linked opens what a hard link in the archive names, on this side: the archive has
+// had it before, and it is the same here.
 func (a *applier) linked(name string) (*os.File, error) {
 	rel, ok := a.rel(name)
-	if !ok || a.now[rel] != File {
-		return nil, fmt.Errorf("a link to %q, which the archive does not have", name)
+	if !ok || !a.now[rel].here {
+		return nil, fmt.Errorf("a link to %q, which is not as in the archive", name)
 	}
 	fd, err := openat(a.dir, rel, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -381,18 +379,3 @@ func (a *applier) linked(name string) (*os.File, error) {
 	}
 	return os.NewFile(uintptr(fd), rel), nil
 }
-
-// replace makes something under a name of its own and then gives it its name.
-func replace(parent int, name string, make func(tmp string) error) error {
-	tmp := tempName()
-	if err := make(tmp); err != nil {
-		return err
-	}
-	if err := unix.Renameat(parent, tmp, parent, name); err != nil {
-		_ = unix.Unlinkat(parent, tmp, 0)
-		return err
-	}
-	return nil
-}
-
-func tempName() string { return ".toold-" + rand.Text() }

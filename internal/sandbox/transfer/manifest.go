@@ -23,11 +23,11 @@ const (
 
 // Entry is one file, directory or link as it went in.
 type Entry struct {
-	Path string `json:"path"` // below the directory
+	Path string `json:"-"` // below the directory
 	Kind Kind   `json:"kind"`
 	Perm uint32 `json:"perm"`
 	// Link is where a link leads; SHA256 is of a file's content.
-	Link   string            `json:"link,omitempty"`
+	Link   string            `json:"-"`
 	SHA256 [sha256.Size]byte `json:"sha256"`
 	// Size, Ino, MTime and CTime (ns) tell whether it was changed on this side.
 	Size  int64  `json:"size"`
@@ -46,12 +46,19 @@ type Manifest struct {
 // Len is how many entries there are.
 func (m *Manifest) Len() int { return len(m.entries) }
 
+// line is an entry as it is kept. Names are any bytes, and strings of JSON are not.
+type line struct {
+	Path []byte `json:"path"`
+	Link []byte `json:"link,omitempty"`
+	*Entry
+}
+
 // Write writes the manifest for ReadManifest.
 func (m *Manifest) Write(w io.Writer) error {
 	b := bufio.NewWriter(w)
 	enc := json.NewEncoder(b)
 	for _, e := range m.entries {
-		if err := enc.Encode(e); err != nil {
+		if err := enc.Encode(line{[]byte(e.Path), []byte(e.Link), e}); err != nil {
 			return err
 		}
 	}
@@ -62,13 +69,14 @@ func (m *Manifest) Write(w io.Writer) error {
 func ReadManifest(r io.Reader) (*Manifest, error) {
 	m := &Manifest{entries: map[string]*Entry{}}
 	for dec := json.NewDecoder(bufio.NewReader(r)); ; {
-		e := new(Entry)
-		if err := dec.Decode(e); errors.Is(err, io.EOF) {
+		l := line{Entry: new(Entry)}
+		if err := dec.Decode(&l); errors.Is(err, io.EOF) {
 			return m, nil
 		} else if err != nil {
 			return nil, fmt.Errorf("read manifest: %w", err)
 		}
-		m.entries[e.Path] = e
+		l.Entry.Path, l.Entry.Link = string(l.Path), string(l.Link)
+		m.entries[l.Entry.Path] = l.Entry
 	}
 }
 

@@ -58,6 +58,7 @@ type packer struct {
 	into     Into
 	limits   Limits
 	bytes    int64
+	names    int
 	manifest *Manifest
 }
 
@@ -119,6 +120,9 @@ func (p *packer) entry(dir int, name, rel string, depth int) error {
 	if len(p.manifest.entries) >= p.limits.Files {
 		return fmt.Errorf("more than %d files: %w", p.limits.Files, ErrTooLarge)
 	}
+	if err := p.name(rel); err != nil {
+		return err
+	}
 	e.fill(&st)
 	switch e.Kind {
 	case Dir:
@@ -128,6 +132,14 @@ func (p *packer) entry(dir int, name, rel string, depth int) error {
 	default:
 		return p.file(dir, name, e)
 	}
+}
+
+// name counts a name that is kept.
+func (p *packer) name(s string) error {
+	if p.names += len(s); p.names > p.limits.names() {
+		return fmt.Errorf("names of more than %d bytes: %w", p.limits.names(), ErrTooLarge)
+	}
+	return nil
 }
 
 func (p *packer) subdir(dir int, name string, e *Entry, depth int) error {
@@ -150,6 +162,9 @@ func (p *packer) link(fd int, e *Entry) error {
 		return err
 	}
 	e.Link = string(buf[:n])
+	if err := p.name(e.Link); err != nil {
+		return err
+	}
 	p.manifest.entries[e.Path] = e
 	return p.header(&tar.Header{Typeflag: tar.TypeSymlink, Linkname: e.Link, Mode: 0o777}, e.Path)
 }

@@ -27,6 +27,10 @@ type Limits struct {
 	Files int   // files, directories and links
 }
 
+// names bounds the names of all entries together, in bytes: they are held in memory,
+// and each may have four kilobytes.
+func (l Limits) names() int { return 256 * l.Files }
+
 // DefaultLimits are those of a large repository.
 var DefaultLimits = Limits{Bytes: 4 << 30, Files: 200_000}
 

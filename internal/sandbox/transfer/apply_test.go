@@ -1,0 +1,146 @@
+package transfer
+
+import (
+	"archive/tar"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// archive makes one of these entries below workspace/; files have their own names as
+// content.
+func archive(t testing.TB, headers ...tar.Header) *bytes.Reader {
+	t.Helper()
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	must(t, w.WriteHeader(&tar.Header{Name: "workspace/", Typeflag: tar.TypeDir, Mode: 0o755}))
+	for _, h := range headers {
+		name := h.Name
+		h.Name, h.Mode = "workspace/"+name, 0o644
+		if h.Typeflag == tar.TypeReg {
+			h.Size = int64(len(name))
+		}
+		must(t, w.WriteHeader(&h))
+		if h.Typeflag == tar.TypeReg {
+			fmt.Fprint(w, name)
+		}
+	}
+	must(t, w.Close())
+	return bytes.NewReader(b.Bytes())
+}
+
+// Applying once more what was interrupted finds no conflict with its own work.
+func TestApplyAgain(t *testing.T) {
+	here := t.TempDir()
+	write(t, here, map[string]string{"edit": "old", "gone/deep/f": "x", "relink": "-> a", "swap": "file", "swapdir/x": "x"})
+	m, archive := pack(t, here)
+	there := unpack(t, archive)
+	for _, name := range []string{"gone", "relink", "swap", "swapdir"} {
+		must(t, os.RemoveAll(filepath.Join(there, name)))
+	}
+	write(t, there, map[string]string{"edit": "new", "relink": "-> b", "swap/in": "i", "swapdir": "now a file", "dir/f": "f", "link": "-> x"})
+	must(t, os.Link(filepath.Join(there, "edit"), filepath.Join(there, "hard")))
+	want := look(t, there)
+	for range 2 {
+		if report := apply(t, here, there, m); report.ConflictCount > 0 {
+			t.Errorf("got %+v", report)
+		}
+		got := look(t, here)
+		for _, name := range slices.Concat(keys(got), keys(want)) {
+			if got[name] != want[name] {
+				t.Errorf("%q: got %q, want %q", name, got[name], want[name])
+			}
+		}
+	}
+	// But with what somebody else did in between.
+	write(t, here, map[string]string{"edit": "our"})
+	if report := apply(t, here, there, m); !slices.Equal(report.Conflicts, []string{"edit", "hard"}) {
+		t.Errorf("got %+v", report)
+	}
+	if got := look(t, here)["edit"]; got != "our" {
+		t.Errorf("ours is %q now", got)
+	}
+}
+
+// Names are bytes.
+func TestNamesOfAnyBytes(t *testing.T) {
+	here := t.TempDir()
+	write(t, here, map[string]string{"caf\xe9": "old", "l\xff": "-> to\xfe"})
+	m, archive := pack(t, here)
+	there := unpack(t, archive)
+	write(t, there, map[string]string{"caf\xe9": "new"})
+	report := apply(t, here, there, m)
+	if report.ConflictCount > 0 || report.Written != 1 || report.Removed > 0 {
+		t.Errorf("got %+v", report)
+	}
+	if got := look(t, here); got["caf\xe9"] != "new" || got["l\xff"] != "-> to\xfe" {
+		t.Errorf("got %q", got)
+	}
+}
+
+// A hard link has the content that it has there, or it is not made.
+func TestHardLinkToConflict(t *testing.T) {
+	here := t.TempDir()
+	write(t, here, map[string]string{"f": "old"})
+	m, packed := pack(t, here)
+	there := unpack(t, packed)
+	write(t, there, map[string]string{"f": "theirs"})
+	must(t, os.Link(filepath.Join(there, "f"), filepath.Join(there, "hard")))
+	write(t, here, map[string]string{"f": "ours"})
+	report := apply(t, here, there, m)
+	if got := look(t, here); len(got) != 1 || got["f"] != "ours" || !slices.Equal(report.Conflicts, []string{"f", "hard"}) {
+		t.Errorf("got %q, %+v", got, report)
+	}
+	a := archive(t, tar.Header{Name: "early", Typeflag: tar.TypeLink, Linkname: "workspace/late"}, tar.Header{Name: "late", Typeflag: tar.TypeReg})
+	report, err := Apply(t.Context(), open(t, t.TempDir()), me(), &Manifest{}, a, "workspace", DefaultLimits)
+	if err != nil || !slices.Equal(report.Conflicts, []string{"early"}) {
+		t.Errorf("a link to what comes later: %+v, %v", report, err)
+	}
+}
+
+// What a few bytes of an archive could make of themselves is bounded, too.
+func TestBombs(t *testing.T) {
+	links := []tar.Header{{Name: strings.Repeat("x", 100), Typeflag: tar.TypeReg}}
+	for i := range 30 {
+		links = append(links, tar.Header{Name: fmt.Sprint("l", i), Typeflag: tar.TypeLink, Linkname: "workspace/" + links[0].Name})
+	}
+	long := strings.Repeat(strings.Repeat("n", 200)+"/", 10)
+	var names []tar.Header
+	for i := range 30 {
+		names = append(names, tar.Header{Name: long + fmt.Sprint(i), Typeflag: tar.TypeReg})
+	}
+	for name, headers := range map[string][]tar.Header{"links": links, "names": names} {
+		dir := t.TempDir()
+		limits := Limits{Bytes: 1 << 20, Files: 50}
+		if name == "links" {
+			limits.Bytes = 1000
+		} else {
+			limits.Files = 100
+		}
+		_, err := Apply(t.Context(), open(t, dir), me(), &Manifest{}, archive(t, headers...), "workspace", limits)
+		if !errors.Is(err, ErrTooLarge) {
+			t.Errorf("%s: got %v", name, err)
+		}
+		if got := look(t, dir); len(got) > 0 {
+			t.Errorf("%s: %d entries were made", name, len(got))
+		}
+	}
+	dir := t.TempDir()
+	for i := range 10 {
+		write(t, dir, map[string]string{fmt.Sprint(i, strings.Repeat("n", 200)): "-> " + strings.Repeat("t", 200)})
+	}
+	if _, err := Pack(t.Context(), io.Discard, open(t, dir), me(), Into{}, Limits{Bytes: 1 << 20, Files: 10}); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("packed: got %v", err)
+	}
+	// Names that are refused are told in short.
+	report, err := Apply(t.Context(), open(t, dir), me(), &Manifest{}, archive(t, tar.Header{Name: strings.Repeat("y", 1<<16), Typeflag: tar.TypeReg}), "workspace", DefaultLimits)
+	if err != nil || len(report.Refused) != 1 || len(report.Refused[0]) > maxShown {
+		t.Errorf("got %d refused, %v", report.RefuseCount, err)
+	}
+}
