@@ -1,6 +1,6 @@
 // Package image turns container images into root filesystems for sandboxes, and
-// keeps them: pulled from a registry, or imported from an OCI layout, an OCI
-// archive, what `docker save` writes, a tar of a root filesystem, or a directory.
+// keeps them: pulled from a registry, or imported from an archive: of an OCI
+// layout, what `docker save` writes, or a tar of a root filesystem.
 //
 // An image becomes one flat directory, its layers applied one over the other,
 // with the owners that the image says (0 to 65535). Sessions see it read-only,

@@ -12,7 +12,6 @@ import (
 	"runtime"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"golang.org/x/sys/unix"
 )
 
 // ImportOptions say which image of an archive is meant.
@@ -48,56 +47,6 @@ func orArchive(name string) string {
 	return quotable(name)
 }
 
-// ImportPath is Import of a file, an OCI layout directory, or a directory that
-// is a root filesystem. That may be opened as root is the caller's decision. Of
-// a plain directory only the file system that it is on is copied; sockets are
-// left out.
-func (s *Store) ImportPath(ctx context.Context, path, name string, o ImportOptions) (*Image, error) {
-	ctx, done, err := s.begin(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	img, err := s.importPath(ctx, path, name, o)
-	if err != nil {
-		return nil, fmt.Errorf("import %s: %w", path, err)
-	}
-	return img, nil
-}
-
-func (s *Store) importPath(ctx context.Context, path, name string, o ImportOptions) (*Image, error) {
-	// Not blocking, for the path could be a FIFO's.
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	switch {
-	case info.Mode().IsRegular():
-		return s.importStream(ctx, f, name, o)
-	case !info.IsDir():
-		return nil, fmt.Errorf("%w: it is neither a file nor a directory", ErrInvalid)
-	}
-	dir, err := os.OpenRoot(path)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = dir.Close() }() // only read
-	l := layoutDir(dir)
-	ok, err := isLayout(l)
-	if err != nil {
-		return nil, err
-	}
-	if ok {
-		return s.importLayout(ctx, l, name, o)
-	}
-	return s.importTree(ctx, f, name, o)
-}
-
 // importStream stores what comes, uncompressed, and looks what it is.
 func (s *Store) importStream(ctx context.Context, r io.Reader, name string, o ImportOptions) (*Image, error) {
 	sp, err := s.receive(o, func(w io.Writer) error {
@@ -128,17 +77,6 @@ func (s *Store) importStream(ctx context.Context, r io.Reader, name string, o Im
 	if ok {
 		return s.importLayout(ctx, l, name, o)
 	}
-	return s.importPlain(ctx, sp, name, o)
-}
-
-// importTree makes an image of a directory: packed first, so that it is unpacked
-// by the rules for all images and has an identity that follows from its content.
-func (s *Store) importTree(ctx context.Context, dir *os.File, name string, o ImportOptions) (*Image, error) {
-	sp, err := s.receive(o, func(w io.Writer) error { return pack(ctx, w, dir, s.fd, &budget{limits: s.limits, disk: s.disk()}) })
-	if err != nil {
-		return nil, err
-	}
-	defer sp.Close()
 	return s.importPlain(ctx, sp, name, o)
 }
 

@@ -19,7 +19,6 @@ import (
 	ocilayout "github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
-	"golang.org/x/sys/unix"
 )
 
 // layoutOf writes an OCI layout of images, of which each has an annotation with
@@ -113,20 +112,6 @@ func TestImportForms(t *testing.T) {
 			})
 		}
 	}
-	t.Run("layout directory", func(t *testing.T) {
-		s := newStore(t)
-		img, err := s.ImportPath(t.Context(), source, "", ImportOptions{})
-		checkSimple(t, s, img, err, id.String())
-	})
-	t.Run("file", func(t *testing.T) {
-		s := newStore(t)
-		path := filepath.Join(t.TempDir(), "whatever.txt")
-		if err := os.WriteFile(path, gzipped(saved), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		img, err := s.ImportPath(t.Context(), path, "", ImportOptions{})
-		checkSimple(t, s, img, err, id.String())
-	})
 }
 
 func checkSimple(t *testing.T, s *Store, img *Image, err error, id string) {
@@ -168,132 +153,6 @@ func TestImportPlain(t *testing.T) {
 	}
 	if _, err := s.Import(t.Context(), bytes.NewReader(raw), "", ImportOptions{}); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "say one") {
 		t.Errorf("without a name: %v", err)
-	}
-}
-
-func TestImportDirectory(t *testing.T) {
-	s := newStore(t)
-	src := t.TempDir()
-	write := func(rel, content string, mode os.FileMode, uid int) {
-		p := filepath.Join(src, rel)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(p), 0o755), os.WriteFile(p, []byte(content), 0o600), os.Chown(p, uid, uid), os.Chmod(p, mode)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write("bin/sh", "shell", 0o755|os.ModeSetuid, 0)
-	write("home/\xffile", "odd", 0o640, 1000)
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	must(os.Link(filepath.Join(src, "bin/sh"), filepath.Join(src, "bin/bash")))
-	must(os.Symlink("/etc/shadow", filepath.Join(src, "link")))
-	must(unix.Mkfifo(filepath.Join(src, "fifo"), 0o600))
-	must(os.Chmod(filepath.Join(src, "fifo"), 0o622))
-	must(os.Mkdir(filepath.Join(src, "dev"), 0o755))
-	must(unix.Mknod(filepath.Join(src, "dev/null"), unix.S_IFCHR|0o666, int(unix.Mkdev(1, 3))))
-	must(unix.Setxattr(filepath.Join(src, "bin/sh"), "user.note", []byte("x"), 0))
-	sock, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
-	must(err)
-	defer unix.Close(sock)
-	t.Chdir(src) // the path of a test's directory is too long for a socket
-	must(unix.Bind(sock, &unix.SockaddrUnix{Name: "sock"}))
-
-	img, err := s.ImportPath(t.Context(), src, "mine", ImportOptions{})
-	must(err)
-	want := []string{
-		"d 0755 0:0 .", "d 0755 0:0 bin", "- 0755 0:0 bin/bash shell", "- 0755 0:0 bin/sh shell", "d 0755 0:0 dev",
-		"p 0622 0:0 fifo", "d 0755 0:0 home", "- 0640 1000:1000 home/\xffile odd", "l 0777 0:0 link -> /etc/shadow",
-	}
-	rootfs := rootfsOf(s, img)
-	if got := listing(t, rootfs); !slices.Equal(got, want) {
-		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
-	}
-	a, b, orig := statOf(t, rootfs+"/bin/sh"), statOf(t, rootfs+"/bin/bash"), statOf(t, src+"/bin/sh")
-	if a.Ino != b.Ino || a.Ino == orig.Ino {
-		t.Errorf("inodes %d and %d, of the original %d: want the two to be one, and a copy", a.Ino, b.Ino, orig.Ino)
-	}
-	again, err := s.ImportPath(t.Context(), src, "again", ImportOptions{})
-	if err != nil || again.Digest != img.Digest {
-		t.Errorf("the same directory became %+v, %v", again, err)
-	}
-	checkNothingLeft(t, s, 1)
-}
-
-func TestImportDirectoryRefused(t *testing.T) {
-	for name, tt := range map[string]struct {
-		make func(dir string) error
-		want error
-		says string
-	}{
-		"whiteout": {func(d string) error { return os.WriteFile(d+"/.wh.x", nil, 0o600) }, ErrRefused, ".wh.x"},
-		"device":   {func(d string) error { return unix.Mknod(d+"/sda", unix.S_IFBLK, int(unix.Mkdev(8, 0))) }, ErrRefused, "sda"},
-		"owner":    {func(d string) error { return errors.Join(os.Mkdir(d+"/x", 0o700), os.Chown(d+"/x", 100000, 0)) }, ErrRefused, "100000:0"},
-		"deep":     {func(d string) error { return os.MkdirAll(d+"/"+strings.Repeat("d/", 300), 0o700) }, ErrTooLarge, "deeper"},
-		"large":    {func(d string) error { return errors.Join(os.WriteFile(d+"/f", nil, 0o600), os.Truncate(d+"/f", 1<<31)) }, ErrTooLarge, "\"f\""},
-		"many": {func(d string) error {
-			for i := range 101 {
-				if err := os.Mkdir(d+"/"+strings.Repeat("d", i+1), 0o700); err != nil {
-					return err
-				}
-			}
-			return nil
-		}, ErrTooLarge, "entries"},
-		"empty name list": {func(string) error { return nil }, nil, ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := newStoreLimited(t, Limits{FileBytes: 1 << 20, Entries: 100})
-			src := t.TempDir()
-			if name == "deep" {
-				s.limits.Entries = 1000
-			}
-			if err := tt.make(src); err != nil {
-				t.Fatal(err)
-			}
-			_, err := s.ImportPath(t.Context(), src, "mine", ImportOptions{})
-			if tt.want == nil {
-				if err != nil {
-					t.Error(err)
-				}
-				return
-			}
-			if !errors.Is(err, tt.want) || !strings.Contains(err.Error(), tt.says) {
-				t.Errorf("got %v, want %v that says %q", err, tt.want, tt.says)
-			}
-			checkNothingLeft(t, s, 0)
-		})
-	}
-}
-
-// TestImportDirectoryOfTheStore: the store is not copied into itself.
-func TestImportDirectoryOfTheStore(t *testing.T) {
-	top := t.TempDir()
-	s := openStore(t, filepath.Join(top, "images"), Limits{})
-	if err := os.WriteFile(filepath.Join(top, "f"), []byte("x"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	img, err := s.ImportPath(t.Context(), top, "top", ImportOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := listing(t, rootfsOf(s, img)); len(got) != 3 || got[1] != "- 0644 0:0 f x" || got[2] != "d 0700 0:0 images" {
-		t.Errorf("got %q", got)
-	}
-}
-
-func TestImportPathKinds(t *testing.T) {
-	s := newStore(t)
-	dir := t.TempDir()
-	if err := unix.Mkfifo(dir+"/fifo", 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.ImportPath(t.Context(), dir+"/fifo", "x", ImportOptions{}); !errors.Is(err, ErrInvalid) {
-		t.Errorf("a FIFO: %v", err)
-	}
-	if _, err := s.ImportPath(t.Context(), dir+"/none", "x", ImportOptions{}); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("nothing: %v", err)
 	}
 }
 
@@ -394,7 +253,7 @@ func TestImportPlatforms(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, path := range []string{flat, nested} {
-		img, err := newStore(t).ImportPath(t.Context(), path, "x", ImportOptions{})
+		img, err := newStore(t).Import(t.Context(), bytes.NewReader(packed(t, path)), "x", ImportOptions{})
 		if err != nil || img.Digest != id.String() {
 			t.Errorf("got %+v, %v", img, err)
 		}
@@ -404,7 +263,7 @@ func TestImportPlatforms(t *testing.T) {
 		mutate.IndexAddendum{Add: other, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: "s390x"}}})); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := newStore(t).ImportPath(t.Context(), foreign, "x", ImportOptions{}); !errors.Is(err, ErrPlatform) || !strings.Contains(err.Error(), "s390x") {
+	if _, err := newStore(t).Import(t.Context(), bytes.NewReader(packed(t, foreign)), "x", ImportOptions{}); !errors.Is(err, ErrPlatform) || !strings.Contains(err.Error(), "s390x") {
 		t.Errorf("only for another platform: %v", err)
 	}
 }

@@ -7,10 +7,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"golang.org/x/sys/unix"
 )
 
 // layout is an OCI image layout: files by digest, and an index. It is a source.
@@ -26,25 +24,6 @@ func (l *layout) manifest(_ context.Context, d v1.Descriptor) (io.ReadCloser, er
 
 func (l *layout) blob(_ context.Context, d v1.Descriptor) (io.ReadCloser, error) {
 	return l.open(blobPath(d))
-}
-
-// layoutDir is a layout in a directory, which its owner may change meanwhile.
-func layoutDir(dir *os.Root) *layout {
-	return &layout{func(name string) (io.ReadCloser, error) {
-		// Not blocking, for what somebody calls a blob could be a FIFO.
-		f, err := dir.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
-		if err != nil {
-			return nil, err
-		}
-		info, err := f.Stat()
-		if err == nil && !info.Mode().IsRegular() {
-			err = fmt.Errorf("%w: %s is not a regular file", ErrInvalid, name)
-		}
-		if err != nil {
-			return nil, errors.Join(err, f.Close())
-		}
-		return f, nil
-	}}
 }
 
 // blobPath is where a layout keeps a blob; the digest was checked.

@@ -198,9 +198,8 @@ func TestClosed(t *testing.T) {
 	_, errAcquire := s.Acquire("one:1")
 	_, errList := s.List(ctx)
 	_, errImport := s.Import(ctx, bytes.NewReader(nil), "x", ImportOptions{})
-	_, errPath := s.ImportPath(ctx, "/nowhere", "x", ImportOptions{})
 	_, errPull := s.Pull(ctx, "localhost:1/x", PullOptions{})
-	for i, err := range []error{errAcquire, errList, errImport, errPath, errPull, s.Remove(ctx, img.Digest)} {
+	for i, err := range []error{errAcquire, errList, errImport, errPull, s.Remove(ctx, img.Digest)} {
 		if !errors.Is(err, ErrClosed) {
 			t.Errorf("operation %d: %v", i, err)
 		}
