@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bytes"
+	"math/rand/v2"
 	"os"
 	"slices"
 	"strconv"
@@ -37,7 +38,10 @@ const (
 	lastTag  = 59999
 )
 
-func newTags() *tags { return &tags{last: lastTag, used: make(map[uint32]bool)} }
+// newTags begins anywhere: agents may see each other's processes, as in tests.
+func newTags() *tags {
+	return &tags{last: firstTag + rand.Uint32N(lastTag-firstTag), used: make(map[uint32]bool)}
+}
 
 // take gives an id that is in nobody's use. Far fewer programs run than there are.
 func (t *tags) take() uint32 {

@@ -46,8 +46,8 @@ func smallImage(t *testing.T, more ...tar.Header) []byte {
 		files["usr/bin/"+name] = path
 		out, _ := exec.Command("ldd", path).Output() // fails for what is static
 		for word := range strings.FieldsSeq(string(out)) {
-			if strings.HasPrefix(word, "/") {
-				files["usr/"+strings.TrimPrefix(strings.TrimPrefix(word, "/"), "usr/")] = word
+			if lib, ok := strings.CutPrefix(word, "/"); ok {
+				files["usr/"+strings.TrimPrefix(lib, "usr/")] = word
 			}
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/sandbox"
@@ -33,7 +34,13 @@ func newTree(t *testing.T) *Tree {
 	}
 	t.Cleanup(func() {
 		for _, mount := range append([]string{tree.v2}, tree.v1all...) {
-			if err := removeCgroup(filepath.Join(mount, tree.parent)); err != nil {
+			dir := filepath.Join(mount, tree.parent)
+			err := removeCgroup(dir)
+			// A thread that has ended leaves its cgroups when the kernel gets to it.
+			for end := time.Now().Add(time.Minute); err != nil && time.Now().Before(end); err = removeCgroup(dir) {
+				time.Sleep(100 * time.Millisecond)
+			}
+			if err != nil {
 				t.Error(err)
 			}
 		}

@@ -38,12 +38,17 @@ func listening(t *testing.T, dir string, peer func(*unix.Ucred) error) *Listener
 // agentDials connects as an agent does.
 func agentDials(t *testing.T, dir string) *net.UnixConn {
 	t.Helper()
-	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: filepath.Join(dir, "socket"), Net: "unix"})
-	if err != nil {
-		t.Fatal(err)
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: filepath.Join(dir, "socket"), Net: "unix"})
+		if errors.Is(err, unix.EAGAIN) && time.Now().Before(end) {
+			continue // the socket's queue is full, and an agent tries again
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		return c
 	}
-	t.Cleanup(func() { c.Close() })
-	return c
 }
 
 func got(t *testing.T, l *Listener) *net.UnixConn {

@@ -70,7 +70,7 @@ func TestKernelFiles(t *testing.T) {
 		"echo 1 >/proc/sys/user/max_user_namespaces", "head -c 1 /proc/kcore | grep -q .", "grep -q . /proc/keys",
 		"grep -q . /proc/timer_list", "grep -q . /proc/sched_debug", "ls /proc/acpi | grep -q .", "echo 1 >/proc/irq/default_smp_affinity",
 		"mkdir /sys/x", "mknod /tmp/x c 1 3", "mknod /tmp/x b 254 0", "echo x >/run/toold/agent", "chmod u+w /run/toold/agent",
-		"cat /proc/1/environ", "cat /proc/1/mem", "ls /proc/1/fd", "ls /proc/1/root/", "ls /run/toold/control", "ls /sys/fs/cgroup",
+		"cat /proc/1/environ", "cat /proc/1/mem", "ls /proc/1/fd", "ls /proc/1/root/", "ls -A /run/toold/control | grep .", "ls /sys/fs/cgroup",
 	} {
 		if r := l.sh(script); r.Code == 0 {
 			t.Errorf("%s: succeeded: %s", script, r.Output)
