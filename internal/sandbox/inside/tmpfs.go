@@ -40,8 +40,8 @@ func SizeTmpfs(s *sandbox.Spec) (TmpfsSizes, error) {
 		t.Worktree = t.Tmp
 	}
 	if m := s.Limits.Memory; m > 0 && t.Sum() > m/4*3 {
-		return t, fmt.Errorf("limits.tmp %v: with the home directory, /dev/shm and an empty worktree this makes %v of memory file systems, more than three quarters of limits.memory %v: lower limits.tmp or raise limits.memory",
-			t.Tmp, t.Sum(), s.Limits.Memory)
+		return t, fmt.Errorf("limits.tmp %v: with the home directory, /dev/shm and an empty worktree this makes %v of memory file systems, more than three quarters of limits.memory %v: lower limits.tmp or raise limits.memory: %w",
+			t.Tmp, t.Sum(), s.Limits.Memory, sandbox.ErrUnsupported)
 	}
 	return t, nil
 }

@@ -201,7 +201,7 @@ func (c *creation) disk() (*os.File, error) {
 		size = min(size, m/4*3-c.sizes.Sum())
 	}
 	if size < leastDisk {
-		return nil, fmt.Errorf("%w, and limits.memory has no room for it: raise that, or lower limits.tmp", err)
+		return nil, fmt.Errorf("%w, and limits.memory has no room for it: raise that, or lower limits.tmp: %w", err, sandbox.ErrUnsupported)
 	}
 	c.sizes.Disk = size
 	c.note(fmt.Sprintf("this host cannot make file systems in files (%v): what is written to the root file system is held in memory, at most %v of it", err, size))
@@ -244,7 +244,7 @@ func (d *Driver) checkRoot(s *sandbox.Spec) error {
 	case s.Root == nil && s.Limits.Disk > 0:
 		return fmt.Errorf("limits.disk: a session without an image writes nothing to the disk but its worktree, which is a directory of the host and has no bound: %w", sandbox.ErrUnsupported)
 	case s.Root != nil && s.Limits.Disk < leastDisk:
-		return fmt.Errorf("limits.disk %v: what a session with an image writes has a bound, of at least %v", s.Limits.Disk, client.Size(leastDisk))
+		return fmt.Errorf("limits.disk %v: what a session with an image writes has a bound, of at least %v: %w", s.Limits.Disk, client.Size(leastDisk), sandbox.ErrUnsupported)
 	}
 	return nil
 }

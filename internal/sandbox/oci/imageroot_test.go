@@ -1,6 +1,7 @@
 package oci_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -257,6 +258,10 @@ func TestImageRefused(t *testing.T) {
 			}
 			if !strings.Contains(err.Error(), c.want) {
 				t.Errorf("error is %v", err)
+			}
+			// Who asked is told, and not that the host is broken.
+			if c.want == "at least" && !errors.Is(err, sandbox.ErrUnsupported) {
+				t.Errorf("%v is no refusal", err)
 			}
 			f.nothingLeft(spec)
 		})
