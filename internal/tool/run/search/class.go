@@ -33,6 +33,9 @@ func (t *translator) class() (runeSet, error) {
 			items = append(items, set...)
 			continue
 		}
+		if err := t.work(len(items) + len(left)); err != nil {
+			return nil, err
+		}
 		left = combine(left, op, t.folded(items.normal()))
 		items = nil
 		if op = next; op == "" {

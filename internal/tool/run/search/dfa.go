@@ -18,8 +18,12 @@ const (
 // Bounds of the states that a dfa remembers. Past them it forgets all and goes
 // on; a pattern can have more than there is memory.
 const (
-	maxStates = 2000
-	maxWide   = 20_000
+	maxStates     = 2000
+	maxStateBytes = 8 << 20
+	maxWide       = 20_000
+	// stateBytes and placeBytes are what a state takes, and each of its places.
+	stateBytes = 1200
+	placeBytes = 8
 )
 
 // dfa tells whether a line matches. Its states are made as they are needed. It
@@ -30,6 +34,7 @@ type dfa struct {
 	wide   map[wideKey]*dfaState
 	start  *dfaState
 	found  *dfaState
+	bytes  int // of states, about
 	steps  int
 
 	set, next []uint32
@@ -61,7 +66,7 @@ func newDFA(prog *syntax.Prog) *dfa {
 }
 
 func (d *dfa) forget() {
-	d.states, d.wide = make(map[string]*dfaState), make(map[wideKey]*dfaState)
+	d.states, d.wide, d.bytes = make(map[string]*dfaState), make(map[wideKey]*dfaState), 0
 	d.start = d.state([]uint32{uint32(d.prog.Start)}, noRune)
 }
 
@@ -76,6 +81,7 @@ func (d *dfa) state(pcs []uint32, before rune) *dfaState {
 	if s == nil {
 		s = &dfaState{pcs: slices.Clone(pcs), before: before}
 		d.states[string(d.key)] = s
+		d.bytes += stateBytes + placeBytes*len(pcs)
 	}
 	return s
 }
@@ -131,7 +137,7 @@ func (d *dfa) stepWide(s *dfaState, r rune) *dfaState {
 // step is where the character r leads to from s.
 func (d *dfa) step(s *dfaState, r rune) *dfaState {
 	d.steps++
-	if len(d.states) >= maxStates {
+	if len(d.states) >= maxStates || d.bytes >= maxStateBytes {
 		d.forget()
 	}
 	if !d.closure(s, emptyFlags(s.before, r)) {

@@ -38,6 +38,24 @@ type globOp struct {
 	set  *[4]uint64
 }
 
+// globOpBytes is what a step takes, with what an append may leave beside it, and
+// with its set.
+const (
+	globOpBytes  = 24
+	globSetBytes = 32
+)
+
+// bytes is what g takes of the memory.
+func (g *glob) bytes() int {
+	n := len(g.text) + globOpBytes*cap(g.prog)
+	for i := range g.prog {
+		if g.prog[i].set != nil {
+			n += globSetBytes
+		}
+	}
+	return n
+}
+
 type globKind uint8
 
 const (

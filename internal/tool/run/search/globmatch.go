@@ -1,9 +1,13 @@
 package search
 
-import "strings"
+import (
+	"context"
+	"strings"
+)
 
 // globber is the memory that matching globs needs. It is one goroutine's.
 type globber struct {
+	ctx       context.Context // whose end is the end of all matches
 	now, next []int32
 	seen      []uint32 // by step: the generation that it was added in
 	gen       uint32
@@ -11,7 +15,8 @@ type globber struct {
 }
 
 // match reports whether g matches the whole of path, which has no slash at its
-// beginning or end.
+// beginning or end. Once m's ctx has ended the answer says nothing: there may be
+// many globs, and each may take long.
 func (m *globber) match(g *glob, path string) bool {
 	switch g.form {
 	case globPath:
@@ -22,7 +27,7 @@ func (m *globber) match(g *glob, path string) bool {
 	case globSuffix:
 		return strings.HasSuffix(path, g.text)
 	default:
-		return m.run(g.prog, path)
+		return m.ctx.Err() == nil && m.run(g.prog, path)
 	}
 }
 

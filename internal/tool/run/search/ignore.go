@@ -12,7 +12,7 @@ import (
 // Bounds of ignore files. A repository's come to some kilobytes.
 const (
 	ignoreFileBytes  = 1 << 20  // of one file
-	ignoreTotalBytes = 32 << 20 // of all that one search reads, with what they become in memory
+	ignoreTotalBytes = 32 << 20 // of all that one search reads, in memory
 )
 
 // level holds the rules of one directory; those of the directories above it are
@@ -163,10 +163,7 @@ func (r *ignoreReader) read(ctx context.Context, name string) rules {
 	if text == "" {
 		return nil
 	}
-	if !r.spend(len(text) + ruleBytes*(strings.Count(text, "\n")+1)) {
-		return nil
-	}
-	return parseRules(text)
+	return parseRules(text, r.spend)
 }
 
 // text is what a small file holds; "" when there is none that can be read. A

@@ -67,6 +67,9 @@ func Compile(pattern string, o Options) (*Query, error) {
 			return nil, err
 		}
 	}
+	if instructions(re) > maxProg {
+		return nil, errSize
+	}
 	re = re.Simplify()
 	if q.prog, err = syntax.Compile(re); err != nil || len(q.prog.Inst) > maxProg {
 		return nil, errSize
@@ -76,6 +79,22 @@ func Compile(pattern string, o Options) (*Query, error) {
 		q.plain = !q.spans && re.Op == syntax.OpLiteral && len(set) == 1 && set[0].whole
 	}
 	return q, nil
+}
+
+// instructions is about what re is compiled to. Compiled first and counted then, a
+// pattern of some kilobytes takes more memory than there is.
+func instructions(re *syntax.Regexp) int {
+	n := 1
+	for _, sub := range re.Sub {
+		n += instructions(sub)
+	}
+	switch re.Op {
+	case syntax.OpLiteral:
+		n += len(re.Rune)
+	case syntax.OpRepeat:
+		n = 1 + (n-1)*max(re.Min, re.Max, 1)
+	}
+	return n
 }
 
 // parseError words what Go's parser says of a translated pattern.
@@ -141,8 +160,13 @@ type need struct {
 	whole bool // the match is no more than it
 }
 
-// maxNeeds bounds how many texts are looked for at once.
-const maxNeeds = 16
+const (
+	// maxNeeds bounds how many texts are looked for at once.
+	maxNeeds = 16
+	// maxFolded bounds a text that is looked for in either case, in bytes: it is
+	// compared from its beginning wherever it may be.
+	maxFolded = 64
+)
 
 // required finds texts of which every match of re must hold at least one.
 func required(re *syntax.Regexp) ([]need, bool) {
@@ -207,6 +231,7 @@ func literalNeed(re *syntax.Regexp) ([]need, bool) {
 		}
 		from = i + 1
 	}
+	best = best[:min(len(best), maxFolded)] // ASCII
 	return []need{{text: best, fold: true, whole: len(best) == len(re.Rune)}}, best != ""
 }
 

@@ -25,21 +25,27 @@ const (
 	kept
 )
 
-// ruleBytes is what a rule takes besides its text, roughly.
+// ruleBytes is what a rule takes besides its glob, roughly.
 const ruleBytes = 160
 
 // parseRules reads an ignore file. Lines that are no globs are passed over, and
-// what follows a line that is not UTF-8 is lost, as it is for ripgrep.
-func parseRules(text string) rules {
+// what follows a line that is not UTF-8 is lost, as it is for ripgrep. spend takes
+// the memory of each rule; false ends the reading.
+func parseRules(text string, spend func(bytes int) bool) rules {
 	var out rules
 	for line := range strings.Lines(text) {
 		line = strings.TrimSuffix(strings.TrimSuffix(line, "\n"), "\r")
 		if !utf8.ValidString(line) {
 			break
 		}
-		if r, ok := parseRule(line); ok {
-			out = append(out, r)
+		r, ok := parseRule(line)
+		if !ok {
+			continue
 		}
+		if !spend(ruleBytes + r.glob.bytes()) {
+			break
+		}
+		out = append(out, r)
 	}
 	return out
 }

@@ -26,6 +26,9 @@ type translator struct {
 	depth   int // of classes in classes
 	// regrouped counts the repetitions of repetitions; each costs a copy.
 	regrouped int
+	// worked is how much of classes was worked on: \w is two bytes of a pattern and
+	// more than a thousand characters.
+	worked int
 }
 
 // groupFlags are the flags around an open group, and where it begins in out.
@@ -36,6 +39,21 @@ type groupFlags struct {
 
 // maxNesting bounds groups in groups and classes in classes.
 const maxNesting = 200
+
+// maxWorked bounds translator.worked. It is some three hundred times \w.
+const maxWorked = 1 << 19
+
+// foldWork is how much more work it is to find the other cases of a set than to
+// have it.
+const foldWork = 4
+
+// work counts what was done with sets of n ends of ranges.
+func (t *translator) work(n int) error {
+	if t.worked += n; t.worked > maxWorked {
+		return errSize
+	}
+	return nil
+}
 
 // SyntaxError says why a pattern is not taken, in words for who wrote it.
 type SyntaxError struct{ Msg string }
@@ -310,6 +328,9 @@ func (t *translator) escape() error {
 			return err
 		}
 		if (c == 'p' || c == 'P') && t.fold {
+			if err := t.work(foldWork * len(set)); err != nil {
+				return err
+			}
 			set = set.fold()
 		}
 		t.emitSet(set)
@@ -340,6 +361,9 @@ func (t *translator) escapedSet() (runeSet, error) {
 	}
 	if c < 'a' {
 		set = set.negate()
+	}
+	if err == nil {
+		err = t.work(len(set))
 	}
 	return set, err
 }

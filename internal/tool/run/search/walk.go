@@ -12,9 +12,11 @@ import (
 const (
 	// workers is how many directories are looked through at once.
 	workers = 2
-	// maxPending is how many directories may be known and not looked through yet:
-	// some 20 MB.
-	maxPending = 1 << 18
+	// maxPending is what directories that are known and not looked through yet may
+	// take of the memory, in bytes: their paths may be long.
+	maxPending = 20 << 20
+	// pendingBytes is what one takes besides its path.
+	pendingBytes = 48
 )
 
 // Report is what there is to say of a walk besides what it found.
@@ -42,7 +44,7 @@ func Walk(ctx context.Context, r *root.Root, dir string, visit Visit) (Report, e
 	w.reader = ignoreReader{root: r, base: dir, spend: w.spend, cut: w.cutFile}
 	stop := context.AfterFunc(ctx, w.end)
 	defer stop()
-	w.pending = []pendingDir{{path: dir, above: w.reader.chain(ctx)}}
+	w.add(pendingDir{path: dir, above: w.reader.chain(ctx)})
 	var done sync.WaitGroup
 	for i := range workers {
 		done.Go(func() { w.work(ctx, i) })
@@ -66,6 +68,7 @@ type walk struct {
 	mu      sync.Mutex // guards the fields below
 	wake    sync.Cond  // of mu: pending has grown, or the walk is over
 	pending []pendingDir
+	waiting int // bytes of pending
 	busy    int // workers that are in a directory
 	over    bool
 	left    int // bytes that rules may still take
@@ -77,6 +80,8 @@ type pendingDir struct {
 	path  string
 	above *level
 }
+
+func (d *pendingDir) size() int { return len(d.path) + pendingBytes }
 
 // end stops the walk.
 func (w *walk) end() {
@@ -128,7 +133,9 @@ func (w *walk) take() (pendingDir, bool) {
 			return pendingDir{}, false
 		case n > 0:
 			dir := w.pending[n-1]
+			w.pending[n-1] = pendingDir{}
 			w.pending = w.pending[:n-1]
+			w.waiting -= dir.size()
 			w.busy++
 			return dir, true
 		case w.busy == 0:
@@ -148,14 +155,15 @@ func (w *walk) leave() {
 // add puts a directory off.
 func (w *walk) add(dir pendingDir) {
 	w.mu.Lock()
-	full := len(w.pending) >= maxPending
+	full := w.waiting+dir.size() > maxPending
 	if !full {
+		w.waiting += dir.size()
 		w.pending = append(w.pending, dir)
 		w.wake.Signal()
 	}
 	w.mu.Unlock()
 	if full {
-		w.partial(fmt.Sprintf("more than %d directories wait to be searched at once", maxPending))
+		w.partial(fmt.Sprintf("the directories that wait to be searched take more than %d MiB", maxPending>>20))
 	}
 }
 
@@ -169,7 +177,7 @@ func (w *walk) unreadable(dir string, err error) {
 }
 
 func (w *walk) work(ctx context.Context, worker int) {
-	var globs globber
+	globs := globber{ctx: ctx}
 	for {
 		dir, ok := w.take()
 		if !ok {
@@ -196,7 +204,11 @@ func (w *walk) directory(ctx context.Context, worker int, globs *globber, dir pe
 			return true
 		}
 		full := prefix + e.Name
-		if rules.ignored(globs, full, e.Kind == root.KindDir) {
+		hidden := rules.ignored(globs, full, e.Kind == root.KindDir)
+		if ctx.Err() != nil {
+			return false // it may not have been judged to the end
+		}
+		if hidden {
 			return true
 		}
 		if e.Kind == root.KindDir {
