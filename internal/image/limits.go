@@ -89,15 +89,23 @@ func (b *budget) write(n int64) error {
 
 // entry counts an entry, with the bytes of its names.
 func (b *budget) entry(names int) error {
-	b.entries++
-	b.names += int64(names)
-	switch {
-	case b.entries > b.limits.Entries:
+	if b.entries++; b.entries > b.limits.Entries {
 		return fmt.Errorf("%w: it has more than %d entries", ErrTooLarge, b.limits.Entries)
-	case b.names > maxNameBytes:
-		return fmt.Errorf("%w: the names of its entries have more than %d bytes", ErrTooLarge, maxNameBytes)
-	case b.entries%checkEntries == 0:
+	}
+	if err := b.name(names); err != nil {
+		return err
+	}
+	if b.entries%checkEntries == 0 {
 		return b.disk.check()
+	}
+	return nil
+}
+
+// name counts the bytes of a name that is kept, which may be longer than what an
+// entry says: over links a short one leads deep.
+func (b *budget) name(n int) error {
+	if b.names += int64(n); b.names > maxNameBytes {
+		return fmt.Errorf("%w: the names of its entries have more than %d bytes", ErrTooLarge, maxNameBytes)
 	}
 	return nil
 }

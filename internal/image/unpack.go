@@ -217,6 +217,9 @@ func isDir(at place) bool {
 }
 
 func (u *unpacker) finishDir(fd int, realPath string, h *tar.Header, atLeast uint32) error {
+	if err := u.budget.name(len(realPath)); err != nil {
+		return err
+	}
 	u.times[realPath] = h.ModTime
 	if err := unix.Fchown(fd, h.Uid, h.Gid); err != nil {
 		return err

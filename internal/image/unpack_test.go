@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -312,5 +313,29 @@ func TestWhiteoutsAgain(t *testing.T) {
 	names, err := os.ReadDir(filepath.Join(path, "d"))
 	if err != nil || len(names) != 10_000 || slices.ContainsFunc(names, func(e os.DirEntry) bool { return e.Name() == "old" }) {
 		t.Errorf("%d files are there, %v", len(names), err)
+	}
+}
+
+// TestNamesOverLinks: what is kept of names is bounded by what they are, and not by
+// how an image writes them.
+func TestNamesOverLinks(t *testing.T) {
+	needRoot(t)
+	d, err := os.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	deep := strings.Repeat("d/", 100)
+	entries := []tarEntry{dir(deep), symlink("l", deep)}
+	for i := range 100 {
+		entries = append(entries, dir(fmt.Sprintf("l/%d", i)))
+	}
+	u, err := newUnpacker(int(d.Fd()), &budget{limits: Limits{}.withDefaults(), disk: disk{fd: int(d.Fd())}, names: maxNameBytes - 10_000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer u.close()
+	if err := u.apply(t.Context(), bytes.NewReader(tarOf(t, entries...)), ratioGrace); !errors.Is(err, ErrTooLarge) || !strings.Contains(err.Error(), "names") {
+		t.Errorf("got %v", err)
 	}
 }
