@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -35,14 +36,11 @@ func newEngine(t *testing.T) *testEngine {
 	if os.Geteuid() != 0 {
 		skip("an Engine is started by root only")
 	}
-	dir, err := os.MkdirTemp("", "toold-engine-test-")
-	mustNil(t, err)
-	e := &testEngine{t, filepath.Join(dir, "engine")}
+	e := &testEngine{t, filepath.Join(os.TempDir(), fmt.Sprintf("toold-engine-test-%d-%d", os.Getpid(), rand.IntN(1e6)))}
 	t.Cleanup(func() {
 		if out, err := exec.Command("../../scripts/engine", "stop", e.dir).CombinedOutput(); err != nil {
 			t.Errorf("stop the Engine: %v\n%s", err, out)
 		}
-		mustNil(t, os.RemoveAll(dir))
 	})
 	if out, err := exec.Command("../../scripts/engine", "start", e.dir).CombinedOutput(); err != nil {
 		skip("no Docker Engine: %v\n%s", err, out)

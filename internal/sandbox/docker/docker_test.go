@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -53,13 +52,10 @@ func script(args ...string) error {
 	return nil
 }
 
-// start starts an Engine in a directory that is made.
+// start starts an Engine in a directory that is made. What tests have lies in that,
+// and in its cgroup: scripts/engine removes both, also when the tests are killed.
 func (e *testEngine) start(flags ...string) error {
-	dir, err := os.MkdirTemp("/tmp", "toold-test-docker-")
-	if err != nil {
-		return err
-	}
-	e.dir = filepath.Join(dir, "engine")
+	e.dir = "/tmp/toold-test-docker-" + randomHex(8)
 	if err := script(append([]string{"start", e.dir}, flags...)...); err != nil {
 		return err
 	}
@@ -70,7 +66,17 @@ func (e *testEngine) stop() error {
 	if e.dir == "" {
 		return nil
 	}
-	return errors.Join(script("stop", e.dir), os.RemoveAll(filepath.Dir(e.dir)))
+	return script("stop", e.dir)
+}
+
+// group is the cgroup of the Engine, which goes with it.
+func (e *testEngine) group(t testing.TB) string {
+	t.Helper()
+	name, err := os.ReadFile(filepath.Join(e.dir, "group"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return "/" + strings.TrimSpace(string(name))
 }
 
 func (e *testEngine) host() string { return "unix://" + e.dir + "/docker.sock" }
@@ -149,7 +155,7 @@ var bases atomic.Uint32
 
 func newFixture(t testing.TB, e *testEngine, agent string) *fixture {
 	t.Helper()
-	dir, err := os.MkdirTemp("/tmp", "toold-test-docker-")
+	dir, err := os.MkdirTemp(e.dir, "test-")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +168,7 @@ func newFixture(t testing.TB, e *testEngine, agent string) *fixture {
 		StateDir:     filepath.Join(dir, "state"),
 		RunDir:       filepath.Join(dir, "run"),
 		AgentBinary:  agent,
-		CgroupParent: "/toold-test-docker-" + randomHex(4),
+		CgroupParent: e.group(t) + "/" + randomHex(4),
 		Log:          slog.New(slog.NewTextHandler(testWriter{t}, nil)),
 	}}
 	f.driver = f.open()

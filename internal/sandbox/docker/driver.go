@@ -80,6 +80,9 @@ func New(cfg Config) (*Driver, error) {
 			return nil, fmt.Errorf("docker driver: %w", err)
 		}
 	}
+	if err := d.onlyHere(); err != nil {
+		return nil, fmt.Errorf("docker driver: %w", err)
+	}
 	if d.agent, err = inside.CopyAgent(cfg.AgentBinary, cfg.StateDir); err != nil {
 		return nil, fmt.Errorf("docker driver: copy agent: %w", err)
 	}

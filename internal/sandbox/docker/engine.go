@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"path"
 	"path/filepath"
 	"strings"
 	"time"
@@ -154,7 +155,14 @@ func (e *engine) info(ctx context.Context) (*engineInfo, error) {
 	return &info, nil
 }
 
+// isRef says whether a text can name an image. The client makes a path of it, in which
+// dots would lead to other things than images.
+func isRef(ref string) bool { return path.Clean("/"+ref) == "/"+ref }
+
 func (e *engine) image(ctx context.Context, ref string) (*image.InspectResponse, error) {
+	if !isRef(ref) {
+		return nil, fmt.Errorf("image %q: %w", ref, errNotFound)
+	}
 	img, err := ask(ctx, e, askTime, "look for image "+ref, func(ctx context.Context) (image.InspectResponse, error) {
 		return e.c.ImageInspect(ctx, ref)
 	})
@@ -194,6 +202,12 @@ func (e *engine) inspect(ctx context.Context, id string) (*container.InspectResp
 // remove kills and removes a container. One that is not there is no error, and one
 // that somebody else is removing just now is waited for.
 func (e *engine) remove(ctx context.Context, id string) error {
+	return e.removeWithin(ctx, id, workTime)
+}
+
+func (e *engine) removeWithin(ctx context.Context, id string, limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
 	for wait := 10 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		err := e.removeOnce(ctx, id)
 		if !cerrdefs.IsConflict(err) {

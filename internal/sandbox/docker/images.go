@@ -143,6 +143,9 @@ func loaded(r io.Reader) (string, error) {
 // container is made of it.
 func (i *Images) Remove(ctx context.Context, ref string) error {
 	e := i.d.engine
+	if !isRef(ref) {
+		return imageError(ref, errNotFound)
+	}
 	err := e.do(ctx, workTime, "remove image "+ref, func(ctx context.Context) error {
 		_, err := e.c.ImageRemove(ctx, ref, image.RemoveOptions{PruneChildren: true})
 		return err

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -21,6 +22,8 @@ type record struct {
 	// BootID tells a record of before a reboot, whose pid means nothing.
 	BootID    string
 	Container string // the Engine's id; "" until it has given one
+	// Engine is the address of an Engine on another host that has the container.
+	Engine string
 	// Group is the container's cgroup, as /proc shows it; "" where it was never
 	// touched. Divided: the tools have one of their own in it.
 	Group   string
@@ -75,11 +78,28 @@ func (p place) write(r *record) error {
 	if err != nil {
 		return err
 	}
-	tmp := filepath.Join(string(p), recordName+".new")
-	if err := os.WriteFile(tmp, data, 0o600); err != nil {
+	return p.keep(recordName, func(w io.Writer) error {
+		_, err := w.Write(data)
+		return err
+	})
+}
+
+// keep writes a file of the directory, which is there whole, also after a loss of
+// power, or as it was.
+func (p place) keep(name string, write func(io.Writer) error) error {
+	dir, err := os.Open(string(p))
+	if err != nil {
 		return err
 	}
-	return os.Rename(tmp, filepath.Join(string(p), recordName))
+	defer dir.Close()
+	f, err := os.OpenFile(filepath.Join(string(p), name+".new"), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(write(f), f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return errors.Join(os.Rename(f.Name(), filepath.Join(string(p), name)), dir.Sync())
 }
 
 // read gives the record of a sandbox; fs.ErrNotExist when there is none.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 
@@ -42,8 +41,9 @@ type Remote struct {
 	d      *Driver
 	limits transfer.Limits
 
-	mu   sync.Mutex          // guards pins
-	pins map[string]*os.File // the worktrees of live sessions; lost by a restart
+	mu   sync.Mutex               // guards the fields below
+	pins map[string]*os.File      // the worktrees of live sessions; lost by a restart
+	ends map[string]chan struct{} // sessions that somebody ends just now
 }
 
 // IsRemote says whether an Engine's address is not that of a socket on this host.
@@ -51,7 +51,7 @@ func IsRemote(host string) bool { return host != "" && !strings.HasPrefix(host, 
 
 // NewRemote prepares the driver. It does not speak to the Engine.
 func NewRemote(cfg RemoteConfig) (*Remote, error) {
-	d := &Driver{cfg: cfg.Config, dir: filepath.Join(cfg.StateDir, "docker-remote"), log: cfg.Log, trees: map[string]*cgroup.Tree{}}
+	d := &Driver{cfg: cfg.Config, dir: remoteDir(cfg.StateDir), log: cfg.Log, trees: map[string]*cgroup.Tree{}}
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
 	}
@@ -63,13 +63,16 @@ func NewRemote(cfg RemoteConfig) (*Remote, error) {
 	if err := os.MkdirAll(d.sandboxesDir(), 0o700); err != nil {
 		return nil, fmt.Errorf("docker driver: %w", err)
 	}
+	if err := d.onlyHere(); err != nil {
+		return nil, fmt.Errorf("docker driver: %w", err)
+	}
 	if d.agent, err = inside.CopyAgent(cfg.AgentBinary, cfg.StateDir); err != nil {
 		return nil, fmt.Errorf("docker driver: copy agent: %w", err)
 	}
 	if d.seccomp, err = seccomp.JSON(); err != nil {
 		return nil, fmt.Errorf("docker driver: %w", err)
 	}
-	r := &Remote{d: d, limits: cfg.Limits, pins: map[string]*os.File{}}
+	r := &Remote{d: d, limits: cfg.Limits, pins: map[string]*os.File{}, ends: map[string]chan struct{}{}}
 	if r.limits == (transfer.Limits{}) {
 		r.limits = transfer.DefaultLimits
 	}

@@ -10,7 +10,6 @@ import (
 	"io"
 	"os"
 	"path"
-	"path/filepath"
 	"time"
 
 	"github.com/docker/docker/api/types/container"
@@ -23,8 +22,12 @@ import (
 	"github.com/toold/toold/internal/sandbox/transfer"
 )
 
-// copyTime bounds a worktree's way there or back.
-const copyTime = 10 * time.Minute
+// copyTime bounds a worktree's way there, backTime its way back: that begins anew when
+// a daemon is started, for which systemd gives five minutes.
+const (
+	copyTime = 10 * time.Minute
+	backTime = 4 * time.Minute
+)
 
 // runDir is where the sandbox has what the daemon brings, in a volume.
 const runDir = "/run/toold"
@@ -54,6 +57,7 @@ func (r *Remote) create(ctx context.Context, spec *sandbox.Spec) (*RemoteSandbox
 	if err := c.plan(ctx); err != nil {
 		return nil, err
 	}
+	c.rec.Engine = r.d.engine.host
 	r.notes(c)
 	if err := c.place.claim(&c.rec); err != nil {
 		return nil, err
@@ -238,20 +242,11 @@ func (r *Remote) remember(c *creation, owner transfer.Owner, m *transfer.Manifes
 	if err != nil {
 		return err
 	}
-	f, err := os.OpenFile(filepath.Join(string(c.place), manifestName), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
+	if err := c.place.keep(manifestName, m.Write); err != nil {
 		return err
 	}
-	if err := errors.Join(m.Write(f), f.Close()); err != nil {
-		return err
-	}
-	data, err := json.Marshal(copied{
-		Path: name, Dev: uint64(st.Dev), Ino: st.Ino, Owner: owner, Target: t.Target, Back: t.Mode != client.WorktreeRO,
-	})
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(filepath.Join(string(c.place), copiedName), data, 0o600); err != nil {
+	is := copied{Path: name, Dev: uint64(st.Dev), Ino: st.Ino, Owner: owner, Target: t.Target, Back: t.Mode != client.WorktreeRO}
+	if err := c.place.keep(copiedName, func(w io.Writer) error { return json.NewEncoder(w).Encode(is) }); err != nil {
 		return err
 	}
 	fd, err := unix.FcntlInt(t.Source.Fd(), unix.F_DUPFD_CLOEXEC, 3)

@@ -31,6 +31,11 @@ func (r *Remote) destroy(ctx context.Context, rec *sandbox.Record) error {
 	if !safeName.MatchString(rec.SessionID) {
 		return errors.New("that is no session id")
 	}
+	done, err := r.alone(ctx, rec.SessionID)
+	if err != nil {
+		return err
+	}
+	defer done()
 	found, err := r.d.place(rec.SessionID).read()
 	if errors.Is(err, os.ErrNotExist) {
 		return r.d.removeLabelled(ctx, rec)
@@ -43,10 +48,41 @@ func (r *Remote) destroy(ctx context.Context, rec *sandbox.Record) error {
 	if err := r.kill(ctx, found.Container); err != nil {
 		return err
 	}
+	// Whoever ends a sandbox has time for ending processes, not for a worktree.
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), backTime, errSlow{backTime})
+	defer cancel()
 	if err := r.copyBack(ctx, found); err != nil {
 		return err
 	}
 	return r.discard(ctx, found)
+}
+
+// alone waits until nobody else ends the session: what one copies back, another would
+// overwrite.
+func (r *Remote) alone(ctx context.Context, session string) (done func(), err error) {
+	mine := make(chan struct{})
+	for {
+		r.mu.Lock()
+		other := r.ends[session]
+		if other == nil {
+			r.ends[session] = mine
+		}
+		r.mu.Unlock()
+		if other == nil {
+			break
+		}
+		select {
+		case <-other:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("somebody else is ending it: %w", context.Cause(ctx))
+		}
+	}
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.ends, session)
+		close(mine)
+	}, nil
 }
 
 // discard removes a sandbox as it is.
@@ -127,17 +163,24 @@ func (r *Remote) fetch(ctx context.Context, rec *record, target string) (*os.Fil
 	if err != nil {
 		return nil, err
 	}
-	err = r.d.engine.do(ctx, copyTime, "copy from container "+rec.Container, func(ctx context.Context) error {
+	room, err := roomIn(f)
+	if err != nil {
+		return nil, errors.Join(err, f.Close(), os.Remove(f.Name()))
+	}
+	err = r.d.engine.do(ctx, backTime, "copy from container "+rec.Container, func(ctx context.Context) error {
 		body, _, err := r.d.engine.c.CopyFromContainer(ctx, rec.Container, target)
 		if err != nil {
 			return err
 		}
 		defer body.Close()
 		most := 2*r.limits.Bytes + int64(r.limits.Files)*4096
-		n, err := io.Copy(f, io.LimitReader(body, most+1))
-		if err == nil && n > most {
+		n, err := io.Copy(f, io.LimitReader(body, min(most, room)+1))
+		switch {
+		case err == nil && n > room:
+			return fmt.Errorf("%s has not enough room for the worktree beside the %d MiB that stay free", dir, leastRoom>>20)
+		case err == nil && n > most:
 			// The rest is missed when it is applied: an archive must be whole.
-			r.d.log.Warn("a worktree has grown past what can be copied back", "sandbox", rec.SessionID, "bytes", most)
+			r.d.log.Warn("a worktree has grown past what can be copied back: its archive is cut", "sandbox", rec.SessionID, "bytes", most)
 		}
 		return err
 	})
@@ -145,6 +188,19 @@ func (r *Remote) fetch(ctx context.Context, rec *record, target string) (*os.Fil
 		return nil, errors.Join(err, f.Close(), os.Remove(f.Name()))
 	}
 	return f, nil
+}
+
+// leastRoom (bytes) stays free where changes are kept: the daemon's own records are
+// there, too.
+const leastRoom = 1 << 30
+
+// roomIn is how many bytes a file may take.
+func roomIn(f *os.File) (int64, error) {
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(int(f.Fd()), &st); err != nil {
+		return 0, fmt.Errorf("look for room: %w", err)
+	}
+	return max(0, int64(st.Bavail)*st.Bsize-leastRoom), nil
 }
 
 func (r *Remote) apply(ctx context.Context, rec *record, c *copied, archive *os.File) (*transfer.Report, error) {

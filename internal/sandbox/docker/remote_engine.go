@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"net/url"
@@ -22,6 +23,9 @@ import (
 
 // dialTime bounds making a connection to an Engine elsewhere.
 const dialTime = 15 * time.Second
+
+// maxHeader bounds the header of an answer in bytes where no http.Transport does.
+const maxHeader = 64 << 10
 
 type dialFunc func(ctx context.Context) (net.Conn, error)
 
@@ -130,7 +134,8 @@ func (e *engine) upgrade(ctx context.Context, conn net.Conn, path string) (*bufi
 	if err := req.Write(conn); err != nil {
 		return nil, err
 	}
-	r := bufio.NewReader(conn)
+	bounded := &io.LimitedReader{R: conn, N: maxHeader}
+	r := bufio.NewReader(bounded)
 	resp, err := http.ReadResponse(r, req) //nolint:bodyclose // what follows is no body but the connection
 	if err != nil {
 		return nil, err
@@ -142,5 +147,6 @@ func (e *engine) upgrade(ctx context.Context, conn net.Conn, path string) (*bufi
 	if !stop() {
 		return nil, context.Cause(ctx)
 	}
+	bounded.N = math.MaxInt64
 	return r, conn.SetDeadline(time.Time{})
 }

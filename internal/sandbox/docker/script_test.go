@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// traces are what an Engine in dir has on this machine: processes, mounts, cgroups,
+// traces are what an Engine in dir with this cgroup has on this machine: processes, mounts, cgroups,
 // files.
-func traces(t *testing.T, dir string) []string {
+func traces(t *testing.T, dir, group string) []string {
 	t.Helper()
 	var found []string
 	procs, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -38,8 +38,7 @@ func traces(t *testing.T, dir string) []string {
 			found = append(found, s.Text())
 		}
 	}
-	name := "toold-engine-" + filepath.Base(dir)
-	for _, pattern := range []string{"/sys/fs/cgroup/" + name, "/sys/fs/cgroup/*/" + name} {
+	for _, pattern := range []string{"/sys/fs/cgroup" + group, "/sys/fs/cgroup/*" + group} {
 		groups, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)
@@ -91,7 +90,8 @@ func TestEngineLeavesNothing(t *testing.T) {
 			if err := e.api("POST", "/containers/plain/start", nil); err != nil {
 				t.Fatal(err)
 			}
-			if len(traces(t, dir)) == 0 {
+			group := e.group(t)
+			if len(traces(t, dir, group)) == 0 {
 				t.Fatal("this test finds nothing of an Engine that runs")
 			}
 			if err := cmd.Process.Signal(sig); err != nil {
@@ -101,7 +101,7 @@ func TestEngineLeavesNothing(t *testing.T) {
 			dies(t, sb)
 			var left []string
 			for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
-				if left = traces(t, dir); len(left) == 0 {
+				if left = traces(t, dir, group); len(left) == 0 {
 					break
 				}
 			}

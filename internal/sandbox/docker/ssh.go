@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/url"
 	"os"
 	"os/exec"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -20,7 +23,8 @@ func dialSSH(u *url.URL) (dialFunc, error) {
 	if _, ok := u.User.Password(); ok {
 		return nil, errors.New("ssh:// takes no password; use keys")
 	}
-	args := []string{"-o", "BatchMode=yes", "-o", "ConnectTimeout=15", "-T"}
+	// A host that is gone must be noticed: nothing is said on an idle connection.
+	args := []string{"-o", "BatchMode=yes", "-o", "ConnectTimeout=15", "-o", "ServerAliveInterval=15", "-T"}
 	if user := u.User.Username(); user != "" {
 		args = append(args, "-l", user)
 	}
@@ -43,8 +47,43 @@ func dialSSH(u *url.URL) (dialFunc, error) {
 type sshConn struct {
 	net.Conn
 	cmd  *exec.Cmd
+	said *words
 	once sync.Once
 	err  error
+
+	began atomic.Bool // something was read
+}
+
+// words are the first that a program says on its standard error.
+type words struct {
+	mu sync.Mutex // guards b
+	b  []byte
+}
+
+func (w *words) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.b = append(w.b, p[:min(len(p), maxQuoted-len(w.b))]...)
+	return len(p), nil
+}
+
+func (w *words) String() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return strings.TrimSpace(string(w.b))
+}
+
+// Read says why there is nothing to read: ssh does, on its standard error.
+func (c *sshConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if n > 0 {
+		c.began.Store(true)
+	}
+	if errors.Is(err, io.EOF) && !c.began.Load() {
+		_ = c.Close() // then all is said
+		err = fmt.Errorf("ssh has ended: %q", c.said.String())
+	}
+	return n, err
 }
 
 // startSSH gives ssh one end of a pair of sockets for its input and output.
@@ -61,12 +100,14 @@ func startSSH(args []string) (net.Conn, error) {
 		return nil, err
 	}
 	cmd := exec.Command("ssh", args...)
-	cmd.Stdin, cmd.Stdout = theirs, theirs
+	said := new(words)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = theirs, theirs, said
+	cmd.WaitDelay = time.Second // should a child of ssh's hold its standard error
 	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		return nil, errors.Join(fmt.Errorf("start ssh: %w", err), conn.Close())
 	}
-	return &sshConn{Conn: conn, cmd: cmd}, nil
+	return &sshConn{Conn: conn, cmd: cmd, said: said}, nil
 }
 
 // Close ends the process too.
