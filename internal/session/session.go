@@ -44,7 +44,7 @@ type Config struct {
 	// still being made; "" leaves it open until they are.
 	Runtime string
 	Log     *slog.Logger
-	// Owner labels every resource of this daemon: a hash of its state directory.
+	// Owner labels every resource of this daemon, and of no other anywhere.
 	Owner string
 	// OutputDir is the host directory below which each session has its outputs.
 	OutputDir string

@@ -40,6 +40,8 @@ func (e *engine) explain(ctx context.Context, what string, err error) error {
 		return fmt.Errorf("%s: %w: look at its log and at the load of the machine", at, slow)
 	case ctx.Err() != nil:
 		return fmt.Errorf("%s: %w", at, context.Cause(ctx))
+	case IsRemote(e.host) && dockerclient.IsErrConnectionFailed(err): // what TLS or ssh says is worth reading
+		return fmt.Errorf("%s: %w: is it running, and is DOCKER_HOST right?", at, quoted(err))
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED), dockerclient.IsErrConnectionFailed(err):
 		return fmt.Errorf("%s: it is not running, or listens elsewhere: start it (systemctl start docker), or set DOCKER_HOST", at)
 	case errors.Is(err, syscall.ENOSPC), strings.Contains(text, "no space left on device"):

@@ -79,7 +79,7 @@ func (c *sshConn) Read(p []byte) (int, error) {
 	if n > 0 {
 		c.began.Store(true)
 	}
-	if errors.Is(err, io.EOF) && !c.began.Load() {
+	if (errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET)) && !c.began.Load() {
 		_ = c.Close() // then all is said
 		err = fmt.Errorf("ssh has ended: %q", c.said.String())
 	}

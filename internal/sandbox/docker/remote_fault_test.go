@@ -1,0 +1,244 @@
+package docker
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/sandbox/transfer"
+)
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// copiedSandbox is what is left of a session whose worktree was copied to an Engine.
+func copiedSandbox(t *testing.T, host string) (r *Remote, rec sandbox.Record, worktree string) {
+	t.Helper()
+	d := fakeDriver(t, host)
+	d.dir = remoteDir(d.cfg.StateDir)
+	must(t, os.MkdirAll(d.sandboxesDir(), 0o700))
+	r = &Remote{d: d, limits: transfer.DefaultLimits, pins: map[string]*os.File{}, ends: map[string]chan struct{}{}}
+	worktree = t.TempDir()
+	must(t, os.WriteFile(filepath.Join(worktree, "file"), []byte("old"), 0o600))
+	spec := plainSpec()
+	dir, err := os.Open(worktree)
+	must(t, err)
+	t.Cleanup(func() { dir.Close() })
+	spec.Worktree = sandbox.Worktree{Mode: "bind", Target: sandbox.Workspace, Source: dir}
+	c := &creation{d: d, spec: &spec, place: d.place(spec.SessionID), rec: record{
+		Record:    sandbox.Record{SessionID: spec.SessionID, Incarnation: spec.Incarnation, Owner: spec.Owner},
+		Container: strings.Repeat("b", 64), Engine: host,
+	}}
+	must(t, c.place.claim(&c.rec))
+	m, err := transfer.Pack(t.Context(), io.Discard, dir, transfer.Owner{}, transfer.Into{}, r.limits)
+	must(t, err)
+	must(t, r.remember(c, transfer.Owner{}, m))
+	return r, c.rec.Record, worktree
+}
+
+// changed is a worktree as an Engine gives it.
+func changed(t *testing.T) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	must(t, w.WriteHeader(&tar.Header{Name: "workspace/", Typeflag: tar.TypeDir, Mode: 0o755}))
+	must(t, w.WriteHeader(&tar.Header{Name: "workspace/file", Typeflag: tar.TypeReg, Mode: 0o600, Size: 3}))
+	_, err := io.WriteString(w, "new")
+	must(t, err)
+	must(t, w.Close())
+	return b.Bytes()
+}
+
+func stopped(w http.ResponseWriter, r *http.Request) {
+	says(200, `{"Id":"b","State":{"Running":false},"Config":{}}`)(w, r)
+}
+
+// A worktree comes back also when that takes longer than whoever ends the session has
+// time for, and once when two end it.
+func TestCopyBackTakesItsTime(t *testing.T) {
+	archive := changed(t)
+	var at, most atomic.Int32
+	give := func(w http.ResponseWriter, r *http.Request) {
+		if n := at.Add(1); n > most.Load() {
+			most.Store(n)
+		}
+		defer at.Add(-1)
+		time.Sleep(300 * time.Millisecond)
+		w.Header().Set("X-Docker-Container-Path-Stat", base64.StdEncoding.EncodeToString([]byte(`{"name":"workspace"}`)))
+		_, _ = w.Write(archive)
+	}
+	r, rec, worktree := copiedSandbox(t, fakeEngine(t, map[string]http.HandlerFunc{"bbb/json": stopped, "/archive": give}))
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	var both sync.WaitGroup
+	both.Go(func() {
+		if err := r.Destroy(ctx, rec); err != nil {
+			t.Error(err)
+		}
+	})
+	for at.Load() == 0 && ctx.Err() == nil {
+		time.Sleep(time.Millisecond)
+	}
+	both.Go(func() {
+		if err := r.Destroy(t.Context(), rec); err != nil {
+			t.Error(err)
+		}
+	})
+	both.Wait()
+	if got, err := os.ReadFile(filepath.Join(worktree, "file")); err != nil || string(got) != "new" {
+		t.Errorf("got %q, %v", got, err)
+	}
+	if most.Load() != 1 {
+		t.Errorf("%d copied back at a time", most.Load())
+	}
+	for _, dir := range []string{r.d.sandboxesDir(), filepath.Join(r.d.dir, "changes")} {
+		if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+			t.Errorf("%s: %v, %v", dir, left, err)
+		}
+	}
+}
+
+// What one Engine has is not looked for at another.
+func TestOtherEngine(t *testing.T) {
+	r, _, _ := copiedSandbox(t, fakeEngine(t, nil))
+	cfg := r.d.cfg
+	remote := func(host string) error {
+		cfg.Host = host
+		r, err := NewRemote(RemoteConfig{Config: cfg})
+		if err == nil {
+			must(t, r.Close())
+		}
+		return err
+	}
+	rec, err := r.d.place("ses_fault").read()
+	must(t, err)
+	rec.Engine = "ssh://one"
+	must(t, r.d.place("ses_fault").write(rec))
+	must(t, remote("ssh://one"))
+	if err := remote("ssh://another"); err == nil || !strings.Contains(err.Error(), `"ssh://one"`) || !strings.Contains(err.Error(), "ses_fault") {
+		t.Errorf("another Engine: %v", err)
+	}
+	cfg.Host = ""
+	if _, err := New(cfg); err == nil || !strings.Contains(err.Error(), `"ssh://one"`) {
+		t.Errorf("the Engine here: %v", err)
+	}
+	must(t, r.d.place("ses_fault").remove())
+	d, err := New(cfg)
+	must(t, err)
+	defer d.Close()
+	rec.BootID = "an earlier one"
+	must(t, d.place("ses_fault").claim(rec))
+	must(t, remote("ssh://another"))
+	rec.BootID = bootID()
+	must(t, d.place("ses_fault").write(rec))
+	if err := remote("ssh://another"); err == nil || !strings.Contains(err.Error(), "unset DOCKER_HOST") {
+		t.Errorf("a live one here: %v", err)
+	}
+}
+
+// A container that an Engine never gets rid of is given up.
+func TestRemoveConflict(t *testing.T) {
+	id := strings.Repeat("b", 64)
+	d := fakeDriver(t, fakeEngine(t, map[string]http.HandlerFunc{id: says(409, `{"message":"removal is already in progress"}`)}))
+	done := make(chan error, 1)
+	go func() { done <- d.engine.removeWithin(t.Context(), id, 50*time.Millisecond) }()
+	select {
+	case err := <-done:
+		if err == nil || !strings.Contains(err.Error(), "in progress") {
+			t.Errorf("got %v", err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("it is waited for without end")
+	}
+}
+
+// No name of an image leads to something else of the Engine's.
+func TestNoImageNames(t *testing.T) {
+	var asked atomic.Int32
+	ask := func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		says(200, `{}`)(w, r)
+	}
+	d := fakeDriver(t, fakeEngine(t, map[string]http.HandlerFunc{"/containers/x/json": ask, "/containers/x": ask}))
+	for _, ref := range []string{"../containers/x", "a/../../containers/x", "a/./../../containers/x/."} {
+		if _, err := d.Images().Acquire(t.Context(), ref); err == nil {
+			t.Errorf("%s is an image", ref)
+		}
+		if err := d.Images().Remove(t.Context(), ref); err == nil {
+			t.Errorf("%s was removed", ref)
+		}
+	}
+	if n := asked.Load(); n > 0 {
+		t.Errorf("the Engine was asked %d times about a container", n)
+	}
+}
+
+// An answer that is all header is given up.
+func TestEndlessHeader(t *testing.T) {
+	near, far := net.Pipe()
+	defer near.Close()
+	ended := make(chan int, 1)
+	go func() {
+		_, _ = far.Read(make([]byte, 4096))
+		n := 0
+		for _, err := io.WriteString(far, "HTTP/1.1 101 UPGRADED\r\n"); err == nil; n += 1024 {
+			_, err = io.WriteString(far, "X: "+strings.Repeat("x", 1019)+"\r\n")
+		}
+		ended <- n
+	}()
+	e := &engine{host: "test"}
+	if _, err := e.upgrade(t.Context(), near, "/x"); err == nil {
+		t.Error("no error")
+	}
+	near.Close()
+	if n := <-ended; n > 2*maxHeader {
+		t.Errorf("%d bytes of a header were read", n)
+	}
+}
+
+// Why ssh has ended is told.
+func TestSSHSays(t *testing.T) {
+	bin := t.TempDir()
+	must(t, os.WriteFile(filepath.Join(bin, "ssh"), []byte("#!/bin/sh\necho Host key verification failed. >&2\nexit 255\n"), 0o755))
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	e, err := newRemoteEngine("ssh://engine.test", "")
+	must(t, err)
+	defer e.close()
+	if _, err := e.version(t.Context()); err == nil || !strings.Contains(err.Error(), "Host key verification failed.") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// A record is what it was, or what it is to be.
+func TestRecordIsWhole(t *testing.T) {
+	d := fakeDriver(t, "")
+	p := d.place("ses_one")
+	must(t, p.claim(&record{Record: sandbox.Record{SessionID: "ses_one"}}))
+	must(t, p.keep(manifestName, func(w io.Writer) error { return json.NewEncoder(w).Encode(1) }))
+	if err := p.keep(manifestName, func(w io.Writer) error {
+		_, _ = io.WriteString(w, "half")
+		return io.ErrUnexpectedEOF
+	}); err == nil {
+		t.Error("no error")
+	}
+	if data, err := os.ReadFile(filepath.Join(string(p), manifestName)); string(data) != "1\n" {
+		t.Errorf("got %q, %v", data, err)
+	}
+}
