@@ -48,10 +48,15 @@ type errUsage struct{ error }
 
 func (e errUsage) Unwrap() error { return e.error }
 
-// exitCode is 2 for a wrong command line or configuration, else 1.
+// exitConfig tells systemd that starting again is no use, as it does by sysexits.h.
+// It cannot be 2: with that the Go runtime ends a process that has panicked, or that
+// the watchdog aborts, and those must be started again.
+const exitConfig = 78
+
+// exitCode is exitConfig for a wrong command line or configuration, else 1.
 func exitCode(err error) int {
 	if errors.As(err, new(errUsage)) {
-		return 2
+		return exitConfig
 	}
 	return 1
 }

@@ -47,8 +47,8 @@ func TestUsageErrors(t *testing.T) {
 		{[]string{"TOOLD_LIMITS_PIDDS=1"}, []string{"--check"}, `TOOLD_LIMITS_PIDDS: no setting of [limits] has this variable`},
 	} {
 		_, _, err := command(t, tt.env, tt.args...)
-		if err == nil || !strings.Contains(err.Error(), tt.want) || exitCode(err) != 2 {
-			t.Errorf("%v %v: got %v (exit %d), want %q (exit 2)", tt.env, tt.args, err, exitCode(err), tt.want)
+		if err == nil || !strings.Contains(err.Error(), tt.want) || exitCode(err) != exitConfig {
+			t.Errorf("%v %v: got %v (exit %d), want %q (exit %d)", tt.env, tt.args, err, exitCode(err), tt.want, exitConfig)
 		}
 	}
 	if got := exitCode(errors.New("x")); got != 1 {

@@ -89,26 +89,34 @@ func TestReload(t *testing.T) {
 // sessions, and a call under way, go on meanwhile.
 func TestWatchdog(t *testing.T) {
 	m := socketStarted(t, map[string]string{
-		"/etc/systemd/system/toold.service.d/test.conf": "[Service]\nWatchdogSec=2\nTimeoutAbortSec=1\n",
+		"/etc/systemd/system/toold.service.d/test.conf": "[Service]\nWatchdogSec=8\nTimeoutAbortSec=1\n",
 	})
 	m.run("toolctl", "session", "create", "--name", "s")
-	call := m.call("s", "slow", "sleep 6; echo done")
 	pid := m.show("toold.service", "MainPID")
-	time.Sleep(5 * time.Second) // more than two intervals in which it is well
+	time.Sleep(17 * time.Second) // more than two intervals in which it is well
 	if got := m.show("toold.service", "NRestarts") + m.show("toold.service", "MainPID"); got != "0"+pid {
 		t.Fatalf("a healthy daemon was restarted: %s", got)
 	}
+	another := func() {
+		m.await("the daemon is another one", func() bool {
+			now := m.show("toold.service", "MainPID")
+			return now != pid && now != "0" && m.show("toold.service", "SubState") == "running"
+		})
+	}
+	call := m.call("s", "slow", "sleep 15; echo done")
 	m.run("kill", "-STOP", pid)
-	m.await("the daemon is another one", func() bool {
-		now := m.show("toold.service", "MainPID")
-		return now != pid && now != "0" && m.show("toold.service", "SubState") == "running"
-	})
+	another()
 	if out := m.run("journalctl", "--no-pager", "--unit=toold.service"); !strings.Contains(out, "Failed with result 'watchdog'") {
 		t.Errorf("it was not the watchdog:\n%s", out)
 	}
 	if got := <-call; got != "done" {
 		t.Errorf("the call: %q", got)
 	}
+	// One that still takes the watchdog's signal ends by itself, with the stacks of
+	// what hangs.
+	pid = m.show("toold.service", "MainPID")
+	m.run("kill", "-ABRT", pid)
+	another()
 }
 
 // call runs a command in a session by its id, again whenever the daemon goes away
