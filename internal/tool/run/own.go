@@ -121,11 +121,9 @@ func (o *ownGrep) file(ctx context.Context, worker int, name string, named bool)
 		return true
 	}
 	out := &ownLines{grep: o, name: name}
+	defer out.release() // also after a panic, or the others would wait for ever
 	found, err := o.searcher(worker, named).File(ctx, f, out.add)
-	if err != nil {
-		o.failed(ctx)
-	}
-	return out.end(found)
+	return out.end(found, err != nil && ctx.Err() == nil)
 }
 
 func (o *ownGrep) searcher(worker int, named bool) *search.Searcher {
@@ -145,7 +143,7 @@ func (o *ownGrep) searcher(worker int, named bool) *search.Searcher {
 	return o.searchers[worker]
 }
 
-// failed notes a file that could not be read.
+// failed notes a file that cannot be opened.
 func (o *ownGrep) failed(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
@@ -200,14 +198,23 @@ func (l *ownLines) flush() bool {
 	return !l.grep.full
 }
 
-// end takes what there is to say of the file as a whole.
-func (l *ownLines) end(found search.Found) bool {
-	if found == (search.Found{}) && len(l.kept) == 0 && !l.holds {
+// release lets the others on.
+func (l *ownLines) release() {
+	if l.holds {
+		l.holds = false
+		l.grep.mu.Unlock()
+	}
+}
+
+// end takes what there is to say of the file as a whole. unreadable says that it
+// could not be read to its end.
+func (l *ownLines) end(found search.Found, unreadable bool) bool {
+	if found == (search.Found{}) && len(l.kept) == 0 && !l.holds && !unreadable {
 		return true
 	}
 	l.flush()
 	o := l.grep
-	defer o.mu.Unlock()
+	o.unreadable = o.unreadable || unreadable
 	if o.full {
 		return false
 	}

@@ -7,12 +7,14 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/toold/toold/internal/tool/run/root"
+	"github.com/toold/toold/internal/tool/run/search"
 )
 
 // Files of any size and kind are searched in bounded memory, and what is not
@@ -181,4 +183,65 @@ func TestOwnEngineAborted(t *testing.T) {
 		_, err = tool.Run(ctx, env, json.RawMessage(`{"pattern":"x"}`), prep)
 		wantCode(t, err, CodeAborted, "")
 	}
+}
+
+// A file that fails while its lines hold the others up does not hold itself up.
+func TestOwnEngineReadError(t *testing.T) {
+	env := ownEnv(t)
+	name := filepath.Join(env.Worktree, "f")
+	must(t, os.WriteFile(name, []byte(strings.Repeat("needle\n", 1<<17)), 0o644))
+	target, err := env.Root.Resolve(t.Context(), name)
+	must(t, err)
+	query, err := search.Compile("needle", search.Options{})
+	must(t, err)
+	o := &ownGrep{
+		search: newGrepSearch(grepInput{Limit: 1 << 20, OutputMode: grepContent}, target),
+		root:   env.Root, query: query,
+	}
+	o.mu.Lock() // as another file does: f waits with the lines of its beginning
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		o.file(t.Context(), 0, target.Path, true)
+	}()
+	fd := readingFrom(t, target.Path)
+	dir, err := syscall.Open(env.Worktree, syscall.O_RDONLY|syscall.O_DIRECTORY, 0)
+	must(t, err)
+	must(t, syscall.Dup3(dir, fd, syscall.O_CLOEXEC)) // which cannot be read
+	must(t, syscall.Close(dir))
+	o.mu.Unlock()
+	select {
+	case <-done:
+	case <-time.After(30 * time.Second):
+		t.Fatal("it does not end")
+	}
+	if !o.unreadable || len(o.search.files) != 1 {
+		t.Errorf("unreadable: %t, %d files", o.unreadable, len(o.search.files))
+	}
+}
+
+// readingFrom is the descriptor by which this process has read the first part of a
+// file, and no more of it for a while.
+func readingFrom(t *testing.T, path string) int {
+	t.Helper()
+	for range 3000 {
+		time.Sleep(10 * time.Millisecond)
+		fds, err := os.ReadDir("/proc/self/fd")
+		must(t, err)
+		for _, e := range fds {
+			if to, err := os.Readlink("/proc/self/fd/" + e.Name()); err != nil || to != path {
+				continue
+			}
+			info, err := os.ReadFile("/proc/self/fdinfo/" + e.Name())
+			if err != nil || strings.HasPrefix(string(info), "pos:\t0\n") {
+				continue
+			}
+			fd, err := strconv.Atoi(e.Name())
+			must(t, err)
+			time.Sleep(100 * time.Millisecond)
+			return fd
+		}
+	}
+	t.Fatal("nobody reads it")
+	return -1
 }

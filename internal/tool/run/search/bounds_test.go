@@ -5,10 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/toold/toold/internal/tool/run/root"
 )
 
 // allocated is how many bytes f allocates.
@@ -141,4 +145,27 @@ func TestRulesEnd(t *testing.T) {
 	if took := time.Since(began); took > 30*time.Second {
 		t.Errorf("it took %v", took)
 	}
+}
+
+// A panic in a worker is the caller's, who can recover it.
+func TestVisitPanics(t *testing.T) {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "f"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r, err := root.New(root.Config{Dir: "/", UID: -1, GID: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	defer func() {
+		if p := recover(); p != "visit" {
+			t.Errorf("recovered %v", p)
+		}
+	}()
+	_, err = Walk(t.Context(), r, dir, func(int, string) bool { panic("visit") })
+	t.Errorf("the walk went on: %v", err)
 }

@@ -37,7 +37,8 @@ const Workers = workers
 
 // Walk calls visit for every regular file below dir, a canonical path, that no
 // ignore file leaves out. What is named .git is left out too; links are not
-// followed. The error is ctx's, or says that dir cannot be read.
+// followed. The error is ctx's, or says that dir cannot be read. A panic of visit is
+// the caller's.
 func Walk(ctx context.Context, r *root.Root, dir string, visit Visit) (Report, error) {
 	w := &walk{root: r, visit: visit, left: ignoreTotalBytes}
 	w.wake.L = &w.mu
@@ -50,6 +51,9 @@ func Walk(ctx context.Context, r *root.Root, dir string, visit Visit) (Report, e
 		done.Go(func() { w.work(ctx, i) })
 	}
 	done.Wait()
+	if w.panicked != nil {
+		panic(w.panicked)
+	}
 	if err := r.Err(); err != nil {
 		return w.report, err
 	}
@@ -74,6 +78,8 @@ type walk struct {
 	left    int // bytes that rules may still take
 	report  Report
 	failed  error // why the directory that is searched cannot be read
+	// panicked is what a worker has panicked with: nobody else would recover it.
+	panicked any
 }
 
 type pendingDir struct {
@@ -177,6 +183,14 @@ func (w *walk) unreadable(dir string, err error) {
 }
 
 func (w *walk) work(ctx context.Context, worker int) {
+	defer func() {
+		if p := recover(); p != nil {
+			w.mu.Lock()
+			w.panicked = p
+			w.mu.Unlock()
+			w.end()
+		}
+	}()
 	globs := globber{ctx: ctx}
 	for {
 		dir, ok := w.take()
