@@ -32,6 +32,9 @@ const (
 	newSuffix  = ".new"
 	// queue is how many connections the kernel keeps that were not yet accepted.
 	queue = 16
+	// pause follows each connection: an agent that dials without end may not take a
+	// processor of the daemon's.
+	pause = 5 * time.Millisecond
 )
 
 // Prepare makes the directory dir for a sandbox whose agent is uid and gid on the
@@ -157,8 +160,8 @@ func (l *Listener) serve() {
 			return
 		default:
 			// Out of descriptors or memory; the agent tries again too.
-			time.Sleep(10 * time.Millisecond)
 		}
+		time.Sleep(pause)
 	}
 }
 

@@ -212,3 +212,20 @@ func TestClose(t *testing.T) {
 		t.Errorf("error %v, want closed", err)
 	}
 }
+
+// However often an agent dials, the daemon takes its time.
+func TestPause(t *testing.T) {
+	dir := prepared(t)
+	var asked atomic.Int64
+	listening(t, dir, func(*unix.Ucred) error { asked.Add(1); return nil })
+	const many = 40
+	began := time.Now()
+	for asked.Load() < many {
+		if c, err := net.Dial("unix", filepath.Join(dir, "socket")); err == nil {
+			c.Close()
+		}
+	}
+	if took := time.Since(began); took < (many-1)*pause {
+		t.Errorf("%d connections were taken in %v", many, took)
+	}
+}
