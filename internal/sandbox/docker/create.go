@@ -245,6 +245,9 @@ func (c *creation) finish(ctx context.Context, sb *Sandbox) error {
 	if err := c.mapsUsers(sb.proc); err != nil {
 		return err
 	}
+	if err := confined(sb.proc); err != nil {
+		return err
+	}
 	if err := c.settleTmpfs(sb.proc); err != nil {
 		return err
 	}

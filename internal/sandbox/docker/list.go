@@ -59,6 +59,7 @@ func (d *Driver) places(owner string) ([]sandbox.Record, error) {
 		r, err := d.place(e.Name()).read()
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
+			_ = os.Remove(string(d.place(e.Name()))) // empty, if its remover was killed
 		case err != nil:
 			d.log.Warn("sandbox record cannot be read", "sandbox", e.Name(), "error", err)
 		case r.Owner == owner:

@@ -121,8 +121,17 @@ func (p place) read() (*record, error) {
 
 // remove removes the directory, with the record at last.
 func (p place) remove() error {
-	if err := mount.RemoveTree(p.control()); err != nil {
+	all, err := os.ReadDir(string(p))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
+	}
+	for _, e := range all {
+		if e.Name() == recordName {
+			continue
+		}
+		if err := mount.RemoveTree(filepath.Join(string(p), e.Name())); err != nil {
+			return err
+		}
 	}
 	return mount.RemoveTree(string(p))
 }

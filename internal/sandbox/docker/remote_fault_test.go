@@ -2,6 +2,7 @@ package docker
 
 import (
 	"archive/tar"
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/base64"
@@ -16,6 +17,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/sandbox/transfer"
@@ -240,5 +243,60 @@ func TestRecordIsWhole(t *testing.T) {
 	}
 	if data, err := os.ReadFile(filepath.Join(string(p), manifestName)); string(data) != "1\n" {
 		t.Errorf("got %q, %v", data, err)
+	}
+}
+
+// A sandbox is let go of also when its Engine takes nothing any more.
+func TestCloseWhileStuck(t *testing.T) {
+	near, theirs, err := socketPair()
+	must(t, err)
+	far, engine := net.Pipe() // nobody reads the other end
+	defer engine.Close()
+	r := &Remote{d: fakeDriver(t, fakeEngine(t, nil))}
+	s := newRemoteSandbox(r, &record{Container: strings.Repeat("c", 64)})
+	if !s.join(theirs, far, bufio.NewReader(far)) {
+		t.Fatal("it is closed")
+	}
+	_, err = near.Write([]byte("stuck"))
+	must(t, err)
+	time.Sleep(20 * time.Millisecond) // which is then with the Engine's connection
+	closed := make(chan error, 1)
+	go func() { closed <- s.Close() }()
+	select {
+	case err := <-closed:
+		must(t, err)
+	case <-time.After(20 * time.Second):
+		t.Error("it is not let go of")
+	}
+	if s.join(theirs, far, nil) {
+		t.Error("it is still open")
+	}
+	near.Close()
+}
+
+// Of what is removed, the record goes last; what a killed remover left is nobody's.
+func TestRecordGoesLast(t *testing.T) {
+	d := fakeDriver(t, "")
+	p := d.place("ses_one")
+	must(t, p.claim(&record{Record: sandbox.Record{SessionID: "ses_one", Owner: "o"}}))
+	// What cannot be removed stops it, wherever it stands among the others.
+	at := filepath.Join(string(p), "worktree.json")
+	must(t, os.MkdirAll(filepath.Join(at, "in"), 0o700))
+	must(t, unix.Mount("tmpfs", filepath.Join(at, "in"), "tmpfs", 0, "size=4k"))
+	err := p.remove()
+	must(t, unix.Unmount(filepath.Join(at, "in"), 0))
+	if err == nil {
+		t.Error("no error")
+	}
+	if list, err := d.places("o"); err != nil || len(list) != 1 {
+		t.Errorf("the record is gone: %v, %v", list, err)
+	}
+	must(t, p.remove())
+	must(t, os.Mkdir(string(p), 0o711))
+	if list, err := d.places("o"); err != nil || len(list) != 0 {
+		t.Errorf("%v, %v", list, err)
+	}
+	if _, err := os.Stat(string(p)); !os.IsNotExist(err) {
+		t.Errorf("an empty directory stays: %v", err)
 	}
 }

@@ -36,19 +36,20 @@ type RemoteSandbox struct {
 
 	mu     sync.Mutex // guards the fields below
 	closed bool
-	conns  map[net.Conn]struct{}
+	conns  map[net.Conn]net.Conn // ours → the Engine's
 }
 
 func newRemoteSandbox(r *Remote, rec *record) *RemoteSandbox {
-	s := &RemoteSandbox{r: r, rec: rec, done: make(chan struct{}), conns: map[net.Conn]struct{}{}}
+	s := &RemoteSandbox{r: r, rec: rec, done: make(chan struct{}), conns: map[net.Conn]net.Conn{}}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.work.Go(s.watch)
 	s.close = sync.OnceValue(func() error {
 		s.stop()
 		s.mu.Lock()
 		s.closed = true
-		for c := range s.conns {
-			_ = c.Close()
+		for near, far := range s.conns {
+			_ = near.Close()
+			_ = far.Close() // somebody may be stuck in writing to it
 		}
 		s.mu.Unlock()
 		s.work.Wait()
@@ -105,14 +106,22 @@ func (s *RemoteSandbox) dial(ctx context.Context) (*net.UnixConn, error) {
 	if err != nil {
 		return nil, errors.Join(err, far.Close())
 	}
+	if !s.join(theirs, far, reader) {
+		return nil, errors.Join(net.ErrClosed, far.Close(), ours.Close(), theirs.Close())
+	}
+	return ours, nil
+}
+
+// join begins to carry, unless the sandbox is closed.
+func (s *RemoteSandbox) join(near, far net.Conn, reader *bufio.Reader) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return nil, errors.Join(net.ErrClosed, far.Close(), ours.Close(), theirs.Close())
+		return false
 	}
-	s.conns[theirs] = struct{}{}
-	s.work.Go(func() { s.carry(theirs, far, reader) })
-	return ours, nil
+	s.conns[near] = far
+	s.work.Go(func() { s.carry(near, far, reader) })
+	return true
 }
 
 // carry moves bytes between a connection and the process until either ends.
