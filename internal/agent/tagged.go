@@ -140,7 +140,7 @@ func (g *tagged) has(status []byte) bool {
 		case "State:":
 			ended = strings.HasPrefix(value, "Z") || strings.HasPrefix(value, "X")
 		case "Threads:":
-			ended = ended && value == "1"
+			ended = ended && (value == "1" || value == "0") // as kernels count a zombie
 		case key:
 			found = slices.Contains(strings.Fields(value), want)
 		}

@@ -123,6 +123,7 @@ func TestTaggedHas(t *testing.T) {
 		{"longer", tag, status("S (sleeping)", "500011 "), false},
 		{"none", tag, status("S (sleeping)", " "), false},
 		{"a zombie", tag, status("Z (zombie)", "50001 "), false},
+		{"a zombie that does not count", tag, threads("Z (zombie)", "50001 ", 0), false},
 		{"only its first thread has ended", tag, threads("Z (zombie)", "50001 ", 2), true},
 		{"another's, of which the first thread has ended", tag, threads("Z (zombie)", "50002 ", 2), false},
 		{"dead", tag, status("X (dead)", "50001 "), false},

@@ -124,7 +124,7 @@ func ended(status string) bool {
 			threads = value
 		}
 	}
-	return dead && threads == "1"
+	return dead && (threads == "1" || threads == "0")
 }
 
 func statusUIDs(status string) []uint32 {
