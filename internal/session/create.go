@@ -64,9 +64,7 @@ func (m *Manager) Create(ctx context.Context, p Principal, r client.SessionCreat
 		pl.pidfd.close()
 		return nil, m.internal("reserve a session", err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, createTime)
-	defer cancel()
-	if err := s.start(ctx, pl); err != nil {
+	if err := s.build(ctx, pl); err != nil {
 		return nil, s.startFailed(err)
 	}
 	m.work.Go(s.supervise)
@@ -146,13 +144,14 @@ func (m *Manager) pinAll(p Principal, pl *plan, set *Settings, ten Tenant) error
 func (m *Manager) reserve(p Principal, pl *plan) (*Session, error) {
 	row := m.newRow(p, pl)
 	s := newSession(m, row, pl.driver)
-	s.pidfd = pl.pidfd
+	s.pidfd, s.making = pl.pidfd, make(chan struct{})
 	if err := m.enter(s); err != nil {
 		return nil, err
 	}
 	base, err := m.leases.take()
 	if err != nil {
 		m.forget(s)
+		close(s.making)
 		return nil, err
 	}
 	s.row.UIDBase = base
@@ -162,6 +161,7 @@ func (m *Manager) reserve(p Principal, pl *plan) (*Session, error) {
 	if err != nil {
 		m.leases.drop(base)
 		m.forget(s)
+		close(s.making)
 		if errors.Is(err, store.ErrExists) {
 			return nil, nameTaken(row.Name)
 		}
@@ -260,6 +260,20 @@ func nameTaken(name string) error {
 	}
 }
 
+// build is start, bounded in time. It ends early with the session, whose end waits
+// for it: what would be made after that nobody would remove.
+func (s *Session) build(ctx context.Context, pl *plan) error {
+	defer close(s.making)
+	ctx, cancel := context.WithTimeout(ctx, createTime)
+	defer cancel()
+	defer context.AfterFunc(s.ctx, func() {
+		if errors.Is(context.Cause(s.ctx), errOver) { // and not errLeaving: the next daemon sees what there is
+			cancel()
+		}
+	})()
+	return s.start(ctx, pl)
+}
+
 // start makes the sandbox and connects to its agent.
 func (s *Session) start(ctx context.Context, pl *plan) error {
 	begun := time.Now()
@@ -299,6 +313,9 @@ func (s *Session) start(ctx context.Context, pl *plan) error {
 		return err
 	}
 	err = s.write(client.EventSessionCreated, func(r *store.Session) error {
+		if r.State != client.SessionCreating {
+			return errOver
+		}
 		r.State, r.Worktree.IDMap = client.SessionReady, sb.IDMap()
 		r.Notes = append(append([]string(nil), sb.Notes()...), w.Notes...)
 		return nil
@@ -320,12 +337,16 @@ func makeOutputDir(dir string) error {
 
 // startFailed removes what start made and says what went wrong.
 func (s *Session) startFailed(cause error) error {
+	ended := s.isEnding() // by somebody else, and that is why
 	err := s.end(context.Background(), ending{state: client.SessionLost, reason: "it could not be made: " + cause.Error(), force: true})
 	if err != nil {
 		s.log.Error("clean up after a failed creation", "error", err)
 	}
 	var ce *client.Error
 	switch {
+	case ended:
+		row := s.snapshotRow()
+		return overError(&row)
 	case errors.As(cause, &ce):
 		return ce
 	case errors.Is(cause, sandbox.ErrUnsupported):

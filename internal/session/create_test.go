@@ -195,6 +195,76 @@ func TestFaultsWhileCreating(t *testing.T) {
 	}
 }
 
+// TestEndWhileCreating: a session that is ended while its sandbox is being made has
+// none afterwards.
+func TestEndWhileCreating(t *testing.T) {
+	h, g := imageHouse(t)
+	m := h.open()
+	over := make(chan error, 1)
+	h.host.onCreate = func() {
+		go func() {
+			_, err := m.End(t.Context(), alice, "short", EndOptions{Force: true})
+			over <- err
+		}()
+		select {
+		case err := <-over:
+			over <- err
+			t.Error("the end did not wait for what is being made")
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+	_, err := m.Create(t.Context(), alice, client.SessionCreate{Name: "short", Image: "tools:1"})
+	if codeOfErr(err) != client.CodeSessionLost {
+		t.Errorf("the creation: %v", err)
+	}
+	if err := <-over; err != nil {
+		t.Errorf("the end: %v", err)
+	}
+	if all, err := h.host.List(t.Context(), "me"); err != nil || len(all) != 0 {
+		t.Errorf("left: %+v, %v", all, err)
+	}
+	if n := g.holders(); n != 0 {
+		t.Errorf("%d still hold the image", n)
+	}
+	list, err := m.List(t.Context(), alice, SessionFilter{All: true})
+	if err != nil || len(list.Items) != 1 || list.Items[0].State != client.SessionEnded {
+		t.Errorf("got %+v, %v", list, err)
+	}
+}
+
+// TestCreateWhileLeaving: a creation that fails when the daemon has let go of its
+// sessions ends nevertheless. The next daemon removes what it has made.
+func TestCreateWhileLeaving(t *testing.T) {
+	h := newHouse(t)
+	m := h.open()
+	h.host.onCreate = func() {
+		if err := m.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	h.host.fail("dial", errors.New("boom"))
+	over := make(chan error, 1)
+	go func() {
+		_, err := m.Create(t.Context(), alice, client.SessionCreate{})
+		over <- err
+	}()
+	select {
+	case err := <-over:
+		if err == nil {
+			t.Error("it was made")
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("it waits for an end that nobody makes")
+	}
+	h.host.onCreate = nil
+	h.host.fail("dial", nil)
+	h.stop()
+	h.open()
+	if all, err := h.host.List(t.Context(), "me"); err != nil || len(all) != 0 {
+		t.Errorf("left: %+v, %v", all, err)
+	}
+}
+
 func TestRangesAreQuarantined(t *testing.T) {
 	h := newHouse(t)
 	h.open()

@@ -37,9 +37,10 @@ func (s *Session) end(ctx context.Context, e ending) error {
 		s.ending, s.fate = true, e.state
 	}
 	s.mu.Unlock()
-	if first {
-		// The work is done to its end also when whoever asked goes away.
-		s.m.work.Go(func() { s.teardown(e) })
+	// The work is done to its end also when whoever asked goes away; or by the next
+	// daemon, where this one is about to go.
+	if first && !s.m.work.Go(func() { s.teardown(e) }) {
+		return errLeaving
 	}
 	select {
 	case <-s.over:
@@ -65,6 +66,9 @@ func (s *Session) teardown(e ending) {
 		s.abortCalls()
 	}
 	s.cancel(errOver)
+	if s.making != nil {
+		<-s.making
+	}
 	s.work.close()
 	s.m.approvals.sessionOver(s)
 	left := s.destroy()

@@ -22,7 +22,8 @@ import (
 // fakeHost is a driver whose sandboxes are objects in memory. Like real ones
 // they outlive a Manager: a second Manager on the same host adopts them.
 type fakeHost struct {
-	onRules func() // called when a worktree's rules file is looked for
+	onRules  func() // called when a worktree's rules file is looked for
+	onCreate func() // called before a sandbox is made
 
 	mu     sync.Mutex // guards the fields below
 	boxes  map[string]*fakeBox
@@ -60,6 +61,9 @@ func (h *fakeHost) Runtimes(context.Context) []string { return []string{"fake", 
 func (h *fakeHost) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
 	if err := h.fault("create"); err != nil {
 		return nil, err
+	}
+	if h.onCreate != nil {
+		h.onCreate()
 	}
 	b := &fakeBox{
 		host: h, spec: spec, died: make(chan struct{}), calls: make(map[string]*fakeCall), hold: make(chan struct{}),

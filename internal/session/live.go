@@ -51,6 +51,7 @@ type Session struct {
 	ctx    context.Context //nolint:containedctx // the life of the session itself
 	cancel context.CancelCauseFunc
 	over   chan struct{} // closed when its end is in the store
+	making chan struct{} // closed when nothing of it is being made any more; nil for one of an earlier daemon
 
 	writing sync.Mutex // held from the reading of row to its change; before mu
 
