@@ -213,7 +213,7 @@ func TestRemapped(t *testing.T) {
 }
 
 func TestSlice(t *testing.T) {
-	for in, want := range map[string]string{"/toold": "toold.slice", "/a/b": "a-b.slice"} {
+	for in, want := range map[string]string{"/toold": "toold.slice", "/a/b": "a-b.slice", "/toold.slice/toold-sessions.service": "toold.slice"} {
 		if got := slice(in); got != want {
 			t.Errorf("%s: %s, want %s", in, got, want)
 		}

@@ -36,6 +36,10 @@ func newRemoteEngine(host, certDir string) (*engine, error) {
 	if err != nil || u.Host == "" || u.Path != "" && u.Path != "/" {
 		return nil, fmt.Errorf("the Docker Engine %q: an address is tcp://HOST:PORT or ssh://[USER@]HOST[:PORT]", host)
 	}
+	// It is shown in errors and notes.
+	if _, ok := u.User.Password(); ok {
+		return nil, fmt.Errorf("the Docker Engine %q: its address takes no password", u.Redacted())
+	}
 	var dial dialFunc
 	switch u.Scheme {
 	case "tcp":

@@ -77,9 +77,14 @@ func (c *creation) hostConfig() *container.HostConfig {
 	return h
 }
 
-// slice is the name of a systemd slice for a cgroup path. A dash in it makes a slice
-// within a slice.
+// slice is the name of a systemd slice for a cgroup path: of the innermost that it is
+// in, whose bounds are to hold. A dash in a name makes a slice within a slice.
 func slice(parent string) string {
+	for _, part := range slices.Backward(strings.Split(parent, "/")) {
+		if strings.HasSuffix(part, ".slice") {
+			return part
+		}
+	}
 	return strings.ReplaceAll(strings.Trim(parent, "/"), "/", "-") + ".slice"
 }
 
