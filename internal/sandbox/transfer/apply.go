@@ -47,8 +47,9 @@ func (r *Report) refuse(p string) {
 // and dir is still as the manifest says. The archive's names begin with prefix. It
 // is read twice: first to see that it is whole. What is here already as the archive
 // has it is no conflict, so that Apply may be called again where it was interrupted.
+// With an error, the report is of what was done until then, or nil.
 func Apply(ctx context.Context, dir *os.File, owner Owner, was *Manifest, archive io.ReadSeeker, prefix string, limits Limits) (*Report, error) {
-	a := &applier{ctx: ctx, dir: int(dir.Fd()), was: was.entries, prefix: prefix, limits: limits, report: &Report{}}
+	a := &applier{ctx: ctx, was: was.entries, prefix: prefix, limits: limits, report: &Report{}}
 	err := whole(archive)
 	if err == nil {
 		err = a.list(archive)
@@ -57,15 +58,19 @@ func Apply(ctx context.Context, dir *os.File, owner Owner, was *Manifest, archiv
 		_, err = archive.Seek(0, io.SeekStart)
 	}
 	if err == nil {
-		err = as(owner, func() error {
+		err = as(ctx, owner, dir, func(root int) error {
+			a.dir = root
 			a.remove()
 			return a.each(archive, a.entry)
 		})
 	}
 	if err != nil {
-		return a.report, fmt.Errorf("apply changes to %s: %w", dir.Name(), err)
+		err = fmt.Errorf("apply changes to %s: %w", dir.Name(), err)
 	}
-	return a.report, nil
+	if errors.Is(err, errStuck) {
+		return nil, err
+	}
+	return a.report, err
 }
 
 // whole sees that an archive ends as archives do, with two empty blocks, and goes

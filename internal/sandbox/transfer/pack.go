@@ -32,8 +32,8 @@ func Pack(ctx context.Context, w io.Writer, dir *os.File, owner Owner, into Into
 		ctx: ctx, tar: tar.NewWriter(w), into: into, limits: limits,
 		manifest: &Manifest{entries: map[string]*Entry{}},
 	}
-	err := as(owner, func() error {
-		fd, err := openat(int(dir.Fd()), ".", unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	err := as(ctx, owner, dir, func(root int) error {
+		fd, err := openat(root, ".", unix.O_RDONLY|unix.O_DIRECTORY, 0)
 		if err != nil {
 			return err
 		}

@@ -10,10 +10,12 @@
 package transfer
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"runtime"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -61,18 +63,41 @@ func openat(dir int, path string, flags int, mode uint64) (int, error) {
 	}
 }
 
-// as runs f on a thread that has an owner's ids and that ends with f. f must start
-// no goroutine that touches files.
-func as(o Owner, f func() error) error {
+// stuckTime is how long f of as has to see that its time is over.
+const stuckTime = 2 * time.Second
+
+var errStuck = errors.New("its file system does not answer")
+
+// as runs f on a thread that has an owner's ids and that ends with f, with a descriptor
+// of dir that is its own. f must start no goroutine that touches files, and look at ctx
+// between two of them. When ctx is done and f is not, as leaves it behind: a file
+// system may be served by a program of its owner's, that never answers. What f works on
+// is then f's alone.
+func as(ctx context.Context, o Owner, dir *os.File, f func(dir int) error) error {
+	fd, err := unix.FcntlInt(dir.Fd(), unix.F_DUPFD_CLOEXEC, 3)
+	if err != nil {
+		return fmt.Errorf("keep a descriptor: %w", err)
+	}
 	done := make(chan error, 1)
 	go onThread(func() {
+		defer unix.Close(fd)
 		if err := o.assume(); err != nil {
 			done <- err
 			return
 		}
-		done <- f()
+		done <- f(fd)
 	})
-	return <-done
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(stuckTime):
+		return fmt.Errorf("%w: %w", errStuck, context.Cause(ctx))
+	}
 }
 
 // onThread locks its goroutine to a thread for good, which ends with it. That must
