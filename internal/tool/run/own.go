@@ -72,7 +72,16 @@ func (g *grepSearch) own(ctx context.Context, env *Env, target root.Info) (searc
 	if said, ok := errors.AsType[*search.SyntaxError](err); ok {
 		return searchEnd{fatal: said.Msg}, nil
 	}
+	if err != nil {
+		return searchEnd{}, err
+	}
+	scratch := env.Root.NewScratch()
+	defer scratch.Release()
+	if err := query.Hold(scratch); err != nil {
+		return searchEnd{partial: err.Error()}, nil
+	}
 	o := &ownGrep{search: g, root: env.Root, query: query}
+	defer o.close()
 	limited, cancel, timeout := ownTime(ctx)
 	defer cancel()
 	var report search.Report
@@ -141,6 +150,15 @@ func (o *ownGrep) searcher(worker int, named bool) *search.Searcher {
 		o.searchers[worker] = search.NewSearcher(o.query, spec, o.root)
 	}
 	return o.searchers[worker]
+}
+
+// close gives back the memory of the searchers.
+func (o *ownGrep) close() {
+	for _, s := range o.searchers {
+		if s != nil {
+			s.Close()
+		}
+	}
 }
 
 // failed notes a file that cannot be opened.

@@ -23,6 +23,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/semaphore"
@@ -53,6 +54,7 @@ type Root struct {
 	threads *threads
 	memory  *semaphore.Weighted // of most bytes
 	most    int64
+	scratch atomic.Int64 // taken of scratchMemory
 
 	mu    sync.Mutex // guards swept
 	swept map[fileKey]struct{}

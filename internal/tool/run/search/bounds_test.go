@@ -52,7 +52,7 @@ func TestLargeStates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := newDFA(q.prog)
+	d := newDFA(q.prog, nil)
 	line := make([]byte, 5000)
 	for i := range line {
 		line[i] = "ab"[rand.IntN(2)]
@@ -147,8 +147,20 @@ func TestRulesEnd(t *testing.T) {
 	}
 }
 
-// A panic in a worker is the caller's, who can recover it.
-func TestVisitPanics(t *testing.T) {
+// hostRoot works on the host's files.
+func hostRoot(t *testing.T) *root.Root {
+	t.Helper()
+	r, err := root.New(root.Config{Dir: "/", UID: -1, GID: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.Close)
+	return r
+}
+
+// tempTree is a directory with one file, by its canonical path.
+func tempTree(t *testing.T) string {
+	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -156,16 +168,70 @@ func TestVisitPanics(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "f"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r, err := root.New(root.Config{Dir: "/", UID: -1, GID: -1})
+	return dir
+}
+
+// All searches have one memory. What is left when there is none is still right.
+func TestScratch(t *testing.T) {
+	r, dir := hostRoot(t), tempTree(t)
+	hog := r.NewScratch()
+	total := int64(0)
+	for size := int64(1 << 20); size > 0; {
+		if !hog.Take(size) {
+			size /= 2
+			continue
+		}
+		total += size
+	}
+	q, err := Compile("[ab]*a[ab]{5}ä?c$", Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer r.Close()
+	scarce := r.NewScratch()
+	poor, rich := newDFA(q.prog, scarce), newDFA(q.prog, nil)
+	for range 2000 {
+		line := make([]byte, rand.IntN(30))
+		for i := range line {
+			line[i] = "abc"[rand.IntN(3)]
+		}
+		text := strings.ReplaceAll(string(line), "cc", "äc")
+		if poor.match(t.Context(), []byte(text)) != rich.match(t.Context(), []byte(text)) {
+			t.Fatalf("%q: the answer depends on the memory", text)
+		}
+	}
+	if len(poor.states)+len(poor.wide) > 0 {
+		t.Errorf("%d states are remembered without memory", len(poor.states))
+	}
+	visit := func(int, string) bool { return true }
+	if report, err := Walk(t.Context(), r, dir, visit); err != nil || report.Partial != noScratch {
+		t.Errorf("walk: %+v, %v", report, err)
+	}
+	if err := q.Hold(scarce); err == nil {
+		t.Error("a pattern is held without memory")
+	}
+	hog.Release()
+	if report, err := Walk(t.Context(), r, dir, visit); err != nil || report != (Report{}) {
+		t.Errorf("walk with memory: %+v, %v", report, err)
+	}
+	s := NewSearcher(q, Spec{}, r)
+	s.dfa.match(t.Context(), []byte("abcä"))
+	if hog.Take(total) {
+		t.Error("states take nothing")
+	}
+	s.Close()
+	if !hog.Take(total) {
+		t.Error("not all was given back")
+	}
+}
+
+// A panic in a worker is the caller's, who can recover it.
+func TestVisitPanics(t *testing.T) {
+	r, dir := hostRoot(t), tempTree(t)
 	defer func() {
 		if p := recover(); p != "visit" {
 			t.Errorf("recovered %v", p)
 		}
 	}()
-	_, err = Walk(t.Context(), r, dir, func(int, string) bool { panic("visit") })
+	_, err := Walk(t.Context(), r, dir, func(int, string) bool { panic("visit") })
 	t.Errorf("the walk went on: %v", err)
 }

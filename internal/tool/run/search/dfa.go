@@ -6,6 +6,8 @@ import (
 	"regexp/syntax"
 	"slices"
 	"unicode/utf8"
+
+	"github.com/toold/toold/internal/tool/run/root"
 )
 
 // What stands for a character where there is none: the beginning or the end of
@@ -26,16 +28,20 @@ const (
 	placeBytes = 8
 )
 
-// dfa tells whether a line matches. Its states are made as they are needed. It
-// is one goroutine's.
+// dfa tells whether a line matches. Its states are made as they are needed, and
+// forgotten when there is no memory for more. It is one goroutine's.
 type dfa struct {
-	prog   *syntax.Prog
-	states map[string]*dfaState
-	wide   map[wideKey]*dfaState
-	start  *dfaState
-	found  *dfaState
-	bytes  int // of states, about
-	steps  int
+	prog    *syntax.Prog
+	scratch *root.Scratch // of states
+	states  map[string]*dfaState
+	wide    map[wideKey]*dfaState
+	start   *dfaState
+	found   *dfaState
+	missed  *dfaState
+	short   bool // a state is loose
+	bytes   int  // of states, about; those are taken of scratch
+	forgot  int  // how often
+	steps   int
 
 	set, next []uint32
 	seen      []uint32
@@ -51,7 +57,8 @@ type dfaState struct {
 	pcs    []uint32
 	before rune // noRune, or one that stands for its kind
 	next   [utf8.RuneSelf]*dfaState
-	end    *dfaState
+	end    *dfaState // found or missed
+	loose  bool      // there was no memory for it: nothing may lead to it
 }
 
 type wideKey struct {
@@ -59,13 +66,15 @@ type wideKey struct {
 	r    rune
 }
 
-func newDFA(prog *syntax.Prog) *dfa {
-	d := &dfa{prog: prog, seen: make([]uint32, len(prog.Inst)), found: &dfaState{}}
+func newDFA(prog *syntax.Prog, scratch *root.Scratch) *dfa {
+	d := &dfa{prog: prog, scratch: scratch, seen: make([]uint32, len(prog.Inst)), found: &dfaState{}, missed: &dfaState{}}
 	d.forget()
 	return d
 }
 
 func (d *dfa) forget() {
+	d.forgot, d.short = d.forgot+1, false
+	d.scratch.Give(int64(d.bytes))
 	d.states, d.wide, d.bytes = make(map[string]*dfaState), make(map[wideKey]*dfaState), 0
 	d.start = d.state([]uint32{uint32(d.prog.Start)}, noRune)
 }
@@ -80,8 +89,13 @@ func (d *dfa) state(pcs []uint32, before rune) *dfaState {
 	s := d.states[string(d.key)]
 	if s == nil {
 		s = &dfaState{pcs: slices.Clone(pcs), before: before}
+		n := stateBytes + placeBytes*len(pcs)
+		if s.loose = !d.scratch.Take(int64(n)); s.loose {
+			d.short = true
+			return s
+		}
 		d.states[string(d.key)] = s
-		d.bytes += stateBytes + placeBytes*len(pcs)
+		d.bytes += n
 	}
 	return s
 }
@@ -95,7 +109,9 @@ func (d *dfa) match(ctx context.Context, line []byte) bool {
 			next := s.next[c]
 			if next == nil {
 				next = d.step(s, rune(c))
-				s.next[c] = next
+				if !next.loose {
+					s.next[c] = next
+				}
 			}
 			s = next
 			i++
@@ -117,7 +133,9 @@ func (d *dfa) match(ctx context.Context, line []byte) bool {
 		}
 	}
 	if s.end == nil {
-		s.end = d.step(s, noRune)
+		if s.end = d.step(s, noRune); s.end != d.found {
+			s.end = d.missed
+		}
 	}
 	return s.end == d.found
 }
@@ -125,7 +143,11 @@ func (d *dfa) match(ctx context.Context, line []byte) bool {
 func (d *dfa) stepWide(s *dfaState, r rune) *dfaState {
 	next := d.wide[wideKey{s, r}]
 	if next == nil {
+		forgot := d.forgot
 		next = d.step(s, r)
+		if d.forgot > forgot || s.loose || next.loose {
+			return next // what the map knows would not go
+		}
 		if len(d.wide) >= maxWide {
 			clear(d.wide)
 		}
@@ -137,7 +159,7 @@ func (d *dfa) stepWide(s *dfaState, r rune) *dfaState {
 // step is where the character r leads to from s.
 func (d *dfa) step(s *dfaState, r rune) *dfaState {
 	d.steps++
-	if len(d.states) >= maxStates || d.bytes >= maxStateBytes {
+	if d.short || len(d.states) >= maxStates || d.bytes >= maxStateBytes {
 		d.forget()
 	}
 	if !d.closure(s, emptyFlags(s.before, r)) {

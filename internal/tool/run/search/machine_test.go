@@ -30,7 +30,7 @@ func TestMachinesAgree(t *testing.T) {
 			continue // a repetition of nothing
 		}
 		want := regexp.MustCompile(pattern)
-		d, k := newDFA(q.prog), newPike(q.prog)
+		d, k := newDFA(q.prog, nil), newPike(q.prog)
 		for range 20 {
 			line := make([]byte, c.IntN(12))
 			for i := range line {
@@ -76,7 +76,7 @@ func FuzzCompile(f *testing.F) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
-		d, k := newDFA(q.prog), newPike(q.prog)
+		d, k := newDFA(q.prog, nil), newPike(q.prog)
 		match := d.match(ctx, []byte(text))
 		start, end, ok := k.find(ctx, []byte(text), 0)
 		if ctx.Err() == nil && (match != ok || ok && (start > end || end > len(text))) {
@@ -127,7 +127,7 @@ func TestStatesAreBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := newDFA(q.prog)
+	d := newDFA(q.prog, nil)
 	c := rand.New(rand.NewPCG(1, 4))
 	line := make([]byte, 200_000)
 	for i := range line {
@@ -142,7 +142,7 @@ func TestStatesAreBounded(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if newPike(q.prog).prog == nil || newDFA(q.prog).match(ctx, append(line, bytes.Repeat([]byte("ab"), 1<<20)...)) {
+	if newPike(q.prog).prog == nil || newDFA(q.prog, nil).match(ctx, append(line, bytes.Repeat([]byte("ab"), 1<<20)...)) {
 		t.Error("it went on")
 	}
 }

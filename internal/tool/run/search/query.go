@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+
+	"github.com/toold/toold/internal/tool/run/root"
 )
 
 // Options say how a pattern is meant.
@@ -35,6 +37,23 @@ var errSize = &SyntaxError{Msg: "Compiled regex exceeds size limit."}
 
 var errNewline = &SyntaxError{Msg: "the literal '\"\\n\"' is not allowed in a regex\n\n" +
 	"Consider enabling multiline mode.\nWhen multiline mode is enabled, new line characters can be matched."}
+
+// bytes is about what q takes of the memory, and each of the machines of a search
+// beside its states.
+func (q *Query) bytes() int64 { return int64(len(q.prog.Inst)) * instBytes }
+
+// instBytes is what an instruction takes, and what the machines of all workers have
+// of it.
+const instBytes = 40 + Workers*48
+
+// Hold takes the memory of q, until scratch is released. The error says that there
+// is none.
+func (q *Query) Hold(scratch *root.Scratch) error {
+	if !scratch.Take(q.bytes()) {
+		return errors.New(noScratch)
+	}
+	return nil
+}
 
 // Compile reads a pattern. The error is a *SyntaxError.
 func Compile(pattern string, o Options) (*Query, error) {

@@ -49,6 +49,8 @@ type Searcher struct {
 	query *Query
 	spec  Spec
 	root  *root.Root
+	// scratch has the memory of the states of a dfa.
+	scratch *root.Scratch
 
 	dfa    *dfa
 	pike   *pike
@@ -68,15 +70,22 @@ type Searcher struct {
 	binary  bool
 }
 
-// NewSearcher makes a Searcher. r gives the memory for large files.
+// NewSearcher makes a Searcher, which must be closed. r gives the memory for large
+// files and large patterns.
 func NewSearcher(q *Query, spec Spec, r *root.Root) *Searcher {
-	s := &Searcher{query: q, spec: spec, root: r}
+	s := &Searcher{query: q, spec: spec, root: r, scratch: r.NewScratch()}
 	if q.spans {
 		s.pike = newPike(q.prog)
 	} else {
-		s.dfa = newDFA(q.prog)
+		s.dfa = newDFA(q.prog, s.scratch)
 	}
 	return s
+}
+
+// Close gives back the memory that s holds. No file may be searched afterwards.
+func (s *Searcher) Close() {
+	s.dfa, s.pike = nil, nil
+	s.scratch.Release()
 }
 
 // File searches f. The error is that of reading it, or of ctx; what was found

@@ -27,6 +27,9 @@ type Report struct {
 	Partial string
 }
 
+// noScratch is why a search ends that gets no more memory.
+const noScratch = "the searches of this session that run now take all the memory that there is for them"
+
 // Visit is called for each file of a walk with its canonical path, by several
 // goroutines at a time, each with its own worker number below Workers. False
 // ends the walk.
@@ -40,7 +43,8 @@ const Workers = workers
 // followed. The error is ctx's, or says that dir cannot be read. A panic of visit is
 // the caller's.
 func Walk(ctx context.Context, r *root.Root, dir string, visit Visit) (Report, error) {
-	w := &walk{root: r, visit: visit, left: ignoreTotalBytes}
+	w := &walk{root: r, visit: visit, left: ignoreTotalBytes, scratch: r.NewScratch()}
+	defer w.scratch.Release()
 	w.wake.L = &w.mu
 	w.reader = ignoreReader{root: r, base: dir, spend: w.spend, cut: w.cutFile}
 	stop := context.AfterFunc(ctx, w.end)
@@ -68,6 +72,8 @@ type walk struct {
 	root   *root.Root
 	visit  Visit
 	reader ignoreReader
+	// scratch has the memory of rules and of pending.
+	scratch *root.Scratch
 
 	mu      sync.Mutex // guards the fields below
 	wake    sync.Cond  // of mu: pending has grown, or the walk is over
@@ -121,8 +127,13 @@ func (w *walk) spend(n int) bool {
 	w.mu.Unlock()
 	if !ok {
 		w.partial(fmt.Sprintf("its ignore files take more than %d MiB", ignoreTotalBytes>>20))
+		return false
 	}
-	return ok
+	if !w.scratch.Take(int64(n)) {
+		w.partial(noScratch)
+		return false
+	}
+	return true
 }
 
 func (w *walk) cutFile(name string) {
@@ -142,6 +153,7 @@ func (w *walk) take() (pendingDir, bool) {
 			w.pending[n-1] = pendingDir{}
 			w.pending = w.pending[:n-1]
 			w.waiting -= dir.size()
+			w.scratch.Give(int64(dir.size()))
 			w.busy++
 			return dir, true
 		case w.busy == 0:
@@ -162,12 +174,16 @@ func (w *walk) leave() {
 func (w *walk) add(dir pendingDir) {
 	w.mu.Lock()
 	full := w.waiting+dir.size() > maxPending
-	if !full {
+	none := !full && !w.scratch.Take(int64(dir.size()))
+	if !full && !none {
 		w.waiting += dir.size()
 		w.pending = append(w.pending, dir)
 		w.wake.Signal()
 	}
 	w.mu.Unlock()
+	if none {
+		w.partial(noScratch)
+	}
 	if full {
 		w.partial(fmt.Sprintf("the directories that wait to be searched take more than %d MiB", maxPending>>20))
 	}
