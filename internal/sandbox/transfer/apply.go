@@ -61,7 +61,10 @@ func Apply(ctx context.Context, dir *os.File, owner Owner, was *Manifest, archiv
 		err = as(ctx, owner, dir, func(root int) error {
 			a.dir = root
 			a.remove()
-			return a.each(archive, a.entry)
+			if err := a.each(archive, a.entry); err != nil {
+				return err
+			}
+			return a.sync()
 		})
 	}
 	if err != nil {
@@ -111,6 +114,22 @@ type coming struct {
 }
 
 var errNoRoot = errors.New("the archive does not hold the worktree")
+
+// sync waits until all is on the disk: who has the other side may remove it then.
+func (a *applier) sync() error {
+	if a.report.Written+a.report.Removed == 0 {
+		return nil
+	}
+	fd, err := openat(a.dir, ".", unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	if err := unix.Syncfs(fd); err != nil {
+		return fmt.Errorf("syncfs: %w", err)
+	}
+	return nil
+}
 
 // each calls visit for the entries of the archive whose names are good.
 func (a *applier) each(archive io.Reader, visit func(rel string, kind Kind, h *tar.Header, r io.Reader) error) error {
