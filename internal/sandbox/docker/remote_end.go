@@ -148,9 +148,20 @@ func (r *Remote) copyBack(ctx context.Context, rec *record) error {
 	if err != nil && ctx.Err() != nil {
 		return err
 	}
+	if !complete(report, err) {
+		// It is all that is left when the container is gone.
+		if err := archive.Sync(); err != nil {
+			return err
+		}
+	}
 	r.tell(rec, &c, report, err, archive.Name())
 	// From here on there is nothing more to copy, also when removing fails.
 	return os.Remove(filepath.Join(p, copiedName))
+}
+
+// complete says whether all changes are in the worktree.
+func complete(report *transfer.Report, err error) bool {
+	return err == nil && report.ConflictCount+report.RefuseCount == 0
 }
 
 // fetch copies the worktree of a container into a file here.
@@ -257,7 +268,7 @@ func (r *Remote) tell(rec *record, c *copied, report *transfer.Report, err error
 	case err != nil:
 		log.Error("changes of a worktree could not be copied back; they are kept", "archive", archive, "error", err)
 		return
-	case report.ConflictCount+report.RefuseCount > 0:
+	case !complete(report, err):
 		log.Warn("not all changes of a worktree were copied back; they are kept", "archive", archive,
 			"conflicting", report.Conflicts, "not_copied", report.Refused)
 		return
