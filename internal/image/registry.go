@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
@@ -30,19 +29,13 @@ type PullOptions struct {
 	// PlainHTTP allows HTTP without TLS to this registry. To one on a loopback
 	// address it is allowed anyway.
 	PlainHTTP bool
-	// Keychain takes credentials from where Docker keeps those of the user that
-	// this process runs as (~/.docker/config.json, and the helper programs that
-	// it names, which are executed). Without it, nobody logs in.
-	Keychain bool
-	// Username and Password log in, if Username is not empty.
-	Username, Password string
 	// StallTimeout is how long the registry may send nothing; 30 s if zero.
 	StallTimeout time.Duration
 	Progress     ProgressFunc
 }
 
 // Pull gets an image from a registry, for this host's platform, and gives it the
-// name ref. What is here already is not transferred again. A ref with a digest
+// name ref. It logs in nowhere. What is here already is not transferred again. A ref with a digest
 // is taken by its word: any other content is refused.
 func (s *Store) Pull(ctx context.Context, ref string, o PullOptions) (*Image, error) {
 	ctx, done, err := s.begin(ctx)
@@ -99,19 +92,12 @@ type registry struct {
 func newRegistry(ref name.Reference, o PullOptions) (*registry, error) {
 	setDefault((*int64)(&o.StallTimeout), int64(stallTimeout))
 	g := &registry{ref: ref, repo: ref.Context(), wire: newWire(ref.Context().RegistryStr(), o.PlainHTTP, o.StallTimeout)}
-	options := []remote.Option{
+	var err error
+	g.puller, err = remote.NewPuller(
 		remote.WithTransport(g.wire),
 		remote.WithUserAgent("toold"),
 		remote.WithRetryBackoff(remote.Backoff{Duration: 200 * time.Millisecond, Factor: 3, Jitter: 0.1, Steps: attempts}),
-	}
-	switch {
-	case o.Username != "":
-		options = append(options, remote.WithAuth(&authn.Basic{Username: o.Username, Password: o.Password}))
-	case o.Keychain:
-		options = append(options, remote.WithAuthFromKeychain(authn.DefaultKeychain))
-	}
-	var err error
-	g.puller, err = remote.NewPuller(options...)
+	)
 	return g, err
 }
 
@@ -173,9 +159,9 @@ func registryError(ctx context.Context, err error) error {
 		case http.StatusNotFound:
 			return fmt.Errorf("%w in the registry: %w", ErrNotFound, err)
 		case http.StatusUnauthorized, http.StatusForbidden:
-			return fmt.Errorf("%w: it refuses (status %d); log in, or check the name: %w", ErrRegistry, answer.StatusCode, err)
+			return fmt.Errorf("%w: it refuses (status %d); check the name, and import what needs a login (docker pull, docker save): %w", ErrRegistry, answer.StatusCode, err)
 		case http.StatusTooManyRequests:
-			return fmt.Errorf("%w: it says that there are too many requests; try later, or log in: %w", ErrRegistry, err)
+			return fmt.Errorf("%w: it says that there are too many requests; try later: %w", ErrRegistry, err)
 		}
 	}
 	return fmt.Errorf("%w: %w", ErrRegistry, err)

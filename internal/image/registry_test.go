@@ -209,7 +209,7 @@ func TestPullRefused(t *testing.T) {
 		}, ErrRegistry, "sends nothing"},
 		{"refused", "/base:v1", manifest, func(w http.ResponseWriter, r *http.Request) {
 			w.WriteHeader(http.StatusUnauthorized)
-		}, ErrRegistry, "log in"},
+		}, ErrRegistry, "login"},
 		{"too many requests", "/base:v1", manifest, func(w http.ResponseWriter, r *http.Request) {
 			w.WriteHeader(http.StatusTooManyRequests)
 		}, ErrRegistry, "too many"},
@@ -376,11 +376,11 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// TestCredentials: nobody logs in unless it is asked for.
+// TestCredentials: nobody logs in, whatever credentials this user has.
 func TestCredentials(t *testing.T) {
 	host := newRegistryBehind(t, func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if user, password, _ := r.BasicAuth(); r.Method == http.MethodGet && (user != "anna" || password != "secret") && r.Header.Get("User-Agent") != "" && strings.HasPrefix(r.Header.Get("User-Agent"), "toold") {
+			if _, _, ok := r.BasicAuth(); r.Method == http.MethodGet && !ok && strings.HasPrefix(r.Header.Get("User-Agent"), "toold") {
 				w.Header().Set("WWW-Authenticate", `Basic realm="tests"`)
 				w.WriteHeader(http.StatusUnauthorized)
 				return
@@ -395,20 +395,8 @@ func TestCredentials(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("DOCKER_CONFIG", config)
-	s := newStore(t)
-	for name, tt := range map[string]struct {
-		o  PullOptions
-		ok bool
-	}{
-		"none":     {PullOptions{}, false},
-		"keychain": {PullOptions{Keychain: true}, true},
-		"given":    {PullOptions{Username: "anna", Password: "secret"}, true},
-		"wrong":    {PullOptions{Username: "anna", Password: "guess"}, false},
-	} {
-		_, err := s.Pull(t.Context(), host+"/base:v1", tt.o)
-		if (err == nil) != tt.ok || err != nil && (!errors.Is(err, ErrRegistry) || strings.Contains(err.Error(), "guess")) {
-			t.Errorf("%s: %v", name, err)
-		}
+	if _, err := newStore(t).Pull(t.Context(), host+"/base:v1", PullOptions{}); !errors.Is(err, ErrRegistry) || !strings.Contains(err.Error(), "import") {
+		t.Errorf("got %v", err)
 	}
 }
 
