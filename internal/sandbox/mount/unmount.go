@@ -3,7 +3,9 @@ package mount
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -11,8 +13,15 @@ import (
 )
 
 // UnmountBelow detaches all that is mounted in this namespace at dir or below it,
-// the last first.
+// the last first. A directory that there is not has nothing mounted.
 func UnmountBelow(dir string) error {
+	// The kernel lists places without the links that lead there, such as /var/run.
+	dir, err := filepath.EvalSymlinks(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	} else if err != nil {
+		return err
+	}
 	points, err := mountsBelow(dir)
 	if err != nil {
 		return err
