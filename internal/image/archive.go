@@ -2,6 +2,7 @@ package image
 
 import (
 	"archive/tar"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"path"
 	"regexp"
+	"strings"
 )
 
 // maxParts bounds how many files of an archive are remembered. An archive of
@@ -131,21 +133,20 @@ func (a *archive) saved(l Limits) (list []savedImage, ok bool) {
 	return list, true
 }
 
-// importSaved makes an image of one of the images that docker save wrote.
+// importSaved makes an image of what docker save wrote.
 func (s *Store) importSaved(ctx context.Context, a *archive, list []savedImage, name string, o ImportOptions) (*Image, error) {
 	var offers []offer
 	for _, i := range list {
 		offers = append(offers, offer{names: i.RepoTags, digest: claimedDigest(i.Config)})
 	}
-	n, err := choose(offers, o.Select)
+	names, err := only(offers)
 	if err != nil {
 		return nil, err
 	}
-	names, err := importNames(name, offers[n].names)
-	if err != nil {
+	if names, err = importNames(name, names); err != nil {
 		return nil, err
 	}
-	r, err := s.savedRecipe(a, list[n])
+	r, err := s.savedRecipe(a, list[0])
 	if err != nil {
 		return nil, err
 	}
@@ -184,50 +185,29 @@ func (s *Store) savedRecipe(a *archive, i savedImage) (*recipe, error) {
 	return r, s.complete(r, config)
 }
 
-// offer is one of the images that somebody may mean.
+// offer is one of the images of an archive.
 type offer struct {
 	names  []string
-	digest string
+	digest string // may be empty
 }
 
-// choose finds the image that is meant. Without a word about it, there must be
-// only one.
-func choose(offers []offer, selected string) (int, error) {
-	found := -1
-	var all []string
-	for n, o := range offers {
-		label := o.digest
-		if len(o.names) > 0 {
-			label = o.names[0]
-		}
-		if len(all) < 20 {
-			all = append(all, quotable(label))
-		}
-		if selected != "" && !o.is(selected) {
-			continue
-		}
-		if found >= 0 {
-			return 0, fmt.Errorf("%w: it holds several images, %q, and can be imported only with one: save that alone", ErrInvalid, all)
-		}
-		found = n
-	}
+// only gives the names of the only image of an archive, which is there as often as
+// it has names, in archives of some tools.
+func only(offers []offer) ([]string, error) {
 	if len(offers) == 0 {
-		return 0, fmt.Errorf("%w: it holds no image", ErrInvalid)
+		return nil, fmt.Errorf("%w: it holds no image", ErrInvalid)
 	}
-	if found < 0 {
-		return 0, fmt.Errorf("%w: %q is not among %q", ErrNotFound, selected, all)
-	}
-	return found, nil
-}
-
-func (o offer) is(selected string) bool {
-	if o.digest == selected {
-		return true
-	}
-	for _, n := range o.names {
-		if sameName(n, selected) {
-			return true
+	var names, labels []string
+	several := false
+	for _, o := range offers {
+		several = several || o.digest == "" || o.digest != offers[0].digest
+		names = append(names, o.names...)
+		if len(labels) < 20 {
+			labels = append(labels, quotable(cmp.Or(strings.Join(o.names, " "), o.digest)))
 		}
 	}
-	return false
+	if several && len(offers) > 1 {
+		return nil, fmt.Errorf("%w: it holds several images, %q, and can be imported only with one: save that alone", ErrInvalid, labels)
+	}
+	return names, nil
 }

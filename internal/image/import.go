@@ -14,11 +14,8 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// ImportOptions say which image of an archive is meant.
+// ImportOptions say how an archive is imported.
 type ImportOptions struct {
-	// Select is the name or the digest of one of the archive's images. It is
-	// needed where the archive holds several.
-	Select   string
 	Progress ProgressFunc
 }
 

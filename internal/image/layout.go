@@ -68,7 +68,7 @@ const (
 	annotationRef  = "org.opencontainers.image.ref.name"
 )
 
-// importLayout makes an image of one of a layout's images.
+// importLayout makes an image of a layout.
 func (s *Store) importLayout(ctx context.Context, l *layout, name string, o ImportOptions) (*Image, error) {
 	raw, err := readLayoutFile(l, "index.json", s.limits.ConfigBytes)
 	if err != nil {
@@ -78,7 +78,7 @@ func (s *Store) importLayout(ctx context.Context, l *layout, name string, o Impo
 	if err != nil {
 		return nil, fmt.Errorf("index.json: %w", err)
 	}
-	chosen, names, err := chooseFromIndex(d.Manifests, o.Select)
+	chosen, names, err := onlyFromIndex(d.Manifests)
 	if err != nil {
 		return nil, err
 	}
@@ -95,9 +95,9 @@ func (s *Store) importLayout(ctx context.Context, l *layout, name string, o Impo
 	return s.build(ctx, r, names, o.Progress)
 }
 
-// chooseFromIndex finds the manifest that is meant in the index of a layout.
-// Entries of one name are one image for several platforms.
-func chooseFromIndex(list []v1.Descriptor, selected string) (v1.Descriptor, []string, error) {
+// onlyFromIndex gives the manifest of the only image in the index of a layout, with
+// the image's names. Entries of one name are one image for several platforms.
+func onlyFromIndex(list []v1.Descriptor) (v1.Descriptor, []string, error) {
 	var offers []offer
 	var entries [][]v1.Descriptor // of each offer
 	for _, d := range list {
@@ -111,12 +111,12 @@ func chooseFromIndex(list []v1.Descriptor, selected string) (v1.Descriptor, []st
 		}
 		offers, entries = append(offers, o), append(entries, []v1.Descriptor{d})
 	}
-	n, err := choose(offers, selected)
+	names, err := only(offers)
 	if err != nil {
 		return v1.Descriptor{}, nil, err
 	}
-	d, err := choosePlatform(entries[n])
-	return d, offers[n].names, err
+	d, err := choosePlatform(entries[0])
+	return d, names, err
 }
 
 // annotatedName is the name that a layout gives an image; it may be "".

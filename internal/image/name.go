@@ -65,13 +65,3 @@ func importNames(given string, claimed []string) ([]string, error) {
 	}
 	return names, nil
 }
-
-// sameName reports whether two spellings mean the same name.
-func sameName(a, b string) bool {
-	x, err := parseName(a)
-	if err != nil {
-		return a == b
-	}
-	y, err := parseName(b)
-	return err == nil && x.Name() == y.Name()
-}
