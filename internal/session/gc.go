@@ -41,28 +41,26 @@ func (p Principal) admin() error {
 	}
 }
 
-func (m *Manager) collect(ctx context.Context, dryRun bool) ([]client.Garbage, error) {
-	all, err := m.collectSandboxes(ctx, dryRun)
-	if err != nil {
-		return all, err
+// collect goes on after an error: what one driver cannot say is no reason to keep
+// what others have left.
+func (m *Manager) collect(ctx context.Context, dryRun bool) (all []client.Garbage, err error) {
+	for _, f := range []func(context.Context, bool) ([]client.Garbage, error){m.collectSandboxes, m.collectOutputs, m.collectRanges} {
+		found, ferr := f(ctx, dryRun)
+		all, err = append(all, found...), errors.Join(err, ferr)
 	}
-	outputs, err := m.collectOutputs(ctx, dryRun)
-	all = append(all, outputs...)
-	if err != nil {
-		return all, err
-	}
-	ranges, err := m.collectRanges(ctx, dryRun)
-	return append(all, ranges...), err
+	return all, err
 }
 
 // collectSandboxes is about sandboxes whose session is not live, or whose
 // incarnation is another.
 func (m *Manager) collectSandboxes(ctx context.Context, dryRun bool) ([]client.Garbage, error) {
 	var all []client.Garbage
+	var errs error
 	for _, d := range m.cfg.Drivers {
 		recs, err := d.List(ctx, m.cfg.Owner)
 		if err != nil {
-			return all, fmt.Errorf("list sandboxes of driver %s: %w", d.Name(), err)
+			errs = errors.Join(errs, fmt.Errorf("list sandboxes of driver %s: %w", d.Name(), err))
+			continue
 		}
 		for _, rec := range recs {
 			if m.isLive(rec.SessionID, rec.Incarnation) {
@@ -79,7 +77,7 @@ func (m *Manager) collectSandboxes(ctx context.Context, dryRun bool) ([]client.G
 			all = append(all, x)
 		}
 	}
-	return all, nil
+	return all, errs
 }
 
 func (m *Manager) isLive(session, incarnation string) bool {

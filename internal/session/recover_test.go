@@ -539,7 +539,8 @@ func TestGC(t *testing.T) {
 	h.host.mu.Lock()
 	h.host.boxes["ses_x"] = &fakeBox{host: h.host, rec: sandbox.Record{SessionID: "ses_x", Owner: "me"}, died: make(chan struct{})}
 	h.host.mu.Unlock()
-	if err := os.WriteFile(filepath.Join(h.dir, "output", "stray"), nil, 0o600); err != nil {
+	stray := filepath.Join(h.dir, "output", "stray")
+	if err := os.WriteFile(stray, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, dry := range []bool{true, false} {
@@ -555,9 +556,15 @@ func TestGC(t *testing.T) {
 	if all, err := h.m.GC(t.Context(), root, false); err != nil || len(all) != 0 {
 		t.Errorf("again: %+v, %v", all, err)
 	}
+	if err := os.WriteFile(stray, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	h.host.fail("list", errors.New("boom"))
 	if _, err := h.m.GC(t.Context(), root, false); codeOfErr(err) != client.CodeInternal || strings.Contains(err.Error(), "boom") {
 		t.Errorf("fault: %v", err)
+	}
+	if _, err := os.Stat(stray); err == nil {
+		t.Error("what else is garbage stays when a driver does not answer")
 	}
 	h.host.fail("list", nil)
 }
