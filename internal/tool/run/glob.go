@@ -25,8 +25,10 @@ const (
 	// Root, so that a thread finds the next file waiting: going to sleep and
 	// being woken costs it more than the question.
 	globWorkers = 16
-	// globBatch is how many files each of them asks for at a time.
-	globBatch = 128
+	// globBatch is how many files each of them asks for at a time, and globBatchBytes
+	// what their paths may come to.
+	globBatch      = 128
+	globBatchBytes = 32 << 10
 )
 
 // globInput is the input of glob.
@@ -95,6 +97,7 @@ type ages struct {
 	ready chan []string // the files, some at a time; closed by wait
 	done  sync.WaitGroup
 	batch []string // belongs to who calls ask and wait
+	bytes int      // of batch
 
 	mu     sync.Mutex // guards the fields below
 	total  int
@@ -132,9 +135,10 @@ func (a *ages) look(ctx context.Context, r *root.Root, names []string) {
 
 // ask wants the age of one more file.
 func (a *ages) ask(name string) {
-	if a.batch = append(a.batch, name); len(a.batch) >= globBatch {
+	a.batch = append(a.batch, name)
+	if a.bytes += len(name); len(a.batch) >= globBatch || a.bytes >= globBatchBytes {
 		a.ready <- a.batch
-		a.batch = nil
+		a.batch, a.bytes = nil, 0
 	}
 }
 

@@ -245,3 +245,23 @@ func readingFrom(t *testing.T, path string) int {
 	t.Fatal("nobody reads it")
 	return -1
 }
+
+// What waits for its age to be looked at is little, however long its path is.
+func TestAgesBatches(t *testing.T) {
+	for _, length := range []int{20, 4000} {
+		a := &ages{ready: make(chan []string, 1000)}
+		for range 1000 {
+			a.ask(strings.Repeat("x", length))
+		}
+		a.wait()
+		total := 0
+		for batch := range a.ready {
+			if total += len(batch); len(batch) > globBatch || (len(batch)-1)*length > globBatchBytes {
+				t.Errorf("%d names of %d bytes in a batch", len(batch), length)
+			}
+		}
+		if total != 1000 {
+			t.Errorf("%d names came", total)
+		}
+	}
+}
