@@ -15,6 +15,19 @@ import (
 // agentCaps are inside.AgentCaps as the kernel shows them.
 const agentCaps = 1<<unix.CAP_SETUID | 1<<unix.CAP_SETGID | 1<<unix.CAP_KILL
 
+// isOf checks that a process is in the cgroups of a container, whose names have its
+// id: the agents of all sessions run the same file.
+func isOf(p *process.Process, container string) error {
+	data, err := p.Read("cgroup")
+	if err != nil {
+		return err
+	}
+	if !strings.Contains(string(data), container) {
+		return fmt.Errorf("process %d, which the Docker Engine says is the container's, is in no cgroup of that: %w", p.PID(), sandbox.ErrUnsupported)
+	}
+	return nil
+}
+
 // confined checks by the kernel's word that the agent is held as the Engine was asked
 // to: a runtime of its may know nothing of some of that, and leave it out.
 func confined(p *process.Process) error {

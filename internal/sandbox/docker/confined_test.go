@@ -24,6 +24,9 @@ func TestConfined(t *testing.T) {
 	p, err := process.Open(cmd.Process.Pid, 0, nil)
 	must(t, err)
 	defer p.Close()
+	if err := isOf(p, strings.Repeat("b", 64)); !errors.Is(err, sandbox.ErrUnsupported) {
+		t.Errorf("a process of nothing: %v", err)
+	}
 	if err := confined(p); !errors.Is(err, sandbox.ErrUnsupported) {
 		t.Errorf("a process of the host: %v", err)
 	}

@@ -245,7 +245,7 @@ func (c *creation) finish(ctx context.Context, sb *Sandbox) error {
 	if err := c.mapsUsers(sb.proc); err != nil {
 		return err
 	}
-	if err := confined(sb.proc); err != nil {
+	if err := errors.Join(isOf(sb.proc, c.rec.Container), confined(sb.proc)); err != nil {
 		return err
 	}
 	if err := c.settleTmpfs(sb.proc); err != nil {
