@@ -182,6 +182,12 @@ type SelfLimiting interface {
 	SelfLimiting() bool
 }
 
+// Distant is a Sandbox on another host.
+type Distant interface {
+	// Patience is how long its agent may be out of reach before it counts as lost.
+	Patience() time.Duration
+}
+
 // Witness is a Sandbox that may know why its agent has died.
 type Witness interface {
 	// Cause says it in a few words, "" when it is not known. It is asked after Done.

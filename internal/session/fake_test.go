@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/agent"
@@ -145,7 +147,10 @@ type fakeBox struct {
 	result   int64                // results are large, of so many bytes
 	change   int                  // what the command "change" prints
 	ran      func(command string) // told the command of each bash that runs
+	patience time.Duration        // of who is on another host; 0: it is not
 }
+
+func (b *fakeBox) Patience() time.Duration { return cmp.Or(b.patience, reconnectTime) }
 
 func (b *fakeBox) dead() bool {
 	select {

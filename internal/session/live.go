@@ -266,12 +266,45 @@ func (s *Session) snapshot(ctx context.Context) *client.Session {
 
 // Reconnecting: a sandbox that is alive has a listening agent, so a loss of the
 // connection alone heals at the first try. A session that does not answer for
-// so long is as good as dead.
+// so long is as good as dead, unless there is a network in between (see
+// sandbox.Distant); a daemon's start waits for that no longer than adoptTime.
 const (
 	reconnectFirst = 5 * time.Millisecond
 	reconnectMax   = 200 * time.Millisecond
 	reconnectTime  = 1500 * time.Millisecond
+	adoptTime      = 10 * time.Second
 )
+
+// patience is how long the agent may be out of reach.
+func (s *Session) patience() time.Duration {
+	if d, ok := s.sb.(sandbox.Distant); ok {
+		return d.Patience()
+	}
+	return reconnectTime
+}
+
+// reach dials until the agent answers, is dead, or limit is over.
+func (s *Session) reach(ctx context.Context, limit time.Duration) (*agent.Welcome, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	for wait := reconnectFirst; ; wait = min(2*wait, reconnectMax) {
+		select {
+		case <-s.sb.Done():
+			return nil, sandbox.ErrGone
+		default:
+		}
+		w, err := s.dial(ctx, nil)
+		if err == nil || s.ctx.Err() != nil || s.isEnding() {
+			return w, err
+		}
+		select {
+		case <-time.After(wait):
+		case <-s.sb.Done():
+		case <-ctx.Done():
+			return nil, err
+		}
+	}
+}
 
 // An agent that welcomes every connection and drops it at once would have the
 // daemon reconnect for ever: more than maxLosses within lossTime end the session.
@@ -371,32 +404,20 @@ func (s *Session) relink(l *link) bool {
 		return false
 	}
 	s.pause(reconnectFirst << len(s.losses))
-	ctx, cancel := context.WithTimeout(s.ctx, reconnectTime)
-	defer cancel()
-	for wait := reconnectFirst; ; wait = min(2*wait, reconnectMax) {
-		select {
-		case <-s.sb.Done():
-			s.lose(s.death())
-			return false
-		default:
-		}
-		w, err := s.dial(ctx, nil)
-		if err == nil {
-			s.log.Warn("connected to the agent again")
-			s.forgetUnknown(w)
-			return true
-		}
-		if s.ctx.Err() != nil || s.isEnding() {
-			return true // supervise sees why
-		}
-		select {
-		case <-time.After(wait):
-		case <-s.sb.Done():
-		case <-ctx.Done():
-			s.lose("the connection to its agent was lost: " + err.Error())
-			return false
-		}
+	w, err := s.reach(s.ctx, s.patience())
+	switch {
+	case err == nil:
+		s.log.Warn("connected to the agent again")
+		s.forgetUnknown(w)
+		return true
+	case s.ctx.Err() != nil || s.isEnding():
+		return true // supervise sees why
+	case errors.Is(err, sandbox.ErrGone):
+		s.lose(s.death())
+	default:
+		s.lose("the connection to its agent was lost: " + err.Error())
 	}
+	return false
 }
 
 // untilTimeout is how long supervise may sleep.

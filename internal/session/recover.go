@@ -133,9 +133,7 @@ func (s *Session) takeOver(ctx context.Context) (w *agent.Welcome, why string) {
 	s.sb = sb
 	s.mu.Unlock()
 	s.meterFrom(ctx)
-	dial, cancel := context.WithTimeout(ctx, reconnectTime)
-	defer cancel()
-	if w, err = s.dial(dial, nil); err != nil {
+	if w, err = s.reach(ctx, min(s.patience(), adoptTime)); err != nil {
 		return nil, "its agent does not answer: " + err.Error()
 	}
 	return w, ""

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/agent"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/store"
 )
@@ -529,6 +530,46 @@ func TestSweep(t *testing.T) {
 	if _, err := h.m.Get(t.Context(), alice, s.ID); err != nil {
 		t.Errorf("the live session went, too: %v", err)
 	}
+}
+
+// A session on another host is not lost by a network that is away for a while, nor by
+// that at the start of a daemon.
+func TestPatience(t *testing.T) {
+	h := newHouse(t)
+	h.open()
+	s := h.create(alice, client.SessionCreate{})
+	box := h.host.box(s.ID)
+	box.patience = time.Minute
+	away := func() (back chan struct{}) {
+		back = make(chan struct{})
+		h.host.fail("dial", errors.New("no route to host"))
+		go func() {
+			defer close(back)
+			time.Sleep(reconnectTime + 500*time.Millisecond)
+			h.host.fail("dial", nil)
+		}()
+		return back
+	}
+	lives := func(when string) {
+		t.Helper()
+		await(t, "it works after "+when, func() bool {
+			got, err := h.m.Get(t.Context(), alice, s.ID)
+			if err != nil || got.State != client.SessionReady {
+				t.Fatalf("%s: %+v, %v", when, got, err)
+			}
+			c := h.finished(h.background(s.ID, "echo hi").ID)
+			return c.Status == client.CallCompleted && c.Output == "hi\n"
+		})
+	}
+	back := away()
+	box.sever(agent.ErrLost)
+	<-back
+	lives("the connection was lost")
+	h.kill()
+	back = away()
+	h.open()
+	<-back
+	lives("the daemon was started")
 }
 
 func TestGC(t *testing.T) {

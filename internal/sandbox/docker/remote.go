@@ -124,8 +124,11 @@ func (r *Remote) adopt(ctx context.Context, rec *sandbox.Record) (*RemoteSandbox
 	if !same(&found.Record, rec) || found.Container == "" {
 		return nil, fmt.Errorf("the name is taken by another, or it was never finished: %w", sandbox.ErrGone)
 	}
-	if err := r.running(ctx, found.Container); err != nil {
+	if err := r.running(ctx, found.Container); errors.Is(err, sandbox.ErrGone) {
 		return nil, err
+	} else if err != nil {
+		// It may be back by the time that the agent is dialled.
+		r.d.log.Warn("the Docker Engine does not say whether a sandbox lives", "sandbox", rec.SessionID, "error", err)
 	}
 	return newRemoteSandbox(r, found), nil
 }

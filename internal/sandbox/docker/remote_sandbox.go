@@ -190,6 +190,9 @@ func socketPair() (a, b *net.UnixConn, err error) {
 	return conns[0], conns[1], nil
 }
 
+// Patience implements sandbox.Distant.
+func (s *RemoteSandbox) Patience() time.Duration { return time.Minute }
+
 // Attach implements sandbox.Sandbox: the Engine's limits hold for all processes.
 func (s *RemoteSandbox) Attach(context.Context, int) error { return nil }
 
