@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -177,11 +178,29 @@ func (e *engine) up(c compose, name string, extra ...string) (id string) {
 	for _, b := range binds(e.t, s) {
 		host.Binds = append(host.Binds, e.moved(b).String())
 	}
+	host.ExtraHosts = e.neighbours(c)
 	aliases := &network.NetworkingConfig{EndpointsConfig: map[string]*network.EndpointSettings{c.Name + "_default": {Aliases: []string{name}}}}
 	made, err := e.ContainerCreate(e.t.Context(), cfg, host, aliases, nil, c.Name+"-"+name+"-1")
 	must(e.t, err)
 	must(e.t, e.ContainerStart(e.t.Context(), made.ID, container.StartOptions{}))
 	return made.ID
+}
+
+// neighbours are the addresses of the services that run already. An Engine answers
+// questions for their names by rules of the packet filter, and the private one has
+// none.
+func (e *engine) neighbours(c compose) (hosts []string) {
+	list, err := e.ContainerList(e.t.Context(), container.ListOptions{})
+	must(e.t, err)
+	for _, n := range list {
+		at := n.NetworkSettings.Networks[c.Name+"_default"]
+		for service := range c.Services {
+			if at != nil && slices.Contains(n.Names, "/"+c.Name+"-"+service+"-1") {
+				hosts = append(hosts, service+":"+at.IPAddress)
+			}
+		}
+	}
+	return hosts
 }
 
 // moved is a volume on this machine, which has its own toold and its own Engine.
