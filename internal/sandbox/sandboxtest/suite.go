@@ -201,12 +201,7 @@ func (s *suite) nothingLeft(spec sandbox.Spec) {
 	for _, name := range s.names(spec.Owner) {
 		s.Errorf("List still shows %s", name)
 	}
-	pids := inRange(s, spec.UIDBase)
-	// One that is ending leaves its cgroups before it is shown as dead.
-	for end := time.Now().Add(10 * time.Second); len(pids) > 0 && time.Now().Before(end); pids = inRange(s, spec.UIDBase) {
-		time.Sleep(10 * time.Millisecond)
-	}
-	if len(pids) > 0 {
+	if pids := survivors(s, spec.UIDBase); len(pids) > 0 {
 		s.Errorf("processes %v of the session's uids are left", pids)
 	}
 	for _, file := range []string{"/proc/self/mountinfo", "/proc/net/unix"} {
