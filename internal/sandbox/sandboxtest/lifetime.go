@@ -255,8 +255,6 @@ func testDestroyBusy(s *suite) {
 	s.nothingLeft(b.spec)
 }
 
-// inRange lists the live processes whose uid is of a session's range. The host's
-// init may take its time to reap the dead.
 // survivors are the processes of a range that do not end. One that is ending leaves
 // its cgroups before it is shown as dead, and can do nothing any more.
 func survivors(s *suite, base uint32) (pids []string) {
@@ -268,6 +266,8 @@ func survivors(s *suite, base uint32) (pids []string) {
 	}
 }
 
+// inRange lists the live processes whose uid is of a session's range. The host's
+// init may take its time to reap the dead.
 func inRange(s *suite, base uint32) []string {
 	s.Helper()
 	dirs, err := filepath.Glob("/proc/[0-9]*")
