@@ -2,7 +2,10 @@ package agent
 
 import (
 	"fmt"
+	"os"
+	"os/exec"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -118,9 +121,33 @@ func comparable(out string) string {
 	return varying.ReplaceAllString(lazy.ReplaceAllString(out, ""), "#")
 }
 
+// longPIDs uses up process ids until the next ones have at least the four digits by
+// which they are told from other numbers, and will for a while.
+func longPIDs(t *testing.T) {
+	t.Helper()
+	b, err := os.ReadFile("/proc/sys/kernel/pid_max")
+	if err != nil {
+		t.Fatal(err)
+	}
+	most, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		cmd := exec.Command("true")
+		if err := cmd.Run(); err != nil {
+			t.Fatal(err)
+		}
+		if pid := cmd.Process.Pid; pid >= 1000 && pid < most-4000 {
+			return
+		}
+	}
+}
+
 // The shells differ in the order of their options, with which no shell is started
 // ahead.
 func TestWaitingShellIsTheSame(t *testing.T) {
+	longPIDs(t)
 	waits, wc := newWaitingRig(t, nil)
 	fresh, fc := newWaitingRig(t, func(h *Hello) {
 		h.Worktree, h.Home, h.Env[1] = waits.dir, waits.dir, "HOME="+waits.dir
