@@ -1,14 +1,11 @@
 package agent
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
 	"strings"
 	"testing"
-
-	"github.com/toold/toold/internal/tool/run"
 )
 
 func newTaggedRig(t *testing.T) (*rig, *Conn) {
@@ -27,24 +24,7 @@ func newTaggedRig(t *testing.T) (*rig, *Conn) {
 // Without cgroups, whatever a call starts is gone after it all the same.
 func TestTagged(t *testing.T) {
 	r, c := newTaggedRig(t)
-	out, o := r.bash(c, "b", `setsid sleep 300 & echo $!; (setsid bash -c 'echo $$; sleep 300' &); sleep 0.1`)
-	pids := strings.Fields(out)
-	if len(pids) != 2 || o.Exit.BackgroundKilled < 2 || o.Exit.Code != 0 {
-		t.Errorf("%q %+v", out, o.Exit)
-	}
-	for _, pid := range pids {
-		gone(t, pid)
-	}
-	// Signals are ignored, the leader is stopped, its children have sessions of their own.
-	in, _ := json.Marshal(map[string]any{"timeout": 100, "command": `trap '' TERM; (trap '' TERM; setsid bash -c 'echo $$; while :; do sleep 1; done') & echo $!; while :; do kill -STOP $$; done`})
-	var s sink
-	o, err := c.Run(t.Context(), Request{CallID: "c", Tool: "bash", Input: in}, &s)
-	if err != nil || o.Err != nil || o.Exit.Reason != run.ReasonTimeout || o.Exit.Signal != "SIGKILL" {
-		t.Fatal(err, o, o.Exit)
-	}
-	for pid := range strings.FieldsSeq(string(s.data)) {
-		gone(t, pid)
-	}
+	nothingSurvives(t, r, c)
 }
 
 // A process whose first thread has ended is shown as dead. It is not.
