@@ -1,7 +1,6 @@
 package attack
 
 import (
-	"archive/tar"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -10,10 +9,11 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/toold/toold/internal/sandbox/sandboxtest"
 )
 
 // testImage is what the sessions of the docker tier are made of.
@@ -82,49 +82,18 @@ var imagePrograms = []string{
 	"true", "false", "tty", "uname", "uniq", "wc", "xargs", "yes", "date", "echo", "printf", "rmdir", "sync", "who", "basename", "dirname", "od", "mknod", "curl",
 }
 
-// hostImage writes a small root filesystem of the host's own programs as a tar.
+// hostImage writes a small root filesystem of the host's own programs as a tar, with
+// the library of its Python.
 func hostImage(w io.Writer) error {
-	t := tar.NewWriter(w)
-	for _, d := range []string{"tmp", "etc", "usr/bin", "usr/lib", "usr/lib64", "proc", "sys", "dev", "run", "home", "workspace"} {
-		if err := t.WriteHeader(&tar.Header{Name: d + "/", Typeflag: tar.TypeDir, Mode: 0o755}); err != nil {
-			return err
-		}
-	}
-	for _, l := range []string{"bin", "lib", "lib64"} {
-		if err := t.WriteHeader(&tar.Header{Name: l, Linkname: "usr/" + l, Typeflag: tar.TypeSymlink, Mode: 0o777}); err != nil {
-			return err
-		}
-	}
-	files := map[string]string{} // where it is in the image → where it is here
-	libraries := map[string]bool{}
-	for _, name := range imagePrograms {
-		path, err := exec.LookPath(name)
-		if err != nil {
-			continue // the test that wants it says so
-		}
-		files["usr/bin/"+name] = path
-		out, _ := exec.Command("ldd", path).Output() // fails for what is static
-		for word := range strings.FieldsSeq(string(out)) {
-			if strings.HasPrefix(word, "/") {
-				libraries[word] = true
-			}
-		}
-	}
-	for l := range libraries {
-		where := strings.TrimPrefix(l, "/")
-		if !strings.HasPrefix(where, "usr/") {
-			where = "usr/" + where
-		}
-		files[where] = l
-	}
-	stdlib, err := filepath.Glob("/usr/lib/python3.*")
+	library := map[string]string{} // where it is in the image → where it is here
+	versions, err := filepath.Glob("/usr/lib/python3.*")
 	if err != nil {
 		return err
 	}
-	for _, dir := range stdlib {
+	for _, dir := range versions {
 		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 			if err == nil && d.Type().IsRegular() && !strings.Contains(path, "/test") {
-				files[path[1:]] = path
+				library[path[1:]] = path
 			}
 			return err
 		})
@@ -132,28 +101,5 @@ func hostImage(w io.Writer) error {
 			return err
 		}
 	}
-	for where, path := range files {
-		if err := addFile(t, where, path); err != nil {
-			return err
-		}
-	}
-	return t.Close()
-}
-
-// addFile puts what path leads to into the archive.
-func addFile(t *tar.Writer, name, path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	st, err := f.Stat()
-	if err != nil {
-		return err
-	}
-	if err := t.WriteHeader(&tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: int64(st.Mode().Perm()), Size: st.Size()}); err != nil {
-		return err
-	}
-	_, err = io.Copy(t, f)
-	return err
+	return sandboxtest.HostImage(w, library, imagePrograms...)
 }

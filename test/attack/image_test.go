@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/sandbox/sandboxtest"
 )
 
 // scriptPrograms are those of a small image.
@@ -52,7 +53,7 @@ func smallImage(t *testing.T, more ...tar.Header) []byte {
 		}
 	}
 	for name, path := range files {
-		must(t, addFile(w, name, path))
+		must(t, sandboxtest.AddFile(w, name, path))
 	}
 	for _, h := range more {
 		must(t, w.WriteHeader(&h))

@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path"
@@ -12,10 +13,10 @@ import (
 )
 
 // HostImage writes a small root filesystem as a tar archive: programs of this host,
-// by their names in PATH, with the libraries that they load. It is for drivers whose
-// tests need an image, where no registry is. What of names is not installed is left
-// out.
-func HostImage(w io.Writer, names ...string) error {
+// by their names in PATH, with the libraries that they load, and more files, by their
+// paths in the image. It is for drivers whose tests need an image, where no registry
+// is. What of names is not installed is left out.
+func HostImage(w io.Writer, more map[string]string, names ...string) error {
 	t := tar.NewWriter(w)
 	for _, dir := range []string{"etc/", "home/", "tmp/", "usr/", "usr/bin/", "usr/lib/", "usr/lib64/", "var/", "var/tmp/"} {
 		if err := t.WriteHeader(&tar.Header{Name: dir, Typeflag: tar.TypeDir, Mode: 0o755}); err != nil {
@@ -28,6 +29,7 @@ func HostImage(w io.Writer, names ...string) error {
 		}
 	}
 	files := map[string]string{} // where it is in the image → where it is here
+	maps.Copy(files, more)
 	for _, name := range names {
 		program, err := exec.LookPath(name)
 		if err != nil {
@@ -39,7 +41,7 @@ func HostImage(w io.Writer, names ...string) error {
 		}
 	}
 	for name, file := range files {
-		if err := addFile(t, name, file); err != nil {
+		if err := AddFile(t, name, file); err != nil {
 			return fmt.Errorf("%s: %w", file, err)
 		}
 	}
@@ -61,8 +63,8 @@ func libraries(program string) []string {
 	return list
 }
 
-// addFile adds what a path leads to.
-func addFile(t *tar.Writer, name, file string) error {
+// AddFile adds what a path leads to, under a name of its own, with its mode.
+func AddFile(t *tar.Writer, name, file string) error {
 	f, err := os.Open(file)
 	if err != nil {
 		return err
