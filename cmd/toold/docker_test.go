@@ -46,7 +46,7 @@ func newEngine(t *testing.T) *testEngine {
 		skip("no Docker Engine: %v\n%s", err, out)
 	}
 	r, w := io.Pipe()
-	go func() { w.CloseWithError(sandboxtest.HostImage(w, "sh", "bash", "echo", "sleep", "cat", "id")) }()
+	go func() { w.CloseWithError(sandboxtest.HostImage(w, nil, "sh", "bash", "echo", "sleep", "cat", "id")) }()
 	e.api(http.MethodPost, "/images/create?fromSrc=-&repo=toold-test&tag=host", r)
 	return e
 }
