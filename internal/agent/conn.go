@@ -363,15 +363,21 @@ func (c *Conn) Ack(callID string, offset int64) error {
 	return c.send(head{Kind: kindAck, N: offset}, []byte(callID))
 }
 
-// Forget says that the outcome is durable: the agent may drop the call.
+// Forget says that the outcome is durable: the agent may drop the call. It hears of
+// that before anything that it is sent later, but maybe not at once. A connection
+// that ends earlier leaves the call in the next Welcome.
 func (c *Conn) Forget(callID string) error {
 	if err := checkCallID(callID); err != nil {
 		return err
 	}
 	c.mu.Lock()
 	delete(c.acked, callID)
+	over := c.err != nil
 	c.mu.Unlock()
-	return c.send(head{Kind: kindForget}, []byte(callID))
+	if over {
+		return c.reason()
+	}
+	return c.sent(c.out.writeLater(func(err error) { _ = c.sent(err) }, head{Kind: kindForget}, []byte(callID)))
 }
 
 // Abort stops a running call: SIGTERM, grace, cgroup kill. Its outcome arrives
@@ -450,14 +456,17 @@ func (c *Conn) fail(err error) {
 		return
 	}
 	_ = c.c.Close()
+	c.out.stop()
 	for _, x := range exchanges {
 		x.fail(err)
 	}
 	close(c.done)
 }
 
-func (c *Conn) send(h head, body ...[]byte) error {
-	err := c.out.write(h, body...)
+func (c *Conn) send(h head, body ...[]byte) error { return c.sent(c.out.write(h, body...)) }
+
+// sent ends the connection where something could not be sent.
+func (c *Conn) sent(err error) error {
 	if err == nil {
 		return nil
 	}

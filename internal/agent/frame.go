@@ -143,46 +143,6 @@ func (f *frameReader) release() {
 	f.buf = nil
 }
 
-// frameWriter writes frames whole, one at a time, from any goroutine.
-type frameWriter struct {
-	c       net.Conn
-	timeout time.Duration // of one write; 0 = none
-
-	mu  sync.Mutex // held during a write; guards buf
-	buf []byte
-}
-
-// write sends one frame with one system call: h, then the parts of the body.
-func (f *frameWriter) write(h head, body ...[]byte) error {
-	n := 0
-	for _, p := range body {
-		n += len(p)
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	b := append(f.buf[:0], 0, 0, 0, 0)
-	b = appendHead(b, h)
-	binary.BigEndian.PutUint32(b, uint32(len(b)-lengthSize+n))
-	if f.timeout > 0 {
-		if err := f.c.SetWriteDeadline(time.Now().Add(f.timeout)); err != nil {
-			return err
-		}
-	}
-	if n <= smallFrame {
-		for _, p := range body {
-			b = append(b, p...)
-		}
-		f.buf = b
-		_, err := f.c.Write(b)
-		return err
-	}
-	f.buf = b
-	parts := make(net.Buffers, 0, 1+len(body))
-	parts = append(append(parts, b), body...)
-	_, err := parts.WriteTo(f.c)
-	return err
-}
-
 // frameBytes is one whole frame.
 func frameBytes(h head, body []byte) []byte {
 	b := appendHead(make([]byte, lengthSize, lengthSize+32+len(body)), h)
