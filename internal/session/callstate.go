@@ -49,6 +49,7 @@ type call struct {
 	// call's own goroutine, as most of the fields above do.
 	asked    *store.Approval
 	approved string
+	guarded  bool        // it was looked at for loops before, in an earlier round
 	waiting  atomic.Bool // for its approval
 
 	known chan struct{} // closed when the call has a record, or will never have one
