@@ -25,22 +25,37 @@ type attached struct {
 	prepare bool
 }
 
-// listen serves p until its connection ends. Work on files is done by who has read
-// the request, while another goroutine listens on: it has a thread that is awake,
-// and to wake another one costs more than most files do.
+// listen serves p until its connection ends.
 func (s *Server) listen(p *peer, in *frameReader) {
+	r := &relay{patience: patience, wg: &s.wg}
+	r.listen = func() { s.wg.Go(func() { s.listenOn(p, in, r) }) }
+	s.listenOn(p, in, r)
+}
+
+// listenOn is one goroutine's part in listen. Work on files is done by who has read
+// the request: it has a thread that is awake, and to wake another one costs more
+// than most files do.
+func (s *Server) listenOn(p *peer, in *frameReader, r *relay) {
 	for {
 		work, err := s.next(p, in)
-		if err != nil {
+		switch {
+		case err != nil:
+			r.close()
 			in.release()
 			s.lost(p)
 			s.over(p.c)
 			return
-		}
-		if work != nil {
-			s.wg.Go(func() { s.listen(p, in) })
+		case work == nil:
+		case in.more():
+			r.listen()
 			work()
 			return
+		default:
+			turn := r.begin()
+			work()
+			if !r.end(turn) {
+				return
+			}
 		}
 	}
 }
