@@ -45,7 +45,15 @@ func (r *Root) open(canonical string) (*File, error) {
 	if r.ownProcess(canonical) {
 		return nil, errf(InvalidPath, "the path %q is about the sandbox's own agent", canonical)
 	}
-	fd, info, err := openRegular(r.fd, canonical, canonical, noFollow)
+	if _, err := statRegular(r.fd, canonical, canonical, noFollow); err != nil {
+		return nil, err
+	}
+	return r.openSeen(canonical)
+}
+
+// openSeen is open for what has just been resolved, and seen to be a regular file.
+func (r *Root) openSeen(canonical string) (*File, error) {
+	fd, info, err := openSeen(r.fd, canonical, canonical, noFollow)
 	if err != nil {
 		return nil, err
 	}
@@ -83,6 +91,12 @@ func openRegular(dirfd int, name, path string, resolve uint64) (int, Info, error
 	if _, err := statRegular(dirfd, name, path, resolve); err != nil {
 		return -1, Info{}, err
 	}
+	return openSeen(dirfd, name, path, resolve)
+}
+
+// openSeen opens what was a regular file a moment ago. What it has become since is
+// not waited for, and seen once it is open.
+func openSeen(dirfd int, name, path string, resolve uint64) (int, Info, error) {
 	fd, err := openat2(dirfd, name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_NOFOLLOW, 0, resolve)
 	if err != nil {
 		return -1, Info{}, judgedError("open", path, err)

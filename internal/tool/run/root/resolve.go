@@ -63,7 +63,7 @@ func (r *Root) Look(ctx context.Context, path string) (Info, *File, error) {
 		if info, err = r.resolveTries(ctx, path); err != nil || info.Kind != KindFile {
 			return err
 		}
-		f, err = r.open(info.Path)
+		f, err = r.openSeen(info.Path)
 		return err
 	})
 	return info, f, err

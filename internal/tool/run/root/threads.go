@@ -94,8 +94,7 @@ func (t *threads) lend(ctx context.Context, f func()) error {
 		f()
 		return nil
 	}
-	work := func() error {
-		tid := unix.Gettid()
+	work := func(tid int) error {
 		t.mu.Lock()
 		t.lent[tid] = struct{}{}
 		t.mu.Unlock()
@@ -108,11 +107,12 @@ func (t *threads) lend(ctx context.Context, f func()) error {
 		return nil
 	}
 	runtime.LockOSThread()
-	if unix.Gettid() == os.Getpid() {
+	tid := unix.Gettid()
+	if tid == os.Getpid() {
 		runtime.UnlockOSThread()
-		return t.do(ctx, work)
+		return t.do(ctx, func() error { return work(unix.Gettid()) })
 	}
-	return t.here(work)
+	return t.here(func() error { return work(tid) })
 }
 
 // here runs f on the calling thread, to which the caller has locked itself. A
