@@ -144,33 +144,48 @@ func (w *whole) release() {
 	}
 }
 
-// lookWhole resolves the path of an input and reads the file that is there, if
-// one is. Memory is reserved for that and for the whole input before either is
-// read; release must be called also after an error.
-func lookWhole(ctx context.Context, env *Env, input json.RawMessage) (w whole, asked string, err error) {
+// changeInput is the input of a tool that changes one file.
+type changeInput interface{ path() string }
+
+// pathOf gives the path that an input names. Of an input that is not small nothing
+// else is decoded.
+func pathOf[T changeInput](env *Env, input json.RawMessage) (string, error) {
+	if len(input) <= keptInput {
+		in, err := inputOf[T](env, input)
+		return in.path(), err
+	}
 	var in struct {
 		FilePath string `json:"file_path"`
 	}
-	if err := decodeInput(input, &in); err != nil {
+	err := decodeInput(input, &in)
+	return in.FilePath, err
+}
+
+// lookWhole resolves the path of an input and reads the file that is there, if
+// one is. Memory is reserved for that and for the whole input before either is
+// read; release must be called also after an error.
+func lookWhole[T changeInput](ctx context.Context, env *Env, input json.RawMessage) (w whole, asked string, err error) {
+	asked, err = pathOf[T](env, input)
+	if err != nil {
 		return w, "", err
 	}
 	var file *root.File
-	w.info, file, err = look(ctx, env, in.FilePath)
+	w.info, file, err = look(ctx, env, asked)
 	if file != nil {
 		defer func() { _ = file.Close() }()
 	}
 	if err != nil {
-		return w, in.FilePath, err
+		return w, asked, err
 	}
 	if file == nil && w.info.Exists {
-		return w, in.FilePath, &root.Error{Code: root.NotRegular, Msg: fmt.Sprintf("%s is not a regular file but a %s", displayName(w.info.Path), w.info.Kind)}
+		return w, asked, &root.Error{Code: root.NotRegular, Msg: fmt.Sprintf("%s is not a regular file but a %s", displayName(w.info.Path), w.info.Kind)}
 	}
 	if w.held, err = reserve(ctx, env, w.info.Size, input); err != nil || file == nil {
-		return w, in.FilePath, err
+		return w, asked, err
 	}
 	w.info = file.Info()
 	w.old, err = file.ReadAll(ctx, readable(w.info.Size))
-	return w, in.FilePath, err
+	return w, asked, err
 }
 
 // changeOf is what a change begins with: what Prepare saw, which is asked for now

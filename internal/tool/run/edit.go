@@ -24,6 +24,8 @@ type editInput struct {
 	ReplaceAll bool   `json:"replace_all"`
 }
 
+func (in editInput) path() string { return in.FilePath }
+
 type editSettings struct {
 	Matching    replace.Matching `json:"matching"`
 	RequireRead bool             `json:"require_read"`
@@ -42,7 +44,7 @@ func (e Edit) Prepare(ctx context.Context, env *Env, input json.RawMessage) (*Pr
 	if err != nil {
 		return nil, err
 	}
-	file, asked, err := lookWhole(ctx, env, input)
+	file, asked, err := lookWhole[editInput](ctx, env, input)
 	defer file.release()
 	info, old := file.info, file.old
 	if info.Path == "" {
@@ -57,8 +59,8 @@ func (e Edit) Prepare(ctx context.Context, env *Env, input json.RawMessage) (*Pr
 	if err != nil {
 		return prepareFailure(title, prep.Targets, err)
 	}
-	var in editInput
-	if err := decodeInput(input, &in); err != nil {
+	in, err := inputOf[editInput](env, input)
+	if err != nil {
 		return nil, err
 	}
 	if in.OldString == in.NewString {
@@ -153,8 +155,8 @@ func (e Edit) Run(ctx context.Context, env *Env, input json.RawMessage, prep *Pr
 		return failure(title, err)
 	}
 	defer held.Release()
-	var in editInput
-	if err := decodeInput(input, &in); err != nil {
+	in, err := inputOf[editInput](env, input)
+	if err != nil {
 		return nil, err
 	}
 	content, err := e.apply(ctx, p, in, prep, s)

@@ -578,3 +578,27 @@ func TestFileToolsFollowLinks(t *testing.T) {
 		t.Errorf("a link was replaced: %v, %v", st, err)
 	}
 }
+
+// A decoded input is used again for the same input alone.
+func TestInputOf(t *testing.T) {
+	env := &Env{}
+	for _, path := range []string{"a", "b", "b", strings.Repeat("c", keptInput), "d"} {
+		input := json.RawMessage(`{"file_path":"` + path + `"}`)
+		for range 2 {
+			read, err := inputOf[readInput](env, input)
+			if err != nil || read.FilePath != path {
+				t.Errorf("read %.20q: %.20q, %v", path, read.FilePath, err)
+			}
+		}
+		write, err := inputOf[writeInput](env, input)
+		if err != nil || write.FilePath != path {
+			t.Errorf("write %.20q: %.20q, %v", path, write.FilePath, err)
+		}
+		if n := len(env.decoded.input); n > keptInput {
+			t.Errorf("%d bytes are kept", n)
+		}
+	}
+	if _, err := inputOf[writeInput](env, json.RawMessage(`{"file_path":`)); err == nil {
+		t.Error("half an input is one")
+	}
+}

@@ -49,8 +49,8 @@ func (Read) onlyFiles() {}
 // Prepare implements Tool: it resolves the path. Whether the file exists shows
 // in the target only; everything that would quote the tree is left to Run.
 func (Read) Prepare(ctx context.Context, env *Env, input json.RawMessage) (*Prepared, error) {
-	var in readInput
-	if err := decodeInput(input, &in); err != nil {
+	in, err := inputOf[readInput](env, input)
+	if err != nil {
 		return nil, err
 	}
 	info, err := resolve(ctx, env, in.FilePath)
@@ -62,8 +62,8 @@ func (Read) Prepare(ctx context.Context, env *Env, input json.RawMessage) (*Prep
 
 // Run implements Tool.
 func (Read) Run(ctx context.Context, env *Env, input json.RawMessage, prep *Prepared) (*Result, error) {
-	var in readInput
-	if err := decodeInput(input, &in); err != nil {
+	in, err := inputOf[readInput](env, input)
+	if err != nil {
 		return nil, err
 	}
 	if in.Offset < 0 || in.Limit < 0 {

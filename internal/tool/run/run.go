@@ -118,6 +118,9 @@ type Env struct {
 	// Seen remembers, for the session, which content of which file a call has
 	// shown to the model (for edit's require_read).
 	Seen *Seen
+
+	// decoded is the input as Prepare has read it, for Run.
+	decoded decoded
 }
 
 // Command is a program to run as the tool user.

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -161,6 +162,32 @@ func decodeInput(input json.RawMessage, v any) error {
 		return Errorf(CodeInvalidInput, "the input cannot be read: %v", err)
 	}
 	return nil
+}
+
+// decoded is an input as inputOf has read it.
+type decoded struct {
+	input json.RawMessage
+	value any
+}
+
+// keptInput is the size up to which an input is kept decoded: the memory that
+// larger ones take is reserved before they are.
+const keptInput = 64 << 10
+
+// inputOf is decodeInput for what is read in Prepare and again in Run: done once,
+// where both are of one call.
+func inputOf[T any](env *Env, input json.RawMessage) (T, error) {
+	if v, ok := env.decoded.value.(T); ok && bytes.Equal(env.decoded.input, input) {
+		return v, nil
+	}
+	var v T
+	if err := decodeInput(input, &v); err != nil {
+		return v, err
+	}
+	if len(input) <= keptInput {
+		env.decoded = decoded{input: input, value: v}
+	}
+	return v, nil
 }
 
 // remaining is the time that a search may take, which leaves some of the call's

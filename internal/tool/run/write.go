@@ -19,6 +19,8 @@ type writeInput struct {
 	Content  string `json:"content"`
 }
 
+func (in writeInput) path() string { return in.FilePath }
+
 type writeSettings struct {
 	// Durable waits until the file is on the disk.
 	Durable bool `json:"durable"`
@@ -31,16 +33,16 @@ func (Write) onlyFiles() {}
 
 // Prepare implements Tool: it shows the diff against the present content.
 func (Write) Prepare(ctx context.Context, env *Env, input json.RawMessage) (*Prepared, error) {
-	file, asked, err := lookWhole(ctx, env, input)
+	file, asked, err := lookWhole[writeInput](ctx, env, input)
 	defer file.release()
 	info, old := file.info, file.old
 	if info.Path == "" {
 		return prepareFailure(displayName(asked), nil, err)
 	}
 	prep := &Prepared{Targets: []Target{target(asked, info, true)}}
-	var in writeInput
-	if err := decodeInput(input, &in); err != nil {
-		return nil, err
+	in, bad := inputOf[writeInput](env, input) // err is still to be looked at
+	if bad != nil {
+		return nil, bad
 	}
 	if err := checkSize(env, info.Path, int64(len(in.Content))); err != nil {
 		return prepareFailure(relative(env, info.Path), prep.Targets, err)
@@ -101,8 +103,8 @@ func (w Write) Run(ctx context.Context, env *Env, input json.RawMessage, prep *P
 		return failure(title, err)
 	}
 	defer held.Release()
-	var in writeInput
-	if err := decodeInput(input, &in); err != nil {
+	in, err := inputOf[writeInput](env, input)
+	if err != nil {
 		return nil, err
 	}
 	content, err := w.check(ctx, p, prep, s, in.Content)
