@@ -84,7 +84,7 @@ func (s *Session) begin(c *call) bool {
 	if s.ending || s.row.State != client.SessionReady {
 		return false
 	}
-	return s.work.Go(func() { s.Call(c) })
+	return s.work.Go(func() { growStack(); s.Call(c) })
 }
 
 // notReady says why a session takes no calls.
