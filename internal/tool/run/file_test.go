@@ -54,9 +54,12 @@ func contentOf(t *testing.T, path string) string {
 
 type object = map[string]any
 
-// callTool runs a tool as the agent does: Prepare, the journey over the wire, Run.
-func callTool(t *testing.T, env *Env, tool Tool, input object) (*Result, error) {
+// callTool runs a tool as the agent does: with an Env for the call alone, Prepare,
+// the journey over the wire, Run.
+func callTool(t *testing.T, session *Env, tool Tool, input object) (*Result, error) {
 	t.Helper()
+	own := *session
+	env := &own
 	raw, err := json.Marshal(input)
 	if err != nil {
 		t.Fatal(err)
