@@ -3,6 +3,7 @@ package run
 import (
 	"bytes"
 	"fmt"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 )
@@ -24,6 +25,9 @@ type page struct {
 
 // footerRoom is kept free of readBytes for the footer.
 const footerRoom = 256
+
+// numberWidth is how wide the numbers of lines are at least.
+const numberWidth = "      "
 
 // lineKept is how many bytes of a line can be needed to show readColumns
 // characters of it, and one more to know that there are more.
@@ -102,18 +106,23 @@ func (p *page) show() {
 		runes++
 	}
 	cut := p.lineCut || end < len(line)
-	text := fmt.Sprintf("%6d\t%s", p.count, line[:end])
+	number, note := strconv.Itoa(p.count), ""
 	if cut {
-		text += fmt.Sprintf(" … (line cut at %d characters)", readColumns)
+		note = fmt.Sprintf(" … (line cut at %d characters)", readColumns)
 	}
-	if p.out.Len()+len(text)+1 > readBytes-footerRoom {
+	pad := numberWidth[:max(len(numberWidth)-len(number), 0)]
+	if p.out.Len()+len(pad)+len(number)+1+end+len(note)+1 > readBytes-footerRoom {
 		p.byBytes = true
 		return
 	}
 	if cut {
 		p.cutLines++
 	}
-	p.out.WriteString(text)
+	p.out.WriteString(pad)
+	p.out.WriteString(number)
+	p.out.WriteByte('\t')
+	p.out.Write(line[:end])
+	p.out.WriteString(note)
 	p.out.WriteByte('\n')
 	p.shown++
 }

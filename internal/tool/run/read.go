@@ -97,7 +97,11 @@ func (Read) Run(ctx context.Context, env *Env, input json.RawMessage, prep *Prep
 
 // readFile shows an open file according to what it is.
 func readFile(ctx context.Context, env *Env, file *root.File, title string, in readInput) (*Result, error) {
-	head := make([]byte, textfile.SniffLen)
+	most := textfile.SniffLen
+	if left, ok := file.Left(); ok {
+		most = min(left, most)
+	}
+	head := make([]byte, most)
 	n, err := io.ReadFull(file, head)
 	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return nil, err
@@ -173,7 +177,7 @@ func readText(ctx context.Context, env *Env, file *root.File, title string, in r
 	hash.Write(head)
 	p.feed(stripBOM(head))
 	total := int64(len(head))
-	buf := make([]byte, max(4<<10, min(256<<10, file.Info().Size)))
+	buf := make([]byte, bufferFor(file))
 	whole := false
 	for !p.full() && total < readSeek || p.full() && !p.invalid && total < readAhead {
 		if ctx.Err() != nil {
@@ -204,6 +208,14 @@ func readText(ctx context.Context, env *Env, file *root.File, title string, in r
 		env.Seen.Note(file.Info().Path, hex.EncodeToString(hash.Sum(nil)))
 	}
 	return p.result(file.Info().Path, title, whole), nil
+}
+
+// bufferFor is how much of a file is read at a time.
+func bufferFor(file *root.File) int {
+	if left, ok := file.Left(); ok {
+		return max(left, 1)
+	}
+	return int(max(4<<10, min(256<<10, file.Info().Size)))
 }
 
 func stripBOM(head []byte) []byte {

@@ -141,6 +141,10 @@ func regular(path string, st *unix.Stat_t) error {
 // Info is what the file was when it was opened.
 func (f *File) Info() Info { return f.info }
 
+// Left is how much there is still to be read, where that is known because the file
+// was read to its end when it was opened.
+func (f *File) Left() (bytes int, known bool) { return len(f.head), f.end }
+
 // Read implements io.Reader. It never blocks on another process; a file of /proc
 // that would is NotRegular.
 func (f *File) Read(p []byte) (int, error) {
