@@ -3,19 +3,9 @@ package docker_test
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
-	"io"
-	"math/big"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -28,44 +18,8 @@ import (
 	"github.com/toold/toold/internal/agent"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/sandbox/docker"
+	"github.com/toold/toold/internal/sandbox/sandboxtest"
 )
-
-// certificates makes an authority, and with it a key for the Engine and one for us.
-func certificates(t testing.TB) (dir string, server *tls.Config) {
-	t.Helper()
-	dir = t.TempDir()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must(t, err)
-	ca := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, ca, ca, key.Public(), key)
-	must(t, err)
-	ca, err = x509.ParseCertificate(der)
-	must(t, err)
-	pool := x509.NewCertPool()
-	pool.AddCert(ca)
-	must(t, os.WriteFile(filepath.Join(dir, "ca.pem"), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
-	issue := func(serial int64, usage x509.ExtKeyUsage) (cert, pemKey []byte) {
-		k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-		must(t, err)
-		der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
-			SerialNumber: big.NewInt(serial), NotAfter: time.Now().Add(time.Hour),
-			IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{usage},
-		}, ca, k.Public(), key)
-		must(t, err)
-		b, err := x509.MarshalECPrivateKey(k)
-		must(t, err)
-		return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: b})
-	}
-	cert, pemKey := issue(2, x509.ExtKeyUsageClientAuth)
-	must(t, errors.Join(os.WriteFile(filepath.Join(dir, "cert.pem"), cert, 0o600), os.WriteFile(filepath.Join(dir, "key.pem"), pemKey, 0o600)))
-	cert, pemKey = issue(3, x509.ExtKeyUsageServerAuth)
-	pair, err := tls.X509KeyPair(cert, pemKey)
-	must(t, err)
-	return dir, &tls.Config{Certificates: []tls.Certificate{pair}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS12}
-}
 
 func must(t testing.TB, err error) {
 	t.Helper()
@@ -77,37 +31,8 @@ func must(t testing.TB, err error) {
 // elsewhere makes an Engine reachable by TCP with TLS.
 func elsewhere(t testing.TB, e *testEngine) (host, certs string) {
 	t.Helper()
-	certs, config := certificates(t)
-	l, err := tls.Listen("tcp", "127.0.0.1:0", config)
-	must(t, err)
-	var all sync.WaitGroup
-	all.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			all.Go(func() { proxy(c, e.dir+"/docker.sock") })
-		}
-	})
-	t.Cleanup(func() {
-		_ = l.Close()
-		all.Wait()
-	})
-	return "tcp://" + l.Addr().String(), certs
-}
-
-func proxy(c io.ReadWriteCloser, socket string) {
-	defer c.Close()
-	engine, err := net.Dial("unix", socket)
-	if err != nil {
-		return
-	}
-	defer engine.Close()
-	done := make(chan struct{}, 2)
-	go func() { _, _ = io.Copy(engine, c); done <- struct{}{} }()
-	go func() { _, _ = io.Copy(c, engine); done <- struct{}{} }()
-	<-done
+	far := sandboxtest.NewElsewhere(t, e.dir+"/docker.sock")
+	return far.Host, far.Certs
 }
 
 // agentBinary is the agent as it ships.
@@ -265,13 +190,10 @@ func checkBack(t testing.TB, here string, mode client.WorktreeMode) {
 // An address by ssh is reached through the program ssh.
 func TestRemoteSSH(t *testing.T) {
 	e := needDocker(t)
-	bin := t.TempDir()
-	self, err := os.Executable()
-	must(t, err)
-	script := fmt.Sprintf("#!/bin/sh\necho \"$*\" >> %s/args\nTOOLD_TEST_SSH=%s/docker.sock exec %s -test.run='^TestSSHProgram$'\n", bin, e.dir, self)
-	must(t, os.WriteFile(filepath.Join(bin, "ssh"), []byte(script), 0o755))
+	agent := agentBinary(t)
+	bin := sandboxtest.SSH(t, agent, e.dir+"/docker.sock")
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
-	f := newFixture(t, e, agentBinary(t))
+	f := newFixture(t, e, agent)
 	d := remoteDriver(t, f, "ssh://builder@engine.test:2222", "")
 	spec := f.spec()
 	sb, err := d.Create(f.ctx(), spec)
@@ -286,22 +208,9 @@ func TestRemoteSSH(t *testing.T) {
 	}
 }
 
-// TestSSHProgram is no test: it takes the place of ssh and what that starts.
-func TestSSHProgram(t *testing.T) {
-	socket := os.Getenv("TOOLD_TEST_SSH")
-	if socket == "" {
-		t.Skip("started by another test only")
-	}
-	proxy(struct {
-		io.Reader
-		io.WriteCloser
-	}{os.Stdin, os.Stdout}, socket)
-	os.Exit(0)
-}
-
 // An address that cannot be trusted is refused before it is spoken to.
 func TestRemoteAddresses(t *testing.T) {
-	certs, _ := certificates(t)
+	certs, _ := sandboxtest.Certificates(t)
 	for host, part := range map[string]string{
 		"tcp://127.0.0.1:2375":    "with TLS only",
 		"tcp://127.0.0.1":         "no port",

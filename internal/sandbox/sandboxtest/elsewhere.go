@@ -1,0 +1,204 @@
+package sandboxtest
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Elsewhere makes a socket of this host reachable as one of another host is: by TCP,
+// with TLS of both sides.
+type Elsewhere struct {
+	// Host is its address, tcp://…; Certs is a directory with ca.pem, cert.pem and
+	// key.pem, as DOCKER_CERT_PATH names it.
+	Host, Certs string
+
+	socket string
+	work   sync.WaitGroup
+
+	mu    sync.Mutex // guards the fields below
+	away  bool
+	conns map[net.Conn]struct{}
+}
+
+// NewElsewhere serves until the test ends.
+func NewElsewhere(t testing.TB, socket string) *Elsewhere {
+	t.Helper()
+	certs, config := Certificates(t)
+	l, err := tls.Listen("tcp", "127.0.0.1:0", config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &Elsewhere{Host: "tcp://" + l.Addr().String(), Certs: certs, socket: socket, conns: map[net.Conn]struct{}{}}
+	e.work.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			e.work.Go(func() { e.carry(c) })
+		}
+	})
+	t.Cleanup(func() {
+		_ = l.Close()
+		e.Away(true)
+		e.work.Wait()
+	})
+	return e
+}
+
+// Away cuts all connections and takes no more, as a network does that is gone; or
+// lets it be as before.
+func (e *Elsewhere) Away(away bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.away = away
+	for c := range e.conns {
+		if away {
+			_ = c.Close()
+		}
+	}
+}
+
+// carry moves bytes between a connection and one to the socket until either ends.
+func (e *Elsewhere) carry(c net.Conn) {
+	defer c.Close()
+	near, err := net.Dial("unix", e.socket)
+	if err != nil {
+		return
+	}
+	defer near.Close()
+	if !e.hold(c) {
+		return
+	}
+	defer e.drop(c)
+	var both sync.WaitGroup
+	for _, ends := range [][2]net.Conn{{c, near}, {near, c}} {
+		both.Go(func() {
+			_, _ = io.Copy(ends[0], ends[1])
+			_, _ = c.Close(), near.Close()
+		})
+	}
+	both.Wait()
+}
+
+func (e *Elsewhere) hold(c net.Conn) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.away {
+		e.conns[c] = struct{}{}
+	}
+	return !e.away
+}
+
+func (e *Elsewhere) drop(c net.Conn) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.conns, c)
+}
+
+// SSH makes a program that takes the place of ssh and of what that starts: it carries
+// one connection to a socket of this host, by the "connect" of the agent at this path.
+// It is the file ssh in dir, which also gets a line in the file args for each start.
+func SSH(t testing.TB, agent, socket string) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	script := fmt.Sprintf("#!/bin/sh\necho \"$*\" >> '%s/args'\nexec '%s' connect '%s'\n", dir, agent, socket)
+	if err := os.WriteFile(filepath.Join(dir, "ssh"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// Certificates makes an authority, and with it a key for a server at 127.0.0.1 and one
+// for its client. The client's are in dir: ca.pem, cert.pem and key.pem.
+func Certificates(t testing.TB) (dir string, server *tls.Config) {
+	t.Helper()
+	dir, server, err := certificates(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir, server
+}
+
+func certificates(dir string) (string, *tls.Config, error) {
+	a, err := newAuthority()
+	if err != nil {
+		return "", nil, err
+	}
+	cert, key, err := a.issue(2, x509.ExtKeyUsageClientAuth)
+	if err != nil {
+		return "", nil, err
+	}
+	for name, data := range map[string][]byte{"ca.pem": a.pem(), "cert.pem": cert, "key.pem": key} {
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
+			return "", nil, err
+		}
+	}
+	cert, key, err = a.issue(3, x509.ExtKeyUsageServerAuth)
+	if err != nil {
+		return "", nil, err
+	}
+	pair, err := tls.X509KeyPair(cert, key)
+	pool := x509.NewCertPool()
+	pool.AddCert(a.cert)
+	return dir, &tls.Config{Certificates: []tls.Certificate{pair}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS12}, err
+}
+
+// authority signs certificates for an hour.
+type authority struct {
+	key  *ecdsa.PrivateKey
+	cert *x509.Certificate
+}
+
+func newAuthority() (*authority, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	is := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, is, is, key.Public(), key)
+	if err != nil {
+		return nil, err
+	}
+	cert, err := x509.ParseCertificate(der)
+	return &authority{key, cert}, err
+}
+
+func (a *authority) pem() []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw})
+}
+
+// issue gives a certificate and its key as PEM.
+func (a *authority) issue(serial int64, usage x509.ExtKeyUsage) (cert, key []byte, err error) {
+	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, err
+	}
+	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
+		SerialNumber: big.NewInt(serial), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{usage},
+	}, a.cert, k.Public(), a.key)
+	b, kerr := x509.MarshalECPrivateKey(k)
+	if err := errors.Join(err, kerr); err != nil {
+		return nil, nil, err
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: b}), nil
+}
