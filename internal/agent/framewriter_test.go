@@ -94,7 +94,7 @@ func TestFramesWait(t *testing.T) {
 }
 
 func TestFramesOfAClosedConnection(t *testing.T) {
-	f, far := writerPair(t)
+	f, _ := writerPair(t)
 	failed := make(chan error, 1)
 	if err := f.writeLater(func(err error) { failed <- err }, head{Kind: kindForget}, []byte("call_1")); err != nil {
 		t.Fatal(err)
@@ -111,7 +111,7 @@ func TestFramesOfAClosedConnection(t *testing.T) {
 		t.Error("nobody heard of it")
 	}
 	// Stopped, it does not even try.
-	f, far = writerPair(t)
+	f, far := writerPair(t)
 	if err := f.writeLater(func(err error) { t.Error(err) }, head{Kind: kindForget}, []byte("call_1")); err != nil {
 		t.Fatal(err)
 	}
