@@ -24,15 +24,23 @@ func TestPlan(t *testing.T) {
 	}
 }
 
+// needRoot skips a test where no mount can be made. TOOLD_TEST_REQUIRE turns the skip
+// into a failure.
+func needRoot(t *testing.T) {
+	t.Helper()
+	if os.Getuid() == 0 {
+		return
+	}
+	if strings.Contains(os.Getenv("TOOLD_TEST_REQUIRE"), "oci") {
+		t.Fatal("mounts are made by root only")
+	}
+	t.Skip("mounts are made by root only")
+}
+
 // detached makes a directory with these files, and a mount of it.
 func detached(t *testing.T, target string, files ...string) Detached {
 	t.Helper()
-	if os.Getuid() != 0 {
-		if strings.Contains(os.Getenv("TOOLD_TEST_REQUIRE"), "oci") {
-			t.Fatal("mounts are made by root only")
-		}
-		t.Skip("mounts are made by root only")
-	}
+	needRoot(t)
 	dir := t.TempDir()
 	for _, f := range files {
 		if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(f)), 0o755); err != nil {

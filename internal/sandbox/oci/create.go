@@ -94,8 +94,7 @@ type creation struct {
 	sizes    inside.TmpfsSizes
 	mounts   []mount.Detached
 	files    []*os.File // closed at the end
-	userns   map[mount.Owner]*os.File
-	oneToOne bool // the worktree's owner is in the id mapping instead
+	oneToOne bool       // the worktree's owner is in the id mapping instead
 }
 
 func (c *creation) close() {

@@ -107,19 +107,6 @@ func (c *creation) forGVisor(s *specs.Spec) {
 	}
 }
 
-// newUserNamespace makes the id map of a mount.
-func (c *creation) newUserNamespace(o mount.Owner) (*os.File, error) {
-	if !c.runtime.gvisor {
-		return o.UserNamespace()
-	}
-	// Root of the sandbox is shown as itself: should gVisor die between making a
-	// file and giving it away, the file belongs to nobody on this host.
-	base := mount.Range{FS: c.spec.UIDBase, Host: c.spec.UIDBase, Size: 1}
-	return mount.UserNamespace(
-		[]mount.Range{{FS: o.UID, Host: o.AsUID, Size: 1}, base},
-		[]mount.Range{{FS: o.GID, Host: o.AsGID, Size: 1}, base})
-}
-
 // options are those that the mount for a target has on the host, which hold
 // whatever gVisor does: it only has to say the same.
 func (c *creation) options(target string) []string {

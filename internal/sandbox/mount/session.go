@@ -1,0 +1,208 @@
+package mount
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/internal/sandbox"
+)
+
+// Session is what a session brings from the host: its worktree, its outputs and its
+// extra directories. Who is who there is for its driver to say.
+type Session struct {
+	Spec *sandbox.Spec
+	// ReadOnly holds for the worktree; the rest is always read-only.
+	ReadOnly bool
+	// ToolUID and ToolGID are the tool user's on the host. Who owns the worktree or
+	// an extra directory is shown as them.
+	ToolUID, ToolGID uint32
+	// Beside are users, and groups alike, that such a directory shows besides its
+	// owner.
+	Beside []Range
+	// RootIsRoot: the sandbox's root is the host's. Outputs are then shown as
+	// nobody's.
+	RootIsRoot bool
+	// OneToOne is asked where the worktree's file system has no id-mapped mounts.
+	// Unless it refuses, the tool user is from there on who owns the worktree.
+	OneToOne func() error
+}
+
+// What was done about the owner of a worktree; see client.Worktree.IDMap.
+const (
+	IDMapped       = "idmapped"
+	MappedOneToOne = "mapped 1:1"
+)
+
+// Set is the mounts of a session. Their files are the caller's to close.
+type Set struct {
+	// Mounts are in the order in which they are to be attached: what lies in
+	// another comes after it.
+	Mounts []Detached
+	// IDMap is IDMapped or MappedOneToOne, "" without a worktree.
+	IDMap string
+	// Notes are the things that this host could not give (see client.Session).
+	Notes []string
+}
+
+// Detach makes the mounts of what the session brings. After an error none is left.
+func (s Session) Detach() (*Set, error) {
+	d := &detaching{Session: s, maps: map[Owner]*os.File{}}
+	err := d.all()
+	for _, f := range d.maps {
+		f.Close()
+	}
+	if err != nil {
+		for _, m := range d.set.Mounts {
+			m.File.Close()
+		}
+		return nil, err
+	}
+	return &d.set, nil
+}
+
+// detaching is one Detach under way.
+type detaching struct {
+	Session
+	set  Set
+	maps map[Owner]*os.File // directories of a session mostly have one owner
+}
+
+func (d *detaching) all() error {
+	if err := d.worktree(); err != nil {
+		return fmt.Errorf("worktree: %w", err)
+	}
+	if d.Spec.OutputDir != "" {
+		if err := d.output(); err != nil {
+			return fmt.Errorf("output directory: %w", err)
+		}
+	}
+	// What lies in another comes after it, the worktree before all: a target may
+	// be a directory of what was mounted before.
+	mounts := slices.Clone(d.Spec.Mounts)
+	slices.SortFunc(mounts, func(a, b sandbox.Mount) int { return strings.Compare(a.Target, b.Target) })
+	for _, m := range mounts {
+		if err := d.extra(m); err != nil {
+			return fmt.Errorf("mount %s: %w", m.Target, err)
+		}
+	}
+	return nil
+}
+
+func (d *detaching) add(f *os.File, target string) {
+	d.set.Mounts = append(d.set.Mounts, Detached{File: f, Target: target})
+}
+
+func (d *detaching) note(s string) { d.set.Notes = append(d.set.Notes, s) }
+
+func (d *detaching) worktree() error {
+	w := &d.Spec.Worktree
+	if w.Source == nil {
+		return nil
+	}
+	var attributes uint64
+	if d.ReadOnly {
+		attributes = unix.MOUNT_ATTR_RDONLY
+	}
+	f, err := d.asTool(w.Source, w.OwnerUID, w.OwnerGID, attributes)
+	d.set.IDMap = IDMapped
+	if errors.Is(err, ErrNoIDMap) {
+		f, err = d.oneToOne(attributes)
+	}
+	if err != nil {
+		return err
+	}
+	d.add(f, w.Target)
+	if !d.ReadOnly {
+		d.note("the worktree is a directory of the host: its size has no bound")
+		if w.OwnerUID == 0 {
+			d.note("the worktree belongs to root: what a session leaves there is root's, on the host a program with all rights; give it to another user")
+		}
+	}
+	return nil
+}
+
+func (d *detaching) oneToOne(attributes uint64) (*os.File, error) {
+	if err := d.OneToOne(); err != nil {
+		return nil, err
+	}
+	w := &d.Spec.Worktree
+	d.ToolUID, d.ToolGID = w.OwnerUID, w.OwnerGID
+	d.set.IDMap = MappedOneToOne
+	return Detach(w.Source, attributes, nil)
+}
+
+// output shows the outputs as files that everyone may read, and never as the tool
+// user's: an owner may take leases (fcntl), which hold up whoever opens the file for
+// writing: the daemon.
+func (d *detaching) output() error {
+	dir, err := os.OpenFile(d.Spec.OutputDir, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	f, err := d.detachOutput(dir)
+	if err != nil {
+		return err
+	}
+	d.add(f, sandbox.OutputDir)
+	return nil
+}
+
+// nobody is the kernel's id for who has none.
+const nobody = 65534
+
+// detachOutput shows root's files as nobody's. Where the host's root is not in the
+// sandbox, they are that already.
+func (d *detaching) detachOutput(dir *os.File) (*os.File, error) {
+	const attributes = unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOEXEC
+	if d.RootIsRoot {
+		f, err := d.mapped(dir, Owner{AsUID: nobody, AsGID: nobody}, attributes)
+		if !errors.Is(err, ErrNoIDMap) {
+			return f, err
+		}
+	}
+	return Detach(dir, attributes, nil)
+}
+
+// extra shows a directory read-only with its owner as the tool user, or where that
+// cannot be, as it is.
+func (d *detaching) extra(m sandbox.Mount) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(m.Source.Fd()), &st); err != nil {
+		return err
+	}
+	f, err := d.asTool(m.Source, st.Uid, st.Gid, unix.MOUNT_ATTR_RDONLY)
+	if errors.Is(err, ErrNoIDMap) {
+		d.note(fmt.Sprintf("%s: its file system has no id-mapped mounts: only what everyone may read is readable", m.Source.Name()))
+		f, err = Detach(m.Source, unix.MOUNT_ATTR_RDONLY, nil)
+	}
+	if err != nil {
+		return err
+	}
+	d.add(f, m.Target)
+	return nil
+}
+
+// asTool detaches a directory with one owner shown as the tool user. The map is
+// between the file system's ids and the host's; who the tool user is in the sandbox
+// is for that one's own map.
+func (d *detaching) asTool(dir *os.File, uid, gid uint32, attributes uint64) (*os.File, error) {
+	return d.mapped(dir, Owner{UID: uid, GID: gid, AsUID: d.ToolUID, AsGID: d.ToolGID}, attributes)
+}
+
+func (d *detaching) mapped(dir *os.File, o Owner, attributes uint64) (*os.File, error) {
+	userns := d.maps[o]
+	if userns == nil {
+		var err error
+		if userns, err = o.UserNamespace(d.Beside...); err != nil {
+			return nil, fmt.Errorf("user namespace for id map: %w", err)
+		}
+		d.maps[o] = userns
+	}
+	return Detach(dir, attributes, userns)
+}
