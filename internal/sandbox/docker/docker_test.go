@@ -2,25 +2,18 @@ package docker_test
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/toold/toold/client"
-	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/sandbox/docker"
 	"github.com/toold/toold/internal/sandbox/sandboxtest"
 )
@@ -55,7 +48,7 @@ func script(args ...string) error {
 // start starts an Engine in a directory that is made. What tests have lies in that,
 // and in its cgroup: scripts/engine removes both, also when the tests are killed.
 func (e *testEngine) start(flags ...string) error {
-	e.dir = "/tmp/toold-test-docker-" + randomHex(8)
+	e.dir = "/tmp/toold-test-docker-" + sandboxtest.RandomHex(8)
 	if err := script(append([]string{"start", e.dir}, flags...)...); err != nil {
 		return err
 	}
@@ -124,124 +117,48 @@ func (e *testEngine) api(method, path string, body io.Reader) error {
 }
 
 // needDocker gives the Engine of all tests, and skips where there can be none.
-// TOOLD_TEST_REQUIRE turns the skip into a failure.
 func needDocker(t testing.TB) *testEngine {
 	t.Helper()
-	skip := t.Skipf
-	if slices.Contains(strings.Split(os.Getenv("TOOLD_TEST_REQUIRE"), ","), "docker") {
-		skip = t.Fatalf
-	}
 	if os.Getuid() != 0 {
-		skip("an Engine is started by root only")
+		sandboxtest.Skipf(t, "docker", "an Engine is started by root only")
 	}
 	private.once.Do(func() { private.err = private.start() })
 	if private.err != nil {
-		skip("no Docker Engine: %v", private.err)
+		sandboxtest.Skipf(t, "docker", "no Docker Engine: %v", private.err)
 	}
 	return &private
 }
 
 // fixture is a driver in directories and cgroups of its own.
 type fixture struct {
-	t      testing.TB
+	*sandboxtest.Fixture
 	driver *docker.Driver
 	cfg    docker.Config
-	owner  string
-
-	engineIsGone bool // so that only what is here can be cleaned up
 }
-
-var bases atomic.Uint32
 
 func newFixture(t testing.TB, e *testEngine, agent string) *fixture {
 	t.Helper()
-	dir, err := os.MkdirTemp(e.dir, "test-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(dir, 0o711); err != nil {
-		t.Fatal(err)
-	}
-	f := &fixture{t: t, owner: "test-" + randomHex(4), cfg: docker.Config{
+	own := sandboxtest.NewFixture(t, e.dir+"/test-", e.group(t)+"/")
+	f := &fixture{Fixture: own, cfg: docker.Config{
 		Host:         e.host(),
 		Image:        testImage,
-		StateDir:     filepath.Join(dir, "state"),
-		RunDir:       filepath.Join(dir, "run"),
+		StateDir:     filepath.Join(own.Dir, "state"),
+		RunDir:       filepath.Join(own.Dir, "run"),
 		AgentBinary:  agent,
-		CgroupParent: e.group(t) + "/" + randomHex(4),
-		Log:          slog.New(slog.NewTextHandler(testWriter{t}, nil)),
+		CgroupParent: own.Cgroup,
+		Log:          own.Logger(),
 	}}
 	f.driver = f.open()
-	t.Cleanup(func() { f.cleanup(dir) })
+	t.Cleanup(func() { own.End(f.driver) })
 	return f
 }
 
 func (f *fixture) open() *docker.Driver {
-	f.t.Helper()
+	f.Helper()
 	d, err := docker.New(f.cfg)
 	if err != nil {
-		f.t.Fatal(err)
+		f.Fatal(err)
 	}
-	f.t.Cleanup(func() { d.Close() })
+	f.Cleanup(func() { d.Close() })
 	return d
-}
-
-// cleanup destroys what a test has left, and fails when that leaves anything.
-func (f *fixture) cleanup(dir string) {
-	ctx := context.Background()
-	list, err := f.driver.List(ctx, f.owner)
-	if err != nil && !f.engineIsGone {
-		f.t.Error(err)
-	}
-	for _, rec := range list {
-		if err := f.driver.Destroy(ctx, rec); err != nil && !f.engineIsGone {
-			f.t.Error(err)
-		}
-	}
-	if err := os.RemoveAll(dir); err != nil {
-		f.t.Error(err)
-	}
-	mounts, err := filepath.Glob("/sys/fs/cgroup/*" + f.cfg.CgroupParent)
-	if err != nil {
-		f.t.Error(err)
-	}
-	for _, m := range append(mounts, "/sys/fs/cgroup"+f.cfg.CgroupParent) {
-		if err := os.Remove(m); err != nil && !os.IsNotExist(err) {
-			f.t.Errorf("cgroup is left: %v", err)
-		}
-	}
-}
-
-// spec is that of a small session with an empty worktree.
-func (f *fixture) spec() sandbox.Spec {
-	nonce := make([]byte, 32)
-	rand.Read(nonce)
-	return sandbox.Spec{
-		SessionID:   "ses_" + randomHex(8),
-		Incarnation: randomHex(8),
-		Owner:       f.owner,
-		UIDBase:     1<<30 + bases.Add(1)*sandbox.RangeSize,
-		Limits:      client.Limits{Memory: 256 << 20, PIDs: 64, Tmp: 16 << 20},
-		Worktree:    sandbox.Worktree{Mode: client.WorktreeEmpty, Target: sandbox.Workspace},
-		Nonce:       nonce,
-	}
-}
-
-func (f *fixture) ctx() context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	f.t.Cleanup(cancel)
-	return ctx
-}
-
-func randomHex(n int) string {
-	b := make([]byte, n)
-	rand.Read(b)
-	return hex.EncodeToString(b)
-}
-
-type testWriter struct{ t testing.TB }
-
-func (w testWriter) Write(p []byte) (int, error) {
-	w.t.Log(strings.TrimSpace(string(p)))
-	return len(p), nil
 }

@@ -6,59 +6,43 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/toold/toold/internal/agent"
 	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/sandbox/sandboxtest"
 )
 
 func (f *fixture) create() (sandbox.Sandbox, sandbox.Spec) {
-	f.t.Helper()
-	spec := f.spec()
-	sb, err := f.driver.Create(f.ctx(), spec)
+	f.Helper()
+	spec := f.Spec()
+	sb, err := f.driver.Create(f.Ctx(), spec)
 	if err != nil {
-		f.t.Fatal(err)
+		f.Fatal(err)
 	}
-	f.t.Cleanup(func() { sb.Close() })
+	f.Cleanup(func() { sb.Close() })
 	return sb, spec
 }
 
 // greets connects to the sandbox's agent and says hello.
 func (f *fixture) greets(sb sandbox.Sandbox, spec sandbox.Spec) {
-	f.t.Helper()
-	c, err := sb.Dial(f.ctx())
-	if err != nil {
-		f.t.Fatal(err)
+	f.Helper()
+	if err := connect(f, f.Ctx(), sb, &spec).Close(); err != nil {
+		f.Error(err)
 	}
-	conn, _, err := agent.Connect(f.ctx(), c, agent.Hello{
-		Nonce: spec.Nonce, Worktree: spec.Worktree.Target, Home: sandbox.Home, Tmp: "/tmp",
-		ToolUID: sandbox.ToolUID, ToolGID: sandbox.ToolGID, Shell: []string{"/bin/sh"}, UnackedBytes: 1 << 20,
+}
+
+// connect makes a connection to the sandbox's agent.
+func connect(t testing.TB, ctx context.Context, sb sandbox.Sandbox, spec *sandbox.Spec) *agent.Conn {
+	t.Helper()
+	c, err := sb.Dial(ctx)
+	must(t, err)
+	conn, _, err := agent.Connect(ctx, c, agent.Hello{
+		Nonce: spec.Nonce, Worktree: spec.Worktree.Target, Home: sandbox.Home, Tmp: "/tmp", OutputDir: sandbox.OutputDir,
+		ToolUID: sandbox.ToolUID, ToolGID: sandbox.ToolGID, Env: []string{"PATH=/usr/local/bin:/usr/bin:/bin"},
+		Shell: []string{"/bin/sh"}, UnackedBytes: 1 << 20,
 	})
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	if err := conn.Close(); err != nil {
-		f.t.Error(err)
-	}
-}
-
-// dies waits for the end of a sandbox.
-func dies(t *testing.T, sb sandbox.Sandbox) {
-	t.Helper()
-	select {
-	case <-sb.Done():
-	case <-time.After(20 * time.Second):
-		t.Fatal("nobody has noticed its end")
-	}
-}
-
-func alive(t *testing.T, sb sandbox.Sandbox) {
-	t.Helper()
-	select {
-	case <-sb.Done():
-		t.Fatal("it has ended")
-	default:
-	}
+	must(t, err)
+	return conn
 }
 
 // What others do to a container by the Engine is noticed, and leaves nothing.
@@ -70,28 +54,28 @@ func TestContainerEndsUnderUs(t *testing.T) {
 		"remove": {http.MethodDelete, "?force=1", "its container was removed from the Docker Engine"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newFixture(t, e, agentBinary(t))
+			f := newFixture(t, e, sandboxtest.BuildAgent(t))
 			sb, _ := f.create()
 			other, spec := f.create()
 			if err := e.api(path.method, "/containers/toold-"+sb.Record().SessionID+path.path, nil); err != nil {
 				t.Fatal(err)
 			}
-			dies(t, sb)
+			sandboxtest.AwaitEnd(t, sb)
 			// What is removed is killed first.
-			if got := sb.(sandbox.Witness).Cause(f.ctx()); got != path.cause && (name != "remove" || got != "its container was killed") {
+			if got := sb.(sandbox.Witness).Cause(f.Ctx()); got != path.cause && (name != "remove" || got != "its container was killed") {
 				t.Errorf("cause is %q, want %q", got, path.cause)
 			}
-			alive(t, other)
-			if _, err := sb.Usage(f.ctx()); !errors.Is(err, sandbox.ErrGone) {
+			sandboxtest.StillAlive(t, other)
+			if _, err := sb.Usage(f.Ctx()); !errors.Is(err, sandbox.ErrGone) {
 				t.Errorf("usage: %v, want gone", err)
 			}
-			if _, err := sb.Dial(f.ctx()); !errors.Is(err, sandbox.ErrGone) {
+			if _, err := sb.Dial(f.Ctx()); !errors.Is(err, sandbox.ErrGone) {
 				t.Errorf("dial: %v, want gone", err)
 			}
-			if err := f.driver.Destroy(f.ctx(), sb.Record()); err != nil {
+			if err := f.driver.Destroy(f.Ctx(), sb.Record()); err != nil {
 				t.Error(err)
 			}
-			if _, err := f.driver.Adopt(f.ctx(), sb.Record()); !errors.Is(err, sandbox.ErrGone) {
+			if _, err := f.driver.Adopt(f.Ctx(), sb.Record()); !errors.Is(err, sandbox.ErrGone) {
 				t.Errorf("adopt: %v, want gone", err)
 			}
 			f.greets(other, spec)
@@ -119,50 +103,50 @@ func ownEngine(t *testing.T, flags ...string) *testEngine {
 func TestEngineStops(t *testing.T) {
 	needDocker(t)
 	e := ownEngine(t, "--live-restore")
-	f := newFixture(t, e, agentBinary(t))
+	f := newFixture(t, e, sandboxtest.BuildAgent(t))
 	sb, spec := f.create()
 	doomed, _ := f.create()
 	f.greets(sb, spec)
 	if err := script("halt", e.dir); err != nil {
 		t.Fatal(err)
 	}
-	alive(t, sb)
+	sandboxtest.StillAlive(t, sb)
 	f.greets(sb, spec)
-	if _, err := sb.Usage(f.ctx()); err != nil {
+	if _, err := sb.Usage(f.Ctx()); err != nil {
 		t.Error(err)
 	}
 	if err := sb.Close(); err != nil {
 		t.Fatal(err)
 	}
 	next := f.open()
-	again, err := next.Adopt(f.ctx(), sb.Record())
+	again, err := next.Adopt(f.Ctx(), sb.Record())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer again.Close()
 	f.greets(again, spec)
 
-	if _, err := next.Create(f.ctx(), f.spec()); err == nil || !strings.Contains(err.Error(), "not running") {
+	if _, err := next.Create(f.Ctx(), f.Spec()); err == nil || !strings.Contains(err.Error(), "not running") {
 		t.Errorf("create: %v", err)
 	}
-	if err := next.Destroy(f.ctx(), doomed.Record()); err == nil || !strings.Contains(err.Error(), "not running") {
+	if err := next.Destroy(f.Ctx(), doomed.Record()); err == nil || !strings.Contains(err.Error(), "not running") {
 		t.Errorf("destroy: %v", err)
 	}
-	dies(t, doomed)
-	if list, err := next.List(f.ctx(), f.owner); err == nil || len(list) != 2 {
+	sandboxtest.AwaitEnd(t, doomed)
+	if list, err := next.List(f.Ctx(), f.Owner); err == nil || len(list) != 2 {
 		t.Errorf("list is %v, %v; want both and an error", list, err)
 	}
 	if err := script("restart", e.dir); err != nil {
 		t.Fatal(err)
 	}
-	alive(t, again)
+	sandboxtest.StillAlive(t, again)
 	f.greets(again, spec)
 	for _, rec := range []sandbox.Record{doomed.Record(), sb.Record()} {
-		if err := next.Destroy(f.ctx(), rec); err != nil {
+		if err := next.Destroy(f.Ctx(), rec); err != nil {
 			t.Error(err)
 		}
 	}
-	dies(t, again)
+	sandboxtest.AwaitEnd(t, again)
 }
 
 // An Engine that keeps no containers alive takes the sandboxes along when it is
@@ -170,12 +154,12 @@ func TestEngineStops(t *testing.T) {
 func TestEngineTakesSandboxesAlong(t *testing.T) {
 	needDocker(t)
 	e := ownEngine(t)
-	f := newFixture(t, e, agentBinary(t))
+	f := newFixture(t, e, sandboxtest.BuildAgent(t))
 	sb, _ := f.create()
 	if err := script("restart", e.dir); err != nil {
 		t.Fatal(err)
 	}
-	dies(t, sb)
+	sandboxtest.AwaitEnd(t, sb)
 	if err := f.driver.Destroy(context.Background(), sb.Record()); err != nil {
 		t.Error(err)
 	}
@@ -185,11 +169,11 @@ func TestEngineTakesSandboxesAlong(t *testing.T) {
 // too.
 func TestContainersOfOthers(t *testing.T) {
 	e := needDocker(t)
-	f := newFixture(t, e, agentBinary(t))
+	f := newFixture(t, e, sandboxtest.BuildAgent(t))
 	sb, _ := f.create()
 	// A container with our labels and another name is not ours.
-	body := `{"Image":"` + testImage + `","Cmd":["/bin/true"],"Labels":{"toold.owner":"` + f.owner + `","toold.session":"ses_x","toold.incarnation":"y","toold.uid-base":"65536"}}`
-	name := "other-" + randomHex(4)
+	body := `{"Image":"` + testImage + `","Cmd":["/bin/true"],"Labels":{"toold.owner":"` + f.Owner + `","toold.session":"ses_x","toold.incarnation":"y","toold.uid-base":"65536"}}`
+	name := "other-" + sandboxtest.RandomHex(4)
 	if err := e.api(http.MethodPost, "/containers/create?name="+name, strings.NewReader(body)); err != nil {
 		t.Fatal(err)
 	}
@@ -198,7 +182,7 @@ func TestContainersOfOthers(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	list, err := f.driver.List(f.ctx(), f.owner)
+	list, err := f.driver.List(f.Ctx(), f.Owner)
 	if err != nil || len(list) != 1 || list[0].SessionID != sb.Record().SessionID {
 		t.Errorf("list is %+v, %v", list, err)
 	}

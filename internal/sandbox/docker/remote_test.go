@@ -7,12 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/agent"
@@ -35,18 +33,6 @@ func elsewhere(t testing.TB, e *testEngine) (host, certs string) {
 	return far.Host, far.Certs
 }
 
-// agentBinary is the agent as it ships.
-func agentBinary(t testing.TB) string {
-	t.Helper()
-	bin := filepath.Join(t.TempDir(), "toolagent")
-	cmd := exec.Command("go", "build", "-o", bin, "github.com/toold/toold/cmd/toolagent")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("build agent: %v\n%s", err, out)
-	}
-	return bin
-}
-
 type output struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -63,19 +49,12 @@ func (o *output) Metadata(map[string]any) {}
 // shell runs a command in a sandbox over a connection of its own.
 func shell(t testing.TB, ctx context.Context, sb sandbox.Sandbox, spec *sandbox.Spec, command string) string {
 	t.Helper()
-	c, err := sb.Dial(ctx)
-	must(t, err)
-	conn, _, err := agent.Connect(ctx, c, agent.Hello{
-		Nonce: spec.Nonce, Worktree: spec.Worktree.Target, Home: sandbox.Home, Tmp: "/tmp", OutputDir: sandbox.OutputDir,
-		ToolUID: sandbox.ToolUID, ToolGID: sandbox.ToolGID, Env: []string{"PATH=/usr/local/bin:/usr/bin:/bin"},
-		Shell: []string{"/bin/sh"}, UnackedBytes: 1 << 20,
-	})
-	must(t, err)
+	conn := connect(t, ctx, sb, spec)
 	defer conn.Close()
 	in, err := json.Marshal(map[string]string{"command": command})
 	must(t, err)
 	var out output
-	o, err := conn.Run(ctx, agent.Request{CallID: "call_" + randomHex(4), Tool: "bash", Input: in, TimeoutMillis: 20000}, &out)
+	o, err := conn.Run(ctx, agent.Request{CallID: "call_" + sandboxtest.RandomHex(4), Tool: "bash", Input: in, TimeoutMillis: 20000}, &out)
 	must(t, err)
 	if o.Err != nil || o.Exit == nil {
 		t.Fatalf("%s: %+v", command, o)
@@ -97,27 +76,27 @@ func remoteDriver(t testing.TB, f *fixture, host, certs string) *docker.Remote {
 // come back when it ends, also when another daemon has taken it over by then.
 func TestRemote(t *testing.T) {
 	e := needDocker(t)
-	f := newFixture(t, e, agentBinary(t))
+	f := newFixture(t, e, sandboxtest.BuildAgent(t))
 	host, certs := elsewhere(t, e)
 	for _, mode := range []client.WorktreeMode{client.WorktreeBind, client.WorktreeRO, client.WorktreeEmpty} {
 		t.Run(string(mode), func(t *testing.T) {
 			d := remoteDriver(t, f, host, certs)
-			spec := f.spec()
+			spec := f.Spec()
 			spec.Worktree.Mode = mode
 			here := worktree(t, &spec)
-			sb, err := d.Create(f.ctx(), spec)
+			sb, err := d.Create(f.Ctx(), spec)
 			must(t, err)
 			for i := range 3 {
-				if got := shell(t, f.ctx(), sb, &spec, "id -u; pwd"); got != "1000\n/workspace\n[0]" {
+				if got := shell(t, f.Ctx(), sb, &spec, "id -u; pwd"); got != "1000\n/workspace\n[0]" {
 					t.Errorf("connection %d: got %q", i, got)
 				}
 			}
-			if got := shell(t, f.ctx(), sb, &spec, "cat /run/toold/control/nonce /proc/1/mem; echo x > /run/toold/agent; kill -9 1; ls -A /run/toold/control"); !strings.Contains(got, "Permission denied") || strings.Contains(got, "socket\n") {
+			if got := shell(t, f.Ctx(), sb, &spec, "cat /run/toold/control/nonce /proc/1/mem; echo x > /run/toold/agent; kill -9 1; ls -A /run/toold/control"); !strings.Contains(got, "Permission denied") || strings.Contains(got, "socket\n") {
 				t.Errorf("the agent's own: got %q", got)
 			}
 			edit := "cat file; echo new > file; rm gone; mkdir dir; echo in > dir/in; ln -s /etc/passwd link; echo x >> both; true"
 			want := "old\n"
-			got := shell(t, f.ctx(), sb, &spec, edit)
+			got := shell(t, f.Ctx(), sb, &spec, edit)
 			if mode != client.WorktreeEmpty && !strings.HasPrefix(got, want) {
 				t.Errorf("got %q", got)
 			}
@@ -125,26 +104,22 @@ func TestRemote(t *testing.T) {
 			// Another daemon.
 			must(t, d.Close())
 			d = remoteDriver(t, f, host, certs)
-			if list, err := d.List(f.ctx(), spec.Owner); err != nil || len(list) != 1 {
+			if list, err := d.List(f.Ctx(), spec.Owner); err != nil || len(list) != 1 {
 				t.Fatalf("List: %v, %v", list, err)
 			}
-			sb, err = d.Adopt(f.ctx(), sb.Record())
+			sb, err = d.Adopt(f.Ctx(), sb.Record())
 			must(t, err)
-			if got := shell(t, f.ctx(), sb, &spec, "echo again"); got != "again\n[0]" {
+			if got := shell(t, f.Ctx(), sb, &spec, "echo again"); got != "again\n[0]" {
 				t.Errorf("adopted: got %q", got)
 			}
 			if here != "" {
 				must(t, os.WriteFile(filepath.Join(here, "both"), []byte("ours\n"), 0o644))
 			}
-			must(t, d.Destroy(f.ctx(), sb.Record()))
-			select {
-			case <-sb.Done():
-			case <-time.After(20 * time.Second):
-				t.Error("its end was not noticed")
-			}
-			must(t, errors.Join(sb.Close(), d.Destroy(f.ctx(), sb.Record())))
+			must(t, d.Destroy(f.Ctx(), sb.Record()))
+			sandboxtest.AwaitEnd(t, sb)
+			must(t, errors.Join(sb.Close(), d.Destroy(f.Ctx(), sb.Record())))
 			checkBack(t, here, mode)
-			if list, err := d.List(f.ctx(), spec.Owner); err != nil || len(list) != 0 {
+			if list, err := d.List(f.Ctx(), spec.Owner); err != nil || len(list) != 0 {
 				t.Errorf("left: %v, %v", list, err)
 			}
 		})
@@ -190,18 +165,18 @@ func checkBack(t testing.TB, here string, mode client.WorktreeMode) {
 // An address by ssh is reached through the program ssh.
 func TestRemoteSSH(t *testing.T) {
 	e := needDocker(t)
-	agent := agentBinary(t)
+	agent := sandboxtest.BuildAgent(t)
 	bin := sandboxtest.SSH(t, agent, e.dir+"/docker.sock")
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 	f := newFixture(t, e, agent)
 	d := remoteDriver(t, f, "ssh://builder@engine.test:2222", "")
-	spec := f.spec()
-	sb, err := d.Create(f.ctx(), spec)
+	spec := f.Spec()
+	sb, err := d.Create(f.Ctx(), spec)
 	must(t, err)
-	if got := shell(t, f.ctx(), sb, &spec, "echo hello"); got != "hello\n[0]" {
+	if got := shell(t, f.Ctx(), sb, &spec, "echo hello"); got != "hello\n[0]" {
 		t.Errorf("got %q", got)
 	}
-	must(t, errors.Join(sb.Close(), d.Destroy(f.ctx(), sb.Record())))
+	must(t, errors.Join(sb.Close(), d.Destroy(f.Ctx(), sb.Record())))
 	args, err := os.ReadFile(filepath.Join(bin, "args"))
 	if want := "-l builder -p 2222 -- engine.test docker system dial-stdio\n"; err != nil || !strings.Contains(string(args), want) {
 		t.Errorf("ssh got %q, %v", args, err)

@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/toold/toold/internal/sandbox/sandboxtest"
 )
 
 // traces are what an Engine in dir with this cgroup has on this machine: processes, mounts, cgroups,
@@ -80,7 +82,7 @@ func TestEngineLeavesNothing(t *testing.T) {
 			if err := e.importImage(testImage); err != nil {
 				t.Fatal(err)
 			}
-			f := newFixture(t, e, agentBinary(t))
+			f := newFixture(t, e, sandboxtest.BuildAgent(t))
 			sb, _ := f.create()
 			// A container without a parent of ours too.
 			body := fmt.Sprintf(`{"Image":%q,"Cmd":["/bin/sleep","1000"],"HostConfig":{"NetworkMode":"none"}}`, testImage)
@@ -98,7 +100,7 @@ func TestEngineLeavesNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 			_ = cmd.Wait() // it was killed
-			dies(t, sb)
+			sandboxtest.AwaitEnd(t, sb)
 			var left []string
 			for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
 				if left = traces(t, dir, group); len(left) == 0 {
@@ -112,7 +114,7 @@ func TestEngineLeavesNothing(t *testing.T) {
 			if err != nil || slices.ContainsFunc(entries, func(os.DirEntry) bool { return true }) {
 				t.Errorf("left in %s: %v, %v", outer, entries, err)
 			}
-			f.engineIsGone = true
+			f.Lost = true
 		})
 	}
 }

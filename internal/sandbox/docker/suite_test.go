@@ -14,7 +14,7 @@ func TestSuite(t *testing.T) {
 		return sandboxtest.Subject{
 			Driver: f.driver,
 			Reopen: func() sandbox.Driver { return f.open() },
-			Spec:   f.spec,
+			Spec:   f.Spec,
 			Dirs:   []string{f.cfg.RunDir, f.cfg.StateDir},
 			Differs: map[string]string{
 				"Identity/uid map": "the Engine maps no users unless its userns-remap is set",

@@ -50,7 +50,7 @@ func BenchmarkCreate(b *testing.B) {
 
 // usualSpec has a worktree of the host and an output directory.
 func (f *fixture) usualSpec(src *os.File) sandbox.Spec {
-	spec := f.spec()
+	spec := f.Spec()
 	spec.Worktree = sandbox.Worktree{Source: src, Mode: client.WorktreeBind, Target: sandbox.Workspace, OwnerUID: 4321, OwnerGID: 4321}
 	spec.OutputDir = src.Name()
 	return spec
@@ -72,7 +72,7 @@ func (f *fixture) bareBundle(b *testing.B) string {
 	if _, err := os.Stat(bare); err == nil {
 		return bare
 	}
-	spec := f.spec()
+	spec := f.Spec()
 	sb, err := f.driver.Create(context.Background(), spec)
 	if err != nil {
 		b.Fatal(err)

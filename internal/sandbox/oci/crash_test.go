@@ -18,6 +18,7 @@ import (
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/sandbox/oci"
+	"github.com/toold/toold/internal/sandbox/sandboxtest"
 )
 
 // createEnv makes the test binary a daemon that creates one sandbox and dies.
@@ -57,7 +58,7 @@ func createAndDie() {
 }
 
 func (f *fixture) daemon(spec sandbox.Spec) *exec.Cmd {
-	f.t.Helper()
+	f.Helper()
 	cfg := f.cfg
 	cfg.Log = nil
 	image := ""
@@ -66,7 +67,7 @@ func (f *fixture) daemon(spec sandbox.Spec) *exec.Cmd {
 	}
 	args, err := json.Marshal(createAndDieArgs{cfg, spec, image})
 	if err != nil {
-		f.t.Fatal(err)
+		f.Fatal(err)
 	}
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), createEnv+"="+string(args))
@@ -76,7 +77,7 @@ func (f *fixture) daemon(spec sandbox.Spec) *exec.Cmd {
 // A sandbox outlives the SIGKILL of its daemon, and another takes it over.
 func TestAdoptAfterKill(t *testing.T) {
 	f := newFixture(t)
-	spec := f.spec()
+	spec := f.Spec()
 	out, err := f.daemon(spec).Output()
 	if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) {
 		t.Fatalf("daemon did not die: %v", err)
@@ -86,7 +87,7 @@ func TestAdoptAfterKill(t *testing.T) {
 	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &rec); err != nil {
 		t.Fatal(err)
 	}
-	sb, err := f.driver.Adopt(f.ctx(), rec)
+	sb, err := f.driver.Adopt(f.Ctx(), rec)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +101,7 @@ func TestAdoptAfterKill(t *testing.T) {
 // found and removed.
 func TestKilledCreation(t *testing.T) {
 	f := newFixture(t)
-	f.killCreations(f.spec)
+	f.killCreations(f.Spec)
 }
 
 // The same with an image, whose file systems and loop devices have no other trace
@@ -113,7 +114,7 @@ func TestKilledImageCreation(t *testing.T) {
 }
 
 func (f *fixture) killCreations(newSpec func() sandbox.Spec) {
-	t := f.t
+	t := f.TB
 	t.Helper()
 	for i := range 16 {
 		spec := newSpec()
@@ -136,12 +137,12 @@ func (f *fixture) killCreations(newSpec func() sandbox.Spec) {
 		_ = cmd.Wait() // it was killed
 
 		next := f.open()
-		list, err := next.List(f.ctx(), f.owner)
+		list, err := next.List(f.Ctx(), f.Owner)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, rec := range list {
-			if err := next.Destroy(f.ctx(), rec); err != nil {
+			if err := next.Destroy(f.Ctx(), rec); err != nil {
 				t.Errorf("killed after %d ms: %v", i*5, err)
 			}
 		}
@@ -151,29 +152,29 @@ func (f *fixture) killCreations(newSpec func() sandbox.Spec) {
 
 // nothingLeft checks that a session has left no trace.
 func (f *fixture) nothingLeft(spec sandbox.Spec) {
-	f.t.Helper()
+	f.Helper()
 	for _, pattern := range []string{
 		f.cfg.RunDir + "/oci/sandboxes/*", f.cfg.RunDir + "/oci/runtime/*/*",
 		"/sys/fs/cgroup/*" + f.cfg.CgroupParent + "/*ses_*", "/sys/fs/cgroup" + f.cfg.CgroupParent + "/*ses_*",
 	} {
 		left, err := filepath.Glob(pattern)
 		if err != nil {
-			f.t.Fatal(err)
+			f.Fatal(err)
 		}
 		if len(left) > 0 {
-			f.t.Errorf("left: %v", left)
+			f.Errorf("left: %v", left)
 		}
 	}
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
-		f.t.Fatal(err)
+		f.Fatal(err)
 	}
 	if strings.Contains(string(mounts), f.cfg.RunDir) {
-		f.t.Error("a mount is left")
+		f.Error("a mount is left")
 	}
 	dirs, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {
-		f.t.Fatal(err)
+		f.Fatal(err)
 	}
 	for _, dir := range dirs {
 		var st unix.Stat_t
@@ -182,7 +183,7 @@ func (f *fixture) nothingLeft(spec sandbox.Spec) {
 			continue // dead
 		}
 		if st.Uid >= spec.UIDBase && st.Uid-spec.UIDBase < sandbox.RangeSize {
-			f.t.Errorf("process %s is left", dir)
+			f.Errorf("process %s is left", dir)
 		}
 	}
 }
@@ -221,24 +222,20 @@ func TestPartsAreFound(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t)
-			spec := f.spec()
+			spec := f.Spec()
 			l := f.create(spec)
 			harm(t, f, spec.SessionID)
-			list, err := f.open().List(f.ctx(), f.owner)
+			list, err := f.open().List(f.Ctx(), f.Owner)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if len(list) != 1 || list[0].SessionID != spec.SessionID {
 				t.Fatalf("list is %+v", list)
 			}
-			if err := f.driver.Destroy(f.ctx(), list[0]); err != nil {
+			if err := f.driver.Destroy(f.Ctx(), list[0]); err != nil {
 				t.Fatal(err)
 			}
-			select {
-			case <-l.Done():
-			case <-time.After(20 * time.Second):
-				t.Error("agent is alive")
-			}
+			sandboxtest.AwaitEnd(t, l)
 			f.nothingLeft(spec)
 		})
 	}
@@ -247,7 +244,7 @@ func TestPartsAreFound(t *testing.T) {
 // A directory that nothing names any more goes when no cgroup belongs to it.
 func TestUnknownIsSwept(t *testing.T) {
 	f := newFixture(t)
-	live := f.spec()
+	live := f.Spec()
 	l := f.create(live)
 	for _, id := range []string{"ses_dead", live.SessionID} {
 		dir := f.cfg.RunDir + "/oci/sandboxes/" + id
@@ -261,7 +258,7 @@ func TestUnknownIsSwept(t *testing.T) {
 	if _, err := os.Lstat(f.cfg.RunDir + "/oci/sandboxes/ses_dead"); !os.IsNotExist(err) {
 		t.Errorf("the dead one is there: %v", err)
 	}
-	if err := f.driver.Destroy(f.ctx(), l.Record()); err != nil {
+	if err := f.driver.Destroy(f.Ctx(), l.Record()); err != nil {
 		t.Fatal(err)
 	}
 	f.nothingLeft(live)
@@ -311,9 +308,9 @@ func TestParallel(t *testing.T) {
 	boxes := make([]sandbox.Sandbox, n)
 	var wg sync.WaitGroup
 	for i := range n {
-		specs[i] = f.spec()
+		specs[i] = f.Spec()
 		specs[i].Limits = client.Limits{Memory: 64 << 20, PIDs: 32, Tmp: 1 << 20}
-		wg.Go(func() { boxes[i], errs[i] = f.driver.Create(f.ctx(), specs[i]) })
+		wg.Go(func() { boxes[i], errs[i] = f.driver.Create(f.Ctx(), specs[i]) })
 	}
 	wg.Wait()
 	for i, err := range errs {
@@ -326,7 +323,7 @@ func TestParallel(t *testing.T) {
 		}
 	}
 	for i := range n {
-		wg.Go(func() { errs[i] = f.driver.Destroy(f.ctx(), boxes[i].Record()) })
+		wg.Go(func() { errs[i] = f.driver.Destroy(f.Ctx(), boxes[i].Record()) })
 	}
 	wg.Wait()
 	if err := errors.Join(errs...); err != nil {

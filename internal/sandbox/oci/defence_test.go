@@ -2,21 +2,20 @@ package oci_test
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/sandbox/sandboxtest"
 )
 
 func TestAgentProcess(t *testing.T) {
 	f := newFixture(t)
-	l := f.create(f.spec())
+	l := f.create(f.Spec())
 	status := readHost(t, "/proc/"+itoa(l.Record().PID)+"/status")
 	for _, want := range []string{
 		"CapInh:\t0000000000000000", "CapPrm:\t00000000000000e0", "CapEff:\t00000000000000e0",
@@ -58,7 +57,7 @@ func TestAgentProcess(t *testing.T) {
 // What a tool sees of the kernel's files.
 func TestKernelFiles(t *testing.T) {
 	f := newFixture(t)
-	l := f.create(f.spec())
+	l := f.create(f.Spec())
 	if got := l.out("ls /dev | tr '\n' ' '"); got != "fd full null ptmx pts random shm stderr stdin stdout tty urandom zero" {
 		t.Errorf("/dev has %s", got)
 	}
@@ -91,7 +90,7 @@ func TestKernelFiles(t *testing.T) {
 // the directory it was given.
 func TestCallCgroup(t *testing.T) {
 	f := newFixture(t)
-	l := f.create(f.spec())
+	l := f.create(f.Spec())
 	if got := l.out("tail -n 1 /proc/self/cgroup"); !strings.Contains(got, "/tools/call-") {
 		t.Errorf("call is in cgroup %s", got)
 	}
@@ -134,14 +133,14 @@ exec unshare --mount sh -c 'umount /sys/fs/cgroup/unified && exec ` + f.cfg.Runt
 	if err := f.driver.Detached(); err != nil {
 		t.Fatal(err)
 	}
-	spec := f.spec()
+	spec := f.Spec()
 	spec.Limits.CPUs = 1
 	l := f.create(spec)
 	if got := l.out("nproc; tail -n 1 /proc/self/cgroup | grep -c /tools/call-"); got != "1\n1" {
 		t.Errorf("inside: %q", got)
 	}
 	l.sh("setsid sleep 1000 >/dev/null 2>&1 &")
-	if err := f.driver.Destroy(f.ctx(), l.Record()); err != nil {
+	if err := f.driver.Destroy(f.Ctx(), l.Record()); err != nil {
 		t.Fatal(err)
 	}
 	f.nothingLeft(spec)
@@ -173,10 +172,10 @@ func TestTargetRace(t *testing.T) {
 	defer func() { close(stop); <-done }()
 	made := 0
 	for range 12 {
-		spec := f.spec()
+		spec := f.Spec()
 		spec.Worktree = sandbox.Worktree{Source: open(t, src), Mode: client.WorktreeBind, Target: sandbox.Workspace, OwnerUID: 0}
 		spec.Mounts = []sandbox.Mount{{Source: open(t, cache), Target: sandbox.Workspace + "/place"}}
-		sb, err := f.driver.Create(f.ctx(), spec)
+		sb, err := f.driver.Create(f.Ctx(), spec)
 		if err != nil {
 			continue
 		}
@@ -186,7 +185,7 @@ func TestTargetRace(t *testing.T) {
 			t.Errorf("mount has landed at the target of a link:\n%s", mounts)
 		}
 		sb.Close()
-		if err := f.driver.Destroy(f.ctx(), sb.Record()); err != nil {
+		if err := f.driver.Destroy(f.Ctx(), sb.Record()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -214,8 +213,8 @@ func TestBrokenAgent(t *testing.T) {
 	}
 	f.cfg.AgentBinary = agent
 	f.driver = f.open()
-	spec := f.spec()
-	sb, err := f.driver.Create(f.ctx(), spec)
+	spec := f.Spec()
+	sb, err := f.driver.Create(f.Ctx(), spec)
 	if err == nil { // it was still printing when Create had all it needs
 		sb.Close()
 	}
@@ -223,15 +222,11 @@ func TestBrokenAgent(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.driver = f.open()
-	spec = f.spec()
-	switch sb, err := f.driver.Create(f.ctx(), spec); {
+	spec = f.Spec()
+	switch sb, err := f.driver.Create(f.Ctx(), spec); {
 	case err == nil: // the runtime had all it needs before the program was to begin
 		defer sb.Close()
-		select {
-		case <-sb.Done():
-		case <-time.After(20 * time.Second):
-			t.Error("something that is no program is alive")
-		}
+		sandboxtest.AwaitEnd(t, sb)
 	case !strings.Contains(err.Error(), "exec format error"):
 		t.Errorf("error does not say why: %v", err)
 	default:
@@ -240,14 +235,14 @@ func TestBrokenAgent(t *testing.T) {
 }
 
 func (f *fixture) nothingLeftOf(id string) {
-	f.t.Helper()
-	list, err := f.driver.List(f.ctx(), f.owner)
+	f.Helper()
+	list, err := f.driver.List(f.Ctx(), f.Owner)
 	if err != nil {
-		f.t.Fatal(err)
+		f.Fatal(err)
 	}
 	for _, rec := range list {
 		if rec.SessionID == id {
-			f.t.Errorf("%s has left something", id)
+			f.Errorf("%s has left something", id)
 		}
 	}
 }
@@ -264,29 +259,9 @@ func TestDirectoryRootfs(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	libs, err := exec.Command("sh", "-c", `for p in /bin/sh /bin/cat /bin/ls /bin/id `+f.cfg.AgentBinary+`; do ldd $p; done | grep -o '/[^ ]*' | sort -u`).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, file := range append(strings.Fields(string(libs)), "/bin/sh", "/bin/cat", "/bin/ls", "/bin/id") {
-		dir := "/lib"
-		if strings.Contains(file, "ld-linux") {
-			dir = "/lib64"
-		} else if filepath.Dir(file) == "/bin" {
-			dir = "/bin"
-		}
-		if out, err := exec.Command("cp", "-L", file, root+dir).CombinedOutput(); err != nil {
-			t.Fatalf("%v %s", err, out)
-		}
-	}
-	write := func(name, content string) {
-		t.Helper()
-		if err := os.WriteFile(root+name, []byte(content), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write("/etc/os-release", "ID=test\n")
-	write("/etc/passwd", "evil:x:0:0::/:/bin/sh\n")
+	copyPrograms(t, root, []string{"sh", "cat", "ls", "id"}, f.cfg.AgentBinary)
+	put(t, root+"/etc/os-release", "ID=test\n")
+	put(t, root+"/etc/passwd", "evil:x:0:0::/:/bin/sh\n")
 	for link, to := range map[string]string{
 		"/dev": "/proc/sys/kernel", "/proc": "/etc", "/sys": "/", "/run": "/run", "/etc/hosts": "/etc/shadow", "/etc/shadow": "/etc/shadow", "/usr": ".",
 	} {
@@ -297,7 +272,7 @@ func TestDirectoryRootfs(t *testing.T) {
 	pattern := readHost(t, "/proc/sys/kernel/core_pattern")
 	f.cfg.Rootfs = root
 	f.driver = f.open()
-	l := f.create(f.spec())
+	l := f.create(f.Spec())
 	if got := l.out("cat /etc/os-release; id -un; cat /proc/self/comm; ls /dev/null"); got != "ID=test\ntool\ncat\n/dev/null" {
 		t.Errorf("inside: %q", got)
 	}
@@ -317,7 +292,7 @@ func TestDirectoryRootfs(t *testing.T) {
 // The runtime and the agent that sandboxes execute are not the host's files.
 func TestAgentCopy(t *testing.T) {
 	f := newFixture(t)
-	l := f.create(f.spec())
+	l := f.create(f.Spec())
 	var own, its unix.Stat_t
 	if err := unix.Stat(f.cfg.AgentBinary, &own); err != nil {
 		t.Fatal(err)
@@ -333,16 +308,12 @@ func TestAgentCopy(t *testing.T) {
 // An agent that is stopped by the host is still killed.
 func TestDestroyStopped(t *testing.T) {
 	f := newFixture(t)
-	l := f.create(f.spec())
+	l := f.create(f.Spec())
 	if err := unix.Kill(l.Record().PID, unix.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.driver.Destroy(f.ctx(), l.Record()); err != nil {
+	if err := f.driver.Destroy(f.Ctx(), l.Record()); err != nil {
 		t.Fatal(err)
 	}
-	select {
-	case <-l.Done():
-	case <-time.After(20 * time.Second):
-		t.Error("alive")
-	}
+	sandboxtest.AwaitEnd(t, l)
 }

@@ -1,45 +1,21 @@
 package oci_test
 
 import (
-	"os"
-	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/sandbox/sandboxtest"
 )
 
-// needGVisor skips a test where runsc is not built. TOOLD_TEST_REQUIRE turns the
-// skip into a failure.
-func needGVisor(t testing.TB) string {
-	t.Helper()
-	skip := t.Skipf
-	if strings.Contains(os.Getenv("TOOLD_TEST_REQUIRE"), "runsc") {
-		skip = t.Fatalf
-	}
-	if os.Getuid() != 0 {
-		skip("containers are made by root only")
-	}
-	path, err := filepath.Abs("../../../bin/runsc")
-	if err == nil {
-		_, err = os.Stat(path)
-	}
-	if err != nil {
-		skip("bin/runsc is not built: %v", err)
-	}
-	return path
-}
-
 // TestSuiteGVisor gives runsc another name: what a runtime is, is not read from it.
 func TestSuiteGVisor(t *testing.T) {
-	runsc := needGVisor(t)
+	runsc := needBuilt(t, "runsc", "runsc")
 	sandboxtest.Run(t, func(t testing.TB, agent string) sandboxtest.Subject {
 		f := newFixtureWith(t, "tier", runsc, agent)
 		return sandboxtest.Subject{
 			Driver:  f.driver,
 			Reopen:  func() sandbox.Driver { return f.open() },
-			Spec:    f.spec,
+			Spec:    f.Spec,
 			Dirs:    []string{f.cfg.RunDir, f.cfg.StateDir},
 			Differs: gvisorDiffers,
 		}

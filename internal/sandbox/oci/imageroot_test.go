@@ -13,6 +13,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/sandbox/sandboxtest"
 )
 
 // imagePrograms are those of the host that an image of these tests has.
@@ -21,7 +22,7 @@ var imagePrograms = []string{"sh", "cat", "ls", "id", "stat", "rm", "mkdir", "dd
 // newImage makes the directory of an image with a few of the host's programs.
 func newImage(t testing.TB, f *fixture) (dir string, root *sandbox.Root) {
 	t.Helper()
-	dir = filepath.Join(filepath.Dir(f.cfg.StateDir), "image-"+randomHex(4))
+	dir = filepath.Join(filepath.Dir(f.cfg.StateDir), "image-"+sandboxtest.RandomHex(4))
 	for _, d := range []string{"usr/bin", "usr/lib", "usr/lib64", "etc", "srv/app", "var/tmp"} {
 		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
 			t.Fatal(err)
@@ -32,26 +33,8 @@ func newImage(t testing.TB, f *fixture) (dir string, root *sandbox.Root) {
 			t.Fatal(err)
 		}
 	}
-	var programs []string
-	for _, p := range imagePrograms {
-		programs = append(programs, "/bin/"+p)
-	}
-	libs, err := exec.Command("sh", "-c", "for p in "+strings.Join(programs, " ")+"; do ldd $p; done | grep -o '/[^ ]*' | sort -u").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, file := range append(strings.Fields(string(libs)), programs...) {
-		to := "usr/lib"
-		if strings.Contains(file, "ld-linux") {
-			to = "usr/lib64"
-		} else if filepath.Dir(file) == "/bin" {
-			to = "usr/bin"
-		}
-		if out, err := exec.Command("cp", "-L", file, filepath.Join(dir, to)).CombinedOutput(); err != nil {
-			t.Fatalf("%v %s", err, out)
-		}
-	}
-	f.t.Cleanup(func() { os.RemoveAll(dir) })
+	f.Cleanup(func() { os.RemoveAll(dir) })
+	copyPrograms(t, filepath.Join(dir, "usr"), imagePrograms)
 	if err := os.Chmod(dir+"/var/tmp", 0o777|os.ModeSticky); err != nil {
 		t.Fatal(err)
 	}
@@ -66,6 +49,31 @@ func newImage(t testing.TB, f *fixture) (dir string, root *sandbox.Root) {
 		}
 	}
 	return dir, &sandbox.Root{Dir: pinned(t, dir), Digest: "sha256:" + strings.Repeat("0", 64)}
+}
+
+// copyPrograms copies programs of the host's /bin into that of a root filesystem, and
+// what they and the programs of more load beside it.
+func copyPrograms(t testing.TB, root string, names []string, more ...string) {
+	t.Helper()
+	var programs []string
+	for _, name := range names {
+		programs = append(programs, "/bin/"+name)
+	}
+	libs, err := exec.Command("sh", append([]string{"-c", `for p; do ldd $p; done | grep -o '/[^ ]*' | sort -u`, "sh"}, append(more, programs...)...)...).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range append(strings.Fields(string(libs)), programs...) {
+		to := "lib"
+		if strings.Contains(file, "ld-linux") {
+			to = "lib64"
+		} else if filepath.Dir(file) == "/bin" {
+			to = "bin"
+		}
+		if out, err := exec.Command("cp", "-L", file, filepath.Join(root, to)).CombinedOutput(); err != nil {
+			t.Fatalf("%v %s", err, out)
+		}
+	}
 }
 
 func put(t testing.TB, name, content string) {
@@ -87,7 +95,7 @@ func pinned(t testing.TB, dir string) *os.File {
 
 // imageSpec is that of a small session with an image.
 func (f *fixture) imageSpec(root *sandbox.Root) sandbox.Spec {
-	s := f.spec()
+	s := f.Spec()
 	s.Root, s.Limits.Disk = root, 32<<20
 	return s
 }
@@ -124,7 +132,7 @@ func TestImage(t *testing.T) {
 		t.Errorf("mountinfo tells of the host: %s", got)
 	}
 	for _, l := range []*live{a, b} {
-		if err := f.driver.Destroy(f.ctx(), l.Record()); err != nil {
+		if err := f.driver.Destroy(f.Ctx(), l.Record()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -134,15 +142,15 @@ func TestImage(t *testing.T) {
 
 // noLoops checks that no loop device has a file of this driver.
 func (f *fixture) noLoops() {
-	f.t.Helper()
+	f.Helper()
 	files, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
 	if err != nil {
-		f.t.Fatal(err)
+		f.Fatal(err)
 	}
 	for _, file := range files {
 		data, err := os.ReadFile(file)
 		if err == nil && strings.Contains(string(data), f.cfg.StateDir) {
-			f.t.Errorf("%s: %s", file, data)
+			f.Errorf("%s: %s", file, data)
 		}
 	}
 }
@@ -203,7 +211,7 @@ func TestImageDisk(t *testing.T) {
 	if used := free - freeBytes(t, f.cfg.StateDir); used > 200<<20 {
 		t.Errorf("the host has %d bytes less", used)
 	}
-	if u, err := a.Usage(f.ctx()); err != nil || u.DiskBytes < 20<<20 || u.DiskBytes > 32<<20 {
+	if u, err := a.Usage(f.Ctx()); err != nil || u.DiskBytes < 20<<20 || u.DiskBytes > 32<<20 {
 		t.Errorf("usage is %+v, %v", u, err)
 	}
 	if got := a.out("rm /var/tmp/big; echo fine >/var/tmp/small; cat /var/tmp/small"); got != "fine" {
@@ -251,7 +259,7 @@ func TestImageRefused(t *testing.T) {
 			spec := f.imageSpec(root)
 			spec.Limits.Memory = client.Size(256 << 20)
 			c.change(&spec)
-			sb, err := f.driver.Create(f.ctx(), spec)
+			sb, err := f.driver.Create(f.Ctx(), spec)
 			if err == nil {
 				sb.Close()
 				t.Fatal("it was made")

@@ -4,13 +4,14 @@ import (
 	"testing"
 
 	"github.com/toold/toold/internal/sandbox/inside"
+	"github.com/toold/toold/internal/sandbox/sandboxtest"
 )
 
 // The agent keeps its headroom when the memory file systems are full and the
 // tools use all that they may.
 func TestSessionMemory(t *testing.T) {
 	f := newFixture(t)
-	spec := f.spec()
+	spec := f.Spec()
 	l := f.create(spec)
 	sizes, err := inside.SizeTmpfs(&spec)
 	if err != nil {
@@ -35,9 +36,5 @@ func TestSessionMemory(t *testing.T) {
 	if got := l.out("echo next"); got != "next" {
 		t.Errorf("next call: %q", got)
 	}
-	select {
-	case <-l.Done():
-		t.Error("the agent is dead")
-	default:
-	}
+	sandboxtest.StillAlive(t, l)
 }

@@ -26,7 +26,7 @@ func TestNestedMounts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	spec := f.spec()
+	spec := f.Spec()
 	spec.Worktree = sandbox.Worktree{Source: open(t, tree), Mode: client.WorktreeBind, Target: "/home/x/deep/project"}
 	spec.Mounts = []sandbox.Mount{
 		{Source: open(t, inner), Target: "/home/x/deep/project/a/b/in"},
@@ -93,10 +93,10 @@ func TestNestedMountTargets(t *testing.T) {
 		{"/dir", "/dir/away"},
 		{"/dir", "/dir/sub"},
 	} {
-		spec := f.spec()
+		spec := f.Spec()
 		spec.Worktree = sandbox.Worktree{Source: open(t, tree), Mode: client.WorktreeBind, Target: sandbox.Workspace}
 		spec.Mounts = mounts(targets...)
-		sb, err := f.driver.Create(f.ctx(), spec)
+		sb, err := f.driver.Create(f.Ctx(), spec)
 		if err == nil {
 			sb.Close()
 		}
@@ -105,7 +105,7 @@ func TestNestedMountTargets(t *testing.T) {
 		}
 	}
 	// Control: plain directories take them.
-	spec := f.spec()
+	spec := f.Spec()
 	spec.Worktree = sandbox.Worktree{Source: open(t, tree), Mode: client.WorktreeBind, Target: sandbox.Workspace}
 	spec.Mounts = mounts("/dir/sub", "/other", "/dir/sub/in")
 	f.create(spec)

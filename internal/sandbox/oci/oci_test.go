@@ -2,52 +2,45 @@ package oci_test
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
-	"time"
 
-	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/sandbox/oci"
+	"github.com/toold/toold/internal/sandbox/sandboxtest"
 )
 
 // fixture is a driver in directories and cgroups of its own.
 type fixture struct {
-	t      testing.TB
+	*sandboxtest.Fixture
 	driver *oci.Driver
 	cfg    oci.Config
-	owner  string
 }
 
-// needOCI skips a test where no container can be made. TOOLD_TEST_REQUIRE turns
-// the skip into a failure.
+// needOCI skips a test where no container can be made.
 func needOCI(t testing.TB) string {
 	t.Helper()
-	skip := t.Skipf
-	if strings.Contains(os.Getenv("TOOLD_TEST_REQUIRE"), "oci") {
-		skip = t.Fatalf
-	}
+	return needBuilt(t, "oci", "runc")
+}
+
+// needBuilt skips a test where a runtime is of no use, or not there.
+func needBuilt(t testing.TB, tier, runtime string) string {
+	t.Helper()
 	if os.Getuid() != 0 {
-		skip("containers are made by root only")
+		sandboxtest.Skipf(t, tier, "containers are made by root only")
 	}
-	path, err := filepath.Abs("../../../bin/runc")
+	path, err := filepath.Abs("../../../bin/" + runtime)
 	if err == nil {
 		_, err = os.Stat(path)
 	}
 	if err != nil {
-		skip("bin/runc is not built: %v", err)
+		sandboxtest.Skipf(t, tier, "bin/%s is not built: %v", runtime, err)
 	}
 	return path
 }
-
-var bases atomic.Uint32
 
 // newFixture has the test binary as the agent.
 func newFixture(t testing.TB) *fixture {
@@ -66,75 +59,28 @@ func newFixtureOf(t testing.TB, agent string) *fixture {
 
 func newFixtureWith(t testing.TB, runtime, path, agent string) *fixture {
 	t.Helper()
-	dir, err := os.MkdirTemp("/tmp", mark)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(dir, 0o711); err != nil {
-		t.Fatal(err)
-	}
-	f := &fixture{t: t, owner: "test-" + randomHex(4), cfg: oci.Config{
+	own := sandboxtest.NewFixture(t, "/tmp/"+mark, "/"+mark)
+	f := &fixture{Fixture: own, cfg: oci.Config{
 		Runtimes:     map[string]string{runtime: path},
-		StateDir:     filepath.Join(dir, "state"),
-		RunDir:       filepath.Join(dir, "run"),
+		StateDir:     filepath.Join(own.Dir, "state"),
+		RunDir:       filepath.Join(own.Dir, "run"),
 		AgentBinary:  agent,
 		Rootfs:       "host",
-		CgroupParent: "/" + mark + randomHex(4),
-		Log:          slog.New(slog.NewTextHandler(testWriter{t}, nil)),
+		CgroupParent: own.Cgroup,
+		Log:          own.Logger(),
 	}}
 	f.driver = f.open()
-	t.Cleanup(func() { f.cleanup(dir) })
+	t.Cleanup(func() { own.End(f.driver) })
 	return f
 }
 
 func (f *fixture) open() *oci.Driver {
-	f.t.Helper()
+	f.Helper()
 	d, err := oci.New(f.cfg)
 	if err != nil {
-		f.t.Fatal(err)
+		f.Fatal(err)
 	}
 	return d
-}
-
-// cleanup destroys what a test has left, and fails when that leaves anything.
-func (f *fixture) cleanup(dir string) {
-	ctx := context.Background()
-	list, err := f.driver.List(ctx, f.owner)
-	if err != nil {
-		f.t.Error(err)
-	}
-	for _, rec := range list {
-		if err := f.driver.Destroy(ctx, rec); err != nil {
-			f.t.Error(err)
-		}
-	}
-	if err := os.RemoveAll(dir); err != nil {
-		f.t.Error(err)
-	}
-	mounts, err := filepath.Glob("/sys/fs/cgroup/*" + f.cfg.CgroupParent)
-	if err != nil {
-		f.t.Error(err)
-	}
-	for _, m := range append(mounts, "/sys/fs/cgroup"+f.cfg.CgroupParent) {
-		if err := os.Remove(m); err != nil && !os.IsNotExist(err) {
-			f.t.Errorf("cgroup is left: %v", err)
-		}
-	}
-}
-
-// spec is that of a small session with an empty worktree.
-func (f *fixture) spec() sandbox.Spec {
-	nonce := make([]byte, 32)
-	rand.Read(nonce)
-	return sandbox.Spec{
-		SessionID:   "ses_" + randomHex(8),
-		Incarnation: randomHex(8),
-		Owner:       f.owner,
-		UIDBase:     1<<30 + bases.Add(1)*sandbox.RangeSize,
-		Limits:      client.Limits{Memory: 256 << 20, PIDs: 64, Tmp: 16 << 20},
-		Worktree:    sandbox.Worktree{Mode: client.WorktreeEmpty, Target: sandbox.Workspace},
-		Nonce:       nonce,
-	}
 }
 
 // live is a sandbox with what a test needs to speak to its agent.
@@ -146,20 +92,20 @@ type live struct {
 }
 
 func (f *fixture) create(spec sandbox.Spec) *live {
-	f.t.Helper()
-	sb, err := f.driver.Create(f.ctx(), spec)
+	f.Helper()
+	sb, err := f.driver.Create(f.Ctx(), spec)
 	if err != nil {
-		f.t.Fatal(err)
+		f.Fatal(err)
 	}
 	return f.live(sb, spec)
 }
 
 func (f *fixture) live(sb sandbox.Sandbox, spec sandbox.Spec) *live {
-	f.t.Helper()
-	l := &live{Sandbox: sb, t: f.t, spec: spec}
-	f.t.Cleanup(func() { l.Close() })
+	f.Helper()
+	l := &live{Sandbox: sb, t: f.TB, spec: spec}
+	f.Cleanup(func() { l.Close() })
 	l.attach()
-	f.t.Cleanup(func() { l.cg.Close() })
+	f.Cleanup(func() { l.cg.Close() })
 	return l
 }
 
@@ -175,12 +121,6 @@ func (l *live) attach() {
 		l.t.Fatal(err)
 	}
 	l.cg = cg
-}
-
-func (f *fixture) ctx() context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	f.t.Cleanup(cancel)
-	return ctx
 }
 
 func (l *live) ask(q agentRequest) *agentResponse {
@@ -200,7 +140,7 @@ func (l *live) ask(q agentRequest) *agentResponse {
 // sh runs a script as the tool user in a cgroup of its own.
 func (l *live) sh(script string) *agentResponse {
 	l.t.Helper()
-	return l.ask(agentRequest{Argv: []string{"/bin/sh", "-c", script}, Call: "call-" + randomHex(4)})
+	return l.ask(agentRequest{Argv: []string{"/bin/sh", "-c", script}, Call: "call-" + sandboxtest.RandomHex(4)})
 }
 
 // out is what a script prints; it must succeed.
@@ -211,19 +151,6 @@ func (l *live) out(script string) string {
 		l.t.Fatalf("%s: code %d, %s\n%s", script, r.Code, r.Err, r.Output)
 	}
 	return strings.TrimSpace(r.Output)
-}
-
-func randomHex(n int) string {
-	b := make([]byte, n)
-	rand.Read(b)
-	return hex.EncodeToString(b)
-}
-
-type testWriter struct{ t testing.TB }
-
-func (w testWriter) Write(p []byte) (int, error) {
-	w.t.Log(strings.TrimSpace(string(p)))
-	return len(p), nil
 }
 
 func itoa(n int) string { return strconv.Itoa(n) }

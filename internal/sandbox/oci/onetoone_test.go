@@ -10,6 +10,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/sandbox/mount"
 )
 
 // File systems without id-mapped mounts: the owner is mapped 1:1, user and group
@@ -25,7 +26,7 @@ func TestOneToOne(t *testing.T) {
 			if err := unix.Fchmod(int(src.Fd()), 0o700); err != nil {
 				t.Fatal(err)
 			}
-			spec := f.spec()
+			spec := f.Spec()
 			spec.Worktree = sandbox.Worktree{Source: src, Mode: client.WorktreeBind, Target: sandbox.Workspace, OwnerUID: 4321, OwnerGID: 5432}
 			l := f.create(spec)
 			if l.IDMap() != "mapped 1:1" {
@@ -54,7 +55,7 @@ func TestOneToOneRefuses(t *testing.T) {
 	f.cfg.UIDBase = 1 << 29
 	f.driver = f.open()
 	src := ramfs(t)
-	own := f.spec().UIDBase
+	own := f.Spec().UIDBase
 	for _, tt := range []struct {
 		uid, gid uint32
 		says     string
@@ -67,9 +68,9 @@ func TestOneToOneRefuses(t *testing.T) {
 		{4321, 1 << 29, "those of sessions"},
 		{1<<32 - 2, 4321, "those of sessions"},
 	} {
-		spec := f.spec()
+		spec := f.Spec()
 		spec.Worktree = sandbox.Worktree{Source: src, Mode: client.WorktreeBind, Target: sandbox.Workspace, OwnerUID: tt.uid, OwnerGID: tt.gid}
-		sb, err := f.driver.Create(f.ctx(), spec)
+		sb, err := f.driver.Create(f.Ctx(), spec)
 		if err == nil {
 			sb.Close()
 		}
@@ -100,26 +101,14 @@ func overlay(t *testing.T) *os.File {
 func mountedNowhere(t *testing.T, fstype string, options map[string]string) *os.File {
 	t.Helper()
 	needOCI(t)
-	fsfd, err := unix.Fsopen(fstype, unix.FSOPEN_CLOEXEC)
-	if err != nil {
-		t.Skipf("no %s: %v", fstype, err)
-	}
-	defer unix.Close(fsfd)
-	for key, value := range options {
-		if err := unix.FsconfigSetString(fsfd, key, value); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := unix.FsconfigCreate(fsfd); err != nil {
+	m, err := mount.New(fstype, fstype, options)
+	if errors.Is(err, unix.ENODEV) {
+		t.Skip(err)
+	} else if err != nil {
 		t.Fatal(err)
 	}
-	fd, err := unix.Fsmount(fsfd, unix.FSMOUNT_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	mount := os.NewFile(uintptr(fd), fstype)
-	t.Cleanup(func() { mount.Close() })
-	root, err := unix.Openat(fd, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	t.Cleanup(func() { m.Close() })
+	root, err := unix.Openat(int(m.Fd()), ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -36,7 +36,7 @@ func TestOutputTakesNoLease(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(out, "call"), []byte("output"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	spec := f.spec()
+	spec := f.Spec()
 	spec.OutputDir = out
 	l := f.create(spec)
 	got := map[string]string{}
@@ -57,15 +57,15 @@ func TestNoDescriptorsKept(t *testing.T) {
 	f := newFixture(t)
 	churn := func() {
 		t.Helper()
-		spec := f.spec()
+		spec := f.Spec()
 		spec.OutputDir = t.TempDir()
 		spec.Worktree = sandbox.Worktree{Source: open(t, t.TempDir()), Mode: "bind", Target: sandbox.Workspace, OwnerUID: 4321, OwnerGID: 4321}
-		sb, err := f.driver.Create(f.ctx(), spec)
+		sb, err := f.driver.Create(f.Ctx(), spec)
 		if err != nil {
 			t.Fatal(err)
 		}
 		sb.Close()
-		if err := f.driver.Destroy(f.ctx(), sb.Record()); err != nil {
+		if err := f.driver.Destroy(f.Ctx(), sb.Record()); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/sandbox/sandboxtest"
 )
 
 // runProbe tries system calls as the tool user and prints what each gave. It is
@@ -162,7 +163,7 @@ func allowedCalls() map[string]call {
 
 func (l *live) probe(name string) map[string]string {
 	l.t.Helper()
-	r := l.ask(agentRequest{Argv: []string{sandbox.AgentPath, "probe", name}, Call: "call-" + randomHex(4)})
+	r := l.ask(agentRequest{Argv: []string{sandbox.AgentPath, "probe", name}, Call: "call-" + sandboxtest.RandomHex(4)})
 	if r.Code != 0 || r.Err != "" {
 		l.t.Fatalf("probe %s: code %d %s\n%s", name, r.Code, r.Err, r.Output)
 	}
@@ -175,7 +176,7 @@ func (l *live) probe(name string) map[string]string {
 
 func TestSeccomp(t *testing.T) {
 	f := newFixture(t)
-	l := f.create(f.spec())
+	l := f.create(f.Spec())
 	for name, got := range l.probe("syscalls") {
 		if got != "EPERM" && got != "ENOSYS" {
 			t.Errorf("%s: %s, want EPERM or ENOSYS", name, got)
@@ -199,7 +200,7 @@ func TestSeccomp(t *testing.T) {
 func TestSeccompControl(t *testing.T) {
 	f := newFixture(t)
 	f.driver.Unfiltered()
-	l := f.create(f.spec())
+	l := f.create(f.Spec())
 	got := l.probe("syscalls")
 	for _, name := range []string{"chmod setuid", "chmod, high bit", "create setuid", "tmpfile setuid", "mknod setuid", "add_key", "socket AF_VSOCK"} {
 		if got[name] == "EPERM" || got[name] == "ENOSYS" {

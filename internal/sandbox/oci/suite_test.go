@@ -13,7 +13,7 @@ func TestSuite(t *testing.T) {
 		return sandboxtest.Subject{
 			Driver: f.driver,
 			Reopen: func() sandbox.Driver { return f.open() },
-			Spec:   f.spec,
+			Spec:   f.Spec,
 			Root: func(t testing.TB) *sandbox.Root {
 				_, root := newImage(t, f)
 				return root

@@ -10,6 +10,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/sandbox/oci"
+	"github.com/toold/toold/internal/sandbox/sandboxtest"
 )
 
 func TestNewRefuses(t *testing.T) {
@@ -50,7 +51,7 @@ func TestNewRefuses(t *testing.T) {
 func linkTo(t *testing.T, target string) string {
 	t.Helper()
 	// Below /usr: what is below /tmp is refused for its own name.
-	link := filepath.Join("/usr/local/share", mark+randomHex(4))
+	link := filepath.Join("/usr/local/share", mark+sandboxtest.RandomHex(4))
 	if err := os.Symlink(target, link); err != nil {
 		t.Fatal(err)
 	}
@@ -83,5 +84,5 @@ func TestHost(t *testing.T) {
 	if got := f.driver.Runtimes(context.Background()); !slices.Equal(got, []string{"runc"}) {
 		t.Errorf("runtimes are %v", got)
 	}
-	f.nothingLeft(f.spec())
+	f.nothingLeft(f.Spec())
 }

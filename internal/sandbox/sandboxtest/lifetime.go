@@ -77,19 +77,11 @@ func testUnsupported(s *suite) {
 
 func testDone(s *suite) {
 	b := s.create(s.spec())
-	select {
-	case <-b.Done():
-		s.Fatal("done while it is alive")
-	default:
-	}
+	StillAlive(s, b)
 	if err := s.Driver.Destroy(s.ctx(), b.Record()); err != nil {
 		s.Fatal(err)
 	}
-	select {
-	case <-b.Done():
-	case <-time.After(30 * time.Second):
-		s.Error("not done although it is destroyed")
-	}
+	AwaitEnd(s, b)
 	if _, err := b.Usage(s.ctx()); !errors.Is(err, sandbox.ErrGone) {
 		s.Errorf("usage afterwards: %v, want gone", err)
 	}
@@ -136,11 +128,7 @@ func testAdopt(s *suite) {
 	if err := d.Destroy(s.ctx(), b.Record()); err != nil {
 		s.Fatal(err)
 	}
-	select {
-	case <-again.Done():
-	case <-time.After(30 * time.Second):
-		s.Error("adopted sandbox is not done although it is destroyed")
-	}
+	AwaitEnd(s, again)
 	if _, err := d.Adopt(s.ctx(), b.Record()); !errors.Is(err, sandbox.ErrGone) {
 		s.Errorf("adopt what is destroyed: %v, want gone", err)
 	}

@@ -4,7 +4,8 @@
 //
 // A driver's test calls Run with a function that gives it a Subject; that is all
 // of it. Attacks need a whole daemon and are made by test/attack, on each of its
-// tiers. Speed is not its business.
+// tiers. Speed is not its business. What drivers test of themselves alone they do on
+// a Fixture.
 package sandboxtest
 
 import (
@@ -45,7 +46,7 @@ type Subject struct {
 // Run runs the suite. open is called once for each test and registers its own
 // clean-up; agent is the agent's program, built for the suite.
 func Run(t *testing.T, open func(t testing.TB, agent string) Subject) {
-	agent := buildAgent(t)
+	agent := BuildAgent(t)
 	for _, tt := range []struct {
 		name string
 		test func(*suite)
@@ -91,8 +92,8 @@ func Run(t *testing.T, open func(t testing.TB, agent string) Subject) {
 	}
 }
 
-// buildAgent builds the agent as it ships.
-func buildAgent(t *testing.T) string {
+// BuildAgent builds the agent as it ships, for the time of the test.
+func BuildAgent(t testing.TB) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "toolagent")
 	cmd := exec.Command("go", "build", "-trimpath", "-o", path, "github.com/toold/toold/cmd/toolagent")
