@@ -180,10 +180,12 @@ func lookWhole[T changeInput](ctx context.Context, env *Env, input json.RawMessa
 	if file == nil && w.info.Exists {
 		return w, asked, &root.Error{Code: root.NotRegular, Msg: fmt.Sprintf("%s is not a regular file but a %s", displayName(w.info.Path), w.info.Kind)}
 	}
+	if file != nil {
+		w.info = file.Info() // another file may have come since the path was resolved
+	}
 	if w.held, err = reserve(ctx, env, w.info.Size, input); err != nil || file == nil {
 		return w, asked, err
 	}
-	w.info = file.Info()
 	w.old, err = file.ReadAll(ctx, readable(w.info.Size))
 	return w, asked, err
 }

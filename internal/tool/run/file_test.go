@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -579,6 +580,58 @@ func TestFileToolsFollowLinks(t *testing.T) {
 	}
 	if st, err := os.Lstat(dir + "/file"); err != nil || st.Mode()&os.ModeSymlink == 0 {
 		t.Errorf("a link was replaced: %v, %v", st, err)
+	}
+}
+
+// Memory is reserved for the file that is read, also when a larger one takes its
+// place while it is looked for.
+func TestMemoryOfASwappedFile(t *testing.T) {
+	const size = 2 * maxGrowth
+	env, dir := fileEnv(t)
+	top := filepath.Dir(dir)
+	r, err := root.New(root.Config{Dir: top, UID: -1, Memory: changeCopies * size})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.Close)
+	env.Root = r
+	writeFile(t, dir+"/f", "")
+	over := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for n := int64(0); ; n = size - n {
+			select {
+			case <-over:
+				return
+			default:
+			}
+			if err := os.Truncate(dir+"/f", n); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	defer func() { close(over); wg.Wait() }()
+	large := 0
+	for range 3000 {
+		w, _, err := lookWhole[writeInput](t.Context(), &Env{Root: r, Worktree: env.Worktree}, json.RawMessage(`{"file_path":"f"}`))
+		if err != nil && root.CodeOf(err) != root.TooLarge { // it has grown while it was read
+			t.Fatal(err)
+		}
+		if w.info.Size == size {
+			large++
+			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+			v, err := r.Reserve(ctx, 1)
+			cancel()
+			if err == nil {
+				v.Release()
+				t.Fatal("memory is left while a file is held that takes all of it")
+			}
+		}
+		w.release()
+	}
+	if large == 0 {
+		t.Error("the file was never large")
 	}
 }
 
