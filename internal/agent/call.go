@@ -31,6 +31,7 @@ type call struct {
 	meta     []byte     // an update that was not sent, encoded
 	exit     *run.Exit  // of its programs so far
 	finished bool
+	unwanted bool              // the daemon has forgotten it before its end
 	final    done              // without the payload
 	payload  []byte            // encoded result
 	held     *root.Reservation // for payload; nil where that is small
@@ -143,6 +144,13 @@ func (c *call) hasNotRun() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.finished && c.final.NotRun
+}
+
+// isUnwanted reports whether nobody will ask how the call has ended.
+func (c *call) isUnwanted() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.unwanted
 }
 
 // progress is Env.Progress: the last update counts.

@@ -24,7 +24,7 @@ func (s *Server) forget(id string) {
 }
 
 // remove takes a call that has ended off the list, and gives the memory that
-// its result holds.
+// its result holds. One that has not ended goes at its end.
 func (s *Server) remove(id string) *root.Reservation {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -34,6 +34,7 @@ func (s *Server) remove(id string) *root.Reservation {
 	}
 	c.mu.Lock()
 	finished, held := c.finished, c.held
+	c.unwanted = !finished
 	c.mu.Unlock()
 	if finished {
 		delete(s.calls, id)
@@ -157,6 +158,9 @@ func (s *Server) run(p *peer, h head, r request) (work func(), err error) {
 			}
 			return s.runTool(ctx, t, c)
 		})
+		if c.isUnwanted() {
+			s.forget(c.req.CallID)
+		}
 		s.bound(c)
 		s.session.exec.shells.rest()
 	}), nil

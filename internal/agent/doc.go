@@ -88,7 +88,7 @@
 // has not run. Its output is kept from the last acknowledged offset on, at most
 // hello.unacked_bytes; the command waits when that is full, also while no daemon
 // is there. Offsets count the bytes of both streams together. Its outcome is kept
-// until it is forgotten.
+// until it is forgotten; a call that is forgotten before its end is dropped then.
 // After a reconnect the daemon acknowledges again what is durable, since it
 // cannot know what arrived, and resumes at the offset that it has; whoever was
 // attached to the call before is not any more. The agent holds at most 512 calls

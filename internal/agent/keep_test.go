@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"testing"
 
 	"github.com/toold/toold/internal/tool/run"
@@ -57,5 +58,45 @@ func TestResultKeepsMemory(t *testing.T) {
 	}
 	if size != 12345 {
 		t.Errorf("the limit for files is %d", size)
+	}
+}
+
+// A call that the daemon gives up is not kept for ever because it has not ended
+// yet when it is forgotten.
+func TestForgottenBeforeItsEnd(t *testing.T) {
+	began := make(chan struct{})
+	slow := fakeTool{name: "slow", run: func(ctx context.Context, _ *run.Env, _ json.RawMessage, _ *run.Prepared) (*run.Result, error) {
+		close(began)
+		<-ctx.Done()
+		return nil, context.Cause(ctx)
+	}}
+	r := newRig(t, slow)
+	c, _ := r.connect(r.hello())
+	ctx, cancel := context.WithCancel(t.Context())
+	gone := make(chan error, 1)
+	go func() {
+		_, err := c.Run(ctx, ask("a", "slow"), nil)
+		gone <- err
+	}()
+	<-began
+	cancel()
+	if err := <-gone; !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+	if err := c.Forget("a"); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Ping(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if r.server.call("a") == nil {
+		t.Error("a call that goes on is not known any more")
+	}
+	if err := c.Abort("a", run.ReasonAborted); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "no call is held", func() bool { return r.server.call("a") == nil })
+	if _, w := r.connect(r.hello()); len(w.Calls) != 0 {
+		t.Errorf("held are %+v", w.Calls)
 	}
 }
