@@ -56,6 +56,11 @@ func (s *Server) listenOn(p *peer, in *frameReader, r *relay) {
 			if !r.end(turn) {
 				return
 			}
+			if s.session.root.Err() != nil {
+				// The thread may have kept the tool user's identity, and ends with its goroutine.
+				r.listen()
+				return
+			}
 		}
 	}
 }

@@ -119,6 +119,48 @@ func TestListeners(t *testing.T) {
 	})
 }
 
+// strange breaks the threads of the file tools, and leaves its own locked to its
+// goroutine, as one does that does not get its identity back.
+type strange struct {
+	run.Read
+	tid atomic.Int64
+}
+
+func (*strange) Name() string { return "strange" }
+
+func (r *strange) Run(ctx context.Context, env *run.Env, input json.RawMessage, prep *run.Prepared) (*run.Result, error) {
+	runtime.LockOSThread()
+	r.tid.Store(int64(unix.Gettid()))
+	if _, _, e := unix.RawSyscall(unix.SYS_SETRESUID, ^uintptr(0), 0, ^uintptr(0)); e != 0 {
+		return nil, e
+	}
+	return r.Read.Run(ctx, env, input, prep)
+}
+
+// A thread that may have an identity of others' does not go on as the listener's.
+func TestListenerOfAStrangeThread(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root, to take the identity of somebody else")
+	}
+	tool := &strange{}
+	r := newRig(t, tool)
+	c, _ := r.connect(r.hello())
+	o, err := c.Run(t.Context(), Request{CallID: "a", Tool: "strange", Input: []byte(`{"file_path":"f"}`)}, &sink{})
+	if err != nil || o.Err == nil {
+		t.Fatalf("%+v, %v", o, err)
+	}
+	if r.server.session.root.Err() == nil {
+		t.Fatal("the threads of the file tools are not broken")
+	}
+	eventually(t, "the thread ends", func() bool {
+		_, err := os.Stat(fmt.Sprintf("/proc/self/task/%d", tool.tid.Load()))
+		return os.IsNotExist(err)
+	})
+	if err := c.Ping(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestRelay(t *testing.T) {
 	var wg sync.WaitGroup
 	var started atomic.Int32
