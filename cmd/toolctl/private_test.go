@@ -198,3 +198,27 @@ func TestLastLog(t *testing.T) {
 		t.Errorf("%d bytes", len(s))
 	}
 }
+
+// What is nowhere else is not removed with a private daemon's directory.
+func TestPrivateDirKeeps(t *testing.T) {
+	for _, name := range notBack {
+		dir := filepath.Join(t.TempDir(), "private")
+		kept := filepath.Join(dir, name)
+		if err := os.MkdirAll(kept, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		file := filepath.Join(kept, "ses_1.tar")
+		if err := os.WriteFile(file, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := removePrivateDir(dir); err == nil || !strings.Contains(err.Error(), kept) {
+			t.Errorf("%s: got %v", name, err)
+		}
+		if err := os.Remove(file); err != nil {
+			t.Errorf("it is gone: %v", err)
+		}
+		if err := removePrivateDir(dir); err != nil {
+			t.Error(err)
+		}
+	}
+}

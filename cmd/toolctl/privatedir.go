@@ -40,9 +40,14 @@ func privateDir() (string, error) {
 	return dir, nil
 }
 
-// removePrivateDir deletes a private daemon's directory, unless something is
-// still mounted in it: that could be a worktree, and removing would go through to
-// its files.
+// notBack are directories of a private daemon's with what has not come back from a
+// Docker Engine on another host: archives of worktrees, and sessions that are there
+// still.
+var notBack = []string{"state/docker/docker-remote/changes", "state/docker/docker-remote/sandboxes"}
+
+// removePrivateDir deletes a private daemon's directory, unless it has what is
+// nowhere else, or something is still mounted in it: that could be a worktree, and
+// removing would go through to its files.
 func removePrivateDir(dir string) error {
 	mounts, err := mountinfo.GetMounts(mountinfo.PrefixFilter(dir))
 	if err != nil {
@@ -50,6 +55,12 @@ func removePrivateDir(dir string) error {
 	}
 	if len(mounts) > 0 {
 		return fmt.Errorf("%s stays: %s is still mounted; unmount it, then remove the directory", dir, mounts[0].Mountpoint)
+	}
+	for _, name := range notBack {
+		kept := filepath.Join(dir, name)
+		if entries, err := os.ReadDir(kept); len(entries) > 0 || err != nil && !os.IsNotExist(err) {
+			return fmt.Errorf("%s stays: %s has changes of a worktree that are not back, or the names of sessions at a Docker Engine that have them; \"toold --state-dir %s/state\" with the same DOCKER_HOST brings those, then remove the directory", dir, kept, dir)
+		}
 	}
 	if err := os.RemoveAll(dir); err != nil {
 		return fmt.Errorf("remove the private daemon's directory: %w", err)

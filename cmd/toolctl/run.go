@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"syscall"
 	"time"
 
@@ -35,8 +36,9 @@ const runExample = `  toolctl run -- echo hello
   toolctl run --worktree . --mode ro -- bash -c 'grep -r TODO . | wc -l'
   toolctl run --limit memory=256MiB --timeout 10s -- python3 job.py`
 
-// endTimeout bounds ending a session: aborting its calls takes 3 s.
-const endTimeout = 20 * time.Second
+// endTimeout bounds ending a session: aborting its calls takes 3 s, and a worktree that
+// was copied elsewhere has four minutes to come back.
+const endTimeout = 5 * time.Minute
 
 type runCommand struct {
 	*app
@@ -208,7 +210,20 @@ func (r *runCommand) end(ctx context.Context, c *client.Client, s *client.Sessio
 	defer progress.stop()
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 	defer cancel()
-	if _, err := c.EndSession(end, s.ID, client.EndOptions{Force: interruption(ctx) != nil}); err != nil {
+	ended, err := c.EndSession(end, s.ID, client.EndOptions{Force: interruption(ctx) != nil})
+	if err != nil {
 		r.say("end session %s: %s", line(s.ID), lines(err.Error()))
+		return
+	}
+	r.sayNew(s, ended)
+}
+
+// sayNew prints the notes that a session got by its end: what of its worktree did not
+// come back, for one.
+func (a *app) sayNew(before, after *client.Session) {
+	for _, note := range after.Notes {
+		if !slices.Contains(before.Notes, note) {
+			a.say("session %s: %s", line(after.ID), lines(note))
+		}
 	}
 }

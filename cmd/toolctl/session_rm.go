@@ -78,7 +78,11 @@ func (s *sessionRmCommand) end(ctx context.Context, c *client.Client, ref string
 	if err != nil {
 		return nil, err
 	}
+	before, _ := c.GetSession(ctx, ref) // only to tell which notes are new
 	x, err := c.EndSession(ctx, ref, client.EndOptions{Force: s.force, Keep: s.keep})
+	if err == nil && before != nil {
+		s.sayNew(before, x)
+	}
 	return x, suggestSession(ctx, c, ref, err)
 }
 

@@ -110,6 +110,17 @@ func TestSessionRm(t *testing.T) {
 	if q := all[len(all)-1].query; q != "force=1&keep=1" {
 		t.Errorf("query %q", q)
 	}
+	told := startFake(t, map[string]http.HandlerFunc{
+		"GET /v1/sessions/{id}": answerWith(session()),
+		"DELETE /v1/sessions/{id}": func(w http.ResponseWriter, _ *http.Request) {
+			s := session()
+			s.Notes = append(s.Notes, "not\x1ball is back")
+			answer(w, 200, s)
+		},
+	})
+	if r := told.ctl("session", "rm", "review"); r.code != 0 || r.stderr != "toolctl: session "+fakeSession+": not\\x1ball is back\n" {
+		t.Errorf("%+v", r)
+	}
 	d.ctl("session", "rm").want(t, 2, "", "--all")
 	d.ctl("session", "rm", "--all", "x").want(t, 2, "", "--all")
 }

@@ -188,6 +188,13 @@ type Distant interface {
 	Patience() time.Duration
 }
 
+// Returning is a Driver whose sandboxes hold what is to come back to this host.
+type Returning interface {
+	// Return is Destroy, and says what did not come back and where it is, in sentences
+	// for the session's notes; none when all is back. There may be some with an error.
+	Return(ctx context.Context, rec Record) (notes []string, err error)
+}
+
 // Witness is a Sandbox that may know why its agent has died.
 type Witness interface {
 	// Cause says it in a few words, "" when it is not known. It is asked after Done.

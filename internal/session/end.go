@@ -71,12 +71,12 @@ func (s *Session) teardown(e ending) {
 	}
 	s.work.close()
 	s.m.approvals.sessionOver(s)
-	left := s.destroy()
+	notes, left := s.destroy()
 	s.releaseImage(left)
 	s.releaseLease(left)
 	s.removeOutputs(e.keep)
 	s.m.forget(s)
-	s.recordEnd(e, left)
+	s.recordEnd(e, notes, left)
 	s.hooksEnded()
 }
 
@@ -94,8 +94,9 @@ func (s *Session) abortCalls() {
 	}
 }
 
-// destroy removes the sandbox and says what could not be removed.
-func (s *Session) destroy() error {
+// destroy removes the sandbox. It says what could not be removed, and in notes what
+// did not come back from it.
+func (s *Session) destroy() (notes []string, err error) {
 	s.mu.Lock()
 	l, sb, fd := s.link, s.sb, s.pidfd
 	rec := s.m.recordOf(&s.row)
@@ -111,14 +112,18 @@ func (s *Session) destroy() error {
 	ctx, cancel := context.WithTimeout(context.Background(), destroyTime)
 	defer cancel()
 	s.measure(ctx) // for the last time: nobody can ask a cgroup that is gone
-	err := s.driver.Destroy(ctx, rec)
+	if d, ok := s.driver.(sandbox.Returning); ok {
+		notes, err = d.Return(ctx, rec)
+	} else {
+		err = s.driver.Destroy(ctx, rec)
+	}
 	if sb != nil {
 		err = errors.Join(err, sb.Close())
 	}
 	if err != nil {
 		s.log.Error("remove the sandbox", "error", err)
 	}
-	return err
+	return notes, err
 }
 
 // releaseLease gives the uid range back when nothing of the session can be
@@ -178,7 +183,7 @@ func (m *Manager) forget(s *Session) {
 
 // recordEnd stores the end. Without room on the disk the row stays `ending`, and
 // the next daemon finishes it.
-func (s *Session) recordEnd(e ending, left error) {
+func (s *Session) recordEnd(e ending, notes []string, left error) {
 	typ := client.EventSessionEnded
 	if e.state == client.SessionLost {
 		typ = client.EventSessionLost
@@ -186,6 +191,7 @@ func (s *Session) recordEnd(e ending, left error) {
 	err := s.write(typ, func(r *store.Session) error {
 		now := time.Now().UTC().Truncate(time.Millisecond)
 		r.State, r.Reason, r.Keep, r.Ended = e.state, e.reason, e.keep, &now
+		r.Notes = append(r.Notes, notes...)
 		if left != nil {
 			r.Notes = append(r.Notes, "not everything of it could be removed from the host; see: toolctl gc --dry-run")
 		}

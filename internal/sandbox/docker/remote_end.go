@@ -21,40 +21,63 @@ import (
 // first. While the Engine does not answer, nothing is given up: it is an error, and
 // List finds the sandbox again.
 func (r *Remote) Destroy(ctx context.Context, rec sandbox.Record) error {
-	if err := r.destroy(ctx, &rec); err != nil {
-		return fmt.Errorf("destroy sandbox %s: %w", rec.SessionID, err)
-	}
-	return nil
+	_, err := r.Return(ctx, rec)
+	return err
 }
 
-func (r *Remote) destroy(ctx context.Context, rec *sandbox.Record) error {
+// Return implements sandbox.Returning.
+func (r *Remote) Return(ctx context.Context, rec sandbox.Record) (notes []string, err error) {
+	note, err := r.destroy(ctx, &rec)
+	if err != nil {
+		err = fmt.Errorf("destroy sandbox %s: %w", rec.SessionID, err)
+		if note == "" && r.waits(rec.SessionID) {
+			note = fmt.Sprintf("changes of the worktree are not back: they wait at the Docker Engine %s; when it answers, toolctl gc brings them", r.d.engine.host)
+		}
+	}
+	if note != "" {
+		notes = []string{note}
+	}
+	return notes, err
+}
+
+// waits says whether a worktree is still to be copied back.
+func (r *Remote) waits(session string) bool {
+	if !safeName.MatchString(session) {
+		return false
+	}
+	c, err := r.copied(session)
+	return err != nil || c != nil
+}
+
+// destroy gives a note about what did not come back, "" when all did.
+func (r *Remote) destroy(ctx context.Context, rec *sandbox.Record) (note string, err error) {
 	if !safeName.MatchString(rec.SessionID) {
-		return errors.New("that is no session id")
+		return "", errors.New("that is no session id")
 	}
 	done, err := r.alone(ctx, rec.SessionID)
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer done()
 	found, err := r.d.place(rec.SessionID).read()
 	if errors.Is(err, os.ErrNotExist) {
-		return r.d.removeLabelled(ctx, rec)
+		return "", r.d.removeLabelled(ctx, rec)
 	} else if err != nil {
-		return err
+		return "", err
 	}
 	if !same(&found.Record, rec) {
-		return nil // gone, or another has the name by now
+		return "", nil // gone, or another has the name by now
 	}
 	if err := r.kill(ctx, found.Container); err != nil {
-		return err
+		return "", err
 	}
 	// Whoever ends a sandbox has time for ending processes, not for a worktree.
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), backTime, errSlow{backTime})
 	defer cancel()
-	if err := r.copyBack(ctx, found); err != nil {
-		return err
+	if note, err = r.copyBack(ctx, found); err != nil {
+		return "", err
 	}
-	return r.discard(ctx, found)
+	return note, r.discard(ctx, found)
 }
 
 // alone waits until nobody else ends the session: what one copies back, another would
@@ -120,43 +143,72 @@ func (r *Remote) kill(ctx context.Context, id string) error {
 }
 
 // copyBack applies what has changed. Only an Engine that does not answer is an
-// error: what cannot be applied will not be later either, and is kept as an archive.
-func (r *Remote) copyBack(ctx context.Context, rec *record) error {
-	p := string(r.d.place(rec.SessionID))
-	data, err := os.ReadFile(filepath.Join(p, copiedName))
-	if errors.Is(err, os.ErrNotExist) || rec.Container == "" {
-		return nil // nothing was copied, or all of it is back
-	} else if err != nil {
-		return err
-	}
-	var c copied
-	if err := json.Unmarshal(data, &c); err != nil {
-		return err
-	}
-	if !c.Back {
-		return nil
+// error: what cannot be applied will not be later either, and is kept as an archive,
+// which the note says.
+func (r *Remote) copyBack(ctx context.Context, rec *record) (note string, err error) {
+	c, err := r.copied(rec.SessionID)
+	if err != nil || c == nil || rec.Container == "" {
+		return "", err
 	}
 	archive, err := r.fetch(ctx, rec, c.Target)
 	if errors.Is(err, errNotFound) {
 		r.d.log.Error("a container is gone, and with it what was changed in its worktree", "sandbox", rec.SessionID, "worktree", c.Path)
-		return nil
+		return "changes of the worktree are lost: its container was removed", nil
 	} else if err != nil {
-		return err
+		return "", err
 	}
 	defer archive.Close()
-	report, err := r.apply(ctx, rec, &c, archive)
+	report, err := r.apply(ctx, rec, c, archive)
 	if err != nil && ctx.Err() != nil {
-		return err
+		return "", err
 	}
 	if !complete(report, err) {
 		// It is all that is left when the container is gone.
 		if err := archive.Sync(); err != nil {
-			return err
+			return "", err
 		}
+		note = missing(report, err, archive.Name())
 	}
-	r.tell(rec, &c, report, err, archive.Name())
+	r.tell(rec, c, report, err, archive.Name())
 	// From here on there is nothing more to copy, also when removing fails.
-	return os.Remove(filepath.Join(p, copiedName))
+	return note, os.Remove(filepath.Join(string(r.d.place(rec.SessionID)), copiedName))
+}
+
+// copied reads what is known of a worktree that is to be copied back; nil where none
+// was copied in, or all of it is back.
+func (r *Remote) copied(session string) (*copied, error) {
+	data, err := os.ReadFile(filepath.Join(string(r.d.place(session)), copiedName))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	} else if err != nil {
+		return nil, err
+	}
+	var c copied
+	if err := json.Unmarshal(data, &c); err != nil {
+		return nil, err
+	}
+	if !c.Back {
+		return nil, nil
+	}
+	return &c, nil
+}
+
+// maxNamed is how many paths a note names.
+const maxNamed = 10
+
+// missing is the note about changes that are not in the worktree.
+func missing(report *transfer.Report, err error, archive string) string {
+	if err != nil {
+		return fmt.Sprintf("changes of the worktree could not be copied back: %v; as the session left it, it is in %s", err, archive)
+	}
+	note := "changes of the worktree that are not back:"
+	if n := report.ConflictCount; n > 0 {
+		note += fmt.Sprintf(" %d in conflict with this side, which stays as it is: %q;", n, report.Conflicts[:min(maxNamed, len(report.Conflicts))])
+	}
+	if n := report.RefuseCount; n > 0 {
+		note += fmt.Sprintf(" %d that cannot be copied: %q;", n, report.Refused[:min(maxNamed, len(report.Refused))])
+	}
+	return note + " as the session left it, the worktree is in " + archive
 }
 
 // complete says whether all changes are in the worktree.
