@@ -22,6 +22,13 @@ func listening(dir string) (agent.Connections, []byte, error) {
 	if err := unix.CloseRange(listenFD, uint(^uint32(0)), 0); err != nil {
 		return nil, nil, fmt.Errorf("close other descriptors: %w", err)
 	}
+	// Some runtimes give a memory file system the mode of the image's directory of that
+	// name, and from another host nobody can put that right.
+	for _, shared := range []string{"/tmp", "/dev/shm"} {
+		if err := os.Chmod(shared, 0o777|os.ModeSticky); err != nil {
+			return nil, nil, fmt.Errorf("let tools write there: %w", err)
+		}
+	}
 	f, err := os.Open(filepath.Join(dir, "nonce"))
 	if err != nil {
 		return nil, nil, fmt.Errorf("read the nonce: %w", err)
