@@ -36,7 +36,7 @@ var built = sync.OnceValues(func() (dir string, err error) {
 		return "", err
 	}
 	builtDir = dir
-	cmd := exec.Command("go", "build", "-o", dir+"/", "../../cmd/toold", "../../cmd/toolagent")
+	cmd := exec.Command("go", "build", "-o", dir+"/", "../../cmd/toold", "../../cmd/toolctl", "../../cmd/toolagent")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return dir, fmt.Errorf("%w: %s", err, out)

@@ -46,7 +46,9 @@ func newEngine(t *testing.T) *testEngine {
 		skip("no Docker Engine: %v\n%s", err, out)
 	}
 	r, w := io.Pipe()
-	go func() { w.CloseWithError(sandboxtest.HostImage(w, nil, "sh", "bash", "echo", "sleep", "cat", "id")) }()
+	go func() {
+		w.CloseWithError(sandboxtest.HostImage(w, nil, "sh", "bash", "echo", "ls", "sleep", "cat", "id", "chmod", "git", "ln", "mkdir", "mkfifo", "readlink", "rm", "touch"))
+	}()
 	e.api(http.MethodPost, "/images/create?fromSrc=-&repo=toold-test&tag=host", r)
 	return e
 }
