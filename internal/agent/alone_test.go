@@ -125,6 +125,8 @@ func TestDeadShellIsLeftAlone(t *testing.T) {
 func TestFailedStartKeepsItsGroup(t *testing.T) {
 	r, c := newWaitingRig(t, nil)
 	r.bash(c, "first", "true")
+	r.waiting()
+	eventually(t, "what comes after the first call", func() bool { return stacksWith("(*shells).rest") == 0 })
 	x := r.server.session.exec
 	x.shells.drop()
 	x.shells.ending.Wait()
