@@ -64,6 +64,7 @@ func Apply(ctx context.Context, dir *os.File, owner Owner, was *Manifest, archiv
 			if err := a.each(archive, a.entry); err != nil {
 				return err
 			}
+			a.closeDirs()
 			return a.sync()
 		})
 	}
@@ -102,6 +103,27 @@ type applier struct {
 	prefix string
 	limits Limits
 	report *Report
+	closed []closedDir
+}
+
+// closedDir is a directory that gets, when all is in it, a mode in which its owner
+// could not have put it there.
+type closedDir struct {
+	rel  string
+	perm uint32
+}
+
+func (a *applier) closeDirs() {
+	for _, d := range slices.Backward(a.closed) { // what is in it comes after it
+		fd, err := openat(a.dir, d.rel, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+		if err == nil {
+			err = unix.Fchmod(fd, d.perm)
+			_ = unix.Close(fd)
+		}
+		if err != nil {
+			a.report.conflict(d.rel)
+		}
+	}
 }
 
 // coming is an entry of the archive.
@@ -111,6 +133,7 @@ type coming struct {
 	// linked: hard links lead to it. here: it is on this side, too, by now; that is
 	// found out for what is linked alone.
 	linked, here bool
+	same         bool // a file with the content that went in
 }
 
 var errNoRoot = errors.New("the archive does not hold the worktree")
@@ -193,7 +216,7 @@ func (a *applier) list(archive io.Reader) error {
 	a.now = map[string]coming{}
 	var total int64
 	n, names := 0, 0
-	return a.each(archive, func(rel string, kind Kind, h *tar.Header, _ io.Reader) error {
+	return a.each(archive, func(rel string, kind Kind, h *tar.Header, r io.Reader) error {
 		if n++; n > 2*a.limits.Files {
 			return fmt.Errorf("more than %d files came back: %w", 2*a.limits.Files, ErrTooLarge)
 		}
@@ -216,9 +239,22 @@ func (a *applier) list(archive io.Reader) error {
 		if names += len(rel); names > 2*a.limits.names() {
 			return fmt.Errorf("names of more than %d bytes came back: %w", 2*a.limits.names(), ErrTooLarge)
 		}
-		a.now[rel] = coming{kind: kind, size: size}
-		return nil
+		same, err := a.same(rel, kind, h, r)
+		a.now[rel] = coming{kind: kind, size: size, same: same}
+		return err
 	})
+}
+
+// same says whether a file of the archive has the content that went in. Most have:
+// they are not written once more, which in a directory that its owner cannot write to
+// would also fail.
+func (a *applier) same(rel string, kind Kind, h *tar.Header, r io.Reader) (bool, error) {
+	was := a.was[rel]
+	if was == nil || was.Kind != File || kind != File || h.Typeflag != tar.TypeReg || h.Size != was.Size {
+		return false, nil
+	}
+	sum, err := fill(io.Discard, r)
+	return sum == was.SHA256, err
 }
 
 // remove removes what the archive no longer has, or has as something else; the
@@ -316,7 +352,11 @@ func (a *applier) put(rel string, kind Kind, h *tar.Header, r io.Reader) (writte
 	perm := uint32(h.Mode) & 0o777
 	switch kind {
 	case Dir:
-		return p.putDir(perm)
+		written, err := p.putDir(perm)
+		if written && err == nil && perm&0o700 != 0o700 {
+			a.closed = append(a.closed, closedDir{rel, perm})
+		}
+		return written, err
 	case Link:
 		return p.putLink(h.Linkname)
 	default:
@@ -335,6 +375,9 @@ func (a *applier) putFile(p *place, rel string, perm uint32, h *tar.Header, r io
 		}
 		defer other.Close()
 		r = io.LimitReader(other, c.size)
+	}
+	if c.same && !c.linked && p.was != nil && p.was.Perm == perm {
+		return false, nil
 	}
 	// Without a look at what is in them: two of one size may be the same.
 	asWas, asIs := p.was != nil && p.was.Size == c.size, p.has(File) && p.st.Size == c.size
@@ -355,7 +398,7 @@ func (a *applier) putFile(p *place, rel string, perm uint32, h *tar.Header, r io
 	sum, err := fill(f, r)
 	written := false
 	if err == nil {
-		written, err = p.takes(f, sum, perm, func() error {
+		written, err = p.takes(f, sum, perm, h.ModTime, func() error {
 			if named {
 				return unix.Renameat(p.parent, tmp, p.parent, p.name)
 			}
@@ -375,7 +418,7 @@ func (a *applier) putFile(p *place, rel string, perm uint32, h *tar.Header, r io
 }
 
 // fill writes a file of the archive and gives its sum.
-func fill(f *os.File, r io.Reader) (sum [sha256.Size]byte, err error) {
+func fill(f io.Writer, r io.Reader) (sum [sha256.Size]byte, err error) {
 	h := sha256.New()
 	if _, err := io.Copy(io.MultiWriter(f, h), r); err != nil {
 		if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, tar.ErrHeader) {

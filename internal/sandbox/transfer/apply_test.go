@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -168,5 +169,87 @@ func TestStuck(t *testing.T) {
 	close(answer)
 	if err := <-ended; err != nil {
 		t.Error("its directory was taken away:", err)
+	}
+}
+
+// Times go there with all entries, and come back with the files that are written; a
+// directory gets the mode that it has there, also one that its owner cannot write to.
+func TestTimesAndModes(t *testing.T) {
+	here := t.TempDir()
+	write(t, here, map[string]string{"source": "old", "dir/f": "f", "link": "-> dir"})
+	old := time.Unix(1_600_000_000, 0)
+	for _, name := range []string{"dir/f", "dir", "source"} {
+		must(t, os.Chtimes(filepath.Join(here, name), old, old))
+	}
+	must(t, unix.Lutimes(filepath.Join(here, "link"), []unix.Timeval{{Sec: old.Unix()}, {Sec: old.Unix()}}))
+	m, packed := pack(t, here)
+	for r := tar.NewReader(bytes.NewReader(packed)); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		must(t, err)
+		if h.Name != "workspace/" && !h.ModTime.Equal(old) {
+			t.Errorf("%s goes with %v", h.Name, h.ModTime)
+		}
+	}
+	there := unpack(t, packed)
+	write(t, there, map[string]string{"source": "new", "made": "of source", "closed/deep/f": "f"})
+	want := map[string]time.Time{"made": old.Add(time.Hour), "source": old.Add(2 * time.Hour)}
+	for name, at := range want {
+		must(t, os.Chtimes(filepath.Join(there, name), at, at))
+	}
+	modes := map[string]os.FileMode{"dir": 0o555, "closed": 0o550, "closed/deep": 0o500}
+	for name, mode := range modes {
+		must(t, os.Chmod(filepath.Join(there, name), mode))
+	}
+	if report := apply(t, here, there, m); report.ConflictCount > 0 {
+		t.Errorf("got %+v", report)
+	}
+	for name, at := range want {
+		if fi, err := os.Stat(filepath.Join(here, name)); err != nil || !fi.ModTime().Equal(at) {
+			t.Errorf("%s: got %v, %v, want %v", name, fi.ModTime(), err, at)
+		}
+	}
+	for name, mode := range modes {
+		if fi, err := os.Stat(filepath.Join(here, name)); err != nil || fi.Mode().Perm() != mode {
+			t.Errorf("%s: got %v, %v, want %v", name, fi.Mode(), err, mode)
+		}
+		must(t, os.Chmod(filepath.Join(here, name), 0o755))  // for who removes it
+		must(t, os.Chmod(filepath.Join(there, name), 0o755)) // the same
+	}
+}
+
+// What is as it was is not written, so that a directory may be closed to its owner.
+func TestUntouchedInClosedDir(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root can work as somebody else")
+	}
+	here := t.TempDir()
+	for dir := here; dir != "/tmp" && dir != "/"; dir = filepath.Dir(dir) {
+		must(t, os.Chmod(dir, 0o755))
+	}
+	write(t, here, map[string]string{"closed/same": "same", "closed/edit": "old"})
+	must(t, filepath.WalkDir(here, func(p string, _ os.DirEntry, err error) error {
+		return errors.Join(err, os.Lchown(p, 1234, 1234))
+	}))
+	must(t, os.Chmod(filepath.Join(here, "closed"), 0o555))
+	var b bytes.Buffer
+	m, err := Pack(t.Context(), &b, open(t, here), Owner{1234, 1234}, Into{Prefix: "workspace"}, DefaultLimits)
+	must(t, err)
+	there := unpack(t, b.Bytes())
+	must(t, os.Chmod(filepath.Join(there, "closed"), 0o555))
+	for _, change := range []string{"", "new"} {
+		var want []string
+		if change != "" {
+			write(t, there, map[string]string{"closed/edit": change})
+			want = []string{"closed/edit"}
+		}
+		b.Reset()
+		tarOf(t, &b, there)
+		report, err := Apply(t.Context(), open(t, here), Owner{1234, 1234}, m, bytes.NewReader(b.Bytes()), "workspace", DefaultLimits)
+		if err != nil || !slices.Equal(report.Conflicts, want) || report.Written > 0 {
+			t.Errorf("%q: got %+v, %v", change, report, err)
+		}
 	}
 }

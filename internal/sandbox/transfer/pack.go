@@ -147,7 +147,7 @@ func (p *packer) subdir(dir int, name string, e *Entry, depth int) error {
 	if err != nil {
 		return err
 	}
-	if err := p.header(&tar.Header{Typeflag: tar.TypeDir, Mode: int64(e.Perm)}, e.Path); err != nil {
+	if err := p.header(&tar.Header{Typeflag: tar.TypeDir, Mode: int64(e.Perm), ModTime: time.Unix(0, e.MTime)}, e.Path); err != nil {
 		_ = unix.Close(fd)
 		return err
 	}
@@ -166,7 +166,7 @@ func (p *packer) link(fd int, e *Entry) error {
 		return err
 	}
 	p.manifest.entries[e.Path] = e
-	return p.header(&tar.Header{Typeflag: tar.TypeSymlink, Linkname: e.Link, Mode: 0o777}, e.Path)
+	return p.header(&tar.Header{Typeflag: tar.TypeSymlink, Linkname: e.Link, Mode: 0o777, ModTime: time.Unix(0, e.MTime)}, e.Path)
 }
 
 func (p *packer) file(dir int, name string, e *Entry) error {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -71,8 +72,10 @@ func (p *place) putDir(perm uint32) (bool, error) {
 }
 
 // takes puts a file that is written into its place, unless that needs no other or
-// may not have it.
-func (p *place) takes(f *os.File, sum [sha256.Size]byte, perm uint32, put func() error) (bool, error) {
+// may not have it. It keeps its time: which of two files is the newer one means
+// something to make and the like. A file system that takes no times is no reason to
+// leave it out.
+func (p *place) takes(f *os.File, sum [sha256.Size]byte, perm uint32, mtime time.Time, put func() error) (bool, error) {
 	if p.was != nil && sum == p.was.SHA256 && perm == p.was.Perm {
 		return false, nil
 	}
@@ -89,6 +92,8 @@ func (p *place) takes(f *os.File, sum [sha256.Size]byte, perm uint32, put func()
 	if err := unix.Fchmod(int(f.Fd()), perm); err != nil {
 		return false, err
 	}
+	times := []unix.Timespec{{Nsec: unix.UTIME_OMIT}, unix.NsecToTimespec(mtime.UnixNano())}
+	_ = unix.UtimesNanoAt(int(f.Fd()), "", times, unix.AT_EMPTY_PATH)
 	err := put()
 	return err == nil, err
 }

@@ -176,7 +176,16 @@ func keys(m map[string]string) []string {
 func apply(t testing.TB, here, there string, m *Manifest) *Report {
 	t.Helper()
 	var b bytes.Buffer
-	w := tar.NewWriter(&b)
+	tarOf(t, &b, there)
+	report, err := Apply(t.Context(), open(t, here), me(), m, bytes.NewReader(b.Bytes()), "workspace", DefaultLimits)
+	must(t, err)
+	return report
+}
+
+// tarOf writes what is there as an Engine does.
+func tarOf(t testing.TB, b io.Writer, there string) {
+	t.Helper()
+	w := tar.NewWriter(b)
 	inodes := map[uint64]string{}
 	must(t, filepath.Walk(there, func(p string, fi os.FileInfo, err error) error {
 		if err != nil {
@@ -205,9 +214,6 @@ func apply(t testing.TB, here, there string, m *Manifest) *Report {
 		return err
 	}))
 	must(t, w.Close())
-	report, err := Apply(t.Context(), open(t, here), me(), m, bytes.NewReader(b.Bytes()), "workspace", DefaultLimits)
-	must(t, err)
-	return report
 }
 
 // Nothing that comes back leads out of the directory, and an archive that is not
