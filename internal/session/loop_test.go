@@ -169,3 +169,21 @@ func TestHistoryIsBounded(t *testing.T) {
 		t.Errorf("the last is %s", got)
 	}
 }
+
+// A call whose input a hook has replaced counts once, as what it became.
+func TestLoopsOfReplacedInputs(t *testing.T) {
+	h, _ := looping(t, loopsDenied)
+	set := *h.m.settings.Load()
+	set.Hooks = []Hook{hook(t, HookCallBefore, `echo '{"action":"allow","input":{"command":"echo y"}}'`)}
+	h.m.Reload(set)
+	s := h.create(alice, client.SessionCreate{})
+	for i := 1; i <= 3; i++ {
+		c := h.call(s.ID, bashCall("echo x"))
+		if i < 3 && c.Error != nil {
+			t.Fatalf("call %d: %+v", i, c.Error)
+		}
+		if i == 3 && (c.Error == nil || c.Error.Code != client.CodeDoomLoop || !strings.Contains(c.Error.Message, "call 3 in a row")) {
+			t.Errorf("the third: %+v", c.Error)
+		}
+	}
+}
