@@ -20,9 +20,6 @@ type history struct {
 	read  bool          // what earlier daemons have recorded is in it
 	steps []policy.Step // oldest first: what each asked for, and what it was answered
 	calls []stepCall    // whose the steps are
-	// open are the calls that were not over when the record was read: they may be
-	// added again. Other new calls need not be looked for among all steps.
-	open map[string]bool
 }
 
 // stepCall is the call of a step.
@@ -50,7 +47,7 @@ func (s *Session) guard(c *call, inv *tool.Invocation) (*loopFound, error) {
 		}
 		h.read = true
 	}
-	if c.guarded || h.open[c.id] {
+	if c.guarded {
 		h.forgetLocked(c.id)
 	}
 	c.guarded = true
@@ -69,13 +66,13 @@ func (s *Session) guard(c *call, inv *tool.Invocation) (*loopFound, error) {
 // recall reads what is stored of the session's calls. Called with history.mu held.
 func (s *Session) recall(ctx context.Context) error {
 	h := &s.history
-	h.open = make(map[string]bool)
 	err := s.m.store.Recent(ctx, store.RecentFilter{Session: s.id, Limit: policy.MaxHistory}, func(row *store.Call) error {
+		if row.Status == client.CallPending {
+			return nil // it has yet to come here, or will never run
+		}
 		st := policy.Step{Input: s.m.digestOfRow(row)}
 		if row.Finished() {
 			st.Output = answerOf(&row.Call)
-		} else {
-			h.open[row.ID] = true
 		}
 		h.calls, h.steps = append(h.calls, stepCall{row.ID, row.Tool}), append(h.steps, st)
 		return nil
@@ -110,7 +107,6 @@ func (h *history) indexLocked(call string) int {
 
 // forgetLocked removes a call that is about to be added again.
 func (h *history) forgetLocked(call string) {
-	delete(h.open, call)
 	if i := h.indexLocked(call); i >= 0 {
 		h.steps, h.calls = slices.Delete(h.steps, i, i+1), slices.Delete(h.calls, i, i+1)
 	}

@@ -2,6 +2,7 @@ package session
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -101,6 +102,30 @@ func TestParallelLoops(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 	await(t, "two hold", func() bool { return h.host.box(s.ID).holding.Load() == 2 })
+	h.host.box(s.ID).release()
+}
+
+// Calls that are on record before any of them was looked at count each other once.
+func TestLoopsOfCallsOnRecord(t *testing.T) {
+	h, _ := looping(t, loopsDenied)
+	s := h.create(alice, client.SessionCreate{})
+	live, err := h.m.find(alice, s.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	live.history.mu.Lock()
+	var calls []*client.Call
+	for range 3 {
+		calls = append(calls, h.background(s.ID, "hold"))
+	}
+	live.history.mu.Unlock()
+	await(t, "two hold", func() bool { return h.host.box(s.ID).holding.Load() == 2 })
+	await(t, "one is stopped", func() bool {
+		return slices.ContainsFunc(calls, func(c *client.Call) bool {
+			now, err := h.m.GetCall(t.Context(), alice, c.ID)
+			return err == nil && now.Error != nil && now.Error.Code == client.CodeDoomLoop
+		})
+	})
 	h.host.box(s.ID).release()
 }
 
