@@ -76,11 +76,32 @@ func (c *sshConn) Read(p []byte) (int, error) {
 	if n > 0 {
 		c.began.Store(true)
 	}
-	if (errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET)) && !c.began.Load() {
-		_ = c.Close() // then all is said
-		err = fmt.Errorf("ssh has ended: %q", c.said.String())
+	if errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) {
+		err = c.why(err)
 	}
 	return n, err
+}
+
+// Write says why nothing can be written: it may find that out before Read does, or
+// right after Read has closed the connection for it.
+func (c *sshConn) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	if errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, net.ErrClosed) {
+		err = c.why(err)
+	}
+	return n, err
+}
+
+// why gives what ssh said before it ended, if it ended before it had connected.
+func (c *sshConn) why(err error) error {
+	if c.began.Load() {
+		return err
+	}
+	_ = c.Close() // then all is said
+	if said := c.said.String(); said != "" || !errors.Is(err, net.ErrClosed) {
+		return fmt.Errorf("ssh has ended: %q", said)
+	}
+	return err
 }
 
 // startSSH gives ssh one end of a pair of sockets for its input and output.
