@@ -26,20 +26,20 @@ func benchBash(ctx context.Context, l *lab) ([]row, error) {
 	defer w.close()
 	input := map[string]any{"command": "true"}
 	subjects := []subject{
-		{name: "host fork+exec", op: hostBash},
-		{name: "toold bash", op: func() error { return w.call(id, "bash", input) }},
-		{name: "toold bash (Go client)", op: func() error { _, err := l.call(ctx, id, "bash", input); return err }},
+		{name: "host fork+exec", op: timed(hostBash)},
+		{name: "toold bash", op: func() (time.Duration, error) { return w.call(id, "bash", input) }},
+		{name: "toold bash (Go client)", op: timed(func() error { _, err := l.call(ctx, id, "bash", input); return err })},
 		{name: "HTTP echo (GET /v1/version)", op: w.echo},
 	}
 	if box, err := startBox(l, id); err != nil {
 		l.note("no runc exec figures: %v", err)
 	} else {
-		subjects = append(subjects, subject{name: "runc exec", every: 10, op: box.exec})
+		subjects = append(subjects, subject{name: "runc exec", every: 10, op: timed(box.exec)})
 	}
 	if d, err := startDocker(l); err != nil {
 		l.note("no docker exec figures: %v", err)
 	} else {
-		subjects = append(subjects, subject{name: "docker exec (CLI)", every: 10, op: d})
+		subjects = append(subjects, subject{name: "docker exec (CLI)", every: 10, op: timed(d)})
 	}
 	return l.latencies("bash", subjects, map[string]string{"toold bash": "≤ 1.5 ×"})
 }
@@ -69,7 +69,7 @@ func benchFiles(ctx context.Context, l *lab) ([]row, error) {
 				targets[s.name] = "≤ 600 µs"
 			}
 		}
-		subjects := append([]subject{{name: "host fork+exec", op: hostBash}}, tools...)
+		subjects := append([]subject{{name: "host fork+exec", op: timed(hostBash)}}, tools...)
 		subjects = append(subjects, subject{name: "HTTP echo (GET /v1/version)", op: w.echo})
 		more, err := l.latencies("files", subjects, targets)
 		if err != nil {
@@ -92,12 +92,14 @@ func fileSubjects(l *lab, w *wire, session string, lines int) ([]subject, error)
 	i, k := 0, 0
 	label := func(tool string) string { return fmt.Sprintf("%s, %d lines", tool, lines) }
 	return []subject{
-		{name: label("read"), op: func() error { return w.call(session, "read", map[string]any{"file_path": name("read")}) }},
-		{name: label("write"), op: func() error {
+		{name: label("read"), op: func() (time.Duration, error) {
+			return w.call(session, "read", map[string]any{"file_path": name("read")})
+		}},
+		{name: label("write"), op: func() (time.Duration, error) {
 			k++
 			return w.call(session, "write", map[string]any{"file_path": name("write"), "content": fmt.Sprint(text, k)})
 		}},
-		{name: label("edit"), op: func() error {
+		{name: label("edit"), op: func() (time.Duration, error) {
 			i++
 			return w.call(session, "edit", map[string]any{
 				"file_path": name("edit"), "old_string": fmt.Sprintf("counter %d end", i-1), "new_string": fmt.Sprintf("counter %d end", i),
@@ -209,16 +211,16 @@ func benchSearch(ctx context.Context, l *lab) ([]row, error) {
 	}
 	defer l.end(ctx, id)
 	got, err := inTurns(manner{n: l.n(100), run: 1}, []subject{
-		{name: "rg", op: func() error { return exec.Command(rg, "-n", "needle in", src).Run() }},
-		{name: "grep", op: func() error {
+		{name: "rg", op: timed(func() error { return exec.Command(rg, "-n", "needle in", src).Run() })},
+		{name: "grep", op: timed(func() error {
 			_, err := l.call(ctx, id, "grep", map[string]any{"pattern": "needle in", "path": "src"})
 			return err
-		}},
-		{name: "rg --files", op: func() error { return exec.Command(rg, "--files", "-g", "*.go", src).Run() }},
-		{name: "glob", op: func() error {
+		})},
+		{name: "rg --files", op: timed(func() error { return exec.Command(rg, "--files", "-g", "*.go", src).Run() })},
+		{name: "glob", op: timed(func() error {
 			_, err := l.call(ctx, id, "glob", map[string]any{"pattern": "**/*.go", "path": "src"})
 			return err
-		}},
+		})},
 	})
 	if err != nil {
 		return nil, err

@@ -62,12 +62,22 @@ func (r row) against(name string, base stats) row {
 	return r
 }
 
-// subject is one thing to time.
+// subject is one thing to time. It says itself how long it took, because what it
+// does before and after does not always count.
 type subject struct {
 	name string
-	op   func() error
+	op   func() (time.Duration, error)
 	// every is for slow subjects: take only one for each so many of the others.
 	every int
+}
+
+// timed is an operation of which everything counts.
+func timed(op func() error) func() (time.Duration, error) {
+	return func() (time.Duration, error) {
+		start := time.Now()
+		err := op()
+		return time.Since(start), err
+	}
 }
 
 // runLength is how many operations of one subject follow each other in a run:
@@ -96,11 +106,11 @@ func inTurns(m manner, subjects []subject) (map[string]stats, error) {
 				if m.pause > 0 {
 					time.Sleep(m.pause)
 				}
-				start := time.Now()
-				if err := s.op(); err != nil {
+				d, err := s.op()
+				if err != nil {
 					return nil, fmt.Errorf("%s: %w", s.name, err)
 				}
-				took[s.name] = append(took[s.name], float64(time.Since(start).Nanoseconds())/1e3)
+				took[s.name] = append(took[s.name], float64(d.Nanoseconds())/1e3)
 			}
 		}
 	}

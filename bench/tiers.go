@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 )
@@ -41,8 +42,8 @@ func allTiers() []tier {
 // benchTiers times a command, and making and ending a session, on each tier: in
 // turns with each other, with each tier's own tools, and with the bare host.
 func benchTiers(ctx context.Context, l *lab) ([]row, error) {
-	calls := []subject{{name: "host fork+exec", op: hostBash}}
-	creates := []subject{{name: "host fork+exec", op: hostBash}}
+	calls := []subject{{name: "host fork+exec", op: timed(hostBash)}}
+	creates := []subject{{name: "host fork+exec", op: timed(hostBash)}}
 	for _, t := range allTiers() {
 		if !slices.Contains(l.tiers, t.name) {
 			continue
@@ -96,28 +97,28 @@ func (l *lab) tier(ctx context.Context, t tier) (call, create []subject, err err
 			w.close()
 		}
 	})
-	call = append(call, subject{name: "bash, " + t.name, op: func() (err error) {
+	call = append(call, subject{name: "bash, " + t.name, op: func() (_ time.Duration, err error) {
 		if w == nil {
 			if w, err = dialWire(in.socket); err != nil {
-				return err
+				return 0, err
 			}
 		}
 		return w.call(id, "bash", map[string]any{"command": "true"})
 	}})
-	create = append(create, subject{name: "session made and ended, " + t.name, op: func() error {
+	create = append(create, subject{name: "session made and ended, " + t.name, op: timed(func() error {
 		s, err := in.session(ctx)
 		if err != nil {
 			return err
 		}
 		return in.end(ctx, s)
-	}})
+	})})
 	b, err := t.bare(in, id)
 	if err != nil {
 		l.note("no figures of %s without toold: %v", t.name, err)
 		return call, create, nil
 	}
-	return append(call, subject{name: t.name + " exec", every: 10, op: b.exec}),
-		append(create, subject{name: t.name + " run and remove", op: b.run}), nil
+	return append(call, subject{name: t.name + " exec", every: 10, op: timed(b.exec)}),
+		append(create, subject{name: t.name + " run and remove", op: timed(b.run)}), nil
 }
 
 // runcTier runs the bundle of the session.
