@@ -166,3 +166,26 @@ func TestLendMoves(t *testing.T) {
 	}
 	wg.Wait()
 }
+
+// A panic in work is that of who waits for it, who can recover it, on whatever thread
+// the work was done.
+func TestPanicsAreTheCallers(t *testing.T) {
+	th := newThreads(2, time.Second, identity{uid: -1, gid: -1})
+	defer th.close()
+	for name, do := range map[string]func(f func() error){
+		"done": func(f func() error) { _ = th.do(t.Context(), f) },
+		"lent": func(f func() error) { _ = th.lend(t.Context(), func() { _ = f() }) },
+	} {
+		got := any(nil)
+		func() {
+			defer func() { got = recover() }()
+			do(func() error { panic(name) })
+		}()
+		if got != name {
+			t.Errorf("%s: recovered %v", name, got)
+		}
+	}
+	if threadOf(t, th) == 0 || th.loans.Load() != 0 || len(th.lent) != 0 {
+		t.Errorf("afterwards: %d loans, %v lent", th.loans.Load(), th.lent)
+	}
+}

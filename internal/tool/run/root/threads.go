@@ -37,9 +37,25 @@ type threads struct {
 type thread struct{ work chan *job } // work holds at most one job
 
 type job struct {
-	f    func() error
-	err  error
-	done chan struct{}
+	f        func() error
+	err      error
+	panicked any // by f; it is the panic of who waits for the job
+	done     chan struct{}
+}
+
+// run does the job, and says so whatever becomes of it.
+func (j *job) run() {
+	defer close(j.done)
+	defer func() { j.panicked = recover() }()
+	j.err = j.f()
+}
+
+// result is what f has returned.
+func (j *job) result() error {
+	if j.panicked != nil {
+		panic(j.panicked)
+	}
+	return j.err
 }
 
 var errClosed = errors.New("root is closed")
@@ -66,14 +82,14 @@ func (t *threads) do(ctx context.Context, f func() error) error {
 	}
 	select {
 	case <-j.done:
-		return j.err
+		return j.result()
 	case <-ctx.Done():
 	}
 	if t.withdraw(j) {
 		return aborted(ctx)
 	}
 	<-j.done
-	return j.err
+	return j.result()
 }
 
 // lend runs f on a thread, where what it does through do is done at once instead
@@ -245,8 +261,7 @@ func (t *threads) serve(th *thread, j *job) {
 			t.fail(j, err)
 			return
 		}
-		j.err = j.f()
-		close(j.done)
+		j.run()
 		j = t.next(th)
 	}
 }
