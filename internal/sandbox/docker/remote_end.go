@@ -159,8 +159,8 @@ func (r *Remote) copyBack(ctx context.Context, rec *record) (note string, err er
 	}
 	defer archive.Close()
 	report, err := r.apply(ctx, rec, c, archive)
-	if err != nil && ctx.Err() != nil {
-		return "", err
+	if err != nil && ctx.Err() != nil || errors.Is(err, transfer.ErrNoRoot) {
+		return "", err // what has changed is at the Engine still
 	}
 	if !complete(report, err) {
 		// It is all that is left when the container is gone.

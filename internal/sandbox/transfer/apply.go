@@ -136,7 +136,9 @@ type coming struct {
 	same         bool // a file with the content that went in
 }
 
-var errNoRoot = errors.New("the archive does not hold the worktree")
+// ErrNoRoot: the archive does not even hold the worktree itself. It was not taken as it
+// should have been: by an Engine on its way down, for one.
+var ErrNoRoot = errors.New("the archive does not hold the worktree")
 
 // sync waits until all is on the disk: who has the other side may remove it then.
 func (a *applier) sync() error {
@@ -165,7 +167,7 @@ func (a *applier) each(archive io.Reader, visit func(rel string, kind Kind, h *t
 		h, err := t.Next()
 		if errors.Is(err, io.EOF) {
 			if !root {
-				return errNoRoot
+				return ErrNoRoot
 			}
 			return nil
 		}
