@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/sandbox/sandboxtest"
 )
 
 // These tests run the real program: what they look at (signals, descriptors,
@@ -67,10 +68,7 @@ func requireOCI(t *testing.T) string {
 		why = "bin/runc is not built: run make build"
 	}
 	if why != "" {
-		if slices.Contains(strings.Split(os.Getenv("TOOLD_TEST_REQUIRE"), ","), "oci") {
-			t.Fatal(why)
-		}
-		t.Skip(why)
+		sandboxtest.Skipf(t, "oci", "%s", why)
 	}
 	dir, err := built()
 	mustNil(t, err)

@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -29,12 +28,8 @@ type testEngine struct {
 
 func newEngine(t *testing.T) *testEngine {
 	t.Helper()
-	skip := t.Skipf
-	if slices.Contains(strings.Split(os.Getenv("TOOLD_TEST_REQUIRE"), ","), "docker") {
-		skip = t.Fatalf
-	}
 	if os.Geteuid() != 0 {
-		skip("an Engine is started by root only")
+		sandboxtest.Skipf(t, "docker", "an Engine is started by root only")
 	}
 	e := &testEngine{t, filepath.Join(os.TempDir(), fmt.Sprintf("toold-engine-test-%d-%d", os.Getpid(), rand.IntN(1e6)))}
 	t.Cleanup(func() {
@@ -43,7 +38,7 @@ func newEngine(t *testing.T) *testEngine {
 		}
 	})
 	if out, err := exec.Command("../../scripts/engine", "start", e.dir).CombinedOutput(); err != nil {
-		skip("no Docker Engine: %v\n%s", err, out)
+		sandboxtest.Skipf(t, "docker", "no Docker Engine: %v\n%s", err, out)
 	}
 	r, w := io.Pipe()
 	go func() {

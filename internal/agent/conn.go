@@ -372,10 +372,10 @@ func (c *Conn) Forget(callID string) error {
 	}
 	c.mu.Lock()
 	delete(c.acked, callID)
-	over := c.err != nil
+	err := c.err
 	c.mu.Unlock()
-	if over {
-		return c.reason()
+	if err != nil {
+		return err
 	}
 	return c.sent(c.out.writeLater(func(err error) { _ = c.sent(err) }, head{Kind: kindForget}, []byte(callID)))
 }

@@ -134,6 +134,9 @@ func (f *frameReader) swap(b []byte) {
 	f.buf, f.r, f.w = b, 0, n
 }
 
+// more reports whether something has been read that next has not given yet.
+func (f *frameReader) more() bool { return f.r < f.w }
+
 // release gives the buffer back; the reader must not be used afterwards.
 func (f *frameReader) release() {
 	if len(f.buf) == lengthSize+maxUp {

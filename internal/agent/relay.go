@@ -118,6 +118,3 @@ func (r *relay) pass() {
 		r.listen()
 	}
 }
-
-// more reports whether something has been read that next has not given yet.
-func (f *frameReader) more() bool { return f.r < f.w }

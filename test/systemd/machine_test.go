@@ -130,6 +130,32 @@ func (m *machine) show(unit, property string) string {
 	return m.run("systemctl", "show", "--value", "--property", property, unit)
 }
 
+// processes are the command lines of all that runs in the machine. What has ended
+// and waits for its parent to hear of it does not run.
+func (m *machine) processes() []string {
+	m.t.Helper()
+	var all []string
+	for line := range strings.Lines(m.run("ps", "-e", "-o", "stat=,args=")) {
+		if state, args, _ := strings.Cut(strings.TrimSpace(line), " "); !strings.HasPrefix(state, "Z") {
+			all = append(all, strings.TrimSpace(args))
+		}
+	}
+	return all
+}
+
+// running counts the processes with just this command line: it is also a part of the
+// command lines of those that asked for it.
+func (m *machine) running(command string) int {
+	m.t.Helper()
+	n := 0
+	for _, args := range m.processes() {
+		if args == command {
+			n++
+		}
+	}
+	return n
+}
+
 func (m *machine) await(what string, done func() bool) {
 	m.t.Helper()
 	for end := time.Now().Add(bound); !done(); time.Sleep(50 * time.Millisecond) {

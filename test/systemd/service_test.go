@@ -104,6 +104,7 @@ func TestWatchdog(t *testing.T) {
 		})
 	}
 	call := m.call("s", "slow", "sleep 15; echo done")
+	m.await("the call runs", func() bool { return m.running("sleep 15") == 1 })
 	m.run("kill", "-STOP", pid)
 	another()
 	if out := m.run("journalctl", "--no-pager", "--unit=toold.service"); !strings.Contains(out, "Failed with result 'watchdog'") {
@@ -163,12 +164,10 @@ func TestRestartLosesNothing(t *testing.T) {
 			})
 		}
 	}
-	running := func() bool { return strings.Count(m.run("ps", "-e", "-o", "args"), "sleep 0.1") >= sessions*calls/2 }
+	running := func() bool { return m.running("sleep 0.1") >= sessions*calls/2 }
 	m.await("calls are running", running)
 	m.run("systemctl", "restart", "toold.service")
-	if !running() {
-		t.Error("calls do not run through a restart")
-	}
+	m.await("the calls run on after a restart", running)
 	m.run("systemctl", "daemon-reload")
 	m.run("systemctl", "kill", "--signal=KILL", "toold.service")
 	m.await("the daemon is back", func() bool { return m.show("toold.service", "SubState") == "running" })
@@ -188,8 +187,9 @@ func TestStopLeavesSessions(t *testing.T) {
 	m := socketStarted(t, nil)
 	id := m.run("toolctl", "session", "create", "--name", "s")
 	call := m.call("s", "c", "for i in $(seq 40); do echo $i; sleep 0.5; done") // longer than a stop takes
-	m.await("the call runs", func() bool { return strings.Contains(m.run("ps", "-e", "-o", "args"), "sleep 0.5") })
-	group := m.run("sh", "-c", "cat /proc/$(pgrep -f /run/toold/agent | head -n 1)/cgroup")
+	running := func() bool { return m.running("sleep 0.5") == 1 }
+	m.await("the call runs", running)
+	group := m.run("sh", "-c", "cat /proc/$(pgrep -o -f ^/run/toold/agent)/cgroup")
 	if want := "/toold.slice/toold-sessions.service/" + id; !strings.Contains(group, want) {
 		t.Errorf("the agent is in\n%s\nand not below %s", group, want)
 	}
@@ -197,9 +197,7 @@ func TestStopLeavesSessions(t *testing.T) {
 	if got := m.show("toold.service", "ActiveState"); got != "inactive" {
 		t.Errorf("toold.service is %s", got)
 	}
-	if out := m.run("ps", "-e", "-o", "args"); !strings.Contains(out, "/run/toold/agent") || !strings.Contains(out, "sleep 0.5") {
-		t.Errorf("the session is gone:\n%s", out)
-	}
+	m.await("the call runs on without a daemon", running)
 	m.run("systemctl", "daemon-reload")
 	m.run("systemctl", "start", "toold.socket")
 	if got := strings.Fields(<-call); len(got) != 40 || got[0] != "1" || got[39] != "40" {
@@ -210,7 +208,7 @@ func TestStopLeavesSessions(t *testing.T) {
 	if got := m.show("toold.service", "ActiveState") + " " + m.show("toold-sessions.service", "ActiveState"); got != "inactive inactive" {
 		t.Errorf("after the full stop: %s", got)
 	}
-	if out := m.run("ps", "-e", "-o", "args"); strings.Contains(out, "agent") {
+	if out := strings.Join(m.processes(), "\n"); strings.Contains(out, "agent") {
 		t.Errorf("after the full stop there is\n%s", out)
 	}
 	if out := m.run("find", "/sys/fs/cgroup", "-name", "ses_*"); out != "" {
@@ -233,7 +231,7 @@ func TestFullStopOfAHungDaemon(t *testing.T) {
 	m.run("toolctl", "session", "create", "--name", "s")
 	m.run("systemctl", "kill", "--signal=STOP", "toold.service")
 	m.run("systemctl", "stop", "toold.socket", "toold.slice")
-	if out := m.run("ps", "-e", "-o", "args"); strings.Contains(out, "agent") || strings.Contains(out, "bin/toold") {
+	if out := strings.Join(m.processes(), "\n"); strings.Contains(out, "agent") || strings.Contains(out, "bin/toold") {
 		t.Errorf("after the full stop there is\n%s", out)
 	}
 }

@@ -142,9 +142,9 @@ func (r *Remote) kill(ctx context.Context, id string) error {
 	})
 }
 
-// copyBack applies what has changed. Only an Engine that does not answer is an
-// error: what cannot be applied will not be later either, and is kept as an archive,
-// which the note says.
+// copyBack applies what has changed. Only an Engine that does not answer, or gives
+// something without the worktree in it, is an error: what else cannot be applied will
+// not be later either, and is kept as an archive, which the note says.
 func (r *Remote) copyBack(ctx context.Context, rec *record) (note string, err error) {
 	c, err := r.copied(rec.SessionID)
 	if err != nil || c == nil || rec.Container == "" {
