@@ -19,7 +19,8 @@ import (
 //
 // A stream that breaks after the call began is taken up again by the call's id:
 // output goes on at the byte where it broke. Before that it is repeated only
-// when r.Key is set, since only then it cannot run twice.
+// when r.Key is set, since only then it cannot run twice; a daemon that is away by
+// then is waited for, as with any stream that breaks.
 func (c *Client) StreamCall(ctx context.Context, session string, r CallCreate, o CallOptions) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		f := newFollower(c, yield, o.Split)
@@ -71,12 +72,12 @@ func (f *follower) create(ctx context.Context, r CallCreate, o CallOptions) erro
 			return nil
 		case f.call != "" && temporary(err) && f.retry.again(ctx, err):
 			return f.follow(ctx)
-		case f.call == "" && r.Key != "" && errors.Is(err, ErrDisconnected):
-			f.retry.worked = true
-			if !f.retry.again(ctx, err) {
-				return err
-			}
-		default:
+		case f.call != "" || r.Key == "":
+			return err
+		case errors.Is(err, ErrDisconnected):
+			f.retry.worked = true // a daemon was there, and may be back
+		}
+		if !f.retry.again(ctx, err) {
 			return err
 		}
 	}

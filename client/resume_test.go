@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -56,6 +57,25 @@ func TestEventsResume(t *testing.T) {
 	}
 	if want := []string{"", "evt_2", "evt_4"}; !slices.Equal(asked, want) {
 		t.Errorf("resumed after %v, want %v", asked, want)
+	}
+}
+
+// TestEventsStored: what is on record ends where the daemon says so. A stream that
+// ends without that was cut off, and goes on.
+func TestEventsStored(t *testing.T) {
+	var asked []string
+	c := daemon(t, Options{}, func(w http.ResponseWriter, r *http.Request) {
+		asked = append(asked, r.URL.RawQuery+" "+r.Header.Get("Last-Event-ID"))
+		n := len(asked)
+		event(w, fmt.Sprintf("evt_%d", n), "x", Event{})
+		if n == 2 {
+			event(w, "", EventEnd, Event{Type: EventEnd})
+			<-r.Context().Done()
+		}
+	})
+	count, last := drain(c.Events(t.Context(), EventQuery{Stored: true}))
+	if want := []string{"stored=1 ", "stored=1 evt_1"}; count != 2 || last != nil || !slices.Equal(asked, want) {
+		t.Errorf("%d events, %v; asked for %q, want %q", count, last, asked, want)
 	}
 }
 
@@ -238,6 +258,27 @@ func TestStreamCallBeforeItsID(t *testing.T) {
 	if kinds, _, err := run(t, c.StreamCall(t.Context(), "ses_1", CallCreate{Key: "k"}, CallOptions{})); err != nil || kinds != "error " || s.creates.Load() != 2 {
 		t.Errorf("with a key: %q, %v after %d attempts; want the call after 2", kinds, err, s.creates.Load())
 	}
+	// The daemon is killed, is away for a moment, and then starting.
+	away := &story{create: func(w http.ResponseWriter, n int32) {
+		switch n {
+		case 1:
+			gone := c.Socket() + "-away"
+			if err := os.Rename(c.Socket(), gone); err != nil {
+				t.Error(err)
+			}
+			time.AfterFunc(100*time.Millisecond, func() { _ = os.Rename(gone, c.Socket()) })
+			hangUp(w)
+		case 2:
+			answer(w, 503, Problem{Code: CodeOverloaded, Detail: "starting"})
+		default:
+			event(w, "", "error", Call{ID: "call_1", Status: CallError})
+		}
+	}}
+	c = daemon(t, Options{}, away.serve)
+	if kinds, _, err := run(t, c.StreamCall(t.Context(), "ses_1", CallCreate{Key: "k"}, CallOptions{})); err != nil || kinds != "error " {
+		t.Errorf("with a key, of a daemon that comes back: %q, %v after %d attempts", kinds, err, away.creates.Load())
+	}
+	c = daemon(t, Options{}, s.serve)
 	s.creates.Store(0)
 	if _, _, err := run(t, c.StreamCall(t.Context(), "ses_1", CallCreate{}, CallOptions{})); !errors.Is(err, ErrDisconnected) || s.creates.Load() != 1 {
 		t.Errorf("without a key: %v after %d attempts; want ErrDisconnected after 1", err, s.creates.Load())
