@@ -123,6 +123,8 @@ const (
 
 	EventApprovalAsked   = "approval.asked"   // data: Approval
 	EventApprovalReplied = "approval.replied" // data: ApprovalReply
+
+	EventEnd = "end" // of what is on record, where only that was asked for; has no id
 )
 
 // List is how every list answers. Next is the cursor for ?after=, empty at the end.

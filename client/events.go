@@ -13,9 +13,13 @@ import (
 // After resumes after an event's id; empty begins with what happens now.
 type EventQuery struct {
 	Session, Type, After string
+	// Stored asks for what is on record and for nothing that happens later; then
+	// an empty After begins with the first event that there is.
+	Stored bool
 }
 
-// Events streams what happens in the daemon until ctx ends or the loop is left.
+// Events streams what happens in the daemon until ctx ends or the loop is left, or
+// until what is on record has been given, where only that is wanted.
 // A stream that breaks is taken up again after the last event that was seen, for
 // at most Options.Reconnect. An error is yielded last.
 func (c *Client) Events(ctx context.Context, q EventQuery) iter.Seq2[Event, error] {
@@ -23,8 +27,12 @@ func (c *Client) Events(ctx context.Context, q EventQuery) iter.Seq2[Event, erro
 		v := url.Values{}
 		setNonEmpty(v, "session", q.Session)
 		setNonEmpty(v, "type", q.Type)
+		setFlag(v, "stored", q.Stored)
 		last, retry := q.After, c.newRetry()
 		take := func(m message) error {
+			if q.Stored && m.event == EventEnd {
+				return errStop
+			}
 			var e Event
 			if err := json.Unmarshal(m.data, &e); err != nil {
 				return fmt.Errorf("event %q is not the JSON expected: %w", m.id, err)

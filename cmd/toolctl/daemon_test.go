@@ -112,14 +112,18 @@ func TestGC(t *testing.T) {
 func TestEvents(t *testing.T) {
 	e := client.Event{ID: "evt_1", Type: "call.completed", Session: fakeSession, Data: json.RawMessage(`{"title":"\u001b[2J"}`)}
 	d := startFake(t, map[string]http.HandlerFunc{"GET /v1/events": func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Last-Event-ID") != firstEvent {
-			t.Errorf("after %q", r.Header.Get("Last-Event-ID"))
+		if q := r.URL.Query(); q.Get("stored") != "1" || r.Header.Get("Last-Event-ID") != "" {
+			t.Errorf("asked for %v after %q", q, r.Header.Get("Last-Event-ID"))
 		}
 		sendEvent(w, e.Type, e)
-		<-r.Context().Done()
+		sendEvent(w, client.EventEnd, client.Event{Type: client.EventEnd})
+		<-r.Context().Done() // that was all of it, also where the stream goes on
 	}})
 	r := d.ctl("events", "--session", fakeSession, "--type", "call.*")
 	r.want(t, 0, `{"title":"\u001b[2J"}`, "")
+	if strings.Count(r.stdout, "\n") != 1 {
+		t.Errorf("printed %q", r.stdout)
+	}
 	var got client.Event
 	decode(t, []byte(d.ctl("events", "-o", "json").stdout), &got)
 	if got.ID != e.ID {

@@ -1,9 +1,7 @@
 package main
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -49,63 +47,19 @@ it shows those that are on record and ends; with it, those that come from now on
 
 func (s *eventsCommand) run(ctx context.Context) error {
 	c := s.client()
-	q := client.EventQuery{Session: s.session, Type: s.kind, After: s.after}
-	if !s.follow {
-		q.After = cmp.Or(q.After, firstEvent)
-	}
-	ctx, silence := s.untilSilence(ctx)
-	defer silence.stop()
+	q := client.EventQuery{Session: s.session, Type: s.kind, After: s.after, Stored: !s.follow}
 	for e, err := range c.Events(ctx, q) {
 		switch {
-		case interruption(ctx) != nil || errors.Is(context.Cause(ctx), errSilence):
+		case interruption(ctx) != nil:
 			return nil // Ctrl-C is how --follow ends
 		case err != nil:
 			return suggestSession(ctx, c, s.session, err)
 		}
-		silence.broken()
 		if err := s.show(e); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// firstEvent sorts before every event.
-const firstEvent = "evt_0000000000000000000000000000"
-
-// catchUp is how long nothing must come before the events on record are taken
-// to have been shown: the stream goes over to what is new without a sign.
-const catchUp = time.Second
-
-var errSilence = errors.New("no more events on record")
-
-// silence ends a context when nothing has come for catchUp.
-type silence struct {
-	timer  *time.Timer
-	cancel context.CancelCauseFunc
-}
-
-// untilSilence is without effect with --follow.
-func (s *eventsCommand) untilSilence(ctx context.Context) (context.Context, *silence) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	w := &silence{cancel: cancel}
-	if !s.follow {
-		w.timer = time.AfterFunc(catchUp, func() { cancel(errSilence) })
-	}
-	return ctx, w
-}
-
-func (w *silence) broken() {
-	if w.timer != nil {
-		w.timer.Reset(catchUp)
-	}
-}
-
-func (w *silence) stop() {
-	if w.timer != nil {
-		w.timer.Stop()
-	}
-	w.cancel(nil)
 }
 
 func (s *eventsCommand) show(e client.Event) error {

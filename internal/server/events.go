@@ -7,9 +7,13 @@ import (
 )
 
 // events streams what happens until the client goes, the daemon stops, or the
-// client is too slow. It can then take up the stream with Last-Event-ID.
+// client is too slow. It can then take up the stream with Last-Event-ID. What is on
+// record alone ends with an event that says so: a stream that ends without it has
+// been cut off.
 func (s *Server) events(x *exchange, r *request) error {
-	f := session.EventFilter{Session: r.query.Get("session"), Type: r.query.Get("type"), After: r.Header.Get("Last-Event-ID")}
+	f := session.EventFilter{
+		Session: r.query.Get("session"), Type: r.query.Get("type"), After: r.Header.Get("Last-Event-ID"), Stored: r.flag("stored"),
+	}
 	if f.After != "" && !validID("evt_", f.After) {
 		return invalid("Last-Event-ID is not the id of an event", "such ids begin with evt_")
 	}

@@ -80,6 +80,7 @@ var (
 	eventParams = []param{
 		{name: "session", kind: ident, doc: "only those of this session"},
 		{name: "type", doc: "only those of this type; a final * matches any rest"},
+		{name: "stored", kind: yesNo, doc: "only those on record; after them comes an event end, without an id"},
 	}
 	approvalParams = []param{
 		{name: "session", kind: ident, doc: "only those of this session"},

@@ -188,7 +188,7 @@ func TestEvents(t *testing.T) {
 		d.session(t, client.Options{}, client.SessionCreate{})
 	}
 	var ids []string
-	q := client.EventQuery{Session: "ses_1", Type: "session.*", After: "evt_1"}
+	q := client.EventQuery{Session: "ses_1", Type: "session.*", After: "evt_1", Stored: true}
 	for e, err := range d.client(client.Options{}).Events(t.Context(), q) {
 		if err != nil {
 			t.Fatal(err)
@@ -206,7 +206,7 @@ func TestEvents(t *testing.T) {
 	d.api.mu.Lock()
 	got := d.api.filter
 	d.api.mu.Unlock()
-	if want := (session.EventFilter{Session: "ses_1", Type: "session.*", After: "evt_1"}); got != any(want) {
+	if want := (session.EventFilter{Session: "ses_1", Type: "session.*", After: "evt_1", Stored: true}); got != any(want) {
 		t.Errorf("filter %+v, want %+v", got, want)
 	}
 	for _, bad := range [][2]string{{"?type=a%20b", ""}, {"?type=*x", ""}, {"?session=-", ""}, {"", "evt"}, {"", "evt_;drop"}, {"", "17"}} {

@@ -110,7 +110,10 @@ func (h *hub) subscribe(ctx context.Context, tenant string, f EventFilter) (<-ch
 		defer close(out)
 		defer h.drop(s)
 		last, ok := h.replay(ctx, s, out)
-		if ok {
+		switch {
+		case ok && f.Stored:
+			send(ctx, s, out, client.Event{Type: client.EventEnd})
+		case ok:
 			s.forward(ctx, last, out)
 		}
 	}()
@@ -140,7 +143,7 @@ func (h *hub) join(s *subscriber) error {
 // replay sends what is stored after the filter's id and returns the last id.
 func (h *hub) replay(ctx context.Context, s *subscriber, out chan<- client.Event) (last string, ok bool) {
 	last = s.filter.After
-	if last == "" {
+	if last == "" && !s.filter.Stored {
 		return "", true
 	}
 	for {
@@ -217,6 +220,9 @@ func (m *Manager) Events(ctx context.Context, p Principal, f EventFilter) (<-cha
 			return nil, err
 		}
 		f.Session = id
+	}
+	if f.Stored {
+		m.awaitTold() // what somebody has been told is on record
 	}
 	return m.hub.subscribe(ctx, p.Tenant, f)
 }

@@ -311,6 +311,8 @@ type EventFilter struct {
 	Session string
 	Type    string // exact, or a prefix with a trailing "*"
 	After   string
+	// Stored ends the stream after what is on record, with a client.EventEnd.
+	Stored bool
 }
 
 // ToolFilter selects tool definitions.
