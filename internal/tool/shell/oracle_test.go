@@ -2,6 +2,7 @@ package shell
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -132,7 +133,7 @@ func execute(t testing.TB, text string) execution {
 	if files != "" {
 		x.files = strings.Split(files, "\x00")
 	}
-	for record := range strings.SplitSeq(string(blocks[0]), "\x00\x01\x00") {
+	for record := range strings.SplitSeq(string(blocks[0]), recordEnd) {
 		if record = strings.TrimPrefix(record, "\x00"); record != "" {
 			argv := strings.Split(record, "\x00")
 			argv[0] = strings.TrimPrefix(argv[0], "/stub/")
@@ -241,7 +242,7 @@ func buildRoot(root string) error {
 	if err := os.Symlink("dash", root+"/bin/sh"); err != nil {
 		return err
 	}
-	stub := "#!/bin/dash\nprintf '%s\\0' \"$0\" \"$@\" '\x01' >>/l/programs\n"
+	stub := "#!/bin/dash\nprintf '%s\\0' \"$0\" \"$@\" '\x01' >>/l/p.$$\n"
 	for _, name := range stubNames {
 		if err := os.WriteFile(root+"/stub/"+name, []byte(stub), 0o755); err != nil {
 			return err
@@ -302,15 +303,8 @@ func install(root, program string) error {
 
 // serve runs one text and answers with what it did.
 func serve(text string) error {
-	if err := empty("/w"); err != nil {
-		return err
-	}
-	for _, f := range []string{"/l/programs", "/l/trace"} {
-		_ = os.Remove(f)
-		if err := os.WriteFile(f, nil, 0o666); err != nil {
-			return err
-		}
-		if err := os.Chmod(f, 0o666); err != nil {
+	for _, dir := range []string{"/w", "/l"} {
+		if err := empty(dir); err != nil {
 			return err
 		}
 	}
@@ -322,7 +316,7 @@ func serve(text string) error {
 			return err
 		}
 	}
-	trace, err := os.OpenFile("/l/trace", os.O_WRONLY|os.O_APPEND, 0)
+	trace, err := os.OpenFile("/l/trace", os.O_WRONLY|os.O_APPEND|os.O_CREATE|os.O_EXCL, 0o666)
 	if err != nil {
 		return err
 	}
@@ -334,16 +328,57 @@ func serve(text string) error {
 		}
 		return nil
 	})
-	for _, f := range []string{"/l/programs", "/l/trace"} {
-		b, err := os.ReadFile(f)
-		if err != nil {
-			return err
-		}
-		if err := writeBlock(os.Stdout, b[:min(len(b), 1<<20)]); err != nil {
+	programs, err := records()
+	if err != nil {
+		return err
+	}
+	traced, err := wholeUpTo("/l/trace", "\n")
+	if err != nil {
+		return err
+	}
+	for _, b := range [][]byte{programs, traced, []byte(status)} {
+		if err := writeBlock(os.Stdout, b); err != nil {
 			return err
 		}
 	}
-	return writeBlock(os.Stdout, []byte(status))
+	return nil
+}
+
+// recordEnd ends what a stub or the handler writes down of one call.
+const recordEnd = "\x00\x01\x00"
+
+// records are what the stubs and the handler have written down. Each process has a
+// file of its own, because bash writes a long record in pieces, and those of two
+// that run at once would get mixed.
+func records() ([]byte, error) {
+	files, err := filepath.Glob("/l/p.*")
+	if err != nil {
+		return nil, err
+	}
+	var all []byte
+	for _, f := range files {
+		b, err := wholeUpTo(f, recordEnd)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, b...)
+	}
+	return all, nil
+}
+
+// wholeUpTo is what a file has of whole records: the last one may have been cut
+// off when its writer was killed.
+func wholeUpTo(file, end string) ([]byte, error) {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	b = b[:min(len(b), 1<<20)]
+	at := bytes.LastIndex(b, []byte(end))
+	if at < 0 {
+		return nil, nil
+	}
+	return b[:at+len(end)], nil
 }
 
 // traceFD is where no text is likely to redirect to.
@@ -351,7 +386,11 @@ const traceFD = 200
 
 // handler is the function that bash calls for programs that there are not. dash
 // drops variables of such a name, so env sets it.
-const handler = "BASH_FUNC_command_not_found_handle%%=() { builtin printf '%s\\0' \"$@\" $'\\x01' >>/l/programs; }"
+const handler = "BASH_FUNC_command_not_found_handle%%=() { builtin printf '%s\\0' \"$@\" $'\\x01' >>/l/p.$BASHPID; }"
+
+// patience is how long a text may take, and then what it has left in the
+// background. One that computes ends after a second; few wait for what never comes.
+const patience = 30 * time.Second
 
 func runBash(text string, trace *os.File) (status string) {
 	cmd := exec.Command("/bin/dash", "-c", `ulimit -t 1; ulimit -f 4096; ulimit -v 500000; ulimit -c 0; exec "$@"`, "dash",
@@ -366,14 +405,19 @@ func runBash(text string, trace *os.File) (status string) {
 	if err := cmd.Start(); err != nil {
 		return "start: " + err.Error()
 	}
-	timer := time.AfterFunc(3*time.Second, func() { _ = syscall.Kill(-1, syscall.SIGKILL) })
+	killed := make(chan struct{})
+	timer := time.AfterFunc(patience, func() {
+		defer close(killed)
+		_ = syscall.Kill(-1, syscall.SIGKILL)
+	})
 	_ = cmd.Wait()
 	if !timer.Stop() {
+		<-killed // or it would meet the next text
 		status = "timeout"
 	}
-	// What it left in the background is listed too, if it is quick.
-	for i := 0; i < 20 && others(); i++ {
-		time.Sleep(2 * time.Millisecond)
+	// What it left in the background is listed too, if it comes to an end.
+	for end := time.Now().Add(patience); others() && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
 	}
 	_ = syscall.Kill(-1, syscall.SIGKILL)
 	for others() {
