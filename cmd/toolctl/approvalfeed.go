@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/toold/toold/client"
@@ -30,6 +32,14 @@ type approvalList struct {
 
 // relist is how often the list is asked for without an event.
 const relist = 5 * time.Second
+
+// Whoever asks for the list may have it before the event of an ending that is in it:
+// an approval that is gone without a word counts as pending for endingTime more, and
+// is looked for every endingEvery.
+const (
+	endingTime  = 5 * time.Second
+	endingEvery = time.Second
+)
 
 func newApprovalFeed(ctx context.Context, c *client.Client, session string) *approvalFeed {
 	ctx, cancel := context.WithCancel(ctx)
@@ -79,8 +89,10 @@ func (f *approvalFeed) run(ctx context.Context, session string) {
 	defer func() { f.cancel(); <-streamed }()
 	tick := time.NewTicker(relist)
 	defer tick.Stop()
+	known := knownApprovals{ended: map[string]bool{}, missing: map[string]time.Time{}}
 	var next approvalList // what nobody has taken yet
 	next.pending, next.err = pendingApprovals(ctx, f.client, session)
+	known.take(next.pending, time.Now())
 	out := f.lists
 	for {
 		select {
@@ -93,6 +105,7 @@ func (f *approvalFeed) run(ctx context.Context, session string) {
 		case e := <-events:
 			if e.reply.ID != "" {
 				next.ended = append(next.ended, e.reply)
+				known.ended[e.reply.ID] = true
 			}
 			if next.err == nil {
 				next.err = e.err
@@ -106,10 +119,58 @@ func (f *approvalFeed) run(ctx context.Context, session string) {
 			if isUnreachable(err) {
 				continue // the stream of events says when it is away for good
 			}
-			next.pending, next.err = pending, err
+			if next.err = err; err == nil {
+				next.pending = known.take(pending, time.Now())
+				tick.Reset(known.pause())
+			}
 		}
 		out = f.lists
 	}
+}
+
+// knownApprovals are those that were pending when they were listed last.
+type knownApprovals struct {
+	listed  []client.Approval
+	ended   map[string]bool      // whose ending has come; they may be in the list for a moment yet
+	missing map[string]time.Time // since when those without an ending are not in the list
+}
+
+// take gives a list without those that have ended, and with those that are gone from
+// it without a word.
+func (k *knownApprovals) take(pending []client.Approval, now time.Time) []client.Approval {
+	var all []client.Approval
+	in, missing, ended := map[string]bool{}, map[string]time.Time{}, map[string]bool{}
+	for _, a := range pending {
+		if in[a.ID] = true; k.ended[a.ID] {
+			ended[a.ID] = true
+		} else {
+			all = append(all, a)
+		}
+	}
+	for _, a := range k.listed {
+		if in[a.ID] || k.ended[a.ID] {
+			continue
+		}
+		since, before := k.missing[a.ID]
+		if !before {
+			since = now
+		}
+		if now.Sub(since) < endingTime {
+			missing[a.ID] = since
+			all = append(all, a)
+		}
+	}
+	slices.SortFunc(all, func(a, b client.Approval) int { return strings.Compare(a.ID, b.ID) })
+	k.listed, k.missing, k.ended = all, missing, ended
+	return slices.Clone(all)
+}
+
+// pause is how long the list need not be asked for without an event.
+func (k *knownApprovals) pause() time.Duration {
+	if len(k.missing) > 0 {
+		return endingEvery
+	}
+	return relist
 }
 
 // approvalEvent is an event of an approval: how one ended, or just that there is

@@ -22,6 +22,7 @@ type fakeApprovals struct {
 
 	mu      sync.Mutex // guards what follows
 	pending []client.Approval
+	refused bool // answers come too late
 	events  chan client.Event
 }
 
@@ -70,6 +71,9 @@ func (f *fakeApprovals) end(id string, r client.ApprovalReply) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	n := len(f.pending)
+	if f.refused {
+		return false
+	}
 	f.pending = slices.DeleteFunc(f.pending, func(a client.Approval) bool { return a.ID == id })
 	if len(f.pending) == n {
 		return false
@@ -84,6 +88,19 @@ func (f *fakeApprovals) ask(a client.Approval) {
 	f.pending = append(f.pending, a)
 	f.mu.Unlock()
 	f.events <- client.Event{Type: client.EventApprovalAsked}
+}
+
+// awaitEvents waits until somebody has asked for the events.
+func (f *fakeApprovals) awaitEvents(t *testing.T) fakeRequest {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		if all := f.asked("GET", "/events"); len(all) > 0 {
+			return all[0]
+		}
+		if time.Now().After(end) {
+			t.Fatal("nobody asks for the events")
+		}
+	}
 }
 
 // fakeTerminal is a terminal whose keys a test presses.
@@ -120,13 +137,11 @@ func (s *screenText) String() string {
 // await waits until text has been printed.
 func (s *screenText) await(t *testing.T, text string) {
 	t.Helper()
-	for range 1000 {
-		if strings.Contains(s.String(), text) {
-			return
+	for end := time.Now().Add(time.Minute); !strings.Contains(s.String(), text); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%q has not been printed, only\n%s", text, s.String())
 		}
-		time.Sleep(10 * time.Millisecond)
 	}
-	t.Fatalf("%q has not been printed, only\n%s", text, s.String())
 }
 
 // watchRun is a running "approvals watch".
@@ -166,7 +181,7 @@ func (r *watchRun) exits(t *testing.T, want int) {
 		if got != want {
 			t.Errorf("exit %d, want %d; printed\n%s", got, want, r.out)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatalf("does not end; printed\n%s", r.out)
 	}
 }
@@ -213,7 +228,7 @@ func TestWatchRace(t *testing.T) {
 	r := f.watch(t, true, "--scope", "profile")
 	r.out.await(t, "a always (profile)")
 	f.mu.Lock()
-	f.pending = nil // without a word
+	f.refused = true
 	f.mu.Unlock()
 	r.press(t, "a")
 	r.out.await(t, "there is no such approval")
@@ -225,12 +240,7 @@ func TestWatchInterrupted(t *testing.T) {
 	f := startApprovals(t)
 	for _, tty := range []bool{true, false} {
 		r := f.watch(t, tty)
-		for range 1000 {
-			if len(f.asked("GET", "/events")) > 0 {
-				break
-			}
-			time.Sleep(10 * time.Millisecond)
-		}
+		f.awaitEvents(t)
 		r.stop(&interruptedError{syscall.SIGINT})
 		r.exits(t, 0)
 	}
@@ -247,27 +257,94 @@ func TestWatchLines(t *testing.T) {
 		{[]string{"-o", "yaml"}, "---\ntype: approval.asked\napproval:\n  id: apr_1\n", "  answer: timeout\n", "answer: unknown"},
 		{[]string{"-o", "name"}, "apr_1\n", "", ""},
 	} {
-		f := startApprovals(t)
-		r := f.watch(t, false, append(tt.args, "--session", "review")...)
-		f.ask(approval("apr_1", "evil\n\x1b[2J"))
-		r.out.await(t, tt.asked)
-		f.ask(approval("apr_2", "ls"))
-		r.out.await(t, "apr_2")
-		f.end("apr_1", client.ApprovalReply{ID: "apr_1", Answer: "timeout"})
-		r.out.await(t, tt.ended)
-		f.mu.Lock()
-		f.pending = nil
-		f.mu.Unlock()
-		f.events <- client.Event{Type: client.EventApprovalAsked}
-		r.out.await(t, tt.other)
-		r.stop(&interruptedError{syscall.SIGTERM})
-		r.exits(t, 0)
-		if q := f.asked("GET", "/events")[0].query; q != "session=review&type=approval.%2A" {
-			t.Errorf("events %q", q)
+		t.Run(strings.Join(tt.args, " "), func(t *testing.T) {
+			t.Parallel()
+			f := startApprovals(t)
+			r := f.watch(t, false, append(tt.args, "--session", "review")...)
+			if q := f.awaitEvents(t).query; q != "session=review&type=approval.%2A" {
+				t.Errorf("events %q", q)
+			}
+			f.ask(approval("apr_1", "evil\n\x1b[2J"))
+			r.out.await(t, tt.asked)
+			f.ask(approval("apr_2", "ls"))
+			r.out.await(t, "apr_2")
+			f.end("apr_1", client.ApprovalReply{ID: "apr_1", Answer: "timeout"})
+			r.out.await(t, tt.ended)
+			f.mu.Lock()
+			f.pending = nil // without a word
+			f.mu.Unlock()
+			f.events <- client.Event{Type: client.EventApprovalAsked}
+			r.out.await(t, tt.other)
+			r.stop(&interruptedError{syscall.SIGTERM})
+			r.exits(t, 0)
+			if strings.Contains(r.out.String(), "\x1b") {
+				t.Errorf("raw control characters in %q", r.out)
+			}
+		})
+	}
+}
+
+// TestWatchEndingComesLate: whoever hears of an ending only after the list is without
+// the approval says how it ended all the same.
+func TestWatchEndingComesLate(t *testing.T) {
+	f := startApprovals(t, approval("apr_1", "ls"))
+	r := f.watch(t, false)
+	r.out.await(t, "asked  apr_1")
+	f.mu.Lock()
+	f.pending = nil
+	f.mu.Unlock()
+	f.ask(approval("apr_2", "rm"))
+	r.out.await(t, "asked  apr_2") // by a list that apr_1 is not in
+	data, err := json.Marshal(client.ApprovalReply{ID: "apr_1", Answer: "once", By: "uid 7"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.events <- client.Event{Type: client.EventApprovalReplied, Data: data}
+	r.out.await(t, "ended  apr_1  once by uid 7")
+	r.stop(&interruptedError{syscall.SIGTERM})
+	r.exits(t, 0)
+	if strings.Contains(r.out.String(), "unknown") {
+		t.Errorf("printed\n%s", r.out)
+	}
+}
+
+// What has ended is gone though it is listed; what is not listed is there for a while,
+// unless it has ended.
+func TestKnownApprovals(t *testing.T) {
+	one, two := approval("apr_1", "x"), approval("apr_2", "x")
+	both := []client.Approval{one, two}
+	k := knownApprovals{ended: map[string]bool{}, missing: map[string]time.Time{}}
+	for i, step := range []struct {
+		ended   string
+		pending []client.Approval
+		after   time.Duration
+		want    string
+		pause   time.Duration
+	}{
+		{"", both, 0, "apr_1 apr_2 ", relist},
+		{"", both[1:], 0, "apr_1 apr_2 ", endingEvery},
+		{"", both[1:], endingTime - 1, "apr_1 apr_2 ", endingEvery},
+		{"", both[1:], endingTime, "apr_2 ", relist},
+		{"", both, 2 * endingTime, "apr_1 apr_2 ", relist},
+		{"", both[1:], 3 * endingTime, "apr_1 apr_2 ", endingEvery},
+		{"apr_1", both[1:], 3 * endingTime, "apr_2 ", relist},
+		{"apr_2", both[1:], 3 * endingTime, "", relist},
+		{"", both[1:], 4 * endingTime, "", relist},
+		{"", nil, 5 * endingTime, "", relist},
+	} {
+		if step.ended != "" {
+			k.ended[step.ended] = true
 		}
-		if strings.Contains(r.out.String(), "\x1b") {
-			t.Errorf("raw control characters in %q", r.out)
+		got := ""
+		for _, a := range k.take(step.pending, watchBegin.Add(step.after)) {
+			got += a.ID + " "
 		}
+		if got != step.want || k.pause() != step.pause {
+			t.Errorf("step %d: %q, looking again in %s; want %q, %s", i, got, k.pause(), step.want, step.pause)
+		}
+	}
+	if len(k.ended)+len(k.missing)+len(k.listed) > 0 {
+		t.Errorf("is kept: %+v", k)
 	}
 }
 
