@@ -158,6 +158,7 @@ func (s *approvalsWatchCommand) interactive(ctx context.Context, f *approvalFeed
 	w := newWatch(width, height, s.color(), client.Scope(s.scope))
 	draw := func(text string) {
 		fmt.Fprintf(s.stdout, "\r\x1b[K%s%s", text, w.prompt())
+		w.drawn(time.Now())
 	}
 	draw(w.update(pending, f.ended, time.Now()))
 	for {
@@ -175,7 +176,7 @@ func (s *approvalsWatchCommand) interactive(ctx context.Context, f *approvalFeed
 				return nil // the terminal is gone
 			}
 			w.width, w.height = term.size()
-			text, do := w.press(k, time.Now())
+			text, do := w.press(k.text, k.at)
 			if do.quit {
 				return nil
 			}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -86,12 +87,22 @@ func (t *tty) size() (width, height int) {
 
 // keyboard reads keys in the background.
 type keyboard struct {
-	pressed chan string // what one read gave; closed at the end
+	pressed chan keys // closed at the end
 	done    chan struct{}
 }
 
+// keys are what one read gave. They are read when they come, also while nobody has
+// the time for them, so that what they were pressed for is known.
+type keys struct {
+	text string
+	at   time.Time
+}
+
+// keysAhead is how many reads may wait for somebody to have the time for them.
+const keysAhead = 64
+
 func readKeys(t terminal) *keyboard {
-	k := &keyboard{pressed: make(chan string), done: make(chan struct{})}
+	k := &keyboard{pressed: make(chan keys, keysAhead), done: make(chan struct{})}
 	go func() {
 		defer close(k.pressed)
 		buf := make([]byte, 256)
@@ -101,7 +112,7 @@ func readKeys(t terminal) *keyboard {
 				return
 			}
 			select {
-			case k.pressed <- string(buf[:n]):
+			case k.pressed <- keys{string(buf[:n]), time.Now()}:
 			case <-k.done:
 				return
 			}

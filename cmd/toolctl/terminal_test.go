@@ -199,8 +199,8 @@ func TestTTY(t *testing.T) {
 		if _, err := keys.WriteString(key); err != nil {
 			t.Fatal(err)
 		}
-		if got := <-k.pressed; got != key {
-			t.Errorf("pressed %q, got %q", key, got)
+		if got := <-k.pressed; got.text != key {
+			t.Errorf("pressed %q, got %q", key, got.text)
 		}
 	}
 	now, err := unix.IoctlGetTermios(int(keys.Fd()), unix.TCGETS)

@@ -22,6 +22,7 @@ type watch struct {
 	queue   []client.Approval // those that wait; the first one is on the screen
 	skipped map[string]bool
 	at      time.Time // when the first one was put on the screen
+	undrawn bool      // it is not there yet
 	mode    watchMode
 	message []byte   // typed so far
 	pages   []string // of the full text that have not been shown
@@ -109,7 +110,7 @@ func (w *watch) show(now time.Time) string {
 	if a == nil {
 		return ""
 	}
-	w.at, w.mode, w.message, w.pages = now, watchDeciding, nil, nil
+	w.at, w.undrawn, w.mode, w.message, w.pages = now, true, watchDeciding, nil, nil
 	head := wrapLines([]textLine{{approvalHead(a, now), colorCyan}}, w.width-1)
 	body := wrapLines(approvalBody(a), w.width-4)
 	body, hidden := cutMiddle(body, w.height-5-len(head))
@@ -118,6 +119,14 @@ func (w *watch) show(now time.Time) string {
 		text += painted("  This is not all of it: f shows the whole input.", colorYellow, w.color) + "\n"
 	}
 	return text + painted("  sha256 "+line(a.SHA256), colorGrey, w.color) + "\n"
+}
+
+// drawn says that what the watch gave is on the screen now: whoever draws may have
+// been slow.
+func (w *watch) drawn(now time.Time) {
+	if w.undrawn {
+		w.at, w.undrawn = now, false
+	}
 }
 
 // prompt is the last line on the screen.

@@ -99,6 +99,17 @@ func TestWatchTooEarly(t *testing.T) {
 	if _, do := w.press("o", later.Add(settle/2)); do.answer != nil {
 		t.Error("the second press answered the next one")
 	}
+	// The screen was slow: a key that was pressed before the next one was on it is for
+	// the one before, however long ago the next one came.
+	slow := later.Add(time.Second)
+	w.drawn(slow)
+	if _, do := w.press("o", slow.Add(settle-1)); do.answer != nil {
+		t.Error("answered before it was drawn for a moment")
+	}
+	w.drawn(slow.Add(settle)) // the same, once more
+	if _, do := w.press("o", slow.Add(settle)); do.answer == nil {
+		t.Error("not answered after it was drawn for a moment")
+	}
 	now := later.Add(time.Minute)
 	text := w.update([]client.Approval{three}, map[string]client.ApprovalReply{"apr_2": {ID: "apr_2", Answer: "timeout"}}, now)
 	if !strings.HasPrefix(text, "apr_2 has ended meanwhile: timeout\n\napr_3") {
