@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strings"
 	"time"
@@ -177,19 +178,45 @@ func (t *logFollower) next() (*os.File, error) {
 	if fi, err := os.Stat(t.name); err == nil && os.SameFile(fi, mine) {
 		return nil, nil
 	}
+	for {
+		name, err := t.after(mine)
+		if name == "" || err != nil {
+			return nil, err
+		}
+		f, err := os.Open(name)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // it was put aside meanwhile, too
+		}
+		if err != nil {
+			return nil, err
+		}
+		// Or another has its name by now: then there is one between the two.
+		opened, err := f.Stat()
+		if err == nil {
+			name, err = t.after(mine)
+		}
+		if fi, serr := os.Stat(name); err == nil && serr == nil && os.SameFile(fi, opened) {
+			return f, nil
+		}
+		_ = f.Close()
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+// after names the file of the log that follows this one; "" when it is not there yet.
+func (t *logFollower) after(mine os.FileInfo) (string, error) {
 	files, err := record.Files(t.name)
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	for i, name := range files {
 		if fi, err := os.Stat(name); err == nil && os.SameFile(fi, mine) {
-			if i+1 == len(files) {
-				return nil, nil // the new one is not there yet
-			}
-			return os.Open(files[i+1])
+			return append(files, "")[i+1], nil
 		}
 	}
-	return nil, fmt.Errorf("%s was removed", line(t.name))
+	return "", fmt.Errorf("%s was removed", line(t.name))
 }
 
 // show prints one record.
