@@ -11,8 +11,9 @@ import (
 	"github.com/toold/toold/internal/policy"
 )
 
-// completionTimeout bounds what a press of the tab key may wait for.
-const completionTimeout = time.Second
+// completionTimeout bounds what a press of the tab key may wait for. A daemon that is
+// away refuses at once; one on a busy host is late, and late is better than nothing.
+const completionTimeout = 10 * time.Second
 
 func newCompletionCommand(a *app) *cobra.Command {
 	c := &cobra.Command{

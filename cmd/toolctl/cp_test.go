@@ -1,11 +1,11 @@
 package main
 
 import (
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -175,20 +175,20 @@ func noTemps(t *testing.T, dir string) {
 // TestCopyWaits: who waits for a file hears that somebody must allow it.
 func TestCopyWaits(t *testing.T) {
 	h := copyHandlers("")
-	looked := make(chan struct{})
-	var once sync.Once
+	var said screenText
 	h["GET /v1/approvals"] = func(w http.ResponseWriter, r *http.Request) {
 		mine, other := approval("apr_1", "x"), approval("apr_2", "x")
 		mine.Tool = "file_get"
 		answer(w, 200, client.List[client.Approval]{Items: []client.Approval{mine, other}})
-		once.Do(func() { close(looked) })
 	}
 	h["GET /v1/sessions/{id}/files"] = func(w http.ResponseWriter, r *http.Request) {
-		<-looked
-		time.Sleep(100 * time.Millisecond) // for what is said about it
+		for !strings.Contains(said.String(), "\n") && r.Context().Err() == nil {
+			time.Sleep(10 * time.Millisecond)
+		}
 		answerProblem(w, 403, client.CodeDenied, "rejected")
 	}
 	d := startFake(t, h)
-	r := d.ctl("cp", "review:/etc/x", filepath.Join(t.TempDir(), "x"))
-	r.want(t, 3, "", "toolctl: waiting for approval apr_1, expires in 10m: toolctl approvals answer apr_1 once\ntoolctl: copy /etc/x: rejected\n")
+	a := &app{stdout: io.Discard, stderr: &said, getenv: func(string) string { return "" }}
+	code := run(t.Context(), []string{"--socket", d.socket, "cp", "review:/etc/x", filepath.Join(t.TempDir(), "x")}, a)
+	result{code, "", said.String()}.want(t, 3, "", "toolctl: waiting for approval apr_1, expires in 10m: toolctl approvals answer apr_1 once\ntoolctl: copy /etc/x: rejected\n")
 }
