@@ -22,8 +22,9 @@ type ending struct {
 }
 
 const (
-	// endCalls is how long calls have to end after they were aborted.
-	endCalls = sandbox.Grace + 2*time.Second
+	// endCalls is how long calls have to end after they were aborted: the agent's
+	// grace, and time for their outcomes to arrive.
+	endCalls = overdue
 	// destroyTime bounds the removal of one sandbox.
 	destroyTime = 30 * time.Second
 )

@@ -51,6 +51,13 @@ func (h *fakeHost) fault(op string) error {
 	return h.faults[op]
 }
 
+// did reports whether an operation was asked for.
+func (h *fakeHost) did(op string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Contains(h.log, op)
+}
+
 func (h *fakeHost) box(id string) *fakeBox {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -147,10 +154,15 @@ type fakeBox struct {
 	result   int64                // results are large, of so many bytes
 	change   int                  // what the command "change" prints
 	ran      func(command string) // told the command of each bash that runs
+	asked    func()               // called before the usage is told
 	patience time.Duration        // of who is on another host; 0: it is not
 }
 
-func (b *fakeBox) Patience() time.Duration { return cmp.Or(b.patience, reconnectTime) }
+// fakePatience is shorter than reconnectTime: a fake agent answers at once, or
+// never.
+const fakePatience = 1500 * time.Millisecond
+
+func (b *fakeBox) Patience() time.Duration { return cmp.Or(b.patience, fakePatience) }
 
 func (b *fakeBox) dead() bool {
 	select {
@@ -171,11 +183,12 @@ func (b *fakeBox) die() {
 	default:
 	}
 	close(b.died)
-	for _, c := range b.calls {
-		c.stop(run.ReasonSignal)
-	}
+	// The connection first: nobody hears from a dead agent how its calls ended.
 	if b.conn != nil {
 		b.conn.breakWith(agent.ErrLost)
+	}
+	for _, c := range b.calls {
+		c.stop(run.ReasonSignal)
 	}
 }
 
@@ -201,6 +214,14 @@ func (b *fakeBox) release() {
 	b.hold = make(chan struct{})
 }
 
+// pass lets a command go on as soon as one is at "hold".
+func (b *fakeBox) pass() {
+	for b.holding.Load() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	b.release()
+}
+
 func (b *fakeBox) Record() sandbox.Record { return b.rec }
 func (b *fakeBox) Dial(ctx context.Context) (*net.UnixConn, error) {
 	if b.dead() {
@@ -218,6 +239,12 @@ func (b *fakeBox) CallCgroup() (*os.File, error) {
 func (b *fakeBox) Notes() []string { return []string{"no disk bound"} }
 func (b *fakeBox) IDMap() string   { return "idmapped" }
 func (b *fakeBox) Usage(context.Context) (client.Usage, error) {
+	b.mu.Lock()
+	asked := b.asked
+	b.mu.Unlock()
+	if asked != nil {
+		asked()
+	}
 	return client.Usage{CPUMillis: 7 + b.cpu.Load(), MemoryBytes: b.memory.Load(), PIDs: 1}, b.host.fault("usage")
 }
 func (b *fakeBox) IOBytes() int64        { return b.io.Load() }
@@ -456,8 +483,11 @@ func (c *fakeConn) attach(ctx context.Context, fc *fakeCall, offset int64, s age
 			offset += int64(n)
 			continue
 		}
-		if outcome != nil {
+		if outcome != nil && c.live() == nil {
 			return outcome, c.offer(ctx, fc.id)
+		}
+		if outcome != nil {
+			changed = nil // it does not get through any more
 		}
 		select {
 		case <-changed:

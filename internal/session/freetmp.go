@@ -21,18 +21,19 @@ const (
 func (s *Session) freeTmp() bool {
 	ctx, cancel := context.WithTimeout(s.ctx, freeTmpTime)
 	defer cancel()
-	for end := time.Now().Add(givesBack); ; {
+	// Counted in looks: a host that stands still gives nothing back meanwhile.
+	for range givesBack / givesBackPause {
 		if !s.full(ctx) {
 			return false
-		}
-		if time.Now().After(end) {
-			break
 		}
 		select {
 		case <-ctx.Done():
 			return false
 		case <-time.After(givesBackPause):
 		}
+	}
+	if !s.full(ctx) {
+		return false
 	}
 	l, err := s.current()
 	if err != nil {

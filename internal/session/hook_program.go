@@ -23,8 +23,9 @@ const (
 )
 
 // programDrain is how long the output of a program is read after it ended: what
-// it started and let out of its process group may hold the pipe open.
-const programDrain = time.Second
+// it started and let out of its process group may hold the pipe open. What is not
+// read by then is lost, and with it the answer of a program on a busy host.
+const programDrain = 5 * time.Second
 
 // programEnv is all of the environment that host programs get: the daemon's own
 // may hold what is nobody else's business.

@@ -11,8 +11,9 @@ const (
 	// listenerBytes is how much a listener may lag behind, and one event more.
 	listenerBytes = 1 << 20
 	// listenerTime is how long output waits for a listener that lags, before
-	// the listener is cut off. Nothing else waits.
-	listenerTime = 250 * time.Millisecond
+	// the listener is cut off. Nothing else waits. A busy host may keep one that
+	// reads from it for longer than a second.
+	listenerTime = 5 * time.Second
 )
 
 // errTooSlow says that a listener was cut off; what it missed is in the output.

@@ -267,11 +267,12 @@ func (s *Session) snapshot(ctx context.Context) *client.Session {
 // Reconnecting: a sandbox that is alive has a listening agent, so a loss of the
 // connection alone heals at the first try. A session that does not answer for
 // so long is as good as dead, unless there is a network in between (see
-// sandbox.Distant); a daemon's start waits for that no longer than adoptTime.
+// sandbox.Distant); a daemon's start waits for that no longer than adoptTime. On a
+// busy host, where many sessions are taken over at once, it may be seconds.
 const (
 	reconnectFirst = 5 * time.Millisecond
 	reconnectMax   = 200 * time.Millisecond
-	reconnectTime  = 1500 * time.Millisecond
+	reconnectTime  = 5 * time.Second
 	adoptTime      = 10 * time.Second
 )
 

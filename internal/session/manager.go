@@ -69,6 +69,7 @@ type Manager struct {
 	// What the tests replace.
 	connect func(ctx context.Context, c *net.UnixConn, h agent.Hello) (agentConn, *agent.Welcome, error)
 	inUse   func(base uint32) (string, error) // what still uses a uid range
+	drain   time.Duration                     // how long Close waits: drainTime
 
 	ctx   context.Context //nolint:containedctx // the life of the manager itself
 	leave context.CancelCauseFunc
@@ -109,6 +110,7 @@ func New(cfg Config) (*Manager, error) {
 	m := &Manager{
 		cfg: cfg, log: cfg.Log, store: cfg.Store, tools: cfg.Tools,
 		hub: newHub(cfg.Store), memory: newMemory(cfg.ResultMemory), hookSlots: make(chan struct{}, hooksAtOnce), inUse: processesIn,
+		drain:    drainTime,
 		sessions: make(map[string]*Session), names: make(map[tenantName]*Session), tenants: make(map[string]*tenant),
 	}
 	m.approvals = newApprovals(m)
@@ -164,7 +166,7 @@ const drainTime = 2 * time.Second
 // for the next daemon. New work is refused at once; short calls may end first.
 func (m *Manager) Close(ctx context.Context) error {
 	m.state.Store(int32(managerDraining))
-	m.awaitIdle(ctx, drainTime)
+	m.awaitIdle(ctx, m.drain)
 	m.leave(errLeaving)
 	m.hub.close()
 	for _, s := range m.live() {
