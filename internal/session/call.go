@@ -361,6 +361,7 @@ func (s *Session) run(c *call, j *judgement) (*agent.Outcome, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.out.begin()
 	out, err := l.conn.Run(c.ctx, r, sink{c})
 	return s.resume(c, l, out, err)
 }

@@ -120,11 +120,14 @@ func (c *call) await(ctx context.Context, waitMillis *int64, abort bool, l *list
 		if abort {
 			c.abort(run.ReasonAborted)
 		}
-		<-c.known
-		return c.snapshot(), errTooSlow
 	}
 	<-c.known
-	return c.snapshot(), nil
+	select {
+	case <-l.tooSlow(): // whatever else is so: it has not had all
+		return c.snapshot(), errTooSlow
+	default:
+		return c.snapshot(), nil
+	}
 }
 
 // awaitEnd gives a call whose context has ended a moment to be recorded.
@@ -272,7 +275,8 @@ func (m *Manager) Output(ctx context.Context, p Principal, callID string, o Outp
 		if o.Follow {
 			return nil, 0, invalidRequest("one stream of a running call cannot be followed; follow the whole output, or wait for the end")
 		}
-		row = &store.Call{Call: *c.snapshot(), Output: store.Output{File: true, Total: c.out.offset()}}
+		v := c.snapshot()
+		row = &store.Call{Call: *v, Output: store.Output{File: !v.Finished() || c.out.spill.kept() > 0, Total: c.out.offset()}}
 	}
 	return m.savedOutput(row, o)
 }
@@ -280,6 +284,9 @@ func (m *Manager) Output(ctx context.Context, p Principal, callID string, o Outp
 // savedOutput serves the output of a call that is over.
 func (m *Manager) savedOutput(row *store.Call, o OutputOptions) (io.ReadCloser, int64, error) {
 	file := filepath.Join(m.cfg.OutputDir, row.SessionID, row.ID)
+	if o.Stream != "" && row.Output.Total == 0 && !row.Output.File {
+		return io.NopCloser(strings.NewReader("")), 0, nil // neither stream had anything
+	}
 	if o.Stream != "" {
 		return openStream(file, row, o)
 	}

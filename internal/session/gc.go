@@ -242,7 +242,10 @@ func (m *Manager) removeOutput(o store.OutputRef) {
 	if err != nil {
 		return
 	}
-	_, _ = os.Remove(file+indexSuffix), os.Remove(file)
+	_ = os.Remove(file + indexSuffix)
+	if os.Remove(file) != nil {
+		return // it is not counted twice
+	}
 	m.mu.RLock()
 	s := m.sessions[o.Session]
 	m.mu.RUnlock()

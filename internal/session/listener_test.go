@@ -43,7 +43,7 @@ func TestStuckReader(t *testing.T) {
 	}()
 	select {
 	case <-aborted:
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("the abort waits for the reader")
 	}
 	close(free)
@@ -51,6 +51,24 @@ func TestStuckReader(t *testing.T) {
 		t.Errorf("the reader got %v", err)
 	}
 	await(t, "the call is over", func() bool { return h.m.live()[0].open.Load() == 0 })
+}
+
+// TestCutOffAndOver: who was cut off is told so also when the call is over by
+// then: it has not had all of it.
+func TestCutOffAndOver(t *testing.T) {
+	l := newListener(func(client.Event) {})
+	l.mu.Lock()
+	l.cutLocked()
+	l.mu.Unlock()
+	defer l.close()
+	c := &call{known: make(chan struct{}), done: make(chan struct{}), ctx: t.Context()}
+	close(c.known)
+	close(c.done)
+	for range 100 {
+		if _, err := c.await(t.Context(), nil, false, l); !errors.Is(err, errTooSlow) {
+			t.Fatalf("got %v", err)
+		}
+	}
 }
 
 // TestSlowReader: one that is only slower than the command gets everything.
@@ -113,7 +131,7 @@ func TestSplitEventsOverADaemonsDeath(t *testing.T) {
 			}
 			ends[o.Stream] += int64(len(o.Bytes()))
 			text += o.Stream + " " + string(o.Bytes())
-		case <-time.After(10 * time.Second):
+		case <-time.After(time.Minute):
 			t.Fatalf("only %q came", text)
 		}
 	}

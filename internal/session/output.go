@@ -51,6 +51,17 @@ func newOutput(t Truncate, direction string, sp *spill, split bool) *output {
 	return &output{trunc: t, direction: direction, spill: sp, split: split}
 }
 
+// begin comes before the call runs. It makes the files of an output with two
+// streams: by them a daemon that takes the call up knows that it has two, also
+// where nothing was printed before.
+func (o *output) begin() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.split && !o.spill.opened() {
+		o.spill.open(true)
+	}
+}
+
 // write takes the next bytes. It returns the offset up to which they are safe
 // from the death of this process, or -1 when none are.
 func (o *output) write(p []byte, stderr bool) int64 {
@@ -168,6 +179,9 @@ func (o *output) finish() cut {
 		o.spill.write(o.head, false)
 	}
 	o.spill.close()
+	if o.split && o.spill.kept() == 0 {
+		o.spill.remove()
+	}
 	o.closed = true
 	o.wakeLocked()
 	return c

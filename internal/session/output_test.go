@@ -222,6 +222,21 @@ func TestSplitStreams(t *testing.T) {
 		}
 		r.Close()
 	}
+	c, err = h.m.Call(t.Context(), alice, s.ID, bashCall("exit 1"), CallOptions{Split: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // told, and stored
+		r, n, err := h.m.Output(t.Context(), alice, c.ID, OutputOptions{Stream: "stderr"})
+		if err != nil || n != 0 {
+			t.Fatalf("of a call that printed nothing: %d bytes, %v", n, err)
+		}
+		r.Close()
+		h.settled()
+	}
+	if n := len(mustReadDir(t, filepath.Join(h.dir, "output", s.ID))); n != 2 {
+		t.Errorf("%d files, want 2", n)
+	}
 	plain := h.call(s.ID, bashCall("echo x"))
 	if _, _, err := h.m.Output(t.Context(), alice, plain.ID, OutputOptions{Stream: "stderr"}); codeOfErr(err) != client.CodeInvalidRequest {
 		t.Errorf("stream of a call that is not split: %v", err)
@@ -248,12 +263,7 @@ func TestOutputFollows(t *testing.T) {
 			box.release()
 		} else {
 			// More than the agent may keep: it holds only after this has read.
-			go func() {
-				for box.holding.Load() == 0 {
-					time.Sleep(time.Millisecond)
-				}
-				box.release()
-			}()
+			go box.pass()
 		}
 		rest, err := io.ReadAll(r)
 		if err != nil || !strings.HasSuffix(string(rest), "second\n") {

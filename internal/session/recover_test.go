@@ -210,28 +210,30 @@ func TestSplitCallOverADaemonsDeath(t *testing.T) {
 	h.open()
 	s := h.create(alice, client.SessionCreate{})
 	zero := int64(0)
-	c, err := h.m.Call(t.Context(), alice, s.ID, with(bashCall("echo a; err b; hold; echo c; err d"), func(r *client.CallCreate) { r.WaitMillis = &zero }), CallOptions{Split: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	box := h.host.box(s.ID)
-	await(t, "the command holds", func() bool { return box.holding.Load() == 1 })
-	h.kill()
-	h.open()
-	box.release()
-	h.finished(c.ID)
-	for stream, want := range map[string]string{"": "a\nb\nc\nd\n", "stdout": "a\nc\n", "stderr": "b\nd\n"} {
-		r, _, err := h.m.Output(t.Context(), alice, c.ID, OutputOptions{Stream: stream})
+	for _, command := range []string{"echo a; err b; hold; echo c; err d", "hold; echo a; err b; echo c; err d"} {
+		c, err := h.m.Call(t.Context(), alice, s.ID, with(bashCall(command), func(r *client.CallCreate) { r.WaitMillis = &zero }), CallOptions{Split: true})
 		if err != nil {
 			t.Fatal(err)
 		}
-		var b strings.Builder
-		_, err = io.Copy(&b, r)
-		if r.Close(); err != nil {
-			t.Error(err)
-		}
-		if b.String() != want {
-			t.Errorf("%q: %q, want %q", stream, b.String(), want)
+		box := h.host.box(s.ID)
+		await(t, "the command holds", func() bool { return box.holding.Load() == 1 })
+		h.kill()
+		h.open()
+		box.release()
+		h.finished(c.ID)
+		for stream, want := range map[string]string{"": "a\nb\nc\nd\n", "stdout": "a\nc\n", "stderr": "b\nd\n"} {
+			r, _, err := h.m.Output(t.Context(), alice, c.ID, OutputOptions{Stream: stream})
+			if err != nil {
+				t.Fatalf("%s: %v", command, err)
+			}
+			var b strings.Builder
+			_, err = io.Copy(&b, r)
+			if r.Close(); err != nil {
+				t.Error(err)
+			}
+			if b.String() != want {
+				t.Errorf("%s: %q: %q, want %q", command, stream, b.String(), want)
+			}
 		}
 	}
 }
@@ -269,9 +271,9 @@ func TestLeavingAndDraining(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := h.create(alice, client.SessionCreate{})
+	box := h.host.box(s.ID)
 	short := h.background(s.ID, "sleep 100; echo short")
 	long := h.background(s.ID, "hold; echo long")
-	box := h.host.box(s.ID)
 	var wg sync.WaitGroup
 	wg.Go(func() { // a client that waits gets an answer
 		c, err := m.Call(context.Background(), alice, s.ID, bashCall("hold"), CallOptions{})
@@ -280,12 +282,21 @@ func TestLeavingAndDraining(t *testing.T) {
 		}
 	})
 	await(t, "both hold", func() bool { return box.holding.Load() == 2 })
-	done := make(chan error)
-	go func() { done <- m.Close(context.Background()) }()
+	done := make(chan error, 1)
+	m.drain = time.Hour
+	ctx, enough := context.WithCancel(t.Context())
+	go func() { done <- m.Close(ctx) }()
 	await(t, "it drains", func() bool { return m.Ready().Status == "draining" })
 	if _, err := m.Call(t.Context(), alice, s.ID, bashCall("x"), CallOptions{}); codeOfErr(err) != client.CodeOverloaded {
 		t.Errorf("call while draining: %v", err)
 	}
+	h.finished(short.ID)
+	select {
+	case err := <-done:
+		t.Fatalf("it did not wait for the others: %v", err)
+	default:
+	}
+	enough()
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
@@ -545,7 +556,7 @@ func TestPatience(t *testing.T) {
 		h.host.fail("dial", errors.New("no route to host"))
 		go func() {
 			defer close(back)
-			time.Sleep(reconnectTime + 500*time.Millisecond)
+			time.Sleep(fakePatience + 500*time.Millisecond)
 			h.host.fail("dial", nil)
 		}()
 		return back

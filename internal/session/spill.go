@@ -178,6 +178,9 @@ func (s *spill) close() {
 	s.data, s.index = nil, nil
 }
 
+// remove takes away files that have nothing in them.
+func (s *spill) remove() { _, _ = os.Remove(s.path+indexSuffix), os.Remove(s.path) }
+
 // reader opens the file for reading, nil when there is none.
 func (s *spill) reader() *os.File {
 	if s.kept() == 0 {
