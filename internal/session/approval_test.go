@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -122,7 +123,12 @@ func (h *house) waitingFor(p Principal, session string, r client.CallCreate) (*c
 
 func (h *house) pending() []client.Approval {
 	h.t.Helper()
-	list, err := h.m.Approvals(h.t.Context(), Principal{UID: 1, Tenant: "a"}, ApprovalFilter{})
+	return h.pendingOf("a")
+}
+
+func (h *house) pendingOf(tenant string) []client.Approval {
+	h.t.Helper()
+	list, err := h.m.Approvals(h.t.Context(), Principal{UID: 1, Tenant: tenant}, ApprovalFilter{})
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -268,18 +274,21 @@ func TestApprovedAlways(t *testing.T) {
 	runs := func(s *client.Session, p Principal, command string) bool {
 		t.Helper()
 		r := bashCall(command)
-		r.WaitMillis = new(int64(50))
+		r.WaitMillis = new(int64)
 		c, err := h.m.Call(t.Context(), p, s.ID, r, CallOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !c.Finished() {
-			if _, err := h.m.AbortCall(t.Context(), p, c.ID); err != nil {
-				t.Fatal(err)
-			}
-			return false
+		asked := false
+		await(t, "the call runs or asks", func() bool {
+			asked = slices.ContainsFunc(h.pendingOf(p.Tenant), func(a client.Approval) bool { return a.CallID == c.ID })
+			now, err := h.m.GetCall(t.Context(), p, c.ID)
+			return asked || err == nil && now.Finished()
+		})
+		if c, err = h.m.AbortCall(t.Context(), p, c.ID); err != nil {
+			t.Fatal(err)
 		}
-		return c.Status == client.CallCompleted
+		return !asked && c.Status == client.CallCompleted
 	}
 	// Others of the same kind that wait are let go at once.
 	c1, a := h.waiting(one.ID, "git log x")
@@ -370,16 +379,29 @@ func TestApprovedAlways(t *testing.T) {
 func TestSavedApprovalsExpire(t *testing.T) {
 	h, _ := asking(t)
 	s := h.create(alice, client.SessionCreate{})
+	live, err := h.m.find(alice, s.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
 	c, a := h.waiting(s.ID, "ls")
-	h.answer(a, client.ApprovalAnswer{Answer: client.AnswerAlways, Expires: "400ms"})
+	h.answer(a, client.ApprovalAnswer{Answer: client.AnswerAlways, Expires: "1h"})
 	h.finished(c.ID)
 	if c := h.call(s.ID, bashCall("ls a")); c.Status != client.CallCompleted {
 		t.Errorf("%+v", c.Error)
 	}
-	await(t, "it has expired", func() bool {
-		l, err := h.m.SavedApprovals(t.Context(), carol, ApprovalFilter{})
-		return err == nil && len(l.Items) == 0
-	})
+	// An hour later, for what was kept of it since the last call too.
+	saved := h.m.approvals.savedOf("a", time.Now())
+	if len(saved) != 1 || saved[0].Expires.Sub(saved[0].Created) != time.Hour || !live.rulings.last.Load().until.Equal(*saved[0].Expires) {
+		t.Fatalf("saved %+v", saved)
+	}
+	past := time.Now().Add(-time.Millisecond)
+	h.m.approvals.mu.Lock()
+	saved[0].Expires = &past
+	h.m.approvals.mu.Unlock()
+	live.rulings.last.Load().until = past
+	if l, err := h.m.SavedApprovals(t.Context(), carol, ApprovalFilter{}); err != nil || len(l.Items) != 0 {
+		t.Errorf("after it has expired: %+v, %v", l, err)
+	}
 	_, a = h.waiting(s.ID, "ls b")
 	h.answer(a, reject)
 }

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -206,6 +207,7 @@ func TestEndWhileCreating(t *testing.T) {
 			_, err := m.End(t.Context(), alice, "short", EndOptions{Force: true})
 			over <- err
 		}()
+		await(t, "it is ending", func() bool { return m.live()[0].isEnding() })
 		select {
 		case err := <-over:
 			over <- err
@@ -253,7 +255,7 @@ func TestCreateWhileLeaving(t *testing.T) {
 		if err == nil {
 			t.Error("it was made")
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("it waits for an end that nobody makes")
 	}
 	h.host.onCreate = nil
@@ -446,20 +448,20 @@ func TestEnd(t *testing.T) {
 func TestTimesOfSessions(t *testing.T) {
 	h := newHouse(t)
 	h.open()
-	lease := exec.Command("sleep", "1000")
-	if err := lease.Start(); err != nil {
-		t.Fatal(err)
-	}
+	lease := leaseHolder(t)
 	leased := func(r client.SessionCreate) client.SessionCreate { r.LeasePID = lease.Process.Pid; return r }
 	ttl := h.create(alice, client.SessionCreate{TTL: client.Duration(50 * time.Millisecond)})
 	idle := h.create(alice, client.SessionCreate{IdleTimeout: client.Duration(50 * time.Millisecond)})
-	busy := h.create(alice, client.SessionCreate{IdleTimeout: client.Duration(50 * time.Millisecond)})
+	busy := h.create(alice, client.SessionCreate{IdleTimeout: -1})
 	forever := h.create(alice, client.SessionCreate{IdleTimeout: -1})
 	held, err := h.m.Create(t.Context(), root, leased(client.SessionCreate{}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	h.background(busy.ID, "hold")
+	box := h.host.box(busy.ID)
+	await(t, "the command holds", func() bool { return box.holding.Load() == 1 })
+	h.idleAfter(busy.ID, 50*time.Millisecond)
 	gone := func(p Principal, id, says string) {
 		t.Helper()
 		await(t, "session "+id+" has ended", func() bool {
@@ -474,8 +476,6 @@ func TestTimesOfSessions(t *testing.T) {
 			t.Errorf("session %+v, %v", s, err)
 		}
 	}
-	box := h.host.box(busy.ID)
-	await(t, "the command holds", func() bool { return box.holding.Load() == 1 })
 	box.release()
 	gone(alice, busy.ID, "idle_timeout")
 	// The lease is watched by the next daemon, too.
@@ -484,10 +484,7 @@ func TestTimesOfSessions(t *testing.T) {
 	if s, err := h.m.Get(t.Context(), root, held.ID); err != nil || s.State != client.SessionReady {
 		t.Fatalf("session %+v, %v", s, err)
 	}
-	if err := lease.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	_ = lease.Wait()
+	lease.end()
 	gone(root, held.ID, "process")
 	short := client.Duration(30 * time.Millisecond)
 	if _, err := h.m.Patch(t.Context(), alice, forever.ID, client.SessionPatch{TTL: &short}); err != nil {
@@ -496,20 +493,49 @@ func TestTimesOfSessions(t *testing.T) {
 	gone(alice, forever.ID, "ttl")
 }
 
+// idleAfter gives a session an idle_timeout while it is at work already.
+func (h *house) idleAfter(id string, d time.Duration) {
+	h.t.Helper()
+	s, err := h.m.find(alice, id)
+	if err == nil {
+		err = s.write("", func(row *store.Session) error { row.IdleTimeout = client.Duration(d); return nil })
+	}
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	s.changed <- struct{}{}
+}
+
+// holder is a process that holds a lease.
+type holder struct {
+	*exec.Cmd
+	end func() // kills it, once
+}
+
+func leaseHolder(t *testing.T) holder {
+	t.Helper()
+	cmd := exec.Command("sleep", "1000")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	end := sync.OnceFunc(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	t.Cleanup(end)
+	return holder{cmd, end}
+}
+
 func TestLeaseThatEndsWithoutADaemon(t *testing.T) {
 	h := newHouse(t)
 	h.open()
-	lease := exec.Command("sleep", "1000")
-	if err := lease.Start(); err != nil {
-		t.Fatal(err)
-	}
+	lease := leaseHolder(t)
 	s, err := h.m.Create(t.Context(), root, client.SessionCreate{LeasePID: lease.Process.Pid})
 	if err != nil {
 		t.Fatal(err)
 	}
 	h.stop()
-	_ = lease.Process.Kill()
-	_ = lease.Wait()
+	lease.end()
 	h.open()
 	await(t, "the session has ended", func() bool {
 		s, err := h.m.Get(t.Context(), root, s.ID)

@@ -217,7 +217,7 @@ func TestHookBefore(t *testing.T) {
 
 func TestHookCannotBeRun(t *testing.T) {
 	for _, command := range [][]string{nil, {"/no/such/program"}, {"/etc/passwd"}, {"/"}} {
-		h, _, id := hooked(t, Hook{On: HookCallBefore, Command: command, Timeout: time.Second})
+		h, _, id := hooked(t, Hook{On: HookCallBefore, Command: command, Timeout: time.Minute})
 		if c := h.call(id, bashCall("echo x")); c.Error == nil || c.Error.Code != client.CodeDenied || !strings.Contains(c.Error.Message, "could not be run") {
 			t.Errorf("%q: %+v", command, c.Error)
 		}

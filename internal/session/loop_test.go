@@ -98,10 +98,10 @@ func TestParallelLoops(t *testing.T) {
 	s := h.create(alice, client.SessionCreate{})
 	h.background(s.ID, "hold")
 	h.background(s.ID, "hold")
+	await(t, "two hold", func() bool { return h.host.box(s.ID).holding.Load() == 2 })
 	if c := h.call(s.ID, bashCall("hold")); c.Error == nil || c.Error.Code != client.CodeDoomLoop {
 		t.Errorf("%+v", c)
 	}
-	await(t, "two hold", func() bool { return h.host.box(s.ID).holding.Load() == 2 })
 	h.host.box(s.ID).release()
 }
 

@@ -29,16 +29,26 @@ func TestMain(m *testing.M) {
 	before := openFiles()
 	code := m.Run()
 	if code == 0 {
-		if err := goleak.Find(); err != nil {
+		if err := left(before); err != nil {
 			fmt.Fprintln(os.Stderr, err)
-			code = 1
-		}
-		if after := openFiles(); len(after) > len(before) {
-			fmt.Fprintf(os.Stderr, "files are left open: before the tests %v, after them %v\n", before, after)
 			code = 1
 		}
 	}
 	os.Exit(code)
+}
+
+// left says which goroutines and open files the tests have left. What is about to
+// end may take its time.
+func left(before []string) error {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		err := goleak.Find()
+		if after := openFiles(); err == nil && len(after) > len(before) {
+			err = fmt.Errorf("files are left open: before the tests %v, after them %v", before, after)
+		}
+		if err == nil || time.Now().After(deadline) {
+			return err
+		}
+	}
 }
 
 // openFiles lists what the descriptors of this process name, without what lives
@@ -213,7 +223,7 @@ func (h *house) background(session, command string) *client.Call {
 // await waits until ok, and fails the test when it takes far too long.
 func await(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for !ok() {
 		if time.Now().After(deadline) {
 			t.Fatalf("it took too long until %s", what)

@@ -1,11 +1,11 @@
 package session
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/toold/toold/client"
 )
@@ -185,9 +185,8 @@ func TestRealWorktreeRulesThatLeadOut(t *testing.T) {
 		"a link to none": {".toold/policy.toml": "link:/nonexistent/x"},
 	} {
 		dir := realTree(t, m, ``, files)
-		start := time.Now()
 		_, err := m.Create(t.Context(), mounter, client.SessionCreate{Worktree: client.Worktree{Source: dir}})
-		if codeOfErr(err) != client.CodeInvalidRequest || !strings.Contains(err.Error(), "policy.toml") || time.Since(start) > worktreeRulesTime {
+		if codeOfErr(err) != client.CodeInvalidRequest || !strings.Contains(err.Error(), "policy.toml") || strings.Contains(err.Error(), context.DeadlineExceeded.Error()) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -47,6 +47,7 @@ func TestUsage(t *testing.T) {
 	h.host.box(other.ID).memory.Store(5)
 	h.m.sessions[two.ID].spilled.Store(77)
 	running := h.background(two.ID, "hold")
+	await(t, "the command holds", func() bool { return h.host.box(two.ID).holding.Load() == 1 })
 
 	if got, want := h.usageOfTenant("a"), (client.TenantUsage{
 		Tenant: "a", Sessions: 2, Calls: 1, CPUMillis: 1014, MemoryBytes: 30, DiskBytes: 77, IOBytes: 300, OOMKills: 2,
@@ -136,6 +137,9 @@ func TestUsageIsFresh(t *testing.T) {
 	}
 	before := asked()
 	h.usageOfTenant("a")
+	h.m.usage.mu.Lock()
+	h.m.usage.at = time.Now().Add(time.Hour) // however long this takes
+	h.m.usage.mu.Unlock()
 	list, err := h.m.Usage(t.Context())
 	if err != nil {
 		t.Fatal(err)
