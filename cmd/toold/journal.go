@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/coreos/go-systemd/v22/journal"
+	"golang.org/x/sys/unix"
 )
 
 // journalSocket is where journald takes entries.
@@ -215,8 +216,12 @@ func (c *journalConn) write(entry []byte) (taken bool, err error) {
 				return false, err
 			}
 		}
-		if err = c.conn.SetWriteDeadline(time.Now().Add(journalWait)); err == nil {
-			_, err = c.conn.Write(entry)
+		// At once, if there is room: a deadline can have passed before the first
+		// attempt on a host that is busy.
+		if err = sendNow(c.conn, entry); errors.Is(err, unix.EAGAIN) {
+			if err = c.conn.SetWriteDeadline(time.Now().Add(journalWait)); err == nil {
+				_, err = c.conn.Write(entry)
+			}
 		}
 		if err == nil {
 			return true, nil
@@ -230,4 +235,19 @@ func (c *journalConn) write(entry []byte) (taken bool, err error) {
 			return false, err
 		}
 	}
+}
+
+// sendNow sends a datagram if that needs no waiting, and fails with EAGAIN if it does.
+func sendNow(conn *net.UnixConn, data []byte) error {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var serr error
+	err = raw.Control(func(fd uintptr) {
+		for serr = unix.EINTR; errors.Is(serr, unix.EINTR); {
+			serr = unix.Send(int(fd), data, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+		}
+	})
+	return errors.Join(err, serr)
 }
