@@ -326,11 +326,13 @@ func TestReload(t *testing.T) {
 
 func TestMetricsListener(t *testing.T) {
 	p := newPlace(t)
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	mustNil(t, err)
-	addr := ln.Addr().String()
-	mustNil(t, ln.Close())
-	p.command("--metrics-listen", addr).start().ready()
+	d := p.command("--metrics-listen", "127.0.0.1:0").start().ready()
+	var addr string
+	eventually(t, "the address of the metrics is in the log", func() bool {
+		_, rest, found := strings.Cut(d.log.String(), " metrics=")
+		addr, _, found = strings.Cut(rest, "\n")
+		return found
+	})
 	for _, tt := range []struct {
 		method, path, host, origin string
 		want                       int
@@ -367,7 +369,7 @@ func TestMetricsListener(t *testing.T) {
 // says of itself.
 func TestSystemd(t *testing.T) {
 	p := newPlace(t)
-	states := make(chan string, 100)
+	states := make(chan string, 10_000) // a daemon that is not heard does not end
 	notify, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: p.dir + "/notify", Net: "unixgram"})
 	mustNil(t, err)
 	defer notify.Close()

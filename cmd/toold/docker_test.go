@@ -105,15 +105,11 @@ func TestDockerContainerEndsUnderACall(t *testing.T) {
 				return err == nil && strings.Contains(string(text), "before")
 			})
 			e.api(r.method, fmt.Sprintf(r.path, s.ID), nil)
-			begun := time.Now()
 			eventually(t, "the call has ended", func() bool {
 				call, err = c.GetCall(t.Context(), call.ID)
 				mustNil(t, err)
 				return call.Status == client.CallError
 			})
-			if took := time.Since(begun); took > 20*time.Second {
-				t.Errorf("it took %v", took)
-			}
 			if call.Error == nil || call.Error.Code != client.CodeSessionLost || !strings.Contains(call.Error.Message, r.why) || !strings.Contains(call.Output, "before") {
 				t.Errorf("the call ended with %+v and output %q", call.Error, call.Output)
 			}

@@ -203,7 +203,7 @@ func (i *instance) call(t *testing.T, s *client.Session, tool string, input map[
 	t.Helper()
 	in, err := json.Marshal(input)
 	mustNil(t, err)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	c, err := i.client().CreateCall(ctx, s.ID, client.CallCreate{Tool: tool, Input: in}, client.CallOptions{})
 	mustNil(t, err)
@@ -419,7 +419,9 @@ func (e *elsewhere) testMoment(t *testing.T, d *instance) {
 	c := d.begin(t, s)
 	e.far.Away(true)
 	e.far.Away(false)
-	eventually(t, "the daemon is connected again", func() bool { return strings.Contains(d.log.String(), "connected to the agent again") })
+	eventually(t, "the daemon is connected again", func() bool {
+		return strings.Contains(d.log.String(), `msg="connected to the agent again" session=`+s.ID)
+	})
 	d.release(t, s)
 	if c = d.finished(t, c.ID); c.Output != "before\nafter\nexit code 3" {
 		t.Errorf("the call ended with %q, %v", c.Output, c.Error)
