@@ -34,13 +34,8 @@ func newTree(t *testing.T) *Tree {
 	}
 	t.Cleanup(func() {
 		for _, mount := range append([]string{tree.v2}, tree.v1all...) {
-			dir := filepath.Join(mount, tree.parent)
-			err := removeCgroup(dir)
 			// A thread that has ended leaves its cgroups when the kernel gets to it.
-			for end := time.Now().Add(time.Minute); err != nil && time.Now().Before(end); err = removeCgroup(dir) {
-				time.Sleep(100 * time.Millisecond)
-			}
-			if err != nil {
+			if err := removeCgroup(filepath.Join(mount, tree.parent), time.Now().Add(time.Minute)); err != nil {
 				t.Error(err)
 			}
 		}

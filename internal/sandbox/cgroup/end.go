@@ -37,7 +37,7 @@ func (t *Tree) KillAll(ctx context.Context, id string) error {
 
 func killCgroup(ctx context.Context, dir string) error {
 	events, err := os.Open(filepath.Join(dir, "cgroup.events"))
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) { // the latter: just now
 		return nil
 	} else if err != nil {
 		return err
@@ -75,20 +75,27 @@ func isPopulated(events *os.File) (bool, error) {
 	return !strings.Contains(string(buf[:n]), "populated 0"), nil
 }
 
+// busyTime is how long cgroups of the dead may stay busy. cgroup.events says that one
+// is empty before all are reaped, and it says nothing of a thread of this process that
+// has entered and is about to end, which on a machine with much to do takes its time.
+const busyTime = 20 * time.Second
+
 // RemoveLimits removes the session's cgroups but for the one with the label. They
 // must be empty.
 func (t *Tree) RemoveLimits(id string) error {
+	end := time.Now().Add(busyTime)
 	var err error
 	for _, mount := range t.v1all {
-		err = errors.Join(err, removeCgroup(filepath.Join(mount, t.Path(id))))
+		err = errors.Join(err, removeCgroup(filepath.Join(mount, t.Path(id)), end))
 	}
-	return errors.Join(err, removeCgroup(t.RuntimeDir(id)))
+	return errors.Join(err, removeCgroup(t.RuntimeDir(id), end))
 }
 
 // Remove removes the session's v2 cgroup, and with it the label.
-func (t *Tree) Remove(id string) error { return removeCgroup(t.Dir(id)) }
+func (t *Tree) Remove(id string) error { return removeCgroup(t.Dir(id), time.Now().Add(busyTime)) }
 
-func removeCgroup(dir string) error {
+// removeCgroup removes a cgroup with those in it, and waits for them until end.
+func removeCgroup(dir string, end time.Time) error {
 	children, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -97,19 +104,17 @@ func removeCgroup(dir string) error {
 	}
 	for _, e := range children {
 		if e.IsDir() {
-			if err := removeCgroup(filepath.Join(dir, e.Name())); err != nil {
+			if err := removeCgroup(filepath.Join(dir, e.Name()), end); err != nil {
 				return err
 			}
 		}
 	}
-	// A process that is dead but not yet reaped keeps its cgroup busy for a
-	// moment after cgroup.events has said that it is empty.
-	for wait := time.Millisecond; ; wait *= 2 {
+	for wait := time.Millisecond; ; wait = min(2*wait, 100*time.Millisecond) {
 		err = unix.Rmdir(dir)
 		if err == nil || errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
-		if !errors.Is(err, unix.EBUSY) || wait > time.Second {
+		if !errors.Is(err, unix.EBUSY) || time.Now().After(end) {
 			return &fs.PathError{Op: "rmdir", Path: dir, Err: err}
 		}
 		time.Sleep(wait)
