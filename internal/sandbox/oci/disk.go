@@ -1,6 +1,7 @@
 package oci
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -33,7 +34,10 @@ const leastDisk = 16 << 20
 // sessions ask for: copying one takes a tenth of the time of making one.
 const diskTemplates = 4
 
-const diskPrefix = "disk-"
+const (
+	diskPrefix  = "disk-"
+	newTemplate = newPrefix + "template" // one that is being made
+)
 
 // errNoLoop: this host has nothing to make a file system in a file with.
 var errNoLoop = errors.New("no file systems in files")
@@ -168,7 +172,12 @@ func (d *Driver) diskTemplate(size client.Size) (*os.File, error) {
 	if f, err := os.Open(name); !errors.Is(err, fs.ErrNotExist) {
 		return f, err // somebody was quicker
 	}
-	tmp := filepath.Join(dir, newPrefix+"template")
+	// Each has a name of its own: a daemon that was killed may have left an mke2fs that
+	// still writes to its one.
+	if err := sweepTemplates(dir); err != nil {
+		return nil, err
+	}
+	tmp := filepath.Join(dir, newTemplate+"-"+rand.Text())
 	defer os.Remove(tmp) // of no effect after the rename
 	if err := makeExt4(mkfs, tmp, size); err != nil {
 		return nil, err
@@ -177,6 +186,15 @@ func (d *Driver) diskTemplate(size client.Size) (*os.File, error) {
 		return nil, err
 	}
 	return os.Open(name)
+}
+
+// sweepTemplates removes those that were never finished.
+func sweepTemplates(dir string) error {
+	old, err := filepath.Glob(filepath.Join(dir, newTemplate+"*"))
+	for _, f := range old {
+		err = errors.Join(err, os.Remove(f))
+	}
+	return err
 }
 
 // pruneTemplates makes room for one more.
@@ -221,7 +239,7 @@ func findMkfs() (string, error) {
 // in it outlives its only mount, and nothing kept for root. What the host's
 // mke2fs.conf says has no part in it.
 func makeExt4(mkfs, path string, size client.Size) error {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
