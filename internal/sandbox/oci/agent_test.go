@@ -138,11 +138,8 @@ func serve(c *net.UnixConn, nonce []byte, forkTID int) {
 }
 
 func (r *agentResponse) exec(q agentRequest, cgroup int) {
-	var out bytes.Buffer
 	cmd := exec.Command(q.Argv[0], q.Argv[1:]...)
-	cmd.Stdout, cmd.Stderr = &out, &out
 	cmd.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + sandbox.Home}
-	cmd.WaitDelay = 300 * time.Millisecond // what the leader leaves behind is killed below
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if !q.Agent {
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: sandbox.ToolUID, Gid: sandbox.ToolGID}
@@ -160,15 +157,27 @@ func (r *agentResponse) exec(q agentRequest, cgroup int) {
 		defer unix.Close(fd)
 		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, fd
 	}
+	pr, pw, err := os.Pipe()
+	if err != nil {
+		r.Err = err.Error()
+		return
+	}
+	defer pr.Close()
+	cmd.Stdout, cmd.Stderr = pw, pw
+	printed := make(chan string, 1)
+	go func() {
+		out, _ := io.ReadAll(pr)
+		printed <- string(out)
+	}()
 	started := make(chan error)
 	forks <- func() { started <- cmd.Start() }
-	err := <-started
+	err = <-started
+	pw.Close()
 	if err == nil {
 		err = cmd.Wait()
 	}
-	r.Output = out.String()
 	r.Code = cmd.ProcessState.ExitCode()
-	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) && !errors.Is(err, exec.ErrWaitDelay) {
+	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
 		r.Err = err.Error()
 	}
 	if q.Call != "" {
@@ -176,6 +185,8 @@ func (r *agentResponse) exec(q agentRequest, cgroup int) {
 			r.Err = strings.TrimSpace(r.Err + " " + err.Error())
 		}
 	}
+	// All of it: nobody is left who could hold the pipe.
+	r.Output = <-printed
 }
 
 // endCall kills and removes the cgroup of a call.
@@ -188,13 +199,11 @@ func (r *agentResponse) endCall(call string, cgroup int) error {
 	if _, err := unix.Write(fd, []byte("1")); err != nil {
 		return err
 	}
-	for range 1000 {
-		if err = unix.Unlinkat(cgroup, call, unix.AT_REMOVEDIR); err != unix.EBUSY {
+	for end := time.Now().Add(30 * time.Second); ; reap() {
+		if err = unix.Unlinkat(cgroup, call, unix.AT_REMOVEDIR); err != unix.EBUSY || time.Now().After(end) {
 			return err
 		}
-		reap()
 	}
-	return err
 }
 
 // reap waits for children that this process did not start.
@@ -206,7 +215,7 @@ func reap() {
 // ask sends one request over a connection of its own.
 func ask(c *net.UnixConn, q agentRequest, cgroup *os.File) (*agentResponse, error) {
 	defer c.Close()
-	if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(2 * time.Minute)); err != nil {
 		return nil, err
 	}
 	data, err := json.Marshal(q)

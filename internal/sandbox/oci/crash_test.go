@@ -172,6 +172,22 @@ func (f *fixture) nothingLeft(spec sandbox.Spec) {
 	if strings.Contains(string(mounts), f.cfg.RunDir) {
 		f.Error("a mount is left")
 	}
+	// Who is dying has left its cgroups before it is shown as dead.
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		left := f.processes(spec.UIDBase)
+		if len(left) == 0 {
+			break
+		}
+		if time.Now().After(end) {
+			f.Errorf("processes %v are left", left)
+			break
+		}
+	}
+}
+
+// processes are those that live with an id of a session.
+func (f *fixture) processes(base uint32) (list []string) {
+	f.Helper()
 	dirs, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {
 		f.Fatal(err)
@@ -182,10 +198,11 @@ func (f *fixture) nothingLeft(spec sandbox.Spec) {
 		if err != nil || unix.Stat(dir, &st) != nil || strings.Contains(string(stat), ") Z") {
 			continue // dead
 		}
-		if st.Uid >= spec.UIDBase && st.Uid-spec.UIDBase < sandbox.RangeSize {
-			f.Errorf("process %s is left", dir)
+		if st.Uid >= base && st.Uid-base < sandbox.RangeSize {
+			list = append(list, dir)
 		}
 	}
+	return list
 }
 
 // Parts that have lost the rest are found by what is left.
