@@ -208,9 +208,15 @@ func (e *engine) remove(ctx context.Context, id string) error {
 func (e *engine) removeWithin(ctx context.Context, id string, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
+	var conflict error
 	for wait := 10 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		err := e.removeOnce(ctx, id)
-		if !cerrdefs.IsConflict(err) {
+		switch {
+		case cerrdefs.IsConflict(err):
+			conflict = err
+		case err != nil && ctx.Err() != nil:
+			return errors.Join(conflict, err) // what there was to wait for
+		default:
 			return err
 		}
 		select {

@@ -142,7 +142,7 @@ func TestFaults(t *testing.T) {
 		"does not start":       {map[string]http.HandlerFunc{"/start": says(500, `{"message":"OCI runtime create failed"}`)}, "OCI runtime create failed"},
 		"ends at once":         {map[string]http.HandlerFunc{"/start": says(204, ``), "bbb/json": says(200, `{"Id":"b","State":{"Running":false,"ExitCode":126,"Error":"exec format error"},"Config":{}}`)}, "exec format error"},
 		"a pid that is ours":   {map[string]http.HandlerFunc{"/start": says(204, ``), "bbb/json": says(200, fmt.Sprintf(`{"Id":"b","State":{"Running":true,"Pid":%d},"Config":{}}`, os.Getppid()))}, "does not run the agent"},
-		"a pid that is nobody": {map[string]http.HandlerFunc{"/start": says(204, ``), "bbb/json": says(200, `{"Id":"b","State":{"Running":true,"Pid":4194303},"Config":{}}`)}, "pid namespace"},
+		"a pid that is nobody": {map[string]http.HandlerFunc{"/start": says(204, ``), "bbb/json": says(200, `{"Id":"b","State":{"Running":true,"Pid":1073741824},"Config":{}}`)}, "pid namespace"},
 		"an answer of nothing": {map[string]http.HandlerFunc{"/start": says(204, ``), "bbb/json": says(200, `{}`)}, "says nothing about container"},
 	} {
 		t.Run(name, func(t *testing.T) {

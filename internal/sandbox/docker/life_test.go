@@ -50,13 +50,14 @@ func TestContainerEndsUnderUs(t *testing.T) {
 	e := needDocker(t)
 	for name, path := range map[string]struct{ method, path, cause string }{
 		"kill":   {http.MethodPost, "/kill", "its container was killed"},
-		"stop":   {http.MethodPost, "/stop?t=10", "its container was stopped"},
+		"stop":   {http.MethodPost, "/stop?t=100", "its container was stopped"},
 		"remove": {http.MethodDelete, "?force=1", "its container was removed from the Docker Engine"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, e, sandboxtest.BuildAgent(t))
-			sb, _ := f.create()
+			sb, mine := f.create()
 			other, spec := f.create()
+			f.greets(sb, mine) // before, it may not take the signal of a stop
 			if err := e.api(path.method, "/containers/toold-"+sb.Record().SessionID+path.path, nil); err != nil {
 				t.Fatal(err)
 			}

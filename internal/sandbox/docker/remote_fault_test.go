@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -78,26 +79,34 @@ func stopped(w http.ResponseWriter, r *http.Request) {
 func TestCopyBackTakesItsTime(t *testing.T) {
 	archive := changed(t)
 	var at, most atomic.Int32
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	begun := make(chan struct{})
 	give := func(w http.ResponseWriter, r *http.Request) {
-		if n := at.Add(1); n > most.Load() {
+		n := at.Add(1)
+		defer at.Add(-1)
+		if n > most.Load() {
 			most.Store(n)
 		}
-		defer at.Add(-1)
-		time.Sleep(300 * time.Millisecond)
+		if n == 1 && ctx.Err() == nil {
+			cancel() // whoever ends the session has no more time
+			close(begun)
+		}
+		time.Sleep(300 * time.Millisecond) // for the other to come, if nothing holds it
 		w.Header().Set("X-Docker-Container-Path-Stat", base64.StdEncoding.EncodeToString([]byte(`{"name":"workspace"}`)))
 		_, _ = w.Write(archive)
 	}
 	r, rec, worktree := copiedSandbox(t, fakeEngine(t, map[string]http.HandlerFunc{"bbb/json": stopped, "/archive": give}))
-	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-	defer cancel()
 	var both sync.WaitGroup
 	both.Go(func() {
 		if err := r.Destroy(ctx, rec); err != nil {
 			t.Error(err)
 		}
 	})
-	for at.Load() == 0 && ctx.Err() == nil {
-		time.Sleep(time.Millisecond)
+	select {
+	case <-begun:
+	case <-time.After(time.Minute):
+		t.Fatal("nothing is copied back")
 	}
 	both.Go(func() {
 		if err := r.Destroy(t.Context(), rec); err != nil {
@@ -156,19 +165,38 @@ func TestOtherEngine(t *testing.T) {
 	}
 }
 
-// A container that an Engine never gets rid of is given up.
+// A container that an Engine never gets rid of is given up, and why is told, also when
+// the time is over in the middle of a request.
 func TestRemoveConflict(t *testing.T) {
 	id := strings.Repeat("b", 64)
-	d := fakeDriver(t, fakeEngine(t, map[string]http.HandlerFunc{id: says(409, `{"message":"removal is already in progress"}`)}))
-	done := make(chan error, 1)
-	go func() { done <- d.engine.removeWithin(t.Context(), id, 50*time.Millisecond) }()
-	select {
-	case err := <-done:
-		if err == nil || !strings.Contains(err.Error(), "in progress") {
-			t.Errorf("got %v", err)
+	remove := func(ctx context.Context, limit time.Duration, asked func(n int32)) error {
+		t.Helper()
+		var n atomic.Int32
+		d := fakeDriver(t, fakeEngine(t, map[string]http.HandlerFunc{id: func(w http.ResponseWriter, r *http.Request) {
+			asked(n.Add(1))
+			says(409, `{"message":"removal is already in progress"}`)(w, r)
+		}}))
+		done := make(chan error, 1)
+		go func() { done <- d.engine.removeWithin(ctx, id, limit) }()
+		select {
+		case err := <-done:
+			return err
+		case <-time.After(time.Minute):
+			t.Fatal("it is waited for without end")
+			return nil
 		}
-	case <-time.After(20 * time.Second):
-		t.Error("it is waited for without end")
+	}
+	if err := remove(t.Context(), 50*time.Millisecond, func(int32) {}); err == nil {
+		t.Error("no error")
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	err := remove(ctx, time.Hour, func(n int32) {
+		if n == 3 {
+			cancel(errors.New("nobody waits"))
+		}
+	})
+	if err == nil || !strings.Contains(err.Error(), "in progress") || !strings.Contains(err.Error(), "nobody waits") {
+		t.Errorf("got %v", err)
 	}
 }
 
@@ -246,12 +274,25 @@ func TestRecordIsWhole(t *testing.T) {
 	}
 }
 
+// watched says when something is written to it.
+type watched struct {
+	net.Conn
+	once    sync.Once
+	writing chan struct{}
+}
+
+func (w *watched) Write(p []byte) (int, error) {
+	w.once.Do(func() { close(w.writing) })
+	return w.Conn.Write(p)
+}
+
 // A sandbox is let go of also when its Engine takes nothing any more.
 func TestCloseWhileStuck(t *testing.T) {
 	near, theirs, err := socketPair()
 	must(t, err)
-	far, engine := net.Pipe() // nobody reads the other end
+	pipe, engine := net.Pipe() // nobody reads the other end
 	defer engine.Close()
+	far := &watched{Conn: pipe, writing: make(chan struct{})}
 	r := &Remote{d: fakeDriver(t, fakeEngine(t, nil))}
 	s := newRemoteSandbox(r, &record{Container: strings.Repeat("c", 64)})
 	if !s.join(theirs, far, bufio.NewReader(far)) {
@@ -259,14 +300,18 @@ func TestCloseWhileStuck(t *testing.T) {
 	}
 	_, err = near.Write([]byte("stuck"))
 	must(t, err)
-	time.Sleep(20 * time.Millisecond) // which is then with the Engine's connection
+	select {
+	case <-far.writing: // it is with the Engine's connection
+	case <-time.After(time.Minute):
+		t.Fatal("it is not carried")
+	}
 	closed := make(chan error, 1)
 	go func() { closed <- s.Close() }()
 	select {
 	case err := <-closed:
 		must(t, err)
-	case <-time.After(20 * time.Second):
-		t.Error("it is not let go of")
+	case <-time.After(time.Minute):
+		t.Fatal("it is not let go of")
 	}
 	if s.join(theirs, far, nil) {
 		t.Error("it is still open")

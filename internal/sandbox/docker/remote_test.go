@@ -54,7 +54,7 @@ func shell(t testing.TB, ctx context.Context, sb sandbox.Sandbox, spec *sandbox.
 	in, err := json.Marshal(map[string]string{"command": command})
 	must(t, err)
 	var out output
-	o, err := conn.Run(ctx, agent.Request{CallID: "call_" + sandboxtest.RandomHex(4), Tool: "bash", Input: in, TimeoutMillis: 20000}, &out)
+	o, err := conn.Run(ctx, agent.Request{CallID: "call_" + sandboxtest.RandomHex(4), Tool: "bash", Input: in, TimeoutMillis: 60000}, &out)
 	must(t, err)
 	if o.Err != nil || o.Exit == nil {
 		t.Fatalf("%s: %+v", command, o)

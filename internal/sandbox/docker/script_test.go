@@ -102,7 +102,7 @@ func TestEngineLeavesNothing(t *testing.T) {
 			_ = cmd.Wait() // it was killed
 			sandboxtest.AwaitEnd(t, sb)
 			var left []string
-			for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
+			for end := time.Now().Add(3 * time.Minute); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
 				if left = traces(t, dir, group); len(left) == 0 {
 					break
 				}
