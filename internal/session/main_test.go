@@ -223,7 +223,12 @@ func (h *house) background(session, command string) *client.Call {
 // await waits until ok, and fails the test when it takes far too long.
 func await(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(time.Minute)
+	awaitFor(t, time.Minute, what, ok)
+}
+
+func awaitFor(t testing.TB, most time.Duration, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(most)
 	for !ok() {
 		if time.Now().After(deadline) {
 			t.Fatalf("it took too long until %s", what)

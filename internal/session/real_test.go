@@ -10,9 +10,11 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -71,7 +73,7 @@ func newRealHouse(t testing.TB) *realHouse {
 	name := hex.EncodeToString(random[:])
 	h := &realHouse{
 		Dir: dir, Runc: runc, Agent: filepath.Join(dir, "toolagent"), Owner: "session-test-" + name, Cgroup: "/toold-session-test-" + name,
-		UIDBase: 1<<30 + uint32(random[0])<<20,
+		UIDBase: claimUIDs(t),
 	}
 	h.janitor(t)
 	cmd := exec.Command("go", "build", "-o", h.Agent, "../../cmd/toolagent")
@@ -80,6 +82,33 @@ func newRealHouse(t testing.TB) *realHouse {
 		t.Fatalf("build the agent: %v\n%s", err, out)
 	}
 	return h
+}
+
+// The host uids of houses: above those of the drivers' suites, and below those of
+// other tests, of private daemons and of the system's.
+const (
+	houseUIDs  = 0x4800_0000
+	houseSlots = 16
+	houseRange = 0x0800_0000 / houseSlots
+)
+
+// claimUIDs takes uids that no other house has: the processes of one would keep
+// the ranges of the other in use. Its lock is the name of an abstract socket,
+// which goes with this process, and is held until nothing is left of the house.
+func claimUIDs(t testing.TB) uint32 {
+	t.Helper()
+	var base uint32
+	await(t, "uids are free", func() bool {
+		for i := range uint32(houseSlots) {
+			base = houseUIDs + (uint32(os.Getpid())+i)%houseSlots*houseRange
+			if lock, err := net.Listen("unix", fmt.Sprintf("@toold-session-test-uids-%d", base)); err == nil {
+				t.Cleanup(func() { _ = lock.Close() })
+				return true
+			}
+		}
+		return false
+	})
+	return base
 }
 
 // janitor starts a process that removes all that is left of the house, however
@@ -114,7 +143,8 @@ func (h *realHouse) child(t testing.TB, job string) *exec.Cmd {
 	cmd := exec.Command(os.Args[0], "-test.run=^$")
 	cmd.Env = append(os.Environ(), childEnv+"="+string(b))
 	cmd.Stderr = os.Stderr
-	// A daemon must not outlive the tests.
+	// A daemon must not outlive the tests. It ends with the thread that has made
+	// it, which is therefore to be kept from others: drivers have threads that end.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	return cmd
 }
@@ -164,6 +194,9 @@ func (h *realHouse) open(log *slog.Logger) (*Manager, func() error, error) {
 	set := testSettings()
 	set.Limits.Memory, set.MaxLimits.Memory, set.Limits.PIDs = 128<<20, 0, 64
 	set.Limits.CPUs, set.Limits.FileSize, set.Limits.Tmp = 0, 64<<20, 16<<20
+	// No call ends because the host is slow.
+	wall := client.Duration(10 * time.Minute)
+	set.Limits.Wall, set.MaxLimits.Wall, set.BashTimeout = wall, wall, time.Duration(wall)
 	m, err := New(Config{
 		Store: st, Tools: tool.NewRegistry(), Drivers: map[string]sandbox.Driver{"oci": d}, Driver: "oci",
 		Log: log, Owner: h.Owner, OutputDir: filepath.Join(h.Dir, "output"), UIDBase: h.UIDBase, Settings: set,
@@ -320,6 +353,8 @@ func (h *realHouse) makeCalls() error {
 func TestRealDaemonIsKilled(t *testing.T) {
 	t.Parallel()
 	h := newRealHouse(t)
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	cmd := h.child(t, "calls")
 	out, err := cmd.StdoutPipe()
 	if err == nil {
@@ -353,7 +388,7 @@ func TestRealDaemonIsKilled(t *testing.T) {
 			fmt.Fprintf(&want, "line %d %s\n", n, strings.Repeat("x", i%2*400))
 		}
 		var c *client.Call
-		await(t, "call "+id+" has ended", func() bool {
+		awaitFor(t, 5*time.Minute, "call "+id+" has ended", func() bool {
 			c, err = m.GetCall(t.Context(), alice, id)
 			return err != nil || c.Finished()
 		})
@@ -424,6 +459,8 @@ func BenchmarkRealCall(b *testing.B) {
 // sessions. What the last one finds is usable or gone, and nothing else is left.
 func TestRealDaemonIsKilledAtAnyMoment(t *testing.T) {
 	h := newRealHouse(t)
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	for round := range 6 {
 		cmd := h.child(t, "churn")
 		out, err := cmd.StdoutPipe()
