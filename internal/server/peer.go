@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"sync"
-	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -124,12 +123,18 @@ const tooManyBody = `{"type":"about:blank","title":"Service Unavailable","status
 
 func refuse(c *net.UnixConn) {
 	defer func() { _ = c.Close() }()
-	// A fresh socket buffer takes this at once; the deadline is for the case
-	// that it does not, since nobody else is accepted meanwhile.
-	if c.SetWriteDeadline(time.Now().Add(100*time.Millisecond)) == nil {
-		fmt.Fprintf(c, "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/problem+json\r\n"+
-			"Content-Length: %d\r\nConnection: close\r\n\r\n%s", len(tooManyBody), tooManyBody)
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return
 	}
+	text := fmt.Appendf(nil, "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/problem+json\r\n"+
+		"Content-Length: %d\r\nConnection: close\r\n\r\n%s", len(tooManyBody), tooManyBody)
+	// A fresh socket buffer takes this at once. One that does not is not waited
+	// for, since nobody else is accepted meanwhile.
+	_ = raw.Write(func(fd uintptr) bool {
+		_ = unix.Send(int(fd), text, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+		return true
+	})
 }
 
 // quota counts what is in use per uid, up to max each.
