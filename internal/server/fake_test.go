@@ -35,6 +35,7 @@ type fakeAPI struct {
 	filter   any // of the last list
 	created  int
 	aborted  int
+	waiting  int // calls of tool "wait"
 }
 
 func newFake() *fakeAPI {
@@ -163,15 +164,15 @@ func (f *fakeAPI) Call(ctx context.Context, p session.Principal, id string, r cl
 		if r.WaitMillis != nil {
 			timer = time.After(time.Duration(*r.WaitMillis) * time.Millisecond)
 		}
+		f.count(&f.waiting, 1)
+		defer f.count(&f.waiting, -1)
 		select {
 		case <-f.release:
 		case <-timer:
 			return f.set(c, client.CallRunning, ""), nil
 		case <-ctx.Done():
 			if o.AbortOnDisconnect {
-				f.mu.Lock()
-				f.aborted++
-				f.mu.Unlock()
+				f.count(&f.aborted, 1)
 			}
 			return nil, ctx.Err()
 		}
@@ -187,6 +188,13 @@ func (f *fakeAPI) Call(ctx context.Context, p session.Principal, id string, r cl
 		event(string(status), done)
 	}
 	return done, nil
+}
+
+// count adds to a number that mu guards.
+func (f *fakeAPI) count(n *int, more int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	*n += more
 }
 
 func (f *fakeAPI) set(c *client.Call, status client.CallStatus, output string) *client.Call {
@@ -231,9 +239,7 @@ func (f *fakeAPI) ListCalls(ctx context.Context, p session.Principal, id string,
 func (f *fakeAPI) AbortCall(ctx context.Context, p session.Principal, id string) (*client.Call, error) {
 	c, err := f.GetCall(ctx, p, id)
 	if err == nil {
-		f.mu.Lock()
-		f.aborted++
-		f.mu.Unlock()
+		f.count(&f.aborted, 1)
 	}
 	return c, err
 }

@@ -42,15 +42,16 @@ func TestPullImage(t *testing.T) {
 
 // An archive may be longer than any other body, but not without end.
 func TestImportImage(t *testing.T) {
-	d := start(t, func(c *Config) { c.MaxBody, c.MaxFile, c.MaxImage = 1<<10, 1<<10, 1<<20 })
+	const most = 100 << 10 // see TestFiles
+	d := start(t, func(c *Config) { c.MaxBody, c.MaxFile, c.MaxImage = 1<<10, 1<<10, most })
 	c := d.client(client.Options{})
-	got, err := c.ImportImage(t.Context(), "", bytes.NewReader(make([]byte, 1<<20)))
-	if err != nil || got.Size != 1<<20 {
+	got, err := c.ImportImage(t.Context(), "", bytes.NewReader(make([]byte, most)))
+	if err != nil || got.Size != most {
 		t.Errorf("a large one: %+v, %v", got, err)
 	}
 	for name, r := range map[string]io.Reader{
-		"of known length": bytes.NewReader(make([]byte, 1<<20+1)),
-		"of unknown":      io.LimitReader(zeros{}, 1<<20+1),
+		"of known length": bytes.NewReader(make([]byte, most+1)),
+		"of unknown":      io.LimitReader(zeros{}, most+1),
 	} {
 		if _, err := c.ImportImage(t.Context(), "", r); asError(t, err).Status != 413 {
 			t.Errorf("too long, %s: %v", name, err)

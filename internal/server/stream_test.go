@@ -14,6 +14,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -125,7 +126,13 @@ func TestDisconnect(t *testing.T) {
 		for _, streamed := range []bool{false, true} {
 			before := d.aborts()
 			ctx, cancel := context.WithCancel(t.Context())
-			time.AfterFunc(50*time.Millisecond, cancel)
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				if !eventually(func() bool { return d.waiting() == 1 }) {
+					t.Errorf("abort %v, stream %v: the call does not wait", abort, streamed)
+				}
+				cancel()
+			})
 			o := client.CallOptions{AbortOnDisconnect: abort}
 			r := client.CallCreate{Tool: "wait", Input: input(`{}`)}
 			var err error
@@ -135,18 +142,21 @@ func TestDisconnect(t *testing.T) {
 			} else {
 				_, err = d.client(client.Options{}).CreateCall(ctx, s.ID, r, o)
 			}
-			cancel()
+			wg.Wait()
 			if !errors.Is(err, context.Canceled) {
 				t.Errorf("abort %v, stream %v: client got %v, want canceled", abort, streamed, err)
 			}
-			if abort && !eventually(func() bool { return d.aborts() == before+1 }) {
+			if !eventually(func() bool { return d.waiting() == 0 }) {
+				t.Errorf("abort %v, stream %v: the client is still waited for", abort, streamed)
+			}
+			if got := d.aborts(); abort && got != before+1 {
 				t.Errorf("stream %v: the call was not aborted", streamed)
-			} else if !abort && d.aborts() != before {
+			} else if !abort && got != before {
 				t.Errorf("stream %v: the call was aborted", streamed)
 			}
 		}
 	}
-	if !eventually(func() bool { d.streams.mu.Lock(); defer d.streams.mu.Unlock(); return len(d.streams.used) == 0 }) {
+	if !eventually(d.streams.unused) {
 		t.Error("streams are still counted")
 	}
 }
@@ -155,6 +165,13 @@ func (d *daemon) aborts() int {
 	d.api.mu.Lock()
 	defer d.api.mu.Unlock()
 	return d.api.aborted
+}
+
+// waiting is how many clients the tool "wait" keeps waiting.
+func (d *daemon) waiting() int {
+	d.api.mu.Lock()
+	defer d.api.mu.Unlock()
+	return d.api.waiting
 }
 
 // TestHeartbeat: a silent stream gets comments; a call's stream that has not
