@@ -32,10 +32,12 @@ func (r *retry) again(ctx context.Context, err error) bool {
 	if !r.worked || !temporary(err) || ctx.Err() != nil {
 		return false
 	}
-	if r.since.IsZero() {
+	switch {
+	case r.limit < 0:
+		return false
+	case r.since.IsZero(): // one attempt is always made, however slow this machine is
 		r.since, r.delay = time.Now(), retryFirst
-	}
-	if time.Since(r.since) >= r.limit {
+	case time.Since(r.since) >= r.limit:
 		return false
 	}
 	t := time.NewTimer(r.delay)
