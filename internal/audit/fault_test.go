@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -89,6 +90,34 @@ func TestFullDisk(t *testing.T) {
 
 // TestRetry: what waits is written when there is room, although nobody calls.
 func TestRetry(t *testing.T) {
+	l := open(t, Config{})
+	l.every = time.Millisecond
+	real := l.f
+	l.mu.Lock()
+	l.f = &faulty{file: real}
+	l.mu.Unlock()
+	_ = l.Decided(decision(1))
+	l.mu.Lock()
+	l.f = real
+	l.mu.Unlock()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		l.mu.Lock()
+		waits := len(l.waiting)
+		l.mu.Unlock()
+		if waits == 0 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d records still wait", waits)
+		}
+	}
+	if got := kinds(records(t, l.cfg.Path)); l.Errors() != 1 || got != "gap decision" {
+		t.Errorf("got %s, %d errors", got, l.Errors())
+	}
+}
+
+// TestRetryInVain: it is not counted, and a closed log is left alone.
+func TestRetryInVain(t *testing.T) {
 	l := open(t, Config{})
 	f := &faulty{file: l.f}
 	l.f = f
@@ -277,7 +306,7 @@ func TestKilled(t *testing.T) {
 func TestFileSizeLimit(t *testing.T) {
 	for _, tt := range []struct{ env, want string }{{childEnv + "_LENIENT=", "refused 1"}, {childEnv + "_LENIENT=1", "went on 1"}} {
 		path := filepath.Join(t.TempDir(), record.DefaultName)
-		_, lines := startChild(t, path, childEnv+"_FSIZE=5000", tt.env)
+		cmd, lines := startChild(t, path, childEnv+"_FSIZE=5000", tt.env)
 		last := ""
 		for lines.Scan() {
 			last = lines.Text()
@@ -285,6 +314,7 @@ func TestFileSizeLimit(t *testing.T) {
 		if !strings.HasPrefix(last, tt.want) {
 			t.Fatalf("it ended with %q, want %q", last, tt.want)
 		}
+		_ = cmd.Wait() // its output ends before it lets go of the log
 		l := open(t, Config{Path: path})
 		if err := l.Decided(decision(1)); err != nil {
 			t.Fatal(err)

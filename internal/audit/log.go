@@ -54,6 +54,7 @@ type Log struct {
 	log    *slog.Logger
 	errors atomic.Uint64
 	now    func() time.Time
+	every  time.Duration // retryEvery
 	// closing are the files that were put aside and are being synced.
 	closing sync.WaitGroup
 
@@ -92,7 +93,7 @@ type file interface {
 // record; what is cut off becomes a record of its own. A last record that is not
 // as it was written is an error: whatever it was, going on would hide it.
 func Open(c Config) (*Log, error) {
-	l := &Log{cfg: c, log: c.Log.With("path", c.Path), now: time.Now}
+	l := &Log{cfg: c, log: c.Log.With("path", c.Path), now: time.Now, every: retryEvery}
 	if err := l.open(); err != nil {
 		return nil, fmt.Errorf("audit log %s: %w", c.Path, err)
 	}
@@ -174,9 +175,9 @@ func (l *Log) failed(err error) {
 		return
 	}
 	if l.again == nil {
-		l.again = time.AfterFunc(retryEvery, l.retry)
+		l.again = time.AfterFunc(l.every, l.retry)
 	} else {
-		l.again.Reset(retryEvery)
+		l.again.Reset(l.every)
 	}
 	l.gap.Since, l.gap.Error = l.now().UTC(), err.Error()
 	l.log.Error("the audit log cannot be written", "strict", l.cfg.Strict, "error", err)
@@ -187,7 +188,7 @@ func (l *Log) retry() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.closed && !l.gap.Since.IsZero() && l.flush() != nil {
-		l.again.Reset(retryEvery)
+		l.again.Reset(l.every)
 	}
 }
 

@@ -42,6 +42,7 @@ func open(t testing.TB, c Config) *Log {
 	if err != nil {
 		t.Fatal(err)
 	}
+	l.every = time.Hour // a test that takes long would be retried for
 	t.Cleanup(func() { _ = l.Close() })
 	return l
 }
