@@ -95,6 +95,7 @@ type request struct {
 	raw          io.Reader // sent as it is when not nil
 	accept       string
 	lastEventID  string
+	opened       func() // called when an event stream has begun; nil for nobody
 }
 
 // do sends r and returns an answer of status 2xx; anything else is an error.

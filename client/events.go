@@ -16,6 +16,9 @@ type EventQuery struct {
 	// Stored asks for what is on record and for nothing that happens later; then
 	// an empty After begins with the first event that there is.
 	Stored bool
+	// Opened, when set, is called each time that the daemon has begun the stream:
+	// what happens from then on is in it. It is called from the loop's goroutine.
+	Opened func()
 }
 
 // Events streams what happens in the daemon until ctx ends or the loop is left, or
@@ -47,7 +50,7 @@ func (c *Client) Events(ctx context.Context, q EventQuery) iter.Seq2[Event, erro
 			return nil
 		}
 		for {
-			err := c.stream(ctx, request{method: "GET", path: "/v1/events", query: v, lastEventID: last}, take)
+			err := c.stream(ctx, request{method: "GET", path: "/v1/events", query: v, lastEventID: last, opened: q.Opened}, take)
 			if errors.Is(err, errStop) {
 				return
 			}

@@ -73,9 +73,10 @@ func TestEventsStored(t *testing.T) {
 			<-r.Context().Done()
 		}
 	})
-	count, last := drain(c.Events(t.Context(), EventQuery{Stored: true}))
-	if want := []string{"stored=1 ", "stored=1 evt_1"}; count != 2 || last != nil || !slices.Equal(asked, want) {
-		t.Errorf("%d events, %v; asked for %q, want %q", count, last, asked, want)
+	opened := 0
+	count, last := drain(c.Events(t.Context(), EventQuery{Stored: true, Opened: func() { opened++ }}))
+	if want := []string{"stored=1 ", "stored=1 evt_1"}; count != 2 || last != nil || opened != 2 || !slices.Equal(asked, want) {
+		t.Errorf("%d events of %d streams, %v; asked for %q, want %q", count, opened, last, asked, want)
 	}
 }
 

@@ -36,6 +36,9 @@ func (c *Client) stream(ctx context.Context, r request, fn func(message) error) 
 	if kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); kind != r.accept {
 		return fmt.Errorf("%s %s: the answer is %q, not an event stream", r.method, r.path, kind)
 	}
+	if r.opened != nil {
+		r.opened()
+	}
 	err = readMessages(resp.Body, maxEvent, fn)
 	if err == nil || isTransport(err) {
 		return c.transportError(ctx, r, io.ErrUnexpectedEOF)

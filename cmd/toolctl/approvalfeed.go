@@ -6,14 +6,16 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/toold/toold/client"
 )
 
 // approvalFeed gives the pending approvals each time that they may have changed.
-// The list is what counts; events only say when to ask for it, so that none is
-// missed whatever breaks.
+// The list is what counts; events only say when to ask for it and how approvals
+// ended, so that none is missed whatever breaks. It is asked for when the stream of
+// events has begun: no ending of what is in it is missed either.
 type approvalFeed struct {
 	client *client.Client
 	// lists has the newest list; one that nobody took is replaced.
@@ -85,14 +87,33 @@ func (f *approvalFeed) forget(known map[string]bool) {
 func (f *approvalFeed) run(ctx context.Context, session string) {
 	events := make(chan approvalEvent)
 	streamed := make(chan struct{})
-	go func() { defer close(streamed); f.events(ctx, session, events) }()
+	opened := make(chan struct{})
+	go func() { defer close(streamed); f.events(ctx, session, sync.OnceFunc(func() { close(opened) }), events) }()
 	defer func() { f.cancel(); <-streamed }()
 	tick := time.NewTicker(relist)
 	defer tick.Stop()
 	known := knownApprovals{ended: map[string]bool{}, missing: map[string]time.Time{}}
 	var next approvalList // what nobody has taken yet
-	next.pending, next.err = pendingApprovals(ctx, f.client, session)
-	known.take(next.pending, time.Now())
+	hear := func(e approvalEvent) {
+		if e.reply.ID != "" {
+			next.ended = append(next.ended, e.reply)
+			known.ended[e.reply.ID] = true
+		}
+		if next.err == nil {
+			next.err = e.err
+		}
+	}
+	select {
+	case <-opened:
+	case e := <-events:
+		hear(e)
+	case <-ctx.Done():
+		return
+	}
+	pending, err := pendingApprovals(ctx, f.client, session)
+	if next.pending = known.take(pending, time.Now()); err != nil {
+		next.err = err // it says more than that there are no events
+	}
 	out := f.lists
 	for {
 		select {
@@ -103,13 +124,7 @@ func (f *approvalFeed) run(ctx context.Context, session string) {
 			next, out = approvalList{}, nil
 			continue
 		case e := <-events:
-			if e.reply.ID != "" {
-				next.ended = append(next.ended, e.reply)
-				known.ended[e.reply.ID] = true
-			}
-			if next.err == nil {
-				next.err = e.err
-			}
+			hear(e)
 		case <-tick.C:
 		case <-ctx.Done():
 			return
@@ -180,7 +195,7 @@ type approvalEvent struct {
 	err   error
 }
 
-func (f *approvalFeed) events(ctx context.Context, session string, to chan<- approvalEvent) {
+func (f *approvalFeed) events(ctx context.Context, session string, opened func(), to chan<- approvalEvent) {
 	send := func(e approvalEvent) bool {
 		select {
 		case to <- e:
@@ -189,7 +204,7 @@ func (f *approvalFeed) events(ctx context.Context, session string, to chan<- app
 			return false
 		}
 	}
-	for e, err := range f.client.Events(ctx, client.EventQuery{Session: session, Type: "approval.*"}) {
+	for e, err := range f.client.Events(ctx, client.EventQuery{Session: session, Type: "approval.*", Opened: opened}) {
 		var x approvalEvent
 		switch {
 		case err != nil:
