@@ -375,8 +375,9 @@ func (s *Session) snapshotRow() store.Session {
 	return s.row
 }
 
-// causeTime bounds the question why an agent has died: calls end with the answer.
-const causeTime = time.Second
+// causeTime bounds the question why an agent has died: calls end with the answer. An
+// Engine learns of it a moment later than we do, and on a busy host that takes seconds.
+const causeTime = 10 * time.Second
 
 // death says that the agent has died, and why, if anybody knows.
 func (s *Session) death() string {
