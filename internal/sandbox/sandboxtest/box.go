@@ -117,8 +117,9 @@ func (b *box) agentLimits() (l struct{ Memory, PIDs int64 }) {
 // unackedBytes is what the agent keeps of an output that is not acknowledged.
 const unackedBytes = 256 << 10
 
-// callTime bounds what a script of the suite may take.
-const callTime = time.Minute
+// callTime bounds what a script of the suite may take: seconds, on a machine with
+// nothing else to do.
+const callTime = 3 * time.Minute
 
 // request asks for a script.
 func (b *box) request(script string) agent.Request {

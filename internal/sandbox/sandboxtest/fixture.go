@@ -4,14 +4,20 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
+	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/sandbox"
@@ -70,27 +76,57 @@ func (f *Fixture) End(d sandbox.Driver) {
 	}
 }
 
-// bases counts the ranges of ids that specs have.
+// The ranges of ids that specs have: each process of tests has a block of them to
+// itself, or one would see the processes of another's sandboxes as left by its own.
+const (
+	firstBase   = 0x5000_0000
+	blockRanges = 256
+	blocks      = 16
+)
+
+// bases counts the ranges that were given, over and over.
 var bases atomic.Uint32
+
+// claim is an abstract socket: the kernel lets go of it when the process ends.
+var claim net.Listener
+
+// block is the first id of this process's block.
+var block = sync.OnceValues(func() (uint32, error) {
+	for i := range uint32(blocks) {
+		var err error
+		if claim, err = net.Listen("unix", fmt.Sprintf("@toold-test-uids-%d", i)); err == nil {
+			return firstBase + i*blockRanges*sandbox.RangeSize, nil
+		}
+		if !errors.Is(err, unix.EADDRINUSE) {
+			return 0, err
+		}
+	}
+	return 0, fmt.Errorf("%d processes of tests have all ids", blocks)
+})
 
 // Spec is that of a small session with names and ids of its own and an empty worktree.
 func (f *Fixture) Spec() sandbox.Spec {
+	f.Helper()
+	first, err := block()
+	if err != nil {
+		f.Fatal(err)
+	}
 	nonce := make([]byte, 32)
 	rand.Read(nonce)
 	return sandbox.Spec{
 		SessionID:   "ses_" + RandomHex(8),
 		Incarnation: RandomHex(8),
 		Owner:       f.Owner,
-		UIDBase:     1<<30 + bases.Add(1)*sandbox.RangeSize,
+		UIDBase:     first + bases.Add(1)%blockRanges*sandbox.RangeSize,
 		Limits:      client.Limits{Memory: 256 << 20, PIDs: 64, Tmp: 16 << 20},
 		Worktree:    sandbox.Worktree{Mode: client.WorktreeEmpty, Target: sandbox.Workspace},
 		Nonce:       nonce,
 	}
 }
 
-// Ctx ends after a minute, or with the test.
+// Ctx ends after some minutes, or with the test.
 func (f *Fixture) Ctx() context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	f.Cleanup(cancel)
 	return ctx
 }

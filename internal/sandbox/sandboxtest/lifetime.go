@@ -247,7 +247,7 @@ func testDestroyBusy(s *suite) {
 // its cgroups before it is shown as dead, and can do nothing any more.
 func survivors(s *suite, base uint32) (pids []string) {
 	s.Helper()
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(waitTime); ; time.Sleep(10 * time.Millisecond) {
 		if pids = inRange(s, base); len(pids) == 0 || time.Now().After(end) {
 			return pids
 		}

@@ -30,7 +30,7 @@ func testPIDsLimit(s *suite) {
 	spec.Limits.PIDs = 20
 	b := s.create(spec)
 	before := b.PIDsHits()
-	r := b.run("for i in $(seq 40); do sleep 5 & done; false")
+	r := b.run("for i in $(seq 40); do sleep 1000 & done; false")
 	if b.PIDsHits() == before && r.Reason != run.ReasonPIDs {
 		s.Error("40 processes were started under a limit of 20, or PIDsHits has not counted them")
 	}

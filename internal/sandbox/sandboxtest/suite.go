@@ -139,7 +139,7 @@ func (s *suite) end() {
 }
 
 func (s *suite) ctx() context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), callTime+time.Minute)
 	s.Cleanup(cancel)
 	return ctx
 }
