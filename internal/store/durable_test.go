@@ -33,7 +33,25 @@ func TestMain(m *testing.M) {
 	if path := os.Getenv(fillEnv); path != "" {
 		childFills(path)
 	}
-	goleak.VerifyTestMain(m)
+	code := m.Run()
+	if code == 0 {
+		if err := left(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+// left says which goroutines the tests have left. What is about to end, as those
+// of a closed sql.DB are, may take its time.
+func left() error {
+	for deadline := time.Now().Add(time.Minute); ; {
+		err := goleak.Find()
+		if err == nil || time.Now().After(deadline) {
+			return err
+		}
+	}
 }
 
 // childWrites writes calls from several goroutines and prints the id of each
