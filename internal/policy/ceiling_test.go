@@ -3,6 +3,7 @@ package policy
 import (
 	"fmt"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -96,7 +97,7 @@ func TestParseCeilingBounds(t *testing.T) {
 // TestHostileCeiling: the largest texts that are read at all, of the shapes that
 // cost parsers most. The bound is a hundred times what they take.
 func TestHostileCeiling(t *testing.T) {
-	start := time.Now()
+	start := spent(t)
 	for _, doc := range []string{
 		"a = " + strings.Repeat("[", 60000),
 		"a" + strings.Repeat(".a", 30000) + " = 1\n",
@@ -113,10 +114,20 @@ func TestHostileCeiling(t *testing.T) {
 			t.Errorf("%.20q was accepted", doc)
 		}
 	}
-	if d := time.Since(start); d > 20*time.Second {
+	if d := spent(t) - start; d > 20*time.Second {
 		t.Errorf("took %v", d)
 	}
-	t.Log(time.Since(start))
+}
+
+// spent is the time that this process has computed for: on a machine that does
+// other things as well, more passes.
+func spent(t *testing.T) time.Duration {
+	t.Helper()
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // FuzzParseCeiling: a worktree's rules never allow what the rules above do not.
