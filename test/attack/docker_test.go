@@ -24,7 +24,7 @@ func dockerSandbox(*tier, string) (string, error) {
 	r, w := io.Pipe()
 	go func() { w.CloseWithError(hostImage(w)) }()
 	defer r.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	repo, tag, _ := strings.Cut(testImage, ":")
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://engine/images/create?fromSrc=-&repo="+repo+"&tag="+tag, r)
@@ -92,7 +92,8 @@ func hostImage(w io.Writer) error {
 	}
 	for _, dir := range versions {
 		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-			if err == nil && d.Type().IsRegular() && !strings.Contains(path, "/test") {
+			// What Python compiles meanwhile is written under a name that it goes away from.
+			if err == nil && d.Type().IsRegular() && !strings.Contains(path, "/test") && !strings.Contains(path, ".pyc.") {
 				library[path[1:]] = path
 			}
 			return err

@@ -84,7 +84,9 @@ func TestF2Swaps(t *testing.T) {
 	if testing.Short() {
 		rounds = 200
 	}
-	for i := range rounds {
+	// The path leads to the file for a short time in each turn: on for as long as it
+	// takes to meet that once.
+	for i := 0; i < rounds || good == 0 && i < 100*rounds; i++ {
 		var c *client.Call
 		var err error
 		switch i % 3 {
@@ -113,7 +115,7 @@ func TestF2Swaps(t *testing.T) {
 	if good == 0 {
 		t.Error("control: nothing succeeded, the race was never on")
 	}
-	t.Logf("%d of %d calls hit the file", good, rounds)
+	t.Logf("%d calls hit the file", good)
 }
 
 // F3: paths that are none, and ones that lead around by what the kernel gives.
@@ -172,7 +174,7 @@ func TestF5SpecialFiles(t *testing.T) {
 		} {
 			start := time.Now()
 			c := call(t, s.a, s.attacker.ID, tool, in)
-			if took := time.Since(start); took > 5*time.Second {
+			if took := time.Since(start); took > patience {
 				t.Errorf("%s %s took %s", tool, path, took)
 			}
 			if c.Status == client.CallCompleted && !c.IsError {
@@ -235,7 +237,7 @@ func TestF6Sizes(t *testing.T) {
 		if len(got.Output) > 80000 {
 			t.Errorf("%s %v: %d bytes of output", c.tool, c.in, len(got.Output))
 		}
-		if took := time.Since(start); took > 60*time.Second {
+		if took := time.Since(start); took > patience {
 			t.Errorf("%s %v took %s", c.tool, c.in, took)
 		}
 	}

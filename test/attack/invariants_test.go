@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -72,8 +71,7 @@ func (s *scene) probe(t *testing.T, args ...string) outcomes {
 
 // invariants are checked after every attack.
 func (s *scene) invariants(t *testing.T, pid int) {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	defer cancel()
+	ctx := context.Background()
 	// The daemon is the same process, or the one that the test itself started.
 	if s.cmd.Process.Pid != pid && s.cmd.ProcessState != nil {
 		t.Error("the daemon died")
@@ -93,11 +91,11 @@ func (s *scene) invariants(t *testing.T, pid int) {
 	// The attacker's session ends and nothing of it is left.
 	s.a.EndSession(ctx, s.attacker.ID, client.EndOptions{Force: true})
 	if s.base != 0 {
-		eventually(t, 20*time.Second, "no process in the attacker's uid range", func() bool {
+		eventually(t, "no process in the attacker's uid range", func() bool {
 			return len(processesIn(s.base)) == 0
 		})
 	}
-	eventually(t, 20*time.Second, "no cgroup of the attacker's session", func() bool {
+	eventually(t, "no cgroup of the attacker's session", func() bool {
 		for _, g := range s.groups {
 			if _, err := os.Stat(g); err == nil {
 				return false
@@ -107,13 +105,14 @@ func (s *scene) invariants(t *testing.T, pid int) {
 		return len(left) == 0
 	})
 	if current.engine {
-		if _, ok := containerPID(s.attacker.ID); ok {
-			t.Error("the attacker's container is there")
-		}
+		eventually(t, "no container of the attacker's session", func() bool {
+			_, ok := containerPID(s.attacker.ID)
+			return !ok
+		})
 	}
-	if m := read("/proc/self/mountinfo"); strings.Contains(m, s.attacker.ID) {
-		t.Errorf("a mount of the attacker's session is left:\n%s", m)
-	}
+	eventually(t, "no mount of the attacker's session", func() bool {
+		return !strings.Contains(read("/proc/self/mountinfo"), s.attacker.ID)
+	})
 	// The host is as it was.
 	after := look(t, s.dir)
 	for m := range strings.Lines(after.mounts) {
@@ -127,7 +126,7 @@ func (s *scene) invariants(t *testing.T, pid int) {
 		t.Errorf("the host changed:\nbefore %+v\nafter  %+v", s.before, after)
 	}
 	if s.cmd.Process.Pid == pid {
-		eventually(t, 20*time.Second, "the daemon's descriptors are back", func() bool {
+		eventually(t, "the daemon's descriptors are back", func() bool {
 			return countFDs(pid) <= s.fds+8 // pooled connections
 		})
 	}
@@ -243,17 +242,24 @@ func sessionRange(session string) (uint32, bool) {
 }
 
 // processesIn lists the processes whose uid lies in the range that begins at base.
+// One that is dead is none: the host's init may take its time to reap it.
 func processesIn(base uint32) (pids []string) {
 	all, _ := filepath.Glob("/proc/[0-9]*/status")
 	for _, p := range all {
+		uid, dead := uint64(0), false
 		for l := range strings.Lines(read(p)) {
-			f := strings.Fields(l)
-			if len(f) < 2 || f[0] != "Uid:" {
-				continue
+			switch f := strings.Fields(l); {
+			case len(f) < 2:
+			case f[0] == "State:":
+				dead = f[1] == "Z" || f[1] == "X"
+			case f[0] == "Threads:":
+				dead = dead && f[1] <= "1" // one whose first thread alone has ended looks the same
+			case f[0] == "Uid:":
+				uid, _ = strconv.ParseUint(f[1], 10, 32)
 			}
-			if n, err := strconv.ParseUint(f[1], 10, 32); err == nil && uint32(n) >= base && uint32(n) < base+65536 {
-				pids = append(pids, filepath.Base(filepath.Dir(p)))
-			}
+		}
+		if !dead && uid >= uint64(base) && uid < uint64(base)+65536 {
+			pids = append(pids, filepath.Base(filepath.Dir(p)))
 		}
 	}
 	return pids

@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -112,18 +112,18 @@ func TestD13TCP(t *testing.T) {
 	if got := listeners(t, r.cmd.Process.Pid); len(got) != 0 {
 		t.Errorf("without metrics.listen the daemon listens at %v", got)
 	}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	address := ln.Addr().String()
-	must(t, ln.Close())
 	config, err := os.ReadFile(r.config)
 	must(t, err)
 	r.kill(t)
-	must(t, os.WriteFile(r.config, []byte(strings.Replace(string(config), `listen = ""`, fmt.Sprintf("listen = %q", address), 1)), 0o600))
+	must(t, os.WriteFile(r.config, []byte(strings.Replace(string(config), `listen = ""`, `listen = "127.0.0.1:0"`, 1)), 0o600))
 	r.start(t)
-	if got := listeners(t, r.cmd.Process.Pid); len(got) != 1 || !strings.HasPrefix(got[0], "0100007F:") {
-		t.Errorf("with metrics.listen = %s the daemon listens at %v", address, got)
+	got := listeners(t, r.cmd.Process.Pid)
+	if len(got) != 1 || !strings.HasPrefix(got[0], "0100007F:") {
+		t.Fatalf("with a metrics.listen of 127.0.0.1 the daemon listens at %v", got)
 	}
+	port, err := strconv.ParseUint(strings.TrimPrefix(got[0], "0100007F:"), 16, 16)
+	must(t, err)
+	address := fmt.Sprintf("127.0.0.1:%d", port)
 	url := "http://" + address
 	if code, body := get(t, "GET", url+"/metrics", address); code != 200 || !strings.Contains(body, "toold_build_info") {
 		t.Fatalf("control: %d %.100q", code, body)

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/toold/toold/client"
 )
@@ -263,7 +262,7 @@ func (s *scene) asked(t *testing.T, x *client.Session, tool string, input any) (
 		done <- c
 	}()
 	var got *client.Approval
-	eventually(t, 10*time.Second, "the approval is pending", func() bool {
+	eventually(t, "the approval is pending", func() bool {
 		for _, a := range s.pending(t) {
 			if !known[a.ID] {
 				got = &a
@@ -396,7 +395,7 @@ func TestR8PendingOverACrash(t *testing.T) {
 	if _, err := s.a.AnswerApproval(t.Context(), a.ID, client.ApprovalAnswer{Answer: client.AnswerOnce}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 20*time.Second, "the call ends", func() bool {
+	eventually(t, "the call ends", func() bool {
 		c, err := s.a.GetCall(t.Context(), a.CallID)
 		return err == nil && c.Finished() && c.Error == nil
 	})
@@ -435,8 +434,9 @@ func TestR9Preview(t *testing.T) {
 func TestR10Deadline(t *testing.T) {
 	s := newScene(t, asking+"[approvals]\ntimeout = \"1s\"\n")
 	x := s.withToken(t)
-	_, done := s.asked(t, x, "bash", map[string]any{"command": "touch flag"})
-	if c := <-done; c.Error == nil || c.Error.Code != client.CodeApprovalTimeout {
+	agent := client.New(client.Options{Socket: s.socket, Token: x.Token})
+	defer agent.Close()
+	if c := bash(t, agent, x.ID, "touch flag"); c.Error == nil || c.Error.Code != client.CodeApprovalTimeout {
 		t.Errorf("%+v", c.Error)
 	}
 	if _, err := os.Stat(filepath.Join(s.tree, "flag")); err == nil {
@@ -536,6 +536,9 @@ func TestD9AuditLines(t *testing.T) {
 		call(t, s.a, s.attacker.ID, "write", map[string]any{"file_path": name, "content": "x"})
 		bash(t, s.a, s.attacker.ID, "echo '"+name+"'")
 	}
+	// The end of a call is told before it is on the log; a list of calls waits for that.
+	_, err := s.a.ListCalls(t.Context(), s.attacker.ID, client.CallQuery{})
+	must(t, err)
 	for i, line := range s.auditLines(t, log) {
 		if !json.Valid([]byte(line)) || strings.ContainsAny(line, "\x1b\u2028\u2029\u202e\x00") {
 			t.Errorf("line %d: %q", i+1, line)

@@ -24,10 +24,9 @@ func TestE1Survivors(t *testing.T) {
 		"setsid nohup sleep 300 >/dev/null 2>&1 & echo hi",
 		"exec 9>&1; (sleep 300 &) ; echo hi",
 	} {
-		start := time.Now()
 		c := s.bash(t, cmd)
-		if took := time.Since(start); took > 10*time.Second {
-			t.Errorf("%s: took %s", cmd, took)
+		if c.Metadata["reason"] != "exit" {
+			t.Errorf("%s: it was waited for, and ended by %v", cmd, c.Metadata["reason"])
 		}
 		if !strings.HasPrefix(c.Output, "hi") {
 			t.Errorf("%s: %q %v", cmd, c.Output, c.Error)
@@ -40,7 +39,7 @@ func TestE1Survivors(t *testing.T) {
 		t.Errorf("still there: %q", out)
 	}
 	// Control: where nothing kills it the sleeper lives on.
-	if out := (weak{}).output(t, "/bin/bash", "-c", "bash -c 'setsid sleep 3 & echo hi'; sleep 0.2; pgrep -c sleep"); !strings.Contains(out, "1") {
+	if out := (weak{}).output(t, "/bin/bash", "-c", "bash -c 'setsid sleep 3600 & echo hi'; timeout 60 bash -c 'until pgrep -x sleep; do :; done' >/dev/null && echo lives"); !strings.Contains(out, "lives") {
 		t.Errorf("control: %q", out)
 	}
 }
@@ -67,12 +66,12 @@ func TestE2SurvivorsAtEnd(t *testing.T) {
 		}
 		return n
 	}
-	go tryCall(s.a, s.attacker.ID, "bash", map[string]any{"command": "setsid bash -c 'setsid sleep 300 & sleep 300' & sleep 300"})
-	eventually(t, 10*time.Second, "the sleepers run", func() bool { return alive() > 3 })
+	go tryCall(s.a, s.attacker.ID, "bash", map[string]any{"command": "setsid bash -c 'setsid sleep 3600 & sleep 3600' & sleep 3600", "timeout": longest.Milliseconds()})
+	eventually(t, "the sleepers run", func() bool { return alive() > 3 })
 	if _, err := s.a.EndSession(t.Context(), s.attacker.ID, client.EndOptions{Force: true}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 20*time.Second, "nothing lives", func() bool { return alive() == 0 })
+	eventually(t, "nothing lives", func() bool { return alive() == 0 })
 }
 
 // E3: processes that will not end.
@@ -85,7 +84,7 @@ func TestE3Stubborn(t *testing.T) {
 	} {
 		start := time.Now()
 		c := call(t, s.a, s.attacker.ID, "bash", map[string]any{"command": cmd, "timeout": 500})
-		if took := time.Since(start); took > 40*time.Second {
+		if took := time.Since(start); took > patience {
 			t.Errorf("%s: took %s", cmd, took)
 		}
 		if c.Metadata["reason"] != "timeout" || !strings.Contains(c.Output, "timed out after") {
@@ -110,8 +109,12 @@ func TestE4Output(t *testing.T) {
 			}
 		}
 	})
-	for _, cmd := range []string{"yes | head -c 1G", "yes | tr -d '\\n' | head -c 300M", "yes | head -c 200M >&2"} {
-		c := call(t, s.a, s.attacker.ID, "bash", map[string]any{"command": cmd, "timeout": 110000})
+	commands := []string{"yes | head -c 1G", "yes | tr -d '\\n' | head -c 300M", "yes | head -c 200M >&2"}
+	if testing.Short() {
+		commands = []string{"yes | head -c 200M", "yes | tr -d '\\n' | head -c 100M", "yes | head -c 100M >&2"}
+	}
+	for _, cmd := range commands {
+		c := call(t, s.a, s.attacker.ID, "bash", map[string]any{"command": cmd, "timeout": longest.Milliseconds()})
 		if c.Metadata["truncated"] != true {
 			t.Errorf("%s: metadata %v", cmd, c.Metadata)
 		}
@@ -168,7 +171,7 @@ func TestE5Fill(t *testing.T) {
 func TestE5Inodes(t *testing.T) {
 	s := newScene(t, "")
 	for _, dir := range []string{"/tmp", "/home/tool"} {
-		c, err := tryCall(s.a, s.attacker.ID, "bash", map[string]any{"command": "/workspace/probe inodes " + dir, "timeout": 60000})
+		c, err := tryCall(s.a, s.attacker.ID, "bash", map[string]any{"command": "/workspace/probe inodes " + dir, "timeout": longest.Milliseconds()})
 		if err != nil {
 			holds(t, dir, false, "no session is left to try it: %v", err)
 			continue
@@ -187,21 +190,24 @@ func TestE6Zombies(t *testing.T) {
 	if testing.Short() {
 		n = 500
 	}
-	c := call(t, s.a, s.attacker.ID, "bash", map[string]any{"command": fmt.Sprintf("/workspace/probe zombies %d", n), "timeout": 110000})
+	c := call(t, s.a, s.attacker.ID, "bash", map[string]any{"command": fmt.Sprintf("/workspace/probe zombies %d", n), "timeout": longest.Milliseconds()})
 	if !strings.Contains(c.Output, fmt.Sprintf("zombies %d", n)) {
 		t.Errorf("%q %v", c.Output, c.Metadata)
 	}
-	if out := s.bash(t, "ps -e -o stat= 2>/dev/null | grep -c Z; true").Output; strings.TrimSpace(out) != "0" {
-		t.Errorf("zombies left: %q", out)
-	}
+	eventually(t, "none is left", func() bool {
+		return strings.TrimSpace(s.bash(t, "ps -e -o stat= 2>/dev/null | grep -c Z; true").Output) == "0"
+	})
 }
 
 // E7: a busy session leaves its neighbour room.
 func TestE7Busy(t *testing.T) {
 	s := newScene(t, "cpus = 1.0")
 	var wg sync.WaitGroup
+	var took time.Duration
 	wg.Go(func() {
+		start := time.Now()
 		tryCall(s.a, s.attacker.ID, "bash", map[string]any{"command": "for i in 1 2 3 4; do while :; do :; done & done; sleep 3", "timeout": 4000})
+		took = time.Since(start)
 	})
 	for range 10 {
 		if c := bash(t, s.b, s.neighbour.ID, "echo here"); strings.TrimSpace(c.Output) != "here" {
@@ -211,8 +217,9 @@ func TestE7Busy(t *testing.T) {
 	wg.Wait()
 	x, err := s.a.GetSession(t.Context(), s.attacker.ID)
 	must(t, err)
-	if x.Usage.CPUMillis == 0 || x.Usage.CPUMillis > 8000 {
-		t.Errorf("cpu of three seconds at one core: %d ms", x.Usage.CPUMillis)
+	// What the session's start has used comes to it.
+	if most := took.Milliseconds()*5/4 + 2000; x.Usage.CPUMillis == 0 || x.Usage.CPUMillis > most {
+		t.Errorf("cpu of %s at one core: %d ms", took, x.Usage.CPUMillis)
 	}
 	if out := s.bash(t, "nproc").Output; strings.TrimSpace(out) != "1" {
 		t.Errorf("nproc = %q, want 1 at cpus = 1", out)
@@ -282,12 +289,12 @@ func TestE10DaemonKilled(t *testing.T) {
 		if i%2 == 1 {
 			pad = strings.Repeat("x", 2000)
 		}
-		raw := fmt.Appendf(nil, `{"command":"echo x >> ran; for i in $(seq %d); do echo line $i %s; sleep 0.01; done"}`, lines, pad)
+		raw := fmt.Appendf(nil, `{"timeout":%d,"command":"echo x >> ran; for i in $(seq %d); do echo line $i %s; sleep 0.01; done"}`, longest.Milliseconds(), lines, pad)
 		c, err := s.a.CreateCall(t.Context(), x.ID, client.CallCreate{Tool: "bash", Input: raw, WaitMillis: &now}, client.CallOptions{})
 		must(t, err)
 		calls = append(calls, running{x.ID, c.ID, tree, pad})
 	}
-	eventually(t, 30*time.Second, "all calls run", func() bool {
+	eventually(t, "all calls run", func() bool {
 		for _, c := range calls {
 			if read(filepath.Join(c.tree, "ran")) == "" {
 				return false
@@ -306,7 +313,7 @@ func TestE10DaemonKilled(t *testing.T) {
 			fmt.Fprintln(&want, strings.TrimSpace(fmt.Sprintf("line %d %s", i, c.pad)))
 		}
 		var got *client.Call
-		eventually(t, 60*time.Second, "call "+c.call+" finishes", func() bool {
+		eventually(t, "call "+c.call+" finishes", func() bool {
 			var err error
 			got, err = s.a.GetCall(t.Context(), c.call)
 			return err == nil && got.Finished()
@@ -343,21 +350,21 @@ func TestE11Races(t *testing.T) {
 	}
 	now := int64(0)
 	for i := range n {
-		c, err := s.a.CreateCall(t.Context(), s.attacker.ID, client.CallCreate{Tool: "bash", Input: []byte(`{"command":"sleep 30"}`), WaitMillis: &now}, client.CallOptions{})
+		c, err := s.a.CreateCall(t.Context(), s.attacker.ID, client.CallCreate{Tool: "bash", Input: []byte(`{"command":"sleep 3600"}`), WaitMillis: &now}, client.CallOptions{})
 		must(t, err)
 		time.Sleep(time.Duration(i%7) * 300 * time.Microsecond)
 		if _, err := s.a.AbortCall(t.Context(), c.ID); err != nil {
 			t.Fatalf("abort %d: %v", i, err)
 		}
 	}
-	eventually(t, 60*time.Second, "all aborted calls have ended", func() bool {
+	eventually(t, "all aborted calls have ended", func() bool {
 		out := s.bash(t, "pgrep -c sleep; true").Output
 		return strings.TrimSpace(out) == "0"
 	})
 	for i := range n / 10 {
 		x := s.session(t, s.a, client.SessionCreate{})
 		var wg sync.WaitGroup
-		wg.Go(func() { tryCall(s.a, x.ID, "bash", map[string]any{"command": "sleep 30"}) })
+		wg.Go(func() { tryCall(s.a, x.ID, "bash", map[string]any{"command": "sleep 3600"}) })
 		time.Sleep(time.Duration(i%5) * time.Millisecond)
 		if _, err := s.a.EndSession(t.Context(), x.ID, client.EndOptions{Force: true}); err != nil {
 			t.Fatalf("end %d: %v", i, err)

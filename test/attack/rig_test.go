@@ -212,10 +212,10 @@ func (r *rig) start(t *testing.T) {
 	r.cmd.Stdout, r.cmd.Stderr = r.logs, r.logs
 	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	must(t, r.cmd.Start())
-	r.admin = client.New(client.Options{Socket: r.socket})
-	r.a = client.New(client.Options{Socket: r.socket, Tenant: "a"})
-	r.b = client.New(client.Options{Socket: r.socket, Tenant: "b"})
-	eventually(t, 30*time.Second, "the daemon is ready", func() bool {
+	r.admin = client.New(client.Options{Socket: r.socket, HTTPTimeout: patience})
+	r.a = client.New(client.Options{Socket: r.socket, Tenant: "a", HTTPTimeout: patience})
+	r.b = client.New(client.Options{Socket: r.socket, Tenant: "b", HTTPTimeout: patience})
+	eventually(t, "the daemon is ready", func() bool {
 		h, err := r.admin.Ready(context.Background())
 		return err == nil && h.Status == "ok"
 	})
@@ -244,8 +244,8 @@ func (r *rig) stop(t *testing.T) {
 	go func() { r.cmd.Wait(); close(done) }()
 	select {
 	case <-done:
-	case <-time.After(30 * time.Second):
-		t.Error("the daemon did not stop within 30 s of SIGTERM")
+	case <-time.After(patience):
+		t.Errorf("the daemon did not stop within %s of SIGTERM", patience)
 		r.cmd.Process.Kill()
 		<-done
 	}
@@ -313,13 +313,17 @@ func call(t *testing.T, c *client.Client, session, tool string, input any) *clie
 	return got
 }
 
+// longest is the longest timeout that a call of bash may have, for those that a busy
+// machine takes its time for.
+const longest = 10 * time.Minute
+
 // tryCall is call for other goroutines than the test's.
 func tryCall(c *client.Client, session, tool string, input any) (*client.Call, error) {
 	raw, err := json.Marshal(input)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), longest+patience)
 	defer cancel()
 	return c.CreateCall(ctx, session, client.CallCreate{Tool: tool, Input: raw}, client.CallOptions{})
 }
@@ -398,15 +402,19 @@ func copyFile(t *testing.T, from, to string, mode os.FileMode) {
 	must(t, os.Chmod(to, mode))
 }
 
-// eventually waits for a condition; the bound is for liveness, not for speed.
-func eventually(t *testing.T, bound time.Duration, what string, ok func() bool) {
+// patience is how long anything may take on a machine that does much else beside:
+// for liveness, not for speed.
+const patience = 2 * time.Minute
+
+// eventually waits for a condition.
+func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(bound); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		if ok() {
 			return
 		}
 	}
-	t.Fatalf("not within %s: %s", bound, what)
+	t.Fatalf("not within %s: %s", patience, what)
 }
 
 // lockedBuffer takes the daemon's log.

@@ -130,9 +130,9 @@ func (t *tier) try(dir string) error {
 	ended := make(chan struct{})
 	go func() { _ = cmd.Wait(); close(ended) }()
 	defer func() { _ = cmd.Process.Signal(syscall.SIGTERM); <-ended }()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	c := client.New(client.Options{Socket: socket})
+	c := client.New(client.Options{Socket: socket, HTTPTimeout: patience})
 	defer c.Close()
 	for {
 		if h, err := c.Ready(ctx); err == nil && h.Status == "ok" {

@@ -145,8 +145,8 @@ func tiocsti([]string) {
 }
 
 // peruid takes as much as it can of what the kernel counts by user id, at most as
-// many of each as the first argument says, and holds it for as many milliseconds as
-// the second says.
+// many of each as the first argument says, and with a second one holds it until it is
+// killed.
 func peruid(args []string) {
 	most := 100000
 	if len(args) > 0 {
@@ -169,14 +169,14 @@ func peruid(args []string) {
 	}
 	fmt.Println("pipes", n)
 	if len(args) > 1 {
-		ms, _ := strconv.ParseInt(args[1], 10, 64)
-		hold := unix.NsecToTimespec(ms * int64(time.Millisecond))
-		_ = unix.Nanosleep(&hold, nil) // time.Sleep wants a descriptor, and there is none
+		for hold := unix.NsecToTimespec(int64(time.Hour)); ; {
+			_ = unix.Nanosleep(&hold, nil) // time.Sleep wants a descriptor, and there is none
+		}
 	}
 }
 
-// ipc looks for what others left in shared memory, queues and abstract names;
-// with an argument it leaves a canary of that name first.
+// ipc looks for what others left in shared memory, queues and abstract names; with
+// an argument it leaves a canary of that name, and stays there.
 func ipc(args []string) {
 	if len(args) > 0 {
 		say("leave-shm", os.WriteFile("/dev/shm/"+args[0], []byte("canary"), 0o666))
@@ -191,7 +191,7 @@ func ipc(args []string) {
 			err = unix.Listen(fd, 1)
 		}
 		say("leave-abstract", err)
-		time.Sleep(2 * time.Second)
+		time.Sleep(time.Hour)
 		return
 	}
 	entries, _ := os.ReadDir("/dev/shm")
@@ -204,10 +204,11 @@ func ipc(args []string) {
 	fmt.Println("sysvipc", len(splitLines(b))-1)
 }
 
-// eat allocates and touches the number of MiB given.
+// eat allocates and touches the number of MiB given, and with a third argument keeps
+// it until it is killed. The second is an oom_score_adj for itself, "-" for none.
 func eat(args []string) {
 	mib, _ := strconv.Atoi(args[0])
-	if len(args) > 1 {
+	if len(args) > 1 && args[1] != "-" {
 		say("oom_score_adj", os.WriteFile("/proc/self/oom_score_adj", []byte(args[1]), 0))
 	}
 	var keep [][]byte
@@ -219,13 +220,17 @@ func eat(args []string) {
 		keep = append(keep, b)
 	}
 	fmt.Println("ate", len(keep))
+	if len(args) > 2 {
+		time.Sleep(time.Hour)
+	}
 }
 
-// zombies leaves n orphans for init to reap.
+// zombies leaves n orphans for init to reap, in batches that are well below the limit
+// of processes even when init falls one behind.
 func zombies(args []string) {
 	n, _ := strconv.Atoi(args[0])
-	for i := 0; i < n; i += 100 {
-		cmd := exec.Command("/bin/bash", "-c", "for i in {1..100}; do (true &) ; done")
+	for i := 0; i < n; i += 50 {
+		cmd := exec.Command("/bin/bash", "-c", "for i in {1..50}; do (true &) ; done")
 		if err := cmd.Run(); err != nil {
 			say("zombies", err)
 			return
@@ -272,7 +277,7 @@ func inodes(args []string) {
 // ptraceOthers attaches to a child of its own, and to each pid given: ones that
 // mean a process of the host and nothing here.
 func ptraceOthers(pids []string) {
-	cmd := exec.Command("/bin/sleep", "5")
+	cmd := exec.Command("/bin/sleep", "3600")
 	if err := cmd.Start(); err != nil {
 		say("start", err)
 		return
@@ -293,6 +298,6 @@ func ptraceOthers(pids []string) {
 func victim([]string) {
 	fd, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 	say("victim", err)
-	time.Sleep(10 * time.Second)
+	time.Sleep(time.Hour)
 	_ = fd
 }

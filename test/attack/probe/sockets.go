@@ -64,7 +64,7 @@ func sockets([]string) {
 		say("socket-"+f.name, best)
 	}
 	for _, entry := range []string{"int80", "x32"} {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
 		out, err := exec.CommandContext(ctx, "/proc/self/exe", entry).Output()
 		stuck := ctx.Err() != nil
 		cancel()
