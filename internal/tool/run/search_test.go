@@ -70,7 +70,6 @@ func hostExec(ctx context.Context, c Command) (*Exit, error) {
 	cmd := exec.Command(c.Argv[0], c.Argv[1:]...)
 	cmd.Dir, cmd.Env = c.Dir, append(os.Environ(), c.Env...)
 	cmd.Stdout, cmd.Stderr = c.Stdout, c.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		if errors.Is(err, exec.ErrNotFound) {
 			err = fs.ErrNotExist
@@ -84,10 +83,10 @@ func hostExec(ctx context.Context, c Command) (*Exit, error) {
 		case <-done:
 			reason <- ReasonExit
 		case <-time.After(c.Timeout):
-			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM)
+			_ = cmd.Process.Signal(syscall.SIGTERM) // nobody, where it has ended
 			reason <- ReasonTimeout
 		case <-ctx.Done():
-			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM)
+			_ = cmd.Process.Signal(syscall.SIGTERM) // nobody, where it has ended
 			reason <- ReasonAborted
 		}
 	}()
@@ -377,6 +376,23 @@ func testIgnoreFilesWithoutGit(t *testing.T, env *Env) {
 	}
 	if got, _ := answer(t, env, Glob{}, map[string]any{"pattern": "[a-z]*"}); got != "W/sub/c\n" {
 		t.Errorf("glob got %s", got)
+	}
+}
+
+// What is in a repository is not left out by the rules for git of another one around
+// it, wherever the search begins; other rules go on.
+func TestIgnoreFilesAroundARepository(t *testing.T) {
+	withEngines(t, testIgnoreFilesAroundARepository)
+}
+
+func testIgnoreFilesAroundARepository(t *testing.T, env *Env) {
+	tree(t, env.Worktree, map[string]string{
+		".gitignore": "f\n", ".ignore": "g\n", "repo/.git/": "", "repo/sub/dir/f": "x\n", "repo/sub/dir/g": "x\n", "sub/dir/f": "x\n",
+	})
+	for path, want := range map[string]string{".": "W/repo/sub/dir/f\n", "repo": "W/repo/sub/dir/f\n", "repo/sub/dir": "W/repo/sub/dir/f\n", "sub/dir": "No files found.\n"} {
+		if got, _ := answer(t, env, Glob{}, map[string]any{"pattern": "[fg]", "path": path}); got != want {
+			t.Errorf("%s: got %s, want %s", path, got, want)
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package search
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -281,7 +282,7 @@ func (p *globParser) token(r rune) error {
 		}
 		p.stack = append(p.stack, nil)
 	case '}':
-		alts := p.stack[1:]
+		alts := slices.Clone(p.stack[1:]) // the next braces use the stack again
 		p.stack = p.stack[:1]
 		*p.top() = append(*p.top(), token{kind: tokEither, alts: alts})
 	case ',':

@@ -20,10 +20,9 @@ const (
 type level struct {
 	parent *level
 	dir    string // canonical
-	// above: the directory is above the one that is searched. A repository that
-	// begins there does not keep out the rules of directories above it.
-	above  bool
-	hasGit bool // the directory has a .git
+	// hasGit: the directory has a .git. The rules for git of directories above it
+	// are those of another repository.
+	hasGit bool
 
 	rgignore, ignore, gitignore, exclude rules
 }
@@ -49,7 +48,7 @@ func (l *level) ignored(m *globber, full string, dir bool) bool {
 				exclude = l.exclude.judge(m, rel, dir)
 			}
 		}
-		sawGit = sawGit || l.hasGit && !l.above
+		sawGit = sawGit || l.hasGit
 	}
 	for _, v := range []verdict{rg, ig, git, exclude} {
 		if v != silent {
@@ -88,14 +87,14 @@ func (r *ignoreReader) chain(ctx context.Context) *level {
 	}
 	var l *level
 	for _, dir := range slices.Backward(dirs) {
-		l = r.level(ctx, l, dir, true)
+		l = r.level(ctx, l, dir)
 	}
 	return l
 }
 
 // level reads the rules of a directory; where there are none it gives parent.
-func (r *ignoreReader) level(ctx context.Context, parent *level, dir string, above bool) *level {
-	l := &level{parent: parent, dir: dir, above: above}
+func (r *ignoreReader) level(ctx context.Context, parent *level, dir string) *level {
+	l := &level{parent: parent, dir: dir}
 	prefix := strings.TrimSuffix(dir, "/") + "/"
 	l.rgignore = r.read(ctx, prefix+".rgignore")
 	l.ignore = r.read(ctx, prefix+".ignore")

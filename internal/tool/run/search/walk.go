@@ -224,7 +224,7 @@ func (w *walk) work(ctx context.Context, worker int) {
 }
 
 func (w *walk) directory(ctx context.Context, worker int, globs *globber, dir pendingDir) {
-	rules := w.reader.level(ctx, dir.above, dir.path, false)
+	rules := w.reader.level(ctx, dir.above, dir.path)
 	prefix := strings.TrimSuffix(dir.path, "/") + "/"
 	err := w.root.ReadDir(ctx, dir.path, func(e root.Entry) bool {
 		if w.ended() {
