@@ -176,10 +176,13 @@ func bashTimeout(ctx context.Context, millis int64) time.Duration {
 	left := time.Duration(0)
 	if d, ok := ctx.Deadline(); ok {
 		// What has passed since the call began is not worth showing.
-		left = max(time.Until(d).Round(time.Second), time.Millisecond)
-		if exact := time.Until(d); exact < 10*time.Second {
-			left = exact.Round(10 * time.Millisecond)
+		left = time.Until(d)
+		unit := time.Second
+		if left < 10*time.Second {
+			unit = 10 * time.Millisecond
 		}
+		// Nothing at all would be no bound.
+		left = max(left.Round(unit), time.Millisecond)
 	}
 	switch {
 	case millis > 0 && left > 0:

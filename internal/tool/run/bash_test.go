@@ -88,7 +88,9 @@ func TestBashAsksFor(t *testing.T) {
 func TestBashTimeout(t *testing.T) {
 	soon, cancel := context.WithTimeout(t.Context(), time.Hour)
 	defer cancel()
-	near, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	near, cancel := context.WithTimeout(t.Context(), 9*time.Second)
+	defer cancel()
+	over, cancel := context.WithTimeout(t.Context(), -time.Second)
 	defer cancel()
 	for _, tc := range []struct {
 		ctx    context.Context
@@ -98,16 +100,22 @@ func TestBashTimeout(t *testing.T) {
 		{t.Context(), 0, DefaultBashTimeout},
 		{t.Context(), 100, 100 * time.Millisecond},
 		{t.Context(), 1 << 52, 365 * 24 * time.Hour},
-		{soon, 0, time.Hour},
 		{soon, 1000, time.Second},
-		{soon, 1 << 40, time.Hour},
+		{over, 0, time.Millisecond},
+		{over, 1000, time.Millisecond},
 	} {
 		if got := bashTimeout(tc.ctx, tc.millis); got != tc.want {
 			t.Errorf("%d: %v, want %v", tc.millis, got, tc.want)
 		}
 	}
-	if got := bashTimeout(near, 0); got <= 0 || got > 5*time.Second {
-		t.Errorf("near the end: %v", got)
+	// How much of a call's time has passed meanwhile is for the machine to say.
+	for _, millis := range []int64{0, 1 << 40} {
+		if got := bashTimeout(soon, millis); got < 59*time.Minute || got > time.Hour || got%time.Second != 0 {
+			t.Errorf("%d with an hour left: %v", millis, got)
+		}
+		if got := bashTimeout(near, millis); got <= 0 || got > 9*time.Second || got%(10*time.Millisecond) != 0 {
+			t.Errorf("%d near the end: %v", millis, got)
+		}
 	}
 }
 
