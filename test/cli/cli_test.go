@@ -105,12 +105,14 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"daemon":     cmdDaemon,
-			"killdaemon": cmdKillDaemon,
-			"exits":      cmdExits,
-			"eventually": cmdEventually,
-			"setvar":     cmdSetvar,
-			"privatedir": cmdPrivateDir,
+			"daemon":       cmdDaemon,
+			"reloaddaemon": cmdReloadDaemon,
+			"killdaemon":   cmdKillDaemon,
+			"exits":        cmdExits,
+			"eventually":   cmdEventually,
+			"setvar":       cmdSetvar,
+			"terminal":     cmdTerminal,
+			"privatedir":   cmdPrivateDir,
 		},
 		RequireUniqueNames: true,
 	})

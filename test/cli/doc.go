@@ -10,9 +10,12 @@
 // Besides testscript's own commands there are:
 //
 //	daemon [flags]         start toold and wait until it is ready
+//	reloaddaemon           have it read its configuration again
 //	killdaemon             kill it as a crash would; daemon starts it again
 //	exits CODE COMMAND…    run a command that must exit with CODE
 //	eventually COMMAND…    run a command until it succeeds
 //	setvar NAME            keep the last standard output in a variable
+//	terminal PROGRAM…      run one of ours on a terminal; its standard output is
+//	                       what that shows
 //	privatedir DIR         toolctl and toold in DIR, for `run` without a daemon
 package cli

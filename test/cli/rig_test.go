@@ -168,6 +168,16 @@ func cmdDaemon(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(rigOf(ts).start(args))
 }
 
+// cmdReloadDaemon returns when the daemon works with the configuration of now.
+func cmdReloadDaemon(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) > 0 {
+		ts.Fatalf("usage: reloaddaemon")
+	}
+	c := client.New(client.Options{Socket: rigOf(ts).socket})
+	defer c.Close()
+	ts.Check(c.Reload(context.Background()))
+}
+
 // cmdKillDaemon kills the daemon as a crash would; "daemon" starts it again.
 func cmdKillDaemon(ts *testscript.TestScript, neg bool, args []string) {
 	r := rigOf(ts)
