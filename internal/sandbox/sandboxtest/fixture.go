@@ -78,10 +78,11 @@ func (f *Fixture) End(d sandbox.Driver) {
 
 // The ranges of ids that specs have: each process of tests has a block of them to
 // itself, or one would see the processes of another's sandboxes as left by its own.
+// Those of daemons that tests start lie below.
 const (
-	firstBase   = 0x5000_0000
-	blockRanges = 256
-	blocks      = 16
+	firstBase   = 0x7940_0000
+	blockRanges = 192
+	blocks      = 8
 )
 
 // bases counts the ranges that were given, over and over.

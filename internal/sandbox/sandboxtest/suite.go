@@ -196,7 +196,8 @@ func (s *suite) names(owner string) []string {
 	return names
 }
 
-// nothingLeft looks for traces of a session on the host.
+// nothingLeft looks for traces of a session on the host. The kernel may let go of what
+// the dead had, and of a loop device that somebody of the host has open, a moment later.
 func (s *suite) nothingLeft(spec sandbox.Spec) {
 	s.Helper()
 	for _, name := range s.names(spec.Owner) {
@@ -205,6 +206,18 @@ func (s *suite) nothingLeft(spec sandbox.Spec) {
 	if pids := survivors(s, spec.UIDBase); len(pids) > 0 {
 		s.Errorf("processes %v of the session's uids are left", pids)
 	}
+	left := s.traces(spec)
+	for end := time.Now().Add(waitTime); len(left) > 0 && time.Now().Before(end); left = s.traces(spec) {
+		time.Sleep(10 * time.Millisecond)
+	}
+	for _, what := range left {
+		s.Error("left: " + what)
+	}
+}
+
+// traces are mounts, sockets, loop devices, cgroups and files with a session's id.
+func (s *suite) traces(spec sandbox.Spec) (left []string) {
+	s.Helper()
 	for _, file := range []string{"/proc/self/mountinfo", "/proc/net/unix"} {
 		text, err := os.ReadFile(file)
 		if err != nil {
@@ -212,7 +225,7 @@ func (s *suite) nothingLeft(spec sandbox.Spec) {
 		}
 		for line := range bytes.Lines(text) {
 			if bytes.Contains(line, []byte(spec.SessionID)) {
-				s.Errorf("left in %s: %s", file, bytes.TrimSpace(line))
+				left = append(left, fmt.Sprintf("in %s: %s", file, bytes.TrimSpace(line)))
 			}
 		}
 	}
@@ -222,13 +235,13 @@ func (s *suite) nothingLeft(spec sandbox.Spec) {
 	}
 	for _, loop := range loops {
 		if b, err := os.ReadFile(loop); err == nil && bytes.Contains(b, []byte(spec.SessionID)) {
-			s.Errorf("loop device with %s is left", bytes.TrimSpace(b))
+			left = append(left, fmt.Sprintf("a loop device with %s", bytes.TrimSpace(b)))
 		}
 	}
 	for _, dir := range append([]string{"/sys/fs/cgroup"}, s.Dirs...) {
 		err := filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
 			if err == nil && strings.Contains(filepath.Base(path), spec.SessionID) {
-				s.Errorf("%s is left", path)
+				left = append(left, path)
 			}
 			return nil // what others remove meanwhile is not there
 		})
@@ -236,4 +249,5 @@ func (s *suite) nothingLeft(spec sandbox.Spec) {
 			s.Fatal(err)
 		}
 	}
+	return left
 }
