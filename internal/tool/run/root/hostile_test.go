@@ -121,6 +121,42 @@ func TestSweep(t *testing.T) {
 	}
 }
 
+// A sweep beside it takes no temporary file away from its living maker, also not
+// before that has locked it.
+func TestSweepBesideMakers(t *testing.T) {
+	dir, err := os.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	fd := int(dir.Fd())
+	var over atomic.Bool
+	var sweeps sync.WaitGroup
+	for range 2 {
+		sweeps.Go(func() {
+			for !over.Load() {
+				names, _ := filepath.Glob(dir.Name() + "/" + tempPrefix + "*")
+				for _, name := range names {
+					removeStale(fd, filepath.Base(name))
+				}
+			}
+		})
+	}
+	for range 1000 {
+		made, err := newTemp(fd, true, true)
+		if err != nil {
+			t.Error(err)
+			break
+		}
+		if _, err := os.Lstat(dir.Name() + "/" + made.name); err != nil {
+			t.Error(err)
+		}
+		made.close()
+	}
+	over.Store(true)
+	sweeps.Wait()
+}
+
 // TestFullAndReadOnly fills and remounts file systems of its own.
 func TestFullAndReadOnly(t *testing.T) {
 	needRoot(t)
@@ -253,7 +289,9 @@ func racer(t *testing.T, a, b string) (stop func()) {
 			}
 		}
 	})
-	return func() { halt.Store(true); wg.Wait() }
+	stop = func() { halt.Store(true); wg.Wait() }
+	t.Cleanup(stop) // before the directory goes
+	return stop
 }
 
 // While files and directories on the way are swapped with links to the outside,
@@ -277,7 +315,7 @@ func TestRacingSwaps(t *testing.T) {
 			stop := racer(t, swapped, swapped+".link")
 
 			escaped := false
-			for end := time.Now().Add(20 * time.Second); !escaped && time.Now().Before(end); {
+			for end := time.Now().Add(time.Minute); !escaped && time.Now().Before(end); {
 				escaped = lookThenRead(dir, dir+"/x/y/f") == outside
 			}
 			if !escaped {
@@ -352,6 +390,7 @@ func TestLocked(t *testing.T) {
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
 		t.Fatal(err)
 	}
+	r.patient = 10 * lockPause
 	if _, err := replace(t, r, "/f", "y"); CodeOf(err) != Failed || !strings.Contains(err.Error(), "lock") {
 		t.Errorf("locked: %v", err)
 	}
@@ -377,6 +416,7 @@ func TestLocked(t *testing.T) {
 // Of many replacements at once each sees what the one before it wrote.
 func TestReplacementsTakeTurns(t *testing.T) {
 	r, dir := newRoot(t)
+	r.patient = time.Minute // seven others have their turns meanwhile
 	put(t, dir+"/f", "")
 	var wg sync.WaitGroup
 	for range 8 {

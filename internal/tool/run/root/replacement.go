@@ -49,7 +49,9 @@ type Committed struct {
 }
 
 const (
-	lockWait  = time.Second
+	// lockWait is how long another may take that replaces the same file: it reads,
+	// compares and syncs, on a host that may have much else to do.
+	lockWait  = 5 * time.Second
 	lockPause = 2 * time.Millisecond
 	// Content up to recheckMax is compared again right before it is replaced,
 	// because a change within the same tick of the kernel's clock can leave the
@@ -60,7 +62,7 @@ const (
 var errLocked = errors.New("locked")
 
 // Begin prepares to replace, or to make, the file at a canonical path. A file
-// that is locked by another process for longer than a second is Failed.
+// that is locked by somebody else for longer than lockWait is Failed.
 func (r *Root) Begin(ctx context.Context, canonical string, o BeginOptions) (*Replacement, error) {
 	if err := checkPath(canonical); err != nil {
 		return nil, err
@@ -68,7 +70,7 @@ func (r *Root) Begin(ctx context.Context, canonical string, o BeginOptions) (*Re
 	if r.ownProcess(canonical) {
 		return nil, errf(InvalidPath, "the path %q is about the sandbox's own agent", canonical)
 	}
-	deadline := time.Now().Add(lockWait)
+	deadline := time.Now().Add(r.patient)
 	for {
 		var p *Replacement
 		err := r.do(ctx, func() error {

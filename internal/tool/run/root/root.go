@@ -47,10 +47,11 @@ type Config struct {
 
 // Root is the sandbox's root directory as file tools see it.
 type Root struct {
-	fd      int    // O_PATH descriptor of Config.Dir
-	prefix  string // what /proc/self/fd calls Config.Dir, "" for "/"
-	uid     int    // -1: not switched
-	named   bool   // temporary files have names, as some file systems want it
+	fd      int           // O_PATH descriptor of Config.Dir
+	prefix  string        // what /proc/self/fd calls Config.Dir, "" for "/"
+	uid     int           // -1: not switched
+	named   bool          // temporary files have names, as some file systems want it
+	patient time.Duration // how long Begin waits for a lock
 	threads *threads
 	memory  *semaphore.Weighted // of most bytes
 	most    int64
@@ -83,7 +84,7 @@ func New(c Config) (*Root, error) {
 	r := &Root{
 		fd: fd, uid: c.UID, memory: semaphore.NewWeighted(c.Memory), most: c.Memory,
 		threads: newThreads(c.Threads, c.Idle, identity{uid: c.UID, gid: c.GID}),
-		swept:   make(map[fileKey]struct{}),
+		swept:   make(map[fileKey]struct{}), patient: lockWait,
 	}
 	err = r.do(context.Background(), func() error {
 		prefix, err := fdPath(fd)

@@ -31,6 +31,9 @@ const (
 	sweepEntries = 4096
 	// sweptMax bounds how many directories are remembered as swept.
 	sweptMax = 4096
+	// tempTries is how many files with names may be swept away before they are
+	// locked. A directory is swept once, so that hardly one is.
+	tempTries = 16
 )
 
 // noTempFiles are the ways in which file systems and kernels say that they have
@@ -51,7 +54,7 @@ func newTemp(dirfd int, replaces, named bool) (*temp, error) {
 		t.fd, err = unix.Openat(dirfd, ".", unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, perm)
 	}
 	if slices.ContainsFunc(noTempFiles, func(e unix.Errno) bool { return errors.Is(err, e) }) {
-		err = t.createNamed(perm)
+		return t, t.createLocked(perm)
 	}
 	if err != nil {
 		return nil, err
@@ -61,6 +64,29 @@ func newTemp(dirfd int, replaces, named bool) (*temp, error) {
 		return nil, err
 	}
 	return t, nil
+}
+
+// createLocked makes a file with a name and locks it. Between the two a sweep may
+// take it for a dead maker's: it has the lock then, or has removed the file.
+func (t *temp) createLocked(perm uint32) error {
+	for try := 1; ; try++ {
+		if err := t.createNamed(perm); err != nil {
+			return err
+		}
+		var st unix.Stat_t
+		err := unix.Flock(t.fd, unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			err = unix.Fstatat(t.dirfd, t.name, &st, unix.AT_SYMLINK_NOFOLLOW)
+		}
+		if err == nil {
+			return nil
+		}
+		t.close()
+		swept := err == unix.EWOULDBLOCK || err == unix.ENOENT
+		if !swept || try == tempTries {
+			return err
+		}
+	}
 }
 
 func (t *temp) createNamed(perm uint32) error {
