@@ -111,7 +111,7 @@ func TestDeadShellIsLeftAlone(t *testing.T) {
 	if err := unix.Kill(w.pid, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	dead(t, w.pid)
+	eventually(t, "the shell was waited for", func() bool { return len(w.exit) == 1 })
 	w.pid = -1 << 30 // a kill of it would fail; what counts is the group
 	r.shells().drop()
 	r.shells().ending.Wait()

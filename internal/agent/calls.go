@@ -146,8 +146,10 @@ func (s *Server) run(p *peer, h head, r request) (work func(), err error) {
 	}
 	c := newCall(s.ctx, r, s.session.hello.UnackedBytes)
 	s.calls[r.CallID] = c
-	s.mu.Unlock()
+	// Under mu: a connection that comes next may resume the call from now on, and
+	// this one must not take it back.
 	s.attach(p, &attached{call: c, a: &attachment{peer: p, id: h.ID, limit: h.N}})
+	s.mu.Unlock()
 	return s.begin(t, func() {
 		s.work(c, t, size, func(ctx context.Context) (any, error) {
 			if !ok {
@@ -262,16 +264,31 @@ func (s *Server) bound(c *call) {
 }
 
 func (s *Server) resume(p *peer, h head, r resume) error {
-	c := s.call(r.CallID)
+	refused, err := s.reattach(p, h, r)
+	if err == nil && refused != 0 {
+		err = p.refuse(h.ID, done{Refused: refused})
+	}
+	return err
+}
+
+// reattach begins to send a call to p, unless p is not the newest connection any
+// more: what it has said late must not take the call from the one that has it.
+func (s *Server) reattach(p *peer, h head, r resume) (refusal, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.peer != p {
+		return 0, errors.New("not the newest connection")
+	}
+	c := s.calls[r.CallID]
 	if c == nil {
-		return p.refuse(h.ID, done{Refused: refusedUnknown})
+		return refusedUnknown, nil
 	}
 	c.mu.Lock()
 	gone := r.Offset < c.ring.base || r.Offset > c.ring.end
 	c.mu.Unlock()
 	if gone {
-		return p.refuse(h.ID, done{Refused: refusedOffset})
+		return refusedOffset, nil
 	}
 	s.attach(p, &attached{call: c, a: &attachment{peer: p, id: h.ID, sent: r.Offset, limit: h.N}})
-	return nil
+	return 0, nil
 }

@@ -168,9 +168,14 @@ func Connect(ctx context.Context, c *net.UnixConn, h Hello) (*Conn, *Welcome, er
 }
 
 func connect(ctx context.Context, c *net.UnixConn, h Hello, writeTime time.Duration) (*Conn, *Welcome, error) {
-	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
 	in := newFrameReader(c, maxUp)
-	w, err := handshake(c, in, h)
+	// Before ctx has a say: its end is the earlier one.
+	err := c.SetDeadline(time.Now().Add(helloTime))
+	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
+	var w *Welcome
+	if err == nil {
+		w, err = handshake(c, in, h)
+	}
 	if !stop() {
 		err = context.Cause(ctx)
 	} else if err == nil {
@@ -194,9 +199,6 @@ func connect(ctx context.Context, c *net.UnixConn, h Hello, writeTime time.Durat
 }
 
 func handshake(c *net.UnixConn, in *frameReader, h Hello) (*Welcome, error) {
-	if err := c.SetDeadline(time.Now().Add(helloTime)); err != nil {
-		return nil, err
-	}
 	if err := sendHello(c, h); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrLost, err)
 	}

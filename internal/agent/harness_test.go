@@ -154,6 +154,17 @@ func (s *sink) Metadata(m map[string]any) {
 	s.meta = append(s.meta, m)
 }
 
+// until is a shell's command that ends when release has been called with name.
+func until(name string) string { return "until [ -e " + name + " ]; do sleep 0.01; done" }
+
+// release lets calls of the worktree go on.
+func (r *rig) release(name string) {
+	r.t.Helper()
+	if err := os.WriteFile(filepath.Join(r.dir, name), nil, 0o644); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
 func bashCall(id, command string) Request {
 	in, _ := json.Marshal(map[string]any{"command": command})
 	return Request{CallID: id, Tool: "bash", Input: in}

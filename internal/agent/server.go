@@ -97,14 +97,20 @@ func NewServer(c ServerConfig) (*Server, error) {
 // Serve accepts connections until ctx ends or no daemon has been there for as
 // long as the first one allowed. All calls have then been ended.
 func (s *Server) Serve(ctx context.Context) error {
-	s.ctx, s.cancel = context.WithCancelCause(ctx)
+	s.ctx, s.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	// Calls end with it, and the daemon may still hear why.
+	told := context.AfterFunc(ctx, func() { s.cancel(&endedError{reason: run.ReasonSessionEnded}) })
+	defer told()
 	stop := context.AfterFunc(s.ctx, func() { _ = s.cfg.Listener.Close() })
 	defer stop()
 	err := s.accept()
 	s.cancel(err)
 	s.end()
-	if cause := context.Cause(s.ctx); errors.Is(cause, ErrOrphaned) || ctx.Err() != nil {
+	switch cause := context.Cause(s.ctx); {
+	case errors.Is(cause, ErrOrphaned):
 		return cause
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
 	}
 	return err
 }

@@ -106,7 +106,8 @@ func (s *shells) dismissLocked(w *waiting) {
 	})
 }
 
-// alone waits until the shells that are being killed are gone.
+// alone waits until the shells that are being killed are gone. The error is why
+// ctx has ended, also where there was nothing to wait for.
 func (s *shells) alone(ctx context.Context) error {
 	s.mu.Lock()
 	leaving := slices.Clone(s.leaving)
@@ -118,7 +119,7 @@ func (s *shells) alone(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 	}
-	return nil
+	return context.Cause(ctx)
 }
 
 // fits reports whether c is what a waiting shell does when it is given the last

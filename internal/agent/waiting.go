@@ -55,8 +55,10 @@ const (
 	maxGiven = 8<<10 - 1
 	// placeholderBegin is all that a shell does whose command does not come.
 	placeholderBegin = "exit 125\n"
-	// readyTime is how long a shell may still need that a command waits for.
-	readyTime = time.Second
+	// readyTime is how long a shell may still need that a command waits for, and how
+	// long it may need to execute. On a host with much to do either can take
+	// seconds, which a fresh shell would need as well.
+	readyTime = 5 * time.Second
 )
 
 // placeholder has the length of the longest command.
@@ -255,20 +257,44 @@ func scriptPipe() (p [2]int, err error) {
 // openMemory opens the memory of a shell that has just been started and finds in
 // it what give overwrites. The thread has the tool user's ids. A fork is over for
 // the parent when the child has begun to execute: what it executes, and with it
-// the arguments, is there a moment later.
+// the arguments, is there a moment later, on a host with much to do some time
+// later. Once the kernel says where they are, nothing else takes long.
 func (h *handle) openMemory(pid int) (err error) {
+	proc := "/proc/" + strconv.Itoa(pid)
+	if err := awaitAreas(proc); err != nil {
+		return err
+	}
 	for wait := 50 * time.Microsecond; wait < 20*time.Millisecond; wait *= 2 {
-		if err = h.tryMemory(pid); err == nil {
+		if err = h.tryMemory(proc); err == nil {
 			return nil
 		}
-		pause := unix.NsecToTimespec(int64(wait))
-		_ = unix.Nanosleep(&pause, nil)
+		pause(wait)
 	}
 	return err
 }
 
-func (h *handle) tryMemory(pid int) (err error) {
-	proc := "/proc/" + strconv.Itoa(pid)
+// awaitAreas waits until the kernel says where the arguments of a process are.
+func awaitAreas(proc string) error {
+	began := time.Now()
+	for wait := 50 * time.Microsecond; ; wait = min(2*wait, 10*time.Millisecond) {
+		stat, err := os.ReadFile(proc + "/stat")
+		if err != nil {
+			return err // it has ended
+		}
+		if _, err = areasOf(stat); err == nil || time.Since(began) > readyTime {
+			return err
+		}
+		pause(wait)
+	}
+}
+
+// pause sleeps without letting another goroutine have the thread.
+func pause(d time.Duration) {
+	t := unix.NsecToTimespec(int64(d))
+	_ = unix.Nanosleep(&t, nil)
+}
+
+func (h *handle) tryMemory(proc string) (err error) {
 	stat, err := os.ReadFile(proc + "/stat")
 	if err != nil {
 		return err
