@@ -1,7 +1,7 @@
 package agent
 
 import (
-	"encoding/json"
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -42,13 +42,12 @@ func callCgroup(t testing.TB) *os.File {
 			t.Errorf("%s is left over", s)
 			_ = os.Remove(s)
 		}
-		for range 200 {
-			if os.Remove(dir) == nil {
+		for deadline := time.Now().Add(time.Minute); os.Remove(dir) != nil; time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Errorf("cannot remove %s", dir)
 				return
 			}
-			time.Sleep(10 * time.Millisecond)
 		}
-		t.Errorf("cannot remove %s", dir)
 	})
 	fd, err := unix.OpenTree(unix.AT_FDCWD, dir, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 	if err != nil {
@@ -90,7 +89,7 @@ func TestCallCgroup(t *testing.T) {
 // starts is gone after it.
 func nothingSurvives(t *testing.T, r *rig, c *Conn) {
 	t.Helper()
-	out, o := r.bash(c, "b", `setsid sleep 300 & echo $!; (setsid bash -c 'echo $$; sleep 300' &); sleep 0.1`)
+	out, o := r.bash(c, "b", `setsid sleep 300 & echo $!; (setsid bash -c 'echo $$; : > born; sleep 300' &); `+until("born"))
 	pids := strings.Fields(out)
 	if len(pids) != 2 || o.Exit.BackgroundKilled < 2 || o.Exit.Code != 0 {
 		t.Errorf("%q %+v", out, o.Exit)
@@ -99,15 +98,31 @@ func nothingSurvives(t *testing.T, r *rig, c *Conn) {
 		gone(t, pid)
 	}
 	// Signals are ignored, the leader is stopped, its children have sessions of their own.
-	in, _ := json.Marshal(map[string]any{"timeout": 100, "command": `trap '' TERM; (trap '' TERM; setsid bash -c 'echo $$; while :; do sleep 1; done') & echo $!; while :; do kill -STOP $$; done`})
 	var s sink
-	o, err := c.Run(t.Context(), Request{CallID: "c", Tool: "bash", Input: in}, &s)
-	if err != nil || o.Err != nil || o.Exit.Reason != run.ReasonTimeout || o.Exit.Signal != "SIGKILL" {
+	s.hook = func(int64) error {
+		pids := strings.Fields(string(s.data))
+		if len(pids) < 3 {
+			return nil
+		}
+		stopped(t, pids[2]) // the leader
+		return c.Abort("c", run.ReasonAborted)
+	}
+	o, err := c.Run(t.Context(), bashCall("c", `trap '' TERM; (trap '' TERM; setsid bash -c 'echo $$; : > born2; while :; do sleep 1; done') &
+`+until("born2")+`; echo $!; echo $$; while :; do kill -STOP $$; done`), &s)
+	if err != nil || o.Err != nil || o.Exit.Reason != run.ReasonAborted || o.Exit.Signal != "SIGKILL" {
 		t.Fatal(err, o, o.Exit)
 	}
 	for pid := range strings.FieldsSeq(string(s.data)) {
 		gone(t, pid)
 	}
+}
+
+// stopped waits until a process is stopped.
+func stopped(t *testing.T, pid string) {
+	eventually(t, "process "+pid+" is stopped", func() bool {
+		stat, _ := os.ReadFile("/proc/" + pid + "/stat")
+		return bytes.Contains(stat, []byte(") T "))
+	})
 }
 
 // A process of another call holds the pipe: the call ends all the same.
@@ -127,12 +142,10 @@ time.sleep(300)
 E`), &sink{})
 		holder <- err
 	}()
-	for {
-		if _, err := os.Stat(filepath.Join(r.dir, "ready")); err == nil {
-			break
-		}
-		time.Sleep(time.Millisecond)
-	}
+	eventually(t, "somebody listens", func() bool {
+		_, err := os.Stat(filepath.Join(r.dir, "ready"))
+		return err == nil
+	})
 	out, o := r.bash(c, "a", `python3 - <<'E'
 import socket, os, array, time
 s = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -23,7 +23,7 @@ func daemonAt(t *testing.T, dir string) *net.UnixListener {
 	}
 	ln.SetUnlinkOnClose(false)
 	t.Cleanup(func() { ln.Close() })
-	if err := ln.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+	if err := ln.SetDeadline(time.Now().Add(2 * time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	return ln
@@ -54,15 +54,16 @@ func TestAgentDials(t *testing.T) {
 		t.Errorf("output %q", out)
 	}
 	// A lost connection: it dials again, and a call goes on meanwhile.
-	began := make(chan struct{})
+	over := make(chan struct{})
 	go func() {
-		_, _ = c.Run(context.Background(), bashCall("c2", "sleep 0.3; echo two"), &sink{hook: func(int64) error { return nil }})
-		close(began)
+		_, _ = c.Run(context.Background(), bashCall("c2", until("on")+"; echo two"), &sink{hook: func(int64) error { return nil }})
+		close(over)
 	}()
-	time.Sleep(100 * time.Millisecond)
+	eventually(t, "the call", func() bool { return r.server.call("c2") != nil })
 	c.Close()
-	<-began
+	<-over
 	again := r.accept(ln)
+	r.release("on")
 	o, err := again.Resume(t.Context(), "c2", 0, &sink{})
 	if err != nil || o.Err != nil || o.OutputEnd != 4 {
 		t.Errorf("resumed: %+v, %v", o, err)

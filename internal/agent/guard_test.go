@@ -66,14 +66,9 @@ func TestGuardKillsTheLargest(t *testing.T) {
 		t.Error("somebody was hit below the limit")
 	}
 	x.write("memory.current", "1001")
-	for deadline := time.Now().Add(20 * time.Second); large.limit() != limitMemory; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("nobody was hit above the limit")
-		}
-	}
-	if got := x.read("call-2/cgroup.kill"); got != "1" {
-		t.Errorf("the largest was told %q to its cgroup.kill", got)
-	}
+	eventually(t, "the largest is hit above the limit", func() bool {
+		return large.limit() == limitMemory && x.read("call-2/cgroup.kill") == "1"
+	})
 	if small.limit() != limitNone || x.read("call-1/cgroup.kill") != "" {
 		t.Error("the small one was hit too")
 	}
@@ -87,11 +82,7 @@ func TestGuardKillsTheLargest(t *testing.T) {
 	// It begins again with the next program.
 	next := x.call(of, "call-3", "1001")
 	g.enter(next)
-	for deadline := time.Now().Add(20 * time.Second); next.limit() != limitMemory; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("it does not look any more")
-		}
-	}
+	eventually(t, "it looks again", func() bool { return next.limit() == limitMemory })
 	g.leave(next)
 	g.wg.Wait()
 }

@@ -188,7 +188,7 @@ func TestHostileAgent(t *testing.T) {
 				h := v.receive()
 				s(v, h.ID)
 			}()
-			o, err := c.Run(t.Context(), bashCall("c", "true"), slowSink{})
+			o, err := c.Run(t.Context(), bashCall("c", "true"), stuckSink{c})
 			if !errors.Is(err, ErrViolation) || o != nil {
 				t.Errorf("run: %+v, %v; want a violation", o, err)
 			}
@@ -207,11 +207,11 @@ func TestHostileAgent(t *testing.T) {
 	}
 }
 
-// slowSink keeps the credit of what it has taken back for a while.
-type slowSink struct{}
+// stuckSink gives no credit back for what it has taken.
+type stuckSink struct{ c *Conn }
 
-func (slowSink) Output(int64, bool, []byte) error { time.Sleep(200 * time.Millisecond); return nil }
-func (slowSink) Metadata(map[string]any)          {}
+func (s stuckSink) Output(int64, bool, []byte) error { <-s.c.Done(); return nil }
+func (stuckSink) Metadata(map[string]any)            {}
 
 // A second final, and anything for an exchange that is over.
 func TestHostileAfterTheEnd(t *testing.T) {

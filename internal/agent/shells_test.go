@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -93,11 +92,7 @@ func TestWaitingShellGivesWay(t *testing.T) {
 // dead waits until a process is gone.
 func dead(t *testing.T, pid int) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); unix.Kill(pid, 0) == nil; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("process %d is alive", pid)
-		}
-	}
+	eventually(t, fmt.Sprintf("the end of process %d", pid), func() bool { return unix.Kill(pid, 0) != nil })
 }
 
 // A shell does not wait beside a program: while one runs none is started, and a
@@ -113,9 +108,13 @@ func TestNoShellBesideAProgram(t *testing.T) {
 	<-started
 	for i := range 3 {
 		r.bash(c, fmt.Sprint(i), "true")
-		r.shells().rest()
-		if s := r.shells(); s.next != nil || s.running != 1 {
-			t.Fatalf("a shell waits beside %d programs", s.running)
+		s := r.shells()
+		s.rest()
+		s.mu.Lock()
+		next, running := s.next, s.running
+		s.mu.Unlock()
+		if next != nil || running != 1 {
+			t.Fatalf("a shell waits beside %d programs", running)
 		}
 	}
 	if err := c.Abort("long", run.ReasonAborted); err != nil {
@@ -134,8 +133,8 @@ func TestNoShellBesideAProgram(t *testing.T) {
 // the command is run by a fresh one, once.
 func TestWaitingShellIsUnfit(t *testing.T) {
 	for name, spoil := range map[string]func(*waiting){
-		"killed":          func(w *waiting) { _ = unix.Kill(w.pid, unix.SIGKILL); time.Sleep(20 * time.Millisecond) },
-		"pipe closed":     func(w *waiting) { _ = unix.Close(w.script); w.script = -1 },
+		"killed":          func(w *waiting) { _ = unix.Kill(w.pid, unix.SIGKILL); dead(t, w.pid) },
+		"pipe closed":     func(w *waiting) { _ = unix.Close(w.script); w.script = brokenPipe(t) },
 		"no memory":       func(w *waiting) { _ = unix.Close(w.mem); w.mem = -1 },
 		"wrong place":     func(w *waiting) { w.command = 4096 },
 		"wrong place too": func(w *waiting) { w.env = 4096 },
@@ -158,6 +157,17 @@ func TestWaitingShellIsUnfit(t *testing.T) {
 			t.Errorf("%s: no shell waits afterwards", name)
 		}
 	}
+}
+
+// brokenPipe is the writing end of a pipe that nobody reads.
+func brokenPipe(t *testing.T) int {
+	t.Helper()
+	var p [2]int
+	if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
+		t.Fatal(err)
+	}
+	_ = unix.Close(p[0])
+	return p[1]
 }
 
 // A shell that was not given a command and whose pipe is closed does nothing; no
@@ -185,7 +195,10 @@ func TestPlaceholderDoesNothing(t *testing.T) {
 		}
 		r.waiting()
 	}
-	if s := r.shells(); s.failed != shellFailures || s.next != nil {
+	s := r.shells()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.failed != shellFailures || s.next != nil {
 		t.Errorf("%d failures", s.failed)
 	}
 }
@@ -199,10 +212,10 @@ func closedExit() <-chan ended {
 // The bill of a call begins when it takes its shell.
 func TestBillOfWaitingShell(t *testing.T) {
 	r, c := newWaitingRig(t, nil)
-	r.bash(c, "first", "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done") // in the same cgroup
+	_, long := r.bash(c, "first", "i=0; while [ $i -lt 50000 ]; do i=$((i+1)); done") // in the same cgroup
 	r.bash(c, "second", "true")
-	if _, o := r.given(c, "1", "true"); o.Exit.CPUMillis > 20 || o.Exit.CPUMillis < 0 || o.Exit.MaxMemoryBytes <= 0 {
-		t.Errorf("%+v", o.Exit)
+	if _, o := r.given(c, "1", "true"); o.Exit.CPUMillis >= long.Exit.CPUMillis || o.Exit.CPUMillis < 0 || o.Exit.MaxMemoryBytes <= 0 {
+		t.Errorf("%+v, after %+v", o.Exit, long.Exit)
 	}
 	if _, o := r.given(c, "2", "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done"); o.Exit.CPUMillis <= 0 {
 		t.Errorf("%+v", o.Exit)

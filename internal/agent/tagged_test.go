@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -37,7 +38,7 @@ func TestTaggedHeadless(t *testing.T) {
 import ctypes, os, threading, time
 threading.Thread(target=lambda: time.sleep(300)).start()
 print(os.getpid(), flush=True)
-ctypes.CDLL(None).syscall(60 if os.uname().machine == "x86_64" else 93, 0)' & sleep 1; cut -d" " -f3 /proc/$!/stat`)
+ctypes.CDLL(None).syscall(60 if os.uname().machine == "x86_64" else 93, 0)' & until state=$(cut -d" " -f3 /proc/$!/stat); [ $state = Z ]; do sleep 0.01; done; echo $state`)
 	pid, state, _ := strings.Cut(strings.TrimSpace(out), "\n")
 	if state != "Z" || o.Exit.BackgroundKilled != 1 {
 		t.Errorf("%q %+v", out, o.Exit)
@@ -49,16 +50,20 @@ ctypes.CDLL(None).syscall(60 if os.uname().machine == "x86_64" else 93, 0)' & sl
 func TestTagsDiffer(t *testing.T) {
 	r, c := newTaggedRig(t)
 	long := make(chan error, 1)
-	var s sink
+	began := make(chan struct{})
+	first := sync.OnceFunc(func() { close(began) })
+	s := sink{hook: func(int64) error { first(); return nil }}
 	go func() {
-		_, err := c.Run(t.Context(), bashCall("long", "id -G; sleep 1; setsid sleep 1; echo done"), &s)
+		_, err := c.Run(t.Context(), bashCall("long", "id -G; setsid bash -c '"+until("end")+"'; echo done"), &s)
 		long <- err
 	}()
+	<-began
 	out, _ := r.bash(c, "short", "id -G; setsid sleep 300 & python3 -c 'import os; os.setgroups([])' 2>&1 | tail -1; newgrp - 2>&1 </dev/null | head -1; id -G")
 	lines := strings.Split(strings.TrimSpace(out), "\n")
 	if lines[0] != lines[len(lines)-1] {
 		t.Errorf("groups were %s and are %s", lines[0], lines[len(lines)-1])
 	}
+	r.release("end")
 	if err := <-long; err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"net"
 	"os"
 	"reflect"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -547,37 +548,45 @@ func TestBudget(t *testing.T) {
 // A daemon that never forgets does not fill the agent.
 func TestHeldResultsAreBounded(t *testing.T) {
 	big := strings.Repeat("x", 30<<20)
+	lost := make(chan struct{})
 	r := newRig(t, fakeTool{name: "big", run: func(context.Context, *run.Env, json.RawMessage, *run.Prepared) (*run.Result, error) {
+		<-lost
 		return &run.Result{Output: big}, nil
 	}})
-	for i := range 4 {
+	const fit = maxHeld / (30 << 20)
+	for i := range 2 * fit {
+		id := fmt.Sprint("b", i)
 		c, _ := r.connect(r.hello())
-		ctx, cancel := context.WithCancel(t.Context())
+		over := make(chan struct{})
 		go func() {
-			for c.Err() == nil {
-				if cl := r.server.call(fmt.Sprint("b", i)); cl != nil {
-					break
-				}
-				time.Sleep(time.Millisecond)
-			}
-			c.Close()
-			cancel()
+			defer close(over)
+			_, _ = c.Run(t.Context(), ask(id, "big"), nil)
 		}()
-		_, _ = c.Run(ctx, ask(fmt.Sprint("b", i), "big"), nil)
+		eventually(t, "the call", func() bool { return r.server.call(id) != nil })
+		c.Close()
+		<-over
+		eventually(t, "the connection is lost", func() bool {
+			r.server.mu.Lock()
+			defer r.server.mu.Unlock()
+			return r.server.peer == nil
+		})
+		lost <- struct{}{}
+		held := r.server.call(id)
+		eventually(t, "its end", func() bool {
+			held.mu.Lock()
+			defer held.mu.Unlock()
+			return held.finished && (held.final.Err != nil) == (i >= fit)
+		})
 	}
 	c, _ := r.connect(r.hello())
-	lost := 0
-	for i := range 4 {
+	for i := range 2 * fit {
 		o, err := c.Resume(t.Context(), fmt.Sprint("b", i), 0, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if o.Err != nil {
-			lost++
+		if (o.Err != nil) != (i >= fit) {
+			t.Errorf("result %d: %v", i, o.Err)
 		}
-	}
-	if lost == 0 || lost == 4 {
-		t.Errorf("%d of 4 results were dropped", lost)
 	}
 }
 
@@ -645,29 +654,21 @@ func TestTooManyCalls(t *testing.T) {
 }
 
 func TestTrimThreads(t *testing.T) {
-	var wg sync.WaitGroup
-	for range 30 { // as many threads as there are blocking calls
+	var wg, all sync.WaitGroup
+	const many = 30
+	all.Add(many)
+	for range many { // who is locked has a thread of its own
 		wg.Go(func() {
-			p, err := newPipe()
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			defer closePipe(p)
-			ts := unix.NsecToTimespec(int64(50 * time.Millisecond))
-			_ = unix.Nanosleep(&ts, nil)
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			all.Done()
+			all.Wait()
 		})
 	}
 	wg.Wait()
 	before := len(threads(t))
 	releaseMemory()
-	for range 500 {
-		if len(threads(t)) < before {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Errorf("%d threads before, %d after", before, len(threads(t)))
+	eventually(t, "fewer threads", func() bool { return len(threads(t)) < before })
 }
 
 func threads(t *testing.T) []os.DirEntry {
