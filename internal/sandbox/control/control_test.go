@@ -38,7 +38,7 @@ func listening(t *testing.T, dir string, peer func(*unix.Ucred) error) *Listener
 // agentDials connects as an agent does.
 func agentDials(t *testing.T, dir string) *net.UnixConn {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: filepath.Join(dir, "socket"), Net: "unix"})
 		if errors.Is(err, unix.EAGAIN) && time.Now().Before(end) {
 			continue // the socket's queue is full, and an agent tries again
@@ -53,7 +53,7 @@ func agentDials(t *testing.T, dir string) *net.UnixConn {
 
 func got(t *testing.T, l *Listener) *net.UnixConn {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	c, err := l.Dial(ctx)
 	if err != nil {
@@ -67,7 +67,7 @@ func got(t *testing.T, l *Listener) *net.UnixConn {
 func talks(t *testing.T, a, b net.Conn) {
 	t.Helper()
 	for _, c := range []net.Conn{a, b} {
-		_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+		_ = c.SetDeadline(time.Now().Add(time.Minute))
 	}
 	if _, err := a.Write([]byte("x")); err != nil {
 		t.Fatal(err)
@@ -159,9 +159,7 @@ func reaches(c, a *net.UnixConn) bool {
 	if _, err := c.Write([]byte("x")); err != nil {
 		return false
 	}
-	_ = a.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
-	_, err := a.Read(make([]byte, 1))
-	return err == nil
+	return !silent(a) // what is written is there at once
 }
 
 // A daemon that comes next takes over, whether the one before has closed or died.
@@ -188,7 +186,7 @@ func TestPeer(t *testing.T) {
 	})
 	uid.Store(int64(os.Getuid()) + 1)
 	c := agentDials(t, dir)
-	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(time.Minute))
 	if _, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("a stranger was let in: %v", err)
 	}
