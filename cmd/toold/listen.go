@@ -109,7 +109,7 @@ func removeStale(path string) error {
 	if st, ok := info.Sys().(*syscall.Stat_t); !ok || int(st.Uid) != os.Geteuid() {
 		return fmt.Errorf("socket %s belongs to another user (uid %d): remove it", path, st.Uid)
 	}
-	c, err := net.DialTimeout("unix", path, time.Second)
+	c, err := net.DialTimeout("unix", path, 10*time.Second)
 	if err == nil {
 		return errors.Join(fmt.Errorf("another daemon answers at %s: stop it, or use another --socket", path), c.Close())
 	}
