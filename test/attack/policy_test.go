@@ -385,7 +385,12 @@ func TestR8PendingOverACrash(t *testing.T) {
 	s.kill(t)
 	<-done
 	s.start(t)
-	list := s.pending(t)
+	// The next daemon judges the call before it shows its approval.
+	var list []client.Approval
+	eventually(t, "the approval is pending again", func() bool {
+		list = s.pending(t)
+		return len(list) > 0
+	})
 	if len(list) != 1 || list[0].ID != a.ID || list[0].SHA256 != a.SHA256 {
 		t.Fatalf("pending after the restart: %+v, want %s", list, a.ID)
 	}
