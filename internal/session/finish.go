@@ -196,8 +196,10 @@ func (s *Session) finish(c *call, o *outcome) {
 	}
 	c.clock.ended = time.Now()
 	row.Call.Time.Ended = new(c.clock.ended.UTC().Truncate(time.Millisecond))
+	c.flushOutput()
 	s.history.answered(&row.Call)
 	s.uncount(c) // who hears of the end, and be it as an event, may make the next call
+	s.telling.RLock()
 	c.mu.Lock()
 	c.row = row
 	c.mu.Unlock()
@@ -206,7 +208,6 @@ func (s *Session) finish(c *call, o *outcome) {
 		// What the agent has ended it keeps until the end is in the store, so
 		// nobody has to wait for that: a daemon that dies in between leaves it to
 		// the next one.
-		s.telling.RLock()
 		close(c.done)
 		runtime.Gosched() // those who waited for it go first
 	}
@@ -220,9 +221,8 @@ func (s *Session) finish(c *call, o *outcome) {
 		release := c.hold()
 		s.m.work.Go(func() { defer release(); s.storeLater(c, &row, o.held) })
 	}
-	if o.held {
-		s.telling.RUnlock()
-	} else {
+	s.telling.RUnlock()
+	if !o.held {
 		close(c.done)
 		runtime.Gosched()
 	}
@@ -318,7 +318,6 @@ func (s *Session) edits(c *call, row *store.Call) []client.Event {
 // announce tells who listens and who counts. It returns how long the call ran.
 func (s *Session) announce(c *call, row *store.Call) time.Duration {
 	v := row.Call
-	c.flushOutput()
 	c.tellStatus()
 	if kept := c.out.spill.kept(); kept > 0 {
 		s.m.observe(func(o Observer) { o.OutputSpilled(kept) })

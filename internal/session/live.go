@@ -41,8 +41,8 @@ type Session struct {
 	rulings rulings       // what it is judged by
 	history history       // what loops are looked for in
 
-	// telling is held, shared, from when the end of a call is told until it is in
-	// the store.
+	// telling is held, shared, from when the end of a call can be seen until it is
+	// in the store. Nobody waits for a client under it.
 	telling sync.RWMutex
 	work    crew        // its calls
 	losses  []time.Time // of the connection to the agent, the last ones; only for supervise

@@ -35,7 +35,13 @@ func TestDaemonDiesInTheMiddleOfOutput(t *testing.T) {
 		}
 		c := h.background(s.ID, command)
 		ids = append(ids, c.ID)
-		boxes[c.ID] = h.host.box(s.ID)
+		box := h.host.box(s.ID)
+		boxes[c.ID] = box
+		await(t, "the command runs", func() bool {
+			box.mu.Lock()
+			defer box.mu.Unlock()
+			return len(box.runs) == 1
+		})
 	}
 	for range 4 {
 		time.Sleep(60 * time.Millisecond)
