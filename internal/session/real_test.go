@@ -84,10 +84,10 @@ func newRealHouse(t testing.TB) *realHouse {
 	return h
 }
 
-// The host uids of houses: above those of the drivers' suites, and below those of
-// other tests, of private daemons and of the system's.
+// The host uids of houses: below those of the demonstration, of other tests, of
+// private daemons and of the system's.
 const (
-	houseUIDs  = 0x4800_0000
+	houseUIDs  = 0x4100_0000
 	houseSlots = 16
 	houseRange = 0x0800_0000 / houseSlots
 )
