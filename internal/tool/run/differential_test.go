@@ -58,7 +58,9 @@ func lineDiff(want, got string) string {
 	return b.String()
 }
 
-// Patterns of every kind mean the same to both engines, or are refused by both.
+// Patterns of every kind mean the same to both engines, or are refused by both. Left
+// out are those that ripgrep 13 and 14 do not agree about: [a&&&b], whose class is
+// empty, and (?x) with a comment, which to 14 goes on past the end of the pattern.
 func TestEnginesAgreeOnPatterns(t *testing.T) {
 	needRipgrep(t)
 	env := searchEnv(t)
@@ -75,9 +77,9 @@ func TestEnginesAgreeOnPatterns(t *testing.T) {
 		"foo", "^foo", "foo$", "^foo$", "^$", "", ".", ".*", "^.*$", "^.$", "^..$", `\bfoo\b`, `\Bar`, `foo\B`, `\boo`,
 		`\d`, `\d+ \d+`, `\D`, `\w+`, `^\w+$`, `\W`, `\s`, `^\s`, `\S+$`, `[\d]`, `[^\d]`, `[\w.]+\(`, `[^\w]`, `[\W]`, `^\W+$`, `[^\W]`,
 		`\p{L}`, `\pL`, `\PL`, `\p{Greek}`, `\p{Lu}`, `\p{Uppercase_Letter}`, `\p{script=Cyrillic}`, `[\p{Lu}\d]`, `\p{nope}`, `\p{greek}`,
-		`[a-z&&[^aeiou]]`, `[a-z--[aeiou]]`, `[a-f~~c-h]`, `[a-z&&aeiou]`, `[[:alpha:]]`, `[[:^alpha:]]`, `[[:nope:]]`, `[^[a-z]]`, `[a[bc]d]`, `[]a]`, `[^]a]`, `[-a]`, `[a-]`, `[--]`, `[a-c-e]`, `[\]]`, `[\n]`, `[^\n]`, `[\t]`, `[&]`, `[~-]`, `[a\-z]`, `[z-a]`, `[a`, `[`, `[]`, `[^]`, `[a&&&b]`,
+		`[a-z&&[^aeiou]]`, `[a-z--[aeiou]]`, `[a-f~~c-h]`, `[a-z&&aeiou]`, `[[:alpha:]]`, `[[:^alpha:]]`, `[[:nope:]]`, `[^[a-z]]`, `[a[bc]d]`, `[]a]`, `[^]a]`, `[-a]`, `[a-]`, `[--]`, `[a-c-e]`, `[\]]`, `[\n]`, `[^\n]`, `[\t]`, `[&]`, `[~-]`, `[a\-z]`, `[z-a]`, `[a`, `[`, `[]`, `[^]`,
 		`a{1}`, `a\{1\}`, `o{2}`, `o{2,}`, `o{1,2}`, `o{2,1}`, `a{`, `a{,2}`, `{`, `}`, `]`, `a{x}`, `o{ 2 }`, `o{2}{1}`, `a**`, `o+?`, `o+*?`, `*`, `+a`, `a|*`, `(*)`, `|`, `a||b`, `()`, `(|a)`, `foo|bar`, `(?:foo|bar)\b`, `foo(?:|x)`, `^*`, `$+`, `\b*`,
-		`(`, `)`, `(a`, `a)`, `(?P<n>foo)`, `(?P<n`, `(?P=n)`, `(?i)FOO`, `(?i:F)oo`, `F(?i)OO`, `(?-i)foo`, `(?s).`, `(?m)^foo`, `(?-m)^foo`, `(?U)o+`, `(?x) f o o # c`, `(?x)[f o]+`, `(?z)`, `(?i`, `(?-i-s)`, `(?u)x`, `(?=a)`, `(?!a)`, `(?<=a)`, `(?>a)`, `(?i)(?-i)FOO`, `(?:(?i)f)OO`,
+		`(`, `)`, `(a`, `a)`, `(?P<n>foo)`, `(?P<n`, `(?P=n)`, `(?i)FOO`, `(?i:F)oo`, `F(?i)OO`, `(?-i)foo`, `(?s).`, `(?m)^foo`, `(?-m)^foo`, `(?U)o+`, `(?x) f o o`, `(?x)[f o]+`, `(?z)`, `(?i`, `(?-i-s)`, `(?u)x`, `(?=a)`, `(?!a)`, `(?<=a)`, `(?>a)`, `(?i)(?-i)FOO`, `(?:(?i)f)OO`,
 		`\1`, `\Z`, `\Q`, `\C`, `\h`, `\x66oo`, `\x{66}oo`, `\u0066oo`, `\u{66}`, `\U00000066`, `\x{110000}`, `\x6`, `\xzz`, `\x{}`, `\a`, `\f`, `\v`, `\t`, `\r`, `foo\r$`, `\n`, `a\nb`, `\`, `a\`, `\.`, `\(x\)`, `\[x\]`, `\-`, `\&\&`, `\~`, `\#`, `\Afoo`, `bar\z`, `\pZ`,
 		"ä", "Ä", "[ä-ü]", "日本", ".語", "^...$", `caf\w$`, `na.ve`, `é\b`, `\bé`, `ß`, "K", "k", "s", "ſ", "σ", "i", "İ", `a.b`, `a[^x]b`, `\xff`, "ord\ufffd?w",
 	} {
@@ -190,12 +192,22 @@ func (c chooser) glob() string {
 	case 4:
 		g = c.of("#", "\\#", "\\!", "[", "{a", "**/", "/**/") + g
 	}
+	// A slash at the end is none of the pattern's. Where it was escaped, ripgrep 13
+	// (as git) is left with an escape of nothing, and 14 takes that off too.
+	for strings.Contains(g, `\/`) {
+		g = strings.ReplaceAll(g, `\/`, "/")
+	}
 	return g
 }
 
-// randomTree makes files and ignore files below dir.
+// randomTree makes files and ignore files below dir. Repositories are in one only: by
+// themselves they keep out what is said above them for ripgrep 13 and not for 14.
 func randomTree(t *testing.T, c chooser, dir string) {
 	t.Helper()
+	repository := c.IntN(2) == 0
+	if repository {
+		must(t, os.MkdirAll(filepath.Join(dir, ".git/info"), 0o755))
+	}
 	names := []string{"a", "b", "c", "d", "a.x", "b.x", "ab", "abc", ".x", "B", "a b", "a,b", "a]", "-"}
 	var fill func(dir string, depth int)
 	fill = func(dir string, depth int) {
@@ -213,7 +225,7 @@ func randomTree(t *testing.T, c chooser, dir string) {
 			if c.IntN(4) > 0 {
 				continue
 			}
-			if strings.HasPrefix(name, ".git/") && c.IntN(2) == 0 {
+			if strings.HasPrefix(name, ".git/") && repository && c.IntN(2) == 0 {
 				must(t, os.MkdirAll(filepath.Join(dir, ".git/info"), 0o755))
 			}
 			var lines []string

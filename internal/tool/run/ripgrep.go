@@ -6,9 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/toold/toold/internal/tool/run/root"
 )
 
 // ripgrepArgs are given to every run of ripgrep. No configuration is read, so
@@ -20,7 +23,26 @@ import (
 // that shrinks under a mapping kills ripgrep, and a mapped one counts as memory.
 var ripgrepArgs = []string{
 	"rg", "--no-config", "--no-pre", "--no-messages", "--no-mmap", "--color=never",
-	"--no-require-git", "--no-ignore-global", "--hidden", "--glob=!.git",
+	"--no-ignore-global", "--hidden", "--glob=!.git",
+}
+
+// outsideGit has ripgrep follow .gitignore files where there is no repository. It is
+// not given in one: from ripgrep 14 on the rules would then go on in a repository
+// within it, which they do not in git.
+const outsideGit = "--no-require-git"
+
+// inGit reports whether dir is in a git repository, as ripgrep sees it: there is a
+// .git of any kind in it or above it.
+func inGit(ctx context.Context, r *root.Root, dir string) bool {
+	for {
+		if info, err := r.Resolve(ctx, path.Join(dir, ".git")); err == nil && info.Exists {
+			return true
+		}
+		if dir == "/" {
+			return false
+		}
+		dir = path.Dir(dir)
+	}
 }
 
 // ripgrepRun is one run of ripgrep.
@@ -42,8 +64,12 @@ func (r *ripgrepRun) run(ctx context.Context, env *Env) (searchEnd, error) {
 	defer cancel()
 	r.out.enough = cancel
 	stderr := &headBuffer{limit: 4 << 10}
+	args := slices.Clone(ripgrepArgs)
+	if !inGit(ctx, env.Root, r.place.dir) {
+		args = append(args, outsideGit)
+	}
 	exit, err := env.Exec(runCtx, Command{
-		Argv:    slices.Concat(ripgrepArgs, r.args, []string{"--", r.place.arg}),
+		Argv:    slices.Concat(args, r.args, []string{"--", r.place.arg}),
 		Dir:     r.place.dir,
 		Env:     []string{"RIPGREP_CONFIG_PATH="},
 		Stdout:  r.out,

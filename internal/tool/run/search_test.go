@@ -387,7 +387,7 @@ func TestIgnoreFilesAroundARepository(t *testing.T) {
 
 func testIgnoreFilesAroundARepository(t *testing.T, env *Env) {
 	tree(t, env.Worktree, map[string]string{
-		".gitignore": "f\n", ".ignore": "g\n", "repo/.git/": "", "repo/sub/dir/f": "x\n", "repo/sub/dir/g": "x\n", "sub/dir/f": "x\n",
+		".git/": "", ".gitignore": "f\n", ".ignore": "g\n", "repo/.git/": "", "repo/sub/dir/f": "x\n", "repo/sub/dir/g": "x\n", "sub/dir/f": "x\n",
 	})
 	for path, want := range map[string]string{".": "W/repo/sub/dir/f\n", "repo": "W/repo/sub/dir/f\n", "repo/sub/dir": "W/repo/sub/dir/f\n", "sub/dir": "No files found.\n"} {
 		if got, _ := answer(t, env, Glob{}, map[string]any{"pattern": "[fg]", "path": path}); got != want {
