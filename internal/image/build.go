@@ -220,6 +220,9 @@ func (s *Store) commit(ctx context.Context, img *Image, staging string, names []
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.closed { // ctx hears of it a moment later
+		return nil, ErrClosed
+	}
 	if err := s.dir.Rename(staging, folder(img.Digest)); err != nil {
 		return nil, err
 	}
