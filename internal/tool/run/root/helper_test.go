@@ -57,9 +57,11 @@ func rewriteForever() error {
 		return err
 	}
 	r.named = os.Getenv("NAMED") != ""
-	fmt.Println("ready")
 	ctx := context.Background()
 	for i := 0; ; i++ {
+		if i == 1 {
+			fmt.Println("ready")
+		}
 		p, err := r.Begin(ctx, "/f", BeginOptions{})
 		if err != nil {
 			return err
