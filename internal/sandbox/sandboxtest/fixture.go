@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -88,14 +87,16 @@ const (
 // bases counts the ranges that were given, over and over.
 var bases atomic.Uint32
 
-// claim is an abstract socket: the kernel lets go of it when the process ends.
-var claim net.Listener
-
-// block is the first id of this process's block.
+// block is the first id of this process's block. An abstract socket is the claim to
+// it, which the kernel lets go of when the process ends.
 var block = sync.OnceValues(func() (uint32, error) {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0, err
+	}
 	for i := range uint32(blocks) {
-		var err error
-		if claim, err = net.Listen("unix", fmt.Sprintf("@toold-test-uids-%d", i)); err == nil {
+		err := unix.Bind(fd, &unix.SockaddrUnix{Name: fmt.Sprintf("@toold-test-uids-%d", i)})
+		if err == nil {
 			return firstBase + i*blockRanges*sandbox.RangeSize, nil
 		}
 		if !errors.Is(err, unix.EADDRINUSE) {
