@@ -151,11 +151,12 @@ type rig struct {
 	trees       string         // the configured worktree root
 }
 
-// uidBase spreads the runs over the range, so that two at once do not meet.
+// uidBase spreads the runs over the range, so that two at once do not meet; those of
+// the drivers' tests lie above, with room for a hundred sessions between.
 func uidBase() uint32 {
 	var b [2]byte
 	rand.Read(b[:])
-	return 1_900_000_000/65536*65536 + (uint32(b[0])%128)*16*65536
+	return 1_900_000_000/65536*65536 + (uint32(b[0])%112)*16*65536
 }
 
 // newRig starts a daemon, by wrap unless that is nil. extra is added to its
