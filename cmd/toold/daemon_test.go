@@ -328,8 +328,8 @@ func TestMetricsListener(t *testing.T) {
 	p := newPlace(t)
 	d := p.command("--metrics-listen", "127.0.0.1:0").start().ready()
 	var addr string
-	eventually(t, "the address of the metrics is in the log", func() bool {
-		_, rest, found := strings.Cut(d.log.String(), " metrics=")
+	eventually(t, "the address of the metrics is in the log", func() (found bool) {
+		_, rest, _ := strings.Cut(d.log.String(), " metrics=")
 		addr, _, found = strings.Cut(rest, "\n")
 		return found
 	})
