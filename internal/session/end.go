@@ -139,7 +139,7 @@ func (m *Manager) release(session string, base uint32, left error) {
 	why := ""
 	if left != nil {
 		why = left.Error()
-	} else if who, err := m.leases.inUse(base); err != nil {
+	} else if who, err := m.leases.outlived(base); err != nil {
 		why = err.Error()
 	} else if who != "" {
 		why = who + " is alive"

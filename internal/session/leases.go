@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/sandbox"
@@ -67,6 +68,20 @@ func (l *leases) take() (uint32, error) {
 		Code:    client.CodeOverloaded,
 		Message: fmt.Sprintf("all %d ranges of host uids are taken or quarantined", maxRanges),
 		Hint:    "end sessions; an administrator sees leftovers with: toolctl gc --dry-run",
+	}
+}
+
+// dyingTime is how long processes may take to be dead that were killed and have left
+// their cgroups, which the kernel makes them do first.
+const dyingTime = 5 * time.Second
+
+// outlived is inUse for a range whose processes were killed: those that are about to
+// end are waited for.
+func (l *leases) outlived(base uint32) (who string, err error) {
+	for end := time.Now().Add(dyingTime); ; time.Sleep(10 * time.Millisecond) {
+		if who, err = l.inUse(base); who == "" || err != nil || time.Now().After(end) {
+			return who, err
+		}
 	}
 }
 
