@@ -815,6 +815,23 @@ func TestStopEndsCalls(t *testing.T) {
 	gone(t, pid)
 }
 
+// An agent that ends does not wait for who has connected and not said hello.
+func TestStopWaitsForNoHello(t *testing.T) {
+	r := newRig(t)
+	stranger := r.dial()
+	defer stranger.Close()
+	for len(r.server.strangers) == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	r.stop()
+	select {
+	case err := <-r.done:
+		r.done <- err
+	case <-time.After(helloTime * 4 / 5):
+		t.Error("it waits for the hello")
+	}
+}
+
 func TestFreeTmp(t *testing.T) {
 	r := newRig(t)
 	c, _ := r.connect(r.hello())

@@ -20,6 +20,9 @@ type history struct {
 	read  bool          // what earlier daemons have recorded is in it
 	steps []policy.Step // oldest first: what each asked for, and what it was answered
 	calls []stepCall    // whose the steps are
+	// early has the answers of calls that ended before read: the store may hear of
+	// them later than whoever reads it.
+	early map[string]policy.Digest
 }
 
 // stepCall is the call of a step.
@@ -45,7 +48,7 @@ func (s *Session) guard(c *call, inv *tool.Invocation) (*loopFound, error) {
 		if err := s.recall(c.ctx); err != nil {
 			return nil, fmt.Errorf("read the history of the session: %w", err)
 		}
-		h.read = true
+		h.read, h.early = true, nil
 	}
 	if c.guarded {
 		h.forgetLocked(c.id)
@@ -73,6 +76,8 @@ func (s *Session) recall(ctx context.Context) error {
 		st := policy.Step{Input: s.m.digestOfRow(row)}
 		if row.Finished() {
 			st.Output = answerOf(&row.Call)
+		} else if out, ok := h.early[row.ID]; ok {
+			st.Output = out
 		}
 		h.calls, h.steps = append(h.calls, stepCall{row.ID, row.Tool}), append(h.steps, st)
 		return nil
@@ -117,8 +122,14 @@ func (h *history) answered(c *client.Call) {
 	out := answerOf(c)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if i := h.indexLocked(c.ID); i >= 0 {
+	switch i := h.indexLocked(c.ID); {
+	case i >= 0:
 		h.steps[i].Output = out
+	case !h.read:
+		if h.early == nil {
+			h.early = map[string]policy.Digest{}
+		}
+		h.early[c.ID] = out
 	}
 }
 

@@ -93,6 +93,30 @@ func TestLoopsOverADaemonsDeath(t *testing.T) {
 	}
 }
 
+// The answer of a call counts from when it is there, also where the store has yet to
+// hear of it when it is asked what earlier daemons did.
+func TestAnswersBeforeTheHistoryIsRead(t *testing.T) {
+	h, _ := looping(t, loopsDenied)
+	s := h.create(alice, client.SessionCreate{})
+	c := h.background(s.ID, "hold")
+	await(t, "it holds", func() bool { return h.host.box(s.ID).holding.Load() == 1 })
+	h.stop()
+	h.open()
+	live, err := h.m.find(alice, s.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	live.history.answered(&client.Call{ID: c.ID, Output: "an answer"})
+	h.call(s.ID, bashCall("echo a"))
+	live.history.mu.Lock()
+	i := live.history.indexLocked(c.ID)
+	if i < 0 || live.history.steps[i].Output == (policy.Digest{}) {
+		t.Errorf("step %d of %+v", i, live.history.steps)
+	}
+	live.history.mu.Unlock()
+	h.host.box(s.ID).release()
+}
+
 func TestParallelLoops(t *testing.T) {
 	h, _ := looping(t, loopsDenied)
 	s := h.create(alice, client.SessionCreate{})

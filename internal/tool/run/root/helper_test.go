@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -38,9 +39,11 @@ func helper(role string) int {
 	return 0
 }
 
-// runHelper starts this binary in a role.
+// runHelper is this binary in a role, for the calling goroutine to start: the helper
+// ends with the thread that does, and threads of this package end with their tests.
 func runHelper(t *testing.T, role string, args ...string) *exec.Cmd {
 	t.Helper()
+	runtime.LockOSThread()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), append(args, helperEnv+"="+role)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
