@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -83,6 +84,9 @@ type place struct {
 	bin             string
 }
 
+// places counts them: each has uids of its own, apart from those of other tests.
+var places atomic.Int32
+
 func newPlace(t *testing.T) *place {
 	t.Helper()
 	bin := requireOCI(t)
@@ -92,7 +96,7 @@ func newPlace(t *testing.T) *place {
 	p := &place{
 		t: t, dir: dir, socket: filepath.Join(dir, "run", "s.sock"), bin: bin,
 		cgroup:  fmt.Sprintf("/toold-daemon-test-%d-%d", os.Getpid(), rand.IntN(1e6)),
-		uidBase: fmt.Sprint((20000 + rand.IntN(250)*16) * 65536),
+		uidBase: fmt.Sprint((20000 + int(places.Add(1)%31)*32) << 16),
 	}
 	t.Cleanup(func() {
 		mustNil(t, os.RemoveAll(dir))

@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -41,6 +41,10 @@ type rig struct {
 	killed bool // and has not been started again
 }
 
+// rigs counts them. Each has uids of its own, from 22,000 × 65,536 on; the other tests
+// that run at the same time have theirs elsewhere.
+var rigs atomic.Int32
+
 // newRig gives a script its directories and environment; it starts nothing.
 func newRig(e *testscript.Env) (*rig, error) {
 	dir, err := os.MkdirTemp("", prefix)
@@ -51,7 +55,7 @@ func newRig(e *testscript.Env) (*rig, error) {
 		dir:    dir,
 		socket: filepath.Join(dir, "run", "toold.sock"),
 		cgroup: filepath.Base(dir),
-		uids:   0x5000_0000 + rand.IntN(256)*16*65536,
+		uids:   (22000 + int(rigs.Add(1)%62)*16) << 16,
 	}
 	e.Defer(func() { r.close(e) })
 	// Worktrees and the private daemon's directory are below $WORK.

@@ -65,7 +65,7 @@ func (e *engine) open(t *testing.T, over ...string) *house {
 	// Apart from a toold that this machine may have.
 	h.flags = []string{
 		"--state-dir", filepath.Join(e.dir, "var/lib/toold"), "--run-dir", filepath.Join(e.dir, "run/toold"), "--socket", h.socket,
-		"--cgroup-parent", h.cgroup, "--uid-base", fmt.Sprint((24000 + os.Getpid()%4000) << 16),
+		"--cgroup-parent", h.cgroup, "--uid-base", fmt.Sprint((23500 + os.Getpid()%30*16) << 16),
 	}
 	h.api = client.New(client.Options{Socket: h.socket})
 	t.Cleanup(h.api.Close)

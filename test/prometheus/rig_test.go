@@ -111,7 +111,7 @@ func startDaemon(t *testing.T, x tools, config string) *daemon {
 	// also when this test is killed.
 	cmd := exec.Command(filepath.Join(dir, "toold"), "--ephemeral", "--config", file, "--log", "json",
 		"--socket", socket, "--state-dir", filepath.Join(dir, "state"), "--run-dir", filepath.Join(dir, "run"),
-		"--metrics-listen", "127.0.0.1:0", "--cgroup-parent", "/"+cgroup, "--uid-base", strconv.Itoa(0x5000_0000+rand.IntN(256)*16*65536))
+		"--metrics-listen", "127.0.0.1:0", "--cgroup-parent", "/"+cgroup, "--uid-base", strconv.Itoa((23000+rand.IntN(30)*16)<<16))
 	cmd.Stdout, cmd.Stderr = d.log, d.log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	stdin, err := cmd.StdinPipe()

@@ -14,9 +14,15 @@ func TestJournal(t *testing.T) {
 	m.run("toolctl", "call", "s", "bash", `{"command":"echo hello"}`)
 	m.run("toolctl", "session", "create", "--name", "other")
 	m.run("toolctl", "call", "other", "bash", `{"command":"echo hello"}`)
-	m.run("journalctl", "--sync")
+	// A call is answered before it is logged.
+	var log string
+	m.await("the log has the end of the call", func() bool {
+		m.run("journalctl", "--sync")
+		log = m.run("journalctl", "--output=json", "TOOLD_SESSION="+id)
+		return strings.Contains(log, `"call finished `)
+	})
 	var finished int
-	for line := range strings.Lines(m.run("journalctl", "--output=json", "TOOLD_SESSION="+id)) {
+	for line := range strings.Lines(log) {
 		var entry map[string]any
 		must(t, json.Unmarshal([]byte(line), &entry))
 		if entry["TOOLD_SESSION"] != id || entry["_SYSTEMD_UNIT"] != "toold.service" || entry["SYSLOG_IDENTIFIER"] != "toold" || entry["_TRANSPORT"] != "journal" {

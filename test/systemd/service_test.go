@@ -143,7 +143,7 @@ func (m *machine) call(session, id, command string) <-chan string {
 // a kill of the daemon; each of them ran once, and none of its lines is missing.
 func TestRestartLosesNothing(t *testing.T) {
 	m := socketStarted(t, nil)
-	const sessions, calls, lines = 4, 5, 60
+	const sessions, calls, lines = 4, 5, 200 // many times what a restart takes
 	for s := range sessions {
 		m.run("toolctl", "session", "create", "--name", fmt.Sprintf("s%d", s))
 	}
