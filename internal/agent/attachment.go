@@ -110,11 +110,12 @@ func (c *call) send(a *attachment) error {
 		}
 		if p, stderr := c.ring.next(a.sent, a.limit); len(p) > 0 {
 			h := head{Kind: kindOutput, ID: a.id, N: a.sent, Flag: stderr}
+			// Before it is written: it may be acknowledged before write returns.
+			c.most = max(c.most, a.sent+int64(len(p)))
 			if err := c.write(a, h, p); err != nil {
 				return err
 			}
 			a.sent += int64(len(p))
-			c.most = max(c.most, a.sent)
 			continue
 		}
 		complete := c.finished && a.sent == c.ring.end

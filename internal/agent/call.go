@@ -36,7 +36,7 @@ type call struct {
 	payload  []byte            // encoded result
 	held     *root.Reservation // for payload; nil where that is small
 	at       *attachment
-	most     int64 // output below this offset has been sent at least once
+	most     int64 // output below this offset was or is being sent
 }
 
 func newCall(ctx context.Context, req request, unacked int64) *call {

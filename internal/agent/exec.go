@@ -222,9 +222,11 @@ func (r *running) settle() (killed int) {
 			}
 			continue
 		}
-		killed = len(r.group.pids())
+		pids := r.group.pids()
+		killed = len(pids)
 		r.group.kill()
 		vanish(r.group)
+		reaped(pids)
 		break
 	}
 	for _, p := range r.pumps {

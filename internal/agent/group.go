@@ -141,6 +141,18 @@ func (g *groups) keep(name string) {
 	g.left = append(g.left, name)
 }
 
+// reaped waits until no process has one of the pids any more. One that was killed
+// leaves its cgroup before it is dead, and counts for the limit of pids until it has
+// been waited for: after many at once, the next program could find no room.
+func reaped(pids []int) {
+	end := time.Now().Add(2 * time.Second)
+	for _, pid := range pids {
+		for wait := 100 * time.Microsecond; unix.Kill(pid, 0) != unix.ESRCH && time.Now().Before(end); wait *= 2 {
+			time.Sleep(wait)
+		}
+	}
+}
+
 // vanish waits for killed processes to be gone, which takes the kernel a moment.
 func vanish(g group) {
 	for wait := 100 * time.Microsecond; !g.empty() && wait < 2*time.Second; wait *= 2 {

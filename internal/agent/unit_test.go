@@ -708,6 +708,41 @@ func TestChunkNeedsItsGrant(t *testing.T) {
 	}
 }
 
+// Output may be acknowledged when its last byte has arrived, which is before who sends
+// it knows that it has. Such an acknowledgement is not lost: no other may follow.
+func TestAckOfOutputOnItsWay(t *testing.T) {
+	here, there := socketpair(t)
+	defer here.Close()
+	defer there.Close()
+	if err := here.SetWriteBuffer(4 << 10); err != nil {
+		t.Fatal(err)
+	}
+	c := newCall(t.Context(), request{}, leastUnacked)
+	if _, err := (&stream{c: c}).Write(make([]byte, maxChunk)); err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	a := &attachment{peer: &peer{c: here, out: frameWriter{c: here}, wg: &wg, at: map[uint64]*attached{}}, limit: window}
+	c.attach(a)
+	base := func() int64 {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.ring.base
+	}
+	for range 1000 { // nobody reads, so that it is on its way for as long as we like
+		c.ack(maxChunk)
+		if base() == maxChunk {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if got := base(); got != maxChunk {
+		t.Errorf("the agent keeps what comes after %d; %d bytes were acknowledged", got, maxChunk)
+	}
+	here.Close()
+	wg.Wait()
+}
+
 // What was never sent cannot be acknowledged away.
 func TestAckOfUnsentOutput(t *testing.T) {
 	c := newCall(t.Context(), request{}, leastUnacked)

@@ -152,9 +152,20 @@ func (h *house) restart(t *testing.T, session string) {
 		Tool: "bash", WaitMillis: &now, Input: json.RawMessage(`{"command": "for i in $(seq 60); do echo line $i; sleep 0.05; done"}`),
 	}, client.CallOptions{})
 	must(t, err)
-	eventually(t, "the call runs", func() bool {
+	// Running is said of a call that the agent may have yet to hear of.
+	eventually(t, "the call has begun to print", func() bool {
 		c, err := h.api.GetCall(t.Context(), call.ID)
-		return err == nil && c.Status == client.CallRunning
+		if err != nil || c.Status != client.CallRunning {
+			return c != nil && c.Finished()
+		}
+		out, err := h.api.CallOutput(t.Context(), call.ID, client.OutputQuery{})
+		if err != nil {
+			return false
+		}
+		defer out.Close()
+		one := make([]byte, 1)
+		_, err = io.ReadFull(out, one)
+		return err == nil
 	})
 	h.remove(h.container, true)
 	h.start(t)

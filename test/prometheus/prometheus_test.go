@@ -105,9 +105,7 @@ func testPanels(t *testing.T, s *server) {
 	for _, p := range loadDashboard(t).Panels {
 		for _, target := range p.Targets {
 			expr := variables.Replace(target.Expr)
-			if err := some(s, expr); err != nil {
-				t.Errorf("%s: %v: %s", p.Title, err, expr)
-			}
+			eventually(t, p.Title+": "+expr, func() error { return some(s, expr) })
 		}
 	}
 	for _, a := range loadDashboard(t).Annotations.List {
@@ -162,9 +160,7 @@ func testAlerts(t *testing.T, s *server) {
 			t.Errorf("%s asks about nothing of ours: %s", r.Name, r.Query)
 		}
 		for _, expr := range asked {
-			if err := some(s, expr); err != nil {
-				t.Errorf("%s asks about %s: %v", r.Name, expr, err)
-			}
+			eventually(t, r.Name+" asks about "+expr, func() error { return some(s, expr) })
 		}
 	}
 }

@@ -260,10 +260,12 @@ func startPrometheus(t *testing.T, x tools, target string) *server {
 	return s
 }
 
-// freeAddress is one that nobody listens at now.
+// freeAddress is one that nobody listens at now, on an address of the loopback
+// interface that others do not use: they would be given the port by chance.
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	pid := os.Getpid()
+	ln, err := net.Listen("tcp", fmt.Sprintf("127.94.%d.%d:0", pid>>8&0xff, pid&0xff))
 	must(t, err)
 	defer ln.Close()
 	return ln.Addr().String()

@@ -87,7 +87,7 @@ curl -s http://127.0.0.1:1/ || echo curl $?
 				t.Errorf("after a restart: %q", got)
 			}
 			m.run("toolctl", "session", "rm", runtime)
-			if out := m.run("find", "/sys/fs/cgroup", "-name", "ses_*"); out != "" {
+			if out := m.sessionGroups(); out != "" {
 				t.Errorf("cgroups are left:\n%s", out)
 			}
 		})

@@ -200,7 +200,7 @@ func removeGroup(dir string) error {
 		}
 	}
 	// What has just died keeps it busy for a moment.
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(bound); ; time.Sleep(10 * time.Millisecond) {
 		removed := syscall.Rmdir(dir)
 		if removed == nil || errors.Is(removed, fs.ErrNotExist) {
 			return err

@@ -100,7 +100,7 @@ func (m *machine) command(args ...string) *exec.Cmd {
 
 // try runs a command in the machine and gives what it printed.
 func (m *machine) try(args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), bound)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*bound)
 	defer cancel()
 	cmd := m.command(args...)
 	var out, errs bytes.Buffer
@@ -154,6 +154,13 @@ func (m *machine) running(command string) int {
 		}
 	}
 	return n
+}
+
+// sessionGroups lists the cgroups of sessions. Others may go away while it looks,
+// which find takes for an error.
+func (m *machine) sessionGroups() string {
+	out, _ := m.try("find", "/sys/fs/cgroup", "-name", "ses_*")
+	return strings.TrimSpace(out)
 }
 
 func (m *machine) await(what string, done func() bool) {

@@ -66,7 +66,7 @@ func TestRipgrepStartsInTheDirectory(t *testing.T) {
 		path     string
 		dir, arg string
 	}{
-		{Grep{}, "dir", dir, "."}, {Glob{}, "dir", dir, "."}, {Grep{}, "dir/a", dir, "./a"}, {Grep{}, "/", "/", "."},
+		{Grep{}, "dir", dir, "./"}, {Glob{}, "dir", dir, "./"}, {Grep{}, "dir/a", dir, "./a"}, {Grep{}, "/", "/", "./"},
 	} {
 		_, _ = answer(t, env, tc.tool, map[string]any{"pattern": "x", "path": tc.path})
 		if last := got.Argv[len(got.Argv)-2:]; got.Dir != tc.dir || last[0] != "--" || last[1] != tc.arg {

@@ -145,7 +145,9 @@ type place struct {
 
 func placeOf(target root.Info) place {
 	if target.Kind == root.KindDir {
-		return place{dir: target.Path, arg: "."}
+		// Not ".": ripgrep 14 loses the dot of a hidden name below that when it asks
+		// the ignore files of the directories above.
+		return place{dir: target.Path, arg: "./"}
 	}
 	dir, base := path.Split(target.Path)
 	return place{dir: path.Clean(dir), arg: "./" + base}

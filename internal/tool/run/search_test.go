@@ -396,6 +396,17 @@ func testIgnoreFilesAroundARepository(t *testing.T, env *Env) {
 	}
 }
 
+// A hidden file right below where a search begins has its whole name for the rules of
+// the directories above.
+func TestHiddenFilesBelowOthersRules(t *testing.T) {
+	withEngines(t, func(t *testing.T, env *Env) {
+		tree(t, env.Worktree, map[string]string{".gitignore": "env\n.gone\n", "dir/.env": "x\n", "dir/env": "x\n", "dir/.gone": "x\n"})
+		if got, _ := answer(t, env, Glob{}, map[string]any{"pattern": "*", "path": "dir"}); got != "W/dir/.env\n" {
+			t.Errorf("got %s", got)
+		}
+	})
+}
+
 func TestGrepPreparedPathMoved(t *testing.T) { withEngines(t, testGrepPreparedPathMoved) }
 
 func testGrepPreparedPathMoved(t *testing.T, env *Env) {
