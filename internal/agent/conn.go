@@ -167,11 +167,17 @@ func Connect(ctx context.Context, c *net.UnixConn, h Hello) (*Conn, *Welcome, er
 	return connect(ctx, c, h, frameTime)
 }
 
+// boundHello bounds the handshake on c, by helloTime and by the end of ctx. It sets
+// the former first: the end of ctx must be the last to have its say. After stop, ctx
+// has nothing to do with c any more.
+func boundHello(ctx context.Context, c *net.UnixConn) (stop func() bool, err error) {
+	err = c.SetDeadline(time.Now().Add(helloTime))
+	return context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) }), err
+}
+
 func connect(ctx context.Context, c *net.UnixConn, h Hello, writeTime time.Duration) (*Conn, *Welcome, error) {
 	in := newFrameReader(c, maxUp)
-	// Before ctx has a say: its end is the earlier one.
-	err := c.SetDeadline(time.Now().Add(helloTime))
-	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
+	stop, err := boundHello(ctx, c)
 	var w *Welcome
 	if err == nil {
 		w, err = handshake(c, in, h)

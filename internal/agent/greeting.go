@@ -72,12 +72,11 @@ func (s *Server) greet(c *net.UnixConn, in *frameReader) (h hello, fd int, err e
 			}
 		}
 	}()
-	if err := c.SetDeadline(time.Now().Add(helloTime)); err != nil {
+	stop, err := boundHello(s.ctx, c) // an agent that ends waits for nobody's
+	defer stop()
+	if err != nil {
 		return h, fd, err
 	}
-	// An agent that ends waits for nobody's hello.
-	stop := context.AfterFunc(s.ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
-	defer stop()
 	frame, err := in.next()
 	if err != nil {
 		return h, fd, err

@@ -261,11 +261,12 @@ func scriptPipe() (p [2]int, err error) {
 // later. Once the kernel says where they are, nothing else takes long.
 func (h *handle) openMemory(pid int) (err error) {
 	proc := "/proc/" + strconv.Itoa(pid)
-	if err := awaitAreas(proc); err != nil {
-		return err
-	}
 	for wait := 50 * time.Microsecond; wait < 20*time.Millisecond; wait *= 2 {
-		if err = h.tryMemory(proc); err == nil {
+		area, waited := awaitAreas(proc)
+		if waited != nil {
+			return waited
+		}
+		if err = h.tryMemory(proc, area); err == nil {
 			return nil
 		}
 		pause(wait)
@@ -274,15 +275,15 @@ func (h *handle) openMemory(pid int) (err error) {
 }
 
 // awaitAreas waits until the kernel says where the arguments of a process are.
-func awaitAreas(proc string) error {
+func awaitAreas(proc string) (areas, error) {
 	began := time.Now()
 	for wait := 50 * time.Microsecond; ; wait = min(2*wait, 10*time.Millisecond) {
 		stat, err := os.ReadFile(proc + "/stat")
 		if err != nil {
-			return err // it has ended
+			return areas{}, err // it has ended
 		}
-		if _, err = areasOf(stat); err == nil || time.Since(began) > readyTime {
-			return err
+		if area, err := areasOf(stat); err == nil || time.Since(began) > readyTime {
+			return area, err
 		}
 		pause(wait)
 	}
@@ -294,15 +295,7 @@ func pause(d time.Duration) {
 	_ = unix.Nanosleep(&t, nil)
 }
 
-func (h *handle) tryMemory(proc string) (err error) {
-	stat, err := os.ReadFile(proc + "/stat")
-	if err != nil {
-		return err
-	}
-	area, err := areasOf(stat)
-	if err != nil {
-		return err
-	}
+func (h *handle) tryMemory(proc string, area areas) (err error) {
 	h.mem, err = unix.Open(proc+"/mem", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("open the memory of the waiting shell: %w", err)

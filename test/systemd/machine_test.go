@@ -22,6 +22,9 @@ import (
 // bound is how long anything may take that only has to happen some time.
 const bound = 90 * time.Second
 
+// callTime is how long one command in a machine, and so one call of a tool, may take.
+const callTime = 5 * bound
+
 // repository is where the units, scripts and programs are.
 const repository = "../.."
 
@@ -100,7 +103,7 @@ func (m *machine) command(args ...string) *exec.Cmd {
 
 // try runs a command in the machine and gives what it printed.
 func (m *machine) try(args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*bound)
+	ctx, cancel := context.WithTimeout(context.Background(), callTime)
 	defer cancel()
 	cmd := m.command(args...)
 	var out, errs bytes.Buffer

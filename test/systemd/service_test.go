@@ -134,8 +134,8 @@ func (m *machine) call(session, id, command string) <-chan string {
 	go func() {
 		var err error
 		var out string
-		for end := time.Now().Add(5 * bound); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
-			out, err = m.try("toolctl", "call", session, "bash", fmt.Sprintf(`{"command":%q,"timeout":500000}`, command), "--id", id)
+		for end := time.Now().Add(callTime); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+			out, err = m.try("toolctl", "call", session, "bash", fmt.Sprintf(`{"command":%q,"timeout":%d}`, command, callTime.Milliseconds()), "--id", id)
 			if err == nil {
 				result <- strings.TrimSpace(out)
 				return

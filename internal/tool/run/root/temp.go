@@ -54,7 +54,10 @@ func newTemp(dirfd int, replaces, named bool) (*temp, error) {
 		t.fd, err = unix.Openat(dirfd, ".", unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, perm)
 	}
 	if slices.ContainsFunc(noTempFiles, func(e unix.Errno) bool { return errors.Is(err, e) }) {
-		return t, t.createLocked(perm)
+		if err := t.createLocked(perm); err != nil {
+			return nil, err
+		}
+		return t, nil
 	}
 	if err != nil {
 		return nil, err
