@@ -15,7 +15,6 @@ const (
 	stepFork
 	stepSession
 	stepLimit
-	stepNoNewPrivs
 	stepGroups
 	stepGID
 	stepUID
@@ -24,14 +23,13 @@ const (
 	stepStdio
 	stepClose
 	stepLandlock
-	stepFilter
 	stepExec
 )
 
 func (s step) String() string {
 	return [...]string{
-		"none", "fork", "setsid", "set limits", "no_new_privs", "drop groups", "set gid", "set uid",
-		"dumpable", "change directory", "set up stdio", "close descriptors", "landlock", "seccomp", "execute",
+		"none", "fork", "setsid", "set limits", "drop groups", "set gid", "set uid",
+		"dumpable", "change directory", "set up stdio", "close descriptors", "landlock", "execute",
 	}[s]
 }
 
@@ -57,8 +55,8 @@ type childPlan struct {
 	defaultAct sigaction
 	noMask     uint64
 
-	landlock int // ruleset, -1: none
-	filter   *unix.SockFprog
+	landlock int        // ruleset, -1: none
+	secret   [2]uintptr // lets clone3 and openat2 through the filter
 
 	failed step
 	errno  syscall.Errno
@@ -85,7 +83,6 @@ const (
 	cloneClearSighand = 0x100000000
 	cloneIntoCgroup   = 0x200000000
 	closeRangeCloser  = 0x4 // CLOSE_RANGE_CLOEXEC
-	secModeFilter     = 0x1 // SECCOMP_SET_MODE_FILTER
 )
 
 // The hooks that package syscall itself uses around a fork: signals are blocked
@@ -112,14 +109,14 @@ func enterSyscall()
 func exitSyscall()
 
 //go:noescape
-func vforkCall(trap, a1, a2 uintptr) (pid, errno uintptr)
+func vforkCall(trap, a1, a2, a5, a6 uintptr) (pid, errno uintptr)
 
 // forkExec starts the program of p and returns when it executes or has failed;
 // then p.failed says where. The caller's thread is stopped meanwhile.
 //
-// It is our own and not syscall.ForkExec because the child needs limits, a
-// Landlock domain and a seccomp filter of its own, and a helper program in
-// between would cost a second exec for every call.
+// It is our own and not syscall.ForkExec because the child needs limits and a
+// Landlock domain of its own, and the filter that it inherits wants a secret from
+// clone3; a helper program in between would cost a second exec for every call.
 //
 //go:norace
 func forkExec(p *childPlan) (pid int) {
@@ -145,9 +142,9 @@ func forkChild(p *childPlan) (int, uintptr) {
 	enterSyscall()
 	beforeFork()
 	if p.clone != nil {
-		pid, errno = vforkCall(unix.SYS_CLONE3, uintptr(unsafe.Pointer(p.clone)), unsafe.Sizeof(*p.clone))
+		pid, errno = vforkCall(unix.SYS_CLONE3, uintptr(unsafe.Pointer(p.clone)), unsafe.Sizeof(*p.clone), p.secret[0], p.secret[1])
 	} else {
-		pid, errno = vforkCall(unix.SYS_CLONE, uintptr(vforkFlags|unix.SIGCHLD), 0)
+		pid, errno = vforkCall(unix.SYS_CLONE, uintptr(vforkFlags|unix.SIGCHLD), 0, 0, 0)
 	}
 	if errno != 0 || pid != 0 {
 		afterFork()
@@ -185,10 +182,6 @@ func runChild(p *childPlan) {
 	for _, sig := range p.ignored {
 		syscall.RawSyscall6(unix.SYS_RT_SIGACTION, sig, uintptr(unsafe.Pointer(&p.defaultAct)), 0, 8, 0, 0)
 	}
-	if _, _, e := syscall.RawSyscall6(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0); e != 0 {
-		p.failed, p.errno = stepNoNewPrivs, e
-		return
-	}
 	if p.landlock >= 0 {
 		if _, _, e := syscall.RawSyscall(unix.SYS_LANDLOCK_RESTRICT_SELF, uintptr(p.landlock), 0, 0); e != 0 {
 			p.failed, p.errno = stepLandlock, e
@@ -199,16 +192,12 @@ func runChild(p *childPlan) {
 		return
 	}
 	// The directory is looked up with the tool user's rights.
-	fd, _, e := syscall.RawSyscall6(unix.SYS_OPENAT2, dirCWD, uintptr(unsafe.Pointer(p.dir)), uintptr(unsafe.Pointer(&p.how)), unsafe.Sizeof(p.how), 0, 0)
+	fd, _, e := syscall.RawSyscall6(unix.SYS_OPENAT2, dirCWD, uintptr(unsafe.Pointer(p.dir)), uintptr(unsafe.Pointer(&p.how)), unsafe.Sizeof(p.how), p.secret[0], p.secret[1])
 	if e == 0 {
 		_, _, e = syscall.RawSyscall(unix.SYS_FCHDIR, fd, 0, 0)
 	}
 	if e != 0 {
 		p.failed, p.errno = stepDir, e
-		return
-	}
-	if _, _, e := syscall.RawSyscall(unix.SYS_SECCOMP, secModeFilter, 0, uintptr(unsafe.Pointer(p.filter))); e != 0 {
-		p.failed, p.errno = stepFilter, e
 		return
 	}
 	// Last, because any descriptor that was needed may have had this number.

@@ -22,8 +22,6 @@ func (s *spawner) prepare(h hello, notes *[]string) error {
 	if s.landlock, note = newScope(); note != "" {
 		*notes = append(*notes, note)
 	}
-	f := toolFilter()
-	s.filter = &unix.SockFprog{Len: uint16(len(f)), Filter: &f[0]}
 	s.limits, err = limitsOf(h, notes)
 	if err != nil {
 		s.close()

@@ -53,7 +53,12 @@ func (s *Server) setUp(h hello, fd int) (*session, error) {
 		r.Close()
 		return nil, err
 	}
-	sp.start()
+	if err := sp.start(); err != nil {
+		sp.close()
+		ses.reaper.stop()
+		r.Close()
+		return nil, err
+	}
 	ses.spawner = sp
 	vars := mergeEnv(nil, h.Env)
 	ses.exec = &executor{

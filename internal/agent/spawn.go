@@ -67,11 +67,11 @@ type spawner struct {
 	ignored  []uintptr
 	landlock int
 	devNull  int
-	filter   *unix.SockFprog
 	children *reaper
 	freeing  sync.Mutex // held by freeTmp
 
 	tid      int
+	secret   [2]uintptr // of the thread's filter
 	requests chan *startRequest
 	ended    chan struct{}
 	given    sync.WaitGroup // starts that nobody waits for any more
@@ -85,12 +85,12 @@ const startTime = 20 * time.Second
 var errStartTime = run.Errorf(run.CodeSandboxFailed,
 	"no program has started for %v; the one before may hang in a file system that does not answer", startTime)
 
-// start begins the thread's life.
-func (s *spawner) start() {
+// start begins the thread's life. After an error there is no thread.
+func (s *spawner) start() error {
 	s.requests, s.ended = make(chan *startRequest), make(chan struct{})
-	ready := make(chan struct{})
+	ready := make(chan error)
 	go s.serve(ready)
-	<-ready
+	return <-ready
 }
 
 // stop ends the thread. It is false when the thread hangs; it then ends with the
@@ -113,13 +113,20 @@ func (s *spawner) stop() bool {
 	}
 }
 
-func (s *spawner) serve(ready chan struct{}) {
-	// Never unlocked: the thread has cgroups of its own and must not come to
-	// run anything else. It ends with this goroutine.
+func (s *spawner) serve(ready chan<- error) {
+	// Never unlocked: the thread has cgroups and a filter of its own and must not
+	// come to run anything else. It ends with this goroutine.
 	runtime.LockOSThread()
 	defer close(s.ended)
 	s.tid = unix.Gettid()
-	close(ready)
+	own, err := newSecret()
+	if err == nil {
+		err = loadFilter(own)
+	}
+	s.secret = [2]uintptr{uintptr(own[0]), uintptr(own[1])}
+	if ready <- err; err != nil {
+		return
+	}
 	for r := range s.requests {
 		r.reply <- s.spawn(r)
 	}
@@ -333,7 +340,7 @@ func closePipe(p [2]int) {
 func (s *spawner) plan(r *startRequest) (*childPlan, error) {
 	p := &childPlan{
 		uid: s.uid, gid: s.gid, limits: s.limits, ignored: s.ignored,
-		landlock: s.landlock, filter: s.filter, script: -1,
+		landlock: s.landlock, secret: s.secret, script: -1,
 		// The path was resolved before. A symbolic link in it has come since, and
 		// would lead to a place that nobody has agreed to.
 		how: unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS},

@@ -14,6 +14,7 @@ import (
 	"os"
 	"reflect"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -289,7 +290,8 @@ func FuzzHello(f *testing.F) {
 }
 
 func TestFilterJumps(t *testing.T) {
-	f := toolFilter()
+	own := secret{0x1111111122222222, 0x3333333344444444}
+	f := toolFilter(own)
 	if len(f) > unix.BPF_MAXINSNS {
 		t.Fatalf("%d instructions", len(f))
 	}
@@ -331,7 +333,7 @@ func TestFilterJumps(t *testing.T) {
 		t.Fatal("fell off the end")
 		return 0
 	}
-	const eperm, enosys = retErrno | uint32(unix.EPERM), retErrno | uint32(unix.ENOSYS)
+	const eperm, enosys, einval = retErrno | uint32(unix.EPERM), retErrno | uint32(unix.ENOSYS), retErrno | uint32(unix.EINVAL)
 	for _, tc := range []struct {
 		name string
 		nr   uint32
@@ -341,6 +343,27 @@ func TestFilterJumps(t *testing.T) {
 		{"read", unix.SYS_READ, nil, retAllow},
 		{"clone3", unix.SYS_CLONE3, nil, enosys},
 		{"openat2", unix.SYS_OPENAT2, nil, enosys},
+		{"clone3 of the agent", unix.SYS_CLONE3, []uint64{1, 88, 0, 0, own[0], own[1]}, retAllow},
+		{"openat2 of the agent", unix.SYS_OPENAT2, []uint64{3, 0, 0, 24, own[0], own[1]}, retAllow},
+		{"clone3, first word", unix.SYS_CLONE3, []uint64{1, 88, 0, 0, own[0] ^ 1, own[1]}, enosys},
+		{"clone3, second word", unix.SYS_CLONE3, []uint64{1, 88, 0, 0, own[0] ^ 1<<32, own[1]}, enosys},
+		{"clone3, third word", unix.SYS_CLONE3, []uint64{1, 88, 0, 0, own[0], own[1] ^ 1}, enosys},
+		{"openat2, fourth word", unix.SYS_OPENAT2, []uint64{3, 0, 0, 24, own[0], own[1] ^ 1<<32}, enosys},
+		{"secret in the wrong place", unix.SYS_CLONE3, []uint64{1, 88, own[0], own[1], 0, 0}, enosys},
+		{"io_setup", unix.SYS_IO_SETUP, nil, enosys},
+		{"setsockopt", unix.SYS_SETSOCKOPT, []uint64{3, unix.SOL_SOCKET, unix.SO_REUSEADDR}, retAllow},
+		{"option 26 of another level", unix.SYS_SETSOCKOPT, []uint64{3, unix.IPPROTO_TCP, 26}, retAllow},
+		{"filter of a socket", unix.SYS_SETSOCKOPT, []uint64{3, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER}, eperm},
+		{"filter with high bits", unix.SYS_SETSOCKOPT, []uint64{3, 1<<40 | unix.SOL_SOCKET, 1<<40 | unix.SO_ATTACH_FILTER}, eperm},
+		{"BPF of a socket", unix.SYS_SETSOCKOPT, []uint64{3, unix.SOL_SOCKET, unix.SO_ATTACH_BPF}, eperm},
+		{"filter of a port", unix.SYS_SETSOCKOPT, []uint64{3, unix.SOL_SOCKET, unix.SO_ATTACH_REUSEPORT_CBPF}, eperm},
+		{"BPF of a port", unix.SYS_SETSOCKOPT, []uint64{3, unix.SOL_SOCKET, unix.SO_ATTACH_REUSEPORT_EBPF}, eperm},
+		{"lock of a filter", unix.SYS_SETSOCKOPT, []uint64{3, unix.SOL_SOCKET, unix.SO_LOCK_FILTER}, eperm},
+		{"filter by seccomp", unix.SYS_SECCOMP, []uint64{secModeFilter}, einval},
+		{"filter by seccomp with high bits", unix.SYS_SECCOMP, []uint64{1<<40 | secModeFilter}, einval},
+		{"actions of seccomp", unix.SYS_SECCOMP, []uint64{2}, retAllow},
+		{"filter by prctl", unix.SYS_PRCTL, []uint64{unix.PR_SET_SECCOMP, 2}, einval},
+		{"name by prctl", unix.SYS_PRCTL, []uint64{unix.PR_SET_NAME}, retAllow},
 		{"io_uring", unix.SYS_IO_URING_SETUP, nil, enosys},
 		{"unshare", unix.SYS_UNSHARE, nil, eperm},
 		{"keyctl", unix.SYS_KEYCTL, nil, eperm},
@@ -376,7 +399,7 @@ func TestFilterJumps(t *testing.T) {
 		}
 	}
 	special := make(map[uint32]bool)
-	for _, r := range rules() {
+	for _, r := range rules(own) {
 		if special[r.nr] {
 			t.Errorf("two rules for system call %d", r.nr)
 		}
@@ -385,7 +408,8 @@ func TestFilterJumps(t *testing.T) {
 	for nr := range uint32(1000) {
 		all := ^uint64(0)
 		got := eval(auditArch, nr, all, all, all, all)
-		if plain := got == retAllow; plain == special[nr] && nr != unix.SYS_IOCTL && nr != unix.SYS_FCNTL {
+		byValue := []uint32{unix.SYS_IOCTL, unix.SYS_FCNTL, unix.SYS_SETSOCKOPT, unix.SYS_SECCOMP, unix.SYS_PRCTL}
+		if plain := got == retAllow; plain == special[nr] && !slices.Contains(byValue, nr) {
 			t.Errorf("system call %d with all bits set: %#x", nr, got)
 		}
 	}
@@ -413,7 +437,7 @@ func TestStartErrors(t *testing.T) {
 	for want, e := range map[string]*startError{
 		"start x: no such file or directory":              {step: stepExec, errno: syscall.ENOENT, argv0: "x"},
 		"working directory /d: not a directory":           {step: stepDir, errno: syscall.ENOTDIR, argv0: "x", dir: "/d"},
-		"start x: seccomp: operation not permitted":       {step: stepFilter, errno: syscall.EPERM, argv0: "x"},
+		"start x: landlock: operation not permitted":      {step: stepLandlock, errno: syscall.EPERM, argv0: "x"},
 		"start x: fork: resource temporarily unavailable": {step: stepFork, errno: syscall.EAGAIN, argv0: "x"},
 	} {
 		if e.Error() != want {

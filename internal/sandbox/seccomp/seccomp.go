@@ -31,7 +31,7 @@ var alwaysRefused = []string{
 // replaced are system calls whose rules of the profile give way to those of
 // argumentRules.
 var replaced = []string{
-	"ioctl", "socket", "socketpair", "clone3",
+	"ioctl", "socket", "socketpair", "setsockopt", "clone3", "io_setup",
 	"chmod", "fchmod", "fchmodat", "fchmodat2", "creat", "open", "openat", "mknod", "mknodat",
 }
 
@@ -59,6 +59,10 @@ func Profile() (*specs.LinuxSeccomp, error) {
 			rules = append(rules, r)
 		}
 	}
+	// What it takes is counted for the whole host. Programs do without it where
+	// the kernel has none.
+	absent := uint(unix.ENOSYS)
+	rules = append(rules, specs.LinuxSyscall{Names: []string{"io_setup"}, Action: specs.ActErrno, ErrnoRet: &absent})
 	p.Syscalls = append(rules, argumentRules()...)
 	return p, nil
 }
@@ -74,6 +78,7 @@ func argumentRules() []specs.LinuxSyscall {
 	}
 	rules = append(rules, allow("socketpair", masked(0, 0xffffffff, unix.AF_UNIX)))
 	rules = append(rules, ioctlRules()...)
+	rules = append(rules, setsockoptRules()...)
 	return append(rules, setidRules()...)
 }
 
@@ -109,25 +114,57 @@ func setidRules() []specs.LinuxSyscall {
 }
 
 // ioctlRules allow all requests but TIOCSTI and TIOCLINUX, which put input into
-// the terminal of another. The kernel takes the lower 32 bits of a request, and
-// a filter that compares all 64 is passed by setting an upper one; comparing
-// under a mask knows only "equal", so the allowed rest is put together from the
-// ways in which a request can differ: in a bit outside the three in which the
-// two refused ones differ, or in the pattern of those three.
+// the terminal of another.
 func ioctlRules() []specs.LinuxSyscall {
-	const differ = unix.TIOCSTI ^ unix.TIOCLINUX // 0xe
 	var rules []specs.LinuxSyscall
-	for bit := uint64(1); bit < 1<<32; bit <<= 1 {
-		if bit&differ == 0 {
-			rules = append(rules, allow("ioctl", masked(1, bit, ^uint64(unix.TIOCSTI)&bit)))
-		}
-	}
-	for pattern := uint64(0); pattern <= differ; pattern += 2 {
-		if pattern != unix.TIOCSTI&differ && pattern != unix.TIOCLINUX&differ {
-			rules = append(rules, allow("ioctl", masked(1, differ, pattern)))
-		}
+	for _, request := range allBut(32, unix.TIOCSTI, unix.TIOCLINUX) {
+		rules = append(rules, allow("ioctl", request.of(1)))
 	}
 	return rules
+}
+
+// setsockoptRules refuse to attach a filter to a socket, or to lock one there. The
+// kernel frees filters in work items that wait for each other, and thousands of
+// them at once stop it. Linux has no option of a socket above the bits that are
+// looked at.
+func setsockoptRules() []specs.LinuxSyscall {
+	var rules []specs.LinuxSyscall
+	for _, level := range allBut(32, unix.SOL_SOCKET) {
+		rules = append(rules, allow("setsockopt", level.of(1)))
+	}
+	const optionBits = 7
+	for _, option := range allBut(optionBits, unix.SO_ATTACH_FILTER, unix.SO_LOCK_FILTER,
+		unix.SO_ATTACH_BPF, unix.SO_ATTACH_REUSEPORT_CBPF, unix.SO_ATTACH_REUSEPORT_EBPF) {
+		rules = append(rules, allow("setsockopt", masked(1, 0xffffffff, unix.SOL_SOCKET), option.of(2)))
+	}
+	return rules
+}
+
+// pattern is the numbers that are value under mask.
+type pattern struct{ mask, value uint64 }
+
+// of is true when argument index is one of the pattern's numbers.
+func (p pattern) of(index uint) specs.LinuxSeccompArg { return masked(index, p.mask, p.value) }
+
+// allBut are patterns that together are all numbers of so many bits but refused.
+// The kernel takes the lower 32 bits of such an argument. A filter that compares
+// all 64 is passed by setting an upper one, and comparing under a mask knows only
+// "equal".
+func allBut(bits int, refused ...uint64) []pattern {
+	return split(pattern{mask: 1<<32 - 1<<bits}, bits, refused)
+}
+
+// split divides p by its bits below the given one until no part has a refused number.
+func split(p pattern, bit int, refused []uint64) []pattern {
+	if !slices.ContainsFunc(refused, func(v uint64) bool { return v&p.mask == p.value }) {
+		return []pattern{p}
+	}
+	if bit == 0 {
+		return nil
+	}
+	bit--
+	p.mask |= 1 << bit
+	return append(split(p, bit, refused), split(pattern{p.mask, p.value | 1<<bit}, bit, refused)...)
 }
 
 func allow(name string, args ...specs.LinuxSeccompArg) specs.LinuxSyscall {
