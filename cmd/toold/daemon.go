@@ -164,7 +164,7 @@ func (d *daemon) newManager() error {
 		Settings:  sessionSettings(d.cfg, d.daemonPath),
 		Observers: []session.Observer{d.metrics},
 		Auditor:   d.audit,
-		Host:      func() []client.Check { return hardening.Checks(os.DirFS("/")) },
+		Host:      func(l client.Limits) []client.Check { return hardening.Checks(os.DirFS("/"), l) },
 	}
 	if d.opts.ephemeral {
 		mc.Orphan = orphanTime

@@ -20,13 +20,14 @@ import (
 const group = "hardening"
 
 // Checks looks at the host whose root directory root is, os.DirFS("/") but in
-// tests. The order is always the same.
-func Checks(root fs.FS) []client.Check {
+// tests, and at what sessions with these limits could take of it. The order is
+// always the same.
+func Checks(root fs.FS, session client.Limits) []client.Check {
 	var checks []client.Check
 	for _, s := range settings {
 		checks = append(checks, s.check(root))
 	}
-	return append(checks, corePattern(root), vulnerabilities(root), swap(root))
+	return append(checks, fileTable(root, session), corePattern(root), vulnerabilities(root), swap(root))
 }
 
 // setting is a number below /proc/sys and what it should be.
@@ -132,6 +133,32 @@ func (s setting) check(root fs.FS) client.Check {
 		c.Status = client.CheckFail
 	}
 	c.Hint = fmt.Sprintf("set the sysctl %s to %d", s.key, s.want)
+	return c
+}
+
+// fullSessions is how many sessions that hold all the files they may are to fit
+// into the table of open files.
+const fullSessions = 4
+
+// fileTable compares the open files of the whole host with those that a session may
+// have: a limit of files holds for each of its processes.
+func fileTable(root fs.FS, session client.Limits) client.Check {
+	c := client.Check{Group: group, Name: "fs.file-max", Status: client.CheckOK}
+	text, err := read(root, "proc/sys/fs/file-max")
+	if err != nil {
+		c.Status, c.Detail = client.CheckNA, "cannot be read: "+err.Error()
+		return c
+	}
+	c.Detail = text
+	most, err := strconv.ParseUint(text, 10, 64)
+	each := uint64(max(session.PIDs, 0)) * uint64(max(session.OpenFiles, 0))
+	if err == nil && most/fullSessions >= each {
+		return c
+	}
+	c.Status = client.CheckWarn
+	c.Detail = fmt.Sprintf("%s: a session may hold %d files (%d processes with %d each), and %d such sessions take all that the host has",
+		text, each, session.PIDs, session.OpenFiles, most/max(each, 1)+1)
+	c.Hint = fmt.Sprintf("set the sysctl fs.file-max to %d or more, or limits.open_files lower", fullSessions*each)
 	return c
 }
 

@@ -15,7 +15,7 @@ func file(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(tex
 // one is the check of that name on a host that has nothing but these files.
 func one(t *testing.T, name string, files fstest.MapFS) client.Check {
 	t.Helper()
-	for _, c := range Checks(files) {
+	for _, c := range Checks(files, client.Limits{PIDs: 512, OpenFiles: 4096}) {
 		if c.Name == name {
 			return c
 		}
@@ -56,7 +56,7 @@ func TestSettings(t *testing.T) {
 }
 
 func TestNothingToRead(t *testing.T) {
-	for _, c := range Checks(fstest.MapFS{}) {
+	for _, c := range Checks(fstest.MapFS{}, client.Limits{PIDs: 512, OpenFiles: 4096}) {
 		if c.Status != client.CheckNA || c.Detail == "" || c.Hint != "" {
 			t.Errorf("%s: %+v", c.Name, c)
 		}
@@ -71,6 +71,21 @@ func TestCorePattern(t *testing.T) {
 	c := one(t, "kernel.core_pattern", fstest.MapFS{path: file("|/usr/lib/systemd/systemd-coredump %P %u\n")})
 	if c.Status != client.CheckWarn || !strings.Contains(c.Detail, "starts /usr/lib/systemd/systemd-coredump on the host") || c.Hint == "" {
 		t.Errorf("a program: %+v", c)
+	}
+}
+
+func TestFileTable(t *testing.T) {
+	const path = "proc/sys/fs/file-max"
+	if c := one(t, "fs.file-max", fstest.MapFS{path: file("9223372036854775807\n")}); c.Status != client.CheckOK {
+		t.Errorf("no bound: %+v", c)
+	}
+	if c := one(t, "fs.file-max", fstest.MapFS{path: file("8388608\n")}); c.Status != client.CheckOK {
+		t.Errorf("room for four: %+v", c)
+	}
+	c := one(t, "fs.file-max", fstest.MapFS{path: file("2466193\n")})
+	if c.Status != client.CheckWarn || !strings.Contains(c.Detail, "2097152 files") || !strings.Contains(c.Detail, "2 such sessions") ||
+		!strings.Contains(c.Hint, "fs.file-max to 8388608") {
+		t.Errorf("room for one: %+v", c)
 	}
 }
 
@@ -118,7 +133,7 @@ func TestSwap(t *testing.T) {
 // TestHere reads the host that the tests run on: whatever it is like, each check
 // says what it saw, and each warning what to do.
 func TestHere(t *testing.T) {
-	for _, c := range Checks(os.DirFS("/")) {
+	for _, c := range Checks(os.DirFS("/"), client.Limits{PIDs: 512, OpenFiles: 4096}) {
 		if c.Detail == "" || (c.Status == client.CheckWarn) != (c.Hint != "") && c.Status != client.CheckFail {
 			t.Errorf("%+v", c)
 		}

@@ -24,7 +24,7 @@ func (m *Manager) Doctor(ctx context.Context, p Principal, probe bool) (*client.
 		}
 	}
 	if m.cfg.Host != nil {
-		d.Checks = append(d.Checks, m.cfg.Host()...)
+		d.Checks = append(d.Checks, m.cfg.Host(m.settings.Load().Limits)...)
 	}
 	if !probe {
 		return d, nil

@@ -76,7 +76,7 @@ func TestDoctorWithRequiredImage(t *testing.T) {
 func TestDoctorAsksForTheHost(t *testing.T) {
 	h := newHouse(t)
 	h.open()
-	h.m.cfg.Host = func() []client.Check { return []client.Check{{Group: "hardening", Name: "one more"}} }
+	h.m.cfg.Host = func(client.Limits) []client.Check { return []client.Check{{Group: "hardening", Name: "one more"}} }
 	d, err := h.m.Doctor(t.Context(), root, false)
 	if err != nil || len(d.Checks) != 2 || d.Checks[1].Name != "one more" {
 		t.Errorf("%+v, %v", d, err)

@@ -66,9 +66,10 @@ type Config struct {
 	Observers []Observer
 	// Auditor may be nil.
 	Auditor Auditor
-	// Host looks at the host for Doctor, beside what the drivers look at; nil
+	// Host looks at the host for Doctor, beside what the drivers look at, and at
+	// what sessions with these limits could take of it; nil
 	// is nothing more.
-	Host func() []client.Check
+	Host func(sessions client.Limits) []client.Check
 }
 
 // Settings are those parts of the configuration that a reload may change. They

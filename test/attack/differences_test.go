@@ -108,6 +108,12 @@ var differences = []difference{
 		"See TestK1Status; making one is refused by the seccomp filter alone.",
 	},
 	{
+		"docker", "TestK27Terminals",
+		[]string{"taken"},
+		"one session can take all pseudo-terminals of the host",
+		"An Engine sets no bound on those of a container.",
+	},
+	{
 		"docker", "TestK9HostileRootfs", nil, "a root filesystem is an image of the Engine's",
 		"The Engine unpacks it, masks what it masks, and answers for that.",
 	},

@@ -4,12 +4,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/sandbox/inside"
 )
 
 // K1: what a tool's process may do, as the kernel says it.
@@ -278,5 +280,53 @@ func TestK10RootfsLinks(t *testing.T) {
 	}
 	if after := strings.Count(read("/proc/self/mountinfo"), "\n"); after != before {
 		t.Errorf("%d mounts, were %d", after, before)
+	}
+}
+
+// K26: no filter can be loaded for a socket or a process, and io_setup, whose
+// requests are counted for the whole host, is not there.
+func TestK26Filters(t *testing.T) {
+	s := newScene(t, "")
+	got := s.probe(t, "filters")
+	for _, name := range []string{"socket", "socket-bpf", "port", "port-bpf", "lock"} {
+		got.refused(t, "EPERM", name, name+"-high")
+	}
+	got.refused(t, "EINVAL", "seccomp", "prctl")
+	got.refused(t, "ENOSYS", "io_setup")
+	control := weak{}.run(t, "filters")
+	for _, name := range []string{"socket", "socket-high", "lock", "seccomp", "prctl", "io_setup"} {
+		if control[name] != "ok" {
+			t.Errorf("control: %s = %s, want ok without the filters", name, control[name])
+		}
+	}
+	if control["port"] != "EINVAL" { // the socket shares no port
+		t.Errorf("control: port = %s, want EINVAL without the filters", control["port"])
+	}
+}
+
+// K27: the pseudo-terminals of the host are not one session's to take.
+func TestK27Terminals(t *testing.T) {
+	s := newScene(t, "")
+	host := func() int {
+		n, err := strconv.Atoi(strings.TrimSpace(read("/proc/sys/kernel/pty/nr")))
+		must(t, err)
+		return n
+	}
+	// Some more than a session may have, and far from all that the host has.
+	const tried = inside.Terminals + 32
+	before, now := host(), int64(0)
+	x, err := s.a.CreateCall(t.Context(), s.attacker.ID, client.CallCreate{
+		Tool: "bash", Input: fmt.Appendf(nil, `{"command":"/workspace/probe terminals %d hold","timeout":600000}`, tried), WaitMillis: &now,
+	}, client.CallOptions{})
+	must(t, err)
+	eventually(t, "all is taken", func() bool { return strings.Contains(outputSoFar(t, s.a, s.attacker.ID), "terminals") })
+	taken := host() - before
+	holds(t, "taken", taken < tried, "%d terminals of the host are one session's", taken)
+	theirs := probe(t, s.b, s.neighbour.ID, "terminals", "5")
+	holds(t, "neighbour", theirs["terminals"] == "5", "meanwhile it can have %v", theirs)
+	x, err = s.a.AbortCall(t.Context(), x.ID)
+	must(t, err)
+	if !strings.Contains(x.Output, fmt.Sprint("terminals ", tried)) && !strings.Contains(x.Output, fmt.Sprint("terminals ", inside.Terminals)) {
+		t.Errorf("control: the attacker got neither all that it tried nor its share: %q", x.Output)
 	}
 }

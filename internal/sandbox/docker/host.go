@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/sandbox/inside"
 )
 
 // Host implements sandbox.Prober: what the Engine is, and in what it is weaker than
@@ -28,7 +29,7 @@ func (d *Driver) Host(ctx context.Context) []client.Check {
 			Group: "docker", Name: "engine", Status: client.CheckOK,
 			Detail: fmt.Sprintf("%s at %s; storage %s; runtimes %s", version, d.engine.host, info.Driver, strings.Join(runtimes(info), ", ")),
 		},
-		cgroupCheck(info), usersCheck(info), seccompCheck(info), liveRestoreCheck(info), limitsCheck(info), d.imageCheck(ctx),
+		cgroupCheck(info), usersCheck(info), seccompCheck(info), terminalCheck(), liveRestoreCheck(info), limitsCheck(info), d.imageCheck(ctx),
 	}
 	if t, err := d.tree(d.cfg.CgroupParent); err == nil {
 		checks = append(checks, t.Checks()...)
@@ -65,6 +66,15 @@ func seccompCheck(info *engineInfo) client.Check {
 		c.Status, c.Hint = client.CheckFail, "this Engine filters no system calls: sessions cannot be made; use one with seccomp"
 	}
 	return c
+}
+
+// terminalCheck says what an Engine does not let us bound.
+func terminalCheck() client.Check {
+	return client.Check{
+		Group: "docker", Name: "pseudo-terminals", Status: client.CheckWarn,
+		Detail: "not bounded: an Engine sets no limit, and one session can take all that the host has",
+		Hint:   fmt.Sprintf(`use driver = "oci", where a session has at most %d; or raise the sysctl kernel.pty.max`, inside.Terminals),
+	}
 }
 
 func liveRestoreCheck(info *engineInfo) client.Check {

@@ -11,6 +11,10 @@ import (
 	"github.com/toold/toold/internal/sandbox"
 )
 
+// Terminals is how many pseudo-terminals a session may have at once, where they can
+// be bounded: the host has 4,096 in all unless it is told otherwise.
+const Terminals = 64
+
 // Hostname is the name of every sandbox.
 const Hostname = "toold"
 

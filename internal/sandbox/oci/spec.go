@@ -105,7 +105,7 @@ func (d *Driver) bundleMounts(s *sandbox.Spec, sizes inside.TmpfsSizes) []specs.
 	mounts := []specs.Mount{
 		{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}},
 		{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "noexec", "strictatime", "mode=755", "size=64k", "nr_inodes=64"}},
-		{Destination: "/dev/pts", Type: "devpts", Source: "devpts", Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"}},
+		{Destination: "/dev/pts", Type: "devpts", Source: "devpts", Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5", "max=" + strconv.Itoa(inside.Terminals)}},
 		tmpfs("/dev/shm", sizes.Shm, "noexec", "mode=1777"),
 		tmpfs("/tmp", sizes.Tmp, "mode=1777"),
 		tmpfs(sandbox.Home, sizes.Home, "mode=700", "uid=1000", "gid=1000"),

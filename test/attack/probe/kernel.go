@@ -6,8 +6,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -301,5 +303,71 @@ func setuid(args []string) {
 			fmt.Println("left", filepath.Base(l))
 		}
 		os.Remove(l)
+	}
+}
+
+// filters tries to load a filter in each way that there is, once: thousands that
+// are freed at once would stop the host. It also tries io_setup, for one request.
+func filters([]string) {
+	pass := []unix.SockFilter{{Code: unix.BPF_RET | unix.BPF_K, K: 0x7fff0000}}
+	prog := unix.SockFprog{Len: 1, Filter: &pass[0]}
+	for _, o := range []struct {
+		name   string
+		option int
+	}{
+		{"socket", unix.SO_ATTACH_FILTER},
+		{"socket-bpf", unix.SO_ATTACH_BPF},
+		{"port", unix.SO_ATTACH_REUSEPORT_CBPF},
+		{"port-bpf", unix.SO_ATTACH_REUSEPORT_EBPF},
+		{"lock", unix.SO_LOCK_FILTER},
+	} {
+		for name, high := range map[string]uintptr{o.name: 0, o.name + "-high": 1 << 40} {
+			fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
+			if err == nil {
+				value := int32(1)
+				p, size := uintptr(unsafe.Pointer(&prog)), unsafe.Sizeof(prog)
+				if o.option == unix.SO_LOCK_FILTER || strings.HasSuffix(o.name, "bpf") {
+					p, size = uintptr(unsafe.Pointer(&value)), unsafe.Sizeof(value)
+				}
+				err = sys(unix.SYS_SETSOCKOPT, uintptr(fd), unix.SOL_SOCKET|high, uintptr(o.option)|high, p, size)
+				runtime.KeepAlive(value)
+			}
+			say(name, err)
+			_ = unix.Close(fd)
+		}
+	}
+	for _, c := range []struct {
+		name string
+		nr   uintptr
+		args []uintptr
+	}{
+		{"seccomp", unix.SYS_SECCOMP, []uintptr{1, 0, uintptr(unsafe.Pointer(&prog))}},
+		{"prctl", unix.SYS_PRCTL, []uintptr{unix.PR_SET_SECCOMP, 2, uintptr(unsafe.Pointer(&prog)), 0, 0}},
+	} {
+		done := make(chan error)
+		go func() { // a thread with a filter is thrown away
+			runtime.LockOSThread()
+			done <- sys(c.nr, c.args...)
+		}()
+		say(c.name, <-done)
+	}
+	var aio uintptr
+	say("io_setup", sys(unix.SYS_IO_SETUP, 1, uintptr(unsafe.Pointer(&aio))))
+	runtime.KeepAlive(pass)
+}
+
+// terminals opens as many pseudo-terminals as it gets, at most the number given,
+// and keeps them until it is killed.
+func terminals(args []string) {
+	most, _ := strconv.Atoi(args[0])
+	n := 0
+	for ; n < most; n++ {
+		if _, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0); err != nil {
+			break
+		}
+	}
+	fmt.Println("terminals", n)
+	if len(args) > 1 {
+		time.Sleep(time.Hour)
 	}
 }

@@ -40,6 +40,8 @@ var probes = map[string]func(args []string){
 	"tiocsti":    tiocsti,
 	"priority":   priority,
 	"peruid":     peruid,
+	"filters":    filters,
+	"terminals":  terminals,
 	"ipc":        ipc,
 	"init":       attackInit,
 	"signals":    signalInit,
