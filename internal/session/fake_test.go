@@ -24,8 +24,9 @@ import (
 // fakeHost is a driver whose sandboxes are objects in memory. Like real ones
 // they outlive a Manager: a second Manager on the same host adopts them.
 type fakeHost struct {
-	onRules  func() // called when a worktree's rules file is looked for
-	onCreate func() // called before a sandbox is made
+	onRules   func() // called when a worktree's rules file is looked for
+	onCreate  func() // called before a sandbox is made
+	onDestroy func() // called before a sandbox is removed
 
 	mu     sync.Mutex // guards the fields below
 	boxes  map[string]*fakeBox
@@ -113,6 +114,9 @@ func (h *fakeHost) List(ctx context.Context, owner string) ([]sandbox.Record, er
 }
 
 func (h *fakeHost) Destroy(ctx context.Context, rec sandbox.Record) error {
+	if h.onDestroy != nil {
+		h.onDestroy()
+	}
 	if err := h.fault("destroy"); err != nil {
 		return err
 	}

@@ -60,6 +60,7 @@ type Manager struct {
 	pins      worktree.Pinner
 	memory    *memory       // of large results
 	hookSlots chan struct{} // one for each program of a hook that runs
+	destroys  chan struct{} // one for each sandbox that is being removed
 	approvals *approvals
 	bases     bases
 	usage     usageCache
@@ -110,6 +111,7 @@ func New(cfg Config) (*Manager, error) {
 	m := &Manager{
 		cfg: cfg, log: cfg.Log, store: cfg.Store, tools: cfg.Tools,
 		hub: newHub(cfg.Store), memory: newMemory(cfg.ResultMemory), hookSlots: make(chan struct{}, hooksAtOnce), inUse: processesIn,
+		destroys: make(chan struct{}, destroysAtOnce),
 		drain:    drainTime,
 		sessions: make(map[string]*Session), names: make(map[tenantName]*Session), tenants: make(map[string]*tenant),
 	}
