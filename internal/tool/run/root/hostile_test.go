@@ -61,10 +61,15 @@ func TestKilled(t *testing.T) {
 				t.Error("no kill hit a temporary file: the sweep is not proven")
 			}
 			r := openRoot(t, Config{Dir: dir, UID: -1})
-			if _, err := replace(t, r, "/f", "end"); err != nil {
-				t.Fatal(err)
+			var names []os.DirEntry
+			// A file that its maker had just made is left to a later sweep.
+			for end := time.Now().Add(10 * makingTime); len(names) != 1 && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+				if _, err := replace(t, r, "/f", "end"); err != nil {
+					t.Fatal(err)
+				}
+				names, _ = os.ReadDir(dir)
 			}
-			if names, _ := os.ReadDir(dir); len(names) != 1 {
+			if len(names) != 1 {
 				t.Errorf("left over: %v", names)
 			}
 			if st, _ := os.Stat(dir + "/f"); st.Mode() != 0o640 {
@@ -103,6 +108,8 @@ func TestSweep(t *testing.T) {
 	for _, name := range []string{dead, alive, other} {
 		put(t, dir+name, "x")
 	}
+	young := "/" + tempName()
+	put(t, dir+young, "")
 	if err := unix.Mkfifo(dir+"/"+tempName(), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -117,11 +124,21 @@ func TestSweep(t *testing.T) {
 	if _, err := replace(t, r, "/new", "x"); err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]bool{dead: false, alive: true, other: true} {
+	for name, want := range map[string]bool{dead: false, alive: true, other: true, young: true} {
 		if _, err := os.Lstat(dir + name); (err == nil) != want {
 			t.Errorf("%s: %v, want there: %v", name, err, want)
 		}
 	}
+	// The directory is looked through again, until the young one has grown old.
+	for end := time.Now().Add(10 * makingTime); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if _, err := replace(t, r, "/new", "y"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Lstat(dir + young); err != nil {
+			return
+		}
+	}
+	t.Error("a file that nobody fills is never swept")
 }
 
 // A sweep beside it takes no temporary file away from its living maker, also not

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -31,8 +32,11 @@ const (
 	sweepEntries = 4096
 	// sweptMax bounds how many directories are remembered as swept.
 	sweptMax = 4096
+	// makingTime is how long an empty file with a name is left alone: its maker may
+	// be about to lock it.
+	makingTime = 5 * time.Second
 	// tempTries is how many files with names may be swept away before they are
-	// locked. A directory is swept once, so that hardly one is.
+	// locked, by sweeps that came later than makingTime.
 	tempTries = 16
 )
 
@@ -258,6 +262,14 @@ func (r *Root) sweep(dirfd int) {
 		return
 	}
 	defer unix.Close(fd)
+	again := false
+	defer func() {
+		if again {
+			r.mu.Lock()
+			delete(r.swept, keyOf(&st))
+			r.mu.Unlock()
+		}
+	}()
 	buf := make([]byte, dirBuffer)
 	for seen := 0; seen < sweepEntries; {
 		n, err := unix.Getdents(fd, buf)
@@ -267,25 +279,30 @@ func (r *Root) sweep(dirfd int) {
 		entries := parseEntries(buf[:n], nil)
 		seen += len(entries)
 		for _, e := range entries {
-			if isTempName(e.Name) {
-				removeStale(dirfd, e.Name)
+			if isTempName(e.Name) && !removeStale(dirfd, e.Name) {
+				again = true
 			}
 		}
 	}
 }
 
-// removeStale removes a temporary file that nobody has locked.
-func removeStale(dirfd int, name string) {
+// removeStale removes a temporary file that nobody has locked. It is false for one
+// that is too new to say whether it has a living maker.
+func removeStale(dirfd int, name string) bool {
 	fd, _, err := openRegular(dirfd, name, name, unix.RESOLVE_BENEATH|unix.RESOLVE_NO_SYMLINKS)
 	if err != nil {
-		return
+		return true
 	}
 	defer unix.Close(fd)
 	var st unix.Stat_t
 	if unix.Fstat(fd, &st) != nil || int(st.Uid) != unix.Geteuid() {
-		return
+		return true
+	}
+	if st.Size == 0 && time.Since(time.Unix(st.Ctim.Unix())) < makingTime {
+		return false
 	}
 	if unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) == nil {
 		_ = unix.Unlinkat(dirfd, name, 0)
 	}
+	return true
 }
