@@ -69,6 +69,12 @@ bin/systemd-root: | deps
 test: build bin/runsc bin/prometheus bin/systemd-root ## run every test on every tier, with the coverage of the packages that must have it
 	@scripts/test
 
+.PHONY: check
+check: deps ## vet, the tests that need no root, lint: the first minutes of CI
+	@go vet ./...
+	@scripts/rootless
+	@$(MAKE) --no-print-directory lint
+
 .PHONY: install
 install: ## put what was built and the systemd units in place (DESTDIR, PREFIX=/usr/local)
 	@DESTDIR="$(DESTDIR)" PREFIX="$(PREFIX)" scripts/install
