@@ -283,9 +283,10 @@ func (j *judgement) what() string {
 	return fmt.Sprintf("%s %q", r.Permission, name)
 }
 
-// because names the rule and its reason.
-func (j *judgement) because() string {
-	v := &j.verdict
+// because names the rule that decided and its reason.
+func (j *judgement) because() string { return because(&j.verdict) }
+
+func because(v *policy.Verdict) string {
 	text := " by " + v.Rule
 	if v.Pattern != "" {
 		text += " (" + v.Pattern + ")"
