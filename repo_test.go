@@ -41,6 +41,7 @@ var mayImport = map[string][]string{
 	"internal/tool/run/root":     {},
 	"internal/tool/run/search":   {"internal/tool/run/root"},
 	"internal/tool/run/textdiff": {},
+	"internal/tool/run/difftest": {},
 	"internal/tool/run/textfile": {"internal/tool/run/..."},
 	"internal/policy":            {"client", "internal/tool", "internal/tomltext"},
 	"internal/tomltext":          {},

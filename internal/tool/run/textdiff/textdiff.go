@@ -52,16 +52,7 @@ func Unified(name string, old, new []byte, changes []Change, limit int) (string,
 	}
 	fmt.Fprintf(&d.out, "--- %s\n+++ %s\n", name, name)
 	for len(changes) > 0 {
-		w := d.wholeLines(changes[0])
-		n := 1
-		for n < len(changes) {
-			next := d.wholeLines(changes[n])
-			if next.OldStart > d.forward(w.OldEnd, 2*context) {
-				break
-			}
-			w.OldEnd, w.NewEnd = max(w.OldEnd, next.OldEnd), max(w.NewEnd, next.NewEnd)
-			n++
-		}
+		w, n := d.region(changes)
 		d.window(w)
 		changes = changes[n:]
 	}
@@ -72,31 +63,45 @@ func Unified(name string, old, new []byte, changes []Change, limit int) (string,
 }
 
 type differ struct {
-	old, new         []byte
-	limit            int
-	out              strings.Builder
-	stat             Stat
-	cut              bool
-	oldAt, newAt     int // offsets up to which lines have been counted
-	oldLine, newLine int // lines before those
+	old, new []byte
+	limit    int
+	out      strings.Builder
+	stat     Stat // of the hunks so far: by it the new text's lines are behind the old one's
+	cut      bool
+	oldAt    int // offset up to which lines have been counted
+	oldLine  int // lines before it
 }
 
-// wholeLines widens a change to whole lines on both sides. What lies outside a
-// change is the same in both texts, so both sides are widened alike.
-func (d *differ) wholeLines(c Change) Change {
-	back := c.OldStart - (bytes.LastIndexByte(d.old[:c.OldStart], '\n') + 1)
-	c.OldStart -= back
-	c.NewStart -= back
-	if atLineStart(d.old, c.OldEnd) && atLineStart(d.new, c.NewEnd) {
-		return c
+// region is the first change, widened to whole lines of both texts, with the n-1
+// that follow it in its last line or within the lines that are shown around it. What
+// lies between changes is the same in both texts, so a line that begins or ends there
+// does so in both.
+func (d *differ) region(changes []Change) (w Change, n int) {
+	w = changes[0]
+	back := w.OldStart - (bytes.LastIndexByte(d.old[:w.OldStart], '\n') + 1)
+	w.OldStart -= back
+	w.NewStart -= back
+	for n = 1; ; n++ {
+		next := len(d.old)
+		if n < len(changes) {
+			next = changes[n].OldStart
+		}
+		same := d.old[w.OldEnd:next]
+		whole := atLineStart(d.old, w.OldEnd) && atLineStart(d.new, w.NewEnd)
+		if !whole {
+			ahead := len(same)
+			if i := bytes.IndexByte(same, '\n'); i >= 0 {
+				ahead, whole = i+1, true
+			}
+			w.OldEnd += ahead
+			w.NewEnd += ahead
+			same = same[ahead:]
+		}
+		if n == len(changes) || whole && bytes.Count(same, []byte{'\n'}) > 2*context {
+			return w, n
+		}
+		w.OldEnd, w.NewEnd = changes[n].OldEnd, changes[n].NewEnd
 	}
-	ahead := len(d.old) - c.OldEnd
-	if i := bytes.IndexByte(d.old[c.OldEnd:], '\n'); i >= 0 {
-		ahead = i + 1
-	}
-	c.OldEnd += ahead
-	c.NewEnd += ahead
-	return c
 }
 
 func atLineStart(text []byte, offset int) bool {
@@ -134,11 +139,17 @@ func (d *differ) window(w Change) {
 	before := w.OldStart - d.backward(w.OldStart, context)
 	after := d.forward(w.OldEnd, context) - w.OldEnd
 	d.oldLine += bytes.Count(d.old[d.oldAt:w.OldStart-before], []byte{'\n'})
-	d.newLine += bytes.Count(d.new[d.newAt:w.NewStart-before], []byte{'\n'})
-	d.oldAt, d.newAt = w.OldStart-before, w.NewStart-before
-	old, new := d.old[d.oldAt:w.OldEnd+after], d.new[d.newAt:w.NewEnd+after]
+	d.oldAt = w.OldStart - before
+	old, new := d.old[d.oldAt:w.OldEnd+after], d.new[w.NewStart-before:w.NewEnd+after]
 	if len(old)+len(new) <= maxCompared && lines(old)+lines(new) <= maxLines {
-		u, err := udiff.ToUnifiedDiff("", "", string(old), udiff.Lines(string(old), string(new)), context)
+		// Only the region itself is compared: among equal lines a change must not
+		// move away from it, into lines that are shown around it.
+		edits := udiff.Lines(string(removed), string(added))
+		for i := range edits {
+			edits[i].Start += before
+			edits[i].End += before
+		}
+		u, err := udiff.ToUnifiedDiff("", "", string(old), edits, context)
 		if err == nil {
 			for _, h := range u.Hunks {
 				d.hunk(h)
@@ -155,9 +166,7 @@ func (d *differ) window(w Change) {
 func (d *differ) wholeHunk(old, new []byte, before, after int) {
 	removed, added := lines(old[before:len(old)-after]), lines(new[before:len(new)-after])
 	around := lines(old[:before]) + lines(old[len(old)-after:])
-	d.stat.Removed += removed
-	d.stat.Added += added
-	fmt.Fprintf(&d.out, "@@ -%s +%s @@\n", span(d.oldLine+1, around+removed), span(d.newLine+1, around+added))
+	d.head(d.oldLine+1, removed, added, around)
 	for _, part := range []struct {
 		kind udiff.OpKind
 		text []byte
@@ -178,30 +187,34 @@ func (d *differ) wholeHunk(old, new []byte, before, after int) {
 }
 
 func (d *differ) hunk(h *udiff.Hunk) {
-	var from, to int
+	var removed, added, around int
 	for _, l := range h.Lines {
 		switch l.Kind {
 		case udiff.Delete:
-			from++
-			d.stat.Removed++
+			removed++
 		case udiff.Insert:
-			to++
-			d.stat.Added++
+			added++
 		default:
-			from++
-			to++
+			around++
 		}
 	}
-	if d.cut {
-		return
-	}
-	fmt.Fprintf(&d.out, "@@ -%s +%s @@\n", span(d.oldLine+h.FromLine, from), span(d.newLine+h.ToLine, to))
+	// Not by ToLine, which is wrong behind a hunk of more than one edit.
+	d.head(d.oldLine+h.FromLine, removed, added, around)
 	for _, l := range h.Lines {
-		d.line(l)
 		if d.cut {
 			return
 		}
+		d.line(l)
 	}
+}
+
+// head counts a hunk and writes its first line.
+func (d *differ) head(first, removed, added, around int) {
+	if !d.cut {
+		fmt.Fprintf(&d.out, "@@ -%s +%s @@\n", span(first, around+removed), span(first+d.stat.Added-d.stat.Removed, around+added))
+	}
+	d.stat.Removed += removed
+	d.stat.Added += added
 }
 
 // span is a range of a hunk's head: one of no lines names the line before it.
