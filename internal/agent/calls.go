@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"slices"
 	"time"
@@ -92,7 +91,7 @@ func (s *Server) prepare(p *peer, h head, r request) (work func(), err error) {
 			if !ok {
 				return nil, unknownTool(r.Tool)
 			}
-			prep, err := prepareTool(ctx, t, s.env(c), r.Input)
+			prep, err := preparedOf(t.Prepare(ctx, s.env(c), r.Input))
 			if err != nil {
 				return nil, err
 			}
@@ -192,8 +191,7 @@ func (s *Server) work(c *call, t run.Tool, size int64, f func(context.Context) (
 	}
 }
 
-// runTool runs t, and before that prepares it where the daemon has already judged
-// the call on the condition that its paths lead where it expects.
+// runTool runs t.
 func (s *Server) runTool(ctx context.Context, t run.Tool, c *call) (any, error) {
 	r, env := &c.req, s.env(c)
 	prep, err := decodePrepared(r.Prepared)
@@ -204,16 +202,7 @@ func (s *Server) runTool(ctx context.Context, t run.Tool, c *call) (any, error) 
 		if prep != nil {
 			return nil, run.Errorf(run.CodeInternal, "call %s was prepared and is to be prepared", r.CallID)
 		}
-		if prep, err = prepareTool(ctx, t, env, r.Input); err != nil {
-			return nil, err
-		}
-		if !leadsTo(prep, *r.Expect) {
-			c.notRun()
-			return encodePrepared(prep), nil
-		}
-		if prep.Result != nil {
-			return encodeResult(prep.Result), nil
-		}
+		return runExpected(ctx, t, env, c)
 	}
 	res, err := t.Run(ctx, env, r.Input, prep)
 	if err != nil {
@@ -222,9 +211,54 @@ func (s *Server) runTool(ctx context.Context, t run.Tool, c *call) (any, error) 
 	return encodeResult(res), nil
 }
 
-// prepareTool is t.Prepare with an answer always.
-func prepareTool(ctx context.Context, t run.Tool, env *run.Env, input json.RawMessage) (*run.Prepared, error) {
-	prep, err := t.Prepare(ctx, env, input)
+// maxRuns is how often a direct tool is run whose file something else changes under
+// it: no tool of the session, as those wait for each other.
+const maxRuns = 5
+
+// runExpected runs t if the targets of the call lead where the daemon expects them,
+// which has judged the call on that condition. Nothing else that Prepare sees is a
+// condition, so a direct tool has only its targets resolved.
+func runExpected(ctx context.Context, t run.Tool, env *run.Env, c *call) (any, error) {
+	input, resolve := c.req.Input, t.Prepare
+	d, direct := t.(run.Direct)
+	if direct {
+		resolve = d.Resolve
+	}
+	for try := 1; ; try++ {
+		prep, err := preparedOf(resolve(ctx, env, input))
+		if err != nil {
+			return nil, err
+		}
+		if !leadsTo(prep, *c.req.Expect) {
+			if direct { // it may be shown to a person now
+				prep, err = preparedOf(t.Prepare(ctx, env, input))
+			}
+			if err != nil {
+				return nil, err
+			}
+			c.notRun()
+			return encodePrepared(prep), nil
+		}
+		if prep.Result != nil {
+			return encodeResult(prep.Result), nil
+		}
+		res, err := t.Run(ctx, env, input, prep)
+		switch {
+		case err == nil:
+			return encodeResult(res), nil
+		case !direct || !isStale(err) || try == maxRuns:
+			return nil, err
+		}
+	}
+}
+
+func isStale(err error) bool {
+	known, ok := errors.AsType[*run.Error](err)
+	return ok && known.Code == run.CodeStale
+}
+
+// preparedOf is what a Prepare has answered, with an answer always.
+func preparedOf(prep *run.Prepared, err error) (*run.Prepared, error) {
 	if err == nil && prep == nil {
 		prep = &run.Prepared{}
 	}

@@ -153,3 +153,62 @@ func TestNotRunIsChecked(t *testing.T) {
 		}
 	}
 }
+
+// directTool is a tool that goes by the files as they are.
+type directTool struct {
+	fakeTool
+	resolve func(ctx context.Context, env *run.Env, input json.RawMessage) (*run.Prepared, error)
+}
+
+func (t directTool) Resolve(ctx context.Context, env *run.Env, input json.RawMessage) (*run.Prepared, error) {
+	return t.resolve(ctx, env, input)
+}
+
+// A direct tool has its targets resolved, and is run again when a file changed under
+// it. What leads elsewhere is prepared in full, for a person may be shown it.
+func TestDirectTools(t *testing.T) {
+	only := run.Prepared{Targets: []run.Target{{Asked: "a", Path: "/w/a"}}}
+	full := run.Prepared{Targets: only.Targets, Diff: "d", State: []byte(`{}`)}
+	resolved, stale, runs := 0, 0, 0
+	tool := directTool{
+		fakeTool: fakeTool{
+			name:    "x",
+			prepare: func(context.Context, *run.Env, json.RawMessage) (*run.Prepared, error) { return &full, nil },
+			run: func(_ context.Context, _ *run.Env, _ json.RawMessage, p *run.Prepared) (*run.Result, error) {
+				if runs++; runs <= stale {
+					return nil, run.Errorf(run.CodeStale, "changed")
+				}
+				return &run.Result{Output: "done " + p.Diff}, nil
+			},
+		},
+		resolve: func(context.Context, *run.Env, json.RawMessage) (*run.Prepared, error) {
+			resolved++
+			return &only, nil
+		},
+	}
+	r := newRig(t, tool)
+	c, _ := r.connect(r.hello())
+	for i, tc := range []struct {
+		expect   []string // nil: it was prepared
+		stale    int
+		want     Outcome
+		resolved int
+	}{
+		{[]string{"/w/a"}, 0, Outcome{Result: &run.Result{Output: "done "}}, 1},
+		{[]string{"/w/a"}, maxRuns - 1, Outcome{Result: &run.Result{Output: "done "}}, maxRuns},
+		{[]string{"/w/a"}, maxRuns, Outcome{Err: run.Errorf(run.CodeStale, "changed")}, maxRuns},
+		{[]string{"/w/b"}, 0, Outcome{Prepared: &full}, 1},
+		{nil, 0, Outcome{Result: &run.Result{Output: "done d"}}, 0},
+		{nil, 1, Outcome{Err: run.Errorf(run.CodeStale, "changed")}, 0},
+	} {
+		resolved, runs, stale = 0, 0, tc.stale
+		q := ask(fmt.Sprint(i), "x")
+		if q.Expect = tc.expect; q.Expect == nil {
+			q.Prepared = &full
+		}
+		o, err := c.Run(t.Context(), q, nil)
+		if err != nil || !reflect.DeepEqual(*o, tc.want) || resolved != tc.resolved {
+			t.Errorf("%d: %+v, %v, resolved %d times; want %+v", i, o, err, resolved, tc.want)
+		}
+	}
+}

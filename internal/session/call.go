@@ -82,6 +82,7 @@ func (s *Session) proceed(c *call, inv *tool.Invocation) {
 		}
 
 		// 8 to 11.
+		j.bound = c.approved != "" || round >= maxUnbound
 		if seen = s.perform(c, j); seen == nil {
 			return
 		}
@@ -102,6 +103,10 @@ func (s *Session) consider(c *call, inv *tool.Invocation, a tool.Access, loop *l
 	}
 	return s.judge(c, inv, a, seen, loop), nil
 }
+
+// maxUnbound is how often a call is judged by where its paths lead while they go on
+// to lead elsewhere; then Run opens what Prepare saw.
+const maxUnbound = 3
 
 // perform runs a call that may run, and finishes it. When it has not run, because
 // it was judged by paths that lead elsewhere, it returns where they lead.
@@ -148,7 +153,7 @@ const maxReplacements = 3
 // replace takes the input that a hook wants instead of the call's own. The record
 // says what really runs. An outcome is why it cannot be taken.
 func (s *Session) replace(c *call, inv *tool.Invocation, round int) *outcome {
-	if round == maxReplacements {
+	if round >= maxReplacements {
 		return failed(client.CodeDenied, "denied: hooks replaced the input more than %d times", maxReplacements)
 	}
 	timeout, err := s.deadline(&c.req, inv)
@@ -347,15 +352,15 @@ func (s *Session) run(c *call, j *judgement) (*agent.Outcome, error) {
 	c.watchDeadline()
 	defer func() { c.stopWatch() }()
 	r := s.request(c, j.inv, j.prep)
-	if j.provided {
-		r = askProvided(r, j.access, j.prep)
-	}
 	if j.prep != nil {
 		for _, t := range j.prep.Targets {
 			if t.Write {
 				c.writes = append(c.writes, t.Path)
 			}
 		}
+	}
+	if j.provided || !j.bound && len(c.writes) > 0 {
+		r = askProvided(r, j.access, j.prep)
 	}
 	l, err := s.current()
 	if err != nil {

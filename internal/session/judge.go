@@ -28,6 +28,9 @@ type judgement struct {
 	rules    *ruleset   // that it was judged by
 	// provided: prep is what would be seen if no path had a link in it.
 	provided bool
+	// bound: Run goes by all that Prepare saw, which somebody was shown. Otherwise a
+	// file that is written is taken as it is then, and only its path must be this one.
+	bound bool
 }
 
 // judge does step 6 as far as rules can: it says what they make of all that the

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"github.com/toold/toold/internal/tool/run/replace"
 	"github.com/toold/toold/internal/tool/run/root"
 	"github.com/toold/toold/internal/tool/run/textdiff"
 )
@@ -39,13 +40,10 @@ func readable(size int64) int64 { return min(size+maxGrowth, maxEdit) }
 // metadataDiff bounds the diff in a result's metadata.
 const metadataDiff = 64 << 10
 
-// changeState is what write and edit note in Prepared.State for their Run.
+// changeState is what write and edit note in Prepared.State for their Run. Without
+// it only the path was prepared, and Run goes by the file as it is.
 type changeState struct {
-	Strategy string `json:"strategy,omitempty"`
-	Places   int    `json:"places,omitempty"`
-	Line     int    `json:"line,omitempty"` // of the first place
-	Added    int    `json:"added"`
-	Removed  int    `json:"removed"`
+	Strategy replace.Strategy `json:"strategy,omitempty"`
 	// Version is the precondition for a file that is too large to hash.
 	Version *root.Version `json:"version,omitempty"`
 }
@@ -75,21 +73,21 @@ func checkSize(env *Env, path string, size int64) error {
 		displayName(path), size, env.MaxFileSize)}
 }
 
-// checkStale proves that the file is as Prepare saw it.
-func checkStale(p *root.Replacement, prep *Prepared, old []byte) error {
-	if prep == nil || len(prep.Targets) == 0 {
-		return nil
-	}
-	was, now := prep.Targets[0], p.Info()
-	switch {
+// checkStale proves that the file is as Prepare saw it, as far as that looked.
+func checkStale(p *root.Replacement, was Target, old []byte) error {
+	switch now := p.Info(); {
 	case was.Exists && !now.Exists:
 		return Errorf(CodeStale, "%s has been removed since the call was judged; repeat the call", displayName(was.Path))
 	case !was.Exists && now.Exists:
 		return Errorf(CodeStale, "%s has been created since the call was judged; read it and repeat the call", displayName(was.Path))
 	case was.SHA256 != "" && was.SHA256 != sha256Hex(old):
-		return Errorf(CodeStale, "%s has changed since the call was judged; read it again and repeat the call", displayName(was.Path))
+		return staleContent(was)
 	}
 	return nil
+}
+
+func staleContent(was Target) error {
+	return Errorf(CodeStale, "%s has changed since the call was judged; read it again and repeat the call", displayName(was.Path))
 }
 
 // settingsOf reads the part of the configuration that is about the tool.
@@ -104,17 +102,27 @@ func settingsOf[T any](env *Env) (T, error) {
 	return s, nil
 }
 
+// change is what a write or an edit makes of a file.
+type change struct {
+	refused *Result // why nothing is made of it
+	content []byte
+	diff    string
+	stat    textdiff.Stat
+	found   *replace.Found // nil where nothing was looked for
+}
+
+// unlike reports whether a person was shown another change, in prep.
+func (c *change) unlike(prep *Prepared) bool { return prep.State != nil && c.diff != prep.Diff }
+
 // changed makes the result of a write or an edit that is done.
-func changed(env *Env, done *root.Committed, content []byte, s changeState, diff string, created bool) *Result {
-	if env.Seen != nil && len(content) <= maxEdit {
-		env.Seen.Note(done.Info.Path, sha256Hex(content))
-	}
+func changed(env *Env, done *root.Committed, c *change, created bool) *Result {
+	diff := c.diff
 	if len(diff) > metadataDiff {
 		diff = diff[:metadataDiff] + "\n… diff cut here\n"
 	}
 	meta := map[string]any{
-		"path": done.Info.Path, "bytes": len(content), "created": created, "truncated": false,
-		"diff": diff, "lines_added": s.Added, "lines_removed": s.Removed,
+		"path": done.Info.Path, "bytes": len(c.content), "created": created, "truncated": false,
+		"diff": diff, "lines_added": c.stat.Added, "lines_removed": c.stat.Removed,
 	}
 	if len(done.NotKept) > 0 {
 		meta["not_kept"] = done.NotKept
@@ -177,8 +185,8 @@ func lookWhole[T changeInput](ctx context.Context, env *Env, input json.RawMessa
 	if err != nil {
 		return w, asked, err
 	}
-	if file == nil && w.info.Exists {
-		return w, asked, &root.Error{Code: root.NotRegular, Msg: fmt.Sprintf("%s is not a regular file but a %s", displayName(w.info.Path), w.info.Kind)}
+	if err := checkRegular(w.info); err != nil {
+		return w, asked, err
 	}
 	if file != nil {
 		w.info = file.Info() // another file may have come since the path was resolved
@@ -190,21 +198,92 @@ func lookWhole[T changeInput](ctx context.Context, env *Env, input json.RawMessa
 	return w, asked, err
 }
 
-// changeOf is what a change begins with: what Prepare saw, which is asked for now
-// where nobody did before, and what it noted unless it has the result already.
-func changeOf(ctx context.Context, t Tool, env *Env, input json.RawMessage, prep *Prepared) (*Prepared, changeState, error) {
+// resolveChange is Resolve of a tool that changes one file.
+func resolveChange[T changeInput](ctx context.Context, env *Env, input json.RawMessage) (*Prepared, error) {
+	asked, err := pathOf[T](env, input)
+	if err != nil {
+		return nil, err
+	}
+	info, err := resolve(ctx, env, asked)
+	if err == nil {
+		err = checkRegular(info)
+	}
+	if err != nil {
+		return prepareFailure(displayName(asked), nil, err)
+	}
+	return &Prepared{Targets: []Target{target(asked, info, true)}}, nil
+}
+
+// checkRegular refuses what exists and is no regular file.
+func checkRegular(info root.Info) error {
+	if !info.Exists || info.Kind == root.KindFile {
+		return nil
+	}
+	return &root.Error{Code: root.NotRegular, Msg: fmt.Sprintf("%s is not a regular file but a %s", displayName(info.Path), info.Kind)}
+}
+
+// changeOf is what a change begins with: the target, which is looked for now where
+// nobody did before, and what Prepare noted of it unless it has the result already.
+func changeOf(ctx context.Context, t Direct, env *Env, input json.RawMessage, prep *Prepared) (*Prepared, changeState, error) {
 	var s changeState
 	if prep == nil {
 		var err error
-		if prep, err = t.Prepare(ctx, env, input); err != nil {
+		if prep, err = t.Resolve(ctx, env, input); err != nil {
 			return nil, s, err
 		}
 	}
-	if prep.Result != nil {
+	if prep.Result != nil || prep.State == nil {
 		return prep, s, nil
 	}
 	if err := json.Unmarshal(prep.State, &s); err != nil {
 		return nil, s, Errorf(CodeInternal, "what Prepare noted cannot be read: %v", err)
 	}
 	return prep, s, nil
+}
+
+// begun is a file that is locked for a change, with the memory that the change takes.
+type begun struct {
+	*root.Replacement
+	held *root.Reservation
+}
+
+// Close gives both up.
+func (b *begun) Close() {
+	b.held.Release()
+	b.Replacement.Close()
+}
+
+// commit puts a change in the file's place. It counts as seen before it is there: the
+// next change of the file may begin at that moment, since the lock is on the file that
+// was replaced.
+func (b *begun) commit(ctx context.Context, env *Env, c *change, durable bool) (*root.Committed, error) {
+	if env.Seen != nil && len(c.content) <= maxEdit {
+		env.Seen.Note(b.Info().Path, sha256Hex(c.content))
+	}
+	return b.Commit(ctx, c.content, root.CommitOptions{Durable: durable})
+}
+
+// begin locks the target of a change. What does not exist is made, with its parents,
+// and takes no memory but the input's.
+func begin(ctx context.Context, env *Env, t Target, input json.RawMessage) (*begun, error) {
+	var held *root.Reservation
+	var err error
+	if !t.Exists {
+		if held, err = reserve(ctx, env, 0, input); err != nil {
+			return nil, err
+		}
+	}
+	p, err := env.Root.Begin(ctx, t.Path, root.BeginOptions{Parents: !t.Exists})
+	if err == nil && held == nil {
+		if held, err = reserve(ctx, env, p.Info().Size, input); err != nil {
+			p.Close()
+		}
+	}
+	if err != nil {
+		if held != nil {
+			held.Release()
+		}
+		return nil, err
+	}
+	return &begun{p, held}, nil
 }

@@ -37,78 +37,112 @@ func (Edit) Name() string { return "edit" }
 
 func (Edit) onlyFiles() {}
 
+// Resolve implements Direct.
+func (Edit) Resolve(ctx context.Context, env *Env, input json.RawMessage) (*Prepared, error) {
+	return resolveChange[editInput](ctx, env, input)
+}
+
 // Prepare implements Tool: it finds the place and shows the diff. How an edit
 // fails that finds nothing is in Prepared.Result, since it quotes the file.
 func (e Edit) Prepare(ctx context.Context, env *Env, input json.RawMessage) (*Prepared, error) {
-	settings, err := settingsOf[editSettings](env)
-	if err != nil {
-		return nil, err
-	}
 	file, asked, err := lookWhole[editInput](ctx, env, input)
 	defer file.release()
-	info, old := file.info, file.old
+	info := file.info
 	if info.Path == "" {
 		return prepareFailure(displayName(asked), nil, err)
 	}
 	prep := &Prepared{Targets: []Target{target(asked, info, true)}}
 	title := relative(env, info.Path)
 	if root.CodeOf(err) == root.TooLarge {
-		prep.Result = Failed(title, "cannot edit %s: it has %d bytes, and edit takes files of at most %d MiB. Use bash, for example with sed or a script.", title, info.Size, maxEdit>>20)
+		prep.Result = largeEdit(title, info.Size)
 		return prep, nil
 	}
 	if err != nil {
 		return prepareFailure(title, prep.Targets, err)
 	}
-	in, err := inputOf[editInput](env, input)
+	in, err := e.input(env, input)
 	if err != nil {
 		return nil, err
 	}
-	if in.OldString == in.NewString {
-		return nil, Errorf(CodeInvalidInput, "old_string and new_string are the same: there is nothing to change")
+	if info.Exists {
+		prep.Targets[0].SHA256 = sha256Hex(file.old)
 	}
-	if !info.Exists {
-		if err := checkSize(env, info.Path, int64(len(in.NewString))); err != nil {
-			return prepareFailure(title, prep.Targets, err)
-		}
-		e.prepareNew(ctx, env, in, info.Path, prep)
+	c, err := e.plan(ctx, env, in, prep.Targets[0], file.old, "")
+	if err != nil {
+		return nil, err
+	}
+	if prep.Result = c.refused; c.refused != nil {
 		return prep, nil
 	}
-	prep.Targets[0].SHA256 = sha256Hex(old)
-	prep.Result = e.refusal(env, in, settings, prep.Targets[0], old)
-	if prep.Result != nil {
-		return prep, nil
+	prep.Diff = c.diff
+	var s changeState
+	if c.found != nil {
+		s.Strategy = c.found.Strategy
+	}
+	prep.State = s.json()
+	return prep, nil
+}
+
+func largeEdit(title string, size int64) *Result {
+	return Failed(title, "cannot edit %s: it has %d bytes, and edit takes files of at most %d MiB. Use bash, for example with sed or a script.", title, size, maxEdit>>20)
+}
+
+// input is the input, unless it asks for nothing.
+func (Edit) input(env *Env, input json.RawMessage) (editInput, error) {
+	in, err := inputOf[editInput](env, input)
+	if err == nil && in.OldString == in.NewString {
+		err = Errorf(CodeInvalidInput, "old_string and new_string are the same: there is nothing to change")
+	}
+	return in, err
+}
+
+// plan is what an edit makes of a file with this content; only is the strategy that
+// decided before, "" for those of the settings.
+func (e Edit) plan(ctx context.Context, env *Env, in editInput, t Target, old []byte, only replace.Strategy) (*change, error) {
+	title := relative(env, t.Path)
+	settings, err := settingsOf[editSettings](env)
+	if err != nil {
+		return nil, err
+	}
+	if !t.Exists {
+		return e.planNew(ctx, env, in, t)
+	}
+	if r := e.refusal(env, in, settings, t, old); r != nil {
+		return &change{refused: r}, nil
 	}
 	strategies, err := settings.Matching.Strategies()
 	if err != nil {
 		return nil, Errorf(CodeInternal, "settings of edit: %v", err)
 	}
-	found, content, err := find(ctx, in, old, strategies)
+	if only != "" {
+		strategies = []replace.Strategy{only}
+	}
+	c := &change{}
+	c.found, c.content, err = find(ctx, in, old, strategies)
 	if err != nil {
-		prep.Result, err = editFailure(title, err)
-		return prep, err
+		c.refused, err = editFailure(title, err)
+		return c, err
 	}
-	if err := checkSize(env, info.Path, int64(len(content))); err != nil {
-		return prepareFailure(title, prep.Targets, err)
+	if err := checkSize(env, t.Path, int64(len(c.content))); err != nil {
+		c.refused, err = failure(title, err)
+		return c, err
 	}
-	diff, stat := diffOf(info.Path, old, content, changesOf(found, len(old)-len(bytes.TrimPrefix(old, textfile.BOM))))
-	prep.Diff = diff
-	prep.State = changeState{
-		Strategy: string(found.Strategy), Places: len(found.Matches), Line: found.Lines[0],
-		Added: stat.Added, Removed: stat.Removed,
-	}.json()
-	return prep, nil
+	c.diff, c.stat = diffOf(t.Path, old, c.content, changesOf(c.found, len(old)-len(bytes.TrimPrefix(old, textfile.BOM))))
+	return c, nil
 }
 
-// prepareNew is Prepare for a file that does not exist.
-func (Edit) prepareNew(ctx context.Context, env *Env, in editInput, path string, prep *Prepared) {
+// planNew is plan for a file that does not exist.
+func (Edit) planNew(ctx context.Context, env *Env, in editInput, t Target) (*change, error) {
 	if in.OldString != "" {
-		prep.Result = Failed(relative(env, path), "%s. An empty old_string creates a file.", notFound(ctx, env, path))
-		return
+		return &change{refused: Failed(relative(env, t.Path), "%s. An empty old_string creates a file.", notFound(ctx, env, t.Path))}, nil
 	}
-	content := []byte(in.NewString)
-	diff, stat := diffOf(path, nil, content, textdiff.Between(nil, content))
-	prep.Diff = diff
-	prep.State = changeState{Added: stat.Added}.json()
+	c := &change{content: []byte(in.NewString)}
+	if err := checkSize(env, t.Path, int64(len(c.content))); err != nil {
+		c.refused, err = failure(relative(env, t.Path), err)
+		return c, err
+	}
+	c.diff, c.stat = diffOf(t.Path, nil, c.content, textdiff.Between(nil, c.content))
+	return c, nil
 }
 
 // refusal is why an existing file is not edited whatever it contains; nil when
@@ -124,7 +158,7 @@ func (Edit) refusal(env *Env, in editInput, settings editSettings, t Target, old
 	if at := textfile.InvalidUTF8(old, false); at >= 0 {
 		return Failed(title, "cannot edit %s: it is not valid UTF-8 (first at byte %d)", title, at)
 	}
-	if settings.RequireRead && (env.Seen == nil || !env.Seen.Is(t.Path, t.SHA256)) {
+	if settings.RequireRead && (env.Seen == nil || !env.Seen.Is(t.Path, sha256Hex(old))) {
 		return Failed(title, "%s has not been read in its present state: read it first, then edit it", title)
 	}
 	return nil
@@ -144,56 +178,74 @@ func (e Edit) Run(ctx context.Context, env *Env, input json.RawMessage, prep *Pr
 		return prep.Result, nil
 	}
 	title := relative(env, prep.Targets[0].Path)
-	// What was prepared for no file creates one.
-	p, err := env.Root.Begin(ctx, prep.Targets[0].Path, root.BeginOptions{Parents: !prep.Targets[0].Exists})
+	if r, err := e.absent(ctx, env, input, prep.Targets[0]); r != nil || err != nil {
+		return r, err
+	}
+	p, err := begin(ctx, env, prep.Targets[0], input)
 	if err != nil {
 		return failure(title, err)
 	}
 	defer p.Close()
-	held, err := reserve(ctx, env, p.Info().Size, input)
-	if err != nil {
-		return failure(title, err)
-	}
-	defer held.Release()
-	in, err := inputOf[editInput](env, input)
+	in, err := e.input(env, input)
 	if err != nil {
 		return nil, err
 	}
-	content, err := e.apply(ctx, p, in, prep, s)
-	if err == nil {
-		err = checkSize(env, p.Info().Path, int64(len(content)))
-	}
+	c, err := e.change(ctx, env, p, prep, in, s.Strategy)
 	if err != nil {
 		return failure(title, err)
 	}
-	done, err := p.Commit(ctx, content, root.CommitOptions{Durable: settings.Durable})
+	if c.refused != nil {
+		return c.refused, nil
+	}
+	done, err := p.commit(ctx, env, c, settings.Durable)
 	if err != nil {
 		return failure(title, err)
 	}
-	return edited(env, done, content, in, prep.Diff, s), nil
+	return edited(env, done, c), nil
 }
 
-// apply makes the new content from the file as it is now, which must be as
-// Prepare saw it; then the strategy that decided there decides here.
-func (Edit) apply(ctx context.Context, p *root.Replacement, in editInput, prep *Prepared, s changeState) ([]byte, error) {
-	old, err := p.ReadOld(ctx, readable(p.Info().Size))
-	if root.CodeOf(err) == root.TooLarge {
-		return nil, Errorf(CodeStale, "%s has grown since the call was judged; repeat the call", displayName(p.Info().Path))
+// absent refuses an edit of what does not exist, before anything is made for it.
+func (e Edit) absent(ctx context.Context, env *Env, input json.RawMessage, t Target) (*Result, error) {
+	if t.Exists {
+		return nil, nil
 	}
+	held, err := reserve(ctx, env, 0, input)
+	if err != nil {
+		return failure(relative(env, t.Path), err)
+	}
+	defer held.Release()
+	in, err := e.input(env, input)
 	if err != nil {
 		return nil, err
 	}
-	if err := checkStale(p, prep, old); err != nil {
+	c, err := e.planNew(ctx, env, in, t)
+	if err != nil {
 		return nil, err
 	}
-	if !p.Info().Exists {
-		return []byte(in.NewString), nil
+	return c.refused, nil
+}
+
+// change makes the new content from the file as it is now, which must be as Prepare
+// saw it where that looked; then the strategy that decided there decides here.
+func (e Edit) change(ctx context.Context, env *Env, p *begun, prep *Prepared, in editInput, only replace.Strategy) (*change, error) {
+	was := prep.Targets[0]
+	old, err := p.ReadOld(ctx, readable(p.Info().Size))
+	switch {
+	case root.CodeOf(err) == root.TooLarge && prep.State != nil:
+		return nil, staleContent(was)
+	case root.CodeOf(err) == root.TooLarge:
+		return &change{refused: largeEdit(relative(env, was.Path), p.Info().Size)}, nil
+	case err != nil:
+		return nil, err
 	}
-	_, content, err := find(ctx, in, old, []replace.Strategy{replace.Strategy(s.Strategy)})
-	if err != nil { // only for want of time: the same search succeeded before
-		return nil, Errorf(CodeAborted, "stopped before it was done: %v", err)
+	if err := checkStale(p.Replacement, was, old); err != nil {
+		return nil, err
 	}
-	return content, nil
+	c, err := e.plan(ctx, env, in, was, old, only)
+	if err == nil && c.refused == nil && c.unlike(prep) {
+		err = staleContent(was)
+	}
+	return c, err
 }
 
 // find gives the changes and the whole new content. Offsets of the changes do
@@ -239,23 +291,23 @@ func changesOf(found *replace.Found, bom int) []textdiff.Change {
 	return changes
 }
 
-func edited(env *Env, done *root.Committed, content []byte, in editInput, diff string, s changeState) *Result {
-	created := in.OldString == ""
-	result := changed(env, done, content, s, diff, created)
-	if created {
-		result.Output = fmt.Sprintf("Created %s: %d bytes, %d lines.%s", result.Title, len(content), s.Added, kept(done))
+func edited(env *Env, done *root.Committed, c *change) *Result {
+	result := changed(env, done, c, c.found == nil)
+	if c.found == nil {
+		result.Output = fmt.Sprintf("Created %s: %d bytes, %d lines.%s", result.Title, len(c.content), c.stat.Added, kept(done))
 		return result
 	}
-	result.Metadata["strategy"] = s.Strategy
-	result.Metadata["places"] = s.Places
-	where := fmt.Sprintf("at line %d", s.Line)
-	if s.Places > 1 {
-		where = fmt.Sprintf("in %d places, the first at line %d", s.Places, s.Line)
+	places := len(c.found.Matches)
+	result.Metadata["strategy"] = string(c.found.Strategy)
+	result.Metadata["places"] = places
+	where := fmt.Sprintf("at line %d", c.found.Lines[0])
+	if places > 1 {
+		where = fmt.Sprintf("in %d places, the first at line %d", places, c.found.Lines[0])
 	}
-	result.Output = fmt.Sprintf("Edited %s %s: %d lines added, %d removed.%s", result.Title, where, s.Added, s.Removed, kept(done))
-	if s.Strategy != string(replace.Exact) {
+	result.Output = fmt.Sprintf("Edited %s %s: %d lines added, %d removed.%s", result.Title, where, c.stat.Added, c.stat.Removed, kept(done))
+	if c.found.Strategy != replace.Exact {
 		result.Output += fmt.Sprintf("\nold_string was not in the file exactly; it was found by %s matching. This is what changed:\n%s",
-			s.Strategy, cutDiff(diff))
+			c.found.Strategy, cutDiff(c.diff))
 	}
 	return result
 }

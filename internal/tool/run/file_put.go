@@ -44,6 +44,11 @@ func (FilePut) Prepare(ctx context.Context, env *Env, input json.RawMessage) (*P
 	return prep, nil
 }
 
+// Resolve implements Direct.
+func (f FilePut) Resolve(ctx context.Context, env *Env, input json.RawMessage) (*Prepared, error) {
+	return f.Prepare(ctx, env, input)
+}
+
 // Run implements Tool.
 func (f FilePut) Run(ctx context.Context, env *Env, input json.RawMessage, prep *Prepared) (*Result, error) {
 	var in filePutInput
@@ -77,7 +82,7 @@ func (f FilePut) Run(ctx context.Context, env *Env, input json.RawMessage, prep 
 		return failure(title, err)
 	}
 	defer p.Close()
-	if err := checkStale(p, prep, nil); err != nil {
+	if err := checkStale(p, prep.Targets[0], nil); err != nil {
 		return failure(title, err)
 	}
 	done, err := p.CommitFile(ctx, src, fs.FileMode(in.Mode)&fs.ModePerm, root.CommitOptions{})

@@ -20,7 +20,7 @@ import (
 
 // fileEnv is an Env whose whole world is a new directory; dir is the worktree,
 // which the tools know as /w.
-func fileEnv(t *testing.T) (env *Env, dir string) {
+func fileEnv(t testing.TB) (env *Env, dir string) {
 	t.Helper()
 	top := t.TempDir()
 	if err := os.Mkdir(top+"/w", 0o755); err != nil {
@@ -34,7 +34,7 @@ func fileEnv(t *testing.T) (env *Env, dir string) {
 	return &Env{Root: r, Worktree: "/w", Seen: &Seen{}}, top + "/w"
 }
 
-func writeFile(t *testing.T, path, content string) {
+func writeFile(t testing.TB, path, content string) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		t.Fatal(err)
@@ -44,7 +44,7 @@ func writeFile(t *testing.T, path, content string) {
 	}
 }
 
-func contentOf(t *testing.T, path string) string {
+func contentOf(t testing.TB, path string) string {
 	t.Helper()
 	b, err := os.ReadFile(path)
 	if err != nil {

@@ -36,6 +36,16 @@ type FileTool interface {
 	onlyFiles()
 }
 
+// Direct is a Tool whose Run may go by the files as they are when it runs, for a
+// call that nobody was asked about: of such a call its paths were judged, and nothing
+// else of what Prepare sees.
+type Direct interface {
+	Tool
+	// Resolve is Prepare of the targets alone. A Run that is given its answer and
+	// fails with CodeStale has had no effect, so both may be repeated.
+	Resolve(ctx context.Context, env *Env, input json.RawMessage) (*Prepared, error)
+}
+
 // Prepared is what Prepare saw. It travels to the daemon, is judged there, and
 // comes back as the precondition of Run.
 type Prepared struct {

@@ -31,11 +31,16 @@ func (Write) Name() string { return "write" }
 
 func (Write) onlyFiles() {}
 
+// Resolve implements Direct.
+func (Write) Resolve(ctx context.Context, env *Env, input json.RawMessage) (*Prepared, error) {
+	return resolveChange[writeInput](ctx, env, input)
+}
+
 // Prepare implements Tool: it shows the diff against the present content.
-func (Write) Prepare(ctx context.Context, env *Env, input json.RawMessage) (*Prepared, error) {
+func (w Write) Prepare(ctx context.Context, env *Env, input json.RawMessage) (*Prepared, error) {
 	file, asked, err := lookWhole[writeInput](ctx, env, input)
 	defer file.release()
-	info, old := file.info, file.old
+	info := file.info
 	if info.Path == "" {
 		return prepareFailure(displayName(asked), nil, err)
 	}
@@ -44,38 +49,41 @@ func (Write) Prepare(ctx context.Context, env *Env, input json.RawMessage) (*Pre
 	if bad != nil {
 		return nil, bad
 	}
-	if err := checkSize(env, info.Path, int64(len(in.Content))); err != nil {
-		return prepareFailure(relative(env, info.Path), prep.Targets, err)
-	}
-	var s changeState
-	if root.CodeOf(err) == root.TooLarge {
-		s.Version = &info.Version
-		prep.Diff = fmt.Sprintf("the present content, %d bytes, is too large to be compared\n", info.Size)
-		prep.State = s.json()
-		return prep, nil
+	large := root.CodeOf(err) == root.TooLarge
+	if err == nil || large {
+		err = checkSize(env, info.Path, int64(len(in.Content)))
 	}
 	if err != nil {
 		return prepareFailure(relative(env, info.Path), prep.Targets, err)
 	}
-	if !info.Exists {
-		content := []byte(in.Content)
-		var stat textdiff.Stat
-		prep.Diff, stat = diffOf(info.Path, nil, content, textdiff.Between(nil, content))
-		s.Added = stat.Added
-		prep.State = s.json()
-		return prep, nil
+	var s changeState
+	switch {
+	case large:
+		s.Version = &info.Version
+	case info.Exists:
+		prep.Targets[0].SHA256 = sha256Hex(file.old)
 	}
-	prep.Targets[0].SHA256 = sha256Hex(old)
-	content := withBOM(old, in.Content)
-	if kind := textfile.Sniff(old); kind.Text || len(old) == 0 {
-		var stat textdiff.Stat
-		prep.Diff, stat = diffOf(info.Path, old, content, textdiff.Between(old, content))
-		s.Added, s.Removed = stat.Added, stat.Removed
-	} else {
-		prep.Diff = fmt.Sprintf("the present content, %d bytes, is %s\n", len(old), kind.Name)
-	}
+	prep.Diff = w.plan(in, info, file.old, large).diff
 	prep.State = s.json()
 	return prep, nil
+}
+
+// plan is what a write makes of a file; large says that nobody reads its content.
+func (Write) plan(in writeInput, info root.Info, old []byte, large bool) *change {
+	c := &change{content: []byte(in.Content)}
+	if large {
+		c.diff = fmt.Sprintf("the present content, %d bytes, is too large to be compared\n", info.Size)
+		return c
+	}
+	if bytes.HasPrefix(old, textfile.BOM) && !bytes.HasPrefix(c.content, textfile.BOM) {
+		c.content = append(bytes.Clone(textfile.BOM), c.content...)
+	}
+	if kind := textfile.Sniff(old); kind.Text || len(old) == 0 {
+		c.diff, c.stat = diffOf(info.Path, old, c.content, textdiff.Between(old, c.content))
+	} else {
+		c.diff = fmt.Sprintf("the present content, %d bytes, is %s\n", len(old), kind.Name)
+	}
+	return c
 }
 
 // Run implements Tool.
@@ -91,69 +99,63 @@ func (w Write) Run(ctx context.Context, env *Env, input json.RawMessage, prep *P
 	if prep.Result != nil {
 		return prep.Result, nil
 	}
-	path := prep.Targets[0].Path
-	title := relative(env, path)
-	p, err := env.Root.Begin(ctx, path, root.BeginOptions{Parents: true})
+	title := relative(env, prep.Targets[0].Path)
+	p, err := begin(ctx, env, prep.Targets[0], input)
 	if err != nil {
 		return failure(title, err)
 	}
 	defer p.Close()
-	held, err := reserve(ctx, env, p.Info().Size, input)
-	if err != nil {
-		return failure(title, err)
-	}
-	defer held.Release()
 	in, err := inputOf[writeInput](env, input)
 	if err != nil {
 		return nil, err
 	}
-	content, err := w.check(ctx, p, prep, s, in.Content)
+	c, err := w.change(ctx, p, prep, s, in)
 	if err == nil {
-		err = checkSize(env, path, int64(len(content))) // with a byte order mark
+		err = checkSize(env, prep.Targets[0].Path, int64(len(c.content)))
 	}
 	if err != nil {
 		return failure(title, err)
 	}
-	done, err := p.Commit(ctx, content, root.CommitOptions{Durable: settings.Durable})
+	done, err := p.commit(ctx, env, c, settings.Durable)
 	if err != nil {
 		return failure(title, err)
 	}
 	created := !p.Info().Exists
-	result := changed(env, done, content, s, prep.Diff, created)
+	result := changed(env, done, c, created)
 	verb := "Replaced"
 	if created {
 		verb = "Created"
 	}
-	result.Output = fmt.Sprintf("%s %s: %d bytes, %d lines added, %d removed.%s", verb, title, len(content), s.Added, s.Removed, kept(done))
+	result.Output = fmt.Sprintf("%s %s: %d bytes, %d lines added, %d removed.%s", verb, title, len(c.content), c.stat.Added, c.stat.Removed, kept(done))
 	return result, nil
 }
 
-// check proves that the file is the one that Prepare saw, and gives the content
-// to write.
-func (Write) check(ctx context.Context, p *root.Replacement, prep *Prepared, s changeState, content string) ([]byte, error) {
+// change makes the new content from the file as it is now, which must be as Prepare
+// saw it where that looked.
+func (w Write) change(ctx context.Context, p *begun, prep *Prepared, s changeState, in writeInput) (*change, error) {
+	was := prep.Targets[0]
 	if s.Version != nil {
 		if p.Info().Version != *s.Version {
-			return nil, Errorf(CodeStale, "%s has changed since the call was judged; repeat the call", displayName(p.Info().Path))
+			return nil, staleContent(was)
 		}
-		return []byte(content), nil
+		return w.plan(in, p.Info(), nil, true), nil
 	}
 	old, err := p.ReadOld(ctx, readable(p.Info().Size))
-	if root.CodeOf(err) == root.TooLarge {
-		return nil, Errorf(CodeStale, "%s has grown since the call was judged; repeat the call", displayName(p.Info().Path))
-	}
-	if err != nil {
+	large := root.CodeOf(err) == root.TooLarge
+	switch {
+	case large && prep.State != nil:
+		return nil, staleContent(was)
+	case err != nil && !large:
 		return nil, err
 	}
-	if err := checkStale(p, prep, old); err != nil {
+	if err := checkStale(p.Replacement, was, old); err != nil {
 		return nil, err
 	}
-	return withBOM(old, content), nil
-}
-
-// withBOM is content with the byte order mark that the file has.
-func withBOM(old []byte, content string) []byte {
-	if bytes.HasPrefix(old, textfile.BOM) && !bytes.HasPrefix([]byte(content), textfile.BOM) {
-		return append(bytes.Clone(textfile.BOM), content...)
+	info := p.Info()
+	info.Path = was.Path
+	c := w.plan(in, info, old, large)
+	if c.unlike(prep) {
+		return nil, staleContent(was)
 	}
-	return []byte(content)
+	return c, nil
 }

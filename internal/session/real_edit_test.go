@@ -1,0 +1,186 @@
+package session
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/toold/toold/client"
+)
+
+// editTime is for how long the editors edit: EDIT_TIME, or 3 s.
+func editTime(t *testing.T) time.Duration {
+	t.Helper()
+	v := os.Getenv("EDIT_TIME")
+	if v == "" {
+		return 3 * time.Second
+	}
+	d, err := time.ParseDuration(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// editors is a tree with sessions that edit the same files.
+type editors struct {
+	t        *testing.T
+	m        *Manager
+	sessions []string
+	until    time.Time
+}
+
+func newEditors(t *testing.T, sessions int, settings string, files map[string]string) (*editors, string) {
+	t.Helper()
+	h := newRealHouse(t)
+	m := openReal(t, h)
+	dir := realTree(t, m, ``, files)
+	set := *m.settings.Load()
+	set.ToolSettings = map[string][]byte{"edit": []byte(settings)}
+	m.Reload(set)
+	e := &editors{t: t, m: m}
+	for range sessions {
+		s, err := m.Create(t.Context(), mounter, client.SessionCreate{
+			Worktree: client.Worktree{Source: dir}, Limits: client.Limits{Calls: 16},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.sessions = append(e.sessions, s.ID)
+	}
+	e.until = time.Now().Add(editTime(t))
+	return e, dir
+}
+
+func (e *editors) call(i int, tool string, input object) *client.Call {
+	raw, err := json.Marshal(input)
+	if err != nil {
+		panic(err)
+	}
+	c, err := e.m.Call(e.t.Context(), alice, e.sessions[i%len(e.sessions)], client.CallCreate{Tool: tool, Input: raw}, CallOptions{})
+	if err != nil {
+		e.t.Errorf("%s: %v", tool, err)
+		return &client.Call{IsError: true}
+	}
+	return c
+}
+
+// Eight editors count in lines of their own of one file. None is refused, and no
+// count is lost: that holds for one session and for two that share the tree, for paths
+// with a link in them, and where files have to be read first.
+func TestRealParallelEdits(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		sessions int
+		settings string
+		path     func(i int) string
+	}{
+		{"one session", 1, `{}`, func(int) string { return "sub/f" }},
+		{"two sessions", 2, `{}`, func(int) string { return "sub/f" }},
+		{"through links", 1, `{}`, func(i int) string { return [...]string{"sub/f", "link/f", "to-f"}[i%3] }},
+		{"read before", 1, `{"require_read":true}`, func(int) string { return "sub/f" }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			const n = 8
+			var text strings.Builder
+			for i := range n {
+				fmt.Fprintf(&text, "counter %d: 0 0 0.\n", i)
+			}
+			e, dir := newEditors(t, tt.sessions, tt.settings, map[string]string{"sub/f": text.String(), "link": "link:sub", "to-f": "link:sub/f"})
+			for i := range e.sessions {
+				e.call(i, "read", object{"file_path": "sub/f"})
+			}
+			var wg sync.WaitGroup
+			var counts [n]int
+			for i := range n {
+				wg.Go(func() {
+					line := func(k int) string { return fmt.Sprintf("counter %d: %d %d %d.", i, k, k, k) }
+					for time.Now().Before(e.until) && !t.Failed() {
+						input := object{"file_path": tt.path(i + counts[i]), "old_string": line(counts[i]), "new_string": line(counts[i] + 1)}
+						if i%2 == 1 { // several places of one line, some shorter than before
+							input = object{
+								"file_path": tt.path(i + counts[i]), "old_string": line(counts[i])[len("counter "):], "new_string": line(counts[i] + 1)[len("counter "):], "replace_all": true,
+							}
+						}
+						c := e.call(i, "edit", input)
+						if c.Error != nil || c.IsError {
+							t.Errorf("editor %d, edit %d: %+v %q", i, counts[i], c.Error, c.Output)
+							return
+						}
+						counts[i]++
+					}
+				})
+			}
+			wg.Wait()
+			var want strings.Builder
+			total := 0
+			for i, k := range counts {
+				fmt.Fprintf(&want, "counter %d: %d %d %d.\n", i, k, k, k)
+				total += k
+			}
+			got, err := os.ReadFile(filepath.Join(dir, "sub/f"))
+			if err != nil || string(got) != want.String() {
+				t.Errorf("%v\n%s\nbut the answers say\n%s", err, got, want.String())
+			}
+			t.Logf("%d edits", total)
+		})
+	}
+}
+
+// Of editors of one line just one wins each step, and the others are told what is
+// there; writes beside them land whole.
+func TestRealEditsOfOneLine(t *testing.T) {
+	e, dir := newEditors(t, 2, `{}`, map[string]string{"f": "step 0\n"})
+	const n, steps = 4, 20
+	for step := range steps {
+		var wg sync.WaitGroup
+		answers := make([]*client.Call, n)
+		for i := range n {
+			wg.Go(func() {
+				answers[i] = e.call(i, "edit", object{"file_path": "f", "old_string": fmt.Sprintf("step %d\n", step), "new_string": fmt.Sprintf("step %d\n", step+1)})
+			})
+		}
+		wg.Wait()
+		won := 0
+		for _, c := range answers {
+			switch {
+			case c.Error == nil && !c.IsError:
+				won++
+			case c.Error != nil || !strings.Contains(c.Output, "old_string was not found in f") || !strings.Contains(c.Output, fmt.Sprintf("+step %d", step+1)):
+				t.Errorf("step %d: %+v %q", step, c.Error, c.Output)
+			}
+		}
+		if won != 1 {
+			t.Fatalf("step %d: %d won", step, won)
+		}
+	}
+	if got, err := os.ReadFile(filepath.Join(dir, "f")); err != nil || string(got) != fmt.Sprintf("step %d\n", steps) {
+		t.Errorf("%q, %v", got, err)
+	}
+	whole := map[string]bool{}
+	var wg sync.WaitGroup
+	for i := range n {
+		text := strings.Repeat(fmt.Sprintf("all of writer %d\n", i), 100)
+		whole[text] = true
+		wg.Go(func() {
+			for range 10 {
+				if c := e.call(i, "write", object{"file_path": "f", "content": text}); c.Error != nil || c.IsError {
+					t.Errorf("write: %+v %q", c.Error, c.Output)
+				}
+				c := e.call(i, "edit", object{"file_path": "new/" + fmt.Sprint(i%2), "old_string": "", "new_string": "made\n"})
+				if c.Error != nil || c.IsError && !strings.Contains(c.Output, "exists") {
+					t.Errorf("create: %+v %q", c.Error, c.Output)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if got, err := os.ReadFile(filepath.Join(dir, "f")); err != nil || !whole[string(got)] {
+		t.Errorf("%q, %v", got, err)
+	}
+}
