@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+	"slices"
+	"strings"
 
 	"github.com/fxamacker/cbor/v2"
 
@@ -263,25 +265,56 @@ func parseFrame(frame []byte) (h head, body []byte, err error) {
 	return h, body, err
 }
 
-// encodeResult makes the wire form of r. Metadata that is too large or cannot
-// be encoded is replaced by a note: a result is not lost for it.
+// encodeResult makes the wire form of r.
 func encodeResult(r *run.Result) *result {
 	if r == nil {
 		return nil
 	}
-	w := &result{Title: r.Title, Output: r.Output, IsError: r.IsError, Attachments: r.Attachments}
-	if len(r.Metadata) == 0 {
-		return w
+	return &result{
+		Title: r.Title, Output: r.Output, IsError: r.IsError, Attachments: r.Attachments,
+		Metadata: encodeMetadata(r.Metadata),
 	}
-	m, err := wire.enc.Marshal(r.Metadata)
-	if err == nil && len(m) > maxMetadata {
-		err = fmt.Errorf("%d bytes; the limit is %d", len(m), maxMetadata)
+}
+
+// encodeMetadata encodes metadata. Neither it nor the result is lost for what cannot
+// be encoded or is too large: that is left out, the largest first, and named.
+func encodeMetadata(metadata map[string]any) []byte {
+	if len(metadata) == 0 {
+		return nil
 	}
-	if err != nil {
-		m, _ = wire.enc.Marshal(map[string]any{"metadata_error": err.Error()})
+	all, err := wire.enc.Marshal(metadata)
+	if err == nil && len(all) <= maxMetadata {
+		return all
 	}
-	w.Metadata = m
-	return w
+	const room = 4 << 10 // for the note
+	parts, size := make(map[string]any, len(metadata)), 0
+	var left []string
+	for name, value := range metadata {
+		part, err := wire.enc.Marshal(value)
+		if err != nil {
+			left = append(left, fmt.Sprintf("%s (%v)", name, err))
+			continue
+		}
+		parts[name] = cbor.RawMessage(part)
+		size += len(name) + len(part) + 16
+	}
+	for size > maxMetadata-room {
+		var largest string
+		for name, part := range parts {
+			if l, ok := parts[largest]; !ok || len(part.(cbor.RawMessage)) > len(l.(cbor.RawMessage)) {
+				largest = name
+			}
+		}
+		n := len(parts[largest].(cbor.RawMessage))
+		left = append(left, fmt.Sprintf("%s (%d bytes)", largest, n))
+		size -= len(largest) + n + 16
+		delete(parts, largest)
+	}
+	slices.Sort(left)
+	text := "left out: " + strings.Join(left, ", ") + fmt.Sprintf("; metadata is at most %d bytes", maxMetadata)
+	parts["metadata_error"] = strings.ToValidUTF8(text[:min(len(text), room/2)], "")
+	all, _ = wire.enc.Marshal(parts) // of parts that were encoded
+	return all
 }
 
 func encodePrepared(p *run.Prepared) *prepared {

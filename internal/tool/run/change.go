@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	"github.com/toold/toold/internal/tool/run/replace"
 	"github.com/toold/toold/internal/tool/run/root"
@@ -37,8 +38,9 @@ func reserve(ctx context.Context, env *Env, size int64, input json.RawMessage) (
 // called.
 func readable(size int64) int64 { return min(size+maxGrowth, maxEdit) }
 
-// metadataDiff bounds the diff in a result's metadata.
-const metadataDiff = 64 << 10
+// metadataDiff bounds the diff in a result's metadata, which has room for 64 KiB in
+// all.
+const metadataDiff = 48 << 10
 
 // changeState is what write and edit note in Prepared.State for their Run. Without
 // it only the path was prepared, and Run goes by the file as it is.
@@ -116,9 +118,11 @@ func (c *change) unlike(prep *Prepared) bool { return prep.State != nil && c.dif
 
 // changed makes the result of a write or an edit that is done.
 func changed(env *Env, done *root.Committed, c *change, created bool) *Result {
+	title := relative(env, done.Info.Path)
 	diff := c.diff
 	if len(diff) > metadataDiff {
-		diff = diff[:metadataDiff] + "\n… diff cut here\n"
+		diff = diff[:strings.LastIndexByte(diff[:metadataDiff], '\n')+1] +
+			fmt.Sprintf("… diff cut here: in all %d lines added, %d removed; read %s for the file as it is now\n", c.stat.Added, c.stat.Removed, title)
 	}
 	meta := map[string]any{
 		"path": done.Info.Path, "bytes": len(c.content), "created": created, "truncated": false,
@@ -127,7 +131,7 @@ func changed(env *Env, done *root.Committed, c *change, created bool) *Result {
 	if len(done.NotKept) > 0 {
 		meta["not_kept"] = done.NotKept
 	}
-	return &Result{Title: relative(env, done.Info.Path), Metadata: meta}
+	return &Result{Title: title, Metadata: meta}
 }
 
 // kept words what the new file could not be given, for the end of an output.

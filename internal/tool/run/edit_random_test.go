@@ -195,3 +195,20 @@ func TestRefusedEditMakesNothing(t *testing.T) {
 		t.Errorf("%v, %v", all, err)
 	}
 }
+
+// A diff that is too large for the metadata is cut, and says how large it is and where
+// the rest is.
+func TestLargeDiffGivesWay(t *testing.T) {
+	env, dir := fileEnv(t)
+	writeFile(t, dir+"/f", strings.Repeat("the old line\n", 5000))
+	r := mustCall(t, env, Edit{}, object{"file_path": "f", "old_string": "old", "new_string": "new", "replace_all": true})
+	diff, _ := r.Metadata["diff"].(string)
+	head, last, ok := strings.Cut(diff, "\n… diff cut here")
+	if !ok || len(diff) > metadataDiff+200 || len(diff) < metadataDiff-200 || !strings.HasSuffix(head, "line") ||
+		last != ": in all 5000 lines added, 5000 removed; read f for the file as it is now\n" {
+		t.Errorf("%d bytes, end with %q", len(diff), diff[max(0, len(diff)-200):])
+	}
+	if r.Metadata["lines_added"] != 5000 || r.Metadata["places"] != 5000 || r.Metadata["path"] != "/w/f" {
+		t.Errorf("%v", r.Metadata["places"])
+	}
+}
