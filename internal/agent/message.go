@@ -174,6 +174,7 @@ type result struct {
 	IsError     bool             `cbor:"3,keyasint,omitempty"`
 	Metadata    cbor.RawMessage  `cbor:"4,keyasint,omitempty"`
 	Attachments []run.Attachment `cbor:"5,keyasint,omitempty"`
+	Quote       string           `cbor:"6,keyasint,omitempty"`
 }
 
 // prepared is run.Prepared on the wire.
@@ -272,7 +273,7 @@ func encodeResult(r *run.Result) *result {
 	}
 	return &result{
 		Title: r.Title, Output: r.Output, IsError: r.IsError, Attachments: r.Attachments,
-		Metadata: encodeMetadata(r.Metadata),
+		Metadata: encodeMetadata(r.Metadata), Quote: r.Quote,
 	}
 }
 
@@ -362,7 +363,7 @@ func decodeResult(w *result) (*run.Result, error) {
 	}
 	return &run.Result{
 		Title: clean(w.Title), Output: clean(w.Output), IsError: w.IsError,
-		Metadata: m, Attachments: w.Attachments,
+		Metadata: m, Attachments: w.Attachments, Quote: clean(w.Quote),
 	}, nil
 }
 

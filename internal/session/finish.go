@@ -190,6 +190,9 @@ func (s *Session) finish(c *call, o *outcome) {
 	if o.left {
 		return
 	}
+	if o.result != nil {
+		o.result = s.withoutUnreadable(c, o.result)
+	}
 	row := c.compose(o)
 	if s.hooksResult(c, o, &row) != nil {
 		return

@@ -1,6 +1,11 @@
 package session
 
-import "github.com/toold/toold/internal/policy"
+import (
+	"maps"
+
+	"github.com/toold/toold/internal/policy"
+	"github.com/toold/toold/internal/tool/run"
+)
 
 // mayRead says whether answers of a session with this profile may show content of
 // the file at path, which is absolute in the sandbox with all links resolved. The
@@ -22,4 +27,29 @@ func notReadable(v *policy.Verdict) string {
 		return "reading it would need an approval" + because(v)
 	}
 	return "reading it is denied" + because(v)
+}
+
+// withoutUnreadable is a result as the session may see it: with what it quotes of the
+// file that it is about, or without all content of that file where mayRead does not
+// allow it. An approver was shown that content anyway; this is for the model.
+func (s *Session) withoutUnreadable(c *call, r *run.Result) *run.Result {
+	_, diff := r.Metadata["diff"]
+	if r.Quote == "" && !diff {
+		return r
+	}
+	v := *r
+	v.Quote = ""
+	read := policy.Verdict{Action: policy.Deny, Rule: "default", Reason: "it is not known which file it is"}
+	if path, ok := r.Metadata["path"].(string); ok && path != "" {
+		read = s.mayRead(c.profile, path)
+	}
+	if read.Action == policy.Allow {
+		v.Output += r.Quote
+		return &v
+	}
+	v.Output += "\n[content of the file is not shown: " + notReadable(&read) + "]"
+	v.Metadata = maps.Clone(r.Metadata)
+	delete(v.Metadata, "diff")
+	v.Metadata["not_shown"] = notReadable(&read)
+	return &v
 }

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -182,5 +183,95 @@ func TestRealEditsOfOneLine(t *testing.T) {
 	wg.Wait()
 	if got, err := os.ReadFile(filepath.Join(dir, "f")); err != nil || !whole[string(got)] {
 		t.Errorf("%q, %v", got, err)
+	}
+}
+
+// A session that may edit a file and not read it is shown none of its content, by no
+// path; it is told why. An approver is shown what is to be written.
+func TestRealEditsShowWhatMayBeRead(t *testing.T) {
+	h := newRealHouse(t)
+	m := openReal(t, h)
+	const text = "# comment\nTOKEN=hunter2\n  NEXT=swordfish\n"
+	dir := realTree(t, m, `
+[permission]
+read = { "*" = "allow", "**/.env" = "ask", "keys/*" = "deny" }
+[permission.edit]
+"*" = "allow"
+"keys/asked" = "ask"
+`, map[string]string{".env": text, "link": "link:.env", "keys/k": text, "keys/asked": text, "open": text})
+	s, err := m.Create(t.Context(), mounter, client.SessionCreate{Worktree: client.Worktree{Source: dir}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const (
+		asks   = `reading it would need an approval by config.toml:3 (read "**/.env")`
+		denies = `reading it is denied by config.toml:3 (read "keys/*")`
+	)
+	for _, tt := range []struct {
+		tool  string
+		input object
+		fails bool
+		want  string // "" = all is shown
+	}{
+		{"edit", object{"file_path": ".env", "old_string": "TOKEN=hunter", "new_string": "TOKEN=wolf"}, false, asks},
+		{"edit", object{"file_path": ".env", "old_string": "TOKEN=hanter2\nNEXT=sword", "new_string": "x"}, true, asks},
+		{"edit", object{"file_path": ".env", "old_string": "nothing like it at all", "new_string": "x"}, true, asks},
+		{"edit", object{"file_path": "link", "old_string": "TOKEN=hanter2\nNEXT=sword", "new_string": "x"}, true, asks},
+		{"edit", object{"file_path": "link", "old_string": "NEXT=", "new_string": "LAST="}, false, asks},
+		{"edit", object{"file_path": "keys/k", "old_string": "TOKEN=hunter2\nNEXT=swordfish", "new_string": "x\ny"}, false, denies},
+		{"write", object{"file_path": "keys/k", "content": "new\n"}, false, denies},
+		{"edit", object{"file_path": "open", "old_string": "TOKEN=hanter2\nNEXT=sword", "new_string": "x"}, true, ""},
+		{"edit", object{"file_path": "open", "old_string": "TOKEN=hunter2\nNEXT=swordfish", "new_string": "x\ny"}, false, ""},
+	} {
+		c := realCall(t, m, s.ID, tt.tool, tt.input)
+		row, err := json.Marshal(c)
+		if err != nil || c.Error != nil || c.IsError != tt.fails {
+			t.Errorf("%s %v: %+v %q", tt.tool, tt.input, c.Error, c.Output)
+		}
+		row = bytes.ReplaceAll(row, c.Input, nil)
+		shown := bytes.Contains(row, []byte("hunter")) || bytes.Contains(row, []byte("swordfish"))
+		switch {
+		case tt.want == "" && !shown:
+			t.Errorf("%s %v: not shown: %s", tt.tool, tt.input, row)
+		case tt.want != "" && (shown || !strings.Contains(c.Output, tt.want)):
+			t.Errorf("%s %v: %s", tt.tool, tt.input, row)
+		}
+	}
+	if got, err := os.ReadFile(filepath.Join(dir, ".env")); err != nil || string(got) != "# comment\nTOKEN=wolf2\n  LAST=swordfish\n" {
+		t.Errorf("%q, %v", got, err)
+	}
+	up, err := m.Upload(t.Context(), alice, s.ID, "keys/k", 0, strings.NewReader("hunter2\n"))
+	if row, e := json.Marshal(up); err != nil || e != nil || up.Error != nil || bytes.Contains(row, []byte("hunter")) {
+		t.Errorf("upload: %v %s", err, row)
+	}
+	c, err := m.Call(t.Context(), alice, s.ID, client.CallCreate{
+		Tool: "edit", Input: json.RawMessage(`{"file_path":"keys/asked","old_string":"NEXT","new_string":"LAST"}`), WaitMillis: new(int64),
+	}, CallOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var a client.Approval
+	await(t, "the edit waits for its approval", func() bool {
+		list, err := m.Approvals(t.Context(), carol, ApprovalFilter{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(list.Items) > 0 {
+			a = list.Items[0]
+		}
+		return len(list.Items) > 0
+	})
+	if diff, _ := a.Metadata["diff"].(string); !strings.Contains(diff, "+  LAST=swordfish") {
+		t.Errorf("the approver sees %q", diff)
+	}
+	if _, err := m.Answer(t.Context(), carol, a.ID, once); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the edit has ended", func() bool {
+		c, err = m.GetCall(t.Context(), alice, c.ID)
+		return err != nil || c.Finished()
+	})
+	if row, err := json.Marshal(c); err != nil || c.IsError || bytes.Contains(row, []byte("swordfish")) || !strings.Contains(c.Output, denies) {
+		t.Errorf("approved: %s", row)
 	}
 }

@@ -120,7 +120,7 @@ func (e Edit) plan(ctx context.Context, env *Env, in editInput, t Target, old []
 	c := &change{}
 	c.found, c.content, err = find(ctx, in, old, strategies)
 	if err != nil {
-		c.refused, err = editFailure(title, err)
+		c.refused, err = editFailure(title, t.Path, err)
 		return c, err
 	}
 	if err := checkSize(env, t.Path, int64(len(c.content))); err != nil {
@@ -306,8 +306,8 @@ func edited(env *Env, done *root.Committed, c *change) *Result {
 	}
 	result.Output = fmt.Sprintf("Edited %s %s: %d lines added, %d removed.%s", result.Title, where, c.stat.Added, c.stat.Removed, kept(done))
 	if c.found.Strategy != replace.Exact {
-		result.Output += fmt.Sprintf("\nold_string was not in the file exactly; it was found by %s matching. This is what changed:\n%s",
-			c.found.Strategy, cutDiff(c.diff))
+		result.Output += fmt.Sprintf("\nold_string was not in the file exactly; it was found by %s matching.", c.found.Strategy)
+		result.Quote = " This is what changed:\n" + cutDiff(c.diff)
 	}
 	return result
 }
@@ -323,7 +323,7 @@ func cutDiff(diff string) string {
 }
 
 // editFailure sorts the errors of find.
-func editFailure(title string, err error) (*Result, error) {
+func editFailure(title, path string, err error) (*Result, error) {
 	var (
 		missing   *replace.NotFoundError
 		ambiguous *replace.AmbiguousError
@@ -337,8 +337,12 @@ func editFailure(title string, err error) (*Result, error) {
 	case errors.Is(err, replace.ErrSameText), errors.Is(err, replace.ErrEmpty):
 		return nil, Errorf(CodeInvalidInput, "old_string and new_string differ in nothing but line endings, or old_string has no text")
 	case errors.As(err, &missing):
-		r := Failed(title, "%s", missingReport(title, missing))
-		r.Metadata = map[string]any{"reason": "not_found"}
+		r := Failed(title, "old_string was not found in %s.", title)
+		if len(missing.Skipped) > 0 {
+			r.Output += fmt.Sprintf(" Not tried: %s.", strings.Join(missing.Skipped, ", "))
+		}
+		r.Quote = nearestPassages(missing)
+		r.Metadata = map[string]any{"reason": "not_found", "path": path}
 		return r, nil
 	case errors.As(err, &ambiguous):
 		r := Failed(title, "old_string is not unique in %s: %s (%s matching). Quote more lines around the one place, or set replace_all.", title, err, ambiguous.Strategy)
@@ -356,18 +360,13 @@ func editFailure(title string, err error) (*Result, error) {
 	return nil, Errorf(CodeAborted, "stopped before old_string was found: %v", err)
 }
 
-// missingReport shows the passages that resemble old_string, with how they
-// differ from it.
-func missingReport(title string, e *replace.NotFoundError) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "old_string was not found in %s.", title)
-	if len(e.Skipped) > 0 {
-		fmt.Fprintf(&b, " Not tried: %s.", strings.Join(e.Skipped, ", "))
-	}
+// nearestPassages shows the passages that resemble old_string, with how they differ
+// from it.
+func nearestPassages(e *replace.NotFoundError) string {
 	if len(e.Nearest) == 0 {
-		b.WriteString(" Nothing in the file resembles it: read the file again, or check the path.")
-		return b.String()
+		return " Nothing in the file resembles it: read the file again, or check the path."
 	}
+	var b strings.Builder
 	b.WriteString(" The nearest passages (- is old_string, + is the file):")
 	for _, n := range e.Nearest {
 		last := n.Line + strings.Count(n.Text, "\n")

@@ -70,7 +70,7 @@ func callTool(t *testing.T, session *Env, tool Tool, input object) (*Result, err
 		return nil, err
 	}
 	if prep.Result != nil {
-		return prep.Result, nil
+		return asShown(prep.Result, nil)
 	}
 	wire, err := json.Marshal(prep)
 	if err != nil {
@@ -80,7 +80,15 @@ func callTool(t *testing.T, session *Env, tool Tool, input object) (*Result, err
 	if err := json.Unmarshal(wire, &back); err != nil {
 		t.Fatal(err)
 	}
-	return tool.Run(t.Context(), env, raw, &back)
+	return asShown(tool.Run(t.Context(), env, raw, &back))
+}
+
+// asShown is a result as a session sees it that may read all files.
+func asShown(r *Result, err error) (*Result, error) {
+	if r != nil {
+		r.Output, r.Quote = r.Output+r.Quote, ""
+	}
+	return r, err
 }
 
 // mustCall is callTool for calls that have to succeed.

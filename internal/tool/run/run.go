@@ -87,6 +87,10 @@ type Result struct {
 	IsError     bool           `json:"is_error,omitempty" cbor:"3,keyasint,omitempty"`
 	Metadata    map[string]any `json:"metadata,omitempty" cbor:"4,keyasint,omitempty"`
 	Attachments []Attachment   `json:"attachments,omitempty" cbor:"5,keyasint,omitempty"`
+	// Quote is what Output ends with where it shows content of the file that
+	// Metadata["path"] names. The daemon leaves it out, and Metadata["diff"], where
+	// the session may not read that file.
+	Quote string `json:"quote,omitempty" cbor:"6,keyasint,omitempty"`
 }
 
 // Attachment is a file that a result carries; the daemon makes the data: URL.
