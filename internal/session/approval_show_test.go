@@ -82,7 +82,7 @@ func TestRequestsThatApproversSee(t *testing.T) {
 		want    string
 	}{
 		{`eval "$x"`, nil, because + "; it cannot be judged by its parts: eval runs text that is made at run time"},
-		{"ls", map[string]string{"CI": "1", "PATH": "/x", "PAGER": "x"}, because + "; it cannot be judged by its parts: the call's environment sets PAGER, which changes what the command does"},
+		{"ls", map[string]string{"CI": "1", "PATH": "/x", "PAGER": "x"}, because + "; it cannot be judged by its parts: the call's environment sets PAGER, PATH, which may change what programs do"},
 	} {
 		r := bashCall(tt.command)
 		r.Env = tt.env

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"path"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/toold/toold/client"
@@ -157,16 +158,21 @@ func rank(a policy.Action) int {
 	return 3
 }
 
-// steered asks for a command as a whole whose environment makes something else of
-// its parts than their text says, as an assignment in front of it would. Of
-// others, the requests do that already where they must.
+// steered asks for a command as a whole whose own environment may make something
+// else of its parts than their text says, as an assignment in front of it would. Of
+// others, the requests do that already where they must. The session's environment
+// is its maker's, as the root is.
 func (c *call) steered(inv *tool.Invocation, requests []policy.Request) []policy.Request {
 	if inv.Tool.Name != "bash" {
 		return nil
 	}
-	names := slices.Sorted(maps.Keys(c.req.Env))
-	first := slices.IndexFunc(names, shell.Steers)
-	if first < 0 {
+	var sets []string
+	for _, name := range slices.Sorted(maps.Keys(c.req.Env)) {
+		if !shell.Harmless(name, c.req.Env[name]) {
+			sets = append(sets, name)
+		}
+	}
+	if sets == nil {
 		return nil
 	}
 	for i := range requests {
@@ -178,10 +184,13 @@ func (c *call) steered(inv *tool.Invocation, requests []policy.Request) []policy
 		Command string `json:"command"`
 	}
 	if json.Unmarshal(inv.Input, &in) != nil {
-		in.Command = "" // never so after Parse; no rule but "*" allows it
+		in.Command = "" // never so after Parse
 	}
-	why := "the call's environment sets " + names[first] + ", which changes what the command does"
-	return []policy.Request{{Permission: "bash", Pattern: in.Command, Opaque: true, Why: why}}
+	// Values are not shown. With a wildcard the text is that of no rule, so that
+	// only "*" allows it.
+	text := strings.Join(sets, "=* ") + "=* " + in.Command
+	why := "the call's environment sets " + strings.Join(sets, ", ") + ", which may change what programs do"
+	return []policy.Request{{Permission: "bash", Pattern: text, Opaque: true, Why: why}}
 }
 
 // requestsOf is what policy judges: what the call names, as it resolves.

@@ -263,6 +263,15 @@ func TestSteeredByEnvironment(t *testing.T) {
 	}{
 		{`{ "*" = "deny", "git *" = "allow" }`, map[string]string{"PATH": "/workspace/bin"}, client.CodeDenied},
 		{`{ "*" = "deny", "git *" = "allow" }`, map[string]string{"CI": "1"}, ""},
+		{`{ "*" = "deny", "git *" = "allow" }`, map[string]string{"LC_ALL": "C.UTF-8", "NO_COLOR": ""}, ""},
+		{`{ "*" = "deny", "git *" = "allow" }`, map[string]string{"LC_ALL": "ja_JP.SJIS"}, client.CodeDenied},
+		{`{ "*" = "deny", "git *" = "allow" }`, map[string]string{"CI": "1", "MAKEFILES": "x.mk"}, client.CodeDenied},
+		{`{ "*" = "deny", "git *" = "allow" }`, map[string]string{"FOO": "1"}, client.CodeDenied},
+		// What an exact rule allows is the command with no such variable.
+		{`{ "*" = "deny", "git status" = "allow" }`, map[string]string{"FOO": "1"}, client.CodeDenied},
+		{`{ "*" = "deny", "*git status" = "allow", "FOO=* git status" = "allow" }`, map[string]string{"FOO": "1"}, client.CodeDenied},
+		{`{ "*" = "allow", "FOO=* git *" = "deny" }`, map[string]string{"FOO": "1"}, client.CodeDenied},
+		{`{ "*" = "allow", "git st*" = "deny" }`, map[string]string{"FOO": "1"}, client.CodeDenied},
 		{`{ "*" = "allow" }`, map[string]string{"PATH": "/workspace/bin"}, ""},
 		{`{ "*" = "allow", "git push *" = "deny" }`, map[string]string{"PATH": "/workspace/bin"}, ""},
 		{`{ "*" = "allow", "git status *" = "deny" }`, map[string]string{"HOME": "/workspace"}, client.CodeDenied},

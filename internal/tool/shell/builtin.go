@@ -119,15 +119,18 @@ func (c *scanner) declaration(d dirs, s *syntax.Stmt, n *syntax.DeclClause) {
 	if n.Variant.Value == "nameref" {
 		c.opaque("nameref makes a variable stand for another")
 	}
+	exports := n.Variant.Value == "export"
 	for _, a := range n.Args {
 		switch {
 		case a.Naked && a.Name == nil:
 			c.words(d, a.Value)
-			if w := c.word(a.Value); !w.fixed || !harmlessDeclaration[w.value] {
+			w := c.word(a.Value)
+			exports = exports || strings.Contains(w.value, "x")
+			if !w.fixed || !harmlessDeclaration[w.value] {
 				c.opaque("%s %s can make a variable that evaluates what it is set to", n.Variant.Value, shorten(w.text))
 			}
 		default:
-			c.assign(d, a, false)
+			c.assign(d, a, exports)
 		}
 	}
 }

@@ -154,17 +154,14 @@ func needsNoQuotes(s string) bool {
 
 var keywords = setOf("if", "then", "else", "elif", "fi", "for", "while", "until", "do", "done", "case", "esac", "select", "function", "in", "{", "}", "!", "[[", "]]", "coproc", "time", "((")
 
-// assign judges an assignment. forCall: it holds for one command, of whose text
-// it is part.
-func (c *scanner) assign(d dirs, a *syntax.Assign, forCall bool) {
+// assign judges an assignment. passed: programs get the variable.
+func (c *scanner) assign(d dirs, a *syntax.Assign, passed bool) {
 	if a.Name == nil || !syntax.ValidName(a.Name.Value) {
 		// The parser takes some words for assignments that bash takes for commands.
 		c.opaque("it may set a variable, or run a command of that name")
-	} else if forCall {
-		if name := a.Name.Value; Steers(name) {
-			c.opaque("it sets %s, which changes what the command does", name)
-		}
-	} else if name := a.Name.Value; Steers(name) {
+	} else if value, known := c.value(a); passed {
+		c.passed(a.Name.Value, value, known)
+	} else if name := a.Name.Value; steers(name) && (!known || !Harmless(name, value)) {
 		c.assigned(name)
 	}
 	if a.Index != nil {

@@ -1,6 +1,8 @@
 package shell
 
 import (
+	"regexp"
+	"slices"
 	"strings"
 
 	"mvdan.cc/sh/v3/syntax"
@@ -12,7 +14,7 @@ func (c *scanner) assigned(name string) {
 	switch {
 	case !syntax.ValidName(name):
 		c.opaque("%s is not the name of a variable", shorten(name))
-	case Steers(name):
+	case steers(name):
 		c.opaque("it sets %s, which changes what later commands do", name)
 	case !private(name):
 		c.opaque("it sets %s, which may be a variable of the environment", name)
@@ -22,12 +24,74 @@ func (c *scanner) assigned(name string) {
 // private reports whether programs do not look at the environment for name: by
 // custom what they look at is in capitals.
 func private(name string) bool {
-	return name == strings.ToLower(name) && !Steers(name)
+	return name == strings.ToLower(name) && !steers(name)
 }
 
-// Steers reports whether the shell or programs may do something else than their
-// text says when there is a variable of this name in their environment.
-func Steers(name string) bool { return special[name] || hasAnyPrefix(name, specialPrefixes) }
+// passed judges that programs get the variable called name with a value that is
+// in the text or, without known, is not.
+func (c *scanner) passed(name, value string, known bool) {
+	if !known || !Harmless(name, value) {
+		c.opaque("it sets %s, which may change what programs do", shorten(name))
+	}
+}
+
+// value is what an assignment sets, as far as the text decides it.
+func (c *scanner) value(a *syntax.Assign) (value string, known bool) {
+	switch {
+	case a.Append || a.Naked || a.Index != nil || a.Array != nil:
+		return "", false
+	case a.Value == nil:
+		return "", true
+	}
+	w := c.word(a.Value)
+	return w.value, w.fixed && !w.tilde
+}
+
+// Harmless reports whether a variable with this value, in the environment of any
+// program, leaves what the program does as its command says it. What is not known
+// to be so is not: no list of the variables that name a program, a library, a
+// file or a server is ever complete.
+func Harmless(name, value string) bool {
+	for _, h := range harmlessVariables {
+		if slices.Contains(h.names, name) {
+			return h.values.MatchString(value)
+		}
+	}
+	return false
+}
+
+// harmlessVariables are those that a call may set without being judged as a
+// whole: those that change how a program writes, how much, for which machine. A
+// value has no room for a path or for anything that is code where it is expanded.
+// docs/policy.md has the same table.
+var harmlessVariables = []struct {
+	names  []string
+	values *regexp.Regexp
+	says   string // the values, in words
+}{
+	{
+		// In another character set, the shell may read another text than is judged.
+		[]string{"LANG", "LC_ALL", "LC_COLLATE", "LC_CTYPE", "LC_MESSAGES", "LC_MONETARY", "LC_NUMERIC", "LC_TIME"},
+		regexp.MustCompile(`^(C|POSIX|[A-Za-z_]+\.(UTF-8|utf8))?$`), "`C`, `POSIX`, or a locale that ends in `.UTF-8`",
+	},
+	{[]string{"TZ"}, regexp.MustCompile(`^([A-Za-z][A-Za-z0-9_+/-]*)?$`), "the name of a time zone"},
+	{
+		[]string{"TERM", "COLORTERM", "NO_COLOR", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "COLUMNS", "LINES"},
+		regexp.MustCompile(`^[A-Za-z0-9_.+-]*$`), "letters, digits and `_.+-`",
+	},
+	{
+		[]string{"CI", "DEBUG", "VERBOSE", "RUST_BACKTRACE", "RUST_LIB_BACKTRACE", "RUST_LOG", "GOTRACEBACK"},
+		regexp.MustCompile(`^[A-Za-z0-9_.,:=*-]*$`), "letters, digits and `_.,:=*-`",
+	},
+	{
+		[]string{"CGO_ENABLED", "GOARCH", "GOMAXPROCS", "GOOS", "PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED", "SOURCE_DATE_EPOCH"},
+		regexp.MustCompile(`^[A-Za-z0-9]*$`), "letters and digits",
+	},
+}
+
+// steers reports whether bash acts on a variable of this name by itself, or
+// programs do where it is in their environment already.
+func steers(name string) bool { return special[name] || hasAnyPrefix(name, specialPrefixes) }
 
 func hasAnyPrefix(s string, prefixes []string) bool {
 	for _, p := range prefixes {

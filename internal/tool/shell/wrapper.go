@@ -3,8 +3,6 @@ package shell
 import (
 	"slices"
 	"strings"
-
-	"mvdan.cc/sh/v3/syntax"
 )
 
 // wrapper is how a program is called that runs another one.
@@ -78,7 +76,11 @@ func (c *scanner) wrapped(k *call, name string, w wrapper) (ok, bad dirs) {
 		return lostDirs, lostDirs
 	}
 	defer func() { c.depth-- }()
-	rest, moved, why := w.command(k.args[1:])
+	rest, sets, moved, why := w.command(k.args[1:])
+	for _, a := range sets {
+		variable, value, _ := strings.Cut(a.value, "=")
+		c.passed(variable, value, a.fixed)
+	}
 	c.pathArguments(&call{args: k.args[:len(k.args)-len(rest)], dirs: k.dirs})
 	if why != "" {
 		c.opaque("%s: %s", name, why)
@@ -170,69 +172,50 @@ func (c *scanner) extended(name string, k *call) {
 	}
 }
 
-// command is the part of args at which the wrapped command begins. moved: it
-// runs elsewhere.
-func (w wrapper) command(args []word) (rest []word, moved bool, why string) {
+// command is the part of args at which the wrapped command begins. sets: the
+// NAME=value words before it. moved: it runs elsewhere.
+func (w wrapper) command(args []word) (rest, sets []word, moved bool, why string) {
 	operands := w.operands
 	options := true
 	for i := 0; i < len(args); i++ {
 		a := args[i]
 		switch {
 		case w.variables && !a.fixed && !a.many && strings.Contains(a.value, "="):
-			if why := setsFor(a); why != "" {
-				return args[i+1:], moved, why
-			}
-			options = false
+			sets, options = append(sets, a), false
 		case !a.fixed && options && operands > 0:
-			return nil, moved, "where its command begins is only known at run time"
+			return nil, sets, moved, "where its command begins is only known at run time"
 		case !a.fixed && options:
-			return args[i:], moved, ""
+			return args[i:], sets, moved, ""
 		case !a.fixed:
 			if operands == 0 {
-				return args[i:], moved, ""
+				return args[i:], sets, moved, ""
 			}
 			if operands--; a.many {
-				return nil, moved, "where its command begins is only known at run time"
+				return nil, sets, moved, "where its command begins is only known at run time"
 			}
 		case options && a.value == "--":
 			options = false
 		case options && len(a.value) > 1 && a.value[0] == '-':
 			takes, known := w.option(a.value)
 			if !known {
-				return nil, moved, "its option " + shorten(a.text) + " is not known here"
+				return nil, sets, moved, "its option " + shorten(a.text) + " is not known here"
 			}
 			moved = moved || slices.ContainsFunc(w.moves, func(m string) bool { return strings.HasPrefix(a.value, m) })
 			if takes {
 				if i++; i < len(args) && args[i].many {
-					return nil, moved, "where its command begins is only known at run time"
+					return nil, sets, moved, "where its command begins is only known at run time"
 				}
 			}
 		case operands > 0:
 			operands--
 			options = false
 		case w.variables && strings.Contains(a.value, "="):
-			if why := setsFor(a); why != "" {
-				return args[i+1:], moved, why
-			}
-			options = false
+			sets, options = append(sets, a), false
 		default:
-			return args[i:], moved, ""
+			return args[i:], sets, moved, ""
 		}
 	}
-	return nil, moved, ""
-}
-
-// setsFor is why NAME=value in front of a command makes it another one; "" if it
-// does not.
-func setsFor(a word) string {
-	name, _, _ := strings.Cut(a.value, "=")
-	switch {
-	case !syntax.ValidName(name):
-		return "it sets a variable of an unusual name"
-	case Steers(name):
-		return "it sets " + name + ", which changes what the command does"
-	}
-	return ""
+	return nil, sets, moved, ""
 }
 
 // option reports whether an option is known and takes the next word as its
