@@ -59,8 +59,8 @@ func TestRequestsThatApproversSee(t *testing.T) {
 		`ls a; ls b`:                        `ls a (ls *), ls b (ls *)`,
 		`git commit -m "a b"; git commit a`: `git commit -m "a b" (git commit *), git commit a (git commit *)`,
 		// What would be saved for the one is nothing for the other.
-		`/usr/bin/git push`: `/usr/bin/git push (), git push (git push *)`,
-		`"git"  push`:       `"git"  push (), git push (git push *)`,
+		`/usr/bin/git commit`: `/usr/bin/git commit (), git commit (git commit *)`,
+		`"git"  commit`:       `"git"  commit (), git commit (git commit *)`,
 	} {
 		c, a := h.waiting(s.ID, command)
 		var got []string

@@ -3,29 +3,25 @@ package shell
 import "strings"
 
 // savePattern is the pattern that an approval for always would save for k: the
-// words that say what kind of command it is, and any arguments.
+// words that say what kind of command it is, and any arguments. There is one only
+// for commands of which no argument is a program that they run: a pattern for
+// "nice" would be one for everything.
 func savePattern(k *call) string {
 	if k.assigns || k.more {
 		return ""
 	}
-	name := systemName(k.name())
-	if _, wraps := wrappers[name]; wraps || noSave[name] || shells[name] || strings.Contains(name, "/") || isInterpreter(name) {
-		return ""
-	}
-	if _, evaluates := evaluators[name]; evaluates {
-		return ""
-	}
-	words := []string{name}
+	words := []string{systemName(k.name())}
 	for n := 1; n < arity(words); n++ {
 		if n >= len(k.args) || !k.args[n].fixed || !needsNoQuotes(k.args[n].value) || strings.HasPrefix(k.args[n].value, "-") {
 			return ""
 		}
 		words = append(words, k.args[n].value)
 	}
-	if !needsNoQuotes(name) {
+	kind := strings.Join(words, " ")
+	if !saved[kind] && !saved[strings.Join(words[:len(words)-1], " ")+" …"] {
 		return ""
 	}
-	return strings.Join(words, " ") + " *"
+	return kind + " *"
 }
 
 // arity is how many words say what kind of command one is that begins with
@@ -86,24 +82,44 @@ func leadingOptions(k *call) int {
 // gitValues are the options before git's command that take a word of their own.
 var gitValues = setOf("-C", "-c", "--git-dir", "--work-tree", "--namespace", "--super-prefix", "--config-env", "--attr-source", "--list-cmds")
 
-// isInterpreter reports whether a program runs code that it is given.
-func isInterpreter(name string) bool {
-	name = strings.TrimRight(name, "0123456789.")
-	return interpreters[name]
-}
-
-var interpreters = setOf(
-	"python", "pypy", "perl", "ruby", "node", "nodejs", "deno", "bun", "php", "lua", "luajit", "tclsh", "wish", "expect", "awk", "gawk",
-	"mawk", "nawk", "R", "Rscript", "julia", "osascript", "pwsh", "powershell", "fish", "csh", "tcsh", "nu", "elvish", "java", "groovy",
-	"scala", "guile", "sbcl", "clisp", "racket", "emacs", "gdb", "lldb", "sqlite", "psql", "mysql", "bc", "m", "ghci", "irb", "ipython", "jshell",
-)
-
-// noSave are programs of which no kind of call is harmless: they run what their
-// arguments say.
-var noSave = setOf(
-	"ssh", "scp", "sftp", "rsync", "tar", "zip", "sed", "ed", "vi", "vim", "nvim", "view", "less", "more", "man", "watch", "parallel", "script",
-	"su", "runuser", "unshare", "nsenter", "chroot", "strace", "ltrace", "flock", "at", "batch", "crontab", "systemd-run", "nc", "ncat",
-	"socat", "tmux", "screen", "find", "fd", "make", "gmake", "ninja", "just", "npx", "bunx", "pnpx", "uvx", "pipx", "entr", "xvfb-run", "toybox",
+// saved are the kinds of commands that may be saved for always; "…" stands for any
+// word. To add one, read its manual: none of its options and operands may name a
+// program, a library or a configuration that it runs (as sort
+// --compress-program does, rg --pre, git fetch --upload-pack, pip --python, curl
+// --engine). What builds and tests the project runs the project's code, and its
+// name says so: those are here.
+var saved = setOf(
+	// of the shell
+	":", "cd", "echo", "false", "kill", "popd", "printf", "pushd", "pwd", "test", "true", "type", "umask", "wait",
+	// on files
+	"base32", "base64", "basename", "b2sum", "bzcat", "cat", "chgrp", "chmod", "chown", "cksum", "cmp", "column", "comm", "cp", "cut", "dd",
+	"df", "diff", "dirname", "du", "egrep", "expand", "fgrep", "file", "fmt", "fold", "grep", "gunzip", "gzip", "head", "hexdump", "join", "jq",
+	"link", "ln", "ls", "md5sum", "mkdir", "mkfifo", "mktemp", "mv", "nl", "od", "paste", "readelf", "readlink", "realpath", "rev", "rm",
+	"rmdir", "sha1sum", "sha224sum", "sha256sum", "sha384sum", "sha512sum", "shred", "shuf", "stat", "strings", "sum", "tac", "tail", "tee",
+	"touch", "tr", "tree", "truncate", "tsort", "unexpand", "uniq", "unlink", "unzip", "wc", "xxd", "xz", "xzcat", "zcat", "zstd",
+	// on the system
+	"arch", "cal", "date", "expr", "factor", "free", "groups", "hostname", "id", "nproc", "numfmt", "pgrep", "pkill", "printenv", "ps", "seq",
+	"sleep", "tty", "uname", "uptime", "users", "whereis", "which", "who", "whoami", "yes",
+	// on a repository
+	"git add", "git annotate", "git apply", "git blame", "git branch", "git cat-file", "git check-ignore", "git checkout", "git cherry-pick",
+	"git clean", "git commit", "git count-objects", "git describe", "git diff", "git diff-tree", "git for-each-ref", "git format-patch",
+	"git fsck", "git gc", "git hash-object", "git log", "git ls-files", "git ls-tree", "git merge", "git merge-base", "git mv", "git reflog",
+	"git reset", "git restore", "git rev-list", "git rev-parse", "git revert", "git rm", "git shortlog", "git show", "git show-ref",
+	"git status", "git switch", "git symbolic-ref", "git tag", "git version",
+	"git bisect bad", "git bisect good", "git bisect log", "git bisect new", "git bisect old", "git bisect reset", "git bisect skip", "git bisect start",
+	"git notes add", "git notes append", "git notes list", "git notes remove", "git notes show",
+	"git stash apply", "git stash clear", "git stash drop", "git stash list", "git stash pop", "git stash push", "git stash show",
+	"git worktree add", "git worktree list", "git worktree prune", "git worktree remove",
+	"gh issue comment", "gh issue create", "gh issue list", "gh issue view", "gh pr checks", "gh pr comment", "gh pr create", "gh pr diff",
+	"gh pr list", "gh pr status", "gh pr view", "gh run list", "gh run view", "gh run watch",
+	// on the project
+	"black", "cargo build", "cargo check", "cargo clippy", "cargo doc", "cargo fmt", "cargo test", "dotnet build",
+	"dotnet test", "go build", "go doc", "go fmt", "go mod download", "go mod edit", "go mod graph", "go mod tidy", "go mod vendor",
+	"go mod verify", "go mod why", "go test", "go version", "go vet", "gofmt", "goimports", "npm ci", "npm ls",
+	"npm run …", "npm test", "pnpm run …", "pnpm test", "pytest", "ruff", "shellcheck", "staticcheck", "tsc", "yarn build",
+	"yarn lint", "yarn test",
+	"docker compose build", "docker compose down", "docker compose logs", "docker compose ps", "docker compose restart", "docker compose stop",
+	"docker compose up", "docker images", "docker info", "docker inspect", "docker logs", "docker ps", "docker version",
 )
 
 // arities are the beginnings of commands whose kind takes more words than one.

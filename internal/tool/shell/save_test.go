@@ -1,0 +1,70 @@
+package shell
+
+import (
+	"strings"
+	"testing"
+)
+
+// runners are commands that run a program, a script or a library which their
+// arguments name, by Debian's manuals.
+const runners = `
+ansible, ansible-playbook, ar, as, at, autossh, awk, bash, batch, bc, bind, busybox, bwrap, c++, cc, ccache, cgexec,
+chpst, chroot, chrt, clang, coproc, cpio, cpp, cpulimit, crontab, csh, ctest, curl, daemonize,
+dash, dbus-launch, dbus-run-session, dc, diff3, distcc, doas, doxygen, dpkg, dpkg-buildpackage, dvtm,
+eatmydata, ed, elvish, emacs, entr, env, eslint, eval, ex, exec, expect, export, faketime, fakechroot, fakeroot, fd,
+fdfind, find, firejail, fish, flock, ftp, g++, gawk, gcc, gdb, gnuplot, gosu, gradle, groovy, guile, helm, hg,
+hyperfine, ifup, ionice, irb, java, jest, jj, julia, just, kak, kexec, ld, ld.so, less, lftp, libtool, linux32,
+linux64, lldb, logrotate, logsave, ltrace, lua, luajit, lxc-attach, lynx, m4, make, gmake, man, mawk, mc, meson, mkfs,
+mksh, mosh, mount, mpirun, msgexec, msgfilter, msgmerge, multitime, mutt, mvn, mypy, nano, nawk, nc, ncat, netcat,
+newgrp, nice, ninja, nm, nmap, node, nodejs, nohup, npx, nsenter, numactl, nvim, ocaml, parallel, patch, perl, php,
+pipx, pkexec, prettier, prlimit, proot, pry, psql, pwsh, pypy, pypy3, python, python2, python3, python3.12,
+qemu-x86_64, r2, rake, ranlib, rbash, read, reptyr, rg, rlwrap, rsync, ruby, run-mailcap, run-one, run-parts, runcon,
+runuser, rustc, scala, schedtool, scp, screen, script, sdiff, sed, setarch, i386, x86_64, setpriv,
+setsid, setuidgid, sftp, sg, sh, shopt, slirp4netns, socat, softlimit, sort, source, split, sqlite3, ssh, ssh-agent,
+ssh-keygen, sshpass, start-stop-daemon, stdbuf, strace, strip, su, sudo, svn, systemctl, systemd-inhibit,
+systemd-nspawn, systemd-run, tar, taskset, tclsh, tcsh, telnet, terraform, time, timeout, tini, tmux, top,
+toybox, trap, trickle, tsocks, torsocks, ts-node, tsx, uftrace, unbuffer, unshare, uvx, valgrind, vi, view, vim,
+vimdiff, vite, vitest, w3m, watch, wget, wish, with-lock-ex, xargs, xdg-open, xelatex, xinit, xonsh, xvfb-run, yq,
+zgrep, zip, zless, zmore, zsh, asciinema rec -c, buildah run, bundle exec, cargo bench, cargo install, cargo metadata,
+cargo run, cargo tree, cmake -E env, cmake -P, composer exec, conda run, deno run, dlv exec, docker exec, docker run,
+docker compose exec, docker compose run, flatpak run, gem install, gh alias set, gh extension exec, gh repo clone,
+git archive, git bisect run, git bisect replay, git bisect visualize, git clone, git config alias.x,
+git config core.pager, git difftool, git fetch, git filter-branch, git grep, git init, git ls-remote,
+git mergetool, git pull, git push, git rebase, git remote update, git send-email, git submodule foreach,
+git submodule update, go generate, go get, go install, go list, go run, go tool, hatch run, ip netns exec,
+kubectl cp, kubectl debug, kubectl exec, kubectl get, kubectl run, mix run, nix run, npm exec, npm explore, npm init,
+npm install, npm i, openssl engine, openssl req, perf record, perf stat, pip install, pip list, pip3 install,
+pipenv run, pnpm dlx, pnpm exec, poetry run, pdm run, podman exec, podman run, restic backup, rustup run, snap run,
+uv run, uv pip, yarn dlx, yarn run
+`
+
+// TestNoneSavedForRunners: a pattern for what runs other programs would be one for
+// every program.
+func TestNoneSavedForRunners(t *testing.T) {
+	for kind := range strings.SplitSeq(strings.TrimSpace(runners), ",") {
+		kind = strings.TrimSpace(kind)
+		name, _, _ := strings.Cut(kind, " ")
+		for _, rest := range []string{"", " x", " touch FLAG", " -x touch FLAG", " -- touch FLAG", " x touch FLAG", " 1 x 2 touch FLAG"} {
+			for _, before := range []string{"", "/usr/bin/", "CI=1 ", "x; ", "nice "} {
+				text := before + kind + rest
+				for _, c := range Scan(text, Options{Home: "/home/tool"}).Commands {
+					if first, _, _ := strings.Cut(c.Text, " "); c.Save != "" && systemName(first) == name {
+						t.Errorf("%q: offers %q", text, c.Save)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestSavedKinds: each kind has as many words as say what kind of command it is,
+// and is offered.
+func TestSavedKinds(t *testing.T) {
+	for kind := range saved {
+		kind = strings.ReplaceAll(kind, "…", "x")
+		r := Scan(kind+" a", Options{Home: "/home/tool"})
+		if len(r.Commands) != 1 || r.Commands[0].Save != kind+" *" {
+			t.Errorf("%q: %+v", kind, r.Commands)
+		}
+	}
+}
