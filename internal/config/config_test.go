@@ -235,6 +235,7 @@ func TestProblems(t *testing.T) {
 		{"hook's match is text", "[[hook]]\non = 'call.after'\ncommand = ['/x']\nmatch = { tool = 1 }\n", `x.toml:4: hook.1.match.tool: want a string, not 1`},
 		{"hook's failure", "[[hook]]\non = 'call.after'\ncommand = ['/x']\nfail = 'soft'\ntimeout = '1h'\n", "x.toml:4: hook.1.fail: \"soft\" is none of \"closed\", \"open\"\nx.toml:5: hook.1.timeout: 1h0m0s is not between 0 (10 s) and \"10m\""},
 		{"hook's key", "[[hook]]\nevent = 'call.after'\ncommand = ['/x']\non = 'call.after'\n", `x.toml:2: unknown key hook.1.event: remove it`},
+		{"too deep", "[daemon]\nx" + strings.Repeat(".x", 30000) + " = 1\n", `x.toml:2: is nested more than 16 deep: remove what is deeper`},
 		{"syntax alone", "[daemon]\nlog = 'xml'\nx = = 1\n", `x.toml:3: expected value but found '=' instead`},
 		{"duplicate key", "[daemon]\nlog = 'json'\nlog = 'text'\n", `x.toml:3: Key 'daemon.log' has already been defined.`},
 	} {

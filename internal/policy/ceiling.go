@@ -56,7 +56,7 @@ func ParseCeiling(name string, text []byte) ([]Rule, error) {
 	if bad != "" {
 		return nil, tomltext.Join([]tomltext.Problem{{Source: name, Message: bad}})
 	}
-	doc, err := tomltext.ParseHostile(name, text, maxCeilingDepth)
+	doc, err := tomltext.ParseShallow(name, text, maxCeilingDepth)
 	if err != nil {
 		return nil, err
 	}

@@ -63,10 +63,10 @@ func TestParseCeiling(t *testing.T) {
 		{"scope of a rule", "[[rule]]\npermission = 'bash'\npattern = 'x'\naction = 'ask'\ntenant = 'x'\n", `f:5: unknown key tenant of a rule: remove it`},
 		{"no UTF-8", "# \xff\n", `f: is not text in UTF-8`},
 		{"too long", strings.Repeat("#", maxCeilingText+1), `f: has 65537 bytes; at most 65536`},
-		{"too deep", "a = " + strings.Repeat("[", 20000) + strings.Repeat("]", 20000), `f:1: is nested more than 5 deep`},
-		{"too many parts", "a" + strings.Repeat(".a", 20000) + " = 1\n", `f:1: is nested more than 5 deep`},
-		{"too deep a table", "\n[a.b.c.d.e.f]\n", `f:2: is nested more than 5 deep`},
-		{"syntax", "[permission]\nbash = = 1\n", `f:2: incomplete number`},
+		{"too deep", "a = " + strings.Repeat("[", 20000) + strings.Repeat("]", 20000), `f:1: is nested more than 5 deep: remove what is deeper`},
+		{"too many parts", "a" + strings.Repeat(".a", 20000) + " = 1\n", `f:1: is nested more than 5 deep: remove what is deeper`},
+		{"too deep a table", "\n[a.b.c.d.e.f]\n", `f:2: is nested more than 5 deep: remove what is deeper`},
+		{"syntax", "[permission]\nbash = = 1\n", `f:2: expected value but found '=' instead`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			rules, err := ParseCeiling("f", []byte(tt.doc))

@@ -9,7 +9,8 @@ import (
 	"github.com/toold/toold/internal/tomltext"
 )
 
-// maxLinted bounds the rules of a list that are compared with each other.
+// maxLinted bounds the rules of a list that are compared with each other, or with
+// all profiles.
 const maxLinted = 1000
 
 // lint looks for rules that do not do what whoever wrote them will have meant.
@@ -22,8 +23,10 @@ func (p *parser) lint() []tomltext.Problem {
 			p.lintOrder(l)
 		}
 	}
-	p.lintScopes()
-	p.lintTenants()
+	if len(p.set.scoped) <= maxLinted {
+		p.lintScopes()
+		p.lintTenants()
+	}
 	return p.warnings
 }
 
@@ -103,12 +106,17 @@ func (p *parser) lintNames(rules []*rule) {
 
 // lintBare warns of commands that were written without their arguments.
 func (p *parser) lintBare(rules []*rule) {
+	whole := make(map[string]bool)
+	for _, r := range rules {
+		if r.names("bash") {
+			whole[r.Pattern] = true
+		}
+	}
 	for _, r := range rules {
 		if r.Permission != "bash" || strings.ContainsAny(r.Pattern, " *?/") {
 			continue
 		}
-		whole := func(o *rule) bool { return o.names("bash") && o.Pattern == r.Pattern+" *" }
-		if !slices.ContainsFunc(rules, whole) {
+		if !whole[r.Pattern+" *"] {
 			p.warn(r.line, "bash %q is about the command without arguments only: write %q for all", r.Pattern, r.Pattern+" *")
 		}
 	}
@@ -154,9 +162,10 @@ func plural(lines []string) string {
 
 // lintScopes warns of rules for profiles that do not exist.
 func (p *parser) lintScopes() {
+	profiles := p.set.Profiles()
 	for _, s := range p.set.scoped {
-		if s.profile != nil && !slices.ContainsFunc(p.set.Profiles(), s.profile.match) {
-			p.warn(s.line, "the rule is for a profile that there is not: there are %s", strings.Join(p.set.Profiles(), ", "))
+		if s.profile != nil && !slices.ContainsFunc(profiles, s.profile.match) {
+			p.warn(s.line, "the rule is for a profile that there is not: there are %s", clip(strings.Join(profiles, ", ")))
 		}
 	}
 }

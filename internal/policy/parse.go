@@ -10,8 +10,11 @@ import (
 	"github.com/toold/toold/internal/tomltext"
 )
 
-// maxRules bounds the rules of a configuration.
-const maxRules = 5000
+// Bounds of a configuration.
+const (
+	maxRules    = 5000
+	maxProfiles = 500
+)
 
 // Sections are the top level keys of a configuration that are not policy's. Parse
 // leaves them alone, so that it takes a whole config.toml as well as a file of
@@ -69,6 +72,15 @@ func (p *parser) problem(n *tomltext.Node, format string, args ...any) {
 	p.problems = append(p.problems, tomltext.Problem{Source: p.doc.Name, Line: n.Line, Message: fmt.Sprintf(format, args...)})
 }
 
+// nearest is a hint for one of the first problems: to look for each of many names
+// among many takes long.
+func (p *parser) nearest(name string, known []string, otherwise string) string {
+	if len(p.problems) >= maxProblems {
+		return otherwise
+	}
+	return nearest(name, known, otherwise)
+}
+
 func (p *parser) warn(line int, format string, args ...any) {
 	p.warnings = append(p.warnings, tomltext.Problem{Source: p.doc.Name, Line: line, Message: fmt.Sprintf(format, args...)})
 }
@@ -90,7 +102,7 @@ func (p *parser) document() {
 		case n.Name == "tenant":
 			p.named(n, raw, p.tenant)
 		case p.alone && !slices.Contains(Sections, n.Name):
-			p.problem(n, "unknown key %s: %s", tomltext.Dotted(n.Name), nearest(n.Name, append([]string{"permission", "profile", "rule", "test", "tenant"}, Sections...), "remove it"))
+			p.problem(n, "unknown key %s: %s", tomltext.Dotted(n.Name), p.nearest(n.Name, append([]string{"permission", "profile", "rule", "test", "tenant"}, Sections...), "remove it"))
 		}
 	}
 	p.set.base = inOrder(p.set.base)
@@ -283,7 +295,7 @@ func (p *parser) fields(n *tomltext.Node, t map[string]any, f form) (map[string]
 		s, isText := t[k.Name].(string)
 		switch {
 		case !slices.Contains(known, k.Name):
-			p.problem(k, "unknown key %s of a %s: %s", tomltext.Dotted(k.Name), f.what, nearest(k.Name, known, "remove it"))
+			p.problem(k, "unknown key %s of a %s: %s", tomltext.Dotted(k.Name), f.what, p.nearest(k.Name, known, "remove it"))
 			ok = false
 		case slices.Contains(f.other, k.Name):
 		case !isText:
@@ -351,6 +363,9 @@ func (p *parser) profile(n *tomltext.Node, t map[string]any) {
 	}
 	to := p.set.profiles[n.Name]
 	if to == nil {
+		if len(p.set.profiles) == maxProfiles {
+			p.problem(n, "there are more than %d profiles: remove some", maxProfiles)
+		}
 		to = &profile{}
 		p.set.profiles[n.Name] = to
 	}
@@ -368,7 +383,7 @@ func (p *parser) profile(n *tomltext.Node, t map[string]any) {
 		case "truncate": // not policy's
 		default:
 			if p.alone {
-				p.problem(k, "unknown key %s: %s", tomltext.Dotted(path...), nearest(k.Name, []string{"description", "permission", "truncate"}, "remove it"))
+				p.problem(k, "unknown key %s: %s", tomltext.Dotted(path...), p.nearest(k.Name, []string{"description", "permission", "truncate"}, "remove it"))
 			}
 		}
 	}
@@ -414,12 +429,13 @@ func texts(raw any) ([]string, bool) {
 
 // checkProfiles looks for profiles that tenants may use but nobody defines.
 func (p *parser) checkProfiles() {
+	known := p.set.Profiles()
 	for _, tenant := range slices.Sorted(maps.Keys(p.set.tenantProfiles)) {
 		for _, name := range p.set.tenantProfiles[tenant] {
 			if p.set.profiles[name] == nil {
 				n := p.doc.Root.Nearest("tenant", tenant, "profiles")
 				p.problem(n, "%s: there is no profile %s: %s", tomltext.Dotted("tenant", tenant, "profiles"), quoted(name),
-					nearest(name, p.set.Profiles(), "define it with [profile.NAME]"))
+					p.nearest(name, known, "define it with [profile.NAME]"))
 			}
 		}
 	}

@@ -83,7 +83,7 @@ func (s *Set) Stack(profile, tenant string) (*Stack, error) {
 }
 
 func profileError(profile, tenant string, exists bool, may []string) error {
-	list := "it may use " + strings.Join(may, ", ")
+	list := "it may use " + clip(strings.Join(may, ", "))
 	if len(may) == 0 {
 		list = "it may use none: give tenant." + tenant + ".profiles a name"
 	}

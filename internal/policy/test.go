@@ -46,28 +46,50 @@ func (p *parser) expectation(n *tomltext.Node, t map[string]any) {
 	})
 }
 
+// maxTestWork bounds what all expectations of a file may take together: rules
+// times bytes that are compared with each. A second has room for about that many.
+const maxTestWork = 1 << 30
+
+// maxFailed is after how many failures the others are not tried.
+const maxFailed = 100
+
 // test tries every expectation.
 func (p *parser) test() {
 	if len(p.tests) == 0 {
 		return
 	}
-	tools := tool.NewRegistry()
+	tools, work := tool.NewRegistry(), maxTestWork
 	for i := range p.tests {
-		if err := p.set.try(tools, &p.tests[i]); err != nil {
-			p.problem(p.tests[i].at, "test: %v", err)
+		err := p.try(tools, &p.tests[i], &work)
+		if work < 0 {
+			p.problem(p.tests[i].at, "the tests up to this one, number %d of %d, take too long: remove some, or make their inputs shorter", i+1, len(p.tests))
+			break
+		}
+		if err == nil {
+			continue
+		}
+		p.problem(p.tests[i].at, "test: %v", err)
+		if more := len(p.tests) - i - 1; more > 0 && len(p.problems) == maxFailed {
+			p.problem(p.tests[i+1].at, "%d more tests were not tried", more)
+			break
 		}
 	}
 	p.set.tests = len(p.tests)
 }
 
 // try judges the call of an expectation as a session without a sandbox would
-// have it: paths lead where their text says, from the worktree at Workspace.
-func (s *Set) try(tools *tool.Registry, e *expectation) error {
+// have it: paths lead where their text says, from the worktree at Workspace. It
+// takes from work what it costs, and judges nothing when none is left.
+func (p *parser) try(tools *tool.Registry, e *expectation, work *int) error {
+	const each = 64 // for what does not grow with the text
+	if *work -= each * p.count; *work < 0 {
+		return nil
+	}
 	tenant := e.tenant
 	if tenant == "" {
 		tenant = defaultTenant
 	}
-	stack, err := s.Stack(e.profile, tenant)
+	stack, err := p.set.Stack(e.profile, tenant)
 	if err != nil {
 		return err
 	}
@@ -82,7 +104,14 @@ func (s *Set) try(tools *tool.Registry, e *expectation) error {
 	if err != nil {
 		return refused(e.tool, err)
 	}
-	v := stack.Judge(AsWritten(inv, Workspace))
+	requests := AsWritten(inv, Workspace)
+	for i := range requests {
+		*work -= p.count * (each + len(requests[i].Pattern))
+	}
+	if *work < 0 {
+		return nil
+	}
+	v := stack.Judge(requests)
 	switch {
 	case v.Action != e.want:
 		return fmt.Errorf("%s %s is %s by %s, want %s", e.tool, clip(string(input)), v.Action, v.by(), e.want)

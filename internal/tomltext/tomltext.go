@@ -9,7 +9,6 @@ package tomltext
 import (
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -94,29 +93,33 @@ func (n *Node) Nearest(path ...string) *Node {
 	return n
 }
 
-// Parse reads text; name stands for it in messages. An error is an *Error with
-// the first thing that is not TOML: after it nothing can be trusted.
-func Parse(name string, text []byte) (*Document, error) {
-	values, err := decode(name, text)
-	if err != nil {
-		return nil, err
-	}
-	root, err := index(name, text, math.MaxInt)
-	if err != nil {
-		return nil, err
-	}
-	return &Document{name, values, root}, nil
-}
+// Bounds of every text. The decoder spends the square of a key's depth on it, the
+// other reader calls itself for each bracket, and neither has a bound.
+const (
+	// maxDepth is more than twice what any setting needs.
+	maxDepth = 16
+	// maxParts is more than twice what the most rules that a configuration may have
+	// need.
+	maxParts = 50_000
+)
 
-// ParseHostile is Parse for a text that somebody wrote who means harm: nothing in
-// it may be nested deeper than depth. The time that the decoder takes grows with
-// the square of the depth, so that is looked at first.
-func ParseHostile(name string, text []byte, depth int) (*Document, error) {
-	root, err := index(name, text, depth)
+// Parse reads text; name stands for it in messages. An error is an *Error with
+// the first thing that is not TOML: after it nothing can be trusted. Nor is a text
+// read whose size, depth and number of parts would take much to read.
+func Parse(name string, text []byte) (*Document, error) { return ParseShallow(name, text, maxDepth) }
+
+// ParseShallow is Parse for a text in which nothing may be nested deeper than
+// depth.
+func ParseShallow(name string, text []byte, depth int) (*Document, error) {
+	if p := excess(text, depth); p != nil {
+		p.Source = name
+		return nil, Join([]Problem{*p})
+	}
+	values, err := decode(name, text)
 	if err != nil {
 		return nil, err
 	}
-	values, err := decode(name, text)
+	root, err := index(name, text, depth)
 	if err != nil {
 		return nil, err
 	}
@@ -152,7 +155,7 @@ func index(name string, text []byte, depth int) (*Node, error) {
 		}
 	}
 	if ix.tooDeep > 0 {
-		return nil, Join([]Problem{{name, ix.tooDeep, fmt.Sprintf("is nested more than %d deep", depth)}})
+		return nil, Join([]Problem{{name, ix.tooDeep, tooDeep(depth)}})
 	}
 	if err := ix.parser.Error(); err != nil {
 		return nil, ix.syntaxError(name, err)

@@ -112,15 +112,15 @@ func TestErrors(t *testing.T) {
 		{"[a.b]\nc = 1\n", ""},
 		{"[[a]]\n[a.b]\nc = 1\n", ""},
 		{"a = [[1]]\n", ""},
-		{"x = 1\na.b.c.d = 1\n", "f:2: is nested more than 3 deep"},
-		{"[a.b]\nc = { d = 1 }\n", "f:2: is nested more than 3 deep"},
-		{"[a.b.c.d]\n", "f:1: is nested more than 3 deep"},
-		{"[[a.b.c.d]]\n", "f:1: is nested more than 3 deep"},
-		{"a = [[[1]]]\n", "f:1: is nested more than 3 deep"},
-		{"a = 1\nb = = 2\n", "f:2: incomplete number"},
+		{"x = 1\na.b.c.d = 1\n", "f:2: is nested more than 3 deep: remove what is deeper"},
+		{"[a.b]\nc = { d = 1 }\n", "f:2: is nested more than 3 deep: remove what is deeper"},
+		{"[a.b.c.d]\n", "f:1: is nested more than 3 deep: remove what is deeper"},
+		{"[[a.b.c.d]]\n", "f:1: is nested more than 3 deep: remove what is deeper"},
+		{"a = [[[1]]]\n", "f:1: is nested more than 3 deep: remove what is deeper"},
+		{"a = 1\nb = = 2\n", "f:2: expected value but found '=' instead"},
 		{"a = 1\na = 2\n", "f:2: Key 'a' has already been defined."},
 	} {
-		d, err := ParseHostile("f", []byte(tt.doc), 3)
+		d, err := ParseShallow("f", []byte(tt.doc), 3)
 		if got := fmt.Sprint(err); tt.want == "" && (err != nil || d.Values == nil) || tt.want != "" && got != tt.want {
 			t.Errorf("%q: got %v, want %s", tt.doc, err, tt.want)
 		}
@@ -152,16 +152,39 @@ func FuzzParse(f *testing.F) {
 	f.Add(sample)
 	f.Add("a=[{b=[{c=1}]},{d.e=2}]\n[[x.y]]\n[x.y.z]\n[[x.y]]\n")
 	f.Add("\"\\u0000\".'' = 1\n")
+	for _, doc := range strange {
+		f.Add(doc)
+	}
 	f.Fuzz(func(t *testing.T, doc string) {
 		d, err := Parse("f", []byte(doc))
 		if err != nil {
 			if len(Problems(err)) == 0 {
 				t.Fatalf("an error without problems: %v", err)
 			}
+			// What is refused for its depth is so deep.
+			if excess([]byte(doc), maxDepth) != nil && len(doc) < 4096 {
+				_, err1 := decode("f", []byte(doc))
+				root, err2 := index("f", []byte(doc), len(doc))
+				if err1 == nil && err2 == nil && depthOf(root) <= maxDepth {
+					t.Fatalf("%v, and it is %d deep", err, depthOf(root))
+				}
+			}
 			return
 		}
 		check(t, d.Root, d.Values)
+		if n := depthOf(d.Root); n > maxDepth {
+			t.Fatalf("is %d deep", n)
+		}
 	})
+}
+
+// depthOf is how deep the deepest key or element is.
+func depthOf(n *Node) int {
+	deepest := 0
+	for _, k := range append(n.Keys, n.Items...) {
+		deepest = max(deepest, 1+depthOf(k))
+	}
+	return deepest
 }
 
 func check(t *testing.T, n *Node, v any) {
