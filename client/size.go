@@ -72,30 +72,28 @@ func (s *Size) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Duration is a time span. In JSON it is read from milliseconds or from a string
-// such as "30s", and written as milliseconds.
+// Duration is a time span. In JSON a number is milliseconds, and a string has its
+// unit, such as "30s"; it is written as milliseconds.
 type Duration time.Duration
 
-// ParseDuration reads "30s", "1h30m", "500ms", "30d" or a plain number of
-// milliseconds. Negative values are allowed: some settings use them for "never".
+// ParseDuration reads "30s", "1h30m", "500ms" or "30d". A number alone is refused,
+// since nobody agrees on its unit; only 0 needs none. Negative values are allowed:
+// some settings use them for "never".
 func ParseDuration(s string) (Duration, error) {
 	s = strings.TrimSpace(s)
-	if ms, err := strconv.ParseInt(s, 10, 64); err == nil {
-		if ms > math.MaxInt64/int64(time.Millisecond) || ms < math.MinInt64/int64(time.Millisecond) {
-			return 0, fmt.Errorf("%q is too long a duration", s)
-		}
-		return Duration(time.Duration(ms) * time.Millisecond), nil
-	}
 	if days, ok := strings.CutSuffix(s, "d"); ok {
 		if n, err := strconv.ParseFloat(days, 64); err == nil && math.Abs(n) < 36500 {
 			return Duration(n * 24 * float64(time.Hour)), nil
 		}
 	}
 	d, err := time.ParseDuration(s)
-	if err != nil {
-		return 0, fmt.Errorf("%q is not a duration: write milliseconds or a number with ms, s, m, h or d", s)
+	switch {
+	case err == nil:
+		return Duration(d), nil
+	case strings.ContainsAny(s, "0123456789") && strings.Trim(s, "+-.0123456789") == "":
+		return 0, fmt.Errorf("%s what? write %ss", s, s)
 	}
-	return Duration(d), nil
+	return 0, fmt.Errorf("%q is not a duration: write a number with ms, s, m, h or d", s)
 }
 
 // String prints the duration as Go does.
@@ -108,13 +106,22 @@ func (d Duration) MarshalJSON() ([]byte, error) {
 
 // UnmarshalJSON reads milliseconds or a string with units.
 func (d *Duration) UnmarshalJSON(b []byte) error {
-	str := string(b)
-	if len(b) > 0 && b[0] == '"' {
-		if err := json.Unmarshal(b, &str); err != nil {
-			return err
+	if len(b) == 0 || b[0] != '"' {
+		ms, err := strconv.ParseInt(string(b), 10, 64)
+		if err != nil {
+			return fmt.Errorf("%s is not a duration: write whole milliseconds, or a string such as \"30s\"", b)
 		}
+		if ms > math.MaxInt64/int64(time.Millisecond) || ms < math.MinInt64/int64(time.Millisecond) {
+			return fmt.Errorf("%d ms is too long a duration", ms)
+		}
+		*d = Duration(time.Duration(ms) * time.Millisecond)
+		return nil
 	}
-	v, err := ParseDuration(str)
+	var s string
+	if err := json.Unmarshal(b, &s); err != nil {
+		return err
+	}
+	v, err := ParseDuration(s)
 	if err != nil {
 		return err
 	}

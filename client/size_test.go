@@ -75,8 +75,10 @@ func TestParseDuration(t *testing.T) {
 		ok   bool
 	}{
 		{"0", 0, true},
-		{"1500", 1500 * time.Millisecond, true},
-		{"-1", -time.Millisecond, true},
+		{"-0", 0, true},
+		{"0d", 0, true},
+		{"1500", 0, false},
+		{"-1", 0, false},
 		{"30s", 30 * time.Second, true},
 		{"1h30m", 90 * time.Minute, true},
 		{"500ms", 500 * time.Millisecond, true},
@@ -87,7 +89,7 @@ func TestParseDuration(t *testing.T) {
 		{"", 0, false},
 		{"s", 0, false},
 		{"d", 0, false},
-		{"1", time.Millisecond, true},
+		{"1", 0, false},
 		{"1.5", 0, false},
 		{"5 s", 0, false},
 		{"soon", 0, false},
@@ -100,6 +102,17 @@ func TestParseDuration(t *testing.T) {
 		got, err := ParseDuration(tt.text)
 		if (err == nil) != tt.ok || time.Duration(got) != tt.want {
 			t.Errorf("ParseDuration(%q) = %s, %v; want %s, ok=%v", tt.text, got, err, tt.want, tt.ok)
+		}
+	}
+	for text, want := range map[string]string{
+		"5":    "5 what? write 5s",
+		" -1 ": "-1 what? write -1s",
+		"1.5":  "1.5 what? write 1.5s",
+		"soon": `"soon" is not a duration: write a number with ms, s, m, h or d`,
+		"":     `"" is not a duration: write a number with ms, s, m, h or d`,
+	} {
+		if _, err := ParseDuration(text); err == nil || err.Error() != want {
+			t.Errorf("ParseDuration(%q): %v, want %s", text, err, want)
 		}
 	}
 }
@@ -125,6 +138,16 @@ func TestLimitsJSON(t *testing.T) {
 		if err := json.Unmarshal([]byte(text), &got); err == nil {
 			t.Errorf("%s was read as %+v", text, got)
 		}
+	}
+	for _, text := range []string{`{"wall":0}`, `{"wall":"0"}`} {
+		got := Limits{Wall: 1}
+		if err := json.Unmarshal([]byte(text), &got); err != nil || got.Wall != 0 {
+			t.Errorf("%s = %+v, %v", text, got, err)
+		}
+	}
+	var l Limits
+	if err := json.Unmarshal([]byte(`{"wall":"5"}`), &l); err == nil || !strings.Contains(err.Error(), "5 what? write 5s") {
+		t.Errorf("a bare number in a string: %v, %+v", err, l)
 	}
 	b, err := json.Marshal(Limits{Memory: 256 << 20, Wall: Duration(30 * time.Second)})
 	if err != nil || string(b) != `{"memory":268435456,"wall":30000}` {

@@ -43,7 +43,7 @@ not, and the message goes back to the model.`,
 	}
 	f := c.Flags()
 	f.StringVar(&s.scope, "scope", "", "of always: "+strings.Join(scopes, ", ")+" (default session)")
-	f.StringVar(&s.expires, "expires", "", "of always: how long it holds, such as 12h (default as long as the scope lives)")
+	f.StringVar(&s.expires, "expires", "", "of always: the `duration` for which it holds, such as 12h (default as long as the scope lives)")
 	f.StringVar(&s.message, "message", "", "of reject: goes back to the model")
 	f.StringVar(&s.sha256, "sha256", "", "answer only if the input has this SHA-256")
 	_ = c.RegisterFlagCompletionFunc("scope", cobra.FixedCompletions(scopes, cobra.ShellCompDirectiveNoFileComp))

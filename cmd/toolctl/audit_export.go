@@ -42,7 +42,7 @@ of that tenant.`,
 	}
 	s.log.flags(c)
 	f := c.Flags()
-	f.StringVar(&s.since, "since", "", `only records from then on: how long ago ("24h", "7d") or a time ("2026-01-31", "2026-01-31T12:00:00Z")`)
+	f.StringVar(&s.since, "since", "", `only records from then on: the `+"`duration`"+` since ("24h", "7d") or a time ("2026-01-31", "2026-01-31T12:00:00Z")`)
 	f.StringVar(&s.session, "session", "", "only records of the session with this id")
 	f.VarP(&s.format, "output", "o", "json or csv")
 	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{string(exportJSON), string(exportCSV)}, cobra.ShellCompDirectiveNoFileComp))
@@ -125,8 +125,11 @@ func moment(s string, now time.Time) (time.Time, error) {
 		}
 	}
 	d, err := client.ParseDuration(s)
-	if err != nil || d < 0 {
-		return time.Time{}, fmt.Errorf("%q is no time and no duration", s)
+	switch {
+	case err != nil:
+		return time.Time{}, fmt.Errorf("%q is no time and no duration: %w", s, err)
+	case d < 0:
+		return time.Time{}, fmt.Errorf("%s: it must not be negative", s)
 	}
 	return now.Add(-time.Duration(d)), nil
 }

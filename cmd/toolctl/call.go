@@ -113,9 +113,12 @@ func (s *callCommand) request(args []string) (client.CallCreate, error) {
 		return req, err
 	}
 	if s.wait != "" {
-		d, err := client.ParseDuration(s.wait)
-		if err != nil || d < 0 {
-			return req, usagef("--wait %q is not a duration, such as 30s", s.wait)
+		d, err := parseDurationFlag("--wait", s.wait)
+		if err != nil {
+			return req, err
+		}
+		if d < 0 {
+			return req, usagef("--wait %s: it must not be negative", s.wait)
 		}
 		ms := time.Duration(d).Milliseconds()
 		req.WaitMillis = &ms

@@ -63,8 +63,8 @@ func TestCallBadInput(t *testing.T) {
 	big := strings.Repeat("1", maxInput+1)
 	ctl(t, t.Context(), big, "call", "s", "bash", "-").want(t, 2, "", "more than 16777216 bytes")
 	ctl(t, t.Context(), "", "call", "s", "bash", "--timeout", "soon").want(t, 2, "", "not a duration")
-	ctl(t, t.Context(), "", "call", "s", "bash", "--timeout", "-1").want(t, 2, "", "at least 1ms")
-	ctl(t, t.Context(), "", "call", "s", "bash", "--wait", "-1s").want(t, 2, "", "not a duration")
+	ctl(t, t.Context(), "", "call", "s", "bash", "--timeout", "-1s").want(t, 2, "", "at least 1ms")
+	ctl(t, t.Context(), "", "call", "s", "bash", "--wait", "-1s").want(t, 2, "", "not be negative")
 	ctl(t, t.Context(), "", "call", "s", "bash", "--wait", "1s", "--stream").want(t, 2, "", "leave --wait out")
 }
 

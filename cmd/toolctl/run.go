@@ -111,12 +111,9 @@ func bashCall(command string) client.CallCreate {
 
 // millis reads a duration flag; "" is 0.
 func millis(flag, value string) (int64, error) {
-	if value == "" {
-		return 0, nil
-	}
-	d, err := client.ParseDuration(value)
-	if err != nil {
-		return 0, usagef("%s: %w", flag, err)
+	d, err := parseDurationFlag(flag, value)
+	if err != nil || value == "" {
+		return 0, err
 	}
 	if ms := time.Duration(d).Milliseconds(); ms > 0 {
 		return ms, nil

@@ -234,20 +234,22 @@ func assignSize(p *client.Size, raw any) error {
 	return wants(`a size such as "256MiB"`, raw)
 }
 
-// assignDuration refuses bare numbers: nobody agrees on their unit.
 func assignDuration(p *client.Duration, raw any) error {
-	s, ok := raw.(string)
-	if !ok {
-		return wants(`a duration with its unit, such as "30s" or "10m"`, raw)
+	switch x := raw.(type) {
+	case int64:
+		if x == 0 {
+			*p = 0
+			return nil
+		}
+		return fmt.Errorf("%d what? write \"%ds\"", x, x)
+	case string:
+		v, err := client.ParseDuration(x)
+		if err == nil {
+			*p = v
+		}
+		return err
 	}
-	if s != "" && strings.Trim(s, "-0123456789 ") == "" {
-		return wants(`a duration with its unit, such as "30s" or "10m"`, raw)
-	}
-	v, err := client.ParseDuration(s)
-	if err == nil {
-		*p = v
-	}
-	return err
+	return wants(`a duration with its unit, such as "30s" or "10m"`, raw)
 }
 
 func assignList(v reflect.Value, raw any) error {

@@ -74,6 +74,7 @@ func TestShapes(t *testing.T) {
 		`{"limits":{"memory":"12 bananas"}}`:                         "not a size",
 		`{"limits":{"memory":-1}}`:                                   "not a size",
 		`{"limits":{"memory":{}}}`:                                   "not a size",
+		`{"ttl":"5"}`:                                                "5 what? write 5s",
 		`{"ttl":"soon"}`:                                             "not a duration",
 		`{"mounts":[{"source":"/a","target":"/b"}]}`:                 "",
 		`{"mounts":[{"source":"/a","target":"/b"},{"path":"/etc"}]}`: "/mounts/1/path: unknown key",

@@ -210,7 +210,10 @@ func (m *Manager) savedBy(w *pending, by string, a client.ApprovalAnswer) ([]*cl
 	}
 	if a.Expires != "" {
 		d, err := client.ParseDuration(a.Expires)
-		if err != nil || d <= 0 || time.Duration(d) > maxTTL {
+		if err != nil {
+			return nil, invalidRequest("expires: %s", shown(err.Error()))
+		}
+		if d <= 0 || time.Duration(d) > maxTTL {
 			return nil, invalidRequest("expires %q: give a time such as 12h, up to %s", shown(a.Expires), client.Duration(maxTTL))
 		}
 		v.Expires = new(now.Add(time.Duration(d)))

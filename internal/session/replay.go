@@ -63,7 +63,10 @@ func (m *Manager) replayFilter(ctx context.Context, p Principal, r client.Policy
 	}
 	if r.Since != "" {
 		d, err := client.ParseDuration(r.Since)
-		if err != nil || d <= 0 {
+		if err != nil {
+			return f, invalidRequest("since: %s", shown(err.Error()))
+		}
+		if d <= 0 {
 			return f, invalidRequest("since %q: give a time such as 24h", shown(r.Since))
 		}
 		f.Since = time.Now().Add(-time.Duration(d))
