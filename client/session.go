@@ -40,6 +40,24 @@ type Worktree struct {
 	// IDMap says how the owner's files appear inside, as really done:
 	// "idmapped" or "mapped 1:1". Only in answers.
 	IDMap string `json:"idmap,omitempty"`
+	// Sensitive says which files that a host runs on sight the session has changed.
+	// Only in answers, once the session is over; absent where nothing was changed.
+	Sensitive *SensitiveChanges `json:"sensitive,omitempty"`
+}
+
+// SensitiveChanges are changes of a worktree to look at before any program of the
+// host works there: git (its configuration, hooks and attributes, embedded
+// repositories, submodules), direnv, editors, CI. Paths are relative to the worktree,
+// those with control characters are quoted.
+type SensitiveChanges struct {
+	// Changed are files that are run or obeyed on sight, new and removed ones too.
+	Changed []string `json:"changed,omitempty"`
+	// Build are build files, whose commands run when somebody builds.
+	Build []string `json:"build,omitempty"`
+	// More counts those that the two lists leave out.
+	More int `json:"more,omitempty"`
+	// Unchecked says why not everything could be checked; "" = everything was.
+	Unchecked string `json:"unchecked,omitempty"`
 }
 
 // Mount is an extra read-only directory. Source must lie under [worktrees] mounts.

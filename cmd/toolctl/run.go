@@ -21,7 +21,9 @@ const runLong = `Run one command in a new session, and end the session.
 The command's words reach the sandbox exactly as they are given here; for a
 shell line, run a shell: -- bash -c 'a | b'. Its standard input is empty. Its
 output is shown while it runs, and what it changed in a git worktree (git status,
-asked inside the sandbox) is shown on standard error.
+asked inside the sandbox) is shown on standard error. So is a warning when it
+changed files that programs of the host run or obey on sight: git's own, those of
+editors, direnv and CI.
 
 Where no daemon listens and none was named with --socket or TOOLD_SOCKET, a
 private one is started for as long as the command runs. There nobody else could
@@ -213,6 +215,7 @@ func (r *runCommand) end(ctx context.Context, c *client.Client, s *client.Sessio
 		return
 	}
 	r.sayNew(s, ended)
+	r.warnSensitive(ended)
 }
 
 // sayNew prints the notes that a session got by its end: what of its worktree did not

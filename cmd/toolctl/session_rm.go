@@ -22,7 +22,8 @@ func newSessionRmCommand(a *app) *cobra.Command {
 		Aliases: []string{"end"},
 		Short:   "End sessions",
 		Long: `End sessions: running calls are stopped, every process ends, everything that
-belonged to the sandbox is removed. The worktree stays as it is; the record of
+belonged to the sandbox is removed. The worktree stays as it is; a warning names
+those changed files that programs of the host run or obey on sight. The record of
 the calls stays readable.`,
 		Example: `  toolctl session rm review
   toolctl session rm --force ses_0123
@@ -82,6 +83,9 @@ func (s *sessionRmCommand) end(ctx context.Context, c *client.Client, ref string
 	x, err := c.EndSession(ctx, ref, client.EndOptions{Force: s.force, Keep: s.keep})
 	if err == nil && before != nil {
 		s.sayNew(before, x)
+	}
+	if err == nil {
+		s.warnSensitive(x)
 	}
 	return x, suggestSession(ctx, c, ref, err)
 }

@@ -52,6 +52,16 @@ func (a *app) sessionText(w io.Writer, s *client.Session) {
 	add("runtime", strings.TrimSpace(s.Driver+" "+s.Runtime))
 	add("image", s.Image)
 	add("worktree", worktreeLong(s.Worktree))
+	if c := s.Worktree.Sensitive; c != nil {
+		for _, f := range c.Changed {
+			add("changed", f+" (programs of the host run or obey it)")
+		}
+		add("changed", strings.Join(c.Build, ", "))
+		if c.More > 0 {
+			add("changed", fmt.Sprintf("%d files more", c.More))
+		}
+		add("unchecked", c.Unchecked)
+	}
 	for _, m := range s.Mounts {
 		add("mount", m.Source+" at "+m.Target+" (read-only)")
 	}

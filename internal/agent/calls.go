@@ -204,6 +204,9 @@ func (s *Server) runTool(ctx context.Context, t run.Tool, c *call) (any, error) 
 		}
 		return runExpected(ctx, t, env, c)
 	}
+	if _, ok := t.(run.WriteTool); ok {
+		s.session.watch.Mark(ctx, env)
+	}
 	res, err := t.Run(ctx, env, r.Input, prep)
 	if err != nil {
 		return nil, err

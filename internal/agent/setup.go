@@ -20,6 +20,7 @@ type session struct {
 	reaper  *reaper
 	exec    *executor
 	seen    *run.Seen
+	watch   *run.Watch
 	notes   []string
 }
 
@@ -45,7 +46,7 @@ func (s *Server) setUp(h hello, fd int) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	ses := &session{hello: h, root: r, reaper: newReaper(s.cfg.PID1), seen: new(run.Seen)}
+	ses := &session{hello: h, root: r, reaper: newReaper(s.cfg.PID1), seen: new(run.Seen), watch: new(run.Watch)}
 	sp := &spawner{uid: uid, gid: gid, children: ses.reaper, ignored: ignoredSignals()}
 	g := &groups{parent: fd}
 	if err := errors.Join(s.contain(ses, g), sp.prepare(h, &ses.notes)); err != nil {
@@ -117,7 +118,7 @@ func (s *Server) env(c *call) *run.Env {
 	env := &run.Env{
 		Root: ses.root, Worktree: ses.hello.Worktree, Home: ses.hello.Home, Tmp: ses.hello.Tmp,
 		OutputDir: ses.hello.OutputDir, Shell: ses.hello.Shell,
-		Stream: out, Progress: c.progress, Settings: c.req.Settings, Seen: ses.seen,
+		Stream: out, Progress: c.progress, Settings: c.req.Settings, Seen: ses.seen, Watch: ses.watch,
 		Keep: c.keep, MaxFileSize: ses.hello.FileSize, Paths: c.req.Paths,
 	}
 	env.Exec = func(ctx context.Context, cmd run.Command) (*run.Exit, error) {

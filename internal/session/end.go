@@ -60,6 +60,7 @@ func (s *Session) end(ctx context.Context, e ending) error {
 // back the uids, say that it is done.
 func (s *Session) teardown(e ending) {
 	defer close(s.over)
+	ready := s.snapshotRow().State != client.SessionCreating
 	err := s.write("", func(r *store.Session) error {
 		r.State, r.Reason, r.Keep = client.SessionEnding, e.reason, e.keep
 		return nil
@@ -70,18 +71,20 @@ func (s *Session) teardown(e ending) {
 	if !e.force {
 		s.abortCalls()
 	}
+	busy := s.open.Load() > 0
 	s.cancel(errOver)
 	if s.making != nil {
 		<-s.making
 	}
 	s.work.close()
 	s.m.approvals.sessionOver(s)
+	changed := s.sensitive(e, ready, busy)
 	notes, left := s.destroy()
 	s.releaseImage(left)
 	s.releaseLease(left)
 	s.removeOutputs(e.keep)
 	s.m.forget(s)
-	s.recordEnd(e, notes, left)
+	s.recordEnd(e, changed, notes, left)
 	s.hooksEnded()
 }
 
@@ -193,7 +196,7 @@ func (m *Manager) forget(s *Session) {
 
 // recordEnd stores the end. Without room on the disk the row stays `ending`, and
 // the next daemon finishes it.
-func (s *Session) recordEnd(e ending, notes []string, left error) {
+func (s *Session) recordEnd(e ending, changed *client.SensitiveChanges, notes []string, left error) {
 	typ := client.EventSessionEnded
 	if e.state == client.SessionLost {
 		typ = client.EventSessionLost
@@ -201,7 +204,7 @@ func (s *Session) recordEnd(e ending, notes []string, left error) {
 	err := s.write(typ, func(r *store.Session) error {
 		now := time.Now().UTC().Truncate(time.Millisecond)
 		r.State, r.Reason, r.Keep, r.Ended = e.state, e.reason, e.keep, &now
-		r.Notes = append(r.Notes, notes...)
+		r.Notes, r.Worktree.Sensitive = append(r.Notes, notes...), changed
 		if left != nil {
 			r.Notes = append(r.Notes, "not everything of it could be removed from the host; see: toolctl gc --dry-run")
 		}

@@ -28,11 +28,12 @@ type fakeHost struct {
 	onCreate  func() // called before a sandbox is made
 	onDestroy func() // called before a sandbox is removed
 
-	mu     sync.Mutex // guards the fields below
-	boxes  map[string]*fakeBox
-	faults map[string]error // by operation
-	log    []string
-	rules  string // the rules file of worktrees; "" = none
+	mu      sync.Mutex // guards the fields below
+	boxes   map[string]*fakeBox
+	faults  map[string]error // by operation
+	log     []string
+	rules   string // the rules file of worktrees; "" = none
+	changes string // what agents say about files that hosts run on sight; "" = nothing
 }
 
 func newFakeHost() *fakeHost {
@@ -402,6 +403,11 @@ func (c *fakeConn) Run(ctx context.Context, r agent.Request, s agent.Sink) (*age
 	}
 	if err := c.b.host.fault("run"); err != nil {
 		return nil, err
+	}
+	if r.Tool == run.ChangesName {
+		c.b.host.mu.Lock()
+		defer c.b.host.mu.Unlock()
+		return &agent.Outcome{Result: &run.Result{Output: cmp.Or(c.b.host.changes, "{}")}}, nil
 	}
 	if r.Expect != nil {
 		if out, err := c.expect(ctx, &r); out != nil || err != nil {

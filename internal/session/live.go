@@ -247,7 +247,9 @@ func sessionSummary(row *store.Session) any {
 		State  client.SessionState `json:"state"`
 		Reason string              `json:"reason,omitempty"`
 		Labels map[string]string   `json:"labels,omitempty"`
-	}{row.Name, row.State, row.Reason, row.Labels}
+		// Of the worktree, at its end.
+		Sensitive *client.SensitiveChanges `json:"sensitive,omitempty"`
+	}{row.Name, row.State, row.Reason, row.Labels, row.Worktree.Sensitive}
 }
 
 // snapshot is what clients see, with the usage of the moment.

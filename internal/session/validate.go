@@ -195,7 +195,7 @@ func checkPlaces(r *client.SessionCreate) error {
 	if w.Ref != "" {
 		return notYet("worktree.ref", w.Ref, "leave it out: the worktree is mounted as it is")
 	}
-	w.IDMap = ""
+	w.IDMap, w.Sensitive = "", nil
 	if w.Target == "" {
 		w.Target = sandbox.Workspace
 	}

@@ -2,6 +2,7 @@ package run
 
 // Builtin lists the tools that the agent can run. To add one: write its file
 // here, its definition beside it in package tool, and add a line to both lists.
+// Changes is the daemon's own and has no definition.
 func Builtin() []Tool {
 	return []Tool{
 		Read{},
@@ -13,5 +14,6 @@ func Builtin() []Tool {
 		List{},
 		FilePut{},
 		FileGet{},
+		Changes{},
 	}
 }

@@ -132,6 +132,8 @@ type Env struct {
 	// Seen remembers, for the session, which content of which file a call has
 	// shown to the model (for edit's require_read).
 	Seen *Seen
+	// Watch remembers, for the session, the files that a host runs on sight.
+	Watch *Watch
 
 	// decoded is the input as Prepare has read it, for Run.
 	decoded decoded

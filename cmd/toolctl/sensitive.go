@@ -1,0 +1,58 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/toold/toold/client"
+)
+
+// maxSensitiveLines bounds the files that a warning names.
+const maxSensitiveLines = 20
+
+// warnSensitive says, of a session that is over, which files it changed that
+// programs of the host run or obey on sight.
+func (a *app) warnSensitive(s *client.Session) {
+	c := s.Worktree.Sensitive
+	if c == nil {
+		return
+	}
+	if text := sensitiveText(c); text != "" {
+		a.say("session %s changed files that programs of the host run or obey on sight:\n%s\n"+
+			"look at them before git, an editor, direnv or CI works in %s; in a session it is safe:\n  toolctl run --worktree %s --mode ro -- cat FILE",
+			line(s.ID), text, line(s.Worktree.Source), line(shellQuote([]string{s.Worktree.Source})))
+	}
+	if len(c.Build) > 0 {
+		a.say("session %s changed build files, whose commands run when you build: %s", line(s.ID), line(firstFew(c.Build)))
+	}
+	if c.Unchecked != "" {
+		a.say("session %s: not everything could be checked for files that programs of the host run on sight (%s): "+
+			"treat %s as if such files had changed", line(s.ID), line(c.Unchecked), line(s.Worktree.Source))
+	}
+}
+
+// sensitiveText lists changed files, one a line; "" for none.
+func sensitiveText(c *client.SensitiveChanges) string {
+	if len(c.Changed) == 0 {
+		return ""
+	}
+	var out []string
+	shown := c.Changed[:min(len(c.Changed), maxSensitiveLines)]
+	for _, f := range shown {
+		out = append(out, "  "+line(f))
+	}
+	if more := len(c.Changed) - len(shown) + c.More; more > 0 {
+		out = append(out, fmt.Sprintf("  … and %d more; toolctl session show names up to %d", more, len(c.Changed)))
+	}
+	return strings.Join(out, "\n")
+}
+
+// firstFew names the first of a list, and counts the others.
+func firstFew(names []string) string {
+	const few = 5
+	text := strings.Join(names[:min(len(names), few)], ", ")
+	if more := len(names) - few; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
