@@ -27,6 +27,7 @@ func sessionSettings(c *config.Config, daemonPath string) session.Settings {
 		MaxLimits:     c.Limits,
 		WorktreeRoots: c.Worktrees.Roots,
 		MountRoots:    c.Worktrees.Mounts,
+		GuardGit:      c.Worktrees.GuardGit,
 		Truncate:      truncation(&c.Truncate),
 		IdleTimeout:   idleTimeout,
 		Retention:     time.Duration(c.Daemon.Retention),

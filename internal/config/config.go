@@ -88,6 +88,8 @@ func (s *Sandbox) Image() string {
 type Worktrees struct {
 	Roots  []string `toml:"roots"`  // worktrees must lie below one of these; empty = only admins may mount
 	Mounts []string `toml:"mounts"` // extra read-only directories that sessions may ask for
+	// GuardGit makes git's config and hooks in worktrees read-only.
+	GuardGit bool `toml:"guard_git"`
 }
 
 // Network is [network].

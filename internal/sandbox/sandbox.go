@@ -105,6 +105,9 @@ type Worktree struct {
 	// OwnerUID and OwnerGID own Source on the host and are shown as the tool
 	// user inside.
 	OwnerUID, OwnerGID uint32
+	// GuardGit makes .git/config, .git/config.worktree and .git/hooks read-only,
+	// as far as they are there.
+	GuardGit bool
 }
 
 // Mount is an extra read-only directory, pinned like a worktree.

@@ -116,7 +116,7 @@ func (m *Manager) plan(ctx context.Context, p Principal, r client.SessionCreate)
 // between the check and the mount.
 func (m *Manager) pinAll(p Principal, pl *plan, set *Settings, ten Tenant) error {
 	w := pl.req.Worktree
-	pl.spec.Worktree = sandbox.Worktree{Mode: w.Mode, Target: w.Target}
+	pl.spec.Worktree = sandbox.Worktree{Mode: w.Mode, Target: w.Target, GuardGit: set.GuardGit && w.Mode == client.WorktreeBind}
 	if w.Source != "" {
 		roots := set.WorktreeRoots
 		if len(ten.Roots) > 0 {

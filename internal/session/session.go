@@ -79,6 +79,7 @@ type Settings struct {
 	MaxLimits     client.Limits // ceilings; zero = no ceiling
 	WorktreeRoots []string
 	MountRoots    []string
+	GuardGit      bool // git's config and hooks are read-only in worktrees
 	Truncate      Truncate
 	IdleTimeout   time.Duration
 	Retention     time.Duration

@@ -89,6 +89,9 @@ func (r *Remote) notes(c *creation) {
 }
 
 func (r *Remote) run(ctx context.Context, c *creation) (*RemoteSandbox, error) {
+	if c.spec.Worktree.GuardGit {
+		return nil, fmt.Errorf("worktrees.guard_git: the worktree is a copy on the Engine's host, where nothing is mounted over git's files; turn it off: %w", sandbox.ErrUnsupported)
+	}
 	id, err := r.d.engine.create(ctx, containerName(c.spec.SessionID), remoteContainer(c), remoteHost(c))
 	if err != nil {
 		return nil, err

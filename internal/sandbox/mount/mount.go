@@ -19,6 +19,9 @@ import (
 type Detached struct {
 	File   *os.File
 	Target string // absolute path inside the sandbox
+	// Over says that the target must be the very inode that the mount is of, which
+	// may also be a regular file.
+	Over bool
 }
 
 // ErrNoIDMap: the file system of the source cannot be mounted with an id map.
@@ -89,17 +92,38 @@ func attachLocked(proc *os.File, mounts []Detached) error {
 
 func attachOne(root *os.File, m Detached) error {
 	rel := strings.TrimPrefix(filepath.Clean(m.Target), "/")
+	flags := uint64(unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC)
+	if m.Over {
+		flags = unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC
+	}
 	fd, err := unix.Openat2(int(root.Fd()), rel, &unix.OpenHow{
-		Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC,
+		Flags:   flags,
 		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
 	})
 	if err != nil {
 		return fmt.Errorf("%s: %w: %w", m.Target, sandbox.ErrMountTarget, err)
 	}
 	defer unix.Close(fd)
+	if m.Over {
+		if err := sameInode(int(m.File.Fd()), fd); err != nil {
+			return fmt.Errorf("%s: %w: %w", m.Target, sandbox.ErrMountTarget, err)
+		}
+	}
 	err = unix.MoveMount(int(m.File.Fd()), "", fd, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
 	if err != nil {
 		return fmt.Errorf("mount %s: %w", m.Target, err)
+	}
+	return nil
+}
+
+// sameInode fails where two descriptors are not of one file or directory.
+func sameInode(a, b int) error {
+	var x, y unix.Stat_t
+	if err := errors.Join(unix.Fstat(a, &x), unix.Fstat(b, &y)); err != nil {
+		return err
+	}
+	if x.Dev != y.Dev || x.Ino != y.Ino {
+		return errors.New("another file has been put into its place")
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -118,11 +119,73 @@ func (d *detaching) worktree() error {
 	}
 	d.add(f, w.Target)
 	if !d.ReadOnly {
+		if err := d.guardGit(); err != nil {
+			return err
+		}
 		d.note("the worktree is a directory of the host: its size has no bound")
 		if w.OwnerUID == 0 {
 			d.note("the worktree belongs to root: what a session leaves there is root's, on the host a program with all rights; give it to another user")
 		}
 	}
+	return nil
+}
+
+// guarded are those files of git's, and directories, whose content it runs.
+var guarded = []struct {
+	name string
+	kind uint32
+}{{".git/config", unix.S_IFREG}, {".git/config.worktree", unix.S_IFREG}, {".git/hooks", unix.S_IFDIR}}
+
+// guardGit makes them read-only in the session. They are found by name in a tree that
+// other sessions may write to: no link is followed, nothing is opened for reading, and
+// at the end each must still be where it was found.
+func (d *detaching) guardGit() error {
+	w := &d.Spec.Worktree
+	if !w.GuardGit {
+		return nil
+	}
+	for _, g := range guarded {
+		fd, err := unix.Openat2(int(w.Source.Fd()), g.name, &unix.OpenHow{
+			Flags:   unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC,
+			Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV,
+		})
+		switch {
+		case errors.Is(err, unix.ENOENT) && g.name == ".git/config.worktree":
+			continue // git reads it only where the config, which is guarded, says so
+		case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR):
+			d.note(fmt.Sprintf("guard_git: the worktree has no %s to make read-only: what a session puts there is not prevented", g.name))
+			continue
+		case err != nil:
+			return fmt.Errorf("guard_git: %s: %w: %w", g.name, sandbox.ErrMountTarget, err)
+		}
+		if err := d.guard(os.NewFile(uintptr(fd), g.name), g.kind, filepath.Join(w.Target, g.name)); err != nil {
+			return fmt.Errorf("guard_git: %s: %w", g.name, err)
+		}
+	}
+	return nil
+}
+
+// guard adds a read-only mount of what src is, over itself, and closes src.
+func (d *detaching) guard(src *os.File, kind uint32, target string) error {
+	defer src.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(int(src.Fd()), &st); err != nil {
+		return err
+	}
+	if st.Mode&unix.S_IFMT != kind {
+		return fmt.Errorf("%w: it is not the plain file or directory that git makes", sandbox.ErrMountTarget)
+	}
+	var f *os.File
+	var err error
+	if w := &d.Spec.Worktree; d.set.IDMap == MappedOneToOne {
+		f, err = Detach(src, unix.MOUNT_ATTR_RDONLY, nil)
+	} else {
+		f, err = d.asTool(src, w.OwnerUID, w.OwnerGID, unix.MOUNT_ATTR_RDONLY)
+	}
+	if err != nil {
+		return err
+	}
+	d.set.Mounts = append(d.set.Mounts, Detached{File: f, Target: target, Over: true})
 	return nil
 }
 

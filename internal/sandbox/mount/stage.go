@@ -85,7 +85,7 @@ func stageOne(dir string, before []Detached, i int, m Detached) error {
 			return err
 		}
 		defer root.Close()
-		return attachOne(root, Detached{File: m.File, Target: strings.TrimPrefix(m.Target, before[j].Target)})
+		return attachOne(root, Detached{File: m.File, Target: strings.TrimPrefix(m.Target, before[j].Target), Over: m.Over})
 	}
 	at := stagedAt(dir, i)
 	if err := os.Mkdir(at, 0o755); err != nil && !errors.Is(err, os.ErrExist) {

@@ -1,6 +1,8 @@
 package oci_test
 
 import (
+	"errors"
+	"os"
 	"testing"
 
 	"github.com/toold/toold/internal/sandbox"
@@ -28,4 +30,18 @@ var gvisorDiffers = map[string]string{
 	"Output/nodev":                "gVisor does not say it; a device of a mount is opened as gVisor's own, or not at all",
 	"TmpLimit/number of files":    "runsc does not pass nr_inodes on: the kernel's memory, up to the wall around the session, is the bound",
 	"Isolation/network namespace": "each kernel has its own and counts from the beginning; there is no other in it",
+}
+
+// gVisor renames what is mounted over, so that git's files must not seem guarded.
+func TestGVisorHoldsNoGuard(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := newFixtureWith(t, "guard", needBuilt(t, "runsc", "runsc"), self)
+	spec := f.Spec()
+	spec.Worktree.GuardGit = true
+	if _, err := f.driver.Create(t.Context(), spec); !errors.Is(err, sandbox.ErrUnsupported) {
+		t.Errorf("error %v", err)
+	}
 }

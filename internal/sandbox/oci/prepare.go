@@ -17,6 +17,11 @@ func (c *creation) prepareMounts() error {
 		ToolUID: base + sandbox.ToolUID, ToolGID: base + sandbox.ToolGID, OneToOne: c.checkOneToOne,
 	}
 	if c.runtime.gvisor {
+		if c.spec.Worktree.GuardGit {
+			// Its kernel renames files by descriptors of another mount namespace,
+			// where nothing is mounted over them.
+			return fmt.Errorf("worktrees.guard_git: gVisor does not hold it, a file that is mounted over can be replaced there; turn it off, or take runc: %w", sandbox.ErrUnsupported)
+		}
 		// Root of the sandbox is shown as itself: should gVisor die between making
 		// a file and giving it away, the file belongs to nobody on this host.
 		session.Beside = []mount.Range{{FS: base, Host: base, Size: 1}}
