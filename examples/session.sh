@@ -6,7 +6,9 @@ socket=${TOOLD_SOCKET:-/run/toold/toold.sock}
 api() { curl -sS --fail-with-body --unix-socket "$socket" -H 'Content-Type: application/json' "$@"; }
 
 id=$(jq -nc --arg dir "$(realpath "$1")" '{worktree: {source: $dir}}' | api -d @- http://toold/v1/sessions | jq -r .id)
-trap 'api -X DELETE "http://toold/v1/sessions/$id" >/dev/null' EXIT
+# The end names the files that git, an editor or CI would run on sight: look at them
+# before any of these works in the directory.
+trap 'api -X DELETE "http://toold/v1/sessions/$id" | jq ".worktree.sensitive // empty"' EXIT
 
 # The answer comes when the command has ended …
 jq -nc --arg c "$2" '{tool: "bash", input: {command: $c}}' |

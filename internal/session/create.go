@@ -351,6 +351,11 @@ func (s *Session) startFailed(cause error) error {
 		return ce
 	case errors.Is(cause, sandbox.ErrUnsupported):
 		return invalidRequest("%s", errors.Unwrap(cause))
+	case errors.Is(cause, sandbox.ErrMountTarget):
+		return &client.Error{
+			Code: client.CodeInvalidRequest, Message: limitText(errors.Unwrap(cause).Error()),
+			Hint: "it must be a plain directory (of git's config, a file), not a link; put that right, or leave the mount out",
+		}
 	case errors.Is(cause, store.ErrFull), errors.Is(cause, context.Canceled):
 		return s.m.internal("create session "+s.id, cause)
 	}

@@ -185,13 +185,17 @@ func TestFaultsWhileCreating(t *testing.T) {
 	if _, err := h.m.Create(t.Context(), alice, client.SessionCreate{}); codeOfErr(err) != client.CodeInvalidRequest || !strings.Contains(err.Error(), "disk") {
 		t.Errorf("unsupported: %v", err)
 	}
+	h.host.fail("create", fmt.Errorf("/work/x: %w", sandbox.ErrMountTarget))
+	if _, err := h.m.Create(t.Context(), alice, client.SessionCreate{}); codeOfErr(err) != client.CodeInvalidRequest || !strings.Contains(err.Error(), "/work/x: mount_target_not_plain") {
+		t.Errorf("mount target: %v", err)
+	}
 	h.host.fail("create", context.Canceled)
 	if _, err := h.m.Create(t.Context(), alice, client.SessionCreate{}); codeOfErr(err) != client.CodeAborted {
 		t.Errorf("cancelled: %v", err)
 	}
 	h.host.fail("create", nil)
 	list, err := h.m.List(t.Context(), alice, SessionFilter{State: client.SessionLost, Limit: 1000})
-	if err != nil || len(list.Items) != 122 || !strings.HasPrefix(list.Items[0].Reason, "it could not be made") {
+	if err != nil || len(list.Items) != 123 || !strings.HasPrefix(list.Items[0].Reason, "it could not be made") {
 		t.Errorf("%d lost sessions, %v", len(list.Items), err)
 	}
 }

@@ -45,19 +45,28 @@ type rig struct {
 // that run at the same time have theirs elsewhere.
 var rigs atomic.Int32
 
-// newRig gives a script its directories and environment; it starts nothing.
-func newRig(e *testscript.Env) (*rig, error) {
+// openRig makes a rig's directory; it starts nothing.
+func openRig() (*rig, error) {
 	dir, err := os.MkdirTemp("", prefix)
 	if err != nil {
 		return nil, err
 	}
-	r := &rig{
+	return &rig{
 		dir:    dir,
 		socket: filepath.Join(dir, "run", "toold.sock"),
 		cgroup: filepath.Base(dir),
 		uids:   (22000 + int(rigs.Add(1)%62)*16) << 16,
+	}, nil
+}
+
+// newRig gives a script its directories and environment; it starts nothing.
+func newRig(e *testscript.Env) (*rig, error) {
+	r, err := openRig()
+	if err != nil {
+		return nil, err
 	}
-	e.Defer(func() { r.close(e) })
+	dir := r.dir
+	e.Defer(func() { r.close(e.T()) })
 	// Worktrees and the private daemon's directory are below $WORK.
 	tmp := filepath.Join(dir, "tmp") // $WORK/.tmp is too long for the path of a socket
 	if err := errors.Join(os.Mkdir(tmp, 0o700), os.Chmod(tmp, 0o711), os.Chmod(dir, 0o711), os.Chmod(e.WorkDir, 0o711), os.Chmod(filepath.Dir(e.WorkDir), 0o711)); err != nil {
@@ -114,9 +123,15 @@ func (r *rig) awaitReady() error {
 	return fmt.Errorf("toold is not ready after %s:\n%s", bound, r.readLog())
 }
 
+// teller is what close needs of a test, or of a script.
+type teller interface {
+	Log(args ...any)
+	FailNow()
+}
+
 // close ends the daemon and removes what is left; what should not be there any
 // more is a failure of the script.
-func (r *rig) close(e *testscript.Env) {
+func (r *rig) close(t teller) {
 	if r.cmd != nil {
 		_ = r.stdin.Close()
 		select {
@@ -124,10 +139,10 @@ func (r *rig) close(e *testscript.Env) {
 		case <-time.After(bound):
 			_ = r.cmd.Process.Kill()
 			<-r.done
-			e.T().Log("toold did not end by itself when its standard input closed")
-			defer e.T().FailNow()
+			t.Log("toold did not end by itself when its standard input closed")
+			defer t.FailNow()
 		}
-		e.T().Log("log of toold:\n" + r.readLog())
+		t.Log("log of toold:\n" + r.readLog())
 		_ = r.log.Close()
 	}
 	err := removeCgroups(r.cgroup)
@@ -135,8 +150,8 @@ func (r *rig) close(e *testscript.Env) {
 		err = removeCgroups(r.cgroup) // the sandboxes of a daemon that does not come back end by themselves
 	}
 	if err != nil {
-		e.T().Log(err)
-		defer e.T().FailNow()
+		t.Log(err)
+		defer t.FailNow()
 	}
 	_ = os.RemoveAll(r.dir)
 }

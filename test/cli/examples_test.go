@@ -1,0 +1,458 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// trap is what an agent leaves in a repository for programs of the host. Where a shell
+// runs it, $FIRE touches a file on the host and one in the session: there is only one of
+// the two where it fires.
+type trap struct {
+	name string
+	// plant is what the task does in the session.
+	plant string
+	// spring makes the trap fire; it runs in a session only. "" is a trap for
+	// programs that are not here.
+	spring string
+	// warned are the files that the warning must name.
+	warned []string
+	// spoils says that the repository does not give the patch any more.
+	spoils bool
+}
+
+const status = "git status"
+
+var traps = []trap{
+	{name: "hook", plant: `printf '#!/bin/sh\n%s\n' "$FIRE" >.git/hooks/pre-commit; chmod +x .git/hooks/pre-commit`, spring: "git commit --allow-empty -m x", warned: []string{".git/hooks/pre-commit"}},
+	{name: "fsmonitor", plant: `git config core.fsmonitor "$FIRE; false"`, spring: status, warned: []string{".git/config"}},
+	{name: "hooksPath", plant: `mkdir .h; printf '#!/bin/sh\n%s\n' "$FIRE" >.h/pre-commit; chmod +x .h/pre-commit; git config core.hooksPath .h`, spring: "git commit --allow-empty -m x", warned: []string{".git/config"}},
+	{name: "sshCommand", plant: `git config core.sshCommand "$FIRE; false"`, spring: "git ls-remote ssh://host/x", warned: []string{".git/config"}},
+	{name: "pager", plant: `git config core.pager "$FIRE; cat"`, spring: "script -qec 'git log' /dev/null", warned: []string{".git/config"}},
+	{name: "editor", plant: `git config core.editor "$FIRE; false"`, spring: "git commit --allow-empty", warned: []string{".git/config"}},
+	{name: "alias", plant: `git config alias.st "!$FIRE"`, spring: "git st", warned: []string{".git/config"}},
+	{name: "filter clean", plant: `git config filter.f.clean "$FIRE; cat"; echo '* filter=f' >.gitattributes`, spring: "echo x >x; git add x", warned: []string{".git/config", ".gitattributes"}},
+	{name: "filter smudge", plant: `git config filter.f.smudge "$FIRE; cat"; echo '* filter=f' >.gitattributes`, spring: "rm file; git checkout -- file", warned: []string{".git/config", ".gitattributes"}},
+	{name: "filter process", plant: `git config filter.f.process "$FIRE; cat"; echo '* filter=f' >.gitattributes`, spring: "echo x >x; git add x", warned: []string{".git/config"}, spoils: true},
+	{name: "diff command, attributes of git's", plant: `git config diff.d.command "$FIRE; true"; echo '* diff=d' >.git/info/attributes`, spring: "echo x >>file; git diff", warned: []string{".git/config", ".git/info/attributes"}, spoils: true},
+	{name: "textconv", plant: `git config diff.d.textconv "$FIRE; cat"; echo '* diff=d' >.gitattributes`, spring: "echo x >>file; git diff", warned: []string{".git/config", ".gitattributes"}},
+	{name: "merge driver", plant: `git config merge.m.driver "$FIRE; true"; echo '* merge=m' >.gitattributes`, spring: `
+		git add -A; git commit -qm base; git checkout -qb one; echo one >file; git commit -qam one
+		git checkout -qb two one^; echo two >file; git commit -qam two; git merge one`, warned: []string{".git/config", ".gitattributes"}},
+	{name: "gpg.program", plant: `printf '#!/bin/sh\n%s\n' "$FIRE" >sign; chmod +x sign; git config gpg.program ./sign; git config commit.gpgsign true`, spring: "git commit --allow-empty -m x", warned: []string{".git/config"}},
+	{name: "credential helper", plant: `git config credential.helper "!$FIRE"`, spring: `printf 'protocol=https\nhost=h\n\n' | GIT_TERMINAL_PROMPT=0 git credential fill`, warned: []string{".git/config"}},
+	{name: "include", plant: `printf '[core]\n\tfsmonitor = "%s; false"\n' "$FIRE" >.inc; git config include.path ../.inc`, spring: status, warned: []string{".git/config"}},
+	{name: "config of a worktree", plant: `git config extensions.worktreeConfig true; git config --worktree core.fsmonitor "$FIRE; false"`, spring: status, warned: []string{".git/config", ".git/config.worktree"}},
+	{name: "submodule", plant: `
+		git init -q lib; git -C lib commit -q --allow-empty -m x; git add lib
+		mkdir .git/modules; mv lib/.git .git/modules/lib; echo 'gitdir: ../.git/modules/lib' >lib/.git
+		git config -f .gitmodules submodule.lib.path lib; git config -f .gitmodules submodule.lib.url ./lib
+		git config -f .git/modules/lib/config core.worktree ../../../lib
+		git config -f .git/modules/lib/config core.fsmonitor "$FIRE; false"`, spring: status, warned: []string{".gitmodules", ".git/modules/lib/config", "lib/.git"}},
+	{name: "embedded bare repository", plant: `
+		git init -q --bare sub; git -C sub config core.bare false; git -C sub config core.worktree .
+		git -C sub config core.fsmonitor "$FIRE; false"`, spring: "cd sub; git status", warned: []string{"sub"}},
+	{name: "pointer", plant: `cp -r .git .other; git config -f .other/config core.fsmonitor "$FIRE; false"; rm -rf .git; echo 'gitdir: .other' >.git`, spring: status, warned: []string{".git"}},
+	{name: "commondir", plant: `cp -r .git .other; git config -f .other/config core.fsmonitor "$FIRE; false"; echo ../.other >.git/commondir`, spring: status, warned: []string{".git/commondir"}},
+	{name: "direnv", plant: `echo "$FIRE" >.envrc`, spring: ". ./.envrc", warned: []string{".envrc"}},
+	{name: "editors and CI", plant: `mkdir -p .vscode .github/workflows; echo {} >.vscode/tasks.json; echo >.github/workflows/x.yml; echo >Makefile`, warned: []string{".vscode/tasks.json", ".github/workflows/x.yml", "Makefile"}},
+}
+
+// ciStep is one script of a job.
+type ciStep struct {
+	script string
+	always bool // also after a failure
+}
+
+func example(t *testing.T, name string, into any) []byte {
+	t.Helper()
+	text, err := os.ReadFile("../../examples/" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if into != nil {
+		if err := yaml.Unmarshal(text, into); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return text
+}
+
+func githubSteps(t *testing.T) []ciStep {
+	var file struct {
+		Jobs map[string]struct {
+			Steps []struct {
+				Run, If string
+			}
+		}
+	}
+	example(t, "github-actions.yml", &file)
+	var steps []ciStep
+	for _, s := range file.Jobs["task"].Steps {
+		if s.Run != "" {
+			steps = append(steps, ciStep{script: s.Run, always: s.If == "always()"})
+		}
+	}
+	if len(steps) != 3 {
+		t.Fatalf("%d steps", len(steps))
+	}
+	return steps
+}
+
+func gitlabSteps(t *testing.T) (steps []ciStep, variables map[string]string) {
+	var file map[string]struct {
+		Variables   map[string]string
+		Script      []string
+		AfterScript []string `yaml:"after_script"`
+	}
+	example(t, "gitlab-ci.yml", &file)
+	job := file["agent-task"]
+	if len(job.Script) != 2 || len(job.AfterScript) != 3 {
+		t.Fatalf("%+v", job)
+	}
+	return []ciStep{{script: strings.Join(job.Script, "\n")}, {script: strings.Join(job.AfterScript, "\n"), always: true}}, job.Variables
+}
+
+// The user and the group of ci-runner.toml: any that nothing here belongs to.
+const runnerUID, runnerGID, socketGID = 998, 998, 100
+
+// runner is a CI machine's: a daemon with examples/ci-runner.toml, and a user.
+type runner struct {
+	*rig
+	t    *testing.T
+	work string // the root of ci-runner.toml
+}
+
+func newRunner(t *testing.T, appended ...string) *runner {
+	if why != "" {
+		t.Skip(why)
+	}
+	if _, err := exec.LookPath("git"); err != nil {
+		t.Skip("no git")
+	}
+	r, err := openRig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.close(t) })
+	c := &runner{rig: r, t: t, work: filepath.Join(r.dir, "work")}
+	config := string(example(t, "ci-runner.toml", nil))
+	for from, to := range map[string]string{`"/srv/runner/work"`: fmt.Sprintf("%q", c.work), `"toold"`: `"users"`} {
+		if !strings.Contains(config, from) {
+			t.Fatalf("ci-runner.toml has no %s", from)
+		}
+		config = strings.ReplaceAll(config, from, to)
+	}
+	for _, name := range appended {
+		config += "\n" + string(example(t, name, nil))
+	}
+	file := filepath.Join(r.dir, "config.toml")
+	err = errors.Join(os.Chmod(r.dir, 0o711), os.WriteFile(file, []byte(config), 0o600), os.Mkdir(c.work, 0o755), os.Chown(c.work, runnerUID, runnerGID))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.start([]string{"--config", file}); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// run runs a script as the runner's user; env is added to what a job has anyway.
+func (r *runner) run(dir, script string, env ...string) (stderr string, exit int) {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(r.t.Context(), bound)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "bash", "-e", "-o", "pipefail", "-c", script)
+	cmd.WaitDelay = time.Second // what is left may hold the pipes
+	cmd.Dir = dir
+	cmd.Env = append([]string{
+		"PATH=" + programs + ":" + os.Getenv("PATH"), "HOME=" + r.work, "TOOLD_SOCKET=" + r.socket,
+		"GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@example.org", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@example.org",
+	}, env...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: runnerUID, Gid: runnerGID, Groups: []uint32{socketGID}}}
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err := cmd.Run()
+	if ee, ok := errors.AsType[*exec.ExitError](err); err != nil && !ok {
+		r.t.Fatal(err)
+	} else if ok {
+		exit = ee.ExitCode()
+	}
+	r.t.Logf("%s\n%s%s(exit %d)", script, out.String(), errs.String(), exit)
+	return errs.String(), exit
+}
+
+// job is one run of a job: a checkout, and what its directories are called.
+type job struct {
+	*runner
+	checkout, temp, canary string
+	sha                    string
+	stderr                 string // of all that ran
+	exit                   int    // the first failure
+}
+
+// newJob makes the checkout as CI does, of a repository with this task.
+func (r *runner) newJob(task trap) *job {
+	t := r.t
+	t.Helper()
+	dir, err := os.MkdirTemp(r.work, "job-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := &job{runner: r, checkout: dir + "/checkout", temp: dir + "/temp", canary: dir + "/canary"}
+	script := fmt.Sprintf("#!/bin/bash\nexport GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@b\n"+
+		"FIRE='touch %s/fired /workspace/fired'\necho done >result\n%s\n", j.canary, task.plant)
+	for _, d := range []string{dir, j.checkout, j.temp, j.canary} {
+		if err := os.MkdirAll(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err = errors.Join(
+		os.WriteFile(j.checkout+"/task.sh", []byte(script), 0o755), os.WriteFile(j.checkout+"/file", []byte("text\n"), 0o644),
+		filepath.WalkDir(dir, func(p string, _ fs.DirEntry, err error) error {
+			return errors.Join(err, os.Lchown(p, runnerUID, runnerGID))
+		}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, exit := r.run(j.checkout, "git init -q; git add .; git commit -qm first; git rev-parse HEAD >../temp/sha"); exit != 0 {
+		t.Fatal("no checkout")
+	}
+	sha, err := os.ReadFile(j.temp + "/sha")
+	if err != nil {
+		t.Fatal(err)
+	}
+	j.sha = strings.TrimSpace(string(sha))
+	return j
+}
+
+// play runs the steps of a job as CI does.
+func (j *job) play(steps []ciStep, env ...string) {
+	j.t.Helper()
+	for _, s := range steps {
+		if j.exit != 0 && !s.always {
+			continue
+		}
+		stderr, exit := j.run(j.checkout, s.script, env...)
+		j.stderr += stderr
+		if j.exit == 0 {
+			j.exit = exit
+		}
+	}
+}
+
+// snapshot is every file of a directory, as far as git could be led by it.
+func snapshot(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	files := make(map[string]string)
+	err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		text := info.Mode().String()
+		if info.Mode().IsRegular() {
+			b, err := os.ReadFile(p)
+			if err != nil {
+				return err
+			}
+			text += string(b)
+		}
+		files[strings.TrimPrefix(p, dir)] = text
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+// check says whether a job held: nothing has fired on the host, the checkout is as it
+// was, the warning names the files, and there is a patch.
+func (j *job) check(task trap, before map[string]string, patch string) {
+	j.t.Helper()
+	if _, err := os.Lstat(j.canary + "/fired"); !errors.Is(err, fs.ErrNotExist) {
+		j.t.Errorf("the trap has fired on the host (%v)", err)
+	}
+	after := snapshot(j.t, j.checkout)
+	delete(after, strings.TrimPrefix(patch, j.checkout))
+	for _, name := range sortedKeys(before, after) {
+		if before[name] != after[name] {
+			j.t.Errorf("the checkout's %s is another", name)
+		}
+	}
+	for _, name := range task.warned {
+		if !slices.ContainsFunc(strings.Split(j.stderr, "\n"), func(l string) bool { return strings.TrimSpace(l) == name || strings.Contains(l, "you build: "+name) }) {
+			j.t.Errorf("no warning names %s", name)
+		}
+	}
+	text, err := os.ReadFile(patch)
+	if err != nil {
+		j.t.Fatal(err)
+	}
+	if task.spoils {
+		return
+	}
+	if j.exit != 0 {
+		j.t.Errorf("exit %d", j.exit)
+	}
+	if !strings.Contains(string(text), "+++ b/result\n") {
+		j.t.Errorf("the patch does not have what the task did:\n%s", text)
+	}
+}
+
+func sortedKeys(maps ...map[string]string) []string {
+	var keys []string
+	for _, m := range maps {
+		for k := range m {
+			keys = append(keys, k)
+		}
+	}
+	slices.Sort(keys)
+	return slices.Compact(keys)
+}
+
+// The jobs as they are shipped, line by line, with a task that lays traps for programs
+// of the host. Each trap fires in a session, where nobody is hurt.
+func TestExampleJobs(t *testing.T) {
+	r := newRunner(t)
+	steps := githubSteps(t)
+	for _, task := range traps {
+		t.Run(task.name, func(t *testing.T) {
+			r := &runner{rig: r.rig, t: t, work: r.work}
+			j := r.newJob(task)
+			before := snapshot(t, j.checkout)
+			j.play(steps, "GITHUB_WORKSPACE="+j.checkout, "RUNNER_TEMP="+j.temp, "GITHUB_SHA="+j.sha)
+			j.check(task, before, j.temp+"/changes.patch")
+			if task.spring == "" {
+				return
+			}
+			live := "#!/bin/bash\nexport GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@b\nrm -f fired\n(" + task.spring + ")\ntest -e /workspace/fired"
+			if err := os.WriteFile(j.temp+"/copy/live", []byte(live), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if _, exit := r.run(j.temp, "toolctl run --worktree copy -- ./live"); exit != 0 {
+				t.Error("the trap does not fire in a session either: it is none")
+			}
+			if _, err := os.Lstat(j.canary + "/fired"); err == nil {
+				t.Error("a session reaches the host's file: the test is none")
+			}
+		})
+	}
+}
+
+// The same of GitLab, with the rules that are shipped for jobs.
+func TestExampleJobsWithRules(t *testing.T) {
+	r := newRunner(t, "rulesets/ci.toml")
+	task := traps[1]
+	j := r.newJob(task)
+	before := snapshot(t, j.checkout)
+	steps, variables := gitlabSteps(t)
+	env := []string{"CI_PROJECT_DIR=" + j.checkout, "CI_BUILDS_DIR=" + j.temp, "CI_JOB_ID=7", "CI_COMMIT_SHA=" + j.sha}
+	expand := func(name string) string {
+		for _, kv := range env {
+			if v, ok := strings.CutPrefix(kv, name+"="); ok {
+				return v
+			}
+		}
+		t.Errorf("the job uses the variable %s, which this test does not know", name)
+		return ""
+	}
+	for name, value := range variables {
+		env = append(env, name+"="+os.Expand(value, expand))
+	}
+	j.play(steps, env...)
+	j.check(task, before, j.checkout+"/changes.patch")
+	if _, err := os.Lstat(j.temp + "/copy-7"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the copy is still there (%v)", err)
+	}
+}
+
+// The task's failure is the job's, and there is a patch all the same.
+func TestExampleJobFails(t *testing.T) {
+	r := newRunner(t)
+	task := trap{plant: "exit 7"}
+	j := r.newJob(task)
+	before := snapshot(t, j.checkout)
+	j.play(githubSteps(t), "GITHUB_WORKSPACE="+j.checkout, "RUNNER_TEMP="+j.temp, "GITHUB_SHA="+j.sha)
+	if j.exit != 7 {
+		t.Errorf("exit %d", j.exit)
+	}
+	j.exit = 0
+	j.check(task, before, j.temp+"/changes.patch")
+}
+
+// The session by curl, of the same user.
+func TestExampleSession(t *testing.T) {
+	for _, program := range []string{"curl", "jq"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skip("no " + program)
+		}
+	}
+	r := newRunner(t)
+	j := r.newJob(trap{})
+	script := filepath.Join(j.temp, "session.sh")
+	if err := os.WriteFile(script, example(t, "session.sh", nil), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("bash", script, j.checkout, `echo "$((6 * 7))"; echo x >.envrc`)
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "TOOLD_SOCKET=" + r.socket}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: runnerUID, Gid: runnerGID, Groups: []uint32{socketGID}}}
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, want := range []string{`"output": "42\n`, `"exit": 0`, "event: completed", `".envrc"`} {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("no %s in\n%s", want, out)
+		}
+	}
+}
+
+// The tutorial's way from a command to a patch.
+func TestTutorialPatch(t *testing.T) {
+	r := newRunner(t)
+	text, err := os.ReadFile("../../docs/tutorial.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(text), "\n## 2. ")
+	section, _, _ = strings.Cut(section, "\n## ")
+	var script strings.Builder
+	for i, part := range strings.Split(section, "\n```\n") {
+		if i%2 == 1 {
+			script.WriteString(part + "\n")
+		}
+	}
+	j := r.newJob(trap{})
+	if err := os.Symlink(programs, j.checkout+"/bin"); err != nil {
+		t.Fatal(err)
+	}
+	stderr, exit := r.run(j.checkout, script.String())
+	patch, err := os.ReadFile(j.checkout + "/hello.patch")
+	if err != nil || exit != 0 {
+		t.Fatalf("exit %d, %v", exit, err)
+	}
+	if !strings.Contains(string(patch), "diff --git a/hello b/hello") {
+		t.Errorf("patch:\n%s", patch)
+	}
+	if !strings.Contains(stderr, "run or obey on sight:\n  .git/config\n") {
+		t.Errorf("no warning in\n%s", stderr)
+	}
+}
