@@ -2,6 +2,7 @@ package client
 
 import (
 	"encoding/json"
+	"fmt"
 	"time"
 )
 
@@ -68,25 +69,38 @@ type CallPermission struct {
 
 // Call is one run of a tool, asked for, running or finished.
 type Call struct {
-	ID          string          `json:"id"`
-	Key         string          `json:"key,omitempty"`
-	SessionID   string          `json:"session_id"`
-	Tool        string          `json:"tool"`
-	Input       json.RawMessage `json:"input"`
-	MessageID   string          `json:"message_id,omitempty"`
-	Agent       string          `json:"agent,omitempty"`
-	Model       string          `json:"model,omitempty"`
-	Extra       json.RawMessage `json:"extra,omitempty"`
-	Status      CallStatus      `json:"status"`
-	Title       string          `json:"title"`
-	Output      string          `json:"output"`
-	IsError     bool            `json:"is_error"`
-	Metadata    map[string]any  `json:"metadata"`
-	Attachments []Attachment    `json:"attachments,omitempty"`
-	Error       *Error          `json:"error,omitempty"`
-	Permission  *CallPermission `json:"permission,omitempty"`
-	Usage       CallUsage       `json:"usage"`
-	Time        CallTime        `json:"time"`
+	ID        string          `json:"id"`
+	Key       string          `json:"key,omitempty"`
+	SessionID string          `json:"session_id"`
+	Tool      string          `json:"tool"`
+	Input     json.RawMessage `json:"input"` // null where it is not kept
+	// InputNotKept stands for a large input that is not kept.
+	InputNotKept *NotKept        `json:"input_not_kept,omitempty"`
+	MessageID    string          `json:"message_id,omitempty"`
+	Agent        string          `json:"agent,omitempty"`
+	Model        string          `json:"model,omitempty"`
+	Extra        json.RawMessage `json:"extra,omitempty"`
+	Status       CallStatus      `json:"status"`
+	Title        string          `json:"title"`
+	Output       string          `json:"output"`
+	IsError      bool            `json:"is_error"`
+	Metadata     map[string]any  `json:"metadata"`
+	Attachments  []Attachment    `json:"attachments,omitempty"`
+	Error        *Error          `json:"error,omitempty"`
+	Permission   *CallPermission `json:"permission,omitempty"`
+	Usage        CallUsage       `json:"usage"`
+	Time         CallTime        `json:"time"`
+}
+
+// NotKept says of something that a record does not have any more what it was.
+type NotKept struct {
+	Bytes  int64  `json:"bytes"`
+	SHA256 string `json:"sha256"` // in hexadecimal
+}
+
+// String implements fmt.Stringer.
+func (n *NotKept) String() string {
+	return fmt.Sprintf("%d bytes not kept: sha256:%s", n.Bytes, n.SHA256)
 }
 
 // Finished reports whether the call will not change any more.

@@ -117,13 +117,17 @@ func (c *Client) Doctor(ctx context.Context, probe bool) (*Doctor, error) {
 type GCRequest struct {
 	// DryRun finds and removes nothing.
 	DryRun bool `json:"dry_run,omitempty"`
+	// Records includes the inputs and results of calls of sessions that are over,
+	// as one Garbage of the kind GarbageRecords for each tenant. Their first 4 KiB
+	// stay, and hashes of the inputs.
+	Records bool `json:"records,omitempty"`
 }
 
 // GC finds what sessions have left behind without an owner, and removes it
-// unless dryRun. For admins.
-func (c *Client) GC(ctx context.Context, dryRun bool) ([]Garbage, error) {
+// unless r.DryRun. For admins.
+func (c *Client) GC(ctx context.Context, r GCRequest) ([]Garbage, error) {
 	var l List[Garbage]
-	err := c.wait(ctx, request{method: "POST", path: "/v1/gc", body: GCRequest{DryRun: dryRun}}, &l)
+	err := c.wait(ctx, request{method: "POST", path: "/v1/gc", body: r}, &l)
 	return l.Items, err
 }
 

@@ -45,12 +45,17 @@ type Doctor struct {
 
 // Garbage is one resource that gc found without an owner.
 type Garbage struct {
-	Kind    string `json:"kind"` // container, cgroup, bundle, mount, uid range, worktree, output
+	Kind    string `json:"kind"` // container, cgroup, bundle, mount, uid range, worktree, output, records
 	Name    string `json:"name"`
 	Session string `json:"session_id,omitempty"`
+	Bytes   int64  `json:"bytes,omitempty"` // what it takes on the disk, where that is known
 	Removed bool   `json:"removed"`
 	Error   string `json:"error,omitempty"`
 }
+
+// GarbageRecords is the Kind of the records that GCRequest.Records asks for. Name is
+// the tenant, and Bytes what was freed, or about what can be.
+const GarbageRecords = "records"
 
 // ToolDefinition is a tool as /v1/tools lists it, in the neutral format; other
 // formats (anthropic, openai, gemini, mcp) answer with that provider's shape.

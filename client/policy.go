@@ -95,7 +95,8 @@ type TenantUsage struct {
 	Calls       int    `json:"calls"` // that have not ended
 	CPUMillis   int64  `json:"cpu_ms"`
 	MemoryBytes int64  `json:"memory_bytes"`
-	DiskBytes   int64  `json:"disk_bytes"` // kept outputs of live sessions
-	IOBytes     int64  `json:"io_bytes"`   // read from and written to block devices
-	OOMKills    int64  `json:"oom_kills"`  // processes that the kernel killed for memory
+	DiskBytes   int64  `json:"disk_bytes"`   // kept outputs of live sessions
+	RecordBytes int64  `json:"record_bytes"` // records of its calls
+	IOBytes     int64  `json:"io_bytes"`     // read from and written to block devices
+	OOMKills    int64  `json:"oom_kills"`    // processes that the kernel killed for memory
 }

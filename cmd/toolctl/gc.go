@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 
@@ -10,34 +11,63 @@ import (
 )
 
 func newGCCommand(a *app) *cobra.Command {
-	var dryRun bool
+	var r client.GCRequest
 	c := &cobra.Command{
 		Use:   "gc",
 		Short: "Remove what sessions left behind without an owner",
 		Long: `Find containers, cgroups, bundles, mounts and outputs that belong to no session,
-and remove them. The daemon does the same when it starts; this is for looking.`,
-		Example: "  toolctl gc --dry-run\n  toolctl gc",
+and remove them. The daemon does the same when it starts; this is for looking.
+
+With --records, inputs and results of calls of sessions that are over go as well, but
+for their first 4 KiB and the hashes of inputs; without it they stay until the end of
+daemon.retention or until their tenant needs the room.`,
+		Example: "  toolctl gc --dry-run\n  toolctl gc\n  toolctl gc --records",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			progress := a.progress("looking")
-			found, err := a.client().GC(c.Context(), dryRun)
+			found, err := a.gc(c.Context(), r)
 			progress.stop()
 			if err != nil {
 				return err
 			}
-			return a.printGarbage(found, dryRun)
+			return a.printGarbage(found, r)
 		},
 	}
-	c.Flags().BoolVar(&dryRun, "dry-run", false, "show only, remove nothing")
+	c.Flags().BoolVar(&r.DryRun, "dry-run", false, "show only, remove nothing")
+	c.Flags().BoolVar(&r.Records, "records", false, "remove inputs and results of calls of sessions that are over, too")
 	return c
 }
 
-func (a *app) printGarbage(found []client.Garbage, dryRun bool) error {
+// gc lists records in any case, also where they are to stay.
+func (a *app) gc(ctx context.Context, r client.GCRequest) ([]client.Garbage, error) {
+	c := a.client()
+	if r.DryRun || r.Records {
+		r.Records = true
+		return c.GC(ctx, r)
+	}
+	found, err := c.GC(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	rest, err := c.GC(ctx, client.GCRequest{DryRun: true, Records: true})
+	for _, g := range rest {
+		if g.Kind == client.GarbageRecords {
+			found = append(found, g)
+		}
+	}
+	return found, err
+}
+
+func (a *app) printGarbage(found []client.Garbage, r client.GCRequest) error {
 	names := make([]string, len(found))
-	stuck := 0
+	stuck, records := 0, int64(0)
 	for i, g := range found {
 		names[i] = g.Name
-		if !g.Removed && !dryRun {
+		switch {
+		case g.Removed || r.DryRun:
+		case g.Kind == client.GarbageRecords && !r.Records:
+			records += g.Bytes
+		default:
 			stuck++
 		}
 	}
@@ -46,12 +76,19 @@ func (a *app) printGarbage(found []client.Garbage, dryRun bool) error {
 			fmt.Fprintln(w, "nothing left behind")
 			return
 		}
-		t := a.newTable("KIND", "NAME", "SESSION", "REMOVED", "ERROR")
+		t := a.newTable("KIND", "NAME", "SESSION", "SIZE", "REMOVED", "ERROR")
 		for _, g := range found {
-			t.row(g.Kind, g.Name, g.Session, yesNo(g.Removed), g.Error)
+			size := ""
+			if g.Bytes > 0 {
+				size = bytesShort(g.Bytes)
+			}
+			t.row(g.Kind, g.Name, g.Session, size, yesNo(g.Removed), g.Error)
 		}
 		t.write(w)
 	}})
+	if records > 0 {
+		a.say("records of sessions that are over stay: toolctl gc --records frees %s of them", bytesShort(records))
+	}
 	if err == nil && stuck > 0 {
 		err = fmt.Errorf("%d could not be removed", stuck)
 	}

@@ -138,6 +138,12 @@ func (s *sessionLogsCommand) log(w io.Writer, calls []client.Call) {
 		for l := range strings.Lines(lines(text)) {
 			fmt.Fprintf(w, "    %s\n", strings.TrimSuffix(l, "\n"))
 		}
+		if n, ok := c.Metadata["not_kept_bytes"].(float64); ok {
+			fmt.Fprintf(w, "    [%.0f bytes more of its result are not kept]\n", n)
+		}
+		if c.InputNotKept != nil {
+			fmt.Fprintf(w, "    [input of %s]\n", line(c.InputNotKept.String()))
+		}
 	}
 }
 

@@ -34,10 +34,10 @@ func (a *app) printUsage(tenants []client.TenantUsage) error {
 		names[i] = tenants[i].Tenant
 	}
 	return a.print(view{data: client.List[client.TenantUsage]{Items: tenants}, names: names, text: func(w io.Writer) {
-		t := a.newTable("TENANT", "SESSIONS", "CALLS", "CPU TIME", "MEMORY", "DISK", "I/O")
+		t := a.newTable("TENANT", "SESSIONS", "CALLS", "CPU TIME", "MEMORY", "OUTPUTS", "RECORDS", "I/O")
 		for _, u := range tenants {
 			t.row(u.Tenant, fmt.Sprint(u.Sessions), fmt.Sprint(u.Calls), (time.Duration(u.CPUMillis) * time.Millisecond).String(),
-				bytesShort(u.MemoryBytes), bytesShort(u.DiskBytes), bytesShort(u.IOBytes))
+				bytesShort(u.MemoryBytes), bytesShort(u.DiskBytes), bytesShort(u.RecordBytes), bytesShort(u.IOBytes))
 		}
 		t.write(w)
 	}})

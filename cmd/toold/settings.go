@@ -17,7 +17,7 @@ import (
 const idleTimeout = time.Hour
 
 // minFree is how much of the state directory's file system stays free: below it
-// sessions may write no more outputs.
+// sessions may write no more outputs, and calls may have no large inputs.
 const minFree = 256 << 20
 
 // sessionSettings makes of the configuration what the session manager wants.
@@ -38,6 +38,7 @@ func sessionSettings(c *config.Config, daemonPath string) session.Settings {
 		Restrictions:  restrictions(&c.Tools),
 		Tenants:       make(map[string]session.Tenant),
 		MinFree:       minFree,
+		Records:       int64(c.Daemon.Records),
 		RequireImage:  c.Sandbox.RequireImage,
 		Policy:        c.Policy,
 		Approvals:     approvals(&c.Approvals),
@@ -52,7 +53,7 @@ func sessionSettings(c *config.Config, daemonPath string) session.Settings {
 	}
 	for name, t := range c.Tenants {
 		s.Tenants[name] = session.Tenant{
-			Roots: t.Roots, MaxSessions: t.MaxSessions, MaxCalls: t.MaxCalls, Weight: max(t.Weight, 1), Limits: t.Limits,
+			Roots: t.Roots, MaxSessions: t.MaxSessions, MaxCalls: t.MaxCalls, Records: int64(t.Records), Weight: max(t.Weight, 1), Limits: t.Limits,
 			RequireImage: t.RequireImage, RequireRuntime: t.RequireRuntime,
 		}
 	}

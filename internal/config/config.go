@@ -50,7 +50,7 @@ type Config struct {
 }
 
 // Daemon is [daemon]: where the process listens and keeps its state. Changes
-// take effect at the next start, those of Retention at a reload.
+// take effect at the next start, those of Retention and Records at a reload.
 type Daemon struct {
 	Socket      string          `toml:"socket"`       // absolute path of the API's Unix socket
 	SocketGroup string          `toml:"socket_group"` // group that may connect; "" = the daemon's own
@@ -58,6 +58,7 @@ type Daemon struct {
 	RunDir      string          `toml:"run_dir"`      // bundles and control sockets; empty after a reboot
 	Log         string          `toml:"log"`          // auto, json or text
 	Retention   client.Duration `toml:"retention"`    // how long ended sessions, calls and events are kept
+	Records     client.Size     `toml:"records"`      // what the records of one tenant's calls may take
 }
 
 // Metrics is [metrics].
@@ -208,6 +209,7 @@ type Tenant struct {
 	Roots       []string      `toml:"roots"`        // instead of worktrees.roots; empty = those
 	MaxSessions int           `toml:"max_sessions"` // 0 = no bound
 	MaxCalls    int           `toml:"max_calls"`    // at once, over all sessions; 0 = no bound
+	Records     client.Size   `toml:"records"`      // instead of daemon.records; 0 = that
 	Weight      int           `toml:"weight"`       // share when calls queue; 0 = 1
 	Limits      client.Limits `toml:"limits"`       // lower ceilings than [limits]; zero = those
 	// RequireImage refuses sessions of the tenant without an image.
@@ -243,6 +245,7 @@ func Default() *Config {
 			RunDir:    "/run/toold",
 			Log:       "auto",
 			Retention: client.Duration(30 * 24 * time.Hour),
+			Records:   1 << 30,
 		},
 		Metrics: Metrics{Listen: "127.0.0.1:9477"},
 		Sandbox: Sandbox{Driver: "oci", Runtime: "auto", RootFS: "host", UIDBase: 1879048192},

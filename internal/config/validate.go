@@ -103,6 +103,9 @@ func (v *validator) paths(path []string, list []string) {
 // maxSocket is what fits into a struct sockaddr_un.
 const maxSocket = 107
 
+// minRecords is the least that the records of a tenant may have.
+const minRecords = 32 << 20
+
 func (v *validator) daemon(d *Daemon) {
 	v.path([]string{"daemon", "socket"}, d.Socket, "")
 	v.check(len(d.Socket) <= maxSocket, "daemon.socket", "is longer than the %d bytes that a socket's path may have", maxSocket)
@@ -111,6 +114,7 @@ func (v *validator) daemon(d *Daemon) {
 	v.check(d.StateDir != d.RunDir, "daemon.run_dir", "is the same directory as state_dir: the one is emptied at a reboot, the other must not be")
 	v.oneOf("daemon.log", d.Log, []string{"auto", "json", "text"})
 	v.check(d.Retention > 0, "daemon.retention", "must be more than 0")
+	v.check(d.Records >= minRecords, "daemon.records", "must be at least %s: one call may have an input of 16MiB", client.Size(minRecords))
 }
 
 // hostname is a name that may stand for an address of this host, as that of a
@@ -273,6 +277,9 @@ func (v *validator) tenant(path []string, t *Tenant, ceilings *client.Limits) {
 		if x.got < 0 {
 			v.problem(sub(x.key), "must not be negative")
 		}
+	}
+	if t.Records != 0 && t.Records < minRecords {
+		v.problem(sub("records"), "must be at least %s: one call may have an input of 16MiB", client.Size(minRecords))
 	}
 	if r := t.RequireRuntime; r != "" && !runtimeName.MatchString(r) {
 		v.problem(sub("require_runtime"), `%q is no name of a runtime: use runc, crun, runsc, or the last part of the path in sandbox.runtime`, r)

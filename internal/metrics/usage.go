@@ -45,6 +45,7 @@ func newUsageCollector(ask func(context.Context) ([]client.TenantUsage, error)) 
 		{"toold_tenant_cpu_seconds_total", "CPU time of all sandboxes, from their cgroups.", prometheus.CounterValue, func(u *client.TenantUsage) float64 { return float64(u.CPUMillis) / 1000 }},
 		{"toold_tenant_memory_bytes", "Memory of all sandboxes, from their cgroups; files in /tmp and caches included.", prometheus.GaugeValue, func(u *client.TenantUsage) float64 { return float64(u.MemoryBytes) }},
 		{"toold_tenant_disk_bytes", "Kept outputs of live sessions.", prometheus.GaugeValue, func(u *client.TenantUsage) float64 { return float64(u.DiskBytes) }},
+		{"toold_tenant_record_bytes", "Records of calls: their inputs and results.", prometheus.GaugeValue, func(u *client.TenantUsage) float64 { return float64(u.RecordBytes) }},
 		{"toold_tenant_io_bytes_total", "Bytes that sandboxes read from and wrote to block devices, where the host counts them.", prometheus.CounterValue, func(u *client.TenantUsage) float64 { return float64(u.IOBytes) }},
 		{"toold_oom_kills_total", "Processes that the kernel killed for the memory of their sandbox.", prometheus.CounterValue, func(u *client.TenantUsage) float64 { return float64(u.OOMKills) }},
 	} {
@@ -108,6 +109,7 @@ func (c *usageCollector) byTenantLocked() map[string]client.TenantUsage {
 		t.CPUMillis += u.CPUMillis
 		t.MemoryBytes += u.MemoryBytes
 		t.DiskBytes += u.DiskBytes
+		t.RecordBytes += u.RecordBytes
 		t.IOBytes += u.IOBytes
 		t.OOMKills += u.OOMKills
 		all[name] = t

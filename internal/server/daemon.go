@@ -82,7 +82,7 @@ func (s *Server) gc(x *exchange, r *request) error {
 	if err := s.decode(x, r, &req); err != nil {
 		return err
 	}
-	found, err := s.cfg.API.GC(r.Context(), r.who, req.DryRun)
+	found, err := s.cfg.API.GC(r.Context(), r.who, req)
 	if err != nil {
 		return err
 	}

@@ -352,8 +352,8 @@ func (f *fakeAPI) Doctor(_ context.Context, _ session.Principal, probe bool) (*c
 	return &client.Doctor{Checks: []client.Check{{Group: "host", Name: "kernel", Status: client.CheckOK, Detail: "fine", Probed: probe}}}, nil
 }
 
-func (f *fakeAPI) GC(_ context.Context, _ session.Principal, dry bool) ([]client.Garbage, error) {
-	return []client.Garbage{{Kind: "mount", Name: "x", Removed: !dry}}, nil
+func (f *fakeAPI) GC(_ context.Context, _ session.Principal, r client.GCRequest) ([]client.Garbage, error) {
+	return []client.Garbage{{Kind: "mount", Name: "x", Removed: !r.DryRun}}, nil
 }
 
 func (f *fakeAPI) Ready() client.Health { return client.Health{Status: "ok"} }

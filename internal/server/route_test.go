@@ -155,7 +155,7 @@ func clientMethods(ctx context.Context, c *client.Client, ses, call string) map[
 
 		"Usage":  func() error { return only(c.Usage(ctx)) },
 		"Doctor": func() error { return only(c.Doctor(ctx, true)) },
-		"GC":     func() error { return only(c.GC(ctx, true)) },
+		"GC":     func() error { return only(c.GC(ctx, client.GCRequest{DryRun: true})) },
 		"Reload": func() error { return c.Reload(ctx) },
 	}
 }

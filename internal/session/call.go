@@ -168,6 +168,7 @@ func (s *Session) replace(c *call, inv *tool.Invocation, round int) *outcome {
 	}
 	c.timeout = timeout
 	c.mu.Lock()
+	s.tenant.kept.Add(int64(len(inv.Input) - len(c.row.Input)))
 	c.row.Input = inv.Input
 	c.mu.Unlock()
 	return nil

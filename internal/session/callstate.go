@@ -169,17 +169,28 @@ func (s *Session) record(c *call, inv *tool.Invocation) error {
 // turn out to be taken, or where somebody may hear of its id before it runs.
 // Otherwise its next record, or flush, takes this one with it.
 func (c *call) save() error {
-	e := &store.Entry{}
-	e.InsertCall(&c.row)
-	e.AddEvent(c.event(client.EventCallPending, nil))
+	e, n := c.first(&c.row)
+	if err := c.s.m.takeRoom(c.ctx, c.s.tenant, n); err != nil {
+		return err
+	}
+	var err error
 	if c.req.Key != "" {
-		return c.s.m.store.Write(func(tx *store.Tx) error { return tx.Put(e) })
+		err = c.s.m.store.Write(func(tx *store.Tx) error { return tx.Put(e) })
+	} else if c.unsaved = e; c.req.WaitMillis != nil || c.heard() {
+		err = c.flush()
 	}
-	c.unsaved = e
-	if c.req.WaitMillis == nil && !c.heard() {
-		return nil
+	if err != nil {
+		c.s.tenant.kept.Add(-n)
 	}
-	return c.flush()
+	return err
+}
+
+// first is the first record of the call, and how much of it is the call's.
+func (c *call) first(row *store.Call) (*store.Entry, int64) {
+	e := &store.Entry{}
+	n := e.InsertCall(row)
+	e.AddEvent(c.event(client.EventCallPending, nil))
+	return e, n
 }
 
 // flush stores what save has put off, for a call that will wait for long.

@@ -296,7 +296,7 @@ func TestRangesAreQuarantined(t *testing.T) {
 				t.Errorf("range %d was given again", got)
 			}
 		}
-		if all, err := h.m.GC(t.Context(), root, false); err != nil || len(all) == 0 || all[len(all)-1].Removed {
+		if all, err := h.m.GC(t.Context(), root, client.GCRequest{}); err != nil || len(all) == 0 || all[len(all)-1].Removed {
 			t.Errorf("gc %+v, %v", all, err)
 		}
 		h.stop()
@@ -305,11 +305,11 @@ func TestRangesAreQuarantined(t *testing.T) {
 		}
 	}
 	h.m.leases.inUse = func(uint32) (string, error) { return "", nil }
-	all, err := h.m.GC(t.Context(), root, true)
+	all, err := h.m.GC(t.Context(), root, client.GCRequest{DryRun: true})
 	if err != nil || len(all) != 1 || all[0].Kind != "uid range" || all[0].Removed {
 		t.Errorf("dry run: %+v, %v", all, err)
 	}
-	if all, err = h.m.GC(t.Context(), root, false); err != nil || len(all) != 1 || !all[0].Removed {
+	if all, err = h.m.GC(t.Context(), root, client.GCRequest{}); err != nil || len(all) != 1 || !all[0].Removed {
 		t.Errorf("gc: %+v, %v", all, err)
 	}
 }

@@ -245,7 +245,8 @@ func (s *Session) store(c *call, row *store.Call) bool {
 		typ = client.EventCallError
 	}
 	e := &store.Entry{}
-	e.FinishCall(row)
+	short := s.m.storedOf(row)
+	n := c.dropInput(e, row, short) + e.FinishCall(short)
 	e.AddEvent(c.event(typ, summaryOf(&row.Call)))
 	for _, edit := range s.edits(c, row) {
 		e.AddEvent(edit)
@@ -255,7 +256,23 @@ func (s *Session) store(c *call, row *store.Call) bool {
 		s.log.Error("store the end of a call", "call", c.id, "error", err)
 		return false
 	}
+	s.tenant.kept.Add(n)
 	return true
+}
+
+// dropInput has the record of a call lose its input, if short has none. It returns
+// by how much the record grows.
+func (c *call) dropInput(e *store.Entry, row, short *store.Call) int64 {
+	if row.InputNotKept != nil || short.InputNotKept == nil {
+		return 0
+	}
+	if c.unsaved == nil {
+		return e.DropInput(short) - int64(len(row.Input))
+	}
+	_, before := c.first(row)
+	first, after := c.first(short)
+	c.unsaved = first
+	return after - before
 }
 
 // forget has the agent drop a call whose end is in the store.

@@ -13,16 +13,20 @@ import (
 	"github.com/toold/toold/internal/store"
 )
 
-// GC implements API: it names, and unless dryRun removes, what belongs to this
-// daemon and to no session of it.
-func (m *Manager) GC(ctx context.Context, p Principal, dryRun bool) ([]client.Garbage, error) {
+// GC implements API: it names, and unless r.DryRun removes, what belongs to this
+// daemon and to no session of it, and with r.Records those of sessions that are over.
+func (m *Manager) GC(ctx context.Context, p Principal, r client.GCRequest) ([]client.Garbage, error) {
 	if err := p.admin(); err != nil {
 		return nil, err
 	}
 	if err := m.accepting(); err != nil {
 		return nil, err
 	}
-	all, err := m.collect(ctx, dryRun)
+	all, err := m.collect(ctx, r.DryRun)
+	if r.Records {
+		records, rerr := m.collectRecords(ctx, !r.DryRun)
+		all, err = append(all, records...), errors.Join(err, rerr)
+	}
 	if err != nil {
 		return nil, m.internal("collect garbage", err)
 	}
@@ -99,7 +103,7 @@ func (m *Manager) collectOutputs(ctx context.Context, dryRun bool) ([]client.Gar
 		if m.wantsOutputs(ctx, e.Name()) {
 			continue
 		}
-		x := client.Garbage{Kind: "output", Name: e.Name(), Session: e.Name()}
+		x := client.Garbage{Kind: "output", Name: e.Name(), Session: e.Name(), Bytes: sizeOf(filepath.Join(m.cfg.OutputDir, e.Name()))}
 		if !dryRun {
 			err := os.RemoveAll(filepath.Join(m.cfg.OutputDir, e.Name()))
 			x.Removed = err == nil
@@ -196,7 +200,7 @@ func (m *Manager) sweep(ctx context.Context) {
 		}
 	}
 	if set.Retention > 0 {
-		if _, err := m.store.Sweep(ctx, set.Retention); err != nil && ctx.Err() == nil {
+		if _, err := m.store.Sweep(ctx, set.Retention, m.recordsGone); err != nil && ctx.Err() == nil {
 			m.log.Error("sweep the store", "error", err)
 		}
 		if _, err := m.store.SweepApprovals(ctx, set.Retention); err != nil && ctx.Err() == nil {

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/agent"
 	"github.com/toold/toold/internal/sandbox"
@@ -108,12 +106,11 @@ func (m *Manager) acquire(ctx context.Context, pl *plan) error {
 // Writable layers take what is written to them and not what limits.disk allows: all
 // of them together may be promised more than there is.
 func (m *Manager) roomOnDisk(image string) error {
-	var fs unix.Statfs_t
-	if err := unix.Statfs(m.cfg.OutputDir, &fs); err != nil {
-		return fmt.Errorf("look at the disk: %w", err)
+	free, err := m.freeBytes()
+	if err != nil {
+		return err
 	}
-	least := m.settings.Load().MinFree
-	if free := int64(fs.Bavail) * fs.Bsize; free < least {
+	if least := m.settings.Load().MinFree; free < least {
 		return &client.Error{
 			Code:    client.CodeOverloaded,
 			Message: fmt.Sprintf("no session with the image %s now: only %s are free on the host's disk, and %s must stay", image, client.Size(free), client.Size(least)),

@@ -101,6 +101,8 @@ type tenant struct {
 	calls    atomic.Int64 // that have begun and not ended
 	sessions int          // live or being made; guarded by Manager.mu
 	used     used         // by all its sessions, those that are over included
+	kept     atomic.Int64 // bytes of the records of its calls
+	making   sync.Mutex   // held while room is made for them
 }
 
 // New makes a Manager. Start must be called before anything else.

@@ -24,6 +24,9 @@ const adoptAtOnce = 16
 // sandbox is alive and goes on with their calls, ends the others, and removes
 // what is nobody's.
 func (m *Manager) recover(ctx context.Context) error {
+	if err := m.countRecords(ctx); err != nil {
+		return err
+	}
 	held, last, err := m.store.Leases(ctx)
 	if err != nil {
 		return err

@@ -393,7 +393,7 @@ func TestTenants(t *testing.T) {
 		t.Error(err)
 	}
 	for name, err := range map[string]error{
-		"doctor": second(h.m.Doctor(t.Context(), alice, false)), "gc": second(h.m.GC(t.Context(), alice, true)),
+		"doctor": second(h.m.Doctor(t.Context(), alice, false)), "gc": second(h.m.GC(t.Context(), alice, client.GCRequest{DryRun: true})),
 	} {
 		if codeOfErr(err) != client.CodeForbidden {
 			t.Errorf("%s for everyone: %v", name, err)
@@ -602,7 +602,7 @@ func TestGC(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, dry := range []bool{true, false} {
-		all, err := h.m.GC(t.Context(), root, dry)
+		all, err := h.m.GC(t.Context(), root, client.GCRequest{DryRun: dry})
 		b, _ := json.Marshal(all)
 		if err != nil || len(all) != 2 || all[0].Kind != "container" || all[0].Name != "ses_x" || all[1].Kind != "output" || all[0].Removed == dry || all[1].Removed == dry {
 			t.Errorf("dry %v: %s, %v", dry, b, err)
@@ -611,14 +611,14 @@ func TestGC(t *testing.T) {
 	if h.host.box(s.ID) == nil || h.host.box("ses_x") != nil {
 		t.Error("the wrong sandbox was removed")
 	}
-	if all, err := h.m.GC(t.Context(), root, false); err != nil || len(all) != 0 {
+	if all, err := h.m.GC(t.Context(), root, client.GCRequest{}); err != nil || len(all) != 0 {
 		t.Errorf("again: %+v, %v", all, err)
 	}
 	if err := os.WriteFile(stray, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	h.host.fail("list", errors.New("boom"))
-	if _, err := h.m.GC(t.Context(), root, false); codeOfErr(err) != client.CodeInternal || strings.Contains(err.Error(), "boom") {
+	if _, err := h.m.GC(t.Context(), root, client.GCRequest{}); codeOfErr(err) != client.CodeInternal || strings.Contains(err.Error(), "boom") {
 		t.Errorf("fault: %v", err)
 	}
 	if _, err := os.Stat(stray); err == nil {

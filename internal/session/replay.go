@@ -50,6 +50,9 @@ func (m *Manager) Replay(ctx context.Context, p Principal, r client.PolicyReplay
 	} else if err != nil {
 		return nil, m.internal("replay calls", err)
 	}
+	if y.notKept > 0 {
+		y.out.Notes = append(y.out.Notes, fmt.Sprintf("%d calls were passed over: their inputs were large and are not kept, only hashes of them", y.notKept))
+	}
 	if y.passed > 0 {
 		y.out.Notes = append(y.out.Notes, fmt.Sprintf("%d calls were passed over: no rule was asked about them, or none can be", y.passed))
 	}
@@ -94,12 +97,17 @@ type replay struct {
 	out      *client.PolicyReplayed
 	bytes    int
 	passed   int
+	notKept  int
 }
 
 func (y *replay) judge(ctx context.Context, row *store.Call) error {
 	was := row.Permission
 	if was == nil || was.Rule == ruleProbe || row.Error != nil && row.Error.Code == client.CodeDoomLoop {
 		y.passed++
+		return nil
+	}
+	if row.InputNotKept != nil {
+		y.notKept++
 		return nil
 	}
 	inv, err := y.m.tools.Parse(row.Tool, row.Input)

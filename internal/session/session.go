@@ -94,7 +94,9 @@ type Settings struct {
 	// filesystem may have files that the host executes.
 	RequireImage bool
 	// MinFree is the host free-space floor in bytes for the state directory.
-	MinFree   int64
+	MinFree int64
+	// Records bounds, in bytes, the records of the calls of one tenant; 0 = any.
+	Records   int64
 	Policy    *policy.Set // nil: policy.Default
 	Approvals Approvals
 	Loop      policy.LoopConfig
@@ -139,6 +141,7 @@ type Tenant struct {
 	Roots       []string
 	MaxSessions int
 	MaxCalls    int
+	Records     int64 // instead of that of the Settings; 0 = that
 	Weight      int
 	Limits      client.Limits // ceilings
 	// RequireImage is that of the Settings, for this tenant.
@@ -278,7 +281,7 @@ type API interface {
 
 	TokenSession(token string) (sessionID, tenant string, ok bool)
 	Doctor(ctx context.Context, p Principal, probe bool) (*client.Doctor, error)
-	GC(ctx context.Context, p Principal, dryRun bool) ([]client.Garbage, error)
+	GC(ctx context.Context, p Principal, r client.GCRequest) ([]client.Garbage, error)
 	Ready() client.Health
 
 	// Images are those that sessions of the default driver can have; the methods

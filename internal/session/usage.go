@@ -136,7 +136,7 @@ func (m *Manager) collectUsage(ctx context.Context) []client.TenantUsage {
 		list = append(list, client.TenantUsage{
 			Tenant: t.name, Sessions: t.sessions, Calls: int(t.calls.Load()),
 			CPUMillis: t.used.cpuMillis.Load(), IOBytes: t.used.ioBytes.Load(), OOMKills: t.used.oomKills.Load(),
-			MemoryBytes: memory[t], DiskBytes: disk[t],
+			MemoryBytes: memory[t], DiskBytes: disk[t], RecordBytes: t.kept.Load(),
 		})
 	}
 	m.mu.RUnlock()

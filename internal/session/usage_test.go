@@ -50,7 +50,7 @@ func TestUsage(t *testing.T) {
 	await(t, "the command holds", func() bool { return h.host.box(two.ID).holding.Load() == 1 })
 
 	if got, want := h.usageOfTenant("a"), (client.TenantUsage{
-		Tenant: "a", Sessions: 2, Calls: 1, CPUMillis: 1014, MemoryBytes: 30, DiskBytes: 77, IOBytes: 300, OOMKills: 2,
+		Tenant: "a", Sessions: 2, Calls: 1, CPUMillis: 1014, MemoryBytes: 30, DiskBytes: 77, RecordBytes: int64(len(running.Input)), IOBytes: 300, OOMKills: 2,
 	}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
@@ -68,7 +68,7 @@ func TestUsage(t *testing.T) {
 	h.host.box(two.ID).release()
 	h.finished(running.ID)
 	if got, want := h.usageOfTenant("a"), (client.TenantUsage{
-		Tenant: "a", Sessions: 1, CPUMillis: 1514, MemoryBytes: 20, DiskBytes: 77, IOBytes: 300, OOMKills: 2,
+		Tenant: "a", Sessions: 1, CPUMillis: 1514, MemoryBytes: 20, DiskBytes: 77, RecordBytes: h.kept("a"), IOBytes: 300, OOMKills: 2,
 	}); got != want {
 		t.Errorf("after the end of one: got %+v, want %+v", got, want)
 	}

@@ -46,37 +46,45 @@ func (a *applier) record(r *record) error {
 		}
 		row := new(r.call)
 		a.calls[row.id], a.order = row, append(a.order, row)
-	case recordStartCall:
-		return a.start(&r.call)
-	case recordFinishCall:
-		return a.end(&r.call)
 	case recordEvent:
 		if !a.noEvents {
 			return a.event(&r.event)
 		}
+	default:
+		if row := a.calls[r.call.id]; row != nil {
+			r.change(row)
+			return nil
+		}
+		return a.update(r)
 	}
 	return nil
 }
 
-func (a *applier) start(c *callRow) error {
-	row := a.calls[c.id]
-	if row == nil {
-		return a.exec(a.st.startCall, c.started, c.id)
-	}
-	if row.status == string(client.CallPending) {
+// change makes the change of a record in the row of its call.
+func (r *record) change(row *callRow) {
+	c := &r.call
+	pending, running := row.status == string(client.CallPending), row.status == string(client.CallRunning)
+	switch {
+	case r.kind == recordStartCall && pending:
 		row.status, row.started = c.status, c.started
-	}
-	return nil
-}
-
-func (a *applier) end(c *callRow) error {
-	row := a.calls[c.id]
-	if row == nil {
-		return a.exec(a.st.finishCall, c.status, c.started, c.ended, c.result, c.file, c.total, c.inline, c.id)
-	}
-	if row.status == string(client.CallPending) || row.status == string(client.CallRunning) {
+	case r.kind == recordFinishCall && (pending || running):
 		row.status, row.started, row.ended, row.result = c.status, c.started, c.ended, c.result
 		row.file, row.total, row.inline = c.file, c.total, c.inline
+	case r.kind == recordDropInput:
+		row.input = c.input
+	}
+}
+
+// update is change for a row that is in the database.
+func (a *applier) update(r *record) error {
+	c := &r.call
+	switch r.kind {
+	case recordStartCall:
+		return a.exec(a.st.startCall, c.started, c.id)
+	case recordFinishCall:
+		return a.exec(a.st.finishCall, c.status, c.started, c.ended, c.result, c.file, c.total, c.inline, c.id)
+	case recordDropInput:
+		return a.exec(a.st.dropInput, filled(c.input), c.id)
 	}
 	return nil
 }

@@ -221,13 +221,17 @@ func (s *Store) Recent(ctx context.Context, f RecentFilter, fn func(*Call) error
 func (s *Store) SweepApprovals(ctx context.Context, age time.Duration) (int64, error) {
 	now := time.Now()
 	before := now.Add(-age)
-	n, err := s.sweep(ctx, func(st *statements) (sql.Result, error) {
-		return st.sweepApprovals.Exec(idAt("apr_", before), before.UnixMilli(), sweepRows)
+	n, err := sweep(ctx, func() (int64, error) {
+		return s.sweepStep(func(st *statements) (sql.Result, error) {
+			return st.sweepApprovals.Exec(idAt("apr_", before), before.UnixMilli(), sweepRows)
+		})
 	})
 	if err != nil {
 		return n, fmt.Errorf("sweep approvals: %w", err)
 	}
-	m, err := s.sweep(ctx, func(st *statements) (sql.Result, error) { return st.sweepSaved.Exec(now.UnixMilli(), sweepRows) })
+	m, err := sweep(ctx, func() (int64, error) {
+		return s.sweepStep(func(st *statements) (sql.Result, error) { return st.sweepSaved.Exec(now.UnixMilli(), sweepRows) })
+	})
 	if err != nil {
 		return n + m, fmt.Errorf("sweep saved approvals: %w", err)
 	}

@@ -2,7 +2,9 @@ package store
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -77,10 +79,14 @@ type CallFilter struct {
 
 // Call reads one call.
 func (s *Store) Call(ctx context.Context, id string) (*Call, error) {
-	if err := s.flush(ctx); err != nil {
+	b, err := s.settle(ctx)
+	if err != nil {
 		return nil, fmt.Errorf("read call: %w", err)
 	}
-	c, _, err := scanCall(s.rd.call.QueryRowContext(ctx, id).Scan)
+	c, _, err := b.scanCall(s.rd.call.QueryRowContext(ctx, id).Scan)
+	if row, ok := b.one(id); ok && errors.Is(err, sql.ErrNoRows) {
+		c, _, err = row.decode()
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read call: %w", classify(err))
 	}
@@ -89,10 +95,11 @@ func (s *Store) Call(ctx context.Context, id string) (*Call, error) {
 
 // CallByKey reads the call of a session that has this key.
 func (s *Store) CallByKey(ctx context.Context, session, key string) (*Call, error) {
-	if err := s.flush(ctx); err != nil {
+	b, err := s.settle(ctx)
+	if err != nil {
 		return nil, fmt.Errorf("read call: %w", err)
 	}
-	c, _, err := scanCall(s.rd.callByKey.QueryRowContext(ctx, session, key).Scan)
+	c, _, err := b.scanCall(s.rd.callByKey.QueryRowContext(ctx, session, key).Scan)
 	if err != nil {
 		return nil, fmt.Errorf("read call by key: %w", classify(err))
 	}
@@ -101,27 +108,41 @@ func (s *Store) CallByKey(ctx context.Context, session, key string) (*Call, erro
 
 // Calls lists calls. more says that there are further ones after the last.
 func (s *Store) Calls(ctx context.Context, f CallFilter) (calls []*Call, more bool, err error) {
-	if err := s.flush(ctx); err != nil {
+	b, err := s.settle(ctx)
+	if err != nil {
 		return nil, false, fmt.Errorf("list calls: %w", err)
 	}
-	rows, err := s.rd.calls.QueryContext(ctx, f.Session, f.After, string(f.Status), string(f.Status), f.Tool, f.Tool, f.Limit+1)
+	status, limit := string(f.Status), f.Limit+1
+	if b != nil { // which may have changed any status
+		status, limit = "", -1
+	}
+	rows, err := s.rd.calls.QueryContext(ctx, f.Session, f.After, status, status, f.Tool, f.Tool, limit)
 	if err != nil {
 		return nil, false, fmt.Errorf("list calls: %w", classify(err))
 	}
 	defer func() { _ = rows.Close() }()
-	total := 0
-	for rows.Next() {
+	total, next := 0, b.merge(rows, b.added(f.Session, f.After))
+	for {
+		row, err := next()
+		if err != nil {
+			return nil, false, fmt.Errorf("list calls: %w", classify(err))
+		}
+		if row == nil {
+			return calls, false, nil
+		}
+		if f.Status != "" && row.status != string(f.Status) || f.Tool != "" && row.tool != f.Tool {
+			continue
+		}
 		if len(calls) == f.Limit || f.MaxBytes > 0 && total > f.MaxBytes {
 			return calls, true, nil
 		}
-		c, size, err := scanCall(rows.Scan)
+		c, size, err := row.decode()
 		if err != nil {
 			return nil, false, fmt.Errorf("list calls: %w", classify(err))
 		}
 		total += size
 		calls = append(calls, c)
 	}
-	return calls, false, classify(rows.Err())
 }
 
 // OpenCalls lists the calls of a session that have not ended.
@@ -146,28 +167,45 @@ func (s *Store) OpenCalls(ctx context.Context, session string) ([]*Call, error) 
 }
 
 func scanCall(scan func(...any) error) (c *Call, size int, err error) {
-	c = &Call{}
-	var status string
-	var queued, started, ended int64
-	var input, from, res []byte
-	if err := scan(&c.ID, &c.SessionID, &c.Tenant, &c.Key, &c.Hash, &c.Tool, &status, &queued, &started, &ended,
-		&input, &from, &res, &c.Output.File, &c.Output.Total, &c.Output.Inline); err != nil {
+	return (*backlog)(nil).scanCall(scan)
+}
+
+// scanCall reads a call as the backlog has changed it.
+func (b *backlog) scanCall(scan func(...any) error) (c *Call, size int, err error) {
+	row, err := scanRow(scan)
+	if err != nil {
 		return nil, 0, err
 	}
-	c.Status, c.Input = client.CallStatus(status), input
-	c.Time = client.CallTime{Queued: time.UnixMilli(queued).UTC(), Started: fromMillis(started), Ended: fromMillis(ended)}
-	if err := unmarshalMaybe(from, func(o origin) {
+	b.complete(row)
+	return row.decode()
+}
+
+func scanRow(scan func(...any) error) (*callRow, error) {
+	r := &callRow{}
+	return r, scan(&r.id, &r.session, &r.tenant, &r.key, &r.hash, &r.tool, &r.status, &r.queued, &r.started, &r.ended,
+		&r.input, &r.origin, &r.result, &r.file, &r.total, &r.inline)
+}
+
+// decode gives the call of a row, and the size of its record.
+func (r *callRow) decode() (c *Call, size int, err error) {
+	c = &Call{Tenant: r.tenant, Hash: r.hash, Output: Output{File: r.file != 0, Total: r.total, Inline: r.inline}}
+	c.ID, c.SessionID, c.Key, c.Tool, c.Status = r.id, r.session, r.key, r.tool, client.CallStatus(r.status)
+	if err := c.setInput(r.input); err != nil {
+		return nil, 0, err
+	}
+	c.Time = client.CallTime{Queued: time.UnixMilli(r.queued).UTC(), Started: fromMillis(r.started), Ended: fromMillis(r.ended)}
+	if err := unmarshalMaybe(r.origin, func(o origin) {
 		c.MessageID, c.Agent, c.Model, c.Extra = o.MessageID, o.Agent, o.Model, o.Extra
 	}); err != nil {
 		return nil, 0, err
 	}
-	if err := unmarshalMaybe(res, func(r result) {
-		c.Title, c.Call.Output, c.IsError, c.Metadata = r.Title, r.Output, r.IsError, r.Metadata
-		c.Attachments, c.Error, c.Permission, c.Usage = r.Attachments, r.Error, r.Permission, r.Usage
+	if err := unmarshalMaybe(r.result, func(v result) {
+		c.Title, c.Call.Output, c.IsError, c.Metadata = v.Title, v.Output, v.IsError, v.Metadata
+		c.Attachments, c.Error, c.Permission, c.Usage = v.Attachments, v.Error, v.Permission, v.Usage
 	}); err != nil {
 		return nil, 0, err
 	}
-	return c, len(input) + len(from) + len(res), nil
+	return c, len(r.input) + len(r.origin) + len(r.result), nil
 }
 
 func unmarshalMaybe[T any](b []byte, use func(T)) error {

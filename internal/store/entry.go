@@ -38,12 +38,13 @@ const (
 	recordStartCall  recordKind = 2
 	recordFinishCall recordKind = 3 // how a call ended
 	recordEvent      recordKind = 4
+	recordDropInput  recordKind = 5 // what stays of a large input
 )
 
 // record is one change of the database: the columns that it sets.
 type record struct {
 	kind  recordKind
-	call  callRow // of recordStartCall only id and started, of recordFinishCall not what was asked
+	call  callRow // of recordStartCall only id and started, of recordDropInput id and input, of recordFinishCall not what was asked
 	event eventRow
 }
 
@@ -62,16 +63,18 @@ type eventRow struct {
 	data                           []byte
 }
 
-// InsertCall adds a call as pending.
-func (e *Entry) InsertCall(c *Call) {
+// InsertCall adds a call as pending. It returns what its record takes.
+func (e *Entry) InsertCall(c *Call) int64 {
+	input := c.inputColumn()
 	var from []byte
 	if o := (origin{c.MessageID, c.Agent, c.Model, c.Extra}); o.MessageID != "" || o.Agent != "" || o.Model != "" || o.Extra != nil {
 		from = e.marshal(c.ID, o)
 	}
-	e.begin(recordInsertCall, len(c.ID)+len(c.SessionID)+len(c.Tenant)+len(c.Key)+len(c.Tool)+len(c.Hash)+len(c.Input)+len(from))
+	e.begin(recordInsertCall, len(c.ID)+len(c.SessionID)+len(c.Tenant)+len(c.Key)+len(c.Tool)+len(c.Hash)+len(input)+len(from))
 	e.text(c.ID, c.SessionID, c.Tenant, c.Key, c.Tool)
-	e.bytes(c.Hash, c.Input, from)
+	e.bytes(c.Hash, input, from)
 	e.numbers(c.Time.Queued.UnixMilli())
+	return int64(len(input) + len(from))
 }
 
 // StartCall marks a pending call as running.
@@ -81,9 +84,30 @@ func (e *Entry) StartCall(id string, at time.Time) {
 	e.numbers(at.UnixMilli())
 }
 
-// FinishCall says how a call ended. One that has ended is not changed.
-func (e *Entry) FinishCall(c *Call) {
-	b := e.marshal(c.ID, result{c.Title, c.Call.Output, c.IsError, c.Metadata, c.Attachments, c.Error, c.Permission, c.Usage})
+// DropInput replaces the input of a call by what stays of it. It returns what that
+// takes.
+func (e *Entry) DropInput(c *Call) int64 {
+	input := c.inputColumn()
+	e.begin(recordDropInput, len(c.ID)+len(input))
+	e.text(c.ID)
+	e.bytes(input)
+	return int64(len(input))
+}
+
+// marshalResult is the column of a call's result.
+func marshalResult(c *Call) ([]byte, error) {
+	b, err := json.Marshal(result{c.Title, c.Call.Output, c.IsError, c.Metadata, c.Attachments, c.Error, c.Permission, c.Usage})
+	if err != nil {
+		return nil, fmt.Errorf("call %s: %w", c.ID, err)
+	}
+	return b, nil
+}
+
+// FinishCall says how a call ended. One that has ended is not changed. It returns
+// what the result takes.
+func (e *Entry) FinishCall(c *Call) int64 {
+	b, err := marshalResult(c)
+	e.err = errors.Join(e.err, err)
 	file := int64(0)
 	if c.Output.File {
 		file = 1
@@ -92,6 +116,7 @@ func (e *Entry) FinishCall(c *Call) {
 	e.text(c.ID, string(c.Status))
 	e.bytes(b)
 	e.numbers(millis(c.Time.Started), millis(c.Time.Ended), file, c.Output.Total, c.Output.Inline)
+	return int64(len(b))
 }
 
 // AddEvent adds an event. Its id is made when the entry is kept, so that ids,
@@ -184,6 +209,9 @@ func decodeRecord(b []byte) (r record, rest []byte, err error) {
 		d.text(&c.id, &c.status)
 		d.bytes(&c.result)
 		d.numbers(&c.started, &c.ended, &c.file, &c.total, &c.inline)
+	case recordDropInput:
+		d.text(&c.id)
+		d.bytes(&c.input)
 	case recordEvent:
 		e.id = string(d.take(uint64(eventIDLen)))
 		d.text(&e.typ, &e.tenant, &e.session, &e.call)

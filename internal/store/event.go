@@ -41,7 +41,8 @@ const sqlEvents = `SELECT id, time, type, tenant, session, call, data FROM event
 
 // Events lists stored events.
 func (s *Store) Events(ctx context.Context, f EventFilter) ([]client.Event, error) {
-	if err := s.flush(ctx); err != nil {
+	b, err := s.settle(ctx)
+	if err != nil {
 		return nil, fmt.Errorf("list events: %w", err)
 	}
 	want, n := f.Type, 1<<20 // longer than any type: the whole must be equal
@@ -57,14 +58,30 @@ func (s *Store) Events(ctx context.Context, f EventFilter) ([]client.Event, erro
 	defer func() { _ = rows.Close() }()
 	var all []client.Event
 	for rows.Next() {
-		var e client.Event
-		var at int64
-		var data []byte
-		if err := rows.Scan(&e.ID, &at, &e.Type, &e.Tenant, &e.Session, &e.Call, &data); err != nil {
+		var r eventRow
+		if err := rows.Scan(&r.id, &r.time, &r.typ, &r.tenant, &r.session, &r.call, &r.data); err != nil {
 			return nil, fmt.Errorf("list events: %w", classify(err))
 		}
-		e.Time, e.Data = time.UnixMicro(at).UTC(), data
-		all = append(all, e)
+		all = append(all, r.event())
 	}
-	return all, classify(rows.Err())
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("list events: %w", classify(err))
+	}
+	if b != nil {
+		if len(all) > 0 {
+			f.After = all[len(all)-1].ID // it may have been moved in the meantime
+		}
+		for i := range b.events {
+			if r := &b.events[i]; len(all) < f.Limit && r.matches(&f) {
+				all = append(all, r.event())
+			}
+		}
+	}
+	return all, nil
+}
+
+func (e *eventRow) event() client.Event {
+	return client.Event{
+		ID: e.id, Type: e.typ, Time: time.UnixMicro(e.time).UTC(), Tenant: e.tenant, Session: e.session, Call: e.call, Data: e.data,
+	}
 }

@@ -242,7 +242,7 @@ func TestSweep(t *testing.T) {
 		t.Fatal(err)
 	}
 	time.Sleep(2 * time.Millisecond)
-	if n, err := s.Sweep(t.Context(), 30*time.Minute); err != nil || n != 0 {
+	if n, err := s.Sweep(t.Context(), 30*time.Minute, func([]Removed) {}); err != nil || n != 0 {
 		t.Errorf("too early: %d rows, %v", n, err) // by its id, the call is of now
 	}
 	old, err := s.OldOutputs(t.Context(), time.Nanosecond, 10)
@@ -255,7 +255,7 @@ func TestSweep(t *testing.T) {
 	if old, err := s.OldOutputs(t.Context(), time.Nanosecond, 10); err != nil || len(old) != 0 {
 		t.Errorf("old outputs after they were dropped: %v, %v", old, err)
 	}
-	if n, err := s.Sweep(t.Context(), time.Nanosecond); err != nil || n != sweepRows+10+1+2 {
+	if n, err := s.Sweep(t.Context(), time.Nanosecond, func([]Removed) {}); err != nil || n != sweepRows+10+1+2 {
 		t.Errorf("%d rows went, %v", n, err)
 	}
 	if _, err := s.Call(t.Context(), running.ID); err != nil {

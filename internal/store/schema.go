@@ -90,6 +90,9 @@ var migrations = []string{
 		body    BLOB NOT NULL       -- JSON of client.SavedApproval
 	) WITHOUT ROWID;
 	CREATE INDEX saved_session ON saved_approvals (session) WHERE session <> '';`,
+	// What the records of each tenant take, without reading them. An older toold
+	// would not know inputs that are not kept, here or in the journal.
+	`CREATE INDEX calls_tenant ON calls (tenant, id, ` + recordBytes + `)`,
 }
 
 // Keys of the table meta.

@@ -15,25 +15,35 @@ const sweepRows = 500
 const (
 	sqlSweepEvents = "DELETE FROM events WHERE id IN (SELECT id FROM events WHERE id < ? LIMIT ?)"
 	// Calls of live sessions go too: history is bounded by age alone.
-	sqlSweepCalls    = "DELETE FROM calls WHERE id IN (SELECT id FROM calls WHERE id < ? AND ended > 0 AND ended < ? LIMIT ?)"
+	sqlSweepCalls    = "DELETE FROM calls WHERE id IN (SELECT id FROM calls WHERE id < ? AND ended > 0 AND ended < ? LIMIT ?)" + sqlRemoved
+	sqlRemoveCalls   = "DELETE FROM calls WHERE id IN (SELECT id FROM calls WHERE tenant = ? AND ended > 0 ORDER BY id LIMIT ?)" + sqlRemoved
+	sqlRemoved       = " RETURNING session, id, out_file, tenant, " + recordBytes
 	sqlSweepSessions = `DELETE FROM sessions WHERE id IN (SELECT id FROM sessions WHERE live = 0 AND ended < ?
 		AND NOT EXISTS (SELECT 1 FROM calls WHERE calls.session = sessions.id) LIMIT ?)`
 )
 
 // Sweep removes events, finished calls and ended sessions that are older than
-// age. It returns the number of rows that went.
-func (s *Store) Sweep(ctx context.Context, age time.Duration) (int64, error) {
+// age. It returns the number of rows that went, and tells gone the calls.
+func (s *Store) Sweep(ctx context.Context, age time.Duration, gone func([]Removed)) (int64, error) {
 	before := time.Now().Add(-age)
 	ms := before.UnixMilli()
 	var total int64
-	for _, step := range []func(*statements) (sql.Result, error){
-		func(st *statements) (sql.Result, error) { return st.sweepEvents.Exec(idAt("evt_", before), sweepRows) },
-		func(st *statements) (sql.Result, error) {
-			return st.sweepCalls.Exec(idAt("call_", before), ms, sweepRows)
+	for _, step := range []func() (int64, error){
+		func() (int64, error) {
+			return s.sweepStep(func(st *statements) (sql.Result, error) { return st.sweepEvents.Exec(idAt("evt_", before), sweepRows) })
 		},
-		func(st *statements) (sql.Result, error) { return st.sweepSessions.Exec(ms, sweepRows) },
+		func() (int64, error) {
+			calls, err := s.removeCalls(func(st *statements) (*sql.Rows, error) {
+				return st.sweepCalls.Query(idAt("call_", before), ms, sweepRows)
+			})
+			gone(calls)
+			return int64(len(calls)), err
+		},
+		func() (int64, error) {
+			return s.sweepStep(func(st *statements) (sql.Result, error) { return st.sweepSessions.Exec(ms, sweepRows) })
+		},
 	} {
-		n, err := s.sweep(ctx, step)
+		n, err := sweep(ctx, step)
 		total += n
 		if err != nil {
 			return total, fmt.Errorf("sweep: %w", err)
@@ -42,18 +52,23 @@ func (s *Store) Sweep(ctx context.Context, age time.Duration) (int64, error) {
 	return total, nil
 }
 
-// sweep repeats a step until nothing is left to do.
-func (s *Store) sweep(ctx context.Context, step func(*statements) (sql.Result, error)) (total int64, err error) {
-	for {
-		var n int64
-		err := s.Write(func(tx *Tx) error {
-			r, err := step(tx.st)
-			if err != nil {
-				return err
-			}
-			n, err = r.RowsAffected()
+// sweepStep does one step and counts the rows that went.
+func (s *Store) sweepStep(step func(*statements) (sql.Result, error)) (n int64, err error) {
+	err = s.Write(func(tx *Tx) error {
+		r, err := step(tx.st)
+		if err != nil {
 			return err
-		})
+		}
+		n, err = r.RowsAffected()
+		return err
+	})
+	return n, err
+}
+
+// sweep repeats a step until nothing is left to do.
+func sweep(ctx context.Context, step func() (int64, error)) (total int64, err error) {
+	for {
+		n, err := step()
 		if err != nil {
 			return total, err
 		}

@@ -401,6 +401,7 @@ type statements struct {
 	insertApproval, answerApproval, sweepApprovals     *sql.Stmt
 	insertSaved, dropSaved, dropSavedOf, sweepSaved    *sql.Stmt
 	replaceInput, requeueCall                          *sql.Stmt
+	dropInput, shortenCall, recordSize, removeCalls    *sql.Stmt
 }
 
 func prepareStatements(ctx context.Context, c *sql.Conn) (*statements, error) {
@@ -434,6 +435,10 @@ func prepareStatements(ctx context.Context, c *sql.Conn) (*statements, error) {
 		{&st.dropSavedOf, "DELETE FROM saved_approvals WHERE session = ? AND session <> ''"},
 		{&st.sweepSaved, sqlSweepSaved},
 		{&st.requeueCall, "UPDATE calls SET status = 'pending', started = 0 WHERE id = ? AND ended = 0"},
+		{&st.dropInput, "UPDATE calls SET input = ? WHERE id = ?"},
+		{&st.shortenCall, "UPDATE calls SET input = ?, result = ?, out_inline = ? WHERE id = ? AND ended > 0"},
+		{&st.recordSize, "SELECT " + recordBytes + " FROM calls WHERE id = ?"},
+		{&st.removeCalls, sqlRemoveCalls},
 		{&st.replaceInput, "UPDATE calls SET input = ? WHERE id = ? AND ended = 0"},
 	} {
 		stmt, err := c.PrepareContext(ctx, p.sql)

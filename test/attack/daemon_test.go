@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -423,5 +425,83 @@ func TestD14RangesRest(t *testing.T) {
 		}
 		seen[base] = true
 		s.a.EndSession(t.Context(), x.ID, client.EndOptions{Force: true})
+	}
+}
+
+// D17: the disk that holds the daemon's state is filled with inputs of calls.
+func TestD17StateDisk(t *testing.T) {
+	const quota, input, ended = 32 << 20, 6 << 20, 8
+	t.Setenv("TOOLD_DAEMON_RECORDS", "32MiB")
+	s := newScene(t, "")
+	big := strings.Repeat("x", input)
+	taken := func() (records, disk int64) {
+		tenants, err := s.admin.Usage(t.Context())
+		must(t, err)
+		for _, u := range tenants {
+			if u.Tenant == "a" {
+				records = u.RecordBytes
+			}
+		}
+		fi, err := os.Stat(filepath.Join(s.dir, "state", "toold.db"))
+		must(t, err)
+		return records, fi.Size()
+	}
+	// Calls that have ended make room.
+	for i := range ended {
+		call(t, s.a, s.attacker.ID, "write", map[string]any{"file_path": fmt.Sprintf("/workspace/%d", i%2), "content": big})
+	}
+	records, disk := taken()
+	t.Logf("after inputs of %d MiB the records have %d MiB, the database %d MiB", ended*input>>20, records>>20, disk>>20)
+	if records == 0 || records > quota || disk > quota+2*input {
+		t.Errorf("the records have %d bytes, the database %d", records, disk)
+	}
+	// Calls that have not ended do not.
+	queue := s.session(t, s.a, client.SessionCreate{Limits: client.Limits{Calls: 1}})
+	start := func(tool string, in any) (*client.Call, error) {
+		raw, err := json.Marshal(in)
+		must(t, err)
+		return s.a.CreateCall(t.Context(), queue.ID, client.CallCreate{Tool: tool, Input: raw, WaitMillis: new(int64)}, client.CallOptions{})
+	}
+	_, err := start("bash", map[string]any{"command": "sleep 3600", "timeout": longest.Milliseconds()})
+	must(t, err)
+	var queued []*client.Call
+	for err == nil {
+		var c *client.Call
+		if c, err = start("write", map[string]any{"file_path": fmt.Sprintf("/workspace/q%d", len(queued)), "content": big}); err == nil {
+			queued = append(queued, c)
+		}
+		if len(queued)*input > 2*quota {
+			t.Fatal("there is no end of it")
+		}
+	}
+	var refused *client.Error
+	if !errors.As(err, &refused) || refused.Code != client.CodeQuotaExceeded || len(queued) < 2 ||
+		!strings.Contains(refused.Message, "tenant a") || !strings.Contains(refused.Hint, "abort some") || !strings.Contains(refused.Hint, "end a session") {
+		t.Fatalf("after %d calls that wait: %v", len(queued), err)
+	}
+	// The neighbour has its own.
+	call(t, s.b, s.neighbour.ID, "write", map[string]any{"file_path": "/workspace/big", "content": big})
+	if c := bash(t, s.b, s.neighbour.ID, "wc -c < /workspace/big"); strings.TrimSpace(c.Output) != fmt.Sprint(input) {
+		t.Errorf("the neighbour's file: %q", c.Output)
+	}
+	// What the refusal says helps.
+	again := map[string]any{"file_path": "/workspace/again", "content": big}
+	if _, err := tryCall(s.a, s.attacker.ID, "write", again); err == nil {
+		t.Error("control: another session of the tenant takes the input")
+	}
+	_, err = s.a.AbortCall(t.Context(), queued[0].ID)
+	must(t, err)
+	call(t, s.a, s.attacker.ID, "write", again)
+	_, err = s.a.EndSession(t.Context(), queue.ID, client.EndOptions{Force: true})
+	must(t, err)
+	old := s.session(t, s.a, client.SessionCreate{})
+	call(t, s.a, old.ID, "write", again)
+	_, err = s.a.EndSession(t.Context(), old.ID, client.EndOptions{})
+	must(t, err)
+	// An administrator sees what could go, and has it go.
+	for _, flag := range []string{"--dry-run", "--records"} {
+		if out, err := s.toolctl("gc", flag); err != nil || !strings.Contains(out, "records  a ") || !strings.Contains(out, "6.0MiB") {
+			t.Errorf("gc %s: %v\n%s", flag, err, out)
+		}
 	}
 }

@@ -334,7 +334,7 @@ func TestE10DaemonKilled(t *testing.T) {
 		s.a.EndSession(t.Context(), c.session, client.EndOptions{Force: true})
 	}
 	s.fds = countFDs(s.cmd.Process.Pid)
-	garbage, err := s.admin.GC(t.Context(), true)
+	garbage, err := s.admin.GC(t.Context(), client.GCRequest{DryRun: true})
 	must(t, err)
 	if len(garbage) != 0 {
 		t.Errorf("left over: %+v", garbage)
@@ -412,7 +412,7 @@ func TestE12Churn(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	garbage, err := s.admin.GC(t.Context(), true)
+	garbage, err := s.admin.GC(t.Context(), client.GCRequest{DryRun: true})
 	must(t, err)
 	if len(garbage) != 0 {
 		t.Errorf("left over: %+v", garbage)

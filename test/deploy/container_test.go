@@ -237,7 +237,7 @@ func (h *house) end(t *testing.T, session string) {
 	t.Helper()
 	_, err := h.api.EndSession(t.Context(), session, client.EndOptions{})
 	must(t, err)
-	left, err := h.api.GC(t.Context(), true)
+	left, err := h.api.GC(t.Context(), client.GCRequest{DryRun: true})
 	must(t, err)
 	if len(left) > 0 {
 		t.Errorf("left behind: %+v", left)

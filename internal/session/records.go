@@ -1,0 +1,161 @@
+package session
+
+import (
+	"context"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/store"
+)
+
+// mostRecords is how much the records of a tenant's calls may take; 0 = any.
+func (m *Manager) mostRecords(tenant string) int64 {
+	set := m.settings.Load()
+	if most := set.Tenants[tenant].Records; most > 0 {
+		return most
+	}
+	return set.Records
+}
+
+// takeRoom counts n bytes of a new call's record against its tenant, and makes
+// room for them where there is none: the oldest records of calls that have ended
+// are shortened, then removed. Those of calls that have not ended stay, so they can
+// fill what the tenant has.
+func (m *Manager) takeRoom(ctx context.Context, t *tenant, n int64) error {
+	if n > store.Small {
+		if err := m.roomForInput(ctx); err != nil {
+			return err
+		}
+	}
+	most := m.mostRecords(t.name)
+	if kept := t.kept.Add(n); most <= 0 || kept <= most {
+		return nil
+	}
+	if err := m.makeRoom(ctx, t, most); err != nil {
+		m.log.Error("make room for the records of calls", "tenant", t.name, "error", err)
+	}
+	if t.kept.Load() <= most {
+		return nil
+	}
+	t.kept.Add(-n)
+	return &client.Error{
+		Code:    client.CodeQuotaExceeded,
+		Message: fmt.Sprintf("the records of tenant %s may take %s, and the inputs of its calls that have not ended fill that", t.name, client.Size(most)),
+		Hint:    "wait for calls to end, abort some (POST /v1/calls/ID/abort) or end a session, then try again: records of calls that have ended make room by themselves",
+	}
+}
+
+// makeRoom frees an eighth of what a tenant may have, so that not every call has to.
+func (m *Manager) makeRoom(ctx context.Context, t *tenant, most int64) error {
+	t.making.Lock()
+	defer t.making.Unlock()
+	enough := most - most/8
+	if over := t.kept.Load() - enough; t.kept.Load() > most {
+		freed, err := m.store.ShortenRecords(ctx, t.name, false, over)
+		if t.kept.Add(-freed); err != nil {
+			return err
+		}
+	}
+	for removing := t.kept.Load() > most; removing && t.kept.Load() > enough; {
+		gone, err := m.store.RemoveRecords(t.name)
+		m.recordsGone(gone)
+		for _, r := range gone {
+			if r.File {
+				m.removeOutput(r.Output)
+			}
+		}
+		if err != nil || len(gone) == 0 {
+			return err
+		}
+	}
+	return nil
+}
+
+// recordsGone counts records that were removed.
+func (m *Manager) recordsGone(gone []store.Removed) {
+	for _, r := range gone {
+		m.tenant(r.Tenant).kept.Add(-r.Bytes)
+	}
+}
+
+// countRecords counts what an earlier daemon has left.
+func (m *Manager) countRecords(ctx context.Context) error {
+	all, err := m.store.RecordBytes(ctx)
+	for name, n := range all {
+		m.tenant(name).kept.Store(n)
+	}
+	return err
+}
+
+// collectRecords is about records of sessions that are over, tenant by tenant.
+func (m *Manager) collectRecords(ctx context.Context, remove bool) ([]client.Garbage, error) {
+	all, err := m.store.Shortenable(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var list []client.Garbage
+	for name, n := range all {
+		x := client.Garbage{Kind: client.GarbageRecords, Name: name, Bytes: n}
+		if remove {
+			t := m.tenant(name)
+			x.Bytes, err = m.store.ShortenRecords(ctx, name, true, 1<<62)
+			t.kept.Add(-x.Bytes)
+			if x.Removed = err == nil; err != nil {
+				x.Error = err.Error()
+			}
+		}
+		list = append(list, x)
+	}
+	return list, nil
+}
+
+// freeBytes is the room on the file system of the state directory.
+func (m *Manager) freeBytes() (int64, error) {
+	var fs unix.Statfs_t
+	if err := unix.Statfs(m.cfg.OutputDir, &fs); err != nil {
+		return 0, fmt.Errorf("look at the disk of the state directory: %w", err)
+	}
+	return int64(fs.Bavail) * fs.Bsize, nil
+}
+
+// room says whether records have as much room as must stay free, and how much they
+// have: what is free inside of the database is as good as what is free beside it.
+func (m *Manager) room(ctx context.Context) (free int64, enough bool, err error) {
+	least := m.settings.Load().MinFree
+	if free, err = m.freeBytes(); err != nil || free >= least {
+		return free, err == nil, err
+	}
+	inside, err := m.store.FreeBytes(ctx)
+	return free + inside, err == nil && free+inside >= least, err
+}
+
+// roomForInput refuses a large input where the disk is nearly full.
+func (m *Manager) roomForInput(ctx context.Context) error {
+	free, enough, err := m.room(ctx)
+	if err != nil || enough {
+		return err
+	}
+	return &client.Error{
+		Code: client.CodeOverloaded,
+		Message: fmt.Sprintf("an input of more than %s is refused now: only %s are free on the disk that holds the daemon's state, and %s must stay",
+			client.Size(store.Small), client.Size(free), client.Size(m.settings.Load().MinFree)),
+		Hint: `make calls with smaller inputs, end sessions, or have an administrator free space on the host ("toolctl gc --records" frees that of old calls)`,
+	}
+}
+
+// storedOf is what is stored of a call that has ended. Of one that never ran, a large
+// input is not worth its room; and where the disk is nearly full, no large record is.
+func (m *Manager) storedOf(row *store.Call) *store.Call {
+	short := *row
+	if row.Status == client.CallError && row.Time.Started == nil {
+		short.DropInput()
+	}
+	if len(row.Input)+len(row.Call.Output) > store.Small || len(row.Attachments) > 0 {
+		if _, enough, err := m.room(m.ctx); err == nil && !enough {
+			short.Shorten()
+		}
+	}
+	return &short
+}
