@@ -113,6 +113,10 @@
 //
 // A daemon that breaks it is disconnected, and the agent waits for the next one.
 //
+// The agent answers a ping at once, whatever its calls do. While a session has calls
+// the daemon pings (see internal/session), since an agent that was stopped breaks no
+// connection: one that does not answer has lost its session.
+//
 // # Programs
 //
 // All programs of tools are started by one thread, the fork thread, which the

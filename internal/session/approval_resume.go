@@ -48,6 +48,7 @@ func (s *Session) waitOn(c *call, asked *store.Approval) bool {
 	s.tenant.calls.Add(1)
 	c.counted = true
 	return s.work.Go(func() {
+		s.attend()
 		defer s.left(c)
 		s.proceed(c, inv)
 	})

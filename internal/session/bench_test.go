@@ -35,6 +35,7 @@ func (c instantConn) Resume(context.Context, string, int64, agent.Sink) (*agent.
 func (c instantConn) Ack(string, int64) error        { return nil }
 func (c instantConn) Forget(string) error            { return nil }
 func (c instantConn) Abort(string, run.Reason) error { return nil }
+func (c instantConn) Ping(context.Context) error     { return nil }
 func (c instantConn) FreeTmp(context.Context) error  { return nil }
 func (c instantConn) Done() <-chan struct{}          { return c.done }
 func (c instantConn) Err() error                     { return nil }

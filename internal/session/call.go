@@ -18,6 +18,7 @@ import (
 // so that the call outlives whoever asked for it. Each step trusts only those
 // above it; an error before "run" means that the tool did not run.
 func (s *Session) Call(c *call) {
+	s.attend()
 	defer s.left(c)
 
 	// 1. Parse: strict JSON to the typed, normalised input that is judged,

@@ -293,6 +293,7 @@ func (s *Session) uncount(c *call) {
 
 // left lets go of what the call's goroutine held.
 func (s *Session) left(c *call) {
+	s.unattend()
 	s.uncount(c)
 	if c.out != nil {
 		c.out.letGo()

@@ -161,6 +161,8 @@ type fakeBox struct {
 	ran      func(command string) // told the command of each bash that runs
 	asked    func()               // called before the usage is told
 	patience time.Duration        // of who is on another host; 0: it is not
+	deaf     bool                 // does not answer pings, as if it were stopped
+	pings    int
 }
 
 // fakePatience is shorter than reconnectTime: a fake agent answers at once, or
@@ -558,6 +560,22 @@ func (c *fakeConn) Abort(id string, reason run.Reason) error {
 		fc.stop(reason)
 	}
 	return c.live()
+}
+
+func (c *fakeConn) Ping(ctx context.Context) error {
+	c.b.mu.Lock()
+	deaf := c.b.deaf
+	c.b.pings++
+	c.b.mu.Unlock()
+	if !deaf {
+		return c.live()
+	}
+	select {
+	case <-c.done:
+		return agent.ErrLost
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 func (c *fakeConn) FreeTmp(context.Context) error {

@@ -40,6 +40,7 @@ type Session struct {
 	starved atomic.Int64  // programs that the agent has ended for memory
 	rulings rulings       // what it is judged by
 	history history       // what loops are looked for in
+	heart   heart         // watches over its agent
 
 	// telling is held, shared, from when the end of a call can be seen until it is
 	// in the store. Nobody waits for a client under it.

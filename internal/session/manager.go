@@ -30,6 +30,7 @@ type agentConn interface {
 	Forget(callID string) error
 	Abort(callID string, reason run.Reason) error
 	FreeTmp(ctx context.Context) error
+	Ping(ctx context.Context) error
 	Done() <-chan struct{}
 	Err() error
 	Close() error
@@ -71,6 +72,7 @@ type Manager struct {
 	connect func(ctx context.Context, c *net.UnixConn, h agent.Hello) (agentConn, *agent.Welcome, error)
 	inUse   func(base uint32) (string, error) // what still uses a uid range
 	drain   time.Duration                     // how long Close waits: drainTime
+	beat    beat                              // how agents are watched over
 
 	ctx   context.Context //nolint:containedctx // the life of the manager itself
 	leave context.CancelCauseFunc
@@ -115,6 +117,7 @@ func New(cfg Config) (*Manager, error) {
 		hub: newHub(cfg.Store), memory: newMemory(cfg.ResultMemory), hookSlots: make(chan struct{}, hooksAtOnce), inUse: processesIn,
 		destroys: make(chan struct{}, destroysAtOnce),
 		drain:    drainTime,
+		beat:     beat{beatEvery, beatTime},
 		sessions: make(map[string]*Session), names: make(map[tenantName]*Session), tenants: make(map[string]*tenant),
 	}
 	m.approvals = newApprovals(m)

@@ -232,6 +232,7 @@ func (s *Session) restore(r *store.Call) *call {
 // goOn is Session.Call from where an earlier daemon was: the call runs, or has
 // ended, in the sandbox.
 func (s *Session) goOn(c *call, state agent.CallState) {
+	s.attend()
 	defer s.left(c)
 	s.slots <- struct{}{}
 	c.slot = true
