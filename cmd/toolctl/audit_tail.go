@@ -244,6 +244,8 @@ func (s *auditTailCommand) show(l record.Line) error {
 func auditText(r *record.Record) string {
 	parts := []string{r.Time.Local().Format(time.DateTime), fmt.Sprintf("%-8s", r.Kind)}
 	switch {
+	case r.Tampered != nil:
+		parts = append(parts, fmt.Sprintf("%s, after record %d", r.Tampered.What, r.Tampered.LastRecord))
 	case r.Torn != nil:
 		parts = append(parts, fmt.Sprintf("the log ended with %d bytes of a record", r.Torn.Bytes))
 	case r.Gap != nil:

@@ -32,7 +32,7 @@ func (l *Log) Decided(d *session.Decision) error {
 	}
 	l.setInput(&b, d.Input)
 	if err := l.write(&b, l.cfg.Strict); err != nil && l.cfg.Strict {
-		return l.refusal()
+		return l.refusal(err)
 	}
 	return nil
 }
@@ -57,7 +57,7 @@ func (l *Log) Finished(p session.Principal, c *client.Call, outputHash [32]byte)
 		b.Code = string(c.Error.Code)
 	}
 	if err := l.write(&b, false); err != nil && l.cfg.Strict {
-		return l.refusal()
+		return l.refusal(err)
 	}
 	return nil
 }

@@ -65,12 +65,14 @@ type Log struct {
 	first   uint64 // number of the file's first record; 0 = it is empty
 	head    head
 	buf     []byte
-	dirty   bool         // there may be a piece of a record behind size
-	gap     record.Gap   // what was not written since it last worked
-	torn    *record.Torn // what the file ended with, until that is on record
-	waiting [][]byte     // members of records that were not written, oldest first
-	held    int          // bytes of waiting
-	again   *time.Timer  // writes what waits when nobody calls; nil until it is needed
+	dirty   bool             // there may be a piece of a record behind size
+	gap     record.Gap       // what was not written since it last worked
+	torn    *record.Torn     // what the file ended with, until that is on record
+	found   *record.Tampered // how the file was found, until that is on record
+	broken  error            // why a strict log takes no decisions until a restart; nil while it does
+	waiting [][]byte         // members of records that were not written, oldest first
+	held    int              // bytes of waiting
+	again   *time.Timer      // writes what waits when nobody calls; nil until it is needed
 	closed  bool
 }
 
@@ -84,6 +86,7 @@ type head struct {
 type file interface {
 	Write(p []byte) (int, error)
 	Truncate(size int64) error
+	Stat() (os.FileInfo, error)
 	Sync() error
 	Close() error
 }
@@ -143,8 +146,15 @@ func (l *Log) write(b *record.Body, must bool) error {
 		l.errors.Add(1)
 		return os.ErrClosed
 	}
+	if must && l.broken != nil {
+		l.errors.Add(1)
+		return l.broken
+	}
 	l.waiting, l.held = append(l.waiting, members), l.held+len(members)
 	err = l.flush()
+	if err == nil && must {
+		return l.broken // the record is written, and found that out
+	}
 	if err == nil {
 		return nil
 	}
@@ -195,6 +205,11 @@ func (l *Log) retry() {
 // flush writes all records that wait, and before them what happened to the log
 // itself.
 func (l *Log) flush() error {
+	if err := l.check(); errors.Is(err, errTampered) {
+		if err := l.tampered(err); err != nil {
+			return err
+		}
+	}
 	if l.dirty {
 		if err := l.f.Truncate(l.size); err != nil {
 			return fmt.Errorf("cut off an unfinished record: %w", err)
@@ -235,6 +250,9 @@ func (l *Log) addOwn(add func([]byte)) error {
 	if l.torn != nil {
 		own = append(own, record.Body{Kind: record.KindTorn, Torn: l.torn})
 	}
+	if l.found != nil {
+		own = append(own, record.Body{Kind: record.KindTampered, Tampered: l.found})
+	}
 	if !l.gap.Since.IsZero() {
 		own = append(own, record.Body{Kind: record.KindGap, Gap: &l.gap})
 	}
@@ -261,14 +279,21 @@ func (l *Log) written(h head, first uint64) {
 		l.log.Warn("the audit log can be written again", "refused", l.gap.Refused, "lost", l.gap.Lost)
 	}
 	clear(l.waiting)
-	l.head, l.torn, l.gap, l.waiting, l.held = h, nil, record.Gap{}, l.waiting[:0], 0
+	l.head, l.torn, l.found, l.gap, l.waiting, l.held = h, nil, nil, record.Gap{}, l.waiting[:0], 0
 	if cap(l.buf) > maxKeep {
 		l.buf = nil
 	}
 }
 
 // refusal is what a call ends with whose decision could not be written.
-func (l *Log) refusal() *client.Error {
+func (l *Log) refusal(err error) *client.Error {
+	if errors.Is(err, errTampered) {
+		return &client.Error{
+			Code:    client.CodeOverloaded,
+			Message: fmt.Sprintf("no call runs: the audit log %s is not as toold left it (%v)", l.cfg.Path, err),
+			Hint:    "an administrator looks who did that (toolctl audit verify), keeps what is left of it, and restarts toold; sessions go on",
+		}
+	}
 	return &client.Error{
 		Code:    client.CodeOverloaded,
 		Message: "the audit log cannot be written; the call did not run",

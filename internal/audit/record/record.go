@@ -58,6 +58,9 @@ const (
 	// KindGap: there was a time in which nothing could be written. Gap says how
 	// much is missing.
 	KindGap Kind = "gap"
+	// KindTampered: the file was removed, replaced, cut or written to by another
+	// while the daemon had it open. Tampered says what was found.
+	KindTampered Kind = "tampered"
 )
 
 // Record is one line of the log.
@@ -114,6 +117,7 @@ type Body struct {
 	Caller        *Caller        `json:"caller_reported,omitempty"`
 	Torn          *Torn          `json:"torn,omitempty"`
 	Gap           *Gap           `json:"gap,omitempty"`
+	Tampered      *Tampered      `json:"tampered,omitempty"`
 }
 
 // Peer is the process on the other end of the socket, as the kernel named it.
@@ -166,6 +170,14 @@ type Torn struct {
 	Bytes  int64  `json:"bytes"`
 	SHA256 string `json:"sha256"` // of all of them
 	Start  []byte `json:"start"`  // the first MaxTorn of them; base64 in JSON
+}
+
+// Tampered is how a file was found that the daemon had open. The records up to the
+// last one were in it.
+type Tampered struct {
+	What       string `json:"what"`
+	LastRecord uint64 `json:"last_record"`
+	LastHash   string `json:"last_hash"`
 }
 
 // Gap is what could not be written.

@@ -31,14 +31,15 @@ const (
 
 // Summary is what a check has seen.
 type Summary struct {
-	Files   int    `json:"files"`
-	Records uint64 `json:"records"`
-	First   uint64 `json:"first"`     // number of the first record; 0 = there is none
-	Last    uint64 `json:"last"`      // number of the last good record
-	Hash    string `json:"last_hash"` // its hash: keep it to ask for later
-	Torn    uint64 `json:"torn"`      // records about torn lines
-	Gaps    uint64 `json:"gaps"`      // records about times without a log
-	Break   *Break `json:"break,omitempty"`
+	Files    int    `json:"files"`
+	Records  uint64 `json:"records"`
+	First    uint64 `json:"first"`     // number of the first record; 0 = there is none
+	Last     uint64 `json:"last"`      // number of the last good record
+	Hash     string `json:"last_hash"` // its hash: keep it to ask for later
+	Torn     uint64 `json:"torn"`      // records about torn lines
+	Gaps     uint64 `json:"gaps"`      // records about times without a log
+	Tampered uint64 `json:"tampered"`  // records about files that were changed while they were open
+	Break    *Break `json:"break,omitempty"`
 }
 
 // Options say what a check is to demand besides an unbroken chain.
@@ -248,6 +249,8 @@ func (v *verifier) accept(r *Record) {
 		v.sum.Torn++
 	case KindGap:
 		v.sum.Gaps++
+	case KindTampered:
+		v.sum.Tampered++
 	case KindDecision, KindFinished:
 	}
 }
