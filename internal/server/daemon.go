@@ -20,8 +20,8 @@ func (s *Server) health(x *exchange, _ *request) error {
 	return s.reply(x, http.StatusOK, client.Health{Status: "ok"})
 }
 
-func (s *Server) ready(x *exchange, _ *request) error {
-	h := s.cfg.API.Ready()
+func (s *Server) ready(x *exchange, r *request) error {
+	h := s.cfg.API.Ready(r.Context())
 	status := http.StatusOK
 	if h.Status != "ok" {
 		status = http.StatusServiceUnavailable

@@ -356,7 +356,7 @@ func (f *fakeAPI) GC(_ context.Context, _ session.Principal, r client.GCRequest)
 	return []client.Garbage{{Kind: "mount", Name: "x", Removed: !r.DryRun}}, nil
 }
 
-func (f *fakeAPI) Ready() client.Health { return client.Health{Status: "ok"} }
+func (f *fakeAPI) Ready(context.Context) client.Health { return client.Health{Status: "ok"} }
 
 // fakeImage is an image that the fake has.
 const fakeImage = "team/first:1"

@@ -454,7 +454,7 @@ func TestNotReady(t *testing.T) {
 
 type draining struct{ session.API }
 
-func (draining) Ready() client.Health {
+func (draining) Ready(context.Context) client.Health {
 	return client.Health{Status: "draining", Reasons: []string{"stopping"}}
 }
 

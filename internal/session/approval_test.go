@@ -70,6 +70,7 @@ func (a *auditor) Decided(d *Decision) error {
 	return a.refuse
 }
 func (a *auditor) Finished(Principal, *client.Call, [32]byte) error { return nil }
+func (a *auditor) Ready() error                                     { return nil }
 
 // said gives the replies that were told, and clears them.
 func (w *watcher) said() string {

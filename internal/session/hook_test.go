@@ -58,6 +58,8 @@ func (o *told) Decided(d *Decision) error {
 	return nil
 }
 
+func (o *told) Ready() error { return nil }
+
 func (o *told) Finished(p Principal, c *client.Call, h [32]byte) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()

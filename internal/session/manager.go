@@ -65,6 +65,7 @@ type Manager struct {
 	approvals *approvals
 	bases     bases
 	usage     usageCache
+	drives    drives
 	// returning is set while memory is about to be given back to the system.
 	returning atomic.Bool
 
@@ -243,14 +244,68 @@ func (m *Manager) live() []*Session {
 }
 
 // Ready implements API.
-func (m *Manager) Ready() client.Health {
+func (m *Manager) Ready(ctx context.Context) client.Health {
 	switch managerState(m.state.Load()) {
 	case managerStarting:
 		return client.Health{Status: "starting", Reasons: []string{"sessions of the last run are being taken over"}}
 	case managerDraining:
 		return client.Health{Status: "draining", Reasons: []string{"the daemon is stopping"}}
 	}
+	if reasons := m.failing(ctx); len(reasons) > 0 {
+		return client.Health{Status: "failing", Reasons: reasons}
+	}
 	return client.Health{Status: "ok"}
+}
+
+// failing says what keeps sessions and calls from being made.
+func (m *Manager) failing(ctx context.Context) (reasons []string) {
+	free, enough, err := m.room(ctx)
+	switch {
+	case err != nil:
+		reasons = append(reasons, err.Error())
+	case !enough:
+		reasons = append(reasons, fmt.Sprintf("only %s are free on the disk of the state directory, and %s must stay: large inputs are refused and outputs not kept",
+			client.Size(free), client.Size(m.settings.Load().MinFree)))
+	}
+	if err := m.store.Ready(); err != nil {
+		reasons = append(reasons, "records cannot be stored: "+err.Error())
+	}
+	if m.cfg.Auditor != nil {
+		if err := m.cfg.Auditor.Ready(); err != nil {
+			reasons = append(reasons, "the audit log refuses calls: "+err.Error())
+		}
+	}
+	if err := m.drives.ask(ctx, m); err != nil {
+		reasons = append(reasons, fmt.Sprintf("the driver %s does not answer: %v", m.cfg.Driver, err))
+	}
+	return reasons
+}
+
+// driverFresh is how old the answer of a driver may be, and driverTime how long it
+// may take: a Docker Engine may be far away.
+const (
+	driverFresh = 5 * time.Second
+	driverTime  = 5 * time.Second
+)
+
+// drives keeps the last answer of the default driver.
+type drives struct {
+	mu  sync.Mutex // held while it is asked; guards the fields below
+	at  time.Time
+	err error
+}
+
+func (d *drives) ask(ctx context.Context, m *Manager) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.at.IsZero() || time.Since(d.at) >= driverFresh {
+		// For whoever asks next, too: it does not end with this request.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), driverTime)
+		defer cancel()
+		_, d.err = m.cfg.Drivers[m.cfg.Driver].List(ctx, m.cfg.Owner)
+		d.at = time.Now()
+	}
+	return d.err
 }
 
 // accepting refuses new work while the daemon starts or stops.

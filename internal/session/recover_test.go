@@ -267,8 +267,8 @@ func TestOutputBeyondTheCapOverADaemonsDeath(t *testing.T) {
 func TestLeavingAndDraining(t *testing.T) {
 	h := newHouse(t)
 	m := h.build()
-	if m.Ready().Status != "starting" {
-		t.Errorf("before Start: %+v", m.Ready())
+	if m.Ready(t.Context()).Status != "starting" {
+		t.Errorf("before Start: %+v", m.Ready(t.Context()))
 	}
 	if _, err := m.Create(t.Context(), alice, client.SessionCreate{}); codeOfErr(err) != client.CodeOverloaded {
 		t.Errorf("create before Start: %v", err)
@@ -292,7 +292,7 @@ func TestLeavingAndDraining(t *testing.T) {
 	m.drain = time.Hour
 	ctx, enough := context.WithCancel(t.Context())
 	go func() { done <- m.Close(ctx) }()
-	await(t, "it drains", func() bool { return m.Ready().Status == "draining" })
+	await(t, "it drains", func() bool { return m.Ready(t.Context()).Status == "draining" })
 	if _, err := m.Call(t.Context(), alice, s.ID, bashCall("x"), CallOptions{}); codeOfErr(err) != client.CodeOverloaded {
 		t.Errorf("call while draining: %v", err)
 	}

@@ -215,6 +215,8 @@ type Auditor interface {
 	// Finished is told how a call ended. outputHash is of the whole output as far
 	// as it was kept.
 	Finished(p Principal, c *client.Call, outputHash [32]byte) error
+	// Ready says why calls are refused for its sake; nil when they are not.
+	Ready() error
 }
 
 // CallOptions say how the answer to Call is wanted.
@@ -282,7 +284,8 @@ type API interface {
 	TokenSession(token string) (sessionID, tenant string, ok bool)
 	Doctor(ctx context.Context, p Principal, probe bool) (*client.Doctor, error)
 	GC(ctx context.Context, p Principal, r client.GCRequest) ([]client.Garbage, error)
-	Ready() client.Health
+	// Ready says whether sessions and calls can be made, and else why not.
+	Ready(ctx context.Context) client.Health
 
 	// Images are those that sessions of the default driver can have; the methods
 	// that change them are for admins.

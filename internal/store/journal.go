@@ -64,6 +64,7 @@ type journal struct {
 	applied uint64     // of the last frame that is in the database
 	waiting []byte     // frames that were written and that the writer has not taken
 	refuse  error      // why nothing can be appended any more; nil while it can
+	failed  bool       // the last write
 }
 
 // openJournal opens the journal of the database with this id, or makes one, and
@@ -232,7 +233,8 @@ func (j *journal) appendLocked(entries []*Entry, n int, newID func(string) strin
 	le.PutUint64(h[4:], j.seq+1)
 	le.PutUint32(h[12:], crc32.Checksum(h[:12], castagnoli))
 	le.PutUint32(h[16:], crc32.Checksum(payload, castagnoli))
-	if _, err := j.file.Write(b[start:]); err != nil {
+	_, err = j.file.Write(b[start:])
+	if j.failed = err != nil; j.failed {
 		j.waiting = b[:start]
 		return false, j.undoLocked(err)
 	}

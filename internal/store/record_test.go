@@ -355,3 +355,43 @@ func TestSweepTellsRecords(t *testing.T) {
 		t.Errorf("got %v, %v, want %v", got, err, want)
 	}
 }
+
+// TestReady: a store says that it cannot store, and that it can again, also where
+// nobody else tries.
+func TestReady(t *testing.T) {
+	s := newTest(t)
+	if err := s.Ready(); err != nil {
+		t.Fatal(err)
+	}
+	pages := func(n int) {
+		if _, err := s.conn.ExecContext(t.Context(), fmt.Sprintf("PRAGMA max_page_count = %d", n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 30 {
+		insert(t, s, testCall(s, "ses_1", ""))
+	}
+	if err := s.flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	pages(1)
+	c := testCall(s, "ses_1", "")
+	c.Input = fmt.Appendf(nil, "%q", strings.Repeat("x", 100_000))
+	insert(t, s, c)
+	if err := s.flush(t.Context()); !errors.Is(err, ErrFull) || !errors.Is(s.Ready(), ErrFull) {
+		t.Errorf("the database: %v, and ready says %v", err, s.Ready())
+	}
+	pages(100_000)
+	if err := s.flush(t.Context()); err != nil || s.Ready() != nil {
+		t.Errorf("afterwards: %v, and ready says %v", err, s.Ready())
+	}
+	s.journal.mu.Lock()
+	s.journal.failed = true // as a write on a full disk has left it
+	s.journal.mu.Unlock()
+	if err := s.Ready(); err != nil || s.journal.failed {
+		t.Errorf("the journal: %v", err)
+	}
+	if n, err := s.CountCalls(t.Context(), "ses_1"); err != nil || n != 31 {
+		t.Errorf("%d calls, %v", n, err)
+	}
+}

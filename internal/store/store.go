@@ -85,11 +85,11 @@ type Store struct {
 	delay   time.Duration // applyDelay
 	due     *time.Timer   // tells the writer to apply the journal
 	// Frames that the writer has taken from the journal, and that are not in the
-	// database yet, the number of the last one, and whether that has failed.
+	// database yet, the number of the last one, and why that has failed.
 	// Only for the writer, which holds journal.mu to change them.
 	taken    []byte
 	takenSeq uint64
-	failing  bool
+	failing  error
 
 	queue     chan *job
 	committed atomic.Int64 // jobs and entries since the last checkpoint

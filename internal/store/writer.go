@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -129,6 +130,19 @@ func (s *Store) counted(err error) error {
 		s.failures.Add(1)
 	}
 	return err
+}
+
+// Ready says why nothing can be stored; nil where it can as far as is known. After a
+// failed write it tries another.
+func (s *Store) Ready() error {
+	j := s.journal
+	j.mu.Lock()
+	refuse, failed, failing := j.refuse, j.failed, s.failing
+	j.mu.Unlock()
+	if refuse == nil && failed {
+		refuse = s.Append(&Entry{})
+	}
+	return cmp.Or(refuse, failing)
 }
 
 // flush waits until what was appended is in the database: readers look there.
@@ -353,15 +367,15 @@ func (s *Store) appliedLocked(n int) {
 	if s.taken = s.taken[:0]; cap(s.taken) > keepBuffer {
 		s.taken = nil
 	}
-	s.failing = false
+	s.failing = nil
 }
 
 // failedLocked has the writer try again. What was appended is safe meanwhile.
 func (s *Store) failedLocked(err error) error {
 	s.due.Reset(applyAgain)
 	err = s.counted(err)
-	if !s.failing {
-		s.failing = true
+	first := s.failing == nil
+	if s.failing = err; first {
 		s.log.Error("the journal cannot be moved into the database; it is tried again", "error", err)
 	}
 	return err

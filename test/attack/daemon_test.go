@@ -505,3 +505,90 @@ func TestD17StateDisk(t *testing.T) {
 		}
 	}
 }
+
+// D17: the disk that holds the daemon's state is full. What was done can be read,
+// and whoever asks whether the daemon is ready is told.
+func TestD17FullStateDisk(t *testing.T) {
+	s := newSceneIn(t, []string{"unshare", "--mount", "sh", "-c",
+		`d=$(dirname "$3")/state && mkdir -m 700 "$d" && mount -t tmpfs -o size=400m,mode=700 tmpfs "$d" && exec "$@"`, "sh"}, "[audit]\nmode = \"lenient\"\n")
+	var ids []string
+	for i := range 5 {
+		ids = append(ids, s.bash(t, fmt.Sprintf("echo %d", i)).ID)
+	}
+	name := filepath.Join(fmt.Sprintf("/proc/%d/root", s.cmd.Process.Pid), s.dir, "state", "fill")
+	fill, err := os.Create(name)
+	must(t, err)
+	for chunk := 1 << 20; chunk > 0; {
+		if _, err := fill.Write(make([]byte, chunk)); err != nil {
+			chunk /= 16
+		}
+	}
+	must(t, fill.Close())
+	h, err := s.admin.Ready(t.Context())
+	must(t, err)
+	if h.Status != "failing" || !strings.Contains(strings.Join(h.Reasons, "\n"), "are free on the disk of the state directory") {
+		t.Errorf("ready says %+v", h)
+	}
+	for i := range 200 { // until there is no room for a record either
+		if _, err := tryCall(s.a, s.attacker.ID, "bash", map[string]any{"command": fmt.Sprintf("echo more %d", i)}); err != nil {
+			break
+		}
+	}
+	list, err := s.a.ListCalls(t.Context(), s.attacker.ID, client.CallQuery{Limit: 5})
+	if err != nil || len(list.Items) != 5 {
+		t.Fatalf("the calls: %+v, %v", list, err)
+	}
+	for i, c := range list.Items {
+		if c.ID != ids[i] || c.Status != client.CallCompleted || c.Output != fmt.Sprintf("%d\n", i) {
+			t.Errorf("call %d: %+v", i, c)
+		}
+	}
+	must(t, os.Remove(name))
+	eventually(t, "it is ready again", func() bool {
+		h, err := s.admin.Ready(t.Context())
+		return err == nil && h.Status == "ok"
+	})
+	if c := s.bash(t, "echo again"); c.Output != "again\n" {
+		t.Errorf("afterwards: %+v", c)
+	}
+}
+
+// D19: the audit log is removed under the running daemon.
+func TestD19AuditRemoved(t *testing.T) {
+	for _, mode := range []string{"strict", "lenient"} {
+		t.Run(mode, func(t *testing.T) {
+			log := filepath.Join(t.TempDir(), "audit.jsonl")
+			s := newScene(t, fmt.Sprintf("[audit]\npath = %q\nmode = %q\n", log, mode))
+			if c := s.bash(t, "echo control"); c.Error != nil {
+				t.Fatalf("control: %v", c.Error)
+			}
+			must(t, os.Remove(log))
+			c, err := tryCall(s.a, s.attacker.ID, "bash", map[string]any{"command": "echo x > ran"})
+			must(t, err)
+			h, err := s.admin.Ready(t.Context())
+			must(t, err)
+			switch {
+			case mode == "strict" && (c.Error == nil || !strings.Contains(c.Error.Message, "it was removed") || read(filepath.Join(s.tree, "ran")) != ""):
+				t.Errorf("a call ran without its record: %+v", c)
+			case mode == "strict" && (h.Status != "failing" || !strings.Contains(strings.Join(h.Reasons, "\n"), "it was removed")):
+				t.Errorf("ready says %+v", h)
+			case mode == "lenient" && (c.Error != nil || h.Status != "ok"):
+				t.Errorf("%+v, ready says %+v", c, h)
+			}
+			if s.metric(t, "toold_audit_errors_total") == 0 {
+				t.Error("no metric counts it")
+			}
+			if out, err := s.toolctl("audit", "verify", filepath.Dir(log)); err == nil || !strings.Contains(out, "missing") {
+				t.Errorf("verify: %v\n%s", err, out)
+			}
+			if mode == "strict" { // a restart, which keeps the sessions
+				must(t, s.cmd.Process.Signal(syscall.SIGTERM))
+				s.cmd.Wait()
+				s.start(t)
+			}
+			if c := s.bash(t, "echo again"); c.Error != nil || c.Output != "again\n" {
+				t.Errorf("afterwards: %+v", c)
+			}
+		})
+	}
+}
