@@ -211,7 +211,7 @@ func (s *callCommand) printEvent(e client.Event) error {
 
 // printCall prints a call: its output for people, all of it for programs.
 func (s *callCommand) printCall(c *client.Call) error {
-	return s.print(view{data: c, names: []string{c.ID}, text: func(io.Writer) {
+	return s.print(view{data: c, names: []string{c.ID}, text: func(to io.Writer) {
 		if !c.Finished() {
 			if p := c.Permission; p != nil && p.ApprovalID != "" && c.Status == client.CallPending {
 				s.say("%s waits for approval %s: toolctl approvals answer %s once", line(c.ID), line(p.ApprovalID), line(p.ApprovalID))
@@ -220,7 +220,7 @@ func (s *callCommand) printCall(c *client.Call) error {
 			s.say("%s is %s; \"toolctl session logs %s %s --follow\" shows its output", line(c.ID), line(string(c.Status)), line(c.SessionID), line(c.ID))
 			return
 		}
-		w := sandboxOut(s.stdout, s.outTTY)
+		w := sandboxOut(to, s.outTTY)
 		_, _ = io.WriteString(w, c.Output)
 		if c.Output != "" && !strings.HasSuffix(c.Output, "\n") {
 			_, _ = io.WriteString(w, "\n")

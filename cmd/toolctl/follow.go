@@ -58,6 +58,9 @@ func (a *app) sayApproval(e client.Event) {
 
 // sameFile reports whether both writers lead to one place, such as a terminal.
 func sameFile(a, b io.Writer) bool {
+	if c, ok := a.(*checkedWriter); ok {
+		a = c.to
+	}
 	fa, ok := a.(*os.File)
 	fb, ok2 := b.(*os.File)
 	if !ok || !ok2 {

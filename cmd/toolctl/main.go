@@ -29,17 +29,23 @@ func main() {
 
 // run is main without the process: it returns the exit code.
 func run(ctx context.Context, args []string, a *app) int {
+	out := &checkedWriter{to: a.stdout}
+	a.stdout = out
 	root := newRootCommand(a)
 	root.SetArgs(args)
 	c, err := root.ExecuteContextC(ctx)
+	refused := err != nil && !a.started // by cobra itself
+	if err == nil {
+		err = out.close()
+	}
 	if err == nil {
 		return exitOK
 	}
-	if !a.started {
-		err = usageError(err) // cobra itself refused the command line
+	if refused {
+		err = usageError(err)
 	}
 	a.complain(err)
-	if !a.started {
+	if refused {
 		a.say("  usage: %s", c.UseLine())
 		a.say("  see \"%s --help\"", c.CommandPath())
 	}

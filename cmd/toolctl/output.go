@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
+	"syscall"
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
@@ -65,9 +67,38 @@ func (a *app) print(v view) error {
 			}
 		}
 	default:
-		v.text(a.stdout)
+		w := &checkedWriter{to: a.stdout}
+		v.text(w)
+		err = w.err
 	}
 	return err
+}
+
+// checkedWriter keeps the first error of a writer, so that nobody else has to look at
+// each: a command whose output did not arrive must not seem to have worked.
+type checkedWriter struct {
+	to  io.Writer
+	err error
+}
+
+// Write implements io.Writer.
+func (c *checkedWriter) Write(p []byte) (int, error) {
+	n, err := c.to.Write(p)
+	if err != nil && c.err == nil {
+		c.err = fmt.Errorf("write output: %w", err)
+	}
+	return n, err
+}
+
+// close reports that a write failed, or that one fails now: some file systems say so
+// only when the file is closed.
+func (c *checkedWriter) close() error {
+	if f, ok := c.to.(*os.File); ok && c.err == nil {
+		if err := f.Close(); err != nil && !errors.Is(err, syscall.EBADF) {
+			c.err = fmt.Errorf("write output: %w", err)
+		}
+	}
+	return c.err
 }
 
 // printJSON writes v indented. Characters that a terminal would act on are

@@ -16,7 +16,9 @@ command, and works without a daemon.
 Exit codes: 0 ok, 1 failed, 2 usage, 3 denied, 4 not found, 5 timeout,
 6 daemon unreachable. "run" and "call SESSION bash" exit with the command's own
 code, with 124 after a timeout, 125 when toold itself failed, 126 when it was
-denied, and 128+n when signal n ended the command.`
+denied, and 128+n when signal n ended the command. Output that cannot be written
+is a failure; where its reader has gone away, toolctl says nothing and exits with
+141, as programs do that SIGPIPE ends.`
 
 const rootExample = `  toolctl run --worktree . -- go test ./...
   toolctl session create --worktree . --name review
