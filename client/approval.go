@@ -48,8 +48,10 @@ type Approval struct {
 	// characters are made visible. The whole input is in the call.
 	Metadata map[string]any `json:"metadata"`
 	SHA256   string         `json:"sha256"` // of the exact normalised input
-	Created  time.Time      `json:"created"`
-	Expires  time.Time      `json:"expires"`
+	// SelfApprove: who made the call may answer as well ([approvals] self_approve).
+	SelfApprove bool      `json:"self_approve,omitempty"`
+	Created     time.Time `json:"created"`
+	Expires     time.Time `json:"expires"`
 }
 
 // ApprovalAnswer answers an approval.

@@ -31,6 +31,10 @@ type CallCreate struct {
 	Model     string            `json:"model,omitempty"`
 	Extra     json.RawMessage   `json:"extra,omitempty"`
 	Env       map[string]string `json:"env,omitempty"`
+	// Typed says that a person has typed this call at a terminal: it is then no part
+	// of loops, which are about models. That is the client's word, which nobody can
+	// check, so it is on the audit log, and refused with a session's token.
+	Typed bool `json:"typed,omitempty"`
 	// Timeout bounds this call, at most limits.wall. JSON name timeout_ms.
 	TimeoutMillis int64 `json:"timeout_ms,omitempty"`
 	// WaitMillis bounds how long the answer waits for the call to finish; nil
@@ -80,6 +84,7 @@ type Call struct {
 	Agent        string          `json:"agent,omitempty"`
 	Model        string          `json:"model,omitempty"`
 	Extra        json.RawMessage `json:"extra,omitempty"`
+	Typed        bool            `json:"typed,omitempty"`
 	Status       CallStatus      `json:"status"`
 	Title        string          `json:"title"`
 	Output       string          `json:"output"`

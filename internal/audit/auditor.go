@@ -30,6 +30,9 @@ func (l *Log) Decided(d *session.Decision) error {
 		Provided: d.Provided, Approver: d.Approver, Approval: d.ApprovalID,
 		Requests: requestsOf(d.Requests), RequestsMore: max(0, len(d.Requests)-maxRequests),
 	}
+	if d.Typed {
+		b.Caller = &record.Caller{Typed: true}
+	}
 	l.setInput(&b, d.Input)
 	if err := l.write(&b, l.cfg.Strict); err != nil && l.cfg.Strict {
 		return l.refusal(err)
@@ -126,10 +129,10 @@ func exitCode(v any) *int64 {
 }
 
 func callerOf(c *client.Call) *record.Caller {
-	if c.Key == "" && c.MessageID == "" && c.Agent == "" && c.Model == "" && len(c.Extra) == 0 {
+	if c.Key == "" && c.MessageID == "" && c.Agent == "" && c.Model == "" && len(c.Extra) == 0 && !c.Typed {
 		return nil
 	}
-	v := &record.Caller{Key: c.Key, MessageID: c.MessageID, Agent: c.Agent, Model: c.Model}
+	v := &record.Caller{Key: c.Key, MessageID: c.MessageID, Agent: c.Agent, Model: c.Model, Typed: c.Typed}
 	if json.Valid(c.Extra) {
 		v.Extra = c.Extra
 	}

@@ -108,11 +108,12 @@ func kinds(all []record.Record) string {
 func TestRecordsOfACall(t *testing.T) {
 	l := open(t, Config{Strict: true})
 	d := decision(1)
-	d.Approver, d.ApprovalID, d.Verdict.Reason = "uid 0", "apr_1", "fine"
+	d.Approver, d.ApprovalID, d.Verdict.Reason, d.Typed = "uid 0", "apr_1", "fine", true
 	if err := l.Decided(d); err != nil {
 		t.Fatal(err)
 	}
 	c := finished(1)
+	c.Typed = true
 	c.Permission = &client.CallPermission{Verdict: "allow", Rule: "config.toml:3", ApprovalID: "apr_1"}
 	if err := l.Finished(d.Principal, c, [32]byte{2}); err != nil {
 		t.Fatal(err)
@@ -129,13 +130,13 @@ func TestRecordsOfACall(t *testing.T) {
 	r := all[0]
 	if r.Tenant != "ci" || *r.Peer != (record.Peer{UID: 1, GID: 2, PID: 3}) || r.Session != "ses_1" || r.Call != "call_1" || r.Tool != "bash" ||
 		r.Profile != "build" || !strings.HasPrefix(r.InputHash, "01000") || r.Verdict != "allow" || r.Rule != "config.toml:3" || r.Reason != "fine" ||
-		r.Approver != "uid 0" || r.Approval != "apr_1" || len(r.Requests) != 1 || r.Requests[0] != (record.Request{Permission: "bash", Action: "allow", Rule: "config.toml:3"}) {
+		r.Approver != "uid 0" || r.Approval != "apr_1" || !r.Caller.Typed || len(r.Requests) != 1 || r.Requests[0] != (record.Request{Permission: "bash", Action: "allow", Rule: "config.toml:3"}) {
 		t.Errorf("decision: %+v", r)
 	}
 	r = all[1]
 	if r.Status != "completed" || r.AgentReported == nil || r.AgentReported.Bill != (record.Bill{CPUMillis: 1, MaxMemoryBytes: 2, IOBytes: 3, DurationMillis: 4}) ||
 		!r.AgentReported.IsError || r.AgentReported.Reason != "exit" || *r.AgentReported.Exit != 3 || !strings.HasPrefix(r.OutputHash, "0200") ||
-		r.Caller.Agent != "main" || string(r.Caller.Extra) != `{"a":1}` || r.Approval != "apr_1" || r.InputHash == "" || r.Started == nil {
+		r.Caller.Agent != "main" || !r.Caller.Typed || string(r.Caller.Extra) != `{"a":1}` || r.Approval != "apr_1" || r.InputHash == "" || r.Started == nil {
 		t.Errorf("finished: %+v", r)
 	}
 	if r = all[2]; r.Peer != nil || r.AgentReported != nil || r.Code != "denied" {

@@ -83,6 +83,9 @@ func TestWhoMayAnswer(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			h.reload(func(set *Settings) { set.Approvals.SelfApprove = tt.self })
 			c, a := h.waitingFor(tt.by, s.ID, bashCall("ls "+strings.ReplaceAll(tt.name, " ", "-")))
+			if a.SelfApprove != tt.self {
+				t.Errorf("it says self_approve: %v", a.SelfApprove)
+			}
 			_, err := h.m.Answer(t.Context(), tt.to, a.ID, once)
 			if codeOfErr(err) != tt.want {
 				t.Errorf("got %v, want %q", err, tt.want)

@@ -100,6 +100,7 @@ func (s *Session) askedBefore(c *call, j *judgement, row *store.Approval) error 
 }
 
 func newPending(c *call, j *judgement, row store.Approval) *pending {
+	row.SelfApprove = c.s.m.settings.Load().Approvals.SelfApprove
 	return &pending{c: c, j: j, row: row, reply: make(chan reply, 1), again: make(chan struct{}, 1)}
 }
 

@@ -32,6 +32,13 @@ func (m *Manager) call(ctx context.Context, p Principal, sessionID string, r cli
 		}
 		return nil, err
 	}
+	if r.Typed && p.Session != "" {
+		return nil, &client.Error{
+			Code:    client.CodeForbidden,
+			Message: "typed is for calls that a person makes; a session's token is for an agent",
+			Hint:    "leave typed out, or make the call without the token",
+		}
+	}
 	c := s.newCall(r, hidden, o.Split)
 	c.by, c.probe = p, o.probe
 	o.keep(c)

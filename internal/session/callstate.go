@@ -133,7 +133,7 @@ func (s *Session) record(c *call, inv *tool.Invocation) error {
 	c.row = store.Call{
 		Call: client.Call{
 			ID: c.id, Key: c.req.Key, SessionID: s.id, Tool: inv.Tool.Name, Input: inv.Input,
-			MessageID: c.req.MessageID, Agent: c.req.Agent, Model: c.req.Model, Extra: c.req.Extra,
+			MessageID: c.req.MessageID, Agent: c.req.Agent, Model: c.req.Model, Extra: c.req.Extra, Typed: c.req.Typed,
 			Status: client.CallPending, Time: client.CallTime{Queued: now},
 		},
 		Tenant: s.tenant.name,

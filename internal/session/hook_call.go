@@ -83,7 +83,7 @@ func (s *Session) deniedByHook(c *call, inv *tool.Invocation, h *Hook, why, hint
 	// It is denied whether or not that can be written.
 	if err := s.decided(&Decision{
 		Time: time.Now().UTC(), Principal: c.by, Session: s.id, Call: c.id, Tool: inv.Tool.Name, Profile: c.profile,
-		InputHash: sha256.Sum256(inv.Input), Input: inv.Input, Verdict: v, Approver: by,
+		InputHash: sha256.Sum256(inv.Input), Input: inv.Input, Verdict: v, Approver: by, Typed: c.row.Typed,
 	}); err != nil {
 		s.log.Error("write a decision", "call", c.id, "error", err)
 	}

@@ -246,7 +246,7 @@ func (s *Session) decision(c *call, j *judgement) *Decision {
 	return &Decision{
 		Time: time.Now().UTC(), Principal: c.by, Session: s.id, Call: c.id, Tool: j.inv.Tool.Name, Profile: c.profile,
 		InputHash: sha256.Sum256(j.inv.Input), Input: j.inv.Input, Verdict: j.verdict, Requests: j.each,
-		Provided: j.provided,
+		Provided: j.provided, Typed: c.row.Typed,
 	}
 }
 

@@ -36,8 +36,10 @@ type loopFound struct {
 
 // guard does step 3: it looks at the call together with all that the session has
 // done, also under earlier daemons, and is doing at the moment; and remembers it.
+// Loops are those of models: what a person has typed and what no model can call are
+// no part of them.
 func (s *Session) guard(c *call, inv *tool.Invocation) (*loopFound, error) {
-	if c.probe {
+	if c.probe || c.hidden || c.row.Typed {
 		return nil, nil
 	}
 	h := &s.history
@@ -72,6 +74,9 @@ func (s *Session) recall(ctx context.Context) error {
 	err := s.m.store.Recent(ctx, store.RecentFilter{Session: s.id, Limit: policy.MaxHistory}, func(row *store.Call) error {
 		if row.Status == client.CallPending {
 			return nil // it has yet to come here, or will never run
+		}
+		if def, ok := s.m.tools.Get(row.Tool); row.Typed || ok && def.Hidden {
+			return nil
 		}
 		st := policy.Step{Input: s.m.digestOfRow(row)}
 		if row.Finished() {

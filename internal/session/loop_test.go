@@ -77,6 +77,56 @@ func TestNoLoops(t *testing.T) {
 	}
 }
 
+// What a person has typed is no part of a loop, also not of one that an agent is in.
+func TestTypedCallsAreNoLoop(t *testing.T) {
+	h, w := looping(t, loopsDenied)
+	s := h.create(alice, client.SessionCreate{})
+	typed := with(bashCall("echo a"), func(r *client.CallCreate) { r.Typed = true })
+	for i := range 10 {
+		if i == 5 {
+			h.stop()
+			h.open()
+		}
+		if c := h.call(s.ID, typed); c.Error != nil || !c.Typed {
+			t.Fatalf("%d: %+v", i, c)
+		}
+	}
+	if len(w.loops) > 0 || !w.decisions[0].Typed {
+		t.Errorf("loops %v, first decision %+v", w.loops, w.decisions[0])
+	}
+	h.call(s.ID, bashCall("echo a"))
+	h.call(s.ID, typed)
+	h.call(s.ID, bashCall("echo a"))
+	if c := h.call(s.ID, bashCall("echo a")); c.Error == nil || c.Error.Code != client.CodeDoomLoop || !strings.Contains(c.Error.Message, "call 3 in a row") {
+		t.Errorf("an agent's third: %+v", c)
+	}
+	h.settled()
+	if l, err := h.m.ListCalls(t.Context(), alice, s.ID, CallFilter{}); err != nil || !l.Items[0].Typed || l.Items[10].Typed {
+		t.Errorf("on record: %+v, %v", l.Items, err)
+	}
+	token := Principal{UID: alice.UID, Tenant: "a", Session: s.ID}
+	if _, err := h.m.Call(t.Context(), token, s.ID, typed, CallOptions{}); codeOfErr(err) != client.CodeForbidden {
+		t.Errorf("with a token: %v", err)
+	}
+}
+
+// No model can make a transfer, so that it is no part of a loop.
+func TestTransfersAreNoLoop(t *testing.T) {
+	h, _ := looping(t, loopsDenied)
+	s := h.create(alice, client.SessionCreate{})
+	for i := range 6 {
+		if i == 4 {
+			h.stop()
+			h.open()
+		}
+		r, _, err := h.m.Download(t.Context(), alice, s.ID, "f")
+		if err != nil {
+			t.Fatalf("download %d: %v", i, err)
+		}
+		r.Close()
+	}
+}
+
 func TestLoopsOverADaemonsDeath(t *testing.T) {
 	h, _ := looping(t, loopsDenied)
 	s := h.create(alice, client.SessionCreate{})

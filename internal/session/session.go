@@ -198,6 +198,8 @@ type Decision struct {
 	// Provided: the verdict holds if the call's paths lead where they say. The
 	// agent does nothing where they do not, and another decision follows.
 	Provided bool
+	// Typed: the client says that a person has typed the call.
+	Typed bool
 }
 
 // Judged is one request and its own verdict.

@@ -41,6 +41,7 @@ type origin struct {
 	Agent     string          `json:"agent,omitempty"`
 	Model     string          `json:"model,omitempty"`
 	Extra     json.RawMessage `json:"extra,omitempty"`
+	Typed     bool            `json:"typed,omitempty"`
 }
 
 // result is all that a call has once it is finished.
@@ -195,7 +196,7 @@ func (r *callRow) decode() (c *Call, size int, err error) {
 	}
 	c.Time = client.CallTime{Queued: time.UnixMilli(r.queued).UTC(), Started: fromMillis(r.started), Ended: fromMillis(r.ended)}
 	if err := unmarshalMaybe(r.origin, func(o origin) {
-		c.MessageID, c.Agent, c.Model, c.Extra = o.MessageID, o.Agent, o.Model, o.Extra
+		c.MessageID, c.Agent, c.Model, c.Extra, c.Typed = o.MessageID, o.Agent, o.Model, o.Extra, o.Typed
 	}); err != nil {
 		return nil, 0, err
 	}

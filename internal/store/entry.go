@@ -67,7 +67,7 @@ type eventRow struct {
 func (e *Entry) InsertCall(c *Call) int64 {
 	input := c.inputColumn()
 	var from []byte
-	if o := (origin{c.MessageID, c.Agent, c.Model, c.Extra}); o.MessageID != "" || o.Agent != "" || o.Model != "" || o.Extra != nil {
+	if o := (origin{c.MessageID, c.Agent, c.Model, c.Extra, c.Typed}); o.MessageID != "" || o.Agent != "" || o.Model != "" || o.Extra != nil || o.Typed {
 		from = e.marshal(c.ID, o)
 	}
 	e.begin(recordInsertCall, len(c.ID)+len(c.SessionID)+len(c.Tenant)+len(c.Key)+len(c.Tool)+len(c.Hash)+len(input)+len(from))

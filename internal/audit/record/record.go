@@ -160,6 +160,7 @@ type Caller struct {
 	Agent     string          `json:"agent,omitempty"`
 	Model     string          `json:"model,omitempty"`
 	Extra     json.RawMessage `json:"extra,omitempty"`
+	Typed     bool            `json:"typed,omitempty"` // by a person at a terminal
 }
 
 // MaxTorn is how many bytes of a torn line its record holds.
