@@ -13,7 +13,8 @@ type app struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	getenv         func(string) string
-	outTTY, errTTY bool
+	// whether these are terminals
+	inTTY, outTTY, errTTY bool
 	// openTerminal gives the keys that are pressed; nil where there is no
 	// terminal.
 	openTerminal func() (terminal, error)
@@ -44,14 +45,10 @@ func (a *app) socketChosen() bool { return a.socket != "" || a.getenv("TOOLD_SOC
 func (a *app) client() *client.Client { return a.clientOf(a.socketPath()) }
 
 func (a *app) clientOf(socket string) *client.Client {
-	token := a.token
-	if token == "" {
-		token = a.getenv("TOOLD_TOKEN")
-	}
 	return client.New(client.Options{
 		Socket: strings.TrimPrefix(socket, "unix://"),
 		Tenant: a.tenant,
-		Token:  token,
+		Token:  a.credential(),
 	})
 }
 

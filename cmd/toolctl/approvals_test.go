@@ -152,7 +152,7 @@ func TestCallWaits(t *testing.T) {
 			}
 			final.Tool = req.Tool
 			if req.WaitMillis != nil {
-				final.Status, final.Permission = client.CallPending, &client.CallPermission{Verdict: "ask", ApprovalID: "apr_1"}
+				final.Status, final.Permission = client.CallPending, &client.CallPermission{Verdict: "ask", Rule: "config.toml:3", ApprovalID: "apr_1"}
 				answer(w, 202, final)
 				return
 			}
@@ -162,22 +162,20 @@ func TestCallWaits(t *testing.T) {
 			sendEvent(w, string(final.Status), final)
 		},
 	})
-	const asks = "toolctl: waiting for approval apr_1, expires in 10m: toolctl approvals answer apr_1 once\n" +
-		"toolctl: approval apr_1: reject by uid 0: no\\x1b[2J\ntoolctl: rejected by uid 0\n"
+	const asks = "; Ctrl-C aborts the call\ntoolctl: approval apr_1: reject by uid 0: no\\x1b[2J\ntoolctl: rejected by uid 0\n"
 	for _, tt := range []struct {
 		args string
 		code int
 	}{
 		{"bash", 126},
 		{"bash --stream", 126},
-		{"bash --id b1", 126},
 		{"bash --stream -o json", 126},
 		{"edit", 3},
 	} {
 		r := d.ctl(append([]string{"call", "review"}, strings.Fields(tt.args)...)...)
 		r.want(t, tt.code, "", asks)
 	}
-	d.ctl("call", "review", "bash", "--wait", "1s").want(t, 5, "", "call_0123 waits for approval apr_1: toolctl approvals answer apr_1 once")
+	d.ctl("call", "review", "bash", "--wait", "1s").want(t, 5, "", "call_0123 waits for approval apr_1 (asked by config.toml:3)")
 }
 
 // TestApprovalCompletions: the tab key knows what can be answered and revoked.

@@ -188,17 +188,17 @@ func (s *approvalsWatchCommand) interactive(ctx context.Context, f *approvalFeed
 }
 
 // perform does what a key asked for, and gives what to print.
-func (s *approvalsWatchCommand) perform(ctx context.Context, c *client.Client, w *watch, do deed) string {
-	a := w.first()
+func (a *app) perform(ctx context.Context, c *client.Client, w *watch, do deed) string {
+	first := w.first()
 	switch {
-	case a == nil:
+	case first == nil:
 	case do.answer != nil:
-		_, err := c.AnswerApproval(ctx, a.ID, *do.answer)
+		_, err := c.AnswerApproval(ctx, first.ID, *do.answer)
 		return w.replied(*do.answer, err, time.Now())
 	case do.full:
-		call, err := c.GetCall(ctx, a.CallID)
+		call, err := c.GetCall(ctx, first.CallID)
 		if err != nil {
-			return "  " + line(a.CallID) + ": " + line(err.Error()) + "\n"
+			return "  " + line(first.CallID) + ": " + line(err.Error()) + "\n"
 		}
 		return w.full(call)
 	}

@@ -90,14 +90,14 @@ func (s *callCommand) call(ctx context.Context, c *client.Client, session string
 	if err != nil {
 		return err
 	}
-	if err := s.printCall(call); err != nil {
+	if err := s.printCall(ctx, c, call); err != nil {
 		return err
 	}
 	return s.result(ctx, call)
 }
 
 func (s *callCommand) request(args []string) (client.CallCreate, error) {
-	req := client.CallCreate{Tool: args[1], Key: s.id}
+	req := client.CallCreate{Tool: args[1], Key: s.id, Typed: s.typed()}
 	if s.stream && s.wait != "" {
 		return req, usagef("--stream shows all of the call: leave --wait out")
 	}
@@ -170,29 +170,44 @@ func (s *callCommand) waited(ctx context.Context, c *client.Client, session stri
 	if req.WaitMillis != nil {
 		return c.CreateCall(ctx, session, req, client.CallOptions{})
 	}
+	k := s.asker(c)
+	defer k.stop()
 	progress := s.progress(line(req.Tool) + " is running")
-	f := follower{client: c, detach: s.id != "", onEvent: func(client.Event) error { return nil }, approval: func(e client.Event) {
+	f := follower{client: c, detach: s.id != "", onEvent: func(client.Event) error { return nil }, approval: func(ctx context.Context, e client.Event) {
 		progress.stop()
-		s.sayApproval(e)
-		progress = s.progress("waiting for the call")
+		if k.event(ctx, e); k.prompting() {
+			progress = newProgress("") // the terminal has the prompt
+		} else {
+			progress = s.progress("waiting for the call")
+		}
 	}}
 	call, err := f.run(ctx, session, req)
 	progress.stop()
 	return call, err
 }
 
+func (s *callCommand) asker(c *client.Client) *asker {
+	k := &asker{app: s.app, client: c, giveUp: "Ctrl-C aborts the call"}
+	if s.id != "" {
+		k.giveUp = "Ctrl-C leaves it waiting"
+	}
+	return k
+}
+
 func (s *callCommand) streamed(ctx context.Context, c *client.Client, session string, req client.CallCreate) error {
 	f := s.outputs(c)
 	if s.format == formatJSON {
-		f = &follower{client: c, onEvent: s.printEvent, approval: s.sayApproval}
+		f = &follower{client: c, onEvent: s.printEvent}
 	}
-	f.detach = s.id != ""
+	k := s.asker(c)
+	defer k.stop()
+	f.detach, f.approval = s.id != "", k.event
 	call, err := f.run(ctx, session, req)
 	if err != nil {
 		return err
 	}
 	if s.format != formatJSON && !f.wrote {
-		if err := s.printCall(call); err != nil { // a tool that does not stream
+		if err := s.printCall(ctx, c, call); err != nil { // a tool that does not stream
 			return err
 		}
 	}
@@ -210,11 +225,11 @@ func (s *callCommand) printEvent(e client.Event) error {
 }
 
 // printCall prints a call: its output for people, all of it for programs.
-func (s *callCommand) printCall(c *client.Call) error {
+func (s *callCommand) printCall(ctx context.Context, cl *client.Client, c *client.Call) error {
 	return s.print(view{data: c, names: []string{c.ID}, text: func(to io.Writer) {
 		if !c.Finished() {
 			if p := c.Permission; p != nil && p.ApprovalID != "" && c.Status == client.CallPending {
-				s.say("%s waits for approval %s: toolctl approvals answer %s once", line(c.ID), line(p.ApprovalID), line(p.ApprovalID))
+				s.sayPending(ctx, cl, c)
 				return
 			}
 			s.say("%s is %s; \"toolctl session logs %s %s --follow\" shows its output", line(c.ID), line(string(c.Status)), line(c.SessionID), line(c.ID))

@@ -26,7 +26,7 @@ func (a *app) showChanges(ctx context.Context, c *client.Client, session string,
 	defer cancel()
 	f := follower{
 		client: c, onEvent: func(client.Event) error { return nil },
-		approval: func(client.Event) { cancel() }, // nobody has to allow this
+		approval: func(context.Context, client.Event) { cancel() }, // nobody has to allow this
 	}
 	call, err := f.run(ctx, session, r)
 	if err != nil || call.Status != client.CallCompleted || endingOf(call).code != 0 {

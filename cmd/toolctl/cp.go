@@ -96,7 +96,7 @@ func (a *app) noticeApprovals(ctx context.Context, c *client.Client, session str
 				p := &pending[i]
 				if strings.HasPrefix(p.Tool, "file_") && p.Created.After(begin.Add(-noticeEvery)) && !told[p.ID] {
 					told[p.ID] = true
-					a.say("%s", askedNotice(p))
+					a.sayAsked(p, "")
 				}
 			}
 		}

@@ -182,7 +182,7 @@ func TestCopyWaits(t *testing.T) {
 		answer(w, 200, client.List[client.Approval]{Items: []client.Approval{mine, other}})
 	}
 	h["GET /v1/sessions/{id}/files"] = func(w http.ResponseWriter, r *http.Request) {
-		for !strings.Contains(said.String(), "\n") && r.Context().Err() == nil {
+		for !strings.Contains(said.String(), "admin can") && r.Context().Err() == nil {
 			time.Sleep(10 * time.Millisecond)
 		}
 		answerProblem(w, 403, client.CodeDenied, "rejected")
@@ -190,5 +190,6 @@ func TestCopyWaits(t *testing.T) {
 	d := startFake(t, h)
 	a := &app{stdout: io.Discard, stderr: &said, getenv: func(string) string { return "" }}
 	code := run(t.Context(), []string{"--socket", d.socket, "cp", "review:/etc/x", filepath.Join(t.TempDir(), "x")}, a)
-	result{code, "", said.String()}.want(t, 3, "", "toolctl: waiting for approval apr_1, expires in 10m: toolctl approvals answer apr_1 once\ntoolctl: copy /etc/x: rejected\n")
+	result{code, "", said.String()}.want(t, 3, "", "toolctl: waiting for approval apr_1, expires in 10m\ntoolctl:   bash x (asked by config.toml:3: who pushes?)\n")
+	result{code, "", said.String()}.want(t, 3, "", "\ntoolctl: copy /etc/x: rejected\n")
 }

@@ -30,8 +30,8 @@ type follower struct {
 	// written.
 	onEvent func(client.Event) error
 	// approval, when set, is told that the call waits for somebody to allow it,
-	// and what came of that.
-	approval func(client.Event)
+	// and what came of that. ctx ends with the command.
+	approval func(ctx context.Context, e client.Event)
 	// detach leaves the call running when the context ends.
 	detach bool
 
@@ -43,17 +43,9 @@ type follower struct {
 func (a *app) outputs(c *client.Client) *follower {
 	out := sandboxOut(a.stdout, a.outTTY)
 	if sameFile(a.stdout, a.stderr) {
-		return &follower{client: c, stdout: out, stderr: out, approval: a.sayApproval}
+		return &follower{client: c, stdout: out, stderr: out}
 	}
-	return &follower{client: c, stdout: out, stderr: sandboxOut(a.stderr, a.errTTY), split: true, approval: a.sayApproval}
-}
-
-// sayApproval tells a person who waits for a call that somebody must allow it,
-// and how that ended.
-func (a *app) sayApproval(e client.Event) {
-	if notice := approvalNotice(e); notice != "" {
-		a.say("%s", notice)
-	}
+	return &follower{client: c, stdout: out, stderr: sandboxOut(a.stderr, a.errTTY), split: true}
 }
 
 // sameFile reports whether both writers lead to one place, such as a terminal.
@@ -90,6 +82,9 @@ func (f *follower) run(ctx context.Context, session string, r client.CallCreate)
 			return nil, err
 		}
 		aborter.started(e.Call)
+		if f.approval != nil && (e.Type == client.EventApprovalAsked || e.Type == client.EventApprovalReplied) {
+			f.approval(ctx, e)
+		}
 		if final, unwritten = f.take(stream, e); unwritten != nil {
 			break
 		}
@@ -111,9 +106,6 @@ func (f *follower) run(ctx context.Context, session string, r client.CallCreate)
 
 // take handles one event; it returns the call when that is its last.
 func (f *follower) take(ctx context.Context, e client.Event) (*client.Call, error) {
-	if f.approval != nil && (e.Type == client.EventApprovalAsked || e.Type == client.EventApprovalReplied) {
-		f.approval(e)
-	}
 	if f.onEvent != nil {
 		if err := f.onEvent(e); err != nil {
 			return nil, err
@@ -129,29 +121,6 @@ func (f *follower) take(ctx context.Context, e client.Event) (*client.Call, erro
 		return nil, fmt.Errorf("result of call %s: %w", e.Call, err)
 	}
 	return final, nil
-}
-
-// approvalNotice is what a person who waits for a call should know of an event;
-// "" for nothing.
-func approvalNotice(e client.Event) string {
-	switch e.Type {
-	case client.EventApprovalAsked:
-		var a client.Approval
-		if json.Unmarshal(e.Data, &a) == nil {
-			return askedNotice(&a)
-		}
-	case client.EventApprovalReplied:
-		var r client.ApprovalReply
-		if json.Unmarshal(e.Data, &r) == nil {
-			return fmt.Sprintf("approval %s: %s", line(r.ID), replyText(r))
-		}
-	}
-	return ""
-}
-
-// askedNotice says that a call waits, and what lets it go on.
-func askedNotice(a *client.Approval) string {
-	return fmt.Sprintf("waiting for approval %s, %s: toolctl approvals answer %s once", line(a.ID), expiresIn(a, time.Now()), line(a.ID))
 }
 
 // replyText is how an approval ended.

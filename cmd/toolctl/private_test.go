@@ -43,7 +43,11 @@ func fakeToold(mode string, args []string) int {
 		return 1
 	}
 	mux := http.NewServeMux()
-	for pattern, h := range runHandlers(stream(bashDone("", exited(7)), client.Output{Stream: "stdout", Text: "private"})) {
+	handlers := runHandlers(stream(bashDone("", exited(7)), client.Output{Stream: "stdout", Text: "private"}))
+	if mode == "asks" {
+		handlers = asking(own(approval("apr_1", "git push")))
+	}
+	for pattern, h := range handlers {
 		mux.HandleFunc(pattern, h)
 	}
 	asked := 0

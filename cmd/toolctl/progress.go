@@ -17,11 +17,17 @@ type progress struct {
 
 // progress begins one; its stop must be called before anything else is printed.
 func (a *app) progress(what string) *progress {
-	p := &progress{done: make(chan struct{})}
-	p.set(what)
+	p := newProgress(what)
 	if a.errTTY {
 		p.wait.Go(func() { p.show(a) })
 	}
+	return p
+}
+
+// newProgress is one that says nothing.
+func newProgress(what string) *progress {
+	p := &progress{done: make(chan struct{})}
+	p.set(what)
 	return p
 }
 

@@ -26,8 +26,9 @@ changed files that programs of the host run or obey on sight: git's own, those o
 editors, direnv and CI.
 
 Where no daemon listens and none was named with --socket or TOOLD_SOCKET, a
-private one is started for as long as the command runs. There nobody else could
-be asked: what a rule would ask about is allowed, since you gave the command.
+private one is started for as long as the command runs. What a rule asks about
+there, you are asked at the terminal; where there is none, it is denied, unless
+--yes allows it.
 
 toolctl exits with the command's code: 124 after a timeout, 125 when toold itself
 failed, 126 when the command was denied, 128+n when signal n ended it. Ctrl-C
@@ -47,6 +48,7 @@ type runCommand struct {
 	session sessionFlags
 	timeout string
 	keep    bool
+	yes     bool
 	private bool // the daemon is our own
 }
 
@@ -69,6 +71,7 @@ func newRunCommand(a *app) *cobra.Command {
 	c.Flags().SetInterspersed(false) // everything after the first word is the command's
 	r.session.register(a, c)
 	c.Flags().StringVar(&r.timeout, "timeout", "", "stop the command after this `duration`, such as 90s (default: the session's limits.wall)")
+	c.Flags().BoolVar(&r.yes, "yes", false, "allow what a rule asks about, where you may")
 	c.Flags().BoolVar(&r.keep, "keep", false, "leave the session running")
 	return c
 }
@@ -102,6 +105,7 @@ func (r *runCommand) requests(argv []string) (client.SessionCreate, client.CallC
 		session.LeasePID = os.Getpid()
 	}
 	call := bashCall(shellQuote(argv))
+	call.Typed = r.typed()
 	call.TimeoutMillis, err = millis("--timeout", r.timeout)
 	return session, call, err
 }
@@ -146,18 +150,6 @@ func (r *runCommand) connect(ctx context.Context) (c *client.Client, stop func()
 	return r.clientOf(p.socket()), p.stop, nil
 }
 
-// allow answers what the private daemon asks about the command: with yes, as the
-// one who gave it.
-func (r *runCommand) allow(ctx context.Context, c *client.Client, e client.Event) {
-	var a client.Approval
-	if e.Type != client.EventApprovalAsked || json.Unmarshal(e.Data, &a) != nil {
-		return
-	}
-	if _, err := c.AnswerApproval(ctx, a.ID, client.ApprovalAnswer{Answer: client.AnswerOnce, SHA256: a.SHA256}); err != nil {
-		r.say("approval %s: %s", line(a.ID), lines(err.Error()))
-	}
-}
-
 // absent reports whether there is no daemon at a socket at all; one that this
 // user may not talk to is not absent.
 func absent(_ *client.Version, err error) bool {
@@ -177,9 +169,9 @@ func (r *runCommand) inSession(ctx context.Context, c *client.Client, req client
 		call.TimeoutMillis = longest // not the default of a call by an agent, which is short
 	}
 	f := r.outputs(c)
-	if r.private {
-		f.approval = func(e client.Event) { r.allow(ctx, c, e) }
-	}
+	k := &asker{app: r.app, client: c, giveUp: "Ctrl-C aborts the call", yes: r.yes, private: r.private}
+	defer k.stop()
+	f.approval = k.event
 	final, err := f.run(ctx, s.ID, call)
 	if err == nil {
 		err = r.commandResult(ctx, final)

@@ -38,8 +38,10 @@ func (a *app) newTable(headers ...string) *table {
 }
 
 // color reports whether standard output may have colours.
-func (a *app) color() bool {
-	return a.outTTY && a.getenv("NO_COLOR") == "" && a.getenv("TERM") != "dumb"
+func (a *app) color() bool { return colors(a.outTTY, a.getenv) }
+
+func colors(tty bool, getenv func(string) string) bool {
+	return tty && getenv("NO_COLOR") == "" && getenv("TERM") != "dumb"
 }
 
 // row adds a line; its texts may be hostile.

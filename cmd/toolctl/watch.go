@@ -18,6 +18,7 @@ type watch struct {
 	width, height int
 	color         bool
 	scope         client.Scope // of always
+	own           bool         // there is one approval, of a call of our own
 
 	queue   []client.Approval // those that wait; the first one is on the screen
 	skipped map[string]bool
@@ -148,7 +149,11 @@ func (w *watch) prompt() string {
 		if savable(a) {
 			text += "a always (" + string(w.scope) + "), "
 		}
-		text += "r reject, m with a reason, f full, s skip, q quit"
+		text += "r reject, m with a reason, f full"
+		if w.own {
+			return clipped(text+"; Ctrl-C aborts the call", w.width-1)
+		}
+		text += ", s skip, q quit"
 		if n := len(w.queue) - 1; n > 0 {
 			text += fmt.Sprintf(" (%d more)", n)
 		}
@@ -175,11 +180,11 @@ func (w *watch) press(keys string, now time.Time) (text string, do deed) {
 		return w.read(keys), deed{}
 	}
 	switch a := w.first(); {
-	case keys == "q" || keys == "\x04":
+	case !w.own && (keys == "q" || keys == "\x04"):
 		return "", deed{quit: true}
 	case a == nil || utf8.RuneCountInString(keys) != 1:
 		return "", deed{}
-	case keys == "s":
+	case keys == "s" && !w.own:
 		return w.skip(now), deed{}
 	case keys == "f":
 		return "", deed{full: true}

@@ -1,0 +1,213 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/policy"
+)
+
+// asker does what the caller can do about an approval that the call waits for: it
+// asks at the terminal where the caller may answer, and else says who may.
+type asker struct {
+	*app
+	client *client.Client
+	// giveUp says how the caller stops waiting; "" says nothing.
+	giveUp string
+	// yes: what a rule asks about is allowed.
+	yes bool
+	// private: the daemon is our own, so that nobody else can answer.
+	private bool
+
+	end  context.CancelFunc // ends the prompt; nil where there is none
+	wait sync.WaitGroup
+}
+
+// event takes an event of the call. It does not wait for an answer.
+func (k *asker) event(ctx context.Context, e client.Event) {
+	switch e.Type {
+	case client.EventApprovalAsked:
+		var a client.Approval
+		if json.Unmarshal(e.Data, &a) == nil {
+			k.asked(ctx, &a)
+		}
+	case client.EventApprovalReplied:
+		k.stop()
+		var r client.ApprovalReply
+		if json.Unmarshal(e.Data, &r) == nil {
+			k.say("approval %s: %s", line(r.ID), replyText(r))
+		}
+	}
+}
+
+// nobodyAsked goes back to who gave the command to a private daemon.
+const nobodyAsked = "a rule asks about it, and there is no terminal to ask at; run it on one, or allow what rules ask about with --yes"
+
+func (k *asker) asked(ctx context.Context, a *client.Approval) {
+	k.stop()
+	switch {
+	case k.yes && k.answer(ctx, a, client.ApprovalAnswer{Answer: client.AnswerOnce}):
+	case a.SelfApprove && k.prompt(ctx, a):
+	case k.private && k.answer(ctx, a, client.ApprovalAnswer{Answer: client.AnswerReject, Message: nobodyAsked}):
+	default:
+		k.sayAsked(a, k.giveUp)
+	}
+}
+
+func (k *asker) answer(ctx context.Context, a *client.Approval, answer client.ApprovalAnswer) bool {
+	answer.SHA256 = a.SHA256
+	_, err := k.client.AnswerApproval(ctx, a.ID, answer)
+	if err != nil {
+		k.say("approval %s: %s", line(a.ID), lines(err.Error()))
+	}
+	return err == nil
+}
+
+// prompting reports whether the terminal is in use.
+func (k *asker) prompting() bool { return k.end != nil }
+
+// stop ends the prompt, if there is one, and gives the terminal back.
+func (k *asker) stop() {
+	if k.end != nil {
+		k.end()
+		k.wait.Wait()
+		k.end = nil
+	}
+}
+
+// prompt asks at the terminal, if there is one. It is drawn on standard error, since
+// standard output is the command's.
+func (k *asker) prompt(ctx context.Context, a *client.Approval) bool {
+	if !k.errTTY || k.openTerminal == nil {
+		return false
+	}
+	term, err := k.openTerminal()
+	if err != nil {
+		return false
+	}
+	until, end := context.WithCancel(ctx)
+	k.end = end
+	k.wait.Go(func() {
+		if answer := k.ask(until, term, a); answer != nil {
+			k.answer(ctx, a, *answer) // also while its own end stops the prompt
+		}
+	})
+	return true
+}
+
+// ask shows one approval as "approvals watch" does, and gives the answer; nil when ctx
+// ends before.
+func (k *asker) ask(ctx context.Context, term terminal, a *client.Approval) *client.ApprovalAnswer {
+	keys := readKeys(term)
+	defer func() {
+		fmt.Fprint(k.stderr, "\r\x1b[K")
+		_ = term.Close()
+		keys.wait()
+	}()
+	w := newWatch(0, 0, colors(k.errTTY, k.getenv), client.ScopeSession)
+	w.own = true
+	w.width, w.height = term.size()
+	draw := func(text string) {
+		fmt.Fprintf(k.stderr, "\r\x1b[K%s%s", text, w.prompt())
+		w.drawn(time.Now())
+	}
+	draw(w.update([]client.Approval{*a}, nil, time.Now()))
+	for {
+		select {
+		case p, ok := <-keys.pressed:
+			if !ok {
+				return nil // the terminal is gone
+			}
+			w.width, w.height = term.size()
+			text, do := w.press(p.text, p.at)
+			if do.answer != nil {
+				return do.answer
+			}
+			draw(text + k.perform(ctx, k.client, w, do))
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// maxWhy is how many requests of a call that waits are shown, and maxWhat how many
+// columns of each.
+const (
+	maxWhy  = 5
+	maxWhat = 120
+)
+
+// sayAsked says that a call waits, why, and what its caller may do about it.
+func (a *app) sayAsked(p *client.Approval, giveUp string) {
+	a.say("waiting for approval %s, %s", line(p.ID), expiresIn(p, time.Now()))
+	for i := range p.Requests {
+		if i == maxWhy {
+			a.say("  and %d more: toolctl approvals watch", len(p.Requests)-i)
+			break
+		}
+		a.say("  %s", whyAsked(p, &p.Requests[i]))
+	}
+	next := "who made the call may not answer: "
+	switch {
+	case p.SelfApprove:
+		next = "to allow it: toolctl approvals answer " + line(p.ID) + " once"
+	case a.credential() != "":
+		next += "a user of tenant " + line(p.Tenant) + " or an admin can, without the token"
+	default:
+		next += "another user of tenant " + line(p.Tenant) + " or an admin can"
+		if os.Geteuid() == 0 {
+			next += "; self_approve in [approvals] of config.toml lets you"
+		}
+	}
+	if giveUp != "" {
+		next += "; " + giveUp
+	}
+	a.say("  %s", next)
+}
+
+// whyAsked is one request, and the rule that asks about it.
+func whyAsked(p *client.Approval, r *client.ApprovalRequest) string {
+	text := clipped(visibleLine(r.Permission+" "+r.Pattern), maxWhat)
+	if loop, ok := p.Metadata["loop"].(string); ok && r.Permission == policy.PermissionDoomLoop {
+		text = "doom loop: " + line(loop)
+	}
+	why := "asked by " + line(r.Rule)
+	if r.Reason != "" {
+		why += ": " + line(r.Reason)
+	}
+	return text + " (" + why + ")"
+}
+
+// sayPending says that a call waits that nobody waits for here.
+func (a *app) sayPending(ctx context.Context, c *client.Client, call *client.Call) {
+	p := call.Permission
+	pending, err := pendingApprovals(ctx, c, call.SessionID)
+	if err != nil {
+		pending = nil // as with a token, which may not see them
+	}
+	for i := range pending {
+		if pending[i].ID == p.ApprovalID {
+			a.say("%s is pending", line(call.ID))
+			a.sayAsked(&pending[i], "")
+			return
+		}
+	}
+	a.say("%s waits for approval %s (asked by %s): \"toolctl approvals watch\" shows it to those who may answer", line(call.ID), line(p.ApprovalID), line(p.Rule))
+}
+
+// credential is the session's token that calls are made with; "" for the user's own
+// rights.
+func (a *app) credential() string {
+	if a.token != "" {
+		return a.token
+	}
+	return a.getenv("TOOLD_TOKEN")
+}
+
+// typed reports whether a person types at a terminal and sees there what comes of it.
+func (a *app) typed() bool { return a.inTTY && a.outTTY && a.credential() == "" }
