@@ -60,7 +60,7 @@ const truncatedKey = "truncated"
 
 // metadataNames are the parts of what is shown, the telling ones first.
 func metadataNames(m map[string]any) []string {
-	first := []string{"command", "input", "diff", "path", "workdir", "env", "description"}
+	first := []string{"command", "stdin", "input", "diff", "path", "workdir", "env", "description"}
 	names := slices.DeleteFunc(slices.Sorted(maps.Keys(m)), func(n string) bool { return n == truncatedKey })
 	slices.SortStableFunc(names, func(a, b string) int { return rank(first, a) - rank(first, b) })
 	return names

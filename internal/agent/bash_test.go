@@ -448,3 +448,43 @@ func TestAbortRace(t *testing.T) {
 		t.Errorf("%d goroutines before, %d after\n%s", before, now, buf[:runtime.Stack(buf, true)])
 	}
 }
+
+// A program reads what it is given, as by a pipe, and nothing of another call. What it
+// does not read holds up nobody.
+func TestBashStdin(t *testing.T) {
+	r := newRig(t, run.StdinBash{})
+	c, _ := r.connect(r.hello())
+	long := strings.Repeat("0123456789abcde\n", run.MaxStdin/16)
+	for i, tc := range []struct{ name, command, stdin, out string }{
+		{"read", "cat; echo end", "a\nb", "a\nbend\n"},
+		{"any bytes of text", "od -An -c", "\x00ü", "  \\0 303 274\n"},
+		{"a script", "bash", "echo hi; exit 0", "hi\n"},
+		{"as much as may be", "wc -c", long, fmt.Sprintln(len(long))},
+		{"read in part", "head -c 3", long, "012"},
+		{"not read", "echo ok", long, "ok\n"},
+		{"closed", "exec <&-; echo ok", long, "ok\n"},
+		{"opened again", "cat /dev/stdin", "again", "again"},
+		{"left to a process behind", "sleep 300 <&0 >/dev/null 2>&1 & echo ok", long, "ok\n"},
+		{"none", "cat; echo end", "", "end\n"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			in, _ := json.Marshal(map[string]any{"command": tc.command, "stdin": tc.stdin})
+			var s sink
+			o, err := c.Run(t.Context(), Request{CallID: fmt.Sprint("c", i), Tool: run.StdinBashName, Input: in}, &s)
+			if err != nil || o.Err != nil || o.Result.IsError || string(s.data) != tc.out {
+				t.Fatalf("%q, want %q; %+v, %v", s.data, tc.out, o, err)
+			}
+			if out, _ := r.bash(c, fmt.Sprint("after", i), "cat; ls /proc/self/fd | tr '\\n' ' '"); out != "0 1 2 3 " {
+				t.Errorf("the next command prints %q", out)
+			}
+		})
+	}
+	in, _ := json.Marshal(map[string]any{"command": "cat", "stdin": long + "x"})
+	if o, err := c.Run(t.Context(), Request{CallID: "big", Tool: run.StdinBashName, Input: in}, &sink{}); err != nil || o.Err == nil || o.Err.Code != run.CodeInvalidInput {
+		t.Errorf("too long: %+v, %v", o, err)
+	}
+	in, _ = json.Marshal(map[string]any{"command": "sleep 300", "stdin": long, "timeout": 200})
+	if o, err := c.Run(t.Context(), Request{CallID: "late", Tool: run.StdinBashName, Input: in}, &sink{}); err != nil || o.Exit == nil || o.Exit.Reason != run.ReasonTimeout {
+		t.Errorf("a command that does not read and is late: %+v, %v", o, err)
+	}
+}

@@ -67,6 +67,7 @@ type running struct {
 	exit   <-chan ended
 	pid    int
 	pumps  []*pump
+	feed   *feed // of its standard input; nil without one
 	began  time.Time
 	reason run.Reason    // set when we end it
 	limit  limitHit      // that it ran into, where the agent knows
@@ -84,6 +85,7 @@ func (x *executor) run(ctx context.Context, c run.Command) (*run.Exit, error) {
 	}
 	e, err := r.wait(ctx, c.Timeout)
 	background := r.settle()
+	r.feed.stop()
 	for _, p := range r.pumps {
 		if perr := p.wait(); err == nil {
 			err = perr
@@ -137,7 +139,7 @@ func (x *executor) spawn(ctx context.Context, c run.Command) (*running, error) {
 	split := c.Stderr != nil && c.Stderr != c.Stdout
 	reply, err := x.spawner.run(ctx, &startRequest{
 		argv: c.Argv, env: env, paths: candidates(c.Argv[0], x.path),
-		dir: dir, split: split, group: g, over: x.shells.over,
+		dir: dir, split: split, input: c.Stdin != "", group: g, over: x.shells.over,
 	})
 	if err != nil {
 		return nil, err
@@ -146,6 +148,9 @@ func (x *executor) spawn(ctx context.Context, c run.Command) (*running, error) {
 		s.sid = reply.pid
 	}
 	r := &running{group: g, exit: reply.exit, pid: reply.pid, began: time.Now(), dying: dying}
+	if c.Stdin != "" {
+		r.feed = newFeed(os.NewFile(uintptr(reply.stdin), "pipe"), c.Stdin)
+	}
 	r.pumps = append(r.pumps, newPump(os.NewFile(uintptr(reply.stdout), "pipe"), c.Stdout))
 	if split {
 		r.pumps = append(r.pumps, newPump(os.NewFile(uintptr(reply.stderr), "pipe"), c.Stderr))
@@ -283,6 +288,30 @@ func signalText(s unix.Signal) string {
 		return name
 	}
 	return fmt.Sprintf("SIG%d", int(s))
+}
+
+// feed gives a program what it reads.
+type feed struct {
+	file *os.File
+	done chan struct{}
+}
+
+func newFeed(file *os.File, text string) *feed {
+	f := &feed{file: file, done: make(chan struct{})}
+	go func() {
+		defer close(f.done)
+		defer f.file.Close()
+		_, _ = f.file.WriteString(text) // a program may end, or close it, before it has read all
+	}()
+	return f
+}
+
+// stop takes back what has not been read.
+func (f *feed) stop() {
+	if f != nil {
+		_ = f.file.SetWriteDeadline(time.Unix(1, 0))
+		<-f.done
+	}
 }
 
 // pump moves what a program writes into a pipe to where it belongs.

@@ -43,6 +43,7 @@ type startRequest struct {
 	paths     []string // candidates for argv[0]
 	dir       string
 	split     bool        // two pipes
+	input     bool        // a pipe as its standard input
 	waits     bool        // a shell that waits: argv and env end as it wants them
 	group     group       // of the program; removed when it does not start
 	over      func(group) // called with the group before that; may be nil
@@ -54,7 +55,8 @@ type startReply struct {
 	exit   <-chan ended
 	stdout int // read ends, non-blocking; stderr is -1 without split
 	stderr int
-	handle // where it was asked for
+	stdin  int // the write end, non-blocking; -1 without input
+	handle     // where it was asked for
 	err    error
 }
 
@@ -194,6 +196,9 @@ func (y *startReply) close(r *startRequest) {
 	if r.split {
 		_ = unix.Close(y.stderr)
 	}
+	if r.input {
+		_ = unix.Close(y.stdin)
+	}
 	if r.waits {
 		y.handle.close()
 	}
@@ -210,13 +215,16 @@ func (s *spawner) spawn(r *startRequest) startReply {
 		return startReply{err: fmt.Errorf("start %s: pipe: %w", r.argv[0], err)}
 	}
 	plan.stdio = [3]int{s.devNull, pipes.out[1], pipes.errOut[1]}
+	if r.input {
+		plan.stdio[0] = pipes.in[0]
+	}
 	plan.script = pipes.script[0]
 	pid, exit := s.children.fork(func() int { return forkExec(plan) }, func() bool { return plan.failed == stepNone })
 	for _, fd := range pipes.child(r) {
 		_ = unix.Close(fd)
 	}
 	reply := startReply{
-		pid: pid, exit: exit, stdout: pipes.out[0], stderr: pipes.errOut[0],
+		pid: pid, exit: exit, stdout: pipes.out[0], stderr: pipes.errOut[0], stdin: pipes.in[1],
 		handle: handle{script: pipes.script[1], mem: -1},
 	}
 	switch {
@@ -235,12 +243,15 @@ func (s *spawner) spawn(r *startRequest) startReply {
 }
 
 // programPipes are the pipes of one program; an end that there is not is -1. The
-// reading end of the script is the program's, of the others the agent's.
-type programPipes struct{ out, errOut, script [2]int }
+// reading ends of the script and of in are the program's, of the others the agent's.
+type programPipes struct{ out, errOut, script, in [2]int }
 
 // child are the ends that the program has.
 func (p *programPipes) child(r *startRequest) []int {
-	fds := append(make([]int, 0, 3), p.out[1])
+	fds := append(make([]int, 0, 4), p.out[1])
+	if r.input {
+		fds = append(fds, p.in[0])
+	}
 	if r.split {
 		fds = append(fds, p.errOut[1])
 	}
@@ -254,19 +265,26 @@ func (p *programPipes) child(r *startRequest) []int {
 // be opened again by the programs that like to.
 func (s *spawner) pipes(r *startRequest) (p programPipes, err error) {
 	none := [2]int{-1, -1}
-	p = programPipes{out: none, errOut: none, script: none}
+	p = programPipes{out: none, errOut: none, script: none, in: none}
 	err = s.asTool(func() (err error) {
-		if p.out, err = newPipe(); err != nil {
+		if p.out, err = newPipe(0); err != nil {
 			return err
+		}
+		if r.input {
+			if p.in, err = newPipe(1); err != nil {
+				closePipe(p.out)
+				return err
+			}
 		}
 		switch {
 		case r.split:
-			p.errOut, err = newPipe()
+			p.errOut, err = newPipe(0)
 		case r.waits:
 			p.script, err = scriptPipe()
 		}
 		if err != nil {
 			closePipe(p.out)
+			closePipe(p.in)
 		}
 		return err
 	})
@@ -317,12 +335,13 @@ func setEffective(uid, gid int) error {
 
 const pipeSize = 256 << 10
 
-func newPipe() ([2]int, error) {
+// newPipe makes a pipe whose end of this index is the agent's and does not block.
+func newPipe(own int) ([2]int, error) {
 	var fds [2]int
 	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
 		return fds, err
 	}
-	if err := unix.SetNonblock(fds[0], true); err != nil {
+	if err := unix.SetNonblock(fds[own], true); err != nil {
 		closePipe(fds)
 		return fds, err
 	}

@@ -85,3 +85,38 @@ func TestAsWritten(t *testing.T) {
 		}
 	}
 }
+
+// No narrow rule allows a command that is given input, also not one of the very text.
+func TestStdinAndNarrowRules(t *testing.T) {
+	set, err := Parse("rules.toml", []byte("[permission.bash]\n\"*\" = \"ask\"\n\"python3\" = \"allow\"\n\"bash *\" = \"allow\"\n\"cat *\" = \"allow\"\n\"rm *\" = \"deny\"\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stack, err := set.Stack("", "default")
+	if err != nil {
+		t.Fatal(err)
+	}
+	stack = stack.Remember([]Rule{{Permission: "bash", Pattern: "python3"}, {Permission: "bash", Pattern: "cat"}})
+	for _, tt := range []struct {
+		command, stdin string
+		want           Action
+	}{
+		{"python3", "", Allow},
+		{"python3", "print(1)", Ask},
+		{"bash -s", "rm x", Ask},
+		{"cat", "x", Ask},
+		{"rm x", "y", Deny},
+	} {
+		input, err := json.Marshal(map[string]string{"command": tt.command, "stdin": tt.stdin})
+		if err != nil {
+			t.Fatal(err)
+		}
+		inv, err := tool.NewRegistry().Parse("bash", input)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v := stack.Judge(AsWritten(inv, Workspace)); v.Action != tt.want {
+			t.Errorf("%s with %q: %+v, want %s", tt.command, tt.stdin, v, tt.want)
+		}
+	}
+}

@@ -49,6 +49,7 @@ func describe(row *store.Approval, j *judgement) {
 		Workdir     string  `json:"workdir"`
 		FilePath    string  `json:"file_path"`
 		Path        string  `json:"path"`
+		Stdin       string  `json:"stdin"`
 	}
 	if err := json.Unmarshal(j.inv.Input, &in); err != nil {
 		in.Command = nil // the input as it is, then
@@ -56,6 +57,7 @@ func describe(row *store.Approval, j *judgement) {
 	switch {
 	case in.Command != nil && j.inv.Tool.Name == "bash":
 		d.text("command", *in.Command)
+		d.text("stdin", in.Stdin)
 	case j.prep == nil || j.prep.Diff == "":
 		d.text("input", string(j.inv.Input))
 	}

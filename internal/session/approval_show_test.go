@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/tool/run"
 )
 
 func TestWhatApproversSee(t *testing.T) {
@@ -318,5 +319,31 @@ func TestApprovalProgram(t *testing.T) {
 	h.reload(func(set *Settings) { set.Approvals.Timeout = 30 * time.Millisecond })
 	if c := h.call(s.ID, bashCall("pwd 2")); c.Error == nil || c.Error.Code != client.CodeApprovalTimeout {
 		t.Errorf("%+v", c.Error)
+	}
+}
+
+// What a command is given to read is shown, and an agent that would run it without is
+// asked by a name that it does not know.
+func TestStdinIsShown(t *testing.T) {
+	h, _ := asking(t)
+	s := h.create(alice, client.SessionCreate{})
+	c, a := h.waitingFor(alice, s.ID, client.CallCreate{Tool: "bash", Input: json.RawMessage(`{"command":"cat","stdin":"echo a\u001b"}`)})
+	if a.Metadata["command"] != "cat" || a.Metadata["stdin"] != `echo a\u{1b}` {
+		t.Errorf("shown: %v", a.Metadata)
+	}
+	if q := a.Requests[0]; q.Save != "" || !strings.HasPrefix(q.Pattern, "cat <<STDIN") || !strings.Contains(q.Reason, "it is given standard input, which it may run") {
+		t.Errorf("asked: %+v", q)
+	}
+	h.answer(a, reject)
+	h.finished(c.ID)
+	old := codeOf(run.Errorf(run.CodeInternal, "the agent has no tool %.64q", run.StdinBashName))
+	if old.Code != client.CodeSandboxFailed || !strings.Contains(old.Message, "older toold") || old.Hint == "" {
+		t.Errorf("of an older agent: %+v", old)
+	}
+	for input, want := range map[string]string{`{"command":"x","stdin":"y"}`: "bash_stdin", `{"command":"x","stdin":""}`: "bash", `{"command":"\"stdin\":"}`: "bash"} {
+		inv, err := h.m.tools.Parse("bash", json.RawMessage(input))
+		if err != nil || agentTool(inv) != want {
+			t.Errorf("%s: %v", input, err)
+		}
 	}
 }

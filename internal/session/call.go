@@ -295,7 +295,7 @@ func (s *Session) prepare(c *call, inv *tool.Invocation, a tool.Access) (*run.Pr
 // prepareRequest adds the paths that are to be resolved. Other tools than bash
 // resolve what their input names.
 func prepareRequest(r agent.Request, a tool.Access) agent.Request {
-	if r.Tool == "bash" {
+	if r.Tool == run.BashName || r.Tool == run.StdinBashName {
 		r.Paths = a.Paths()
 		// What is not resolved is judged as leading anywhere.
 		r.Paths = r.Paths[:min(len(r.Paths), run.MaxPaths)]
@@ -306,11 +306,22 @@ func prepareRequest(r agent.Request, a tool.Access) agent.Request {
 // request is what the agent is asked.
 func (s *Session) request(c *call, inv *tool.Invocation, prep *run.Prepared) agent.Request {
 	return agent.Request{
-		CallID: c.id, Tool: inv.Tool.Name, Input: inv.Input,
+		CallID: c.id, Tool: agentTool(inv), Input: inv.Input,
 		Settings: s.m.settings.Load().ToolSettings[inv.Tool.Name],
 		Env:      envList(c.req.Env), TimeoutMillis: c.timeout.Milliseconds(),
 		MaxOutput: c.maxOutput, Prepared: prep, Split: c.split,
 	}
+}
+
+// agentTool is the name by which the agent knows the tool of a call.
+func agentTool(inv *tool.Invocation) string {
+	var in struct {
+		Stdin string `json:"stdin"`
+	}
+	if inv.Tool.Name == run.BashName && json.Unmarshal(inv.Input, &in) == nil && in.Stdin != "" {
+		return run.StdinBashName
+	}
+	return inv.Tool.Name
 }
 
 // admit does step 8: it waits for a slot of the session and stores the call as

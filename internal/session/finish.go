@@ -9,6 +9,7 @@ import (
 	"maps"
 	"regexp"
 	"runtime"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -125,6 +126,13 @@ func (s *Session) clientError(c *call, err error) *client.Error {
 // from the agent, so only known ones pass.
 func codeOf(e *run.Error) *client.Error {
 	code := client.Code(e.Code)
+	if e.Code == run.CodeInternal && strings.Contains(e.Message, strconv.Quote(run.StdinBashName)) {
+		return &client.Error{
+			Code:    client.CodeSandboxFailed,
+			Message: "this session was made by an older toold, whose agent cannot give a command standard input; nothing was run",
+			Hint:    "leave stdin out, or make a new session",
+		}
+	}
 	switch e.Code {
 	case run.CodeInvalidInput, run.CodeInvalidPath, run.CodeNotRegularFile, run.CodeStale, run.CodeAborted, run.CodeSandboxFailed:
 	default:

@@ -15,6 +15,10 @@ var bashDescription string
 // less and is checked where the call is admitted.
 const maxBashTimeout = 7 * 24 * 3600 * 1000
 
+// maxStdin is the most that a command is given to read, in characters; the agent
+// looks at the bytes.
+const maxStdin = 1 << 20
+
 func bashTool() *Definition {
 	return &Definition{
 		Name:        "bash",
@@ -29,6 +33,7 @@ func bashTool() *Definition {
 			optional("description", text(0, 0, "What the command does, in five to ten words, for people who watch.")),
 			optional("timeout", integer(1, maxBashTimeout, "Milliseconds after which the command is ended. The default is 120000 (two minutes).")),
 			optional("workdir", text(0, maxPath, "The directory to run in, absolute or relative to the worktree. The default is the worktree. Use this instead of a leading cd.")),
+			optional("stdin", text(0, maxStdin, "Text for a command that reads its standard input. Without it there is none.")),
 		),
 	}
 }
@@ -41,16 +46,21 @@ const home = "/home/tool"
 // it leads out of the session's own places. A text that does not say all it
 // would do is asked for as a whole too.
 func bashAccess(input json.RawMessage) Access {
-	in := named(input, "command", "workdir")
-	command, workdir := in["command"], in["workdir"]
+	in := named(input, "command", "workdir", "stdin")
+	command, workdir, stdin := in["command"], in["workdir"], in["stdin"]
 	scan := shell.Scan(command, shell.Options{Workdir: workdir, Home: home})
 
 	var a accessBuilder
 	if scan.Opaque {
 		a.add(Request{Permission: "bash", Pattern: command, Opaque: true, Why: scan.Why})
 	}
+	if stdin != "" {
+		// A shell or an interpreter would run it, and which programs are such is not
+		// known: what is judged as a whole is the command with it.
+		a.add(Request{Permission: "bash", Pattern: command + " <<STDIN\n" + stdin, Opaque: true, Why: "it is given standard input, which it may run"})
+	}
 	for _, c := range scan.Commands {
-		if scan.Opaque {
+		if scan.Opaque || stdin != "" {
 			c.Save = ""
 		}
 		a.add(Request{Permission: "bash", Pattern: c.Text, Save: c.Save})
@@ -72,8 +82,8 @@ func bashAccess(input json.RawMessage) Access {
 // bashNear leaves out what does not change what runs: the description, the
 // timeout, comments, white space, the style of quotes.
 func bashNear(input json.RawMessage) json.RawMessage {
-	in := named(input, "command", "workdir")
-	near, err := json.Marshal(map[string]string{"command": shell.Canonical(in["command"]), "workdir": in["workdir"]})
+	in := named(input, "command", "workdir", "stdin")
+	near, err := json.Marshal([]string{shell.Canonical(in["command"]), in["workdir"], in["stdin"]})
 	if err != nil {
 		return input // strings can always be marshalled
 	}

@@ -105,3 +105,49 @@ func TestDocsQuoteBashTables(t *testing.T) {
 		}
 	}
 }
+
+// What a command is given to read may be a script: it is judged with it, as a whole,
+// and nothing of it is offered to be allowed always.
+func TestBashStdinIsJudgedAsAWhole(t *testing.T) {
+	parse := func(command, stdin string) *Invocation {
+		input, err := json.Marshal(map[string]string{"command": command, "stdin": stdin})
+		if err != nil {
+			t.Fatal(err)
+		}
+		inv, err := NewRegistry().Parse("bash", input)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return inv
+	}
+	for _, command := range []string{"bash", "python3", "cat", "git commit -F -", "ls; sh", "eval x"} {
+		inv := parse(command, "echo 1")
+		whole := 0
+		for _, r := range inv.Tool.Access(inv.Input).Requests {
+			if r.Permission != "bash" {
+				continue
+			}
+			if r.Save != "" {
+				t.Errorf("%s: %+v can be saved", command, r)
+			}
+			if r.Opaque && r.Pattern == command+" <<STDIN\necho 1" {
+				whole++
+			}
+		}
+		if whole != 1 {
+			t.Errorf("%s: %+v", command, inv.Tool.Access(inv.Input))
+		}
+		if string(inv.Near()) == string(parse(command, "echo 2").Near()) || string(inv.Near()) == string(parse(command, "").Near()) {
+			t.Errorf("%s: other input is the same call for loops", command)
+		}
+	}
+	without := parse("cat", "")
+	for _, r := range without.Tool.Access(without.Input).Requests {
+		if r.Opaque {
+			t.Errorf("without input: %+v", r)
+		}
+	}
+	if _, err := NewRegistry().Parse("bash", json.RawMessage(`{"command":"cat","stdin":"`+strings.Repeat("x", maxStdin+1)+`"}`)); err == nil {
+		t.Error("too long an input is taken")
+	}
+}

@@ -25,7 +25,11 @@ type bashInput struct {
 	Timeout    int64  `json:"timeout,omitempty"`
 	Workdir    string `json:"workdir,omitempty"`
 	Background bool   `json:"background,omitempty"`
+	Stdin      string `json:"stdin,omitempty"`
 }
+
+// MaxStdin is the most that a command can be given to read, in bytes.
+const MaxStdin = 1 << 20
 
 // DefaultBashTimeout holds where neither the input nor the call has one.
 const DefaultBashTimeout = 120 * time.Second
@@ -37,8 +41,22 @@ const maxArgument = 128 << 10
 // only says how it ended.
 type Bash struct{}
 
+// The names by which agents know bash: the second is for inputs with stdin. An agent
+// of before they came would run such a command without its input, but it has no tool
+// of that name, and says so.
+const (
+	BashName      = "bash"
+	StdinBashName = "bash_stdin"
+)
+
 // Name implements Tool.
-func (Bash) Name() string { return "bash" }
+func (Bash) Name() string { return BashName }
+
+// StdinBash is Bash by its second name.
+type StdinBash struct{ Bash }
+
+// Name implements Tool.
+func (StdinBash) Name() string { return StdinBashName }
 
 // Prepare resolves the working directory, which is the first target, and after
 // it Env.Paths; relative ones begin at the working directory. A path that names
@@ -123,7 +141,7 @@ func (Bash) Run(ctx context.Context, env *Env, input json.RawMessage, prep *Prep
 	timeout := bashTimeout(ctx, in.Timeout)
 	exit, err := env.Exec(ctx, Command{
 		Argv: append(slices.Clone(env.Shell), "-c", in.Command),
-		Dir:  dir, Stdout: env.Stream, Stderr: env.Stream, Timeout: timeout,
+		Dir:  dir, Stdin: in.Stdin, Stdout: env.Stream, Stderr: env.Stream, Timeout: timeout,
 	})
 	if err != nil {
 		return nil, bashStartError(err, env.Shell, dir)
@@ -148,6 +166,8 @@ func (in *bashInput) check() error {
 		return Errorf(CodeInvalidInput, "timeout is %d ms; it must be positive", in.Timeout)
 	case strings.IndexByte(in.Workdir, 0) >= 0:
 		return Errorf(CodeInvalidPath, "workdir has a NUL byte")
+	case len(in.Stdin) > MaxStdin:
+		return Errorf(CodeInvalidInput, "stdin has %d bytes; the limit is %d: write it to a file and name that", len(in.Stdin), MaxStdin)
 	case in.Background:
 		return Errorf(CodeInvalidInput, "background is not supported here: run the command without it")
 	}

@@ -9,6 +9,7 @@ func Builtin() []Tool {
 		Write{},
 		Edit{},
 		Bash{},
+		StdinBash{},
 		Glob{},
 		Grep{},
 		List{},

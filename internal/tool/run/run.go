@@ -145,6 +145,8 @@ type Command struct {
 	Dir  string   // absolute in the sandbox; "" = Worktree
 	// Env is added to the session's allow-list environment.
 	Env []string
+	// Stdin is what the program reads; without it that is nothing.
+	Stdin string
 	// Stdout and Stderr take the output; when both are the same writer (or
 	// Stderr is nil) both go through one pipe, in the order they were written.
 	Stdout, Stderr io.Writer
