@@ -21,6 +21,9 @@ const callLong = `Call a tool in a session and print its output.
 The input is a JSON object: as an argument, from a file with @FILE, or from
 standard input with "-". "toolctl tools" shows which fields each tool takes.
 
+With -i the command of bash reads what toolctl reads. Without -i it has no input,
+and toolctl exits with 125 where there was some.
+
 "call SESSION bash" exits with the command's own code (124 after a timeout, 125
 when toold itself failed, 126 when it was denied, 128+n for a signal). The other
 tools exit with 0, or with 1 when the tool ran and failed, or with 3 when the
@@ -41,7 +44,7 @@ const maxInput = 16 << 20
 
 type callCommand struct {
 	*app
-	stream        bool
+	stream, pass  bool
 	id            string
 	timeout, wait string
 }
@@ -59,6 +62,7 @@ func newCallCommand(a *app) *cobra.Command {
 	}
 	f := c.Flags()
 	f.BoolVar(&s.stream, "stream", false, "print the output while the tool runs; with -o json every event, one a line")
+	f.BoolVarP(&s.pass, "stdin", "i", false, "give standard input to the command of bash: text, up to 1 MiB")
 	f.StringVar(&s.id, "id", "", "your own name for this call: the same again is never a second run")
 	f.StringVar(&s.timeout, "timeout", "", "stop the call after this `duration`, such as 90s")
 	f.StringVar(&s.wait, "wait", "", "wait for the result no longer than this `duration`; the call goes on; 0 does not wait")
@@ -66,16 +70,29 @@ func newCallCommand(a *app) *cobra.Command {
 }
 
 func (s *callCommand) run(ctx context.Context, args []string) error {
-	req, err := s.request(args)
-	if err != nil {
-		return err
+	piped := len(args) == 3 && args[2] == "-" // the input of the tool itself
+	if s.pass && (args[1] != "bash" || piped) {
+		return usagef("-i is for a command of bash, whose input is then an argument or @FILE")
 	}
 	ref, err := sessionRef(args[0])
 	if err != nil {
 		return err
 	}
+	req, err := s.request(args)
+	if err != nil {
+		return err
+	}
+	reads := req.Tool == "bash" && !piped
+	if reads {
+		if req.Input, err = s.given(ctx, s.pass, req.Input); err != nil {
+			return commandFailure(err)
+		}
+	}
 	c := s.client()
 	err = suggestSession(ctx, c, ref, s.call(ctx, c, ref, req))
+	if reads {
+		err = s.notGiven(ctx, s.pass, err)
+	}
 	if req.Tool == "bash" && err != nil && exitCode(err) != exitUsage {
 		err = commandFailure(err)
 	}

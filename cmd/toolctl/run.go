@@ -19,7 +19,8 @@ import (
 const runLong = `Run one command in a new session, and end the session.
 
 The command's words reach the sandbox exactly as they are given here; for a
-shell line, run a shell: -- bash -c 'a | b'. Its standard input is empty. Its
+shell line, run a shell: -- bash -c 'a | b'. With -i it reads what toolctl reads;
+without -i it has no input, and toolctl exits with 125 where there was some. Its
 output is shown while it runs, and what it changed in a git worktree (git status,
 asked inside the sandbox) is shown on standard error. So is a warning when it
 changed files that programs of the host run or obey on sight: git's own, those of
@@ -36,6 +37,7 @@ stops the command and ends the session; a second one does not wait.`
 
 const runExample = `  toolctl run -- echo hello
   toolctl run --worktree . -- go test ./...
+  echo 'make test' | toolctl run --worktree . -i -- bash
   toolctl run --worktree . --mode ro -- bash -c 'grep -r TODO . | wc -l'
   toolctl run --limit memory=256MiB --timeout 10s -- python3 job.py`
 
@@ -49,6 +51,7 @@ type runCommand struct {
 	timeout string
 	keep    bool
 	yes     bool
+	pass    bool // standard input
 	private bool // the daemon is our own
 }
 
@@ -71,6 +74,7 @@ func newRunCommand(a *app) *cobra.Command {
 	c.Flags().SetInterspersed(false) // everything after the first word is the command's
 	r.session.register(a, c)
 	c.Flags().StringVar(&r.timeout, "timeout", "", "stop the command after this `duration`, such as 90s (default: the session's limits.wall)")
+	c.Flags().BoolVarP(&r.pass, "stdin", "i", false, "give standard input to the command: text, up to 1 MiB")
 	c.Flags().BoolVar(&r.yes, "yes", false, "allow what a rule asks about, where you may")
 	c.Flags().BoolVar(&r.keep, "keep", false, "leave the session running")
 	return c
@@ -80,6 +84,9 @@ func (r *runCommand) run(ctx context.Context, argv []string) error {
 	session, call, err := r.requests(argv)
 	if err != nil {
 		return err
+	}
+	if call.Input, err = r.given(ctx, r.pass, call.Input); err != nil {
+		return commandFailure(err)
 	}
 	c, stop, err := r.connect(ctx)
 	if err != nil {
@@ -174,7 +181,7 @@ func (r *runCommand) inSession(ctx context.Context, c *client.Client, req client
 	f.approval = k.event
 	final, err := f.run(ctx, s.ID, call)
 	if err == nil {
-		err = r.commandResult(ctx, final)
+		err = r.notGiven(ctx, r.pass, r.commandResult(ctx, final))
 		if req.Worktree.Source != "" && interruption(ctx) == nil {
 			r.showChanges(ctx, c, s.ID, min(longest, 20_000))
 		}

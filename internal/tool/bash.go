@@ -15,9 +15,9 @@ var bashDescription string
 // less and is checked where the call is admitted.
 const maxBashTimeout = 7 * 24 * 3600 * 1000
 
-// maxStdin is the most that a command is given to read, in characters; the agent
+// MaxStdin is the most that a command is given to read, in characters; the agent
 // looks at the bytes.
-const maxStdin = 1 << 20
+const MaxStdin = 1 << 20
 
 func bashTool() *Definition {
 	return &Definition{
@@ -33,7 +33,7 @@ func bashTool() *Definition {
 			optional("description", text(0, 0, "What the command does, in five to ten words, for people who watch.")),
 			optional("timeout", integer(1, maxBashTimeout, "Milliseconds after which the command is ended. The default is 120000 (two minutes).")),
 			optional("workdir", text(0, maxPath, "The directory to run in, absolute or relative to the worktree. The default is the worktree. Use this instead of a leading cd.")),
-			optional("stdin", text(0, maxStdin, "Text for a command that reads its standard input. Without it there is none.")),
+			optional("stdin", text(0, MaxStdin, "Text for a command that reads its standard input. Without it there is none.")),
 		),
 	}
 }

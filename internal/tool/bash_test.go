@@ -147,7 +147,7 @@ func TestBashStdinIsJudgedAsAWhole(t *testing.T) {
 			t.Errorf("without input: %+v", r)
 		}
 	}
-	if _, err := NewRegistry().Parse("bash", json.RawMessage(`{"command":"cat","stdin":"`+strings.Repeat("x", maxStdin+1)+`"}`)); err == nil {
+	if _, err := NewRegistry().Parse("bash", json.RawMessage(`{"command":"cat","stdin":"`+strings.Repeat("x", MaxStdin+1)+`"}`)); err == nil {
 		t.Error("too long an input is taken")
 	}
 }

@@ -30,12 +30,18 @@ func (s *suite) eventually(what string, ok func() bool) {
 	s.Fatalf("not within %s: %s", waitTime, what)
 }
 
-// Input ends at once, there is no terminal, the streams are kept apart where that
+// Input ends at once unless the call has some, there is no terminal, the streams are kept apart where that
 // is asked for, and bytes arrive as they are.
 func testStdio(s *suite) {
 	b := s.create(s.spec())
 	b.want("cat; read x; echo end", "end")
 	b.fails("exec </dev/tty", "")
+	given := b.request("head -c 3; wc -c; cat /dev/stdin")
+	given.Tool, given.Input = run.StdinBashName, []byte(`{"command":"head -c 3; wc -c; cat /dev/stdin","stdin":"abc`+strings.Repeat("x", run.MaxStdin-3)+`"}`)
+	if r := b.start(given, nil).result(s); r.Code != 0 || strings.Join(strings.Fields(r.Output), " ") != fmt.Sprintf("abc%d", run.MaxStdin-3) {
+		s.Errorf("of its input a command sees %q", r.Output)
+	}
+	b.want("cat; echo end", "end")
 	if got := b.run(`printf 'a\000b\377\033[31m\r\n'`).Output; got != "a\x00b\xff\x1b[31m\r\n" {
 		s.Errorf("bytes are %q", got)
 	}
