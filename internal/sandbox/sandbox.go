@@ -102,9 +102,10 @@ type Worktree struct {
 	Source *os.File
 	Mode   client.WorktreeMode
 	Target string // absolute, cleaned
-	// OwnerUID and OwnerGID own Source on the host and are shown as the tool
-	// user inside.
-	OwnerUID, OwnerGID uint32
+	// UID and GID are shown as the tool user inside, who has their rights on what
+	// is below Source and nobody's else: its owner's for an administrator, and for
+	// everyone else their own.
+	UID, GID uint32
 	// GuardGit makes .git/config, .git/config.worktree and .git/hooks read-only,
 	// as far as they are there.
 	GuardGit bool
@@ -112,8 +113,9 @@ type Worktree struct {
 
 // Mount is an extra read-only directory, pinned like a worktree.
 type Mount struct {
-	Source *os.File
-	Target string
+	Source   *os.File
+	Target   string
+	UID, GID uint32 // as those of a Worktree
 }
 
 // Record names a sandbox so that another process (the daemon after a restart)

@@ -72,7 +72,7 @@ func claim(kind string, n uint32, tenant string, admins map[uint32]bool, owner m
 
 // resolve says who a peer is. Its uid decides before its groups do.
 func (id *Identity) resolve(p peer) (session.Principal, error) {
-	who := session.Principal{UID: p.uid, GID: p.gid, PID: p.pid}
+	who := session.Principal{UID: p.uid, GID: p.gid, Groups: p.groups, PID: p.pid}
 	if !p.known {
 		return who, forbidden("the connection does not tell who its peer is", "connect over the Unix socket itself")
 	}
@@ -145,7 +145,7 @@ func (s *Server) principal(r *http.Request) (session.Principal, error) {
 // tokenHolder is the principal of a request with an Authorization header. The
 // peer's own rights do not count then: a token narrows what a request may do.
 func (s *Server) tokenHolder(p peer, auth, tenants []string) (session.Principal, error) {
-	who := session.Principal{UID: p.uid, GID: p.gid, PID: p.pid}
+	who := session.Principal{UID: p.uid, GID: p.gid, Groups: p.groups, PID: p.pid}
 	if !p.known || (p.uid == overflowUID && !s.identity.Load().lists(p.uid)) {
 		return who, forbidden("tokens are not taken from peers without a mapped uid", "connect from the daemon's own user namespace")
 	}

@@ -201,6 +201,9 @@ func TestPeers(t *testing.T) {
 					t.Errorf("GET %s: %d %s", path, code, body)
 				}
 			}
+			if p := d.api.seen(); tt.tenant != "" && !slices.Equal(slices.Sorted(slices.Values(p.Groups)), slices.Sorted(slices.Values(append(tt.groups, tt.gid)))) {
+				t.Errorf("groups %v, want %v", p.Groups, append(tt.groups, tt.gid))
+			}
 			if p := d.api.seen(); tt.tenant != "" && (p.UID != tt.uid || p.GID != tt.gid || p.Tenant != tt.tenant || p.Admin != tt.admin || p.PID != int32(os.Getpid())) {
 				t.Errorf("principal %+v, want uid %d, tenant %s, admin %v", p, tt.uid, tt.tenant, tt.admin)
 			}

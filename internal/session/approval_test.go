@@ -198,7 +198,7 @@ func TestApprovedOnce(t *testing.T) {
 	var verdicts []string
 	for _, d := range w.decisions {
 		verdicts = append(verdicts, string(d.Verdict.Action)+d.Approver)
-		if d.Session != s.ID || d.Tool != "bash" || d.Principal != alice || len(d.Requests) != 1 {
+		if d.Session != s.ID || d.Tool != "bash" || d.Principal.UID != alice.UID || d.Principal.Tenant != alice.Tenant || len(d.Requests) != 1 {
 			t.Errorf("decision %+v", d)
 		}
 	}

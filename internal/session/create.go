@@ -15,6 +15,7 @@ import (
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/store"
+	"github.com/toold/toold/internal/worktree"
 )
 
 // createTime bounds the making of one sandbox.
@@ -122,19 +123,19 @@ func (m *Manager) pinAll(p Principal, pl *plan, set *Settings, ten Tenant) error
 		if len(ten.Roots) > 0 {
 			roots = ten.Roots
 		}
-		d, err := m.pinDirectory(p.UID, roots, p.Admin, w.Source)
+		d, err := m.pinDirectory(p, worktree.Rules{Roots: roots, AnyRoot: p.Admin, Write: w.Mode == client.WorktreeBind}, w.Source)
 		if err != nil {
 			return fmt.Errorf("worktree.source: %w", err)
 		}
 		sw := &pl.spec.Worktree
-		sw.Source, sw.OwnerUID, sw.OwnerGID = d.File, d.UID, d.GID
+		sw.Source, sw.UID, sw.GID = d.File, d.UID, d.GID
 	}
 	for _, mt := range pl.req.Mounts {
-		d, err := m.pinDirectory(p.UID, set.MountRoots, false, mt.Source)
+		d, err := m.pinDirectory(p, worktree.Rules{Roots: set.MountRoots}, mt.Source)
 		if err != nil {
 			return fmt.Errorf("mount source: %w", err)
 		}
-		pl.spec.Mounts = append(pl.spec.Mounts, sandbox.Mount{Source: d.File, Target: mt.Target})
+		pl.spec.Mounts = append(pl.spec.Mounts, sandbox.Mount{Source: d.File, Target: mt.Target, UID: d.UID, GID: d.GID})
 	}
 	return nil
 }

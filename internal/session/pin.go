@@ -5,21 +5,32 @@ import (
 	"path/filepath"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/thread"
 	"github.com/toold/toold/internal/worktree"
 )
 
-// pinDirectory opens a directory that a session of the user uid may be given.
-func (m *Manager) pinDirectory(uid uint32, roots []string, anywhere bool, source string) (*worktree.Directory, error) {
-	d, err := m.pins.Pin(uid, source, worktree.Rules{
-		Roots: roots, AnyRoot: anywhere, Private: append([]string{filepath.Dir(m.cfg.OutputDir)}, m.cfg.Private...),
-	})
-	switch {
-	case errors.Is(err, worktree.ErrForbidden):
-		return nil, &client.Error{Code: client.CodeForbidden, Message: err.Error(), Hint: "the directories that may be used are [worktrees] roots and mounts of the configuration"}
-	case errors.Is(err, worktree.ErrInvalidPath):
-		return nil, &client.Error{Code: client.CodeInvalidPath, Message: err.Error(), Hint: "give the absolute path of a directory, without symbolic links"}
-	case errors.Is(err, worktree.ErrUnresponsive):
-		return nil, &client.Error{Code: client.CodeInvalidPath, Message: err.Error(), Hint: "see that the program or the network behind this directory works, or use another directory"}
+// pinDirectory opens a directory that a session of p's may be given. Administrators
+// have toold's own rights on it, everyone else has theirs.
+func (m *Manager) pinDirectory(p Principal, rules worktree.Rules, source string) (*worktree.Directory, error) {
+	rules.Private = append([]string{filepath.Dir(m.cfg.OutputDir)}, m.cfg.Private...)
+	if !p.Admin {
+		rules.User = &thread.User{UID: p.UID, GID: p.GID, Groups: p.Groups}
+	}
+	d, err := m.pins.Pin(p.UID, source, rules)
+	for _, refusal := range []struct {
+		is   error
+		code client.Code
+		hint string
+	}{
+		{worktree.ErrForbidden, client.CodeForbidden, "the directories that may be used are [worktrees] roots and mounts of the configuration"},
+		{worktree.ErrNotAllowed, client.CodeForbidden, "name a directory that you can open yourself, or ask its owner or an admin for access"},
+		{worktree.ErrReadOnly, client.CodeForbidden, `use mode "ro", or ask its owner or an admin for write access`},
+		{worktree.ErrInvalidPath, client.CodeInvalidPath, "give the absolute path of a directory, without symbolic links"},
+		{worktree.ErrUnresponsive, client.CodeInvalidPath, "see that the program or the network behind this directory works, or use another directory"},
+	} {
+		if errors.Is(err, refusal.is) {
+			return nil, &client.Error{Code: refusal.code, Message: err.Error(), Hint: refusal.hint}
+		}
 	}
 	return d, err
 }

@@ -21,6 +21,7 @@ import (
 // peer's credentials, and never from anything that the client says.
 type Principal struct {
 	UID, GID uint32
+	Groups   []uint32 // supplementary
 	PID      int32
 	Tenant   string
 	Admin    bool

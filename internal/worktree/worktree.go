@@ -11,9 +11,11 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/internal/thread"
 )
 
-// Errors that callers tell apart. Both come wrapped in what was asked for and
+// Errors that callers tell apart. All come wrapped in what was asked for and
 // what to do instead.
 var (
 	// ErrForbidden: the directory is outside the allowed roots, or one of the
@@ -22,6 +24,10 @@ var (
 	// ErrInvalidPath: the path is malformed, does not exist, leads over a
 	// symbolic link or is no directory.
 	ErrInvalidPath = errors.New("invalid path")
+	// ErrNotAllowed: the user may not open the directory.
+	ErrNotAllowed = errors.New("not allowed")
+	// ErrReadOnly: the user may read the directory and not write to it.
+	ErrReadOnly = errors.New("not writable")
 )
 
 // Rules say which directories may be pinned.
@@ -34,13 +40,20 @@ type Rules struct {
 	// Private are toold's own directories (state, run, socket), which no session
 	// ever gets, in addition to the host's own places.
 	Private []string
+	// User is whose rights count on the way to the directory and for it: he must be
+	// able to list it and to enter it. Nil is toold itself: for administrators.
+	User *thread.User
+	// Write asks that the user may write to the directory.
+	Write bool
 }
 
 // Directory is a pinned directory. The caller closes it.
 type Directory struct {
 	*os.File        // opened with O_PATH
 	Path     string // absolute, without links, as it was when it was opened
-	UID, GID uint32 // its owner on the host
+	// UID and GID are whose rights a session may have below it: those of Rules.User,
+	// with the directory's group if he is in it, and without one the owner's.
+	UID, GID uint32
 }
 
 // Pin opens source for use as a worktree or mount. Every refusal says why. It may
@@ -58,10 +71,15 @@ func Pin(source string, rules Rules) (*Directory, error) {
 	if err := rules.checkPlace(source); err != nil {
 		return nil, fmt.Errorf("%s: %w", source, err)
 	}
-	d, err := open(root, source)
+	f, err := rules.open(root, source)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", source, err)
 	}
+	d := &Directory{File: f}
+	if err := d.look(rules.User); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", source, err), d.Close())
+	}
+	// By toold itself: the user may not be able to see what is forbidden.
 	if err := rules.checkOpened(d); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", source, err), d.Close())
 	}
@@ -105,8 +123,50 @@ func (r Rules) rootOf(source string) (string, error) {
 	}
 }
 
+// open opens source beneath root with the user's rights.
+func (r Rules) open(root, source string) (*os.File, error) {
+	if r.User == nil {
+		return open(root, source)
+	}
+	return thread.Run(func() (*os.File, error) {
+		if err := r.User.Assume(); err != nil {
+			return nil, err
+		}
+		f, err := open(root, source)
+		if err == nil {
+			err = r.checkAccess(f)
+		}
+		switch {
+		case err == nil:
+			return f, nil
+		case f != nil:
+			err = errors.Join(err, f.Close())
+		}
+		if errors.Is(err, unix.EACCES) && !errors.Is(err, ErrReadOnly) {
+			err = fmt.Errorf("%w: user %d may not open it: %w", ErrNotAllowed, r.User.UID, unix.EACCES)
+		}
+		return nil, err
+	})
+}
+
+// checkAccess asks the kernel what the thread's user may do: a directory can be
+// opened with O_PATH by everyone who reaches it.
+func (r Rules) checkAccess(f *os.File) error {
+	const flags = unix.AT_EACCESS | unix.AT_EMPTY_PATH
+	if err := unix.Faccessat2(int(f.Fd()), "", unix.R_OK|unix.X_OK, flags); err != nil {
+		return err
+	}
+	if !r.Write {
+		return nil
+	}
+	if err := unix.Faccessat2(int(f.Fd()), "", unix.W_OK, flags); err != nil {
+		return fmt.Errorf("%w: user %d may read it and not write to it: %w", ErrReadOnly, r.User.UID, err)
+	}
+	return nil
+}
+
 // open opens source beneath root, over no link.
-func open(root, source string) (*Directory, error) {
+func open(root, source string) (*os.File, error) {
 	dir, err := os.OpenFile(root, unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return nil, fmt.Errorf("%w: root: %w", ErrInvalidPath, err)
@@ -126,15 +186,11 @@ func open(root, source string) (*Directory, error) {
 	case err != nil:
 		return nil, fmt.Errorf("%w: %w", ErrInvalidPath, err)
 	}
-	d := &Directory{File: os.NewFile(uintptr(fd), source)}
-	if err := d.look(); err != nil {
-		return nil, errors.Join(err, d.Close())
-	}
-	return d, nil
+	return os.NewFile(uintptr(fd), source), nil
 }
 
-// look reads who owns the directory and where it really is.
-func (d *Directory) look() error {
+// look reads whose the directory is and where it really is.
+func (d *Directory) look(user *thread.User) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(d.Fd()), &st); err != nil {
 		return err
@@ -143,6 +199,12 @@ func (d *Directory) look() error {
 		return fmt.Errorf("%w: it has been removed", ErrInvalidPath)
 	}
 	d.UID, d.GID = st.Uid, st.Gid
+	if user != nil {
+		d.UID = user.UID
+		if !user.In(st.Gid) {
+			d.GID = user.GID
+		}
+	}
 	var err error
 	d.Path, err = os.Readlink(fmt.Sprintf("/proc/self/fd/%d", d.Fd()))
 	return err

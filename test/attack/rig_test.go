@@ -184,7 +184,8 @@ listen = ""
 [sandbox]
 %suid_base = %d
 [worktrees]
-roots = [%q]
+roots = [%[6]q]
+mounts = [%[6]q]
 [tenant.a]
 uids = [40001]
 [tenant.b]
@@ -199,7 +200,7 @@ memory = "256MiB"
 tmp = "32MiB"
 pids = 128
 file_size = "64MiB"
-%s`, r.socket, filepath.Join(r.dir, "state"), filepath.Join(r.dir, "run"), current.lines, uidBase(), r.trees, extra), 0o600))
+%[7]s`, r.socket, filepath.Join(r.dir, "state"), filepath.Join(r.dir, "run"), current.lines, uidBase(), r.trees, extra), 0o600))
 	r.start(t)
 	t.Cleanup(func() { r.stop(t) })
 	return r

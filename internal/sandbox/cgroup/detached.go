@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/toold/toold/internal/sandbox/mount"
+	"github.com/toold/toold/internal/thread"
 )
 
 // mountV2 opens the root of the v2 hierarchy as a mount that is attached nowhere:
@@ -46,7 +46,7 @@ func (t *Tree) OpenTools(id string) (*os.File, error) {
 	}
 	// Kernels before 6.15 clone only what is attached to the caller's own mount
 	// namespace. So a thread gets one for itself, and ends with it.
-	return mount.OnThread(func() (*os.File, error) { return openTreePrivate(filepath.Join(t.Path(id), "tools")) })
+	return thread.Run(func() (*os.File, error) { return openTreePrivate(filepath.Join(t.Path(id), "tools")) })
 }
 
 func openTree(path string) (*os.File, error) {

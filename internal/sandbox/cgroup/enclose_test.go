@@ -13,7 +13,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/sandbox"
-	"github.com/toold/toold/internal/sandbox/mount"
+	"github.com/toold/toold/internal/thread"
 )
 
 // newTree makes a tree below a cgroup of its own, which goes with the test.
@@ -63,7 +63,7 @@ func TestEnclose(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer dir.Close()
-	out, err := mount.OnThread(func() ([]byte, error) {
+	out, err := thread.Run(func() ([]byte, error) {
 		if err := tree.Enter(id); err != nil {
 			return nil, err
 		}

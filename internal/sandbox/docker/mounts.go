@@ -30,13 +30,13 @@ func (c *creation) toolUser() (uid, gid uint32) {
 }
 
 // checkOneToOne is for file systems without id-mapped mounts. The Engine has one
-// mapping of users for all containers, so that only a worktree fits that belongs to
-// whom the tool user is on the host.
+// mapping of users for all containers, so that only the worktree fits of whom
+// the tool user is on the host.
 func (c *creation) checkOneToOne() error {
 	w := &c.spec.Worktree
-	if uid, gid := c.toolUser(); w.OwnerUID != uid || w.OwnerGID != gid {
-		return fmt.Errorf("it belongs to %d:%d, its file system has no id-mapped mounts, and tools of a Docker Engine's containers run as %d:%d: give it to them, or put it on another file system: %w",
-			w.OwnerUID, w.OwnerGID, uid, gid, sandbox.ErrUnsupported)
+	if uid, gid := c.toolUser(); w.UID != uid || w.GID != gid {
+		return fmt.Errorf("its file system has no id-mapped mounts, so that tools would have to run as %d:%d, and those of a Docker Engine's containers run as %d:%d: give it to them, or put it on another file system: %w",
+			w.UID, w.GID, uid, gid, sandbox.ErrUnsupported)
 	}
 	return nil
 }

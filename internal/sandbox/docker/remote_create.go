@@ -207,7 +207,7 @@ func (r *Remote) copyIn(ctx context.Context, c *creation) error {
 	if t.Mode == client.WorktreeRO {
 		into = transfer.Into{ReadOnly: true}
 	}
-	owner := transfer.Owner{UID: t.OwnerUID, GID: t.OwnerGID}
+	owner := transfer.Owner{UID: t.UID, GID: t.GID}
 	pr, pw := io.Pipe()
 	var m *transfer.Manifest
 	packed := make(chan error, 1)
@@ -226,7 +226,7 @@ func (r *Remote) copyIn(ctx context.Context, c *creation) error {
 		return fmt.Errorf("worktree: %w", err)
 	}
 	if m.Skipped > 0 {
-		c.note(fmt.Sprintf("%d entries of the worktree were not copied: they cannot be read by its owner, or are no files, directories or links", m.Skipped))
+		c.note(fmt.Sprintf("%d entries of the worktree were not copied: the session may not read them, or they are no files, directories or links", m.Skipped))
 		if err := c.place.write(&c.rec); err != nil {
 			return err
 		}

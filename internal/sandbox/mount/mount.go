@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/thread"
 )
 
 // Detached is a mount that is attached nowhere yet.
@@ -61,7 +62,7 @@ func Attach(proc *os.File, mounts []Detached) error {
 	if len(mounts) == 0 {
 		return nil
 	}
-	_, err := OnThread(func() (struct{}, error) { return struct{}{}, attachLocked(proc, mounts) })
+	_, err := thread.Run(func() (struct{}, error) { return struct{}{}, attachLocked(proc, mounts) })
 	return err
 }
 

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/internal/thread"
 )
 
 // The names that the layers of an overlay are mounted under for the moment that
@@ -29,7 +31,7 @@ func Overlay(staging string, lower []*os.File, disk *os.File, uid, gid int) (*os
 	}
 	// The thread has a mount namespace of its own, which ends with it, and the
 	// layers' mounts with that.
-	return OnThread(func() (*os.File, error) { return overlayLocked(staging, lower, disk) })
+	return thread.Run(func() (*os.File, error) { return overlayLocked(staging, lower, disk) })
 }
 
 // prepareUpper makes the two directories that an overlay needs for writing.

@@ -1,8 +1,10 @@
 package mount
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,17 +21,17 @@ type Session struct {
 	Spec *sandbox.Spec
 	// ReadOnly holds for the worktree; the rest is always read-only.
 	ReadOnly bool
-	// ToolUID and ToolGID are the tool user's on the host. Who owns the worktree or
-	// an extra directory is shown as them.
+	// ToolUID and ToolGID are the tool user's on the host, each in a range of
+	// sandbox.RangeSize that is the sandbox's. The ids that the spec has for a
+	// directory are shown as them.
 	ToolUID, ToolGID uint32
-	// Beside are users, and groups alike, that such a directory shows besides its
-	// owner.
+	// Beside are users, and groups alike, that such a directory shows besides them.
 	Beside []Range
-	// RootIsRoot: the sandbox's root is the host's. Outputs are then shown as
-	// nobody's.
+	// RootIsRoot: the sandbox's users are the host's. Outputs are then shown as
+	// nobody's, and so is in other directories what has other ids.
 	RootIsRoot bool
 	// OneToOne is asked where the worktree's file system has no id-mapped mounts.
-	// Unless it refuses, the tool user is from there on who owns the worktree.
+	// Unless it refuses, the tool user has the worktree's ids from there on.
 	OneToOne func() error
 }
 
@@ -52,7 +54,10 @@ type Set struct {
 
 // Detach makes the mounts of what the session brings. After an error none is left.
 func (s Session) Detach() (*Set, error) {
-	d := &detaching{Session: s, maps: map[Owner]*os.File{}}
+	d := &detaching{
+		Session: s, maps: map[ids]*os.File{},
+		ownUIDs: ownRange(s.ToolUID, sandbox.ToolUID), ownGIDs: ownRange(s.ToolGID, sandbox.ToolGID),
+	}
 	err := d.all()
 	for _, f := range d.maps {
 		f.Close()
@@ -70,7 +75,18 @@ func (s Session) Detach() (*Set, error) {
 type detaching struct {
 	Session
 	set  Set
-	maps map[Owner]*os.File // directories of a session mostly have one owner
+	maps map[ids]*os.File // directories of a session mostly have one owner
+
+	ownUIDs, ownGIDs Range // ids that processes of the sandbox may have
+}
+
+// ids are a user and a group, and what they are shown as.
+type ids struct{ uid, gid, asUID, asGID uint32 }
+
+// ownRange is the sandbox's range that the tool's id on the host is in.
+func ownRange(host, inside uint32) Range {
+	base := host - min(host, inside)
+	return Range{FS: base, Host: base, Size: sandbox.RangeSize}
 }
 
 func (d *detaching) all() error {
@@ -109,7 +125,7 @@ func (d *detaching) worktree() error {
 	if d.ReadOnly {
 		attributes = unix.MOUNT_ATTR_RDONLY
 	}
-	f, err := d.asTool(w.Source, w.OwnerUID, w.OwnerGID, attributes)
+	f, err := d.asTool(w.Source, w.UID, w.GID, attributes)
 	d.set.IDMap = IDMapped
 	if errors.Is(err, ErrNoIDMap) {
 		f, err = d.oneToOne(attributes)
@@ -123,7 +139,7 @@ func (d *detaching) worktree() error {
 			return err
 		}
 		d.note("the worktree is a directory of the host: its size has no bound")
-		if w.OwnerUID == 0 {
+		if w.UID == 0 {
 			d.note("the worktree belongs to root: what a session leaves there is root's, on the host a program with all rights; give it to another user")
 		}
 	}
@@ -194,7 +210,7 @@ func (d *detaching) oneToOne(attributes uint64) (*os.File, error) {
 		return nil, err
 	}
 	w := &d.Spec.Worktree
-	d.ToolUID, d.ToolGID = w.OwnerUID, w.OwnerGID
+	d.ToolUID, d.ToolGID = w.UID, w.GID
 	d.set.IDMap = MappedOneToOne
 	return Detach(w.Source, attributes, nil)
 }
@@ -224,7 +240,7 @@ const nobody = 65534
 func (d *detaching) detachOutput(dir *os.File) (*os.File, error) {
 	const attributes = unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOEXEC
 	if d.RootIsRoot {
-		f, err := d.mapped(dir, Owner{AsUID: nobody, AsGID: nobody}, attributes)
+		f, err := d.mapped(dir, ids{asUID: nobody, asGID: nobody}, attributes)
 		if !errors.Is(err, ErrNoIDMap) {
 			return f, err
 		}
@@ -232,14 +248,10 @@ func (d *detaching) detachOutput(dir *os.File) (*os.File, error) {
 	return Detach(dir, attributes, nil)
 }
 
-// extra shows a directory read-only with its owner as the tool user, or where that
+// extra shows a directory read-only with its ids as the tool user's, or where that
 // cannot be, as it is.
 func (d *detaching) extra(m sandbox.Mount) error {
-	var st unix.Stat_t
-	if err := unix.Fstat(int(m.Source.Fd()), &st); err != nil {
-		return err
-	}
-	f, err := d.asTool(m.Source, st.Uid, st.Gid, unix.MOUNT_ATTR_RDONLY)
+	f, err := d.asTool(m.Source, m.UID, m.GID, unix.MOUNT_ATTR_RDONLY)
 	if errors.Is(err, ErrNoIDMap) {
 		d.note(fmt.Sprintf("%s: its file system has no id-mapped mounts: only what everyone may read is readable", m.Source.Name()))
 		f, err = Detach(m.Source, unix.MOUNT_ATTR_RDONLY, nil)
@@ -251,21 +263,52 @@ func (d *detaching) extra(m sandbox.Mount) error {
 	return nil
 }
 
-// asTool detaches a directory with one owner shown as the tool user. The map is
+// asTool detaches a directory with one user and group shown as the tool user. The map is
 // between the file system's ids and the host's; who the tool user is in the sandbox
 // is for that one's own map.
 func (d *detaching) asTool(dir *os.File, uid, gid uint32, attributes uint64) (*os.File, error) {
-	return d.mapped(dir, Owner{UID: uid, GID: gid, AsUID: d.ToolUID, AsGID: d.ToolGID}, attributes)
+	return d.mapped(dir, ids{uid: uid, gid: gid, asUID: d.ToolUID, asGID: d.ToolGID}, attributes)
 }
 
-func (d *detaching) mapped(dir *os.File, o Owner, attributes uint64) (*os.File, error) {
+func (d *detaching) mapped(dir *os.File, o ids, attributes uint64) (*os.File, error) {
 	userns := d.maps[o]
 	if userns == nil {
 		var err error
-		if userns, err = o.UserNamespace(d.Beside...); err != nil {
+		if userns, err = UserNamespace(d.ranges(o.uid, o.asUID, d.ownUIDs), d.ranges(o.gid, o.asGID, d.ownGIDs)); err != nil {
 			return nil, fmt.Errorf("user namespace for id map: %w", err)
 		}
 		d.maps[o] = userns
 	}
 	return Detach(dir, attributes, userns)
+}
+
+// ranges map one id, those beside it, and the host's others as they are. These the
+// sandbox has no name for, so that its processes have on their files what everyone
+// has; but where an id is not mapped at all, the kernel refuses every change of what
+// has it, and nobody could work in a directory that he shares with its owner.
+func (d *detaching) ranges(id, as uint32, own Range) []Range {
+	list := append([]Range{{FS: id, Host: as, Size: 1}}, d.Beside...)
+	if d.RootIsRoot {
+		return list
+	}
+	return append(list, except(append([]Range{own}, list...))...)
+}
+
+// except gives the ranges of ids that are in none of the others, on neither side, and
+// maps each id to itself.
+func except(others []Range) []Range {
+	var taken []Range
+	for _, r := range others {
+		taken = append(taken, Range{FS: r.FS, Size: r.Size}, Range{FS: r.Host, Size: r.Size})
+	}
+	slices.SortFunc(taken, func(a, b Range) int { return cmp.Compare(a.FS, b.FS) })
+	var list []Range
+	next := uint64(0)
+	for _, r := range append(taken, Range{FS: math.MaxUint32}) { // the last is no id
+		if start := uint64(r.FS); start > next {
+			list = append(list, Range{FS: uint32(next), Host: uint32(next), Size: uint32(start - next)})
+		}
+		next = max(next, uint64(r.FS)+uint64(r.Size))
+	}
+	return list
 }

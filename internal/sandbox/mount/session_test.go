@@ -82,7 +82,7 @@ func TestSession(t *testing.T) {
 	const unreadable = "ramfs: its file system has no id-mapped mounts: only what everyone may read is readable"
 	refusal := errors.New("not to this one")
 	asTool := func(w *os.File, uid, gid uint32) sandbox.Worktree {
-		return sandbox.Worktree{Source: w, Target: "/work", OwnerUID: uid, OwnerGID: gid}
+		return sandbox.Worktree{Source: w, Target: "/work", UID: uid, GID: gid}
 	}
 	mine, other, plain := ownedDir(t, 41, 42), ownedDir(t, 51, 52), unmappable(t, 41, 42)
 	out := ownedDir(t, 0, 0).Name()
@@ -97,11 +97,13 @@ func TestSession(t *testing.T) {
 		"nothing": {},
 		"all, in its order": {
 			spec: sandbox.Spec{Worktree: asTool(mine, 41, 42), OutputDir: out, Mounts: []sandbox.Mount{
-				{Source: other, Target: "/work/a/in"}, {Source: mine, Target: "/cache"}, {Source: other, Target: "/work/a"},
+				{Source: other, Target: "/work/a/in", UID: 51, GID: 52},
+				{Source: mine, Target: "/cache", UID: 41, GID: 42},
+				{Source: other, Target: "/work/a", UID: 61, GID: 52},
 			}},
 			mounts: []string{
 				"/work 7001:7002 nosuid nodev", "/run/toold/output 0:0 ro noexec nosuid nodev", "/cache 7001:7002 ro nosuid nodev",
-				"/work/a 7001:7002 ro nosuid nodev", "/work/a/in 7001:7002 ro nosuid nodev",
+				"/work/a 51:7002 ro nosuid nodev", "/work/a/in 7001:7002 ro nosuid nodev",
 			},
 			idMap: "idmapped", notes: []string{unbounded},
 		},
@@ -111,7 +113,7 @@ func TestSession(t *testing.T) {
 		},
 		"root's": {
 			spec:   sandbox.Spec{Worktree: asTool(mine, 0, 0)},
-			mounts: []string{"/work 65534:65534 nosuid nodev"}, idMap: "idmapped", notes: []string{unbounded, roots},
+			mounts: []string{"/work 41:42 nosuid nodev"}, idMap: "idmapped", notes: []string{unbounded, roots},
 		},
 		"beside the owner": {
 			session: Session{Beside: []Range{{FS: 41, Host: 8001, Size: 1}, {FS: 42, Host: 8002, Size: 1}}},
@@ -125,7 +127,7 @@ func TestSession(t *testing.T) {
 		"one to one": {
 			session: Session{OneToOne: func() error { return nil }},
 			spec: sandbox.Spec{Worktree: asTool(plain, 41, 42), Mounts: []sandbox.Mount{
-				{Source: other, Target: "/a"}, {Source: plain, Target: "/b"},
+				{Source: other, Target: "/a", UID: 51, GID: 52}, {Source: plain, Target: "/b"},
 			}},
 			mounts: []string{"/work 41:42 nosuid nodev", "/a 41:42 ro nosuid nodev", "/b 41:42 ro nosuid nodev"},
 			idMap:  "mapped 1:1", notes: []string{unbounded, unreadable},
@@ -139,9 +141,13 @@ func TestSession(t *testing.T) {
 			spec: sandbox.Spec{Worktree: asTool(mine, 41, 42), OutputDir: "/nonexistent"},
 			err:  "output directory: open /nonexistent: no such file or directory",
 		},
+		"not the owner's": {
+			spec:   sandbox.Spec{Worktree: asTool(mine, 61, 42)},
+			mounts: []string{"/work 41:7002 nosuid nodev"}, idMap: "idmapped", notes: []string{unbounded},
+		},
 		"closed": {
 			spec: sandbox.Spec{Worktree: asTool(mine, 41, 42), Mounts: []sandbox.Mount{{Source: closed(t), Target: "/a"}}},
-			err:  "mount /a: bad file descriptor",
+			err:  "mount /a: open_tree: bad file descriptor",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

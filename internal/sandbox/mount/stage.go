@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/thread"
 )
 
 // Staged is a detached mount that a runtime takes by a path.
@@ -53,7 +54,7 @@ func outer(mounts []Detached, target string) int {
 // is nothing to clean up, whatever becomes of this process. dir must exist. f must
 // not leave the thread behind for others: it ends when f returns.
 func Stage(dir string, mounts []Detached, f func() error) error {
-	_, err := OnThread(func() (struct{}, error) {
+	_, err := thread.Run(func() (struct{}, error) {
 		if err := stageLocked(dir, mounts); err != nil {
 			return struct{}{}, err
 		}

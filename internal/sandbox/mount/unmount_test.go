@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/internal/thread"
 )
 
 // Mounts are found by whatever path leads to them.
@@ -25,7 +27,7 @@ func TestUnmountBelow(t *testing.T) {
 	if err := os.Symlink("run", filepath.Join(dir, "link")); err != nil {
 		t.Fatal(err)
 	}
-	left, err := OnThread(func() ([]string, error) {
+	left, err := thread.Run(func() ([]string, error) {
 		if err := stageLocked(dir, nil); err != nil { // a namespace of its own
 			return nil, err
 		}

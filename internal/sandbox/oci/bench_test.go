@@ -51,7 +51,7 @@ func BenchmarkCreate(b *testing.B) {
 // usualSpec has a worktree of the host and an output directory.
 func (f *fixture) usualSpec(src *os.File) sandbox.Spec {
 	spec := f.Spec()
-	spec.Worktree = sandbox.Worktree{Source: src, Mode: client.WorktreeBind, Target: sandbox.Workspace, OwnerUID: 4321, OwnerGID: 4321}
+	spec.Worktree = sandbox.Worktree{Source: src, Mode: client.WorktreeBind, Target: sandbox.Workspace, UID: 4321, GID: 4321}
 	spec.OutputDir = src.Name()
 	return spec
 }

@@ -163,7 +163,7 @@ func (c *creation) writeBundle() error {
 		return fmt.Errorf("root file system: %w", err)
 	}
 	w := &c.spec.Worktree
-	uids, gids := c.idMappings(sandbox.ToolUID, w.OwnerUID), c.idMappings(sandbox.ToolGID, w.OwnerGID)
+	uids, gids := c.idMappings(sandbox.ToolUID, w.UID), c.idMappings(sandbox.ToolGID, w.GID)
 	spec := c.d.bundleSpec(&c.rec.Record, c.spec, root, uids, gids, c.sizes)
 	if c.runtime.gvisor {
 		c.forGVisor(spec)

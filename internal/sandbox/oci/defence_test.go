@@ -173,7 +173,7 @@ func TestTargetRace(t *testing.T) {
 	made := 0
 	for range 12 {
 		spec := f.Spec()
-		spec.Worktree = sandbox.Worktree{Source: open(t, src), Mode: client.WorktreeBind, Target: sandbox.Workspace, OwnerUID: 0}
+		spec.Worktree = sandbox.Worktree{Source: open(t, src), Mode: client.WorktreeBind, Target: sandbox.Workspace, UID: 0}
 		spec.Mounts = []sandbox.Mount{{Source: open(t, cache), Target: sandbox.Workspace + "/place"}}
 		sb, err := f.driver.Create(f.Ctx(), spec)
 		if err != nil {

@@ -179,7 +179,8 @@ func (d *Driver) tryIDMap(dir string) error {
 		return err
 	}
 	defer src.Close()
-	userns, err := mount.Owner{AsUID: probeUIDBase, AsGID: probeUIDBase}.UserNamespace()
+	one := []mount.Range{{Host: probeUIDBase, Size: 1}}
+	userns, err := mount.UserNamespace(one, one)
 	if err != nil {
 		return err
 	}

@@ -160,10 +160,10 @@ func (c *creation) mountImage(skeleton string) error {
 func (c *creation) rootIDs() (*os.File, error) {
 	w := &c.spec.Worktree
 	var ranges [2][]mount.Range
-	for _, m := range c.idMappings(sandbox.ToolUID, w.OwnerUID) {
+	for _, m := range c.idMappings(sandbox.ToolUID, w.UID) {
 		ranges[0] = append(ranges[0], mount.Range{FS: m.ContainerID, Host: m.HostID, Size: m.Size})
 	}
-	for _, m := range c.idMappings(sandbox.ToolGID, w.OwnerGID) {
+	for _, m := range c.idMappings(sandbox.ToolGID, w.GID) {
 		ranges[1] = append(ranges[1], mount.Range{FS: m.ContainerID, Host: m.HostID, Size: m.Size})
 	}
 	ids, err := mount.UserNamespace(ranges[0], ranges[1])

@@ -27,7 +27,7 @@ func TestOneToOne(t *testing.T) {
 				t.Fatal(err)
 			}
 			spec := f.Spec()
-			spec.Worktree = sandbox.Worktree{Source: src, Mode: client.WorktreeBind, Target: sandbox.Workspace, OwnerUID: 4321, OwnerGID: 5432}
+			spec.Worktree = sandbox.Worktree{Source: src, Mode: client.WorktreeBind, Target: sandbox.Workspace, UID: 4321, GID: 5432}
 			l := f.create(spec)
 			if l.IDMap() != "mapped 1:1" {
 				t.Errorf("IDMap is %q", l.IDMap())
@@ -69,7 +69,7 @@ func TestOneToOneRefuses(t *testing.T) {
 		{1<<32 - 2, 4321, "those of sessions"},
 	} {
 		spec := f.Spec()
-		spec.Worktree = sandbox.Worktree{Source: src, Mode: client.WorktreeBind, Target: sandbox.Workspace, OwnerUID: tt.uid, OwnerGID: tt.gid}
+		spec.Worktree = sandbox.Worktree{Source: src, Mode: client.WorktreeBind, Target: sandbox.Workspace, UID: tt.uid, GID: tt.gid}
 		sb, err := f.driver.Create(f.Ctx(), spec)
 		if err == nil {
 			sb.Close()

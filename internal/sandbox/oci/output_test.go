@@ -59,7 +59,7 @@ func TestNoDescriptorsKept(t *testing.T) {
 		t.Helper()
 		spec := f.Spec()
 		spec.OutputDir = t.TempDir()
-		spec.Worktree = sandbox.Worktree{Source: open(t, t.TempDir()), Mode: "bind", Target: sandbox.Workspace, OwnerUID: 4321, OwnerGID: 4321}
+		spec.Worktree = sandbox.Worktree{Source: open(t, t.TempDir()), Mode: "bind", Target: sandbox.Workspace, UID: 4321, GID: 4321}
 		sb, err := f.driver.Create(f.Ctx(), spec)
 		if err != nil {
 			t.Fatal(err)

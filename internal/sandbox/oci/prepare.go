@@ -36,27 +36,27 @@ func (c *creation) prepareMounts() error {
 	c.mounts, c.rec.IDMap = set.Mounts, set.IDMap
 	if c.oneToOne = set.IDMap == mount.MappedOneToOne; c.oneToOne {
 		w := &c.spec.Worktree
-		c.note(fmt.Sprintf("the worktree's file system has no id-mapped mounts: tools run as the host's uid %d and gid %d", w.OwnerUID, w.OwnerGID))
+		c.note(fmt.Sprintf("the worktree's file system has no id-mapped mounts: tools run as the host's uid %d and gid %d", w.UID, w.GID))
 	}
 	c.rec.Notes = append(c.rec.Notes, set.Notes...)
 	return nil
 }
 
-// checkOneToOne says whether the worktree's owner may be mapped 1:1. Never root,
+// checkOneToOne says whether the ids of the worktree may be mapped 1:1. Never root's,
 // neither as user nor as group, who would then be in the sandbox; and no id of a
 // session, be it another: its processes could then be reached.
 func (c *creation) checkOneToOne() error {
 	w := &c.spec.Worktree
-	for _, owner := range []struct {
+	for _, tool := range []struct {
 		kind string
 		id   uint32
-	}{{"user", w.OwnerUID}, {"group", w.OwnerGID}} {
+	}{{"user", w.UID}, {"group", w.GID}} {
 		switch {
-		case owner.id == 0:
-			return fmt.Errorf("it belongs to the %s root, and its file system has no id-mapped mounts: give it to another one: %w", owner.kind, sandbox.ErrUnsupported)
-		case owner.id >= c.d.cfg.UIDBase:
-			return fmt.Errorf("it belongs to the %s %d, and its file system has no id-mapped mounts: ids from %d on are those of sessions; give it to another one: %w",
-				owner.kind, owner.id, c.d.cfg.UIDBase, sandbox.ErrUnsupported)
+		case tool.id == 0:
+			return fmt.Errorf("its file system has no id-mapped mounts, and tools would be the host's %s root there: give it to another one: %w", tool.kind, sandbox.ErrUnsupported)
+		case tool.id >= c.d.cfg.UIDBase:
+			return fmt.Errorf("its file system has no id-mapped mounts, and tools would be the host's %s %d there: ids from %d on are those of sessions; give it to another one: %w",
+				tool.kind, tool.id, c.d.cfg.UIDBase, sandbox.ErrUnsupported)
 		}
 	}
 	return nil

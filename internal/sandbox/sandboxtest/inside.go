@@ -53,7 +53,7 @@ func testWorktree(s *suite) {
 	src := s.dir(owner)
 	s.write(src.Name()+"/mine", "content", owner, 0o600)
 	spec := s.spec()
-	spec.Worktree = sandbox.Worktree{Source: src, Mode: client.WorktreeBind, Target: "/home/someone/project", OwnerUID: owner, OwnerGID: owner}
+	spec.Worktree = sandbox.Worktree{Source: src, Mode: client.WorktreeBind, Target: "/home/someone/project", UID: owner, GID: owner}
 	b := s.create(spec)
 	b.want("cd /home/someone/project && stat -c %u:%g:%a mine && cat mine", fmt.Sprintf("%d:%d:600\ncontent", sandbox.ToolUID, sandbox.ToolGID))
 	b.want("cd /home/someone/project && echo new >made && mkdir dir && stat -c %u:%g made", fmt.Sprintf("%d:%d", sandbox.ToolUID, sandbox.ToolGID))
@@ -82,7 +82,7 @@ func testWorktreeReadOnly(s *suite) {
 	src := s.dir(owner)
 	s.write(src.Name()+"/mine", "content", owner, 0o600)
 	spec := s.spec()
-	spec.Worktree = sandbox.Worktree{Source: src, Mode: client.WorktreeRO, Target: sandbox.Workspace, OwnerUID: owner, OwnerGID: owner}
+	spec.Worktree = sandbox.Worktree{Source: src, Mode: client.WorktreeRO, Target: sandbox.Workspace, UID: owner, GID: owner}
 	b := s.create(spec)
 	b.want("cat /workspace/mine", "content")
 	b.fails("echo >/workspace/mine", "Read-only")
@@ -103,7 +103,7 @@ func testForeignFiles(s *suite) {
 		s.Fatal(err)
 	}
 	spec := s.spec()
-	spec.Worktree = sandbox.Worktree{Source: src, Mode: client.WorktreeBind, Target: sandbox.Workspace, OwnerUID: owner, OwnerGID: owner}
+	spec.Worktree = sandbox.Worktree{Source: src, Mode: client.WorktreeBind, Target: sandbox.Workspace, UID: owner, GID: owner}
 	b := s.create(spec)
 	b.want("stat -c %u:%g /workspace/root /workspace/other", "65534:65534\n65534:65534")
 	b.fails("cat /workspace/root", "denied")
@@ -149,8 +149,11 @@ func testMounts(s *suite) {
 		s.Fatal(err)
 	}
 	spec := s.spec()
-	spec.Worktree = sandbox.Worktree{Source: src, Mode: client.WorktreeBind, Target: sandbox.Workspace, OwnerUID: owner, OwnerGID: owner}
-	spec.Mounts = []sandbox.Mount{{Source: cache, Target: "/cache/deep"}, {Source: cache, Target: sandbox.Workspace + "/modules"}}
+	spec.Worktree = sandbox.Worktree{Source: src, Mode: client.WorktreeBind, Target: sandbox.Workspace, UID: owner, GID: owner}
+	spec.Mounts = []sandbox.Mount{
+		{Source: cache, Target: "/cache/deep", UID: owner, GID: owner},
+		{Source: cache, Target: sandbox.Workspace + "/modules", UID: owner, GID: owner},
+	}
 	b := s.create(spec)
 	for _, target := range []string{"/cache/deep", sandbox.Workspace + "/modules"} {
 		b.want("cat "+target+"/file", "cached")

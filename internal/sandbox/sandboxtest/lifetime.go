@@ -54,7 +54,7 @@ func testMountTargets(s *suite) {
 		"relative", "/a/../b", "/workspace",
 	} {
 		spec := s.spec()
-		spec.Worktree = sandbox.Worktree{Source: src, Mode: client.WorktreeBind, Target: sandbox.Workspace, OwnerUID: owner, OwnerGID: owner}
+		spec.Worktree = sandbox.Worktree{Source: src, Mode: client.WorktreeBind, Target: sandbox.Workspace, UID: owner, GID: owner}
 		spec.Mounts = []sandbox.Mount{{Source: cache, Target: target}}
 		s.refused(spec, sandbox.ErrMountTarget, "mount at "+target)
 	}

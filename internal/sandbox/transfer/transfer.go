@@ -5,7 +5,8 @@
 // in. Apply takes an archive of how it looks afterwards, which is hostile: its
 // sandbox could write anything there. Names are checked; nothing is opened but
 // beneath the pinned directory and without following a link; all of it is done with
-// the owner's ids, so that nothing is read or written that its owner could not.
+// the ids that the session has there, so that nothing is read or written that they
+// could not.
 // What has changed on this side meanwhile is left as it is, and reported.
 package transfer
 
@@ -14,13 +15,15 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/internal/thread"
 )
 
-// Owner has the ids with which a directory is read and written.
+// Owner has the ids with which a directory is read and written: as a rule those of
+// who owns it.
 type Owner struct{ UID, GID uint32 }
 
 // Limits bound a transfer.
@@ -79,14 +82,16 @@ func as(ctx context.Context, o Owner, dir *os.File, f func(dir int) error) error
 		return fmt.Errorf("keep a descriptor: %w", err)
 	}
 	done := make(chan error, 1)
-	go onThread(func() {
-		defer unix.Close(fd)
-		if err := o.assume(); err != nil {
-			done <- err
-			return
-		}
-		done <- f(fd)
-	})
+	go func() {
+		_, err := thread.Run(func() (struct{}, error) {
+			defer unix.Close(fd)
+			if err := (thread.User{UID: o.UID, GID: o.GID}).Assume(); err != nil {
+				return struct{}{}, err
+			}
+			return struct{}{}, f(fd)
+		})
+		done <- err
+	}()
 	select {
 	case err := <-done:
 		return err
@@ -98,48 +103,4 @@ func as(ctx context.Context, o Owner, dir *os.File, f func(dir int) error) error
 	case <-time.After(stuckTime):
 		return fmt.Errorf("%w: %w", errStuck, context.Cause(ctx))
 	}
-}
-
-// onThread locks its goroutine to a thread for good, which ends with it. That must
-// not be the main thread, whose ids are shown as the process's.
-func onThread(f func()) {
-	runtime.LockOSThread()
-	if unix.Gettid() != os.Getpid() {
-		f()
-		return
-	}
-	// Another goroutine gets another thread as long as this one is held.
-	locked := make(chan struct{})
-	go func() {
-		runtime.LockOSThread()
-		close(locked)
-		f()
-	}()
-	<-locked
-	runtime.UnlockOSThread()
-}
-
-// assume changes the effective ids of this thread alone: Go's own calls change all.
-func (o Owner) assume() error {
-	if os.Geteuid() != 0 {
-		if int(o.UID) == os.Geteuid() {
-			return nil
-		}
-		return fmt.Errorf("work as user %d: only root can", o.UID)
-	}
-	const keep = ^uintptr(0)
-	if _, _, e := unix.RawSyscall(unix.SYS_SETGROUPS, 0, 0, 0); e != 0 {
-		return fmt.Errorf("setgroups: %w", e)
-	}
-	if _, _, e := unix.RawSyscall(unix.SYS_SETRESGID, keep, uintptr(o.GID), keep); e != 0 {
-		return fmt.Errorf("setresgid %d: %w", o.GID, e)
-	}
-	if _, _, e := unix.RawSyscall(unix.SYS_SETRESUID, keep, uintptr(o.UID), keep); e != 0 {
-		return fmt.Errorf("setresuid %d: %w", o.UID, e)
-	}
-	euid, _, _ := unix.RawSyscall(unix.SYS_GETEUID, 0, 0, 0)
-	if uint32(euid) != o.UID {
-		return fmt.Errorf("the thread has user %d instead of %d", euid, o.UID)
-	}
-	return nil
 }

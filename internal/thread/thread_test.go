@@ -1,4 +1,4 @@
-package mount
+package thread
 
 import (
 	"errors"
@@ -10,12 +10,12 @@ import (
 )
 
 // The main thread is in use by nobody here, so that goroutines do land on it.
-func TestOnThread(t *testing.T) {
+func TestRun(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 64 {
 		wg.Go(func() {
 			for range 20 {
-				tid, err := OnThread(func() (int, error) {
+				tid, err := Run(func() (int, error) {
 					runtime.Gosched()
 					return unix.Gettid(), nil
 				})
@@ -27,7 +27,7 @@ func TestOnThread(t *testing.T) {
 	}
 	wg.Wait()
 	want := errors.New("x")
-	if _, err := OnThread(func() (int, error) { return 0, want }); !errors.Is(err, want) {
+	if _, err := Run(func() (int, error) { return 0, want }); !errors.Is(err, want) {
 		t.Errorf("error %v", err)
 	}
 }
