@@ -105,6 +105,9 @@ func (d *daemon) prepareDirs() error {
 	if err := ownDir(sandboxDir(c), 0o711); err != nil {
 		return fmt.Errorf("directory of sandboxes: %w", err)
 	}
+	if err := ownDir(uidClaimsDir, 0o700); err != nil {
+		return fmt.Errorf("directory in which daemons claim uids: %w", err)
+	}
 	lock, err := lockDir(c.RunDir)
 	if err != nil {
 		return err
@@ -112,6 +115,9 @@ func (d *daemon) prepareDirs() error {
 	d.onClose(lock.Close)
 	return nil
 }
+
+// uidClaimsDir is the same for all daemons of a host, wherever they keep the rest.
+const uidClaimsDir = "/run/toold-uids"
 
 // sandboxDir is where bundles and root directories are. It stands beside the run
 // directory because the ids of sessions must be able to pass it, and nobody but
@@ -161,6 +167,7 @@ func (d *daemon) newManager() error {
 		Owner:     owner,
 		OutputDir: filepath.Join(d.cfg.Daemon.StateDir, "output"),
 		UIDBase:   d.cfg.Sandbox.UIDBase,
+		UIDClaims: filepath.Join(uidClaimsDir, "ranges"),
 		Settings:  sessionSettings(d.cfg, d.daemonPath),
 		Observers: []session.Observer{d.metrics},
 		Auditor:   d.audit,

@@ -325,12 +325,20 @@ func (m *Manager) start(t *testing.T, inUse func(uint32) (string, error)) error 
 
 func TestLeases(t *testing.T) {
 	busy := map[uint32]bool{}
-	l := newLeases(1000, func(b uint32) (string, error) {
+	claims, err := openUIDClaims(filepath.Join(t.TempDir(), "uids"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer claims.file.Close()
+	l, err := newLeases(1000, func(b uint32) (string, error) {
 		if busy[b] {
 			return "process 7", nil
 		}
 		return "", nil
-	}, []store.Lease{{Base: 1000 + sandbox.RangeSize}}, 1000)
+	}, claims, []store.Lease{{Base: 1000 + sandbox.RangeSize}}, 1000)
+	if err != nil {
+		t.Fatal(err)
+	}
 	first, err := l.take()
 	if err != nil || first != 1000+2*sandbox.RangeSize {
 		t.Fatalf("after a restart: %d, %v", first, err)

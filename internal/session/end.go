@@ -151,6 +151,8 @@ func (m *Manager) release(session string, base uint32, left error) {
 	why := ""
 	if left != nil {
 		why = left.Error()
+	} else if m.leases.lost(base) {
+		// What is alive there is another daemon's.
 	} else if who, err := m.leases.outlived(base); err != nil {
 		why = err.Error()
 	} else if who != "" {

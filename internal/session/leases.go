@@ -23,24 +23,43 @@ const maxRanges = 16384
 type leases struct {
 	base uint32
 	// inUse says what still uses a range, "" for nothing.
-	inUse func(base uint32) (string, error)
+	inUse  func(base uint32) (string, error)
+	claims *uidClaims
 
-	mu   sync.Mutex // guards the fields below
-	next int        // index of the next candidate
-	used map[uint32]bool
-	old  map[uint32]bool // given back since this daemon started, or before
-	full bool            // all ranges were given at least once
+	mu    sync.Mutex // guards the fields below
+	next  int        // index of the next candidate
+	used  map[uint32]bool
+	taken map[uint32]bool // ours by the store, and meanwhile another daemon's
+	old   map[uint32]bool // given back since this daemon started, or before
+	full  bool            // all ranges were given at least once
 }
 
-func newLeases(base uint32, inUse func(uint32) (string, error), held []store.Lease, last uint32) *leases {
-	l := &leases{base: base, inUse: inUse, used: make(map[uint32]bool), old: make(map[uint32]bool)}
+// newLeases goes on with what an earlier daemon held, and claims it anew. A range of
+// that one's is another daemon's by now only if nothing of its session was alive.
+func newLeases(base uint32, inUse func(uint32) (string, error), claims *uidClaims, held []store.Lease, last uint32) (*leases, error) {
+	l := &leases{
+		base: base, inUse: inUse, claims: claims,
+		used: make(map[uint32]bool), taken: make(map[uint32]bool), old: make(map[uint32]bool),
+	}
 	for _, h := range held {
 		l.used[h.Base] = true
+		ok, err := claims.take(h.Base)
+		if err != nil {
+			return nil, err
+		}
+		l.taken[h.Base] = !ok
 	}
 	if last >= base && (last-base)/sandbox.RangeSize < maxRanges {
 		l.next = int((last-base)/sandbox.RangeSize) + 1
 	}
-	return l
+	return l, nil
+}
+
+// lost says whether another daemon has a range that is ours by the store.
+func (l *leases) lost(base uint32) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.taken[base]
 }
 
 // take finds a range. The caller stores it before anything uses it.
@@ -56,19 +75,34 @@ func (l *leases) take() (uint32, error) {
 		if l.used[base] {
 			continue
 		}
-		if l.full || l.old[base] {
-			if who, err := l.inUse(base); who != "" || err != nil {
-				continue
-			}
+		free, err := l.claim(base)
+		if err != nil {
+			return 0, fmt.Errorf("claim a range of host uids: %w", err)
 		}
-		l.used[base] = true
-		return base, nil
+		if free {
+			l.used[base] = true
+			return base, nil
+		}
 	}
 	return 0, &client.Error{
 		Code:    client.CodeOverloaded,
 		Message: fmt.Sprintf("all %d ranges of host uids are taken or quarantined", maxRanges),
 		Hint:    "end sessions; an administrator sees leftovers with: toolctl gc --dry-run",
 	}
+}
+
+// claim takes a range unless another daemon has it, or something still uses it.
+func (l *leases) claim(base uint32) (bool, error) {
+	taken, left, err := l.claims.look(base)
+	if taken || err != nil {
+		return false, err
+	}
+	if l.full || l.old[base] || left {
+		if who, err := l.inUse(base); who != "" || err != nil {
+			return false, nil
+		}
+	}
+	return l.claims.take(base)
 }
 
 // dyingTime is how long processes may take to be dead that were killed and have left
@@ -89,7 +123,11 @@ func (l *leases) outlived(base uint32) (who string, err error) {
 func (l *leases) drop(base uint32) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if !l.taken[base] {
+		l.claims.drop(base)
+	}
 	delete(l.used, base)
+	delete(l.taken, base)
 	l.old[base] = true
 }
 

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -77,6 +78,7 @@ type house struct {
 	host  *fakeHost
 	set   Settings
 	image string // of sessions that name none
+	uids  string // the file of uid claims, if not its own
 	pics  map[string]Images
 	log   *slog.Logger
 	obs   []Observer
@@ -128,7 +130,7 @@ func (h *house) build() *Manager {
 	}
 	m, err := New(Config{
 		Store: st, Tools: tool.NewRegistry(), Drivers: map[string]sandbox.Driver{"fake": h.host}, Driver: "fake",
-		Log: h.log, Owner: "me", OutputDir: filepath.Join(h.dir, "output"), UIDBase: 1 << 28, Settings: h.set, Observers: h.obs, Auditor: h.audit,
+		Log: h.log, Owner: "me", OutputDir: filepath.Join(h.dir, "output"), UIDBase: 1 << 28, UIDClaims: cmp.Or(h.uids, filepath.Join(h.dir, "uids")), Settings: h.set, Observers: h.obs, Auditor: h.audit,
 		Images: h.pics, Image: h.image,
 	})
 	if err != nil {

@@ -58,6 +58,7 @@ type Manager struct {
 	settings  atomic.Pointer[Settings]
 	hub       *hub
 	leases    *leases
+	claims    *uidClaims
 	pins      worktree.Pinner
 	memory    *memory       // of large results
 	hookSlots chan struct{} // one for each program of a hook that runs
@@ -139,6 +140,10 @@ func New(cfg Config) (*Manager, error) {
 	if err := os.Chmod(cfg.OutputDir, 0o700); err != nil {
 		return nil, fmt.Errorf("output directory: %w", err)
 	}
+	var err error
+	if m.claims, err = openUIDClaims(cfg.UIDClaims); err != nil {
+		return nil, fmt.Errorf("ranges of host uids are shared with other daemons by a file, which cannot be used: %w", err)
+	}
 	return m, nil
 }
 
@@ -181,6 +186,10 @@ func (m *Manager) Close(ctx context.Context) error {
 		s.detach()
 	}
 	m.work.close()
+	// The ranges of what goes on stay marked, for the next daemon to claim.
+	if err := m.claims.file.Close(); !errors.Is(err, os.ErrClosed) {
+		return err
+	}
 	return nil
 }
 

@@ -199,7 +199,7 @@ func (h *realHouse) open(log *slog.Logger) (*Manager, func() error, error) {
 	set.Limits.Wall, set.MaxLimits.Wall, set.BashTimeout = wall, wall, time.Duration(wall)
 	m, err := New(Config{
 		Store: st, Tools: tool.NewRegistry(), Drivers: map[string]sandbox.Driver{"oci": d}, Driver: "oci",
-		Log: log, Owner: h.Owner, OutputDir: filepath.Join(h.Dir, "output"), UIDBase: h.UIDBase, Settings: set,
+		Log: log, Owner: h.Owner, OutputDir: filepath.Join(h.Dir, "output"), UIDBase: h.UIDBase, UIDClaims: filepath.Join(h.Dir, "uids"), Settings: set,
 	})
 	if err == nil {
 		err = m.Start(context.Background())

@@ -31,7 +31,9 @@ func (m *Manager) recover(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m.leases = newLeases(m.cfg.UIDBase, m.inUse, held, last)
+	if m.leases, err = newLeases(m.cfg.UIDBase, m.inUse, m.claims, held, last); err != nil {
+		return fmt.Errorf("claim ranges of host uids: %w", err)
+	}
 	rows, err := m.store.Sessions(ctx, store.SessionFilter{Live: true})
 	if err != nil {
 		return err
@@ -124,6 +126,9 @@ func (s *Session) takeOver(ctx context.Context) (w *agent.Welcome, why string) {
 		return nil, "the daemon stopped while it was made"
 	case client.SessionEnding:
 		return nil, s.row.Reason
+	}
+	if s.m.leases.lost(s.row.UIDBase) {
+		return nil, "another daemon took its range of host uids while no daemon ran"
 	}
 	sb, err := s.driver.Adopt(ctx, s.m.recordOf(&s.row))
 	if errors.Is(err, sandbox.ErrGone) {

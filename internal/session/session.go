@@ -55,6 +55,9 @@ type Config struct {
 	// UIDBase is the first host uid of the ranges that sessions get; nothing
 	// else on the host may use ids from there on (see maxRanges).
 	UIDBase uint32
+	// UIDClaims is the file by which all daemons of a host tell each other which
+	// ranges they have. Only toold's user may open it.
+	UIDClaims string
 	// Orphan makes agents end their sandbox when no daemon has been connected
 	// for so long; 0 = never. For daemons that live for one command.
 	Orphan time.Duration

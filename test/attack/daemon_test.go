@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -590,5 +591,54 @@ func TestD19AuditRemoved(t *testing.T) {
 				t.Errorf("afterwards: %+v", c)
 			}
 		})
+	}
+}
+
+// D18: two daemons are given the same host uids. None of their sessions have one in
+// common, also when a daemon was killed and its sessions live on.
+func TestD18TwoDaemons(t *testing.T) {
+	one, two := newRig(t, nil, ""), newRig(t, nil, "")
+	two.stop(t)
+	line := regexp.MustCompile(`(?m)^uid_base = .*$`)
+	must(t, os.WriteFile(two.config, line.ReplaceAll([]byte(read(two.config)), line.Find([]byte(read(one.config)))), 0o600))
+	two.start(t)
+	seen := map[uint32]string{}
+	create := func(r *rig) *client.Session {
+		t.Helper()
+		s := r.session(t, r.a, client.SessionCreate{})
+		base, ok := sessionRange(s.ID)
+		if !ok {
+			t.Fatal("no range")
+		}
+		if other := seen[base]; other != "" {
+			t.Errorf("%s and %s have the range %d", other, s.ID, base)
+		}
+		seen[base] = s.ID
+		return s
+	}
+	var lives *client.Session
+	for range 3 {
+		lives = create(one)
+		create(two)
+	}
+	one.kill(t)
+	for range 2 {
+		create(two)
+	}
+	one.start(t)
+	if out := bash(t, one.a, lives.ID, "echo here").Output; strings.TrimSpace(out) != "here" {
+		t.Errorf("a session of the daemon that was killed: %q", out)
+	}
+	create(one)
+	for _, r := range []*rig{one, two} {
+		list, err := r.a.ListSessions(t.Context(), client.SessionQuery{})
+		must(t, err)
+		for _, s := range list.Items {
+			_, err := r.a.EndSession(t.Context(), s.ID, client.EndOptions{Force: true})
+			must(t, err)
+		}
+		if strings.Contains(r.logs.String(), "quarantine") {
+			t.Error("a range is under quarantine: another daemon's processes are in it")
+		}
 	}
 }

@@ -23,7 +23,7 @@ const (
 )
 
 // daemonAlone are the rows that do not depend on what holds the sessions.
-var daemonAlone = regexp.MustCompile(`^Test(R\d|D[79]|D1[0-379])`)
+var daemonAlone = regexp.MustCompile(`^Test(R\d|D[79]|D1[0-3789])`)
 
 // row is a test of the list of attacks on its way.
 type row struct {

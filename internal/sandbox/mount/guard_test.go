@@ -78,7 +78,7 @@ func TestGuardGit(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			w := sandbox.Worktree{Source: repository(t, tt.change), Target: "/work", OwnerUID: 41, OwnerGID: 42, GuardGit: true}
+			w := sandbox.Worktree{Source: repository(t, tt.change), Target: "/work", UID: 41, GID: 42, GuardGit: true}
 			set, err := Session{Spec: &sandbox.Spec{Worktree: w}, ToolUID: 7001, ToolGID: 7002}.Detach()
 			if tt.err != "" {
 				if err == nil || !errors.Is(err, sandbox.ErrMountTarget) || !strings.Contains(err.Error(), tt.err) {
@@ -167,7 +167,7 @@ func TestGuardSwapped(t *testing.T) {
 func guardedSet(t *testing.T) (*Set, string) {
 	t.Helper()
 	f := repository(t, func(string) error { return nil })
-	w := sandbox.Worktree{Source: f, Target: "/work", OwnerUID: 41, OwnerGID: 42, GuardGit: true}
+	w := sandbox.Worktree{Source: f, Target: "/work", UID: 41, GID: 42, GuardGit: true}
 	set, err := Session{Spec: &sandbox.Spec{Worktree: w}}.Detach() // root, who could do all of it, sees it
 	if err != nil {
 		t.Fatal(err)

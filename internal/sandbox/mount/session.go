@@ -196,7 +196,7 @@ func (d *detaching) guard(src *os.File, kind uint32, target string) error {
 	if w := &d.Spec.Worktree; d.set.IDMap == MappedOneToOne {
 		f, err = Detach(src, unix.MOUNT_ATTR_RDONLY, nil)
 	} else {
-		f, err = d.asTool(src, w.OwnerUID, w.OwnerGID, unix.MOUNT_ATTR_RDONLY)
+		f, err = d.asTool(src, w.UID, w.GID, unix.MOUNT_ATTR_RDONLY)
 	}
 	if err != nil {
 		return err
