@@ -22,9 +22,9 @@ func (s *Stack) explain(q *Request) client.PolicyRequest {
 	if !q.Opaque && (d.rule == nil || d.reason != d.rule.Reason) {
 		e.Why = d.reason
 	}
-	e.Matches = appendMatches(e.Matches, layerRules, s.list, q, s.last(q))
+	e.Matches = appendMatches(e.Matches, layerRules, s.list, q, decider(s.list, s.above, q))
 	for _, c := range s.ceilings {
-		e.Matches = appendMatches(e.Matches, c.name, c.rules, q, lastMatch(c.rules, q))
+		e.Matches = appendMatches(e.Matches, c.name, c.rules, q, decider(c.rules, 0, q))
 	}
 	if r := s.remembered(q); r != nil && d.layer == layerSaved {
 		e.Matches = appendMatch(e.Matches, layerSaved, r, true)

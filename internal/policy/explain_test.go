@@ -195,14 +195,25 @@ func TestRequests(t *testing.T) {
 		}},
 		{"not to be found out", []tool.Request{{Permission: "read", Pattern: "gone", Path: "gone", Save: "x"}}, []Request{
 			{Permission: "read", Pattern: "gone", Opaque: true, Why: whyUnresolved},
-			{Permission: PermissionExternal, Pattern: "gone", Opaque: true, Why: whyUnresolved},
+			{Permission: PermissionExternal, Pattern: "gone", Opaque: true, Unknown: true, Why: whyUnresolved},
+		}},
+		{"another file for each process", []tool.Request{
+			{Permission: "edit", Pattern: "/proc/7/fd/1", Path: "/proc/7/fd/1", Write: true},
+			{Permission: "edit", Pattern: "/dev/../dev/fd/3", Path: "/dev/../dev/fd/3", Write: true},
+			{Permission: "read", Pattern: "/proc/cpuinfo", Path: "/proc/cpuinfo"},
+		}, []Request{
+			{Permission: "edit", Pattern: "/proc/7/fd/1", Opaque: true, Unknown: true, Why: whyUnresolved},
+			{Permission: PermissionExternal, Pattern: "/proc/7/fd/1", Opaque: true, Unknown: true, Why: whyUnresolved},
+			{Permission: "edit", Pattern: "/dev/../dev/fd/3", Opaque: true, Unknown: true, Why: whyUnresolved},
+			{Permission: PermissionExternal, Pattern: "/dev/../dev/fd/3", Opaque: true, Unknown: true, Why: whyUnresolved},
+			{Permission: "read", Pattern: "/proc/cpuinfo", Path: "/proc/cpuinfo", Save: "/proc/cpuinfo"},
 		}},
 		{"known to the command alone", []tool.Request{
 			{Permission: "edit", Pattern: "src/$X", Write: true, Save: "src/*"},
 			{Permission: PermissionExternal, Pattern: "/srv/$X", Outside: true},
 		}, []Request{
-			{Permission: "edit", Pattern: "src/$X", Opaque: true, Why: whyRuntime},
-			{Permission: PermissionExternal, Pattern: "/srv/$X", Opaque: true, Why: whyRuntime},
+			{Permission: "edit", Pattern: "src/$X", Opaque: true, Unknown: true, Why: whyRuntime},
+			{Permission: PermissionExternal, Pattern: "/srv/$X", Opaque: true, Unknown: true, Why: whyRuntime},
 		}},
 		{"opaque", []tool.Request{{Permission: "bash", Pattern: "eval $X", Opaque: true, Why: "so"}}, []Request{
 			{Permission: "bash", Pattern: "eval $X", Opaque: true, Why: "so"},

@@ -93,11 +93,15 @@ func (f *facts) stack(t *testing.T, as string) *Stack {
 var onPaths = []string{"read", "edit", "list", PermissionExternal}
 
 // requestOf makes a request of a line's permission and text: on a path where the
-// permission is about paths, on a whole text where it begins with "opaque".
+// permission is about paths, on a whole text where it begins with "opaque", on a
+// file that is only known at run time where it begins with "unknown".
 func requestOf(permission, text string) Request {
 	text = strings.ReplaceAll(text, `\n`, "\n")
 	if name, opaque := strings.CutPrefix(permission, "opaque "); opaque {
 		return Request{Permission: name, Pattern: text, Opaque: true}
+	}
+	if name, unknown := strings.CutPrefix(permission, "unknown "); unknown {
+		return lexical(Workspace, "").Requests(tool.Access{Requests: []tool.Request{{Permission: name, Pattern: text, Write: true}}})[0]
 	}
 	path := text
 	if !slices.Contains(onPaths, permission) && (permission != "grep" || !strings.Contains(text, "/")) {

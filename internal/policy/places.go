@@ -92,7 +92,7 @@ func (m *mapping) add(r *tool.Request) {
 	q := Request{Permission: r.Permission, Pattern: r.Pattern, Opaque: r.Opaque, Why: r.Why, Save: r.Save}
 	if r.Path == "" {
 		if r.Write || r.Outside {
-			q.Opaque, q.Why, q.Save = true, whyRuntime, ""
+			q.Opaque, q.Unknown, q.Why, q.Save = true, true, whyRuntime, ""
 		}
 		m.all = append(m.all, q)
 		if searches(r.Permission) {
@@ -102,12 +102,14 @@ func (m *mapping) add(r *tool.Request) {
 		return
 	}
 	to, ok := m.Resolve(r.Path)
+	ok = ok && !(r.Write && ofProcess(to.Path))
 	if !r.Outside {
 		if searches(r.Permission) {
 			// What is looked for, and where.
 			m.all = append(m.all, q)
 			q = Request{Permission: r.Permission, Pattern: r.Path}
 		}
+		q.Unknown = r.Write && !ok
 		m.all = append(m.all, m.onFile(q, to, ok))
 	}
 	m.leave(r, to, ok)
@@ -149,7 +151,7 @@ func (m *mapping) leave(r *tool.Request, to Resolved, ok bool) {
 	case sinks[r.Path]:
 		return
 	case !ok:
-		q.Opaque, q.Why = true, whyUnresolved
+		q.Opaque, q.Unknown, q.Why = true, true, whyUnresolved
 	case m.isOwn(to.Path), sinks[to.Path], !r.Write && m.isRoot(to.Path):
 		return
 	default:
@@ -209,6 +211,16 @@ var sinks = map[string]bool{
 	"/dev/null": true, "/dev/zero": true, "/dev/full": true, "/dev/tty": true,
 	"/dev/stdin": true, "/dev/stdout": true, "/dev/stderr": true,
 	"/dev/fd/0": true, "/dev/fd/1": true, "/dev/fd/2": true,
+}
+
+// ofProcess reports whether a path leads to another file for each process, such
+// as a descriptor of its own.
+func ofProcess(p string) bool {
+	switch p {
+	case "/dev/stdin", "/dev/stdout", "/dev/stderr":
+		return true
+	}
+	return below(p, "/proc") || below(p, "/dev/fd")
 }
 
 // below reports whether p is dir or in it.

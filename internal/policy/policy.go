@@ -42,6 +42,9 @@ type Request struct {
 	// Opaque: Pattern is a whole text that cannot be judged by its parts. A rule
 	// allows it only when its pattern is that very text, without wildcards, or "*".
 	Opaque bool `json:"opaque,omitempty"`
+	// Unknown: it is about a file, and which one is only known at run time. It may
+	// be any, so every rule that asks or denies is about it; only "*" allows it.
+	Unknown bool `json:"unknown,omitempty"`
 	// Why says to people why Pattern is Opaque. No verdict depends on it.
 	Why string `json:"why,omitempty"`
 	// Save is the pattern that an approval for always would allow; "" = none.

@@ -58,6 +58,8 @@ func (r *rule) match(q *Request) bool {
 	switch {
 	case !r.names(q.Permission):
 		return false
+	case q.Unknown:
+		return r.Pattern == "*" || r.Action != Allow && !r.above
 	case q.Opaque && (r.Action == Allow || r.above):
 		// Nothing narrower than all may allow what cannot be judged by its
 		// parts; the wildcards of a pattern would be such a judgement.

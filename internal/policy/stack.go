@@ -94,12 +94,12 @@ const (
 // to answer it.
 func (s *Stack) decide(q *Request) decision {
 	d := decision{action: Ask, reason: "no rule is about it", layer: layerRules}
-	if r := s.last(q); r != nil {
+	if r := decider(s.list, s.above, q); r != nil {
 		d = decision{r.Action, r, r.Reason, layerRules}
 	}
 	for i := range s.ceilings {
 		c := &s.ceilings[i]
-		if r := lastMatch(c.rules, q); r != nil && strictness(r.Action) > strictness(d.action) {
+		if r := decider(c.rules, 0, q); r != nil && strictness(r.Action) > strictness(d.action) {
 			d = decision{r.Action, r, r.Reason, c.name}
 		}
 	}
@@ -125,34 +125,34 @@ func join(reason, more string) string {
 	return reason + "; " + more
 }
 
-// last is the last rule of the list that matches.
-func (s *Stack) last(q *Request) *rule {
-	for _, r := range slices.Backward(s.list) {
-		switch {
-		case !r.match(q):
-		case r.above:
-			return lastMatch(s.list[:s.above], q)
-		default:
-			return r
-		}
-	}
-	return nil
-}
-
-func lastMatch(rules []*rule, q *Request) *rule {
+// decider is the last rule that matches; below a rule that takes the list's
+// opinion back, that of the first rules, as many as above says. Of a file that is
+// not known, it is the strictest of those that may be the last for some file.
+func decider(rules []*rule, above int, q *Request) *rule {
+	var found *rule
 	for _, r := range slices.Backward(rules) {
-		if r.match(q) {
-			return r
+		if !r.match(q) {
+			continue
+		}
+		last := !q.Unknown || r.everything()
+		if r.above {
+			r = decider(rules[:above], 0, q)
+		}
+		if found == nil || r != nil && strictness(r.Action) > strictness(found.Action) {
+			found = r
+		}
+		if last {
+			break
 		}
 	}
-	return nil
+	return found
 }
 
 // remembered is the saved approval for a request. What is opaque was approved as
 // the text that it is, never as an example of others.
 func (s *Stack) remembered(q *Request) *rule {
 	for _, r := range s.saved {
-		if q.Opaque && r.Permission == q.Permission && r.isText(q.Pattern) || !q.Opaque && r.match(q) {
+		if q.Opaque && !q.Unknown && r.Permission == q.Permission && r.isText(q.Pattern) || !q.Opaque && r.match(q) {
 			return r
 		}
 	}

@@ -272,6 +272,9 @@ func (j *judgement) denied() *client.Error {
 		Message: "denied: " + j.what() + j.because(),
 		Hint:    "do it in another way, or leave it out; a user can change the rule",
 	}
+	if v.Request.Unknown {
+		e.Hint = "name the file itself, not a variable, a pattern or a descriptor that stands for it; a user can change the rule"
+	}
 	return e
 }
 
@@ -288,6 +291,9 @@ func (j *judgement) what() string {
 	const most = 200
 	if len(name) > most {
 		name = name[:runeStart([]byte(name), most)] + "…"
+	}
+	if r.Unknown {
+		return fmt.Sprintf("%s %q (%s)", r.Permission, name, r.Why)
 	}
 	if r.Opaque && r.Permission == "bash" {
 		return fmt.Sprintf("%s %q, which cannot be judged by its parts (%s),", r.Permission, name, r.Why)
