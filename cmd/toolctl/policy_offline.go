@@ -7,7 +7,7 @@ import (
 )
 
 // offlineNote says what a verdict without a daemon leaves out.
-const offlineNote = "judged by the file alone: without a session, paths lead where their text says, nothing is mounted beside the worktree, and no approval is saved"
+const offlineNote = "judged by the file alone: without a session, paths lead where their text says, nothing is mounted beside the worktree, commands are read as bash reads them, and no approval is saved"
 
 // explainOffline judges a call by the rules of a file, as a session of that
 // tenant with that profile would be, without a daemon and a sandbox.
@@ -35,7 +35,7 @@ func explainOffline(file, name, text, profile, tenant string) (*client.PolicyVer
 	if err != nil {
 		return nil, err
 	}
-	requests := policy.AsWritten(inv, policy.Workspace)
+	requests := policy.AsWritten(inv, nil, policy.Workspace)
 	judged := stack.Judge(requests)
 	return &client.PolicyVerdict{
 		Tool: name, Profile: profile, Tenant: tenant, Action: string(judged.Action), Rule: judged.Rule, Reason: judged.Reason,

@@ -43,7 +43,7 @@ func permissionNames(r *tool.Registry) []string {
 		if !ok {
 			continue
 		}
-		for _, q := range def.Access(json.RawMessage("{}")).Requests {
+		for _, q := range def.Access(json.RawMessage("{}"), nil).Requests {
 			names[q.Permission] = true
 		}
 	}

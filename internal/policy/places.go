@@ -40,9 +40,10 @@ const (
 )
 
 // AsWritten is what policy judges of a call when there is no sandbox to resolve
-// its paths in: they lead where their text says, as if there were no links. mounts
-// are those of the session, as in Places, none where no session is meant.
-func AsWritten(inv *tool.Invocation, worktree string, mounts ...string) []Request {
+// its paths in: they lead where their text says, as if there were no links. shell
+// runs the commands of bash, as for Access; mounts are those of the session, as in
+// Places, none where no session is meant.
+func AsWritten(inv *tool.Invocation, shell []string, worktree string, mounts ...string) []Request {
 	var in struct {
 		Workdir string `json:"workdir"`
 	}
@@ -51,7 +52,7 @@ func AsWritten(inv *tool.Invocation, worktree string, mounts ...string) []Reques
 	}
 	places := lexical(worktree, in.Workdir)
 	places.Mounts = mounts
-	return places.Requests(inv.Tool.Access(inv.Input))
+	return places.Requests(inv.Tool.Access(inv.Input, shell))
 }
 
 // lexical are the places of AsWritten. workdir is the directory that a call asks
@@ -102,7 +103,7 @@ func (m *mapping) add(r *tool.Request) {
 		return
 	}
 	to, ok := m.Resolve(r.Path)
-	ok = ok && !(r.Write && ofProcess(to.Path))
+	ok = ok && (!r.Write || !ofProcess(to.Path))
 	if !r.Outside {
 		if searches(r.Permission) {
 			// What is looked for, and where.

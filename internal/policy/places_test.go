@@ -75,7 +75,7 @@ func TestAsWritten(t *testing.T) {
 			t.Fatal(err)
 		}
 		var got []string
-		for _, q := range AsWritten(inv, Workspace, tt.mounts...) {
+		for _, q := range AsWritten(inv, nil, Workspace, tt.mounts...) {
 			if q.Permission == PermissionExternal {
 				got = append(got, q.Path)
 			}

@@ -104,7 +104,7 @@ func (p *parser) try(tools *tool.Registry, e *expectation, work *int) error {
 	if err != nil {
 		return refused(e.tool, err)
 	}
-	requests := AsWritten(inv, Workspace)
+	requests := AsWritten(inv, nil, Workspace)
 	for i := range requests {
 		*work -= p.count * (each + len(requests[i].Pattern))
 	}

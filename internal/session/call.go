@@ -51,7 +51,7 @@ func (s *Session) proceed(c *call, inv *tool.Invocation) {
 		}
 
 		// 4. Access: what does it name? Pure.
-		access := inv.Tool.Access(inv.Input)
+		access := inv.Tool.Access(inv.Input, s.shell())
 
 		// 5. Prepare: inside the sandbox and without effect, resolve what it
 		// names; 6. Judge: allow, deny, or wait until somebody has approved it.

@@ -30,6 +30,7 @@ type ruleset struct {
 	profile  string
 	saved    uint64
 	until    time.Time // zero: as long as the rest is the same
+	shell    []string  // of the session; only for a replay
 	worktree string    // where it is inside; only for a replay
 	mounts   []string  // the same of further directories
 }

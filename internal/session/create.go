@@ -200,7 +200,7 @@ func (m *Manager) newRow(p Principal, pl *plan) store.Session {
 	r.Env = namesOnly(r.Env)
 	return store.Session{
 		Session: v, Request: r, OwnerUID: p.UID, Incarnation: hex.EncodeToString(random[:16]), Nonce: random[16:],
-		LeaseStart: pl.start, TokenHash: pl.hash,
+		LeaseStart: pl.start, TokenHash: pl.hash, Shell: m.settings.Load().Shell,
 	}
 }
 

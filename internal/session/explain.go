@@ -30,17 +30,17 @@ func (m *Manager) Explain(ctx context.Context, p Principal, r client.PolicyExpla
 	if err != nil {
 		return nil, err
 	}
-	access := inv.Tool.Access(inv.Input)
 	v := &client.PolicyVerdict{Tool: inv.Tool.Name, Profile: r.Profile, Tenant: p.Tenant}
 	var rules *ruleset
 	var requests []policy.Request
 	if r.Session != "" {
-		rules, requests, err = m.explainIn(ctx, p, r.Session, inv, access, v)
+		rules, requests, err = m.explainIn(ctx, p, r.Session, inv, v)
 	} else {
 		v.Profile = cmp.Or(v.Profile, defaultProfile)
 		rules, err = m.rulesWithout(p.Tenant, v.Profile)
-		requests = policy.AsWritten(inv, policy.Workspace)
-		if len(access.Paths()) > 0 {
+		shell := m.settings.Load().Shell
+		requests = policy.AsWritten(inv, shell, policy.Workspace)
+		if len(inv.Tool.Access(inv.Input, shell).Paths()) > 0 {
 			v.Notes = append(v.Notes, "paths are taken as they stand: without a session there is nothing to resolve them in, and nothing mounted beside the worktree")
 		}
 	}
@@ -58,7 +58,7 @@ func (m *Manager) Explain(ctx context.Context, p Principal, r client.PolicyExpla
 }
 
 // explainIn judges as a session would do it at this moment.
-func (m *Manager) explainIn(ctx context.Context, p Principal, session string, inv *tool.Invocation, a tool.Access, v *client.PolicyVerdict) (*ruleset, []policy.Request, error) {
+func (m *Manager) explainIn(ctx context.Context, p Principal, session string, inv *tool.Invocation, v *client.PolicyVerdict) (*ruleset, []policy.Request, error) {
 	s, err := m.find(p, session)
 	if err != nil {
 		row, e := m.stored(ctx, p, session)
@@ -72,6 +72,7 @@ func (m *Manager) explainIn(ctx context.Context, p Principal, session string, in
 		return nil, nil, err
 	}
 	rules := s.rulesFor(v.Profile)
+	a := inv.Tool.Access(inv.Input, s.shell())
 	if !a.Prepare {
 		return rules, s.requestsOf(inv, a, nil), nil
 	}

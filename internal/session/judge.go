@@ -12,6 +12,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/policy"
+	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/tool"
 	"github.com/toold/toold/internal/tool/run"
 	"github.com/toold/toold/internal/tool/shell"
@@ -191,6 +192,23 @@ func (c *call) steered(inv *tool.Invocation, requests []policy.Request) []policy
 	text := strings.Join(sets, "=* ") + "=* " + in.Command
 	why := "the call's environment sets " + strings.Join(sets, ", ") + ", which may change what programs do"
 	return []policy.Request{{Permission: "bash", Pattern: text, Opaque: true, Why: why}}
+}
+
+// shell runs the session's commands of bash.
+func (s *Session) shell() []string {
+	set := s.m.settings.Load()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return shellOf(&s.row, set)
+}
+
+// shellOf is the shell of a session: the one that was configured when it began,
+// since a reload does not reach its sandbox.
+func shellOf(row *store.Session, set *Settings) []string {
+	if len(row.Shell) > 0 {
+		return row.Shell
+	}
+	return set.Shell
 }
 
 // requestsOf is what policy judges: what the call names, as it resolves.

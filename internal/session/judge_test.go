@@ -91,6 +91,56 @@ tenant = "a"
 	}
 }
 
+// TestShellReads: a command is read as the shell of its session reads it, whatever
+// is configured by now.
+func TestShellReads(t *testing.T) {
+	h := newHouse(t)
+	h.set.Policy = rules(t, `permission = { bash = { "*" = "deny", "echo *" = "allow" } }`)
+	h.set.Shell = []string{"/bin/sh"}
+	h.open()
+	const text = `echo $'\'; touch FLAG #'` // for bash one command, for others two
+	old := h.create(alice, client.SessionCreate{})
+	h.reload(func(set *Settings) { set.Shell = []string{"/bin/bash"} })
+	young := h.create(alice, client.SessionCreate{})
+	for range 2 {
+		if c := h.call(old.ID, bashCall(text)); c.Error == nil || c.Error.Code != client.CodeDenied {
+			t.Errorf("run by sh: %+v", c)
+		}
+		if c := h.call(young.ID, bashCall(text)); c.Error != nil {
+			t.Errorf("run by bash: %v", c.Error)
+		}
+		h.kill()
+		h.open()
+	}
+	for session, want := range map[string]string{old.ID: "deny", young.ID: "allow", "": "allow"} {
+		v, err := h.m.Explain(t.Context(), alice, client.PolicyExplain{Session: session, Tool: "bash", Input: bashCall(text).Input})
+		if err != nil || v.Action != want {
+			t.Errorf("explain in session %q: %+v, %v", session, v, err)
+		}
+	}
+}
+
+// TestUnknownFile: the refusal of an edit of some file says how to go on.
+func TestUnknownFile(t *testing.T) {
+	h := newHouse(t)
+	h.set.Policy = rules(t, `permission = { edit = { "*" = "allow", "vendor/*" = "deny" } }`)
+	h.open()
+	s := h.create(alice, client.SessionCreate{})
+	for text, want := range map[string]string{
+		"f=x; echo a >$f":                 `denied: edit "$f" (which file it is, is only known at run time) by config.toml:1 (edit "vendor/*")`,
+		"echo a 1<vendor/x >/dev/stdout":  `denied: edit "/dev/stdout" (which file it is, is only known at run time) by config.toml:1 (edit "vendor/*")`,
+		"echo a 1<vendor/x >/dev//stdout": `denied: edit "/dev//stdout" (it is not known where this path leads) by config.toml:1 (edit "vendor/*")`,
+	} {
+		c := h.call(s.ID, bashCall(text))
+		if c.Error == nil || c.Error.Message != want || !strings.Contains(c.Error.Hint, "name the file itself") {
+			t.Errorf("%s: %+v", text, c.Error)
+		}
+	}
+	if c := h.call(s.ID, bashCall("echo a >x <vendor/x 2>/dev/stderr")); c.Error != nil {
+		t.Errorf("a file that is known: %v", c.Error)
+	}
+}
+
 func writeCall(path string) client.CallCreate {
 	return client.CallCreate{Tool: "write", Input: json.RawMessage(fmt.Sprintf(`{"file_path":%q,"content":"x"}`, path))}
 }

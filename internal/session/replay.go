@@ -124,7 +124,7 @@ func (y *replay) judge(ctx context.Context, row *store.Call) error {
 		return nil
 	}
 	y.out.Calls++
-	now, _ := rules.judge(policy.AsWritten(inv, rules.worktree, rules.mounts...))
+	now, _ := rules.judge(policy.AsWritten(inv, rules.shell, rules.worktree, rules.mounts...))
 	if now.Action == policy.Ask && y.settings.Approvals.None {
 		now.Action = policy.Deny
 	}
@@ -158,7 +158,7 @@ func (y *replay) rulesOf(ctx context.Context, row *store.Call) (*ruleset, error)
 	if err != nil {
 		return nil, err
 	}
-	r := &ruleset{opaque: y.settings.Opaque, settings: y.settings, worktree: s.Worktree.Target, mounts: targetsOf(s.Mounts)}
+	r := &ruleset{opaque: y.settings.Opaque, settings: y.settings, shell: shellOf(s, y.settings), worktree: s.Worktree.Target, mounts: targetsOf(s.Mounts)}
 	var ceilings []policy.Ceiling
 	if r.stack, r.err = y.set.Stack(s.Profile, s.Tenant); r.err == nil {
 		if ceilings, r.err = ceilingsOf(s); r.err == nil {

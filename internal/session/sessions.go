@@ -198,7 +198,7 @@ func (m *Manager) rowOf(ctx context.Context, p Principal, idOrName string) (*sto
 
 // permissionOf is the permission that a tool needs whatever its input.
 func permissionOf(d *tool.Definition) string {
-	for _, r := range d.Access(json.RawMessage("{}")).Requests {
+	for _, r := range d.Access(json.RawMessage("{}"), nil).Requests {
 		if r.Permission != policy.PermissionExternal {
 			return r.Permission
 		}

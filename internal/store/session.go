@@ -23,6 +23,9 @@ type Session struct {
 	UIDBase     uint32 `json:"uid_base"`
 	// LeaseStart is the start time, in clock ticks, of the process LeasePID.
 	LeaseStart uint64 `json:"lease_start,omitempty"`
+	// Shell runs the commands of bash as long as the session lives; its text is
+	// read accordingly. nil in rows of earlier versions.
+	Shell []string `json:"shell,omitempty"`
 	// WorktreeRules is the text of the worktree's rules file at creation.
 	WorktreeRules string `json:"worktree_rules,omitempty"`
 	// Record is the driver's, empty until the sandbox was made.

@@ -64,8 +64,8 @@ func named(input json.RawMessage, names ...string) map[string]string {
 
 // fileAccess is the Access of a tool that touches the one file that its field
 // called name says.
-func fileAccess(permission, name string, write bool) func(json.RawMessage) Access {
-	return func(input json.RawMessage) Access {
+func fileAccess(permission, name string, write bool) func(json.RawMessage, []string) Access {
+	return func(input json.RawMessage, _ []string) Access {
 		path := named(input, name)[name]
 		return Access{
 			Requests: []Request{{Permission: permission, Pattern: path, Path: path, Write: write}},
@@ -76,8 +76,8 @@ func fileAccess(permission, name string, write bool) func(json.RawMessage) Acces
 
 // searchAccess is the Access of a tool that searches for its pattern below a
 // path; only a path that is given has to be resolved.
-func searchAccess(permission string) func(json.RawMessage) Access {
-	return func(input json.RawMessage) Access {
+func searchAccess(permission string) func(json.RawMessage, []string) Access {
+	return func(input json.RawMessage, _ []string) Access {
 		in := named(input, "pattern", "path")
 		return Access{
 			Requests: []Request{{Permission: permission, Pattern: in["pattern"], Path: in["path"]}},

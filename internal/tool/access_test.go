@@ -29,12 +29,12 @@ func TestAccess(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := inv.Tool.Access(inv.Input); !reflect.DeepEqual(got, tc.want) {
+		if got := inv.Tool.Access(inv.Input, nil); !reflect.DeepEqual(got, tc.want) {
 			t.Errorf("%s %s: got %+v, want %+v", tc.tool, tc.in, got, tc.want)
 		}
 	}
 	d, _ := r.Get("read")
-	if got := d.Access(json.RawMessage(`nonsense`)); got.Requests[0].Path != "" || !got.Prepare {
+	if got := d.Access(json.RawMessage(`nonsense`), nil); got.Requests[0].Path != "" || !got.Prepare {
 		t.Errorf("of an input that was not parsed: %+v", got)
 	}
 }

@@ -45,10 +45,10 @@ const home = "/home/tool"
 // file that a redirection writes, and for each path that is named, in case that
 // it leads out of the session's own places. A text that does not say all it
 // would do is asked for as a whole too.
-func bashAccess(input json.RawMessage) Access {
+func bashAccess(input json.RawMessage, reader []string) Access {
 	in := named(input, "command", "workdir", "stdin")
 	command, workdir, stdin := in["command"], in["workdir"], in["stdin"]
-	scan := shell.Scan(command, shell.Options{Workdir: workdir, Home: home})
+	scan := shell.Scan(command, shell.Options{Workdir: workdir, Home: home, Shell: reader})
 
 	var a accessBuilder
 	if scan.Opaque {

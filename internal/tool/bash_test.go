@@ -24,7 +24,7 @@ func asked(t *testing.T, command string) string {
 		t.Fatal(err)
 	}
 	var b strings.Builder
-	for _, r := range inv.Tool.Access(inv.Input).Requests {
+	for _, r := range inv.Tool.Access(inv.Input, nil).Requests {
 		switch {
 		case r.Opaque:
 			fmt.Fprintf(&b, "    the whole text: %s\n", r.Why)

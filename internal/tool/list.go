@@ -23,7 +23,7 @@ func listTool() *Definition {
 }
 
 // listAccess names the worktree where no path is given: a tree is of something.
-func listAccess(input json.RawMessage) Access {
+func listAccess(input json.RawMessage, _ []string) Access {
 	path := named(input, "path")["path"]
 	if path == "" {
 		path = "."

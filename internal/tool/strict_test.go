@@ -178,7 +178,7 @@ func FuzzParse(f *testing.F) {
 		if err != nil || again.Lenient != 0 || !bytes.Equal(again.Input, inv.Input) {
 			t.Fatalf("%s of %q: %q is then %+v, %v", d.Name, text, inv.Input, again, err)
 		}
-		d.Access(inv.Input)
+		d.Access(inv.Input, nil)
 	})
 }
 

@@ -39,8 +39,9 @@ type Definition struct {
 	// Paged: the output is a page that the tool has cut to size itself, and says
 	// how to go on. It stays as it is, within a bound of the daemon's own.
 	Paged bool
-	// Access says what a call with this input, as Parse normalised it, will touch.
-	Access func(input json.RawMessage) Access
+	// Access says what a call with this input, as Parse normalised it, will touch
+	// where bash commands are run by this shell; nil is bash.
+	Access func(input json.RawMessage, shell []string) Access
 	// near gives the input without what makes no difference to what the call does;
 	// nil: the canonical input is that already.
 	near func(input json.RawMessage) json.RawMessage

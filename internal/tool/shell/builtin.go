@@ -26,7 +26,7 @@ func (c *scanner) effects(k *call) (ok, bad dirs) {
 	switch name {
 	case "cd":
 		return c.chdir(k), k.dirs
-	case "pushd", "popd":
+	case "pushd", "popd", "chdir":
 		c.pathArguments(k)
 		return lostDirs, k.dirs
 	case "exit":
@@ -48,7 +48,7 @@ func (c *scanner) effects(k *call) (ok, bad dirs) {
 	case "find":
 		c.find(k)
 	default:
-		if w, is := wrappers[name]; is {
+		if w, is := wrappers[name]; is && (!c.posix || name != "builtin") {
 			return c.wrapped(k, name, w)
 		}
 		if shells[name] {
@@ -59,8 +59,8 @@ func (c *scanner) effects(k *call) (ok, bad dirs) {
 	return k.dirs, k.dirs
 }
 
-// movers change the shell's directory.
-var movers = []string{"cd", "pushd", "popd"}
+// movers change the shell's directory; chdir is cd in dash.
+var movers = []string{"cd", "pushd", "popd", "chdir"}
 
 // evaluators are builtins whose arguments are code, names of variables to set
 // (whose subscripts are code), or that change what later commands mean.
@@ -129,10 +129,24 @@ func (c *scanner) declaration(d dirs, s *syntax.Stmt, n *syntax.DeclClause) {
 			if !w.fixed || !harmlessDeclaration[w.value] {
 				c.opaque("%s %s can make a variable that evaluates what it is set to", n.Variant.Value, shorten(w.text))
 			}
+			c.facts.arrays = c.facts.arrays || strings.ContainsAny(w.value, "aA")
 		default:
 			c.assign(d, a, exports)
+			if a.Value != nil && c.facts.list == "" && mayBeList(c.word(a.Value)) {
+				c.facts.list = c.slice(a.Pos().Offset(), a.End().Offset())
+			}
 		}
 	}
+}
+
+// mayBeList reports whether a value, when it has been expanded, may begin with a
+// "(": declare and its like then read it as the list of an array's elements, and
+// expand it again.
+func mayBeList(w word) bool {
+	if w.value == "" {
+		return !w.fixed
+	}
+	return w.value[0] == '('
 }
 
 // harmlessDeclaration are options that give a variable no power.

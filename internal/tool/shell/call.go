@@ -164,6 +164,7 @@ func (c *scanner) assign(d dirs, a *syntax.Assign, passed bool) {
 	} else if name := a.Name.Value; steers(name) && (!known || !Harmless(name, value)) {
 		c.assigned(name)
 	}
+	c.facts.arrays = c.facts.arrays || a.Index != nil || a.Array != nil
 	if a.Index != nil {
 		c.subscript(d, a.Index)
 	}

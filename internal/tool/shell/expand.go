@@ -56,7 +56,7 @@ func (c *scanner) substitution(d dirs, s *syntax.CmdSubst) {
 			c.opaque("it has quotes inside of backquotes")
 			return
 		}
-		c.inner().script(raw, d, false)
+		c.inner().script(raw, d)
 	default:
 		c.nested(s.Right, func() { c.list(d, s.Stmts) })
 	}
@@ -90,6 +90,7 @@ func (c *scanner) param(d dirs, p *syntax.ParamExp, quoted bool) {
 	if p.Flags != nil || p.NestedParam != nil || p.Width || p.IsSet || len(p.Modifiers) > 0 {
 		c.opaque("it has an expansion that is not known")
 	}
+	c.facts.arrays = c.facts.arrays || p.Index != nil
 	if p.Index != nil && !c.fixedIndex(p.Index) {
 		c.opaque("the subscript of %s is evaluated, and what is evaluated can run commands", name)
 		c.arithmetic(d, p.Index)

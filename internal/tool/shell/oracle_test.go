@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -20,10 +21,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The oracle is real bash. It runs any text, so it only runs where a text can do
+// The oracle is real bash, and real dash. It runs any text, so it only runs where a text can do
 // nothing: as uid 65534 without capabilities in namespaces of its own (no
 // network, no process but its own), on an empty file system with bash, a few
-// wrappers and stubs. A stub writes down how it was called and does nothing.
+// wrappers and stubs, with one file that may be read and written. A stub writes down how it was called and does nothing.
 
 // oracleEnv makes the test binary be the oracle's first process.
 const oracleEnv = "TOOLD_SHELL_ORACLE"
@@ -41,11 +42,11 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// execution is what bash did with a text.
+// execution is what a shell did with a text.
 type execution struct {
 	programs [][]string // how each stub was called
-	trace    []string   // first words of the commands that bash itself traced
-	files    []string   // that were there afterwards, absolute
+	trace    []string   // first words of the commands that the shell itself traced
+	files    []string   // that it wrote, absolute
 	timeout  bool
 }
 
@@ -112,14 +113,16 @@ func startOracle() (*oracle, error) {
 	return o, nil
 }
 
-// execute runs text in bash.
-func execute(t testing.TB, text string) execution {
+// execute runs text in bash or dash.
+func execute(t testing.TB, shell, text string) execution {
 	t.Helper()
 	shared.mu.Lock()
 	defer shared.mu.Unlock()
 	o := shared.o
-	if err := writeBlock(o.in, []byte(text)); err != nil {
-		t.Fatalf("oracle: %v", err)
+	for _, block := range []string{shell, text} {
+		if err := writeBlock(o.in, []byte(block)); err != nil {
+			t.Fatalf("oracle: %v", err)
+		}
 	}
 	var blocks [3][]byte
 	for i := range blocks {
@@ -140,7 +143,9 @@ func execute(t testing.TB, text string) execution {
 			x.programs = append(x.programs, argv)
 		}
 	}
-	x.trace = traced(string(blocks[1]))
+	if shell == "bash" || !strings.ContainsAny(text, "&|") {
+		x.trace = traced(string(blocks[1])) // those of dash get mixed when two run at once
+	}
 	return x
 }
 
@@ -212,11 +217,15 @@ func oracleMain() error {
 		return err
 	}
 	for {
-		text, err := readBlock(os.Stdin)
+		shell, err := readBlock(os.Stdin)
 		if err != nil {
 			return nil // the test has ended
 		}
-		if err := serve(string(text)); err != nil {
+		text, err := readBlock(os.Stdin)
+		if err != nil {
+			return err
+		}
+		if err := serve(string(shell), string(text)); err != nil {
 			return err
 		}
 	}
@@ -265,8 +274,10 @@ func buildRoot(root string) error {
 			return fmt.Errorf("mount %s: %w", m.to, err)
 		}
 	}
-	if err := os.Symlink("/proc/self/fd", root+"/dev/fd"); err != nil {
-		return err
+	for name, to := range map[string]string{"fd": "", "stdin": "/0", "stdout": "/1", "stderr": "/2"} {
+		if err := os.Symlink("/proc/self/fd"+to, root+"/dev/"+name); err != nil {
+			return err
+		}
 	}
 	return unix.Mount("", root, "", unix.MS_REMOUNT|unix.MS_RDONLY|unix.MS_NODEV|unix.MS_NOSUID, "")
 }
@@ -301,8 +312,11 @@ func install(root, program string) error {
 	return nil
 }
 
+// oracleFile is there before a text runs, and so may be read.
+const oracleFile, oracleText = "/w/in", "in\n"
+
 // serve runs one text and answers with what it did.
-func serve(text string) error {
+func serve(shell, text string) error {
 	for _, dir := range []string{"/w", "/l"} {
 		if err := empty(dir); err != nil {
 			return err
@@ -316,14 +330,22 @@ func serve(text string) error {
 			return err
 		}
 	}
+	if err := os.WriteFile(oracleFile, []byte(oracleText), 0o600); err != nil {
+		return err
+	}
+	if err := os.Chown(oracleFile, 65534, 65534); err != nil {
+		return err
+	}
 	trace, err := os.OpenFile("/l/trace", os.O_WRONLY|os.O_APPEND|os.O_CREATE|os.O_EXCL, 0o666)
 	if err != nil {
 		return err
 	}
-	status := runBash(text, trace)
+	status := runShell(shell, text, trace)
 	_ = trace.Close()
+	before, err := os.ReadFile(oracleFile)
+	unchanged := err == nil && string(before) == oracleText
 	_ = filepath.WalkDir("/w", func(path string, e os.DirEntry, err error) error {
-		if err == nil && !e.IsDir() {
+		if err == nil && !e.IsDir() && (path != oracleFile || !unchanged) {
 			status += "\x00" + path
 		}
 		return nil
@@ -392,15 +414,21 @@ const handler = "BASH_FUNC_command_not_found_handle%%=() { builtin printf '%s\\0
 // background. One that computes ends after a second; few wait for what never comes.
 const patience = 30 * time.Second
 
-func runBash(text string, trace *os.File) (status string) {
-	cmd := exec.Command("/bin/dash", "-c", `ulimit -t 1; ulimit -f 4096; ulimit -v 500000; ulimit -c 0; exec "$@"`, "dash",
-		"/usr/bin/env", handler, "/bin/bash", "--noprofile", "--norc", "-x", "-c", text)
-	cmd.Dir = "/w"
-	cmd.Env = []string{
-		"PATH=/stub:/usr/bin:/bin", "HOME=/w", "LANG=C.UTF-8", "TERM=dumb", "PS4=\x02 ", fmt.Sprintf("BASH_XTRACEFD=%d", traceFD),
+func runShell(shell, text string, trace *os.File) (status string) {
+	argv := []string{"-c", `ulimit -t 1; ulimit -f 4096; ulimit -v 500000; ulimit -c 0; exec "$@"`, "dash"}
+	cmd := exec.Command("/bin/dash")
+	cmd.Env = []string{"PATH=/stub:/usr/bin:/bin", "HOME=/w", "LANG=C.UTF-8", "TERM=dumb", "PS4=\x02 "}
+	if shell == "bash" {
+		argv = append(argv, "/usr/bin/env", handler, "/bin/bash", "--noprofile", "--norc")
+		cmd.Env = append(cmd.Env, fmt.Sprintf("BASH_XTRACEFD=%d", traceFD))
+		cmd.ExtraFiles = make([]*os.File, traceFD-2)
+		cmd.ExtraFiles[traceFD-3] = trace
+	} else {
+		argv = append(argv, "/bin/dash")
+		cmd.Stderr = trace // it traces nowhere else
 	}
-	cmd.ExtraFiles = make([]*os.File, traceFD-2)
-	cmd.ExtraFiles[traceFD-3] = trace
+	cmd.Args = slices.Concat(cmd.Args, argv, []string{"-x", "-c", text})
+	cmd.Dir = "/w"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}, Setsid: true}
 	if err := cmd.Start(); err != nil {
 		return "start: " + err.Error()

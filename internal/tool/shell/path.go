@@ -202,7 +202,7 @@ var (
 	fileCommands = setOf(
 		"cat", "tac", "head", "tail", "less", "more", "nl", "od", "xxd", "hexdump", "strings", "file", "stat", "wc", "md5sum",
 		"sha1sum", "sha256sum", "sha512sum", "cksum", "sort", "uniq", "cut", "paste", "join", "comm", "diff", "cmp", "split",
-		"ls", "dir", "vdir", "tree", "du", "cd", "pushd", "cp", "mv", "rm", "rmdir", "mkdir", "ln", "touch", "tee", "install", "truncate",
+		"ls", "dir", "vdir", "tree", "du", "cd", "chdir", "pushd", "cp", "mv", "rm", "rmdir", "mkdir", "ln", "touch", "tee", "install", "truncate",
 		"chmod", "chown", "chgrp", "readlink", "realpath", "unlink", "link", "shred", "gzip", "gunzip", "bzip2", "xz", "zcat",
 		"grep", "egrep", "fgrep", "zgrep", "rg", "sed", "awk", "gawk", "mawk", "jq", "find", "bat", "vi", "vim", "nano", "ed", "patch", "rsync", "scp",
 	)

@@ -2,7 +2,6 @@ package shell
 
 import (
 	"os"
-	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,30 +10,32 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-// checkAgainst reports what bash did with text and the scan does not say.
-func checkAgainst(t testing.TB, text string, x execution) {
+// check reports what a shell, bash or dash, does with text and the scan does not
+// say, or rules on what the scan says do not deny. It reports whether the scan
+// claimed anything.
+func check(t testing.TB, shell, text string) (judged bool) {
 	t.Helper()
-	r := Scan(text, Options{Home: "/w"})
+	r := Scan(text, Options{Home: "/w", Shell: []string{shell}})
 	if r.Opaque {
-		return
+		return false // whatever it does, nothing was claimed
 	}
+	x := execute(t, shell, text)
 	for _, argv := range x.programs {
 		if !slices.ContainsFunc(r.Commands, func(c Command) bool { return explains(c.Text, argv) || interprets(c.Text, argv[0]) }) {
-			t.Errorf("%q: bash ran %q, which is not among %q", text, argv, r.Commands)
+			t.Errorf("%s -c %q: it ran %q, which is not among %q", shell, text, argv, r.Commands)
 		}
 	}
 	for _, file := range x.files {
-		if !slices.ContainsFunc(r.Writes, func(p Path) bool {
-			return p.Name == "" || path.Clean(path.Join("/w", p.Name)) == file || path.Clean(p.Name) == file
-		}) {
-			t.Errorf("%q: bash wrote %q, which is not among %q", text, file, r.Writes)
+		if !Denied(t, shell, text, file) {
+			t.Errorf("%s -c %q: it wrote %q, and rules that deny an edit of that do not deny it: %q", shell, text, file, r.Writes)
 		}
 	}
 	for _, name := range x.trace {
 		if !slices.ContainsFunc(r.Commands, func(c Command) bool { return explains(c.Text, []string{name}) || begins(c.Text, name) }) {
-			t.Errorf("%q: bash ran %q, which is not among %q", text, name, r.Commands)
+			t.Errorf("%s -c %q: it ran %q, which is not among %q", shell, text, name, r.Commands)
 		}
 	}
+	return true
 }
 
 // begins reports whether text is a command called name, whatever its arguments.
@@ -130,18 +131,31 @@ func bypasses(t testing.TB) []string {
 	return append(lines(t, "testdata/bash_bypass.txt"), lines(t, "testdata/bypass.txt")...)
 }
 
+// dashBypasses are those of dash.
+func dashBypasses(t testing.TB) []string { return lines(t, "testdata/dash.txt") }
+
 func TestNoBypass(t *testing.T) {
 	for _, text := range bypasses(t) {
 		if r := Scan(text, Options{Home: "/home/tool"}); allowed(r, text, harmlessPatterns) {
 			t.Errorf("%q is allowed by rules for harmless commands: %+v", text, r)
 		}
 	}
+	for _, text := range append(bypasses(t), dashBypasses(t)...) {
+		r := Scan(text, Options{Home: "/home/tool", Shell: []string{"/bin/dash"}})
+		if allowed(r, text, harmlessPatterns) {
+			t.Errorf("%q is allowed in dash by rules for harmless commands: %+v", text, r)
+		}
+	}
 }
 
-func TestBypassesInBash(t *testing.T) {
+func TestBypassesInShells(t *testing.T) {
 	needOracle(t)
 	for _, text := range append(bypasses(t), lines(t, "testdata/harmless.txt")...) {
-		checkAgainst(t, text, execute(t, text))
+		check(t, "bash", text)
+		check(t, "dash", text)
+	}
+	for _, text := range dashBypasses(t) {
+		check(t, "dash", text)
 	}
 }
 
@@ -159,7 +173,7 @@ func TestOracleSees(t *testing.T) {
 		{"sh -c 'touch a; git b'", []string{"touch", "git"}},
 		{"touch a & git b", []string{"touch", "git"}},
 	} {
-		x := execute(t, tc.text)
+		x := execute(t, "bash", tc.text)
 		var names []string
 		for _, argv := range x.programs {
 			names = append(names, argv[0])
@@ -170,13 +184,21 @@ func TestOracleSees(t *testing.T) {
 			t.Errorf("%q: programs %q, want %q", tc.text, names, tc.names)
 		}
 	}
-	if x := execute(t, "echo a; : b"); !slices.Equal(x.trace, []string{"echo", ":"}) {
-		t.Errorf("trace %q", x.trace)
+	for _, shell := range []string{"bash", "dash"} {
+		if x := execute(t, shell, "echo a; : b"); !slices.Equal(x.trace, []string{"echo", ":"}) {
+			t.Errorf("%s: trace %q", shell, x.trace)
+		}
+		if x := execute(t, shell, "cd d; >FLAG; cat <../in"); !slices.Equal(x.files, []string{"/w/d/FLAG"}) {
+			t.Errorf("%s: files %q", shell, x.files)
+		}
+		if x := execute(t, shell, "echo x 1<in >/dev/stdout"); !slices.Equal(x.files, []string{"/w/in"}) {
+			t.Errorf("%s: files %q", shell, x.files)
+		}
 	}
-	if x := execute(t, "cd d; >FLAG"); !slices.Equal(x.files, []string{"/w/d/FLAG"}) {
-		t.Error("a file that was written was not seen")
+	if x := execute(t, "dash", `$'\'; touch FLAG #'`); len(x.programs) != 1 {
+		t.Errorf("dash ran %q", x.programs)
 	}
-	if x := execute(t, "echo $$ >FLAG; while :; do :; done"); !x.timeout && x.files == nil {
+	if x := execute(t, "bash", "echo $$ >FLAG; while :; do :; done"); !x.timeout && x.files == nil {
 		t.Error("a loop was not ended")
 	}
 }
@@ -188,6 +210,7 @@ var fragments = []string{
 	"<<A\n", "\nA\n", "\nA", "<<'A'\n", "A", "\t", "\r", "é", "\u00a0", "x", "y=1", "x=", " x ", "a", "b", "1", "2", "-", "-c ", "-a ", "--", "%", "/", ".", ":",
 	"touch FLAG", "touch ", "git ", "git status", "echo ", "echo a", "cat ", "ls ", "cat <<A\n", "FLAG", "if ", "; then ", "; fi", "else ", "for x in a b; do ", "; done", "while ", "do ", "case a in a) ", ";; esac", ";;", "esac", "in ",
 	"time ", "coproc ", "function f ", "f() ", "select x in a; do ", "env ", "nice ", "xargs ", "command ", "builtin ", "exec ", "sh -c ", "bash -c ", "eval ", "find . ", "-exec ", "test ", "printf ", "export ", "declare ", "local ", "read ", "let ", "set ", "cd ", "true", "false", "y", "\\$", "\\`", `\"`, "\\'", "|&", ";&", "[", "a[", "]=",
+	")#", "}#", "'#", "x=(", "-A ", "readonly ", "typeset ", "'($(touch FLAG))'", "<in ", "1<", "0<", "2<&0 ", "/dev/stdout", "/dev/stdin", "/dev/fd/1", "/proc/self/fd/0", ">$x", "chdir ",
 }
 
 func assemble(data []byte) string {
@@ -198,31 +221,50 @@ func assemble(data []byte) string {
 	return b.String()
 }
 
-// FuzzOracle compares the scan with what bash does. The data is a text or, with
-// parts, a list of fragments.
+// Forms of the data of FuzzOracle.
+const (
+	formText = iota
+	formFragments
+	formGrammar
+	formDash = 4 // added to one of these: it is run by dash
+)
+
+// FuzzOracle compares the scan with what bash and dash do. The data is a text, a
+// list of fragments, or the choices of the grammar.
 func FuzzOracle(f *testing.F) {
-	for _, text := range bypasses(f) {
-		f.Add(false, []byte(text))
+	for _, text := range append(bypasses(f), lines(f, "testdata/harmless.txt")...) {
+		f.Add(byte(formText), []byte(text))
+		f.Add(byte(formText|formDash), []byte(text))
 	}
-	for _, text := range lines(f, "testdata/harmless.txt") {
-		f.Add(false, []byte(text))
+	for _, text := range dashBypasses(f) {
+		f.Add(byte(formText|formDash), []byte(text))
 	}
 	for i := range fragments {
-		f.Add(true, []byte{byte(i), byte(i + 17), byte(i * 3), byte(i * 7), byte(i * 11)})
+		f.Add(byte(formFragments), []byte{byte(i), byte(i + 17), byte(i * 3), byte(i * 7), byte(i * 11)})
 	}
-	f.Fuzz(func(t *testing.T, parts bool, data []byte) {
+	for i := range 256 {
+		f.Add(byte(formGrammar|i%2*formDash), []byte{byte(i), byte(i * 7), byte(i * 11)})
+	}
+	f.Fuzz(func(t *testing.T, form byte, data []byte) {
 		needOracle(t)
 		text := string(data)
-		if parts {
+		switch form &^ formDash {
+		case formText:
+		case formFragments:
 			text = assemble(data)
+		case formGrammar:
+			text = newGrammar(&choices{data: data}).text()
+		default:
+			return
 		}
 		if len(text) > 2000 || strings.Contains(text, "\x00") {
 			return
 		}
-		if r := Scan(text, Options{Home: "/w"}); r.Opaque {
-			return // whatever it does, nothing was claimed
+		shell := "bash"
+		if form&formDash != 0 {
+			shell = "dash"
 		}
-		checkAgainst(t, text, execute(t, text))
+		check(t, shell, text)
 	})
 }
 

@@ -2,6 +2,7 @@ package shell
 
 import (
 	"regexp"
+	"strconv"
 	"strings"
 
 	"mvdan.cc/sh/v3/syntax"
@@ -17,11 +18,14 @@ func (c *scanner) redirects(d dirs, list []*syntax.Redirect) {
 		if text := c.slice(r.Word.Pos().Offset(), r.Word.End().Offset()); (r.Op == syntax.DplOut || r.Op == syntax.DplIn) && text != "-" && strings.HasPrefix(text, "-") {
 			c.opaque("bash reads >&-x as >&- and x") // a word of its own, or even the command
 		}
+		n := c.redirected(r)
 		switch r.Op {
 		case syntax.RdrOut, syntax.AppOut, syntax.RdrClob, syntax.RdrAll, syntax.AppAll, syntax.RdrInOut:
 			c.target(d, c.word(r.Word), true)
 		case syntax.DplOut:
-			if w := c.word(r.Word); !descriptor(w) {
+			if w := c.word(r.Word); descriptor(w) {
+				c.copies(n, w)
+			} else {
 				if !w.fixed || !needsNoQuotes(w.value) {
 					// bash expands it, finds that it is no number, and expands what
 					// has come out as the name of a file.
@@ -30,11 +34,15 @@ func (c *scanner) redirects(d dirs, list []*syntax.Redirect) {
 				c.target(d, w, true)
 			}
 		case syntax.DplIn:
-			if w := c.word(r.Word); !descriptor(w) {
+			if w := c.word(r.Word); descriptor(w) {
+				c.copies(n, w)
+			} else {
 				c.opaque("it redirects from what is only known at run time")
 			}
 		case syntax.RdrIn:
-			c.target(d, c.word(r.Word), false)
+			w := c.word(r.Word)
+			c.from(n, w)
+			c.target(d, w, false)
 		case syntax.WordHdoc:
 		case syntax.Hdoc, syntax.DashHdoc:
 			c.heredoc(d, r)
@@ -49,9 +57,64 @@ func descriptor(w word) bool {
 	return w.fixed && w.value != "" && (w.value == "-" || digits(strings.TrimSuffix(w.value, "-")))
 }
 
+// redirected is the descriptor that r redirects.
+func (c *scanner) redirected(r *syntax.Redirect) int {
+	switch {
+	case r.N != nil:
+		return c.number(r.N.Value)
+	case r.Op == syntax.RdrIn, r.Op == syntax.RdrInOut, r.Op == syntax.DplIn, r.Op == syntax.Hdoc, r.Op == syntax.DashHdoc, r.Op == syntax.WordHdoc:
+		return 0
+	}
+	return 1
+}
+
+// number reads the number of a descriptor. For bash, one that is too long is a
+// word or the name of a file; for dash, every one of more than one digit.
+func (c *scanner) number(s string) int {
+	most := 4
+	if c.posix {
+		most = 1
+	}
+	n, err := strconv.Atoi(s)
+	if err != nil || len(s) > most {
+		c.opaque("%s may be no descriptor", shorten(s))
+		return 0
+	}
+	return n
+}
+
+// copies notes that the descriptor n becomes a copy of what w says after ">&" or
+// "<&".
+func (c *scanner) copies(n int, w word) {
+	if s := strings.TrimSuffix(w.value, "-"); s != "" {
+		c.facts.duplicate(n, c.number(s))
+	}
+}
+
+// from notes that the descriptor n is redirected from w.
+func (c *scanner) from(n int, w word) {
+	standard, is := standardFiles[w.value]
+	switch {
+	case w.fixed && w.value == "/dev/null":
+	case w.fixed && is:
+		c.facts.duplicate(n, standard)
+	default:
+		c.facts.files = append(c.facts.files, n)
+	}
+}
+
 // target lists the target of a redirection.
 func (c *scanner) target(d dirs, w word, write bool) {
-	if w.fixed && harmless[w.value] {
+	// /dev/null keeps nothing, and writing to what is open already is no edit, if
+	// it was not opened for reading. A sandbox's /dev is its runtime's and not the
+	// tools'.
+	if w.fixed && w.value == "/dev/null" {
+		return
+	}
+	if n, is := standardFiles[w.value]; is && w.fixed {
+		if write {
+			c.facts.opened = append(c.facts.opened, reopened{n, w.text})
+		}
 		return
 	}
 	if write && w.pattern {
@@ -60,9 +123,12 @@ func (c *scanner) target(d dirs, w word, write bool) {
 	c.resolve(d, w.text, w, write)
 }
 
-// harmless are device files that keep nothing; what is written to them is no
-// edit. A sandbox's /dev is its runtime's and not the tools'.
-var harmless = setOf("/dev/null", "/dev/stdout", "/dev/stderr", "/dev/stdin")
+// standardFiles are the files by which the standard descriptors are opened again.
+var standardFiles = map[string]int{
+	"/dev/stdin": 0, "/dev/fd/0": 0, "/proc/self/fd/0": 0,
+	"/dev/stdout": 1, "/dev/fd/1": 1, "/proc/self/fd/1": 1,
+	"/dev/stderr": 2, "/dev/fd/2": 2, "/proc/self/fd/2": 2,
+}
 
 // delimiters are the words that may end a here-document; how others are unquoted
 // is a matter of the version of bash.

@@ -2,6 +2,7 @@ package shell_test
 
 import (
 	"encoding/json"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -23,6 +24,30 @@ const harmlessRules = `
 "cat *" = "allow"
 "touch *" = "deny"
 `
+
+func init() { shell.Denied = denied }
+
+// denied is shell.Denied, by the rules.
+func denied(t testing.TB, reader, text, file string) bool {
+	if strings.ContainsAny(file, "*?") {
+		return true // no rule is about just this file
+	}
+	// The oracle's home is /w too.
+	rules := "[permission]\n\"*\" = \"allow\"\nexternal_directory = \"allow\"\n[permission.edit]\n\"*\" = \"allow\"\n"
+	for _, name := range []string{file, strings.Replace(file, "/w", policy.Home, 1)} {
+		rules += strconv.Quote(name) + " = \"deny\"\n"
+	}
+	stack := stackOf(t, rules)
+	input, err := json.Marshal(map[string]string{"command": text})
+	if err != nil {
+		t.Fatal(err)
+	}
+	inv, err := tool.NewRegistry().Parse("bash", input)
+	if err != nil {
+		return true // no session takes it
+	}
+	return stack.Judge(policy.AsWritten(inv, []string{reader}, "/w")).Action == policy.Deny
+}
 
 // TestNoBypassOfRules has the real rules judge what bash asks for.
 func TestNoBypassOfRules(t *testing.T) {
@@ -81,7 +106,7 @@ func TestReplacedByXargs(t *testing.T) {
 	}
 }
 
-func stackOf(t *testing.T, rules string) *policy.Stack {
+func stackOf(t testing.TB, rules string) *policy.Stack {
 	t.Helper()
 	set, err := policy.Parse("rules.toml", []byte(rules))
 	if err != nil {
@@ -106,7 +131,7 @@ func judge(t *testing.T, registry *tool.Registry, stack *policy.Stack, command s
 		return policy.Verdict{Action: policy.Deny}
 	}
 	var requests []policy.Request
-	for _, r := range inv.Tool.Access(inv.Input).Requests {
+	for _, r := range inv.Tool.Access(inv.Input, nil).Requests {
 		if !r.Outside {
 			requests = append(requests, policy.Request{Permission: r.Permission, Pattern: r.Pattern, Opaque: r.Opaque, Save: r.Save})
 		}

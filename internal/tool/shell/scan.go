@@ -13,6 +13,7 @@ package shell
 
 import (
 	"fmt"
+	"path"
 	"slices"
 
 	"mvdan.cc/sh/v3/syntax"
@@ -40,6 +41,9 @@ type Options struct {
 	Workdir string
 	// Home is what "~" stands for; "" makes such paths unresolvable.
 	Home string
+	// Shell is the shell that reads the command: its name or path, and its
+	// options. None is bash.
+	Shell []string
 }
 
 // Result is what a command would run and touch.
@@ -80,8 +84,16 @@ type Path struct {
 
 // Scan scans a command.
 func Scan(command string, o Options) Result {
-	c := &scanner{out: &Result{}, home: o.Home, workdir: o.Workdir}
-	c.script(command, startDirs(), false)
+	c := &scanner{out: &Result{}, facts: &facts{}, home: o.Home, workdir: o.Workdir}
+	name := "bash"
+	if len(o.Shell) > 0 {
+		name = path.Base(o.Shell[0])
+		for _, option := range o.Shell[1:] {
+			c.shellOption(name, word{text: option, value: option})
+		}
+	}
+	c.read(name, command, startDirs())
+	c.conclude()
 	if len(c.out.Commands) == 0 {
 		c.opaque("it runs no program that could be named")
 	}
@@ -92,7 +104,9 @@ func Scan(command string, o Options) Result {
 // of the text share the Result.
 type scanner struct {
 	out           *Result
+	facts         *facts // of the whole text
 	home, workdir string
+	posix         bool   // the text is read as a POSIX shell reads it, not as bash
 	level         int    // of substitutions and subshells
 	depth         int    // of scripts and wrappers
 	scratch       []byte // for plain forms
@@ -115,7 +129,9 @@ func (c *scanner) opaque(format string, args ...any) {
 
 // inner is a scanner for a script inside of c's text.
 func (c *scanner) inner() *scanner {
-	return &scanner{out: c.out, home: c.home, workdir: c.workdir, level: c.level, depth: c.depth + 1}
+	return &scanner{
+		out: c.out, facts: c.facts, home: c.home, workdir: c.workdir, posix: c.posix, level: c.level, depth: c.depth + 1,
+	}
 }
 
 // command lists a command, unless there are too many.

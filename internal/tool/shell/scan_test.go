@@ -2,6 +2,7 @@ package shell
 
 import (
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -116,11 +117,57 @@ func TestOpaque(t *testing.T) {
 		{"time -- a", "-- is an unusual name of a command"},
 		{"%1", "%1 is an unusual name of a command"},
 		{"CI=1 if", "if stands where no keyword is expected"},
+		{"a # b\nc; # d\n# e", ""},
+		{"a \"$(b)#c\" '(d)#' e\\)#", ""},
+		{"( a $(b)# c; d\n)", "it has a comment that bash may not take for one"},
+		{"$(a $((1))# b\n)", "it has a comment that bash may not take for one"},
+		{"(a)# b", "it has a comment that bash may not take for one"},
+		{"a $(b)#c", "it has a # after a bracket, which bash may take for a comment"},
+		{"a <(b)#c", "it has a # after a bracket, which bash may take for a comment"},
+		{"export -a x='(a)'", "x='(a)' may be a list for an array, which is expanded again"},
+		{"readonly -A x=\"$y\"", `x="$y" may be a list for an array, which is expanded again`},
+		{"x[0]=a; export x=$(b)", "x=$(b) may be a list for an array, which is expanded again"},
+		{"export x=$y; bash -c ': ${x[0]:=a}'", "x=$y may be a list for an array, which is expanded again"},
+		{"typeset -a x=\\(", `x=\( may be a list for an array, which is expanded again`},
+		{"export x=$y; readonly z='(a)'", ""},
+		{"export -a x=a$y z= w='b(' v=\"/$y\"; x=(a)", ""},
+		{"a 12345>b", "12345 may be no descriptor"},
+		{"a >&99999999999", "99999999999 may be no descriptor"},
 	} {
 		r := Scan(tc.text, Options{Home: "/home/tool"})
 		if r.Why != tc.why {
 			t.Errorf("%q: got %q, want %q", tc.text, r.Why, tc.why)
 		}
+	}
+}
+
+// TestShells has what is opaque because of the shell that reads it.
+func TestShells(t *testing.T) {
+	for _, tc := range []struct {
+		shell, text, why string
+	}{
+		{"/bin/bash --noprofile --norc -e", "a $'b'; time c; [[ -f d ]]; e 10>f", ""},
+		{"/bin/bash -O extglob", "a", "bash: its option -O is not known here"},
+		{"/bin/sh", "a && b | c; for x in d; do e; done; f \"$g\" >h 2>&1; cd i", ""},
+		{"/bin/sh", `$'\'; touch FLAG #'`, "the command's name $'\\'; touch FLAG #' is only known at run time"},
+		{"dash", `a $'\'; touch FLAG #'`, "bash and dash read it differently"},
+		{"dash", "builtin exit; cat a", "bash and dash read it differently"},
+		{"ash", "cat $'a'", "bash and ash read it differently"},
+		{"sh", "a 10>b", "10 may be no descriptor"},
+		{"sh", "a `b &>c`", "it cannot be parsed: 1:6: `&>` redirects are a bash/mksh/zsh feature; tried parsing as posix"},
+		{"bash", "sh -c 'builtin exit; cat a'", "bash and sh read it differently"},
+		{"sh", "bash -c \"a &>b\"", ""},
+		{"/opt/ksh", "a", "ksh reads scripts in its own way"},
+		{"bash", "mksh -c a", "mksh reads scripts in its own way"},
+	} {
+		r := Scan(tc.text, Options{Shell: strings.Fields(tc.shell)})
+		if r.Why != tc.why {
+			t.Errorf("%s -c %q: got %q, want %q", tc.shell, tc.text, r.Why, tc.why)
+		}
+	}
+	r := Scan(`a $'\'; touch FLAG #'`, Options{Shell: []string{"sh"}})
+	if !slices.ContainsFunc(r.Commands, func(c Command) bool { return c.Text == "touch FLAG" }) {
+		t.Errorf("what a POSIX shell runs is not listed: %q", r.Commands)
 	}
 }
 
@@ -150,6 +197,16 @@ func TestPaths(t *testing.T) {
 		{"a <b 2>c >>d &>e <>f >|g", []string{"b"}, []string{"c", "d", "e", "f", "g"}},
 		{"a >/dev/null 2>/dev/stderr </dev/null", nil, nil},
 		{"a >$x >&b", nil, []string{"", "b"}},
+		// What is open for reading is written by its descriptor's name.
+		{"a <b >/dev/stdout 2>/dev/fd/2 3</dev/null", []string{"b"}, nil},
+		{"a 1<b >/dev/stdout", []string{"b"}, []string{""}},
+		{"{ a >/dev/fd/2; } 2<b; c >/dev/stdout", []string{"b"}, []string{""}},
+		{"a <b 3<&0- 1>&03 >/proc/self/fd/1", []string{"b"}, []string{""}},
+		{"a 1<b |& c; d 2>>/dev/stderr", []string{"b"}, []string{""}},
+		{"a 2</dev/stdin >/dev/stderr; sh -c 'b <c'", []string{"c"}, []string{""}},
+		{"a 1<$x &>/dev/stdout", []string{""}, []string{""}},
+		{"a 3<b >/dev/fd/3 >/dev//stdout", []string{"b"}, []string{"/dev/fd/3", "/dev//stdout"}},
+		{"cd /dev && a >fd/1", []string{"/dev"}, []string{"/dev/fd/1"}},
 		{"a >''", nil, nil},
 		{"a >b* <c*", []string{"."}, []string{""}},
 		{"find a b -name c -newer d/e", []string{"a", "b", "d/e"}, nil},

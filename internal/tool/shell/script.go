@@ -18,10 +18,62 @@ func newParser(l syntax.LangVariant) *syntax.Parser {
 	return syntax.NewParser(syntax.Variant(l), syntax.KeepComments(true))
 }
 
-// script scans a whole text, which the shell reads in one of the directories d.
-// posix: the text is read by a shell that need not be bash, so what the two
-// languages make of it is listed both.
-func (c *scanner) script(text string, d dirs, posix bool) {
+// read scans a whole text as the shell of that name reads it, in one of the
+// directories d.
+func (c *scanner) read(shell, text string, d dirs) {
+	switch shell {
+	case "bash", "rbash":
+		c.posix = false
+		c.script(text, d)
+		return
+	case "sh", "dash", "ash":
+	default:
+		c.opaque("%s reads scripts in its own way", shorten(shell))
+	}
+	// It may be bash, or know no more than POSIX: both readings are listed, and
+	// they must be the same.
+	bash, posix := c.apart(false), c.apart(true)
+	bash.script(text, d)
+	posix.script(text, d)
+	for _, r := range []*Result{bash.out, posix.out} {
+		if r.Opaque {
+			c.opaque("%s", r.Why)
+		}
+	}
+	if same := bash.out.lists(posix.out); !same {
+		c.opaque("bash and %s read it differently", shorten(shell))
+		c.add(posix.out)
+	}
+	c.add(bash.out)
+}
+
+// apart is a scanner for another reading of c's text, with a Result of its own.
+func (c *scanner) apart(posix bool) *scanner {
+	in := *c
+	in.out, in.posix = &Result{}, posix
+	return &in
+}
+
+// lists reports whether r and s list the same.
+func (r *Result) lists(s *Result) bool {
+	return slices.Equal(r.Commands, s.Commands) && slices.Equal(r.Writes, s.Writes) && slices.Equal(r.Paths, s.Paths)
+}
+
+// add lists what r lists.
+func (c *scanner) add(r *Result) {
+	for _, cmd := range r.Commands {
+		c.command(cmd)
+	}
+	for _, p := range r.Writes {
+		c.path(p, true)
+	}
+	for _, p := range r.Paths {
+		c.path(p, false)
+	}
+}
+
+// script scans a whole text in the language that c.posix says.
+func (c *scanner) script(text string, d dirs) {
 	if c.depth > maxDepth {
 		c.opaque("it has scripts in scripts beyond what can be judged")
 		return
@@ -31,13 +83,10 @@ func (c *scanner) script(text string, d dirs, posix bool) {
 		return
 	}
 	c.src = text
-	c.parsed(&bashParsers, d)
-	if posix {
-		c.parsed(&posixParsers, d)
+	parsers := &bashParsers
+	if c.posix {
+		parsers = &posixParsers
 	}
-}
-
-func (c *scanner) parsed(parsers *sync.Pool, d dirs) {
 	p := parsers.Get().(*syntax.Parser)
 	defer parsers.Put(p)
 	file, err := p.Parse(strings.NewReader(c.src), "")
@@ -56,21 +105,28 @@ func (c *scanner) parsed(parsers *sync.Pool, d dirs) {
 	c.lines(d, file.Stmts)
 }
 
-// comments checks that bash sees a comment wherever the parser saw one.
+// comments checks that bash sees a comment wherever the parser saw one, and no
+// other. Directly after a bracket or a quote that is up to what it closes: ")"
+// may end a command or be in the middle of a word, and they do not always agree.
 func (c *scanner) comments(file *syntax.File) {
 	if !strings.Contains(c.src, "#") {
 		return
 	}
 	syntax.Walk(file, func(n syntax.Node) bool {
-		comment, ok := n.(*syntax.Comment)
-		if !ok {
-			return true
+		switch n := n.(type) {
+		case *syntax.Comment:
+			at := n.Hash.Offset()
+			if at > 0 && !strings.ContainsRune(" \t\n;&|", rune(c.src[at-1])) || strings.HasSuffix(n.Text, "\\") || strings.Contains(n.Text, "\n") {
+				c.opaque("it has a comment that bash may not take for one")
+			}
+		case *syntax.Word:
+			for _, part := range n.Parts {
+				if at := part.Pos().Offset(); at > 0 && at < uint(len(c.src)) && c.src[at] == '#' && c.src[at-1] == ')' {
+					c.opaque("it has a # after a bracket, which bash may take for a comment")
+				}
+			}
 		}
-		at := comment.Hash.Offset()
-		if at > 0 && !strings.ContainsRune(" \t\n;&|()", rune(c.src[at-1])) || strings.HasSuffix(comment.Text, "\\") || strings.Contains(comment.Text, "\n") {
-			c.opaque("it has a comment that bash may not take for one")
-		}
-		return false
+		return true
 	})
 }
 
@@ -182,6 +238,9 @@ func (c *scanner) binary(d dirs, cmd *syntax.BinaryCmd) (ok, bad dirs) {
 		default:
 			if _, is := b.Y.Cmd.(*syntax.TimeClause); is {
 				c.opaque("time in a pipe is a program") // and a keyword elsewhere
+			}
+			if b.Op == syntax.PipeAll {
+				c.facts.duplicate(2, 1)
 			}
 			c.stmt(d, b.Y)
 			ok, bad = d, d

@@ -259,16 +259,28 @@ func (c *scanner) shellScript(k *call, name string) {
 			return
 		case w.value != "-" && !strings.HasPrefix(w.value, "-") && !strings.HasPrefix(w.value, "+"):
 			return // a file, which is the shell's affair
-		case w.value == "--login" || w.value == "--norc" || w.value == "--noprofile" || w.value == "--posix":
-		case len(w.value) < 2 || w.value[1] == '-' || strings.Trim(w.value[1:], "celuxv") != "":
-			c.opaque("%s: its option %s is not known here", name, shorten(w.text))
+		case !c.shellOption(name, w):
 			return
-		case w.value[0] == '-' && strings.Contains(w.value, "c"):
+		case w.value[0] == '-' && w.value[1] != '-' && strings.Contains(w.value, "c"):
 			c.scriptArgument(k, name, i+1)
 			return
 		}
 	}
 	c.opaque("what %s runs is read from its input", name)
+}
+
+// shellOption reports whether an option of a shell is known, and makes no
+// difference to how the shell reads.
+func (c *scanner) shellOption(name string, w word) bool {
+	switch w.value {
+	case "--login", "--norc", "--noprofile", "--posix":
+		return true
+	}
+	if len(w.value) < 2 || w.value[0] != '-' && w.value[0] != '+' || w.value[1] == '-' || strings.Trim(w.value[1:], "celuxv") != "" {
+		c.opaque("%s: its option %s is not known here", name, shorten(w.text))
+		return false
+	}
+	return true
 }
 
 // scriptArgument scans the script that is argument i, or the first one after it
@@ -285,10 +297,7 @@ func (c *scanner) scriptArgument(k *call, name string, i int) {
 		c.opaque("the script of %s -c is only known at run time", name)
 		return
 	}
-	if name == "zsh" {
-		c.opaque("zsh reads scripts in its own way")
-	}
-	c.inner().script(w.value, k.dirs, name != "bash" && name != "rbash")
+	c.inner().read(name, w.value, k.dirs)
 }
 
 // findRuns are the actions of find that run commands, write or delete.

@@ -1,0 +1,64 @@
+package shell
+
+// facts are what a text says in one place and what matters in another, whichever
+// of them comes first. Scripts inside of the text share its facts.
+type facts struct {
+	// arrays: it has an array, or what may make one.
+	arrays bool
+	// list is an argument of declare or its like whose value may be a list of an
+	// array's elements; "" for none.
+	list string
+
+	// files are the descriptors that are redirected from files, copies those that
+	// are redirected from others.
+	files  []int
+	copies []redirected
+	// opened are the files by which descriptors are opened again.
+	opened []reopened
+}
+
+// redirected is a descriptor that is made a copy of another one.
+type redirected struct{ to, from int }
+
+// reopened is a file such as /dev/stdout that is written to.
+type reopened struct {
+	descriptor int
+	text       string // as the file is written
+}
+
+// duplicate notes that the descriptor to becomes a copy of from.
+func (f *facts) duplicate(to, from int) {
+	f.copies = append(f.copies, redirected{to, from})
+}
+
+// fromFile are the descriptors that may be those of files which are read.
+func (f *facts) fromFile() map[int]bool {
+	files := make(map[int]bool)
+	for _, n := range f.files {
+		files[n] = true
+	}
+	for grown := true; grown; {
+		grown = false
+		for _, r := range f.copies {
+			if files[r.from] && !files[r.to] {
+				files[r.to], grown = true, true
+			}
+		}
+	}
+	return files
+}
+
+// conclude judges what is only known at the end of the text.
+func (c *scanner) conclude() {
+	f := c.facts
+	if f.arrays && f.list != "" {
+		c.opaque("%s may be a list for an array, which is expanded again", shorten(f.list))
+	}
+	files := f.fromFile()
+	for _, r := range f.opened {
+		if files[r.descriptor] {
+			// It is opened for writing by the name of its descriptor.
+			c.path(Path{Text: r.text}, true)
+		}
+	}
+}
