@@ -489,6 +489,81 @@ func TestR11DoomLoop(t *testing.T) {
 	}
 }
 
+// hidden are texts that bash reads otherwise than they look, or that say only at
+// run time what they do; with a narrow rule none of them may run.
+var hidden = []string{
+	"( echo $(echo a)# b; touch flag\n)", "echo $( echo $((1))# b; touch flag\n)", "cat <( cat <(echo a)# b; touch flag\n)", "echo $(x=(a)#b; touch flag\n)",
+	"case a in a) echo $(echo a)# b; touch flag\n;; esac",
+	"export -a x='($(touch flag))'; echo a", "declare -A x='([$(touch flag)]=a)'; echo a", `y='($(touch flag))'; readonly -a x="$y"; echo a`,
+	"x=(a); declare x='($(touch flag))'; echo a",
+}
+
+// hiddenEdits write a file called in, by a name that stands for it; link leads to
+// /proc/self/fd/1.
+var hiddenEdits = []string{
+	"echo evil 1<in >/dev/stdout", "{ echo evil >>/dev/stderr; } 2<in", "echo evil <in 1>&0 >/dev/fd/1", "echo evil 3<in >/proc/self/fd/3",
+	"echo evil 1<in >/dev/../dev/stdout", "cd /dev && echo evil 1</workspace/in >stdout", "echo evil 1<in >link",
+	"f=in; echo evil >$f", "for f in in; do echo evil >\"./$f\"; done", "echo evil >i[n]",
+}
+
+// R12: what a shell may read otherwise than the rules do, and what is only known
+// at run time, is never allowed by a narrow rule and denied by a deny for one path.
+func TestR12Readings(t *testing.T) {
+	s := newScene(t, narrow+`
+[profile.paths.permission]
+external_directory = "allow"
+[profile.paths.permission.edit]
+"*" = "allow"
+"in" = "deny"
+`)
+	s.neverRun(t, "narrow", "flag", "", hidden)
+	must(t, os.Symlink("/proc/self/fd/1", filepath.Join(s.tree, "link")))
+	s.neverRun(t, "paths", "in", "in\n", hiddenEdits)
+}
+
+// R12: the same where the shell is not bash.
+func TestR12OtherShell(t *testing.T) {
+	s := newScene(t, narrow+"[tools.bash]\nshell = [\"/bin/sh\"]\n")
+	s.neverRun(t, "narrow", "flag", "", []string{
+		`echo $'\'; touch flag #'`, `cat $'\' >flag #'`, "echo \"$(echo $'\\'; touch flag #'\n)\"", "builtin exit; touch flag", "( echo $(echo a)# b; touch flag\n)",
+	})
+}
+
+// neverRun has the lines tried by a session with the profile: all are denied, and
+// none changes the file, which begins with this text, or not at all. Without the
+// rules, all of them do.
+func (s *scene) neverRun(t *testing.T, profile, file, text string, lines []string) {
+	t.Helper()
+	x := s.open(t, client.SessionCreate{Profile: profile, Worktree: client.Worktree{Source: s.tree}})
+	name := filepath.Join(s.tree, file)
+	for _, line := range lines {
+		reset := func() {
+			must(t, os.RemoveAll(name))
+			if text != "" {
+				must(t, os.WriteFile(name, []byte(text), 0o600))
+				must(t, os.Chmod(name, 0o666))
+			}
+		}
+		changed := func() bool {
+			b, err := os.ReadFile(name)
+			return string(b) != text || (err == nil) != (text != "")
+		}
+		reset()
+		c := bash(t, s.a, x.ID, line)
+		if c.Error == nil || c.Error.Code != client.CodeDenied {
+			t.Errorf("%q: not denied: %+v %q", line, c.Error, c.Output)
+		}
+		if changed() {
+			t.Errorf("%q: did it", line)
+			reset()
+		}
+		if c := bash(t, s.a, s.attacker.ID, line); !changed() {
+			t.Errorf("control: without the rules, %q does nothing: %+v %q", line, c.Error, c.Output)
+		}
+	}
+	must(t, os.RemoveAll(name))
+}
+
 // F4: a rule on a path holds for whatever leads there.
 func TestF4PathRules(t *testing.T) {
 	s := newScene(t, "[approvals]\napprover = \"none\"\n[permission.read]\n\"**/.env\" = \"deny\"\n[permission.edit]\n\"**/.env\" = \"deny\"\n")
