@@ -54,6 +54,9 @@ func (c *scanner) conclude() {
 	if f.arrays && f.list != "" {
 		c.opaque("%s may be a list for an array, which is expanded again", shorten(f.list))
 	}
+	if len(f.opened) == 0 {
+		return
+	}
 	files := f.fromFile()
 	for _, r := range f.opened {
 		if files[r.descriptor] {

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -26,7 +27,8 @@ import (
 // network, no process but its own), on an empty file system with bash, a few
 // wrappers and stubs, with one file that may be read and written. A stub writes down how it was called and does nothing.
 
-// oracleEnv makes the test binary be the oracle's first process.
+// oracleEnv makes the test binary be the oracle's first process. Its value is how
+// long a text may take.
 const oracleEnv = "TOOLD_SHELL_ORACLE"
 
 func TestMain(m *testing.M) {
@@ -88,7 +90,10 @@ func startOracle() (*oracle, error) {
 		return nil, errors.New("needs root for namespaces of its own")
 	}
 	cmd := exec.Command("/proc/self/exe")
-	cmd.Env = []string{oracleEnv + "=1"}
+	cmd.Env = []string{oracleEnv + "=30s"}
+	if f := flag.Lookup("test.fuzzworker"); f != nil && f.Value.String() == "true" {
+		cmd.Env = []string{oracleEnv + "=3s"} // a worker gives up after ten seconds
+	}
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS,
@@ -199,6 +204,10 @@ var stubNames = []string{
 func oracleMain() error {
 	if os.Getpid() != 1 {
 		return errors.New("it only runs in a process namespace of its own")
+	}
+	var err error
+	if patience, err = time.ParseDuration(os.Getenv(oracleEnv)); err != nil {
+		return err
 	}
 	const root = "/mnt"
 	if err := buildRoot(root); err != nil {
@@ -412,7 +421,7 @@ const handler = "BASH_FUNC_command_not_found_handle%%=() { builtin printf '%s\\0
 
 // patience is how long a text may take, and then what it has left in the
 // background. One that computes ends after a second; few wait for what never comes.
-const patience = 30 * time.Second
+var patience time.Duration
 
 func runShell(shell, text string, trace *os.File) (status string) {
 	argv := []string{"-c", `ulimit -t 1; ulimit -f 4096; ulimit -v 500000; ulimit -c 0; exec "$@"`, "dash"}

@@ -4,7 +4,8 @@
 //
 // The scan is the ground on which permission rules stand, so it errs on one
 // side only: whatever bash runs is either listed, or the whole text is opaque.
-// Where its parser and bash could read a text in two ways, the text is opaque.
+// Where its parser and the shell that runs it could read a text in two ways, the
+// text is opaque.
 // It is no wall: what a listed program then does by itself (a script, a
 // Makefile, an awk program) is the sandbox's affair.
 //
