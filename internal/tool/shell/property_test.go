@@ -41,8 +41,11 @@ func check(t testing.TB, shell, text string) (judged bool) {
 // begins reports whether text is a command called name, whatever its arguments.
 func begins(text, name string) bool {
 	first, _, _ := strings.Cut(text, " ")
-	return first == name || systemName(name) == first
+	return programName(first) == programName(name)
 }
+
+// programName is the name of a program that is given by its path, a stub's too.
+func programName(name string) string { return strings.TrimPrefix(systemName(name), "/stub/") }
 
 // interprets reports whether text is a shell that may run the stub called name
 // as a script: stubs are scripts, and a shell looks for its script in PATH too.
@@ -71,7 +74,7 @@ func explains(text string, argv []string) bool {
 		case i >= len(argv):
 			return false
 		case strings.Contains(w.value, "{}"): // what xargs and find replace
-		case w.fixed && !w.tilde && w.value != argv[i] && (i > 0 || systemName(w.value) != systemName(argv[0])):
+		case w.fixed && !w.tilde && w.value != argv[i] && (i > 0 || programName(w.value) != programName(argv[0])):
 			return false
 		}
 	}
