@@ -115,7 +115,7 @@ func TestStdinAndNarrowRules(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if v := stack.Judge(AsWritten(inv, Workspace)); v.Action != tt.want {
+		if v := stack.Judge(AsWritten(inv, nil, Workspace)); v.Action != tt.want {
 			t.Errorf("%s with %q: %+v, want %s", tt.command, tt.stdin, v, tt.want)
 		}
 	}
