@@ -110,6 +110,28 @@ func TestGC(t *testing.T) {
 	startFake(t, map[string]http.HandlerFunc{"POST /v1/gc": answerWith(client.List[client.Garbage]{})}).ctl("gc").want(t, 0, "nothing left behind", "")
 }
 
+// TestGCRecords: records are listed in any case, and removed only with --records.
+func TestGCRecords(t *testing.T) {
+	d := startFake(t, map[string]http.HandlerFunc{"POST /v1/gc": func(w http.ResponseWriter, r *http.Request) {
+		var q client.GCRequest
+		if err := json.NewDecoder(r.Body).Decode(&q); err != nil {
+			t.Error(err)
+		}
+		var l client.List[client.Garbage]
+		if q.Records {
+			l.Items = []client.Garbage{{Kind: client.GarbageRecords, Name: "ci", Bytes: 5 << 20, Removed: !q.DryRun}}
+		}
+		answerWith(l)(w, r)
+	}})
+	for args, want := range map[string]string{"--dry-run": "no", "": "no", "--records": "yes"} {
+		said := ""
+		if args == "" {
+			said = "toolctl gc --records frees 5.0MiB"
+		}
+		d.ctl(strings.Fields("gc "+args)...).want(t, 0, "records  ci    -        5.0MiB  "+want, said)
+	}
+}
+
 func TestEvents(t *testing.T) {
 	e := client.Event{ID: "evt_1", Type: "call.completed", Session: fakeSession, Data: json.RawMessage(`{"title":"\u001b[2J"}`)}
 	d := startFake(t, map[string]http.HandlerFunc{"GET /v1/events": func(w http.ResponseWriter, r *http.Request) {

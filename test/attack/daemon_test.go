@@ -510,8 +510,10 @@ func TestD17StateDisk(t *testing.T) {
 // D17: the disk that holds the daemon's state is full. What was done can be read,
 // and whoever asks whether the daemon is ready is told.
 func TestD17FullStateDisk(t *testing.T) {
-	s := newSceneIn(t, []string{"unshare", "--mount", "sh", "-c",
-		`d=$(dirname "$3")/state && mkdir -m 700 "$d" && mount -t tmpfs -o size=400m,mode=700 tmpfs "$d" && exec "$@"`, "sh"}, "[audit]\nmode = \"lenient\"\n")
+	s := newSceneIn(t, []string{
+		"unshare", "--mount", "sh", "-c",
+		`d=$(dirname "$3")/state && mkdir -m 700 "$d" && mount -t tmpfs -o size=400m,mode=700 tmpfs "$d" && exec "$@"`, "sh",
+	}, "[audit]\nmode = \"lenient\"\n")
 	var ids []string
 	for i := range 5 {
 		ids = append(ids, s.bash(t, fmt.Sprintf("echo %d", i)).ID)
