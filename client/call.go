@@ -3,6 +3,7 @@ package client
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -87,8 +88,8 @@ type Call struct {
 	Typed        bool            `json:"typed,omitempty"`
 	Status       CallStatus      `json:"status"`
 	Title        string          `json:"title"`
-	Output       string          `json:"output"`
-	IsError      bool            `json:"is_error"`
+	Output       string          `json:"output"`   // for the model; Error's text is at its end
+	IsError      bool            `json:"is_error"` // also of every call with an error
 	Metadata     map[string]any  `json:"metadata"`
 	Attachments  []Attachment    `json:"attachments,omitempty"`
 	Error        *Error          `json:"error,omitempty"`
@@ -110,6 +111,15 @@ func (n *NotKept) String() string {
 
 // Finished reports whether the call will not change any more.
 func (c *Call) Finished() bool { return c.Status == CallCompleted || c.Status == CallError }
+
+// Printed is Output without the text of Error at its end, for programs that show
+// the error by themselves.
+func (c *Call) Printed() string {
+	if c.Error == nil {
+		return c.Output
+	}
+	return strings.TrimSuffix(c.Output, c.Error.Text())
+}
 
 // Event is one thing that happened, as the event streams carry it. ID orders the
 // events of one daemon; Last-Event-ID resumes after it.

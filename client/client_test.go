@@ -276,3 +276,15 @@ func FuzzReadMessages(f *testing.F) {
 		}
 	})
 }
+
+// TestErrorText: every error ends with what to do next.
+func TestErrorText(t *testing.T) {
+	for code, next := range nextSteps {
+		if got := (&Error{Code: code, Message: "it is so"}).Text(); got != "it is so\n"+next || next == "" {
+			t.Errorf("%s: %q", code, got)
+		}
+		if got := (&Error{Code: code, Message: "it is so", Hint: "do that"}).Text(); got != "it is so\ndo that" {
+			t.Errorf("%s: %q", code, got)
+		}
+	}
+}

@@ -53,6 +53,42 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s: %s (%s)", e.Code, e.Message, e.Hint)
 }
 
+// Text is the error as a model reads it: the message and, on a line of its own,
+// what to do next.
+func (e *Error) Text() string {
+	next := e.Hint
+	if next == "" {
+		next = nextSteps[e.Code]
+	}
+	if next == "" {
+		return e.Message
+	}
+	return e.Message + "\n" + next
+}
+
+// nextSteps say what to do about an error that has no hint of its own.
+var nextSteps = map[Code]string{
+	CodeInvalidRequest:  "correct the request and send it again",
+	CodeInvalidInput:    "correct the input and call again",
+	CodeUnknownTool:     "use one of the tools that are offered",
+	CodeNotFound:        "look at the list of what there is, and use a name or id from it",
+	CodeForbidden:       "leave it out, or ask somebody who may do it",
+	CodeDenied:          "do it in another way, or leave it out; a user can change the rule",
+	CodeApprovalTimeout: "go on without it, or try again when somebody is there to answer",
+	CodeStaleApproval:   "look at the file again, then make the call again",
+	CodeStale:           "read the file again, then make the call again",
+	CodeDoomLoop:        "look at the answers so far and do something else",
+	CodeConflict:        "look at how it stands now, then try again",
+	CodeQuotaExceeded:   "use less, or end or remove something first",
+	CodeOverloaded:      "wait a moment, then try again",
+	CodeSessionLost:     "create another session",
+	CodeSandboxFailed:   "make the call again; if it fails again, create another session",
+	CodeInvalidPath:     "use another path",
+	CodeNotRegularFile:  "name a regular file",
+	CodeAborted:         "make the call again if it is still wanted",
+	CodeInternal:        "try again; the daemon's log has the cause",
+}
+
 // Problem is an RFC 9457 problem document, the body of an answer that has no
 // call to speak for it (Content-Type application/problem+json).
 type Problem struct {
@@ -63,4 +99,8 @@ type Problem struct {
 	Code       Code        `json:"code"`
 	Hint       string      `json:"hint,omitempty"`
 	Violations []Violation `json:"violations,omitempty"`
+	// IsError, which is true, and Output, the text for a model, are as in a Call:
+	// who passes them on need not know which of the two the answer is.
+	IsError bool   `json:"is_error"`
+	Output  string `json:"output"`
 }

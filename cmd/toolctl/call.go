@@ -253,8 +253,9 @@ func (s *callCommand) printCall(ctx context.Context, cl *client.Client, c *clien
 			return
 		}
 		w := sandboxOut(to, s.outTTY)
-		_, _ = io.WriteString(w, c.Output)
-		if c.Output != "" && !strings.HasSuffix(c.Output, "\n") {
+		text := c.Printed() // result shows the error
+		_, _ = io.WriteString(w, text)
+		if text != "" && !strings.HasSuffix(text, "\n") {
 			_, _ = io.WriteString(w, "\n")
 		}
 		_ = w.Flush()

@@ -72,7 +72,8 @@ func TestCallExitCodes(t *testing.T) {
 	failed := readDone("no such file")
 	failed.IsError = true
 	refused := func(tool string, code client.Code) client.Call {
-		return client.Call{ID: fakeCall, Tool: tool, Status: client.CallError, Error: &client.Error{Code: code, Message: "because", Hint: "do that"}}
+		e := &client.Error{Code: code, Message: "because", Hint: "do that"}
+		return client.Call{ID: fakeCall, Tool: tool, Status: client.CallError, IsError: true, Output: e.Text(), Error: e}
 	}
 	running := client.Call{ID: fakeCall, SessionID: fakeSession, Tool: "bash", Status: client.CallRunning}
 	for _, c := range []struct {
@@ -98,6 +99,19 @@ func TestCallExitCodes(t *testing.T) {
 			d.ctl(append([]string{"call", "review"}, c.args...)...).want(t, c.code, "", c.stderr)
 			d.ctl(append([]string{"call", fakeSession}, c.args...)...).want(t, c.code, "", c.stderr)
 		})
+	}
+}
+
+// TestCallErrorIsPrintedOnce: what a command had printed before its session was
+// lost is on standard output, the error only on standard error.
+func TestCallErrorIsPrintedOnce(t *testing.T) {
+	e := &client.Error{Code: client.CodeSessionLost, Message: "session was lost", Hint: "create another"}
+	lost := client.Call{ID: fakeCall, Tool: "bash", Status: client.CallError, IsError: true, Output: "so far\n" + e.Text(), Error: e}
+	d := startFake(t, callHandlers(lost))
+	r := d.ctl("call", "review", "bash")
+	r.want(t, 125, "so far\n", "session was lost")
+	if strings.Count(r.stdout+r.stderr, "session was lost") != 1 {
+		t.Errorf("stdout %q, stderr %q", r.stdout, r.stderr)
 	}
 }
 

@@ -131,11 +131,7 @@ func (s *sessionLogsCommand) log(w io.Writer, calls []client.Call) {
 		result, _ := callResult(&c)
 		fmt.Fprintf(w, "%s %s %s: %s %s %s\n", c.Time.Queued.Local().Format(time.DateTime), line(c.ID),
 			line(c.Tool), result, callTook(&c), line(c.Title))
-		text := c.Output
-		if c.Error != nil {
-			text = c.Error.Error()
-		}
-		for l := range strings.Lines(lines(text)) {
+		for l := range strings.Lines(lines(c.Output)) {
 			fmt.Fprintf(w, "    %s\n", strings.TrimSuffix(l, "\n"))
 		}
 		if n, ok := c.Metadata["not_kept_bytes"].(float64); ok {

@@ -104,7 +104,7 @@ func reported(c *client.Call) *record.AgentReported {
 	}
 	a := &record.AgentReported{
 		Bill:    record.Bill(c.Usage),
-		IsError: c.IsError,
+		IsError: c.IsError && c.Status == client.CallCompleted,
 	}
 	if s, ok := c.Metadata["reason"].(string); ok {
 		a.Reason = cut(s)

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"runtime"
 	"strconv"
@@ -569,6 +570,19 @@ func TestPanics(t *testing.T) {
 			t.Errorf("%s: %s, want internal with a reference that is in the log", rt.op, answer)
 		}
 		d.healthy(t)
+	}
+}
+
+// TestProblemsSpeakToModels: whatever the code, is_error and output say that it
+// failed, and what to do next.
+func TestProblemsSpeakToModels(t *testing.T) {
+	d := start(t, nil)
+	for code := range statuses {
+		p := d.problemOf(httptest.NewRequest("GET", "/", nil), &client.Error{Code: code, Message: "it is so"})
+		said, next, _ := strings.Cut(p.Output, "\n")
+		if !p.IsError || said != p.Detail || next == "" {
+			t.Errorf("%s: %+v", code, p)
+		}
 	}
 }
 

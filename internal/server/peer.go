@@ -8,6 +8,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/client"
 )
 
 // peer is who stands at the other end of a connection, as the kernel recorded it
@@ -116,10 +118,11 @@ func (s *Server) quotaKey(p peer) int64 {
 	return int64(p.uid)
 }
 
-// tooMany is what a connection above the cap gets. Nothing of it depends on the
+// errTooMany is what a connection above the cap gets. Nothing of it depends on the
 // request, which is not read.
-const tooManyBody = `{"type":"about:blank","title":"Service Unavailable","status":503,` +
-	`"detail":"this user has too many connections open","code":"overloaded","hint":"close idle connections or reuse them"}` + "\n"
+var errTooMany = &client.Error{
+	Code: client.CodeOverloaded, Message: "this user has too many connections open", Hint: "close idle connections or reuse them",
+}
 
 func refuse(c *net.UnixConn) {
 	defer func() { _ = c.Close() }()
@@ -127,8 +130,12 @@ func refuse(c *net.UnixConn) {
 	if err != nil {
 		return
 	}
+	body, err := encode(problemFor(errTooMany))
+	if err != nil {
+		return
+	}
 	text := fmt.Appendf(nil, "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/problem+json\r\n"+
-		"Content-Length: %d\r\nConnection: close\r\n\r\n%s", len(tooManyBody), tooManyBody)
+		"Content-Length: %d\r\nConnection: close\r\n\r\n%s", len(body), body)
 	// A fresh socket buffer takes this at once. One that does not is not waited
 	// for, since nobody else is accepted meanwhile.
 	_ = raw.Write(func(fd uintptr) bool {

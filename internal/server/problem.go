@@ -57,6 +57,11 @@ func (s *Server) problemOf(r *http.Request, err error) client.Problem {
 	default:
 		e = s.internal(r, err)
 	}
+	return problemFor(e)
+}
+
+// problemFor is the document for an error that may be shown.
+func problemFor(e *client.Error) client.Problem {
 	status := e.Status
 	if status == 0 {
 		status = statuses[e.Code]
@@ -64,6 +69,7 @@ func (s *Server) problemOf(r *http.Request, err error) client.Problem {
 	return client.Problem{
 		Type: "about:blank", Title: http.StatusText(status), Status: status,
 		Detail: e.Message, Code: e.Code, Hint: e.Hint, Violations: e.Violations,
+		IsError: true, Output: e.Text(),
 	}
 }
 

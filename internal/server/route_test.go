@@ -59,7 +59,7 @@ func send(t *testing.T, socket, method, path, body string, header ...string) (*h
 func problem(t *testing.T, body string) client.Problem {
 	t.Helper()
 	var p client.Problem
-	if err := json.Unmarshal([]byte(body), &p); err != nil || p.Code == "" || p.Detail == "" {
+	if err := json.Unmarshal([]byte(body), &p); err != nil || p.Code == "" || p.Detail == "" || !p.IsError || !strings.HasPrefix(p.Output, p.Detail+"\n") {
 		t.Fatalf("not a problem: %q (%v)", body, err)
 	}
 	return p

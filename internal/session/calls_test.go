@@ -382,7 +382,7 @@ func TestPrepare(t *testing.T) {
 		t.Errorf("call %+v", c)
 	}
 	h.reload(func(set *Settings) { set.Policy = rules(t, `permission = { read = "deny" }`) })
-	if c := h.call(s.ID, readCall("file")); c.Status != client.CallError || c.Error.Code != client.CodeDenied || c.Output != "" {
+	if c := h.call(s.ID, readCall("file")); c.Status != client.CallError || c.Error.Code != client.CodeDenied || c.Printed() != "" {
 		t.Errorf("denied: %+v", c)
 	}
 	h.reload(func(set *Settings) { set.Policy = nil })

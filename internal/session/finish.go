@@ -205,6 +205,7 @@ func (s *Session) finish(c *call, o *outcome) {
 	if s.hooksResult(c, o, &row) != nil {
 		return
 	}
+	row.Settle() // after the hooks: whatever they have made of it, it says how it ended
 	c.clock.ended = time.Now()
 	row.Call.Time.Ended = new(c.clock.ended.UTC().Truncate(time.Millisecond))
 	c.flushOutput()
@@ -383,7 +384,7 @@ func (c *call) compose(o *outcome) store.Call {
 	}
 	ct := c.out.finish()
 	meta := map[string]any{}
-	row.Status = client.CallError
+	row.Status, row.IsError = client.CallError, true
 	if o.result != nil {
 		row.Status = client.CallCompleted
 		row.Title, row.IsError = title(o.result.Title), o.result.IsError

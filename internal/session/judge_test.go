@@ -72,7 +72,7 @@ tenant = "a"
 			continue
 		}
 		if c.Status != client.CallError || c.Error.Code != client.CodeDenied || !strings.Contains(c.Error.Message, tt.want) ||
-			!strings.HasPrefix(c.Error.Message, "denied: ") || c.Error.Hint == "" || c.Permission.Verdict != "deny" || c.Output != "" {
+			!strings.HasPrefix(c.Error.Message, "denied: ") || c.Error.Hint == "" || c.Permission.Verdict != "deny" || c.Printed() != "" || !c.IsError {
 			t.Errorf("%s: %+v, %+v", tt.r.Input, c.Error, c.Permission)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/toold/toold/client"
@@ -33,6 +34,22 @@ type Output struct {
 	// Inline is the number of bytes at the start of Call.Output that are the
 	// whole raw output, for outputs without a file.
 	Inline int64
+}
+
+// Settle makes the end of a call whole for those who read no more of it than
+// is_error and output: an error's text stands at the end of the output, and no
+// failure is without a text. It is called once for each call that has ended.
+func (c *Call) Settle() {
+	if c.Status == client.CallError && c.Error != nil {
+		c.IsError = true
+		if out := c.Call.Output; out != "" && !strings.HasSuffix(out, "\n") {
+			c.Call.Output += "\n"
+		}
+		c.Call.Output += c.Error.Text()
+	}
+	if c.IsError && c.Call.Output == "" {
+		c.Call.Output = "the tool failed and gave no text; try it in another way"
+	}
 }
 
 // origin is what the caller said about where a call comes from.
@@ -205,6 +222,9 @@ func (r *callRow) decode() (c *Call, size int, err error) {
 		c.Attachments, c.Error, c.Permission, c.Usage = v.Attachments, v.Error, v.Permission, v.Usage
 	}); err != nil {
 		return nil, 0, err
+	}
+	if c.Status == client.CallError && !c.IsError {
+		c.Settle() // an earlier version has stored it
 	}
 	return c, len(r.input) + len(r.origin) + len(r.result), nil
 }
