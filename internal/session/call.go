@@ -185,12 +185,13 @@ func (c *call) staleApproval(o *outcome) {
 
 // parse does step 1: everything about a request that can be wrong.
 func (s *Session) parse(c *call) (*tool.Invocation, error) {
-	inv, err := s.m.tools.Parse(c.req.Tool, c.req.Input)
+	parse := s.m.tools.Parse
+	if c.hidden {
+		parse = s.m.tools.ParseHidden
+	}
+	inv, err := parse(c.req.Tool, c.req.Input)
 	if err != nil {
 		return nil, err
-	}
-	if inv.Tool.Hidden != c.hidden {
-		return nil, &client.Error{Code: client.CodeUnknownTool, Message: fmt.Sprintf("there is no tool called %q", shown(c.req.Tool))}
 	}
 	if err := checkCall(&c.req); err != nil {
 		return nil, err
@@ -230,8 +231,8 @@ func isObject(b json.RawMessage) bool {
 }
 
 // deadline gives the time that the call may run: its own timeout_ms, else bash's
-// default, else the session's limit, above which neither it nor the timeout of
-// bash's input may be.
+// default, else the session's limit, above which it may not be. A timeout of bash's
+// input above that has no effect, which the answer says (see shortened).
 func (s *Session) deadline(r *client.CallCreate, inv *tool.Invocation) (time.Duration, error) {
 	wall := time.Duration(s.limits.Wall)
 	if r.TimeoutMillis < 0 || r.TimeoutMillis > maxTTL.Milliseconds() {
@@ -247,30 +248,45 @@ func (s *Session) deadline(r *client.CallCreate, inv *tool.Invocation) (time.Dur
 		}
 		return own, nil
 	}
-	var in struct {
-		Timeout int64 `json:"timeout"`
-	}
-	if err := json.Unmarshal(inv.Input, &in); err != nil {
-		return 0, fmt.Errorf("read the input of bash: %w", err)
-	}
-	if most := wall.Milliseconds(); most > 0 && in.Timeout > most {
-		return 0, &client.Error{
-			Code:       client.CodeInvalidInput,
-			Message:    fmt.Sprintf("timeout is %d ms; the longest that this session allows is %d", in.Timeout, most),
-			Hint:       "ask for less, or create the session with a larger limits.wall",
-			Violations: []client.Violation{{Path: "/timeout", Message: fmt.Sprintf("must be at most %d", most)}},
-		}
+	asked, err := askedTimeout(inv.Input)
+	if err != nil {
+		return 0, err
 	}
 	switch def := s.m.settings.Load().BashTimeout; {
 	case own > 0:
 		return own, nil
-	case in.Timeout > 0:
+	case asked > 0:
 		return wall, nil // the tool keeps its own
 	case wall > 0 && (def <= 0 || def > wall):
 		return wall, nil
 	default:
 		return def, nil
 	}
+}
+
+// askedTimeout is the timeout of an input of bash, in milliseconds; 0 = none.
+func askedTimeout(input json.RawMessage) (int64, error) {
+	var in struct {
+		Timeout int64 `json:"timeout"`
+	}
+	if err := json.Unmarshal(input, &in); err != nil {
+		return 0, fmt.Errorf("read the input of bash: %w", err)
+	}
+	return in.Timeout, nil
+}
+
+// shortened says that the call was not given the time that its input asks for; ""
+// where it was.
+func (c *call) shortened() string {
+	most := time.Duration(c.s.limits.Wall).Milliseconds()
+	if c.row.Tool != "bash" || most <= 0 {
+		return ""
+	}
+	asked, err := askedTimeout(c.row.Input)
+	if err != nil || asked <= most {
+		return ""
+	}
+	return fmt.Sprintf("(timeout %d was cut to %d ms, the most that this session allows)", asked, most)
 }
 
 // prepare does step 5, for calls whose paths must be resolved. It has no effect,

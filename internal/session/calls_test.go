@@ -36,10 +36,8 @@ func TestBadCallsDoNotRun(t *testing.T) {
 		{"unknown tool", client.CallCreate{Tool: "rm", Input: json.RawMessage(`{}`)}, client.CodeUnknownTool, "rm"},
 		{"hidden tool", client.CallCreate{Tool: "file_get", Input: json.RawMessage(`{"path":"x"}`)}, client.CodeUnknownTool, "file_get"},
 		{"schema", client.CallCreate{Tool: "bash", Input: json.RawMessage(`{}`)}, client.CodeInvalidInput, "command"},
-		{"timeout 0", client.CallCreate{Tool: "bash", Input: json.RawMessage(`{"command":"x","timeout":0}`)}, client.CodeInvalidInput, "timeout"},
 		{"timeout negative", client.CallCreate{Tool: "bash", Input: json.RawMessage(`{"command":"x","timeout":-1}`)}, client.CodeInvalidInput, "timeout"},
 		{"timeout 2^63", client.CallCreate{Tool: "bash", Input: json.RawMessage(`{"command":"x","timeout":9223372036854775808}`)}, client.CodeInvalidInput, "timeout"},
-		{"timeout above wall", client.CallCreate{Tool: "bash", Input: json.RawMessage(`{"command":"x","timeout":60001}`)}, client.CodeInvalidInput, "60000"},
 		{"timeout_ms negative", with(bashCall("x"), func(r *client.CallCreate) { r.TimeoutMillis = -1 }), client.CodeInvalidRequest, "timeout_ms"},
 		{"timeout_ms above wall", with(bashCall("x"), func(r *client.CallCreate) { r.TimeoutMillis = 60001 }), client.CodeInvalidRequest, "limits.wall"},
 		{"timeout_ms overflows", with(bashCall("x"), func(r *client.CallCreate) { r.TimeoutMillis = 1<<63 - 1 }), client.CodeInvalidRequest, "timeout_ms"},
@@ -88,6 +86,8 @@ func TestDeadlines(t *testing.T) {
 		{bashCall("true"), 20000},
 		{with(bashCall("true"), func(r *client.CallCreate) { r.TimeoutMillis = 7 }), 7},
 		{client.CallCreate{Tool: "bash", Input: json.RawMessage(`{"command":"x","timeout":25000}`)}, 30000},
+		{client.CallCreate{Tool: "bash", Input: json.RawMessage(`{"command":"x","timeout":30001}`)}, 30000},
+		{client.CallCreate{Tool: "bash", Input: json.RawMessage(`{"command":"x","timeout":0}`)}, 20000},
 		{readCall("x"), 30000},
 	} {
 		c := h.call(s.ID, tt.r)
@@ -99,6 +99,34 @@ func TestDeadlines(t *testing.T) {
 		if got, err := live.deadline(&tt.r, inv); err != nil || got.Milliseconds() != tt.want {
 			t.Errorf("%s: deadline %s, %v, want %d ms", c.Input, got, err, tt.want)
 		}
+	}
+}
+
+// TestLongTimeoutIsCut: one that the session does not allow is no error, and the
+// answer says what it was cut to; also the answer of the next daemon.
+func TestLongTimeoutIsCut(t *testing.T) {
+	h := newHouse(t)
+	h.open()
+	s := h.create(alice, client.SessionCreate{Limits: client.Limits{Wall: client.Duration(30 * time.Second)}})
+	for timeout, cut := range map[int64]bool{0: false, 1: false, 30000: false, 30001: true, 1e12: true} {
+		c := h.call(s.ID, client.CallCreate{Tool: "bash", Input: json.RawMessage(fmt.Sprintf(`{"command":"echo %d","timeout":%d}`, timeout, timeout))})
+		want := fmt.Sprintf("%d\n", timeout)
+		if cut {
+			want += fmt.Sprintf("(timeout %d was cut to 30000 ms, the most that this session allows)", timeout)
+		}
+		if c.Output != want || c.IsError || h.output(c.ID) != fmt.Sprintf("%d\n", timeout) {
+			t.Errorf("timeout %d: %q, %v, want %q", timeout, c.Output, c.Error, want)
+		}
+	}
+	long := client.CallCreate{Tool: "bash", Input: json.RawMessage(`{"command":"hold; echo x","timeout":60000}`), WaitMillis: new(int64)}
+	c := h.call(s.ID, long)
+	box := h.host.box(s.ID)
+	await(t, "it runs", func() bool { return box.holding.Load() == 1 })
+	h.kill()
+	h.open()
+	box.release()
+	if c = h.finished(c.ID); !strings.HasSuffix(c.Output, "x\n(timeout 60000 was cut to 30000 ms, the most that this session allows)") {
+		t.Errorf("after a restart: %q", c.Output)
 	}
 }
 

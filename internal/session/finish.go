@@ -455,6 +455,9 @@ func (c *call) text(ct cut, o *outcome, streamed bool) string {
 	for _, n := range o.notes {
 		line(&b, n)
 	}
+	if o.result != nil {
+		line(&b, c.shortened())
+	}
 	return b.String()
 }
 

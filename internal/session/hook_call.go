@@ -58,7 +58,7 @@ func (s *Session) hooksBefore(c *call, inv *tool.Invocation) (replaced *tool.Inv
 // replacement parses the input that a hook gave; nil when it is the one that it
 // was shown.
 func (s *Session) replacement(h *Hook, inv *tool.Invocation, a *hookAnswer) (*tool.Invocation, error) {
-	next, err := s.m.tools.Parse(inv.Tool.Name, a.input)
+	next, err := s.m.tools.ParseHidden(inv.Tool.Name, a.input)
 	if err != nil {
 		what := "an input that " + inv.Tool.Name + " does not take"
 		if ce, ok := errors.AsType[*client.Error](err); ok {

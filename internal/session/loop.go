@@ -146,7 +146,7 @@ func digestOf(inv *tool.Invocation) policy.Digest {
 
 // digestOfRow is digestOf for a call that was stored.
 func (m *Manager) digestOfRow(row *store.Call) policy.Digest {
-	if inv, err := m.tools.Parse(row.Tool, row.Input); err == nil {
+	if inv, err := m.tools.ParseHidden(row.Tool, row.Input); err == nil {
 		return digestOf(inv)
 	}
 	return digest(row.Tool, string(row.Input)) // of a tool that there is no more

@@ -39,6 +39,7 @@ type agentConn interface {
 // toolSet is what a session needs of a *tool.Registry.
 type toolSet interface {
 	Parse(name string, raw json.RawMessage) (*tool.Invocation, error)
+	ParseHidden(name string, raw json.RawMessage) (*tool.Invocation, error)
 	Get(name string) (*tool.Definition, bool)
 	Offered(provider, model string, restrictions map[string]tool.Restriction) []*tool.Definition
 }

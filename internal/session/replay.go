@@ -110,7 +110,7 @@ func (y *replay) judge(ctx context.Context, row *store.Call) error {
 		y.notKept++
 		return nil
 	}
-	inv, err := y.m.tools.Parse(row.Tool, row.Input)
+	inv, err := y.m.tools.ParseHidden(row.Tool, row.Input)
 	if err != nil {
 		y.passed++
 		return nil // a tool that there is no more

@@ -25,7 +25,7 @@ func TestAccess(t *testing.T) {
 		{"file_put", `{"from":"/o/1","path":"d"}`, Access{[]Request{{Permission: "edit", Pattern: "d", Path: "d", Write: true}}, true}},
 		{"file_get", `{"path":"d"}`, Access{[]Request{{Permission: "read", Pattern: "d", Path: "d"}}, true}},
 	} {
-		inv, err := r.Parse(tc.tool, json.RawMessage(tc.in))
+		inv, err := r.ParseHidden(tc.tool, json.RawMessage(tc.in))
 		if err != nil {
 			t.Fatal(err)
 		}

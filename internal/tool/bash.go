@@ -11,10 +11,6 @@ import (
 //go:embed bash.md
 var bashDescription string
 
-// maxBashTimeout is a week in milliseconds; what the configuration allows is
-// less and is checked where the call is admitted.
-const maxBashTimeout = 7 * 24 * 3600 * 1000
-
 // MaxStdin is the most that a command is given to read, in characters; the agent
 // looks at the bytes.
 const MaxStdin = 1 << 20
@@ -31,7 +27,7 @@ func bashTool() *Definition {
 		input: object(
 			required("command", text(1, 0, "The command to run, as one bash script. It may have several lines.")),
 			optional("description", text(0, 0, "What the command does, in five to ten words, for people who watch.")),
-			optional("timeout", integer(1, maxBashTimeout, "Milliseconds after which the command is ended. The default is 120000 (two minutes).")),
+			optional("timeout", integer(1, maxCount, "Milliseconds after which the command is ended. The default is 120000 (two minutes).")),
 			optional("workdir", text(0, maxPath, "The directory to run in, absolute or relative to the worktree. The default is the worktree. Use this instead of a leading cd.")),
 			optional("stdin", text(0, MaxStdin, "Text for a command that reads its standard input. Without it there is none.")),
 		),

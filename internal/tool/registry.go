@@ -77,10 +77,8 @@ func (r *Registry) List() []*Definition {
 }
 
 // Parse checks raw against the schema of the tool called name. Errors are
-// *client.Error with code unknown_tool or invalid_input and every violation.
-//
-// Hidden tools are found by their exact name: whoever passes on names that come
-// from a client must refuse an Invocation whose Tool is hidden.
+// *client.Error with code unknown_tool or invalid_input and every violation. A
+// hidden tool does not exist here, whatever its input.
 func (r *Registry) Parse(name string, raw json.RawMessage) (*Invocation, error) {
 	d, err := r.find(name)
 	if err != nil {
@@ -89,9 +87,19 @@ func (r *Registry) Parse(name string, raw json.RawMessage) (*Invocation, error) 
 	return d.parse(raw)
 }
 
-// find is Get that corrects case and says what there is instead.
-func (r *Registry) find(name string) (*Definition, error) {
+// ParseHidden is Parse that finds hidden tools by their exact name: for calls of the
+// daemon's own and for records of calls, never for a name that a client gives.
+func (r *Registry) ParseHidden(name string, raw json.RawMessage) (*Invocation, error) {
 	if d, ok := r.byName[name]; ok {
+		return d.parse(raw)
+	}
+	return r.Parse(name, raw)
+}
+
+// find looks for a tool that is not hidden. It corrects case and says what there is
+// instead.
+func (r *Registry) find(name string) (*Definition, error) {
+	if d, ok := r.byName[name]; ok && !d.Hidden {
 		return d, nil
 	}
 	var names []string

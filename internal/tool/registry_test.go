@@ -3,6 +3,7 @@ package tool
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -39,16 +40,19 @@ func TestParse(t *testing.T) {
 		{"name in another case", "Bash", `{"command":"ls"}`, `{"command":"ls"}`, 0},
 		{"no input", "list", ``, `{}`, 0},
 		{"hidden", "file_put", `{"from":"/o/x","path":"a","mode":420}`, `{"from":"/o/x","mode":420,"path":"a"}`, 0},
+		{"0 is absent", "read", `{"file_path":"a","offset":0,"limit":-0.0}`, `{"file_path":"a"}`, 2},
+		{"0 as a string is absent", "bash", `{"command":"ls","timeout":"0"}`, `{"command":"ls"}`, 2},
+		{"0 that means something stays", "grep", `{"pattern":"x","context":0,"limit":0}`, `{"context":0,"pattern":"x"}`, 1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got, err := r.Parse(tc.tool, json.RawMessage(tc.in))
+			got, err := r.ParseHidden(tc.tool, json.RawMessage(tc.in))
 			if err != nil {
 				t.Fatal(err)
 			}
 			if string(got.Input) != tc.want || got.Lenient != tc.lenient {
 				t.Errorf("got %s lenient %d\nwant %s lenient %d", got.Input, got.Lenient, tc.want, tc.lenient)
 			}
-			again, err := r.Parse(tc.tool, got.Input)
+			again, err := r.ParseHidden(tc.tool, got.Input)
 			if err != nil || string(again.Input) != tc.want || again.Lenient != 0 {
 				t.Errorf("parsed again: %v, %v", again, err)
 			}
@@ -74,7 +78,7 @@ func TestParseRefuses(t *testing.T) {
 		{"unknown key", "bash", `{"command":"ls","shell":"zsh"}`, []client.Violation{{Path: "/shell", Message: "known are command, description"}}},
 		{"background", "bash", `{"command":"ls","background":true}`, []client.Violation{{Path: "/background", Message: "not supported by this version"}}},
 		{"both spellings", "read", `{"file_path":"a","filePath":"a"}`, []client.Violation{{Path: "/filePath", Message: "another spelling"}}},
-		{"several", "read", `{"offset":0,"limit":"x","x/y~":1}`, []client.Violation{
+		{"several", "read", `{"offset":-1,"limit":"x","x/y~":1}`, []client.Violation{
 			{Path: "/file_path", Message: "is required"},
 			{Path: "/limit", Message: "is a string, expected an integer"},
 			{Path: "/offset", Message: "must be at least 1"},
@@ -96,7 +100,7 @@ func TestParseRefuses(t *testing.T) {
 		{"mode", "file_put", `{"from":"a","path":"b","mode":512}`, []client.Violation{{Path: "/mode", Message: "at most 511"}}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			_, err := r.Parse(tc.tool, json.RawMessage(tc.in))
+			_, err := r.ParseHidden(tc.tool, json.RawMessage(tc.in))
 			var e *client.Error
 			if !errors.As(err, &e) || e.Code != client.CodeInvalidInput || !strings.Contains(e.Message, "rewrite it") {
 				t.Fatalf("got %v, want invalid_input", err)
@@ -136,6 +140,29 @@ func TestUnknownTool(t *testing.T) {
 		}
 		if len(e.Message) > 200 || strings.Contains(e.Message, "\n") {
 			t.Errorf("%.20q: message %.300q", tc.name, e.Message)
+		}
+	}
+}
+
+// TestHiddenToolsDoNotExist: nothing tells one from a name that no tool has, above
+// all not its schema.
+func TestHiddenToolsDoNotExist(t *testing.T) {
+	r := NewRegistry()
+	said := func(name, in string) string {
+		inv, err := r.Parse(name, json.RawMessage(in))
+		if inv != nil || err == nil {
+			t.Fatalf("%s %s was taken", name, in)
+		}
+		return strings.ReplaceAll(fmt.Sprintf("%+v", *err.(*client.Error)), name, "NAME") //nolint:errorlint // what Parse promises
+	}
+	for _, d := range r.tools {
+		if !d.Hidden {
+			continue
+		}
+		for _, in := range []string{``, `{}`, `{"x":1}`, `{"path":"a"}`, `{"from":"a","path":"b"}`, `{`, `null`, `[]`, `{"path":1,"path":2}`, "\xff", `{"PATH":""}`} {
+			if got, want := said(d.Name, in), said("zzzzzzzzzzzz", in); got != want {
+				t.Errorf("%s %s: %s\nwant %s", d.Name, in, got, want)
+			}
 		}
 	}
 }

@@ -19,6 +19,9 @@ type shape struct {
 	fields   map[string]*shape
 	aliases  map[string]string // camelCase → the field's own name
 	item     *shape
+	// positive: the least that a number may be is more than 0, so that 0 says the
+	// same as to leave it out.
+	positive bool
 }
 
 func shapeOf(s *jsonschema.Schema) *shape {
@@ -31,6 +34,7 @@ func shapeOf(s *jsonschema.Schema) *shape {
 		fields:   make(map[string]*shape, len(s.Properties)),
 		aliases:  make(map[string]string),
 		item:     shapeOf(s.Items),
+		positive: s.Minimum != nil && *s.Minimum > 0,
 	}
 	for name, field := range s.Properties {
 		out.fields[name] = shapeOf(field)
@@ -73,7 +77,7 @@ type normaliser struct {
 }
 
 // value gives v in its normal form: aliases renamed, null taken for absent, and
-// the two conversions made that models need. Whether the outcome fits the
+// the conversions made that models need. Whether the outcome fits the
 // schema is not its business.
 func (n *normaliser) value(v any, s *shape, depth int) any {
 	if s == nil {
@@ -122,6 +126,10 @@ func (n *normaliser) object(obj map[string]any, s *shape, depth int) {
 			n.path = append(n.path, name)
 			obj[name] = n.value(v, field, depth-1)
 			n.path = n.path[:len(n.path)-1]
+			if field.positive && obj[name] == json.Number("0") && !slices.Contains(s.required, name) {
+				delete(obj, name) // how many models write "not given"
+				n.lenient++
+			}
 		}
 	}
 }

@@ -170,11 +170,11 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, which uint8, text []byte) {
 		d := r.tools[int(which)%len(r.tools)]
-		inv, err := r.Parse(d.Name, text)
+		inv, err := r.ParseHidden(d.Name, text)
 		if err != nil {
 			return
 		}
-		again, err := r.Parse(d.Name, inv.Input)
+		again, err := r.ParseHidden(d.Name, inv.Input)
 		if err != nil || again.Lenient != 0 || !bytes.Equal(again.Input, inv.Input) {
 			t.Fatalf("%s of %q: %q is then %+v, %v", d.Name, text, inv.Input, again, err)
 		}
