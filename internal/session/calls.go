@@ -297,7 +297,7 @@ func (m *Manager) savedOutput(row *store.Call, o OutputOptions) (io.ReadCloser, 
 	if o.Stream != "" {
 		return openStream(file, row, o)
 	}
-	if !row.Output.File && row.Output.Inline < row.Output.Total {
+	if !row.Output.File && row.Output.Inline != row.Output.Total { // cut, or not as it was
 		return nil, 0, errNotKept(row.ID)
 	}
 	if !row.Output.File {

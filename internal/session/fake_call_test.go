@@ -151,7 +151,7 @@ func (c *fakeCall) result() *run.Result {
 		}
 		return &run.Result{Title: "put", Output: string(b)}
 	}
-	return &run.Result{Title: in.FilePath, Output: "did " + string(c.req.Input), Metadata: map[string]any{"truncated": true, "output_path": "/etc/shadow"}}
+	return &run.Result{Title: in.FilePath, Output: "did " + string(c.req.Input), Metadata: map[string]any{"truncated": true, "output_path": "/etc/shadow", "total_lines": 7}}
 }
 
 func (c *fakeCall) finish(o *agent.Outcome) {

@@ -163,7 +163,7 @@ func limitText(s string) string {
 	if len(s) > maxNote {
 		s = s[:runeStart([]byte(s), maxNote)] + "…"
 	}
-	return strings.ToValidUTF8(s, "\uFFFD")
+	return valid(s)
 }
 
 // clampExit makes what an agent says about an exit plausible.
@@ -419,8 +419,11 @@ func (c *call) compose(o *outcome) store.Call {
 func (c *call) describe(ct cut, meta map[string]any) {
 	own, _ := meta["truncated"].(bool)
 	meta["truncated"] = ct.truncated || c.paged && own
-	for _, k := range []string{"output_path", "total_bytes", "total_lines", "output_incomplete"} {
+	for _, k := range []string{"output_path", "total_bytes", "output_incomplete"} {
 		delete(meta, k) // only we know
+	}
+	if c.out.nuls > 0 {
+		meta["nul_bytes"] = c.out.nuls
 	}
 	if !ct.truncated {
 		return

@@ -38,6 +38,7 @@ type output struct {
 	tail    []byte     // the last bytes, at least tailLen of them; not for "head"
 	total   int64      // bytes that arrived
 	ends    int64      // line ends that arrived
+	nuls    int64      // NUL bytes that arrived
 	last    byte       // the last byte that arrived
 	gap     int64      // bytes that are known to have been, but were not seen
 	closed  bool
@@ -104,6 +105,7 @@ func (o *output) store(p []byte, stderr bool) {
 // take keeps what the result may show of p.
 func (o *output) take(p []byte) {
 	o.ends += int64(bytes.Count(p, []byte{'\n'}))
+	o.nuls += int64(bytes.Count(p, []byte{0}))
 	if len(p) > 0 {
 		o.last = p[len(p)-1]
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/store"
+	"github.com/toold/toold/internal/tool/run"
 )
 
 func TestOutputIsCutAndKept(t *testing.T) {
@@ -103,12 +104,46 @@ func TestOutputOfOtherToolsIsCutToo(t *testing.T) {
 	if c.Metadata["truncated"] != true || len(c.Output) > 4*51200+1000 || c.Metadata["total_bytes"] != int64(600000) || c.Metadata["total_lines"] != int64(40000) {
 		t.Errorf("endless page: metadata %v, %d bytes", c.Metadata, len(c.Output))
 	}
-	if c := h.call(s.ID, readCall("lie")); c.Metadata["truncated"] != true || c.Metadata["output_path"] != nil || c.Metadata["total_bytes"] != nil {
+	if c := h.call(s.ID, readCall("lie")); c.Metadata["truncated"] != true || c.Metadata["output_path"] != nil || c.Metadata["total_bytes"] != nil ||
+		c.Metadata["total_lines"] != 7 { // of the file, which only the tool knows
 		t.Errorf("page with claims: metadata %v", c.Metadata)
 	}
 	if c := h.call(s.ID, readCall("picture")); len(c.Attachments) != 2 || c.Attachments[0].URL != "data:image/png;base64,cG5n" ||
 		c.Attachments[0].Filename != "a_b.png" || c.Attachments[1].MIME != "application/octet-stream" {
 		t.Errorf("attachments %+v", c.Attachments)
+	}
+}
+
+// TestNULIsShownAsASign: what a model reads has no NUL, the whole output has each.
+func TestNULIsShownAsASign(t *testing.T) {
+	h := newHouse(t)
+	h.open()
+	s := h.create(alice, client.SessionCreate{})
+	c := h.call(s.ID, bashCall("bytes 610062000a"))
+	if c.Output != "a␀b␀\n" || c.Metadata["nul_bytes"] != int64(2) || h.output(c.ID) != "a\x00b\x00\n" {
+		t.Errorf("%q, %v, raw %q", c.Output, c.Metadata, h.output(c.ID))
+	}
+	h.host.box(s.ID).prepared = &run.Prepared{
+		Targets: []run.Target{{Asked: "x", Path: "/workspace/x"}}, Result: &run.Result{Output: "1\ta\x00b\n"},
+	}
+	if c = h.call(s.ID, readCall("x")); c.Output != "1\ta␀b\n" || c.Metadata["nul_bytes"] != int64(1) || h.output(c.ID) != "1\ta\x00b\n" {
+		t.Errorf("read: %q, %v, raw %q", c.Output, c.Metadata, h.output(c.ID))
+	}
+	h.host.box(s.ID).prepared.Result = &run.Result{Output: "plain\n"}
+	if c = h.call(s.ID, readCall("x")); c.Metadata["nul_bytes"] != nil {
+		t.Errorf("without one: %v", c.Metadata)
+	}
+	h.host.box(s.ID).prepared = nil
+	h.host.fail("prepare", run.Errorf(run.CodeStale, "a\x00b"))
+	if c = h.call(s.ID, readCall("x")); strings.Contains(c.Output+c.Error.Message, "\x00") {
+		t.Errorf("error: %q", c.Output)
+	}
+	h.host.fail("prepare", nil)
+	// Where the whole cannot be kept, what is shown is not given out as the whole.
+	h.reload(func(set *Settings) { set.MinFree = 1 << 62 })
+	c = h.call(s.ID, bashCall("bytes 0000"))
+	if _, _, err := h.m.Output(t.Context(), alice, c.ID, OutputOptions{}); codeOfErr(err) != client.CodeNotFound || c.Output != "␀␀" {
+		t.Errorf("not kept: %v, %q", err, c.Output)
 	}
 }
 

@@ -123,7 +123,7 @@ type cut struct {
 // says that head is all of it, and total and lines are its size.
 func shorten(head, tail []byte, whole bool, total, lines int64, direction string, maxLines, maxBytes int) cut {
 	if whole && total <= int64(maxBytes) && lines <= int64(maxLines) {
-		return cut{head: valid(head)}
+		return cut{head: valid(string(head))}
 	}
 	if whole {
 		tail = head
@@ -156,7 +156,7 @@ func shorten(head, tail []byte, whole bool, total, lines int64, direction string
 // refit makes b valid UTF-8 that still fits: what replaces a wrong byte is
 // longer than the byte.
 func refit(b []byte, maxBytes int, fromStart bool) string {
-	s := valid(b)
+	s := valid(string(b))
 	if len(s) <= maxBytes {
 		return s
 	}
@@ -170,7 +170,11 @@ func refit(b []byte, maxBytes int, fromStart bool) string {
 	return s[start:]
 }
 
-func valid(b []byte) string { return strings.ToValidUTF8(string(b), "\uFFFD") }
+// valid makes s a text that every model and client can take: what is not UTF-8 and
+// the NUL character, which some of them refuse or drop, are replaced by signs for them.
+func valid(s string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\u2400")
+}
 
 // countLines counts lines, the last of which need not have an end.
 func countLines(b []byte) int64 {

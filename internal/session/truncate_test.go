@@ -58,15 +58,16 @@ func FuzzShorten(f *testing.F) {
 	f.Add([]byte("a\nb\nc\n"), uint8(2), uint8(3), uint8(0))
 	f.Add([]byte("\xff\xffabc\n\xe2\x82"), uint8(1), uint8(4), uint8(1))
 	f.Add([]byte(strings.Repeat("€", 50)), uint8(9), uint8(20), uint8(2))
+	f.Add([]byte("a\x00b\x00\n\x00\x00"), uint8(2), uint8(1), uint8(2))
 	f.Fuzz(func(t *testing.T, in []byte, lines, size, dir uint8) {
 		maxLines, maxBytes := int(lines)+2, int(size)+8
 		direction := []string{directionHead, directionTail, directionBoth}[dir%3]
 		c := shorten(in, nil, true, int64(len(in)), countLines(in), direction, maxLines, maxBytes)
-		if !utf8.ValidString(c.head) || !utf8.ValidString(c.tail) {
-			t.Fatalf("not UTF-8: %q %q", c.head, c.tail)
+		if shown := c.head + c.tail; !utf8.ValidString(shown) || strings.Contains(shown, "\x00") {
+			t.Fatalf("not UTF-8, or NUL: %q %q", c.head, c.tail)
 		}
 		if !c.truncated {
-			if c.tail != "" || c.head != strings.ToValidUTF8(string(in), "\uFFFD") {
+			if c.tail != "" || c.head != strings.ReplaceAll(strings.ToValidUTF8(string(in), "\uFFFD"), "\x00", "␀") {
 				t.Fatalf("nothing is cut, but %q became %q %q", in, c.head, c.tail)
 			}
 			return
@@ -80,7 +81,7 @@ func FuzzShorten(f *testing.F) {
 		if c.bytes < 0 || c.lines < 0 {
 			t.Fatalf("left out %d bytes, %d lines", c.bytes, c.lines)
 		}
-		if utf8.Valid(in) && (!bytes.HasPrefix(in, []byte(c.head)) || !bytes.HasSuffix(in, []byte(c.tail))) {
+		if utf8.Valid(in) && !bytes.Contains(in, []byte{0}) && (!bytes.HasPrefix(in, []byte(c.head)) || !bytes.HasSuffix(in, []byte(c.tail))) {
 			t.Fatalf("%q was shown as %q … %q", in, c.head, c.tail)
 		}
 		if len(in) > 0 && c.head == "" && c.tail == "" && len(bytes.TrimRight(in, "\n")) > 0 && maxBytes >= 8 {
