@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/toold/toold/internal/tool/run/wildcard"
 )
 
 // twoHundred are rules of the kinds that people write.
@@ -40,9 +42,9 @@ func BenchmarkJudge(b *testing.B) {
 // BenchmarkBits is the slowest kind of part of a pattern on a megabyte.
 func BenchmarkBits(b *testing.B) {
 	text := strings.Repeat("a", 1<<20)
-	g := compileGlob("*" + strings.Repeat("a?", 31) + "b*")
+	g := wildcard.Compile("*" + strings.Repeat("a?", 31) + "b*")
 	b.SetBytes(1 << 20)
 	for b.Loop() {
-		g.match(text)
+		g.Match(text)
 	}
 }

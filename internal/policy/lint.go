@@ -1,12 +1,12 @@
 package policy
 
 import (
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/toold/toold/internal/tomltext"
+	"github.com/toold/toold/internal/tool/run/wildcard"
 )
 
 // maxLinted bounds the rules of a list that are compared with each other, or with
@@ -65,19 +65,13 @@ func (p *parser) lintTenants() {
 
 // scope tells apart rules that need not meet in one list.
 func (r *scopedRule) scope() string {
-	return fmt.Sprintf("%s\x00%s", r.profile.text(), r.tenant.text())
-}
-
-// text is the glob's own, as far as a scope needs it; "" for none.
-func (g *glob) text() string {
-	if g == nil {
-		return ""
+	text := func(g *wildcard.Glob) string {
+		if g == nil {
+			return ""
+		}
+		return g.String()
 	}
-	parts := []string{g.prefix.text}
-	for _, m := range g.middle {
-		parts = append(parts, m.text)
-	}
-	return strings.Join(append(parts, g.suffix.text, strconv.FormatBool(g.star)), "*")
+	return text(r.profile) + "\x00" + text(r.tenant)
 }
 
 // fromFile leaves the built-in rules out.
@@ -164,7 +158,7 @@ func plural(lines []string) string {
 func (p *parser) lintScopes() {
 	profiles := p.set.Profiles()
 	for _, s := range p.set.scoped {
-		if s.profile != nil && !slices.ContainsFunc(profiles, s.profile.match) {
+		if s.profile != nil && !slices.ContainsFunc(profiles, s.profile.Match) {
 			p.warn(s.line, "the rule is for a profile that there is not: there are %s", clip(strings.Join(profiles, ", ")))
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/toold/toold/internal/tomltext"
+	"github.com/toold/toold/internal/tool/run/wildcard"
 )
 
 // Bounds of a configuration.
@@ -335,13 +336,13 @@ func (p *parser) rule(n *tomltext.Node, t map[string]any) {
 	s := &scopedRule{rule: c}
 	for _, scope := range []struct {
 		key string
-		set **glob
+		set **wildcard.Glob
 	}{{"profile", &s.profile}, {"tenant", &s.tenant}} {
 		if name, ok := f[scope.key]; ok {
 			if name == "" {
 				p.problem(n, "rule.%s is empty: leave it out for all", scope.key)
 			}
-			g := compileGlob(name)
+			g := wildcard.Compile(name)
 			*scope.set = &g
 		}
 	}
@@ -395,7 +396,7 @@ func (p *parser) tenant(n *tomltext.Node, t map[string]any) {
 		path := []string{"tenant", n.Name, k.Name}
 		switch k.Name {
 		case "permission":
-			name := compileGlob(n.Name) // checked elsewhere to have no wildcards
+			name := wildcard.Compile(n.Name) // checked elsewhere to have no wildcards
 			for _, r := range p.permission(k, t[k.Name], path...) {
 				p.set.scoped = append(p.set.scoped, &scopedRule{rule: r, tenant: &name})
 			}

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 	"unicode/utf8"
+
+	"github.com/toold/toold/internal/tool/run/wildcard"
 )
 
 // characters splits text as the matcher does: a byte that is no UTF-8 is one.
@@ -70,8 +72,8 @@ func TestGlob(t *testing.T) {
 		{`\*`, `\x`, true},
 		{"a.c", "abc", false},
 	} {
-		g := compileGlob(tt.pattern)
-		if got := g.match(tt.text); got != tt.want {
+		g := wildcard.Compile(tt.pattern)
+		if got := g.Match(tt.text); got != tt.want {
 			t.Errorf("%q on %q: got %v", tt.pattern, tt.text, got)
 		}
 		if got := slowMatch(tt.pattern, tt.text); got != tt.want {
@@ -91,8 +93,8 @@ func FuzzGlob(f *testing.F) {
 		if len(p) > 200 || len(text) > 1000 || len(wide) > 200 || !utf8.ValidString(p) || !utf8.ValidString(wide) {
 			return
 		}
-		g := compileGlob(p)
-		got := g.match(text)
+		g := wildcard.Compile(p)
+		got := g.Match(text)
 		if want := slowMatch(p, text); got != want {
 			t.Fatalf("%q on %q: got %v, want %v", p, text, got, want)
 		}
@@ -156,8 +158,8 @@ func TestHostilePatterns(t *testing.T) {
 	if err := checkPattern(long); err == nil {
 		t.Error("a chunk of 80 characters with ? was accepted")
 	}
-	g := compileGlob(long) // and still means what it says
-	if want := slowMatch(long, strings.Repeat("ba", 60)); g.match(strings.Repeat("ba", 60)) != want || !want {
+	g := wildcard.Compile(long) // and still means what it says
+	if want := slowMatch(long, strings.Repeat("ba", 60)); g.Match(strings.Repeat("ba", 60)) != want || !want {
 		t.Errorf("the long chunk: want %v", want)
 	}
 }

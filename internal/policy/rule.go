@@ -6,12 +6,14 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/toold/toold/internal/tool/run/wildcard"
 )
 
 // rule is a Rule whose patterns are compiled. It does not change.
 type rule struct {
 	Rule
-	name glob // of permissions
+	name wildcard.Glob // of permissions
 	// named: the permission has a character of its own. Without one it says
 	// nothing about the permissions that are no tool's.
 	named      bool
@@ -28,7 +30,7 @@ type rule struct {
 // by an earlier version keep their meaning; new ones go through checkPattern.
 func compile(r Rule) *rule {
 	c := &rule{
-		Rule: r, name: compileGlob(r.Permission), named: strings.Trim(r.Permission, "*?") != "",
+		Rule: r, name: wildcard.Compile(r.Permission), named: strings.Trim(r.Permission, "*?") != "",
 		text: compilePattern(r.Pattern), label: r.Permission + " " + strconv.Quote(r.Pattern),
 	}
 	if c.path = c.text; expandHome(r.Pattern) != r.Pattern {
@@ -50,7 +52,7 @@ func (r *rule) names(permission string) bool {
 	if !r.named && (permission == PermissionDoomLoop || permission == PermissionExternal) {
 		return false
 	}
-	return r.name.match(permission)
+	return r.name.Match(permission)
 }
 
 // match reports whether the rule is about a request.

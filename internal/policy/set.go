@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/toold/toold/internal/tomltext"
+	"github.com/toold/toold/internal/tool/run/wildcard"
 )
 
 // Set is the policy part of a configuration that was parsed, linted and tested.
@@ -27,11 +28,11 @@ type Set struct {
 // scopedRule is a rule for some profiles, or of the ceiling of some tenants.
 type scopedRule struct {
 	*rule
-	profile, tenant *glob // nil: not restricted
+	profile, tenant *wildcard.Glob // nil: not restricted
 }
 
 func (r *scopedRule) isFor(profile, tenant string) bool {
-	return (r.profile == nil || r.profile.match(profile)) && (r.tenant == nil || r.tenant.match(tenant))
+	return (r.profile == nil || r.profile.Match(profile)) && (r.tenant == nil || r.tenant.Match(tenant))
 }
 
 // newSet has the built-in rules only.

@@ -323,7 +323,7 @@ func prepareRequest(r agent.Request, a tool.Access) agent.Request {
 func (s *Session) request(c *call, inv *tool.Invocation, prep *run.Prepared) agent.Request {
 	return agent.Request{
 		CallID: c.id, Tool: agentTool(inv), Input: inv.Input,
-		Settings: s.m.settings.Load().ToolSettings[inv.Tool.Name],
+		Settings: s.toolSettings(c, inv.Tool),
 		Env:      envList(c.req.Env), TimeoutMillis: c.timeout.Milliseconds(),
 		MaxOutput: c.maxOutput, Prepared: prep, Split: c.split,
 	}
@@ -338,6 +338,23 @@ func agentTool(inv *tool.Invocation) string {
 		return run.StdinBashName
 	}
 	return inv.Tool.Name
+}
+
+// toolSettings are what the tool's half in the sandbox has to know: its part of the
+// configuration, or for a tool that shows files which the call does not name, which
+// of them it must not show.
+func (s *Session) toolSettings(c *call, d *tool.Definition) json.RawMessage {
+	if d.Shows == tool.ShowsNone {
+		return s.m.settings.Load().ToolSettings[d.Name]
+	}
+	s.mu.Lock()
+	worktree := s.row.Worktree.Target
+	s.mu.Unlock()
+	content, names := s.rulesFor(c.profile).shownTo(worktree)
+	if d.Shows == tool.ShowsNames {
+		return names
+	}
+	return content
 }
 
 // admit does step 8: it waits for a slot of the session and stores the call as

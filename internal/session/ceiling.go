@@ -32,7 +32,8 @@ type ruleset struct {
 	until    time.Time // zero: as long as the rest is the same
 	shell    []string  // of the session; only for a replay
 	worktree string    // where it is inside; only for a replay
-	mounts   []string  // the same of further directories
+	read     readRules
+	mounts   []string // the same of further directories
 }
 
 // hides reports whether nothing of a tool can be allowed.

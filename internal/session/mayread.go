@@ -1,10 +1,13 @@
 package session
 
 import (
+	"encoding/json"
 	"maps"
+	"sync"
 
 	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/tool/run"
+	"github.com/toold/toold/internal/tool/run/readrule"
 )
 
 // mayRead says whether answers of a session with this profile may show content of
@@ -19,6 +22,34 @@ func (s *Session) mayRead(profile, path string) policy.Verdict {
 		Permission: "read", Pattern: path, Path: path, Relative: policy.RelativeTo(worktree, path),
 	}})
 	return v
+}
+
+// readRules are mayRead in the form in which they are given to tools, made once.
+type readRules struct {
+	once           sync.Once
+	content, names json.RawMessage // nil: nothing is left out
+}
+
+// shownTo gives the settings of tools that show content, or names, of files that
+// their call does not name.
+func (r *ruleset) shownTo(worktree string) (content, names json.RawMessage) {
+	r.read.once.Do(func() {
+		rules := &readrule.Rules{} // allows nothing
+		if r.err == nil {
+			rules = r.stack.ReadRules(worktree)
+		}
+		text, err := json.Marshal(map[string]any{"read_rules": rules})
+		if err != nil {
+			panic(err) // a struct of strings and numbers
+		}
+		if rules.Restrict(false) {
+			r.read.content = text
+		}
+		if rules.Restrict(true) {
+			r.read.names = text
+		}
+	})
+	return r.read.content, r.read.names
 }
 
 // notReadable words why mayRead did not allow it, with the rule and its place.

@@ -1,10 +1,13 @@
 package session
 
 import (
+	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/policy"
+	"github.com/toold/toold/internal/tool/run/readrule"
 )
 
 func TestMayRead(t *testing.T) {
@@ -41,6 +44,54 @@ read = "deny"
 		v := s.mayRead(tt.profile, tt.path)
 		if v.Action != tt.want || tt.why != "" && notReadable(&v) != tt.why {
 			t.Errorf("profile %q, %s: %s, %q", tt.profile, tt.path, v.Action, notReadable(&v))
+		}
+	}
+}
+
+// TestToolsAreGivenTheRules: tools that show many files get the rules of the session
+// and its profile, where these leave anything out, and what these say is what mayRead
+// says.
+func TestToolsAreGivenTheRules(t *testing.T) {
+	h := newHouse(t)
+	h.set.Policy = rules(t, `
+[profile.strict.permission]
+read = { "secret/*" = "deny" }
+`)
+	h.open()
+	for _, tt := range []struct{ profile, tools string }{
+		{"", "grep"}, // by default .env is asked about, whose name may be shown
+		{"ci", "grep glob list read"},
+		{"strict", "grep glob list read"},
+	} {
+		s := h.create(alice, client.SessionCreate{Profile: tt.profile})
+		live, err := h.m.find(alice, s.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, name := range []string{"grep", "glob", "list", "read", "write", "bash"} {
+			def, _ := h.m.tools.Get(name)
+			raw := live.toolSettings(&call{profile: tt.profile}, def)
+			if raw == nil {
+				continue
+			}
+			got = append(got, name)
+			var settings struct {
+				Rules readrule.Rules `json:"read_rules"`
+			}
+			if err := json.Unmarshal(raw, &settings); err != nil {
+				t.Fatal(err)
+			}
+			settings.Rules.Compile()
+			for _, path := range []string{"/workspace/a", "/workspace/.env", "/workspace/x/.env", "/workspace/secret/a", "/etc/.env.example"} {
+				v := live.mayRead(tt.profile, path)
+				if action, source := settings.Rules.Judge(path); action != string(v.Action) || source != v.Rule {
+					t.Errorf("profile %q, %s: the sandbox is told %s by %s, mayRead says %s by %s", tt.profile, path, action, source, v.Action, v.Rule)
+				}
+			}
+		}
+		if strings.Join(got, " ") != tt.tools {
+			t.Errorf("profile %q: %q are given rules, want %q", tt.profile, got, tt.tools)
 		}
 	}
 }

@@ -111,6 +111,36 @@ external_directory = "deny"
 	}
 }
 
+// TestRealReadRules: what read denies is shown by no tool that shows many files.
+func TestRealReadRules(t *testing.T) {
+	h := newRealHouse(t)
+	m := openReal(t, h)
+	dir := realTree(t, m, `permission = { grep = "allow", read = { "*" = "allow", "**/.env" = "deny", "/workspace/asked" = "ask" } }`, map[string]string{
+		".env": "SECRET=1\n", "plain": "SECRET is elsewhere\n", "sub/.env": "SECRET=2\n", "link": "link:.env", "asked": "SECRET=3\n",
+	})
+	s, err := m.Create(t.Context(), mounter, client.SessionCreate{Worktree: client.Worktree{Source: dir}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		tool  string
+		input object
+		says  string
+	}{
+		{"grep", object{"pattern": "SECRET"}, "(2 files not searched: read denies them (config.toml:1).)"},
+		{"grep", object{"pattern": "SECRET", "path": "asked"}, "(1 file not searched: to read it is asked about (config.toml:1): /workspace/asked. Call read to ask.)"},
+		{"grep", object{"pattern": "SECRET", "path": "/workspace/sub/../link"}, "(1 file not searched: read denies it (config.toml:1).)"},
+		{"glob", object{"pattern": "**/.env"}, "(2 files left out: read denies them (config.toml:1).)"},
+		{"list", object{}, "(2 entries left out: read denies them (config.toml:1).)"},
+		{"read", object{"file_path": "sub"}, "(1 entry left out: read denies it (config.toml:1).)"},
+	} {
+		c := realCall(t, m, s.ID, tt.tool, tt.input)
+		if c.Error != nil || !strings.Contains(c.Output, tt.says) || strings.Contains(c.Output, "SECRET=") || strings.Contains(c.Output, "/.env\n") || strings.Contains(c.Output, "  .env\n") {
+			t.Errorf("%s %v: %v\n%s", tt.tool, tt.input, c.Error, c.Output)
+		}
+	}
+}
+
 func TestRealApproval(t *testing.T) {
 	h := newRealHouse(t)
 	m := openReal(t, h)

@@ -10,6 +10,7 @@ func globTool() *Definition {
 		Name:        "glob",
 		Description: globDescription,
 		ReadOnly:    true,
+		Shows:       ShowsNames,
 		Truncate:    truncateHead,
 		Access:      searchAccess("glob"),
 		input: object(

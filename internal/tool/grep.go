@@ -14,6 +14,7 @@ func grepTool() *Definition {
 		Name:        "grep",
 		Description: grepDescription,
 		ReadOnly:    true,
+		Shows:       ShowsContent,
 		Truncate:    truncateHead,
 		Access:      searchAccess("grep"),
 		input: object(

@@ -13,6 +13,7 @@ func listTool() *Definition {
 		Name:        "list",
 		Description: listDescription,
 		ReadOnly:    true,
+		Shows:       ShowsNames,
 		Truncate:    truncateHead,
 		Access:      listAccess,
 		input: object(

@@ -10,6 +10,7 @@ func readTool() *Definition {
 		Name:        "read",
 		Description: readDescription,
 		ReadOnly:    true,
+		Shows:       ShowsNames,
 		Truncate:    truncateHead,
 		Paged:       true,
 		Access:      fileAccess("read", "file_path", false),

@@ -39,6 +39,9 @@ type Definition struct {
 	// Paged: the output is a page that the tool has cut to size itself, and says
 	// how to go on. It stays as it is, within a bound of the daemon's own.
 	Paged bool
+	// Shows says what an answer may have in it of files that the call does not name.
+	// The rules for "read" decide which.
+	Shows Shown
 	// Access says what a call with this input, as Parse normalised it, will touch
 	// where bash commands are run by this shell; nil is bash.
 	Access func(input json.RawMessage, shell []string) Access
@@ -52,6 +55,16 @@ type Definition struct {
 	shape    *shape
 	compiled *validator.Schema
 }
+
+// Shown is what answers of a tool show of files that the call does not name.
+type Shown int
+
+// What answers show.
+const (
+	ShowsNone Shown = iota
+	ShowsNames
+	ShowsContent
+)
 
 // Access says what a call will touch.
 type Access struct {

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 	"unicode/utf16"
+
+	"github.com/toold/toold/internal/tool/run/readrule"
 )
 
 // bothEngines runs a call with each engine and compares all of their answers.
@@ -287,6 +289,16 @@ func TestEnginesAgreeOnTrees(t *testing.T) {
 		if c.IntN(2) == 0 && !wrongAbove {
 			path = c.of(dirsBelow(t, env.Worktree)...)
 		}
+		env.Settings = nil
+		if c.IntN(2) == 0 { // what rules leave out is counted alike
+			env.Settings, err = json.Marshal(map[string]any{"read_rules": readrule.Rules{Worktree: env.Worktree, List: []readrule.Rule{
+				{Patterns: []string{"*"}, Action: "allow"},
+				{Patterns: []string{c.of("a*", "*/b", "*.x", "b/*", "*c*")}, Action: c.of("ask", "deny"), Source: "r:1"},
+				{Patterns: []string{c.of("a", "*/a/*", "b.x", "*/c")}, Action: c.of("ask", "deny", "allow"), Source: "r:2"},
+			}}})
+			must(t, err)
+		}
+		bothEngines(t, env, Glob{}, map[string]any{"pattern": c.of("*", "**/*.x", "a*", "**/a/**", "{a,b}*", "*/*", "!b", "[a-b]"), "path": path})
 		bothEngines(t, env, Grep{}, map[string]any{"pattern": "", "output_mode": "files", "limit": 1000, "path": path})
 		bothEngines(t, env, Grep{}, map[string]any{"pattern": ".", "limit": 1000, "include": c.of("*", "a*", "*.x", "!a", "{a,b}/**", "**/c/*"), "path": path})
 		if t.Failed() {

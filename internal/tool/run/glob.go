@@ -61,6 +61,10 @@ func (Glob) Run(ctx context.Context, env *Env, input json.RawMessage, prep *Prep
 	if err != nil {
 		return nil, err
 	}
+	hidden, err := unreadOf(env)
+	if err != nil {
+		return nil, err
+	}
 	args := []string{"--files", "--null"}
 	if glob := sel.typeGlob(); glob != "" {
 		args = append(args, "--type-add=toold:"+glob, "--type=toold")
@@ -70,7 +74,7 @@ func (Glob) Run(ctx context.Context, env *Env, input json.RawMessage, prep *Prep
 	run := ripgrepRun{
 		args: args, place: where,
 		out: &splitter{fields: []splitField{{end: 0, keep: grepPathBytes}}, visit: func(f [][]byte) bool {
-			if name := where.path(string(f[0])); sel.match(below(name, target.Path)) {
+			if name := where.path(string(f[0])); sel.match(below(name, target.Path)) && !hidden.hidesName(name) {
 				ages.ask(name)
 			}
 			return true
@@ -79,7 +83,7 @@ func (Glob) Run(ctx context.Context, env *Env, input json.RawMessage, prep *Prep
 	}
 	end, err := run.run(ctx, env)
 	if errors.Is(err, errNoRipgrep) {
-		end, err = ownFiles(ctx, env, target.Path, sel, ages)
+		end, err = ownFiles(ctx, env, target.Path, sel, hidden, ages)
 	}
 	ages.wait()
 	if err != nil {
@@ -88,7 +92,7 @@ func (Glob) Run(ctx context.Context, env *Env, input json.RawMessage, prep *Prep
 	if end.fatal != "" {
 		return nil, Errorf(CodeSandboxFailed, "ripgrep cannot list files: %s", end.fatal)
 	}
-	return globResult(in, ages, end), nil
+	return globResult(in, ages, hidden, end), nil
 }
 
 // ages sorts files by age while they are still being found, and holds no more
@@ -166,7 +170,7 @@ func (a *ages) add(f agedFile) {
 	a.newest = slices.Insert(a.newest, at, f)
 }
 
-func globResult(in globInput, a *ages, end searchEnd) *Result {
+func globResult(in globInput, a *ages, hidden *unread, end searchEnd) *Result {
 	var b strings.Builder
 	for _, f := range a.newest {
 		fmt.Fprintf(&b, "%s\n", displayName(f.path))
@@ -179,6 +183,7 @@ func globResult(in globInput, a *ages, end searchEnd) *Result {
 		fmt.Fprintf(&b, "\n(There are more files: these are the %d newest of %d. Narrow the pattern or set path.)\n", globLimit, a.total)
 	}
 	meta := map[string]any{"count": len(a.newest), "total": a.total, "more": more}
+	hidden.note(&b, meta, end.partial != "", "file left out", "files left out")
 	end.note(&b, meta)
 	return &Result{Title: displayName(in.Pattern), Output: b.String(), Metadata: meta}
 }

@@ -10,8 +10,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/toold/toold/internal/tool/run/root"
+	"github.com/toold/toold/internal/tool/run/search"
 )
 
 // Grep searches the contents of files with ripgrep, or where there is none with
@@ -87,15 +89,26 @@ func (Grep) Run(ctx context.Context, env *Env, input json.RawMessage, prep *Prep
 			displayName(target.Path), target.Size, grepMultilineBytes), nil
 	}
 	g := newGrepSearch(in, target)
+	if g.unread, err = unreadOf(env); err != nil {
+		return nil, err
+	}
+	if target.Kind == root.KindFile && g.unread.hides(target.Path) {
+		g.unread.count(target.Path)
+		return g.result(searchEnd{}), nil
+	}
 	if in.Include != "" && target.Kind == root.KindDir {
 		if g.include, err = newSelector(in.Include, g.base); err != nil {
 			return nil, err
 		}
 	}
 	run := ripgrepRun{args: g.args(), place: g.place, out: g.splitter(), timeout: remaining(ctx)}
+	counted := g.countUnread(ctx, env)
 	end, err := run.run(ctx, env)
+	unread := counted(run.out.done || err != nil)
 	if errors.Is(err, errNoRipgrep) {
 		end, err = g.own(ctx, env, target)
+	} else {
+		g.unread = unread
 	}
 	if err != nil {
 		return searchFailure(in.Path, err)
@@ -116,6 +129,7 @@ type grepSearch struct {
 	base    string // canonical path that is searched
 	place   place
 	include *selector // nil = all files
+	unread  *unread   // files that are not searched, as rules want it
 	last    string    // path of the record before, as ripgrep says it
 
 	files   []*grepFile
@@ -275,8 +289,44 @@ func (g *grepSearch) add(name string, number int, line []byte, match bool) bool 
 	return true
 }
 
-func (g *grepSearch) wanted(name string) bool {
+func (g *grepSearch) wanted(name string) bool { return g.included(name) && !g.unread.hides(name) }
+
+func (g *grepSearch) included(name string) bool {
 	return g.include == nil || g.include.match(below(name, g.base))
+}
+
+// countUnread begins to look for the files that ripgrep must not show, beside it.
+// ripgrep cannot tell: it names only files with a match, and whether such a file has
+// one is what must not be known. The function that it gives waits for the count, or
+// where that is not worth its time stops it.
+func (g *grepSearch) countUnread(ctx context.Context, env *Env) func(stop bool) *unread {
+	u := &unread{rules: g.unread.rules}
+	if u.rules == nil || g.place.arg != "./" {
+		return func(bool) *unread { return u }
+	}
+	ctx, cancel, _ := ownTime(ctx)
+	var mu sync.Mutex // guards u
+	var done sync.WaitGroup
+	done.Go(func() {
+		want := func(name string) bool { return g.included(name) && g.unread.hides(name) }
+		report, err := search.WalkOnly(ctx, env.Root, g.base, want, func(_ int, name string) bool {
+			mu.Lock()
+			defer mu.Unlock()
+			u.count(name)
+			return true
+		})
+		mu.Lock()
+		defer mu.Unlock()
+		u.least = err != nil || report.Partial != ""
+	})
+	return func(stop bool) *unread {
+		if stop {
+			cancel()
+		}
+		done.Wait()
+		cancel()
+		return u
+	}
 }
 
 // message takes what ripgrep says about a binary file off the front of the next
@@ -325,6 +375,7 @@ func (g *grepSearch) result(end searchEnd) *Result {
 	if g.full {
 		fmt.Fprintf(&b, "\n(The answer ends at its limit of %d KiB. Ask for fewer lines of context, or search a smaller part.)\n", grepBytes>>10)
 	}
+	g.unread.note(&b, meta, end.partial != "", "file not searched", "files not searched")
 	end.note(&b, meta)
 	return &Result{Title: g.title(), Output: b.String(), Metadata: meta}
 }

@@ -58,6 +58,9 @@ func (List) Run(ctx context.Context, env *Env, input json.RawMessage, prep *Prep
 		return failure(displayName(in.Path), err)
 	}
 	l := &lister{root: env.Root, base: target.Path}
+	if l.hidden, err = unreadOf(env); err != nil {
+		return nil, err
+	}
 	if l.ignore, err = ignoreGlobs(in.Ignore, target.Path); err != nil {
 		return nil, err
 	}
@@ -99,6 +102,7 @@ type lister struct {
 	root   *root.Root
 	base   string
 	ignore []*selector
+	hidden *unread
 
 	count   int
 	more    bool
@@ -144,7 +148,7 @@ func (l *lister) read(ctx context.Context, dir *listNode) error {
 			return false
 		}
 		node := &listNode{path: path.Join(dir.path, e.Name), kind: e.Kind}
-		if l.ignored(node) {
+		if l.ignored(node) || l.hidden.hidesName(node.path) {
 			return true
 		}
 		at, _ := slices.BinarySearchFunc(dir.children, node, listOrder)
@@ -204,6 +208,7 @@ func (l *lister) result(ctx context.Context, env *Env, top *listNode) *Result {
 	case l.count == 0:
 		b.WriteString("  (empty)\n")
 	}
+	l.hidden.note(&b, meta, l.more || l.partial, "entry left out", "entries left out")
 	return &Result{Title: relative(env, top.path), Output: b.String(), Metadata: meta}
 }
 

@@ -44,15 +44,18 @@ func ownEnd(ctx, limited context.Context, timeout time.Duration, dir string, rep
 }
 
 // ownFiles finds the files of glob without ripgrep.
-func ownFiles(ctx context.Context, env *Env, dir string, sel *selector, ages *ages) (searchEnd, error) {
+func ownFiles(ctx context.Context, env *Env, dir string, sel *selector, hidden *unread, ages *ages) (searchEnd, error) {
 	limited, cancel, timeout := ownTime(ctx)
 	defer cancel()
-	var mu sync.Mutex // guards ages
+	var mu sync.Mutex // guards hidden and ages
 	report, err := search.Walk(limited, env.Root, dir, func(_ int, name string) bool {
-		if sel.match(below(name, dir)) {
-			mu.Lock()
+		if !sel.match(below(name, dir)) {
+			return true
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if !hidden.hidesName(name) {
 			ages.ask(name)
-			mu.Unlock()
 		}
 		return true
 	})
@@ -94,6 +97,7 @@ func (g *grepSearch) own(ctx context.Context, env *Env, target root.Info) (searc
 		})
 	}
 	if o.full { // however it ended, the answer is complete
+		g.unread.least = true
 		return searchEnd{}, nil
 	}
 	end, err := ownEnd(ctx, limited, timeout, target.Path, report, err)
@@ -117,7 +121,13 @@ type ownGrep struct {
 
 // file searches one file; false means that nothing more is needed.
 func (o *ownGrep) file(ctx context.Context, worker int, name string, named bool) bool {
-	if !o.search.wanted(name) {
+	if !o.search.included(name) {
+		return true
+	}
+	if o.search.unread.hides(name) {
+		o.mu.Lock()
+		o.search.unread.count(name)
+		o.mu.Unlock()
 		return true
 	}
 	f, err := o.root.Open(ctx, name)

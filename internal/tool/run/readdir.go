@@ -34,12 +34,19 @@ func readDir(ctx context.Context, env *Env, path string, in readInput, notRegula
 	if first+limit-1 > dirPages {
 		return Failed(title, "a listing can be read up to entry %d; use glob with a pattern, or bash, for more", dirPages), nil
 	}
+	hidden, err := unreadOf(env)
+	if err != nil {
+		return nil, err
+	}
 	least := smallest{n: first + limit - 1}
 	count, complete := 0, true
-	err := env.Root.ReadDir(ctx, path, func(e root.Entry) bool {
+	err = env.Root.ReadDir(ctx, path, func(e root.Entry) bool {
 		if count == dirCount {
 			complete = false
 			return false
+		}
+		if hidden.hidesName(strings.TrimSuffix(path, "/") + "/" + e.Name) {
+			return true
 		}
 		count++
 		least.add(e)
@@ -55,10 +62,10 @@ func readDir(ctx context.Context, env *Env, path string, in readInput, notRegula
 	if first > 1 && first > len(entries) {
 		return Failed(title, "offset %d is past the end of %s, which has %d entries", first, title, count), nil
 	}
-	return dirPage(path, title, entries, first, count, complete), nil
+	return dirPage(path, title, entries, first, count, complete, hidden), nil
 }
 
-func dirPage(path, title string, entries []root.Entry, first, count int, complete bool) *Result {
+func dirPage(path, title string, entries []root.Entry, first, count int, complete bool, hidden *unread) *Result {
 	var out strings.Builder
 	last := first - 1
 	for _, e := range entries[min(first-1, len(entries)):] {
@@ -87,6 +94,7 @@ func dirPage(path, title string, entries []root.Entry, first, count int, complet
 	default:
 		fmt.Fprintf(&out, "\n(entries %d-%d of %d)", first, last, count)
 	}
+	hidden.note(&out, meta, !complete, "entry left out", "entries left out")
 	return &Result{Title: title, Output: out.String(), Metadata: meta}
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -17,6 +18,15 @@ type Entry struct {
 
 // dirBuffer holds about a thousand entries; each filling is one piece of work.
 const dirBuffer = 32 << 10
+
+// listing is what one ReadDir needs; to make it anew for each of many small
+// directories costs as much as to read them.
+type listing struct {
+	buf     [dirBuffer]byte
+	entries []Entry
+}
+
+var listings = sync.Pool{New: func() any { return new(listing) }}
 
 // ReadDir calls visit with the entries of a directory in the order that the
 // file system has them, without "." and "..", until visit returns false. It
@@ -36,18 +46,21 @@ func (r *Root) ReadDir(ctx context.Context, canonical string, visit func(Entry) 
 		return err
 	}
 	defer unix.Close(fd)
-	buf := make([]byte, dirBuffer)
-	var entries []Entry
+	l := listings.Get().(*listing)
+	defer func() {
+		clear(l.entries[:cap(l.entries)])
+		listings.Put(l)
+	}()
 	for {
 		err := r.do(ctx, func() error {
 			var err error
-			entries, err = readEntries(fd, canonical, buf, entries[:0])
+			l.entries, err = readEntries(fd, canonical, l.buf[:], l.entries[:0])
 			return err
 		})
-		if err != nil || len(entries) == 0 {
+		if err != nil || len(l.entries) == 0 {
 			return err
 		}
-		for _, e := range entries {
+		for _, e := range l.entries {
 			if !visit(e) {
 				return nil
 			}
@@ -74,13 +87,13 @@ func readEntries(fd int, path string, buf []byte, entries []Entry) ([]Entry, err
 			continue
 		}
 		if err == unix.ENOENT { // removed meanwhile
-			return nil, nil
+			return entries, nil
 		}
 		if err != nil {
-			return nil, sysError("list", path, err)
+			return entries, sysError("list", path, err)
 		}
 		if n == 0 {
-			return nil, nil
+			return entries, nil
 		}
 		entries = parseEntries(buf[:n], entries)
 	}

@@ -43,7 +43,13 @@ const Workers = workers
 // followed. The error is ctx's, or says that dir cannot be read. A panic of visit is
 // the caller's.
 func Walk(ctx context.Context, r *root.Root, dir string, visit Visit) (Report, error) {
-	w := &walk{root: r, visit: visit, left: ignoreTotalBytes, scratch: r.NewScratch()}
+	return WalkOnly(ctx, r, dir, nil, visit)
+}
+
+// WalkOnly is Walk for the files that want is true of, by canonical path. The others
+// cost no more than their name: no ignore file is asked about them.
+func WalkOnly(ctx context.Context, r *root.Root, dir string, want func(path string) bool, visit Visit) (Report, error) {
+	w := &walk{root: r, want: want, visit: visit, left: ignoreTotalBytes, scratch: r.NewScratch()}
 	defer w.scratch.Release()
 	w.wake.L = &w.mu
 	w.reader = ignoreReader{root: r, base: dir, spend: w.spend, cut: w.cutFile}
@@ -70,6 +76,7 @@ func Walk(ctx context.Context, r *root.Root, dir string, visit Visit) (Report, e
 // walk is one run of Walk.
 type walk struct {
 	root   *root.Root
+	want   func(path string) bool // nil: all
 	visit  Visit
 	reader ignoreReader
 	// scratch has the memory of rules and of pending.
@@ -224,9 +231,9 @@ func (w *walk) work(ctx context.Context, worker int) {
 }
 
 func (w *walk) directory(ctx context.Context, worker int, globs *globber, dir pendingDir) {
-	rules := w.reader.level(ctx, dir.above, dir.path)
 	prefix := strings.TrimSuffix(dir.path, "/") + "/"
-	err := w.root.ReadDir(ctx, dir.path, func(e root.Entry) bool {
+	var rules *level
+	take := func(e root.Entry) bool {
 		if w.ended() {
 			return false
 		}
@@ -250,8 +257,48 @@ func (w *walk) directory(ctx context.Context, worker int, globs *globber, dir pe
 			return false
 		}
 		return true
-	})
+	}
+	var err error
+	if w.want == nil {
+		rules = w.reader.level(ctx, dir.above, dir.path)
+		err = w.root.ReadDir(ctx, dir.path, take)
+	} else {
+		var few []root.Entry
+		var own bool
+		few, own, err = w.wanted(ctx, dir.path, prefix)
+		if rules = dir.above; own {
+			rules = w.reader.level(ctx, dir.above, dir.path)
+		}
+		for _, e := range few {
+			if !take(e) {
+				break
+			}
+		}
+	}
 	if err != nil && ctx.Err() == nil {
 		w.unreadable(dir.path, err)
 	}
+}
+
+// maxWanted is how many entries of one directory wanted gives.
+const maxWanted = 16 << 10
+
+// wanted lists the directories and the wanted files of a directory. own reports
+// whether there may be rules in it: to look for each kind of ignore file in each
+// directory would cost more than all the rest.
+func (w *walk) wanted(ctx context.Context, dir, prefix string) (few []root.Entry, own bool, err error) {
+	err = w.root.ReadDir(ctx, dir, func(e root.Entry) bool {
+		switch e.Name {
+		case ".git", ".gitignore", ".ignore", ".rgignore":
+			own = true
+		}
+		if e.Kind == root.KindDir || e.Kind == root.KindFile && w.want(prefix+e.Name) {
+			few = append(few, e)
+		}
+		if len(few) == maxWanted {
+			w.partial(fmt.Sprintf("the directory %q has too many entries", dir))
+		}
+		return !w.ended()
+	})
+	return few, own, err
 }
