@@ -11,9 +11,10 @@ import (
 // plain text, else quoted with escapes. A name can hold line breaks, terminal
 // controls and bytes that are no text at all, and must not be able to look like
 // another line of the answer. A name that begins with a quote is quoted too, so
-// that the two forms cannot be confused.
+// that the two forms cannot be confused, and one with a space at an end, which would
+// stand at another depth of a tree.
 func displayName(name string) string {
-	if !utf8.ValidString(name) || strings.HasPrefix(name, `"`) || strings.ContainsFunc(name, unprintable) {
+	if !utf8.ValidString(name) || strings.HasPrefix(name, `"`) || strings.Trim(name, " ") != name || strings.ContainsFunc(name, unprintable) {
 		return strconv.Quote(name)
 	}
 	return name
