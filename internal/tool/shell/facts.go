@@ -9,6 +9,9 @@ type facts struct {
 	// array's elements; "" for none.
 	list string
 
+	// twice counts the scripts that are read in two ways.
+	twice int
+
 	// files are the descriptors that are redirected from files, copies those that
 	// are redirected from others.
 	files  []int

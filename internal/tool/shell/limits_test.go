@@ -57,17 +57,37 @@ func TestHostileTextsEnd(t *testing.T) {
 	pieces := []string{
 		"(", "$(", "{ ", "if ", "! ", "time ", "f() ", "case x in a) ", "for x do ", "$((", "$((-", "$((1**", "((a=", "[[ ! ", "[[ (", "a && ", "a | ", "a; ",
 		"`", "\"$(", "${x:-", "\"${x:-", "a[", "${a[", "x=(", "<(", "a \\\n", "<<A ", "cat <<A\n", "#\n", "{a,", "*", "'a'", "\"a\"", "$'a'", "@(", "let -",
-		"exec ", "cd a && ", "cd a; ", "bash -c a; ", "a >b ", "xargs ", "~", "if a; then ", "-exec ", "$x", "\\a", "a=b ", "é ", "echo  $(", ">a ", "export a=b ", "for x in a; do cd ", "while a; do cd b; ",
+		"exec ", "cd a && ", "cd a; ", "bash -c a; ", "sh -c a; ", "echo $(sh -c '", "a >b ", "xargs ", "~", "if a; then ", "-exec ", "$x", "\\a", "a=b ", "é ", "echo  $(", ">a ", "export a=b ", "for x in a; do cd ", "while a; do cd b; ",
 	}
 	for _, piece := range pieces {
 		for _, before := range []string{"", "x ", "echo $((", "[[ ", "find "} {
 			text := before + strings.Repeat(piece, (maxText-len(before))/len(piece))
 			start := time.Now()
 			Scan(text, Options{})
+			if before == "" {
+				Scan(text, Options{Shell: []string{"/bin/sh"}})
+			}
 			Canonical(text)
 			if d := time.Since(start); d > 10*time.Second {
 				t.Errorf("%q after %q, %d bytes: %s", piece, before, len(text), d)
 			}
 		}
+	}
+}
+
+// TestShellsInShellsEnd has scripts in scripts, each of which is read twice.
+func TestShellsInShellsEnd(t *testing.T) {
+	text := "touch a"
+	for range maxDepth + 2 {
+		next := "sh -c " + strings.NewReplacer(`\`, `\\`, " ", `\ `, ";", `\;`).Replace(text)
+		if len(next) >= maxText {
+			break
+		}
+		text = next
+	}
+	start := time.Now()
+	r := Scan(text, Options{Shell: []string{"/bin/sh"}})
+	if d := time.Since(start); d > 10*time.Second || len(text) < maxText/4 || r.Why != "it has more scripts than can be judged" {
+		t.Errorf("%d bytes: %s, %q", len(text), d, r.Why)
 	}
 }

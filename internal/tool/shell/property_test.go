@@ -273,12 +273,17 @@ func FuzzOracle(f *testing.F) {
 
 // FuzzScan checks that a scan ends, is bounded and always says the same.
 func FuzzScan(f *testing.F) {
-	for _, text := range bypasses(f) {
-		f.Add(text)
+	for _, text := range append(bypasses(f), dashBypasses(f)...) {
+		f.Add(text, false)
+		f.Add(text, true)
 	}
-	f.Fuzz(func(t *testing.T, text string) {
-		r := Scan(text, Options{Home: "/home/tool"})
-		if again := Scan(text, Options{Home: "/home/tool"}); !sameResult(r, again) {
+	f.Fuzz(func(t *testing.T, text string, dash bool) {
+		o := Options{Home: "/home/tool"}
+		if dash {
+			o.Shell = []string{"/bin/dash"}
+		}
+		r := Scan(text, o)
+		if again := Scan(text, o); !sameResult(r, again) {
 			t.Errorf("%q: %+v and then %+v", text, r, again)
 		}
 		if len(r.Commands) > maxCommands || len(r.Paths)+len(r.Writes) > maxPaths+2 {

@@ -33,6 +33,9 @@ const (
 	maxLevels = 64
 	// maxDepth bounds scripts in scripts and wrappers of wrappers.
 	maxDepth = 16
+	// maxTwice bounds the scripts that are read in two ways, of which each doubles
+	// the readings of those inside of it.
+	maxTwice = 500
 )
 
 // Options is what a scan must know besides the text.

@@ -32,6 +32,10 @@ func (c *scanner) read(shell, text string, d dirs) {
 	}
 	// It may be bash, or know no more than POSIX: both readings are listed, and
 	// they must be the same.
+	if c.facts.twice++; c.facts.twice > maxTwice {
+		c.opaque("it has more scripts than can be judged")
+		return
+	}
 	bash, posix := c.apart(false), c.apart(true)
 	bash.script(text, d)
 	posix.script(text, d)
