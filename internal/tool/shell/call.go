@@ -110,7 +110,7 @@ func (c *scanner) plainForm(args []word, redirections, written string) string {
 	b := c.scratch[:0]
 	for i, w := range args {
 		text := w.text
-		if !w.bare && w.fixed && needsNoQuotes(w.value) {
+		if !w.bare && w.fixed && (needsNoQuotes(w.value) || i == 0 && w.value == "[") {
 			text = w.value
 		}
 		if i == 0 {
