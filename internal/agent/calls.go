@@ -194,6 +194,9 @@ func (s *Server) work(c *call, t run.Tool, size int64, f func(context.Context) (
 // runTool runs t.
 func (s *Server) runTool(ctx context.Context, t run.Tool, c *call) (any, error) {
 	r, env := &c.req, s.env(c)
+	if _, ok := t.(run.WriteTool); ok {
+		s.session.watch.Mark(ctx, env)
+	}
 	prep, err := decodePrepared(r.Prepared)
 	if err != nil {
 		return nil, err
@@ -203,9 +206,6 @@ func (s *Server) runTool(ctx context.Context, t run.Tool, c *call) (any, error) 
 			return nil, run.Errorf(run.CodeInternal, "call %s was prepared and is to be prepared", r.CallID)
 		}
 		return runExpected(ctx, t, env, c)
-	}
-	if _, ok := t.(run.WriteTool); ok {
-		s.session.watch.Mark(ctx, env)
 	}
 	res, err := t.Run(ctx, env, r.Input, prep)
 	if err != nil {
