@@ -112,14 +112,17 @@ func TestAnswersAgree(t *testing.T) {
 			return h.finished(c.ID)
 		}},
 		{"daemon stopped", "", client.CodeAborted, "the daemon stopped", func(h *house, s string) *client.Call {
-			var queued *client.Call
 			for i := range 5 { // of which four run
-				queued = h.background(s, fmt.Sprintf("echo %d; hold", i))
+				h.background(s, fmt.Sprintf("echo %d; hold", i))
 			}
 			await(h.t, "four hold", func() bool { return h.host.box(s).holding.Load() == 4 })
+			queued, err := h.m.ListCalls(h.t.Context(), alice, s, CallFilter{Status: client.CallPending})
+			if err != nil || len(queued.Items) != 1 {
+				h.t.Fatalf("%v, %v", queued, err)
+			}
 			h.kill()
 			h.open()
-			return h.finished(queued.ID)
+			return h.finished(queued.Items[0].ID)
 		}},
 		{"sandbox failed", "", client.CodeSandboxFailed, "not what it was", agentSays(run.CodeSandboxFailed)},
 		{"stale", "", client.CodeStale, "not what it was", agentSays(run.CodeStale)},

@@ -549,7 +549,7 @@ func TestSessionIsLost(t *testing.T) {
 			})
 			tt.break_(h, box)
 			done := h.finished(c.ID)
-			if done.Status != client.CallError || done.Error.Code != client.CodeSessionLost || done.Output != "so\n" || done.Metadata["reason"] != "lost" {
+			if done.Status != client.CallError || done.Error.Code != client.CodeSessionLost || done.Printed() != "so\n" || done.Metadata["reason"] != "lost" {
 				t.Errorf("call %+v %+v", done, done.Error)
 			}
 			await(t, "the session is lost", func() bool {

@@ -49,7 +49,7 @@ func TestAgentThatDoesNotAnswer(t *testing.T) {
 	box.mu.Lock()
 	box.deaf = true
 	box.mu.Unlock()
-	if c := h.finished(c.ID); c.Error == nil || c.Error.Code != client.CodeSessionLost || !strings.Contains(c.Error.Message, "its agent did not answer for 101ms") || c.Output != "begun\n" {
+	if c := h.finished(c.ID); c.Error == nil || c.Error.Code != client.CodeSessionLost || !strings.Contains(c.Error.Message, "its agent did not answer for 101ms") || c.Printed() != "begun\n" {
 		t.Errorf("the call ended as %+v", c)
 	}
 	await(t, "the session is lost", func() bool {
