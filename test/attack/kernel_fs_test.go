@@ -20,6 +20,12 @@ func appendConfig(t *testing.T, r *rig, section, line string) {
 	must(t, os.WriteFile(r.config, []byte(strings.Replace(b, section+"\n", section+"\n"+line+"\n", 1)), 0o600))
 }
 
+// allowMount adds a directory to those that sessions may ask to have mounted.
+func allowMount(t *testing.T, r *rig, dir string) {
+	t.Helper()
+	must(t, os.WriteFile(r.config, []byte(strings.Replace(read(r.config), "mounts = [", fmt.Sprintf("mounts = [%q, ", dir), 1)), 0o600))
+}
+
 // enterUserNS runs a shell command in the user and mount namespace of pid, as
 // its root with every capability there and no filter.
 func enterUserNS(t *testing.T, pid int, command string) string {
@@ -129,8 +135,7 @@ func TestK14MountTargetIsLink(t *testing.T) {
 	must(t, os.Chmod(filepath.Dir(extra), 0o755))
 	must(t, os.WriteFile(filepath.Join(extra, "mark"), []byte("cache"), 0o644))
 	s := newScene(t, "")
-	b := read(s.config)
-	must(t, os.WriteFile(s.config, []byte(strings.Replace(b, "[worktrees]\n", fmt.Sprintf("[worktrees]\nmounts = [%q]\n", extra), 1)), 0o600))
+	allowMount(t, s.rig, extra)
 	must(t, s.admin.Reload(t.Context()))
 	s.bash(t, "mkdir plain; ln -s /etc link; mkdir dir; ln -s ../dir dir/inner; ln -s / root")
 	for _, target := range []string{"/workspace/link", "/workspace/root", "/workspace/dir/inner", "/workspace/root/etc"} {
@@ -161,7 +166,7 @@ func TestK15MountTargetRace(t *testing.T) {
 	must(t, os.Chmod(filepath.Dir(extra), 0o755))
 	must(t, os.WriteFile(filepath.Join(extra, "mark"), []byte("cache"), 0o644))
 	s := newScene(t, "")
-	appendConfig(t, s.rig, "[worktrees]", fmt.Sprintf("mounts = [%q]", extra))
+	allowMount(t, s.rig, extra)
 	must(t, s.admin.Reload(t.Context()))
 	plain, link := filepath.Join(s.tree, "plain"), filepath.Join(s.tree, "link")
 	must(t, os.Mkdir(plain, 0o755))
