@@ -152,12 +152,12 @@ func (l *load) limits(id string) {
 // policy is denied, and repeats itself.
 func (l *load) policy(id string) {
 	c := l.d.admin
-	l.want(l.bash(c, id, "echo forbidden fruit"), client.CallError, false, client.CodeDenied, "")
+	l.want(l.bash(c, id, "echo forbidden fruit"), client.CallError, true, client.CodeDenied, "")
 	last := l.bash(c, id, "echo again")
 	for range 5 {
 		last = l.bash(c, id, "echo again")
 	}
-	l.want(last, client.CallError, false, client.CodeDoomLoop, "")
+	l.want(last, client.CallError, true, client.CodeDoomLoop, "")
 }
 
 // reload is refused, and put right.

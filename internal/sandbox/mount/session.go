@@ -286,10 +286,16 @@ func (d *detaching) mapped(dir *os.File, o ids, attributes uint64) (*os.File, er
 // sandbox has no name for, so that its processes have on their files what everyone
 // has; but where an id is not mapped at all, the kernel refuses every change of what
 // has it, and nobody could work in a directory that he shares with its owner.
+//
+// Root is shown as an id that nobody has: that tells the sandbox the same, and a map
+// to the host's root would ask for CAP_SETFCAP, which nothing else here does.
 func (d *detaching) ranges(id, as uint32, own Range) []Range {
 	list := append([]Range{{FS: id, Host: as, Size: 1}}, d.Beside...)
 	if d.RootIsRoot {
 		return list
+	}
+	if !slices.ContainsFunc(list, func(r Range) bool { return r.FS == 0 }) {
+		list = append(list, Range{FS: 0, Host: math.MaxUint32 - 1, Size: 1})
 	}
 	return append(list, except(append([]Range{own}, list...))...)
 }
