@@ -61,11 +61,19 @@ func lineDiff(want, got string) string {
 	return b.String()
 }
 
+// skipShort is for tests that start ripgrep thousands of times.
+func skipShort(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a minute: without -short")
+	}
+}
+
 // Patterns of every kind mean the same to both engines, or are refused by both. Left
 // out are those that ripgrep 13 and 14 do not agree about: [a&&&b], whose class is
 // empty, and (?x) with a comment, which to 14 goes on past the end of the pattern.
 func TestEnginesAgreeOnPatterns(t *testing.T) {
 	needRipgrep(t)
+	skipShort(t)
 	env := searchEnv(t)
 	tree(t, env.Worktree, map[string]string{
 		"ascii": "foo bar\nFOO_BAR\n  indented\n\nfoo.bar(x)\na{1}\n[x]\nend\\\ntab\there\n12 34\nx-y\n&& -- ~~\nK s\n#hash\nfoo\r\nbar \n/path/to\n\"q\" 'r'\n",
@@ -110,6 +118,7 @@ func TestEnginesAgreeOnPatterns(t *testing.T) {
 // Files of every kind are read in the same way.
 func TestEnginesAgreeOnFiles(t *testing.T) {
 	needRipgrep(t)
+	skipShort(t)
 	env := searchEnv(t)
 	wide := func(s string, big bool) string {
 		var b strings.Builder
