@@ -7,6 +7,11 @@
 // sees no file of the daemon's, "toolagent listen DIR" listens at DIR/socket, and
 // "toolagent connect SOCKET", the one thing that it does as another process than
 // PID 1, carries a connection there.
+//
+// The runtime does not look at cgroups: those that a session shows are its tools', and
+// it would keep files of theirs open.
+//
+//go:debug containermaxprocs=0
 package main
 
 import (

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -214,13 +215,30 @@ func swapping(a, b string) (stop func()) {
 	return func() { close(end); <-done }
 }
 
-// K16: no cgroup can be seen or written.
+// K16: no cgroup but the session's own can be seen, and none can be written.
 func TestK16Cgroups(t *testing.T) {
 	s := newScene(t, "")
 	got := s.probe(t, "cgroups")
-	holds(t, "cgroup-mounts", got["cgroup-mounts"] == "0", "%s inside", got["cgroup-mounts"])
+	for _, n := range got.keys("cgroup-mount-") {
+		at := strings.TrimPrefix(n, "cgroup-mount-")
+		root, options, _ := strings.Cut(got[n], " ")
+		own := strings.HasPrefix(at, "/sys/fs/cgroup") && root == "/" || at == "/sys/devices/system/cpu/online"
+		for _, o := range []string{"ro", "nosuid", "nodev", "noexec"} {
+			own = own && slices.Contains(strings.Split(options, ","), o)
+		}
+		holds(t, "cgroup-mounts", own, "at %s: %s", at, got[n])
+		holds(t, "cgroup-names", !strings.Contains(root, cgroupParent) && !strings.Contains(root, s.attacker.ID) && !strings.HasPrefix(root, "/.."), "at %s is the host's %s", at, root)
+	}
+	for _, n := range got.keys("directory-") {
+		name := strings.TrimPrefix(n, "directory-")
+		holds(t, "cgroup-others", !strings.Contains(name, "ses_") && !strings.Contains(name, cgroupParent), "%s can be seen", got[n])
+	}
+	holds(t, "cgroup-changed", len(got.keys("changed-")) == 0, "%q worked", got.keys("changed-"))
 	for _, n := range append(got.keys("write-"), got.keys("mount-")...) {
 		holds(t, n, got[n] != "ok", "it worked")
+	}
+	if n, _ := strconv.Atoi(got["cgroup-files"]); n < 20 && current.name == "runc" {
+		t.Errorf("control: the session sees %d files of its cgroups", n)
 	}
 	control := weak{root: true, initial: true}.run(t, "cgroups")
 	if control["mount-cgroup2"] != "ok" && control["mount-cgroup"] != "ok" {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strconv"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/sandbox/cgroup"
 	"github.com/toold/toold/internal/sandbox/control"
 	"github.com/toold/toold/internal/sandbox/inside"
 	"github.com/toold/toold/internal/sandbox/mount"
@@ -319,7 +321,7 @@ func (c *creation) divide(sb *Sandbox) error {
 		err = c.divideAt(sb, group)
 	}
 	if err == nil {
-		return nil
+		return c.show(sb)
 	}
 	c.d.log.Warn("cgroup of a container cannot be divided", "sandbox", c.spec.SessionID, "cgroup", group, "error", err)
 	c.note(fmt.Sprintf("the container's cgroup cannot be divided (%v): the limits of memory and processes hold for tools and agent together, so that tools can end the session", err))
@@ -348,4 +350,14 @@ func (c *creation) divideAt(sb *Sandbox, group string) error {
 	}
 	c.rec.Divided, sb.tree, sb.group = true, t, name
 	return nil
+}
+
+// show adds the container's own cgroups to what is mounted in it. The processors that
+// its tools may use are not among it: there is no file to mount them over.
+func (c *creation) show(sb *Sandbox) error {
+	places := sb.tree.Views(sb.group)
+	maps.DeleteFunc(places, func(target, _ string) bool { return !slices.Contains(cgroup.ViewDirs(), target) })
+	views, err := mount.Views(places)
+	c.mounts = append(views, c.mounts...)
+	return err
 }

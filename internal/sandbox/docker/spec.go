@@ -138,9 +138,12 @@ func (c *creation) tmpfs() map[string]string {
 	for _, t := range c.outerTargets() {
 		m[t] = placeholder
 	}
-	// In the place of sysfs and of the cgroup file systems: they tell of the host, and a
-	// sandbox needs nothing of them.
+	// In the place of sysfs and of the cgroup file systems, which tell of the host. The
+	// places in it are for the session's own cgroups, see show.
 	m["/sys"], m["/sys/fs/cgroup"] = "noexec,size=4k,nr_inodes=16,mode=755", placeholder
+	for _, t := range cgroup.ViewDirs() {
+		m[t] = placeholder
+	}
 	m["/run"] = "noexec,size=64k,nr_inodes=64,mode=755"
 	for _, w := range c.writable() {
 		m[w.target] = w.options()

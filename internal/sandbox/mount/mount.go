@@ -23,6 +23,8 @@ type Detached struct {
 	// Over says that the target must be the very inode that the mount is of, which
 	// may also be a regular file.
 	Over bool
+	// Plain says that the mount is of a file, and the target one too.
+	Plain bool
 }
 
 // ErrNoIDMap: the file system of the source cannot be mounted with an id map.
@@ -94,8 +96,11 @@ func attachLocked(proc *os.File, mounts []Detached) error {
 func attachOne(root *os.File, m Detached) error {
 	rel := strings.TrimPrefix(filepath.Clean(m.Target), "/")
 	flags := uint64(unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC)
-	if m.Over {
+	switch {
+	case m.Over:
 		flags = unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC
+	case m.Plain:
+		flags = unix.O_PATH | unix.O_CLOEXEC
 	}
 	fd, err := unix.Openat2(int(root.Fd()), rel, &unix.OpenHow{
 		Flags:   flags,

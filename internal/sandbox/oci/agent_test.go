@@ -1,3 +1,6 @@
+// As the agent that ships.
+//
+//go:debug containermaxprocs=0
 package oci_test
 
 import (

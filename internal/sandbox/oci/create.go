@@ -251,7 +251,14 @@ func (c *creation) finish(sb *Sandbox) error {
 		if err := c.d.cg.Divide(id, sb.proc, int(c.spec.UIDBase), c.spec.Limits, c.sizes.Sum()); err != nil {
 			return err
 		}
-		if err := mount.Attach(sb.proc.Dir(), c.mounts); err != nil {
+		views, err := mount.Views(c.d.cg.Views(id))
+		for _, v := range views {
+			c.keep(v.File)
+		}
+		if err != nil {
+			return err
+		}
+		if err := mount.Attach(sb.proc.Dir(), append(views, c.mounts...)); err != nil {
 			return err
 		}
 	}

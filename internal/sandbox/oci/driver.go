@@ -97,14 +97,15 @@ func New(cfg Config) (*Driver, error) {
 	if d.agent, err = inside.CopyAgent(cfg.AgentBinary, cfg.StateDir); err != nil {
 		return nil, fmt.Errorf("copy agent: %w", err)
 	}
+	if d.cg, err = cgroup.Open(cfg.CgroupParent); err != nil {
+		return nil, err
+	}
 	if d.root, err = newRootfs(cfg.Rootfs, cfg.HostPaths); err != nil {
 		return nil, err
 	}
+	d.root.places = d.places()
 	if err := d.root.share(d.rootsDir()); err != nil {
 		return nil, fmt.Errorf("skeleton: %w", err)
-	}
-	if d.cg, err = cgroup.Open(cfg.CgroupParent); err != nil {
-		return nil, err
 	}
 	if d.seccomp, err = seccomp.Profile(); err != nil {
 		return nil, err

@@ -28,6 +28,7 @@ func TestSuiteGVisor(t *testing.T) {
 var gvisorDiffers = map[string]string{
 	"Identity/uid map":            "the ids of the session are those of the kernel's process on the host, which programs do not see",
 	"Output/nodev":                "gVisor does not say it; a device of a mount is opened as gVisor's own, or not at all",
+	"Sizes/memory":                "the limit is the agent's to keep; what programs see is the memory of gVisor's machine",
 	"TmpLimit/number of files":    "runsc does not pass nr_inodes on: the kernel's memory, up to the wall around the session, is the bound",
 	"Isolation/network namespace": "each kernel has its own and counts from the beginning; there is no other in it",
 }

@@ -105,6 +105,7 @@ func (c *creation) makeImageRoot(targets []string, common bool) error {
 	if err != nil {
 		return err
 	}
+	r.places = c.d.places()
 	if common {
 		err = r.share(c.d.rootsDir())
 	} else {

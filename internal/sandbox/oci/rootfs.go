@@ -9,10 +9,12 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/sandbox/cgroup"
 	"github.com/toold/toold/internal/sandbox/inside"
 )
 
@@ -44,6 +46,7 @@ type rootfs struct {
 	etc     map[string]string // the files that are the sandbox's own, path to content
 	image   bool              // it lies over an image, see imageroot.go
 	shared  string            // the common skeleton, see share
+	places  []entry           // where a session sees the kernel's files, see cgroup.Views
 }
 
 // maxCopied bounds the files that are copied into a skeleton instead of bound: a
@@ -181,6 +184,13 @@ func (r *rootfs) skeleton(root string, targets []string) error {
 	for _, t := range targets {
 		s.dir(t)
 	}
+	for _, e := range r.places {
+		if e.dir {
+			s.dir(e.path)
+		} else {
+			s.file(e.path, nil)
+		}
+	}
 	if r.image {
 		for _, d := range inside.Reserved {
 			s.opaque(d)
@@ -196,7 +206,7 @@ func (r *rootfs) skeleton(root string, targets []string) error {
 func (r *rootfs) share(dir string) error {
 	hash := sha256.New()
 	fmt.Fprintf(hash, "%q %q %q %t %q", inside.Reserved, []string{sandbox.ControlDir, privateDir}, r.etc, r.image, sandbox.Workspace)
-	for _, e := range r.entries {
+	for _, e := range slices.Concat(r.entries, r.places) {
 		fmt.Fprintf(hash, " %q %t %t %q %x", e.path, e.dir, e.source != "", e.link, sha256.Sum256(e.data))
 	}
 	r.shared = filepath.Join(dir, hex.EncodeToString(hash.Sum(nil))[:32])
@@ -221,4 +231,14 @@ func (r *rootfs) share(dir string) error {
 		return err
 	}
 	return nil
+}
+
+// places are those of cgroup.Views.
+func (d *Driver) places() []entry {
+	var list []entry
+	for target := range d.cg.Views("") {
+		list = append(list, entry{path: target, dir: slices.Contains(cgroup.ViewDirs(), target)})
+	}
+	slices.SortFunc(list, func(a, b entry) int { return strings.Compare(a.path, b.path) })
+	return list
 }

@@ -46,6 +46,31 @@ func testCPULimit(s *suite) {
 	s.create(spec).want("nproc", "1")
 }
 
+// findMemory prints the limit of memory that a program finds which looks for its cgroup
+// and those above it, as programs that size themselves do.
+const findMemory = `
+v1=$(sed -n 's/^[0-9]*:memory:/memory/p' /proc/self/cgroup)
+[ -n "$v1" ] && cat /sys/fs/cgroup/${v1%/}/memory.limit_in_bytes && exit
+at=$(sed -n 's/^0:://p' /proc/self/cgroup)
+while :; do
+	f=/sys/fs/cgroup$at/memory.max
+	[ -e $f ] && ! grep -q max $f && cat $f && exit
+	[ -n "$at" ] || exit 1
+	at=${at%/*}
+done`
+
+// Programs find the session's limits where they look for those of a machine.
+func testSizes(s *suite) {
+	spec := s.spec()
+	spec.Limits.Memory, spec.Limits.CPUs = 200<<20, 1
+	b := s.create(spec)
+	r := b.run(findMemory)
+	s.holds("memory", strings.TrimSpace(r.Output) == "209715200", "a program finds %q", r.Output)
+	r = b.run("getconf _NPROCESSORS_ONLN")
+	s.holds("processors", strings.TrimSpace(r.Output) == "1", "a program finds %q", r.Output)
+	b.fails("for f in $(find /sys/fs/cgroup -type f); do echo 0 >$f && exit 0; done; exit 1", "")
+}
+
 // The memory file systems are bounded in bytes and in files, and a session that
 // has filled them goes on.
 func testTmpLimit(s *suite) {

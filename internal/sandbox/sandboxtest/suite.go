@@ -62,6 +62,7 @@ func Run(t *testing.T, open func(t testing.TB, agent string) Subject) {
 		{"MemoryLimit", testMemoryLimit},
 		{"PIDsLimit", testPIDsLimit},
 		{"CPULimit", testCPULimit},
+		{"Sizes", testSizes},
 		{"TmpLimit", testTmpLimit},
 		{"FileLimits", testFileLimits},
 		{"Image", testImage},

@@ -190,7 +190,7 @@ func procfs([]string) {
 		"/proc/sysrq-trigger", "/proc/sys/kernel/core_pattern", "/proc/sys/kernel/modprobe", "/proc/sys/vm/drop_caches",
 		"/proc/kcore", "/proc/keys", "/proc/key-users", "/proc/timer_list", "/proc/sched_debug", "/proc/latency_stats",
 		"/proc/acpi", "/proc/scsi", "/proc/interrupts", "/proc/kmsg", "/proc/bus/pci", "/proc/fs", "/proc/irq",
-		"/sys/firmware", "/sys/kernel/debug", "/sys/kernel/uevent_helper", "/sys/fs/cgroup", "/sys/class", "/sys/power/state",
+		"/sys/firmware", "/sys/kernel/debug", "/sys/kernel/uevent_helper", "/sys/class", "/sys/power/state",
 	} {
 		name := strings.ReplaceAll(strings.TrimPrefix(f, "/"), "/", ".")
 		st, err := os.Stat(f)
@@ -258,20 +258,61 @@ func exeWriter(args []string) {
 	}
 }
 
-// cgroups tries to reach the cgroup file systems.
+// cgroups tries to reach the cgroup file systems, and to change what it sees of them.
 func cgroups([]string) {
 	b, _ := os.ReadFile("/proc/self/cgroup")
 	for line := range strings.Lines(string(b)) {
 		fmt.Println("member", strings.TrimSpace(line))
 	}
 	m, _ := os.ReadFile("/proc/self/mountinfo")
-	fmt.Println("cgroup-mounts", strings.Count(string(m), " - cgroup"))
+	for line := range strings.Lines(string(m)) {
+		if strings.Contains(line, " - cgroup") {
+			f := strings.Fields(line)
+			fmt.Println("cgroup-mount-"+f[4], f[3], f[5])
+		}
+	}
 	for _, f := range []string{"/sys/fs/cgroup/cgroup.procs", "/sys/fs/cgroup/memory/release_agent", "/sys/fs/cgroup/unified/cgroup.procs"} {
 		_, err := os.OpenFile(f, os.O_WRONLY, 0)
 		say("write-"+strings.ReplaceAll(strings.TrimPrefix(f, "/sys/fs/cgroup/"), "/", "."), err)
 	}
+	changeCgroups("/sys/fs/cgroup")
 	say("mount-cgroup2", unix.Mount("none", "/tmp", "cgroup2", 0, ""))
 	say("mount-cgroup", unix.Mount("none", "/tmp", "cgroup", 0, "memory"))
+}
+
+// changeCgroups tries each change of each file and directory below dir. It opens
+// files for writing and writes nothing. It prints what worked, how many were there,
+// and the names of directories.
+func changeCgroups(dir string) {
+	seen := 0
+	worked := func(how, path string, err error) {
+		if err == nil {
+			fmt.Println("changed-"+how, path)
+		}
+	}
+	_ = filepath.WalkDir(dir, func(p string, e os.DirEntry, err error) error {
+		if err != nil {
+			return nil
+		}
+		seen++
+		worked("chmod", p, os.Chmod(p, 0o777))
+		worked("chown", p, os.Lchown(p, os.Getuid(), os.Getgid()))
+		worked("xattr", p, unix.Setxattr(p, "user.x", []byte("x"), 0))
+		if !e.IsDir() {
+			f, err := os.OpenFile(p, os.O_WRONLY, 0)
+			worked("open", p, err)
+			f.Close()
+			return nil
+		}
+		fmt.Println("directory-"+e.Name(), p)
+		worked("mkdir", p, os.Mkdir(filepath.Join(p, "made"), 0o755))
+		worked("rename", p, os.Rename(p, p+"2"))
+		if p != dir {
+			worked("rmdir", p, os.Remove(p))
+		}
+		return nil
+	})
+	fmt.Println("cgroup-files", seen)
 }
 
 // setuid tries to leave a set-uid or set-gid file in the directory given, by
