@@ -19,3 +19,18 @@ func (d *Driver) LimitFile(id, controller, v1, v2 string) string {
 func (d *Driver) SessionMemory(id string) (int, error) {
 	return readNumber(d.cg.File(id, "", "memory", "memory.limit_in_bytes", "memory.max"))
 }
+
+// HostEtc is what Rootfs "host" shows of the /etc below root: contents of files, and
+// "-> target" for links.
+func HostEtc(root string) (map[string]string, error) {
+	r := new(rootfs)
+	err := r.addEtc(root)
+	shows := map[string]string{}
+	for _, e := range r.entries {
+		shows[e.path] = string(e.data)
+		if e.link != "" {
+			shows[e.path] = "-> " + e.link
+		}
+	}
+	return shows, err
+}

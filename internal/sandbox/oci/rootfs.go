@@ -72,6 +72,11 @@ func newRootfs(kind string, hostPaths []string) (*rootfs, error) {
 			return nil, fmt.Errorf("host path: %w", err)
 		}
 	}
+	if optional {
+		if err := r.addEtc("/"); err != nil {
+			return nil, fmt.Errorf("files of /etc: %w", err)
+		}
+	}
 	return r, nil
 }
 
@@ -177,6 +182,8 @@ func (r *rootfs) skeleton(root string, targets []string) error {
 			s.link(e.path, e.link)
 		case e.dir:
 			s.dir(e.path)
+		case r.shared != "" && e.source == "":
+			s.same(e.path, r.shared)
 		default:
 			s.file(e.path, e.data)
 		}
@@ -209,8 +216,9 @@ func (r *rootfs) share(dir string) error {
 	for _, e := range slices.Concat(r.entries, r.places) {
 		fmt.Fprintf(hash, " %q %t %t %q %x", e.path, e.dir, e.source != "", e.link, sha256.Sum256(e.data))
 	}
-	r.shared = filepath.Join(dir, hex.EncodeToString(hash.Sum(nil))[:32])
-	if _, err := os.Lstat(r.shared); err == nil {
+	shared := filepath.Join(dir, hex.EncodeToString(hash.Sum(nil))[:32])
+	if _, err := os.Lstat(shared); err == nil {
+		r.shared = shared
 		return nil
 	}
 	lock, err := lockNames(dir, unix.LOCK_SH)
@@ -227,9 +235,10 @@ func (r *rootfs) share(dir string) error {
 	if err != nil {
 		return err
 	}
-	if err := os.Rename(tmp, r.shared); err != nil && !errors.Is(err, fs.ErrExist) && !isNotEmpty(err) {
+	if err := os.Rename(tmp, shared); err != nil && !errors.Is(err, fs.ErrExist) && !isNotEmpty(err) {
 		return err
 	}
+	r.shared = shared
 	return nil
 }
 

@@ -53,6 +53,15 @@ func (s *skeletonWriter) file(path string, data []byte) {
 	s.err = errors.Join(err, f.Chmod(0o644), f.Close())
 }
 
+// same makes a file that another skeleton has too: a second name of it, since a
+// copy would take time and memory with each session.
+func (s *skeletonWriter) same(path, other string) {
+	s.dir(filepath.Dir(path))
+	if s.err == nil {
+		s.err = os.Link(filepath.Join(other, path), filepath.Join(s.root, path))
+	}
+}
+
 func (s *skeletonWriter) link(path, target string) {
 	s.dir(filepath.Dir(path))
 	if s.err != nil {
