@@ -59,6 +59,10 @@ func TestReadRulesAgree(t *testing.T) {
 			if got != string(want.Action) || source != want.Rule {
 				t.Fatalf("%s with the profile %s and\n%s%s\ngot %s by %s, want %s by %s", path, profile, text.String(), raw, got, source, want.Action, want.Rule)
 			}
+			dir, name := path[:strings.LastIndexByte(path, '/')+1], path[strings.LastIndexByte(path, '/')+1:]
+			if got != "allow" && !rules.MayHide(dir, []byte(name)) {
+				t.Fatalf("%s is not shown, but MayHide is false for %s", path, raw)
+			}
 			if got != "allow" && !rules.Restrict(false) || got == "deny" && !rules.Restrict(true) {
 				t.Fatalf("%s is not shown, but %s restricts nothing", path, raw)
 			}

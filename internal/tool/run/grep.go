@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/toold/toold/internal/tool/run/root"
 	"github.com/toold/toold/internal/tool/run/search"
@@ -295,6 +296,10 @@ func (g *grepSearch) included(name string) bool {
 	return g.include == nil || g.include.match(below(name, g.base))
 }
 
+// countDelay is how long ripgrep runs before the files that it must not show are looked
+// for beside it: a search that soon has all that it may answer with costs nothing more.
+const countDelay = 20 * time.Millisecond
+
 // countUnread begins to look for the files that ripgrep must not show, beside it.
 // ripgrep cannot tell: it names only files with a match, and whether such a file has
 // one is what must not be known. The function that it gives waits for the count, or
@@ -305,24 +310,28 @@ func (g *grepSearch) countUnread(ctx context.Context, env *Env) func(stop bool) 
 		return func(bool) *unread { return u }
 	}
 	ctx, cancel, _ := ownTime(ctx)
-	var mu sync.Mutex // guards u
 	var done sync.WaitGroup
+	ended := make(chan struct{}) // ripgrep has
 	done.Go(func() {
-		want := func(name string) bool { return g.included(name) && g.unread.hides(name) }
-		report, err := search.WalkOnly(ctx, env.Root, g.base, want, func(_ int, name string) bool {
-			mu.Lock()
-			defer mu.Unlock()
-			u.count(name)
+		delay := time.NewTimer(countDelay)
+		defer delay.Stop()
+		select {
+		case <-delay.C:
+		case <-ended:
+		}
+		report, err := search.WalkOnly(ctx, env.Root, g.base, u.rules.MayHide, func(_ int, name string) bool {
+			if g.included(name) && g.unread.hides(name) {
+				u.count(name)
+			}
 			return true
 		})
-		mu.Lock()
-		defer mu.Unlock()
 		u.least = err != nil || report.Partial != ""
 	})
 	return func(stop bool) *unread {
 		if stop {
 			cancel()
 		}
+		close(ended)
 		done.Wait()
 		cancel()
 		return u

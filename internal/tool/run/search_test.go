@@ -109,7 +109,7 @@ func tree(t *testing.T, dir string, files map[string]string) {
 	}
 }
 
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)

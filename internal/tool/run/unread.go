@@ -40,9 +40,14 @@ func unreadOf(env *Env) (*unread, error) {
 	return &unread{rules: settings.Rules}, err
 }
 
+// may reports whether there may be a rule about the file at path.
+func (u *unread) may(path string) bool {
+	return u != nil && u.rules != nil && u.rules.MayHide(path, nil)
+}
+
 // hides reports whether the content of the file at path must not be shown.
 func (u *unread) hides(path string) bool {
-	if u == nil || u.rules == nil {
+	if !u.may(path) {
 		return false
 	}
 	action, _ := u.rules.Judge(path)
@@ -52,7 +57,7 @@ func (u *unread) hides(path string) bool {
 // hidesName reports whether not even its name may be shown, and counts it then.
 // What could be asked for is named, or nobody could ask for it.
 func (u *unread) hidesName(path string) bool {
-	if u == nil || u.rules == nil {
+	if !u.may(path) {
 		return false
 	}
 	action, _ := u.rules.Judge(path)

@@ -3,6 +3,7 @@
 package readrule
 
 import (
+	"bytes"
 	"slices"
 	"strings"
 
@@ -24,6 +25,16 @@ type Rules struct {
 	Saved    []Rule   `json:"saved,omitempty"` // turn an ask into an allow
 	// Headless names the profile in which an ask is a deny; "" = none.
 	Headless string `json:"headless,omitempty"`
+
+	// parts are such that each path that Judge does not allow has one of them in one
+	// of its names; one that is empty says that it may be any path.
+	parts []part
+}
+
+// part is a text, in the two forms in which it is looked for.
+type part struct {
+	text  string
+	bytes []byte
 }
 
 // Rule is one rule.
@@ -42,15 +53,48 @@ const (
 	Deny  = "deny"
 )
 
-// Compile comes once before Judge, which may then be called from any goroutine.
+// Compile comes once before Judge and MayHide, which may then be called from any
+// goroutine.
 func (r *Rules) Compile() {
 	for _, list := range append([][]Rule{r.List, r.Saved}, r.Ceilings...) {
 		for i := range list {
 			for _, p := range list[i].Patterns {
-				list[i].globs = append(list[i].globs, wildcard.Compile(p))
+				g := wildcard.Compile(p)
+				list[i].globs = append(list[i].globs, g)
+				if list[i].Action != Allow {
+					r.parts = append(r.parts, part{g.Part(), []byte(g.Part())})
+				}
 			}
 		}
 	}
+	if !r.allowsAll() {
+		r.parts = []part{{}}
+	}
+	// One that holds another says no more than that.
+	slices.SortFunc(r.parts, func(a, b part) int { return len(a.text) - len(b.text) })
+	var few []part
+	for _, p := range r.parts {
+		if !slices.ContainsFunc(few, func(f part) bool { return strings.Contains(p.text, f.text) }) {
+			few = append(few, p)
+		}
+	}
+	r.parts = few
+}
+
+// allowsAll reports whether what no other rule is about is allowed.
+func (r *Rules) allowsAll() bool {
+	return len(r.List) > 0 && r.List[0].Action == Allow && slices.Contains(r.List[0].Patterns, "*")
+}
+
+// MayHide reports whether Judge may say anything but allow of the file name in dir, a
+// canonical path. It costs a fraction of Judge, and is false of nearly all files.
+func (r *Rules) MayHide(dir string, name []byte) bool {
+	for _, p := range r.parts {
+		if bytes.Contains(name, p.bytes) || strings.Contains(dir, p.text) {
+			return true
+		}
+	}
+	return false
 }
 
 // Restrict reports whether there may be a file that must not be shown; names says
@@ -59,8 +103,7 @@ func (r *Rules) Restrict(names bool) bool {
 	stricter := func(v Rule) bool {
 		return v.Action != Allow && v.Action != "" && (!names || v.Action != Ask || r.Headless != "")
 	}
-	all := len(r.List) > 0 && r.List[0].Action == Allow && slices.Contains(r.List[0].Patterns, "*")
-	return !all || slices.ContainsFunc(r.List, stricter) ||
+	return !r.allowsAll() || slices.ContainsFunc(r.List, stricter) ||
 		slices.ContainsFunc(r.Ceilings, func(c []Rule) bool { return slices.ContainsFunc(c, stricter) })
 }
 

@@ -33,31 +33,40 @@ var listings = sync.Pool{New: func() any { return new(listing) }}
 // holds only a few entries at a time, so the size of the directory does not
 // matter. visit runs on the caller's goroutine.
 func (r *Root) ReadDir(ctx context.Context, canonical string, visit func(Entry) bool) error {
+	return r.ReadDirOnly(ctx, canonical, nil, visit)
+}
+
+// ReadDirOnly is ReadDir without the entries that keep is false of: where few of many
+// are wanted, the others cost no more than that question. name is valid until keep
+// returns, and the kind may be unknown. keep runs on a thread of the root.
+func (r *Root) ReadDirOnly(ctx context.Context, canonical string, keep func(name []byte, kind Kind) bool, visit func(Entry) bool) error {
 	if err := checkPath(canonical); err != nil {
 		return err
 	}
-	fd := -1
-	err := r.do(ctx, func() error {
-		var err error
-		fd, err = r.openDir(canonical, unix.O_RDONLY)
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
 	l := listings.Get().(*listing)
 	defer func() {
 		clear(l.entries[:cap(l.entries)])
 		listings.Put(l)
 	}()
+	fd := -1
+	defer func() {
+		if fd >= 0 {
+			_ = unix.Close(fd) // it was only read
+		}
+	}()
 	for {
+		more := false
 		err := r.do(ctx, func() error {
 			var err error
-			l.entries, err = readEntries(fd, canonical, l.buf[:], l.entries[:0])
+			if fd < 0 {
+				if fd, err = r.openDir(canonical, unix.O_RDONLY); err != nil {
+					return err
+				}
+			}
+			l.entries, more, err = readEntries(fd, canonical, l.buf[:], l.entries[:0], keep)
 			return err
 		})
-		if err != nil || len(l.entries) == 0 {
+		if err != nil || !more {
 			return err
 		}
 		for _, e := range l.entries {
@@ -79,35 +88,31 @@ func (r *Root) openDir(canonical string, flags int) (int, error) {
 	return fd, judgedError("open", canonical, err)
 }
 
-// readEntries appends the next entries to entries; none means the end.
-func readEntries(fd int, path string, buf []byte, entries []Entry) ([]Entry, error) {
-	for len(entries) == 0 {
-		n, err := unix.Getdents(fd, buf)
-		if err == unix.EINTR {
-			continue
-		}
-		if err == unix.ENOENT { // removed meanwhile
-			return entries, nil
-		}
-		if err != nil {
-			return entries, sysError("list", path, err)
-		}
-		if n == 0 {
-			return entries, nil
-		}
-		entries = parseEntries(buf[:n], entries)
+// readEntries appends the next entries to entries, as far as keep is true of them;
+// more is false at the end.
+func readEntries(fd int, path string, buf []byte, entries []Entry, keep func([]byte, Kind) bool) (_ []Entry, more bool, err error) {
+	n, err := unix.Getdents(fd, buf)
+	for err == unix.EINTR {
+		n, err = unix.Getdents(fd, buf)
 	}
+	if err == unix.ENOENT { // removed meanwhile
+		return entries, false, nil
+	}
+	if err != nil {
+		return entries, false, sysError("list", path, err)
+	}
+	entries = parseEntries(buf[:n], entries, keep)
 	for i := range entries {
 		if entries[i].Kind == KindUnknown {
 			entries[i].Kind = entryKind(fd, entries[i].Name)
 		}
 	}
-	return entries, nil
+	return entries, n > 0, nil
 }
 
 // parseEntries reads records of linux_dirent64: inode (8 bytes), offset (8),
 // length of the record (2), type (1), name ending with NUL.
-func parseEntries(b []byte, entries []Entry) []Entry {
+func parseEntries(b []byte, entries []Entry, keep func([]byte, Kind) bool) []Entry {
 	const header = 19
 	for len(b) >= header {
 		size := int(binary.NativeEndian.Uint16(b[16:]))
@@ -118,8 +123,9 @@ func parseEntries(b []byte, entries []Entry) []Entry {
 		if i := bytes.IndexByte(name, 0); i >= 0 {
 			name = name[:i]
 		}
-		if s := string(name); s != "." && s != ".." && s != "" {
-			entries = append(entries, Entry{Name: s, Kind: kindOf(uint32(b[18]) << 12)})
+		kind := kindOf(uint32(b[18]) << 12)
+		if string(name) != "." && string(name) != ".." && len(name) > 0 && (keep == nil || keep(name, kind)) {
+			entries = append(entries, Entry{Name: string(name), Kind: kind})
 		}
 		b = b[size:]
 	}

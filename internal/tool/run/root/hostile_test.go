@@ -519,7 +519,7 @@ func TestReadDirAndLstat(t *testing.T) {
 func FuzzParseEntries(f *testing.F) {
 	f.Add([]byte("\x01\x00\x00\x00\x00\x00\x00\x00\x02\x00\x00\x00\x00\x00\x00\x00\x18\x00\x08name\x00"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		for _, e := range parseEntries(b, nil) {
+		for _, e := range parseEntries(b, nil, nil) {
 			if e.Name == "" || e.Name == "." || e.Name == ".." || strings.ContainsRune(e.Name, 0) {
 				t.Errorf("name %q", e.Name)
 			}

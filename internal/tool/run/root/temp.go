@@ -276,7 +276,7 @@ func (r *Root) sweep(dirfd int) {
 		if err != nil || n == 0 {
 			return
 		}
-		entries := parseEntries(buf[:n], nil)
+		entries := parseEntries(buf[:n], nil, nil)
 		seen += len(entries)
 		for _, e := range entries {
 			if isTempName(e.Name) && !removeStale(dirfd, e.Name) {

@@ -119,7 +119,7 @@ func TestPendingIsBounded(t *testing.T) {
 		t.Errorf("%d bytes wait: %q", held, w.report.Partial)
 	}
 	w.over, w.report = false, Report{}
-	if _, ok := w.take(); !ok {
+	if _, ok := w.take(true); !ok {
 		t.Fatal("there is none")
 	}
 	if w.add(pendingDir{path: long}); w.ended() {

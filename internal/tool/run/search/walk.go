@@ -15,6 +15,9 @@ const (
 	// maxPending is what directories that are known and not looked through yet may
 	// take of the memory, in bytes: their paths may be long.
 	maxPending = 20 << 20
+	// lentFor is how many directories a worker looks through on a thread that it is
+	// lent.
+	lentFor = 32
 	// pendingBytes is what one takes besides its path.
 	pendingBytes = 48
 )
@@ -46,10 +49,10 @@ func Walk(ctx context.Context, r *root.Root, dir string, visit Visit) (Report, e
 	return WalkOnly(ctx, r, dir, nil, visit)
 }
 
-// WalkOnly is Walk for the files that want is true of, by canonical path. The others
-// cost no more than their name: no ignore file is asked about them.
-func WalkOnly(ctx context.Context, r *root.Root, dir string, want func(path string) bool, visit Visit) (Report, error) {
-	w := &walk{root: r, want: want, visit: visit, left: ignoreTotalBytes, scratch: r.NewScratch()}
+// WalkOnly is Walk for the files that may is true of, by their directory and name. The
+// others cost no more than that question. Only one goroutine calls visit.
+func WalkOnly(ctx context.Context, r *root.Root, dir string, may func(dir string, name []byte) bool, visit Visit) (Report, error) {
+	w := &walk{root: r, may: may, visit: visit, left: ignoreTotalBytes, scratch: r.NewScratch()}
 	defer w.scratch.Release()
 	w.wake.L = &w.mu
 	w.reader = ignoreReader{root: r, base: dir, spend: w.spend, cut: w.cutFile}
@@ -57,7 +60,11 @@ func WalkOnly(ctx context.Context, r *root.Root, dir string, want func(path stri
 	defer stop()
 	w.add(pendingDir{path: dir, above: w.reader.chain(ctx)})
 	var done sync.WaitGroup
-	for i := range workers {
+	n := workers
+	if may != nil {
+		n = 1 // it goes along with a search that has all processors
+	}
+	for i := range n {
 		done.Go(func() { w.work(ctx, i) })
 	}
 	done.Wait()
@@ -76,7 +83,7 @@ func WalkOnly(ctx context.Context, r *root.Root, dir string, want func(path stri
 // walk is one run of Walk.
 type walk struct {
 	root   *root.Root
-	want   func(path string) bool // nil: all
+	may    func(dir string, name []byte) bool // nil: all
 	visit  Visit
 	reader ignoreReader
 	// scratch has the memory of rules and of pending.
@@ -147,8 +154,9 @@ func (w *walk) cutFile(name string) {
 	w.partial(fmt.Sprintf("the ignore file %q is larger than %d KiB", name, ignoreFileBytes>>10))
 }
 
-// take waits for a directory; false means that there will be none.
-func (w *walk) take() (pendingDir, bool) {
+// take gives a directory that has not been looked through. Where there is none now
+// it waits for one, if it may; false means that there will be none, or is none now.
+func (w *walk) take(wait bool) (pendingDir, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for {
@@ -163,7 +171,7 @@ func (w *walk) take() (pendingDir, bool) {
 			w.scratch.Give(int64(dir.size()))
 			w.busy++
 			return dir, true
-		case w.busy == 0:
+		case w.busy == 0 || !wait:
 			return pendingDir{}, false
 		}
 		w.wake.Wait()
@@ -216,17 +224,28 @@ func (w *walk) work(ctx context.Context, worker int) {
 	}()
 	globs := globber{ctx: ctx}
 	for {
-		dir, ok := w.take()
+		dir, ok := w.take(true)
 		if !ok {
 			return
 		}
-		// A directory at a time is done on one thread: going to another for each
-		// file costs more than opening it.
-		err := w.root.Lend(ctx, func() { w.directory(ctx, worker, &globs, dir) })
+		// Some directories at a time are done on one thread: going to another for
+		// each file costs more than opening it, and to be lent one more than to read
+		// a small directory.
+		err := w.root.Lend(ctx, func() {
+			for n := 1; ; n++ {
+				w.directory(ctx, worker, &globs, dir)
+				w.leave()
+				if n == lentFor {
+					return
+				}
+				if dir, ok = w.take(false); !ok {
+					return
+				}
+			}
+		})
 		if err != nil {
 			w.end()
 		}
-		w.leave()
 	}
 }
 
@@ -259,13 +278,13 @@ func (w *walk) directory(ctx context.Context, worker int, globs *globber, dir pe
 		return true
 	}
 	var err error
-	if w.want == nil {
+	if w.may == nil {
 		rules = w.reader.level(ctx, dir.above, dir.path)
 		err = w.root.ReadDir(ctx, dir.path, take)
 	} else {
 		var few []root.Entry
 		var own bool
-		few, own, err = w.wanted(ctx, dir.path, prefix)
+		few, own, err = w.few(ctx, dir.path, prefix)
 		if rules = dir.above; own {
 			rules = w.reader.level(ctx, dir.above, dir.path)
 		}
@@ -280,22 +299,23 @@ func (w *walk) directory(ctx context.Context, worker int, globs *globber, dir pe
 	}
 }
 
-// maxWanted is how many entries of one directory wanted gives.
-const maxWanted = 16 << 10
+// maxFew is how many entries of one directory few gives.
+const maxFew = 16 << 10
 
-// wanted lists the directories and the wanted files of a directory. own reports
-// whether there may be rules in it: to look for each kind of ignore file in each
-// directory would cost more than all the rest.
-func (w *walk) wanted(ctx context.Context, dir, prefix string) (few []root.Entry, own bool, err error) {
-	err = w.root.ReadDir(ctx, dir, func(e root.Entry) bool {
-		switch e.Name {
+// few lists the directories in a directory, and the files that may be wanted. own
+// reports whether there may be rules in it: to look for each kind of ignore file in
+// each directory would cost more than all the rest.
+func (w *walk) few(ctx context.Context, dir, prefix string) (few []root.Entry, own bool, err error) {
+	keep := func(name []byte, kind root.Kind) bool {
+		switch string(name) {
 		case ".git", ".gitignore", ".ignore", ".rgignore":
 			own = true
 		}
-		if e.Kind == root.KindDir || e.Kind == root.KindFile && w.want(prefix+e.Name) {
-			few = append(few, e)
-		}
-		if len(few) == maxWanted {
+		return kind == root.KindDir || (kind == root.KindFile || kind == root.KindUnknown) && w.may(prefix, name)
+	}
+	err = w.root.ReadDirOnly(ctx, dir, keep, func(e root.Entry) bool {
+		few = append(few, e)
+		if len(few) == maxFew {
 			w.partial(fmt.Sprintf("the directory %q has too many entries", dir))
 		}
 		return !w.ended()

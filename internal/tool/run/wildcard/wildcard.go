@@ -43,6 +43,18 @@ func Compile(p string) Glob {
 // String is the pattern.
 func (g *Glob) String() string { return g.pattern }
 
+// Part is a text that each match of a pattern for paths has in one of its names, the
+// longest that is known; "" where there may be none.
+func (g *Glob) Part() string {
+	longest := ""
+	for part := range strings.FieldsFuncSeq(g.pattern, func(r rune) bool { return strings.ContainsRune("*?/", r) }) {
+		if len(part) > len(longest) {
+			longest = part
+		}
+	}
+	return longest
+}
+
 // Match reports whether the pattern stands for all of text.
 func (g *Glob) Match(text string) bool {
 	n, ok := g.prefix.at(text)
