@@ -34,7 +34,7 @@ const module = "github.com/toold/toold"
 var mayImport = map[string][]string{
 	"api":                        {},
 	"client":                     {},
-	"internal/tool":              {"client", "internal/tool/run", "internal/tool/shell"},
+	"internal/tool":              {"client", "internal/tool/run", "internal/tool/run/globpath", "internal/tool/run/spelling", "internal/tool/shell"},
 	"internal/tool/shell":        {},
 	"internal/tool/run":          {"internal/tool/run/..."},
 	"internal/tool/run/replace":  {},
@@ -45,6 +45,8 @@ var mayImport = map[string][]string{
 	"internal/tool/run/textfile": {"internal/tool/run/..."},
 	"internal/tool/run/readrule": {"internal/tool/run/wildcard"},
 	"internal/tool/run/wildcard": {},
+	"internal/tool/run/globpath": {},
+	"internal/tool/run/spelling": {},
 	"internal/policy":            {"client", "internal/tool", "internal/tool/run/readrule", "internal/tool/run/wildcard", "internal/tomltext"},
 	"internal/tomltext":          {},
 	"internal/sandbox":           {"client"},

@@ -109,15 +109,11 @@ func (r *Registry) find(name string) (*Definition, error) {
 		}
 		names = append(names, d.Name)
 	}
-	e := &client.Error{
+	return nil, &client.Error{
 		Code:    client.CodeUnknownTool,
 		Message: fmt.Sprintf("there is no tool called %q", cut(strings.ToValidUTF8(name, "\uFFFD"), 64)),
-		Hint:    "the tools are " + strings.Join(names, ", "),
+		Hint:    insteadOf(name, names),
 	}
-	if near := similar(name, names); len(near) > 0 {
-		e.Hint = fmt.Sprintf("did you mean %s? The tools are %s", strings.Join(near, " or "), strings.Join(names, ", "))
-	}
-	return nil, e
 }
 
 // parse turns what a client sent into what is judged and run.

@@ -76,6 +76,9 @@ func TestParseRefuses(t *testing.T) {
 		}},
 		{"trailing data", "bash", `{"command":"ls"} {}`, []client.Violation{{Message: "after the end"}}},
 		{"unknown key", "bash", `{"command":"ls","shell":"zsh"}`, []client.Violation{{Path: "/shell", Message: "known are command, description"}}},
+		{"a word of the key", "read", `{"path":"a"}`, []client.Violation{
+			{Path: "/file_path", Message: "is required"}, {Path: "/path", Message: `did you mean "file_path"?`},
+		}},
 		{"background", "bash", `{"command":"ls","background":true}`, []client.Violation{{Path: "/background", Message: "not supported by this version"}}},
 		{"both spellings", "read", `{"file_path":"a","filePath":"a"}`, []client.Violation{{Path: "/filePath", Message: "another spelling"}}},
 		{"several", "read", `{"offset":-1,"limit":"x","x/y~":1}`, []client.Violation{
@@ -124,10 +127,17 @@ func TestUnknownTool(t *testing.T) {
 	r := NewRegistry()
 	for _, tc := range []struct{ name, hint string }{
 		{"bahs", "did you mean bash?"},
-		{"read_file", "did you mean read?"},
-		{"ReadFile", "did you mean read?"},
-		{"glop", "did you mean glob or grep?"},
-		{"webfetch", "the tools are bash, read, write, edit, glob, grep, list"},
+		{"read_file", "use read, which does that here; the tools are"},
+		{"ReadFile", "use read, which"},
+		{"str_replace_based_edit_tool", "use edit, which"},
+		{"shell", "use bash, which"},
+		{"LS", "use list, which"},
+		{"Task", "no tool does that here; the tools are bash"},
+		{"TodoWrite", "no tool does that here; the tools are bash"},
+		{"rea", "did you mean read? The tools are"},
+		{"executor", "the tools are bash"},
+		{"glop", "did you mean glob?"},
+		{"webfetch", "no tool does that here; the tools are bash, read, write, edit, glob, grep, list"},
 		{"", "the tools are bash"},
 		{strings.Repeat("bash", 100000), "the tools are bash"},
 		{"File_Put", "the tools are"}, // hidden ones are not corrected to

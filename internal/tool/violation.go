@@ -57,7 +57,7 @@ func unknownKey(name, path string, fields []string) string {
 	if path != "" { // fields are those of the input itself
 		return "is not a known key"
 	}
-	if near := similar(name, fields); len(near) > 0 {
+	if near := similarField(name, fields); len(near) > 0 {
 		return fmt.Sprintf("is not a known key; did you mean %q?", near[0])
 	}
 	return "is not a known key; known are " + strings.Join(fields, ", ")

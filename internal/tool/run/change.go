@@ -5,8 +5,11 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/internal/tool/run/replace"
 	"github.com/toold/toold/internal/tool/run/root"
@@ -216,6 +219,29 @@ func resolveChange[T changeInput](ctx context.Context, env *Env, input json.RawM
 		return prepareFailure(displayName(asked), nil, err)
 	}
 	return &Prepared{Targets: []Target{target(asked, info, true)}}, nil
+}
+
+// changeFailure is failure for a change of the file at path. Where nothing can be
+// written in that place it says where something can.
+func changeFailure(env *Env, path string, err error) (*Result, error) {
+	result, failed := failure(relative(env, path), err)
+	if result == nil || !errors.Is(err, unix.EROFS) && (root.CodeOf(err) != root.Denied || isBelow(path, env.Worktree)) {
+		return result, failed
+	}
+	var places []string
+	for _, dir := range []string{env.Worktree, env.Home, env.Tmp} {
+		if dir != "" && !isBelow(path, dir) {
+			places = append(places, displayName(dir))
+		}
+	}
+	if len(places) > 0 {
+		result.Output += "; files can be written below " + strings.Join(places, ", ")
+	}
+	return result, failed
+}
+
+func isBelow(path, dir string) bool {
+	return strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
 }
 
 // checkRegular refuses what exists and is no regular file.

@@ -120,7 +120,7 @@ func (e Edit) plan(ctx context.Context, env *Env, in editInput, t Target, old []
 	c := &change{}
 	c.found, c.content, err = find(ctx, in, old, strategies)
 	if err != nil {
-		c.refused, err = editFailure(title, t.Path, err)
+		c.refused, err = editFailure(title, t.Path, in, err)
 		return c, err
 	}
 	if err := checkSize(env, t.Path, int64(len(c.content))); err != nil {
@@ -183,7 +183,7 @@ func (e Edit) Run(ctx context.Context, env *Env, input json.RawMessage, prep *Pr
 	}
 	p, err := begin(ctx, env, prep.Targets[0], input)
 	if err != nil {
-		return failure(title, err)
+		return changeFailure(env, prep.Targets[0].Path, err)
 	}
 	defer p.Close()
 	in, err := e.input(env, input)
@@ -199,7 +199,7 @@ func (e Edit) Run(ctx context.Context, env *Env, input json.RawMessage, prep *Pr
 	}
 	done, err := p.commit(ctx, env, c, settings.Durable)
 	if err != nil {
-		return failure(title, err)
+		return changeFailure(env, prep.Targets[0].Path, err)
 	}
 	return edited(env, done, c), nil
 }
@@ -323,7 +323,7 @@ func cutDiff(diff string) string {
 }
 
 // editFailure sorts the errors of find.
-func editFailure(title, path string, err error) (*Result, error) {
+func editFailure(title, path string, in editInput, err error) (*Result, error) {
 	var (
 		missing   *replace.NotFoundError
 		ambiguous *replace.AmbiguousError
@@ -338,6 +338,9 @@ func editFailure(title, path string, err error) (*Result, error) {
 		return nil, Errorf(CodeInvalidInput, "old_string and new_string differ in nothing but line endings, or old_string has no text")
 	case errors.As(err, &missing):
 		r := Failed(title, "old_string was not found in %s.", title)
+		if hasLineNumbers(in.OldString) {
+			r.Output += " It has line numbers in front of its lines, as read shows them: leave them out, with the tab behind them."
+		}
 		if len(missing.Skipped) > 0 {
 			r.Output += fmt.Sprintf(" Not tried: %s.", strings.Join(missing.Skipped, ", "))
 		}
@@ -358,6 +361,23 @@ func editFailure(title, path string, err error) (*Result, error) {
 		return Failed(title, "cannot edit %s: %s", title, err), nil
 	}
 	return nil, Errorf(CodeAborted, "stopped before old_string was found: %v", err)
+}
+
+// hasLineNumbers reports whether each line that is not empty begins with a number and
+// what stands behind line numbers: the tab of read, or the marks of grep and others.
+func hasLineNumbers(text string) bool {
+	found := false
+	for l := range strings.Lines(text) {
+		if strings.TrimSpace(l) == "" {
+			continue
+		}
+		rest := strings.TrimLeft(strings.TrimLeft(l, " "), "0123456789")
+		if strings.TrimLeft(l, " ") == rest || !strings.HasPrefix(rest, "\t") && !strings.HasPrefix(rest, "→") && !strings.HasPrefix(rest, ": ") && !strings.HasPrefix(rest, "| ") {
+			return false
+		}
+		found = true
+	}
+	return found
 }
 
 // nearestPassages shows the passages that resemble old_string, with how they differ

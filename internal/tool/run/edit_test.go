@@ -151,3 +151,25 @@ func TestConcurrentEdits(t *testing.T) {
 		}
 	}
 }
+
+// Line numbers that were copied from an answer of read are named as what is wrong.
+func TestEditWithLineNumbers(t *testing.T) {
+	env, dir := fileEnv(t)
+	writeFile(t, dir+"/f", "package p\n\nfunc f() {\n}\n")
+	for _, tt := range []struct {
+		old  string
+		says bool
+	}{
+		{"3\tfunc f() {\n4\t}", true},
+		{"     1→package p\n     2→\n", true},
+		{"  3: func f() {", true},
+		{"3 apples", false},
+		{"func g(int) {\n4\t}", false},
+		{"99", false},
+	} {
+		r, err := callTool(t, env, Edit{}, object{"file_path": "f", "old_string": tt.old, "new_string": "x"})
+		if err != nil || !r.IsError || strings.Contains(r.Output, "leave them out") != tt.says {
+			t.Errorf("%q: %+v, %v", tt.old, r, err)
+		}
+	}
+}

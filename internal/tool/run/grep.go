@@ -354,17 +354,22 @@ func (g *grepSearch) message(s string) string {
 	return next
 }
 
-// refused is the answer to a pattern that the engine does not take.
+// refused is the answer to a pattern that the engine does not take. ripgrep's advice
+// is about flags that nobody can give it here, so it is replaced by ours.
 func (g *grepSearch) refused(said string) *Result {
-	hint := ""
+	said, advice, _ := strings.Cut(said, "\n\nConsider ")
+	hint := "Set literal to search for plain text."
 	switch {
+	case strings.Contains(advice, "multiline") || strings.Contains(said, `"\n"`):
+		hint = "Set multiline to search across lines."
 	case g.in.Literal:
+		hint = ""
+	case strings.Contains(said, "look-around"), strings.Contains(said, "backreference"):
+		hint = "There are no look-arounds and no back-references: search for a part that needs none, or use bash with grep -P."
 	case strings.Contains(said, "size limit"):
-		hint = "\nThe pattern is too large when it is compiled: use fewer or smaller repetitions, or several searches."
-	default:
-		hint = "\nSet literal to search for plain text."
+		hint = "The pattern is too large when it is compiled: use fewer or smaller repetitions, or several searches."
 	}
-	return Failed(g.title(), "grep does not take this pattern:\n%s%s", said, hint)
+	return Failed(g.title(), "grep does not take this pattern:\n%s\n%s", strings.TrimSpace(said), hint)
 }
 
 func (g *grepSearch) title() string { return displayName(g.in.Pattern) }

@@ -5,11 +5,13 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
-	"github.com/agnivade/levenshtein"
+	"golang.org/x/text/unicode/norm"
 
 	"github.com/toold/toold/internal/tool/run/root"
+	"github.com/toold/toold/internal/tool/run/spelling"
 )
 
 const (
@@ -134,14 +136,17 @@ func notFound(ctx context.Context, env *Env, path string) string {
 	for dir != "/" && dir != "" {
 		i := strings.LastIndexByte(dir, '/')
 		dir, name = dir[:i], dir[i+1:]
-		names, err := similarNames(ctx, env, dir+"/", name)
+		near, err := similarNames(ctx, env, dir+"/", name)
 		if root.CodeOf(err) == root.NotExist {
 			fmt.Fprintf(&b, ", nor does %s", displayName(dir+"/"))
 			continue
 		}
-		if err == nil && len(names) > 0 {
+		switch {
+		case near.same != "":
+			fmt.Fprintf(&b, ". One of the same letters in another Unicode form does: give it as %s", strconv.QuoteToASCII(dir+"/"+near.same))
+		case len(near.names) > 0:
 			b.WriteString(". Did you mean one of these?")
-			for _, n := range names {
+			for _, n := range near.names {
 				b.WriteString("\n" + displayName(dir+"/"+n))
 			}
 		}
@@ -150,48 +155,59 @@ func notFound(ctx context.Context, env *Env, path string) string {
 	return b.String()
 }
 
-// similarNames gives the names in a directory that are most like name.
-func similarNames(ctx context.Context, env *Env, dir, name string) ([]string, error) {
+// nearNames are those in a directory that a missing name may have been meant to be.
+type nearNames struct {
+	same  string // has the same letters in another Unicode form
+	names []string
+}
+
+// similarNames gives the names in a directory that are most like name. What no file
+// tool opens is none of them.
+func similarNames(ctx context.Context, env *Env, dir, name string) (near nearNames, err error) {
 	type scored struct {
 		name  string
 		score int
 	}
 	var found []scored
 	seen := 0
-	lower := strings.ToLower(name)
-	err := env.Root.ReadDir(ctx, dir, func(e root.Entry) bool {
+	lower, form := strings.ToLower(name), norm.NFC.String(name)
+	hidden, err := unreadOf(env)
+	if err != nil {
+		return near, err
+	}
+	err = env.Root.ReadDir(ctx, dir, func(e root.Entry) bool {
 		seen++
+		switch e.Kind {
+		case root.KindSocket, root.KindFIFO, root.KindDevice:
+			return true
+		}
+		if hidden.hidesName(dir + e.Name) {
+			return true
+		}
+		if e.Name != name && norm.NFC.String(e.Name) == form {
+			near.same = e.Name
+			return false
+		}
 		if score, ok := unlikeness(lower, strings.ToLower(e.Name)); ok {
 			found = append(found, scored{e.Name, score})
-			if len(found) > 1000 {
-				return false
-			}
 		}
-		return seen < siblingsSeen
+		return seen < siblingsSeen && len(found) <= 1000
 	})
 	slices.SortFunc(found, func(a, b scored) int {
 		return cmp.Or(cmp.Compare(a.score, b.score), cmp.Compare(a.name, b.name))
 	})
-	var names []string
 	for _, f := range found[:min(len(found), siblings)] {
-		names = append(names, f.name)
+		near.names = append(near.names, f.name)
 	}
-	return names, err
+	return near, err
 }
 
-// unlikeness is how far two names are from each other; false when they are not
-// alike. One that contains the other, such as a name without its extension, is.
-func unlikeness(a, b string) (int, bool) {
-	short, long := min(len(a), len(b)), max(len(a), len(b))
-	if short == 0 {
-		return 0, false
-	}
-	if short >= 3 && (strings.Contains(a, b) || strings.Contains(b, a)) {
+// unlikeness is how far name is from other; false when they are not alike. One that
+// contains the other, such as a name without its extension, is.
+func unlikeness(name, other string) (int, bool) {
+	short, long := min(len(name), len(other)), max(len(name), len(other))
+	if short >= 3 && (strings.Contains(name, other) || strings.Contains(other, name)) {
 		return long - short, true
 	}
-	if long-short > long/3 {
-		return 0, false
-	}
-	d := levenshtein.ComputeDistance(a, b)
-	return d, d <= max(2, long/3) && d < long // two characters in the wrong order are two changes
+	return spelling.Alike(name, other)
 }

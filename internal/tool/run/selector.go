@@ -3,6 +3,7 @@ package run
 import (
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/bmatcuk/doublestar/v4"
@@ -40,11 +41,37 @@ func newSelector(pattern, base string) (*selector, error) {
 		return nil, Errorf(CodeInvalidInput, "%q is not a valid glob: see that every [ and { is closed; "+
 			"put a backslash before characters that are meant as such", pattern)
 	}
+	if list := listed(s.pattern); list != nil {
+		return nil, Errorf(CodeInvalidInput, "%q is one glob, with a comma in it: write {%s} for several", pattern, strings.Join(list, ","))
+	}
 	if expansions(s.pattern) > maxExpansions {
 		return nil, Errorf(CodeInvalidInput, "the glob %q has alternatives for more than %d patterns; split it up",
 			pattern, maxExpansions)
 	}
 	return s, nil
+}
+
+// listed are the globs of a pattern that looks like a list of them, such as
+// "*.ts, *.js"; nil = it does not.
+func listed(pattern string) []string {
+	var list []string
+	depth, from := 0, 0
+	for i, r := range pattern + "," {
+		switch {
+		case r == '{', r == '[':
+			depth++
+		case r == '}', r == ']':
+			depth--
+		case r == ',' && depth == 0:
+			list = append(list, strings.TrimSpace(pattern[from:i]))
+			from = i + 1
+		}
+	}
+	// Names may have commas; two parts with a star are no name.
+	if len(list) < 2 || slices.ContainsFunc(list, func(s string) bool { return !strings.Contains(s, "*") }) {
+		return nil
+	}
+	return list
 }
 
 // expansions is at least the number of plain patterns that the alternatives in

@@ -102,7 +102,7 @@ func (w Write) Run(ctx context.Context, env *Env, input json.RawMessage, prep *P
 	title := relative(env, prep.Targets[0].Path)
 	p, err := begin(ctx, env, prep.Targets[0], input)
 	if err != nil {
-		return failure(title, err)
+		return changeFailure(env, prep.Targets[0].Path, err)
 	}
 	defer p.Close()
 	in, err := inputOf[writeInput](env, input)
@@ -118,7 +118,7 @@ func (w Write) Run(ctx context.Context, env *Env, input json.RawMessage, prep *P
 	}
 	done, err := p.commit(ctx, env, c, settings.Durable)
 	if err != nil {
-		return failure(title, err)
+		return changeFailure(env, prep.Targets[0].Path, err)
 	}
 	created := !p.Info().Exists
 	result := changed(env, done, c, created)
