@@ -75,13 +75,18 @@ func fileAccess(permission, name string, write bool) func(json.RawMessage, []str
 }
 
 // searchAccess is the Access of a tool that searches for its pattern below a
-// path; only a path that is given has to be resolved.
-func searchAccess(permission string) func(json.RawMessage, []string) Access {
+// path; only a path that is given has to be resolved. place says which, with the rest
+// of the pattern.
+func searchAccess(permission string, place func(path, pattern string) (string, string)) func(json.RawMessage, []string) Access {
 	return func(input json.RawMessage, _ []string) Access {
 		in := named(input, "pattern", "path")
+		dir, _ := place(in["path"], in["pattern"])
 		return Access{
-			Requests: []Request{{Permission: permission, Pattern: in["pattern"], Path: in["path"]}},
-			Prepare:  in["path"] != "",
+			Requests: []Request{{Permission: permission, Pattern: in["pattern"], Path: dir}},
+			Prepare:  dir != "",
 		}
 	}
 }
+
+// asGiven is the place of a pattern that names none.
+func asGiven(path, pattern string) (string, string) { return path, pattern }

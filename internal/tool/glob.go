@@ -1,6 +1,10 @@
 package tool
 
-import _ "embed"
+import (
+	_ "embed"
+
+	"github.com/toold/toold/internal/tool/run/globpath"
+)
 
 //go:embed glob.md
 var globDescription string
@@ -12,7 +16,7 @@ func globTool() *Definition {
 		ReadOnly:    true,
 		Shows:       ShowsNames,
 		Truncate:    truncateHead,
-		Access:      searchAccess("glob"),
+		Access:      searchAccess("glob", globpath.Split),
 		input: object(
 			required("pattern", text(1, maxPath, "The glob that file names must match, such as **/*.go or src/**/*.{ts,tsx}.")),
 			optional("path", text(0, maxPath, "The directory to search in, absolute or relative to the worktree. The default is the worktree.")),

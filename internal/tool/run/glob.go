@@ -4,13 +4,13 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/toold/toold/internal/tool/run/globpath"
 	"github.com/toold/toold/internal/tool/run/root"
 )
 
@@ -42,22 +42,46 @@ func (Glob) Name() string { return "glob" }
 
 // Prepare implements Tool.
 func (Glob) Prepare(ctx context.Context, env *Env, input json.RawMessage) (*Prepared, error) {
-	return prepareSearch(ctx, env, input, false)
+	in, err := globInputOf(input)
+	if err != nil {
+		return nil, err
+	}
+	prep, err := prepareIn(ctx, env, in.dir, false)
+	if prep != nil && prep.Result != nil && in.Path == "" && strings.HasPrefix(in.Pattern, "/") {
+		prep.Result.Output += ". A pattern that begins with / is a path from the root; for files below the worktree leave the / out"
+	}
+	return prep, err
+}
+
+// globPlace is the input with the place that it names.
+type globPlace struct {
+	globInput
+	dir, rest string
+}
+
+func globInputOf(input json.RawMessage) (in globPlace, err error) {
+	if err = decodeInput(input, &in.globInput); err == nil {
+		in.dir, in.rest = globpath.Split(in.Path, in.Pattern)
+	}
+	return in, err
 }
 
 // Run implements Tool. The age of every file that matches is looked at:
 // ripgrep's own sorting by age is no help, because before version 14 it sorts
 // each directory by itself, and because it says nothing until it has seen all.
 func (Glob) Run(ctx context.Context, env *Env, input json.RawMessage, prep *Prepared) (*Result, error) {
-	var in globInput
-	if err := decodeInput(input, &in); err != nil {
+	in, err := globInputOf(input)
+	if err != nil {
 		return nil, err
 	}
-	target, err := searchTarget(ctx, env, in.Path, prep, false)
-	if err != nil {
-		return failure(displayName(in.Path), err)
+	if prep != nil && prep.Result != nil {
+		return prep.Result, nil
 	}
-	sel, err := newSelector(in.Pattern, target.Path)
+	target, err := searchTarget(ctx, env, in.dir, prep, false)
+	if err != nil {
+		return failure(displayName(cmp.Or(in.dir, ".")), err)
+	}
+	sel, err := newSelector(in.rest, target.Path)
 	if err != nil {
 		return nil, err
 	}
@@ -65,34 +89,25 @@ func (Glob) Run(ctx context.Context, env *Env, input json.RawMessage, prep *Prep
 	if err != nil {
 		return nil, err
 	}
-	args := []string{"--files", "--null"}
-	if glob := sel.typeGlob(); glob != "" {
-		args = append(args, "--type-add=toold:"+glob, "--type=toold")
-	}
 	ages := startAges(ctx, env.Root)
-	where := placeOf(target)
-	run := ripgrepRun{
-		args: args, place: where,
-		out: &splitter{fields: []splitField{{end: 0, keep: grepPathBytes}}, visit: func(f [][]byte) bool {
-			if name := where.path(string(f[0])); sel.match(below(name, target.Path)) && !hidden.hidesName(name) {
-				ages.ask(name)
-			}
-			return true
-		}},
-		timeout: remaining(ctx),
-	}
-	end, err := run.run(ctx, env)
-	if errors.Is(err, errNoRipgrep) {
-		end, err = ownFiles(ctx, env, target.Path, sel, hidden, ages)
-	}
+	f := fileWalk{place: placeOf(target), base: target.Path, sel: sel, found: func(name string) {
+		if !hidden.hidesName(name) {
+			ages.ask(name)
+		}
+	}}
+	end, err := f.run(ctx, env, remaining(ctx))
 	ages.wait()
 	if err != nil {
-		return searchFailure(in.Path, err)
+		return searchFailure(in.dir, err)
 	}
 	if end.fatal != "" {
 		return nil, Errorf(CodeSandboxFailed, "ripgrep cannot list files: %s", end.fatal)
 	}
-	return globResult(in, ages, hidden, end), nil
+	result := globResult(in.globInput, ages, hidden, end)
+	if ages.total == 0 && end.partial == "" {
+		result.Output += whyNone(ctx, env, f, in.rest)
+	}
+	return result, nil
 }
 
 // ages sorts files by age while they are still being found, and holds no more

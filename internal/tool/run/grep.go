@@ -121,7 +121,11 @@ func (Grep) Run(ctx context.Context, env *Env, input json.RawMessage, prep *Prep
 	if end.unreadable && target.Kind == root.KindFile && g.matches == 0 {
 		return Failed(displayName(target.Path), "%s could not be read", displayName(target.Path)), nil
 	}
-	return g.result(end), nil
+	result := g.result(end)
+	if g.matches == 0 && g.binary == 0 && g.include != nil {
+		result.Output += namedDir(ctx, env, g.base, in.Include)
+	}
+	return result, nil
 }
 
 // grepSearch gathers the answer of one call.

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -90,5 +91,54 @@ func TestPlacesThatCanBeWritten(t *testing.T) {
 		if err != nil || !strings.HasSuffix(r.Output, tt.says) {
 			t.Errorf("%s, %v: %+v, %v", tt.path, tt.err, r, err)
 		}
+	}
+}
+
+// A glob that names a directory of its own is searched there, and one that finds
+// nothing says why.
+func TestGlobElsewhere(t *testing.T) { withEngines(t, testGlobElsewhere) }
+
+func testGlobElsewhere(t *testing.T, env *Env) {
+	tree(t, env.Worktree, map[string]string{
+		"w/.gitignore": "dist/\n*.log\n", "w/src/a.go": "", "w/dist/a.js": "", "w/dist/sub/b.js": "", "w/x.log": "", "w/.git/config": "",
+		"other/o.conf": "", "other/deep/p.conf": "",
+	})
+	must(t, os.Symlink("../other", env.Worktree+"/w/link"))
+	top := env.Worktree
+	env.Worktree += "/w"
+	for _, tt := range []struct {
+		in          object
+		found, says string
+	}{
+		{object{"pattern": top + "/other/*.conf"}, top + "/other/o.conf\n", ""},
+		{object{"pattern": top + "/other/**/p.conf"}, top + "/other/deep/p.conf\n", ""},
+		{object{"pattern": "../other/*.conf"}, top + "/other/o.conf\n", ""},
+		{object{"pattern": "../*/*.conf", "path": "src"}, "", ""},
+		{object{"pattern": "/*.go"}, "", ""},
+		{object{"pattern": "/src/*.go"}, "", "does not exist. A pattern that begins with / is a path from the root; for files below the worktree leave the / out"},
+		{object{"pattern": "/src/*.go", "path": "."}, env.Worktree + "/src/a.go\n", ""},
+		{object{"pattern": top + "/other/*.conf", "path": "."}, "", "To search another directory set path.)"},
+		{object{"pattern": "srcc/*.go"}, "", "/w/srcc does not exist. Did you mean one of these?\n" + env.Worktree + "/src"},
+		{object{"pattern": "link/*.conf"}, "", env.Worktree + "/link leads to " + top + "/other, and links are not followed: set path to that.)"},
+		{object{"pattern": "link/*.conf", "path": "."}, "", "set path to that.)"},
+		{object{"pattern": "dist/**/*.js"}, "", "(2 files match that ignore files such as .gitignore exclude, for example " + env.Worktree + "/dist/a.js: set path to " + env.Worktree + "/dist to find what is there.)"},
+		{object{"pattern": "**/b.js"}, "", "(1 file matches that ignore files such as .gitignore exclude, for example " + env.Worktree + "/dist/sub/b.js: set path to " + env.Worktree + "/dist/sub to"},
+		{object{"pattern": "*.js", "path": "dist"}, env.Worktree + "/dist/sub/b.js\n", ""},
+		{object{"pattern": "*.log"}, "", "(1 file matches that ignore files such as .gitignore exclude, for example " + env.Worktree + "/x.log: read and edit open it by its name"},
+		{object{"pattern": ".git/config"}, "", "set path to " + env.Worktree + "/.git to"},
+		{object{"pattern": "*.nothing"}, "No files found.\n", ""},
+	} {
+		r, err := call(t, env, Glob{}, tt.in)
+		must(t, err)
+		if !strings.Contains(r.Output, tt.found) || !strings.Contains(r.Output, tt.says) || tt.says == "" && strings.Contains(r.Output, "\n(") {
+			t.Errorf("%v: %s", tt.in, r.Output)
+		}
+	}
+	_, err := call(t, env, Glob{}, object{"pattern": "*/../x"})
+	wantCode(t, err, CodeInvalidInput, "goes up with ..")
+	_, err = call(t, env, Grep{}, object{"pattern": "x", "include": "../other/*"})
+	wantCode(t, err, CodeInvalidInput, "set path to the directory")
+	if text, _ := answer(t, env, Grep{}, object{"pattern": "x", "include": "/etc/*.conf"}); !strings.Contains(text, "To search another directory set path.)") {
+		t.Errorf("include: %s", text)
 	}
 }

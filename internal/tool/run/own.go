@@ -43,25 +43,6 @@ func ownEnd(ctx, limited context.Context, timeout time.Duration, dir string, rep
 	}
 }
 
-// ownFiles finds the files of glob without ripgrep.
-func ownFiles(ctx context.Context, env *Env, dir string, sel *selector, hidden *unread, ages *ages) (searchEnd, error) {
-	limited, cancel, timeout := ownTime(ctx)
-	defer cancel()
-	var mu sync.Mutex // guards hidden and ages
-	report, err := search.Walk(limited, env.Root, dir, func(_ int, name string) bool {
-		if !sel.match(below(name, dir)) {
-			return true
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		if !hidden.hidesName(name) {
-			ages.ask(name)
-		}
-		return true
-	})
-	return ownEnd(ctx, limited, timeout, dir, report, err)
-}
-
 // own searches without ripgrep.
 func (g *grepSearch) own(ctx context.Context, env *Env, target root.Info) (searchEnd, error) {
 	if g.in.Multiline && target.Kind == root.KindFile && target.Size > ownSpanBytes {

@@ -23,8 +23,11 @@ import (
 // that shrinks under a mapping kills ripgrep, and a mapped one counts as memory.
 var ripgrepArgs = []string{
 	"rg", "--no-config", "--no-pre", "--no-messages", "--no-mmap", "--color=never",
-	"--no-ignore-global", "--hidden", "--glob=!.git",
+	"--no-ignore-global", "--hidden",
 }
+
+// withoutGit leaves out what git keeps for itself.
+const withoutGit = "--glob=!.git"
 
 // outsideGit has ripgrep follow .gitignore files where there is no repository. It is
 // not given in one: from ripgrep 14 on the rules would then go on in a repository
@@ -51,6 +54,7 @@ type ripgrepRun struct {
 	place   place
 	out     *splitter
 	timeout time.Duration
+	all     bool // no ignore file counts, and .git is searched
 }
 
 // errNoRipgrep: the root filesystem has none, or one that cannot be started. The
@@ -65,8 +69,13 @@ func (r *ripgrepRun) run(ctx context.Context, env *Env) (searchEnd, error) {
 	r.out.enough = cancel
 	stderr := &headBuffer{limit: 4 << 10}
 	args := slices.Clone(ripgrepArgs)
-	if !inGit(ctx, env.Root, r.place.dir) {
-		args = append(args, outsideGit)
+	switch {
+	case r.all:
+		args = append(args, "--no-ignore")
+	case !inGit(ctx, env.Root, r.place.dir):
+		args = append(args, withoutGit, outsideGit)
+	default:
+		args = append(args, withoutGit)
 	}
 	exit, err := env.Exec(runCtx, Command{
 		Argv:    slices.Concat(args, r.args, []string{"--", r.place.arg}),

@@ -19,7 +19,7 @@ import (
 // answer, marked as incomplete.
 const searchDeadline = 30 * time.Second
 
-// prepareSearch resolves the path that grep, glob or list names.
+// prepareSearch resolves the path that grep or list names.
 func prepareSearch(ctx context.Context, env *Env, input json.RawMessage, fileToo bool) (*Prepared, error) {
 	var in struct {
 		Path string `json:"path"`
@@ -27,12 +27,17 @@ func prepareSearch(ctx context.Context, env *Env, input json.RawMessage, fileToo
 	if err := decodeInput(input, &in); err != nil {
 		return nil, err
 	}
-	info, err := findTarget(ctx, env, in.Path, fileToo)
+	return prepareIn(ctx, env, in.Path, fileToo)
+}
+
+// prepareIn resolves the path of a search.
+func prepareIn(ctx context.Context, env *Env, path string, fileToo bool) (*Prepared, error) {
+	info, err := findTarget(ctx, env, path, fileToo)
 	// Where no path is given the call names the worktree, by the name that it is
 	// judged by.
-	targets := []Target{target(cmp.Or(in.Path, "."), info, false)}
+	targets := []Target{target(cmp.Or(path, "."), info, false)}
 	if err != nil {
-		return prepareFailure(displayName(in.Path), targets, err)
+		return prepareFailure(displayName(path), targets, err)
 	}
 	return &Prepared{Targets: targets}, nil
 }

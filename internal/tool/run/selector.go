@@ -41,6 +41,9 @@ func newSelector(pattern, base string) (*selector, error) {
 		return nil, Errorf(CodeInvalidInput, "%q is not a valid glob: see that every [ and { is closed; "+
 			"put a backslash before characters that are meant as such", pattern)
 	}
+	if slices.Contains(strings.Split(s.pattern, "/"), "..") {
+		return nil, Errorf(CodeInvalidInput, "%q goes up with .., which no path below the searched directory does: set path to the directory that is meant", pattern)
+	}
 	if list := listed(s.pattern); list != nil {
 		return nil, Errorf(CodeInvalidInput, "%q is one glob, with a comma in it: write {%s} for several", pattern, strings.Join(list, ","))
 	}

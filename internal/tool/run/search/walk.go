@@ -46,32 +46,42 @@ const Workers = workers
 // followed. The error is ctx's, or says that dir cannot be read. A panic of visit is
 // the caller's.
 func Walk(ctx context.Context, r *root.Root, dir string, visit Visit) (Report, error) {
-	return WalkOnly(ctx, r, dir, nil, visit)
+	return (&walk{root: r, visit: visit}).run(ctx, dir, workers)
+}
+
+// WalkAll is Walk without ignore files, and with what is named .git.
+func WalkAll(ctx context.Context, r *root.Root, dir string, visit Visit) (Report, error) {
+	return (&walk{root: r, visit: visit, all: true}).run(ctx, dir, workers)
 }
 
 // WalkOnly is Walk for the files that may is true of, by their directory and name. The
-// others cost no more than that question. Only one goroutine calls visit.
+// others cost no more than that question. Only one goroutine calls visit: this goes
+// along with a search that has all processors.
 func WalkOnly(ctx context.Context, r *root.Root, dir string, may func(dir string, name []byte) bool, visit Visit) (Report, error) {
-	w := &walk{root: r, may: may, visit: visit, left: ignoreTotalBytes, scratch: r.NewScratch()}
+	return (&walk{root: r, may: may, visit: visit}).run(ctx, dir, 1)
+}
+
+func (w *walk) run(ctx context.Context, dir string, workers int) (Report, error) {
+	w.left, w.scratch = ignoreTotalBytes, w.root.NewScratch()
 	defer w.scratch.Release()
 	w.wake.L = &w.mu
-	w.reader = ignoreReader{root: r, base: dir, spend: w.spend, cut: w.cutFile}
+	w.reader = ignoreReader{root: w.root, base: dir, spend: w.spend, cut: w.cutFile}
 	stop := context.AfterFunc(ctx, w.end)
 	defer stop()
-	w.add(pendingDir{path: dir, above: w.reader.chain(ctx)})
-	var done sync.WaitGroup
-	n := workers
-	if may != nil {
-		n = 1 // it goes along with a search that has all processors
+	first := pendingDir{path: dir}
+	if !w.all {
+		first.above = w.reader.chain(ctx)
 	}
-	for i := range n {
+	w.add(first)
+	var done sync.WaitGroup
+	for i := range workers {
 		done.Go(func() { w.work(ctx, i) })
 	}
 	done.Wait()
 	if w.panicked != nil {
 		panic(w.panicked)
 	}
-	if err := r.Err(); err != nil {
+	if err := w.root.Err(); err != nil {
 		return w.report, err
 	}
 	if err := context.Cause(ctx); err != nil {
@@ -84,6 +94,7 @@ func WalkOnly(ctx context.Context, r *root.Root, dir string, may func(dir string
 type walk struct {
 	root   *root.Root
 	may    func(dir string, name []byte) bool // nil: all
+	all    bool                               // no ignore file counts, and .git is walked
 	visit  Visit
 	reader ignoreReader
 	// scratch has the memory of rules and of pending.
@@ -256,7 +267,7 @@ func (w *walk) directory(ctx context.Context, worker int, globs *globber, dir pe
 		if w.ended() {
 			return false
 		}
-		if e.Name == ".git" || e.Kind != root.KindDir && e.Kind != root.KindFile {
+		if e.Name == ".git" && !w.all || e.Kind != root.KindDir && e.Kind != root.KindFile {
 			return true
 		}
 		full := prefix + e.Name
@@ -279,7 +290,9 @@ func (w *walk) directory(ctx context.Context, worker int, globs *globber, dir pe
 	}
 	var err error
 	if w.may == nil {
-		rules = w.reader.level(ctx, dir.above, dir.path)
+		if !w.all {
+			rules = w.reader.level(ctx, dir.above, dir.path)
+		}
 		err = w.root.ReadDir(ctx, dir.path, take)
 	} else {
 		var few []root.Entry

@@ -1,0 +1,163 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/toold/toold/internal/tool/run/globpath"
+	"github.com/toold/toold/internal/tool/run/root"
+	"github.com/toold/toold/internal/tool/run/search"
+)
+
+// fileWalk finds the files below a directory that a selector picks.
+type fileWalk struct {
+	place place
+	base  string // canonical
+	sel   *selector
+	// all: files that ignore files exclude are found too, and so is what is in .git.
+	all   bool
+	found func(path string) // called by one goroutine at a time
+}
+
+// run walks with ripgrep, or where there is none with the agent's own engine.
+func (f *fileWalk) run(ctx context.Context, env *Env, timeout time.Duration) (searchEnd, error) {
+	args := []string{"--files", "--null"}
+	if glob := f.sel.typeGlob(); glob != "" {
+		args = append(args, "--type-add=toold:"+glob, "--type=toold")
+	}
+	run := ripgrepRun{
+		args: args, place: f.place, all: f.all, timeout: timeout,
+		out: &splitter{fields: []splitField{{end: 0, keep: grepPathBytes}}, visit: func(r [][]byte) bool {
+			if name := f.place.path(string(r[0])); f.sel.match(below(name, f.base)) {
+				f.found(name)
+			}
+			return true
+		}},
+	}
+	end, err := run.run(ctx, env)
+	if errors.Is(err, errNoRipgrep) {
+		return f.own(ctx, env, timeout)
+	}
+	return end, err
+}
+
+// own is run without ripgrep.
+func (f *fileWalk) own(ctx context.Context, env *Env, timeout time.Duration) (searchEnd, error) {
+	limited, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	walk := search.Walk
+	if f.all {
+		walk = search.WalkAll
+	}
+	var mu sync.Mutex // of found
+	report, err := walk(limited, env.Root, f.base, func(_ int, name string) bool {
+		if f.sel.match(below(name, f.base)) {
+			mu.Lock()
+			defer mu.Unlock()
+			f.found(name)
+		}
+		return true
+	})
+	return ownEnd(ctx, limited, timeout, f.base, report, err)
+}
+
+// whyTime bounds the second look of whyNone.
+const whyTime = 5 * time.Second
+
+// whyNone says why a search for files found none, as far as that can be seen: the
+// directory that the pattern names is not there or is a link, or ignore files exclude
+// what it matches. It is "" where nothing of that holds.
+func whyNone(ctx context.Context, env *Env, f fileWalk, pattern string) string {
+	if why := namedDir(ctx, env, f.base, pattern); why != "" {
+		return why
+	}
+	hidden, err := unreadOf(env)
+	if err != nil {
+		return ""
+	}
+	count, first := 0, ""
+	f.all = true
+	f.found = func(name string) {
+		if hidden.hidesName(name) {
+			return
+		}
+		if count++; first == "" || name < first {
+			first = name
+		}
+	}
+	end, err := f.run(ctx, env, min(remaining(ctx), whyTime))
+	if err != nil || count == 0 {
+		return ""
+	}
+	number := fmt.Sprint(count)
+	if end.partial != "" {
+		number = "at least " + number
+	}
+	files, match := "files", "match"
+	if count == 1 {
+		files, match = "file", "matches"
+	}
+	next := "read and edit open it by its name; bash finds all such files"
+	if dir := f.findable(ctx, env, first); dir != "" {
+		next = "set path to " + displayName(dir) + " to find what is there"
+	}
+	return fmt.Sprintf("\n(%s %s %s that ignore files such as .gitignore exclude, for example %s: %s.)\n", number, files, match, displayName(first), next)
+}
+
+// findable is the directory of the file name, if a search that is given this
+// directory as path finds the file; otherwise it is "".
+func (f fileWalk) findable(ctx context.Context, env *Env, name string) string {
+	dir := path.Dir(name)
+	sel, err := newSelector(literalGlob(path.Base(name)), dir)
+	if err != nil || dir == f.base {
+		return ""
+	}
+	seen := false
+	again := fileWalk{
+		place: placeOf(root.Info{Path: dir, Kind: root.KindDir}), base: dir, sel: sel,
+		found: func(found string) { seen = seen || found == name },
+	}
+	if _, err := again.run(ctx, env, min(remaining(ctx), whyTime)); err != nil || !seen {
+		return ""
+	}
+	return dir
+}
+
+// literalGlob is a glob that matches name and nothing else.
+func literalGlob(name string) string {
+	var b strings.Builder
+	for _, r := range name {
+		if strings.ContainsRune(`*?[]{}\!,`, r) {
+			b.WriteByte('\\')
+		}
+		b.WriteRune(r)
+	}
+	return "/" + b.String()
+}
+
+// namedDir says why nothing can be found in the directory of base that a pattern begins
+// with; "" = it can.
+func namedDir(ctx context.Context, env *Env, base, pattern string) string {
+	dir := strings.TrimPrefix(globpath.Fixed(pattern), "/")
+	if dir == "" || strings.HasPrefix(pattern, base+"/") {
+		return ""
+	}
+	at := path.Join(base, dir)
+	info, err := env.Root.Resolve(ctx, at)
+	switch {
+	case err != nil:
+		return ""
+	case !info.Exists && path.IsAbs(pattern):
+		return fmt.Sprintf("\n(%s does not exist: the pattern is matched below %s. To search another directory set path.)\n", displayName(at), displayName(base))
+	case !info.Exists:
+		return fmt.Sprintf("\n(%s)\n", notFound(ctx, env, at))
+	case info.Path != at:
+		return fmt.Sprintf("\n(%s leads to %s, and links are not followed: set path to that.)\n", displayName(at), displayName(info.Path))
+	}
+	return ""
+}
