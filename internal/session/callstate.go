@@ -32,6 +32,7 @@ type call struct {
 	counted   bool // in the numbers of open calls
 	slot      bool // it has one of its session's
 	paged     bool // the tool cuts its output to size
+	leavesOut bool // the tool says itself whether results are left out
 	streams   bool // the tool streams its output, and its result comes after it
 	out       *output
 	unsaved   *store.Entry // its first record, while that is put off
@@ -141,7 +142,7 @@ func (s *Session) record(c *call, inv *tool.Invocation) error {
 	}
 	c.profile = s.profile()
 	c.req.Input = nil // the normalised form is what counts now
-	c.streams, c.paged = inv.Tool.Streams, inv.Tool.Paged
+	c.streams, c.paged, c.leavesOut = inv.Tool.Streams, inv.Tool.Paged, inv.Tool.Shows != tool.ShowsNone
 	c.out = s.outputOf(c.id, inv.Tool, c.split)
 	s.m.calls.Store(c.id, c)
 	if s.isEnding() {

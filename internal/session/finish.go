@@ -416,7 +416,7 @@ func (c *call) compose(o *outcome) store.Call {
 // describe puts into the metadata what was cut and where the whole is.
 func (c *call) describe(ct cut, meta map[string]any) {
 	own, _ := meta["truncated"].(bool)
-	meta["truncated"] = ct.truncated || c.paged && own
+	meta["truncated"] = ct.truncated || c.leavesOut && own
 	for _, k := range []string{"output_path", "total_bytes", "output_incomplete"} {
 		delete(meta, k) // only we know
 	}

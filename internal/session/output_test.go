@@ -94,6 +94,10 @@ func TestOutputOfOtherToolsIsCutToo(t *testing.T) {
 	if c := h.call(s.ID, write); c.Metadata["truncated"] != false || c.Metadata["output_path"] != nil {
 		t.Errorf("metadata %v", c.Metadata)
 	}
+	// Searches say themselves whether they leave results out.
+	if c := h.call(s.ID, client.CallCreate{Tool: "grep", Input: json.RawMessage(`{"pattern":"x"}`)}); c.Metadata["truncated"] != true {
+		t.Errorf("grep: metadata %v", c.Metadata)
+	}
 	// What the tool has cut to size itself is left alone, but for what no tool of
 	// ours sends.
 	c = h.call(s.ID, readCall("long"))

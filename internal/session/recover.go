@@ -221,7 +221,7 @@ func (s *Session) restore(r *store.Call) *call {
 	if !ok {
 		def = &tool.Definition{Name: r.Tool, Truncate: directionHead}
 	}
-	c.streams, c.paged = def.Streams, def.Paged
+	c.streams, c.paged, c.leavesOut = def.Streams, def.Paged, def.Shows != tool.ShowsNone
 	_, err := os.Lstat(filepath.Join(s.outDir, c.id+indexSuffix))
 	c.split = err == nil
 	c.out = s.outputOf(c.id, def, c.split)

@@ -197,7 +197,7 @@ func globResult(in globInput, a *ages, hidden *unread, end searchEnd) *Result {
 	case more:
 		fmt.Fprintf(&b, "\n(There are more files: these are the %d newest of %d. Narrow the pattern or set path.)\n", globLimit, a.total)
 	}
-	meta := map[string]any{"count": len(a.newest), "total": a.total, "more": more}
+	meta := map[string]any{"count": len(a.newest), "total": a.total, "more": more, "truncated": more || end.partial != ""}
 	hidden.note(&b, meta, end.partial != "", "file left out", "files left out")
 	end.note(&b, meta)
 	return &Result{Title: displayName(in.Pattern), Output: b.String(), Metadata: meta}

@@ -25,13 +25,9 @@ type Grep struct{}
 const (
 	grepLimit     = 100  // matches, where the input does not say
 	grepLineRunes = 2000 // characters shown of one line
-	// grepLineKeep holds a line as far as it is shown, and one byte to see that
-	// there is more.
-	grepLineKeep = grepLineRunes*4 + 1
-	// grepLineBytes is what ripgrep is asked for of one line. It must be more
-	// than the bytes kept here, so that what it writes in place of the rest is
-	// never seen.
-	grepLineBytes = grepLineRunes*4 + 256
+	// grepLineBytes is what is looked at of one line, so that the match of a longer one
+	// than is shown is in it. What ripgrep writes in place of the rest is never seen.
+	grepLineBytes = 1 << 20
 	// grepPathBytes holds a path and a message about another in front of it.
 	grepPathBytes = 16 << 10
 	// grepBytes bounds what is kept of all lines and paths together: a hundred
@@ -172,12 +168,15 @@ func (g *grepSearch) args() []string {
 		args = append(args, "--count")
 	default:
 		args = append(args,
-			"--no-heading", "--line-number", "--no-context-separator",
+			"--no-heading", "--line-number", "--column", "--no-context-separator",
 			`--field-match-separator=\x00:`, `--field-context-separator=\x00-`,
 			"--context="+strconv.Itoa(g.in.Context),
 			// Bounds what ripgrep gathers of one file before it writes it.
 			"--max-count="+strconv.Itoa(g.in.Limit+1),
 			"--max-columns="+strconv.Itoa(grepLineBytes), "--max-columns-preview")
+	}
+	if g.crlf() {
+		args = append(args, "--crlf")
 	}
 	if g.in.Literal {
 		args = append(args, "--fixed-strings")
@@ -209,14 +208,34 @@ func (g *grepSearch) splitter() *splitter {
 		return &splitter{fields: []splitField{file, number}, visit: func(f [][]byte) bool {
 			found := g.file(g.place.path(string(f[0])))
 			if found != nil {
-				found.count, _ = strconv.Atoi(string(f[1]))
+				found.count, _ = strconv.Atoi(strings.TrimSuffix(string(f[1]), "\r")) // with --crlf
 			}
 			return found != nil
 		}}
 	default:
-		text := splitField{end: '\n', keep: grepLineKeep + 1} // and a mark
-		return &splitter{fields: []splitField{file, number, text}, visit: g.line}
+		// Only a match has a column, if ripgrep finds it again in its line, and a mark
+		// stands before each column and text.
+		column := splitField{end: 0, keep: lineKeep, only: ':', stop: '\n'}
+		text := splitField{end: '\n', keep: lineKeep, drop: func(f [][]byte) int { return 1 + droppedBefore(g.column(f[2])) }}
+		return &splitter{fields: []splitField{file, number, column, text}, visit: g.line}
 	}
+}
+
+// crlf reports whether $ is to match before a carriage return at the end of a line,
+// which no other part of the pattern matches then.
+func (g *grepSearch) crlf() bool {
+	return !g.in.Literal && !g.in.Multiline && strings.Contains(g.in.Pattern, "$") &&
+		!slices.ContainsFunc([]string{"\r", `\r`, `\x`, `\u`, `\U`}, func(s string) bool { return strings.Contains(g.in.Pattern, s) })
+}
+
+// column reads the column of a match; 0 = unknown. Across lines it is that of the first
+// of them.
+func (g *grepSearch) column(field []byte) int {
+	n, err := strconv.Atoi(strings.TrimPrefix(string(field), ":"))
+	if err != nil || g.in.Multiline {
+		return 0
+	}
+	return n
 }
 
 // skipped stands for a file that include leaves out.
@@ -246,30 +265,28 @@ func (g *grepSearch) room(n int) bool {
 	return !g.full
 }
 
-// line takes one line of mode content: path, number, and the text after a mark
-// that tells matches from the lines around them. The lines of one file come in
-// a row.
+// line takes one line of mode content: path, number, of matches the column, and the
+// text. The lines of one file come in a row.
 func (g *grepSearch) line(f [][]byte) bool {
 	g.last = g.message(string(f[0]))
 	number, err := strconv.Atoi(string(f[1]))
-	if err != nil || len(f[2]) == 0 {
+	if err != nil {
 		return true // not one of ripgrep's lines
 	}
-	return g.add(g.place.path(g.last), number, f[2][1:], f[2][0] == ':')
+	column := g.column(f[2])
+	dropped := droppedBefore(column)
+	text := f[3][:min(len(f[3]), max(grepLineBytes-dropped, 0))] // behind that ripgrep says that it is cut
+	return g.add(g.place.path(g.last), number, shownLine(text, dropped, column), len(f[2]) > 0)
 }
 
 // add takes one line of the file name; false means that no more are needed.
-func (g *grepSearch) add(name string, number int, line []byte, match bool) bool {
+func (g *grepSearch) add(name string, number int, text string, match bool) bool {
 	if !g.wanted(name) {
 		return true
 	}
 	if match && g.matches == g.in.Limit {
 		g.more = true
 		return false
-	}
-	text, cut := cutLine(line, grepLineRunes)
-	if cut {
-		text += " … (line cut)"
 	}
 	size := len(text)
 	n := len(g.files)
@@ -385,7 +402,10 @@ func (g *grepSearch) result(end searchEnd) *Result {
 	for _, f := range g.files {
 		g.write(&b, f)
 	}
-	meta := map[string]any{"matches": g.matches, "files": len(g.files), "more": g.more}
+	meta := map[string]any{
+		"matches": g.matches, "files": len(g.files), "more": g.more,
+		"truncated": g.more || g.full || end.partial != "" || end.cut > 0,
+	}
 	if g.binary > 0 {
 		fmt.Fprintf(&b, "\n(Binary files with matches that are not all shown: %d.)\n", g.binary)
 		meta["binary_files"] = g.binary

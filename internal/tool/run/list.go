@@ -198,7 +198,7 @@ func (l *lister) result(ctx context.Context, env *Env, top *listNode) *Result {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s/\n", displayName(strings.TrimSuffix(top.path, "/")))
 	l.write(ctx, env, &b, top, 1)
-	meta := map[string]any{"count": l.count, "more": l.more}
+	meta := map[string]any{"count": l.count, "more": l.more, "truncated": l.more || l.partial}
 	switch {
 	case l.partial:
 		fmt.Fprintf(&b, "\n(The listing is incomplete: its time was up after %s.)\n", searchDeadline)

@@ -51,7 +51,7 @@ func (g *grepSearch) own(ctx context.Context, env *Env, target root.Info) (searc
 			displayName(target.Path), target.Size, ownSpanBytes)}
 	}
 	query, err := search.Compile(g.in.Pattern, search.Options{
-		Literal: g.in.Literal, IgnoreCase: g.in.IgnoreCase, Multiline: g.in.Multiline,
+		Literal: g.in.Literal, IgnoreCase: g.in.IgnoreCase, Multiline: g.in.Multiline, CRLF: g.crlf(),
 	})
 	if said, ok := errors.AsType[*search.SyntaxError](err); ok {
 		return searchEnd{fatal: said.Msg}, nil
@@ -122,7 +122,16 @@ func (o *ownGrep) file(ctx context.Context, worker int, name string, named bool)
 	}
 	out := &ownLines{grep: o, name: name}
 	defer out.release() // also after a panic, or the others would wait for ever
-	found, err := o.searcher(worker, named).File(ctx, f, out.add)
+	searcher := o.searcher(worker, named)
+	found, err := searcher.File(ctx, f, func(number int, text []byte, match bool) bool {
+		column := 0
+		if match && len(text) > grepLineRunes && !o.search.in.Multiline {
+			column = searcher.Column(text)
+		}
+		dropped := droppedBefore(column)
+		text = text[:min(len(text), grepLineBytes)]
+		return out.add(number, shownLine(text[min(dropped, len(text)):], dropped, column), match)
+	})
 	return out.end(found, err != nil && ctx.Err() == nil)
 }
 
@@ -174,19 +183,18 @@ type ownLines struct {
 }
 
 // add takes one line.
-func (l *ownLines) add(number int, text []byte, match bool) bool {
-	text = text[:min(len(text), grepLineKeep)]
+func (l *ownLines) add(number int, text string, match bool) bool {
 	if l.holds {
 		return l.pass(number, text, match)
 	}
-	l.kept = append(l.kept, grepLine{number, string(text), match})
+	l.kept = append(l.kept, grepLine{number, text, match})
 	if l.bytes += len(text) + grepEntryBytes; l.bytes < ownFileBytes {
 		return true
 	}
 	return l.flush()
 }
 
-func (l *ownLines) pass(number int, text []byte, match bool) bool {
+func (l *ownLines) pass(number int, text string, match bool) bool {
 	o := l.grep
 	o.full = o.full || !o.search.add(l.name, number, text, match)
 	return !o.full
@@ -199,7 +207,7 @@ func (l *ownLines) flush() bool {
 		l.holds = true
 	}
 	for _, k := range l.kept {
-		if !l.pass(k.number, []byte(k.text), k.match) {
+		if !l.pass(k.number, k.text, k.match) {
 			break
 		}
 	}

@@ -141,7 +141,9 @@ type splitter struct {
 	// enough is called once when visit returned false.
 	enough func()
 
-	at    int // field that is being read
+	at    int  // field that is being read
+	begun bool // something of it has come
+	drop  int  // bytes of it that are still to be dropped
 	done  bool
 	bytes [][]byte
 }
@@ -149,6 +151,15 @@ type splitter struct {
 type splitField struct {
 	end  byte
 	keep int // bytes
+	// only is what the field begins with; where something else comes it is not there.
+	// 0 = it always is.
+	only byte
+	// stop ends the record too: what came is the last field then, without its first
+	// byte, and of this one only that byte is left. 0 = nothing does.
+	stop byte
+	// drop says how many bytes of the field come before those that are kept, by the
+	// fields before it; nil = none.
+	drop func(fields [][]byte) int
 }
 
 // Write implements io.Writer. It never fails: after the end of the search it
@@ -160,21 +171,53 @@ func (s *splitter) Write(p []byte) (int, error) {
 	}
 	for len(p) > 0 && !s.done {
 		field := s.fields[s.at]
+		if !s.begun {
+			if s.begun, s.drop = true, 0; field.drop != nil {
+				s.drop = field.drop(s.bytes)
+			}
+			if field.only != 0 && p[0] != field.only {
+				s.next()
+				continue
+			}
+		}
 		end := bytes.IndexByte(p, field.end)
+		if field.stop != 0 {
+			end = bytes.IndexFunc(p, func(r rune) bool { return r == rune(field.end) || r == rune(field.stop) })
+		}
 		part := p
 		if end >= 0 {
 			part = p[:end]
 		}
+		dropped := min(s.drop, len(part))
+		part, s.drop = part[dropped:], s.drop-dropped
 		s.bytes[s.at] = append(s.bytes[s.at], part[:min(len(part), field.keep-len(s.bytes[s.at]))]...)
 		if end < 0 {
 			break
 		}
+		stopped := field.stop != 0 && p[end] == field.stop
 		p = p[end+1:]
-		if s.at++; s.at == len(s.fields) {
-			s.record()
+		if stopped {
+			s.stopHere()
 		}
+		s.next()
 	}
 	return n, nil
+}
+
+// stopHere makes what has come of a field the last one.
+func (s *splitter) stopHere() {
+	field := s.bytes[s.at]
+	s.at = len(s.fields) - 1
+	s.bytes[s.at] = append(s.bytes[s.at], field[1:]...)
+	s.bytes[s.at-1] = field[:1]
+}
+
+// next ends a field, and with the last one the record.
+func (s *splitter) next() {
+	s.begun = false
+	if s.at++; s.at == len(s.fields) {
+		s.record()
+	}
 }
 
 func (s *splitter) record() {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -131,7 +132,7 @@ func TestGrepStopsRipgrep(t *testing.T) {
 	env := searchEnv(t)
 	var written int
 	env.Exec = func(ctx context.Context, c Command) (*Exit, error) {
-		line := []byte("./a\x001\x00:x\n")
+		line := []byte("./a\x001\x00:1\x00:x\n")
 		for ctx.Err() == nil {
 			n, err := c.Stdout.Write(line)
 			if err != nil || n != len(line) {
@@ -153,7 +154,7 @@ func TestSplitter(t *testing.T) {
 	for size := 1; size < 20; size++ {
 		var got []string
 		s := &splitter{
-			fields: []splitField{{0, 9}, {0, 5}, {'\n', 7}},
+			fields: []splitField{{end: 0, keep: 9}, {end: 0, keep: 5}, {end: '\n', keep: 7}},
 			visit: func(f [][]byte) bool {
 				got = append(got, fmt.Sprintf("%s|%s|%s", f[0], f[1], f[2]))
 				return true
@@ -193,4 +194,32 @@ func FuzzGrepOutput(f *testing.F) {
 			}
 		}
 	})
+}
+
+// A field that is there only with its mark, and the beginning of one that is dropped,
+// come out alike however the output is cut.
+func TestSplitterColumns(t *testing.T) {
+	input := "f\x00:3\x00:abcdef\nf\x00-abcdef\nf\x00:1\x00:\nf\x00:9\x00:abc\n"
+	want := []string{"f|:3|cdef", "f||abcdef", "f|:1|", "f|:9|"}
+	for size := 1; size < 20; size++ {
+		var got []string
+		s := &splitter{
+			fields: []splitField{{end: 0, keep: 9}, {end: 0, keep: 5, only: ':'}, {end: '\n', keep: 7, drop: func(f [][]byte) int {
+				n, _ := strconv.Atoi(strings.TrimPrefix(string(f[1]), ":"))
+				return max(n, 1)
+			}}},
+			visit: func(f [][]byte) bool {
+				got = append(got, fmt.Sprintf("%s|%s|%s", f[0], f[1], f[2]))
+				return true
+			},
+		}
+		for chunk := range slices.Chunk([]byte(input), size) {
+			if _, err := s.Write(chunk); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("in chunks of %d: %q, want %q", size, got, want)
+		}
+	}
 }

@@ -209,9 +209,9 @@ func testGrep(t *testing.T, env *Env) {
 		{
 			"long lines",
 			map[string]any{"pattern": "LONG"},
-			"Found 2 matches.\n\nW/long:\n  1: " + strings.Repeat("y", 2000) + " … (line cut)\n  2: LONG\n",
+			"Found 2 matches.\n\nW/long:\n  1: … " + strings.Repeat("y", 500) + "LONG" + strings.Repeat("z", 1496) + " … (line cut; the match is at column 3001)\n  2: LONG\n",
 		},
-		{"wide lines", map[string]any{"pattern": "WIDE"}, "Found 1 match.\n\nW/wide:\n  1: " + strings.Repeat("ä", 2000) + " … (line cut)\n"},
+		{"wide lines", map[string]any{"pattern": "WIDE"}, "Found 1 match.\n\nW/wide:\n  1: … " + strings.Repeat("ä", 500) + "WIDE … (line cut; the match is at column 6001)\n"},
 		{"text that is not UTF-8", map[string]any{"pattern": "BAD"}, "Found 1 match.\n\nW/bad:\n  1: BAD \uFFFD\n"},
 		{"a binary file", map[string]any{"pattern": "BIN", "path": "bin"}, "A binary file matches.\n\n(Binary files with matches that are not all shown: 1.)\n"},
 		{"a binary file in a tree", map[string]any{"pattern": "BIN"}, "No matches found.\n"},
@@ -389,7 +389,7 @@ func testIgnoreFilesAroundARepository(t *testing.T, env *Env) {
 	tree(t, env.Worktree, map[string]string{
 		".git/": "", ".gitignore": "f\n", ".ignore": "g\n", "repo/.git/": "", "repo/sub/dir/f": "x\n", "repo/sub/dir/g": "x\n", "sub/dir/f": "x\n",
 	})
-	for path, want := range map[string]string{".": "W/repo/sub/dir/f\n", "repo": "W/repo/sub/dir/f\n", "repo/sub/dir": "W/repo/sub/dir/f\n", "sub/dir": "No files found.\n"} {
+	for path, want := range map[string]string{".": "W/repo/sub/dir/f\n", "repo": "W/repo/sub/dir/f\n", "repo/sub/dir": "W/repo/sub/dir/f\n", "sub/dir": "No files found.\n\n(1 file matches that ignore files such as .gitignore exclude, for example W/sub/dir/f: read and edit open it by its name; bash finds all such files.)\n"} {
 		if got, _ := answer(t, env, Glob{}, map[string]any{"pattern": "[fg]", "path": path}); got != want {
 			t.Errorf("%s: got %s, want %s", path, got, want)
 		}
@@ -448,8 +448,8 @@ func testGlob(t *testing.T, env *Env) {
 		{"alternatives", map[string]any{"pattern": "src/**/*.{ts,go}"}, "W/src/deep/new.ts\nW/src/mid.go\n"},
 		{"not", map[string]any{"pattern": "!*.go"}, "W/.gitignore\nW/src/deep/new.ts\n"},
 		{"path", map[string]any{"pattern": "*.go", "path": "src"}, "W/src/mid.go\n"},
-		{"ignored stays ignored", map[string]any{"pattern": "*.log"}, "No files found.\n"},
-		{"no git", map[string]any{"pattern": "z.go"}, "No files found.\n"},
+		{"ignored stays ignored", map[string]any{"pattern": "*.log"}, "No files found.\n\n(1 file matches that ignore files such as .gitignore exclude, for example W/src/y.log: read and edit open it by its name; bash finds all such files.)\n"},
+		{"no git", map[string]any{"pattern": "z.go"}, "No files found.\n\n(1 file matches that ignore files such as .gitignore exclude, for example W/.git/z.go: set path to W/.git to find what is there.)\n"},
 		{"none", map[string]any{"pattern": "nope"}, "No files found.\n"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

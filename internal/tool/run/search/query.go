@@ -15,6 +15,9 @@ type Options struct {
 	Literal    bool // plain text and no regular expression
 	IgnoreCase bool
 	Multiline  bool // a match may span lines, and the dot matches line breaks
+	// CRLF: a line may end with a carriage return, which nothing but $ matches. Only
+	// without Multiline.
+	CRLF bool
 }
 
 // Query is a compiled pattern. It is read only and may be shared.
@@ -22,6 +25,7 @@ type Query struct {
 	prog *syntax.Prog
 	// spans: a match may span lines.
 	spans bool
+	crlf  bool // a carriage return at the end of a line is none of its text
 	// need finds where a match can be; nil when it can be anywhere.
 	need *literals
 	// plain: what need finds is a match.
@@ -80,9 +84,9 @@ func Compile(pattern string, o Options) (*Query, error) {
 	if err != nil {
 		return nil, parseError(err)
 	}
-	q := &Query{spans: o.Multiline && spansLines(re)}
+	q := &Query{spans: o.Multiline && spansLines(re), crlf: o.CRLF && !o.Multiline}
 	if !q.spans {
-		if err := withoutNewline(re); err != nil {
+		if err := withoutNewline(re, q.crlf); err != nil {
 			return nil, err
 		}
 	}
@@ -148,11 +152,15 @@ func spansLines(re *syntax.Regexp) bool {
 	return slices.ContainsFunc(re.Sub, spansLines)
 }
 
-// withoutNewline takes the line break out of what re matches.
-func withoutNewline(re *syntax.Regexp) error {
+// withoutNewline takes the line break out of what re matches, and if crlf the carriage
+// return.
+func withoutNewline(re *syntax.Regexp, crlf bool) error {
 	switch re.Op {
-	case syntax.OpAnyChar:
+	case syntax.OpAnyChar, syntax.OpAnyCharNotNL:
 		re.Op = syntax.OpAnyCharNotNL
+		if crlf {
+			re.Op, re.Rune = syntax.OpCharClass, runeSet{0, unicode.MaxRune}.minus(runeSet{'\n', '\n'}).minus(runeSet{'\r', '\r'})
+		}
 	case syntax.OpLiteral:
 		if slices.Contains(re.Rune, '\n') {
 			return errNewline
@@ -162,10 +170,14 @@ func withoutNewline(re *syntax.Regexp) error {
 		if len(set) == 2 && set[0] == '\n' && set[1] == '\n' {
 			return errNewline
 		}
-		re.Rune = set.minus(runeSet{'\n', '\n'})
+		set = set.minus(runeSet{'\n', '\n'})
+		if crlf {
+			set = set.minus(runeSet{'\r', '\r'})
+		}
+		re.Rune = set
 	}
 	for _, sub := range re.Sub {
-		if err := withoutNewline(sub); err != nil {
+		if err := withoutNewline(sub, crlf); err != nil {
 			return err
 		}
 	}

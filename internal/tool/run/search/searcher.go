@@ -235,7 +235,7 @@ func (s *Searcher) nextLine() (start, end int, ok bool) {
 			at = hit
 		}
 		end = s.lineEnd(at)
-		if s.query.plain || s.dfa.match(s.ctx, bytes.TrimSuffix(s.text[start:end], []byte{'\n'})) {
+		if s.query.plain || s.dfa.match(s.ctx, s.query.line(s.text[start:end])) {
 			return start, end, true
 		}
 		if s.ctx.Err() != nil {
@@ -251,6 +251,34 @@ func (s *Searcher) lineEnd(at int) int {
 		return at + i + 1
 	}
 	return len(s.text)
+}
+
+// line is the text of a line, without what ends it.
+func (q *Query) line(line []byte) []byte {
+	text := bytes.TrimSuffix(line, []byte{'\n'})
+	if !q.crlf {
+		return text
+	}
+	if len(text) < len(line) {
+		text = bytes.TrimSuffix(text, []byte{'\r'})
+	}
+	return bytes.TrimSuffix(text, []byte{'\r'}) // $ takes one too
+}
+
+// Column is where the first match in a line begins, in bytes from 1; 0 = unknown. It
+// takes more time than to find the line.
+func (s *Searcher) Column(line []byte) int {
+	if s.pike == nil {
+		if !s.scratch.Take(int64(len(s.query.prog.Inst)) * instBytes) {
+			return 0
+		}
+		s.pike = newPike(s.query.prog)
+	}
+	start, _, ok := s.pike.find(s.ctx, s.query.line(line), 0)
+	if !ok {
+		return 0
+	}
+	return start + 1
 }
 
 // around gives the sink the lines between the last match and the one at start.
