@@ -72,6 +72,9 @@ type CallPermission struct {
 	ApprovalID string `json:"approval_id,omitempty"`
 }
 
+// NoOutput is Call.Output of a call that has ended and printed nothing.
+const NoOutput = "(no output)"
+
 // Call is one run of a tool, asked for, running or finished.
 type Call struct {
 	ID        string          `json:"id"`
@@ -112,10 +115,13 @@ func (n *NotKept) String() string {
 // Finished reports whether the call will not change any more.
 func (c *Call) Finished() bool { return c.Status == CallCompleted || c.Status == CallError }
 
-// Printed is Output without the text of Error at its end, for programs that show
-// the error by themselves.
+// Printed is Output without what is there for models alone: the text of Error at its
+// end, which programs show by themselves, and NoOutput.
 func (c *Call) Printed() string {
-	if c.Error == nil {
+	switch {
+	case c.Output == NoOutput:
+		return ""
+	case c.Error == nil:
 		return c.Output
 	}
 	return strings.TrimSuffix(c.Output, c.Error.Text())

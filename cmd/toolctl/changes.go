@@ -32,7 +32,7 @@ func (a *app) showChanges(ctx context.Context, c *client.Client, session string,
 	if err != nil || call.Status != client.CallCompleted || endingOf(call).code != 0 {
 		return
 	}
-	text := strings.TrimRight(lines(call.Output), "\n")
+	text := strings.TrimRight(lines(call.Printed()), "\n")
 	if text == "" {
 		return
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -200,6 +201,8 @@ func (c *call) exited(e *run.Exit) {
 		sum.IOBytes += p.IOBytes
 		sum.MaxMemoryBytes = max(sum.MaxMemoryBytes, p.MaxMemoryBytes)
 		sum.BackgroundKilled += p.BackgroundKilled
+		sum.BackgroundNames = slices.Concat(p.BackgroundNames, sum.BackgroundNames)
+		sum.BackgroundNames = sum.BackgroundNames[:min(len(sum.BackgroundNames), run.MaxBackgroundNames)]
 	}
 	c.exit = &sum
 }

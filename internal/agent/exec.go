@@ -84,7 +84,7 @@ func (x *executor) run(ctx context.Context, c run.Command) (*run.Exit, error) {
 		return nil, err
 	}
 	e, err := r.wait(ctx, c.Timeout)
-	background := r.settle()
+	background, names := r.settle()
 	r.feed.stop()
 	for _, p := range r.pumps {
 		if perr := p.wait(); err == nil {
@@ -96,7 +96,7 @@ func (x *executor) run(ctx context.Context, c run.Command) (*run.Exit, error) {
 		return nil, run.Errorf(run.CodeSandboxFailed, "%s: %v", c.Argv[0], err)
 	}
 	exit := r.report(e)
-	exit.BackgroundKilled = background
+	exit.BackgroundKilled, exit.BackgroundNames = background, names
 	x.shells.leave(r.group)
 	return exit, err
 }
@@ -210,9 +210,9 @@ func (r *running) wait(ctx context.Context, timeout time.Duration) (ended, error
 }
 
 // settle gives what the leader left behind the drain time and kills it then. It
-// returns the number of processes that it killed. Output that is already in a
-// pipe is still read afterwards, however long the daemon is away.
-func (r *running) settle() (killed int) {
+// returns the number of processes that it killed, and names of them. Output that is
+// already in a pipe is still read afterwards, however long the daemon is away.
+func (r *running) settle() (killed int, names []string) {
 	late := time.NewTimer(drain)
 	defer late.Stop()
 	quiet := r.closed(late.C)
@@ -228,7 +228,7 @@ func (r *running) settle() (killed int) {
 			continue
 		}
 		pids := r.group.pids()
-		killed = len(pids)
+		killed, names = len(pids), namesOf(pids)
 		r.group.kill()
 		vanish(r.group)
 		reaped(pids)
@@ -237,7 +237,18 @@ func (r *running) settle() (killed int) {
 	for _, p := range r.pumps {
 		p.finish()
 	}
-	return killed
+	return killed, names
+}
+
+// namesOf are what the kernel calls the first of some processes.
+func namesOf(pids []int) []string {
+	var names []string
+	for _, pid := range pids[:min(len(pids), run.MaxBackgroundNames)] {
+		if name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)); err == nil {
+			names = append(names, strings.TrimSuffix(string(name), "\n"))
+		}
+	}
+	return names
 }
 
 // closed waits until nobody can write any more; it is false when that has not

@@ -11,6 +11,7 @@ import (
 	"math"
 	"net"
 	"os"
+	"reflect"
 	"runtime"
 	"strings"
 	"testing"
@@ -293,7 +294,7 @@ func TestHostileValues(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := run.Exit{Code: -1, Reason: run.ReasonExit, CPUMillis: maxMillis, MaxMemoryBytes: 1 << 50}
-	if *o.Exit != want {
+	if !reflect.DeepEqual(*o.Exit, want) {
 		t.Errorf("exit %+v, want %+v", *o.Exit, want)
 	}
 	if o.Result.Title != "\uFFFD" || o.Result.Output != "\uFFFD\x00" {

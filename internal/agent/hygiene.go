@@ -76,6 +76,13 @@ func checkExit(e *run.Exit) error {
 	e.MaxMemoryBytes = min(max(e.MaxMemoryBytes, 0), 1<<50)
 	e.IOBytes = min(max(e.IOBytes, 0), 1<<60)
 	e.BackgroundKilled = min(max(e.BackgroundKilled, 0), 1<<22)
+	if len(e.BackgroundNames) > run.MaxBackgroundNames {
+		return fmt.Errorf("%d names of processes", len(e.BackgroundNames))
+	}
+	for i, name := range e.BackgroundNames {
+		const most = 64 // the kernel's have at most 15 bytes, of its threads' 63
+		e.BackgroundNames[i] = clean(name[:min(len(name), most)])
+	}
 	return nil
 }
 

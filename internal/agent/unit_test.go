@@ -535,7 +535,7 @@ func TestExec(t *testing.T) {
 	cl := newCall(t.Context(), request{}, 1)
 	cl.exited(&run.Exit{Code: 1, DurationMillis: 5, CPUMillis: 1, IOBytes: 2, MaxMemoryBytes: 9, BackgroundKilled: 1, Reason: run.ReasonExit})
 	cl.exited(&run.Exit{Code: 2, DurationMillis: 5, CPUMillis: 1, IOBytes: 2, MaxMemoryBytes: 3, Reason: run.ReasonExit})
-	if want := (run.Exit{Code: 2, DurationMillis: 10, CPUMillis: 2, IOBytes: 4, MaxMemoryBytes: 9, BackgroundKilled: 1, Reason: run.ReasonExit}); *cl.exit != want {
+	if want := (run.Exit{Code: 2, DurationMillis: 10, CPUMillis: 2, IOBytes: 4, MaxMemoryBytes: 9, BackgroundKilled: 1, Reason: run.ReasonExit}); !reflect.DeepEqual(*cl.exit, want) {
 		t.Errorf("bill %+v, want %+v", *cl.exit, want)
 	}
 }

@@ -275,6 +275,21 @@ func askedTimeout(input json.RawMessage) (int64, error) {
 	return in.Timeout, nil
 }
 
+// timeouts are the time that a call of bash was given, and the most that its input could
+// have asked for; 0 = no bound.
+func (c *call) timeouts() (given, most time.Duration) {
+	given, most = c.timeout, time.Duration(c.s.limits.Wall)
+	if c.req.TimeoutMillis > 0 {
+		most = time.Duration(c.req.TimeoutMillis) * time.Millisecond
+	}
+	if asked, err := askedTimeout(c.row.Input); err == nil && asked > 0 {
+		if own := time.Duration(min(asked, 1<<40)) * time.Millisecond; given == 0 || own < given {
+			given = own
+		}
+	}
+	return given, most
+}
+
 // shortened says that the call was not given the time that its input asks for; ""
 // where it was.
 func (c *call) shortened() string {

@@ -74,6 +74,7 @@ func (s *Session) ended(c *call, out *agent.Outcome, err error) *outcome {
 	case err == nil:
 		o := &outcome{result: out.Result, exit: clampExit(out.Exit), held: true}
 		s.refine(c, o)
+		s.trail(c, o)
 		return o
 	case errors.As(err, &re):
 		return &outcome{err: codeOf(re)}
@@ -558,10 +559,24 @@ func (s *Session) refine(c *call, o *outcome) {
 		return
 	}
 	r := *o.result
-	r.Output = run.Trailer(o.exit, run.TrailerInfo{Timeout: c.timeout, MemoryLimit: int64(s.limits.Memory)})
 	r.IsError = true
 	o.result = &r
 	if o.exit.Reason == run.ReasonMemory && s.freeTmp() {
 		o.notes = append(o.notes, "the files in /tmp and /dev/shm were removed: they filled the memory of the session")
 	}
+}
+
+// trail writes the last lines of the output of a program, which the agent has written
+// with what it knows.
+func (s *Session) trail(c *call, o *outcome) {
+	if o.exit == nil || !c.streams {
+		return
+	}
+	timeout, most := c.timeouts()
+	if timeout == 0 && o.exit.Reason == run.ReasonTimeout {
+		return // an earlier daemon's call: only the agent knows
+	}
+	r := *o.result
+	r.Output = run.Trailer(o.exit, run.TrailerInfo{Timeout: timeout, MostTimeout: most, MemoryLimit: int64(s.limits.Memory)})
+	o.result = &r
 }

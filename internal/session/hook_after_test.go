@@ -25,7 +25,7 @@ func TestHookAfter(t *testing.T) {
 		{name: "says nothing", script: "cat >/dev/null", command: "echo x", output: "x\n", outcome: "ok"},
 		{name: "says nothing in JSON", script: "echo {}", command: "echo x", output: "x\n", outcome: "ok"},
 		{name: "replaces", script: replace, command: "echo x", output: "nothing to see", outcome: "replaced"},
-		{name: "replaces by nothing", script: `echo '{"output":""}'`, command: "echo x", output: "", outcome: "replaced"},
+		{name: "replaces by nothing", script: `echo '{"output":""}'`, command: "echo x", output: client.NoOutput, outcome: "replaced"},
 		{name: "replaces a long one", script: replace, command: "big 200000", output: "nothing to see", outcome: "replaced"},
 		{name: "of a command that failed", script: replace, command: "echo x; exit 3", output: "nothing to see", isError: true, outcome: "replaced"},
 		{name: "fails", script: "exit 1", command: "echo s3cret", output: "~its result is withheld: hook hook.sh failed: exit status 1", isError: true, outcome: "failed"},

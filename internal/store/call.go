@@ -38,7 +38,7 @@ type Output struct {
 
 // Settle makes the end of a call whole for those who read no more of it than
 // is_error and output: an error's text stands at the end of the output, and no
-// failure is without a text. It is called once for each call that has ended.
+// output is empty. It is called once for each call that has ended.
 func (c *Call) Settle() {
 	if c.Status == client.CallError && c.Error != nil {
 		c.IsError = true
@@ -49,6 +49,9 @@ func (c *Call) Settle() {
 	}
 	if c.IsError && c.Call.Output == "" {
 		c.Call.Output = "the tool failed and gave no text; try it in another way"
+	}
+	if c.Call.Output == "" {
+		c.Call.Output = client.NoOutput
 	}
 }
 

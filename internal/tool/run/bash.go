@@ -219,13 +219,44 @@ func bashTimeout(ctx context.Context, millis int64) time.Duration {
 // TrailerInfo is what the text of a trailer needs to know.
 type TrailerInfo struct {
 	Timeout     time.Duration
-	MemoryLimit int64 // bytes, 0 = unknown
+	MostTimeout time.Duration // that the input may ask for; 0 = unknown
+	MemoryLimit int64         // bytes, 0 = unknown
 }
 
-// Trailer is the last line of a program's output: how it ended. It is empty
-// after exit code 0. The daemon calls it again when it knows more than the agent
-// could (memory, pids, disk).
+// Trailer are the last lines of a program's output: how it ended, and what else was
+// ended with it. It is empty after exit code 0. The daemon calls it again, since it
+// knows more than the agent could (memory, pids, disk, the longest timeout).
 func Trailer(e *Exit, i TrailerInfo) string {
+	how := howEnded(e, i)
+	if e.BackgroundKilled == 0 || e.Reason != ReasonExit && e.Reason != ReasonSignal {
+		return how
+	}
+	if how != "" {
+		how += "\n"
+	}
+	return how + killedBehind(e)
+}
+
+// killedBehind says which processes did not outlive their call.
+func killedBehind(e *Exit) string {
+	count, were := fmt.Sprintf("%d processes", e.BackgroundKilled), "were"
+	if e.BackgroundKilled == 1 {
+		count, were = "1 process", "was"
+	}
+	var names []string
+	for _, n := range e.BackgroundNames {
+		names = append(names, displayName(n))
+	}
+	if len(names) > 0 {
+		if e.BackgroundKilled > len(names) {
+			names = append(names, "…")
+		}
+		count += " (" + strings.Join(names, ", ") + ")"
+	}
+	return fmt.Sprintf("(%s in the background %s killed, since a call ends with its command: start a server and use it in one command)", count, were)
+}
+
+func howEnded(e *Exit, i TrailerInfo) string {
 	switch e.Reason {
 	case ReasonExit:
 		if e.Code == 0 {
@@ -235,7 +266,14 @@ func Trailer(e *Exit, i TrailerInfo) string {
 	case ReasonSignal:
 		return "killed by " + e.Signal
 	case ReasonTimeout:
-		return fmt.Sprintf("timed out after %s (partial output above)", seconds(i.Timeout))
+		how := fmt.Sprintf("timed out after %s (partial output above)", seconds(i.Timeout))
+		switch {
+		case i.MostTimeout > i.Timeout:
+			how += fmt.Sprintf("; set timeout up to %d for more time", i.MostTimeout.Milliseconds())
+		case i.MostTimeout > 0:
+			how += "; a call may take no longer: do it in smaller steps"
+		}
+		return how
 	case ReasonAborted:
 		return "aborted"
 	case ReasonOutputLimit:

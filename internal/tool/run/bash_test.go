@@ -29,6 +29,17 @@ func TestTrailer(t *testing.T) {
 		{Exit{Reason: ReasonTimeout}, TrailerInfo{Timeout: 120 * time.Second}, "timed out after 120s (partial output above)"},
 		{Exit{Reason: ReasonTimeout}, TrailerInfo{Timeout: 1500 * time.Millisecond}, "timed out after 1.5s (partial output above)"},
 		{Exit{Reason: ReasonTimeout}, TrailerInfo{Timeout: 250 * time.Millisecond}, "timed out after 250ms (partial output above)"},
+		{Exit{Reason: ReasonTimeout}, TrailerInfo{Timeout: time.Minute, MostTimeout: 10 * time.Minute}, "timed out after 60s (partial output above); set timeout up to 600000 for more time"},
+		{Exit{Reason: ReasonTimeout}, TrailerInfo{Timeout: time.Minute, MostTimeout: time.Minute}, "timed out after 60s (partial output above); a call may take no longer: do it in smaller steps"},
+		{
+			Exit{Reason: ReasonExit, BackgroundKilled: 2, BackgroundNames: []string{"python3", "a\nb"}}, TrailerInfo{},
+			`(2 processes (python3, "a\nb") in the background were killed, since a call ends with its command: start a server and use it in one command)`,
+		},
+		{
+			Exit{Reason: ReasonExit, Code: 3, BackgroundKilled: 1}, TrailerInfo{},
+			"exit code 3\n(1 process in the background was killed, since a call ends with its command: start a server and use it in one command)",
+		},
+		{Exit{Reason: ReasonTimeout, BackgroundKilled: 7}, TrailerInfo{Timeout: time.Second}, "timed out after 1s (partial output above)"},
 		{Exit{Reason: ReasonMemory}, TrailerInfo{MemoryLimit: 2 << 30}, "out of memory (limit 2 GiB)"},
 		{Exit{Reason: ReasonMemory}, TrailerInfo{MemoryLimit: 1536 << 20}, "out of memory (limit 1.5 GiB)"},
 		{Exit{Reason: ReasonMemory}, TrailerInfo{}, "out of memory"},
@@ -69,7 +80,7 @@ func TestBashAsksFor(t *testing.T) {
 	if fmt.Sprint(got.Argv) != "[/bin/bash --norc -c a\nb]" || got.Dir != "/elsewhere/y" || got.Timeout != 5*time.Millisecond {
 		t.Errorf("command %+v", got)
 	}
-	if r.Title != "a" || r.Output != "exit code 2" || !r.IsError || r.Metadata["exit_code"] != int64(2) || r.Metadata["background_killed"] != int64(1) {
+	if r.Title != "a" || !strings.HasPrefix(r.Output, "exit code 2\n(1 process in the background was killed") || !r.IsError || r.Metadata["exit_code"] != int64(2) || r.Metadata["background_killed"] != int64(1) {
 		t.Errorf("result %+v", r)
 	}
 	env, got = bashEnv(t, &Exit{Reason: ReasonSignal, Code: -1, Signal: "SIGKILL"}, nil)

@@ -165,7 +165,12 @@ type Exit struct {
 	MaxMemoryBytes   int64  `json:"max_memory_bytes"`
 	IOBytes          int64  `json:"io_bytes"`
 	BackgroundKilled int    `json:"background_killed,omitempty"` // processes that outlived the leader
+	// BackgroundNames are what the kernel calls the first MaxBackgroundNames of them.
+	BackgroundNames []string `json:"background_names,omitempty"`
 }
+
+// MaxBackgroundNames bounds Exit.BackgroundNames.
+const MaxBackgroundNames = 5
 
 // Reason says what ended a program. The set is closed (metadata.reason).
 type Reason string
