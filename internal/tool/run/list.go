@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/toold/toold/internal/tool/run/root"
+	"github.com/toold/toold/internal/tool/run/search"
 )
 
 // List shows a directory as a tree.
@@ -18,18 +19,9 @@ type List struct{}
 // listLimit is how many entries one answer has.
 const listLimit = 100
 
-// junk are the names of directories that tools make or fetch and that say
-// nothing about a project. They are left out wherever they are below the
-// directory that is listed; given as path they are listed like any other.
-var junk = []string{
-	".git", ".hg", ".svn", ".jj",
-	"node_modules", "bower_components", "vendor", ".venv", "venv",
-	"__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".tox", ".eggs",
-	"dist", "build", "target", "out", "bin", "obj",
-	".next", ".nuxt", ".svelte-kit", ".turbo", ".parcel-cache",
-	".gradle", ".terraform", ".zig-cache", "zig-out",
-	".cache", "coverage", "tmp", "temp", "logs", ".idea", ".vscode",
-}
+// repositories are the names of what version control keeps for itself. They are left
+// out wherever they are below the directory that is listed.
+var repositories = []string{".git", ".hg", ".svn", ".jj"}
 
 // listInput is the input of list.
 type listInput struct {
@@ -57,7 +49,7 @@ func (List) Run(ctx context.Context, env *Env, input json.RawMessage, prep *Prep
 	if err != nil {
 		return failure(displayName(in.Path), err)
 	}
-	l := &lister{root: env.Root, base: target.Path}
+	l := &lister{root: env.Root, base: target.Path, excluded: leftOut{}}
 	if l.hidden, err = unreadOf(env); err != nil {
 		return nil, err
 	}
@@ -67,9 +59,8 @@ func (List) Run(ctx context.Context, env *Env, input json.RawMessage, prep *Prep
 	limited, cancel := context.WithTimeout(ctx, remaining(ctx))
 	defer cancel()
 	top := &listNode{path: target.Path}
-	if err = l.read(limited, top); err == nil {
-		err = l.expand(limited, slices.Clone(top.children))
-	}
+	lent := env.Root.Lend(limited, func() { err = l.readAll(limited, top) })
+	err = cmp.Or(lent, err)
 	l.partial = err != nil && limited.Err() != nil && ctx.Err() == nil
 	switch {
 	case err == nil || l.partial:
@@ -104,20 +95,38 @@ type lister struct {
 	ignore []*selector
 	hidden *unread
 
-	count   int
-	more    bool
-	partial bool // the time was up
+	ignores *search.Ignores
+
+	count    int
+	more     bool
+	partial  bool // the time was up
+	excluded leftOut
+	asked    int    // left out by the input's own globs
+	unsure   string // why not all ignore files count
 }
 
 // listNode is an entry of the tree; path is canonical.
 type listNode struct {
 	path     string
 	kind     root.Kind
+	place    search.Place // where it is
 	children []*listNode
 	note     string // what else there is to say
 }
 
 func (n *listNode) name() string { return path.Base(n.path) }
+
+// readAll reads the tree below top, as far as the answer has room for it.
+func (l *lister) readAll(ctx context.Context, top *listNode) error {
+	l.ignores = search.NewIgnores(ctx, l.root, l.base)
+	defer l.ignores.Close()
+	err := l.read(ctx, top)
+	if err == nil {
+		err = l.expand(ctx, slices.Clone(top.children))
+	}
+	l.unsure = l.ignores.Partial()
+	return err
+}
 
 // expand reads the directories among nodes and those below them, until the
 // answer is full. An error means that ctx ended; what was read until then stays.
@@ -143,12 +152,13 @@ func (l *lister) expand(ctx context.Context, nodes []*listNode) error {
 // entries the directory has.
 func (l *lister) read(ctx context.Context, dir *listNode) error {
 	room := listLimit - l.count
+	place := l.placeOf(dir)
 	err := l.root.ReadDir(ctx, dir.path, func(e root.Entry) bool {
 		if ctx.Err() != nil {
 			return false
 		}
-		node := &listNode{path: path.Join(dir.path, e.Name), kind: e.Kind}
-		if l.ignored(node) || l.hidden.hidesName(node.path) {
+		node := &listNode{path: path.Join(dir.path, e.Name), kind: e.Kind, place: place}
+		if l.hidden.hidesName(node.path) || l.ignored(node) {
 			return true
 		}
 		at, _ := slices.BinarySearchFunc(dir.children, node, listOrder)
@@ -179,12 +189,29 @@ func listOrder(a, b *listNode) int {
 	return cmp.Compare(a.name(), b.name())
 }
 
-func (l *lister) ignored(n *listNode) bool {
-	if n.kind == root.KindDir && slices.Contains(junk, n.name()) {
-		return true
+// placeOf is dir with the ignore files that count in it.
+func (l *lister) placeOf(dir *listNode) search.Place {
+	if dir.path == l.base {
+		return l.ignores.Top()
 	}
-	rel := below(n.path, l.base)
-	return slices.ContainsFunc(l.ignore, func(s *selector) bool { return s.match(rel) })
+	return l.ignores.Below(dir.place, dir.path)
+}
+
+// ignored reports whether an entry is not shown, and counts it then.
+func (l *lister) ignored(n *listNode) bool {
+	rel, dir := below(n.path, l.base), n.kind == root.KindDir
+	switch {
+	case slices.ContainsFunc(l.ignore, func(s *selector) bool { return s.match(rel) }):
+		l.asked++
+	case slices.Contains(repositories, n.name()), l.ignores.Excluded(n.place, n.path, dir):
+		if dir {
+			rel += "/"
+		}
+		l.excluded.add(rel)
+	default:
+		return false
+	}
+	return true
 }
 
 func readNote(err error) string {
@@ -208,8 +235,33 @@ func (l *lister) result(ctx context.Context, env *Env, top *listNode) *Result {
 	case l.count == 0:
 		b.WriteString("  (empty)\n")
 	}
+	l.note(&b, meta)
 	l.hidden.note(&b, meta, l.more || l.partial, "entry left out", "entries left out")
 	return &Result{Title: relative(env, top.path), Output: b.String(), Metadata: meta}
+}
+
+// note says at the end of an answer what it leaves out.
+func (l *lister) note(b *strings.Builder, meta map[string]any) {
+	if l.unsure != "" {
+		fmt.Fprintf(b, "\n(Not all that is to be left out is: %s.)\n", l.unsure)
+	}
+	if l.asked > 0 {
+		fmt.Fprintf(b, "\n(Left out by ignore: %s.)\n", entries(l.asked))
+		meta["ignored"] = l.asked
+	}
+	if l.excluded.count == 0 {
+		return
+	}
+	names := l.excluded.shown()
+	fmt.Fprintf(b, "\n(Left out, since ignore files such as .gitignore exclude it or version control keeps it for itself: %s. To see into a directory give it as path.)\n", names)
+	meta["excluded"] = l.excluded.count
+}
+
+func entries(n int) string {
+	if n == 1 {
+		return "1 entry"
+	}
+	return fmt.Sprintf("%d entries", n)
 }
 
 func (l *lister) write(ctx context.Context, env *Env, b *strings.Builder, dir *listNode, depth int) {

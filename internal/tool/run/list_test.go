@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/toold/toold/internal/tool/run/search"
 )
 
 // TestListPreparesWhatIsJudged: without a path the call names ".", and what that
@@ -28,7 +30,8 @@ func TestList(t *testing.T) {
 	env := searchEnv(t)
 	tree(t, env.Worktree, map[string]string{
 		"z.txt": "", "a.txt": "", "src/main.go": "", "src/deep/x.go": "", "docs/a.md": "", "docs/img/": "",
-		"node_modules/m/i.js": "", "src/vendor/v.go": "", ".git/HEAD": "", "build/out": "", "src/build": "a file",
+		"node_modules/m/i.js": "", ".git/HEAD": "", "build/out": "", "src/build": "a file", "x.log": "", "src/deep/y.log": "",
+		".gitignore": "/build/\nnode_modules\n*.log\n", "bin/tool": "", "made/.gitignore": "*\n!.gitignore\n", "made/x": "",
 		".env": "", "empty/": "", "new\nline": "", "\x1b[31mred/": "", "\xff": "", "two words": "", `"quoted"`: "",
 	})
 	for name, to := range map[string]string{"link": "src", "up": "/etc", "lost": "nowhere", "loop": "loop"} {
@@ -42,10 +45,14 @@ func TestList(t *testing.T) {
 	}{
 		{"worktree", map[string]any{}, `W/
   "\x1b[31mred"/
+  bin/
+    tool
   docs/
     img/
     a.md
   empty/
+  made/
+    .gitignore
   src/
     deep/
       x.go
@@ -53,6 +60,7 @@ func TestList(t *testing.T) {
     main.go
   "\"quoted\""
   .env
+  .gitignore
   a.txt
   link -> src
   loop -> (leads nowhere)
@@ -63,15 +71,17 @@ func TestList(t *testing.T) {
   up -> /etc
   z.txt
   "\xff"
+
+(Left out, since ignore files such as .gitignore exclude it or version control keeps it for itself: .git/, build/, made/x, node_modules/, src/deep/y.log, x.log. To see into a directory give it as path.)
 `},
-		{"path", map[string]any{"path": "src"}, "W/src/\n  deep/\n    x.go\n  build\n  main.go\n"},
-		{"by a link", map[string]any{"path": "link"}, "W/src/\n  deep/\n    x.go\n  build\n  main.go\n"},
-		{"junk by name", map[string]any{"path": "node_modules"}, "W/node_modules/\n  m/\n    i.js\n"},
+		{"path", map[string]any{"path": "src"}, "W/src/\n  deep/\n    x.go\n  build\n  main.go\n\n(Left out, since ignore files such as .gitignore exclude it or version control keeps it for itself: deep/y.log. To see into a directory give it as path.)\n"},
+		{"by a link", map[string]any{"path": "link"}, "W/src/\n  deep/\n    x.go\n  build\n  main.go\n\n(Left out, since ignore files such as .gitignore exclude it or version control keeps it for itself: deep/y.log. To see into a directory give it as path.)\n"},
+		{"excluded by name", map[string]any{"path": "node_modules"}, "W/node_modules/\n  m/\n    i.js\n"},
 		{"empty", map[string]any{"path": env.Worktree + "/empty"}, "W/empty/\n  (empty)\n"},
-		{"ignore", map[string]any{"path": "src", "ignore": []string{"*.go"}}, "W/src/\n  deep/\n  build\n"},
-		{"ignore by path", map[string]any{"path": "src", "ignore": []string{"deep/*.go", "build"}}, "W/src/\n  deep/\n  main.go\n"},
-		{"ignore a directory", map[string]any{"path": "src", "ignore": []string{"deep/"}}, "W/src/\n  build\n  main.go\n"},
-		{"ignore below a directory", map[string]any{"path": "docs", "ignore": []string{"img/**"}}, "W/docs/\n  a.md\n"},
+		{"ignore", map[string]any{"path": "src", "ignore": []string{"*.go"}}, "W/src/\n  deep/\n  build\n\n(Left out by ignore: 2 entries.)\n\n(Left out, since ignore files such as .gitignore exclude it or version control keeps it for itself: deep/y.log. To see into a directory give it as path.)\n"},
+		{"ignore by path", map[string]any{"path": "src", "ignore": []string{"deep/*.go", "build"}}, "W/src/\n  deep/\n  main.go\n\n(Left out by ignore: 2 entries.)\n\n(Left out, since ignore files such as .gitignore exclude it or version control keeps it for itself: deep/y.log. To see into a directory give it as path.)\n"},
+		{"ignore a directory", map[string]any{"path": "src", "ignore": []string{"deep/"}}, "W/src/\n  build\n  main.go\n\n(Left out by ignore: 1 entry.)\n"},
+		{"ignore below a directory", map[string]any{"path": "docs", "ignore": []string{"img/**"}}, "W/docs/\n  a.md\n\n(Left out by ignore: 1 entry.)\n"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if got, _ := answer(t, env, List{}, tc.in); got != tc.want {
@@ -125,11 +135,11 @@ func TestListMore(t *testing.T) {
 			}
 			add("d/x")
 		}, 100, true, []string{"  d/", "  f098"}},
-		{"only junk below", func(add func(string, ...any)) {
+		{"only what is excluded below", func(add func(string, ...any)) {
 			for i := range 99 {
 				add("f%03d", i)
 			}
-			add("d/node_modules/x")
+			add("d/.git/x")
 		}, 100, false, []string{"  d/"}},
 		{"upper levels first", func(add func(string, ...any)) {
 			for i := range 200 {
@@ -196,7 +206,8 @@ func TestListNoTime(t *testing.T) {
 func TestListVanished(t *testing.T) {
 	env := searchEnv(t)
 	tree(t, env.Worktree, map[string]string{"a/b": ""})
-	l := &lister{root: env.Root, base: env.Worktree}
+	l := &lister{root: env.Root, base: env.Worktree, ignores: search.NewIgnores(t.Context(), env.Root, env.Worktree)}
+	defer l.ignores.Close()
 	top := &listNode{path: env.Worktree}
 	must(t, l.read(t.Context(), top))
 	must(t, os.RemoveAll(filepath.Join(env.Worktree, "a")))

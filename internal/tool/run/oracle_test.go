@@ -3,6 +3,7 @@ package run
 import (
 	"bytes"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"os/exec"
@@ -10,11 +11,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 	"unicode/utf8"
 
+	"github.com/toold/toold/internal/tool/run/search"
 	"github.com/toold/toold/internal/tool/run/textfile"
 )
 
@@ -133,8 +136,7 @@ func FuzzPages(f *testing.F) {
 	})
 }
 
-// TestListBesideFind: a tree shows what find does, but for what it leaves out by
-// name, each entry below its directory and with the mark of its kind.
+// TestListBesideFind: a tree shows what find does, each entry below its directory and with the mark of its kind.
 func TestListBesideFind(t *testing.T) {
 	if _, err := exec.LookPath("find"); err != nil {
 		t.Skip("find is not installed")
@@ -148,15 +150,7 @@ func TestListBesideFind(t *testing.T) {
 		env.Worktree = filepath.Join(top, strconv.Itoa(i))
 		must(t, os.Mkdir(env.Worktree, 0o755))
 		oddTree(t, c, env.Worktree, 0)
-		args := []string{env.Worktree, "-mindepth", "1", "("}
-		for k, name := range junk {
-			if k > 0 {
-				args = append(args, "-o")
-			}
-			args = append(args, "-name", name)
-		}
-		args = append(args, ")", "-type", "d", "-prune", "-o", "-printf", `%y%P\0`)
-		out, err := exec.Command("find", args...).Output()
+		out, err := exec.Command("find", env.Worktree, "-mindepth", "1", "-printf", `%y%P\0`).Output()
 		must(t, err)
 		want := make(map[string]string)
 		for entry := range strings.SplitSeq(strings.TrimSuffix(string(out), "\x00"), "\x00") {
@@ -181,6 +175,48 @@ func TestListBesideFind(t *testing.T) {
 		}
 		if !maps.Equal(got, want) {
 			t.Fatalf("seed %d: got %q\nfind %q\n%s", seed+uint64(i), got, want, text)
+		}
+	}
+}
+
+// TestListBesideWalk: of a tree with ignore files list shows the files that searches
+// find, and counts the rest.
+func TestListBesideWalk(t *testing.T) {
+	top := searchEnv(t)
+	seed := uint64(time.Now().UnixNano())
+	for i := range 200 {
+		c := newChooser(seed + uint64(i))
+		env := *top
+		env.Worktree = filepath.Join(top.Worktree, strconv.Itoa(i))
+		must(t, os.Mkdir(env.Worktree, 0o755))
+		oddTree(t, c, env.Worktree, 0)
+		must(t, filepath.WalkDir(env.Worktree, func(path string, d fs.DirEntry, err error) error {
+			if err != nil || !d.IsDir() || c.IntN(3) > 0 {
+				return err
+			}
+			rules := c.of("a*", "b", "/c", "tmp*/", "*.h", "**/é", "[x-z ]*", "vendor", "*") + "\n" + c.of("", "!a*\n", "!/b\n", "d e/**\n")
+			return os.WriteFile(path+"/"+c.of(".gitignore", ".ignore", ".rgignore"), []byte(rules), 0o644)
+		}))
+		text, r := answer(t, &env, List{}, object{})
+		if r.Metadata["more"] == true {
+			continue
+		}
+		got := map[string]string{}
+		if r.Metadata["count"] != 0 {
+			got = treeOf(t, text)
+		}
+		maps.DeleteFunc(got, func(_, mark string) bool { return mark != "" })
+		want := map[string]string{}
+		var mu sync.Mutex
+		_, err := search.Walk(t.Context(), env.Root, env.Worktree, func(_ int, path string) bool {
+			mu.Lock()
+			defer mu.Unlock()
+			want[below(path, env.Worktree)] = ""
+			return true
+		})
+		must(t, err)
+		if !maps.Equal(got, want) {
+			t.Fatalf("seed %d: got %q\nwant %q\n%s", seed+uint64(i), got, want, text)
 		}
 	}
 }

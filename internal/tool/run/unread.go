@@ -20,7 +20,7 @@ type unread struct {
 // ruling is what Judge says.
 type ruling struct{ action, source string }
 
-// leftOut are the files of one ruling.
+// leftOut counts what an answer leaves out for one reason.
 type leftOut struct {
 	count int
 	names []string // the first maxLeftOut by name
@@ -79,14 +79,32 @@ func (u *unread) count(path string) {
 		l = &leftOut{}
 		u.left[r] = l
 	}
-	l.count++
 	if r.action == readrule.Deny {
+		l.count++ // not even its name is shown
 		return
 	}
-	at, _ := slices.BinarySearch(l.names, path)
-	if l.names = slices.Insert(l.names, at, path); len(l.names) > maxLeftOut {
+	l.add(path)
+}
+
+// add counts one more.
+func (l *leftOut) add(name string) {
+	l.count++
+	at, _ := slices.BinarySearch(l.names, name)
+	if l.names = slices.Insert(l.names, at, name); len(l.names) > maxLeftOut {
 		l.names = l.names[:maxLeftOut]
 	}
+}
+
+// shown are the names, and how many more there are.
+func (l *leftOut) shown() string {
+	names := make([]string, len(l.names))
+	for i, p := range l.names {
+		names[i] = displayName(p)
+	}
+	if n := l.count - len(names); n > 0 {
+		names = append(names, fmt.Sprintf("and %d more", n))
+	}
+	return strings.Join(names, ", ")
 }
 
 // note says at the end of an answer what was left out: "3 files not searched".
@@ -113,14 +131,7 @@ func (u *unread) note(b *strings.Builder, meta map[string]any, least bool, one, 
 			fmt.Fprintf(b, "\n(%s: read denies %s (%s).)\n", count, them, r.source)
 			continue
 		}
-		names := make([]string, len(l.names))
-		for i, p := range l.names {
-			names[i] = displayName(p)
-		}
-		if n := l.count - len(names); n > 0 {
-			names = append(names, fmt.Sprintf("and %d more", n))
-		}
-		fmt.Fprintf(b, "\n(%s: to read %s is asked about (%s): %s. Call read to ask.)\n", count, them, r.source, strings.Join(names, ", "))
+		fmt.Fprintf(b, "\n(%s: to read %s is asked about (%s): %s. Call read to ask.)\n", count, them, r.source, l.shown())
 	}
 	meta["left_out"] = total
 }
