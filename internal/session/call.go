@@ -193,6 +193,7 @@ func (s *Session) parse(c *call) (*tool.Invocation, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.translate(c, inv)
 	if err := checkCall(&c.req); err != nil {
 		return nil, err
 	}

@@ -50,8 +50,10 @@ type call struct {
 	// call's own goroutine, as most of the fields above do.
 	asked    *store.Approval
 	approved string
-	guarded  bool        // it was looked at for loops before, in an earlier round
-	waiting  atomic.Bool // for its approval
+	// translated: its input had the host's path of the worktree.
+	translated bool
+	guarded    bool        // it was looked at for loops before, in an earlier round
+	waiting    atomic.Bool // for its approval
 
 	known chan struct{} // closed when the call has a record, or will never have one
 	done  chan struct{} // closed when it will not change any more

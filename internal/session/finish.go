@@ -409,6 +409,9 @@ func (c *call) compose(o *outcome) store.Call {
 		row.Output.Inline = int64(len(ct.head))
 	}
 	c.describe(ct, meta)
+	if n := c.hostNote(row.IsError); n != "" {
+		o.notes = append(o.notes, n)
+	}
 	row.Call.Output = c.text(ct, o, streamed)
 	row.Metadata = meta
 	return row

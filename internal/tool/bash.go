@@ -24,6 +24,7 @@ func bashTool() *Definition {
 		Access:      bashAccess,
 		near:        bashNear,
 		word:        bashWord,
+		paths:       []string{"workdir"},
 		input: object(
 			required("command", text(1, 0, "The command to run, as one bash script. It may have several lines.")),
 			optional("description", text(0, 0, "What the command does, in five to ten words, for people who watch.")),

@@ -11,6 +11,7 @@ func editTool() *Definition {
 		Description: editDescription,
 		Truncate:    truncateHead,
 		Access:      fileAccess("edit", "file_path", true),
+		paths:       []string{"file_path"},
 		input: object(
 			required("file_path", text(1, maxPath, "The file to change, absolute or relative to the worktree.")),
 			required("old_string", text(0, 0, "The text to replace, exactly as it stands in the file. Empty only to create a file that does not exist.")),

@@ -17,6 +17,7 @@ func globTool() *Definition {
 		Shows:       ShowsNames,
 		Truncate:    truncateHead,
 		Access:      searchAccess("glob", globpath.Split),
+		paths:       []string{"path", "pattern"},
 		input: object(
 			required("pattern", text(1, maxPath, "The glob that file names must match, such as **/*.go or src/**/*.{ts,tsx}.")),
 			optional("path", text(0, maxPath, "The directory to search in, absolute or relative to the worktree. The default is the worktree.")),

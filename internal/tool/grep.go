@@ -17,6 +17,7 @@ func grepTool() *Definition {
 		Shows:       ShowsContent,
 		Truncate:    truncateHead,
 		Access:      searchAccess("grep", asGiven),
+		paths:       []string{"path", "include"},
 		input: object(
 			required("pattern", text(1, maxSearchPattern, "The regular expression to search for, in the syntax of ripgrep.")),
 			optional("path", text(0, maxPath, "The directory or the one file to search, absolute or relative to the worktree. The default is the worktree.")),

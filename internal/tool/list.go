@@ -16,6 +16,7 @@ func listTool() *Definition {
 		Shows:       ShowsNames,
 		Truncate:    truncateHead,
 		Access:      listAccess,
+		paths:       []string{"path"},
 		input: object(
 			optional("path", text(0, maxPath, "The directory to list, absolute or relative to the worktree. The default is the worktree.")),
 			optional("ignore", listOf(text(1, maxPath, "A glob such as *.log or docs/**."), 1000, "Globs of further files and directories to leave out.")),

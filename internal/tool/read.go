@@ -14,6 +14,7 @@ func readTool() *Definition {
 		Truncate:    truncateHead,
 		Paged:       true,
 		Access:      fileAccess("read", "file_path", false),
+		paths:       []string{"file_path"},
 		input: object(
 			required("file_path", text(1, maxPath, "The file or directory to read, absolute or relative to the worktree.")),
 			optional("offset", integer(1, maxCount, "The first line to show, counted from 1. The default is 1.")),

@@ -10,6 +10,7 @@ package tool
 
 import (
 	"encoding/json"
+	"strings"
 
 	"github.com/google/jsonschema-go/jsonschema"
 	validator "github.com/santhosh-tekuri/jsonschema/v6"
@@ -48,6 +49,8 @@ type Definition struct {
 	// near gives the input without what makes no difference to what the call does;
 	// nil: the canonical input is that already.
 	near func(input json.RawMessage) json.RawMessage
+	// paths are the keys of the input that are paths.
+	paths []string
 	// word gives the tool's own words for a violation; "" keeps the usual ones.
 	word func(client.Violation) string
 
@@ -104,6 +107,36 @@ type Invocation struct {
 	Input json.RawMessage
 	// Lenient counts conversions of loosely typed values.
 	Lenient int
+}
+
+// Rebase replaces the directory from by to in those values of the input that are
+// paths, and reports whether there were any.
+func (i *Invocation) Rebase(from, to string) bool {
+	var all map[string]json.RawMessage
+	if json.Unmarshal(i.Input, &all) != nil {
+		return false
+	}
+	changed := false
+	for key, path := range named(i.Input, i.Tool.paths...) {
+		rest, ok := strings.CutPrefix(path, from)
+		if !ok || rest != "" && rest[0] != '/' {
+			continue
+		}
+		quoted, err := json.Marshal(to + rest)
+		if err != nil {
+			return false
+		}
+		all[key], changed = quoted, true
+	}
+	if !changed {
+		return false
+	}
+	input, err := json.Marshal(all)
+	if err != nil {
+		return false
+	}
+	i.Input = input
+	return true
 }
 
 // Near is Input in the form in which calls that repeat each other are equal:

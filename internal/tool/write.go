@@ -11,6 +11,7 @@ func writeTool() *Definition {
 		Description: writeDescription,
 		Truncate:    truncateHead,
 		Access:      fileAccess("edit", "file_path", true),
+		paths:       []string{"file_path"},
 		input: object(
 			required("file_path", text(1, maxPath, "The file to write, absolute or relative to the worktree.")),
 			required("content", text(0, 0, "The whole new content of the file.")),
