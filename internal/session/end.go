@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/toold/toold/client"
@@ -206,12 +207,13 @@ func (s *Session) recordEnd(e ending, changed *client.SensitiveChanges, notes []
 	err := s.write(typ, func(r *store.Session) error {
 		now := time.Now().UTC().Truncate(time.Millisecond)
 		r.State, r.Reason, r.Keep, r.Ended = e.state, e.reason, e.keep, &now
-		r.Notes, r.Worktree.Sensitive = append(r.Notes, notes...), changed
+		r.Notes, r.Worktree.Sensitive = slices.Concat(r.Notes, s.foreignNote(), notes), changed
 		if left != nil {
 			r.Notes = append(r.Notes, "not everything of it could be removed from the host; see: toolctl gc --dry-run")
 		}
 		return nil
 	})
+	s.foreignFiles.Store(0) // its note is in the row now
 	if err != nil {
 		s.log.Error("store the end of the session", "error", err)
 	}

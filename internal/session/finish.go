@@ -372,6 +372,10 @@ func (s *Session) logEnd(c *call, v *client.Call, ran time.Duration) {
 	s.log.LogAttrs(context.Background(), slog.LevelInfo, "call finished", attrs[:n]...)
 }
 
+// overflow is what programs print when they change a file of an owner whom the kernel
+// has no id for in the session.
+const overflow = "Value too large for defined data type"
+
 // compose makes the row of a call that has ended.
 func (c *call) compose(o *outcome) store.Call {
 	c.mu.Lock()
@@ -409,6 +413,14 @@ func (c *call) compose(o *outcome) store.Call {
 		row.Output.Inline = int64(len(ct.head))
 	}
 	c.describe(ct, meta)
+	met, _ := meta[run.ForeignOwner].(bool)
+	if c.streams && row.IsError && (strings.Contains(ct.head, overflow) || strings.Contains(ct.tail, overflow)) {
+		met = true
+		o.notes = append(o.notes, "("+overflow+": such a file belongs to a user who is not in this session)")
+	}
+	if met {
+		c.s.foreignFiles.Add(1)
+	}
 	if n := c.hostNote(row.IsError); n != "" {
 		o.notes = append(o.notes, n)
 	}

@@ -13,6 +13,7 @@ import (
 func TestHostPath(t *testing.T) {
 	h := newHouse(t)
 	h.open()
+	h.reload(func(s *Settings) { s.Policy = rules(t, "[permission]\nexternal_directory = \"allow\"\n") })
 	id := h.create(alice, client.SessionCreate{}).ID
 	s := h.m.live()[0]
 	const here, hint = "(/srv/project is /workspace here)", "(the worktree is /workspace here; SOURCE is its path on the host)"

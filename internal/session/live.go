@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -38,9 +39,11 @@ type Session struct {
 	meter   meter         // what its sandbox has used
 	active  atomic.Int64  // when a call last began or ended, in time since boot
 	starved atomic.Int64  // programs that the agent has ended for memory
-	rulings rulings       // what it is judged by
-	history history       // what loops are looked for in
-	heart   heart         // watches over its agent
+	// foreignFiles counts calls that failed for a file of a user who is not in it.
+	foreignFiles atomic.Int64
+	rulings      rulings // what it is judged by
+	history      history // what loops are looked for in
+	heart        heart   // watches over its agent
 
 	// telling is held, shared, from when the end of a call can be seen until it is
 	// in the store. Nobody waits for a client under it.
@@ -264,7 +267,20 @@ func (s *Session) snapshot(ctx context.Context) *client.Session {
 		}
 	}
 	v.Usage.Calls = s.calls.Load()
+	v.Notes = append(slices.Clip(v.Notes), s.foreignNote()...)
 	return &v
+}
+
+// foreignNote says in the session's notes that calls failed for files of other owners.
+func (s *Session) foreignNote() []string {
+	switch n := s.foreignFiles.Load(); n {
+	case 0:
+		return nil
+	case 1:
+		return []string{"1 call failed for a file of a user who is not in the session; give access on the host (chmod, chown)"}
+	default:
+		return []string{fmt.Sprintf("%d calls failed for files of users who are not in the session; give access on the host (chmod, chown)", n)}
+	}
 }
 
 // Reconnecting: a sandbox that is alive has a listening agent, so a loss of the

@@ -32,11 +32,13 @@ func TestTrailer(t *testing.T) {
 		{Exit{Reason: ReasonTimeout}, TrailerInfo{Timeout: time.Minute, MostTimeout: 10 * time.Minute}, "timed out after 60s (partial output above); set timeout up to 600000 for more time"},
 		{Exit{Reason: ReasonTimeout}, TrailerInfo{Timeout: time.Minute, MostTimeout: time.Minute}, "timed out after 60s (partial output above); a call may take no longer: do it in smaller steps"},
 		{
-			Exit{Reason: ReasonExit, BackgroundKilled: 2, BackgroundNames: []string{"python3", "a\nb"}}, TrailerInfo{},
+			Exit{Reason: ReasonExit, BackgroundKilled: 2, BackgroundNames: []string{"python3", "a\nb"}},
+			TrailerInfo{},
 			`(2 processes (python3, "a\nb") in the background were killed, since a call ends with its command: start a server and use it in one command)`,
 		},
 		{
-			Exit{Reason: ReasonExit, Code: 3, BackgroundKilled: 1}, TrailerInfo{},
+			Exit{Reason: ReasonExit, Code: 3, BackgroundKilled: 1},
+			TrailerInfo{},
 			"exit code 3\n(1 process in the background was killed, since a call ends with its command: start a server and use it in one command)",
 		},
 		{Exit{Reason: ReasonTimeout, BackgroundKilled: 7}, TrailerInfo{Timeout: time.Second}, "timed out after 1s (partial output above)"},

@@ -1,7 +1,9 @@
 package run
 
 import (
+	"encoding/json"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -140,5 +142,55 @@ func testGlobElsewhere(t *testing.T, env *Env) {
 	wantCode(t, err, CodeInvalidInput, "set path to the directory")
 	if text, _ := answer(t, env, Grep{}, object{"pattern": "x", "include": "/etc/*.conf"}); !strings.Contains(text, "To search another directory set path.)") {
 		t.Errorf("include: %s", text)
+	}
+}
+
+// A name that is not plain text can be given as answers show it, with escapes.
+func TestQuotedNames(t *testing.T) {
+	env, dir := fileEnv(t)
+	for _, name := range []string{"line\nbreak", `"q"`, "plain", "d\x1b/in\t", " x", "zero\u200b"} {
+		writeFile(t, dir+"/"+name, "one\n")
+		var shown string
+		r := mustCall(t, env, Read{}, object{"file_path": filepath.Dir("/w/" + name)})
+		if shown, _, _ = strings.Cut(r.Output, "\n"); filepath.Dir(name) == "." {
+			shown = displayName(name)
+			if !strings.Contains(r.Output, shown+"\n") {
+				t.Fatalf("%q is not shown: %s", name, r.Output)
+			}
+		} else {
+			shown = displayName(filepath.Dir(name)) + "/" + shown
+		}
+		for _, asked := range []string{shown, "/w/" + shown, displayName("/w/" + name)} {
+			for _, tool := range []Tool{Read{}, Write{}, Edit{}} {
+				in := object{"file_path": asked, "content": "one\n", "old_string": "one", "new_string": "one "}
+				own := *env
+				raw, err := json.Marshal(in)
+				must(t, err)
+				prep, err := tool.Prepare(t.Context(), &own, raw)
+				must(t, err)
+				if prep.Targets[0].Path != "/w/"+name {
+					t.Errorf("%s %s: %q", tool.Name(), asked, prep.Targets[0].Path)
+				}
+				if r, err := tool.Run(t.Context(), &own, raw, prep); err != nil || r.IsError {
+					t.Errorf("%s %s: %+v, %v", tool.Name(), asked, r, err)
+				}
+			}
+			writeFile(t, dir+"/"+name, "one\n")
+		}
+	}
+	// What is not UTF-8 is refused with what to do: others would read it as another name.
+	writeFile(t, dir+"/bad\xff", "x")
+	_, err := callTool(t, env, Read{}, object{"file_path": `"bad\xff"`})
+	expectCode(t, err, CodeInvalidPath)
+	if !strings.Contains(err.Error(), "bash does, with the escapes in $'…'") {
+		t.Error(err)
+	}
+	// What is there by the name as it stands comes first.
+	writeFile(t, dir+"/q", "two\n")
+	if r := mustCall(t, env, Read{}, object{"file_path": `"q"`}); !strings.Contains(r.Output, "one") {
+		t.Errorf("%s", r.Output)
+	}
+	if r := mustFail(t, env, Read{}, object{"file_path": `"no`}); r.Metadata[ForeignOwner] != nil {
+		t.Errorf("%+v", r)
 	}
 }

@@ -3,19 +3,58 @@ package run
 import (
 	"context"
 	"errors"
+	"strconv"
 	"strings"
 
 	"github.com/toold/toold/internal/tool/run/root"
 )
 
-// resolve follows a path of an input; a relative one begins at the worktree.
+// resolve follows a path of an input; a relative one begins at the worktree. A path in
+// the quoted form in which answers show odd names is taken too.
 func resolve(ctx context.Context, env *Env, asked string) (root.Info, error) {
-	return env.Root.Resolve(ctx, fromWorktree(env, asked))
+	info, err := env.Root.Resolve(ctx, fromWorktree(env, asked))
+	if plain := unquoted(asked); plain != "" && !info.Exists {
+		return env.Root.Resolve(ctx, fromWorktree(env, plain))
+	}
+	return info, err
 }
 
 // look is resolve and opens what it finds, if it is a regular file.
 func look(ctx context.Context, env *Env, asked string) (root.Info, *root.File, error) {
-	return env.Root.Look(ctx, fromWorktree(env, asked))
+	info, file, err := env.Root.Look(ctx, fromWorktree(env, asked))
+	if plain := unquoted(asked); plain != "" && !info.Exists {
+		return env.Root.Look(ctx, fromWorktree(env, plain))
+	}
+	return info, file, err
+}
+
+// unquoted is a path that is quoted as a whole, or of which names are, as displayName
+// does it; "" = it is not.
+func unquoted(asked string) string {
+	if !strings.Contains(asked, `"`) {
+		return ""
+	}
+	if plain, ok := unquote(asked); ok {
+		return plain
+	}
+	names, found := strings.Split(asked, "/"), false
+	for i, n := range names {
+		if plain, ok := unquote(n); ok {
+			names[i], found = plain, true
+		}
+	}
+	if !found {
+		return ""
+	}
+	return strings.Join(names, "/")
+}
+
+func unquote(s string) (string, bool) {
+	if len(s) < 3 || s[0] != '"' {
+		return "", false
+	}
+	plain, err := strconv.Unquote(s)
+	return plain, err == nil
 }
 
 func fromWorktree(env *Env, asked string) string {
@@ -49,6 +88,10 @@ func relative(env *Env, canonical string) string {
 	return displayName(canonical)
 }
 
+// ForeignOwner is set in the metadata of a call that failed because a user who is not
+// in the session owns the file.
+const ForeignOwner = "foreign_owner"
+
 // failure sorts err: what the tree has is the tool's own failure and so a
 // Result; what means that the call could not be run is an *Error.
 func failure(title string, err error) (*Result, error) {
@@ -57,7 +100,11 @@ func failure(title string, err error) (*Result, error) {
 	}
 	switch root.CodeOf(err) {
 	case root.NotExist, root.Denied, root.Failed, root.TooLarge:
-		return Failed(title, "%s", err), nil
+		r := Failed(title, "%s", err)
+		if e, ok := errors.AsType[*root.Error](err); ok && e.Foreign {
+			r.Metadata = map[string]any{ForeignOwner: true}
+		}
+		return r, nil
 	case root.InvalidPath:
 		return nil, Errorf(CodeInvalidPath, "%s", err)
 	case root.NotRegular:

@@ -85,7 +85,7 @@ func (r *Root) openDir(canonical string, flags int) (int, error) {
 	if errors.Is(err, unix.ENOTDIR) {
 		return -1, errf(NotRegular, "%q is not a directory", canonical)
 	}
-	return fd, judgedError("open", canonical, err)
+	return fd, owned(judgedError("open", canonical, err), func(st *unix.Stat_t) error { return statAt(r.fd, canonical, noFollow, st) })
 }
 
 // readEntries appends the next entries to entries, as far as keep is true of them;

@@ -41,6 +41,8 @@ type Error struct {
 	Code Code
 	Msg  string
 	Err  error // the cause, may be nil
+	// Foreign: the tool user may not because somebody else owns the file.
+	Foreign bool
 }
 
 // Error implements error.
@@ -86,6 +88,8 @@ func sysError(verb, path string, err error) error {
 		code, why = InvalidPath, "the path or a name in it is too long (at most 4095 bytes, 255 a name)"
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
 		code, why = Denied, "permission denied"
+	case errors.Is(err, unix.EOVERFLOW): // the kernel has no id for the owner here
+		return foreign(&Error{Code: Denied, Msg: fmt.Sprintf("cannot %s %q", verb, path), Err: err}, nobody)
 	case errors.Is(err, unix.ENXIO), errors.Is(err, unix.ENODEV):
 		code, why = NotRegular, "it is a socket or a device"
 	case errors.Is(err, unix.EAGAIN):
@@ -98,6 +102,35 @@ func sysError(verb, path string, err error) error {
 		why = "it would be larger than the session's file size limit"
 	}
 	return &Error{Code: code, Msg: fmt.Sprintf("cannot %s %q: %s", verb, path, why), Err: err}
+}
+
+// nobody is what the kernel shows of an owner who has no id in the sandbox.
+const nobody = 65534
+
+// foreign says of a failure for want of rights that uid owns the file.
+func foreign(e *Error, uid uint32) *Error {
+	owner := fmt.Sprintf("user %d", uid)
+	if uid == nobody {
+		owner = "a user of the host"
+	}
+	msg := fmt.Sprintf("%s: it belongs to %s, who is not in this session; the owner can give access on the host (chmod, chown)", e.Msg, owner)
+	return &Error{Code: e.Code, Msg: msg, Err: e.Err, Foreign: true}
+}
+
+// owned adds to an error about a file who owns it, where the tool user may not and
+// does not own it.
+func owned(err error, stat func(*unix.Stat_t) error) error {
+	e, ok := errors.AsType[*Error](err)
+	var st unix.Stat_t
+	if !ok || e.Code != Denied || e.Foreign || stat(&st) != nil || int(st.Uid) == unix.Geteuid() {
+		return err
+	}
+	return foreign(e, st.Uid)
+}
+
+// ownedAt is owned for name in dirfd.
+func ownedAt(err error, dirfd int, name string) error {
+	return owned(err, func(st *unix.Stat_t) error { return unix.Fstatat(dirfd, name, st, unix.AT_SYMLINK_NOFOLLOW) })
 }
 
 // judgedError is sysError for canonical paths, where a symlink or a missing

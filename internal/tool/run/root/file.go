@@ -99,7 +99,7 @@ func openRegular(dirfd int, name, path string, resolve uint64) (int, Info, error
 func openSeen(dirfd int, name, path string, resolve uint64) (int, Info, error) {
 	fd, err := openat2(dirfd, name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_NOFOLLOW, 0, resolve)
 	if err != nil {
-		return -1, Info{}, judgedError("open", path, err)
+		return -1, Info{}, owned(judgedError("open", path, err), func(st *unix.Stat_t) error { return statAt(dirfd, name, resolve, st) })
 	}
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
@@ -111,6 +111,16 @@ func openSeen(dirfd int, name, path string, resolve uint64) (int, Info, error) {
 		return -1, Info{}, err
 	}
 	return fd, infoOf(path, &st), nil
+}
+
+// statAt looks at name below dirfd.
+func statAt(dirfd int, name string, resolve uint64, st *unix.Stat_t) error {
+	fd, err := openat2(dirfd, name, unix.O_PATH|unix.O_NOFOLLOW, 0, resolve)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return unix.Fstat(fd, st)
 }
 
 // statRegular looks at name below dirfd without opening it for anything.

@@ -127,7 +127,7 @@ func (p *Replacement) openOld() error {
 	}
 	p.oldfd, p.info = fd, info
 	if err := unix.Faccessat(p.dirfd, p.base, unix.W_OK, unix.AT_EACCESS); err != nil {
-		return judgedError("write to", p.path, err)
+		return ownedAt(judgedError("write to", p.path, err), p.dirfd, p.base)
 	}
 	if err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		if err == unix.EWOULDBLOCK {
@@ -194,7 +194,7 @@ func (p *Replacement) commit(fill func(*temp) error, o CommitOptions) (*Committe
 	p.r.sweep(p.dirfd)
 	t, err := newTemp(p.dirfd, p.info.Exists, p.r.named)
 	if err != nil {
-		return nil, sysError("write to", p.path, err)
+		return nil, owned(sysError("write in the directory of", p.path, err), func(st *unix.Stat_t) error { return unix.Fstat(p.dirfd, st) })
 	}
 	defer t.close()
 	if err := fill(t); err != nil {

@@ -210,7 +210,7 @@ func (r *Root) usable(asked, path string) error {
 	case !utf8.ValidString(path):
 		// Judgement, storage and logs take paths as text; a name that they
 		// would change could be judged as another.
-		return errf(InvalidPath, "the path %q leads to %q, a name that is not valid UTF-8", asked, path)
+		return errf(InvalidPath, "the path %q leads to %q, a name that is not valid UTF-8, which no file tool opens; bash does, with the escapes in $'…', and can rename it", asked, path)
 	case len(path) > maxPath:
 		return errf(InvalidPath, "the path %q leads to one of more than %d bytes", asked, maxPath)
 	case r.ownProcess(path):
