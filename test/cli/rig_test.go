@@ -77,6 +77,17 @@ func newRig(e *testscript.Env) (*rig, error) {
 	e.Setenv("TMPDIR", tmp)
 	e.Setenv("TOOLD_SOCKET", r.socket)
 	e.Setenv("SOCKET", r.socket)
+	// For what a document builds: this repository, and the modules that this host has.
+	top, err := filepath.Abs("../..")
+	if err != nil {
+		return nil, err
+	}
+	modules, err := exec.Command("go", "env", "GOMODCACHE").Output()
+	if err != nil {
+		return nil, err
+	}
+	e.Setenv("REPO", top)
+	e.Setenv("GOMODCACHE", strings.TrimSpace(string(modules)))
 	return r, nil
 }
 
