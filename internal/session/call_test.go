@@ -24,7 +24,7 @@ func TestCallRuns(t *testing.T) {
 	if c.Time.Started == nil || c.Time.Ended == nil || c.Permission.Verdict != "allow" {
 		t.Errorf("time %+v, permission %+v", c.Time, c.Permission)
 	}
-	if out := h.output(c.ID); !strings.HasSuffix(out, "USER=tool\n") || strings.Contains(out, "exit code") {
+	if out := h.output(c.ID); !strings.Contains(out, "\nUSER=tool\n") || strings.Contains(out, "exit code") {
 		t.Errorf("output %q", out)
 	}
 	stored, err := h.m.GetCall(t.Context(), alice, c.ID)

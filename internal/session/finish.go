@@ -472,6 +472,9 @@ func (c *call) text(ct cut, o *outcome, streamed bool) string {
 	for _, n := range o.notes {
 		line(&b, n)
 	}
+	if o.result != nil && o.result.IsError && c.streams {
+		line(&b, c.s.networkHint(ct.head, ct.tail))
+	}
 	if o.result != nil {
 		line(&b, c.shortened())
 	}

@@ -111,7 +111,7 @@ func (s *Session) hello(env map[string]string, cgroup *os.File) agent.Hello {
 		Nonce:    s.row.Nonce,
 		Worktree: s.row.Worktree.Target, Home: sandbox.Home, Tmp: "/tmp", OutputDir: sandbox.OutputDir,
 		ToolUID: sandbox.ToolUID, ToolGID: sandbox.ToolGID,
-		Env: environment(base, env), Shell: shellOf(&s.row, set),
+		Env: environment(offlineVariables(s.row.Network), base, env), Shell: shellOf(&s.row, set),
 		OpenFiles: s.limits.OpenFiles, FileSize: int64(s.limits.FileSize),
 		UnackedBytes: unackedBytes,
 		OrphanMillis: s.m.cfg.Orphan.Milliseconds(),

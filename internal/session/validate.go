@@ -346,13 +346,14 @@ func hostMemory() float64 {
 }
 
 // environment is the whole environment of the tools: a list built from nothing.
-// base is what the root filesystem says, PATH at least, and env what the session
-// was made with.
-func environment(base, env map[string]string) []string {
+// Over what all sessions have come those for its network, then base, what the root
+// filesystem says, PATH at least, and env, what the session was made with.
+func environment(network, base, env map[string]string) []string {
 	all := map[string]string{
 		"HOME": sandbox.Home, "LANG": "C.UTF-8", "TERM": "dumb", "TMPDIR": "/tmp",
 		"USER": "tool", "LOGNAME": "tool", "SHELL": "/bin/bash",
 	}
+	maps.Copy(all, network)
 	maps.Copy(all, base)
 	maps.Copy(all, env)
 	return envList(all)

@@ -189,7 +189,8 @@ func TestA8FileToolIDs(t *testing.T) {
 func TestA9Environment(t *testing.T) {
 	s := newScene(t, "")
 	c := s.bash(t, "env; tr '\\0' '\\n' < /proc/self/environ")
-	allowed := " PATH HOME LANG TERM TMPDIR USER LOGNAME SHELL PWD SHLVL _ OLDPWD LC_ALL TOOLD_SESSION "
+	allowed := " PATH HOME LANG TERM TMPDIR USER LOGNAME SHELL PWD SHLVL _ OLDPWD LC_ALL TOOLD_SESSION " +
+		"npm_config_offline PIP_RETRIES PIP_DISABLE_PIP_VERSION_CHECK UV_OFFLINE CARGO_NET_OFFLINE GOPROXY "
 	for line := range strings.Lines(c.Output) {
 		k, _, ok := strings.Cut(strings.TrimSpace(line), "=")
 		if ok && !strings.Contains(allowed, " "+k+" ") && !strings.HasPrefix(k, "GIT_CONFIG_") {
