@@ -75,9 +75,11 @@ check: deps ## vet, the tests that need no root, lint: the first minutes of CI
 	@scripts/rootless
 	@$(MAKE) --no-print-directory lint
 
-.PHONY: install
-install: ## put what was built and the systemd units in place (DESTDIR, PREFIX=/usr/local)
+.PHONY: install uninstall
+install: ## put what was built, man pages, completions and the systemd units in place (DESTDIR, PREFIX=/usr/local)
 	@DESTDIR="$(DESTDIR)" PREFIX="$(PREFIX)" scripts/install
+uninstall: ## remove what install put there (the same DESTDIR, PREFIX); state and configuration stay
+	@DESTDIR="$(DESTDIR)" PREFIX="$(PREFIX)" scripts/install --uninstall
 
 .PHONY: demo root
 root:
