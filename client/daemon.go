@@ -140,6 +140,12 @@ func (c *Client) Usage(ctx context.Context) ([]TenantUsage, error) {
 	return l.Items, nil
 }
 
+// Config gives the settings that the daemon works with, in TOML: its configuration as
+// it was read last, with variables and flags over it. For admins.
+func (c *Client) Config(ctx context.Context) ([]byte, error) {
+	return c.text(ctx, "/v1/config")
+}
+
 // Reload makes the daemon read its configuration again. A configuration with
 // errors is refused with all of them and the old one stays. For admins.
 func (c *Client) Reload(ctx context.Context) error {

@@ -1,18 +1,13 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
-	"reflect"
-	"slices"
-	"strings"
 
 	"github.com/BurntSushi/toml"
 	"github.com/spf13/cobra"
 
-	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/config"
 )
 
@@ -58,15 +53,33 @@ not meant, such as a rule that can never win, is a warning. Without FILE it is
 }
 
 func newConfigShowCommand(a *app) *cobra.Command {
-	return &cobra.Command{
+	var live bool
+	c := &cobra.Command{
 		Use:   "show [FILE]",
 		Short: "Show all settings, with the defaults filled in",
 		Long: `Show every setting that a daemon started with this file would have: the file's
 own over the defaults. It does not ask a running daemon. Without FILE it is
-` + config.DefaultPath + `, where that exists.`,
-		Example: "  toolctl config show\n  toolctl config show ./config.toml -o json",
+` + config.DefaultPath + `, where that exists.
+
+With --live, ask the running daemon which settings it works with now: its file as it
+was read last, with variables and flags over it, and what waits for a restart as it
+was at the start. For admins.
+
+Rules, profiles and hooks are not settings: "toolctl policy explain" shows which rule
+decides.`,
+		Example: "  toolctl config show\n  toolctl config show ./config.toml -o json\n  diff <(toolctl config show) <(toolctl config show --live)",
 		Args:    cobra.MaximumNArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if live {
+				if len(args) > 0 {
+					return usagef("--live shows the settings of the running daemon: leave %s out", line(args[0]))
+				}
+				text, err := a.client().Config(cmd.Context())
+				if err != nil {
+					return err
+				}
+				return a.printConfig(text)
+			}
 			path := ""
 			if len(args) > 0 {
 				path = args[0]
@@ -75,9 +88,15 @@ own over the defaults. It does not ask a running daemon. Without FILE it is
 			if err != nil {
 				return a.complainConfig(configPath(args), err)
 			}
-			return a.printConfig(c)
+			text, err := c.TOML()
+			if err != nil {
+				return err
+			}
+			return a.printConfig(text)
 		},
 	}
+	c.Flags().BoolVar(&live, "live", false, "the settings of the running daemon")
+	return c
 }
 
 func configPath(args []string) string {
@@ -88,63 +107,14 @@ func configPath(args []string) string {
 }
 
 // printConfig prints settings under their names in config.toml, in every format.
-func (a *app) printConfig(c *config.Config) error {
-	settings := settingsOf("", reflect.ValueOf(*c))
-	var text bytes.Buffer
-	if err := toml.NewEncoder(&text).Encode(settings); err != nil {
-		return fmt.Errorf("write configuration: %w", err)
+func (a *app) printConfig(text []byte) error {
+	var settings map[string]any
+	if err := toml.Unmarshal(text, &settings); err != nil {
+		return fmt.Errorf("read configuration: %w", err)
 	}
 	return a.print(view{data: settings, names: config.Keys(), text: func(w io.Writer) {
-		_, _ = io.WriteString(w, lines(text.String()))
+		_, _ = io.WriteString(w, lines(string(text)))
 	}})
-}
-
-// settingsOf gives a value of the configuration as people write it: durations
-// and sizes as text, and without what this version has no setting for. key is
-// the value's own.
-func settingsOf(key string, v reflect.Value) any {
-	switch x := v.Interface().(type) {
-	case client.Duration:
-		return x.String()
-	case client.Size:
-		return x.String()
-	}
-	m := make(map[string]any)
-	switch v.Kind() {
-	case reflect.Struct:
-		for f, value := range v.Fields() {
-			name := settingName(f)
-			if below := strings.TrimPrefix(key+"."+name, "."); name != "" && isSetting(below, value) {
-				m[name] = settingsOf(below, value)
-			}
-		}
-		return m
-	case reflect.Map: // tenants, by name
-		for k, value := range v.Seq2() {
-			m[k.String()] = settingsOf(tenantKey, value)
-		}
-		return m
-	}
-	return v.Interface()
-}
-
-// tenantKey is the key of all tenants; what is not set for one is left out.
-const tenantKey = "tenant"
-
-func isSetting(key string, v reflect.Value) bool {
-	if strings.HasPrefix(key, tenantKey) {
-		return !v.IsZero()
-	}
-	return slices.ContainsFunc(config.Keys(), func(k string) bool { return k == key || strings.HasPrefix(k, key+".") })
-}
-
-// settingName is a field's name in config.toml; limits have theirs from the API.
-func settingName(f reflect.StructField) string {
-	if name := f.Tag.Get("toml"); name != "" || !f.IsExported() {
-		return name
-	}
-	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-	return name
 }
 
 // complainConfig prints every problem and returns the exit.

@@ -45,6 +45,13 @@ func (d *daemon) reload(context.Context) (err error) {
 	return nil
 }
 
+// settings are those that the daemon works with.
+func (d *daemon) settings() ([]byte, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.cfg.TOML()
+}
+
 // lint logs which rules may not mean what was meant. None of it is an error.
 func (d *daemon) lint(cfg *config.Config) {
 	for _, w := range cfg.Policy.Warnings() {

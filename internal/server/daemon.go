@@ -97,6 +97,15 @@ func (s *Server) reload(x *exchange, r *request) error {
 	return nil
 }
 
+func (s *Server) config(x *exchange, _ *request) error {
+	text, err := s.cfg.Settings()
+	if err != nil {
+		return err
+	}
+	s.writeBody(x, http.StatusOK, "text/plain; charset=utf-8", text)
+	return nil
+}
+
 // list makes the answer of a list; one without items is [] and not null.
 func list[T any](items []T, next string) client.List[T] {
 	if items == nil {

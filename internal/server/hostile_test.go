@@ -539,6 +539,7 @@ func TestPanics(t *testing.T) {
 		c.API = brokenAPI{}
 		c.Metrics = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("metrics") })
 		c.Reload = func(context.Context) error { panic("reload") }
+		c.Settings = func() ([]byte, error) { panic("settings") }
 	})
 	quiet := map[string]bool{"Version": true, "Health": true, "OpenAPI": true}
 	for i := range routes {

@@ -93,6 +93,7 @@ var routes = []route{
 	{"GET", "/v1/usage", "Usage", roleAdmin, (*Server).usage, nil, 200, client.List[client.TenantUsage]{}, nil, "What each tenant uses"},
 	{"GET", "/v1/doctor", "Doctor", roleAdmin, (*Server).doctor, nil, 200, client.Doctor{}, doctorParams, "What holds on this host"},
 	{"POST", "/v1/gc", "GC", roleAdmin, (*Server).gc, client.GCRequest{}, 200, client.List[client.Garbage]{}, nil, "Find, and unless dry_run remove, what sessions have left behind"},
+	{"GET", "/v1/config", "Config", roleAdmin, (*Server).config, nil, 200, textBody{}, nil, "The settings that the daemon works with, in TOML"},
 	{"POST", "/v1/reload", "Reload", roleAdmin, (*Server).reload, nil, 204, nil, nil, "Read the configuration again"},
 }
 

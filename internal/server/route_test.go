@@ -157,6 +157,13 @@ func clientMethods(ctx context.Context, c *client.Client, ses, call string) map[
 		"Doctor": func() error { return only(c.Doctor(ctx, true)) },
 		"GC":     func() error { return only(c.GC(ctx, client.GCRequest{DryRun: true})) },
 		"Reload": func() error { return c.Reload(ctx) },
+		"Config": func() error {
+			text, err := c.Config(ctx)
+			if err == nil && !strings.Contains(string(text), "cpus = 2.0") {
+				err = fmt.Errorf("settings %q", text)
+			}
+			return err
+		},
 	}
 }
 

@@ -33,6 +33,8 @@ type Config struct {
 	// Reload reads the configuration again. Its error is shown to the admin who
 	// asked, so it must name files and settings and no secrets.
 	Reload func(context.Context) error
+	// Settings gives the settings that the daemon works with, in TOML.
+	Settings func() ([]byte, error)
 
 	// MaxConns bounds the open connections of one uid; default 1024. Peers that
 	// are nobody to the daemon share one such bound.
@@ -80,8 +82,8 @@ type Server struct {
 
 // New makes a Server. It fails when a required field of cfg is missing.
 func New(cfg Config) (*Server, error) {
-	if cfg.API == nil || cfg.Tools == nil || cfg.Identity == nil || cfg.Log == nil || cfg.Metrics == nil || cfg.Reload == nil {
-		return nil, errors.New("server: API, Tools, Identity, Log, Metrics and Reload are required")
+	if cfg.API == nil || cfg.Tools == nil || cfg.Identity == nil || cfg.Log == nil || cfg.Metrics == nil || cfg.Reload == nil || cfg.Settings == nil {
+		return nil, errors.New("server: API, Tools, Identity, Log, Metrics, Reload and Settings are required")
 	}
 	setDefault(&cfg.MaxConns, 1024)
 	setDefault(&cfg.MaxStreams, 256)
