@@ -15,12 +15,16 @@ type app struct {
 	getenv         func(string) string
 	// whether these are terminals
 	inTTY, outTTY, errTTY bool
+	// columns is the width of the terminal that is standard output; nil where there
+	// is none.
+	columns func() int
 	// openTerminal gives the keys that are pressed; nil where there is no
 	// terminal.
 	openTerminal func() (terminal, error)
 
 	socket, tenant, token string
 	format                outputFormat
+	noHeaders             bool
 
 	// started is set when a command's own code begins: errors before that are
 	// of the command line.

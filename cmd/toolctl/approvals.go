@@ -49,9 +49,13 @@ func newApprovalsCommand(a *app) *cobra.Command {
 
 func (a *app) listApprovals(ctx context.Context, session string) error {
 	c := a.client()
-	pending, err := pendingApprovals(ctx, c, session)
+	var pending []client.Approval
+	err := a.withSession(ctx, c, session, func(session string) (err error) {
+		pending, err = pendingApprovals(ctx, c, session)
+		return err
+	})
 	if err != nil {
-		return suggestSession(ctx, c, session, err)
+		return err
 	}
 	names := make([]string, len(pending))
 	for i := range pending {
@@ -59,6 +63,7 @@ func (a *app) listApprovals(ctx context.Context, session string) error {
 	}
 	return a.print(view{data: client.List[client.Approval]{Items: pending}, names: names, text: func(w io.Writer) {
 		t := a.newTable("ID", "SESSION", "TOOL", "WHAT", "AGE", "EXPIRES")
+		t.ids = []int{0, 1}
 		for i := range pending {
 			p := &pending[i]
 			t.row(p.ID, p.SessionID, p.Tool, clipped(approvalShort(p), maxShort), ago(p.Created, time.Now()), expiresIn(p, time.Now()))

@@ -59,7 +59,20 @@ func (s *approvalsAnswerCommand) run(c *cobra.Command, id, word string) error {
 	if err != nil {
 		return err
 	}
-	approval, err := s.client().AnswerApproval(c.Context(), id, answer)
+	cl := s.client()
+	list := func() ([]string, error) {
+		pending, err := pendingApprovals(c.Context(), cl, "")
+		ids := make([]string, len(pending))
+		for i := range pending {
+			ids[i] = pending[i].ID
+		}
+		return ids, err
+	}
+	var approval *client.Approval
+	err = withID(id, "apr_", list, func(id string) (err error) {
+		approval, err = cl.AnswerApproval(c.Context(), id, answer)
+		return err
+	})
 	if err != nil {
 		return err
 	}

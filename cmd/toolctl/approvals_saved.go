@@ -48,6 +48,7 @@ func (a *app) listSavedApprovals(ctx context.Context) error {
 	}
 	return a.print(view{data: client.List[client.SavedApproval]{Items: saved}, names: names, text: func(w io.Writer) {
 		t := a.newTable("ID", "SCOPE", "ALLOWS", "BY", "AGE", "EXPIRES")
+		t.ids = []int{0}
 		for i := range saved {
 			s := &saved[i]
 			t.row(s.ID, scopeText(s), clipped(visibleLine(s.Permission+" "+s.Pattern), maxShort), s.By, ago(s.Created, time.Now()), timeText(s.Expires))
@@ -76,12 +77,27 @@ func savedApprovals(ctx context.Context, c *client.Client) ([]client.SavedApprov
 // revokeApprovals goes on after a failure; the last one decides the exit code.
 func (a *app) revokeApprovals(ctx context.Context, ids []string) error {
 	c := a.client()
+	list := func() ([]string, error) {
+		saved, err := savedApprovals(ctx, c)
+		ids := make([]string, len(saved))
+		for i := range saved {
+			ids[i] = saved[i].ID
+		}
+		return ids, err
+	}
 	var failures []error
-	for _, id := range ids {
-		if _, err := approvalRef(id); err != nil {
+	for _, ref := range ids {
+		if _, err := approvalRef(ref); err != nil {
 			failures = append(failures, err)
-		} else if err := c.RevokeApproval(ctx, id); err != nil {
-			failures = append(failures, fmt.Errorf("revoke %s: %w", id, err))
+			continue
+		}
+		id := ref
+		err := withID(ref, "apr_", list, func(found string) error {
+			id = found
+			return c.RevokeApproval(ctx, id)
+		})
+		if err != nil {
+			failures = append(failures, fmt.Errorf("revoke %s: %w", ref, err))
 		} else if _, err := fmt.Fprintf(a.stdout, "%s is revoked\n", line(id)); err != nil {
 			return err
 		}

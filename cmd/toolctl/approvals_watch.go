@@ -50,18 +50,19 @@ func (s *approvalsWatchCommand) run(ctx context.Context) error {
 	if !slices.Contains(scopes, s.scope) {
 		return usagef("no scope %q%s; there are %s", line(s.scope), didYouMean(s.scope, scopes), strings.Join(scopes, ", "))
 	}
-	f := newApprovalFeed(ctx, s.client(), s.session)
-	defer f.stop()
-	var err error
-	if s.outTTY && s.format == formatTable && s.openTerminal != nil {
-		err = s.interactive(ctx, f)
-	} else {
-		err = s.follow(ctx, f)
-	}
-	if interruption(ctx) != nil {
+	c := s.client()
+	return s.withSession(ctx, c, s.session, func(session string) error {
+		f := newApprovalFeed(ctx, c, session)
+		defer f.stop()
+		show := s.follow
+		if s.outTTY && s.format == formatTable && s.openTerminal != nil {
+			show = s.interactive
+		}
+		if err := show(ctx, f); interruption(ctx) == nil {
+			return err
+		}
 		return nil // Ctrl-C is how it ends
-	}
-	return suggestSession(ctx, f.client, s.session, err)
+	})
 }
 
 // follow prints what comes and what ends, until ctx does.

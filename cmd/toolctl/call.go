@@ -19,7 +19,10 @@ import (
 const callLong = `Call a tool in a session and print its output.
 
 The input is a JSON object: as an argument, from a file with @FILE, or from
-standard input with "-". "toolctl tools" shows which fields each tool takes.
+standard input with "-". "toolctl tools" shows which fields each tool takes. What
+does not begin with "{" is plain text, for tools that need one string alone: the
+command of bash, the path of read and list, the pattern of glob and grep.
+"toolctl exec SESSION -- COMMAND" runs a command word by word.
 
 With -i the command of bash reads what toolctl reads. Without -i it has no input,
 and toolctl exits with 125 where there was some.
@@ -33,10 +36,11 @@ on standard error.
 Ctrl-C stops the call, unless it was named with --id: then it goes on, and the
 same command again waits for it and shows the same result, without a second run.`
 
-const callExample = `  toolctl call review bash '{"command": "make test"}' --stream
-  toolctl call review read '{"file_path": "main.go"}'
+const callExample = `  toolctl call review bash 'make test' --stream
+  toolctl call review read main.go
+  toolctl call review grep '{"pattern": "TODO", "include": "*.go"}'
   toolctl call review edit @edit.json
-  echo '{"pattern": "TODO"}' | toolctl call review grep -
+  echo 'make | tail' | toolctl call review bash -
   toolctl call review bash '{"command": "make"}' --id build-1 --wait 0`
 
 // maxInput is how much the daemon takes in one request.
@@ -52,11 +56,11 @@ type callCommand struct {
 func newCallCommand(a *app) *cobra.Command {
 	s := &callCommand{app: a}
 	c := &cobra.Command{
-		Use:               "call SESSION TOOL [JSON | @FILE | -]",
+		Use:               "call SESSION TOOL [JSON | TEXT | @FILE | -]",
 		Short:             "Call a tool in a session",
 		Long:              callLong,
 		Example:           callExample,
-		Args:              cobra.RangeArgs(2, 3),
+		Args:              callArgs,
 		ValidArgsFunction: a.completeCall,
 		RunE:              func(c *cobra.Command, args []string) error { return s.run(c.Context(), args) },
 	}
@@ -74,11 +78,11 @@ func (s *callCommand) run(ctx context.Context, args []string) error {
 	if s.pass && (args[1] != "bash" || piped) {
 		return usagef("-i is for a command of bash, whose input is then an argument or @FILE")
 	}
-	ref, err := sessionRef(args[0])
-	if err != nil {
+	if _, err := sessionRef(args[0]); err != nil {
 		return err
 	}
-	req, err := s.request(args)
+	c := s.client()
+	req, err := s.request(ctx, c, args)
 	if err != nil {
 		return err
 	}
@@ -88,8 +92,7 @@ func (s *callCommand) run(ctx context.Context, args []string) error {
 			return commandFailure(err)
 		}
 	}
-	c := s.client()
-	err = suggestSession(ctx, c, ref, s.call(ctx, c, ref, req))
+	err = s.withSession(ctx, c, args[0], func(ref string) error { return s.call(ctx, c, ref, req) })
 	if reads {
 		err = s.notGiven(ctx, s.pass, err)
 	}
@@ -113,7 +116,7 @@ func (s *callCommand) call(ctx context.Context, c *client.Client, session string
 	return s.result(ctx, call)
 }
 
-func (s *callCommand) request(args []string) (client.CallCreate, error) {
+func (s *callCommand) request(ctx context.Context, c *client.Client, args []string) (client.CallCreate, error) {
 	req := client.CallCreate{Tool: args[1], Key: s.id, Typed: s.typed()}
 	if s.stream && s.wait != "" {
 		return req, usagef("--stream shows all of the call: leave --wait out")
@@ -123,9 +126,6 @@ func (s *callCommand) request(args []string) (client.CallCreate, error) {
 		arg = args[2]
 	}
 	var err error
-	if req.Input, err = s.input(arg); err != nil {
-		return req, err
-	}
 	if req.TimeoutMillis, err = millis("--timeout", s.timeout); err != nil {
 		return req, err
 	}
@@ -140,12 +140,13 @@ func (s *callCommand) request(args []string) (client.CallCreate, error) {
 		ms := time.Duration(d).Milliseconds()
 		req.WaitMillis = &ms
 	}
-	return req, nil
+	req.Input, err = s.input(ctx, c, req.Tool, arg)
+	return req, err
 }
 
-// input reads the tool's input; it must be JSON, the rest is for the daemon to
-// judge.
-func (s *callCommand) input(arg string) (json.RawMessage, error) {
+// input reads the tool's input: JSON, which is for the daemon to judge, or the text of
+// the tool's main field.
+func (s *callCommand) input(ctx context.Context, c *client.Client, tool, arg string) (json.RawMessage, error) {
 	b := []byte(arg)
 	from := "the input"
 	if file, ok := strings.CutPrefix(arg, "@"); ok || arg == "-" {
@@ -155,11 +156,24 @@ func (s *callCommand) input(arg string) (json.RawMessage, error) {
 			return nil, err
 		}
 	}
-	if !json.Valid(b) {
+	switch {
+	case len(bytes.TrimSpace(b)) == 0:
+		return nil, usagef("%s is empty: write a JSON object, or the text of the tool's main field", from)
+	case !bytes.HasPrefix(bytes.TrimSpace(b), []byte("{")):
+		return askedInput(ctx, c, tool, string(b))
+	case !json.Valid(b):
 		var v any
 		return nil, usagef("%s is not JSON: %w; write an object, such as '{\"command\": \"ls\"}'", from, json.Unmarshal(b, &v))
 	}
 	return b, nil
+}
+
+// callArgs says what to do with a command that was not quoted.
+func callArgs(c *cobra.Command, args []string) error {
+	if len(args) > 3 {
+		return fmt.Errorf("the input is one argument: quote it, or write toolctl exec %s -- COMMAND", line(args[0]))
+	}
+	return cobra.RangeArgs(2, 3)(c, args)
 }
 
 func (s *callCommand) readInput(arg, file string) ([]byte, error) {

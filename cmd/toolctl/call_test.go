@@ -55,15 +55,16 @@ func TestCallInput(t *testing.T) {
 func TestCallBadInput(t *testing.T) {
 	for _, c := range []struct{ arg, stderr string }{
 		{"{", "the input is not JSON"},
-		{"ls -l", "write an object"},
+		{"{ ls; }", "write an object"},
+		{" ", "is empty"},
 		{"@/nonexistent/x", "no such file"},
 	} {
 		ctl(t, t.Context(), "", "call", "s", "read", c.arg).want(t, 2, "", c.stderr)
 	}
 	big := strings.Repeat("1", maxInput+1)
 	ctl(t, t.Context(), big, "call", "s", "bash", "-").want(t, 2, "", "more than 16777216 bytes")
-	ctl(t, t.Context(), "", "call", "s", "bash", "--timeout", "soon").want(t, 2, "", "not a duration")
-	ctl(t, t.Context(), "", "call", "s", "bash", "--timeout", "-1s").want(t, 2, "", "at least 1ms")
+	ctl(t, t.Context(), "", "call", "s", "bash", "{}", "--timeout", "soon").want(t, 2, "", "not a duration")
+	ctl(t, t.Context(), "", "call", "s", "bash", "{}", "--timeout", "-1s").want(t, 2, "", "at least 1ms")
 	ctl(t, t.Context(), "", "call", "s", "bash", "--wait", "-1s").want(t, 2, "", "not be negative")
 	ctl(t, t.Context(), "", "call", "s", "bash", "--wait", "1s", "--stream").want(t, 2, "", "leave --wait out")
 }
@@ -121,7 +122,7 @@ func TestCallSessionNotFound(t *testing.T) {
 	d := startFake(t, h)
 	d.ctl("call", "reviw", "read").want(t, 4, "", `no session is named "reviw", did you mean "review"`)
 	d.ctl("call", "reviw", "bash").want(t, 125, "", `did you mean "review"`)
-	d.ctl("call", "ses_9", "read").want(t, 4, "", "it is so")
+	d.ctl("call", "ses_9", "read").want(t, 4, "", `no session has an id that is "ses_9"`)
 	d.ctl("call", "review", "read").want(t, 4, "", "it is so") // something else was not found
 	for _, ref := range []string{"../x", "a/b", "", ".", "..", "%2e%2e", "a?b"} {
 		d.ctl("call", ref, "bash").want(t, 2, "", "is not the id or the name of a session")

@@ -17,9 +17,9 @@ git status --short && git diff --stat HEAD 2>/dev/null; true`
 // maxChangeLines bounds what is shown; git says the rest.
 const maxChangeLines = 60
 
-// showChanges prints on standard error what the command changed in a git
-// worktree. That it cannot tell is no failure of the command's.
-func (a *app) showChanges(ctx context.Context, c *client.Client, session string, timeoutMillis int64) {
+// changes is what the command changed in a git worktree, as git says it; "" where it
+// cannot be told, which is no failure of the command's.
+func changes(ctx context.Context, c *client.Client, session string, timeoutMillis int64) string {
 	r := bashCall(changesScript)
 	r.TimeoutMillis = timeoutMillis
 	ctx, cancel := context.WithCancel(ctx)
@@ -30,9 +30,14 @@ func (a *app) showChanges(ctx context.Context, c *client.Client, session string,
 	}
 	call, err := f.run(ctx, session, r)
 	if err != nil || call.Status != client.CallCompleted || endingOf(call).code != 0 {
-		return
+		return ""
 	}
-	text := strings.TrimRight(lines(call.Printed()), "\n")
+	return strings.TrimRight(call.Printed(), "\n")
+}
+
+// showChanges prints them on standard error.
+func (a *app) showChanges(changes string) {
+	text := lines(changes)
 	if text == "" {
 		return
 	}

@@ -119,11 +119,12 @@ func (a *app) sessionCompletions(c *cobra.Command) []cobra.Completion {
 func (a *app) callCompletions(c *cobra.Command, ref string) []cobra.Completion {
 	ctx, cancel := completionContext(c)
 	defer cancel()
-	ref, err := sessionRef(ref)
-	if err != nil {
-		return nil
-	}
-	page, err := a.client().ListCalls(ctx, ref, client.CallQuery{})
+	cl := a.client()
+	var page *client.List[client.Call]
+	err := a.withSession(ctx, cl, ref, func(ref string) (err error) {
+		page, err = cl.ListCalls(ctx, ref, client.CallQuery{})
+		return err
+	})
 	if err != nil {
 		return nil
 	}

@@ -57,15 +57,22 @@ func (a *app) copyFile(ctx context.Context, from, to string) error {
 		return err
 	}
 	c := a.client()
+	if from == "-" { // which is read once
+		s, err := a.session(ctx, c, ref)
+		if err != nil {
+			return err
+		}
+		ref = s.ID
+	}
 	progress := a.progress("copying")
 	defer progress.stop()
-	defer a.noticeApprovals(ctx, c, ref)()
-	if in {
-		err = a.copyIn(ctx, c, ref, from, toPath)
-	} else {
-		err = a.copyOut(ctx, c, ref, fromPath, to)
-	}
-	return suggestSession(ctx, c, ref, err)
+	return a.withSession(ctx, c, ref, func(ref string) error {
+		defer a.noticeApprovals(ctx, c, ref)()
+		if in {
+			return a.copyIn(ctx, c, ref, from, toPath)
+		}
+		return a.copyOut(ctx, c, ref, fromPath, to)
+	})
 }
 
 // noticeEvery is how often noticeApprovals looks.

@@ -16,6 +16,7 @@ import (
 func copyHandlers(content string) map[string]http.HandlerFunc {
 	return map[string]http.HandlerFunc{
 		"GET /v1/sessions":            answerWith(client.List[client.Session]{Items: []client.Session{session()}}),
+		"GET /v1/sessions/{id}":       answerWith(session()),
 		"GET /v1/sessions/{id}/files": func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(content)) },
 		"PUT /v1/sessions/{id}/files": answerWith(bashDone("", nil)),
 	}

@@ -169,8 +169,8 @@ func TestTop(t *testing.T) {
 func TestTopLoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // no time passes in between
 		top := &topCommand{cpu: map[string]cpuSample{fakeSession: {time.Now().Add(-time.Second), 1000}}}
-		if got := top.load(session()); got != "50%" {
-			t.Errorf("500 ms in a second: %s", got)
+		if got := top.load(session()); got != 50 {
+			t.Errorf("500 ms in a second: %g", got)
 		}
 	})
 }

@@ -43,6 +43,7 @@ func (a *app) printDoctor(d *client.Doctor) error {
 	}
 	err := a.print(view{data: d, names: names, text: func(w io.Writer) {
 		t := a.newTable("GROUP", "CHECK", "STATUS", "SEEN")
+		t.wraps = true
 		for _, c := range d.Checks {
 			seen := c.Detail
 			if c.Probed {

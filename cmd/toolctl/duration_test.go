@@ -19,11 +19,14 @@ var durationFlags = map[string]struct {
 	"toolctl audit export --since":          {"audit export /nonexistent FLAG", true},
 	"toolctl call --timeout":                {"call s bash FLAG", false},
 	"toolctl call --wait":                   {"call s bash FLAG", true},
+	"toolctl exec --timeout":                {"exec FLAG s -- true", false},
 	"toolctl policy replay --since":         {"policy replay /dev/null FLAG", true},
+	"toolctl ready --wait":                  {"ready FLAG", true},
 	"toolctl run --timeout":                 {"run FLAG -- true", false},
 	"toolctl session create --idle-timeout": {"session create FLAG", true},
 	"toolctl session create --ttl":          {"session create FLAG", true},
 	"toolctl top --interval":                {"top FLAG", false},
+	"toolctl wait --timeout":                {"wait s FLAG", false},
 }
 
 // TestDurationFlags: no flag takes a number without its unit, which is 5 ms to one

@@ -47,19 +47,21 @@ it shows those that are on record and ends; with it, those that come from now on
 
 func (s *eventsCommand) run(ctx context.Context) error {
 	c := s.client()
-	q := client.EventQuery{Session: s.session, Type: s.kind, After: s.after, Stored: !s.follow}
-	for e, err := range c.Events(ctx, q) {
-		switch {
-		case interruption(ctx) != nil:
-			return nil // Ctrl-C is how --follow ends
-		case err != nil:
-			return suggestSession(ctx, c, s.session, err)
+	return s.withSession(ctx, c, s.session, func(session string) error {
+		q := client.EventQuery{Session: session, Type: s.kind, After: s.after, Stored: !s.follow}
+		for e, err := range c.Events(ctx, q) {
+			switch {
+			case interruption(ctx) != nil:
+				return nil // Ctrl-C is how --follow ends
+			case err != nil:
+				return err
+			}
+			if err := s.show(e); err != nil {
+				return err
+			}
 		}
-		if err := s.show(e); err != nil {
-			return err
-		}
-	}
-	return nil
+		return nil
+	})
 }
 
 func (s *eventsCommand) show(e client.Event) error {

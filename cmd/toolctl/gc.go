@@ -77,6 +77,7 @@ func (a *app) printGarbage(found []client.Garbage, r client.GCRequest) error {
 			return
 		}
 		t := a.newTable("KIND", "NAME", "SESSION", "SIZE", "REMOVED", "ERROR")
+		t.ids, t.ends, t.wraps = []int{2}, []int{1}, true
 		for _, g := range found {
 			size := ""
 			if g.Bytes > 0 {

@@ -22,6 +22,7 @@ func main() {
 		outTTY: term.IsTerminal(int(os.Stdout.Fd())),
 		errTTY: term.IsTerminal(int(os.Stderr.Fd())),
 
+		columns:      func() int { return columnsOf(os.Stdout) },
 		openTerminal: func() (terminal, error) { return openTTY(controllingTTY) },
 	})
 	stop()

@@ -61,6 +61,8 @@ func TestFullDisk(t *testing.T) {
 		"GET /v1/usage":           answerWith(client.List[client.TenantUsage]{Items: []client.TenantUsage{{Tenant: "ci"}}}),
 		"GET /v1/doctor":          answerWith(client.Doctor{Checks: []client.Check{{Group: "limit", Name: "memory", Status: client.CheckOK}}}),
 		"POST /v1/gc":             answerWith(client.List[client.Garbage]{}),
+		"GET /v1/ready":           answerWith(client.Health{Status: "ok"}),
+		"POST /v1/reload":         answerWith(struct{}{}),
 		"GET /v1/version":         answerWith(client.Version{Version: "1", API: "v1"}),
 		"GET /v1/images":          answerWith(client.List[client.Image]{Items: []client.Image{image}}),
 		"POST /v1/images":         func(w http.ResponseWriter, _ *http.Request) { sendEvent(w, "completed", image) },
@@ -77,6 +79,12 @@ func TestFullDisk(t *testing.T) {
 	}
 	rows := []row{
 		{"run -- true", 125}, // whose 1 is the command's
+		{"run -o json -- true", 125},
+		{"exec review -- true", 125},
+		{"status", 1},
+		{"ready", 1},
+		{"reload", 1},
+		{"wait review " + fakeCall, 1},
 		{"session create", 1},
 		{"session list", 1},
 		{"session list -o json", 1},

@@ -2,10 +2,7 @@ package main
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"io"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -86,62 +83,14 @@ func (s *policyExplainCommand) verdict(ctx context.Context, tool, text string) (
 		return v, nil
 	}
 	c := s.client()
-	var defs []client.ToolDefinition
-	var err error
-	if !isObject(text) {
-		if defs, err = c.Tools(ctx, client.ToolQuery{}); err != nil {
-			return nil, err
-		}
-	}
-	input, err := toolInput(defs, tool, text)
+	input, err := askedInput(ctx, c, tool, text)
 	if err != nil {
 		return nil, err
 	}
-	v, err := c.ExplainPolicy(ctx, client.PolicyExplain{Tool: tool, Input: input, Profile: s.profile, Session: s.session})
-	if err != nil {
-		return nil, suggestSession(ctx, c, s.session, err)
-	}
-	return v, nil
-}
-
-// isObject reports whether text is a JSON object. A command such as "{ ls; }" is
-// none.
-func isObject(text string) bool {
-	return strings.HasPrefix(strings.TrimSpace(text), "{") && json.Valid([]byte(text))
-}
-
-// toolInput makes the input of a tool from text: a JSON object as it is, and else
-// the one string that the tool needs.
-func toolInput(defs []client.ToolDefinition, tool, text string) (json.RawMessage, error) {
-	if isObject(text) {
-		return json.RawMessage(text), nil
-	}
-	var names []string
-	for _, d := range defs {
-		if d.Name == tool {
-			return plainInput(d, text)
-		}
-		names = append(names, d.Name)
-	}
-	return nil, &client.Error{
-		Code: client.CodeUnknownTool, Message: fmt.Sprintf("there is no tool %q%s", tool, didYouMean(tool, names)),
-		Hint: `"toolctl tools" lists them`,
-	}
-}
-
-func plainInput(d client.ToolDefinition, text string) (json.RawMessage, error) {
-	var schema struct {
-		Required   []string `json:"required"`
-		Properties map[string]struct {
-			Type any `json:"type"`
-		} `json:"properties"`
-	}
-	if err := json.Unmarshal(d.InputSchema, &schema); err != nil {
-		return nil, fmt.Errorf("schema of tool %s: %w", d.Name, err)
-	}
-	if len(schema.Required) != 1 || schema.Properties[schema.Required[0]].Type != "string" {
-		return nil, usagef("%s needs more than one string: write its input as a JSON object with %s",
-			line(d.Name), line(strings.Join(schema.Required, ", ")))
-	}
-	return json.Marshal(map[string]string{schema.Required[0]: text})
+	var v *client.PolicyVerdict
+	err = s.withSession(ctx, c, s.session, func(session string) error {
+		v, err = c.ExplainPolicy(ctx, client.PolicyExplain{Tool: tool, Input: input, Profile: s.profile, Session: session})
+		return err
+	})
+	return v, err
 }

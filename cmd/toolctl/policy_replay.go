@@ -53,12 +53,16 @@ func (s *policyReplayCommand) run(ctx context.Context, path string) error {
 	}
 	c := s.client()
 	progress := s.progress("judging recorded calls")
-	r, err := c.ReplayPolicy(ctx, client.PolicyReplay{
-		Rules: rules, Name: path, Session: s.session, Tenant: s.tenant, Since: s.since, Limit: s.limit,
+	var r *client.PolicyReplayed
+	err = s.withSession(ctx, c, s.session, func(session string) error {
+		r, err = c.ReplayPolicy(ctx, client.PolicyReplay{
+			Rules: rules, Name: path, Session: session, Tenant: s.tenant, Since: s.since, Limit: s.limit,
+		})
+		return err
 	})
 	progress.stop()
 	if err != nil {
-		return suggestSession(ctx, c, s.session, err)
+		return err
 	}
 	if err := s.printReplay(r); err != nil {
 		return err
@@ -93,6 +97,7 @@ func (s *policyReplayCommand) printReplay(r *client.PolicyReplayed) error {
 	return s.print(view{data: r, names: names, text: func(w io.Writer) {
 		if len(r.Changes) > 0 {
 			t := s.newTable("TIME", "CALL", "TOOL", "INPUT", "WAS", "BY", "NOW", "BY")
+			t.ids = []int{1}
 			for i := range r.Changes {
 				x := &r.Changes[i]
 				t.row(timeText(&x.Time), x.CallID, x.Tool, clipped(line(inputShort(x.Input)), maxShort), x.Was, x.WasRule, x.Now, x.NowRule)

@@ -14,15 +14,16 @@ grep, list) are called in a session. "toolctl run" makes a session for one
 command, and works without a daemon.
 
 Exit codes: 0 ok, 1 failed, 2 usage, 3 denied, 4 not found, 5 timeout,
-6 daemon unreachable. "run" and "call SESSION bash" exit with the command's own
-code, with 124 after a timeout, 125 when toold itself failed, 126 when it was
+6 daemon unreachable. "run", "exec" and "call SESSION bash" exit with the command's
+own code, with 124 after a timeout, 125 when toold itself failed, 126 when it was
 denied, and 128+n when signal n ended the command. Output that cannot be written
 is a failure; where its reader has gone away, toolctl says nothing and exits with
 141, as programs do that SIGPIPE ends.`
 
 const rootExample = `  toolctl run --worktree . -- go test ./...
   toolctl session create --worktree . --name review
-  toolctl call review bash '{"command": "git status --short"}'
+  toolctl exec review -- git status --short
+  toolctl call review read main.go
   toolctl session rm review`
 
 func newRootCommand(a *app) *cobra.Command {
@@ -31,6 +32,7 @@ func newRootCommand(a *app) *cobra.Command {
 		Short:             "Run a coding agent's tools in sandboxes",
 		Long:              rootLong,
 		Example:           rootExample,
+		Version:           ownVersion().Version,
 		SilenceErrors:     true,
 		SilenceUsage:      true,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
@@ -40,16 +42,19 @@ func newRootCommand(a *app) *cobra.Command {
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
 	root.SetFlagErrorFunc(flagError)
+	root.SetVersionTemplate(line(versionLine()) + "\n")
 	a.format = formatTable
 	f := root.PersistentFlags()
 	f.StringVar(&a.socket, "socket", "", "the daemon's socket (default $TOOLD_SOCKET or /run/toold/toold.sock)")
 	f.StringVar(&a.tenant, "tenant", "", "act for this tenant (admins only)")
 	f.StringVar(&a.token, "token", "", "a session's token instead of this user's rights (default $TOOLD_TOKEN)")
 	f.VarP(&a.format, "output", "o", "table, json, yaml or name")
+	f.BoolVar(&a.noHeaders, "no-headers", false, "leave the headers of tables out")
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(outputFormats, cobra.ShellCompDirectiveNoFileComp))
 	root.AddCommand(
-		newRunCommand(a), newSessionCommand(a), newCallCommand(a), newToolsCommand(a),
+		newRunCommand(a), newExecCommand(a), newSessionCommand(a), newCallCommand(a), newToolsCommand(a),
 		newApprovalsCommand(a), newPolicyCommand(a), newAuditCommand(a),
+		newStatusCommand(a), newReadyCommand(a), newReloadCommand(a), newWaitCommand(a),
 		newCpCommand(a), newEventsCommand(a), newTopCommand(a), newUsageCommand(a), newDoctorCommand(a),
 		newGCCommand(a), newImageCommand(a), newConfigCommand(a), newCompletionCommand(a), newVersionCommand(a),
 		newGenDocsCommand(a),
@@ -72,7 +77,7 @@ func prepare(c *cobra.Command) {
 		if len(args) == 0 {
 			return nil
 		}
-		return fmt.Errorf("no command %q%s", c.CommandPath()+" "+args[0], didYouMean(args[0], commandNames(c)))
+		return noCommand(c, args)
 	}
 	if !c.Runnable() {
 		c.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
@@ -91,6 +96,9 @@ func commandNames(c *cobra.Command) []string {
 
 // flagError adds the nearest flag to what pflag says about an unknown one.
 func flagError(c *cobra.Command, err error) error {
+	if words := c.Flags().Args(); c.HasSubCommands() && len(words) > 0 {
+		return noCommand(c, words) // its flags are not known either
+	}
 	name, unknown := strings.CutPrefix(err.Error(), "unknown flag: --")
 	if !unknown {
 		return err

@@ -22,9 +22,14 @@ The command's words reach the sandbox exactly as they are given here; for a
 shell line, run a shell: -- bash -c 'a | b'. With -i it reads what toolctl reads;
 without -i it has no input, and toolctl exits with 125 where there was some. Its
 output is shown while it runs, and what it changed in a git worktree (git status,
-asked inside the sandbox) is shown on standard error. So is a warning when it
-changed files that programs of the host run or obey on sight: git's own, those of
-editors, direnv and CI.
+asked inside the sandbox) is shown on standard error, unless -q is given. So is a
+warning, in any case, when it changed files that programs of the host run or obey on
+sight: git's own, those of editors, direnv and CI.
+
+With -o json or -o yaml, standard output gets one document when all is over: the exit
+code, the call, the session, what git says of the worktree, or the error. The command's
+output is then in the call, and shown on standard error while it runs, unless -q is
+given.
 
 Where no daemon listens and none was named with --socket or TOOLD_SOCKET, a
 private one is started for as long as the command runs. What a rule asks about
@@ -39,7 +44,8 @@ const runExample = `  toolctl run -- echo hello
   toolctl run --worktree . -- go test ./...
   echo 'make test' | toolctl run --worktree . -i -- bash
   toolctl run --worktree . --mode ro -- bash -c 'grep -r TODO . | wc -l'
-  toolctl run --limit memory=256MiB --timeout 10s -- python3 job.py`
+  toolctl run --limit memory=256MiB --timeout 10s -- python3 job.py
+  toolctl run -q -o json --worktree . --label job=42 -- make test | jq .exit_code`
 
 // endTimeout bounds ending a session: aborting its calls takes 3 s, and a worktree that
 // was copied elsewhere has four minutes to come back.
@@ -48,11 +54,25 @@ const endTimeout = 5 * time.Minute
 type runCommand struct {
 	*app
 	session sessionFlags
-	timeout string
+	command bashFlags
+	name    string
+	labels  []string
+	quiet   bool
 	keep    bool
 	yes     bool
 	pass    bool // standard input
 	private bool // the daemon is our own
+	report  runReport
+}
+
+// runReport is what -o json prints of a run; its JSON names are stable.
+type runReport struct {
+	ExitCode int             `json:"exit_code"` // of toolctl
+	Error    *client.Error   `json:"error,omitempty"`
+	Call     *client.Call    `json:"call,omitempty"`
+	Session  *client.Session `json:"session,omitempty"` // as it ended, where it did
+	// Changes are what git says of the worktree.
+	Changes string `json:"changes,omitempty"`
 }
 
 func newRunCommand(a *app) *cobra.Command {
@@ -73,10 +93,13 @@ func newRunCommand(a *app) *cobra.Command {
 	}
 	c.Flags().SetInterspersed(false) // everything after the first word is the command's
 	r.session.register(a, c)
-	c.Flags().StringVar(&r.timeout, "timeout", "", "stop the command after this `duration`, such as 90s (default: the session's limits.wall)")
+	r.command.register(c)
 	c.Flags().BoolVarP(&r.pass, "stdin", "i", false, "give standard input to the command: text, up to 1 MiB")
 	c.Flags().BoolVar(&r.yes, "yes", false, "allow what a rule asks about, where you may")
 	c.Flags().BoolVar(&r.keep, "keep", false, "leave the session running")
+	c.Flags().StringVar(&r.name, "name", "", "name of the session, to call it by while it lives and after")
+	c.Flags().StringArrayVar(&r.labels, "label", nil, "label `K=V` of the session (repeatable)")
+	c.Flags().BoolVarP(&r.quiet, "quiet", "q", false, "show nothing but the command's output, warnings and errors")
 	return c
 }
 
@@ -85,6 +108,18 @@ func (r *runCommand) run(ctx context.Context, argv []string) error {
 	if err != nil {
 		return err
 	}
+	err = r.perform(ctx, session, call)
+	if r.format == formatTable {
+		return err
+	}
+	if perr := r.printReport(err); perr != nil {
+		return commandFailure(perr)
+	}
+	return err
+}
+
+func (r *runCommand) perform(ctx context.Context, session client.SessionCreate, call client.CallCreate) error {
+	var err error
 	if call.Input, err = r.given(ctx, r.pass, call.Input); err != nil {
 		return commandFailure(err)
 	}
@@ -99,21 +134,55 @@ func (r *runCommand) run(ctx context.Context, argv []string) error {
 	return err
 }
 
+// printReport prints how it ended, also where nothing has run.
+func (r *runCommand) printReport(err error) error {
+	r.report.ExitCode = exitCode(err)
+	if said := (*exitError)(nil); err != nil && (!errors.As(err, &said) || said.err != nil) {
+		if !errors.As(err, &r.report.Error) {
+			r.report.Error = &client.Error{Code: client.CodeInternal, Message: err.Error()}
+		}
+	}
+	return r.print(view{data: r.report})
+}
+
+// progress is silent with -q.
+func (r *runCommand) progress(what string) *progress {
+	if r.quiet {
+		return newProgress(what)
+	}
+	return r.app.progress(what)
+}
+
+// follower shows the command's output: where standard output has the report, on
+// standard error.
+func (r *runCommand) follower(c *client.Client) *follower {
+	switch {
+	case r.format == formatTable:
+		return r.outputs(c)
+	case r.quiet:
+		return &follower{client: c, onEvent: func(client.Event) error { return nil }}
+	}
+	all := sandboxOut(r.stderr, r.errTTY)
+	return &follower{client: c, stdout: all, stderr: all}
+}
+
 // requests turns the flags and the command into what the API takes.
 func (r *runCommand) requests(argv []string) (client.SessionCreate, client.CallCreate, error) {
-	if r.format != formatTable {
-		return client.SessionCreate{}, client.CallCreate{}, usagef("run prints what the command prints: leave -o out, or use \"toolctl call\"")
+	if r.format == formatName {
+		return client.SessionCreate{}, client.CallCreate{}, usagef("run prints what the command prints, or how it ended with -o json or -o yaml: leave -o name out")
 	}
 	session, err := r.session.request(r.getenv)
 	if err != nil {
 		return session, client.CallCreate{}, err
 	}
+	if session.Labels, err = parseLabels(r.labels); err != nil {
+		return session, client.CallCreate{}, err
+	}
+	session.Name = r.name
 	if !r.keep {
 		session.LeasePID = os.Getpid()
 	}
-	call := bashCall(shellQuote(argv))
-	call.Typed = r.typed()
-	call.TimeoutMillis, err = millis("--timeout", r.timeout)
+	call, err := r.command.call(r.app, argv)
 	return session, call, err
 }
 
@@ -175,15 +244,20 @@ func (r *runCommand) inSession(ctx context.Context, c *client.Client, req client
 	if call.TimeoutMillis == 0 {
 		call.TimeoutMillis = longest // not the default of a call by an agent, which is short
 	}
-	f := r.outputs(c)
+	r.report.Session = s
+	f := r.follower(c)
 	k := &asker{app: r.app, client: c, giveUp: "Ctrl-C aborts the call", yes: r.yes, private: r.private}
 	defer k.stop()
 	f.approval = k.event
 	final, err := f.run(ctx, s.ID, call)
 	if err == nil {
+		r.report.Call = final
 		err = r.notGiven(ctx, r.pass, r.commandResult(ctx, final))
-		if req.Worktree.Source != "" && interruption(ctx) == nil {
-			r.showChanges(ctx, c, s.ID, min(longest, 20_000))
+		if req.Worktree.Source != "" && interruption(ctx) == nil && (!r.quiet || r.format != formatTable) {
+			r.report.Changes = changes(ctx, c, s.ID, min(longest, 20_000))
+		}
+		if !r.quiet {
+			r.showChanges(r.report.Changes)
 		}
 	}
 	r.end(ctx, c, s)
@@ -200,6 +274,9 @@ func longestCall(s *client.Session) time.Duration {
 
 // end ends the session also when ctx has ended.
 func (r *runCommand) end(ctx context.Context, c *client.Client, s *client.Session) {
+	if r.keep && r.quiet {
+		return
+	}
 	if r.keep {
 		r.say("session %s stays; end it with \"toolctl session rm %s\"", line(s.ID), line(s.ID))
 		return
@@ -213,6 +290,7 @@ func (r *runCommand) end(ctx context.Context, c *client.Client, s *client.Sessio
 		r.say("end session %s: %s", line(s.ID), lines(err.Error()))
 		return
 	}
+	r.report.Session = ended
 	r.sayNew(s, ended)
 	r.warnSensitive(ended)
 }

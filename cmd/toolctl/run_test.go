@@ -67,7 +67,7 @@ func TestRunWithoutSession(t *testing.T) {
 	}
 	ctl(t, t.Context(), "", "--socket", t.TempDir()+"/none", "run", "--", "true").want(t, 125, "", "cannot reach toold")
 	ctl(t, t.Context(), "", "run", "--limit", "memry=1", "--", "true").want(t, 2, "", `did you mean "memory"`)
-	ctl(t, t.Context(), "", "run", "-o", "json", "--", "true").want(t, 2, "", "leave -o out")
+	ctl(t, t.Context(), "", "run", "-o", "name", "--", "true").want(t, 2, "", "leave -o name out")
 }
 
 func TestRunRequests(t *testing.T) {

@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -23,42 +21,6 @@ func newSessionCommand(a *app) *cobra.Command {
 	c.AddCommand(newSessionCreateCommand(a), newSessionListCommand(a), newSessionShowCommand(a),
 		newSessionRmCommand(a), newSessionLogsCommand(a))
 	return c
-}
-
-// sessionRef checks the id or the name of a session that the user gave, so that
-// no other text becomes a part of a request's path. The daemon finds sessions by
-// either.
-func sessionRef(ref string) (string, error) {
-	if strings.Trim(ref, ".") == "" || strings.ContainsAny(ref, "/%?#") {
-		return "", usagef("%q is not the id or the name of a session; \"toolctl session list\" shows them", line(ref))
-	}
-	return ref, nil
-}
-
-// suggestSession adds the nearest name to an error that says that there is no
-// session ref. Where the session is there, something else was not found.
-func suggestSession(ctx context.Context, c *client.Client, ref string, err error) error {
-	var e *client.Error
-	if !errors.As(err, &e) || e.Code != client.CodeNotFound || ref == "" || strings.HasPrefix(ref, "ses_") {
-		return err
-	}
-	sessions, lerr := listSessions(ctx, c, client.SessionQuery{})
-	if lerr != nil {
-		return err
-	}
-	var names []string
-	for _, s := range sessions {
-		if s.Name == ref {
-			return err
-		}
-		names = append(names, s.Name)
-	}
-	return &client.Error{
-		Code:    client.CodeNotFound,
-		Message: fmt.Sprintf("no session is named %q%s", ref, didYouMean(ref, names)),
-		Hint:    `"toolctl session list" shows the sessions; ended ones have only their id`,
-		Status:  e.Status,
-	}
 }
 
 // listSessions reads all pages.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"io"
 	"maps"
 	"slices"
@@ -12,6 +13,7 @@ import (
 )
 
 func newSessionListCommand(a *app) *cobra.Command {
+	var watch watchFlag
 	var labels []string
 	var state string
 	var all bool
@@ -21,6 +23,7 @@ func newSessionListCommand(a *app) *cobra.Command {
 		Short:   "List sessions",
 		Example: `  toolctl session list
   toolctl session list --all --label job=42
+  toolctl session list -w
   toolctl session list -o name | xargs -n1 toolctl session rm`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -29,13 +32,16 @@ func newSessionListCommand(a *app) *cobra.Command {
 				return err
 			}
 			q := client.SessionQuery{State: client.SessionState(state), Labels: want, All: all}
-			sessions, err := listSessions(c.Context(), a.client(), q)
-			if err != nil {
-				return err
-			}
-			return a.printSessions(sessions)
+			return watch.run(c.Context(), a, func(ctx context.Context) error {
+				sessions, err := listSessions(ctx, a.client(), q)
+				if err != nil {
+					return err
+				}
+				return a.printSessions(sessions)
+			})
 		},
 	}
+	watch.register(c)
 	c.Flags().StringArrayVar(&labels, "label", nil, "only those with this label `K=V` (repeatable)")
 	c.Flags().StringVar(&state, "state", "", "only those in this state")
 	c.Flags().BoolVarP(&all, "all", "a", false, "also those that have ended")
@@ -54,6 +60,7 @@ func (a *app) printSessions(sessions []client.Session) error {
 		names: names,
 		text: func(w io.Writer) {
 			t := a.newTable("ID", "NAME", "STATE", "WORKTREE", "AGE", "LABELS")
+			t.ids, t.ends = []int{0}, []int{3}
 			for _, s := range sessions {
 				t.row(s.ID, s.Name, string(s.State), worktreeShort(s.Worktree), ago(s.Created, time.Now()), formatLabels(s.Labels))
 				t.paint(2, stateColor(s.State))

@@ -25,10 +25,14 @@ func newSessionLogsCommand(a *app) *cobra.Command {
 		Short: "Show the calls of a session and their output",
 		Long: `Show the calls of a session, oldest first, each with its output as its caller
 got it. With CALL, show the whole saved output of that call. Both also work
-after the session has ended, until the retention of the daemon.`,
+after the session has ended, until the retention of the daemon.
+
+With --follow, show what runs and what comes until the session ends, or CALL does;
+calls that run at the same time have their ids before each line of output. With -o
+json it prints each call when it has finished, one a line.`,
 		Example: `  toolctl session logs review
   toolctl session logs review --short
-  toolctl session logs review call_0123 --follow
+  toolctl session logs -f review
   toolctl session logs review call_0123 > whole-output`,
 		Args:              cobra.RangeArgs(1, 2),
 		ValidArgsFunction: a.completeSessionCall,
@@ -36,26 +40,26 @@ after the session has ended, until the retention of the daemon.`,
 	}
 	c.Flags().StringVar(&s.tool, "tool", "", "only calls of this tool")
 	c.Flags().BoolVar(&s.short, "short", false, "one line per call, without the output")
-	c.Flags().BoolVarP(&s.follow, "follow", "f", false, "go on while CALL is running")
+	c.Flags().BoolVarP(&s.follow, "follow", "f", false, "go on while the session or CALL is running")
 	_ = c.RegisterFlagCompletionFunc("tool", a.completeTool)
 	return c
 }
 
 func (s *sessionLogsCommand) run(ctx context.Context, args []string) error {
-	ref, err := sessionRef(args[0])
-	if err != nil {
-		return err
-	}
 	c := s.client()
 	if len(args) == 2 {
-		return suggestSession(ctx, c, ref, s.one(ctx, c, ref, args[1]))
+		return s.withSession(ctx, c, args[0], func(ref string) error { return s.one(ctx, c, ref, args[1]) })
 	}
 	if s.follow {
-		return usagef("--follow needs a CALL; \"toolctl events --session %s --follow\" shows all of them", ref)
+		return s.withSession(ctx, c, args[0], func(ref string) error { return s.followAll(ctx, c, ref) })
 	}
-	calls, err := listCalls(ctx, c, ref, client.CallQuery{Tool: s.tool})
+	var calls []client.Call
+	err := s.withSession(ctx, c, args[0], func(ref string) (err error) {
+		calls, err = listCalls(ctx, c, ref, client.CallQuery{Tool: s.tool})
+		return err
+	})
 	if err != nil {
-		return suggestSession(ctx, c, ref, err)
+		return err
 	}
 	names := make([]string, len(calls))
 	for i, call := range calls {
@@ -74,20 +78,24 @@ func (s *sessionLogsCommand) one(ctx context.Context, c *client.Client, ref, id 
 	if err != nil {
 		return err
 	}
-	call, err := c.GetCall(ctx, id)
+	var call *client.Call
+	err = withCall(ctx, c, session.ID, id, func(id string) (err error) {
+		call, err = c.GetCall(ctx, id)
+		return err
+	})
 	if err != nil {
 		return err
 	}
 	if call.SessionID != session.ID {
 		return &client.Error{
 			Code:    client.CodeNotFound,
-			Message: fmt.Sprintf("%s is not a call of session %s but of %s", id, ref, call.SessionID),
+			Message: fmt.Sprintf("%s is not a call of session %s but of %s", call.ID, ref, call.SessionID),
 		}
 	}
 	if s.format != formatTable {
 		return s.print(view{data: call, names: []string{call.ID}})
 	}
-	return s.output(ctx, c, id)
+	return s.output(ctx, c, call.ID)
 }
 
 // output copies the whole output of one call.
@@ -116,6 +124,7 @@ func listCalls(ctx context.Context, c *client.Client, session string, q client.C
 
 func (s *sessionLogsCommand) table(w io.Writer, calls []client.Call) {
 	t := s.newTable("ID", "TIME", "TOOL", "RESULT", "TOOK", "TITLE")
+	t.ids = []int{0}
 	for _, c := range calls {
 		result, color := callResult(&c)
 		t.row(c.ID, c.Time.Queued.Local().Format(time.TimeOnly), c.Tool, result, callTook(&c), c.Title)

@@ -75,19 +75,20 @@ func (s *sessionRmCommand) run(ctx context.Context, refs []string) error {
 }
 
 func (s *sessionRmCommand) end(ctx context.Context, c *client.Client, ref string) (*client.Session, error) {
-	ref, err := sessionRef(ref)
-	if err != nil {
-		return nil, err
-	}
-	before, _ := c.GetSession(ctx, ref) // only to tell which notes are new
-	x, err := c.EndSession(ctx, ref, client.EndOptions{Force: s.force, Keep: s.keep})
-	if err == nil && before != nil {
-		s.sayNew(before, x)
-	}
-	if err == nil {
+	var x *client.Session
+	err := s.withSession(ctx, c, ref, func(ref string) error {
+		before, _ := c.GetSession(ctx, ref) // only to tell which notes are new
+		var err error
+		if x, err = c.EndSession(ctx, ref, client.EndOptions{Force: s.force, Keep: s.keep}); err != nil {
+			return err
+		}
+		if before != nil {
+			s.sayNew(before, x)
+		}
 		s.warnSensitive(x)
-	}
-	return x, suggestSession(ctx, c, ref, err)
+		return nil
+	})
+	return x, err
 }
 
 func (s *sessionRmCommand) printEnded(ended []client.Session) error {

@@ -19,14 +19,9 @@ func newSessionShowCommand(a *app) *cobra.Command {
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completeSession,
 		RunE: func(c *cobra.Command, args []string) error {
-			ref, err := sessionRef(args[0])
+			s, err := a.session(c.Context(), a.client(), args[0])
 			if err != nil {
 				return err
-			}
-			cl := a.client()
-			s, err := cl.GetSession(c.Context(), ref)
-			if err != nil {
-				return suggestSession(c.Context(), cl, ref, err)
 			}
 			return a.print(view{data: s, names: []string{s.ID}, text: func(w io.Writer) { a.sessionText(w, s) }})
 		},
@@ -36,7 +31,8 @@ func newSessionShowCommand(a *app) *cobra.Command {
 // sessionText prints a session as rows of name and value; what is not set is
 // left out.
 func (a *app) sessionText(w io.Writer, s *client.Session) {
-	t := &table{color: a.color()}
+	t := a.pairs()
+	t.wraps = true
 	add := func(name, value string) {
 		if value != "" {
 			t.row(name, value)

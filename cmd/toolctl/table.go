@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -10,10 +11,18 @@ import (
 	"github.com/toold/toold/client"
 )
 
-// table is aligned text: the same on a terminal and in a pipe, but for colour.
+// table is aligned text. On a terminal it fits into the width of that; elsewhere
+// nothing is cut.
 type table struct {
-	rows  [][]cell
-	color bool
+	rows    [][]cell
+	color   bool
+	headers int  // how many rows are headers: 1 or 0
+	bare    bool // headers are not shown
+	wide    int  // columns of the terminal, 0 for any number
+
+	ids   []int // columns of ids, which may be cut to what tells them apart
+	ends  []int // columns whose end says more than their beginning, such as paths
+	wraps bool  // the last column is broken into lines and not cut
 }
 
 // cell is one field. Its text is safe to show; color is the number of an SGR
@@ -32,9 +41,21 @@ const (
 )
 
 func (a *app) newTable(headers ...string) *table {
-	t := &table{color: a.color()}
+	t := a.pairs()
+	t.headers, t.bare = 1, a.noHeaders
 	t.row(headers...)
 	return t
+}
+
+// pairs is a table of names and values, without headers.
+func (a *app) pairs() *table { return &table{color: a.color(), wide: a.width()} }
+
+// width is how many columns standard output has, 0 for any number.
+func (a *app) width() int {
+	if !a.outTTY || a.columns == nil {
+		return 0
+	}
+	return a.columns()
 }
 
 // color reports whether standard output may have colours.
@@ -58,32 +79,138 @@ func (t *table) paint(column, color int) { t.rows[len(t.rows)-1][column].color =
 
 // write prints all rows; the last column is not padded.
 func (t *table) write(w io.Writer) {
-	widths := t.widths()
+	widths := t.fit()
+	rows := t.rows
+	if t.bare {
+		rows = rows[t.headers:]
+	}
 	var b strings.Builder
-	for _, row := range t.rows {
+	for n, row := range rows {
+		before := 0
 		for i, c := range row {
-			text := c.text
-			if text == "" {
-				text = "-"
+			text := t.shown(n < t.headers && !t.bare, i, c.text, widths[i])
+			if i == len(row)-1 {
+				t.writeLast(&b, c, text, before, widths[i])
+				break
 			}
 			b.WriteString(painted(text, c.color, t.color))
-			if i < len(row)-1 {
-				b.WriteString(strings.Repeat(" ", widths[i]-width(text)+2))
-			}
+			b.WriteString(strings.Repeat(" ", widths[i]-width(text)+gap))
+			before += widths[i] + gap
 		}
 		b.WriteByte('\n')
 	}
 	_, _ = io.WriteString(w, b.String())
 }
 
+// gap is what stands between two columns.
+const gap = 2
+
+// shown is the text of a field in so many columns.
+func (t *table) shown(header bool, column int, text string, wide int) string {
+	switch {
+	case text == "":
+		return "-"
+	case t.wraps && column == len(t.rows[0])-1 || width(text) <= wide:
+		return text
+	case !header && slices.Contains(t.ends, column):
+		return "…" + tail(text, wide-1)
+	}
+	return clipped(text, wide)
+}
+
+// writeLast writes the last field of a row, on several lines where it wraps.
+func (t *table) writeLast(b *strings.Builder, c cell, text string, before, wide int) {
+	for t.wraps && width(text) > wide {
+		n := max(fitting(text, wide), 1) // two columns have room for any character
+		if space := strings.LastIndexByte(text[:n], ' '); space > 0 {
+			n = space + 1
+		}
+		b.WriteString(painted(strings.TrimRight(text[:n], " "), c.color, t.color))
+		b.WriteString("\n" + strings.Repeat(" ", before))
+		text = text[n:]
+	}
+	b.WriteString(painted(text, c.color, t.color))
+}
+
+// Columns are made narrower down to these before any is made narrower still.
+const (
+	narrowest     = 8
+	narrowestWrap = 24
+)
+
+// fit gives each column its width, so that all fit into the terminal: ids are cut to
+// what tells them apart, then the widest columns give way.
+func (t *table) fit() []int {
+	widths := t.widths()
+	if t.wide == 0 || total(widths) <= t.wide {
+		return widths
+	}
+	for _, i := range t.ids {
+		t.shorten(i)
+	}
+	widths = t.widths()
+	least := make([]int, len(widths))
+	for i := range least {
+		least[i] = min(widths[i], narrowest)
+		if t.wraps && i == len(widths)-1 {
+			least[i] = min(widths[i], narrowestWrap)
+		}
+		if slices.Contains(t.ids, i) {
+			least[i] = widths[i]
+		}
+	}
+	narrow(widths, least, t.wide)
+	narrow(widths, make([]int, len(widths)), t.wide)
+	return widths
+}
+
+// narrow takes from the widest column that is above its least width, as often as needed.
+// No column gets narrower than a wide character.
+func narrow(widths, least []int, wide int) {
+	for total(widths) > wide {
+		widest := -1
+		for i, w := range widths {
+			if w > max(least[i], 2) && (widest < 0 || w > widths[widest]) {
+				widest = i
+			}
+		}
+		if widest < 0 {
+			return
+		}
+		widths[widest]--
+	}
+}
+
+func total(widths []int) int {
+	n := gap * (len(widths) - 1)
+	for _, w := range widths {
+		n += w
+	}
+	return n
+}
+
+// shorten cuts the ids of a column.
+func (t *table) shorten(column int) {
+	var ids []string
+	for _, row := range t.rows[t.headers:] {
+		ids = append(ids, row[column].text)
+	}
+	for i, short := range shortIDs(ids) {
+		t.rows[t.headers+i][column].text = short
+	}
+}
+
+// widths are those of the widest fields.
 func (t *table) widths() []int {
 	var widths []int
-	for _, row := range t.rows {
+	for n, row := range t.rows {
 		for i, c := range row {
 			if i == len(widths) {
 				widths = append(widths, 1)
 			}
-			widths[i] = max(widths[i], width(c.text))
+			if n >= t.headers || !t.bare {
+				widths[i] = max(widths[i], width(c.text))
+			}
 		}
 	}
 	return widths

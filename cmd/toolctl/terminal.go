@@ -75,14 +75,25 @@ func (t *tty) Close() error {
 }
 
 func (t *tty) size() (width, height int) {
-	width, height = 80, 24
+	width, height = windowSize(-1)
 	_ = t.control(func(fd int) error {
-		if s, err := unix.IoctlGetWinsize(fd, unix.TIOCGWINSZ); err == nil && s.Col > 0 && s.Row > 0 {
-			width, height = int(s.Col), int(s.Row)
-		}
+		width, height = windowSize(fd)
 		return nil
 	})
 	return width, height
+}
+
+// windowSize is that of a terminal, or the usual one where it does not say.
+func windowSize(fd int) (width, height int) {
+	if s, err := unix.IoctlGetWinsize(fd, unix.TIOCGWINSZ); err == nil && s.Col > 0 && s.Row > 0 {
+		return int(s.Col), int(s.Row)
+	}
+	return 80, 24
+}
+
+func columnsOf(f *os.File) int {
+	wide, _ := windowSize(int(f.Fd()))
+	return wide
 }
 
 // keyboard reads keys in the background.

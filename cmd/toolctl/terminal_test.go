@@ -42,39 +42,105 @@ func TestProgress(t *testing.T) {
 	}
 }
 
-// On a terminal top draws again and again, until Ctrl-C.
+// On a terminal top draws again and again, and does what keys say, until q or Ctrl-C.
 func TestTopOnTerminal(t *testing.T) {
+	other := session()
+	other.ID, other.Name, other.Usage.MemoryBytes = "ses_9", "evil\x1b]0;x\a", 900<<20
+	ended := make(chan string, 8)
 	d := startFake(t, map[string]http.HandlerFunc{
-		"GET /v1/sessions":      answerWith(client.List[client.Session]{Items: []client.Session{session()}}),
-		"GET /v1/sessions/{id}": answerWith(session()),
+		"GET /v1/sessions": answerWith(client.List[client.Session]{Items: []client.Session{session(), other}}),
+		"GET /v1/sessions/{id}": func(w http.ResponseWriter, r *http.Request) {
+			s := session()
+			if r.PathValue("id") == other.ID {
+				s = other
+			}
+			answer(w, 200, s)
+		},
+		"GET /v1/sessions/{id}/calls": func(w http.ResponseWriter, r *http.Request) {
+			call := bashDone("", nil)
+			call.Status = client.CallStatus(r.URL.Query().Get("status"))
+			if call.Status == client.CallPending {
+				call.ID = "call_9"
+			}
+			answer(w, 200, client.List[client.Call]{Items: []client.Call{call}})
+		},
+		"POST /v1/calls/{id}/abort": func(w http.ResponseWriter, r *http.Request) {
+			ended <- r.PathValue("id")
+			answer(w, 200, bashDone("", nil))
+		},
+		"DELETE /v1/sessions/{id}": func(w http.ResponseWriter, r *http.Request) {
+			ended <- r.PathValue("id")
+			answer(w, 200, other)
+		},
 	})
+	out, term := &screenText{}, newFakeTerminal()
+	a := &app{stdout: out, stderr: out, getenv: func(string) string { return "" }, outTTY: true, openTerminal: func() (terminal, error) { return term, nil }}
 	ctx, cancel := context.WithCancelCause(t.Context())
-	out := &countingWriter{onWrite: func(n int) {
-		if n == 3 {
-			cancel(&interruptedError{syscall.SIGINT})
+	code := make(chan int, 1)
+	go func() { code <- run(ctx, []string{"--socket", d.socket, "top", "--interval", "1ms"}, a) }()
+	press := func(keys string) {
+		t.Helper()
+		if _, err := term.keys.Write([]byte(keys)); err != nil {
+			t.Fatal(err)
 		}
-	}}
-	a := &app{stdout: out, stderr: new(strings.Builder), getenv: func(string) string { return "" }, outTTY: true}
-	if code := run(ctx, []string{"--socket", d.socket, "top", "--interval", "1ms"}, a); code != 0 {
-		t.Errorf("exit %d", code)
 	}
-	frame, rest, _ := strings.Cut(strings.TrimPrefix(out.String(), "\x1b[H\x1b[2J"), "\x1b[H\x1b[2J")
-	if !strings.Contains(frame, "1 session, ") || !strings.Contains(frame, "\x1b[32mready\x1b[0m") || !strings.Contains(rest, "0%") {
-		t.Errorf("drew %q", out.String())
+	out.await(t, ">  ses_0123")
+	out.await(t, "memory 903MiB")
+	out.await(t, "0%") // a second look
+	press("m")
+	out.await(t, "now by memory")
+	press("\x1b[A")
+	out.await(t, ">  ses_9")
+	press("a")
+	out.await(t, `abort the calls of evil\x1b]0;x\x07?`)
+	press("y")
+	if a, b := <-ended, <-ended; a+b != "call_9call_0123" {
+		t.Errorf("aborted %s and %s", a, b)
+	}
+	press("e")
+	out.await(t, `end session evil`)
+	press("n") // any other key does not
+	press("e")
+	press("y")
+	if id := <-ended; id != other.ID {
+		t.Errorf("ended %s", id)
+	}
+	press("q")
+	if c := <-code; c != 0 || strings.Contains(out.String(), "\x1b]") || len(ended) > 0 {
+		t.Errorf("exit %d, %d more ended, drew %q", c, len(ended), out.String())
+	}
+	cancel(&interruptedError{syscall.SIGINT})
+	if code := run(ctx, []string{"--socket", d.socket, "top"}, a); code != 0 {
+		t.Errorf("exit %d after Ctrl-C", code)
 	}
 }
 
-// countingWriter tells how many writes there were.
-type countingWriter struct {
-	strings.Builder
-	writes  int
-	onWrite func(n int)
-}
-
-func (w *countingWriter) Write(p []byte) (int, error) {
-	w.writes++
-	w.onWrite(w.writes)
-	return w.Builder.Write(p)
+// What does not fit is counted, and the choice is always to be seen.
+func TestTopScreen(t *testing.T) {
+	s := &topScreen{width: 70, height: 9}
+	var rows []topRow
+	for i := range 10 {
+		r := topRow{Session: session(), load: -1}
+		r.ID = fmt.Sprintf("ses_%d", i)
+		rows = append(rows, r)
+	}
+	s.update(rows)
+	top := &topCommand{app: &app{getenv: func(string) string { return "" }}, sort: "age"}
+	for i := range 12 {
+		var b strings.Builder
+		top.table(s.rows, s.choice()).write(&b)
+		text := s.text(b.String(), top.sort, false)
+		if want := fmt.Sprintf(">  ses_%d", min(i, 9)); !strings.Contains(text, want) || !strings.Contains(text, "… 7 more, ") || strings.Count(text, "\n") >= s.height {
+			t.Errorf("%d: no %q in\n%s", i, want, text)
+		}
+		s.press("j")
+	}
+	// The chosen one has ended: the answer to what was asked is no answer any more.
+	s.press("e")
+	s.update(rows[:3])
+	if do := s.press("y"); do != (topDeed{}) {
+		t.Errorf("did %+v", do)
+	}
 }
 
 // The first signal asks, the second one does not wait.

@@ -27,18 +27,21 @@ provider's API takes, as JSON.`,
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			cl := a.client()
-			if format != "" {
-				defs, err := cl.ToolsFormat(c.Context(), q, format)
+			return a.withSession(c.Context(), cl, q.Session, func(session string) error {
+				q.Session = session
+				if format != "" {
+					defs, err := cl.ToolsFormat(c.Context(), q, format)
+					if err != nil {
+						return err
+					}
+					return printJSON(a.stdout, defs)
+				}
+				defs, err := cl.Tools(c.Context(), q)
 				if err != nil {
 					return err
 				}
-				return printJSON(a.stdout, defs)
-			}
-			defs, err := cl.Tools(c.Context(), q)
-			if err != nil {
-				return suggestSession(c.Context(), cl, q.Session, err)
-			}
-			return a.printTools(defs)
+				return a.printTools(defs)
+			})
 		},
 	}
 	c.Flags().StringVar(&q.Profile, "profile", "", "only those that this profile may use")
@@ -57,6 +60,7 @@ func (a *app) printTools(defs []client.ToolDefinition) error {
 	}
 	return a.print(view{data: client.List[client.ToolDefinition]{Items: defs}, names: names, text: func(w io.Writer) {
 		t := a.newTable("TOOL", "INPUT", "DOES")
+		t.wraps = true
 		for _, d := range defs {
 			t.row(d.Name, inputFields(d.InputSchema), firstSentence(d.Description))
 		}

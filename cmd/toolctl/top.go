@@ -5,6 +5,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,6 +17,7 @@ import (
 type topCommand struct {
 	*app
 	interval string
+	sort     topSort
 	cpu      map[string]cpuSample // by session
 }
 
@@ -24,18 +27,30 @@ type cpuSample struct {
 	ms int64
 }
 
+// topRow is a session with its share of a core since the last look, -1 at the first.
+type topRow struct {
+	client.Session
+	load float64
+}
+
 func newTopCommand(a *app) *cobra.Command {
-	t := &topCommand{app: a, cpu: make(map[string]cpuSample)}
+	t := &topCommand{app: a, cpu: make(map[string]cpuSample), sort: "age"}
 	c := &cobra.Command{
 		Use:   "top",
 		Short: "Show what the sessions use",
 		Long: `Show the live sessions with their usage, again and again on a terminal, once
-otherwise. Ctrl-C ends it.`,
-		Example: "  toolctl top\n  toolctl top --interval 500ms\n  toolctl top -o json",
+otherwise.
+
+On a terminal, ↑ and ↓ (or k and j) choose a session: f shows its calls as they run,
+until the next key; a aborts the calls that run or wait, e ends the session, both
+after a y. c, m, p, n and t sort by CPU, memory, processes, name and age; q quits.`,
+		Example: "  toolctl top\n  toolctl top --sort memory\n  toolctl top -o json",
 		Args:    cobra.NoArgs,
 		RunE:    func(c *cobra.Command, _ []string) error { return t.run(c.Context()) },
 	}
 	c.Flags().StringVar(&t.interval, "interval", "2s", "`duration` between two looks")
+	c.Flags().Var(&t.sort, "sort", "by "+strings.Join(topSorts, ", "))
+	_ = c.RegisterFlagCompletionFunc("sort", cobra.FixedCompletions(topSorts, cobra.ShellCompDirectiveNoFileComp))
 	return c
 }
 
@@ -45,95 +60,287 @@ func (t *topCommand) run(ctx context.Context) error {
 		return err
 	}
 	c := t.client()
-	if !t.outTTY || t.format != formatTable {
-		sessions, err := t.look(ctx, c)
-		if err != nil {
-			return err
-		}
-		return t.printOnce(sessions)
+	if t.outTTY && t.format == formatTable && t.openTerminal != nil {
+		return t.interactive(ctx, c, time.Duration(ms)*time.Millisecond)
 	}
-	tick := time.NewTicker(time.Duration(ms) * time.Millisecond)
-	defer tick.Stop()
-	for {
-		sessions, err := t.look(ctx, c)
-		if interruption(ctx) != nil {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		if err := t.redraw(sessions); err != nil {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
+	rows, err := t.look(ctx, c)
+	if err != nil {
+		return err
 	}
+	if t.format == formatTable {
+		return t.write(t.stdout, rows)
+	}
+	sessions := make([]client.Session, len(rows))
+	for i := range rows {
+		sessions[i] = rows[i].Session
+	}
+	return t.printSessions(sessions)
 }
 
 // look lists the sessions and asks for the live usage of each; one that ended
 // in between is left out.
-func (t *topCommand) look(ctx context.Context, c *client.Client) ([]client.Session, error) {
+func (t *topCommand) look(ctx context.Context, c *client.Client) ([]topRow, error) {
 	listed, err := listSessions(ctx, c, client.SessionQuery{})
 	if err != nil {
 		return nil, err
 	}
-	live := listed[:0]
+	var live []topRow
 	for _, s := range listed {
 		s, err := c.GetSession(ctx, s.ID)
 		if err != nil && exitCode(err) != exitNotFound {
 			return nil, err
 		}
 		if err == nil {
-			live = append(live, *s)
+			live = append(live, topRow{*s, t.load(*s)})
 		}
 	}
+	t.sort.apply(live)
 	return live, nil
 }
 
-func (t *topCommand) printOnce(sessions []client.Session) error {
-	if t.format != formatTable {
-		return t.printSessions(sessions)
-	}
-	return t.write(t.stdout, sessions)
-}
-
-// redraw shows the table from the top of the screen, in one write so that it
-// does not flicker.
-func (t *topCommand) redraw(sessions []client.Session) error {
-	var b bytes.Buffer
-	b.WriteString("\x1b[H\x1b[2J")
-	if err := t.write(&b, sessions); err != nil {
-		return err
-	}
-	_, err := t.stdout.Write(b.Bytes())
+func (t *topCommand) write(w io.Writer, rows []topRow) error {
+	_, err := fmt.Fprintln(w, topTotals(rows))
+	t.table(rows, "").write(w)
 	return err
 }
 
-func (t *topCommand) write(w io.Writer, sessions []client.Session) error {
-	_, err := fmt.Fprintf(w, "%s, %s\n", plural(len(sessions), "session"), time.Now().Format(time.TimeOnly))
-	table := t.newTable("ID", "NAME", "STATE", "CPU", "CPU TIME", "MEMORY", "PROCESSES", "CALLS", "AGE")
-	for _, s := range sessions {
-		u := s.Usage
-		table.row(s.ID, s.Name, string(s.State), t.load(s), (time.Duration(u.CPUMillis) * time.Millisecond).String(),
-			bytesShort(u.MemoryBytes), fmt.Sprint(u.PIDs), fmt.Sprint(u.Calls), ago(s.Created, time.Now()))
-		table.paint(2, stateColor(s.State))
+// topTotals is the line above the table.
+func topTotals(rows []topRow) string {
+	var u client.Usage
+	load := -1.0
+	for i := range rows {
+		r := &rows[i]
+		u.MemoryBytes += r.Usage.MemoryBytes
+		u.PIDs += r.Usage.PIDs
+		u.Calls += r.Usage.Calls
+		if r.load >= 0 {
+			load = max(load, 0) + r.load
+		}
 	}
-	table.write(w)
-	return err
+	text := plural(len(rows), "session")
+	if load >= 0 {
+		text += fmt.Sprintf(", CPU %.0f%%", load)
+	}
+	return text + fmt.Sprintf(", memory %s, %s, %s, %s", bytesShort(u.MemoryBytes), pluralOf(u.PIDs, "process", "processes"),
+		pluralOf(u.Calls, "call", "calls"), time.Now().Format(time.TimeOnly))
 }
 
-// load is the share of a core since the last look; "" at the first one.
-func (t *topCommand) load(s client.Session) string {
+func pluralOf(n int64, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
+// table has a row for each session. On a screen that chooses one, chosen is its id.
+func (t *topCommand) table(rows []topRow, chosen string) *table {
+	headers := []string{"ID", "NAME", "STATE", "CPU", "CPU TIME", "MEMORY", "PROCESSES", "CALLS", "AGE"}
+	if chosen != "" {
+		headers[6] = "PROCS" // beside the mark there is less room
+		headers = append([]string{" "}, headers...)
+	}
+	table := t.newTable(headers...)
+	first := len(headers) - 9
+	table.ids = []int{first}
+	for i := range rows {
+		r := &rows[i]
+		u := r.Usage
+		load := ""
+		if r.load >= 0 {
+			load = fmt.Sprintf("%.0f%%", r.load)
+		}
+		row := []string{
+			r.ID, r.Name, string(r.State), load, cpuTime(u.CPUMillis),
+			bytesShort(u.MemoryBytes), fmt.Sprint(u.PIDs), fmt.Sprint(u.Calls), ago(r.Created, time.Now()),
+		}
+		if chosen != "" {
+			mark := " "
+			if r.ID == chosen {
+				mark = ">"
+			}
+			row = append([]string{mark}, row...)
+		}
+		table.row(row...)
+		table.paint(first+2, stateColor(r.State))
+	}
+	return table
+}
+
+// cpuTime is a processor time in a column's width.
+func cpuTime(ms int64) string {
+	d := time.Duration(ms) * time.Millisecond
+	if d >= time.Minute {
+		d = d.Round(time.Second)
+	}
+	return d.String()
+}
+
+// load is the share of a core since the last look, in percent; -1 at the first one.
+func (t *topCommand) load(s client.Session) float64 {
 	now := cpuSample{time.Now(), s.Usage.CPUMillis}
 	last, seen := t.cpu[s.ID]
 	t.cpu[s.ID] = now
 	elapsed := now.at.Sub(last.at)
 	if !seen || elapsed <= 0 {
-		return ""
+		return -1
 	}
 	used := time.Duration(now.ms-last.ms) * time.Millisecond
-	return fmt.Sprintf("%.0f%%", 100*used.Seconds()/elapsed.Seconds())
+	return max(0, 100*used.Seconds()/elapsed.Seconds())
+}
+
+// topSort is an order of sessions; it is a flag value.
+type topSort string
+
+var topSorts = []string{"cpu", "memory", "processes", "calls", "name", "age"}
+
+// String, Set and Type make it a flag value.
+func (o *topSort) String() string { return string(*o) }
+
+// Set refuses orders that do not exist.
+func (o *topSort) Set(s string) error {
+	if !slices.Contains(topSorts, s) {
+		return fmt.Errorf("one of %s", strings.Join(topSorts, ", "))
+	}
+	*o = topSort(s)
+	return nil
+}
+
+// Type names the kind of value in help texts.
+func (o *topSort) Type() string { return "column" }
+
+// apply sorts: most first, but names and ages from their beginning. It keeps the
+// order of equals, which is that of their ages.
+func (o *topSort) apply(rows []topRow) {
+	slices.SortStableFunc(rows, func(a, b topRow) int {
+		switch *o {
+		case "cpu":
+			if a.load != b.load {
+				return compareMost(a.load, b.load)
+			}
+			return compareMost(float64(a.Usage.CPUMillis), float64(b.Usage.CPUMillis))
+		case "memory":
+			return compareMost(float64(a.Usage.MemoryBytes), float64(b.Usage.MemoryBytes))
+		case "processes":
+			return compareMost(float64(a.Usage.PIDs), float64(b.Usage.PIDs))
+		case "calls":
+			return compareMost(float64(a.Usage.Calls), float64(b.Usage.Calls))
+		case "name":
+			return strings.Compare(a.Name, b.Name)
+		}
+		return strings.Compare(a.ID, b.ID)
+	})
+}
+
+func compareMost(a, b float64) int {
+	switch {
+	case a > b:
+		return -1
+	case a < b:
+		return 1
+	}
+	return 0
+}
+
+// interactive draws again and again, and does what keys ask for.
+func (t *topCommand) interactive(ctx context.Context, c *client.Client, every time.Duration) error {
+	rows, err := t.look(ctx, c)
+	if interruption(ctx) != nil {
+		return nil // Ctrl-C is how it ends
+	}
+	if err != nil {
+		return err
+	}
+	term, err := t.openTerminal()
+	if err != nil {
+		return err
+	}
+	k := readKeys(term)
+	done := newTopDeeds(ctx, c)
+	defer func() {
+		done.stop()
+		fmt.Fprintln(t.stdout)
+		_ = term.Close()
+		k.wait()
+	}()
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	s := &topScreen{rows: rows}
+	for {
+		s.width, s.height = term.size()
+		if err := t.draw(s); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case s.said = <-done.said:
+		case <-tick.C:
+		case p, ok := <-k.pressed:
+			if !ok {
+				return nil // the terminal is gone
+			}
+			do := s.press(p.text)
+			switch {
+			case do.quit:
+				return nil
+			case do.sort != "":
+				t.sort = do.sort
+				t.sort.apply(s.rows)
+				continue
+			case do.follow != "":
+				if err := t.follow(ctx, c, do.follow, k); err != nil {
+					s.said = err.Error()
+				}
+			case do.end != "" || do.abort != "":
+				done.start(do)
+				continue
+			default:
+				continue
+			}
+		}
+		rows, err := t.look(ctx, c)
+		if interruption(ctx) != nil {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		s.update(rows)
+	}
+}
+
+// draw shows the screen in one write, so that it does not flicker.
+func (t *topCommand) draw(s *topScreen) error {
+	var table bytes.Buffer
+	t.table(s.rows, s.choice()).write(&table)
+	_, err := io.WriteString(t.stdout, clearScreen+s.text(table.String(), t.sort, t.color()))
+	return err
+}
+
+// follow shows the calls of a session as they run, until a key is pressed.
+func (t *topCommand) follow(ctx context.Context, c *client.Client, session string, k *keyboard) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if _, err := fmt.Fprintf(t.stdout, "%sthe calls of %s; any key goes back\n", clearScreen, line(session)); err != nil {
+		return err
+	}
+	logs := &sessionLogsCommand{app: t.app, follow: true}
+	var err error
+	ended := make(chan struct{})
+	go func() { defer close(ended); err = logs.followAll(ctx, c, session) }()
+	select {
+	case <-k.pressed:
+		cancel()
+		<-ended
+		return nil
+	case <-ended:
+		if err == nil && ctx.Err() == nil {
+			_, err = fmt.Fprintln(t.stdout, "the session has ended; any key goes back")
+			select {
+			case <-k.pressed:
+			case <-ctx.Done():
+			}
+		}
+		return err
+	}
 }

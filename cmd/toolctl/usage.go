@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"time"
@@ -11,7 +12,8 @@ import (
 )
 
 func newUsageCommand(a *app) *cobra.Command {
-	return &cobra.Command{
+	var watch watchFlag
+	c := &cobra.Command{
 		Use:   "usage",
 		Short: "Show what each tenant uses",
 		Long: `Show what each tenant uses now, and what it has used of processor and disk since
@@ -19,13 +21,17 @@ the daemon began to keep count. For admins.`,
 		Example: "  toolctl usage\n  toolctl usage -o json",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			tenants, err := a.client().Usage(c.Context())
-			if err != nil {
-				return err
-			}
-			return a.printUsage(tenants)
+			return watch.run(c.Context(), a, func(ctx context.Context) error {
+				tenants, err := a.client().Usage(ctx)
+				if err != nil {
+					return err
+				}
+				return a.printUsage(tenants)
+			})
 		},
 	}
+	watch.register(c)
+	return c
 }
 
 func (a *app) printUsage(tenants []client.TenantUsage) error {

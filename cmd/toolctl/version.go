@@ -24,6 +24,9 @@ type versions struct {
 	Error string `json:"error,omitempty"`
 }
 
+// versionLine is what --version prints, which asks no daemon.
+func versionLine() string { return "toolctl " + describeVersion(ownVersion()) }
+
 func newVersionCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:     "version",

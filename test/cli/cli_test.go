@@ -112,6 +112,7 @@ func TestScripts(t *testing.T) {
 			"eventually":   cmdEventually,
 			"setvar":       cmdSetvar,
 			"terminal":     cmdTerminal,
+			"narrow":       cmdNarrow,
 			"privatedir":   cmdPrivateDir,
 		},
 		RequireUniqueNames: true,

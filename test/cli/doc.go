@@ -15,7 +15,10 @@
 //	exits CODE COMMAND…    run a command that must exit with CODE
 //	eventually COMMAND…    run a command until it succeeds
 //	setvar NAME            keep the last standard output in a variable
-//	terminal PROGRAM…      run one of ours on a terminal; its standard output is
-//	                       what that shows
+//	terminal [80x24] [TEXT=>KEYS]… PROGRAM…
+//	                       run one of ours on a terminal, of this size, and press
+//	                       keys when texts are shown; its standard output is what
+//	                       that shows
+//	narrow COLUMNS         no line of the last standard output is wider
 //	privatedir DIR         toolctl and toold in DIR, for `run` without a daemon
 package cli

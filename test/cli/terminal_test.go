@@ -1,13 +1,17 @@
 package cli
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
 	"syscall"
+	"unicode/utf8"
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"golang.org/x/sys/unix"
@@ -18,12 +22,27 @@ import (
 // until the last process has left it. Standard error is none: how long something takes
 // would be shown there, if it takes long.
 func cmdTerminal(ts *testscript.TestScript, neg bool, args []string) {
+	var size unix.Winsize
+	if len(args) > 0 {
+		if n, _ := fmt.Sscanf(args[0], "%dx%d", &size.Col, &size.Row); n == 2 {
+			args = args[1:]
+		}
+	}
+	var presses []press
+	for ; len(args) > 0; args = args[1:] {
+		after, keys, ok := strings.Cut(args[0], "=>")
+		if !ok {
+			break
+		}
+		presses = append(presses, press{after, keys})
+	}
 	if neg || len(args) == 0 {
-		ts.Fatalf("usage: terminal COMMAND...")
+		ts.Fatalf("usage: terminal [COLUMNSxROWS] [TEXT=>KEYS]... COMMAND...")
 	}
 	master, slave, err := openPTY()
 	ts.Check(err)
 	defer master.Close()
+	ts.Check(unix.IoctlSetWinsize(int(master.Fd()), unix.TIOCSWINSZ, &size))
 	cmd := exec.Command(filepath.Join(programs, args[0]), args[1:]...)
 	cmd.Dir = ts.MkAbs(".")
 	cmd.Env = []string{"TERM=xterm"}
@@ -34,12 +53,42 @@ func cmdTerminal(ts *testscript.TestScript, neg bool, args []string) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true} // it ends with the terminal
 	err = errors.Join(cmd.Start(), slave.Close())
 	ts.Check(err)
-	shown, rerr := io.ReadAll(master)
+	shown, rerr := readPressing(master, presses)
 	_, werr := ts.Stdout().Write(shown)
 	err = errors.Join(cmd.Wait(), werr)
 	ts.Check(err)
 	if !errors.Is(rerr, syscall.EIO) { // as it ends where nobody has it open
 		ts.Check(rerr)
+	}
+}
+
+// press are keys for when a text has been shown.
+type press struct{ after, keys string }
+
+// readPressing reads what a terminal shows, and presses keys when it shows what they
+// wait for, one after the other.
+func readPressing(master *os.File, presses []press) (shown []byte, err error) {
+	seen, buf := 0, make([]byte, 4096)
+	for {
+		n, err := master.Read(buf)
+		shown = append(shown, buf[:n]...)
+		if err != nil {
+			if len(presses) > 0 {
+				return shown, fmt.Errorf("%q was not shown, only\n%s", presses[0].after, shown)
+			}
+			return shown, err
+		}
+		for len(presses) > 0 {
+			at := bytes.Index(shown[seen:], []byte(presses[0].after))
+			if at < 0 {
+				break
+			}
+			seen += at + len(presses[0].after)
+			if _, err := master.WriteString(presses[0].keys); err != nil {
+				return shown, err
+			}
+			presses = presses[1:]
+		}
 	}
 }
 
@@ -61,3 +110,21 @@ func openPTY() (master, slave *os.File, err error) {
 	}
 	return master, slave, nil
 }
+
+// cmdNarrow looks at what a terminal has shown: no line may be wider than it.
+func cmdNarrow(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: narrow COLUMNS")
+	}
+	columns, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	shown := strings.ReplaceAll(ts.ReadFile("stdout"), "\x1b[H\x1b[2J", "\n") // an empty screen
+	for l := range strings.Lines(colours.ReplaceAllString(shown, "")) {
+		if l = strings.TrimRight(l, "\r\n"); utf8.RuneCountInString(l) > columns {
+			ts.Fatalf("%d columns: %q", utf8.RuneCountInString(l), l)
+		}
+	}
+}
+
+// colours are what programs colour text with.
+var colours = regexp.MustCompile("\x1b\\[[0-9;]*m")

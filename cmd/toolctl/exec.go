@@ -1,0 +1,140 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/toold/toold/client"
+)
+
+const execLong = `Run one command in a session, as a call of bash.
+
+The command's words reach the sandbox exactly as they are given here; for a
+shell line, run a shell: -- bash -c 'a | b'. Flags of toolctl go before SESSION.
+With -i it reads what toolctl reads; without -i it has no input, and toolctl
+exits with 125 where there was some. Its output is shown while it runs.
+
+toolctl exits with the command's code: 124 after a timeout, 125 when toold itself
+failed, 126 when the command was denied, 128+n when signal n ended it. Ctrl-C
+stops the command; the session stays.`
+
+const execExample = `  toolctl exec review -- go test ./...
+  toolctl exec review -- bash -c 'grep -r TODO . | wc -l'
+  echo 'make test' | toolctl exec -i review -- bash
+  toolctl exec --workdir cmd/app --env CGO_ENABLED=0 review -- go build`
+
+type execCommand struct {
+	*app
+	pass    bool // standard input
+	env     []string
+	command bashFlags
+}
+
+// bashFlags are the flags of a command in a sandbox; run and exec have them both.
+type bashFlags struct {
+	timeout, workdir string
+}
+
+func (f *bashFlags) register(c *cobra.Command) {
+	c.Flags().StringVar(&f.timeout, "timeout", "", "stop the command after this `duration`, such as 90s (default: the session's limits.wall)")
+	c.Flags().StringVarP(&f.workdir, "workdir", "w", "", "`directory` in the session to run in (default the worktree)")
+}
+
+// call is the call that runs argv.
+func (f *bashFlags) call(a *app, argv []string) (client.CallCreate, error) {
+	input := map[string]string{"command": shellQuote(argv)}
+	if f.workdir != "" {
+		input["workdir"] = f.workdir
+	}
+	b, _ := json.Marshal(input) // strings always marshal
+	call := client.CallCreate{Tool: "bash", Input: b, Typed: a.typed()}
+	var err error
+	call.TimeoutMillis, err = millis("--timeout", f.timeout)
+	return call, err
+}
+
+func newExecCommand(a *app) *cobra.Command {
+	x := &execCommand{app: a}
+	c := &cobra.Command{
+		Use:     "exec [flags] SESSION -- COMMAND [ARGUMENT...]",
+		Short:   "Run one command in a session",
+		Long:    execLong,
+		Example: execExample,
+		Args: func(_ *cobra.Command, args []string) error {
+			_, err := execArgv(args)
+			return err
+		},
+		ValidArgsFunction: a.completeSession,
+		RunE: func(c *cobra.Command, args []string) error {
+			argv, _ := execArgv(args)
+			return x.run(c.Context(), args[0], argv)
+		},
+	}
+	c.Flags().SetInterspersed(false) // everything after the session is the command's
+	x.command.register(c)
+	c.Flags().BoolVarP(&x.pass, "stdin", "i", false, "give standard input to the command: text, up to 1 MiB")
+	c.Flags().StringArrayVar(&x.env, "env", nil, "environment variable `K=V`, or K to pass this one on (repeatable)")
+	return c
+}
+
+// execArgv gives the words of the command that follow the session.
+func execArgv(args []string) ([]string, error) {
+	if len(args) == 0 {
+		return nil, errors.New("no session and no command, as in \"toolctl exec review -- ls -l\"")
+	}
+	rest := args[1:]
+	switch {
+	case len(rest) > 0 && rest[0] == "--":
+		rest = rest[1:]
+	case len(rest) > 0 && strings.HasPrefix(rest[0], "-"):
+		return nil, errors.New(line(rest[0]) + " is after the session: write flags of toolctl before it, and -- before a command that begins with -")
+	}
+	if len(rest) == 0 {
+		return nil, errors.New("no command: write it after --, as in \"toolctl exec review -- ls -l\"")
+	}
+	return rest, nil
+}
+
+func (x *execCommand) run(ctx context.Context, ref string, argv []string) error {
+	call, err := x.command.call(x.app, argv)
+	if err != nil {
+		return err
+	}
+	if _, err := sessionRef(ref); err != nil {
+		return err
+	}
+	if call.Env, err = parseEnv(x.env, x.getenv); err != nil {
+		return err
+	}
+	if call.Input, err = x.given(ctx, x.pass, call.Input); err != nil {
+		return commandFailure(err)
+	}
+	c := x.client()
+	if x.credential() == "" { // a token may make calls and see no session
+		s, err := x.session(ctx, c, ref)
+		if err != nil {
+			return commandFailure(err)
+		}
+		ref = s.ID
+		if call.TimeoutMillis == 0 {
+			call.TimeoutMillis = longestCall(s).Milliseconds() // not the default of a call by an agent, which is short
+		}
+	}
+	return commandFailure(x.withSession(ctx, c, ref, func(ref string) error { return x.follow(ctx, c, ref, call) }))
+}
+
+func (x *execCommand) follow(ctx context.Context, c *client.Client, session string, call client.CallCreate) error {
+	f := x.outputs(c)
+	k := &asker{app: x.app, client: c, giveUp: "Ctrl-C aborts the call"}
+	defer k.stop()
+	f.approval = k.event
+	final, err := f.run(ctx, session, call)
+	if err != nil {
+		return err
+	}
+	return x.notGiven(ctx, x.pass, x.commandResult(ctx, final))
+}

@@ -1,0 +1,72 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+)
+
+// foreignNames are commands of other tools that people know, and what does the same
+// here. A line of the form "A, or B" has two.
+var foreignNames = map[string]string{
+	"ps":        "toolctl session list",
+	"ls":        "toolctl session list",
+	"list":      "toolctl session list",
+	"create":    "toolctl session create",
+	"new":       "toolctl session create",
+	"start":     "toolctl session create",
+	"show":      "toolctl session show SESSION",
+	"inspect":   "toolctl session show SESSION -o json",
+	"describe":  "toolctl session show SESSION",
+	"get":       "toolctl session list, or toolctl session show SESSION",
+	"logs":      "toolctl session logs SESSION",
+	"log":       "toolctl session logs SESSION",
+	"history":   "toolctl session logs --short SESSION",
+	"stop":      "toolctl session rm SESSION",
+	"rm":        "toolctl session rm SESSION",
+	"remove":    "toolctl session rm SESSION",
+	"delete":    "toolctl session rm SESSION",
+	"end":       "toolctl session rm SESSION",
+	"destroy":   "toolctl session rm SESSION",
+	"kill":      "toolctl session rm --force SESSION, or a in toolctl top for a call",
+	"abort":     "toolctl top, where a aborts the calls of a session",
+	"attach":    "toolctl exec SESSION -- COMMAND, or toolctl session logs -f SESSION",
+	"exec":      "toolctl exec SESSION -- COMMAND",
+	"run":       "toolctl exec SESSION -- COMMAND, or toolctl run -- COMMAND",
+	"shell":     "toolctl exec SESSION -- COMMAND",
+	"ssh":       "toolctl exec SESSION -- COMMAND",
+	"sh":        "toolctl exec SESSION -- COMMAND",
+	"bash":      "toolctl exec SESSION -- bash -c 'LINE'",
+	"copy":      "toolctl cp",
+	"stats":     "toolctl top",
+	"info":      "toolctl status, or toolctl doctor",
+	"health":    "toolctl ready",
+	"check":     "toolctl doctor, or toolctl config check",
+	"prune":     "toolctl gc",
+	"system":    "toolctl gc, or toolctl usage",
+	"images":    "toolctl image list",
+	"pull":      "toolctl image pull NAME",
+	"load":      "toolctl image import FILE",
+	"import":    "toolctl image import FILE",
+	"rmi":       "toolctl image rm NAME",
+	"container": "toolctl session",
+	"approve":   "toolctl approvals answer ID once, or toolctl approvals watch",
+	"allow":     "toolctl approvals answer ID once, or toolctl approvals watch",
+	"deny":      "toolctl approvals answer ID reject, or toolctl approvals watch",
+	"reject":    "toolctl approvals answer ID reject, or toolctl approvals watch",
+	"explain":   "toolctl policy explain TOOL INPUT",
+	"watch":     "toolctl events --follow, or toolctl approvals watch",
+}
+
+// noCommand is the error of a command that does not exist, with what to write instead.
+func noCommand(c *cobra.Command, args []string) error {
+	asked := fmt.Sprintf("no command %q", c.CommandPath()+" "+line(args[0]))
+	foreign := foreignNames[args[0]]
+	if c.HasParent() && c.Name() != "session" {
+		foreign = ""
+	}
+	if foreign == "" {
+		return fmt.Errorf("%s%s", asked, didYouMean(args[0], commandNames(c)))
+	}
+	return fmt.Errorf("%s: write %s", asked, foreign)
+}

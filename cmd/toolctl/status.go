@@ -1,0 +1,268 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/toold/toold/client"
+)
+
+// daemonStatus is what `toolctl status` prints; its JSON names are stable.
+type daemonStatus struct {
+	Socket   string         `json:"socket"`
+	Version  client.Version `json:"version"`
+	Health   client.Health  `json:"health"`
+	Sessions map[string]int `json:"sessions"` // by state, of those that are not over
+	Calls    int            `json:"calls"`    // pending and running
+	// Approvals are pending.
+	Approvals int `json:"approvals"`
+}
+
+func newStatusCommand(a *app) *cobra.Command {
+	var watch watchFlag
+	c := &cobra.Command{
+		Use:   "status",
+		Short: "Show whether the daemon works, and what it does now",
+		Long: `Show which daemon answers, whether it takes sessions and calls, and what you have
+there now: sessions, calls that run or wait, approvals that wait for an answer.
+Exits with 1 when the daemon takes no work, with 6 when there is none.`,
+		Example: "  toolctl status\n  toolctl status -w\n  toolctl status -o json",
+		Args:    cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			return watch.run(c.Context(), a, func(ctx context.Context) error {
+				s, err := readStatus(ctx, a.client())
+				if err != nil {
+					return err
+				}
+				if err := a.print(view{data: s, names: []string{s.Health.Status}, text: func(w io.Writer) { a.statusText(w, s) }}); err != nil {
+					return err
+				}
+				if s.Health.Status != "ok" {
+					return exit(exitFailed)
+				}
+				return nil
+			})
+		},
+	}
+	watch.register(c)
+	return c
+}
+
+func readStatus(ctx context.Context, c *client.Client) (*daemonStatus, error) {
+	s := &daemonStatus{Socket: c.Socket(), Sessions: map[string]int{}}
+	v, err := c.Version(ctx)
+	if err != nil {
+		return nil, err
+	}
+	h, err := c.Ready(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s.Version, s.Health = *v, *h
+	sessions, err := listSessions(ctx, c, client.SessionQuery{})
+	if err != nil {
+		return nil, err
+	}
+	for i := range sessions {
+		s.Sessions[string(sessions[i].State)]++
+		n, err := unfinished(ctx, c, sessions[i].ID)
+		if err != nil {
+			return nil, err
+		}
+		s.Calls += len(n)
+	}
+	pending, err := pendingApprovals(ctx, c, "")
+	if err != nil {
+		return nil, err
+	}
+	s.Approvals = len(pending)
+	return s, nil
+}
+
+// unfinished are the calls of a session that run or wait. A session that is gone
+// meanwhile has none.
+func unfinished(ctx context.Context, c *client.Client, session string) ([]client.Call, error) {
+	var all []client.Call
+	for _, status := range []client.CallStatus{client.CallPending, client.CallRunning} {
+		calls, err := listCalls(ctx, c, session, client.CallQuery{Status: status})
+		if err != nil && !isNotFound(err) {
+			return nil, err
+		}
+		all = append(all, calls...)
+	}
+	return all, nil
+}
+
+func (a *app) statusText(w io.Writer, s *daemonStatus) {
+	t := a.pairs()
+	t.wraps = true
+	t.row("toold", s.Health.Status)
+	t.paint(1, healthColor(s.Health.Status))
+	for _, r := range s.Health.Reasons {
+		t.row("reason", r)
+	}
+	t.row("version", describeVersion(s.Version))
+	t.row("socket", s.Socket)
+	var states []string
+	for _, state := range []client.SessionState{client.SessionCreating, client.SessionReady, client.SessionPaused, client.SessionEnding} {
+		if n := s.Sessions[string(state)]; n > 0 {
+			states = append(states, fmt.Sprintf("%d %s", n, state))
+		}
+	}
+	t.row("sessions", orNone(strings.Join(states, ", ")))
+	t.row("calls", fmt.Sprintf("%d running or waiting", s.Calls))
+	t.row("approvals", fmt.Sprintf("%d pending", s.Approvals))
+	t.write(w)
+}
+
+func orNone(text string) string {
+	if text == "" {
+		return "none"
+	}
+	return text
+}
+
+func healthColor(status string) int {
+	switch status {
+	case "ok":
+		return colorGreen
+	case "failing":
+		return colorRed
+	}
+	return colorYellow
+}
+
+func newReadyCommand(a *app) *cobra.Command {
+	var wait string
+	c := &cobra.Command{
+		Use:   "ready",
+		Short: "Tell by the exit code whether the daemon takes work",
+		Long: `Exit with 0 when the daemon takes sessions and calls, with 1 and the reasons when
+it does not, with 6 when there is none. With --wait it is given that time.`,
+		Example: "  toolctl ready\n  toolctl ready --wait 30s && toolctl session create",
+		Args:    cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if wait == "" {
+				h, err := a.client().Ready(c.Context())
+				return a.readiness(h, err)
+			}
+			d, err := parseDurationFlag("--wait", wait)
+			if err != nil {
+				return err
+			}
+			return a.awaitReady(c.Context(), time.Duration(d))
+		},
+	}
+	c.Flags().StringVar(&wait, "wait", "", "how long to wait for it, a `duration` such as 30s")
+	return c
+}
+
+func (a *app) awaitReady(ctx context.Context, most time.Duration) error {
+	within, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	progress := a.progress("waiting for the daemon")
+	defer progress.stop()
+	c := a.client()
+	for {
+		h, err := c.Ready(ctx)
+		if err == nil && h.Status == "ok" || err != nil && !isUnreachable(err) {
+			return a.readiness(h, err)
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-within.Done():
+			return a.readiness(h, err)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// readiness is how toolctl exits after a look at what the daemon says of itself.
+func (a *app) readiness(h *client.Health, err error) error {
+	if err != nil {
+		return err
+	}
+	err = a.print(view{data: h, names: []string{h.Status}, text: func(w io.Writer) { fmt.Fprintln(w, line(h.Status)) }})
+	if err != nil || h.Status == "ok" {
+		return err
+	}
+	for _, r := range h.Reasons {
+		a.say("%s", line(r))
+	}
+	return exit(exitFailed)
+}
+
+func newReloadCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "reload",
+		Short: "Make the daemon read its configuration again",
+		Long: `Make the daemon read its configuration again. Where that has errors, all of them
+are shown and the old one stays. For admins.`,
+		Example: "  toolctl config check && toolctl reload",
+		Args:    cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if err := a.client().Reload(c.Context()); err != nil {
+				return err
+			}
+			_, err := fmt.Fprintln(a.stdout, "the configuration was read again")
+			return err
+		},
+	}
+}
+
+// watchFlag is -w: a look again and again.
+type watchFlag struct {
+	on bool
+}
+
+// watchEvery is the pause between two looks.
+const watchEvery = 2 * time.Second
+
+func (f *watchFlag) register(c *cobra.Command) {
+	c.Flags().BoolVarP(&f.on, "watch", "w", false, "look again every 2 seconds, on a terminal, until Ctrl-C")
+}
+
+// run looks once, or again and again. What look prints is drawn over what it printed
+// before.
+func (f *watchFlag) run(ctx context.Context, a *app, look func(ctx context.Context) error) error {
+	if !f.on {
+		return look(ctx)
+	}
+	if !a.outTTY || a.format != formatTable {
+		return usagef("--watch is for tables on a terminal; \"toolctl events --follow\" prints what changes")
+	}
+	tick := time.NewTicker(watchEvery)
+	defer tick.Stop()
+	to := a.stdout
+	defer func() { a.stdout = to }()
+	for {
+		var seen bytes.Buffer // drawn in one write, so that it does not flicker
+		a.stdout = &seen
+		err := look(ctx)
+		if interruption(ctx) != nil {
+			return nil
+		}
+		if quiet := (*exitError)(nil); err != nil && (!errors.As(err, &quiet) || quiet.err != nil) {
+			return err
+		}
+		if _, err := io.WriteString(to, clearScreen+seen.String()); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// clearScreen goes to the top of an empty screen.
+const clearScreen = "\x1b[H\x1b[2J"

@@ -1,0 +1,63 @@
+package main
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"strings"
+	"testing"
+)
+
+// A table on a terminal is never wider than that, leaves nothing out without a mark, and
+// is whole where it fits; with a last column that wraps, every word of it is there.
+func TestTableFits(t *testing.T) {
+	words := []string{"a", "ready", "何か", "/srv/some/long/directory", "x\x1b[2J", "", "several words of text that go on for a while", "12%"}
+	for seed := range uint64(3000) {
+		r := rand.New(rand.NewPCG(seed, 0))
+		columns, wide := 1+r.IntN(8), 30+r.IntN(120)
+		if r.IntN(8) == 0 {
+			wide = 0
+		}
+		whole := &table{headers: 1, bare: r.IntN(4) == 0}
+		narrow := &table{headers: 1, bare: whole.bare, wide: wide, wraps: r.IntN(2) == 0}
+		if r.IntN(2) == 0 {
+			narrow.ids, narrow.ends = []int{0}, []int{columns - 1}
+		}
+		var last []string
+		for range 1 + r.IntN(6) {
+			row := make([]string, columns)
+			for i := range row {
+				row[i] = words[r.IntN(len(words))]
+			}
+			whole.row(row...)
+			narrow.row(row...)
+			last = append(last, line(row[columns-1]))
+		}
+		var a, b bytes.Buffer
+		whole.write(&a)
+		narrow.write(&b)
+		most := 0
+		for l := range strings.Lines(a.String()) {
+			most = max(most, width(strings.TrimSuffix(l, "\n")))
+		}
+		if (wide == 0 || total(whole.widths()) <= wide) && a.String() != b.String() {
+			t.Fatalf("seed %d: fits into %d and is\n%s, not\n%s", seed, wide, b.String(), a.String())
+		}
+		for l := range strings.Lines(b.String()) {
+			if n := width(strings.TrimSuffix(l, "\n")); wide > 0 && n > wide {
+				t.Fatalf("seed %d: %d columns of %d in %q of\n%s", seed, n, wide, l, b.String())
+			}
+		}
+		if narrow.bare {
+			last = last[1:]
+		}
+		text := strings.Join(strings.Fields(b.String()), "")
+		for _, l := range last {
+			if narrow.wraps && columns == 1 && !strings.Contains(text, strings.Join(strings.Fields(l), "")) {
+				t.Fatalf("seed %d: no %q in\n%s", seed, l, b.String())
+			}
+		}
+		if most > wide && wide > 0 && !narrow.wraps && len(narrow.ids) == 0 && !strings.Contains(b.String(), "…") {
+			t.Fatalf("seed %d: nothing says that something is left out of\n%s", seed, b.String())
+		}
+	}
+}
