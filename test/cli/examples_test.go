@@ -343,11 +343,8 @@ func TestExampleJobs(t *testing.T) {
 			if task.spring == "" {
 				return
 			}
-			live := "#!/bin/bash\nexport GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@b\nrm -f fired\n(" + task.spring + ")\ntest -e /workspace/fired"
-			if err := os.WriteFile(j.temp+"/copy/live", []byte(live), 0o755); err != nil {
-				t.Fatal(err)
-			}
-			if _, exit := r.run(j.temp, "toolctl run --worktree copy -- ./live"); exit != 0 {
+			live := "export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@b\nrm -f fired\n(" + task.spring + ")\ntest -e /workspace/fired"
+			if _, exit := r.run(j.temp, `toolctl run --worktree copy -- bash -c "$LIVE"`, "LIVE="+live); exit != 0 {
 				t.Error("the trap does not fire in a session either: it is none")
 			}
 			if _, err := os.Lstat(j.canary + "/fired"); err == nil {
@@ -422,37 +419,5 @@ func TestExampleSession(t *testing.T) {
 		if !strings.Contains(string(out), want) {
 			t.Errorf("no %s in\n%s", want, out)
 		}
-	}
-}
-
-// The tutorial's way from a command to a patch.
-func TestTutorialPatch(t *testing.T) {
-	r := newRunner(t)
-	text, err := os.ReadFile("../../docs/tutorial.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, section, _ := strings.Cut(string(text), "\n## 2. ")
-	section, _, _ = strings.Cut(section, "\n## ")
-	var script strings.Builder
-	for i, part := range strings.Split(section, "\n```\n") {
-		if i%2 == 1 {
-			script.WriteString(part + "\n")
-		}
-	}
-	j := r.newJob(trap{})
-	if err := os.Symlink(programs, j.checkout+"/bin"); err != nil {
-		t.Fatal(err)
-	}
-	stderr, exit := r.run(j.checkout, script.String())
-	patch, err := os.ReadFile(j.checkout + "/hello.patch")
-	if err != nil || exit != 0 {
-		t.Fatalf("exit %d, %v", exit, err)
-	}
-	if !strings.Contains(string(patch), "diff --git a/hello b/hello") {
-		t.Errorf("patch:\n%s", patch)
-	}
-	if !strings.Contains(stderr, "run or obey on sight:\n  .git/config\n") {
-		t.Errorf("no warning in\n%s", stderr)
 	}
 }

@@ -37,6 +37,9 @@ const DefaultBashTimeout = 120 * time.Second
 // maxArgument is the longest single argument that the kernel takes, with its NUL.
 const maxArgument = 128 << 10
 
+// maxName is the longest name of a file that Linux's own file systems take, in bytes.
+const maxName = 255
+
 // Bash runs a command line in a fresh shell. Its output is streamed; the Result
 // only says how it ended.
 type Bash struct{}
@@ -100,6 +103,10 @@ func bashTarget(ctx context.Context, env *Env, dir, asked string) (Target, error
 		t.Path, t.Exists, t.Kind = info.Path, info.Exists, string(info.Kind)
 		return t, nil
 	}
+	if past, ok := tooLong(ctx, env, full, err); ok {
+		t.Path, t.Kind = past, ""
+		return t, nil
+	}
 	// A path resolves when all that begin it do.
 	var ends []int
 	for i, c := range full {
@@ -120,6 +127,23 @@ func bashTarget(ctx context.Context, env *Env, dir, asked string) (Target, error
 		return t, err
 	}
 	return t, nil
+}
+
+// tooLong resolves a path through a name that no file of its directory can have, since
+// it is too long: the text of a script, for one, is an argument too. The kernel has said
+// so (err), nothing gets past that name, and so the path leads where its beginning does.
+// One with ".." behind the name could be shortened by a program that takes both out.
+func tooLong(ctx context.Context, env *Env, full string, err error) (path string, ok bool) {
+	names := strings.Split(full, "/")
+	i := slices.IndexFunc(names, func(name string) bool { return len(name) > maxName })
+	if !errors.Is(err, syscall.ENAMETOOLONG) || i < 1 || slices.Contains(names[i:], "..") {
+		return "", false
+	}
+	dir, err := env.Root.Resolve(ctx, cmp.Or(strings.Join(names[:i], "/"), "/"))
+	if err != nil || !dir.Exists || dir.Kind != root.KindDir {
+		return "", false
+	}
+	return strings.TrimSuffix(dir.Path, "/") + "/" + strings.Join(names[i:], "/"), true
 }
 
 // Run implements Tool.

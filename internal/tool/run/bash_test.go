@@ -327,7 +327,8 @@ func (failing) Write([]byte) (int, error) { return 0, errClosedStream }
 func TestBashPaths(t *testing.T) {
 	env, _ := bashEnv(t, nil, nil)
 	deep := strings.Repeat("d/", 1500) + "x"
-	env.Paths = []string{"x/../y", "/w/x", "new/deep/f", "", "/etc\x00", "loop/f", "/w/dangling", "/w/dangling/f", "x", deep, "/" + strings.Repeat("n", 5000), "//w//x/.", "f", "f/below"}
+	long := "export A=b; " + strings.Repeat("true; ", 50)
+	env.Paths = []string{"x/../y", "/w/x", "new/deep/f", "", "/etc\x00", "loop/f", "/w/dangling", "/w/dangling/f", "x", deep, "/" + strings.Repeat("n", 5000), "//w//x/.", "f", "f/below", "x/" + long + "/f", long + "/../y", "dangling/" + long}
 	prep, err := Bash{}.Prepare(t.Context(), env, json.RawMessage(`{"command":"a","workdir":"/w"}`))
 	if err != nil {
 		t.Fatal(err)
@@ -348,6 +349,10 @@ func TestBashPaths(t *testing.T) {
 		{Path: "/elsewhere/x", Exists: true, Kind: "dir"},
 		{Path: "/w/f", Exists: true, Kind: "file"},
 		{Path: "/w/f", Kind: "unknown"},
+		// No file can have such a name: it is a script's text.
+		{Path: "/elsewhere/x/" + long + "/f"},
+		{Path: "/w", Kind: "unknown"},
+		{Path: "/w", Kind: "unknown"},
 	} {
 		if i > 0 {
 			want.Asked = env.Paths[i-1]
