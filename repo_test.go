@@ -27,63 +27,29 @@ var update = flag.Bool("update", false, "rewrite testdata/deps-*.txt")
 
 const module = "github.com/toold/toold"
 
-// mayImport is the import table of docs/architecture.md: what each package may
-// import of ours. A trailing "/..." stands for the package and all below it.
-// Package client, wire types on the standard library alone, is every package's
-// but the agent's side, which must stay small.
-var mayImport = map[string][]string{
-	"api":                        {},
-	"client":                     {},
-	"internal/tool":              {"client", "internal/tool/run", "internal/tool/run/globpath", "internal/tool/run/spelling", "internal/tool/shell"},
-	"internal/tool/shell":        {},
-	"internal/tool/run":          {"internal/tool/run/..."},
-	"internal/tool/run/replace":  {},
-	"internal/tool/run/root":     {},
-	"internal/tool/run/search":   {"internal/tool/run/root"},
-	"internal/tool/run/textdiff": {},
-	"internal/tool/run/difftest": {},
-	"internal/tool/run/textfile": {"internal/tool/run/..."},
-	"internal/tool/run/readrule": {"internal/tool/run/wildcard"},
-	"internal/tool/run/wildcard": {},
-	"internal/tool/run/globpath": {},
-	"internal/tool/run/spelling": {},
-	"internal/policy":            {"client", "internal/tool", "internal/tool/run/readrule", "internal/tool/run/wildcard", "internal/tomltext"},
-	"internal/tomltext":          {},
-	"internal/sandbox":           {"client"},
-	"internal/sandbox/control":   {},
-	"internal/sandbox/cgroup":    {"client", "internal/sandbox", "internal/sandbox/process", "internal/thread"},
-	"internal/sandbox/docker": {
-		"client", "internal/sandbox", "internal/sandbox/cgroup", "internal/sandbox/control", "internal/sandbox/inside",
-		"internal/sandbox/mount", "internal/sandbox/process", "internal/sandbox/seccomp", "internal/sandbox/transfer",
-	},
-	"internal/sandbox/transfer": {"internal/thread"},
-	"internal/sandbox/inside":   {"client", "internal/sandbox"},
-	"internal/sandbox/oci": {
-		"client", "internal/sandbox", "internal/sandbox/cgroup", "internal/sandbox/control", "internal/sandbox/inside",
-		"internal/sandbox/mount", "internal/sandbox/process", "internal/sandbox/seccomp",
-	},
-	"internal/sandbox/mount":       {"internal/sandbox", "internal/thread"},
-	"internal/sandbox/process":     {"internal/sandbox"},
-	"internal/sandbox/seccomp":     {},
-	"internal/sandbox/sandboxtest": {"client", "internal/sandbox", "internal/agent", "internal/tool/run"},
-	"internal/agent":               {"internal/tool/run/..."},
-	"internal/image":               {"client"},
-	"internal/audit/record":        {},
-	"internal/hardening":           {"client"},
-	"internal/thread":              {},
-	"internal/worktree":            {"internal/thread"},
-	"internal/store":               {"client"},
-	"internal/session": {
-		"client", "internal/agent", "internal/image", "internal/policy", "internal/sandbox", "internal/store",
-		"internal/thread", "internal/tool", "internal/tool/run", "internal/tool/run/readrule", "internal/tool/shell", "internal/worktree",
-	},
-	"internal/metrics": {"client", "internal/policy", "internal/session"},
-	"internal/audit":   {"client", "internal/audit/record", "internal/policy", "internal/session"},
-	"internal/server":  {"api", "client", "internal/session", "internal/tool"},
-	"internal/config":  {"client", "internal/policy", "internal/tomltext"},
-	"cmd/toold":        {"client", "internal/..."},
-	"cmd/toolctl":      {"client", "internal/audit/record", "internal/config", "internal/policy", "internal/tool", "internal/tool/shell"},
-	"cmd/toolagent":    {"internal/agent", "internal/tool/run/..."},
+// importTable reads the import table of docs/architecture.md: what each package may
+// import of ours. A trailing "/..." stands for the package and all below it. Package
+// client, wire types on the standard library alone, is every package's but the agent's
+// (see TestAgentIsSmall).
+func importTable(t *testing.T) map[string][]string {
+	t.Helper()
+	text, err := os.ReadFile("docs/architecture.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := regexp.MustCompile("`([^`]+)`")
+	table := make(map[string][]string)
+	for _, row := range regexp.MustCompile("(?m)^\\| `((?:api|client|cmd/|internal/)[^`]*)` \\|[^|]+\\|([^|]+)\\|$").FindAllStringSubmatch(string(text), -1) {
+		allowed := []string{"client"}
+		for _, m := range name.FindAllStringSubmatch(row[2], -1) {
+			if m[1] != "api" && m[1] != "internal/..." {
+				m[1] = "internal/" + m[1]
+			}
+			allowed = append(allowed, m[1])
+		}
+		table[row[1]] = allowed
+	}
+	return table
 }
 
 // goPackage is what `go list -json` says of a package.
@@ -116,6 +82,7 @@ func goList(t *testing.T, args ...string) []goPackage {
 }
 
 func TestImportTable(t *testing.T) {
+	mayImport, seen := importTable(t), make(map[string]bool)
 	for _, p := range goList(t, "./...") {
 		name := strings.TrimPrefix(p.ImportPath, module+"/")
 		if p.ImportPath == module || strings.HasPrefix(name, "bench") || strings.HasPrefix(name, "test/") || strings.HasPrefix(name, "examples/") {
@@ -123,9 +90,10 @@ func TestImportTable(t *testing.T) {
 		}
 		allowed, ok := mayImport[name]
 		if !ok {
-			t.Errorf("package %s is not in the import table: say in repo_test.go and docs/architecture.md what it may import", name)
+			t.Errorf("package %s is not in the import table of docs/architecture.md: say there what it is and what it may import", name)
 			continue
 		}
+		seen[name] = true
 		for _, imp := range p.Imports {
 			ours, isOurs := strings.CutPrefix(imp, module+"/")
 			if isOurs && !slices.ContainsFunc(allowed, func(a string) bool { return covers(a, ours) }) {
@@ -138,6 +106,11 @@ func TestImportTable(t *testing.T) {
 					t.Errorf("client imports %s: it stands on the standard library alone", imp)
 				}
 			}
+		}
+	}
+	for name := range mayImport {
+		if !seen[name] {
+			t.Errorf("docs/architecture.md has a package %s, which is not there", name)
 		}
 	}
 }
@@ -401,16 +374,50 @@ func TestSecurityNamesTests(t *testing.T) {
 	}
 }
 
-// TestDocsKnowTheTable: docs/architecture.md shows the import table; it must
-// name every package.
-func TestDocsKnowTheTable(t *testing.T) {
-	text, err := os.ReadFile("docs/architecture.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name := range mayImport {
-		if !strings.Contains(string(text), fmt.Sprintf("`%s`", name)) {
-			t.Errorf("docs/architecture.md does not say what %s is", name)
+// commandBlock is a fenced block of a document with the line above it.
+var commandBlock = regexp.MustCompile("(?m)^(.*)\n```([a-z]*)\n(?s:.*?)^```$")
+
+// TestCommandBlocks: each block of commands and code in a document is run by a test,
+// which the comment above it names, or the comment says why not.
+//
+// Commands are "sh"; "text", "ini" and "json" are what is looked at, not typed.
+func TestCommandBlocks(t *testing.T) {
+	run := regexp.MustCompile(`^<!-- ([^ ]+): ([a-zA-Z0-9. -]+) -->$`)
+	not := regexp.MustCompile(`^<!-- not run: .{10,} -->$`)
+	for _, doc := range tracked(t) {
+		if filepath.Ext(doc) != ".md" || strings.HasPrefix(doc, "internal/tool/") {
+			continue
+		}
+		text, err := os.ReadFile(doc)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range commandBlock.FindAllStringSubmatch(string(text), -1) {
+			above, language := m[1], m[2]
+			_, first, _ := strings.Cut(m[0], "```"+language+"\n")
+			first, _, _ = strings.Cut(first, "\n")
+			if language == "" {
+				t.Errorf("%s: the block that begins with %q does not say what it is: sh, toml, text …", doc, first)
+			}
+			if language == "text" || language == "ini" || language == "json" || not.MatchString(above) {
+				continue
+			}
+			named := run.FindStringSubmatch(above)
+			if named == nil {
+				t.Errorf("%s: the line above the block that begins with %q does not name the test that runs it, nor say why none does", doc, first)
+				continue
+			}
+			test, err := os.ReadFile(named[1])
+			switch {
+			case err != nil:
+				t.Errorf("%s: %v", doc, err)
+			case strings.HasPrefix(named[1], "test/cli/") &&
+				!strings.Contains(string(test), "block "+doc+" "+named[2]+"\n") && !strings.Contains(string(test), fmt.Sprintf("%q, %q", doc, named[2])):
+				t.Errorf("%s does not run the block %q of %s", named[1], named[2], doc)
+			}
 		}
 	}
 }

@@ -114,6 +114,7 @@ func TestScripts(t *testing.T) {
 			"terminal":     cmdTerminal,
 			"narrow":       cmdNarrow,
 			"privatedir":   cmdPrivateDir,
+			"block":        cmdBlock,
 		},
 		RequireUniqueNames: true,
 	})

@@ -21,4 +21,9 @@
 //	                       that shows
 //	narrow COLUMNS         no line of the last standard output is wider
 //	privatedir DIR         toolctl and toold in DIR, for `run` without a daemon
+//	block FILE NAME        write the command block of a document to NAME.sh
+//
+// The documents' command blocks are run as they stand there: a comment above each
+// names the script that does, and what the script calls it, or says why none does.
+// TestCommandBlocks in the root of the repository holds both to that.
 package cli
