@@ -28,9 +28,9 @@ const overdue = time.Minute
 
 func newApprovalCounters(r *registrar) *approvalCounters {
 	replies := r.counter("toold_approval_replies_total",
-		"Approvals that ended, by how: once, always, reject, timeout, stale, gone (with their call or session).", "reply")
+		"Finished approvals by reply: once, always, reject, timeout, stale, gone (their call or session ended).", "reply")
 	return &approvalCounters{
-		wait:    r.histogram("toold_approval_wait_seconds", "How long approvals waited for their end.", waiting).WithLabelValues(),
+		wait:    r.histogram("toold_approval_wait_seconds", "Time from asking for an approval to its reply.", waiting).WithLabelValues(),
 		pending: map[string]span{},
 		replies: byName([]string{"once", "always", "reject", "timeout", "stale", "gone"}, unknown, func(reply string) prometheus.Counter {
 			return replies.WithLabelValues(reply)

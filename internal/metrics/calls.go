@@ -46,13 +46,13 @@ type toolCounters struct {
 func newCallCounters(r *registrar, tools []string) callCounters {
 	calls := r.counter("toold_tool_calls_total", "Finished calls by tool and outcome: ok, tool_error, denied, error.", "tool", "outcome")
 	duration := r.histogram("toold_tool_call_duration_seconds", "Time from the start of a call's tool to its result.", latency, "tool")
-	truncated := r.counter("toold_output_truncations_total", "Calls whose output was too long for the result and was cut, by tool.", "tool")
-	lenient := r.counter("toold_lenient_conversions_total", "Inputs in which a loosely typed value was converted, by tool.", "tool")
+	truncated := r.counter("toold_output_truncations_total", "Calls whose output was truncated, by tool.", "tool")
+	lenient := r.counter("toold_lenient_conversions_total", "Calls with a loosely typed input that was converted, by tool.", "tool")
 	kills := r.counter("toold_call_kills_total", "Calls whose processes were killed, by reason.", "reason")
 	c := callCounters{
 		queue: r.histogram("toold_tool_call_queue_duration_seconds",
-			"Time from a call's arrival to the start of its tool: judging, waiting for an approval and for a free slot.", latency).WithLabelValues(),
-		spilled: r.counter("toold_output_spilled_bytes_total", "Bytes of whole outputs written to disk because they were too long for the result.").WithLabelValues(),
+			"Time from a call's arrival to the start of its tool, including approvals and the wait for a slot.", latency).WithLabelValues(),
+		spilled: r.counter("toold_output_spilled_bytes_total", "Bytes of output written to disk because the result has no room for them.").WithLabelValues(),
 		kills:   map[string]prometheus.Counter{},
 	}
 	for _, reason := range killReasons {

@@ -77,7 +77,7 @@ func New(cfg Config) (*Metrics, error) {
 	m := &Metrics{registry: prometheus.NewRegistry()}
 	r := &registrar{to: m.registry}
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "toold_build_info", Help: "1; the labels say what is running.",
+		Name: "toold_build_info", Help: "Always 1; the labels have the version that is running.",
 		ConstLabels: prometheus.Labels{"version": cfg.Version.Version, "commit": cfg.Version.Commit, "go_version": cfg.Version.GoVersion},
 	})
 	build.Set(1)
@@ -88,13 +88,13 @@ func New(cfg Config) (*Metrics, error) {
 	m.approvals = newApprovalCounters(r)
 	m.hooks = newHookCounters(r)
 	m.reloaded = r.gauge("toold_config_last_reload_successful",
-		"1 when the configuration in use is the one that was read last; 0 when that was refused and the one before it stays.").WithLabelValues()
+		"1 if the last reload of the configuration succeeded; 0 if it was refused and the previous one is in use.").WithLabelValues()
 	m.Reloaded(nil) // the one that the daemon has started with
 	m.usage = newUsageCollector(cfg.Usage)
 	m.AddTenants(cfg.Tenants)
 	r.add(m.usage, &waitsCollector{m},
-		failures("toold_store_errors_total", "Writes to the daemon's store that failed: a full or a broken disk.", cfg.StoreErrors),
-		failures("toold_audit_errors_total", "Records of the audit log that could not be written.", cfg.AuditErrors),
+		failures("toold_store_errors_total", "Failed writes to the daemon's store, such as on a full disk.", cfg.StoreErrors),
+		failures("toold_audit_errors_total", "Failed writes to the audit log.", cfg.AuditErrors),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m, errors.Join(r.errs...)
 }

@@ -30,9 +30,9 @@ type byAction = closed[prometheus.Counter]
 
 func newPolicyCounters(r *registrar, tools, permissions []string) policyCounters {
 	decisions := r.counter("toold_policy_decisions_total",
-		"Requests of calls by permission and by what the rules said about each: allow, ask, deny. A call has one or more requests.", "permission", "action")
+		"Policy decisions by permission and action: allow, ask, deny. A call has one or more.", "permission", "action")
 	loops := r.counter("toold_doom_loops_total",
-		"Calls that were found to repeat, by tool, by the number of calls after which they do, and by what was done.", "tool", "period", "action")
+		"Repeated calls, by tool, length of the repeated sequence and action taken.", "tool", "period", "action")
 	permissions = append([]string{policy.PermissionDoomLoop, policy.PermissionExternal}, permissions...)
 	return policyCounters{
 		decisions: byName(permissions, other, func(permission string) byAction {
@@ -92,8 +92,8 @@ type momentCounters struct {
 }
 
 func newHookCounters(r *registrar) hookCounters {
-	runs := r.counter("toold_hooks_total", "Hooks that ran, by their moment and outcome: ok, denied, replaced, failed.", "event", "outcome")
-	duration := r.histogram("toold_hook_duration_seconds", "How long hooks took, by their moment.", latency, "event")
+	runs := r.counter("toold_hooks_total", "Hooks that ran, by event and outcome: ok, denied, replaced, failed.", "event", "outcome")
+	duration := r.histogram("toold_hook_duration_seconds", "Run time of hooks, by event.", latency, "event")
 	moments := []string{
 		session.HookCallBefore, session.HookCallAfter, session.HookSessionCreated, session.HookSessionEnded, session.HookFileEdited,
 	}

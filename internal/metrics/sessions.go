@@ -41,10 +41,10 @@ type sojourn struct {
 
 func newSessionCounters(r *registrar, runtimes []string) *sessionCounters {
 	states := r.gauge("toold_sessions", "Sessions that have not ended, by state and runtime.", "state", "runtime")
-	ended := r.counter("toold_sessions_ended_total", "Sessions that are over: ended as they were asked to, or lost.", "state")
+	ended := r.counter("toold_sessions_ended_total", "Sessions that are over: ended on request, or lost.", "state")
 	created := r.histogram("toold_sandbox_create_duration_seconds",
-		"Time to a usable sandbox, by runtime and whether it was taken from the warm pool.", latency, "runtime", "warm")
-	failures := r.counter("toold_sandbox_create_failures_total", "Sessions that were lost before they were ready, by runtime.", "runtime")
+		"Time to make a usable sandbox, by runtime and whether it came from the warm pool.", latency, "runtime", "warm")
+	failures := r.counter("toold_sandbox_create_failures_total", "Sessions that failed before they were ready, by runtime.", "runtime")
 	c := &sessionCounters{live: map[string]sojourn{}, ended: map[client.SessionState]prometheus.Counter{}}
 	for _, s := range []client.SessionState{client.SessionEnded, client.SessionLost} {
 		c.ended[s] = ended.WithLabelValues(string(s))

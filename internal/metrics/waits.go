@@ -10,10 +10,10 @@ import (
 
 var (
 	oldestSession = prometheus.NewDesc("toold_session_oldest_transition_seconds",
-		"For how long the session that has been longest in this state, which is one to pass through, is there; 0 where there is none.", []string{"state"}, nil)
-	pendingApprovals = prometheus.NewDesc("toold_approvals_pending", "Calls that wait for somebody to allow them.", nil, nil)
+		"Age of the oldest session in this transitional state, in seconds; 0 if none.", []string{"state"}, nil)
+	pendingApprovals = prometheus.NewDesc("toold_approvals_pending", "Calls that are waiting for approval.", nil, nil)
 	oldestApproval   = prometheus.NewDesc("toold_approval_oldest_pending_seconds",
-		"How long the approval waits that has waited longest; 0 where there is none.", nil, nil)
+		"Age of the oldest pending approval, in seconds; 0 if none.", nil, nil)
 )
 
 // waitsCollector works out at each scrape what waits, and for how long.

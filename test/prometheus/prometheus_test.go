@@ -196,7 +196,11 @@ func TestAlertsAreTested(t *testing.T) {
 				t.Errorf("%s has no %s", name, field)
 			}
 		}
-		if !bytes.Contains(manual, []byte("`"+name+"`")) {
+		anchor := strings.ToLower(name)
+		if !strings.Contains(body, "runbook_url: https://github.com/toold/toold/blob/main/docs/operations.md#"+anchor+"\n") {
+			t.Errorf("%s has no link to what to do about it", name)
+		}
+		if !bytes.Contains(manual, []byte(`<a id="`+anchor+"\"></a>`"+name+"`")) {
 			t.Errorf("docs/operations.md does not say what to do about %s", name)
 		}
 	}
