@@ -230,7 +230,7 @@ func (s *Server) finish(x *exchange, r *http.Request) {
 	if s.cfg.Log.Enabled(r.Context(), slog.LevelDebug) {
 		s.cfg.Log.LogAttrs(r.Context(), slog.LevelDebug, "request",
 			slog.String("method", r.Method), slog.String("route", r.Pattern), slog.Int("status", x.status),
-			slog.Duration("took", time.Since(x.start)), slog.String("tenant", x.who.Tenant), slog.Uint64("uid", uint64(x.who.UID)))
+			slog.Float64("duration_ms", float64(time.Since(x.start).Microseconds())/1000), slog.String("tenant", x.who.Tenant), slog.Uint64("uid", uint64(x.who.UID)))
 	}
 }
 

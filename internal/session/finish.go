@@ -361,10 +361,18 @@ func (s *Session) logEnd(c *call, v *client.Call, ran time.Duration) {
 		slog.String("tool", v.Tool),
 		slog.String("status", string(v.Status)),
 		slog.Bool("is_error", v.IsError),
-		slog.Duration("duration", ran),
+		slog.Float64("duration_ms", float64(ran.Microseconds())/1000),
+		{},
+		{},
 		{},
 	}
-	n := len(attrs) - 1
+	n := len(attrs) - 3
+	for _, name := range []string{"reason", "exit_code"} {
+		if v, ok := v.Metadata[name]; ok {
+			attrs[n] = slog.Any(name, v)
+			n++
+		}
+	}
 	if v.Error != nil {
 		attrs[n] = slog.String("code", string(v.Error.Code))
 		n++
