@@ -52,6 +52,8 @@ type Approval struct {
 	SelfApprove bool      `json:"self_approve,omitempty"`
 	Created     time.Time `json:"created"`
 	Expires     time.Time `json:"expires"`
+	// Reply is how it was answered; absent while it is pending.
+	Reply *ApprovalReply `json:"reply,omitempty"`
 }
 
 // ApprovalAnswer answers an approval.

@@ -34,7 +34,7 @@ func (c *Client) ListApprovals(ctx context.Context, q ApprovalQuery) (*List[Appr
 	return fetch[List[Approval]](ctx, c, request{method: "GET", path: "/v1/approvals", query: q.values()})
 }
 
-// AnswerApproval answers a pending approval, and gives it as it was. Whoever made
+// AnswerApproval answers a pending approval, and gives it with its reply. Whoever made
 // the call is refused (CodeForbidden); one that has been answered meanwhile, or
 // is not the one of a.SHA256, is a CodeConflict or CodeNotFound.
 func (c *Client) AnswerApproval(ctx context.Context, id string, a ApprovalAnswer) (*Approval, error) {

@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 	"net/url"
 )
@@ -17,37 +16,21 @@ func (c *Client) ListImages(ctx context.Context) (*List[Image], error) {
 // how far it has come, from the calling goroutine. For admins. The pull ends with
 // ctx.
 func (c *Client) PullImage(ctx context.Context, r ImagePull, progress func(ImageProgress)) (*Image, error) {
-	var image *Image
-	err := c.stream(ctx, request{method: "POST", path: "/v1/images", body: r}, func(m message) error {
-		switch m.event {
-		case "progress":
-			var p ImageProgress
-			if err := json.Unmarshal(m.data, &p); err != nil {
-				return fmt.Errorf("pull %s: progress cannot be read: %w", r.Ref, err)
-			}
-			if progress != nil {
-				progress(p)
-			}
-			return nil
-		case "completed":
-			image = new(Image)
-			if err := json.Unmarshal(m.data, image); err != nil {
-				return fmt.Errorf("pull %s: answer cannot be read: %w", r.Ref, err)
-			}
-			return errStop
-		case "error":
-			var p Problem
-			if err := json.Unmarshal(m.data, &p); err != nil {
-				return fmt.Errorf("pull %s: error cannot be read: %w", r.Ref, err)
-			}
-			return &Error{Code: p.Code, Message: p.Detail, Hint: p.Hint, Status: p.Status}
+	image := new(Image)
+	err := c.following(ctx, request{method: "POST", path: "/v1/images", body: r}, image, "progress", func(data []byte) error {
+		var p ImageProgress
+		if err := json.Unmarshal(data, &p); err != nil {
+			return err
 		}
-		return nil // of a later version
+		if progress != nil {
+			progress(p)
+		}
+		return nil
 	})
-	if image != nil {
-		return image, nil
+	if err != nil {
+		return nil, err
 	}
-	return nil, err
+	return image, nil
 }
 
 // ImportImage makes an image of an archive: an OCI archive, what `docker save`

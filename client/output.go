@@ -10,6 +10,9 @@ type Output struct {
 	Offset int64  `json:"offset"`
 	Text   string `json:"text,omitempty"`
 	Base64 []byte `json:"base64,omitempty"`
+	// Missing counts bytes from Offset on that were not kept, in a stream that was
+	// taken up again; such an event has no bytes.
+	Missing int64 `json:"missing,omitempty"`
 }
 
 // NewOutput makes the data of an output event from its bytes.

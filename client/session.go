@@ -101,6 +101,7 @@ type Usage struct {
 // Session is one sandbox with its worktree.
 type Session struct {
 	ID       string            `json:"id"`
+	Key      string            `json:"key,omitempty"`
 	Name     string            `json:"name,omitempty"`
 	State    SessionState      `json:"state"`
 	Reason   string            `json:"reason,omitempty"` // why it ended or was lost
@@ -131,6 +132,14 @@ type Session struct {
 
 // SessionCreate asks for a session.
 type SessionCreate struct {
+	// Key is the client's own name for this request, unique in the tenant: the same
+	// key and body again answers with the same session, never a second one. A new
+	// token is then given, where one is asked for, and the one before ends.
+	Key string `json:"key,omitempty"`
+	// Queue is how long to wait for a place where the tenant has all the sessions that
+	// it may have (max_sessions), at most 24 h; 0 is not at all. The places are given
+	// in the order of the requests.
+	Queue       Duration          `json:"queue,omitempty"`
 	Name        string            `json:"name,omitempty"`
 	Profile     string            `json:"profile,omitempty"`
 	Worktree    Worktree          `json:"worktree,omitzero"`
@@ -147,6 +156,12 @@ type SessionCreate struct {
 	IdleTimeout Duration          `json:"idle_timeout,omitempty"` // default 1 h; negative = never
 	LeasePID    int               `json:"lease_pid,omitempty"`    // the session ends when this process does
 	Token       bool              `json:"token,omitempty"`        // answer with a bearer token good for calls in it
+}
+
+// SessionQueued is the place of a request among those that wait for one of their
+// tenant's sessions to end; 1 is the next.
+type SessionQueued struct {
+	Position int `json:"position"`
 }
 
 // SessionPatch changes a live session; nil fields stay as they are. In Labels an

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"encoding/json"
 	"maps"
 	"net/url"
 	"slices"
@@ -23,6 +24,24 @@ type SessionQuery struct {
 func (c *Client) CreateSession(ctx context.Context, r SessionCreate) (*Session, error) {
 	s := new(Session)
 	if err := c.wait(ctx, request{method: "POST", path: "/v1/sessions", body: r}, s); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// CreateQueued is CreateSession that tells where the request stands while it waits
+// for a place (r.Queue), from the calling goroutine. The wait ends with ctx.
+func (c *Client) CreateQueued(ctx context.Context, r SessionCreate, queued func(SessionQueued)) (*Session, error) {
+	s := new(Session)
+	err := c.following(ctx, request{method: "POST", path: "/v1/sessions", body: r}, s, "queued", func(data []byte) error {
+		var q SessionQueued
+		if err := json.Unmarshal(data, &q); err != nil {
+			return err
+		}
+		queued(q)
+		return nil
+	})
+	if err != nil {
 		return nil, err
 	}
 	return s, nil

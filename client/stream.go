@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -42,6 +43,38 @@ func (c *Client) stream(ctx context.Context, r request, fn func(message) error) 
 	err = readMessages(resp.Body, maxEvent, fn)
 	if err == nil || isTransport(err) {
 		return c.transportError(ctx, r, io.ErrUnexpectedEOF)
+	}
+	return err
+}
+
+// following sends r and takes the events of its answer: those of how it goes on, by
+// this name, and at the end completed, which is read into out, or error.
+func (c *Client) following(ctx context.Context, r request, out any, name string, event func(data []byte) error) error {
+	unreadable := func(m message, err error) error {
+		return fmt.Errorf("%s %s: the event %s is not the JSON expected: %w", r.method, r.path, m.event, err)
+	}
+	err := c.stream(ctx, r, func(m message) error {
+		switch m.event {
+		case name:
+			if err := event(m.data); err != nil {
+				return unreadable(m, err)
+			}
+		case "completed":
+			if err := json.Unmarshal(m.data, out); err != nil {
+				return unreadable(m, err)
+			}
+			return errStop
+		case "error":
+			var p Problem
+			if err := json.Unmarshal(m.data, &p); err != nil {
+				return unreadable(m, err)
+			}
+			return &Error{Code: p.Code, Message: p.Detail, Hint: p.Hint, Violations: p.Violations, Status: p.Status}
+		}
+		return nil // of a later version
+	})
+	if errors.Is(err, errStop) {
+		return nil
 	}
 	return err
 }

@@ -234,9 +234,7 @@ func absent(_ *client.Version, err error) bool {
 }
 
 func (r *runCommand) inSession(ctx context.Context, c *client.Client, req client.SessionCreate, call client.CallCreate) error {
-	progress := r.progress("creating a session")
-	s, err := c.CreateSession(ctx, req)
-	progress.stop()
+	s, err := r.createSession(ctx, c, req)
 	if err != nil {
 		return commandFailure(err)
 	}

@@ -49,9 +49,7 @@ func (s *sessionCreateCommand) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	progress := s.progress("creating a session")
-	created, err := s.client().CreateSession(c.Context(), req)
-	progress.stop()
+	created, err := s.createSession(c.Context(), s.client(), req)
 	if err != nil {
 		return err
 	}

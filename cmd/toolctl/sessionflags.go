@@ -20,6 +20,7 @@ type sessionFlags struct {
 	runtime, net           string
 	env, limits, mounts    []string
 	permission             []string
+	queue                  string
 }
 
 func (f *sessionFlags) register(a *app, c *cobra.Command) {
@@ -35,6 +36,7 @@ func (f *sessionFlags) register(a *app, c *cobra.Command) {
 	fs.StringArrayVar(&f.limits, "limit", nil, "limit `k=v`: "+strings.Join(limitNames(), ", ")+" (repeatable)")
 	fs.StringArrayVar(&f.mounts, "mount", nil, "extra read-only directory `SRC:DST` (repeatable)")
 	fs.StringArrayVar(&f.permission, "permission", nil, "rule `PERMISSION:PATTERN:ACTION` that narrows the profile, such as 'bash:git push *:deny' (repeatable)")
+	fs.StringVar(&f.queue, "queue", "", "where all sessions of the tenant are in use, wait this `duration` for one to end, such as 10m")
 	_ = c.MarkFlagDirname("worktree")
 	_ = c.RegisterFlagCompletionFunc("profile", completeProfile)
 	_ = c.RegisterFlagCompletionFunc("image", a.completeImages)
@@ -63,7 +65,12 @@ func (f *sessionFlags) request(getenv func(string) string) (client.SessionCreate
 	if r.Permission, err = parseRules(f.permission); err != nil {
 		return r, err
 	}
-	r.Mounts, err = parseMounts(f.mounts)
+	if r.Mounts, err = parseMounts(f.mounts); err != nil {
+		return r, err
+	}
+	if r.Queue, err = parseDurationFlag("--queue", f.queue); err == nil && r.Queue < 0 {
+		err = usagef("--queue %s: write a time such as 10m", f.queue)
+	}
 	return r, err
 }
 

@@ -31,44 +31,15 @@ func (s *Server) pullImage(x *exchange, r *request) error {
 	}
 	defer release()
 	if wantsEvents(r.Request) {
-		return s.streamPull(x, r, req)
+		return s.streamProgress(x, r, func(ctx context.Context, tell func(string, any)) (any, error) {
+			return s.cfg.API.PullImage(ctx, r.who, req, func(p client.ImageProgress) { tell("progress", p) })
+		})
 	}
 	made, err := s.cfg.API.PullImage(r.Context(), r.who, req, nil)
 	if err != nil {
 		return err
 	}
 	return s.reply(x, http.StatusOK, made)
-}
-
-// streamPull answers with progress, and then with the image or with why there is
-// none. Until the first progress there is no header yet, so that a pull that
-// cannot begin is answered like any other request. It ends when the client goes.
-func (s *Server) streamPull(x *exchange, r *request, req client.ImagePull) error {
-	ctx, cancel := context.WithCancel(r.Context())
-	defer cancel()
-	out := &sse{s: s, x: x}
-	defer out.close()
-	stop := out.beating()
-	defer stop()
-	made, err := s.cfg.API.PullImage(ctx, r.who, req, func(p client.ImageProgress) {
-		data, err := encode(p)
-		if err != nil || out.write("", "progress", data) != nil {
-			cancel()
-		}
-	})
-	if err != nil && x.status == 0 {
-		return err
-	}
-	event, v := "completed", any(made)
-	if err != nil {
-		event, v = "error", s.problemOf(r.Request, err)
-	}
-	data, err := encode(v)
-	if err != nil {
-		return err
-	}
-	_ = out.write("", event, data) // a client that is gone sees that there was no end
-	return nil
 }
 
 // importImage gives the body to the store as it arrives.

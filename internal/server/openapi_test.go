@@ -68,9 +68,7 @@ func generate(t *testing.T) []byte {
 		}
 		item[strings.ToLower(rt.method)] = g.operation(rt)
 	}
-	for _, v := range []any{client.Problem{}, client.Event{}, client.Output{}, client.ApprovalReply{}} {
-		g.schema(reflect.TypeOf(v))
-	}
+	g.schema(reflect.TypeFor[client.Problem]())
 	doc := object{
 		"openapi": "3.1.0",
 		"info": object{
@@ -89,6 +87,9 @@ func generate(t *testing.T) []byte {
 			"responses": object{"Problem": object{
 				"description": "The request was not carried out; code says why",
 				"content":     object{"application/problem+json": object{"schema": ref("Problem")}},
+				"headers": object{"Retry-After": object{
+					"description": "with 429 and 503: seconds after which it is worth asking again", "schema": object{"type": "integer"},
+				}},
 			}},
 		},
 	}
@@ -110,6 +111,8 @@ func (g *generator) operation(rt *route) object {
 		"operationId": rt.op, "summary": rt.summary, "x-toold-role": []string{"anyone", "token", "tenant", "admin"}[rt.role],
 		"responses": g.responses(rt),
 	}
+	// Who asks is known from the socket; only a session's token is shown.
+	op["security"] = []any{}
 	if rt.role <= roleToken {
 		op["security"] = []any{object{}, object{"sessionToken": []any{}}}
 	}
@@ -131,14 +134,21 @@ func (g *generator) responses(rt *route) object {
 	if content := g.content(rt.response); content != nil {
 		ok["content"] = content
 	}
-	all := object{strconv.Itoa(rt.status): ok, "default": object{"$ref": "#/components/responses/Problem"}}
+	problem := object{"$ref": "#/components/responses/Problem"}
+	all := object{strconv.Itoa(rt.status): ok, "4XX": problem, "default": problem}
 	switch rt.op {
 	case "CreateCall":
-		ok["description"] = "The finished call; or its events: pending, running, metadata, output, approval.asked, approval.replied, completed, error. Their data is a Call; of output an Output, of metadata an object, of approval.asked an Approval, of approval.replied an ApprovalReply"
-		ok["content"].(object)["text/event-stream"] = object{"schema": object{"type": "string"}}
+		ok["description"] = "The finished call; or its events: pending, running, metadata, output, approval.asked, approval.replied, completed, error. Their data is a Call; of output an Output, of metadata an object, of approval.asked an Approval, of approval.replied an ApprovalReply. The id of an output event is the offset behind it (of a call with streams=split those of stdout and stderr, with a comma): the same request with its key and Last-Event-ID goes on there"
+		ok["content"].(object)["text/event-stream"] = g.events("Call", client.Call{}, client.Output{}, client.Approval{}, client.ApprovalReply{})
 		all["202"] = object{"description": "The call as it stands; it goes on", "content": g.content(rt.response)}
 	case "Ready":
 		all["503"] = object{"description": "Not ready", "content": g.content(rt.response)}
+	case "CreateSession":
+		ok["description"] = "The session; or, with Accept: text/event-stream, queued while it waits for a place (its data is a SessionQueued), then completed with the session or error with a Problem"
+		ok["content"].(object)["text/event-stream"] = g.events("Session", client.Session{}, client.SessionQueued{}, client.Problem{})
+	case "PullImage":
+		ok["description"] = "The image; or, with Accept: text/event-stream, progress (its data is an ImageProgress), then completed with the image or error with a Problem"
+		ok["content"].(object)["text/event-stream"] = g.events("Image", client.Image{}, client.ImageProgress{}, client.Problem{})
 	case "Events":
 		ok["description"] = "Events with their ids; the data of each is an Event"
 	}
@@ -154,7 +164,7 @@ func (g *generator) content(v any) object {
 	case textBody:
 		return object{"text/plain": object{"schema": object{"type": "string"}}}
 	case eventsBody:
-		return object{"text/event-stream": object{"schema": object{"type": "string"}}}
+		return object{"text/event-stream": object{"schema": g.schema(reflect.TypeFor[client.Event]())}}
 	case anyJSON:
 		return object{"application/json": object{"schema": object{"type": "object"}}}
 	case client.List[client.ToolDefinition]: // in the shape of a provider with ?format=
@@ -163,6 +173,18 @@ func (g *generator) content(v any) object {
 		return object{"application/json": object{"schema": object{"anyOf": []any{own, other}}}}
 	}
 	return object{"application/json": object{"schema": g.schema(reflect.TypeOf(v))}}
+}
+
+// events is a stream whose events have data of these types; the schema of it is
+// named for what the stream is about.
+func (g *generator) events(of string, data ...any) object {
+	var all []object
+	for _, v := range data {
+		all = append(all, g.schema(reflect.TypeOf(v)))
+	}
+	name := of + "EventData"
+	g.schemas[name] = object{"description": "The data of one event of a text/event-stream", "anyOf": all}
+	return object{"schema": ref(name)}
 }
 
 func (g *generator) params(rt *route) []any {
@@ -174,8 +196,11 @@ func (g *generator) params(rt *route) []any {
 		}
 		list = append(list, object{"name": "id", "in": "path", "required": true, "description": doc, "schema": object{"type": "string", "pattern": kind.pattern}})
 	}
-	if rt.op == "Events" {
+	switch rt.op {
+	case "Events":
 		list = append(list, object{"name": "Last-Event-ID", "in": "header", "description": "go on after this event", "schema": object{"type": "string"}})
+	case "CreateCall":
+		list = append(list, object{"name": "Last-Event-ID", "in": "header", "description": "of a stream: go on after this output event of the call that has the key", "schema": object{"type": "string"}})
 	}
 	for _, p := range rt.query {
 		list = append(list, p.describe())
@@ -252,7 +277,7 @@ func (g *generator) plain(t reflect.Type) object {
 	case reflect.Float64:
 		return object{"type": "number"}
 	case reflect.Int, reflect.Int64:
-		return object{"type": "integer"}
+		return object{"type": "integer", "format": "int64"}
 	case reflect.Interface:
 		return object{}
 	}
@@ -263,9 +288,11 @@ func (g *generator) named(t reflect.Type) object {
 	doc := g.docs.types[t.Name()]
 	switch {
 	case t == reflect.TypeFor[client.Size]():
-		return object{"description": doc, "type": []string{"integer", "string"}, "minimum": 0, "examples": []any{268435456, "256MiB"}}
+		// A type of its own for what answers have: generators make numbers of it. That
+		// requests may also have text is for people.
+		return object{"description": doc, "type": "integer", "format": "int64", "minimum": 0, "example": 268435456}
 	case t == reflect.TypeFor[client.Duration]():
-		return object{"description": doc, "type": []string{"integer", "string"}, "examples": []any{30000, "30s"}}
+		return object{"description": doc, "type": "integer", "format": "int64", "example": 30000}
 	case t.Kind() == reflect.Struct:
 		return g.structure(t, doc)
 	}

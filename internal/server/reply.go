@@ -38,9 +38,22 @@ func (s *Server) writeBody(w http.ResponseWriter, status int, contentType string
 	h.Set("Content-Type", contentType)
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	h.Set("Cache-Control", "no-store")
+	retryAfter(h, status)
 	s.extendWrite(w)
 	w.WriteHeader(status)
 	_, _ = w.Write(body)
+}
+
+// retryAfter says when the same request may be worth sending again, in seconds:
+// what is overloaded, starts or stops is so for a moment, a place must be given
+// back by somebody.
+func retryAfter(h http.Header, status int) {
+	switch status {
+	case http.StatusServiceUnavailable:
+		h.Set("Retry-After", "1")
+	case http.StatusTooManyRequests:
+		h.Set("Retry-After", "5")
+	}
 }
 
 // extendWrite gives the client WriteTimeout from now to take what is written.

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strings"
@@ -13,6 +14,16 @@ func (s *Server) createSession(x *exchange, r *request) error {
 	var req client.SessionCreate
 	if err := s.decode(x, r, &req); err != nil {
 		return err
+	}
+	if wantsEvents(r.Request) {
+		release, err := s.stream(r)
+		if err != nil {
+			return err
+		}
+		defer release()
+		return s.streamProgress(x, r, func(ctx context.Context, tell func(string, any)) (any, error) {
+			return s.cfg.API.CreateQueued(ctx, r.who, req, func(position int) { tell("queued", client.SessionQueued{Position: position}) })
+		})
 	}
 	made, err := s.cfg.API.Create(r.Context(), r.who, req)
 	if err != nil {

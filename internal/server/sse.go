@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -129,6 +130,38 @@ func (e *sse) beating() (stop func()) {
 		}
 	}()
 	return func() { close(done); <-ended }
+}
+
+// streamProgress answers with the events that run tells, and then with completed
+// and what it returns, or with error and why there is nothing. Until the first event
+// there is no header yet, so that what cannot begin is answered like any other
+// request. It ends when the client goes.
+func (s *Server) streamProgress(x *exchange, r *request, run func(ctx context.Context, tell func(event string, v any)) (any, error)) error {
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	out := &sse{s: s, x: x}
+	defer out.close()
+	stop := out.beating()
+	defer stop()
+	made, err := run(ctx, func(event string, v any) {
+		data, err := encode(v)
+		if err != nil || out.write("", event, data) != nil {
+			cancel()
+		}
+	})
+	if err != nil && x.status == 0 {
+		return err
+	}
+	event := "completed"
+	if err != nil {
+		event, made = "error", s.problemOf(r.Request, err)
+	}
+	data, err := encode(made)
+	if err != nil {
+		return err
+	}
+	_ = out.write("", event, data) // a client that is gone sees that there was no end
+	return nil
 }
 
 // stream takes one of the user's places for streams; release gives it back.

@@ -148,6 +148,7 @@ func (m *Manager) answer(w *pending, by string, a client.ApprovalAnswer) (*clien
 		m.rejectOthers(w, by)
 	}
 	v := w.row.Approval
+	v.Reply = &client.ApprovalReply{ID: v.ID, Answer: r.how, By: r.by, Message: r.message}
 	return &v, nil
 }
 

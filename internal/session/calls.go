@@ -39,6 +39,11 @@ func (m *Manager) call(ctx context.Context, p Principal, sessionID string, r cli
 			Hint:    "leave typed out, or make the call without the token",
 		}
 	}
+	if o.After != "" {
+		if err := s.resumable(ctx, r.Key); err != nil {
+			return nil, m.internal("find a call by its key", err)
+		}
+	}
 	c := s.newCall(r, hidden, o.Split)
 	c.by, c.probe = p, o.probe
 	o.keep(c)
@@ -50,18 +55,17 @@ func (m *Manager) call(ctx context.Context, p Principal, sessionID string, r cli
 	}
 	v, err := c.await(ctx, r.WaitMillis, o.AbortOnDisconnect, l)
 	switch {
+	case c.twin != nil && o.OnEvent != nil:
+		v, err := m.again(ctx, c.twin, o)
+		if err != nil {
+			err = m.internal("stream a call again", err)
+		}
+		return v, err
 	case c.twin != nil && c.twin.live != nil:
 		twin := c.twin.live
 		o.keep(twin)
-		l := twin.follow(o.OnEvent)
-		defer twin.unfollow(l)
-		return twin.await(ctx, r.WaitMillis, o.AbortOnDisconnect, l)
+		return twin.await(ctx, r.WaitMillis, o.AbortOnDisconnect, nil)
 	case c.twin != nil:
-		if o.OnEvent != nil {
-			e := s.event(string(c.twin.row.Status), &c.twin.row.Call)
-			e.Call = c.twin.row.ID
-			o.OnEvent(e)
-		}
 		return &c.twin.row.Call, nil
 	case c.err != nil:
 		return nil, m.internal("call a tool", c.err)
@@ -182,7 +186,16 @@ func (m *Manager) lookup(ctx context.Context, p Principal, id string) (*store.Ca
 	case row.Tenant != p.Tenant || p.Session != "" && p.Session != row.SessionID:
 		return nil, nil, noCall(id)
 	}
+	row.Metadata = asObject(row.Metadata)
 	return row, nil, nil
+}
+
+// asObject is m, which in JSON is an object and never null.
+func asObject(m map[string]any) map[string]any {
+	if m == nil {
+		return map[string]any{}
+	}
+	return m
 }
 
 // Bounds of lists.
@@ -221,6 +234,7 @@ func (m *Manager) ListCalls(ctx context.Context, p Principal, sessionID string, 
 	list.Items = make([]client.Call, 0, len(rows))
 	for _, row := range rows {
 		v := &row.Call
+		v.Metadata = asObject(v.Metadata)
 		if c, ok := m.calls.Load(row.ID); ok {
 			v = c.(*call).snapshot()
 		}
@@ -290,7 +304,7 @@ func (m *Manager) Output(ctx context.Context, p Principal, callID string, o Outp
 
 // savedOutput serves the output of a call that is over.
 func (m *Manager) savedOutput(row *store.Call, o OutputOptions) (io.ReadCloser, int64, error) {
-	file := filepath.Join(m.cfg.OutputDir, row.SessionID, row.ID)
+	file := m.savedPath(row)
 	if o.Stream != "" && row.Output.Total == 0 && !row.Output.File {
 		return io.NopCloser(strings.NewReader("")), 0, nil // neither stream had anything
 	}
@@ -316,6 +330,11 @@ func (m *Manager) savedOutput(row *store.Call, o OutputOptions) (io.ReadCloser, 
 		return nil, 0, m.internal("read output", errors.Join(err, f.Close()))
 	}
 	return f, size, nil
+}
+
+// savedPath is the file of the output of a call.
+func (m *Manager) savedPath(row *store.Call) string {
+	return filepath.Join(m.cfg.OutputDir, row.SessionID, row.ID)
 }
 
 func openSaved(file, call string) (*os.File, error) {

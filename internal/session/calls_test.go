@@ -169,7 +169,7 @@ func TestKey(t *testing.T) {
 	}
 	var last []string
 	c, err := h.m.Call(t.Context(), alice, s.ID, r, CallOptions{OnEvent: func(e client.Event) { last = append(last, e.Type) }})
-	if err != nil || c.ID != got[0].ID || !slices.Equal(last, []string{"completed"}) {
+	if err != nil || c.ID != got[0].ID || !slices.Equal(last, []string{"output", "completed"}) {
 		t.Errorf("after its end: %+v, %v, events %v", c, err, last)
 	}
 	if len(box.runs) != 1 {
@@ -342,6 +342,9 @@ func TestWaitMillis(t *testing.T) {
 	s := h.create(alice, client.SessionCreate{})
 	ms := int64(20)
 	c := h.call(s.ID, with(bashCall("hold"), func(r *client.CallCreate) { r.WaitMillis = &ms }))
+	if c.Metadata == nil {
+		t.Error("metadata is null in JSON")
+	}
 	if c.Status != client.CallPending && c.Status != client.CallRunning {
 		t.Errorf("after wait_ms: %+v", c)
 	}

@@ -137,7 +137,7 @@ func (s *Session) record(c *call, inv *tool.Invocation) error {
 		Call: client.Call{
 			ID: c.id, Key: c.req.Key, SessionID: s.id, Tool: inv.Tool.Name, Input: inv.Input,
 			MessageID: c.req.MessageID, Agent: c.req.Agent, Model: c.req.Model, Extra: c.req.Extra, Typed: c.req.Typed,
-			Status: client.CallPending, Time: client.CallTime{Queued: now},
+			Status: client.CallPending, Metadata: map[string]any{}, Time: client.CallTime{Queued: now},
 		},
 		Tenant: s.tenant.name,
 		Hash:   hashOf(inv, c.req.Env),
@@ -238,6 +238,7 @@ func (s *Session) findTwin(c *call, hash []byte) error {
 			return s.m.internal("find a call by its key", err)
 		}
 	}
+	row.Metadata = asObject(row.Metadata)
 	c.twin = &twin{row: row}
 	return nil
 }
@@ -365,6 +366,7 @@ func (c *call) output(offset int64, stderr bool, p []byte) error {
 
 // progress is sink.Metadata.
 func (c *call) progress(m map[string]any) {
+	m = asObject(m)
 	c.mu.Lock()
 	c.row.Metadata = m
 	c.mu.Unlock()

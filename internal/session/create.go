@@ -31,6 +31,8 @@ type plan struct {
 	start  uint64 // of the lease process
 	token  string
 	hash   []byte
+
+	keyHash []byte // of the request; nil without a key
 }
 
 // close lets go of the pinned directories: the sandbox has mounts of its own.
@@ -46,23 +48,52 @@ func (p *plan) close() {
 	}
 }
 
-// Create implements API. Everything is checked before anything is done, and
-// what is done is in the store before it is done.
+// Create implements API.
 func (m *Manager) Create(ctx context.Context, p Principal, r client.SessionCreate) (*client.Session, error) {
+	return m.CreateQueued(ctx, p, r, nil)
+}
+
+// CreateQueued implements API. Everything is checked before anything is done, and
+// what is done is in the store before it is done.
+func (m *Manager) CreateQueued(ctx context.Context, p Principal, r client.SessionCreate, queued func(position int)) (*client.Session, error) {
 	if err := p.whole(); err != nil {
 		return nil, err
 	}
 	if err := m.accepting(); err != nil {
 		return nil, err
 	}
+	if r.Key == "" {
+		return m.createQueued(ctx, p, r, queued)
+	}
+	for {
+		v, err := m.keyed(ctx, p, &r)
+		if err != nil {
+			return nil, m.internal("find a session by its key", err)
+		}
+		if v != nil {
+			return v, nil
+		}
+		v, err = m.createQueued(ctx, p, r, queued)
+		if !errors.Is(err, errKeyTaken) {
+			return v, err
+		}
+	}
+}
+
+// create makes a session; w is its place in the queue, nil for none. Errors of its
+// own are errKeyTaken and errFull.
+func (m *Manager) create(ctx context.Context, p Principal, r client.SessionCreate, w *place) (*client.Session, error) {
 	pl, err := m.plan(ctx, p, r)
 	if err != nil {
 		return nil, m.internal("plan a session", err)
 	}
 	defer pl.close()
-	s, err := m.reserve(p, pl)
+	s, err := m.reserve(p, pl, w)
 	if err != nil {
 		pl.pidfd.close()
+		if errors.Is(err, errKeyTaken) || errors.Is(err, errFull) {
+			return nil, err
+		}
 		return nil, m.internal("reserve a session", err)
 	}
 	if err := s.build(ctx, pl); err != nil {
@@ -82,6 +113,12 @@ func (m *Manager) plan(ctx context.Context, p Principal, r client.SessionCreate)
 	if err != nil {
 		return nil, err
 	}
+	var hash []byte
+	if r.Key != "" { // before anything is filled in
+		if hash, err = keyHash(p, &r); err != nil {
+			return nil, err
+		}
+	}
 	if err := m.checkImage(&r, set, p.Tenant); err != nil {
 		return nil, err
 	}
@@ -92,7 +129,7 @@ func (m *Manager) plan(ctx context.Context, p Principal, r client.SessionCreate)
 	if err := m.checkRules(p.Tenant, &r); err != nil {
 		return nil, err
 	}
-	pl := &plan{req: r, driver: d}
+	pl := &plan{req: r, driver: d, keyHash: hash}
 	if err := m.acquire(ctx, pl); err != nil {
 		pl.close()
 		return nil, err
@@ -142,11 +179,11 @@ func (m *Manager) pinAll(p Principal, pl *plan, set *Settings, ten Tenant) error
 
 // reserve takes a place for the session: quota, name and uid range. When it
 // returns, the store knows of all that start is going to make.
-func (m *Manager) reserve(p Principal, pl *plan) (*Session, error) {
+func (m *Manager) reserve(p Principal, pl *plan, w *place) (*Session, error) {
 	row := m.newRow(p, pl)
 	s := newSession(m, row, pl.driver)
 	s.pidfd, s.making = pl.pidfd, make(chan struct{})
-	if err := m.enter(s); err != nil {
+	if err := m.enter(s, w); err != nil {
 		return nil, err
 	}
 	base, err := m.leases.take()
@@ -188,7 +225,7 @@ func (m *Manager) newRow(p Principal, pl *plan) store.Session {
 	}
 	now := time.Now().UTC().Truncate(time.Millisecond)
 	v := client.Session{
-		ID: id, Name: r.Name, State: client.SessionCreating, Tenant: p.Tenant, Profile: r.Profile,
+		ID: id, Key: r.Key, Name: r.Name, State: client.SessionCreating, Tenant: p.Tenant, Profile: r.Profile,
 		Driver: pl.driver.Name(), Runtime: cmp.Or(r.Runtime, m.cfg.Runtime), Worktree: r.Worktree, Mounts: r.Mounts, Network: r.Network,
 		Limits: r.Limits, Labels: maps.Clone(r.Labels), TTL: r.TTL, IdleTimeout: r.IdleTimeout, LeasePID: r.LeasePID,
 		Created: now, Expires: expiry(now, r.TTL),
@@ -200,7 +237,7 @@ func (m *Manager) newRow(p Principal, pl *plan) store.Session {
 	r.Env = namesOnly(r.Env)
 	return store.Session{
 		Session: v, Request: r, OwnerUID: p.UID, Incarnation: hex.EncodeToString(random[:16]), Nonce: random[16:],
-		LeaseStart: pl.start, TokenHash: pl.hash, Shell: m.settings.Load().Shell,
+		LeaseStart: pl.start, TokenHash: pl.hash, KeyHash: pl.keyHash, Shell: m.settings.Load().Shell,
 	}
 }
 
@@ -224,33 +261,40 @@ func namesOnly(env map[string]string) map[string]string {
 	return names
 }
 
-// enter adds the session to the tables, if the tenant may have another one and
-// the name is free.
-func (m *Manager) enter(s *Session) error {
-	set := m.settings.Load()
-	most := set.MaxSessions
-	if ten, ok := set.Tenants[s.tenant.name]; ok && ten.MaxSessions > 0 {
-		most = ten.MaxSessions
-	}
+// enter adds the session to the tables, if the tenant may have another one, nobody
+// else is to have it first, and the name is free. Then it waits no more.
+func (m *Manager) enter(s *Session, w *place) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if most > 0 && s.tenant.sessions >= most {
-		return &client.Error{
-			Code:    client.CodeQuotaExceeded,
-			Message: fmt.Sprintf("tenant %s has %d sessions, which is all that it may have", s.tenant.name, s.tenant.sessions),
-			Hint:    "end one with toolctl session rm, or raise max_sessions",
-		}
+	if m.fullLocked(s.tenant, w) {
+		return errFull
 	}
-	if s.row.Name != "" {
-		n := tenantName{s.tenant.name, s.row.Name}
-		if m.names[n] != nil {
-			return nameTaken(s.row.Name)
-		}
-		m.names[n] = s
+	n, k := tenantName{s.tenant.name, s.row.Name}, tenantName{s.tenant.name, s.row.Key}
+	switch {
+	case k.name != "" && m.keys[k] != nil:
+		return errKeyTaken
+	case n.name != "" && m.names[n] != nil:
+		return nameTaken(n.name)
 	}
+	m.nameLocked(s)
 	m.sessions[s.id] = s
 	s.tenant.sessions++
+	s.tenant.queue.remove(w)
 	return nil
+}
+
+// errKeyTaken says that another request with the same key has come first; it never
+// leaves the package.
+var errKeyTaken = errors.New("another session has the key")
+
+// nameLocked makes the session known by its name and its key.
+func (m *Manager) nameLocked(s *Session) {
+	if s.row.Name != "" {
+		m.names[tenantName{s.tenant.name, s.row.Name}] = s
+	}
+	if s.key = s.row.Key; s.key != "" {
+		m.keys[tenantName{s.tenant.name, s.key}] = s
+	}
 }
 
 func nameTaken(name string) error {

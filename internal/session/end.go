@@ -63,6 +63,9 @@ func (s *Session) teardown(e ending) {
 	defer close(s.over)
 	ready := s.snapshotRow().State != client.SessionCreating
 	err := s.write("", func(r *store.Session) error {
+		if r.State == client.SessionCreating {
+			r.Key = "" // the request has failed, and may be made again
+		}
 		r.State, r.Reason, r.Keep = client.SessionEnding, e.reason, e.keep
 		return nil
 	})
@@ -194,7 +197,11 @@ func (m *Manager) forget(s *Session) {
 	if n := (tenantName{row.Tenant, row.Name}); m.names[n] == s {
 		delete(m.names, n)
 	}
+	if k := (tenantName{row.Tenant, s.key}); m.keys[k] == s {
+		delete(m.keys, k)
+	}
 	s.tenant.sessions--
+	s.tenant.queue.move()
 }
 
 // recordEnd stores the end. Without room on the disk the row stays `ending`, and

@@ -154,14 +154,17 @@ func (c *call) tellStatus() {
 }
 
 // tell sends an event to who listens to this call. It does not wait for them.
-func (c *call) tell(typ string, data any) {
+func (c *call) tell(typ string, data any) { c.tellAs("", typ, data) }
+
+// tellAs is tell for an event that a stream can be taken up after, by its id.
+func (c *call) tellAs(id, typ string, data any) {
 	c.listen.Lock()
 	defer c.listen.Unlock()
 	if len(c.listeners) == 0 {
 		return
 	}
 	e := c.s.event(typ, data)
-	e.Call = c.id
+	e.ID, e.Call = id, c.id
 	last := typ == string(client.CallCompleted) || typ == string(client.CallError)
 	for l := range c.listeners {
 		l.put(e, last)
@@ -181,15 +184,18 @@ func (c *call) pace() {
 	}
 }
 
+// streamNames are the two streams of a split output, in the order of their data.
+var streamNames = [2]string{"stdout", "stderr"}
+
 // tellOutput sends output to who listens. A UTF-8 sequence that is cut by the
 // end of p waits for its rest, unless this is the last of it.
 func (c *call) tellOutput(offset int64, stderr bool, p []byte) {
 	i, stream := 0, ""
 	if c.split {
-		stream = "stdout"
 		if stderr {
-			i, stream = 1, "stderr"
+			i = 1
 		}
+		stream = streamNames[i]
 		offset = c.told[i]
 		c.told[i] += int64(len(p))
 	}
@@ -210,10 +216,10 @@ func (c *call) flushOutput() {
 	for i, p := range c.carry {
 		stream, end := "", c.out.offset()
 		if c.split {
-			stream, end = []string{"stdout", "stderr"}[i], c.told[i]
+			stream, end = streamNames[i], c.told[i]
 		}
-		c.sendOutput(stream, end-int64(len(p)), p, c.s.m.hub.outputs.Load() > 0)
 		c.carry[i] = nil
+		c.sendOutput(stream, end-int64(len(p)), p, c.s.m.hub.outputs.Load() > 0)
 	}
 }
 
@@ -223,7 +229,11 @@ func (c *call) sendOutput(stream string, offset int64, p []byte, hub bool) {
 	}
 	chunk := client.NewOutput(stream, offset, p)
 	c.pace()
-	c.tell("output", chunk)
+	at := position{offset + int64(len(p))}
+	if c.split {
+		at = position{c.told[0] - int64(len(c.carry[0])), c.told[1] - int64(len(c.carry[1]))}
+	}
+	c.tellAs(at.id(c.split), "output", chunk)
 	if hub {
 		e := c.s.event(client.EventCallOutput, chunk)
 		e.Call = c.id

@@ -31,6 +31,7 @@ type Session struct {
 	log    *slog.Logger
 	limits client.Limits
 	outDir string // of the host
+	key    string // of its request, while it is known by that; guarded by Manager.mu
 
 	slots   chan struct{} // one for each call that runs
 	open    atomic.Int64  // calls that have begun and not ended
@@ -85,7 +86,7 @@ var boot = time.Now()
 func newSession(m *Manager, row store.Session, d sandbox.Driver) *Session {
 	s := &Session{
 		m: m, id: row.ID, tenant: m.tenant(row.Tenant), driver: d, row: row, limits: row.Limits,
-		log:    m.log.With("session", row.ID),
+		log:    m.log.With("session", row.ID, "tenant", row.Tenant),
 		outDir: filepath.Join(m.cfg.OutputDir, row.ID),
 		slots:  make(chan struct{}, max(1, row.Limits.Calls)),
 		over:   make(chan struct{}), changed: make(chan struct{}, 1),

@@ -86,6 +86,7 @@ type Manager struct {
 	mu       sync.RWMutex // guards the fields below
 	sessions map[string]*Session
 	names    map[tenantName]*Session
+	keys     map[tenantName]*Session // by what their requests called them
 	tenants  map[string]*tenant
 }
 
@@ -97,7 +98,7 @@ const (
 	managerDraining
 )
 
-// tenantName is the name of a live session; names are a tenant's own.
+// tenantName is the name or the key of a live session; both are a tenant's own.
 type tenantName struct{ tenant, name string }
 
 // tenant counts what one tenant has.
@@ -105,6 +106,7 @@ type tenant struct {
 	name     string
 	calls    atomic.Int64 // that have begun and not ended
 	sessions int          // live or being made; guarded by Manager.mu
+	queue    queue        // for a place among them; guarded by Manager.mu
 	used     used         // by all its sessions, those that are over included
 	kept     atomic.Int64 // bytes of the records of its calls
 	making   sync.Mutex   // held while room is made for them
@@ -121,7 +123,7 @@ func New(cfg Config) (*Manager, error) {
 		destroys: make(chan struct{}, destroysAtOnce),
 		drain:    drainTime,
 		beat:     beat{beatEvery, beatTime},
-		sessions: make(map[string]*Session), names: make(map[tenantName]*Session), tenants: make(map[string]*tenant),
+		sessions: make(map[string]*Session), names: make(map[tenantName]*Session), keys: make(map[tenantName]*Session), tenants: make(map[string]*tenant),
 	}
 	m.approvals = newApprovals(m)
 	m.connect = func(ctx context.Context, c *net.UnixConn, h agent.Hello) (agentConn, *agent.Welcome, error) {
@@ -171,6 +173,11 @@ func (m *Manager) Start(ctx context.Context) error {
 func (m *Manager) Reload(s Settings) {
 	m.settings.Store(&s)
 	m.approvals.rejudge("")
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, t := range m.tenants {
+		t.queue.move() // there may be more places
+	}
 }
 
 // drainTime is how long Close waits for calls that are about to end anyway.

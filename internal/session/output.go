@@ -258,6 +258,27 @@ func (o *output) read(ctx context.Context, f *os.File, p []byte, offset int64, f
 	}
 }
 
+// more waits until more than have bytes are in the file, or nothing more comes.
+func (o *output) more(ctx context.Context, have int64) (bool, error) {
+	for {
+		o.mu.Lock()
+		if o.spill.kept() > have || o.closed {
+			o.mu.Unlock()
+			return o.spill.kept() > have, nil
+		}
+		if o.changed == nil {
+			o.changed = make(chan struct{})
+		}
+		changed := o.changed
+		o.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return false, ctx.Err()
+		}
+	}
+}
+
 func (o *output) copyLocked(f *os.File, p []byte, offset int64) (int, error) {
 	if offset < int64(len(o.head)) {
 		return copy(p, o.head[offset:]), nil

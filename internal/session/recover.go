@@ -111,9 +111,7 @@ func (m *Manager) adopted(s *Session) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.sessions[s.id] = s
-	if s.row.Name != "" {
-		m.names[tenantName{s.tenant.name, s.row.Name}] = s
-	}
+	m.nameLocked(s)
 	s.tenant.sessions++
 	m.observe(func(o Observer) { o.SessionState(&s.row.Session, "") })
 }
@@ -215,6 +213,7 @@ func (s *Session) restore(r *store.Call) *call {
 	c := s.newCall(client.CallCreate{Key: r.Key}, false, false)
 	c.cancel(nil)
 	c.id, c.row, c.started = r.ID, *r, r.Status == client.CallRunning
+	c.row.Metadata = asObject(c.row.Metadata)
 	c.profile = s.profile()
 	c.ctx, c.cancel = context.WithCancelCause(s.ctx)
 	def, ok := s.m.tools.Get(r.Tool)

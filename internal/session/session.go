@@ -228,10 +228,14 @@ type Auditor interface {
 // CallOptions say how the answer to Call is wanted.
 type CallOptions struct {
 	// OnEvent, when set, gets the call's own stream: pending, running,
-	// metadata, output, completed, error, from one goroutine. It may block only
+	// metadata, output, completed, error, never two at once. It may block only
 	// for a bounded time. When it is too slow for the call, it gets no more and
 	// Call returns an error beside the call, which goes on.
 	OnEvent func(client.Event)
+	// After, with OnEvent, is the id of the last output event that the client has of
+	// the call with its key: the output goes on behind it, "" begins with its first
+	// byte. A call that does not exist yet is not made then.
+	After string
 	// Hold, when set, is given what must be called, once, when the answer is
 	// written: until then the memory of a large result counts as used. It may be
 	// called more than once, with one function for each result.
@@ -251,6 +255,9 @@ type CallOptions struct {
 // unknown ones.
 type API interface {
 	Create(ctx context.Context, p Principal, r client.SessionCreate) (*client.Session, error)
+	// CreateQueued is Create that tells where a request stands in the queue for a
+	// place, when that changes; queued may block only for a bounded time.
+	CreateQueued(ctx context.Context, p Principal, r client.SessionCreate, queued func(position int)) (*client.Session, error)
 	Get(ctx context.Context, p Principal, id string) (*client.Session, error)
 	List(ctx context.Context, p Principal, f SessionFilter) (client.List[client.Session], error)
 	Patch(ctx context.Context, p Principal, id string, r client.SessionPatch) (*client.Session, error)

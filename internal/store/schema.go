@@ -93,6 +93,9 @@ var migrations = []string{
 	// What the records of each tenant take, without reading them. An older toold
 	// would not know inputs that are not kept, here or in the journal.
 	`CREATE INDEX calls_tenant ON calls (tenant, id, ` + recordBytes + `)`,
+	// An older toold would write rows without it.
+	`ALTER TABLE sessions ADD COLUMN key TEXT NOT NULL DEFAULT '';
+	CREATE UNIQUE INDEX sessions_key ON sessions (tenant, key) WHERE key <> '';`,
 }
 
 // Keys of the table meta.

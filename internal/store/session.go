@@ -32,6 +32,8 @@ type Session struct {
 	Record json.RawMessage `json:"record,omitempty"`
 	// Keep says that the outputs stay until retention although it has ended.
 	Keep bool `json:"keep,omitempty"`
+	// KeyHash is a hash of all that was asked for with Key.
+	KeyHash []byte `json:"key_hash,omitempty"`
 	// TokenHash is the SHA-256 of the bearer token, nil without one.
 	TokenHash []byte `json:"-"`
 }
@@ -41,13 +43,13 @@ func (s *Session) Live() bool {
 	return s.State != client.SessionEnded && s.State != client.SessionLost
 }
 
-const sqlPutSession = `INSERT INTO sessions (id, tenant, name, state, live, created, ended, token_hash, body)
-	VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
-	ON CONFLICT (id) DO UPDATE SET name = excluded.name, state = excluded.state, live = excluded.live,
+const sqlPutSession = `INSERT INTO sessions (id, tenant, name, key, state, live, created, ended, token_hash, body)
+	VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+	ON CONFLICT (id) DO UPDATE SET name = excluded.name, key = excluded.key, state = excluded.state, live = excluded.live,
 		ended = excluded.ended, token_hash = excluded.token_hash, body = excluded.body`
 
 // PutSession writes a session's row. ErrExists when another live session of the
-// tenant has its name.
+// tenant has its name, or any other its key.
 func (tx *Tx) PutSession(s *Session) error {
 	body := *s
 	body.Usage, body.Token = client.Usage{}, ""
@@ -59,7 +61,7 @@ func (tx *Tx) PutSession(s *Session) error {
 	if s.Live() {
 		live = 1
 	}
-	_, err = tx.st.putSession.Exec(s.ID, s.Tenant, s.Name, string(s.State), live,
+	_, err = tx.st.putSession.Exec(s.ID, s.Tenant, s.Name, s.Key, string(s.State), live,
 		s.Created.UnixMilli(), millis(s.Ended), s.TokenHash, b)
 	return err
 }
@@ -84,6 +86,16 @@ const sqlSessionColumns = "SELECT body, token_hash FROM sessions "
 // Session reads one session.
 func (s *Store) Session(ctx context.Context, id string) (*Session, error) {
 	row := s.rd.session.QueryRowContext(ctx, id)
+	v, err := scanSession(row.Scan)
+	if err != nil {
+		return nil, fmt.Errorf("read session: %w", classify(err))
+	}
+	return v, nil
+}
+
+// SessionByKey reads the session of a tenant that was made with this key.
+func (s *Store) SessionByKey(ctx context.Context, tenant, key string) (*Session, error) {
+	row := s.rd.sessionByKey.QueryRowContext(ctx, tenant, key)
 	v, err := scanSession(row.Scan)
 	if err != nil {
 		return nil, fmt.Errorf("read session: %w", classify(err))
@@ -141,7 +153,7 @@ func (s *Store) CountCalls(ctx context.Context, session string) (int64, error) {
 
 // readers are the prepared statements of the reading connections.
 type readers struct {
-	session, sessions, countCalls                 *sql.Stmt
+	session, sessionByKey, sessions, countCalls   *sql.Stmt
 	call, callByKey, calls, openCalls, oldOutputs *sql.Stmt
 	events                                        *sql.Stmt
 	leases                                        *sql.Stmt
@@ -155,6 +167,7 @@ func prepareReaders(ctx context.Context, db *sql.DB) (*readers, error) {
 		sql  string
 	}{
 		{&rd.session, sqlSessionColumns + "WHERE id = ?"},
+		{&rd.sessionByKey, sqlSessionColumns + "WHERE tenant = ? AND key = ? AND key <> ''"},
 		{&rd.sessions, sqlSessionColumns + "WHERE id > ? AND (? = '' OR tenant = ?) AND live >= ? AND (? = '' OR state = ?) ORDER BY id LIMIT ?"},
 		{&rd.countCalls, "SELECT count(*) FROM calls WHERE session = ?"},
 		{&rd.call, sqlCallColumns + "WHERE id = ?"},

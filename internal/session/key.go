@@ -1,0 +1,118 @@
+package session
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/store"
+)
+
+// keyHash is over all that a request asks for, and who asks.
+func keyHash(p Principal, r *client.SessionCreate) ([]byte, error) {
+	b, err := json.Marshal(r)
+	if err != nil {
+		return nil, err
+	}
+	h := sha256.New()
+	fmt.Fprintf(h, "%d:", p.UID)
+	_, _ = h.Write(b) // a hash takes everything
+	return h.Sum(nil), nil
+}
+
+// keyed gives the session that a request with this key has made before; nil where
+// there is none. One that is being made is waited for. A request that failed has
+// made none: its key is free again.
+func (m *Manager) keyed(ctx context.Context, p Principal, r *client.SessionCreate) (*client.Session, error) {
+	if len(r.Key) > maxText || !printable(r.Key) {
+		return nil, invalidRequest("key is UTF-8 text without control characters, at most %d bytes", maxText)
+	}
+	hash, err := keyHash(p, r)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		m.mu.RLock()
+		s := m.keys[tenantName{p.Tenant, r.Key}]
+		m.mu.RUnlock()
+		if s == nil {
+			return m.keyedOver(ctx, p, r.Key, hash)
+		}
+		if row := s.snapshotRow(); !bytes.Equal(row.KeyHash, hash) {
+			return nil, keyTaken(&row)
+		}
+		made, err := s.awaitMade(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if !made {
+			continue
+		}
+		v := s.snapshot(ctx)
+		if r.Token {
+			v.Token, err = s.renewToken()
+		}
+		return v, err
+	}
+}
+
+// keyedOver is keyed for sessions that are over.
+func (m *Manager) keyedOver(ctx context.Context, p Principal, key string, hash []byte) (*client.Session, error) {
+	row, err := m.store.SessionByKey(ctx, p.Tenant, key)
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case !bytes.Equal(row.KeyHash, hash):
+		return nil, keyTaken(row)
+	}
+	return m.past(ctx, row)
+}
+
+func keyTaken(row *store.Session) error {
+	return &client.Error{
+		Code:    client.CodeConflict,
+		Message: fmt.Sprintf("key %q belongs to session %s, which was asked for in other words or by another user", row.Key, row.ID),
+		Hint:    "use another key for another session",
+	}
+}
+
+// awaitMade waits until the session is ready, or has failed to be so and is gone.
+func (s *Session) awaitMade(ctx context.Context) (made bool, err error) {
+	if s.making == nil { // an earlier daemon made it
+		return true, nil
+	}
+	select {
+	case <-s.making:
+	case <-ctx.Done():
+		return false, ctx.Err()
+	}
+	if row := s.snapshotRow(); row.Key != "" && row.State != client.SessionCreating {
+		return true, nil
+	}
+	s.m.mu.RLock()
+	known := s.m.keys[tenantName{s.tenant.name, s.key}] == s
+	s.m.mu.RUnlock()
+	if !known {
+		return false, nil
+	}
+	select {
+	case <-s.over:
+		return false, nil
+	case <-ctx.Done():
+		return false, ctx.Err()
+	}
+}
+
+// renewToken gives the session another token: only a hash is kept of the one that
+// the first answer had.
+func (s *Session) renewToken() (string, error) {
+	token, hash := newToken(s.id)
+	err := s.write("", func(r *store.Session) error { r.TokenHash = hash; return nil })
+	return token, err
+}

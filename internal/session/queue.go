@@ -1,0 +1,162 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/toold/toold/client"
+)
+
+const (
+	// maxQueue is how long a request may wait for a place.
+	maxQueue = 24 * time.Hour
+	// maxQueued bounds the requests of one tenant that wait.
+	maxQueued = 256
+)
+
+// errFull says that the tenant has all sessions that it may have, or that others
+// wait for the next place; it never leaves the package.
+var errFull = errors.New("no place for a session")
+
+// queue has the requests of one tenant that wait for a place, in the order in which
+// they came. Whoever holds Manager.mu may use it.
+type queue struct {
+	all   []*place
+	moved chan struct{} // closed when something changes, made by who waits
+}
+
+// place is a request in a queue.
+type place struct{ said int } // the position that its client was told
+
+// move has all who wait look again.
+func (q *queue) move() {
+	if q.moved != nil {
+		close(q.moved)
+		q.moved = nil
+	}
+}
+
+// remove takes a request out, if it is in.
+func (q *queue) remove(w *place) {
+	if i := slices.Index(q.all, w); i >= 0 {
+		q.all = slices.Delete(q.all, i, i+1)
+		q.move()
+	}
+}
+
+// mostSessions is how many sessions a tenant may have, 0 for any number.
+func (m *Manager) mostSessions(name string) int {
+	set := m.settings.Load()
+	if ten, ok := set.Tenants[name]; ok && ten.MaxSessions > 0 {
+		return ten.MaxSessions
+	}
+	return set.MaxSessions
+}
+
+// fullLocked reports whether there is no place for w, nil for one that does not
+// wait: nobody overtakes those who do.
+func (m *Manager) fullLocked(t *tenant, w *place) bool {
+	most := m.mostSessions(t.name)
+	return most > 0 && (t.sessions >= most || len(t.queue.all) > 0 && t.queue.all[0] != w)
+}
+
+// createQueued is create for a request that may wait for a place. What is wrong
+// with the request it says before it waits. While it waits it holds nothing: all
+// that the request names is looked at again when it has a place.
+func (m *Manager) createQueued(ctx context.Context, p Principal, r client.SessionCreate, queued func(position int)) (*client.Session, error) {
+	if r.Queue < 0 || time.Duration(r.Queue) > maxQueue {
+		return nil, invalidRequest("queue %s: give a time up to %s, or 0 to wait for nothing", r.Queue, client.Duration(maxQueue))
+	}
+	v, err := m.create(ctx, p, r, nil)
+	if !errors.Is(err, errFull) {
+		return v, err
+	}
+	t := m.tenant(p.Tenant)
+	if r.Queue == 0 {
+		return nil, m.noPlace(t)
+	}
+	w, err := m.enqueue(t)
+	if err != nil {
+		return nil, err
+	}
+	defer m.dequeue(t, w)
+	late := time.NewTimer(time.Duration(r.Queue))
+	defer late.Stop()
+	for {
+		if err := m.awaitTurn(ctx, t, w, late.C, queued); err != nil {
+			return nil, err
+		}
+		if v, err = m.create(ctx, p, r, w); !errors.Is(err, errFull) {
+			return v, err
+		}
+	}
+}
+
+// noPlace is the answer to a request that does not wait, or not any longer.
+func (m *Manager) noPlace(t *tenant) error {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	e := &client.Error{
+		Code:    client.CodeQuotaExceeded,
+		Message: fmt.Sprintf("tenant %s has %d sessions, which is all that it may have (max_sessions)", t.name, t.sessions),
+		Hint:    "end one with toolctl session rm, or wait for a place: queue in the request, --queue 10m of toolctl",
+	}
+	if n := len(t.queue.all); n > 0 {
+		e.Message += fmt.Sprintf(", and %d requests wait for a place", n)
+	}
+	return e
+}
+
+func (m *Manager) enqueue(t *tenant) (*place, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if n := len(t.queue.all); n >= maxQueued {
+		return nil, &client.Error{
+			Code:    client.CodeOverloaded,
+			Message: fmt.Sprintf("%d requests of tenant %s wait for a place, which is as many as may", n, t.name),
+			Hint:    "end a session with toolctl session rm, or try again later",
+		}
+	}
+	w := &place{}
+	t.queue.all = append(t.queue.all, w)
+	return w, nil
+}
+
+func (m *Manager) dequeue(t *tenant, w *place) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	t.queue.remove(w)
+}
+
+// awaitTurn waits until w is the first in its queue and there is a place.
+func (m *Manager) awaitTurn(ctx context.Context, t *tenant, w *place, late <-chan time.Time, queued func(position int)) error {
+	for {
+		m.mu.Lock()
+		free, position := !m.fullLocked(t, w), slices.Index(t.queue.all, w)+1
+		if t.queue.moved == nil {
+			t.queue.moved = make(chan struct{})
+		}
+		moved := t.queue.moved
+		m.mu.Unlock()
+		if err := m.accepting(); err != nil || free {
+			return err
+		}
+		if queued != nil && position != w.said {
+			w.said = position
+			queued(position)
+		}
+		select {
+		case <-moved:
+		case <-late:
+			m.dequeue(t, w)
+			return m.noPlace(t)
+		case <-ctx.Done():
+			return m.internal("wait for a place", ctx.Err())
+		case <-m.ctx.Done():
+			return &client.Error{Code: client.CodeOverloaded, Message: "the daemon is stopping", Hint: "try again when it is back"}
+		}
+	}
+}
