@@ -65,8 +65,13 @@ image: deps ## build the default tool image, bin/image/toold-tools.tar (VARIANT=
 bin/systemd-root: | deps
 	@scripts/systemd-root || true
 
+# The linter and the generators that read the OpenAPI document.
+.PHONY: bin/openapi
+bin/openapi: | deps
+	@scripts/install-openapi || true
+
 .PHONY: test
-test: build bin/runsc bin/prometheus bin/systemd-root ## run every test on every tier, with the coverage of the packages that must have it
+test: build bin/runsc bin/prometheus bin/systemd-root bin/openapi ## run every test on every tier, with the coverage of the packages that must have it
 	@scripts/test
 
 .PHONY: check
