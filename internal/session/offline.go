@@ -2,6 +2,7 @@ package session
 
 import (
 	"regexp"
+	"slices"
 
 	"github.com/toold/toold/client"
 )
@@ -51,10 +52,8 @@ func (s *Session) networkHint(text ...string) string {
 	if mode != noNetwork {
 		return ""
 	}
-	for _, t := range text {
-		if lookup.MatchString(t) {
-			return offlineHint
-		}
+	if slices.ContainsFunc(text, lookup.MatchString) {
+		return offlineHint
 	}
 	return ""
 }

@@ -1,0 +1,80 @@
+package session
+
+import (
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/tool/run"
+)
+
+// How programs ended: what they used, which limit ended them, and the lines about it.
+
+func usageOf(e *run.Exit) client.CallUsage {
+	return client.CallUsage{
+		CPUMillis: e.CPUMillis, MaxMemoryBytes: e.MaxMemoryBytes, IOBytes: e.IOBytes, DurationMillis: e.DurationMillis,
+	}
+}
+
+// kills is what the kernel has counted against the session's tools.
+type kills struct{ memory, pids int64 }
+
+// killed says whether the kernel counted anything since it was last asked.
+func (s *Session) killed() (memory, pids bool) {
+	s.mu.Lock()
+	sb := s.sb
+	s.mu.Unlock()
+	now := kills{memory: sb.OOMKills(), pids: sb.PIDsHits()}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := s.counted
+	s.counted = kills{memory: max(now.memory, before.memory), pids: max(now.pids, before.pids)}
+	return now.memory > before.memory, now.pids > before.pids
+}
+
+// refine finds out whether a limit of the session ended the program. The kernel
+// counts for the whole session: of calls that run at the same time, the first
+// that fails after a kill is held for the one that was hit.
+func (s *Session) refine(c *call, o *outcome) {
+	if o.exit == nil || !c.streams {
+		return
+	}
+	byItself := o.exit.Reason == run.ReasonExit || o.exit.Reason == run.ReasonSignal
+	if o.exit.Reason == run.ReasonExit && o.exit.Code == 0 {
+		// What was counted may be another's who has not ended yet, if there is one.
+		o.recount = s.open.Load() == 1
+		return
+	}
+	memory, pids := s.killed()
+	switch {
+	case o.exit.Reason == run.ReasonMemory:
+		s.starved.Add(1) // the agent keeps the limit, and says so
+	case o.exit.Reason == run.ReasonPIDs:
+	case !byItself:
+		return
+	case memory:
+		o.exit.Reason = run.ReasonMemory
+	case pids:
+		o.exit.Reason = run.ReasonPIDs
+	default:
+		return
+	}
+	r := *o.result
+	r.IsError = true
+	o.result = &r
+	if o.exit.Reason == run.ReasonMemory && s.freeTmp() {
+		o.notes = append(o.notes, "the files in /tmp and /dev/shm were removed: they filled the memory of the session")
+	}
+}
+
+// trail writes the last lines of the output of a program, which the agent has written
+// with what it knows.
+func (s *Session) trail(c *call, o *outcome) {
+	if o.exit == nil || !c.streams {
+		return
+	}
+	timeout, most := c.timeouts()
+	if timeout == 0 && o.exit.Reason == run.ReasonTimeout {
+		return // an earlier daemon's call: only the agent knows
+	}
+	r := *o.result
+	r.Output = run.Trailer(o.exit, run.TrailerInfo{Timeout: timeout, MostTimeout: most, MemoryLimit: int64(s.limits.Memory)})
+	o.result = &r
+}
