@@ -30,8 +30,8 @@ func (o CallOptions) values() url.Values {
 
 // CreateCall runs a tool and waits for the call to finish, at most r.WaitMillis
 // when that is set: a call that has not finished by then is returned as it
-// stands. A call that was denied or failed is returned too, with Status and
-// Error; an error means that there is no call.
+// stands. A call that was denied or failed, or whose tool or input nothing takes, is
+// returned too, with Status and Error; an error means that there is no call.
 func (c *Client) CreateCall(ctx context.Context, session string, r CallCreate, o CallOptions) (*Call, error) {
 	call := new(Call)
 	err := c.wait(ctx, request{method: "POST", path: sessionPath(session, "calls"), query: o.values(), body: r}, call)

@@ -5,7 +5,8 @@ import "fmt"
 // Code says what kind of error it is. The set is closed.
 type Code string
 
-// The error codes of the API.
+// The error codes of the API. CodeInvalidInput and CodeUnknownTool are those of calls
+// and of questions about calls: a call that has one is on record.
 const (
 	CodeInvalidRequest  Code = "invalid_request"
 	CodeInvalidInput    Code = "invalid_input"

@@ -283,6 +283,8 @@ func (s *callCommand) result(ctx context.Context, c *client.Call) error {
 		return nil
 	case !c.Finished():
 		return exit(exitTimeout)
+	case c.Error != nil && c.Error.Code == client.CodeInvalidInput:
+		return c.Error
 	case c.Tool == "bash":
 		return s.commandResult(ctx, c)
 	case c.Status == client.CallError && c.Error != nil:

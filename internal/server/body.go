@@ -45,15 +45,9 @@ func (s *Server) decode(x *exchange, r *request, v any) error {
 	return err
 }
 
-// answer is the error that a client sees. What is wrong inside a call's input is
-// the input's fault and not the envelope's.
+// answer is the error that a client sees.
 func (e *bodyError) answer() *client.Error {
-	a := invalid("the body is refused: "+e.Error(), "GET /v1/openapi.json has its schema")
-	if e.path == "/input" || strings.HasPrefix(e.path, "/input/") {
-		a.Code, a.Hint = client.CodeInvalidInput, "GET /v1/tools has the tool's schema; write the input again"
-		a.Violations = []client.Violation{{Path: strings.TrimPrefix(e.path, "/input"), Message: e.msg}}
-	}
-	return a
+	return invalid("the body is refused: "+e.Error(), "GET /v1/openapi.json has its schema")
 }
 
 // wantType refuses bodies that say they are something else.

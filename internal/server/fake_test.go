@@ -146,8 +146,8 @@ func (f *fakeAPI) Call(ctx context.Context, p session.Principal, id string, r cl
 	switch r.Tool {
 	case "panic":
 		panic("secret " + string(r.Input))
-	case "nothing":
-		return nil, &client.Error{Code: client.CodeUnknownTool, Message: "no tool \"nothing\""}
+	case "lost":
+		return nil, &client.Error{Code: client.CodeSessionLost, Message: "the session is over"}
 	case "broken":
 		return nil, fmt.Errorf("dial /run/secret: %w", io.ErrUnexpectedEOF)
 	}

@@ -138,7 +138,7 @@ func (g *generator) responses(rt *route) object {
 	all := object{strconv.Itoa(rt.status): ok, "4XX": problem, "default": problem}
 	switch rt.op {
 	case "CreateCall":
-		ok["description"] = "The finished call; or its events: pending, running, metadata, output, approval.asked, approval.replied, completed, error. Their data is a Call; of output an Output, of metadata an object, of approval.asked an Approval, of approval.replied an ApprovalReply. The id of an output event is the offset behind it (of a call with streams=split those of stdout and stderr, with a comma): the same request with its key and Last-Event-ID goes on there"
+		ok["description"] = "The finished call, also a malformed one (see error); or its events: pending, running, metadata, output, approval.asked, approval.replied, completed, error. Their data is a Call; of output an Output, of metadata an object, of approval.asked an Approval, of approval.replied an ApprovalReply. The id of an output event is the offset behind it (of a call with streams=split those of stdout and stderr, with a comma): the same request with its key and Last-Event-ID goes on there"
 		ok["content"].(object)["text/event-stream"] = g.events("Call", client.Call{}, client.Output{}, client.Approval{}, client.ApprovalReply{})
 		all["202"] = object{"description": "The call as it stands; it goes on", "content": g.content(rt.response)}
 	case "Ready":

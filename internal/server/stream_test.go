@@ -81,7 +81,7 @@ func TestStreamErrors(t *testing.T) {
 		status     int
 		code       client.Code
 	}{
-		{s.ID, `{"tool":"nothing","input":{}}`, 404, client.CodeUnknownTool},
+		{s.ID, `{"tool":"lost","input":{}}`, 410, client.CodeSessionLost},
 		{"ses_none", `{"tool":"echo","input":{}}`, 404, client.CodeNotFound},
 		{s.ID, `{"tool":"echo","input":{},"wait_ms":5}`, 400, client.CodeInvalidRequest},
 		{s.ID, `{"tool":"broken","input":{}}`, 500, client.CodeInternal},
@@ -92,9 +92,9 @@ func TestStreamErrors(t *testing.T) {
 			t.Errorf("%s: %d %s, want %d %s", tt.body, resp.StatusCode, body, tt.status, tt.code)
 		}
 	}
-	for _, err := range d.client(client.Options{}).StreamCall(t.Context(), s.ID, client.CallCreate{Tool: "nothing", Input: input(`{}`)}, client.CallOptions{}) {
-		if asError(t, err).Code != client.CodeUnknownTool {
-			t.Errorf("StreamCall: %v, want unknown_tool", err)
+	for _, err := range d.client(client.Options{}).StreamCall(t.Context(), s.ID, client.CallCreate{Tool: "lost", Input: input(`{}`)}, client.CallOptions{}) {
+		if asError(t, err).Code != client.CodeSessionLost {
+			t.Errorf("StreamCall: %v, want session_lost", err)
 		}
 	}
 }

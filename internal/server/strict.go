@@ -37,9 +37,13 @@ func (e *bodyError) Error() string {
 type shape struct {
 	fields map[string]*shape // of a struct, by JSON name; nil for maps
 	elem   *shape            // of the values of a map or a list
+	raw    bool              // the input of a tool, which has a stricter reader of its own
 }
 
-var unmarshaler = reflect.TypeFor[json.Unmarshaler]()
+var (
+	unmarshaler = reflect.TypeFor[json.Unmarshaler]()
+	rawMessage  = reflect.TypeFor[json.RawMessage]()
+)
 
 // shapeOf derives the shape of t once, when the server starts.
 func shapeOf(t reflect.Type) *shape {
@@ -56,7 +60,9 @@ func shapeOf(t reflect.Type) *shape {
 		sh := &shape{fields: make(map[string]*shape)}
 		for f := range t.Fields() {
 			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-			if name != "-" && f.IsExported() {
+			if name == "input" && f.Type == rawMessage {
+				sh.fields[name] = &shape{raw: true}
+			} else if name != "-" && f.IsExported() {
 				sh.fields[name] = shapeOf(f.Type)
 			}
 		}
@@ -68,8 +74,8 @@ func shapeOf(t reflect.Type) *shape {
 // decodeStrict decodes text into v, whose shape is sh. encoding/json alone would
 // take the last of two equal keys, match keys in any case and ignore unknown
 // ones, so that what a client believes to have said and what is done could
-// differ. The inside of raw values (a call's input) is only checked for what is
-// common to all: their own reader is stricter.
+// differ. The input of a call is only known to be JSON: what is wrong inside of it
+// is for the call's record, and no reason to refuse the request.
 func decodeStrict(text []byte, sh *shape, v any) error {
 	if !utf8.Valid(text) {
 		return &bodyError{msg: "the body is not UTF-8"}
@@ -146,6 +152,11 @@ func (w *walker) value(sh *shape, depth int) error {
 	}
 	w.space()
 	var err error
+	if sh != nil && sh.raw {
+		w.raw()
+		w.space()
+		return nil
+	}
 	switch w.text[w.pos] {
 	case '{':
 		err = w.object(sh, depth+1)
@@ -154,12 +165,40 @@ func (w *walker) value(sh *shape, depth int) error {
 	case '"':
 		w.skip()
 	default:
-		for w.pos < len(w.text) && bytes.IndexByte([]byte(",]} \t\r\n"), w.text[w.pos]) < 0 {
-			w.pos++
-		}
+		w.scalar()
 	}
 	w.space()
 	return err
+}
+
+// scalar goes over a number or a name.
+func (w *walker) scalar() {
+	for w.pos < len(w.text) && bytes.IndexByte([]byte(",]} \t\r\n"), w.text[w.pos]) < 0 {
+		w.pos++
+	}
+}
+
+// raw goes over a value and looks at nothing inside of it.
+func (w *walker) raw() {
+	for depth := 0; ; {
+		switch w.text[w.pos] {
+		case '"':
+			w.skip()
+		case '{', '[':
+			depth++
+			w.pos++
+		case '}', ']':
+			depth--
+			w.pos++
+		case ',', ':', ' ', '\t', '\r', '\n':
+			w.pos++
+		default:
+			w.scalar()
+		}
+		if depth == 0 {
+			return
+		}
+	}
 }
 
 func (w *walker) object(sh *shape, depth int) error {

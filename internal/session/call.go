@@ -22,7 +22,8 @@ func (s *Session) Call(c *call) {
 	defer s.left(c)
 
 	// 1. Parse: strict JSON to the typed, normalised input that is judged,
-	// hashed, stored and run. From here on nobody looks at the request's bytes.
+	// hashed, stored and run. From here on nobody looks at the request's bytes. An
+	// input that fits no tool is a call as well, which does not run.
 	inv, err := s.parse(c)
 	if err != nil {
 		c.refuse(err)
@@ -33,6 +34,10 @@ func (s *Session) Call(c *call) {
 	// leads to that call instead.
 	if err := s.record(c, inv); err != nil {
 		c.refuse(err)
+		return
+	}
+	if c.malformed != nil {
+		s.finish(c, s.notRun(c, s.refuseInput(c, inv)))
 		return
 	}
 	s.proceed(c, inv)
@@ -185,18 +190,25 @@ func (c *call) staleApproval(o *outcome) {
 
 // parse does step 1: everything about a request that can be wrong.
 func (s *Session) parse(c *call) (*tool.Invocation, error) {
+	if err := checkCall(&c.req); err != nil {
+		return nil, err
+	}
+	if err := s.checkTimeout(&c.req); err != nil {
+		return nil, err
+	}
 	parse := s.m.tools.Parse
 	if c.hidden {
 		parse = s.m.tools.ParseHidden
 	}
 	inv, err := parse(c.req.Tool, c.req.Input)
+	if bad, ok := errors.AsType[*client.Error](err); ok && !c.hidden {
+		c.malformed = bad
+		return s.m.tools.Malformed(c.req.Tool, c.req.Input), nil
+	}
 	if err != nil {
 		return nil, err
 	}
 	s.translate(c, inv)
-	if err := checkCall(&c.req); err != nil {
-		return nil, err
-	}
 	if c.timeout, err = s.deadline(&c.req, inv); err != nil {
 		return nil, err
 	}
@@ -231,18 +243,27 @@ func isObject(b json.RawMessage) bool {
 	return json.Unmarshal(b, &v) == nil && v != nil
 }
 
+// checkTimeout refuses a timeout_ms that the session cannot give.
+func (s *Session) checkTimeout(r *client.CallCreate) error {
+	wall := time.Duration(s.limits.Wall).Milliseconds()
+	if r.TimeoutMillis < 0 || r.TimeoutMillis > maxTTL.Milliseconds() {
+		return invalidRequest("timeout_ms is %d; give 1 or more milliseconds, or leave it out", r.TimeoutMillis)
+	}
+	if wall > 0 && r.TimeoutMillis > wall {
+		return invalidRequest("timeout_ms is %d; limits.wall of this session is %d ms", r.TimeoutMillis, wall)
+	}
+	return nil
+}
+
 // deadline gives the time that the call may run: its own timeout_ms, else bash's
 // default, else the session's limit, above which it may not be. A timeout of bash's
 // input above that has no effect, which the answer says (see shortened).
 func (s *Session) deadline(r *client.CallCreate, inv *tool.Invocation) (time.Duration, error) {
+	if err := s.checkTimeout(r); err != nil {
+		return 0, err
+	}
 	wall := time.Duration(s.limits.Wall)
-	if r.TimeoutMillis < 0 || r.TimeoutMillis > maxTTL.Milliseconds() {
-		return 0, invalidRequest("timeout_ms is %d; give 1 or more milliseconds, or leave it out", r.TimeoutMillis)
-	}
 	own := time.Duration(r.TimeoutMillis) * time.Millisecond
-	if wall > 0 && own > wall {
-		return 0, invalidRequest("timeout_ms is %d; limits.wall of this session is %d ms", r.TimeoutMillis, wall.Milliseconds())
-	}
 	if inv.Tool.Name != "bash" {
 		if own == 0 {
 			own = wall

@@ -54,6 +54,8 @@ type call struct {
 	translated bool
 	guarded    bool        // it was looked at for loops before, in an earlier round
 	waiting    atomic.Bool // for its approval
+	// malformed is why no tool takes the call's input, or that there is no such tool.
+	malformed *client.Error
 
 	known chan struct{} // closed when the call has a record, or will never have one
 	done  chan struct{} // closed when it will not change any more
@@ -141,6 +143,9 @@ func (s *Session) record(c *call, inv *tool.Invocation) error {
 		},
 		Tenant: s.tenant.name,
 		Hash:   hashOf(inv, c.req.Env),
+	}
+	if c.malformed != nil {
+		c.row.DropInput() // it will never run
 	}
 	c.profile = s.profile()
 	c.req.Input = nil // the normalised form is what counts now

@@ -3,6 +3,8 @@ package session
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -75,7 +77,7 @@ func (s *Session) recall(ctx context.Context) error {
 		if row.Status == client.CallPending {
 			return nil // it has yet to come here, or will never run
 		}
-		if def, ok := s.m.tools.Get(row.Tool); row.Typed || ok && def.Hidden {
+		if row.Typed || s.m.isTransfer(row) {
 			return nil
 		}
 		st := policy.Step{Input: s.m.digestOfRow(row)}
@@ -141,15 +143,35 @@ func (h *history) answered(c *client.Call) {
 // digestOf stands for what a call asks for: calls that differ only in what makes
 // no difference have the same one.
 func digestOf(inv *tool.Invocation) policy.Digest {
-	return digest(inv.Tool.Name, string(inv.Near()))
+	return digestOfInput(inv.Tool.Name, inv.Near())
+}
+
+// digestOfInput is made of the hash of the input, since of a large one that never
+// ran no more than that is kept.
+func digestOfInput(name string, input json.RawMessage) policy.Digest {
+	sum := sha256.Sum256(input)
+	return digest(name, hex.EncodeToString(sum[:]))
 }
 
 // digestOfRow is digestOf for a call that was stored.
 func (m *Manager) digestOfRow(row *store.Call) policy.Digest {
-	if inv, err := m.tools.ParseHidden(row.Tool, row.Input); err == nil {
+	if n := row.InputNotKept; n != nil {
+		return digest(row.Tool, n.SHA256)
+	}
+	if inv, err := m.tools.Parse(row.Tool, row.Input); err == nil {
 		return digestOf(inv)
 	}
-	return digest(row.Tool, string(row.Input)) // of a tool that there is no more
+	return digestOfInput(row.Tool, row.Input) // malformed, or of a tool that there is no more
+}
+
+// isTransfer reports whether the call is of a route of our own, and not a client's that
+// has named a hidden tool.
+func (m *Manager) isTransfer(row *store.Call) bool {
+	if row.Error != nil && (row.Error.Code == client.CodeUnknownTool || row.Error.Code == client.CodeDoomLoop) {
+		return false
+	}
+	def, ok := m.tools.Get(row.Tool)
+	return ok && def.Hidden
 }
 
 // answerOf stands for what a call was answered; it is zero where policy did not

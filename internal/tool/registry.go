@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"unicode"
 
 	"github.com/toold/toold/client"
 )
@@ -96,6 +97,34 @@ func (r *Registry) ParseHidden(name string, raw json.RawMessage) (*Invocation, e
 	return r.Parse(name, raw)
 }
 
+// Malformed is what a client asked for that Parse refused, as a call's record has it.
+// Nothing runs it.
+func (r *Registry) Malformed(name string, raw json.RawMessage) *Invocation {
+	d, err := r.find(name)
+	if err != nil {
+		d = &Definition{Name: shownName(name)}
+	}
+	if len(raw) == 0 {
+		raw = json.RawMessage("{}")
+	}
+	if _, err := parseStrict(string(raw), maxDepth); err != nil {
+		// As a text it has one meaning for everybody, and no depth.
+		raw, _ = json.Marshal(string(raw)) // never fails for a string
+	}
+	return &Invocation{Tool: &Definition{Name: d.Name, Truncate: truncateHead}, Input: raw}
+}
+
+// shownName is a name that a client gave, fit to be kept and printed.
+func shownName(name string) string {
+	name = strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, strings.ToValidUTF8(name, "\uFFFD"))
+	return cutText(name, maxNameShown)
+}
+
 // find looks for a tool that is not hidden. It corrects case and says what there is
 // instead.
 func (r *Registry) find(name string) (*Definition, error) {
@@ -111,7 +140,7 @@ func (r *Registry) find(name string) (*Definition, error) {
 	}
 	return nil, &client.Error{
 		Code:    client.CodeUnknownTool,
-		Message: fmt.Sprintf("there is no tool called %q", cut(strings.ToValidUTF8(name, "\uFFFD"), 64)),
+		Message: fmt.Sprintf("there is no tool called %q", shownName(name)),
 		Hint:    insteadOf(name, names),
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	validator "github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/santhosh-tekuri/jsonschema/v6/kind"
@@ -113,21 +114,45 @@ func orList(types []string) string {
 	return strings.Join(named, " or ")
 }
 
+// Bounds of what an answer says of names and values that a client gave, in bytes.
+const (
+	maxNameShown     = 64
+	maxPathShown     = 256
+	maxTextShown     = 512
+	maxViolationText = 8 << 10 // of all violations together
+)
+
 // invalidInput is the answer to an input that does not fit its tool.
 func invalidInput(tool string, violations []client.Violation) *client.Error {
 	slices.SortStableFunc(violations, func(a, b client.Violation) int { return cmp.Compare(a.Path, b.Path) })
-	shown := violations[:min(len(violations), maxViolations)]
+	shown := make([]client.Violation, 0, min(len(violations), maxViolations))
 	var b strings.Builder
 	fmt.Fprintf(&b, "the input of %s does not fit its schema; rewrite it and call again:", tool)
-	for _, v := range shown {
+	for _, v := range violations[:min(len(violations), maxViolations)] {
+		v.Path, v.Message = cutText(v.Path, maxPathShown), cutText(v.Message, maxTextShown)
+		if b.Len()+len(v.Path)+len(v.Message) > maxViolationText {
+			break
+		}
 		b.WriteString("\n- ")
 		if v.Path != "" {
 			fmt.Fprintf(&b, "%s ", v.Path)
 		}
 		b.WriteString(v.Message)
+		shown = append(shown, v)
 	}
 	if more := len(violations) - len(shown); more > 0 {
 		fmt.Fprintf(&b, "\n- and %d more", more)
 	}
 	return &client.Error{Code: client.CodeInvalidInput, Message: b.String(), Violations: shown}
+}
+
+// cutText shortens text to about n bytes, between two characters.
+func cutText(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n] + "…"
 }
