@@ -62,6 +62,7 @@ func (s *Session) proceed(c *call, inv *tool.Invocation) {
 		// names; 6. Judge: allow, deny, or wait until somebody has approved it.
 		j, err := s.consider(c, inv, access, loop, seen)
 		if err == nil {
+			c.entitle(s.titleOf(j))
 			err = s.permit(c, j)
 		}
 		if errors.Is(err, errWaits) {
@@ -332,7 +333,7 @@ func (s *Session) prepare(c *call, inv *tool.Invocation, a tool.Access) (*run.Pr
 	if !a.Prepare {
 		return nil, nil
 	}
-	r := prepareRequest(s.request(c, inv, nil), a)
+	r := prepareRequest(s.request(c, inv, a, nil), a)
 	l, err := s.current()
 	for err == nil {
 		var prep *run.Prepared
@@ -357,9 +358,9 @@ func prepareRequest(r agent.Request, a tool.Access) agent.Request {
 }
 
 // request is what the agent is asked.
-func (s *Session) request(c *call, inv *tool.Invocation, prep *run.Prepared) agent.Request {
+func (s *Session) request(c *call, inv *tool.Invocation, a tool.Access, prep *run.Prepared) agent.Request {
 	return agent.Request{
-		CallID: c.id, Tool: agentTool(inv), Input: inv.Input,
+		CallID: c.id, Tool: agentTool(inv, a), Input: inv.Input,
 		Settings: s.toolSettings(c, inv.Tool),
 		Env:      envList(c.req.Env), TimeoutMillis: c.timeout.Milliseconds(),
 		MaxOutput: c.maxOutput, Prepared: prep, Split: c.split,
@@ -367,11 +368,8 @@ func (s *Session) request(c *call, inv *tool.Invocation, prep *run.Prepared) age
 }
 
 // agentTool is the name by which the agent knows the tool of a call.
-func agentTool(inv *tool.Invocation) string {
-	var in struct {
-		Stdin string `json:"stdin"`
-	}
-	if inv.Tool.Name == run.BashName && json.Unmarshal(inv.Input, &in) == nil && in.Stdin != "" {
+func agentTool(inv *tool.Invocation, a tool.Access) string {
+	if a.Stdin {
 		return run.StdinBashName
 	}
 	return inv.Tool.Name
@@ -434,7 +432,7 @@ func (s *Session) leaveSlot(c *call) {
 func (s *Session) run(c *call, j *judgement) (*agent.Outcome, error) {
 	c.watchDeadline()
 	defer func() { c.stopWatch() }()
-	r := s.request(c, j.inv, j.prep)
+	r := s.request(c, j.inv, j.access, j.prep)
 	if j.prep != nil {
 		for _, t := range j.prep.Targets {
 			if t.Write {

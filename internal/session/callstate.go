@@ -346,10 +346,11 @@ func (c *call) snapshot() *client.Call {
 // event makes a stored event of the call.
 func (c *call) event(typ string, data any) client.Event {
 	e := c.s.event(typ, struct {
-		Tool string `json:"tool"`
-		Key  string `json:"key,omitempty"`
-		Data any    `json:"result,omitempty"`
-	}{c.row.Tool, c.row.Key, data})
+		Tool  string `json:"tool"`
+		Key   string `json:"key,omitempty"`
+		Title string `json:"title,omitempty"`
+		Data  any    `json:"result,omitempty"`
+	}{c.row.Tool, c.row.Key, c.row.Title, data})
 	e.Call = c.id
 	return e
 }

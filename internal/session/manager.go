@@ -40,6 +40,7 @@ type agentConn interface {
 type toolSet interface {
 	Parse(name string, raw json.RawMessage) (*tool.Invocation, error)
 	ParseHidden(name string, raw json.RawMessage) (*tool.Invocation, error)
+	Malformed(name string, raw json.RawMessage) *tool.Invocation
 	Get(name string) (*tool.Definition, bool)
 	Offered(provider, model string, restrictions map[string]tool.Restriction) []*tool.Definition
 }

@@ -196,6 +196,7 @@ func (s *Session) takeUp(r *store.Call, known map[string]agent.CallState, asked 
 		s.finish(c, s.ended(c, nil, agent.ErrUnknownCall))
 		return
 	}
+	s.entitleAgain(c)
 	s.open.Add(1)
 	s.tenant.calls.Add(1)
 	c.counted = true

@@ -84,6 +84,7 @@ func searchAccess(permission string, place func(path, pattern string) (string, s
 		return Access{
 			Requests: []Request{{Permission: permission, Pattern: in["pattern"], Path: dir}},
 			Prepare:  dir != "",
+			Title:    in["pattern"],
 		}
 	}
 }

@@ -43,7 +43,7 @@ const home = "/home/tool"
 // it leads out of the session's own places. A text that does not say all it
 // would do is asked for as a whole too.
 func bashAccess(input json.RawMessage, reader []string) Access {
-	in := named(input, "command", "workdir", "stdin")
+	in := named(input, "command", "workdir", "stdin", "description")
 	command, workdir, stdin := in["command"], in["workdir"], in["stdin"]
 	scan := shell.Scan(command, shell.Options{Workdir: workdir, Home: home, Shell: reader})
 
@@ -73,7 +73,9 @@ func bashAccess(input json.RawMessage, reader []string) Access {
 	for _, p := range scan.Paths {
 		a.add(Request{Permission: externalDirectory, Pattern: p.Text, Path: p.Name, Outside: true})
 	}
-	return a.access()
+	access := a.access()
+	access.Title, access.Command, access.Stdin = in["description"], command, stdin != ""
+	return access
 }
 
 // bashNear leaves out what does not change what runs: the description, the

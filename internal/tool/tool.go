@@ -74,6 +74,13 @@ type Access struct {
 	Requests []Request
 	// Prepare asks for a Prepare in the sandbox before the call is judged.
 	Prepare bool
+	// Title is what the call is about: the description of a command, or the pattern of
+	// a search; "" where that is the command or the path.
+	Title string
+	// Command is the text of a command.
+	Command string
+	// Stdin: it is a command that is given standard input.
+	Stdin bool
 }
 
 // Request is one permission that a call needs.

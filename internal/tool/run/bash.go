@@ -12,7 +12,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-	"unicode/utf8"
 
 	"github.com/toold/toold/internal/tool/run/root"
 )
@@ -74,7 +73,7 @@ func (Bash) Prepare(ctx context.Context, env *Env, input json.RawMessage) (*Prep
 	asked := cmp.Or(in.Workdir, env.Worktree)
 	info, err := resolve(ctx, env, asked)
 	if err != nil {
-		return prepareFailure(in.title(), nil, err)
+		return prepareFailure(BashTitle(in.Description, in.Command), nil, err)
 	}
 	prep := &Prepared{Targets: []Target{target(asked, info, false)}}
 	if len(env.Paths) > MaxPaths {
@@ -159,7 +158,7 @@ func (Bash) Run(ctx context.Context, env *Env, input json.RawMessage, prep *Prep
 	if in.Workdir != "" || prep != nil {
 		var err error
 		if dir, err = preparedPath(ctx, env, cmp.Or(in.Workdir, env.Worktree), prep); err != nil {
-			return failure(in.title(), err)
+			return failure(BashTitle(in.Description, in.Command), err)
 		}
 	}
 	timeout := bashTimeout(ctx, in.Timeout)
@@ -171,7 +170,7 @@ func (Bash) Run(ctx context.Context, env *Env, input json.RawMessage, prep *Prep
 		return nil, bashStartError(err, env.Shell, dir)
 	}
 	return &Result{
-		Title:    in.title(),
+		Title:    BashTitle(in.Description, in.Command),
 		Output:   Trailer(exit, TrailerInfo{Timeout: timeout}),
 		IsError:  exit.Reason != ReasonExit || exit.Code != 0,
 		Metadata: exit.Metadata(),
@@ -196,23 +195,6 @@ func (in *bashInput) check() error {
 		return Errorf(CodeInvalidInput, "background is not supported here: run the command without it")
 	}
 	return nil
-}
-
-// title is the description or the beginning of the command.
-func (in *bashInput) title() string {
-	if in.Description != "" {
-		return in.Description
-	}
-	line, _, _ := strings.Cut(strings.TrimSpace(in.Command), "\n")
-	const most = 120
-	if len(line) <= most {
-		return line
-	}
-	n := most
-	for n > 0 && !utf8.RuneStart(line[n]) {
-		n--
-	}
-	return line[:n] + "…"
 }
 
 // bashTimeout is the input's, else what is left of the call's, else the default.

@@ -82,10 +82,7 @@ func preparedPath(ctx context.Context, env *Env, asked string, prep *Prepared) (
 // relative is a canonical path as titles show it: below the worktree without
 // the worktree.
 func relative(env *Env, canonical string) string {
-	if rest, ok := strings.CutPrefix(canonical, strings.TrimSuffix(env.Worktree, "/")+"/"); ok {
-		return displayName(rest)
-	}
-	return displayName(canonical)
+	return PathTitle(env.Worktree, canonical)
 }
 
 // ForeignOwner is set in the metadata of a call that failed because a user who is not

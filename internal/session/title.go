@@ -1,0 +1,36 @@
+package session
+
+import "github.com/toold/toold/internal/tool/run"
+
+// entitle says what the call is about, before its result does.
+func (c *call) entitle(t string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.row.Title = t
+}
+
+// titleOf is the title of a call that was judged, which its result will have too.
+func (s *Session) titleOf(j *judgement) string {
+	switch a := &j.access; {
+	case a.Command != "":
+		return title(run.BashTitle(a.Title, a.Command))
+	case a.Title != "":
+		return title(run.SearchTitle(a.Title))
+	case j.prep == nil || len(j.prep.Targets) == 0:
+		return ""
+	}
+	s.mu.Lock()
+	worktree := s.row.Worktree.Target
+	s.mu.Unlock()
+	return title(run.PathTitle(worktree, j.prep.Targets[0].Path))
+}
+
+// entitleAgain is entitle for a call that an earlier daemon has judged.
+func (s *Session) entitleAgain(c *call) {
+	inv, err := s.m.tools.ParseHidden(c.row.Tool, c.row.Input)
+	if err != nil {
+		return // of a tool that there is no more
+	}
+	a := inv.Tool.Access(inv.Input, s.shell())
+	c.entitle(s.titleOf(&judgement{access: a, prep: s.provided(c, inv, a)}))
+}

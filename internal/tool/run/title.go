@@ -1,0 +1,36 @@
+package run
+
+import (
+	"strings"
+	"unicode/utf8"
+)
+
+// The titles of results. The daemon makes the same ones of calls that are running.
+
+// BashTitle is the description of a command, or the beginning of its text.
+func BashTitle(description, command string) string {
+	if description != "" {
+		return description
+	}
+	line, _, _ := strings.Cut(strings.TrimSpace(command), "\n")
+	const most = 120
+	if len(line) <= most {
+		return line
+	}
+	n := most
+	for n > 0 && !utf8.RuneStart(line[n]) {
+		n--
+	}
+	return line[:n] + "…"
+}
+
+// SearchTitle is the pattern that is searched for.
+func SearchTitle(pattern string) string { return displayName(pattern) }
+
+// PathTitle is a canonical path, without the worktree where it is below that.
+func PathTitle(worktree, canonical string) string {
+	if rest, ok := strings.CutPrefix(canonical, strings.TrimSuffix(worktree, "/")+"/"); ok {
+		return displayName(rest)
+	}
+	return displayName(canonical)
+}
