@@ -184,7 +184,7 @@ func (d *daemon) newManager() error {
 		return err
 	}
 	d.server, err = server.New(server.Config{
-		API: d.manager, Tools: mc.Tools, Identity: id, Log: d.log, Version: versionInfo(), Metrics: d.metrics.Handler(), Reload: d.reload, Settings: d.settings,
+		API: d.manager, Identity: id, Log: d.log, Version: versionInfo(), Metrics: d.metrics.Handler(), Reload: d.reload, Settings: d.settings,
 	})
 	return err
 }

@@ -1,7 +1,7 @@
 package server
 
 import (
-	"fmt"
+	"encoding/json"
 	"net/http"
 
 	"github.com/toold/toold/api"
@@ -52,17 +52,9 @@ func (s *Server) tools(x *exchange, r *request) error {
 	if err != nil {
 		return err
 	}
-	format := r.query.Get("format")
-	if format == "" {
-		return s.reply(x, http.StatusOK, list(defs, ""))
-	}
-	items := make([]any, len(defs))
+	items := make([]json.RawMessage, len(defs))
 	for i, d := range defs {
-		def, ok := s.cfg.Tools.Get(d.Name)
-		if !ok {
-			return fmt.Errorf("render %s: the registry has no such tool", d.Name)
-		}
-		if items[i], err = tool.Render(def, format); err != nil {
+		if items[i], err = tool.Render(d, r.query.Get("format")); err != nil {
 			return err
 		}
 	}

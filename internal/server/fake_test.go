@@ -14,6 +14,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/session"
+	"github.com/toold/toold/internal/tool"
 )
 
 // fakeAPI is a session.API in memory, with one tool: "echo" finishes at once,
@@ -331,11 +332,13 @@ func (f *fakeAPI) Events(ctx context.Context, p session.Principal, q session.Eve
 	return ch, nil
 }
 
-func (f *fakeAPI) Tools(_ context.Context, p session.Principal, q session.ToolFilter) ([]client.ToolDefinition, error) {
+func (f *fakeAPI) Tools(_ context.Context, p session.Principal, q session.ToolFilter) ([]*tool.Definition, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.last, f.filter = p, q
-	return []client.ToolDefinition{{Name: "bash", Description: "runs a command", InputSchema: json.RawMessage(`{"type":"object"}`)}}, nil
+	d, _ := tool.NewRegistry().Get("bash")
+	described, err := d.Describe(tool.Facts{Timeout: 7 * time.Second})
+	return []*tool.Definition{described}, err
 }
 
 func (f *fakeAPI) TokenSession(token string) (string, string, bool) {

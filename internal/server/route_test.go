@@ -432,9 +432,12 @@ func TestToolsFormats(t *testing.T) {
 	if resp, _ := d.do(t, "GET", "/v1/tools?format=cobol", ""); resp.StatusCode != 400 {
 		t.Errorf("unknown format: %d, want 400", resp.StatusCode)
 	}
+	if !strings.Contains(string(tools[0].InputSchema), "7000 (7 seconds)") {
+		t.Errorf("schema %s", tools[0].InputSchema)
+	}
 	for format, key := range map[string]string{"anthropic": "input_schema", "openai": "function", "gemini": "parameters", "mcp": "inputSchema"} {
 		shaped, err := c.ToolsFormat(t.Context(), client.ToolQuery{}, format)
-		if err != nil || len(shaped) != 1 || !strings.Contains(string(shaped[0]), `"`+key+`"`) {
+		if err != nil || len(shaped) != 1 || !strings.Contains(string(shaped[0]), `"`+key+`"`) || !strings.Contains(string(shaped[0]), "more than 7 seconds") {
 			t.Errorf("as %s: %s, %v, want %s", format, shaped, err, key)
 		}
 	}

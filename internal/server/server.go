@@ -16,15 +16,12 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/session"
-	"github.com/toold/toold/internal/tool"
 )
 
 // Config is what a Server needs. Fields with a default say so; the others are
 // required.
 type Config struct {
-	API session.API
-	// Tools renders what the API lists in the shapes of providers.
-	Tools    *tool.Registry
+	API      session.API
 	Identity *Identity
 	Log      *slog.Logger
 	Version  client.Version
@@ -82,8 +79,8 @@ type Server struct {
 
 // New makes a Server. It fails when a required field of cfg is missing.
 func New(cfg Config) (*Server, error) {
-	if cfg.API == nil || cfg.Tools == nil || cfg.Identity == nil || cfg.Log == nil || cfg.Metrics == nil || cfg.Reload == nil || cfg.Settings == nil {
-		return nil, errors.New("server: API, Tools, Identity, Log, Metrics, Reload and Settings are required")
+	if cfg.API == nil || cfg.Identity == nil || cfg.Log == nil || cfg.Metrics == nil || cfg.Reload == nil || cfg.Settings == nil {
+		return nil, errors.New("server: API, Identity, Log, Metrics, Reload and Settings are required")
 	}
 	setDefault(&cfg.MaxConns, 1024)
 	setDefault(&cfg.MaxStreams, 256)

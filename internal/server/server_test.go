@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
-	"github.com/toold/toold/internal/tool"
 )
 
 // daemon is a Server on a socket of its own, with a fake behind it.
@@ -35,7 +34,7 @@ func start(t *testing.T, change func(*Config)) *daemon {
 		t.Fatal(err)
 	}
 	cfg := Config{
-		API: d.api, Tools: tool.NewRegistry(), Identity: id, Log: newLog(d.logs),
+		API: d.api, Identity: id, Log: newLog(d.logs),
 		Version: client.Version{Version: "test", GoVersion: "go", API: "v1"},
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/plain; version=0.0.4")

@@ -282,7 +282,9 @@ type API interface {
 	// Events streams what happens from after the given event id on (from now on
 	// when ""), until ctx ends. The channel is closed when the reader is too slow.
 	Events(ctx context.Context, p Principal, f EventFilter) (<-chan client.Event, error)
-	Tools(ctx context.Context, p Principal, f ToolFilter) ([]client.ToolDefinition, error)
+	// Tools lists the tools that nothing denies for good, with descriptions for the
+	// session, or else for the profile.
+	Tools(ctx context.Context, p Principal, f ToolFilter) ([]*tool.Definition, error)
 
 	Approvals(ctx context.Context, p Principal, f ApprovalFilter) (client.List[client.Approval], error)
 	// Answer answers a pending approval.

@@ -1,16 +1,12 @@
 package session
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
 	"maps"
 	"time"
 
 	"github.com/toold/toold/client"
-	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/store"
-	"github.com/toold/toold/internal/tool"
 )
 
 // Get implements API.
@@ -149,59 +145,4 @@ func patched(have, changes map[string]string) map[string]string {
 		}
 	}
 	return labels
-}
-
-// Tools implements API. What nothing can allow is not listed.
-func (m *Manager) Tools(ctx context.Context, p Principal, f ToolFilter) ([]client.ToolDefinition, error) {
-	rules, err := m.rulesOfFilter(ctx, p, f)
-	if err != nil {
-		return nil, err
-	}
-	var all []client.ToolDefinition
-	for _, d := range m.tools.Offered(f.Provider, f.Model, m.settings.Load().Restrictions) {
-		if rules.Hidden(permissionOf(d)) {
-			continue
-		}
-		all = append(all, client.ToolDefinition{Name: d.Name, Description: d.Description, InputSchema: d.Schema, ReadOnly: d.ReadOnly})
-	}
-	return all, nil
-}
-
-// rulesOfFilter gives the rules of a session, of a profile, or of both.
-func (m *Manager) rulesOfFilter(ctx context.Context, p Principal, f ToolFilter) (*policy.Stack, error) {
-	profile, ceilings := f.Profile, []policy.Ceiling(nil)
-	if f.Session != "" {
-		row, err := m.rowOf(ctx, p, f.Session)
-		if err != nil {
-			return nil, err
-		}
-		profile = cmp.Or(profile, row.Profile)
-		if ceilings, err = ceilingsOf(row); err != nil {
-			return nil, invalidRequest("the rules of session %s: %v", row.ID, err)
-		}
-	}
-	st, err := m.bases.get(m.settings.Load(), cmp.Or(profile, defaultProfile), p.Tenant)
-	if err != nil {
-		return nil, invalidRequest("profile: %v", err)
-	}
-	return st.With(ceilings...), nil
-}
-
-// rowOf gives the row of a session, live or not.
-func (m *Manager) rowOf(ctx context.Context, p Principal, idOrName string) (*store.Session, error) {
-	if s, err := m.find(p, idOrName); err == nil {
-		row := s.snapshotRow()
-		return &row, nil
-	}
-	return m.stored(ctx, p, idOrName)
-}
-
-// permissionOf is the permission that a tool needs whatever its input.
-func permissionOf(d *tool.Definition) string {
-	for _, r := range d.Access(json.RawMessage("{}"), nil).Requests {
-		if r.Permission != policy.PermissionExternal {
-			return r.Permission
-		}
-	}
-	return d.Name
 }

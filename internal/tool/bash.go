@@ -25,10 +25,11 @@ func bashTool() *Definition {
 		near:        bashNear,
 		word:        bashWord,
 		paths:       []string{"workdir"},
+		fields:      bashFields,
 		input: object(
 			required("command", text(1, 0, "The command to run, as one bash script. It may have several lines.")),
 			optional("description", text(0, 0, "What the command does, in five to ten words, for people who watch.")),
-			optional("timeout", integer(1, maxCount, "Milliseconds after which the command is ended. The default is 120000 (two minutes).")),
+			optional("timeout", integer(1, maxCount, "Milliseconds after which the command is ended.")),
 			optional("workdir", text(0, maxPath, "The directory to run in, absolute or relative to the worktree. The default is the worktree. Use this instead of a leading cd.")),
 			optional("stdin", text(0, MaxStdin, "Text for a command that reads its standard input. Without it there is none.")),
 		),

@@ -46,7 +46,6 @@ func NewRegistry() *Registry {
 
 // compile fills in what is derived from the definition's input.
 func (d *Definition) compile() error {
-	d.Description = strings.TrimSpace(d.Description)
 	d.input.Schema = dialect
 	compiled, err := compile(d.Name, d.input)
 	if err != nil {
@@ -57,6 +56,14 @@ func (d *Definition) compile() error {
 		return fmt.Errorf("schema of %s: %w", d.Name, err)
 	}
 	d.compiled, d.Schema, d.shape = compiled, schema, shapeOf(d.input)
+	if d.template, err = parseDescription(d.Name, d.Description); err != nil {
+		return fmt.Errorf("description of %s: %w", d.Name, err)
+	}
+	plain, err := d.Describe(Facts{})
+	if err != nil {
+		return err
+	}
+	d.Description, d.Schema, d.input = plain.Description, plain.Schema, plain.input
 	return nil
 }
 

@@ -4,13 +4,14 @@
 // linked into the agent.
 //
 // To add a tool: write NAME.go with its definition and NAME.md with its
-// description here, run/NAME.go with its work, and add a line to builtin and to
+// description (a template over Facts) here, run/NAME.go with its work, and add a line to builtin and to
 // run.Builtin.
 package tool
 
 import (
 	"encoding/json"
 	"strings"
+	"text/template"
 
 	"github.com/google/jsonschema-go/jsonschema"
 	validator "github.com/santhosh-tekuri/jsonschema/v6"
@@ -27,7 +28,7 @@ const (
 // Definition is one tool as the daemon knows it.
 type Definition struct {
 	Name        string
-	Description string          // from the tool's Markdown file
+	Description string          // from the tool's Markdown file (see Describe)
 	Schema      json.RawMessage // JSON Schema 2020-12 of the input
 	// Hidden tools are run by the daemon's own routes and never listed.
 	Hidden bool
@@ -53,7 +54,10 @@ type Definition struct {
 	paths []string
 	// word gives the tool's own words for a violation; "" keeps the usual ones.
 	word func(client.Violation) string
+	// fields words the fields of a copy of input for facts; nil leaves them.
+	fields func(*jsonschema.Schema, Facts)
 
+	template *template.Template // of the description
 	input    *jsonschema.Schema // what Schema is the JSON of
 	shape    *shape
 	compiled *validator.Schema

@@ -1,0 +1,231 @@
+package session
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/agent"
+	"github.com/toold/toold/internal/policy"
+	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/store"
+	"github.com/toold/toold/internal/tool"
+	"github.com/toold/toold/internal/tool/run"
+)
+
+// Tools implements API.
+func (m *Manager) Tools(ctx context.Context, p Principal, f ToolFilter) ([]*tool.Definition, error) {
+	f.Session = cmp.Or(f.Session, p.Session)
+	var row *store.Session
+	if f.Session != "" {
+		var err error
+		if row, err = m.rowOf(ctx, p, f.Session); err != nil {
+			return nil, err
+		}
+	}
+	rules, err := m.rulesOfFilter(p, f, row)
+	if err != nil {
+		return nil, err
+	}
+	set := m.settings.Load()
+	facts := tool.Facts{Tools: []string{}, Timeout: set.BashTimeout, MaxTimeout: time.Duration(set.Limits.Wall)}
+	defs := slices.DeleteFunc(m.tools.Offered(f.Provider, f.Model, set.Restrictions), func(d *tool.Definition) bool {
+		return rules.Hidden(permissionOf(d))
+	})
+	for _, d := range defs {
+		facts.Tools = append(facts.Tools, d.Name)
+	}
+	if row != nil {
+		facts.MaxTimeout = time.Duration(row.Limits.Wall)
+		facts.Session = m.sessionFacts(ctx, p, row)
+	}
+	for i, d := range defs {
+		if defs[i], err = d.Describe(facts); err != nil {
+			return nil, m.internal("describe a tool", err)
+		}
+	}
+	return defs, nil
+}
+
+// rulesOfFilter gives the rules of a session, of a profile, or of both.
+func (m *Manager) rulesOfFilter(p Principal, f ToolFilter, row *store.Session) (*policy.Stack, error) {
+	profile, ceilings := f.Profile, []policy.Ceiling(nil)
+	if row != nil {
+		profile = cmp.Or(profile, row.Profile)
+		var err error
+		if ceilings, err = ceilingsOf(row); err != nil {
+			return nil, invalidRequest("the rules of session %s: %v", row.ID, err)
+		}
+	}
+	st, err := m.bases.get(m.settings.Load(), cmp.Or(profile, defaultProfile), p.Tenant)
+	if err != nil {
+		return nil, invalidRequest("profile: %v", err)
+	}
+	return st.With(ceilings...), nil
+}
+
+// rowOf gives the row of a session, live or not.
+func (m *Manager) rowOf(ctx context.Context, p Principal, idOrName string) (*store.Session, error) {
+	if s, err := m.find(p, idOrName); err == nil {
+		row := s.snapshotRow()
+		return &row, nil
+	}
+	return m.stored(ctx, p, idOrName)
+}
+
+// permissionOf is the permission that a tool needs whatever its input.
+func permissionOf(d *tool.Definition) string {
+	for _, r := range d.Access(json.RawMessage("{}"), nil).Requests {
+		if r.Permission != policy.PermissionExternal {
+			return r.Permission
+		}
+	}
+	return d.Name
+}
+
+// sessionFacts is what the tools of a session find. What only its sandbox knows is
+// left out where that does not answer.
+func (m *Manager) sessionFacts(ctx context.Context, p Principal, row *store.Session) *tool.SessionFacts {
+	w := row.Worktree
+	f := &tool.SessionFacts{
+		Worktree: run.SearchTitle(w.Target), ReadOnly: w.Mode == client.WorktreeRO,
+		Limits: limitWords(&row.Limits), Shell: run.SearchTitle(strings.Join(shellOf(row, m.settings.Load()), " ")),
+		Network: "The network is: " + row.Network.Mode + ".",
+	}
+	if row.Network.Mode == "none" {
+		f.Network = "There is no network: names do not resolve, and nothing can be downloaded."
+	}
+	if !f.ReadOnly {
+		f.Writable = append(f.Writable, f.Worktree)
+	}
+	f.Writable = append(f.Writable, sandbox.Home, "/tmp")
+	s, err := m.find(p, row.ID)
+	if err != nil {
+		return f // it is over
+	}
+	f.Layer = s.hasLayer()
+	if err := s.lookAround(ctx, row, f); err != nil {
+		s.log.Warn("look for programs to name in descriptions", "error", err)
+	}
+	return f
+}
+
+// limitWords lists the limits that a program may run into.
+func limitWords(l *client.Limits) []string {
+	var all []string
+	add := func(set bool, format string, v any) {
+		if set {
+			all = append(all, fmt.Sprintf(format, v))
+		}
+	}
+	add(l.CPUs == 1, "%v CPU", l.CPUs)
+	add(l.CPUs > 0 && l.CPUs != 1, "%v CPUs", l.CPUs)
+	add(l.Memory > 0, "%v of memory for all programs together", l.Memory)
+	add(l.PIDs > 0, "%d processes and threads", l.PIDs)
+	add(l.Tmp > 0, "%v in /tmp", l.Tmp)
+	add(l.Tmp > 0, "%v in "+sandbox.Home, 3*l.Tmp)
+	add(l.Disk > 0, "%v on disk", l.Disk)
+	add(l.FileSize > 0, "%v for one file", l.FileSize)
+	add(l.OpenFiles > 0, "%d open files of one program", l.OpenFiles)
+	add(l.Output > 0, "%v of output of one command", l.Output)
+	add(l.Calls == 1, "%d call at once", l.Calls)
+	add(l.Calls > 1, "%d calls at once", l.Calls)
+	return all
+}
+
+// hasLayer reports whether the root file system can be written.
+func (s *Session) hasLayer() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.image != nil && s.image.Root != nil
+}
+
+// usualPrograms are those that descriptions speak of, there or not.
+var usualPrograms = []string{
+	"git", "make", "cmake", "gcc", "clang", "go", "rustc", "cargo", "python3", "pip3", "uv", "node", "npm", "pnpm", "yarn", "bun", "deno",
+	"java", "javac", "mvn", "gradle", "ruby", "bundle", "php", "composer", "perl", "dotnet", "rg", "jq", "curl", "patch", "unzip", "sqlite3",
+}
+
+// lookTime bounds the look into a sandbox for descriptions.
+const lookTime = 2 * time.Second
+
+// lookAround asks the agent which programs there are, and about the repository.
+func (s *Session) lookAround(ctx context.Context, row *store.Session, f *tool.SessionFacts) error {
+	ctx, cancel := context.WithTimeout(ctx, lookTime)
+	defer cancel()
+	repository := path.Join(row.Worktree.Target, ".git")
+	paths := []string{repository}
+	dirs := s.programDirs()
+	for _, dir := range dirs {
+		for _, name := range usualPrograms {
+			paths = append(paths, path.Join(dir, name))
+		}
+	}
+	kinds, err := s.kindsOf(ctx, paths)
+	if err != nil {
+		return err
+	}
+	switch kinds[repository] {
+	case "dir":
+		f.Git = "It is a git repository."
+	case "":
+		f.Git = "It is no git repository."
+	default: // a linked worktree, or a submodule
+		f.Git = "Its git repository is elsewhere, so that git works only if that is here too."
+	}
+	_, own := row.Request.Env["PATH"]
+	for _, name := range usualPrograms {
+		there := slices.ContainsFunc(dirs, func(dir string) bool { return kinds[path.Join(dir, name)] == "file" })
+		switch {
+		case there:
+			f.Programs = append(f.Programs, name)
+		case !own: // else they may be where nobody has looked
+			f.Missing = append(f.Missing, name)
+		}
+	}
+	return nil
+}
+
+// programDirs are the directories of PATH, as far as the daemon knows it: the values
+// of a session's own environment are not kept.
+func (s *Session) programDirs() []string {
+	list := s.m.settings.Load().Path
+	s.mu.Lock()
+	if s.image != nil {
+		list = imageEnvironment(s.image.Env)["PATH"]
+	}
+	s.mu.Unlock()
+	const most = 16 // an image may say anything
+	dirs := slices.Compact(strings.Split(absolutePaths(list), ":"))
+	return dirs[:min(len(dirs), most)]
+}
+
+// kindsOf says what paths lead to, "" where that is nothing or not known.
+func (s *Session) kindsOf(ctx context.Context, paths []string) (map[string]string, error) {
+	l, err := s.current()
+	if err != nil {
+		return nil, err
+	}
+	kinds := make(map[string]string, len(paths))
+	for some := range slices.Chunk(paths, run.MaxPaths) {
+		prep, err := l.conn.Prepare(ctx, agent.Request{
+			CallID: s.m.store.NewID("call_"), Tool: run.BashName, Input: json.RawMessage(`{"command":"true"}`),
+			TimeoutMillis: lookTime.Milliseconds(), Paths: some,
+		})
+		if err != nil {
+			return nil, err
+		}
+		for _, t := range prep.Targets {
+			if t.Exists {
+				kinds[t.Asked] = t.Kind
+			}
+		}
+	}
+	return kinds, nil
+}
