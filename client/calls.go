@@ -63,10 +63,16 @@ func (c *Client) ListCalls(ctx context.Context, session string, q CallQuery) (*L
 	return fetch[List[Call]](ctx, c, request{method: "GET", path: sessionPath(session, "calls"), query: v})
 }
 
-// AbortCall stops a running call. It does not wait for its end, which comes as
-// the call's result.
+// AbortCall stops a call and returns it when it has ended, with what it had printed:
+// a command has some seconds to end by itself. A daemon that stops meanwhile returns it
+// as it stands. The call is stopped also when ctx ends first; one that had ended before
+// is returned as it ended.
 func (c *Client) AbortCall(ctx context.Context, id string) (*Call, error) {
-	return fetch[Call](ctx, c, request{method: "POST", path: callPath(id, "abort")})
+	call := new(Call)
+	if err := c.wait(ctx, request{method: "POST", path: callPath(id, "abort")}, call); err != nil {
+		return nil, err
+	}
+	return call, nil
 }
 
 // OutputQuery says which part of a call's whole output is wanted.

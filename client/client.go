@@ -32,8 +32,8 @@ type Options struct {
 	// that session.
 	Token string
 	// HTTPTimeout bounds requests whose answer does not wait for a tool or a
-	// sandbox; 0 means 30 s, negative means no bound. Calls, session creation,
-	// streams and files end by their context alone.
+	// sandbox; 0 means 30 s, negative means no bound. Calls and their abort, session
+	// creation, streams and files end by their context alone.
 	HTTPTimeout time.Duration
 	// Reconnect is how long a broken stream is resumed for, counted from the
 	// moment it broke (a daemon that restarts is back within seconds); 0 means

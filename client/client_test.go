@@ -171,7 +171,7 @@ func TestDisconnected(t *testing.T) {
 // TestTimeouts: HTTPTimeout bounds what does not wait for work, and only that.
 func TestTimeouts(t *testing.T) {
 	c := daemon(t, Options{HTTPTimeout: 50 * time.Millisecond}, func(w http.ResponseWriter, r *http.Request) {
-		if !strings.HasSuffix(r.URL.Path, "/calls") { // no answer, however late it is looked for
+		if !strings.HasSuffix(r.URL.Path, "/calls") && !strings.HasSuffix(r.URL.Path, "/abort") { // no answer, however late it is looked for
 			<-r.Context().Done()
 			return
 		}
@@ -186,6 +186,9 @@ func TestTimeouts(t *testing.T) {
 	}
 	if _, err := c.CreateCall(t.Context(), "ses_1", CallCreate{}, CallOptions{}); err != nil {
 		t.Errorf("CreateCall: %v", err)
+	}
+	if _, err := c.AbortCall(t.Context(), "call_1"); err != nil {
+		t.Errorf("AbortCall: %v", err)
 	}
 	ctx, cancel := context.WithTimeoutCause(t.Context(), 20*time.Millisecond, errors.New("enough"))
 	defer cancel()

@@ -75,7 +75,7 @@ var routes = []route{
 	{"GET", "/v1/sessions/{id}/calls", "ListCalls", roleToken, (*Server).listCalls, nil, 200, client.List[client.Call]{}, callListParams, "List a session's calls, oldest first, one page"},
 	{"GET", "/v1/calls/{id}", "GetCall", roleToken, (*Server).getCall, nil, 200, client.Call{}, nil, "Show a call, running or finished"},
 	{"GET", "/v1/calls/{id}/output", "CallOutput", roleToken, (*Server).callOutput, nil, 200, bytesBody{}, outputParams, "The whole saved output of a call"},
-	{"POST", "/v1/calls/{id}/abort", "AbortCall", roleToken, (*Server).abortCall, nil, 200, client.Call{}, nil, "Stop a running call"},
+	{"POST", "/v1/calls/{id}/abort", "AbortCall", roleToken, (*Server).abortCall, nil, 200, client.Call{}, nil, "Stop a call; the answer comes when it has ended"},
 	{"GET", "/v1/events", "Events", roleTenant, (*Server).events, nil, 200, eventsBody{}, eventParams, "Stream what happens; Last-Event-ID resumes"},
 
 	{"GET", "/v1/approvals", "ListApprovals", roleTenant, (*Server).listApprovals, nil, 200, client.List[client.Approval]{}, approvalParams, "List the approvals that are pending, oldest first, one page"},
