@@ -217,7 +217,7 @@ func (s *Session) readWorktreeRules(ctx context.Context) error {
 		return badWorktreeRules(name, err)
 	}
 	r.Prepared = prep
-	text, err := readSmall(ctx, l.conn, r)
+	text, err := readSmall(ctx, l.conn, r, maxWorktreeRules)
 	if err == nil {
 		_, err = policy.ParseCeiling(name, text)
 	}
@@ -262,19 +262,21 @@ func badWorktreeRules(name string, err error) error {
 }
 
 // errTooLong says that a file is larger than what is read of it.
-var errTooLong = fmt.Errorf("it has more than %d bytes", maxWorktreeRules)
+// errTooLong says that a file is longer than what is read of it.
+var errTooLong = errors.New("it is too long")
 
-// readSmall runs a call of file_get and gives what it read.
-func readSmall(ctx context.Context, conn agentConn, r agent.Request) ([]byte, error) {
-	var text smallFile
+// readSmall runs a call of file_get and gives what it read, if that is no more than
+// most bytes.
+func readSmall(ctx context.Context, conn agentConn, r agent.Request, most int) ([]byte, error) {
+	text := smallFile{most: most}
 	out, err := conn.Run(ctx, r, &text)
 	if err != nil {
 		_ = conn.Abort(r.CallID, run.ReasonAborted)
 	}
 	_ = conn.Forget(r.CallID)
 	switch {
-	case len(text) > maxWorktreeRules:
-		return nil, errTooLong
+	case len(text.read) > most:
+		return nil, fmt.Errorf("%w: more than %d bytes", errTooLong, most)
 	case err != nil:
 		return nil, err
 	case out.Err != nil:
@@ -282,15 +284,18 @@ func readSmall(ctx context.Context, conn agentConn, r agent.Request) ([]byte, er
 	case out.Result == nil || out.Result.IsError:
 		return nil, errors.New("it cannot be read")
 	}
-	return text, nil
+	return text.read, nil
 }
 
 // smallFile is a sink that takes no more than one byte too many.
-type smallFile []byte
+type smallFile struct {
+	most int
+	read []byte
+}
 
 // Output implements agent.Sink.
 func (f *smallFile) Output(_ int64, _ bool, p []byte) error {
-	if *f = append(*f, p[:min(len(p), maxWorktreeRules+1-len(*f))]...); len(*f) > maxWorktreeRules {
+	if f.read = append(f.read, p[:min(len(p), f.most+1-len(f.read))]...); len(f.read) > f.most {
 		return errTooLong
 	}
 	return nil

@@ -28,8 +28,8 @@ const (
 
 // hooksEdited runs the hooks of file.edited, formatters, over the files that a
 // call has changed. They run inside the sandbox, as the tool user, and are no
-// calls of their own: their effect is the change of the file, and what the caller
-// is told is that it was changed.
+// calls of their own: their effect is the change of the file, and the caller is told
+// what was changed, so that nobody has to read the file again.
 //
 // The edit has happened, so a hook that fails cannot deny it. One that fails
 // closed makes the call's result an error that says so; for one that fails open
@@ -43,14 +43,14 @@ func (s *Session) hooksEdited(c *call, o *outcome) error {
 		a := aboutOf(e)
 		a.path, a.relative = path.Clean(file), policy.RelativeTo(e.Session.Worktree.Target, file)
 		for _, h := range s.m.hooksFor(HookFileEdited, a) {
-			changed, err := s.format(c, h, file)
+			made, err := s.format(c, h, file)
 			switch {
 			case errors.Is(err, errLeaving):
 				return err
 			case err != nil:
 				o.formatFailed(h, shown(file), err)
-			case changed:
-				o.notes = append(o.notes, fmt.Sprintf("[hook %s changed %s after this edit: read it again before you edit it]", h.name(), shown(file)))
+			case made.changed:
+				o.notes = append(o.notes, made.note(h, shown(file)))
 			}
 		}
 	}
@@ -72,8 +72,8 @@ func (o *outcome) formatFailed(h *Hook, file string, err error) {
 	o.result = &r
 }
 
-// format runs one formatter over one file and reports whether it changed it.
-func (s *Session) format(c *call, h *Hook, file string) (changed bool, err error) {
+// format runs one formatter over one file and says what it made of it.
+func (s *Session) format(c *call, h *Hook, file string) (made *formatted, err error) {
 	begun := time.Now()
 	defer func() {
 		if !errors.Is(err, errLeaving) {
@@ -82,18 +82,18 @@ func (s *Session) format(c *call, h *Hook, file string) (changed bool, err error
 	}()
 	line, err := formatLine(h, file)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	l, err := s.current()
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(c.ctx, h.Timeout+overdue)
 	defer cancel()
-	before := s.contentOf(ctx, l, c, file)
+	before := s.look(ctx, l, c, file)
 	input, err := json.Marshal(map[string]any{"command": line, "timeout": h.Timeout.Milliseconds()})
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	id := s.m.store.NewID("call_")
 	out := &formatOutput{conn: l.conn, id: id}
@@ -102,19 +102,22 @@ func (s *Session) format(c *call, h *Hook, file string) (changed bool, err error
 	}, out)
 	if err != nil {
 		if cause := context.Cause(c.ctx); cause != nil {
-			return false, cause
+			return nil, cause
 		}
 		// It may still run: nobody waits for it any longer.
 		_ = l.conn.Abort(id, run.ReasonAborted)
 		_ = l.conn.Forget(id)
-		return false, &programError{program: h.name(), what: "could not be run in the sandbox: " + rootText(err)}
+		return nil, &programError{program: h.name(), what: "could not be run in the sandbox: " + rootText(err)}
 	}
 	_ = l.conn.Forget(id) // after a loss, relink does it
 	if err := formatError(h, done, out); err != nil {
-		return false, err
+		return nil, err
 	}
-	after := s.contentOf(ctx, l, c, file)
-	return before == "" || after != before, nil
+	made = s.compare(ctx, l, c, before)
+	if cause := context.Cause(c.ctx); cause != nil {
+		return nil, cause
+	}
+	return made, nil
 }
 
 // formatLine is the command line of a formatter: its words quoted, with the file

@@ -2,7 +2,7 @@ package run
 
 // Builtin lists the tools that the agent can run. To add one: write its file
 // here, its definition beside it in package tool, and add a line to both lists.
-// Changes is the daemon's own and has no definition.
+// Changes and Formatted are the daemon's own and have no definition.
 func Builtin() []Tool {
 	return []Tool{
 		Read{},
@@ -16,5 +16,6 @@ func Builtin() []Tool {
 		FilePut{},
 		FileGet{},
 		Changes{},
+		Formatted{},
 	}
 }
