@@ -10,11 +10,15 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/store"
+	"github.com/toold/toold/internal/tool/run"
 	"github.com/toold/toold/internal/worktree"
 )
 
@@ -31,6 +35,7 @@ type plan struct {
 	start  uint64 // of the lease process
 	token  string
 	hash   []byte
+	notes  []string // for the session's
 
 	keyHash []byte // of the request; nil without a key
 }
@@ -160,12 +165,15 @@ func (m *Manager) pinAll(p Principal, pl *plan, set *Settings, ten Tenant) error
 		if len(ten.Roots) > 0 {
 			roots = ten.Roots
 		}
-		d, err := m.pinDirectory(p, worktree.Rules{Roots: roots, AnyRoot: p.Admin, Write: w.Mode == client.WorktreeBind}, w.Source)
+		d, err := m.pinDirectory(p, worktree.Rules{Roots: roots, AnyRoot: p.Admin, Write: w.Mode == client.WorktreeBind, Git: true}, w.Source)
 		if err != nil {
 			return fmt.Errorf("worktree.source: %w", err)
 		}
 		sw := &pl.spec.Worktree
 		sw.Source, sw.UID, sw.GID = d.File, d.UID, d.GID
+		if d.Git != nil {
+			pl.notes = append(pl.notes, gitNote(w.Source, d.Git))
+		}
 	}
 	for _, mt := range pl.req.Mounts {
 		d, err := m.pinDirectory(p, worktree.Rules{Roots: set.MountRoots}, mt.Source)
@@ -175,6 +183,25 @@ func (m *Manager) pinAll(p Principal, pl *plan, set *Settings, ten Tenant) error
 		pl.spec.Mounts = append(pl.spec.Mounts, sandbox.Mount{Source: d.File, Target: mt.Target, UID: d.UID, GID: d.GID})
 	}
 	return nil
+}
+
+// gitNote says why git does not work in a worktree, and what to do.
+func gitNote(source string, e *worktree.Elsewhere) string {
+	named := func(p string) string { return run.SearchTitle(strings.ToValidUTF8(p, "\uFFFD")) }
+	if e.Linked {
+		return fmt.Sprintf("git does not work in this session: .git of the worktree names %s, which is not there; to use git, make the session with a clone (git clone %s DIR)",
+			named(e.Path), named(source))
+	}
+	if !e.Allowed {
+		return fmt.Sprintf("git does not work in this session: the worktree is a part of the repository at %s, which is not in it; to use git, make the session with a clone of that",
+			named(e.Path))
+	}
+	below, err := filepath.Rel(e.Path, source)
+	if err != nil {
+		below = source
+	}
+	return fmt.Sprintf("git does not work in this session: the worktree is a part of the repository at %s, which is not in it; to use git, make the session with that as its worktree, and give bash the workdir %s",
+		named(e.Path), named(below))
 }
 
 // reserve takes a place for the session: quota, name and uid range. When it
@@ -362,7 +389,7 @@ func (s *Session) start(ctx context.Context, pl *plan) error {
 			return errOver
 		}
 		r.State, r.Worktree.IDMap = client.SessionReady, sb.IDMap()
-		r.Notes = append(append([]string(nil), sb.Notes()...), w.Notes...)
+		r.Notes = slices.Concat(pl.notes, sb.Notes(), w.Notes)
 		return nil
 	})
 	if err != nil {

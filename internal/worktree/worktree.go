@@ -45,6 +45,8 @@ type Rules struct {
 	User *thread.User
 	// Write asks that the user may write to the directory.
 	Write bool
+	// Git asks where the repository of the directory is.
+	Git bool
 }
 
 // Directory is a pinned directory. The caller closes it.
@@ -54,6 +56,8 @@ type Directory struct {
 	// UID and GID are whose rights a session may have below it: those of Rules.User,
 	// with the directory's group if he is in it, and without one the owner's.
 	UID, GID uint32
+	// Git is set where Rules.Git asks for it, and the repository is somewhere else.
+	Git *Elsewhere
 }
 
 // Pin opens source for use as a worktree or mount. Every refusal says why. It may
@@ -82,6 +86,9 @@ func Pin(source string, rules Rules) (*Directory, error) {
 	// By toold itself: the user may not be able to see what is forbidden.
 	if err := rules.checkOpened(d); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", source, err), d.Close())
+	}
+	if rules.Git {
+		d.Git = rules.findGit(d)
 	}
 	return d, nil
 }
