@@ -2,6 +2,7 @@ package run
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -211,7 +212,7 @@ func TestReadKinds(t *testing.T) {
 	tests := []struct{ name, content, mime, want string }{
 		{"png", size(640, 480), "image/png", "f: PNG image, 29 bytes, attached"},
 		{"pdf", "%PDF-1.7\n", "application/pdf", "f: PDF document, 9 bytes, attached"},
-		{"huge png", size(50000, 50000), "", "cannot attach f, a PNG image: it has 50000 × 50000 pixels"},
+		{"huge png", size(50000, 50000), "", "cannot attach f: it is a PNG image of 29 bytes and 50000 × 50000 pixels, and models take pictures of at most 3932160 bytes and 8000 pixels on a side. Make a smaller copy"},
 		{"elf", "\x7fELF\x02\x01", "", "it is ELF program or library"},
 		{"gzip", "\x1f\x8b\x08\x00", "", "it is gzip data"},
 		{"nul", "abc\x00def", "", "it is binary data (it has NUL bytes)"},
@@ -255,8 +256,28 @@ func TestReadKinds(t *testing.T) {
 			t.Fatal(err)
 		}
 		r, err := callTool(t, env, Read{}, object{"file_path": "f"})
-		if err != nil || !r.IsError || !strings.Contains(r.Output, "more than 20 MiB") {
+		if err != nil || !r.IsError || !strings.Contains(r.Output, "more than 20 MiB") || !strings.Contains(r.Output, "read that") {
 			t.Errorf("%+v, %v", r, err)
+		}
+	})
+	t.Run("pictures at the limit of providers", func(t *testing.T) {
+		env, dir := fileEnv(t)
+		for bytes, fits := range map[int64]bool{maxPicture: true, maxPicture + 1: false, 19 << 20: false, 1 << 40: false} {
+			writeFile(t, dir+"/f", size(8000, 8000))
+			if err := os.Truncate(dir+"/f", bytes); err != nil {
+				t.Fatal(err)
+			}
+			r, err := callTool(t, env, Read{}, object{"file_path": "f"})
+			if err != nil || r.IsError == fits || (len(r.Attachments) == 1) != fits {
+				t.Fatalf("%d bytes: %+.300v, %v", bytes, r, err)
+			}
+			if fits {
+				if n := base64.StdEncoding.EncodedLen(len(r.Attachments[0].Data)); n > 5<<20 {
+					t.Errorf("%d bytes of base64", n)
+				}
+			} else if want := fmt.Sprintf("f: it is a PNG image of %d bytes and 8000 × 8000 pixels", bytes); !strings.Contains(r.Output, want) {
+				t.Errorf("%q, want %q", r.Output, want)
+			}
 		}
 	})
 }

@@ -123,10 +123,13 @@ func notText(title string, kind textfile.Kind) *Result {
 	return r
 }
 
-// readAttachment gives an image or a document whole. It is never decoded, but an
-// image that would be enormous when somebody else decodes it is refused.
+// readAttachment gives an image or a document whole. It is never decoded, but one
+// that nobody would take is refused.
 func readAttachment(ctx context.Context, env *Env, file *root.File, title string, kind textfile.Kind, head []byte) (*Result, error) {
-	size := min(file.Info().Size, maxAttachment)
+	if r := tooLarge(title, kind, file.Info().Size, head); r != nil {
+		return r, nil
+	}
+	size := file.Info().Size
 	held, err := env.Root.Reserve(ctx, attachmentCopies*size)
 	if err != nil {
 		return nil, err
@@ -137,7 +140,7 @@ func readAttachment(ctx context.Context, env *Env, file *root.File, title string
 			held.Release()
 		}
 	}()
-	result, err := attachment(ctx, file, title, kind, head, min(size+maxGrowth, maxAttachment))
+	result, err := attachment(ctx, file, title, kind, head, min(size+maxGrowth, attachable(kind)))
 	if err != nil || result.IsError || env.Keep == nil {
 		return result, err
 	}
@@ -148,16 +151,16 @@ func readAttachment(ctx context.Context, env *Env, file *root.File, title string
 
 // attachment is readAttachment with the memory for a file of limit bytes.
 func attachment(ctx context.Context, file *root.File, title string, kind textfile.Kind, head []byte, limit int64) (*Result, error) {
-	rest, err := file.ReadAll(ctx, limit-int64(len(head)))
-	if root.CodeOf(err) == root.TooLarge {
-		return Failed(title, "cannot attach %s: it is a %s of more than %d MiB", title, kind.Name, maxAttachment>>20), nil
+	rest, err := file.ReadAll(ctx, limit)  // which it compares with the size of all
+	if root.CodeOf(err) == root.TooLarge { // it has grown, or did not say its size
+		return tooLarge(title, kind, attachable(kind)+1, head), nil
 	}
 	if err != nil {
 		return nil, err
 	}
 	data := append(head, rest...)
-	if err := textfile.CheckPixels(kind, data); err != nil {
-		return Failed(title, "cannot attach %s, a %s: %s", title, kind.Name, err), nil
+	if r := tooLarge(title, kind, int64(len(data)), data); r != nil {
+		return r, nil
 	}
 	base := file.Info().Path[strings.LastIndexByte(file.Info().Path, '/')+1:]
 	return &Result{

@@ -6,7 +6,6 @@ package textfile
 import (
 	"bytes"
 	"encoding/binary"
-	"fmt"
 	"unicode/utf8"
 )
 
@@ -243,17 +242,9 @@ func jpegSize(data []byte) (int, int, bool) {
 	return 0, 0, false
 }
 
-// CheckPixels refuses images that would be enormous when decoded, whatever
-// their size as a file.
-func CheckPixels(k Kind, data []byte) error {
-	width, height, ok := Pixels(k, data)
-	if ok && (width > maxSide || height > maxSide || width*height > maxPixels) {
-		return fmt.Errorf("it has %d × %d pixels; the limit is %d megapixels and %d on a side", width, height, maxPixels/1_000_000, maxSide)
-	}
-	return nil
-}
+// MaxSide is the longest side, in pixels, of pictures that the providers of models
+// take. It also bounds what a decoder of one has to hold.
+const MaxSide = 8000
 
-const (
-	maxPixels = 100_000_000
-	maxSide   = 65500
-)
+// Fits reports whether a picture of this size is taken.
+func Fits(width, height int) bool { return width <= MaxSide && height <= MaxSide }
