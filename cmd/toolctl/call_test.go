@@ -89,6 +89,8 @@ func TestCallExitCodes(t *testing.T) {
 		{"path not found", refused("read", client.CodeNotFound), []string{"read"}, 4, "because"},
 		{"stale", refused("edit", client.CodeStale), []string{"edit"}, 1, "because"},
 		{"bad input", refused("edit", client.CodeInvalidInput), []string{"edit"}, 2, "because"},
+		{"unknown tool", refused("rm", client.CodeUnknownTool), []string{"rm"}, 4, "because"},
+		{"bad input of a command", refused("bash", client.CodeInvalidInput), []string{"bash"}, 2, "because"},
 		{"command failed", bashDone("out", exited(9)), []string{"bash"}, 9, ""},
 		{"command denied", refused("bash", client.CodeDenied), []string{"bash"}, 126, "because"},
 		{"command lost", refused("bash", client.CodeSessionLost), []string{"bash"}, 125, "because"},

@@ -146,16 +146,30 @@ approver = "none"
 func TestR5AmbiguousJSON(t *testing.T) {
 	s := newScene(t, narrow)
 	x := s.open(t, client.SessionCreate{Profile: "narrow", Worktree: client.Worktree{Source: s.tree}})
-	for _, in := range []string{
-		`{"command":"echo a","COMMAND":"touch flag"}`, `{"command":"echo a","command":"touch flag"}`,
-		`{"command":"echo a","extra":1}`, `{"command":"echo a"}{"command":"touch flag"}`, `{"Command":"touch flag"}`,
-		`{"command":"echo a","\u0063ommand":"touch flag"}`,
+	const refused = " 200 " // with a call that did not run, see below
+	for in, want := range map[string]string{
+		`{"command":"echo a","COMMAND":"touch flag"}`:      refused,
+		`{"command":"echo a","command":"touch flag"}`:      refused,
+		`{"command":"echo a","extra":1}`:                   refused,
+		`{"command":"echo a"}{"command":"touch flag"}`:     " 400 ",
+		`{"Command":"touch flag"}`:                         refused,
+		`{"command":"echo a","\u0063ommand":"touch flag"}`: refused,
 	} {
 		body := `{"tool":"bash","input":` + in + `}`
 		got := s.raw(t, fmt.Sprintf("POST /v1/sessions/%s/calls HTTP/1.1\r\nHost: x\r\nToold-Tenant: a\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", x.ID, len(body), body))
-		if !strings.Contains(got, " 400 ") {
+		if !strings.Contains(got, want) {
 			t.Errorf("%s: %s", in, got)
 		}
+	}
+	calls, err := s.a.ListCalls(t.Context(), x.ID, client.CallQuery{})
+	must(t, err)
+	for _, c := range calls.Items {
+		if c.Error == nil || c.Error.Code != client.CodeInvalidInput || c.Time.Started != nil {
+			t.Errorf("%s: %+v, want one that did not run", c.Input, c)
+		}
+	}
+	if len(calls.Items) != 5 {
+		t.Errorf("%d calls are on record, want 5", len(calls.Items))
 	}
 	if _, err := os.Stat(filepath.Join(s.tree, "flag")); err == nil {
 		t.Error("one of them ran")
