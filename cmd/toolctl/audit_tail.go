@@ -235,7 +235,7 @@ func (s *auditTailCommand) show(l record.Line) error {
 	case formatName:
 		_, err = fmt.Fprintln(s.stdout, r.Seq)
 	default:
-		_, err = fmt.Fprintln(s.stdout, auditText(r))
+		_, err = fmt.Fprintln(s.stdout, fold(auditText(r), s.width(), "    "))
 	}
 	return err
 }

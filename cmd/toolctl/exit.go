@@ -176,7 +176,11 @@ func rootCause(err error) error {
 	}
 }
 
-// say prints one line of toolctl's own on standard error.
+// say prints a text of toolctl's own on standard error.
 func (a *app) say(format string, args ...any) {
-	fmt.Fprintf(a.stderr, "toolctl: "+format+"\n", args...)
+	wide := 0
+	if a.errTTY && a.columns != nil {
+		wide = a.columns()
+	}
+	fmt.Fprintln(a.stderr, fold(fmt.Sprintf("toolctl: "+format, args...), wide, "toolctl:   "))
 }

@@ -3,14 +3,16 @@ package main
 import (
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/toold/toold/client"
 )
 
 // verdictText shows how a call would be judged to a person: the verdict, then
 // each request with the rules that match it.
-func (a *app) verdictText(w io.Writer, v *client.PolicyVerdict) {
-	color := a.color()
+func (a *app) verdictText(to io.Writer, v *client.PolicyVerdict) {
+	color, w := a.color(), &strings.Builder{}
+	defer func() { fmt.Fprint(to, fold(w.String(), a.width(), "   ")) }()
 	fmt.Fprintf(w, "%s: %s, for profile %s of tenant %s\n", line(v.Tool), painted(line(v.Action), actionColor(v.Action), color), line(v.Profile), line(v.Tenant))
 	fmt.Fprintf(w, "  because of %s%s\n", line(v.Rule), reasonText(v.Reason))
 	for i := range v.Requests {

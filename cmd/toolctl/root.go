@@ -60,6 +60,7 @@ func newRootCommand(a *app) *cobra.Command {
 		newGenDocsCommand(a),
 	)
 	prepare(root)
+	fitHelp(a, root)
 	return root
 }
 

@@ -138,8 +138,9 @@ func (s *sessionLogsCommand) table(w io.Writer, calls []client.Call) {
 func (s *sessionLogsCommand) log(w io.Writer, calls []client.Call) {
 	for _, c := range calls {
 		result, _ := callResult(&c)
-		fmt.Fprintf(w, "%s %s %s: %s %s %s\n", c.Time.Queued.Local().Format(time.DateTime), line(c.ID),
+		head := fmt.Sprintf("%s %s %s: %s %s %s", c.Time.Queued.Local().Format(time.DateTime), line(c.ID),
 			line(c.Tool), result, callTook(&c), line(c.Title))
+		fmt.Fprintln(w, fold(head, s.width(), "  "))
 		for l := range strings.Lines(lines(c.Output)) {
 			fmt.Fprintf(w, "    %s\n", strings.TrimSuffix(l, "\n"))
 		}
