@@ -40,7 +40,11 @@ func (m *Manager) keyed(ctx context.Context, p Principal, r *client.SessionCreat
 		s := m.keys[tenantName{p.Tenant, r.Key}]
 		m.mu.RUnlock()
 		if s == nil {
-			return m.keyedOver(ctx, p, r.Key, hash)
+			v, err := m.keyedOver(ctx, p, r.Key, hash)
+			if errors.Is(err, errKeyTaken) {
+				continue
+			}
+			return v, err
 		}
 		if row := s.snapshotRow(); !bytes.Equal(row.KeyHash, hash) {
 			return nil, keyTaken(&row)
@@ -60,7 +64,8 @@ func (m *Manager) keyed(ctx context.Context, p Principal, r *client.SessionCreat
 	}
 }
 
-// keyedOver is keyed for sessions that are over.
+// keyedOver is keyed for sessions that are over. One that another request has begun
+// to make meanwhile is errKeyTaken.
 func (m *Manager) keyedOver(ctx context.Context, p Principal, key string, hash []byte) (*client.Session, error) {
 	row, err := m.store.SessionByKey(ctx, p.Tenant, key)
 	switch {
@@ -70,6 +75,12 @@ func (m *Manager) keyedOver(ctx context.Context, p Principal, key string, hash [
 		return nil, err
 	case !bytes.Equal(row.KeyHash, hash):
 		return nil, keyTaken(row)
+	}
+	m.mu.RLock()
+	live := m.sessions[row.ID] != nil
+	m.mu.RUnlock()
+	if live {
+		return nil, errKeyTaken
 	}
 	return m.past(ctx, row)
 }
