@@ -30,6 +30,8 @@ var changing = []struct {
 	{regexp.MustCompile(`\b(ses|call|apr)_[0-9a-z]+`), "${1}_ID"},
 	{regexp.MustCompile(`\b\d+ ms\b`), "N ms"},
 	{regexp.MustCompile(`\b\d+ left behind`), "N left behind"},
+	// What is killed may not have become sleep yet; the line is cut at its width.
+	{regexp.MustCompile(`\(1 process \((bash|setsid|sleep)\) in the background was killed.*`), "(1 process (NAME) in the background was killed"},
 	{regexp.MustCompile(`(?m)^  [0-9a-f]{7,40} .*$`), "  COMMIT"},
 	{regexp.MustCompile(`: ready, (oci/runc|oci/runsc|docker/\w+)\n`), ": ready, TIER\n"},
 	{regexp.MustCompile(`runtime="\w+"`), `runtime="TIER"`},
