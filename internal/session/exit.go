@@ -70,11 +70,13 @@ func (s *Session) trail(c *call, o *outcome) {
 	if o.exit == nil || !c.streams {
 		return
 	}
-	timeout, most := c.timeouts()
-	if timeout == 0 && o.exit.Reason == run.ReasonTimeout {
-		return // an earlier daemon's call: only the agent knows
+	info := run.TrailerInfo{MemoryLimit: int64(s.limits.Memory)}
+	if o.exit.Reason == run.ReasonTimeout {
+		if info.Timeout, info.MostTimeout = c.timeouts(); info.Timeout == 0 {
+			return // an earlier daemon's call: only the agent knows
+		}
 	}
 	r := *o.result
-	r.Output = run.Trailer(o.exit, run.TrailerInfo{Timeout: timeout, MostTimeout: most, MemoryLimit: int64(s.limits.Memory)})
+	r.Output = run.Trailer(o.exit, info)
 	o.result = &r
 }
