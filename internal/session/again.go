@@ -181,6 +181,13 @@ func (r *rerun) made(typ string, data any) client.Event {
 	return e
 }
 
+// pass sends an event, one at a time.
+func (r *rerun) pass(e client.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.send(e)
+}
+
 // event passes on what is neither output nor the end, and nothing twice in a row.
 func (r *rerun) event(e client.Event) {
 	switch e.Type {
@@ -198,9 +205,7 @@ func (r *rerun) event(e client.Event) {
 // end sends the end of the call, if it has ended.
 func (r *rerun) end(v *client.Call) {
 	if v.Finished() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.send(r.made(string(v.Status), v))
+		r.pass(r.made(string(v.Status), v))
 	}
 }
 
@@ -225,9 +230,7 @@ func (r *rerun) output(i int, p []byte) {
 	e := r.made("output", client.NewOutput(stream, r.at[i], p))
 	r.at[i] += int64(len(p))
 	e.ID = r.at.id(r.split)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.send(e)
+	r.pass(e)
 }
 
 // ended sends what give held back, and how much of the whole was not kept.
@@ -243,9 +246,7 @@ func (r *rerun) ended(total int64) {
 	if !r.split {
 		e.ID = position{total}.id(false)
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.send(e)
+	r.pass(e)
 }
 
 // live sends an output that may still grow, until its end.

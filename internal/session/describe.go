@@ -70,15 +70,6 @@ func (m *Manager) rulesOfFilter(p Principal, f ToolFilter, row *store.Session) (
 	return st.With(ceilings...), nil
 }
 
-// rowOf gives the row of a session, live or not.
-func (m *Manager) rowOf(ctx context.Context, p Principal, idOrName string) (*store.Session, error) {
-	if s, err := m.find(p, idOrName); err == nil {
-		row := s.snapshotRow()
-		return &row, nil
-	}
-	return m.stored(ctx, p, idOrName)
-}
-
 // permissionOf is the permission that a tool needs whatever its input.
 func permissionOf(d *tool.Definition) string {
 	for _, r := range d.Access(json.RawMessage("{}"), nil).Requests {
@@ -98,7 +89,7 @@ func (m *Manager) sessionFacts(ctx context.Context, p Principal, row *store.Sess
 		Limits: limitWords(&row.Limits), Shell: run.SearchTitle(strings.Join(shellOf(row, m.settings.Load()), " ")),
 		Network: "The network is: " + row.Network.Mode + ".",
 	}
-	if row.Network.Mode == "none" {
+	if row.Network.Mode == noNetwork {
 		f.Network = "There is no network: names do not resolve, and nothing can be downloaded."
 	}
 	if !f.ReadOnly {

@@ -245,16 +245,24 @@ func (o *output) read(ctx context.Context, f *os.File, p []byte, offset int64, f
 			}
 			return n, err
 		}
-		if o.changed == nil {
-			o.changed = make(chan struct{})
+		if err := o.waitUnlock(ctx); err != nil {
+			return 0, err
 		}
-		changed := o.changed
-		o.mu.Unlock()
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return 0, ctx.Err()
-		}
+	}
+}
+
+// waitUnlock lets go of o.mu, which is held, and waits for the next change.
+func (o *output) waitUnlock(ctx context.Context) error {
+	if o.changed == nil {
+		o.changed = make(chan struct{})
+	}
+	changed := o.changed
+	o.mu.Unlock()
+	select {
+	case <-changed:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 
@@ -266,15 +274,8 @@ func (o *output) more(ctx context.Context, have int64) (bool, error) {
 			o.mu.Unlock()
 			return o.spill.kept() > have, nil
 		}
-		if o.changed == nil {
-			o.changed = make(chan struct{})
-		}
-		changed := o.changed
-		o.mu.Unlock()
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return false, ctx.Err()
+		if err := o.waitUnlock(ctx); err != nil {
+			return false, err
 		}
 	}
 }

@@ -67,12 +67,18 @@ func (m *Manager) stored(ctx context.Context, p Principal, id string) (*store.Se
 	return row, nil
 }
 
+// rowOf gives the row of a session, live or not.
+func (m *Manager) rowOf(ctx context.Context, p Principal, idOrName string) (*store.Session, error) {
+	if s, err := m.find(p, idOrName); err == nil {
+		row := s.snapshotRow()
+		return &row, nil
+	}
+	return m.stored(ctx, p, idOrName)
+}
+
 // sessionID checks that the asker may see a session, live or not.
 func (m *Manager) sessionID(ctx context.Context, p Principal, idOrName string) (string, error) {
-	if s, err := m.find(p, idOrName); err == nil {
-		return s.id, nil
-	}
-	row, err := m.stored(ctx, p, idOrName)
+	row, err := m.rowOf(ctx, p, idOrName)
 	if err != nil {
 		return "", err
 	}

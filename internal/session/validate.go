@@ -101,8 +101,8 @@ func notYet(field, value, hint string) error {
 func checkNetwork(n *client.Network) error {
 	switch {
 	case n.Mode == "":
-		n.Mode = "none"
-	case n.Mode != "none":
+		n.Mode = noNetwork
+	case n.Mode != noNetwork:
 		return notYet("network.mode", n.Mode, `leave it out or use "none"`)
 	}
 	if len(n.Allow) > 0 {
