@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"io"
 
 	"github.com/spf13/cobra"
@@ -15,13 +16,12 @@ func newDoctorCommand(a *app) *cobra.Command {
 		Short: "Show which limits and defences hold on the daemon's host",
 		Long: `Show what the daemon's host gives: kernel, cgroups, runtimes, id mapping, each
 limit and each defence. With --probe each is looked at from inside a throw-away
-session, which takes some seconds. Exits with 1 when something does not hold.`,
+session, which takes some seconds. Exits with 1 when something does not hold.
+Where no daemon listens and none was named, a private one is started and asked.`,
 		Example: "  toolctl doctor\n  toolctl doctor --probe -o json",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			progress := a.progress("looking")
-			d, err := a.client().Doctor(c.Context(), probe)
-			progress.stop()
+			d, err := a.doctor(c.Context(), probe)
 			if err != nil {
 				return err
 			}
@@ -30,6 +30,26 @@ session, which takes some seconds. Exits with 1 when something does not hold.`,
 	}
 	c.Flags().BoolVar(&probe, "probe", false, "look from inside a throw-away session")
 	return c
+}
+
+// doctor asks the daemon, or a private one where there is none.
+func (a *app) doctor(ctx context.Context, probe bool) (d *client.Doctor, err error) {
+	c := a.client()
+	if !a.socketChosen() && absent(c.Version(ctx)) {
+		private, stop, err := a.startPrivate(ctx)
+		if err != nil {
+			return nil, err
+		}
+		defer func() {
+			if err := stop(); err != nil {
+				a.say("%s", lines(err.Error()))
+			}
+		}()
+		c = private
+	}
+	progress := a.progress("looking")
+	defer progress.stop()
+	return c.Doctor(ctx, probe)
 }
 
 func (a *app) printDoctor(d *client.Doctor) error {

@@ -34,6 +34,17 @@ type privateDaemon struct {
 	exited chan struct{} // closed after cmd.Wait
 }
 
+// startPrivate gives a daemon of our own, which stop ends.
+func (a *app) startPrivate(ctx context.Context) (c *client.Client, stop func() error, err error) {
+	progress := a.progress("starting a private toold")
+	p, err := startPrivateDaemon(ctx)
+	progress.stop()
+	if err != nil {
+		return nil, nil, fmt.Errorf("no toold listens at %s, and a private one could not be started: %w", a.socketPath(), err)
+	}
+	return a.clientOf(p.socket()), p.stop, nil
+}
+
 // startPrivateDaemon starts one and waits until it takes sessions.
 func startPrivateDaemon(ctx context.Context) (*privateDaemon, error) {
 	program, err := findToold()
@@ -130,7 +141,11 @@ func (p *privateDaemon) awaitReady(ctx context.Context) error {
 		select {
 		case <-tick.C:
 		case <-p.exited:
-			return fmt.Errorf("toold ended at once (%s):\n%s", p.cmd.ProcessState, p.lastLog())
+			log := p.lastLog()
+			if i := strings.LastIndex("\n"+log, "\ntoold: "); i >= 0 {
+				return errors.New(log[i+len("toold: "):]) // what it has logged before is no part of the cause
+			}
+			return fmt.Errorf("toold ended at once (%s):\n%s", p.cmd.ProcessState, log)
 		case <-ctx.Done():
 			if interruption(ctx) != nil {
 				return context.Cause(ctx)

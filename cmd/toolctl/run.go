@@ -34,7 +34,9 @@ given.
 Where no daemon listens and none was named with --socket or TOOLD_SOCKET, a
 private one is started for as long as the command runs. What a rule asks about
 there, you are asked at the terminal; where there is none, it is denied, unless
---yes allows it.
+--yes allows it. It reads /etc/toold/config.toml, if that exists, and settings in
+TOOLD_ variables (TOOLD_LIMITS_MEMORY=8GiB, TOOLD_SANDBOX_RUNTIME=runsc); --limit
+and --mount may ask it for all that the host has.
 
 toolctl exits with the command's code: 124 after a timeout, 125 when toold itself
 failed, 126 when the command was denied, 128+n when signal n ended it. Ctrl-C
@@ -212,18 +214,15 @@ func (r *runCommand) connect(ctx context.Context) (c *client.Client, stop func()
 	if r.session.image != "" {
 		return nil, nil, fmt.Errorf("no toold listens at %s, and images are a daemon's: start one, then: toolctl image pull %s", r.socketPath(), r.session.image)
 	}
-	progress := r.progress("starting a private toold")
-	p, err := startPrivateDaemon(ctx)
-	progress.stop()
-	if err != nil {
-		return nil, nil, fmt.Errorf("no toold listens at %s, and a private one could not be started: %w", r.socketPath(), err)
+	if c, stop, err = r.startPrivate(ctx); err != nil {
+		return nil, nil, err
 	}
 	if r.keep {
 		r.say("--keep has no effect: the session ends with the private daemon")
 		r.keep = false
 	}
 	r.private = true
-	return r.clientOf(p.socket()), p.stop, nil
+	return c, stop, nil
 }
 
 // absent reports whether there is no daemon at a socket at all; one that this

@@ -6,6 +6,7 @@ package sandbox
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"time"
@@ -43,6 +44,21 @@ var (
 	// plain directory inside, or is not free.
 	ErrMountTarget = errors.New("mount_target_not_plain")
 )
+
+// HostError is a sandbox that could not be made for what the surroundings of toold
+// lack. Cause and Hint are one sentence each, fit for everybody; Err is for the log.
+type HostError struct {
+	Cause, Hint string
+	Err         error
+}
+
+// Error implements error.
+func (e *HostError) Error() string {
+	return fmt.Sprintf("no sandbox can be made here: %s; %s (seen: %v)", e.Cause, e.Hint, e.Err)
+}
+
+// Unwrap gives what was seen.
+func (e *HostError) Unwrap() error { return e.Err }
 
 // Spec is all that a driver needs to make one sandbox. It is complete: drivers
 // read no configuration of their own for a session.

@@ -197,6 +197,7 @@ func TestContainer(t *testing.T) {
 	e := startEngine(t)
 	e.build(t)
 	e.network("toold_default")
+	t.Run("without rights", e.withoutRights)
 	t.Run("oci", func(t *testing.T) {
 		h := e.in(t).open(t)
 		id, tree := h.session(t, client.SessionCreate{})

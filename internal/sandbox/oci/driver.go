@@ -98,14 +98,14 @@ func New(cfg Config) (*Driver, error) {
 		return nil, fmt.Errorf("copy agent: %w", err)
 	}
 	if d.cg, err = cgroup.Open(cfg.CgroupParent); err != nil {
-		return nil, err
+		return nil, cfg.whyNot(err)
 	}
 	if d.root, err = newRootfs(cfg.Rootfs, cfg.HostPaths); err != nil {
 		return nil, err
 	}
 	d.root.places = d.places()
 	if err := d.root.share(d.rootsDir()); err != nil {
-		return nil, fmt.Errorf("skeleton: %w", err)
+		return nil, fmt.Errorf("skeleton: %w", cfg.whyNot(err))
 	}
 	if d.seccomp, err = seccomp.Profile(); err != nil {
 		return nil, err

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"slices"
-	"sort"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -18,8 +17,9 @@ import (
 
 // Host implements sandbox.Prober.
 func (d *Driver) Host(ctx context.Context) []client.Check {
-	checks := []client.Check{
-		kernelCheck(), userNamespaceCheck(), openat2Check(), pidfdCheck(), landlockCheck(), capabilityCheck(),
+	checks := []client.Check{kernelCheck(), openat2Check(), pidfdCheck(), landlockCheck()}
+	for _, look := range preflights(d.cfg.UIDBase) {
+		checks = append(checks, look())
 	}
 	checks = append(checks, d.cg.Checks()...)
 	checks = append(checks, d.idmapChecks()...)
@@ -37,20 +37,6 @@ func kernelCheck() client.Check {
 		return c
 	}
 	c.Detail = unix.ByteSliceToString(u.Release[:]) + " " + unix.ByteSliceToString(u.Machine[:])
-	return c
-}
-
-func userNamespaceCheck() client.Check {
-	c := client.Check{Group: "host", Name: "user namespaces", Status: client.CheckOK}
-	n, err := readNumber("/proc/sys/user/max_user_namespaces")
-	if err != nil {
-		c.Status, c.Detail = client.CheckFail, err.Error()
-		return c
-	}
-	c.Detail = fmt.Sprintf("at most %d", n)
-	if n == 0 {
-		c.Status, c.Hint = client.CheckFail, "set the sysctl user.max_user_namespaces above the number of sessions"
-	}
 	return c
 }
 
@@ -117,22 +103,24 @@ func capabilityCheck() client.Check {
 		c.Status, c.Detail = client.CheckFail, err.Error()
 		return c
 	}
-	var lost []string
+	var lost, costs []string
 	for bit, without := range capabilities {
 		if data[bit/32].Effective&(1<<(bit%32)) != 0 {
 			continue
 		}
-		if c.Status == client.CheckOK {
-			c.Status = client.CheckWarn
-		}
+		costs = append(costs, fmt.Sprintf("without %s %s", capabilityNames[bit], without))
 		if bit != unix.CAP_SYS_RESOURCE {
-			c.Status = client.CheckFail
+			lost = append(lost, capabilityNames[bit])
 		}
-		lost = append(lost, fmt.Sprintf("without %s %s", capabilityNames[bit], without))
 	}
-	if len(lost) > 0 {
-		sort.Strings(lost)
-		c.Detail = strings.Join(lost, "; ")
+	slices.Sort(lost)
+	slices.Sort(costs)
+	switch {
+	case len(lost) > 0:
+		c.Status, c.Detail = client.CheckFail, "toold lacks "+strings.Join(lost, ", ")+", and can make no sandbox without"
+		c.Hint = inContainer + "; in a service CapabilityBoundingSet="
+	case len(costs) > 0:
+		c.Status, c.Detail = client.CheckWarn, strings.Join(costs, "; ")
 		c.Hint = "run toold as root with all capabilities where that matters"
 	}
 	return c

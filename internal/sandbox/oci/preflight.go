@@ -1,0 +1,153 @@
+package oci
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/sandbox/mount"
+)
+
+// preflights look at what the surroundings of toold must give it. Each fails with one
+// sentence about the cause and one about what to do. They stand in the order in which
+// a cause hides those behind it.
+func preflights(uidBase uint32) []func() client.Check {
+	return []func() client.Check{
+		capabilityCheck,
+		func() client.Check { return userIDsCheck(uidBase) },
+		userNamespaceCheck,
+		procCheck,
+		cgroupCheck,
+	}
+}
+
+// whyNot is for an error of making sandboxes: where the surroundings of toold are its
+// cause, it says that. What is wrong with the request, or was given up, stays as it is.
+func (cfg *Config) whyNot(err error) error {
+	if err == nil || errors.Is(err, sandbox.ErrUnsupported) || errors.Is(err, sandbox.ErrMountTarget) || errors.Is(err, context.Canceled) {
+		return err
+	}
+	for _, look := range preflights(cfg.UIDBase) {
+		if c := look(); c.Status == client.CheckFail {
+			return &sandbox.HostError{Cause: c.Detail, Hint: c.Hint, Err: err}
+		}
+	}
+	return err
+}
+
+// inContainer is what to do in a container, whatever is missing.
+const inContainer = "in a container add --privileged, or the shorter list of rights in deploy/docker/README.md"
+
+// userIDsCheck asks whether toold has the ids that it gives to sessions.
+func userIDsCheck(uidBase uint32) client.Check {
+	c := client.Check{Group: "host", Name: "user ids", Status: client.CheckOK}
+	for _, kind := range []string{"uid", "gid"} {
+		text, err := os.ReadFile("/proc/self/" + kind + "_map")
+		if err != nil {
+			c.Status, c.Detail, c.Hint = client.CheckFail, fmt.Sprintf("/proc cannot be read (%v)", err), "mount a proc file system at /proc; "+inContainer
+			return c
+		}
+		if !mapped(string(text), uidBase) {
+			c.Status = client.CheckFail
+			c.Detail = fmt.Sprintf("toold runs in a user namespace without the %ss that sessions get (from %d on)", kind, uidBase)
+			c.Hint = "start it outside of that namespace, as root of the host: no unshare -U, no rootless container, no userns-remap"
+			return c
+		}
+	}
+	c.Detail = fmt.Sprintf("those of sessions, from %d on, are there", uidBase)
+	return c
+}
+
+// mapped says whether an id map has the first range of those of sessions.
+func mapped(text string, base uint32) bool {
+	for line := range strings.Lines(text) {
+		var inside, outside, n uint64
+		if _, err := fmt.Sscan(line, &inside, &outside, &n); err == nil && inside <= uint64(base) && uint64(base)+sandbox.RangeSize <= inside+n {
+			return true
+		}
+	}
+	return false
+}
+
+// userNamespaceCheck makes a user namespace.
+func userNamespaceCheck() client.Check {
+	c := client.Check{Group: "host", Name: "user namespaces", Status: client.CheckOK}
+	n, err := readNumber("/proc/sys/user/max_user_namespaces")
+	if err == nil {
+		c.Detail = fmt.Sprintf("at most %d", n)
+	}
+	one := []mount.Range{{Host: 0, Size: 1}}
+	f, err := mount.UserNamespace(one, one)
+	if err == nil {
+		_ = f.Close()
+		return c
+	}
+	c.Status = client.CheckFail
+	switch {
+	case errors.Is(err, unix.ENOSPC), n == 0:
+		c.Detail = fmt.Sprintf("there are as many user namespaces as there may be (%d)", n)
+		c.Hint = "set the sysctl user.max_user_namespaces above the number of sessions"
+	case errors.Is(err, unix.EPERM) && filtered():
+		c.Detail = "the seccomp filter around toold refuses user namespaces"
+		c.Hint = inContainer
+	case errors.Is(err, unix.EPERM):
+		// With all capabilities and no filter the kernel refuses for this alone.
+		c.Detail = "toold runs in a chroot, where the kernel lets nobody make user namespaces"
+		c.Hint = "start it outside of the chroot, or enter the tree as a container (systemd-nspawn --directory=DIR, pivot_root)"
+	default:
+		c.Detail = fmt.Sprintf("no user namespace can be made (%v)", err)
+		c.Hint = "the kernel's log may say who refuses it; " + inContainer
+	}
+	return c
+}
+
+// filtered says whether a seccomp filter is around this process.
+func filtered() bool {
+	text, err := os.ReadFile("/proc/self/status")
+	return err == nil && !strings.Contains(string(text), "\nSeccomp:\t0")
+}
+
+// procCheck: the kernel mounts no new /proc for a sandbox where parts of this one are
+// covered.
+func procCheck() client.Check {
+	c := client.Check{Group: "host", Name: "proc", Status: client.CheckOK, Detail: "not covered"}
+	covers, err := mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) {
+		return !strings.HasPrefix(m.Mountpoint, "/proc/") || strings.HasPrefix(m.Mountpoint, "/proc/sys/fs/binfmt_misc"), false
+	})
+	if err != nil || len(covers) == 0 {
+		return c
+	}
+	c.Status = client.CheckFail
+	c.Detail = fmt.Sprintf("parts of /proc are covered (%s, %d in all), and the kernel then gives sandboxes no /proc of their own", covers[0].Mountpoint, len(covers))
+	c.Hint = "with Docker --security-opt systempaths=unconfined; " + inContainer
+	return c
+}
+
+// cgroupCheck asks whether cgroups can be made.
+func cgroupCheck() client.Check {
+	c := client.Check{Group: "host", Name: "cgroup mounts", Status: client.CheckOK, Detail: "can be written to"}
+	mounts, err := mountinfo.GetMounts(mountinfo.FSTypeFilter("cgroup", "cgroup2"))
+	switch {
+	case err != nil:
+		c.Status, c.Detail = client.CheckFail, fmt.Sprintf("mounts cannot be read (%v)", err)
+	case len(mounts) == 0:
+		c.Status, c.Detail = client.CheckFail, "no cgroup file system is mounted here, so no limit can be set"
+	}
+	for _, m := range mounts {
+		if slices.Contains(strings.Split(m.Options, ","), "ro") {
+			c.Status, c.Detail = client.CheckFail, fmt.Sprintf("the cgroup file system at %s is mounted read-only, so no limit can be set", m.Mountpoint)
+		}
+	}
+	if c.Status == client.CheckFail {
+		c.Hint = "with Docker -v /sys/fs/cgroup:/sys/fs/cgroup --cgroupns=host; " + inContainer
+	}
+	return c
+}
