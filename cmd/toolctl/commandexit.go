@@ -17,6 +17,7 @@ type ending struct {
 	signal   int    // 0 unless a signal ended it
 	reason   string // as in the API's metadata.reason
 	duration time.Duration
+	full     string // the place that was full, for the reason "disk"
 }
 
 func endingOf(c *client.Call) ending {
@@ -31,6 +32,7 @@ func endingOf(c *client.Call) ending {
 		e.duration = time.Duration(ms) * time.Millisecond
 	}
 	e.reason, _ = c.Metadata["reason"].(string)
+	e.full, _ = c.Metadata["full"].(string)
 	return e
 }
 
@@ -63,7 +65,7 @@ func (e ending) killed() string {
 	case "pids":
 		return "too many processes; raise it with --limit pids=N"
 	case "disk":
-		return "a disk limit was reached"
+		return e.noRoom()
 	case "output_limit":
 		return "killed: more output than limits.output allows"
 	case "aborted":
@@ -73,6 +75,14 @@ func (e ending) killed() string {
 		return "killed by " + unix.SignalName(unix.Signal(e.signal))
 	}
 	return ""
+}
+
+// noRoom says which limit gives more room to the place that was full.
+func (e ending) noRoom() string {
+	if e.full == "/" {
+		return "no space was left in the root file system; raise it with --limit disk=SIZE"
+	}
+	return fmt.Sprintf("no space was left in %s; raise it with --limit tmp=SIZE (home has three times that), and --limit memory=SIZE, which holds it", line(e.full))
 }
 
 // commandResult is the exit of a call that ran a command: nil for code 0. ctx is

@@ -56,6 +56,7 @@ type executor struct {
 	env     []string // the session's, each name once
 	path    []string // its PATH
 	dir     string   // where programs run that name no directory
+	places  []string // see bounded
 }
 
 // errUndying: a process does not end.
@@ -97,6 +98,7 @@ func (x *executor) run(ctx context.Context, c run.Command) (*run.Exit, error) {
 	}
 	exit := r.report(e)
 	exit.BackgroundKilled, exit.BackgroundNames = background, names
+	noteFull(exit, x.places)
 	x.shells.leave(r.group)
 	return exit, err
 }

@@ -2,9 +2,12 @@ package agent
 
 import (
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"math"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/internal/tool/run"
 )
@@ -67,6 +70,9 @@ func checkExit(e *run.Exit) error {
 	}
 	if !signalName(e.Signal) {
 		return fmt.Errorf("unknown signal %.40q", e.Signal)
+	}
+	if len(e.Full) > unix.PathMax || e.Full != "" && clean(e.Full) != e.Full {
+		return errors.New("a full place that is no path")
 	}
 	if e.Code < -1 || e.Code > 255 {
 		e.Code = -1

@@ -63,7 +63,7 @@ func (s *Server) setUp(h hello, fd int) (*session, error) {
 	ses.spawner = sp
 	vars := mergeEnv(nil, h.Env)
 	ses.exec = &executor{
-		spawner: sp, groups: g, env: vars, path: pathOf(h.Env), dir: h.Worktree,
+		spawner: sp, groups: g, env: vars, path: pathOf(h.Env), dir: h.Worktree, places: bounded(&h),
 		shells: &shells{spawner: sp, groups: g, env: vars, dir: h.Worktree, ctx: s.ctx},
 	}
 	// A kernel of its own does not say where a shell's command stands in its memory.

@@ -393,7 +393,7 @@ func (c *call) compose(o *outcome) store.Call {
 	if o.result != nil && !streamed && !c.streams {
 		c.out.write([]byte(o.result.Output), false)
 	}
-	ct := c.out.finish()
+	ct := c.lastOutput(o)
 	meta := map[string]any{}
 	row.Status, row.IsError = client.CallError, true
 	if o.result != nil {

@@ -227,6 +227,9 @@ type TrailerInfo struct {
 	Timeout     time.Duration
 	MostTimeout time.Duration // that the input may ask for; 0 = unknown
 	MemoryLimit int64         // bytes, 0 = unknown
+	// Room is how large the place is that was full, and which limit that follows
+	// from; "" = unknown.
+	Room string
 }
 
 // Trailer are the last lines of a program's output: how it ended, and what else was
@@ -234,7 +237,7 @@ type TrailerInfo struct {
 // knows more than the agent could (memory, pids, disk, the longest timeout).
 func Trailer(e *Exit, i TrailerInfo) string {
 	how := howEnded(e, i)
-	if e.BackgroundKilled == 0 || e.Reason != ReasonExit && e.Reason != ReasonSignal {
+	if e.BackgroundKilled == 0 || e.Reason != ReasonExit && e.Reason != ReasonSignal && e.Reason != ReasonDisk {
 		return how
 	}
 	if how != "" {
@@ -292,12 +295,24 @@ func howEnded(e *Exit, i TrailerInfo) string {
 	case ReasonPIDs:
 		return "too many processes"
 	case ReasonDisk:
-		return "disk full"
+		return diskTrailer(e, i)
 	case ReasonSessionEnded:
 		return "session ended"
 	default:
 		return string(e.Reason)
 	}
+}
+
+// diskTrailer names the place that was full, and what helps.
+func diskTrailer(e *Exit, i TrailerInfo) string {
+	end := fmt.Sprintf("exit code %d", e.Code)
+	if e.Signal != "" {
+		end = "killed by " + e.Signal
+	}
+	if e.Full == "" {
+		return end + ": disk full"
+	}
+	return fmt.Sprintf("%s: no space left in %s%s; remove files there or write elsewhere", end, e.Full, i.Room)
 }
 
 // seconds writes d as tools do: 120s, 1.5s, 250ms.
@@ -335,6 +350,9 @@ func (e *Exit) Metadata() map[string]any {
 		m["signal"] = e.Signal
 	} else {
 		m["exit_code"] = int64(e.Code)
+	}
+	if e.Reason == ReasonDisk && e.Full != "" {
+		m["full"] = e.Full
 	}
 	if e.BackgroundKilled > 0 {
 		m["background_killed"] = int64(e.BackgroundKilled)

@@ -48,7 +48,9 @@ func TestTrailer(t *testing.T) {
 		{Exit{Reason: ReasonAborted}, TrailerInfo{}, "aborted"},
 		{Exit{Reason: ReasonOutputLimit}, TrailerInfo{}, "output limit"},
 		{Exit{Reason: ReasonPIDs}, TrailerInfo{}, "too many processes"},
-		{Exit{Reason: ReasonDisk}, TrailerInfo{}, "disk full"},
+		{Exit{Reason: ReasonDisk, Code: 1}, TrailerInfo{}, "exit code 1: disk full"},
+		{Exit{Reason: ReasonDisk, Code: 2, Full: "/tmp"}, TrailerInfo{Room: " (8 MiB)"}, "exit code 2: no space left in /tmp (8 MiB); remove files there or write elsewhere"},
+		{Exit{Reason: ReasonDisk, Code: -1, Signal: "SIGBUS", Full: "/tmp"}, TrailerInfo{}, "killed by SIGBUS: no space left in /tmp; remove files there or write elsewhere"},
 		{Exit{Reason: ReasonSessionEnded}, TrailerInfo{}, "session ended"},
 		{Exit{Reason: ReasonLost}, TrailerInfo{}, "lost"},
 	} {

@@ -167,6 +167,9 @@ type Exit struct {
 	BackgroundKilled int    `json:"background_killed,omitempty"` // processes that outlived the leader
 	// BackgroundNames are what the kernel calls the first MaxBackgroundNames of them.
 	BackgroundNames []string `json:"background_names,omitempty"`
+	// Full is a file system of the session that was full when the program had failed:
+	// the path where it is mounted.
+	Full string `json:"full,omitempty"`
 }
 
 // MaxBackgroundNames bounds Exit.BackgroundNames.

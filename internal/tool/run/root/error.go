@@ -95,7 +95,7 @@ func sysError(verb, path string, err error) error {
 	case errors.Is(err, unix.EAGAIN):
 		why = "another process holds a lock or a lease on it, or keeps moving it; try again"
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
-		why = "no space is left (bytes or inodes)"
+		why = "no space is left (bytes or inodes): remove files there or write elsewhere; sessions made with a larger limits.tmp have more in /tmp and home, with a larger limits.disk in an image's own directories"
 	case errors.Is(err, unix.EROFS):
 		why = "the file system is read-only"
 	case errors.Is(err, unix.EFBIG):
