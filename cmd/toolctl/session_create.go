@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 
@@ -53,15 +54,53 @@ func (s *sessionCreateCommand) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	for _, note := range created.Notes {
-		s.say("note: %s", line(note))
-	}
+	s.sayNotes(c.Context(), created)
 	return s.print(view{data: created, names: []string{created.ID}, text: func(w io.Writer) {
 		fmt.Fprintln(w, line(created.ID))
 		if created.Token != "" {
 			fmt.Fprintln(w, line(created.Token))
 		}
 	}})
+}
+
+// notesOfBefore is how many earlier sessions are asked whether they had a note.
+const notesOfBefore = 100
+
+// sayNotes prints what the host could not give, once: not what earlier sessions had
+// said already. All of it stays with the session.
+func (s *sessionCreateCommand) sayNotes(ctx context.Context, created *client.Session) {
+	if len(created.Notes) == 0 {
+		return
+	}
+	told := make(map[string]bool)
+	// Where they cannot be listed, a note is said once more.
+	if list, err := s.client().ListSessions(ctx, client.SessionQuery{All: true, Limit: notesOfBefore}); err == nil {
+		for _, other := range list.Items {
+			for _, note := range other.Notes {
+				told[note] = told[note] || other.ID != created.ID
+			}
+		}
+	}
+	said := 0
+	for _, note := range created.Notes {
+		if !told[note] {
+			s.say("note: %s", shortNote(line(note)))
+			said++
+		}
+	}
+	if said > 0 {
+		s.say("  said once; toolctl session show %s has it in full", line(created.ID))
+	}
+}
+
+// shortNote is a note that fits on one line of a terminal.
+func shortNote(note string) string {
+	const most = 90
+	r := []rune(note)
+	if len(r) <= most {
+		return note
+	}
+	return string(r[:most-1]) + "…"
 }
 
 func (s *sessionCreateCommand) request() (client.SessionCreate, error) {
