@@ -11,7 +11,6 @@ type SessionState string
 const (
 	SessionCreating SessionState = "creating"
 	SessionReady    SessionState = "ready"
-	SessionPaused   SessionState = "paused"
 	SessionEnding   SessionState = "ending"
 	SessionEnded    SessionState = "ended"
 	SessionLost     SessionState = "lost"
@@ -68,13 +67,12 @@ type Mount struct {
 
 // Network is what a session may reach. The only mode of this version is "none".
 type Network struct {
-	Mode  string   `json:"mode"`
-	Allow []string `json:"allow,omitempty"`
+	Mode string `json:"mode"`
 }
 
 // Limits bound a session and each of its calls. In a request a zero field means
-// "the default"; in an answer zero means "no limit". A limit that is above the
-// configured ceiling, or that this host cannot enforce, is refused.
+// "the default"; in an answer zero means "no limit". A limit that is above
+// the most of the configuration, or that this host cannot enforce, is refused.
 type Limits struct {
 	CPUs      float64  `json:"cpus,omitempty"`       // cores, e.g. 1.5
 	Memory    Size     `json:"memory,omitempty"`     // bytes of all tools together
@@ -84,7 +82,6 @@ type Limits struct {
 	FileSize  Size     `json:"file_size,omitempty"`  // RLIMIT_FSIZE of a process
 	Disk      Size     `json:"disk,omitempty"`       // writable layer; refused where not enforceable
 	Calls     int      `json:"calls,omitempty"`      // calls at once
-	Jobs      int      `json:"jobs,omitempty"`       // background jobs at once
 	Output    Size     `json:"output,omitempty"`     // bytes one call may print before it is killed
 	Wall      Duration `json:"wall,omitempty"`       // longest time of one call
 }

@@ -38,6 +38,9 @@ not meant, such as a rule that can never win, is a warning. Without FILE it is
 			if err != nil {
 				return a.complainConfig(path, err)
 			}
+			for _, n := range c.Notes {
+				fmt.Fprintln(a.stderr, "note: "+lines(n.String()))
+			}
 			warnings := c.Policy.Warnings()
 			for _, p := range warnings {
 				fmt.Fprintln(a.stderr, "warning: "+lines(p.String()))

@@ -46,7 +46,7 @@ func newSessionListCommand(a *app) *cobra.Command {
 	c.Flags().StringVar(&state, "state", "", "only those in this state")
 	c.Flags().BoolVarP(&all, "all", "a", false, "also those that have ended")
 	_ = c.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(
-		[]string{"creating", "ready", "paused", "ending", "ended", "lost"}, cobra.ShellCompDirectiveNoFileComp))
+		[]string{"creating", "ready", "ending", "ended", "lost"}, cobra.ShellCompDirectiveNoFileComp))
 	return c
 }
 

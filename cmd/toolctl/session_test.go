@@ -41,6 +41,8 @@ func TestSessionCreateUsage(t *testing.T) {
 		{"--mount /x", "SRC:DST"},
 		{"--mount /nonexistent:/x", "no such file"},
 		{"--ttl soon", "not a duration"},
+		{"--net example.org", "no network but their own loopback"},
+		{"--limit jobs=1", "no limit \"jobs\""},
 		{"extra", "unknown command"},
 		{"--wrktree .", `did you mean "worktree"`},
 	} {

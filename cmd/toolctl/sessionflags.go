@@ -31,7 +31,7 @@ func (f *sessionFlags) register(a *app, c *cobra.Command) {
 	fs.StringVar(&f.profile, "profile", "", "agent profile")
 	fs.StringVar(&f.image, "image", "", "image that is the root filesystem, one of \"toolctl image list\"")
 	fs.StringVar(&f.runtime, "runtime", "", "OCI runtime, where the daemon offers several")
-	fs.StringVar(&f.net, "net", "", "\"none\" or a list of allowed hosts (default none)")
+	fs.StringVar(&f.net, "net", "", "network of the session; \"none\" is all there is: only its own loopback")
 	fs.StringArrayVar(&f.env, "env", nil, "environment variable `K=V`, or K to pass this one on (repeatable)")
 	fs.StringArrayVar(&f.limits, "limit", nil, "limit `k=v`: "+strings.Join(limitNames(), ", ")+" (repeatable)")
 	fs.StringArrayVar(&f.mounts, "mount", nil, "extra read-only directory `SRC:DST` (repeatable)")
@@ -50,7 +50,10 @@ func (f *sessionFlags) request(getenv func(string) string) (client.SessionCreate
 		Profile: f.profile,
 		Image:   f.image,
 		Runtime: f.runtime,
-		Network: network(f.net),
+		Network: client.Network{Mode: f.net},
+	}
+	if f.net != "" && f.net != "none" {
+		return r, usagef("--net %s: sessions have no network but their own loopback: leave --net out; what a command needs from outside can be mounted (--mount) or copied in", f.net)
 	}
 	var err error
 	if r.Worktree, err = f.worktreeRequest(); err != nil {
@@ -101,13 +104,6 @@ func hostDir(path string) (string, error) {
 		return "", err
 	}
 	return filepath.EvalSymlinks(abs)
-}
-
-func network(flag string) client.Network {
-	if flag == "" || flag == "none" {
-		return client.Network{Mode: flag}
-	}
-	return client.Network{Mode: "proxy", Allow: strings.Split(flag, ",")}
 }
 
 func parseEnv(flags []string, getenv func(string) string) (map[string]string, error) {
@@ -177,7 +173,6 @@ var limitSetters = map[string]func(l *client.Limits, v string) error{
 	"pids":       countLimit(func(l *client.Limits, n int64) { l.PIDs = n }),
 	"open_files": countLimit(func(l *client.Limits, n int64) { l.OpenFiles = n }),
 	"calls":      countLimit(func(l *client.Limits, n int64) { l.Calls = int(n) }),
-	"jobs":       countLimit(func(l *client.Limits, n int64) { l.Jobs = int(n) }),
 	"wall": func(l *client.Limits, v string) (err error) {
 		l.Wall, err = client.ParseDuration(v)
 		return err

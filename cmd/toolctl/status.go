@@ -111,7 +111,7 @@ func (a *app) statusText(w io.Writer, s *daemonStatus) {
 	t.row("version", describeVersion(s.Version))
 	t.row("socket", s.Socket)
 	var states []string
-	for _, state := range []client.SessionState{client.SessionCreating, client.SessionReady, client.SessionPaused, client.SessionEnding} {
+	for _, state := range []client.SessionState{client.SessionCreating, client.SessionReady, client.SessionEnding} {
 		if n := s.Sessions[string(state)]; n > 0 {
 			states = append(states, fmt.Sprintf("%d %s", n, state))
 		}

@@ -168,7 +168,7 @@ func (d *daemon) newManager() error {
 		OutputDir: filepath.Join(d.cfg.Daemon.StateDir, "output"),
 		UIDBase:   d.cfg.Sandbox.UIDBase,
 		UIDClaims: filepath.Join(uidClaimsDir, "ranges"),
-		Settings:  sessionSettings(d.cfg, d.daemonPath),
+		Settings:  sessionSettings(d.cfg, d.daemonPath, d.opts.ephemeral),
 		Observers: []session.Observer{d.metrics},
 		Auditor:   d.audit,
 		Host:      func(l client.Limits) []client.Check { return hardening.Checks(os.DirFS("/"), l) },

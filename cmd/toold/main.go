@@ -79,6 +79,9 @@ func run(ctx context.Context, p process) error {
 		return errUsage{err}
 	}
 	if o.check {
+		for _, n := range cfg.Notes {
+			fmt.Fprintln(p.stderr, "note:", n)
+		}
 		for _, w := range cfg.Policy.Warnings() {
 			fmt.Fprintln(p.stderr, "warning:", w)
 		}

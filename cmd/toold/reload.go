@@ -36,7 +36,7 @@ func (d *daemon) reload(context.Context) (err error) {
 	for _, key := range needRestart(d.cfg, cfg) {
 		d.log.Warn("a changed setting takes effect at the next start", "key", key)
 	}
-	d.manager.Reload(sessionSettings(cfg, d.daemonPath))
+	d.manager.Reload(sessionSettings(cfg, d.daemonPath, d.opts.ephemeral))
 	d.server.SetIdentity(id)
 	d.metrics.AddTenants(tenantNames(cfg))
 	d.cfg = keepStarted(d.cfg, cfg)
@@ -52,8 +52,11 @@ func (d *daemon) settings() ([]byte, error) {
 	return d.cfg.TOML()
 }
 
-// lint logs which rules may not mean what was meant. None of it is an error.
+// lint logs which settings may not mean what was meant. None of it is an error.
 func (d *daemon) lint(cfg *config.Config) {
+	for _, n := range cfg.Notes {
+		d.log.Info("a note on the configuration", "at", fmt.Sprintf("%s:%d", n.Source, n.Line), "note", n.Message)
+	}
 	for _, w := range cfg.Policy.Warnings() {
 		d.log.Warn("a rule may not do what it is meant to", "at", fmt.Sprintf("%s:%d", w.Source, w.Line), "warning", w.Message)
 	}

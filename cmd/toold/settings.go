@@ -21,10 +21,11 @@ const idleTimeout = time.Hour
 const minFree = 256 << 20
 
 // sessionSettings makes of the configuration what the session manager wants.
-func sessionSettings(c *config.Config, daemonPath string) session.Settings {
+func sessionSettings(c *config.Config, daemonPath string, private bool) session.Settings {
 	s := session.Settings{
-		Limits:        c.Limits,
-		MaxLimits:     c.Limits,
+		Private:       private,
+		Limits:        c.Limits.Limits,
+		MaxLimits:     c.Limits.Max,
 		WorktreeRoots: c.Worktrees.Roots,
 		MountRoots:    c.Worktrees.Mounts,
 		GuardGit:      c.Worktrees.GuardGit,
@@ -53,7 +54,7 @@ func sessionSettings(c *config.Config, daemonPath string) session.Settings {
 	}
 	for name, t := range c.Tenants {
 		s.Tenants[name] = session.Tenant{
-			Roots: t.Roots, MaxSessions: t.MaxSessions, MaxCalls: t.MaxCalls, Records: int64(t.Records), Weight: max(t.Weight, 1), Limits: t.Limits,
+			Roots: t.Roots, MaxSessions: t.MaxSessions, MaxCalls: t.MaxCalls, Records: int64(t.Records), Limits: t.Limits.Limits, MaxLimits: t.Limits.Max,
 			RequireImage: t.RequireImage, RequireRuntime: t.RequireRuntime,
 		}
 	}

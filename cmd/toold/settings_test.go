@@ -16,7 +16,7 @@ import (
 func TestRestrictions(t *testing.T) {
 	c := config.Default()
 	c.Tools.Grep.Providers, c.Tools.Grep.Models = []string{"anthropic"}, []string{"claude-*"}
-	got := sessionSettings(c, "").Restrictions
+	got := sessionSettings(c, "", false).Restrictions
 	for _, d := range tool.NewRegistry().List() {
 		want := tool.Restriction{Providers: []string{}, Models: []string{}}
 		if d.Name == "grep" {
@@ -64,7 +64,7 @@ timeout = "3s"
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := sessionSettings(c, "")
+	s := sessionSettings(c, "", false)
 	if want := (policy.LoopConfig{Threshold: 4, PollingThreshold: 30, MaxPeriod: 2}); s.Loop != want {
 		t.Errorf("loop: %+v", s.Loop)
 	}
@@ -88,7 +88,7 @@ func TestProfileTruncation(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := sessionSettings(c, "")
+	s := sessionSettings(c, "", false)
 	plan, ci := s.Truncate, s.Truncate
 	plan.MaxLines, plan.Direction, ci.MaxBytes = 10, "", 2000
 	if want := map[string]session.Truncate{"plan": plan, "ci": ci}; !reflect.DeepEqual(s.ProfileTruncate, want) || s.Truncate.Direction != "head" {

@@ -26,7 +26,7 @@ type Config struct {
 	Daemon    Daemon            `toml:"daemon"`
 	Metrics   Metrics           `toml:"metrics"`
 	Sandbox   Sandbox           `toml:"sandbox"`
-	Limits    client.Limits     `toml:"limits"`
+	Limits    Limits            `toml:"limits"`
 	Worktrees Worktrees         `toml:"worktrees"`
 	Network   Network           `toml:"network"`
 	Truncate  Truncate          `toml:"truncate"`
@@ -43,6 +43,10 @@ type Config struct {
 	// Policy is what the sections permission, profile, rule and test say, and
 	// the permission and profiles of tenants. Never nil.
 	Policy *policy.Set
+
+	// Notes say what in this configuration has another effect than it may seem to.
+	// None of it is an error.
+	Notes []Problem
 
 	// origins says where each key that was set came from, for the messages of
 	// Validate.
@@ -83,6 +87,12 @@ func (s *Sandbox) Image() string {
 		return ""
 	}
 	return s.RootFS
+}
+
+// Limits is [limits]: what a session gets, and the most that one may ask for.
+type Limits struct {
+	client.Limits
+	Max client.Limits `toml:"max"` // see Config.boundLimits for what holds where it is not set
 }
 
 // Worktrees is [worktrees]: which host directories sessions may mount.
@@ -204,14 +214,13 @@ type Admin struct {
 // Tenant is one [tenant.NAME]: whose sessions are kept apart from all others. Its
 // keys "profiles" and "permission" are in Config.Policy.
 type Tenant struct {
-	UIDs        []uint32      `toml:"uids"`
-	GIDs        []uint32      `toml:"gids"`
-	Roots       []string      `toml:"roots"`        // instead of worktrees.roots; empty = those
-	MaxSessions int           `toml:"max_sessions"` // 0 = no bound
-	MaxCalls    int           `toml:"max_calls"`    // at once, over all sessions; 0 = no bound
-	Records     client.Size   `toml:"records"`      // instead of daemon.records; 0 = that
-	Weight      int           `toml:"weight"`       // share when calls queue; 0 = 1
-	Limits      client.Limits `toml:"limits"`       // lower ceilings than [limits]; zero = those
+	UIDs        []uint32    `toml:"uids"`
+	GIDs        []uint32    `toml:"gids"`
+	Roots       []string    `toml:"roots"`        // instead of worktrees.roots; empty = those
+	MaxSessions int         `toml:"max_sessions"` // 0 = no bound
+	MaxCalls    int         `toml:"max_calls"`    // at once, over all sessions; 0 = no bound
+	Records     client.Size `toml:"records"`      // instead of daemon.records; 0 = that
+	Limits      Limits      `toml:"limits"`       // instead of those of [limits]; zero = those
 	// RequireImage refuses sessions of the tenant without an image.
 	RequireImage bool `toml:"require_image"`
 	// RequireRuntime is the runtime that all sessions of the tenant have; "" = any.
@@ -249,17 +258,31 @@ func Default() *Config {
 		},
 		Metrics: Metrics{Listen: "127.0.0.1:9477"},
 		Sandbox: Sandbox{Driver: "oci", Runtime: "auto", RootFS: "host", UIDBase: 1879048192},
-		Limits: client.Limits{
-			CPUs:      2,
-			Memory:    2 << 30,
-			PIDs:      512,
-			Tmp:       256 << 20,
-			OpenFiles: 4096,
-			FileSize:  4 << 30,
-			Disk:      1 << 30,
-			Calls:     8,
-			Output:    2 << 30,
-			Wall:      client.Duration(10 * time.Minute),
+		Limits: Limits{
+			Limits: client.Limits{
+				CPUs:      2,
+				Memory:    2 << 30,
+				PIDs:      512,
+				Tmp:       256 << 20,
+				OpenFiles: 4096,
+				FileSize:  4 << 30,
+				Disk:      1 << 30,
+				Calls:     8,
+				Output:    2 << 30,
+				Wall:      client.Duration(10 * time.Minute),
+			},
+			Max: client.Limits{
+				CPUs:      16,
+				Memory:    16 << 30,
+				PIDs:      4096,
+				Tmp:       2 << 30,
+				OpenFiles: 65536,
+				FileSize:  64 << 30,
+				Disk:      16 << 30,
+				Calls:     32,
+				Output:    8 << 30,
+				Wall:      client.Duration(2 * time.Hour),
+			},
 		},
 		Network: Network{Mode: "none"},
 		Truncate: Truncate{

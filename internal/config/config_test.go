@@ -74,7 +74,7 @@ func TestShippedFileHasEveryKey(t *testing.T) {
 	for _, k := range keysOf(reflect.TypeFor[Hook]()) {
 		keys = append(keys, "hook.1."+k)
 	}
-	for _, k := range appendKeys(nil, "limits.", reflect.TypeFor[client.Limits]()) {
+	for _, k := range appendKeys(nil, "limits.", reflect.TypeFor[Limits]()) {
 		if !isUnsupported(strings.Split(k, ".")) {
 			keys = append(keys, "tenant.ci."+k)
 		}
@@ -203,7 +203,12 @@ func TestProblems(t *testing.T) {
 		{"gid in two tenants", "[tenant.a]\ngids = [7]\n[tenant.b]\ngids = [7]\n", `x.toml:4: tenant.b.gids: 7 belongs to the tenant "a" already`},
 		{"tenant of nobody", "[tenant.a]\nweight = 2\n", `x.toml:1: tenant.a: has neither uids nor gids: nobody could be in it`},
 		{"tenant's name", "[tenant.'A/b']\nuids = [7]\n", `x.toml:1: tenant."A/b": a tenant's name is 1 to 63 of a-z, 0-9, _ and -, and begins with a letter or digit`},
-		{"tenant above the ceiling", "[tenant.a]\nuids = [7]\n[tenant.a.limits]\npids = 9999\n", `x.toml:4: tenant.a.limits.pids: is more than limits.pids, which no tenant may exceed`},
+		{"tenant above the ceiling", "[tenant.a]\nuids = [7]\n[tenant.a.limits]\npids = 9999\n", `x.toml:4: tenant.a.limits.pids: is more than limits.max.pids (4096), which no tenant may exceed`},
+		{"tenant's maximum above the maximum", "[tenant.a]\nuids = [7]\n[tenant.a.limits.max]\nwall = '3h'\n", `x.toml:4: tenant.a.limits.max.wall: is more than limits.max.wall (2h0m0s), which no tenant may exceed`},
+		{"tenant above its maximum", "[tenant.a]\nuids = [7]\n[tenant.a.limits]\npids = 99\n[tenant.a.limits.max]\npids = 98\n", `x.toml:4: tenant.a.limits.pids: is more than a session may ask for (tenant.a.limits.max.pids, 98)`},
+		{"limit above its maximum", "[limits]\nmemory = '4GiB'\n[limits.max]\nmemory = '3GiB'\n", `x.toml:2: limits.memory: is more than a session may ask for (limits.max.memory, 3GiB)`},
+		{"maximum below all sense", "[limits.max]\npids = 2\n", `x.toml:2: limits.max.pids: must be at least 16`},
+		{"no such maximum", "[limits.max]\njobs = 2\n", `x.toml:2: unknown key limits.max.jobs: remove it`},
 		{"negative quota", "[tenant.a]\nuids = [7]\nmax_calls = -1\n", `x.toml:3: tenant.a.max_calls: must not be negative`},
 		{
 			"profile's truncation", "[profile.x.truncate]\nmax_lines = -1\nmax_bytes = 5\ndirection = 'up'\n",

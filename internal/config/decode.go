@@ -20,11 +20,16 @@ import (
 type decoder struct {
 	at       origins
 	problems []Problem
+	notes    []Problem
 }
 
 func (d *decoder) problem(path []string, format string, args ...any) {
+	d.problems = append(d.problems, d.found(path, format, args...))
+}
+
+func (d *decoder) found(path []string, format string, args ...any) Problem {
 	at := d.at.of(path)
-	d.problems = append(d.problems, Problem{Source: at.source, Line: at.line, Message: fmt.Sprintf(format, args...)})
+	return Problem{Source: at.source, Line: at.line, Message: fmt.Sprintf(format, args...)}
 }
 
 // table decodes raw into the struct or map that v is.
@@ -33,6 +38,8 @@ func (d *decoder) table(path []string, v reflect.Value, raw map[string]any) {
 		child := append(slices.Clip(path), name)
 		switch {
 		case isPolicy(child):
+		case matchesPath(tenantWeight, child):
+			d.notes = append(d.notes, d.found(child, "%s has no effect in this version: remove it", tomltext.Dotted(child...)))
 		case isUnsupported(child):
 			d.problem(child, "%s is not supported yet by this version: remove it", tomltext.Dotted(child...))
 		case v.Kind() == reflect.Map:
@@ -147,7 +154,7 @@ func keyOf(f reflect.StructField) string {
 
 func keysOf(t reflect.Type) []string {
 	var keys []string
-	for f := range t.Fields() {
+	for _, f := range reflect.VisibleFields(t) {
 		if k := keyOf(f); k != "" {
 			keys = append(keys, k)
 		}
@@ -158,9 +165,9 @@ func keysOf(t reflect.Type) []string {
 // fieldOf finds the field of a key. Fields that are no setting have the key "",
 // which a file can contain.
 func fieldOf(v reflect.Value, key string) (reflect.Value, bool) {
-	for f, fv := range v.Fields() {
+	for _, f := range reflect.VisibleFields(v.Type()) {
 		if key != "" && keyOf(f) == key {
-			return fv, true
+			return v.FieldByIndex(f.Index), true
 		}
 	}
 	return reflect.Value{}, false

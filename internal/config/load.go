@@ -42,12 +42,13 @@ func Parse(name string, text []byte, overrides ...Override) (*Config, error) {
 		return nil, err
 	}
 	c := Default()
-	c.origins = origins{doc: doc, overrides: make(map[string]string)}
+	c.origins = origins{doc: doc, overrides: make(map[string]string), follows: make(map[string]bool)}
 	d := decoder{at: c.origins}
 	d.table(nil, reflect.ValueOf(c).Elem(), doc.Values)
 	for _, o := range overrides {
 		d.override(c, o)
 	}
+	c.Notes = d.notes
 	c.derive()
 	rules, err := policy.FromDocument(doc)
 	if err == nil {
@@ -63,14 +64,15 @@ func Parse(name string, text []byte, overrides ...Override) (*Config, error) {
 func (c *Config) derive() {
 	// One value with two names.
 	wall, bash := c.origins.has("limits", "wall"), c.origins.has("tools", "bash", "max_timeout")
-	switch {
-	case wall && !bash:
-		c.Tools.Bash.MaxTimeout = c.Limits.Wall
-	case bash && !wall:
+	if bash && !wall {
 		c.Limits.Wall = c.Tools.Bash.MaxTimeout
 	}
+	c.boundLimits()
+	if !bash {
+		c.Tools.Bash.MaxTimeout = c.Limits.Wall
+	}
 	// Less memory has room for less in it.
-	if c.origins.has("limits", "memory") && !c.origins.has("limits", "tmp") {
+	if (c.origins.has("limits", "memory") || c.origins.has("limits", "max", "memory")) && !c.origins.has("limits", "tmp") {
 		c.Limits.Tmp = min(c.Limits.Tmp, c.Limits.Memory/8)
 	}
 }

@@ -33,7 +33,7 @@ func EnvName(key string) string {
 func Keys() []string { return appendKeys(nil, "", reflect.TypeFor[Config]()) }
 
 func appendKeys(keys []string, prefix string, t reflect.Type) []string {
-	for f := range t.Fields() {
+	for _, f := range reflect.VisibleFields(t) {
 		name := keyOf(f)
 		if name == "" || f.Type.Kind() == reflect.Map || isTables(f.Type) {
 			continue

@@ -17,6 +17,7 @@ type origin struct {
 type origins struct {
 	doc       *tomltext.Document
 	overrides map[string]string // dotted key → variable or flag
+	follows   map[string]bool   // dotted keys of limits that follow from their other half
 }
 
 // of finds where path was set, or else the innermost table around it.
@@ -33,6 +34,11 @@ func (o origins) of(path []string) origin {
 	}
 	return origin{o.doc.Name, n.Line}
 }
+
+// follow notes that what is at path follows from another setting.
+func (o origins) follow(path []string) { o.follows[strings.Join(path, ".")] = true }
+
+func (o origins) followed(path []string) bool { return o.follows[strings.Join(path, ".")] }
 
 // has reports whether path was set.
 func (o origins) has(path ...string) bool {

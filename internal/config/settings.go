@@ -35,8 +35,8 @@ func settingsOf(key string, v reflect.Value) any {
 	m := make(map[string]any)
 	switch v.Kind() {
 	case reflect.Struct:
-		for f, value := range v.Fields() {
-			name := settingName(f)
+		for _, f := range reflect.VisibleFields(v.Type()) {
+			name, value := settingName(f), v.FieldByIndex(f.Index)
 			if below := strings.TrimPrefix(key+"."+name, "."); name != "" && isSetting(below, value) {
 				m[name] = settingsOf(below, value)
 			}

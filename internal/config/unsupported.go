@@ -29,6 +29,10 @@ var unsupported = [][]string{
 	{"tenant", "*", "limits", "jobs"},
 }
 
+// tenantWeight is a setting of earlier versions. It never had an effect, so files
+// that have it are still taken.
+var tenantWeight = []string{"tenant", "*", "weight"}
+
 // isUnsupported reports whether path names a setting of a later version.
 func isUnsupported(path []string) bool {
 	for _, u := range unsupported {

@@ -24,7 +24,7 @@ func (c *Config) problems() []Problem {
 	v.daemon(&c.Daemon)
 	v.metrics(&c.Metrics)
 	v.sandbox(&c.Sandbox)
-	v.limits([]string{"limits"}, &c.Limits)
+	v.limits([]string{"limits"}, &c.Limits, nil)
 	v.paths([]string{"worktrees", "roots"}, c.Worktrees.Roots)
 	v.paths([]string{"worktrees", "mounts"}, c.Worktrees.Mounts)
 	v.oneOf("network.mode", c.Network.Mode, []string{"none"}, "proxy")
@@ -168,46 +168,6 @@ func (v *validator) sandbox(s *Sandbox) {
 // imageName is what the name or the digest of an image looks like from afar.
 var imageName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/:@-]{0,511}$`)
 
-// Bounds of limits: below them no session works, above them no host is.
-const (
-	minMemory = 64 << 20
-	maxCPUs   = 4096
-)
-
-func (v *validator) limits(path []string, l *client.Limits) {
-	at := func(key string) string { return strings.Join(append(slices.Clone(path), key), ".") }
-	top := len(path) == 1
-	v.check(l.CPUs >= 0.01 && l.CPUs <= maxCPUs || !top && l.CPUs == 0, at("cpus"), "%v is not between 0.01 and %d cores", l.CPUs, maxCPUs)
-	for _, x := range []struct {
-		key  string
-		got  int64
-		min  int64
-		want string
-	}{
-		{"memory", int64(l.Memory), minMemory, "64MiB"},
-		{"pids", l.PIDs, 16, "16"},
-		{"tmp", int64(l.Tmp), 1 << 20, "1MiB"},
-		{"open_files", l.OpenFiles, 64, "64"},
-		{"file_size", int64(l.FileSize), 1 << 20, "1MiB"},
-		{"disk", int64(l.Disk), 16 << 20, "16MiB"},
-		{"calls", int64(l.Calls), 1, "1"},
-		{"output", int64(l.Output), 64 << 10, "64KiB"},
-		{"wall", int64(l.Wall), 1e9, `"1s"`},
-	} {
-		v.check(x.got >= x.min || !top && x.got == 0, at(x.key), "must be at least %s", x.want)
-	}
-	if l.Memory >= minMemory && l.Tmp > 0 {
-		v.check(tmpfsTotal(l.Tmp) <= l.Memory/4*3, at("tmp"),
-			"/tmp with the home directory (three times it), an empty worktree and /dev/shm (a quarter) makes %s, more than three quarters of memory (%s): a session that filled them could run nothing any more",
-			tmpfsTotal(l.Tmp), l.Memory)
-	}
-}
-
-// tmpfsTotal is what all tmpfs directories of a session hold together: /tmp, the
-// home directory (three times as much: build caches live there), a worktree of
-// mode "empty" and /dev/shm (a quarter). Drivers make them of these sizes.
-func tmpfsTotal(tmp client.Size) client.Size { return tmp + 3*tmp + tmp + tmp/4 }
-
 func (v *validator) truncate(t *Truncate) {
 	v.check(t.MaxLines >= 1, "truncate.max_lines", "must be at least 1")
 	v.check(t.MaxBytes >= 1024, "truncate.max_bytes", "must be at least 1024")
@@ -260,20 +220,20 @@ func (v *validator) tenants(c *Config) {
 		if name != DefaultTenant && len(t.UIDs)+len(t.GIDs) == 0 {
 			v.problem(path, "has neither uids nor gids: nobody could be in it")
 		}
-		v.tenant(path, &t, &c.Limits)
+		v.tenant(path, &t, &c.Limits.Max)
 	}
 }
 
 // runtimeName is how runtimes are named; an absolute path is not.
 var runtimeName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$`)
 
-func (v *validator) tenant(path []string, t *Tenant, ceilings *client.Limits) {
+func (v *validator) tenant(path []string, t *Tenant, most *client.Limits) {
 	sub := func(key string) []string { return append(slices.Clone(path), key) }
 	v.paths(sub("roots"), t.Roots)
 	for _, x := range []struct {
 		key string
 		got int
-	}{{"max_sessions", t.MaxSessions}, {"max_calls", t.MaxCalls}, {"weight", t.Weight}} {
+	}{{"max_sessions", t.MaxSessions}, {"max_calls", t.MaxCalls}} {
 		if x.got < 0 {
 			v.problem(sub(x.key), "must not be negative")
 		}
@@ -284,35 +244,7 @@ func (v *validator) tenant(path []string, t *Tenant, ceilings *client.Limits) {
 	if r := t.RequireRuntime; r != "" && !runtimeName.MatchString(r) {
 		v.problem(sub("require_runtime"), `%q is no name of a runtime: use runc, crun, runsc, or the last part of the path in sandbox.runtime`, r)
 	}
-	v.limits(sub("limits"), &t.Limits)
-	for _, key := range exceeded(&t.Limits, ceilings) {
-		v.problem(append(sub("limits"), key), "is more than limits.%s, which no tenant may exceed", key)
-	}
-}
-
-// exceeded names the limits of l that are above those of ceiling.
-func exceeded(l, ceiling *client.Limits) []string {
-	var keys []string
-	for _, x := range []struct {
-		key      string
-		got, max float64
-	}{
-		{"cpus", l.CPUs, ceiling.CPUs},
-		{"memory", float64(l.Memory), float64(ceiling.Memory)},
-		{"pids", float64(l.PIDs), float64(ceiling.PIDs)},
-		{"tmp", float64(l.Tmp), float64(ceiling.Tmp)},
-		{"open_files", float64(l.OpenFiles), float64(ceiling.OpenFiles)},
-		{"file_size", float64(l.FileSize), float64(ceiling.FileSize)},
-		{"disk", float64(l.Disk), float64(ceiling.Disk)},
-		{"calls", float64(l.Calls), float64(ceiling.Calls)},
-		{"output", float64(l.Output), float64(ceiling.Output)},
-		{"wall", float64(l.Wall), float64(ceiling.Wall)},
-	} {
-		if x.got > x.max {
-			keys = append(keys, x.key)
-		}
-	}
-	return keys
+	v.limits(sub("limits"), &t.Limits, most)
 }
 
 // identities finds ids that two tenants claim: whose session would it be?

@@ -12,7 +12,7 @@ import (
 // liveStates are the states of sessions that have not ended. A session passes the
 // first and the last of them on its way and should not stay there.
 var liveStates = []string{
-	string(client.SessionCreating), string(client.SessionReady), string(client.SessionPaused), string(client.SessionEnding),
+	string(client.SessionCreating), string(client.SessionReady), string(client.SessionEnding),
 }
 
 // sessionCounters count sessions and sandboxes.

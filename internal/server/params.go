@@ -51,7 +51,7 @@ var (
 		{name: "format", values: []string{"anthropic", "openai", "gemini", "mcp"}, doc: "in the shape of this provider"},
 	}
 	sessionParams = []param{
-		{name: "state", values: []string{"creating", "ready", "paused", "ending", "ended", "lost"}, doc: "only those in this state"},
+		{name: "state", values: []string{"creating", "ready", "ending", "ended", "lost"}, doc: "only those in this state"},
 		{name: "label", many: true, doc: "only those with this label, key=value; may be repeated, all must match"},
 		{name: "all", kind: yesNo, doc: "also those that have ended"},
 		afterParam, limitParam,

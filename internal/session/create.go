@@ -128,7 +128,7 @@ func (m *Manager) plan(ctx context.Context, p Principal, r client.SessionCreate)
 		return nil, err
 	}
 	disk := r.Limits.Disk
-	if err := m.checkCreate(&r, d, set, ten); err != nil {
+	if err := m.checkCreate(&r, d, set, ten, set.free(p)); err != nil {
 		return nil, err
 	}
 	if err := m.checkRules(p.Tenant, &r); err != nil {
@@ -158,12 +158,15 @@ func (m *Manager) plan(ctx context.Context, p Principal, r client.SessionCreate)
 // pinAll opens worktree and mounts, so that nothing can be put into their place
 // between the check and the mount.
 func (m *Manager) pinAll(p Principal, pl *plan, set *Settings, ten Tenant) error {
-	w := pl.req.Worktree
+	w, mounts := pl.req.Worktree, set.MountRoots
 	pl.spec.Worktree = sandbox.Worktree{Mode: w.Mode, Target: w.Target, GuardGit: set.GuardGit && w.Mode == client.WorktreeBind}
 	if w.Source != "" {
 		roots := set.WorktreeRoots
 		if len(ten.Roots) > 0 {
 			roots = ten.Roots
+		}
+		if set.free(p) {
+			roots = nil
 		}
 		d, err := m.pinDirectory(p, worktree.Rules{Roots: roots, AnyRoot: p.Admin, Write: w.Mode == client.WorktreeBind, Git: true}, w.Source)
 		if err != nil {
@@ -175,8 +178,11 @@ func (m *Manager) pinAll(p Principal, pl *plan, set *Settings, ten Tenant) error
 			pl.notes = append(pl.notes, gitNote(w.Source, d.Git))
 		}
 	}
+	if set.free(p) {
+		mounts = nil
+	}
 	for _, mt := range pl.req.Mounts {
-		d, err := m.pinDirectory(p, worktree.Rules{Roots: set.MountRoots}, mt.Source)
+		d, err := m.pinDirectory(p, worktree.Rules{Roots: mounts, AnyRoot: set.free(p)}, mt.Source)
 		if err != nil {
 			return fmt.Errorf("mount source: %w", err)
 		}
@@ -433,6 +439,17 @@ func (s *Session) startFailed(cause error) error {
 	}
 	ref := s.m.store.NewID("err_")
 	s.log.Error("create a session", "reference", ref, "error", cause)
+	if he, ok := errors.AsType[*sandbox.HostError](cause); ok {
+		return &client.Error{Code: client.CodeSandboxFailed, Message: fmt.Sprintf("no sandbox can be made here: %s; %s", he.Cause, he.Hint)}
+	}
+	if s.m.settings.Load().Private {
+		// Its log ends with it.
+		return &client.Error{
+			Code:    client.CodeSandboxFailed,
+			Message: fmt.Sprintf("the sandbox of session %s could not be made: %s", s.id, limitText(cause.Error())),
+			Hint:    "toolctl doctor shows what is wrong with this host",
+		}
+	}
 	return &client.Error{
 		Code:    client.CodeSandboxFailed,
 		Message: fmt.Sprintf("the sandbox of session %s could not be made (%s)", s.id, ref),

@@ -23,7 +23,7 @@ func TestCreateRefuses(t *testing.T) {
 	h := newHouse(t)
 	dir := t.TempDir()
 	h.set.WorktreeRoots = []string{dir}
-	h.set.Tenants = map[string]Tenant{"a": {Limits: client.Limits{PIDs: 50}}}
+	h.set.Tenants = map[string]Tenant{"a": {Limits: client.Limits{PIDs: 40}, MaxLimits: client.Limits{PIDs: 50}}}
 	h.open()
 	h.create(alice, client.SessionCreate{Name: "taken"})
 	many := make(map[string]string)
@@ -47,7 +47,6 @@ func TestCreateRefuses(t *testing.T) {
 		{"runtime", client.SessionCreate{Runtime: "runsc"}, client.CodeInvalidRequest, "fake, other"},
 		{"delegates", client.SessionCreate{Delegates: []string{"question"}}, client.CodeInvalidRequest, "delegates"},
 		{"network", client.SessionCreate{Network: client.Network{Mode: "proxy"}}, client.CodeInvalidRequest, "network.mode"},
-		{"network allow", client.SessionCreate{Network: client.Network{Allow: []string{"x"}}}, client.CodeInvalidRequest, "network.allow"},
 		{"label key", client.SessionCreate{Labels: map[string]string{"a b": "c"}}, client.CodeInvalidRequest, "label"},
 		{"label value", client.SessionCreate{Labels: map[string]string{"a": "c\n"}}, client.CodeInvalidRequest, "label"},
 		{"labels", client.SessionCreate{Labels: many}, client.CodeInvalidRequest, "65"},
@@ -648,14 +647,13 @@ func TestLessMemoryHasLessTmp(t *testing.T) {
 		{"more memory", 1 << 40, 0, 256 << 20},
 	} {
 		l := client.Limits{Memory: tt.memory, Tmp: tt.tmp}
-		set.MaxLimits = client.Limits{}
-		if err := fillLimits(&l, &set, Tenant{}); err != nil && tt.memory < 1<<40 || l.Tmp != tt.want && err == nil {
+		if err := new(Manager).fillLimits(&l, &set, Tenant{}, client.Limits{}); err != nil && tt.memory < 1<<40 || l.Tmp != tt.want && err == nil {
 			t.Errorf("%s: tmp %v, %v; want %v", tt.name, l.Tmp, err, tt.want)
 		}
 	}
 	var l client.Limits
-	if err := fillLimits(&l, &set, Tenant{Limits: client.Limits{Memory: 512 << 20}}); err != nil || l.Memory != 512<<20 || l.Tmp != 64<<20 {
-		t.Errorf("a tenant's ceiling: memory %v, tmp %v, %v; want 512 MiB and 64 MiB", l.Memory, l.Tmp, err)
+	if err := new(Manager).fillLimits(&l, &set, Tenant{MaxLimits: client.Limits{Memory: 512 << 20}}, client.Limits{}); err != nil || l.Memory != 512<<20 || l.Tmp != 64<<20 {
+		t.Errorf("a tenant's maximum: memory %v, tmp %v, %v; want 512 MiB and 64 MiB", l.Memory, l.Tmp, err)
 	}
 	if set.Limits.Tmp != 256<<20 {
 		t.Error("the default itself changed")

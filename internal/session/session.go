@@ -79,8 +79,11 @@ type Config struct {
 // Settings are those parts of the configuration that a reload may change. They
 // concern sessions and calls that begin afterwards.
 type Settings struct {
-	Limits        client.Limits // defaults
-	MaxLimits     client.Limits // ceilings; zero = no ceiling
+	// Private is a daemon for one user, its admin: what he asks for is bounded by the
+	// host alone, not by maxima and roots that are there for others.
+	Private       bool
+	Limits        client.Limits // what sessions get that ask for nothing
+	MaxLimits     client.Limits // the most that one may ask for; zero = no bound
 	WorktreeRoots []string
 	MountRoots    []string
 	GuardGit      bool // git's config and hooks are read-only in worktrees
@@ -110,6 +113,9 @@ type Settings struct {
 	// ProfileTruncate is Truncate for the profiles that have their own.
 	ProfileTruncate map[string]Truncate
 }
+
+// free reports whether the host alone bounds what somebody may ask for.
+func (s *Settings) free(p Principal) bool { return s.Private && p.Admin }
 
 // Approvals is [approvals].
 type Approvals struct {
@@ -145,9 +151,9 @@ type Tenant struct {
 	Roots       []string
 	MaxSessions int
 	MaxCalls    int
-	Records     int64 // instead of that of the Settings; 0 = that
-	Weight      int
-	Limits      client.Limits // ceilings
+	Records     int64         // instead of that of the Settings; 0 = that
+	Limits      client.Limits // what its sessions get; zero = as in the Settings
+	MaxLimits   client.Limits // the same of the most that one may ask for, which also binds
 	// RequireImage is that of the Settings, for this tenant.
 	RequireImage bool
 	// RequireRuntime is the runtime that all its sessions have; "" = any.

@@ -3,17 +3,13 @@ package session
 import (
 	"fmt"
 	"maps"
-	"math"
 	"path"
 	"regexp"
-	"runtime"
 	"slices"
 	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/agent"
@@ -43,7 +39,7 @@ var (
 
 // checkCreate checks all of a request that can be checked without looking at
 // the host, and fills in what was left out.
-func (m *Manager) checkCreate(r *client.SessionCreate, d sandbox.Driver, set *Settings, ten Tenant) error {
+func (m *Manager) checkCreate(r *client.SessionCreate, d sandbox.Driver, set *Settings, ten Tenant, free bool) error {
 	if r.Name != "" && (!namePattern.MatchString(r.Name) || strings.HasPrefix(r.Name, "ses_")) {
 		return invalidRequest("name %q: use 1 to 64 letters, digits, '.', '_' and '-', beginning with a letter or digit and not with ses_", shown(r.Name))
 	}
@@ -68,7 +64,10 @@ func (m *Manager) checkCreate(r *client.SessionCreate, d sandbox.Driver, set *Se
 	if err := checkPlaces(r); err != nil {
 		return err
 	}
-	return fillLimits(&r.Limits, set, ten)
+	if free {
+		return m.fillLimits(&r.Limits, set, Tenant{Limits: ten.Limits}, client.Limits{})
+	}
+	return m.fillLimits(&r.Limits, set, ten, set.MaxLimits)
 }
 
 // checkRuntime settles which runtime the session has, where the request or the
@@ -104,9 +103,6 @@ func checkNetwork(n *client.Network) error {
 		n.Mode = noNetwork
 	case n.Mode != noNetwork:
 		return notYet("network.mode", n.Mode, `leave it out or use "none"`)
-	}
-	if len(n.Allow) > 0 {
-		return notYet("network.allow", strings.Join(n.Allow, ","), "leave it out: sessions have no network but lo")
 	}
 	return nil
 }
@@ -241,109 +237,6 @@ func checkTargets(places []string) error {
 }
 
 func under(p, dir string) bool { return p == dir || strings.HasPrefix(p, dir+"/") }
-
-// fillLimits puts defaults where nothing was asked for and refuses what is
-// above a ceiling or more than the host has.
-func fillLimits(l *client.Limits, set *Settings, ten Tenant) error {
-	if math.IsNaN(l.CPUs) || math.IsInf(l.CPUs, 0) {
-		return invalidRequest("limits.cpus is not a number")
-	}
-	asked := *l
-	for _, f := range limitFields(l, &set.Limits, &set.MaxLimits, &ten.Limits) {
-		if err := f.fill(); err != nil {
-			return err
-		}
-	}
-	if asked.Tmp == 0 && (asked.Memory > 0 || l.Memory != set.Limits.Memory) {
-		// Less memory, by request or by a ceiling, has room for less in it: see
-		// the sizes that drivers give to what lies in memory.
-		l.Tmp = min(l.Tmp, max(l.Memory/8, leastTmp))
-	}
-	return nil
-}
-
-// leastTmp is the smallest /tmp that is of any use.
-const leastTmp = 1 << 20
-
-// limitField is one limit: as asked for, its default, and its ceilings.
-type limitField struct {
-	name            string
-	value           float64 // asked for; 0 = not
-	def             float64
-	ceilings        []float64 // 0 = none
-	host            float64   // what there is; 0 = unknown or without meaning
-	set             func(float64)
-	format          func(float64) string
-	hostDescription string
-}
-
-func limitFields(l, def, top, ten *client.Limits) []limitField {
-	plain := func(v float64) string { return fmt.Sprintf("%g", v) }
-	bytes := func(v float64) string { return client.Size(v).String() }
-	span := func(v float64) string { return client.Duration(v).String() }
-	cpus := limitField{
-		name: "cpus", value: l.CPUs, def: def.CPUs, ceilings: []float64{top.CPUs, ten.CPUs},
-		host: float64(runtime.NumCPU()), hostDescription: "CPUs of this host",
-		set: func(v float64) { l.CPUs = v }, format: plain,
-	}
-	mem := sizeField("memory", &l.Memory, def.Memory, top.Memory, ten.Memory, bytes)
-	mem.host, mem.hostDescription = hostMemory(), "memory of this host"
-	return []limitField{
-		cpus, mem,
-		sizeField("pids", &l.PIDs, def.PIDs, top.PIDs, ten.PIDs, plain),
-		sizeField("tmp", &l.Tmp, def.Tmp, top.Tmp, ten.Tmp, bytes),
-		sizeField("open_files", &l.OpenFiles, def.OpenFiles, top.OpenFiles, ten.OpenFiles, plain),
-		sizeField("file_size", &l.FileSize, def.FileSize, top.FileSize, ten.FileSize, bytes),
-		sizeField("disk", &l.Disk, def.Disk, top.Disk, ten.Disk, bytes),
-		sizeField("calls", &l.Calls, def.Calls, top.Calls, ten.Calls, plain),
-		sizeField("jobs", &l.Jobs, def.Jobs, top.Jobs, ten.Jobs, plain),
-		sizeField("output", &l.Output, def.Output, top.Output, ten.Output, bytes),
-		sizeField("wall", &l.Wall, def.Wall, top.Wall, ten.Wall, span),
-	}
-}
-
-func sizeField[T ~int64 | ~int](name string, v *T, def, top, ten T, format func(float64) string) limitField {
-	return limitField{
-		name: name, value: float64(*v), def: float64(def), ceilings: []float64{float64(top), float64(ten)},
-		set: func(f float64) { *v = T(f) }, format: format,
-	}
-}
-
-func (f limitField) fill() error {
-	if f.value < 0 {
-		return invalidRequest("limits.%s is negative (%s); leave it out for the default", f.name, f.format(f.value))
-	}
-	if f.value == 0 {
-		v := f.def
-		for _, c := range f.ceilings {
-			if c > 0 && (v == 0 || v > c) {
-				v = c
-			}
-		}
-		if f.host > 0 && v > f.host {
-			v = f.host
-		}
-		f.set(v)
-		return nil
-	}
-	for _, c := range f.ceilings {
-		if c > 0 && f.value > c {
-			return invalidRequest("limits.%s is %s; the configured ceiling is %s", f.name, f.format(f.value), f.format(c))
-		}
-	}
-	if f.host > 0 && f.value > f.host {
-		return invalidRequest("limits.%s is %s; there are %s: %s", f.name, f.format(f.value), f.hostDescription, f.format(f.host))
-	}
-	return nil
-}
-
-func hostMemory() float64 {
-	var si unix.Sysinfo_t
-	if err := unix.Sysinfo(&si); err != nil {
-		return 0
-	}
-	return float64(si.Totalram) * float64(si.Unit)
-}
 
 // environment is the whole environment of the tools: a list built from nothing.
 // Over what all sessions have come those for its network, then base, what the root
