@@ -175,7 +175,7 @@ func TestImageRequired(t *testing.T) {
 		"no name":              {func(*house) {}, client.SessionCreate{Image: strings.Repeat("x", 600)}, client.CodeInvalidRequest, "image", ""},
 		"disk without one":     {func(*house) {}, client.SessionCreate{Limits: client.Limits{Disk: 1 << 20}}, client.CodeInvalidRequest, "without an image", ""},
 		"full disk":            {func(h *house) { h.set.MinFree = 1 << 62 }, client.SessionCreate{Image: "tools:1"}, client.CodeOverloaded, "must stay", ""},
-		"disk above ceiling":   {func(*house) {}, client.SessionCreate{Image: "tools:1", Limits: client.Limits{Disk: 1 << 30}}, client.CodeInvalidRequest, "ceiling", ""},
+		"disk above ceiling":   {func(*house) {}, client.SessionCreate{Image: "tools:1", Limits: client.Limits{Disk: 1 << 30}}, client.CodeInvalidRequest, "may ask for", ""},
 		"driver has no images": {func(h *house) { h.pics = nil }, client.SessionCreate{Image: "tools:1"}, "", "", "tools:1"},
 	} {
 		t.Run(name, func(t *testing.T) {

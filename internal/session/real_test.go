@@ -281,7 +281,7 @@ func TestRealSession(t *testing.T) {
 	// A program that takes more than it may have ends; the session goes on.
 	for _, tt := range []struct{ command, reason string }{
 		{"head -c 400M /dev/zero | tail -c 400M | wc -c; exit ${PIPESTATUS[1]}", "memory"},
-		{"cat /dev/zero > /tmp/x; exit 1", "exit"},
+		{"cat /dev/zero > /tmp/x; exit 1", "disk"},
 	} {
 		if c := bash(tt.command); c.Metadata["reason"] != tt.reason || !c.IsError {
 			t.Errorf("%s: %v, %q", tt.command, c.Metadata, c.Output)
