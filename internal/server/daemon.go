@@ -45,8 +45,11 @@ func (s *Server) tools(x *exchange, r *request) error {
 		Profile: r.query.Get("profile"), Session: r.query.Get("session"),
 		Provider: r.query.Get("provider"), Model: r.query.Get("model"),
 	}
-	if r.who.Session != "" && f.Session != "" && f.Session != r.who.Session {
-		return noSession(f.Session)
+	var err error
+	if f.Session != "" {
+		if f.Session, err = r.ownSession(f.Session); err != nil {
+			return err
+		}
 	}
 	defs, err := s.cfg.API.Tools(r.Context(), r.who, f)
 	if err != nil {

@@ -341,14 +341,15 @@ func (f *fakeAPI) Tools(_ context.Context, p session.Principal, q session.ToolFi
 	return []*tool.Definition{described}, err
 }
 
-func (f *fakeAPI) TokenSession(token string) (string, string, bool) {
+func (f *fakeAPI) TokenSession(token string) (session.Principal, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	id, ok := strings.CutPrefix(token, "tok-")
-	if !ok || f.sessions[id] == nil {
-		return "", "", false
+	s := f.sessions[id]
+	if !ok || s == nil {
+		return session.Principal{}, false
 	}
-	return id, f.sessions[id].Tenant, true
+	return session.Principal{Session: id, SessionName: s.Name, Tenant: s.Tenant}, true
 }
 
 func (f *fakeAPI) Doctor(_ context.Context, _ session.Principal, probe bool) (*client.Doctor, error) {

@@ -532,7 +532,9 @@ func TestBodyMemory(t *testing.T) {
 // brokenAPI panics in every method: the interface in it is nil.
 type brokenAPI struct{ session.API }
 
-func (brokenAPI) TokenSession(string) (string, string, bool) { return "ses_1", "a", true }
+func (brokenAPI) TokenSession(string) (session.Principal, bool) {
+	return session.Principal{Session: "ses_1", Tenant: "a"}, true
+}
 
 // TestPanics: a panic in any handler costs that one request and nothing else,
 // and says nothing about its cause.

@@ -153,16 +153,16 @@ func (s *Server) tokenHolder(p peer, auth, tenants []string) (session.Principal,
 	if !ok || len(auth) > 1 || len(tenants) > 0 {
 		return who, invalid("Authorization must be one header, Bearer and a session's token, without Toold-Tenant", "see POST /v1/sessions, token")
 	}
-	id, tenant, ok := s.cfg.API.TokenSession(token)
+	holder, ok := s.cfg.API.TokenSession(token)
 	if !ok {
 		return who, forbidden("the token is not one of a live session", "ask whoever made the session for a new one")
 	}
-	if !s.identity.Load().tenants[tenant] {
+	if !s.identity.Load().tenants[holder.Tenant] {
 		// With the tenant its rules are gone, which this session was made under.
-		return who, forbidden(fmt.Sprintf("the tenant %q of this session is not configured any more", tenant),
+		return who, forbidden(fmt.Sprintf("the tenant %q of this session is not configured any more", holder.Tenant),
 			"an admin can put it back into the daemon's config.toml, or end the session")
 	}
-	who.Session, who.Tenant = id, tenant
+	who.Session, who.SessionName, who.Tenant = holder.Session, holder.SessionName, holder.Tenant
 	return who, nil
 }
 

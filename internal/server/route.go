@@ -162,8 +162,10 @@ func (s *Server) dispatch(x *exchange, r *http.Request, methods map[string]*rout
 	if req.id, err = rt.parseID(r); err != nil {
 		return err
 	}
-	if err := req.scope(); err != nil {
-		return err
+	if rt.ofSession() {
+		if req.id, err = req.ownSession(req.id); err != nil {
+			return err
+		}
 	}
 	if rt.request == nil {
 		if err := s.noBody(req); err != nil {
@@ -173,13 +175,18 @@ func (s *Server) dispatch(x *exchange, r *http.Request, methods map[string]*rout
 	return rt.handle(s, x, req)
 }
 
-// scope keeps a token's holder in its session; another one's id is answered like
-// an unknown one.
-func (r *request) scope() error {
-	if r.who.Session != "" && r.route.ofSession() && r.id != r.who.Session {
-		return noSession(r.id)
+// ownSession keeps a token's holder in its session, which it may name by the id or the
+// name; another one's is answered like an unknown one. Others may name any session.
+func (r *request) ownSession(ref string) (string, error) {
+	switch {
+	case r.who.Session == "" || ref == r.who.Session:
+		return ref, nil
+	case ref != "" && ref == r.who.SessionName:
+		return r.who.Session, nil
 	}
-	return nil
+	e := noSession(ref)
+	e.Hint = fmt.Sprintf("this token is for session %s alone", r.who.Session)
+	return "", e
 }
 
 func allowed(methods map[string]*route) string {

@@ -260,6 +260,36 @@ func TestRoles(t *testing.T) {
 	}
 }
 
+// TestTokenByName: the holder of a token names its session by the id or by the name;
+// the name of another one is answered like one that nobody has, byte for byte.
+func TestTokenByName(t *testing.T) {
+	d := start(t, nil)
+	s := d.session(t, client.Options{}, client.SessionCreate{Name: "own", Token: true})
+	nameless := d.session(t, client.Options{}, client.SessionCreate{Token: true})
+	d.session(t, client.Options{}, client.SessionCreate{Name: "theirs"})
+	call := d.client(client.Options{Token: s.Token})
+	if c, err := call.CreateCall(t.Context(), "own", client.CallCreate{Tool: "echo", Input: input(`{}`)}, client.CallOptions{}); err != nil || c.SessionID != s.ID {
+		t.Errorf("a call by the session's name: %+v, %v", c, err)
+	}
+	if l, err := call.ListCalls(t.Context(), "own", client.CallQuery{}); err != nil || len(l.Items) != 1 {
+		t.Errorf("its calls by name: %+v, %v", l, err)
+	}
+	for _, path := range []string{"/v1/sessions/NAME/calls", "/v1/sessions/NAME", "/v1/tools?session=NAME"} {
+		ask := func(name, token string) string {
+			resp, text := d.do(t, "GET", strings.Replace(path, "NAME", name, 1), "", "Authorization", "Bearer "+token)
+			return fmt.Sprint(resp.StatusCode, len(resp.Header), strings.ReplaceAll(text, name, "NAME"))
+		}
+		if got := ask("own", s.Token); !strings.HasPrefix(got, "200") {
+			t.Errorf("%s of its own session: %s", path, got)
+		}
+		for _, token := range []string{s.Token, nameless.Token} {
+			if a, b := ask("theirs", token), ask("nobody", token); a != b || !strings.HasPrefix(a, "404") {
+				t.Errorf("%s: foreign %q, unknown %q; want the same 404", path, a, b)
+			}
+		}
+	}
+}
+
 // with is the route's path with an id in it that exists.
 func (rt *route) with(ses, call string) string {
 	id := ses

@@ -118,7 +118,7 @@ func TestSessionKeyToken(t *testing.T) {
 	r := client.SessionCreate{Key: "k", Token: true}
 	first, second := h.create(alice, r), h.create(alice, r)
 	for token, want := range map[string]bool{first.Token: false, second.Token: true} {
-		if id, _, ok := h.m.TokenSession(token); ok != want || ok && id != first.ID {
+		if p, ok := h.m.TokenSession(token); ok != want || ok && p.Session != first.ID {
 			t.Errorf("token %q: %v, want %v", token, ok, want)
 		}
 	}

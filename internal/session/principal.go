@@ -125,7 +125,7 @@ func newToken(session string) (token string, hash []byte) {
 }
 
 // TokenSession implements API.
-func (m *Manager) TokenSession(token string) (sessionID, tenant string, ok bool) {
+func (m *Manager) TokenSession(token string) (holder Principal, ok bool) {
 	id, _, _ := strings.Cut(strings.TrimPrefix(token, tokenPrefix), "_")
 	id = "ses_" + id
 	m.mu.RLock()
@@ -133,15 +133,17 @@ func (m *Manager) TokenSession(token string) (sessionID, tenant string, ok bool)
 	m.mu.RUnlock()
 	want := make([]byte, sha256.Size)
 	if s != nil {
-		if h := s.snapshotRow().TokenHash; len(h) == sha256.Size {
-			want, ok = h, true
+		row := s.snapshotRow()
+		if len(row.TokenHash) == sha256.Size {
+			want, ok = row.TokenHash, true
+			holder = Principal{Tenant: s.tenant.name, Session: s.id, SessionName: row.Name}
 		}
 	}
 	got := sha256.Sum256([]byte(token))
 	if subtle.ConstantTimeCompare(got[:], want) != 1 || !ok {
-		return "", "", false
+		return Principal{}, false
 	}
-	return s.id, s.tenant.name, true
+	return holder, true
 }
 
 // internal logs a failure of our own and answers with its reference alone.

@@ -128,8 +128,8 @@ func TestWhatTheNextDaemonDoes(t *testing.T) {
 	if err != nil || got.State != client.SessionReady || got.Usage.Calls != 4 {
 		t.Errorf("session %+v, %v", got, err)
 	}
-	if id, tenant, ok := h.m.TokenSession(s.Token); !ok || id != s.ID || tenant != "a" {
-		t.Errorf("token: %v %v %v", id, tenant, ok)
+	if p, ok := h.m.TokenSession(s.Token); !ok || p.Session != s.ID || p.SessionName != "n" || p.Tenant != "a" {
+		t.Errorf("token: %+v %v", p, ok)
 	}
 	if c := h.call(s.ID, bashCall("echo next")); c.Output != "next\n" {
 		t.Errorf("next: %+v", c)
@@ -400,11 +400,11 @@ func TestTenants(t *testing.T) {
 		}
 	}
 
-	id, tenant, ok := h.m.TokenSession(s.Token)
-	if !ok || id != s.ID || tenant != "a" {
-		t.Fatalf("token: %q %q %v", id, tenant, ok)
+	agent, ok := h.m.TokenSession(s.Token)
+	if !ok || agent.Session != s.ID || agent.Tenant != "a" {
+		t.Fatalf("token: %+v %v", agent, ok)
 	}
-	agent := Principal{Tenant: tenant, Session: id, Admin: true}
+	agent.Admin = true
 	for _, name := range []string{"call", "list", "get call", "abort", "output", "tools"} {
 		if err := verbs[name](agent, s.ID, c.ID); err != nil {
 			t.Errorf("token: %s: %v", name, err)
@@ -426,7 +426,7 @@ func TestTenants(t *testing.T) {
 		t.Errorf("token: create: %v", err)
 	}
 	for _, bad := range []string{"", "toold_", s.Token + "x", s.Token[:len(s.Token)-1], strings.Replace(s.Token, s.ID[4:], other.ID[4:], 1), other.ID} {
-		if _, _, ok := h.m.TokenSession(bad); ok {
+		if _, ok := h.m.TokenSession(bad); ok {
 			t.Errorf("token %q was taken", bad)
 		}
 	}

@@ -26,8 +26,9 @@ type Principal struct {
 	Tenant   string
 	Admin    bool
 	// Session is set when the request came with a session's bearer token: it is
-	// then good for calls in that session and nothing else.
-	Session string
+	// then good for calls in that session and nothing else. SessionName is the
+	// session's name, "" for none.
+	Session, SessionName string
 }
 
 // Config is what a Manager needs. All fields without a default are required.
@@ -302,7 +303,8 @@ type API interface {
 	// Usage is what each tenant uses, for admins and metrics.
 	Usage(ctx context.Context) ([]client.TenantUsage, error)
 
-	TokenSession(token string) (sessionID, tenant string, ok bool)
+	// TokenSession gives whom a session's token stands for: the session and its tenant.
+	TokenSession(token string) (holder Principal, ok bool)
 	Doctor(ctx context.Context, p Principal, probe bool) (*client.Doctor, error)
 	GC(ctx context.Context, p Principal, r client.GCRequest) ([]client.Garbage, error)
 	// Ready says whether sessions and calls can be made, and else why not.
