@@ -129,6 +129,11 @@ func gitlabSteps(t *testing.T) (steps []ciStep, variables map[string]string) {
 // The user and the group of ci-runner.toml: any that nothing here belongs to.
 const runnerUID, runnerGID, socketGID = 998, 998, 100
 
+// asRunner starts a program as the runner's user.
+func asRunner() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: runnerUID, Gid: runnerGID, Groups: []uint32{socketGID}}}
+}
+
 // runner is a CI machine's: a daemon with examples/ci-runner.toml, and a user.
 type runner struct {
 	*rig
@@ -182,7 +187,7 @@ func (r *runner) run(dir, script string, env ...string) (stderr string, exit int
 		"PATH=" + programs + ":" + os.Getenv("PATH"), "HOME=" + r.work, "TOOLD_SOCKET=" + r.socket,
 		"GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@example.org", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@example.org",
 	}, env...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: runnerUID, Gid: runnerGID, Groups: []uint32{socketGID}}}
+	cmd.SysProcAttr = asRunner()
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err := cmd.Run()
@@ -395,6 +400,35 @@ func TestExampleJobFails(t *testing.T) {
 	j.check(task, before, j.temp+"/changes.patch")
 }
 
+// A job that finds all sessions of the machine in use waits for one, and says so.
+func TestExampleJobWaits(t *testing.T) {
+	r := newRunner(t)
+	fill := "n=1; while toolctl session create --name held$n 2>full; do n=$((n + 1)); done; cat full >&2"
+	if stderr, _ := r.run(r.work, fill); !strings.Contains(stderr, "max_sessions") {
+		t.Fatal("the machine takes more sessions")
+	}
+	task := trap{}
+	j := r.newJob(task)
+	before := snapshot(t, j.checkout)
+	freed := make(chan error, 1)
+	go func() { // one session ends as soon as the job is the first of those that wait
+		script := `until curl -sS --max-time 1 --unix-socket "$TOOLD_SOCKET" -H 'Content-Type: application/json' -H 'Accept: text/event-stream' ` +
+			`-d '{"queue":"1h"}' http://toold/v1/sessions | grep -q '"position":2'; do sleep 0.1; done; toolctl session rm held1`
+		cmd := exec.CommandContext(t.Context(), "bash", "-c", script)
+		cmd.Env = []string{"PATH=" + programs + ":" + os.Getenv("PATH"), "TOOLD_SOCKET=" + r.socket}
+		cmd.SysProcAttr = asRunner()
+		freed <- cmd.Run()
+	}()
+	j.play(githubSteps(t), "GITHUB_WORKSPACE="+j.checkout, "RUNNER_TEMP="+j.temp, "GITHUB_SHA="+j.sha)
+	if err := <-freed; err != nil {
+		t.Error("the job did not wait: ", err)
+	}
+	j.check(task, before, j.temp+"/changes.patch")
+	if !strings.Contains(j.stderr, "waiting, position 1") {
+		t.Error("the job does not say that it waits")
+	}
+}
+
 // The session by curl, of the same user.
 func TestExampleSession(t *testing.T) {
 	for _, program := range []string{"curl", "jq"} {
@@ -410,7 +444,7 @@ func TestExampleSession(t *testing.T) {
 	}
 	cmd := exec.Command("bash", script, j.checkout, `echo "$((6 * 7))"; echo x >.envrc`)
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "TOOLD_SOCKET=" + r.socket}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: runnerUID, Gid: runnerGID, Groups: []uint32{socketGID}}}
+	cmd.SysProcAttr = asRunner()
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
