@@ -65,13 +65,17 @@ image: deps ## build the default tool image, bin/image/toold-tools.tar (VARIANT=
 bin/systemd-root: | deps
 	@scripts/systemd-root || true
 
+# Without it the test that wants it says why it does not run.
+bin/sshd: | deps
+	@scripts/install-sshd || true
+
 # The linter and the generators that read the OpenAPI document.
 .PHONY: bin/openapi
 bin/openapi: | deps
 	@scripts/install-openapi || true
 
 .PHONY: test
-test: build bin/runsc bin/prometheus bin/systemd-root bin/openapi ## run every test on every tier, with the coverage of the packages that must have it
+test: build bin/runsc bin/prometheus bin/sshd bin/systemd-root bin/openapi ## run every test on every tier, with the coverage of the packages that must have it
 	@scripts/test
 
 .PHONY: check

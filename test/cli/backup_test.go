@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/toold/toold/internal/sandbox/sandboxtest"
 )
 
 // toolctl runs toolctl against the rig's daemon and returns what it printed.
@@ -64,7 +66,7 @@ func newDaemon(t *testing.T, flags ...string) *rig {
 // record; a daemon that is given it touches nothing of the one that it was copied from.
 func TestBackup(t *testing.T) {
 	if _, err := exec.LookPath("sqlite3"); err != nil {
-		t.Skip("no sqlite3")
+		sandboxtest.Skipf(t, "sqlite", "no sqlite3: run scripts/install-deps")
 	}
 	r := newDaemon(t)
 	r.toolctl(t, "session", "create", "--name", "work")
