@@ -35,7 +35,7 @@ func (s *Session) waitOn(c *call, asked *store.Approval) bool {
 		return false // another version's tool
 	}
 	c.req = client.CallCreate{Key: c.row.Key, TimeoutMillis: asked.TimeoutMillis}
-	if c.timeout, err = s.deadline(&c.req, inv); err != nil {
+	if c.timeout, c.wanted, err = s.deadline(&c.req, inv); err != nil {
 		return false
 	}
 	c.asked, c.profile = asked, asked.Profile

@@ -163,7 +163,7 @@ func (s *Session) replace(c *call, inv *tool.Invocation, round int) *outcome {
 	if round >= maxReplacements {
 		return failed(client.CodeDenied, "denied: hooks replaced the input more than %d times", maxReplacements)
 	}
-	timeout, err := s.deadline(&c.req, inv)
+	timeout, wanted, err := s.deadline(&c.req, inv)
 	if err == nil {
 		err = c.flush()
 	}
@@ -173,7 +173,7 @@ func (s *Session) replace(c *call, inv *tool.Invocation, round int) *outcome {
 	if err != nil {
 		return s.notRun(c, err)
 	}
-	c.timeout = timeout
+	c.timeout, c.wanted = timeout, wanted
 	c.mu.Lock()
 	s.tenant.kept.Add(int64(len(inv.Input) - len(c.row.Input)))
 	c.row.Input = inv.Input
@@ -210,7 +210,7 @@ func (s *Session) parse(c *call) (*tool.Invocation, error) {
 		return nil, err
 	}
 	s.translate(c, inv)
-	if c.timeout, err = s.deadline(&c.req, inv); err != nil {
+	if c.timeout, c.wanted, err = s.deadline(&c.req, inv); err != nil {
 		return nil, err
 	}
 	if inv.Lenient > 0 {
@@ -258,10 +258,10 @@ func (s *Session) checkTimeout(r *client.CallCreate) error {
 
 // deadline gives the time that the call may run: its own timeout_ms, else bash's
 // default, else the session's limit, above which it may not be. A timeout of bash's
-// input above that has no effect, which the answer says (see shortened).
-func (s *Session) deadline(r *client.CallCreate, inv *tool.Invocation) (time.Duration, error) {
+// input, wanted, has no effect above that, which the answer says (see shortened).
+func (s *Session) deadline(r *client.CallCreate, inv *tool.Invocation) (_ time.Duration, wanted int64, _ error) {
 	if err := s.checkTimeout(r); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	wall := time.Duration(s.limits.Wall)
 	own := time.Duration(r.TimeoutMillis) * time.Millisecond
@@ -269,26 +269,26 @@ func (s *Session) deadline(r *client.CallCreate, inv *tool.Invocation) (time.Dur
 		if own == 0 {
 			own = wall
 		}
-		return own, nil
+		return own, 0, nil
 	}
-	asked, err := askedTimeout(inv.Input)
+	wanted, err := wantedTimeout(inv.Input)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	switch def := s.m.settings.Load().BashTimeout; {
 	case own > 0:
-		return own, nil
-	case asked > 0:
-		return wall, nil // the tool keeps its own
+		return own, wanted, nil
+	case wanted > 0:
+		return wall, wanted, nil // the tool keeps its own
 	case wall > 0 && (def <= 0 || def > wall):
-		return wall, nil
+		return wall, 0, nil
 	default:
-		return def, nil
+		return def, 0, nil
 	}
 }
 
-// askedTimeout is the timeout of an input of bash, in milliseconds; 0 = none.
-func askedTimeout(input json.RawMessage) (int64, error) {
+// wantedTimeout is the timeout of an input of bash, in milliseconds; 0 = none.
+func wantedTimeout(input json.RawMessage) (int64, error) {
 	var in struct {
 		Timeout int64 `json:"timeout"`
 	}
@@ -305,8 +305,8 @@ func (c *call) timeouts() (given, most time.Duration) {
 	if c.req.TimeoutMillis > 0 {
 		most = time.Duration(c.req.TimeoutMillis) * time.Millisecond
 	}
-	if asked, err := askedTimeout(c.row.Input); err == nil && asked > 0 {
-		if own := time.Duration(min(asked, 1<<40)) * time.Millisecond; given == 0 || own < given {
+	if c.wanted > 0 {
+		if own := time.Duration(min(c.wanted, 1<<40)) * time.Millisecond; given == 0 || own < given {
 			given = own
 		}
 	}
@@ -317,14 +317,10 @@ func (c *call) timeouts() (given, most time.Duration) {
 // where it was.
 func (c *call) shortened() string {
 	most := time.Duration(c.s.limits.Wall).Milliseconds()
-	if c.row.Tool != "bash" || most <= 0 {
+	if most <= 0 || c.wanted <= most {
 		return ""
 	}
-	asked, err := askedTimeout(c.row.Input)
-	if err != nil || asked <= most {
-		return ""
-	}
-	return fmt.Sprintf("(timeout %d was cut to %d ms, the most that this session allows)", asked, most)
+	return fmt.Sprintf("(timeout %d was cut to %d ms, the most that this session allows)", c.wanted, most)
 }
 
 // prepare does step 5, for calls whose paths must be resolved. It has no effect,

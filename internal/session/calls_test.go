@@ -91,7 +91,7 @@ func TestDeadlines(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, err := live.deadline(&tt.r, inv); err != nil || got.Milliseconds() != tt.want {
+		if got, _, err := live.deadline(&tt.r, inv); err != nil || got.Milliseconds() != tt.want {
 			t.Errorf("%s: deadline %s, %v, want %d ms", c.Input, got, err, tt.want)
 		}
 	}

@@ -28,6 +28,7 @@ type call struct {
 	probe     bool      // doctor's own, which no rule is about
 	split     bool
 	timeout   time.Duration
+	wanted    int64 // the timeout of its input, in milliseconds; 0 = none, or not bash
 	maxOutput int64
 	counted   bool // in the numbers of open calls
 	slot      bool // it has one of its session's

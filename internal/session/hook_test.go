@@ -253,6 +253,19 @@ func TestReplacedInputIsJudged(t *testing.T) {
 	}
 }
 
+// TestTimeoutOfAReplacedInput: what is said of a timeout is about the input that ran.
+func TestTimeoutOfAReplacedInput(t *testing.T) {
+	h, _, id := hooked(t, hook(t, HookCallBefore,
+		`case $(cat) in *"echo x"*) echo '{"action":"allow","input":{"command":"echo y","timeout":999999999}}';; *) echo '{"action":"allow"}';; esac`))
+	const cut = "(timeout 999999999 was cut to "
+	if c := h.call(id, bashCall("echo x")); !strings.HasPrefix(c.Output, "y\n"+cut) {
+		t.Errorf("a longer timeout by a hook: %q", c.Output)
+	}
+	if c := h.call(id, bashCall("echo z")); c.Output != "z\n" {
+		t.Errorf("none: %q", c.Output)
+	}
+}
+
 // TestHookReads is about what a hook is given: the event, and nothing of the
 // daemon's.
 func TestHookReads(t *testing.T) {

@@ -221,6 +221,9 @@ func (s *Session) restore(r *store.Call) *call {
 	if !ok {
 		def = &tool.Definition{Name: r.Tool, Truncate: directionHead}
 	}
+	if r.Tool == "bash" {
+		c.wanted, _ = wantedTimeout(r.Input) // what was stored has been read before
+	}
 	c.streams, c.paged, c.leavesOut = def.Streams, def.Paged, def.Shows != tool.ShowsNone
 	_, err := os.Lstat(filepath.Join(s.outDir, c.id+indexSuffix))
 	c.split = err == nil
