@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 	"github.com/toold/toold/internal/config"
 	"github.com/toold/toold/internal/hardening"
 	"github.com/toold/toold/internal/metrics"
+	"github.com/toold/toold/internal/sandbox/cgroup"
 	"github.com/toold/toold/internal/server"
 	"github.com/toold/toold/internal/session"
 	"github.com/toold/toold/internal/store"
@@ -113,6 +115,23 @@ func (d *daemon) prepareDirs() error {
 		return err
 	}
 	d.onClose(lock.Close)
+	return d.useCgroups()
+}
+
+// useCgroups counts this daemon among those with sessions below its cgroup, which the
+// last of them removes.
+func (d *daemon) useCgroups() error {
+	path := cmp.Or(d.opts.cgroupParent, cgroup.DefaultParent)
+	parent, err := cgroup.OpenParent(filepath.Join(uidClaimsDir, "cgroups"), path)
+	if err != nil {
+		return fmt.Errorf("lock of the cgroup %s: %w", path, err)
+	}
+	d.onClose(func() error {
+		if err := parent.Close(); err != nil {
+			d.log.Warn("the cgroup above those of the sessions stays", "cgroup", path, "error", err)
+		}
+		return nil
+	})
 	return nil
 }
 

@@ -156,6 +156,14 @@ func (r *rig) close(t teller) {
 		t.Log("log of toold:\n" + r.readLog())
 		_ = r.log.Close()
 	}
+	// The last daemon of a script takes the cgroup above its sessions along.
+	for end := time.Now().Add(bound); !r.killed && r.hasCgroup(); time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Log("an empty cgroup was left behind: " + r.cgroup)
+			defer t.FailNow()
+			break
+		}
+	}
 	err := removeCgroups(r.cgroup)
 	for end := time.Now().Add(bound); err != nil && r.killed && time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 		err = removeCgroups(r.cgroup) // the sandboxes of a daemon that does not come back end by themselves
@@ -165,6 +173,13 @@ func (r *rig) close(t teller) {
 		defer t.FailNow()
 	}
 	_ = os.RemoveAll(r.dir)
+}
+
+// hasCgroup reports whether the parent of the script's cgroups is there.
+func (r *rig) hasCgroup() bool {
+	places, _ := filepath.Glob("/sys/fs/cgroup/*/" + r.cgroup)
+	unified, _ := filepath.Glob("/sys/fs/cgroup/" + r.cgroup)
+	return len(places)+len(unified) > 0
 }
 
 // removeCgroups removes the parent of the script's cgroups in every hierarchy.

@@ -45,6 +45,15 @@ var limited = []string{"memory", "pids", "cpu", "cpuset"}
 // Open looks at this host's hierarchies and makes parent, the cgroup above those of
 // the sessions: an absolute path as /proc/PID/cgroup shows it.
 func Open(parent string) (*Tree, error) {
+	t, err := find(parent)
+	if err != nil {
+		return nil, err
+	}
+	return t, t.prepareParent()
+}
+
+// find is Open that makes nothing.
+func find(parent string) (*Tree, error) {
 	if !filepath.IsAbs(parent) || filepath.Clean(parent) != parent || parent == "/" {
 		return nil, fmt.Errorf("cgroup parent %q: must be an absolute, clean path below /", parent)
 	}
@@ -77,7 +86,7 @@ func Open(parent string) (*Tree, error) {
 		}
 		t.v2io = t.v2io || name == "io"
 	}
-	return t, t.prepareParent()
+	return t, nil
 }
 
 // prepareParent makes the parent cgroup on v2 and hands its controllers down.

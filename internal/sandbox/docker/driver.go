@@ -67,7 +67,7 @@ func New(cfg Config) (*Driver, error) {
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
 	}
-	d.cfg.CgroupParent = cmp.Or(cfg.CgroupParent, "/toold")
+	d.cfg.CgroupParent = cmp.Or(cfg.CgroupParent, cgroup.DefaultParent)
 	if !filepath.IsAbs(d.cfg.CgroupParent) || filepath.Clean(d.cfg.CgroupParent) != d.cfg.CgroupParent || d.cfg.CgroupParent == "/" {
 		return nil, fmt.Errorf("docker driver: cgroup parent %q: must be an absolute, clean path below /", d.cfg.CgroupParent)
 	}

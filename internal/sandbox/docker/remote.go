@@ -55,7 +55,7 @@ func NewRemote(cfg RemoteConfig) (*Remote, error) {
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
 	}
-	d.cfg.CgroupParent = cmp.Or(cfg.CgroupParent, "/toold")
+	d.cfg.CgroupParent = cmp.Or(cfg.CgroupParent, cgroup.DefaultParent)
 	var err error
 	if d.engine, err = newRemoteEngine(cfg.Host, cfg.CertDir); err != nil {
 		return nil, fmt.Errorf("docker driver: %w", err)

@@ -76,7 +76,7 @@ func New(cfg Config) (*Driver, error) {
 		cfg.UIDBase = leastUIDBase
 	}
 	if cfg.CgroupParent == "" {
-		cfg.CgroupParent = "/toold"
+		cfg.CgroupParent = cgroup.DefaultParent
 	}
 	names, err := runtimeNames(cfg)
 	if err != nil {
