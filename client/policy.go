@@ -92,11 +92,18 @@ type RuleOf struct {
 type TenantUsage struct {
 	Tenant      string `json:"tenant"`
 	Sessions    int    `json:"sessions"`
-	Calls       int    `json:"calls"` // that have not ended
+	Queued      int    `json:"queued"` // requests that wait for a session to end
+	Calls       int    `json:"calls"`  // that have not ended
 	CPUMillis   int64  `json:"cpu_ms"`
 	MemoryBytes int64  `json:"memory_bytes"`
 	DiskBytes   int64  `json:"disk_bytes"`   // kept outputs of live sessions
+	LayerBytes  int64  `json:"layer_bytes"`  // writable layers of images of live sessions
 	RecordBytes int64  `json:"record_bytes"` // records of its calls
 	IOBytes     int64  `json:"io_bytes"`     // read from and written to block devices
 	OOMKills    int64  `json:"oom_kills"`    // processes that the kernel killed for memory
+
+	// The most that it may have; none is any number.
+	MaxSessions    int   `json:"max_sessions,omitempty"`
+	MaxCalls       int   `json:"max_calls,omitempty"`
+	MaxRecordBytes int64 `json:"max_record_bytes,omitempty"`
 }

@@ -2,8 +2,8 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,8 +16,10 @@ func newUsageCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "usage",
 		Short: "Show what each tenant uses",
-		Long: `Show what each tenant uses now, and what it has used of processor and disk since
-the daemon began to keep count. For admins.`,
+		Long: `Show what each tenant uses now, behind a slash the most that it may have, and what it
+has used of processor and disk since the daemon began to keep count. QUEUED are requests
+that wait for one of its sessions to end; LAYERS is what its sessions wrote into the
+writable layers of their images. For admins.`,
 		Example: "  toolctl usage\n  toolctl usage -o json",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -40,11 +42,20 @@ func (a *app) printUsage(tenants []client.TenantUsage) error {
 		names[i] = tenants[i].Tenant
 	}
 	return a.print(view{data: client.List[client.TenantUsage]{Items: tenants}, names: names, text: func(w io.Writer) {
-		t := a.newTable("TENANT", "SESSIONS", "CALLS", "CPU TIME", "MEMORY", "OUTPUTS", "RECORDS", "I/O")
+		t := a.newTable("TENANT", "SESSIONS", "QUEUED", "CALLS", "CPU TIME", "MEMORY", "OUTPUTS", "LAYERS", "RECORDS", "I/O")
 		for _, u := range tenants {
-			t.row(u.Tenant, fmt.Sprint(u.Sessions), fmt.Sprint(u.Calls), (time.Duration(u.CPUMillis) * time.Millisecond).String(),
-				bytesShort(u.MemoryBytes), bytesShort(u.DiskBytes), bytesShort(u.RecordBytes), bytesShort(u.IOBytes))
+			t.row(u.Tenant, share(u.Sessions, u.MaxSessions, strconv.Itoa), strconv.Itoa(u.Queued), share(u.Calls, u.MaxCalls, strconv.Itoa),
+				(time.Duration(u.CPUMillis) * time.Millisecond).String(), bytesShort(u.MemoryBytes), bytesShort(u.DiskBytes), bytesShort(u.LayerBytes),
+				share(u.RecordBytes, u.MaxRecordBytes, bytesShort), bytesShort(u.IOBytes))
 		}
 		t.write(w)
 	}})
+}
+
+// share is how much of what a tenant may have is used; most 0 is no bound.
+func share[N int | int64](used, most N, text func(N) string) string {
+	if most == 0 {
+		return text(used)
+	}
+	return text(used) + "/" + text(most)
 }

@@ -171,7 +171,7 @@ func (d *daemon) newManager() error {
 		return err
 	}
 	tools := tool.NewRegistry()
-	if err := d.newMetrics(tools, drivers.runtimes, st); err != nil {
+	if err := d.newMetrics(tools, drivers, st); err != nil {
 		return err
 	}
 	mc := session.Config{

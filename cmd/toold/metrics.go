@@ -9,18 +9,25 @@ import (
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/config"
 	"github.com/toold/toold/internal/metrics"
+	"github.com/toold/toold/internal/sandbox/oci"
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/tool"
 )
 
 // newMetrics makes the metrics with the closed sets of their labels.
-func (d *daemon) newMetrics(tools *tool.Registry, runtimes []string, st *store.Store) (err error) {
+func (d *daemon) newMetrics(tools *tool.Registry, ds *drivers, st *store.Store) (err error) {
+	room := newSpace(d.cfg.Daemon.StateDir, d.cfg.AuditPath())
+	if images := ds.images[oci.Name]; images != nil { // those of an Engine are the Engine's
+		room.images = images.List
+	}
+	d.onClose(room.close)
 	d.metrics, err = metrics.New(metrics.Config{
-		Version: versionInfo(), Tools: toolNames(tools), Runtimes: runtimes,
+		Version: versionInfo(), Tools: toolNames(tools), Runtimes: ds.runtimes,
 		Permissions: permissionNames(tools), Tenants: tenantNames(d.cfg),
 		// The manager is made after the metrics, which observe it, and before
 		// anybody can scrape.
 		Usage:       func(ctx context.Context) ([]client.TenantUsage, error) { return d.manager.Usage(ctx) },
+		Space:       room.ask,
 		StoreErrors: st.Errors,
 		AuditErrors: d.audit.Errors,
 	})

@@ -37,6 +37,9 @@ type Config struct {
 	// Usage says what each tenant uses; it is asked at every scrape and must not
 	// take long. Nil leaves the tenants at zero.
 	Usage func(context.Context) ([]client.TenantUsage, error)
+	// Space says how much room there is; it is asked at every scrape and must not take
+	// long. Nil is none.
+	Space func() Space
 	// StoreErrors and AuditErrors count failed writes since the start; nil is
 	// none.
 	StoreErrors, AuditErrors func() uint64
@@ -92,7 +95,7 @@ func New(cfg Config) (*Metrics, error) {
 	m.Reloaded(nil) // the one that the daemon has started with
 	m.usage = newUsageCollector(cfg.Usage)
 	m.AddTenants(cfg.Tenants)
-	r.add(m.usage, &waitsCollector{m},
+	r.add(m.usage, &waitsCollector{m}, spaceCollector{cfg.Space},
 		failures("toold_store_errors_total", "Failed writes to the daemon's store, such as on a full disk.", cfg.StoreErrors),
 		failures("toold_audit_errors_total", "Failed writes to the audit log.", cfg.AuditErrors),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))

@@ -140,10 +140,10 @@ type fakeBox struct {
 	spec sandbox.Spec
 	rec  sandbox.Record
 
-	oom, pids, memory atomic.Int64
-	cpu, io           atomic.Int64 // more than what it takes to start
-	freed             atomic.Int32
-	holding           atomic.Int32 // commands that are at "hold"
+	oom, pids, memory, disk atomic.Int64
+	cpu, io                 atomic.Int64 // more than what it takes to start
+	freed                   atomic.Int32
+	holding                 atomic.Int32 // commands that are at "hold"
 
 	mu       sync.Mutex // guards the fields below
 	died     chan struct{}
@@ -252,7 +252,7 @@ func (b *fakeBox) Usage(context.Context) (client.Usage, error) {
 	if asked != nil {
 		asked()
 	}
-	return client.Usage{CPUMillis: 7 + b.cpu.Load(), MemoryBytes: b.memory.Load(), PIDs: 1}, b.host.fault("usage")
+	return client.Usage{CPUMillis: 7 + b.cpu.Load(), MemoryBytes: b.memory.Load(), DiskBytes: b.disk.Load(), PIDs: 1}, b.host.fault("usage")
 }
 func (b *fakeBox) IOBytes() int64        { return b.io.Load() }
 func (b *fakeBox) OOMKills() int64       { return b.oom.Load() }

@@ -34,7 +34,7 @@ type meter struct {
 // reading is what the counters of a sandbox say.
 type reading struct {
 	cpuMillis, ioBytes, oomKills int64 // since it was made
-	memoryBytes                  int64 // now
+	memoryBytes, layerBytes      int64 // now
 }
 
 // read asks the sandbox; false when there is none, or none any more.
@@ -49,7 +49,7 @@ func (s *Session) read(ctx context.Context) (reading, bool) {
 	if err != nil {
 		return reading{}, false
 	}
-	r := reading{cpuMillis: u.CPUMillis, memoryBytes: u.MemoryBytes, oomKills: sb.OOMKills() + s.starved.Load()}
+	r := reading{cpuMillis: u.CPUMillis, memoryBytes: u.MemoryBytes, layerBytes: u.DiskBytes, oomKills: sb.OOMKills() + s.starved.Load()}
 	if m, ok := sb.(sandbox.Meter); ok {
 		r.ioBytes = m.IOBytes()
 	}
@@ -57,17 +57,17 @@ func (s *Session) read(ctx context.Context) (reading, bool) {
 }
 
 // measure adds what the sandbox used since the last time to what its tenant used,
-// and says how much memory it has now.
-func (s *Session) measure(ctx context.Context) (memoryBytes int64) {
+// and says how much it has now.
+func (s *Session) measure(ctx context.Context) (memoryBytes, layerBytes int64) {
 	s.meter.mu.Lock()
 	defer s.meter.mu.Unlock()
 	last := &s.meter.last
 	if ctx.Err() != nil {
-		return last.memoryBytes
+		return last.memoryBytes, last.layerBytes
 	}
 	now, ok := s.read(ctx)
 	if !ok {
-		return 0
+		return 0, 0
 	}
 	for _, c := range []struct {
 		total *atomic.Int64
@@ -83,8 +83,8 @@ func (s *Session) measure(ctx context.Context) (memoryBytes int64) {
 			*c.last = c.now
 		}
 	}
-	last.memoryBytes = now.memoryBytes
-	return now.memoryBytes
+	last.memoryBytes, last.layerBytes = now.memoryBytes, now.layerBytes
+	return now.memoryBytes, now.layerBytes
 }
 
 // meterFrom counts what the sandbox uses from now on. What it used under an
@@ -122,21 +122,25 @@ func (m *Manager) Usage(ctx context.Context) ([]client.TenantUsage, error) {
 // collectUsage asks all live sessions, in no order: when time is short it is not
 // always the same ones that are left out.
 func (m *Manager) collectUsage(ctx context.Context) []client.TenantUsage {
-	memory, disk := map[*tenant]int64{}, map[*tenant]int64{}
+	memory, layers, disk := map[*tenant]int64{}, map[*tenant]int64{}, map[*tenant]int64{}
 	for _, s := range m.live() {
-		memory[s.tenant] += s.measure(ctx)
+		used, layer := s.measure(ctx)
+		memory[s.tenant] += used
+		layers[s.tenant] += layer
 		disk[s.tenant] += s.spilled.Load()
 	}
 	list := []client.TenantUsage{}
-	for name := range m.settings.Load().Tenants {
+	set := m.settings.Load()
+	for name := range set.Tenants {
 		m.tenant(name) // those that have done nothing yet are listed too
 	}
 	m.mu.RLock()
 	for _, t := range m.tenants {
 		list = append(list, client.TenantUsage{
-			Tenant: t.name, Sessions: t.sessions, Calls: int(t.calls.Load()),
+			Tenant: t.name, Sessions: t.sessions, Queued: len(t.queue.all), Calls: int(t.calls.Load()),
 			CPUMillis: t.used.cpuMillis.Load(), IOBytes: t.used.ioBytes.Load(), OOMKills: t.used.oomKills.Load(),
-			MemoryBytes: memory[t], DiskBytes: disk[t], RecordBytes: t.kept.Load(),
+			MemoryBytes: memory[t], DiskBytes: disk[t], LayerBytes: layers[t], RecordBytes: t.kept.Load(),
+			MaxSessions: m.mostSessions(t.name), MaxCalls: set.Tenants[t.name].MaxCalls, MaxRecordBytes: m.mostRecords(t.name),
 		})
 	}
 	m.mu.RUnlock()

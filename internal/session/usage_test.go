@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -33,7 +34,8 @@ func (h *house) usageOfTenant(name string) client.TenantUsage {
 // they are over.
 func TestUsage(t *testing.T) {
 	h := newHouse(t)
-	h.set.Tenants = map[string]Tenant{"idle": {}}
+	h.set.Tenants = map[string]Tenant{"idle": {}, "a": {MaxSessions: 2, MaxCalls: 9, Records: 1 << 20}}
+	h.set.Records = 2 << 20
 	h.open()
 	one := h.create(alice, client.SessionCreate{})
 	two := h.create(alice, client.SessionCreate{})
@@ -43,21 +45,32 @@ func TestUsage(t *testing.T) {
 	box.io.Store(300)
 	box.oom.Store(2)
 	box.memory.Store(10)
+	box.disk.Store(3)
 	h.host.box(two.ID).memory.Store(20)
+	h.host.box(two.ID).disk.Store(4)
 	h.host.box(other.ID).memory.Store(5)
 	h.m.sessions[two.ID].spilled.Store(77)
 	running := h.background(two.ID, "hold")
 	await(t, "the command holds", func() bool { return h.host.box(two.ID).holding.Load() == 1 })
 
+	waiting, leave := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		_, _ = h.m.CreateQueued(waiting, alice, client.SessionCreate{Queue: client.Duration(time.Hour)}, nil)
+	})
+	h.queueing("a", 1)
 	if got, want := h.usageOfTenant("a"), (client.TenantUsage{
-		Tenant: "a", Sessions: 2, Calls: 1, CPUMillis: 1014, MemoryBytes: 30, DiskBytes: 77, RecordBytes: int64(len(running.Input)), IOBytes: 300, OOMKills: 2,
+		Tenant: "a", Sessions: 2, Queued: 1, Calls: 1, CPUMillis: 1014, MemoryBytes: 30, DiskBytes: 77, LayerBytes: 7, RecordBytes: int64(len(running.Input)),
+		IOBytes: 300, OOMKills: 2, MaxSessions: 2, MaxCalls: 9, MaxRecordBytes: 1 << 20,
 	}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-	if got, want := h.usageOfTenant("b"), (client.TenantUsage{Tenant: "b", Sessions: 1, CPUMillis: 7, MemoryBytes: 5}); got != want {
+	leave()
+	wg.Wait()
+	if got, want := h.usageOfTenant("b"), (client.TenantUsage{Tenant: "b", Sessions: 1, CPUMillis: 7, MemoryBytes: 5, MaxRecordBytes: 2 << 20}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-	if got, want := h.usageOfTenant("idle"), (client.TenantUsage{Tenant: "idle"}); got != want {
+	if got, want := h.usageOfTenant("idle"), (client.TenantUsage{Tenant: "idle", MaxRecordBytes: 2 << 20}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 
@@ -68,7 +81,8 @@ func TestUsage(t *testing.T) {
 	h.host.box(two.ID).release()
 	h.finished(running.ID)
 	if got, want := h.usageOfTenant("a"), (client.TenantUsage{
-		Tenant: "a", Sessions: 1, CPUMillis: 1514, MemoryBytes: 20, DiskBytes: 77, RecordBytes: h.kept("a"), IOBytes: 300, OOMKills: 2,
+		Tenant: "a", Sessions: 1, CPUMillis: 1514, MemoryBytes: 20, DiskBytes: 77, LayerBytes: 4, RecordBytes: h.kept("a"),
+		IOBytes: 300, OOMKills: 2, MaxSessions: 2, MaxCalls: 9, MaxRecordBytes: 1 << 20,
 	}); got != want {
 		t.Errorf("after the end of one: got %+v, want %+v", got, want)
 	}

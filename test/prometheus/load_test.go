@@ -18,6 +18,8 @@ import (
 const config = `
 [tenant.ci]
 uids = [40001]
+max_sessions = 5
+max_calls = 50
 
 [limits]
 memory = "160MiB"

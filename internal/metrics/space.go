@@ -1,0 +1,61 @@
+package metrics
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// Space says how full the disks are that hold the daemon's files, and what takes how
+// much of them, all in bytes.
+type Space struct {
+	// State and Audit are the file systems of the state directory and of the audit
+	// log, which may be one. One that cannot be looked at has nothing free.
+	State, Audit Disk
+	// MinFree must stay free on State.
+	MinFree int64
+	// What the daemon keeps: the database of records, its journal, the files of the
+	// audit log, the outputs of all sessions, the images.
+	Database, Journal, AuditLog, Outputs, Images int64
+}
+
+// Disk is a file system.
+type Disk struct{ Free, Size int64 }
+
+var (
+	diskFree = prometheus.NewDesc("toold_disk_free_bytes",
+		"Free bytes of the file systems of the state directory and of the audit log; 0 if one cannot be looked at.", []string{"dir"}, nil)
+	diskSize = prometheus.NewDesc("toold_disk_size_bytes",
+		"Size of the file systems of the state directory and of the audit log.", []string{"dir"}, nil)
+	diskMinFree = prometheus.NewDesc("toold_disk_min_free_bytes",
+		"What must stay free for the state directory: with less, outputs are not kept and large inputs are refused.", nil, nil)
+	kept = prometheus.NewDesc("toold_kept_bytes",
+		"Sizes of the daemon's files by kind: database, journal, audit, outputs, images. They may be a minute old.", []string{"kind"}, nil)
+)
+
+// spaceCollector asks at each scrape how much room there is.
+type spaceCollector struct{ ask func() Space }
+
+// Describe implements prometheus.Collector.
+func (c spaceCollector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{diskFree, diskSize, diskMinFree, kept} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c spaceCollector) Collect(ch chan<- prometheus.Metric) {
+	var s Space
+	if c.ask != nil {
+		s = c.ask()
+	}
+	gauge := func(desc *prometheus.Desc, bytes int64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(bytes), labels...)
+	}
+	gauge(diskFree, s.State.Free, "state")
+	gauge(diskSize, s.State.Size, "state")
+	gauge(diskFree, s.Audit.Free, "audit")
+	gauge(diskSize, s.Audit.Size, "audit")
+	gauge(diskMinFree, s.MinFree)
+	gauge(kept, s.Database, "database")
+	gauge(kept, s.Journal, "journal")
+	gauge(kept, s.AuditLog, "audit")
+	gauge(kept, s.Outputs, "outputs")
+	gauge(kept, s.Images, "images")
+}
