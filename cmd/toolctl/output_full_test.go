@@ -85,6 +85,7 @@ func TestFullDisk(t *testing.T) {
 		{"ready", 1},
 		{"reload", 1},
 		{"wait review " + fakeCall, 1},
+		{"abort review " + fakeCall, 1},
 		{"session create", 1},
 		{"session list", 1},
 		{"session list -o json", 1},

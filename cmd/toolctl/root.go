@@ -54,7 +54,7 @@ func newRootCommand(a *app) *cobra.Command {
 	root.AddCommand(
 		newRunCommand(a), newExecCommand(a), newSessionCommand(a), newCallCommand(a), newToolsCommand(a),
 		newApprovalsCommand(a), newPolicyCommand(a), newAuditCommand(a),
-		newStatusCommand(a), newReadyCommand(a), newReloadCommand(a), newWaitCommand(a),
+		newStatusCommand(a), newReadyCommand(a), newReloadCommand(a), newWaitCommand(a), newAbortCommand(a),
 		newCpCommand(a), newEventsCommand(a), newTopCommand(a), newUsageCommand(a), newDoctorCommand(a),
 		newGCCommand(a), newImageCommand(a), newConfigCommand(a), newCompletionCommand(a), newVersionCommand(a),
 		newGenDocsCommand(a),

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -186,16 +185,8 @@ func (d *topDeeds) perform(do topDeed) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	var failed error
-	n := 0
-	for i := range calls {
-		if _, err := d.client.AbortCall(d.ctx, calls[i].ID); err != nil {
-			failed = errors.Join(failed, err)
-		} else {
-			n++
-		}
-	}
-	return plural(n, "call") + " of " + do.abort + " aborted", failed
+	ended, failed := abortAll(d.ctx, d.client, calls)
+	return plural(len(ended), "call") + " of " + do.abort + " aborted", failed
 }
 
 // stop does not wait for what the daemon finishes without us.

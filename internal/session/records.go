@@ -43,7 +43,7 @@ func (m *Manager) takeRoom(ctx context.Context, t *tenant, n int64) error {
 	return &client.Error{
 		Code:    client.CodeQuotaExceeded,
 		Message: fmt.Sprintf("the records of tenant %s may take %s, and the inputs of its calls that have not ended fill that", t.name, client.Size(most)),
-		Hint:    "wait for calls to end, abort some (POST /v1/calls/ID/abort) or end a session, then try again: records of calls that have ended make room by themselves",
+		Hint:    "wait for calls to end, abort some (toolctl abort SESSION, or POST /v1/calls/ID/abort) or end a session, then try again: records of calls that have ended make room by themselves",
 	}
 }
 

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/toold/toold/client"
+)
+
+func newAbortCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "abort SESSION [CALL]",
+		Short: "Abort the calls of a session",
+		Long: `Abort CALL, or without it all calls of the session that run or wait, and wait until
+they have ended. A command has three seconds to end by itself. The session goes on,
+and "toolctl session logs SESSION CALL" shows what a call had printed.`,
+		Example: `  toolctl abort review call_0123
+  toolctl abort review`,
+		Args:              cobra.RangeArgs(1, 2),
+		ValidArgsFunction: a.completeSessionCall,
+		RunE:              func(c *cobra.Command, args []string) error { return a.abort(c.Context(), args) },
+	}
+}
+
+func (a *app) abort(ctx context.Context, args []string) error {
+	c := a.client()
+	s, err := a.session(ctx, c, args[0])
+	if err != nil {
+		return err
+	}
+	var calls []client.Call
+	if len(args) == 1 {
+		calls, err = unfinished(ctx, c, s.ID)
+	} else {
+		err = withCall(ctx, c, s.ID, args[1], func(id string) error {
+			call, err := c.GetCall(ctx, id)
+			if err != nil {
+				return err
+			}
+			if call.SessionID != s.ID {
+				return usagef("%s is a call of session %s", line(call.ID), line(call.SessionID))
+			}
+			calls = []client.Call{*call}
+			return nil
+		})
+	}
+	if err != nil {
+		return err
+	}
+	ended, failed := abortAll(ctx, c, calls)
+	if len(calls) == 0 {
+		a.say("no call of %s runs or waits", line(s.ID))
+	}
+	names := make([]string, len(ended))
+	for i := range ended {
+		names[i] = ended[i].ID
+	}
+	return errors.Join(failed, a.print(view{data: client.List[client.Call]{Items: ended}, names: names, text: func(w io.Writer) {
+		for i := range ended {
+			fmt.Fprintf(w, "%s %s\n", line(ended[i].ID), howAborted(&ended[i]))
+		}
+	}}))
+}
+
+// abortAll aborts calls, and gives those that it could ask for as they have ended.
+func abortAll(ctx context.Context, c *client.Client, calls []client.Call) (ended []client.Call, failed error) {
+	ended = []client.Call{}
+	for i := range calls {
+		call, err := c.AbortCall(ctx, calls[i].ID)
+		if err != nil {
+			failed = errors.Join(failed, err)
+			continue
+		}
+		ended = append(ended, *call)
+	}
+	return ended, failed
+}
+
+// howAborted says what became of a call that was to be aborted.
+func howAborted(c *client.Call) string {
+	switch reason, _ := c.Metadata["reason"].(string); {
+	case reason == "aborted" || c.Error != nil && c.Error.Code == client.CodeAborted:
+		return "aborted"
+	case !c.Finished():
+		return "will end: the daemon is stopping"
+	}
+	return "had ended"
+}
