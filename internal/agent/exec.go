@@ -292,6 +292,8 @@ func (r *running) report(e ended) *run.Exit {
 		exit.Reason = run.ReasonMemory
 	case r.limit == limitPIDs && exit.Code != 0:
 		exit.Reason = run.ReasonPIDs
+	case r.limit == limitPIDs:
+		exit.Refused = true
 	}
 	return exit
 }

@@ -38,8 +38,7 @@ func (s *Session) refine(c *call, o *outcome) {
 	}
 	byItself := o.exit.Reason == run.ReasonExit || o.exit.Reason == run.ReasonSignal
 	if o.exit.Reason == run.ReasonExit && o.exit.Code == 0 {
-		// What was counted may be another's who has not ended yet, if there is one.
-		o.recount = s.open.Load() == 1
+		s.refineSuccess(o)
 		return
 	}
 	memory, pids := s.killed()
@@ -64,13 +63,30 @@ func (s *Session) refine(c *call, o *outcome) {
 	}
 }
 
+// brief is a time in which no command gets to a limit, takes back what it has started
+// and ends, in milliseconds.
+const brief = 10
+
+// refineSuccess finds out what was taken from a program that ended well. What was counted
+// may be another's who has not ended yet, if there is one.
+func (s *Session) refineSuccess(o *outcome) {
+	switch {
+	case s.open.Load() != 1:
+	case o.exit.DurationMillis < brief && o.exit.BackgroundKilled == 0:
+		o.recount = true // the counters cost as much as a hundredth of such a call
+	default:
+		memory, pids := s.killed()
+		o.exit.Starved, o.exit.Refused = memory, pids || o.exit.Refused
+	}
+}
+
 // trail writes the last lines of the output of a program, which the agent has written
 // with what it knows.
 func (s *Session) trail(c *call, o *outcome) {
 	if o.exit == nil || !c.streams {
 		return
 	}
-	info := run.TrailerInfo{MemoryLimit: int64(s.limits.Memory)}
+	info := run.TrailerInfo{MemoryLimit: int64(s.limits.Memory), PIDsLimit: s.limits.PIDs}
 	if o.exit.Reason == run.ReasonTimeout {
 		if info.Timeout, info.MostTimeout = c.timeouts(); info.Timeout == 0 {
 			return // an earlier daemon's call: only the agent knows

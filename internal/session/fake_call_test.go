@@ -221,6 +221,8 @@ func (c *fakeCall) step(s string, exit *run.Exit) bool {
 		case <-c.halt:
 			return false
 		}
+	case s == "long":
+		exit.DurationMillis = brief
 	case s == "oom":
 		c.b.oom.Add(1)
 		exit.Code = 137

@@ -90,6 +90,9 @@ func TestA5ForkBomb(t *testing.T) {
 	if c.Metadata["reason"] != "pids" && c.Metadata["reason"] != "timeout" && c.Metadata["background_killed"] == nil {
 		t.Errorf("metadata %v output %.200q", c.Metadata, c.Output)
 	}
+	if lines := strings.Split(c.Output, "\n"); !strings.Contains(strings.Join(lines[max(0, len(lines)-2):], "\n"), "too many processes") && c.Metadata["reason"] != "timeout" {
+		t.Errorf("the last lines do not say what was refused: %q", lines[max(0, len(lines)-3):])
+	}
 	if c := s.bash(t, "/bin/true && echo next"); strings.TrimSpace(c.Output) != "next" {
 		t.Errorf("next call: %q %v", c.Output, c.Error)
 	}

@@ -227,23 +227,34 @@ type TrailerInfo struct {
 	Timeout     time.Duration
 	MostTimeout time.Duration // that the input may ask for; 0 = unknown
 	MemoryLimit int64         // bytes, 0 = unknown
+	PIDsLimit   int64         // 0 = unknown
 	// Room is how large the place is that was full, and which limit that follows
 	// from; "" = unknown.
 	Room string
 }
 
 // Trailer are the last lines of a program's output: how it ended, and what else was
-// ended with it. It is empty after exit code 0. The daemon calls it again, since it
-// knows more than the agent could (memory, pids, disk, the longest timeout).
+// ended with it. It is empty after exit code 0, unless processes were killed or refused.
+// The daemon calls it again, since it knows more than the agent could (memory, pids,
+// disk, the longest timeout).
 func Trailer(e *Exit, i TrailerInfo) string {
-	how := howEnded(e, i)
-	if e.BackgroundKilled == 0 || e.Reason != ReasonExit && e.Reason != ReasonSignal && e.Reason != ReasonDisk {
-		return how
+	var lines []string
+	if how := howEnded(e, i); how != "" {
+		lines = append(lines, how)
 	}
-	if how != "" {
-		how += "\n"
+	if e.Starved {
+		lines = append(lines, "(exit code 0, but processes were killed: "+howEnded(&Exit{Reason: ReasonMemory}, i)+")")
 	}
-	return how + killedBehind(e)
+	if e.Refused {
+		lines = append(lines, "(exit code 0, but processes could not be started: "+howEnded(&Exit{Reason: ReasonPIDs}, i)+")")
+	}
+	switch e.Reason {
+	case ReasonExit, ReasonSignal, ReasonDisk, ReasonMemory, ReasonPIDs: // otherwise all that ran was killed, as howEnded says
+		if e.BackgroundKilled > 0 {
+			lines = append(lines, killedBehind(e))
+		}
+	}
+	return strings.Join(lines, "\n")
 }
 
 // killedBehind says which processes did not outlive their call.
@@ -293,6 +304,9 @@ func howEnded(e *Exit, i TrailerInfo) string {
 		}
 		return "out of memory"
 	case ReasonPIDs:
+		if i.PIDsLimit > 0 {
+			return fmt.Sprintf("too many processes (limit %d)", i.PIDsLimit)
+		}
 		return "too many processes"
 	case ReasonDisk:
 		return diskTrailer(e, i)

@@ -170,6 +170,10 @@ type Exit struct {
 	// Full is a file system of the session that was full when the program had failed:
 	// the path where it is mounted.
 	Full string `json:"full,omitempty"`
+	// Starved and Refused say that processes of a program that ended with status 0 all
+	// the same were killed for memory, or could not be started under the limit on them.
+	Starved bool `json:"starved,omitempty"`
+	Refused bool `json:"refused,omitempty"`
 }
 
 // MaxBackgroundNames bounds Exit.BackgroundNames.
