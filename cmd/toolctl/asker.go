@@ -48,12 +48,22 @@ func (k *asker) event(ctx context.Context, e client.Event) {
 // nobodyAsked goes back to who gave the command to a private daemon.
 const nobodyAsked = "a rule asks about it, and there is no terminal to ask at; run it on one, or allow what rules ask about with --yes"
 
+// nobodyAskedAbout adds the first reason that a rule, or the daemon, has given.
+func nobodyAskedAbout(a *client.Approval) string {
+	for i := range a.Requests {
+		if reason := a.Requests[i].Reason; reason != "" {
+			return nobodyAsked + "; " + clipped(visibleLine(reason), 1000) // a message has a bound
+		}
+	}
+	return nobodyAsked
+}
+
 func (k *asker) asked(ctx context.Context, a *client.Approval) {
 	k.stop()
 	switch {
 	case k.yes && k.answer(ctx, a, client.ApprovalAnswer{Answer: client.AnswerOnce}):
 	case a.SelfApprove && k.prompt(ctx, a):
-	case k.private && k.answer(ctx, a, client.ApprovalAnswer{Answer: client.AnswerReject, Message: nobodyAsked}):
+	case k.private && k.answer(ctx, a, client.ApprovalAnswer{Answer: client.AnswerReject, Message: nobodyAskedAbout(a)}):
 	default:
 		k.sayAsked(a, k.giveUp)
 	}

@@ -28,7 +28,7 @@ func defaults() []*rule {
 		rules = append(rules, Rule{Permission: p, Pattern: "*", Action: Deny, Reason: "no client answers it"})
 	}
 	for i := range rules {
-		rules[i].Source = "default"
+		rules[i].Source = SourceDefault
 	}
 	return compileAll(rules)
 }

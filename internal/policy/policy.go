@@ -51,6 +51,9 @@ type Request struct {
 	Save string `json:"save,omitempty"`
 }
 
+// SourceDefault is the Rule.Source of what holds without a configuration.
+const SourceDefault = "default"
+
 // Rule is one line of a ruleset.
 type Rule struct {
 	Permission string `json:"permission"`

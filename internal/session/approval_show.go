@@ -40,6 +40,9 @@ func describe(row *store.Approval, j *judgement) {
 		if r.Request.Why != "" {
 			v.Reason = join(v.Reason, "it cannot be judged by its parts: "+shell.Visible(r.Request.Why))
 		}
+		if hint := j.mountHint(&asked[i]); hint != "" {
+			v.Reason = join(v.Reason, hint)
+		}
 		v.Pattern = d.shortened(v.Pattern, maxShownPattern)
 		row.Requests = append(row.Requests, v)
 	}

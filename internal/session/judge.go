@@ -28,6 +28,7 @@ type judgement struct {
 	each     []Judged
 	loop     *loopFound // nil: the call repeats nothing
 	rules    *ruleset   // that it was judged by
+	session  *Session   // nil where only a text is wanted
 	// provided: prep is what would be seen if no path had a link in it.
 	provided bool
 	// bound: Run goes by all that Prepare saw, which somebody was shown. Otherwise a
@@ -38,7 +39,7 @@ type judgement struct {
 // judge does step 6 as far as rules can: it says what they make of all that the
 // call wants, and of the loop that it would be part of.
 func (s *Session) judge(c *call, inv *tool.Invocation, a tool.Access, prep *run.Prepared, loop *loopFound) *judgement {
-	j := &judgement{inv: inv, access: a, prep: prep, requests: s.requestsOf(inv, a, prep), loop: loop}
+	j := &judgement{inv: inv, access: a, prep: prep, requests: s.requestsOf(inv, a, prep), loop: loop, session: s}
 	j.requests = append(j.requests, c.steered(inv, j.requests)...)
 	if loop != nil {
 		j.requests = append(j.requests, policy.Request{
@@ -293,7 +294,29 @@ func (j *judgement) denied() *client.Error {
 	if v.Request.Unknown {
 		e.Hint = "name the file itself, not a variable, a pattern or a descriptor that stands for it; a user can change the rule"
 	}
+	for i := range j.each {
+		if hint := j.mountHint(&j.each[i]); hint != "" {
+			e.Hint += "; " + hint
+			break
+		}
+	}
 	return e
+}
+
+// mountHint says how whoever made the session can have calls use a mount of theirs that
+// no rule of theirs is about; "" where r is about none.
+func (j *judgement) mountHint(r *Judged) string {
+	if j.session == nil || r.Action == policy.Allow || r.Rule != policy.SourceDefault || r.Request.Permission != policy.PermissionExternal {
+		return ""
+	}
+	row := j.session.snapshotRow()
+	for _, target := range targetsOf(row.Mounts) {
+		if policy.RelativeTo(target, r.Request.Path) != "" && len(target) < 200 && !strings.ContainsAny(target, "*?") {
+			return fmt.Sprintf(`%s is mounted for this session: external_directory = { %q = "allow", %q = "allow" } in [permission] of config.toml lets calls use it`,
+				target, target, target+"/*")
+		}
+	}
+	return ""
 }
 
 // what names the request that decided.
