@@ -30,7 +30,7 @@ func specProxy(t *testing.T, d *daemon) (socket string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	proxy := &http.Server{Handler: &httputil.ReverseProxy{
+	proxy := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.Out.URL.Scheme, r.Out.URL.Host = "http", "toold"
 			r.Out.URL.RawQuery = r.In.URL.RawQuery
@@ -45,10 +45,18 @@ func specProxy(t *testing.T, d *daemon) (socket string) {
 			}
 			return nil
 		},
-	}}
+	}
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// Else the server closes the request's body when the answer begins, and the proxy,
+		// which may not have looked for its end yet, breaks off the answer.
+		if err := http.NewResponseController(w).EnableFullDuplex(); err != nil {
+			t.Error(err)
+		}
+		proxy.ServeHTTP(w, r)
+	})}
 	done := make(chan struct{})
-	go func() { _ = proxy.Serve(ln); close(done) }()
-	t.Cleanup(func() { _ = proxy.Close(); <-done })
+	go func() { _ = server.Serve(ln); close(done) }()
+	t.Cleanup(func() { _ = server.Close(); <-done })
 	return socket
 }
 
