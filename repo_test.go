@@ -204,7 +204,7 @@ func sources(t *testing.T, visit func(path string, src []byte)) {
 		if err != nil {
 			return err
 		}
-		if d.IsDir() && path != "." && (d.Name() == "bin" || strings.HasPrefix(d.Name(), ".git")) {
+		if d.IsDir() && path != "." && (d.Name() == "bin" || strings.HasPrefix(d.Name(), ".")) {
 			return filepath.SkipDir
 		}
 		if filepath.Ext(path) != ".go" {

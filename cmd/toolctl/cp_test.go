@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/needs"
 )
 
 func copyHandlers(content string) map[string]http.HandlerFunc {
@@ -95,6 +96,7 @@ func TestCopyOutCutShort(t *testing.T) {
 }
 
 func TestCopyIn(t *testing.T) {
+	needs.SetIDBits(t)
 	d := startFake(t, copyHandlers(""))
 	file := filepath.Join(t.TempDir(), "a\nb")
 	writeFile(t, file, "content", 0o600)

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/toold/toold/internal/needs"
 	"github.com/toold/toold/internal/tool/run"
 )
 
@@ -40,6 +41,7 @@ func newRig(t testing.TB, tools ...run.Tool) *rig {
 // newRigOn makes a rig whose server has these connections, nil: it listens.
 func newRigOn(t testing.TB, from Connections, tools ...run.Tool) *rig {
 	t.Helper()
+	needs.Filter(t)
 	dir, err := os.MkdirTemp("", "toold-agent")
 	if err != nil {
 		t.Fatal(err)

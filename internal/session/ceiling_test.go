@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/needs"
 )
 
 // inWorktree makes a session whose worktree has this rules file.
@@ -20,6 +21,7 @@ func (h *house) inWorktree(rules string) (*client.Session, error) {
 }
 
 func TestWorktreeRules(t *testing.T) {
+	needs.OpenAt2(t)
 	h := newHouse(t)
 	h.set.Policy = rules(t, `permission = { bash = { "*" = "allow", "rm *" = "deny" } }`)
 	h.open()
@@ -53,6 +55,7 @@ func TestWorktreeRules(t *testing.T) {
 // Who asks for the rules of a session that is being made does not fix them
 // before the worktree's are known.
 func TestWorktreeRulesAskedForEarly(t *testing.T) {
+	needs.OpenAt2(t)
 	h := newHouse(t)
 	h.open()
 	p := Principal{UID: 0, Tenant: "a", Admin: true}
@@ -78,6 +81,7 @@ func TestWorktreeRulesAskedForEarly(t *testing.T) {
 }
 
 func TestBadWorktreeRules(t *testing.T) {
+	needs.OpenAt2(t)
 	h := newHouse(t)
 	h.open()
 	for _, tt := range []struct {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/needs"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/store"
 )
@@ -57,7 +58,7 @@ func TestCreateRefuses(t *testing.T) {
 		{"idle", client.SessionCreate{IdleTimeout: client.Duration(11 * maxTTL / 10)}, client.CodeInvalidRequest, "idle_timeout"},
 		{"lease", client.SessionCreate{LeasePID: -1}, client.CodeInvalidRequest, "lease_pid"},
 		{"lease of nobody", client.SessionCreate{LeasePID: 1 << 30}, client.CodeInvalidRequest, "no such process"},
-		{"lease of another", client.SessionCreate{LeasePID: os.Getpid()}, client.CodeForbidden, "not a process of yours"},
+		{"lease of another", client.SessionCreate{LeasePID: 1}, client.CodeForbidden, "not a process of yours"},
 		{"memory above the ceiling", client.SessionCreate{Limits: client.Limits{Memory: 1 << 30}}, client.CodeInvalidRequest, "128MiB"},
 		{"pids above the tenant's", client.SessionCreate{Limits: client.Limits{PIDs: 51}}, client.CodeInvalidRequest, "limits.pids"},
 		{"negative limit", client.SessionCreate{Limits: client.Limits{OpenFiles: -5}}, client.CodeInvalidRequest, "open_files"},
@@ -102,6 +103,7 @@ func TestCreateRefuses(t *testing.T) {
 }
 
 func TestCreateFillsIn(t *testing.T) {
+	needs.OpenAt2(t)
 	h := newHouse(t)
 	dir := t.TempDir()
 	h.set.MountRoots = []string{dir}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/needs"
 	"github.com/toold/toold/internal/tool"
 	"github.com/toold/toold/internal/tool/run"
 )
@@ -38,6 +39,7 @@ func describes(t *testing.T, d *tool.Definition, want ...string) {
 // TestDescriptionsOfSessions: descriptions say what holds in the session that they are
 // for, and in no other.
 func TestDescriptionsOfSessions(t *testing.T) {
+	needs.OpenAt2(t)
 	h := newHouse(t)
 	h.set.BashTimeout = 45 * time.Second
 	source := t.TempDir()

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/needs"
 	"github.com/toold/toold/internal/tool/run"
 )
 
@@ -109,6 +110,7 @@ func TestExplain(t *testing.T) {
 
 // TestReplayWithMounts: a recorded call is judged by what its session had mounted.
 func TestReplayWithMounts(t *testing.T) {
+	needs.OpenAt2(t)
 	h := newHouse(t)
 	dir := t.TempDir()
 	h.set.MountRoots = []string{dir}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/needs"
 )
 
 func TestDefaultsAndMaxima(t *testing.T) {
@@ -63,6 +64,7 @@ func TestHostIsTheLastMaximum(t *testing.T) {
 // TestPrivateDaemon: its admin is bound by the host, and nobody else by less than
 // the configuration says.
 func TestPrivateDaemon(t *testing.T) {
+	needs.OpenAt2(t)
 	dir := t.TempDir()
 	elsewhere, mount := filepath.Join(dir, "work"), filepath.Join(dir, "cache")
 	for _, d := range []string{elsewhere, mount} {

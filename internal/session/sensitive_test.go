@@ -7,9 +7,11 @@ import (
 	"testing"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/needs"
 )
 
 func TestSensitiveChanges(t *testing.T) {
+	needs.OpenAt2(t)
 	many := `{"sensitive": [` + strings.Repeat(`"x",`, maxSensitive+1) + `"x"], "more": 5}`
 	tests := []struct {
 		name  string

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/toold/toold/internal/needs"
 	"github.com/toold/toold/internal/thread"
 	"github.com/toold/toold/internal/worktree"
 )
@@ -15,6 +16,7 @@ import (
 // TestGitElsewhere: a repository that is not in the directory is found, by what is in
 // the directory and above it, and by nothing that hangs or runs.
 func TestGitElsewhere(t *testing.T) {
+	needs.OpenAt2(t)
 	base, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
 		t.Fatal(err)

@@ -10,12 +10,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/toold/toold/internal/needs"
 	"github.com/toold/toold/internal/worktree"
 )
 
 // tree makes root/{project, other, link → project, file} and a neighbour.
 func tree(t *testing.T) (root, outside string) {
 	t.Helper()
+	needs.OpenAt2(t)
 	base, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
 		t.Fatal(err)

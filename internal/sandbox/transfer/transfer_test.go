@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/internal/needs"
 )
 
 func must(t testing.TB, err error) {
@@ -24,6 +26,7 @@ func must(t testing.TB, err error) {
 
 func open(t testing.TB, dir string) *os.File {
 	t.Helper()
+	needs.OpenAt2(t)
 	f, err := os.OpenFile(dir, unix.O_PATH|unix.O_DIRECTORY, 0)
 	must(t, err)
 	t.Cleanup(func() { _ = f.Close() })

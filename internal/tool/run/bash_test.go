@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/toold/toold/internal/needs"
 	"github.com/toold/toold/internal/tool/run/root"
 )
 
@@ -172,6 +173,7 @@ func TestBashStartErrors(t *testing.T) {
 // transferEnv is an Env on a real directory, with the process's own ids.
 func transferEnv(t *testing.T) (*Env, *bytes.Buffer, string) {
 	t.Helper()
+	needs.OpenAt2(t)
 	dir := t.TempDir()
 	r, err := root.New(root.Config{Dir: dir, UID: -1})
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/toold/toold/internal/needs"
 	"github.com/toold/toold/internal/tool/run/root"
 )
 
@@ -23,6 +24,7 @@ import (
 // which the tools know as /w.
 func fileEnv(t testing.TB) (env *Env, dir string) {
 	t.Helper()
+	needs.OpenAt2(t)
 	top := t.TempDir()
 	if err := os.Mkdir(top+"/w", 0o755); err != nil {
 		t.Fatal(err)

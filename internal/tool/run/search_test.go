@@ -16,12 +16,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/toold/toold/internal/needs"
 	"github.com/toold/toold/internal/tool/run/root"
 )
 
 // searchEnv is an Env on a temporary worktree whose programs run on this host.
 func searchEnv(t testing.TB) *Env {
 	t.Helper()
+	needs.OpenAt2(t)
 	r, err := root.New(root.Config{Dir: "/", UID: -1, GID: -1})
 	if err != nil {
 		t.Fatal(err)

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/internal/needs"
 )
 
 // needRoot skips what only root can set up.
@@ -34,6 +36,7 @@ func needRoot(t *testing.T) {
 // A process that is killed at any moment while it replaces a file leaves the old
 // content or the new, and what else it leaves is swept by the next one.
 func TestKilled(t *testing.T) {
+	needs.OpenAt2(t)
 	kills := 500
 	if testing.Short() {
 		kills = 50

@@ -10,6 +10,8 @@ import (
 
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/internal/needs"
 )
 
 func TestMain(m *testing.M) {
@@ -28,6 +30,7 @@ func newRoot(t *testing.T) (*Root, string) {
 
 func openRoot(t *testing.T, c Config) *Root {
 	t.Helper()
+	needs.OpenAt2(t)
 	r, err := New(c)
 	if err != nil {
 		t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/toold/toold/internal/needs"
 	"github.com/toold/toold/internal/tool/run/root"
 )
 
@@ -150,6 +151,7 @@ func TestRulesEnd(t *testing.T) {
 // hostRoot works on the host's files.
 func hostRoot(t *testing.T) *root.Root {
 	t.Helper()
+	needs.OpenAt2(t)
 	r, err := root.New(root.Config{Dir: "/", UID: -1, GID: -1})
 	if err != nil {
 		t.Fatal(err)
