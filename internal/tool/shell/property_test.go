@@ -212,7 +212,7 @@ var fragments = []string{
 	"$", "${", "${x:-", "${x#", "${x/", "${#", "}", "$'", `$"`, "$((", "))", "((", "$[", "]", "[[ ", " ]]", "[ ", " ]", "=", "==", "!", "! ", "~", "*", "?", "@(", "<", ">", ">>", "<<", "<<-", "<<<", "<(", ">(", "2>", ">&", "&>",
 	"<<A\n", "\nA\n", "\nA", "<<'A'\n", "A", "\t", "\r", "é", "\u00a0", "x", "y=1", "x=", " x ", "a", "b", "1", "2", "-", "-c ", "-a ", "--", "%", "/", ".", ":",
 	"touch FLAG", "touch ", "git ", "git status", "echo ", "echo a", "cat ", "ls ", "cat <<A\n", "FLAG", "if ", "; then ", "; fi", "else ", "for x in a b; do ", "; done", "while ", "do ", "case a in a) ", ";; esac", ";;", "esac", "in ",
-	"time ", "coproc ", "function f ", "f() ", "select x in a; do ", "env ", "nice ", "xargs ", "command ", "builtin ", "exec ", "sh -c ", "bash -c ", "eval ", "find . ", "-exec ", "test ", "printf ", "export ", "declare ", "local ", "read ", "let ", "set ", "cd ", "true", "false", "y", "\\$", "\\`", `\"`, "\\'", "|&", ";&", "[", "a[", "]=",
+	"time ", "coproc ", "function f ", "f() ", "select x in a; do ", "env ", "nice ", "xargs ", "command ", "builtin ", "exec ", "sh -c ", "sh +c ", "bash -c ", "eval ", "find . ", "-exec ", "test ", "printf ", "export ", "declare ", "local ", "read ", "let ", "set ", "cd ", "true", "false", "y", "\\$", "\\`", `\"`, "\\'", "|&", ";&", "[", "a[", "]=",
 	")#", "}#", "'#", "x=(", "-A ", "readonly ", "typeset ", "'($(touch FLAG))'", "<in ", "1<", "0<", "2<&0 ", "/dev/stdout", "/dev/stdin", "/dev/fd/1", "/proc/self/fd/0", ">$x", "chdir ",
 }
 

@@ -107,7 +107,7 @@ func (g *grammar) command() string {
 	case 8:
 		return g.pick("! ", "time ", "command ", "env ", "nice ", "exec ", "timeout 5 ", "x=1 ", "x="+g.word()+" ") + g.command()
 	case 9:
-		return g.pick("sh -c ", "bash -c ") + g.pick(`"`, `'`) + strings.NewReplacer(`"`, "", "'", "").Replace(g.command()) + g.pick(`"`, `'`)
+		return g.pick("sh -c ", "bash -c ", "sh +c ", "bash +ec ") + g.pick(`"`, `'`) + strings.NewReplacer(`"`, "", "'", "").Replace(g.command()) + g.pick(`"`, `'`)
 	case 10:
 		return g.command() + g.pick(" # ", " #", "#", "\n#", "; # ") + g.word() + "\n" + g.command()
 	case 11:

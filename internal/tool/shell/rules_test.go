@@ -73,7 +73,7 @@ func TestDenyAtAnyDepth(t *testing.T) {
 	stack := stackOf(t, "[permission.bash]\n\"*\" = \"allow\"\n\"touch *\" = \"deny\"\n\"git push *\" = \"deny\"\n\"[ *\" = \"deny\"\n")
 	registry := tool.NewRegistry()
 	for _, text := range []string{
-		"touch x", "touch", "[ x ]", "\\[ x ]", "'[' x ]", "echo $(touch x)", "a; { b; (touch x); }", "sh -c 'a; touch x'", "bash -ec \"touch x\"", "env A=1 nice touch x",
+		"touch x", "touch", "[ x ]", "\\[ x ]", "'[' x ]", "echo $(touch x)", "a; { b; (touch x); }", "sh -c 'a; touch x'", "sh +c 'touch x'", "bash +ec 'touch x'", "bash -ec \"touch x\"", "env A=1 nice touch x",
 		"find . -exec touch x \\;", "echo x | xargs touch", "eval x; touch x", "f() { touch x; }; f", "t\\ouch x", "'touch' x", "touch  x", "touch\tx",
 		"/usr/bin/touch x", "/bin/../bin/touch x", ">y touch x", "A=1 touch x", "git push", "git -C d push", "git -c a=b push x", "git --no-pager push",
 		"git \"push\" origin", "git \\\n  push", "timeout 5 git push", "echo `git push`", "cat <<A\n$(git push)\nA", "if git push; then :; fi", "! git push",

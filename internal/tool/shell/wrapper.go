@@ -261,7 +261,7 @@ func (c *scanner) shellScript(k *call, name string) {
 			return // a file, which is the shell's affair
 		case !c.shellOption(name, w):
 			return
-		case w.value[0] == '-' && w.value[1] != '-' && strings.Contains(w.value, "c"):
+		case w.value != "-" && strings.Contains(w.value, "c") && w.value[1] != '-': // +c as well
 			c.scriptArgument(k, name, i+1)
 			return
 		}
