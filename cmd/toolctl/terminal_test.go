@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/testrig"
 )
 
 // Progress is for terminals, and only for what takes longer than a second.
@@ -226,23 +227,15 @@ func TestCallResult(t *testing.T) {
 // path is that of the terminal.
 func newPTY(t *testing.T) (keys *os.File, path string) {
 	t.Helper()
-	keys, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	keys, path, err := testrig.Terminal()
 	if err != nil {
 		t.Skipf("no pseudo-terminals here: %v", err)
 	}
 	t.Cleanup(func() { keys.Close() })
-	fd := int(keys.Fd())
-	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
-	if err == nil {
-		err = unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0)
-	}
-	if err == nil {
-		err = unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: 11, Col: 22})
-	}
-	if err != nil {
+	if err := unix.IoctlSetWinsize(int(keys.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 11, Col: 22}); err != nil {
 		t.Fatal(err)
 	}
-	return keys, fmt.Sprintf("/dev/pts/%d", n)
+	return keys, path
 }
 
 // TestTTY: keys come one by one and are not shown, Close ends a Read that waits,

@@ -17,13 +17,13 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/sandbox/sandboxtest"
+	"github.com/toold/toold/internal/testrig"
 )
 
 // These tests run the real program: what they look at (signals, descriptors,
@@ -38,16 +38,7 @@ var built = sync.OnceValues(func() (dir string, err error) {
 		return "", err
 	}
 	builtDir = dir
-	cmd := exec.Command("go", "build", "-o", dir+"/", "../../cmd/toold", "../../cmd/toolctl", "../../cmd/toolagent")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return dir, fmt.Errorf("%w: %s", err, out)
-	}
-	runc, err := filepath.Abs("../../bin/runc")
-	if err != nil {
-		return dir, err
-	}
-	return dir, os.Symlink(runc, filepath.Join(dir, "runc"))
+	return dir, testrig.Build(dir, "cmd/toold", "cmd/toolctl", "cmd/toolagent")
 })
 
 func TestMain(m *testing.M) {
@@ -84,9 +75,6 @@ type place struct {
 	bin             string
 }
 
-// places counts them: each has uids of its own, apart from those of other tests.
-var places atomic.Int32
-
 func newPlace(t *testing.T) *place {
 	t.Helper()
 	bin := requireOCI(t)
@@ -96,7 +84,7 @@ func newPlace(t *testing.T) *place {
 	p := &place{
 		t: t, dir: dir, socket: filepath.Join(dir, "run", "s.sock"), bin: bin,
 		cgroup:  fmt.Sprintf("/toold-daemon-test-%d-%d", os.Getpid(), rand.IntN(1e6)),
-		uidBase: fmt.Sprint((20000 + int(places.Add(1)%31)*32) << 16),
+		uidBase: fmt.Sprint(testrig.UIDs(t)),
 	}
 	t.Cleanup(func() {
 		mustNil(t, os.RemoveAll(dir))
@@ -181,7 +169,7 @@ func (i *instance) start() *instance {
 func (i *instance) ready() *instance {
 	i.t.Helper()
 	c := i.client()
-	eventually(i.t, "the daemon is ready", func() bool {
+	testrig.Eventually(i.t, "the daemon is ready", func() bool {
 		select {
 		case <-i.exited:
 			i.t.Fatalf("the daemon ended: %s\n%s", i.cmd.ProcessState, i.log)
@@ -210,15 +198,6 @@ func (i *instance) wait() int {
 		i.t.Fatal("the daemon did not end within a minute")
 	}
 	return i.cmd.ProcessState.ExitCode()
-}
-
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(60 * time.Second); !ok(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("within a minute not: %s", what)
-		}
-	}
 }
 
 func TestDaemonStartsAndStops(t *testing.T) {
@@ -283,7 +262,7 @@ func TestReload(t *testing.T) {
 
 	write("[limits]\npids = 0\nmemroy = '1GiB'\n")
 	mustNil(t, d.cmd.Process.Signal(syscall.SIGHUP))
-	eventually(t, "the refusal is in the log", func() bool {
+	testrig.Eventually(t, "the refusal is in the log", func() bool {
 		l := d.log.String()
 		return strings.Contains(l, "the old one stays") && strings.Contains(l, "config.toml:2: limits.pids") && strings.Contains(l, "config.toml:3: unknown key")
 	})
@@ -319,11 +298,11 @@ func TestReload(t *testing.T) {
 	if tools, err := d.client().Tools(t.Context(), client.ToolQuery{}); err != nil || slices.ContainsFunc(tools, func(d client.ToolDefinition) bool { return d.Name == "bash" }) {
 		t.Errorf("bash is denied, and shown: %v", err)
 	}
-	eventually(t, "the warning is in the log", func() bool { return strings.Contains(d.log.String(), "stands last and undoes line 4") })
+	testrig.Eventually(t, "the warning is in the log", func() bool { return strings.Contains(d.log.String(), "stands last and undoes line 4") })
 
 	write("[limits]\npids = 200\n[metrics]\n[sandbox]\nruntime = 'runc'\n")
 	mustNil(t, d.cmd.Process.Signal(syscall.SIGHUP))
-	eventually(t, "the reload is in the log", func() bool {
+	testrig.Eventually(t, "the reload is in the log", func() bool {
 		l := d.log.String()
 		return strings.Contains(l, "the configuration was read again") && strings.Contains(l, "key=sandbox.runtime")
 	})
@@ -333,7 +312,7 @@ func TestMetricsListener(t *testing.T) {
 	p := newPlace(t)
 	d := p.command("--metrics-listen", "127.0.0.1:0").start().ready()
 	var addr string
-	eventually(t, "the address of the metrics is in the log", func() (found bool) {
+	testrig.Eventually(t, "the address of the metrics is in the log", func() (found bool) {
 		_, rest, _ := strings.Cut(d.log.String(), " metrics=")
 		addr, _, found = strings.Cut(rest, "\n")
 		return found

@@ -18,6 +18,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/sandbox/sandboxtest"
+	"github.com/toold/toold/internal/testrig"
 )
 
 // testEngine is a private Docker Engine with an image of this host's programs.
@@ -95,7 +96,7 @@ func TestDockerContainerEndsUnderACall(t *testing.T) {
 				Tool: "bash", Input: json.RawMessage(`{"command":"echo before; sleep 1000"}`), WaitMillis: new(int64),
 			}, client.CallOptions{})
 			mustNil(t, err)
-			eventually(t, "the call has printed", func() bool {
+			testrig.Eventually(t, "the call has printed", func() bool {
 				out, err := c.CallOutput(t.Context(), call.ID, client.OutputQuery{})
 				if err != nil {
 					return false
@@ -105,7 +106,7 @@ func TestDockerContainerEndsUnderACall(t *testing.T) {
 				return err == nil && strings.Contains(string(text), "before")
 			})
 			e.api(r.method, fmt.Sprintf(r.path, s.ID), nil)
-			eventually(t, "the call has ended", func() bool {
+			testrig.Eventually(t, "the call has ended", func() bool {
 				call, err = c.GetCall(t.Context(), call.ID)
 				mustNil(t, err)
 				return call.Status == client.CallError
@@ -113,7 +114,7 @@ func TestDockerContainerEndsUnderACall(t *testing.T) {
 			if call.Error == nil || call.Error.Code != client.CodeSessionLost || !strings.Contains(call.Error.Message, r.why) || !strings.Contains(call.Output, "before") {
 				t.Errorf("the call ended with %+v and output %q", call.Error, call.Output)
 			}
-			eventually(t, "the session is lost", func() bool {
+			testrig.Eventually(t, "the session is lost", func() bool {
 				s, err = c.GetSession(t.Context(), s.ID)
 				mustNil(t, err)
 				return s.State == client.SessionLost

@@ -19,6 +19,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/sandbox/sandboxtest"
+	"github.com/toold/toold/internal/testrig"
 )
 
 // workOwner owns the worktrees of these tests.
@@ -226,7 +227,7 @@ func (i *instance) begin(t *testing.T, s *client.Session) *client.Call {
 		Input: json.RawMessage(`{"command":"echo before; until test -e /tmp/go; do sleep 0.05; done; echo after; echo call > call; exit 3"}`), WaitMillis: new(int64),
 	}, client.CallOptions{})
 	mustNil(t, err)
-	eventually(t, "the call has printed", func() bool { return strings.Contains(i.output(t, c.ID), "before") })
+	testrig.Eventually(t, "the call has printed", func() bool { return strings.Contains(i.output(t, c.ID), "before") })
 	return c
 }
 
@@ -252,7 +253,7 @@ func (i *instance) output(t *testing.T, call string) string {
 // finished waits for a call's end.
 func (i *instance) finished(t *testing.T, id string) (c *client.Call) {
 	t.Helper()
-	eventually(t, "the call has ended", func() bool {
+	testrig.Eventually(t, "the call has ended", func() bool {
 		var err error
 		c, err = i.client().GetCall(t.Context(), id)
 		mustNil(t, err)
@@ -419,7 +420,7 @@ func (e *elsewhere) testMoment(t *testing.T, d *instance) {
 	c := d.begin(t, s)
 	e.far.Away(true)
 	e.far.Away(false)
-	eventually(t, "the daemon is connected again", func() bool {
+	testrig.Eventually(t, "the daemon is connected again", func() bool {
 		return strings.Contains(d.log.String(), `msg="connected to the agent again" session=`+s.ID)
 	})
 	d.release(t, s)
@@ -482,7 +483,7 @@ func (e *elsewhere) testRestarted(t *testing.T, d *instance) {
 	if out, err := exec.Command("../../scripts/engine", "restart", e.engine.dir).CombinedOutput(); err != nil {
 		t.Fatalf("restart the Engine: %v\n%s", err, out)
 	}
-	eventually(t, "the session is lost", func() bool {
+	testrig.Eventually(t, "the session is lost", func() bool {
 		var err error
 		s, err = d.client().GetSession(t.Context(), s.ID)
 		mustNil(t, err)

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/toold/toold/internal/testrig"
 	"github.com/toold/toold/internal/tool/run"
 )
 
@@ -111,7 +112,7 @@ func TestDeadShellIsLeftAlone(t *testing.T) {
 	if err := unix.Kill(w.pid, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the shell was waited for", func() bool { return len(w.exit) == 1 })
+	testrig.Eventually(t, "the shell was waited for", func() bool { return len(w.exit) == 1 })
 	w.pid = -1 << 30 // a kill of it would fail; what counts is the group
 	r.shells().drop()
 	r.shells().ending.Wait()
@@ -126,7 +127,7 @@ func TestFailedStartKeepsItsGroup(t *testing.T) {
 	r, c := newWaitingRig(t, nil)
 	r.bash(c, "first", "true")
 	r.waiting()
-	eventually(t, "what comes after the first call", func() bool { return stacksWith("(*shells).rest") == 0 })
+	testrig.Eventually(t, "what comes after the first call", func() bool { return stacksWith("(*shells).rest") == 0 })
 	x := r.server.session.exec
 	x.shells.drop()
 	x.shells.ending.Wait()

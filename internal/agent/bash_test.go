@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/toold/toold/internal/testrig"
 	"github.com/toold/toold/internal/tool/run"
 )
 
@@ -220,7 +221,7 @@ func TestBashBackground(t *testing.T) {
 // gone waits until there is no process of this pid.
 func gone(t *testing.T, pid string) {
 	t.Helper()
-	eventually(t, "the end of process "+pid, func() bool {
+	testrig.Eventually(t, "the end of process "+pid, func() bool {
 		b, err := os.ReadFile("/proc/" + pid + "/stat")
 		return err != nil || bytes.Contains(b, []byte(") Z "))
 	})

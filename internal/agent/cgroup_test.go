@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/toold/toold/internal/testrig"
 	"github.com/toold/toold/internal/tool/run"
 )
 
@@ -119,7 +120,7 @@ func nothingSurvives(t *testing.T, r *rig, c *Conn) {
 
 // stopped waits until a process is stopped.
 func stopped(t *testing.T, pid string) {
-	eventually(t, "process "+pid+" is stopped", func() bool {
+	testrig.Eventually(t, "process "+pid+" is stopped", func() bool {
 		stat, _ := os.ReadFile("/proc/" + pid + "/stat")
 		return bytes.Contains(stat, []byte(") T "))
 	})
@@ -142,7 +143,7 @@ time.sleep(300)
 E`), &sink{})
 		holder <- err
 	}()
-	eventually(t, "somebody listens", func() bool {
+	testrig.Eventually(t, "somebody listens", func() bool {
 		_, err := os.Stat(filepath.Join(r.dir, "ready"))
 		return err == nil
 	})

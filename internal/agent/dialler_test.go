@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/toold/toold/internal/testrig"
 )
 
 // daemonAt listens as a daemon does that agents dial.
@@ -59,7 +61,7 @@ func TestAgentDials(t *testing.T) {
 		_, _ = c.Run(context.Background(), bashCall("c2", until("on")+"; echo two"), &sink{hook: func(int64) error { return nil }})
 		close(over)
 	}()
-	eventually(t, "the call", func() bool { return r.server.call("c2") != nil })
+	testrig.Eventually(t, "the call", func() bool { return r.server.call("c2") != nil })
 	c.Close()
 	<-over
 	again := r.accept(ln)

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/internal/testrig"
 )
 
 // tree is a cgroup hierarchy of plain files.
@@ -66,7 +68,7 @@ func TestGuardKillsTheLargest(t *testing.T) {
 		t.Error("somebody was hit below the limit")
 	}
 	x.write("memory.current", "1001")
-	eventually(t, "the largest is hit above the limit", func() bool {
+	testrig.Eventually(t, "the largest is hit above the limit", func() bool {
 		return large.limit() == limitMemory && x.read("call-2/cgroup.kill") == "1"
 	})
 	if small.limit() != limitNone || x.read("call-1/cgroup.kill") != "" {
@@ -82,7 +84,7 @@ func TestGuardKillsTheLargest(t *testing.T) {
 	// It begins again with the next program.
 	next := x.call(of, "call-3", "1001")
 	g.enter(next)
-	eventually(t, "it looks again", func() bool { return next.limit() == limitMemory })
+	testrig.Eventually(t, "it looks again", func() bool { return next.limit() == limitMemory })
 	g.leave(next)
 	g.wg.Wait()
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/toold/toold/internal/testrig"
 	"github.com/toold/toold/internal/tool/run"
 )
 
@@ -95,7 +96,7 @@ func TestForgottenBeforeItsEnd(t *testing.T) {
 	if err := c.Abort("a", run.ReasonAborted); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "no call is held", func() bool { return r.server.call("a") == nil })
+	testrig.Eventually(t, "no call is held", func() bool { return r.server.call("a") == nil })
 	if _, w := r.connect(r.hello()); len(w.Calls) != 0 {
 		t.Errorf("held are %+v", w.Calls)
 	}

@@ -20,6 +20,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/toold/toold/internal/testrig"
 	"github.com/toold/toold/internal/tool/run"
 )
 
@@ -319,7 +320,7 @@ func TestRunOutlivesItsCaller(t *testing.T) {
 	if o, err := c.Resume(t.Context(), "b", 0, s2); err != nil || string(s2.data) != "one\ntwo\n" || o.Exit.Code != 0 {
 		t.Errorf("%v %q", err, s2.data)
 	}
-	eventually(t, "no exchange is left", func() bool {
+	testrig.Eventually(t, "no exchange is left", func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		return len(c.exchanges) == 0
@@ -635,7 +636,7 @@ func TestStrangers(t *testing.T) {
 	for _, c := range silent {
 		c.Close()
 	}
-	eventually(t, "the daemon can connect again", func() bool {
+	testrig.Eventually(t, "the daemon can connect again", func() bool {
 		c, _, err := Connect(t.Context(), r.dial(), r.hello())
 		if err != nil {
 			return false
@@ -744,7 +745,7 @@ func TestOrphaned(t *testing.T) {
 			return f()
 		}
 	}
-	eventually(t, "the time without a daemon runs", locked(func() bool { return s.orphan != nil }))
+	testrig.Eventually(t, "the time without a daemon runs", locked(func() bool { return s.orphan != nil }))
 	c, _ = r.connect(h) // in time
 	if locked(func() bool { return s.orphan.Stop() })() {
 		t.Error("the time without a daemon runs on with one there")
@@ -878,7 +879,7 @@ while True:
 '`), &sink{})
 		over <- err
 	}()
-	eventually(t, "files are made", func() bool {
+	testrig.Eventually(t, "files are made", func() bool {
 		_, err := os.Stat(filepath.Join(r.dir, "ready"))
 		return err == nil
 	})

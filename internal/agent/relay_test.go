@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/toold/toold/internal/testrig"
 	"github.com/toold/toold/internal/tool/run"
 )
 
@@ -46,15 +47,6 @@ func stacksWith(function string) int {
 		}
 	}
 	return n
-}
-
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("not in time: " + what)
-		}
-	}
 }
 
 // However many calls are worked on, the next message is heard; afterwards one
@@ -92,7 +84,7 @@ func TestListeners(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "one listener after calls in turn", listeners)
+	testrig.Eventually(t, "one listener after calls in turn", listeners)
 
 	var wg sync.WaitGroup
 	for i := range calls {
@@ -102,19 +94,19 @@ func TestListeners(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "all calls at once", func() bool { return slow.began.Load() == calls })
+	testrig.Eventually(t, "all calls at once", func() bool { return slow.began.Load() == calls })
 	if err := read("beside", "read"); err != nil {
 		t.Error(err)
 	}
 	end()
 	wg.Wait()
-	eventually(t, "one listener after calls at once", listeners)
+	testrig.Eventually(t, "one listener after calls at once", listeners)
 
 	if err := read("after", "read"); err != nil {
 		t.Error(err)
 	}
 	c.Close()
-	eventually(t, "no listener without a connection", func() bool {
+	testrig.Eventually(t, "no listener without a connection", func() bool {
 		return stacksWith("(*Server).listenOn") == 0 && stacksWith("(*relay).watch") == 0
 	})
 }
@@ -152,7 +144,7 @@ func TestListenerOfAStrangeThread(t *testing.T) {
 	if r.server.session.root.Err() == nil {
 		t.Fatal("the threads of the file tools are not broken")
 	}
-	eventually(t, "the thread ends", func() bool {
+	testrig.Eventually(t, "the thread ends", func() bool {
 		_, err := os.Stat(fmt.Sprintf("/proc/self/task/%d", tool.tid.Load()))
 		return os.IsNotExist(err)
 	})
@@ -182,7 +174,7 @@ func TestRelay(t *testing.T) {
 	}
 	r.patience = time.Millisecond
 	turn := r.begin()
-	eventually(t, "the timer", func() bool { return started.Load() == 2 })
+	testrig.Eventually(t, "the timer", func() bool { return started.Load() == 2 })
 	if r.end(turn) {
 		t.Error("who was slow listens again")
 	}

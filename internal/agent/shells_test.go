@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/toold/toold/internal/testrig"
 	"github.com/toold/toold/internal/tool/run"
 )
 
@@ -92,7 +93,7 @@ func TestWaitingShellGivesWay(t *testing.T) {
 // dead waits until a process is gone.
 func dead(t *testing.T, pid int) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("the end of process %d", pid), func() bool { return unix.Kill(pid, 0) != nil })
+	testrig.Eventually(t, fmt.Sprintf("the end of process %d", pid), func() bool { return unix.Kill(pid, 0) != nil })
 }
 
 // A shell does not wait beside a program: while one runs none is started, and a

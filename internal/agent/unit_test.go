@@ -23,6 +23,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/toold/toold/internal/testrig"
 	"github.com/toold/toold/internal/tool/run"
 )
 
@@ -586,17 +587,17 @@ func TestHeldResultsAreBounded(t *testing.T) {
 			defer close(over)
 			_, _ = c.Run(t.Context(), ask(id, "big"), nil)
 		}()
-		eventually(t, "the call", func() bool { return r.server.call(id) != nil })
+		testrig.Eventually(t, "the call", func() bool { return r.server.call(id) != nil })
 		c.Close()
 		<-over
-		eventually(t, "the connection is lost", func() bool {
+		testrig.Eventually(t, "the connection is lost", func() bool {
 			r.server.mu.Lock()
 			defer r.server.mu.Unlock()
 			return r.server.peer == nil
 		})
 		lost <- struct{}{}
 		held := r.server.call(id)
-		eventually(t, "its end", func() bool {
+		testrig.Eventually(t, "its end", func() bool {
 			held.mu.Lock()
 			defer held.mu.Unlock()
 			return held.finished && (held.final.Err != nil) == (i >= fit)
@@ -692,7 +693,7 @@ func TestTrimThreads(t *testing.T) {
 	wg.Wait()
 	before := len(threads(t))
 	releaseMemory()
-	eventually(t, "fewer threads", func() bool { return len(threads(t)) < before })
+	testrig.Eventually(t, "fewer threads", func() bool { return len(threads(t)) < before })
 }
 
 func threads(t *testing.T) []os.DirEntry {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/session"
+	"github.com/toold/toold/internal/testrig"
 )
 
 // dial opens a connection to the daemon itself.
@@ -196,7 +197,7 @@ func TestLongCallOutlivesBodyTimeout(t *testing.T) {
 	s := d.made(t)
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		if !eventually(func() bool { return d.waiting() == 1 }) {
+		if !testrig.Soon(func() bool { return d.waiting() == 1 }) {
 			t.Error("the call does not wait")
 		}
 		time.Sleep(400 * time.Millisecond) // for the deadline to pass
@@ -414,7 +415,7 @@ func TestConnectionCap(t *testing.T) {
 		t.Errorf("above the cap: %q, want overloaded", body)
 	}
 	_ = conns[0].Close()
-	if !eventually(func() bool {
+	if !testrig.Soon(func() bool {
 		return status(d.raw(t, "GET /v1/health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")) == "200 OK"
 	}) {
 		t.Error("no place came back")
@@ -422,7 +423,7 @@ func TestConnectionCap(t *testing.T) {
 	for _, c := range conns {
 		_ = c.Close()
 	}
-	if !eventually(d.conns.unused) {
+	if !testrig.Soon(d.conns.unused) {
 		t.Error("connections are still counted")
 	}
 }
@@ -455,7 +456,7 @@ func TestStreamCap(t *testing.T) {
 		t.Fatalf("above the cap: %d, want 429", got)
 	}
 	_ = streams[0].Body.Close()
-	if !eventually(func() bool { return open().StatusCode == 200 }) {
+	if !testrig.Soon(func() bool { return open().StatusCode == 200 }) {
 		t.Error("no place came back")
 	}
 	for _, s := range streams {
@@ -479,7 +480,7 @@ func TestSlowReaders(t *testing.T) {
 		d.api.note(session.Principal{}, nil)
 		c := d.dial(t)
 		fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: x\r\n\r\n", path)
-		if !eventually(func() bool { d.api.mu.Lock(); defer d.api.mu.Unlock(); return d.api.filter != nil }) {
+		if !testrig.Soon(func() bool { d.api.mu.Lock(); defer d.api.mu.Unlock(); return d.api.filter != nil }) {
 			t.Fatalf("%s: no stream was opened", path)
 		}
 		d.api.mu.Lock()
@@ -487,7 +488,7 @@ func TestSlowReaders(t *testing.T) {
 			d.api.eventLocked("file.edited", "", "", strings.Repeat("x", 64<<10))
 		}
 		d.api.mu.Unlock()
-		if !eventually(func() bool { return d.streams.unused() && d.conns.unused() }) {
+		if !testrig.Soon(func() bool { return d.streams.unused() && d.conns.unused() }) {
 			t.Errorf("%s: the stream is still open", path)
 		}
 	}
@@ -506,7 +507,7 @@ func TestBodyMemory(t *testing.T) {
 	held := d.dial(t)
 	fmt.Fprint(held, "POST /v1/sessions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 2000000\r\n\r\n")
 	_, _ = held.Write(bytes.Repeat([]byte(" "), 600<<10))
-	if !eventually(func() bool {
+	if !testrig.Soon(func() bool {
 		d.bodies.mu.Lock()
 		defer d.bodies.mu.Unlock()
 		return d.bodies.used[int64(os.Getuid())] >= 512<<10
@@ -524,7 +525,7 @@ func TestBodyMemory(t *testing.T) {
 		t.Errorf("a small body: %d %s", resp.StatusCode, body)
 	}
 	_ = held.Close()
-	if !eventually(d.bodies.unused) {
+	if !testrig.Soon(d.bodies.unused) {
 		t.Error("bodies are still counted")
 	}
 }

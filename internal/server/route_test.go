@@ -14,10 +14,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/session"
+	"github.com/toold/toold/internal/testrig"
 )
 
 // do sends one request past the proxy that checks answers, and gives the answer
@@ -192,7 +192,7 @@ func TestClientHasEveryRoute(t *testing.T) {
 			t.Errorf("%s: %v", rt.op, err)
 		}
 		want := fmt.Sprintf(`"method":%q,"route":%q,"status":%d`, rt.method, rt.pattern, rt.status)
-		if !eventually(func() bool {
+		if !testrig.Soon(func() bool {
 			return strings.Count(d.logs.String(), "\n") > before && strings.Contains(d.logs.String(), want)
 		}) {
 			t.Errorf("%s: the daemon did not log %s", rt.op, want)
@@ -204,16 +204,6 @@ func TestClientHasEveryRoute(t *testing.T) {
 	if asked != "reload" {
 		t.Error("reload was not called")
 	}
-}
-
-// eventually waits for what another goroutine does.
-func eventually(f func() bool) bool {
-	for deadline := time.Now().Add(time.Minute); !f(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			return false
-		}
-	}
-	return true
 }
 
 // TestRoles: what each kind of principal may use.

@@ -20,6 +20,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/session"
+	"github.com/toold/toold/internal/testrig"
 )
 
 func input(s string) json.RawMessage { return json.RawMessage(s) }
@@ -127,7 +128,7 @@ func TestDisconnect(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			var wg sync.WaitGroup
 			wg.Go(func() {
-				if !eventually(func() bool { return d.waiting() == 1 }) {
+				if !testrig.Soon(func() bool { return d.waiting() == 1 }) {
 					t.Errorf("abort %v, stream %v: the call does not wait", abort, streamed)
 				}
 				cancel()
@@ -145,7 +146,7 @@ func TestDisconnect(t *testing.T) {
 			if !errors.Is(err, context.Canceled) {
 				t.Errorf("abort %v, stream %v: client got %v, want canceled", abort, streamed, err)
 			}
-			if !eventually(func() bool { return d.waiting() == 0 }) {
+			if !testrig.Soon(func() bool { return d.waiting() == 0 }) {
 				t.Errorf("abort %v, stream %v: the client is still waited for", abort, streamed)
 			}
 			if got := d.aborts(); abort && got != before+1 {
@@ -155,7 +156,7 @@ func TestDisconnect(t *testing.T) {
 			}
 		}
 	}
-	if !eventually(d.streams.unused) {
+	if !testrig.Soon(d.streams.unused) {
 		t.Error("streams are still counted")
 	}
 }
@@ -339,7 +340,7 @@ func TestStop(t *testing.T) {
 			streamed <- err
 		}
 	}()
-	if !eventually(func() bool {
+	if !testrig.Soon(func() bool {
 		api.mu.Lock()
 		defer api.mu.Unlock()
 		return len(api.calls) == 1 && api.filter != nil

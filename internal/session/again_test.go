@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/testrig"
 )
 
 // reader is what a client puts together from the events of a call.
@@ -119,7 +120,7 @@ func TestStreamAgain(t *testing.T) {
 						t.Errorf("events %v", got)
 					}
 				})
-				await(t, "it hears of the call", func() bool {
+				testrig.Eventually(t, "it hears of the call", func() bool {
 					x.mu.Lock()
 					defer x.mu.Unlock()
 					return len(x.types) > 0

@@ -9,6 +9,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/policy"
+	"github.com/toold/toold/internal/testrig"
 	"github.com/toold/toold/internal/tool/run"
 )
 
@@ -99,7 +100,7 @@ func TestAnswersAgree(t *testing.T) {
 		}},
 		{"aborted", "", "", "x\naborted", func(h *house, s string) *client.Call {
 			c := h.background(s, "echo x; hold")
-			await(h.t, "it runs", func() bool { return h.host.box(s).holding.Load() == 1 })
+			testrig.Eventually(h.t, "it runs", func() bool { return h.host.box(s).holding.Load() == 1 })
 			if _, err := h.m.AbortCall(h.t.Context(), alice, c.ID); err != nil {
 				h.t.Fatal(err)
 			}
@@ -107,7 +108,7 @@ func TestAnswersAgree(t *testing.T) {
 		}},
 		{"session lost", "", client.CodeSessionLost, "x\nsession ", func(h *house, s string) *client.Call {
 			c := h.background(s, "echo x; hold")
-			await(h.t, "it runs", func() bool { return h.host.box(s).holding.Load() == 1 })
+			testrig.Eventually(h.t, "it runs", func() bool { return h.host.box(s).holding.Load() == 1 })
 			h.host.box(s).die()
 			return h.finished(c.ID)
 		}},
@@ -115,7 +116,7 @@ func TestAnswersAgree(t *testing.T) {
 			for i := range 5 { // of which four run
 				h.background(s, fmt.Sprintf("echo %d; hold", i))
 			}
-			await(h.t, "four hold", func() bool { return h.host.box(s).holding.Load() == 4 })
+			testrig.Eventually(h.t, "four hold", func() bool { return h.host.box(s).holding.Load() == 4 })
 			queued, err := h.m.ListCalls(h.t.Context(), alice, s, CallFilter{Status: client.CallPending})
 			if err != nil || len(queued.Items) != 1 {
 				h.t.Fatalf("%v, %v", queued, err)

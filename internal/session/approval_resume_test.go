@@ -8,6 +8,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/store"
+	"github.com/toold/toold/internal/testrig"
 	"github.com/toold/toold/internal/tool/run"
 )
 
@@ -25,7 +26,7 @@ func TestPendingApprovalOverADaemonsDeath(t *testing.T) {
 			h.m.drain = time.Hour // nobody waits for a call that waits for people
 			end(h)
 			h.open()
-			await(t, "both wait again", func() bool { return len(h.pending()) == 2 })
+			testrig.Eventually(t, "both wait again", func() bool { return len(h.pending()) == 2 })
 			p := h.pending()
 			if len(p) != 2 || p[0].ID != a.ID || p[0].CallID != c.ID || p[0].SHA256 != a.SHA256 || !p[0].Expires.Equal(a.Expires) ||
 				p[0].Metadata["command"] != "ls; echo done" || len(p[0].Requests) != 1 {
@@ -161,7 +162,7 @@ func TestWhatIsNotTakenUpAgain(t *testing.T) {
 	changed, _ := h.waitingFor(alice, s.ID, writeCall("f"))
 	late, a := h.waiting(s.ID, "pwd")
 	go func() { _, _, _ = h.m.Download(t.Context(), alice, s.ID, "x") }()
-	await(t, "four wait", func() bool { return len(h.pending()) == 4 })
+	testrig.Eventually(t, "four wait", func() bool { return len(h.pending()) == 4 })
 	h.kill()
 	h.expireOnDisk(a.ID)
 	box.prepared = &run.Prepared{Targets: []run.Target{{Asked: "f", Path: "/workspace/f", Write: true, SHA256: "two"}}}
@@ -174,7 +175,7 @@ func TestWhatIsNotTakenUpAgain(t *testing.T) {
 			t.Errorf("%+v, want %s", c.Error, tt.code)
 		}
 	}
-	await(t, "nothing waits", func() bool { return len(h.pending()) == 0 })
+	testrig.Eventually(t, "nothing waits", func() bool { return len(h.pending()) == 0 })
 	if left, err := h.store.PendingApprovals(t.Context()); err != nil || len(left) != 0 {
 		t.Errorf("left in the store: %v, %v", left, err)
 	}

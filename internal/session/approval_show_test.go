@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/testrig"
 	"github.com/toold/toold/internal/tool/run"
 )
 
@@ -196,7 +197,7 @@ func TestPendingIsBounded(t *testing.T) {
 		t.Errorf("%+v", c.Error)
 	}
 	h.answer(last, reject)
-	await(t, "nothing waits", func() bool { return len(h.pending()) == 0 })
+	testrig.Eventually(t, "nothing waits", func() bool { return len(h.pending()) == 0 })
 	// Large inputs take more than their number.
 	large := strings.Repeat("x", 10<<20)
 	for i := range maxPendingBytes / len(large) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/policy"
+	"github.com/toold/toold/internal/testrig"
 	"github.com/toold/toold/internal/tool/run"
 )
 
@@ -111,7 +112,7 @@ func (h *house) waitingFor(p Principal, session string, r client.CallCreate) (*c
 		h.t.Fatal(err)
 	}
 	var found *client.Approval
-	await(h.t, "the call waits for approval", func() bool {
+	testrig.Eventually(h.t, "the call waits for approval", func() bool {
 		for _, a := range h.pending() {
 			if a.CallID == c.ID {
 				found = &a
@@ -281,7 +282,7 @@ func TestApprovedAlways(t *testing.T) {
 			t.Fatal(err)
 		}
 		asked := false
-		await(t, "the call runs or asks", func() bool {
+		testrig.Eventually(t, "the call runs or asks", func() bool {
 			asked = slices.ContainsFunc(h.pendingOf(p.Tenant), func(a client.Approval) bool { return a.CallID == c.ID })
 			now, err := h.m.GetCall(t.Context(), p, c.ID)
 			return asked || err == nil && now.Finished()

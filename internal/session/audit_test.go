@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/testrig"
 )
 
 func TestAuditOfCalls(t *testing.T) {
@@ -32,7 +33,7 @@ func TestAuditOfCalls(t *testing.T) {
 func TestAuditOfTakenUpCalls(t *testing.T) {
 	h, o, id := hooked(t)
 	c := h.background(id, "big 300000; hold; echo end")
-	await(t, "the command holds", func() bool { return h.host.box(id).holding.Load() == 1 })
+	testrig.Eventually(t, "the command holds", func() bool { return h.host.box(id).holding.Load() == 1 })
 	h.kill()
 	h.openAudited(o)
 	h.host.box(id).release()

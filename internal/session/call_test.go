@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/testrig"
 )
 
 func TestCallRuns(t *testing.T) {
@@ -32,7 +33,7 @@ func TestCallRuns(t *testing.T) {
 		t.Errorf("stored %+v, %v", stored, err)
 	}
 	box := h.host.box(s.ID)
-	await(t, "the agent forgot the call", func() bool {
+	testrig.Eventually(t, "the agent forgot the call", func() bool {
 		box.mu.Lock()
 		defer box.mu.Unlock()
 		return len(box.forgot) == 1 && len(box.calls) == 0

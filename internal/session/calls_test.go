@@ -15,6 +15,7 @@ import (
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/agent"
 	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/testrig"
 	"github.com/toold/toold/internal/tool/run"
 )
 
@@ -116,7 +117,7 @@ func TestLongTimeoutIsCut(t *testing.T) {
 	long := client.CallCreate{Tool: "bash", Input: json.RawMessage(`{"command":"hold; echo x","timeout":60000}`), WaitMillis: new(int64)}
 	c := h.call(s.ID, long)
 	box := h.host.box(s.ID)
-	await(t, "it runs", func() bool { return box.holding.Load() == 1 })
+	testrig.Eventually(t, "it runs", func() bool { return box.holding.Load() == 1 })
 	h.kill()
 	h.open()
 	box.release()
@@ -143,7 +144,7 @@ func TestKey(t *testing.T) {
 		})
 	}
 	box := h.host.box(s.ID)
-	await(t, "the command holds", func() bool { return box.holding.Load() == 1 })
+	testrig.Eventually(t, "the command holds", func() bool { return box.holding.Load() == 1 })
 	// The same key with another spelling of the same input leads there, too.
 	in := with(r, func(r *client.CallCreate) {
 		r.Input = json.RawMessage(` { "command" : "hold; echo done" } `)
@@ -192,7 +193,7 @@ func TestAbort(t *testing.T) {
 	s := h.create(alice, client.SessionCreate{Limits: client.Limits{Calls: 1}})
 	box := h.host.box(s.ID)
 	running := h.background(s.ID, "echo part; hold")
-	await(t, "the command holds", func() bool { return box.holding.Load() == 1 })
+	testrig.Eventually(t, "the command holds", func() bool { return box.holding.Load() == 1 })
 	waiting := h.background(s.ID, "echo never")
 	if c, err := h.m.AbortCall(t.Context(), alice, waiting.ID); err != nil || c.Status != client.CallError || c.Error.Code != client.CodeAborted || c.Time.Started != nil {
 		t.Errorf("aborted while it waited: %+v, %v", c, err)
@@ -226,7 +227,7 @@ func TestClientThatGoesAway(t *testing.T) {
 			}
 			id = c.ID
 		})
-		await(t, "the command holds", func() bool { return box.holding.Load() == 1 })
+		testrig.Eventually(t, "the command holds", func() bool { return box.holding.Load() == 1 })
 		cancel()
 		wg.Wait()
 		if !abort {
@@ -249,7 +250,7 @@ func TestAdmission(t *testing.T) {
 	for range 2 + queueLen {
 		ids = append(ids, h.background(s.ID, "hold").ID)
 	}
-	await(t, "two hold", func() bool { return box.holding.Load() == 2 })
+	testrig.Eventually(t, "two hold", func() bool { return box.holding.Load() == 2 })
 	if _, err := h.m.Call(t.Context(), alice, s.ID, bashCall("x"), CallOptions{}); codeOfErr(err) != client.CodeOverloaded {
 		t.Errorf("past the queue: %v", err)
 	}
@@ -344,7 +345,7 @@ func TestWaitMillis(t *testing.T) {
 		t.Errorf("after wait_ms: %+v", c)
 	}
 	box := h.host.box(s.ID)
-	await(t, "the command holds", func() bool { return box.holding.Load() == 1 })
+	testrig.Eventually(t, "the command holds", func() bool { return box.holding.Load() == 1 })
 	box.release()
 	h.finished(c.ID)
 }
@@ -459,7 +460,7 @@ func TestReconnect(t *testing.T) {
 		time.Sleep(20 * time.Millisecond)
 		box.sever(agent.ErrLost)
 	}
-	await(t, "the command holds", func() bool { return box.holding.Load() == 1 })
+	testrig.Eventually(t, "the command holds", func() bool { return box.holding.Load() == 1 })
 	box.release()
 	done := h.finished(c.ID)
 	if done.Status != client.CallCompleted || done.Output != numberedLines(500)+numberedLines(100) {
@@ -492,7 +493,7 @@ func TestAgentThatHangsUp(t *testing.T) {
 			}
 		}
 	}()
-	await(t, "the session is lost", func() bool {
+	testrig.Eventually(t, "the session is lost", func() bool {
 		v, err := h.m.Get(t.Context(), alice, s.ID)
 		return err == nil && v.State == client.SessionLost && strings.Contains(v.Reason, "more than 5 times")
 	})
@@ -545,8 +546,8 @@ func TestSessionIsLost(t *testing.T) {
 			s := h.create(alice, client.SessionCreate{Name: "n"})
 			box := h.host.box(s.ID)
 			c := h.background(s.ID, "echo so far; hold")
-			await(t, "the command holds", func() bool { return box.holding.Load() == 1 })
-			await(t, "its output is here", func() bool {
+			testrig.Eventually(t, "the command holds", func() bool { return box.holding.Load() == 1 })
+			testrig.Eventually(t, "its output is here", func() bool {
 				v, ok := h.m.calls.Load(c.ID)
 				return ok && v.(*call).out.offset() == 3
 			})
@@ -555,7 +556,7 @@ func TestSessionIsLost(t *testing.T) {
 			if done.Status != client.CallError || done.Error.Code != client.CodeSessionLost || done.Printed() != "so\n" || done.Metadata["reason"] != "lost" {
 				t.Errorf("call %+v %+v", done, done.Error)
 			}
-			await(t, "the session is lost", func() bool {
+			testrig.Eventually(t, "the session is lost", func() bool {
 				got, err := h.m.Get(t.Context(), alice, s.ID)
 				return err == nil && got.State == client.SessionLost && strings.Contains(got.Reason, tt.says)
 			})

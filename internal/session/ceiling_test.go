@@ -7,6 +7,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/needs"
+	"github.com/toold/toold/internal/testrig"
 )
 
 // inWorktree makes a session whose worktree has this rules file.
@@ -45,7 +46,7 @@ func TestWorktreeRules(t *testing.T) {
 	h.open()
 	check()
 	box := h.host.box(s.ID)
-	await(t, "the agent holds no call", func() bool {
+	testrig.Eventually(t, "the agent holds no call", func() bool {
 		box.mu.Lock()
 		defer box.mu.Unlock()
 		return len(box.calls) == 0

@@ -11,6 +11,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/agent"
+	"github.com/toold/toold/internal/testrig"
 )
 
 // TestChurn makes and ends sessions with faults at every step; nothing of them
@@ -87,7 +88,7 @@ func TestCancelRacesSpawn(t *testing.T) {
 			t.Fatalf("call %d: %+v, %v", i, c, err)
 		}
 	}
-	await(t, "nothing holds", func() bool { return box.holding.Load() == 0 })
+	testrig.Eventually(t, "nothing holds", func() bool { return box.holding.Load() == 0 })
 	live := h.m.live()[0]
 	if n := live.open.Load(); n != 0 {
 		t.Errorf("%d calls are open", n)

@@ -18,6 +18,7 @@ import (
 	"github.com/toold/toold/internal/needs"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/store"
+	"github.com/toold/toold/internal/testrig"
 )
 
 func TestCreateRefuses(t *testing.T) {
@@ -216,7 +217,7 @@ func TestEndWhileCreating(t *testing.T) {
 			_, err := m.End(t.Context(), alice, "short", EndOptions{Force: true})
 			over <- err
 		}()
-		await(t, "it is ending", func() bool { return m.live()[0].isEnding() })
+		testrig.Eventually(t, "it is ending", func() bool { return m.live()[0].isEnding() })
 		select {
 		case err := <-over:
 			over <- err
@@ -433,7 +434,7 @@ func TestEnd(t *testing.T) {
 			s := h.create(alice, client.SessionCreate{Name: "n", Limits: client.Limits{Calls: 1}})
 			box := h.host.box(s.ID)
 			c := h.background(s.ID, "big 100000; hold")
-			await(t, "the command holds", func() bool { return box.holding.Load() == 1 })
+			testrig.Eventually(t, "the command holds", func() bool { return box.holding.Load() == 1 })
 			waits := h.background(s.ID, "echo never")
 			ended, err := h.m.End(t.Context(), alice, "n", tt.o)
 			if err != nil || ended.State != client.SessionEnded || ended.Ended == nil || ended.Usage.Calls != 2 {
@@ -477,11 +478,11 @@ func TestTimesOfSessions(t *testing.T) {
 	}
 	h.background(busy.ID, "hold")
 	box := h.host.box(busy.ID)
-	await(t, "the command holds", func() bool { return box.holding.Load() == 1 })
+	testrig.Eventually(t, "the command holds", func() bool { return box.holding.Load() == 1 })
 	h.idleAfter(busy.ID, 50*time.Millisecond)
 	gone := func(p Principal, id, says string) {
 		t.Helper()
-		await(t, "session "+id+" has ended", func() bool {
+		testrig.Eventually(t, "session "+id+" has ended", func() bool {
 			s, err := h.m.Get(t.Context(), p, id)
 			return err == nil && s.State == client.SessionEnded && strings.Contains(s.Reason, says)
 		})
@@ -554,7 +555,7 @@ func TestLeaseThatEndsWithoutADaemon(t *testing.T) {
 	h.stop()
 	lease.end()
 	h.open()
-	await(t, "the session has ended", func() bool {
+	testrig.Eventually(t, "the session has ended", func() bool {
 		s, err := h.m.Get(t.Context(), root, s.ID)
 		return err == nil && s.State == client.SessionEnded
 	})

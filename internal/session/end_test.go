@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/testrig"
 )
 
 // However many sessions end together, few sandboxes are removed at the same time,
@@ -26,7 +27,7 @@ func TestEndsArePaced(t *testing.T) {
 	}
 	over := make(chan error, 1)
 	go func() { over <- h.m.EndAll(t.Context()) }()
-	await(t, "all are ending", func() bool {
+	testrig.Eventually(t, "all are ending", func() bool {
 		for _, s := range h.m.live() {
 			if s.snapshotRow().State != client.SessionEnding {
 				return false

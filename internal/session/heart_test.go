@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/testrig"
 )
 
 // TestAgentThatDoesNotAnswer: its session is lost, with its calls, and its sandbox
@@ -30,7 +31,7 @@ func TestAgentThatDoesNotAnswer(t *testing.T) {
 		defer box.mu.Unlock()
 		return box.pings
 	}
-	await(t, "it was asked ten times", func() bool { return pings() > 10 })
+	testrig.Eventually(t, "it was asked ten times", func() bool { return pings() > 10 })
 	box.release()
 	if c := h.finished(c.ID); c.Error != nil {
 		t.Fatal(c.Error)
@@ -39,20 +40,20 @@ func TestAgentThatDoesNotAnswer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	await(t, "nobody watches", func() bool {
+	testrig.Eventually(t, "nobody watches", func() bool {
 		live.heart.mu.Lock()
 		defer live.heart.mu.Unlock()
 		return live.heart.calls == 0 && !live.heart.timer.Stop()
 	})
 	c = h.background(s.ID, "echo begun; hold; echo more")
-	await(t, "the command holds", func() bool { return box.holding.Load() == 1 })
+	testrig.Eventually(t, "the command holds", func() bool { return box.holding.Load() == 1 })
 	box.mu.Lock()
 	box.deaf = true
 	box.mu.Unlock()
 	if c := h.finished(c.ID); c.Error == nil || c.Error.Code != client.CodeSessionLost || !strings.Contains(c.Error.Message, "its agent did not answer for 101ms") || c.Printed() != "begun\n" {
 		t.Errorf("the call ended as %+v", c)
 	}
-	await(t, "the session is lost", func() bool {
+	testrig.Eventually(t, "the session is lost", func() bool {
 		s, err := m.Get(t.Context(), alice, s.ID)
 		return err == nil && s.State == client.SessionLost && strings.Contains(s.Reason, "did not answer")
 	})
@@ -86,7 +87,7 @@ func TestRealAgentStopped(t *testing.T) {
 		}
 		if busy {
 			go call("sleep 3600")
-			await(t, "the call runs", func() bool {
+			testrig.Eventually(t, "the call runs", func() bool {
 				list, err := m.ListCalls(t.Context(), alice, s.ID, CallFilter{Status: client.CallRunning})
 				return err == nil && len(list.Items) == 1
 			})
@@ -105,7 +106,7 @@ func TestRealAgentStopped(t *testing.T) {
 		case <-time.After(time.Minute):
 			t.Fatal("the call hangs")
 		}
-		await(t, "the agent is gone", func() bool { return unix.Kill(pid, 0) == unix.ESRCH })
+		testrig.Eventually(t, "the agent is gone", func() bool { return unix.Kill(pid, 0) == unix.ESRCH })
 		if !busy {
 			return
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/policy"
+	"github.com/toold/toold/internal/testrig"
 )
 
 func TestHookAfter(t *testing.T) {
@@ -109,7 +110,7 @@ func TestHookWhileTheDaemonLeaves(t *testing.T) {
 	hk.Timeout = time.Minute
 	h, o, id := hooked(t, hk)
 	c := h.background(id, "echo x")
-	await(t, "the hook has begun", func() bool { _, err := os.Stat(began); return err == nil })
+	testrig.Eventually(t, "the hook has begun", func() bool { _, err := os.Stat(began); return err == nil })
 	h.stop()
 	h.openAudited(o)
 	if c = h.finished(c.ID); c.Output != "by the next one" || c.Status != client.CallCompleted {

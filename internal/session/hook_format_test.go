@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/testrig"
 )
 
 func TestHookFormats(t *testing.T) {
@@ -53,7 +54,7 @@ func TestHookFormats(t *testing.T) {
 				t.Errorf("hooks: %q", o.hooks)
 			}
 			box := h.host.box(id)
-			await(t, "the agent has forgotten all", func() bool {
+			testrig.Eventually(t, "the agent has forgotten all", func() bool {
 				box.mu.Lock()
 				defer box.mu.Unlock()
 				return len(box.calls) == 0
@@ -80,7 +81,7 @@ func TestHookWhoseConnectionBreaks(t *testing.T) {
 	box := h.host.box(id)
 	r := client.CallCreate{Tool: "write", Input: json.RawMessage(`{"file_path":"a.go","content":"x"}`), WaitMillis: new(int64)}
 	c := h.call(id, r)
-	await(t, "the formatter runs", func() bool { return box.holding.Load() == 1 })
+	testrig.Eventually(t, "the formatter runs", func() bool { return box.holding.Load() == 1 })
 	box.sever(errors.New("gone"))
 	if c = h.finished(c.ID); !c.IsError || !strings.Contains(c.Output, "could not be run in the sandbox") {
 		t.Errorf("%+v", c)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/policy"
+	"github.com/toold/toold/internal/testrig"
 )
 
 // program writes a shell script and gives its path.
@@ -326,7 +327,7 @@ func TestHookReads(t *testing.T) {
 func pidIn(t *testing.T, file string) int {
 	t.Helper()
 	var pid int
-	await(t, "the script has said its process id", func() bool {
+	testrig.Eventually(t, "the script has said its process id", func() bool {
 		text, _ := os.ReadFile(file)
 		n, err := strconv.Atoi(strings.TrimSuffix(string(text), "\n"))
 		pid = n
@@ -337,7 +338,7 @@ func pidIn(t *testing.T, file string) int {
 
 func awaitDead(t *testing.T, pid int) {
 	t.Helper()
-	await(t, "the hook's child is dead", func() bool {
+	testrig.Eventually(t, "the hook's child is dead", func() bool {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		return err != nil || strings.Contains(string(stat), ") Z ") || errors.Is(syscall.Kill(pid, 0), syscall.ESRCH)
 	})

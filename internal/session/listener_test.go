@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/testrig"
 )
 
 // TestStuckReader: a reader that stops reading is cut off, and neither its call
@@ -33,7 +34,7 @@ func TestStuckReader(t *testing.T) {
 		answered <- err
 	}()
 	id := <-stuck
-	await(t, "the command has printed all", func() bool { return box.holding.Load() == 1 })
+	testrig.Eventually(t, "the command has printed all", func() bool { return box.holding.Load() == 1 })
 	aborted := make(chan struct{})
 	go func() {
 		defer close(aborted)
@@ -50,7 +51,7 @@ func TestStuckReader(t *testing.T) {
 	if err := <-answered; !errors.Is(err, errTooSlow) {
 		t.Errorf("the reader got %v", err)
 	}
-	await(t, "the call is over", func() bool { return h.m.live()[0].open.Load() == 0 })
+	testrig.Eventually(t, "the call is over", func() bool { return h.m.live()[0].open.Load() == 0 })
 }
 
 // TestCutOffAndOver: who was cut off is told so also when the call is over by
@@ -102,8 +103,8 @@ func TestSplitEventsOverADaemonsDeath(t *testing.T) {
 		t.Fatal(err)
 	}
 	box := h.host.box(s.ID)
-	await(t, "the command holds", func() bool { return box.holding.Load() == 1 })
-	await(t, "all has arrived", func() bool {
+	testrig.Eventually(t, "the command holds", func() bool { return box.holding.Load() == 1 })
+	testrig.Eventually(t, "all has arrived", func() bool {
 		v, ok := h.m.calls.Load(c.ID)
 		return ok && v.(*call).out.offset() == int64(len("a\nbb\nccc\n"))
 	})

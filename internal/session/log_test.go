@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/testrig"
 )
 
 // logLines collects the lines of a log.
@@ -44,7 +45,7 @@ func TestLogOfACall(t *testing.T) {
 	s := h.create(alice, client.SessionCreate{})
 	c := h.call(s.ID, bashCall("sleep 20; exit 7"))
 	var v map[string]any
-	await(t, "its line", func() bool { v = log.find("call finished"); return v != nil })
+	testrig.Eventually(t, "its line", func() bool { v = log.find("call finished"); return v != nil })
 	for name, want := range map[string]any{
 		"session": s.ID, "tenant": "a", "call": c.ID, "tool": "bash", "status": "completed", "is_error": true, "reason": "exit", "exit_code": 7.0,
 	} {

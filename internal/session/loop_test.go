@@ -8,6 +8,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/policy"
+	"github.com/toold/toold/internal/testrig"
 )
 
 func looping(t *testing.T, rule string) (*house, *watcher) {
@@ -149,7 +150,7 @@ func TestAnswersBeforeTheHistoryIsRead(t *testing.T) {
 	h, _ := looping(t, loopsDenied)
 	s := h.create(alice, client.SessionCreate{})
 	c := h.background(s.ID, "hold")
-	await(t, "it holds", func() bool { return h.host.box(s.ID).holding.Load() == 1 })
+	testrig.Eventually(t, "it holds", func() bool { return h.host.box(s.ID).holding.Load() == 1 })
 	h.stop()
 	h.open()
 	live, err := h.m.find(alice, s.ID)
@@ -172,7 +173,7 @@ func TestParallelLoops(t *testing.T) {
 	s := h.create(alice, client.SessionCreate{})
 	h.background(s.ID, "hold")
 	h.background(s.ID, "hold")
-	await(t, "two hold", func() bool { return h.host.box(s.ID).holding.Load() == 2 })
+	testrig.Eventually(t, "two hold", func() bool { return h.host.box(s.ID).holding.Load() == 2 })
 	if c := h.call(s.ID, bashCall("hold")); c.Error == nil || c.Error.Code != client.CodeDoomLoop {
 		t.Errorf("%+v", c)
 	}
@@ -193,8 +194,8 @@ func TestLoopsOfCallsOnRecord(t *testing.T) {
 		calls = append(calls, h.background(s.ID, "hold"))
 	}
 	live.history.mu.Unlock()
-	await(t, "two hold", func() bool { return h.host.box(s.ID).holding.Load() == 2 })
-	await(t, "one is stopped", func() bool {
+	testrig.Eventually(t, "two hold", func() bool { return h.host.box(s.ID).holding.Load() == 2 })
+	testrig.Eventually(t, "one is stopped", func() bool {
 		return slices.ContainsFunc(calls, func(c *client.Call) bool {
 			now, err := h.m.GetCall(t.Context(), alice, c.ID)
 			return err == nil && now.Error != nil && now.Error.Code == client.CodeDoomLoop

@@ -19,6 +19,7 @@ import (
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/store"
+	"github.com/toold/toold/internal/testrig"
 	"github.com/toold/toold/internal/tool"
 )
 
@@ -222,12 +223,6 @@ func (h *house) background(session, command string) *client.Call {
 	return h.call(session, r)
 }
 
-// await waits until ok, and fails the test when it takes far too long.
-func await(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	awaitFor(t, time.Minute, what, ok)
-}
-
 func awaitFor(t testing.TB, most time.Duration, what string, ok func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(most)
@@ -242,7 +237,7 @@ func awaitFor(t testing.TB, most time.Duration, what string, ok func() bool) {
 func (h *house) finished(id string) *client.Call {
 	h.t.Helper()
 	var c *client.Call
-	await(h.t, "call "+id+" has ended", func() bool {
+	testrig.Eventually(h.t, "call "+id+" has ended", func() bool {
 		var err error
 		if c, err = h.m.GetCall(h.t.Context(), alice, id); err != nil {
 			h.t.Fatal(err)

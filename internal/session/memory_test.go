@@ -9,6 +9,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/agent"
+	"github.com/toold/toold/internal/testrig"
 )
 
 func TestMemoryTakesTurns(t *testing.T) {
@@ -25,7 +26,7 @@ func TestMemoryTakesTurns(t *testing.T) {
 			}
 			granted <- who
 		}()
-		await(t, "it waits", func() bool { return m.waiters() == i+1 })
+		testrig.Eventually(t, "it waits", func() bool { return m.waiters() == i+1 })
 	}
 	m.give(100)
 	var got []string
@@ -68,9 +69,9 @@ func TestMemoryIsGivenUp(t *testing.T) {
 	left := errors.New("left")
 	large, small := make(chan error, 1), make(chan error, 1)
 	go func() { large <- m.take(ctx, nil, "b", 50) }()
-	await(t, "it waits", func() bool { return m.waiters() == 1 })
+	testrig.Eventually(t, "it waits", func() bool { return m.waiters() == 1 })
 	go func() { small <- m.take(t.Context(), nil, "c", 20) }()
-	await(t, "both wait", func() bool { return m.waiters() == 2 })
+	testrig.Eventually(t, "both wait", func() bool { return m.waiters() == 2 })
 	cancel(left)
 	if err := <-large; !errors.Is(err, left) {
 		t.Errorf("who left got %v", err)
@@ -116,9 +117,9 @@ func TestMemoryOfACall(t *testing.T) {
 		release()
 		release() // the second does nothing
 	}
-	await(t, "the memory is free", func() bool { return taken() == 0 })
+	testrig.Eventually(t, "the memory is free", func() bool { return taken() == 0 })
 	h.call(s.ID, readCall("b"))
-	await(t, "the memory is free when nobody asks to hold it", func() bool { return taken() == 0 })
+	testrig.Eventually(t, "the memory is free when nobody asks to hold it", func() bool { return taken() == 0 })
 	if err := h.m.live()[0].room(t.Context(), nil, "call_none", 1); err == nil {
 		t.Error("room for a call that is over")
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/store"
+	"github.com/toold/toold/internal/testrig"
 	"github.com/toold/toold/internal/tool/run"
 )
 
@@ -298,7 +299,7 @@ func TestOutputFollows(t *testing.T) {
 			t.Fatal(err)
 		}
 		if strings.HasPrefix(command, "echo") {
-			await(t, "the command holds", func() bool { return box.holding.Load() == 1 })
+			testrig.Eventually(t, "the command holds", func() bool { return box.holding.Load() == 1 })
 			box.release()
 		} else {
 			// More than the agent may keep: it holds only after this has read.

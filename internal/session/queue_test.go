@@ -10,12 +10,13 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/testrig"
 )
 
 // queueing waits until so many requests of a tenant wait for a place.
 func (h *house) queueing(tenant string, want int) {
 	h.t.Helper()
-	await(h.t, fmt.Sprintf("%d requests wait", want), func() bool {
+	testrig.Eventually(h.t, fmt.Sprintf("%d requests wait", want), func() bool {
 		t := h.m.tenant(tenant)
 		h.m.mu.RLock()
 		defer h.m.mu.RUnlock()

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/testrig"
 )
 
 // editTime is for how long the editors edit: EDIT_TIME, or 3 s.
@@ -251,7 +252,7 @@ read = { "*" = "allow", "**/.env" = "ask", "keys/*" = "deny" }
 		t.Fatal(err)
 	}
 	var a client.Approval
-	await(t, "the edit waits for its approval", func() bool {
+	testrig.Eventually(t, "the edit waits for its approval", func() bool {
 		list, err := m.Approvals(t.Context(), carol, ApprovalFilter{})
 		if err != nil {
 			t.Fatal(err)
@@ -267,7 +268,7 @@ read = { "*" = "allow", "**/.env" = "ask", "keys/*" = "deny" }
 	if _, err := m.Answer(t.Context(), carol, a.ID, once); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the edit has ended", func() bool {
+	testrig.Eventually(t, "the edit has ended", func() bool {
 		c, err = m.GetCall(t.Context(), alice, c.ID)
 		return err != nil || c.Finished()
 	})

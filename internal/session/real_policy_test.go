@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/testrig"
 )
 
 // realTree is a worktree of root's own user with these files, and a daemon that
@@ -157,7 +158,7 @@ func TestRealApproval(t *testing.T) {
 			t.Fatal(err)
 		}
 		var a client.Approval
-		await(t, "it waits", func() bool {
+		testrig.Eventually(t, "it waits", func() bool {
 			l, err := m.Approvals(t.Context(), carol, ApprovalFilter{})
 			for _, v := range l.Items {
 				if v.CallID == c.ID {
@@ -174,7 +175,7 @@ func TestRealApproval(t *testing.T) {
 			t.Fatal(err)
 		}
 		var err error
-		await(t, "it has ended", func() bool { c, err = m.GetCall(t.Context(), alice, c.ID); return err != nil || c.Finished() })
+		testrig.Eventually(t, "it has ended", func() bool { c, err = m.GetCall(t.Context(), alice, c.ID); return err != nil || c.Finished() })
 		if err != nil {
 			t.Fatal(err)
 		}

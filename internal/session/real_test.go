@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,6 +23,7 @@ import (
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/sandbox/oci"
 	"github.com/toold/toold/internal/store"
+	"github.com/toold/toold/internal/testrig"
 	"github.com/toold/toold/internal/tool"
 )
 
@@ -73,42 +73,13 @@ func newRealHouse(t testing.TB) *realHouse {
 	name := hex.EncodeToString(random[:])
 	h := &realHouse{
 		Dir: dir, Runc: runc, Agent: filepath.Join(dir, "toolagent"), Owner: "session-test-" + name, Cgroup: "/toold-session-test-" + name,
-		UIDBase: claimUIDs(t),
+		UIDBase: testrig.UIDs(t),
 	}
 	h.janitor(t)
-	cmd := exec.Command("go", "build", "-o", h.Agent, "../../cmd/toolagent")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("build the agent: %v\n%s", err, out)
+	if err := testrig.Build(dir, "cmd/toolagent"); err != nil {
+		t.Fatal(err)
 	}
 	return h
-}
-
-// The host uids of houses: below those of the demonstration, of other tests, of
-// private daemons and of the system's.
-const (
-	houseUIDs  = 0x4100_0000
-	houseSlots = 16
-	houseRange = 0x0800_0000 / houseSlots
-)
-
-// claimUIDs takes uids that no other house has: the processes of one would keep
-// the ranges of the other in use. Its lock is the name of an abstract socket,
-// which goes with this process, and is held until nothing is left of the house.
-func claimUIDs(t testing.TB) uint32 {
-	t.Helper()
-	var base uint32
-	await(t, "uids are free", func() bool {
-		for i := range uint32(houseSlots) {
-			base = houseUIDs + (uint32(os.Getpid())+i)%houseSlots*houseRange
-			if lock, err := net.Listen("unix", fmt.Sprintf("@toold-session-test-uids-%d", base)); err == nil {
-				t.Cleanup(func() { _ = lock.Close() })
-				return true
-			}
-		}
-		return false
-	})
-	return base
 }
 
 // janitor starts a process that removes all that is left of the house, however

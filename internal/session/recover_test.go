@@ -17,6 +17,7 @@ import (
 	"github.com/toold/toold/internal/agent"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/store"
+	"github.com/toold/toold/internal/testrig"
 )
 
 // TestDaemonDiesInTheMiddleOfOutput is the promise of the manager: whatever the
@@ -37,7 +38,7 @@ func TestDaemonDiesInTheMiddleOfOutput(t *testing.T) {
 		ids = append(ids, c.ID)
 		box := h.host.box(s.ID)
 		boxes[c.ID] = box
-		await(t, "the command runs", func() bool {
+		testrig.Eventually(t, "the command runs", func() bool {
 			box.mu.Lock()
 			defer box.mu.Unlock()
 			return len(box.runs) == 1
@@ -80,7 +81,7 @@ func TestWhatTheNextDaemonDoes(t *testing.T) {
 	finished := h.background(s.ID, "echo finished; hold; exit 4")
 	unknown := h.background(s.ID, "echo unknown; hold")
 	running := h.background(s.ID, "echo running; hold")
-	await(t, "three hold", func() bool { return box.holding.Load() == 3 })
+	testrig.Eventually(t, "three hold", func() bool { return box.holding.Load() == 3 })
 	queued := h.background(s.ID, "echo queued")
 	h.kill()
 	// While no daemon runs: one call ends, the agent forgets one, and it has one
@@ -93,11 +94,11 @@ func TestWhatTheNextDaemonDoes(t *testing.T) {
 	box.calls[stray.id] = stray
 	box.mu.Unlock()
 	go stray.work()
-	await(t, "three hold", func() bool { return box.holding.Load() == 3 })
+	testrig.Eventually(t, "three hold", func() bool { return box.holding.Load() == 3 })
 	box.mu.Lock()
 	box.calls[finished.ID].stop("aborted")
 	box.mu.Unlock()
-	await(t, "one has ended", func() bool {
+	testrig.Eventually(t, "one has ended", func() bool {
 		box.mu.Lock()
 		defer box.mu.Unlock()
 		c := box.calls[finished.ID]
@@ -115,7 +116,7 @@ func TestWhatTheNextDaemonDoes(t *testing.T) {
 	if c := h.finished(queued.ID); c.Status != client.CallError || c.Error.Code != client.CodeAborted || !strings.Contains(c.Error.Message, "before the call ran") {
 		t.Errorf("queued: %+v", c)
 	}
-	await(t, "the stray call is gone", func() bool {
+	testrig.Eventually(t, "the stray call is gone", func() bool {
 		box.mu.Lock()
 		defer box.mu.Unlock()
 		return box.calls["call_stray"] == nil
@@ -150,7 +151,7 @@ func TestSandboxesThatDiedWithoutADaemon(t *testing.T) {
 	c := h.background(dead.ID, "echo so far; hold")
 	big := h.background(dead.ID, "big 100000; hold")
 	box := h.host.box(dead.ID)
-	await(t, "both hold", func() bool { return box.holding.Load() == 2 })
+	testrig.Eventually(t, "both hold", func() bool { return box.holding.Load() == 2 })
 	live := func(id string) *Session {
 		h.m.mu.RLock()
 		defer h.m.mu.RUnlock()
@@ -222,7 +223,7 @@ func TestSplitCallOverADaemonsDeath(t *testing.T) {
 			t.Fatal(err)
 		}
 		box := h.host.box(s.ID)
-		await(t, "the command holds", func() bool { return box.holding.Load() == 1 })
+		testrig.Eventually(t, "the command holds", func() bool { return box.holding.Load() == 1 })
 		h.kill()
 		h.open()
 		box.release()
@@ -251,7 +252,7 @@ func TestOutputBeyondTheCapOverADaemonsDeath(t *testing.T) {
 	s := h.create(alice, client.SessionCreate{})
 	c := h.background(s.ID, "big 900000; hold; echo end")
 	box := h.host.box(s.ID)
-	await(t, "the command holds", func() bool { return box.holding.Load() == 1 })
+	testrig.Eventually(t, "the command holds", func() bool { return box.holding.Load() == 1 })
 	h.kill()
 	h.open()
 	box.release()
@@ -287,12 +288,12 @@ func TestLeavingAndDraining(t *testing.T) {
 			t.Errorf("waiting client: %+v, %v", c, err)
 		}
 	})
-	await(t, "both hold", func() bool { return box.holding.Load() == 2 })
+	testrig.Eventually(t, "both hold", func() bool { return box.holding.Load() == 2 })
 	done := make(chan error, 1)
 	m.drain = time.Hour
 	ctx, enough := context.WithCancel(t.Context())
 	go func() { done <- m.Close(ctx) }()
-	await(t, "it drains", func() bool { return m.Ready(t.Context()).Status == "draining" })
+	testrig.Eventually(t, "it drains", func() bool { return m.Ready(t.Context()).Status == "draining" })
 	if _, err := m.Call(t.Context(), alice, s.ID, bashCall("x"), CallOptions{}); codeOfErr(err) != client.CodeOverloaded {
 		t.Errorf("call while draining: %v", err)
 	}
@@ -569,7 +570,7 @@ func TestPatience(t *testing.T) {
 	}
 	lives := func(when string) {
 		t.Helper()
-		await(t, "it works after "+when, func() bool {
+		testrig.Eventually(t, "it works after "+when, func() bool {
 			got, err := h.m.Get(t.Context(), alice, s.ID)
 			if err != nil || got.State != client.SessionReady {
 				t.Fatalf("%s: %+v, %v", when, got, err)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/needs"
+	"github.com/toold/toold/internal/testrig"
 )
 
 func TestSensitiveChanges(t *testing.T) {
@@ -34,7 +35,7 @@ func TestSensitiveChanges(t *testing.T) {
 		{name: "by force while a call ran", calls: 1, end: func(h *house, id string) {
 			h.background(id, "hold")
 			box := h.host.box(id)
-			await(h.t, "the call runs", func() bool { box.mu.Lock(); defer box.mu.Unlock(); return len(box.runs) == 2 })
+			testrig.Eventually(h.t, "the call runs", func() bool { box.mu.Lock(); defer box.mu.Unlock(); return len(box.runs) == 2 })
 			if _, err := h.m.End(h.t.Context(), alice, id, EndOptions{Force: true}); err != nil {
 				h.t.Error(err)
 			}
@@ -62,7 +63,7 @@ func TestSensitiveChanges(t *testing.T) {
 				t.Fatal(err)
 			}
 			var got *client.Session
-			await(t, "the session is over", func() bool {
+			testrig.Eventually(t, "the session is over", func() bool {
 				got, err = h.m.Get(t.Context(), alice, s.ID)
 				return err == nil && got.Ended != nil
 			})

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/testrig"
 )
 
 // TestStoreFails takes the store away under the daemon, as a disk that fails
@@ -15,7 +16,7 @@ func TestStoreFails(t *testing.T) {
 	s := h.create(alice, client.SessionCreate{})
 	box := h.host.box(s.ID)
 	c := h.background(s.ID, "echo kept; hold; exit 5")
-	await(t, "the command holds", func() bool { return box.holding.Load() == 1 })
+	testrig.Eventually(t, "the command holds", func() bool { return box.holding.Load() == 1 })
 	if err := h.store.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +80,7 @@ func TestStoreFailsUnderAnApproval(t *testing.T) {
 	}
 	h.stop()
 	h.open()
-	await(t, "it waits again", func() bool { return len(h.pending()) == 1 })
+	testrig.Eventually(t, "it waits again", func() bool { return len(h.pending()) == 1 })
 	h.answer(a, once)
 	if done := h.finished(c.ID); done.Status != client.CallCompleted || len(box.runs) != 1 {
 		t.Errorf("%+v, runs %v", done.Error, box.runs)

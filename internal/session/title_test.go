@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/testrig"
 )
 
 // TestTitleWhileItRuns: a call says what it is about before it has a result, on every
@@ -21,7 +22,7 @@ func TestTitleWhileItRuns(t *testing.T) {
 	const want = "wait [31m"
 	titles := func(when string) {
 		t.Helper()
-		await(t, "it holds", func() bool { return h.host.box(s.ID).holding.Load() == 1 })
+		testrig.Eventually(t, "it holds", func() bool { return h.host.box(s.ID).holding.Load() == 1 })
 		got, err := h.m.GetCall(t.Context(), alice, c.ID)
 		if err != nil || got.Status != client.CallRunning || got.Title != want {
 			t.Errorf("%s: %+v, %v", when, got, err)
@@ -50,7 +51,7 @@ func TestTitleWhileItRuns(t *testing.T) {
 	r := bashCall("hold")
 	r.WaitMillis = new(int64)
 	lost := h.call(s.ID, r)
-	await(t, "it holds", func() bool { return h.host.box(s.ID).holding.Load() == 1 })
+	testrig.Eventually(t, "it holds", func() bool { return h.host.box(s.ID).holding.Load() == 1 })
 	h.host.box(s.ID).die()
 	if got := h.finished(lost.ID); got.Status != client.CallError || got.Title != "hold" {
 		t.Errorf("lost: %+v", got)

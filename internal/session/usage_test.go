@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/testrig"
 )
 
 // usageOfTenant asks anew, whatever was asked a moment ago.
@@ -51,7 +52,7 @@ func TestUsage(t *testing.T) {
 	h.host.box(other.ID).memory.Store(5)
 	h.m.sessions[two.ID].spilled.Store(77)
 	running := h.background(two.ID, "hold")
-	await(t, "the command holds", func() bool { return h.host.box(two.ID).holding.Load() == 1 })
+	testrig.Eventually(t, "the command holds", func() bool { return h.host.box(two.ID).holding.Load() == 1 })
 
 	waiting, leave := context.WithCancel(t.Context())
 	var wg sync.WaitGroup

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/testrig"
 )
 
 // raw sends bytes to the daemon as they are and gives the head of the answer.
@@ -271,14 +272,14 @@ time.sleep(3600)
 	cmd.Stdout, cmd.Stderr = &out, &out
 	must(t, cmd.Start())
 	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
-	eventually(t, "the flood stands", func() bool { return strings.Contains(out.String(), "\n") })
+	testrig.Eventually(t, "the flood stands", func() bool { return strings.Contains(out.String(), "\n") })
 	for range 5 {
 		if c := bash(t, s.b, s.neighbour.ID, "echo here"); strings.TrimSpace(c.Output) != "here" {
 			t.Errorf("neighbour: %q", c.Output)
 		}
 	}
 	// One that is refused has a descriptor until it is closed.
-	eventually(t, "a cap per user: 3000 connections are not 3000 descriptors", func() bool {
+	testrig.Eventually(t, "a cap per user: 3000 connections are not 3000 descriptors", func() bool {
 		return countFDs(s.cmd.Process.Pid) <= 1024+200
 	})
 }
@@ -547,7 +548,7 @@ func TestD17FullStateDisk(t *testing.T) {
 		}
 	}
 	must(t, os.Remove(name))
-	eventually(t, "it is ready again", func() bool {
+	testrig.Eventually(t, "it is ready again", func() bool {
 		h, err := s.admin.Ready(t.Context())
 		return err == nil && h.Status == "ok"
 	})

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/testrig"
 )
 
 // A1: no way into the agent from a tool.
@@ -120,7 +121,7 @@ func TestA7AgentKilled(t *testing.T) {
 		c, _ := tryCall(s.a, s.attacker.ID, "bash", map[string]any{"command": "echo once >> /workspace/ran; echo begun; sleep 3600", "timeout": longest.Milliseconds()})
 		done <- c
 	}()
-	eventually(t, "the call runs and what it printed has arrived", func() bool {
+	testrig.Eventually(t, "the call runs and what it printed has arrived", func() bool {
 		return read(s.tree+"/ran") != "" && strings.Contains(outputSoFar(t, s.a, s.attacker.ID), "begun")
 	})
 	must(t, syscall.Kill(pid, syscall.SIGKILL))
@@ -134,7 +135,7 @@ func TestA7AgentKilled(t *testing.T) {
 	case <-time.After(patience):
 		t.Fatal("the call hangs after its agent was killed")
 	}
-	eventually(t, "the session is lost", func() bool {
+	testrig.Eventually(t, "the session is lost", func() bool {
 		x, err := s.a.GetSession(t.Context(), s.attacker.ID)
 		return err == nil && x.State == client.SessionLost && x.Reason != ""
 	})

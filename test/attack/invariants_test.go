@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/testrig"
 )
 
 // scene is one attack: an attacker's session beside a neighbour's, on a daemon
@@ -91,11 +92,11 @@ func (s *scene) invariants(t *testing.T, pid int) {
 	// The attacker's session ends and nothing of it is left.
 	s.a.EndSession(ctx, s.attacker.ID, client.EndOptions{Force: true})
 	if s.base != 0 {
-		eventually(t, "no process in the attacker's uid range", func() bool {
+		testrig.Eventually(t, "no process in the attacker's uid range", func() bool {
 			return len(processesIn(s.base)) == 0
 		})
 	}
-	eventually(t, "no cgroup of the attacker's session", func() bool {
+	testrig.Eventually(t, "no cgroup of the attacker's session", func() bool {
 		for _, g := range s.groups {
 			if _, err := os.Stat(g); err == nil {
 				return false
@@ -105,12 +106,12 @@ func (s *scene) invariants(t *testing.T, pid int) {
 		return len(left) == 0
 	})
 	if current.engine {
-		eventually(t, "no container of the attacker's session", func() bool {
+		testrig.Eventually(t, "no container of the attacker's session", func() bool {
 			_, ok := containerPID(s.attacker.ID)
 			return !ok
 		})
 	}
-	eventually(t, "no mount of the attacker's session", func() bool {
+	testrig.Eventually(t, "no mount of the attacker's session", func() bool {
 		return !strings.Contains(read("/proc/self/mountinfo"), s.attacker.ID)
 	})
 	// The host is as it was.
@@ -126,7 +127,7 @@ func (s *scene) invariants(t *testing.T, pid int) {
 		t.Errorf("the host changed:\nbefore %+v\nafter  %+v", s.before, after)
 	}
 	if s.cmd.Process.Pid == pid {
-		eventually(t, "the daemon's descriptors are back", func() bool {
+		testrig.Eventually(t, "the daemon's descriptors are back", func() bool {
 			return countFDs(pid) <= s.fds+8 // pooled connections
 		})
 	}

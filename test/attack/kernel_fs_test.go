@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/testrig"
 )
 
 // appendConfig adds a line to a section of the rig's configuration.
@@ -286,7 +287,7 @@ func TestK21PerUser(t *testing.T) {
 		Tool: "bash", Input: []byte(`{"command":"ulimit -n $(ulimit -Hn); /workspace/probe peruid 100000 hold","timeout":600000}`), WaitMillis: &now,
 	}, client.CallOptions{})
 	must(t, err)
-	eventually(t, "all is taken", func() bool { return strings.Contains(outputSoFar(t, s.a, s.attacker.ID), "pipes") })
+	testrig.Eventually(t, "all is taken", func() bool { return strings.Contains(outputSoFar(t, s.a, s.attacker.ID), "pipes") })
 	theirs := probe(t, s.b, s.neighbour.ID, "peruid", "5")
 	holds(t, "neighbour", theirs["inotify"] == "5" && theirs["pipes"] == "5", "meanwhile it can have %v", theirs)
 	own := s.probe(t, "peruid", "5")
@@ -306,7 +307,7 @@ func TestK22IPC(t *testing.T) {
 		Tool: "bash", Input: []byte(`{"command":"/workspace/probe ipc canary","timeout":600000}`), WaitMillis: &now,
 	}, client.CallOptions{})
 	must(t, err)
-	eventually(t, "all is left", func() bool { return strings.Contains(outputSoFar(t, s.b, n.ID), "leave-abstract") })
+	testrig.Eventually(t, "all is left", func() bool { return strings.Contains(outputSoFar(t, s.b, n.ID), "leave-abstract") })
 	got := s.probe(t, "ipc")
 	holds(t, "shm", got["shm"] == "0", "seen from another session: %v", got)
 	holds(t, "sysv", got["sysv"] != "ok", "seen from another session: %v", got)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/sandbox/inside"
+	"github.com/toold/toold/internal/testrig"
 )
 
 // K1: what a tool's process may do, as the kernel says it.
@@ -319,7 +320,7 @@ func TestK27Terminals(t *testing.T) {
 		Tool: "bash", Input: fmt.Appendf(nil, `{"command":"/workspace/probe terminals %d hold","timeout":600000}`, tried), WaitMillis: &now,
 	}, client.CallOptions{})
 	must(t, err)
-	eventually(t, "all is taken", func() bool { return strings.Contains(outputSoFar(t, s.a, s.attacker.ID), "terminals") })
+	testrig.Eventually(t, "all is taken", func() bool { return strings.Contains(outputSoFar(t, s.a, s.attacker.ID), "terminals") })
 	taken := host() - before
 	holds(t, "taken", taken < tried, "%d terminals of the host are one session's", taken)
 	theirs := probe(t, s.b, s.neighbour.ID, "terminals", "5")

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/testrig"
 )
 
 // narrow allows five commands and nothing else.
@@ -276,7 +277,7 @@ func (s *scene) asked(t *testing.T, x *client.Session, tool string, input any) (
 		done <- c
 	}()
 	var got *client.Approval
-	eventually(t, "the approval is pending", func() bool {
+	testrig.Eventually(t, "the approval is pending", func() bool {
 		for _, a := range s.pending(t) {
 			if !known[a.ID] {
 				got = &a
@@ -401,7 +402,7 @@ func TestR8PendingOverACrash(t *testing.T) {
 	s.start(t)
 	// The next daemon judges the call before it shows its approval.
 	var list []client.Approval
-	eventually(t, "the approval is pending again", func() bool {
+	testrig.Eventually(t, "the approval is pending again", func() bool {
 		list = s.pending(t)
 		return len(list) > 0
 	})
@@ -414,7 +415,7 @@ func TestR8PendingOverACrash(t *testing.T) {
 	if _, err := s.a.AnswerApproval(t.Context(), a.ID, client.ApprovalAnswer{Answer: client.AnswerOnce}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the call ends", func() bool {
+	testrig.Eventually(t, "the call ends", func() bool {
 		c, err := s.a.GetCall(t.Context(), a.CallID)
 		return err == nil && c.Finished() && c.Error == nil
 	})

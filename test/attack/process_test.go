@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/testrig"
 )
 
 // E1: a call ends when its leader does, whatever it left behind; what it left is
@@ -67,11 +68,11 @@ func TestE2SurvivorsAtEnd(t *testing.T) {
 		return n
 	}
 	go tryCall(s.a, s.attacker.ID, "bash", map[string]any{"command": "setsid bash -c 'setsid sleep 3600 & sleep 3600' & sleep 3600", "timeout": longest.Milliseconds()})
-	eventually(t, "the sleepers run", func() bool { return alive() > 3 })
+	testrig.Eventually(t, "the sleepers run", func() bool { return alive() > 3 })
 	if _, err := s.a.EndSession(t.Context(), s.attacker.ID, client.EndOptions{Force: true}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "nothing lives", func() bool { return alive() == 0 })
+	testrig.Eventually(t, "nothing lives", func() bool { return alive() == 0 })
 }
 
 // E3: processes that will not end.
@@ -194,7 +195,7 @@ func TestE6Zombies(t *testing.T) {
 	if !strings.Contains(c.Output, fmt.Sprintf("zombies %d", n)) {
 		t.Errorf("%q %v", c.Output, c.Metadata)
 	}
-	eventually(t, "none is left", func() bool {
+	testrig.Eventually(t, "none is left", func() bool {
 		return strings.TrimSpace(s.bash(t, "ps -e -o stat= 2>/dev/null | grep -c Z; true").Output) == "0"
 	})
 }
@@ -293,7 +294,7 @@ func TestE10DaemonKilled(t *testing.T) {
 		must(t, err)
 		calls = append(calls, running{x.ID, c.ID, tree, pad})
 	}
-	eventually(t, "all calls run", func() bool {
+	testrig.Eventually(t, "all calls run", func() bool {
 		for _, c := range calls {
 			if read(filepath.Join(c.tree, "ran")) == "" {
 				return false
@@ -312,7 +313,7 @@ func TestE10DaemonKilled(t *testing.T) {
 			fmt.Fprintln(&want, strings.TrimSpace(fmt.Sprintf("line %d %s", i, c.pad)))
 		}
 		var got *client.Call
-		eventually(t, "call "+c.call+" finishes", func() bool {
+		testrig.Eventually(t, "call "+c.call+" finishes", func() bool {
 			var err error
 			got, err = s.a.GetCall(t.Context(), c.call)
 			return err == nil && got.Finished()
@@ -356,7 +357,7 @@ func TestE11Races(t *testing.T) {
 			t.Fatalf("abort %d: %v", i, err)
 		}
 	}
-	eventually(t, "all aborted calls have ended", func() bool {
+	testrig.Eventually(t, "all aborted calls have ended", func() bool {
 		out := s.bash(t, "pgrep -c sleep; true").Output
 		return strings.TrimSpace(out) == "0"
 	})

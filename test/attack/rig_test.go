@@ -3,7 +3,6 @@ package attack
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -14,11 +13,13 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/testrig"
 )
 
 // bin is where the programs under test were built to.
@@ -95,27 +96,18 @@ func cannot() string {
 	if bin.runc, err = findProgram("runc"); err != nil {
 		return "no runc: run `make build` first"
 	}
+	if firstUID, _, err = testrig.ClaimUIDs(); err != nil {
+		return err.Error()
+	}
 	return ""
 }
 
 // build compiles what is tested, as `make build` does.
 func build(dir string) error {
-	top, err := filepath.Abs("../..")
-	if err != nil {
-		return err
+	for at, name := range map[*string]string{&bin.toold: "toold", &bin.toolctl: "toolctl", &bin.agent: "toolagent", &bin.probe: "probe"} {
+		*at = filepath.Join(dir, name)
 	}
-	for _, b := range []struct {
-		at  *string
-		pkg string
-	}{{&bin.toold, "cmd/toold"}, {&bin.toolctl, "cmd/toolctl"}, {&bin.agent, "cmd/toolagent"}, {&bin.probe, "test/attack/probe"}} {
-		*b.at = filepath.Join(dir, filepath.Base(b.pkg))
-		cmd := exec.Command("go", "build", "-trimpath", "-o", *b.at, "./"+b.pkg)
-		cmd.Dir, cmd.Env = top, append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("build %s: %w\n%s", b.pkg, err, out)
-		}
-	}
-	return nil
+	return testrig.Build(dir, "cmd/toold", "cmd/toolctl", "cmd/toolagent", "test/attack/probe")
 }
 
 // removeCgroups takes away the empty cgroups that the run's parent had.
@@ -151,12 +143,17 @@ type rig struct {
 	trees       string         // the configured worktree root
 }
 
-// uidBase spreads the runs over the range, so that two at once do not meet; those of
-// the drivers' tests lie above, with room for a hundred sessions between.
+// firstUID is where the ids of this process begin, and bases counts the daemons that have
+// had some.
+var (
+	firstUID uint32
+	bases    atomic.Uint32
+)
+
+// uidBase is where the ids of another daemon begin: sixteen ranges, apart from those of
+// the one before, whose processes may still end.
 func uidBase() uint32 {
-	var b [2]byte
-	rand.Read(b[:])
-	return 1_900_000_000/65536*65536 + (uint32(b[0])%112)*16*65536
+	return firstUID + bases.Add(1)%(testrig.UIDRanges/16)*16*testrig.RangeSize
 }
 
 // newRig starts a daemon, by wrap unless that is nil. extra is added to its
@@ -217,7 +214,7 @@ func (r *rig) start(t *testing.T) {
 	r.admin = client.New(client.Options{Socket: r.socket, HTTPTimeout: patience})
 	r.a = client.New(client.Options{Socket: r.socket, Tenant: "a", HTTPTimeout: patience})
 	r.b = client.New(client.Options{Socket: r.socket, Tenant: "b", HTTPTimeout: patience})
-	eventually(t, "the daemon is ready", func() bool {
+	testrig.Eventually(t, "the daemon is ready", func() bool {
 		h, err := r.admin.Ready(context.Background())
 		return err == nil && h.Status == "ok"
 	})
@@ -404,20 +401,8 @@ func copyFile(t *testing.T, from, to string, mode os.FileMode) {
 	must(t, os.Chmod(to, mode))
 }
 
-// patience is how long anything may take on a machine that does much else beside:
-// for liveness, not for speed.
-const patience = 2 * time.Minute
-
-// eventually waits for a condition.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		if ok() {
-			return
-		}
-	}
-	t.Fatalf("not within %s: %s", patience, what)
-}
+// patience is how long anything may take.
+const patience = testrig.Patience
 
 // lockedBuffer takes the daemon's log.
 type lockedBuffer struct {

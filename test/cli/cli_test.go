@@ -4,13 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/toold/toold/internal/testrig"
 )
 
 // programs is the directory of the binaries under test, with the runtime beside
@@ -66,26 +67,14 @@ func build(dir string) string {
 	if os.Getuid() != 0 {
 		return "not root"
 	}
-	top, err := filepath.Abs("../..")
-	if err != nil {
+	if _, err := testrig.Bin("runc"); err != nil {
 		return err.Error()
-	}
-	runc := filepath.Join(top, "bin", "runc")
-	if _, err := os.Stat(runc); err != nil {
-		if runc, err = exec.LookPath("runc"); err != nil {
-			return "no runc: run `make build` first"
-		}
 	}
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return err.Error()
 	}
-	if err := os.Symlink(runc, filepath.Join(dir, "runc")); err != nil {
+	if err := testrig.Build(dir, "cmd/toold", "cmd/toolctl", "cmd/toolagent"); err != nil {
 		return err.Error()
-	}
-	cmd := exec.Command("go", "build", "-trimpath", "-o", dir+"/", "./cmd/toold", "./cmd/toolctl", "./cmd/toolagent")
-	cmd.Dir, cmd.Env = top, append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Sprintf("build: %v\n%s", err, out)
 	}
 	return ""
 }

@@ -12,13 +12,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/testrig"
 )
 
 // bound is how long anything may take that only has to happen some time.
@@ -31,7 +31,8 @@ type rig struct {
 	dir    string // others may pass it, as the users of sandboxes must
 	socket string
 	cgroup string // parent of the cgroups of its sessions
-	uids   int
+	uids   uint32
+	unused func() // gives them back
 
 	cmd   *exec.Cmd
 	stdin io.Closer
@@ -41,22 +42,15 @@ type rig struct {
 	killed bool // and has not been started again
 }
 
-// rigs counts them. Each has uids of its own, from 22,000 × 65,536 on; the other tests
-// that run at the same time have theirs elsewhere.
-var rigs atomic.Int32
-
 // openRig makes a rig's directory; it starts nothing.
 func openRig() (*rig, error) {
 	dir, err := os.MkdirTemp("", prefix)
 	if err != nil {
 		return nil, err
 	}
-	return &rig{
-		dir:    dir,
-		socket: filepath.Join(dir, "run", "toold.sock"),
-		cgroup: filepath.Base(dir),
-		uids:   (22000 + int(rigs.Add(1)%62)*16) << 16,
-	}, nil
+	r := &rig{dir: dir, socket: filepath.Join(dir, "run", "toold.sock"), cgroup: filepath.Base(dir)}
+	r.uids, r.unused, err = testrig.ClaimUIDs()
+	return r, err
 }
 
 // newRig gives a script its directories and environment; it starts nothing.
@@ -97,7 +91,7 @@ func (r *rig) start(flags []string) error {
 	r.cmd = exec.Command(filepath.Join(programs, "toold"), append([]string{
 		"--ephemeral",
 		"--socket", r.socket, "--state-dir", filepath.Join(r.dir, "state"), "--run-dir", filepath.Join(r.dir, "run"),
-		"--metrics-listen", "", "--cgroup-parent", "/" + r.cgroup, "--uid-base", strconv.Itoa(r.uids), "--log", "text",
+		"--metrics-listen", "", "--cgroup-parent", "/" + r.cgroup, "--uid-base", strconv.FormatUint(uint64(r.uids), 10), "--log", "text",
 	}, flags...)...)
 	// A file: a daemon that writes to a pipe whose reader was killed dies of it.
 	var err error
@@ -173,6 +167,7 @@ func (r *rig) close(t teller) {
 		defer t.FailNow()
 	}
 	_ = os.RemoveAll(r.dir)
+	r.unused()
 }
 
 // hasCgroup reports whether the parent of the script's cgroups is there.

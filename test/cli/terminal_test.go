@@ -15,6 +15,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/internal/testrig"
 )
 
 // cmdTerminal runs one of our programs with a terminal as its input and output. What
@@ -94,18 +96,11 @@ func readPressing(master *os.File, presses []press) (shown []byte, err error) {
 
 // openPTY makes a terminal: what is written to the slave can be read from the master.
 func openPTY() (master, slave *os.File, err error) {
-	master, err = os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	master, path, err := testrig.Terminal()
 	if err != nil {
 		return nil, nil, err
 	}
-	n, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
-	if err == nil {
-		err = unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0)
-	}
-	if err == nil {
-		slave, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
-	}
-	if err != nil {
+	if slave, err = os.OpenFile(path, os.O_RDWR|unix.O_NOCTTY, 0); err != nil {
 		return nil, nil, errors.Join(err, master.Close())
 	}
 	return master, slave, nil

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -15,6 +14,7 @@ import (
 	"github.com/docker/docker/api/types/container"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/testrig"
 )
 
 // house is toold in a container beside what compose.yaml has.
@@ -33,22 +33,13 @@ func (e *engine) build(t *testing.T) {
 	t.Helper()
 	bin := filepath.Join(e.dir, "bin")
 	must(t, os.Mkdir(bin, 0o755))
-	cmd := exec.Command("go", "build", "-trimpath", "-o", bin+"/", "./cmd/toold", "./cmd/toolctl", "./cmd/toolagent")
-	cmd.Dir, cmd.Env = "../..", append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
-	}
-	runc, err := filepath.Abs("../../bin/runc")
-	must(t, err)
-	if _, err := os.Stat(runc); err != nil {
-		skip(t, "there is no bin/runc: run make build")
+	must(t, testrig.Build(bin, "cmd/toold", "cmd/toolctl", "cmd/toolagent"))
+	if _, err := testrig.Bin("runc"); err != nil {
+		skip(t, err.Error())
 	}
 	context := map[string]string{
 		"deploy": "../../deploy", "scripts/install": "../../scripts/install", "config.toml": "../../config.toml",
-		"bin": bin, "bin/runc": runc,
-	}
-	if runsc := program(t, "runsc"); runsc != "" {
-		context["bin/runsc"] = runsc
+		"bin": bin,
 	}
 	e.image("toold", "deploy/docker/Dockerfile", map[string]string{"GO_IMAGE": base, "BASE_IMAGE": base}, context)
 }
@@ -62,10 +53,9 @@ func (e *engine) open(t *testing.T, over ...string) *house {
 		h.c = overlaid(t, "compose.yaml", over[0], env)
 	}
 	h.socket = filepath.Join(e.dir, "run/toold/toold.sock")
-	// Apart from a toold that this machine may have.
 	h.flags = []string{
 		"--state-dir", filepath.Join(e.dir, "var/lib/toold"), "--run-dir", filepath.Join(e.dir, "run/toold"), "--socket", h.socket,
-		"--cgroup-parent", h.cgroup, "--uid-base", fmt.Sprint((23500 + os.Getpid()%30*16) << 16),
+		"--cgroup-parent", h.cgroup, "--uid-base", fmt.Sprint(testrig.UIDs(t)),
 	}
 	h.api = client.New(client.Options{Socket: h.socket})
 	t.Cleanup(h.api.Close)
@@ -92,7 +82,7 @@ func (e *engine) open(t *testing.T, over ...string) *house {
 func (h *house) start(t *testing.T) {
 	t.Helper()
 	h.container = h.up(h.c, "toold", h.flags...)
-	eventually(t, "toold is ready", func() bool {
+	testrig.Eventually(t, "toold is ready", func() bool {
 		if state, err := h.ContainerInspect(t.Context(), h.container); err != nil || !state.State.Running {
 			t.Fatalf("toold has ended: %v\n%s", err, h.log(h.container))
 		}
@@ -153,7 +143,7 @@ func (h *house) restart(t *testing.T, session string) {
 	}, client.CallOptions{})
 	must(t, err)
 	// Running is said of a call that the agent may have yet to hear of.
-	eventually(t, "the call has begun to print", func() bool {
+	testrig.Eventually(t, "the call has begun to print", func() bool {
 		c, err := h.api.GetCall(t.Context(), call.ID)
 		if err != nil || c.Status != client.CallRunning {
 			return c != nil && c.Finished()
@@ -169,7 +159,7 @@ func (h *house) restart(t *testing.T, session string) {
 	})
 	h.remove(h.container, true)
 	h.start(t)
-	eventually(t, "the call has ended", func() bool {
+	testrig.Eventually(t, "the call has ended", func() bool {
 		c, err := h.api.GetCall(t.Context(), call.ID)
 		return err == nil && c.Status == client.CallCompleted
 	})
@@ -262,7 +252,7 @@ ENTRYPOINT ["/bin/prometheus", "--config.file=/etc/prometheus/prometheus.yml", "
 	id := h.up(h.c, "prometheus")
 	defer h.remove(id, true)
 	var out string
-	eventually(t, "Prometheus sees toold", func() bool {
+	testrig.Eventually(t, "Prometheus sees toold", func() bool {
 		out, _ = h.exec(id, "/bin/promtool", "query", "instant", "http://127.0.0.1:9090", `up{job="toold"}`)
 		return strings.Contains(out, "=> 1 ")
 	})

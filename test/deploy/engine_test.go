@@ -279,13 +279,3 @@ func (e *engine) log(id string) string {
 	_, _ = stdcopy.StdCopy(&out, &out, r)
 	return out.String()
 }
-
-// eventually waits until what is asked for is so.
-func eventually(t *testing.T, what string, so func() bool) {
-	t.Helper()
-	for end := time.Now().Add(bound); !so(); time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("never: ", what)
-		}
-	}
-}

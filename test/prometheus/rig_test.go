@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -23,6 +22,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/testrig"
 )
 
 const (
@@ -93,12 +93,7 @@ func startDaemon(t *testing.T, x tools, config string) *daemon {
 	must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	must(t, os.Chmod(dir, 0o711))
-	build := exec.Command("go", "build", "-trimpath", "-o", dir+"/", "./cmd/toold", "./cmd/toolagent")
-	build.Dir, build.Env = "../..", append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
-	}
-	must(t, os.Symlink(x.runc, filepath.Join(dir, "runc")))
+	must(t, testrig.Build(dir, "cmd/toold", "cmd/toolagent"))
 	file := filepath.Join(dir, "config.toml")
 	must(t, os.WriteFile(file, []byte(config), 0o600))
 
@@ -111,7 +106,7 @@ func startDaemon(t *testing.T, x tools, config string) *daemon {
 	// also when this test is killed.
 	cmd := exec.Command(filepath.Join(dir, "toold"), "--ephemeral", "--config", file, "--log", "json",
 		"--socket", socket, "--state-dir", filepath.Join(dir, "state"), "--run-dir", filepath.Join(dir, "run"),
-		"--metrics-listen", "127.0.0.1:0", "--cgroup-parent", "/"+cgroup, "--uid-base", strconv.Itoa((23000+rand.IntN(30)*16)<<16))
+		"--metrics-listen", "127.0.0.1:0", "--cgroup-parent", "/"+cgroup, "--uid-base", strconv.FormatUint(uint64(testrig.UIDs(t)), 10))
 	cmd.Stdout, cmd.Stderr = d.log, d.log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	stdin, err := cmd.StdinPipe()

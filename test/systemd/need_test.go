@@ -11,6 +11,8 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+
+	"github.com/toold/toold/internal/testrig"
 )
 
 // need skips the test where no systemd can be booted; where TOOLD_TEST_REQUIRE
@@ -89,24 +91,8 @@ func installed(t *testing.T) string {
 }
 
 func install(dir string) error {
-	build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-o", filepath.Join(dir, "bin")+"/", "./cmd/toold", "./cmd/toolctl", "./cmd/toolagent")
-	build.Dir = repository
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	build.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("build: %w\n%s", err, out)
-	}
-	for _, runtime := range []string{"runc", "runsc"} {
-		from, err := filepath.Abs(filepath.Join(repository, "bin", runtime))
-		if err != nil {
-			return err
-		}
-		if _, err := os.Stat(from); err != nil {
-			continue
-		}
-		if err := os.Symlink(from, filepath.Join(dir, "bin", runtime)); err != nil {
-			return err
-		}
+	if err := testrig.Build(filepath.Join(dir, "bin"), "cmd/toold", "cmd/toolctl", "cmd/toolagent"); err != nil {
+		return err
 	}
 	cmd := exec.Command("scripts/install")
 	cmd.Dir = repository

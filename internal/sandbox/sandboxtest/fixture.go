@@ -4,8 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"errors"
-	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -16,10 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/testrig"
 )
 
 // Fixture is what the driver of one test has to itself on the host.
@@ -75,36 +72,12 @@ func (f *Fixture) End(d sandbox.Driver) {
 	}
 }
 
-// The ranges of ids that specs have: each process of tests has a block of them to
-// itself, or one would see the processes of another's sandboxes as left by its own.
-// Those of daemons that tests start lie below.
-const (
-	firstBase   = 0x7940_0000
-	blockRanges = 192
-	blocks      = 8
+// bases counts the ranges of ids that specs were given, over and over, and block is the
+// first id of all that this process has.
+var (
+	bases atomic.Uint32
+	block = sync.OnceValues(func() (uint32, error) { base, _, err := testrig.ClaimUIDs(); return base, err })
 )
-
-// bases counts the ranges that were given, over and over.
-var bases atomic.Uint32
-
-// block is the first id of this process's block. An abstract socket is the claim to
-// it, which the kernel lets go of when the process ends.
-var block = sync.OnceValues(func() (uint32, error) {
-	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return 0, err
-	}
-	for i := range uint32(blocks) {
-		err := unix.Bind(fd, &unix.SockaddrUnix{Name: fmt.Sprintf("@toold-test-uids-%d", i)})
-		if err == nil {
-			return firstBase + i*blockRanges*sandbox.RangeSize, nil
-		}
-		if !errors.Is(err, unix.EADDRINUSE) {
-			return 0, err
-		}
-	}
-	return 0, fmt.Errorf("%d processes of tests have all ids", blocks)
-})
 
 // Spec is that of a small session with names and ids of its own and an empty worktree.
 func (f *Fixture) Spec() sandbox.Spec {
@@ -119,7 +92,7 @@ func (f *Fixture) Spec() sandbox.Spec {
 		SessionID:   "ses_" + RandomHex(8),
 		Incarnation: RandomHex(8),
 		Owner:       f.Owner,
-		UIDBase:     first + bases.Add(1)%blockRanges*sandbox.RangeSize,
+		UIDBase:     first + bases.Add(1)%testrig.UIDRanges*sandbox.RangeSize,
 		Limits:      client.Limits{Memory: 256 << 20, PIDs: 64, Tmp: 16 << 20},
 		Worktree:    sandbox.Worktree{Mode: client.WorktreeEmpty, Target: sandbox.Workspace},
 		Nonce:       nonce,

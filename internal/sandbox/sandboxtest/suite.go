@@ -13,13 +13,13 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/testrig"
 )
 
 // Subject is a driver under test.
@@ -96,13 +96,11 @@ func Run(t *testing.T, open func(t testing.TB, agent string) Subject) {
 // BuildAgent builds the agent as it ships, for the time of the test.
 func BuildAgent(t testing.TB) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "toolagent")
-	cmd := exec.Command("go", "build", "-trimpath", "-o", path, "github.com/toold/toold/cmd/toolagent")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("build the agent: %v\n%s", err, out)
+	dir := t.TempDir()
+	if err := testrig.Build(dir, "cmd/toolagent"); err != nil {
+		t.Fatal(err)
 	}
-	return path
+	return filepath.Join(dir, "toolagent")
 }
 
 // suite is one test of the suite.
