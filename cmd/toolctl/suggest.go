@@ -4,28 +4,25 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/agnivade/levenshtein"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/toold/toold/internal/plain"
 )
 
 // didYouMean names the nearest of known, as the middle of a sentence; "" when
 // none is near. known may be hostile.
 func didYouMean(asked string, known []string) string {
-	best, distance := "", 1+max(1, min(3, len(asked)/2))
+	near := plain.Near(asked, known)
 	for _, k := range known {
-		d := levenshtein.ComputeDistance(strings.ToLower(asked), strings.ToLower(k))
-		if strings.HasPrefix(k, asked) && asked != "" {
-			d = min(d, 1)
-		}
-		if d < distance {
-			best, distance = k, d
+		if len(near) == 0 && asked != "" && strings.HasPrefix(k, asked) {
+			near = append(near, k)
 		}
 	}
-	if best == "" {
+	if len(near) == 0 {
 		return ""
 	}
-	return fmt.Sprintf(", did you mean %q?", line(best))
+	return fmt.Sprintf(", did you mean %q?", line(near[0]))
 }
 
 func flagNames(c *cobra.Command) []string {

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/tomltext"
 	"github.com/toold/toold/internal/tool/run/wildcard"
 )
@@ -159,7 +160,7 @@ func (p *parser) lintScopes() {
 	profiles := p.set.Profiles()
 	for _, s := range p.set.scoped {
 		if s.profile != nil && !slices.ContainsFunc(profiles, s.profile.Match) {
-			p.warn(s.line, "the rule is for a profile that there is not: there are %s", clip(strings.Join(profiles, ", ")))
+			p.warn(s.line, "the rule is for a profile that there is not: there are %s", plain.Cut(strings.Join(profiles, ", "), 200))
 		}
 	}
 }

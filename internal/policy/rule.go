@@ -7,6 +7,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/tool/run/wildcard"
 )
 
@@ -140,11 +141,11 @@ func checkReason(s string) error {
 	return nil
 }
 
-// quoted shows text of any origin in a message: escaped and cut.
+// quoted shows a string of the configuration.
 func quoted(s string) string {
 	const most = 80
 	if len(s) > most {
-		return strconv.Quote(strings.ToValidUTF8(s[:most], "")) + "…"
+		s = plain.Cut(s, most)
 	}
 	return strconv.Quote(s)
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/tomltext"
 	"github.com/toold/toold/internal/tool/run/wildcard"
 )
@@ -84,7 +85,7 @@ func (s *Set) Stack(profile, tenant string) (*Stack, error) {
 }
 
 func profileError(profile, tenant string, exists bool, may []string) error {
-	list := "it may use " + clip(strings.Join(may, ", "))
+	list := "it may use " + plain.Cut(strings.Join(may, ", "), 200)
 	if len(may) == 0 {
 		list = "it may use none: give tenant." + tenant + ".profiles a name"
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/tomltext"
 	"github.com/toold/toold/internal/tool"
 )
@@ -114,9 +115,9 @@ func (p *parser) try(tools *tool.Registry, e *expectation, work *int) error {
 	v := stack.Judge(requests)
 	switch {
 	case v.Action != e.want:
-		return fmt.Errorf("%s %s is %s by %s, want %s", e.tool, clip(string(input)), v.Action, v.by(), e.want)
+		return fmt.Errorf("%s %s is %s by %s, want %s", e.tool, plain.Cut(string(input), 200), v.Action, v.by(), e.want)
 	case e.rule != "" && e.rule != v.Pattern:
-		return fmt.Errorf("%s %s is %s by %s, want the rule %s", e.tool, clip(string(input)), v.Action, v.by(), e.rule)
+		return fmt.Errorf("%s %s is %s by %s, want the rule %s", e.tool, plain.Cut(string(input), 200), v.Action, v.by(), e.rule)
 	}
 	return nil
 }
@@ -146,15 +147,6 @@ func (v *Verdict) by() string {
 		return v.Rule
 	}
 	return v.Rule + " (" + v.Pattern + ")"
-}
-
-// clip shortens text for a message.
-func clip(s string) string {
-	const most = 200
-	if len(s) > most {
-		return strings.ToValidUTF8(s[:most], "") + "…"
-	}
-	return s
 }
 
 // Tests is how many [[test]]s the Set has passed.

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/plain"
 )
 
 // bodyShapes gives the shape of every JSON body of the API.
@@ -56,7 +57,7 @@ func wantType(r *http.Request, want string) error {
 	kind, params, err := mime.ParseMediaType(got)
 	charset := strings.ToLower(params["charset"])
 	if err != nil || kind != want || len(r.Header.Values("Content-Type")) > 1 || (charset != "" && charset != "utf-8") {
-		return invalidStatus(http.StatusUnsupportedMediaType, fmt.Sprintf("Content-Type %q is not %s", clip(got), want),
+		return invalidStatus(http.StatusUnsupportedMediaType, fmt.Sprintf("Content-Type %q is not %s", plain.Cut(got, maxShown), want),
 			"send the header Content-Type: "+want)
 	}
 	return nil

@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"strconv"
 	"time"
+
+	"github.com/toold/toold/internal/plain"
 )
 
 // putFile gives the body to the sandbox as it arrives.
@@ -77,7 +79,7 @@ func parseMode(v string) (uint32, error) {
 	}
 	mode, err := strconv.ParseUint(v, 8, 32)
 	if err != nil || mode > 0o777 {
-		return 0, invalid(fmt.Sprintf("mode=%q is not permission bits in octal", clip(v)), "such as 0644 or 0755")
+		return 0, invalid(fmt.Sprintf("mode=%q is not permission bits in octal", plain.Cut(v, maxShown)), "such as 0644 or 0755")
 	}
 	return uint32(mode), nil
 }

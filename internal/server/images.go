@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/plain"
 )
 
 func (s *Server) listImages(x *exchange, r *request) error {
@@ -23,7 +24,7 @@ func (s *Server) pullImage(x *exchange, r *request) error {
 		return err
 	}
 	if req.Ref == "" || wrongImage(req.Ref) != "" {
-		return invalid(fmt.Sprintf("ref %q is not the name of an image: %s", clip(req.Ref), wrongImage(req.Ref)), "such as debian:12")
+		return invalid(fmt.Sprintf("ref %q is not the name of an image: %s", plain.Cut(req.Ref, maxShown), wrongImage(req.Ref)), "such as debian:12")
 	}
 	release, err := s.stream(r)
 	if err != nil {
@@ -46,7 +47,7 @@ func (s *Server) pullImage(x *exchange, r *request) error {
 func (s *Server) importImage(x *exchange, r *request) error {
 	name := r.query.Get("name")
 	if name != "" && wrongImage(name) != "" {
-		return invalid(fmt.Sprintf("name=%q is not the name of an image: %s", clip(name), wrongImage(name)), "such as tools:1")
+		return invalid(fmt.Sprintf("name=%q is not the name of an image: %s", plain.Cut(name, maxShown), wrongImage(name)), "such as tools:1")
 	}
 	if r.ContentLength > s.cfg.MaxImage {
 		return s.imageTooLarge()

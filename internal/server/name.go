@@ -7,8 +7,12 @@ import (
 	"unicode/utf8"
 )
 
-// maxName bounds ids and names in paths and queries.
-const maxName = 64
+// maxName bounds ids and names in paths and queries, and maxShown what is shown of one
+// that is wrong.
+const (
+	maxName  = 64
+	maxShown = 100
+)
 
 // wrongName says what is wrong with the id or the name of a session, "" for
 // nothing.
@@ -76,12 +80,4 @@ func wrongText(s string, limit int) string {
 		return fmt.Sprintf("has a control character at byte %d", i)
 	}
 	return ""
-}
-
-// clip shortens what a message quotes.
-func clip(s string) string {
-	if len(s) > 100 {
-		return s[:100] + "…"
-	}
-	return s
 }

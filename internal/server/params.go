@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/plain"
 )
 
 // param is one query parameter of a route. Parameters that a route does not
@@ -133,7 +134,7 @@ func (p param) check(values []string) error {
 	}
 	for _, v := range values {
 		if why := p.wrong(v); why != "" {
-			return invalid(fmt.Sprintf("query parameter %s=%q: %s", p.name, clip(v), why), "it is: "+p.doc)
+			return invalid(fmt.Sprintf("query parameter %s=%q: %s", p.name, plain.Cut(v, maxShown), why), "it is: "+p.doc)
 		}
 	}
 	return nil
@@ -223,7 +224,7 @@ func (rt *route) parseID(r *http.Request) (string, error) {
 	}
 	id := r.PathValue("id")
 	if why := kind.wrong(id); why != "" {
-		return "", invalid(fmt.Sprintf("%q is not the id of a %s: %s", clip(id), kind.what, why), kind.hint)
+		return "", invalid(fmt.Sprintf("%q is not the id of a %s: %s", plain.Cut(id, maxShown), kind.what, why), kind.hint)
 	}
 	return id, nil
 }

@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/plain"
 )
 
 // explainPolicy says how a call would be judged. Everybody may ask for their own
@@ -38,7 +39,7 @@ func (s *Server) actFor(r *request, tenant string) error {
 	case !r.who.Admin:
 		return forbidden("only admins may ask about another tenant", `leave "tenant" out`)
 	case !s.identity.Load().tenants[tenant]:
-		return invalid(fmt.Sprintf("no tenant %q", clip(tenant)), "the daemon's config.toml has them as [tenant.NAME]")
+		return invalid(fmt.Sprintf("no tenant %q", plain.Cut(tenant, maxShown)), "the daemon's config.toml has them as [tenant.NAME]")
 	}
 	r.who.Tenant = tenant
 	return nil

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/session"
 )
 
@@ -57,7 +58,7 @@ func parseLabels(values []string) (map[string]string, error) {
 	for _, v := range values {
 		key, value, ok := strings.Cut(v, "=")
 		if !ok || key == "" {
-			return nil, invalid(fmt.Sprintf("label=%q has no key before a =", clip(v)), "write label=key=value")
+			return nil, invalid(fmt.Sprintf("label=%q has no key before a =", plain.Cut(v, maxShown)), "write label=key=value")
 		}
 		if had, ok := labels[key]; ok && had != value {
 			return nil, invalid(fmt.Sprintf("label %q is asked for with two values", key), "no session has both")

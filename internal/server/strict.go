@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/toold/toold/internal/plain"
 )
 
 // Bounds of a JSON body beside its length.
@@ -136,7 +138,7 @@ func (w *walker) fail(format string, args ...any) error {
 
 // pointer escapes a key for a JSON pointer.
 func pointer(key string) string {
-	return strings.NewReplacer("~", "~0", "/", "~1").Replace(clip(key))
+	return strings.NewReplacer("~", "~0", "/", "~1").Replace(plain.Cut(key, maxShown))
 }
 
 func (w *walker) space() {

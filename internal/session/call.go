@@ -9,6 +9,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/agent"
+	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/tool"
 	"github.com/toold/toold/internal/tool/run"
@@ -223,7 +224,7 @@ func checkCall(r *client.CallCreate) error {
 	for _, f := range []struct{ name, value string }{
 		{"key", r.Key}, {"message_id", r.MessageID}, {"agent", r.Agent}, {"model", r.Model},
 	} {
-		if len(f.value) > maxText || !printable(f.value) {
+		if len(f.value) > maxText || !plain.Printable(f.value) {
 			return invalidRequest("%s is UTF-8 text without control characters, at most %d bytes", f.name, maxText)
 		}
 	}

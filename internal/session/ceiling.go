@@ -13,6 +13,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/agent"
+	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/tool"
@@ -231,7 +232,7 @@ func (s *Session) readWorktreeRules(ctx context.Context) error {
 func theTarget(row *store.Session, prep *run.Prepared) (*run.Target, error) {
 	switch {
 	case len(prep.Targets) == 0 && prep.Result != nil:
-		return nil, errors.New(limitText(prep.Result.Output))
+		return nil, errors.New(plain.Cut(prep.Result.Output, maxNote))
 	case len(prep.Targets) == 0 || !prep.Targets[0].Exists:
 		return nil, nil
 	}
@@ -250,13 +251,13 @@ func badWorktreeRules(name string, err error) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &re):
-		err = errors.New(limitText(re.Message))
+		err = errors.New(plain.Cut(re.Message, maxNote))
 	case errors.Is(err, agent.ErrLost), errors.Is(err, agent.ErrViolation), errors.Is(err, context.Canceled):
 		return fmt.Errorf("read %s: %w", name, err)
 	}
 	return &client.Error{
 		Code:    client.CodeInvalidRequest,
-		Message: fmt.Sprintf("the worktree's rules %s cannot be used: %s", name, limitText(err.Error())),
+		Message: fmt.Sprintf("the worktree's rules %s cannot be used: %s", name, plain.Cut(err.Error(), maxNote)),
 		Hint:    "mend the file or remove it; it can only narrow what the session may do",
 	}
 }

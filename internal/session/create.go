@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/tool/run"
@@ -431,7 +432,7 @@ func (s *Session) startFailed(cause error) error {
 		return invalidRequest("%s", errors.Unwrap(cause))
 	case errors.Is(cause, sandbox.ErrMountTarget):
 		return &client.Error{
-			Code: client.CodeInvalidRequest, Message: limitText(errors.Unwrap(cause).Error()),
+			Code: client.CodeInvalidRequest, Message: plain.Cut(errors.Unwrap(cause).Error(), maxNote),
 			Hint: "it must be a plain directory (of git's config, a file), not a link; put that right, or leave the mount out",
 		}
 	case errors.Is(cause, store.ErrFull), errors.Is(cause, context.Canceled):
@@ -446,7 +447,7 @@ func (s *Session) startFailed(cause error) error {
 		// Its log ends with it.
 		return &client.Error{
 			Code:    client.CodeSandboxFailed,
-			Message: fmt.Sprintf("the sandbox of session %s could not be made: %s", s.id, limitText(cause.Error())),
+			Message: fmt.Sprintf("the sandbox of session %s could not be made: %s", s.id, plain.Cut(cause.Error(), maxNote)),
 			Hint:    "toolctl doctor shows what is wrong with this host",
 		}
 	}

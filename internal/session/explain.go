@@ -7,6 +7,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/agent"
+	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/tool"
 	"github.com/toold/toold/internal/tool/run"
@@ -78,7 +79,7 @@ func (m *Manager) explainIn(ctx context.Context, p Principal, session string, in
 	}
 	prep, err := s.lookUp(ctx, inv, a)
 	if err != nil {
-		v.Notes = append(v.Notes, "the paths could not be resolved in the session: "+limitText(m.internal("resolve paths", err).Error()))
+		v.Notes = append(v.Notes, "the paths could not be resolved in the session: "+plain.Cut(m.internal("resolve paths", err).Error(), maxNote))
 	}
 	return rules, s.requestsOf(inv, a, prep), nil
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/agent"
+	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/tool/run"
@@ -137,7 +138,7 @@ func codeOf(e *run.Error) *client.Error {
 	default:
 		code = client.CodeSandboxFailed
 	}
-	return &client.Error{Code: code, Message: limitText(e.Message), Hint: limitText(e.Hint)}
+	return &client.Error{Code: code, Message: plain.Cut(e.Message, maxNote), Hint: plain.Cut(e.Hint, maxNote)}
 }
 
 // title is a title on one line.
@@ -158,13 +159,6 @@ func title(s string) string {
 // maxNote bounds texts of the agent's that are no output.
 const maxNote = 16 << 10
 
-func limitText(s string) string {
-	if len(s) > maxNote {
-		s = s[:runeStart([]byte(s), maxNote)] + "…"
-	}
-	return valid(s)
-}
-
 // clampExit makes what an agent says about an exit plausible.
 func clampExit(e *run.Exit) *run.Exit {
 	if e == nil {
@@ -177,7 +171,7 @@ func clampExit(e *run.Exit) *run.Exit {
 	v.MaxMemoryBytes = max(v.MaxMemoryBytes, 0)
 	v.IOBytes = max(v.IOBytes, 0)
 	v.BackgroundKilled = max(v.BackgroundKilled, 0)
-	v.Signal = limitText(v.Signal)
+	v.Signal = plain.Cut(v.Signal, maxNote)
 	switch v.Reason {
 	case run.ReasonExit, run.ReasonSignal, run.ReasonTimeout, run.ReasonAborted, run.ReasonOutputLimit, run.ReasonSessionEnded,
 		run.ReasonMemory, run.ReasonPIDs: // where the agent keeps these limits
@@ -475,7 +469,7 @@ func (c *call) text(ct cut, o *outcome, streamed bool) string {
 		}
 	}
 	if o.result != nil && (streamed || c.streams) {
-		line(&b, limitText(o.result.Output))
+		line(&b, plain.Cut(o.result.Output, maxNote))
 	}
 	for _, n := range o.notes {
 		line(&b, n)

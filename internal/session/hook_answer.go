@@ -8,6 +8,8 @@ import (
 	"io"
 	"slices"
 	"strings"
+
+	"github.com/toold/toold/internal/plain"
 )
 
 // hookAnswer is what a hook says.
@@ -61,7 +63,7 @@ func readAnswer(on string, text []byte) (*hookAnswer, error) {
 
 // check checks the parts of an answer against each other.
 func (a *hookAnswer) check(on, action string) error {
-	a.reason = strings.TrimSpace(limitText(a.reason))
+	a.reason = strings.TrimSpace(plain.Cut(a.reason, maxNote))
 	switch action {
 	case "allow":
 	case "deny":

@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/toold/toold/internal/agent"
+	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/tool/run"
 )
@@ -132,9 +133,9 @@ func (s *Session) diffed(ctx context.Context, l *link, u *unformatted) (*formatt
 	if changed, ok := meta[run.FormattedChanged].(bool); ok {
 		f.changed = changed
 	}
-	if f.diff = limitText(out.Result.Output); f.diff == "" {
+	if f.diff = plain.Cut(out.Result.Output, maxNote); f.diff == "" {
 		why, _ := meta[run.FormattedWhy].(string)
-		f.why = limitText(why)
+		f.why = plain.Cut(why, maxNote)
 	}
 	return f, nil
 }

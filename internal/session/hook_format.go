@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/toold/toold/internal/agent"
+	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/tool/run"
 )
@@ -151,7 +152,7 @@ func formatError(h *Hook, done *agent.Outcome, out *formatOutput) error {
 	exit := clampExit(done.Exit)
 	switch {
 	case done.Err != nil:
-		e.what = "could not be run in the sandbox: " + limitText(done.Err.Message)
+		e.what = "could not be run in the sandbox: " + plain.Cut(done.Err.Message, maxNote)
 	case exit == nil:
 		e.what = "could not be run in the sandbox"
 	case exit.Reason == run.ReasonExit && exit.Code == 0:

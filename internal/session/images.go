@@ -11,6 +11,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/agent"
+	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/sandbox"
 )
 
@@ -54,7 +55,7 @@ const maxImageRef = 512
 
 // checkImage settles which image the session has.
 func (m *Manager) checkImage(r *client.SessionCreate, set *Settings, tenant string) error {
-	if r.Image != "" && (len(r.Image) > maxImageRef || !printable(r.Image) || strings.ContainsRune(r.Image, ' ')) {
+	if r.Image != "" && (len(r.Image) > maxImageRef || !plain.Printable(r.Image) || strings.ContainsRune(r.Image, ' ')) {
 		return invalidRequest("image %q: give the name of an image, or its digest; at most %d bytes", shown(r.Image), maxImageRef)
 	}
 	r.Image = cmp.Or(r.Image, m.cfg.Image)

@@ -4,11 +4,10 @@ import (
 	"context"
 	"errors"
 	"io"
-	"strings"
-	"unicode"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/image"
+	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/sandbox"
 )
 
@@ -108,7 +107,7 @@ var imageErrors = []struct {
 func imageError(err error) error {
 	for _, e := range imageErrors {
 		if errors.Is(err, e.err) {
-			return &client.Error{Code: e.code, Message: plainText(err.Error()), Hint: e.hint}
+			return &client.Error{Code: e.code, Message: plain.Cut(plain.Line(err.Error()), maxImageError), Hint: e.hint}
 		}
 	}
 	return err
@@ -117,17 +116,3 @@ func imageError(err error) error {
 // maxImageError bounds the text of an error in bytes, which may quote an image or
 // a registry.
 const maxImageError = 1000
-
-// plainText is s without what a terminal or a log would take for anything else.
-func plainText(s string) string {
-	s = strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) || unicode.Is(unicode.Cf, r) {
-			return '�'
-		}
-		return r
-	}, strings.ToValidUTF8(s, "�"))
-	if len(s) > maxImageError {
-		s = strings.ToValidUTF8(s[:maxImageError], "") + "…"
-	}
-	return s
-}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/store"
 )
 
@@ -28,7 +29,7 @@ func keyHash(p Principal, r *client.SessionCreate) ([]byte, error) {
 // there is none. One that is being made is waited for. A request that failed has
 // made none: its key is free again.
 func (m *Manager) keyed(ctx context.Context, p Principal, r *client.SessionCreate) (*client.Session, error) {
-	if len(r.Key) > maxText || !printable(r.Key) {
+	if len(r.Key) > maxText || !plain.Printable(r.Key) {
 		return nil, invalidRequest("key is UTF-8 text without control characters, at most %d bytes", maxText)
 	}
 	hash, err := keyHash(p, r)

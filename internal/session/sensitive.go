@@ -5,13 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
-	"unicode"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/agent"
+	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/tool/run"
 )
 
@@ -39,7 +37,7 @@ func (s *Session) sensitive(e ending, ready, busy bool) *client.SensitiveChanges
 		c, err = s.askSensitive()
 	}
 	if err != nil {
-		return &client.SensitiveChanges{Unchecked: limitText(err.Error())}
+		return &client.SensitiveChanges{Unchecked: plain.Cut(err.Error(), maxNote)}
 	}
 	if len(c.Changed) == 0 && len(c.Build) == 0 && c.More == 0 && c.Unchecked == "" {
 		return nil
@@ -77,7 +75,7 @@ func sensitiveOf(text string) (*client.SensitiveChanges, error) {
 		return nil, errors.New("the agent gave an invalid answer")
 	}
 	left := max(0, min(c.More, 1<<30))
-	v := &client.SensitiveChanges{Unchecked: plainPath(limitText(c.Unchecked))}
+	v := &client.SensitiveChanges{Unchecked: plain.Name(plain.Cut(c.Unchecked, maxNote))}
 	v.Changed = plainPaths(c.Sensitive, &left)
 	v.Build = plainPaths(c.Build, &left)
 	v.More = left
@@ -89,18 +87,7 @@ func plainPaths(paths []string, more *int) []string {
 	keep := min(len(paths), maxSensitive)
 	*more += len(paths) - keep
 	for i, p := range paths[:keep] {
-		if len(p) > maxSensitivePath {
-			p = p[:runeStart([]byte(p), maxSensitivePath)] + "…"
-		}
-		paths[i] = plainPath(p)
+		paths[i] = plain.Name(plain.Cut(p, maxSensitivePath))
 	}
 	return paths[:keep:keep]
-}
-
-// plainPath quotes text that a terminal would not show as it is.
-func plainPath(s string) string {
-	if strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
-		return strconv.Quote(s)
-	}
-	return s
 }

@@ -2,8 +2,9 @@ package session
 
 import (
 	"bytes"
-	"strings"
 	"unicode/utf8"
+
+	"github.com/toold/toold/internal/plain"
 )
 
 // Directions in which a long output is cut.
@@ -123,7 +124,7 @@ type cut struct {
 // says that head is all of it, and total and lines are its size.
 func shorten(head, tail []byte, whole bool, total, lines int64, direction string, maxLines, maxBytes int) cut {
 	if whole && total <= int64(maxBytes) && lines <= int64(maxLines) {
-		return cut{head: valid(string(head))}
+		return cut{head: plain.Text(string(head))}
 	}
 	if whole {
 		tail = head
@@ -156,7 +157,7 @@ func shorten(head, tail []byte, whole bool, total, lines int64, direction string
 // refit makes b valid UTF-8 that still fits: what replaces a wrong byte is
 // longer than the byte.
 func refit(b []byte, maxBytes int, fromStart bool) string {
-	s := valid(string(b))
+	s := plain.Text(string(b))
 	if len(s) <= maxBytes {
 		return s
 	}
@@ -168,12 +169,6 @@ func refit(b []byte, maxBytes int, fromStart bool) string {
 		start++
 	}
 	return s[start:]
-}
-
-// valid makes s a text that every model and client can take: what is not UTF-8 and
-// the NUL character, which some of them refuse or drop, are replaced by signs for them.
-func valid(s string) string {
-	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\u2400")
 }
 
 // countLines counts lines, the last of which need not have an end.

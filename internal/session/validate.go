@@ -8,11 +8,10 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/agent"
+	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/sandbox"
 )
 
@@ -115,16 +114,11 @@ func checkLabels(labels map[string]string) error {
 		if len(k) > maxLabelKey || !labelPattern.MatchString(k) {
 			return invalidRequest("label %q: a key has 1 to %d letters, digits, '.', '_', '/' and '-'", shown(k), maxLabelKey)
 		}
-		if len(v) > maxLabelValue || !printable(v) {
+		if len(v) > maxLabelValue || !plain.Printable(v) {
 			return invalidRequest("label %q: a value is UTF-8 text without control characters, at most %d bytes", k, maxLabelValue)
 		}
 	}
 	return nil
-}
-
-// printable reports whether s is UTF-8 without control characters.
-func printable(s string) bool {
-	return utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl)
 }
 
 func checkEnv(env map[string]string) error {
@@ -215,7 +209,7 @@ var ownTargets = []string{"/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/l
 // mounts. Those may lie in the worktree and in each other.
 func checkTargets(places []string) error {
 	for i, p := range places {
-		if !path.IsAbs(p) || path.Clean(p) != p || len(p) > 1024 || !printable(p) {
+		if !path.IsAbs(p) || path.Clean(p) != p || len(p) > 1024 || !plain.Printable(p) {
 			return invalidRequest("target %q: give an absolute, clean path of at most 1024 printable bytes", shown(p))
 		}
 		if p == "/" || p == "/home" {

@@ -7,6 +7,7 @@ import (
 	"unicode"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/plain"
 )
 
 // Registry is the list of all tools. It does not change after it was made and
@@ -129,7 +130,7 @@ func shownName(name string) string {
 		}
 		return r
 	}, strings.ToValidUTF8(name, "\uFFFD"))
-	return cutText(name, maxNameShown)
+	return plain.Cut(name, maxNameShown)
 }
 
 // find looks for a tool that is not hidden. It corrects case and says what there is

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	validator "github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/santhosh-tekuri/jsonschema/v6/kind"
@@ -14,6 +13,7 @@ import (
 	"golang.org/x/text/message"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/plain"
 )
 
 // maxViolations bounds an answer: the rest is counted, not listed.
@@ -129,7 +129,7 @@ func invalidInput(tool string, violations []client.Violation) *client.Error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "the input of %s does not fit its schema; rewrite it and call again:", tool)
 	for _, v := range violations[:min(len(violations), maxViolations)] {
-		v.Path, v.Message = cutText(v.Path, maxPathShown), cutText(v.Message, maxTextShown)
+		v.Path, v.Message = plain.Cut(v.Path, maxPathShown), plain.Cut(v.Message, maxTextShown)
 		if b.Len()+len(v.Path)+len(v.Message) > maxViolationText {
 			break
 		}
@@ -144,15 +144,4 @@ func invalidInput(tool string, violations []client.Violation) *client.Error {
 		fmt.Fprintf(&b, "\n- and %d more", more)
 	}
 	return &client.Error{Code: client.CodeInvalidInput, Message: b.String(), Violations: shown}
-}
-
-// cutText shortens text to about n bytes, between two characters.
-func cutText(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n] + "…"
 }

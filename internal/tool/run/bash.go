@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/tool/run/root"
 )
 
@@ -265,7 +266,7 @@ func killedBehind(e *Exit) string {
 	}
 	var names []string
 	for _, n := range e.BackgroundNames {
-		names = append(names, displayName(n))
+		names = append(names, plain.Name(n))
 	}
 	if len(names) > 0 {
 		if e.BackgroundKilled > len(names) {

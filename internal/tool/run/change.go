@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/tool/run/replace"
 	"github.com/toold/toold/internal/tool/run/root"
 	"github.com/toold/toold/internal/tool/run/textdiff"
@@ -65,7 +66,7 @@ func sha256Hex(data []byte) string {
 
 // diffOf is the diff that a person judges the change by.
 func diffOf(path string, old, new []byte, changes []textdiff.Change) (string, textdiff.Stat) {
-	return textdiff.Unified(displayName(path), old, new, changes, MaxDiff-1024)
+	return textdiff.Unified(plain.Name(path), old, new, changes, MaxDiff-1024)
 }
 
 // checkSize refuses a file that programs of the session could not write either.
@@ -75,16 +76,16 @@ func checkSize(env *Env, path string, size int64) error {
 	}
 	return &root.Error{Code: root.TooLarge, Msg: fmt.Sprintf(
 		"cannot write %s: it would have %d bytes, and the session's limit for a file is %d (file_size)",
-		displayName(path), size, env.MaxFileSize)}
+		plain.Name(path), size, env.MaxFileSize)}
 }
 
 // checkStale proves that the file is as Prepare saw it, as far as that looked.
 func checkStale(p *root.Replacement, was Target, old []byte) error {
 	switch now := p.Info(); {
 	case was.Exists && !now.Exists:
-		return Errorf(CodeStale, "%s has been removed since the call was judged; repeat the call", displayName(was.Path))
+		return Errorf(CodeStale, "%s has been removed since the call was judged; repeat the call", plain.Name(was.Path))
 	case !was.Exists && now.Exists:
-		return Errorf(CodeStale, "%s has been created since the call was judged; read it and repeat the call", displayName(was.Path))
+		return Errorf(CodeStale, "%s has been created since the call was judged; read it and repeat the call", plain.Name(was.Path))
 	case was.SHA256 != "" && was.SHA256 != sha256Hex(old):
 		return staleContent(was)
 	}
@@ -92,7 +93,7 @@ func checkStale(p *root.Replacement, was Target, old []byte) error {
 }
 
 func staleContent(was Target) error {
-	return Errorf(CodeStale, "%s has changed since the call was judged; read it again and repeat the call", displayName(was.Path))
+	return Errorf(CodeStale, "%s has changed since the call was judged; read it again and repeat the call", plain.Name(was.Path))
 }
 
 // settingsOf reads the part of the configuration that is about the tool.
@@ -216,7 +217,7 @@ func resolveChange[T changeInput](ctx context.Context, env *Env, input json.RawM
 		err = checkRegular(info)
 	}
 	if err != nil {
-		return prepareFailure(displayName(asked), nil, err)
+		return prepareFailure(plain.Name(asked), nil, err)
 	}
 	return &Prepared{Targets: []Target{target(asked, info, true)}}, nil
 }
@@ -231,7 +232,7 @@ func changeFailure(env *Env, path string, err error) (*Result, error) {
 	var places []string
 	for _, dir := range []string{env.Worktree, env.Home, env.Tmp} {
 		if dir != "" && !isBelow(path, dir) {
-			places = append(places, displayName(dir))
+			places = append(places, plain.Name(dir))
 		}
 	}
 	if len(places) > 0 {
@@ -249,7 +250,7 @@ func checkRegular(info root.Info) error {
 	if !info.Exists || info.Kind == root.KindFile {
 		return nil
 	}
-	return &root.Error{Code: root.NotRegular, Msg: fmt.Sprintf("%s is not a regular file but a %s", displayName(info.Path), info.Kind)}
+	return &root.Error{Code: root.NotRegular, Msg: fmt.Sprintf("%s is not a regular file but a %s", plain.Name(info.Path), info.Kind)}
 }
 
 // changeOf is what a change begins with: the target, which is looked for now where

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/tool/run/replace"
 	"github.com/toold/toold/internal/tool/run/root"
 	"github.com/toold/toold/internal/tool/run/textdiff"
@@ -49,7 +50,7 @@ func (e Edit) Prepare(ctx context.Context, env *Env, input json.RawMessage) (*Pr
 	defer file.release()
 	info := file.info
 	if info.Path == "" {
-		return prepareFailure(displayName(asked), nil, err)
+		return prepareFailure(plain.Name(asked), nil, err)
 	}
 	prep := &Prepared{Targets: []Target{target(asked, info, true)}}
 	title := relative(env, info.Path)

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
+	"github.com/toold/toold/internal/plain"
 )
 
 // FileGet streams one regular file as it is. A link is followed; what is no
@@ -27,7 +29,7 @@ func (FileGet) Prepare(ctx context.Context, env *Env, input json.RawMessage) (*P
 	}
 	info, err := resolve(ctx, env, in.Path)
 	if err != nil {
-		return prepareFailure(displayName(in.Path), nil, err)
+		return prepareFailure(plain.Name(in.Path), nil, err)
 	}
 	return &Prepared{Targets: []Target{target(in.Path, info, false)}}, nil
 }
@@ -46,7 +48,7 @@ func (FileGet) Run(ctx context.Context, env *Env, input json.RawMessage, prep *P
 	}
 	path, err := preparedPath(ctx, env, in.Path, prep)
 	if err != nil {
-		return failure(displayName(in.Path), err)
+		return failure(plain.Name(in.Path), err)
 	}
 	title := relative(env, path)
 	f, err := env.Root.Open(ctx, path)

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"strings"
 
+	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/tool/run/root"
 )
 
@@ -32,14 +33,14 @@ func (FilePut) Prepare(ctx context.Context, env *Env, input json.RawMessage) (*P
 	}
 	info, err := resolve(ctx, env, in.Path)
 	if err != nil {
-		return prepareFailure(displayName(in.Path), nil, err)
+		return prepareFailure(plain.Name(in.Path), nil, err)
 	}
 	prep := &Prepared{Targets: []Target{target(in.Path, info, true)}}
 	switch {
 	case info.Exists && info.Kind == root.KindDir:
-		return nil, Errorf(CodeNotRegularFile, "%s is a directory; name the file in it", displayName(info.Path))
+		return nil, Errorf(CodeNotRegularFile, "%s is a directory; name the file in it", plain.Name(info.Path))
 	case info.Exists && info.Kind != root.KindFile:
-		return nil, Errorf(CodeNotRegularFile, "%s is not a regular file but a %s", displayName(info.Path), info.Kind)
+		return nil, Errorf(CodeNotRegularFile, "%s is not a regular file but a %s", plain.Name(info.Path), info.Kind)
 	}
 	return prep, nil
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/tool/run/globpath"
 	"github.com/toold/toold/internal/tool/run/root"
 	"github.com/toold/toold/internal/tool/run/search"
@@ -104,9 +105,9 @@ func whyNone(ctx context.Context, env *Env, f fileWalk, pattern string) string {
 	}
 	next := "read and edit open it by its name; bash finds all such files"
 	if dir := f.findable(ctx, env, first); dir != "" {
-		next = "set path to " + displayName(dir) + " to find what is there"
+		next = "set path to " + plain.Name(dir) + " to find what is there"
 	}
-	return fmt.Sprintf("\n(%s %s %s that ignore files such as .gitignore exclude, for example %s: %s.)\n", number, files, match, displayName(first), next)
+	return fmt.Sprintf("\n(%s %s %s that ignore files such as .gitignore exclude, for example %s: %s.)\n", number, files, match, plain.Name(first), next)
 }
 
 // findable is the directory of the file name, if a search that is given this
@@ -153,11 +154,11 @@ func namedDir(ctx context.Context, env *Env, base, pattern string) string {
 	case err != nil:
 		return ""
 	case !info.Exists && path.IsAbs(pattern):
-		return fmt.Sprintf("\n(%s does not exist: the pattern is matched below %s. To search another directory set path.)\n", displayName(at), displayName(base))
+		return fmt.Sprintf("\n(%s does not exist: the pattern is matched below %s. To search another directory set path.)\n", plain.Name(at), plain.Name(base))
 	case !info.Exists:
 		return fmt.Sprintf("\n(%s)\n", notFound(ctx, env, at))
 	case info.Path != at:
-		return fmt.Sprintf("\n(%s leads to %s, and links are not followed: set path to that.)\n", displayName(at), displayName(info.Path))
+		return fmt.Sprintf("\n(%s leads to %s, and links are not followed: set path to that.)\n", plain.Name(at), plain.Name(info.Path))
 	}
 	return ""
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 
+	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/tool/run/textdiff"
 	"github.com/toold/toold/internal/tool/run/textfile"
 )
@@ -58,7 +59,7 @@ func (Formatted) Run(ctx context.Context, env *Env, input json.RawMessage, _ *Pr
 	}
 	file, err := env.Root.Open(ctx, in.FilePath)
 	if err != nil {
-		return failure(displayName(in.FilePath), err)
+		return failure(plain.Name(in.FilePath), err)
 	}
 	defer func() { _ = file.Close() }()
 	path := file.Info().Path

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/tool/run/globpath"
 	"github.com/toold/toold/internal/tool/run/root"
 )
@@ -79,7 +80,7 @@ func (Glob) Run(ctx context.Context, env *Env, input json.RawMessage, prep *Prep
 	}
 	target, err := searchTarget(ctx, env, in.dir, prep, false)
 	if err != nil {
-		return failure(displayName(cmp.Or(in.dir, ".")), err)
+		return failure(plain.Name(cmp.Or(in.dir, ".")), err)
 	}
 	sel, err := newSelector(in.rest, target.Path)
 	if err != nil {
@@ -188,7 +189,7 @@ func (a *ages) add(f agedFile) {
 func globResult(in globInput, a *ages, hidden *unread, end searchEnd) *Result {
 	var b strings.Builder
 	for _, f := range a.newest {
-		fmt.Fprintf(&b, "%s\n", displayName(f.path))
+		fmt.Fprintf(&b, "%s\n", plain.Name(f.path))
 	}
 	more := a.total > globLimit
 	switch {
@@ -200,5 +201,5 @@ func globResult(in globInput, a *ages, hidden *unread, end searchEnd) *Result {
 	meta := map[string]any{"count": len(a.newest), "total": a.total, "more": more, "truncated": more || end.partial != ""}
 	hidden.note(&b, meta, end.partial != "", "file left out", "files left out")
 	end.note(&b, meta)
-	return &Result{Title: displayName(in.Pattern), Output: b.String(), Metadata: meta}
+	return &Result{Title: plain.Name(in.Pattern), Output: b.String(), Metadata: meta}
 }

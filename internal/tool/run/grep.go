@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/tool/run/root"
 	"github.com/toold/toold/internal/tool/run/search"
 )
@@ -79,11 +80,11 @@ func (Grep) Run(ctx context.Context, env *Env, input json.RawMessage, prep *Prep
 	}
 	target, err := searchTarget(ctx, env, in.Path, prep, true)
 	if err != nil {
-		return failure(displayName(in.Path), err)
+		return failure(plain.Name(in.Path), err)
 	}
 	if in.Multiline && target.Kind == root.KindFile && target.Size > grepMultilineBytes {
-		return Failed(displayName(in.Pattern), "%s has %d bytes; across lines only files of at most %d are searched. Leave multiline out.",
-			displayName(target.Path), target.Size, grepMultilineBytes), nil
+		return Failed(plain.Name(in.Pattern), "%s has %d bytes; across lines only files of at most %d are searched. Leave multiline out.",
+			plain.Name(target.Path), target.Size, grepMultilineBytes), nil
 	}
 	g := newGrepSearch(in, target)
 	if g.unread, err = unreadOf(env); err != nil {
@@ -115,7 +116,7 @@ func (Grep) Run(ctx context.Context, env *Env, input json.RawMessage, prep *Prep
 	}
 	g.message(run.out.rest())
 	if end.unreadable && target.Kind == root.KindFile && g.matches == 0 {
-		return Failed(displayName(target.Path), "%s could not be read", displayName(target.Path)), nil
+		return Failed(plain.Name(target.Path), "%s could not be read", plain.Name(target.Path)), nil
 	}
 	result := g.result(end)
 	if g.matches == 0 && g.binary == 0 && g.include != nil {
@@ -393,7 +394,7 @@ func (g *grepSearch) refused(said string) *Result {
 	return Failed(g.title(), "grep does not take this pattern:\n%s\n%s", strings.TrimSpace(said), hint)
 }
 
-func (g *grepSearch) title() string { return displayName(g.in.Pattern) }
+func (g *grepSearch) title() string { return plain.Name(g.in.Pattern) }
 
 func (g *grepSearch) result(end searchEnd) *Result {
 	slices.SortStableFunc(g.files, func(a, b *grepFile) int { return cmp.Compare(a.path, b.path) })
@@ -439,7 +440,7 @@ func (g *grepSearch) headline() string {
 }
 
 func (g *grepSearch) write(b *strings.Builder, f *grepFile) {
-	switch name := displayName(f.path); g.in.OutputMode {
+	switch name := plain.Name(f.path); g.in.OutputMode {
 	case grepFiles:
 		fmt.Fprintf(b, "%s\n", name)
 	case grepCount:

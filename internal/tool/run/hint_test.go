@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/tool/run/root"
 )
 
@@ -153,14 +154,14 @@ func TestQuotedNames(t *testing.T) {
 		var shown string
 		r := mustCall(t, env, Read{}, object{"file_path": filepath.Dir("/w/" + name)})
 		if shown, _, _ = strings.Cut(r.Output, "\n"); filepath.Dir(name) == "." {
-			shown = displayName(name)
+			shown = plain.Name(name)
 			if !strings.Contains(r.Output, shown+"\n") {
 				t.Fatalf("%q is not shown: %s", name, r.Output)
 			}
 		} else {
-			shown = displayName(filepath.Dir(name)) + "/" + shown
+			shown = plain.Name(filepath.Dir(name)) + "/" + shown
 		}
-		for _, asked := range []string{shown, "/w/" + shown, displayName("/w/" + name)} {
+		for _, asked := range []string{shown, "/w/" + shown, plain.Name("/w/" + name)} {
 			for _, tool := range []Tool{Read{}, Write{}, Edit{}} {
 				in := object{"file_path": asked, "content": "one\n", "old_string": "one", "new_string": "one "}
 				own := *env

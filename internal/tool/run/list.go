@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/tool/run/root"
 	"github.com/toold/toold/internal/tool/run/search"
 )
@@ -47,7 +48,7 @@ func (List) Run(ctx context.Context, env *Env, input json.RawMessage, prep *Prep
 	}
 	target, err := searchTarget(ctx, env, in.Path, prep, false)
 	if err != nil {
-		return failure(displayName(in.Path), err)
+		return failure(plain.Name(in.Path), err)
 	}
 	l := &lister{root: env.Root, base: target.Path, excluded: leftOut{}}
 	if l.hidden, err = unreadOf(env); err != nil {
@@ -223,7 +224,7 @@ func readNote(err error) string {
 
 func (l *lister) result(ctx context.Context, env *Env, top *listNode) *Result {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s/\n", displayName(strings.TrimSuffix(top.path, "/")))
+	fmt.Fprintf(&b, "%s/\n", plain.Name(strings.TrimSuffix(top.path, "/")))
 	l.write(ctx, env, &b, top, 1)
 	meta := map[string]any{"count": l.count, "more": l.more, "truncated": l.more || l.partial}
 	switch {
@@ -267,7 +268,7 @@ func entries(n int) string {
 func (l *lister) write(ctx context.Context, env *Env, b *strings.Builder, dir *listNode, depth int) {
 	for _, n := range dir.children {
 		b.WriteString(strings.Repeat("  ", depth))
-		b.WriteString(displayName(n.name()))
+		b.WriteString(plain.Name(n.name()))
 		b.WriteString(mark(ctx, env, n))
 		b.WriteString(n.note + "\n")
 		l.write(ctx, env, b, n, depth+1)

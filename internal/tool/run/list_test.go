@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/tool/run/search"
 )
 
@@ -230,8 +231,8 @@ func TestDisplayName(t *testing.T) {
 		"rtl\u202egpj":  `"rtl\u202egpj"`,
 		"zero\u200bwid": `"zero\u200bwid"`,
 	} {
-		if got := displayName(in); got != want {
-			t.Errorf("displayName(%q) = %s, want %s", in, got, want)
+		if got := plain.Name(in); got != want {
+			t.Errorf("plain.Name(%q) = %s, want %s", in, got, want)
 		}
 	}
 }

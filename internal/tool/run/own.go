@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/tool/run/root"
 	"github.com/toold/toold/internal/tool/run/search"
 )
@@ -48,7 +49,7 @@ func (g *grepSearch) own(ctx context.Context, env *Env, target root.Info) (searc
 	if g.in.Multiline && target.Kind == root.KindFile && target.Size > ownSpanBytes {
 		return searchEnd{}, &root.Error{Code: root.TooLarge, Msg: fmt.Sprintf(
 			"%s has %d bytes; without ripgrep only files of at most %d are searched across lines. Leave multiline out.",
-			displayName(target.Path), target.Size, ownSpanBytes)}
+			plain.Name(target.Path), target.Size, ownSpanBytes)}
 	}
 	query, err := search.Compile(g.in.Pattern, search.Options{
 		Literal: g.in.Literal, IgnoreCase: g.in.IgnoreCase, Multiline: g.in.Multiline, CRLF: g.crlf(),

@@ -10,6 +10,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/tool/run/root"
 	"github.com/toold/toold/internal/tool/run/textfile"
 )
@@ -55,7 +56,7 @@ func (Read) Prepare(ctx context.Context, env *Env, input json.RawMessage) (*Prep
 	}
 	info, err := resolve(ctx, env, in.FilePath)
 	if err != nil {
-		return prepareFailure(displayName(in.FilePath), nil, err)
+		return prepareFailure(plain.Name(in.FilePath), nil, err)
 	}
 	return &Prepared{Targets: []Target{target(in.FilePath, info, false)}}, nil
 }
@@ -74,7 +75,7 @@ func (Read) Run(ctx context.Context, env *Env, input json.RawMessage, prep *Prep
 	}
 	path, err := preparedPath(ctx, env, in.FilePath, prep)
 	if err != nil {
-		return failure(displayName(in.FilePath), err)
+		return failure(plain.Name(in.FilePath), err)
 	}
 	title := relative(env, path)
 	file, err := env.Root.Open(ctx, path)

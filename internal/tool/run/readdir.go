@@ -10,8 +10,8 @@ import (
 
 	"golang.org/x/text/unicode/norm"
 
+	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/tool/run/root"
-	"github.com/toold/toold/internal/tool/run/spelling"
 )
 
 const (
@@ -105,7 +105,7 @@ func entryName(e root.Entry) string {
 	mark := map[root.Kind]string{
 		root.KindDir: "/", root.KindSymlink: "@", root.KindFIFO: "|", root.KindSocket: "=", root.KindDevice: "%",
 	}[e.Kind]
-	return displayName(e.Name) + mark
+	return plain.Name(e.Name) + mark
 }
 
 // smallest keeps the n entries that come first by name, of any number. It holds
@@ -131,14 +131,14 @@ func (s *smallest) sorted() []root.Entry {
 // like the missing one in the nearest directory that exists.
 func notFound(ctx context.Context, env *Env, path string) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s does not exist", displayName(path))
+	fmt.Fprintf(&b, "%s does not exist", plain.Name(path))
 	dir, name := path, ""
 	for dir != "/" && dir != "" {
 		i := strings.LastIndexByte(dir, '/')
 		dir, name = dir[:i], dir[i+1:]
 		near, err := similarNames(ctx, env, dir+"/", name)
 		if root.CodeOf(err) == root.NotExist {
-			fmt.Fprintf(&b, ", nor does %s", displayName(dir+"/"))
+			fmt.Fprintf(&b, ", nor does %s", plain.Name(dir+"/"))
 			continue
 		}
 		switch {
@@ -147,7 +147,7 @@ func notFound(ctx context.Context, env *Env, path string) string {
 		case len(near.names) > 0:
 			b.WriteString(". Did you mean one of these?")
 			for _, n := range near.names {
-				b.WriteString("\n" + displayName(dir+"/"+n))
+				b.WriteString("\n" + plain.Name(dir+"/"+n))
 			}
 		}
 		break
@@ -209,5 +209,5 @@ func unlikeness(name, other string) (int, bool) {
 	if short >= 3 && (strings.Contains(name, other) || strings.Contains(other, name)) {
 		return long - short, true
 	}
-	return spelling.Alike(name, other)
+	return plain.Alike(name, other)
 }

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/tool/run/root"
 )
 
@@ -37,7 +38,7 @@ func prepareIn(ctx context.Context, env *Env, path string, fileToo bool) (*Prepa
 	// judged by.
 	targets := []Target{target(cmp.Or(path, "."), info, false)}
 	if err != nil {
-		return prepareFailure(displayName(path), targets, err)
+		return prepareFailure(plain.Name(path), targets, err)
 	}
 	return &Prepared{Targets: targets}, nil
 }
@@ -51,7 +52,7 @@ func searchTarget(ctx context.Context, env *Env, asked string, prep *Prepared, f
 	was := prep.Targets[0].Path
 	info, err := findTarget(ctx, env, was, fileToo)
 	if err == nil && info.Path != was {
-		return info, &root.Error{Code: root.Stale, Msg: displayName(was) + " leads to another place than when the call was judged; call again"}
+		return info, &root.Error{Code: root.Stale, Msg: plain.Name(was) + " leads to another place than when the call was judged; call again"}
 	}
 	return info, err
 }
@@ -66,7 +67,7 @@ func findTarget(ctx context.Context, env *Env, asked string, fileToo bool) (root
 	if err != nil {
 		return info, err
 	}
-	switch name := displayName(info.Path); {
+	switch name := plain.Name(info.Path); {
 	case !info.Exists:
 		return info, &root.Error{Code: root.NotExist, Msg: name + " does not exist"}
 	case info.Kind == root.KindDir, fileToo && info.Kind == root.KindFile:
@@ -87,7 +88,7 @@ func searchFailure(asked string, err error) (*Result, error) {
 	if root.CodeOf(err) == "" {
 		return nil, err
 	}
-	return failure(displayName(asked), err)
+	return failure(plain.Name(asked), err)
 }
 
 // searchEnd is how a search ended.
@@ -119,9 +120,9 @@ func timedOut(after time.Duration) searchEnd {
 // placeError is why the search could not begin in dir.
 func placeError(dir string, err error) error {
 	if errors.Is(err, fs.ErrPermission) {
-		return &root.Error{Code: root.Denied, Msg: fmt.Sprintf("cannot search %s: permission denied", displayName(dir)), Err: err}
+		return &root.Error{Code: root.Denied, Msg: fmt.Sprintf("cannot search %s: permission denied", plain.Name(dir)), Err: err}
 	}
-	return Errorf(CodeStale, "%s has changed since the call was judged (%v); call again", displayName(dir), cause(err))
+	return Errorf(CodeStale, "%s has changed since the call was judged (%v); call again", plain.Name(dir), cause(err))
 }
 
 // note says at the end of an answer what was not searched.

@@ -3,6 +3,8 @@ package run
 import (
 	"strings"
 	"unicode/utf8"
+
+	"github.com/toold/toold/internal/plain"
 )
 
 // The titles of results. The daemon makes the same ones of calls that are running.
@@ -25,12 +27,12 @@ func BashTitle(description, command string) string {
 }
 
 // SearchTitle is the pattern that is searched for.
-func SearchTitle(pattern string) string { return displayName(pattern) }
+func SearchTitle(pattern string) string { return plain.Name(pattern) }
 
 // PathTitle is a canonical path, without the worktree where it is below that.
 func PathTitle(worktree, canonical string) string {
 	if rest, ok := strings.CutPrefix(canonical, strings.TrimSuffix(worktree, "/")+"/"); ok {
-		return displayName(rest)
+		return plain.Name(rest)
 	}
-	return displayName(canonical)
+	return plain.Name(canonical)
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/tool/run/readrule"
 )
 
@@ -99,7 +100,7 @@ func (l *leftOut) add(name string) {
 func (l *leftOut) shown() string {
 	names := make([]string, len(l.names))
 	for i, p := range l.names {
-		names[i] = displayName(p)
+		names[i] = plain.Name(p)
 	}
 	if n := l.count - len(names); n > 0 {
 		names = append(names, fmt.Sprintf("and %d more", n))

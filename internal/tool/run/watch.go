@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/tool/run/root"
 )
 
@@ -208,7 +209,7 @@ func (c *Changed) shorten(keys []string) []string {
 	keep := min(len(keys), watchPaths)
 	c.More += len(keys) - keep
 	for i, key := range keys[:keep] {
-		keys[i] = displayName(key)
+		keys[i] = plain.Name(key)
 		if len(keys[i]) > watchPathBytes {
 			keys[i] = strings.ToValidUTF8(keys[i][:watchPathBytes], "") + "…"
 		}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/tool/run/root"
 	"github.com/toold/toold/internal/tool/run/textdiff"
 	"github.com/toold/toold/internal/tool/run/textfile"
@@ -42,7 +43,7 @@ func (w Write) Prepare(ctx context.Context, env *Env, input json.RawMessage) (*P
 	defer file.release()
 	info := file.info
 	if info.Path == "" {
-		return prepareFailure(displayName(asked), nil, err)
+		return prepareFailure(plain.Name(asked), nil, err)
 	}
 	prep := &Prepared{Targets: []Target{target(asked, info, true)}}
 	in, bad := inputOf[writeInput](env, input) // err is still to be looked at

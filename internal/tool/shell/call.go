@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"mvdan.cc/sh/v3/syntax"
+
+	"github.com/toold/toold/internal/plain"
 )
 
 // call is a simple command while it is judged.
@@ -203,9 +205,5 @@ func (c *scanner) assignments(s *syntax.Stmt, n *syntax.CallExpr) {
 
 // shorten is text for a message.
 func shorten(text string) string {
-	const most = 40
-	if len(text) > most {
-		text = strings.ToValidUTF8(text[:most], "") + "…"
-	}
-	return Visible(text)
+	return Visible(plain.Cut(text, 40))
 }

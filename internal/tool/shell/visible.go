@@ -12,7 +12,7 @@ import (
 // written as an escape (\u{202e}). Newlines and tabs stay. The backslash stays
 // too, so the result is for reading, not for parsing.
 func Visible(text string) string {
-	if plain(text) {
+	if ascii(text) {
 		return text
 	}
 	var b strings.Builder
@@ -28,7 +28,7 @@ func Visible(text string) string {
 	return b.String()
 }
 
-func plain(text string) bool {
+func ascii(text string) bool {
 	for i := 0; i < len(text); i++ {
 		if b := text[i]; b >= 0x7f || b < ' ' && b != '\n' && b != '\t' {
 			return false
@@ -46,7 +46,7 @@ func wordEnd(text string, start int) int {
 }
 
 func visibleWord(b *strings.Builder, word string) {
-	if plain(word) {
+	if ascii(word) {
 		b.WriteString(word)
 		return
 	}

@@ -10,6 +10,8 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/internal/plain"
 )
 
 const (
@@ -137,20 +139,13 @@ func checkPath(path string) error {
 	case path == "":
 		return errf(InvalidPath, "the path is empty")
 	case strings.IndexByte(path, 0) >= 0:
-		return errf(InvalidPath, "the path %q has a NUL byte", shorten(path))
+		return errf(InvalidPath, "the path %q has a NUL byte", plain.Cut(path, 64))
 	case len(path) > maxPath:
-		return errf(InvalidPath, "the path %q… is %d bytes long; the limit is %d", shorten(path), len(path), maxPath)
+		return errf(InvalidPath, "the path %q is %d bytes long; the limit is %d", plain.Cut(path, 64), len(path), maxPath)
 	case path[0] != '/':
 		return errf(InvalidPath, "the path %q is not absolute", path)
 	}
 	return nil
-}
-
-func shorten(s string) string {
-	if len(s) > 64 {
-		return s[:64]
-	}
-	return s
 }
 
 // resolve is one try; again means that the tree changed during it.

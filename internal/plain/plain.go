@@ -1,0 +1,58 @@
+// Package plain makes text of strangers short and visible, and says which name another
+// one may have been meant to be. The agent links it.
+package plain
+
+import (
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Text makes s a text that every model and client can take: what is not UTF-8 and
+// the NUL character, which some of them refuse or drop, are replaced by signs for them.
+func Text(s string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\u2400")
+}
+
+// Cut is the Text of the beginning of s, at most that many bytes of it, with "…" where
+// that is not all.
+func Cut(s string, most int) string {
+	if len(s) <= most {
+		return Text(s)
+	}
+	for most > 0 && !utf8.RuneStart(s[most]) {
+		most--
+	}
+	return Text(s[:most]) + "…"
+}
+
+// Line is s on one line: a control or format character, which could move a cursor or turn
+// the direction of a text, is U+FFFD in it.
+func Line(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || unicode.Is(unicode.Cf, r) {
+			return '\uFFFD'
+		}
+		return r
+	}, strings.ToValidUTF8(s, "\uFFFD"))
+}
+
+// Name is the name of a file as it is shown to people and to models: as it is, where
+// nothing in it could be taken for something else, and as a Go string otherwise.
+func Name(s string) string {
+	if !utf8.ValidString(s) || strings.HasPrefix(s, `"`) || strings.Trim(s, " ") != s || strings.ContainsFunc(s, Unprintable) {
+		return strconv.Quote(s)
+	}
+	return s
+}
+
+// Unprintable reports whether r has no look of its own: it can be nothing but hidden in a
+// name.
+func Unprintable(r rune) bool { return !unicode.IsPrint(r) }
+
+// Printable reports whether s is UTF-8 without control characters, as names that people
+// choose have to be.
+func Printable(s string) bool {
+	return utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl)
+}
