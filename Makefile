@@ -28,7 +28,7 @@ deps: ## install what the build and the tests need (Debian, Ubuntu; as root)
 	@scripts/install-deps
 
 .PHONY: build
-build: deps bin/runc ## build bin/toold, bin/toolctl, bin/toolagent and bin/runc
+build: deps bin/runc bin/ripgrep/rg ## build bin/toold, bin/toolctl, bin/toolagent and bin/runc; bin/ripgrep beside them
 	@[ -e bin/toold ] || echo "building toold $(VERSION) (a minute or two, once)"
 	@mkdir -p bin
 	@$(GOBUILD) -o bin/ ./cmd/toold ./cmd/toolctl ./cmd/toolagent
@@ -40,6 +40,14 @@ bin/runc: tools/go.mod tools/go.sum | deps
 	@mkdir -p bin
 	@cd tools && CGO_ENABLED=1 go build -tags 'seccomp netgo osusergo' -trimpath -ldflags '-s -w -linkmode external -extldflags -static' -o ../bin/runc github.com/opencontainers/runc
 	@touch bin/runc
+
+# What searches in every sandbox, and for the tests the other one that may.
+bin/ripgrep/rg: tools/ripgrep/package-lock.json scripts/install-ripgrep | deps
+	@scripts/install-ripgrep
+	@touch bin/ripgrep/rg
+bin/ripgrep-debian/rg: scripts/install-ripgrep | deps
+	@scripts/install-ripgrep --debian bin/ripgrep-debian
+	@touch bin/ripgrep-debian/rg
 
 # gVisor: the same, a module of its own because it asks for more of its own. It
 # needs neither cgo nor anything of the host.
@@ -75,11 +83,11 @@ bin/openapi: | deps
 	@scripts/install-openapi || true
 
 .PHONY: test
-test: build bin/runsc bin/prometheus bin/sshd bin/systemd-root bin/openapi ## run every test on every tier, with the coverage of the packages that must have it
+test: build bin/ripgrep-debian/rg bin/runsc bin/prometheus bin/sshd bin/systemd-root bin/openapi ## run every test on every tier, with the coverage of the packages that must have it
 	@scripts/test
 
 .PHONY: check
-check: deps ## vet, the tests that need no root, lint: the first minutes of CI
+check: deps bin/ripgrep/rg bin/ripgrep-debian/rg ## vet, the tests that need no root, lint: the first minutes of CI
 	@go vet ./...
 	@scripts/rootless
 	@$(MAKE) --no-print-directory lint

@@ -182,51 +182,65 @@ func benchParallel(ctx context.Context, l *lab) ([]row, error) {
 	return []row{row{Group: "parallel", Name: "toold bash, 8 clients on 8 sessions", Unit: "ops/s", stats: summarise(ours)}.against("host fork+exec, 8 loops", summarise(bare))}, nil
 }
 
-// benchSearch times grep and glob beside ripgrep on the same tree, bare.
+// benchSearch times grep and glob beside ripgrep on the same trees, bare: a large one, and
+// one of ten files, where starting it is nearly all that there is to do.
 func benchSearch(ctx context.Context, l *lab) ([]row, error) {
-	rg, err := exec.LookPath("rg")
-	if err != nil {
-		l.note("no search figures: %v", err)
-		return nil, nil
-	}
-	src := filepath.Join(l.tree, "src")
-	for i := range 40 {
-		d := filepath.Join(src, fmt.Sprintf("pkg%02d", i))
-		if err := os.MkdirAll(d, 0o755); err != nil {
-			return nil, err
-		}
-		for k := range 50 {
-			body := strings.Repeat(fmt.Sprintf("func F%d(a, b int) int { return a*%d + b }\n", k, i), 60)
-			if i == 7 && k == 7 {
-				body += "needle in the haystack\n"
-			}
-			if err := os.WriteFile(filepath.Join(d, fmt.Sprintf("f%02d.go", k)), []byte(body), 0o644); err != nil {
-				return nil, err
-			}
-		}
-	}
 	id, err := l.session(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer l.end(ctx, id)
-	got, err := inTurns(manner{n: l.n(100), run: 1}, []subject{
-		{name: "rg", op: timed(func() error { return exec.Command(rg, "-n", "needle in", src).Run() })},
-		{name: "grep", op: timed(func() error {
-			_, err := l.call(ctx, id, "grep", map[string]any{"pattern": "needle in", "path": "src"})
-			return err
-		})},
-		{name: "rg --files", op: timed(func() error { return exec.Command(rg, "--files", "-g", "*.go", src).Run() })},
-		{name: "glob", op: timed(func() error {
-			_, err := l.call(ctx, id, "glob", map[string]any{"pattern": "**/*.go", "path": "src"})
-			return err
-		})},
-	})
-	if err != nil {
-		return nil, err
+	var rows []row
+	for _, tree := range []struct {
+		name        string
+		dirs, files int
+		lines       int // of each file
+	}{{"2,000 files", 40, 50, 60}, {"10 files", 2, 5, 60}} {
+		src := strings.ReplaceAll(tree.name, " ", "-")
+		if err := sources(filepath.Join(l.tree, src), tree.dirs, tree.files, tree.lines); err != nil {
+			return nil, err
+		}
+		call := func(tool, pattern string) func() (time.Duration, error) {
+			return timed(func() error {
+				_, err := l.call(ctx, id, tool, map[string]any{"pattern": pattern, "path": src})
+				return err
+			})
+		}
+		bare := func(args ...string) func() (time.Duration, error) {
+			return timed(func() error { return exec.Command(l.rg, append(args, filepath.Join(l.tree, src))...).Run() })
+		}
+		got, err := inTurns(manner{n: l.n(100), run: 1}, []subject{
+			{name: "rg", op: bare("-n", "needle in")},
+			{name: "grep", op: call("grep", "needle in")},
+			{name: "rg --files", op: bare("--files", "-g", "*.go")},
+			{name: "glob", op: call("glob", "**/*.go")},
+		})
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows,
+			row{Group: "search", Name: "grep, " + tree.name, Unit: "µs", stats: got["grep"]}.against("rg", got["rg"]),
+			row{Group: "search", Name: "glob, " + tree.name, Unit: "µs", stats: got["glob"]}.against("rg --files", got["rg --files"]))
 	}
-	return []row{
-		row{Group: "search", Name: "grep, 2,000 files", Unit: "µs", stats: got["grep"]}.against("rg", got["rg"]),
-		row{Group: "search", Name: "glob, 2,000 files", Unit: "µs", stats: got["glob"]}.against("rg --files", got["rg --files"]),
-	}, nil
+	return rows, nil
+}
+
+// sources makes a tree of Go files, in one of which there is a needle.
+func sources(dir string, dirs, files, lines int) error {
+	for i := range dirs {
+		d := filepath.Join(dir, fmt.Sprintf("pkg%02d", i))
+		if err := os.MkdirAll(d, 0o755); err != nil {
+			return err
+		}
+		for k := range files {
+			body := strings.Repeat(fmt.Sprintf("func F%d(a, b int) int { return a*%d + b }\n", k, i), lines)
+			if i == 1 && k == 1 {
+				body += "needle in the haystack\n"
+			}
+			if err := os.WriteFile(filepath.Join(d, fmt.Sprintf("f%02d.go", k)), []byte(body), 0o644); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }

@@ -25,7 +25,7 @@ import (
 type lab struct {
 	dir, tree    string
 	socket       string
-	runc         string
+	runc, rg     string // rg is the one that sessions get
 	cgroupParent string
 	cmd          *exec.Cmd
 	log          bytes.Buffer
@@ -60,7 +60,7 @@ func newLab(ctx context.Context, cfg labConfig) (_ *lab, err error) {
 	if _, err := os.Stat(filepath.Join(bin, "toold")); err != nil {
 		return nil, errors.New("no bin/toold here: run `make build` first, and this from the top of the tree")
 	}
-	l := &lab{runc: filepath.Join(bin, "runc"), smoke: cfg.smoke, tiers: cfg.tiers, env: cfg.env}
+	l := &lab{runc: filepath.Join(bin, "runc"), rg: filepath.Join(bin, "ripgrep", "rg"), smoke: cfg.smoke, tiers: cfg.tiers, env: cfg.env}
 	if l.dir, err = os.MkdirTemp("", "toold-bench-"); err != nil {
 		return nil, err
 	}

@@ -8,6 +8,9 @@ type Version struct {
 	Commit    string `json:"commit,omitempty"`
 	GoVersion string `json:"go_version"`
 	API       string `json:"api"` // "v1"
+	// Ripgrep is the one that searches in sessions, such as "15.0.0, static"; of a daemon
+	// only.
+	Ripgrep string `json:"ripgrep,omitempty"`
 }
 
 // Health is the answer of /v1/health and /v1/ready.

@@ -42,6 +42,8 @@ const (
 
 	nonceSize   = 32
 	memoryLimit = 192 << 20 // for the collector; a few large results fit in
+
+	ripgrepDir = "/run/toold/ripgrep" // sandbox.RipgrepDir, which the agent does not link
 )
 
 // The main goroutine keeps the main thread for good. Threads of the file tools
@@ -83,7 +85,8 @@ func serve(args []string) error {
 	defer stop()
 	s, err := agent.NewServer(agent.ServerConfig{
 		Listener: daemon, Nonce: nonce, Cgroup: ownCgroup(args), Tools: run.Builtin(), PID1: true, Version: version,
-		Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		Ripgrep: run.RipgrepIn(ripgrepDir),
+		Log:     slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	})
 	if err != nil {
 		return err

@@ -60,6 +60,9 @@ func describeVersion(v client.Version) string {
 	if v.Commit != "" {
 		s += " (" + v.Commit + ")"
 	}
+	if v.Ripgrep != "" {
+		return line(fmt.Sprintf("%s, API %s, %s, ripgrep %s", s, v.API, v.GoVersion, v.Ripgrep))
+	}
 	return line(fmt.Sprintf("%s, API %s, %s", s, v.API, v.GoVersion))
 }
 

@@ -203,7 +203,7 @@ func (d *daemon) newManager() error {
 		return err
 	}
 	d.server, err = server.New(server.Config{
-		API: d.manager, Identity: id, Log: d.log, Version: versionInfo(), Metrics: d.metrics.Handler(), Reload: d.reload, Settings: d.settings,
+		API: d.manager, Identity: id, Log: d.log, Version: versionInfo(drivers.ripgrep), Metrics: d.metrics.Handler(), Reload: d.reload, Settings: d.settings,
 	})
 	return err
 }

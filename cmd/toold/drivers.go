@@ -10,6 +10,7 @@ import (
 	"github.com/toold/toold/internal/image"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/sandbox/docker"
+	"github.com/toold/toold/internal/sandbox/inside"
 	"github.com/toold/toold/internal/sandbox/oci"
 	"github.com/toold/toold/internal/session"
 	"github.com/toold/toold/internal/store"
@@ -22,6 +23,7 @@ type drivers struct {
 	images   map[string]session.Images
 	runtime  string   // the default, as sessions name it; "" leaves it to the driver
 	runtimes []string // what sessions may run on
+	ripgrep  string   // which one sandboxes get
 }
 
 // newDrivers makes them. Without its driver a live session could be neither reached
@@ -57,17 +59,24 @@ func (d *daemon) addDriver(ds *drivers, name string) error {
 	if err != nil {
 		return err
 	}
+	rg, err := findOwn("ripgrep/rg")
+	if err != nil {
+		return err
+	}
+	if ds.ripgrep, err = inside.RipgrepVersion(filepath.Dir(rg)); err != nil {
+		return err
+	}
 	switch name {
 	case oci.Name:
-		return d.addOCI(ds, agent)
+		return d.addOCI(ds, agent, filepath.Dir(rg))
 	case docker.Name:
-		return d.addDocker(ds, agent)
+		return d.addDocker(ds, agent, filepath.Dir(rg))
 	default:
 		return fmt.Errorf("there is no driver %q in this version", name)
 	}
 }
 
-func (d *daemon) addOCI(ds *drivers, agent string) error {
+func (d *daemon) addOCI(ds *drivers, agent, ripgrep string) error {
 	setting := "auto"
 	if d.cfg.Sandbox.Driver == oci.Name {
 		setting = d.cfg.Sandbox.Runtime
@@ -82,6 +91,7 @@ func (d *daemon) addOCI(ds *drivers, agent string) error {
 		StateDir:       filepath.Join(d.cfg.Daemon.StateDir, oci.Name),
 		RunDir:         sandboxDir(&d.cfg.Daemon),
 		AgentBinary:    agent,
+		Ripgrep:        ripgrep,
 		Rootfs:         rootfs(&d.cfg.Sandbox),
 		HostPaths:      d.cfg.Sandbox.HostPaths,
 		CgroupParent:   d.opts.cgroupParent,
@@ -101,13 +111,14 @@ func (d *daemon) addOCI(ds *drivers, agent string) error {
 	return nil
 }
 
-func (d *daemon) addDocker(ds *drivers, agent string) error {
+func (d *daemon) addDocker(ds *drivers, agent, ripgrep string) error {
 	driver, err := newDocker(docker.Config{
 		Host:         lookup(d.env, "DOCKER_HOST"),
 		Image:        d.cfg.Sandbox.Image(),
 		StateDir:     filepath.Join(d.cfg.Daemon.StateDir, docker.Name),
 		RunDir:       sandboxDir(&d.cfg.Daemon),
 		AgentBinary:  agent,
+		Ripgrep:      ripgrep,
 		CgroupParent: d.opts.cgroupParent,
 		Log:          d.log,
 	}, lookup(d.env, "DOCKER_CERT_PATH"))

@@ -71,7 +71,7 @@ func run(ctx context.Context, p process) error {
 	case err != nil:
 		return errUsage{err}
 	case o.version:
-		fmt.Fprintln(p.stdout, "toold "+versionInfo().Version)
+		fmt.Fprintln(p.stdout, "toold "+versionInfo("").Version)
 		return nil
 	}
 	cfg, err := o.load(p.env)

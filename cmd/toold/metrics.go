@@ -22,7 +22,7 @@ func (d *daemon) newMetrics(tools *tool.Registry, ds *drivers, st *store.Store) 
 	}
 	d.onClose(room.close)
 	d.metrics, err = metrics.New(metrics.Config{
-		Version: versionInfo(), Tools: toolNames(tools), Runtimes: ds.runtimes,
+		Version: versionInfo(""), Tools: toolNames(tools), Runtimes: ds.runtimes,
 		Permissions: permissionNames(tools), Tenants: tenantNames(d.cfg),
 		// The manager is made after the metrics, which observe it, and before
 		// anybody can scrape.

@@ -10,8 +10,9 @@ import (
 // version is set by the build (-ldflags "-X main.version=…").
 var version = "dev"
 
-func versionInfo() client.Version {
-	v := client.Version{Version: version, GoVersion: runtime.Version(), API: "v1"}
+// versionInfo is what this daemon is; ripgrep is which one it brings into sandboxes.
+func versionInfo(ripgrep string) client.Version {
+	v := client.Version{Version: version, GoVersion: runtime.Version(), API: "v1", Ripgrep: ripgrep}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, s := range info.Settings {
 			if s.Key == "vcs.revision" {

@@ -33,6 +33,8 @@ type ServerConfig struct {
 	// Cgroup is a v2 hierarchy that is this sandbox's alone, "" where there is
 	// none: for sandboxes with a kernel of their own.
 	Cgroup string
+	// Ripgrep is how the program is started that searches.
+	Ripgrep []string
 	// Dir is the root of the file tools; "" is "/".
 	Dir string
 	// SameUser lets tools run with the agent's own ids. For tests that have no

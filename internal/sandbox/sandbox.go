@@ -21,6 +21,7 @@ const (
 	Home       = "/home/tool"         // $HOME of the tools, bounded tmpfs
 	OutputDir  = "/run/toold/output"  // whole outputs of calls, read-only
 	AgentPath  = "/run/toold/agent"   // the agent's binary, read-only
+	RipgrepDir = "/run/toold/ripgrep" // ripgrep, with its loader where it is not static, read-only
 	ControlDir = "/run/toold/control" // where an agent that dials finds the daemon
 	MarkerFile = "/run/toold/sandbox"
 	// MarkerFile exists inside every sandbox and nowhere else. Attack probes

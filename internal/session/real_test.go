@@ -123,7 +123,7 @@ func (h *realHouse) child(t testing.TB, job string) *exec.Cmd {
 func (h *realHouse) driver(log *slog.Logger) (*oci.Driver, error) {
 	return oci.New(oci.Config{
 		Runtimes: map[string]string{"runc": h.Runc}, StateDir: filepath.Join(h.Dir, "driver"), RunDir: filepath.Join(h.Dir, "run"),
-		AgentBinary: h.Agent, Rootfs: "host", CgroupParent: h.Cgroup, Log: log,
+		AgentBinary: h.Agent, Ripgrep: filepath.Join(h.Dir, "ripgrep"), Rootfs: "host", CgroupParent: h.Cgroup, Log: log,
 	})
 }
 

@@ -78,7 +78,7 @@ func containerPID(session string) (int, bool) {
 // imagePrograms are what the attacks start.
 var imagePrograms = []string{
 	"bash", "sh", "awk", "cat", "chmod", "cp", "cut", "dd", "env", "find", "git", "grep", "head", "id", "ln", "ls", "mkdir", "mkfifo", "mktemp", "mv",
-	"nohup", "nproc", "pgrep", "ps", "python3", "readlink", "rg", "rm", "sed", "seq", "setsid", "sleep", "sort", "stat", "tail", "tee", "timeout", "touch", "tr",
+	"nohup", "nproc", "pgrep", "ps", "python3", "readlink", "rm", "sed", "seq", "setsid", "sleep", "sort", "stat", "tail", "tee", "timeout", "touch", "tr",
 	"true", "false", "tty", "uname", "uniq", "wc", "xargs", "yes", "date", "echo", "printf", "rmdir", "sync", "who", "basename", "dirname", "od", "mknod", "curl",
 }
 

@@ -81,7 +81,7 @@ func (e *testEngine) importImage(name string) error {
 	r, w := io.Pipe()
 	go func() {
 		w.CloseWithError(sandboxtest.HostImage(w, nil, "sh", "bash", "awk", "cat", "chmod", "cp", "cut", "dd", "echo", "env", "false", "find", "git", "grep",
-			"head", "id", "kill", "ln", "ls", "mkdir", "mkfifo", "mv", "nohup", "nproc", "printf", "ps", "readlink", "rg", "rm", "rmdir", "sed", "seq", "setsid",
+			"head", "id", "kill", "ln", "ls", "mkdir", "mkfifo", "mv", "nohup", "nproc", "printf", "ps", "readlink", "rm", "rmdir", "sed", "seq", "setsid",
 			"sleep", "sort", "stat", "sync", "tail", "tee", "test", "timeout", "touch", "tr", "true", "uname", "uniq", "wc", "xargs", "yes", "date", "python3"))
 	}()
 	defer r.Close()
@@ -145,6 +145,7 @@ func newFixture(t testing.TB, e *testEngine, agent string) *fixture {
 		StateDir:     filepath.Join(own.Dir, "state"),
 		RunDir:       filepath.Join(own.Dir, "run"),
 		AgentBinary:  agent,
+		Ripgrep:      sandboxtest.Ripgrep(t),
 		CgroupParent: own.Cgroup,
 		Log:          own.Logger(),
 	}}

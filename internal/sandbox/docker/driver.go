@@ -37,6 +37,8 @@ type Config struct {
 	StateDir, RunDir string
 	// AgentBinary is the static agent to run as PID 1; it is copied.
 	AgentBinary string
+	// Ripgrep is the directory with the ripgrep that searches in sandboxes; it is copied.
+	Ripgrep string
 	// CgroupParent is the cgroup above those of the sessions; "/toold" if empty.
 	CgroupParent string
 	Log          *slog.Logger
@@ -52,6 +54,7 @@ type Driver struct {
 	engine  *engine
 	dir     string // RunDir/docker
 	agent   string // the private copy
+	ripgrep string // the private copy
 	files   map[string]string
 	seccomp string // as the Engine takes it
 	log     *slog.Logger
@@ -85,6 +88,9 @@ func New(cfg Config) (*Driver, error) {
 	}
 	if d.agent, err = inside.CopyAgent(cfg.AgentBinary, cfg.StateDir); err != nil {
 		return nil, fmt.Errorf("docker driver: copy agent: %w", err)
+	}
+	if d.ripgrep, err = inside.CopyRipgrep(cfg.Ripgrep, cfg.StateDir); err != nil {
+		return nil, fmt.Errorf("docker driver: copy ripgrep: %w", err)
 	}
 	if d.files, err = writeFiles(filepath.Join(d.dir, "files")); err != nil {
 		return nil, fmt.Errorf("docker driver: %w", err)

@@ -98,7 +98,7 @@ func fakeDriver(t *testing.T, host string) *Driver {
 		t.Fatal(err)
 	}
 	d, err := New(Config{
-		Host: host, Image: "tools:1", StateDir: filepath.Join(dir, "state"), RunDir: filepath.Join(dir, "run"), AgentBinary: agent,
+		Host: host, Image: "tools:1", StateDir: filepath.Join(dir, "state"), RunDir: filepath.Join(dir, "run"), AgentBinary: agent, Ripgrep: t.TempDir(),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -69,6 +69,9 @@ func NewRemote(cfg RemoteConfig) (*Remote, error) {
 	if d.agent, err = inside.CopyAgent(cfg.AgentBinary, cfg.StateDir); err != nil {
 		return nil, fmt.Errorf("docker driver: copy agent: %w", err)
 	}
+	if d.ripgrep, err = inside.CopyRipgrep(cfg.Ripgrep, cfg.StateDir); err != nil {
+		return nil, fmt.Errorf("docker driver: copy ripgrep: %w", err)
+	}
 	if d.seccomp, err = seccomp.JSON(); err != nil {
 		return nil, fmt.Errorf("docker driver: %w", err)
 	}
@@ -160,6 +163,7 @@ func (r *Remote) Host(ctx context.Context) []client.Check {
 		}}
 	}
 	return []client.Check{
+		inside.RipgrepCheck(r.d.ripgrep),
 		{Group: "docker", Name: "engine", Status: client.CheckOK, Detail: version + ", at " + r.d.engine.host},
 		{
 			Group: "docker", Name: "elsewhere", Status: client.CheckWarn, Detail: "the Engine is on another host: worktrees are copied, limits hold for tools and agent together, and whoever has that host in hand has the sessions",

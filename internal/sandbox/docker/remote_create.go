@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path"
+	"path/filepath"
 	"time"
 
 	"github.com/docker/docker/api/types/container"
@@ -145,20 +146,35 @@ func (r *Remote) bring(ctx context.Context, c *creation) error {
 	if err != nil {
 		return err
 	}
-	var b bytes.Buffer
-	w := tar.NewWriter(&b)
-	for _, f := range []struct {
+	ripgrep, err := os.ReadDir(r.d.ripgrep)
+	if err != nil {
+		return err
+	}
+	type file struct {
 		name string
 		mode int64
 		data []byte
-	}{
+	}
+	searcher := path.Base(sandbox.RipgrepDir) + "/"
+	files := []file{
 		{"./", 0o755, nil},
+		{searcher, 0o755, nil},
 		{path.Base(sandbox.AgentPath), 0o555, agent},
 		{path.Base(sandbox.MarkerFile), 0o444, []byte(inside.Marker)},
 		{path.Base(sandbox.OutputDir) + "/", 0o755, nil},
 		{path.Base(sandbox.ControlDir) + "/", 0o700, nil},
 		{path.Base(sandbox.ControlDir) + "/nonce", 0o400, c.spec.Nonce},
-	} {
+	}
+	for _, e := range ripgrep {
+		data, err := os.ReadFile(filepath.Join(r.d.ripgrep, e.Name()))
+		if err != nil {
+			return err
+		}
+		files = append(files, file{searcher + e.Name(), 0o555, data})
+	}
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	for _, f := range files {
 		h := &tar.Header{Name: f.name, Mode: f.mode, Size: int64(len(f.data)), Typeflag: tar.TypeReg}
 		if f.data == nil {
 			h.Typeflag = tar.TypeDir

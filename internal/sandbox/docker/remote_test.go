@@ -65,7 +65,7 @@ func shell(t testing.TB, ctx context.Context, sb sandbox.Sandbox, spec *sandbox.
 func remoteDriver(t testing.TB, f *fixture, host, certs string) *docker.Remote {
 	t.Helper()
 	d, err := docker.NewRemote(docker.RemoteConfig{Config: docker.Config{
-		Host: host, Image: testImage, StateDir: f.cfg.StateDir, AgentBinary: f.cfg.AgentBinary, Log: f.cfg.Log,
+		Host: host, Image: testImage, StateDir: f.cfg.StateDir, AgentBinary: f.cfg.AgentBinary, Ripgrep: f.cfg.Ripgrep, Log: f.cfg.Log,
 	}, CertDir: certs})
 	must(t, err)
 	t.Cleanup(func() { _ = d.Close() })
@@ -90,6 +90,9 @@ func TestRemote(t *testing.T) {
 				if got := shell(t, f.Ctx(), sb, &spec, "id -u; pwd"); got != "1000\n/workspace\n[0]" {
 					t.Errorf("connection %d: got %q", i, got)
 				}
+			}
+			if got := shell(t, f.Ctx(), sb, &spec, sandbox.RipgrepDir+"/rg --version"); !strings.HasPrefix(got, "ripgrep ") {
+				t.Errorf("ripgrep: %q", got)
 			}
 			if got := shell(t, f.Ctx(), sb, &spec, "cat /run/toold/control/nonce /proc/1/mem; echo x > /run/toold/agent; kill -9 1; ls -A /run/toold/control"); !strings.Contains(got, "Permission denied") || strings.Contains(got, "socket\n") {
 				t.Errorf("the agent's own: got %q", got)

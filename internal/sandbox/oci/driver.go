@@ -34,6 +34,8 @@ type Config struct {
 	StateDir, RunDir string
 	// AgentBinary is the static agent to run as PID 1; it is copied.
 	AgentBinary string
+	// Ripgrep is the directory with the ripgrep that searches in sandboxes; it is copied.
+	Ripgrep string
 	// Rootfs is "host" or an absolute directory with a root filesystem.
 	Rootfs string
 	// HostPaths replaces the host directories that Rootfs "host" shows.
@@ -57,6 +59,7 @@ type Driver struct {
 	cfg     Config
 	dir     string // RunDir/oci
 	agent   string // the private copy
+	ripgrep string // the private copy
 	root    *rootfs
 	cg      *cgroup.Tree
 	probes  runtimeProbes
@@ -96,6 +99,9 @@ func New(cfg Config) (*Driver, error) {
 	}
 	if d.agent, err = inside.CopyAgent(cfg.AgentBinary, cfg.StateDir); err != nil {
 		return nil, fmt.Errorf("copy agent: %w", err)
+	}
+	if d.ripgrep, err = inside.CopyRipgrep(cfg.Ripgrep, cfg.StateDir); err != nil {
+		return nil, fmt.Errorf("copy ripgrep: %w", err)
 	}
 	if d.cg, err = cgroup.Open(cfg.CgroupParent); err != nil {
 		return nil, cfg.whyNot(err)

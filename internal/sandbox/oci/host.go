@@ -12,12 +12,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/sandbox/inside"
 	"github.com/toold/toold/internal/sandbox/mount"
 )
 
 // Host implements sandbox.Prober.
 func (d *Driver) Host(ctx context.Context) []client.Check {
-	checks := []client.Check{kernelCheck(), openat2Check(), pidfdCheck(), landlockCheck()}
+	checks := []client.Check{kernelCheck(), openat2Check(), pidfdCheck(), landlockCheck(), inside.RipgrepCheck(d.ripgrep)}
 	for _, look := range preflights(d.cfg.UIDBase) {
 		checks = append(checks, look())
 	}

@@ -65,6 +65,7 @@ func newFixtureWith(t testing.TB, runtime, path, agent string) *fixture {
 		StateDir:     filepath.Join(own.Dir, "state"),
 		RunDir:       filepath.Join(own.Dir, "run"),
 		AgentBinary:  agent,
+		Ripgrep:      sandboxtest.Ripgrep(t),
 		Rootfs:       "host",
 		CgroupParent: own.Cgroup,
 		Log:          own.Logger(),

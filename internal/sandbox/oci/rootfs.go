@@ -162,7 +162,7 @@ func (r *rootfs) add(path, source string) error {
 // config, here are only the places for it.
 func (r *rootfs) skeleton(root string, targets []string) error {
 	s := skeletonDir(root)
-	for _, d := range append([]string{"/", "/etc", sandbox.OutputDir, sandbox.ControlDir, privateDir}, inside.Reserved...) {
+	for _, d := range append([]string{"/", "/etc", sandbox.OutputDir, sandbox.ControlDir, sandbox.RipgrepDir, privateDir}, inside.Reserved...) {
 		s.dir(d)
 	}
 	if !r.image { // which has its own, or none

@@ -115,7 +115,7 @@ func (d *Driver) bundleMounts(s *sandbox.Spec, sizes inside.TmpfsSizes) []specs.
 			mounts = append(mounts, readOnly(e.path, e.source))
 		}
 	}
-	mounts = append(mounts, readOnly(sandbox.AgentPath, d.agent))
+	mounts = append(mounts, readOnly(sandbox.AgentPath, d.agent), readOnly(sandbox.RipgrepDir, d.ripgrep))
 	if s.Worktree.Mode == client.WorktreeEmpty {
 		mounts = append(mounts, tmpfs(s.Worktree.Target, sizes.Worktree, "mode=755", "uid=1000", "gid=1000"))
 	}

@@ -21,6 +21,7 @@ func TestNewRefuses(t *testing.T) {
 		"runtime name":           func(c *oci.Config) { c.Runtimes = map[string]string{"../x": "/bin/true"} },
 		"default runtime":        func(c *oci.Config) { c.DefaultRuntime = "other" },
 		"no agent":               func(c *oci.Config) { c.AgentBinary = "/nonexistent" },
+		"no ripgrep":             func(c *oci.Config) { c.Ripgrep = "/nonexistent" },
 		"relative rootfs":        func(c *oci.Config) { c.Rootfs = "image" },
 		"missing rootfs":         func(c *oci.Config) { c.Rootfs = "/nonexistent" },
 		"host path /home":        func(c *oci.Config) { c.HostPaths = []string{"/usr", "/home/x"} },

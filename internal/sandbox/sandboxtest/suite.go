@@ -59,6 +59,7 @@ func Run(t *testing.T, open func(t testing.TB, agent string) Subject) {
 		{"Output", testOutput},
 		{"Mounts", testMounts},
 		{"MountTargets", testMountTargets},
+		{"Search", testSearch},
 		{"MemoryLimit", testMemoryLimit},
 		{"PIDsLimit", testPIDsLimit},
 		{"CPULimit", testCPULimit},
@@ -101,6 +102,16 @@ func BuildAgent(t testing.TB) string {
 		t.Fatal(err)
 	}
 	return filepath.Join(dir, "toolagent")
+}
+
+// Ripgrep is the directory with the one that every sandbox gets.
+func Ripgrep(t testing.TB) string {
+	t.Helper()
+	dir, err := testrig.Bin("ripgrep")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
 }
 
 // suite is one test of the suite.

@@ -2,69 +2,45 @@ package run
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"path"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/tool/run/globpath"
 	"github.com/toold/toold/internal/tool/run/root"
-	"github.com/toold/toold/internal/tool/run/search"
 )
 
 // fileWalk finds the files below a directory that a selector picks.
 type fileWalk struct {
 	place place
-	base  string // canonical
-	sel   *selector
+	base  string    // canonical
+	sel   *selector // nil = all
 	// all: files that ignore files exclude are found too, and so is what is in .git.
 	all   bool
+	small bool              // there is little to walk
 	found func(path string) // called by one goroutine at a time
 }
 
-// run walks with ripgrep, or where there is none with the agent's own engine.
+// run walks with ripgrep.
 func (f *fileWalk) run(ctx context.Context, env *Env, timeout time.Duration) (searchEnd, error) {
 	args := []string{"--files", "--null"}
-	if glob := f.sel.typeGlob(); glob != "" {
-		args = append(args, "--type-add=toold:"+glob, "--type=toold")
+	if f.sel != nil {
+		if glob := f.sel.typeGlob(); glob != "" {
+			args = append(args, "--type-add=toold:"+glob, "--type=toold")
+		}
 	}
 	run := ripgrepRun{
-		args: args, place: f.place, all: f.all, timeout: timeout,
+		args: args, place: f.place, all: f.all, small: f.small, timeout: timeout,
 		out: &splitter{fields: []splitField{{end: 0, keep: grepPathBytes}}, visit: func(r [][]byte) bool {
-			if name := f.place.path(string(r[0])); f.sel.match(below(name, f.base)) {
+			if name := f.place.path(string(r[0])); f.sel == nil || f.sel.match(below(name, f.base)) {
 				f.found(name)
 			}
 			return true
 		}},
 	}
-	end, err := run.run(ctx, env)
-	if errors.Is(err, errNoRipgrep) {
-		return f.own(ctx, env, timeout)
-	}
-	return end, err
-}
-
-// own is run without ripgrep.
-func (f *fileWalk) own(ctx context.Context, env *Env, timeout time.Duration) (searchEnd, error) {
-	limited, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	walk := search.Walk
-	if f.all {
-		walk = search.WalkAll
-	}
-	var mu sync.Mutex // of found
-	report, err := walk(limited, env.Root, f.base, func(_ int, name string) bool {
-		if f.sel.match(below(name, f.base)) {
-			mu.Lock()
-			defer mu.Unlock()
-			f.found(name)
-		}
-		return true
-	})
-	return ownEnd(ctx, limited, timeout, f.base, report, err)
+	return run.run(ctx, env)
 }
 
 // whyTime bounds the second look of whyNone.
@@ -120,7 +96,7 @@ func (f fileWalk) findable(ctx context.Context, env *Env, name string) string {
 	}
 	seen := false
 	again := fileWalk{
-		place: placeOf(root.Info{Path: dir, Kind: root.KindDir}), base: dir, sel: sel,
+		place: placeOf(root.Info{Path: dir, Kind: root.KindDir}), base: dir, sel: sel, small: f.small,
 		found: func(found string) { seen = seen || found == name },
 	}
 	if _, err := again.run(ctx, env, min(remaining(ctx), whyTime)); err != nil || !seen {

@@ -15,8 +15,7 @@ import (
 	"github.com/toold/toold/internal/tool/run/root"
 )
 
-// Glob finds files by name with ripgrep's walk, or where there is no ripgrep with
-// the agent's own.
+// Glob finds files by name with ripgrep's walk.
 type Glob struct{}
 
 const (
@@ -91,7 +90,8 @@ func (Glob) Run(ctx context.Context, env *Env, input json.RawMessage, prep *Prep
 		return nil, err
 	}
 	ages := startAges(ctx, env.Root)
-	f := fileWalk{place: placeOf(target), base: target.Path, sel: sel, found: func(name string) {
+	small := glimpseAt(ctx, env.Root, nil, target.Path, smallTree).whole
+	f := fileWalk{place: placeOf(target), base: target.Path, sel: sel, small: small, found: func(name string) {
 		if !hidden.hidesName(name) {
 			ages.ask(name)
 		}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"path"
 	"slices"
@@ -15,11 +14,9 @@ import (
 
 	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/tool/run/root"
-	"github.com/toold/toold/internal/tool/run/search"
 )
 
-// Grep searches the contents of files with ripgrep, or where there is none with
-// the agent's own engine.
+// Grep searches the contents of files with ripgrep.
 type Grep struct{}
 
 // Bounds of an answer of grep.
@@ -99,15 +96,14 @@ func (Grep) Run(ctx context.Context, env *Env, input json.RawMessage, prep *Prep
 			return nil, err
 		}
 	}
-	run := ripgrepRun{args: g.args(), place: g.place, out: g.splitter(), timeout: remaining(ctx)}
-	counted := g.countUnread(ctx, env)
-	end, err := run.run(ctx, env)
-	unread := counted(run.out.done || err != nil)
-	if errors.Is(err, errNoRipgrep) {
-		end, err = g.own(ctx, env, target)
-	} else {
-		g.unread = unread
+	near := glimpse{whole: true}
+	if target.Kind == root.KindDir {
+		near = glimpseAt(ctx, env.Root, g.unread.rules, target.Path, smallTree)
 	}
+	run := ripgrepRun{args: g.args(), place: g.place, out: g.splitter(), small: near.whole, timeout: remaining(ctx)}
+	counted := g.countUnread(ctx, env, near)
+	end, err := run.run(ctx, env)
+	g.unread = counted(run.out.done || err != nil)
 	if err != nil {
 		return searchFailure(in.Path, err)
 	}
@@ -325,13 +321,14 @@ const countDelay = 20 * time.Millisecond
 // countUnread begins to look for the files that ripgrep must not show, beside it.
 // ripgrep cannot tell: it names only files with a match, and whether such a file has
 // one is what must not be known. The function that it gives waits for the count, or
-// where that is not worth its time stops it.
-func (g *grepSearch) countUnread(ctx context.Context, env *Env) func(stop bool) *unread {
+// where that is not worth its time stops it. near is what is known of the directory.
+func (g *grepSearch) countUnread(ctx context.Context, env *Env, near glimpse) func(stop bool) *unread {
 	u := &unread{rules: g.unread.rules}
-	if u.rules == nil || g.place.arg != "./" {
+	if u.rules == nil || near.whole && !near.mayHide {
 		return func(bool) *unread { return u }
 	}
-	ctx, cancel, _ := ownTime(ctx)
+	timeout := remaining(ctx)
+	ctx, cancel := context.WithCancel(ctx)
 	var done sync.WaitGroup
 	ended := make(chan struct{}) // ripgrep has
 	done.Go(func() {
@@ -341,13 +338,16 @@ func (g *grepSearch) countUnread(ctx context.Context, env *Env) func(stop bool) 
 		case <-delay.C:
 		case <-ended:
 		}
-		report, err := search.WalkOnly(ctx, env.Root, g.base, u.rules.MayHide, func(_ int, name string) bool {
-			if g.included(name) && g.unread.hides(name) {
+		if all := glimpseAt(ctx, env.Root, u.rules, g.base, countedTree); all.whole && !all.mayHide {
+			return
+		}
+		walk := fileWalk{place: g.place, base: g.base, sel: g.include, small: near.whole, found: func(name string) {
+			if g.unread.hides(name) {
 				u.count(name)
 			}
-			return true
-		})
-		u.least = err != nil || report.Partial != ""
+		}}
+		end, err := walk.run(ctx, env, timeout)
+		u.least = err != nil || end.partial != "" || end.fatal != ""
 	})
 	return func(stop bool) *unread {
 		if stop {
@@ -405,7 +405,7 @@ func (g *grepSearch) result(end searchEnd) *Result {
 	}
 	meta := map[string]any{
 		"matches": g.matches, "files": len(g.files), "more": g.more,
-		"truncated": g.more || g.full || end.partial != "" || end.cut > 0,
+		"truncated": g.more || g.full || end.partial != "",
 	}
 	if g.binary > 0 {
 		fmt.Fprintf(&b, "\n(Binary files with matches that are not all shown: %d.)\n", g.binary)

@@ -7,7 +7,7 @@ import (
 )
 
 // Of a line that is too long to be shown the part with the match is.
-func TestGrepLongLine(t *testing.T) { withEngines(t, testGrepLongLine) }
+func TestGrepLongLine(t *testing.T) { withRipgreps(t, testGrepLongLine) }
 
 func testGrepLongLine(t *testing.T, env *Env) {
 	fill := func(n int) string { return strings.Repeat("é-", n/3) }
@@ -48,7 +48,7 @@ func testGrepLongLine(t *testing.T, env *Env) {
 }
 
 // The dollar stands before a carriage return at the end of a line too.
-func TestGrepCRLF(t *testing.T) { withEngines(t, testGrepCRLF) }
+func TestGrepCRLF(t *testing.T) { withRipgreps(t, testGrepCRLF) }
 
 func testGrepCRLF(t *testing.T, env *Env) {
 	tree(t, env.Worktree, map[string]string{"f": "foo\r\nfoo bar\r\n\r\nbar foo\r\nfoo\n"})
@@ -70,7 +70,7 @@ func testGrepCRLF(t *testing.T, env *Env) {
 
 // An answer that leaves something out is truncated.
 func TestSearchTruncated(t *testing.T) {
-	env := ownEnv(t)
+	env := ripgrepEnv(t)
 	files := map[string]string{}
 	for i := range 101 {
 		files[fmt.Sprintf("d/f%d", i)] = "x\n"

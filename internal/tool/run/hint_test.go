@@ -15,7 +15,7 @@ import (
 )
 
 // Advice about a pattern is about grep's own parameters, not about ripgrep's flags.
-func TestGrepAdvice(t *testing.T) { withEngines(t, testGrepAdvice) }
+func TestGrepAdvice(t *testing.T) { withRipgreps(t, testGrepAdvice) }
 
 func testGrepAdvice(t *testing.T, env *Env) {
 	for pattern, want := range map[string]string{
@@ -34,7 +34,7 @@ func testGrepAdvice(t *testing.T, env *Env) {
 }
 
 func TestListOfGlobs(t *testing.T) {
-	env := searchEnv(t)
+	env := ripgrepEnv(t)
 	for _, glob := range []string{"*.ts,*.js", "*.ts, *.js", "src/**,lib/**", "*.{a,b},*.c"} {
 		_, err := call(t, env, Grep{}, object{"pattern": "x", "include": glob})
 		wantCode(t, err, CodeInvalidInput, "write {")
@@ -99,7 +99,7 @@ func TestPlacesThatCanBeWritten(t *testing.T) {
 
 // A glob that names a directory of its own is searched there, and one that finds
 // nothing says why.
-func TestGlobElsewhere(t *testing.T) { withEngines(t, testGlobElsewhere) }
+func TestGlobElsewhere(t *testing.T) { withRipgreps(t, testGlobElsewhere) }
 
 func testGlobElsewhere(t *testing.T, env *Env) {
 	tree(t, env.Worktree, map[string]string{

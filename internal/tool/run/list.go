@@ -8,13 +8,14 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/tool/run/root"
-	"github.com/toold/toold/internal/tool/run/search"
 )
 
-// List shows a directory as a tree.
+// List shows a directory as a tree: the files that glob finds there, the directories that
+// they are in or that hold no file, and what is neither.
 type List struct{}
 
 // listLimit is how many entries one answer has.
@@ -32,8 +33,6 @@ type listInput struct {
 
 // Name implements Tool.
 func (List) Name() string { return "list" }
-
-func (List) onlyFiles() {}
 
 // Prepare implements Tool.
 func (List) Prepare(ctx context.Context, env *Env, input json.RawMessage) (*Prepared, error) {
@@ -57,12 +56,16 @@ func (List) Run(ctx context.Context, env *Env, input json.RawMessage, prep *Prep
 	if l.ignore, err = ignoreGlobs(in.Ignore, target.Path); err != nil {
 		return nil, err
 	}
-	limited, cancel := context.WithTimeout(ctx, remaining(ctx))
+	timeout := remaining(ctx)
+	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	top := &listNode{path: target.Path}
+	if top.found, err = l.find(limited, env, placeOf(target), timeout); err != nil {
+		return searchFailure(in.Path, err)
+	}
 	lent := env.Root.Lend(limited, func() { err = l.readAll(limited, top) })
 	err = cmp.Or(lent, err)
-	l.partial = err != nil && limited.Err() != nil && ctx.Err() == nil
+	l.partial = l.unknown || err != nil && limited.Err() != nil && ctx.Err() == nil
 	switch {
 	case err == nil || l.partial:
 	case ctx.Err() != nil:
@@ -96,37 +99,45 @@ type lister struct {
 	ignore []*selector
 	hidden *unread
 
-	ignores *search.Ignores
-
 	count    int
 	more     bool
 	partial  bool // the time was up
+	unknown  bool // what ignore files exclude, so it is shown
 	excluded leftOut
-	asked    int    // left out by the input's own globs
-	unsure   string // why not all ignore files count
+	asked    int // left out by the input's own globs
 }
 
 // listNode is an entry of the tree; path is canonical.
 type listNode struct {
 	path     string
 	kind     root.Kind
-	place    search.Place // where it is
+	found    *findings // of a directory what searches find in it; nil = nothing
+	bare     bool      // a directory with no file anywhere below it
 	children []*listNode
 	note     string // what else there is to say
 }
 
 func (n *listNode) name() string { return path.Base(n.path) }
 
+// find asks ripgrep which files searches find below the directory.
+func (l *lister) find(ctx context.Context, env *Env, where place, timeout time.Duration) (*findings, error) {
+	all := newFindings()
+	small := glimpseAt(ctx, env.Root, nil, l.base, smallTree).whole
+	walk := fileWalk{place: where, base: l.base, small: small, found: func(name string) { all.add(below(name, l.base)) }}
+	end, err := walk.run(ctx, env, timeout)
+	if err == nil && end.fatal != "" {
+		err = Errorf(CodeSandboxFailed, "ripgrep cannot list files: %s", end.fatal)
+	}
+	l.unknown = end.partial != ""
+	return all.top, err
+}
+
 // readAll reads the tree below top, as far as the answer has room for it.
 func (l *lister) readAll(ctx context.Context, top *listNode) error {
-	l.ignores = search.NewIgnores(ctx, l.root, l.base)
-	defer l.ignores.Close()
-	err := l.read(ctx, top)
-	if err == nil {
-		err = l.expand(ctx, slices.Clone(top.children))
+	if err := l.read(ctx, top); err != nil {
+		return err
 	}
-	l.unsure = l.ignores.Partial()
-	return err
+	return l.expand(ctx, slices.Clone(top.children))
 }
 
 // expand reads the directories among nodes and those below them, until the
@@ -153,13 +164,12 @@ func (l *lister) expand(ctx context.Context, nodes []*listNode) error {
 // entries the directory has.
 func (l *lister) read(ctx context.Context, dir *listNode) error {
 	room := listLimit - l.count
-	place := l.placeOf(dir)
 	err := l.root.ReadDir(ctx, dir.path, func(e root.Entry) bool {
 		if ctx.Err() != nil {
 			return false
 		}
-		node := &listNode{path: path.Join(dir.path, e.Name), kind: e.Kind, place: place}
-		if l.hidden.hidesName(node.path) || l.ignored(node) {
+		node := &listNode{path: path.Join(dir.path, e.Name), kind: e.Kind}
+		if l.hidden.hidesName(node.path) || l.leftOut(ctx, dir, node) {
 			return true
 		}
 		at, _ := slices.BinarySearchFunc(dir.children, node, listOrder)
@@ -190,22 +200,14 @@ func listOrder(a, b *listNode) int {
 	return cmp.Compare(a.name(), b.name())
 }
 
-// placeOf is dir with the ignore files that count in it.
-func (l *lister) placeOf(dir *listNode) search.Place {
-	if dir.path == l.base {
-		return l.ignores.Top()
-	}
-	return l.ignores.Below(dir.place, dir.path)
-}
-
-// ignored reports whether an entry is not shown, and counts it then.
-func (l *lister) ignored(n *listNode) bool {
-	rel, dir := below(n.path, l.base), n.kind == root.KindDir
+// leftOut reports whether an entry of dir is not shown, and counts it then.
+func (l *lister) leftOut(ctx context.Context, dir, n *listNode) bool {
+	rel := below(n.path, l.base)
 	switch {
 	case slices.ContainsFunc(l.ignore, func(s *selector) bool { return s.match(rel) }):
 		l.asked++
-	case slices.Contains(repositories, n.name()), l.ignores.Excluded(n.place, n.path, dir):
-		if dir {
+	case slices.Contains(repositories, n.name()), l.isExcluded(ctx, dir, n):
+		if n.kind == root.KindDir {
 			rel += "/"
 		}
 		l.excluded.add(rel)
@@ -213,6 +215,51 @@ func (l *lister) ignored(n *listNode) bool {
 		return false
 	}
 	return true
+}
+
+// isExcluded reports whether ignore files exclude an entry of dir: a file that searches do
+// not find, or a directory in which they find none of the files that are there.
+func (l *lister) isExcluded(ctx context.Context, dir, n *listNode) bool {
+	if dir.bare || l.unknown || n.kind != root.KindFile && n.kind != root.KindDir {
+		n.bare = dir.bare
+		return false
+	}
+	found, known := dir.found.child(n.name(), n.kind == root.KindDir)
+	n.found = found
+	switch {
+	case !known || found != nil:
+		return false
+	case n.kind == root.KindFile:
+		return true
+	}
+	looks := bareLooks
+	n.bare = !l.hasFile(ctx, n.path, &looks)
+	return !n.bare
+}
+
+// bareLooks is how many entries are looked at to see whether a directory holds a file.
+const bareLooks = 1000
+
+// hasFile reports whether there is a regular file below dir, as far as it can be seen.
+func (l *lister) hasFile(ctx context.Context, dir string, looks *int) bool {
+	has := false
+	var dirs []string
+	// What cannot be read holds nothing that could be left out.
+	_ = l.root.ReadDir(ctx, dir, func(e root.Entry) bool {
+		*looks--
+		switch {
+		case slices.Contains(repositories, e.Name):
+		case e.Kind == root.KindFile:
+			has = true
+		case e.Kind == root.KindDir:
+			dirs = append(dirs, path.Join(dir, e.Name))
+		}
+		return !has && *looks > 0
+	})
+	for ; !has && *looks > 0 && len(dirs) > 0; dirs = dirs[1:] {
+		has = l.hasFile(ctx, dirs[0], looks)
+	}
+	return has
 }
 
 func readNote(err error) string {
@@ -243,8 +290,8 @@ func (l *lister) result(ctx context.Context, env *Env, top *listNode) *Result {
 
 // note says at the end of an answer what it leaves out.
 func (l *lister) note(b *strings.Builder, meta map[string]any) {
-	if l.unsure != "" {
-		fmt.Fprintf(b, "\n(Not all that is to be left out is: %s.)\n", l.unsure)
+	if l.unknown {
+		b.WriteString("\n(What ignore files exclude is not left out: it was not known in time.)\n")
 	}
 	if l.asked > 0 {
 		fmt.Fprintf(b, "\n(Left out by ignore: %s.)\n", entries(l.asked))

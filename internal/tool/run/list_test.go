@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/toold/toold/internal/plain"
-	"github.com/toold/toold/internal/tool/run/search"
 )
 
 // TestListPreparesWhatIsJudged: without a path the call names ".", and what that
@@ -28,7 +27,7 @@ func TestListPreparesWhatIsJudged(t *testing.T) {
 }
 
 func TestList(t *testing.T) {
-	env := searchEnv(t)
+	env := ripgrepEnv(t)
 	tree(t, env.Worktree, map[string]string{
 		"z.txt": "", "a.txt": "", "src/main.go": "", "src/deep/x.go": "", "docs/a.md": "", "docs/img/": "",
 		"node_modules/m/i.js": "", ".git/HEAD": "", "build/out": "", "src/build": "a file", "x.log": "", "src/deep/y.log": "",
@@ -151,7 +150,7 @@ func TestListMore(t *testing.T) {
 		}, 100, true, []string{"  a/", "    f096", "  b/", "  z"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			env := searchEnv(t)
+			env := ripgrepEnv(t)
 			files := map[string]string{}
 			tc.files(func(format string, args ...any) { files[fmt.Sprintf(format, args...)] = "" })
 			tree(t, env.Worktree, files)
@@ -170,7 +169,7 @@ func TestListMore(t *testing.T) {
 
 // A tree of any depth or width costs no more than its answer.
 func TestListHuge(t *testing.T) {
-	env := searchEnv(t)
+	env := ripgrepEnv(t)
 	wide := filepath.Join(env.Worktree, "wide")
 	must(t, os.Mkdir(wide, 0o755))
 	for i := range 20000 {
@@ -189,7 +188,7 @@ func TestListHuge(t *testing.T) {
 }
 
 func TestListNoTime(t *testing.T) {
-	env := searchEnv(t)
+	env := ripgrepEnv(t)
 	tree(t, env.Worktree, map[string]string{"a/b": ""})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -207,9 +206,10 @@ func TestListNoTime(t *testing.T) {
 func TestListVanished(t *testing.T) {
 	env := searchEnv(t)
 	tree(t, env.Worktree, map[string]string{"a/b": ""})
-	l := &lister{root: env.Root, base: env.Worktree, ignores: search.NewIgnores(t.Context(), env.Root, env.Worktree)}
-	defer l.ignores.Close()
-	top := &listNode{path: env.Worktree}
+	l := &lister{root: env.Root, base: env.Worktree}
+	all := newFindings()
+	all.add("a/b")
+	top := &listNode{path: env.Worktree, found: all.top}
 	must(t, l.read(t.Context(), top))
 	must(t, os.RemoveAll(filepath.Join(env.Worktree, "a")))
 	must(t, l.expand(t.Context(), top.children))

@@ -2,6 +2,7 @@ package run
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -11,13 +12,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 	"unicode/utf8"
 
-	"github.com/toold/toold/internal/tool/run/search"
 	"github.com/toold/toold/internal/tool/run/textfile"
 )
 
@@ -141,7 +140,7 @@ func TestListBesideFind(t *testing.T) {
 	if _, err := exec.LookPath("find"); err != nil {
 		t.Skip("find is not installed")
 	}
-	env := searchEnv(t)
+	env := ripgrepEnv(t)
 	top := env.Worktree
 	marks := map[string]string{"f": "", "d": "/", "p": " (fifo)"}
 	seed := uint64(time.Now().UnixNano())
@@ -179,10 +178,11 @@ func TestListBesideFind(t *testing.T) {
 	}
 }
 
-// TestListBesideWalk: of a tree with ignore files list shows the files that searches
-// find, and counts the rest.
-func TestListBesideWalk(t *testing.T) {
-	top := searchEnv(t)
+// TestListBesideRipgrep: of a tree with ignore files list shows the files that searches
+// find, and no others.
+func TestListBesideRipgrep(t *testing.T) { withRipgreps(t, testListBesideRipgrep) }
+
+func testListBesideRipgrep(t *testing.T, top *Env) {
 	seed := uint64(time.Now().UnixNano())
 	for i := range 200 {
 		c := newChooser(seed + uint64(i))
@@ -206,15 +206,20 @@ func TestListBesideWalk(t *testing.T) {
 			got = treeOf(t, text)
 		}
 		maps.DeleteFunc(got, func(_, mark string) bool { return mark != "" })
-		want := map[string]string{}
-		var mu sync.Mutex
-		_, err := search.Walk(t.Context(), env.Root, env.Worktree, func(_ int, path string) bool {
-			mu.Lock()
-			defer mu.Unlock()
-			want[below(path, env.Worktree)] = ""
-			return true
-		})
+		argv := slices.Concat(top.Ripgrep, []string{"--no-config", "--files", "--null", "--hidden", "--no-require-git", "--glob=!.git", "./"})
+		cmd := exec.Command(argv[0], argv[1:]...)
+		cmd.Dir = env.Worktree
+		out, err := cmd.Output()
+		if ended, ok := errors.AsType[*exec.ExitError](err); ok && ended.ExitCode() == 1 {
+			err = nil // there is none
+		}
 		must(t, err)
+		want := map[string]string{}
+		for name := range strings.SplitSeq(strings.TrimSuffix(string(out), "\x00"), "\x00") {
+			if name != "" {
+				want[strings.TrimPrefix(name, "./")] = ""
+			}
+		}
 		if !maps.Equal(got, want) {
 			t.Fatalf("seed %d: got %q\nwant %q\n%s", seed+uint64(i), got, want, text)
 		}

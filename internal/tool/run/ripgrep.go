@@ -3,10 +3,10 @@ package run
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
+	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -22,8 +22,18 @@ import (
 // out: home is not the user's here. Files are read and not mapped, because one
 // that shrinks under a mapping kills ripgrep, and a mapped one counts as memory.
 var ripgrepArgs = []string{
-	"rg", "--no-config", "--no-pre", "--no-messages", "--no-mmap", "--color=never",
+	"--no-config", "--no-pre", "--no-messages", "--no-mmap", "--color=never",
 	"--no-ignore-global", "--hidden",
+}
+
+// RipgrepIn is how the ripgrep in dir is started: by itself, or by the loader that lies
+// beside it with its libraries.
+func RipgrepIn(dir string) []string {
+	rg, loader := filepath.Join(dir, "rg"), filepath.Join(dir, "ld.so")
+	if _, err := os.Stat(loader); err != nil {
+		return []string{rg}
+	}
+	return []string{loader, "--library-path", dir, rg}
 }
 
 // withoutGit leaves out what git keeps for itself.
@@ -55,11 +65,8 @@ type ripgrepRun struct {
 	out     *splitter
 	timeout time.Duration
 	all     bool // no ignore file counts, and .git is searched
+	small   bool // there is little to search
 }
-
-// errNoRipgrep: the root filesystem has none, or one that cannot be started. The
-// agent's own engine takes its place then.
-var errNoRipgrep = errors.New("ripgrep is not installed")
 
 // run feeds ripgrep's output to r.out until it ends, its time is up, or r.out
 // has what it wants.
@@ -77,8 +84,11 @@ func (r *ripgrepRun) run(ctx context.Context, env *Env) (searchEnd, error) {
 	default:
 		args = append(args, withoutGit)
 	}
+	if r.small {
+		args = append(args, "--threads=1") // more take longer to start than it takes
+	}
 	exit, err := env.Exec(runCtx, Command{
-		Argv:    slices.Concat(args, r.args, []string{"--", r.place.arg}),
+		Argv:    slices.Concat(env.Ripgrep, args, r.args, []string{"--", r.place.arg}),
 		Dir:     r.place.dir,
 		Env:     []string{"RIPGREP_CONFIG_PATH="},
 		Stdout:  r.out,
@@ -92,8 +102,6 @@ func (r *ripgrepRun) run(ctx context.Context, env *Env) (searchEnd, error) {
 		return cancelled(ctx)
 	case err != nil && strings.HasPrefix(err.Error(), "working directory "):
 		return searchEnd{}, placeError(r.place.dir, err)
-	case errors.Is(err, fs.ErrNotExist):
-		return searchEnd{}, errNoRipgrep
 	case err != nil:
 		return searchEnd{}, fmt.Errorf("run ripgrep: %w", err)
 	}

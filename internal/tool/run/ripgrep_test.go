@@ -17,7 +17,7 @@ import (
 
 // What is kept of long lines, or of many long paths, is bounded, and whether
 // there are more matches is told right all the same.
-func TestGrepBytes(t *testing.T) { withEngines(t, testGrepBytes) }
+func TestGrepBytes(t *testing.T) { withRipgreps(t, testGrepBytes) }
 
 func testGrepBytes(t *testing.T, env *Env) {
 	long := strings.Repeat("é", grepLineRunes) + "\n"

@@ -112,6 +112,9 @@ type Env struct {
 	OutputDir string
 	// Shell is what runs a command line: it is appended after "-c".
 	Shell []string
+	// Ripgrep is how ripgrep is started: its path in the sandbox, behind that of its
+	// loader where it has one.
+	Ripgrep []string
 	// Exec runs a program as the tool user in the call's own cgroup.
 	Exec func(ctx context.Context, c Command) (*Exit, error)
 	// Stream takes live output. It blocks when the daemon does not keep up.

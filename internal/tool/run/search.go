@@ -99,9 +99,6 @@ type searchEnd struct {
 	fatal string
 	// unreadable: some files or directories could not be read.
 	unreadable bool
-	// cut files were not searched to their end, which only the agent's own
-	// engine does.
-	cut int
 }
 
 // cancelled is how a search ends whose call has ended.
@@ -134,10 +131,6 @@ func (e searchEnd) note(b *strings.Builder, meta map[string]any) {
 	if e.unreadable {
 		b.WriteString("\n(Some files or directories could not be read.)\n")
 		meta["unreadable"] = true
-	}
-	if e.cut > 0 {
-		fmt.Fprintf(b, "\n(Files that are too large, or have too long a line, to be searched to their end: %d.)\n", e.cut)
-		meta["cut_files"] = e.cut
 	}
 }
 

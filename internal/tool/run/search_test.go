@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/internal/needs"
+	"github.com/toold/toold/internal/testrig"
 	"github.com/toold/toold/internal/tool/run/root"
 )
 
@@ -36,35 +37,49 @@ func searchEnv(t testing.TB) *Env {
 	return &Env{Root: r, Worktree: dir, Exec: hostExec}
 }
 
-// needRipgrep skips a test where ripgrep is not there.
-func needRipgrep(t *testing.T) {
-	t.Helper()
-	if _, err := exec.LookPath("rg"); err != nil {
-		if strings.Contains(os.Getenv("TOOLD_TEST_REQUIRE"), "ripgrep") {
-			t.Fatal(err)
+// ripgreps are the ones that a sandbox may get, by what scripts/install-ripgrep calls
+// their directories; none where they are not made.
+var ripgreps = sync.OnceValue(func() map[string][]string {
+	found := map[string][]string{}
+	for _, name := range []string{"ripgrep", "ripgrep-debian"} {
+		if dir, err := testrig.Bin(name); err == nil {
+			found[name] = RipgrepIn(dir)
 		}
-		t.Skip("ripgrep is not installed")
 	}
+	return found
+})
+
+// needRipgrep skips a test where ripgrep is not there.
+func needRipgrep(t testing.TB) {
+	t.Helper()
+	if len(ripgreps()) == 2 {
+		return
+	}
+	if strings.Contains(os.Getenv("TOOLD_TEST_REQUIRE"), "ripgrep") || len(ripgreps()) == 1 {
+		t.Fatalf("of bin/ripgrep and bin/ripgrep-debian there is only %v: run make bin/ripgrep/rg bin/ripgrep-debian/rg", ripgreps())
+	}
+	t.Skip("bin/ripgrep is not there: run make build")
 }
 
-// withEngines runs a test with ripgrep, and with the agent's own engine.
-func withEngines(t *testing.T, test func(*testing.T, *Env)) {
-	t.Run("ripgrep", func(t *testing.T) {
-		needRipgrep(t)
-		test(t, searchEnv(t))
-	})
-	t.Run("own", func(t *testing.T) { test(t, ownEnv(t)) })
-}
-
-// ownEnv is searchEnv without ripgrep.
-func ownEnv(t *testing.T) *Env {
+// ripgrepEnv is searchEnv for what starts ripgrep.
+func ripgrepEnv(t testing.TB) *Env {
+	t.Helper()
+	needRipgrep(t)
 	env := searchEnv(t)
-	env.Exec = noRipgrep
+	env.Ripgrep = ripgreps()["ripgrep"]
 	return env
 }
 
-func noRipgrep(context.Context, Command) (*Exit, error) {
-	return nil, fmt.Errorf("start rg: %w", fs.ErrNotExist)
+// withRipgreps runs a test with each ripgrep that a sandbox may get.
+func withRipgreps(t *testing.T, test func(*testing.T, *Env)) {
+	needRipgrep(t)
+	for name, argv := range ripgreps() {
+		t.Run(name, func(t *testing.T) {
+			env := searchEnv(t)
+			env.Ripgrep = argv
+			test(t, env)
+		})
+	}
 }
 
 // hostExec is Env.Exec with what the searches need of it.
@@ -152,7 +167,7 @@ func wantCode(t *testing.T, err error, code Code, part string) {
 	}
 }
 
-func TestGrep(t *testing.T) { withEngines(t, testGrep) }
+func TestGrep(t *testing.T) { withRipgreps(t, testGrep) }
 
 func testGrep(t *testing.T, env *Env) {
 	tree(t, env.Worktree, map[string]string{
@@ -237,7 +252,7 @@ func testGrep(t *testing.T, env *Env) {
 	})
 }
 
-func TestGrepMore(t *testing.T) { withEngines(t, testGrepMore) }
+func TestGrepMore(t *testing.T) { withRipgreps(t, testGrepMore) }
 
 func testGrepMore(t *testing.T, env *Env) {
 	files := map[string]string{"one": strings.Repeat("x\n", 100), "dir/": ""}
@@ -273,7 +288,7 @@ func testGrepMore(t *testing.T, env *Env) {
 
 // A file that turns out to be binary after matches makes ripgrep write a line
 // about it between the records.
-func TestGrepBinaryMessage(t *testing.T) { withEngines(t, testGrepBinaryMessage) }
+func TestGrepBinaryMessage(t *testing.T) { withRipgreps(t, testGrepBinaryMessage) }
 
 func testGrepBinaryMessage(t *testing.T, env *Env) {
 	files := map[string]string{}
@@ -299,7 +314,7 @@ func testGrepBinaryMessage(t *testing.T, env *Env) {
 	}
 }
 
-func TestGrepRefuses(t *testing.T) { withEngines(t, testGrepRefuses) }
+func TestGrepRefuses(t *testing.T) { withRipgreps(t, testGrepRefuses) }
 
 func testGrepRefuses(t *testing.T, env *Env) {
 	tree(t, env.Worktree, map[string]string{"a": "x\n", "dir/": ""})
@@ -347,7 +362,7 @@ func testGrepRefuses(t *testing.T, env *Env) {
 
 // Neither a configuration file nor the environment can add flags, and patterns
 // of any kind come to an end.
-func TestGrepConfigAndBombs(t *testing.T) { withEngines(t, testGrepConfigAndBombs) }
+func TestGrepConfigAndBombs(t *testing.T) { withRipgreps(t, testGrepConfigAndBombs) }
 
 func testGrepConfigAndBombs(t *testing.T, env *Env) {
 	tree(t, env.Worktree, map[string]string{"a": strings.Repeat("a", 1<<20) + "\n", "rc": "--pre=/bin/false\n--invert-match\n"})
@@ -367,7 +382,7 @@ func testGrepConfigAndBombs(t *testing.T, env *Env) {
 }
 
 // A worktree may be a part of a repository, or a copy without its history.
-func TestIgnoreFilesWithoutGit(t *testing.T) { withEngines(t, testIgnoreFilesWithoutGit) }
+func TestIgnoreFilesWithoutGit(t *testing.T) { withRipgreps(t, testIgnoreFilesWithoutGit) }
 
 func testIgnoreFilesWithoutGit(t *testing.T, env *Env) {
 	tree(t, env.Worktree, map[string]string{
@@ -384,7 +399,7 @@ func testIgnoreFilesWithoutGit(t *testing.T, env *Env) {
 // What is in a repository is not left out by the rules for git of another one around
 // it, wherever the search begins; other rules go on.
 func TestIgnoreFilesAroundARepository(t *testing.T) {
-	withEngines(t, testIgnoreFilesAroundARepository)
+	withRipgreps(t, testIgnoreFilesAroundARepository)
 }
 
 func testIgnoreFilesAroundARepository(t *testing.T, env *Env) {
@@ -401,7 +416,7 @@ func testIgnoreFilesAroundARepository(t *testing.T, env *Env) {
 // A hidden file right below where a search begins has its whole name for the rules of
 // the directories above.
 func TestHiddenFilesBelowOthersRules(t *testing.T) {
-	withEngines(t, func(t *testing.T, env *Env) {
+	withRipgreps(t, func(t *testing.T, env *Env) {
 		tree(t, env.Worktree, map[string]string{".gitignore": "env\n.gone\n", "dir/.env": "x\n", "dir/env": "x\n", "dir/.gone": "x\n"})
 		if got, _ := answer(t, env, Glob{}, map[string]any{"pattern": "*", "path": "dir"}); got != "W/dir/.env\n" {
 			t.Errorf("got %s", got)
@@ -409,7 +424,7 @@ func TestHiddenFilesBelowOthersRules(t *testing.T) {
 	})
 }
 
-func TestGrepPreparedPathMoved(t *testing.T) { withEngines(t, testGrepPreparedPathMoved) }
+func TestGrepPreparedPathMoved(t *testing.T) { withRipgreps(t, testGrepPreparedPathMoved) }
 
 func testGrepPreparedPathMoved(t *testing.T, env *Env) {
 	tree(t, env.Worktree, map[string]string{"dir/a": "x\n", "other/secret": "x\n"})
@@ -422,7 +437,7 @@ func testGrepPreparedPathMoved(t *testing.T, env *Env) {
 	wantCode(t, err, CodeStale, "another place")
 }
 
-func TestGlob(t *testing.T) { withEngines(t, testGlob) }
+func TestGlob(t *testing.T) { withRipgreps(t, testGlob) }
 
 func testGlob(t *testing.T, env *Env) {
 	names := []string{"old.go", "src/mid.go", "src/deep/new.ts", ".hidden.go", "ignored/x.go", "src/y.log", ".git/z.go", "sp ace.go"}
@@ -470,7 +485,7 @@ func testGlob(t *testing.T, env *Env) {
 	wantCode(t, err, CodeNotRegularFile, "is a file, not a directory")
 }
 
-func TestGlobMore(t *testing.T) { withEngines(t, testGlobMore) }
+func TestGlobMore(t *testing.T) { withRipgreps(t, testGlobMore) }
 
 func testGlobMore(t *testing.T, env *Env) {
 	files := map[string]string{}
@@ -520,7 +535,7 @@ func TestSearchDeadline(t *testing.T) {
 }
 
 // Searches share nothing but the Env.
-func TestSearchConcurrently(t *testing.T) { withEngines(t, testSearchConcurrently) }
+func TestSearchConcurrently(t *testing.T) { withRipgreps(t, testSearchConcurrently) }
 
 func testSearchConcurrently(t *testing.T, env *Env) {
 	tree(t, env.Worktree, map[string]string{"a.go": "x\n", "b/c.go": "x\n"})
@@ -538,4 +553,24 @@ func testSearchConcurrently(t *testing.T, env *Env) {
 		}
 	}
 	wg.Wait()
+}
+
+// What waits for its age to be looked at is little, however long its path is.
+func TestAgesBatches(t *testing.T) {
+	for _, length := range []int{20, 4000} {
+		a := &ages{ready: make(chan []string, 1000)}
+		for range 1000 {
+			a.ask(strings.Repeat("x", length))
+		}
+		a.wait()
+		total := 0
+		for batch := range a.ready {
+			if total += len(batch); len(batch) > globBatch || (len(batch)-1)*length > globBatchBytes {
+				t.Errorf("%d names of %d bytes in a batch", len(batch), length)
+			}
+		}
+		if total != 1000 {
+			t.Errorf("%d names came", total)
+		}
+	}
 }

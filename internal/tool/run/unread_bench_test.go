@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/toold/toold/internal/tool/run/readrule"
-	"github.com/toold/toold/internal/tool/run/search"
 )
 
 // BenchmarkReadRules is what it costs a search of the sources of Go that .env files
@@ -18,9 +17,6 @@ func BenchmarkReadRules(b *testing.B) {
 	goroot, err := exec.Command("go", "env", "GOROOT").Output()
 	if err != nil {
 		b.Skip(err)
-	}
-	if _, err := exec.LookPath("rg"); err != nil {
-		b.Skip("ripgrep is not installed")
 	}
 	src := strings.TrimSpace(string(goroot)) + "/src"
 	settings, err := json.Marshal(map[string]any{"read_rules": readrule.Rules{
@@ -43,7 +39,7 @@ func BenchmarkReadRules(b *testing.B) {
 	} {
 		for name, rules := range map[string]json.RawMessage{"without": nil, "with": settings} {
 			b.Run(search.tool.Name()+search.input+"/"+name, func(b *testing.B) {
-				env := searchEnv(b)
+				env := ripgrepEnv(b)
 				env.Worktree, env.Settings = src, rules
 				before := cpuTime()
 				for b.Loop() {
@@ -66,23 +62,4 @@ func cpuTime() time.Duration {
 		all += time.Duration(u.Utime.Nano() + u.Stime.Nano())
 	}
 	return all
-}
-
-// BenchmarkCountUnread is the walk that counts such files, alone.
-func BenchmarkCountUnread(b *testing.B) {
-	goroot, err := exec.Command("go", "env", "GOROOT").Output()
-	if err != nil {
-		b.Skip(err)
-	}
-	env := searchEnv(b)
-	dir := strings.TrimSpace(string(goroot)) + "/src"
-	rules := &readrule.Rules{Worktree: dir, List: []readrule.Rule{
-		{Patterns: []string{"*"}, Action: "allow"}, {Patterns: []string{"*/.env", ".env"}, Action: "ask"},
-	}}
-	rules.Compile()
-	for b.Loop() {
-		if _, err := search.WalkOnly(b.Context(), env.Root, dir, rules.MayHide, func(int, string) bool { return true }); err != nil {
-			b.Fatal(err)
-		}
-	}
 }

@@ -32,7 +32,7 @@ var guardedTree = map[string]string{
 	".gitignore": "ignored\n", "ignored/.env": "TOKEN=s3cret\n", "ignored/x.key": "TOKEN=s3cret\n",
 }
 
-func TestReadRulesBindGrep(t *testing.T) { withEngines(t, testReadRulesBindGrep) }
+func TestReadRulesBindGrep(t *testing.T) { withRipgreps(t, testReadRulesBindGrep) }
 
 func testReadRulesBindGrep(t *testing.T, env *Env) {
 	tree(t, env.Worktree, guardedTree)
@@ -76,7 +76,7 @@ func testReadRulesBindGrep(t *testing.T, env *Env) {
 	}
 }
 
-func TestReadRulesBindNames(t *testing.T) { withEngines(t, testReadRulesBindNames) }
+func TestReadRulesBindNames(t *testing.T) { withRipgreps(t, testReadRulesBindNames) }
 
 // What read denies is in no list; what it asks about is, or nobody could ask for it.
 func testReadRulesBindNames(t *testing.T, env *Env) {

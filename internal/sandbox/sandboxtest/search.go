@@ -1,0 +1,48 @@
+package sandboxtest
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/toold/toold/internal/agent"
+	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/tool/run"
+)
+
+// testSearch: the file tools find what there is, in the cgroup and with the ids of a
+// program of the sandbox, whatever the root file system has.
+func testSearch(s *suite) {
+	b := s.create(s.spec())
+	b.out("mkdir -p d/skip locked && echo skip >d/.gitignore && echo needle | tee d/f d/skip/f locked/f && chmod 0 locked")
+	for tool, want := range map[string]struct{ input, output string }{
+		"grep": {`{"pattern": "need.e"}`, "Found 1 match.\n\n/workspace/d/f:\n  1: needle\n"},
+		"glob": {`{"pattern": "[df]"}`, "/workspace/d/f\n"},
+		"list": {`{"path": "d"}`, "/workspace/d/\n  .gitignore\n  f\n"},
+	} {
+		if r := b.tool(tool, want.input); r.IsError || !strings.HasPrefix(r.Output, want.output) || strings.Contains(r.Output, "locked/f") {
+			s.Errorf("%s: got %q, want %q", tool, r.Output, want.output)
+		}
+	}
+	b.fails("echo >>"+sandbox.RipgrepDir+"/rg", "")
+}
+
+// tool calls one of the tools that need no judgement first.
+func (b *box) tool(name, input string) *run.Result {
+	b.s.Helper()
+	b.calls++
+	x := b.start(agent.Request{
+		CallID: fmt.Sprintf("call_%d", b.calls), Tool: name, Input: json.RawMessage(input), TimeoutMillis: callTime.Milliseconds(),
+	}, nil)
+	<-x.done
+	if x.err != nil {
+		b.s.Fatal(x.err)
+	}
+	if x.out.Err != nil {
+		b.s.Fatal(x.out.Err)
+	}
+	if err := b.conn.Forget(x.id); err != nil {
+		b.s.Fatal(err)
+	}
+	return x.out.Result
+}
