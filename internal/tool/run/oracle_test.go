@@ -189,6 +189,12 @@ func testListBesideRipgrep(t *testing.T, top *Env) {
 		env := *top
 		env.Worktree = filepath.Join(top.Worktree, strconv.Itoa(i))
 		must(t, os.Mkdir(env.Worktree, 0o755))
+		if c.IntN(2) == 0 { // too much for one thread
+			tree(t, env.Worktree, map[string]string{"zz/.rgignore": "*\n"})
+			for k := range smallTree {
+				tree(t, env.Worktree, map[string]string{fmt.Sprintf("zz/%d", k): ""})
+			}
+		}
 		oddTree(t, c, env.Worktree, 0)
 		must(t, filepath.WalkDir(env.Worktree, func(path string, d fs.DirEntry, err error) error {
 			if err != nil || !d.IsDir() || c.IntN(3) > 0 {

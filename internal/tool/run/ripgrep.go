@@ -46,16 +46,16 @@ const outsideGit = "--no-require-git"
 
 // inGit reports whether dir is in a git repository, as ripgrep sees it: there is a
 // .git of any kind in it or above it.
-func inGit(ctx context.Context, r *root.Root, dir string) bool {
-	for {
-		if info, err := r.Resolve(ctx, path.Join(dir, ".git")); err == nil && info.Exists {
-			return true
+func inGit(ctx context.Context, r *root.Root, dir string) (is bool) {
+	_ = r.Lend(ctx, func() { // whose error is that ctx has ended
+		for ; ; dir = path.Dir(dir) {
+			info, err := r.Resolve(ctx, path.Join(dir, ".git"))
+			if is = err == nil && info.Exists; is || dir == "/" {
+				return
+			}
 		}
-		if dir == "/" {
-			return false
-		}
-		dir = path.Dir(dir)
-	}
+	})
+	return is
 }
 
 // ripgrepRun is one run of ripgrep.
