@@ -2,6 +2,9 @@ module github.com/toold/toold
 
 go 1.26.0
 
+// What is built and installed, some of it readable by root alone.
+ignore ./bin
+
 require (
 	github.com/BurntSushi/toml v1.6.0
 	github.com/agnivade/levenshtein v1.2.2
