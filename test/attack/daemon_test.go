@@ -214,7 +214,7 @@ func TestD4Sources(t *testing.T) {
 // D5: requests that are too long, too slow or too deep.
 func TestD5Requests(t *testing.T) {
 	s := newScene(t, "")
-	before := rss(s.cmd.Process.Pid)
+	before := rss(s.daemon.Cmd.Process.Pid)
 	head := "POST /v1/sessions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nConnection: close\r\n"
 	deep := strings.Repeat("[", 100000)
 	for name, c := range map[string]struct{ request, want string }{
@@ -237,7 +237,7 @@ func TestD5Requests(t *testing.T) {
 			t.Errorf("%s: got %q, want%s", name, line, c.want)
 		}
 	}
-	if grown := rss(s.cmd.Process.Pid) - before; grown > 64<<20 {
+	if grown := rss(s.daemon.Cmd.Process.Pid) - before; grown > 64<<20 {
 		t.Errorf("the daemon grew by %d MiB", grown>>20)
 	}
 }
@@ -280,7 +280,7 @@ time.sleep(3600)
 	}
 	// One that is refused has a descriptor until it is closed.
 	testrig.Eventually(t, "a cap per user: 3000 connections are not 3000 descriptors", func() bool {
-		return countFDs(s.cmd.Process.Pid) <= 1024+200
+		return countFDs(s.daemon.Cmd.Process.Pid) <= 1024+200
 	})
 }
 
@@ -331,13 +331,13 @@ func TestD8Secrets(t *testing.T) {
 		if needle == "" {
 			t.Fatal("no token was given")
 		}
-		if strings.Contains(s.logs.String(), needle) {
+		if strings.Contains(s.daemon.Log(), needle) {
 			t.Error("it is in the log")
 		}
 		for _, f := range []string{"cmdline", "environ"} {
 			all, _ := filepath.Glob("/proc/[0-9]*/" + f)
 			for _, p := range all {
-				if pid := filepath.Base(filepath.Dir(p)); f == "environ" && pid != fmt.Sprint(s.cmd.Process.Pid) {
+				if pid := filepath.Base(filepath.Dir(p)); f == "environ" && pid != fmt.Sprint(s.daemon.Cmd.Process.Pid) {
 					continue
 				}
 				if strings.Contains(read(p), needle) {
@@ -519,7 +519,7 @@ func TestD17FullStateDisk(t *testing.T) {
 	for i := range 5 {
 		ids = append(ids, s.bash(t, fmt.Sprintf("echo %d", i)).ID)
 	}
-	name := filepath.Join(fmt.Sprintf("/proc/%d/root", s.cmd.Process.Pid), s.dir, "state", "fill")
+	name := filepath.Join(fmt.Sprintf("/proc/%d/root", s.daemon.Cmd.Process.Pid), s.dir, "state", "fill")
 	fill, err := os.Create(name)
 	must(t, err)
 	for chunk := 1 << 20; chunk > 0; {
@@ -586,8 +586,7 @@ func TestD19AuditRemoved(t *testing.T) {
 				t.Errorf("verify: %v\n%s", err, out)
 			}
 			if mode == "strict" { // a restart, which keeps the sessions
-				must(t, s.cmd.Process.Signal(syscall.SIGTERM))
-				s.cmd.Wait()
+				must(t, s.daemon.Terminate())
 				s.start(t)
 			}
 			if c := s.bash(t, "echo again"); c.Error != nil || c.Output != "again\n" {
@@ -640,7 +639,7 @@ func TestD18TwoDaemons(t *testing.T) {
 			_, err := r.a.EndSession(t.Context(), s.ID, client.EndOptions{Force: true})
 			must(t, err)
 		}
-		if strings.Contains(r.logs.String(), "quarantine") {
+		if strings.Contains(r.daemon.Log(), "quarantine") {
 			t.Error("a range is under quarantine: another daemon's processes are in it")
 		}
 	}

@@ -45,13 +45,13 @@ func newSceneIn(t *testing.T, wrap []string, extra string) *scene {
 	must(t, os.WriteFile(s.canary, []byte("untouched"), 0o600))
 	s.neighbour = s.session(t, s.b, client.SessionCreate{Worktree: client.Worktree{Source: theirs}})
 	s.before = look(t, s.dir)
-	s.fds = countFDs(s.cmd.Process.Pid)
+	s.fds = countFDs(s.daemon.Cmd.Process.Pid)
 	s.attacker = s.session(t, s.a, client.SessionCreate{Worktree: client.Worktree{Source: s.tree}})
 	if s.base, _ = sessionRange(s.attacker.ID); s.base == 0 && !current.engine {
 		t.Fatal("the attacker's session has no range of uids")
 	}
 	s.groups = cgroupsOf(s.attacker.ID)
-	pid := s.cmd.Process.Pid
+	pid := s.daemon.Cmd.Process.Pid
 	t.Cleanup(func() {
 		s.invariants(t, pid)
 	})
@@ -74,7 +74,7 @@ func (s *scene) probe(t *testing.T, args ...string) outcomes {
 func (s *scene) invariants(t *testing.T, pid int) {
 	ctx := context.Background()
 	// The daemon is the same process, or the one that the test itself started.
-	if s.cmd.Process.Pid != pid && s.cmd.ProcessState != nil {
+	if s.daemon.Cmd.Process.Pid != pid && s.daemon.Cmd.ProcessState != nil {
 		t.Error("the daemon died")
 	}
 	if h, err := s.admin.Health(ctx); err != nil || h.Status != "ok" {
@@ -126,7 +126,7 @@ func (s *scene) invariants(t *testing.T, pid int) {
 	if after != s.before {
 		t.Errorf("the host changed:\nbefore %+v\nafter  %+v", s.before, after)
 	}
-	if s.cmd.Process.Pid == pid {
+	if s.daemon.Cmd.Process.Pid == pid {
 		testrig.Eventually(t, "the daemon's descriptors are back", func() bool {
 			return countFDs(pid) <= s.fds+8 // pooled connections
 		})

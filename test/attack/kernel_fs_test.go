@@ -324,7 +324,7 @@ func TestK22IPC(t *testing.T) {
 // another session's is there to be traced.
 func TestK23Ptrace(t *testing.T) {
 	s := newScene(t, "")
-	pids := []string{strconv.Itoa(s.cmd.Process.Pid), strconv.Itoa(os.Getpid())}
+	pids := []string{strconv.Itoa(s.daemon.Cmd.Process.Pid), strconv.Itoa(os.Getpid())}
 	if pid, ok := agentPID(s.neighbour.ID); ok {
 		pids = append(pids, strconv.Itoa(pid))
 	}

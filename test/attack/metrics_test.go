@@ -109,7 +109,7 @@ func TestD10Metrics(t *testing.T) {
 // nothing else, and not for a web page.
 func TestD13TCP(t *testing.T) {
 	r := newScene(t, "")
-	if got := listeners(t, r.cmd.Process.Pid); len(got) != 0 {
+	if got := listeners(t, r.daemon.Cmd.Process.Pid); len(got) != 0 {
 		t.Errorf("without metrics.listen the daemon listens at %v", got)
 	}
 	config, err := os.ReadFile(r.config)
@@ -117,7 +117,7 @@ func TestD13TCP(t *testing.T) {
 	r.kill(t)
 	must(t, os.WriteFile(r.config, []byte(strings.Replace(string(config), `listen = ""`, `listen = "127.0.0.1:0"`, 1)), 0o600))
 	r.start(t)
-	got := listeners(t, r.cmd.Process.Pid)
+	got := listeners(t, r.daemon.Cmd.Process.Pid)
 	if len(got) != 1 || !strings.HasPrefix(got[0], "0100007F:") {
 		t.Fatalf("with a metrics.listen of 127.0.0.1 the daemon listens at %v", got)
 	}

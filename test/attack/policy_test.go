@@ -660,7 +660,7 @@ func TestD11AuditDiskFull(t *testing.T) {
 			if c := s.bash(t, "echo control"); c.Error != nil {
 				t.Fatalf("control: %v", c.Error)
 			}
-			inside := fmt.Sprintf("/proc/%d/root%s", s.cmd.Process.Pid, dir)
+			inside := fmt.Sprintf("/proc/%d/root%s", s.daemon.Cmd.Process.Pid, dir)
 			fill, err := os.Create(filepath.Join(inside, "fill"))
 			must(t, err)
 			for err == nil {

@@ -101,7 +101,7 @@ func TestE4Output(t *testing.T) {
 	if !ok {
 		t.Fatal("no agent")
 	}
-	daemonBefore, agentBefore := rss(s.cmd.Process.Pid), rss(pid)
+	daemonBefore, agentBefore := rss(s.daemon.Cmd.Process.Pid), rss(pid)
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for range 5 {
@@ -124,7 +124,7 @@ func TestE4Output(t *testing.T) {
 		}
 	}
 	wg.Wait()
-	if grown := rss(s.cmd.Process.Pid) - daemonBefore; grown > 48<<20 {
+	if grown := rss(s.daemon.Cmd.Process.Pid) - daemonBefore; grown > 48<<20 {
 		t.Errorf("the daemon grew by %d MiB", grown>>20)
 	}
 	if grown := rss(pid) - agentBefore; grown > 16<<20 {
@@ -333,7 +333,7 @@ func TestE10DaemonKilled(t *testing.T) {
 	for _, c := range calls {
 		s.a.EndSession(t.Context(), c.session, client.EndOptions{Force: true})
 	}
-	s.fds = countFDs(s.cmd.Process.Pid)
+	s.fds = countFDs(s.daemon.Cmd.Process.Pid)
 	garbage, err := s.admin.GC(t.Context(), client.GCRequest{DryRun: true})
 	must(t, err)
 	if len(garbage) != 0 {

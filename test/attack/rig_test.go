@@ -14,7 +14,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -59,7 +58,7 @@ func testMain(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
-	defer removeCgroups()
+	defer func() { _ = testrig.RemoveCgroups(cgroupParent) }() // what is left has failed a test
 	if why == "" {
 		if err := build(dir); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -110,34 +109,12 @@ func build(dir string) error {
 	return testrig.Build(dir, "cmd/toold", "cmd/toolctl", "cmd/toolagent", "test/attack/probe")
 }
 
-// removeCgroups takes away the empty cgroups that the run's parent had.
-func removeCgroups() {
-	dirs, _ := filepath.Glob("/sys/fs/cgroup/*/" + cgroupParent)
-	for _, d := range append(dirs, "/sys/fs/cgroup/"+cgroupParent) {
-		filepath.WalkDir(d, func(p string, e os.DirEntry, err error) error {
-			if err == nil && e.IsDir() {
-				defer os.Remove(p)
-			}
-			return nil
-		})
-		for range 5 { // children first, whatever their depth
-			filepath.WalkDir(d, func(p string, e os.DirEntry, err error) error {
-				if err == nil && e.IsDir() {
-					os.Remove(p)
-				}
-				return nil
-			})
-		}
-	}
-}
-
 // rig is a daemon with two tenants, a victim and an attacker.
 type rig struct {
 	dir, socket string
 	config      string
 	wrap        []string // the program that starts the daemon, with its arguments; nil for none
-	cmd         *exec.Cmd
-	logs        *lockedBuffer
+	daemon      *testrig.Daemon
 	admin       *client.Client // may do everything
 	a, b        *client.Client // act for tenant a (the attacker) and b (the neighbour)
 	trees       string         // the configured worktree root
@@ -164,7 +141,7 @@ func newRig(t *testing.T, wrap []string, extra string) *rig {
 		t.Skip(why)
 	}
 	beginRow(t)
-	r := &rig{dir: t.TempDir(), wrap: wrap, logs: &lockedBuffer{}}
+	r := &rig{dir: t.TempDir(), wrap: wrap}
 	must(t, os.Chmod(r.dir, 0o711))
 	must(t, os.Chmod(filepath.Dir(r.dir), 0o711))
 	r.socket = filepath.Join(r.dir, "run", "toold.sock")
@@ -207,24 +184,18 @@ file_size = "64MiB"
 func (r *rig) start(t *testing.T) {
 	t.Helper()
 	argv := append(slices.Clone(r.wrap), bin.toold, "--config", r.config, "--cgroup-parent", "/"+cgroupParent)
-	r.cmd = exec.Command(argv[0], argv[1:]...)
-	r.cmd.Stdout, r.cmd.Stderr = r.logs, r.logs
-	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	must(t, r.cmd.Start())
+	var err error
+	r.daemon, err = testrig.StartDaemon(r.socket, filepath.Join(r.dir, "log"), argv...)
+	must(t, err)
 	r.admin = client.New(client.Options{Socket: r.socket, HTTPTimeout: patience})
 	r.a = client.New(client.Options{Socket: r.socket, Tenant: "a", HTTPTimeout: patience})
 	r.b = client.New(client.Options{Socket: r.socket, Tenant: "b", HTTPTimeout: patience})
-	testrig.Eventually(t, "the daemon is ready", func() bool {
-		h, err := r.admin.Ready(context.Background())
-		return err == nil && h.Status == "ok"
-	})
 }
 
 // kill ends the daemon as a crash would.
 func (r *rig) kill(t *testing.T) {
 	t.Helper()
-	must(t, r.cmd.Process.Kill())
-	r.cmd.Wait()
+	must(t, r.daemon.Kill())
 }
 
 // stop ends all sessions and the daemon, and shows the log of a failed test.
@@ -238,18 +209,11 @@ func (r *rig) stop(t *testing.T) {
 			c.EndSession(context.Background(), s.ID, client.EndOptions{Force: true})
 		}
 	}
-	r.cmd.Process.Signal(syscall.SIGTERM)
-	done := make(chan struct{})
-	go func() { r.cmd.Wait(); close(done) }()
-	select {
-	case <-done:
-	case <-time.After(patience):
-		t.Errorf("the daemon did not stop within %s of SIGTERM", patience)
-		r.cmd.Process.Kill()
-		<-done
+	if err := r.daemon.Terminate(); err != nil {
+		t.Error(err)
 	}
 	if t.Failed() {
-		t.Logf("daemon's log:\n%s", r.logs.String())
+		t.Logf("daemon's log:\n%s", r.daemon.Log())
 	}
 }
 

@@ -195,10 +195,9 @@ func await(t *testing.T, path string) {
 
 // restart kills the daemon as a crash would, and starts it again.
 func (r *rig) restart(t *testing.T, flags ...string) {
-	if err := r.cmd.Process.Kill(); err != nil {
+	if err := r.daemon.Kill(); err != nil {
 		t.Error(err)
 	}
-	<-r.done
 	r.killed = true
 	if err := r.start(flags); err != nil {
 		t.Error(err)

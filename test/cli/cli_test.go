@@ -55,7 +55,7 @@ func sweep() {
 	dirs, _ := filepath.Glob(filepath.Join(os.TempDir(), prefix+"*"))
 	for _, dir := range dirs {
 		if info, err := os.Lstat(dir); err == nil && info.IsDir() && time.Since(info.ModTime()) > time.Hour {
-			if removeCgroups(filepath.Base(dir)) == nil {
+			if testrig.RemoveCgroups(filepath.Base(dir)) == nil {
 				_ = os.RemoveAll(dir)
 			}
 		}

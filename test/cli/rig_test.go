@@ -4,15 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -34,12 +31,8 @@ type rig struct {
 	uids   uint32
 	unused func() // gives them back
 
-	cmd   *exec.Cmd
-	stdin io.Closer
-	log   *os.File
-	done  chan struct{} // closed when the daemon has ended
-
-	killed bool // and has not been started again
+	daemon *testrig.Daemon // nil: none was started
+	killed bool            // and has not been started again
 }
 
 // openRig makes a rig's directory; it starts nothing.
@@ -48,7 +41,7 @@ func openRig() (*rig, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &rig{dir: dir, socket: filepath.Join(dir, "run", "toold.sock"), cgroup: filepath.Base(dir)}
+	r := &rig{dir: dir, socket: testrig.Socket(dir), cgroup: filepath.Base(dir)}
 	r.uids, r.unused, err = testrig.ClaimUIDs()
 	return r, err
 }
@@ -88,44 +81,12 @@ func newRig(e *testscript.Env) (*rig, error) {
 // start runs toold and waits until it is ready. It ends its sessions and itself
 // when its standard input closes, so also when this test is killed.
 func (r *rig) start(flags []string) error {
-	r.cmd = exec.Command(filepath.Join(programs, "toold"), append([]string{
-		"--ephemeral",
-		"--socket", r.socket, "--state-dir", filepath.Join(r.dir, "state"), "--run-dir", filepath.Join(r.dir, "run"),
-		"--metrics-listen", "", "--cgroup-parent", "/" + r.cgroup, "--uid-base", strconv.FormatUint(uint64(r.uids), 10), "--log", "text",
-	}, flags...)...)
-	// A file: a daemon that writes to a pipe whose reader was killed dies of it.
-	var err error
-	if r.log, err = os.OpenFile(filepath.Join(r.dir, "log"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600); err != nil {
-		return err
+	argv := slices.Concat([]string{filepath.Join(programs, "toold"), "--ephemeral"}, testrig.Flags(r.dir, r.cgroup, r.uids), flags)
+	d, err := testrig.StartDaemon(r.socket, filepath.Join(r.dir, "log"), argv...)
+	if err == nil {
+		r.daemon, r.killed = d, false
 	}
-	r.cmd.Stdout, r.cmd.Stderr = r.log, r.log
-	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	stdin, err := r.cmd.StdinPipe()
-	if err != nil {
-		return err
-	}
-	if err := r.cmd.Start(); err != nil {
-		return err
-	}
-	r.stdin, r.done, r.killed = stdin, make(chan struct{}), false
-	go func() { _ = r.cmd.Wait(); close(r.done) }()
-	return r.awaitReady()
-}
-
-func (r *rig) awaitReady() error {
-	c := client.New(client.Options{Socket: r.socket})
-	defer c.Close()
-	for end := time.Now().Add(bound); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		if h, err := c.Ready(context.Background()); err == nil && h.Status == "ok" {
-			return nil
-		}
-		select {
-		case <-r.done:
-			return fmt.Errorf("toold ended at once:\n%s", r.readLog())
-		default:
-		}
-	}
-	return fmt.Errorf("toold is not ready after %s:\n%s", bound, r.readLog())
+	return err
 }
 
 // teller is what close needs of a test, or of a script.
@@ -137,30 +98,24 @@ type teller interface {
 // close ends the daemon and removes what is left; what should not be there any
 // more is a failure of the script.
 func (r *rig) close(t teller) {
-	if r.cmd != nil {
-		_ = r.stdin.Close()
-		select {
-		case <-r.done:
-		case <-time.After(bound):
-			_ = r.cmd.Process.Kill()
-			<-r.done
-			t.Log("toold did not end by itself when its standard input closed")
+	if r.daemon != nil {
+		if err := r.daemon.CloseStdin(); err != nil {
+			t.Log(err)
 			defer t.FailNow()
 		}
-		t.Log("log of toold:\n" + r.readLog())
-		_ = r.log.Close()
+		t.Log("log of toold:\n" + r.daemon.Log())
 	}
 	// The last daemon of a script takes the cgroup above its sessions along.
-	for end := time.Now().Add(bound); !r.killed && r.hasCgroup(); time.Sleep(100 * time.Millisecond) {
+	for end := time.Now().Add(bound); !r.killed && len(testrig.Cgroups(r.cgroup)) > 0; time.Sleep(100 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Log("an empty cgroup was left behind: " + r.cgroup)
 			defer t.FailNow()
 			break
 		}
 	}
-	err := removeCgroups(r.cgroup)
+	err := testrig.RemoveCgroups(r.cgroup)
 	for end := time.Now().Add(bound); err != nil && r.killed && time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
-		err = removeCgroups(r.cgroup) // the sandboxes of a daemon that does not come back end by themselves
+		err = testrig.RemoveCgroups(r.cgroup) // the sandboxes of a daemon that does not come back end by themselves
 	}
 	if err != nil {
 		t.Log(err)
@@ -168,35 +123,6 @@ func (r *rig) close(t teller) {
 	}
 	_ = os.RemoveAll(r.dir)
 	r.unused()
-}
-
-// hasCgroup reports whether the parent of the script's cgroups is there.
-func (r *rig) hasCgroup() bool {
-	places, _ := filepath.Glob("/sys/fs/cgroup/*/" + r.cgroup)
-	unified, _ := filepath.Glob("/sys/fs/cgroup/" + r.cgroup)
-	return len(places)+len(unified) > 0
-}
-
-// removeCgroups removes the parent of the script's cgroups in every hierarchy.
-// A cgroup with a process in it cannot be removed: something was left running.
-func removeCgroups(name string) error {
-	parents, _ := filepath.Glob("/sys/fs/cgroup/*/" + name)
-	var failed error
-	for _, parent := range append(parents, "/sys/fs/cgroup/"+name) {
-		var dirs []string
-		_ = filepath.WalkDir(parent, func(p string, d fs.DirEntry, err error) error {
-			if err == nil && d.IsDir() {
-				dirs = append(dirs, p)
-			}
-			return nil
-		})
-		for _, dir := range slices.Backward(dirs) { // children first
-			if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				failed = fmt.Errorf("left behind: %w", err)
-			}
-		}
-	}
-	return failed
 }
 
 func rigOf(ts *testscript.TestScript) *rig { return ts.Value(rigKey{}).(*rig) }
@@ -221,13 +147,11 @@ func cmdReloadDaemon(ts *testscript.TestScript, neg bool, args []string) {
 // cmdKillDaemon kills the daemon as a crash would; "daemon" starts it again.
 func cmdKillDaemon(ts *testscript.TestScript, neg bool, args []string) {
 	r := rigOf(ts)
-	if neg || len(args) > 0 || r.cmd == nil {
+	if neg || len(args) > 0 || r.daemon == nil {
 		ts.Fatalf("usage: killdaemon, when one runs")
 	}
-	ts.Check(r.cmd.Process.Kill())
-	<-r.done
+	ts.Check(r.daemon.Kill())
 	r.killed = true
-	ts.Check(r.log.Close())
 }
 
 func cmdExits(ts *testscript.TestScript, neg bool, args []string) {
@@ -282,13 +206,4 @@ func cmdPrivateDir(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(os.Link(filepath.Join(programs, "toolctl"), filepath.Join(dir, "toolctl")))
 	script := fmt.Sprintf("#!/bin/sh\nexec %s/toold --cgroup-parent /%s \"$@\"\n", programs, rigOf(ts).cgroup)
 	ts.Check(os.WriteFile(filepath.Join(dir, "toold"), []byte(script), 0o755))
-}
-
-// readLog is all that the daemon has logged.
-func (r *rig) readLog() string {
-	b, err := os.ReadFile(r.log.Name())
-	if err != nil {
-		return err.Error()
-	}
-	return string(b)
 }

@@ -3,18 +3,15 @@ package prometheus
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -83,7 +80,7 @@ func (x tools) run(t *testing.T, stdin io.Reader, args ...string) {
 type daemon struct {
 	config, metrics string // the file, and the address of the listener
 	admin, ci       *client.Client
-	log             *os.File
+	*testrig.Daemon
 }
 
 // startDaemon builds toold and runs it with this configuration until the test ends.
@@ -97,58 +94,27 @@ func startDaemon(t *testing.T, x tools, config string) *daemon {
 	file := filepath.Join(dir, "config.toml")
 	must(t, os.WriteFile(file, []byte(config), 0o600))
 
-	d := &daemon{config: file}
-	d.log, err = os.Create(filepath.Join(dir, "log"))
+	cgroup, socket := filepath.Base(dir), testrig.Socket(dir)
+	argv := append([]string{filepath.Join(dir, "toold"), "--ephemeral"}, testrig.Flags(dir, cgroup, testrig.UIDs(t))...)
+	run, err := testrig.StartDaemon(socket, filepath.Join(dir, "log"),
+		append(argv, "--config", file, "--log", "json", "--metrics-listen", "127.0.0.1:0")...)
 	must(t, err)
-	cgroup := filepath.Base(dir)
-	socket := filepath.Join(dir, "run", "toold.sock")
-	// Ephemeral: it ends its sessions and itself when its standard input closes, so
-	// also when this test is killed.
-	cmd := exec.Command(filepath.Join(dir, "toold"), "--ephemeral", "--config", file, "--log", "json",
-		"--socket", socket, "--state-dir", filepath.Join(dir, "state"), "--run-dir", filepath.Join(dir, "run"),
-		"--metrics-listen", "127.0.0.1:0", "--cgroup-parent", "/"+cgroup, "--uid-base", strconv.FormatUint(uint64(testrig.UIDs(t)), 10))
-	cmd.Stdout, cmd.Stderr = d.log, d.log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	stdin, err := cmd.StdinPipe()
-	must(t, err)
-	must(t, cmd.Start())
-	done := make(chan struct{})
-	go func() { _ = cmd.Wait(); close(done) }()
-	d.admin = client.New(client.Options{Socket: socket})
-	d.ci = client.New(client.Options{Socket: socket, Tenant: "ci"})
+	d := &daemon{
+		config: file, Daemon: run,
+		admin: client.New(client.Options{Socket: socket}), ci: client.New(client.Options{Socket: socket, Tenant: "ci"}),
+	}
 	t.Cleanup(func() {
 		d.admin.Close()
 		d.ci.Close()
-		_ = stdin.Close()
-		select {
-		case <-done:
-		case <-time.After(bound):
-			t.Error("toold did not end when its standard input closed")
-			_ = cmd.Process.Kill()
-			<-done
-		}
-		if t.Failed() {
-			t.Logf("log of toold:\n%s", d.readLog())
-		}
-		_ = d.log.Close()
-		if err := removeCgroups(cgroup); err != nil {
+		if err := errors.Join(d.CloseStdin(), testrig.RemoveCgroups(cgroup)); err != nil {
 			t.Error(err)
 		}
-	})
-	eventually(t, "toold is ready", func() error {
-		h, err := d.admin.Ready(context.Background())
-		if err != nil || h.Status != "ok" {
-			select {
-			case <-done:
-				t.Fatalf("toold has ended:\n%s", d.readLog())
-			default:
-			}
-			return errors.Join(err, fmt.Errorf("got %v", h))
+		if t.Failed() {
+			t.Logf("log of toold:\n%s", d.Log())
 		}
-		return nil
 	})
 	eventually(t, "toold says where its metrics are", func() error {
-		for line := range strings.Lines(d.readLog()) {
+		for line := range strings.Lines(d.Log()) {
 			var v struct{ Msg, Metrics string }
 			if json.Unmarshal([]byte(line), &v) == nil && v.Metrics != "" {
 				d.metrics = v.Metrics
@@ -158,14 +124,6 @@ func startDaemon(t *testing.T, x tools, config string) *daemon {
 		return errors.New("not yet")
 	})
 	return d
-}
-
-func (d *daemon) readLog() string {
-	b, err := os.ReadFile(d.log.Name())
-	if err != nil {
-		return err.Error()
-	}
-	return string(b)
 }
 
 // scrape gets the metrics as text.
@@ -180,28 +138,6 @@ func (d *daemon) scrape(t *testing.T) []byte {
 		t.Fatalf("GET /metrics: %s\n%s", resp.Status, b)
 	}
 	return b
-}
-
-// removeCgroups removes the parent of the test's cgroups in every hierarchy. A
-// cgroup with a process in it cannot be removed: something was left running.
-func removeCgroups(name string) error {
-	parents, _ := filepath.Glob("/sys/fs/cgroup/*/" + name)
-	var failed error
-	for _, parent := range append(parents, "/sys/fs/cgroup/"+name) {
-		var dirs []string
-		_ = filepath.WalkDir(parent, func(p string, e fs.DirEntry, err error) error {
-			if err == nil && e.IsDir() {
-				dirs = append(dirs, p)
-			}
-			return nil
-		})
-		for _, dir := range slices.Backward(dirs) { // children first
-			if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				failed = fmt.Errorf("left behind: %w", err)
-			}
-		}
-	}
-	return failed
 }
 
 // server is a running Prometheus.
