@@ -168,7 +168,7 @@ func (c *scanner) chdir(k *call) dirs {
 	w := args[0]
 	c.resolve(k.dirs, w.text, w, false)
 	to, known := c.literal(w)
-	if !known || strings.HasPrefix(to, "-") || to == "" {
+	if !known || w.pattern || strings.HasPrefix(to, "-") || to == "" {
 		return lostDirs
 	}
 	return k.dirs.enter(to, c.workdir != "")

@@ -113,7 +113,7 @@ func (g *grammar) command() string {
 	case 11:
 		return g.command() + g.pick(" >", " <", " 2>", " >>", " <<<", " >&", " &>", ">") + g.word()
 	case 12:
-		return "cd " + g.pick("d", "..", "e", "x", "~", "/w/d") + g.pick(" && ", "; ", " || ", "\n") + g.command() + " >" + g.pick("f", "d/f", "../f")
+		return "cd " + g.pick("d", "..", "e", "x", "~", "/w/d", "*", "d*", "?") + g.pick(" && ", "; ", " || ", "\n") + g.command() + " >" + g.pick("f", "d/f", "../f")
 	case 13:
 		return "x=" + g.word() + "; " + g.command()
 	case 14:
