@@ -124,7 +124,7 @@ func (l *lister) find(ctx context.Context, env *Env, where place, timeout time.D
 	all := newFindings()
 	small := glimpseAt(ctx, env.Root, nil, l.base, smallTree).whole
 	walk := fileWalk{place: where, base: l.base, small: small, found: func(name string) { all.add(below(name, l.base)) }}
-	end, err := walk.run(ctx, env, timeout)
+	end, err := walk.run(ctx, env, timeout*2/3) // the rest is for reading what is shown
 	if err == nil && end.fatal != "" {
 		err = Errorf(CodeSandboxFailed, "ripgrep cannot list files: %s", end.fatal)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"runtime/debug"
 	"sync"
-	"sync/atomic"
 )
 
 // defaultMemory is what calls may hold of whole files at a time. The agent lives
@@ -51,47 +50,3 @@ func (v *Reservation) Shrink(bytes int64) {
 
 // Release gives back what is held; only the first call counts.
 func (v *Reservation) Release() { v.Shrink(0) }
-
-// scratchMemory is what all Scratch of a Root has together, beside what Reserve
-// gives.
-const scratchMemory = 48 << 20
-
-// Scratch is memory of work that finds out as it goes how much it needs. Who asks
-// for more than there is does not get it and does not wait either, so that it can
-// be asked for while some is held. A nil Scratch has no bound. Its methods may be
-// called from any goroutine.
-type Scratch struct {
-	r    *Root
-	held atomic.Int64
-}
-
-// NewScratch gives a Scratch that holds nothing yet.
-func (r *Root) NewScratch() *Scratch { return &Scratch{r: r} }
-
-// Take takes bytes, unless that is more than there is.
-func (s *Scratch) Take(bytes int64) bool {
-	if s == nil {
-		return true
-	}
-	if s.r.scratch.Add(bytes) > scratchMemory {
-		s.r.scratch.Add(-bytes)
-		return false
-	}
-	s.held.Add(bytes)
-	return true
-}
-
-// Give gives back bytes of what Take has given.
-func (s *Scratch) Give(bytes int64) {
-	if s != nil {
-		s.held.Add(-bytes)
-		s.r.scratch.Add(-bytes)
-	}
-}
-
-// Release gives back all that is held. A second time is nothing.
-func (s *Scratch) Release() {
-	if s != nil {
-		s.r.scratch.Add(-s.held.Swap(0))
-	}
-}

@@ -23,7 +23,6 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/semaphore"
@@ -55,7 +54,6 @@ type Root struct {
 	threads *threads
 	memory  *semaphore.Weighted // of most bytes
 	most    int64
-	scratch atomic.Int64 // taken of scratchMemory
 
 	mu    sync.Mutex // guards swept
 	swept map[fileKey]struct{}
