@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/internal/agent"
+	"github.com/toold/toold/internal/testrig"
 	"github.com/toold/toold/internal/tool/run"
 )
 
@@ -81,19 +82,10 @@ type sandbox struct {
 	waited chan error
 }
 
-// unsupported skips, or fails where this kind of test is required.
-func unsupported(t *testing.T, format string, args ...any) {
-	t.Helper()
-	if strings.Contains(os.Getenv("TOOLD_TEST_REQUIRE"), "oci") {
-		t.Fatalf(format, args...)
-	}
-	t.Skipf(format, args...)
-}
-
 func newSandbox(t *testing.T) *sandbox {
 	t.Helper()
 	if os.Getuid() != 0 {
-		unsupported(t, "needs root to make namespaces")
+		testrig.Skipf(t, "oci", "needs root to make namespaces")
 	}
 	dir := t.TempDir()
 	s := &sandbox{t: t, sock: filepath.Join(dir, "s"), nonce: make([]byte, nonceSize), log: new(bytes.Buffer), waited: make(chan error, 1)}
@@ -131,7 +123,7 @@ exec setpriv --bounding-set=-all,+setuid,+setgid,+kill --inh-caps=-all --no-new-
 		Setsid:                     true,
 	}
 	if err := s.cmd.Start(); err != nil {
-		unsupported(t, "cannot make namespaces here: %v", err)
+		testrig.Skipf(t, "oci", "cannot make namespaces here: %v", err)
 	}
 	go func() { s.waited <- s.cmd.Wait() }()
 	t.Cleanup(s.kill)
@@ -292,7 +284,7 @@ for n in $(seq 1 64); do kill -s $n 1 2>/dev/null; done; kill -9 -1; echo here`)
 func TestNothingSurvivesACall(t *testing.T) {
 	s := newSandbox(t)
 	if s.cgroup == nil {
-		unsupported(t, "no cgroup v2")
+		testrig.Skipf(t, "oci", "no cgroup v2")
 	}
 	c, _ := s.connect(nil)
 	out, o := s.bash(c, "c1", `setsid sleep 300 & (setsid bash -c 'sleep 300 & : > born; sleep 300' &) ; echo hi; until [ -e born ]; do sleep 0.02; done`)

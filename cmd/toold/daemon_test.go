@@ -22,7 +22,6 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
-	"github.com/toold/toold/internal/sandbox/sandboxtest"
 	"github.com/toold/toold/internal/testrig"
 )
 
@@ -60,7 +59,7 @@ func requireOCI(t *testing.T) string {
 		why = "bin/runc is not built: run make build"
 	}
 	if why != "" {
-		sandboxtest.Skipf(t, "oci", "%s", why)
+		testrig.Skipf(t, "oci", "%s", why)
 	}
 	dir, err := built()
 	mustNil(t, err)

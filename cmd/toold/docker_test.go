@@ -30,7 +30,7 @@ type testEngine struct {
 func newEngine(t *testing.T) *testEngine {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		sandboxtest.Skipf(t, "docker", "an Engine is started by root only")
+		testrig.Skipf(t, "docker", "an Engine is started by root only")
 	}
 	e := &testEngine{t, filepath.Join(os.TempDir(), fmt.Sprintf("toold-engine-test-%d-%d", os.Getpid(), rand.IntN(1e6)))}
 	t.Cleanup(func() {
@@ -39,7 +39,7 @@ func newEngine(t *testing.T) *testEngine {
 		}
 	})
 	if out, err := exec.Command("../../scripts/engine", "start", e.dir).CombinedOutput(); err != nil {
-		sandboxtest.Skipf(t, "docker", "no Docker Engine: %v\n%s", err, out)
+		testrig.Skipf(t, "docker", "no Docker Engine: %v\n%s", err, out)
 	}
 	r, w := io.Pipe()
 	go func() {

@@ -19,22 +19,16 @@ import (
 // It skips where this process may not make one.
 func callCgroup(t testing.TB) *os.File {
 	t.Helper()
-	missing := func(format string, args ...any) {
-		if strings.Contains(os.Getenv("TOOLD_TEST_REQUIRE"), "oci") {
-			t.Fatalf(format, args...)
-		}
-		t.Skipf(format, args...)
-	}
 	base := "/sys/fs/cgroup/unified"
 	if _, err := os.Stat(base + "/cgroup.procs"); err != nil {
 		base = "/sys/fs/cgroup"
 	}
 	if _, err := os.Stat(base + "/cgroup.procs"); err != nil {
-		missing("no cgroup v2: %v", err)
+		testrig.Skipf(t, "oci", "no cgroup v2: %v", err)
 	}
 	dir, err := os.MkdirTemp(base, "toold-agent-unit-")
 	if err != nil {
-		missing("cannot make a cgroup: %v", err)
+		testrig.Skipf(t, "oci", "cannot make a cgroup: %v", err)
 	}
 	t.Cleanup(func() {
 		_ = os.WriteFile(filepath.Join(dir, "cgroup.kill"), []byte("1"), 0)
@@ -52,7 +46,7 @@ func callCgroup(t testing.TB) *os.File {
 	})
 	fd, err := unix.OpenTree(unix.AT_FDCWD, dir, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 	if err != nil {
-		missing("open_tree: %v", err)
+		testrig.Skipf(t, "oci", "open_tree: %v", err)
 	}
 	f := os.NewFile(uintptr(fd), dir)
 	t.Cleanup(func() { f.Close() })

@@ -33,19 +33,15 @@ import (
 // the skip into a failure.
 func needOCI(t testing.TB) (runc string) {
 	t.Helper()
-	skip := t.Skipf
-	if strings.Contains(os.Getenv("TOOLD_TEST_REQUIRE"), "oci") {
-		skip = t.Fatalf
-	}
 	if os.Getuid() != 0 {
-		skip("containers are made by root only")
+		testrig.Skipf(t, "oci", "containers are made by root only")
 	}
 	runc, err := filepath.Abs("../../bin/runc")
 	if err == nil {
 		_, err = os.Stat(runc)
 	}
 	if err != nil {
-		skip("bin/runc is not built: %v", err)
+		testrig.Skipf(t, "oci", "bin/runc is not built: %v", err)
 	}
 	return runc
 }

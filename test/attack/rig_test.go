@@ -71,7 +71,7 @@ func testMain(m *testing.M) int {
 	if why != "" {
 		why = fmt.Sprintf("%s: not applicable here: %s", current.name, why)
 		fmt.Println(why)
-		if current.required() {
+		if testrig.Required(current.require) {
 			fmt.Fprintln(os.Stderr, "attack tests are required here but cannot run")
 			return 1
 		}

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -59,11 +58,6 @@ func chooseTier() error {
 		}
 	}
 	return fmt.Errorf("TOOLD_TEST_TIER is %q; there are %s", name, strings.Join(names, ", "))
-}
-
-// required says whether a skip of the tier is a failure here.
-func (t *tier) required() bool {
-	return t.require != "" && slices.Contains(strings.Split(os.Getenv("TOOLD_TEST_REQUIRE"), ","), t.require)
 }
 
 // prepare finds what the tier needs, and makes sure that it can hold a session:

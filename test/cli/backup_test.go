@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/toold/toold/internal/sandbox/sandboxtest"
+	"github.com/toold/toold/internal/testrig"
 )
 
 // toolctl runs toolctl against the rig's daemon and returns what it printed.
@@ -66,7 +66,7 @@ func newDaemon(t *testing.T, flags ...string) *rig {
 // record; a daemon that is given it touches nothing of the one that it was copied from.
 func TestBackup(t *testing.T) {
 	if _, err := exec.LookPath("sqlite3"); err != nil {
-		sandboxtest.Skipf(t, "sqlite", "no sqlite3: run scripts/install-deps")
+		testrig.Skipf(t, "sqlite", "no sqlite3: run scripts/install-deps")
 	}
 	r := newDaemon(t)
 	r.toolctl(t, "session", "create", "--name", "work")

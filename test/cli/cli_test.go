@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -39,7 +38,7 @@ func testMain(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir)
 	programs = filepath.Join(dir, "bin")
-	if why = build(programs); why != "" && strings.Contains(os.Getenv("TOOLD_TEST_REQUIRE"), "oci") {
+	if why = build(programs); why != "" && testrig.Required("oci") {
 		fmt.Fprintln(os.Stderr, "the scripts are required here but cannot run:", why)
 		return 1
 	}

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/toold/toold/internal/sandbox/sandboxtest"
+	"github.com/toold/toold/internal/testrig"
 )
 
 // guest is the user who logs in by ssh: one of those that every Debian has.
@@ -27,7 +27,7 @@ func sshdProgram(t *testing.T, dir string) string {
 		t.Fatal(err)
 	}
 	if _, err := exec.LookPath("ssh"); err != nil {
-		sandboxtest.Skipf(t, "ssh", "no ssh: run scripts/install-deps")
+		testrig.Skipf(t, "ssh", "no ssh: run scripts/install-deps")
 	}
 	for _, name := range []string{"sshd", "/usr/sbin/sshd"} {
 		if program, err := exec.LookPath(name); err == nil {
@@ -36,7 +36,7 @@ func sshdProgram(t *testing.T, dir string) string {
 	}
 	unpacked := os.DirFS("../../bin/sshd")
 	if _, err := fs.Stat(unpacked, "sshd"); err != nil {
-		sandboxtest.Skipf(t, "ssh", "no sshd: run scripts/install-sshd")
+		testrig.Skipf(t, "ssh", "no sshd: run scripts/install-sshd")
 	}
 	if err := os.CopyFS(filepath.Join(dir, "programs"), unpacked); err != nil {
 		t.Fatal(err)

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/toold/toold/internal/testrig"
 )
 
 // openapi is a directory for what generators make of api/openapi.json, with the
@@ -25,10 +27,7 @@ func newOpenapi(t *testing.T, tool string) *openapi {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(filepath.Join(tools, tool)); err != nil {
-		if strings.Contains(os.Getenv("TOOLD_TEST_REQUIRE"), "openapi") {
-			t.Fatalf("%v: it is required here: scripts/install-openapi", err)
-		}
-		t.Skipf("%v: run scripts/install-openapi first", err)
+		testrig.Skipf(t, "openapi", "%v: run scripts/install-openapi first", err)
 	}
 	o := &openapi{t: t, dir: t.TempDir(), tools: tools}
 	for _, name := range []string{"api/openapi.json", "tools/openapi/client.ts", "tools/openapi/main.go", "tools/openapi/go.mod", "tools/openapi/go.sum"} {

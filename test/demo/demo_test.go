@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/toold/toold/internal/testrig"
 )
 
 // tier is a way to run the demonstration.
@@ -101,10 +103,7 @@ func (tr tier) run(t *testing.T) string {
 		}
 	}
 	if why != "" {
-		if strings.Contains(os.Getenv("TOOLD_TEST_REQUIRE"), tr.name) {
-			t.Fatal("required here, but cannot run: ", why)
-		}
-		t.Skip(why)
+		testrig.Skipf(t, tr.name, "%s", why)
 	}
 	cmd := exec.CommandContext(t.Context(), "../../scripts/demo")
 	cmd.Env = append(os.Environ(), tr.env)

@@ -35,7 +35,7 @@ func (e *engine) build(t *testing.T) {
 	must(t, os.Mkdir(bin, 0o755))
 	must(t, testrig.Build(bin, "cmd/toold", "cmd/toolctl", "cmd/toolagent"))
 	if _, err := testrig.Bin("runc"); err != nil {
-		skip(t, err.Error())
+		testrig.Skipf(t, "docker", "%v", err)
 	}
 	context := map[string]string{
 		"deploy": "../../deploy", "scripts/install": "../../scripts/install", "config.toml": "../../config.toml",

@@ -22,6 +22,8 @@ import (
 	"github.com/docker/docker/api/types/network"
 	docker "github.com/docker/docker/client"
 	"github.com/docker/docker/pkg/stdcopy"
+
+	"github.com/toold/toold/internal/testrig"
 )
 
 // bound is how long anything may take that only has to happen some time.
@@ -44,10 +46,10 @@ const base = "toold-small:latest"
 func startEngine(t *testing.T) *engine {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		skip(t, "an Engine needs root")
+		testrig.Skipf(t, "docker", "an Engine needs root")
 	}
 	if out, err := exec.Command("../../scripts/image", "small").CombinedOutput(); err != nil {
-		skip(t, fmt.Sprintf("the small tool image cannot be built: %v\n%s", err, out))
+		testrig.Skipf(t, "docker", "the small tool image cannot be built: %v\n%s", err, out)
 	}
 	// Short, and passable for the users of sandboxes.
 	dir, err := os.MkdirTemp("", "toold-deploy-")
@@ -57,7 +59,7 @@ func startEngine(t *testing.T) *engine {
 	e := &engine{t: t, dir: dir}
 	at := filepath.Join(dir, "engine")
 	if out, err := exec.Command("../../scripts/engine", "start", at).CombinedOutput(); err != nil {
-		skip(t, fmt.Sprintf("no Engine: %v\n%s", err, out))
+		testrig.Skipf(t, "docker", "no Engine: %v\n%s", err, out)
 	}
 	t.Cleanup(func() {
 		if out, err := exec.Command("../../scripts/engine", "stop", at).CombinedOutput(); err != nil {
@@ -75,15 +77,6 @@ func startEngine(t *testing.T) *engine {
 	defer loaded.Body.Close()
 	e.messages(loaded.Body)
 	return e
-}
-
-// skip says why the test cannot run, which is a failure where it must.
-func skip(t *testing.T, why string) {
-	t.Helper()
-	if strings.Contains(os.Getenv("TOOLD_TEST_REQUIRE"), "docker") {
-		t.Fatal("required here, but cannot run: ", why)
-	}
-	t.Skip(why)
 }
 
 // messages reads what the Engine says of a build or a load, and fails with its error.

@@ -6,8 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -29,12 +27,8 @@ func need(t *testing.T) {
 	} else if _, err := exec.LookPath("nsenter"); err != nil {
 		why = "there is no nsenter in PATH"
 	}
-	switch {
-	case why == "":
-	case slices.Contains(strings.Split(os.Getenv("TOOLD_TEST_REQUIRE"), ","), "systemd"):
-		t.Fatal(why)
-	default:
-		t.Skip(why)
+	if why != "" {
+		testrig.Skipf(t, "systemd", "%s", why)
 	}
 }
 

@@ -13,24 +13,21 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/testrig"
 	"github.com/toold/toold/internal/thread"
 )
 
 // newTree makes a tree below a cgroup of its own, which goes with the test.
 func newTree(t *testing.T) *Tree {
 	t.Helper()
-	skip := t.Skipf
-	if strings.Contains(os.Getenv("TOOLD_TEST_REQUIRE"), "oci") {
-		skip = t.Fatalf
-	}
 	if os.Getuid() != 0 {
-		skip("cgroups are made by root only")
+		testrig.Skipf(t, "oci", "cgroups are made by root only")
 	}
 	b := make([]byte, 4)
 	rand.Read(b)
 	tree, err := Open("/toold-cgroup-test-" + hex.EncodeToString(b))
 	if err != nil {
-		skip("no cgroups here: %v", err)
+		testrig.Skipf(t, "oci", "no cgroups here: %v", err)
 	}
 	t.Cleanup(func() {
 		for _, mount := range append([]string{tree.v2}, tree.v1all...) {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/toold/toold/internal/sandbox/docker"
 	"github.com/toold/toold/internal/sandbox/sandboxtest"
+	"github.com/toold/toold/internal/testrig"
 )
 
 // testEngine is a private Engine, started when the first test wants it.
@@ -120,11 +121,11 @@ func (e *testEngine) api(method, path string, body io.Reader) error {
 func needDocker(t testing.TB) *testEngine {
 	t.Helper()
 	if os.Getuid() != 0 {
-		sandboxtest.Skipf(t, "docker", "an Engine is started by root only")
+		testrig.Skipf(t, "docker", "an Engine is started by root only")
 	}
 	private.once.Do(func() { private.err = private.start() })
 	if private.err != nil {
-		sandboxtest.Skipf(t, "docker", "no Docker Engine: %v", private.err)
+		testrig.Skipf(t, "docker", "no Docker Engine: %v", private.err)
 	}
 	return &private
 }

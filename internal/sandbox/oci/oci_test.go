@@ -11,6 +11,7 @@ import (
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/sandbox/oci"
 	"github.com/toold/toold/internal/sandbox/sandboxtest"
+	"github.com/toold/toold/internal/testrig"
 )
 
 // fixture is a driver in directories and cgroups of its own.
@@ -30,14 +31,14 @@ func needOCI(t testing.TB) string {
 func needBuilt(t testing.TB, tier, runtime string) string {
 	t.Helper()
 	if os.Getuid() != 0 {
-		sandboxtest.Skipf(t, tier, "containers are made by root only")
+		testrig.Skipf(t, tier, "containers are made by root only")
 	}
 	path, err := filepath.Abs("../../../bin/" + runtime)
 	if err == nil {
 		_, err = os.Stat(path)
 	}
 	if err != nil {
-		sandboxtest.Skipf(t, tier, "bin/%s is not built: %v", runtime, err)
+		testrig.Skipf(t, tier, "bin/%s is not built: %v", runtime, err)
 	}
 	return path
 }

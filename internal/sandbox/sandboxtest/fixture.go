@@ -7,8 +7,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -114,16 +112,6 @@ func RandomHex(n int) string {
 	b := make([]byte, n)
 	rand.Read(b)
 	return hex.EncodeToString(b)
-}
-
-// Skipf skips a test that cannot be made here, or fails it where TOOLD_TEST_REQUIRE
-// names what it lacks: "oci", "runsc" or "docker".
-func Skipf(t testing.TB, lacks, format string, args ...any) {
-	t.Helper()
-	if slices.Contains(strings.Split(os.Getenv("TOOLD_TEST_REQUIRE"), ","), lacks) {
-		t.Fatalf(format, args...)
-	}
-	t.Skipf(format, args...)
 }
 
 // StillAlive fails when a sandbox has ended.

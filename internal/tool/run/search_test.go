@@ -52,13 +52,13 @@ var ripgreps = sync.OnceValue(func() map[string][]string {
 // needRipgrep skips a test where ripgrep is not there.
 func needRipgrep(t testing.TB) {
 	t.Helper()
-	if len(ripgreps()) == 2 {
-		return
+	const get = "run make bin/ripgrep/rg bin/ripgrep-debian/rg"
+	switch len(ripgreps()) {
+	case 0:
+		testrig.Skipf(t, "ripgrep", "there is neither bin/ripgrep nor bin/ripgrep-debian: "+get)
+	case 1:
+		t.Fatalf("of bin/ripgrep and bin/ripgrep-debian there is only %v: "+get, ripgreps())
 	}
-	if strings.Contains(os.Getenv("TOOLD_TEST_REQUIRE"), "ripgrep") || len(ripgreps()) == 1 {
-		t.Fatalf("of bin/ripgrep and bin/ripgrep-debian there is only %v: run make bin/ripgrep/rg bin/ripgrep-debian/rg", ripgreps())
-	}
-	t.Skip("bin/ripgrep is not there: run make build")
 }
 
 // ripgrepEnv is searchEnv for what starts ripgrep.

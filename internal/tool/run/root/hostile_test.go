@@ -19,18 +19,15 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/internal/needs"
+	"github.com/toold/toold/internal/testrig"
 )
 
 // needRoot skips what only root can set up.
 func needRoot(t *testing.T) {
 	t.Helper()
-	if os.Geteuid() == 0 {
-		return
+	if os.Geteuid() != 0 {
+		testrig.Skipf(t, "root", "only root can set this up")
 	}
-	if strings.Contains(os.Getenv("TOOLD_TEST_REQUIRE"), "root") {
-		t.Fatal("must be run as root")
-	}
-	t.Skip("only root can set this up")
 }
 
 // A process that is killed at any moment while it replaces a file leaves the old
@@ -186,8 +183,8 @@ func TestFullAndReadOnly(t *testing.T) {
 	cmd := runHelper(t, "mounts", "DIR="+t.TempDir())
 	cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWNS
 	if out, err := cmd.CombinedOutput(); err != nil {
-		if strings.Contains(string(out), "operation not permitted") && !strings.Contains(os.Getenv("TOOLD_TEST_REQUIRE"), "root") {
-			t.Skipf("this root may not mount: %s", out)
+		if strings.Contains(string(out), "operation not permitted") {
+			testrig.Skipf(t, "root", "this root may not mount: %s", out)
 		}
 		t.Errorf("%v: %s", err, out)
 	}
