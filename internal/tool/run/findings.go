@@ -1,7 +1,6 @@
 package run
 
 import (
-	"cmp"
 	"slices"
 	"strings"
 )
@@ -14,6 +13,8 @@ type findings struct {
 	name    string
 	dir     bool
 }
+
+func (f *findings) key() (dir bool, name string) { return f.dir, f.name }
 
 // maxFindings is findingsTree.most: more than any two levels that a listing reaches.
 const maxFindings = 20_000
@@ -58,7 +59,7 @@ func (t *findingsTree) add(rel string) {
 // that are kept.
 func (f *findings) insert(name string, dir bool) (_ *findings, isNew bool) {
 	entry := &findings{name: name, dir: dir}
-	at, there := slices.BinarySearchFunc(f.entries, entry, findingsOrder)
+	at, there := slices.BinarySearchFunc(f.entries, entry, listOrder)
 	if there {
 		return f.entries[at], false
 	}
@@ -71,16 +72,6 @@ func (f *findings) insert(name string, dir bool) (_ *findings, isNew bool) {
 	}
 	f.entries = slices.Insert(f.entries, at, entry)
 	return entry, true
-}
-
-func findingsOrder(a, b *findings) int {
-	if a.dir != b.dir {
-		if a.dir {
-			return -1
-		}
-		return 1
-	}
-	return cmp.Compare(a.name, b.name)
 }
 
 // prune drops the levels that no listing reaches.
@@ -108,7 +99,7 @@ func (f *findings) child(name string, dir bool) (_ *findings, known bool) {
 	if f == nil {
 		return nil, true
 	}
-	at, there := slices.BinarySearchFunc(f.entries, &findings{name: name, dir: dir}, findingsOrder)
+	at, there := slices.BinarySearchFunc(f.entries, &findings{name: name, dir: dir}, listOrder)
 	if there {
 		return f.entries[at], true
 	}

@@ -119,6 +119,8 @@ type listNode struct {
 
 func (n *listNode) name() string { return path.Base(n.path) }
 
+func (n *listNode) key() (dir bool, name string) { return n.kind == root.KindDir, n.name() }
+
 // find asks ripgrep which files searches find below the directory.
 func (l *lister) find(ctx context.Context, env *Env, where place, timeout time.Duration) (*findings, error) {
 	all := newFindings()
@@ -190,14 +192,19 @@ func (l *lister) read(ctx context.Context, dir *listNode) error {
 	return err
 }
 
-func listOrder(a, b *listNode) int {
-	if (a.kind == root.KindDir) != (b.kind == root.KindDir) {
-		if a.kind == root.KindDir {
-			return -1
-		}
-		return 1
+// listOrder has directories first, then goes by name.
+func listOrder[T interface {
+	key() (dir bool, name string)
+}](a, b T) int {
+	aDir, aName := a.key()
+	bDir, bName := b.key()
+	switch {
+	case aDir == bDir:
+		return cmp.Compare(aName, bName)
+	case aDir:
+		return -1
 	}
-	return cmp.Compare(a.name(), b.name())
+	return 1
 }
 
 // leftOut reports whether an entry of dir is not shown, and counts it then.
