@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/store"
 )
 
@@ -102,13 +103,7 @@ func noCall(id string) error {
 }
 
 // shown is what a message may quote of something that a client sent.
-func shown(s string) string {
-	const most = 80
-	if len(s) > most {
-		s = s[:most] + "…"
-	}
-	return strings.ToValidUTF8(s, "\uFFFD")
-}
+func shown(s string) string { return plain.Cut(s, 80) }
 
 // A token is "toold_", the random part of nothing but the session's id, and 256
 // random bits. The id is there to find the session; only the bits are secret,
