@@ -66,6 +66,9 @@ func (s *sessionCreateCommand) run(c *cobra.Command) error {
 // notesOfBefore is how many earlier sessions are asked whether they had a note.
 const notesOfBefore = 100
 
+// noteWidth is how wide a note is at most: as much as fits on one line of a terminal.
+const noteWidth = 90
+
 // sayNotes prints what the host could not give, once: not what earlier sessions had
 // said already. All of it stays with the session.
 func (s *sessionCreateCommand) sayNotes(ctx context.Context, created *client.Session) {
@@ -84,23 +87,13 @@ func (s *sessionCreateCommand) sayNotes(ctx context.Context, created *client.Ses
 	said := 0
 	for _, note := range created.Notes {
 		if !told[note] {
-			s.say("note: %s", shortNote(line(note)))
+			s.say("note: %s", clipped(line(note), noteWidth))
 			said++
 		}
 	}
 	if said > 0 {
 		s.say("  said once; toolctl session show %s has it in full", line(created.ID))
 	}
-}
-
-// shortNote is a note that fits on one line of a terminal.
-func shortNote(note string) string {
-	const most = 90
-	r := []rune(note)
-	if len(r) <= most {
-		return note
-	}
-	return string(r[:most-1]) + "…"
 }
 
 func (s *sessionCreateCommand) request() (client.SessionCreate, error) {
