@@ -8,10 +8,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
-	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/testrig"
 )
 
 // A tier is one way to hold sessions. To add one: an entry in tiers, a name for
@@ -105,7 +104,7 @@ func ociSandbox(*tier, string) (string, error) {
 }
 
 // try holds one session.
-func (t *tier) try(dir string) error {
+func (t *tier) try(dir string) (err error) {
 	run, socket := filepath.Join(dir, "try"), filepath.Join(dir, "try", "toold.sock")
 	if err := errors.Join(os.Chmod(dir, 0o711), os.Mkdir(run, 0o755)); err != nil {
 		return err
@@ -115,31 +114,15 @@ func (t *tier) try(dir string) error {
 		socket, filepath.Join(run, "state"), filepath.Join(run, "run"), t.lines, uidBase()), 0o600); err != nil {
 		return err
 	}
-	var logs lockedBuffer
-	cmd := exec.Command(bin.toold, "--config", config, "--cgroup-parent", "/"+cgroupParent)
-	cmd.Stdout, cmd.Stderr = &logs, &logs
-	if err := cmd.Start(); err != nil {
+	daemon, err := testrig.StartDaemon(socket, filepath.Join(dir, "try.log"), bin.toold, "--config", config, "--cgroup-parent", "/"+cgroupParent)
+	if err != nil {
 		return err
 	}
-	ended := make(chan struct{})
-	go func() { _ = cmd.Wait(); close(ended) }()
-	defer func() { _ = cmd.Process.Signal(syscall.SIGTERM); <-ended }()
+	defer func() { err = errors.Join(err, daemon.Terminate()) }()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	c := client.New(client.Options{Socket: socket, HTTPTimeout: patience})
 	defer c.Close()
-	for {
-		if h, err := c.Ready(ctx); err == nil && h.Status == "ok" {
-			break
-		} else if ctx.Err() != nil {
-			return fmt.Errorf("the daemon did not become ready: %w\n%s", err, logs.String())
-		}
-		select {
-		case <-ended:
-			return fmt.Errorf("the daemon ended: %s", logs.String())
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
 	s, err := c.CreateSession(ctx, client.SessionCreate{})
 	if err != nil {
 		if d, derr := c.Doctor(ctx, false); derr == nil {
