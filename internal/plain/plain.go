@@ -39,7 +39,11 @@ func Line(s string) string {
 }
 
 // Name is the name of a file as it is shown to people and to models: as it is, where
-// nothing in it could be taken for something else, and as a Go string otherwise.
+// nothing in it could be taken for something else, and as a Go string otherwise. A line
+// break would make two names of one, a control sequence would act on a terminal, and a
+// direction mark or a space of no width would make it look like another name. A quote at
+// the start would look like such a string, and a space at an end is not seen. A Go string
+// shows all of these and what is not UTF-8, and can be read back.
 func Name(s string) string {
 	if !utf8.ValidString(s) || strings.HasPrefix(s, `"`) || strings.Trim(s, " ") != s || strings.ContainsFunc(s, Unprintable) {
 		return strconv.Quote(s)
