@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"github.com/toold/toold/internal/call/output"
 	"github.com/toold/toold/internal/config"
 	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/server"
@@ -47,7 +48,7 @@ func sessionSettings(c *config.Config, daemonPath string, private bool) session.
 		Hooks:         hooks(c.Hooks),
 		Opaque:        c.Tools.Bash.Opaque,
 
-		ProfileTruncate: make(map[string]session.Truncate),
+		ProfileTruncate: make(map[string]output.Limits),
 	}
 	for name, p := range c.Profiles {
 		s.ProfileTruncate[name] = profileTruncation(s.Truncate, &p.Truncate)
@@ -87,19 +88,19 @@ func hooks(list []config.Hook) []session.Hook {
 	return all
 }
 
-func truncation(t *config.Truncate) session.Truncate {
+func truncation(t *config.Truncate) output.Limits {
 	direction := t.Direction
 	if direction == "auto" {
 		direction = ""
 	}
-	return session.Truncate{
+	return output.Limits{
 		MaxLines: t.MaxLines, MaxBytes: t.MaxBytes, Direction: direction,
 		SpillFile: int64(t.SpillFile), SpillSession: int64(t.SpillSession), Keep: time.Duration(t.Keep),
 	}
 }
 
 // profileTruncation is t with what a profile says otherwise.
-func profileTruncation(t session.Truncate, p *config.ProfileTruncate) session.Truncate {
+func profileTruncation(t output.Limits, p *config.ProfileTruncate) output.Limits {
 	t.MaxLines, t.MaxBytes = cmp.Or(p.MaxLines, t.MaxLines), cmp.Or(p.MaxBytes, t.MaxBytes)
 	switch p.Direction {
 	case "":

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/toold/toold/internal/call/output"
 	"github.com/toold/toold/internal/config"
 	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/sandbox"
@@ -91,7 +92,7 @@ func TestProfileTruncation(t *testing.T) {
 	s := sessionSettings(c, "", false)
 	plan, ci := s.Truncate, s.Truncate
 	plan.MaxLines, plan.Direction, ci.MaxBytes = 10, "", 2000
-	if want := map[string]session.Truncate{"plan": plan, "ci": ci}; !reflect.DeepEqual(s.ProfileTruncate, want) || s.Truncate.Direction != "head" {
+	if want := map[string]output.Limits{"plan": plan, "ci": ci}; !reflect.DeepEqual(s.ProfileTruncate, want) || s.Truncate.Direction != "head" {
 		t.Errorf("got %+v, want %+v", s.ProfileTruncate, want)
 	}
 }

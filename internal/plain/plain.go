@@ -3,6 +3,8 @@
 package plain
 
 import (
+	"errors"
+	"io/fs"
 	"strconv"
 	"strings"
 	"unicode"
@@ -59,4 +61,42 @@ func Unprintable(r rune) bool { return !unicode.IsPrint(r) }
 // choose have to be.
 func Printable(s string) bool {
 	return utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl)
+}
+
+// RuneStart moves n back to where no UTF-8 sequence of b is split. Bytes that
+// are not UTF-8 may be split anywhere.
+func RuneStart(b []byte, n int) int {
+	if n >= len(b) {
+		return n
+	}
+	for i := n; i > n-utf8.UTFMax && i > 0; i-- {
+		if utf8.RuneStart(b[i]) {
+			if i < n && !utf8.FullRune(b[i:n]) {
+				return i
+			}
+			return n
+		}
+	}
+	return n
+}
+
+// PartialRune is the length of an unfinished UTF-8 sequence at the end of b.
+func PartialRune(b []byte) int {
+	for i := 1; i < utf8.UTFMax && i <= len(b); i++ {
+		if c := b[len(b)-i]; utf8.RuneStart(c) {
+			if c >= utf8.RuneSelf && !utf8.FullRune(b[len(b)-i:]) {
+				return i
+			}
+			return 0
+		}
+	}
+	return 0
+}
+
+// Cause is the innermost reason of an error on a file, without the host's path.
+func Cause(err error) string {
+	if pe, ok := errors.AsType[*fs.PathError](err); ok {
+		return pe.Err.Error()
+	}
+	return err.Error()
 }

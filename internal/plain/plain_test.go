@@ -48,3 +48,16 @@ func FuzzShown(f *testing.F) {
 		}
 	})
 }
+
+func TestPartialRune(t *testing.T) {
+	for _, tt := range []struct {
+		in   string
+		want int
+	}{
+		{"", 0}, {"a", 0}, {"é", 0}, {"\xc3", 1}, {"a\xe2\x82", 2}, {"\xf0\x9f\x98", 3}, {"\xff", 0}, {"\x80\x80\x80\x80", 0}, {"€", 0},
+	} {
+		if got := PartialRune([]byte(tt.in)); got != tt.want {
+			t.Errorf("PartialRune(%q) = %d, want %d", tt.in, got, tt.want)
+		}
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/call/output"
 	"github.com/toold/toold/internal/session"
 )
 
@@ -58,7 +59,8 @@ func (s *Server) streamCall(x *exchange, r *request, req client.CallCreate, o se
 	if req.WaitMillis != nil {
 		return invalid("wait_ms has no meaning for a stream", "leave it out, or do not accept text/event-stream")
 	}
-	if o.After = r.Header.Get("Last-Event-ID"); o.After != "" && !session.ValidPosition(o.After) {
+	o.After = r.Header.Get("Last-Event-ID")
+	if _, _, err := output.ParsePosition(o.After); o.After != "" && err != nil {
 		return invalid("Last-Event-ID is not the id of an output event", "it is an offset, or two with a comma for streams=split; leave it out to begin with the first byte")
 	}
 	release, err := s.stream(r)

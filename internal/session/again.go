@@ -2,55 +2,19 @@ package session
 
 import (
 	"context"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/call/output"
+	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/store"
 )
-
-// position is how far somebody has read an output: the bytes of the whole, or of
-// stdout and of stderr where those are apart. As text it is the id of an output
-// event, "120" or "120,7".
-type position [2]int64
-
-func (p position) id(split bool) string {
-	if split {
-		return fmt.Sprintf("%d,%d", p[0], p[1])
-	}
-	return strconv.FormatInt(p[0], 10)
-}
-
-// ValidPosition reports whether id can be the id of an output event.
-func ValidPosition(id string) bool {
-	_, _, err := parsePosition(id)
-	return err == nil
-}
-
-func parsePosition(id string) (p position, split bool, err error) {
-	first, second, split := strings.Cut(id, ",")
-	p[0], err = parseOffset(first)
-	if err == nil && split {
-		p[1], err = parseOffset(second)
-	}
-	return p, split, err
-}
-
-func parseOffset(s string) (int64, error) {
-	n, err := strconv.ParseInt(s, 10, 64)
-	if err != nil || strconv.FormatInt(n, 10) != s || n < 0 {
-		return 0, fmt.Errorf("%q is not an offset", s)
-	}
-	return n, nil
-}
 
 // resumable refuses to take a stream up again whose call does not exist: to make
 // it would be a second run for who has read output of the first.
@@ -89,7 +53,7 @@ func (m *Manager) again(ctx context.Context, t *twin, o CallOptions) (*client.Ca
 		return &t.row.Call, nil
 	}
 	c := t.live
-	if err := r.begin(o.After, splitIf(c.split), c.out.offset()); err != nil {
+	if err := r.begin(o.After, splitIf(c.split), c.out.Offset()); err != nil {
 		return nil, err
 	}
 	o.keep(c)
@@ -139,13 +103,12 @@ func (m *Manager) streamsOf(row *store.Call) streams {
 	if _, err := os.Lstat(file); err != nil {
 		return anyStreams
 	}
-	_, err := os.Lstat(file + indexSuffix)
-	return splitIf(err == nil)
+	return splitIf(output.IsSplit(file))
 }
 
 // rerun sends the events of a call again.
 type rerun struct {
-	at    position // of the next byte to send
+	at    output.Position // of the next byte to send
 	carry [2][]byte
 	split bool
 	base  client.Event // what all events have in common
@@ -161,7 +124,7 @@ func (r *rerun) begin(after string, kind streams, total int64) error {
 	if after == "" {
 		return nil
 	}
-	at, split, err := parsePosition(after)
+	at, split, err := output.ParsePosition(after)
 	if err != nil || kind != anyStreams && split != r.split || at[0] > total || at[1] > total-at[0] {
 		return &client.Error{
 			Code:    client.CodeInvalidRequest,
@@ -213,7 +176,7 @@ func (r *rerun) end(v *client.Call) {
 // of p waits for its rest.
 func (r *rerun) give(i int, p []byte) {
 	p = append(r.carry[i], p...)
-	n := len(p) - partialRune(p)
+	n := len(p) - plain.PartialRune(p)
 	r.carry[i] = append([]byte(nil), p[n:]...)
 	r.output(i, p[:n])
 }
@@ -229,7 +192,7 @@ func (r *rerun) output(i int, p []byte) {
 	}
 	e := r.made("output", client.NewOutput(stream, r.at[i], p))
 	r.at[i] += int64(len(p))
-	e.ID = r.at.id(r.split)
+	e.ID = r.at.ID(r.split)
 	r.pass(e)
 }
 
@@ -244,21 +207,16 @@ func (r *rerun) ended(total int64) {
 	}
 	e := r.made("output", client.Output{Offset: have, Missing: total - have})
 	if !r.split {
-		e.ID = position{total}.id(false)
+		e.ID = output.Position{total}.ID(false)
 	}
 	r.pass(e)
 }
 
 // live sends an output that may still grow, until its end.
-func (r *rerun) live(ctx context.Context, o *output) (err error) {
-	if r.split {
-		err = r.liveParts(ctx, o)
-	} else {
-		body := &outputReader{ctx: ctx, o: o, offset: r.at[0], follow: true}
-		err = errors.Join(r.copy(body), body.Close())
-	}
+func (r *rerun) live(ctx context.Context, o *output.Output) error {
+	err := o.Follow(ctx, r.at, r.give)
 	if err == nil {
-		r.ended(o.offset())
+		r.ended(o.Offset())
 	}
 	return err
 }
@@ -266,16 +224,12 @@ func (r *rerun) live(ctx context.Context, o *output) (err error) {
 // saved sends the output of a call that is over.
 func (r *rerun) saved(m *Manager, row *store.Call) error {
 	var err error
-	file := m.savedPath(row)
 	if r.split {
-		var p *parts
-		if p, err = openParts(file); err == nil {
-			err = errors.Join(r.copyParts(p), p.close())
-		}
+		err = output.PassSaved(m.savedPath(row), r.at, r.give)
 	} else {
 		var body io.ReadCloser
 		if body, _, err = m.savedOutput(row, OutputOptions{Offset: r.at[0]}); err == nil {
-			err = errors.Join(r.copy(body), body.Close())
+			err = errors.Join(output.Pass(body, r.give), body.Close())
 		}
 	}
 	if ce, ok := errors.AsType[*client.Error](err); err != nil && !errors.Is(err, os.ErrNotExist) && (!ok || ce.Code != client.CodeNotFound) {
@@ -283,87 +237,4 @@ func (r *rerun) saved(m *Manager, row *store.Call) error {
 	}
 	r.ended(row.Output.Total)
 	return nil
-}
-
-func (r *rerun) copy(body io.Reader) error {
-	buf := make([]byte, 32<<10)
-	for {
-		n, err := body.Read(buf)
-		r.give(0, buf[:n])
-		if errors.Is(err, io.EOF) {
-			return nil
-		} else if err != nil {
-			return err
-		}
-	}
-}
-
-// parts reads an output of two streams in the order in which they were printed.
-type parts struct {
-	data, index *os.File
-	end         int64    // of what was read
-	seen        position // the same, by stream
-}
-
-func openParts(file string) (*parts, error) {
-	index, err := openExisting(file+indexSuffix, os.O_RDONLY)
-	if err != nil {
-		return nil, err
-	}
-	data, err := openExisting(file, os.O_RDONLY)
-	if err != nil {
-		return nil, errors.Join(err, index.Close())
-	}
-	return &parts{data: data, index: index}, nil
-}
-
-func (p *parts) close() error { return errors.Join(p.data.Close(), p.index.Close()) }
-
-// copyParts sends all parts that there are and were not read before, without the
-// bytes that the position is past.
-func (r *rerun) copyParts(p *parts) error {
-	buf := make([]byte, 32<<10)
-	for {
-		var rec [8]byte
-		if _, err := io.ReadFull(p.index, rec[:]); errors.Is(err, io.EOF) {
-			return nil
-		} else if err != nil {
-			return err
-		}
-		v := binary.BigEndian.Uint64(rec[:])
-		i, from, to := int(v>>63), p.end, int64(v&^indexStderr)
-		p.end = to
-		skip := min(max(0, r.at[i]+int64(len(r.carry[i]))-p.seen[i]), to-from)
-		p.seen[i] += to - from
-		for from += skip; from < to; {
-			n, err := p.data.ReadAt(buf[:min(int64(len(buf)), to-from)], from)
-			if n == 0 {
-				return err
-			}
-			r.give(i, buf[:n])
-			from += int64(n)
-		}
-	}
-}
-
-// liveParts is copyParts for an output that may still grow.
-func (r *rerun) liveParts(ctx context.Context, o *output) error {
-	var p *parts
-	for have := int64(0); ; have = p.end {
-		more, err := o.more(ctx, have)
-		if err != nil || !more {
-			if p != nil {
-				err = errors.Join(err, p.close())
-			}
-			return err
-		}
-		if p == nil {
-			if p, err = openParts(o.spill.path); err != nil {
-				return err
-			}
-		}
-		if err := r.copyParts(p); err != nil {
-			return errors.Join(err, p.close())
-		}
-	}
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/tool/shell"
 )
@@ -112,7 +113,7 @@ func (d *shownText) shortened(text string, most int) string {
 		return text
 	}
 	d.meta["truncated"] = true
-	head := text[:runeStart([]byte(text), most/2)]
+	head := text[:plain.RuneStart([]byte(text), most/2)]
 	tail := text[len(text)-most/2:]
 	for len(tail) > 0 && tail[0]&0xc0 == 0x80 {
 		tail = tail[1:]

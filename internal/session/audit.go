@@ -12,7 +12,7 @@ func (s *Session) audit(c *call, row *store.Call) {
 	}
 	by := c.by
 	by.Tenant = s.tenant.name // all that is known of who made a call of an earlier daemon
-	if err := s.m.cfg.Auditor.Finished(by, &row.Call, c.out.sum()); err != nil {
+	if err := s.m.cfg.Auditor.Finished(by, &row.Call, c.out.Sum()); err != nil {
 		s.log.Error("put the end of a call on the audit log", "call", c.id, "error", err)
 	}
 }

@@ -444,7 +444,7 @@ func (s *Session) run(c *call, j *judgement) (*agent.Outcome, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.out.begin()
+	c.out.Begin()
 	out, err := l.conn.Run(c.ctx, r, sink{c})
 	return s.resume(c, l, out, err)
 }
@@ -464,12 +464,12 @@ func (s *Session) resume(c *call, l *link, out *agent.Outcome, err error) (*agen
 // acknowledged again: the agent may not have heard of it, and one that holds as
 // much as it may sends nothing new.
 func (s *Session) follow(c *call, l *link) (*agent.Outcome, error) {
-	if safe := c.out.safe(); safe >= 0 {
+	if safe := c.out.Safe(); safe >= 0 {
 		if err := l.conn.Ack(c.id, safe); err != nil {
 			return nil, err
 		}
 	}
-	return l.conn.Resume(c.ctx, c.id, c.out.offset(), sink{c})
+	return l.conn.Resume(c.ctx, c.id, c.out.Offset(), sink{c})
 }
 
 // sink takes what the running call sends.

@@ -3,15 +3,16 @@ package session
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/call/output"
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/tool/run"
 )
@@ -290,14 +291,14 @@ func (m *Manager) Output(ctx context.Context, p Principal, callID string, o Outp
 		return nil, 0, err
 	}
 	if c != nil && o.Stream == "" {
-		return &outputReader{ctx: ctx, o: c.out, offset: o.Offset, follow: o.Follow}, c.out.available(), nil
+		return c.out.Reader(ctx, o.Offset, o.Follow), c.out.Available(), nil
 	}
 	if c != nil {
 		if o.Follow {
 			return nil, 0, invalidRequest("one stream of a running call cannot be followed; follow the whole output, or wait for the end")
 		}
 		v := c.snapshot()
-		row = &store.Call{Call: *v, Output: store.Output{File: !v.Finished() || c.out.spill.kept() > 0, Total: c.out.offset()}}
+		row = &store.Call{Call: *v, Output: store.Output{File: !v.Finished() || c.out.Kept() > 0, Total: c.out.Offset()}}
 	}
 	return m.savedOutput(row, o)
 }
@@ -309,7 +310,11 @@ func (m *Manager) savedOutput(row *store.Call, o OutputOptions) (io.ReadCloser, 
 		return io.NopCloser(strings.NewReader("")), 0, nil // neither stream had anything
 	}
 	if o.Stream != "" {
-		return openStream(file, row, o)
+		r, err := output.OpenStream(file, o.Stream == "stderr", o.Offset)
+		if err != nil {
+			return nil, 0, m.savedError(row.ID, err)
+		}
+		return r, row.Output.Total, nil
 	}
 	if !row.Output.File && row.Output.Inline != row.Output.Total { // cut, or not as it was
 		return nil, 0, errNotKept(row.ID)
@@ -318,16 +323,9 @@ func (m *Manager) savedOutput(row *store.Call, o OutputOptions) (io.ReadCloser, 
 		whole := row.Call.Output[:min(int64(len(row.Call.Output)), row.Output.Inline)]
 		return io.NopCloser(strings.NewReader(whole[min(o.Offset, int64(len(whole))):])), int64(len(whole)), nil
 	}
-	f, err := openSaved(file, row.ID)
+	f, size, err := output.OpenSaved(file, o.Offset)
 	if err != nil {
-		return nil, 0, err
-	}
-	size, err := f.Seek(0, io.SeekEnd)
-	if err == nil {
-		_, err = f.Seek(min(o.Offset, size), io.SeekStart)
-	}
-	if err != nil {
-		return nil, 0, m.internal("read output", errors.Join(err, f.Close()))
+		return nil, 0, m.savedError(row.ID, err)
 	}
 	return f, size, nil
 }
@@ -335,14 +333,6 @@ func (m *Manager) savedOutput(row *store.Call, o OutputOptions) (io.ReadCloser, 
 // savedPath is the file of the output of a call.
 func (m *Manager) savedPath(row *store.Call) string {
 	return filepath.Join(m.cfg.OutputDir, row.SessionID, row.ID)
-}
-
-func openSaved(file, call string) (*os.File, error) {
-	f, err := openExisting(file, os.O_RDONLY)
-	if err != nil {
-		return nil, errNotKept(call)
-	}
-	return f, nil
 }
 
 func errNotKept(call string) error {
@@ -353,15 +343,17 @@ func errNotKept(call string) error {
 	}
 }
 
-func openStream(file string, row *store.Call, o OutputOptions) (io.ReadCloser, int64, error) {
-	index, err := openExisting(file+indexSuffix, os.O_RDONLY)
-	if err != nil {
-		return nil, 0, errNoStreams(row.ID)
+// savedError is an error of package output as one of the API.
+func (m *Manager) savedError(call string, err error) error {
+	switch {
+	case errors.Is(err, output.ErrNotKept):
+		return errNotKept(call)
+	case errors.Is(err, output.ErrNoStreams):
+		return &client.Error{
+			Code:    client.CodeInvalidRequest,
+			Message: fmt.Sprintf("the output of call %s was not kept as two streams", call),
+			Hint:    "ask for it without stream=, or make the call with streams=split",
+		}
 	}
-	data, err := openSaved(file, row.ID)
-	if err != nil {
-		_ = index.Close()
-		return nil, 0, err
-	}
-	return &streamReader{data: data, index: index, stderr: o.Stream == "stderr", skip: o.Offset}, row.Output.Total, nil
+	return m.internal("read output", err)
 }

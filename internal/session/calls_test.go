@@ -549,7 +549,7 @@ func TestSessionIsLost(t *testing.T) {
 			testrig.Eventually(t, "the command holds", func() bool { return box.holding.Load() == 1 })
 			testrig.Eventually(t, "its output is here", func() bool {
 				v, ok := h.m.calls.Load(c.ID)
-				return ok && v.(*call).out.offset() == 3
+				return ok && v.(*call).out.Offset() == 3
 			})
 			tt.break_(h, box)
 			done := h.finished(c.ID)

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/call/output"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/tool"
@@ -35,7 +37,7 @@ type call struct {
 	paged     bool // the tool cuts its output to size
 	leavesOut bool // the tool says itself whether results are left out
 	streams   bool // the tool streams its output, and its result comes after it
-	out       *output
+	out       *output.Output
 	unsaved   *store.Entry // its first record, while that is put off
 	writes    []string     // files that it changes, as Prepare resolved them
 	hookNotes []string     // about hooks that failed and may
@@ -105,21 +107,19 @@ func (s *Session) newCall(r client.CallCreate, hidden, split bool) *call {
 const pagedBytes = 4
 
 // outputOf makes the keeper of a call's output.
-func (s *Session) outputOf(id string, def *tool.Definition, split bool) *output {
+func (s *Session) outputOf(id string, def *tool.Definition, split bool) *output.Output {
 	set := s.m.settings.Load()
 	t, ok := set.ProfileTruncate[s.profile()]
 	if !ok {
 		t = set.Truncate
 	}
+	t.Direction = cmp.Or(t.Direction, def.Truncate)
 	if def.Paged {
 		// A page is left alone; what claims to be one and is far too long is not.
 		t.MaxBytes *= pagedBytes
 		t.MaxLines = t.MaxBytes
 	}
-	return newOutput(t, def.Truncate, &spill{
-		path: filepath.Join(s.outDir, id), perFile: t.SpillFile, used: &s.spilled, perAll: t.SpillSession,
-		minFree: set.MinFree,
-	}, split)
+	return output.New(output.Config{Limits: t, Path: filepath.Join(s.outDir, id), Used: &s.spilled, MinFree: set.MinFree, Split: split})
 }
 
 // refuse ends a call that has no record.
@@ -306,7 +306,7 @@ func (s *Session) left(c *call) {
 	s.unattend()
 	s.uncount(c)
 	if c.out != nil {
-		c.out.letGo()
+		c.out.Release()
 	}
 	c.cancel(nil)
 	c.release()
@@ -359,10 +359,10 @@ func (c *call) event(typ string, data any) client.Event {
 // output is sink.Output. Bytes that are in the file are acknowledged; others
 // stay with the agent until the call's end is in the store.
 func (c *call) output(offset int64, stderr bool, p []byte) error {
-	if at := c.out.offset(); offset != at {
+	if at := c.out.Offset(); offset != at {
 		return fmt.Errorf("output of call %s goes on at %d, not at %d", c.id, offset, at)
 	}
-	if safe := c.out.write(p, stderr); safe >= 0 {
+	if safe := c.out.Write(p, stderr); safe >= 0 {
 		if l, err := c.s.current(); err == nil {
 			_ = l.conn.Ack(c.id, safe) // a lost connection is noticed by Run
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/internal/agent"
+	"github.com/toold/toold/internal/call/output"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/tool/run"
 )
@@ -57,7 +58,7 @@ func (c *fakeCall) stop(reason run.Reason) {
 func (c *fakeCall) print(stderr bool, p string) bool {
 	for len(p) > 0 {
 		c.mu.Lock()
-		if room := unackedBytes - len(c.out); room > 0 {
+		if room := output.Unacked - len(c.out); room > 0 {
 			n := min(room, len(p))
 			c.out = append(c.out, p[:n]...)
 			c.stderr = append(c.stderr, slices.Repeat([]bool{stderr}, n)...)

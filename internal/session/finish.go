@@ -14,6 +14,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/agent"
+	"github.com/toold/toold/internal/call/output"
 	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/store"
@@ -151,7 +152,7 @@ func title(s string) string {
 		return r
 	}, strings.ToValidUTF8(s, "\uFFFD"))
 	if len(s) > most {
-		s = s[:runeStart([]byte(s), most)] + "…"
+		s = s[:plain.RuneStart([]byte(s), most)] + "…"
 	}
 	return s
 }
@@ -341,7 +342,7 @@ func (s *Session) edits(c *call, row *store.Call) []client.Event {
 func (s *Session) announce(c *call, row *store.Call) time.Duration {
 	v := row.Call
 	c.tellStatus()
-	if kept := c.out.spill.kept(); kept > 0 {
+	if kept := c.out.Kept(); kept > 0 {
 		s.m.observe(func(o Observer) { o.OutputSpilled(kept) })
 	}
 	queued, ran := c.clock.durations(&v.Time)
@@ -383,9 +384,9 @@ func (c *call) compose(o *outcome) store.Call {
 	c.mu.Lock()
 	row := c.row
 	c.mu.Unlock()
-	streamed := c.out.offset() > 0
+	streamed := c.out.Offset() > 0
 	if o.result != nil && !streamed && !c.streams {
-		c.out.write([]byte(o.result.Output), false)
+		c.out.Write([]byte(o.result.Output), false)
 	}
 	ct := c.lastOutput(o)
 	meta := map[string]any{}
@@ -409,14 +410,14 @@ func (c *call) compose(o *outcome) store.Call {
 	if o.reason != "" {
 		meta["reason"] = string(o.reason)
 	}
-	row.Output.File = c.out.spill.kept() > 0
-	row.Output.Total = c.out.offset()
+	row.Output.File = c.out.Kept() > 0
+	row.Output.Total = c.out.Offset()
 	if !row.Output.File {
-		row.Output.Inline = int64(len(ct.head))
+		row.Output.Inline = int64(len(ct.Head))
 	}
 	c.describe(ct, meta)
 	met, _ := meta[run.ForeignOwner].(bool)
-	if c.streams && row.IsError && (strings.Contains(ct.head, overflow) || strings.Contains(ct.tail, overflow)) {
+	if c.streams && row.IsError && (strings.Contains(ct.Head, overflow) || strings.Contains(ct.Tail, overflow)) {
 		met = true
 		o.notes = append(o.notes, "("+overflow+": such a file belongs to a user who is not in this session)")
 	}
@@ -432,24 +433,24 @@ func (c *call) compose(o *outcome) store.Call {
 }
 
 // describe puts into the metadata what was cut and where the whole is.
-func (c *call) describe(ct cut, meta map[string]any) {
+func (c *call) describe(ct output.Cut, meta map[string]any) {
 	own, _ := meta["truncated"].(bool)
-	meta["truncated"] = ct.truncated || c.leavesOut && own
+	meta["truncated"] = ct.Truncated || c.leavesOut && own
 	for _, k := range []string{"output_path", "total_bytes", "output_incomplete"} {
 		delete(meta, k) // only we know
 	}
-	if c.out.nuls > 0 {
-		meta["nul_bytes"] = c.out.nuls
+	if ct.NULs > 0 {
+		meta["nul_bytes"] = ct.NULs
 	}
-	if !ct.truncated {
+	if !ct.Truncated {
 		return
 	}
-	meta["total_bytes"] = c.out.offset()
-	meta["total_lines"] = c.out.lines()
-	if c.out.spill.kept() > 0 {
+	meta["total_bytes"] = c.out.Offset()
+	meta["total_lines"] = ct.TotalLines
+	if c.out.Kept() > 0 {
 		meta["output_path"] = c.outputPath()
 	}
-	if why := c.out.spill.stopped; why != "" {
+	if why := ct.Stopped; why != "" {
 		meta["output_incomplete"] = why
 	}
 }
@@ -458,14 +459,14 @@ func (c *call) describe(ct cut, meta map[string]any) {
 func (c *call) outputPath() string { return sandbox.OutputDir + "/" + c.id }
 
 // text is what the model reads.
-func (c *call) text(ct cut, o *outcome, streamed bool) string {
+func (c *call) text(ct output.Cut, o *outcome, streamed bool) string {
 	var b strings.Builder
-	b.WriteString(ct.head)
-	if ct.truncated {
+	b.WriteString(ct.Head)
+	if ct.Truncated {
 		line(&b, c.marker(ct))
-		if ct.tail != "" {
+		if ct.Tail != "" {
 			b.WriteByte('\n')
-			b.WriteString(ct.tail)
+			b.WriteString(ct.Tail)
 		}
 	}
 	if o.result != nil && (streamed || c.streams) {
@@ -475,7 +476,7 @@ func (c *call) text(ct cut, o *outcome, streamed bool) string {
 		line(&b, n)
 	}
 	if o.result != nil && o.result.IsError && c.streams {
-		line(&b, c.s.networkHint(ct.head, ct.tail))
+		line(&b, c.s.networkHint(ct.Head, ct.Tail))
 	}
 	if o.result != nil {
 		line(&b, c.shortened())
@@ -495,16 +496,16 @@ func line(b *strings.Builder, s string) {
 }
 
 // marker says how much was left out, where the whole is, and how to look into it.
-func (c *call) marker(ct cut) string {
+func (c *call) marker(ct output.Cut) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "[%d lines (%d bytes) left out", ct.lines, ct.bytes)
-	kept := c.out.spill.kept() > 0
+	fmt.Fprintf(&b, "[%d lines (%d bytes) left out", ct.Lines, ct.Bytes)
+	kept := c.out.Kept() > 0
 	if kept {
 		fmt.Fprintf(&b, "; the whole output is in %s", c.outputPath())
 	}
-	if why := c.out.spill.stopped; why != "" {
+	if why := ct.Stopped; why != "" {
 		if kept {
-			fmt.Fprintf(&b, " up to byte %d", c.out.spill.kept())
+			fmt.Fprintf(&b, " up to byte %d", c.out.Kept())
 		}
 		b.WriteString("; " + why)
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/call/output"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/tool/run"
 )
@@ -41,8 +42,8 @@ func (s *Session) rooms() []room {
 var noSpace = []string{"no space left on device", "database or disk is full"}
 
 // lastOutput ends the output of a call, and looks at it for what the exit does not say.
-func (c *call) lastOutput(o *outcome) cut {
-	ct := c.out.finish()
+func (c *call) lastOutput(o *outcome) output.Cut {
+	ct := c.out.Finish()
 	c.findFull(ct, o)
 	return ct
 }
@@ -51,14 +52,14 @@ func (c *call) lastOutput(o *outcome) cut {
 // no proof (it may print a log), nor is a place that is full (that may be so for
 // long): both together are, or that the place is named in the same line, for what
 // was full while it ran and then cleaned up.
-func (c *call) findFull(ct cut, o *outcome) {
+func (c *call) findFull(ct output.Cut, o *outcome) {
 	if o.exit == nil || !c.streams || o.result == nil || o.exit.Code == 0 ||
 		o.exit.Reason != run.ReasonExit && o.exit.Reason != run.ReasonSignal {
 		return
 	}
-	line := lastSaying(ct.head, noSpace)
-	if ct.tail != "" {
-		line = cmp.Or(lastSaying(ct.tail, noSpace), line)
+	line := lastSaying(ct.Head, noSpace)
+	if ct.Tail != "" {
+		line = cmp.Or(lastSaying(ct.Tail, noSpace), line)
 	}
 	if line == "" && o.exit.Full == "" {
 		return

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/call/output"
+	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/store"
 )
 
@@ -108,7 +110,7 @@ func (m *Manager) collectOutputs(ctx context.Context, dryRun bool) ([]client.Gar
 			err := os.RemoveAll(filepath.Join(m.cfg.OutputDir, e.Name()))
 			x.Removed = err == nil
 			if err != nil {
-				x.Error = cause(err)
+				x.Error = plain.Cause(err)
 			}
 		}
 		all = append(all, x)
@@ -242,19 +244,15 @@ func (m *Manager) sweepOutputs(ctx context.Context, keep time.Duration) error {
 
 func (m *Manager) removeOutput(o store.OutputRef) {
 	file := filepath.Join(m.cfg.OutputDir, o.Session, o.Call)
-	fi, err := os.Lstat(file)
+	size, err := output.Remove(file)
 	if err != nil {
-		return
-	}
-	_ = os.Remove(file + indexSuffix)
-	if os.Remove(file) != nil {
 		return // it is not counted twice
 	}
 	m.mu.RLock()
 	s := m.sessions[o.Session]
 	m.mu.RUnlock()
 	if s != nil {
-		s.spilled.Add(-fi.Size())
+		s.spilled.Add(-size)
 		return
 	}
 	_ = os.Remove(filepath.Dir(file)) // the last file takes the directory along

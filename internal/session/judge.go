@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/tool"
@@ -331,7 +332,7 @@ func (j *judgement) what() string {
 	}
 	const most = 200
 	if len(name) > most {
-		name = name[:runeStart([]byte(name), most)] + "…"
+		name = name[:plain.RuneStart([]byte(name), most)] + "…"
 	}
 	if r.Unknown {
 		return fmt.Sprintf("%s %q (%s)", r.Permission, name, r.Why)

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/call/output"
+	"github.com/toold/toold/internal/plain"
 )
 
 const (
@@ -206,7 +208,7 @@ func (c *call) tellOutput(offset int64, stderr bool, p []byte) {
 	}
 	p = append(c.carry[i], p...)
 	offset -= int64(len(c.carry[i]))
-	n := len(p) - partialRune(p)
+	n := len(p) - plain.PartialRune(p)
 	c.carry[i] = append([]byte(nil), p[n:]...)
 	c.sendOutput(stream, offset, p[:n], hub)
 }
@@ -214,7 +216,7 @@ func (c *call) tellOutput(offset int64, stderr bool, p []byte) {
 // flushOutput sends what tellOutput held back.
 func (c *call) flushOutput() {
 	for i, p := range c.carry {
-		stream, end := "", c.out.offset()
+		stream, end := "", c.out.Offset()
 		if c.split {
 			stream, end = streamNames[i], c.told[i]
 		}
@@ -229,11 +231,11 @@ func (c *call) sendOutput(stream string, offset int64, p []byte, hub bool) {
 	}
 	chunk := client.NewOutput(stream, offset, p)
 	c.pace()
-	at := position{offset + int64(len(p))}
+	at := output.Position{offset + int64(len(p))}
 	if c.split {
-		at = position{c.told[0] - int64(len(c.carry[0])), c.told[1] - int64(len(c.carry[1]))}
+		at = output.Position{c.told[0] - int64(len(c.carry[0])), c.told[1] - int64(len(c.carry[1]))}
 	}
-	c.tellAs(at.id(c.split), "output", chunk)
+	c.tellAs(at.ID(c.split), "output", chunk)
 	if hub {
 		e := c.s.event(client.EventCallOutput, chunk)
 		e.Call = c.id

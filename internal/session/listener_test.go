@@ -106,7 +106,7 @@ func TestSplitEventsOverADaemonsDeath(t *testing.T) {
 	testrig.Eventually(t, "the command holds", func() bool { return box.holding.Load() == 1 })
 	testrig.Eventually(t, "all has arrived", func() bool {
 		v, ok := h.m.calls.Load(c.ID)
-		return ok && v.(*call).out.offset() == int64(len("a\nbb\nccc\n"))
+		return ok && v.(*call).out.Offset() == int64(len("a\nbb\nccc\n"))
 	})
 	h.kill()
 	h.open()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/agent"
+	"github.com/toold/toold/internal/call/output"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/tool/run"
@@ -114,7 +115,7 @@ func (s *Session) hello(env map[string]string, cgroup *os.File) agent.Hello {
 		ToolUID: sandbox.ToolUID, ToolGID: sandbox.ToolGID,
 		Env: environment(offlineVariables(s.row.Network), base, env), Shell: shellOf(&s.row, set),
 		OpenFiles: s.limits.OpenFiles, FileSize: int64(s.limits.FileSize),
-		UnackedBytes: unackedBytes,
+		UnackedBytes: output.Unacked,
 		OrphanMillis: s.m.cfg.Orphan.Milliseconds(),
 		CallCgroup:   cgroup,
 		Room:         s.room,

@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/call/output"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/testrig"
@@ -96,7 +97,7 @@ func testSettings() Settings {
 			Calls: 4, Output: 1 << 30, Wall: client.Duration(time.Minute),
 		},
 		MaxLimits:   client.Limits{Memory: 128 << 20, Wall: client.Duration(time.Minute)},
-		Truncate:    Truncate{MaxLines: 2000, MaxBytes: 51200, SpillFile: 64 << 20, SpillSession: 128 << 20, Keep: time.Hour},
+		Truncate:    output.Limits{MaxLines: 2000, MaxBytes: 51200, SpillFile: 64 << 20, SpillSession: 128 << 20, Keep: time.Hour},
 		IdleTimeout: time.Hour, Retention: time.Hour, BashTimeout: 20 * time.Second,
 		Shell: []string{"/bin/bash"}, Path: "/usr/bin:/bin",
 	}

@@ -1,23 +1,15 @@
 package session
 
 import (
-	"bytes"
 	"encoding/json"
-	"errors"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
-	"time"
 	"unicode/utf8"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/toold/toold/client"
-	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/testrig"
 	"github.com/toold/toold/internal/tool/run"
 )
@@ -218,25 +210,6 @@ func TestSpillThatCannotBeWritten(t *testing.T) {
 	}
 }
 
-func TestOutputIsNeverPutBehindALink(t *testing.T) {
-	dir := t.TempDir()
-	victim := filepath.Join(dir, "victim")
-	if err := os.WriteFile(victim, []byte("x"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(victim, filepath.Join(dir, "call")); err != nil {
-		t.Fatal(err)
-	}
-	var s Session
-	sp := &spill{path: filepath.Join(dir, "call"), used: &s.spilled}
-	sp.open(false)
-	sp.write([]byte("evil"), false)
-	sp.close()
-	if b, _ := os.ReadFile(victim); string(b) != "x" || sp.stopped == "" {
-		t.Errorf("victim %q, stopped %q", b, sp.stopped)
-	}
-}
-
 func TestSplitStreams(t *testing.T) {
 	h := newHouse(t)
 	h.open()
@@ -346,110 +319,5 @@ func TestOutputOffsets(t *testing.T) {
 	}
 	if _, _, err := h.m.Output(t.Context(), alice, long.ID, OutputOptions{}); codeOfErr(err) != client.CodeNotFound {
 		t.Errorf("file that is gone: %v", err)
-	}
-}
-
-// TestOutputMemory is the bound that keeps `yes` from filling the daemon: what
-// is held of an output does not depend on its length.
-func TestOutputMemory(t *testing.T) {
-	var s Session
-	o := newOutput(Truncate{MaxLines: 2000, MaxBytes: 51200, SpillFile: 1 << 20}, directionBoth,
-		&spill{path: filepath.Join(t.TempDir(), "out"), perFile: 1 << 20, used: &s.spilled}, false)
-	chunk := bytes.Repeat([]byte("y\n"), 32<<10)
-	for range 4096 { // 256 MiB
-		o.write(chunk, false)
-	}
-	if n := cap(o.head) + cap(o.tail); n > 8*51200 {
-		t.Errorf("%d bytes are held", n)
-	}
-	if c := o.finish(); c.bytes+int64(len(c.head)+len(c.tail)) != 256<<20 || o.spill.kept() != 1<<20 || s.spilled.Load() != 1<<20 {
-		t.Errorf("left out %d, kept %d, counted %d", c.bytes, o.spill.kept(), s.spilled.Load())
-	}
-}
-
-func TestSpillReopen(t *testing.T) {
-	dir := t.TempDir()
-	var s Session
-	fresh := func() *spill { return &spill{path: filepath.Join(dir, "c"), used: &s.spilled} }
-	a := fresh()
-	a.open(true)
-	a.write([]byte("out"), false)
-	a.write([]byte("err"), true)
-	a.close()
-	// A daemon died after it wrote bytes and before it wrote of which stream
-	// they were, and in the middle of a record.
-	appendTo(t, filepath.Join(dir, "c"), "torn")
-	appendTo(t, filepath.Join(dir, "c")+indexSuffix, "\x80\x00")
-	b := fresh()
-	f, err := b.reopen(true)
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := io.ReadAll(f)
-	if err != nil || string(got) != "outerr" || b.kept() != 6 {
-		t.Errorf("read %q, %v, kept %d", got, err, b.kept())
-	}
-	f.Close()
-	b.write([]byte("again"), false)
-	b.close()
-	r, _, err := openStream(filepath.Join(dir, "c"), &store.Call{}, OutputOptions{Stream: "stdout"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	if got, err := io.ReadAll(r); err != nil || string(got) != "outagain" {
-		t.Errorf("stdout %q, %v", got, err)
-	}
-	// An index that says more than there is would show bytes that never were.
-	if err := os.Truncate(filepath.Join(dir, "c"), 2); err != nil {
-		t.Fatal(err)
-	}
-	c := fresh()
-	if _, err := c.reopen(true); err == nil {
-		t.Error("an index beyond its data was accepted")
-	}
-	c.close()
-}
-
-func appendTo(t *testing.T, file, s string) {
-	t.Helper()
-	f, err := os.OpenFile(file, os.O_APPEND|os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = f.WriteString(s)
-	if err := errors.Join(err, f.Close()); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// TestSavedOutputIsInUse: what a tool can do to the file of an output, a lease
-// of its own on it or a FIFO in its place, keeps nobody waiting.
-func TestSavedOutputIsInUse(t *testing.T) {
-	dir := t.TempDir()
-	leased, fifo := filepath.Join(dir, "leased"), filepath.Join(dir, "fifo")
-	if err := errors.Join(os.WriteFile(leased, []byte("x"), 0o644), unix.Mkfifo(fifo, 0o644)); err != nil {
-		t.Fatal(err)
-	}
-	f, err := os.Open(leased)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	signal.Ignore(unix.SIGIO)
-	defer signal.Reset(unix.SIGIO)
-	if _, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_RDLCK); err != nil {
-		t.Skipf("no leases here: %v", err)
-	}
-	start := time.Now()
-	for _, path := range []string{leased, fifo} {
-		sp := &spill{path: path, used: new(atomic.Int64)}
-		if f, err := sp.reopen(false); err == nil {
-			t.Errorf("%s was opened", path)
-			f.Close()
-		}
-	}
-	if d := time.Since(start); d > 20*time.Second {
-		t.Errorf("it took %s", d)
 	}
 }

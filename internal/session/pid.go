@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/plain"
 )
 
 // pidfd watches one process. Its descriptor names that process for good: the
@@ -29,7 +30,7 @@ func openPID(pid int, uid uint32, admin bool) (*pidfd, uint64, error) {
 	if err != nil {
 		return nil, 0, &client.Error{
 			Code:    client.CodeInvalidRequest,
-			Message: fmt.Sprintf("lease_pid %d: %s", pid, cause(err)),
+			Message: fmt.Sprintf("lease_pid %d: %s", pid, plain.Cause(err)),
 			Hint:    "give the id of a process that runs",
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/agent"
+	"github.com/toold/toold/internal/call/output"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/tool"
@@ -219,19 +220,18 @@ func (s *Session) restore(r *store.Call) *call {
 	c.ctx, c.cancel = context.WithCancelCause(s.ctx)
 	def, ok := s.m.tools.Get(r.Tool)
 	if !ok {
-		def = &tool.Definition{Name: r.Tool, Truncate: directionHead}
+		def = &tool.Definition{Name: r.Tool, Truncate: output.Head}
 	}
 	if r.Tool == "bash" {
 		c.wanted, _ = wantedTimeout(r.Input) // what was stored has been read before
 	}
 	c.streams, c.paged, c.leavesOut = def.Streams, def.Paged, def.Shows != tool.ShowsNone
-	_, err := os.Lstat(filepath.Join(s.outDir, c.id+indexSuffix))
-	c.split = err == nil
+	c.split = output.IsSplit(filepath.Join(s.outDir, c.id))
 	c.out = s.outputOf(c.id, def, c.split)
-	if err := c.out.restore(); err != nil {
+	if err := c.out.Restore(); err != nil {
 		s.log.Error("take up the output of a call", "call", c.id, "error", err)
 	}
-	c.told = c.out.spill.streams
+	c.told = c.out.Streams()
 	close(c.known)
 	s.m.calls.Store(c.id, c)
 	return c
@@ -244,7 +244,7 @@ func (s *Session) goOn(c *call, state agent.CallState) {
 	defer s.left(c)
 	s.slots <- struct{}{}
 	c.slot = true
-	c.out.skipTo(state.OutputBase)
+	c.out.SkipTo(state.OutputBase)
 	l, err := s.current()
 	if err != nil {
 		s.finish(c, s.ended(c, nil, err))

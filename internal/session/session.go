@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/call/output"
 	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/store"
@@ -88,7 +89,7 @@ type Settings struct {
 	WorktreeRoots []string
 	MountRoots    []string
 	GuardGit      bool // git's config and hooks are read-only in worktrees
-	Truncate      Truncate
+	Truncate      output.Limits
 	IdleTimeout   time.Duration
 	Retention     time.Duration
 	BashTimeout   time.Duration
@@ -112,7 +113,7 @@ type Settings struct {
 	Opaque    string // [tools.bash] opaque: rule, ask or deny; "" = rule
 
 	// ProfileTruncate is Truncate for the profiles that have their own.
-	ProfileTruncate map[string]Truncate
+	ProfileTruncate map[string]output.Limits
 }
 
 // free reports whether the host alone bounds what somebody may ask for.
@@ -159,16 +160,6 @@ type Tenant struct {
 	RequireImage bool
 	// RequireRuntime is the runtime that all its sessions have; "" = any.
 	RequireRuntime string
-}
-
-// Truncate is how long outputs are cut (see [truncate] of the configuration).
-type Truncate struct {
-	MaxLines     int
-	MaxBytes     int
-	Direction    string // head, tail, both; "" = the tool's own default
-	SpillFile    int64  // bytes kept of one whole output
-	SpillSession int64  // bytes kept of all outputs of one session
-	Keep         time.Duration
 }
 
 // Observer is told what happens; metrics implement it. Methods must not block and

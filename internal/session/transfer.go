@@ -9,9 +9,8 @@ import (
 	"os"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/call/output"
 	"github.com/toold/toold/internal/sandbox"
 )
 
@@ -76,36 +75,16 @@ func (m *Manager) Upload(ctx context.Context, p Principal, sessionID, path strin
 // receive saves what is uploaded, within the caps of the session's outputs.
 func (s *Session) receive(file string, body io.Reader) (size int64, err error) {
 	set := s.m.settings.Load()
-	f, err := createReadable(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW)
-	if err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	sp := &spill{path: file, perFile: set.Truncate.SpillFile, used: &s.spilled, perAll: set.Truncate.SpillSession, minFree: set.MinFree, data: f}
-	if sp.full() {
-		return 0, uploadStopped(sp.stopped)
-	}
-	buf := make([]byte, 256<<10)
-	for {
-		n, err := body.Read(buf)
-		sp.write(buf[:n], false)
-		if sp.stopped != "" {
-			return sp.kept(), uploadStopped(sp.stopped)
+	size, err = output.Save(output.Config{Limits: set.Truncate, Path: file, Used: &s.spilled, MinFree: set.MinFree}, body)
+	if why, ok := errors.AsType[output.Stopped](err); ok {
+		err = &client.Error{
+			Code: client.CodeQuotaExceeded, Message: "the upload was not taken: " + string(why),
+			Hint: "upload less, or raise truncate.spill_file and truncate.spill_session",
 		}
-		if errors.Is(err, io.EOF) {
-			return sp.kept(), nil
-		}
-		if err != nil {
-			return sp.kept(), &client.Error{Code: client.CodeAborted, Message: "the upload broke off: nothing was written"}
-		}
+	} else if errors.Is(err, output.ErrBroken) {
+		err = &client.Error{Code: client.CodeAborted, Message: "the upload broke off: nothing was written"}
 	}
-}
-
-func uploadStopped(why string) error {
-	return &client.Error{
-		Code: client.CodeQuotaExceeded, Message: "the upload was not taken: " + why,
-		Hint: "upload less, or raise truncate.spill_file and truncate.spill_session",
-	}
+	return size, err
 }
 
 // Download implements API. The file is saved as the output of a call first: its

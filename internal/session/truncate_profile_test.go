@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/call/output"
 )
 
 // A profile's own length of outputs holds for its sessions and no others.
@@ -13,7 +14,7 @@ func TestTruncationOfAProfile(t *testing.T) {
 	h := newHouse(t)
 	short := h.set.Truncate
 	short.MaxLines = 10
-	h.set.ProfileTruncate = map[string]Truncate{"ci": short}
+	h.set.ProfileTruncate = map[string]output.Limits{"ci": short}
 	h.open()
 	long := client.CallCreate{Tool: "write", Input: json.RawMessage(`{"file_path":"long","content":""}`)}
 	for profile, want := range map[string]int{"ci": 10, "build": 2000} {

@@ -1,4 +1,4 @@
-package session
+package output
 
 import (
 	"bytes"
@@ -7,11 +7,11 @@ import (
 	"github.com/toold/toold/internal/plain"
 )
 
-// Directions in which a long output is cut.
+// What a result shows of a long output: its beginning, its end, or half of each.
 const (
-	directionHead = "head"
-	directionTail = "tail"
-	directionBoth = "both"
+	Head = "head"
+	Tail = "tail"
+	Both = "both"
 )
 
 // keptLine is how much of a line must have fit for the line to be cut instead
@@ -32,7 +32,7 @@ func headLen(b []byte, maxLines, maxBytes int, more bool) int {
 	if last := bytes.LastIndexByte(b[:n], '\n'); last >= 0 && n-(last+1) < keptLine {
 		return last + 1
 	}
-	return runeStart(b, n)
+	return plain.RuneStart(b, n)
 }
 
 // tailStart says where the part of b's end begins that fits into the limits.
@@ -82,75 +82,49 @@ func nthLineFromEnd(b []byte, n int) (start int, full bool) {
 	return start, true
 }
 
-// runeStart moves n back to where no UTF-8 sequence of b is split. Bytes that
-// are not UTF-8 may be split anywhere.
-func runeStart(b []byte, n int) int {
-	if n >= len(b) {
-		return n
-	}
-	for i := n; i > n-utf8.UTFMax && i > 0; i-- {
-		if utf8.RuneStart(b[i]) {
-			if i < n && !utf8.FullRune(b[i:n]) {
-				return i
-			}
-			return n
-		}
-	}
-	return n
-}
-
-// partialRune is the length of an unfinished UTF-8 sequence at the end of b.
-func partialRune(b []byte) int {
-	for i := 1; i < utf8.UTFMax && i <= len(b); i++ {
-		if c := b[len(b)-i]; utf8.RuneStart(c) {
-			if c >= utf8.RuneSelf && !utf8.FullRune(b[len(b)-i:]) {
-				return i
-			}
-			return 0
-		}
-	}
-	return 0
-}
-
-// cut is an output that was made to fit.
-type cut struct {
-	head, tail string
-	truncated  bool
-	lines      int64 // left out
-	bytes      int64 // left out
+// Cut is an output that was made to fit, as UTF-8 without NUL. Head is all of it unless it
+// is Truncated.
+type Cut struct {
+	Head, Tail string
+	Truncated  bool
+	Lines      int64  // left out
+	Bytes      int64  // left out
+	TotalLines int64  // of the whole
+	NULs       int64  // NUL bytes of the whole
+	Stopped    string // why the file has not the whole; "" if it may have
 }
 
 // shorten makes an output fit. head is its first bytes, tail its last; whole
 // says that head is all of it, and total and lines are its size.
-func shorten(head, tail []byte, whole bool, total, lines int64, direction string, maxLines, maxBytes int) cut {
-	if whole && total <= int64(maxBytes) && lines <= int64(maxLines) {
-		return cut{head: plain.Text(string(head))}
+func shorten(head, tail []byte, whole bool, total, lines int64, most *Limits) Cut {
+	if whole && total <= int64(most.MaxBytes) && lines <= int64(most.MaxLines) {
+		return Cut{Head: plain.Text(string(head))}
 	}
 	if whole {
 		tail = head
 	}
-	c := cut{truncated: true}
+	c := Cut{Truncated: true}
 	var kept []byte
-	if direction != directionTail {
-		l, n := maxLines, maxBytes
-		if direction == directionBoth {
+	if most.Direction != Tail {
+		l, n := most.MaxLines, most.MaxBytes
+		if most.Direction == Both {
 			l, n = l/2, n/2
 		}
 		part := head[:headLen(head, l, n, true)]
 		kept = append(kept, part...)
-		c.head = refit(part, n, true)
+		c.Head = refit(part, n, true)
 	}
-	if direction != directionHead {
-		l, n := maxLines, maxBytes
-		if direction == directionBoth {
+	if most.Direction != Head {
+		l, n := most.MaxLines, most.MaxBytes
+		if most.Direction == Both {
 			l, n = l-l/2, n-n/2
 		}
 		part := tail[tailStart(tail, l, n):]
 		kept = append(kept, part...)
-		c.tail = refit(part, n, false)
+		c.Tail = refit(part, n, false)
 	}
-	c.bytes = max(0, total-int64(len(kept)))
-	c.lines = max(0, lines-countLines(kept))
+	c.Bytes = max(0, total-int64(len(kept)))
+	c.Lines = max(0, lines-countLines(kept))
 	return c
 }
 
@@ -162,7 +136,7 @@ func refit(b []byte, maxBytes int, fromStart bool) string {
 		return s
 	}
 	if fromStart {
-		return s[:runeStart([]byte(s), maxBytes)]
+		return s[:plain.RuneStart([]byte(s), maxBytes)]
 	}
 	start := len(s) - maxBytes
 	for start < len(s) && !utf8.RuneStart(s[start]) {

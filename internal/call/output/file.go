@@ -1,4 +1,4 @@
-package session
+package output
 
 import (
 	"bufio"
@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/plain"
 )
 
 const (
@@ -28,16 +29,11 @@ const (
 	floorEvery = 8 << 20
 )
 
-// spill is the file of one call's whole output. It never fails the call: what
+// file is that of one call's whole output. It never fails the call: what
 // could not be kept is said in stopped. Its methods are called by one goroutine
 // at a time, reader, opened and kept by any.
-type spill struct {
-	path    string // absolute, in the session's output directory
-	perFile int64  // bytes kept of one output; 0 = no bound
-	used    *atomic.Int64
-	perAll  int64 // bytes kept of all outputs of the session; 0 = no bound
-	minFree int64 // free space that must stay on the file system
-	counted func(int64)
+type file struct {
+	Config
 
 	sum         hash.Hash // of the bytes in the file
 	data, index *os.File
@@ -49,22 +45,24 @@ type spill struct {
 	stopped     string       // why nothing more is kept; "" while it is
 }
 
-func (s *spill) opened() bool { return s.begun.Load() }
-func (s *spill) kept() int64  { return s.size.Load() }
+func (s *file) opened() bool { return s.begun.Load() }
+func (s *file) kept() int64  { return s.size.Load() }
 
-// open makes the file. O_EXCL and O_NOFOLLOW: the name is ours alone.
-func (s *spill) open(split bool) {
+// newFile are the flags of a file to make: its name is ours alone.
+const newFile = os.O_WRONLY | os.O_CREATE | os.O_EXCL | unix.O_NOFOLLOW
+
+// open makes the file.
+func (s *file) open() {
 	s.begun.Store(true)
-	const flags = os.O_WRONLY | os.O_CREATE | os.O_EXCL | unix.O_NOFOLLOW
 	if s.full() {
 		return
 	}
 	var err error
-	if s.data, err = createReadable(s.path, flags); err == nil && split {
-		s.index, err = createReadable(s.path+indexSuffix, flags)
+	if s.data, err = createReadable(s.Path, newFile); err == nil && s.Split {
+		s.index, err = createReadable(s.Path+indexSuffix, newFile)
 	}
 	if err != nil {
-		s.stop("it could not be saved: " + cause(err))
+		s.stop("it could not be saved: " + plain.Cause(err))
 	}
 }
 
@@ -84,7 +82,7 @@ func createReadable(path string, flags int) (*os.File, error) {
 
 // write appends p, as far as the caps allow. Bytes in the page cache are safe
 // from the death of the process; nothing is synced.
-func (s *spill) write(p []byte, stderr bool) {
+func (s *file) write(p []byte, stderr bool) {
 	if s.data == nil || s.stopped != "" || len(p) == 0 {
 		return
 	}
@@ -95,18 +93,15 @@ func (s *spill) write(p []byte, stderr bool) {
 	w, err := s.data.Write(p[:n])
 	s.hash(p[:w])
 	s.size.Add(int64(w))
-	if s.counted != nil {
-		s.counted(int64(w))
-	}
-	s.used.Add(int64(w) - n)
+	s.Used.Add(int64(w) - n)
 	if err != nil {
-		s.stop("the rest could not be saved: " + cause(err))
+		s.stop("the rest could not be saved: " + plain.Cause(err))
 	}
 	s.mark(stderr)
 }
 
 // hash takes bytes that are in the file into its sum.
-func (s *spill) hash(p []byte) {
+func (s *file) hash(p []byte) {
 	if s.sum == nil {
 		s.sum = sha256.New()
 	}
@@ -114,22 +109,22 @@ func (s *spill) hash(p []byte) {
 }
 
 // grant takes up to n bytes from the caps.
-func (s *spill) grant(n int64) int64 {
-	if s.perFile > 0 && s.size.Load()+n > s.perFile {
-		n = max(0, s.perFile-s.size.Load())
-		s.stop(fmt.Sprintf("the rest was not kept: one output may have %s", client.Size(s.perFile)))
+func (s *file) grant(n int64) int64 {
+	if s.SpillFile > 0 && s.size.Load()+n > s.SpillFile {
+		n = max(0, s.SpillFile-s.size.Load())
+		s.stop(fmt.Sprintf("the rest was not kept: one output may have %s", client.Size(s.SpillFile)))
 	}
-	if over := s.used.Add(n) - s.perAll; s.perAll > 0 && over > 0 {
+	if over := s.Used.Add(n) - s.SpillSession; s.SpillSession > 0 && over > 0 {
 		over = min(over, n)
-		s.used.Add(-over)
+		s.Used.Add(-over)
 		n -= over
-		s.stop(fmt.Sprintf("the rest was not kept: all outputs of a session may have %s", client.Size(s.perAll)))
+		s.stop(fmt.Sprintf("the rest was not kept: all outputs of a session may have %s", client.Size(s.SpillSession)))
 	}
 	return n
 }
 
 // mark adds to the index what was written.
-func (s *spill) mark(stderr bool) {
+func (s *file) mark(stderr bool) {
 	end := s.size.Load()
 	if s.index == nil || end == s.parts {
 		return
@@ -139,54 +134,54 @@ func (s *spill) mark(stderr bool) {
 		v |= indexStderr
 	}
 	if _, err := s.index.Write(binary.BigEndian.AppendUint64(nil, v)); err != nil {
-		s.stop("the rest could not be saved: " + cause(err))
+		s.stop("the rest could not be saved: " + plain.Cause(err))
 		return
 	}
 	s.parts = end
 }
 
 // full checks the floor of free space.
-func (s *spill) full() bool {
+func (s *file) full() bool {
 	s.checked = s.size.Load()
 	var fs unix.Statfs_t
-	if err := unix.Statfs(filepath.Dir(s.path), &fs); err != nil {
-		s.stop("it could not be saved: " + cause(err))
+	if err := unix.Statfs(filepath.Dir(s.Path), &fs); err != nil {
+		s.stop("it could not be saved: " + plain.Cause(err))
 		return true
 	}
-	if free := int64(fs.Bavail) * fs.Bsize; free < s.minFree {
-		s.stop(fmt.Sprintf("the rest was not kept: only %d bytes are free on the host, and %d must stay", free, s.minFree))
+	if free := int64(fs.Bavail) * fs.Bsize; free < s.MinFree {
+		s.stop(fmt.Sprintf("the rest was not kept: only %d bytes are free on the host, and %d must stay", free, s.MinFree))
 		return true
 	}
 	return false
 }
 
-func (s *spill) stop(why string) {
+func (s *file) stop(why string) {
 	if s.stopped == "" {
 		s.stopped = why
 	}
 }
 
-func (s *spill) close() {
+func (s *file) close() {
 	for _, f := range []*os.File{s.data, s.index} {
 		if f == nil {
 			continue
 		}
 		if err := f.Close(); err != nil {
-			s.stop("it could not be saved: " + cause(err))
+			s.stop("it could not be saved: " + plain.Cause(err))
 		}
 	}
 	s.data, s.index = nil, nil
 }
 
 // remove takes away files that have nothing in them.
-func (s *spill) remove() { _, _ = os.Remove(s.path+indexSuffix), os.Remove(s.path) }
+func (s *file) remove() { _, _ = os.Remove(s.Path+indexSuffix), os.Remove(s.Path) }
 
 // reader opens the file for reading, nil when there is none.
-func (s *spill) reader() *os.File {
+func (s *file) reader() *os.File {
 	if s.kept() == 0 {
 		return nil
 	}
-	f, err := openExisting(s.path, os.O_RDONLY)
+	f, err := openExisting(s.Path, os.O_RDONLY)
 	if err != nil {
 		return nil
 	}
@@ -212,8 +207,8 @@ func openExisting(path string, flags int) (*os.File, error) {
 
 // reopen goes on with the file of an earlier daemon. It returns the file for
 // reading what is there, nil when there is none.
-func (s *spill) reopen(split bool) (*os.File, error) {
-	f, err := openExisting(s.path, os.O_RDWR)
+func (s *file) reopen() (*os.File, error) {
+	f, err := openExisting(s.Path, os.O_RDWR)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
@@ -223,7 +218,7 @@ func (s *spill) reopen(split bool) (*os.File, error) {
 	s.begun.Store(true)
 	s.data = f
 	size, err := f.Seek(0, 2)
-	if err == nil && split {
+	if err == nil && s.Split {
 		size, err = s.reopenIndex(size)
 	}
 	if err == nil {
@@ -239,12 +234,12 @@ func (s *spill) reopen(split bool) (*os.File, error) {
 	}
 	s.size.Store(size)
 	s.checked = size
-	return openExisting(s.path, os.O_RDONLY)
+	return openExisting(s.Path, os.O_RDONLY)
 }
 
 // reopenIndex goes on with the index and says how much of the data it covers.
-func (s *spill) reopenIndex(size int64) (int64, error) {
-	f, err := openExisting(s.path+indexSuffix, os.O_RDWR|os.O_CREATE)
+func (s *file) reopenIndex(size int64) (int64, error) {
+	f, err := openExisting(s.Path+indexSuffix, os.O_RDWR|os.O_CREATE)
 	if err != nil {
 		return 0, err
 	}
@@ -259,7 +254,7 @@ func (s *spill) reopenIndex(size int64) (int64, error) {
 		return 0, err
 	}
 	if covered > size {
-		return 0, fmt.Errorf("index of %s covers %d bytes of %d", filepath.Base(s.path), covered, size)
+		return 0, fmt.Errorf("index of %s covers %d bytes of %d", filepath.Base(s.Path), covered, size)
 	}
 	if err := f.Truncate(end); err != nil {
 		return 0, err
@@ -270,7 +265,7 @@ func (s *spill) reopenIndex(size int64) (int64, error) {
 }
 
 // readIndex counts the bytes of each stream and gives the end of the last part.
-func (s *spill) readIndex(r io.Reader) (covered int64, err error) {
+func (s *file) readIndex(r io.Reader) (covered int64, err error) {
 	b := bufio.NewReader(r)
 	var rec [8]byte
 	for {
@@ -282,17 +277,45 @@ func (s *spill) readIndex(r io.Reader) (covered int64, err error) {
 		v := binary.BigEndian.Uint64(rec[:])
 		end, stream := int64(v&^indexStderr), v>>63
 		if end < covered {
-			return 0, fmt.Errorf("index of %s goes back from %d to %d", filepath.Base(s.path), covered, end)
+			return 0, fmt.Errorf("index of %s goes back from %d to %d", filepath.Base(s.Path), covered, end)
 		}
 		s.streams[stream] += end - covered
 		covered = end
 	}
 }
 
-// cause is the innermost reason of an error on a file, without the host's path.
-func cause(err error) string {
-	if pe, ok := errors.AsType[*os.PathError](err); ok {
-		return pe.Err.Error()
+// Stopped is why no more of something is kept, for people.
+type Stopped string
+
+// Error implements error.
+func (s Stopped) Error() string { return string(s) }
+
+// ErrBroken says that a body could not be read to its end.
+var ErrBroken = errors.New("the body broke off")
+
+// Save puts all of body into a new file that tools can read, within the bounds of outputs.
+// size is how much counts in c.Used, also where there is an error: Stopped where a bound
+// or the disk was in the way, ErrBroken, or why there is no file.
+func Save(c Config, body io.Reader) (size int64, err error) {
+	s := &file{Config: c}
+	if s.data, err = createReadable(c.Path, newFile); err != nil {
+		return 0, err
 	}
-	return err.Error()
+	defer func() { err = errors.Join(err, s.data.Close()) }()
+	if s.full() {
+		return 0, Stopped(s.stopped)
+	}
+	buf := make([]byte, 256<<10)
+	for {
+		n, err := body.Read(buf)
+		s.write(buf[:n], false)
+		switch {
+		case s.stopped != "":
+			return s.kept(), Stopped(s.stopped)
+		case errors.Is(err, io.EOF):
+			return s.kept(), nil
+		case err != nil:
+			return s.kept(), ErrBroken
+		}
+	}
 }
