@@ -7,6 +7,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/audit/record"
+	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/session"
 )
 
@@ -41,7 +42,7 @@ func (l *Log) Decided(d *session.Decision) error {
 }
 
 // Finished implements session.Auditor.
-func (l *Log) Finished(p session.Principal, c *client.Call, outputHash [32]byte) error {
+func (l *Log) Finished(p auth.Principal, c *client.Call, outputHash [32]byte) error {
 	b := record.Body{
 		Time: l.now().UTC(), Kind: record.KindFinished,
 		Tenant: p.Tenant, Peer: peerOf(&p), Session: c.SessionID, Call: c.ID, Tool: c.Tool,
@@ -67,7 +68,7 @@ func (l *Log) Finished(p session.Principal, c *client.Call, outputHash [32]byte)
 
 // peerOf names the peer, where there is one: calls that an earlier daemon began
 // have none any more.
-func peerOf(p *session.Principal) *record.Peer {
+func peerOf(p *auth.Principal) *record.Peer {
 	if p.PID == 0 {
 		return nil
 	}

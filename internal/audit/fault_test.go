@@ -18,7 +18,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/audit/record"
-	"github.com/toold/toold/internal/session"
+	"github.com/toold/toold/internal/auth"
 )
 
 // faulty is a file whose disk is full while room is there for fewer bytes.
@@ -60,7 +60,7 @@ func TestFullDisk(t *testing.T) {
 			if strict && (!errors.As(err, &ce) || ce.Code != client.CodeOverloaded || ce.Hint == "") || !strict && err != nil {
 				t.Fatalf("decision on a full disk: %v", err)
 			}
-			if err := l.Finished(session.Principal{}, finished(1), [32]byte{}); (err != nil) != strict {
+			if err := l.Finished(auth.Principal{}, finished(1), [32]byte{}); (err != nil) != strict {
 				t.Fatalf("end of a call on a full disk: %v", err)
 			}
 			if l.Errors() != 2 {
@@ -165,7 +165,7 @@ func TestWaitingIsBounded(t *testing.T) {
 	c.Extra = json.RawMessage(`"` + strings.Repeat("x", 60<<10) + `"`)
 	n := maxWaiting/(60<<10) + 5
 	for range n {
-		_ = l.Finished(session.Principal{}, c, [32]byte{})
+		_ = l.Finished(auth.Principal{}, c, [32]byte{})
 	}
 	if l.held > maxWaiting {
 		t.Errorf("%d bytes wait", l.held)

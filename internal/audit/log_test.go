@@ -15,6 +15,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/audit/record"
+	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/session"
 )
@@ -49,7 +50,7 @@ func open(t testing.TB, c Config) *Log {
 
 func decision(n int) *session.Decision {
 	return &session.Decision{
-		Time: time.Now(), Principal: session.Principal{UID: 1, GID: 2, PID: 3, Tenant: "ci"},
+		Time: time.Now(), Principal: auth.Principal{UID: 1, GID: 2, PID: 3, Tenant: "ci"},
 		Session: "ses_1", Call: fmt.Sprintf("call_%d", n), Tool: "bash", Profile: "build", InputHash: [32]byte{1},
 		Input:    json.RawMessage(`{"command":"echo s3cret"}`),
 		Verdict:  policy.Verdict{Action: policy.Allow, Rule: "config.toml:3", Pattern: `bash "echo s3cret"`, Request: policy.Request{Pattern: "echo s3cret"}},
@@ -120,7 +121,7 @@ func TestRecordsOfACall(t *testing.T) {
 	}
 	gone := finished(2)
 	gone.Time.Started, gone.Error, gone.Status = nil, &client.Error{Code: client.CodeDenied}, client.CallError
-	if err := l.Finished(session.Principal{Tenant: "ci"}, gone, [32]byte{}); err != nil {
+	if err := l.Finished(auth.Principal{Tenant: "ci"}, gone, [32]byte{}); err != nil {
 		t.Fatal(err)
 	}
 	all := records(t, l.cfg.Path)
@@ -150,7 +151,7 @@ func TestNoSecrets(t *testing.T) {
 	for _, inputs := range []bool{false, true} {
 		l := open(t, Config{Inputs: inputs})
 		_ = l.Decided(decision(1))
-		_ = l.Finished(session.Principal{PID: 1}, finished(1), [32]byte{})
+		_ = l.Finished(auth.Principal{PID: 1}, finished(1), [32]byte{})
 		text, err := os.ReadFile(l.cfg.Path)
 		if err != nil {
 			t.Fatal(err)
@@ -397,7 +398,7 @@ func TestConcurrent(t *testing.T) {
 				if err := l.Decided(decision(w*each + i)); err != nil {
 					t.Error(err)
 				}
-				if err := l.Finished(session.Principal{PID: 1}, finished(w*each+i), [32]byte{}); err != nil {
+				if err := l.Finished(auth.Principal{PID: 1}, finished(w*each+i), [32]byte{}); err != nil {
 					t.Error(err)
 				}
 			}

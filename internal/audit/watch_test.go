@@ -9,7 +9,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/audit/record"
-	"github.com/toold/toold/internal/session"
+	"github.com/toold/toold/internal/auth"
 )
 
 // TestChangedWhileOpen: a file that is taken away, cut or written to under the
@@ -60,7 +60,7 @@ func TestChangedWhileOpen(t *testing.T) {
 				if err := l.Ready(); (err != nil) != strict {
 					t.Errorf("ready: %v", err)
 				}
-				if err := l.Finished(session.Principal{}, finished(1), [32]byte{}); err != nil {
+				if err := l.Finished(auth.Principal{}, finished(1), [32]byte{}); err != nil {
 					t.Errorf("the end of a call that ran: %v", err)
 				}
 				if l.Errors() == 0 {

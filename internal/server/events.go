@@ -3,7 +3,7 @@ package server
 import (
 	"strings"
 
-	"github.com/toold/toold/internal/session"
+	"github.com/toold/toold/internal/event"
 )
 
 // events streams what happens until the client goes, the daemon stops, or the
@@ -11,7 +11,7 @@ import (
 // record alone ends with an event that says so: a stream that ends without it has
 // been cut off.
 func (s *Server) events(x *exchange, r *request) error {
-	f := session.EventFilter{
+	f := event.Filter{
 		Session: r.query.Get("session"), Type: r.query.Get("type"), After: r.Header.Get("Last-Event-ID"), Stored: r.flag("stored"),
 	}
 	if f.After != "" && !validID("evt_", f.After) {

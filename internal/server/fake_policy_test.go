@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/session"
 )
 
@@ -29,13 +30,13 @@ func noApproval(id string) error {
 	return &client.Error{Code: client.CodeNotFound, Message: fmt.Sprintf("there is no approval %q", id)}
 }
 
-func (f *fakeAPI) note(p session.Principal, filter any) {
+func (f *fakeAPI) note(p auth.Principal, filter any) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.last, f.filter = p, filter
 }
 
-func (f *fakeAPI) Approvals(_ context.Context, p session.Principal, q session.ApprovalFilter) (client.List[client.Approval], error) {
+func (f *fakeAPI) Approvals(_ context.Context, p auth.Principal, q session.ApprovalFilter) (client.List[client.Approval], error) {
 	f.note(p, q)
 	l := client.List[client.Approval]{Next: "apr_9"}
 	if p.Tenant == DefaultTenant {
@@ -44,7 +45,7 @@ func (f *fakeAPI) Approvals(_ context.Context, p session.Principal, q session.Ap
 	return l, nil
 }
 
-func (f *fakeAPI) Answer(_ context.Context, p session.Principal, id string, a client.ApprovalAnswer) (*client.Approval, error) {
+func (f *fakeAPI) Answer(_ context.Context, p auth.Principal, id string, a client.ApprovalAnswer) (*client.Approval, error) {
 	f.note(p, a)
 	if id != fakeApproval || p.Tenant != DefaultTenant {
 		return nil, noApproval(id)
@@ -53,7 +54,7 @@ func (f *fakeAPI) Answer(_ context.Context, p session.Principal, id string, a cl
 	return &answered, nil
 }
 
-func (f *fakeAPI) SavedApprovals(_ context.Context, p session.Principal, q session.ApprovalFilter) (client.List[client.SavedApproval], error) {
+func (f *fakeAPI) SavedApprovals(_ context.Context, p auth.Principal, q session.ApprovalFilter) (client.List[client.SavedApproval], error) {
 	f.note(p, q)
 	var l client.List[client.SavedApproval]
 	if p.Tenant == DefaultTenant {
@@ -65,7 +66,7 @@ func (f *fakeAPI) SavedApprovals(_ context.Context, p session.Principal, q sessi
 	return l, nil
 }
 
-func (f *fakeAPI) Revoke(_ context.Context, p session.Principal, id string) error {
+func (f *fakeAPI) Revoke(_ context.Context, p auth.Principal, id string) error {
 	f.note(p, id)
 	if id != fakeSaved || p.Tenant != DefaultTenant {
 		return noApproval(id)
@@ -73,12 +74,12 @@ func (f *fakeAPI) Revoke(_ context.Context, p session.Principal, id string) erro
 	return nil
 }
 
-func (f *fakeAPI) Explain(_ context.Context, p session.Principal, r client.PolicyExplain) (*client.PolicyVerdict, error) {
+func (f *fakeAPI) Explain(_ context.Context, p auth.Principal, r client.PolicyExplain) (*client.PolicyVerdict, error) {
 	f.note(p, r)
 	return &client.PolicyVerdict{Tool: r.Tool, Profile: "build", Tenant: r.Tenant, Action: "allow", Rule: "default"}, nil
 }
 
-func (f *fakeAPI) Replay(_ context.Context, p session.Principal, r client.PolicyReplay) (*client.PolicyReplayed, error) {
+func (f *fakeAPI) Replay(_ context.Context, p auth.Principal, r client.PolicyReplay) (*client.PolicyReplayed, error) {
 	f.note(p, r)
 	return &client.PolicyReplayed{Calls: 3}, nil
 }

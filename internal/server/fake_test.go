@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/event"
 	"github.com/toold/toold/internal/session"
 	"github.com/toold/toold/internal/tool"
 )
@@ -32,7 +34,7 @@ type fakeAPI struct {
 	images   []client.Image
 	events   []client.Event
 	wake     chan struct{} // closed and replaced at each event
-	last     session.Principal
+	last     auth.Principal
 	filter   any // of the last list
 	created  int
 	aborted  int
@@ -47,13 +49,13 @@ func newFake() *fakeAPI {
 	}
 }
 
-func (f *fakeAPI) seen() session.Principal {
+func (f *fakeAPI) seen() auth.Principal {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.last
 }
 
-func (f *fakeAPI) Create(_ context.Context, p session.Principal, r client.SessionCreate) (*client.Session, error) {
+func (f *fakeAPI) Create(_ context.Context, p auth.Principal, r client.SessionCreate) (*client.Session, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.last = p
@@ -84,7 +86,7 @@ func (f *fakeAPI) eventLocked(kind, ses, call string, data any) {
 	f.wake = make(chan struct{})
 }
 
-func (f *fakeAPI) Get(_ context.Context, p session.Principal, id string) (*client.Session, error) {
+func (f *fakeAPI) Get(_ context.Context, p auth.Principal, id string) (*client.Session, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.last = p
@@ -96,7 +98,7 @@ func (f *fakeAPI) Get(_ context.Context, p session.Principal, id string) (*clien
 	return &c, nil
 }
 
-func (f *fakeAPI) List(_ context.Context, p session.Principal, q session.SessionFilter) (client.List[client.Session], error) {
+func (f *fakeAPI) List(_ context.Context, p auth.Principal, q session.SessionFilter) (client.List[client.Session], error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.last, f.filter = p, q
@@ -109,7 +111,7 @@ func (f *fakeAPI) List(_ context.Context, p session.Principal, q session.Session
 	return l, nil
 }
 
-func (f *fakeAPI) Patch(ctx context.Context, p session.Principal, id string, r client.SessionPatch) (*client.Session, error) {
+func (f *fakeAPI) Patch(ctx context.Context, p auth.Principal, id string, r client.SessionPatch) (*client.Session, error) {
 	s, err := f.Get(ctx, p, id)
 	if err == nil {
 		s.Labels = r.Labels
@@ -117,7 +119,7 @@ func (f *fakeAPI) Patch(ctx context.Context, p session.Principal, id string, r c
 	return s, err
 }
 
-func (f *fakeAPI) End(ctx context.Context, p session.Principal, id string, o session.EndOptions) (*client.Session, error) {
+func (f *fakeAPI) End(ctx context.Context, p auth.Principal, id string, o session.EndOptions) (*client.Session, error) {
 	s, err := f.Get(ctx, p, id)
 	if err == nil {
 		s.State = client.SessionEnded
@@ -126,7 +128,7 @@ func (f *fakeAPI) End(ctx context.Context, p session.Principal, id string, o ses
 	return s, err
 }
 
-func (f *fakeAPI) Call(ctx context.Context, p session.Principal, id string, r client.CallCreate, o session.CallOptions) (*client.Call, error) {
+func (f *fakeAPI) Call(ctx context.Context, p auth.Principal, id string, r client.CallCreate, o session.CallOptions) (*client.Call, error) {
 	if _, err := f.Get(ctx, p, id); err != nil {
 		return nil, err
 	}
@@ -209,7 +211,7 @@ func (f *fakeAPI) set(c *client.Call, status client.CallStatus, output string) *
 	return &copied
 }
 
-func (f *fakeAPI) GetCall(_ context.Context, p session.Principal, id string) (*client.Call, error) {
+func (f *fakeAPI) GetCall(_ context.Context, p auth.Principal, id string) (*client.Call, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.last = p
@@ -221,7 +223,7 @@ func (f *fakeAPI) GetCall(_ context.Context, p session.Principal, id string) (*c
 	return &copied, nil
 }
 
-func (f *fakeAPI) ListCalls(ctx context.Context, p session.Principal, id string, q session.CallFilter) (client.List[client.Call], error) {
+func (f *fakeAPI) ListCalls(ctx context.Context, p auth.Principal, id string, q session.CallFilter) (client.List[client.Call], error) {
 	l := client.List[client.Call]{Next: "call_99"}
 	if _, err := f.Get(ctx, p, id); err != nil {
 		return l, err
@@ -237,7 +239,7 @@ func (f *fakeAPI) ListCalls(ctx context.Context, p session.Principal, id string,
 	return l, nil
 }
 
-func (f *fakeAPI) AbortCall(ctx context.Context, p session.Principal, id string) (*client.Call, error) {
+func (f *fakeAPI) AbortCall(ctx context.Context, p auth.Principal, id string) (*client.Call, error) {
 	c, err := f.GetCall(ctx, p, id)
 	if err == nil {
 		f.count(&f.aborted, 1)
@@ -245,7 +247,7 @@ func (f *fakeAPI) AbortCall(ctx context.Context, p session.Principal, id string)
 	return c, err
 }
 
-func (f *fakeAPI) Output(ctx context.Context, p session.Principal, id string, o session.OutputOptions) (io.ReadCloser, int64, error) {
+func (f *fakeAPI) Output(ctx context.Context, p auth.Principal, id string, o session.OutputOptions) (io.ReadCloser, int64, error) {
 	c, err := f.GetCall(ctx, p, id)
 	if err != nil {
 		return nil, 0, err
@@ -269,7 +271,7 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
-func (f *fakeAPI) Upload(ctx context.Context, p session.Principal, id, path string, mode uint32, body io.Reader) (*client.Call, error) {
+func (f *fakeAPI) Upload(ctx context.Context, p auth.Principal, id, path string, mode uint32, body io.Reader) (*client.Call, error) {
 	if _, err := f.Get(ctx, p, id); err != nil {
 		return nil, err
 	}
@@ -286,7 +288,7 @@ func (f *fakeAPI) Upload(ctx context.Context, p session.Principal, id, path stri
 	}, nil
 }
 
-func (f *fakeAPI) Download(ctx context.Context, p session.Principal, id, path string) (io.ReadCloser, int64, error) {
+func (f *fakeAPI) Download(ctx context.Context, p auth.Principal, id, path string) (io.ReadCloser, int64, error) {
 	if _, err := f.Get(ctx, p, id); err != nil {
 		return nil, 0, err
 	}
@@ -299,7 +301,7 @@ func (f *fakeAPI) Download(ctx context.Context, p session.Principal, id, path st
 	return io.NopCloser(bytes.NewReader(b)), int64(len(b)), nil
 }
 
-func (f *fakeAPI) Events(ctx context.Context, p session.Principal, q session.EventFilter) (<-chan client.Event, error) {
+func (f *fakeAPI) Events(ctx context.Context, p auth.Principal, q event.Filter) (<-chan client.Event, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.last, f.filter = p, q
@@ -332,7 +334,7 @@ func (f *fakeAPI) Events(ctx context.Context, p session.Principal, q session.Eve
 	return ch, nil
 }
 
-func (f *fakeAPI) Tools(_ context.Context, p session.Principal, q session.ToolFilter) ([]*tool.Definition, error) {
+func (f *fakeAPI) Tools(_ context.Context, p auth.Principal, q session.ToolFilter) ([]*tool.Definition, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.last, f.filter = p, q
@@ -341,22 +343,22 @@ func (f *fakeAPI) Tools(_ context.Context, p session.Principal, q session.ToolFi
 	return []*tool.Definition{described}, err
 }
 
-func (f *fakeAPI) TokenSession(token string) (session.Principal, bool) {
+func (f *fakeAPI) TokenSession(token string) (auth.Principal, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	id, ok := strings.CutPrefix(token, "tok-")
 	s := f.sessions[id]
 	if !ok || s == nil {
-		return session.Principal{}, false
+		return auth.Principal{}, false
 	}
-	return session.Principal{Session: id, SessionName: s.Name, Tenant: s.Tenant}, true
+	return auth.Principal{Session: id, SessionName: s.Name, Tenant: s.Tenant}, true
 }
 
-func (f *fakeAPI) Doctor(_ context.Context, _ session.Principal, probe bool) (*client.Doctor, error) {
+func (f *fakeAPI) Doctor(_ context.Context, _ auth.Principal, probe bool) (*client.Doctor, error) {
 	return &client.Doctor{Checks: []client.Check{{Group: "host", Name: "kernel", Status: client.CheckOK, Detail: "fine", Probed: probe}}}, nil
 }
 
-func (f *fakeAPI) GC(_ context.Context, _ session.Principal, r client.GCRequest) ([]client.Garbage, error) {
+func (f *fakeAPI) GC(_ context.Context, _ auth.Principal, r client.GCRequest) ([]client.Garbage, error) {
 	return []client.Garbage{{Kind: "mount", Name: "x", Removed: !r.DryRun}}, nil
 }
 
@@ -367,13 +369,13 @@ const fakeImage = "team/first:1"
 
 // Pulling tells of progress, but for "gone:1", which is not there; "gone:2" is lost
 // after some.
-func (f *fakeAPI) Images(context.Context, session.Principal) ([]client.Image, error) {
+func (f *fakeAPI) Images(context.Context, auth.Principal) ([]client.Image, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Clone(f.images), nil
 }
 
-func (f *fakeAPI) PullImage(_ context.Context, _ session.Principal, r client.ImagePull, progress func(client.ImageProgress)) (*client.Image, error) {
+func (f *fakeAPI) PullImage(_ context.Context, _ auth.Principal, r client.ImagePull, progress func(client.ImageProgress)) (*client.Image, error) {
 	if progress != nil && r.Ref != "gone:1" {
 		progress(client.ImageProgress{Stage: "download", Layer: 1, Layers: 2, Bytes: 5, Total: 10})
 	}
@@ -383,7 +385,7 @@ func (f *fakeAPI) PullImage(_ context.Context, _ session.Principal, r client.Ima
 	return f.addImage(r.Ref, 1), nil
 }
 
-func (f *fakeAPI) ImportImage(_ context.Context, _ session.Principal, name string, archive io.Reader) (*client.Image, error) {
+func (f *fakeAPI) ImportImage(_ context.Context, _ auth.Principal, name string, archive io.Reader) (*client.Image, error) {
 	n, err := io.Copy(io.Discard, archive)
 	if err != nil {
 		return nil, err
@@ -398,7 +400,7 @@ func (f *fakeAPI) addImage(name string, size int64) *client.Image {
 	return &f.images[len(f.images)-1]
 }
 
-func (f *fakeAPI) RemoveImage(_ context.Context, _ session.Principal, ref string) error {
+func (f *fakeAPI) RemoveImage(_ context.Context, _ auth.Principal, ref string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	before := len(f.images)

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/session"
 	"github.com/toold/toold/internal/testrig"
 )
@@ -228,7 +229,7 @@ func TestLongUploadOutlivesBodyTimeout(t *testing.T) {
 // slowUpload takes its time after it has read a body.
 type slowUpload struct{ session.API }
 
-func (s slowUpload) Upload(ctx context.Context, p session.Principal, id, path string, mode uint32, body io.Reader) (*client.Call, error) {
+func (s slowUpload) Upload(ctx context.Context, p auth.Principal, id, path string, mode uint32, body io.Reader) (*client.Call, error) {
 	c, err := s.API.Upload(ctx, p, id, path, mode, body)
 	select {
 	case <-ctx.Done():
@@ -477,7 +478,7 @@ func TestSlowReaders(t *testing.T) {
 	d.api.calls["call_e"] = &client.Call{ID: "call_e", SessionID: s.ID, Tool: "endless"}
 	d.api.mu.Unlock()
 	for _, path := range []string{"/v1/events", "/v1/calls/call_e/output?follow=1"} {
-		d.api.note(session.Principal{}, nil)
+		d.api.note(auth.Principal{}, nil)
 		c := d.dial(t)
 		fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: x\r\n\r\n", path)
 		if !testrig.Soon(func() bool { d.api.mu.Lock(); defer d.api.mu.Unlock(); return d.api.filter != nil }) {
@@ -533,8 +534,8 @@ func TestBodyMemory(t *testing.T) {
 // brokenAPI panics in every method: the interface in it is nil.
 type brokenAPI struct{ session.API }
 
-func (brokenAPI) TokenSession(string) (session.Principal, bool) {
-	return session.Principal{Session: "ses_1", Tenant: "a"}, true
+func (brokenAPI) TokenSession(string) (auth.Principal, bool) {
+	return auth.Principal{Session: "ses_1", Tenant: "a"}, true
 }
 
 // TestPanics: a panic in any handler costs that one request and nothing else,

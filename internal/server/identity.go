@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/toold/toold/client"
-	"github.com/toold/toold/internal/session"
+	"github.com/toold/toold/internal/auth"
 )
 
 // DefaultTenant is the tenant of admins.
@@ -71,8 +71,8 @@ func claim(kind string, n uint32, tenant string, admins map[uint32]bool, owner m
 }
 
 // resolve says who a peer is. Its uid decides before its groups do.
-func (id *Identity) resolve(p peer) (session.Principal, error) {
-	who := session.Principal{UID: p.uid, GID: p.gid, Groups: p.groups, PID: p.pid}
+func (id *Identity) resolve(p peer) (auth.Principal, error) {
+	who := auth.Principal{UID: p.uid, GID: p.gid, Groups: p.groups, PID: p.pid}
 	if !p.known {
 		return who, forbidden("the connection does not tell who its peer is", "connect over the Unix socket itself")
 	}
@@ -91,7 +91,7 @@ func (id *Identity) resolve(p peer) (session.Principal, error) {
 	return id.resolveGroups(who, p)
 }
 
-func (id *Identity) resolveGroups(who session.Principal, p peer) (session.Principal, error) {
+func (id *Identity) resolveGroups(who auth.Principal, p peer) (auth.Principal, error) {
 	var tenants []string
 	for _, g := range append([]uint32{p.gid}, p.groups...) {
 		if id.adminGID[g] {
@@ -118,12 +118,12 @@ func (id *Identity) resolveGroups(who session.Principal, p peer) (session.Princi
 // principal says who asks: the connection's peer, or the holder of a session's
 // token, who may be a peer that is nobody otherwise. An admin may act for another
 // tenant.
-func (s *Server) principal(r *http.Request) (session.Principal, error) {
+func (s *Server) principal(r *http.Request) (auth.Principal, error) {
 	p, _ := r.Context().Value(peerKey{}).(peer)
 	who, err := s.identity.Load().resolve(p)
 	tenants := r.Header.Values("Toold-Tenant")
-	if auth := r.Header.Values("Authorization"); len(auth) > 0 {
-		return s.tokenHolder(p, auth, tenants)
+	if sent := r.Header.Values("Authorization"); len(sent) > 0 {
+		return s.tokenHolder(p, sent, tenants)
 	}
 	if err != nil || len(tenants) == 0 {
 		return who, err
@@ -144,13 +144,13 @@ func (s *Server) principal(r *http.Request) (session.Principal, error) {
 
 // tokenHolder is the principal of a request with an Authorization header. The
 // peer's own rights do not count then: a token narrows what a request may do.
-func (s *Server) tokenHolder(p peer, auth, tenants []string) (session.Principal, error) {
-	who := session.Principal{UID: p.uid, GID: p.gid, Groups: p.groups, PID: p.pid}
+func (s *Server) tokenHolder(p peer, sent, tenants []string) (auth.Principal, error) {
+	who := auth.Principal{UID: p.uid, GID: p.gid, Groups: p.groups, PID: p.pid}
 	if !p.known || (p.uid == overflowUID && !s.identity.Load().lists(p.uid)) {
 		return who, forbidden("tokens are not taken from peers without a mapped uid", "connect from the daemon's own user namespace")
 	}
-	token, ok := strings.CutPrefix(auth[0], "Bearer ")
-	if !ok || len(auth) > 1 || len(tenants) > 0 {
+	token, ok := strings.CutPrefix(sent[0], "Bearer ")
+	if !ok || len(sent) > 1 || len(tenants) > 0 {
 		return who, invalid("Authorization must be one header, Bearer and a session's token, without Toold-Tenant", "see POST /v1/sessions, token")
 	}
 	holder, ok := s.cfg.API.TokenSession(token)

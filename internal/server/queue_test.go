@@ -8,11 +8,11 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
-	"github.com/toold/toold/internal/session"
+	"github.com/toold/toold/internal/auth"
 )
 
 // CreateQueued has two before the request.
-func (f *fakeAPI) CreateQueued(ctx context.Context, p session.Principal, r client.SessionCreate, queued func(position int)) (*client.Session, error) {
+func (f *fakeAPI) CreateQueued(ctx context.Context, p auth.Principal, r client.SessionCreate, queued func(position int)) (*client.Session, error) {
 	if r.Queue == 0 {
 		return f.Create(ctx, p, r)
 	}

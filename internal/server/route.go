@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/toold/toold/client"
-	"github.com/toold/toold/internal/session"
+	"github.com/toold/toold/internal/auth"
 )
 
 // role says who may use a route. Peers that are nobody to the daemon may use none.
@@ -23,7 +23,7 @@ const (
 	roleAdmin
 )
 
-func (ro role) check(who session.Principal) error {
+func (ro role) check(who auth.Principal) error {
 	switch {
 	case ro >= roleTenant && who.Session != "":
 		return forbidden("a session's token is good for calls in that session only", "use the socket without the token")
@@ -101,7 +101,7 @@ var routes = []route{
 type request struct {
 	*http.Request
 	route *route
-	who   session.Principal
+	who   auth.Principal
 	id    string // the {id} of the path: a session's id or name, or the id of what the route is about
 	query url.Values
 }

@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/session"
 	"github.com/toold/toold/internal/testrig"
 )
@@ -77,7 +78,7 @@ func (d *daemon) session(t *testing.T, o client.Options, r client.SessionCreate)
 // made is a session that no request made.
 func (d *daemon) made(t *testing.T) *client.Session {
 	t.Helper()
-	s, err := d.api.Create(t.Context(), session.Principal{Tenant: DefaultTenant}, client.SessionCreate{})
+	s, err := d.api.Create(t.Context(), auth.Principal{Tenant: DefaultTenant}, client.SessionCreate{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/session"
 )
 
@@ -234,7 +235,7 @@ func (s *Server) finish(x *exchange, r *http.Request) {
 // exchange is one request's answer, with what is known about who asked.
 type exchange struct {
 	http.ResponseWriter
-	who    session.Principal
+	who    auth.Principal
 	start  time.Time
 	status int // 0 until the header is sent
 }

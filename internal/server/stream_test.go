@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/event"
 	"github.com/toold/toold/internal/session"
 	"github.com/toold/toold/internal/testrig"
 )
@@ -223,7 +225,7 @@ func TestEvents(t *testing.T) {
 	d.api.mu.Lock()
 	got := d.api.filter
 	d.api.mu.Unlock()
-	if want := (session.EventFilter{Session: "ses_1", Type: "session.*", After: "evt_1", Stored: true}); got != any(want) {
+	if want := (event.Filter{Session: "ses_1", Type: "session.*", After: "evt_1", Stored: true}); got != any(want) {
 		t.Errorf("filter %+v, want %+v", got, want)
 	}
 	for _, bad := range [][2]string{{"?type=a%20b", ""}, {"?type=*x", ""}, {"?session=-", ""}, {"", "evt"}, {"", "evt_;drop"}, {"", "17"}} {
@@ -275,7 +277,7 @@ func TestOutput(t *testing.T) {
 // cutAPI gives outputs that break in the middle.
 type cutAPI struct{ session.API }
 
-func (cutAPI) Output(context.Context, session.Principal, string, session.OutputOptions) (io.ReadCloser, int64, error) {
+func (cutAPI) Output(context.Context, auth.Principal, string, session.OutputOptions) (io.ReadCloser, int64, error) {
 	return io.NopCloser(io.MultiReader(strings.NewReader("half"), failing{})), 10, nil
 }
 
@@ -456,7 +458,7 @@ func BenchmarkEcho(b *testing.B) {
 
 type quickAPI struct{ session.API }
 
-func (quickAPI) Call(_ context.Context, _ session.Principal, id string, r client.CallCreate, _ session.CallOptions) (*client.Call, error) {
+func (quickAPI) Call(_ context.Context, _ auth.Principal, id string, r client.CallCreate, _ session.CallOptions) (*client.Call, error) {
 	return &client.Call{ID: "call_1", SessionID: id, Tool: r.Tool, Input: r.Input, Status: client.CallCompleted}, nil
 }
 

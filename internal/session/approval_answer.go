@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/store"
 )
@@ -17,7 +18,7 @@ import (
 const maxMessage = 4 << 10
 
 // Approvals implements API: it lists those that are pending, oldest first.
-func (m *Manager) Approvals(ctx context.Context, p Principal, f ApprovalFilter) (client.List[client.Approval], error) {
+func (m *Manager) Approvals(ctx context.Context, p auth.Principal, f ApprovalFilter) (client.List[client.Approval], error) {
 	list := client.List[client.Approval]{Items: []client.Approval{}}
 	if err := m.approver(p); err != nil {
 		return list, err
@@ -45,7 +46,7 @@ func (m *Manager) Approvals(ctx context.Context, p Principal, f ApprovalFilter) 
 }
 
 // filterSession gives the id of the session that a list is about, "" for all.
-func (m *Manager) filterSession(ctx context.Context, p Principal, idOrName string) (string, error) {
+func (m *Manager) filterSession(ctx context.Context, p auth.Principal, idOrName string) (string, error) {
 	if p.Session != "" {
 		return p.Session, nil
 	}
@@ -57,15 +58,15 @@ func (m *Manager) filterSession(ctx context.Context, p Principal, idOrName strin
 
 // approver refuses the holder of a session's token, who is never an approver,
 // unless sessions may approve their own calls.
-func (m *Manager) approver(p Principal) error {
+func (m *Manager) approver(p auth.Principal) error {
 	if m.settings.Load().Approvals.SelfApprove {
 		return nil
 	}
-	return p.whole()
+	return p.Whole()
 }
 
 // Answer implements API.
-func (m *Manager) Answer(ctx context.Context, p Principal, id string, a client.ApprovalAnswer) (*client.Approval, error) {
+func (m *Manager) Answer(ctx context.Context, p auth.Principal, id string, a client.ApprovalAnswer) (*client.Approval, error) {
 	if err := m.approver(p); err != nil {
 		return nil, err
 	}
@@ -76,7 +77,7 @@ func (m *Manager) Answer(ctx context.Context, p Principal, id string, a client.A
 	if err := m.mayAnswer(p, w); err != nil {
 		return nil, err
 	}
-	v, err := m.answer(w, credential(p), a)
+	v, err := m.answer(w, p.Credential(), a)
 	if errors.Is(err, errAnswered) {
 		return nil, m.notPending(ctx, p, id)
 	}
@@ -87,7 +88,7 @@ func (m *Manager) Answer(ctx context.Context, p Principal, id string, a client.A
 }
 
 // notPending says why an approval cannot be answered.
-func (m *Manager) notPending(ctx context.Context, p Principal, id string) error {
+func (m *Manager) notPending(ctx context.Context, p auth.Principal, id string) error {
 	none := &client.Error{
 		Code:    client.CodeNotFound,
 		Message: fmt.Sprintf("there is no approval %q", shown(id)),
@@ -102,7 +103,7 @@ func (m *Manager) notPending(ctx context.Context, p Principal, id string) error 
 		return none
 	case err != nil:
 		return m.internal("read approval "+id, err)
-	case row.Tenant != p.Tenant || p.Session != "" && row.SessionID != p.Session:
+	case !p.Sees(row.Tenant, row.SessionID):
 		return none
 	}
 	if row.Reply == "" { // it is not told yet, or not again since the daemon was restarted
@@ -117,17 +118,17 @@ func (m *Manager) notPending(ctx context.Context, p Principal, id string) error 
 }
 
 // mayAnswer refuses the credential that made the call.
-func (m *Manager) mayAnswer(p Principal, w *pending) error {
+func (m *Manager) mayAnswer(p auth.Principal, w *pending) error {
 	if m.settings.Load().Approvals.SelfApprove {
 		return nil
 	}
-	maker := Principal{UID: w.row.UID, Session: w.row.Token}
-	if credential(p) != credential(maker) {
+	maker := auth.Principal{UID: w.row.UID, Session: w.row.Token}
+	if p.Credential() != maker.Credential() {
 		return nil
 	}
 	return &client.Error{
 		Code:    client.CodeForbidden,
-		Message: fmt.Sprintf("approval %s is for a call that you made yourself (%s)", w.row.ID, credential(maker)),
+		Message: fmt.Sprintf("approval %s is for a call that you made yourself (%s)", w.row.ID, maker.Credential()),
 		Hint:    "another user must answer it; or have the agent use a session token, or set self_approve in [approvals]",
 	}
 }
@@ -269,9 +270,9 @@ func (j *judgement) asked() []Judged {
 }
 
 // SavedApprovals implements API.
-func (m *Manager) SavedApprovals(ctx context.Context, p Principal, f ApprovalFilter) (client.List[client.SavedApproval], error) {
+func (m *Manager) SavedApprovals(ctx context.Context, p auth.Principal, f ApprovalFilter) (client.List[client.SavedApproval], error) {
 	list := client.List[client.SavedApproval]{Items: []client.SavedApproval{}}
-	if err := p.whole(); err != nil {
+	if err := p.Whole(); err != nil {
 		return list, err
 	}
 	session, err := m.filterSession(ctx, p, f.Session)
@@ -295,8 +296,8 @@ func (m *Manager) SavedApprovals(ctx context.Context, p Principal, f ApprovalFil
 }
 
 // Revoke implements API.
-func (m *Manager) Revoke(_ context.Context, p Principal, id string) error {
-	if err := p.whole(); err != nil {
+func (m *Manager) Revoke(_ context.Context, p auth.Principal, id string) error {
+	if err := p.Whole(); err != nil {
 		return err
 	}
 	all := m.approvals.savedOf(p.Tenant, time.Now())

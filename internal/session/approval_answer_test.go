@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/auth"
 )
 
 func TestAnswersThatAreRefused(t *testing.T) {
@@ -57,13 +58,13 @@ func TestWhoMayAnswer(t *testing.T) {
 	h, _ := asking(t)
 	s := h.create(alice, client.SessionCreate{Token: true})
 	other := h.create(alice, client.SessionCreate{})
-	token := Principal{UID: alice.UID, Tenant: "a", Session: s.ID}
-	otherToken := Principal{UID: alice.UID, Tenant: "a", Session: other.ID}
-	admin := Principal{UID: 0, Tenant: "a", Admin: true}
+	token := auth.Principal{UID: alice.UID, Tenant: "a", Session: s.ID}
+	otherToken := auth.Principal{UID: alice.UID, Tenant: "a", Session: other.ID}
+	admin := auth.Principal{UID: 0, Tenant: "a", Admin: true}
 	for _, tt := range []struct {
 		name   string
 		self   bool
-		by, to Principal
+		by, to auth.Principal
 		want   client.Code
 	}{
 		{"another user", false, alice, carol, ""},

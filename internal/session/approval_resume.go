@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/store"
 )
 
@@ -39,7 +40,7 @@ func (s *Session) waitOn(c *call, asked *store.Approval) bool {
 		return false
 	}
 	c.asked, c.profile = asked, asked.Profile
-	c.by = Principal{UID: asked.UID, GID: asked.GID, PID: asked.PID, Tenant: asked.Tenant, Session: asked.Token}
+	c.by = auth.Principal{UID: asked.UID, GID: asked.GID, PID: asked.PID, Tenant: asked.Tenant, Session: asked.Token}
 	if asked.Split {
 		c.split = true
 		c.out = s.outputOf(c.id, inv.Tool, true)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/testrig"
 	"github.com/toold/toold/internal/tool/run"
@@ -18,7 +19,7 @@ func TestPendingApprovalOverADaemonsDeath(t *testing.T) {
 			h, _ := asking(t)
 			s := h.create(alice, client.SessionCreate{Token: true})
 			box := h.host.box(s.ID)
-			token := Principal{UID: alice.UID, Tenant: "a", Session: s.ID}
+			token := auth.Principal{UID: alice.UID, Tenant: "a", Session: s.ID}
 			r := bashCall("ls; echo done")
 			r.Key, r.TimeoutMillis = "k", 12345
 			c, a := h.waitingFor(token, s.ID, r)

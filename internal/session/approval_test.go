@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/event"
 	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/testrig"
 	"github.com/toold/toold/internal/tool/run"
@@ -70,8 +72,8 @@ func (a *auditor) Decided(d *Decision) error {
 	defer a.mu.Unlock()
 	return a.refuse
 }
-func (a *auditor) Finished(Principal, *client.Call, [32]byte) error { return nil }
-func (a *auditor) Ready() error                                     { return nil }
+func (a *auditor) Finished(auth.Principal, *client.Call, [32]byte) error { return nil }
+func (a *auditor) Ready() error                                          { return nil }
 
 // said gives the replies that were told, and clears them.
 func (w *watcher) said() string {
@@ -82,7 +84,7 @@ func (w *watcher) said() string {
 	return all
 }
 
-var carol = Principal{UID: 1002, Tenant: "a"} // of alice's tenant
+var carol = auth.Principal{UID: 1002, Tenant: "a"} // of alice's tenant
 
 // asking is a house whose bash asks, and where nothing else does.
 func asking(t *testing.T) (*house, *watcher) {
@@ -104,7 +106,7 @@ func (h *house) waiting(session, command string) (*client.Call, *client.Approval
 	return h.waitingFor(alice, session, bashCall(command))
 }
 
-func (h *house) waitingFor(p Principal, session string, r client.CallCreate) (*client.Call, *client.Approval) {
+func (h *house) waitingFor(p auth.Principal, session string, r client.CallCreate) (*client.Call, *client.Approval) {
 	h.t.Helper()
 	r.WaitMillis = new(int64)
 	c, err := h.m.Call(h.t.Context(), p, session, r, CallOptions{})
@@ -130,7 +132,7 @@ func (h *house) pending() []client.Approval {
 
 func (h *house) pendingOf(tenant string) []client.Approval {
 	h.t.Helper()
-	list, err := h.m.Approvals(h.t.Context(), Principal{UID: 1, Tenant: tenant}, ApprovalFilter{})
+	list, err := h.m.Approvals(h.t.Context(), auth.Principal{UID: 1, Tenant: tenant}, ApprovalFilter{})
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -153,7 +155,7 @@ var (
 func TestApprovedOnce(t *testing.T) {
 	h, w := asking(t)
 	s := h.create(alice, client.SessionCreate{Limits: client.Limits{Calls: 1}})
-	events, err := h.m.Events(t.Context(), alice, EventFilter{Type: "approval.*"})
+	events, err := h.m.Events(t.Context(), alice, event.Filter{Type: "approval.*"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -273,7 +275,7 @@ func TestApprovedAlways(t *testing.T) {
 	two := h.create(alice, client.SessionCreate{})
 	plan := h.create(alice, client.SessionCreate{Profile: "general"})
 	foreign := h.create(bob, client.SessionCreate{})
-	runs := func(s *client.Session, p Principal, command string) bool {
+	runs := func(s *client.Session, p auth.Principal, command string) bool {
 		t.Helper()
 		r := bashCall(command)
 		r.WaitMillis = new(int64)

@@ -12,17 +12,18 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/call/output"
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/tool/run"
 )
 
 // Call implements API.
-func (m *Manager) Call(ctx context.Context, p Principal, sessionID string, r client.CallCreate, o CallOptions) (*client.Call, error) {
+func (m *Manager) Call(ctx context.Context, p auth.Principal, sessionID string, r client.CallCreate, o CallOptions) (*client.Call, error) {
 	return m.call(ctx, p, sessionID, r, o, false)
 }
 
-func (m *Manager) call(ctx context.Context, p Principal, sessionID string, r client.CallCreate, o CallOptions, hidden bool) (*client.Call, error) {
+func (m *Manager) call(ctx context.Context, p auth.Principal, sessionID string, r client.CallCreate, o CallOptions, hidden bool) (*client.Call, error) {
 	if err := m.accepting(); err != nil {
 		return nil, err
 	}
@@ -155,7 +156,7 @@ func (c *call) awaitEnd(ctx context.Context) {
 }
 
 // GetCall implements API.
-func (m *Manager) GetCall(ctx context.Context, p Principal, id string) (*client.Call, error) {
+func (m *Manager) GetCall(ctx context.Context, p auth.Principal, id string) (*client.Call, error) {
 	row, live, err := m.lookup(ctx, p, id)
 	if err != nil {
 		return nil, err
@@ -167,10 +168,10 @@ func (m *Manager) GetCall(ctx context.Context, p Principal, id string) (*client.
 }
 
 // lookup finds a call, live or stored.
-func (m *Manager) lookup(ctx context.Context, p Principal, id string) (*store.Call, *call, error) {
+func (m *Manager) lookup(ctx context.Context, p auth.Principal, id string) (*store.Call, *call, error) {
 	if v, ok := m.calls.Load(id); ok {
 		c := v.(*call)
-		if c.s.tenant.name != p.Tenant || p.Session != "" && p.Session != c.s.id {
+		if !p.Sees(c.s.tenant.name, c.s.id) {
 			return nil, nil, noCall(id)
 		}
 		return nil, c, nil
@@ -184,7 +185,7 @@ func (m *Manager) lookup(ctx context.Context, p Principal, id string) (*store.Ca
 		return nil, nil, noCall(id)
 	case err != nil:
 		return nil, nil, m.internal("read call "+id, err)
-	case row.Tenant != p.Tenant || p.Session != "" && p.Session != row.SessionID:
+	case !p.Sees(row.Tenant, row.SessionID):
 		return nil, nil, noCall(id)
 	}
 	row.Metadata = asObject(row.Metadata)
@@ -214,7 +215,7 @@ func listLimit(n int) int {
 }
 
 // ListCalls implements API.
-func (m *Manager) ListCalls(ctx context.Context, p Principal, sessionID string, f CallFilter) (client.List[client.Call], error) {
+func (m *Manager) ListCalls(ctx context.Context, p auth.Principal, sessionID string, f CallFilter) (client.List[client.Call], error) {
 	var list client.List[client.Call]
 	id, err := m.sessionID(ctx, p, sessionID)
 	if err != nil {
@@ -266,7 +267,7 @@ func (m *Manager) awaitTold() {
 
 // AbortCall implements API. The call is given back when it has ended, or as it
 // is when ctx ends first.
-func (m *Manager) AbortCall(ctx context.Context, p Principal, id string) (*client.Call, error) {
+func (m *Manager) AbortCall(ctx context.Context, p auth.Principal, id string) (*client.Call, error) {
 	row, c, err := m.lookup(ctx, p, id)
 	if err != nil {
 		return nil, err
@@ -279,7 +280,7 @@ func (m *Manager) AbortCall(ctx context.Context, p Principal, id string) (*clien
 }
 
 // Output implements API.
-func (m *Manager) Output(ctx context.Context, p Principal, callID string, o OutputOptions) (io.ReadCloser, int64, error) {
+func (m *Manager) Output(ctx context.Context, p auth.Principal, callID string, o OutputOptions) (io.ReadCloser, int64, error) {
 	if o.Offset < 0 {
 		return nil, 0, invalidRequest("offset is %d; give 0 or more", o.Offset)
 	}

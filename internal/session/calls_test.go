@@ -14,6 +14,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/agent"
+	"github.com/toold/toold/internal/event"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/testrig"
 	"github.com/toold/toold/internal/tool/run"
@@ -436,7 +437,7 @@ func TestFileEdited(t *testing.T) {
 	h := newHouse(t)
 	h.open()
 	s := h.create(alice, client.SessionCreate{})
-	events, err := h.m.Events(t.Context(), alice, EventFilter{Type: "file.*"})
+	events, err := h.m.Events(t.Context(), alice, event.Filter{Type: "file.*"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/call/output"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/store"
@@ -24,10 +25,10 @@ type call struct {
 	s         *Session
 	id        string
 	req       client.CallCreate
-	by        Principal // who made it
-	profile   string    // of its session, when it was made
-	hidden    bool      // asked for by a route of our own
-	probe     bool      // doctor's own, which no rule is about
+	by        auth.Principal // who made it
+	profile   string         // of its session, when it was made
+	hidden    bool           // asked for by a route of our own
+	probe     bool           // doctor's own, which no rule is about
 	split     bool
 	timeout   time.Duration
 	wanted    int64 // the timeout of its input, in milliseconds; 0 = none, or not bash
@@ -380,7 +381,7 @@ func (c *call) progress(m map[string]any) {
 	c.tell("metadata", m)
 	e := c.s.event(client.EventCallMetadata, m)
 	e.Call = c.id
-	c.s.m.hub.publish([]client.Event{e})
+	c.s.m.hub.Publish([]client.Event{e})
 }
 
 // abort ends the call. Before it was started it just does not start; later the

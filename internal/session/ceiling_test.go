@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/needs"
 	"github.com/toold/toold/internal/testrig"
 )
@@ -17,7 +18,7 @@ func (h *house) inWorktree(rules string) (*client.Session, error) {
 	h.host.mu.Lock()
 	h.host.rules = rules
 	h.host.mu.Unlock()
-	p := Principal{UID: 0, Tenant: "a", Admin: true}
+	p := auth.Principal{UID: 0, Tenant: "a", Admin: true}
 	return h.m.Create(h.t.Context(), p, client.SessionCreate{Worktree: client.Worktree{Source: dir}})
 }
 
@@ -59,7 +60,7 @@ func TestWorktreeRulesAskedForEarly(t *testing.T) {
 	needs.OpenAt2(t)
 	h := newHouse(t)
 	h.open()
-	p := Principal{UID: 0, Tenant: "a", Admin: true}
+	p := auth.Principal{UID: 0, Tenant: "a", Admin: true}
 	asked := 0
 	h.host.onRules = func() {
 		all, err := h.m.List(t.Context(), p, SessionFilter{})

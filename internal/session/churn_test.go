@@ -115,7 +115,7 @@ func TestSlotIsFreeAtTheEnd(t *testing.T) {
 				t.Errorf("%s: %d slots are taken, %d and %d calls are open", e.Type, n, live.open.Load(), live.tenant.calls.Load())
 			}
 		}
-		h.m.hub.publish(events)
+		h.m.hub.Publish(events)
 	})
 	h.call(s.ID, bashCall("echo x"))
 	h.call(s.ID, readCall("file"))

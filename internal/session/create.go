@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/store"
@@ -55,14 +56,14 @@ func (p *plan) close() {
 }
 
 // Create implements API.
-func (m *Manager) Create(ctx context.Context, p Principal, r client.SessionCreate) (*client.Session, error) {
+func (m *Manager) Create(ctx context.Context, p auth.Principal, r client.SessionCreate) (*client.Session, error) {
 	return m.CreateQueued(ctx, p, r, nil)
 }
 
 // CreateQueued implements API. Everything is checked before anything is done, and
 // what is done is in the store before it is done.
-func (m *Manager) CreateQueued(ctx context.Context, p Principal, r client.SessionCreate, queued func(position int)) (*client.Session, error) {
-	if err := p.whole(); err != nil {
+func (m *Manager) CreateQueued(ctx context.Context, p auth.Principal, r client.SessionCreate, queued func(position int)) (*client.Session, error) {
+	if err := p.Whole(); err != nil {
 		return nil, err
 	}
 	if err := m.accepting(); err != nil {
@@ -88,7 +89,7 @@ func (m *Manager) CreateQueued(ctx context.Context, p Principal, r client.Sessio
 
 // create makes a session; w is its place in the queue, nil for none. Errors of its
 // own are errKeyTaken and errFull.
-func (m *Manager) create(ctx context.Context, p Principal, r client.SessionCreate, w *place) (*client.Session, error) {
+func (m *Manager) create(ctx context.Context, p auth.Principal, r client.SessionCreate, w *place) (*client.Session, error) {
 	pl, err := m.plan(ctx, p, r)
 	if err != nil {
 		return nil, m.internal("plan a session", err)
@@ -112,7 +113,7 @@ func (m *Manager) create(ctx context.Context, p Principal, r client.SessionCreat
 }
 
 // plan checks the request and pins what it names.
-func (m *Manager) plan(ctx context.Context, p Principal, r client.SessionCreate) (*plan, error) {
+func (m *Manager) plan(ctx context.Context, p auth.Principal, r client.SessionCreate) (*plan, error) {
 	set := m.settings.Load()
 	ten := set.Tenants[p.Tenant]
 	d, err := m.driver(m.cfg.Driver)
@@ -158,7 +159,7 @@ func (m *Manager) plan(ctx context.Context, p Principal, r client.SessionCreate)
 
 // pinAll opens worktree and mounts, so that nothing can be put into their place
 // between the check and the mount.
-func (m *Manager) pinAll(p Principal, pl *plan, set *Settings, ten Tenant) error {
+func (m *Manager) pinAll(p auth.Principal, pl *plan, set *Settings, ten Tenant) error {
 	w, mounts := pl.req.Worktree, set.MountRoots
 	pl.spec.Worktree = sandbox.Worktree{Mode: w.Mode, Target: w.Target, GuardGit: set.GuardGit && w.Mode == client.WorktreeBind}
 	if w.Source != "" {
@@ -213,7 +214,7 @@ func gitNote(source string, e *worktree.Elsewhere) string {
 
 // reserve takes a place for the session: quota, name and uid range. When it
 // returns, the store knows of all that start is going to make.
-func (m *Manager) reserve(p Principal, pl *plan, w *place) (*Session, error) {
+func (m *Manager) reserve(p auth.Principal, pl *plan, w *place) (*Session, error) {
 	row := m.newRow(p, pl)
 	s := newSession(m, row, pl.driver)
 	s.pidfd, s.making = pl.pidfd, make(chan struct{})
@@ -248,14 +249,14 @@ func (m *Manager) reserve(p Principal, pl *plan, w *place) (*Session, error) {
 }
 
 // newRow makes the row of a session that is about to be made.
-func (m *Manager) newRow(p Principal, pl *plan) store.Session {
+func (m *Manager) newRow(p auth.Principal, pl *plan) store.Session {
 	r := pl.req
 	var random [48]byte
 	// rand.Read does not return without randomness: the process ends instead.
 	_, _ = rand.Read(random[:])
 	id := m.store.NewID("ses_")
 	if r.Token {
-		pl.token, pl.hash = newToken(id)
+		pl.token, pl.hash = auth.NewToken(id)
 	}
 	now := time.Now().UTC().Truncate(time.Millisecond)
 	v := client.Session{

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/needs"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/store"
@@ -382,7 +383,7 @@ func TestRequireRuntime(t *testing.T) {
 		}
 	}
 	for _, tt := range []struct {
-		who    Principal
+		who    auth.Principal
 		asked  string
 		code   client.Code
 		saying string
@@ -480,7 +481,7 @@ func TestTimesOfSessions(t *testing.T) {
 	box := h.host.box(busy.ID)
 	testrig.Eventually(t, "the command holds", func() bool { return box.holding.Load() == 1 })
 	h.idleAfter(busy.ID, 50*time.Millisecond)
-	gone := func(p Principal, id, says string) {
+	gone := func(p auth.Principal, id, says string) {
 		t.Helper()
 		testrig.Eventually(t, "session "+id+" has ended", func() bool {
 			s, err := h.m.Get(t.Context(), p, id)

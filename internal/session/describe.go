@@ -12,6 +12,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/agent"
+	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/store"
@@ -20,7 +21,7 @@ import (
 )
 
 // Tools implements API.
-func (m *Manager) Tools(ctx context.Context, p Principal, f ToolFilter) ([]*tool.Definition, error) {
+func (m *Manager) Tools(ctx context.Context, p auth.Principal, f ToolFilter) ([]*tool.Definition, error) {
 	f.Session = cmp.Or(f.Session, p.Session)
 	var row *store.Session
 	if f.Session != "" {
@@ -54,7 +55,7 @@ func (m *Manager) Tools(ctx context.Context, p Principal, f ToolFilter) ([]*tool
 }
 
 // rulesOfFilter gives the rules of a session, of a profile, or of both.
-func (m *Manager) rulesOfFilter(p Principal, f ToolFilter, row *store.Session) (*policy.Stack, error) {
+func (m *Manager) rulesOfFilter(p auth.Principal, f ToolFilter, row *store.Session) (*policy.Stack, error) {
 	profile, ceilings := f.Profile, []policy.Ceiling(nil)
 	if row != nil {
 		profile = cmp.Or(profile, row.Profile)
@@ -82,7 +83,7 @@ func permissionOf(d *tool.Definition) string {
 
 // sessionFacts is what the tools of a session find. What only its sandbox knows is
 // left out where that does not answer.
-func (m *Manager) sessionFacts(ctx context.Context, p Principal, row *store.Session) *tool.SessionFacts {
+func (m *Manager) sessionFacts(ctx context.Context, p auth.Principal, row *store.Session) *tool.SessionFacts {
 	w := row.Worktree
 	f := &tool.SessionFacts{
 		Worktree: run.SearchTitle(w.Target), ReadOnly: w.Mode == client.WorktreeRO,

@@ -8,13 +8,14 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/needs"
 	"github.com/toold/toold/internal/tool"
 	"github.com/toold/toold/internal/tool/run"
 )
 
 // toolsOf are the definitions that somebody is given, by name.
-func toolsOf(t *testing.T, m *Manager, p Principal, f ToolFilter) map[string]*tool.Definition {
+func toolsOf(t *testing.T, m *Manager, p auth.Principal, f ToolFilter) map[string]*tool.Definition {
 	t.Helper()
 	defs, err := m.Tools(t.Context(), p, f)
 	if err != nil {

@@ -8,13 +8,14 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/sandbox"
 )
 
 // Doctor implements API: what the drivers see of the host and, with probe, what
 // throw-away sessions see from inside, one for each runtime that works here.
-func (m *Manager) Doctor(ctx context.Context, p Principal, probe bool) (*client.Doctor, error) {
-	if err := p.admin(); err != nil {
+func (m *Manager) Doctor(ctx context.Context, p auth.Principal, probe bool) (*client.Doctor, error) {
+	if err := p.Administers(); err != nil {
 		return nil, err
 	}
 	d := &client.Doctor{Checks: []client.Check{}}
@@ -57,7 +58,7 @@ const (
 
 // probe makes a throw-away session and looks from inside at what really holds.
 // It goes the way of every session and every call.
-func (m *Manager) probe(ctx context.Context, p Principal, runtime string) []client.Check {
+func (m *Manager) probe(ctx context.Context, p auth.Principal, runtime string) []client.Check {
 	s, err := m.Create(ctx, p, client.SessionCreate{
 		Runtime: runtime,
 		Image:   m.probeImage(ctx, p.Tenant),
@@ -136,7 +137,7 @@ type probe struct {
 
 const probeTimeout = 10 * time.Second
 
-func (m *Manager) probeOne(ctx context.Context, p Principal, session string, pr probe) client.Check {
+func (m *Manager) probeOne(ctx context.Context, p auth.Principal, session string, pr probe) client.Check {
 	check := client.Check{Group: pr.group, Name: pr.name, Status: client.CheckFail, Probed: true, Hint: pr.hint}
 	input, err := json.Marshal(map[string]string{"command": pr.script})
 	if err != nil {

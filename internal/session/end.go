@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/tool/run"
@@ -80,7 +81,7 @@ func (s *Session) teardown(e ending) {
 	if s.making != nil {
 		<-s.making
 	}
-	s.work.close()
+	s.work.Close()
 	s.m.approvals.sessionOver(s)
 	changed := s.sensitive(e, ready, busy)
 	notes, left := s.destroy()
@@ -101,7 +102,7 @@ func (s *Session) abortCalls() {
 		return true
 	})
 	select {
-	case <-s.work.none():
+	case <-s.work.None():
 	case <-time.After(endCalls):
 	}
 }
@@ -228,8 +229,8 @@ func (s *Session) recordEnd(e ending, changed *client.SensitiveChanges, notes []
 }
 
 // End implements API.
-func (m *Manager) End(ctx context.Context, p Principal, id string, o EndOptions) (*client.Session, error) {
-	if err := p.whole(); err != nil {
+func (m *Manager) End(ctx context.Context, p auth.Principal, id string, o EndOptions) (*client.Session, error) {
+	if err := p.Whole(); err != nil {
 		return nil, err
 	}
 	s, err := m.find(p, id)
@@ -246,7 +247,7 @@ func (m *Manager) End(ctx context.Context, p Principal, id string, o EndOptions)
 
 // ended answers for a session that is over already: ending it again changes
 // nothing.
-func (m *Manager) ended(ctx context.Context, p Principal, id string, notFound error) (*client.Session, error) {
+func (m *Manager) ended(ctx context.Context, p auth.Principal, id string, notFound error) (*client.Session, error) {
 	row, err := m.stored(ctx, p, id)
 	if err != nil {
 		return nil, notFound

@@ -7,6 +7,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/agent"
+	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/tool"
@@ -17,12 +18,12 @@ import (
 const explainTime = 10 * time.Second
 
 // Explain implements API. Nothing is run, stored or counted.
-func (m *Manager) Explain(ctx context.Context, p Principal, r client.PolicyExplain) (*client.PolicyVerdict, error) {
-	if err := p.whole(); err != nil {
+func (m *Manager) Explain(ctx context.Context, p auth.Principal, r client.PolicyExplain) (*client.PolicyVerdict, error) {
+	if err := p.Whole(); err != nil {
 		return nil, err
 	}
 	if r.Tenant != "" && r.Tenant != p.Tenant {
-		if err := p.admin(); err != nil {
+		if err := p.Administers(); err != nil {
 			return nil, err
 		}
 		p.Tenant = r.Tenant
@@ -59,7 +60,7 @@ func (m *Manager) Explain(ctx context.Context, p Principal, r client.PolicyExpla
 }
 
 // explainIn judges as a session would do it at this moment.
-func (m *Manager) explainIn(ctx context.Context, p Principal, session string, inv *tool.Invocation, v *client.PolicyVerdict) (*ruleset, []policy.Request, error) {
+func (m *Manager) explainIn(ctx context.Context, p auth.Principal, session string, inv *tool.Invocation, v *client.PolicyVerdict) (*ruleset, []policy.Request, error) {
 	s, err := m.find(p, session)
 	if err != nil {
 		row, e := m.stored(ctx, p, session)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/needs"
 	"github.com/toold/toold/internal/tool/run"
 )
@@ -32,7 +33,7 @@ func TestExplain(t *testing.T) {
 		t.Fatal(err)
 	}
 	input := func(command string) json.RawMessage { return must(json.Marshal(map[string]string{"command": command})) }
-	explain := func(p Principal, r client.PolicyExplain) (*client.PolicyVerdict, error) {
+	explain := func(p auth.Principal, r client.PolicyExplain) (*client.PolicyVerdict, error) {
 		return h.m.Explain(t.Context(), p, r)
 	}
 	v, err := explain(alice, client.PolicyExplain{Tool: "bash", Input: input("git status && git push > /etc/motd")})
@@ -83,7 +84,7 @@ func TestExplain(t *testing.T) {
 		t.Errorf("nobody answers: %+v, %v", v, err)
 	}
 	for _, tt := range []struct {
-		p    Principal
+		p    auth.Principal
 		r    client.PolicyExplain
 		want client.Code
 	}{

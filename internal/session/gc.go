@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/call/output"
 	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/store"
@@ -17,8 +18,8 @@ import (
 
 // GC implements API: it names, and unless r.DryRun removes, what belongs to this
 // daemon and to no session of it, and with r.Records those of sessions that are over.
-func (m *Manager) GC(ctx context.Context, p Principal, r client.GCRequest) ([]client.Garbage, error) {
-	if err := p.admin(); err != nil {
+func (m *Manager) GC(ctx context.Context, p auth.Principal, r client.GCRequest) ([]client.Garbage, error) {
+	if err := p.Administers(); err != nil {
 		return nil, err
 	}
 	if err := m.accepting(); err != nil {
@@ -33,18 +34,6 @@ func (m *Manager) GC(ctx context.Context, p Principal, r client.GCRequest) ([]cl
 		return nil, m.internal("collect garbage", err)
 	}
 	return all, nil
-}
-
-// admin refuses everyone else.
-func (p Principal) admin() error {
-	if p.Admin && p.Session == "" {
-		return nil
-	}
-	return &client.Error{
-		Code:    client.CodeForbidden,
-		Message: "this is for administrators",
-		Hint:    "ask as a user of the configuration's [admin] section",
-	}
 }
 
 // collect goes on after an error: what one driver cannot say is no reason to keep

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/auth"
 )
 
 func TestHookSessionCreated(t *testing.T) {
@@ -51,7 +52,7 @@ func TestHookSessionCreated(t *testing.T) {
 	if err == nil {
 		err = json.Unmarshal(text, &e)
 	}
-	if err != nil || e.Event != HookSessionCreated || e.Session.Name != "n" || e.Session.State != client.SessionCreating || e.Call != nil || strings.Contains(string(text), tokenPrefix) {
+	if err != nil || e.Event != HookSessionCreated || e.Session.Name != "n" || e.Session.State != client.SessionCreating || e.Call != nil || strings.Contains(string(text), auth.TokenPrefix) {
 		t.Errorf("%v: %s", err, text)
 	}
 }

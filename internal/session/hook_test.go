@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/testrig"
 )
@@ -43,7 +44,7 @@ type told struct {
 	mu        sync.Mutex // guards the fields below
 	decisions []Decision
 	finished  []client.Call
-	by        []Principal
+	by        []auth.Principal
 	hashes    [][32]byte
 	hooks     []string
 	fail      error
@@ -61,7 +62,7 @@ func (o *told) Decided(d *Decision) error {
 
 func (o *told) Ready() error { return nil }
 
-func (o *told) Finished(p Principal, c *client.Call, h [32]byte) error {
+func (o *told) Finished(p auth.Principal, c *client.Call, h [32]byte) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.finished, o.by, o.hashes = append(o.finished, *c), append(o.by, p), append(o.hashes, h)
@@ -120,7 +121,7 @@ func TestHookAfterTheRecord(t *testing.T) {
 				t.Error("the hook ran first")
 			}
 		}
-		h.m.hub.publish(events)
+		h.m.hub.Publish(events)
 	})
 	if c := h.call(s, bashCall("echo x")); c.Error != nil {
 		t.Fatal(c.Error)

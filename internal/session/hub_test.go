@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/event"
 )
 
 // What is on record ends with an event that says so, and has everything in it that
@@ -14,12 +15,12 @@ func TestStoredEvents(t *testing.T) {
 	h.open()
 	s := h.create(alice, client.SessionCreate{})
 	for _, tt := range []struct {
-		filter EventFilter
+		filter event.Filter
 		want   string
 	}{
-		{EventFilter{Stored: true}, "session.created call.pending call.running call.completed end"},
-		{EventFilter{Stored: true, Session: s.ID, Type: "call.completed"}, "call.completed call.completed end"},
-		{EventFilter{Stored: true, Type: "file.*"}, "end"},
+		{event.Filter{Stored: true}, "session.created call.pending call.running call.completed end"},
+		{event.Filter{Stored: true, Session: s.ID, Type: "call.completed"}, "call.completed call.completed end"},
+		{event.Filter{Stored: true, Type: "file.*"}, "end"},
 	} {
 		h.call(s.ID, bashCall("echo hello"))
 		events, err := h.m.Events(t.Context(), alice, tt.filter)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/agent"
+	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/sandbox"
 )
@@ -161,8 +162,8 @@ func (s *Session) releaseImage(left error) {
 }
 
 // images gives those of the default driver, for an admin if they are to change.
-func (m *Manager) images(p Principal, change bool) (Images, error) {
-	if err := p.whole(); err != nil {
+func (m *Manager) images(p auth.Principal, change bool) (Images, error) {
+	if err := p.Whole(); err != nil {
 		return nil, err
 	}
 	if change && !p.Admin {
@@ -182,7 +183,7 @@ func (m *Manager) images(p Principal, change bool) (Images, error) {
 }
 
 // Images implements API.
-func (m *Manager) Images(ctx context.Context, p Principal) ([]client.Image, error) {
+func (m *Manager) Images(ctx context.Context, p auth.Principal) ([]client.Image, error) {
 	images, err := m.images(p, false)
 	if err != nil {
 		return nil, err
@@ -195,7 +196,7 @@ func (m *Manager) Images(ctx context.Context, p Principal) ([]client.Image, erro
 }
 
 // PullImage implements API.
-func (m *Manager) PullImage(ctx context.Context, p Principal, r client.ImagePull, progress func(client.ImageProgress)) (*client.Image, error) {
+func (m *Manager) PullImage(ctx context.Context, p auth.Principal, r client.ImagePull, progress func(client.ImageProgress)) (*client.Image, error) {
 	images, err := m.images(p, true)
 	if err != nil {
 		return nil, err
@@ -212,7 +213,7 @@ func (m *Manager) PullImage(ctx context.Context, p Principal, r client.ImagePull
 }
 
 // ImportImage implements API.
-func (m *Manager) ImportImage(ctx context.Context, p Principal, name string, archive io.Reader) (*client.Image, error) {
+func (m *Manager) ImportImage(ctx context.Context, p auth.Principal, name string, archive io.Reader) (*client.Image, error) {
 	images, err := m.images(p, true)
 	if err != nil {
 		return nil, err
@@ -226,7 +227,7 @@ func (m *Manager) ImportImage(ctx context.Context, p Principal, name string, arc
 }
 
 // RemoveImage implements API.
-func (m *Manager) RemoveImage(ctx context.Context, p Principal, ref string) error {
+func (m *Manager) RemoveImage(ctx context.Context, p auth.Principal, ref string) error {
 	images, err := m.images(p, true)
 	if err != nil {
 		return err

@@ -9,12 +9,13 @@ import (
 	"fmt"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/store"
 )
 
 // keyHash is over all that a request asks for, and who asks.
-func keyHash(p Principal, r *client.SessionCreate) ([]byte, error) {
+func keyHash(p auth.Principal, r *client.SessionCreate) ([]byte, error) {
 	b, err := json.Marshal(r)
 	if err != nil {
 		return nil, err
@@ -28,7 +29,7 @@ func keyHash(p Principal, r *client.SessionCreate) ([]byte, error) {
 // keyed gives the session that a request with this key has made before; nil where
 // there is none. One that is being made is waited for. A request that failed has
 // made none: its key is free again.
-func (m *Manager) keyed(ctx context.Context, p Principal, r *client.SessionCreate) (*client.Session, error) {
+func (m *Manager) keyed(ctx context.Context, p auth.Principal, r *client.SessionCreate) (*client.Session, error) {
 	if len(r.Key) > maxText || !plain.Printable(r.Key) {
 		return nil, invalidRequest("key is UTF-8 text without control characters, at most %d bytes", maxText)
 	}
@@ -67,7 +68,7 @@ func (m *Manager) keyed(ctx context.Context, p Principal, r *client.SessionCreat
 
 // keyedOver is keyed for sessions that are over. One that another request has begun
 // to make meanwhile is errKeyTaken.
-func (m *Manager) keyedOver(ctx context.Context, p Principal, key string, hash []byte) (*client.Session, error) {
+func (m *Manager) keyedOver(ctx context.Context, p auth.Principal, key string, hash []byte) (*client.Session, error) {
 	row, err := m.store.SessionByKey(ctx, p.Tenant, key)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
@@ -124,7 +125,7 @@ func (s *Session) awaitMade(ctx context.Context) (made bool, err error) {
 // renewToken gives the session another token: only a hash is kept of the one that
 // the first answer had.
 func (s *Session) renewToken() (string, error) {
-	token, hash := newToken(s.id)
+	token, hash := auth.NewToken(s.id)
 	err := s.write("", func(r *store.Session) error { r.TokenHash = hash; return nil })
 	return token, err
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/auth"
 )
 
 // TestSessionKey: the same key and body give the same session, while it lives, in
@@ -24,11 +25,11 @@ func TestSessionKey(t *testing.T) {
 		if v, err := h.m.Create(t.Context(), alice, r); err != nil || v.ID != s.ID || v.State != state {
 			t.Errorf("%s: %+v, %v; want %s, %s", when, v, err, s.ID, state)
 		}
-		for name, change := range map[string]func(p *Principal, r *client.SessionCreate){
-			"another value":   func(_ *Principal, r *client.SessionCreate) { r.Env = map[string]string{"A": "1", "B": "3"} },
-			"another user":    func(p *Principal, _ *client.SessionCreate) { *p = carol },
-			"another name":    func(_ *Principal, r *client.SessionCreate) { r.Name = "m" },
-			"another profile": func(_ *Principal, r *client.SessionCreate) { r.Profile = "explore" },
+		for name, change := range map[string]func(p *auth.Principal, r *client.SessionCreate){
+			"another value":   func(_ *auth.Principal, r *client.SessionCreate) { r.Env = map[string]string{"A": "1", "B": "3"} },
+			"another user":    func(p *auth.Principal, _ *client.SessionCreate) { *p = carol },
+			"another name":    func(_ *auth.Principal, r *client.SessionCreate) { r.Name = "m" },
+			"another profile": func(_ *auth.Principal, r *client.SessionCreate) { r.Profile = "explore" },
 		} {
 			p, other := alice, r
 			change(&p, &other)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/needs"
 )
 
@@ -76,7 +77,7 @@ func TestPrivateDaemon(t *testing.T) {
 		Worktree: client.Worktree{Source: elsewhere}, Mounts: []client.Mount{{Source: mount, Target: "/cache"}},
 		Limits: client.Limits{Memory: 256 << 20},
 	}
-	admin := Principal{UID: 0, Tenant: "a", Admin: true}
+	admin := auth.Principal{UID: 0, Tenant: "a", Admin: true}
 	for _, private := range []bool{false, true} {
 		h := newHouse(t)
 		h.set.Private = private

@@ -201,7 +201,7 @@ func (c *call) tellOutput(offset int64, stderr bool, p []byte) {
 		offset = c.told[i]
 		c.told[i] += int64(len(p))
 	}
-	hub := c.s.m.hub.outputs.Load() > 0
+	hub := c.s.m.hub.WantsOutput()
 	if !hub && !c.heard() {
 		c.carry[i] = nil
 		return
@@ -221,7 +221,7 @@ func (c *call) flushOutput() {
 			stream, end = streamNames[i], c.told[i]
 		}
 		c.carry[i] = nil
-		c.sendOutput(stream, end-int64(len(p)), p, c.s.m.hub.outputs.Load() > 0)
+		c.sendOutput(stream, end-int64(len(p)), p, c.s.m.hub.WantsOutput())
 	}
 }
 
@@ -239,7 +239,7 @@ func (c *call) sendOutput(stream string, offset int64, p []byte, hub bool) {
 	if hub {
 		e := c.s.event(client.EventCallOutput, chunk)
 		e.Call = c.id
-		c.s.m.hub.publish([]client.Event{e})
+		c.s.m.hub.Publish([]client.Event{e})
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/event"
 	"github.com/toold/toold/internal/testrig"
 )
 
@@ -110,7 +111,7 @@ func TestSplitEventsOverADaemonsDeath(t *testing.T) {
 	})
 	h.kill()
 	h.open()
-	events, err := h.m.Events(t.Context(), alice, EventFilter{Type: client.EventCallOutput})
+	events, err := h.m.Events(t.Context(), alice, event.Filter{Type: client.EventCallOutput})
 	if err != nil {
 		t.Fatal(err)
 	}

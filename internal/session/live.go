@@ -2,7 +2,6 @@ package session
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -16,6 +15,8 @@ import (
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/agent"
 	"github.com/toold/toold/internal/call/output"
+	"github.com/toold/toold/internal/crew"
+	"github.com/toold/toold/internal/event"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/tool/run"
@@ -50,7 +51,7 @@ type Session struct {
 	// telling is held, shared, from when the end of a call can be seen until it is
 	// in the store. Nobody waits for a client under it.
 	telling sync.RWMutex
-	work    crew        // its calls
+	work    crew.Crew   // its calls
 	losses  []time.Time // of the connection to the agent, the last ones; only for supervise
 
 	// ctx ends with errOver when the session is over, or with errLeaving.
@@ -239,11 +240,7 @@ func (s *Session) write(event string, change func(*store.Session) error) error {
 }
 
 func (s *Session) event(typ string, data any) client.Event {
-	b, err := json.Marshal(data)
-	if err != nil {
-		b = nil // only our own plain structs come here
-	}
-	return client.Event{Type: typ, Time: time.Now().UTC(), Tenant: s.tenant.name, Session: s.id, Data: b}
+	return event.New(typ, s.tenant.name, s.id, "", data)
 }
 
 // sessionSummary is the data of a session's events.
@@ -492,7 +489,7 @@ func (s *Session) lose(reason string) {
 
 // detach lets go of the session for a daemon that leaves; it lives on.
 func (s *Session) detach() {
-	s.work.close()
+	s.work.Close()
 	s.mu.Lock()
 	l, sb, fd := s.link, s.sb, s.pidfd
 	s.mu.Unlock()

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/testrig"
 )
@@ -105,7 +106,7 @@ func TestTypedCallsAreNoLoop(t *testing.T) {
 	if l, err := h.m.ListCalls(t.Context(), alice, s.ID, CallFilter{}); err != nil || !l.Items[0].Typed || l.Items[10].Typed {
 		t.Errorf("on record: %+v, %v", l.Items, err)
 	}
-	token := Principal{UID: alice.UID, Tenant: "a", Session: s.ID}
+	token := auth.Principal{UID: alice.UID, Tenant: "a", Session: s.ID}
 	if _, err := h.m.Call(t.Context(), token, s.ID, typed, CallOptions{}); codeOfErr(err) != client.CodeForbidden {
 		t.Errorf("with a token: %v", err)
 	}

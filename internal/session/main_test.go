@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/call/output"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/store"
@@ -176,12 +177,12 @@ func (h *house) endAll() {
 }
 
 var (
-	alice = Principal{UID: 1000, Tenant: "a"}
-	bob   = Principal{UID: 1001, Tenant: "b"}
-	root  = Principal{UID: 0, Tenant: "default", Admin: true}
+	alice = auth.Principal{UID: 1000, Tenant: "a"}
+	bob   = auth.Principal{UID: 1001, Tenant: "b"}
+	root  = auth.Principal{UID: 0, Tenant: "default", Admin: true}
 )
 
-func (h *house) create(p Principal, r client.SessionCreate) *client.Session {
+func (h *house) create(p auth.Principal, r client.SessionCreate) *client.Session {
 	h.t.Helper()
 	s, err := h.m.Create(h.t.Context(), p, r)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/event"
 )
 
 func toolCall(name, input string) client.CallCreate {
@@ -103,7 +104,7 @@ func TestMalformedCallsAreToldLikeOthers(t *testing.T) {
 	}
 	h.finished(c.ID)
 	h.settled()
-	events, err := h.m.Events(t.Context(), alice, EventFilter{Session: s.ID, Type: "call.*", Stored: true})
+	events, err := h.m.Events(t.Context(), alice, event.Filter{Session: s.ID, Type: "call.*", Stored: true})
 	if err != nil {
 		t.Fatal(err)
 	}

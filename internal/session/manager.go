@@ -14,6 +14,8 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/agent"
+	"github.com/toold/toold/internal/crew"
+	"github.com/toold/toold/internal/event"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/tool"
@@ -58,7 +60,7 @@ type Manager struct {
 	store     *store.Store
 	tools     toolSet
 	settings  atomic.Pointer[Settings]
-	hub       *hub
+	hub       *event.Hub
 	leases    *leases
 	claims    *uidClaims
 	pins      worktree.Pinner
@@ -80,7 +82,7 @@ type Manager struct {
 
 	ctx   context.Context //nolint:containedctx // the life of the manager itself
 	leave context.CancelCauseFunc
-	work  crew         // supervisors, teardowns, the sweeper
+	work  crew.Crew    // supervisors, teardowns, the sweeper
 	calls sync.Map     // id → *call, until its result is in the store
 	state atomic.Int32 // managerState
 
@@ -120,7 +122,7 @@ func New(cfg Config) (*Manager, error) {
 	}
 	m := &Manager{
 		cfg: cfg, log: cfg.Log, store: cfg.Store, tools: cfg.Tools,
-		hub: newHub(cfg.Store), memory: newMemory(cfg.ResultMemory), hookSlots: make(chan struct{}, hooksAtOnce), inUse: processesIn,
+		hub: event.NewHub(cfg.Store), memory: newMemory(cfg.ResultMemory), hookSlots: make(chan struct{}, hooksAtOnce), inUse: processesIn,
 		destroys: make(chan struct{}, destroysAtOnce),
 		drain:    drainTime,
 		beat:     beat{beatEvery, beatTime},
@@ -154,7 +156,7 @@ func New(cfg Config) (*Manager, error) {
 // Start takes over what an earlier daemon left (see recover.go) and then lets
 // sessions and calls begin.
 func (m *Manager) Start(ctx context.Context) error {
-	m.store.OnEvents(m.hub.publish)
+	m.store.OnEvents(m.hub.Publish)
 	if err := m.approvals.load(ctx); err != nil {
 		return fmt.Errorf("read saved approvals: %w", err)
 	}
@@ -190,11 +192,11 @@ func (m *Manager) Close(ctx context.Context) error {
 	m.state.Store(int32(managerDraining))
 	m.awaitIdle(ctx, m.drain)
 	m.leave(errLeaving)
-	m.hub.close()
+	m.hub.Close()
 	for _, s := range m.live() {
 		s.detach()
 	}
-	m.work.close()
+	m.work.Close()
 	// The ranges of what goes on stay marked, for the next daemon to claim.
 	if err := m.claims.file.Close(); !errors.Is(err, os.ErrClosed) {
 		return err

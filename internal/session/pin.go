@@ -5,13 +5,14 @@ import (
 	"path/filepath"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/thread"
 	"github.com/toold/toold/internal/worktree"
 )
 
 // pinDirectory opens a directory that a session of p's may be given. Administrators
 // have toold's own rights on it, everyone else has theirs.
-func (m *Manager) pinDirectory(p Principal, rules worktree.Rules, source string) (*worktree.Directory, error) {
+func (m *Manager) pinDirectory(p auth.Principal, rules worktree.Rules, source string) (*worktree.Directory, error) {
 	rules.Private = append([]string{filepath.Dir(m.cfg.OutputDir)}, m.cfg.Private...)
 	if !p.Admin {
 		rules.User = &thread.User{UID: p.UID, GID: p.GID, Groups: p.Groups}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/auth"
 )
 
 const (
@@ -66,7 +67,7 @@ func (m *Manager) fullLocked(t *tenant, w *place) bool {
 // createQueued is create for a request that may wait for a place. What is wrong
 // with the request it says before it waits. While it waits it holds nothing: all
 // that the request names is looked at again when it has a place.
-func (m *Manager) createQueued(ctx context.Context, p Principal, r client.SessionCreate, queued func(position int)) (*client.Session, error) {
+func (m *Manager) createQueued(ctx context.Context, p auth.Principal, r client.SessionCreate, queued func(position int)) (*client.Session, error) {
 	if r.Queue < 0 || time.Duration(r.Queue) > maxQueue {
 		return nil, invalidRequest("queue %s: give a time up to %s, or 0 to wait for nothing", r.Queue, client.Duration(maxQueue))
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/testrig"
 )
 
@@ -38,7 +39,7 @@ func realTree(t *testing.T, m *Manager, policy string, files map[string]string) 
 }
 
 // admin of alice's tenant, who may mount any directory.
-var mounter = Principal{UID: 0, Tenant: "a", Admin: true}
+var mounter = auth.Principal{UID: 0, Tenant: "a", Admin: true}
 
 func TestRealRules(t *testing.T) {
 	h := newRealHouse(t)

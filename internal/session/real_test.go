@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/sandbox/oci"
 	"github.com/toold/toold/internal/store"
@@ -381,7 +382,7 @@ func TestRealDoctor(t *testing.T) {
 	t.Parallel()
 	h := newRealHouse(t)
 	m := openReal(t, h)
-	admin := Principal{Tenant: "default", Admin: true}
+	admin := auth.Principal{Tenant: "default", Admin: true}
 	d, err := m.Doctor(t.Context(), admin, true)
 	if err != nil {
 		t.Fatal(err)

@@ -15,6 +15,8 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/agent"
+	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/event"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/testrig"
@@ -334,37 +336,43 @@ func TestTenants(t *testing.T) {
 	c := h.call(s.ID, bashCall("echo x"))
 	live := h.background(s.ID, "hold")
 	unknownSession, unknownCall := h.store.NewID("ses_"), h.store.NewID("call_")
-	verbs := map[string]func(p Principal, session, call string) error{
-		"get": func(p Principal, s, c string) error { _, err := h.m.Get(t.Context(), p, s); return err },
-		"patch": func(p Principal, s, c string) error {
+	verbs := map[string]func(p auth.Principal, session, call string) error{
+		"get": func(p auth.Principal, s, c string) error { _, err := h.m.Get(t.Context(), p, s); return err },
+		"patch": func(p auth.Principal, s, c string) error {
 			_, err := h.m.Patch(t.Context(), p, s, client.SessionPatch{})
 			return err
 		},
-		"end": func(p Principal, s, c string) error { _, err := h.m.End(t.Context(), p, s, EndOptions{}); return err },
-		"call": func(p Principal, s, c string) error {
+		"end": func(p auth.Principal, s, c string) error {
+			_, err := h.m.End(t.Context(), p, s, EndOptions{})
+			return err
+		},
+		"call": func(p auth.Principal, s, c string) error {
 			_, err := h.m.Call(t.Context(), p, s, bashCall("x"), CallOptions{})
 			return err
 		},
-		"list": func(p Principal, s, c string) error {
+		"list": func(p auth.Principal, s, c string) error {
 			_, err := h.m.ListCalls(t.Context(), p, s, CallFilter{})
 			return err
 		},
-		"get call": func(p Principal, s, c string) error { _, err := h.m.GetCall(t.Context(), p, c); return err },
-		"abort":    func(p Principal, s, c string) error { _, err := h.m.AbortCall(t.Context(), p, c); return err },
-		"output": func(p Principal, s, c string) error {
+		"get call": func(p auth.Principal, s, c string) error { _, err := h.m.GetCall(t.Context(), p, c); return err },
+		"abort":    func(p auth.Principal, s, c string) error { _, err := h.m.AbortCall(t.Context(), p, c); return err },
+		"output": func(p auth.Principal, s, c string) error {
 			_, _, err := h.m.Output(t.Context(), p, c, OutputOptions{})
 			return err
 		},
-		"upload": func(p Principal, s, c string) error {
+		"upload": func(p auth.Principal, s, c string) error {
 			_, err := h.m.Upload(t.Context(), p, s, "x", 0, strings.NewReader(""))
 			return err
 		},
-		"download": func(p Principal, s, c string) error { _, _, err := h.m.Download(t.Context(), p, s, "x"); return err },
-		"events": func(p Principal, s, c string) error {
-			_, err := h.m.Events(t.Context(), p, EventFilter{Session: s})
+		"download": func(p auth.Principal, s, c string) error {
+			_, _, err := h.m.Download(t.Context(), p, s, "x")
 			return err
 		},
-		"tools": func(p Principal, s, c string) error {
+		"events": func(p auth.Principal, s, c string) error {
+			_, err := h.m.Events(t.Context(), p, event.Filter{Session: s})
+			return err
+		},
+		"tools": func(p auth.Principal, s, c string) error {
 			_, err := h.m.Tools(t.Context(), p, ToolFilter{Session: s})
 			return err
 		},
@@ -390,7 +398,7 @@ func TestTenants(t *testing.T) {
 		t.Errorf("b sees %v, %v", l.Items, err)
 	}
 	// An administrator acts for the tenant that the server put in.
-	if _, err := h.m.Get(t.Context(), Principal{Tenant: "a", Admin: true}, "mine"); err != nil {
+	if _, err := h.m.Get(t.Context(), auth.Principal{Tenant: "a", Admin: true}, "mine"); err != nil {
 		t.Error(err)
 	}
 	for name, err := range map[string]error{
@@ -444,16 +452,16 @@ func second[T any](_ T, err error) error { return err }
 func TestEventStreams(t *testing.T) {
 	h := newHouse(t)
 	h.open()
-	all, err := h.m.Events(t.Context(), alice, EventFilter{})
+	all, err := h.m.Events(t.Context(), alice, event.Filter{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	foreign, err := h.m.Events(t.Context(), bob, EventFilter{})
+	foreign, err := h.m.Events(t.Context(), bob, event.Filter{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := h.create(alice, client.SessionCreate{})
-	outputs, err := h.m.Events(t.Context(), alice, EventFilter{Session: s.ID, Type: client.EventCallOutput})
+	outputs, err := h.m.Events(t.Context(), alice, event.Filter{Session: s.ID, Type: client.EventCallOutput})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -481,7 +489,7 @@ func TestEventStreams(t *testing.T) {
 	default:
 	}
 	// Who comes back hears what was missed, then what is new.
-	again, err := h.m.Events(t.Context(), alice, EventFilter{After: ids[1], Type: "call.*"})
+	again, err := h.m.Events(t.Context(), alice, event.Filter{After: ids[1], Type: "call.*"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -493,23 +501,23 @@ func TestEventStreams(t *testing.T) {
 	if strings.Join(got, " ") != "call.running call.completed call.pending call.running call.completed" {
 		t.Errorf("resumed: %v", got)
 	}
-	if _, err := h.m.Events(t.Context(), alice, EventFilter{After: "evt_x"}); codeOfErr(err) != client.CodeInvalidRequest {
+	if _, err := h.m.Events(t.Context(), alice, event.Filter{After: "evt_x"}); codeOfErr(err) != client.CodeInvalidRequest {
 		t.Errorf("bad id: %v", err)
 	}
 	// A reader that does not read is let go, and nobody waits for it.
-	for range hubBuffer {
-		h.m.hub.publish([]client.Event{{Tenant: "b", Type: "x"}, {Tenant: "b", Type: "x"}})
+	for range event.Buffer {
+		h.m.hub.Publish([]client.Event{{Tenant: "b", Type: "x"}, {Tenant: "b", Type: "x"}})
 	}
 	n := 0
 	for range foreign {
 		n++
 	}
-	if n > hubBuffer+1 {
+	if n > event.Buffer+1 {
 		t.Errorf("the slow reader got %d events", n)
 	}
 	var last error
-	for range maxSubscribers + 1 {
-		_, last = h.m.Events(t.Context(), bob, EventFilter{})
+	for range event.MaxStreams + 1 {
+		_, last = h.m.Events(t.Context(), bob, event.Filter{})
 	}
 	if codeOfErr(last) != client.CodeOverloaded {
 		t.Errorf("too many streams: %v", last)

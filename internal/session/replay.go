@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/store"
 )
@@ -21,8 +22,8 @@ const (
 )
 
 // Replay implements API.
-func (m *Manager) Replay(ctx context.Context, p Principal, r client.PolicyReplay) (*client.PolicyReplayed, error) {
-	if err := p.admin(); err != nil {
+func (m *Manager) Replay(ctx context.Context, p auth.Principal, r client.PolicyReplay) (*client.PolicyReplayed, error) {
+	if err := p.Administers(); err != nil {
 		return nil, err
 	}
 	f, err := m.replayFilter(ctx, p, r)
@@ -59,7 +60,7 @@ func (m *Manager) Replay(ctx context.Context, p Principal, r client.PolicyReplay
 	return y.out, nil
 }
 
-func (m *Manager) replayFilter(ctx context.Context, p Principal, r client.PolicyReplay) (store.RecentFilter, error) {
+func (m *Manager) replayFilter(ctx context.Context, p auth.Principal, r client.PolicyReplay) (store.RecentFilter, error) {
 	f := store.RecentFilter{Tenant: r.Tenant, Limit: cmp.Or(r.Limit, defaultReplay)}
 	if f.Limit < 0 || f.Limit > maxReplay {
 		return f, invalidRequest("limit is %d; give up to %d, or 0 for %d", r.Limit, maxReplay, defaultReplay)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/needs"
 	"github.com/toold/toold/internal/testrig"
 )
@@ -48,7 +49,7 @@ func TestSensitiveChanges(t *testing.T) {
 			h.set.WorktreeRoots = []string{dir}
 			h.host.changes = tt.says
 			h.open()
-			s, err := h.m.Create(t.Context(), Principal{UID: 0, Tenant: "a", Admin: true}, client.SessionCreate{
+			s, err := h.m.Create(t.Context(), auth.Principal{UID: 0, Tenant: "a", Admin: true}, client.SessionCreate{
 				Worktree: client.Worktree{Source: dir, Mode: tt.mode, Sensitive: &client.SensitiveChanges{Changed: []string{"made up"}}},
 			})
 			if err != nil {

@@ -11,26 +11,14 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/call/output"
+	"github.com/toold/toold/internal/event"
 	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/tool"
 )
-
-// Principal is who asks. It is made once per connection by the server, from the
-// peer's credentials, and never from anything that the client says.
-type Principal struct {
-	UID, GID uint32
-	Groups   []uint32 // supplementary
-	PID      int32
-	Tenant   string
-	Admin    bool
-	// Session is set when the request came with a session's bearer token: it is
-	// then good for calls in that session and nothing else. SessionName is the
-	// session's name, "" for none.
-	Session, SessionName string
-}
 
 // Config is what a Manager needs. All fields without a default are required.
 type Config struct {
@@ -117,7 +105,7 @@ type Settings struct {
 }
 
 // free reports whether the host alone bounds what somebody may ask for.
-func (s *Settings) free(p Principal) bool { return s.Private && p.Admin }
+func (s *Settings) free(p auth.Principal) bool { return s.Private && p.Admin }
 
 // Approvals is [approvals].
 type Approvals struct {
@@ -186,7 +174,7 @@ type Observer interface {
 // Decision is one judgement of a call, for metrics and audit.
 type Decision struct {
 	Time       time.Time
-	Principal  Principal // who made the call
+	Principal  auth.Principal // who made the call
 	Session    string
 	Call       string
 	Tool       string
@@ -218,7 +206,7 @@ type Auditor interface {
 	Decided(d *Decision) error
 	// Finished is told how a call ended. outputHash is of the whole output as far
 	// as it was kept.
-	Finished(p Principal, c *client.Call, outputHash [32]byte) error
+	Finished(p auth.Principal, c *client.Call, outputHash [32]byte) error
 	// Ready says why calls are refused for its sake; nil when they are not.
 	Ready() error
 }
@@ -252,63 +240,63 @@ type CallOptions struct {
 // Errors are *client.Error. Ids of other tenants are answered exactly like
 // unknown ones.
 type API interface {
-	Create(ctx context.Context, p Principal, r client.SessionCreate) (*client.Session, error)
+	Create(ctx context.Context, p auth.Principal, r client.SessionCreate) (*client.Session, error)
 	// CreateQueued is Create that tells where a request stands in the queue for a
 	// place, when that changes; queued may block only for a bounded time.
-	CreateQueued(ctx context.Context, p Principal, r client.SessionCreate, queued func(position int)) (*client.Session, error)
-	Get(ctx context.Context, p Principal, id string) (*client.Session, error)
-	List(ctx context.Context, p Principal, f SessionFilter) (client.List[client.Session], error)
-	Patch(ctx context.Context, p Principal, id string, r client.SessionPatch) (*client.Session, error)
+	CreateQueued(ctx context.Context, p auth.Principal, r client.SessionCreate, queued func(position int)) (*client.Session, error)
+	Get(ctx context.Context, p auth.Principal, id string) (*client.Session, error)
+	List(ctx context.Context, p auth.Principal, f SessionFilter) (client.List[client.Session], error)
+	Patch(ctx context.Context, p auth.Principal, id string, r client.SessionPatch) (*client.Session, error)
 	// End ends a session. force skips the grace of running calls; keep keeps
 	// its output files until retention.
-	End(ctx context.Context, p Principal, id string, o EndOptions) (*client.Session, error)
+	End(ctx context.Context, p auth.Principal, id string, o EndOptions) (*client.Session, error)
 
 	// Call runs a tool. It returns when the call has finished, when r.WaitMillis
 	// has passed, or when ctx ends; the call itself goes on in the last two cases.
-	Call(ctx context.Context, p Principal, sessionID string, r client.CallCreate, o CallOptions) (*client.Call, error)
-	GetCall(ctx context.Context, p Principal, id string) (*client.Call, error)
-	ListCalls(ctx context.Context, p Principal, sessionID string, f CallFilter) (client.List[client.Call], error)
-	AbortCall(ctx context.Context, p Principal, id string) (*client.Call, error)
+	Call(ctx context.Context, p auth.Principal, sessionID string, r client.CallCreate, o CallOptions) (*client.Call, error)
+	GetCall(ctx context.Context, p auth.Principal, id string) (*client.Call, error)
+	ListCalls(ctx context.Context, p auth.Principal, sessionID string, f CallFilter) (client.List[client.Call], error)
+	AbortCall(ctx context.Context, p auth.Principal, id string) (*client.Call, error)
 	// Output gives the whole saved output from offset on; total is its size so
 	// far. With wait it follows a running call until it ends.
-	Output(ctx context.Context, p Principal, callID string, o OutputOptions) (r io.ReadCloser, total int64, err error)
+	Output(ctx context.Context, p auth.Principal, callID string, o OutputOptions) (r io.ReadCloser, total int64, err error)
 	// Upload and Download move one file; they are calls of the hidden tools
 	// file_put and file_get and are recorded like any other.
-	Upload(ctx context.Context, p Principal, sessionID, path string, mode uint32, body io.Reader) (*client.Call, error)
-	Download(ctx context.Context, p Principal, sessionID, path string) (io.ReadCloser, int64, error)
+	Upload(ctx context.Context, p auth.Principal, sessionID, path string, mode uint32, body io.Reader) (*client.Call, error)
+	Download(ctx context.Context, p auth.Principal, sessionID, path string) (io.ReadCloser, int64, error)
 
 	// Events streams what happens from after the given event id on (from now on
 	// when ""), until ctx ends. The channel is closed when the reader is too slow.
-	Events(ctx context.Context, p Principal, f EventFilter) (<-chan client.Event, error)
+	Events(ctx context.Context, p auth.Principal, f event.Filter) (<-chan client.Event, error)
 	// Tools lists the tools that nothing denies for good, with descriptions for the
 	// session, or else for the profile.
-	Tools(ctx context.Context, p Principal, f ToolFilter) ([]*tool.Definition, error)
+	Tools(ctx context.Context, p auth.Principal, f ToolFilter) ([]*tool.Definition, error)
 
-	Approvals(ctx context.Context, p Principal, f ApprovalFilter) (client.List[client.Approval], error)
+	Approvals(ctx context.Context, p auth.Principal, f ApprovalFilter) (client.List[client.Approval], error)
 	// Answer answers a pending approval.
-	Answer(ctx context.Context, p Principal, id string, a client.ApprovalAnswer) (*client.Approval, error)
-	SavedApprovals(ctx context.Context, p Principal, f ApprovalFilter) (client.List[client.SavedApproval], error)
-	Revoke(ctx context.Context, p Principal, id string) error
-	Explain(ctx context.Context, p Principal, r client.PolicyExplain) (*client.PolicyVerdict, error)
-	Replay(ctx context.Context, p Principal, r client.PolicyReplay) (*client.PolicyReplayed, error)
+	Answer(ctx context.Context, p auth.Principal, id string, a client.ApprovalAnswer) (*client.Approval, error)
+	SavedApprovals(ctx context.Context, p auth.Principal, f ApprovalFilter) (client.List[client.SavedApproval], error)
+	Revoke(ctx context.Context, p auth.Principal, id string) error
+	Explain(ctx context.Context, p auth.Principal, r client.PolicyExplain) (*client.PolicyVerdict, error)
+	Replay(ctx context.Context, p auth.Principal, r client.PolicyReplay) (*client.PolicyReplayed, error)
 	// Usage is what each tenant uses, for admins and metrics.
 	Usage(ctx context.Context) ([]client.TenantUsage, error)
 
 	// TokenSession gives whom a session's token stands for: the session and its tenant.
-	TokenSession(token string) (holder Principal, ok bool)
-	Doctor(ctx context.Context, p Principal, probe bool) (*client.Doctor, error)
-	GC(ctx context.Context, p Principal, r client.GCRequest) ([]client.Garbage, error)
+	TokenSession(token string) (holder auth.Principal, ok bool)
+	Doctor(ctx context.Context, p auth.Principal, probe bool) (*client.Doctor, error)
+	GC(ctx context.Context, p auth.Principal, r client.GCRequest) ([]client.Garbage, error)
 	// Ready says whether sessions and calls can be made, and else why not.
 	Ready(ctx context.Context) client.Health
 
 	// Images are those that sessions of the default driver can have; the methods
 	// that change them are for admins.
-	Images(ctx context.Context, p Principal) ([]client.Image, error)
+	Images(ctx context.Context, p auth.Principal) ([]client.Image, error)
 	// PullImage tells progress, which may be nil, from one goroutine; it must
 	// return soon.
-	PullImage(ctx context.Context, p Principal, r client.ImagePull, progress func(client.ImageProgress)) (*client.Image, error)
-	ImportImage(ctx context.Context, p Principal, name string, archive io.Reader) (*client.Image, error)
-	RemoveImage(ctx context.Context, p Principal, ref string) error
+	PullImage(ctx context.Context, p auth.Principal, r client.ImagePull, progress func(client.ImageProgress)) (*client.Image, error)
+	ImportImage(ctx context.Context, p auth.Principal, name string, archive io.Reader) (*client.Image, error)
+	RemoveImage(ctx context.Context, p auth.Principal, ref string) error
 }
 
 // SessionFilter selects sessions. All includes those that have ended.
@@ -326,15 +314,6 @@ type CallFilter struct {
 	Tool   string
 	After  string
 	Limit  int
-}
-
-// EventFilter selects events.
-type EventFilter struct {
-	Session string
-	Type    string // exact, or a prefix with a trailing "*"
-	After   string
-	// Stored ends the stream after what is on record, with a client.EventEnd.
-	Stored bool
 }
 
 // ToolFilter selects tool definitions.

@@ -6,12 +6,13 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/store"
 )
 
 // Get implements API.
-func (m *Manager) Get(ctx context.Context, p Principal, id string) (*client.Session, error) {
-	if err := p.whole(); err != nil {
+func (m *Manager) Get(ctx context.Context, p auth.Principal, id string) (*client.Session, error) {
+	if err := p.Whole(); err != nil {
 		return nil, err
 	}
 	if s, err := m.find(p, id); err == nil {
@@ -36,9 +37,9 @@ func (m *Manager) past(ctx context.Context, row *store.Session) (*client.Session
 
 // List implements API. It goes by the store, so that what it shows does not
 // change its order while pages are read.
-func (m *Manager) List(ctx context.Context, p Principal, f SessionFilter) (client.List[client.Session], error) {
+func (m *Manager) List(ctx context.Context, p auth.Principal, f SessionFilter) (client.List[client.Session], error) {
 	list := client.List[client.Session]{Items: []client.Session{}}
-	if err := p.whole(); err != nil {
+	if err := p.Whole(); err != nil {
 		return list, err
 	}
 	if f.After != "" && !store.ValidID("ses_", f.After) {
@@ -76,7 +77,7 @@ func (m *Manager) List(ctx context.Context, p Principal, f SessionFilter) (clien
 }
 
 // show prefers what is live over what is stored.
-func (m *Manager) show(ctx context.Context, p Principal, row *store.Session) (*client.Session, error) {
+func (m *Manager) show(ctx context.Context, p auth.Principal, row *store.Session) (*client.Session, error) {
 	if s, err := m.find(p, row.ID); err == nil {
 		return s.snapshot(ctx), nil
 	}
@@ -93,8 +94,8 @@ func hasLabels(have, want map[string]string) bool {
 }
 
 // Patch implements API.
-func (m *Manager) Patch(ctx context.Context, p Principal, id string, r client.SessionPatch) (*client.Session, error) {
-	if err := p.whole(); err != nil {
+func (m *Manager) Patch(ctx context.Context, p auth.Principal, id string, r client.SessionPatch) (*client.Session, error) {
+	if err := p.Whole(); err != nil {
 		return nil, err
 	}
 	s, err := m.find(p, id)

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/event"
 	"github.com/toold/toold/internal/testrig"
 )
 
@@ -38,7 +39,7 @@ func TestTitleWhileItRuns(t *testing.T) {
 	titles("after a restart")
 	h.host.box(s.ID).release()
 	h.finished(c.ID)
-	events, err := h.m.Events(t.Context(), alice, EventFilter{Session: s.ID, Type: "call.running", Stored: true})
+	events, err := h.m.Events(t.Context(), alice, event.Filter{Session: s.ID, Type: "call.running", Stored: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/call/output"
 	"github.com/toold/toold/internal/sandbox"
 )
@@ -38,7 +39,7 @@ func (s *Session) removeUploads() {
 
 // Upload implements API. The bytes go into the session's output directory, which
 // the sandbox sees read-only, and file_put copies them to their place.
-func (m *Manager) Upload(ctx context.Context, p Principal, sessionID, path string, mode uint32, body io.Reader) (*client.Call, error) {
+func (m *Manager) Upload(ctx context.Context, p auth.Principal, sessionID, path string, mode uint32, body io.Reader) (*client.Call, error) {
 	if err := m.accepting(); err != nil {
 		return nil, err
 	}
@@ -89,7 +90,7 @@ func (s *Session) receive(file string, body io.Reader) (size int64, err error) {
 
 // Download implements API. The file is saved as the output of a call first: its
 // size is known then, and a slow reader keeps nothing in the sandbox waiting.
-func (m *Manager) Download(ctx context.Context, p Principal, sessionID, path string) (io.ReadCloser, int64, error) {
+func (m *Manager) Download(ctx context.Context, p auth.Principal, sessionID, path string) (io.ReadCloser, int64, error) {
 	input, err := json.Marshal(map[string]string{"path": path})
 	if err != nil {
 		return nil, 0, m.internal("send a file", err)

@@ -1,10 +1,11 @@
-package session
+// Package crew is goroutines that are waited for.
+package crew
 
 import "sync"
 
-// crew is goroutines that are waited for. Other than a sync.WaitGroup it may be
-// closed while others still try to add to it.
-type crew struct {
+// Crew is goroutines that are waited for. Other than a sync.WaitGroup it may be
+// closed while others still try to add to it. Its zero value is ready.
+type Crew struct {
 	mu     sync.Mutex // guards the fields below
 	n      int
 	closed bool
@@ -12,7 +13,7 @@ type crew struct {
 }
 
 // Go runs fn in a goroutine, unless the crew is closed.
-func (c *crew) Go(fn func()) bool {
+func (c *Crew) Go(fn func()) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
@@ -26,7 +27,7 @@ func (c *crew) Go(fn func()) bool {
 	return true
 }
 
-func (c *crew) left() {
+func (c *Crew) left() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.n--; c.n == 0 && c.idle != nil {
@@ -35,8 +36,8 @@ func (c *crew) left() {
 	}
 }
 
-// none is closed when nobody is at work. Others may begin later.
-func (c *crew) none() <-chan struct{} {
+// None is closed when nobody is at work. Others may begin later.
+func (c *Crew) None() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.idle == nil {
@@ -50,10 +51,10 @@ func (c *crew) none() <-chan struct{} {
 	return idle
 }
 
-// close lets nobody begin any more and waits for those at work.
-func (c *crew) close() {
+// Close lets nobody begin any more and waits for those at work.
+func (c *Crew) Close() {
 	c.mu.Lock()
 	c.closed = true
 	c.mu.Unlock()
-	<-c.none()
+	<-c.None()
 }

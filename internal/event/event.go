@@ -1,28 +1,51 @@
-package session
+// Package event is the one way of what happens to those who listen: events that are
+// stored and those of the moment, in one stream.
+package event
 
 import (
 	"context"
+	"encoding/json"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/store"
 )
 
 const (
-	// hubBuffer is how many events a reader may lag behind before it is dropped.
-	hubBuffer = 1024
-	// hubPage is how many stored events are read at a time.
-	hubPage = 500
-	// maxSubscribers bounds the event streams of one tenant.
-	maxSubscribers = 256
+	// Buffer is how many events a reader may lag behind before it is dropped.
+	Buffer = 1024
+	// pageLen is how many stored events are read at a time.
+	pageLen = 500
+	// MaxStreams bounds the event streams of one tenant.
+	MaxStreams = 256
 )
 
-// hub hands events to who listens. Stored events come from the store, after
+// Filter selects events.
+type Filter struct {
+	Session string
+	Type    string // exact, or a prefix with a trailing "*"
+	After   string // the id of the last event that was seen; "" for from now on
+	// Stored ends the stream after what is on record, with a client.EventEnd.
+	Stored bool
+}
+
+// New makes an event of a session, or of a call of it where call is not "". data is
+// one of our own structs, which JSON can say.
+func New(typ, tenant, session, call string, data any) client.Event {
+	b, err := json.Marshal(data)
+	if err != nil {
+		b = nil // only our own plain structs come here
+	}
+	return client.Event{Type: typ, Time: time.Now().UTC(), Tenant: tenant, Session: session, Call: call, Data: b}
+}
+
+// Hub hands events to who listens. Stored events come from the store, after
 // their commit and in the order of their ids; updates and output of running
 // calls have no id, are not stored and only reach who listens at the moment.
-type hub struct {
+type Hub struct {
 	store *store.Store
 	// outputs counts subscribers that asked for output, so that the path of
 	// output costs nothing while there are none.
@@ -37,18 +60,20 @@ type hub struct {
 // subscriber is one event stream.
 type subscriber struct {
 	tenant  string
-	filter  EventFilter
+	filter  Filter
 	events  chan client.Event
 	dropped chan struct{} // closed when the hub lets go of it
 }
 
-func newHub(st *store.Store) *hub {
-	return &hub{store: st, subs: make(map[*subscriber]struct{})}
+// NewHub makes a hub that reads what is stored from st. Whoever makes it has st
+// tell Publish of what it stores.
+func NewHub(st *store.Store) *Hub {
+	return &Hub{store: st, subs: make(map[*subscriber]struct{})}
 }
 
-// publish hands out events. It never blocks: a subscriber whose buffer is full
+// Publish hands out events. It never blocks: a subscriber whose buffer is full
 // is let go.
-func (h *hub) publish(events []client.Event) {
+func (h *Hub) Publish(events []client.Event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for s := range h.subs {
@@ -67,7 +92,10 @@ func (h *hub) publish(events []client.Event) {
 	}
 }
 
-func (h *hub) dropLocked(s *subscriber) {
+// WantsOutput reports whether anybody listens to the output of running calls.
+func (h *Hub) WantsOutput() bool { return h.outputs.Load() > 0 }
+
+func (h *Hub) dropLocked(s *subscriber) {
 	if _, ok := h.subs[s]; !ok {
 		return
 	}
@@ -78,7 +106,7 @@ func (h *hub) dropLocked(s *subscriber) {
 	close(s.dropped)
 }
 
-func (h *hub) drop(s *subscriber) {
+func (h *Hub) drop(s *subscriber) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.dropLocked(s)
@@ -97,10 +125,11 @@ func (s *subscriber) wants(e client.Event) bool {
 	return e.Type == s.filter.Type
 }
 
-// subscribe starts a stream. What is stored is read after the live stream was
+// Subscribe starts a stream of a tenant's events, until ctx ends. The channel is closed
+// when its reader is too slow. What is stored is read after the live stream was
 // joined, so nothing falls between the two.
-func (h *hub) subscribe(ctx context.Context, tenant string, f EventFilter) (<-chan client.Event, error) {
-	s := &subscriber{tenant: tenant, filter: f, events: make(chan client.Event, hubBuffer), dropped: make(chan struct{})}
+func (h *Hub) Subscribe(ctx context.Context, tenant string, f Filter) (<-chan client.Event, error) {
+	s := &subscriber{tenant: tenant, filter: f, events: make(chan client.Event, Buffer), dropped: make(chan struct{})}
 	if err := h.join(s); err != nil {
 		return nil, err
 	}
@@ -120,7 +149,7 @@ func (h *hub) subscribe(ctx context.Context, tenant string, f EventFilter) (<-ch
 	return out, nil
 }
 
-func (h *hub) join(s *subscriber) error {
+func (h *Hub) join(s *subscriber) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	n := 0
@@ -129,7 +158,7 @@ func (h *hub) join(s *subscriber) error {
 			n++
 		}
 	}
-	if n >= maxSubscribers || h.closed {
+	if n >= MaxStreams || h.closed {
 		return &client.Error{Code: client.CodeOverloaded, Message: "too many event streams are open", Hint: "close some, then try again"}
 	}
 	h.subs[s] = struct{}{}
@@ -141,14 +170,14 @@ func (h *hub) join(s *subscriber) error {
 }
 
 // replay sends what is stored after the filter's id and returns the last id.
-func (h *hub) replay(ctx context.Context, s *subscriber, out chan<- client.Event) (last string, ok bool) {
+func (h *Hub) replay(ctx context.Context, s *subscriber, out chan<- client.Event) (last string, ok bool) {
 	last = s.filter.After
 	if last == "" && !s.filter.Stored {
 		return "", true
 	}
 	for {
 		page, err := h.store.Events(ctx, store.EventFilter{
-			Tenant: s.tenant, Session: s.filter.Session, Type: s.filter.Type, After: last, Limit: hubPage,
+			Tenant: s.tenant, Session: s.filter.Session, Type: s.filter.Type, After: last, Limit: pageLen,
 		})
 		if err != nil {
 			return "", false
@@ -159,7 +188,7 @@ func (h *hub) replay(ctx context.Context, s *subscriber, out chan<- client.Event
 			}
 			last = e.ID
 		}
-		if len(page) < hubPage {
+		if len(page) < pageLen {
 			return last, true
 		}
 	}
@@ -195,8 +224,8 @@ func send(ctx context.Context, s *subscriber, out chan<- client.Event, e client.
 	}
 }
 
-// close ends all streams.
-func (h *hub) close() {
+// Close ends all streams.
+func (h *Hub) Close() {
 	h.mu.Lock()
 	h.closed = true
 	for s := range h.subs {
@@ -204,25 +233,4 @@ func (h *hub) close() {
 	}
 	h.mu.Unlock()
 	h.work.Wait()
-}
-
-// Events implements API.
-func (m *Manager) Events(ctx context.Context, p Principal, f EventFilter) (<-chan client.Event, error) {
-	if err := p.whole(); err != nil {
-		return nil, err
-	}
-	if f.After != "" && !store.ValidID("evt_", f.After) {
-		return nil, invalidRequest("%q is not the id of an event", shown(f.After))
-	}
-	if f.Session != "" {
-		id, err := m.sessionID(ctx, p, f.Session)
-		if err != nil {
-			return nil, err
-		}
-		f.Session = id
-	}
-	if f.Stored {
-		m.awaitTold() // what somebody has been told is on record
-	}
-	return m.hub.subscribe(ctx, p.Tenant, f)
 }

@@ -1,0 +1,31 @@
+package session
+
+import (
+	"context"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/event"
+	"github.com/toold/toold/internal/store"
+)
+
+// Events implements API.
+func (m *Manager) Events(ctx context.Context, p auth.Principal, f event.Filter) (<-chan client.Event, error) {
+	if err := p.Whole(); err != nil {
+		return nil, err
+	}
+	if f.After != "" && !store.ValidID("evt_", f.After) {
+		return nil, invalidRequest("%q is not the id of an event", shown(f.After))
+	}
+	if f.Session != "" {
+		id, err := m.sessionID(ctx, p, f.Session)
+		if err != nil {
+			return nil, err
+		}
+		f.Session = id
+	}
+	if f.Stored {
+		m.awaitTold() // what somebody has been told is on record
+	}
+	return m.hub.Subscribe(ctx, p.Tenant, f)
+}
