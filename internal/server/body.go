@@ -12,11 +12,12 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/plain"
+	"github.com/toold/toold/internal/strictjson"
 )
 
 // bodyShapes gives the shape of every JSON body of the API.
-func bodyShapes() map[reflect.Type]*shape {
-	m := make(map[reflect.Type]*shape)
+func bodyShapes() map[reflect.Type]*strictjson.Shape {
+	m := make(map[reflect.Type]*strictjson.Shape)
 	for i := range routes {
 		if t := routes[i].bodyType(); t != nil {
 			m[t] = shapeOf(t)

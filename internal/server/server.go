@@ -17,6 +17,7 @@ import (
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/session"
+	"github.com/toold/toold/internal/strictjson"
 )
 
 // Config is what a Server needs. Fields with a default say so; the others are
@@ -72,7 +73,7 @@ type Server struct {
 	cfg      Config
 	identity atomic.Pointer[Identity]
 	mux      *http.ServeMux
-	shapes   map[reflect.Type]*shape
+	shapes   map[reflect.Type]*strictjson.Shape
 	conns    *quota
 	streams  *quota
 	bodies   *quota

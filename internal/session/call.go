@@ -11,6 +11,7 @@ import (
 	"github.com/toold/toold/internal/agent"
 	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/store"
+	"github.com/toold/toold/internal/strictjson"
 	"github.com/toold/toold/internal/tool"
 	"github.com/toold/toold/internal/tool/run"
 )
@@ -231,18 +232,13 @@ func checkCall(r *client.CallCreate) error {
 	if len(r.Extra) > maxExtra {
 		return invalidRequest("extra has %d bytes; at most %d", len(r.Extra), maxExtra)
 	}
-	if len(r.Extra) > 0 && !isObject(r.Extra) {
+	if len(r.Extra) > 0 && !strictjson.IsObject(r.Extra) {
 		return invalidRequest("extra is not a JSON object")
 	}
 	if r.WaitMillis != nil && *r.WaitMillis < 0 {
 		return invalidRequest("wait_ms is %d; give 0 to answer at once, or leave it out to wait for the end", *r.WaitMillis)
 	}
 	return checkEnv(r.Env)
-}
-
-func isObject(b json.RawMessage) bool {
-	var v map[string]json.RawMessage
-	return json.Unmarshal(b, &v) == nil && v != nil
 }
 
 // checkTimeout refuses a timeout_ms that the session cannot give.

@@ -5,11 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"slices"
 	"strings"
 
 	"github.com/toold/toold/internal/plain"
+	"github.com/toold/toold/internal/strictjson"
 )
 
 // hookAnswer is what a hook says.
@@ -47,10 +46,11 @@ func readAnswer(on string, text []byte) (*hookAnswer, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &hookAnswer{input: fields["input"]}
+	a := &hookAnswer{}
+	a.input, _ = fields["input"].(json.RawMessage)
 	var action string
 	for key, to := range map[string]any{"action": &action, "reason": &a.reason, "output": &a.output} {
-		raw, ok := fields[key]
+		raw, ok := fields[key].(json.RawMessage)
 		if !ok {
 			continue
 		}
@@ -86,35 +86,25 @@ func (a *hookAnswer) check(on, action string) error {
 
 // exactObject reads a JSON object that has no key twice and none but these, in
 // exactly this spelling.
-func exactObject(text []byte, keys []string) (map[string]json.RawMessage, error) {
-	dec := json.NewDecoder(bytes.NewReader(text))
-	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
+func exactObject(text []byte, keys []string) (map[string]any, error) {
+	shape := &strictjson.Shape{Fields: make(map[string]*strictjson.Shape)}
+	for _, key := range keys {
+		shape.Fields[key] = &strictjson.Shape{Raw: true}
+	}
+	if text[0] != '{' {
 		return nil, errors.New("it is not a JSON object")
 	}
-	fields := make(map[string]json.RawMessage)
-	for dec.More() {
-		t, err := dec.Token()
-		if err != nil {
-			return nil, errors.New("it is not JSON")
-		}
-		key, _ := t.(string)
-		if !slices.Contains(keys, key) {
-			return nil, fmt.Errorf("key %q is none of an answer to this event", shown(key))
-		}
-		if _, twice := fields[key]; twice {
-			return nil, fmt.Errorf("key %q stands twice", key)
-		}
-		var v json.RawMessage
-		if err := dec.Decode(&v); err != nil {
-			return nil, errors.New("it is not JSON")
-		}
-		fields[key] = v
+	v, err := strictjson.Read(text, strictjson.Rules{Depth: 1, Values: 1 + len(keys), Shape: shape, Lax: true})
+	if err == nil {
+		return v.(map[string]any), nil
 	}
-	if _, err := dec.Token(); err != nil {
-		return nil, errors.New("it is not JSON")
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+	switch err.Kind {
+	case strictjson.Unknown:
+		return nil, fmt.Errorf("key %q is none of an answer to this event", shown(err.Key))
+	case strictjson.Twice:
+		return nil, fmt.Errorf("key %q stands twice", err.Key)
+	case strictjson.Trailing:
 		return nil, errors.New("something follows the JSON object")
 	}
-	return fields, nil
+	return nil, errors.New("it is not JSON")
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/plain"
+	"github.com/toold/toold/internal/strictjson"
 )
 
 // Registry is the list of all tools. It does not change after it was made and
@@ -115,7 +116,7 @@ func (r *Registry) Malformed(name string, raw json.RawMessage) *Invocation {
 	if len(raw) == 0 {
 		raw = json.RawMessage("{}")
 	}
-	if _, err := parseStrict(string(raw), maxDepth); err != nil {
+	if _, err := readStrict(raw, maxDepth); err != nil {
 		// As a text it has one meaning for everybody, and no depth.
 		raw, _ = json.Marshal(string(raw)) // never fails for a string
 	}
@@ -153,14 +154,28 @@ func (r *Registry) find(name string) (*Definition, error) {
 	}
 }
 
+// Bounds of an input, whatever its schema says.
+const (
+	maxDepth = 64
+	// maxValues keeps a body of a few MiB from taking a hundred.
+	maxValues = 1 << 17
+)
+
+// readStrict reads an input, or a value in it, whose depth is bounded.
+func readStrict(text []byte, depth int) (any, *strictjson.Error) {
+	return strictjson.Read(text, strictjson.Rules{Depth: depth, Values: maxValues})
+}
+
 // parse turns what a client sent into what is judged and run.
 func (d *Definition) parse(raw json.RawMessage) (*Invocation, error) {
 	if len(raw) == 0 {
 		raw = json.RawMessage("{}") // so that what is missing is named
 	}
-	v, serr := parseStrict(string(raw), maxDepth)
+	v, serr := readStrict(raw, maxDepth)
 	if serr != nil {
-		return nil, invalidInput(d.Name, []client.Violation{serr.violation()})
+		return nil, invalidInput(d.Name, []client.Violation{{
+			Path: strictjson.Pointer(serr.Path...), Message: fmt.Sprintf("%s (at byte %d)", serr.Msg, serr.Offset),
+		}})
 	}
 	var n normaliser
 	v = n.value(v, d.shape, maxDepth)

@@ -9,6 +9,7 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/plain"
 )
 
 // formats are the shapes that Render knows, "" being our own.
@@ -28,7 +29,7 @@ func Render(d *Definition, format string) (json.RawMessage, error) {
 	if !ok {
 		return nil, &client.Error{
 			Code:    client.CodeInvalidRequest,
-			Message: fmt.Sprintf("unknown tool format %q", cut(format, 64)),
+			Message: fmt.Sprintf("unknown tool format %q", plain.Cut(format, 64)),
 			Hint:    "use anthropic, openai, gemini or mcp, or leave it out",
 		}
 	}

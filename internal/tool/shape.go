@@ -10,6 +10,7 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/strictjson"
 )
 
 // shape is what of a schema is needed to bring a value into its normal form.
@@ -107,7 +108,7 @@ func (n *normaliser) object(obj map[string]any, s *shape, depth int) {
 		}
 		if _, both := obj[name]; both {
 			n.violations = append(n.violations, client.Violation{
-				Path:    pointer(append(slices.Clone(n.path), alias)...),
+				Path:    strictjson.Pointer(append(slices.Clone(n.path), alias)...),
 				Message: fmt.Sprintf("is another spelling of %q, which is there too: give one of them", name),
 			})
 		} else {
@@ -138,7 +139,7 @@ func (n *normaliser) object(obj map[string]any, s *shape, depth int) {
 // array or object given as a string where the schema takes no string. Text that
 // does not read as a value of a fitting type stays what it is.
 func (n *normaliser) convert(text string, s *shape, depth int) any {
-	v, err := parseStrict(text, depth)
+	v, err := readStrict([]byte(text), depth)
 	if err != nil {
 		return text
 	}
@@ -159,15 +160,3 @@ func (n *normaliser) convert(text string, s *shape, depth int) any {
 	n.lenient++
 	return v
 }
-
-// pointer is the JSON pointer made of keys.
-func pointer(keys ...string) string {
-	var b strings.Builder
-	for _, key := range keys {
-		b.WriteByte('/')
-		b.WriteString(pointerEscaper.Replace(key))
-	}
-	return b.String()
-}
-
-var pointerEscaper = strings.NewReplacer("~", "~0", "/", "~1")

@@ -14,6 +14,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/plain"
+	"github.com/toold/toold/internal/strictjson"
 )
 
 // maxViolations bounds an answer: the rest is counted, not listed.
@@ -38,15 +39,15 @@ func collect(e *validator.ValidationError, fields []string, out *[]client.Violat
 		}
 		return
 	}
-	path := pointer(e.InstanceLocation...)
+	path := strictjson.Pointer(e.InstanceLocation...)
 	switch k := e.ErrorKind.(type) {
 	case *kind.Required:
 		for _, name := range k.Missing {
-			*out = append(*out, client.Violation{Path: path + pointer(name), Message: "is required"})
+			*out = append(*out, client.Violation{Path: path + strictjson.Pointer(name), Message: "is required"})
 		}
 	case *kind.AdditionalProperties:
 		for _, name := range k.Properties {
-			*out = append(*out, client.Violation{Path: path + pointer(name), Message: unknownKey(name, path, fields)})
+			*out = append(*out, client.Violation{Path: path + strictjson.Pointer(name), Message: unknownKey(name, path, fields)})
 		}
 	default:
 		*out = append(*out, client.Violation{Path: path, Message: expected(e.ErrorKind)})

@@ -1,16 +1,21 @@
-package tool
+package strictjson
 
 import (
 	"bytes"
 	"encoding/json"
 	"io"
+	"math/rand/v2"
 	"reflect"
 	"strings"
 	"testing"
 	"unicode"
 )
 
-func TestParseStrictNumbers(t *testing.T) {
+const maxValues = 1 << 17
+
+func read(text string) (any, *Error) { return Read([]byte(text), Rules{Depth: 64, Values: maxValues}) }
+
+func TestReadNumbers(t *testing.T) {
 	for in, want := range map[string]string{
 		"0": "0", "-0": "0", "-0.0": "0", "12": "12", "-7": "-7", "1.0": "1", "1e2": "100", "1E+2": "100", "120e-1": "12",
 		"1.5": "1.5", "0.1": "0.1", "0.10": "0.1", "1e-7": "1e-07", "123456789012345678": "123456789012345678",
@@ -20,7 +25,7 @@ func TestParseStrictNumbers(t *testing.T) {
 		"9223372036854775808": "", "1e309": "", "01": "", "+1": "", "1.": "", ".5": "", "1e": "", "1e+": "", "--1": "",
 		"0x10": "", "NaN": "", "Infinity": "", "-": "", "1_000": "", "1" + strings.Repeat("0", 5000): "",
 	} {
-		v, err := parseStrict(in, maxDepth)
+		v, err := read(in)
 		if want == "" {
 			if err == nil {
 				t.Errorf("%.30s was read as %v", in, v)
@@ -33,7 +38,7 @@ func TestParseStrictNumbers(t *testing.T) {
 	}
 }
 
-func TestParseStrictRefuses(t *testing.T) {
+func TestReadRefuses(t *testing.T) {
 	for in, want := range map[string]string{
 		"":                                    "unexpected end of JSON, expected a value",
 		" ":                                   "unexpected end",
@@ -64,10 +69,10 @@ func TestParseStrictRefuses(t *testing.T) {
 		strings.Repeat("[", 65):               "deeper than 64",
 		"[" + strings.Repeat("0,", maxValues): "more than 131072 values",
 	} {
-		v, err := parseStrict(in, maxDepth)
+		v, err := read(in)
 		if err == nil {
 			t.Errorf("%.40q was read as %.40v", in, v)
-		} else if got := err.violation().Message; !strings.Contains(got, want) {
+		} else if got := err.Msg; !strings.Contains(got, want) {
 			t.Errorf("%.40q: got %q, want %q", in, got, want)
 		}
 	}
@@ -124,9 +129,9 @@ func sameValue(a, b any) bool {
 	return reflect.DeepEqual(a, b)
 }
 
-// FuzzParseStrict: what is accepted, encoding/json reads as the same value, and
+// FuzzRead: what is accepted, encoding/json reads as the same value, and
 // the canonical form is a fixed point of both.
-func FuzzParseStrict(f *testing.F) {
+func FuzzRead(f *testing.F) {
 	for _, seed := range []string{
 		`{"command":"ls","timeout":1e3}`, `[1,-0.0,1e19,1e-7,"\ud83d\ude00\/",true,null,{}]`, `{"a":1,"A":2}`,
 		`{"k":1,"\u212a":2}`, `"\ud800"`, "\"\xff\"", `[[[[]]]]`, `9223372036854775808`, `123456789.123456789e-5`, `"<>&\u2028"`,
@@ -134,10 +139,10 @@ func FuzzParseStrict(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		v, serr := parseStrict(string(text), maxDepth)
+		v, serr := read(string(text))
 		if serr != nil {
-			if serr.offset < 0 || serr.offset > len(text) {
-				t.Fatalf("offset %d of %d", serr.offset, len(text))
+			if serr.Offset < 0 || serr.Offset > len(text) {
+				t.Fatalf("offset %d of %d", serr.Offset, len(text))
 			}
 			return
 		}
@@ -149,36 +154,13 @@ func FuzzParseStrict(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		again, serr := parseStrict(string(canonical), maxDepth)
+		again, serr := read(string(canonical))
 		if serr != nil || !reflect.DeepEqual(again, v) {
 			t.Fatalf("%q: canonical form %q is read as %v, %v", text, canonical, again, serr)
 		}
 		if twice, _ := json.Marshal(json.RawMessage(canonical)); !bytes.Equal(twice, canonical) {
 			t.Fatalf("encoding/json writes %q as %q", canonical, twice)
 		}
-	})
-}
-
-// FuzzParse: no input makes Parse panic, and what it gives it takes again as it is.
-func FuzzParse(f *testing.F) {
-	r := NewRegistry()
-	for _, seed := range []string{
-		`{"command":"ls"}`, `{"filePath":"a","limit":"3"}`, `{"ignore":"[\"a\"]"}`, `"{\"pattern\":\"x\"}"`,
-		`{"file_path":"a","oldString":"","new_string":"b","replaceAll":"true"}`, `{"pattern":"x","context":null}`,
-	} {
-		f.Add(uint8(len(seed)), []byte(seed))
-	}
-	f.Fuzz(func(t *testing.T, which uint8, text []byte) {
-		d := r.tools[int(which)%len(r.tools)]
-		inv, err := r.ParseHidden(d.Name, text)
-		if err != nil {
-			return
-		}
-		again, err := r.ParseHidden(d.Name, inv.Input)
-		if err != nil || again.Lenient != 0 || !bytes.Equal(again.Input, inv.Input) {
-			t.Fatalf("%s of %q: %q is then %+v, %v", d.Name, text, inv.Input, again, err)
-		}
-		d.Access(inv.Input, nil)
 	})
 }
 
@@ -203,21 +185,67 @@ func TestFoldRuneAll(t *testing.T) {
 	}
 }
 
-func BenchmarkParse(b *testing.B) {
-	r := NewRegistry()
-	for name, in := range map[string]struct{ tool, input string }{
-		"bash": {"bash", `{"command":"git status --short","description":"Show what changed","timeout":5000}`},
-		"grep": {"grep", `{"pattern":"func \\w+","path":"internal","include":"*.go","output_mode":"files","limit":"20","ignoreCase":true}`},
-		"edit": {"edit", `{"filePath":"/workspace/a.go","oldString":"a := 1\n\tb := 2\n","newString":"a, b := 1, 2\n"}`},
-		"1MiB": {"write", `{"file_path":"x","content":"` + strings.Repeat("some text\\n", 100000) + `"}`},
-	} {
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := r.Parse(in.tool, json.RawMessage(in.input)); err != nil {
-					b.Fatal(err)
-				}
+// TestReadLikeEncodingJSON: of random texts, lax rules take those that encoding/json
+// takes, but for equal keys; strict ones take only such, with the same value, and their
+// errors stand in the text.
+func TestReadLikeEncodingJSON(t *testing.T) {
+	parts := strings.Split(`{ } [ ] , : "a" "b" "A" 1 - 0 1.5 1e5 . e true fals null " \ \u \u0000 \ud800 \udc00 00 d83d é ſ "s" \n \x "k": "j":1, 1e400 99999999999999999999 [1, {"z":`, " ")
+	parts = append(parts, " ", "\n", "\x01", "\xff", "\x00", "\u2028")
+	rnd := rand.New(rand.NewPCG(1, 2))
+	read := 0
+	for range 300_000 {
+		var text []byte
+		for range 1 + rnd.IntN(9) {
+			text = append(text, parts[rnd.IntN(len(parts))]...)
+		}
+		rules := Rules{Depth: 64, Values: maxValues, Lax: true}
+		_, err := Read(text, rules)
+		if valid := json.Valid(text); valid != (err == nil || err.Kind == Twice) && (err == nil || err.Kind != Twice) {
+			t.Fatalf("%q: %v, and for encoding/json it is valid: %v", text, err, valid)
+		}
+		rules.Lax = false
+		v, err := Read(text, rules)
+		if err != nil {
+			if err.Offset < 0 || err.Offset > len(text) || err.Msg == "malformed string" {
+				t.Fatalf("%q: %+v", text, err)
 			}
-		})
+			continue
+		}
+		read++
+		if plain, perr := plainDecode(text); perr != nil || !sameValue(v, plain) {
+			t.Fatalf("%q: read as %v, encoding/json as %v, %v", text, v, plain, perr)
+		}
+	}
+	if read == 0 {
+		t.Fatal("no text was taken")
+	}
+}
+
+// TestReadShape: what is raw comes as it stands, and unknown keys are refused.
+func TestReadShape(t *testing.T) {
+	rules := Rules{Depth: 2, Values: 4, Lax: true, Shape: &Shape{Fields: map[string]*Shape{"in": {Raw: true}, "a": {Elem: nil}}}}
+	for text, want := range map[string]string{
+		`{"in": {"x":[[1]],"x":2} ,"a":[1]}`: "",
+		`{"in":1,"b":2}`:                     `/b: unknown key "b"`,
+		`{"In":1}`:                           `/In: unknown key "In"`,
+		`{"in":1,"in":2}`:                    `/in: the key "in" appears twice`,
+		`{"a":[[1]]}`:                        "/a/0: nested deeper than 2 levels",
+		`{"a":[1,2,3]}`:                      "/a/2: more than 4 values",
+		`{"in":}`:                            "/in: unexpected '}', expected a value",
+		`{"a":1} 2`:                          ": unexpected data after the end of the JSON value",
+	} {
+		v, err := Read([]byte(text), rules)
+		if want == "" {
+			if raw, _ := v.(map[string]any)["in"].(json.RawMessage); err != nil || string(raw) != `{"x":[[1]],"x":2}` {
+				t.Errorf("%s: %v, %v", text, v, err)
+			}
+			continue
+		}
+		if err == nil || err.Error() != want {
+			t.Errorf("%s: got %v, want %s", text, err, want)
+		}
+	}
+	if !IsObject([]byte(` {"a":1,"a":2} `)) || IsObject([]byte(`[]`)) || IsObject([]byte(`{} {}`)) || IsObject(nil) {
+		t.Error("IsObject does not know objects")
 	}
 }
