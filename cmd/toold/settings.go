@@ -7,6 +7,7 @@ import (
 
 	"github.com/toold/toold/internal/call/output"
 	"github.com/toold/toold/internal/config"
+	"github.com/toold/toold/internal/hook"
 	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/server"
 	"github.com/toold/toold/internal/session"
@@ -77,10 +78,10 @@ func loops(d *config.DoomLoop) policy.LoopConfig {
 // hookTime is how long a hook may take that has no timeout of its own.
 const hookTime = 10 * time.Second
 
-func hooks(list []config.Hook) []session.Hook {
-	all := make([]session.Hook, len(list))
+func hooks(list []config.Hook) []hook.Hook {
+	all := make([]hook.Hook, len(list))
 	for i, h := range list {
-		all[i] = session.Hook{
+		all[i] = hook.Hook{
 			On: h.On, Command: h.Command, Match: h.Match, FailOpen: h.Fail == "open",
 			Timeout: cmp.Or(time.Duration(h.Timeout), hookTime),
 		}

@@ -7,9 +7,9 @@ import (
 
 	"github.com/toold/toold/internal/call/output"
 	"github.com/toold/toold/internal/config"
+	"github.com/toold/toold/internal/hook"
 	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/sandbox"
-	"github.com/toold/toold/internal/session"
 	"github.com/toold/toold/internal/tool"
 )
 
@@ -72,7 +72,7 @@ timeout = "3s"
 	if a := s.Approvals; a.Timeout != time.Minute || !a.None || !a.SelfApprove || len(a.Command) != 0 {
 		t.Errorf("approvals: %+v", a)
 	}
-	want := []session.Hook{
+	want := []hook.Hook{
 		{On: "call.before", Command: []string{"/bin/check", "x"}, Match: map[string]string{"tool": "bash"}, Timeout: 10 * time.Second, FailOpen: true},
 		{On: "file.edited", Command: []string{"gofmt"}, Timeout: 3 * time.Second},
 	}

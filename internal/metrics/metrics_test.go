@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/hook"
 	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/session"
 )
@@ -227,8 +228,8 @@ func TestPolicy(t *testing.T) {
 	m.DoomLoop("bash", 3, policy.Deny)
 	m.DoomLoop("bash", -1, policy.Deny)
 	m.DoomLoop("nonsense", 1<<40, policy.Allow)
-	m.Hooked(session.HookCallBefore, "denied", time.Millisecond)
-	m.Hooked(session.HookCallBefore, "on fire", time.Millisecond)
+	m.Hooked(hook.CallBefore, "denied", time.Millisecond)
+	m.Hooked(hook.CallBefore, "on fire", time.Millisecond)
 	m.Hooked("made.up", "ok", -time.Millisecond)
 	has(t, scrape(t, m),
 		`toold_policy_decisions_total{action="allow",permission="bash"} 2`,

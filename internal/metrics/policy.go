@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/toold/toold/internal/hook"
 	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/session"
 )
@@ -95,7 +96,7 @@ func newHookCounters(r *registrar) hookCounters {
 	runs := r.counter("toold_hooks_total", "Hooks that ran, by event and outcome: ok, denied, replaced, failed.", "event", "outcome")
 	duration := r.histogram("toold_hook_duration_seconds", "Run time of hooks, by event.", latency, "event")
 	moments := []string{
-		session.HookCallBefore, session.HookCallAfter, session.HookSessionCreated, session.HookSessionEnded, session.HookFileEdited,
+		hook.CallBefore, hook.CallAfter, hook.SessionCreated, hook.SessionEnded, hook.FileEdited,
 	}
 	return hookCounters{byName(moments, unknown, func(on string) *momentCounters {
 		return &momentCounters{

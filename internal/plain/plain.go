@@ -4,7 +4,6 @@ package plain
 
 import (
 	"errors"
-	"io/fs"
 	"strconv"
 	"strings"
 	"unicode"
@@ -93,10 +92,11 @@ func PartialRune(b []byte) int {
 	return 0
 }
 
-// Cause is the innermost reason of an error on a file, without the host's path.
+// Cause is the text of the innermost error: the system's own words, without a path of the
+// host.
 func Cause(err error) string {
-	if pe, ok := errors.AsType[*fs.PathError](err); ok {
-		return pe.Err.Error()
+	for inner := errors.Unwrap(err); inner != nil; inner = errors.Unwrap(err) {
+		err = inner
 	}
 	return err.Error()
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/hook"
 	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/store"
 )
@@ -342,7 +343,7 @@ func (s *Session) askProgram(ctx context.Context, p *pending) {
 	}
 	defer func() { <-s.m.approvals.programs }()
 	// It may take until the deadline, which ends the approval and this with it.
-	out, err := runProgram(ctx, s.m.settings.Load().Approvals.Command, question, time.Until(p.row.Expires)+time.Second)
+	out, err := hook.Run(ctx, s.m.settings.Load().Approvals.Command, question, time.Until(p.row.Expires)+time.Second)
 	if ctx.Err() != nil {
 		return
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/hook"
 	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/testrig"
 )
@@ -37,7 +38,7 @@ func TestHookAfter(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			hk := hook(t, HookCallAfter, tt.script)
+			hk := scripted(t, hook.CallAfter, tt.script)
 			hk.FailOpen = tt.open
 			h, o, id := hooked(t, hk)
 			c := h.call(id, bashCall(tt.command))
@@ -48,7 +49,7 @@ func TestHookAfter(t *testing.T) {
 			if !loose && c.Output != tt.output || loose && !strings.Contains(c.Output, part) || strings.Contains(c.Output+c.Title+fmt.Sprint(c.Metadata), "s3cret") {
 				t.Errorf("got %q, %q, %v, want %q", c.Output, c.Title, c.Metadata, tt.output)
 			}
-			if !o.of(HookCallAfter + " " + tt.outcome) {
+			if !o.of(hook.CallAfter + " " + tt.outcome) {
 				t.Errorf("observers were told %q", o.hooks)
 			}
 			if again, err := h.m.GetCall(t.Context(), alice, c.ID); err != nil || again.Output != c.Output {
@@ -60,11 +61,11 @@ func TestHookAfter(t *testing.T) {
 
 func TestHookAfterSeesTheResult(t *testing.T) {
 	dir := t.TempDir()
-	first := hook(t, HookCallAfter, fmt.Sprintf(`cat > %s/1; echo '{"output":"first"}'`, dir))
-	second := hook(t, HookCallAfter, fmt.Sprintf(`cat > %s/2`, dir))
+	first := scripted(t, hook.CallAfter, fmt.Sprintf(`cat > %s/1; echo '{"output":"first"}'`, dir))
+	second := scripted(t, hook.CallAfter, fmt.Sprintf(`cat > %s/2`, dir))
 	h, _, id := hooked(t, first, second)
 	h.call(id, bashCall("echo x; exit 3"))
-	read := func(name string) (e hookEvent) {
+	read := func(name string) (e hook.Event) {
 		text, err := os.ReadFile(filepath.Join(dir, name))
 		if err == nil {
 			err = json.Unmarshal(text, &e)
@@ -89,7 +90,7 @@ func TestHookAfterSeesTheResult(t *testing.T) {
 }
 
 func TestHookAfterOfCallsWithoutResult(t *testing.T) {
-	h, o, id := hooked(t, hook(t, HookCallAfter, "exit 1"))
+	h, o, id := hooked(t, scripted(t, hook.CallAfter, "exit 1"))
 	set, err := policy.Parse("config.toml", []byte("[permission.bash]\n\"*\" = \"deny\"\n"))
 	if err != nil {
 		t.Fatal(err)
@@ -106,7 +107,7 @@ func TestHookAfterOfCallsWithoutResult(t *testing.T) {
 // the daemon is finished by the next one, with its hook.
 func TestHookWhileTheDaemonLeaves(t *testing.T) {
 	began := filepath.Join(t.TempDir(), "began")
-	hk := hook(t, HookCallAfter, fmt.Sprintf(`if [ -e %[1]s ]; then echo '{"output":"by the next one"}'; else touch %[1]s; sleep 100; fi`, began))
+	hk := scripted(t, hook.CallAfter, fmt.Sprintf(`if [ -e %[1]s ]; then echo '{"output":"by the next one"}'; else touch %[1]s; sleep 100; fi`, began))
 	hk.Timeout = time.Minute
 	h, o, id := hooked(t, hk)
 	c := h.background(id, "echo x")

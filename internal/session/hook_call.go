@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/hook"
 	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/tool"
@@ -23,9 +24,9 @@ func (s *Session) hooksBefore(c *call, inv *tool.Invocation) (replaced *tool.Inv
 	if len(s.m.settings.Load().Hooks) == 0 {
 		return nil, nil
 	}
-	e := s.hookEventOf(HookCallBefore, c, c.snapshot())
+	e := s.hookEventOf(hook.CallBefore, c, c.snapshot())
 	e.Call.Input = inv.Input
-	hooks := s.m.hooksFor(HookCallBefore, aboutOf(e))
+	hooks := s.m.hooksFor(hook.CallBefore, e.About())
 	if len(hooks) > 0 {
 		// They hear of the call, and may do something for it.
 		if err := c.flush(); err != nil {
@@ -38,7 +39,7 @@ func (s *Session) hooksBefore(c *call, inv *tool.Invocation) (replaced *tool.Inv
 			return nil, s.notRun(c, context.Cause(c.ctx))
 		}
 		var next *tool.Invocation
-		if err == nil && a.input != nil {
+		if err == nil && a.Input != nil {
 			next, err = s.replacement(h, inv, a)
 		}
 		switch {
@@ -46,8 +47,8 @@ func (s *Session) hooksBefore(c *call, inv *tool.Invocation) (replaced *tool.Inv
 			c.hookNotes = append(c.hookNotes, fmt.Sprintf("[hook %s; the call went on without it]", err))
 		case err != nil:
 			return nil, s.deniedByHook(c, inv, h, err.Error(), "its hook must work before calls can run; the daemon's log says more")
-		case a.deny:
-			return nil, s.deniedByHook(c, inv, h, a.reason, "do it in another way, or leave it out")
+		case a.Deny:
+			return nil, s.deniedByHook(c, inv, h, a.Reason, "do it in another way, or leave it out")
 		case next != nil:
 			return next, nil
 		}
@@ -57,14 +58,14 @@ func (s *Session) hooksBefore(c *call, inv *tool.Invocation) (replaced *tool.Inv
 
 // replacement parses the input that a hook gave; nil when it is the one that it
 // was shown.
-func (s *Session) replacement(h *Hook, inv *tool.Invocation, a *hookAnswer) (*tool.Invocation, error) {
-	next, err := s.m.tools.ParseHidden(inv.Tool.Name, a.input)
+func (s *Session) replacement(h *hook.Hook, inv *tool.Invocation, a *hook.Answer) (*tool.Invocation, error) {
+	next, err := s.m.tools.ParseHidden(inv.Tool.Name, a.Input)
 	if err != nil {
 		what := "an input that " + inv.Tool.Name + " does not take"
 		if ce, ok := errors.AsType[*client.Error](err); ok {
 			what += ": " + ce.Message
 		}
-		return nil, &programError{program: h.name(), what: "gave " + what}
+		return nil, h.Failed("gave " + what)
 	}
 	if bytes.Equal(next.Input, inv.Input) {
 		return nil, nil
@@ -74,8 +75,8 @@ func (s *Session) replacement(h *Hook, inv *tool.Invocation, a *hookAnswer) (*to
 
 // deniedByHook is the outcome of a call that a hook denied, or that was denied
 // because a hook failed; it is told like any other decision.
-func (s *Session) deniedByHook(c *call, inv *tool.Invocation, h *Hook, why, hint string) *outcome {
-	by := "hook " + h.name()
+func (s *Session) deniedByHook(c *call, inv *tool.Invocation, h *hook.Hook, why, hint string) *outcome {
+	by := "hook " + h.Name()
 	v := policy.Verdict{Action: policy.Deny, Rule: by, Reason: why}
 	c.mu.Lock()
 	c.row.Permission = &client.CallPermission{Verdict: string(v.Action), Rule: v.Rule, ApprovalID: c.approved}
@@ -115,9 +116,9 @@ func (s *Session) hooksResult(c *call, o *outcome, row *store.Call) error {
 	for _, n := range c.hookNotes {
 		row.Call.Output = withLine(row.Call.Output, n)
 	}
-	e := s.hookEventOf(HookCallAfter, c, &row.Call)
-	for _, h := range s.m.hooksFor(HookCallAfter, aboutOf(e)) {
-		e.Result = &hookResult{
+	e := s.hookEventOf(hook.CallAfter, c, &row.Call)
+	for _, h := range s.m.hooksFor(hook.CallAfter, e.About()) {
+		e.Result = &hook.Result{
 			Status: row.Status, Title: row.Title, Output: row.Call.Output, IsError: row.IsError, Error: row.Error,
 			Metadata: row.Metadata, Usage: row.Usage,
 		}
@@ -129,8 +130,8 @@ func (s *Session) hooksResult(c *call, o *outcome, row *store.Call) error {
 			row.Call.Output = withLine(row.Call.Output, fmt.Sprintf("[hook %s]", err))
 		case err != nil:
 			withhold(row, err)
-		case a.output != nil:
-			replaceOutput(row, *a.output)
+		case a.Output != nil:
+			replaceOutput(row, *a.Output)
 		}
 	}
 	return nil

@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/toold/toold/internal/agent"
+	"github.com/toold/toold/internal/hook"
 	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/tool/run"
@@ -31,17 +32,17 @@ type formatted struct {
 }
 
 // note says it to the caller; "" where nothing was changed.
-func (f *formatted) note(h *Hook, file string) string {
+func (f *formatted) note(h *hook.Hook, file string) string {
 	switch {
 	case !f.changed:
 		return ""
 	case f.diff != "":
 		return fmt.Sprintf("[hook %s changed %s after this edit, as the diff below says; you need not read it again]\n%s",
-			h.name(), file, strings.ReplaceAll(strings.TrimSuffix(f.diff, "\n"), "\x00", "␀"))
+			h.Name(), file, strings.ReplaceAll(strings.TrimSuffix(f.diff, "\n"), "\x00", "␀"))
 	case f.why != "":
-		return fmt.Sprintf("[hook %s changed %s after this edit: read it again before you edit it; no diff is shown: %s]", h.name(), file, f.why)
+		return fmt.Sprintf("[hook %s changed %s after this edit: read it again before you edit it; no diff is shown: %s]", h.Name(), file, f.why)
 	}
-	return fmt.Sprintf("[hook %s changed %s after this edit: read it again before you edit it]", h.name(), file)
+	return fmt.Sprintf("[hook %s changed %s after this edit: read it again before you edit it]", h.Name(), file)
 }
 
 // unformatted is a file before its formatter runs.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/hook"
 )
 
 // TestRealFormattersShowTheirWork: what a formatter has made of a file is in the answer,
@@ -16,10 +17,10 @@ func TestRealFormattersShowTheirWork(t *testing.T) {
 	h := newRealHouse(t)
 	m := openReal(t, h)
 	set := *m.settings.Load()
-	format := func(path, script string) Hook {
-		return Hook{On: HookFileEdited, Command: []string{"sh", "-c", script, "sh"}, Match: map[string]string{"path": path}, Timeout: 30 * time.Second}
+	format := func(path, script string) hook.Hook {
+		return hook.Hook{On: hook.FileEdited, Command: []string{"sh", "-c", script, "sh"}, Match: map[string]string{"path": path}, Timeout: 30 * time.Second}
 	}
-	set.Hooks = []Hook{
+	set.Hooks = []hook.Hook{
 		format("*.up", `sed -i s/a/A/ "$1"`),
 		format("*.two", `sed -i s/a/A/ "$1"`),
 		format("*.two", `sed -i s/b/B/ "$1"`),

@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/toold/toold/internal/agent"
+	"github.com/toold/toold/internal/hook"
 	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/tool/run"
@@ -39,11 +40,11 @@ func (s *Session) hooksEdited(c *call, o *outcome) error {
 	if o.result == nil || o.result.IsError || len(c.writes) == 0 {
 		return nil
 	}
-	e := s.hookEventOf(HookFileEdited, c, c.snapshot())
+	e := s.hookEventOf(hook.FileEdited, c, c.snapshot())
 	for _, file := range slices.Compact(slices.Sorted(slices.Values(c.writes))) {
-		a := aboutOf(e)
-		a.path, a.relative = path.Clean(file), policy.RelativeTo(e.Session.Worktree.Target, file)
-		for _, h := range s.m.hooksFor(HookFileEdited, a) {
+		a := e.About()
+		a.Path, a.Relative = path.Clean(file), policy.RelativeTo(e.Session.Worktree.Target, file)
+		for _, h := range s.m.hooksFor(hook.FileEdited, a) {
 			made, err := s.format(c, h, file)
 			switch {
 			case errors.Is(err, errLeaving):
@@ -59,10 +60,10 @@ func (s *Session) hooksEdited(c *call, o *outcome) error {
 }
 
 // formatFailed tells the caller that its edit stands as it made it.
-func (o *outcome) formatFailed(h *Hook, file string, err error) {
+func (o *outcome) formatFailed(h *hook.Hook, file string, err error) {
 	text := err.Error()
-	if pe, ok := errors.AsType[*programError](err); ok {
-		text = pe.note()
+	if pe, ok := errors.AsType[*hook.Error](err); ok {
+		text = pe.Note()
 	}
 	o.notes = append(o.notes, fmt.Sprintf("[%s was written, but hook %s]", file, text))
 	if h.FailOpen {
@@ -74,11 +75,11 @@ func (o *outcome) formatFailed(h *Hook, file string, err error) {
 }
 
 // format runs one formatter over one file and says what it made of it.
-func (s *Session) format(c *call, h *Hook, file string) (made *formatted, err error) {
+func (s *Session) format(c *call, h *hook.Hook, file string) (made *formatted, err error) {
 	begun := time.Now()
 	defer func() {
 		if !errors.Is(err, errLeaving) {
-			s.m.hooked(h, &hookAnswer{}, err, time.Since(begun))
+			s.m.hooked(h, &hook.Answer{}, err, time.Since(begun))
 		}
 	}()
 	line, err := formatLine(h, file)
@@ -108,7 +109,7 @@ func (s *Session) format(c *call, h *Hook, file string) (made *formatted, err er
 		// It may still run: nobody waits for it any longer.
 		_ = l.conn.Abort(id, run.ReasonAborted)
 		_ = l.conn.Forget(id)
-		return nil, &programError{program: h.name(), what: "could not be run in the sandbox: " + rootText(err)}
+		return nil, h.Failed("could not be run in the sandbox: " + plain.Cause(err))
 	}
 	_ = l.conn.Forget(id) // after a loss, relink does it
 	if err := formatError(h, done, out); err != nil {
@@ -124,8 +125,8 @@ func (s *Session) format(c *call, h *Hook, file string) (made *formatted, err er
 // formatLine is the command line of a formatter: its words quoted, with the file
 // in the place of {file}, or at the end. The file's path is absolute, so that no
 // name can be an option.
-func formatLine(h *Hook, file string) (string, error) {
-	fail := func(what string) (string, error) { return "", &programError{program: h.name(), what: what} }
+func formatLine(h *hook.Hook, file string) (string, error) {
+	fail := func(what string) (string, error) { return "", h.Failed(what) }
 	switch {
 	case len(h.Command) == 0:
 		return fail("could not be run: no command is configured")
@@ -147,22 +148,23 @@ func formatLine(h *Hook, file string) (string, error) {
 }
 
 // formatError says why a formatter that ran did not do its work.
-func formatError(h *Hook, done *agent.Outcome, out *formatOutput) error {
-	e := &programError{program: h.name()}
+func formatError(h *hook.Hook, done *agent.Outcome, out *formatOutput) error {
+	var what string
 	exit := clampExit(done.Exit)
 	switch {
 	case done.Err != nil:
-		e.what = "could not be run in the sandbox: " + plain.Cut(done.Err.Message, maxNote)
+		what = "could not be run in the sandbox: " + plain.Cut(done.Err.Message, maxNote)
 	case exit == nil:
-		e.what = "could not be run in the sandbox"
+		what = "could not be run in the sandbox"
 	case exit.Reason == run.ReasonExit && exit.Code == 0:
 		return nil
 	case exit.Reason == run.ReasonExit:
-		e.what = fmt.Sprintf("failed with exit code %d", exit.Code)
+		what = fmt.Sprintf("failed with exit code %d", exit.Code)
 	default:
-		e.what = fmt.Sprintf("was ended (%s)", exit.Reason)
+		what = fmt.Sprintf("was ended (%s)", exit.Reason)
 	}
-	e.said = formatNote(out.text.String())
+	e := h.Failed(what)
+	e.Said = formatNote(out.text.String())
 	return e
 }
 
@@ -183,7 +185,7 @@ func (s *Session) contentOf(ctx context.Context, l *link, c *call, file string) 
 type formatOutput struct {
 	conn agentConn
 	id   string
-	text lastBytes
+	text hook.Tail
 }
 
 // Output implements agent.Sink.

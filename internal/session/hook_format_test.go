@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/hook"
 	"github.com/toold/toold/internal/testrig"
 )
 
@@ -37,7 +38,7 @@ func TestHookFormats(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			h, o, id := hooked(t, Hook{On: HookFileEdited, Command: tt.command, Match: tt.match, FailOpen: tt.open, Timeout: 5 * time.Second})
+			h, o, id := hooked(t, hook.Hook{On: hook.FileEdited, Command: tt.command, Match: tt.match, FailOpen: tt.open, Timeout: 5 * time.Second})
 			var lines []string
 			h.host.box(id).ran = func(r string) { lines = append(lines, r) }
 			c := h.call(id, tt.call)
@@ -64,7 +65,7 @@ func TestHookFormats(t *testing.T) {
 }
 
 func TestFormatLine(t *testing.T) {
-	hk := &Hook{Command: []string{"f"}}
+	hk := &hook.Hook{Command: []string{"f"}}
 	for _, file := range []string{"/workspace/\xff.go", "relative.go", ""} {
 		if line, err := formatLine(hk, file); err == nil {
 			t.Errorf("%q: %s", file, line)
@@ -77,7 +78,7 @@ func TestFormatLine(t *testing.T) {
 }
 
 func TestHookWhoseConnectionBreaks(t *testing.T) {
-	h, _, id := hooked(t, Hook{On: HookFileEdited, Command: []string{"x; hold;"}, Timeout: 5 * time.Second})
+	h, _, id := hooked(t, hook.Hook{On: hook.FileEdited, Command: []string{"x; hold;"}, Timeout: 5 * time.Second})
 	box := h.host.box(id)
 	r := client.CallCreate{Tool: "write", Input: json.RawMessage(`{"file_path":"a.go","content":"x"}`), WaitMillis: new(int64)}
 	c := h.call(id, r)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/hook"
 )
 
 // TestRealHooks runs formatters where they belong, in a real sandbox: as the
@@ -16,10 +17,10 @@ func TestRealHooks(t *testing.T) {
 	h := newRealHouse(t)
 	m := openReal(t, h)
 	set := *m.settings.Load()
-	format := func(path string, open bool, command ...string) Hook {
-		return Hook{On: HookFileEdited, Command: command, Match: map[string]string{"path": path}, FailOpen: open, Timeout: 30 * time.Second}
+	format := func(path string, open bool, command ...string) hook.Hook {
+		return hook.Hook{On: hook.FileEdited, Command: command, Match: map[string]string{"path": path}, FailOpen: open, Timeout: 30 * time.Second}
 	}
-	set.Hooks = []Hook{
+	set.Hooks = []hook.Hook{
 		format("*.up", false, "sed", "-i", "s/a/A/g"),
 		format("*.same", false, "true"),
 		format("*.who", false, "sh", "-c", `id -u > "$1"; pwd >> "$1"`, "sh"),
@@ -27,7 +28,7 @@ func TestRealHooks(t *testing.T) {
 		format("*.open", true, "no-such-formatter"),
 		format("*.slow", false, "sh", "-c", "sleep 100"),
 		format("*.loud", false, "cat", "/dev/zero", "{file}"),
-		{On: HookCallBefore, Command: []string{program(t, `case $(cat) in *forbidden*) echo '{"action":"deny","reason":"it is forbidden"}';; *) echo '{"action":"allow"}';; esac`)}, Timeout: time.Minute},
+		{On: hook.CallBefore, Command: []string{program(t, `case $(cat) in *forbidden*) echo '{"action":"deny","reason":"it is forbidden"}';; *) echo '{"action":"allow"}';; esac`)}, Timeout: time.Minute},
 	}
 	set.Hooks[5].Timeout = time.Second
 	m.Reload(set)

@@ -5,30 +5,31 @@ import (
 	"errors"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/hook"
 )
 
 // hooksCreated runs the hooks of session.created, when the sandbox is there and
 // before anybody can make a call in it. An error is why there must be no session.
 func (s *Session) hooksCreated(ctx context.Context) error {
-	e := s.hookEvent(HookSessionCreated)
-	for _, h := range s.m.hooksFor(HookSessionCreated, aboutOf(e)) {
+	e := s.hookEvent(hook.SessionCreated)
+	for _, h := range s.m.hooksFor(hook.SessionCreated, e.About()) {
 		a, err := s.m.runHook(ctx, h, e)
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case err != nil && h.FailOpen:
-			s.log.Warn("the session begins without its hook", "hook", h.name())
+			s.log.Warn("the session begins without its hook", "hook", h.Name())
 		case err != nil:
 			return refusedByHook(h, err.Error(), "its hook must work before sessions can be made; the daemon's log says more")
-		case a.deny:
-			return refusedByHook(h, a.reason, "ask for a session that the hook allows")
+		case a.Deny:
+			return refusedByHook(h, a.Reason, "ask for a session that the hook allows")
 		}
 	}
 	return nil
 }
 
-func refusedByHook(h *Hook, why, hint string) error {
-	e := &client.Error{Code: client.CodeDenied, Message: "the session was refused by hook " + h.name(), Hint: hint}
+func refusedByHook(h *hook.Hook, why, hint string) error {
+	e := &client.Error{Code: client.CodeDenied, Message: "the session was refused by hook " + h.Name(), Hint: hint}
 	if why != "" {
 		e.Message += ": " + why
 	}
@@ -39,10 +40,10 @@ func refusedByHook(h *Hook, why, hint string) error {
 // its end is on record. There is nothing left that a failure could refuse. They
 // run to their end or timeout also when whoever ended the session goes away.
 func (s *Session) hooksEnded() {
-	e := s.hookEvent(HookSessionEnded)
-	for _, h := range s.m.hooksFor(HookSessionEnded, aboutOf(e)) {
-		if _, err := s.m.runHook(context.Background(), h, e); err != nil && !errors.As(err, new(*programError)) {
-			s.log.Error("run a hook", "hook", h.name(), "error", err)
+	e := s.hookEvent(hook.SessionEnded)
+	for _, h := range s.m.hooksFor(hook.SessionEnded, e.About()) {
+		if _, err := s.m.runHook(context.Background(), h, e); err != nil && !errors.As(err, new(*hook.Error)) {
+			s.log.Error("run a hook", "hook", h.Name(), "error", err)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/hook"
 )
 
 func TestHookSessionCreated(t *testing.T) {
@@ -27,9 +28,9 @@ func TestHookSessionCreated(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			h := newHouse(t)
-			hk := hook(t, HookSessionCreated, tt.script)
+			hk := scripted(t, hook.SessionCreated, tt.script)
 			hk.FailOpen = tt.open
-			h.set.Hooks = []Hook{hk}
+			h.set.Hooks = []hook.Hook{hk}
 			h.open()
 			s, err := h.m.Create(t.Context(), alice, client.SessionCreate{Name: "n", Token: true})
 			if tt.message == "" {
@@ -47,28 +48,28 @@ func TestHookSessionCreated(t *testing.T) {
 			}
 		})
 	}
-	var e hookEvent
+	var e hook.Event
 	text, err := os.ReadFile(dir + "/event")
 	if err == nil {
 		err = json.Unmarshal(text, &e)
 	}
-	if err != nil || e.Event != HookSessionCreated || e.Session.Name != "n" || e.Session.State != client.SessionCreating || e.Call != nil || strings.Contains(string(text), auth.TokenPrefix) {
+	if err != nil || e.Event != hook.SessionCreated || e.Session.Name != "n" || e.Session.State != client.SessionCreating || e.Call != nil || strings.Contains(string(text), auth.TokenPrefix) {
 		t.Errorf("%v: %s", err, text)
 	}
 }
 
 func TestHookSessionEnded(t *testing.T) {
 	dir := t.TempDir()
-	h, o, id := hooked(t, hook(t, HookSessionEnded, "cat > "+dir+"/event; exit 1"))
+	h, o, id := hooked(t, scripted(t, hook.SessionEnded, "cat > "+dir+"/event; exit 1"))
 	if _, err := h.m.End(t.Context(), alice, id, EndOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	var e hookEvent
+	var e hook.Event
 	text, err := os.ReadFile(dir + "/event")
 	if err == nil {
 		err = json.Unmarshal(text, &e)
 	}
-	if err != nil || e.Event != HookSessionEnded || e.Session.State != client.SessionEnded || e.Session.Reason == "" {
+	if err != nil || e.Event != hook.SessionEnded || e.Session.State != client.SessionEnded || e.Session.Reason == "" {
 		t.Errorf("%v: %s", err, text)
 	}
 	if !o.of("session.ended failed") {

@@ -10,17 +10,15 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/hook"
 	"github.com/toold/toold/internal/policy"
-	"github.com/toold/toold/internal/testrig"
 )
 
 // program writes a shell script and gives its path.
@@ -33,9 +31,9 @@ func program(t testing.TB, script string) string {
 	return path
 }
 
-// hook is a hook with a script as its program.
-func hook(t testing.TB, on, script string) Hook {
-	return Hook{On: on, Command: []string{program(t, script)}, Timeout: time.Minute}
+// scripted is a hook with a script as its program.
+func scripted(t testing.TB, on, script string) hook.Hook {
+	return hook.Hook{On: on, Command: []string{program(t, script)}, Timeout: time.Minute}
 }
 
 // told is an auditor and an observer of hooks.
@@ -96,7 +94,7 @@ func (o hookObserver) Hooked(on, outcome string, _ time.Duration) {
 func sha(p []byte) [32]byte { return sha256.Sum256(p) }
 
 // hooked is a house with hooks and an audit log, and a session in it.
-func hooked(t *testing.T, hooks ...Hook) (*house, *told, string) {
+func hooked(t *testing.T, hooks ...hook.Hook) (*house, *told, string) {
 	t.Helper()
 	h := newHouse(t)
 	h.set.Hooks = hooks
@@ -109,7 +107,7 @@ func hooked(t *testing.T, hooks ...Hook) (*house, *told, string) {
 // A call is in the store before a hook hears of it.
 func TestHookAfterTheRecord(t *testing.T) {
 	ran := filepath.Join(t.TempDir(), "ran")
-	h, _, s := hooked(t, hook(t, HookCallBefore, "touch "+ran+`; echo '{"action":"allow"}'`))
+	h, _, s := hooked(t, scripted(t, hook.CallBefore, "touch "+ran+`; echo '{"action":"allow"}'`))
 	pending := 0
 	h.m.store.OnEvents(func(events []client.Event) {
 		for _, e := range events {
@@ -182,7 +180,7 @@ func TestHookBefore(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			hk := hook(t, HookCallBefore, tt.script)
+			hk := scripted(t, hook.CallBefore, tt.script)
 			hk.FailOpen = tt.open
 			if tt.timeout > 0 {
 				hk.Timeout = tt.timeout
@@ -204,7 +202,7 @@ func TestHookBefore(t *testing.T) {
 			if !strings.Contains(text, tt.message) || strings.Contains(text, "s3cret") {
 				t.Errorf("got %q, want %q", text, tt.message)
 			}
-			if tt.outcome != "" && !o.of(HookCallBefore+" "+tt.outcome) {
+			if tt.outcome != "" && !o.of(hook.CallBefore+" "+tt.outcome) {
 				t.Errorf("observers were told %q, want %s", o.hooks, tt.outcome)
 			}
 			ran := slices.ContainsFunc(h.host.box(id).runs, func(r string) bool { return r == c.ID })
@@ -221,7 +219,7 @@ func TestHookBefore(t *testing.T) {
 
 func TestHookCannotBeRun(t *testing.T) {
 	for _, command := range [][]string{nil, {"/no/such/program"}, {"/etc/passwd"}, {"/"}} {
-		h, _, id := hooked(t, Hook{On: HookCallBefore, Command: command, Timeout: time.Minute})
+		h, _, id := hooked(t, hook.Hook{On: hook.CallBefore, Command: command, Timeout: time.Minute})
 		if c := h.call(id, bashCall("echo x")); c.Error == nil || c.Error.Code != client.CodeDenied || !strings.Contains(c.Error.Message, "could not be run") {
 			t.Errorf("%q: %+v", command, c.Error)
 		}
@@ -231,7 +229,7 @@ func TestHookCannotBeRun(t *testing.T) {
 // TestReplacedInputIsJudged: the input that a hook gives is what is judged,
 // recorded and run; a hook cannot get past the rules.
 func TestReplacedInputIsJudged(t *testing.T) {
-	h, o, id := hooked(t, hook(t, HookCallBefore, `case $(cat) in *"echo x"*) echo '{"action":"allow","input":{"command":"echo y"}}';; *) echo '{"action":"allow"}';; esac`))
+	h, o, id := hooked(t, scripted(t, hook.CallBefore, `case $(cat) in *"echo x"*) echo '{"action":"allow","input":{"command":"echo y"}}';; *) echo '{"action":"allow"}';; esac`))
 	c := h.call(id, bashCall("echo x"))
 	if c.Output != "y\n" || !strings.Contains(string(c.Input), "echo y") {
 		t.Errorf("it ran %s and printed %q", c.Input, c.Output)
@@ -257,7 +255,7 @@ func TestReplacedInputIsJudged(t *testing.T) {
 
 // TestTimeoutOfAReplacedInput: what is said of a timeout is about the input that ran.
 func TestTimeoutOfAReplacedInput(t *testing.T) {
-	h, _, id := hooked(t, hook(t, HookCallBefore,
+	h, _, id := hooked(t, scripted(t, hook.CallBefore,
 		`case $(cat) in *"echo x"*) echo '{"action":"allow","input":{"command":"echo y","timeout":999999999}}';; *) echo '{"action":"allow"}';; esac`))
 	const cut = "(timeout 999999999 was cut to "
 	if c := h.call(id, bashCall("echo x")); !strings.HasPrefix(c.Output, "y\n"+cut) {
@@ -274,7 +272,7 @@ func TestHookReads(t *testing.T) {
 	t.Setenv("TOOLD_SECRET", "s3cret")
 	dir := t.TempDir()
 	script := fmt.Sprintf(`cat > %[1]s/$$.json; env > %[1]s/env; pwd > %[1]s/pwd; ps -o pid=,pgid= $$ > %[1]s/ids; ls -l /proc/self/fd > %[1]s/fds; echo '{"action":"allow"}'`, dir)
-	h, _, id := hooked(t, hook(t, HookCallBefore, script))
+	h, _, id := hooked(t, scripted(t, hook.CallBefore, script))
 	r := bashCall("echo x")
 	r.Env, r.Agent, r.Extra = map[string]string{"TOKEN": "s3cret"}, "main", json.RawMessage(`{"a":1}`)
 	if c := h.call(id, r); c.Error != nil {
@@ -288,11 +286,11 @@ func TestHookReads(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var e hookEvent
+	var e hook.Event
 	if err := json.Unmarshal(text, &e); err != nil {
 		t.Fatal(err)
 	}
-	if e.Version != 1 || e.Event != HookCallBefore || e.Session.ID != id || e.Session.Tenant != "a" || e.Session.Labels["team"] != "x" || e.Session.OwnerUID != alice.UID ||
+	if e.Version != 1 || e.Event != hook.CallBefore || e.Session.ID != id || e.Session.Tenant != "a" || e.Session.Labels["team"] != "x" || e.Session.OwnerUID != alice.UID ||
 		e.Call == nil || e.Call.Tool != "bash" || string(e.Call.Input) != `{"command":"echo x"}` || e.Call.Agent != "main" || string(e.Call.Extra) != `{"a":1}` ||
 		e.Call.Permission == nil || e.Call.Permission.Verdict != "allow" || e.Result != nil || e.Time.IsZero() {
 		t.Errorf("the event is %s", text)
@@ -324,108 +322,8 @@ func TestHookReads(t *testing.T) {
 	}
 }
 
-// pidIn reads the process id that a script has written to a file, once it is there.
-func pidIn(t *testing.T, file string) int {
-	t.Helper()
-	var pid int
-	testrig.Eventually(t, "the script has said its process id", func() bool {
-		text, _ := os.ReadFile(file)
-		n, err := strconv.Atoi(strings.TrimSuffix(string(text), "\n"))
-		pid = n
-		return err == nil && strings.HasSuffix(string(text), "\n")
-	})
-	return pid
-}
-
-func awaitDead(t *testing.T, pid int) {
-	t.Helper()
-	testrig.Eventually(t, "the hook's child is dead", func() bool {
-		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		return err != nil || strings.Contains(string(stat), ") Z ") || errors.Is(syscall.Kill(pid, 0), syscall.ESRCH)
-	})
-}
-
-// TestHookGroupIsKilled: nothing of a hook lives on, whether it ended by itself
-// or not.
-func TestHookGroupIsKilled(t *testing.T) {
-	script := func(file, end string) []string {
-		return []string{program(t, fmt.Sprintf("sleep 1000 & echo $! > %s; %s", file, end))}
-	}
-	t.Run("ended", func(t *testing.T) {
-		file := filepath.Join(t.TempDir(), "pid")
-		if _, err := runProgram(t.Context(), script(file, "exit 0"), nil, time.Minute); err != nil {
-			t.Error(err)
-		}
-		awaitDead(t, pidIn(t, file))
-	})
-	t.Run("stopped", func(t *testing.T) {
-		file := filepath.Join(t.TempDir(), "pid")
-		ctx, cancel := context.WithCancelCause(t.Context())
-		failed := make(chan error, 1)
-		go func() {
-			_, err := runProgram(ctx, script(file, "sleep 1000"), nil, time.Minute)
-			failed <- err
-		}()
-		pid := pidIn(t, file)
-		cancel(errOver)
-		if err := <-failed; !errors.Is(err, errOver) {
-			t.Errorf("got %v", err)
-		}
-		awaitDead(t, pid)
-	})
-}
-
-// TestHookWhoseChildHoldsTheOutput: a process that left the group cannot hold the
-// call up by keeping the pipe open.
-func TestHookWhoseChildHoldsTheOutput(t *testing.T) {
-	if _, err := os.Stat("/usr/bin/setsid"); err != nil {
-		t.Skip("setsid is not installed")
-	}
-	file := filepath.Join(t.TempDir(), "pid")
-	t.Cleanup(func() { _ = syscall.Kill(pidIn(t, file), syscall.SIGKILL) })
-	h, _, id := hooked(t, hook(t, HookCallBefore, fmt.Sprintf(`setsid sh -c 'echo $$ > %[1]s; exec sleep 60' & until [ -s %[1]s ]; do sleep 0.01; done; echo '{"action":"allow"}'`, file)))
-	begun := time.Now()
-	if c := h.call(id, bashCall("echo x")); c.Error != nil {
-		t.Errorf("%v", c.Error)
-	}
-	if took := time.Since(begun); took > 40*time.Second {
-		t.Errorf("it took %s", took)
-	}
-}
-
-func TestHookMatches(t *testing.T) {
-	of := about{tool: "bash", tenant: "ci-1", profile: "build", path: "/workspace/a/b.go", relative: "a/b.go"}
-	tests := []struct {
-		match map[string]string
-		want  bool
-	}{
-		{nil, true},
-		{map[string]string{"tool": "bash"}, true},
-		{map[string]string{"tool": "ba*"}, true},
-		{map[string]string{"tool": "edit"}, false},
-		{map[string]string{"tool": "bash", "tenant": "ci-*", "profile": "build"}, true},
-		{map[string]string{"tool": "bash", "tenant": "x"}, false},
-		{map[string]string{"profile": "plan"}, false},
-		{map[string]string{"path": "*.go"}, true},
-		{map[string]string{"path": "a/*"}, true},
-		{map[string]string{"path": "/workspace/*"}, true},
-		{map[string]string{"path": "**/b.go"}, true},
-		{map[string]string{"path": "*.py"}, false},
-	}
-	for _, tt := range tests {
-		if got := (&Hook{Match: tt.match}).matches(of); got != tt.want {
-			t.Errorf("%v: got %t", tt.match, got)
-		}
-	}
-	outside := of
-	outside.path, outside.relative = "/tmp/b.py", ""
-	if (&Hook{Match: map[string]string{"path": "*.go"}}).matches(outside) {
-		t.Error("a file outside matched")
-	}
-}
-
 func TestHooksThatDoNotMatchDoNotRun(t *testing.T) {
-	hk := hook(t, HookCallBefore, `echo '{"action":"deny"}'`)
+	hk := scripted(t, hook.CallBefore, `echo '{"action":"deny"}'`)
 	hk.Match = map[string]string{"tool": "read"}
 	h, o, id := hooked(t, hk)
 	if c := h.call(id, bashCall("echo x")); c.Error != nil || !o.of() {
@@ -440,11 +338,11 @@ func TestHooksThatDoNotMatchDoNotRun(t *testing.T) {
 func TestHooksAtOnce(t *testing.T) {
 	m := &Manager{hookSlots: make(chan struct{}, 2), log: slog.New(slog.DiscardHandler)}
 	dir := t.TempDir()
-	hk := hook(t, HookCallAfter, fmt.Sprintf(`touch %[1]s/$$; ls %[1]s | wc -l >> %[1]s.n; sleep 0.05; rm %[1]s/$$`, dir))
+	hk := scripted(t, hook.CallAfter, fmt.Sprintf(`touch %[1]s/$$; ls %[1]s | wc -l >> %[1]s.n; sleep 0.05; rm %[1]s/$$`, dir))
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
-			if _, err := m.runHook(t.Context(), &hk, &hookEvent{}); err != nil {
+			if _, err := m.runHook(t.Context(), &hk, &hook.Event{}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -463,23 +361,7 @@ func TestHooksAtOnce(t *testing.T) {
 	cancel(errOver)
 	m.hookSlots <- struct{}{}
 	m.hookSlots <- struct{}{}
-	if _, err := m.runHook(ctx, &hk, &hookEvent{}); !errors.Is(err, errOver) {
+	if _, err := m.runHook(ctx, &hk, &hook.Event{}); !errors.Is(err, errOver) {
 		t.Errorf("got %v", err)
 	}
-}
-
-// FuzzHookAnswer: whatever a hook prints, it is read without a panic, and what
-// lets a call through says so in so many words.
-func FuzzHookAnswer(f *testing.F) {
-	for _, s := range []string{"", "{}", `{"action":"allow"}`, `{"action":"deny","reason":"x"}`, `{"action":"allow","input":{"command":"x"}}`, `{"output":"x"}`, `{"action":"allow"`, `[]`} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, s string) {
-		for on := range answerKeys {
-			a, err := readAnswer(on, []byte(s))
-			if err == nil && on == HookCallBefore && !a.deny && !strings.Contains(s, "all") && !strings.Contains(s, `\u`) {
-				t.Errorf("%q lets a call through", s)
-			}
-		}
-	})
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/hook"
 	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/testrig"
 )
@@ -275,7 +276,7 @@ func TestHistoryIsBounded(t *testing.T) {
 func TestLoopsOfReplacedInputs(t *testing.T) {
 	h, _ := looping(t, loopsDenied)
 	set := *h.m.settings.Load()
-	set.Hooks = []Hook{hook(t, HookCallBefore, `echo '{"action":"allow","input":{"command":"echo y"}}'`)}
+	set.Hooks = []hook.Hook{scripted(t, hook.CallBefore, `echo '{"action":"allow","input":{"command":"echo y"}}'`)}
 	h.m.Reload(set)
 	s := h.create(alice, client.SessionCreate{})
 	for i := 1; i <= 3; i++ {

@@ -14,6 +14,7 @@ import (
 	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/call/output"
 	"github.com/toold/toold/internal/event"
+	"github.com/toold/toold/internal/hook"
 	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/store"
@@ -97,7 +98,7 @@ type Settings struct {
 	Policy    *policy.Set // nil: policy.Default
 	Approvals Approvals
 	Loop      policy.LoopConfig
-	Hooks     []Hook
+	Hooks     []hook.Hook
 	Opaque    string // [tools.bash] opaque: rule, ask or deny; "" = rule
 
 	// ProfileTruncate is Truncate for the profiles that have their own.
@@ -116,24 +117,6 @@ type Approvals struct {
 	// standard input, a client.ApprovalAnswer from its standard output. Whatever
 	// goes wrong is a rejection.
 	Command []string
-}
-
-// The moments at which hooks run.
-const (
-	HookCallBefore     = "call.before"
-	HookCallAfter      = "call.after"
-	HookSessionCreated = "session.created"
-	HookSessionEnded   = "session.ended"
-	HookFileEdited     = "file.edited"
-)
-
-// Hook is one [[hook]].
-type Hook struct {
-	On       string
-	Command  []string
-	Match    map[string]string // tool, tenant, profile, path …: wildcards; all must match
-	Timeout  time.Duration
-	FailOpen bool
 }
 
 // Tenant is one [tenant.NAME].

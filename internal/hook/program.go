@@ -1,4 +1,4 @@
-package session
+package hook
 
 import (
 	"bytes"
@@ -14,12 +14,15 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/internal/plain"
 )
 
 // Bounds of what a host program of the configuration may say.
 const (
 	maxProgramAnswer = 8 << 20 // bytes on standard output
 	maxProgramErrors = 4 << 10 // bytes of standard error that are kept, the last ones
+	maxName          = 80      // bytes of a name that are shown
 )
 
 // programDrain is how long the output of a program is read after it ended: what
@@ -35,23 +38,25 @@ var programEnv = []string{
 	"LANG=C.UTF-8",
 }
 
-// programError is why a host program gave no answer.
-type programError struct {
+// Error is why a host program gave no answer, or a formatter did not do its work.
+type Error struct {
 	program string
 	what    string // for people and models: nothing that the program has said
-	stderr  string // the end of what it complained about; for the log alone
-	said    string // the end of what it printed inside the sandbox; for the caller alone
+	// Stderr is the end of what it complained about; for the log alone.
+	Stderr string
+	// Said is the end of what it printed inside the sandbox; for the caller alone.
+	Said string
 }
 
 // Error implements error.
-func (e *programError) Error() string { return e.program + " " + e.what }
+func (e *Error) Error() string { return e.program + " " + e.what }
 
-// note is the error with what the program said, for who may read that anyway.
-func (e *programError) note() string {
-	if e.said == "" {
+// Note is the error with what the program said, for who may read that anyway.
+func (e *Error) Note() string {
+	if e.Said == "" {
 		return e.Error()
 	}
-	return e.Error() + ": " + e.said
+	return e.Error() + ": " + e.Said
 }
 
 // programName is what a host program is called in messages and in the audit log.
@@ -59,29 +64,29 @@ func programName(argv []string) string {
 	if len(argv) == 0 {
 		return "(no command)"
 	}
-	return shown(filepath.Base(argv[0]))
+	return plain.Cut(filepath.Base(argv[0]), maxName)
 }
 
-// runProgram runs a program of the configuration on the host, as the daemon's
+// Run runs a program of the configuration on the host, as the daemon's
 // user, and gives what it wrote to its standard output. It gets stdin, an
 // environment of three variables, / as its directory and a process group of its
 // own, which is killed when the program has ended, when timeout has passed, or
-// when ctx ends. An error is a *programError, or ctx's cause.
-func runProgram(ctx context.Context, argv []string, stdin []byte, timeout time.Duration) ([]byte, error) {
+// when ctx ends. An error is an *Error, or ctx's cause.
+func Run(ctx context.Context, argv []string, stdin []byte, timeout time.Duration) ([]byte, error) {
 	name := programName(argv)
 	if len(argv) == 0 {
-		return nil, &programError{program: name, what: "could not be run: no command is configured"}
+		return nil, &Error{program: name, what: "could not be run: no command is configured"}
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, errProgramTime)
 	defer cancel()
 	var out capped
-	var complaints lastBytes
+	var complaints Tail
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Dir, cmd.Env, cmd.WaitDelay = "/", programEnv, programDrain
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(stdin), &out, &complaints
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	err := runInGroup(ctx, cmd)
-	fail := &programError{program: name, stderr: complaints.String()}
+	fail := &Error{program: name, Stderr: complaints.String()}
 	var exit *exec.ExitError
 	switch {
 	case errors.Is(context.Cause(ctx), errProgramTime):
@@ -93,7 +98,7 @@ func runProgram(ctx context.Context, argv []string, stdin []byte, timeout time.D
 	case errors.As(err, &exit):
 		fail.what = "failed: " + exit.ProcessState.String()
 	case err != nil && !errors.Is(err, exec.ErrWaitDelay):
-		fail.what = "could not be run: " + rootText(err)
+		fail.what = "could not be run: " + plain.Cause(err)
 	default:
 		return out.buf.Bytes(), nil
 	}
@@ -135,14 +140,6 @@ func runInGroup(ctx context.Context, cmd *exec.Cmd) error {
 	return cmd.Wait()
 }
 
-// rootText is the innermost error's text: the system's own words.
-func rootText(err error) string {
-	for inner := errors.Unwrap(err); inner != nil; inner = errors.Unwrap(err) {
-		err = inner
-	}
-	return err.Error()
-}
-
 // capped keeps what is written to it up to maxProgramAnswer. At the bound the
 // writer gets an error, which ends the program by SIGPIPE.
 type capped struct {
@@ -159,11 +156,11 @@ func (c *capped) Write(p []byte) (int, error) {
 	return c.buf.Write(p)
 }
 
-// lastBytes keeps the end of what is written to it.
-type lastBytes struct{ b []byte }
+// Tail keeps the end of what is written to it, 4 KiB.
+type Tail struct{ b []byte }
 
 // Write implements io.Writer.
-func (l *lastBytes) Write(p []byte) (int, error) {
+func (l *Tail) Write(p []byte) (int, error) {
 	l.b = append(l.b, p[max(0, len(p)-maxProgramErrors):]...)
 	if over := len(l.b) - maxProgramErrors; over > 0 {
 		l.b = append(l.b[:0], l.b[over:]...)
@@ -172,6 +169,6 @@ func (l *lastBytes) Write(p []byte) (int, error) {
 }
 
 // String gives it as text on as many lines as it had.
-func (l *lastBytes) String() string {
+func (l *Tail) String() string {
 	return strings.TrimSpace(strings.ToValidUTF8(string(l.b), "\uFFFD"))
 }

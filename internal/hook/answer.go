@@ -1,4 +1,4 @@
-package session
+package hook
 
 import (
 	"bytes"
@@ -11,13 +11,30 @@ import (
 	"github.com/toold/toold/internal/strictjson"
 )
 
-// hookAnswer is what a hook says.
-type hookAnswer struct {
-	deny   bool
-	reason string
-	input  json.RawMessage // call.before: instead of the input that it was shown
-	output *string         // call.after: instead of the output that it was shown
+// Answer is what a hook says.
+type Answer struct {
+	Deny   bool
+	Reason string          // for who is denied; at most 16 KiB
+	Input  json.RawMessage // CallBefore: instead of the input that it was shown
+	Output *string         // CallAfter: instead of the output that it was shown
 }
+
+// Outcome is what came of a hook, for metrics: ok, denied, replaced, or failed where there
+// is no answer.
+func (a *Answer) Outcome() string {
+	switch {
+	case a == nil:
+		return "failed"
+	case a.Deny:
+		return "denied"
+	case a.Input != nil || a.Output != nil:
+		return "replaced"
+	}
+	return "ok"
+}
+
+// maxReason is the longest reason, in bytes.
+const maxReason = 16 << 10
 
 // maxHookOutput is the longest output, in bytes, that a hook may put into the
 // place of a call's.
@@ -25,31 +42,31 @@ const maxHookOutput = 1 << 20
 
 // answerKeys are the keys that an answer to each event may have.
 var answerKeys = map[string][]string{
-	HookCallBefore:     {"action", "reason", "input"},
-	HookCallAfter:      {"output"},
-	HookSessionCreated: {"action", "reason"},
-	HookSessionEnded:   nil,
+	CallBefore:     {"action", "reason", "input"},
+	CallAfter:      {"output"},
+	SessionCreated: {"action", "reason"},
+	SessionEnded:   nil,
 }
 
 // readAnswer reads a hook's answer. Only a hook that decides about a call has to
 // give one; for the others silence is consent. Everything that is not exactly
 // an answer is an error: half an answer must not let a call through.
-func readAnswer(on string, text []byte) (*hookAnswer, error) {
+func readAnswer(on string, text []byte) (*Answer, error) {
 	text = bytes.TrimSpace(text)
 	if len(text) == 0 {
-		if on == HookCallBefore {
+		if on == CallBefore {
 			return nil, errors.New(`it is empty; {"action": "allow"} lets the call go on`)
 		}
-		return &hookAnswer{}, nil
+		return &Answer{}, nil
 	}
 	fields, err := exactObject(text, answerKeys[on])
 	if err != nil {
 		return nil, err
 	}
-	a := &hookAnswer{}
-	a.input, _ = fields["input"].(json.RawMessage)
+	a := &Answer{}
+	a.Input, _ = fields["input"].(json.RawMessage)
 	var action string
-	for key, to := range map[string]any{"action": &action, "reason": &a.reason, "output": &a.output} {
+	for key, to := range map[string]any{"action": &action, "reason": &a.Reason, "output": &a.Output} {
 		raw, ok := fields[key].(json.RawMessage)
 		if !ok {
 			continue
@@ -62,24 +79,24 @@ func readAnswer(on string, text []byte) (*hookAnswer, error) {
 }
 
 // check checks the parts of an answer against each other.
-func (a *hookAnswer) check(on, action string) error {
-	a.reason = strings.TrimSpace(plain.Cut(a.reason, maxNote))
+func (a *Answer) check(on, action string) error {
+	a.Reason = strings.TrimSpace(plain.Cut(a.Reason, maxReason))
 	switch action {
 	case "allow":
 	case "deny":
-		a.deny = true
-		if a.input != nil {
+		a.Deny = true
+		if a.Input != nil {
 			return errors.New(`"deny" and an "input" go together in no way`)
 		}
 	case "":
-		if on == HookCallBefore {
+		if on == CallBefore {
 			return errors.New(`"action" is missing; it is "allow" or "deny"`)
 		}
 	default:
-		return fmt.Errorf(`"action" is %q and not "allow" or "deny"`, shown(action))
+		return fmt.Errorf(`"action" is %q and not "allow" or "deny"`, plain.Cut(action, maxName))
 	}
-	if a.output != nil && len(*a.output) > maxHookOutput {
-		return fmt.Errorf(`"output" has %d bytes; at most %d`, len(*a.output), maxHookOutput)
+	if a.Output != nil && len(*a.Output) > maxHookOutput {
+		return fmt.Errorf(`"output" has %d bytes; at most %d`, len(*a.Output), maxHookOutput)
 	}
 	return nil
 }
@@ -100,7 +117,7 @@ func exactObject(text []byte, keys []string) (map[string]any, error) {
 	}
 	switch err.Kind {
 	case strictjson.Unknown:
-		return nil, fmt.Errorf("key %q is none of an answer to this event", shown(err.Key))
+		return nil, fmt.Errorf("key %q is none of an answer to this event", plain.Cut(err.Key, maxName))
 	case strictjson.Twice:
 		return nil, fmt.Errorf("key %q stands twice", err.Key)
 	case strictjson.Trailing:
