@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"maps"
 	"slices"
 
@@ -50,8 +49,8 @@ func permissionNames(r *tool.Registry) []string {
 		if !ok {
 			continue
 		}
-		for _, q := range def.Access(json.RawMessage("{}"), nil).Requests {
-			names[q.Permission] = true
+		for _, p := range def.Permissions() {
+			names[p] = true
 		}
 	}
 	return slices.Sorted(maps.Keys(names))

@@ -189,7 +189,7 @@ func TestRequests(t *testing.T) {
 			{Permission: "edit", Pattern: "link", Path: "/srv/data/file", Save: "/srv/data/file"},
 			{Permission: PermissionExternal, Pattern: "link", Path: "/srv/data/file", Save: "/srv/data/*"},
 		}},
-		{"a search", []tool.Request{{Permission: "grep", Pattern: "x", Path: "a"}}, []Request{
+		{"a search", []tool.Request{{Permission: "grep", Pattern: "x", Path: "a", Search: true}}, []Request{
 			{Permission: "grep", Pattern: "x"},
 			{Permission: "grep", Pattern: "a", Path: "/workspace/a", Relative: "a", Save: "a"},
 		}},

@@ -107,7 +107,7 @@ func requestOf(permission, text string) Request {
 	if !slices.Contains(onPaths, permission) && (permission != "grep" || !strings.Contains(text, "/")) {
 		path = ""
 	}
-	return lexical(Workspace, "").Requests(tool.Access{Requests: []tool.Request{{Permission: permission, Pattern: text, Path: path}}})[0]
+	return lexical(Workspace, "").Requests(tool.Access{Requests: []tool.Request{{Permission: permission, Pattern: text, Path: path, Search: permission == "grep" || permission == "glob"}}})[0]
 }
 
 func TestFacts(t *testing.T) {

@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"encoding/json"
 	"path"
 	"slices"
 	"strings"
@@ -44,15 +43,13 @@ const (
 // runs the commands of bash, as for Access; mounts are those of the session, as in
 // Places, none where no session is meant.
 func AsWritten(inv *tool.Invocation, shell []string, worktree string, mounts ...string) []Request {
-	var in struct {
-		Workdir string `json:"workdir"`
+	workdir := ""
+	if in, ok := inv.Input.(tool.Placed); ok {
+		workdir = in.Workdir()
 	}
-	if json.Unmarshal(inv.Input, &in) != nil {
-		in.Workdir = "" // a tool's whose field of this name is something else
-	}
-	places := lexical(worktree, in.Workdir)
+	places := lexical(worktree, workdir)
 	places.Mounts = mounts
-	return places.Requests(inv.Tool.Access(inv.Input, shell))
+	return places.Requests(inv.Input.Access(shell))
 }
 
 // lexical are the places of AsWritten. workdir is the directory that a call asks
@@ -96,7 +93,7 @@ func (m *mapping) add(r *tool.Request) {
 			q.Opaque, q.Unknown, q.Why, q.Save = true, true, whyRuntime, ""
 		}
 		m.all = append(m.all, q)
-		if searches(r.Permission) {
+		if r.Search {
 			// It searches all of the worktree.
 			m.all = append(m.all, Request{Permission: r.Permission, Pattern: ".", Path: m.Worktree, Relative: "."})
 		}
@@ -105,7 +102,7 @@ func (m *mapping) add(r *tool.Request) {
 	to, ok := m.Resolve(r.Path)
 	ok = ok && (!r.Write || !ofProcess(to.Path))
 	if !r.Outside {
-		if searches(r.Permission) {
+		if r.Search {
 			// What is looked for, and where.
 			m.all = append(m.all, q)
 			q = Request{Permission: r.Permission, Pattern: r.Path}
@@ -115,10 +112,6 @@ func (m *mapping) add(r *tool.Request) {
 	}
 	m.leave(r, to, ok)
 }
-
-// searches reports whether requests with a permission have the text that is
-// looked for, beside the place where.
-func searches(permission string) bool { return permission == "glob" || permission == "grep" }
 
 // Why requests on paths are opaque.
 const (

@@ -120,11 +120,11 @@ func (a *approvals) endLost(ctx context.Context) error {
 func (a *approvals) add(p *pending) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	session, tenant, bytes := 0, 0, len(p.j.inv.Input)
+	session, tenant, bytes := 0, 0, len(p.j.inv.JSON)
 	for _, o := range a.pending {
 		if o.row.Tenant == p.row.Tenant {
 			tenant++
-			bytes += len(o.j.inv.Input)
+			bytes += len(o.j.inv.JSON)
 		}
 		if o.c.s == p.c.s {
 			session++

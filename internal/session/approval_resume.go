@@ -7,6 +7,7 @@ import (
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/store"
+	"github.com/toold/toold/internal/tool"
 )
 
 // askedOf finds the approvals that calls of an earlier daemon waited for, by
@@ -27,15 +28,12 @@ func (s *Session) askedOf(ctx context.Context) (map[string]*store.Approval, erro
 // ended, and reports whether it can. It cannot where a part of the call is gone:
 // the values of its environment are not stored, and what is uploaded or downloaded
 // ends with the request for it.
-func (s *Session) waitOn(c *call, asked *store.Approval) bool {
-	if len(asked.Env) > 0 || asked.Hidden {
+func (s *Session) waitOn(c *call, inv *tool.Invocation, asked *store.Approval) bool {
+	if len(asked.Env) > 0 || asked.Hidden || inv == nil || inv.Tool.Hidden {
 		return false
 	}
-	inv, err := s.m.tools.Parse(c.row.Tool, c.row.Input)
-	if err != nil {
-		return false // another version's tool
-	}
 	c.req = client.CallCreate{Key: c.row.Key, TimeoutMillis: asked.TimeoutMillis}
+	var err error
 	if c.timeout, c.wanted, err = s.deadline(&c.req, inv); err != nil {
 		return false
 	}

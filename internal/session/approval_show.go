@@ -1,13 +1,13 @@
 package session
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/store"
+	"github.com/toold/toold/internal/tool"
 	"github.com/toold/toold/internal/tool/shell"
 )
 
@@ -47,30 +47,20 @@ func describe(row *store.Approval, j *judgement) {
 		v.Pattern = d.shortened(v.Pattern, maxShownPattern)
 		row.Requests = append(row.Requests, v)
 	}
-	var in struct {
-		Command     *string `json:"command"`
-		Description string  `json:"description"`
-		Workdir     string  `json:"workdir"`
-		FilePath    string  `json:"file_path"`
-		Path        string  `json:"path"`
-		Stdin       string  `json:"stdin"`
+	whole := false
+	if in, ok := j.inv.Input.(tool.Visible); ok {
+		var parts map[string]string
+		parts, whole = in.Shown()
+		for name, text := range parts {
+			d.text(name, text)
+		}
 	}
-	if err := json.Unmarshal(j.inv.Input, &in); err != nil {
-		in.Command = nil // the input as it is, then
-	}
-	switch {
-	case in.Command != nil && j.inv.Tool.Name == "bash":
-		d.text("command", *in.Command)
-		d.text("stdin", in.Stdin)
-	case j.prep == nil || j.prep.Diff == "":
-		d.text("input", string(j.inv.Input))
+	if !whole && (j.prep == nil || j.prep.Diff == "") {
+		d.text("input", string(j.inv.JSON))
 	}
 	if j.prep != nil {
 		d.text("diff", j.prep.Diff)
 	}
-	d.text("description", in.Description)
-	d.text("workdir", in.Workdir)
-	d.text("path", in.FilePath+in.Path)
 	if len(row.Env) > 0 {
 		slices.Sort(row.Env)
 		d.meta["env"] = row.Env
@@ -91,7 +81,7 @@ func (j *judgement) shown() []Judged {
 	}
 	return slices.CompactFunc(asked, func(a, b Judged) bool {
 		p, q := &a.Request, &b.Request
-		return p.Permission == "bash" && q.Permission == "bash" && p.Opaque == q.Opaque && a.Rule == b.Rule && p.Save == q.Save &&
+		return p.Permission == tool.PermissionBash && q.Permission == tool.PermissionBash && p.Opaque == q.Opaque && a.Rule == b.Rule && p.Save == q.Save &&
 			shell.Canonical(p.Pattern) == shell.Canonical(q.Pattern)
 	})
 }

@@ -343,7 +343,7 @@ func TestStdinIsShown(t *testing.T) {
 	}
 	for input, want := range map[string]string{`{"command":"x","stdin":"y"}`: "bash_stdin", `{"command":"x","stdin":""}`: "bash", `{"command":"\"stdin\":"}`: "bash"} {
 		inv, err := h.m.tools.Parse("bash", json.RawMessage(input))
-		if err != nil || agentTool(inv, inv.Tool.Access(inv.Input, nil)) != want {
+		if err != nil || inv.AgentTool() != want {
 			t.Errorf("%s: %v", input, err)
 		}
 	}

@@ -289,7 +289,7 @@ func stateOf(c *call, j *judgement) []byte {
 	for _, v := range []string{c.s.tenant.name, c.s.id, c.id, j.inv.Tool.Name, c.profile} {
 		part([]byte(v))
 	}
-	part(j.inv.Input)
+	part(j.inv.JSON)
 	for _, v := range envList(c.req.Env) {
 		part([]byte(v))
 	}
@@ -310,7 +310,7 @@ func stateOf(c *call, j *judgement) []byte {
 // approvalRow makes the row of an approval.
 func (s *Session) approvalRow(c *call, j *judgement) store.Approval {
 	now := time.Now().UTC().Truncate(time.Millisecond)
-	sum := sha256.Sum256(j.inv.Input)
+	sum := sha256.Sum256(j.inv.JSON)
 	row := store.Approval{
 		Approval: client.Approval{
 			ID: s.m.store.NewID("apr_"), Tenant: s.tenant.name, SessionID: s.id, CallID: c.id,

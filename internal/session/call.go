@@ -58,7 +58,7 @@ func (s *Session) proceed(c *call, inv *tool.Invocation) {
 		}
 
 		// 4. Access: what does it name? Pure.
-		access := inv.Tool.Access(inv.Input, s.shell())
+		access := inv.Input.Access(s.shell())
 
 		// 5. Prepare: inside the sandbox and without effect, resolve what it
 		// names; 6. Judge: allow, deny, or wait until somebody has approved it.
@@ -170,15 +170,15 @@ func (s *Session) replace(c *call, inv *tool.Invocation, round int) *outcome {
 		err = c.flush()
 	}
 	if err == nil {
-		err = s.m.store.Write(func(tx *store.Tx) error { return tx.ReplaceInput(c.id, inv.Input) })
+		err = s.m.store.Write(func(tx *store.Tx) error { return tx.ReplaceInput(c.id, inv.JSON) })
 	}
 	if err != nil {
 		return s.notRun(c, err)
 	}
 	c.timeout, c.wanted = timeout, wanted
 	c.mu.Lock()
-	s.tenant.kept.Add(int64(len(inv.Input) - len(c.row.Input)))
-	c.row.Input = inv.Input
+	s.tenant.kept.Add(int64(len(inv.JSON) - len(c.row.Input)))
+	c.row.Input = inv.JSON
 	c.mu.Unlock()
 	return nil
 }
@@ -262,16 +262,14 @@ func (s *Session) deadline(r *client.CallCreate, inv *tool.Invocation) (_ time.D
 	}
 	wall := time.Duration(s.limits.Wall)
 	own := time.Duration(r.TimeoutMillis) * time.Millisecond
-	if inv.Tool.Name != "bash" {
+	timed, ok := inv.Input.(tool.Timed)
+	if !ok {
 		if own == 0 {
 			own = wall
 		}
 		return own, 0, nil
 	}
-	wanted, err := wantedTimeout(inv.Input)
-	if err != nil {
-		return 0, 0, err
-	}
+	wanted = timed.Timeout()
 	switch def := s.m.settings.Load().BashTimeout; {
 	case own > 0:
 		return own, wanted, nil
@@ -282,17 +280,6 @@ func (s *Session) deadline(r *client.CallCreate, inv *tool.Invocation) (_ time.D
 	default:
 		return def, 0, nil
 	}
-}
-
-// wantedTimeout is the timeout of an input of bash, in milliseconds; 0 = none.
-func wantedTimeout(input json.RawMessage) (int64, error) {
-	var in struct {
-		Timeout int64 `json:"timeout"`
-	}
-	if err := json.Unmarshal(input, &in); err != nil {
-		return 0, fmt.Errorf("read the input of bash: %w", err)
-	}
-	return in.Timeout, nil
 }
 
 // timeouts are the time that a call of bash was given, and the most that its input could
@@ -326,7 +313,7 @@ func (s *Session) prepare(c *call, inv *tool.Invocation, a tool.Access) (*run.Pr
 	if !a.Prepare {
 		return nil, nil
 	}
-	r := prepareRequest(s.request(c, inv, a, nil), a)
+	r := prepareRequest(s.request(c, inv, nil), inv, a)
 	l, err := s.current()
 	for err == nil {
 		var prep *run.Prepared
@@ -339,10 +326,10 @@ func (s *Session) prepare(c *call, inv *tool.Invocation, a tool.Access) (*run.Pr
 	return nil, err
 }
 
-// prepareRequest adds the paths that are to be resolved. Other tools than bash
-// resolve what their input names.
-func prepareRequest(r agent.Request, a tool.Access) agent.Request {
-	if r.Tool == run.BashName || r.Tool == run.StdinBashName {
+// prepareRequest adds the paths that are to be resolved, where the agent does not find
+// them in the input.
+func prepareRequest(r agent.Request, inv *tool.Invocation, a tool.Access) agent.Request {
+	if _, ok := inv.Input.(tool.Placed); ok {
 		r.Paths = a.Paths()
 		// What is not resolved is judged as leading anywhere.
 		r.Paths = r.Paths[:min(len(r.Paths), run.MaxPaths)]
@@ -351,21 +338,13 @@ func prepareRequest(r agent.Request, a tool.Access) agent.Request {
 }
 
 // request is what the agent is asked.
-func (s *Session) request(c *call, inv *tool.Invocation, a tool.Access, prep *run.Prepared) agent.Request {
+func (s *Session) request(c *call, inv *tool.Invocation, prep *run.Prepared) agent.Request {
 	return agent.Request{
-		CallID: c.id, Tool: agentTool(inv, a), Input: inv.Input,
+		CallID: c.id, Tool: inv.AgentTool(), Input: inv.JSON,
 		Settings: s.toolSettings(c, inv.Tool),
 		Env:      envList(c.req.Env), TimeoutMillis: c.timeout.Milliseconds(),
 		MaxOutput: c.maxOutput, Prepared: prep, Split: c.split,
 	}
-}
-
-// agentTool is the name by which the agent knows the tool of a call.
-func agentTool(inv *tool.Invocation, a tool.Access) string {
-	if a.Stdin {
-		return run.StdinBashName
-	}
-	return inv.Tool.Name
 }
 
 // toolSettings are what the tool's half in the sandbox has to know: its part of the
@@ -425,7 +404,7 @@ func (s *Session) leaveSlot(c *call) {
 func (s *Session) run(c *call, j *judgement) (*agent.Outcome, error) {
 	c.watchDeadline()
 	defer func() { c.stopWatch() }()
-	r := s.request(c, j.inv, j.access, j.prep)
+	r := s.request(c, j.inv, j.prep)
 	if j.prep != nil {
 		for _, t := range j.prep.Targets {
 			if t.Write {
@@ -434,7 +413,7 @@ func (s *Session) run(c *call, j *judgement) (*agent.Outcome, error) {
 		}
 	}
 	if j.provided || !j.bound && len(c.writes) > 0 {
-		r = askProvided(r, j.access, j.prep)
+		r = askProvided(r, j.inv, j.access, j.prep)
 	}
 	l, err := s.current()
 	if err != nil {

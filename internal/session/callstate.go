@@ -139,7 +139,7 @@ func (s *Session) record(c *call, inv *tool.Invocation) error {
 	now := c.clock.came.UTC().Truncate(time.Millisecond)
 	c.row = store.Call{
 		Call: client.Call{
-			ID: c.id, Key: c.req.Key, SessionID: s.id, Tool: inv.Tool.Name, Input: inv.Input,
+			ID: c.id, Key: c.req.Key, SessionID: s.id, Tool: inv.Tool.Name, Input: inv.JSON,
 			MessageID: c.req.MessageID, Agent: c.req.Agent, Model: c.req.Model, Extra: c.req.Extra, Typed: c.req.Typed,
 			Status: client.CallPending, Metadata: map[string]any{}, Time: client.CallTime{Queued: now},
 		},
@@ -253,7 +253,7 @@ func (s *Session) findTwin(c *call, hash []byte) error {
 // hashOf is over what a call asks for: tool, normalised input and environment.
 func hashOf(inv *tool.Invocation, env map[string]string) []byte {
 	h := sha256.New()
-	for _, part := range append([]string{inv.Tool.Name, string(inv.Input)}, envList(env)...) {
+	for _, part := range append([]string{inv.Tool.Name, string(inv.JSON)}, envList(env)...) {
 		fmt.Fprintf(h, "%d:%s", len(part), part)
 	}
 	return h.Sum(nil)

@@ -73,9 +73,9 @@ func (m *Manager) rulesOfFilter(p auth.Principal, f ToolFilter, row *store.Sessi
 
 // permissionOf is the permission that a tool needs whatever its input.
 func permissionOf(d *tool.Definition) string {
-	for _, r := range d.Access(json.RawMessage("{}"), nil).Requests {
-		if r.Permission != policy.PermissionExternal {
-			return r.Permission
+	for _, p := range d.Permissions() {
+		if p != policy.PermissionExternal {
+			return p
 		}
 	}
 	return d.Name

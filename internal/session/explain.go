@@ -42,7 +42,7 @@ func (m *Manager) Explain(ctx context.Context, p auth.Principal, r client.Policy
 		rules, err = m.rulesWithout(p.Tenant, v.Profile)
 		shell := m.settings.Load().Shell
 		requests = policy.AsWritten(inv, shell, policy.Workspace)
-		if len(inv.Tool.Access(inv.Input, shell).Paths()) > 0 {
+		if len(inv.Input.Access(shell).Paths()) > 0 {
 			v.Notes = append(v.Notes, "paths are taken as they stand: without a session there is nothing to resolve them in, and nothing mounted beside the worktree")
 		}
 	}
@@ -74,7 +74,7 @@ func (m *Manager) explainIn(ctx context.Context, p auth.Principal, session strin
 		return nil, nil, err
 	}
 	rules := s.rulesFor(v.Profile)
-	a := inv.Tool.Access(inv.Input, s.shell())
+	a := inv.Input.Access(s.shell())
 	if !a.Prepare {
 		return rules, s.requestsOf(inv, a, nil), nil
 	}
@@ -94,9 +94,9 @@ func (s *Session) lookUp(ctx context.Context, inv *tool.Invocation, a tool.Acces
 		return nil, err
 	}
 	return l.conn.Prepare(ctx, prepareRequest(agent.Request{
-		CallID: s.m.store.NewID("call_"), Tool: inv.Tool.Name, Input: inv.Input,
+		CallID: s.m.store.NewID("call_"), Tool: inv.Tool.Name, Input: inv.JSON,
 		Settings: s.m.settings.Load().ToolSettings[inv.Tool.Name], TimeoutMillis: explainTime.Milliseconds(),
-	}, a))
+	}, inv, a))
 }
 
 // rulesWithout gives the rules of a tenant and a profile, without a session's.

@@ -25,7 +25,7 @@ func (s *Session) hooksBefore(c *call, inv *tool.Invocation) (replaced *tool.Inv
 		return nil, nil
 	}
 	e := s.hookEventOf(hook.CallBefore, c, c.snapshot())
-	e.Call.Input = inv.Input
+	e.Call.Input = inv.JSON
 	hooks := s.m.hooksFor(hook.CallBefore, e.About())
 	if len(hooks) > 0 {
 		// They hear of the call, and may do something for it.
@@ -67,7 +67,7 @@ func (s *Session) replacement(h *hook.Hook, inv *tool.Invocation, a *hook.Answer
 		}
 		return nil, h.Failed("gave " + what)
 	}
-	if bytes.Equal(next.Input, inv.Input) {
+	if bytes.Equal(next.JSON, inv.JSON) {
 		return nil, nil
 	}
 	return next, nil
@@ -84,7 +84,7 @@ func (s *Session) deniedByHook(c *call, inv *tool.Invocation, h *hook.Hook, why,
 	// It is denied whether or not that can be written.
 	if err := s.decided(&Decision{
 		Time: time.Now().UTC(), Principal: c.by, Session: s.id, Call: c.id, Tool: inv.Tool.Name, Profile: c.profile,
-		InputHash: sha256.Sum256(inv.Input), Input: inv.Input, Verdict: v, Approver: by, Typed: c.row.Typed,
+		InputHash: sha256.Sum256(inv.JSON), Input: inv.JSON, Verdict: v, Approver: by, Typed: c.row.Typed,
 	}); err != nil {
 		s.log.Error("write a decision", "call", c.id, "error", err)
 	}

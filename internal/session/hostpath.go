@@ -27,7 +27,7 @@ func (s *Session) hostWorktree() (source, target string) {
 // its own at such a path.
 func (s *Session) translate(c *call, inv *tool.Invocation) {
 	source, target := s.hostWorktree()
-	if source == "" || !s.foreign(source) || !mentions(inv.Input, source) {
+	if source == "" || !s.foreign(source) || !mentions(inv.JSON, source) {
 		return
 	}
 	c.translated = inv.Rebase(source, target)

@@ -2,7 +2,6 @@ package session
 
 import (
 	"crypto/sha256"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"path"
@@ -41,7 +40,7 @@ type judgement struct {
 // call wants, and of the loop that it would be part of.
 func (s *Session) judge(c *call, inv *tool.Invocation, a tool.Access, prep *run.Prepared, loop *loopFound) *judgement {
 	j := &judgement{inv: inv, access: a, prep: prep, requests: s.requestsOf(inv, a, prep), loop: loop, session: s}
-	j.requests = append(j.requests, c.steered(inv, j.requests)...)
+	j.requests = append(j.requests, c.steered(a.Command, j.requests)...)
 	if loop != nil {
 		j.requests = append(j.requests, policy.Request{
 			Permission: policy.PermissionDoomLoop, Pattern: inv.Tool.Name, Save: inv.Tool.Name,
@@ -124,7 +123,7 @@ func (r *ruleset) judge(requests []policy.Request) (policy.Verdict, []Judged) {
 // configuration says.
 func (r *ruleset) judgeOne(one []policy.Request) policy.Verdict {
 	v := r.stack.Judge(one)
-	if !one[0].Opaque || one[0].Permission != "bash" || v.Action == policy.Deny {
+	if !one[0].Opaque || one[0].Permission != tool.PermissionBash || v.Action == policy.Deny {
 		return v
 	}
 	const why = "the command cannot be judged by its parts"
@@ -165,8 +164,8 @@ func rank(a policy.Action) int {
 // else of its parts than their text says, as an assignment in front of it would. Of
 // others, the requests do that already where they must. The session's environment
 // is its maker's, as the root is.
-func (c *call) steered(inv *tool.Invocation, requests []policy.Request) []policy.Request {
-	if inv.Tool.Name != "bash" {
+func (c *call) steered(command string, requests []policy.Request) []policy.Request {
+	if command == "" {
 		return nil
 	}
 	var sets []string
@@ -179,21 +178,15 @@ func (c *call) steered(inv *tool.Invocation, requests []policy.Request) []policy
 		return nil
 	}
 	for i := range requests {
-		if requests[i].Permission == "bash" {
+		if requests[i].Permission == tool.PermissionBash {
 			requests[i].Save = "" // it would be saved for other environments too
 		}
 	}
-	var in struct {
-		Command string `json:"command"`
-	}
-	if json.Unmarshal(inv.Input, &in) != nil {
-		in.Command = "" // never so after Parse
-	}
 	// Values are not shown. With a wildcard the text is that of no rule, so that
 	// only "*" allows it.
-	text := strings.Join(sets, "=* ") + "=* " + in.Command
+	text := strings.Join(sets, "=* ") + "=* " + command
 	why := "the call's environment sets " + strings.Join(sets, ", ") + ", which may change what programs do"
-	return []policy.Request{{Permission: "bash", Pattern: text, Opaque: true, Why: why}}
+	return []policy.Request{{Permission: tool.PermissionBash, Pattern: text, Opaque: true, Why: why}}
 }
 
 // shell runs the session's commands of bash.
@@ -219,7 +212,7 @@ func (s *Session) requestsOf(inv *tool.Invocation, a tool.Access, prep *run.Prep
 	if prep != nil {
 		targets = prep.Targets
 	}
-	if inv.Tool.Name == "bash" && len(targets) > 0 {
+	if _, ok := inv.Input.(tool.Placed); ok && len(targets) > 0 {
 		// The first is the working directory. A path may be written like it and
 		// lead elsewhere, since it begins there.
 		targets = targets[1:]
@@ -265,7 +258,7 @@ func (c *call) judged(action policy.Action, rule, approval string) {
 func (s *Session) decision(c *call, j *judgement) *Decision {
 	return &Decision{
 		Time: time.Now().UTC(), Principal: c.by, Session: s.id, Call: c.id, Tool: j.inv.Tool.Name, Profile: c.profile,
-		InputHash: sha256.Sum256(j.inv.Input), Input: j.inv.Input, Verdict: j.verdict, Requests: j.each,
+		InputHash: sha256.Sum256(j.inv.JSON), Input: j.inv.JSON, Verdict: j.verdict, Requests: j.each,
 		Provided: j.provided, Typed: c.row.Typed,
 	}
 }
@@ -337,7 +330,7 @@ func (j *judgement) what() string {
 	if r.Unknown {
 		return fmt.Sprintf("%s %q (%s)", r.Permission, name, r.Why)
 	}
-	if r.Opaque && r.Permission == "bash" {
+	if r.Opaque && r.Permission == tool.PermissionBash {
 		return fmt.Sprintf("%s %q, which cannot be judged by its parts (%s),", r.Permission, name, r.Why)
 	}
 	return fmt.Sprintf("%s %q", r.Permission, name)

@@ -243,13 +243,13 @@ func TestRequestsOf(t *testing.T) {
 		},
 		{
 			"a search",
-			tool.Request{Permission: "grep", Pattern: "TODO", Path: "src"},
+			tool.Request{Permission: "grep", Pattern: "TODO", Path: "src", Search: true},
 			[]run.Target{target("src", "/workspace/src", "dir")},
 			"grep TODO path= rel= save= opaque=false\ngrep src path=/workspace/src rel=src save=src opaque=false\n",
 		},
 		{
 			"a search of everything",
-			tool.Request{Permission: "grep", Pattern: "src/x"},
+			tool.Request{Permission: "grep", Pattern: "src/x", Search: true},
 			nil,
 			"grep src/x path= rel= save= opaque=false\ngrep . path=/workspace rel=. save= opaque=false\n",
 		},

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/toold/toold/internal/policy"
+	"github.com/toold/toold/internal/tool"
 	"github.com/toold/toold/internal/tool/run"
 	"github.com/toold/toold/internal/tool/run/readrule"
 )
@@ -19,7 +20,7 @@ func (s *Session) mayRead(profile, path string) policy.Verdict {
 	worktree := s.row.Worktree.Target
 	s.mu.Unlock()
 	v, _ := s.rulesFor(profile).judge([]policy.Request{{
-		Permission: "read", Pattern: path, Path: path, Relative: policy.RelativeTo(worktree, path),
+		Permission: tool.PermissionRead, Pattern: path, Path: path, Relative: policy.RelativeTo(worktree, path),
 	}})
 	return v
 }

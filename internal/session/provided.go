@@ -2,7 +2,6 @@ package session
 
 import (
 	"cmp"
-	"encoding/json"
 	"path"
 	"strings"
 
@@ -31,15 +30,12 @@ func (s *Session) provided(c *call, inv *tool.Invocation, a tool.Access) *run.Pr
 	s.mu.Unlock()
 	paths := a.Paths()
 	prep := &run.Prepared{Targets: make([]run.Target, 0, len(paths)+1)}
-	if inv.Tool.Name == "bash" {
-		var in struct {
-			Workdir string `json:"workdir"`
-		}
-		if len(paths) > run.MaxPaths || json.Unmarshal(inv.Input, &in) != nil {
+	if in, ok := inv.Input.(tool.Placed); ok {
+		if len(paths) > run.MaxPaths {
 			return nil
 		}
 		// Its Prepare resolves the working directory first.
-		asked := cmp.Or(in.Workdir, dir)
+		asked := cmp.Or(in.Workdir(), dir)
 		dir = lexical(dir, asked)
 		prep.Targets = append(prep.Targets, run.Target{Asked: asked, Path: dir})
 	} else if len(paths) != 1 {
@@ -96,8 +92,8 @@ func (s *Session) judgeFirst(c *call, inv *tool.Invocation, a tool.Access, loop 
 }
 
 // askProvided makes a request of Run one that prepares itself.
-func askProvided(r agent.Request, a tool.Access, prep *run.Prepared) agent.Request {
-	r = prepareRequest(r, a)
+func askProvided(r agent.Request, inv *tool.Invocation, a tool.Access, prep *run.Prepared) agent.Request {
+	r = prepareRequest(r, inv, a)
 	r.Prepared, r.Expect = nil, pathsOf(prep)
 	return r
 }

@@ -129,7 +129,7 @@ func TestProvided(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		prep := s.provided(&call{}, inv, inv.Tool.Access(inv.Input, nil))
+		prep := s.provided(&call{}, inv, inv.Input.Access(nil))
 		var got []string
 		if prep != nil {
 			got = pathsOf(prep)

@@ -156,7 +156,7 @@ func (s *Session) bury(ctx context.Context, calls []*store.Call, why string) err
 	s.row.Reason, s.fate = why, e.state
 	s.mu.Unlock()
 	err := s.eachCall(calls, func(r *store.Call) {
-		c := s.restore(r)
+		c, _ := s.restore(r)
 		o := s.lostOutcome()
 		if r.Status == client.CallPending {
 			o = neverSent()
@@ -185,9 +185,9 @@ func (s *Session) eachCall(calls []*store.Call, takeUp func(*store.Call)) error 
 // on to wait. One that was stored as running may have been: the agent knows, and
 // it is never sent again.
 func (s *Session) takeUp(r *store.Call, known map[string]agent.CallState, asked *store.Approval) {
-	c := s.restore(r)
+	c, inv := s.restore(r)
 	if r.Status == client.CallPending {
-		if asked == nil || !s.waitOn(c, asked) {
+		if asked == nil || !s.waitOn(c, inv, asked) {
 			s.finish(c, neverSent())
 		}
 		return
@@ -197,7 +197,7 @@ func (s *Session) takeUp(r *store.Call, known map[string]agent.CallState, asked 
 		s.finish(c, s.ended(c, nil, agent.ErrUnknownCall))
 		return
 	}
-	s.entitleAgain(c)
+	s.entitleAgain(c, inv)
 	s.open.Add(1)
 	s.tenant.calls.Add(1)
 	c.counted = true
@@ -210,8 +210,9 @@ func neverSent() *outcome {
 	return o
 }
 
-// restore makes a call from its row.
-func (s *Session) restore(r *store.Call) *call {
+// restore makes a call from its row. Without an invocation it is of a tool that there is
+// no more.
+func (s *Session) restore(r *store.Call) (*call, *tool.Invocation) {
 	c := s.newCall(client.CallCreate{Key: r.Key}, false, false)
 	c.cancel(nil)
 	c.id, c.row, c.started = r.ID, *r, r.Status == client.CallRunning
@@ -222,8 +223,11 @@ func (s *Session) restore(r *store.Call) *call {
 	if !ok {
 		def = &tool.Definition{Name: r.Tool, Truncate: output.Head}
 	}
-	if r.Tool == "bash" {
-		c.wanted, _ = wantedTimeout(r.Input) // what was stored has been read before
+	inv, err := s.m.tools.ParseHidden(r.Tool, r.Input)
+	if err != nil {
+		inv = nil
+	} else if in, ok := inv.Input.(tool.Timed); ok {
+		c.wanted = in.Timeout()
 	}
 	c.streams, c.paged, c.leavesOut = def.Streams, def.Paged, def.Shows != tool.ShowsNone
 	c.split = output.IsSplit(filepath.Join(s.outDir, c.id))
@@ -234,7 +238,7 @@ func (s *Session) restore(r *store.Call) *call {
 	c.told = c.out.Streams()
 	close(c.known)
 	s.m.calls.Store(c.id, c)
-	return c
+	return c, inv
 }
 
 // goOn is Session.Call from where an earlier daemon was: the call runs, or has

@@ -1,6 +1,9 @@
 package session
 
-import "github.com/toold/toold/internal/tool/run"
+import (
+	"github.com/toold/toold/internal/tool"
+	"github.com/toold/toold/internal/tool/run"
+)
 
 // entitle says what the call is about, before its result does.
 func (c *call) entitle(t string) {
@@ -26,11 +29,10 @@ func (s *Session) titleOf(j *judgement) string {
 }
 
 // entitleAgain is entitle for a call that an earlier daemon has judged.
-func (s *Session) entitleAgain(c *call) {
-	inv, err := s.m.tools.ParseHidden(c.row.Tool, c.row.Input)
-	if err != nil {
-		return // of a tool that there is no more
+func (s *Session) entitleAgain(c *call, inv *tool.Invocation) {
+	if inv == nil {
+		return
 	}
-	a := inv.Tool.Access(inv.Input, s.shell())
+	a := inv.Input.Access(s.shell())
 	c.entitle(s.titleOf(&judgement{access: a, prep: s.provided(c, inv, a)}))
 }

@@ -1,12 +1,18 @@
 package tool
 
-import (
-	"encoding/json"
-	"slices"
-)
+import "slices"
 
-// externalDirectory is the permission to reach what is not the session's own.
-const externalDirectory = "external_directory"
+// The permissions that calls of the built-in tools ask for. Most are called like a tool,
+// but what they allow is not one tool: "edit" is every change of a file.
+const (
+	PermissionBash     = "bash"
+	PermissionEdit     = "edit"
+	PermissionRead     = "read"
+	PermissionGlob     = "glob"
+	PermissionGrep     = "grep"
+	PermissionList     = "list"
+	PermissionExternal = "external_directory" // to reach what is not the session's own
+)
 
 // Paths are the distinct paths of a's requests: what a Prepare must resolve.
 func (a Access) Paths() []string {
@@ -44,50 +50,3 @@ func (b *accessBuilder) access() Access {
 		Prepare:  slices.ContainsFunc(b.requests, func(r Request) bool { return r.Path != "" }),
 	}
 }
-
-// named reads the strings that an Access looks at out of a normalised input.
-// Fields that are absent or of other types are "".
-func named(input json.RawMessage, names ...string) map[string]string {
-	var all map[string]json.RawMessage
-	out := make(map[string]string, len(names))
-	if json.Unmarshal(input, &all) != nil {
-		return out // not from Parse; the empty path and pattern match no allowance
-	}
-	for _, name := range names {
-		var s string
-		if json.Unmarshal(all[name], &s) == nil {
-			out[name] = s
-		}
-	}
-	return out
-}
-
-// fileAccess is the Access of a tool that touches the one file that its field
-// called name says.
-func fileAccess(permission, name string, write bool) func(json.RawMessage, []string) Access {
-	return func(input json.RawMessage, _ []string) Access {
-		path := named(input, name)[name]
-		return Access{
-			Requests: []Request{{Permission: permission, Pattern: path, Path: path, Write: write}},
-			Prepare:  true,
-		}
-	}
-}
-
-// searchAccess is the Access of a tool that searches for its pattern below a
-// path; only a path that is given has to be resolved. place says which, with the rest
-// of the pattern.
-func searchAccess(permission string, place func(path, pattern string) (string, string)) func(json.RawMessage, []string) Access {
-	return func(input json.RawMessage, _ []string) Access {
-		in := named(input, "pattern", "path")
-		dir, _ := place(in["path"], in["pattern"])
-		return Access{
-			Requests: []Request{{Permission: permission, Pattern: in["pattern"], Path: dir}},
-			Prepare:  dir != "",
-			Title:    in["pattern"],
-		}
-	}
-}
-
-// asGiven is the place of a pattern that names none.
-func asGiven(path, pattern string) (string, string) { return path, pattern }

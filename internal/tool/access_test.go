@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"reflect"
 	"testing"
+
+	"github.com/toold/toold/internal/tool/run"
 )
 
 func TestAccess(t *testing.T) {
@@ -16,14 +18,14 @@ func TestAccess(t *testing.T) {
 		{"bash", `{"command":"cat","stdin":"x","description":"d"}`, Access{Requests: []Request{
 			{Permission: "bash", Pattern: "cat <<STDIN\nx", Opaque: true, Why: "it is given standard input, which it may run"},
 			{Permission: "bash", Pattern: "cat"},
-		}, Title: "d", Command: "cat", Stdin: true}},
+		}, Title: "d", Command: "cat"}},
 		{"read", `{"filePath":"a/b"}`, Access{Requests: []Request{{Permission: "read", Pattern: "a/b", Path: "a/b"}}, Prepare: true}},
 		{"write", `{"file_path":"a","content":""}`, Access{Requests: []Request{{Permission: "edit", Pattern: "a", Path: "a", Write: true}}, Prepare: true}},
 		{"edit", `{"file_path":"/a","old_string":"x","new_string":"y"}`, Access{Requests: []Request{{Permission: "edit", Pattern: "/a", Path: "/a", Write: true}}, Prepare: true}},
-		{"glob", `{"pattern":"*.go"}`, Access{Requests: []Request{{Permission: "glob", Pattern: "*.go"}}, Title: "*.go"}},
-		{"glob", `{"pattern":"*.go","path":"x"}`, Access{Requests: []Request{{Permission: "glob", Pattern: "*.go", Path: "x"}}, Prepare: true, Title: "*.go"}},
-		{"grep", `{"pattern":"x.y","path":""}`, Access{Requests: []Request{{Permission: "grep", Pattern: "x.y"}}, Title: "x.y"}},
-		{"grep", `{"pattern":"x","path":"/etc"}`, Access{Requests: []Request{{Permission: "grep", Pattern: "x", Path: "/etc"}}, Prepare: true, Title: "x"}},
+		{"glob", `{"pattern":"*.go"}`, Access{Requests: []Request{{Permission: "glob", Pattern: "*.go", Search: true}}, Title: "*.go"}},
+		{"glob", `{"pattern":"*.go","path":"x"}`, Access{Requests: []Request{{Permission: "glob", Pattern: "*.go", Path: "x", Search: true}}, Prepare: true, Title: "*.go"}},
+		{"grep", `{"pattern":"x.y","path":""}`, Access{Requests: []Request{{Permission: "grep", Pattern: "x.y", Search: true}}, Title: "x.y"}},
+		{"grep", `{"pattern":"x","path":"/etc"}`, Access{Requests: []Request{{Permission: "grep", Pattern: "x", Path: "/etc", Search: true}}, Prepare: true, Title: "x"}},
 		{"list", `{}`, Access{Requests: []Request{{Permission: "list", Pattern: ".", Path: "."}}, Prepare: true}},
 		{"list", `{"path":"d"}`, Access{Requests: []Request{{Permission: "list", Pattern: "d", Path: "d"}}, Prepare: true}},
 		{"file_put", `{"from":"/o/1","path":"d"}`, Access{Requests: []Request{{Permission: "edit", Pattern: "d", Path: "d", Write: true}}, Prepare: true}},
@@ -33,12 +35,57 @@ func TestAccess(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := inv.Tool.Access(inv.Input, nil); !reflect.DeepEqual(got, tc.want) {
+		if got := inv.Input.Access(nil); !reflect.DeepEqual(got, tc.want) {
 			t.Errorf("%s %s: got %+v, want %+v", tc.tool, tc.in, got, tc.want)
 		}
 	}
 	d, _ := r.Get("read")
-	if got := d.Access(json.RawMessage(`nonsense`), nil); got.Requests[0].Path != "" || !got.Prepare {
-		t.Errorf("of an input that was not parsed: %+v", got)
+	if got := d.decode(nil).Access(nil); got.Requests[0].Path != "" || !got.Prepare {
+		t.Errorf("of an input without fields: %+v", got)
+	}
+}
+
+// TestInputs: what inputs say of themselves, beside what they touch.
+func TestInputs(t *testing.T) {
+	r := NewRegistry()
+	for _, tc := range []struct {
+		tool, in  string
+		agentTool string
+		workdir   string // "-": paths begin at the worktree
+		timeout   int64  // -1: there is none to ask for
+		shown     map[string]string
+		whole     bool
+	}{
+		{"bash", `{"command":"ls"}`, "bash", "", 0, map[string]string{"command": "ls", "stdin": "", "description": "", "workdir": ""}, true},
+		{
+			"bash", `{"command":"cat","stdin":"x","workdir":"d","timeout":5,"description":"say"}`, "bash_stdin", "d", 5,
+			map[string]string{"command": "cat", "stdin": "x", "description": "say", "workdir": "d"}, true,
+		},
+		{"read", `{"file_path":"a"}`, "read", "-", -1, map[string]string{"path": "a"}, false},
+		{"glob", `{"pattern":"/x/*.go","path":"b"}`, "glob", "-", -1, map[string]string{"path": "b"}, false},
+		{"list", `{}`, "list", "-", -1, map[string]string{"path": ""}, false},
+		{"file_put", `{"from":"/o/1","path":"d"}`, "file_put", "-", -1, map[string]string{"path": "d"}, false},
+	} {
+		inv, err := r.ParseHidden(tc.tool, json.RawMessage(tc.in))
+		if err != nil {
+			t.Fatal(err)
+		}
+		workdir, timeout := "-", int64(-1)
+		if in, ok := inv.Input.(Placed); ok {
+			workdir = in.Workdir()
+		}
+		if in, ok := inv.Input.(Timed); ok {
+			timeout = in.Timeout()
+		}
+		shown, whole := inv.Input.(Visible).Shown()
+		if inv.AgentTool() != tc.agentTool || workdir != tc.workdir || timeout != tc.timeout || whole != tc.whole || !reflect.DeepEqual(shown, tc.shown) {
+			t.Errorf("%s %s: %s in %q for %d ms, %v %v", tc.tool, tc.in, inv.AgentTool(), workdir, timeout, shown, whole)
+		}
+	}
+	if stdinTool != run.StdinBashName {
+		t.Errorf("agents have no tool %s", stdinTool)
+	}
+	if inv := r.Malformed("bash", json.RawMessage(`{`)); inv.AgentTool() != "bash" || string(inv.Near()) != string(inv.JSON) {
+		t.Errorf("of a malformed input: %+v", inv)
 	}
 }

@@ -21,8 +21,7 @@ func bashTool() *Definition {
 		Description: bashDescription,
 		Streams:     true,
 		Truncate:    truncateBoth,
-		Access:      bashAccess,
-		near:        bashNear,
+		decode:      aCommand,
 		word:        bashWord,
 		paths:       []string{"workdir"},
 		fields:      bashFields,
@@ -39,55 +38,85 @@ func bashTool() *Definition {
 // home is what "~" is in the shells of a session.
 const home = "/home/tool"
 
-// bashAccess asks for each command that the text would run, for an edit of each
-// file that a redirection writes, and for each path that is named, in case that
+// bashInput is the input of bash.
+type bashInput struct {
+	command, description, workdir, stdin string
+	timeout                              int64
+}
+
+func aCommand(v values) Input {
+	return &bashInput{
+		command: v.text("command"), description: v.text("description"), workdir: v.text("workdir"), stdin: v.text("stdin"),
+		timeout: v.number("timeout"),
+	}
+}
+
+// Access implements Input. It asks for each command that the text would run, for an edit
+// of each file that a redirection writes, and for each path that is named, in case that
 // it leads out of the session's own places. A text that does not say all it
 // would do is asked for as a whole too.
-func bashAccess(input json.RawMessage, reader []string) Access {
-	in := named(input, "command", "workdir", "stdin", "description")
-	command, workdir, stdin := in["command"], in["workdir"], in["stdin"]
-	scan := shell.Scan(command, shell.Options{Workdir: workdir, Home: home, Shell: reader})
+func (in *bashInput) Access(reader []string) Access {
+	scan := shell.Scan(in.command, shell.Options{Workdir: in.workdir, Home: home, Shell: reader})
 
 	var a accessBuilder
 	if scan.Opaque {
-		a.add(Request{Permission: "bash", Pattern: command, Opaque: true, Why: scan.Why})
+		a.add(Request{Permission: PermissionBash, Pattern: in.command, Opaque: true, Why: scan.Why})
 	}
-	if stdin != "" {
+	if in.stdin != "" {
 		// A shell or an interpreter would run it, and which programs are such is not
 		// known: what is judged as a whole is the command with it.
-		a.add(Request{Permission: "bash", Pattern: command + " <<STDIN\n" + stdin, Opaque: true, Why: "it is given standard input, which it may run"})
+		a.add(Request{Permission: PermissionBash, Pattern: in.command + " <<STDIN\n" + in.stdin, Opaque: true, Why: "it is given standard input, which it may run"})
 	}
 	for _, c := range scan.Commands {
-		if scan.Opaque || stdin != "" {
+		if scan.Opaque || in.stdin != "" {
 			c.Save = ""
 		}
-		a.add(Request{Permission: "bash", Pattern: c.Text, Save: c.Save})
+		a.add(Request{Permission: PermissionBash, Pattern: c.Text, Save: c.Save})
 	}
 	for _, p := range scan.Writes {
-		a.add(Request{Permission: "edit", Pattern: p.Text, Path: p.Name, Write: true})
-		a.add(Request{Permission: externalDirectory, Pattern: p.Text, Path: p.Name, Write: true, Outside: true})
+		a.add(Request{Permission: PermissionEdit, Pattern: p.Text, Path: p.Name, Write: true})
+		a.add(Request{Permission: PermissionExternal, Pattern: p.Text, Path: p.Name, Write: true, Outside: true})
 	}
-	if workdir != "" {
+	if in.workdir != "" {
 		// Paths are relative to where the command starts, so this is that place.
-		a.add(Request{Permission: externalDirectory, Pattern: workdir, Path: ".", Outside: true})
+		a.add(Request{Permission: PermissionExternal, Pattern: in.workdir, Path: ".", Outside: true})
 	}
 	for _, p := range scan.Paths {
-		a.add(Request{Permission: externalDirectory, Pattern: p.Text, Path: p.Name, Outside: true})
+		a.add(Request{Permission: PermissionExternal, Pattern: p.Text, Path: p.Name, Outside: true})
 	}
 	access := a.access()
-	access.Title, access.Command, access.Stdin = in["description"], command, stdin != ""
+	access.Title, access.Command = in.description, in.command
 	return access
 }
 
-// bashNear leaves out what does not change what runs: the description, the
-// timeout, comments, white space, the style of quotes.
-func bashNear(input json.RawMessage) json.RawMessage {
-	in := named(input, "command", "workdir", "stdin")
-	near, err := json.Marshal([]string{shell.Canonical(in["command"]), in["workdir"], in["stdin"]})
-	if err != nil {
-		return input // strings can always be marshalled
-	}
+// Near implements Nearer: it leaves out what does not change what runs, which is the
+// description, the timeout, comments, white space, the style of quotes.
+func (in *bashInput) Near() json.RawMessage {
+	near, _ := json.Marshal([]string{shell.Canonical(in.command), in.workdir, in.stdin}) // never fails for strings
 	return near
+}
+
+// Timeout implements Timed.
+func (in *bashInput) Timeout() int64 { return in.timeout }
+
+// Workdir implements Placed.
+func (in *bashInput) Workdir() string { return in.workdir }
+
+// Shown implements Visible.
+func (in *bashInput) Shown() (map[string]string, bool) {
+	return map[string]string{"command": in.command, "stdin": in.stdin, "description": in.description, "workdir": in.workdir}, true
+}
+
+// stdinTool is run.StdinBashName, whose package this one does not link.
+const stdinTool = "bash_stdin"
+
+// AgentTool implements Renamed: an agent of before there was stdin would run the command
+// without it.
+func (in *bashInput) AgentTool() string {
+	if in.stdin != "" {
+		return stdinTool
+	}
+	return "bash"
 }
 
 func bashWord(v client.Violation) string {

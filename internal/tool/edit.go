@@ -10,7 +10,7 @@ func editTool() *Definition {
 		Name:        "edit",
 		Description: editDescription,
 		Truncate:    truncateHead,
-		Access:      fileAccess("edit", "file_path", true),
+		decode:      aFile(PermissionEdit, "file_path", true),
 		paths:       []string{"file_path"},
 		input: object(
 			required("file_path", text(1, maxPath, "The file to change, absolute or relative to the worktree.")),

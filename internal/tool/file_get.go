@@ -10,7 +10,7 @@ func fileGetTool() *Definition {
 		ReadOnly:    true,
 		Streams:     true,
 		Truncate:    truncateHead,
-		Access:      fileAccess("read", "path", false),
+		decode:      aFile(PermissionRead, "path", false),
 		input: object(
 			required("path", text(1, maxPath, "The file to send, absolute or relative to the worktree.")),
 		),

@@ -9,7 +9,7 @@ func filePutTool() *Definition {
 		Description: "Puts an uploaded file into its place.",
 		Hidden:      true,
 		Truncate:    truncateHead,
-		Access:      fileAccess("edit", "path", true),
+		decode:      aFile(PermissionEdit, "path", true),
 		input: object(
 			required("from", text(1, maxPath, "Where the uploaded bytes lie in the sandbox.")),
 			required("path", text(1, maxPath, "Where the file is to be, absolute or relative to the worktree.")),

@@ -16,7 +16,7 @@ func globTool() *Definition {
 		ReadOnly:    true,
 		Shows:       ShowsNames,
 		Truncate:    truncateHead,
-		Access:      searchAccess("glob", globpath.Split),
+		decode:      aSearch(PermissionGlob, globpath.Split),
 		paths:       []string{"path", "pattern"},
 		input: object(
 			required("pattern", text(1, maxPath, "The glob that file names must match, such as **/*.go or src/**/*.{ts,tsx}.")),

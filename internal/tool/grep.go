@@ -16,7 +16,7 @@ func grepTool() *Definition {
 		ReadOnly:    true,
 		Shows:       ShowsContent,
 		Truncate:    truncateHead,
-		Access:      searchAccess("grep", asGiven),
+		decode:      aSearch(PermissionGrep, asGiven),
 		paths:       []string{"path", "include"},
 		input: object(
 			required("pattern", text(1, maxSearchPattern, "The regular expression to search for, in the syntax of ripgrep.")),

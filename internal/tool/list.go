@@ -1,8 +1,8 @@
 package tool
 
 import (
+	"cmp"
 	_ "embed"
-	"encoding/json"
 )
 
 //go:embed list.md
@@ -15,7 +15,7 @@ func listTool() *Definition {
 		ReadOnly:    true,
 		Shows:       ShowsNames,
 		Truncate:    truncateHead,
-		Access:      listAccess,
+		decode:      aListing,
 		paths:       []string{"path"},
 		input: object(
 			optional("path", text(0, maxPath, "The directory to list, absolute or relative to the worktree. The default is the worktree.")),
@@ -24,14 +24,22 @@ func listTool() *Definition {
 	}
 }
 
-// listAccess names the worktree where no path is given: a tree is of something.
-func listAccess(input json.RawMessage, _ []string) Access {
-	path := named(input, "path")["path"]
-	if path == "" {
-		path = "."
-	}
+// aListing decodes the input of list. It names the worktree where no path is given: a
+// tree is of something.
+func aListing(v values) Input { return &listInput{v.text("path")} }
+
+type listInput struct{ path string }
+
+// Access implements Input.
+func (in *listInput) Access([]string) Access {
+	path := cmp.Or(in.path, ".")
 	return Access{
-		Requests: []Request{{Permission: "list", Pattern: path, Path: path}},
+		Requests: []Request{{Permission: PermissionList, Pattern: path, Path: path}},
 		Prepare:  true,
 	}
+}
+
+// Shown implements Visible.
+func (in *listInput) Shown() (map[string]string, bool) {
+	return map[string]string{"path": in.path}, false
 }

@@ -22,11 +22,11 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			return
 		}
-		again, err := r.ParseHidden(d.Name, inv.Input)
-		if err != nil || again.Lenient != 0 || !bytes.Equal(again.Input, inv.Input) {
-			t.Fatalf("%s of %q: %q is then %+v, %v", d.Name, text, inv.Input, again, err)
+		again, err := r.ParseHidden(d.Name, inv.JSON)
+		if err != nil || again.Lenient != 0 || !bytes.Equal(again.JSON, inv.JSON) {
+			t.Fatalf("%s of %q: %q is then %+v, %v", d.Name, text, inv.JSON, again, err)
 		}
-		d.Access(inv.Input, nil)
+		inv.Input.Access(nil)
 	})
 }
 

@@ -13,7 +13,7 @@ func readTool() *Definition {
 		Shows:       ShowsNames,
 		Truncate:    truncateHead,
 		Paged:       true,
-		Access:      fileAccess("read", "file_path", false),
+		decode:      aFile(PermissionRead, "file_path", false),
 		paths:       []string{"file_path"},
 		input: object(
 			required("file_path", text(1, maxPath, "The file or directory to read, absolute or relative to the worktree.")),

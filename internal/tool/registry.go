@@ -120,7 +120,7 @@ func (r *Registry) Malformed(name string, raw json.RawMessage) *Invocation {
 		// As a text it has one meaning for everybody, and no depth.
 		raw, _ = json.Marshal(string(raw)) // never fails for a string
 	}
-	return &Invocation{Tool: &Definition{Name: d.Name, Truncate: truncateHead}, Input: raw}
+	return &Invocation{Tool: &Definition{Name: d.Name, Truncate: truncateHead}, JSON: raw}
 }
 
 // shownName is a name that a client gave, fit to be kept and printed.
@@ -189,7 +189,8 @@ func (d *Definition) parse(raw json.RawMessage) (*Invocation, error) {
 	if err != nil {
 		return nil, fmt.Errorf("normalise input of %s: %w", d.Name, err)
 	}
-	return &Invocation{Tool: d, Input: input, Lenient: n.lenient}, nil
+	fields, _ := v.(map[string]any) // the schema wants an object
+	return &Invocation{Tool: d, JSON: input, Input: d.decode(fields), Lenient: n.lenient}, nil
 }
 
 func (d *Definition) worded(violations []client.Violation) []client.Violation {

@@ -49,11 +49,11 @@ func TestParse(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if string(got.Input) != tc.want || got.Lenient != tc.lenient {
-				t.Errorf("got %s lenient %d\nwant %s lenient %d", got.Input, got.Lenient, tc.want, tc.lenient)
+			if string(got.JSON) != tc.want || got.Lenient != tc.lenient {
+				t.Errorf("got %s lenient %d\nwant %s lenient %d", got.JSON, got.Lenient, tc.want, tc.lenient)
 			}
-			again, err := r.ParseHidden(tc.tool, got.Input)
-			if err != nil || string(again.Input) != tc.want || again.Lenient != 0 {
+			again, err := r.ParseHidden(tc.tool, got.JSON)
+			if err != nil || string(again.JSON) != tc.want || again.Lenient != 0 {
 				t.Errorf("parsed again: %v, %v", again, err)
 			}
 		})
@@ -180,7 +180,7 @@ func TestHiddenToolsDoNotExist(t *testing.T) {
 // What schemas of our own do not use is worded as well.
 func TestViolationWords(t *testing.T) {
 	one, two := 1, 2
-	d := &Definition{Name: "x", input: object(
+	d := &Definition{Name: "x", decode: aListing, input: object(
 		required("list", &jsonschema.Schema{Type: "array", MinItems: &one, Items: object(required("id", text(2, 0, "")))}),
 		optional("either", &jsonschema.Schema{Types: []string{"integer", "object"}}),
 		optional("even", &jsonschema.Schema{Type: "array", UniqueItems: true}),
@@ -228,13 +228,13 @@ func TestCompileRefusesWrongSchemas(t *testing.T) {
 
 // Prefixed keys, as of a list of edits, have their aliases too.
 func TestParseNestedAliases(t *testing.T) {
-	d := &Definition{Name: "x", input: object(required("edits", listOf(object(
+	d := &Definition{Name: "x", decode: aListing, input: object(required("edits", listOf(object(
 		required("old_string", text(0, 0, "")), optional("replace_all", boolean(""))), 10, "")))}
 	if err := d.compile(); err != nil {
 		t.Fatal(err)
 	}
 	inv, err := d.parse(json.RawMessage(`{"edits":"[{\"oldString\":\"a\",\"replaceAll\":\"true\"}]"}`))
-	if want := `{"edits":[{"old_string":"a","replace_all":true}]}`; err != nil || string(inv.Input) != want || inv.Lenient != 2 {
+	if want := `{"edits":[{"old_string":"a","replace_all":true}]}`; err != nil || string(inv.JSON) != want || inv.Lenient != 2 {
 		t.Errorf("got %+v, %v, want %s", inv, err, want)
 	}
 	_, err = d.parse(json.RawMessage(`{"edits":[{"oldString":"a","old_string":"b"}]}`))

@@ -44,12 +44,8 @@ type Definition struct {
 	// Shows says what an answer may have in it of files that the call does not name.
 	// The rules for "read" decide which.
 	Shows Shown
-	// Access says what a call with this input, as Parse normalised it, will touch
-	// where bash commands are run by this shell; nil is bash.
-	Access func(input json.RawMessage, shell []string) Access
-	// near gives the input without what makes no difference to what the call does;
-	// nil: the canonical input is that already.
-	near func(input json.RawMessage) json.RawMessage
+	// decode makes the Input of the values that Parse has checked and normalised.
+	decode func(values) Input
 	// paths are the keys of the input that are paths.
 	paths []string
 	// word gives the tool's own words for a violation; "" keeps the usual ones.
@@ -83,8 +79,6 @@ type Access struct {
 	Title string
 	// Command is the text of a command.
 	Command string
-	// Stdin: it is a command that is given standard input.
-	Stdin bool
 }
 
 // Request is one permission that a call needs.
@@ -96,6 +90,8 @@ type Request struct {
 	// Opaque: Pattern is a whole text that cannot be judged by its parts, so a
 	// rule allows it only when its pattern is that text, or "*".
 	Opaque bool
+	// Search: Pattern is what is looked for, and Path where, "" for all of the worktree.
+	Search bool
 	// Why says to people why Pattern is Opaque.
 	Why string
 	// Save is the pattern that an approval for always would allow; "" = none is
@@ -108,14 +104,16 @@ type Request struct {
 	Outside bool
 }
 
-// Invocation is an input that was parsed, checked and normalised: the bytes in
-// Input are those that are judged, hashed, stored and run.
+// Invocation is an input that was parsed, checked and normalised: the bytes in JSON are
+// those that are judged, hashed, stored and run.
 type Invocation struct {
 	Tool *Definition
-	// Input is canonical: snake_case keys in sorted order, one spelling of every
+	// JSON is canonical: snake_case keys in sorted order, one spelling of every
 	// string and number. Equal calls have equal bytes, and encoding/json writes
 	// the value back as the same bytes.
-	Input json.RawMessage
+	JSON json.RawMessage
+	// Input says the same as JSON; nil where no tool takes it (see Malformed).
+	Input Input
 	// Lenient counts conversions of loosely typed values.
 	Lenient int
 }
@@ -123,21 +121,18 @@ type Invocation struct {
 // Rebase replaces the directory from by to in those values of the input that are
 // paths, and reports whether there were any.
 func (i *Invocation) Rebase(from, to string) bool {
-	var all map[string]json.RawMessage
-	if json.Unmarshal(i.Input, &all) != nil {
+	tree, bad := readStrict(i.JSON, maxDepth)
+	all, ok := tree.(map[string]any)
+	if bad != nil || !ok {
 		return false
 	}
 	changed := false
-	for key, path := range named(i.Input, i.Tool.paths...) {
-		rest, ok := strings.CutPrefix(path, from)
+	for _, key := range i.Tool.paths {
+		rest, ok := strings.CutPrefix(values(all).text(key), from)
 		if !ok || rest != "" && rest[0] != '/' {
 			continue
 		}
-		quoted, err := json.Marshal(to + rest)
-		if err != nil {
-			return false
-		}
-		all[key], changed = quoted, true
+		all[key], changed = to+rest, true
 	}
 	if !changed {
 		return false
@@ -146,16 +141,24 @@ func (i *Invocation) Rebase(from, to string) bool {
 	if err != nil {
 		return false
 	}
-	i.Input = input
+	i.JSON, i.Input = input, i.Tool.decode(all)
 	return true
 }
 
-// Near is Input in the form in which calls that repeat each other are equal:
+// Near is JSON in the form in which calls that repeat each other are equal:
 // without what makes no difference to what the call does. It is for comparing
 // and hashing only.
 func (i *Invocation) Near() json.RawMessage {
-	if i.Tool.near == nil {
-		return i.Input
+	if in, ok := i.Input.(Nearer); ok {
+		return in.Near()
 	}
-	return i.Tool.near(i.Input)
+	return i.JSON
+}
+
+// AgentTool is the name by which agents know the tool of this call.
+func (i *Invocation) AgentTool() string {
+	if in, ok := i.Input.(Renamed); ok {
+		return in.AgentTool()
+	}
+	return i.Tool.Name
 }
