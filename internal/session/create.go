@@ -19,6 +19,7 @@ import (
 	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/session/lease"
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/tool/run"
 	"github.com/toold/toold/internal/worktree"
@@ -221,8 +222,14 @@ func (m *Manager) reserve(p auth.Principal, pl *plan, w *place) (*Session, error
 	if err := m.enter(s, w); err != nil {
 		return nil, err
 	}
-	base, err := m.leases.take()
+	base, err := m.leases.Take()
 	if err != nil {
+		if errors.Is(err, lease.ErrNone) {
+			err = &client.Error{
+				Code: client.CodeOverloaded, Message: err.Error(),
+				Hint: "end sessions; an administrator sees leftovers with: toolctl gc --dry-run",
+			}
+		}
 		m.forget(s)
 		close(s.making)
 		return nil, err
@@ -232,7 +239,7 @@ func (m *Manager) reserve(p auth.Principal, pl *plan, w *place) (*Session, error
 		return errors.Join(tx.PutSession(&s.row), tx.TakeLease(base, s.id))
 	})
 	if err != nil {
-		m.leases.drop(base)
+		m.leases.Drop(base)
 		m.forget(s)
 		close(s.making)
 		if errors.Is(err, store.ErrExists) {

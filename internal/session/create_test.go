@@ -295,7 +295,7 @@ func TestRangesAreQuarantined(t *testing.T) {
 	// Neither this daemon nor the next gives the range away while it is in use.
 	h.host.fail("destroy", nil)
 	inUse := func(b uint32) (string, error) { return map[uint32]string{base: "process 1"}[b], nil }
-	h.m.leases.inUse = inUse
+	h.m.leases.InUse = inUse
 	for range 2 {
 		for range 3 {
 			s := h.create(alice, client.SessionCreate{})
@@ -311,7 +311,7 @@ func TestRangesAreQuarantined(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	h.m.leases.inUse = func(uint32) (string, error) { return "", nil }
+	h.m.leases.InUse = func(uint32) (string, error) { return "", nil }
 	all, err := h.m.GC(t.Context(), root, client.GCRequest{DryRun: true})
 	if err != nil || len(all) != 1 || all[0].Kind != "uid range" || all[0].Removed {
 		t.Errorf("dry run: %+v, %v", all, err)
@@ -322,55 +322,8 @@ func TestRangesAreQuarantined(t *testing.T) {
 }
 
 func (m *Manager) start(t *testing.T, inUse func(uint32) (string, error)) error {
-	m.inUse = inUse
+	m.leases.InUse = inUse
 	return m.Start(t.Context())
-}
-
-func TestLeases(t *testing.T) {
-	busy := map[uint32]bool{}
-	claims, err := openUIDClaims(filepath.Join(t.TempDir(), "uids"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer claims.file.Close()
-	l, err := newLeases(1000, func(b uint32) (string, error) {
-		if busy[b] {
-			return "process 7", nil
-		}
-		return "", nil
-	}, claims, []store.Lease{{Base: 1000 + sandbox.RangeSize}}, 1000)
-	if err != nil {
-		t.Fatal(err)
-	}
-	first, err := l.take()
-	if err != nil || first != 1000+2*sandbox.RangeSize {
-		t.Fatalf("after a restart: %d, %v", first, err)
-	}
-	l.drop(first)
-	if again, _ := l.take(); again == first {
-		t.Error("a range was used again at once")
-	}
-	l.next = maxRanges
-	busy[1000] = true
-	if got, err := l.take(); err != nil || got != first {
-		t.Errorf("after the end: %d, %v, want %d: the first is busy, the second held", got, err, first)
-	}
-	for i := range maxRanges {
-		l.used[1000+uint32(i)*sandbox.RangeSize] = true
-	}
-	if _, err := l.take(); codeOfErr(err) != client.CodeOverloaded {
-		t.Errorf("without a free range: %v", err)
-	}
-}
-
-func TestProcessesIn(t *testing.T) {
-	uid := uint32(os.Getuid())
-	if who, err := processesIn(uid); err != nil || who == "" {
-		t.Errorf("nobody has our own uid: %q, %v", who, err)
-	}
-	if who, err := processesIn(0xf000_0000); err != nil || who != "" {
-		t.Errorf("%q has a uid that nobody has, %v", who, err)
-	}
 }
 
 func TestRequireRuntime(t *testing.T) {

@@ -153,27 +153,9 @@ func (s *Session) releaseLease(left error) {
 
 // release is releaseLease for sessions that are known by their row alone.
 func (m *Manager) release(session string, base uint32, left error) {
-	why := ""
-	if left != nil {
-		why = left.Error()
-	} else if m.leases.lost(base) {
-		// What is alive there is another daemon's.
-	} else if who, err := m.leases.outlived(base); err != nil {
-		why = err.Error()
-	} else if who != "" {
-		why = who + " is alive"
+	if why, err := m.leases.Release(base, left); why != "" || err != nil {
+		m.log.Error("uid range is quarantined", "session", session, "base", base, "reason", why, "error", err)
 	}
-	err := m.store.Write(func(tx *store.Tx) error {
-		if why != "" {
-			return tx.QuarantineLease(base, why)
-		}
-		return tx.DropLease(base)
-	})
-	if why == "" && err == nil {
-		m.leases.drop(base)
-		return
-	}
-	m.log.Error("uid range is quarantined", "session", session, "base", base, "reason", why, "error", err)
 }
 
 // removeOutputs removes the session's output files, unless they are to be kept.

@@ -137,11 +137,9 @@ func (m *Manager) collectRanges(ctx context.Context, dryRun bool) ([]client.Garb
 			continue
 		}
 		x := client.Garbage{Kind: "uid range", Name: strconv.FormatUint(uint64(l.Base), 10), Session: l.Session, Error: l.Reason}
-		who, err := m.leases.inUse(l.Base)
+		who, err := m.leases.InUse(l.Base)
 		if !dryRun && err == nil && who == "" && !m.sandboxLeft(ctx, l.Session) {
-			err := m.store.Write(func(tx *store.Tx) error { return tx.DropLease(l.Base) })
-			if err == nil {
-				m.leases.drop(l.Base)
+			if m.leases.Free(l.Base) == nil {
 				x.Removed, x.Error = true, ""
 			}
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/toold/toold/internal/crew"
 	"github.com/toold/toold/internal/event"
 	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/session/lease"
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/tool"
 	"github.com/toold/toold/internal/tool/run"
@@ -61,8 +62,7 @@ type Manager struct {
 	tools     toolSet
 	settings  atomic.Pointer[Settings]
 	hub       *event.Hub
-	leases    *leases
-	claims    *uidClaims
+	leases    *lease.Ranges
 	pins      worktree.Pinner
 	memory    *memory       // of large results
 	hookSlots chan struct{} // one for each program of a hook that runs
@@ -76,9 +76,8 @@ type Manager struct {
 
 	// What the tests replace.
 	connect func(ctx context.Context, c *net.UnixConn, h agent.Hello) (agentConn, *agent.Welcome, error)
-	inUse   func(base uint32) (string, error) // what still uses a uid range
-	drain   time.Duration                     // how long Close waits: drainTime
-	beat    beat                              // how agents are watched over
+	drain   time.Duration // how long Close waits: drainTime
+	beat    beat          // how agents are watched over
 
 	ctx   context.Context //nolint:containedctx // the life of the manager itself
 	leave context.CancelCauseFunc
@@ -122,7 +121,7 @@ func New(cfg Config) (*Manager, error) {
 	}
 	m := &Manager{
 		cfg: cfg, log: cfg.Log, store: cfg.Store, tools: cfg.Tools,
-		hub: event.NewHub(cfg.Store), memory: newMemory(cfg.ResultMemory), hookSlots: make(chan struct{}, hooksAtOnce), inUse: processesIn,
+		hub: event.NewHub(cfg.Store), memory: newMemory(cfg.ResultMemory), hookSlots: make(chan struct{}, hooksAtOnce),
 		destroys: make(chan struct{}, destroysAtOnce),
 		drain:    drainTime,
 		beat:     beat{beatEvery, beatTime},
@@ -147,7 +146,7 @@ func New(cfg Config) (*Manager, error) {
 		return nil, fmt.Errorf("output directory: %w", err)
 	}
 	var err error
-	if m.claims, err = openUIDClaims(cfg.UIDClaims); err != nil {
+	if m.leases, err = lease.Open(cfg.UIDClaims, cfg.UIDBase, cfg.Store); err != nil {
 		return nil, fmt.Errorf("ranges of host uids are shared with other daemons by a file, which cannot be used: %w", err)
 	}
 	return m, nil
@@ -198,7 +197,7 @@ func (m *Manager) Close(ctx context.Context) error {
 	}
 	m.work.Close()
 	// The ranges of what goes on stay marked, for the next daemon to claim.
-	if err := m.claims.file.Close(); !errors.Is(err, os.ErrClosed) {
+	if err := m.leases.Close(); !errors.Is(err, os.ErrClosed) {
 		return err
 	}
 	return nil

@@ -12,6 +12,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/plain"
+	"github.com/toold/toold/internal/session/lease"
 )
 
 // pidfd watches one process. Its descriptor names that process for good: the
@@ -98,7 +99,7 @@ func processOf(pid int) (uid uint32, start uint64, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	uids := statusUIDs(string(status))
+	uids := lease.UIDs(string(status))
 	if len(uids) == 0 {
 		return 0, 0, errors.New("it has no uid")
 	}

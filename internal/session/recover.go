@@ -28,12 +28,9 @@ func (m *Manager) recover(ctx context.Context) error {
 	if err := m.countRecords(ctx); err != nil {
 		return err
 	}
-	held, last, err := m.store.Leases(ctx)
+	held, err := m.leases.Restore(ctx)
 	if err != nil {
 		return err
-	}
-	if m.leases, err = newLeases(m.cfg.UIDBase, m.inUse, m.claims, held, last); err != nil {
-		return fmt.Errorf("claim ranges of host uids: %w", err)
 	}
 	rows, err := m.store.Sessions(ctx, store.SessionFilter{Live: true})
 	if err != nil {
@@ -126,7 +123,7 @@ func (s *Session) takeOver(ctx context.Context) (w *agent.Welcome, why string) {
 	case client.SessionEnding:
 		return nil, s.row.Reason
 	}
-	if s.m.leases.lost(s.row.UIDBase) {
+	if s.m.leases.Lost(s.row.UIDBase) {
 		return nil, "another daemon took its range of host uids while no daemon ran"
 	}
 	sb, err := s.driver.Adopt(ctx, s.m.recordOf(&s.row))

@@ -44,7 +44,7 @@ type Config struct {
 	// besides the one that OutputDir lies in.
 	Private []string
 	// UIDBase is the first host uid of the ranges that sessions get; nothing
-	// else on the host may use ids from there on (see maxRanges).
+	// else on the host may use ids from there on (see package lease).
 	UIDBase uint32
 	// UIDClaims is the file by which all daemons of a host tell each other which
 	// ranges they have. Only toold's user may open it.

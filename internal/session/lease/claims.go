@@ -1,4 +1,4 @@
-package session
+package lease
 
 import (
 	"errors"
@@ -12,16 +12,16 @@ import (
 	"github.com/toold/toold/internal/sandbox"
 )
 
-// uidClaims keep the daemons of a host from giving out one uid range twice. They are a
+// claims keep the daemons of a host from giving out one uid range twice. They are a
 // file that all daemons open, with a byte for each range. The kernel lets one daemon
 // lock a byte and unlocks it when that daemon is gone; the byte is 1 from the claim
 // until the range is given back, so that a range with a 1 and no lock is one whose
 // daemon was killed: its session may live on.
-type uidClaims struct{ file *os.File }
+type claims struct{ file *os.File }
 
-// openUIDClaims opens the file, which nobody else may be able to open: who holds
+// openClaims opens the file, which nobody else may be able to open: who holds
 // locks on it could keep a daemon from making sessions.
-func openUIDClaims(path string) (*uidClaims, error) {
+func openClaims(path string) (*claims, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, err
@@ -36,21 +36,21 @@ func openUIDClaims(path string) (*uidClaims, error) {
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	return &uidClaims{f}, nil
+	return &claims{f}, nil
 }
 
 func at(base uint32) int64 { return int64(base / sandbox.RangeSize) }
 
 // lockAt is one of fcntl's operations on the lock of a range. Locks belong to the open
 // file, so that two daemons in one process are two.
-func (c *uidClaims) lockAt(op int, kind int16, base uint32) (*unix.Flock_t, error) {
+func (c *claims) lockAt(op int, kind int16, base uint32) (*unix.Flock_t, error) {
 	l := unix.Flock_t{Type: kind, Start: at(base), Len: 1}
 	return &l, unix.FcntlFlock(c.file.Fd(), op, &l)
 }
 
 // look says whether another daemon has a range, and if not, whether one that was
 // killed has left it.
-func (c *uidClaims) look(base uint32) (taken, left bool, err error) {
+func (c *claims) look(base uint32) (taken, left bool, err error) {
 	l, err := c.lockAt(unix.F_OFD_GETLK, unix.F_WRLCK, base)
 	if err != nil || l.Type != unix.F_UNLCK {
 		return true, false, err
@@ -63,7 +63,7 @@ func (c *uidClaims) look(base uint32) (taken, left bool, err error) {
 }
 
 // take claims a range. It is false when another daemon was faster.
-func (c *uidClaims) take(base uint32) (bool, error) {
+func (c *claims) take(base uint32) (bool, error) {
 	if _, err := c.lockAt(unix.F_OFD_SETLK, unix.F_WRLCK, base); errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EACCES) {
 		return false, nil
 	} else if err != nil {
@@ -78,7 +78,7 @@ func (c *uidClaims) take(base uint32) (bool, error) {
 
 // drop gives a range back. A mark that cannot be removed is no harm: who takes the
 // range next looks for processes.
-func (c *uidClaims) drop(base uint32) {
+func (c *claims) drop(base uint32) {
 	_, _ = c.file.WriteAt([]byte{0}, at(base))
 	_, _ = c.lockAt(unix.F_OFD_SETLK, unix.F_UNLCK, base)
 }
