@@ -1,6 +1,10 @@
 package agent
 
-import "time"
+import (
+	"time"
+
+	"github.com/toold/toold/internal/wire"
+)
 
 // attachment is an exchange that a connection has with a call. What there is for
 // it is sent by one goroutine at a time, which ends when there is nothing more:
@@ -103,13 +107,13 @@ func (c *call) send(a *attachment) error {
 		switch {
 		case a.detached: // asked before gone: the exchange needs its last message
 			a.over = true
-			return c.write(a, head{Kind: kindDetached, ID: a.id}, nil)
+			return c.write(a, wire.Head{Kind: wire.KindDetached, ID: a.id}, nil)
 		case a.gone:
 			a.over = true
 			return nil
 		}
 		if p, stderr := c.ring.next(a.sent, a.limit); len(p) > 0 {
-			h := head{Kind: kindOutput, ID: a.id, N: a.sent, Flag: stderr}
+			h := wire.Head{Kind: wire.KindOutput, ID: a.id, N: a.sent, Flag: stderr}
 			// Before it is written: it may be acknowledged before write returns.
 			c.most = max(c.most, a.sent+int64(len(p)))
 			if err := c.write(a, h, p); err != nil {
@@ -125,7 +129,7 @@ func (c *call) send(a *attachment) error {
 			}
 			m := c.meta
 			c.meta, a.lastMeta = nil, time.Now()
-			if err := c.write(a, head{Kind: kindMetadata, ID: a.id}, m); err != nil {
+			if err := c.write(a, wire.Head{Kind: wire.KindMetadata, ID: a.id}, m); err != nil {
 				return err
 			}
 			continue
@@ -133,12 +137,12 @@ func (c *call) send(a *attachment) error {
 		switch {
 		case !complete || a.offered && !a.granted:
 			return nil
-		case len(c.payload) <= maxInline || a.granted:
+		case len(c.payload) <= wire.MaxInline || a.granted:
 			a.over = true
 			return c.sendFinal(a)
 		}
 		a.offered = true
-		if err := c.write(a, head{Kind: kindOffer, ID: a.id, N: int64(len(c.payload))}, nil); err != nil {
+		if err := c.write(a, wire.Head{Kind: wire.KindOffer, ID: a.id, N: int64(len(c.payload))}, nil); err != nil {
 			return err
 		}
 	}
@@ -160,9 +164,9 @@ func (c *call) metadataDue(a *attachment) bool {
 }
 
 // write sends one frame without holding mu.
-func (c *call) write(a *attachment, h head, body []byte) error {
+func (c *call) write(a *attachment, h wire.Head, body []byte) error {
 	c.mu.Unlock()
-	err := a.peer.out.write(h, body)
+	err := a.peer.out.Write(h, body)
 	c.mu.Lock()
 	return err
 }
@@ -170,28 +174,28 @@ func (c *call) write(a *attachment, h head, body []byte) error {
 func (c *call) sendFinal(a *attachment) error {
 	f := c.final
 	f.OutputEnd = c.ring.end
-	if len(c.payload) <= maxInline {
+	if len(c.payload) <= wire.MaxInline {
 		f.Payload = c.payload
 	} else {
-		for at := 0; at < len(c.payload); at += maxChunk {
+		for at := 0; at < len(c.payload); at += wire.MaxChunk {
 			if a.gone || a.detached {
 				break
 			}
-			part := c.payload[at:min(at+maxChunk, len(c.payload))]
-			if err := c.write(a, head{Kind: kindChunk, ID: a.id, N: int64(at)}, part); err != nil {
+			part := c.payload[at:min(at+wire.MaxChunk, len(c.payload))]
+			if err := c.write(a, wire.Head{Kind: wire.KindChunk, ID: a.id, N: int64(at)}, part); err != nil {
 				return err
 			}
 		}
 	}
 	switch {
 	case a.detached:
-		return c.write(a, head{Kind: kindDetached, ID: a.id}, nil)
+		return c.write(a, wire.Head{Kind: wire.KindDetached, ID: a.id}, nil)
 	case a.gone:
 		return nil
 	}
-	body, err := wire.enc.Marshal(f)
+	body, err := wire.Marshal(f)
 	if err != nil {
 		return err
 	}
-	return c.write(a, head{Kind: kindDone, ID: a.id}, body)
+	return c.write(a, wire.Head{Kind: wire.KindDone, ID: a.id}, body)
 }

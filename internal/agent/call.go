@@ -12,6 +12,7 @@ import (
 
 	"github.com/toold/toold/internal/tool/run"
 	"github.com/toold/toold/internal/tool/run/root"
+	"github.com/toold/toold/internal/wire"
 )
 
 // metadataEvery is the least time between two metadata updates of a call.
@@ -20,7 +21,7 @@ const metadataEvery = 100 * time.Millisecond
 // call is one Prepare or Run in the agent. It lives until the daemon forgets it,
 // whatever becomes of connections.
 type call struct {
-	req    request
+	req    wire.Request
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 
@@ -33,14 +34,14 @@ type call struct {
 	exit     *run.Exit  // of its programs so far
 	finished bool
 	unwanted bool              // the daemon has forgotten it before its end
-	final    done              // without the payload
+	final    wire.Done         // without the payload
 	payload  []byte            // encoded result
 	held     *root.Reservation // for payload; nil where that is small
 	at       *attachment
 	most     int64 // output below this offset was or is being sent
 }
 
-func newCall(ctx context.Context, req request, unacked int64) *call {
+func newCall(ctx context.Context, req wire.Request, unacked int64) *call {
 	c := &call{req: req}
 	c.ctx, c.cancel = context.WithCancelCause(ctx)
 	c.ring = ring{cond: sync.NewCond(&c.mu), max: unacked}
@@ -65,10 +66,10 @@ func (c *call) work(f func(ctx context.Context) (any, error)) {
 	v, err := shielded(ctx, f)
 	var payload []byte
 	if err == nil {
-		payload, err = wire.enc.Marshal(v)
+		payload, err = wire.Marshal(v)
 	}
-	if err == nil && len(payload) > maxBody {
-		err = run.Errorf(run.CodeInternal, "the result of %s is %d bytes; the limit is %d", c.req.Tool, len(payload), maxBody)
+	if err == nil && len(payload) > wire.MaxBody {
+		err = run.Errorf(run.CodeInternal, "the result of %s is %d bytes; the limit is %d", c.req.Tool, len(payload), wire.MaxBody)
 	}
 	c.finish(ctx, payload, err)
 	c.serveNow()
@@ -88,7 +89,7 @@ func (c *call) finish(ctx context.Context, payload []byte, err error) {
 	}
 	c.payload, c.finished, c.ring.ended = payload, true, true
 	// What the call was asked with is of no use any more, and may be large.
-	c.req = request{CallID: c.req.CallID, Tool: c.req.Tool, MaxOutput: c.req.MaxOutput}
+	c.req = wire.Request{CallID: c.req.CallID, Tool: c.req.Tool, MaxOutput: c.req.MaxOutput}
 	c.cancel(errEnded)
 	c.ring.cond.Broadcast()
 }
@@ -118,12 +119,12 @@ func panicPlace() string {
 // asError gives every failure one of the codes of the sandbox side.
 func asError(ctx context.Context, tool string, err error) *run.Error {
 	if known, ok := errors.AsType[*run.Error](err); ok {
-		return &run.Error{Code: known.Code, Message: cut(known.Message), Hint: cut(known.Hint)}
+		return &run.Error{Code: known.Code, Message: wire.Cut(known.Message), Hint: wire.Cut(known.Hint)}
 	}
 	if ctx.Err() != nil && (errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx))) {
 		return run.Errorf(run.CodeAborted, "%s was ended before it was done: %s", tool, reasonOf(ctx))
 	}
-	return run.Errorf(run.CodeInternal, "%s: %s", tool, cut(err.Error()))
+	return run.Errorf(run.CodeInternal, "%s: %s", tool, wire.Cut(err.Error()))
 }
 
 // keep is Env.Keep.
@@ -156,8 +157,8 @@ func (c *call) isUnwanted() bool {
 
 // progress is Env.Progress: the last update counts.
 func (c *call) progress(m map[string]any) {
-	b, err := wire.enc.Marshal(m)
-	if err != nil || len(b) > maxProgress || wire.update.Wellformed(b) != nil {
+	b, err := wire.EncodeUpdate(m)
+	if err != nil {
 		return // it is only for show; the result says the same
 	}
 	c.mu.Lock()
@@ -167,27 +168,6 @@ func (c *call) progress(m map[string]any) {
 	}
 	c.meta = b
 	c.stir(c.at)
-}
-
-// size is what a request takes of the memory while it is worked on.
-func (r *request) size() int64 {
-	n := len(r.Input) + len(r.Settings)
-	lists := [][]string{r.Env, r.Paths}
-	if r.Expect != nil {
-		lists = append(lists, *r.Expect)
-	}
-	for _, list := range lists {
-		for _, s := range list {
-			n += len(s)
-		}
-	}
-	if p := r.Prepared; p != nil {
-		n += len(p.Diff) + len(p.State)
-		if p.Result != nil {
-			n += len(p.Result.Output) + len(p.Result.Metadata)
-		}
-	}
-	return int64(n)
 }
 
 // exited keeps how a program of the call ended; bills add up.

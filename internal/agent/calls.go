@@ -8,6 +8,7 @@ import (
 
 	"github.com/toold/toold/internal/tool/run"
 	"github.com/toold/toold/internal/tool/run/root"
+	"github.com/toold/toold/internal/wire"
 )
 
 func (s *Server) call(id string) *call {
@@ -75,13 +76,13 @@ func (s *Server) dismiss(size int64) {
 }
 
 // prepare gives the work of a Prepare.
-func (s *Server) prepare(p *peer, h head, r request) (work func(), err error) {
-	size := r.size()
+func (s *Server) prepare(p *peer, h wire.Head, r wire.Request) (work func(), err error) {
+	size := r.Size()
 	s.mu.Lock()
 	full := s.admit(size)
 	s.mu.Unlock()
 	if full != nil {
-		return nil, p.refuse(h.ID, done{Err: full})
+		return nil, p.refuse(h.ID, wire.Done{Err: full})
 	}
 	c := newCall(s.ctx, r, leastUnacked)
 	t, ok := s.tools[r.Tool]
@@ -95,7 +96,7 @@ func (s *Server) prepare(p *peer, h head, r request) (work func(), err error) {
 			if err != nil {
 				return nil, err
 			}
-			return encodePrepared(prep), nil
+			return wire.EncodePrepared(prep), nil
 		})
 	}), nil
 }
@@ -117,8 +118,8 @@ func unknownTool(name string) error {
 // run starts a call, unless it is held already: a call never runs twice. One that
 // was held to have not run may be: that the daemon forgets it may have been lost
 // with a connection.
-func (s *Server) run(p *peer, h head, r request) (work func(), err error) {
-	if r.CallID == "" || len(r.CallID) > maxCallID {
+func (s *Server) run(p *peer, h wire.Head, r wire.Request) (work func(), err error) {
+	if r.CallID == "" || len(r.CallID) > wire.MaxCallID {
 		return nil, errors.New("bad call id")
 	}
 	if c := s.call(r.CallID); c != nil && c.hasNotRun() {
@@ -132,16 +133,16 @@ func (s *Server) run(p *peer, h head, r request) (work func(), err error) {
 	}
 	if s.calls[r.CallID] != nil {
 		s.mu.Unlock()
-		return nil, p.refuse(h.ID, done{Refused: refusedDuplicate})
+		return nil, p.refuse(h.ID, wire.Done{Refused: wire.RefusedDuplicate})
 	}
 	if len(s.calls) >= maxCalls {
 		s.mu.Unlock()
-		return nil, p.refuse(h.ID, done{Err: run.Errorf(run.CodeSandboxFailed, "the agent holds %d calls, which is its limit; forget finished ones", maxCalls)})
+		return nil, p.refuse(h.ID, wire.Done{Err: run.Errorf(run.CodeSandboxFailed, "the agent holds %d calls, which is its limit; forget finished ones", maxCalls)})
 	}
-	size := r.size()
+	size := r.Size()
 	if err := s.admit(size); err != nil {
 		s.mu.Unlock()
-		return nil, p.refuse(h.ID, done{Err: err})
+		return nil, p.refuse(h.ID, wire.Done{Err: err})
 	}
 	c := newCall(s.ctx, r, s.session.hello.UnackedBytes)
 	s.calls[r.CallID] = c
@@ -154,7 +155,7 @@ func (s *Server) run(p *peer, h head, r request) (work func(), err error) {
 			if !ok {
 				return nil, unknownTool(r.Tool)
 			}
-			if err := checkEnv(r.Env); err != nil {
+			if err := wire.CheckEnv(r.Env); err != nil {
 				return nil, err
 			}
 			return s.runTool(ctx, t, c)
@@ -197,7 +198,7 @@ func (s *Server) runTool(ctx context.Context, t run.Tool, c *call) (any, error) 
 	if _, ok := t.(run.WriteTool); ok {
 		s.session.watch.Mark(ctx, env)
 	}
-	prep, err := decodePrepared(r.Prepared)
+	prep, err := wire.DecodePrepared(r.Prepared)
 	if err != nil {
 		return nil, err
 	}
@@ -211,7 +212,7 @@ func (s *Server) runTool(ctx context.Context, t run.Tool, c *call) (any, error) 
 	if err != nil {
 		return nil, err
 	}
-	return encodeResult(res), nil
+	return wire.EncodeResult(res), nil
 }
 
 // maxRuns is how often a direct tool is run whose file something else changes under
@@ -240,15 +241,15 @@ func runExpected(ctx context.Context, t run.Tool, env *run.Env, c *call) (any, e
 				return nil, err
 			}
 			c.notRun()
-			return encodePrepared(prep), nil
+			return wire.EncodePrepared(prep), nil
 		}
 		if prep.Result != nil {
-			return encodeResult(prep.Result), nil
+			return wire.EncodeResult(prep.Result), nil
 		}
 		res, err := t.Run(ctx, env, input, prep)
 		switch {
 		case err == nil:
-			return encodeResult(res), nil
+			return wire.EncodeResult(res), nil
 		case !direct || !isStale(err) || try == maxRuns:
 			return nil, err
 		}
@@ -300,17 +301,17 @@ func (s *Server) bound(c *call) {
 	}
 }
 
-func (s *Server) resume(p *peer, h head, r resume) error {
+func (s *Server) resume(p *peer, h wire.Head, r wire.Resume) error {
 	refused, err := s.reattach(p, h, r)
 	if err == nil && refused != 0 {
-		err = p.refuse(h.ID, done{Refused: refused})
+		err = p.refuse(h.ID, wire.Done{Refused: refused})
 	}
 	return err
 }
 
 // reattach begins to send a call to p, unless p is not the newest connection any
 // more: what it has said late must not take the call from the one that has it.
-func (s *Server) reattach(p *peer, h head, r resume) (refusal, error) {
+func (s *Server) reattach(p *peer, h wire.Head, r wire.Resume) (wire.Refusal, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.peer != p {
@@ -318,13 +319,13 @@ func (s *Server) reattach(p *peer, h head, r resume) (refusal, error) {
 	}
 	c := s.calls[r.CallID]
 	if c == nil {
-		return refusedUnknown, nil
+		return wire.RefusedUnknown, nil
 	}
 	c.mu.Lock()
 	gone := r.Offset < c.ring.base || r.Offset > c.ring.end
 	c.mu.Unlock()
 	if gone {
-		return refusedOffset, nil
+		return wire.RefusedOffset, nil
 	}
 	s.attach(p, &attached{call: c, a: &attachment{peer: p, id: h.ID, sent: r.Offset, limit: h.N}})
 	return 0, nil

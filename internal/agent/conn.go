@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/internal/tool/run"
+	"github.com/toold/toold/internal/wire"
 )
 
 // Errors that callers tell apart.
@@ -141,7 +142,7 @@ type Outcome struct {
 // is bounded by the credits that were given.
 type Conn struct {
 	c      net.Conn
-	out    frameWriter
+	out    *wire.Writer
 	budget *budget
 	room   func(ctx context.Context, gone <-chan struct{}, callID string, bytes int64) error // may be nil
 	reads  chan struct{}                                                                     // closed when the reader has ended
@@ -156,28 +157,17 @@ type Conn struct {
 	patience  time.Duration        // with a detached exchange: detachTime
 }
 
-// helloTime bounds the handshake where the context does not.
-const helloTime = 10 * time.Second
-
 // maxResults bounds the large results that one connection takes at a time.
-const maxResults = 2 * maxBody
+const maxResults = 2 * wire.MaxBody
 
 // Connect shows the nonce and waits for the agent's welcome. It takes over c.
 func Connect(ctx context.Context, c *net.UnixConn, h Hello) (*Conn, *Welcome, error) {
-	return connect(ctx, c, h, frameTime)
-}
-
-// boundHello bounds the handshake on c, by helloTime and by the end of ctx. It sets
-// the former first: the end of ctx must be the last to have its say. After stop, ctx
-// has nothing to do with c any more.
-func boundHello(ctx context.Context, c *net.UnixConn) (stop func() bool, err error) {
-	err = c.SetDeadline(time.Now().Add(helloTime))
-	return context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) }), err
+	return connect(ctx, c, h, wire.FrameTime)
 }
 
 func connect(ctx context.Context, c *net.UnixConn, h Hello, writeTime time.Duration) (*Conn, *Welcome, error) {
-	in := newFrameReader(c, maxUp)
-	stop, err := boundHello(ctx, c)
+	in := wire.NewReader(c, wire.MaxUp)
+	stop, err := wire.BoundHello(ctx, c)
 	var w *Welcome
 	if err == nil {
 		w, err = handshake(c, in, h)
@@ -188,12 +178,12 @@ func connect(ctx context.Context, c *net.UnixConn, h Hello, writeTime time.Durat
 		err = c.SetDeadline(time.Time{})
 	}
 	if err != nil {
-		in.release()
+		in.Release()
 		_ = c.Close()
 		return nil, nil, fmt.Errorf("connect to the agent: %w", err)
 	}
 	conn := &Conn{
-		c: c, out: frameWriter{c: c, timeout: writeTime}, budget: newBudget(maxResults), room: h.Room,
+		c: c, out: wire.NewWriter(c, writeTime), budget: newBudget(maxResults), room: h.Room,
 		reads: make(chan struct{}), done: make(chan struct{}),
 		exchanges: make(map[uint64]*exchange),
 		attached:  make(map[string]*exchange),
@@ -204,16 +194,16 @@ func connect(ctx context.Context, c *net.UnixConn, h Hello, writeTime time.Durat
 	return conn, w, nil
 }
 
-func handshake(c *net.UnixConn, in *frameReader, h Hello) (*Welcome, error) {
+func handshake(c *net.UnixConn, in *wire.Reader, h Hello) (*Welcome, error) {
 	if err := sendHello(c, h); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrLost, err)
 	}
-	frame, err := in.next()
+	frame, err := in.Next()
 	if err != nil {
 		return nil, readError(err)
 	}
-	hd, body, err := parseFrame(frame)
-	if err == nil && (hd.Kind != kindWelcome || hd.ID != 0) {
+	hd, body, err := wire.ParseFrame(frame)
+	if err == nil && (hd.Kind != wire.KindWelcome || hd.ID != 0) {
 		err = fmt.Errorf("kind %d", hd.Kind)
 	}
 	if err != nil {
@@ -223,8 +213,8 @@ func handshake(c *net.UnixConn, in *frameReader, h Hello) (*Welcome, error) {
 }
 
 func sendHello(c *net.UnixConn, h Hello) error {
-	body, err := wire.enc.Marshal(hello{
-		Version: protocolVersion, Nonce: h.Nonce,
+	body, err := wire.Marshal(wire.Hello{
+		Version: wire.Version, Nonce: h.Nonce,
 		Worktree: h.Worktree, Home: h.Home, Tmp: h.Tmp, OutputDir: h.OutputDir,
 		ToolUID: h.ToolUID, ToolGID: h.ToolGID, Env: h.Env, Shell: h.Shell,
 		OpenFiles: h.OpenFiles, FileSize: h.FileSize,
@@ -234,9 +224,9 @@ func sendHello(c *net.UnixConn, h Hello) error {
 	if err != nil {
 		return err
 	}
-	frame := frameBytes(head{Kind: kindHello}, body)
-	if len(frame) > maxHello {
-		return fmt.Errorf("hello of %d bytes; the limit is %d", len(frame), maxHello)
+	frame := wire.Frame(wire.Head{Kind: wire.KindHello}, body)
+	if len(frame) > wire.MaxHello {
+		return fmt.Errorf("hello of %d bytes; the limit is %d", len(frame), wire.MaxHello)
 	}
 	if h.CallCgroup == nil {
 		_, err = c.Write(frame)
@@ -251,21 +241,21 @@ func sendHello(c *net.UnixConn, h Hello) error {
 }
 
 func decodeWelcome(body []byte) (*Welcome, error) {
-	var b welcome
-	if err := wire.dec.Unmarshal(body, &b); err != nil {
+	var b wire.Welcome
+	if err := wire.Unmarshal(body, &b); err != nil {
 		return nil, fmt.Errorf("%w: welcome: %w", ErrViolation, err)
 	}
-	w := &Welcome{Version: cut(clean(b.Version)), ForkTID: b.ForkTID}
+	w := &Welcome{Version: wire.Cut(wire.Clean(b.Version)), ForkTID: b.ForkTID}
 	seen := make(map[string]bool)
 	for _, s := range b.Calls {
-		if s.ID == "" || len(s.ID) > maxCallID || seen[s.ID] || s.Base < 0 || s.End < s.Base {
+		if s.ID == "" || len(s.ID) > wire.MaxCallID || seen[s.ID] || s.Base < 0 || s.End < s.Base {
 			return nil, fmt.Errorf("%w: welcome with a bad call state", ErrViolation)
 		}
 		seen[s.ID] = true
 		w.Calls = append(w.Calls, CallState{ID: s.ID, Finished: s.Finished, OutputBase: s.Base, OutputEnd: s.End})
 	}
 	for _, n := range b.Notes {
-		w.Notes = append(w.Notes, cut(clean(n)))
+		w.Notes = append(w.Notes, wire.Cut(wire.Clean(n)))
 	}
 	return w, nil
 }
@@ -281,7 +271,7 @@ func (c *Conn) Prepare(ctx context.Context, r Request) (*run.Prepared, error) {
 		return nil, err
 	}
 	x.owner = r.CallID
-	if err := c.send(head{Kind: kindPrepare, ID: x.id}, body); err != nil {
+	if err := c.send(wire.Head{Kind: wire.KindPrepare, ID: x.id}, body); err != nil {
 		return nil, err
 	}
 	d, err := c.wait(ctx, x, nil)
@@ -308,7 +298,7 @@ func (c *Conn) Run(ctx context.Context, r Request, s Sink) (*Outcome, error) {
 		return nil, err
 	}
 	x.expects = r.Expect != nil
-	if err := c.send(head{Kind: kindRun, ID: x.id, N: window}, body); err != nil {
+	if err := c.send(wire.Head{Kind: wire.KindRun, ID: x.id, N: window}, body); err != nil {
 		return nil, err
 	}
 	return c.outcome(ctx, x, s)
@@ -329,12 +319,12 @@ func (c *Conn) Resume(ctx context.Context, callID string, offset int64, s Sink) 
 	if err != nil {
 		return nil, err
 	}
-	body, err := wire.enc.Marshal(resume{CallID: callID, Offset: offset})
+	body, err := wire.Marshal(wire.Resume{CallID: callID, Offset: offset})
 	if err != nil {
 		return nil, err
 	}
 	x.expects = true // likewise
-	if err := c.send(head{Kind: kindResume, ID: x.id, N: offset + window}, body); err != nil {
+	if err := c.send(wire.Head{Kind: wire.KindResume, ID: x.id, N: offset + window}, body); err != nil {
 		return nil, err
 	}
 	return c.outcome(ctx, x, s)
@@ -368,7 +358,7 @@ func (c *Conn) Ack(callID string, offset int64) error {
 	}
 	c.acked[callID] = offset
 	c.mu.Unlock()
-	return c.send(head{Kind: kindAck, N: offset}, []byte(callID))
+	return c.send(wire.Head{Kind: wire.KindAck, N: offset}, []byte(callID))
 }
 
 // Forget says that the outcome is durable: the agent may drop the call. It hears of
@@ -385,7 +375,7 @@ func (c *Conn) Forget(callID string) error {
 	if err != nil {
 		return err
 	}
-	return c.sent(c.out.writeLater(func(err error) { _ = c.sent(err) }, head{Kind: kindForget}, []byte(callID)))
+	return c.sent(c.out.WriteLater(func(err error) { _ = c.sent(err) }, wire.Head{Kind: wire.KindForget}, []byte(callID)))
 }
 
 // Abort stops a running call: SIGTERM, grace, cgroup kill. Its outcome arrives
@@ -394,26 +384,26 @@ func (c *Conn) Abort(callID string, reason run.Reason) error {
 	if err := checkCallID(callID); err != nil {
 		return err
 	}
-	body, err := wire.enc.Marshal(abort{CallID: callID, Reason: string(reason)})
+	body, err := wire.Marshal(wire.Abort{CallID: callID, Reason: string(reason)})
 	if err != nil {
 		return err
 	}
-	return c.send(head{Kind: kindAbort}, body)
+	return c.send(wire.Head{Kind: wire.KindAbort}, body)
 }
 
 // FreeTmp removes everything in the sandbox's tmpfs directories (/tmp, /dev/shm),
 // which tools that are out of memory cannot do themselves.
-func (c *Conn) FreeTmp(ctx context.Context) error { return c.ask(ctx, kindFreeTmp) }
+func (c *Conn) FreeTmp(ctx context.Context) error { return c.ask(ctx, wire.KindFreeTmp) }
 
 // Ping asks for a sign of life.
-func (c *Conn) Ping(ctx context.Context) error { return c.ask(ctx, kindPing) }
+func (c *Conn) Ping(ctx context.Context) error { return c.ask(ctx, wire.KindPing) }
 
-func (c *Conn) ask(ctx context.Context, k kind) error {
+func (c *Conn) ask(ctx context.Context, k wire.Kind) error {
 	x, err := c.open(exchangeAsk, "", 0, false)
 	if err != nil {
 		return err
 	}
-	if err := c.send(head{Kind: k, ID: x.id}); err != nil {
+	if err := c.send(wire.Head{Kind: k, ID: x.id}); err != nil {
 		return err
 	}
 	d, err := c.wait(ctx, x, nil)
@@ -464,14 +454,14 @@ func (c *Conn) fail(err error) {
 		return
 	}
 	_ = c.c.Close()
-	c.out.stop()
+	c.out.Stop()
 	for _, x := range exchanges {
 		x.fail(err)
 	}
 	close(c.done)
 }
 
-func (c *Conn) send(h head, body ...[]byte) error { return c.sent(c.out.write(h, body...)) }
+func (c *Conn) send(h wire.Head, body ...[]byte) error { return c.sent(c.out.Write(h, body...)) }
 
 // sent ends the connection where something could not be sent.
 func (c *Conn) sent(err error) error {
@@ -490,17 +480,17 @@ func (c *Conn) reason() error {
 }
 
 // read is the reader's life.
-func (c *Conn) read(in *frameReader) {
+func (c *Conn) read(in *wire.Reader) {
 	defer close(c.reads)
-	defer in.release()
+	defer in.Release()
 	var p pace
 	for {
-		frame, err := in.next()
+		frame, err := in.Next()
 		if err != nil {
 			c.fail(readError(err))
 			return
 		}
-		h, body, err := parseFrame(frame)
+		h, body, err := wire.ParseFrame(frame)
 		if err == nil {
 			err = c.take(h, body)
 		}
@@ -514,14 +504,14 @@ func (c *Conn) read(in *frameReader) {
 
 // readError tells a peer that went away from one that cannot frame.
 func readError(err error) error {
-	if errors.Is(err, errFrame) && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, unix.ECONNRESET) && !errors.Is(err, net.ErrClosed) {
+	if errors.Is(err, wire.ErrFrame) && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, unix.ECONNRESET) && !errors.Is(err, net.ErrClosed) {
 		return fmt.Errorf("%w: %w", ErrViolation, err)
 	}
 	return fmt.Errorf("%w: %w", ErrLost, err)
 }
 
 // take hands one message to its exchange. Errors are violations.
-func (c *Conn) take(h head, body []byte) error {
+func (c *Conn) take(h wire.Head, body []byte) error {
 	c.mu.Lock()
 	x := c.exchanges[h.ID]
 	c.mu.Unlock()
@@ -549,27 +539,27 @@ func encodeRequest(r Request) ([]byte, error) {
 	if len(r.Paths) > run.MaxPaths {
 		return nil, run.Errorf(run.CodeInvalidInput, "call %s names %d paths; the limit is %d", r.CallID, len(r.Paths), run.MaxPaths)
 	}
-	w := request{
+	w := wire.Request{
 		CallID: r.CallID, Tool: r.Tool, Input: r.Input, Settings: r.Settings, Env: r.Env,
 		TimeoutMillis: r.TimeoutMillis, MaxOutput: r.MaxOutput,
-		Prepared: encodePrepared(r.Prepared), Split: r.Split, Paths: r.Paths,
+		Prepared: wire.EncodePrepared(r.Prepared), Split: r.Split, Paths: r.Paths,
 	}
 	if r.Expect != nil {
 		w.Expect = &r.Expect
 	}
-	body, err := wire.enc.Marshal(w)
+	body, err := wire.Marshal(w)
 	if err != nil {
 		return nil, err
 	}
-	if len(body) > maxDown-64 {
-		return nil, run.Errorf(run.CodeInvalidInput, "call %s is %d bytes with all its parts; the limit is %d", r.CallID, len(body), maxDown-64)
+	if len(body) > wire.MaxDown-64 {
+		return nil, run.Errorf(run.CodeInvalidInput, "call %s is %d bytes with all its parts; the limit is %d", r.CallID, len(body), wire.MaxDown-64)
 	}
 	return body, nil
 }
 
 func checkCallID(id string) error {
-	if id == "" || len(id) > maxCallID {
-		return run.Errorf(run.CodeInternal, "call id of %d bytes; allowed are 1 to %d", len(id), maxCallID)
+	if id == "" || len(id) > wire.MaxCallID {
+		return run.Errorf(run.CodeInternal, "call id of %d bytes; allowed are 1 to %d", len(id), wire.MaxCallID)
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/internal/tool/run"
+	"github.com/toold/toold/internal/wire"
 )
 
 type exchangeKind uint8
@@ -56,7 +57,7 @@ type exchange struct {
 
 // final is how an exchange ended.
 type final struct {
-	done
+	wire.Done
 	result   *run.Result
 	prepared *run.Prepared
 }
@@ -141,7 +142,7 @@ func (c *Conn) detach(x *exchange) {
 	}
 	x.mu.Unlock()
 	if !over {
-		_ = c.send(head{Kind: kindDetach, ID: x.id}) // a failure ends c, which is all that can be done
+		_ = c.send(wire.Head{Kind: wire.KindDetach, ID: x.id}) // a failure ends c, which is all that can be done
 	}
 }
 
@@ -170,22 +171,22 @@ func (x *exchange) signal() {
 // take checks one message against the state and keeps what it brings. Errors
 // are violations. finished is true when nothing may follow; whoever waits is
 // woken by the caller, when the exchange is off its list.
-func (x *exchange) take(h head, body []byte) (finished bool, err error) {
+func (x *exchange) take(h wire.Head, body []byte) (finished bool, err error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	switch h.Kind {
-	case kindOutput:
+	case wire.KindOutput:
 		err = x.takeOutput(h, body)
-	case kindMetadata:
+	case wire.KindMetadata:
 		err = x.takeMetadata(body)
-	case kindOffer:
+	case wire.KindOffer:
 		err = x.takeOffer(h, body)
-	case kindChunk:
+	case wire.KindChunk:
 		err = x.takeChunk(h, body)
-	case kindDone:
+	case wire.KindDone:
 		finished = true
 		err = x.takeDone(body)
-	case kindDetached:
+	case wire.KindDetached:
 		finished = true
 		if !x.detached {
 			err = errors.New("detached, but nobody asked for it")
@@ -200,7 +201,7 @@ func (x *exchange) take(h head, body []byte) (finished bool, err error) {
 	return finished, err
 }
 
-func (x *exchange) takeOutput(h head, body []byte) error {
+func (x *exchange) takeOutput(h wire.Head, body []byte) error {
 	switch {
 	case x.kind != exchangeRun:
 		return errors.New("output, but no call")
@@ -228,8 +229,8 @@ func (x *exchange) takeMetadata(body []byte) error {
 	switch {
 	case x.kind != exchangeRun:
 		return errors.New("metadata, but no call")
-	case len(body) > maxProgress:
-		return fmt.Errorf("metadata of %d bytes; the limit is %d", len(body), maxProgress)
+	case len(body) > wire.MaxProgress:
+		return fmt.Errorf("metadata of %d bytes; the limit is %d", len(body), wire.MaxProgress)
 	case !x.updates.take(time.Now()):
 		return fmt.Errorf("metadata more often than %d times a second", updateRate)
 	}
@@ -239,20 +240,20 @@ func (x *exchange) takeMetadata(body []byte) error {
 	return nil
 }
 
-func (x *exchange) takeOffer(h head, body []byte) error {
+func (x *exchange) takeOffer(h wire.Head, body []byte) error {
 	switch {
 	case x.kind == exchangeAsk:
 		return errors.New("offer for an exchange without a result")
 	case x.offer > 0:
 		return errors.New("second offer")
-	case h.N <= maxInline || h.N > maxBody || len(body) > 0:
+	case h.N <= wire.MaxInline || h.N > wire.MaxBody || len(body) > 0:
 		return fmt.Errorf("offer of %d bytes", h.N)
 	}
 	x.offer = h.N
 	return nil
 }
 
-func (x *exchange) takeChunk(h head, body []byte) error {
+func (x *exchange) takeChunk(h wire.Head, body []byte) error {
 	switch {
 	case !x.granted:
 		return errors.New("chunk that was not granted")
@@ -273,7 +274,7 @@ func (x *exchange) takeDone(body []byte) error {
 		return nil
 	}
 	f := &final{}
-	if err := wire.dec.Unmarshal(body, &f.done); err != nil {
+	if err := wire.Unmarshal(body, &f.Done); err != nil {
 		return fmt.Errorf("done: %w", err)
 	}
 	payload := []byte(f.Payload)
@@ -297,7 +298,7 @@ func (x *exchange) check(f *final, payload []byte) error {
 		return err
 	}
 	if f.Refused != 0 {
-		if f.Refused > refusedOffset || x.kind != exchangeRun || f.Err != nil || f.Exit != nil || f.NotRun || len(payload) > 0 {
+		if f.Refused > wire.RefusedOffset || x.kind != exchangeRun || f.Err != nil || f.Exit != nil || f.NotRun || len(payload) > 0 {
 			return fmt.Errorf("refusal %d", f.Refused)
 		}
 		return nil
@@ -310,9 +311,9 @@ func (x *exchange) check(f *final, payload []byte) error {
 		return errors.New("not run, but nothing was to be expected, or it did run")
 	case f.Err != nil:
 	case x.kind == exchangePrepare || f.NotRun:
-		f.prepared, err = payloadOf(payload, decodePrepared)
+		f.prepared, err = payloadOf(payload, wire.DecodePrepared)
 	case x.kind == exchangeRun:
-		f.result, err = payloadOf(payload, decodeResult)
+		f.result, err = payloadOf(payload, wire.DecodeResult)
 	case len(payload) > 0:
 		return errors.New("a result for an exchange without one")
 	}
@@ -327,7 +328,7 @@ func (x *exchange) check(f *final, payload []byte) error {
 
 func payloadOf[W, T any](payload []byte, convert func(*W) (*T, error)) (*T, error) {
 	var w W
-	if err := wire.dec.Unmarshal(payload, &w); err != nil {
+	if err := wire.Unmarshal(payload, &w); err != nil {
 		return nil, fmt.Errorf("result: %w", err)
 	}
 	return convert(&w)
@@ -356,7 +357,7 @@ func (c *Conn) wait(ctx context.Context, x *exchange, s Sink) (*final, error) {
 		}
 		spare, spareRuns = out.data[:0], out.runs[:0]
 		if meta != nil {
-			m, err := decodeUpdate(meta)
+			m, err := wire.DecodeUpdate(meta)
 			if err != nil {
 				c.fail(fmt.Errorf("%w: exchange %d: %w", ErrViolation, x.id, err))
 				return nil, c.reason()
@@ -388,13 +389,13 @@ func (c *Conn) wait(ctx context.Context, x *exchange, s Sink) (*final, error) {
 	}
 }
 
-func refusalError(call string, r refusal) error {
+func refusalError(call string, r wire.Refusal) error {
 	switch r {
-	case refusedUnknown:
+	case wire.RefusedUnknown:
 		return fmt.Errorf("%w: %s", ErrUnknownCall, call)
-	case refusedDuplicate:
+	case wire.RefusedDuplicate:
 		return fmt.Errorf("%w: %s", ErrDuplicateCall, call)
-	case refusedOffset:
+	case wire.RefusedOffset:
 		return fmt.Errorf("%w: %s", ErrOffset, call)
 	default:
 		return nil
@@ -420,10 +421,13 @@ func (c *Conn) pass(x *exchange, s Sink, out output) error {
 	x.mu.Unlock()
 	if open {
 		// The error ends the connection and arrives by x.err.
-		_ = c.send(head{Kind: kindCredit, ID: x.id, N: limit})
+		_ = c.send(wire.Head{Kind: wire.KindCredit, ID: x.id, N: limit})
 	}
 	return nil
 }
+
+// window is how much output of one call may be under way to a sink, in bytes.
+const window = 256 << 10
 
 // resultTime bounds how long a result may take that was asked for: room is kept
 // for it, which others may wait for.
@@ -444,6 +448,6 @@ func (c *Conn) grant(ctx context.Context, x *exchange) error {
 	x.granted = true
 	x.body = make([]byte, 0, x.offer)
 	x.mu.Unlock()
-	_ = c.send(head{Kind: kindGrant, ID: x.id}) // as in pass
+	_ = c.send(wire.Head{Kind: wire.KindGrant, ID: x.id}) // as in pass
 	return nil
 }

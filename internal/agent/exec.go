@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/internal/tool/run"
+	"github.com/toold/toold/internal/wire"
 )
 
 const (
@@ -110,7 +111,7 @@ func (x *executor) start(ctx context.Context, c run.Command) (*running, error) {
 	if len(c.Argv) == 0 {
 		return nil, run.Errorf(run.CodeInternal, "a program without a name")
 	}
-	if err := checkEnv(c.Env); err != nil {
+	if err := wire.CheckEnv(c.Env); err != nil {
 		return nil, err
 	}
 	w, err := x.shells.enter(ctx, c)
@@ -421,4 +422,22 @@ func (p *pump) wait() error {
 		return nil
 	}
 	return p.err
+}
+
+// mergeEnv is base with more over it; the last one of a name counts.
+func mergeEnv(base, more []string) []string {
+	at := make(map[string]int, len(base)+len(more))
+	env := make([]string, 0, len(base)+len(more))
+	for _, list := range [2][]string{base, more} {
+		for _, kv := range list {
+			name, _, _ := strings.Cut(kv, "=")
+			if i, ok := at[name]; ok {
+				env[i] = kv
+				continue
+			}
+			at[name] = len(env)
+			env = append(env, kv)
+		}
+	}
+	return env
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/toold/toold/internal/tool/run"
+	"github.com/toold/toold/internal/wire"
 )
 
 // Run with Expect runs only what leads where the daemon expects it.
@@ -123,28 +124,28 @@ func TestRequestPaths(t *testing.T) {
 // An agent may say "not run" only where it was asked to look first, and only
 // with what it has prepared.
 func TestNotRunIsChecked(t *testing.T) {
-	seen := payloadDone(prepared{Targets: []run.Target{{Path: "/x"}}})
+	seen := payloadDone(wire.Prepared{Targets: []run.Target{{Path: "/x"}}})
 	seen.NotRun = true
-	change := func(f func(*done)) done { d := seen; f(&d); return d }
+	change := func(f func(*wire.Done)) wire.Done { d := seen; f(&d); return d }
 	for name, tc := range map[string]struct {
 		kind    exchangeKind
 		expects bool
-		d       done
+		d       wire.Done
 		ok      bool
 	}{
 		"asked":       {exchangeRun, true, seen, true},
 		"not asked":   {exchangeRun, false, seen, false},
 		"prepare":     {exchangePrepare, false, seen, false},
-		"ping":        {exchangeAsk, false, change(func(d *done) { d.Payload = nil }), false},
-		"with exit":   {exchangeRun, true, change(func(d *done) { d.Exit = &run.Exit{Reason: run.ReasonExit} }), false},
-		"with error":  {exchangeRun, true, change(func(d *done) { d.Err, d.Payload = run.Errorf(run.CodeStale, "x"), nil }), false},
-		"refused":     {exchangeRun, true, change(func(d *done) { d.Refused, d.Payload = refusedUnknown, nil }), false},
-		"with output": {exchangeRun, true, change(func(d *done) { d.OutputEnd = 1 }), false},
-		"a result":    {exchangeRun, true, change(func(d *done) { d.Payload = encoded(result{Title: "t", IsError: true}) }), false},
-		"nothing":     {exchangeRun, true, change(func(d *done) { d.Payload = nil }), false},
+		"ping":        {exchangeAsk, false, change(func(d *wire.Done) { d.Payload = nil }), false},
+		"with exit":   {exchangeRun, true, change(func(d *wire.Done) { d.Exit = &run.Exit{Reason: run.ReasonExit} }), false},
+		"with error":  {exchangeRun, true, change(func(d *wire.Done) { d.Err, d.Payload = run.Errorf(run.CodeStale, "x"), nil }), false},
+		"refused":     {exchangeRun, true, change(func(d *wire.Done) { d.Refused, d.Payload = wire.RefusedUnknown, nil }), false},
+		"with output": {exchangeRun, true, change(func(d *wire.Done) { d.OutputEnd = 1 }), false},
+		"a result":    {exchangeRun, true, change(func(d *wire.Done) { d.Payload = encoded(wire.Result{Title: "t", IsError: true}) }), false},
+		"nothing":     {exchangeRun, true, change(func(d *wire.Done) { d.Payload = nil }), false},
 	} {
 		x := &exchange{kind: tc.kind, expects: tc.expects, wake: make(chan struct{}, 1)}
-		_, err := x.take(head{Kind: kindDone}, encoded(tc.d))
+		_, err := x.take(wire.Head{Kind: wire.KindDone}, encoded(tc.d))
 		if (err == nil) != tc.ok {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -6,11 +6,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/internal/tool/run"
+	"github.com/toold/toold/internal/wire"
 )
 
 // bounded are the session's own file systems that have a size: programs fail when
 // they are full, and mostly say no more than that.
-func bounded(h *hello) []string {
+func bounded(h *wire.Hello) []string {
 	var places []string
 	for _, p := range []string{h.Tmp, "/dev/shm", h.Home, h.Worktree, "/"} {
 		var st unix.Statfs_t

@@ -11,31 +11,34 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/internal/wire"
 )
 
 // welcome turns a stranger into the peer, or drops it.
 func (s *Server) welcome(c *net.UnixConn) {
 	known := func() { <-s.strangers }
-	in := newFrameReader(&greeting{UnixConn: c}, maxHello)
-	h, fd, err := s.greet(c, in)
+	g := &greeting{UnixConn: c}
+	in := wire.NewReader(g, wire.MaxHello)
+	h, fd, err := s.greet(g, in)
 	if err != nil {
 		known()
-		in.release()
+		in.Release()
 		s.over(c)
 		s.cfg.Log.Warn("connection refused", "error", err)
 		return
 	}
-	p := &peer{c: c, out: frameWriter{c: c}, wg: &s.wg, at: make(map[uint64]*attached)}
+	p := &peer{c: c, out: wire.NewWriter(c, 0), wg: &s.wg, at: make(map[uint64]*attached)}
 	err = s.takeOver(p, h, fd)
 	known()
 	if err != nil {
-		in.release()
+		in.Release()
 		s.lost(p) // it may be the peer, of whom nobody will read
 		s.over(c)
 		s.cfg.Log.Error("session not set up", "error", err)
 		return
 	}
-	in.c, in.max = c, maxDown
+	in.Follow(c, wire.MaxDown)
 	s.listen(p, in)
 }
 
@@ -62,8 +65,7 @@ func (g *greeting) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (s *Server) greet(c *net.UnixConn, in *frameReader) (h hello, fd int, err error) {
-	g := in.c.(*greeting)
+func (s *Server) greet(g *greeting, in *wire.Reader) (h wire.Hello, fd int, err error) {
 	fd = -1
 	defer func() {
 		for _, f := range g.fds {
@@ -72,30 +74,30 @@ func (s *Server) greet(c *net.UnixConn, in *frameReader) (h hello, fd int, err e
 			}
 		}
 	}()
-	stop, err := boundHello(s.ctx, c) // an agent that ends waits for nobody's
+	stop, err := wire.BoundHello(s.ctx, g.UnixConn) // an agent that ends waits for nobody's
 	defer stop()
 	if err != nil {
 		return h, fd, err
 	}
-	frame, err := in.next()
+	frame, err := in.Next()
 	if err != nil {
 		return h, fd, err
 	}
-	hd, body, err := parseFrame(frame)
-	if err == nil && hd.Kind != kindHello {
+	hd, body, err := wire.ParseFrame(frame)
+	if err == nil && hd.Kind != wire.KindHello {
 		err = fmt.Errorf("kind %d", hd.Kind)
 	}
 	if err != nil {
 		return h, fd, fmt.Errorf("no hello: %w", err)
 	}
-	if err := wire.dec.Unmarshal(body, &h); err != nil {
+	if err := wire.Unmarshal(body, &h); err != nil {
 		return h, fd, fmt.Errorf("hello: %w", err)
 	}
 	if subtle.ConstantTimeCompare(h.Nonce, s.cfg.Nonce) != 1 {
 		return h, fd, errors.New("wrong nonce")
 	}
-	if h.Version != protocolVersion {
-		return h, fd, fmt.Errorf("protocol version %d; this agent speaks %d", h.Version, protocolVersion)
+	if h.Version != wire.Version {
+		return h, fd, fmt.Errorf("protocol version %d; this agent speaks %d", h.Version, wire.Version)
 	}
 	if h.CallCgroup {
 		if len(g.fds) == 0 {
@@ -103,11 +105,11 @@ func (s *Server) greet(c *net.UnixConn, in *frameReader) (h hello, fd int, err e
 		}
 		fd = g.fds[0]
 	}
-	return h, fd, c.SetDeadline(time.Time{})
+	return h, fd, g.SetDeadline(time.Time{})
 }
 
 // takeOver makes p the peer: what was attached to the one before is not any more.
-func (s *Server) takeOver(p *peer, h hello, fd int) error {
+func (s *Server) takeOver(p *peer, h wire.Hello, fd int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ctx.Err() != nil {
@@ -133,19 +135,19 @@ func (s *Server) takeOver(p *peer, h hello, fd int) error {
 	if s.orphan != nil {
 		s.orphan.Stop()
 	}
-	w := welcome{Version: s.cfg.Version, ForkTID: s.session.spawner.tid, Notes: s.session.notes}
+	w := wire.Welcome{Version: s.cfg.Version, ForkTID: s.session.spawner.tid, Notes: s.session.notes}
 	for id, c := range s.calls {
 		c.mu.Lock()
 		if c.at != nil {
 			c.at.gone = true
 		}
-		w.Calls = append(w.Calls, callState{ID: id, Finished: c.finished, Base: c.ring.base, End: c.ring.end})
+		w.Calls = append(w.Calls, wire.CallState{ID: id, Finished: c.finished, Base: c.ring.base, End: c.ring.end})
 		c.mu.Unlock()
 	}
-	slices.SortFunc(w.Calls, func(a, b callState) int { return strings.Compare(a.ID, b.ID) })
-	body, err := wire.enc.Marshal(w)
+	slices.SortFunc(w.Calls, func(a, b wire.CallState) int { return strings.Compare(a.ID, b.ID) })
+	body, err := wire.Marshal(w)
 	if err != nil {
 		return err
 	}
-	return p.out.write(head{Kind: kindWelcome}, body)
+	return p.out.Write(wire.Head{Kind: wire.KindWelcome}, body)
 }

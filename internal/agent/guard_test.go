@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/internal/testrig"
+	"github.com/toold/toold/internal/wire"
 )
 
 // tree is a cgroup hierarchy of plain files.
@@ -112,7 +113,7 @@ func TestOwnCgroups(t *testing.T) {
 // Who is asked to keep limits and cannot does not begin.
 func TestLimitsWithoutCgroups(t *testing.T) {
 	s := &Server{}
-	ses := &session{hello: hello{Memory: 1}}
+	ses := &session{hello: wire.Hello{Memory: 1}}
 	if err := s.contain(ses, &groups{parent: -1}); err == nil {
 		t.Error("promised to keep a limit on memory without a means")
 	}

@@ -19,26 +19,28 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/toold/toold/internal/testrig"
 	"github.com/toold/toold/internal/tool/run"
+	"github.com/toold/toold/internal/wire"
 )
 
 // villain is an agent that a test controls byte by byte.
 type villain struct {
 	t  *testing.T
 	c  *net.UnixConn
-	in *frameReader
+	in *wire.Reader
 }
 
 // newVillain connects a Conn to a villain that has said welcome.
 func newVillain(t *testing.T) (*Conn, *villain) {
 	t.Helper()
-	a, b := socketpair(t)
-	v := &villain{t: t, c: b, in: newFrameReader(b, maxDown)}
+	a, b := testrig.Socketpair(t)
+	v := &villain{t: t, c: b, in: wire.NewReader(b, wire.MaxDown)}
 	ready := make(chan struct{})
 	go func() {
 		defer close(ready)
 		v.receive()
-		v.send(head{Kind: kindWelcome}, welcome{Version: "evil"})
+		v.send(wire.Head{Kind: wire.KindWelcome}, wire.Welcome{Version: "evil"})
 	}()
 	c, _, err := Connect(t.Context(), a, Hello{Nonce: testNonce, Shell: []string{"sh"}})
 	if err != nil {
@@ -49,34 +51,34 @@ func newVillain(t *testing.T) (*Conn, *villain) {
 	return c, v
 }
 
-func (v *villain) receive() head {
-	frame, err := v.in.next()
+func (v *villain) receive() wire.Head {
+	frame, err := v.in.Next()
 	if err != nil {
-		return head{}
+		return wire.Head{}
 	}
-	h, _, _ := parseFrame(frame)
+	h, _, _ := wire.ParseFrame(frame)
 	return h
 }
 
 // send sends a message whose body is bytes, or a value to encode.
-func (v *villain) send(h head, body any) {
+func (v *villain) send(h wire.Head, body any) {
 	b, ok := body.([]byte)
 	if !ok && body != nil {
-		b, _ = wire.enc.Marshal(body)
+		b, _ = wire.Marshal(body)
 	}
-	_, _ = v.c.Write(frameBytes(h, b))
+	_, _ = v.c.Write(wire.Frame(h, b))
 }
 
-func doneWith(r result, exit *run.Exit, end int64) done {
-	b, _ := wire.enc.Marshal(r)
-	return done{Payload: b, Exit: exit, OutputEnd: end}
+func doneWith(r wire.Result, exit *run.Exit, end int64) wire.Done {
+	b, _ := wire.Marshal(r)
+	return wire.Done{Payload: b, Exit: exit, OutputEnd: end}
 }
 
 // nested is a CBOR value of n arrays in each other.
 func nested(n int) []byte { return append(bytes.Repeat([]byte{0x81}, n), 0x00) }
 
 func resultWithMetadata(m []byte) []byte {
-	b, _ := wire.enc.Marshal(done{Payload: append([]byte{0xa1, 0x04}, m...)})
+	b, _ := wire.Marshal(wire.Done{Payload: append([]byte{0xa1, 0x04}, m...)})
 	return b
 }
 
@@ -86,13 +88,13 @@ func TestHostileAgent(t *testing.T) {
 	exit := &run.Exit{Reason: run.ReasonExit}
 	type script func(v *villain, id uint64)
 	raw := func(b []byte) script { return func(v *villain, _ uint64) { _, _ = v.c.Write(b) } }
-	one := func(k kind, n int64, body any) script {
-		return func(v *villain, id uint64) { v.send(head{Kind: k, ID: id, N: n}, body) }
+	one := func(k wire.Kind, n int64, body any) script {
+		return func(v *villain, id uint64) { v.send(wire.Head{Kind: k, ID: id, N: n}, body) }
 	}
 	for name, s := range map[string]script{
 		"length 2^32-1":           raw([]byte{255, 255, 255, 255, 1, 2, 3}),
 		"length 0":                raw([]byte{0, 0, 0, 0}),
-		"length over the limit":   raw(binary.BigEndian.AppendUint32(nil, maxUp+1)),
+		"length over the limit":   raw(binary.BigEndian.AppendUint32(nil, wire.MaxUp+1)),
 		"no head":                 raw([]byte{0, 0, 0, 1, 0xf6}),
 		"head with three":         raw([]byte{0, 0, 0, 4, 0x83, 1, 1, 1}),
 		"head is a map":           raw([]byte{0, 0, 0, 3, 0xa1, 1, 1}),
@@ -100,88 +102,88 @@ func TestHostileAgent(t *testing.T) {
 		"head with a tag":         raw([]byte{0, 0, 0, 6, 0xc1, 0x84, 1, 1, 1, 0xf4}),
 		"kind over 255":           raw([]byte{0, 0, 0, 7, 0x84, 0x19, 1, 1, 1, 1, 0xf4}),
 		"unknown kind":            one(250, 0, nil),
-		"daemon's kind":           one(kindRun, 0, nil),
+		"daemon's kind":           one(wire.KindRun, 0, nil),
 		"dial":                    one(90, 0, []byte("dial tcp 10.0.0.1:22")),
-		"second welcome":          one(kindWelcome, 0, welcome{}),
-		"detached unasked":        one(kindDetached, 0, nil),
-		"foreign exchange":        func(v *villain, id uint64) { v.send(head{Kind: kindOutput, ID: id + 1}, []byte("x")) },
-		"exchange 0":              func(v *villain, id uint64) { v.send(head{Kind: kindOutput}, []byte("x")) },
-		"output with a gap":       one(kindOutput, 1, []byte("x")),
-		"output at -1":            one(kindOutput, -1, []byte("x")),
-		"output at 2^63-1":        one(kindOutput, math.MaxInt64, []byte("x")),
-		"output without a byte":   one(kindOutput, 0, nil),
-		"stderr of one stream":    func(v *villain, id uint64) { v.send(head{Kind: kindOutput, ID: id, Flag: true}, []byte("x")) },
-		"metadata not CBOR":       one(kindMetadata, 0, []byte{0xff}),
-		"metadata not a map":      one(kindMetadata, 0, []byte{0x01}),
-		"metadata nested":         one(kindMetadata, 0, append([]byte{0xa1, 0x61, 'a'}, nested(40)...)),
-		"metadata doubled key":    one(kindMetadata, 0, []byte{0xa2, 0x61, 'a', 1, 0x61, 'a', 2}),
-		"metadata huge":           one(kindMetadata, 0, map[string]any{"a": strings.Repeat("x", maxMetadata)}),
-		"metadata over the limit": one(kindMetadata, 0, map[string]any{"a": strings.Repeat("x", maxProgress)}),
-		"metadata of many":        one(kindMetadata, 0, map[string]any{"a": make([]int, 1025)}),
+		"second welcome":          one(wire.KindWelcome, 0, wire.Welcome{}),
+		"detached unasked":        one(wire.KindDetached, 0, nil),
+		"foreign exchange":        func(v *villain, id uint64) { v.send(wire.Head{Kind: wire.KindOutput, ID: id + 1}, []byte("x")) },
+		"exchange 0":              func(v *villain, id uint64) { v.send(wire.Head{Kind: wire.KindOutput}, []byte("x")) },
+		"output with a gap":       one(wire.KindOutput, 1, []byte("x")),
+		"output at -1":            one(wire.KindOutput, -1, []byte("x")),
+		"output at 2^63-1":        one(wire.KindOutput, math.MaxInt64, []byte("x")),
+		"output without a byte":   one(wire.KindOutput, 0, nil),
+		"stderr of one stream":    func(v *villain, id uint64) { v.send(wire.Head{Kind: wire.KindOutput, ID: id, Flag: true}, []byte("x")) },
+		"metadata not CBOR":       one(wire.KindMetadata, 0, []byte{0xff}),
+		"metadata not a map":      one(wire.KindMetadata, 0, []byte{0x01}),
+		"metadata nested":         one(wire.KindMetadata, 0, append([]byte{0xa1, 0x61, 'a'}, nested(40)...)),
+		"metadata doubled key":    one(wire.KindMetadata, 0, []byte{0xa2, 0x61, 'a', 1, 0x61, 'a', 2}),
+		"metadata huge":           one(wire.KindMetadata, 0, map[string]any{"a": strings.Repeat("x", wire.MaxMetadata)}),
+		"metadata over the limit": one(wire.KindMetadata, 0, map[string]any{"a": strings.Repeat("x", wire.MaxProgress)}),
+		"metadata of many":        one(wire.KindMetadata, 0, map[string]any{"a": make([]int, 1025)}),
 		"metadata too often": func(v *villain, id uint64) {
 			for range 2*updateBurst + 1 {
-				v.send(head{Kind: kindMetadata, ID: id}, map[string]any{})
+				v.send(wire.Head{Kind: wire.KindMetadata, ID: id}, map[string]any{})
 			}
 		},
-		"metadata claims 2^60":    one(kindMetadata, 0, []byte{0xbb, 0x10, 0, 0, 0, 0, 0, 0, 0}),
-		"offer of nothing":        one(kindOffer, 0, nil),
-		"offer of a small result": one(kindOffer, maxInline, nil),
-		"offer of too much":       one(kindOffer, maxBody+1, nil),
-		"offer of 2^63-1":         one(kindOffer, math.MaxInt64, nil),
-		"chunk without offer":     one(kindChunk, 0, []byte("x")),
+		"metadata claims 2^60":    one(wire.KindMetadata, 0, []byte{0xbb, 0x10, 0, 0, 0, 0, 0, 0, 0}),
+		"offer of nothing":        one(wire.KindOffer, 0, nil),
+		"offer of a small result": one(wire.KindOffer, wire.MaxInline, nil),
+		"offer of too much":       one(wire.KindOffer, wire.MaxBody+1, nil),
+		"offer of 2^63-1":         one(wire.KindOffer, math.MaxInt64, nil),
+		"chunk without offer":     one(wire.KindChunk, 0, []byte("x")),
 		"chunk before the grant": func(v *villain, id uint64) {
-			v.send(head{Kind: kindOffer, ID: id, N: maxBody}, nil)
-			v.send(head{Kind: kindOffer, ID: id, N: maxBody}, nil)
+			v.send(wire.Head{Kind: wire.KindOffer, ID: id, N: wire.MaxBody}, nil)
+			v.send(wire.Head{Kind: wire.KindOffer, ID: id, N: wire.MaxBody}, nil)
 		},
 		"chunk past the offer": func(v *villain, id uint64) {
-			v.send(head{Kind: kindOffer, ID: id, N: maxInline + 1}, nil)
+			v.send(wire.Head{Kind: wire.KindOffer, ID: id, N: wire.MaxInline + 1}, nil)
 			v.receive() // the grant
-			v.send(head{Kind: kindChunk, ID: id}, make([]byte, maxInline))
-			v.send(head{Kind: kindChunk, ID: id, N: maxInline}, make([]byte, 2))
+			v.send(wire.Head{Kind: wire.KindChunk, ID: id}, make([]byte, wire.MaxInline))
+			v.send(wire.Head{Kind: wire.KindChunk, ID: id, N: wire.MaxInline}, make([]byte, 2))
 		},
 		"chunk with a gap": func(v *villain, id uint64) {
-			v.send(head{Kind: kindOffer, ID: id, N: maxInline + 1}, nil)
+			v.send(wire.Head{Kind: wire.KindOffer, ID: id, N: wire.MaxInline + 1}, nil)
 			v.receive()
-			v.send(head{Kind: kindChunk, ID: id, N: 1}, []byte("x"))
+			v.send(wire.Head{Kind: wire.KindChunk, ID: id, N: 1}, []byte("x"))
 		},
 		"output after the offer": func(v *villain, id uint64) {
-			v.send(head{Kind: kindOffer, ID: id, N: maxInline + 1}, nil)
-			v.send(head{Kind: kindOutput, ID: id}, []byte("x"))
+			v.send(wire.Head{Kind: wire.KindOffer, ID: id, N: wire.MaxInline + 1}, nil)
+			v.send(wire.Head{Kind: wire.KindOutput, ID: id}, []byte("x"))
 		},
 		"done before all chunks": func(v *villain, id uint64) {
-			v.send(head{Kind: kindOffer, ID: id, N: maxInline + 1}, nil)
+			v.send(wire.Head{Kind: wire.KindOffer, ID: id, N: wire.MaxInline + 1}, nil)
 			v.receive()
-			v.send(head{Kind: kindChunk, ID: id}, []byte("x"))
-			v.send(head{Kind: kindDone, ID: id}, done{})
+			v.send(wire.Head{Kind: wire.KindChunk, ID: id}, []byte("x"))
+			v.send(wire.Head{Kind: wire.KindDone, ID: id}, wire.Done{})
 		},
 		"done with chunks and payload": func(v *villain, id uint64) {
-			v.send(head{Kind: kindOffer, ID: id, N: maxInline + 1}, nil)
-			v.send(head{Kind: kindDone, ID: id}, doneWith(result{}, exit, 0))
+			v.send(wire.Head{Kind: wire.KindOffer, ID: id, N: wire.MaxInline + 1}, nil)
+			v.send(wire.Head{Kind: wire.KindDone, ID: id}, doneWith(wire.Result{}, exit, 0))
 		},
 		"credit exceeded": func(v *villain, id uint64) {
-			for at := int64(0); at <= 10*window; at += maxChunk {
-				v.send(head{Kind: kindOutput, ID: id, N: at}, make([]byte, maxChunk))
+			for at := int64(0); at <= 10*window; at += wire.MaxChunk {
+				v.send(wire.Head{Kind: wire.KindOutput, ID: id, N: at}, make([]byte, wire.MaxChunk))
 			}
 		},
-		"done not CBOR":            one(kindDone, 0, []byte{0xff}),
-		"done empty":               one(kindDone, 0, nil),
-		"done without a result":    one(kindDone, 0, done{}),
-		"done with both":           one(kindDone, 0, done{Payload: []byte{0xa0}, Err: &run.Error{Code: run.CodeInternal}}),
-		"done with trailing bytes": one(kindDone, 0, []byte{0xa0, 0xa0}),
-		"done with unknown field":  one(kindDone, 0, []byte{0xa1, 0x18, 99, 1}),
-		"done at another offset":   one(kindDone, 0, doneWith(result{}, exit, 5)),
-		"done at offset 2^63-1":    one(kindDone, 0, doneWith(result{}, exit, math.MaxInt64)),
-		"unknown reason":           one(kindDone, 0, doneWith(result{}, &run.Exit{Reason: "<script>"}, 0)),
-		"reason lost":              one(kindDone, 0, doneWith(result{}, &run.Exit{Reason: run.ReasonLost}, 0)),
-		"signal as label":          one(kindDone, 0, doneWith(result{}, &run.Exit{Reason: run.ReasonSignal, Signal: "SIG" + strings.Repeat("A", 1000)}, 0)),
-		"unknown error code":       one(kindDone, 0, done{Err: &run.Error{Code: "root"}}),
-		"unknown refusal":          one(kindDone, 0, done{Refused: 77}),
-		"refusal with a result":    one(kindDone, 0, done{Refused: refusedUnknown, Payload: []byte{0xa0}}),
-		"result with huge metadata": one(kindDone, 0, resultWithMetadata(append([]byte{0xa1, 0x61, 'a', 0x7a, 0, 1, 0, 0},
+		"done not CBOR":            one(wire.KindDone, 0, []byte{0xff}),
+		"done empty":               one(wire.KindDone, 0, nil),
+		"done without a result":    one(wire.KindDone, 0, wire.Done{}),
+		"done with both":           one(wire.KindDone, 0, wire.Done{Payload: []byte{0xa0}, Err: &run.Error{Code: run.CodeInternal}}),
+		"done with trailing bytes": one(wire.KindDone, 0, []byte{0xa0, 0xa0}),
+		"done with unknown field":  one(wire.KindDone, 0, []byte{0xa1, 0x18, 99, 1}),
+		"done at another offset":   one(wire.KindDone, 0, doneWith(wire.Result{}, exit, 5)),
+		"done at offset 2^63-1":    one(wire.KindDone, 0, doneWith(wire.Result{}, exit, math.MaxInt64)),
+		"unknown reason":           one(wire.KindDone, 0, doneWith(wire.Result{}, &run.Exit{Reason: "<script>"}, 0)),
+		"reason lost":              one(wire.KindDone, 0, doneWith(wire.Result{}, &run.Exit{Reason: run.ReasonLost}, 0)),
+		"signal as label":          one(wire.KindDone, 0, doneWith(wire.Result{}, &run.Exit{Reason: run.ReasonSignal, Signal: "SIG" + strings.Repeat("A", 1000)}, 0)),
+		"unknown error code":       one(wire.KindDone, 0, wire.Done{Err: &run.Error{Code: "root"}}),
+		"unknown refusal":          one(wire.KindDone, 0, wire.Done{Refused: 77}),
+		"refusal with a result":    one(wire.KindDone, 0, wire.Done{Refused: wire.RefusedUnknown, Payload: []byte{0xa0}}),
+		"result with huge metadata": one(wire.KindDone, 0, resultWithMetadata(append([]byte{0xa1, 0x61, 'a', 0x7a, 0, 1, 0, 0},
 			make([]byte, 65536)...))),
-		"result nested":        one(kindDone, 0, resultWithMetadata(append([]byte{0xa1, 0x61, 'a'}, nested(1000)...))),
-		"result claims 2^32-1": one(kindDone, 0, []byte{0xa1, 0x05, 0xa1, 0x02, 0x7a, 255, 255, 255, 255}),
-		"attachments 2^32-1":   one(kindDone, 0, []byte{0xa1, 0x05, 0xa1, 0x05, 0x9a, 255, 255, 255, 255}),
+		"result nested":        one(wire.KindDone, 0, resultWithMetadata(append([]byte{0xa1, 0x61, 'a'}, nested(1000)...))),
+		"result claims 2^32-1": one(wire.KindDone, 0, []byte{0xa1, 0x05, 0xa1, 0x02, 0x7a, 255, 255, 255, 255}),
+		"attachments 2^32-1":   one(wire.KindDone, 0, []byte{0xa1, 0x05, 0xa1, 0x05, 0x9a, 255, 255, 255, 255}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, v := newVillain(t)
@@ -216,12 +218,12 @@ func (stuckSink) Metadata(map[string]any)            {}
 
 // A second final, and anything for an exchange that is over.
 func TestHostileAfterTheEnd(t *testing.T) {
-	for name, k := range map[string]kind{"done": kindDone, "output": kindOutput, "detached": kindDetached, "chunk": kindChunk} {
+	for name, k := range map[string]wire.Kind{"done": wire.KindDone, "output": wire.KindOutput, "detached": wire.KindDetached, "chunk": wire.KindChunk} {
 		c, v := newVillain(t)
 		go func() {
 			h := v.receive()
-			v.send(head{Kind: kindDone, ID: h.ID}, doneWith(result{Title: "ok"}, nil, 0))
-			v.send(head{Kind: k, ID: h.ID}, []byte("x"))
+			v.send(wire.Head{Kind: wire.KindDone, ID: h.ID}, doneWith(wire.Result{Title: "ok"}, nil, 0))
+			v.send(wire.Head{Kind: k, ID: h.ID}, []byte("x"))
 		}()
 		o, err := c.Run(t.Context(), bashCall("c", "true"), &sink{})
 		if err == nil && o.Result.Title != "ok" {
@@ -244,26 +246,26 @@ func TestHostileAnswersOfOtherKinds(t *testing.T) {
 	}
 	for _, tc := range []struct {
 		ask  string
-		kind kind
+		kind wire.Kind
 		n    int64
 		body any
 	}{
-		{"ping", kindOutput, 0, []byte("x")},
-		{"ping", kindMetadata, 0, map[string]any{}},
-		{"ping", kindOffer, maxBody, nil},
-		{"ping", kindDone, 0, done{Payload: []byte{0xa0}}},
-		{"ping", kindDone, 0, done{Refused: refusedUnknown}},
-		{"prepare", kindOutput, 0, []byte("x")},
-		{"prepare", kindMetadata, 0, map[string]any{}},
-		{"prepare", kindDone, 0, done{}},
-		{"prepare", kindDone, 0, done{Refused: refusedDuplicate}},
-		{"prepare", kindDone, 0, payloadDone(prepared{State: []byte("{")})},
-		{"prepare", kindDone, 0, payloadDone(prepared{Result: &result{Metadata: []byte{0x01}}})},
+		{"ping", wire.KindOutput, 0, []byte("x")},
+		{"ping", wire.KindMetadata, 0, map[string]any{}},
+		{"ping", wire.KindOffer, wire.MaxBody, nil},
+		{"ping", wire.KindDone, 0, wire.Done{Payload: []byte{0xa0}}},
+		{"ping", wire.KindDone, 0, wire.Done{Refused: wire.RefusedUnknown}},
+		{"prepare", wire.KindOutput, 0, []byte("x")},
+		{"prepare", wire.KindMetadata, 0, map[string]any{}},
+		{"prepare", wire.KindDone, 0, wire.Done{}},
+		{"prepare", wire.KindDone, 0, wire.Done{Refused: wire.RefusedDuplicate}},
+		{"prepare", wire.KindDone, 0, payloadDone(wire.Prepared{State: []byte("{")})},
+		{"prepare", wire.KindDone, 0, payloadDone(wire.Prepared{Result: &wire.Result{Metadata: []byte{0x01}}})},
 	} {
 		c, v := newVillain(t)
 		go func() {
 			h := v.receive()
-			v.send(head{Kind: tc.kind, ID: h.ID, N: tc.n}, tc.body)
+			v.send(wire.Head{Kind: tc.kind, ID: h.ID, N: tc.n}, tc.body)
 		}()
 		if err := ask[tc.ask](c); !errors.Is(err, ErrViolation) {
 			t.Errorf("%s answered by kind %d %v: %v", tc.ask, tc.kind, tc.body, err)
@@ -271,9 +273,9 @@ func TestHostileAnswersOfOtherKinds(t *testing.T) {
 	}
 }
 
-func payloadDone(v any) done {
-	b, _ := wire.enc.Marshal(v)
-	return done{Payload: b}
+func payloadDone(v any) wire.Done {
+	b, _ := wire.Marshal(v)
+	return wire.Done{Payload: b}
 }
 
 // Lies within the protocol are clamped, and text is made valid.
@@ -281,9 +283,9 @@ func TestHostileValues(t *testing.T) {
 	c, v := newVillain(t)
 	go func() {
 		h := v.receive()
-		meta, _ := wire.enc.Marshal(map[string]any{"a\xff": "b\xff\x00\x1b]52;", "nan": math.NaN(), "bytes": []byte{1}, "big": uint64(1 << 62)})
-		v.send(head{Kind: kindMetadata, ID: h.ID}, meta)
-		v.send(head{Kind: kindDone, ID: h.ID}, doneWith(result{Title: "\xff", Output: "\xfe\x00", Metadata: meta}, &run.Exit{
+		meta, _ := wire.Marshal(map[string]any{"a\xff": "b\xff\x00\x1b]52;", "nan": math.NaN(), "bytes": []byte{1}, "big": uint64(1 << 62)})
+		v.send(wire.Head{Kind: wire.KindMetadata, ID: h.ID}, meta)
+		v.send(wire.Head{Kind: wire.KindDone, ID: h.ID}, doneWith(wire.Result{Title: "\xff", Output: "\xfe\x00", Metadata: meta}, &run.Exit{
 			Code: math.MaxInt, Signal: "", Reason: run.ReasonExit, DurationMillis: -5, CPUMillis: math.MaxInt64,
 			MaxMemoryBytes: math.MaxInt64, IOBytes: -1, BackgroundKilled: -3,
 		}, 0))
@@ -316,7 +318,7 @@ func TestHostileSlowFrame(t *testing.T) {
 	}
 	c, v := newVillain(t)
 	go func() {
-		b := frameBytes(head{Kind: kindDone, ID: 1}, make([]byte, 1000))
+		b := wire.Frame(wire.Head{Kind: wire.KindDone, ID: 1}, make([]byte, 1000))
 		for _, x := range b {
 			if _, err := v.c.Write([]byte{x}); err != nil {
 				return
@@ -326,7 +328,7 @@ func TestHostileSlowFrame(t *testing.T) {
 	}()
 	select {
 	case <-c.Done():
-	case <-time.After(10 * frameTime):
+	case <-time.After(10 * wire.FrameTime):
 		t.Fatal("the connection lives on")
 	}
 	if !errors.Is(c.Err(), ErrViolation) {
@@ -336,7 +338,7 @@ func TestHostileSlowFrame(t *testing.T) {
 
 // Truncated frames are a lost connection: the agent may just have died.
 func TestTruncatedFrame(t *testing.T) {
-	frame := frameBytes(head{Kind: kindDone, ID: 1}, []byte{0xa0})
+	frame := wire.Frame(wire.Head{Kind: wire.KindDone, ID: 1}, []byte{0xa0})
 	for n := range frame {
 		c, v := newVillain(t)
 		_, _ = v.c.Write(frame[:n])
@@ -360,7 +362,7 @@ func TestHostileFlood(t *testing.T) {
 		}()
 		var b []byte
 		for i := range int64(frames) {
-			b = append(b, frameBytes(head{Kind: kindOutput, ID: h.ID, N: i}, []byte("x"))...)
+			b = append(b, wire.Frame(wire.Head{Kind: wire.KindOutput, ID: h.ID, N: i}, []byte("x"))...)
 			if len(b) > 32<<10 || i == frames-1 {
 				if _, err := v.c.Write(b); err != nil {
 					return
@@ -368,7 +370,7 @@ func TestHostileFlood(t *testing.T) {
 				b = b[:0]
 			}
 		}
-		v.send(head{Kind: kindDone, ID: h.ID}, doneWith(result{}, nil, frames))
+		v.send(wire.Head{Kind: wire.KindDone, ID: h.ID}, doneWith(wire.Result{}, nil, frames))
 	}()
 	var before, after runtime.MemStats
 	runtime.GC()
@@ -409,7 +411,7 @@ func TestHostileDescriptors(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- c.Ping(context.Background()) }()
 		h := v.receive()
-		frame := frameBytes(head{Kind: kindDone, ID: h.ID}, emptyDone)
+		frame := wire.Frame(wire.Head{Kind: wire.KindDone, ID: h.ID}, emptyDone)
 		if _, _, err := v.c.WriteMsgUnix(frame, rights, nil); err != nil {
 			t.Fatal(err)
 		}
@@ -424,12 +426,12 @@ func TestHostileDescriptors(t *testing.T) {
 
 // An agent that does not read keeps nobody waiting for good.
 func TestHostileDeafAgent(t *testing.T) {
-	a, b := socketpair(t)
+	a, b := testrig.Socketpair(t)
 	go func() {
-		in := newFrameReader(b, maxDown)
-		_, _ = in.next()
-		body, _ := wire.enc.Marshal(welcome{})
-		_, _ = b.Write(frameBytes(head{Kind: kindWelcome}, body))
+		in := wire.NewReader(b, wire.MaxDown)
+		_, _ = in.Next()
+		body, _ := wire.Marshal(wire.Welcome{})
+		_, _ = b.Write(wire.Frame(wire.Head{Kind: wire.KindWelcome}, body))
 	}()
 	c, _, err := connect(t.Context(), a, Hello{Nonce: testNonce}, 200*time.Millisecond)
 	if err != nil {
@@ -469,21 +471,21 @@ func TestViolationIsContained(t *testing.T) {
 func TestDetachedExchange(t *testing.T) {
 	c, v := newVillain(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	heads := make(chan head, 4)
+	heads := make(chan wire.Head, 4)
 	go func() {
 		h := v.receive()
 		cancel()
 		heads <- v.receive() // detach
-		v.send(head{Kind: kindOutput, ID: h.ID}, []byte("late"))
-		v.send(head{Kind: kindMetadata, ID: h.ID}, map[string]any{})
-		v.send(head{Kind: kindDetached, ID: h.ID}, nil)
+		v.send(wire.Head{Kind: wire.KindOutput, ID: h.ID}, []byte("late"))
+		v.send(wire.Head{Kind: wire.KindMetadata, ID: h.ID}, map[string]any{})
+		v.send(wire.Head{Kind: wire.KindDetached, ID: h.ID}, nil)
 		h = v.receive()
-		v.send(head{Kind: kindDone, ID: h.ID}, emptyDone)
+		v.send(wire.Head{Kind: wire.KindDone, ID: h.ID}, emptyDone)
 	}()
 	if _, err := c.Run(ctx, bashCall("c", "true"), &sink{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("run: %v", err)
 	}
-	if h := <-heads; h.Kind != kindDetach {
+	if h := <-heads; h.Kind != wire.KindDetach {
 		t.Errorf("got kind %d, want detach", h.Kind)
 	}
 	if err := c.Ping(t.Context()); err != nil {
@@ -493,10 +495,10 @@ func TestDetachedExchange(t *testing.T) {
 
 // What a detached exchange was granted before is all that may still come.
 func TestDetachedChunksAreCounted(t *testing.T) {
-	for name, late := range map[string]head{
-		"not granted":    {Kind: kindChunk},
-		"past the offer": {Kind: kindChunk, N: maxInline},
-		"again":          {Kind: kindChunk},
+	for name, late := range map[string]wire.Head{
+		"not granted":    {Kind: wire.KindChunk},
+		"past the offer": {Kind: wire.KindChunk, N: wire.MaxInline},
+		"again":          {Kind: wire.KindChunk},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, v := newVillain(t)
@@ -504,9 +506,9 @@ func TestDetachedChunksAreCounted(t *testing.T) {
 			go func() {
 				h := v.receive()
 				if name != "not granted" {
-					v.send(head{Kind: kindOffer, ID: h.ID, N: maxInline + 1}, nil)
+					v.send(wire.Head{Kind: wire.KindOffer, ID: h.ID, N: wire.MaxInline + 1}, nil)
 					v.receive() // the grant
-					v.send(head{Kind: kindChunk, ID: h.ID}, make([]byte, maxInline))
+					v.send(wire.Head{Kind: wire.KindChunk, ID: h.ID}, make([]byte, wire.MaxInline))
 				}
 				cancel()
 				v.receive() // detach
@@ -574,15 +576,15 @@ func TestAllowance(t *testing.T) {
 
 func TestBadWelcome(t *testing.T) {
 	for name, b := range map[string][]byte{
-		"not a welcome":   frameBytes(head{Kind: kindDone}, emptyDone),
-		"no body":         frameBytes(head{Kind: kindWelcome}, nil),
-		"nameless call":   frameBytes(head{Kind: kindWelcome}, encoded(welcome{Calls: []callState{{}}})),
-		"same call twice": frameBytes(head{Kind: kindWelcome}, encoded(welcome{Calls: []callState{{ID: "a"}, {ID: "a"}}})),
-		"negative base":   frameBytes(head{Kind: kindWelcome}, encoded(welcome{Calls: []callState{{ID: "a", Base: -1}}})),
-		"end before base": frameBytes(head{Kind: kindWelcome}, encoded(welcome{Calls: []callState{{ID: "a", Base: 2, End: 1}}})),
+		"not a welcome":   wire.Frame(wire.Head{Kind: wire.KindDone}, emptyDone),
+		"no body":         wire.Frame(wire.Head{Kind: wire.KindWelcome}, nil),
+		"nameless call":   wire.Frame(wire.Head{Kind: wire.KindWelcome}, encoded(wire.Welcome{Calls: []wire.CallState{{}}})),
+		"same call twice": wire.Frame(wire.Head{Kind: wire.KindWelcome}, encoded(wire.Welcome{Calls: []wire.CallState{{ID: "a"}, {ID: "a"}}})),
+		"negative base":   wire.Frame(wire.Head{Kind: wire.KindWelcome}, encoded(wire.Welcome{Calls: []wire.CallState{{ID: "a", Base: -1}}})),
+		"end before base": wire.Frame(wire.Head{Kind: wire.KindWelcome}, encoded(wire.Welcome{Calls: []wire.CallState{{ID: "a", Base: 2, End: 1}}})),
 		"bad frame":       {0, 0, 0, 0},
 	} {
-		a, b2 := socketpair(t)
+		a, b2 := testrig.Socketpair(t)
 		go func() { _, _ = b2.Write(b); _, _ = io.Copy(io.Discard, b2) }()
 		if _, _, err := Connect(t.Context(), a, Hello{Nonce: testNonce}); !errors.Is(err, ErrViolation) {
 			t.Errorf("%s: %v", name, err)
@@ -591,7 +593,7 @@ func TestBadWelcome(t *testing.T) {
 }
 
 func encoded(v any) []byte {
-	b, err := wire.enc.Marshal(v)
+	b, err := wire.Marshal(v)
 	if err != nil {
 		panic(err)
 	}

@@ -1,57 +1,15 @@
 package agent
 
 import (
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"math"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/internal/tool/run"
+	"github.com/toold/toold/internal/wire"
 )
-
-// clean makes s valid UTF-8. Control characters stay: they are data, and whoever
-// shows them escapes them.
-func clean(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
-
-func cleanMap(m map[string]any) map[string]any {
-	for k, v := range m {
-		if c := clean(k); c != k {
-			delete(m, k)
-			k = c
-		}
-		m[k] = cleanValue(v)
-	}
-	return m
-}
-
-// cleanValue leaves only what JSON can say.
-func cleanValue(v any) any {
-	switch v := v.(type) {
-	case string:
-		return clean(v)
-	case []byte:
-		return hex.EncodeToString(v)
-	case float64:
-		if math.IsNaN(v) || math.IsInf(v, 0) {
-			return fmt.Sprint(v)
-		}
-		return v
-	case map[string]any:
-		return cleanMap(v)
-	case []any:
-		for i := range v {
-			v[i] = cleanValue(v[i])
-		}
-		return v
-	case nil, bool, int64:
-		return v
-	default:
-		return clean(fmt.Sprint(v))
-	}
-}
 
 // maxMillis bounds the times that an agent may report: ten years.
 const maxMillis = 10 * 366 * 24 * 3600 * 1000
@@ -71,7 +29,7 @@ func checkExit(e *run.Exit) error {
 	if !signalName(e.Signal) {
 		return fmt.Errorf("unknown signal %.40q", e.Signal)
 	}
-	if len(e.Full) > unix.PathMax || e.Full != "" && clean(e.Full) != e.Full {
+	if len(e.Full) > unix.PathMax || e.Full != "" && wire.Clean(e.Full) != e.Full {
 		return errors.New("a full place that is no path")
 	}
 	if e.Code < -1 || e.Code > 255 {
@@ -87,7 +45,7 @@ func checkExit(e *run.Exit) error {
 	}
 	for i, name := range e.BackgroundNames {
 		const most = 64 // the kernel's have at most 15 bytes, of its threads' 63
-		e.BackgroundNames[i] = clean(name[:min(len(name), most)])
+		e.BackgroundNames[i] = wire.Clean(name[:min(len(name), most)])
 	}
 	return nil
 }
@@ -118,15 +76,6 @@ func checkError(e *run.Error) error {
 	default:
 		return fmt.Errorf("unknown error code %.40q", string(e.Code))
 	}
-	e.Message, e.Hint = cut(clean(e.Message)), cut(clean(e.Hint))
+	e.Message, e.Hint = wire.Cut(wire.Clean(e.Message)), wire.Cut(wire.Clean(e.Hint))
 	return nil
-}
-
-// cut bounds a message to what a person may want to read.
-func cut(s string) string {
-	const most = 16 << 10
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[:most], "") + "…"
 }

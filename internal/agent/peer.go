@@ -7,12 +7,13 @@ import (
 	"time"
 
 	"github.com/toold/toold/internal/tool/run"
+	"github.com/toold/toold/internal/wire"
 )
 
 // peer is one connection that has shown the nonce.
 type peer struct {
 	c   *net.UnixConn
-	out frameWriter
+	out *wire.Writer
 	wg  *sync.WaitGroup // of the server, for what sends
 	mu  sync.Mutex      // guards at
 	at  map[uint64]*attached
@@ -26,7 +27,7 @@ type attached struct {
 }
 
 // listen serves p until its connection ends.
-func (s *Server) listen(p *peer, in *frameReader) {
+func (s *Server) listen(p *peer, in *wire.Reader) {
 	r := &relay{patience: patience, wg: &s.wg}
 	r.listen = func() { s.wg.Go(func() { s.listenOn(p, in, r) }) }
 	s.listenOn(p, in, r)
@@ -35,18 +36,18 @@ func (s *Server) listen(p *peer, in *frameReader) {
 // listenOn is one goroutine's part in listen. Work on files is done by who has read
 // the request: it has a thread that is awake, and to wake another one costs more
 // than most files do.
-func (s *Server) listenOn(p *peer, in *frameReader, r *relay) {
+func (s *Server) listenOn(p *peer, in *wire.Reader, r *relay) {
 	for {
 		work, err := s.next(p, in)
 		switch {
 		case err != nil:
 			r.close()
-			in.release()
+			in.Release()
 			s.lost(p)
 			s.over(p.c)
 			return
 		case work == nil:
-		case in.more():
+		case in.More():
 			r.listen()
 			work()
 			return
@@ -66,12 +67,12 @@ func (s *Server) listenOn(p *peer, in *frameReader, r *relay) {
 }
 
 // next takes one message. The error says that the connection is over.
-func (s *Server) next(p *peer, in *frameReader) (work func(), err error) {
-	frame, err := in.next()
+func (s *Server) next(p *peer, in *wire.Reader) (work func(), err error) {
+	frame, err := in.Next()
 	if err != nil {
 		return nil, err
 	}
-	h, body, err := parseFrame(frame)
+	h, body, err := wire.ParseFrame(frame)
 	if err == nil {
 		work, err = s.take(p, h, body)
 	}
@@ -115,14 +116,14 @@ func (s *Server) orphaned() {
 
 // take acts on one message. It never waits for a call: work, if there is any, is
 // for the caller to do when somebody else listens. Errors close the connection.
-func (s *Server) take(p *peer, h head, body []byte) (work func(), err error) {
+func (s *Server) take(p *peer, h wire.Head, body []byte) (work func(), err error) {
 	switch h.Kind {
-	case kindPrepare, kindRun:
-		var r request
-		if err := wire.dec.Unmarshal(body, &r); err != nil {
+	case wire.KindPrepare, wire.KindRun:
+		var r wire.Request
+		if err := wire.Unmarshal(body, &r); err != nil {
 			return nil, err
 		}
-		if h.Kind == kindPrepare {
+		if h.Kind == wire.KindPrepare {
 			return s.prepare(p, h, r)
 		}
 		return s.run(p, h, r)
@@ -132,30 +133,30 @@ func (s *Server) take(p *peer, h head, body []byte) (work func(), err error) {
 }
 
 // takeOther is take for messages that bring no work.
-func (s *Server) takeOther(p *peer, h head, body []byte) error {
+func (s *Server) takeOther(p *peer, h wire.Head, body []byte) error {
 	switch h.Kind {
-	case kindPing:
-		return p.out.write(head{Kind: kindDone, ID: h.ID}, emptyDone)
-	case kindResume:
-		var r resume
-		if err := wire.dec.Unmarshal(body, &r); err != nil {
+	case wire.KindPing:
+		return p.out.Write(wire.Head{Kind: wire.KindDone, ID: h.ID}, emptyDone)
+	case wire.KindResume:
+		var r wire.Resume
+		if err := wire.Unmarshal(body, &r); err != nil {
 			return err
 		}
 		return s.resume(p, h, r)
-	case kindCredit, kindGrant, kindDetach:
+	case wire.KindCredit, wire.KindGrant, wire.KindDetach:
 		p.update(h)
 		return nil
-	case kindAck:
+	case wire.KindAck:
 		if c := s.call(string(body)); c != nil {
 			c.ack(h.N)
 		}
 		return nil
-	case kindForget:
+	case wire.KindForget:
 		s.forget(string(body))
 		return nil
-	case kindAbort:
-		var a abort
-		if err := wire.dec.Unmarshal(body, &a); err != nil {
+	case wire.KindAbort:
+		var a wire.Abort
+		if err := wire.Unmarshal(body, &a); err != nil {
 			return err
 		}
 		if c := s.call(a.CallID); c != nil {
@@ -163,7 +164,7 @@ func (s *Server) takeOther(p *peer, h head, body []byte) error {
 			c.update(nil, func() {})
 		}
 		return nil
-	case kindFreeTmp:
+	case wire.KindFreeTmp:
 		s.wg.Go(func() { s.freeTmp(p, h.ID) })
 		return nil
 	default:
@@ -176,7 +177,7 @@ var emptyDone = []byte{0xa0}
 
 // update changes an exchange of p: credit, grant or detach. One that is over is
 // no error, the messages may have crossed.
-func (p *peer) update(h head) {
+func (p *peer) update(h wire.Head) {
 	p.mu.Lock()
 	x := p.at[h.ID]
 	p.mu.Unlock()
@@ -185,15 +186,15 @@ func (p *peer) update(h head) {
 	}
 	x.call.update(x.a, func() {
 		switch h.Kind {
-		case kindCredit:
+		case wire.KindCredit:
 			x.a.limit = max(x.a.limit, h.N)
-		case kindGrant:
+		case wire.KindGrant:
 			x.a.granted = true
-		case kindDetach:
+		case wire.KindDetach:
 			x.a.detached = true
 		}
 	})
-	if h.Kind == kindDetach && x.prepare {
+	if h.Kind == wire.KindDetach && x.prepare {
 		x.call.cancel(&endedError{reason: run.ReasonAborted})
 	}
 }
@@ -220,16 +221,16 @@ func (p *peer) leave(id uint64, err error) {
 	delete(p.at, id)
 }
 
-func (p *peer) refuse(id uint64, d done) error {
-	body, err := wire.enc.Marshal(d)
+func (p *peer) refuse(id uint64, d wire.Done) error {
+	body, err := wire.Marshal(d)
 	if err != nil {
 		return err
 	}
-	return p.out.write(head{Kind: kindDone, ID: id}, body)
+	return p.out.Write(wire.Head{Kind: wire.KindDone, ID: id}, body)
 }
 
 func (s *Server) freeTmp(p *peer, id uint64) {
-	var d done
+	var d wire.Done
 	if err := s.session.spawner.freeTmp(s.ctx, s.session.hello.Tmp, "/dev/shm"); err != nil {
 		d.Err = run.Errorf(run.CodeSandboxFailed, "free temporary files: %v", err)
 	}

@@ -22,6 +22,7 @@ import (
 
 	"github.com/toold/toold/internal/testrig"
 	"github.com/toold/toold/internal/tool/run"
+	"github.com/toold/toold/internal/wire"
 )
 
 // fakeTool does what a test says.
@@ -437,7 +438,7 @@ func TestUnackedOutputWaits(t *testing.T) {
 // agent, or of the daemon.
 func cutter(t *testing.T, agent *net.UnixConn, up, down int) *net.UnixConn {
 	t.Helper()
-	a, b := socketpair(t)
+	a, b := testrig.Socketpair(t)
 	forward := func(dst, src net.Conn, frames int) {
 		defer dst.Close()
 		defer src.Close()
@@ -459,26 +460,6 @@ func cutter(t *testing.T, agent *net.UnixConn, up, down int) *net.UnixConn {
 	go forward(b, agent, up)
 	go forward(agent, b, down)
 	return a
-}
-
-func socketpair(t *testing.T) (*net.UnixConn, *net.UnixConn) {
-	t.Helper()
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var c [2]*net.UnixConn
-	for i, fd := range fds {
-		f := os.NewFile(uintptr(fd), "pair")
-		n, err := net.FileConn(f)
-		f.Close()
-		if err != nil {
-			t.Fatal(err)
-		}
-		c[i] = n.(*net.UnixConn)
-	}
-	t.Cleanup(func() { c[0].Close(); c[1].Close() })
-	return c[0], c[1]
 }
 
 // The connection breaks after every single frame, in either direction; each time
@@ -597,18 +578,18 @@ func TestStrangers(t *testing.T) {
 			h.Nonce = testNonce[:31]
 			_ = sendHello(c, h)
 		},
-		"no hello":    func(c *net.UnixConn) { _, _ = c.Write(frameBytes(head{Kind: kindPing, ID: 1}, nil)) },
+		"no hello":    func(c *net.UnixConn) { _, _ = c.Write(wire.Frame(wire.Head{Kind: wire.KindPing, ID: 1}, nil)) },
 		"garbage":     func(c *net.UnixConn) { _, _ = c.Write([]byte("GET / HTTP/1.1\r\n\r\n")) },
 		"zero length": func(c *net.UnixConn) { _, _ = c.Write(make([]byte, 8)) },
-		"no body":     func(c *net.UnixConn) { _, _ = c.Write(frameBytes(head{Kind: kindHello}, nil)) },
+		"no body":     func(c *net.UnixConn) { _, _ = c.Write(wire.Frame(wire.Head{Kind: wire.KindHello}, nil)) },
 		"half":        func(c *net.UnixConn) { _, _ = c.Write([]byte{0, 0, 1, 0, 1}); c.CloseWrite() },
 		"old version": func(c *net.UnixConn) {
-			b, _ := wire.enc.Marshal(hello{Version: 99, Nonce: testNonce})
-			_, _ = c.Write(frameBytes(head{Kind: kindHello}, b))
+			b, _ := wire.Marshal(wire.Hello{Version: 99, Nonce: testNonce})
+			_, _ = c.Write(wire.Frame(wire.Head{Kind: wire.KindHello}, b))
 		},
 		"descriptor promised": func(c *net.UnixConn) {
-			b, _ := wire.enc.Marshal(hello{Version: protocolVersion, Nonce: testNonce, CallCgroup: true})
-			_, _ = c.Write(frameBytes(head{Kind: kindHello}, b))
+			b, _ := wire.Marshal(wire.Hello{Version: wire.Version, Nonce: testNonce, CallCgroup: true})
+			_, _ = c.Write(wire.Frame(wire.Head{Kind: wire.KindHello}, b))
 		},
 		"descriptors without end": func(c *net.UnixConn) {
 			for range 20 {
@@ -649,39 +630,39 @@ func TestStrangers(t *testing.T) {
 // What a daemon sends is checked too: garbage ends the connection, not the agent.
 func TestGarbageFromTheDaemon(t *testing.T) {
 	r := newRig(t)
-	h := func(k kind, id uint64, n int64, body []byte) []byte {
-		return frameBytes(head{Kind: k, ID: id, N: n}, body)
+	h := func(k wire.Kind, id uint64, n int64, body []byte) []byte {
+		return wire.Frame(wire.Head{Kind: k, ID: id, N: n}, body)
 	}
 	for name, frame := range map[string][]byte{
 		"unknown kind":     h(200, 1, 0, nil),
-		"agent's kind":     h(kindOutput, 1, 0, []byte("x")),
-		"second hello":     h(kindHello, 0, 0, nil),
-		"run without body": h(kindRun, 1, 0, nil),
-		"run without id":   h(kindRun, 1, 0, []byte{0xa0}),
-		"bad resume":       h(kindResume, 1, 0, []byte{0xff}),
-		"bad abort":        h(kindAbort, 0, 0, []byte{0xff}),
+		"agent's kind":     h(wire.KindOutput, 1, 0, []byte("x")),
+		"second hello":     h(wire.KindHello, 0, 0, nil),
+		"run without body": h(wire.KindRun, 1, 0, nil),
+		"run without id":   h(wire.KindRun, 1, 0, []byte{0xa0}),
+		"bad resume":       h(wire.KindResume, 1, 0, []byte{0xff}),
+		"bad abort":        h(wire.KindAbort, 0, 0, []byte{0xff}),
 		"bad head":         {0, 0, 0, 1, 0xff},
 	} {
 		c := r.dial()
 		if err := sendHello(c, r.hello()); err != nil {
 			t.Fatal(err)
 		}
-		in := newFrameReader(c, maxUp)
-		if _, err := in.next(); err != nil {
+		in := wire.NewReader(c, wire.MaxUp)
+		if _, err := in.Next(); err != nil {
 			t.Fatalf("%s: no welcome: %v", name, err)
 		}
 		if _, err := c.Write(frame); err != nil {
 			t.Fatal(err)
 		}
 		_ = c.SetReadDeadline(time.Now().Add(20 * time.Second))
-		if b, err := in.next(); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		if b, err := in.Next(); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("%s: answered %x, %v", name, b, err)
 		}
 		c.Close()
 	}
 	c, _ := r.connect(r.hello())
-	for _, k := range []kind{kindCredit, kindGrant, kindDetach} { // may cross with the end of an exchange
-		if err := c.send(head{Kind: k, ID: 99}); err != nil {
+	for _, k := range []wire.Kind{wire.KindCredit, wire.KindGrant, wire.KindDetach} { // may cross with the end of an exchange
+		if err := c.send(wire.Head{Kind: k, ID: 99}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -699,7 +680,7 @@ func TestConnectErrors(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	a, b := socketpair(t)
+	a, b := testrig.Socketpair(t)
 	defer b.Close()
 	if _, _, err := Connect(ctx, a, h); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("silent agent: %v", err)
@@ -707,7 +688,7 @@ func TestConnectErrors(t *testing.T) {
 	for name, change := range map[string]func(*Hello){
 		"no shell": func(h *Hello) { h.Shell = nil },
 		"bad env":  func(h *Hello) { h.Env = []string{"LD_PRELOAD=x"} },
-		"huge":     func(h *Hello) { h.Env = []string{"A=" + strings.Repeat("x", maxHello)} },
+		"huge":     func(h *Hello) { h.Env = []string{"A=" + strings.Repeat("x", wire.MaxHello)} },
 		"as root":  func(h *Hello) { h.ToolUID = 0 },
 	} {
 		if name == "as root" && os.Getuid() != 0 {
@@ -828,7 +809,7 @@ func TestStopWaitsForNoHello(t *testing.T) {
 	select {
 	case err := <-r.done:
 		r.done <- err
-	case <-time.After(helloTime * 4 / 5):
+	case <-time.After(wire.HelloTime * 4 / 5):
 		t.Error("it waits for the hello")
 	}
 }
@@ -915,10 +896,10 @@ func TestLateResume(t *testing.T) {
 	s.mu.Unlock()
 	r.bash(c, "a", "echo x")
 	r.connect(r.hello())
-	if err := s.resume(before, head{Kind: kindResume, ID: 99, N: window}, resume{CallID: "a"}); err == nil {
+	if err := s.resume(before, wire.Head{Kind: wire.KindResume, ID: 99, N: window}, wire.Resume{CallID: "a"}); err == nil {
 		t.Error("a connection that is over is attached to a call")
 	}
-	if _, err := s.run(before, head{Kind: kindRun, ID: 100, N: window}, request{CallID: "b", Tool: "bash"}); err == nil || s.call("b") != nil {
+	if _, err := s.run(before, wire.Head{Kind: wire.KindRun, ID: 100, N: window}, wire.Request{CallID: "b", Tool: "bash"}); err == nil || s.call("b") != nil {
 		t.Errorf("a connection that is over has a call run: %v", err)
 	}
 }

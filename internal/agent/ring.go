@@ -5,6 +5,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/internal/wire"
 )
 
 // errEnded: the call is over; what it still writes is nobody's.
@@ -93,10 +95,10 @@ func (r *ring) commit(n int, stderr bool) {
 	r.cond.Broadcast()
 }
 
-// next gives bytes of one stream from offset on, at most maxChunk and none at or
+// next gives bytes of one stream from offset on, at most MaxChunk and none at or
 // after limit. They stay as they are until they are acknowledged.
 func (r *ring) next(offset, limit int64) (p []byte, stderr bool) {
-	limit = min(limit, r.end, offset+maxChunk)
+	limit = min(limit, r.end, offset+wire.MaxChunk)
 	for _, m := range r.marks {
 		if m.offset > offset {
 			limit = min(limit, m.offset)

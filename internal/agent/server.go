@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/internal/tool/run"
+	"github.com/toold/toold/internal/wire"
 )
 
 // ErrOrphaned is why a Server ended that no daemon came back to.
@@ -45,8 +46,8 @@ type ServerConfig struct {
 const (
 	maxStrangers   = 16 // connections that have not shown the nonce
 	maxCalls       = 512
-	maxHeld        = 2 * maxBody // results that wait to be forgotten
-	maxAsked       = 4 * maxDown // inputs of all that is worked on
+	maxHeld        = 2 * wire.MaxBody // results that wait to be forgotten
+	maxAsked       = 4 * wire.MaxDown // inputs of all that is worked on
 	defaultUnacked = 256 << 10
 	leastUnacked   = 64 << 10
 	mostUnacked    = 64 << 20

@@ -10,11 +10,12 @@ import (
 
 	"github.com/toold/toold/internal/tool/run"
 	"github.com/toold/toold/internal/tool/run/root"
+	"github.com/toold/toold/internal/wire"
 )
 
 // session is what the first hello sets up, once.
 type session struct {
-	hello   hello
+	hello   wire.Hello
 	root    *root.Root
 	spawner *spawner
 	reaper  *reaper
@@ -25,7 +26,7 @@ type session struct {
 }
 
 // setUp makes the session from the first hello.
-func (s *Server) setUp(h hello, fd int) (*session, error) {
+func (s *Server) setUp(h wire.Hello, fd int) (*session, error) {
 	if h.UnackedBytes == 0 {
 		h.UnackedBytes = defaultUnacked
 	}
@@ -39,7 +40,7 @@ func (s *Server) setUp(h hello, fd int) (*session, error) {
 	if len(h.Shell) == 0 {
 		return nil, errors.New("hello without a shell")
 	}
-	if err := checkEnv(h.Env); err != nil {
+	if err := wire.CheckEnv(h.Env); err != nil {
 		return nil, err
 	}
 	r, err := root.New(root.Config{Dir: s.cfg.Dir, UID: uid, GID: gid})

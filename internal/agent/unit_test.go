@@ -25,34 +25,8 @@ import (
 
 	"github.com/toold/toold/internal/testrig"
 	"github.com/toold/toold/internal/tool/run"
+	"github.com/toold/toold/internal/wire"
 )
-
-func TestHeadEncoding(t *testing.T) {
-	for _, h := range []head{
-		{},
-		{Kind: 1, ID: 23, N: 24, Flag: true},
-		{Kind: 255, ID: 255, N: 256},
-		{Kind: 24, ID: 65535, N: 65536},
-		{Kind: 1, ID: 1<<32 - 1, N: 1 << 32},
-		{Kind: 1, ID: 1<<64 - 1, N: 1<<63 - 1},
-		{N: -1},
-		{N: -1 << 63},
-		{N: -300},
-	} {
-		b := appendHead(nil, h)
-		want, err := wire.enc.Marshal(h)
-		if err != nil || !bytes.Equal(b, want) {
-			t.Errorf("%+v: %x, want %x (%v)", h, b, want, err)
-		}
-		if h.ID > 1<<63-1 {
-			continue
-		}
-		got, body, err := parseFrame(append(b, "body"...))
-		if err != nil || got != h || string(body) != "body" {
-			t.Errorf("%+v: back as %+v, %q, %v", h, got, body, err)
-		}
-	}
-}
 
 // The ring against a plain slice: whatever is written, acknowledged and read.
 func TestRing(t *testing.T) {
@@ -137,117 +111,35 @@ func TestRingWaits(t *testing.T) {
 	}
 }
 
-// scripted is a connection that gives its bytes in pieces.
-type scripted struct {
+// canned is a connection that others have written to before.
+type canned struct {
 	net.Conn
-	data []byte
-	step int
+	io.Reader
 }
 
-func (s *scripted) Read(p []byte) (int, error) {
-	if len(s.data) == 0 {
-		return 0, io.EOF
-	}
-	n := min(len(p), len(s.data), s.step)
-	copy(p, s.data[:n])
-	s.data = s.data[n:]
-	return n, nil
-}
-
-func (s *scripted) SetReadDeadline(time.Time) error { return nil }
-
-func TestFrameReader(t *testing.T) {
-	var stream []byte
-	var want [][]byte
-	for i, n := range []int{1, 10, smallFrame, smallFrame - 4, smallFrame + 1, 100_000, 5, maxUp, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, maxUp - 1, 300} {
-		b := bytes.Repeat([]byte{byte(i)}, n)
-		want = append(want, b)
-		stream = binary.BigEndian.AppendUint32(stream, uint32(n))
-		stream = append(stream, b...)
-	}
-	for _, step := range []int{1, 3, 1000, 4096, 1 << 20} {
-		f := newFrameReader(&scripted{data: stream, step: step}, maxUp)
-		for i, w := range want {
-			got, err := f.next()
-			if err != nil || !bytes.Equal(got, w) {
-				t.Fatalf("step %d frame %d: %d bytes, want %d, %v", step, i, len(got), len(w), err)
-			}
-		}
-		if _, err := f.next(); !errors.Is(err, io.EOF) {
-			t.Errorf("end: %v", err)
-		}
-		if step == 1 && len(f.buf) > 2*maxUp {
-			t.Errorf("buffer of %d bytes", len(f.buf))
-		}
-	}
-	f := newFrameReader(&scripted{data: stream[:7], step: 100}, maxUp)
-	_, _ = f.next()
-	if _, err := f.next(); !errors.Is(err, errFrame) || !errors.Is(err, io.ErrUnexpectedEOF) {
-		t.Errorf("cut: %v", err)
-	}
-	// A large buffer is given back when only small frames come.
-	var calm []byte
-	calm = append(calm, frameBytes(head{}, make([]byte, 50_000))...)
-	for range 40 {
-		calm = append(calm, frameBytes(head{}, nil)...)
-	}
-	f = newFrameReader(&scripted{data: calm, step: 60_000}, maxUp)
-	for range 41 {
-		if _, err := f.next(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if len(f.buf) != smallFrame {
-		t.Errorf("buffer of %d bytes after a calm time", len(f.buf))
-	}
-}
-
-func FuzzFrameReader(f *testing.F) {
-	f.Add([]byte{0, 0, 0, 1, 1}, 1)
-	f.Add(frameBytes(head{Kind: kindOutput, ID: 1}, []byte("hello")), 3)
-	f.Add([]byte{255, 255, 255, 255}, 100)
-	f.Fuzz(func(t *testing.T, data []byte, step int) {
-		if step < 1 || step > 1<<20 {
-			step = 1
-		}
-		r := newFrameReader(&scripted{data: data, step: step}, maxUp)
-		total := 0
-		for {
-			frame, err := r.next()
-			if err != nil {
-				break
-			}
-			total += len(frame) + lengthSize
-			if len(frame) == 0 || len(frame) > maxUp || total > len(data) {
-				t.Fatalf("frame of %d bytes, %d of %d in all", len(frame), total, len(data))
-			}
-		}
-		if cap(r.buf) > lengthSize+maxUp {
-			t.Fatalf("buffer of %d bytes", cap(r.buf))
-		}
-	})
-}
+func (c canned) Read(p []byte) (int, error)      { return c.Reader.Read(p) }
+func (c canned) SetReadDeadline(time.Time) error { return nil }
 
 // FuzzExchange gives arbitrary messages to the daemon's end of an exchange.
 func FuzzExchange(f *testing.F) {
-	ok := encoded(doneWith(result{Title: "t", Metadata: encoded(map[string]any{"a": 1})}, &run.Exit{Reason: run.ReasonExit}, 0))
-	f.Add(frameBytes(head{Kind: kindDone, ID: 1}, ok), byte(2), true)
-	f.Add(append(frameBytes(head{Kind: kindOutput, ID: 1}, []byte("out")), frameBytes(head{Kind: kindMetadata, ID: 1}, encoded(map[string]any{"n": "x"}))...), byte(2), false)
-	f.Add(append(frameBytes(head{Kind: kindOffer, ID: 1, N: maxInline + 1}, nil), frameBytes(head{Kind: kindChunk, ID: 1}, []byte("x"))...), byte(1), false)
-	f.Add(frameBytes(head{Kind: kindDone, ID: 1}, encoded(payloadDone(prepared{Targets: []run.Target{{Path: "/x"}}, State: []byte("{}")}))), byte(1), false)
-	f.Add(frameBytes(head{Kind: kindDone, ID: 1}, emptyDone), byte(0), false)
-	notRun := payloadDone(prepared{Targets: []run.Target{{Path: "/x"}}})
+	ok := encoded(doneWith(wire.Result{Title: "t", Metadata: encoded(map[string]any{"a": 1})}, &run.Exit{Reason: run.ReasonExit}, 0))
+	f.Add(wire.Frame(wire.Head{Kind: wire.KindDone, ID: 1}, ok), byte(2), true)
+	f.Add(append(wire.Frame(wire.Head{Kind: wire.KindOutput, ID: 1}, []byte("out")), wire.Frame(wire.Head{Kind: wire.KindMetadata, ID: 1}, encoded(map[string]any{"n": "x"}))...), byte(2), false)
+	f.Add(append(wire.Frame(wire.Head{Kind: wire.KindOffer, ID: 1, N: wire.MaxInline + 1}, nil), wire.Frame(wire.Head{Kind: wire.KindChunk, ID: 1}, []byte("x"))...), byte(1), false)
+	f.Add(wire.Frame(wire.Head{Kind: wire.KindDone, ID: 1}, encoded(payloadDone(wire.Prepared{Targets: []run.Target{{Path: "/x"}}, State: []byte("{}")}))), byte(1), false)
+	f.Add(wire.Frame(wire.Head{Kind: wire.KindDone, ID: 1}, emptyDone), byte(0), false)
+	notRun := payloadDone(wire.Prepared{Targets: []run.Target{{Path: "/x"}}})
 	notRun.NotRun = true
-	f.Add(frameBytes(head{Kind: kindDone, ID: 1}, encoded(notRun)), byte(2), true)
+	f.Add(wire.Frame(wire.Head{Kind: wire.KindDone, ID: 1}, encoded(notRun)), byte(2), true)
 	f.Fuzz(func(t *testing.T, data []byte, kind byte, split bool) {
-		r := newFrameReader(&scripted{data: data, step: 1 << 20}, maxUp)
+		r := wire.NewReader(canned{Reader: bytes.NewReader(data)}, wire.MaxUp)
 		x := &exchange{kind: exchangeKind(kind % 3), split: split, expects: split, wake: make(chan struct{}, 1), limit: window, granted: kind > 100}
 		for {
-			frame, err := r.next()
+			frame, err := r.Next()
 			if err != nil {
 				return
 			}
-			h, body, err := parseFrame(frame)
+			h, body, err := wire.ParseFrame(frame)
 			if err != nil {
 				return
 			}
@@ -255,7 +147,7 @@ func FuzzExchange(f *testing.F) {
 			if err != nil {
 				return
 			}
-			if int64(len(x.pending.data)) != x.end || x.end > window || int64(len(x.body)) > maxBody {
+			if int64(len(x.pending.data)) != x.end || x.end > window || int64(len(x.body)) > wire.MaxBody {
 				t.Fatalf("%d bytes wait, end %d, body %d", len(x.pending.data), x.end, len(x.body))
 			}
 			if !last {
@@ -278,14 +170,14 @@ func FuzzExchange(f *testing.F) {
 }
 
 func FuzzHello(f *testing.F) {
-	f.Add(encoded(hello{Version: 1, Nonce: testNonce}))
-	f.Add(encoded(request{CallID: "a", Tool: "bash", Input: []byte("{}"), Prepared: &prepared{}}))
-	f.Add(encoded(welcome{Calls: []callState{{ID: "a"}}}))
+	f.Add(encoded(wire.Hello{Version: 1, Nonce: testNonce}))
+	f.Add(encoded(wire.Request{CallID: "a", Tool: "bash", Input: []byte("{}"), Prepared: &wire.Prepared{}}))
+	f.Add(encoded(wire.Welcome{Calls: []wire.CallState{{ID: "a"}}}))
 	f.Fuzz(func(_ *testing.T, data []byte) {
-		var h hello
-		_ = wire.dec.Unmarshal(data, &h)
-		var r request
-		_ = wire.dec.Unmarshal(data, &r)
+		var h wire.Hello
+		_ = wire.Unmarshal(data, &h)
+		var r wire.Request
+		_ = wire.Unmarshal(data, &r)
 		_, _ = decodeWelcome(data)
 	})
 }
@@ -461,7 +353,7 @@ func TestLimitsOf(t *testing.T) {
 		t.Fatal(err)
 	}
 	var notes []string
-	l, err := limitsOf(hello{OpenFiles: 64, FileSize: 1 << 20}, &notes)
+	l, err := limitsOf(wire.Hello{OpenFiles: 64, FileSize: 1 << 20}, &notes)
 	want := []limit{
 		{resource: unix.RLIMIT_CORE},
 		{resource: unix.RLIMIT_NOFILE, value: unix.Rlimit{Cur: 64, Max: 64}},
@@ -471,7 +363,7 @@ func TestLimitsOf(t *testing.T) {
 		t.Errorf("%v %v %v", l, notes, err)
 	}
 	if own.Max < 1<<62 {
-		l, err = limitsOf(hello{OpenFiles: 1 << 62}, &notes)
+		l, err = limitsOf(wire.Hello{OpenFiles: 1 << 62}, &notes)
 		if err != nil || l[1].value.Max != own.Max || len(notes) != 1 {
 			t.Errorf("%v %v %v", l, notes, err)
 		}
@@ -533,7 +425,7 @@ func TestExec(t *testing.T) {
 		t.Errorf("%+v", g)
 	}
 	// Bills of several programs of one call add up.
-	cl := newCall(t.Context(), request{}, 1)
+	cl := newCall(t.Context(), wire.Request{}, 1)
 	cl.exited(&run.Exit{Code: 1, DurationMillis: 5, CPUMillis: 1, IOBytes: 2, MaxMemoryBytes: 9, BackgroundKilled: 1, Reason: run.ReasonExit})
 	cl.exited(&run.Exit{Code: 2, DurationMillis: 5, CPUMillis: 1, IOBytes: 2, MaxMemoryBytes: 3, Reason: run.ReasonExit})
 	if want := (run.Exit{Code: 2, DurationMillis: 10, CPUMillis: 2, IOBytes: 4, MaxMemoryBytes: 9, BackgroundKilled: 1, Reason: run.ReasonExit}); !reflect.DeepEqual(*cl.exit, want) {
@@ -713,7 +605,7 @@ func TestSilentStranger(t *testing.T) {
 	r := newRig(t)
 	c := r.dial()
 	defer c.Close()
-	_ = c.SetReadDeadline(time.Now().Add(10 * helloTime))
+	_ = c.SetReadDeadline(time.Now().Add(10 * wire.HelloTime))
 	if n, err := c.Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.EOF) && !errors.Is(err, unix.ECONNRESET) {
 		t.Errorf("got %d bytes, %v", n, err)
 	}
@@ -721,14 +613,14 @@ func TestSilentStranger(t *testing.T) {
 
 func TestChunkNeedsItsGrant(t *testing.T) {
 	x := &exchange{kind: exchangeRun, wake: make(chan struct{}, 1)}
-	if _, err := x.take(head{Kind: kindOffer, N: maxInline + 1}, nil); err != nil {
+	if _, err := x.take(wire.Head{Kind: wire.KindOffer, N: wire.MaxInline + 1}, nil); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := x.take(head{Kind: kindChunk}, []byte("x")); err == nil {
+	if _, err := x.take(wire.Head{Kind: wire.KindChunk}, []byte("x")); err == nil {
 		t.Error("taken before the grant")
 	}
 	x.granted = true
-	if _, err := x.take(head{Kind: kindChunk}, []byte("x")); err != nil {
+	if _, err := x.take(wire.Head{Kind: wire.KindChunk}, []byte("x")); err != nil {
 		t.Error(err)
 	}
 }
@@ -736,18 +628,18 @@ func TestChunkNeedsItsGrant(t *testing.T) {
 // Output may be acknowledged when its last byte has arrived, which is before who sends
 // it knows that it has. Such an acknowledgement is not lost: no other may follow.
 func TestAckOfOutputOnItsWay(t *testing.T) {
-	here, there := socketpair(t)
+	here, there := testrig.Socketpair(t)
 	defer here.Close()
 	defer there.Close()
 	if err := here.SetWriteBuffer(4 << 10); err != nil {
 		t.Fatal(err)
 	}
-	c := newCall(t.Context(), request{}, leastUnacked)
-	if _, err := (&stream{c: c}).Write(make([]byte, maxChunk)); err != nil {
+	c := newCall(t.Context(), wire.Request{}, leastUnacked)
+	if _, err := (&stream{c: c}).Write(make([]byte, wire.MaxChunk)); err != nil {
 		t.Fatal(err)
 	}
 	var wg sync.WaitGroup
-	a := &attachment{peer: &peer{c: here, out: frameWriter{c: here}, wg: &wg, at: map[uint64]*attached{}}, limit: window}
+	a := &attachment{peer: &peer{c: here, out: wire.NewWriter(here, 0), wg: &wg, at: map[uint64]*attached{}}, limit: window}
 	c.attach(a)
 	base := func() int64 {
 		c.mu.Lock()
@@ -755,14 +647,14 @@ func TestAckOfOutputOnItsWay(t *testing.T) {
 		return c.ring.base
 	}
 	for range 1000 { // nobody reads, so that it is on its way for as long as we like
-		c.ack(maxChunk)
-		if base() == maxChunk {
+		c.ack(wire.MaxChunk)
+		if base() == wire.MaxChunk {
 			break
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	if got := base(); got != maxChunk {
-		t.Errorf("the agent keeps what comes after %d; %d bytes were acknowledged", got, maxChunk)
+	if got := base(); got != wire.MaxChunk {
+		t.Errorf("the agent keeps what comes after %d; %d bytes were acknowledged", got, wire.MaxChunk)
 	}
 	here.Close()
 	wg.Wait()
@@ -770,7 +662,7 @@ func TestAckOfOutputOnItsWay(t *testing.T) {
 
 // What was never sent cannot be acknowledged away.
 func TestAckOfUnsentOutput(t *testing.T) {
-	c := newCall(t.Context(), request{}, leastUnacked)
+	c := newCall(t.Context(), wire.Request{}, leastUnacked)
 	if _, err := (&stream{c: c}).Write([]byte("hello")); err != nil {
 		t.Fatal(err)
 	}
@@ -779,44 +671,5 @@ func TestAckOfUnsentOutput(t *testing.T) {
 	c.ack(1 << 40)
 	if p, _ := c.ring.next(2, 100); c.ring.base != 2 || string(p) != "llo" {
 		t.Errorf("base %d, left %q", c.ring.base, p)
-	}
-}
-
-// Metadata that is too large, or cannot be encoded, costs nothing but itself.
-func TestMetadataGivesWay(t *testing.T) {
-	for _, tt := range []struct {
-		name string
-		meta map[string]any
-		want map[string]any
-	}{
-		{"none", nil, nil},
-		{"fits", map[string]any{"a": "x"}, map[string]any{"a": "x"}},
-		{
-			"one is large",
-			map[string]any{"diff": strings.Repeat("x", maxMetadata), "path": "/w/f", "created": true},
-			map[string]any{"path": "/w/f", "created": true, "metadata_error": "left out: diff (65541 bytes); metadata is at most 65536 bytes"},
-		},
-		{
-			"the larger ones",
-			map[string]any{"a": strings.Repeat("x", 40<<10), "b": strings.Repeat("x", 30<<10), "c": strings.Repeat("x", 20<<10)},
-			map[string]any{"b": strings.Repeat("x", 30<<10), "c": strings.Repeat("x", 20<<10), "metadata_error": "left out: a (40963 bytes); metadata is at most 65536 bytes"},
-		},
-		{
-			"one cannot be encoded",
-			map[string]any{"a": "x", "f": func() {}},
-			map[string]any{"a": "x", "metadata_error": "left out: f (cbor: unsupported type: func()); metadata is at most 65536 bytes"},
-		},
-	} {
-		got, err := decodeMetadata(encodeMetadata(tt.meta))
-		if err != nil || !reflect.DeepEqual(got, tt.want) {
-			t.Errorf("%s: %.300v, %v", tt.name, got, err)
-		}
-	}
-	many := map[string]any{}
-	for i := range 3000 {
-		many[fmt.Sprint(strings.Repeat("k", 100), i)] = i
-	}
-	if got, err := decodeMetadata(encodeMetadata(many)); err != nil || len(got) < 300 || got["metadata_error"] == nil {
-		t.Errorf("many: %d, %v", len(got), err)
 	}
 }

@@ -10,10 +10,10 @@ import (
 	"unicode/utf8"
 
 	"github.com/toold/toold/client"
-	"github.com/toold/toold/internal/agent"
 	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/wire"
 )
 
 // Images are the images of one driver's sessions. ImageStore is that of drivers
@@ -251,7 +251,7 @@ func imageEnvironment(list []string) map[string]string {
 	for _, kv := range list {
 		name, value, ok := strings.Cut(kv, "=")
 		switch {
-		case !ok || len(name) > maxEnvName || !envPattern.MatchString(name), agent.RefusedVariable(name), sessionsOwn[name]:
+		case !ok || len(name) > maxEnvName || !envPattern.MatchString(name), wire.RefusedVariable(name), sessionsOwn[name]:
 			continue
 		case len(value) > maxEnvValue || strings.ContainsRune(value, 0) || !utf8.ValidString(value):
 			continue

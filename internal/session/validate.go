@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
-	"github.com/toold/toold/internal/agent"
 	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/wire"
 )
 
 // Bounds of what a request may hold.
@@ -130,7 +130,7 @@ func checkEnv(env map[string]string) error {
 		switch {
 		case len(k) > maxEnvName || !envPattern.MatchString(k):
 			return invalidRequest("env %q: a name has letters, digits and '_', does not begin with a digit, and at most %d bytes", shown(k), maxEnvName)
-		case agent.RefusedVariable(k):
+		case wire.RefusedVariable(k):
 			return invalidRequest("env %s is refused: it changes what programs run; set it inside the command instead", k)
 		case len(v) > maxEnvValue:
 			return invalidRequest("env %s has %d bytes; at most %d", k, len(v), maxEnvValue)

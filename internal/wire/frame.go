@@ -1,4 +1,4 @@
-package agent
+package wire
 
 import (
 	"encoding/binary"
@@ -13,18 +13,18 @@ import (
 const (
 	lengthSize = 4
 	smallFrame = 4 << 10
-	// frameTime is how long the rest of a frame may take once it has begun, and
+	// FrameTime is how long the rest of a frame may take once it has begun, and
 	// how long a peer may let a frame to it lie.
-	frameTime = 10 * time.Second
+	FrameTime = 10 * time.Second
 )
 
-// errFrame: the peer's framing cannot be followed any more.
-var errFrame = errors.New("malformed frame")
+// ErrFrame: the peer's framing cannot be followed any more.
+var ErrFrame = errors.New("malformed frame")
 
-// frameReader reads frames of at most max bytes from a connection. It holds a
+// Reader reads frames of at most max bytes from a connection. It holds a
 // small buffer while the connection is quiet, so that thousands of idle
 // connections cost little, and a large one while there is much to read.
-type frameReader struct {
+type Reader struct {
 	c    net.Conn
 	max  int
 	buf  []byte
@@ -35,22 +35,27 @@ type frameReader struct {
 }
 
 // large holds buffers of the largest frame from an agent.
-var large = sync.Pool{New: func() any { b := make([]byte, lengthSize+maxUp); return &b }}
+var large = sync.Pool{New: func() any { b := make([]byte, lengthSize+MaxUp); return &b }}
 
-func newFrameReader(c net.Conn, maximum int) *frameReader {
-	return &frameReader{c: c, max: maximum, buf: make([]byte, smallFrame)}
+// NewReader reads frames of at most maximum bytes from c.
+func NewReader(c net.Conn, maximum int) *Reader {
+	return &Reader{c: c, max: maximum, buf: make([]byte, smallFrame)}
 }
 
-// next gives the next frame without its length. It is good until the next call.
-// An error other than one that wraps errFrame is the connection's; io.EOF is a
+// Follow goes on with what comes after the last frame: from c, in frames of at most maximum
+// bytes.
+func (f *Reader) Follow(c net.Conn, maximum int) { f.c, f.max = c, maximum }
+
+// Next gives the next frame without its length. It is good until the next call.
+// An error other than one that wraps ErrFrame is the connection's; io.EOF is a
 // clean end.
-func (f *frameReader) next() ([]byte, error) {
+func (f *Reader) Next() ([]byte, error) {
 	if err := f.fill(lengthSize); err != nil {
 		return nil, err
 	}
 	n := uint64(binary.BigEndian.Uint32(f.buf[f.r:]))
 	if n == 0 || n > uint64(f.max) {
-		return nil, fmt.Errorf("%w: length %d, allowed are 1 to %d", errFrame, n, f.max)
+		return nil, fmt.Errorf("%w: length %d, allowed are 1 to %d", ErrFrame, n, f.max)
 	}
 	total := lengthSize + int(n)
 	f.resize(total)
@@ -69,8 +74,8 @@ func (f *frameReader) next() ([]byte, error) {
 }
 
 // fill reads until n bytes are there. Waiting for the first byte of a frame has
-// no bound; once there is one, the rest must follow within frameTime.
-func (f *frameReader) fill(n int) error {
+// no bound; once there is one, the rest must follow within FrameTime.
+func (f *Reader) fill(n int) error {
 	if f.r == f.w {
 		f.r, f.w = 0, 0
 	}
@@ -81,7 +86,7 @@ func (f *frameReader) fill(n int) error {
 	for f.w-f.r < n {
 		if f.w > f.r && !f.late {
 			f.late = true
-			if err := f.c.SetReadDeadline(time.Now().Add(frameTime)); err != nil {
+			if err := f.c.SetReadDeadline(time.Now().Add(FrameTime)); err != nil {
 				return err
 			}
 		}
@@ -89,7 +94,7 @@ func (f *frameReader) fill(n int) error {
 		f.w += m
 		if err != nil && f.w-f.r < n {
 			if f.w > f.r {
-				return fmt.Errorf("%w: ended after %d bytes: %w", errFrame, f.w-f.r, noEOF(err))
+				return fmt.Errorf("%w: ended after %d bytes: %w", ErrFrame, f.w-f.r, noEOF(err))
 			}
 			return err
 		}
@@ -106,7 +111,7 @@ func noEOF(err error) error {
 
 // resize takes a larger buffer when a frame of total bytes needs it, and gives
 // it back after a number of small frames.
-func (f *frameReader) resize(total int) {
+func (f *Reader) resize(total int) {
 	switch {
 	case total > len(f.buf):
 		f.swap(f.bufferFor(total))
@@ -121,33 +126,33 @@ func (f *frameReader) resize(total int) {
 	}
 }
 
-func (f *frameReader) bufferFor(total int) []byte {
-	if total <= lengthSize+maxUp {
+func (f *Reader) bufferFor(total int) []byte {
+	if total <= lengthSize+MaxUp {
 		return *large.Get().(*[]byte)
 	}
 	return make([]byte, total)
 }
 
-func (f *frameReader) swap(b []byte) {
+func (f *Reader) swap(b []byte) {
 	n := copy(b, f.buf[f.r:f.w])
-	f.release()
+	f.Release()
 	f.buf, f.r, f.w = b, 0, n
 }
 
-// more reports whether something has been read that next has not given yet.
-func (f *frameReader) more() bool { return f.r < f.w }
+// More reports whether something has been read that Next has not given yet.
+func (f *Reader) More() bool { return f.r < f.w }
 
-// release gives the buffer back; the reader must not be used afterwards.
-func (f *frameReader) release() {
-	if len(f.buf) == lengthSize+maxUp {
+// Release gives the buffer back; the reader must not be used afterwards.
+func (f *Reader) Release() {
+	if len(f.buf) == lengthSize+MaxUp {
 		b := f.buf
 		large.Put(&b)
 	}
 	f.buf = nil
 }
 
-// frameBytes is one whole frame.
-func frameBytes(h head, body []byte) []byte {
+// Frame is one whole frame.
+func Frame(h Head, body []byte) []byte {
 	b := appendHead(make([]byte, lengthSize, lengthSize+32+len(body)), h)
 	binary.BigEndian.PutUint32(b, uint32(len(b)-lengthSize+len(body)))
 	return append(b, body...)

@@ -1,4 +1,4 @@
-package agent
+package wire
 
 import (
 	"encoding/binary"
@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// frameWriter writes frames whole, one at a time, from any goroutine.
-type frameWriter struct {
+// Writer writes frames whole, one at a time, from any goroutine.
+type Writer struct {
 	c       net.Conn
 	timeout time.Duration // of one write; 0 = none
 
@@ -20,6 +20,11 @@ type frameWriter struct {
 	due     *time.Timer
 }
 
+// NewWriter writes to c. Each write may take the timeout; 0: any time.
+func NewWriter(c net.Conn, timeout time.Duration) *Writer {
+	return &Writer{c: c, timeout: timeout}
+}
+
 const (
 	// waitTime is how long a frame may wait for another one.
 	waitTime = 20 * time.Millisecond
@@ -27,9 +32,9 @@ const (
 	maxWaiting = 1 << 10
 )
 
-// write sends one frame, and before it those that wait, with one system call: h,
+// Write sends one frame, and before it those that wait, with one system call: h,
 // then the parts of the body.
-func (f *frameWriter) write(h head, body ...[]byte) error {
+func (f *Writer) Write(h Head, body ...[]byte) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	n := 0
@@ -46,10 +51,10 @@ func (f *frameWriter) write(h head, body ...[]byte) error {
 	return f.sendLocked(b, body...)
 }
 
-// writeLater has a frame go with the next one, or after waitTime: nobody waits for
+// WriteLater has a frame go with the next one, or after waitTime: nobody waits for
 // what it does, so it need not wake the other side by itself. failed is called where
 // it could not be sent then.
-func (f *frameWriter) writeLater(failed func(error), h head, body []byte) error {
+func (f *Writer) WriteLater(failed func(error), h Head, body []byte) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	b := append(f.appendLocked(h, len(body)), body...)
@@ -73,7 +78,7 @@ func (f *frameWriter) writeLater(failed func(error), h head, body []byte) error 
 }
 
 // flush sends the frames that wait.
-func (f *frameWriter) flush() error {
+func (f *Writer) flush() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.waiting == 0 {
@@ -82,8 +87,8 @@ func (f *frameWriter) flush() error {
 	return f.sendLocked(f.buf[:f.waiting])
 }
 
-// stop drops the frames that wait: the connection is over.
-func (f *frameWriter) stop() {
+// Stop drops the frames that wait: the connection is over.
+func (f *Writer) Stop() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.waiting = 0
@@ -94,7 +99,7 @@ func (f *frameWriter) stop() {
 
 // appendLocked appends the beginning of a frame with n bytes of body to those that
 // wait.
-func (f *frameWriter) appendLocked(h head, n int) []byte {
+func (f *Writer) appendLocked(h Head, n int) []byte {
 	at := f.waiting
 	b := append(f.buf[:at], 0, 0, 0, 0)
 	b = appendHead(b, h)
@@ -103,7 +108,7 @@ func (f *frameWriter) appendLocked(h head, n int) []byte {
 }
 
 // sendLocked writes b, which becomes the buffer, and what belongs behind it.
-func (f *frameWriter) sendLocked(b []byte, more ...[]byte) error {
+func (f *Writer) sendLocked(b []byte, more ...[]byte) error {
 	f.buf = b
 	if f.waiting > 0 {
 		f.waiting = 0

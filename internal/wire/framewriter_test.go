@@ -1,4 +1,4 @@
-package agent
+package wire
 
 import (
 	"errors"
@@ -8,14 +8,16 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/internal/testrig"
 )
 
-// inBubble runs f, in which time stands still but for sleeps, with a frameWriter and
+// inBubble runs f, in which time stands still but for sleeps, with a Writer and
 // the socket that its frames come out of.
-func inBubble(t *testing.T, f func(t *testing.T, w *frameWriter, far *net.UnixConn)) {
+func inBubble(t *testing.T, f func(t *testing.T, w *Writer, far *net.UnixConn)) {
 	t.Helper()
-	c, far := socketpair(t)
-	synctest.Test(t, func(t *testing.T) { f(t, &frameWriter{c: c}, far) })
+	c, far := testrig.Socketpair(t)
+	synctest.Test(t, func(t *testing.T) { f(t, NewWriter(c, 0), far) })
 }
 
 // pass lets time go on, and what is due then be done.
@@ -25,7 +27,7 @@ func pass(d time.Duration) {
 }
 
 // arrived is the kinds of the frames that have come; one read brings them.
-func arrived(t *testing.T, c *net.UnixConn) (kinds []kind) {
+func arrived(t *testing.T, c *net.UnixConn) (kinds []Kind) {
 	t.Helper()
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -42,7 +44,7 @@ func arrived(t *testing.T, c *net.UnixConn) (kinds []kind) {
 	}
 	for b = b[:n]; len(b) > 0; {
 		size := lengthSize + int(b[3]) + int(b[2])<<8
-		h, _, err := parseFrame(b[lengthSize:size])
+		h, _, err := ParseFrame(b[lengthSize:size])
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -52,12 +54,12 @@ func arrived(t *testing.T, c *net.UnixConn) (kinds []kind) {
 }
 
 func TestFramesWait(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *frameWriter, far *net.UnixConn) {
+	inBubble(t, func(t *testing.T, f *Writer, far *net.UnixConn) {
 		never := func(err error) { t.Error(err) }
 		later := func(n int) {
 			t.Helper()
 			for range n {
-				if err := f.writeLater(never, head{Kind: kindForget}, []byte("call_1")); err != nil {
+				if err := f.WriteLater(never, Head{Kind: KindForget}, []byte("call_1")); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -68,24 +70,24 @@ func TestFramesWait(t *testing.T) {
 			if got := arrived(t, far); len(got) != 0 {
 				t.Errorf("round %d: at once came %v", round, got)
 			}
-			if err := f.write(head{Kind: kindPing, ID: 1}); err != nil {
+			if err := f.Write(Head{Kind: KindPing, ID: 1}); err != nil {
 				t.Fatal(err)
 			}
-			if got := arrived(t, far); len(got) != 3 || got[1] != kindForget || got[2] != kindPing {
+			if got := arrived(t, far); len(got) != 3 || got[1] != KindForget || got[2] != KindPing {
 				t.Errorf("round %d: with the next frame came %v", round, got)
 			}
 			later(1)
 			pass(waitTime)
-			if got := arrived(t, far); len(got) != 1 || got[0] != kindForget {
+			if got := arrived(t, far); len(got) != 1 || got[0] != KindForget {
 				t.Errorf("round %d: by itself came %v", round, got)
 			}
 		}
 		later(1)
 		body := make([]byte, smallFrame+1)
-		if err := f.write(head{Kind: kindRun, ID: 2}, body); err != nil {
+		if err := f.Write(Head{Kind: KindRun, ID: 2}, body); err != nil {
 			t.Fatal(err)
 		}
-		if got := arrived(t, far); len(got) != 2 || got[0] != kindForget || got[1] != kindRun {
+		if got := arrived(t, far); len(got) != 2 || got[0] != KindForget || got[1] != KindRun {
 			t.Errorf("before a large frame came %v", got)
 		}
 		// More than may wait goes at once, all that waited with it.
@@ -95,17 +97,17 @@ func TestFramesWait(t *testing.T) {
 			t.Errorf("%d bytes wait", f.waiting)
 		}
 		f.mu.Unlock()
-		f.stop()
+		f.Stop()
 	})
 }
 
 func TestFramesOfAClosedConnection(t *testing.T) {
-	inBubble(t, func(t *testing.T, f *frameWriter, _ *net.UnixConn) {
+	inBubble(t, func(t *testing.T, f *Writer, _ *net.UnixConn) {
 		if err := f.c.Close(); err != nil {
 			t.Fatal(err)
 		}
 		var failed error
-		if err := f.writeLater(func(err error) { failed = err }, head{Kind: kindForget}, []byte("call_1")); err != nil {
+		if err := f.WriteLater(func(err error) { failed = err }, Head{Kind: KindForget}, []byte("call_1")); err != nil {
 			t.Fatal(err)
 		}
 		pass(waitTime)
@@ -114,11 +116,11 @@ func TestFramesOfAClosedConnection(t *testing.T) {
 		}
 	})
 	// Stopped, it does not even try.
-	inBubble(t, func(t *testing.T, f *frameWriter, far *net.UnixConn) {
-		if err := f.writeLater(func(err error) { t.Error(err) }, head{Kind: kindForget}, []byte("call_1")); err != nil {
+	inBubble(t, func(t *testing.T, f *Writer, far *net.UnixConn) {
+		if err := f.WriteLater(func(err error) { t.Error(err) }, Head{Kind: KindForget}, []byte("call_1")); err != nil {
 			t.Fatal(err)
 		}
-		f.stop()
+		f.Stop()
 		pass(3 * waitTime)
 		if got := arrived(t, far); len(got) != 0 {
 			t.Errorf("after the end came %v", got)

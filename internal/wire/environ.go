@@ -1,4 +1,4 @@
-package agent
+package wire
 
 import (
 	"strings"
@@ -24,8 +24,8 @@ func RefusedVariable(name string) bool {
 		strings.HasPrefix(name, "GIT_")
 }
 
-// checkEnv refuses variables that a call may not set.
-func checkEnv(env []string) error {
+// CheckEnv refuses variables that a call may not set.
+func CheckEnv(env []string) error {
 	for _, kv := range env {
 		name, _, ok := strings.Cut(kv, "=")
 		switch {
@@ -36,22 +36,4 @@ func checkEnv(env []string) error {
 		}
 	}
 	return nil
-}
-
-// mergeEnv is base with more over it; the last one of a name counts.
-func mergeEnv(base, more []string) []string {
-	at := make(map[string]int, len(base)+len(more))
-	env := make([]string, 0, len(base)+len(more))
-	for _, list := range [2][]string{base, more} {
-		for _, kv := range list {
-			name, _, _ := strings.Cut(kv, "=")
-			if i, ok := at[name]; ok {
-				env[i] = kv
-				continue
-			}
-			at[name] = len(env)
-			env = append(env, kv)
-		}
-	}
-	return env
 }

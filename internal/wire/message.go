@@ -1,4 +1,4 @@
-package agent
+package wire
 
 import (
 	"encoding/json"
@@ -15,68 +15,67 @@ import (
 
 // Bounds of the protocol. Both ends know them; the daemon's enforces them.
 const (
-	protocolVersion = 1
+	// Version is that of the protocol: both ends must have the same.
+	Version = 1
 
-	// maxUp is the largest frame from an agent, maxDown from the daemon: an
+	// MaxUp is the largest frame from an agent, MaxDown from the daemon: an
 	// input of 16 MiB, what Prepare saw, and some room.
-	maxUp   = 128 << 10
-	maxDown = 17 << 20
+	MaxUp   = 128 << 10
+	MaxDown = 17 << 20
 
-	// maxInline is the largest body that comes with a final message; larger
+	// MaxInline is the largest body that comes with a final message; larger
 	// ones are offered, and sent in chunks when the daemon grants it.
-	maxInline = 64 << 10
-	maxChunk  = 64 << 10
-	// maxBody is the largest result of one call or Prepare.
-	maxBody = 32 << 20
+	MaxInline = 64 << 10
+	MaxChunk  = 64 << 10
+	// MaxBody is the largest result of one call or Prepare.
+	MaxBody = 32 << 20
 
-	// maxMetadata is the largest encoded metadata of a result, maxProgress of an
+	// MaxMetadata is the largest encoded metadata of a result, MaxProgress of an
 	// update.
-	maxMetadata = 64 << 10
-	maxProgress = 16 << 10
+	MaxMetadata = 64 << 10
+	MaxProgress = 16 << 10
 
-	// window is how much output of one call may be under way to a sink.
-	window = 256 << 10
+	// MaxCallID is the longest id of a call.
+	MaxCallID = 128
 
-	maxCallID = 128
-
-	// maxHello bounds the first frame, which may come from a stranger.
-	maxHello = 1 << 20
+	// MaxHello bounds the first frame, which may come from a stranger.
+	MaxHello = 1 << 20
 )
 
-// kind is the type of a message. See the package comment for the table.
-type kind uint8
+// Kind is the type of a message. See the package comment for the table.
+type Kind uint8
 
 const (
 	// From the daemon.
-	kindHello kind = iota + 1
-	kindPrepare
-	kindRun
-	kindResume
-	kindCredit
-	kindGrant
-	kindDetach
-	kindAck
-	kindForget
-	kindAbort
-	kindFreeTmp
-	kindPing
+	KindHello Kind = iota + 1
+	KindPrepare
+	KindRun
+	KindResume
+	KindCredit
+	KindGrant
+	KindDetach
+	KindAck
+	KindForget
+	KindAbort
+	KindFreeTmp
+	KindPing
 )
 
 const (
 	// From the agent.
-	kindWelcome kind = iota + 64
-	kindOutput
-	kindMetadata
-	kindOffer
-	kindChunk
-	kindDone
-	kindDetached
+	KindWelcome Kind = iota + 64
+	KindOutput
+	KindMetadata
+	KindOffer
+	KindChunk
+	KindDone
+	KindDetached
 )
 
-// head is the first item of every frame; the body is the rest of the frame.
-type head struct {
+// Head is the first item of every frame; the body is the rest of the frame.
+type Head struct {
 	_    struct{} `cbor:",toarray"`
-	Kind kind
+	Kind Kind
 	// ID names the exchange: the daemon counts up from 1 on each connection.
 	// 0 where a message belongs to no exchange.
 	ID uint64
@@ -86,8 +85,8 @@ type head struct {
 	Flag bool
 }
 
-// hello is the body of kindHello.
-type hello struct {
+// Hello is the body of KindHello.
+type Hello struct {
 	Version      int      `cbor:"1,keyasint"`
 	Nonce        []byte   `cbor:"2,keyasint"`
 	Worktree     string   `cbor:"3,keyasint"`
@@ -108,15 +107,17 @@ type hello struct {
 	PIDs   int64 `cbor:"17,keyasint,omitempty"`
 }
 
-// welcome is the body of kindWelcome.
-type welcome struct {
+// Welcome is the body of KindWelcome.
+type Welcome struct {
 	Version string      `cbor:"1,keyasint"`
 	ForkTID int         `cbor:"2,keyasint"`
-	Calls   []callState `cbor:"3,keyasint"`
+	Calls   []CallState `cbor:"3,keyasint"`
 	Notes   []string    `cbor:"4,keyasint"`
 }
 
-type callState struct {
+// CallState is a call that the agent holds: whether it has ended, and the offsets of the
+// output that can be sent.
+type CallState struct {
 	_        struct{} `cbor:",toarray"`
 	ID       string
 	Finished bool
@@ -124,8 +125,8 @@ type callState struct {
 	End      int64
 }
 
-// request is the body of kindPrepare and kindRun.
-type request struct {
+// Request is the body of KindPrepare and KindRun.
+type Request struct {
 	CallID        string    `cbor:"1,keyasint"`
 	Tool          string    `cbor:"2,keyasint"`
 	Input         []byte    `cbor:"3,keyasint"`
@@ -133,23 +134,44 @@ type request struct {
 	Env           []string  `cbor:"5,keyasint,omitempty"`
 	TimeoutMillis int64     `cbor:"6,keyasint,omitempty"`
 	MaxOutput     int64     `cbor:"7,keyasint,omitempty"`
-	Prepared      *prepared `cbor:"8,keyasint,omitempty"`
+	Prepared      *Prepared `cbor:"8,keyasint,omitempty"`
 	Split         bool      `cbor:"9,keyasint,omitempty"`
 	Expect        *[]string `cbor:"10,keyasint,omitempty"`
 	Paths         []string  `cbor:"11,keyasint,omitempty"`
 }
 
-// abort is the body of kindAbort.
-type abort struct {
+// Size is how many bytes of memory the request takes while it is worked on.
+func (r *Request) Size() int64 {
+	n := len(r.Input) + len(r.Settings)
+	lists := [][]string{r.Env, r.Paths}
+	if r.Expect != nil {
+		lists = append(lists, *r.Expect)
+	}
+	for _, list := range lists {
+		for _, s := range list {
+			n += len(s)
+		}
+	}
+	if p := r.Prepared; p != nil {
+		n += len(p.Diff) + len(p.State)
+		if p.Result != nil {
+			n += len(p.Result.Output) + len(p.Result.Metadata)
+		}
+	}
+	return int64(n)
+}
+
+// Abort is the body of KindAbort.
+type Abort struct {
 	CallID string `cbor:"1,keyasint"`
 	Reason string `cbor:"2,keyasint"`
 }
 
-// done is the body of kindDone. For Prepare, Run and Resume the payload (a
+// Done is the body of KindDone. For Prepare, Run and Resume the payload (a
 // prepared or a result) stands in Payload or was sent in chunks before.
-type done struct {
+type Done struct {
 	Err       *run.Error      `cbor:"1,keyasint,omitempty"`
-	Refused   refusal         `cbor:"2,keyasint,omitempty"`
+	Refused   Refusal         `cbor:"2,keyasint,omitempty"`
 	Exit      *run.Exit       `cbor:"3,keyasint,omitempty"`
 	OutputEnd int64           `cbor:"4,keyasint,omitempty"`
 	Payload   cbor.RawMessage `cbor:"5,keyasint,omitempty"`
@@ -157,18 +179,18 @@ type done struct {
 	NotRun bool `cbor:"6,keyasint,omitempty"`
 }
 
-// refusal says why an agent did not take up a call at all.
-type refusal uint8
+// Refusal says why an agent did not take up a call at all.
+type Refusal uint8
 
 const (
-	refusedUnknown   refusal = iota + 1 // no such call
-	refusedDuplicate                    // Run of a call that the agent holds
-	refusedOffset                       // Resume from an offset that is gone
+	RefusedUnknown   Refusal = iota + 1 // no such call
+	RefusedDuplicate                    // Run of a call that the agent holds
+	RefusedOffset                       // Resume from an offset that is gone
 )
 
-// result is run.Result on the wire. Metadata stays encoded until its size has
+// Result is run.Result on the wire. Metadata stays encoded until its size has
 // been checked: its values expand when they are decoded, strings do not.
-type result struct {
+type Result struct {
 	Title       string           `cbor:"1,keyasint,omitempty"`
 	Output      string           `cbor:"2,keyasint,omitempty"`
 	IsError     bool             `cbor:"3,keyasint,omitempty"`
@@ -177,11 +199,11 @@ type result struct {
 	Quote       string           `cbor:"6,keyasint,omitempty"`
 }
 
-// prepared is run.Prepared on the wire.
-type prepared struct {
+// Prepared is run.Prepared on the wire.
+type Prepared struct {
 	Targets []run.Target `cbor:"1,keyasint,omitempty"`
 	Diff    string       `cbor:"2,keyasint,omitempty"`
-	Result  *result      `cbor:"3,keyasint,omitempty"`
+	Result  *Result      `cbor:"3,keyasint,omitempty"`
 	State   []byte       `cbor:"4,keyasint,omitempty"`
 }
 
@@ -224,12 +246,19 @@ func newCodec() codec {
 	return codec{enc: enc, dec: dec, update: update}
 }
 
-// wire is the one codec; its modes are immutable.
-var wire = newCodec()
+// codecs is the one codec; its modes are immutable.
+var codecs = newCodec()
+
+// Marshal encodes the body of a message.
+func Marshal(v any) ([]byte, error) { return codecs.enc.Marshal(v) }
+
+// Unmarshal decodes the body of a message into v, which is a pointer. It keeps to what
+// the protocol allows; what v says may still be anything.
+func Unmarshal(body []byte, v any) error { return codecs.dec.Unmarshal(body, v) }
 
 // appendHead appends the encoding of h, the only CBOR that is written by hand,
 // because every chunk of output begins with one.
-func appendHead(b []byte, h head) []byte {
+func appendHead(b []byte, h Head) []byte {
 	b = append(b, 0x84)
 	b = appendUint(b, 0x00, uint64(h.Kind))
 	b = appendUint(b, 0x00, h.ID)
@@ -260,18 +289,18 @@ func appendUint(b []byte, major byte, n uint64) []byte {
 	}
 }
 
-// parseFrame splits a frame into its head and its body.
-func parseFrame(frame []byte) (h head, body []byte, err error) {
-	body, err = wire.dec.UnmarshalFirst(frame, &h)
+// ParseFrame splits a frame into its head and its body.
+func ParseFrame(frame []byte) (h Head, body []byte, err error) {
+	body, err = codecs.dec.UnmarshalFirst(frame, &h)
 	return h, body, err
 }
 
-// encodeResult makes the wire form of r.
-func encodeResult(r *run.Result) *result {
+// EncodeResult makes the wire form of r.
+func EncodeResult(r *run.Result) *Result {
 	if r == nil {
 		return nil
 	}
-	return &result{
+	return &Result{
 		Title: r.Title, Output: r.Output, IsError: r.IsError, Attachments: r.Attachments,
 		Metadata: encodeMetadata(r.Metadata), Quote: r.Quote,
 	}
@@ -283,15 +312,15 @@ func encodeMetadata(metadata map[string]any) []byte {
 	if len(metadata) == 0 {
 		return nil
 	}
-	all, err := wire.enc.Marshal(metadata)
-	if err == nil && len(all) <= maxMetadata {
+	all, err := Marshal(metadata)
+	if err == nil && len(all) <= MaxMetadata {
 		return all
 	}
 	const room = 4 << 10 // for the note
 	parts, size := make(map[string]any, len(metadata)), 0
 	var left []string
 	for name, value := range metadata {
-		part, err := wire.enc.Marshal(value)
+		part, err := Marshal(value)
 		if err != nil {
 			left = append(left, fmt.Sprintf("%s (%v)", name, err))
 			continue
@@ -299,7 +328,7 @@ func encodeMetadata(metadata map[string]any) []byte {
 		parts[name] = cbor.RawMessage(part)
 		size += len(name) + len(part) + 16
 	}
-	for size > maxMetadata-room {
+	for size > MaxMetadata-room {
 		var largest string
 		for name, part := range parts {
 			if l, ok := parts[largest]; !ok || len(part.(cbor.RawMessage)) > len(l.(cbor.RawMessage)) {
@@ -312,23 +341,37 @@ func encodeMetadata(metadata map[string]any) []byte {
 		delete(parts, largest)
 	}
 	slices.Sort(left)
-	text := "left out: " + strings.Join(left, ", ") + fmt.Sprintf("; metadata is at most %d bytes", maxMetadata)
+	text := "left out: " + strings.Join(left, ", ") + fmt.Sprintf("; metadata is at most %d bytes", MaxMetadata)
 	parts["metadata_error"] = strings.ToValidUTF8(text[:min(len(text), room/2)], "")
-	all, _ = wire.enc.Marshal(parts) // of parts that were encoded
+	all, _ = Marshal(parts) // of parts that were encoded
 	return all
 }
 
-func encodePrepared(p *run.Prepared) *prepared {
+// EncodePrepared makes the wire form of p.
+func EncodePrepared(p *run.Prepared) *Prepared {
 	if p == nil {
 		return nil
 	}
-	return &prepared{Targets: p.Targets, Diff: p.Diff, Result: encodeResult(p.Result), State: p.State}
+	return &Prepared{Targets: p.Targets, Diff: p.Diff, Result: EncodeResult(p.Result), State: p.State}
 }
 
-// decodeUpdate decodes metadata of a call that runs.
-func decodeUpdate(raw []byte) (map[string]any, error) {
+// EncodeUpdate encodes metadata of a call that runs. An error is metadata that the other
+// end would not take.
+func EncodeUpdate(m map[string]any) ([]byte, error) {
+	b, err := Marshal(m)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(b) > MaxProgress:
+		return nil, fmt.Errorf("metadata of %d bytes; the limit is %d", len(b), MaxProgress)
+	}
+	return b, codecs.update.Wellformed(b)
+}
+
+// DecodeUpdate decodes metadata of a call that runs.
+func DecodeUpdate(raw []byte) (map[string]any, error) {
 	var m map[string]any
-	if err := wire.update.Unmarshal(raw, &m); err != nil {
+	if err := codecs.update.Unmarshal(raw, &m); err != nil {
 		return nil, fmt.Errorf("metadata: %w", err)
 	}
 	return cleanMap(m), nil
@@ -339,17 +382,18 @@ func decodeMetadata(raw []byte) (map[string]any, error) {
 	if len(raw) == 0 {
 		return nil, nil
 	}
-	if len(raw) > maxMetadata {
-		return nil, fmt.Errorf("metadata of %d bytes; the limit is %d", len(raw), maxMetadata)
+	if len(raw) > MaxMetadata {
+		return nil, fmt.Errorf("metadata of %d bytes; the limit is %d", len(raw), MaxMetadata)
 	}
 	var m map[string]any
-	if err := wire.dec.Unmarshal(raw, &m); err != nil {
+	if err := Unmarshal(raw, &m); err != nil {
 		return nil, fmt.Errorf("metadata: %w", err)
 	}
 	return cleanMap(m), nil
 }
 
-func decodeResult(w *result) (*run.Result, error) {
+// DecodeResult is the opposite of EncodeResult, with bounds, and texts made valid.
+func DecodeResult(w *Result) (*run.Result, error) {
 	if w == nil {
 		return nil, nil
 	}
@@ -359,19 +403,20 @@ func decodeResult(w *result) (*run.Result, error) {
 	}
 	for i := range w.Attachments {
 		a := &w.Attachments[i]
-		a.Filename, a.MIME = clean(a.Filename), clean(a.MIME)
+		a.Filename, a.MIME = Clean(a.Filename), Clean(a.MIME)
 	}
 	return &run.Result{
-		Title: clean(w.Title), Output: clean(w.Output), IsError: w.IsError,
-		Metadata: m, Attachments: w.Attachments, Quote: clean(w.Quote),
+		Title: Clean(w.Title), Output: Clean(w.Output), IsError: w.IsError,
+		Metadata: m, Attachments: w.Attachments, Quote: Clean(w.Quote),
 	}, nil
 }
 
-func decodePrepared(w *prepared) (*run.Prepared, error) {
+// DecodePrepared is the opposite of EncodePrepared, with bounds, and texts made valid.
+func DecodePrepared(w *Prepared) (*run.Prepared, error) {
 	if w == nil {
 		return nil, nil
 	}
-	r, err := decodeResult(w.Result)
+	r, err := DecodeResult(w.Result)
 	if err != nil {
 		return nil, err
 	}
@@ -381,11 +426,11 @@ func decodePrepared(w *prepared) (*run.Prepared, error) {
 	if len(w.State) > 0 && !json.Valid(w.State) {
 		return nil, fmt.Errorf("state of %d bytes is not JSON", len(w.State))
 	}
-	return &run.Prepared{Targets: w.Targets, Diff: clean(w.Diff), Result: r, State: w.State}, nil
+	return &run.Prepared{Targets: w.Targets, Diff: Clean(w.Diff), Result: r, State: w.State}, nil
 }
 
-// resume is the body of kindResume.
-type resume struct {
+// Resume is the body of KindResume.
+type Resume struct {
 	CallID string `cbor:"1,keyasint"`
 	Offset int64  `cbor:"2,keyasint"`
 }
