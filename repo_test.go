@@ -194,6 +194,22 @@ func TestAgentIsSmall(t *testing.T) {
 	}
 }
 
+// TestEndsOfTheProtocol: each program links its own end of the control protocol alone.
+func TestEndsOfTheProtocol(t *testing.T) {
+	const daemons, agents = module + "/internal/agent", module + "/internal/agent/inside"
+	for program, banned := range map[string]func(pkg string) bool{
+		"toold":     func(pkg string) bool { return covers(agents+"/...", pkg) },
+		"toolctl":   func(pkg string) bool { return covers(daemons+"/...", pkg) },
+		"toolagent": func(pkg string) bool { return pkg == daemons },
+	} {
+		for _, p := range goList(t, "-deps", "./cmd/"+program) {
+			if banned(p.ImportPath) {
+				t.Errorf("%s links %s", program, p.ImportPath)
+			}
+		}
+	}
+}
+
 // sources walks the Go files of the repository.
 func sources(t *testing.T, visit func(path string, src []byte)) {
 	t.Helper()

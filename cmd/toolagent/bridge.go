@@ -12,13 +12,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/toold/toold/internal/agent"
+	"github.com/toold/toold/internal/agent/inside"
 )
 
 // listening listens in a directory of the agent's own, for sandboxes that see no
 // file of the daemon's: it comes in by the "connect" of another agent. It closes
 // all descriptors that the runtime has passed on.
-func listening(dir string) (agent.Connections, []byte, error) {
+func listening(dir string) (inside.Connections, []byte, error) {
 	if err := unix.CloseRange(listenFD, uint(^uint32(0)), 0); err != nil {
 		return nil, nil, fmt.Errorf("close other descriptors: %w", err)
 	}

@@ -29,7 +29,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/toold/toold/internal/agent"
+	"github.com/toold/toold/internal/agent/inside"
 	"github.com/toold/toold/internal/tool/run"
 )
 
@@ -83,7 +83,7 @@ func serve(args []string) error {
 	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGPIPE)
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM)
 	defer stop()
-	s, err := agent.NewServer(agent.ServerConfig{
+	s, err := inside.NewServer(inside.ServerConfig{
 		Listener: daemon, Nonce: nonce, Cgroup: ownCgroup(args), Tools: run.Builtin(), PID1: true, Version: version,
 		Ripgrep: run.RipgrepIn(ripgrepDir),
 		Log:     slog.New(slog.NewTextHandler(os.Stderr, nil)),
@@ -92,14 +92,14 @@ func serve(args []string) error {
 		return err
 	}
 	err = s.Serve(ctx)
-	if ctx.Err() != nil || errors.Is(err, agent.ErrOrphaned) {
+	if ctx.Err() != nil || errors.Is(err, inside.ErrOrphaned) {
 		return nil
 	}
 	return err
 }
 
 // connections is the way to the daemon, and what it will show.
-func connections(args []string) (agent.Connections, []byte, error) {
+func connections(args []string) (inside.Connections, []byte, error) {
 	switch {
 	case len(args) == 0:
 		return inherited()
@@ -121,7 +121,7 @@ func ownCgroup(args []string) string {
 
 // dialled finds the daemon in the control directory, and closes all descriptors
 // that the runtime has passed on.
-func dialled(dir string) (agent.Connections, []byte, error) {
+func dialled(dir string) (inside.Connections, []byte, error) {
 	if err := unix.CloseRange(listenFD, uint(^uint32(0)), 0); err != nil {
 		return nil, nil, fmt.Errorf("close other descriptors: %w", err)
 	}
@@ -133,7 +133,7 @@ func dialled(dir string) (agent.Connections, []byte, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("read the nonce from %s: %w", f.Name(), err)
 	}
-	return agent.NewDialler(dir), nonce, nil
+	return inside.NewDialler(dir), nonce, nil
 }
 
 // readNonce reads a nonce and nothing else from f, and closes it.
@@ -148,7 +148,7 @@ func readNonce(f *os.File) ([]byte, error) {
 
 // inherited takes over the descriptors that the runtime has passed on, and
 // closes all others.
-func inherited() (agent.Connections, []byte, error) {
+func inherited() (inside.Connections, []byte, error) {
 	if err := unix.CloseRange(nonceFD+1, uint(^uint32(0)), 0); err != nil {
 		return nil, nil, fmt.Errorf("close other descriptors: %w", err)
 	}

@@ -411,7 +411,7 @@ func TestHostileDescriptors(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- c.Ping(context.Background()) }()
 		h := v.receive()
-		frame := wire.Frame(wire.Head{Kind: wire.KindDone, ID: h.ID}, emptyDone)
+		frame := wire.Frame(wire.Head{Kind: wire.KindDone, ID: h.ID}, encoded(wire.Done{}))
 		if _, _, err := v.c.WriteMsgUnix(frame, rights, nil); err != nil {
 			t.Fatal(err)
 		}
@@ -447,8 +447,7 @@ func TestHostileDeafAgent(t *testing.T) {
 
 // A violation on one connection does nothing to another.
 func TestViolationIsContained(t *testing.T) {
-	r := newRig(t)
-	good, _ := r.connect(r.hello())
+	good := newRig(t)
 	done := make(chan error, 1)
 	go func() {
 		o, err := good.Run(t.Context(), bashCall("a", "sleep 0.3; echo ok"), &sink{})
@@ -480,7 +479,7 @@ func TestDetachedExchange(t *testing.T) {
 		v.send(wire.Head{Kind: wire.KindMetadata, ID: h.ID}, map[string]any{})
 		v.send(wire.Head{Kind: wire.KindDetached, ID: h.ID}, nil)
 		h = v.receive()
-		v.send(wire.Head{Kind: wire.KindDone, ID: h.ID}, emptyDone)
+		v.send(wire.Head{Kind: wire.KindDone, ID: h.ID}, encoded(wire.Done{}))
 	}()
 	if _, err := c.Run(ctx, bashCall("c", "true"), &sink{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("run: %v", err)
@@ -576,7 +575,7 @@ func TestAllowance(t *testing.T) {
 
 func TestBadWelcome(t *testing.T) {
 	for name, b := range map[string][]byte{
-		"not a welcome":   wire.Frame(wire.Head{Kind: wire.KindDone}, emptyDone),
+		"not a welcome":   wire.Frame(wire.Head{Kind: wire.KindDone}, encoded(wire.Done{})),
 		"no body":         wire.Frame(wire.Head{Kind: wire.KindWelcome}, nil),
 		"nameless call":   wire.Frame(wire.Head{Kind: wire.KindWelcome}, encoded(wire.Welcome{Calls: []wire.CallState{{}}})),
 		"same call twice": wire.Frame(wire.Head{Kind: wire.KindWelcome}, encoded(wire.Welcome{Calls: []wire.CallState{{ID: "a"}, {ID: "a"}}})),

@@ -1,6 +1,6 @@
 // Package wire is the control protocol between toold and the agent, the process that
 // is PID 1 of every sandbox: its frames, its messages and its bounds. Both ends link
-// it. agent.Conn is the daemon's end, agent.Server the agent's.
+// it: agent.Conn is the daemon's, inside.Server the agent's.
 //
 // The two do not trust each other equally. The agent does what a peer says that
 // has shown the session's nonce. The daemon takes everything that comes from the

@@ -1,0 +1,443 @@
+package inside
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/internal/tool/run"
+	"github.com/toold/toold/internal/wire"
+)
+
+const (
+	// grace is how long a process has between SIGTERM and SIGKILL.
+	grace = 3 * time.Second
+	// drain is how long what a program has left behind may go on.
+	drain = 250 * time.Millisecond
+	// dying is how long a killed process may take to end before it is given up:
+	// one that hangs in the kernel, in a file system that does not answer, cannot
+	// be ended at all.
+	dying = 10 * time.Second
+	// drainPoll is when it is looked for the first time whether anything is left
+	// in a group whose leader has ended; then more and more seldom.
+	drainPoll = 100 * time.Microsecond
+)
+
+// endedError is the cause with which a call's context is cancelled.
+type endedError struct{ reason run.Reason }
+
+func (e *endedError) Error() string { return "call ended: " + string(e.reason) }
+
+// reasonOf says why ctx has ended.
+func reasonOf(ctx context.Context) run.Reason {
+	cause := context.Cause(ctx)
+	var e *endedError
+	switch {
+	case errors.As(cause, &e):
+		return e.reason
+	case errors.Is(cause, context.DeadlineExceeded):
+		return run.ReasonTimeout
+	default:
+		return run.ReasonAborted
+	}
+}
+
+// executor runs programs for calls.
+type executor struct {
+	spawner *spawner
+	groups  *groups
+	shells  *shells
+	env     []string // the session's, each name once
+	path    []string // its PATH
+	dir     string   // where programs run that name no directory
+	places  []string // see bounded
+}
+
+// errUndying: a process does not end.
+var errUndying = errors.New("it was killed and does not end; it hangs in the kernel, perhaps in a file system that does not answer")
+
+// running is one program.
+type running struct {
+	group  group
+	exit   <-chan ended
+	pid    int
+	pumps  []*pump
+	feed   *feed // of its standard input; nil without one
+	began  time.Time
+	reason run.Reason    // set when we end it
+	limit  limitHit      // that it ran into, where the agent knows
+	bill   usage         // of the whole group
+	before time.Duration // processor time that was used before it was ours
+	dying  time.Duration
+}
+
+// run is Env.Exec: it starts c and returns when its leader has ended and what it
+// left behind has been drained and killed.
+func (x *executor) run(ctx context.Context, c run.Command) (*run.Exit, error) {
+	r, err := x.start(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	e, err := r.wait(ctx, c.Timeout)
+	background, names := r.settle()
+	r.feed.stop()
+	for _, p := range r.pumps {
+		if perr := p.wait(); err == nil {
+			err = perr
+		}
+	}
+	if errors.Is(err, errUndying) {
+		x.shells.leave(r.group)
+		return nil, run.Errorf(run.CodeSandboxFailed, "%s: %v", c.Argv[0], err)
+	}
+	exit := r.report(e)
+	exit.BackgroundKilled, exit.BackgroundNames = background, names
+	noteFull(exit, x.places)
+	x.shells.leave(r.group)
+	return exit, err
+}
+
+func (x *executor) start(ctx context.Context, c run.Command) (*running, error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	if len(c.Argv) == 0 {
+		return nil, run.Errorf(run.CodeInternal, "a program without a name")
+	}
+	if err := wire.CheckEnv(c.Env); err != nil {
+		return nil, err
+	}
+	w, err := x.shells.enter(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	if w != nil {
+		return &running{
+			group: w.group, exit: w.exit, pid: w.pid, began: time.Now(), before: w.used, dying: dying,
+			pumps: []*pump{newPump(w.output, c.Stdout)},
+		}, nil
+	}
+	return x.spawn(ctx, c)
+}
+
+// spawn starts c as a program of its own.
+func (x *executor) spawn(ctx context.Context, c run.Command) (*running, error) {
+	env := x.env
+	if len(c.Env) > 0 {
+		env = mergeEnv(env, c.Env)
+	}
+	dir := cmp.Or(c.Dir, x.dir)
+	g, err := x.groups.make()
+	if err != nil {
+		x.shells.over(g)
+		return nil, run.Errorf(run.CodeSandboxFailed, "start %s: %v", c.Argv[0], err)
+	}
+	split := c.Stderr != nil && c.Stderr != c.Stdout
+	reply, err := x.spawner.run(ctx, &startRequest{
+		argv: c.Argv, env: env, paths: candidates(c.Argv[0], x.path),
+		dir: dir, split: split, input: c.Stdin != "", group: g, over: x.shells.over,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if s, ok := g.(*tagged); ok {
+		s.sid = reply.pid
+	}
+	r := &running{group: g, exit: reply.exit, pid: reply.pid, began: time.Now(), dying: dying}
+	if c.Stdin != "" {
+		r.feed = newFeed(os.NewFile(uintptr(reply.stdin), "pipe"), c.Stdin)
+	}
+	r.pumps = append(r.pumps, newPump(os.NewFile(uintptr(reply.stdout), "pipe"), c.Stdout))
+	if split {
+		r.pumps = append(r.pumps, newPump(os.NewFile(uintptr(reply.stderr), "pipe"), c.Stderr))
+	}
+	return r, nil
+}
+
+// candidates are the paths to try for a program.
+func candidates(name string, path []string) []string {
+	if strings.Contains(name, "/") {
+		return []string{name}
+	}
+	list := make([]string, 0, len(path))
+	for _, dir := range path {
+		list = append(list, dir+"/"+name)
+	}
+	return list
+}
+
+// wait returns when the leader has ended, and makes it end when ctx or the
+// timeout say so: SIGTERM, and the grace later SIGKILL, both to all processes.
+func (r *running) wait(ctx context.Context, timeout time.Duration) (ended, error) {
+	var late <-chan time.Time
+	if timeout > 0 {
+		t := time.NewTimer(timeout)
+		defer t.Stop()
+		late = t.C
+	}
+	select {
+	case e := <-r.exit:
+		return e, nil
+	case <-late:
+		r.reason = run.ReasonTimeout
+	case <-ctx.Done():
+		r.reason = reasonOf(ctx)
+	}
+	for _, pid := range r.group.pids() {
+		_ = unix.Kill(pid, unix.SIGTERM)
+		_ = unix.Kill(pid, unix.SIGCONT) // a stopped process has to see it
+	}
+	t := time.NewTimer(grace)
+	defer t.Stop()
+	select {
+	case e := <-r.exit:
+		return e, nil
+	case <-t.C:
+	}
+	r.group.kill()
+	_ = unix.Kill(r.pid, unix.SIGKILL) // the leader is ours and not yet waited for
+	t.Reset(r.dying)
+	select {
+	case e := <-r.exit:
+		return e, nil
+	case <-t.C:
+		return ended{}, errUndying
+	}
+}
+
+// settle gives what the leader left behind the drain time and kills it then. It
+// returns the number of processes that it killed, and names of them. Output that is
+// already in a pipe is still read afterwards, however long the daemon is away.
+func (r *running) settle() (killed int, names []string) {
+	late := time.NewTimer(drain)
+	defer late.Stop()
+	quiet := r.closed(late.C)
+	r.group.bill(&r.bill)
+	r.limit = r.group.limit()
+	for wait := drainPoll; !r.group.empty(); wait = min(2*wait, 100*drainPoll) {
+		if quiet && r.reason != run.ReasonOutputLimit {
+			select {
+			case <-late.C:
+				quiet = false
+			case <-time.After(wait):
+			}
+			continue
+		}
+		pids := r.group.pids()
+		killed, names = len(pids), namesOf(pids)
+		r.group.kill()
+		vanish(r.group)
+		reaped(pids)
+		break
+	}
+	for _, p := range r.pumps {
+		p.finish()
+	}
+	return killed, names
+}
+
+// namesOf are what the kernel calls the first of some processes.
+func namesOf(pids []int) []string {
+	var names []string
+	for _, pid := range pids[:min(len(pids), run.MaxBackgroundNames)] {
+		if name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)); err == nil {
+			names = append(names, strings.TrimSuffix(string(name), "\n"))
+		}
+	}
+	return names
+}
+
+// closed waits until nobody can write any more; it is false when that has not
+// come about in time.
+func (r *running) closed(late <-chan time.Time) bool {
+	for _, p := range r.pumps {
+		select {
+		case <-p.done:
+		case <-late:
+			return false
+		}
+	}
+	return true
+}
+
+// report says how the program ended.
+func (r *running) report(e ended) *run.Exit {
+	u := usage{
+		cpu:    max(r.bill.cpu, time.Duration(e.usage.Utime.Nano()+e.usage.Stime.Nano())) - r.before,
+		memory: max(r.bill.memory, int64(e.usage.Maxrss)<<10),
+		io:     (int64(e.usage.Inblock) + int64(e.usage.Oublock)) << 9,
+	}
+	exit := &run.Exit{
+		Code: -1, Reason: run.ReasonExit,
+		DurationMillis: time.Since(r.began).Milliseconds(),
+		CPUMillis:      u.cpu.Milliseconds(),
+		MaxMemoryBytes: u.memory,
+		IOBytes:        u.io,
+	}
+	if e.status.Signaled() {
+		exit.Signal, exit.Reason = signalText(e.status.Signal()), run.ReasonSignal
+	} else {
+		exit.Code = e.status.ExitStatus()
+	}
+	switch {
+	case r.reason != "":
+		exit.Reason = r.reason
+	case r.limit == limitMemory:
+		exit.Reason = run.ReasonMemory
+	case r.limit == limitPIDs && exit.Code != 0:
+		exit.Reason = run.ReasonPIDs
+	case r.limit == limitPIDs:
+		exit.Refused = true
+	}
+	return exit
+}
+
+func signalText(s unix.Signal) string {
+	if name := unix.SignalName(s); name != "" {
+		return name
+	}
+	return fmt.Sprintf("SIG%d", int(s))
+}
+
+// feed gives a program what it reads.
+type feed struct {
+	file *os.File
+	done chan struct{}
+}
+
+func newFeed(file *os.File, text string) *feed {
+	f := &feed{file: file, done: make(chan struct{})}
+	go func() {
+		defer close(f.done)
+		defer f.file.Close()
+		_, _ = f.file.WriteString(text) // a program may end, or close it, before it has read all
+	}()
+	return f
+}
+
+// stop takes back what has not been read.
+func (f *feed) stop() {
+	if f != nil {
+		_ = f.file.SetWriteDeadline(time.Unix(1, 0))
+		<-f.done
+	}
+}
+
+// pump moves what a program writes into a pipe to where it belongs.
+type pump struct {
+	file *os.File
+	to   io.Writer
+	done chan struct{}
+	err  error // of the writer; read after done
+}
+
+// pipeTaker is a writer that can read a pipe by itself, without a copy in
+// between. It does one read that does not wait.
+type pipeTaker interface {
+	takePipe(fd int) (n int, err error)
+}
+
+func newPump(file *os.File, to io.Writer) *pump {
+	if to == nil {
+		to = io.Discard
+	}
+	p := &pump{file: file, to: to, done: make(chan struct{})}
+	go p.run()
+	return p
+}
+
+func (p *pump) run() {
+	defer close(p.done)
+	defer p.file.Close()
+	var take func(fd int) (int, error)
+	if t, ok := p.to.(pipeTaker); ok {
+		take = t.takePipe
+	} else {
+		take = p.takeCopy()
+	}
+	raw, err := p.file.SyscallConn()
+	if err != nil {
+		p.err = err
+		return
+	}
+	over := false
+	one := func(fd uintptr) (again bool) {
+		n, err := take(int(fd))
+		switch {
+		case errors.Is(err, unix.EAGAIN):
+			return false
+		case err != nil:
+			over, p.err = true, err
+		case n == 0:
+			over = true
+		}
+		return true
+	}
+	for !over {
+		if err := raw.Read(one); err != nil {
+			break // finish has set the deadline
+		}
+	}
+	// Everybody who could write has been killed; what is in the pipe still counts.
+	// Somebody of another call may hold the pipe all the same, so no more is
+	// read than a pipe can hold.
+	for left := 1 << 20; !over && left > 0; {
+		var n int
+		n, err = p.last(raw, take)
+		left -= n
+		over = err != nil || n == 0
+	}
+}
+
+func (p *pump) last(raw interface{ Control(func(uintptr)) error }, take func(int) (int, error)) (n int, err error) {
+	cerr := raw.Control(func(fd uintptr) { n, err = take(int(fd)) })
+	return n, errors.Join(err, cerr)
+}
+
+func (p *pump) takeCopy() func(fd int) (int, error) {
+	buf := make([]byte, 32<<10)
+	return func(fd int) (int, error) {
+		n, err := readPipe(fd, buf)
+		if err != nil || n == 0 {
+			return n, err
+		}
+		_, err = p.to.Write(buf[:n])
+		return n, err
+	}
+}
+
+// finish stops waiting for more.
+func (p *pump) finish() { _ = p.file.SetReadDeadline(time.Unix(1, 0)) }
+
+func (p *pump) wait() error {
+	<-p.done
+	if errors.Is(p.err, errEnded) {
+		return nil
+	}
+	return p.err
+}
+
+// mergeEnv is base with more over it; the last one of a name counts.
+func mergeEnv(base, more []string) []string {
+	at := make(map[string]int, len(base)+len(more))
+	env := make([]string, 0, len(base)+len(more))
+	for _, list := range [2][]string{base, more} {
+		for _, kv := range list {
+			name, _, _ := strings.Cut(kv, "=")
+			if i, ok := at[name]; ok {
+				env[i] = kv
+				continue
+			}
+			at[name] = len(env)
+			env = append(env, kv)
+		}
+	}
+	return env
+}

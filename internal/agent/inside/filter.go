@@ -1,0 +1,258 @@
+package inside
+
+import (
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"runtime"
+	"slices"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// The second seccomp filter. The first is the runtime's and holds for the agent
+// too; this one is for tools alone. It is loaded once, on the fork thread, and
+// every program inherits it: a call costs no filter, and the end of a session
+// frees one, however many programs it has run. (Linux frees filters in work
+// items that wait for each other; thousands at once stop it.)
+//
+//   - set-user-id and set-group-id bits cannot be made. Files in the worktree
+//     belong, on the host, to the worktree's owner: such a file would be a
+//     program that runs as its owner for everybody on the host.
+//   - system calls whose flags stand in memory, where a filter cannot look, do
+//     not exist: clone3 (namespaces), openat2 (mode bits), io_uring. The agent's
+//     child needs the first two before its exec; they pass with a secret.
+//   - a tool loads no filter of its own, for a socket or for itself: it could
+//     make the kernel free thousands of them. io_setup does not exist: what it
+//     takes is counted for the whole host.
+//   - what has no business in a tool is refused even if the first filter was
+//     weakened: mounts, namespaces, kernel interfaces, typing into a terminal.
+//   - leases and delegations cannot be taken: whoever opens the file, an editor
+//     on the host or the daemon, would wait for the tool to let go of it.
+//   - system calls of another architecture end the process. The number -1 is no
+//     system call but what a tracer sets to skip one; it fails like any that
+//     does not exist.
+
+const (
+	setIDBits = unix.S_ISUID | unix.S_ISGID
+	newSpaces = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC |
+		unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET
+	makesFile = unix.O_CREAT | unix.O_TMPFILE&^unix.O_DIRECTORY
+
+	retAllow = 0x7fff0000
+	retErrno = 0x00050000
+	retKill  = 0x80000000
+
+	// Offsets into struct seccomp_data; both architectures are little-endian,
+	// so that the low half of an argument comes first.
+	dataNR   = 0
+	dataArch = 4
+	dataArgs = 16
+)
+
+// modeCall is a system call that can make mode bits: mode stands in argument
+// mode; where flags ≥ 0, only if argument flags has a bit of makesFile.
+type modeCall struct {
+	nr          uint32
+	mode, flags int
+}
+
+// program is BPF; its parts are written so that they can be put one after the
+// other.
+type program []unix.SockFilter
+
+func insn(code uint16, k uint32, yes, no int) unix.SockFilter {
+	return unix.SockFilter{Code: code, K: k, Jt: uint8(yes), Jf: uint8(no)}
+}
+
+func load(offset uint32) unix.SockFilter {
+	return insn(unix.BPF_LD|unix.BPF_W|unix.BPF_ABS, offset, 0, 0)
+}
+
+func loadArg(i int) unix.SockFilter { return load(dataArgs + 8*uint32(i)) }
+
+func ret(k uint32) unix.SockFilter { return insn(unix.BPF_RET|unix.BPF_K, k, 0, 0) }
+
+// unless goes on with the next instruction when A op k holds, else it skips n.
+func unless(op uint16, k uint32, n int) unix.SockFilter {
+	return insn(unix.BPF_JMP|op|unix.BPF_K, k, 0, n)
+}
+
+func refuse(errno syscall.Errno) unix.SockFilter { return ret(retErrno | uint32(errno)) }
+
+// rule is what happens to one system call; its program always returns.
+type rule struct {
+	nr   uint32
+	then program
+}
+
+// refuseBits answers EPERM when argument i has one of bits.
+func refuseBits(i int, bits uint32) program {
+	return program{loadArg(i), unless(unix.BPF_JSET, bits, 1), refuse(unix.EPERM), ret(retAllow)}
+}
+
+// refuseValues answers EPERM when argument i is one of values.
+func refuseValues(i int, values ...uint32) program {
+	p := program{loadArg(i)}
+	for _, v := range values {
+		p = append(p, unless(unix.BPF_JEQ, v, 1), refuse(unix.EPERM))
+	}
+	return append(p, ret(retAllow))
+}
+
+// refuseMode answers EPERM when c would make set-id bits.
+func refuseMode(c modeCall) program {
+	bits := refuseBits(c.mode, setIDBits)
+	if c.flags < 0 {
+		return bits
+	}
+	return append(program{loadArg(c.flags), unless(unix.BPF_JSET, uint32(makesFile), len(bits)-1)}, bits...)
+}
+
+// secret lets the agent's own clone3 and openat2 through the filter, as the fifth
+// and sixth argument, which neither call has and the kernel does not look at. A program cannot guess it, and cannot read it: neither the filter nor
+// the memory and registers of the agent and of its child, which shares that memory
+// until its exec.
+type secret [2]uint64
+
+// newSecret makes one that nothing else has.
+func newSecret() (s secret, err error) {
+	var b [16]byte
+	if _, err := unix.Getrandom(b[:], 0); err != nil {
+		return s, fmt.Errorf("make the filter's secret: %w", err)
+	}
+	return secret{binary.LittleEndian.Uint64(b[:]), binary.LittleEndian.Uint64(b[8:])}, nil
+}
+
+// only answers ENOSYS when the last two arguments are not s.
+func (s secret) only() program {
+	words := [4]uint32{uint32(s[0]), uint32(s[0] >> 32), uint32(s[1]), uint32(s[1] >> 32)}
+	var list program
+	for i, w := range words {
+		list = append(list, load(dataArgs+8*secretArg+4*uint32(i)),
+			insn(unix.BPF_JMP|unix.BPF_JEQ|unix.BPF_K, w, 1, 0), refuse(unix.ENOSYS))
+	}
+	return append(list, ret(retAllow))
+}
+
+// refuseSocketFilters answers EPERM to setsockopt calls that attach a filter to a
+// socket, or lock one there.
+func refuseSocketFilters() program {
+	options := refuseValues(2, unix.SO_ATTACH_FILTER, unix.SO_LOCK_FILTER,
+		unix.SO_ATTACH_BPF, unix.SO_ATTACH_REUSEPORT_CBPF, unix.SO_ATTACH_REUSEPORT_EBPF)
+	return append(program{
+		loadArg(1), insn(unix.BPF_JMP|unix.BPF_JEQ|unix.BPF_K, unix.SOL_SOCKET, 1, 0), ret(retAllow),
+	}, options...)
+}
+
+// refuseWith answers errno when argument i is value.
+func refuseWith(errno syscall.Errno, i int, value uint32) program {
+	return program{loadArg(i), unless(unix.BPF_JEQ, value, 1), refuse(errno), ret(retAllow)}
+}
+
+// rules are all system calls that are not simply allowed.
+func rules(own secret) []rule {
+	list := []rule{
+		{unix.SYS_CLONE3, own.only()},
+		{unix.SYS_OPENAT2, own.only()},
+		{unix.SYS_SETSOCKOPT, refuseSocketFilters()},
+		// EINVAL is what a kernel without filters says, which programs that
+		// would like one know.
+		{unix.SYS_SECCOMP, refuseWith(unix.EINVAL, 0, secModeFilter)},
+		{unix.SYS_PRCTL, refuseWith(unix.EINVAL, 0, unix.PR_SET_SECCOMP)},
+	}
+	for _, nr := range []uint32{
+		unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER, unix.SYS_IO_SETUP,
+	} {
+		list = append(list, rule{nr, program{refuse(unix.ENOSYS)}})
+	}
+	for _, nr := range []uint32{
+		unix.SYS_UNSHARE, unix.SYS_SETNS,
+		unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT, unix.SYS_CHROOT,
+		unix.SYS_OPEN_TREE, unix.SYS_MOVE_MOUNT, unix.SYS_MOUNT_SETATTR,
+		unix.SYS_FSOPEN, unix.SYS_FSCONFIG, unix.SYS_FSMOUNT, unix.SYS_FSPICK,
+		unix.SYS_BPF, unix.SYS_PERF_EVENT_OPEN, unix.SYS_USERFAULTFD,
+		unix.SYS_KEYCTL, unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY,
+	} {
+		list = append(list, rule{nr, program{refuse(unix.EPERM)}})
+	}
+	list = append(list,
+		rule{unix.SYS_CLONE, refuseBits(0, newSpaces)},
+		rule{unix.SYS_IOCTL, refuseValues(1, unix.TIOCSTI, tiocLinux)},
+		rule{unix.SYS_FCNTL, refuseValues(1, unix.F_SETLEASE, fSetDeleg)})
+	for _, c := range modeCalls() {
+		list = append(list, rule{c.nr, refuseMode(c)})
+	}
+	slices.SortFunc(list, func(a, b rule) int { return cmp.Compare(a.nr, b.nr) })
+	return list
+}
+
+// search finds the rule for the number in A by halving: the kernel runs it for
+// every system call of a program that has a rule, and when the filter is loaded,
+// for every one that there is.
+func search(list []rule) program {
+	if len(list) == 1 {
+		r := list[0]
+		p := append(program{unless(unix.BPF_JEQ, r.nr, len(r.then))}, r.then...)
+		return append(p, ret(retAllow))
+	}
+	mid := len(list) / 2
+	low, high := search(list[:mid]), search(list[mid:])
+	p := program{
+		unless(unix.BPF_JGE, list[mid].nr, 1),
+		insn(unix.BPF_JMP|unix.BPF_JA, uint32(len(low)), 0, 0), // conditional jumps reach 255
+	}
+	return append(append(p, low...), high...)
+}
+
+// toolFilter is the filter for this architecture.
+func toolFilter(own secret) []unix.SockFilter {
+	p := program{load(dataArch), insn(unix.BPF_JMP|unix.BPF_JEQ|unix.BPF_K, auditArch, 1, 0), ret(retKill), load(dataNR)}
+	p = append(p, unless(unix.BPF_JEQ, skippedNR, 1), refuse(unix.ENOSYS))
+	if foreignNR != 0 {
+		p = append(p, unless(unix.BPF_JGE, foreignNR, 1), ret(retKill))
+	}
+	return append(p, search(rules(own))...)
+}
+
+// loadFilter puts the calling thread, and all that it starts from then on, under
+// the filter of programs, which lets own pass.
+func loadFilter(own secret) error {
+	list := toolFilter(own)
+	prog := unix.SockFprog{Len: uint16(len(list)), Filter: &list[0]}
+	// What a filter without privileges wants, and what every program has.
+	if _, _, e := unix.RawSyscall6(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0); e != 0 {
+		return fmt.Errorf("set no_new_privs: %w", e)
+	}
+	_, _, e := unix.RawSyscall(unix.SYS_SECCOMP, secModeFilter, 0, uintptr(unsafe.Pointer(&prog)))
+	runtime.KeepAlive(list)
+	if e != 0 {
+		return fmt.Errorf("load the seccomp filter: %w", e)
+	}
+	return nil
+}
+
+const (
+	tiocLinux     = 0x541c
+	fSetDeleg     = 1024 + 16 // F_SETDELEG, Linux 6.19
+	skippedNR     = 0xffffffff
+	sysFchmodat2  = 452
+	noFlags       = -1
+	secModeFilter = 0x1 // SECCOMP_SET_MODE_FILTER
+	openFlagsArg  = 1
+	openatFlagArg = 2
+	secretArg     = 4 // of the system call, and the one after it
+)
+
+func modeCalls() []modeCall {
+	return append(archModeCalls(),
+		modeCall{unix.SYS_OPENAT, 3, openatFlagArg},
+		modeCall{unix.SYS_FCHMOD, 1, noFlags},
+		modeCall{unix.SYS_FCHMODAT, 2, noFlags},
+		modeCall{sysFchmodat2, 2, noFlags},
+		modeCall{unix.SYS_MKDIRAT, 2, noFlags},
+		modeCall{unix.SYS_MKNODAT, 2, noFlags},
+	)
+}

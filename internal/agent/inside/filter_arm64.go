@@ -1,0 +1,10 @@
+package inside
+
+import "golang.org/x/sys/unix"
+
+const (
+	auditArch = unix.AUDIT_ARCH_AARCH64
+	foreignNR = 0 // none
+)
+
+func archModeCalls() []modeCall { return nil }

@@ -1,0 +1,47 @@
+package inside
+
+import (
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/internal/tool/run"
+	"github.com/toold/toold/internal/wire"
+)
+
+// bounded are the session's own file systems that have a size: programs fail when
+// they are full, and mostly say no more than that.
+func bounded(h *wire.Hello) []string {
+	var places []string
+	for _, p := range []string{h.Tmp, "/dev/shm", h.Home, h.Worktree, "/"} {
+		var st unix.Statfs_t
+		if p == "" || slices.Contains(places, p) || unix.Statfs(p, &st) != nil {
+			continue
+		}
+		if st.Type == unix.TMPFS_MAGIC || p == "/" && st.Flags&unix.ST_RDONLY == 0 {
+			places = append(places, p)
+		}
+	}
+	return places
+}
+
+// fullBelow is how much may be free where no space is left: programs write in
+// pieces.
+const fullBelow = 64 << 10
+
+// noteFull adds to the exit of a program that failed which of the places is full.
+func noteFull(e *run.Exit, places []string) {
+	if e.Code == 0 {
+		return
+	}
+	for _, p := range places {
+		var st unix.Statfs_t
+		if unix.Statfs(p, &st) != nil || st.Blocks == 0 {
+			continue
+		}
+		if st.Bavail*uint64(st.Bsize) < fullBelow || st.Files > 0 && st.Ffree == 0 {
+			e.Full = p
+			return
+		}
+	}
+}

@@ -1,0 +1,564 @@
+package inside
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"reflect"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/internal/testrig"
+	"github.com/toold/toold/internal/tool/run"
+	"github.com/toold/toold/internal/wire"
+)
+
+// The ring against a plain slice: whatever is written, acknowledged and read.
+func TestRing(t *testing.T) {
+	for seed := range uint64(200) {
+		rnd := rand.New(rand.NewPCG(seed, 1))
+		var mu sync.Mutex
+		mu.Lock()
+		r := ring{cond: sync.NewCond(&mu), max: int64(1 + rnd.IntN(40000))}
+		var all []byte
+		var streams []bool
+		read := int64(0)
+		for range 400 {
+			switch rnd.IntN(3) {
+			case 0:
+				if r.space() <= 0 {
+					continue
+				}
+				place, err := r.room(func() error { return nil })
+				if err != nil || len(place) == 0 || int64(len(place)) > r.space() {
+					t.Fatalf("seed %d: room %d of %d, %v", seed, len(place), r.space(), err)
+				}
+				stderr := rnd.IntN(4) == 0
+				n := 1 + rnd.IntN(len(place))
+				for i := range n {
+					place[i] = byte(rnd.Uint32())
+					streams = append(streams, stderr)
+				}
+				all = append(all, place[:n]...)
+				r.commit(n, stderr)
+			case 1:
+				for {
+					p, stderr := r.next(read, read+int64(rnd.IntN(5000)))
+					if len(p) == 0 {
+						break
+					}
+					if !bytes.Equal(p, all[read:read+int64(len(p))]) {
+						t.Fatalf("seed %d: wrong bytes at %d", seed, read)
+					}
+					for i := range p {
+						if streams[read+int64(i)] != stderr {
+							t.Fatalf("seed %d: byte %d is of the other stream", seed, read+int64(i))
+						}
+					}
+					read += int64(len(p))
+				}
+			case 2:
+				r.ack(r.base + rnd.Int64N(read-min(r.base, read)+1))
+				// A reader that begins again at the base gets the same.
+				if p, stderr := r.next(r.base, r.end); len(p) > 0 && (!bytes.Equal(p, all[r.base:r.base+int64(len(p))]) || stderr != streams[r.base]) {
+					t.Fatalf("seed %d: wrong at the base", seed)
+				}
+			}
+			if r.base == r.end && len(r.marks) > 1 {
+				t.Fatalf("seed %d: %d marks for nothing", seed, len(r.marks))
+			}
+			if int64(len(r.buf)) > max(r.max, 0) || int64(len(r.marks))*markCost > r.max+2*markCost {
+				t.Fatalf("seed %d: %d bytes and %d marks for %d", seed, len(r.buf), len(r.marks), r.max)
+			}
+		}
+		mu.Unlock()
+	}
+}
+
+func TestRingWaits(t *testing.T) {
+	var mu sync.Mutex
+	mu.Lock()
+	defer mu.Unlock()
+	r := ring{cond: sync.NewCond(&mu), max: 4}
+	p, _ := r.room(func() error { return nil })
+	r.commit(len(p), false)
+	stop := errors.New("stop")
+	if _, err := r.room(func() error { return stop }); !errors.Is(err, stop) {
+		t.Errorf("got %v", err)
+	}
+	go func() { mu.Lock(); r.ack(2); mu.Unlock() }()
+	if p, err := r.room(func() error { return nil }); err != nil || len(p) != 2 {
+		t.Errorf("%d bytes, %v", len(p), err)
+	}
+	r.ended = true
+	if _, err := r.room(func() error { return nil }); !errors.Is(err, errEnded) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestFilterJumps(t *testing.T) {
+	own := secret{0x1111111122222222, 0x3333333344444444}
+	f := toolFilter(own)
+	if len(f) > unix.BPF_MAXINSNS {
+		t.Fatalf("%d instructions", len(f))
+	}
+	eval := func(arch, nr uint32, args ...uint64) uint32 {
+		data := make([]byte, 64)
+		binary.LittleEndian.PutUint32(data, nr)
+		binary.LittleEndian.PutUint32(data[4:], arch)
+		for i, a := range args {
+			binary.LittleEndian.PutUint64(data[16+8*i:], a)
+		}
+		var acc uint32
+		for pc := 0; pc < len(f); pc++ {
+			i := f[pc]
+			yes := false
+			switch i.Code {
+			case unix.BPF_LD | unix.BPF_W | unix.BPF_ABS:
+				acc = binary.LittleEndian.Uint32(data[i.K:])
+				continue
+			case unix.BPF_JMP | unix.BPF_JA:
+				pc += int(i.K)
+				continue
+			case unix.BPF_RET | unix.BPF_K:
+				return i.K
+			case unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K:
+				yes = acc == i.K
+			case unix.BPF_JMP | unix.BPF_JGE | unix.BPF_K:
+				yes = acc >= i.K
+			case unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K:
+				yes = acc&i.K != 0
+			default:
+				t.Fatalf("instruction %d: code %#x", pc, i.Code)
+			}
+			if yes {
+				pc += int(i.Jt)
+			} else {
+				pc += int(i.Jf)
+			}
+		}
+		t.Fatal("fell off the end")
+		return 0
+	}
+	const eperm, enosys, einval = retErrno | uint32(unix.EPERM), retErrno | uint32(unix.ENOSYS), retErrno | uint32(unix.EINVAL)
+	for _, tc := range []struct {
+		name string
+		nr   uint32
+		args []uint64
+		want uint32
+	}{
+		{"read", unix.SYS_READ, nil, retAllow},
+		{"clone3", unix.SYS_CLONE3, nil, enosys},
+		{"openat2", unix.SYS_OPENAT2, nil, enosys},
+		{"clone3 of the agent", unix.SYS_CLONE3, []uint64{1, 88, 0, 0, own[0], own[1]}, retAllow},
+		{"openat2 of the agent", unix.SYS_OPENAT2, []uint64{3, 0, 0, 24, own[0], own[1]}, retAllow},
+		{"clone3, first word", unix.SYS_CLONE3, []uint64{1, 88, 0, 0, own[0] ^ 1, own[1]}, enosys},
+		{"clone3, second word", unix.SYS_CLONE3, []uint64{1, 88, 0, 0, own[0] ^ 1<<32, own[1]}, enosys},
+		{"clone3, third word", unix.SYS_CLONE3, []uint64{1, 88, 0, 0, own[0], own[1] ^ 1}, enosys},
+		{"openat2, fourth word", unix.SYS_OPENAT2, []uint64{3, 0, 0, 24, own[0], own[1] ^ 1<<32}, enosys},
+		{"secret in the wrong place", unix.SYS_CLONE3, []uint64{1, 88, own[0], own[1], 0, 0}, enosys},
+		{"io_setup", unix.SYS_IO_SETUP, nil, enosys},
+		{"setsockopt", unix.SYS_SETSOCKOPT, []uint64{3, unix.SOL_SOCKET, unix.SO_REUSEADDR}, retAllow},
+		{"option 26 of another level", unix.SYS_SETSOCKOPT, []uint64{3, unix.IPPROTO_TCP, 26}, retAllow},
+		{"filter of a socket", unix.SYS_SETSOCKOPT, []uint64{3, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER}, eperm},
+		{"filter with high bits", unix.SYS_SETSOCKOPT, []uint64{3, 1<<40 | unix.SOL_SOCKET, 1<<40 | unix.SO_ATTACH_FILTER}, eperm},
+		{"BPF of a socket", unix.SYS_SETSOCKOPT, []uint64{3, unix.SOL_SOCKET, unix.SO_ATTACH_BPF}, eperm},
+		{"filter of a port", unix.SYS_SETSOCKOPT, []uint64{3, unix.SOL_SOCKET, unix.SO_ATTACH_REUSEPORT_CBPF}, eperm},
+		{"BPF of a port", unix.SYS_SETSOCKOPT, []uint64{3, unix.SOL_SOCKET, unix.SO_ATTACH_REUSEPORT_EBPF}, eperm},
+		{"lock of a filter", unix.SYS_SETSOCKOPT, []uint64{3, unix.SOL_SOCKET, unix.SO_LOCK_FILTER}, eperm},
+		{"filter by seccomp", unix.SYS_SECCOMP, []uint64{secModeFilter}, einval},
+		{"filter by seccomp with high bits", unix.SYS_SECCOMP, []uint64{1<<40 | secModeFilter}, einval},
+		{"actions of seccomp", unix.SYS_SECCOMP, []uint64{2}, retAllow},
+		{"filter by prctl", unix.SYS_PRCTL, []uint64{unix.PR_SET_SECCOMP, 2}, einval},
+		{"name by prctl", unix.SYS_PRCTL, []uint64{unix.PR_SET_NAME}, retAllow},
+		{"io_uring", unix.SYS_IO_URING_SETUP, nil, enosys},
+		{"unshare", unix.SYS_UNSHARE, nil, eperm},
+		{"keyctl", unix.SYS_KEYCTL, nil, eperm},
+		{"fork", unix.SYS_CLONE, []uint64{uint64(unix.SIGCHLD)}, retAllow},
+		{"thread", unix.SYS_CLONE, []uint64{unix.CLONE_VM | unix.CLONE_THREAD}, retAllow},
+		{"clone user", unix.SYS_CLONE, []uint64{unix.CLONE_NEWUSER}, eperm},
+		{"clone net with high bits", unix.SYS_CLONE, []uint64{1<<40 | unix.CLONE_NEWNET}, eperm},
+		{"fchmod", unix.SYS_FCHMOD, []uint64{3, 0o755}, retAllow},
+		{"fchmod sticky", unix.SYS_FCHMOD, []uint64{3, 0o1755}, retAllow},
+		{"fchmod suid", unix.SYS_FCHMOD, []uint64{3, 0o4755}, eperm},
+		{"fchmodat sgid", unix.SYS_FCHMODAT, []uint64{3, 0, 0o2755}, eperm},
+		{"fchmodat2 suid", sysFchmodat2, []uint64{3, 0, 0o4000}, eperm},
+		{"openat", unix.SYS_OPENAT, []uint64{3, 0, unix.O_CREAT, 0o666}, retAllow},
+		{"openat garbage mode", unix.SYS_OPENAT, []uint64{3, 0, unix.O_RDONLY, 0o7777}, retAllow},
+		{"openat directory garbage", unix.SYS_OPENAT, []uint64{3, 0, unix.O_DIRECTORY, 0o7777}, retAllow},
+		{"openat suid", unix.SYS_OPENAT, []uint64{3, 0, unix.O_CREAT, 0o4755}, eperm},
+		{"tmpfile suid", unix.SYS_OPENAT, []uint64{3, 0, unix.O_TMPFILE, 0o2755}, eperm},
+		{"mkdirat sgid", unix.SYS_MKDIRAT, []uint64{3, 0, 0o2755}, eperm},
+		{"mknodat suid", unix.SYS_MKNODAT, []uint64{3, 0, 0o104755}, eperm},
+		{"ioctl", unix.SYS_IOCTL, []uint64{0, unix.TCGETS}, retAllow},
+		{"TIOCSTI", unix.SYS_IOCTL, []uint64{0, unix.TIOCSTI}, eperm},
+		{"TIOCSTI with high bits", unix.SYS_IOCTL, []uint64{0, 1<<32 | unix.TIOCSTI}, eperm},
+		{"TIOCLINUX", unix.SYS_IOCTL, []uint64{0, tiocLinux}, eperm},
+		{"fcntl", unix.SYS_FCNTL, []uint64{3, unix.F_GETFL}, retAllow},
+		{"lock", unix.SYS_FCNTL, []uint64{3, unix.F_OFD_SETLK}, retAllow},
+		{"lease", unix.SYS_FCNTL, []uint64{3, unix.F_SETLEASE}, eperm},
+		{"lease with high bits", unix.SYS_FCNTL, []uint64{3, 1<<40 | unix.F_SETLEASE}, eperm},
+		{"delegation", unix.SYS_FCNTL, []uint64{3, 1040}, eperm},
+		{"skipped by a tracer", 0xffffffff, nil, enosys},
+	} {
+		if got := eval(auditArch, tc.nr, tc.args...); got != tc.want {
+			t.Errorf("%s: %#x, want %#x", tc.name, got, tc.want)
+		}
+	}
+	special := make(map[uint32]bool)
+	for _, r := range rules(own) {
+		if special[r.nr] {
+			t.Errorf("two rules for system call %d", r.nr)
+		}
+		special[r.nr] = true
+	}
+	for nr := range uint32(1000) {
+		all := ^uint64(0)
+		got := eval(auditArch, nr, all, all, all, all)
+		byValue := []uint32{unix.SYS_IOCTL, unix.SYS_FCNTL, unix.SYS_SETSOCKOPT, unix.SYS_SECCOMP, unix.SYS_PRCTL}
+		if plain := got == retAllow; plain == special[nr] && !slices.Contains(byValue, nr) {
+			t.Errorf("system call %d with all bits set: %#x", nr, got)
+		}
+	}
+	if got := eval(unix.AUDIT_ARCH_I386, unix.SYS_READ); got != retKill {
+		t.Errorf("foreign architecture: %#x", got)
+	}
+	if foreignNR != 0 {
+		if got := eval(auditArch, foreignNR|1); got != retKill {
+			t.Errorf("foreign numbers: %#x", got)
+		}
+	}
+}
+
+func TestMergeEnv(t *testing.T) {
+	got := mergeEnv([]string{"A=1", "B=2", "A=3"}, []string{"B=4", "C=5", "C=6"})
+	if want := []string{"A=3", "B=4", "C=6"}; !reflect.DeepEqual(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	if got := pathOf([]string{"PATH=/a", "X=1", "PATH=/b::/c:rel:"}); !reflect.DeepEqual(got, []string{"/b", "/c"}) {
+		t.Errorf("path %v", got)
+	}
+}
+
+func TestStartErrors(t *testing.T) {
+	for want, e := range map[string]*startError{
+		"start x: no such file or directory":              {step: stepExec, errno: syscall.ENOENT, argv0: "x"},
+		"working directory /d: not a directory":           {step: stepDir, errno: syscall.ENOTDIR, argv0: "x", dir: "/d"},
+		"start x: landlock: operation not permitted":      {step: stepLandlock, errno: syscall.EPERM, argv0: "x"},
+		"start x: fork: resource temporarily unavailable": {step: stepFork, errno: syscall.EAGAIN, argv0: "x"},
+	} {
+		if e.Error() != want {
+			t.Errorf("%q, want %q", e, want)
+		}
+	}
+	if !errors.Is(&startError{errno: syscall.ENOENT}, fs.ErrNotExist) {
+		t.Error("ENOENT is not fs.ErrNotExist")
+	}
+	for s := stepNone; s <= stepExec; s++ {
+		if s.String() == "" {
+			t.Errorf("step %d has no name", s)
+		}
+	}
+}
+
+func TestLimitsOf(t *testing.T) {
+	var own unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &own); err != nil {
+		t.Fatal(err)
+	}
+	var notes []string
+	l, err := limitsOf(wire.Hello{OpenFiles: 64, FileSize: 1 << 20}, &notes)
+	want := []limit{
+		{resource: unix.RLIMIT_CORE},
+		{resource: unix.RLIMIT_NOFILE, value: unix.Rlimit{Cur: 64, Max: 64}},
+		{resource: unix.RLIMIT_FSIZE, value: unix.Rlimit{Cur: 1 << 20, Max: 1 << 20}},
+	}
+	if err != nil || !reflect.DeepEqual(l, want) || len(notes) != 0 {
+		t.Errorf("%v %v %v", l, notes, err)
+	}
+	if own.Max < 1<<62 {
+		l, err = limitsOf(wire.Hello{OpenFiles: 1 << 62}, &notes)
+		if err != nil || l[1].value.Max != own.Max || len(notes) != 1 {
+			t.Errorf("%v %v %v", l, notes, err)
+		}
+	}
+}
+
+// Programs that tools other than bash run: output to writers, found in PATH.
+func TestExec(t *testing.T) {
+	type outcome struct {
+		exit *run.Exit
+		err  error
+		out  string
+		errs string
+	}
+	var got outcome
+	var cmd run.Command
+	tool := fakeTool{name: "x", run: func(ctx context.Context, env *run.Env, _ json.RawMessage, _ *run.Prepared) (*run.Result, error) {
+		var out, errOut bytes.Buffer
+		c := cmd
+		if c.Stdout == nil {
+			c.Stdout, c.Stderr = &out, &errOut
+		}
+		got.exit, got.err = env.Exec(ctx, c)
+		got.out, got.errs = out.String(), errOut.String()
+		return &run.Result{}, nil
+	}}
+	r := newRig(t, tool)
+	c, _ := r.connect(r.hello())
+	n := 0
+	exec := func(command run.Command) outcome {
+		n++
+		cmd, got = command, outcome{}
+		o, err := c.Run(t.Context(), ask(fmt.Sprint(n), "x"), nil)
+		if err != nil || o.Err != nil {
+			t.Fatal(err, o)
+		}
+		return got
+	}
+	if g := exec(run.Command{Argv: []string{"sh", "-c", "echo a; echo b >&2; pwd; echo $X"}, Dir: "/", Env: []string{"X=y"}}); g.err != nil || g.out != "a\n/\ny\n" || g.errs != "b\n" {
+		t.Errorf("%+v", g)
+	}
+	if g := exec(run.Command{Argv: []string{"no-such-program"}}); !errors.Is(g.err, fs.ErrNotExist) || !strings.Contains(g.err.Error(), "no-such-program") {
+		t.Errorf("%+v", g)
+	}
+	if g := exec(run.Command{Argv: []string{"/etc/passwd"}}); !errors.Is(g.err, fs.ErrPermission) {
+		t.Errorf("%+v", g)
+	}
+	if g := exec(run.Command{Argv: []string{"a\x00b"}}); g.err == nil {
+		t.Errorf("%+v", g)
+	}
+	if g := exec(run.Command{}); g.err == nil {
+		t.Errorf("%+v", g)
+	}
+	full := errors.New("full")
+	if g := exec(run.Command{Argv: []string{"yes"}, Stdout: writerFunc(func([]byte) (int, error) { return 0, full })}); !errors.Is(g.err, full) || g.exit.Signal != "SIGPIPE" {
+		t.Errorf("%+v", g)
+	}
+	if g := exec(run.Command{Argv: []string{"sleep", "100"}, Timeout: 50 * time.Millisecond}); g.err != nil || g.exit.Reason != run.ReasonTimeout {
+		t.Errorf("%+v", g)
+	}
+	// Bills of several programs of one call add up.
+	cl := newCall(t.Context(), wire.Request{}, 1)
+	cl.exited(&run.Exit{Code: 1, DurationMillis: 5, CPUMillis: 1, IOBytes: 2, MaxMemoryBytes: 9, BackgroundKilled: 1, Reason: run.ReasonExit})
+	cl.exited(&run.Exit{Code: 2, DurationMillis: 5, CPUMillis: 1, IOBytes: 2, MaxMemoryBytes: 3, Reason: run.ReasonExit})
+	if want := (run.Exit{Code: 2, DurationMillis: 10, CPUMillis: 2, IOBytes: 4, MaxMemoryBytes: 9, BackgroundKilled: 1, Reason: run.ReasonExit}); !reflect.DeepEqual(*cl.exit, want) {
+		t.Errorf("bill %+v, want %+v", *cl.exit, want)
+	}
+}
+
+type writerFunc func(p []byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+// A daemon that never forgets does not fill the agent.
+func TestHeldResultsAreBounded(t *testing.T) {
+	big := strings.Repeat("x", 30<<20)
+	lost := make(chan struct{})
+	r := newRig(t, fakeTool{name: "big", run: func(context.Context, *run.Env, json.RawMessage, *run.Prepared) (*run.Result, error) {
+		<-lost
+		return &run.Result{Output: big}, nil
+	}})
+	const fit = maxHeld / (30 << 20)
+	for i := range 2 * fit {
+		id := fmt.Sprint("b", i)
+		c, _ := r.connect(r.hello())
+		over := make(chan struct{})
+		go func() {
+			defer close(over)
+			_, _ = c.Run(t.Context(), ask(id, "big"), nil)
+		}()
+		testrig.Eventually(t, "the call", func() bool { return r.server.call(id) != nil })
+		c.Close()
+		<-over
+		testrig.Eventually(t, "the connection is lost", func() bool {
+			r.server.mu.Lock()
+			defer r.server.mu.Unlock()
+			return r.server.peer == nil
+		})
+		lost <- struct{}{}
+		held := r.server.call(id)
+		testrig.Eventually(t, "its end", func() bool {
+			held.mu.Lock()
+			defer held.mu.Unlock()
+			return held.finished && (held.final.Err != nil) == (i >= fit)
+		})
+	}
+	c, _ := r.connect(r.hello())
+	for i := range 2 * fit {
+		o, err := c.Resume(t.Context(), fmt.Sprint("b", i), 0, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if (o.Err != nil) != (i >= fit) {
+			t.Errorf("result %d: %v", i, o.Err)
+		}
+	}
+}
+
+// What calls were asked with is counted while they are worked on, and not kept
+// after that.
+func TestRequestsAreBounded(t *testing.T) {
+	r := newRig(t, fakeTool{name: "x", run: func(context.Context, *run.Env, json.RawMessage, *run.Prepared) (*run.Result, error) {
+		return &run.Result{}, nil
+	}, prepare: func(context.Context, *run.Env, json.RawMessage) (*run.Prepared, error) {
+		return nil, nil
+	}})
+	c, _ := r.connect(r.hello())
+	asked := func(add int64) int64 {
+		r.server.mu.Lock()
+		defer r.server.mu.Unlock()
+		r.server.asked += add
+		return r.server.asked
+	}
+	asked(maxAsked)
+	if o, err := c.Run(t.Context(), ask("a", "x"), nil); err != nil || o.Err == nil || o.Err.Code != run.CodeSandboxFailed {
+		t.Errorf("run over the limit: %v %+v", err, o)
+	}
+	var refused *run.Error
+	if _, err := c.Prepare(t.Context(), ask("a", "x")); !errors.As(err, &refused) || refused.Code != run.CodeSandboxFailed {
+		t.Errorf("prepare over the limit: %v", err)
+	}
+	asked(-maxAsked)
+	if _, err := c.Prepare(t.Context(), ask("a", "x")); err != nil {
+		t.Error(err)
+	}
+	if o, err := c.Run(t.Context(), ask("a", "x"), nil); err != nil || o.Err != nil {
+		t.Errorf("%v %+v", err, o)
+	}
+	if n := asked(0); n != 0 {
+		t.Errorf("%d bytes are still counted", n)
+	}
+	held := r.server.call("a")
+	held.mu.Lock()
+	defer held.mu.Unlock()
+	if held.req.Input != nil || held.req.Prepared != nil {
+		t.Errorf("kept: %+v", held.req)
+	}
+}
+
+func TestTooManyCalls(t *testing.T) {
+	r := newRig(t, fakeTool{name: "x", run: func(context.Context, *run.Env, json.RawMessage, *run.Prepared) (*run.Result, error) {
+		return &run.Result{}, nil
+	}})
+	c, _ := r.connect(r.hello())
+	for i := range maxCalls {
+		if o, err := c.Run(t.Context(), ask(fmt.Sprint(i), "x"), nil); err != nil || o.Err != nil {
+			t.Fatal(i, err, o)
+		}
+	}
+	o, err := c.Run(t.Context(), ask("one more", "x"), nil)
+	if err != nil || o.Err == nil || o.Err.Code != run.CodeSandboxFailed {
+		t.Errorf("%v %+v", err, o)
+	}
+	if err := c.Forget("0"); err != nil {
+		t.Fatal(err)
+	}
+	if o, err = c.Run(t.Context(), ask("one more", "x"), nil); err != nil || o.Err != nil {
+		t.Errorf("%v %+v", err, o)
+	}
+}
+
+func TestTrimThreads(t *testing.T) {
+	var wg, all sync.WaitGroup
+	const many = 30
+	all.Add(many)
+	for range many { // who is locked has a thread of its own
+		wg.Go(func() {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			all.Done()
+			all.Wait()
+		})
+	}
+	wg.Wait()
+	before := len(threads(t))
+	releaseMemory()
+	testrig.Eventually(t, "fewer threads", func() bool { return len(threads(t)) < before })
+}
+
+func threads(t *testing.T) []os.DirEntry {
+	t.Helper()
+	e, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// Hello without an answer, and a stranger that says nothing.
+func TestSilentStranger(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for a deadline")
+	}
+	r := newRig(t)
+	c := r.dial()
+	defer c.Close()
+	_ = c.SetReadDeadline(time.Now().Add(10 * wire.HelloTime))
+	if n, err := c.Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.EOF) && !errors.Is(err, unix.ECONNRESET) {
+		t.Errorf("got %d bytes, %v", n, err)
+	}
+}
+
+// Output may be acknowledged when its last byte has arrived, which is before who sends
+// it knows that it has. Such an acknowledgement is not lost: no other may follow.
+func TestAckOfOutputOnItsWay(t *testing.T) {
+	here, there := testrig.Socketpair(t)
+	defer here.Close()
+	defer there.Close()
+	if err := here.SetWriteBuffer(4 << 10); err != nil {
+		t.Fatal(err)
+	}
+	c := newCall(t.Context(), wire.Request{}, leastUnacked)
+	if _, err := (&stream{c: c}).Write(make([]byte, wire.MaxChunk)); err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	a := &attachment{peer: &peer{c: here, out: wire.NewWriter(here, 0), wg: &wg, at: map[uint64]*attached{}}, limit: 1 << 20}
+	c.attach(a)
+	base := func() int64 {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.ring.base
+	}
+	for range 1000 { // nobody reads, so that it is on its way for as long as we like
+		c.ack(wire.MaxChunk)
+		if base() == wire.MaxChunk {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if got := base(); got != wire.MaxChunk {
+		t.Errorf("the agent keeps what comes after %d; %d bytes were acknowledged", got, wire.MaxChunk)
+	}
+	here.Close()
+	wg.Wait()
+}
+
+// What was never sent cannot be acknowledged away.
+func TestAckOfUnsentOutput(t *testing.T) {
+	c := newCall(t.Context(), wire.Request{}, leastUnacked)
+	if _, err := (&stream{c: c}).Write([]byte("hello")); err != nil {
+		t.Fatal(err)
+	}
+	c.ack(1 << 40)
+	c.most = 2
+	c.ack(1 << 40)
+	if p, _ := c.ring.next(2, 100); c.ring.base != 2 || string(p) != "llo" {
+		t.Errorf("base %d, left %q", c.ring.base, p)
+	}
+}
