@@ -3,6 +3,7 @@ package session
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"path"
@@ -11,16 +12,17 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/image"
 	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/wire"
 )
 
-// Images are the images of one driver's sessions. ImageStore is that of drivers
-// which are given root filesystems; a driver whose Engine keeps images itself has
-// its own. Methods may be called from any goroutine; errors that a client is to
-// see are *client.Error, with the codes not_found, conflict (it is in use, or
-// another is just being made), invalid_request, overloaded.
+// Images are the images of one driver's sessions. Package image/local has them for
+// drivers which are given root filesystems; a driver whose Engine keeps images itself has
+// its own. Methods may be called from any goroutine. Errors that a client is to
+// see are those of package image, or *client.Error with the codes not_found, conflict
+// (it is in use, or another is just being made), invalid_request, overloaded.
 type Images interface {
 	// List gives all images, sorted by their first name.
 	List(ctx context.Context) ([]client.Image, error)
@@ -93,7 +95,7 @@ func (m *Manager) acquire(ctx context.Context, pl *plan) error {
 	}
 	held, err := images.Acquire(ctx, ref)
 	if err != nil {
-		return err
+		return imageError(err)
 	}
 	pl.image = held
 	pl.spec.Root = held.Root
@@ -182,6 +184,38 @@ func (m *Manager) images(p auth.Principal, change bool) (Images, error) {
 	return images, nil
 }
 
+// imageErrors are what an admin can do something about, and what.
+var imageErrors = []struct {
+	err  error
+	code client.Code
+	hint string
+}{
+	{image.ErrNotFound, client.CodeNotFound, "toolctl image list shows those that are here; an admin gets others with toolctl image pull or import"},
+	{image.ErrInUse, client.CodeConflict, "end the sessions that run it: toolctl session list"},
+	{image.ErrTooLarge, client.CodeInvalidRequest, "make a smaller one"},
+	{image.ErrPlatform, client.CodeInvalidRequest, "ask for one that was built for this host"},
+	{image.ErrCorrupt, client.CodeInvalidRequest, "get it again, from where it was made"},
+	{image.ErrRefused, client.CodeInvalidRequest, "build the image without it"},
+	{image.ErrInvalid, client.CodeInvalidRequest, "images are named like debian:12 or host/path@sha256:…; archives are those of docker save, of OCI, or a tar of a root file system"},
+	{image.ErrNoSpace, client.CodeOverloaded, "remove images that nobody needs: toolctl image list, toolctl image rm"},
+	{image.ErrRegistry, client.CodeOverloaded, "is its name right, and can the daemon's host reach it?"},
+	{image.ErrClosed, client.CodeOverloaded, "the daemon is stopping; try again when it is back"},
+}
+
+// imageError is what a client sees of an error of package image; others are our own.
+func imageError(err error) error {
+	for _, e := range imageErrors {
+		if errors.Is(err, e.err) {
+			return &client.Error{Code: e.code, Message: plain.Cut(plain.Line(err.Error()), maxImageError), Hint: e.hint}
+		}
+	}
+	return err
+}
+
+// maxImageError bounds the text of an error in bytes, which may quote an image or
+// a registry.
+const maxImageError = 1000
+
 // Images implements API.
 func (m *Manager) Images(ctx context.Context, p auth.Principal) ([]client.Image, error) {
 	images, err := m.images(p, false)
@@ -206,7 +240,7 @@ func (m *Manager) PullImage(ctx context.Context, p auth.Principal, r client.Imag
 	}
 	made, err := images.Pull(ctx, r, progress)
 	if err != nil {
-		return nil, m.internal("pull image "+shown(r.Ref), err)
+		return nil, m.internal("pull image "+shown(r.Ref), imageError(err))
 	}
 	m.log.Info("image pulled", "image", r.Ref, "digest", made.Digest, "uid", p.UID)
 	return made, nil
@@ -220,7 +254,7 @@ func (m *Manager) ImportImage(ctx context.Context, p auth.Principal, name string
 	}
 	made, err := images.Import(ctx, name, archive)
 	if err != nil {
-		return nil, m.internal("import an image", err)
+		return nil, m.internal("import an image", imageError(err))
 	}
 	m.log.Info("image imported", "image", name, "digest", made.Digest, "uid", p.UID)
 	return made, nil
@@ -233,7 +267,7 @@ func (m *Manager) RemoveImage(ctx context.Context, p auth.Principal, ref string)
 		return err
 	}
 	if err := images.Remove(ctx, ref); err != nil {
-		return m.internal("remove image "+shown(ref), err)
+		return m.internal("remove image "+shown(ref), imageError(err))
 	}
 	m.log.Info("image removed", "image", ref, "uid", p.UID)
 	return nil

@@ -47,7 +47,7 @@ func (g *gallery) Import(_ context.Context, name string, archive io.Reader) (*cl
 
 func (g *gallery) Remove(context.Context, string) error {
 	if g.holders() > 0 {
-		return imageError(image.ErrInUse)
+		return image.ErrInUse
 	}
 	return nil
 }
@@ -59,7 +59,7 @@ func (g *gallery) Acquire(_ context.Context, ref string) (*sandbox.HeldImage, er
 		ref = "tools:1"
 	}
 	if _, ok := g.held[ref]; !ok {
-		return nil, imageError(image.ErrNotFound)
+		return nil, image.ErrNotFound
 	}
 	g.held[ref]++
 	held := &sandbox.HeldImage{
