@@ -8,6 +8,7 @@ import (
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/audit/record"
 	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/judge"
 	"github.com/toold/toold/internal/session"
 )
 
@@ -21,7 +22,7 @@ const maxReason = 4 << 10
 const maxRequests = 256
 
 // Decided implements session.Auditor.
-func (l *Log) Decided(d *session.Decision) error {
+func (l *Log) Decided(d *judge.Decision) error {
 	b := record.Body{
 		Time: d.Time.UTC(), Kind: record.KindDecision,
 		Tenant: d.Principal.Tenant, Peer: peerOf(&d.Principal),
@@ -75,7 +76,7 @@ func peerOf(p *auth.Principal) *record.Peer {
 	return &record.Peer{UID: p.UID, GID: p.GID, PID: p.PID, Token: p.Session != "", AsAdmin: p.Admin}
 }
 
-func requestsOf(judged []session.Judged) []record.Request {
+func requestsOf(judged []judge.Judged) []record.Request {
 	if len(judged) == 0 {
 		return nil
 	}

@@ -16,8 +16,8 @@ import (
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/audit/record"
 	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/judge"
 	"github.com/toold/toold/internal/policy"
-	"github.com/toold/toold/internal/session"
 )
 
 // childEnv, when set, makes the test binary a writer of the log that it names
@@ -48,13 +48,13 @@ func open(t testing.TB, c Config) *Log {
 	return l
 }
 
-func decision(n int) *session.Decision {
-	return &session.Decision{
+func decision(n int) *judge.Decision {
+	return &judge.Decision{
 		Time: time.Now(), Principal: auth.Principal{UID: 1, GID: 2, PID: 3, Tenant: "ci"},
 		Session: "ses_1", Call: fmt.Sprintf("call_%d", n), Tool: "bash", Profile: "build", InputHash: [32]byte{1},
 		Input:    json.RawMessage(`{"command":"echo s3cret"}`),
 		Verdict:  policy.Verdict{Action: policy.Allow, Rule: "config.toml:3", Pattern: `bash "echo s3cret"`, Request: policy.Request{Pattern: "echo s3cret"}},
-		Requests: []session.Judged{{Request: policy.Request{Permission: "bash", Pattern: "echo s3cret"}, Action: policy.Allow, Rule: "config.toml:3"}},
+		Requests: []judge.Judged{{Request: policy.Request{Permission: "bash", Pattern: "echo s3cret"}, Action: policy.Allow, Rule: "config.toml:3"}},
 	}
 }
 
@@ -167,7 +167,7 @@ func TestLongFields(t *testing.T) {
 	d := decision(1)
 	d.Input = json.RawMessage(`"` + strings.Repeat("x", record.MaxInput) + `"`)
 	d.Verdict.Reason = strings.Repeat("ü", maxReason)
-	d.Requests = make([]session.Judged, maxRequests+7)
+	d.Requests = make([]judge.Judged, maxRequests+7)
 	if err := l.Decided(d); err != nil {
 		t.Fatal(err)
 	}

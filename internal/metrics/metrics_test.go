@@ -14,6 +14,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/hook"
+	"github.com/toold/toold/internal/judge"
 	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/session"
 )
@@ -216,14 +217,14 @@ func TestAges(t *testing.T) {
 
 func TestPolicy(t *testing.T) {
 	m := newMetrics(t)
-	judged := func(permission string, a policy.Action) session.Judged {
-		return session.Judged{Request: policy.Request{Permission: permission, Pattern: "secret"}, Action: a}
+	judged := func(permission string, a policy.Action) judge.Judged {
+		return judge.Judged{Request: policy.Request{Permission: permission, Pattern: "secret"}, Action: a}
 	}
-	m.Decided(&session.Decision{Tool: "bash", Requests: []session.Judged{
+	m.Decided(&judge.Decision{Tool: "bash", Requests: []judge.Judged{
 		judged("bash", policy.Allow), judged("bash", policy.Allow), judged("bash", policy.Deny),
 		judged(policy.PermissionExternal, policy.Ask), judged("github_push", policy.Allow), judged("read", "made up"),
 	}})
-	m.Decided(&session.Decision{Tool: "bash", Approver: "uid 0", Requests: []session.Judged{judged("bash", policy.Allow)}})
+	m.Decided(&judge.Decision{Tool: "bash", Approver: "uid 0", Requests: []judge.Judged{judged("bash", policy.Allow)}})
 	m.DoomLoop("bash", 1, policy.Ask)
 	m.DoomLoop("bash", 3, policy.Deny)
 	m.DoomLoop("bash", -1, policy.Deny)
@@ -377,7 +378,7 @@ func TestSeriesAreConstant(t *testing.T) {
 		}, 0, 0)
 		m.OutputSpilled(int64(i))
 		m.LenientConversion(name)
-		m.Decided(&session.Decision{Tool: name, Requests: []session.Judged{
+		m.Decided(&judge.Decision{Tool: name, Requests: []judge.Judged{
 			{Request: policy.Request{Permission: name, Pattern: name}, Action: policy.Action(name), Rule: name},
 		}})
 		m.DoomLoop(name, i-5000, policy.Action(name))
@@ -431,7 +432,7 @@ func BenchmarkCall(b *testing.B) {
 		Tool: "bash", Status: client.CallCompleted, Time: client.CallTime{Started: &now},
 		Metadata: map[string]any{"reason": "exit", "truncated": false, "exit_code": 0},
 	}
-	d := &session.Decision{Requests: []session.Judged{{Request: policy.Request{Permission: "bash"}, Action: policy.Allow}}}
+	d := &judge.Decision{Requests: []judge.Judged{{Request: policy.Request{Permission: "bash"}, Action: policy.Allow}}}
 	b.ReportAllocs()
 	for b.Loop() {
 		m.Decided(d)

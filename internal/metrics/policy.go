@@ -7,8 +7,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/toold/toold/internal/hook"
+	"github.com/toold/toold/internal/judge"
 	"github.com/toold/toold/internal/policy"
-	"github.com/toold/toold/internal/session"
 )
 
 const (
@@ -65,7 +65,7 @@ func counted(make func(action string) prometheus.Counter) byAction {
 
 // Decided counts the requests of a judgement by the rules. What an approver or a
 // hook made of it is counted as a reply or as a hook's outcome, not twice.
-func (m *Metrics) Decided(d *session.Decision) {
+func (m *Metrics) Decided(d *judge.Decision) {
 	if d.Approver != "" {
 		return
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/judge"
 	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/store"
 )
@@ -43,7 +44,7 @@ type approvals struct {
 // pending is a call that waits for somebody to allow it.
 type pending struct {
 	c     *call
-	j     *judgement
+	j     *judge.Judgement
 	row   store.Approval // as it was asked; it does not change
 	reply chan reply     // gets the one answer; capacity 1
 	again chan struct{}  // says that the rules have changed; capacity 1
@@ -120,11 +121,11 @@ func (a *approvals) endLost(ctx context.Context) error {
 func (a *approvals) add(p *pending) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	session, tenant, bytes := 0, 0, len(p.j.inv.JSON)
+	session, tenant, bytes := 0, 0, len(p.j.Inv.JSON)
 	for _, o := range a.pending {
 		if o.row.Tenant == p.row.Tenant {
 			tenant++
-			bytes += len(o.j.inv.JSON)
+			bytes += len(o.j.Inv.JSON)
 		}
 		if o.c.s == p.c.s {
 			session++
@@ -261,6 +262,9 @@ func (a *approvals) unsave(tenant string, ok func(*client.SavedApproval) bool) {
 	}
 }
 
+// Version implements judge.Saved.
+func (a *approvals) Version() uint64 { return a.version.Load() }
+
 // savedOf lists the saved rules of a tenant that have not expired.
 func (a *approvals) savedOf(tenant string, now time.Time) []*client.SavedApproval {
 	a.mu.Lock()
@@ -274,9 +278,9 @@ func (a *approvals) savedOf(tenant string, now time.Time) []*client.SavedApprova
 	return all
 }
 
-// rulesOf gives what was saved for a session with this profile, and until when
+// RulesOf implements judge.Saved: it gives what was saved for a session with this profile, and until when
 // that holds; the zero time is for ever.
-func (a *approvals) rulesOf(tenant, session, profile string, now time.Time) (rules []policy.Rule, until time.Time) {
+func (a *approvals) RulesOf(tenant, session, profile string, now time.Time) (rules []policy.Rule, until time.Time) {
 	for _, v := range a.savedOf(tenant, now) {
 		switch v.Scope {
 		case client.ScopeSession:

@@ -10,7 +10,6 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
-	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/store"
 )
 
@@ -220,7 +219,7 @@ func (m *Manager) savedBy(w *pending, by string, a client.ApprovalAnswer) ([]*cl
 		}
 		v.Expires = new(now.Add(time.Duration(d)))
 	}
-	asked := w.j.shown()
+	asked := shownOf(w.j)
 	if n := len(asked); n > maxShownRequests {
 		return nil, &client.Error{
 			Code:    client.CodeInvalidRequest,
@@ -256,17 +255,6 @@ func (m *Manager) savedBy(w *pending, by string, a client.ApprovalAnswer) ([]*cl
 		}
 	}
 	return all, nil
-}
-
-// asked are the requests of the call that need a yes.
-func (j *judgement) asked() []Judged {
-	var all []Judged
-	for _, r := range j.each {
-		if r.Action == policy.Ask {
-			all = append(all, r)
-		}
-	}
-	return all
 }
 
 // SavedApprovals implements API.

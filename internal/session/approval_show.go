@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/judge"
 	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/tool"
@@ -20,11 +21,11 @@ const (
 )
 
 // describe fills in what an approver sees of a call.
-func describe(row *store.Approval, j *judgement) {
+func describe(row *store.Approval, j *judge.Judgement) {
 	d := &shownText{meta: make(map[string]any)}
 	row.Metadata = d.meta
 	row.Requests = []client.ApprovalRequest{}
-	asked := j.shown()
+	asked := shownOf(j)
 	for i, r := range asked {
 		if i == maxShownRequests {
 			d.meta["requests_left_out"] = len(asked) - i
@@ -35,51 +36,51 @@ func describe(row *store.Approval, j *judgement) {
 		if r.Request.Path != "" {
 			v.Pattern = r.Request.Path
 		}
-		if r.Rule == j.verdict.Rule {
-			v.Reason = j.verdict.Reason
+		if r.Rule == j.Verdict.Rule {
+			v.Reason = j.Verdict.Reason
 		}
 		if r.Request.Why != "" {
-			v.Reason = join(v.Reason, "it cannot be judged by its parts: "+shell.Visible(r.Request.Why))
+			v.Reason = judge.Join(v.Reason, "it cannot be judged by its parts: "+shell.Visible(r.Request.Why))
 		}
-		if hint := j.mountHint(&asked[i]); hint != "" {
-			v.Reason = join(v.Reason, hint)
+		if hint := j.MountHint(&asked[i]); hint != "" {
+			v.Reason = judge.Join(v.Reason, hint)
 		}
 		v.Pattern = d.shortened(v.Pattern, maxShownPattern)
 		row.Requests = append(row.Requests, v)
 	}
 	whole := false
-	if in, ok := j.inv.Input.(tool.Visible); ok {
+	if in, ok := j.Inv.Input.(tool.Visible); ok {
 		var parts map[string]string
 		parts, whole = in.Shown()
 		for name, text := range parts {
 			d.text(name, text)
 		}
 	}
-	if !whole && (j.prep == nil || j.prep.Diff == "") {
-		d.text("input", string(j.inv.JSON))
+	if !whole && (j.Prep == nil || j.Prep.Diff == "") {
+		d.text("input", string(j.Inv.JSON))
 	}
-	if j.prep != nil {
-		d.text("diff", j.prep.Diff)
+	if j.Prep != nil {
+		d.text("diff", j.Prep.Diff)
 	}
 	if len(row.Env) > 0 {
 		slices.Sort(row.Env)
 		d.meta["env"] = row.Env
 	}
-	if j.loop != nil {
-		d.meta["loop"] = j.loop.describe(j.inv.Tool.Name)
+	if j.Loop != nil {
+		d.meta["loop"] = j.Loop.Describe(j.Inv.Tool.Name)
 	}
 }
 
-// shown are the requests that need a yes without those that say a second time what
+// shownOf are the requests that need a yes without those that say a second time what
 // the one before them says: a command is asked for as it is written and in its
 // plain form, which are the same to a person where the same rule asks about both
 // and the same would be saved.
-func (j *judgement) shown() []Judged {
-	asked := j.asked()
+func shownOf(j *judge.Judgement) []judge.Judged {
+	asked := j.Asked()
 	if len(asked) > 2*maxShownRequests {
 		return asked // not all of them are shown anyway
 	}
-	return slices.CompactFunc(asked, func(a, b Judged) bool {
+	return slices.CompactFunc(asked, func(a, b judge.Judged) bool {
 		p, q := &a.Request, &b.Request
 		return p.Permission == tool.PermissionBash && q.Permission == tool.PermissionBash && p.Opaque == q.Opaque && a.Rule == b.Rule && p.Save == q.Save &&
 			shell.Canonical(p.Pattern) == shell.Canonical(q.Pattern)

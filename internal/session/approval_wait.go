@@ -13,6 +13,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/hook"
+	"github.com/toold/toold/internal/judge"
 	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/store"
 )
@@ -28,34 +29,34 @@ var errWaits = errors.New("the call waits for its approval")
 // permit ends step 6: it tells how the call was judged and lets it pass, or says
 // why not. What the rules ask about waits here, without a slot and without a
 // lock, until somebody has answered.
-func (s *Session) permit(c *call, j *judgement) error {
+func (s *Session) permit(c *call, j *judge.Judgement) error {
 	c.approved = ""
 	if c.probe {
-		j.verdict = policy.Verdict{Action: policy.Allow, Rule: ruleProbe, Reason: "a probe of the daemon's own"}
+		j.Verdict = policy.Verdict{Action: policy.Allow, Rule: judge.RuleProbe, Reason: "a probe of the daemon's own"}
 	}
-	if j.loop != nil {
-		action := j.each[len(j.each)-1].Action
-		s.m.observe(func(o Observer) { o.DoomLoop(j.inv.Tool.Name, j.loop.Period, action) })
+	if j.Loop != nil {
+		action := j.Each[len(j.Each)-1].Action
+		s.m.observe(func(o Observer) { o.DoomLoop(j.Inv.Tool.Name, j.Loop.Period, action) })
 	}
-	c.judged(j.verdict.Action, j.verdict.Rule, "")
-	err := s.decided(s.decision(c, j))
+	c.judged(j.Verdict.Action, j.Verdict.Rule, "")
+	err := s.decided(j.Decision(c.by, c.snapshot()))
 	switch asked := c.asked; {
 	case asked != nil:
 		c.asked = nil
 		return s.askedBefore(c, j, asked)
-	case j.verdict.Action == policy.Allow, err != nil && j.verdict.Action == policy.Ask:
+	case j.Verdict.Action == policy.Allow, err != nil && j.Verdict.Action == policy.Ask:
 		return err
-	case j.verdict.Action == policy.Ask:
+	case j.Verdict.Action == policy.Ask:
 		return s.ask(c, j)
 	}
 	if err != nil {
 		s.log.Error("record a denial", "call", c.id, "error", err)
 	}
-	return j.denied()
+	return j.Denied()
 }
 
 // ask makes a pending approval for the whole call and waits for its answer.
-func (s *Session) ask(c *call, j *judgement) error {
+func (s *Session) ask(c *call, j *judge.Judgement) error {
 	p := newPending(c, j, s.approvalRow(c, j))
 	if err := s.m.approvals.add(p); err != nil {
 		return err
@@ -77,7 +78,7 @@ func (s *Session) ask(c *call, j *judgement) error {
 }
 
 // askedBefore goes on with an approval that an earlier daemon asked for.
-func (s *Session) askedBefore(c *call, j *judgement, row *store.Approval) error {
+func (s *Session) askedBefore(c *call, j *judge.Judgement, row *store.Approval) error {
 	p := newPending(c, j, *row)
 	same := bytes.Equal(row.State, stateOf(c, j))
 	if row.Reply != "" { // that daemon died between the answer and the call
@@ -100,7 +101,7 @@ func (s *Session) askedBefore(c *call, j *judgement, row *store.Approval) error 
 	return s.await(c, p)
 }
 
-func newPending(c *call, j *judgement, row store.Approval) *pending {
+func newPending(c *call, j *judge.Judgement, row store.Approval) *pending {
 	row.SelfApprove = c.s.m.settings.Load().Approvals.SelfApprove
 	return &pending{c: c, j: j, row: row, reply: make(chan reply, 1), again: make(chan struct{}, 1)}
 }
@@ -109,12 +110,12 @@ func newPending(c *call, j *judgement, row store.Approval) *pending {
 func (s *Session) await(c *call, p *pending) error {
 	c.waiting.Store(true)
 	defer c.waiting.Store(false)
-	c.judged(policy.Ask, p.j.verdict.Rule, p.row.ID)
+	c.judged(policy.Ask, p.j.Verdict.Rule, p.row.ID)
 	// Before anybody can answer it: who counts must not hear of its end first.
 	s.m.observe(func(o Observer) { o.ApprovalAsked(&p.row.Approval) })
 	p.told.Store(true)
 	c.tell(client.EventApprovalAsked, &p.row.Approval)
-	if s.rulesFor(c.profile) != p.j.rules {
+	if s.judge.Rules(c.profile) != p.j.Rules {
 		select {
 		case p.again <- struct{}{}:
 		default:
@@ -170,14 +171,14 @@ func (s *Session) answerTo(c *call, p *pending) (reply, error) {
 // says that they still ask.
 func (s *Session) judgedAgain(c *call, p *pending) reply {
 	j := *p.j
-	s.weigh(c, &j)
-	switch j.verdict.Action {
+	s.judge.Weigh(&j)
+	switch j.Verdict.Action {
 	case policy.Ask:
 		return reply{}
 	case policy.Allow:
-		return reply{how: replyAlways, by: byRules, message: "allowed now by " + j.verdict.Rule}
+		return reply{how: replyAlways, by: byRules, message: "allowed now by " + j.Verdict.Rule}
 	}
-	return reply{how: replyReject, by: byRules, message: j.denied().Message}
+	return reply{how: replyReject, by: byRules, message: j.Denied().Message}
 }
 
 // replied lets the call pass as its approval has ended, or says why not.
@@ -185,12 +186,12 @@ func (s *Session) replied(c *call, p *pending, r reply) error {
 	j := *p.j
 	if r.how == replyOnce || r.how == replyAlways {
 		// A rule that denies is final, also one that has come since.
-		if s.weigh(c, &j); j.verdict.Action == policy.Deny {
-			r = reply{how: replyReject, by: byRules, message: j.denied().Message}
+		if s.judge.Weigh(&j); j.Verdict.Action == policy.Deny {
+			r = reply{how: replyReject, by: byRules, message: j.Denied().Message}
 		}
 	}
-	d := s.decision(c, &j)
-	d.Verdict = p.j.verdict
+	d := j.Decision(c.by, c.snapshot())
+	d.Verdict = p.j.Verdict
 	d.Verdict.Pending, d.Verdict.Action = nil, policy.Deny
 	d.Approver, d.ApprovalID = r.by, p.row.ID
 	refused := s.refusal(p, r)
@@ -221,7 +222,7 @@ func (s *Session) refusal(p *pending, r reply) *client.Error {
 	case replyOnce, replyAlways:
 		return nil
 	case replyReject:
-		e.Message = fmt.Sprintf("denied: %s was rejected", p.j.what())
+		e.Message = fmt.Sprintf("denied: %s was rejected", p.j.What())
 		if r.by != "" && r.by != byRules {
 			e.Message += " by " + r.by
 		}
@@ -232,24 +233,18 @@ func (s *Session) refusal(p *pending, r reply) *client.Error {
 		}
 	case replyTimeout:
 		e.Code = client.CodeApprovalTimeout
-		e.Message = fmt.Sprintf("denied: nobody answered approval %s for %s within %s", p.row.ID, p.j.what(), p.row.Expires.Sub(p.row.Created).Round(time.Second))
+		e.Message = fmt.Sprintf("denied: nobody answered approval %s for %s within %s", p.row.ID, p.j.What(), p.row.Expires.Sub(p.row.Created).Round(time.Second))
 		e.Hint = "go on without it, or try again when somebody is there to answer: toolctl approvals watch"
 	case replyStale:
 		return staleError(p.row.ID)
 	default:
 		e.Code, e.Message = client.CodeAborted, "the call ended before its approval was answered"
 	}
-	if p.j.loop != nil && e.Code == client.CodeDenied && p.j.onlyLoop() {
+	if p.j.Loop != nil && e.Code == client.CodeDenied && p.j.OnlyLoop() {
 		e.Code = client.CodeDoomLoop
-		e.Message += "; " + p.j.loop.describe(p.j.inv.Tool.Name)
+		e.Message += "; " + p.j.Loop.Describe(p.j.Inv.Tool.Name)
 	}
 	return e
-}
-
-// onlyLoop reports whether nothing but the loop was asked about.
-func (j *judgement) onlyLoop() bool {
-	asked := j.asked()
-	return len(asked) == 1 && asked[0].Request.Permission == policy.PermissionDoomLoop
 }
 
 func staleError(id string) *client.Error {
@@ -264,12 +259,12 @@ func staleError(id string) *client.Error {
 // approver was shown, and for nothing that has come into its place since.
 func (s *Session) unchanged(c *call, p *pending) error {
 	c.approved = p.row.ID
-	if p.j.prep == nil {
+	if p.j.Prep == nil {
 		return nil
 	}
 	now := *p.j
 	var err error
-	if now.prep, err = s.prepare(c, now.inv, now.access); err != nil {
+	if now.Prep, err = s.prepare(c, now.Inv, now.Access); err != nil {
 		return err
 	}
 	if !bytes.Equal(p.row.State, stateOf(c, &now)) {
@@ -280,41 +275,41 @@ func (s *Session) unchanged(c *call, p *pending) error {
 
 // stateOf is a hash of everything that an approval is bound to: the tenant, the
 // session and the call, its input and environment, and what these lead to now.
-func stateOf(c *call, j *judgement) []byte {
+func stateOf(c *call, j *judge.Judgement) []byte {
 	h := sha256.New()
 	part := func(b []byte) {
 		_, _ = fmt.Fprintf(h, "%d:", len(b)) // a hash takes everything
 		_, _ = h.Write(b)
 	}
-	for _, v := range []string{c.s.tenant.name, c.s.id, c.id, j.inv.Tool.Name, c.profile} {
+	for _, v := range []string{c.s.tenant.name, c.s.id, c.id, j.Inv.Tool.Name, c.profile} {
 		part([]byte(v))
 	}
-	part(j.inv.JSON)
+	part(j.Inv.JSON)
 	for _, v := range envList(c.req.Env) {
 		part([]byte(v))
 	}
-	if j.prep == nil {
+	if j.Prep == nil {
 		return h.Sum(nil)
 	}
-	for _, t := range j.prep.Targets {
+	for _, t := range j.Prep.Targets {
 		part([]byte(t.Asked))
 		part([]byte(t.Path))
 		part([]byte(t.SHA256))
 		part(fmt.Appendf(nil, "%t %t", t.Write, t.Write && t.Exists))
 	}
-	part([]byte(j.prep.Diff))
-	part(j.prep.State)
+	part([]byte(j.Prep.Diff))
+	part(j.Prep.State)
 	return h.Sum(nil)
 }
 
 // approvalRow makes the row of an approval.
-func (s *Session) approvalRow(c *call, j *judgement) store.Approval {
+func (s *Session) approvalRow(c *call, j *judge.Judgement) store.Approval {
 	now := time.Now().UTC().Truncate(time.Millisecond)
-	sum := sha256.Sum256(j.inv.JSON)
+	sum := sha256.Sum256(j.Inv.JSON)
 	row := store.Approval{
 		Approval: client.Approval{
 			ID: s.m.store.NewID("apr_"), Tenant: s.tenant.name, SessionID: s.id, CallID: c.id,
-			Profile: c.profile, Tool: j.inv.Tool.Name, SHA256: hex.EncodeToString(sum[:]),
+			Profile: c.profile, Tool: j.Inv.Tool.Name, SHA256: hex.EncodeToString(sum[:]),
 			Created: now, Expires: now.Add(cmp.Or(s.m.settings.Load().Approvals.Timeout, approvalTime)),
 		},
 		UID: c.by.UID, GID: c.by.GID, PID: c.by.PID, Token: c.by.Session,

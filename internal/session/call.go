@@ -9,6 +9,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/agent"
+	"github.com/toold/toold/internal/judge"
 	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/strictjson"
@@ -91,7 +92,7 @@ func (s *Session) proceed(c *call, inv *tool.Invocation) {
 		}
 
 		// 8 to 11.
-		j.bound = c.approved != "" || round >= maxUnbound
+		c.bound = c.approved != "" || round >= maxUnbound
 		if seen = s.perform(c, j); seen == nil {
 			return
 		}
@@ -100,7 +101,7 @@ func (s *Session) proceed(c *call, inv *tool.Invocation) {
 
 // consider does step 5, and step 6 as far as rules can. seen is what Prepare saw
 // already, if it did.
-func (s *Session) consider(c *call, inv *tool.Invocation, a tool.Access, loop *loopFound, seen *run.Prepared) (*judgement, error) {
+func (s *Session) consider(c *call, inv *tool.Invocation, a tool.Access, loop *judge.Loop, seen *run.Prepared) (*judge.Judgement, error) {
 	if seen == nil {
 		if j := s.judgeFirst(c, inv, a, loop); j != nil {
 			return j, nil
@@ -110,7 +111,24 @@ func (s *Session) consider(c *call, inv *tool.Invocation, a tool.Access, loop *l
 			return nil, err
 		}
 	}
-	return s.judge(c, inv, a, seen, loop), nil
+	return s.judge.Judge(c.question(inv, a, seen, loop)), nil
+}
+
+// question is what the call's judge is asked. loop is nil where it repeats nothing, and
+// seen where nothing was looked at.
+func (c *call) question(inv *tool.Invocation, a tool.Access, seen *run.Prepared, loop *judge.Loop) judge.Question {
+	return judge.Question{Profile: c.profile, Env: c.req.Env, Inv: inv, Access: a, Prep: seen, Loop: loop}
+}
+
+// guard does step 3. Loops are those of models: what a person has typed and what no
+// model can call are no part of them.
+func (s *Session) guard(c *call, inv *tool.Invocation) (*judge.Loop, error) {
+	if c.probe || c.hidden || c.row.Typed {
+		return nil, nil
+	}
+	again := c.guarded
+	c.guarded = true
+	return s.judge.Guard(c.ctx, c.id, inv, again)
 }
 
 // maxUnbound is how often a call is judged by where its paths lead while they go on
@@ -119,9 +137,9 @@ const maxUnbound = 3
 
 // perform runs a call that may run, and finishes it. When it has not run, because
 // it was judged by paths that lead elsewhere, it returns where they lead.
-func (s *Session) perform(c *call, j *judgement) (seen *run.Prepared) {
-	if !j.provided && j.prep != nil && j.prep.Result != nil {
-		o := &outcome{result: j.prep.Result}
+func (s *Session) perform(c *call, j *judge.Judgement) (seen *run.Prepared) {
+	if !j.Provided && j.Prep != nil && j.Prep.Result != nil {
+		o := &outcome{result: j.Prep.Result}
 		s.hooksAfter(c, o)
 		s.finish(c, o)
 		return nil
@@ -354,10 +372,7 @@ func (s *Session) toolSettings(c *call, d *tool.Definition) json.RawMessage {
 	if d.Shows == tool.ShowsNone {
 		return s.m.settings.Load().ToolSettings[d.Name]
 	}
-	s.mu.Lock()
-	worktree := s.row.Worktree.Target
-	s.mu.Unlock()
-	content, names := s.rulesFor(c.profile).shownTo(worktree)
+	content, names := s.judge.Rules(c.profile).ShownTo(s.snapshotRow().Worktree.Target)
 	if d.Shows == tool.ShowsNames {
 		return names
 	}
@@ -401,19 +416,19 @@ func (s *Session) leaveSlot(c *call) {
 // run runs the tool, over as many connections as it takes. Once the request may
 // have reached the agent it is never sent again: a later connection takes the
 // call up where it is, or finds that it is not known and therefore lost.
-func (s *Session) run(c *call, j *judgement) (*agent.Outcome, error) {
+func (s *Session) run(c *call, j *judge.Judgement) (*agent.Outcome, error) {
 	c.watchDeadline()
 	defer func() { c.stopWatch() }()
-	r := s.request(c, j.inv, j.prep)
-	if j.prep != nil {
-		for _, t := range j.prep.Targets {
+	r := s.request(c, j.Inv, j.Prep)
+	if j.Prep != nil {
+		for _, t := range j.Prep.Targets {
 			if t.Write {
 				c.writes = append(c.writes, t.Path)
 			}
 		}
 	}
-	if j.provided || !j.bound && len(c.writes) > 0 {
-		r = askProvided(r, j.inv, j.access, j.prep)
+	if j.Provided || !c.bound && len(c.writes) > 0 {
+		r = askProvided(r, j.Inv, j.Access, j.Prep)
 	}
 	l, err := s.current()
 	if err != nil {

@@ -56,8 +56,11 @@ type call struct {
 	approved string
 	// translated: its input had the host's path of the worktree.
 	translated bool
-	guarded    bool        // it was looked at for loops before, in an earlier round
-	waiting    atomic.Bool // for its approval
+	// bound: Run goes by all that Prepare saw, which somebody was shown. Otherwise a
+	// file that is written is taken as it is then, and only its path must be this one.
+	bound   bool
+	guarded bool        // it was looked at for loops before, in an earlier round
+	waiting atomic.Bool // for its approval
 	// malformed is why no tool takes the call's input, or that there is no such tool.
 	malformed *client.Error
 

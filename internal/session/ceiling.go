@@ -1,67 +1,21 @@
 package session
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"path"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/agent"
+	"github.com/toold/toold/internal/judge"
 	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/store"
-	"github.com/toold/toold/internal/tool"
 	"github.com/toold/toold/internal/tool/run"
 )
-
-// ruleset is all that a session is judged by at one time. It is immutable.
-type ruleset struct {
-	stack  *policy.Stack
-	err    error // why there is none: everything is denied
-	opaque string
-
-	// What it was made of, and until when it holds.
-	settings *Settings
-	profile  string
-	saved    uint64
-	until    time.Time // zero: as long as the rest is the same
-	shell    []string  // of the session; only for a replay
-	worktree string    // where it is inside; only for a replay
-	read     readRules
-	mounts   []string // the same of further directories
-}
-
-// hides reports whether nothing of a tool can be allowed.
-func (r *ruleset) hides(d *tool.Definition) bool {
-	return r.err != nil || r.stack.Hidden(permissionOf(d))
-}
-
-// rulings keeps what a session is judged by from one call to the next.
-type rulings struct {
-	last atomic.Pointer[ruleset]
-
-	once     sync.Once // for the fields below, once the session is made
-	ceilings []policy.Ceiling
-	err      error
-}
-
-// ceilingsOf gives the session's own rules and the worktree's. final is false
-// while the session is being made: those of the worktree may not be read yet.
-func (r *rulings) ceilingsOf(s *Session) (c []policy.Ceiling, final bool, err error) {
-	row := s.snapshotRow()
-	if row.State == client.SessionCreating {
-		c, err = ceilingsOf(&row)
-		return c, false, err
-	}
-	r.once.Do(func() { r.ceilings, r.err = ceilingsOf(&row) })
-	return r.ceilings, true, r.err
-}
 
 // profile is the session's at the moment.
 func (s *Session) profile() string {
@@ -70,89 +24,10 @@ func (s *Session) profile() string {
 	return s.row.Profile
 }
 
-// rulesFor gives the rules of this moment for a profile.
-func (s *Session) rulesFor(profile string) *ruleset {
-	set, saved := s.m.settings.Load(), s.m.approvals.version.Load()
-	now := time.Now()
-	if r := s.rulings.last.Load(); r != nil && r.settings == set && r.profile == profile && r.saved == saved &&
-		(r.until.IsZero() || now.Before(r.until)) {
-		return r
-	}
-	r := &ruleset{opaque: set.Opaque, settings: set, profile: profile, saved: saved}
-	base, err := s.m.bases.get(set, profile, s.tenant.name)
-	ceilings, final, cerr := s.rulings.ceilingsOf(s)
-	if r.err = cmp.Or(err, cerr); r.err == nil {
-		var rules []policy.Rule
-		rules, r.until = s.m.approvals.rulesOf(s.tenant.name, s.id, profile, now)
-		r.stack = base.With(ceilings...).Remember(rules)
-	}
-	if final {
-		s.rulings.last.Store(r)
-	}
-	return r
-}
-
-// ceilingsOf are the rules that came with a session, which can only narrow.
-func ceilingsOf(row *store.Session) ([]policy.Ceiling, error) {
-	var all []policy.Ceiling
-	if len(row.Request.Permission) > 0 {
-		rules, err := policy.CheckRules("session", row.Request.Permission)
-		if err != nil {
-			return nil, fmt.Errorf("permission: %w", err)
-		}
-		all = append(all, policy.Ceiling{Name: "session", Rules: rules})
-	}
-	if row.WorktreeRules != "" {
-		rules, err := policy.ParseCeiling(worktreeRulesPath(row), []byte(row.WorktreeRules))
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, policy.Ceiling{Name: "worktree", Rules: rules})
-	}
-	return all, nil
-}
-
-// bases keeps the rules that sessions of the same profile and tenant have in
-// common, for one generation of the settings.
-type bases struct {
-	mu       sync.Mutex // guards the fields below
-	settings *Settings
-	stacks   map[[2]string]*policy.Stack // by profile and tenant
-}
-
-func (b *bases) get(set *Settings, profile, tenant string) (*policy.Stack, error) {
-	key := [2]string{profile, tenant}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.settings != set {
-		b.settings, b.stacks = set, make(map[[2]string]*policy.Stack)
-	}
-	if st, ok := b.stacks[key]; ok {
-		return st, nil
-	}
-	st, err := set.policy().Stack(profile, tenant)
-	if err != nil {
-		return nil, err
-	}
-	b.stacks[key] = st
-	return st, nil
-}
-
-// policy is the set of rules, the built-in one where the configuration has none.
-func (s *Settings) policy() *policy.Set {
-	if s.Policy == nil {
-		return policy.Default()
-	}
-	return s.Policy
-}
-
-// defaultProfile is that of sessions without more words.
-const defaultProfile = "build"
-
 // checkRules checks the profile and the rules of a session that is asked for.
 func (m *Manager) checkRules(tenant string, r *client.SessionCreate) error {
 	if r.Profile == "" {
-		r.Profile = defaultProfile
+		r.Profile = judge.DefaultProfile
 	}
 	if err := m.checkProfile(tenant, r.Profile); err != nil {
 		return err
@@ -167,15 +42,13 @@ func (m *Manager) checkRules(tenant string, r *client.SessionCreate) error {
 }
 
 func (m *Manager) checkProfile(tenant, profile string) error {
-	if _, err := m.bases.get(m.settings.Load(), profile, tenant); err != nil {
+	if err := m.court.Check(tenant, profile); err != nil {
 		return invalidRequest("profile: %v", err)
 	}
 	return nil
 }
 
 const (
-	// worktreeRules is the rules file of a worktree, relative to it.
-	worktreeRules = ".toold/policy.toml"
 	// maxWorktreeRules bounds it, in bytes.
 	maxWorktreeRules = 64 << 10
 	// worktreeRulesTime bounds the reading of it.
@@ -183,7 +56,7 @@ const (
 )
 
 func worktreeRulesPath(row *store.Session) string {
-	return path.Join(row.Worktree.Target, worktreeRules)
+	return path.Join(row.Worktree.Target, judge.WorktreeRules)
 }
 
 // readWorktreeRules reads the rules file of the worktree, if there is one. It is

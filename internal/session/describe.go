@@ -13,6 +13,7 @@ import (
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/agent"
 	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/judge"
 	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/store"
@@ -37,7 +38,7 @@ func (m *Manager) Tools(ctx context.Context, p auth.Principal, f ToolFilter) ([]
 	set := m.settings.Load()
 	facts := tool.Facts{Tools: []string{}, Timeout: set.BashTimeout, MaxTimeout: time.Duration(set.Limits.Wall)}
 	defs := slices.DeleteFunc(m.tools.Offered(f.Provider, f.Model, set.Restrictions), func(d *tool.Definition) bool {
-		return rules.Hidden(permissionOf(d))
+		return rules.Hides(permissionOf(d))
 	})
 	for _, d := range defs {
 		facts.Tools = append(facts.Tools, d.Name)
@@ -55,20 +56,16 @@ func (m *Manager) Tools(ctx context.Context, p auth.Principal, f ToolFilter) ([]
 }
 
 // rulesOfFilter gives the rules of a session, of a profile, or of both.
-func (m *Manager) rulesOfFilter(p auth.Principal, f ToolFilter, row *store.Session) (*policy.Stack, error) {
-	profile, ceilings := f.Profile, []policy.Ceiling(nil)
+func (m *Manager) rulesOfFilter(p auth.Principal, f ToolFilter, row *store.Session) (*judge.Rules, error) {
+	profile := f.Profile
 	if row != nil {
 		profile = cmp.Or(profile, row.Profile)
-		var err error
-		if ceilings, err = ceilingsOf(row); err != nil {
-			return nil, invalidRequest("the rules of session %s: %v", row.ID, err)
-		}
 	}
-	st, err := m.bases.get(m.settings.Load(), cmp.Or(profile, defaultProfile), p.Tenant)
+	rules, err := m.court.RulesWithout(p.Tenant, cmp.Or(profile, judge.DefaultProfile), row)
 	if err != nil {
-		return nil, invalidRequest("profile: %v", err)
+		return nil, invalidRequest("%v", err)
 	}
-	return st.With(ceilings...), nil
+	return rules, nil
 }
 
 // permissionOf is the permission that a tool needs whatever its input.

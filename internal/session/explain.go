@@ -8,6 +8,7 @@ import (
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/agent"
 	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/judge"
 	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/tool"
@@ -33,13 +34,15 @@ func (m *Manager) Explain(ctx context.Context, p auth.Principal, r client.Policy
 		return nil, err
 	}
 	v := &client.PolicyVerdict{Tool: inv.Tool.Name, Profile: r.Profile, Tenant: p.Tenant}
-	var rules *ruleset
+	var rules *judge.Rules
 	var requests []policy.Request
 	if r.Session != "" {
 		rules, requests, err = m.explainIn(ctx, p, r.Session, inv, v)
 	} else {
-		v.Profile = cmp.Or(v.Profile, defaultProfile)
-		rules, err = m.rulesWithout(p.Tenant, v.Profile)
+		v.Profile = cmp.Or(v.Profile, judge.DefaultProfile)
+		if rules, err = m.court.RulesWithout(p.Tenant, v.Profile, nil); err != nil {
+			err = invalidRequest("%v", err)
+		}
 		shell := m.settings.Load().Shell
 		requests = policy.AsWritten(inv, shell, policy.Workspace)
 		if len(inv.Input.Access(shell).Paths()) > 0 {
@@ -49,10 +52,10 @@ func (m *Manager) Explain(ctx context.Context, p auth.Principal, r client.Policy
 	if err != nil {
 		return nil, err
 	}
-	verdict, each := rules.judge(requests)
+	verdict, each := rules.Judge(requests)
 	v.Action, v.Rule, v.Reason = string(verdict.Action), verdict.Rule, verdict.Reason
-	v.Requests = explained(rules, requests, each)
-	if verdict.Action == policy.Ask && m.settings.Load().Approvals.None {
+	v.Requests = rules.Explain(requests, each)
+	if verdict.Action == policy.Ask && m.court.Unanswered() {
 		v.Notes = append(v.Notes, `what asks is denied at once: [approvals] approver = "none"`)
 	}
 	v.Notes = append(v.Notes, "a call that repeats others asks for doom_loop as well, which only the session's history can tell")
@@ -60,7 +63,7 @@ func (m *Manager) Explain(ctx context.Context, p auth.Principal, r client.Policy
 }
 
 // explainIn judges as a session would do it at this moment.
-func (m *Manager) explainIn(ctx context.Context, p auth.Principal, session string, inv *tool.Invocation, v *client.PolicyVerdict) (*ruleset, []policy.Request, error) {
+func (m *Manager) explainIn(ctx context.Context, p auth.Principal, session string, inv *tool.Invocation, v *client.PolicyVerdict) (*judge.Rules, []policy.Request, error) {
 	s, err := m.find(p, session)
 	if err != nil {
 		row, e := m.stored(ctx, p, session)
@@ -73,16 +76,16 @@ func (m *Manager) explainIn(ctx context.Context, p auth.Principal, session strin
 	if err := m.checkProfile(s.tenant.name, v.Profile); err != nil {
 		return nil, nil, err
 	}
-	rules := s.rulesFor(v.Profile)
+	rules := s.judge.Rules(v.Profile)
 	a := inv.Input.Access(s.shell())
 	if !a.Prepare {
-		return rules, s.requestsOf(inv, a, nil), nil
+		return rules, s.judge.Requests(inv, a, nil), nil
 	}
 	prep, err := s.lookUp(ctx, inv, a)
 	if err != nil {
 		v.Notes = append(v.Notes, "the paths could not be resolved in the session: "+plain.Cut(m.internal("resolve paths", err).Error(), maxNote))
 	}
-	return rules, s.requestsOf(inv, a, prep), nil
+	return rules, s.judge.Requests(inv, a, prep), nil
 }
 
 // lookUp prepares a call that is not made.
@@ -97,28 +100,4 @@ func (s *Session) lookUp(ctx context.Context, inv *tool.Invocation, a tool.Acces
 		CallID: s.m.store.NewID("call_"), Tool: inv.Tool.Name, Input: inv.JSON,
 		Settings: s.m.settings.Load().ToolSettings[inv.Tool.Name], TimeoutMillis: explainTime.Milliseconds(),
 	}, inv, a))
-}
-
-// rulesWithout gives the rules of a tenant and a profile, without a session's.
-func (m *Manager) rulesWithout(tenant, profile string) (*ruleset, error) {
-	set := m.settings.Load()
-	st, err := m.bases.get(set, profile, tenant)
-	if err != nil {
-		return nil, invalidRequest("profile: %v", err)
-	}
-	return &ruleset{stack: st, opaque: set.Opaque, settings: set, profile: profile}, nil
-}
-
-// explained shows each request with the rules that match it.
-func explained(r *ruleset, requests []policy.Request, each []Judged) []client.PolicyRequest {
-	if r.err != nil {
-		return []client.PolicyRequest{}
-	}
-	all := r.stack.Explain(requests)
-	for i := range all {
-		if act := string(each[i].Action); all[i].Action != act { // a setting is stricter than the rules
-			all[i].Action, all[i].Rule = act, each[i].Rule
-		}
-	}
-	return all
 }

@@ -77,7 +77,7 @@ func TestExplain(t *testing.T) {
 		t.Errorf("opaque: %+v, %v", v, err)
 	}
 	h.reload(func(set *Settings) { set.Opaque, set.Approvals.None = "deny", true })
-	if v, err = explain(alice, client.PolicyExplain{Tool: "bash", Input: input(`eval "$X"`)}); err != nil || v.Action != "deny" || v.Requests[0].Action != "deny" || v.Requests[0].Rule != ruleOpaque {
+	if v, err = explain(alice, client.PolicyExplain{Tool: "bash", Input: input(`eval "$X"`)}); err != nil || v.Action != "deny" || v.Requests[0].Action != "deny" || v.Requests[0].Rule != "[tools.bash] opaque" {
 		t.Errorf("opaque is denied: %+v, %v", v, err)
 	}
 	if v, err = explain(alice, client.PolicyExplain{Tool: "bash", Input: input("ls")}); err != nil || v.Action != "ask" || !strings.Contains(strings.Join(v.Notes, ";"), "approver") {

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/toold/toold/internal/judge"
+
 	"github.com/toold/toold/internal/agent"
 	"github.com/toold/toold/internal/call/output"
 	"github.com/toold/toold/internal/sandbox"
@@ -38,7 +40,7 @@ func newFakeCall(b *fakeBox, r agent.Request) *fakeCall {
 }
 
 // ofRules reports whether the call reads the rules file of the worktree.
-func (c *fakeCall) ofRules() bool { return strings.Contains(string(c.req.Input), worktreeRules) }
+func (c *fakeCall) ofRules() bool { return strings.Contains(string(c.req.Input), judge.WorktreeRules) }
 
 func (c *fakeCall) wake() {
 	close(c.changed)

@@ -15,6 +15,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/toold/toold/internal/judge"
+
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/agent"
 	"github.com/toold/toold/internal/sandbox"
@@ -356,7 +358,7 @@ func (c *fakeConn) Prepare(ctx context.Context, r agent.Request) (*run.Prepared,
 	}
 	_ = json.Unmarshal(r.Input, &in)
 	asked := in.FilePath + in.Path
-	if strings.HasSuffix(asked, worktreeRules) {
+	if strings.HasSuffix(asked, judge.WorktreeRules) {
 		return c.b.prepareRules(asked)
 	}
 	if r.Tool == "bash" {

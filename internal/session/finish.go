@@ -203,7 +203,7 @@ func (s *Session) finish(c *call, o *outcome) {
 	c.clock.ended = time.Now()
 	row.Call.Time.Ended = new(c.clock.ended.UTC().Truncate(time.Millisecond))
 	c.flushOutput()
-	s.history.answered(&row.Call)
+	s.judge.Answered(&row.Call)
 	s.uncount(c) // who hears of the end, and be it as an event, may make the next call
 	s.telling.RLock()
 	c.mu.Lock()
@@ -520,10 +520,10 @@ func (c *call) marker(ct output.Cut) string {
 
 // lookTools names the tools of a profile that can look into a saved output.
 func (s *Session) lookTools(profile string) string {
-	rules := s.rulesFor(profile)
+	rules := s.judge.Rules(profile)
 	var have []string
 	for _, name := range []string{"read", "grep"} {
-		if d, ok := s.m.tools.Get(name); ok && !d.Hidden && !rules.hides(d) {
+		if d, ok := s.m.tools.Get(name); ok && !d.Hidden && !rules.Hides(permissionOf(d)) {
 			have = append(have, name)
 		}
 	}

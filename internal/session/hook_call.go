@@ -11,6 +11,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/hook"
+	"github.com/toold/toold/internal/judge"
 	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/tool"
@@ -82,7 +83,7 @@ func (s *Session) deniedByHook(c *call, inv *tool.Invocation, h *hook.Hook, why,
 	c.row.Permission = &client.CallPermission{Verdict: string(v.Action), Rule: v.Rule, ApprovalID: c.approved}
 	c.mu.Unlock()
 	// It is denied whether or not that can be written.
-	if err := s.decided(&Decision{
+	if err := s.decided(&judge.Decision{
 		Time: time.Now().UTC(), Principal: c.by, Session: s.id, Call: c.id, Tool: inv.Tool.Name, Profile: c.profile,
 		InputHash: sha256.Sum256(inv.JSON), Input: inv.JSON, Verdict: v, Approver: by, Typed: c.row.Typed,
 	}); err != nil {

@@ -11,6 +11,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/toold/toold/internal/judge"
+
 	"github.com/toold/toold/internal/agent"
 	"github.com/toold/toold/internal/hook"
 	"github.com/toold/toold/internal/plain"
@@ -57,8 +59,8 @@ type unformatted struct {
 // where the session may see it.
 func (s *Session) look(ctx context.Context, l *link, c *call, file string) *unformatted {
 	u := &unformatted{file: file}
-	if v := s.mayRead(c.profile, file); v.Action != policy.Allow {
-		u.why = notReadable(&v)
+	if v := s.judge.MayRead(c.profile, file); v.Action != policy.Allow {
+		u.why = judge.NotReadable(&v)
 		u.hash = s.contentOf(ctx, l, c, file)
 		return u
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/hook"
+	"github.com/toold/toold/internal/judge"
 	"github.com/toold/toold/internal/policy"
 )
 
@@ -40,7 +41,7 @@ func scripted(t testing.TB, on, script string) hook.Hook {
 type told struct {
 	Observer
 	mu        sync.Mutex // guards the fields below
-	decisions []Decision
+	decisions []judge.Decision
 	finished  []client.Call
 	by        []auth.Principal
 	hashes    [][32]byte
@@ -48,7 +49,7 @@ type told struct {
 	fail      error
 }
 
-func (o *told) Decided(d *Decision) error {
+func (o *told) Decided(d *judge.Decision) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.fail != nil {
@@ -81,7 +82,7 @@ func (hookObserver) SandboxCreated(string, bool, time.Duration)              {}
 func (hookObserver) CallFinished(*client.Call, time.Duration, time.Duration) {}
 func (hookObserver) OutputSpilled(int64)                                     {}
 func (hookObserver) LenientConversion(string)                                {}
-func (hookObserver) Decided(*Decision)                                       {}
+func (hookObserver) Decided(*judge.Decision)                                 {}
 func (hookObserver) DoomLoop(string, int, policy.Action)                     {}
 func (hookObserver) ApprovalAsked(*client.Approval)                          {}
 func (hookObserver) ApprovalReplied(*client.Approval, string, time.Duration) {}

@@ -255,13 +255,13 @@ func TestRequestsOf(t *testing.T) {
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got := show(s.requestsOf(read, tool.Access{Requests: []tool.Request{tt.r, tt.r}[:1]}, &run.Prepared{Targets: tt.targets}))
+			got := show(s.judge.Requests(read, tool.Access{Requests: []tool.Request{tt.r, tt.r}[:1]}, &run.Prepared{Targets: tt.targets}))
 			if got != tt.want {
 				t.Errorf("got  %swant %s", got, tt.want)
 			}
 		})
 	}
-	twice := s.requestsOf(read, tool.Access{Requests: []tool.Request{outside("/data/x", false), outside("/data/x", true)}},
+	twice := s.judge.Requests(read, tool.Access{Requests: []tool.Request{outside("/data/x", false), outside("/data/x", true)}},
 		&run.Prepared{Targets: []run.Target{target("/data/x", "/data/x", "file")}})
 	if len(twice) != 1 {
 		t.Errorf("one place outside is asked about %d times", len(twice))
@@ -349,66 +349,6 @@ func TestSteeredByEnvironment(t *testing.T) {
 					t.Errorf("offers to save %q", q.Save)
 				}
 			}
-		}
-	}
-}
-
-func TestOpaque(t *testing.T) {
-	opaque := []policy.Request{{Permission: "bash", Pattern: `eval "$X"`, Opaque: true}}
-	for _, tt := range []struct {
-		rules, profile, opaque string
-		want                   policy.Action
-		rule                   string
-	}{
-		{``, "build", "", policy.Allow, ""},
-		{``, "build", "rule", policy.Allow, ""},
-		{``, "build", "ask", policy.Ask, ruleOpaque},
-		{``, "build", "deny", policy.Deny, ruleOpaque},
-		{``, "ci", "ask", policy.Deny, ruleOpaque},
-		{`permission = { bash = "deny" }`, "build", "ask", policy.Deny, "config.toml:1"},
-		{`permission = { bash = { "*" = "deny", "eval *" = "allow" } }`, "build", "rule", policy.Deny, "config.toml:1"},
-		{`permission = { bash = "ask" }`, "build", "ask", policy.Ask, "config.toml:1"},
-	} {
-		st, err := rules(t, tt.rules).Stack(tt.profile, "a")
-		if err != nil {
-			t.Fatal(err)
-		}
-		r := ruleset{stack: st, opaque: tt.opaque}
-		v, each := r.judge(opaque)
-		if v.Action != tt.want || tt.rule != "" && v.Rule != tt.rule || len(each) != 1 || each[0].Action != v.Action {
-			t.Errorf("%q, profile %s, opaque %q: got %+v, %+v", tt.rules, tt.profile, tt.opaque, v, each)
-		}
-		// Only what is opaque is treated like that.
-		if v, _ := r.judge([]policy.Request{{Permission: "read", Pattern: "x", Opaque: true}}); v.Action != policy.Allow {
-			t.Errorf("read: %+v", v)
-		}
-	}
-}
-
-func TestStrictestCounts(t *testing.T) {
-	st, err := rules(t, `permission = { bash = { "*" = "allow", "a*" = "ask", "d*" = "deny" } }`).Stack("build", "a")
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := ruleset{stack: st}
-	for _, tt := range []struct {
-		commands string
-		want     policy.Action
-		decides  string
-		pending  int
-	}{
-		{"", policy.Allow, "", 0},
-		{"x y", policy.Allow, "x", 0},
-		{"x a1 y a2", policy.Ask, "a1", 2},
-		{"a1 d1 d2", policy.Deny, "d1", 0},
-	} {
-		var requests []policy.Request
-		for c := range strings.FieldsSeq(tt.commands) {
-			requests = append(requests, policy.Request{Permission: "bash", Pattern: c})
-		}
-		v, each := r.judge(requests)
-		if v.Action != tt.want || v.Request.Pattern != tt.decides || len(v.Pending) != tt.pending || len(each) != len(requests) {
-			t.Errorf("%q: %+v", tt.commands, v)
 		}
 	}
 }

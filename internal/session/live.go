@@ -17,6 +17,7 @@ import (
 	"github.com/toold/toold/internal/call/output"
 	"github.com/toold/toold/internal/crew"
 	"github.com/toold/toold/internal/event"
+	"github.com/toold/toold/internal/judge"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/tool/run"
@@ -44,9 +45,8 @@ type Session struct {
 	starved atomic.Int64  // programs that the agent has ended for memory
 	// foreignFiles counts calls that failed for a file of a user who is not in it.
 	foreignFiles atomic.Int64
-	rulings      rulings // what it is judged by
-	history      history // what loops are looked for in
-	heart        heart   // watches over its agent
+	judge        *judge.Judge
+	heart        heart // watches over its agent
 
 	// telling is held, shared, from when the end of a call can be seen until it is
 	// in the store. Nobody waits for a client under it.
@@ -93,6 +93,7 @@ func newSession(m *Manager, row store.Session, d sandbox.Driver) *Session {
 		slots:  make(chan struct{}, max(1, row.Limits.Calls)),
 		over:   make(chan struct{}), changed: make(chan struct{}, 1),
 	}
+	s.judge = m.court.New(s.snapshotRow)
 	s.ctx, s.cancel = context.WithCancelCause(m.ctx)
 	s.touch()
 	return s

@@ -4,7 +4,6 @@ import (
 	"errors"
 
 	"github.com/toold/toold/client"
-	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/tool"
 )
 
@@ -18,12 +17,7 @@ func (s *Session) refuseInput(c *call, inv *tool.Invocation) error {
 	if loop == nil {
 		return c.malformed
 	}
-	j := &judgement{inv: inv, loop: loop, requests: []policy.Request{{Permission: policy.PermissionDoomLoop, Pattern: inv.Tool.Name}}}
-	s.weigh(c, j)
-	if j.verdict.Action == policy.Ask {
-		j.verdict.Action, j.verdict.Pending = policy.Deny, nil
-		j.each[0].Action = policy.Deny
-	}
+	j := s.judge.JudgeLoop(c.question(inv, tool.Access{}, nil, loop))
 	err = s.permit(c, j)
 	if e, ok := errors.AsType[*client.Error](err); ok && e.Code == client.CodeDoomLoop {
 		// What is wrong with the call has to be said all the same.

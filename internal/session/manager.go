@@ -16,6 +16,7 @@ import (
 	"github.com/toold/toold/internal/agent"
 	"github.com/toold/toold/internal/crew"
 	"github.com/toold/toold/internal/event"
+	"github.com/toold/toold/internal/judge"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/session/lease"
 	"github.com/toold/toold/internal/store"
@@ -68,7 +69,7 @@ type Manager struct {
 	hookSlots chan struct{} // one for each program of a hook that runs
 	destroys  chan struct{} // one for each sandbox that is being removed
 	approvals *approvals
-	bases     bases
+	court     *judge.Court
 	usage     usageCache
 	drives    drives
 	// returning is set while memory is about to be given back to the system.
@@ -128,6 +129,7 @@ func New(cfg Config) (*Manager, error) {
 		sessions: make(map[string]*Session), names: make(map[tenantName]*Session), keys: make(map[tenantName]*Session), tenants: make(map[string]*tenant),
 	}
 	m.approvals = newApprovals(m)
+	m.court = judge.NewCourt(cfg.Settings.court(), m.approvals, cfg.Store, m.tools)
 	m.connect = func(ctx context.Context, c *net.UnixConn, h agent.Hello) (agentConn, *agent.Welcome, error) {
 		conn, w, err := agent.Connect(ctx, c, h)
 		if err != nil {
@@ -174,6 +176,7 @@ func (m *Manager) Start(ctx context.Context) error {
 // that wait for approval are judged again.
 func (m *Manager) Reload(s Settings) {
 	m.settings.Store(&s)
+	m.court.Configure(s.court())
 	m.approvals.rejudge("")
 	m.mu.Lock()
 	defer m.mu.Unlock()

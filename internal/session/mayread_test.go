@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/judge"
 	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/tool/run/readrule"
 )
@@ -41,9 +42,9 @@ read = "deny"
 		{"blind", "/workspace/a", policy.Deny, `reading it is denied by config.toml:9 (read "*")`},
 		{"gone", "/workspace/a", policy.Deny, ""},
 	} {
-		v := s.mayRead(tt.profile, tt.path)
-		if v.Action != tt.want || tt.why != "" && notReadable(&v) != tt.why {
-			t.Errorf("profile %q, %s: %s, %q", tt.profile, tt.path, v.Action, notReadable(&v))
+		v := s.judge.MayRead(tt.profile, tt.path)
+		if v.Action != tt.want || tt.why != "" && judge.NotReadable(&v) != tt.why {
+			t.Errorf("profile %q, %s: %s, %q", tt.profile, tt.path, v.Action, judge.NotReadable(&v))
 		}
 	}
 }
@@ -84,7 +85,7 @@ read = { "secret/*" = "deny" }
 			}
 			settings.Rules.Compile()
 			for _, path := range []string{"/workspace/a", "/workspace/.env", "/workspace/x/.env", "/workspace/secret/a", "/etc/.env.example"} {
-				v := live.mayRead(tt.profile, path)
+				v := live.judge.MayRead(tt.profile, path)
 				if action, source := settings.Rules.Judge(path); action != string(v.Action) || source != v.Rule {
 					t.Errorf("profile %q, %s: the sandbox is told %s by %s, mayRead says %s by %s", tt.profile, path, action, source, v.Action, v.Rule)
 				}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/agent"
+	"github.com/toold/toold/internal/judge"
 	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/tool"
@@ -78,16 +79,16 @@ func pathsOf(prep *run.Prepared) []string {
 
 // judgeFirst does steps 5 and 6 for a call whose paths are looked at only when it
 // runs. It is nil where they must be looked at before.
-func (s *Session) judgeFirst(c *call, inv *tool.Invocation, a tool.Access, loop *loopFound) *judgement {
+func (s *Session) judgeFirst(c *call, inv *tool.Invocation, a tool.Access, loop *judge.Loop) *judge.Judgement {
 	prep := s.provided(c, inv, a)
 	if prep == nil {
 		return nil
 	}
-	j := s.judge(c, inv, a, prep, loop)
-	if j.verdict.Action != policy.Allow {
+	j := s.judge.Judge(c.question(inv, a, prep, loop))
+	if j.Verdict.Action != policy.Allow {
 		return nil
 	}
-	j.provided = true
+	j.Provided = true
 	return j
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/judge"
 	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/store"
 )
@@ -38,7 +39,7 @@ func (m *Manager) Replay(ctx context.Context, p auth.Principal, r client.PolicyR
 		return nil, invalidRequest("rules: %v", err)
 	}
 	y := &replay{
-		m: m, set: set, settings: m.settings.Load(), rules: make(map[string]*ruleset),
+		m: m, set: set, settings: m.settings.Load(), sessions: make(map[string]*recorded),
 		out: &client.PolicyReplayed{Changes: []client.PolicyChange{}, Notes: []string{
 			"paths are taken as they stand in the input: where they led when the call was made is not recorded",
 			"approvals that were saved, and loops, are left out",
@@ -89,12 +90,20 @@ func (m *Manager) replayFilter(ctx context.Context, p auth.Principal, r client.P
 // errReplayFull says that no more can be shown.
 var errReplayFull = errors.New("the answer is full")
 
+// recorded is what a replay knows of a session.
+type recorded struct {
+	rules    *judge.Rules // nil: there are none for it
+	shell    []string
+	worktree string   // where it is inside
+	mounts   []string // the same of further directories
+}
+
 // replay judges recorded calls by other rules.
 type replay struct {
 	m        *Manager
 	set      *policy.Set
 	settings *Settings
-	rules    map[string]*ruleset // by session
+	sessions map[string]*recorded
 	out      *client.PolicyReplayed
 	bytes    int
 	passed   int
@@ -103,7 +112,7 @@ type replay struct {
 
 func (y *replay) judge(ctx context.Context, row *store.Call) error {
 	was := row.Permission
-	if was == nil || was.Rule == ruleProbe || row.Error != nil && row.Error.Code == client.CodeDoomLoop {
+	if was == nil || was.Rule == judge.RuleProbe || row.Error != nil && row.Error.Code == client.CodeDoomLoop {
 		y.passed++
 		return nil
 	}
@@ -116,17 +125,17 @@ func (y *replay) judge(ctx context.Context, row *store.Call) error {
 		y.passed++
 		return nil // a tool that there is no more
 	}
-	rules, err := y.rulesOf(ctx, row)
+	in, err := y.rulesOf(ctx, row)
 	if err != nil {
 		return err
 	}
-	if rules.err != nil {
+	if in.rules == nil {
 		y.passed++
 		return nil
 	}
 	y.out.Calls++
-	now, _ := rules.judge(policy.AsWritten(inv, rules.shell, rules.worktree, rules.mounts...))
-	if now.Action == policy.Ask && y.settings.Approvals.None {
+	now, _ := in.rules.Judge(policy.AsWritten(inv, in.shell, in.worktree, in.mounts...))
+	if now.Action == policy.Ask && y.m.court.Unanswered() {
 		now.Action = policy.Deny
 	}
 	before := was.Verdict
@@ -147,28 +156,22 @@ func (y *replay) judge(ctx context.Context, row *store.Call) error {
 }
 
 // rulesOf gives the other rules as they would hold in a call's session.
-func (y *replay) rulesOf(ctx context.Context, row *store.Call) (*ruleset, error) {
-	if r, ok := y.rules[row.SessionID]; ok {
+func (y *replay) rulesOf(ctx context.Context, row *store.Call) (*recorded, error) {
+	if r, ok := y.sessions[row.SessionID]; ok {
 		return r, nil
 	}
 	s, err := y.m.store.Session(ctx, row.SessionID)
 	if errors.Is(err, store.ErrNotFound) {
 		s, err = &store.Session{}, nil // it was swept before its calls
-		s.Tenant, s.Profile = row.Tenant, defaultProfile
+		s.Tenant, s.Profile = row.Tenant, judge.DefaultProfile
 	}
 	if err != nil {
 		return nil, err
 	}
-	r := &ruleset{opaque: y.settings.Opaque, settings: y.settings, shell: shellOf(s, y.settings), worktree: s.Worktree.Target, mounts: targetsOf(s.Mounts)}
-	var ceilings []policy.Ceiling
-	if r.stack, r.err = y.set.Stack(s.Profile, s.Tenant); r.err == nil {
-		if ceilings, r.err = ceilingsOf(s); r.err == nil {
-			r.stack = r.stack.With(ceilings...)
-		}
+	r := &recorded{shell: shellOf(s, y.settings), worktree: s.Worktree.Target, mounts: judge.Targets(s.Mounts)}
+	if r.rules, err = y.m.court.RulesOf(y.set, s); err != nil {
+		y.out.Notes = append(y.out.Notes, fmt.Sprintf("session %s has no rules here: %v", row.SessionID, err))
 	}
-	if r.err != nil {
-		y.out.Notes = append(y.out.Notes, fmt.Sprintf("session %s has no rules here: %v", row.SessionID, r.err))
-	}
-	y.rules[row.SessionID] = r
+	y.sessions[row.SessionID] = r
 	return r, nil
 }

@@ -5,7 +5,6 @@ package session
 
 import (
 	"context"
-	"encoding/json"
 	"io"
 	"log/slog"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"github.com/toold/toold/internal/call/output"
 	"github.com/toold/toold/internal/event"
 	"github.com/toold/toold/internal/hook"
+	"github.com/toold/toold/internal/judge"
 	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/store"
@@ -105,6 +105,11 @@ type Settings struct {
 	ProfileTruncate map[string]output.Limits
 }
 
+// court is what calls are judged by.
+func (s *Settings) court() *judge.Config {
+	return &judge.Config{Policy: s.Policy, Opaque: s.Opaque, Loop: s.Loop, Unanswered: s.Approvals.None}
+}
+
 // free reports whether the host alone bounds what somebody may ask for.
 func (s *Settings) free(p auth.Principal) bool { return s.Private && p.Admin }
 
@@ -143,7 +148,7 @@ type Observer interface {
 	LenientConversion(tool string)
 	// Decided is told each judgement, with one permission and action for each
 	// request of the call.
-	Decided(d *Decision)
+	Decided(d *judge.Decision)
 	// DoomLoop is told a loop that was found, and what was done about it.
 	DoomLoop(tool string, period int, action policy.Action)
 	ApprovalAsked(a *client.Approval)
@@ -154,39 +159,11 @@ type Observer interface {
 	Hooked(on, outcome string, d time.Duration)
 }
 
-// Decision is one judgement of a call, for metrics and audit.
-type Decision struct {
-	Time       time.Time
-	Principal  auth.Principal // who made the call
-	Session    string
-	Call       string
-	Tool       string
-	Profile    string
-	InputHash  [32]byte        // of the normalised input
-	Input      json.RawMessage // normalised; the audit log has it only when it is told to
-	Verdict    policy.Verdict  // as judged, or as an approver, a loop or a hook made it
-	Requests   []Judged
-	Approver   string // "uid 0", "command", "hook NAME" …; "" = the rules alone
-	ApprovalID string
-	// Provided: the verdict holds if the call's paths lead where they say. The
-	// agent does nothing where they do not, and another decision follows.
-	Provided bool
-	// Typed: the client says that a person has typed the call.
-	Typed bool
-}
-
-// Judged is one request and its own verdict.
-type Judged struct {
-	Request policy.Request
-	Action  policy.Action
-	Rule    string
-}
-
 // Auditor keeps the audit log. An error means that the record is not safely
 // written and that, by configuration, the call must not run; it is a
 // *client.Error.
 type Auditor interface {
-	Decided(d *Decision) error
+	Decided(d *judge.Decision) error
 	// Finished is told how a call ended. outputHash is of the whole output as far
 	// as it was kept.
 	Finished(p auth.Principal, c *client.Call, outputHash [32]byte) error

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"github.com/toold/toold/internal/judge"
 	"github.com/toold/toold/internal/tool"
 	"github.com/toold/toold/internal/tool/run"
 )
@@ -13,19 +14,19 @@ func (c *call) entitle(t string) {
 }
 
 // titleOf is the title of a call that was judged, which its result will have too.
-func (s *Session) titleOf(j *judgement) string {
-	switch a := &j.access; {
+func (s *Session) titleOf(j *judge.Judgement) string {
+	switch a := &j.Access; {
 	case a.Command != "":
 		return title(run.BashTitle(a.Title, a.Command))
 	case a.Title != "":
 		return title(run.SearchTitle(a.Title))
-	case j.prep == nil || len(j.prep.Targets) == 0:
+	case j.Prep == nil || len(j.Prep.Targets) == 0:
 		return ""
 	}
 	s.mu.Lock()
 	worktree := s.row.Worktree.Target
 	s.mu.Unlock()
-	return title(run.PathTitle(worktree, j.prep.Targets[0].Path))
+	return title(run.PathTitle(worktree, j.Prep.Targets[0].Path))
 }
 
 // entitleAgain is entitle for a call that an earlier daemon has judged.
@@ -34,5 +35,5 @@ func (s *Session) entitleAgain(c *call, inv *tool.Invocation) {
 		return
 	}
 	a := inv.Input.Access(s.shell())
-	c.entitle(s.titleOf(&judgement{access: a, prep: s.provided(c, inv, a)}))
+	c.entitle(s.titleOf(&judge.Judgement{Question: c.question(inv, a, s.provided(c, inv, a), nil)}))
 }

@@ -59,7 +59,8 @@ func TestInputs(t *testing.T) {
 		{"bash", `{"command":"ls"}`, "bash", "", 0, map[string]string{"command": "ls", "stdin": "", "description": "", "workdir": ""}, true},
 		{
 			"bash", `{"command":"cat","stdin":"x","workdir":"d","timeout":5,"description":"say"}`, "bash_stdin", "d", 5,
-			map[string]string{"command": "cat", "stdin": "x", "description": "say", "workdir": "d"}, true,
+			map[string]string{"command": "cat", "stdin": "x", "description": "say", "workdir": "d"},
+			true,
 		},
 		{"read", `{"file_path":"a"}`, "read", "-", -1, map[string]string{"path": "a"}, false},
 		{"glob", `{"pattern":"/x/*.go","path":"b"}`, "glob", "-", -1, map[string]string{"path": "b"}, false},

@@ -1,4 +1,4 @@
-package session
+package judge
 
 import (
 	"context"
@@ -30,40 +30,36 @@ type history struct {
 // stepCall is the call of a step.
 type stepCall struct{ id, tool string }
 
-// loopFound is a loop that a call would be part of.
-type loopFound struct {
+// Loop is a loop that a call would be part of.
+type Loop struct {
 	policy.Loop
 	tools []string // of one round, oldest first
 }
 
-// guard does step 3: it looks at the call together with all that the session has
-// done, also under earlier daemons, and is doing at the moment; and remembers it.
-// Loops are those of models: what a person has typed and what no model can call are
-// no part of them.
-func (s *Session) guard(c *call, inv *tool.Invocation) (*loopFound, error) {
-	if c.probe || c.hidden || c.row.Typed {
-		return nil, nil
-	}
-	h := &s.history
+// Guard looks at a call together with all that the session has done, also under
+// earlier daemons, and is doing at the moment; and remembers it. again: it was looked at
+// before, with another input. Loops are those of models: what a person has typed and
+// what no model can call does not come here.
+func (j *Judge) Guard(ctx context.Context, call string, inv *tool.Invocation, again bool) (*Loop, error) {
+	h := &j.history
 	next := digestOf(inv)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !h.read {
-		if err := s.recall(c.ctx); err != nil {
+		if err := j.recall(ctx); err != nil {
 			return nil, fmt.Errorf("read the history of the session: %w", err)
 		}
 		h.read, h.early = true, nil
 	}
-	if c.guarded {
-		h.forgetLocked(c.id)
+	if again {
+		h.forgetLocked(call)
 	}
-	c.guarded = true
-	l, found := s.m.settings.Load().Loop.Check(h.steps, next)
-	h.addLocked(stepCall{c.id, inv.Tool.Name}, policy.Step{Input: next})
+	l, found := j.court.config.Load().Loop.Check(h.steps, next)
+	h.addLocked(stepCall{call, inv.Tool.Name}, policy.Step{Input: next})
 	if !found {
 		return nil, nil
 	}
-	f := &loopFound{Loop: l}
+	f := &Loop{Loop: l}
 	for _, v := range h.calls[max(0, len(h.calls)-l.Period):] {
 		f.tools = append(f.tools, v.tool)
 	}
@@ -71,16 +67,16 @@ func (s *Session) guard(c *call, inv *tool.Invocation) (*loopFound, error) {
 }
 
 // recall reads what is stored of the session's calls. Called with history.mu held.
-func (s *Session) recall(ctx context.Context) error {
-	h := &s.history
-	err := s.m.store.Recent(ctx, store.RecentFilter{Session: s.id, Limit: policy.MaxHistory}, func(row *store.Call) error {
+func (j *Judge) recall(ctx context.Context) error {
+	h, row := &j.history, j.row()
+	err := j.court.store.Recent(ctx, store.RecentFilter{Session: row.ID, Limit: policy.MaxHistory}, func(row *store.Call) error {
 		if row.Status == client.CallPending {
 			return nil // it has yet to come here, or will never run
 		}
-		if row.Typed || s.m.isTransfer(row) {
+		if row.Typed || j.court.isTransfer(row) {
 			return nil
 		}
-		st := policy.Step{Input: s.m.digestOfRow(row)}
+		st := policy.Step{Input: j.court.digestOfRow(row)}
 		if row.Finished() {
 			st.Output = answerOf(&row.Call)
 		} else if out, ok := h.early[row.ID]; ok {
@@ -124,9 +120,9 @@ func (h *history) forgetLocked(call string) {
 	}
 }
 
-// answered notes what a call was answered.
-func (h *history) answered(c *client.Call) {
-	out := answerOf(c)
+// Answered notes what a call was answered, which counts from then on.
+func (j *Judge) Answered(c *client.Call) {
+	h, out := &j.history, answerOf(c)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch i := h.indexLocked(c.ID); {
@@ -154,11 +150,11 @@ func digestOfInput(name string, input json.RawMessage) policy.Digest {
 }
 
 // digestOfRow is digestOf for a call that was stored.
-func (m *Manager) digestOfRow(row *store.Call) policy.Digest {
+func (k *Court) digestOfRow(row *store.Call) policy.Digest {
 	if n := row.InputNotKept; n != nil {
 		return digest(row.Tool, n.SHA256)
 	}
-	if inv, err := m.tools.Parse(row.Tool, row.Input); err == nil {
+	if inv, err := k.tools.Parse(row.Tool, row.Input); err == nil {
 		return digestOf(inv)
 	}
 	return digestOfInput(row.Tool, row.Input) // malformed, or of a tool that there is no more
@@ -166,11 +162,11 @@ func (m *Manager) digestOfRow(row *store.Call) policy.Digest {
 
 // isTransfer reports whether the call is of a route of our own, and not a client's that
 // has named a hidden tool.
-func (m *Manager) isTransfer(row *store.Call) bool {
+func (k *Court) isTransfer(row *store.Call) bool {
 	if row.Error != nil && (row.Error.Code == client.CodeUnknownTool || row.Error.Code == client.CodeDoomLoop) {
 		return false
 	}
-	def, ok := m.tools.Get(row.Tool)
+	def, ok := k.tools.Get(row.Tool)
 	return ok && def.Hidden
 }
 
@@ -200,8 +196,8 @@ func digest(parts ...string) policy.Digest {
 	return policy.Digest(h.Sum(nil))
 }
 
-// describe says what repeats and how often.
-func (l *loopFound) describe(name string) string {
+// Describe says what repeats and how often.
+func (l *Loop) Describe(name string) string {
 	same := "the calls before gave the same answers"
 	if l.Polling {
 		same = "the answers of the calls before differ, but that is a lot of polling"
@@ -213,10 +209,10 @@ func (l *loopFound) describe(name string) string {
 }
 
 // refused is the error of a call that was stopped for its loop.
-func (l *loopFound) refused(name string) *client.Error {
+func (l *Loop) refused(name string) *client.Error {
 	return &client.Error{
 		Code:    client.CodeDoomLoop,
-		Message: "stopped: " + l.describe(name),
+		Message: "stopped: " + l.Describe(name),
 		Hint:    "look at what the answers say and do something else; to repeat it will not help",
 	}
 }

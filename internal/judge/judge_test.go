@@ -1,0 +1,232 @@
+package judge
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/policy"
+	"github.com/toold/toold/internal/store"
+	"github.com/toold/toold/internal/tool"
+)
+
+// parse reads a configuration's rules.
+func parse(t *testing.T, text string) *policy.Set {
+	t.Helper()
+	set, err := policy.Parse("config.toml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set
+}
+
+// memory is what approvers have saved.
+type memory struct {
+	version uint64
+	rules   []policy.Rule
+	until   time.Time
+}
+
+func (m *memory) Version() uint64 { return m.version }
+
+func (m *memory) RulesOf(string, string, string, time.Time) ([]policy.Rule, time.Time) {
+	return m.rules, m.until
+}
+
+// bench is a session with its judge.
+type bench struct {
+	*Judge
+	t     *testing.T
+	store *store.Store
+	saved *memory
+	tools *tool.Registry
+	row   store.Session
+}
+
+func newBench(t *testing.T) *bench {
+	st, err := store.Open(store.Config{Path: filepath.Join(t.TempDir(), "toold.db"), Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = st.Close() })
+	b := &bench{t: t, store: st, saved: &memory{}, tools: tool.NewRegistry()}
+	b.row = store.Session{Session: client.Session{
+		ID: st.NewID("ses_"), Tenant: "a", State: client.SessionReady, Worktree: client.Worktree{Target: "/workspace"},
+	}}
+	court := NewCourt(&Config{Loop: policy.LoopConfig{Threshold: 3, PollingThreshold: 6, MaxPeriod: 4, HardLimit: 8}}, b.saved, st, b.tools)
+	b.Judge = court.New(func() store.Session { return b.row })
+	if err := st.Write(func(tx *store.Tx) error { return tx.PutSession(&b.row) }); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func (b *bench) bash(command string) *tool.Invocation {
+	b.t.Helper()
+	inv, err := b.tools.Parse("bash", json.RawMessage(fmt.Sprintf(`{"command":%q}`, command)))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return inv
+}
+
+// record stores a call that has not ended, and gives its id.
+func (b *bench) record(command string, running bool) string {
+	b.t.Helper()
+	now := time.Now().UTC()
+	row := &store.Call{Tenant: "a", Call: client.Call{
+		ID: b.store.NewID("call_"), SessionID: b.row.ID, Tool: "bash", Input: b.bash(command).JSON,
+		Status: client.CallPending, Time: client.CallTime{Queued: now},
+	}}
+	e := &store.Entry{}
+	e.InsertCall(row)
+	if running {
+		e.StartCall(row.ID, now)
+	}
+	if err := b.store.Write(func(tx *store.Tx) error { return tx.Put(e) }); err != nil {
+		b.t.Fatal(err)
+	}
+	return row.ID
+}
+
+func (b *bench) guard(id, command string) *Loop {
+	b.t.Helper()
+	l, err := b.Guard(b.t.Context(), id, b.bash(command), false)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return l
+}
+
+// The answer of a call counts from when it is there, also where the store has yet to
+// hear of it when it is asked what earlier daemons did.
+func TestAnswersBeforeTheHistoryIsRead(t *testing.T) {
+	b := newBench(t)
+	id := b.record("hold", true)
+	b.Answered(&client.Call{ID: id, Output: "an answer"})
+	b.guard(b.store.NewID("call_"), "echo a")
+	i := b.history.indexLocked(id)
+	if i < 0 || b.history.steps[i].Output == (policy.Digest{}) {
+		t.Errorf("step %d of %+v", i, b.history.steps)
+	}
+}
+
+// Calls that are on record before any of them was looked at count each other once.
+func TestLoopsOfCallsOnRecord(t *testing.T) {
+	b := newBench(t)
+	var calls []string
+	for range 3 {
+		calls = append(calls, b.record("hold", false))
+	}
+	for i, id := range calls {
+		if l := b.guard(id, "hold"); (l != nil) != (i == 2) {
+			t.Errorf("call %d: loop %+v", i+1, l)
+		}
+	}
+}
+
+func TestHistoryIsBounded(t *testing.T) {
+	b := newBench(t)
+	for i := range 3 {
+		id := b.store.NewID("call_")
+		b.guard(id, fmt.Sprintf("echo %d", i))
+		b.Answered(&client.Call{ID: id, Output: "x"})
+	}
+	hist := &b.history
+	if len(hist.steps) != 3 || hist.steps[2].Output == (policy.Digest{}) {
+		t.Errorf("steps %v", hist.steps)
+	}
+	for i := range 5 * policy.MaxHistory {
+		hist.addLocked(stepCall{id: fmt.Sprint(i)}, policy.Step{})
+	}
+	if n := len(hist.steps); n != len(hist.calls) || n < policy.MaxHistory || n > policy.MaxHistory+policy.MaxHistory/2 || cap(hist.steps) > 4*policy.MaxHistory {
+		t.Errorf("%d steps, %d calls", n, len(hist.calls))
+	}
+	if got := hist.calls[len(hist.calls)-1].id; got != fmt.Sprint(5*policy.MaxHistory-1) {
+		t.Errorf("the last is %s", got)
+	}
+}
+
+// What approvers have saved holds no longer than they said, also for rules that were
+// made while it did.
+func TestSavedRulesExpire(t *testing.T) {
+	b := newBench(t)
+	b.saved.until = time.Now().Add(time.Hour)
+	kept := b.Rules("build")
+	if b.Rules("build") != kept || !kept.until.Equal(b.saved.until) {
+		t.Fatal("rules that hold are made again")
+	}
+	kept.until = time.Now().Add(-time.Millisecond)
+	if b.Rules("build") == kept {
+		t.Error("rules that have expired still hold")
+	}
+	kept = b.Rules("build")
+	if b.saved.version++; b.Rules("build") == kept {
+		t.Error("what was saved since is not in the rules")
+	}
+}
+
+func TestOpaque(t *testing.T) {
+	opaque := []policy.Request{{Permission: "bash", Pattern: `eval "$X"`, Opaque: true}}
+	for _, tt := range []struct {
+		rules, profile, opaque string
+		want                   policy.Action
+		rule                   string
+	}{
+		{``, "build", "", policy.Allow, ""},
+		{``, "build", "rule", policy.Allow, ""},
+		{``, "build", "ask", policy.Ask, ruleOpaque},
+		{``, "build", "deny", policy.Deny, ruleOpaque},
+		{``, "ci", "ask", policy.Deny, ruleOpaque},
+		{`permission = { bash = "deny" }`, "build", "ask", policy.Deny, "config.toml:1"},
+		{`permission = { bash = { "*" = "deny", "eval *" = "allow" } }`, "build", "rule", policy.Deny, "config.toml:1"},
+		{`permission = { bash = "ask" }`, "build", "ask", policy.Ask, "config.toml:1"},
+	} {
+		st, err := parse(t, tt.rules).Stack(tt.profile, "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := Rules{stack: st, config: &Config{Opaque: tt.opaque}}
+		v, each := r.Judge(opaque)
+		if v.Action != tt.want || tt.rule != "" && v.Rule != tt.rule || len(each) != 1 || each[0].Action != v.Action {
+			t.Errorf("%q, profile %s, opaque %q: got %+v, %+v", tt.rules, tt.profile, tt.opaque, v, each)
+		}
+		// Only what is opaque is treated like that.
+		if v, _ := r.Judge([]policy.Request{{Permission: "read", Pattern: "x", Opaque: true}}); v.Action != policy.Allow {
+			t.Errorf("read: %+v", v)
+		}
+	}
+}
+
+func TestStrictestCounts(t *testing.T) {
+	st, err := parse(t, `permission = { bash = { "*" = "allow", "a*" = "ask", "d*" = "deny" } }`).Stack("build", "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := Rules{stack: st, config: &Config{}}
+	for _, tt := range []struct {
+		commands string
+		want     policy.Action
+		decides  string
+		pending  int
+	}{
+		{"", policy.Allow, "", 0},
+		{"x y", policy.Allow, "x", 0},
+		{"x a1 y a2", policy.Ask, "a1", 2},
+		{"a1 d1 d2", policy.Deny, "d1", 0},
+	} {
+		var requests []policy.Request
+		for c := range strings.FieldsSeq(tt.commands) {
+			requests = append(requests, policy.Request{Permission: "bash", Pattern: c})
+		}
+		v, each := r.Judge(requests)
+		if v.Action != tt.want || v.Request.Pattern != tt.decides || len(v.Pending) != tt.pending || len(each) != len(requests) {
+			t.Errorf("%q: %+v", tt.commands, v)
+		}
+	}
+}
