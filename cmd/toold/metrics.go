@@ -34,8 +34,8 @@ func (d *daemon) newMetrics(tools *tool.Registry, ds *drivers, st *store.Store) 
 }
 
 func toolNames(r *tool.Registry) []string {
-	names := []string{"file_put", "file_get"} // those of the file routes are not listed
-	for _, t := range r.List() {
+	var names []string
+	for _, t := range r.All() { // those of the file routes are not listed
 		names = append(names, t.Name)
 	}
 	return names
@@ -44,12 +44,8 @@ func toolNames(r *tool.Registry) []string {
 // permissionNames are the permissions that calls of the tools ask for.
 func permissionNames(r *tool.Registry) []string {
 	names := map[string]bool{}
-	for _, t := range toolNames(r) {
-		def, ok := r.Get(t)
-		if !ok {
-			continue
-		}
-		for _, p := range def.Permissions() {
+	for _, t := range r.All() {
+		for _, p := range t.Permissions() {
 			names[p] = true
 		}
 	}

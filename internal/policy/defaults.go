@@ -1,10 +1,12 @@
 package policy
 
+import "github.com/toold/toold/internal/tool"
+
 // permissions are the names that tools of this and of later versions ask for. A
 // rule for another name is probably a mistake (see lint.go); tools of MCP servers
 // have names of their own.
 var permissions = []string{
-	"bash", "edit", "read", "glob", "grep", "list",
+	tool.PermissionBash, tool.PermissionEdit, tool.PermissionRead, tool.PermissionGlob, tool.PermissionGrep, tool.PermissionList,
 	"webfetch", "websearch", "codesearch", "todowrite", "todoread", "question", "task", "skill", "lsp",
 	"plan_enter", "plan_exit", PermissionDoomLoop, PermissionExternal,
 }
@@ -17,7 +19,7 @@ func defaults() []*rule {
 		{Permission: PermissionDoomLoop, Pattern: "*", Action: Ask},
 		{Permission: PermissionExternal, Pattern: "*", Action: Ask},
 	}
-	for _, p := range []string{"read", "grep"} {
+	for _, p := range []string{tool.PermissionRead, tool.PermissionGrep} {
 		rules = append(rules,
 			Rule{Permission: p, Pattern: "**/.env", Action: Ask, Reason: reason},
 			Rule{Permission: p, Pattern: "**/.env.*", Action: Ask, Reason: reason},

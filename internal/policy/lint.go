@@ -7,6 +7,7 @@ import (
 
 	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/tomltext"
+	"github.com/toold/toold/internal/tool"
 	"github.com/toold/toold/internal/tool/run/wildcard"
 )
 
@@ -103,12 +104,12 @@ func (p *parser) lintNames(rules []*rule) {
 func (p *parser) lintBare(rules []*rule) {
 	whole := make(map[string]bool)
 	for _, r := range rules {
-		if r.names("bash") {
+		if r.names(tool.PermissionBash) {
 			whole[r.Pattern] = true
 		}
 	}
 	for _, r := range rules {
-		if r.Permission != "bash" || strings.ContainsAny(r.Pattern, " *?/") {
+		if r.Permission != tool.PermissionBash || strings.ContainsAny(r.Pattern, " *?/") {
 			continue
 		}
 		if !whole[r.Pattern+" *"] {

@@ -14,6 +14,8 @@
 // to rules files: parse.go, and a case in testdata.
 package policy
 
+import "github.com/toold/toold/internal/tool"
+
 // Action is what a verdict says is to be done.
 type Action string
 
@@ -27,7 +29,7 @@ const (
 // Permissions that are no tool's. A rule for "*" does not match them.
 const (
 	PermissionDoomLoop = "doom_loop"
-	PermissionExternal = "external_directory"
+	PermissionExternal = tool.PermissionExternal
 )
 
 // Request is one thing that a call wants to do.

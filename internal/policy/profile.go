@@ -1,5 +1,7 @@
 package policy
 
+import "github.com/toold/toold/internal/tool"
+
 // DefaultProfile is the profile of sessions that ask for none.
 const DefaultProfile = "build"
 
@@ -24,8 +26,8 @@ func builtinProfiles() map[string]*profile {
 		"plan": {
 			description: "reads and plans; edits nothing but its plans",
 			builtin: builtin("plan",
-				Rule{Permission: "edit", Pattern: "*", Action: Deny, Reason: "the profile plan changes no files"},
-				Rule{Permission: "edit", Pattern: ".toold/plans/*.md"},
+				Rule{Permission: tool.PermissionEdit, Pattern: "*", Action: Deny, Reason: "the profile plan changes no files"},
+				Rule{Permission: tool.PermissionEdit, Pattern: ".toold/plans/*.md"},
 				Rule{Permission: "task", Pattern: "general", Action: Deny, Reason: "the profile plan starts no agent that changes files"},
 			),
 		},
@@ -33,7 +35,8 @@ func builtinProfiles() map[string]*profile {
 			description: "looks around and changes nothing by itself",
 			builtin: builtin("explore", append(
 				[]Rule{{Permission: "*", Pattern: "*", Action: Deny, Reason: "the profile explore only looks around"}},
-				unobjected("read", "grep", "glob", "list", "bash", "webfetch", "websearch", "codesearch")...)...),
+				unobjected(tool.PermissionRead, tool.PermissionGrep, tool.PermissionGlob, tool.PermissionList, tool.PermissionBash,
+					"webfetch", "websearch", "codesearch")...)...),
 		},
 		"general": {
 			description: "does parts of the work of another agent",

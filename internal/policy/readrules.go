@@ -3,6 +3,7 @@ package policy
 import (
 	"slices"
 
+	"github.com/toold/toold/internal/tool"
 	"github.com/toold/toold/internal/tool/run/readrule"
 )
 
@@ -26,7 +27,7 @@ func (s *Stack) ReadRules(worktree string) *readrule.Rules {
 func readRules(rules []*rule) []readrule.Rule {
 	var out []readrule.Rule
 	for _, r := range rules {
-		if !r.names("read") {
+		if !r.names(tool.PermissionRead) {
 			continue
 		}
 		v := readrule.Rule{Action: string(r.Action), Source: r.Source}

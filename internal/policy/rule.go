@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/toold/toold/internal/plain"
+	"github.com/toold/toold/internal/tool"
 	"github.com/toold/toold/internal/tool/run/wildcard"
 )
 
@@ -106,9 +107,8 @@ func checkPermission(name string) error {
 	if len(name) > maxName || strings.ContainsFunc(name, func(r rune) bool { return !isNameRune(r) }) {
 		return fmt.Errorf("%s is no permission: a name has letters, digits, _, -, . and the wildcards * and ?, at most %d", quoted(name), maxName)
 	}
-	switch name {
-	case "write", "multiedit", "apply_patch":
-		return fmt.Errorf("%s is judged as edit: write edit, or the rule would never match", name)
+	if is := tool.PermissionMeant(name); is != "" {
+		return fmt.Errorf("%s is judged as %s: write %s, or the rule would never match", name, is, is)
 	}
 	for _, known := range permissions {
 		if known != name && strings.EqualFold(known, name) {

@@ -2,7 +2,6 @@ package session
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"path"
@@ -74,12 +73,9 @@ func (s *Session) readWorktreeRules(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, worktreeRulesTime)
 	defer cancel()
 	name := worktreeRulesPath(&row)
-	input, err := json.Marshal(map[string]string{"path": name})
-	if err != nil {
-		return err
-	}
+	job := run.DownloadJob(name)
 	r := agent.Request{
-		CallID: s.m.store.NewID("call_"), Tool: toolGet, Input: input,
+		CallID: s.m.store.NewID("call_"), Tool: job.Tool, Input: job.Input,
 		TimeoutMillis: worktreeRulesTime.Milliseconds(), MaxOutput: maxWorktreeRules + 1,
 	}
 	prep, err := l.conn.Prepare(ctx, r)

@@ -3,7 +3,6 @@ package session
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"path"
 	"slices"
@@ -202,9 +201,10 @@ func (s *Session) kindsOf(ctx context.Context, paths []string) (map[string]strin
 		return nil, err
 	}
 	kinds := make(map[string]string, len(paths))
+	job := run.CommandJob("true", 0)
 	for some := range slices.Chunk(paths, run.MaxPaths) {
 		prep, err := l.conn.Prepare(ctx, agent.Request{
-			CallID: s.m.store.NewID("call_"), Tool: run.BashName, Input: json.RawMessage(`{"command":"true"}`),
+			CallID: s.m.store.NewID("call_"), Tool: job.Tool, Input: job.Input,
 			TimeoutMillis: lookTime.Milliseconds(), Paths: some,
 		})
 		if err != nil {

@@ -2,7 +2,6 @@ package session
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
@@ -10,6 +9,7 @@ import (
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/tool/run"
 )
 
 // Doctor implements API: what the drivers see of the host and, with probe, what
@@ -139,16 +139,12 @@ const probeTimeout = 10 * time.Second
 
 func (m *Manager) probeOne(ctx context.Context, p auth.Principal, session string, pr probe) client.Check {
 	check := client.Check{Group: pr.group, Name: pr.name, Status: client.CheckFail, Probed: true, Hint: pr.hint}
-	input, err := json.Marshal(map[string]string{"command": pr.script})
-	if err != nil {
-		check.Detail = err.Error()
-		return check
-	}
+	job := run.CommandJob(pr.script, 0)
 	timeout := pr.timeout
 	if timeout == 0 {
 		timeout = probeTimeout
 	}
-	c, err := m.Call(ctx, p, session, client.CallCreate{Tool: "bash", Input: input, TimeoutMillis: timeout.Milliseconds()}, CallOptions{probe: true})
+	c, err := m.Call(ctx, p, session, client.CallCreate{Tool: job.Tool, Input: job.Input, TimeoutMillis: timeout.Milliseconds()}, CallOptions{probe: true})
 	if err != nil {
 		check.Detail = err.Error()
 		return check

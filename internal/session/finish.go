@@ -522,9 +522,9 @@ func (c *call) marker(ct output.Cut) string {
 func (s *Session) lookTools(profile string) string {
 	rules := s.judge.Rules(profile)
 	var have []string
-	for _, name := range []string{"read", "grep"} {
-		if d, ok := s.m.tools.Get(name); ok && !d.Hidden && !rules.Hides(permissionOf(d)) {
-			have = append(have, name)
+	for _, d := range s.m.tools.Offered("", "", nil) {
+		if d.Looks && !rules.Hides(permissionOf(d)) {
+			have = append(have, d.Name)
 		}
 	}
 	return strings.Join(have, " or ")

@@ -82,12 +82,9 @@ func (s *Session) look(ctx context.Context, l *link, c *call, file string) *unfo
 }
 
 func (s *Session) contentBefore(ctx context.Context, l *link, file string) ([]byte, error) {
-	input, err := json.Marshal(map[string]string{"path": file})
-	if err != nil {
-		return nil, err
-	}
+	job := run.DownloadJob(file)
 	return readSmall(ctx, l.conn, agent.Request{
-		CallID: s.m.store.NewID("call_"), Tool: toolGet, Input: input,
+		CallID: s.m.store.NewID("call_"), Tool: job.Tool, Input: job.Input,
 		TimeoutMillis: formatTime.Milliseconds(), MaxOutput: run.MaxFormatted + 1,
 		Prepared: &run.Prepared{Targets: []run.Target{{Asked: file, Path: file}}},
 	}, run.MaxFormatted)

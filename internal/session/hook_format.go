@@ -2,7 +2,6 @@ package session
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"path"
@@ -93,14 +92,11 @@ func (s *Session) format(c *call, h *hook.Hook, file string) (made *formatted, e
 	ctx, cancel := context.WithTimeout(c.ctx, h.Timeout+overdue)
 	defer cancel()
 	before := s.look(ctx, l, c, file)
-	input, err := json.Marshal(map[string]any{"command": line, "timeout": h.Timeout.Milliseconds()})
-	if err != nil {
-		return nil, err
-	}
+	job := run.CommandJob(line, h.Timeout)
 	id := s.m.store.NewID("call_")
 	out := &formatOutput{conn: l.conn, id: id}
 	done, err := l.conn.Run(ctx, agent.Request{
-		CallID: id, Tool: "bash", Input: input, TimeoutMillis: h.Timeout.Milliseconds(), MaxOutput: maxFormatOutput,
+		CallID: id, Tool: job.Tool, Input: job.Input, TimeoutMillis: h.Timeout.Milliseconds(), MaxOutput: maxFormatOutput,
 	}, out)
 	if err != nil {
 		if cause := context.Cause(c.ctx); cause != nil {
@@ -170,11 +166,8 @@ func formatError(h *hook.Hook, done *agent.Outcome, out *formatOutput) error {
 
 // contentOf stands for the content of a file; "" where that is not known.
 func (s *Session) contentOf(ctx context.Context, l *link, c *call, file string) string {
-	input, err := json.Marshal(map[string]string{"file_path": file, "content": ""})
-	if err != nil {
-		return ""
-	}
-	prep, err := l.conn.Prepare(ctx, agent.Request{CallID: c.id, Tool: "write", Input: input})
+	job := run.HashJob(file)
+	prep, err := l.conn.Prepare(ctx, agent.Request{CallID: c.id, Tool: job.Tool, Input: job.Input})
 	if err != nil || prep == nil || len(prep.Targets) != 1 {
 		return ""
 	}

@@ -2,7 +2,6 @@ package session
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,13 +12,7 @@ import (
 	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/call/output"
 	"github.com/toold/toold/internal/sandbox"
-)
-
-// Names of the hidden tools that move files. They are calls like any other:
-// recorded, judged, and run as the tool user.
-const (
-	toolPut = "file_put"
-	toolGet = "file_get"
+	"github.com/toold/toold/internal/tool/run"
 )
 
 // uploadPrefix names the files that uploads are saved to on their way.
@@ -37,7 +30,8 @@ func (s *Session) removeUploads() {
 	}
 }
 
-// Upload implements API. The bytes go into the session's output directory, which
+// Upload implements API. Uploads and downloads are calls like any other of hidden tools:
+// recorded, judged, and run as the tool user. The bytes go into the session's output directory, which
 // the sandbox sees read-only, and file_put copies them to their place.
 func (m *Manager) Upload(ctx context.Context, p auth.Principal, sessionID, path string, mode uint32, body io.Reader) (*client.Call, error) {
 	if err := m.accepting(); err != nil {
@@ -57,16 +51,9 @@ func (m *Manager) Upload(ctx context.Context, p auth.Principal, sessionID, path 
 	if err != nil {
 		return nil, m.internal("take an upload", err)
 	}
-	in := map[string]any{"from": sandbox.OutputDir + "/" + name, "path": path}
-	if mode != 0 {
-		in["mode"] = mode & 0o777
-	}
-	input, err := json.Marshal(in)
-	if err != nil {
-		return nil, m.internal("take an upload", err)
-	}
+	job := run.UploadJob(sandbox.OutputDir+"/"+name, path, mode)
 	// The file must stay until the call has ended, whoever still waits for it.
-	c, err := m.call(context.WithoutCancel(ctx), p, s.id, client.CallCreate{Tool: toolPut, Input: input}, CallOptions{}, true)
+	c, err := m.call(context.WithoutCancel(ctx), p, s.id, client.CallCreate{Tool: job.Tool, Input: job.Input}, CallOptions{}, true)
 	if err != nil {
 		return nil, err
 	}
@@ -91,11 +78,8 @@ func (s *Session) receive(file string, body io.Reader) (size int64, err error) {
 // Download implements API. The file is saved as the output of a call first: its
 // size is known then, and a slow reader keeps nothing in the sandbox waiting.
 func (m *Manager) Download(ctx context.Context, p auth.Principal, sessionID, path string) (io.ReadCloser, int64, error) {
-	input, err := json.Marshal(map[string]string{"path": path})
-	if err != nil {
-		return nil, 0, m.internal("send a file", err)
-	}
-	c, err := m.call(ctx, p, sessionID, client.CallCreate{Tool: toolGet, Input: input}, CallOptions{AbortOnDisconnect: true}, true)
+	job := run.DownloadJob(path)
+	c, err := m.call(ctx, p, sessionID, client.CallCreate{Tool: job.Tool, Input: job.Input}, CallOptions{AbortOnDisconnect: true}, true)
 	switch {
 	case err != nil:
 		return nil, 0, err

@@ -14,6 +14,16 @@ const (
 	PermissionExternal = "external_directory" // to reach what is not the session's own
 )
 
+// PermissionMeant is the permission that calls ask for which people may think to be named
+// so; "" for none.
+func PermissionMeant(name string) string {
+	switch name {
+	case "write", "multiedit", "apply_patch":
+		return PermissionEdit
+	}
+	return ""
+}
+
 // Paths are the distinct paths of a's requests: what a Prepare must resolve.
 func (a Access) Paths() []string {
 	var paths []string

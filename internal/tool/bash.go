@@ -19,12 +19,16 @@ func bashTool() *Definition {
 	return &Definition{
 		Name:        "bash",
 		Description: bashDescription,
-		Streams:     true,
-		Truncate:    truncateBoth,
-		decode:      aCommand,
-		word:        bashWord,
-		paths:       []string{"workdir"},
-		fields:      bashFields,
+		alike: []string{
+			"shell", "localshell", "containerexec", "execcommand", "executecommand", "runcommand", "runshellcommand",
+			"runterminalcmd", "runinterminal", "terminal", "sh",
+		},
+		Streams:  true,
+		Truncate: truncateBoth,
+		decode:   aCommand,
+		word:     bashWord,
+		paths:    []string{"workdir"},
+		fields:   bashFields,
 		input: object(
 			required("command", text(1, 0, "The command to run, as one bash script. It may have several lines.")),
 			optional("description", text(0, 0, "What the command does, in five to ten words, for people who watch.")),

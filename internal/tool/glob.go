@@ -13,11 +13,14 @@ func globTool() *Definition {
 	return &Definition{
 		Name:        "glob",
 		Description: globDescription,
-		ReadOnly:    true,
-		Shows:       ShowsNames,
-		Truncate:    truncateHead,
-		decode:      aSearch(PermissionGlob, globpath.Split),
-		paths:       []string{"path", "pattern"},
+		alike: []string{
+			"find", "findfiles", "filesearch", "globfiles",
+		},
+		ReadOnly: true,
+		Shows:    ShowsNames,
+		Truncate: truncateHead,
+		decode:   aSearch(PermissionGlob, globpath.Split),
+		paths:    []string{"path", "pattern"},
 		input: object(
 			required("pattern", text(1, maxPath, "The glob that file names must match, such as **/*.go or src/**/*.{ts,tsx}.")),
 			optional("path", text(0, maxPath, "The directory to search in, absolute or relative to the worktree. The default is the worktree.")),

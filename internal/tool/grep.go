@@ -13,11 +13,15 @@ func grepTool() *Definition {
 	return &Definition{
 		Name:        "grep",
 		Description: grepDescription,
-		ReadOnly:    true,
-		Shows:       ShowsContent,
-		Truncate:    truncateHead,
-		decode:      aSearch(PermissionGrep, asGiven),
-		paths:       []string{"path", "include"},
+		alike: []string{
+			"searchfilecontent", "searchfiles", "grepsearch", "codebasesearch", "ripgrep", "rg", "search", "codesearch",
+		},
+		ReadOnly: true,
+		Shows:    ShowsContent,
+		Truncate: truncateHead,
+		Looks:    true,
+		decode:   aSearch(PermissionGrep, asGiven),
+		paths:    []string{"path", "include"},
 		input: object(
 			required("pattern", text(1, maxSearchPattern, "The regular expression to search for, in the syntax of ripgrep.")),
 			optional("path", text(0, maxPath, "The directory or the one file to search, absolute or relative to the worktree. The default is the worktree.")),

@@ -12,11 +12,14 @@ func listTool() *Definition {
 	return &Definition{
 		Name:        "list",
 		Description: listDescription,
-		ReadOnly:    true,
-		Shows:       ShowsNames,
-		Truncate:    truncateHead,
-		decode:      aListing,
-		paths:       []string{"path"},
+		alike: []string{
+			"ls", "listdir", "listdirectory", "listfiles", "tree",
+		},
+		ReadOnly: true,
+		Shows:    ShowsNames,
+		Truncate: truncateHead,
+		decode:   aListing,
+		paths:    []string{"path"},
 		input: object(
 			optional("path", text(0, maxPath, "The directory to list, absolute or relative to the worktree. The default is the worktree.")),
 			optional("ignore", listOf(text(1, maxPath, "A glob such as *.log or docs/**."), 1000, "Globs of further files and directories to leave out.")),

@@ -3,6 +3,7 @@ package tool
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -75,6 +76,9 @@ func (r *Registry) Get(name string) (*Definition, bool) {
 	return d, ok
 }
 
+// All gives all definitions, hidden ones included.
+func (r *Registry) All() []*Definition { return slices.Clone(r.tools) }
+
 // List gives the definitions that are not hidden, in a fixed order.
 func (r *Registry) List() []*Definition {
 	var out []*Definition
@@ -140,17 +144,16 @@ func (r *Registry) find(name string) (*Definition, error) {
 	if d, ok := r.byName[name]; ok && !d.Hidden {
 		return d, nil
 	}
-	var names []string
-	for _, d := range r.List() {
+	shown := r.List()
+	for _, d := range shown {
 		if strings.EqualFold(d.Name, name) {
 			return d, nil
 		}
-		names = append(names, d.Name)
 	}
 	return nil, &client.Error{
 		Code:    client.CodeUnknownTool,
 		Message: fmt.Sprintf("there is no tool called %q", shownName(name)),
-		Hint:    insteadOf(name, names),
+		Hint:    insteadOf(name, shown),
 	}
 }
 

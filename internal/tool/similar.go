@@ -39,32 +39,28 @@ func snakeCase(name string) string {
 	return b.String()
 }
 
-// foreign are names that other systems have trained models on, folded, and what
-// does the same here; "" = nothing does.
-var foreign = map[string]string{
-	"shell": "bash", "localshell": "bash", "containerexec": "bash", "execcommand": "bash", "executecommand": "bash",
-	"runcommand": "bash", "runshellcommand": "bash", "runterminalcmd": "bash", "runinterminal": "bash", "terminal": "bash", "sh": "bash",
-	"readfile": "read", "readmanyfiles": "read", "viewfile": "read", "view": "read", "cat": "read", "openfile": "read",
-	"viewimage": "read", "notebookread": "read",
-	"writefile": "write", "writetofile": "write", "createfile": "write", "create": "write",
-	"strreplaceeditor": "edit", "strreplacebasededittool": "edit", "strreplace": "edit", "replace": "edit", "multiedit": "edit",
-	"editfile": "edit", "replaceinfile": "edit", "searchreplace": "edit", "applypatch": "edit", "patch": "edit", "notebookedit": "edit",
-	"ls": "list", "listdir": "list", "listdirectory": "list", "listfiles": "list", "tree": "list",
-	"searchfilecontent": "grep", "searchfiles": "grep", "grepsearch": "grep", "codebasesearch": "grep", "ripgrep": "grep", "rg": "grep",
-	"search": "grep", "codesearch": "grep",
-	"find": "glob", "findfiles": "glob", "filesearch": "glob", "globfiles": "glob",
-	"task": "", "agent": "", "todowrite": "", "todoread": "", "writetodos": "", "updateplan": "", "webfetch": "", "websearch": "",
-	"googlewebsearch": "", "savememory": "", "memory": "", "skill": "", "exitplanmode": "", "askuserquestion": "", "question": "",
-	"bashoutput": "", "killshell": "", "killbash": "", "taskoutput": "", "lsp": "", "computer": "", "browser": "",
+// foreign are names that other systems have trained models on, folded, of tools that do
+// what none does here. Those of tools that do are with our own (see Definition).
+var foreign = []string{
+	"task", "agent", "todowrite", "todoread", "writetodos", "updateplan", "webfetch", "websearch", "googlewebsearch",
+	"savememory", "memory", "skill", "exitplanmode", "askuserquestion", "question", "bashoutput", "killshell", "killbash",
+	"taskoutput", "lsp", "computer", "browser",
 }
 
-// insteadOf is the hint for a name that is none of names, those of the tools.
-func insteadOf(name string, names []string) string {
+// insteadOf is the hint for a name that is none of the tools'.
+func insteadOf(name string, tools []*Definition) string {
+	folded := plain.Folded(name)
+	names := make([]string, len(tools))
+	for i, d := range tools {
+		names[i] = d.Name
+	}
 	all := "the tools are " + strings.Join(names, ", ")
-	switch ours, known := foreign[plain.Folded(name)]; {
-	case known && slices.Contains(names, ours):
-		return fmt.Sprintf("use %s, which does that here; %s", ours, all)
-	case known:
+	for _, d := range tools {
+		if slices.Contains(d.alike, folded) {
+			return fmt.Sprintf("use %s, which does that here; %s", d.Name, all)
+		}
+	}
+	if slices.Contains(foreign, folded) {
 		return "no tool does that here; " + all
 	}
 	if near := plain.Near(name, names); len(near) > 0 {

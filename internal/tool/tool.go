@@ -44,6 +44,10 @@ type Definition struct {
 	// Shows says what an answer may have in it of files that the call does not name.
 	// The rules for "read" decide which.
 	Shows Shown
+	// Looks: it can look into one file, such as the whole output of a call.
+	Looks bool
+	// alike are names, folded, by which other systems know a tool that does the same.
+	alike []string
 	// decode makes the Input of the values that Parse has checked and normalised.
 	decode func(values) Input
 	// paths are the keys of the input that are paths.

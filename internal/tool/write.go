@@ -9,9 +9,12 @@ func writeTool() *Definition {
 	return &Definition{
 		Name:        "write",
 		Description: writeDescription,
-		Truncate:    truncateHead,
-		decode:      aFile(PermissionEdit, "file_path", true),
-		paths:       []string{"file_path"},
+		alike: []string{
+			"writefile", "writetofile", "createfile", "create",
+		},
+		Truncate: truncateHead,
+		decode:   aFile(PermissionEdit, "file_path", true),
+		paths:    []string{"file_path"},
 		input: object(
 			required("file_path", text(1, maxPath, "The file to write, absolute or relative to the worktree.")),
 			required("content", text(0, 0, "The whole new content of the file.")),

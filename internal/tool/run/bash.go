@@ -61,6 +61,15 @@ type StdinBash struct{ Bash }
 // Name implements Tool.
 func (StdinBash) Name() string { return StdinBashName }
 
+// CommandJob runs a command line, for so long at most; 0 = as for any call.
+func CommandJob(line string, timeout time.Duration) Job {
+	fields := map[string]any{"command": line}
+	if timeout > 0 {
+		fields["timeout"] = timeout.Milliseconds()
+	}
+	return jobOf(Bash{}, fields)
+}
+
 // Prepare resolves the working directory, which is the first target, and after
 // it Env.Paths; relative ones begin at the working directory. A path that names
 // nothing resolves as far as it exists, and the rest stands behind it. One that

@@ -21,6 +21,9 @@ type fileGetInput struct {
 // Name implements Tool.
 func (FileGet) Name() string { return "file_get" }
 
+// DownloadJob sends the file at path.
+func DownloadJob(path string) Job { return jobOf(FileGet{}, map[string]any{"path": path}) }
+
 // Prepare implements Tool.
 func (FileGet) Prepare(ctx context.Context, env *Env, input json.RawMessage) (*Prepared, error) {
 	var in fileGetInput

@@ -25,6 +25,16 @@ type filePutInput struct {
 // Name implements Tool.
 func (FilePut) Name() string { return "file_put" }
 
+// UploadJob puts the bytes that lie at from into the file at path. Of mode the permission
+// bits count, for a new file; 0 = as usual.
+func UploadJob(from, path string, mode uint32) Job {
+	fields := map[string]any{"from": from, "path": path}
+	if mode != 0 {
+		fields["mode"] = mode & 0o777
+	}
+	return jobOf(FilePut{}, fields)
+}
+
 // Prepare implements Tool.
 func (FilePut) Prepare(ctx context.Context, env *Env, input json.RawMessage) (*Prepared, error) {
 	var in filePutInput

@@ -46,6 +46,19 @@ type Direct interface {
 	Resolve(ctx context.Context, env *Env, input json.RawMessage) (*Prepared, error)
 }
 
+// Job is a tool and an input of it, for work of the daemon's own. Each tool that has such
+// work makes its jobs, so that nobody else has to know its name and its fields.
+type Job struct {
+	Tool  string
+	Input json.RawMessage
+}
+
+// jobOf makes one of fields that are texts and numbers.
+func jobOf(t Tool, fields map[string]any) Job {
+	input, _ := json.Marshal(fields) // never fails for such
+	return Job{t.Name(), input}
+}
+
 // Prepared is what Prepare saw. It travels to the daemon, is judged there, and
 // comes back as the precondition of Run.
 type Prepared struct {

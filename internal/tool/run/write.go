@@ -32,6 +32,11 @@ func (Write) Name() string { return "write" }
 
 func (Write) onlyFiles() {}
 
+// HashJob is to be prepared only: its one target has the hash of the content of file.
+func HashJob(file string) Job {
+	return jobOf(Write{}, map[string]any{"file_path": file, "content": ""})
+}
+
 // Resolve implements Direct.
 func (Write) Resolve(ctx context.Context, env *Env, input json.RawMessage) (*Prepared, error) {
 	return resolveChange[writeInput](ctx, env, input)
