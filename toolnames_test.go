@@ -4,6 +4,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -71,4 +72,37 @@ func TestToolNames(t *testing.T) {
 			t.Errorf("%s needs no exception any more", prefix)
 		}
 	}
+}
+
+// TestInputsAreRead: between the server and the agent the JSON of an input is judged,
+// hashed, stored and sent, but read by package tool alone, once.
+func TestInputsAreRead(t *testing.T) {
+	reads := map[string]bool{"Unmarshal": true, "NewDecoder": true, "NewReader": true, "Read": true, "Decode": true}
+	sources(t, func(path string, src []byte) {
+		among := []string{"internal/session/", "internal/judge/", "internal/call/", "internal/hook/", "internal/policy/", "internal/audit/"}
+		if strings.HasSuffix(path, "_test.go") || !slices.ContainsFunc(among, func(dir string) bool { return strings.HasPrefix(path, dir) }) {
+			return
+		}
+		set := token.NewFileSet()
+		f, err := parser.ParseFile(set, path, src, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(f, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok {
+				return true
+			}
+			fun, ok := call.Fun.(*ast.SelectorExpr)
+			if !ok || !reads[fun.Sel.Name] {
+				return true
+			}
+			for _, arg := range call.Args {
+				if sel, ok := arg.(*ast.SelectorExpr); ok && (sel.Sel.Name == "JSON" || sel.Sel.Name == "Input") {
+					t.Errorf("%s: an input is read from its JSON: ask the tool.Input beside it", set.Position(call.Pos()))
+				}
+			}
+			return true
+		})
+	})
 }

@@ -3,9 +3,9 @@
 // touch. Nothing here does any I/O; the work itself is in package run, which is
 // linked into the agent.
 //
-// To add a tool: write NAME.go with its definition and NAME.md with its
+// To add a tool: write NAME.go with its definition and its Input, and NAME.md with its
 // description (a template over Facts) here, run/NAME.go with its work, and add a line to builtin and to
-// run.Builtin.
+// run.Builtin. Nothing outside these files knows its name.
 package tool
 
 import (
