@@ -105,9 +105,9 @@
 // longer than half a minute; a second offer, a chunk without grant or not in
 // order; done before all chunks, at another offset than the output's, with both
 // an error and a result or with neither; a reason, signal or code that is none.
-// The connection is then closed with ErrViolation and nothing more is taken from
+// The connection is then closed with agent.ErrViolation and nothing more is taken from
 // it. Figures that cannot be (a negative time) are clamped instead. A peer that
-// disappears in the middle of a frame is ErrLost. An agent that does not read for
+// disappears in the middle of a frame is agent.ErrLost. An agent that does not read for
 // ten seconds is ErrLost, and so is one that does not end an exchange within
 // thirty seconds of its detach.
 //
@@ -116,33 +116,4 @@
 // The agent answers a ping at once, whatever its calls do. While a session has calls
 // the daemon pings (see internal/session), since an agent that was stopped breaks no
 // connection: one that does not answer has lost its session.
-//
-// # Programs
-//
-// All programs of tools are started by one thread, the fork thread, which the
-// daemon puts under the tools' limits once; the agent's other threads stay
-// outside, so that a tool that uses up its memory or its processes does not take
-// the agent with it. Each program gets a cgroup below the directory from hello,
-// in which it is born; at its end that cgroup is killed, and removed or, when it
-// was empty by itself, kept for the next program. Between fork
-// and exec the child takes limits, a Landlock domain, the tool user's ids and a
-// second seccomp filter; see forkexec.go and filter.go.
-//
-// # Shells that wait
-//
-// After a command, a shell is started for the next one; see waiting.go for how it
-// gets its command, shells.go for when there is one. It waits at most half a
-// minute, is used once, and never lives beside a program: what earlier calls have
-// started is gone before its first instruction, and it is killed before anything
-// else is started. So nothing of one call can reach another by
-// it, with or without Landlock. A command is given to it only when it goes to the
-// session's shell (bash --noprofile --norc), in the worktree, with the session's
-// environment, one stream, and has less than 8 KiB; where anything fails a fresh
-// shell runs the command.
-//
-// A program cannot tell such a shell from a fresh one, but for this: NUL bytes
-// stand behind the last argument in /proc/PID/cmdline, and behind the last variable
-// in its environ; and a listing of all variables (set, declare -p) shows SECONDS,
-// PIPESTATUS and an element of BASH_ARGC, which bash otherwise makes when they are
-// used for the first time. PIDs and start times are those of the start.
 package wire

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/toold/toold/internal/agent/inside/exec"
 	"github.com/toold/toold/internal/tool/run"
 	"github.com/toold/toold/internal/tool/run/root"
 	"github.com/toold/toold/internal/wire"
@@ -90,7 +91,7 @@ func (c *call) finish(ctx context.Context, payload []byte, err error) {
 	c.payload, c.finished, c.ring.ended = payload, true, true
 	// What the call was asked with is of no use any more, and may be large.
 	c.req = wire.Request{CallID: c.req.CallID, Tool: c.req.Tool, MaxOutput: c.req.MaxOutput}
-	c.cancel(errEnded)
+	c.cancel(exec.ErrEnded)
 	c.ring.cond.Broadcast()
 }
 
@@ -122,7 +123,7 @@ func asError(ctx context.Context, tool string, err error) *run.Error {
 		return &run.Error{Code: known.Code, Message: wire.Cut(known.Message), Hint: wire.Cut(known.Hint)}
 	}
 	if ctx.Err() != nil && (errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx))) {
-		return run.Errorf(run.CodeAborted, "%s was ended before it was done: %s", tool, reasonOf(ctx))
+		return run.Errorf(run.CodeAborted, "%s was ended before it was done: %s", tool, exec.ReasonOf(ctx))
 	}
 	return run.Errorf(run.CodeInternal, "%s: %s", tool, wire.Cut(err.Error()))
 }
@@ -207,10 +208,12 @@ func (s *stream) Write(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// takePipe moves what is in a pipe straight into the ring. It waits for room
+var _ exec.PipeTaker = (*stream)(nil)
+
+// TakePipe moves what is in a pipe straight into the ring. It waits for room
 // also when the call is ended: what was written before then belongs to it.
-func (s *stream) takePipe(fd int) (int, error) {
-	return s.put(func(place []byte) (int, error) { return readPipe(fd, place) }, func() error { return nil })
+func (s *stream) TakePipe(fd int) (int, error) {
+	return s.put(func(place []byte) (int, error) { return exec.ReadPipe(fd, place) }, func() error { return nil })
 }
 
 // put lets fill write into the ring. Bytes past MaxOutput end the call and are
@@ -228,7 +231,7 @@ func (s *stream) put(fill func(place []byte) (int, error), gaveUp func() error) 
 		c.mu.Unlock()
 		n, err := fill(c.scratch)
 		if n > 0 {
-			c.cancel(&endedError{reason: run.ReasonOutputLimit})
+			c.cancel(&exec.EndedError{Reason: run.ReasonOutputLimit})
 		}
 		return n, err
 	}

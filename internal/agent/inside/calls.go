@@ -164,7 +164,7 @@ func (s *Server) run(p *peer, h wire.Head, r wire.Request) (work func(), err err
 			s.forget(c.req.CallID)
 		}
 		s.bound(c)
-		s.session.exec.shells.rest()
+		s.session.programs.Rest()
 	}), nil
 }
 

@@ -7,56 +7,15 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/internal/agent"
 	"github.com/toold/toold/internal/testrig"
 	"github.com/toold/toold/internal/tool/run"
 )
 
-// callCgroup is a cgroup for the calls of a rig, as a driver would hand it over.
-// It skips where this process may not make one.
-func callCgroup(t testing.TB) *os.File {
-	t.Helper()
-	base := "/sys/fs/cgroup/unified"
-	if _, err := os.Stat(base + "/cgroup.procs"); err != nil {
-		base = "/sys/fs/cgroup"
-	}
-	if _, err := os.Stat(base + "/cgroup.procs"); err != nil {
-		testrig.Skipf(t, "oci", "no cgroup v2: %v", err)
-	}
-	dir, err := os.MkdirTemp(base, "toold-agent-unit-")
-	if err != nil {
-		testrig.Skipf(t, "oci", "cannot make a cgroup: %v", err)
-	}
-	t.Cleanup(func() {
-		_ = os.WriteFile(filepath.Join(dir, "cgroup.kill"), []byte("1"), 0)
-		subs, _ := filepath.Glob(dir + "/call-*")
-		for _, s := range subs {
-			t.Errorf("%s is left over", s)
-			_ = os.Remove(s)
-		}
-		for deadline := time.Now().Add(time.Minute); os.Remove(dir) != nil; time.Sleep(10 * time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Errorf("cannot remove %s", dir)
-				return
-			}
-		}
-	})
-	fd, err := unix.OpenTree(unix.AT_FDCWD, dir, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
-	if err != nil {
-		testrig.Skipf(t, "oci", "open_tree: %v", err)
-	}
-	f := os.NewFile(uintptr(fd), dir)
-	t.Cleanup(func() { f.Close() })
-	return f
-}
-
 func newCgroupRig(t testing.TB, tools ...run.Tool) (*rig, *agent.Conn) {
 	t.Helper()
-	cg := callCgroup(t) // before the server, so that it goes after it
+	cg := testrig.CallCgroup(t) // before the server, so that it goes after it
 	r := newRig(t, tools...)
 	h := r.hello()
 	h.CallCgroup = cg
@@ -67,6 +26,28 @@ func newCgroupRig(t testing.TB, tools ...run.Tool) (*rig, *agent.Conn) {
 		}
 	}
 	return r, c
+}
+
+// The shell that has been started after a call is the one of the next.
+func TestNextCallHasTheShellThatWaits(t *testing.T) {
+	cg := testrig.CallCgroup(t)
+	r := newRig(t)
+	h := r.hello()
+	h.CallCgroup = cg
+	c, _ := r.connect(h)
+	r.bash(c, "first", "true")
+	var pid string
+	testrig.Eventually(t, "a shell waits", func() bool {
+		groups, _ := filepath.Glob(cg.Name() + "/call-*/cgroup.procs")
+		for _, g := range groups {
+			b, _ := os.ReadFile(g)
+			pid = strings.TrimSpace(string(b))
+		}
+		return pid != ""
+	})
+	if out, _ := r.bash(c, "second", "echo $$"); strings.TrimSpace(out) != pid {
+		t.Errorf("process %s waited, and %q ran the command", pid, out)
+	}
 }
 
 func TestCallCgroup(t *testing.T) {
@@ -158,45 +139,6 @@ E`)
 	}
 	if err := <-holder; err != nil {
 		t.Error(err)
-	}
-}
-
-func TestGroupWithoutTheRightToMakeOne(t *testing.T) {
-	dir := t.TempDir()
-	f, err := os.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	if err := os.Chmod(dir, 0o555); err != nil {
-		t.Fatal(err)
-	}
-	g := &groups{parent: int(f.Fd())}
-	if os.Getuid() == 0 {
-		// Root may make a directory; it is no cgroup, so nothing can be started in it.
-		made, err := g.make()
-		if err != nil {
-			t.Fatal(err)
-		}
-		made.kill()
-		if len(made.pids()) != 0 {
-			t.Error("processes in a plain directory")
-		}
-		made.remove()
-		made.bill(&usage{})
-		return
-	}
-	if _, err := g.make(); err == nil {
-		t.Error("no error")
-	}
-}
-
-func TestStatField(t *testing.T) {
-	stat := []byte("usage_usec 1234\nuser_usec 5\nbad x\n")
-	for name, want := range map[string]int64{"usage_usec": 1234, "user_usec": 5, "usec": 0, "bad": 0} {
-		if got := statField(stat, name); got != want {
-			t.Errorf("%s: %d, want %d", name, got, want)
-		}
 	}
 }
 

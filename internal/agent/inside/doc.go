@@ -3,5 +3,5 @@
 // A call belongs to the agent and not to a connection: it goes on without a daemon.
 //
 // The agent is PID 1 of a sandbox whose tools may be hostile, to it too. Only
-// toolagent links this package.
+// toolagent links this package. Package exec starts the programs.
 package inside

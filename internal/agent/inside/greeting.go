@@ -135,7 +135,7 @@ func (s *Server) takeOver(p *peer, h wire.Hello, fd int) error {
 	if s.orphan != nil {
 		s.orphan.Stop()
 	}
-	w := wire.Welcome{Version: s.cfg.Version, ForkTID: s.session.spawner.tid, Notes: s.session.notes}
+	w := wire.Welcome{Version: s.cfg.Version, ForkTID: s.session.programs.TID(), Notes: s.session.notes}
 	for id, c := range s.calls {
 		c.mu.Lock()
 		if c.at != nil {

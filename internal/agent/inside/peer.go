@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/toold/toold/internal/agent/inside/exec"
 	"github.com/toold/toold/internal/tool/run"
 	"github.com/toold/toold/internal/wire"
 )
@@ -92,7 +93,7 @@ func (s *Server) lost(p *peer) {
 	for _, x := range at {
 		x.call.update(nil, func() { x.a.gone = true })
 		if x.prepare {
-			x.call.cancel(&endedError{reason: run.ReasonAborted})
+			x.call.cancel(&exec.EndedError{Reason: run.ReasonAborted})
 		}
 	}
 	s.mu.Lock()
@@ -160,7 +161,7 @@ func (s *Server) takeOther(p *peer, h wire.Head, body []byte) error {
 			return err
 		}
 		if c := s.call(a.CallID); c != nil {
-			c.cancel(&endedError{reason: run.Reason(a.Reason)})
+			c.cancel(&exec.EndedError{Reason: run.Reason(a.Reason)})
 			c.update(nil, func() {})
 		}
 		return nil
@@ -195,7 +196,7 @@ func (p *peer) update(h wire.Head) {
 		}
 	})
 	if h.Kind == wire.KindDetach && x.prepare {
-		x.call.cancel(&endedError{reason: run.ReasonAborted})
+		x.call.cancel(&exec.EndedError{Reason: run.ReasonAborted})
 	}
 }
 
@@ -231,7 +232,7 @@ func (p *peer) refuse(id uint64, d wire.Done) error {
 
 func (s *Server) freeTmp(p *peer, id uint64) {
 	var d wire.Done
-	if err := s.session.spawner.freeTmp(s.ctx, s.session.hello.Tmp, "/dev/shm"); err != nil {
+	if err := s.session.freeTmp(s.ctx); err != nil {
 		d.Err = run.Errorf(run.CodeSandboxFailed, "free temporary files: %v", err)
 	}
 	if err := p.refuse(id, d); err != nil {

@@ -1,16 +1,11 @@
 package inside
 
 import (
-	"errors"
 	"sync"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/toold/toold/internal/agent/inside/exec"
 	"github.com/toold/toold/internal/wire"
 )
-
-// errEnded: the call is over; what it still writes is nobody's.
-var errEnded = errors.New("the call has ended")
 
 const (
 	ringFirst = 8 << 10
@@ -48,7 +43,7 @@ func (r *ring) space() int64 {
 func (r *ring) room(gaveUp func() error) ([]byte, error) {
 	for {
 		if r.ended {
-			return nil, errEnded
+			return nil, exec.ErrEnded
 		}
 		if err := gaveUp(); err != nil {
 			return nil, err
@@ -127,14 +122,4 @@ func (r *ring) ack(offset int64) {
 	}
 	r.marks = r.marks[i:]
 	r.cond.Broadcast()
-}
-
-// readPipe moves what is in the pipe fd into place. It never waits.
-func readPipe(fd int, place []byte) (int, error) {
-	for {
-		n, err := unix.Read(fd, place)
-		if err != unix.EINTR {
-			return max(n, 0), err
-		}
-	}
 }

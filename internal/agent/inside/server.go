@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/toold/toold/internal/agent/inside/exec"
 	"github.com/toold/toold/internal/tool/run"
 	"github.com/toold/toold/internal/wire"
 )
@@ -102,7 +103,7 @@ func NewServer(c ServerConfig) (*Server, error) {
 func (s *Server) Serve(ctx context.Context) error {
 	s.ctx, s.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	// Calls end with it, and the daemon may still hear why.
-	told := context.AfterFunc(ctx, func() { s.cancel(&endedError{reason: run.ReasonSessionEnded}) })
+	told := context.AfterFunc(ctx, func() { s.cancel(&exec.EndedError{Reason: run.ReasonSessionEnded}) })
 	defer told()
 	stop := context.AfterFunc(s.ctx, func() { _ = s.cfg.Listener.Close() })
 	defer stop()
@@ -152,7 +153,7 @@ func (s *Server) over(c *net.UnixConn) {
 func (s *Server) end() {
 	s.mu.Lock()
 	for _, c := range s.calls {
-		c.cancel(&endedError{reason: run.ReasonSessionEnded})
+		c.cancel(&exec.EndedError{Reason: run.ReasonSessionEnded})
 		c.update(nil, func() { c.ring.ended = true })
 	}
 	if s.peer != nil {
@@ -170,18 +171,7 @@ func (s *Server) end() {
 	if ses == nil {
 		return
 	}
-	ses.exec.shells.close()
-	stopped := ses.spawner.stop()
-	if s.cfg.PID1 {
-		_ = unix.Kill(-1, unix.SIGKILL)
+	if ses.programs.Stop() {
+		ses.root.Close()
 	}
-	if !stopped {
-		return // what hangs in the kernel ends with this process, if at all
-	}
-	if g := ses.exec.groups.guard; g != nil {
-		g.wg.Wait()
-	}
-	ses.reaper.stop()
-	ses.root.Close()
-	ses.spawner.close()
 }

@@ -6,8 +6,9 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strings"
+	"sync"
 
+	"github.com/toold/toold/internal/agent/inside/exec"
 	"github.com/toold/toold/internal/tool/run"
 	"github.com/toold/toold/internal/tool/run/root"
 	"github.com/toold/toold/internal/wire"
@@ -15,14 +16,13 @@ import (
 
 // session is what the first hello sets up, once.
 type session struct {
-	hello   wire.Hello
-	root    *root.Root
-	spawner *spawner
-	reaper  *reaper
-	exec    *executor
-	seen    *run.Seen
-	watch   *run.Watch
-	notes   []string
+	hello    wire.Hello
+	root     *root.Root
+	programs *exec.Programs
+	seen     *run.Seen
+	watch    *run.Watch
+	notes    []string
+	freeing  sync.Mutex // held by freeTmp
 }
 
 // setUp makes the session from the first hello.
@@ -47,69 +47,21 @@ func (s *Server) setUp(h wire.Hello, fd int) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	ses := &session{hello: h, root: r, reaper: newReaper(s.cfg.PID1), seen: new(run.Seen), watch: new(run.Watch)}
-	sp := &spawner{uid: uid, gid: gid, children: ses.reaper, ignored: ignoredSignals()}
-	g := &groups{parent: fd}
-	if err := errors.Join(s.contain(ses, g), sp.prepare(h, &ses.notes)); err != nil {
-		ses.reaper.stop()
+	programs, notes, err := exec.New(s.ctx, exec.Config{Hello: &h, UID: uid, GID: gid, Cgroup: fd, OwnCgroup: s.cfg.Cgroup, PID1: s.cfg.PID1})
+	if err != nil {
 		r.Close()
 		return nil, err
 	}
-	if err := sp.start(); err != nil {
-		sp.close()
-		ses.reaper.stop()
-		r.Close()
-		return nil, err
-	}
-	ses.spawner = sp
-	vars := mergeEnv(nil, h.Env)
-	ses.exec = &executor{
-		spawner: sp, groups: g, env: vars, path: pathOf(h.Env), dir: h.Worktree, places: bounded(&h),
-		shells: &shells{spawner: sp, groups: g, env: vars, dir: h.Worktree, ctx: s.ctx},
-	}
-	// A kernel of its own does not say where a shell's command stands in its memory.
-	if fd >= 0 && canWait(h.Shell, h.Env) {
-		ses.exec.shells.shell = h.Shell
-	}
-	return ses, nil
+	return &session{hello: h, root: r, programs: programs, seen: new(run.Seen), watch: new(run.Watch), notes: notes}, nil
 }
 
-// contain chooses how programs are told from each other, where the daemon has
-// given no cgroup for them.
-func (s *Server) contain(ses *session, g *groups) error {
-	h := &ses.hello
-	switch {
-	case g.parent >= 0:
-		return nil
-	case s.cfg.Cgroup != "":
-		tools, err := makeOwnCgroups(s.cfg.Cgroup, h.PIDs)
-		g.parent, g.guard = tools, &guard{tools: tools, memory: h.Memory}
-		return err
-	case h.Memory > 0 || h.PIDs > 0:
-		return errors.New("asked to keep limits, and no cgroup of its own to do it with")
+// freeTmp empties the places for temporary files.
+func (s *session) freeTmp(ctx context.Context) error {
+	if !s.freeing.TryLock() {
+		return errors.New("it is being done already")
 	}
-	ses.notes = append(ses.notes, "no cgroup for calls: their processes are found by an additional group id, and what they use is not counted")
-	if !s.cfg.SameUser {
-		g.tags = newTags()
-	}
-	return nil
-}
-
-// pathOf is PATH of env; empty elements, which mean the current directory, are
-// left out.
-func pathOf(env []string) []string {
-	var dirs []string
-	for _, kv := range env {
-		if v, ok := strings.CutPrefix(kv, "PATH="); ok {
-			dirs = dirs[:0]
-			for d := range strings.SplitSeq(v, ":") {
-				if strings.HasPrefix(d, "/") {
-					dirs = append(dirs, d)
-				}
-			}
-		}
-	}
-	return dirs
+	defer s.freeing.Unlock()
+	return s.programs.FreeTmp(ctx, s.hello.Tmp, "/dev/shm")
 }
 
 // env is what a call's tool may use.
@@ -127,7 +79,7 @@ func (s *Server) env(c *call) *run.Env {
 		if c.req.Split && cmd.Stdout == env.Stream && (cmd.Stderr == nil || cmd.Stderr == cmd.Stdout) {
 			cmd.Stderr = &stream{c: c, stderr: true}
 		}
-		exit, err := ses.exec.run(ctx, cmd)
+		exit, err := ses.programs.Run(ctx, cmd)
 		if exit != nil {
 			c.exited(exit)
 		}

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/internal/agent"
+	"github.com/toold/toold/internal/testrig"
 	"github.com/toold/toold/internal/tool/run"
 )
 
@@ -27,7 +28,7 @@ func freeze(t *testing.T, cg *os.File, state string) {
 // A child that hangs before it executes its program stops neither the other
 // calls nor the collector, and programs start again when it is gone.
 func TestProgramHangsOnItsWay(t *testing.T) {
-	cg := callCgroup(t)
+	cg := testrig.CallCgroup(t)
 	r := newRig(t)
 	h := r.hello()
 	h.CallCgroup = cg
@@ -79,77 +80,6 @@ func TestProgramHangsOnItsWay(t *testing.T) {
 	}
 }
 
-// A request that nobody takes is given up with its context.
-func TestForkThreadIsBusy(t *testing.T) {
-	s := &spawner{requests: make(chan *startRequest), ended: make(chan struct{})}
-	ctx, cancel := context.WithTimeoutCause(t.Context(), time.Millisecond, errStartTime)
-	defer cancel()
-	_, err := s.run(ctx, &startRequest{group: &tagged{}})
-	if !errors.Is(err, errStartTime) {
-		t.Errorf("%v", err)
-	}
-}
-
-func TestUndyingProgram(t *testing.T) {
-	child := newSleeper(t)
-	r := &running{group: &tagged{}, exit: make(chan ended), pid: child, dying: time.Millisecond}
-	ctx, cancel := context.WithCancelCause(t.Context())
-	cancel(&endedError{reason: run.ReasonAborted})
-	if _, err := r.wait(ctx, 0); !errors.Is(err, errUndying) {
-		t.Errorf("%v", err)
-	}
-}
-
-// newSleeper is a process that may be killed.
-func newSleeper(t *testing.T) int {
-	t.Helper()
-	p, err := os.StartProcess("/bin/sleep", []string{"sleep", "300"}, &os.ProcAttr{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = p.Kill(); _, _ = p.Wait() })
-	return p.Pid
-}
-
-// A cgroup that cannot be removed is tried again before the next program.
-func TestLeftoverGroups(t *testing.T) {
-	dir := t.TempDir()
-	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Close(fd)
-	g := &groups{parent: fd}
-	first, err := g.make()
-	if err != nil {
-		t.Fatal(err)
-	}
-	busy := filepath.Join(dir, "call-1", "busy")
-	if err := os.WriteFile(busy, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	first.remove()
-	second, err := g.make()
-	if err != nil {
-		t.Fatal(err)
-	}
-	second.remove()
-	if _, err := os.Stat(filepath.Join(dir, "call-1")); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Remove(busy); err != nil {
-		t.Fatal(err)
-	}
-	third, err := g.make()
-	if err != nil {
-		t.Fatal(err)
-	}
-	third.remove()
-	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 || len(g.left) != 0 {
-		t.Errorf("left: %v %v %v", left, g.left, err)
-	}
-}
-
 // A directory that has become a symbolic link after it was resolved is not
 // followed.
 func TestWorkdirSwapped(t *testing.T) {
@@ -171,36 +101,4 @@ func TestWorkdirSwapped(t *testing.T) {
 	if !errors.Is(got, unix.ELOOP) {
 		t.Errorf("%v, want %v", got, unix.ELOOP)
 	}
-}
-
-// The end of a child that comes before its fork has returned is not lost.
-func TestReaperEarlyEnd(t *testing.T) {
-	r := newReaper(false)
-	r.orphans = true // without the goroutine that waits for everybody
-	const pid = 1 << 22
-	_, exit := r.fork(func() int {
-		r.gone(pid+1, ended{})
-		r.gone(pid, ended{status: 9})
-		return pid
-	}, func() bool { return true })
-	select {
-	case e := <-exit:
-		if e.status != 9 {
-			t.Errorf("status %v", e.status)
-		}
-	default:
-		t.Error("lost")
-	}
-	if r.gone(pid, ended{}); len(r.early) != 0 || len(r.children) != 0 {
-		t.Errorf("kept: %v %v", r.early, r.children)
-	}
-	r.fork(func() int {
-		for i := range 3 * maxEarly {
-			r.gone(i, ended{})
-		}
-		if len(r.early) > maxEarly {
-			t.Errorf("%d are kept", len(r.early))
-		}
-		return 0
-	}, nil)
 }

@@ -3,7 +3,6 @@ package inside
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,15 +12,14 @@ import (
 	"os"
 	"reflect"
 	"runtime"
-	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/toold/toold/internal/agent/inside/exec"
 	"github.com/toold/toold/internal/testrig"
 	"github.com/toold/toold/internal/tool/run"
 	"github.com/toold/toold/internal/wire"
@@ -105,196 +103,8 @@ func TestRingWaits(t *testing.T) {
 		t.Errorf("%d bytes, %v", len(p), err)
 	}
 	r.ended = true
-	if _, err := r.room(func() error { return nil }); !errors.Is(err, errEnded) {
+	if _, err := r.room(func() error { return nil }); !errors.Is(err, exec.ErrEnded) {
 		t.Errorf("got %v", err)
-	}
-}
-
-func TestFilterJumps(t *testing.T) {
-	own := secret{0x1111111122222222, 0x3333333344444444}
-	f := toolFilter(own)
-	if len(f) > unix.BPF_MAXINSNS {
-		t.Fatalf("%d instructions", len(f))
-	}
-	eval := func(arch, nr uint32, args ...uint64) uint32 {
-		data := make([]byte, 64)
-		binary.LittleEndian.PutUint32(data, nr)
-		binary.LittleEndian.PutUint32(data[4:], arch)
-		for i, a := range args {
-			binary.LittleEndian.PutUint64(data[16+8*i:], a)
-		}
-		var acc uint32
-		for pc := 0; pc < len(f); pc++ {
-			i := f[pc]
-			yes := false
-			switch i.Code {
-			case unix.BPF_LD | unix.BPF_W | unix.BPF_ABS:
-				acc = binary.LittleEndian.Uint32(data[i.K:])
-				continue
-			case unix.BPF_JMP | unix.BPF_JA:
-				pc += int(i.K)
-				continue
-			case unix.BPF_RET | unix.BPF_K:
-				return i.K
-			case unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K:
-				yes = acc == i.K
-			case unix.BPF_JMP | unix.BPF_JGE | unix.BPF_K:
-				yes = acc >= i.K
-			case unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K:
-				yes = acc&i.K != 0
-			default:
-				t.Fatalf("instruction %d: code %#x", pc, i.Code)
-			}
-			if yes {
-				pc += int(i.Jt)
-			} else {
-				pc += int(i.Jf)
-			}
-		}
-		t.Fatal("fell off the end")
-		return 0
-	}
-	const eperm, enosys, einval = retErrno | uint32(unix.EPERM), retErrno | uint32(unix.ENOSYS), retErrno | uint32(unix.EINVAL)
-	for _, tc := range []struct {
-		name string
-		nr   uint32
-		args []uint64
-		want uint32
-	}{
-		{"read", unix.SYS_READ, nil, retAllow},
-		{"clone3", unix.SYS_CLONE3, nil, enosys},
-		{"openat2", unix.SYS_OPENAT2, nil, enosys},
-		{"clone3 of the agent", unix.SYS_CLONE3, []uint64{1, 88, 0, 0, own[0], own[1]}, retAllow},
-		{"openat2 of the agent", unix.SYS_OPENAT2, []uint64{3, 0, 0, 24, own[0], own[1]}, retAllow},
-		{"clone3, first word", unix.SYS_CLONE3, []uint64{1, 88, 0, 0, own[0] ^ 1, own[1]}, enosys},
-		{"clone3, second word", unix.SYS_CLONE3, []uint64{1, 88, 0, 0, own[0] ^ 1<<32, own[1]}, enosys},
-		{"clone3, third word", unix.SYS_CLONE3, []uint64{1, 88, 0, 0, own[0], own[1] ^ 1}, enosys},
-		{"openat2, fourth word", unix.SYS_OPENAT2, []uint64{3, 0, 0, 24, own[0], own[1] ^ 1<<32}, enosys},
-		{"secret in the wrong place", unix.SYS_CLONE3, []uint64{1, 88, own[0], own[1], 0, 0}, enosys},
-		{"io_setup", unix.SYS_IO_SETUP, nil, enosys},
-		{"setsockopt", unix.SYS_SETSOCKOPT, []uint64{3, unix.SOL_SOCKET, unix.SO_REUSEADDR}, retAllow},
-		{"option 26 of another level", unix.SYS_SETSOCKOPT, []uint64{3, unix.IPPROTO_TCP, 26}, retAllow},
-		{"filter of a socket", unix.SYS_SETSOCKOPT, []uint64{3, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER}, eperm},
-		{"filter with high bits", unix.SYS_SETSOCKOPT, []uint64{3, 1<<40 | unix.SOL_SOCKET, 1<<40 | unix.SO_ATTACH_FILTER}, eperm},
-		{"BPF of a socket", unix.SYS_SETSOCKOPT, []uint64{3, unix.SOL_SOCKET, unix.SO_ATTACH_BPF}, eperm},
-		{"filter of a port", unix.SYS_SETSOCKOPT, []uint64{3, unix.SOL_SOCKET, unix.SO_ATTACH_REUSEPORT_CBPF}, eperm},
-		{"BPF of a port", unix.SYS_SETSOCKOPT, []uint64{3, unix.SOL_SOCKET, unix.SO_ATTACH_REUSEPORT_EBPF}, eperm},
-		{"lock of a filter", unix.SYS_SETSOCKOPT, []uint64{3, unix.SOL_SOCKET, unix.SO_LOCK_FILTER}, eperm},
-		{"filter by seccomp", unix.SYS_SECCOMP, []uint64{secModeFilter}, einval},
-		{"filter by seccomp with high bits", unix.SYS_SECCOMP, []uint64{1<<40 | secModeFilter}, einval},
-		{"actions of seccomp", unix.SYS_SECCOMP, []uint64{2}, retAllow},
-		{"filter by prctl", unix.SYS_PRCTL, []uint64{unix.PR_SET_SECCOMP, 2}, einval},
-		{"name by prctl", unix.SYS_PRCTL, []uint64{unix.PR_SET_NAME}, retAllow},
-		{"io_uring", unix.SYS_IO_URING_SETUP, nil, enosys},
-		{"unshare", unix.SYS_UNSHARE, nil, eperm},
-		{"keyctl", unix.SYS_KEYCTL, nil, eperm},
-		{"fork", unix.SYS_CLONE, []uint64{uint64(unix.SIGCHLD)}, retAllow},
-		{"thread", unix.SYS_CLONE, []uint64{unix.CLONE_VM | unix.CLONE_THREAD}, retAllow},
-		{"clone user", unix.SYS_CLONE, []uint64{unix.CLONE_NEWUSER}, eperm},
-		{"clone net with high bits", unix.SYS_CLONE, []uint64{1<<40 | unix.CLONE_NEWNET}, eperm},
-		{"fchmod", unix.SYS_FCHMOD, []uint64{3, 0o755}, retAllow},
-		{"fchmod sticky", unix.SYS_FCHMOD, []uint64{3, 0o1755}, retAllow},
-		{"fchmod suid", unix.SYS_FCHMOD, []uint64{3, 0o4755}, eperm},
-		{"fchmodat sgid", unix.SYS_FCHMODAT, []uint64{3, 0, 0o2755}, eperm},
-		{"fchmodat2 suid", sysFchmodat2, []uint64{3, 0, 0o4000}, eperm},
-		{"openat", unix.SYS_OPENAT, []uint64{3, 0, unix.O_CREAT, 0o666}, retAllow},
-		{"openat garbage mode", unix.SYS_OPENAT, []uint64{3, 0, unix.O_RDONLY, 0o7777}, retAllow},
-		{"openat directory garbage", unix.SYS_OPENAT, []uint64{3, 0, unix.O_DIRECTORY, 0o7777}, retAllow},
-		{"openat suid", unix.SYS_OPENAT, []uint64{3, 0, unix.O_CREAT, 0o4755}, eperm},
-		{"tmpfile suid", unix.SYS_OPENAT, []uint64{3, 0, unix.O_TMPFILE, 0o2755}, eperm},
-		{"mkdirat sgid", unix.SYS_MKDIRAT, []uint64{3, 0, 0o2755}, eperm},
-		{"mknodat suid", unix.SYS_MKNODAT, []uint64{3, 0, 0o104755}, eperm},
-		{"ioctl", unix.SYS_IOCTL, []uint64{0, unix.TCGETS}, retAllow},
-		{"TIOCSTI", unix.SYS_IOCTL, []uint64{0, unix.TIOCSTI}, eperm},
-		{"TIOCSTI with high bits", unix.SYS_IOCTL, []uint64{0, 1<<32 | unix.TIOCSTI}, eperm},
-		{"TIOCLINUX", unix.SYS_IOCTL, []uint64{0, tiocLinux}, eperm},
-		{"fcntl", unix.SYS_FCNTL, []uint64{3, unix.F_GETFL}, retAllow},
-		{"lock", unix.SYS_FCNTL, []uint64{3, unix.F_OFD_SETLK}, retAllow},
-		{"lease", unix.SYS_FCNTL, []uint64{3, unix.F_SETLEASE}, eperm},
-		{"lease with high bits", unix.SYS_FCNTL, []uint64{3, 1<<40 | unix.F_SETLEASE}, eperm},
-		{"delegation", unix.SYS_FCNTL, []uint64{3, 1040}, eperm},
-		{"skipped by a tracer", 0xffffffff, nil, enosys},
-	} {
-		if got := eval(auditArch, tc.nr, tc.args...); got != tc.want {
-			t.Errorf("%s: %#x, want %#x", tc.name, got, tc.want)
-		}
-	}
-	special := make(map[uint32]bool)
-	for _, r := range rules(own) {
-		if special[r.nr] {
-			t.Errorf("two rules for system call %d", r.nr)
-		}
-		special[r.nr] = true
-	}
-	for nr := range uint32(1000) {
-		all := ^uint64(0)
-		got := eval(auditArch, nr, all, all, all, all)
-		byValue := []uint32{unix.SYS_IOCTL, unix.SYS_FCNTL, unix.SYS_SETSOCKOPT, unix.SYS_SECCOMP, unix.SYS_PRCTL}
-		if plain := got == retAllow; plain == special[nr] && !slices.Contains(byValue, nr) {
-			t.Errorf("system call %d with all bits set: %#x", nr, got)
-		}
-	}
-	if got := eval(unix.AUDIT_ARCH_I386, unix.SYS_READ); got != retKill {
-		t.Errorf("foreign architecture: %#x", got)
-	}
-	if foreignNR != 0 {
-		if got := eval(auditArch, foreignNR|1); got != retKill {
-			t.Errorf("foreign numbers: %#x", got)
-		}
-	}
-}
-
-func TestMergeEnv(t *testing.T) {
-	got := mergeEnv([]string{"A=1", "B=2", "A=3"}, []string{"B=4", "C=5", "C=6"})
-	if want := []string{"A=3", "B=4", "C=6"}; !reflect.DeepEqual(got, want) {
-		t.Errorf("%v, want %v", got, want)
-	}
-	if got := pathOf([]string{"PATH=/a", "X=1", "PATH=/b::/c:rel:"}); !reflect.DeepEqual(got, []string{"/b", "/c"}) {
-		t.Errorf("path %v", got)
-	}
-}
-
-func TestStartErrors(t *testing.T) {
-	for want, e := range map[string]*startError{
-		"start x: no such file or directory":              {step: stepExec, errno: syscall.ENOENT, argv0: "x"},
-		"working directory /d: not a directory":           {step: stepDir, errno: syscall.ENOTDIR, argv0: "x", dir: "/d"},
-		"start x: landlock: operation not permitted":      {step: stepLandlock, errno: syscall.EPERM, argv0: "x"},
-		"start x: fork: resource temporarily unavailable": {step: stepFork, errno: syscall.EAGAIN, argv0: "x"},
-	} {
-		if e.Error() != want {
-			t.Errorf("%q, want %q", e, want)
-		}
-	}
-	if !errors.Is(&startError{errno: syscall.ENOENT}, fs.ErrNotExist) {
-		t.Error("ENOENT is not fs.ErrNotExist")
-	}
-	for s := stepNone; s <= stepExec; s++ {
-		if s.String() == "" {
-			t.Errorf("step %d has no name", s)
-		}
-	}
-}
-
-func TestLimitsOf(t *testing.T) {
-	var own unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &own); err != nil {
-		t.Fatal(err)
-	}
-	var notes []string
-	l, err := limitsOf(wire.Hello{OpenFiles: 64, FileSize: 1 << 20}, &notes)
-	want := []limit{
-		{resource: unix.RLIMIT_CORE},
-		{resource: unix.RLIMIT_NOFILE, value: unix.Rlimit{Cur: 64, Max: 64}},
-		{resource: unix.RLIMIT_FSIZE, value: unix.Rlimit{Cur: 1 << 20, Max: 1 << 20}},
-	}
-	if err != nil || !reflect.DeepEqual(l, want) || len(notes) != 0 {
-		t.Errorf("%v %v %v", l, notes, err)
-	}
-	if own.Max < 1<<62 {
-		l, err = limitsOf(wire.Hello{OpenFiles: 1 << 62}, &notes)
-		if err != nil || l[1].value.Max != own.Max || len(notes) != 1 {
-			t.Errorf("%v %v %v", l, notes, err)
-		}
 	}
 }
 

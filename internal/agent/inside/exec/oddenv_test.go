@@ -1,10 +1,9 @@
-package inside
+package exec
 
 import (
-	"fmt"
 	"testing"
 
-	"github.com/toold/toold/internal/agent"
+	"github.com/toold/toold/internal/wire"
 )
 
 // oddVariables are such as a shell reads when it starts, or holds to be its own:
@@ -22,22 +21,21 @@ var oddVariables = [][]string{{
 // a fresh one.
 func TestWaitingShellInAnOddEnvironment(t *testing.T) {
 	for i, odd := range oddVariables {
-		waits, wc := newWaitingRig(t, func(h *agent.Hello) { h.Env = append(h.Env, odd...) })
-		fresh, fc := newWaitingRig(t, func(h *agent.Hello) {
+		waits := newRig(t, func(h *wire.Hello) { h.Env = append(h.Env, odd...) })
+		fresh := newRig(t, func(h *wire.Hello) {
 			h.Worktree, h.Home, h.Env[1] = waits.dir, waits.dir, "HOME="+waits.dir
 			h.Env = append(h.Env, odd...)
 			h.Shell = []string{"/bin/bash", "--norc", "--noprofile"}
 		})
-		waits.bash(wc, "first", "true")
-		for j, command := range []string{
+		waits.bash("true")
+		for _, command := range []string{
 			"declare -p | grep -v -e BASH_EXEC -e BASH_COMMAND -e SRANDOM", `echo "[$-][$0][$_][$SHLVL][$BASH_EXECUTION_STRING][$((SECONDS < 60))][$LINENO][$?][$OPTIND][$BASH_COMMAND]"; nosuch`,
 			"env | sort; echo *; date +%Z", "set -x; echo a; f() { g; }; g() { echo g; }; f", "echo x; ls /proc/$$/fd", "echo 'open",
 		} {
-			id := fmt.Sprint("c", j)
 			w := waits.waiting()
-			got, o := waits.bash(wc, id, command)
-			want, p := fresh.bash(fc, id, command)
-			if given := w != nil && w.wasGiven(waits.shells()); given != (i == 0) {
+			got, o := waits.bash(command)
+			want, p := fresh.bash(command)
+			if given := w != nil && w.wasGiven(waits.shells); given != (i == 0) {
 				t.Errorf("%.40q: that a waiting shell has run %.30q is %t", odd, command, given)
 			}
 			if got, want = comparable(got), comparable(want); got != want {

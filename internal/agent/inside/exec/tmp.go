@@ -1,4 +1,4 @@
-package inside
+package exec
 
 import (
 	"context"
@@ -20,15 +20,9 @@ const (
 	freeRewinds = 3
 )
 
-var errFreeBusy = errors.New("it is being done already")
-
 // freeTmp removes all that is in dirs, as the tool user, on a thread of its own
-// that ends with it. One at a time: a second one is refused.
+// that ends with it.
 func (s *spawner) freeTmp(ctx context.Context, dirs ...string) error {
-	if !s.freeing.TryLock() {
-		return errFreeBusy
-	}
-	defer s.freeing.Unlock()
 	ctx, cancel := context.WithTimeoutCause(ctx, freeTime,
 		fmt.Errorf("not done after %v; something makes files as fast as they are removed, end it first", freeTime))
 	defer cancel()

@@ -1,4 +1,4 @@
-package inside
+package exec
 
 import (
 	"cmp"
@@ -30,36 +30,6 @@ const (
 	drainPoll = 100 * time.Microsecond
 )
 
-// endedError is the cause with which a call's context is cancelled.
-type endedError struct{ reason run.Reason }
-
-func (e *endedError) Error() string { return "call ended: " + string(e.reason) }
-
-// reasonOf says why ctx has ended.
-func reasonOf(ctx context.Context) run.Reason {
-	cause := context.Cause(ctx)
-	var e *endedError
-	switch {
-	case errors.As(cause, &e):
-		return e.reason
-	case errors.Is(cause, context.DeadlineExceeded):
-		return run.ReasonTimeout
-	default:
-		return run.ReasonAborted
-	}
-}
-
-// executor runs programs for calls.
-type executor struct {
-	spawner *spawner
-	groups  *groups
-	shells  *shells
-	env     []string // the session's, each name once
-	path    []string // its PATH
-	dir     string   // where programs run that name no directory
-	places  []string // see bounded
-}
-
 // errUndying: a process does not end.
 var errUndying = errors.New("it was killed and does not end; it hangs in the kernel, perhaps in a file system that does not answer")
 
@@ -78,33 +48,33 @@ type running struct {
 	dying  time.Duration
 }
 
-// run is Env.Exec: it starts c and returns when its leader has ended and what it
+// Run is run.Env's Exec: it starts c and returns when its leader has ended and what it
 // left behind has been drained and killed.
-func (x *executor) run(ctx context.Context, c run.Command) (*run.Exit, error) {
-	r, err := x.start(ctx, c)
+func (p *Programs) Run(ctx context.Context, c run.Command) (*run.Exit, error) {
+	r, err := p.begin(ctx, c)
 	if err != nil {
 		return nil, err
 	}
 	e, err := r.wait(ctx, c.Timeout)
 	background, names := r.settle()
 	r.feed.stop()
-	for _, p := range r.pumps {
-		if perr := p.wait(); err == nil {
+	for _, one := range r.pumps {
+		if perr := one.wait(); err == nil {
 			err = perr
 		}
 	}
 	if errors.Is(err, errUndying) {
-		x.shells.leave(r.group)
+		p.shells.leave(r.group)
 		return nil, run.Errorf(run.CodeSandboxFailed, "%s: %v", c.Argv[0], err)
 	}
 	exit := r.report(e)
 	exit.BackgroundKilled, exit.BackgroundNames = background, names
-	noteFull(exit, x.places)
-	x.shells.leave(r.group)
+	noteFull(exit, p.places)
+	p.shells.leave(r.group)
 	return exit, err
 }
 
-func (x *executor) start(ctx context.Context, c run.Command) (*running, error) {
+func (p *Programs) begin(ctx context.Context, c run.Command) (*running, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
@@ -114,7 +84,7 @@ func (x *executor) start(ctx context.Context, c run.Command) (*running, error) {
 	if err := wire.CheckEnv(c.Env); err != nil {
 		return nil, err
 	}
-	w, err := x.shells.enter(ctx, c)
+	w, err := p.shells.enter(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -124,25 +94,25 @@ func (x *executor) start(ctx context.Context, c run.Command) (*running, error) {
 			pumps: []*pump{newPump(w.output, c.Stdout)},
 		}, nil
 	}
-	return x.spawn(ctx, c)
+	return p.spawn(ctx, c)
 }
 
 // spawn starts c as a program of its own.
-func (x *executor) spawn(ctx context.Context, c run.Command) (*running, error) {
-	env := x.env
+func (p *Programs) spawn(ctx context.Context, c run.Command) (*running, error) {
+	env := p.env
 	if len(c.Env) > 0 {
 		env = mergeEnv(env, c.Env)
 	}
-	dir := cmp.Or(c.Dir, x.dir)
-	g, err := x.groups.make()
+	dir := cmp.Or(c.Dir, p.dir)
+	g, err := p.groups.make()
 	if err != nil {
-		x.shells.over(g)
+		p.shells.over(g)
 		return nil, run.Errorf(run.CodeSandboxFailed, "start %s: %v", c.Argv[0], err)
 	}
 	split := c.Stderr != nil && c.Stderr != c.Stdout
-	reply, err := x.spawner.run(ctx, &startRequest{
-		argv: c.Argv, env: env, paths: candidates(c.Argv[0], x.path),
-		dir: dir, split: split, input: c.Stdin != "", group: g, over: x.shells.over,
+	reply, err := p.spawner.run(ctx, &startRequest{
+		argv: c.Argv, env: env, paths: candidates(c.Argv[0], p.path),
+		dir: dir, split: split, input: c.Stdin != "", group: g, over: p.shells.over,
 	})
 	if err != nil {
 		return nil, err
@@ -188,7 +158,7 @@ func (r *running) wait(ctx context.Context, timeout time.Duration) (ended, error
 	case <-late:
 		r.reason = run.ReasonTimeout
 	case <-ctx.Done():
-		r.reason = reasonOf(ctx)
+		r.reason = ReasonOf(ctx)
 	}
 	for _, pid := range r.group.pids() {
 		_ = unix.Kill(pid, unix.SIGTERM)
@@ -330,6 +300,10 @@ func (f *feed) stop() {
 	}
 }
 
+// ErrEnded is what a writer answers that wants no more output of a program: the call is
+// over.
+var ErrEnded = errors.New("the call has ended")
+
 // pump moves what a program writes into a pipe to where it belongs.
 type pump struct {
 	file *os.File
@@ -338,10 +312,11 @@ type pump struct {
 	err  error // of the writer; read after done
 }
 
-// pipeTaker is a writer that can read a pipe by itself, without a copy in
+// PipeTaker is a writer that can read a pipe by itself, without a copy in
 // between. It does one read that does not wait.
-type pipeTaker interface {
-	takePipe(fd int) (n int, err error)
+type PipeTaker interface {
+	// TakePipe reads from fd. 0 bytes without an error are its end.
+	TakePipe(fd int) (n int, err error)
 }
 
 func newPump(file *os.File, to io.Writer) *pump {
@@ -357,8 +332,8 @@ func (p *pump) run() {
 	defer close(p.done)
 	defer p.file.Close()
 	var take func(fd int) (int, error)
-	if t, ok := p.to.(pipeTaker); ok {
-		take = t.takePipe
+	if t, ok := p.to.(PipeTaker); ok {
+		take = t.TakePipe
 	} else {
 		take = p.takeCopy()
 	}
@@ -404,7 +379,7 @@ func (p *pump) last(raw interface{ Control(func(uintptr)) error }, take func(int
 func (p *pump) takeCopy() func(fd int) (int, error) {
 	buf := make([]byte, 32<<10)
 	return func(fd int) (int, error) {
-		n, err := readPipe(fd, buf)
+		n, err := ReadPipe(fd, buf)
 		if err != nil || n == 0 {
 			return n, err
 		}
@@ -418,7 +393,7 @@ func (p *pump) finish() { _ = p.file.SetReadDeadline(time.Unix(1, 0)) }
 
 func (p *pump) wait() error {
 	<-p.done
-	if errors.Is(p.err, errEnded) {
+	if errors.Is(p.err, ErrEnded) {
 		return nil
 	}
 	return p.err
@@ -440,4 +415,14 @@ func mergeEnv(base, more []string) []string {
 		}
 	}
 	return env
+}
+
+// ReadPipe moves what is in the pipe fd into place, for a PipeTaker. It never waits.
+func ReadPipe(fd int, place []byte) (int, error) {
+	for {
+		n, err := unix.Read(fd, place)
+		if err != unix.EINTR {
+			return max(n, 0), err
+		}
+	}
 }

@@ -1,4 +1,4 @@
-package inside
+package exec
 
 import (
 	"os"
@@ -112,9 +112,8 @@ func TestOwnCgroups(t *testing.T) {
 
 // Who is asked to keep limits and cannot does not begin.
 func TestLimitsWithoutCgroups(t *testing.T) {
-	s := &Server{}
-	ses := &session{hello: wire.Hello{Memory: 1}}
-	if err := s.contain(ses, &groups{parent: -1}); err == nil {
+	var notes []string
+	if err := (&groups{parent: -1}).contain(Config{Hello: &wire.Hello{Memory: 1}}, &notes); err == nil {
 		t.Error("promised to keep a limit on memory without a means")
 	}
 }

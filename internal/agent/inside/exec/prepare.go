@@ -1,4 +1,4 @@
-package inside
+package exec
 
 import (
 	"bufio"
@@ -14,7 +14,7 @@ import (
 )
 
 // prepare opens what every program is started with.
-func (s *spawner) prepare(h wire.Hello, notes *[]string) error {
+func (s *spawner) prepare(h *wire.Hello, notes *[]string) error {
 	var err error
 	s.devNull, err = unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -41,7 +41,7 @@ func (s *spawner) close() {
 
 // limitsOf are the limits of one process. A limit above what the agent itself
 // may have cannot be given; the lower one holds then, and a note says so.
-func limitsOf(h wire.Hello, notes *[]string) ([]limit, error) {
+func limitsOf(h *wire.Hello, notes *[]string) ([]limit, error) {
 	limits := []limit{{resource: unix.RLIMIT_CORE}}
 	for _, w := range []struct {
 		name     string

@@ -1,69 +1,13 @@
-package inside
+package exec
 
 import (
-	"fmt"
 	"os/exec"
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/toold/toold/internal/agent"
+	"github.com/toold/toold/internal/wire"
 )
-
-// newWaitingRig is a rig in which a shell waits after the first call.
-func newWaitingRig(t testing.TB, change func(*agent.Hello)) (*rig, *agent.Conn) {
-	t.Helper()
-	cg := callCgroup(t)
-	r := newRig(t)
-	h := r.hello()
-	h.CallCgroup = cg
-	if change != nil {
-		change(&h)
-	}
-	c, _ := r.connect(h)
-	return r, c
-}
-
-func (r *rig) shells() *shells { return r.server.session.exec.shells }
-
-// waiting is the shell that waits, after it has been started; nil without.
-func (r *rig) waiting() *waiting {
-	r.t.Helper()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
-		s := r.shells()
-		s.mu.Lock()
-		w, busy := s.next, s.running > 0 || s.wanted && s.failed < shellFailures && s.shell != nil
-		s.mu.Unlock()
-		if w != nil {
-			<-w.made
-			return w
-		}
-		if !busy || time.Now().After(deadline) {
-			return nil
-		}
-	}
-}
-
-// given runs a command in the shell that waits.
-func (r *rig) given(c *agent.Conn, id, command string) (string, *agent.Outcome) {
-	r.t.Helper()
-	w := r.waiting()
-	if w == nil {
-		r.t.Fatalf("no shell waits for %q", command)
-	}
-	out, o := r.bash(c, id, command)
-	if !w.wasGiven(r.shells()) {
-		r.t.Errorf("a fresh shell has run %q", command)
-	}
-	return out, o
-}
-
-func (w *waiting) wasGiven(s *shells) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return w.used > 0 && s.failed == 0
-}
 
 // allBytes are all that a command can hold.
 func allBytes() string {
@@ -140,16 +84,15 @@ func longPIDs(t *testing.T) {
 // ahead.
 func TestWaitingShellIsTheSame(t *testing.T) {
 	longPIDs(t)
-	waits, wc := newWaitingRig(t, nil)
-	fresh, fc := newWaitingRig(t, func(h *agent.Hello) {
+	waits := newRig(t, nil)
+	fresh := newRig(t, func(h *wire.Hello) {
 		h.Worktree, h.Home, h.Env[1] = waits.dir, waits.dir, "HOME="+waits.dir
 		h.Shell = []string{"/bin/bash", "--norc", "--noprofile"}
 	})
-	waits.bash(wc, "first", "true")
-	for i, command := range sameCommands {
-		id := fmt.Sprint("c", i)
-		got, o := waits.given(wc, id, command)
-		want, p := fresh.bash(fc, id, command)
+	waits.bash("true")
+	for _, command := range sameCommands {
+		got, o := waits.given(command)
+		want, p := fresh.bash(command)
 		got, want = comparable(got), comparable(want)
 		if got != want {
 			t.Errorf("%.80q says\n%.3000q\nfresh\n%.3000q", command, got, want)
@@ -160,7 +103,6 @@ func TestWaitingShellIsTheSame(t *testing.T) {
 		if o.Result.Output != p.Result.Output {
 			t.Errorf("%.80q: result %q, fresh %q", command, o.Result.Output, p.Result.Output)
 		}
-		_, _ = wc.Forget(id), fc.Forget(id)
 	}
 	if w := fresh.waiting(); w != nil {
 		t.Error("a shell waits that was to be fresh")

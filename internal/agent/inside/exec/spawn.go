@@ -1,4 +1,4 @@
-package inside
+package exec
 
 import (
 	"context"
@@ -37,7 +37,7 @@ func (e *startError) Error() string {
 // Unwrap makes errors.Is(err, fs.ErrNotExist) and the like work.
 func (e *startError) Unwrap() error { return e.errno }
 
-// program is what the fork thread starts.
+// startRequest is what the fork thread starts.
 type startRequest struct {
 	argv, env []string
 	paths     []string // candidates for argv[0]
@@ -70,7 +70,6 @@ type spawner struct {
 	landlock int
 	devNull  int
 	children *reaper
-	freeing  sync.Mutex // held by freeTmp
 
 	tid      int
 	secret   [2]uintptr // of the thread's filter

@@ -1,10 +1,10 @@
-package inside
+package exec
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,34 +12,34 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/toold/toold/internal/agent"
 	"github.com/toold/toold/internal/testrig"
 	"github.com/toold/toold/internal/tool/run"
+	"github.com/toold/toold/internal/wire"
 )
 
 // No shell is there before the first command, nor for a session whose shell or
 // environment is not fit for it, nor without cgroups.
 func TestWhoHasNoWaitingShell(t *testing.T) {
-	for name, change := range map[string]func(*agent.Hello){
-		"another shell": func(h *agent.Hello) { h.Shell = []string{"/bin/sh"} },
-		"more options":  func(h *agent.Hello) { h.Shell = append(h.Shell, "-e") },
-		"POSIX":         func(h *agent.Hello) { h.Env = append(h.Env, "POSIXLY_CORRECT=1") },
-		"underscore":    func(h *agent.Hello) { h.Env = append(h.Env, "_=x") },
-		"no cgroup":     func(h *agent.Hello) { h.CallCgroup = nil },
+	for name, change := range map[string]func(*wire.Hello){
+		"another shell": func(h *wire.Hello) { h.Shell = []string{"/bin/sh"} },
+		"more options":  func(h *wire.Hello) { h.Shell = append(h.Shell, "-e") },
+		"POSIX":         func(h *wire.Hello) { h.Env = append(h.Env, "POSIXLY_CORRECT=1") },
+		"underscore":    func(h *wire.Hello) { h.Env = append(h.Env, "_=x") },
+		"no cgroup":     func(h *wire.Hello) { h.CallCgroup = false },
 	} {
-		r, c := newWaitingRig(t, change)
-		if out, _ := r.bash(c, "1", "echo x"); out != "x\n" {
+		r := newRig(t, change)
+		if out, _ := r.bash("echo x"); out != "x\n" {
 			t.Errorf("%s: %q", name, out)
 		}
 		if w := r.waiting(); w != nil {
 			t.Errorf("%s: a shell waits", name)
 		}
 	}
-	r, c := newWaitingRig(t, nil)
+	r := newRig(t, nil)
 	if r.waiting() != nil {
 		t.Error("a shell waits before the first command")
 	}
-	r.bash(c, "1", "true")
+	r.bash("true")
 	if r.waiting() == nil {
 		t.Error("no shell waits after the first command")
 	}
@@ -48,37 +48,20 @@ func TestWhoHasNoWaitingShell(t *testing.T) {
 // What a waiting shell does not fit is run by a fresh one, and ends the shell that
 // waits, so that the two never live side by side.
 func TestWaitingShellGivesWay(t *testing.T) {
-	sh := fakeTool{name: "sh", run: func(ctx context.Context, env *run.Env, _ json.RawMessage, _ *run.Prepared) (*run.Result, error) {
-		_, err := env.Exec(ctx, run.Command{Argv: []string{"true"}})
-		return &run.Result{}, err
-	}}
-	cg := callCgroup(t)
-	r := newRig(t, sh)
-	h := r.hello()
-	h.CallCgroup = cg
-	c, _ := r.connect(h)
-	with := func(change func(*agent.Request)) agent.Request {
-		q := bashCall("", "echo x")
-		change(&q)
-		return q
-	}
-	for name, q := range map[string]agent.Request{
-		"environment": with(func(q *agent.Request) { q.Env = []string{"A=1"} }),
-		"two streams": with(func(q *agent.Request) { q.Split = true }),
-		"directory":   with(func(q *agent.Request) { q.Input = json.RawMessage(`{"command":"echo x","workdir":"/"}`) }),
-		"long command": with(func(q *agent.Request) {
-			q.Input = json.RawMessage(`{"command":"echo x #` + strings.Repeat("x", maxGiven) + `"}`)
-		}),
-		"other program": ask("", "sh"),
+	r := newRig(t, nil)
+	for name, q := range map[string]request{
+		"environment":   {command: "echo x", env: []string{"A=1"}},
+		"two streams":   {command: "echo x", split: true},
+		"directory":     {command: "echo x", workdir: "/"},
+		"long command":  {command: "echo x #" + strings.Repeat("x", maxGiven)},
+		"other program": {program: []string{"true"}},
 	} {
-		r.bash(c, "first "+name, "true")
+		r.bash("true")
 		w := r.waiting()
 		if w == nil {
 			t.Fatalf("%s: no shell waits", name)
 		}
-		q.CallID = name
-		o, err := c.Run(t.Context(), q, &sink{})
-		if err != nil || o.Err != nil {
+		if o, err := r.call(t.Context(), q, io.Discard); err != nil || o.Exit.Code != 0 {
 			t.Fatalf("%s: %v %+v", name, err, o)
 		}
 		if w.used != 0 {
@@ -86,8 +69,8 @@ func TestWaitingShellGivesWay(t *testing.T) {
 		}
 		dead(t, w.pid)
 	}
-	if r.shells().failed != 0 {
-		t.Errorf("%d failures", r.shells().failed)
+	if r.shells.failed != 0 {
+		t.Errorf("%d failures", r.shells.failed)
 	}
 }
 
@@ -100,17 +83,18 @@ func dead(t *testing.T, pid int) {
 // A shell does not wait beside a program: while one runs none is started, and a
 // second command at the same time gets a fresh one.
 func TestNoShellBesideAProgram(t *testing.T) {
-	r, c := newWaitingRig(t, nil)
+	r := newRig(t, nil)
 	started, end := make(chan struct{}), make(chan error, 1)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
 	go func() {
-		s := &sink{hook: func(int64) error { close(started); return nil }}
-		_, err := c.Run(t.Context(), bashCall("long", "echo x; exec sleep 300"), s)
+		_, err := r.call(ctx, request{command: "echo x; exec sleep 300"}, &hooked{func() { close(started) }})
 		end <- err
 	}()
 	<-started
-	for i := range 3 {
-		r.bash(c, fmt.Sprint(i), "true")
-		s := r.shells()
+	for range 3 {
+		r.bash("true")
+		s := r.shells
 		s.rest()
 		s.mu.Lock()
 		next, running := s.next, s.running
@@ -119,13 +103,11 @@ func TestNoShellBesideAProgram(t *testing.T) {
 			t.Fatalf("a shell waits beside %d programs", running)
 		}
 	}
-	if err := c.Abort("long", run.ReasonAborted); err != nil {
-		t.Fatal(err)
-	}
+	cancel(&EndedError{Reason: run.ReasonAborted})
 	if err := <-end; err != nil {
 		t.Fatal(err)
 	}
-	r.shells().rest()
+	r.shells.rest()
 	if r.waiting() == nil {
 		t.Error("no shell waits after the last program")
 	}
@@ -143,14 +125,14 @@ func TestWaitingShellIsUnfit(t *testing.T) {
 		"other directory": func(w *waiting) { w.at.inode++ },
 		"other mount":     func(w *waiting) { w.at.mount++ },
 	} {
-		r, c := newWaitingRig(t, nil)
-		r.bash(c, "first", "true")
+		r := newRig(t, nil)
+		r.bash("true")
 		w := r.waiting()
 		if w == nil {
 			t.Fatalf("%s: no shell waits", name)
 		}
 		spoil(w)
-		out, o := r.bash(c, "1", "echo x >> once; cat once; exit 7")
+		out, o := r.bash("echo x >> once; cat once; exit 7")
 		if out != "x\n" || o.Exit.Code != 7 || o.Exit.BackgroundKilled != 0 {
 			t.Errorf("%s: %q %+v", name, out, o.Exit)
 		}
@@ -175,8 +157,8 @@ func brokenPipe(t *testing.T) int {
 // A shell that was not given a command and whose pipe is closed does nothing; no
 // more are started for a session in which they come to nothing.
 func TestPlaceholderDoesNothing(t *testing.T) {
-	r, c := newWaitingRig(t, nil)
-	r.bash(c, "first", "true")
+	r := newRig(t, nil)
+	r.bash("true")
 	w := r.waiting()
 	_ = unix.Close(w.script)
 	e := <-w.exit
@@ -184,20 +166,20 @@ func TestPlaceholderDoesNothing(t *testing.T) {
 		t.Errorf("%+v", e.status)
 	}
 	w.script, w.exit = -1, closedExit()
-	r.shells().drop()
+	r.shells.drop()
 	// A program by the name of bash that is none.
 	dir := filepath.Join(r.dir, "bin")
 	if err := errors.Join(os.Mkdir(dir, 0o755), os.WriteFile(dir+"/bash", []byte("#!/bin/sh\nshift 2\nexec /bin/sh \"$@\"\n"), 0o755)); err != nil {
 		t.Fatal(err)
 	}
-	r, c = newWaitingRig(t, func(h *agent.Hello) { h.Shell[0] = dir + "/bash" })
+	r = newRig(t, func(h *wire.Hello) { h.Shell[0] = dir + "/bash" })
 	for i := range 2 * shellFailures {
-		if out, _ := r.bash(c, fmt.Sprint(i), "echo x"); out != "x\n" {
+		if out, _ := r.bash("echo x"); out != "x\n" {
 			t.Errorf("%d: %q", i, out)
 		}
 		r.waiting()
 	}
-	s := r.shells()
+	s := r.shells
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.failed != shellFailures || s.next != nil {
@@ -213,36 +195,36 @@ func closedExit() <-chan ended {
 
 // The bill of a call begins when it takes its shell.
 func TestBillOfWaitingShell(t *testing.T) {
-	r, c := newWaitingRig(t, nil)
-	_, long := r.bash(c, "first", "i=0; while [ $i -lt 50000 ]; do i=$((i+1)); done") // in the same cgroup
-	r.bash(c, "second", "true")
-	if _, o := r.given(c, "1", "true"); o.Exit.CPUMillis >= long.Exit.CPUMillis || o.Exit.CPUMillis < 0 || o.Exit.MaxMemoryBytes <= 0 {
+	r := newRig(t, nil)
+	_, long := r.bash("i=0; while [ $i -lt 50000 ]; do i=$((i+1)); done") // in the same cgroup
+	r.bash("true")
+	if _, o := r.given("true"); o.Exit.CPUMillis >= long.Exit.CPUMillis || o.Exit.CPUMillis < 0 || o.Exit.MaxMemoryBytes <= 0 {
 		t.Errorf("%+v, after %+v", o.Exit, long.Exit)
 	}
-	if _, o := r.given(c, "2", "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done"); o.Exit.CPUMillis <= 0 {
+	if _, o := r.given("i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done"); o.Exit.CPUMillis <= 0 {
 		t.Errorf("%+v", o.Exit)
 	}
 }
 
 // When no command comes, the shell and its cgroup go.
 func TestWaitingShellIdles(t *testing.T) {
-	r, c := newWaitingRig(t, nil)
-	r.bash(c, "first", "true")
+	r := newRig(t, nil)
+	r.bash("true")
 	w := r.waiting()
-	r.shells().idled()
+	r.shells.idled()
 	dead(t, w.pid)
 	if r.waiting() != nil {
 		t.Error("a shell waits")
 	}
-	if out, _ := r.bash(c, "1", "echo x"); out != "x\n" {
+	if out, _ := r.bash("echo x"); out != "x\n" {
 		t.Error(out)
 	}
 }
 
 // While it waits, a shell has nothing of the agent's but its pipes.
 func TestWaitingShellHoldsNothing(t *testing.T) {
-	r, c := newWaitingRig(t, nil)
-	r.bash(c, "first", "true")
+	r := newRig(t, nil)
+	r.bash("true")
 	w := r.waiting()
 	if err := w.ready(); err != nil {
 		t.Fatal(err)

@@ -1,27 +1,29 @@
-package inside
+package exec
 
 import (
+	"bytes"
 	"context"
+	"errors"
+	"io"
 	"slices"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/toold/toold/internal/agent"
 	"github.com/toold/toold/internal/testrig"
 	"github.com/toold/toold/internal/tool/run"
 )
 
 // slow puts a shell in the place of the one that waits that is still being
 // started, until the function is called.
-func (r *rig) slow(c *agent.Conn, id string) (w *waiting, come func()) {
+func (r *rig) slow() (w *waiting, come func()) {
 	r.t.Helper()
-	r.bash(c, id, "true")
+	r.bash("true")
 	if r.waiting() == nil {
 		r.t.Fatal("no shell waits")
 	}
-	s := r.shells()
+	s := r.shells
 	s.drop()
 	s.ending.Wait()
 	w = &waiting{made: make(chan struct{}), gone: make(chan struct{}), err: errNotReady}
@@ -46,22 +48,22 @@ func TestProgramsAwaitDyingShells(t *testing.T) {
 		"an idled one, no more": {drop: true},
 		"its own shell":         {},
 	} {
-		r, c := newWaitingRig(t, nil)
-		w, come := r.slow(c, "first")
+		r := newRig(t, nil)
+		w, come := r.slow()
 		if tc.drop {
-			r.shells().drop()
+			r.shells.drop()
 		}
-		q := bashCall("late", "echo x >> once")
-		q.Env, q.TimeoutMillis = tc.env, 50
-		o, err := c.Run(t.Context(), q, &sink{})
-		if err != nil || o.Err == nil || o.Err.Code != run.CodeAborted {
+		late, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		if o, err := r.call(late, request{command: "echo x >> once", env: tc.env}, io.Discard); !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatalf("%s: %v %+v", name, err, o)
 		}
 		done := make(chan error, 1)
-		q = bashCall("next", "echo x >> once; cat once")
-		q.Env = tc.env
-		out := &sink{}
-		go func() { _, err := c.Run(t.Context(), q, out); done <- err }()
+		var out bytes.Buffer
+		go func() {
+			_, err := r.call(t.Context(), request{command: "echo x >> once; cat once", env: tc.env}, &out)
+			done <- err
+		}()
 		select {
 		case err := <-done:
 			t.Fatalf("%s: a program ran beside the shell: %v", name, err)
@@ -71,11 +73,11 @@ func TestProgramsAwaitDyingShells(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		if got := string(out.data); got != "x\n" {
+		if got := out.String(); got != "x\n" {
 			t.Errorf("%s: %q", name, got)
 		}
 		<-w.gone
-		s := r.shells()
+		s := r.shells
 		s.ending.Wait()
 		if n := len(s.leaving); n != 0 {
 			t.Errorf("%s: %d shells are being killed", name, n)
@@ -88,12 +90,12 @@ func TestProgramsAwaitDyingShells(t *testing.T) {
 
 // A call that is aborted while it takes its shell runs nothing.
 func TestAbortWhileTaken(t *testing.T) {
-	r, c := newWaitingRig(t, nil)
-	r.bash(c, "first", "true")
+	r := newRig(t, nil)
+	r.bash("true")
 	w := r.waiting()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	s := r.shells()
+	s := r.shells
 	given, err := s.enter(ctx, run.Command{Argv: append(slices.Clone(s.shell), "-c", "echo x")})
 	if given != nil || err == nil {
 		t.Errorf("%v, %v", given, err)
@@ -107,16 +109,16 @@ func TestAbortWhileTaken(t *testing.T) {
 
 // A shell that died before is not killed by its id, which may be another's.
 func TestDeadShellIsLeftAlone(t *testing.T) {
-	r, c := newWaitingRig(t, nil)
-	r.bash(c, "first", "true")
+	r := newRig(t, nil)
+	r.bash("true")
 	w := r.waiting()
 	if err := unix.Kill(w.pid, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	testrig.Eventually(t, "the shell was waited for", func() bool { return len(w.exit) == 1 })
 	w.pid = -1 << 30 // a kill of it would fail; what counts is the group
-	r.shells().drop()
-	r.shells().ending.Wait()
+	r.shells.drop()
+	r.shells.ending.Wait()
 	if w.group.(*cgroup).killed {
 		t.Error("a dead shell was killed")
 	}
@@ -125,11 +127,10 @@ func TestDeadShellIsLeftAlone(t *testing.T) {
 // The group of a program that did not start is counted as left before another
 // program may have it.
 func TestFailedStartKeepsItsGroup(t *testing.T) {
-	r, c := newWaitingRig(t, nil)
-	r.bash(c, "first", "true")
+	r := newRig(t, nil)
+	r.bash("true")
 	r.waiting()
-	testrig.Eventually(t, "what comes after the first call", func() bool { return stacksWith("(*shells).rest") == 0 })
-	x := r.server.session.exec
+	x := r.Programs
 	x.shells.drop()
 	x.shells.ending.Wait()
 	x.groups.trim()
