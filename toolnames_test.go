@@ -17,7 +17,7 @@ var nameExcepted = map[string]string{
 	"internal/tool/access.go":         "the permissions, all of them in one place",
 	"internal/tool/shell/":            "programs that commands name",
 	"internal/tool/run/root/":         "system calls, in errors",
-	"internal/agent/inside/shells.go": "the program of a shell",
+	"internal/agent/inside/exec/shells.go": "the program of a shell",
 	"internal/config/":                "keys of config.toml",
 	"internal/sandbox/sandboxtest/":   "a suite, which calls tools as a client does",
 	"cmd/toold/settings.go":           "keys of config.toml, made settings",
