@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"time"
 
+	"github.com/toold/toold/internal/approval"
+
 	"github.com/toold/toold/internal/call/output"
 	"github.com/toold/toold/internal/config"
 	"github.com/toold/toold/internal/hook"
@@ -63,8 +65,8 @@ func sessionSettings(c *config.Config, daemonPath string, private bool) session.
 	return s
 }
 
-func approvals(a *config.Approvals) session.Approvals {
-	return session.Approvals{
+func approvals(a *config.Approvals) approval.Config {
+	return approval.Config{
 		Timeout: time.Duration(a.Timeout), None: a.Approver == "none", SelfApprove: a.SelfApprove, Command: a.Command,
 	}
 }

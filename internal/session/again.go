@@ -62,8 +62,8 @@ func (m *Manager) again(ctx context.Context, t *twin, o CallOptions) (*client.Ca
 	r.event(r.made(string(now.Status), now)) // before any output
 	l := c.follow(r.event)
 	defer c.unfollow(l)
-	for _, p := range m.approvals.of(func(p *pending) bool { return p.c == c && p.told.Load() }) {
-		r.event(r.made(client.EventApprovalAsked, &p.row.Approval))
+	for _, p := range m.approvals.PendingOf(c.id) {
+		r.event(r.made(client.EventApprovalAsked, &p.Row.Approval))
 	}
 	if c.streams {
 		if err := r.live(ctx, c.out); err != nil && ctx.Err() == nil {

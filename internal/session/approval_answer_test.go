@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/toold/toold/internal/approval"
+
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
 )
@@ -140,13 +142,13 @@ func TestNobodyAnswers(t *testing.T) {
 	if got := w.said(); got != "timeout" {
 		t.Errorf("observers heard %q", got)
 	}
-	h.reload(func(set *Settings) { set.Approvals = Approvals{None: true} })
+	h.reload(func(set *Settings) { set.Approvals = approval.Config{None: true} })
 	c = h.call(s.ID, bashCall("ls x"))
 	if c.Error == nil || c.Error.Code != client.CodeDenied || !strings.Contains(c.Error.Message, "nobody is there") || c.Permission.ApprovalID != "" {
 		t.Errorf("%+v, %+v", c.Error, c.Permission)
 	}
 	if ci := h.create(alice, client.SessionCreate{Profile: "ci"}); true {
-		h.reload(func(set *Settings) { set.Approvals = Approvals{} })
+		h.reload(func(set *Settings) { set.Approvals = approval.Config{} })
 		if c := h.call(ci.ID, bashCall("ls x")); c.Error == nil || c.Error.Code != client.CodeDenied {
 			t.Errorf("profile ci: %+v", c.Error)
 		}

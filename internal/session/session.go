@@ -9,6 +9,8 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/toold/toold/internal/approval"
+
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/call/output"
@@ -96,7 +98,7 @@ type Settings struct {
 	// Records bounds, in bytes, the records of the calls of one tenant; 0 = any.
 	Records   int64
 	Policy    *policy.Set // nil: policy.Default
-	Approvals Approvals
+	Approvals approval.Config
 	Loop      policy.LoopConfig
 	Hooks     []hook.Hook
 	Opaque    string // [tools.bash] opaque: rule, ask or deny; "" = rule
@@ -112,17 +114,6 @@ func (s *Settings) court() *judge.Config {
 
 // free reports whether the host alone bounds what somebody may ask for.
 func (s *Settings) free(p auth.Principal) bool { return s.Private && p.Admin }
-
-// Approvals is [approvals].
-type Approvals struct {
-	Timeout     time.Duration // how long an approval may stay pending
-	None        bool          // nobody answers: what would be asked is denied at once
-	SelfApprove bool          // the credential that made a call may approve it
-	// Command, when set, is a program that answers: the approval as JSON on its
-	// standard input, a client.ApprovalAnswer from its standard output. Whatever
-	// goes wrong is a rejection.
-	Command []string
-}
 
 // Tenant is one [tenant.NAME].
 type Tenant struct {

@@ -1,4 +1,4 @@
-package session
+package approval
 
 import (
 	"fmt"
@@ -15,19 +15,19 @@ import (
 // Bounds of what an approval shows. Events carry it, so it must not be large; the
 // whole input is in the call, and its hash in the approval.
 const (
-	maxShownText     = 16 << 10 // bytes of a command, a diff or an input
-	maxShownRequests = 100
-	maxShownPattern  = 4 << 10
+	MaxShownText     = 16 << 10 // bytes of a command, a diff or an input
+	MaxShownRequests = 100
+	MaxShownPattern  = 4 << 10
 )
 
-// describe fills in what an approver sees of a call.
-func describe(row *store.Approval, j *judge.Judgement) {
+// Describe fills in what an approver sees of a call.
+func Describe(row *store.Approval, j *judge.Judgement) {
 	d := &shownText{meta: make(map[string]any)}
 	row.Metadata = d.meta
 	row.Requests = []client.ApprovalRequest{}
 	asked := shownOf(j)
 	for i, r := range asked {
-		if i == maxShownRequests {
+		if i == MaxShownRequests {
 			d.meta["requests_left_out"] = len(asked) - i
 			d.meta["truncated"] = true
 			break
@@ -45,7 +45,7 @@ func describe(row *store.Approval, j *judge.Judgement) {
 		if hint := j.MountHint(&asked[i]); hint != "" {
 			v.Reason = judge.Join(v.Reason, hint)
 		}
-		v.Pattern = d.shortened(v.Pattern, maxShownPattern)
+		v.Pattern = d.shortened(v.Pattern, MaxShownPattern)
 		row.Requests = append(row.Requests, v)
 	}
 	whole := false
@@ -77,7 +77,7 @@ func describe(row *store.Approval, j *judge.Judgement) {
 // and the same would be saved.
 func shownOf(j *judge.Judgement) []judge.Judged {
 	asked := j.Asked()
-	if len(asked) > 2*maxShownRequests {
+	if len(asked) > 2*MaxShownRequests {
 		return asked // not all of them are shown anyway
 	}
 	return slices.CompactFunc(asked, func(a, b judge.Judged) bool {
@@ -93,7 +93,7 @@ type shownText struct{ meta map[string]any }
 // text adds one, with everything in it made visible.
 func (d *shownText) text(name, text string) {
 	if text != "" {
-		d.meta[name] = shell.Visible(d.shortened(text, maxShownText))
+		d.meta[name] = shell.Visible(d.shortened(text, MaxShownText))
 	}
 }
 

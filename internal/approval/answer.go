@@ -1,0 +1,288 @@
+package approval
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/plain"
+	"github.com/toold/toold/internal/store"
+)
+
+// maxShown is how much of what a client sent a message quotes, in bytes.
+const maxShown = 80
+
+// maxTTL bounds how long something may be saved for.
+const maxTTL = 10 * 365 * 24 * time.Hour
+
+func invalid(format string, args ...any) error {
+	return &client.Error{Code: client.CodeInvalidRequest, Message: fmt.Sprintf(format, args...)}
+}
+
+// MaxMessage bounds what an approver may say, in bytes.
+const MaxMessage = 4 << 10
+
+// List gives the approvals that are pending and p may see, oldest first: those of one
+// session, "" for all, after the id after, and no more than limit.
+func (d *Desk) List(p auth.Principal, session, after string, limit int) (client.List[client.Approval], error) {
+	list := client.List[client.Approval]{Items: []client.Approval{}}
+	if after != "" && !store.ValidID("apr_", after) {
+		return list, invalid("after %q is not the id of an approval", plain.Cut(after, maxShown))
+	}
+	all := d.of(func(a *Pending) bool {
+		return a.told.Load() && a.Row.Tenant == p.Tenant && (session == "" || a.Row.SessionID == session) && a.Row.ID > after
+	})
+	slices.SortFunc(all, func(a, b *Pending) int { return strings.Compare(a.Row.ID, b.Row.ID) })
+	for i, a := range all {
+		if i == limit {
+			list.Next = list.Items[limit-1].ID
+			break
+		}
+		list.Items = append(list.Items, a.Row.Approval)
+	}
+	return list, nil
+}
+
+// Approver refuses the holder of a session's token, who is never an approver,
+// unless sessions may approve their own calls.
+func (d *Desk) Approver(p auth.Principal) error {
+	if d.Config().SelfApprove {
+		return nil
+	}
+	return p.Whole()
+}
+
+// Answer answers a pending approval for p. Errors that are no *client.Error are of the
+// store.
+func (d *Desk) Answer(ctx context.Context, p auth.Principal, id string, a client.ApprovalAnswer) (*client.Approval, error) {
+	if err := d.Approver(p); err != nil {
+		return nil, err
+	}
+	w := d.get(p.Tenant, id)
+	if w == nil || p.Session != "" && w.Row.SessionID != p.Session {
+		return nil, d.notPending(ctx, p, id)
+	}
+	if err := d.mayAnswer(p, w); err != nil {
+		return nil, err
+	}
+	v, err := d.answer(w, p.Credential(), a)
+	if errors.Is(err, ErrAnswered) {
+		return nil, d.notPending(ctx, p, id)
+	}
+	return v, err
+}
+
+// notPending says why an approval cannot be answered.
+func (d *Desk) notPending(ctx context.Context, p auth.Principal, id string) error {
+	none := &client.Error{
+		Code:    client.CodeNotFound,
+		Message: fmt.Sprintf("there is no approval %q", plain.Cut(id, maxShown)),
+		Hint:    "toolctl approvals list shows those that are pending",
+	}
+	if !store.ValidID("apr_", id) {
+		return none
+	}
+	row, err := d.Store.Approval(ctx, id)
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return none
+	case err != nil:
+		return fmt.Errorf("read approval %s: %w", id, err)
+	case !p.Sees(row.Tenant, row.SessionID):
+		return none
+	}
+	if row.Reply == "" { // it is not told yet, or not again since the daemon was restarted
+		return &client.Error{Code: client.CodeOverloaded, Message: "approval " + id + " cannot be answered yet", Hint: "try again in a moment"}
+	}
+	e := &client.Error{Code: client.CodeConflict, Message: "approval " + id + " is not pending any more", Hint: "the call " + row.CallID + " shows what came of it"}
+	e.Message += ": it ended with " + row.Reply
+	if row.By != "" {
+		e.Message += " by " + row.By
+	}
+	return e
+}
+
+// mayAnswer refuses the credential that made the call.
+func (d *Desk) mayAnswer(p auth.Principal, w *Pending) error {
+	if d.Config().SelfApprove {
+		return nil
+	}
+	maker := auth.Principal{UID: w.Row.UID, Session: w.Row.Token}
+	if p.Credential() != maker.Credential() {
+		return nil
+	}
+	return &client.Error{
+		Code:    client.CodeForbidden,
+		Message: fmt.Sprintf("approval %s is for a call that you made yourself (%s)", w.Row.ID, maker.Credential()),
+		Hint:    "another user must answer it; or have the agent use a session token, or set self_approve in [approvals]",
+	}
+}
+
+// answer ends a pending approval as somebody has decided.
+func (d *Desk) answer(w *Pending, by string, a client.ApprovalAnswer) (*client.Approval, error) {
+	r, err := d.replyOf(w, by, a)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.Settle(w, r); err != nil {
+		return nil, err
+	}
+	switch {
+	case r.How == Always:
+		d.Rejudge(w.Row.Tenant)
+	case r.How == Reject && r.Message == "":
+		d.rejectOthers(w, by)
+	}
+	v := w.Row.Approval
+	v.Reply = &client.ApprovalReply{ID: v.ID, Answer: r.How, By: r.By, Message: r.Message}
+	return &v, nil
+}
+
+// rejectOthers rejects the other pending approvals of the session: whoever
+// rejects without a word wants it to stop. One that is only being asked for is
+// none of those that they have seen.
+func (d *Desk) rejectOthers(w *Pending, by string) {
+	for _, o := range d.of(func(o *Pending) bool { return o.Row.SessionID == w.Row.SessionID && o.told.Load() }) {
+		err := d.Settle(o, Reply{How: Reject, By: by, Message: "another call of the session was rejected"})
+		if err != nil && !errors.Is(err, ErrAnswered) {
+			d.Log.Error("reject an approval", "approval", o.Row.ID, "error", err)
+		}
+	}
+}
+
+// replyOf checks an answer.
+func (d *Desk) replyOf(w *Pending, by string, a client.ApprovalAnswer) (Reply, error) {
+	r := Reply{How: string(a.Answer), By: by, Message: a.Message}
+	switch {
+	case a.SHA256 != "" && a.SHA256 != w.Row.SHA256:
+		return r, &client.Error{
+			Code:    client.CodeConflict,
+			Message: fmt.Sprintf("the answer is for an input with SHA-256 %s; that of approval %s is %s", plain.Cut(a.SHA256, maxShown), w.Row.ID, w.Row.SHA256),
+			Hint:    "look at the approval again",
+		}
+	case len(a.Message) > MaxMessage:
+		return r, invalid("message has %d bytes; at most %d", len(a.Message), MaxMessage)
+	case a.Message != "" && a.Answer != client.AnswerReject:
+		return r, invalid("message is for the answer reject alone")
+	case a.Answer != client.AnswerAlways && (a.Scope != "" || a.Expires != ""):
+		return r, invalid("scope and expires are for the answer always alone")
+	}
+	switch a.Answer {
+	case client.AnswerOnce:
+		return r, nil
+	case client.AnswerReject:
+		r.Message = strings.ToValidUTF8(r.Message, "\uFFFD")
+		return r, nil
+	case client.AnswerAlways:
+		var err error
+		r.saved, err = d.savedBy(w, by, a)
+		return r, err
+	}
+	return r, invalid("answer %q: use once, always or reject", plain.Cut(string(a.Answer), maxShown))
+}
+
+// savedBy makes the rules that an answer of always saves: one for each request of
+// the call for which there is a pattern.
+func (d *Desk) savedBy(w *Pending, by string, a client.ApprovalAnswer) ([]*client.SavedApproval, error) {
+	now := time.Now().UTC().Truncate(time.Millisecond)
+	v := client.SavedApproval{Tenant: w.Row.Tenant, Scope: a.Scope, By: by, Created: now}
+	switch a.Scope {
+	case "", client.ScopeSession:
+		v.Scope, v.SessionID = client.ScopeSession, w.Row.SessionID
+	case client.ScopeProfile:
+		v.Profile = w.Row.Profile
+	case client.ScopeTenant:
+	default:
+		return nil, invalid("scope %q: use session, profile or tenant", plain.Cut(string(a.Scope), maxShown))
+	}
+	if a.Expires != "" {
+		d, err := client.ParseDuration(a.Expires)
+		if err != nil {
+			return nil, invalid("expires: %s", plain.Cut(err.Error(), maxShown))
+		}
+		if d <= 0 || time.Duration(d) > maxTTL {
+			return nil, invalid("expires %q: give a time such as 12h, up to %s", plain.Cut(a.Expires, maxShown), client.Duration(maxTTL))
+		}
+		v.Expires = new(now.Add(time.Duration(d)))
+	}
+	asked := shownOf(w.Judgement)
+	if n := len(asked); n > MaxShownRequests {
+		return nil, &client.Error{
+			Code:    client.CodeInvalidRequest,
+			Message: fmt.Sprintf("approval %s asks for %d things and shows %d of them: what is not shown is not saved", w.Row.ID, n, MaxShownRequests),
+			Hint:    "answer once, or write a rule",
+		}
+	}
+	var all []*client.SavedApproval
+	known := make(map[[2]string]bool)
+	for _, r := range asked {
+		key := [2]string{r.Request.Permission, r.Request.Save}
+		if r.Request.Save == "" || known[key] {
+			continue
+		}
+		known[key] = true
+		one := v
+		one.ID = fmt.Sprintf("%s.%d", w.Row.ID, len(all)+1)
+		one.Permission, one.Pattern, one.Rule = r.Request.Permission, r.Request.Save, r.Rule
+		all = append(all, &one)
+	}
+	if len(all) == 0 {
+		return nil, &client.Error{
+			Code:    client.CodeInvalidRequest,
+			Message: fmt.Sprintf("nothing of approval %s can be saved: no pattern would allow this and nothing else", w.Row.ID),
+			Hint:    "answer once, or write a rule",
+		}
+	}
+	if n := len(d.savedOf(w.Row.Tenant, now)); n+len(all) > maxSavedTenant {
+		return nil, &client.Error{
+			Code:    client.CodeQuotaExceeded,
+			Message: fmt.Sprintf("tenant %s has %d saved approvals; at most %d", w.Row.Tenant, n, maxSavedTenant),
+			Hint:    "revoke some (toolctl approvals saved rm), or write a rule; or answer once",
+		}
+	}
+	return all, nil
+}
+
+// Saved lists what approvers of p's tenant have saved: for one session alone, "" for
+// all, after the id after, and no more than limit.
+func (d *Desk) Saved(p auth.Principal, session, after string, limit int) client.List[client.SavedApproval] {
+	list := client.List[client.SavedApproval]{Items: []client.SavedApproval{}}
+	all := d.savedOf(p.Tenant, time.Now())
+	slices.SortFunc(all, func(a, b *client.SavedApproval) int { return strings.Compare(a.ID, b.ID) })
+	for _, v := range all {
+		switch {
+		case v.ID <= after || session != "" && v.SessionID != session:
+		case len(list.Items) == limit:
+			list.Next = list.Items[limit-1].ID
+			return list
+		default:
+			list.Items = append(list.Items, *v)
+		}
+	}
+	return list
+}
+
+// Revoke removes what was saved under id.
+func (d *Desk) Revoke(p auth.Principal, id string) error {
+	if err := p.Whole(); err != nil {
+		return err
+	}
+	all := d.savedOf(p.Tenant, time.Now())
+	if !slices.ContainsFunc(all, func(v *client.SavedApproval) bool { return v.ID == id }) {
+		return &client.Error{
+			Code:    client.CodeNotFound,
+			Message: fmt.Sprintf("there is no saved approval %q", plain.Cut(id, maxShown)),
+			Hint:    "toolctl approvals saved list shows those that there are",
+		}
+	}
+	if err := d.Store.Write(func(tx *store.Tx) error { return tx.DropSaved(id) }); err != nil {
+		return fmt.Errorf("revoke a saved approval: %w", err)
+	}
+	d.unsave(p.Tenant, func(v *client.SavedApproval) bool { return v.ID == id })
+	return nil
+}

@@ -1,0 +1,43 @@
+package approval
+
+import (
+	"testing"
+	"time"
+
+	"github.com/toold/toold/client"
+)
+
+// What was saved holds until it expires, and rules that are made of it say until when.
+func TestSavedExpire(t *testing.T) {
+	d := New(Setup{})
+	now := time.Now()
+	soon, later := now.Add(time.Minute), now.Add(time.Hour)
+	for _, v := range []*client.SavedApproval{
+		{ID: "1", Tenant: "a", Scope: client.ScopeTenant, Permission: "bash", Pattern: "ls *", Expires: &later},
+		{ID: "2", Tenant: "a", Scope: client.ScopeSession, SessionID: "ses_1", Permission: "bash", Pattern: "cat *", Expires: &soon},
+		{ID: "3", Tenant: "a", Scope: client.ScopeProfile, Profile: "build", Permission: "bash", Pattern: "id"},
+		{ID: "4", Tenant: "b", Scope: client.ScopeTenant, Permission: "bash", Pattern: "rm *"},
+	} {
+		d.keep([]*client.SavedApproval{v})
+	}
+	for _, tt := range []struct {
+		session, profile string
+		at               time.Time
+		rules            int
+		until            time.Time
+	}{
+		{"ses_1", "build", now, 3, soon},
+		{"ses_1", "build", soon, 2, later},
+		{"ses_2", "build", now, 2, later},
+		{"ses_2", "plan", later, 0, time.Time{}},
+		{"ses_1", "build", later, 1, time.Time{}},
+	} {
+		rules, until := d.RulesOf("a", tt.session, tt.profile, tt.at)
+		if len(rules) != tt.rules || !until.Equal(tt.until) {
+			t.Errorf("%s, %s: %d rules until %v, want %d until %v", tt.session, tt.profile, len(rules), until, tt.rules, tt.until)
+		}
+	}
+	if n := d.Version(); n != 4 {
+		t.Errorf("version %d", n)
+	}
+}
