@@ -8,18 +8,13 @@ import (
 	"strings"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/strictjson"
 )
 
-// isObject reports whether text is a JSON object. A command such as "{ ls; }" is
-// none.
-func isObject(text string) bool {
-	return strings.HasPrefix(strings.TrimSpace(text), "{") && json.Valid([]byte(text))
-}
-
 // toolInput makes the input of a tool from text: a JSON object as it is, and else
-// the tool's main field.
+// the tool's main field. A command such as "{ ls; }" is no object.
 func toolInput(defs []client.ToolDefinition, tool, text string) (json.RawMessage, error) {
-	if isObject(text) {
+	if strictjson.IsObject([]byte(text)) {
 		return json.RawMessage(text), nil
 	}
 	var names []string
@@ -37,7 +32,7 @@ func toolInput(defs []client.ToolDefinition, tool, text string) (json.RawMessage
 
 // askedInput is toolInput with the definitions that the daemon has now.
 func askedInput(ctx context.Context, c *client.Client, tool, text string) (json.RawMessage, error) {
-	if isObject(text) {
+	if strictjson.IsObject([]byte(text)) {
 		return json.RawMessage(text), nil
 	}
 	defs, err := c.Tools(ctx, client.ToolQuery{})

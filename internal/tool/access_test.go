@@ -90,3 +90,27 @@ func TestInputs(t *testing.T) {
 		t.Errorf("of a malformed input: %+v", inv)
 	}
 }
+
+// TestNear: loops that an earlier version has recorded are found by these very bytes.
+func TestNear(t *testing.T) {
+	r := NewRegistry()
+	for _, tc := range []struct{ tool, in, json, near string }{
+		{
+			"bash", `{"command":"echo  'hello' # so","description":"d","timeout":"5"}`,
+			`{"command":"echo  'hello' # so","description":"d","timeout":5}`, `["echo hello","",""]`,
+		},
+		{
+			"bash", `{"command":"cat \u003c x","stdin":"a&b","workdir":"d"}`,
+			`{"command":"cat \u003c x","stdin":"a\u0026b","workdir":"d"}`, `["cat \u003cx","d","a\u0026b"]`,
+		},
+		{"read", `{"filePath":"a","limit":2.0}`, `{"file_path":"a","limit":2}`, `{"file_path":"a","limit":2}`},
+	} {
+		inv, err := r.Parse(tc.tool, json.RawMessage(tc.in))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(inv.JSON) != tc.json || string(inv.Near()) != tc.near {
+			t.Errorf("%s: %s, near %s", tc.in, inv.JSON, inv.Near())
+		}
+	}
+}
