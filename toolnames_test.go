@@ -14,14 +14,14 @@ import (
 
 // nameExcepted are files, and directories, in which such a string is not the name of a tool.
 var nameExcepted = map[string]string{
-	"internal/tool/access.go":         "the permissions, all of them in one place",
-	"internal/tool/shell/":            "programs that commands name",
-	"internal/tool/run/root/":         "system calls, in errors",
+	"internal/tool/access.go":              "the permissions, all of them in one place",
+	"internal/tool/shell/":                 "programs that commands name",
+	"internal/tool/run/root/":              "system calls, in errors",
 	"internal/agent/inside/exec/shells.go": "the program of a shell",
-	"internal/config/":                "keys of config.toml",
-	"internal/sandbox/sandboxtest/":   "a suite, which calls tools as a client does",
-	"cmd/toold/settings.go":           "keys of config.toml, made settings",
-	"cmd/toolctl/":                    "a client, and its own commands",
+	"internal/config/":                     "keys of config.toml",
+	"internal/sandbox/sandboxtest/":        "a suite, which calls tools as a client does",
+	"cmd/toold/settings.go":                "keys of config.toml, made settings",
+	"cmd/toolctl/":                         "a client, and its own commands",
 }
 
 // TestToolNames: a tool can be added, renamed or replaced without a search for those who
