@@ -17,8 +17,10 @@ import (
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/audit"
 	"github.com/toold/toold/internal/config"
+	"github.com/toold/toold/internal/doctor"
 	"github.com/toold/toold/internal/hardening"
 	"github.com/toold/toold/internal/metrics"
+	"github.com/toold/toold/internal/replay"
 	"github.com/toold/toold/internal/sandbox/cgroup"
 	"github.com/toold/toold/internal/server"
 	"github.com/toold/toold/internal/session"
@@ -190,7 +192,6 @@ func (d *daemon) newManager() error {
 		Settings:  sessionSettings(d.cfg, d.daemonPath, d.opts.ephemeral),
 		Observers: []session.Observer{d.metrics},
 		Auditor:   d.audit,
-		Host:      func(l client.Limits) []client.Check { return hardening.Checks(os.DirFS("/"), l) },
 	}
 	if d.opts.ephemeral {
 		mc.Orphan = orphanTime
@@ -202,8 +203,12 @@ func (d *daemon) newManager() error {
 	if err != nil {
 		return err
 	}
+	examine := doctor.New(doctor.Config{
+		Sessions: d.manager, Drivers: drivers.all, Driver: d.cfg.Sandbox.Driver,
+		Host: func() []client.Check { return hardening.Checks(os.DirFS("/"), d.manager.Limits()) },
+	})
 	d.server, err = server.New(server.Config{
-		API: d.manager, Identity: id, Log: d.log, Version: versionInfo(drivers.ripgrep), Metrics: d.metrics.Handler(), Reload: d.reload, Settings: d.settings,
+		API: d.manager, Doctor: examine, Replay: replay.New(replay.Config{Store: st, Tools: tools, Sessions: d.manager}), Identity: id, Log: d.log, Version: versionInfo(drivers.ripgrep), Metrics: d.metrics.Handler(), Reload: d.reload, Settings: d.settings,
 	})
 	return err
 }

@@ -65,7 +65,7 @@ func (s *Server) tools(x *exchange, r *request) error {
 }
 
 func (s *Server) doctor(x *exchange, r *request) error {
-	d, err := s.cfg.API.Doctor(r.Context(), r.who, r.flag("probe"))
+	d, err := s.cfg.Doctor.Doctor(r.Context(), r.who, r.flag("probe"))
 	if err != nil {
 		return err
 	}

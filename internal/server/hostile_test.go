@@ -531,8 +531,13 @@ func TestBodyMemory(t *testing.T) {
 	}
 }
 
-// brokenAPI panics in every method: the interface in it is nil.
-type brokenAPI struct{ session.API }
+// brokenAPI panics in every method: the interfaces in it are nil.
+type brokenAPI struct {
+	session.API
+	Replayer
+}
+
+func (brokenAPI) Doctor(context.Context, auth.Principal, bool) (*client.Doctor, error) { panic("doctor") }
 
 func (brokenAPI) TokenSession(string) (auth.Principal, bool) {
 	return auth.Principal{Session: "ses_1", Tenant: "a"}, true
@@ -542,7 +547,7 @@ func (brokenAPI) TokenSession(string) (auth.Principal, bool) {
 // and says nothing about its cause.
 func TestPanics(t *testing.T) {
 	d := start(t, func(c *Config) {
-		c.API = brokenAPI{}
+		c.API, c.Doctor, c.Replay = brokenAPI{}, brokenAPI{}, brokenAPI{}
 		c.Metrics = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("metrics") })
 		c.Reload = func(context.Context) error { panic("reload") }
 		c.Settings = func() ([]byte, error) { panic("settings") }

@@ -53,7 +53,7 @@ func (s *Server) replayPolicy(x *exchange, r *request) error {
 	if req.Limit < 0 {
 		return invalid(fmt.Sprintf("limit %d is negative", req.Limit), "0 is the default")
 	}
-	replayed, err := s.cfg.API.Replay(r.Context(), r.who, req)
+	replayed, err := s.cfg.Replay.Replay(r.Context(), r.who, req)
 	if err != nil {
 		return err
 	}

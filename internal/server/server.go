@@ -23,7 +23,10 @@ import (
 // Config is what a Server needs. Fields with a default say so; the others are
 // required.
 type Config struct {
-	API      session.API
+	API session.API
+	// Doctor and Replay answer what is asked of the daemon as a whole.
+	Doctor   Doctor
+	Replay   Replayer
 	Identity *Identity
 	Log      *slog.Logger
 	Version  client.Version
@@ -65,6 +68,16 @@ type Config struct {
 	Heartbeat time.Duration
 }
 
+// Doctor examines the host and the sandboxes; *doctor.Doctor implements it.
+type Doctor interface {
+	Doctor(ctx context.Context, p auth.Principal, probe bool) (*client.Doctor, error)
+}
+
+// Replayer judges recorded calls by other rules; *replay.Replayer implements it.
+type Replayer interface {
+	Replay(ctx context.Context, p auth.Principal, r client.PolicyReplay) (*client.PolicyReplayed, error)
+}
+
 // maxHeader bounds a request's header. net/http reads 4 KiB more than it is told.
 const maxHeader = 16<<10 - 4<<10
 
@@ -81,8 +94,8 @@ type Server struct {
 
 // New makes a Server. It fails when a required field of cfg is missing.
 func New(cfg Config) (*Server, error) {
-	if cfg.API == nil || cfg.Identity == nil || cfg.Log == nil || cfg.Metrics == nil || cfg.Reload == nil || cfg.Settings == nil {
-		return nil, errors.New("server: API, Identity, Log, Metrics, Reload and Settings are required")
+	if cfg.API == nil || cfg.Doctor == nil || cfg.Replay == nil || cfg.Identity == nil || cfg.Log == nil || cfg.Metrics == nil || cfg.Reload == nil || cfg.Settings == nil {
+		return nil, errors.New("server: API, Doctor, Replay, Identity, Log, Metrics, Reload and Settings are required")
 	}
 	setDefault(&cfg.MaxConns, 1024)
 	setDefault(&cfg.MaxStreams, 256)

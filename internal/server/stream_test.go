@@ -313,7 +313,7 @@ func TestStop(t *testing.T) {
 		t.Fatal(err)
 	}
 	logs := &logBuffer{}
-	s, err := New(Config{API: api, Identity: id, Log: newLog(logs), Metrics: http.NotFoundHandler(), Reload: func(context.Context) error { return nil }, Settings: func() ([]byte, error) { return nil, nil }})
+	s, err := New(Config{API: api, Doctor: api, Replay: api, Identity: id, Log: newLog(logs), Metrics: http.NotFoundHandler(), Reload: func(context.Context) error { return nil }, Settings: func() ([]byte, error) { return nil, nil }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -435,7 +435,7 @@ func TestEveryCodeHasAStatus(t *testing.T) {
 func BenchmarkCall(b *testing.B) {
 	api := newFake()
 	id, _ := NewIdentity(IdentityConfig{Admins: Peers{UIDs: []uint32{uint32(os.Getuid())}}})
-	s, err := New(Config{API: quickAPI{api}, Identity: id, Log: newLog(io.Discard), Metrics: http.NotFoundHandler(), Reload: func(context.Context) error { return nil }, Settings: func() ([]byte, error) { return nil, nil }})
+	s, err := New(Config{API: quickAPI{api}, Doctor: api, Replay: api, Identity: id, Log: newLog(io.Discard), Metrics: http.NotFoundHandler(), Reload: func(context.Context) error { return nil }, Settings: func() ([]byte, error) { return nil, nil }})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -27,7 +27,7 @@ func (m *Manager) filterSession(ctx context.Context, p auth.Principal, idOrName 
 	if idOrName == "" {
 		return "", nil
 	}
-	return m.sessionID(ctx, p, idOrName)
+	return m.SessionID(ctx, p, idOrName)
 }
 
 // Answer implements API.

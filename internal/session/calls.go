@@ -24,7 +24,7 @@ func (m *Manager) Call(ctx context.Context, p auth.Principal, sessionID string, 
 }
 
 func (m *Manager) call(ctx context.Context, p auth.Principal, sessionID string, r client.CallCreate, o CallOptions, hidden bool) (*client.Call, error) {
-	if err := m.accepting(); err != nil {
+	if err := m.Accepting(); err != nil {
 		return nil, err
 	}
 	s, err := m.find(p, sessionID)
@@ -217,7 +217,7 @@ func listLimit(n int) int {
 // ListCalls implements API.
 func (m *Manager) ListCalls(ctx context.Context, p auth.Principal, sessionID string, f CallFilter) (client.List[client.Call], error) {
 	var list client.List[client.Call]
-	id, err := m.sessionID(ctx, p, sessionID)
+	id, err := m.SessionID(ctx, p, sessionID)
 	if err != nil {
 		return list, err
 	}
@@ -255,8 +255,9 @@ func (s *Session) awaitTold() {
 	s.telling.Unlock() //nolint:staticcheck // to wait is all
 }
 
-// awaitTold is the same for all sessions.
-func (m *Manager) awaitTold() {
+// AwaitTold waits until the ends of calls that somebody has been told are in the
+// store, for all sessions.
+func (m *Manager) AwaitTold() {
 	m.mu.RLock()
 	all := slices.Collect(maps.Values(m.sessions))
 	m.mu.RUnlock()

@@ -67,7 +67,7 @@ func (m *Manager) CreateQueued(ctx context.Context, p auth.Principal, r client.S
 	if err := p.Whole(); err != nil {
 		return nil, err
 	}
-	if err := m.accepting(); err != nil {
+	if err := m.Accepting(); err != nil {
 		return nil, err
 	}
 	if r.Key == "" {

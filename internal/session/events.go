@@ -18,14 +18,14 @@ func (m *Manager) Events(ctx context.Context, p auth.Principal, f event.Filter) 
 		return nil, invalidRequest("%q is not the id of an event", shown(f.After))
 	}
 	if f.Session != "" {
-		id, err := m.sessionID(ctx, p, f.Session)
+		id, err := m.SessionID(ctx, p, f.Session)
 		if err != nil {
 			return nil, err
 		}
 		f.Session = id
 	}
 	if f.Stored {
-		m.awaitTold() // what somebody has been told is on record
+		m.AwaitTold() // what somebody has been told is on record
 	}
 	return m.hub.Subscribe(ctx, p.Tenant, f)
 }

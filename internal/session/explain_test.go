@@ -8,6 +8,8 @@ import (
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/needs"
+	"github.com/toold/toold/internal/replay"
+	"github.com/toold/toold/internal/tool"
 	"github.com/toold/toold/internal/tool/run"
 )
 
@@ -109,6 +111,11 @@ func TestExplain(t *testing.T) {
 	}
 }
 
+// replayer is what a daemon has, over its sessions.
+func (h *house) replayer() *replay.Replayer {
+	return replay.New(replay.Config{Store: h.store, Tools: tool.NewRegistry(), Sessions: h.m})
+}
+
 // TestReplayWithMounts: a recorded call is judged by what its session had mounted.
 func TestReplayWithMounts(t *testing.T) {
 	needs.OpenAt2(t)
@@ -131,7 +138,7 @@ func TestReplayWithMounts(t *testing.T) {
 			t.Errorf("got %+v, want %q", c.Error, tt.want)
 		}
 	}
-	got, err := h.m.Replay(t.Context(), root, client.PolicyReplay{Rules: `permission = { external_directory = "allow" }`})
+	got, err := h.replayer().Replay(t.Context(), root, client.PolicyReplay{Rules: `permission = { external_directory = "allow" }`})
 	if err != nil || got.Calls != 2 || len(got.Changes) != 1 || got.Changes[0].SessionID != mounted.ID || got.Changes[0].Now != "allow" {
 		t.Errorf("replayed: %+v, %v", got, err)
 	}
@@ -153,7 +160,7 @@ func TestReplay(t *testing.T) {
 	}
 	replay := func(r client.PolicyReplay) string {
 		t.Helper()
-		got, err := h.m.Replay(t.Context(), root, r)
+		got, err := h.replayer().Replay(t.Context(), root, r)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -185,21 +192,21 @@ func TestReplay(t *testing.T) {
 		{Rules: "permission = ["},
 		{Rules: "", Since: "soon"},
 		{Limit: -1},
-		{Limit: maxReplay + 1},
+		{Limit: 100_001},
 		{Session: "nonsense"},
-		{Rules: strings.Repeat("#", maxReplayRules+1)},
+		{Rules: strings.Repeat("#", 1<<20+1)},
 	} {
-		if _, err := h.m.Replay(t.Context(), root, r); codeOfErr(err) != client.CodeInvalidRequest && codeOfErr(err) != client.CodeNotFound {
+		if _, err := h.replayer().Replay(t.Context(), root, r); codeOfErr(err) != client.CodeInvalidRequest && codeOfErr(err) != client.CodeNotFound {
 			t.Errorf("%.40v: %v", r, err)
 		}
 	}
-	if _, err := h.m.Replay(t.Context(), alice, client.PolicyReplay{}); codeOfErr(err) != client.CodeForbidden {
+	if _, err := h.replayer().Replay(t.Context(), alice, client.PolicyReplay{}); codeOfErr(err) != client.CodeForbidden {
 		t.Errorf("for everybody: %v", err)
 	}
 	// A profile that the other rules do not have, and one that is theirs alone.
 	quiet := h.create(alice, client.SessionCreate{Profile: "quiet"})
 	h.call(quiet.ID, bashCall("git status"))
-	got, err := h.m.Replay(t.Context(), root, client.PolicyReplay{Rules: other1, Session: quiet.ID, Tenant: "a"})
+	got, err := h.replayer().Replay(t.Context(), root, client.PolicyReplay{Rules: other1, Session: quiet.ID, Tenant: "a"})
 	if err != nil || got.Calls != 0 || !strings.Contains(strings.Join(got.Notes, "\n"), "quiet") {
 		t.Errorf("without its profile: %+v, %v", got, err)
 	}

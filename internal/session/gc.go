@@ -22,7 +22,7 @@ func (m *Manager) GC(ctx context.Context, p auth.Principal, r client.GCRequest) 
 	if err := p.Administers(); err != nil {
 		return nil, err
 	}
-	if err := m.accepting(); err != nil {
+	if err := m.Accepting(); err != nil {
 		return nil, err
 	}
 	all, err := m.collect(ctx, r.DryRun)

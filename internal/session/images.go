@@ -174,7 +174,7 @@ func (m *Manager) images(p auth.Principal, change bool) (Images, error) {
 			Hint: "ask one to pull or import it; toolctl image list shows those that there are",
 		}
 	}
-	if err := m.accepting(); err != nil && change {
+	if err := m.Accepting(); err != nil && change {
 		return nil, err
 	}
 	images := m.cfg.Images[m.cfg.Driver]

@@ -24,6 +24,12 @@ func shellOf(row *store.Session, set *Settings) []string {
 	return set.Shell
 }
 
+// Shell is that of a session, live or not.
+func (m *Manager) Shell(row *store.Session) []string { return shellOf(row, m.settings.Load()) }
+
+// Court makes rules those of sessions.
+func (m *Manager) Court() *judge.Court { return m.court }
+
 // judged notes how the call was judged.
 func (c *call) judged(action policy.Action, rule, approval string) {
 	c.mu.Lock()

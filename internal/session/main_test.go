@@ -215,7 +215,7 @@ func (h *house) call(session string, r client.CallCreate) *client.Call {
 
 // settled waits until the ends of calls that were told are in the store and on
 // the audit log.
-func (h *house) settled() { h.m.awaitTold() }
+func (h *house) settled() { h.m.AwaitTold() }
 
 // background makes a call and returns as soon as it has a record.
 func (h *house) background(session, command string) *client.Call {

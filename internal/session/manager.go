@@ -339,8 +339,8 @@ func (d *drives) ask(ctx context.Context, m *Manager) error {
 	return d.err
 }
 
-// accepting refuses new work while the daemon starts or stops.
-func (m *Manager) accepting() error {
+// Accepting refuses new work while the daemon starts or stops.
+func (m *Manager) Accepting() error {
 	switch managerState(m.state.Load()) {
 	case managerStarting:
 		return &client.Error{Code: client.CodeOverloaded, Message: "the daemon is still starting", Hint: "try again in a moment"}

@@ -52,8 +52,8 @@ func (m *Manager) rowOf(ctx context.Context, p auth.Principal, idOrName string) 
 	return m.stored(ctx, p, idOrName)
 }
 
-// sessionID checks that the asker may see a session, live or not.
-func (m *Manager) sessionID(ctx context.Context, p auth.Principal, idOrName string) (string, error) {
+// SessionID checks that the asker may see a session, live or not.
+func (m *Manager) SessionID(ctx context.Context, p auth.Principal, idOrName string) (string, error) {
 	row, err := m.rowOf(ctx, p, idOrName)
 	if err != nil {
 		return "", err

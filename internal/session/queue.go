@@ -142,7 +142,7 @@ func (m *Manager) awaitTurn(ctx context.Context, t *tenant, w *place, late <-cha
 		}
 		moved := t.queue.moved
 		m.mu.Unlock()
-		if err := m.accepting(); err != nil || free {
+		if err := m.Accepting(); err != nil || free {
 			return err
 		}
 		if queued != nil && position != w.said {

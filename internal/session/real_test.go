@@ -383,7 +383,7 @@ func TestRealDoctor(t *testing.T) {
 	h := newRealHouse(t)
 	m := openReal(t, h)
 	admin := auth.Principal{Tenant: "default", Admin: true}
-	d, err := m.Doctor(t.Context(), admin, true)
+	d, err := doctorOf(m).Doctor(t.Context(), admin, true)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -69,7 +69,7 @@ func TestInputsThatNeverRan(t *testing.T) {
 	if n := h.kept("a"); n > 10_000 {
 		t.Errorf("the records take %d bytes", n)
 	}
-	r, err := h.m.Replay(t.Context(), root, client.PolicyReplay{Rules: "[permission]\nbash = \"allow\"\n"})
+	r, err := h.replayer().Replay(t.Context(), root, client.PolicyReplay{Rules: "[permission]\nbash = \"allow\"\n"})
 	if err != nil || r.Calls != 2 || !strings.Contains(strings.Join(r.Notes, "\n"), "3 calls were passed over: their inputs") {
 		t.Errorf("replay: %+v, %v", r, err)
 	}

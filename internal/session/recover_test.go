@@ -402,7 +402,7 @@ func TestTenants(t *testing.T) {
 		t.Error(err)
 	}
 	for name, err := range map[string]error{
-		"doctor": second(h.m.Doctor(t.Context(), alice, false)), "gc": second(h.m.GC(t.Context(), alice, client.GCRequest{DryRun: true})),
+		"doctor": second(h.doctor().Doctor(t.Context(), alice, false)), "gc": second(h.m.GC(t.Context(), alice, client.GCRequest{DryRun: true})),
 	} {
 		if codeOfErr(err) != client.CodeForbidden {
 			t.Errorf("%s for everyone: %v", name, err)

@@ -63,10 +63,6 @@ type Config struct {
 	Observers []Observer
 	// Auditor may be nil.
 	Auditor Auditor
-	// Host looks at the host for Doctor, beside what the drivers look at, and at
-	// what sessions with these limits could take of it; nil
-	// is nothing more.
-	Host func(sessions client.Limits) []client.Check
 }
 
 // Settings are those parts of the configuration that a reload may change. They
@@ -182,7 +178,7 @@ type CallOptions struct {
 	// Split keeps stdout and stderr apart (?streams=split).
 	Split bool
 
-	probe bool // a call of Doctor's, which policy has nothing to say about
+	probe bool // a call in a throw-away session, which policy has nothing to say about
 }
 
 // API is what the server needs of the Manager; *Manager implements it. It stands
@@ -229,13 +225,11 @@ type API interface {
 	SavedApprovals(ctx context.Context, p auth.Principal, f ApprovalFilter) (client.List[client.SavedApproval], error)
 	Revoke(ctx context.Context, p auth.Principal, id string) error
 	Explain(ctx context.Context, p auth.Principal, r client.PolicyExplain) (*client.PolicyVerdict, error)
-	Replay(ctx context.Context, p auth.Principal, r client.PolicyReplay) (*client.PolicyReplayed, error)
 	// Usage is what each tenant uses, for admins and metrics.
 	Usage(ctx context.Context) ([]client.TenantUsage, error)
 
 	// TokenSession gives whom a session's token stands for: the session and its tenant.
 	TokenSession(token string) (holder auth.Principal, ok bool)
-	Doctor(ctx context.Context, p auth.Principal, probe bool) (*client.Doctor, error)
 	GC(ctx context.Context, p auth.Principal, r client.GCRequest) ([]client.Garbage, error)
 	// Ready says whether sessions and calls can be made, and else why not.
 	Ready(ctx context.Context) client.Health

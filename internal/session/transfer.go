@@ -34,7 +34,7 @@ func (s *Session) removeUploads() {
 // recorded, judged, and run as the tool user. The bytes go into the session's output directory, which
 // the sandbox sees read-only, and file_put copies them to their place.
 func (m *Manager) Upload(ctx context.Context, p auth.Principal, sessionID, path string, mode uint32, body io.Reader) (*client.Call, error) {
-	if err := m.accepting(); err != nil {
+	if err := m.Accepting(); err != nil {
 		return nil, err
 	}
 	s, err := m.find(p, sessionID)
