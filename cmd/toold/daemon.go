@@ -203,14 +203,23 @@ func (d *daemon) newManager() error {
 	if err != nil {
 		return err
 	}
-	examine := doctor.New(doctor.Config{
-		Sessions: d.manager, Drivers: drivers.all, Driver: d.cfg.Sandbox.Driver,
-		Host: func() []client.Check { return hardening.Checks(os.DirFS("/"), d.manager.Limits()) },
-	})
 	d.server, err = server.New(server.Config{
-		API: d.manager, Doctor: examine, Replay: replay.New(replay.Config{Store: st, Tools: tools, Sessions: d.manager}), Identity: id, Log: d.log, Version: versionInfo(drivers.ripgrep), Metrics: d.metrics.Handler(), Reload: d.reload, Settings: d.settings,
+		API: d.api(drivers, st, tools), Identity: id, Log: d.log, Version: versionInfo(drivers.ripgrep), Metrics: d.metrics.Handler(), Reload: d.reload, Settings: d.settings,
 	})
 	return err
+}
+
+// api is what answers requests.
+func (d *daemon) api(ds *drivers, st *store.Store, tools *tool.Registry) server.API {
+	m := d.manager
+	return server.API{
+		Sessions: m, Calls: m, Files: m, Events: m, Approvals: m, Policy: m, Images: m, Daemon: m,
+		Doctor: doctor.New(doctor.Config{
+			Sessions: m, Drivers: ds.all, Driver: d.cfg.Sandbox.Driver,
+			Host: func() []client.Check { return hardening.Checks(os.DirFS("/"), m.Limits()) },
+		}),
+		Replay: replay.New(replay.Config{Store: st, Tools: tools, Sessions: m}),
+	}
 }
 
 func (d *daemon) onClose(f func() error) { d.closers = append(d.closers, f) }

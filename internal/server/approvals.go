@@ -1,30 +1,45 @@
 package server
 
 import (
+	"context"
 	"net/http"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/session"
 )
 
-func (s *Server) listApprovals(x *exchange, r *request) error {
+// Approvals shows what waits for an answer, and what was answered for always.
+// *session.Manager implements it.
+type Approvals interface {
+	Approvals(ctx context.Context, p auth.Principal, f session.ApprovalFilter) (client.List[client.Approval], error)
+	// Answer answers a pending approval.
+	Answer(ctx context.Context, p auth.Principal, id string, a client.ApprovalAnswer) (*client.Approval, error)
+	SavedApprovals(ctx context.Context, p auth.Principal, f session.ApprovalFilter) (client.List[client.SavedApproval], error)
+	Revoke(ctx context.Context, p auth.Principal, id string) error
+}
+
+// approvalRoutes are the handlers of routes about approvals.
+type approvalRoutes struct{ *Server }
+
+func (s approvalRoutes) listApprovals(x *exchange, r *request) error {
 	f, err := r.approvalFilter()
 	if err != nil {
 		return err
 	}
-	l, err := s.cfg.API.Approvals(r.Context(), r.who, f)
+	l, err := s.cfg.API.Approvals.Approvals(r.Context(), r.who, f)
 	if err != nil {
 		return err
 	}
 	return s.reply(x, http.StatusOK, list(l.Items, l.Next))
 }
 
-func (s *Server) listSavedApprovals(x *exchange, r *request) error {
+func (s approvalRoutes) listSavedApprovals(x *exchange, r *request) error {
 	f, err := r.approvalFilter()
 	if err != nil {
 		return err
 	}
-	l, err := s.cfg.API.SavedApprovals(r.Context(), r.who, f)
+	l, err := s.cfg.API.Approvals.SavedApprovals(r.Context(), r.who, f)
 	if err != nil {
 		return err
 	}
@@ -40,20 +55,20 @@ func (r *request) approvalFilter() (f session.ApprovalFilter, err error) {
 // answerApproval is where a call that waits is allowed or refused. The holder of
 // a session's token never gets here (its role), and who else must not answer is
 // the session's to say: it knows who made the call.
-func (s *Server) answerApproval(x *exchange, r *request) error {
+func (s approvalRoutes) answerApproval(x *exchange, r *request) error {
 	var req client.ApprovalAnswer
 	if err := s.decode(x, r, &req); err != nil {
 		return err
 	}
-	answered, err := s.cfg.API.Answer(r.Context(), r.who, r.id, req)
+	answered, err := s.cfg.API.Approvals.Answer(r.Context(), r.who, r.id, req)
 	if err != nil {
 		return err
 	}
 	return s.reply(x, http.StatusOK, answered)
 }
 
-func (s *Server) revokeApproval(x *exchange, r *request) error {
-	if err := s.cfg.API.Revoke(r.Context(), r.who, r.id); err != nil {
+func (s approvalRoutes) revokeApproval(x *exchange, r *request) error {
+	if err := s.cfg.API.Approvals.Revoke(r.Context(), r.who, r.id); err != nil {
 		return err
 	}
 	x.WriteHeader(http.StatusNoContent)

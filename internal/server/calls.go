@@ -3,17 +3,35 @@ package server
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
 	"sync/atomic"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/call/output"
 	"github.com/toold/toold/internal/session"
 )
 
-func (s *Server) createCall(x *exchange, r *request) error {
+// Calls runs tools in sessions. *session.Manager implements it.
+type Calls interface {
+	// Call runs a tool. It returns when the call has finished, when r.WaitMillis
+	// has passed, or when ctx ends; the call itself goes on in the last two cases.
+	Call(ctx context.Context, p auth.Principal, sessionID string, r client.CallCreate, o session.CallOptions) (*client.Call, error)
+	GetCall(ctx context.Context, p auth.Principal, id string) (*client.Call, error)
+	ListCalls(ctx context.Context, p auth.Principal, sessionID string, f session.CallFilter) (client.List[client.Call], error)
+	AbortCall(ctx context.Context, p auth.Principal, id string) (*client.Call, error)
+	// Output gives the whole saved output from offset on; total is its size so
+	// far. With wait it follows a running call until it ends.
+	Output(ctx context.Context, p auth.Principal, callID string, o session.OutputOptions) (r io.ReadCloser, total int64, err error)
+}
+
+// callRoutes are the handlers of routes about calls.
+type callRoutes struct{ *Server }
+
+func (s callRoutes) createCall(x *exchange, r *request) error {
 	var req client.CallCreate
 	if err := s.decode(x, r, &req); err != nil {
 		return err
@@ -33,7 +51,7 @@ func (s *Server) createCall(x *exchange, r *request) error {
 	if wantsEvents(r.Request) {
 		return s.streamCall(x, r, req, o)
 	}
-	call, err := s.cfg.API.Call(r.Context(), r.who, r.id, req, o)
+	call, err := s.cfg.API.Calls.Call(r.Context(), r.who, r.id, req, o)
 	if call == nil {
 		return err
 	}
@@ -55,7 +73,7 @@ func wantsEvents(r *http.Request) bool {
 // streamCall answers with the call's events. Until the first of them there is no
 // header yet, so that a call that cannot be made is answered like any other. A
 // client that is cut off does not end the call, unless it asked for that.
-func (s *Server) streamCall(x *exchange, r *request, req client.CallCreate, o session.CallOptions) error {
+func (s callRoutes) streamCall(x *exchange, r *request, req client.CallCreate, o session.CallOptions) error {
 	if req.WaitMillis != nil {
 		return invalid("wait_ms has no meaning for a stream", "leave it out, or do not accept text/event-stream")
 	}
@@ -70,7 +88,7 @@ func (s *Server) streamCall(x *exchange, r *request, req client.CallCreate, o se
 	defer release()
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	out := &sse{s: s, x: x}
+	out := &sse{s: s.Server, x: x}
 	defer out.close()
 	var final atomic.Bool
 	o.OnEvent = func(e client.Event) {
@@ -84,7 +102,7 @@ func (s *Server) streamCall(x *exchange, r *request, req client.CallCreate, o se
 	}
 	stop := out.beating()
 	defer stop()
-	call, err := s.cfg.API.Call(ctx, r.who, r.id, req, o)
+	call, err := s.cfg.API.Calls.Call(ctx, r.who, r.id, req, o)
 	switch {
 	case call == nil:
 		return err
@@ -101,20 +119,20 @@ func (s *Server) streamCall(x *exchange, r *request, req client.CallCreate, o se
 	return nil
 }
 
-func (s *Server) listCalls(x *exchange, r *request) error {
+func (s callRoutes) listCalls(x *exchange, r *request) error {
 	f := session.CallFilter{Status: client.CallStatus(r.query.Get("status")), Tool: r.query.Get("tool")}
 	var err error
 	if f.After, f.Limit, err = r.page(); err != nil {
 		return err
 	}
-	l, err := s.cfg.API.ListCalls(r.Context(), r.who, r.id, f)
+	l, err := s.cfg.API.Calls.ListCalls(r.Context(), r.who, r.id, f)
 	if err != nil {
 		return err
 	}
 	return s.reply(x, http.StatusOK, list(l.Items, l.Next))
 }
 
-func (s *Server) getCall(x *exchange, r *request) error {
+func (s callRoutes) getCall(x *exchange, r *request) error {
 	call, err := s.call(r)
 	if err != nil {
 		return err
@@ -124,8 +142,8 @@ func (s *Server) getCall(x *exchange, r *request) error {
 
 // call gets the call that the path names. The holder of a token gets only those
 // of its session; others do not exist for it.
-func (s *Server) call(r *request) (*client.Call, error) {
-	call, err := s.cfg.API.GetCall(r.Context(), r.who, r.id)
+func (s callRoutes) call(r *request) (*client.Call, error) {
+	call, err := s.cfg.API.Calls.GetCall(r.Context(), r.who, r.id)
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +155,7 @@ func (s *Server) call(r *request) (*client.Call, error) {
 
 // ownCall is for routes that do something with a call: for the holder of a token
 // it looks first whose the call is.
-func (s *Server) ownCall(r *request) error {
+func (s callRoutes) ownCall(r *request) error {
 	if r.who.Session == "" {
 		return nil
 	}
@@ -145,18 +163,18 @@ func (s *Server) ownCall(r *request) error {
 	return err
 }
 
-func (s *Server) abortCall(x *exchange, r *request) error {
+func (s callRoutes) abortCall(x *exchange, r *request) error {
 	if err := s.ownCall(r); err != nil {
 		return err
 	}
-	call, err := s.cfg.API.AbortCall(r.Context(), r.who, r.id)
+	call, err := s.cfg.API.Calls.AbortCall(r.Context(), r.who, r.id)
 	if err != nil {
 		return err
 	}
 	return s.reply(x, http.StatusOK, call)
 }
 
-func (s *Server) callOutput(x *exchange, r *request) error {
+func (s callRoutes) callOutput(x *exchange, r *request) error {
 	if err := s.ownCall(r); err != nil {
 		return err
 	}
@@ -171,7 +189,7 @@ func (s *Server) callOutput(x *exchange, r *request) error {
 		}
 		defer release()
 	}
-	body, total, err := s.cfg.API.Output(r.Context(), r.who, r.id, o)
+	body, total, err := s.cfg.API.Calls.Output(r.Context(), r.who, r.id, o)
 	if err != nil {
 		return err
 	}

@@ -1,27 +1,44 @@
 package server
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 
 	"github.com/toold/toold/api"
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/session"
 	"github.com/toold/toold/internal/tool"
 )
 
-func (s *Server) version(x *exchange, _ *request) error {
+// Daemon answers for the daemon as a whole. *session.Manager implements it.
+type Daemon interface {
+	// Tools lists the tools that nothing denies for good, with descriptions for the
+	// session, or else for the profile.
+	Tools(ctx context.Context, p auth.Principal, f session.ToolFilter) ([]*tool.Definition, error)
+	// Usage is what each tenant uses, for admins and metrics.
+	Usage(ctx context.Context) ([]client.TenantUsage, error)
+	GC(ctx context.Context, p auth.Principal, r client.GCRequest) ([]client.Garbage, error)
+	// Ready says whether sessions and calls can be made, and else why not.
+	Ready(ctx context.Context) client.Health
+}
+
+// daemonRoutes are the handlers of routes about the daemon.
+type daemonRoutes struct{ *Server }
+
+func (s daemonRoutes) version(x *exchange, _ *request) error {
 	return s.reply(x, http.StatusOK, s.cfg.Version)
 }
 
 // health says that the process answers; it asks nothing else, so that a watchdog
 // does not kill a daemon for what a restart would not mend.
-func (s *Server) health(x *exchange, _ *request) error {
+func (s daemonRoutes) health(x *exchange, _ *request) error {
 	return s.reply(x, http.StatusOK, client.Health{Status: "ok"})
 }
 
-func (s *Server) ready(x *exchange, r *request) error {
-	h := s.cfg.API.Ready(r.Context())
+func (s daemonRoutes) ready(x *exchange, r *request) error {
+	h := s.cfg.API.Daemon.Ready(r.Context())
 	status := http.StatusOK
 	if h.Status != "ok" {
 		status = http.StatusServiceUnavailable
@@ -29,18 +46,18 @@ func (s *Server) ready(x *exchange, r *request) error {
 	return s.reply(x, status, h)
 }
 
-func (s *Server) openapi(x *exchange, _ *request) error {
+func (s daemonRoutes) openapi(x *exchange, _ *request) error {
 	s.writeBody(x, http.StatusOK, "application/json", api.OpenAPI)
 	return nil
 }
 
-func (s *Server) metrics(x *exchange, r *request) error {
+func (s daemonRoutes) metrics(x *exchange, r *request) error {
 	s.extendWrite(x)
 	s.cfg.Metrics.ServeHTTP(x, r.Request)
 	return nil
 }
 
-func (s *Server) tools(x *exchange, r *request) error {
+func (s daemonRoutes) tools(x *exchange, r *request) error {
 	f := session.ToolFilter{
 		Profile: r.query.Get("profile"), Session: r.query.Get("session"),
 		Provider: r.query.Get("provider"), Model: r.query.Get("model"),
@@ -51,7 +68,7 @@ func (s *Server) tools(x *exchange, r *request) error {
 			return err
 		}
 	}
-	defs, err := s.cfg.API.Tools(r.Context(), r.who, f)
+	defs, err := s.cfg.API.Daemon.Tools(r.Context(), r.who, f)
 	if err != nil {
 		return err
 	}
@@ -64,27 +81,27 @@ func (s *Server) tools(x *exchange, r *request) error {
 	return s.reply(x, http.StatusOK, list(items, ""))
 }
 
-func (s *Server) doctor(x *exchange, r *request) error {
-	d, err := s.cfg.Doctor.Doctor(r.Context(), r.who, r.flag("probe"))
+func (s daemonRoutes) doctor(x *exchange, r *request) error {
+	d, err := s.cfg.API.Doctor.Doctor(r.Context(), r.who, r.flag("probe"))
 	if err != nil {
 		return err
 	}
 	return s.reply(x, http.StatusOK, d)
 }
 
-func (s *Server) gc(x *exchange, r *request) error {
+func (s daemonRoutes) gc(x *exchange, r *request) error {
 	var req client.GCRequest
 	if err := s.decode(x, r, &req); err != nil {
 		return err
 	}
-	found, err := s.cfg.API.GC(r.Context(), r.who, req)
+	found, err := s.cfg.API.Daemon.GC(r.Context(), r.who, req)
 	if err != nil {
 		return err
 	}
 	return s.reply(x, http.StatusOK, list(found, ""))
 }
 
-func (s *Server) reload(x *exchange, r *request) error {
+func (s daemonRoutes) reload(x *exchange, r *request) error {
 	if err := s.cfg.Reload(r.Context()); err != nil {
 		return invalid("the configuration is refused and the old one stays: "+err.Error(), "correct the file and reload again")
 	}
@@ -92,7 +109,7 @@ func (s *Server) reload(x *exchange, r *request) error {
 	return nil
 }
 
-func (s *Server) config(x *exchange, _ *request) error {
+func (s daemonRoutes) config(x *exchange, _ *request) error {
 	text, err := s.cfg.Settings()
 	if err != nil {
 		return err

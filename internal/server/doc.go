@@ -1,6 +1,6 @@
 // Package server is toold's HTTP API over a Unix socket: who asks, what they may
 // ask, whether the request is well formed, and how answers and errors look on
-// the wire. What a request does is behind session.API.
+// the wire. What a request does is behind the interfaces of API.
 //
 // The whole API is one table, routes in route.go. To add a route: 1. a line
 // there, 2. its handler in the file of its noun, 3. its method in package client,

@@ -1,16 +1,29 @@
 package server
 
 import (
+	"context"
 	"strings"
 
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/event"
 )
+
+// Events tells what happens. *session.Manager implements it.
+type Events interface {
+	// Events streams what happens from after the given event id on (from now on
+	// when ""), until ctx ends. The channel is closed when the reader is too slow.
+	Events(ctx context.Context, p auth.Principal, f event.Filter) (<-chan client.Event, error)
+}
+
+// eventRoutes are the handlers of routes about events.
+type eventRoutes struct{ *Server }
 
 // events streams what happens until the client goes, the daemon stops, or the
 // client is too slow. It can then take up the stream with Last-Event-ID. What is on
 // record alone ends with an event that says so: a stream that ends without it has
 // been cut off.
-func (s *Server) events(x *exchange, r *request) error {
+func (s eventRoutes) events(x *exchange, r *request) error {
 	f := event.Filter{
 		Session: r.query.Get("session"), Type: r.query.Get("type"), After: r.Header.Get("Last-Event-ID"), Stored: r.flag("stored"),
 	}
@@ -25,11 +38,11 @@ func (s *Server) events(x *exchange, r *request) error {
 		return err
 	}
 	defer release()
-	ch, err := s.cfg.API.Events(r.Context(), r.who, f)
+	ch, err := s.cfg.API.Events.Events(r.Context(), r.who, f)
 	if err != nil {
 		return err
 	}
-	out := &sse{s: s, x: x}
+	out := &sse{s: s.Server, x: x}
 	defer out.close()
 	out.open()
 	defer out.beating()()

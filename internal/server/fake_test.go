@@ -19,10 +19,28 @@ import (
 	"github.com/toold/toold/internal/tool"
 )
 
-// fakeAPI is a session.API in memory, with one tool: "echo" finishes at once,
+// wholeAPI is all that is behind the routes, in one.
+type wholeAPI interface {
+	Sessions
+	Calls
+	Files
+	Events
+	Approvals
+	Policy
+	Images
+	Daemon
+	Doctor
+	Replayer
+}
+
+func apiOf(f wholeAPI) API {
+	return API{Sessions: f, Calls: f, Files: f, Events: f, Approvals: f, Policy: f, Images: f, Daemon: f, Doctor: f, Replay: f}
+}
+
+// fakeAPI is the whole API in memory, with one tool: "echo" finishes at once,
 // "wait" when released, "fail" is an error with a record, "panic" panics.
 type fakeAPI struct {
-	session.API // what no test here asks for
+	wholeAPI // what no test here asks for
 
 	release chan struct{} // closing it finishes the calls of tool "wait"
 

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -8,11 +9,23 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/plain"
 )
 
+// Files moves one file; that is a call of a hidden tool and recorded like any other.
+// *session.Manager implements it.
+type Files interface {
+	Upload(ctx context.Context, p auth.Principal, sessionID, path string, mode uint32, body io.Reader) (*client.Call, error)
+	Download(ctx context.Context, p auth.Principal, sessionID, path string) (io.ReadCloser, int64, error)
+}
+
+// fileRoutes are the handlers of routes about files.
+type fileRoutes struct{ *Server }
+
 // putFile gives the body to the sandbox as it arrives.
-func (s *Server) putFile(x *exchange, r *request) error {
+func (s fileRoutes) putFile(x *exchange, r *request) error {
 	mode, err := parseMode(r.query.Get("mode"))
 	if err != nil {
 		return err
@@ -25,8 +38,8 @@ func (s *Server) putFile(x *exchange, r *request) error {
 		return err
 	}
 	defer release()
-	body := &uploadBody{s: s, x: x, from: http.MaxBytesReader(x.ResponseWriter, r.Body, s.cfg.MaxFile), tooLarge: s.fileTooLarge}
-	call, err := s.cfg.API.Upload(r.Context(), r.who, r.id, r.query.Get("path"), mode, body)
+	body := &uploadBody{s: s.Server, x: x, from: http.MaxBytesReader(x.ResponseWriter, r.Body, s.cfg.MaxFile), tooLarge: s.fileTooLarge}
+	call, err := s.cfg.API.Files.Upload(r.Context(), r.who, r.id, r.query.Get("path"), mode, body)
 	if body.err != nil {
 		return body.err // why the upload failed, whatever was made of it
 	}
@@ -36,7 +49,7 @@ func (s *Server) putFile(x *exchange, r *request) error {
 	return s.reply(x, http.StatusOK, call)
 }
 
-func (s *Server) fileTooLarge() error {
+func (s fileRoutes) fileTooLarge() error {
 	return invalidStatus(http.StatusRequestEntityTooLarge, fmt.Sprintf("the file is longer than %d bytes", s.cfg.MaxFile),
 		"split it, or mount the directory that has it")
 }
@@ -84,13 +97,13 @@ func parseMode(v string) (uint32, error) {
 	return uint32(mode), nil
 }
 
-func (s *Server) getFile(x *exchange, r *request) error {
+func (s fileRoutes) getFile(x *exchange, r *request) error {
 	release, err := s.stream(r)
 	if err != nil {
 		return err
 	}
 	defer release()
-	body, size, err := s.cfg.API.Download(r.Context(), r.who, r.id, r.query.Get("path"))
+	body, size, err := s.cfg.API.Files.Download(r.Context(), r.who, r.id, r.query.Get("path"))
 	if err != nil {
 		return err
 	}

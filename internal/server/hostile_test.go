@@ -20,7 +20,6 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
-	"github.com/toold/toold/internal/session"
 	"github.com/toold/toold/internal/testrig"
 )
 
@@ -217,7 +216,7 @@ func TestLongCallOutlivesBodyTimeout(t *testing.T) {
 // TestLongUploadOutlivesBodyTimeout: neither does it end an upload that the
 // sandbox takes longer to write than the client to send, an empty one included.
 func TestLongUploadOutlivesBodyTimeout(t *testing.T) {
-	d := start(t, func(c *Config) { c.BodyTimeout = 100 * time.Millisecond; c.API = slowUpload{c.API} })
+	d := start(t, func(c *Config) { c.BodyTimeout = 100 * time.Millisecond; c.API.Files = slowUpload{c.API.Files} })
 	s := d.made(t)
 	for _, text := range []string{"", "text"} {
 		if resp, body := send(t, d.socket, "PUT", "/v1/sessions/"+s.ID+"/files?path=f", text); resp.StatusCode != 200 {
@@ -227,10 +226,10 @@ func TestLongUploadOutlivesBodyTimeout(t *testing.T) {
 }
 
 // slowUpload takes its time after it has read a body.
-type slowUpload struct{ session.API }
+type slowUpload struct{ Files }
 
 func (s slowUpload) Upload(ctx context.Context, p auth.Principal, id, path string, mode uint32, body io.Reader) (*client.Call, error) {
-	c, err := s.API.Upload(ctx, p, id, path, mode, body)
+	c, err := s.Files.Upload(ctx, p, id, path, mode, body)
 	select {
 	case <-ctx.Done():
 		return nil, ctx.Err()
@@ -531,13 +530,8 @@ func TestBodyMemory(t *testing.T) {
 	}
 }
 
-// brokenAPI panics in every method: the interfaces in it are nil.
-type brokenAPI struct {
-	session.API
-	Replayer
-}
-
-func (brokenAPI) Doctor(context.Context, auth.Principal, bool) (*client.Doctor, error) { panic("doctor") }
+// brokenAPI panics in every method: the interface in it is nil.
+type brokenAPI struct{ wholeAPI }
 
 func (brokenAPI) TokenSession(string) (auth.Principal, bool) {
 	return auth.Principal{Session: "ses_1", Tenant: "a"}, true
@@ -547,7 +541,7 @@ func (brokenAPI) TokenSession(string) (auth.Principal, bool) {
 // and says nothing about its cause.
 func TestPanics(t *testing.T) {
 	d := start(t, func(c *Config) {
-		c.API, c.Doctor, c.Replay = brokenAPI{}, brokenAPI{}, brokenAPI{}
+		c.API = apiOf(brokenAPI{})
 		c.Metrics = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("metrics") })
 		c.Reload = func(context.Context) error { panic("reload") }
 		c.Settings = func() ([]byte, error) { panic("settings") }

@@ -153,7 +153,7 @@ func (s *Server) tokenHolder(p peer, sent, tenants []string) (auth.Principal, er
 	if !ok || len(sent) > 1 || len(tenants) > 0 {
 		return who, invalid("Authorization must be one header, Bearer and a session's token, without Toold-Tenant", "see POST /v1/sessions, token")
 	}
-	holder, ok := s.cfg.API.TokenSession(token)
+	holder, ok := s.cfg.API.Sessions.TokenSession(token)
 	if !ok {
 		return who, forbidden("the token is not one of a live session", "ask whoever made the session for a new one")
 	}

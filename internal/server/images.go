@@ -3,22 +3,38 @@ package server
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/plain"
 )
 
-func (s *Server) listImages(x *exchange, r *request) error {
-	all, err := s.cfg.API.Images(r.Context(), r.who)
+// Images has the images that sessions of the default driver can run; only admins change
+// them. *session.Manager implements it.
+type Images interface {
+	Images(ctx context.Context, p auth.Principal) ([]client.Image, error)
+	// PullImage tells progress, which may be nil, from one goroutine; it must
+	// return soon.
+	PullImage(ctx context.Context, p auth.Principal, r client.ImagePull, progress func(client.ImageProgress)) (*client.Image, error)
+	ImportImage(ctx context.Context, p auth.Principal, name string, archive io.Reader) (*client.Image, error)
+	RemoveImage(ctx context.Context, p auth.Principal, ref string) error
+}
+
+// imageRoutes are the handlers of routes about images.
+type imageRoutes struct{ *Server }
+
+func (s imageRoutes) listImages(x *exchange, r *request) error {
+	all, err := s.cfg.API.Images.Images(r.Context(), r.who)
 	if err != nil {
 		return err
 	}
 	return s.reply(x, http.StatusOK, list(all, ""))
 }
 
-func (s *Server) pullImage(x *exchange, r *request) error {
+func (s imageRoutes) pullImage(x *exchange, r *request) error {
 	var req client.ImagePull
 	if err := s.decode(x, r, &req); err != nil {
 		return err
@@ -33,10 +49,10 @@ func (s *Server) pullImage(x *exchange, r *request) error {
 	defer release()
 	if wantsEvents(r.Request) {
 		return s.streamProgress(x, r, func(ctx context.Context, tell func(string, any)) (any, error) {
-			return s.cfg.API.PullImage(ctx, r.who, req, func(p client.ImageProgress) { tell("progress", p) })
+			return s.cfg.API.Images.PullImage(ctx, r.who, req, func(p client.ImageProgress) { tell("progress", p) })
 		})
 	}
-	made, err := s.cfg.API.PullImage(r.Context(), r.who, req, nil)
+	made, err := s.cfg.API.Images.PullImage(r.Context(), r.who, req, nil)
 	if err != nil {
 		return err
 	}
@@ -44,7 +60,7 @@ func (s *Server) pullImage(x *exchange, r *request) error {
 }
 
 // importImage gives the body to the store as it arrives.
-func (s *Server) importImage(x *exchange, r *request) error {
+func (s imageRoutes) importImage(x *exchange, r *request) error {
 	name := r.query.Get("name")
 	if name != "" && wrongImage(name) != "" {
 		return invalid(fmt.Sprintf("name=%q is not the name of an image: %s", plain.Cut(name, maxShown), wrongImage(name)), "such as tools:1")
@@ -58,9 +74,9 @@ func (s *Server) importImage(x *exchange, r *request) error {
 	}
 	defer release()
 	body := &uploadBody{
-		s: s, x: x, from: http.MaxBytesReader(x.ResponseWriter, r.Body, s.cfg.MaxImage), tooLarge: s.imageTooLarge,
+		s: s.Server, x: x, from: http.MaxBytesReader(x.ResponseWriter, r.Body, s.cfg.MaxImage), tooLarge: s.imageTooLarge,
 	}
-	made, err := s.cfg.API.ImportImage(r.Context(), r.who, name, body)
+	made, err := s.cfg.API.Images.ImportImage(r.Context(), r.who, name, body)
 	if body.err != nil {
 		return body.err // why the import failed, whatever was made of it
 	}
@@ -70,13 +86,13 @@ func (s *Server) importImage(x *exchange, r *request) error {
 	return s.reply(x, http.StatusOK, made)
 }
 
-func (s *Server) imageTooLarge() error {
+func (s imageRoutes) imageTooLarge() error {
 	return invalidStatus(http.StatusRequestEntityTooLarge, fmt.Sprintf("the archive is longer than %s", client.Size(s.cfg.MaxImage)),
 		"import a smaller image, or pull it from a registry")
 }
 
-func (s *Server) removeImage(x *exchange, r *request) error {
-	if err := s.cfg.API.RemoveImage(r.Context(), r.who, r.id); err != nil {
+func (s imageRoutes) removeImage(x *exchange, r *request) error {
+	if err := s.cfg.API.Images.RemoveImage(r.Context(), r.who, r.id); err != nil {
 		return err
 	}
 	x.WriteHeader(http.StatusNoContent)

@@ -1,16 +1,26 @@
 package server
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/plain"
 )
 
+// Policy explains rules. *session.Manager implements it.
+type Policy interface {
+	Explain(ctx context.Context, p auth.Principal, r client.PolicyExplain) (*client.PolicyVerdict, error)
+}
+
+// policyRoutes are the handlers of routes about rules.
+type policyRoutes struct{ *Server }
+
 // explainPolicy says how a call would be judged. Everybody may ask for their own
 // tenant: a refusal points here.
-func (s *Server) explainPolicy(x *exchange, r *request) error {
+func (s policyRoutes) explainPolicy(x *exchange, r *request) error {
 	var req client.PolicyExplain
 	if err := s.decode(x, r, &req); err != nil {
 		return err
@@ -23,7 +33,7 @@ func (s *Server) explainPolicy(x *exchange, r *request) error {
 			return err
 		}
 	}
-	verdict, err := s.cfg.API.Explain(r.Context(), r.who, req)
+	verdict, err := s.cfg.API.Policy.Explain(r.Context(), r.who, req)
 	if err != nil {
 		return err
 	}
@@ -34,7 +44,7 @@ func (s *Server) explainPolicy(x *exchange, r *request) error {
 }
 
 // actFor makes an admin act for another tenant, as the header Toold-Tenant does.
-func (s *Server) actFor(r *request, tenant string) error {
+func (s policyRoutes) actFor(r *request, tenant string) error {
 	switch {
 	case !r.who.Admin:
 		return forbidden("only admins may ask about another tenant", `leave "tenant" out`)
@@ -45,7 +55,7 @@ func (s *Server) actFor(r *request, tenant string) error {
 	return nil
 }
 
-func (s *Server) replayPolicy(x *exchange, r *request) error {
+func (s policyRoutes) replayPolicy(x *exchange, r *request) error {
 	var req client.PolicyReplay
 	if err := s.decode(x, r, &req); err != nil {
 		return err
@@ -53,7 +63,7 @@ func (s *Server) replayPolicy(x *exchange, r *request) error {
 	if req.Limit < 0 {
 		return invalid(fmt.Sprintf("limit %d is negative", req.Limit), "0 is the default")
 	}
-	replayed, err := s.cfg.Replay.Replay(r.Context(), r.who, req)
+	replayed, err := s.cfg.API.Replay.Replay(r.Context(), r.who, req)
 	if err != nil {
 		return err
 	}
@@ -63,8 +73,8 @@ func (s *Server) replayPolicy(x *exchange, r *request) error {
 	return s.reply(x, http.StatusOK, replayed)
 }
 
-func (s *Server) usage(x *exchange, r *request) error {
-	tenants, err := s.cfg.API.Usage(r.Context())
+func (s daemonRoutes) usage(x *exchange, r *request) error {
+	tenants, err := s.cfg.API.Daemon.Usage(r.Context())
 	if err != nil {
 		return err
 	}

@@ -473,7 +473,7 @@ func TestReloadRefused(t *testing.T) {
 }
 
 func TestNotReady(t *testing.T) {
-	d := start(t, func(c *Config) { c.API = draining{c.API} })
+	d := start(t, func(c *Config) { c.API.Daemon = draining{c.API.Daemon} })
 	h, err := d.client(client.Options{}).Ready(t.Context())
 	if err != nil || h.Status != "draining" || len(h.Reasons) != 1 {
 		t.Errorf("Ready = %+v, %v; want draining with its reason", h, err)
@@ -483,7 +483,7 @@ func TestNotReady(t *testing.T) {
 	}
 }
 
-type draining struct{ session.API }
+type draining struct{ Daemon }
 
 func (draining) Ready(context.Context) client.Health {
 	return client.Health{Status: "draining", Reasons: []string{"stopping"}}

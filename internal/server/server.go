@@ -11,22 +11,19 @@ import (
 	"reflect"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
-	"github.com/toold/toold/internal/session"
 	"github.com/toold/toold/internal/strictjson"
 )
 
 // Config is what a Server needs. Fields with a default say so; the others are
 // required.
 type Config struct {
-	API session.API
-	// Doctor and Replay answer what is asked of the daemon as a whole.
-	Doctor   Doctor
-	Replay   Replayer
+	API      API
 	Identity *Identity
 	Log      *slog.Logger
 	Version  client.Version
@@ -68,6 +65,26 @@ type Config struct {
 	Heartbeat time.Duration
 }
 
+// API is what is behind the routes. Errors that clients are to see are *client.Error. Ids
+// of other tenants are answered exactly like unknown ones.
+type API struct {
+	Sessions  Sessions
+	Calls     Calls
+	Files     Files
+	Events    Events
+	Approvals Approvals
+	Policy    Policy
+	Images    Images
+	Daemon    Daemon
+	Doctor    Doctor
+	Replay    Replayer
+}
+
+// whole reports whether nothing is missing.
+func (a *API) whole() bool {
+	return !slices.Contains([]any{a.Sessions, a.Calls, a.Files, a.Events, a.Approvals, a.Policy, a.Images, a.Daemon, a.Doctor, a.Replay}, nil)
+}
+
 // Doctor examines the host and the sandboxes; *doctor.Doctor implements it.
 type Doctor interface {
 	Doctor(ctx context.Context, p auth.Principal, probe bool) (*client.Doctor, error)
@@ -94,8 +111,8 @@ type Server struct {
 
 // New makes a Server. It fails when a required field of cfg is missing.
 func New(cfg Config) (*Server, error) {
-	if cfg.API == nil || cfg.Doctor == nil || cfg.Replay == nil || cfg.Identity == nil || cfg.Log == nil || cfg.Metrics == nil || cfg.Reload == nil || cfg.Settings == nil {
-		return nil, errors.New("server: API, Doctor, Replay, Identity, Log, Metrics, Reload and Settings are required")
+	if !cfg.API.whole() || cfg.Identity == nil || cfg.Log == nil || cfg.Metrics == nil || cfg.Reload == nil || cfg.Settings == nil {
+		return nil, errors.New("server: API, Identity, Log, Metrics, Reload and Settings are required")
 	}
 	setDefault(&cfg.MaxConns, 1024)
 	setDefault(&cfg.MaxStreams, 256)

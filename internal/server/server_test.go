@@ -34,7 +34,7 @@ func start(t *testing.T, change func(*Config)) *daemon {
 		t.Fatal(err)
 	}
 	cfg := Config{
-		API: d.api, Doctor: d.api, Replay: d.api, Identity: id, Log: newLog(d.logs),
+		API: apiOf(d.api), Identity: id, Log: newLog(d.logs),
 		Version: client.Version{Version: "test", GoVersion: "go", API: "v1"},
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/plain; version=0.0.4")

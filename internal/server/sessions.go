@@ -7,11 +7,31 @@ import (
 	"strings"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/session"
 )
 
-func (s *Server) createSession(x *exchange, r *request) error {
+// Sessions makes, shows, changes and ends sessions. *session.Manager implements it.
+type Sessions interface {
+	Create(ctx context.Context, p auth.Principal, r client.SessionCreate) (*client.Session, error)
+	// CreateQueued is Create that tells where a request stands in the queue for a
+	// place, when that changes; queued may block only for a bounded time.
+	CreateQueued(ctx context.Context, p auth.Principal, r client.SessionCreate, queued func(position int)) (*client.Session, error)
+	Get(ctx context.Context, p auth.Principal, id string) (*client.Session, error)
+	List(ctx context.Context, p auth.Principal, f session.SessionFilter) (client.List[client.Session], error)
+	Patch(ctx context.Context, p auth.Principal, id string, r client.SessionPatch) (*client.Session, error)
+	// End ends a session. force skips the grace of running calls; keep keeps
+	// its output files until retention.
+	End(ctx context.Context, p auth.Principal, id string, o session.EndOptions) (*client.Session, error)
+	// TokenSession gives whom a session's token stands for: the session and its tenant.
+	TokenSession(token string) (holder auth.Principal, ok bool)
+}
+
+// sessionRoutes are the handlers of routes about sessions.
+type sessionRoutes struct{ *Server }
+
+func (s sessionRoutes) createSession(x *exchange, r *request) error {
 	var req client.SessionCreate
 	if err := s.decode(x, r, &req); err != nil {
 		return err
@@ -23,10 +43,10 @@ func (s *Server) createSession(x *exchange, r *request) error {
 		}
 		defer release()
 		return s.streamProgress(x, r, func(ctx context.Context, tell func(string, any)) (any, error) {
-			return s.cfg.API.CreateQueued(ctx, r.who, req, func(position int) { tell("queued", client.SessionQueued{Position: position}) })
+			return s.cfg.API.Sessions.CreateQueued(ctx, r.who, req, func(position int) { tell("queued", client.SessionQueued{Position: position}) })
 		})
 	}
-	made, err := s.cfg.API.Create(r.Context(), r.who, req)
+	made, err := s.cfg.API.Sessions.Create(r.Context(), r.who, req)
 	if err != nil {
 		return err
 	}
@@ -34,7 +54,7 @@ func (s *Server) createSession(x *exchange, r *request) error {
 	return s.reply(x, http.StatusCreated, made)
 }
 
-func (s *Server) listSessions(x *exchange, r *request) error {
+func (s sessionRoutes) listSessions(x *exchange, r *request) error {
 	f := session.SessionFilter{State: client.SessionState(r.query.Get("state")), All: r.flag("all")}
 	var err error
 	if f.After, f.Limit, err = r.page(); err != nil {
@@ -43,7 +63,7 @@ func (s *Server) listSessions(x *exchange, r *request) error {
 	if f.Labels, err = parseLabels(r.query["label"]); err != nil {
 		return err
 	}
-	l, err := s.cfg.API.List(r.Context(), r.who, f)
+	l, err := s.cfg.API.Sessions.List(r.Context(), r.who, f)
 	if err != nil {
 		return err
 	}
@@ -68,29 +88,29 @@ func parseLabels(values []string) (map[string]string, error) {
 	return labels, nil
 }
 
-func (s *Server) getSession(x *exchange, r *request) error {
-	found, err := s.cfg.API.Get(r.Context(), r.who, r.id)
+func (s sessionRoutes) getSession(x *exchange, r *request) error {
+	found, err := s.cfg.API.Sessions.Get(r.Context(), r.who, r.id)
 	if err != nil {
 		return err
 	}
 	return s.reply(x, http.StatusOK, found)
 }
 
-func (s *Server) patchSession(x *exchange, r *request) error {
+func (s sessionRoutes) patchSession(x *exchange, r *request) error {
 	var req client.SessionPatch
 	if err := s.decode(x, r, &req); err != nil {
 		return err
 	}
-	changed, err := s.cfg.API.Patch(r.Context(), r.who, r.id, req)
+	changed, err := s.cfg.API.Sessions.Patch(r.Context(), r.who, r.id, req)
 	if err != nil {
 		return err
 	}
 	return s.reply(x, http.StatusOK, changed)
 }
 
-func (s *Server) endSession(x *exchange, r *request) error {
+func (s sessionRoutes) endSession(x *exchange, r *request) error {
 	o := session.EndOptions{Force: r.flag("force"), Keep: r.flag("keep")}
-	ended, err := s.cfg.API.End(r.Context(), r.who, r.id, o)
+	ended, err := s.cfg.API.Sessions.End(r.Context(), r.who, r.id, o)
 	if err != nil {
 		return err
 	}

@@ -275,7 +275,7 @@ func TestOutput(t *testing.T) {
 }
 
 // cutAPI gives outputs that break in the middle.
-type cutAPI struct{ session.API }
+type cutAPI struct{ Calls }
 
 func (cutAPI) Output(context.Context, auth.Principal, string, session.OutputOptions) (io.ReadCloser, int64, error) {
 	return io.NopCloser(io.MultiReader(strings.NewReader("half"), failing{})), 10, nil
@@ -287,7 +287,7 @@ func (failing) Read([]byte) (int, error) { return 0, errors.New("disk gone") }
 
 // TestCutOutput: an output that cannot be read to its end does not look whole.
 func TestCutOutput(t *testing.T) {
-	d := start(t, func(c *Config) { c.API = cutAPI{c.API} })
+	d := start(t, func(c *Config) { c.API.Calls = cutAPI{c.API.Calls} })
 	for _, follow := range []bool{false, true} {
 		r, err := client.New(client.Options{Socket: d.socket}).CallOutput(t.Context(), "call_1", client.OutputQuery{Follow: follow})
 		var b []byte
@@ -313,7 +313,7 @@ func TestStop(t *testing.T) {
 		t.Fatal(err)
 	}
 	logs := &logBuffer{}
-	s, err := New(Config{API: api, Doctor: api, Replay: api, Identity: id, Log: newLog(logs), Metrics: http.NotFoundHandler(), Reload: func(context.Context) error { return nil }, Settings: func() ([]byte, error) { return nil, nil }})
+	s, err := New(Config{API: apiOf(api), Identity: id, Log: newLog(logs), Metrics: http.NotFoundHandler(), Reload: func(context.Context) error { return nil }, Settings: func() ([]byte, error) { return nil, nil }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -435,7 +435,7 @@ func TestEveryCodeHasAStatus(t *testing.T) {
 func BenchmarkCall(b *testing.B) {
 	api := newFake()
 	id, _ := NewIdentity(IdentityConfig{Admins: Peers{UIDs: []uint32{uint32(os.Getuid())}}})
-	s, err := New(Config{API: quickAPI{api}, Doctor: api, Replay: api, Identity: id, Log: newLog(io.Discard), Metrics: http.NotFoundHandler(), Reload: func(context.Context) error { return nil }, Settings: func() ([]byte, error) { return nil, nil }})
+	s, err := New(Config{API: apiOf(quickAPI{api}), Identity: id, Log: newLog(io.Discard), Metrics: http.NotFoundHandler(), Reload: func(context.Context) error { return nil }, Settings: func() ([]byte, error) { return nil, nil }})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -456,7 +456,7 @@ func BenchmarkEcho(b *testing.B) {
 	})
 }
 
-type quickAPI struct{ session.API }
+type quickAPI struct{ wholeAPI }
 
 func (quickAPI) Call(_ context.Context, _ auth.Principal, id string, r client.CallCreate, _ session.CallOptions) (*client.Call, error) {
 	return &client.Call{ID: "call_1", SessionID: id, Tool: r.Tool, Input: r.Input, Status: client.CallCompleted}, nil

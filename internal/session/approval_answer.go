@@ -7,7 +7,7 @@ import (
 	"github.com/toold/toold/internal/auth"
 )
 
-// Approvals implements API: it lists those that are pending, oldest first.
+// Approvals implements server.Approvals: it lists those that are pending, oldest first.
 func (m *Manager) Approvals(ctx context.Context, p auth.Principal, f ApprovalFilter) (client.List[client.Approval], error) {
 	if err := m.approvals.Approver(p); err != nil {
 		return client.List[client.Approval]{Items: []client.Approval{}}, err
@@ -30,7 +30,7 @@ func (m *Manager) filterSession(ctx context.Context, p auth.Principal, idOrName 
 	return m.SessionID(ctx, p, idOrName)
 }
 
-// Answer implements API.
+// Answer implements server.Approvals.
 func (m *Manager) Answer(ctx context.Context, p auth.Principal, id string, a client.ApprovalAnswer) (*client.Approval, error) {
 	v, err := m.approvals.Answer(ctx, p, id, a)
 	if err != nil {
@@ -39,7 +39,7 @@ func (m *Manager) Answer(ctx context.Context, p auth.Principal, id string, a cli
 	return v, nil
 }
 
-// SavedApprovals implements API.
+// SavedApprovals implements server.Approvals.
 func (m *Manager) SavedApprovals(ctx context.Context, p auth.Principal, f ApprovalFilter) (client.List[client.SavedApproval], error) {
 	none := client.List[client.SavedApproval]{Items: []client.SavedApproval{}}
 	if err := p.Whole(); err != nil {
@@ -52,7 +52,7 @@ func (m *Manager) SavedApprovals(ctx context.Context, p auth.Principal, f Approv
 	return m.approvals.Saved(p, session, f.After, listLimit(f.Limit)), nil
 }
 
-// Revoke implements API.
+// Revoke implements server.Approvals.
 func (m *Manager) Revoke(_ context.Context, p auth.Principal, id string) error {
 	if err := p.Whole(); err != nil {
 		return err

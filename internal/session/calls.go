@@ -18,7 +18,7 @@ import (
 	"github.com/toold/toold/internal/tool/run"
 )
 
-// Call implements API.
+// Call implements server.Calls.
 func (m *Manager) Call(ctx context.Context, p auth.Principal, sessionID string, r client.CallCreate, o CallOptions) (*client.Call, error) {
 	return m.call(ctx, p, sessionID, r, o, false)
 }
@@ -155,7 +155,7 @@ func (c *call) awaitEnd(ctx context.Context) {
 	}
 }
 
-// GetCall implements API.
+// GetCall implements server.Calls.
 func (m *Manager) GetCall(ctx context.Context, p auth.Principal, id string) (*client.Call, error) {
 	row, live, err := m.lookup(ctx, p, id)
 	if err != nil {
@@ -214,7 +214,7 @@ func listLimit(n int) int {
 	return min(n, maxList)
 }
 
-// ListCalls implements API.
+// ListCalls implements server.Calls.
 func (m *Manager) ListCalls(ctx context.Context, p auth.Principal, sessionID string, f CallFilter) (client.List[client.Call], error) {
 	var list client.List[client.Call]
 	id, err := m.SessionID(ctx, p, sessionID)
@@ -266,7 +266,7 @@ func (m *Manager) AwaitTold() {
 	}
 }
 
-// AbortCall implements API. The call is given back when it has ended, or as it
+// AbortCall implements server.Calls. The call is given back when it has ended, or as it
 // is when ctx ends first.
 func (m *Manager) AbortCall(ctx context.Context, p auth.Principal, id string) (*client.Call, error) {
 	row, c, err := m.lookup(ctx, p, id)
@@ -280,7 +280,7 @@ func (m *Manager) AbortCall(ctx context.Context, p auth.Principal, id string) (*
 	return c.await(ctx, nil, false, nil)
 }
 
-// Output implements API.
+// Output implements server.Calls.
 func (m *Manager) Output(ctx context.Context, p auth.Principal, callID string, o OutputOptions) (io.ReadCloser, int64, error) {
 	if o.Offset < 0 {
 		return nil, 0, invalidRequest("offset is %d; give 0 or more", o.Offset)

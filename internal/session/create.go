@@ -56,12 +56,12 @@ func (p *plan) close() {
 	}
 }
 
-// Create implements API.
+// Create implements server.Sessions.
 func (m *Manager) Create(ctx context.Context, p auth.Principal, r client.SessionCreate) (*client.Session, error) {
 	return m.CreateQueued(ctx, p, r, nil)
 }
 
-// CreateQueued implements API. Everything is checked before anything is done, and
+// CreateQueued implements server.Sessions. Everything is checked before anything is done, and
 // what is done is in the store before it is done.
 func (m *Manager) CreateQueued(ctx context.Context, p auth.Principal, r client.SessionCreate, queued func(position int)) (*client.Session, error) {
 	if err := p.Whole(); err != nil {

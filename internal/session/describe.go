@@ -20,7 +20,7 @@ import (
 	"github.com/toold/toold/internal/tool/run"
 )
 
-// Tools implements API.
+// Tools implements server.Daemon.
 func (m *Manager) Tools(ctx context.Context, p auth.Principal, f ToolFilter) ([]*tool.Definition, error) {
 	f.Session = cmp.Or(f.Session, p.Session)
 	var row *store.Session

@@ -210,7 +210,7 @@ func (s *Session) recordEnd(e ending, changed *client.SensitiveChanges, notes []
 	s.log.Info("session is over", "state", e.state, "reason", e.reason)
 }
 
-// End implements API.
+// End implements server.Sessions.
 func (m *Manager) End(ctx context.Context, p auth.Principal, id string, o EndOptions) (*client.Session, error) {
 	if err := p.Whole(); err != nil {
 		return nil, err

@@ -9,7 +9,7 @@ import (
 	"github.com/toold/toold/internal/store"
 )
 
-// Events implements API.
+// Events implements server.Events.
 func (m *Manager) Events(ctx context.Context, p auth.Principal, f event.Filter) (<-chan client.Event, error) {
 	if err := p.Whole(); err != nil {
 		return nil, err

@@ -18,7 +18,7 @@ import (
 // explainTime bounds the resolving of paths for an explanation.
 const explainTime = 10 * time.Second
 
-// Explain implements API. Nothing is run, stored or counted.
+// Explain implements server.Policy. Nothing is run, stored or counted.
 func (m *Manager) Explain(ctx context.Context, p auth.Principal, r client.PolicyExplain) (*client.PolicyVerdict, error) {
 	if err := p.Whole(); err != nil {
 		return nil, err

@@ -16,7 +16,7 @@ import (
 	"github.com/toold/toold/internal/store"
 )
 
-// GC implements API: it names, and unless r.DryRun removes, what belongs to this
+// GC implements server.Daemon: it names, and unless r.DryRun removes, what belongs to this
 // daemon and to no session of it, and with r.Records those of sessions that are over.
 func (m *Manager) GC(ctx context.Context, p auth.Principal, r client.GCRequest) ([]client.Garbage, error) {
 	if err := p.Administers(); err != nil {

@@ -216,7 +216,7 @@ func imageError(err error) error {
 // a registry.
 const maxImageError = 1000
 
-// Images implements API.
+// Images implements server.Images.
 func (m *Manager) Images(ctx context.Context, p auth.Principal) ([]client.Image, error) {
 	images, err := m.images(p, false)
 	if err != nil {
@@ -229,7 +229,7 @@ func (m *Manager) Images(ctx context.Context, p auth.Principal) ([]client.Image,
 	return all, nil
 }
 
-// PullImage implements API.
+// PullImage implements server.Images.
 func (m *Manager) PullImage(ctx context.Context, p auth.Principal, r client.ImagePull, progress func(client.ImageProgress)) (*client.Image, error) {
 	images, err := m.images(p, true)
 	if err != nil {
@@ -246,7 +246,7 @@ func (m *Manager) PullImage(ctx context.Context, p auth.Principal, r client.Imag
 	return made, nil
 }
 
-// ImportImage implements API.
+// ImportImage implements server.Images.
 func (m *Manager) ImportImage(ctx context.Context, p auth.Principal, name string, archive io.Reader) (*client.Image, error) {
 	images, err := m.images(p, true)
 	if err != nil {
@@ -260,7 +260,7 @@ func (m *Manager) ImportImage(ctx context.Context, p auth.Principal, name string
 	return made, nil
 }
 
-// RemoveImage implements API.
+// RemoveImage implements server.Images.
 func (m *Manager) RemoveImage(ctx context.Context, p auth.Principal, ref string) error {
 	images, err := m.images(p, true)
 	if err != nil {

@@ -274,7 +274,7 @@ func (m *Manager) live() []*Session {
 	return all
 }
 
-// Ready implements API.
+// Ready implements server.Daemon.
 func (m *Manager) Ready(ctx context.Context) client.Health {
 	switch managerState(m.state.Load()) {
 	case managerStarting:

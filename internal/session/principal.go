@@ -80,7 +80,7 @@ func noCall(id string) error {
 // shown is what a message may quote of something that a client sent.
 func shown(s string) string { return plain.Cut(s, 80) }
 
-// TokenSession implements API.
+// TokenSession implements server.Sessions.
 func (m *Manager) TokenSession(token string) (holder auth.Principal, ok bool) {
 	m.mu.RLock()
 	s := m.sessions[auth.TokenSession(token)]

@@ -4,8 +4,6 @@
 package session
 
 import (
-	"context"
-	"io"
 	"log/slog"
 	"time"
 
@@ -14,7 +12,6 @@ import (
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/call/output"
-	"github.com/toold/toold/internal/event"
 	"github.com/toold/toold/internal/hook"
 	"github.com/toold/toold/internal/judge"
 	"github.com/toold/toold/internal/policy"
@@ -179,69 +176,6 @@ type CallOptions struct {
 	Split bool
 
 	probe bool // a call in a throw-away session, which policy has nothing to say about
-}
-
-// API is what the server needs of the Manager; *Manager implements it. It stands
-// here so that both are written against one text.
-//
-// Errors are *client.Error. Ids of other tenants are answered exactly like
-// unknown ones.
-type API interface {
-	Create(ctx context.Context, p auth.Principal, r client.SessionCreate) (*client.Session, error)
-	// CreateQueued is Create that tells where a request stands in the queue for a
-	// place, when that changes; queued may block only for a bounded time.
-	CreateQueued(ctx context.Context, p auth.Principal, r client.SessionCreate, queued func(position int)) (*client.Session, error)
-	Get(ctx context.Context, p auth.Principal, id string) (*client.Session, error)
-	List(ctx context.Context, p auth.Principal, f SessionFilter) (client.List[client.Session], error)
-	Patch(ctx context.Context, p auth.Principal, id string, r client.SessionPatch) (*client.Session, error)
-	// End ends a session. force skips the grace of running calls; keep keeps
-	// its output files until retention.
-	End(ctx context.Context, p auth.Principal, id string, o EndOptions) (*client.Session, error)
-
-	// Call runs a tool. It returns when the call has finished, when r.WaitMillis
-	// has passed, or when ctx ends; the call itself goes on in the last two cases.
-	Call(ctx context.Context, p auth.Principal, sessionID string, r client.CallCreate, o CallOptions) (*client.Call, error)
-	GetCall(ctx context.Context, p auth.Principal, id string) (*client.Call, error)
-	ListCalls(ctx context.Context, p auth.Principal, sessionID string, f CallFilter) (client.List[client.Call], error)
-	AbortCall(ctx context.Context, p auth.Principal, id string) (*client.Call, error)
-	// Output gives the whole saved output from offset on; total is its size so
-	// far. With wait it follows a running call until it ends.
-	Output(ctx context.Context, p auth.Principal, callID string, o OutputOptions) (r io.ReadCloser, total int64, err error)
-	// Upload and Download move one file; they are calls of the hidden tools
-	// file_put and file_get and are recorded like any other.
-	Upload(ctx context.Context, p auth.Principal, sessionID, path string, mode uint32, body io.Reader) (*client.Call, error)
-	Download(ctx context.Context, p auth.Principal, sessionID, path string) (io.ReadCloser, int64, error)
-
-	// Events streams what happens from after the given event id on (from now on
-	// when ""), until ctx ends. The channel is closed when the reader is too slow.
-	Events(ctx context.Context, p auth.Principal, f event.Filter) (<-chan client.Event, error)
-	// Tools lists the tools that nothing denies for good, with descriptions for the
-	// session, or else for the profile.
-	Tools(ctx context.Context, p auth.Principal, f ToolFilter) ([]*tool.Definition, error)
-
-	Approvals(ctx context.Context, p auth.Principal, f ApprovalFilter) (client.List[client.Approval], error)
-	// Answer answers a pending approval.
-	Answer(ctx context.Context, p auth.Principal, id string, a client.ApprovalAnswer) (*client.Approval, error)
-	SavedApprovals(ctx context.Context, p auth.Principal, f ApprovalFilter) (client.List[client.SavedApproval], error)
-	Revoke(ctx context.Context, p auth.Principal, id string) error
-	Explain(ctx context.Context, p auth.Principal, r client.PolicyExplain) (*client.PolicyVerdict, error)
-	// Usage is what each tenant uses, for admins and metrics.
-	Usage(ctx context.Context) ([]client.TenantUsage, error)
-
-	// TokenSession gives whom a session's token stands for: the session and its tenant.
-	TokenSession(token string) (holder auth.Principal, ok bool)
-	GC(ctx context.Context, p auth.Principal, r client.GCRequest) ([]client.Garbage, error)
-	// Ready says whether sessions and calls can be made, and else why not.
-	Ready(ctx context.Context) client.Health
-
-	// Images are those that sessions of the default driver can have; the methods
-	// that change them are for admins.
-	Images(ctx context.Context, p auth.Principal) ([]client.Image, error)
-	// PullImage tells progress, which may be nil, from one goroutine; it must
-	// return soon.
-	PullImage(ctx context.Context, p auth.Principal, r client.ImagePull, progress func(client.ImageProgress)) (*client.Image, error)
-	ImportImage(ctx context.Context, p auth.Principal, name string, archive io.Reader) (*client.Image, error)
-	RemoveImage(ctx context.Context, p auth.Principal, ref string) error
 }
 
 // SessionFilter selects sessions. All includes those that have ended.

@@ -10,7 +10,7 @@ import (
 	"github.com/toold/toold/internal/store"
 )
 
-// Get implements API.
+// Get implements server.Sessions.
 func (m *Manager) Get(ctx context.Context, p auth.Principal, id string) (*client.Session, error) {
 	if err := p.Whole(); err != nil {
 		return nil, err
@@ -35,7 +35,7 @@ func (m *Manager) past(ctx context.Context, row *store.Session) (*client.Session
 	return &row.Session, nil
 }
 
-// List implements API. It goes by the store, so that what it shows does not
+// List implements server.Sessions. It goes by the store, so that what it shows does not
 // change its order while pages are read.
 func (m *Manager) List(ctx context.Context, p auth.Principal, f SessionFilter) (client.List[client.Session], error) {
 	list := client.List[client.Session]{Items: []client.Session{}}
@@ -93,7 +93,7 @@ func hasLabels(have, want map[string]string) bool {
 	return true
 }
 
-// Patch implements API.
+// Patch implements server.Sessions.
 func (m *Manager) Patch(ctx context.Context, p auth.Principal, id string, r client.SessionPatch) (*client.Session, error) {
 	if err := p.Whole(); err != nil {
 		return nil, err

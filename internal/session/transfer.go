@@ -30,7 +30,7 @@ func (s *Session) removeUploads() {
 	}
 }
 
-// Upload implements API. Uploads and downloads are calls like any other of hidden tools:
+// Upload implements server.Files. Uploads and downloads are calls like any other of hidden tools:
 // recorded, judged, and run as the tool user. The bytes go into the session's output directory, which
 // the sandbox sees read-only, and file_put copies them to their place.
 func (m *Manager) Upload(ctx context.Context, p auth.Principal, sessionID, path string, mode uint32, body io.Reader) (*client.Call, error) {
@@ -75,7 +75,7 @@ func (s *Session) receive(file string, body io.Reader) (size int64, err error) {
 	return size, err
 }
 
-// Download implements API. The file is saved as the output of a call first: its
+// Download implements server.Files. The file is saved as the output of a call first: its
 // size is known then, and a slow reader keeps nothing in the sandbox waiting.
 func (m *Manager) Download(ctx context.Context, p auth.Principal, sessionID, path string) (io.ReadCloser, int64, error) {
 	job := run.DownloadJob(path)

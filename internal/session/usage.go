@@ -104,7 +104,7 @@ type usageCache struct {
 	list []client.TenantUsage
 }
 
-// Usage implements API. Its cost is that of reading a handful of small files for
+// Usage implements server.Daemon. Its cost is that of reading a handful of small files for
 // each session, at most once a second.
 func (m *Manager) Usage(ctx context.Context) ([]client.TenantUsage, error) {
 	c := &m.usage
