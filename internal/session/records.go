@@ -33,6 +33,7 @@ func (m *Manager) takeRoom(ctx context.Context, t *tenant, n int64) error {
 	if kept := t.kept.Add(n); most <= 0 || kept <= most {
 		return nil
 	}
+	m.AwaitTold() // a call that somebody has been told the end of makes room, too
 	if err := m.makeRoom(ctx, t, most); err != nil {
 		m.log.Error("make room for the records of calls", "tenant", t.name, "error", err)
 	}

@@ -1,12 +1,16 @@
 package session
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/toold/toold/internal/auth"
 
 	"github.com/toold/toold/client"
 )
@@ -253,4 +257,68 @@ func TestGCOfRecords(t *testing.T) {
 		}
 	}
 	h.kept("a")
+}
+
+// slowAudit holds the end of a call between its telling and its record.
+type slowAudit struct {
+	auditor
+	held, goOn chan struct{}
+}
+
+func (a *slowAudit) Finished(auth.Principal, *client.Call, [32]byte) error {
+	select {
+	case a.held <- struct{}{}:
+		<-a.goOn
+	default:
+	}
+	return nil
+}
+
+// A call whose end somebody has been told makes room, also when its record is not
+// written yet.
+func TestToldCallsMakeRoom(t *testing.T) {
+	const quota, input = 2 << 20, 100_000
+	h := newHouse(t)
+	h.set.Records = 1 << 30
+	h.set.Tenants = map[string]Tenant{"a": {Records: quota}}
+	h.set.Limits.Calls = 40
+	audit := &slowAudit{held: make(chan struct{}), goOn: make(chan struct{})}
+	h.audit = audit
+	h.open()
+	s := h.create(alice, client.SessionCreate{})
+	var open []string
+	for i := 0; ; i++ {
+		r := padded(fmt.Sprintf("hold; echo %d", i), input)
+		r.WaitMillis = new(int64)
+		c, err := h.m.Call(t.Context(), alice, s.ID, r, CallOptions{})
+		if err != nil {
+			break
+		}
+		open = append(open, c.ID)
+	}
+	aborted := make(chan error, 1)
+	go func() {
+		_, err := h.m.AbortCall(context.Background(), alice, open[0])
+		aborted <- err
+	}()
+	<-audit.held // its end can be seen, and is not on record
+	made := make(chan error, 1)
+	go func() {
+		_, err := h.m.Call(context.Background(), alice, s.ID, padded("echo again", input), CallOptions{})
+		made <- err
+	}()
+	select {
+	case err := <-made:
+		t.Errorf("before the record is written: %v", err)
+		made <- nil
+	case <-time.After(50 * time.Millisecond): // nothing more can be waited for
+	}
+	close(audit.goOn)
+	if err := <-made; err != nil {
+		t.Error(err)
+	}
+	if err := <-aborted; err != nil {
+		t.Error(err)
+	}
+	h.host.box(s.ID).release()
 }
