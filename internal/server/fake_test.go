@@ -40,8 +40,6 @@ func apiOf(f wholeAPI) API {
 // fakeAPI is the whole API in memory, with one tool: "echo" finishes at once,
 // "wait" when released, "fail" is an error with a record, "panic" panics.
 type fakeAPI struct {
-	wholeAPI // what no test here asks for
-
 	release chan struct{} // closing it finishes the calls of tool "wait"
 
 	mu       sync.Mutex // guards what follows

@@ -16,6 +16,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/agent"
+	"github.com/toold/toold/internal/call/budget"
 	"github.com/toold/toold/internal/crew"
 	"github.com/toold/toold/internal/event"
 	"github.com/toold/toold/internal/judge"
@@ -67,9 +68,9 @@ type Manager struct {
 	hub       *event.Hub
 	leases    *lease.Ranges
 	pins      worktree.Pinner
-	memory    *memory       // of large results
-	hookSlots chan struct{} // one for each program of a hook that runs
-	destroys  chan struct{} // one for each sandbox that is being removed
+	memory    *budget.Memory // of large results
+	hookSlots chan struct{}  // one for each program of a hook that runs
+	destroys  chan struct{}  // one for each sandbox that is being removed
 	approvals *approval.Desk
 	court     *judge.Court
 	usage     usageCache
@@ -124,7 +125,7 @@ func New(cfg Config) (*Manager, error) {
 	}
 	m := &Manager{
 		cfg: cfg, log: cfg.Log, store: cfg.Store, tools: cfg.Tools,
-		hub: event.NewHub(cfg.Store), memory: newMemory(cfg.ResultMemory), hookSlots: make(chan struct{}, hooksAtOnce),
+		hub: event.NewHub(cfg.Store), memory: budget.New(cfg.ResultMemory), hookSlots: make(chan struct{}, hooksAtOnce),
 		destroys: make(chan struct{}, destroysAtOnce),
 		drain:    drainTime,
 		beat:     beat{beatEvery, beatTime},
