@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"maps"
 	"runtime"
-	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -127,7 +126,7 @@ func (s *Session) clientError(c *call, err error) *client.Error {
 // from the agent, so only known ones pass.
 func codeOf(e *run.Error) *client.Error {
 	code := client.Code(e.Code)
-	if e.Code == run.CodeInternal && strings.Contains(e.Message, strconv.Quote(run.StdinBashName)) {
+	if run.LacksStdin(e) {
 		return &client.Error{
 			Code:    client.CodeSandboxFailed,
 			Message: "this session was made by an older toold, whose agent cannot give a command standard input; nothing was run",

@@ -2,6 +2,7 @@ package strictjson
 
 import (
 	"strconv"
+	"strings"
 	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -83,10 +84,8 @@ func (r *reader) escape(i int) (int, *Error) {
 	}
 	c := r.text[i+1]
 	if c != 'u' {
-		for _, known := range []byte(`"\/bfnrt`) {
-			if c == known {
-				return 2, nil
-			}
+		if strings.IndexByte(`"\/bfnrt`, c) >= 0 {
+			return 2, nil
 		}
 		return 0, r.fail(Syntax, i, "unknown escape \\%c", c)
 	}

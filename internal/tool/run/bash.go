@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"slices"
 	"sort"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -60,6 +61,11 @@ type StdinBash struct{ Bash }
 
 // Name implements Tool.
 func (StdinBash) Name() string { return StdinBashName }
+
+// LacksStdin reports whether e is what an agent says that has no StdinBash.
+func LacksStdin(e *Error) bool {
+	return e.Code == CodeInternal && strings.Contains(e.Message, strconv.Quote(StdinBashName))
+}
 
 // CommandJob runs a command line, for so long at most; 0 = as for any call.
 func CommandJob(line string, timeout time.Duration) Job {
