@@ -40,7 +40,7 @@ func (s *Session) waitOn(c *call, inv *tool.Invocation, asked *store.Approval) b
 	c.asked, c.profile = asked, asked.Profile
 	c.by = auth.Principal{UID: asked.UID, GID: asked.GID, PID: asked.PID, Tenant: asked.Tenant, Session: asked.Token}
 	if asked.Split {
-		c.split = true
+		c.stream.Split = true
 		c.out = s.outputOf(c.id, inv.Tool, true)
 	}
 	s.open.Add(1)

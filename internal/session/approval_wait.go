@@ -56,8 +56,7 @@ func (s *Session) ask(c *call, j *judge.Judgement) error {
 	if err := s.m.approvals.Add(p); err != nil {
 		return err
 	}
-	asked := s.event(client.EventApprovalAsked, &p.Row.Approval)
-	asked.Call = c.id
+	asked := c.bare(client.EventApprovalAsked, &p.Row.Approval)
 	err := c.flush() // the call first: an approval is of something
 	if err == nil {
 		err = s.m.store.Write(func(tx *store.Tx) error {
@@ -98,7 +97,7 @@ func (s *Session) askedBefore(c *call, j *judge.Judgement, row *store.Approval) 
 
 func newPending(c *call, j *judge.Judgement, row store.Approval) *approval.Pending {
 	row.SelfApprove = c.s.m.settings.Load().Approvals.SelfApprove
-	return approval.NewPending(row, j, c.tell)
+	return approval.NewPending(row, j, c.stream.Tell)
 }
 
 // await tells that the call waits, and waits.
@@ -280,7 +279,7 @@ func (s *Session) approvalRow(c *call, j *judge.Judgement) store.Approval {
 			Created: now, Expires: s.m.settings.Load().Approvals.Expires(now),
 		},
 		UID: c.by.UID, GID: c.by.GID, PID: c.by.PID, Token: c.by.Session,
-		State: stateOf(c, j), TimeoutMillis: c.req.TimeoutMillis, Split: c.split, Hidden: c.hidden,
+		State: stateOf(c, j), TimeoutMillis: c.req.TimeoutMillis, Split: c.stream.Split, Hidden: c.hidden,
 	}
 	for k := range c.req.Env {
 		row.Env = append(row.Env, k)

@@ -361,7 +361,7 @@ func (s *Session) request(c *call, inv *tool.Invocation, prep *run.Prepared) age
 		CallID: c.id, Tool: inv.AgentTool(), Input: inv.JSON,
 		Settings: s.toolSettings(c, inv.Tool),
 		Env:      envList(c.req.Env), TimeoutMillis: c.timeout.Milliseconds(),
-		MaxOutput: c.maxOutput, Prepared: prep, Split: c.split,
+		MaxOutput: c.maxOutput, Prepared: prep, Split: c.stream.Split,
 	}
 }
 

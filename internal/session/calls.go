@@ -14,6 +14,7 @@ import (
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/call/output"
+	"github.com/toold/toold/internal/call/stream"
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/tool/run"
 )
@@ -49,8 +50,8 @@ func (m *Manager) call(ctx context.Context, p auth.Principal, sessionID string, 
 	c := s.newCall(r, hidden, o.Split)
 	c.by, c.probe = p, o.probe
 	o.keep(c)
-	l := c.follow(o.OnEvent)
-	defer c.unfollow(l)
+	l := c.stream.Follow(o.OnEvent, c.snapshot)
+	defer c.stream.Unfollow(l)
 	if !s.begin(c) {
 		c.cancel(nil)
 		return nil, s.notReady()
@@ -90,6 +91,12 @@ func overError(row *store.Session) error {
 	return e
 }
 
+// errTooSlow says that a listener was cut off; what it missed is in the output.
+var errTooSlow = &client.Error{
+	Code: client.CodeOverloaded, Message: "the call's events were not read fast enough",
+	Hint: "the call goes on; ask for it and for its output",
+}
+
 // begin starts the call's goroutine, unless the session is ending or not made.
 func (s *Session) begin(c *call) bool {
 	s.mu.Lock()
@@ -112,7 +119,7 @@ func (s *Session) notReady() error {
 // await returns the call when it has ended, or as it is when nobody waits any
 // longer, but not before it has a record or will never have one: with an error if
 // nobody waits because l was too slow.
-func (c *call) await(ctx context.Context, waitMillis *int64, abort bool, l *listener) (*client.Call, error) {
+func (c *call) await(ctx context.Context, waitMillis *int64, abort bool, l *stream.Listener) (*client.Call, error) {
 	var late <-chan time.Time
 	if waitMillis != nil {
 		t := time.NewTimer(time.Duration(min(*waitMillis, maxTTL.Milliseconds())) * time.Millisecond)
@@ -129,14 +136,14 @@ func (c *call) await(ctx context.Context, waitMillis *int64, abort bool, l *list
 		if abort {
 			c.abort(run.ReasonAborted)
 		}
-	case <-l.tooSlow():
+	case <-l.TooSlow():
 		if abort {
 			c.abort(run.ReasonAborted)
 		}
 	}
 	<-c.known
 	select {
-	case <-l.tooSlow(): // whatever else is so: it has not had all
+	case <-l.TooSlow(): // whatever else is so: it has not had all
 		return c.snapshot(), errTooSlow
 	default:
 		return c.snapshot(), nil

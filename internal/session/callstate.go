@@ -14,6 +14,8 @@ import (
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/call/output"
+	"github.com/toold/toold/internal/call/stream"
+	"github.com/toold/toold/internal/event"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/tool"
@@ -29,7 +31,6 @@ type call struct {
 	profile   string         // of its session, when it was made
 	hidden    bool           // asked for by a route of our own
 	probe     bool           // doctor's own, which no rule is about
-	split     bool
 	timeout   time.Duration
 	wanted    int64 // the timeout of its input, in milliseconds; 0 = none, or not bash
 	maxOutput int64
@@ -39,9 +40,10 @@ type call struct {
 	leavesOut bool // the tool says itself whether results are left out
 	streams   bool // the tool streams its output, and its result comes after it
 	out       *output.Output
-	unsaved   *store.Entry // its first record, while that is put off
-	writes    []string     // files that it changes, as Prepare resolved them
-	hookNotes []string     // about hooks that failed and may
+	stream    stream.Sender // to who listens
+	unsaved   *store.Entry  // its first record, while that is put off
+	writes    []string      // files that it changes, as Prepare resolved them
+	hookNotes []string      // about hooks that failed and may
 	clock     clock
 
 	// ctx ends when the call must not begin or go on: with the cause of its
@@ -74,17 +76,8 @@ type call struct {
 	started bool       // the agent may have been asked to run it
 	abortBy run.Reason // "" = nobody asked
 
-	// carry is an unfinished UTF-8 sequence at the end of the last output event,
-	// told the end of the last output that was sent; of stdout and stderr where
-	// those are apart. They belong to the goroutine that takes the output.
-	carry [2][]byte
-	told  [2]int64
-
 	held  held
 	watch watch
-
-	listen    sync.Mutex // guards listeners
-	listeners map[*listener]struct{}
 }
 
 // twin is a call that another request with the same key leads to.
@@ -97,11 +90,12 @@ var errAborted = errors.New("aborted by request")
 
 func (s *Session) newCall(r client.CallCreate, hidden, split bool) *call {
 	c := &call{
-		s: s, id: s.m.store.NewID("call_"), req: r, hidden: hidden, split: split,
+		s: s, id: s.m.store.NewID("call_"), req: r, hidden: hidden,
 		maxOutput: int64(s.limits.Output),
 		known:     make(chan struct{}), done: make(chan struct{}),
 		held: held{n: 1},
 	}
+	c.stream = stream.Sender{Event: c.bare, Hub: s.m.hub, Split: split}
 	c.ctx, c.cancel = context.WithCancelCause(s.ctx)
 	return c
 }
@@ -155,7 +149,7 @@ func (s *Session) record(c *call, inv *tool.Invocation) error {
 	c.profile = s.profile()
 	c.req.Input = nil // the normalised form is what counts now
 	c.streams, c.paged, c.leavesOut = inv.Tool.Streams, inv.Tool.Paged, inv.Tool.Shows != tool.ShowsNone
-	c.out = s.outputOf(c.id, inv.Tool, c.split)
+	c.out = s.outputOf(c.id, inv.Tool, c.stream.Split)
 	s.m.calls.Store(c.id, c)
 	if s.isEnding() {
 		// Whoever ends the session may have looked for calls before this one.
@@ -189,7 +183,7 @@ func (c *call) save() error {
 	var err error
 	if c.req.Key != "" {
 		err = c.s.m.store.Write(func(tx *store.Tx) error { return tx.Put(e) })
-	} else if c.unsaved = e; c.req.WaitMillis != nil || c.heard() {
+	} else if c.unsaved = e; c.req.WaitMillis != nil || c.stream.Heard() {
 		err = c.flush()
 	}
 	if err != nil {
@@ -350,14 +344,25 @@ func (c *call) snapshot() *client.Call {
 
 // event makes a stored event of the call.
 func (c *call) event(typ string, data any) client.Event {
-	e := c.s.event(typ, struct {
+	return c.bare(typ, struct {
 		Tool  string `json:"tool"`
 		Key   string `json:"key,omitempty"`
 		Title string `json:"title,omitempty"`
 		Data  any    `json:"result,omitempty"`
 	}{c.row.Tool, c.row.Key, c.row.Title, data})
-	e.Call = c.id
-	return e
+}
+
+// bare makes an event of the call with these data and no more.
+func (c *call) bare(typ string, data any) client.Event {
+	return event.New(typ, c.s.tenant.name, c.s.id, c.id, data)
+}
+
+// tellStatus sends what the call is now to who listens, if anybody does.
+func (c *call) tellStatus() {
+	if c.stream.Heard() {
+		v := c.snapshot()
+		c.stream.Tell(string(v.Status), v)
+	}
 }
 
 // output is sink.Output. Bytes that are in the file are acknowledged; others
@@ -371,7 +376,7 @@ func (c *call) output(offset int64, stderr bool, p []byte) error {
 			_ = l.conn.Ack(c.id, safe) // a lost connection is noticed by Run
 		}
 	}
-	c.tellOutput(offset, stderr, p)
+	c.stream.Output(offset, stderr, p)
 	return nil
 }
 
@@ -381,10 +386,8 @@ func (c *call) progress(m map[string]any) {
 	c.mu.Lock()
 	c.row.Metadata = m
 	c.mu.Unlock()
-	c.tell("metadata", m)
-	e := c.s.event(client.EventCallMetadata, m)
-	e.Call = c.id
-	c.s.m.hub.Publish([]client.Event{e})
+	c.stream.Tell("metadata", m)
+	c.s.m.hub.Publish([]client.Event{c.bare(client.EventCallMetadata, m)})
 }
 
 // abort ends the call. Before it was started it just does not start; later the

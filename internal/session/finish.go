@@ -201,7 +201,7 @@ func (s *Session) finish(c *call, o *outcome) {
 	row.Settle() // after the hooks: whatever they have made of it, it says how it ended
 	c.clock.ended = time.Now()
 	row.Call.Time.Ended = new(c.clock.ended.UTC().Truncate(time.Millisecond))
-	c.flushOutput()
+	c.stream.Flush(c.out.Offset())
 	s.judge.Answered(&row.Call)
 	s.uncount(c) // who hears of the end, and be it as an event, may make the next call
 	s.telling.RLock()
@@ -327,12 +327,10 @@ func (s *Session) edits(c *call, row *store.Call) []client.Event {
 	}
 	var all []client.Event
 	for _, path := range c.writes {
-		e := s.event(client.EventFileEdited, struct {
+		all = append(all, c.bare(client.EventFileEdited, struct {
 			Path string `json:"path"`
 			Tool string `json:"tool"`
-		}{path, row.Tool})
-		e.Call = c.id
-		all = append(all, e)
+		}{path, row.Tool}))
 	}
 	return all
 }

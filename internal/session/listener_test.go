@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/call/stream"
 	"github.com/toold/toold/internal/event"
 	"github.com/toold/toold/internal/testrig"
 )
@@ -58,11 +59,15 @@ func TestStuckReader(t *testing.T) {
 // TestCutOffAndOver: who was cut off is told so also when the call is over by
 // then: it has not had all of it.
 func TestCutOffAndOver(t *testing.T) {
-	l := newListener(func(client.Event) {})
-	l.mu.Lock()
-	l.cutLocked()
-	l.mu.Unlock()
-	defer l.close()
+	large := stream.Sender{Event: func(typ string, _ any) client.Event { return client.Event{Type: typ, Data: make([]byte, 2<<20)} }}
+	free := make(chan struct{})
+	l := large.Follow(func(client.Event) { <-free }, func() *client.Call { return &client.Call{} })
+	for range 3 {
+		large.Tell("x", nil)
+	}
+	<-l.TooSlow()
+	close(free)
+	defer large.Unfollow(l)
 	c := &call{known: make(chan struct{}), done: make(chan struct{}), ctx: t.Context()}
 	close(c.known)
 	close(c.done)

@@ -227,12 +227,12 @@ func (s *Session) restore(r *store.Call) (*call, *tool.Invocation) {
 		c.wanted = in.Timeout()
 	}
 	c.streams, c.paged, c.leavesOut = def.Streams, def.Paged, def.Shows != tool.ShowsNone
-	c.split = output.IsSplit(filepath.Join(s.outDir, c.id))
-	c.out = s.outputOf(c.id, def, c.split)
+	c.stream.Split = output.IsSplit(filepath.Join(s.outDir, c.id))
+	c.out = s.outputOf(c.id, def, c.stream.Split)
 	if err := c.out.Restore(); err != nil {
 		s.log.Error("take up the output of a call", "call", c.id, "error", err)
 	}
-	c.told = c.out.Streams()
+	c.stream.Restore(c.out.Streams())
 	close(c.known)
 	s.m.calls.Store(c.id, c)
 	return c, inv
