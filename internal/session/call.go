@@ -162,6 +162,13 @@ func (s *Session) perform(c *call, j *judge.Judgement) (seen *run.Prepared) {
 			return out.Prepared
 		}
 	}
+	s.complete(c, out, err)
+	return nil
+}
+
+// complete is the end of every call that was given to the agent, by this daemon or an
+// earlier one.
+func (s *Session) complete(c *call, out *agent.Outcome, err error) {
 	o := s.ended(c, out, err)
 	c.staleApproval(o)
 
@@ -171,7 +178,6 @@ func (s *Session) perform(c *call, j *judge.Judgement) (seen *run.Prepared) {
 	// 9. Truncate and spill; 11. record, events, observers; then the agent may
 	// forget it.
 	s.finish(c, o)
-	return nil
 }
 
 // maxReplacements is how often hooks may replace the input of one call.

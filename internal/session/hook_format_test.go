@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/event"
 	"github.com/toold/toold/internal/hook"
 	"github.com/toold/toold/internal/testrig"
 )
@@ -86,5 +87,44 @@ func TestHookWhoseConnectionBreaks(t *testing.T) {
 	box.sever(errors.New("gone"))
 	if c = h.finished(c.ID); !c.IsError || !strings.Contains(c.Output, "could not be run in the sandbox") {
 		t.Errorf("%+v", c)
+	}
+}
+
+// The files that a call has changed are formatted and told of also where another daemon
+// takes up its end.
+func TestFormatsAfterADaemonsDeath(t *testing.T) {
+	h, o, id := hooked(t, hook.Hook{On: hook.FileEdited, Command: []string{"gofmt"}, Timeout: 5 * time.Second})
+	c := h.background(id, "hold; echo x >a.go")
+	box := h.host.box(id)
+	testrig.Eventually(t, "the command holds", func() bool { return box.holding.Load() == 1 })
+	h.kill()
+	h.openAudited(o)
+	ran := make(chan string, 10)
+	box.mu.Lock()
+	box.ran = func(command string) { ran <- command }
+	box.mu.Unlock()
+	box.release()
+	done := h.finished(c.ID)
+	if !strings.Contains(done.Output, "[hook gofmt changed /workspace/a.go after this edit") {
+		t.Errorf("output %q", done.Output)
+	}
+	select {
+	case got := <-ran:
+		if got != "exec 'gofmt' '/workspace/a.go' </dev/null" {
+			t.Errorf("ran %q", got)
+		}
+	default:
+		t.Error("no formatter ran")
+	}
+	events, err := h.m.Events(t.Context(), alice, event.Filter{Stored: true, Type: client.EventFileEdited})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var files []string
+	for e := range events {
+		files = append(files, string(e.Data))
+	}
+	if len(files) != 2 || !strings.Contains(files[0], `"path":"/workspace/a.go"`) { // and the end of the stream
+		t.Errorf("events %q", files)
 	}
 }

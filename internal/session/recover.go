@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 
 	"golang.org/x/sync/errgroup"
@@ -198,7 +199,7 @@ func (s *Session) takeUp(r *store.Call, known map[string]agent.CallState, asked 
 	s.open.Add(1)
 	s.tenant.calls.Add(1)
 	c.counted = true
-	s.work.Go(func() { s.goOn(c, state) })
+	s.work.Go(func() { s.goOn(c, inv, state) })
 }
 
 func neverSent() *outcome {
@@ -240,7 +241,7 @@ func (s *Session) restore(r *store.Call) (*call, *tool.Invocation) {
 
 // goOn is Session.Call from where an earlier daemon was: the call runs, or has
 // ended, in the sandbox.
-func (s *Session) goOn(c *call, state agent.CallState) {
+func (s *Session) goOn(c *call, inv *tool.Invocation, state agent.CallState) {
 	s.attend()
 	defer s.left(c)
 	s.slots <- struct{}{}
@@ -248,7 +249,7 @@ func (s *Session) goOn(c *call, state agent.CallState) {
 	c.out.SkipTo(state.OutputBase)
 	l, err := s.current()
 	if err != nil {
-		s.finish(c, s.ended(c, nil, err))
+		s.complete(c, nil, err)
 		return
 	}
 	out, err := s.follow(c, l)
@@ -256,7 +257,31 @@ func (s *Session) goOn(c *call, state agent.CallState) {
 	if errors.Is(err, errLeaving) {
 		return
 	}
-	s.finish(c, s.ended(c, out, err))
+	c.writes = s.written(c, inv, out)
+	s.complete(c, out, err)
+}
+
+// written are the files that a call of an earlier daemon has changed. Where its paths
+// led is not on record. It ran because the rules allowed them as they stand, or it says
+// itself which file it was.
+func (s *Session) written(c *call, inv *tool.Invocation, out *agent.Outcome) []string {
+	if inv == nil {
+		return nil
+	}
+	var all []string
+	if prep := s.provided(c, inv, inv.Input.Access(s.shell())); prep != nil {
+		for _, t := range prep.Targets {
+			if t.Write {
+				all = append(all, t.Path)
+			}
+		}
+	}
+	if out != nil && out.Result != nil && len(all) == 1 {
+		if file, ok := out.Result.Metadata["path"].(string); ok && path.IsAbs(file) {
+			all[0] = path.Clean(file)
+		}
+	}
+	return all
 }
 
 // watchLease watches the process that holds the session's lease, if it is still
