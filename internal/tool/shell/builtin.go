@@ -183,7 +183,7 @@ func dirsOf(dir string) dirs {
 }
 
 // setOptions judges set: options that stop a script early or name parameters.
-func (c *scanner) setOptions(k *call) {
+func (f *findings) setOptions(k *call) {
 	for i := 1; i < len(k.args); i++ {
 		w := k.args[i]
 		switch {
@@ -193,15 +193,15 @@ func (c *scanner) setOptions(k *call) {
 			if strings.HasSuffix(w.value, "o") {
 				i++
 				if i >= len(k.args) || !harmlessOption[k.args[i].value] {
-					c.opaque("set -o changes how later commands are read")
+					f.opaque("set -o changes how later commands are read")
 				}
 			} else if strings.Contains(w.value, "o") {
-				c.opaque("set %s is not known", shorten(w.text))
+				f.opaque("set %s is not known", shorten(w.text))
 			}
 		case w.fixed && w.value != "" && w.value[0] != '-' && w.value[0] != '+':
 			return
 		default:
-			c.opaque("set %s can change how later commands are read", shorten(w.text))
+			f.opaque("set %s can change how later commands are read", shorten(w.text))
 		}
 	}
 }
@@ -210,14 +210,14 @@ var harmlessOption = setOf("pipefail", "errexit", "nounset", "noglob", "noclobbe
 
 // testCommand judges test and [: which of the arguments are operators depends on
 // how many there are, so their number must be known, and the operators too.
-func (c *scanner) testCommand(k *call) {
+func (f *findings) testCommand(k *call) {
 	args := k.args[1:]
 	if k.name() != "test" && len(args) > 0 {
 		args = args[:len(args)-1] // "]"
 	}
 	for _, w := range args {
 		if w.many || k.more {
-			c.opaque("test cannot be judged with %s, which may be several words", shorten(w.text))
+			f.opaque("test cannot be judged with %s, which may be several words", shorten(w.text))
 			return
 		}
 	}
@@ -234,7 +234,7 @@ func (c *scanner) testCommand(k *call) {
 	case len(args) == 3 && args[1].fixed && numberTests[args[1].value] && args[0].number() && args[2].number():
 		return
 	}
-	c.opaque("test evaluates subscripts and numbers, which can run commands")
+	f.opaque("test evaluates subscripts and numbers, which can run commands")
 }
 
 var (
@@ -244,7 +244,7 @@ var (
 )
 
 // printf judges printf: -v and %n set a variable, whose subscript is evaluated.
-func (c *scanner) printf(k *call) {
+func (f *findings) printf(k *call) {
 	args := k.args[1:]
 	if len(args) > 0 && args[0].fixed && args[0].value == "--" {
 		args = args[1:]
@@ -252,9 +252,9 @@ func (c *scanner) printf(k *call) {
 	if len(args) == 0 {
 		return
 	}
-	f := args[0]
-	if !f.fixed || strings.HasPrefix(f.value, "-") || setsVariable(f.value) {
-		c.opaque("printf can set a variable, whose subscript can run commands")
+	format := args[0]
+	if !format.fixed || strings.HasPrefix(format.value, "-") || setsVariable(format.value) {
+		f.opaque("printf can set a variable, whose subscript can run commands")
 	}
 }
 

@@ -52,19 +52,19 @@ func (f *facts) fromFile() map[int]bool {
 }
 
 // conclude judges what is only known at the end of the text.
-func (c *scanner) conclude() {
-	f := c.facts
-	if f.arrays && f.list != "" {
-		c.opaque("%s may be a list for an array, which is expanded again", shorten(f.list))
+func (f *findings) conclude() {
+	all := f.facts
+	if all.arrays && all.list != "" {
+		f.opaque("%s may be a list for an array, which is expanded again", shorten(all.list))
 	}
-	if len(f.opened) == 0 {
+	if len(all.opened) == 0 {
 		return
 	}
-	files := f.fromFile()
-	for _, r := range f.opened {
+	files := all.fromFile()
+	for _, r := range all.opened {
 		if files[r.descriptor] {
 			// It is opened for writing by the name of its descriptor.
-			c.path(Path{Text: r.text}, true)
+			f.path(Path{Text: r.text}, true)
 		}
 	}
 }

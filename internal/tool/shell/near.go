@@ -28,7 +28,7 @@ func Canonical(command string) string {
 
 // plainQuotes writes the words that are fixed in one way.
 func plainQuotes(src string, file *syntax.File) {
-	c := &scanner{out: &Result{}, src: src}
+	c := &scanner{findings: findings{out: &Result{}}, src: src}
 	syntax.Walk(file, func(n syntax.Node) bool {
 		switch n := n.(type) {
 		case *syntax.Redirect:

@@ -65,7 +65,7 @@ func explains(text string, argv []string) bool {
 	if !ok || len(call.Args) == 0 {
 		return begins(text, argv[0])
 	}
-	c := &scanner{out: &Result{}, src: text}
+	c := &scanner{findings: findings{out: &Result{}}, src: text}
 	for i, n := range call.Args {
 		w := c.word(n)
 		switch {

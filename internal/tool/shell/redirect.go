@@ -92,14 +92,14 @@ func (c *scanner) copies(n int, w word) {
 }
 
 // from notes that the descriptor n is redirected from w.
-func (c *scanner) from(n int, w word) {
+func (f *findings) from(n int, w word) {
 	standard, is := standardFiles[w.value]
 	switch {
 	case w.fixed && w.value == "/dev/null":
 	case w.fixed && is:
-		c.facts.duplicate(n, standard)
+		f.facts.duplicate(n, standard)
 	default:
-		c.facts.files = append(c.facts.files, n)
+		f.facts.files = append(f.facts.files, n)
 	}
 }
 

@@ -13,9 +13,7 @@
 package shell
 
 import (
-	"fmt"
 	"path"
-	"slices"
 
 	"mvdan.cc/sh/v3/syntax"
 )
@@ -88,7 +86,7 @@ type Path struct {
 
 // Scan scans a command.
 func Scan(command string, o Options) Result {
-	c := &scanner{out: &Result{}, facts: &facts{}, home: o.Home, workdir: o.Workdir}
+	c := &scanner{findings: findings{&Result{}, &facts{}}, home: o.Home, workdir: o.Workdir}
 	name := "bash"
 	if len(o.Shell) > 0 {
 		name = path.Base(o.Shell[0])
@@ -104,11 +102,11 @@ func Scan(command string, o Options) Result {
 	return *c.out
 }
 
-// scanner gathers a Result. One is made for each text; those for scripts inside
-// of the text share the Result.
+// scanner walks a text and gathers what it finds. One is made for each text, and one
+// for each script inside of it.
 type scanner struct {
-	out           *Result
-	facts         *facts // of the whole text
+	findings
+
 	home, workdir string
 	posix         bool   // the text is read as a POSIX shell reads it, not as bash
 	level         int    // of substitutions and subshells
@@ -124,40 +122,9 @@ type scanner struct {
 	heredocLines map[uint]bool
 }
 
-// opaque notes the reason; the first one stays.
-func (c *scanner) opaque(format string, args ...any) {
-	if !c.out.Opaque {
-		c.out.Opaque, c.out.Why = true, fmt.Sprintf(format, args...)
-	}
-}
-
 // inner is a scanner for a script inside of c's text.
 func (c *scanner) inner() *scanner {
 	return &scanner{
-		out: c.out, facts: c.facts, home: c.home, workdir: c.workdir, posix: c.posix, level: c.level, depth: c.depth + 1,
-	}
-}
-
-// command lists a command, unless there are too many.
-func (c *scanner) command(cmd Command) {
-	if len(c.out.Commands) >= maxCommands {
-		c.opaque("it has more than %d commands", maxCommands)
-		return
-	}
-	c.out.Commands = append(c.out.Commands, cmd)
-}
-
-// path lists p among what is named or, with write, written. Beyond the bound
-// one path that cannot be resolved stands for all others.
-func (c *scanner) path(p Path, write bool) {
-	list := &c.out.Paths
-	if write {
-		list = &c.out.Writes
-	}
-	if len(c.out.Paths)+len(c.out.Writes) >= maxPaths {
-		p = Path{Text: fmt.Sprintf("more than %d paths", maxPaths)}
-	}
-	if !slices.Contains(*list, p) {
-		*list = append(*list, p)
+		findings: c.findings, home: c.home, workdir: c.workdir, posix: c.posix, level: c.level, depth: c.depth + 1,
 	}
 }

@@ -63,19 +63,6 @@ func (r *Result) lists(s *Result) bool {
 	return slices.Equal(r.Commands, s.Commands) && slices.Equal(r.Writes, s.Writes) && slices.Equal(r.Paths, s.Paths)
 }
 
-// add lists what r lists.
-func (c *scanner) add(r *Result) {
-	for _, cmd := range r.Commands {
-		c.command(cmd)
-	}
-	for _, p := range r.Writes {
-		c.path(p, true)
-	}
-	for _, p := range r.Paths {
-		c.path(p, false)
-	}
-}
-
 // script scans a whole text in the language that c.posix says.
 func (c *scanner) script(text string, d dirs) {
 	if c.depth > maxDepth {

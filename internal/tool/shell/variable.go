@@ -10,14 +10,14 @@ import (
 
 // assigned judges that the shell's variable called name gets a value, which the
 // shell or the programs after it may act on.
-func (c *scanner) assigned(name string) {
+func (f *findings) assigned(name string) {
 	switch {
 	case !syntax.ValidName(name):
-		c.opaque("%s is not the name of a variable", shorten(name))
+		f.opaque("%s is not the name of a variable", shorten(name))
 	case steers(name):
-		c.opaque("it sets %s, which changes what later commands do", name)
+		f.opaque("it sets %s, which changes what later commands do", name)
 	case !private(name):
-		c.opaque("it sets %s, which may be a variable of the environment", name)
+		f.opaque("it sets %s, which may be a variable of the environment", name)
 	}
 }
 
@@ -29,9 +29,9 @@ func private(name string) bool {
 
 // passed judges that programs get the variable called name with a value that is
 // in the text or, without known, is not.
-func (c *scanner) passed(name, value string, known bool) {
+func (f *findings) passed(name, value string, known bool) {
 	if !known || !Harmless(name, value) {
-		c.opaque("it sets %s, which may change what programs do", shorten(name))
+		f.opaque("it sets %s, which may change what programs do", shorten(name))
 	}
 }
 

@@ -161,14 +161,14 @@ func replace(args []word, text string) {
 
 // extended judges a command that gets arguments which the text does not show:
 // no such arguments may be code, or name another command.
-func (c *scanner) extended(name string, k *call) {
+func (f *findings) extended(name string, k *call) {
 	if !k.args[0].fixed {
 		return // opaque already
 	}
 	inner := systemName(k.name())
 	_, wraps := wrappers[inner]
 	if wraps || openKind(k) || shells[inner] || inner == "find" || inner == "test" || inner == "[" || inner == "printf" {
-		c.opaque("%s gives %s arguments that are not in the text", name, inner)
+		f.opaque("%s gives %s arguments that are not in the text", name, inner)
 	}
 }
 
@@ -271,13 +271,13 @@ func (c *scanner) shellScript(k *call, name string) {
 
 // shellOption reports whether an option of a shell is known, and makes no
 // difference to how the shell reads.
-func (c *scanner) shellOption(name string, w word) bool {
+func (f *findings) shellOption(name string, w word) bool {
 	switch w.value {
 	case "--login", "--norc", "--noprofile", "--posix":
 		return true
 	}
 	if len(w.value) < 2 || w.value[0] != '-' && w.value[0] != '+' || w.value[1] == '-' || strings.Trim(w.value[1:], "celuxv") != "" {
-		c.opaque("%s: its option %s is not known here", name, shorten(w.text))
+		f.opaque("%s: its option %s is not known here", name, shorten(w.text))
 		return false
 	}
 	return true
