@@ -51,7 +51,7 @@ func (tx *Tx) InsertApproval(a *Approval) error {
 	if err != nil {
 		return fmt.Errorf("approval %s: %w", a.ID, err)
 	}
-	_, err = tx.st.insertApproval.Exec(a.ID, a.Tenant, a.SessionID, a.CallID, b)
+	_, err = tx.st.approvals.insert.Exec(a.ID, a.Tenant, a.SessionID, a.CallID, b)
 	return err
 }
 
@@ -62,7 +62,7 @@ func (tx *Tx) AnswerApproval(a *Approval) error {
 	if err != nil {
 		return fmt.Errorf("approval %s: %w", a.ID, err)
 	}
-	r, err := tx.st.answerApproval.Exec(a.Reply, millis(a.Answered), b, a.ID)
+	r, err := tx.st.approvals.answer.Exec(a.Reply, millis(a.Answered), b, a.ID)
 	if err != nil {
 		return err
 	}
@@ -78,19 +78,19 @@ func (tx *Tx) InsertSaved(a *client.SavedApproval) error {
 	if err != nil {
 		return fmt.Errorf("saved approval %s: %w", a.ID, err)
 	}
-	_, err = tx.st.insertSaved.Exec(a.ID, a.Tenant, a.SessionID, millis(a.Expires), b)
+	_, err = tx.st.approvals.save.Exec(a.ID, a.Tenant, a.SessionID, millis(a.Expires), b)
 	return err
 }
 
 // DropSaved removes a saved rule.
 func (tx *Tx) DropSaved(id string) error {
-	_, err := tx.st.dropSaved.Exec(id)
+	_, err := tx.st.approvals.dropSaved.Exec(id)
 	return err
 }
 
 // DropSavedOf removes the rules that were saved for one session.
 func (tx *Tx) DropSavedOf(session string) error {
-	_, err := tx.st.dropSavedOf.Exec(session)
+	_, err := tx.st.approvals.dropSavedOf.Exec(session)
 	return err
 }
 
@@ -223,14 +223,16 @@ func (s *Store) SweepApprovals(ctx context.Context, age time.Duration) (int64, e
 	before := now.Add(-age)
 	n, err := sweep(ctx, func() (int64, error) {
 		return s.sweepStep(func(st *statements) (sql.Result, error) {
-			return st.sweepApprovals.Exec(idAt("apr_", before), before.UnixMilli(), sweepRows)
+			return st.approvals.sweep.Exec(idAt("apr_", before), before.UnixMilli(), sweepRows)
 		})
 	})
 	if err != nil {
 		return n, fmt.Errorf("sweep approvals: %w", err)
 	}
 	m, err := sweep(ctx, func() (int64, error) {
-		return s.sweepStep(func(st *statements) (sql.Result, error) { return st.sweepSaved.Exec(now.UnixMilli(), sweepRows) })
+		return s.sweepStep(func(st *statements) (sql.Result, error) {
+			return st.approvals.sweepSaved.Exec(now.UnixMilli(), sweepRows)
+		})
 	})
 	if err != nil {
 		return n + m, fmt.Errorf("sweep saved approvals: %w", err)

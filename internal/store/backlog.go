@@ -24,9 +24,9 @@ func (s *Store) settle(ctx context.Context) (*backlog, error) {
 	if !errors.Is(err, ErrFull) {
 		return nil, err
 	}
-	s.journal.mu.Lock()
-	frames := slices.Concat(s.taken, s.journal.waiting)
-	s.journal.mu.Unlock()
+	s.w.journal.mu.Lock()
+	frames := slices.Concat(s.w.taken, s.w.journal.waiting)
+	s.w.journal.mu.Unlock()
 	b := &backlog{calls: make(map[string][]record)}
 	for len(frames) > 0 {
 		f, err := parseFrame(frames)

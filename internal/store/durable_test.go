@@ -167,7 +167,7 @@ func TestOpenRefuses(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, q := range statements {
-			if _, err := s.conn.ExecContext(t.Context(), q); err != nil {
+			if _, err := s.w.conn.ExecContext(t.Context(), q); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -222,7 +222,7 @@ func TestFullDisk(t *testing.T) {
 	s := newTest(t)
 	c := testCall(s, "ses_1", "")
 	insert(t, s, c)
-	if _, err := s.conn.ExecContext(t.Context(), "PRAGMA max_page_count = 20"); err != nil {
+	if _, err := s.w.conn.ExecContext(t.Context(), "PRAGMA max_page_count = 20"); err != nil {
 		t.Fatal(err)
 	}
 	big := testCall(s, "ses_1", "")
@@ -237,7 +237,7 @@ func TestFullDisk(t *testing.T) {
 		t.Error(err)
 	}
 	// It goes on when there is room again.
-	if _, err := s.conn.ExecContext(t.Context(), "PRAGMA max_page_count = 100000"); err != nil {
+	if _, err := s.w.conn.ExecContext(t.Context(), "PRAGMA max_page_count = 100000"); err != nil {
 		t.Fatal(err)
 	}
 	insert(t, s, big)
@@ -313,12 +313,12 @@ func TestCheckpoints(t *testing.T) {
 	if err := s.flush(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	s.checkpoint()
+	s.checkpoints.checkpoint()
 	fi, err := os.Stat(s.path)
 	if err != nil || fi.Size() < 5_000_000 {
 		t.Errorf("after a checkpoint the database has %d bytes, %v", fi.Size(), err)
 	}
-	s.truncate.Store(true)
+	s.checkpoints.truncate.Store(true)
 	insert(t, s, testCall(s, "ses_1", ""))
 	deadline := time.Now().Add(20 * time.Second)
 	for {

@@ -19,9 +19,9 @@ func TestErrors(t *testing.T) {
 	if err := s.Append(inserted(testCall(s, "ses_1", ""))); err != nil || s.Errors() != 0 {
 		t.Fatalf("%v, %d errors, want none", err, s.Errors())
 	}
-	s.journal.mu.Lock()
-	s.journal.refuse = ErrFull
-	s.journal.mu.Unlock()
+	s.w.journal.mu.Lock()
+	s.w.journal.refuse = ErrFull
+	s.w.journal.mu.Unlock()
 	if err := s.Append(inserted(testCall(s, "ses_1", ""))); !errors.Is(err, ErrFull) || s.Errors() != 1 {
 		t.Errorf("%v, %d errors, want ErrFull and 1", err, s.Errors())
 	}

@@ -23,7 +23,7 @@ func TestDatabaseCannotBeWritten(t *testing.T) {
 	if err := s.flush(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.conn.ExecContext(t.Context(), "PRAGMA max_page_count = 20"); err != nil {
+	if _, err := s.w.conn.ExecContext(t.Context(), "PRAGMA max_page_count = 20"); err != nil {
 		t.Fatal(err)
 	}
 	var kept []string
@@ -49,7 +49,7 @@ func TestDatabaseCannotBeWritten(t *testing.T) {
 	if err := s.Write(func(*Tx) error { return nil }); !errors.Is(err, ErrFull) {
 		t.Errorf("a write gets %v, and would come too early", err)
 	}
-	if _, err := s.conn.ExecContext(t.Context(), "PRAGMA max_page_count = 100000"); err != nil {
+	if _, err := s.w.conn.ExecContext(t.Context(), "PRAGMA max_page_count = 100000"); err != nil {
 		t.Fatal(err)
 	}
 	for _, id := range kept {
@@ -68,7 +68,7 @@ func TestJournalCannotBeCut(t *testing.T) {
 	if err := s.flush(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	j := s.journal
+	j := s.w.journal
 	readOnly, err := os.Open(j.path)
 	if err != nil {
 		t.Fatal(err)
@@ -115,7 +115,7 @@ func childFills(path string) {
 	if err := errors.Join(add(100_000), unix.Getrlimit(unix.RLIMIT_FSIZE, &limit)); err != nil {
 		fail(err)
 	}
-	size := s.journal.size
+	size := s.w.journal.size
 	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: uint64(size) + 500, Max: limit.Max}); err != nil {
 		fail(err)
 	}
@@ -163,11 +163,11 @@ func TestJournalThatCannotBeMended(t *testing.T) {
 	if err := s.flush(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	s.journal.mu.Lock()
+	s.w.journal.mu.Lock()
 	broken, err := os.Open("/dev/null") // neither to be written nor cut
-	good := s.journal.file
-	s.journal.file = broken
-	s.journal.mu.Unlock()
+	good := s.w.journal.file
+	s.w.journal.file = broken
+	s.w.journal.mu.Unlock()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,9 +175,9 @@ func TestJournalThatCannotBeMended(t *testing.T) {
 		if err := s.Append(inserted(testCall(s, "ses_1", ""))); !errors.Is(err, ErrFull) || !strings.Contains(err.Error(), "until toold is restarted") {
 			t.Errorf("got %v", err)
 		}
-		s.journal.mu.Lock()
-		s.journal.file = good
-		s.journal.mu.Unlock()
+		s.w.journal.mu.Lock()
+		s.w.journal.file = good
+		s.w.journal.mu.Unlock()
 	}
 	_ = broken.Close()
 	if n, err := s.CountCalls(t.Context(), "ses_1"); err != nil || n != 1 {

@@ -36,7 +36,7 @@ func still(t testing.TB, path string) *Store {
 // the journal into the database.
 func abandon(t testing.TB, s *Store) {
 	t.Helper()
-	j := s.journal
+	j := s.w.journal
 	j.mu.Lock()
 	j.waiting, j.applied, j.size = nil, j.seq, int64(journalHeader)
 	j.mu.Unlock()
@@ -384,7 +384,7 @@ func TestJournalNewerThanDatabase(t *testing.T) {
 	}
 	c := testCall(s, "ses_1", "")
 	insert(t, s, c)
-	if _, err := s.conn.ExecContext(t.Context(), "UPDATE meta SET value = 0 WHERE key = ?", metaApplied); err != nil {
+	if _, err := s.w.conn.ExecContext(t.Context(), "UPDATE meta SET value = 0 WHERE key = ?", metaApplied); err != nil {
 		t.Fatal(err)
 	}
 	b, err := os.ReadFile(path + ".journal")
@@ -493,7 +493,7 @@ func TestBatchesAreLikeSteps(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, s := range []*Store{one, steps} {
-				if _, err := s.conn.ExecContext(t.Context(), "DELETE FROM calls"); err != nil {
+				if _, err := s.w.conn.ExecContext(t.Context(), "DELETE FROM calls"); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -522,7 +522,7 @@ func TestRecordThatDoesNotFit(t *testing.T) {
 	s := still(t, filepath.Join(t.TempDir(), "toold.db"))
 	defer s.Close()
 	var log bytes.Buffer
-	s.log = slog.New(slog.NewTextHandler(&log, nil))
+	s.w.log = slog.New(slog.NewTextHandler(&log, nil))
 	first, second, third := testCall(s, "ses_1", "k"), testCall(s, "ses_1", "k"), testCall(s, "ses_1", "")
 	insert(t, s, first)
 	insert(t, s, second)

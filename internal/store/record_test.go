@@ -109,7 +109,7 @@ func TestReadersOnAFullDisk(t *testing.T) {
 		if err := s.flush(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.conn.ExecContext(t.Context(), "PRAGMA max_page_count = 1"); err != nil {
+		if _, err := s.w.conn.ExecContext(t.Context(), "PRAGMA max_page_count = 1"); err != nil {
 			t.Fatal(err)
 		}
 		for range 60 {
@@ -119,7 +119,7 @@ func TestReadersOnAFullDisk(t *testing.T) {
 			t.Fatalf("the disk is not full: %v", err)
 		}
 		full := viewOf(t, s, ids)
-		if _, err := s.conn.ExecContext(t.Context(), "PRAGMA max_page_count = 100000"); err != nil {
+		if _, err := s.w.conn.ExecContext(t.Context(), "PRAGMA max_page_count = 100000"); err != nil {
 			t.Fatal(err)
 		}
 		if err := s.flush(t.Context()); err != nil {
@@ -293,7 +293,7 @@ func TestRoomIsUsedAgain(t *testing.T) {
 	// Each call is moved to the database alone and whole. A batch that ends between the
 	// two records of a call takes room for its input twice, and where batches end is
 	// a matter of time.
-	s.delay = time.Hour
+	s.w.delay = time.Hour
 	fill := func() (size int64) {
 		for range 8 {
 			large(t, s, "t", "ses_1", 100_000)
@@ -301,7 +301,7 @@ func TestRoomIsUsedAgain(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		s.checkpoint()
+		s.checkpoints.checkpoint()
 		fi, err := os.Stat(s.path)
 		if err != nil {
 			t.Fatal(err)
@@ -368,7 +368,7 @@ func TestReady(t *testing.T) {
 		t.Fatal(err)
 	}
 	pages := func(n int) {
-		if _, err := s.conn.ExecContext(t.Context(), fmt.Sprintf("PRAGMA max_page_count = %d", n)); err != nil {
+		if _, err := s.w.conn.ExecContext(t.Context(), fmt.Sprintf("PRAGMA max_page_count = %d", n)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -389,10 +389,10 @@ func TestReady(t *testing.T) {
 	if err := s.flush(t.Context()); err != nil || s.Ready() != nil {
 		t.Errorf("afterwards: %v, and ready says %v", err, s.Ready())
 	}
-	s.journal.mu.Lock()
-	s.journal.failed = true // as a write on a full disk has left it
-	s.journal.mu.Unlock()
-	if err := s.Ready(); err != nil || s.journal.failed {
+	s.w.journal.mu.Lock()
+	s.w.journal.failed = true // as a write on a full disk has left it
+	s.w.journal.mu.Unlock()
+	if err := s.Ready(); err != nil || s.w.journal.failed {
 		t.Errorf("the journal: %v", err)
 	}
 	if n, err := s.CountCalls(t.Context(), "ses_1"); err != nil || n != 31 {

@@ -25,7 +25,6 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -73,30 +72,12 @@ type Store struct {
 	path  string
 	log   *slog.Logger
 	lock  *os.File
-	write *sql.DB   // one connection, of the writer goroutine alone
-	conn  *sql.Conn // that connection
-	check *sql.DB   // one connection, for checkpoints
+	write *sql.DB // one connection, of the writer alone
 	read  *sql.DB
-	st    *statements
 	rd    *readers
-	ids   *IDs
 
-	journal *journal
-	delay   time.Duration // applyDelay
-	due     *time.Timer   // tells the writer to apply the journal
-	// Frames that the writer has taken from the journal, and that are not in the
-	// database yet, the number of the last one, and why that has failed.
-	// Only for the writer, which holds journal.mu to change them.
-	taken    []byte
-	takenSeq uint64
-	failing  error
-
-	queue     chan *job
-	committed atomic.Int64 // jobs and entries since the last checkpoint
-	truncate  atomic.Bool  // ask the writer for a truncating checkpoint
-	failures  atomic.Uint64
-
-	onEvents atomic.Pointer[func([]client.Event)]
+	w           writer
+	checkpoints checkpoints
 
 	closing   chan struct{}
 	closeOnce sync.Once
@@ -119,14 +100,15 @@ func Open(cfg Config) (*Store, error) {
 	if cfg.delay <= 0 {
 		cfg.delay = applyDelay
 	}
-	s := &Store{path: cfg.Path, log: cfg.Log, delay: cfg.delay, queue: make(chan *job, cfg.Queue), closing: make(chan struct{})}
-	s.due = time.NewTimer(s.delay)
+	s := &Store{path: cfg.Path, log: cfg.Log, closing: make(chan struct{})}
+	s.checkpoints.log = cfg.Log
+	s.w.log, s.w.checkpoints = cfg.Log, &s.checkpoints
+	s.w.delay, s.w.due, s.w.queue = cfg.delay, time.NewTimer(cfg.delay), make(chan *job, cfg.Queue)
 	if err := s.open(); err != nil {
 		return nil, errors.Join(fmt.Errorf("open %s: %w", cfg.Path, hint(classify(err))), s.release())
 	}
-	s.done.Add(2)
-	go s.writer()
-	go s.checkpointer()
+	s.done.Go(func() { s.closeErr = s.w.run() })
+	s.done.Go(func() { s.checkpoints.run(s.closing) })
 	return s, nil
 }
 
@@ -146,16 +128,16 @@ func (s *Store) open() error {
 	if s.write, err = s.connect(1, false); err != nil {
 		return err
 	}
-	if s.conn, err = s.write.Conn(ctx); err != nil {
+	if s.w.conn, err = s.write.Conn(ctx); err != nil {
 		return err
 	}
-	if err := migrate(ctx, s.conn); err != nil {
+	if err := migrate(ctx, s.w.conn); err != nil {
 		return err
 	}
-	if s.st, err = prepareStatements(ctx, s.conn); err != nil {
+	if s.w.st, err = prepareStatements(ctx, s.w.conn); err != nil {
 		return err
 	}
-	if s.check, err = s.connect(1, false); err != nil {
+	if s.checkpoints.db, err = s.connect(1, false); err != nil {
 		return err
 	}
 	if s.read, err = s.connect(4, true); err != nil {
@@ -171,7 +153,7 @@ func (s *Store) open() error {
 	if err != nil {
 		return err
 	}
-	s.ids = NewIDs(last)
+	s.w.ids = NewIDs(last)
 	return nil
 }
 
@@ -180,7 +162,7 @@ func (s *Store) open() error {
 func (s *Store) recoverJournal(ctx context.Context) error {
 	var id, applied int64
 	for key, into := range map[string]*int64{metaJournal: &id, metaApplied: &applied} {
-		if err := s.conn.QueryRowContext(ctx, "SELECT value FROM meta WHERE key = ?", key).Scan(into); err != nil {
+		if err := s.w.conn.QueryRowContext(ctx, "SELECT value FROM meta WHERE key = ?", key).Scan(into); err != nil {
 			return fmt.Errorf("%w: meta has no %s: %w", ErrCorrupt, key, err)
 		}
 	}
@@ -188,7 +170,7 @@ func (s *Store) recoverJournal(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.journal = j
+	s.w.journal = j
 	if j.torn > 0 {
 		s.log.Warn("the end of the journal was unfinished and is dropped: nobody was told of it", "file", j.path, "bytes", j.torn)
 	}
@@ -212,7 +194,7 @@ func (s *Store) recoverJournal(ctx context.Context) error {
 			"database", s.path, "has", j.applied, "journal_begins", first)
 	}
 	j.waiting = frames
-	return s.cutLocked()
+	return s.w.cutLocked()
 }
 
 // takeLock makes sure that two daemons never share a database: each would adopt
@@ -258,10 +240,10 @@ func (s *Store) connect(conns int, readOnly bool) (*sql.DB, error) {
 // OnEvents sets who is told about events: fn is called when they are on disk, in
 // the order of their ids, one call at a time, and must neither block nor write to
 // the store.
-func (s *Store) OnEvents(fn func([]client.Event)) { s.onEvents.Store(&fn) }
+func (s *Store) OnEvents(fn func([]client.Event)) { s.w.onEvents.Store(&fn) }
 
 // NewID makes an id such as "ses_…" that sorts after all that were made before.
-func (s *Store) NewID(kind string) string { return s.ids.New(kind) }
+func (s *Store) NewID(kind string) string { return s.w.ids.New(kind) }
 
 // Close writes what is queued, empties the journal and closes the database.
 func (s *Store) Close() error {
@@ -270,7 +252,7 @@ func (s *Store) Close() error {
 		s.closed = true
 		s.senders.Unlock()
 		close(s.closing)
-		close(s.queue)
+		close(s.w.queue)
 		s.done.Wait()
 		s.closeErr = errors.Join(s.closeErr, s.release())
 	})
@@ -283,22 +265,22 @@ func (s *Store) release() error {
 	if s.rd != nil {
 		errs = append(errs, s.rd.close())
 	}
-	if s.st != nil {
-		errs = append(errs, s.st.close())
+	if s.w.st != nil {
+		errs = append(errs, s.w.st.close())
 	}
-	for _, db := range []*sql.DB{s.read, s.check} {
+	for _, db := range []*sql.DB{s.read, s.checkpoints.db} {
 		if db != nil {
 			errs = append(errs, db.Close())
 		}
 	}
-	if s.conn != nil {
-		errs = append(errs, s.conn.Close())
+	if s.w.conn != nil {
+		errs = append(errs, s.w.conn.Close())
 	}
 	if s.write != nil {
 		errs = append(errs, s.write.Close())
 	}
-	if s.journal != nil {
-		errs = append(errs, s.journal.file.Close())
+	if s.w.journal != nil {
+		errs = append(errs, s.w.journal.file.Close())
 	}
 	if s.lock != nil {
 		errs = append(errs, s.lock.Close())
