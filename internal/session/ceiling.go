@@ -7,6 +7,8 @@ import (
 	"path"
 	"time"
 
+	"github.com/toold/toold/internal/call/errand"
+
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/agent"
 	"github.com/toold/toold/internal/judge"
@@ -72,22 +74,16 @@ func (s *Session) readWorktreeRules(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, worktreeRulesTime)
 	defer cancel()
-	name := worktreeRulesPath(&row)
-	job := run.DownloadJob(name)
-	r := agent.Request{
-		CallID: s.m.store.NewID("call_"), Tool: job.Tool, Input: job.Input,
-		TimeoutMillis: worktreeRulesTime.Milliseconds(), MaxOutput: maxWorktreeRules + 1,
+	name, e := worktreeRulesPath(&row), s.errand(l)
+	text, err := e.File(ctx, name, maxWorktreeRules, worktreeRulesTime, func(t *run.Target) error {
+		if !under(t.Path, row.Worktree.Target) {
+			return fmt.Errorf("it leads out of the worktree, to %s", shown(t.Path))
+		}
+		return nil
+	})
+	if text == nil && err == nil {
+		return nil // there are none
 	}
-	prep, err := l.conn.Prepare(ctx, r)
-	if err != nil {
-		return badWorktreeRules(name, err)
-	}
-	t, err := theTarget(&row, prep)
-	if t == nil || err != nil {
-		return badWorktreeRules(name, err)
-	}
-	r.Prepared = prep
-	text, err := readSmall(ctx, l.conn, r, maxWorktreeRules)
 	if err == nil {
 		_, err = policy.ParseCeiling(name, text)
 	}
@@ -97,19 +93,9 @@ func (s *Session) readWorktreeRules(ctx context.Context) error {
 	return s.write("", func(row *store.Session) error { row.WorktreeRules = string(text); return nil })
 }
 
-// theTarget is the file, nil where there is none.
-func theTarget(row *store.Session, prep *run.Prepared) (*run.Target, error) {
-	switch {
-	case len(prep.Targets) == 0 && prep.Result != nil:
-		return nil, errors.New(plain.Cut(prep.Result.Output, maxNote))
-	case len(prep.Targets) == 0 || !prep.Targets[0].Exists:
-		return nil, nil
-	}
-	t := &prep.Targets[0]
-	if !under(t.Path, row.Worktree.Target) {
-		return nil, fmt.Errorf("it leads out of the worktree, to %s", shown(t.Path))
-	}
-	return t, nil
+// errand is what the daemon has the agent do for itself.
+func (s *Session) errand(l *link) errand.Errand {
+	return errand.Errand{Conn: l.conn, NewID: func() string { return s.m.store.NewID("call_") }}
 }
 
 // badWorktreeRules refuses a session whose worktree has rules that do not hold;
@@ -130,46 +116,3 @@ func badWorktreeRules(name string, err error) error {
 		Hint:    "mend the file or remove it; it can only narrow what the session may do",
 	}
 }
-
-// errTooLong says that a file is larger than what is read of it.
-// errTooLong says that a file is longer than what is read of it.
-var errTooLong = errors.New("it is too long")
-
-// readSmall runs a call of file_get and gives what it read, if that is no more than
-// most bytes.
-func readSmall(ctx context.Context, conn agentConn, r agent.Request, most int) ([]byte, error) {
-	text := smallFile{most: most}
-	out, err := conn.Run(ctx, r, &text)
-	if err != nil {
-		_ = conn.Abort(r.CallID, run.ReasonAborted)
-	}
-	_ = conn.Forget(r.CallID)
-	switch {
-	case len(text.read) > most:
-		return nil, fmt.Errorf("%w: more than %d bytes", errTooLong, most)
-	case err != nil:
-		return nil, err
-	case out.Err != nil:
-		return nil, out.Err
-	case out.Result == nil || out.Result.IsError:
-		return nil, errors.New("it cannot be read")
-	}
-	return text.read, nil
-}
-
-// smallFile is a sink that takes no more than one byte too many.
-type smallFile struct {
-	most int
-	read []byte
-}
-
-// Output implements agent.Sink.
-func (f *smallFile) Output(_ int64, _ bool, p []byte) error {
-	if f.read = append(f.read, p[:min(len(p), f.most+1-len(f.read))]...); len(f.read) > f.most {
-		return errTooLong
-	}
-	return nil
-}
-
-// Metadata implements agent.Sink.
-func (f *smallFile) Metadata(map[string]any) {}

@@ -73,7 +73,7 @@ func (s *Session) ended(c *call, out *agent.Outcome, err error) *outcome {
 		o.held = true
 		return o
 	case err == nil:
-		o := &outcome{result: out.Result, exit: clampExit(out.Exit), held: true}
+		o := &outcome{result: out.Result, exit: agent.Plausible(out.Exit), held: true}
 		s.refine(c, o)
 		s.trail(c, o)
 		return o
@@ -158,31 +158,6 @@ func title(s string) string {
 
 // maxNote bounds texts of the agent's that are no output.
 const maxNote = 16 << 10
-
-// clampExit makes what an agent says about an exit plausible.
-func clampExit(e *run.Exit) *run.Exit {
-	if e == nil {
-		return nil
-	}
-	v := *e
-	v.Code = min(max(v.Code, -1), 255)
-	v.DurationMillis = max(v.DurationMillis, 0)
-	v.CPUMillis = max(v.CPUMillis, 0)
-	v.MaxMemoryBytes = max(v.MaxMemoryBytes, 0)
-	v.IOBytes = max(v.IOBytes, 0)
-	v.BackgroundKilled = max(v.BackgroundKilled, 0)
-	v.Signal = plain.Cut(v.Signal, maxNote)
-	switch v.Reason {
-	case run.ReasonExit, run.ReasonSignal, run.ReasonTimeout, run.ReasonAborted, run.ReasonOutputLimit, run.ReasonSessionEnded,
-		run.ReasonMemory, run.ReasonPIDs: // where the agent keeps these limits
-	default:
-		v.Reason = run.ReasonSignal
-		if v.Signal == "" {
-			v.Reason = run.ReasonExit
-		}
-	}
-	return &v
-}
 
 // finish does steps 9 and 11: it puts together what the call's record says, and
 // stores it. Only then may the agent forget the call. What nobody waits for comes

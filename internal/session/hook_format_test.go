@@ -65,19 +65,6 @@ func TestHookFormats(t *testing.T) {
 	}
 }
 
-func TestFormatLine(t *testing.T) {
-	hk := &hook.Hook{Command: []string{"f"}}
-	for _, file := range []string{"/workspace/\xff.go", "relative.go", ""} {
-		if line, err := formatLine(hk, file); err == nil {
-			t.Errorf("%q: %s", file, line)
-		}
-	}
-	line, err := formatLine(hk, "/w/$(x)`y`\n\"z\"'")
-	if want := "exec 'f' '/w/$(x)`y`\n\"z\"'\\''' </dev/null"; err != nil || line != want {
-		t.Errorf("got %q, %v, want %q", line, err, want)
-	}
-}
-
 func TestHookWhoseConnectionBreaks(t *testing.T) {
 	h, _, id := hooked(t, hook.Hook{On: hook.FileEdited, Command: []string{"x; hold;"}, Timeout: 5 * time.Second})
 	box := h.host.box(id)

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/toold/toold/internal/call/errand"
+
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/needs"
@@ -14,7 +16,7 @@ import (
 
 func TestSensitiveChanges(t *testing.T) {
 	needs.OpenAt2(t)
-	many := `{"sensitive": [` + strings.Repeat(`"x",`, maxSensitive+1) + `"x"], "more": 5}`
+	many := `{"sensitive": [` + strings.Repeat(`"x",`, errand.MaxSensitive+1) + `"x"], "more": 5}`
 	tests := []struct {
 		name  string
 		says  string // what the agent says
@@ -30,7 +32,7 @@ func TestSensitiveChanges(t *testing.T) {
 			Changed: []string{".git/config"}, Build: []string{"Makefile"},
 		}},
 		{name: "a hostile name", says: `{"sensitive": ["a\u001b[2J\n"]}`, calls: 1, want: client.SensitiveChanges{Changed: []string{`"a\x1b[2J\n"`}}},
-		{name: "too many", says: many, calls: 1, want: client.SensitiveChanges{Changed: slices.Repeat([]string{"x"}, maxSensitive), More: 7}},
+		{name: "too many", says: many, calls: 1, want: client.SensitiveChanges{Changed: slices.Repeat([]string{"x"}, errand.MaxSensitive), More: 7}},
 		{name: "no answer", says: "[]", calls: 1, want: client.SensitiveChanges{Unchecked: "the agent gave an invalid answer"}},
 		{name: "the agent died", calls: 1, end: func(h *house, id string) { h.host.box(id).die() }, want: client.SensitiveChanges{Unchecked: "the session is lost"}},
 		{name: "by force while a call ran", calls: 1, end: func(h *house, id string) {

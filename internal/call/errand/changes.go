@@ -1,0 +1,63 @@
+package errand
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/plain"
+	"github.com/toold/toold/internal/tool/run"
+)
+
+const (
+	// changesTime bounds the agent's look at the worktree of a session that ends.
+	changesTime = 15 * time.Second
+	// MaxSensitive bounds the paths of each kind, maxSensitivePath the bytes of one.
+	MaxSensitive     = 50
+	maxSensitivePath = 320
+)
+
+// Changes asks which files that a host runs on sight differ from how the first call that
+// could write found them. The agent looks as the tool user: the daemon opens nothing in a
+// tree that a session can write to.
+func (e *Errand) Changes(ctx context.Context) (*client.SensitiveChanges, error) {
+	ctx, cancel := context.WithTimeout(ctx, changesTime)
+	defer cancel()
+	out, err := e.Conn.Run(ctx, e.request(run.Job{Tool: run.ChangesName, Input: json.RawMessage("{}")}, 1, changesTime), new(smallFile))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("the agent did not answer: %w", err)
+	case out.Err != nil:
+		return nil, out.Err
+	case out.Result == nil || out.Result.IsError:
+		return nil, errors.New("the agent gave no answer")
+	}
+	return sensitiveOf(out.Result.Output)
+}
+
+// sensitiveOf reads what an agent says, which may be hostile.
+func sensitiveOf(text string) (*client.SensitiveChanges, error) {
+	var c run.Changed
+	if err := json.Unmarshal([]byte(text), &c); err != nil {
+		return nil, errors.New("the agent gave an invalid answer")
+	}
+	left := max(0, min(c.More, 1<<30))
+	v := &client.SensitiveChanges{Unchecked: plain.Name(plain.Cut(c.Unchecked, maxNote))}
+	v.Changed = plainPaths(c.Sensitive, &left)
+	v.Build = plainPaths(c.Build, &left)
+	v.More = left
+	return v, nil
+}
+
+// plainPaths bounds paths, and adds to more those that are left out.
+func plainPaths(paths []string, more *int) []string {
+	keep := min(len(paths), MaxSensitive)
+	*more += len(paths) - keep
+	for i, p := range paths[:keep] {
+		paths[i] = plain.Name(plain.Cut(p, maxSensitivePath))
+	}
+	return paths[:keep:keep]
+}

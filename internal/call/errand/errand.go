@@ -1,0 +1,108 @@
+// Package errand is what the daemon has an agent do for itself, beside the calls that
+// others make: it reads a small file, asks what has changed, and runs a formatter. It has
+// no record; whoever sends an errand says what came of it.
+package errand
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/toold/toold/internal/agent"
+	"github.com/toold/toold/internal/plain"
+	"github.com/toold/toold/internal/tool/run"
+)
+
+// Conn is what an errand needs of an *agent.Conn.
+type Conn interface {
+	Prepare(ctx context.Context, r agent.Request) (*run.Prepared, error)
+	Run(ctx context.Context, r agent.Request, s agent.Sink) (*agent.Outcome, error)
+	Ack(callID string, offset int64) error
+	Forget(callID string) error
+	Abort(callID string, reason run.Reason) error
+}
+
+// Errand is errands over one connection.
+type Errand struct {
+	Conn  Conn
+	NewID func() string // of a call that nobody has
+}
+
+// maxNote bounds texts of the agent's, in bytes.
+const maxNote = 16 << 10
+
+// File reads a file, if it has no more than most bytes (else ErrTooLong), as the tool user.
+// check says whether it may be what it turns out to be. No bytes without an error are no
+// file.
+func (e *Errand) File(ctx context.Context, name string, most int, limit time.Duration, check func(*run.Target) error) ([]byte, error) {
+	r := e.request(run.DownloadJob(name), int64(most)+1, limit)
+	prep, err := e.Conn.Prepare(ctx, r)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(prep.Targets) == 0 && prep.Result != nil:
+		return nil, errors.New(plain.Cut(prep.Result.Output, maxNote))
+	case len(prep.Targets) == 0 || !prep.Targets[0].Exists:
+		return nil, nil
+	}
+	if err := check(&prep.Targets[0]); err != nil {
+		return nil, err
+	}
+	r.Prepared = prep
+	return e.read(ctx, r, most)
+}
+
+// ErrTooLong says that a file is longer than what is read of it.
+var ErrTooLong = errors.New("it is too long")
+
+// run runs a job to its end. What nobody waits for any longer is aborted.
+func (e *Errand) run(ctx context.Context, r agent.Request, s agent.Sink) (*agent.Outcome, error) {
+	out, err := e.Conn.Run(ctx, r, s)
+	if err != nil {
+		_ = e.Conn.Abort(r.CallID, run.ReasonAborted)
+	}
+	_ = e.Conn.Forget(r.CallID) // after a loss, whoever connects again does it
+	return out, err
+}
+
+// request makes the request for a job.
+func (e *Errand) request(j run.Job, most int64, limit time.Duration) agent.Request {
+	return agent.Request{
+		CallID: e.NewID(), Tool: j.Tool, Input: j.Input, TimeoutMillis: limit.Milliseconds(), MaxOutput: most,
+	}
+}
+
+// read gives what a job prints, if that is no more than most bytes.
+func (e *Errand) read(ctx context.Context, r agent.Request, most int) ([]byte, error) {
+	text := smallFile{most: most}
+	out, err := e.run(ctx, r, &text)
+	switch {
+	case len(text.read) > most:
+		return nil, fmt.Errorf("%w: more than %d bytes", ErrTooLong, most)
+	case err != nil:
+		return nil, err
+	case out.Err != nil:
+		return nil, out.Err
+	case out.Result == nil || out.Result.IsError:
+		return nil, errors.New("it cannot be read")
+	}
+	return text.read, nil
+}
+
+// smallFile is a sink that takes no more than one byte too many.
+type smallFile struct {
+	most int
+	read []byte
+}
+
+// Output implements agent.Sink.
+func (f *smallFile) Output(_ int64, _ bool, p []byte) error {
+	if f.read = append(f.read, p[:min(len(p), f.most+1-len(f.read))]...); len(f.read) > f.most {
+		return ErrTooLong
+	}
+	return nil
+}
+
+// Metadata implements agent.Sink.
+func (f *smallFile) Metadata(map[string]any) {}
