@@ -22,11 +22,11 @@ and "toolctl session logs SESSION CALL" shows what a call had printed.`,
   toolctl abort review`,
 		Args:              cobra.RangeArgs(1, 2),
 		ValidArgsFunction: a.completeSessionCall,
-		RunE:              func(c *cobra.Command, args []string) error { return a.abort(c.Context(), args) },
+		RunE:              func(c *cobra.Command, args []string) error { return abort(c.Context(), a, args) },
 	}
 }
 
-func (a *app) abort(ctx context.Context, args []string) error {
+func abort(ctx context.Context, a *app, args []string) error {
 	c := a.client()
 	s, err := a.session(ctx, c, args[0])
 	if err != nil {
@@ -55,15 +55,11 @@ func (a *app) abort(ctx context.Context, args []string) error {
 	if len(calls) == 0 {
 		a.say("no call of %s runs or waits", line(s.ID))
 	}
-	names := make([]string, len(ended))
-	for i := range ended {
-		names[i] = ended[i].ID
-	}
-	return errors.Join(failed, a.print(view{data: client.List[client.Call]{Items: ended}, names: names, text: func(w io.Writer) {
+	return errors.Join(failed, a.print(listView(ended, func(x *client.Call) string { return x.ID }, func(w io.Writer) {
 		for i := range ended {
 			fmt.Fprintf(w, "%s %s\n", line(ended[i].ID), howAborted(&ended[i]))
 		}
-	}}))
+	})))
 }
 
 // abortAll aborts calls, and gives those that it could ask for as they have ended.

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/toold/toold/client"
@@ -56,6 +58,18 @@ func (a *app) clientOf(socket string) *client.Client {
 	})
 }
 
+// credential is the session's token that calls are made with; "" for the user's own
+// rights.
+func (a *app) credential() string {
+	if a.token != "" {
+		return a.token
+	}
+	return a.getenv("TOOLD_TOKEN")
+}
+
+// typed reports whether a person types at a terminal and sees there what comes of it.
+func (a *app) typed() bool { return a.inTTY && a.outTTY && a.credential() == "" }
+
 // flushWriter is a writer that may hold back a few bytes until the end.
 type flushWriter interface {
 	io.Writer
@@ -74,3 +88,30 @@ func sandboxOut(w io.Writer, tty bool) flushWriter {
 type rawWriter struct{ io.Writer }
 
 func (rawWriter) Flush() error { return nil }
+
+// outputFormat is a value of -o.
+type outputFormat string
+
+const (
+	formatTable outputFormat = "table"
+	formatJSON  outputFormat = "json"
+	formatYAML  outputFormat = "yaml"
+	formatName  outputFormat = "name"
+)
+
+var outputFormats = []string{"table", "json", "yaml", "name"}
+
+// String, Set and Type make it a flag value.
+func (f *outputFormat) String() string { return string(*f) }
+
+// Set refuses formats that do not exist.
+func (f *outputFormat) Set(s string) error {
+	if !slices.Contains(outputFormats, s) {
+		return fmt.Errorf("one of %s", strings.Join(outputFormats, ", "))
+	}
+	*f = outputFormat(s)
+	return nil
+}
+
+// Type names the kind of value in help texts.
+func (f *outputFormat) Type() string { return "format" }

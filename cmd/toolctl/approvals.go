@@ -20,7 +20,7 @@ Without a subcommand it lists those that are pending.`
 
 func newApprovalsCommand(a *app) *cobra.Command {
 	var session string
-	list := func(c *cobra.Command, _ []string) error { return a.listApprovals(c.Context(), session) }
+	list := func(c *cobra.Command, _ []string) error { return listApprovals(c.Context(), a, session) }
 	c := &cobra.Command{
 		Use:     "approvals",
 		Aliases: []string{"approval"},
@@ -47,7 +47,7 @@ func newApprovalsCommand(a *app) *cobra.Command {
 	return c
 }
 
-func (a *app) listApprovals(ctx context.Context, session string) error {
+func listApprovals(ctx context.Context, a *app, session string) error {
 	c := a.client()
 	var pending []client.Approval
 	err := a.withSession(ctx, c, session, func(session string) (err error) {
@@ -57,11 +57,7 @@ func (a *app) listApprovals(ctx context.Context, session string) error {
 	if err != nil {
 		return err
 	}
-	names := make([]string, len(pending))
-	for i := range pending {
-		names[i] = pending[i].ID
-	}
-	return a.print(view{data: client.List[client.Approval]{Items: pending}, names: names, text: func(w io.Writer) {
+	return a.print(listView(pending, func(x *client.Approval) string { return x.ID }, func(w io.Writer) {
 		t := a.newTable("ID", "SESSION", "TOOL", "WHAT", "AGE", "EXPIRES")
 		t.ids = []int{0, 1}
 		for i := range pending {
@@ -69,15 +65,5 @@ func (a *app) listApprovals(ctx context.Context, session string) error {
 			t.row(p.ID, p.SessionID, p.Tool, clipped(approvalShort(p), maxShort), ago(p.Created, time.Now()), expiresIn(p, time.Now()))
 		}
 		t.write(w)
-	}})
-}
-
-// maxShort is how many columns of a command or a path a table shows.
-const maxShort = 60
-
-// pendingApprovals reads all pages.
-func pendingApprovals(ctx context.Context, c *client.Client, session string) ([]client.Approval, error) {
-	return allPages(func(after string) (*client.List[client.Approval], error) {
-		return c.ListApprovals(ctx, client.ApprovalQuery{Session: session, After: after})
-	})
+	}))
 }

@@ -16,12 +16,6 @@ type approvalsAnswerCommand struct {
 	scope, expires, message, sha256 string
 }
 
-// answers are what can be said to an approval, scopes how far an always reaches.
-var (
-	answers = []string{string(client.AnswerOnce), string(client.AnswerAlways), string(client.AnswerReject)}
-	scopes  = []string{string(client.ScopeSession), string(client.ScopeProfile), string(client.ScopeTenant)}
-)
-
 func newApprovalsAnswerCommand(a *app) *cobra.Command {
 	s := &approvalsAnswerCommand{app: a}
 	c := &cobra.Command{
@@ -62,11 +56,7 @@ func (s *approvalsAnswerCommand) run(c *cobra.Command, id, word string) error {
 	cl := s.client()
 	list := func() ([]string, error) {
 		pending, err := pendingApprovals(c.Context(), cl, "")
-		ids := make([]string, len(pending))
-		for i := range pending {
-			ids[i] = pending[i].ID
-		}
-		return ids, err
+		return namesOf(pending, func(x *client.Approval) string { return x.ID }), err
 	}
 	var approval *client.Approval
 	err = withID(id, "apr_", list, func(id string) (err error) {
@@ -112,23 +102,4 @@ func approvalRef(id string) (string, error) {
 		return "", usagef("%q is not the id of an approval; \"toolctl approvals\" shows them", line(id))
 	}
 	return id, nil
-}
-
-// answered says what an answer has done.
-func answered(a client.ApprovalAnswer) string {
-	switch a.Answer {
-	case client.AnswerOnce:
-		return "is allowed, once"
-	case client.AnswerAlways:
-		scope := a.Scope
-		if scope == "" {
-			scope = client.ScopeSession
-		}
-		text := "is allowed, always in this " + string(scope)
-		if a.Expires != "" {
-			text += " for " + line(a.Expires)
-		}
-		return text
-	}
-	return "is rejected"
 }

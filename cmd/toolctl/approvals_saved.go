@@ -12,7 +12,7 @@ import (
 )
 
 func newApprovalsSavedCommand(a *app) *cobra.Command {
-	list := func(c *cobra.Command, _ []string) error { return a.listSavedApprovals(c.Context()) }
+	list := func(c *cobra.Command, _ []string) error { return listSavedApprovals(c.Context(), a) }
 	c := &cobra.Command{
 		Use:   "saved",
 		Short: "List and revoke what was approved for always",
@@ -31,22 +31,18 @@ func newApprovalsSavedCommand(a *app) *cobra.Command {
 			Long:    "Revoke what was approved for always. Calls that wait are judged again.",
 			Example: "  toolctl approvals saved rm apr_0….1", Args: cobra.MinimumNArgs(1),
 			ValidArgsFunction: a.completeSaved,
-			RunE:              func(c *cobra.Command, args []string) error { return a.revokeApprovals(c.Context(), args) },
+			RunE:              func(c *cobra.Command, args []string) error { return revokeApprovals(c.Context(), a, args) },
 		},
 	)
 	return c
 }
 
-func (a *app) listSavedApprovals(ctx context.Context) error {
+func listSavedApprovals(ctx context.Context, a *app) error {
 	saved, err := savedApprovals(ctx, a.client())
 	if err != nil {
 		return err
 	}
-	names := make([]string, len(saved))
-	for i := range saved {
-		names[i] = saved[i].ID
-	}
-	return a.print(view{data: client.List[client.SavedApproval]{Items: saved}, names: names, text: func(w io.Writer) {
+	return a.print(listView(saved, func(x *client.SavedApproval) string { return x.ID }, func(w io.Writer) {
 		t := a.newTable("ID", "SCOPE", "ALLOWS", "BY", "AGE", "EXPIRES")
 		t.ids = []int{0}
 		for i := range saved {
@@ -54,7 +50,7 @@ func (a *app) listSavedApprovals(ctx context.Context) error {
 			t.row(s.ID, scopeText(s), clipped(visibleLine(s.Permission+" "+s.Pattern), maxShort), s.By, ago(s.Created, time.Now()), timeText(s.Expires))
 		}
 		t.write(w)
-	}})
+	}))
 }
 
 // scopeText says where a saved approval holds.
@@ -68,22 +64,12 @@ func scopeText(s *client.SavedApproval) string {
 	return string(s.Scope)
 }
 
-func savedApprovals(ctx context.Context, c *client.Client) ([]client.SavedApproval, error) {
-	return allPages(func(after string) (*client.List[client.SavedApproval], error) {
-		return c.ListSavedApprovals(ctx, client.ApprovalQuery{After: after})
-	})
-}
-
 // revokeApprovals goes on after a failure; the last one decides the exit code.
-func (a *app) revokeApprovals(ctx context.Context, ids []string) error {
+func revokeApprovals(ctx context.Context, a *app, ids []string) error {
 	c := a.client()
 	list := func() ([]string, error) {
 		saved, err := savedApprovals(ctx, c)
-		ids := make([]string, len(saved))
-		for i := range saved {
-			ids[i] = saved[i].ID
-		}
-		return ids, err
+		return namesOf(saved, func(x *client.SavedApproval) string { return x.ID }), err
 	}
 	var failures []error
 	for _, ref := range ids {

@@ -181,36 +181,9 @@ func (s *approvalsWatchCommand) interactive(ctx context.Context, f *approvalFeed
 			if do.quit {
 				return nil
 			}
-			draw(text + s.perform(ctx, f.client, w, do))
+			draw(text + perform(ctx, f.client, w, do))
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 	}
-}
-
-// perform does what a key asked for, and gives what to print.
-func (a *app) perform(ctx context.Context, c *client.Client, w *watch, do deed) string {
-	first := w.first()
-	switch {
-	case first == nil:
-	case do.answer != nil:
-		_, err := c.AnswerApproval(ctx, first.ID, *do.answer)
-		return w.replied(*do.answer, err, time.Now())
-	case do.full:
-		call, err := c.GetCall(ctx, first.CallID)
-		if err != nil {
-			return "  " + line(first.CallID) + ": " + line(err.Error()) + "\n"
-		}
-		return w.full(call)
-	}
-	return ""
-}
-
-// known are the approvals that the watch has not seen the end of.
-func (w *watch) known() map[string]bool {
-	known := make(map[string]bool, len(w.queue))
-	for i := range w.queue {
-		known[w.queue[i].ID] = true
-	}
-	return known
 }

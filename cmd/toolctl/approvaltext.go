@@ -194,25 +194,6 @@ func wrapLines(all []textLine, wide int) []textLine {
 	return out
 }
 
-// fitting is how many bytes of s fit into so many columns.
-func fitting(s string, wide int) int {
-	n := 0
-	for i, r := range s {
-		if n += columns(r); n > wide {
-			return i
-		}
-	}
-	return len(s)
-}
-
-// clipped is s in so many columns, with a mark where something is missing.
-func clipped(s string, wide int) string {
-	if width(s) <= wide {
-		return s
-	}
-	return s[:fitting(s, wide-1)] + "…"
-}
-
 // cutMiddle leaves out the middle of what does not fit into most lines: what is
 // hidden on purpose stands at the end more often than at the start.
 func cutMiddle(all []textLine, most int) (shown []textLine, hidden int) {
@@ -236,4 +217,44 @@ func joinLines(all []textLine, indent string, color bool) string {
 		b.WriteByte('\n')
 	}
 	return b.String()
+}
+
+// maxShort is how many columns of a command or a path a table shows.
+const maxShort = 60
+
+// answers are what can be said to an approval, scopes how far an always reaches.
+var (
+	answers = []string{string(client.AnswerOnce), string(client.AnswerAlways), string(client.AnswerReject)}
+	scopes  = []string{string(client.ScopeSession), string(client.ScopeProfile), string(client.ScopeTenant)}
+)
+
+// answered says what an answer has done.
+func answered(a client.ApprovalAnswer) string {
+	switch a.Answer {
+	case client.AnswerOnce:
+		return "is allowed, once"
+	case client.AnswerAlways:
+		scope := a.Scope
+		if scope == "" {
+			scope = client.ScopeSession
+		}
+		text := "is allowed, always in this " + string(scope)
+		if a.Expires != "" {
+			text += " for " + line(a.Expires)
+		}
+		return text
+	}
+	return "is rejected"
+}
+
+// replyText is how an approval ended.
+func replyText(r client.ApprovalReply) string {
+	text := line(r.Answer)
+	if r.By != "" {
+		text += " by " + line(r.By)
+	}
+	if r.Message != "" {
+		text += ": " + line(r.Message)
+	}
+	return text
 }

@@ -65,7 +65,7 @@ func (k *asker) asked(ctx context.Context, a *client.Approval) {
 	case a.SelfApprove && k.prompt(ctx, a):
 	case k.private && k.answer(ctx, a, client.ApprovalAnswer{Answer: client.AnswerReject, Message: nobodyAskedAbout(a)}):
 	default:
-		k.sayAsked(a, k.giveUp)
+		sayAsked(k.app, a, k.giveUp)
 	}
 }
 
@@ -138,7 +138,7 @@ func (k *asker) ask(ctx context.Context, term terminal, a *client.Approval) *cli
 			if do.answer != nil {
 				return do.answer
 			}
-			draw(text + k.perform(ctx, k.client, w, do))
+			draw(text + perform(ctx, k.client, w, do))
 		case <-ctx.Done():
 			return nil
 		}
@@ -153,7 +153,7 @@ const (
 )
 
 // sayAsked says that a call waits, why, and what its caller may do about it.
-func (a *app) sayAsked(p *client.Approval, giveUp string) {
+func sayAsked(a *app, p *client.Approval, giveUp string) {
 	a.say("waiting for approval %s, %s", line(p.ID), expiresIn(p, time.Now()))
 	for i := range p.Requests {
 		if i == maxWhy {
@@ -194,7 +194,7 @@ func whyAsked(p *client.Approval, r *client.ApprovalRequest) string {
 }
 
 // sayPending says that a call waits that nobody waits for here.
-func (a *app) sayPending(ctx context.Context, c *client.Client, call *client.Call) {
+func sayPending(ctx context.Context, a *app, c *client.Client, call *client.Call) {
 	p := call.Permission
 	pending, err := pendingApprovals(ctx, c, call.SessionID)
 	if err != nil {
@@ -203,21 +203,27 @@ func (a *app) sayPending(ctx context.Context, c *client.Client, call *client.Cal
 	for i := range pending {
 		if pending[i].ID == p.ApprovalID {
 			a.say("%s is pending", line(call.ID))
-			a.sayAsked(&pending[i], "")
+			sayAsked(a, &pending[i], "")
 			return
 		}
 	}
 	a.say("%s waits for approval %s (asked by %s): \"toolctl approvals watch\" shows it to those who may answer", line(call.ID), line(p.ApprovalID), line(p.Rule))
 }
 
-// credential is the session's token that calls are made with; "" for the user's own
-// rights.
-func (a *app) credential() string {
-	if a.token != "" {
-		return a.token
+// perform does what a key asked for, and gives what to print.
+func perform(ctx context.Context, c *client.Client, w *watch, do deed) string {
+	first := w.first()
+	switch {
+	case first == nil:
+	case do.answer != nil:
+		_, err := c.AnswerApproval(ctx, first.ID, *do.answer)
+		return w.replied(*do.answer, err, time.Now())
+	case do.full:
+		call, err := c.GetCall(ctx, first.CallID)
+		if err != nil {
+			return "  " + line(first.CallID) + ": " + line(err.Error()) + "\n"
+		}
+		return w.full(call)
 	}
-	return a.getenv("TOOLD_TOKEN")
+	return ""
 }
-
-// typed reports whether a person types at a terminal and sees there what comes of it.
-func (a *app) typed() bool { return a.inTTY && a.outTTY && a.credential() == "" }

@@ -260,7 +260,7 @@ func (s *callCommand) printCall(ctx context.Context, cl *client.Client, c *clien
 	return s.print(view{data: c, names: []string{c.ID}, text: func(to io.Writer) {
 		if !c.Finished() {
 			if p := c.Permission; p != nil && p.ApprovalID != "" && c.Status == client.CallPending {
-				s.sayPending(ctx, cl, c)
+				sayPending(ctx, s.app, cl, c)
 				return
 			}
 			s.say("%s is %s; \"toolctl session logs %s %s --follow\" shows its output", line(c.ID), line(string(c.Status)), line(c.SessionID), line(c.ID))
@@ -286,7 +286,7 @@ func (s *callCommand) result(ctx context.Context, c *client.Call) error {
 	case c.Error != nil && c.Error.Code == client.CodeInvalidInput:
 		return c.Error
 	case c.Tool == "bash":
-		return s.commandResult(ctx, c)
+		return commandResult(ctx, s.app, c)
 	case c.Status == client.CallError && c.Error != nil:
 		return c.Error
 	case c.Status == client.CallError:

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 
@@ -36,7 +37,7 @@ func changes(ctx context.Context, c *client.Client, session string, timeoutMilli
 }
 
 // showChanges prints them on standard error.
-func (a *app) showChanges(changes string) {
+func showChanges(a *app, changes string) {
 	text := lines(changes)
 	if text == "" {
 		return
@@ -47,4 +48,9 @@ func (a *app) showChanges(changes string) {
 		shown = append(shown[:maxChangeLines], fmt.Sprintf(" … and %d lines more", more))
 	}
 	fmt.Fprintf(a.stderr, "toolctl: git status, from inside the sandbox:\n%s\n", strings.Join(shown, "\n"))
+}
+
+func bashCall(command string) client.CallCreate {
+	input, _ := json.Marshal(map[string]string{"command": command}) // strings always marshal
+	return client.CallCreate{Tool: "bash", Input: input}
 }

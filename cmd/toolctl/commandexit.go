@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -87,7 +86,7 @@ func (e ending) noRoom() string {
 
 // commandResult is the exit of a call that ran a command: nil for code 0. ctx is
 // what the caller was interrupted by, if it was.
-func (a *app) commandResult(ctx context.Context, c *client.Call) error {
+func commandResult(ctx context.Context, a *app, c *client.Call) error {
 	if c.Status == client.CallError {
 		err := c.Error
 		if err == nil {
@@ -109,12 +108,4 @@ func (a *app) commandResult(ctx context.Context, c *client.Call) error {
 		a.say("%s", message)
 	}
 	return exit(code)
-}
-
-// interruption is the signal that ended ctx, or nil.
-func interruption(ctx context.Context) error {
-	if stopped, ok := errors.AsType[*interruptedError](context.Cause(ctx)); ok {
-		return stopped
-	}
-	return nil
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -199,4 +200,33 @@ func completionContext(c *cobra.Command) (context.Context, context.CancelFunc) {
 		ctx = context.Background()
 	}
 	return context.WithTimeout(ctx, completionTimeout)
+}
+
+func firstSentence(text string) string {
+	text, _, _ = strings.Cut(strings.TrimSpace(text), "\n")
+	if first, _, ok := strings.Cut(text, ". "); ok {
+		return first
+	}
+	return strings.TrimSuffix(text, ".")
+}
+
+// completeImages offers the images for every argument.
+func (a *app) completeImages(c *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	ctx, cancel := completionContext(c)
+	defer cancel()
+	page, err := a.client().ListImages(ctx)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var out []cobra.Completion
+	for i := range page.Items {
+		img := &page.Items[i]
+		for _, name := range img.Names {
+			out = append(out, cobra.CompletionWithDesc(line(name), line(shortDigest(img.Digest)+" "+bytesShort(int64(img.Size)))))
+		}
+		if len(img.Names) == 0 {
+			out = append(out, cobra.CompletionWithDesc(line(img.Digest), bytesShort(int64(img.Size))))
+		}
+	}
+	return out, cobra.ShellCompDirectiveNoFileComp
 }

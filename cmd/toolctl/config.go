@@ -36,7 +36,7 @@ not meant, such as a rule that can never win, is a warning. Without FILE it is
 			path := configPath(args)
 			c, err := config.Load(path)
 			if err != nil {
-				return a.complainConfig(path, err)
+				return complainConfig(a, path, err)
 			}
 			for _, n := range c.Notes {
 				fmt.Fprintln(a.stderr, "note: "+lines(n.String()))
@@ -81,7 +81,7 @@ decides.`,
 				if err != nil {
 					return err
 				}
-				return a.printConfig(text)
+				return printConfig(a, text)
 			}
 			path := ""
 			if len(args) > 0 {
@@ -89,13 +89,13 @@ decides.`,
 			}
 			c, err := config.Load(path)
 			if err != nil {
-				return a.complainConfig(configPath(args), err)
+				return complainConfig(a, configPath(args), err)
 			}
 			text, err := c.TOML()
 			if err != nil {
 				return err
 			}
-			return a.printConfig(text)
+			return printConfig(a, text)
 		},
 	}
 	c.Flags().BoolVar(&live, "live", false, "the settings of the running daemon")
@@ -110,7 +110,7 @@ func configPath(args []string) string {
 }
 
 // printConfig prints settings under their names in config.toml, in every format.
-func (a *app) printConfig(text []byte) error {
+func printConfig(a *app, text []byte) error {
 	var settings map[string]any
 	if err := toml.Unmarshal(text, &settings); err != nil {
 		return fmt.Errorf("read configuration: %w", err)
@@ -121,7 +121,7 @@ func (a *app) printConfig(text []byte) error {
 }
 
 // complainConfig prints every problem and returns the exit.
-func (a *app) complainConfig(path string, err error) error {
+func complainConfig(a *app, path string, err error) error {
 	problems := config.Problems(err)
 	if problems == nil {
 		return err
@@ -130,11 +130,4 @@ func (a *app) complainConfig(path string, err error) error {
 		fmt.Fprintln(a.stderr, lines(p.String()))
 	}
 	return &exitError{exitFailed, errors.New(line(path) + " is not valid: " + plural(len(problems), "problem"))}
-}
-
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }

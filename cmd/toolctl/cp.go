@@ -42,11 +42,11 @@ func newCpCommand(a *app) *cobra.Command {
 			}
 			return out, cobra.ShellCompDirectiveNoSpace
 		},
-		RunE: func(c *cobra.Command, args []string) error { return a.copyFile(c.Context(), args[0], args[1]) },
+		RunE: func(c *cobra.Command, args []string) error { return copyFile(c.Context(), a, args[0], args[1]) },
 	}
 }
 
-func (a *app) copyFile(ctx context.Context, from, to string) error {
+func copyFile(ctx context.Context, a *app, from, to string) error {
 	fromSession, fromPath, out := splitRemote(from)
 	toSession, toPath, in := splitRemote(to)
 	if in == out {
@@ -67,11 +67,11 @@ func (a *app) copyFile(ctx context.Context, from, to string) error {
 	progress := a.progress("copying")
 	defer progress.stop()
 	return a.withSession(ctx, c, ref, func(ref string) error {
-		defer a.noticeApprovals(ctx, c, ref)()
+		defer noticeApprovals(ctx, a, c, ref)()
 		if in {
-			return a.copyIn(ctx, c, ref, from, toPath)
+			return copyIn(ctx, a, c, ref, from, toPath)
 		}
-		return a.copyOut(ctx, c, ref, fromPath, to)
+		return copyOut(ctx, a, c, ref, fromPath, to)
 	})
 }
 
@@ -81,7 +81,7 @@ const noticeEvery = time.Second
 // noticeApprovals tells, until stop is called, that a transfer waits for
 // somebody to allow it: its answer is the file and has no events. Who may not
 // list approvals is told nothing.
-func (a *app) noticeApprovals(ctx context.Context, c *client.Client, session string) (stop func()) {
+func noticeApprovals(ctx context.Context, a *app, c *client.Client, session string) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	begin, told := time.Now(), map[string]bool{}
 	done := make(chan struct{})
@@ -103,7 +103,7 @@ func (a *app) noticeApprovals(ctx context.Context, c *client.Client, session str
 				p := &pending[i]
 				if strings.HasPrefix(p.Tool, "file_") && p.Created.After(begin.Add(-noticeEvery)) && !told[p.ID] {
 					told[p.ID] = true
-					a.sayAsked(p, "")
+					sayAsked(a, p, "")
 				}
 			}
 		}
@@ -121,7 +121,7 @@ func splitRemote(arg string) (session, file string, ok bool) {
 }
 
 // copyIn sends a local file, or standard input.
-func (a *app) copyIn(ctx context.Context, c *client.Client, session, from, to string) error {
+func copyIn(ctx context.Context, a *app, c *client.Client, session, from, to string) error {
 	if to == "" || strings.HasSuffix(to, "/") {
 		if from == "-" {
 			return usagef("name the file in the session: SESSION:PATH")
@@ -177,7 +177,7 @@ func transferResult(c *client.Call, path string) error {
 }
 
 // copyOut fetches a file to a local one, or to standard output.
-func (a *app) copyOut(ctx context.Context, c *client.Client, session, from, to string) error {
+func copyOut(ctx context.Context, a *app, c *client.Client, session, from, to string) error {
 	if from == "" || strings.HasSuffix(from, "/") {
 		return usagef("name the file in the session: SESSION:PATH")
 	}

@@ -21,11 +21,11 @@ Where no daemon listens and none was named, a private one is started and asked.`
 		Example: "  toolctl doctor\n  toolctl doctor --probe -o json",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			d, err := a.doctor(c.Context(), probe)
+			d, err := doctor(c.Context(), a, probe)
 			if err != nil {
 				return err
 			}
-			return a.printDoctor(d)
+			return printDoctor(a, d)
 		},
 	}
 	c.Flags().BoolVar(&probe, "probe", false, "look from inside a throw-away session")
@@ -33,10 +33,10 @@ Where no daemon listens and none was named, a private one is started and asked.`
 }
 
 // doctor asks the daemon, or a private one where there is none.
-func (a *app) doctor(ctx context.Context, probe bool) (d *client.Doctor, err error) {
+func doctor(ctx context.Context, a *app, probe bool) (d *client.Doctor, err error) {
 	c := a.client()
 	if !a.socketChosen() && absent(c.Version(ctx)) {
-		private, stop, err := a.startPrivate(ctx)
+		private, stop, err := startPrivate(ctx, a)
 		if err != nil {
 			return nil, err
 		}
@@ -52,7 +52,7 @@ func (a *app) doctor(ctx context.Context, probe bool) (d *client.Doctor, err err
 	return c.Doctor(ctx, probe)
 }
 
-func (a *app) printDoctor(d *client.Doctor) error {
+func printDoctor(a *app, d *client.Doctor) error {
 	var names []string
 	failed := 0
 	for _, c := range d.Checks {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"strings"
 
@@ -32,29 +31,6 @@ type execCommand struct {
 	pass    bool // standard input
 	env     []string
 	command bashFlags
-}
-
-// bashFlags are the flags of a command in a sandbox; run and exec have them both.
-type bashFlags struct {
-	timeout, workdir string
-}
-
-func (f *bashFlags) register(c *cobra.Command) {
-	c.Flags().StringVar(&f.timeout, "timeout", "", "stop the command after this `duration`, such as 90s (default: the session's limits.wall)")
-	c.Flags().StringVarP(&f.workdir, "workdir", "w", "", "`directory` in the session to run in (default the worktree)")
-}
-
-// call is the call that runs argv.
-func (f *bashFlags) call(a *app, argv []string) (client.CallCreate, error) {
-	input := map[string]string{"command": shellQuote(argv)}
-	if f.workdir != "" {
-		input["workdir"] = f.workdir
-	}
-	b, _ := json.Marshal(input) // strings always marshal
-	call := client.CallCreate{Tool: "bash", Input: b, Typed: a.typed()}
-	var err error
-	call.TimeoutMillis, err = millis("--timeout", f.timeout)
-	return call, err
 }
 
 func newExecCommand(a *app) *cobra.Command {
@@ -136,5 +112,5 @@ func (x *execCommand) follow(ctx context.Context, c *client.Client, session stri
 	if err != nil {
 		return err
 	}
-	return x.notGiven(ctx, x.pass, x.commandResult(ctx, final))
+	return x.notGiven(ctx, x.pass, commandResult(ctx, x.app, final))
 }

@@ -184,3 +184,28 @@ func (a *app) say(format string, args ...any) {
 	}
 	fmt.Fprintln(a.stderr, fold(fmt.Sprintf("toolctl: "+format, args...), wide, "toolctl:   "))
 }
+
+// interruptedError is a signal that asked toolctl to end.
+type interruptedError struct{ signal syscall.Signal }
+
+func (e *interruptedError) Error() string { return "stopped by " + e.signal.String() }
+
+// interruption is the signal that ended ctx, or nil.
+func interruption(ctx context.Context) error {
+	if stopped, ok := errors.AsType[*interruptedError](context.Cause(ctx)); ok {
+		return stopped
+	}
+	return nil
+}
+
+// complainAll prints all errors but the last, which it returns.
+func (a *app) complainAll(failures []error) error {
+	if len(failures) == 0 {
+		return nil
+	}
+	last := len(failures) - 1
+	for _, err := range failures[:last] {
+		a.complain(err)
+	}
+	return failures[last]
+}

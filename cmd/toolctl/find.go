@@ -165,11 +165,7 @@ func withCall(ctx context.Context, c *client.Client, session, ref string, do fun
 	}
 	list := func() ([]string, error) {
 		calls, err := listCalls(ctx, c, session, client.CallQuery{})
-		ids := make([]string, len(calls))
-		for i := range calls {
-			ids[i] = calls[i].ID
-		}
-		return ids, err
+		return namesOf(calls, func(x *client.Call) string { return x.ID }), err
 	}
 	return withID(ref, "call_", list, do)
 }

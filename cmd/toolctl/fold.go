@@ -1,11 +1,9 @@
 package main
 
 import (
-	"cmp"
-	"fmt"
 	"strings"
-
-	"github.com/spf13/cobra"
+	"unicode"
+	"unicode/utf8"
 )
 
 // fold breaks text at spaces, so that no line is wider than that; 0 is any width. The
@@ -53,16 +51,70 @@ func reflow(text string, wide int) string {
 	return strings.Join(paragraphs, "\n\n")
 }
 
-// fitHelp has help fit the terminal.
-func fitHelp(a *app, root *cobra.Command) {
-	if wide := a.width(); wide > 0 {
-		root.SetUsageTemplate(strings.NewReplacer(
-			"FlagUsages ", fmt.Sprintf("FlagUsagesWrapped %d ", wide),
-			" for more information about a command.", " for more.",
-		).Replace(root.UsageTemplate()))
+// width counts the columns of s on a terminal.
+func width(s string) int {
+	n := 0
+	for _, r := range s {
+		n += columns(r)
 	}
-	root.SetHelpFunc(func(c *cobra.Command, _ []string) {
-		text := reflow(strings.TrimSpace(cmp.Or(c.Long, c.Short)), a.width())
-		fmt.Fprintf(c.OutOrStdout(), "%s\n\n%s", text, c.UsageString())
-	})
+	return n
+}
+
+// columns is how many columns a character takes: none for marks that combine
+// with the one before, two for the wide ones of East Asian scripts and emoji.
+func columns(r rune) int {
+	switch {
+	case r < 0x300:
+		return 1
+	case r == 0x200c || r == 0x200d || unicode.In(r, unicode.Mn, unicode.Me):
+		return 0
+	case unicode.Is(wide, r):
+		return 2
+	}
+	return 1
+}
+
+// wide are the blocks whose characters terminals draw two columns wide. Some
+// other characters may be as well; a line is then broken early by the terminal.
+var wide = &unicode.RangeTable{
+	R16: []unicode.Range16{
+		{0x1100, 0x115f, 1},
+		{0x2e80, 0x303e, 1},
+		{0x3041, 0xa4cf, 1},
+		{0xa960, 0xa97f, 1},
+		{0xac00, 0xd7a3, 1},
+		{0xf900, 0xfaff, 1},
+		{0xfe30, 0xfe6f, 1},
+		{0xff00, 0xff60, 1},
+		{0xffe0, 0xffe6, 1},
+	},
+	R32: []unicode.Range32{{0x1f300, 0x1f64f, 1}, {0x1f680, 0x1f6ff, 1}, {0x1f900, 0x1f9ff, 1}, {0x20000, 0x3fffd, 1}},
+}
+
+// fitting is how many bytes of s fit into so many columns.
+func fitting(s string, wide int) int {
+	n := 0
+	for i, r := range s {
+		if n += columns(r); n > wide {
+			return i
+		}
+	}
+	return len(s)
+}
+
+// clipped is s in so many columns, with a mark where something is missing.
+func clipped(s string, wide int) string {
+	if width(s) <= wide {
+		return s
+	}
+	return s[:fitting(s, wide-1)] + "…"
+}
+
+// tail is the end of s in at most so many columns.
+func tail(s string, wide int) string {
+	for width(s) > wide {
+		_, n := utf8.DecodeRuneInString(s)
+		s = s[n:]
+	}
+	return s
 }

@@ -123,18 +123,6 @@ func (f *follower) take(ctx context.Context, e client.Event) (*client.Call, erro
 	return final, nil
 }
 
-// replyText is how an approval ended.
-func replyText(r client.ApprovalReply) string {
-	text := line(r.Answer)
-	if r.By != "" {
-		text += " by " + line(r.By)
-	}
-	if r.Message != "" {
-		text += ": " + line(r.Message)
-	}
-	return text
-}
-
 // output writes the bytes of one event, and before them those that the stream
 // left out: it is live, and a reader that was too slow gets the rest from what
 // the daemon has saved.

@@ -70,3 +70,13 @@ func noCommand(c *cobra.Command, args []string) error {
 	}
 	return fmt.Errorf("%s: write %s", asked, foreign)
 }
+
+func commandNames(c *cobra.Command) []string {
+	var names []string
+	for _, sub := range c.Commands() {
+		if sub.IsAvailableCommand() {
+			names = append(names, sub.Name())
+		}
+	}
+	return names
+}

@@ -25,12 +25,12 @@ daemon.retention or until their tenant needs the room.`,
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			progress := a.progress("looking")
-			found, err := a.gc(c.Context(), r)
+			found, err := gc(c.Context(), a, r)
 			progress.stop()
 			if err != nil {
 				return err
 			}
-			return a.printGarbage(found, r)
+			return printGarbage(a, found, r)
 		},
 	}
 	c.Flags().BoolVar(&r.DryRun, "dry-run", false, "show only, remove nothing")
@@ -39,7 +39,7 @@ daemon.retention or until their tenant needs the room.`,
 }
 
 // gc lists records in any case, also where they are to stay.
-func (a *app) gc(ctx context.Context, r client.GCRequest) ([]client.Garbage, error) {
+func gc(ctx context.Context, a *app, r client.GCRequest) ([]client.Garbage, error) {
 	c := a.client()
 	if r.DryRun || r.Records {
 		r.Records = true
@@ -58,11 +58,9 @@ func (a *app) gc(ctx context.Context, r client.GCRequest) ([]client.Garbage, err
 	return found, err
 }
 
-func (a *app) printGarbage(found []client.Garbage, r client.GCRequest) error {
-	names := make([]string, len(found))
+func printGarbage(a *app, found []client.Garbage, r client.GCRequest) error {
 	stuck, records := 0, int64(0)
-	for i, g := range found {
-		names[i] = g.Name
+	for _, g := range found {
 		switch {
 		case g.Removed || r.DryRun:
 		case g.Kind == client.GarbageRecords && !r.Records:
@@ -71,7 +69,7 @@ func (a *app) printGarbage(found []client.Garbage, r client.GCRequest) error {
 			stuck++
 		}
 	}
-	err := a.print(view{data: client.List[client.Garbage]{Items: found}, names: names, text: func(w io.Writer) {
+	err := a.print(listView(found, func(x *client.Garbage) string { return x.Name }, func(w io.Writer) {
 		if len(found) == 0 {
 			fmt.Fprintln(w, "nothing left behind")
 			return
@@ -86,7 +84,7 @@ func (a *app) printGarbage(found []client.Garbage, r client.GCRequest) error {
 			t.row(g.Kind, g.Name, g.Session, size, yesNo(g.Removed), g.Error)
 		}
 		t.write(w)
-	}})
+	}))
 	if records > 0 {
 		a.say("records of sessions that are over stay: toolctl gc --records frees %s of them", bytesShort(records))
 	}

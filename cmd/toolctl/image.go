@@ -37,17 +37,13 @@ func newImageListCommand(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.printImages(page.Items)
+			return printImages(a, page.Items)
 		},
 	}
 }
 
-func (a *app) printImages(images []client.Image) error {
-	names := make([]string, len(images))
-	for i := range images {
-		names[i] = imageName(&images[i])
-	}
-	return a.print(view{data: client.List[client.Image]{Items: images}, names: names, text: func(w io.Writer) {
+func printImages(a *app, images []client.Image) error {
+	return a.print(listView(images, imageName, func(w io.Writer) {
 		if len(images) == 0 {
 			fmt.Fprintln(w, "no images; get one with: toolctl image pull NAME, or toolctl image import FILE")
 			return
@@ -58,7 +54,7 @@ func (a *app) printImages(images []client.Image) error {
 			t.row(strings.Join(img.Names, " "), shortDigest(img.Digest), bytesShort(int64(img.Size)), fmt.Sprint(img.Files), added(img))
 		}
 		t.write(w)
-	}})
+	}))
 }
 
 func added(i *client.Image) string {
@@ -76,17 +72,8 @@ func imageName(i *client.Image) string {
 	return i.Digest
 }
 
-// shortDigest is enough of a digest to tell images apart by eye.
-func shortDigest(digest string) string {
-	algorithm, hex, ok := strings.Cut(digest, ":")
-	if !ok || len(hex) < 12 {
-		return digest
-	}
-	return algorithm + ":" + hex[:12]
-}
-
 // printImage shows an image that was just made.
-func (a *app) printImage(i *client.Image) error {
+func printImage(a *app, i *client.Image) error {
 	return a.print(view{data: i, names: []string{imageName(i)}, text: func(w io.Writer) {
 		fmt.Fprintf(w, "%s is here: %s, %d files, %s\n", line(imageName(i)), bytesShort(int64(i.Size)), i.Files, line(i.Digest))
 	}})
@@ -101,12 +88,12 @@ session runs it.`,
 		Example:           "  toolctl image rm debian:12",
 		Args:              cobra.MinimumNArgs(1),
 		ValidArgsFunction: a.completeImages,
-		RunE:              func(c *cobra.Command, args []string) error { return a.removeImages(c.Context(), args) },
+		RunE:              func(c *cobra.Command, args []string) error { return removeImages(c.Context(), a, args) },
 	}
 }
 
 // removeImages goes on after a failure; the last one decides the exit code.
-func (a *app) removeImages(ctx context.Context, refs []string) error {
+func removeImages(ctx context.Context, a *app, refs []string) error {
 	c := a.client()
 	var failures []error
 	for _, ref := range refs {
@@ -119,23 +106,42 @@ func (a *app) removeImages(ctx context.Context, refs []string) error {
 	return a.complainAll(failures)
 }
 
-// completeImages offers the images for every argument.
-func (a *app) completeImages(c *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	ctx, cancel := completionContext(c)
-	defer cancel()
-	page, err := a.client().ListImages(ctx)
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
+func newImagePullCommand(a *app) *cobra.Command {
+	var insecure bool
+	c := &cobra.Command{
+		Use:   "pull IMAGE",
+		Short: "Get an image from a registry",
+		Long: `Get an image from a registry. The daemon gets it, so its host must reach the
+registry. A name with a digest (NAME@sha256:…) gets exactly that image or nothing.`,
+		Example: "  toolctl image pull debian:12\n  toolctl image pull registry.example.com/team/tools@sha256:…",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			progress := a.progress("pulling " + line(args[0]))
+			made, err := a.client().PullImage(c.Context(), client.ImagePull{Ref: args[0], Insecure: insecure}, func(p client.ImageProgress) {
+				progress.set(pullText(args[0], p))
+			})
+			progress.stop()
+			if err != nil {
+				return fmt.Errorf("pull %s: %w", args[0], err)
+			}
+			return printImage(a, made)
+		},
 	}
-	var out []cobra.Completion
-	for i := range page.Items {
-		img := &page.Items[i]
-		for _, name := range img.Names {
-			out = append(out, cobra.CompletionWithDesc(line(name), line(shortDigest(img.Digest)+" "+bytesShort(int64(img.Size)))))
-		}
-		if len(img.Names) == 0 {
-			out = append(out, cobra.CompletionWithDesc(line(img.Digest), bytesShort(int64(img.Size))))
-		}
+	c.Flags().BoolVar(&insecure, "insecure", false, "allow plain HTTP to a registry that is not on this host")
+	return c
+}
+
+// pullText says how far a pull has come.
+func pullText(ref string, p client.ImageProgress) string {
+	text := "pulling " + line(ref) + ": " + line(p.Stage)
+	if p.Layer > 0 {
+		text += fmt.Sprintf(" layer %d of %d", p.Layer, p.Layers)
 	}
-	return out, cobra.ShellCompDirectiveNoFileComp
+	switch {
+	case p.Total > 0:
+		text += fmt.Sprintf(", %s of %s", bytesShort(p.Bytes), bytesShort(p.Total))
+	case p.Bytes > 0:
+		text += ", " + bytesShort(p.Bytes)
+	}
+	return text
 }

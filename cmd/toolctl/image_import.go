@@ -32,19 +32,19 @@ func newImageImportCommand(a *app) *cobra.Command {
   toolctl image import /srv/chroot --name tools:1`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			made, err := a.importImage(c.Context(), args[0], name)
+			made, err := importImage(c.Context(), a, args[0], name)
 			if err != nil {
 				return fmt.Errorf("import %s: %w", args[0], err)
 			}
-			return a.printImage(made)
+			return printImage(a, made)
 		},
 	}
 	c.Flags().StringVar(&name, "name", "", "what sessions will ask for, such as tools:1")
 	return c
 }
 
-func (a *app) importImage(ctx context.Context, from, name string) (*client.Image, error) {
-	archive, err := a.openArchive(from)
+func importImage(ctx context.Context, a *app, from, name string) (*client.Image, error) {
+	archive, err := openArchive(a, from)
 	if err != nil {
 		return nil, err
 	}
@@ -57,7 +57,7 @@ func (a *app) importImage(ctx context.Context, from, name string) (*client.Image
 }
 
 // openArchive opens a file, or makes an archive of a directory while it is read.
-func (a *app) openArchive(from string) (io.ReadCloser, error) {
+func openArchive(a *app, from string) (io.ReadCloser, error) {
 	if from == "-" {
 		return io.NopCloser(a.stdin), nil
 	}

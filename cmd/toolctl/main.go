@@ -1,7 +1,7 @@
 // Command toolctl is the command line of toold: it makes sessions, runs tools in
 // them, moves files and shows what happens. It is wiring around package client:
-// one file per command, the rest says how answers are shown and which exit code
-// a failure has.
+// one file per command, named by root.go alone or by its group; the rest says how
+// answers are shown and which exit code a failure has, and names no command.
 package main
 
 import (

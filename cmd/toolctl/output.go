@@ -7,40 +7,14 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
 	"syscall"
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/toold/toold/client"
 )
-
-// outputFormat is a value of -o.
-type outputFormat string
-
-const (
-	formatTable outputFormat = "table"
-	formatJSON  outputFormat = "json"
-	formatYAML  outputFormat = "yaml"
-	formatName  outputFormat = "name"
-)
-
-var outputFormats = []string{"table", "json", "yaml", "name"}
-
-// String, Set and Type make it a flag value.
-func (f *outputFormat) String() string { return string(*f) }
-
-// Set refuses formats that do not exist.
-func (f *outputFormat) Set(s string) error {
-	if !slices.Contains(outputFormats, s) {
-		return fmt.Errorf("one of %s", strings.Join(outputFormats, ", "))
-	}
-	*f = outputFormat(s)
-	return nil
-}
-
-// Type names the kind of value in help texts.
-func (f *outputFormat) Type() string { return "format" }
 
 // view is an answer in all forms that -o can ask for.
 type view struct {
@@ -50,6 +24,19 @@ type view struct {
 	names []string
 	// text prints the form for people.
 	text func(w io.Writer)
+}
+
+// listView is a list whose items have names.
+func listView[T any](items []T, name func(*T) string, text func(w io.Writer)) view {
+	return view{data: client.List[T]{Items: items}, names: namesOf(items, name), text: text}
+}
+
+func namesOf[T any](items []T, name func(*T) string) []string {
+	names := make([]string, len(items))
+	for i := range items {
+		names[i] = name(&items[i])
+	}
+	return names
 }
 
 // print shows v in the form that was asked for.

@@ -1,6 +1,10 @@
 package main
 
-import "github.com/toold/toold/client"
+import (
+	"context"
+
+	"github.com/toold/toold/client"
+)
 
 // allPages reads a list to its end. page gives the part that begins after the
 // cursor, the first part for "".
@@ -17,4 +21,37 @@ func allPages[T any](page func(after string) (*client.List[T], error)) ([]T, err
 		}
 		after = p.Next
 	}
+}
+
+// listSessions reads all pages.
+func listSessions(ctx context.Context, c *client.Client, q client.SessionQuery) ([]client.Session, error) {
+	return allPages(func(after string) (*client.List[client.Session], error) {
+		if after != "" {
+			q.After = after
+		}
+		return c.ListSessions(ctx, q)
+	})
+}
+
+// listCalls reads all pages.
+func listCalls(ctx context.Context, c *client.Client, session string, q client.CallQuery) ([]client.Call, error) {
+	return allPages(func(after string) (*client.List[client.Call], error) {
+		if after != "" {
+			q.After = after
+		}
+		return c.ListCalls(ctx, session, q)
+	})
+}
+
+// pendingApprovals reads all pages.
+func pendingApprovals(ctx context.Context, c *client.Client, session string) ([]client.Approval, error) {
+	return allPages(func(after string) (*client.List[client.Approval], error) {
+		return c.ListApprovals(ctx, client.ApprovalQuery{Session: session, After: after})
+	})
+}
+
+func savedApprovals(ctx context.Context, c *client.Client) ([]client.SavedApproval, error) {
+	return allPages(func(after string) (*client.List[client.SavedApproval], error) {
+		return c.ListSavedApprovals(ctx, client.ApprovalQuery{After: after})
+	})
 }

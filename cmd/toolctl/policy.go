@@ -62,7 +62,7 @@ func (s *policyExplainCommand) run(ctx context.Context, tool, text string) error
 	if err != nil {
 		return err
 	}
-	if err := s.print(view{data: v, names: []string{v.Action}, text: func(w io.Writer) { s.verdictText(w, v) }}); err != nil {
+	if err := s.print(view{data: v, names: []string{v.Action}, text: func(w io.Writer) { verdictText(s.app, w, v) }}); err != nil {
 		return err
 	}
 	if v.Action == "deny" {
@@ -78,7 +78,7 @@ func (s *policyExplainCommand) verdict(ctx context.Context, tool, text string) (
 	if s.config != "" {
 		v, err := explainOffline(s.config, tool, text, s.profile, s.tenant)
 		if err != nil {
-			return nil, s.complainConfig(s.config, err)
+			return nil, complainConfig(s.app, s.config, err)
 		}
 		return v, nil
 	}

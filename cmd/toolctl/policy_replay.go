@@ -90,10 +90,7 @@ func readRules(path string) (string, error) {
 }
 
 func (s *policyReplayCommand) printReplay(r *client.PolicyReplayed) error {
-	names := make([]string, len(r.Changes))
-	for i := range r.Changes {
-		names[i] = r.Changes[i].CallID
-	}
+	names := namesOf(r.Changes, func(x *client.PolicyChange) string { return x.CallID })
 	return s.print(view{data: r, names: names, text: func(w io.Writer) {
 		if len(r.Changes) > 0 {
 			t := s.newTable("TIME", "CALL", "TOOL", "INPUT", "WAS", "BY", "NOW", "BY")

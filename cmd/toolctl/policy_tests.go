@@ -26,7 +26,7 @@ tests fail. There is no sandbox here, so paths lead where their text says.`,
 			path := configPath(args)
 			rules, err := loadRules(path)
 			if err != nil {
-				return a.complainConfig(path, err)
+				return complainConfig(a, path, err)
 			}
 			return a.printTests(path, rules)
 		},

@@ -10,7 +10,7 @@ import (
 
 // verdictText shows how a call would be judged to a person: the verdict, then
 // each request with the rules that match it.
-func (a *app) verdictText(to io.Writer, v *client.PolicyVerdict) {
+func verdictText(a *app, to io.Writer, v *client.PolicyVerdict) {
 	color, w := a.color(), &strings.Builder{}
 	defer func() { fmt.Fprint(to, fold(w.String(), a.width(), "   ")) }()
 	fmt.Fprintf(w, "%s: %s, for profile %s of tenant %s\n", line(v.Tool), painted(line(v.Action), actionColor(v.Action), color), line(v.Profile), line(v.Tenant))

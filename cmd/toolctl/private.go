@@ -35,7 +35,7 @@ type privateDaemon struct {
 }
 
 // startPrivate gives a daemon of our own, which stop ends.
-func (a *app) startPrivate(ctx context.Context) (c *client.Client, stop func() error, err error) {
+func startPrivate(ctx context.Context, a *app) (c *client.Client, stop func() error, err error) {
 	progress := a.progress("starting a private toold")
 	p, err := startPrivateDaemon(ctx)
 	progress.stop()

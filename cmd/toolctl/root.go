@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -85,16 +86,6 @@ func prepare(c *cobra.Command) {
 	}
 }
 
-func commandNames(c *cobra.Command) []string {
-	var names []string
-	for _, sub := range c.Commands() {
-		if sub.IsAvailableCommand() {
-			names = append(names, sub.Name())
-		}
-	}
-	return names
-}
-
 // flagError adds the nearest flag to what pflag says about an unknown one.
 func flagError(c *cobra.Command, err error) error {
 	if words := c.Flags().Args(); c.HasSubCommands() && len(words) > 0 {
@@ -105,4 +96,18 @@ func flagError(c *cobra.Command, err error) error {
 		return err
 	}
 	return fmt.Errorf("no flag --%s%s", name, didYouMean(name, flagNames(c)))
+}
+
+// fitHelp has help fit the terminal.
+func fitHelp(a *app, root *cobra.Command) {
+	if wide := a.width(); wide > 0 {
+		root.SetUsageTemplate(strings.NewReplacer(
+			"FlagUsages ", fmt.Sprintf("FlagUsagesWrapped %d ", wide),
+			" for more information about a command.", " for more.",
+		).Replace(root.UsageTemplate()))
+	}
+	root.SetHelpFunc(func(c *cobra.Command, _ []string) {
+		text := reflow(strings.TrimSpace(cmp.Or(c.Long, c.Short)), a.width())
+		fmt.Fprintf(c.OutOrStdout(), "%s\n\n%s", text, c.UsageString())
+	})
 }

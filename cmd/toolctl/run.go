@@ -2,12 +2,10 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
-	"slices"
 	"syscall"
 	"time"
 
@@ -188,23 +186,6 @@ func (r *runCommand) requests(argv []string) (client.SessionCreate, client.CallC
 	return session, call, err
 }
 
-func bashCall(command string) client.CallCreate {
-	input, _ := json.Marshal(map[string]string{"command": command}) // strings always marshal
-	return client.CallCreate{Tool: "bash", Input: input}
-}
-
-// millis reads a duration flag; "" is 0.
-func millis(flag, value string) (int64, error) {
-	d, err := parseDurationFlag(flag, value)
-	if err != nil || value == "" {
-		return 0, err
-	}
-	if ms := time.Duration(d).Milliseconds(); ms > 0 {
-		return ms, nil
-	}
-	return 0, usagef("%s %s: it must be at least 1ms", flag, value)
-}
-
 // connect finds the daemon, or starts a private one where the user named none
 // and none listens. stop ends what connect started.
 func (r *runCommand) connect(ctx context.Context) (c *client.Client, stop func() error, err error) {
@@ -214,7 +195,7 @@ func (r *runCommand) connect(ctx context.Context) (c *client.Client, stop func()
 	if r.session.image != "" {
 		return nil, nil, fmt.Errorf("no toold listens at %s, and images are a daemon's: start one, then: toolctl image pull %s", r.socketPath(), r.session.image)
 	}
-	if c, stop, err = r.startPrivate(ctx); err != nil {
+	if c, stop, err = startPrivate(ctx, r.app); err != nil {
 		return nil, nil, err
 	}
 	if r.keep {
@@ -233,7 +214,7 @@ func absent(_ *client.Version, err error) bool {
 }
 
 func (r *runCommand) inSession(ctx context.Context, c *client.Client, req client.SessionCreate, call client.CallCreate) error {
-	s, err := r.createSession(ctx, c, req)
+	s, err := createSession(ctx, r.app, c, req)
 	if err != nil {
 		return commandFailure(err)
 	}
@@ -249,24 +230,16 @@ func (r *runCommand) inSession(ctx context.Context, c *client.Client, req client
 	final, err := f.run(ctx, s.ID, call)
 	if err == nil {
 		r.report.Call = final
-		err = r.notGiven(ctx, r.pass, r.commandResult(ctx, final))
+		err = r.notGiven(ctx, r.pass, commandResult(ctx, r.app, final))
 		if req.Worktree.Source != "" && interruption(ctx) == nil && (!r.quiet || r.format != formatTable) {
 			r.report.Changes = changes(ctx, c, s.ID, min(longest, 20_000))
 		}
 		if !r.quiet {
-			r.showChanges(r.report.Changes)
+			showChanges(r.app, r.report.Changes)
 		}
 	}
 	r.end(ctx, c, s)
 	return commandFailure(err)
-}
-
-// longestCall is how long a call may take in a session.
-func longestCall(s *client.Session) time.Duration {
-	if s.Limits.Wall > 0 {
-		return time.Duration(s.Limits.Wall)
-	}
-	return 24 * time.Hour
 }
 
 // end ends the session also when ctx has ended.
@@ -288,16 +261,6 @@ func (r *runCommand) end(ctx context.Context, c *client.Client, s *client.Sessio
 		return
 	}
 	r.report.Session = ended
-	r.sayNew(s, ended)
-	r.warnSensitive(ended)
-}
-
-// sayNew prints the notes that a session got by its end: what of its worktree did not
-// come back, for one.
-func (a *app) sayNew(before, after *client.Session) {
-	for _, note := range after.Notes {
-		if !slices.Contains(before.Notes, note) {
-			a.say("session %s: %s", line(after.ID), lines(note))
-		}
-	}
+	sayNew(r.app, s, ended)
+	warnSensitive(r.app, ended)
 }

@@ -50,7 +50,7 @@ func (s *sessionCreateCommand) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	created, err := s.createSession(c.Context(), s.client(), req)
+	created, err := createSession(c.Context(), s.app, s.client(), req)
 	if err != nil {
 		return err
 	}
@@ -112,15 +112,4 @@ func (s *sessionCreateCommand) request() (client.SessionCreate, error) {
 	}
 	req.Name, req.LeasePID, req.Token = s.name, s.leasePID, s.withToken
 	return req, nil
-}
-
-func parseDurationFlag(flag, value string) (client.Duration, error) {
-	if value == "" {
-		return 0, nil
-	}
-	d, err := client.ParseDuration(value)
-	if err != nil {
-		return 0, usagef("%s: %w", flag, err)
-	}
-	return d, nil
 }

@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"io"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -37,7 +35,7 @@ func newSessionListCommand(a *app) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return a.printSessions(sessions)
+				return printSessions(a, sessions)
 			})
 		},
 	}
@@ -50,38 +48,14 @@ func newSessionListCommand(a *app) *cobra.Command {
 	return c
 }
 
-func (a *app) printSessions(sessions []client.Session) error {
-	names := make([]string, len(sessions))
-	for i, s := range sessions {
-		names[i] = s.ID
-	}
-	return a.print(view{
-		data:  client.List[client.Session]{Items: sessions},
-		names: names,
-		text: func(w io.Writer) {
-			t := a.newTable("ID", "NAME", "STATE", "WORKTREE", "AGE", "LABELS")
-			t.ids, t.ends = []int{0}, []int{3}
-			for _, s := range sessions {
-				t.row(s.ID, s.Name, string(s.State), worktreeShort(s.Worktree), ago(s.Created, time.Now()), formatLabels(s.Labels))
-				t.paint(2, stateColor(s.State))
-			}
-			t.write(w)
-		},
-	})
-}
-
-func worktreeShort(w client.Worktree) string {
-	if w.Source == "" {
-		return string(w.Mode)
-	}
-	return w.Source + " (" + string(w.Mode) + ")"
-}
-
-// sortedPairs writes a map as K=V in the order of its keys.
-func sortedPairs(m map[string]string) []string {
-	pairs := make([]string, 0, len(m))
-	for _, k := range slices.Sorted(maps.Keys(m)) {
-		pairs = append(pairs, k+"="+m[k])
-	}
-	return pairs
+func printSessions(a *app, sessions []client.Session) error {
+	return a.print(listView(sessions, func(x *client.Session) string { return x.ID }, func(w io.Writer) {
+		t := a.newTable("ID", "NAME", "STATE", "WORKTREE", "AGE", "LABELS")
+		t.ids, t.ends = []int{0}, []int{3}
+		for _, s := range sessions {
+			t.row(s.ID, s.Name, string(s.State), worktreeShort(s.Worktree), ago(s.Created, time.Now()), formatLabels(s.Labels))
+			t.paint(2, stateColor(s.State))
+		}
+		t.write(w)
+	}))
 }

@@ -61,15 +61,11 @@ func (s *sessionLogsCommand) run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	names := make([]string, len(calls))
-	for i, call := range calls {
-		names[i] = call.ID
-	}
 	text := s.log
 	if s.short {
 		text = s.table
 	}
-	return s.print(view{data: client.List[client.Call]{Items: calls}, names: names, text: func(w io.Writer) { text(w, calls) }})
+	return s.print(listView(calls, func(x *client.Call) string { return x.ID }, func(w io.Writer) { text(w, calls) }))
 }
 
 // one shows one call: its whole output, or for programs its record.
@@ -110,16 +106,6 @@ func (s *sessionLogsCommand) output(ctx context.Context, c *client.Client, id st
 		return fmt.Errorf("output of %s: %w", id, err)
 	}
 	return w.Flush()
-}
-
-// listCalls reads all pages.
-func listCalls(ctx context.Context, c *client.Client, session string, q client.CallQuery) ([]client.Call, error) {
-	return allPages(func(after string) (*client.List[client.Call], error) {
-		if after != "" {
-			q.After = after
-		}
-		return c.ListCalls(ctx, session, q)
-	})
 }
 
 func (s *sessionLogsCommand) table(w io.Writer, calls []client.Call) {

@@ -83,9 +83,9 @@ func (s *sessionRmCommand) end(ctx context.Context, c *client.Client, ref string
 			return err
 		}
 		if before != nil {
-			s.sayNew(before, x)
+			sayNew(s.app, before, x)
 		}
-		s.warnSensitive(x)
+		warnSensitive(s.app, x)
 		return nil
 	})
 	return x, err
@@ -93,7 +93,7 @@ func (s *sessionRmCommand) end(ctx context.Context, c *client.Client, ref string
 
 func (s *sessionRmCommand) printEnded(ended []client.Session) error {
 	if s.format != formatTable {
-		return s.printSessions(ended)
+		return printSessions(s.app, ended)
 	}
 	for _, x := range ended {
 		if _, err := fmt.Fprintf(s.stdout, "%s ended\n", line(x.ID)); err != nil {
@@ -101,16 +101,4 @@ func (s *sessionRmCommand) printEnded(ended []client.Session) error {
 		}
 	}
 	return nil
-}
-
-// complainAll prints all errors but the last, which it returns.
-func (a *app) complainAll(failures []error) error {
-	if len(failures) == 0 {
-		return nil
-	}
-	last := len(failures) - 1
-	for _, err := range failures[:last] {
-		a.complain(err)
-	}
-	return failures[last]
 }

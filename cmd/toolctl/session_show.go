@@ -23,14 +23,14 @@ func newSessionShowCommand(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.print(view{data: s, names: []string{s.ID}, text: func(w io.Writer) { a.sessionText(w, s) }})
+			return a.print(view{data: s, names: []string{s.ID}, text: func(w io.Writer) { sessionText(a, w, s) }})
 		},
 	}
 }
 
 // sessionText prints a session as rows of name and value; what is not set is
 // left out.
-func (a *app) sessionText(w io.Writer, s *client.Session) {
+func sessionText(a *app, w io.Writer, s *client.Session) {
 	t := a.pairs()
 	t.wraps = true
 	add := func(name, value string) {
@@ -83,13 +83,6 @@ func worktreeLong(w client.Worktree) string {
 		text += ", " + w.IDMap
 	}
 	return text
-}
-
-func timeText(t *time.Time) string {
-	if t == nil || t.IsZero() {
-		return ""
-	}
-	return t.Local().Format(time.RFC3339)
 }
 
 func usageText(u client.Usage) string {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -230,4 +231,44 @@ func limitCompletions() []string {
 		names[i] += "="
 	}
 	return names
+}
+
+// parseLabels reads K=V pairs.
+func parseLabels(flags []string) (map[string]string, error) {
+	labels := make(map[string]string)
+	for _, kv := range flags {
+		k, v, ok := strings.Cut(kv, "=")
+		if !ok || k == "" {
+			return nil, usagef("--label %q: write K=V", kv)
+		}
+		labels[k] = v
+	}
+	return labels, nil
+}
+
+func parseDurationFlag(flag, value string) (client.Duration, error) {
+	if value == "" {
+		return 0, nil
+	}
+	d, err := client.ParseDuration(value)
+	if err != nil {
+		return 0, usagef("%s: %w", flag, err)
+	}
+	return d, nil
+}
+
+// createSession makes a session. Where it waits for a place (--queue), it says which
+// one in the queue it has.
+func createSession(ctx context.Context, a *app, c *client.Client, r client.SessionCreate) (*client.Session, error) {
+	progress := a.progress("creating a session")
+	defer progress.stop()
+	if r.Queue == 0 {
+		return c.CreateSession(ctx, r)
+	}
+	return c.CreateQueued(ctx, r, func(q client.SessionQueued) {
+		text := fmt.Sprintf("no session is free (max_sessions): waiting, position %d", q.Position)
+		if progress.set(text); !a.errTTY {
+			a.say("%s", text)
+		}
+	})
 }

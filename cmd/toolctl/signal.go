@@ -7,11 +7,6 @@ import (
 	"syscall"
 )
 
-// interruptedError is a signal that asked toolctl to end.
-type interruptedError struct{ signal syscall.Signal }
-
-func (e *interruptedError) Error() string { return "stopped by " + e.signal.String() }
-
 // interruptible gives a context that the first signal cancels, with an
 // *interruptedError as its cause, so that commands can let go of what they hold.
 // The second signal calls exitNow, which ends the process at once: sessions of

@@ -1,9 +1,7 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -41,7 +39,7 @@ Exits with 1 when the daemon takes no work, with 6 when there is none.`,
 				if err != nil {
 					return err
 				}
-				if err := a.print(view{data: s, names: []string{s.Health.Status}, text: func(w io.Writer) { a.statusText(w, s) }}); err != nil {
+				if err := a.print(view{data: s, names: []string{s.Health.Status}, text: func(w io.Writer) { statusText(a, w, s) }}); err != nil {
 					return err
 				}
 				if s.Health.Status != "ok" {
@@ -100,7 +98,7 @@ func unfinished(ctx context.Context, c *client.Client, session string) ([]client
 	return all, nil
 }
 
-func (a *app) statusText(w io.Writer, s *daemonStatus) {
+func statusText(a *app, w io.Writer, s *daemonStatus) {
 	t := a.pairs()
 	t.wraps = true
 	t.row("toold", s.Health.Status)
@@ -120,13 +118,6 @@ func (a *app) statusText(w io.Writer, s *daemonStatus) {
 	t.row("calls", fmt.Sprintf("%d running or waiting", s.Calls))
 	t.row("approvals", fmt.Sprintf("%d pending", s.Approvals))
 	t.write(w)
-}
-
-func orNone(text string) string {
-	if text == "" {
-		return "none"
-	}
-	return text
 }
 
 func healthColor(status string) int {
@@ -151,20 +142,20 @@ it does not, with 6 when there is none. With --wait it is given that time.`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if wait == "" {
 				h, err := a.client().Ready(c.Context())
-				return a.readiness(h, err)
+				return readiness(a, h, err)
 			}
 			d, err := parseDurationFlag("--wait", wait)
 			if err != nil {
 				return err
 			}
-			return a.awaitReady(c.Context(), time.Duration(d))
+			return awaitReady(c.Context(), a, time.Duration(d))
 		},
 	}
 	c.Flags().StringVar(&wait, "wait", "", "how long to wait for it, a `duration` such as 30s")
 	return c
 }
 
-func (a *app) awaitReady(ctx context.Context, most time.Duration) error {
+func awaitReady(ctx context.Context, a *app, most time.Duration) error {
 	within, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	progress := a.progress("waiting for the daemon")
@@ -173,20 +164,20 @@ func (a *app) awaitReady(ctx context.Context, most time.Duration) error {
 	for {
 		h, err := c.Ready(ctx)
 		if err == nil && h.Status == "ok" || err != nil && !isUnreachable(err) {
-			return a.readiness(h, err)
+			return readiness(a, h, err)
 		}
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-within.Done():
-			return a.readiness(h, err)
+			return readiness(a, h, err)
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
 }
 
 // readiness is how toolctl exits after a look at what the daemon says of itself.
-func (a *app) readiness(h *client.Health, err error) error {
+func readiness(a *app, h *client.Health, err error) error {
 	if err != nil {
 		return err
 	}
@@ -217,52 +208,3 @@ are shown and the old one stays. For admins.`,
 		},
 	}
 }
-
-// watchFlag is -w: a look again and again.
-type watchFlag struct {
-	on bool
-}
-
-// watchEvery is the pause between two looks.
-const watchEvery = 2 * time.Second
-
-func (f *watchFlag) register(c *cobra.Command) {
-	c.Flags().BoolVarP(&f.on, "watch", "w", false, "look again every 2 seconds, on a terminal, until Ctrl-C")
-}
-
-// run looks once, or again and again. What look prints is drawn over what it printed
-// before.
-func (f *watchFlag) run(ctx context.Context, a *app, look func(ctx context.Context) error) error {
-	if !f.on {
-		return look(ctx)
-	}
-	if !a.outTTY || a.format != formatTable {
-		return usagef("--watch is for tables on a terminal; \"toolctl events --follow\" prints what changes")
-	}
-	tick := time.NewTicker(watchEvery)
-	defer tick.Stop()
-	to := a.stdout
-	defer func() { a.stdout = to }()
-	for {
-		var seen bytes.Buffer // drawn in one write, so that it does not flicker
-		a.stdout = &seen
-		err := look(ctx)
-		if interruption(ctx) != nil {
-			return nil
-		}
-		if quiet := (*exitError)(nil); err != nil && (!errors.As(err, &quiet) || quiet.err != nil) {
-			return err
-		}
-		if _, err := io.WriteString(to, clearScreen+seen.String()); err != nil {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-	}
-}
-
-// clearScreen goes to the top of an empty screen.
-const clearScreen = "\x1b[H\x1b[2J"

@@ -40,7 +40,7 @@ provider's API takes, as JSON.`,
 				if err != nil {
 					return err
 				}
-				return a.printTools(defs)
+				return printTools(a, defs)
 			})
 		},
 	}
@@ -53,19 +53,15 @@ provider's API takes, as JSON.`,
 	return c
 }
 
-func (a *app) printTools(defs []client.ToolDefinition) error {
-	names := make([]string, len(defs))
-	for i, d := range defs {
-		names[i] = d.Name
-	}
-	return a.print(view{data: client.List[client.ToolDefinition]{Items: defs}, names: names, text: func(w io.Writer) {
+func printTools(a *app, defs []client.ToolDefinition) error {
+	return a.print(listView(defs, func(x *client.ToolDefinition) string { return x.Name }, func(w io.Writer) {
 		t := a.newTable("TOOL", "INPUT", "DOES")
 		t.wraps = true
 		for _, d := range defs {
 			t.row(d.Name, inputFields(d.InputSchema), firstSentence(d.Description))
 		}
 		t.write(w)
-	}})
+	}))
 }
 
 // inputFields lists the fields of a schema, the optional ones with "?".
@@ -84,12 +80,4 @@ func inputFields(schema json.RawMessage) string {
 		}
 	}
 	return strings.Join(fields, " ")
-}
-
-func firstSentence(text string) string {
-	text, _, _ = strings.Cut(strings.TrimSpace(text), "\n")
-	if first, _, ok := strings.Cut(text, ". "); ok {
-		return first
-	}
-	return strings.TrimSuffix(text, ".")
 }

@@ -74,7 +74,7 @@ func (t *topCommand) run(ctx context.Context) error {
 	for i := range rows {
 		sessions[i] = rows[i].Session
 	}
-	return t.printSessions(sessions)
+	return printSessions(t.app, sessions)
 }
 
 // look lists the sessions and asks for the live usage of each; one that ended

@@ -28,7 +28,7 @@ writable layers of their images. For admins.`,
 				if err != nil {
 					return err
 				}
-				return a.printUsage(tenants)
+				return printUsage(a, tenants)
 			})
 		},
 	}
@@ -36,12 +36,8 @@ writable layers of their images. For admins.`,
 	return c
 }
 
-func (a *app) printUsage(tenants []client.TenantUsage) error {
-	names := make([]string, len(tenants))
-	for i := range tenants {
-		names[i] = tenants[i].Tenant
-	}
-	return a.print(view{data: client.List[client.TenantUsage]{Items: tenants}, names: names, text: func(w io.Writer) {
+func printUsage(a *app, tenants []client.TenantUsage) error {
+	return a.print(listView(tenants, func(x *client.TenantUsage) string { return x.Tenant }, func(w io.Writer) {
 		t := a.newTable("TENANT", "SESSIONS", "QUEUED", "CALLS", "CPU TIME", "MEMORY", "OUTPUTS", "LAYERS", "RECORDS", "I/O")
 		for _, u := range tenants {
 			t.row(u.Tenant, share(u.Sessions, u.MaxSessions, strconv.Itoa), strconv.Itoa(u.Queued), share(u.Calls, u.MaxCalls, strconv.Itoa),
@@ -49,7 +45,7 @@ func (a *app) printUsage(tenants []client.TenantUsage) error {
 				share(u.RecordBytes, u.MaxRecordBytes, bytesShort), bytesShort(u.IOBytes))
 		}
 		t.write(w)
-	}})
+	}))
 }
 
 // share is how much of what a tenant may have is used; most 0 is no bound.

@@ -38,24 +38,24 @@ it exits with 0 when the session has ended and with 1 when it was lost. After
 					&exitError{exitTimeout, fmt.Errorf("it has not ended within %s; it goes on", timeout)})
 				defer cancel()
 			}
-			return a.wait(ctx, args)
+			return wait(ctx, a, args)
 		},
 	}
 	c.Flags().StringVar(&timeout, "timeout", "", "wait no longer than this `duration`, such as 10m")
 	return c
 }
 
-func (a *app) wait(ctx context.Context, args []string) error {
+func wait(ctx context.Context, a *app, args []string) error {
 	cl := a.client()
 	return a.withSession(ctx, cl, args[0], func(ref string) error {
 		if len(args) == 1 {
-			return a.waitSession(ctx, cl, ref)
+			return waitSession(ctx, a, cl, ref)
 		}
-		return withCall(ctx, cl, ref, args[1], func(id string) error { return a.waitCall(ctx, cl, id) })
+		return withCall(ctx, cl, ref, args[1], func(id string) error { return waitCall(ctx, a, cl, id) })
 	})
 }
 
-func (a *app) waitSession(ctx context.Context, c *client.Client, ref string) error {
+func waitSession(ctx context.Context, a *app, c *client.Client, ref string) error {
 	s, err := c.GetSession(ctx, ref)
 	if err != nil {
 		return err
@@ -86,7 +86,7 @@ func (a *app) waitSession(ctx context.Context, c *client.Client, ref string) err
 	return nil
 }
 
-func (a *app) waitCall(ctx context.Context, c *client.Client, id string) error {
+func waitCall(ctx context.Context, a *app, c *client.Client, id string) error {
 	call, err := c.GetCall(ctx, id)
 	if err != nil {
 		return err

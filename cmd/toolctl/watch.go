@@ -161,15 +161,6 @@ func (w *watch) prompt() string {
 	return clipped(text, w.width-1)
 }
 
-// tail is the end of s in at most so many columns.
-func tail(s string, wide int) string {
-	for width(s) > wide {
-		_, n := utf8.DecodeRuneInString(s)
-		s = s[n:]
-	}
-	return s
-}
-
 // press takes what one read of the keyboard gave. What is not a single key (a
 // paste, an arrow) is text for a message, and otherwise nothing.
 func (w *watch) press(keys string, now time.Time) (text string, do deed) {
@@ -302,4 +293,13 @@ func (w *watch) read(keys string) string {
 		page += painted("  sha256 "+line(w.queue[0].SHA256), colorGrey, w.color) + "\n"
 	}
 	return page
+}
+
+// known are the approvals that the watch has not seen the end of.
+func (w *watch) known() map[string]bool {
+	known := make(map[string]bool, len(w.queue))
+	for i := range w.queue {
+		known[w.queue[i].ID] = true
+	}
+	return known
 }

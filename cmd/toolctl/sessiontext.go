@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/toold/toold/client"
@@ -12,7 +14,7 @@ const maxSensitiveLines = 20
 
 // warnSensitive says, of a session that is over, which files it changed that
 // programs of the host run or obey on sight.
-func (a *app) warnSensitive(s *client.Session) {
+func warnSensitive(a *app, s *client.Session) {
 	c := s.Worktree.Sensitive
 	if c == nil {
 		return
@@ -55,4 +57,34 @@ func firstFew(names []string) string {
 		text += fmt.Sprintf(" and %d more", more)
 	}
 	return text
+}
+
+func worktreeShort(w client.Worktree) string {
+	if w.Source == "" {
+		return string(w.Mode)
+	}
+	return w.Source + " (" + string(w.Mode) + ")"
+}
+
+func formatLabels(labels map[string]string) string {
+	return strings.Join(sortedPairs(labels), ",")
+}
+
+// sortedPairs writes a map as K=V in the order of its keys.
+func sortedPairs(m map[string]string) []string {
+	pairs := make([]string, 0, len(m))
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		pairs = append(pairs, k+"="+m[k])
+	}
+	return pairs
+}
+
+// sayNew prints the notes that a session got by its end: what of its worktree did not
+// come back, for one.
+func sayNew(a *app, before, after *client.Session) {
+	for _, note := range after.Notes {
+		if !slices.Contains(before.Notes, note) {
+			a.say("session %s: %s", line(after.ID), lines(note))
+		}
+	}
 }
