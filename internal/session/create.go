@@ -5,14 +5,10 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/toold/toold/client"
@@ -21,8 +17,6 @@ import (
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/session/lease"
 	"github.com/toold/toold/internal/store"
-	"github.com/toold/toold/internal/tool/run"
-	"github.com/toold/toold/internal/worktree"
 )
 
 // createTime bounds the making of one sandbox.
@@ -30,15 +24,17 @@ const createTime = 60 * time.Second
 
 // plan is a request that was checked, with all that it names held open.
 type plan struct {
-	req    client.SessionCreate
-	driver sandbox.Driver
-	spec   sandbox.Spec
-	image  *sandbox.HeldImage // nil for none, or when the session has taken it over
-	pidfd  *pidfd
-	start  uint64 // of the lease process
-	token  string
-	hash   []byte
-	notes  []string // for the session's
+	p        auth.Principal // who asks
+	set      *Settings
+	req      client.SessionCreate
+	disk     client.Size // limits.disk of one with a layer to write to; there is no default for nothing
+	driver   sandbox.Driver
+	spec     sandbox.Spec
+	holdings        // until the session has taken it over
+	start    uint64 // of the lease process
+	token    string
+	hash     []byte
+	notes    []string // for the session's
 
 	keyHash []byte // of the request; nil without a key
 }
@@ -54,6 +50,7 @@ func (p *plan) close() {
 	if p.image != nil {
 		p.image.Release()
 	}
+	p.holder.Close()
 }
 
 // Create implements server.Sessions.
@@ -96,9 +93,8 @@ func (m *Manager) create(ctx context.Context, p auth.Principal, r client.Session
 		return nil, m.internal("plan a session", err)
 	}
 	defer pl.close()
-	s, err := m.reserve(p, pl, w)
+	s, err := m.reserve(pl, w)
 	if err != nil {
-		pl.pidfd.close()
 		if errors.Is(err, errKeyTaken) || errors.Is(err, errFull) {
 			return nil, err
 		}
@@ -137,20 +133,10 @@ func (m *Manager) plan(ctx context.Context, p auth.Principal, r client.SessionCr
 	if err := m.checkRules(p.Tenant, &r); err != nil {
 		return nil, err
 	}
-	pl := &plan{req: r, driver: d, keyHash: hash}
-	if err := m.acquire(ctx, pl); err != nil {
-		pl.close()
-		return nil, err
-	}
-	if pl.spec.Root == nil {
-		pl.req.Limits.Disk = disk // what was asked for: there is no default for nothing
-	}
-	if err := m.pinAll(p, pl, set, ten); err != nil {
-		pl.close()
-		return nil, err
-	}
-	if r.LeasePID > 0 {
-		if pl.pidfd, pl.start, err = openPID(r.LeasePID, p.UID, p.Admin); err != nil {
+	pl := &plan{p: p, set: set, req: r, disk: r.Limits.Disk, driver: d, keyHash: hash}
+	pl.req.Limits.Disk = disk
+	for _, part := range m.parts {
+		if err := part.claim(ctx, pl); err != nil {
 			pl.close()
 			return nil, err
 		}
@@ -158,67 +144,12 @@ func (m *Manager) plan(ctx context.Context, p auth.Principal, r client.SessionCr
 	return pl, nil
 }
 
-// pinAll opens worktree and mounts, so that nothing can be put into their place
-// between the check and the mount.
-func (m *Manager) pinAll(p auth.Principal, pl *plan, set *Settings, ten Tenant) error {
-	w, mounts := pl.req.Worktree, set.MountRoots
-	pl.spec.Worktree = sandbox.Worktree{Mode: w.Mode, Target: w.Target, GuardGit: set.GuardGit && w.Mode == client.WorktreeBind}
-	if w.Source != "" {
-		roots := set.WorktreeRoots
-		if len(ten.Roots) > 0 {
-			roots = ten.Roots
-		}
-		if set.free(p) {
-			roots = nil
-		}
-		d, err := m.pinDirectory(p, worktree.Rules{Roots: roots, AnyRoot: p.Admin, Write: w.Mode == client.WorktreeBind, Git: true}, w.Source)
-		if err != nil {
-			return fmt.Errorf("worktree.source: %w", err)
-		}
-		sw := &pl.spec.Worktree
-		sw.Source, sw.UID, sw.GID = d.File, d.UID, d.GID
-		if d.Git != nil {
-			pl.notes = append(pl.notes, gitNote(w.Source, d.Git))
-		}
-	}
-	if set.free(p) {
-		mounts = nil
-	}
-	for _, mt := range pl.req.Mounts {
-		d, err := m.pinDirectory(p, worktree.Rules{Roots: mounts, AnyRoot: set.free(p)}, mt.Source)
-		if err != nil {
-			return fmt.Errorf("mount source: %w", err)
-		}
-		pl.spec.Mounts = append(pl.spec.Mounts, sandbox.Mount{Source: d.File, Target: mt.Target, UID: d.UID, GID: d.GID})
-	}
-	return nil
-}
-
-// gitNote says why git does not work in a worktree, and what to do.
-func gitNote(source string, e *worktree.Elsewhere) string {
-	named := func(p string) string { return run.SearchTitle(strings.ToValidUTF8(p, "\uFFFD")) }
-	if e.Linked {
-		return fmt.Sprintf("git does not work in this session: .git of the worktree names %s, which is not there; to use git, make the session with a clone (git clone %s DIR)",
-			named(e.Path), named(source))
-	}
-	if !e.Allowed {
-		return fmt.Sprintf("git does not work in this session: the worktree is a part of the repository at %s, which is not in it; to use git, make the session with a clone of that",
-			named(e.Path))
-	}
-	below, err := filepath.Rel(e.Path, source)
-	if err != nil {
-		below = source
-	}
-	return fmt.Sprintf("git does not work in this session: the worktree is a part of the repository at %s, which is not in it; to use git, make the session with that as its worktree, and give bash the workdir %s",
-		named(e.Path), named(below))
-}
-
 // reserve takes a place for the session: quota, name and uid range. When it
 // returns, the store knows of all that start is going to make.
-func (m *Manager) reserve(p auth.Principal, pl *plan, w *place) (*Session, error) {
-	row := m.newRow(p, pl)
+func (m *Manager) reserve(pl *plan, w *place) (*Session, error) {
+	row := m.newRow(pl)
 	s := newSession(m, row, pl.driver)
-	s.pidfd, s.making = pl.pidfd, make(chan struct{})
+	s.making = make(chan struct{})
 	if err := m.enter(s, w); err != nil {
 		return nil, err
 	}
@@ -248,7 +179,9 @@ func (m *Manager) reserve(p auth.Principal, pl *plan, w *place) (*Session, error
 		return nil, err
 	}
 	m.observe(func(o Observer) { o.SessionState(&row.Session, "") })
-	s.image, pl.image = pl.image, nil
+	s.mu.Lock()
+	s.holdings, pl.holdings = pl.holdings, holdings{}
+	s.mu.Unlock()
 	pl.spec.SessionID, pl.spec.Incarnation, pl.spec.Owner = s.id, row.Incarnation, m.cfg.Owner
 	pl.spec.Runtime, pl.spec.UIDBase, pl.spec.Limits = row.Runtime, base, row.Limits
 	pl.spec.OutputDir, pl.spec.Nonce = s.outDir, row.Nonce
@@ -256,8 +189,8 @@ func (m *Manager) reserve(p auth.Principal, pl *plan, w *place) (*Session, error
 }
 
 // newRow makes the row of a session that is about to be made.
-func (m *Manager) newRow(p auth.Principal, pl *plan) store.Session {
-	r := pl.req
+func (m *Manager) newRow(pl *plan) store.Session {
+	p, r := pl.p, pl.req
 	var random [48]byte
 	// rand.Read does not return without randomness: the process ends instead.
 	_, _ = rand.Read(random[:])
@@ -364,29 +297,16 @@ func (s *Session) build(ctx context.Context, pl *plan) error {
 // start makes the sandbox and connects to its agent.
 func (s *Session) start(ctx context.Context, pl *plan) error {
 	begun := time.Now()
-	if err := makeOutputDir(s.outDir); err != nil {
-		return fmt.Errorf("output directory: %w", err)
-	}
-	sb, err := pl.driver.Create(ctx, pl.spec)
-	if err != nil {
-		return fmt.Errorf("create sandbox %s: %w", s.id, err)
-	}
-	s.mu.Lock()
-	s.sb = sb
-	s.mu.Unlock()
-	rec := sb.Record()
-	raw, err := json.Marshal(rec)
-	if err != nil {
-		return fmt.Errorf("record of sandbox %s: %w", s.id, err)
-	}
-	if err := s.write("", func(r *store.Session) error { r.Record, r.Runtime = raw, rec.Runtime; return nil }); err != nil {
-		return err
+	for _, part := range s.m.parts {
+		if err := part.open(ctx, s, pl); err != nil {
+			return err
+		}
 	}
 	w, err := s.dial(ctx, pl.req.Env)
 	if err != nil {
 		return err
 	}
-	if err := sb.Attach(ctx, w.ForkTID); err != nil {
+	if err := s.sb.Attach(ctx, w.ForkTID); err != nil {
 		return fmt.Errorf("put the tools under their limits: %w", err)
 	}
 	if err := s.readWorktreeRules(ctx); err != nil {
@@ -403,23 +323,15 @@ func (s *Session) start(ctx context.Context, pl *plan) error {
 		if r.State != client.SessionCreating {
 			return errOver
 		}
-		r.State, r.Worktree.IDMap = client.SessionReady, sb.IDMap()
-		r.Notes = slices.Concat(pl.notes, sb.Notes(), w.Notes)
+		r.State, r.Worktree.IDMap = client.SessionReady, s.sb.IDMap()
+		r.Notes = slices.Concat(pl.notes, s.sb.Notes(), w.Notes)
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	s.m.observe(func(o Observer) { o.SandboxCreated(rec.Runtime, false, time.Since(begun)) })
+	s.m.observe(func(o Observer) { o.SandboxCreated(s.snapshotRow().Runtime, false, time.Since(begun)) })
 	return nil
-}
-
-// makeOutputDir makes the directory that the sandbox sees read-only.
-func makeOutputDir(dir string) error {
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		return err
-	}
-	return os.Chmod(dir, 0o755) // whatever the umask
 }
 
 // startFailed removes what start made and says what went wrong.
@@ -464,14 +376,4 @@ func (s *Session) startFailed(cause error) error {
 		Message: fmt.Sprintf("the sandbox of session %s could not be made (%s)", s.id, ref),
 		Hint:    "toolctl doctor shows what is wrong with this host; the daemon's log has the cause under the reference",
 	}
-}
-
-// recordOf is the driver's record of a session. Before the driver gave one, it
-// is what List and Destroy can go by.
-func (m *Manager) recordOf(row *store.Session) sandbox.Record {
-	var rec sandbox.Record
-	if len(row.Record) == 0 || json.Unmarshal(row.Record, &rec) != nil {
-		return sandbox.Record{SessionID: row.ID, Incarnation: row.Incarnation, Owner: m.cfg.Owner, Runtime: row.Runtime, UIDBase: row.UIDBase}
-	}
-	return rec
 }

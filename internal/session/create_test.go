@@ -478,13 +478,13 @@ func (h *house) idleAfter(id string, d time.Duration) {
 	s.changed <- struct{}{}
 }
 
-// holder is a process that holds a lease.
-type holder struct {
+// sleeper is a process that holds a lease.
+type sleeper struct {
 	*exec.Cmd
 	end func() // kills it, once
 }
 
-func leaseHolder(t *testing.T) holder {
+func leaseHolder(t *testing.T) sleeper {
 	t.Helper()
 	cmd := exec.Command("sleep", "1000")
 	if err := cmd.Start(); err != nil {
@@ -495,7 +495,7 @@ func leaseHolder(t *testing.T) holder {
 		_ = cmd.Wait()
 	})
 	t.Cleanup(end)
-	return holder{cmd, end}
+	return sleeper{cmd, end}
 }
 
 func TestLeaseThatEndsWithoutADaemon(t *testing.T) {

@@ -4,13 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"time"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
-	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/tool/run"
 )
@@ -23,17 +21,9 @@ type ending struct {
 	keep   bool // keep the outputs until retention
 }
 
-const (
-	// endCalls is how long calls have to end after they were aborted: the agent's
-	// grace, and time for their outcomes to arrive.
-	endCalls = overdue
-	// destroyTime bounds the removal of one sandbox.
-	destroyTime = 30 * time.Second
-	// destroysAtOnce bounds how many sandboxes are removed at the same time. With
-	// each die the filters of its processes, which Linux frees in work items that
-	// wait for each other: thousands at once stop it.
-	destroysAtOnce = 16
-)
+// endCalls is how long calls have to end after they were aborted: the agent's
+// grace, and time for their outcomes to arrive.
+const endCalls = overdue
 
 // end ends the session and returns when its end is in the store. The first to
 // call it decides how; later ones wait.
@@ -58,8 +48,8 @@ func (s *Session) end(ctx context.Context, e ending) error {
 }
 
 // teardown does the work of end, in the order in which a daemon that dies in
-// between can take it up again: say so, end the calls, remove the sandbox, give
-// back the uids, say that it is done.
+// between can take it up again: say so, end the calls, close the parts, say that it
+// is done.
 func (s *Session) teardown(e ending) {
 	defer close(s.over)
 	ready := s.snapshotRow().State != client.SessionCreating
@@ -84,10 +74,7 @@ func (s *Session) teardown(e ending) {
 	s.work.Close()
 	s.m.approvals.SessionOver(s.tenant.name, s.id)
 	changed := s.sensitive(e, ready, busy)
-	notes, left := s.destroy()
-	s.releaseImage(left)
-	s.releaseLease(left)
-	s.removeOutputs(e.keep)
+	notes, left := s.closeParts(e)
 	s.m.forget(s)
 	s.recordEnd(e, changed, notes, left)
 	s.hooksEnded()
@@ -107,65 +94,14 @@ func (s *Session) abortCalls() {
 	}
 }
 
-// destroy removes the sandbox. It says what could not be removed, and in notes what
-// did not come back from it.
-func (s *Session) destroy() (notes []string, err error) {
-	s.mu.Lock()
-	l, sb, fd := s.link, s.sb, s.pidfd
-	rec := s.m.recordOf(&s.row)
-	s.link = nil
-	s.mu.Unlock()
-	if l != nil {
-		close(l.next)
-		_ = l.conn.Close()
+// closeParts closes all parts, the last one first. It says what could not be removed, and
+// in notes what did not come back.
+func (s *Session) closeParts(e ending) (notes []string, left error) {
+	for _, part := range slices.Backward(s.m.parts) {
+		n, err := part.close(s, e, left)
+		notes, left = append(notes, n...), errors.Join(left, err)
 	}
-	if fd != nil {
-		fd.close()
-	}
-	d, far := s.driver.(sandbox.Returning)
-	if !far { // the processes of others die on their own host
-		s.m.destroys <- struct{}{}
-		defer func() { <-s.m.destroys }()
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), destroyTime)
-	defer cancel()
-	s.measure(ctx) // for the last time: nobody can ask a cgroup that is gone
-	if far {
-		notes, err = d.Return(ctx, rec)
-	} else {
-		err = s.driver.Destroy(ctx, rec)
-	}
-	if sb != nil {
-		err = errors.Join(err, sb.Close())
-	}
-	if err != nil {
-		s.log.Error("remove the sandbox", "error", err)
-	}
-	return notes, err
-}
-
-// releaseLease gives the uid range back when nothing of the session can be
-// alive, and puts it under quarantine otherwise.
-func (s *Session) releaseLease(left error) {
-	base := s.snapshotRow().UIDBase
-	s.m.release(s.id, base, left)
-}
-
-// release is releaseLease for sessions that are known by their row alone.
-func (m *Manager) release(session string, base uint32, left error) {
-	if why, err := m.leases.Release(base, left); why != "" || err != nil {
-		m.log.Error("uid range is quarantined", "session", session, "base", base, "reason", why, "error", err)
-	}
-}
-
-// removeOutputs removes the session's output files, unless they are to be kept.
-func (s *Session) removeOutputs(keep bool) {
-	if keep {
-		return
-	}
-	if err := os.RemoveAll(s.outDir); err != nil {
-		s.log.Error("remove outputs", "error", err)
-	}
+	return notes, left
 }
 
 // forget takes the session out of the tables of live ones.

@@ -82,14 +82,15 @@ func (m *Manager) checkImage(r *client.SessionCreate, set *Settings, tenant stri
 	return nil
 }
 
-// acquire finds the session's image.
-func (m *Manager) acquire(ctx context.Context, pl *plan) error {
-	ref := pl.req.Image
-	if ref == "" {
-		return nil
-	}
-	images := m.cfg.Images[pl.driver.Name()]
-	if images == nil {
+// runImage is the part of a session that keeps its image from being removed.
+type runImage struct {
+	nothing
+	m *Manager
+}
+
+func (i runImage) claim(ctx context.Context, pl *plan) error {
+	ref, images := pl.req.Image, i.m.cfg.Images[pl.driver.Name()]
+	if ref == "" || images == nil {
 		pl.spec.Image = ref // the driver knows it, or refuses it
 		return nil
 	}
@@ -98,12 +99,44 @@ func (m *Manager) acquire(ctx context.Context, pl *plan) error {
 		return imageError(err)
 	}
 	pl.image = held
-	pl.spec.Root = held.Root
 	if held.Root == nil {
 		pl.spec.Image = held.Digest
 		return nil
 	}
-	return m.roomOnDisk(held.Digest)
+	pl.spec.Root, pl.req.Limits.Disk = held.Root, pl.disk
+	return i.m.roomOnDisk(held.Digest)
+}
+
+// adopt acquires the image again. A session whose image is gone goes on as long as it can.
+func (i runImage) adopt(ctx context.Context, s *Session) error {
+	images := i.m.cfg.Images[s.row.Driver]
+	if s.row.Image == "" || images == nil {
+		return nil
+	}
+	held, err := images.Acquire(ctx, refDigest(s.row.Image))
+	if err != nil {
+		s.log.Warn("the image of a live session is not there any more", "image", s.row.Image, "error", err)
+		return nil
+	}
+	s.mu.Lock()
+	s.image = held
+	s.mu.Unlock()
+	return nil
+}
+
+// close releases the image, unless something is left that may be using it: then only the
+// next daemon lets go.
+func (runImage) close(s *Session, _ ending, left error) ([]string, error) {
+	s.mu.Lock()
+	held := s.image
+	if left == nil {
+		s.image = nil
+	}
+	s.mu.Unlock()
+	if held != nil && left == nil {
+		held.Release()
+	}
+	return nil, nil
 }
 
 // roomOnDisk refuses a session that would write to a disk which is nearly full.
@@ -129,37 +162,6 @@ func noImages(driver string) error {
 		Code:    client.CodeInvalidRequest,
 		Message: fmt.Sprintf("the driver %s has no images in this daemon", driver),
 		Hint:    "leave the image out: the root filesystem is the configured one",
-	}
-}
-
-// hold acquires the image of a session of an earlier daemon again. A session whose
-// image is gone goes on as long as it can.
-func (s *Session) hold(ctx context.Context) {
-	images := s.m.cfg.Images[s.row.Driver]
-	if s.row.Image == "" || images == nil {
-		return
-	}
-	held, err := images.Acquire(ctx, refDigest(s.row.Image))
-	if err != nil {
-		s.log.Warn("the image of a live session is not there any more", "image", s.row.Image, "error", err)
-		return
-	}
-	s.mu.Lock()
-	s.image = held
-	s.mu.Unlock()
-}
-
-// releaseImage lets go of the session's image. What could not be removed of the
-// sandbox may still be using it: then only the next daemon lets go.
-func (s *Session) releaseImage(left error) {
-	s.mu.Lock()
-	held := s.image
-	if left == nil {
-		s.image = nil
-	}
-	s.mu.Unlock()
-	if held != nil && left == nil {
-		held.Release()
 	}
 }
 

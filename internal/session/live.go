@@ -62,16 +62,15 @@ type Session struct {
 
 	writing sync.Mutex // held from the reading of row to its change; before mu
 
-	mu      sync.Mutex // guards the fields below
-	row     store.Session
-	sb      sandbox.Sandbox
-	image   *sandbox.HeldImage // that it runs; nil for none
+	mu  sync.Mutex // guards the fields below
+	row store.Session
+	sb  sandbox.Sandbox
+	holdings
 	link    *link
 	ending  bool
 	fate    client.SessionState // what it ends as, once ending
-	pidfd   *pidfd
-	counted kills         // by the kernel, when it was last asked
-	changed chan struct{} // tells supervise that TTL or lease changed; capacity 1
+	counted kills               // by the kernel, when it was last asked
+	changed chan struct{}       // tells supervise that TTL or lease changed; capacity 1
 }
 
 // link is one connection to the agent.
@@ -492,14 +491,12 @@ func (s *Session) lose(reason string) {
 func (s *Session) detach() {
 	s.work.Close()
 	s.mu.Lock()
-	l, sb, fd := s.link, s.sb, s.pidfd
+	l, sb, fd := s.link, s.sb, s.holder
 	s.mu.Unlock()
 	if l != nil {
 		_ = l.conn.Close()
 	}
-	if fd != nil {
-		fd.close()
-	}
+	fd.Close()
 	if sb != nil {
 		_ = sb.Close()
 	}

@@ -75,6 +75,7 @@ type Manager struct {
 	court     *judge.Court
 	usage     usageCache
 	drives    drives
+	parts     []part // of every session
 	// returning is set while memory is about to be given back to the system.
 	returning atomic.Bool
 
@@ -157,6 +158,7 @@ func New(cfg Config) (*Manager, error) {
 	if err := os.Chmod(cfg.OutputDir, 0o700); err != nil {
 		return nil, fmt.Errorf("output directory: %w", err)
 	}
+	m.parts = partsOf(m)
 	var err error
 	if m.leases, err = lease.Open(cfg.UIDClaims, cfg.UIDBase, cfg.Store); err != nil {
 		return nil, fmt.Errorf("ranges of host uids are shared with other daemons by a file, which cannot be used: %w", err)
@@ -273,6 +275,13 @@ func (m *Manager) live() []*Session {
 		all = append(all, s)
 	}
 	return all
+}
+
+// liveByID gives a session that is not over; nil for others.
+func (m *Manager) liveByID(id string) *Session {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.sessions[id]
 }
 
 // Ready implements server.Daemon.

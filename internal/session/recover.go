@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path"
 	"path/filepath"
 
@@ -13,7 +12,6 @@ import (
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/agent"
 	"github.com/toold/toold/internal/call/output"
-	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/tool"
 	"github.com/toold/toold/internal/tool/run"
@@ -79,14 +77,10 @@ func (m *Manager) adopt(ctx context.Context, row store.Session) error {
 		return err
 	}
 	s.calls.Store(n)
-	s.removeUploads()
-	s.spilled.Store(sizeOf(s.outDir))
-	s.hold(ctx)
-	w, why := s.takeOver(ctx)
-	if w == nil {
-		return s.bury(ctx, calls, why)
+	w, err := s.takeOver(ctx)
+	if err != nil {
+		return s.bury(ctx, calls, err.Error())
 	}
-	s.watchLease()
 	s.killed() // what was counted before is not held against later calls
 	known := make(map[string]agent.CallState, len(w.Calls))
 	for _, c := range w.Calls {
@@ -115,33 +109,19 @@ func (m *Manager) adopted(s *Session) {
 	m.observe(func(o Observer) { o.SessionState(&s.row.Session, "") })
 }
 
-// takeOver finds the sandbox and connects to its agent. Without a welcome, why says
-// why it cannot.
-func (s *Session) takeOver(ctx context.Context) (w *agent.Welcome, why string) {
-	switch s.row.State {
-	case client.SessionCreating:
-		return nil, "the daemon stopped while it was made"
-	case client.SessionEnding:
-		return nil, s.row.Reason
+// takeOver adopts the parts and connects to the agent. Its error is why the session cannot
+// go on.
+func (s *Session) takeOver(ctx context.Context) (*agent.Welcome, error) {
+	for _, part := range s.m.parts {
+		if err := part.adopt(ctx, s); err != nil {
+			return nil, err
+		}
 	}
-	if s.m.leases.Lost(s.row.UIDBase) {
-		return nil, "another daemon took its range of host uids while no daemon ran"
-	}
-	sb, err := s.driver.Adopt(ctx, s.m.recordOf(&s.row))
-	if errors.Is(err, sandbox.ErrGone) {
-		return nil, "its sandbox ended while no daemon ran"
-	}
+	w, err := s.reach(ctx, min(s.patience(), adoptTime))
 	if err != nil {
-		return nil, "its sandbox could not be taken over: " + err.Error()
+		return nil, fmt.Errorf("its agent does not answer: %w", err)
 	}
-	s.mu.Lock()
-	s.sb = sb
-	s.mu.Unlock()
-	s.meterFrom(ctx)
-	if w, err = s.reach(ctx, min(s.patience(), adoptTime)); err != nil {
-		return nil, "its agent does not answer: " + err.Error()
-	}
-	return w, ""
+	return w, nil
 }
 
 // bury ends a session that cannot go on, with its calls.
@@ -282,50 +262,4 @@ func (s *Session) written(c *call, inv *tool.Invocation, out *agent.Outcome) []s
 		}
 	}
 	return all
-}
-
-// watchLease watches the process that holds the session's lease, if it is still
-// the one that did when the session was made.
-func (s *Session) watchLease() {
-	row := s.snapshotRow()
-	if row.LeasePID == 0 {
-		return
-	}
-	p, _, start, err := watchPID(row.LeasePID)
-	if err != nil || start != row.LeaseStart {
-		p.close()
-		p = &pidfd{gone: make(chan struct{})}
-		close(p.gone)
-	}
-	s.mu.Lock()
-	s.pidfd = p
-	s.mu.Unlock()
-}
-
-// sizeOf is the number of bytes of the files in a directory.
-func sizeOf(dir string) int64 {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return 0
-	}
-	var total int64
-	for _, e := range entries {
-		if fi, err := e.Info(); err == nil {
-			total += fi.Size()
-		}
-	}
-	return total
-}
-
-// dropDeadLeases gives back ranges that no live session has and that were not
-// quarantined: their daemon died between the two writes of a session's end.
-func (m *Manager) dropDeadLeases(held []store.Lease) {
-	for _, l := range held {
-		m.mu.RLock()
-		_, live := m.sessions[l.Session]
-		m.mu.RUnlock()
-		if !live && !l.Quarantined {
-			m.release(l.Session, l.Base, nil)
-		}
-	}
 }

@@ -1,8 +1,8 @@
-package session
+// Package holder watches the process that a session ends with, the holder of its lease.
+package holder
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"strconv"
 	"strings"
@@ -10,49 +10,25 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/toold/toold/client"
-	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/session/lease"
 )
 
-// pidfd watches one process. Its descriptor names that process for good: the
+// Process is one that is watched. Its descriptor names that process for good: the
 // number may be given to another one, the descriptor never is.
-type pidfd struct {
+type Process struct {
 	f    *os.File
 	gone chan struct{} // closed when the process has ended
 	work sync.WaitGroup
 }
 
-// openPID watches a process that holds the lease of a session. It must belong
-// to the user who asks, unless that is an administrator: else a session would
-// tell when the processes of others end.
-func openPID(pid int, uid uint32, admin bool) (*pidfd, uint64, error) {
-	p, owner, start, err := watchPID(pid)
-	if err != nil {
-		return nil, 0, &client.Error{
-			Code:    client.CodeInvalidRequest,
-			Message: fmt.Sprintf("lease_pid %d: %s", pid, plain.Cause(err)),
-			Hint:    "give the id of a process that runs",
-		}
-	}
-	if owner != uid && !admin {
-		p.close()
-		return nil, 0, &client.Error{
-			Code:    client.CodeForbidden,
-			Message: fmt.Sprintf("lease_pid %d is not a process of yours", pid),
-			Hint:    "give the id of a process that runs with your uid",
-		}
-	}
-	return p, start, nil
-}
-
-// watchPID opens a process and says whose it is and when it began.
-func watchPID(pid int) (p *pidfd, owner uint32, start uint64, err error) {
+// Watch opens a process and says whose it is, by its real uid, and when it began, in clock
+// ticks since boot.
+func Watch(pid int) (p *Process, owner uint32, start uint64, err error) {
 	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
 	if err != nil {
 		return nil, 0, 0, err
 	}
-	p = &pidfd{f: os.NewFile(uintptr(fd), "pidfd"), gone: make(chan struct{})}
+	p = &Process{f: os.NewFile(uintptr(fd), "pidfd"), gone: make(chan struct{})}
 	owner, start, err = processOf(pid)
 	if err == nil {
 		// Alive after its files were read: they were this process's files.
@@ -66,8 +42,29 @@ func watchPID(pid int) (p *pidfd, owner uint32, start uint64, err error) {
 	return p, owner, start, nil
 }
 
+// Again watches a process that was watched before, if it is still the one that began at
+// start. It gives one that is gone otherwise.
+func Again(pid int, start uint64) *Process {
+	p, _, began, err := Watch(pid)
+	if err == nil && began == start {
+		return p
+	}
+	p.Close()
+	p = &Process{gone: make(chan struct{})}
+	close(p.gone)
+	return p
+}
+
+// Gone is closed when the process has ended; nil, which never is, for nil.
+func (p *Process) Gone() <-chan struct{} {
+	if p == nil {
+		return nil
+	}
+	return p.gone
+}
+
 // watch waits for the end of the process without a thread of its own.
-func (p *pidfd) watch() {
+func (p *Process) watch() {
 	raw, err := p.f.SyscallConn()
 	if err != nil {
 		return
@@ -83,8 +80,8 @@ func (p *pidfd) watch() {
 	}
 }
 
-// close stops watching. It may be called on nil and more than once.
-func (p *pidfd) close() {
+// Close stops watching. It may be called on nil and more than once.
+func (p *Process) Close() {
 	if p == nil {
 		return
 	}
@@ -116,15 +113,4 @@ func processOf(pid int) (uid uint32, start uint64, err error) {
 	}
 	start, err = strconv.ParseUint(fields[19], 10, 64)
 	return uids[0], start, err
-}
-
-// leaseGone is closed when the process that holds the session's lease has
-// ended; nil, which never is, without a lease.
-func (s *Session) leaseGone() <-chan struct{} {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.pidfd == nil {
-		return nil
-	}
-	return s.pidfd.gone
 }

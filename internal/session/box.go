@@ -1,0 +1,169 @@
+package session
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/store"
+	"github.com/toold/toold/internal/worktree"
+)
+
+const (
+	// destroyTime bounds the removal of one sandbox.
+	destroyTime = 30 * time.Second
+	// destroysAtOnce bounds how many sandboxes are removed at the same time. With
+	// each die the filters of its processes, which Linux frees in work items that
+	// wait for each other: thousands at once stop it.
+	destroysAtOnce = 16
+)
+
+// box is the part of a session that is its sandbox, with the directories that are mounted
+// into it.
+type box struct{ m *Manager }
+
+// claim opens worktree and mounts, so that nothing can be put into their place
+// between the check and the mount.
+func (b box) claim(_ context.Context, pl *plan) error {
+	m, p, set := b.m, pl.p, pl.set
+	w, mounts := pl.req.Worktree, set.MountRoots
+	pl.spec.Worktree = sandbox.Worktree{Mode: w.Mode, Target: w.Target, GuardGit: set.GuardGit && w.Mode == client.WorktreeBind}
+	if w.Source != "" {
+		roots := set.WorktreeRoots
+		if own := set.Tenants[p.Tenant].Roots; len(own) > 0 {
+			roots = own
+		}
+		if set.free(p) {
+			roots = nil
+		}
+		d, err := m.pinDirectory(p, worktree.Rules{Roots: roots, AnyRoot: p.Admin, Write: w.Mode == client.WorktreeBind, Git: true}, w.Source)
+		if err != nil {
+			return fmt.Errorf("worktree.source: %w", err)
+		}
+		sw := &pl.spec.Worktree
+		sw.Source, sw.UID, sw.GID = d.File, d.UID, d.GID
+		if d.Git != nil {
+			pl.notes = append(pl.notes, gitNote(w.Source, d.Git))
+		}
+	}
+	if set.free(p) {
+		mounts = nil
+	}
+	for _, mt := range pl.req.Mounts {
+		d, err := m.pinDirectory(p, worktree.Rules{Roots: mounts, AnyRoot: set.free(p)}, mt.Source)
+		if err != nil {
+			return fmt.Errorf("mount source: %w", err)
+		}
+		pl.spec.Mounts = append(pl.spec.Mounts, sandbox.Mount{Source: d.File, Target: mt.Target, UID: d.UID, GID: d.GID})
+	}
+	return nil
+}
+
+// open makes the sandbox, and stores its record.
+func (box) open(ctx context.Context, s *Session, pl *plan) error {
+	sb, err := pl.driver.Create(ctx, pl.spec)
+	if err != nil {
+		return fmt.Errorf("create sandbox %s: %w", s.id, err)
+	}
+	s.mu.Lock()
+	s.sb = sb
+	s.mu.Unlock()
+	rec := sb.Record()
+	raw, err := json.Marshal(rec)
+	if err != nil {
+		return fmt.Errorf("record of sandbox %s: %w", s.id, err)
+	}
+	return s.write("", func(r *store.Session) error { r.Record, r.Runtime = raw, rec.Runtime; return nil })
+}
+
+func (b box) adopt(ctx context.Context, s *Session) error {
+	switch s.row.State {
+	case client.SessionCreating:
+		return errors.New("the daemon stopped while it was made")
+	case client.SessionEnding:
+		return errors.New(s.row.Reason)
+	}
+	if b.m.leases.Lost(s.row.UIDBase) {
+		return errors.New("another daemon took its range of host uids while no daemon ran")
+	}
+	sb, err := s.driver.Adopt(ctx, b.m.recordOf(&s.row))
+	if errors.Is(err, sandbox.ErrGone) {
+		return errors.New("its sandbox ended while no daemon ran")
+	}
+	if err != nil {
+		return fmt.Errorf("its sandbox could not be taken over: %w", err)
+	}
+	s.mu.Lock()
+	s.sb = sb
+	s.mu.Unlock()
+	s.meterFrom(ctx)
+	return nil
+}
+
+// close removes the sandbox. Its notes are what did not come back from it.
+func (b box) close(s *Session, _ ending, _ error) (notes []string, err error) {
+	s.mu.Lock()
+	l, sb := s.link, s.sb
+	rec := b.m.recordOf(&s.row)
+	s.link = nil
+	s.mu.Unlock()
+	if l != nil {
+		close(l.next)
+		_ = l.conn.Close()
+	}
+	d, far := s.driver.(sandbox.Returning)
+	if !far { // the processes of others die on their own host
+		b.m.destroys <- struct{}{}
+		defer func() { <-b.m.destroys }()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), destroyTime)
+	defer cancel()
+	s.measure(ctx) // for the last time: nobody can ask a cgroup that is gone
+	if far {
+		notes, err = d.Return(ctx, rec)
+	} else {
+		err = s.driver.Destroy(ctx, rec)
+	}
+	if sb != nil {
+		err = errors.Join(err, sb.Close())
+	}
+	if err != nil {
+		s.log.Error("remove the sandbox", "error", err)
+	}
+	return notes, err
+}
+
+// leftovers are sandboxes whose session is not live, or whose incarnation is another.
+func (b box) leftovers(ctx context.Context) (all []leftover, errs error) {
+	for _, d := range b.m.cfg.Drivers {
+		recs, err := d.List(ctx, b.m.cfg.Owner)
+		if err != nil {
+			errs = errors.Join(errs, fmt.Errorf("list sandboxes of driver %s: %w", d.Name(), err))
+			continue
+		}
+		for _, rec := range recs {
+			if s := b.m.liveByID(rec.SessionID); s != nil && s.snapshotRow().Incarnation == rec.Incarnation {
+				continue
+			}
+			all = append(all, leftover{
+				Garbage: client.Garbage{Kind: "container", Name: rec.SessionID, Session: rec.SessionID},
+				remove:  func() error { return d.Destroy(ctx, rec) },
+			})
+		}
+	}
+	return all, errs
+}
+
+// recordOf is the driver's record of a session. Before the driver gave one, it
+// is what List and Destroy can go by.
+func (m *Manager) recordOf(row *store.Session) sandbox.Record {
+	var rec sandbox.Record
+	if len(row.Record) == 0 || json.Unmarshal(row.Record, &rec) != nil {
+		return sandbox.Record{SessionID: row.ID, Incarnation: row.Incarnation, Owner: m.cfg.Owner, Runtime: row.Runtime, UIDBase: row.UIDBase}
+	}
+	return rec
+}

@@ -1,0 +1,69 @@
+package session
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/plain"
+	"github.com/toold/toold/internal/session/holder"
+)
+
+// leaseProcess is the part of a session that watches the process which holds its lease.
+type leaseProcess struct{ nothing }
+
+// claim opens the process. It must belong to the user who asks, unless that is an
+// administrator: else a session would tell when the processes of others end.
+func (leaseProcess) claim(_ context.Context, pl *plan) error {
+	pid := pl.req.LeasePID
+	if pid <= 0 {
+		return nil
+	}
+	p, owner, start, err := holder.Watch(pid)
+	if err != nil {
+		return &client.Error{
+			Code:    client.CodeInvalidRequest,
+			Message: fmt.Sprintf("lease_pid %d: %s", pid, plain.Cause(err)),
+			Hint:    "give the id of a process that runs",
+		}
+	}
+	pl.holder, pl.start = p, start
+	if owner != pl.p.UID && !pl.p.Admin {
+		return &client.Error{
+			Code:    client.CodeForbidden,
+			Message: fmt.Sprintf("lease_pid %d is not a process of yours", pid),
+			Hint:    "give the id of a process that runs with your uid",
+		}
+	}
+	return nil
+}
+
+// adopt watches the process again, if it is still the one that it was when the session was
+// made.
+func (leaseProcess) adopt(_ context.Context, s *Session) error {
+	row := s.snapshotRow()
+	if row.LeasePID == 0 {
+		return nil
+	}
+	p := holder.Again(row.LeasePID, row.LeaseStart)
+	s.mu.Lock()
+	s.holder = p
+	s.mu.Unlock()
+	return nil
+}
+
+func (leaseProcess) close(s *Session, _ ending, _ error) ([]string, error) {
+	s.mu.Lock()
+	p := s.holder
+	s.mu.Unlock()
+	p.Close()
+	return nil, nil
+}
+
+// leaseGone is closed when the process that holds the session's lease has
+// ended; nil, which never is, without a lease.
+func (s *Session) leaseGone() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.holder.Gone()
+}

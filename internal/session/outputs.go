@@ -1,0 +1,145 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/call/output"
+	"github.com/toold/toold/internal/plain"
+	"github.com/toold/toold/internal/store"
+)
+
+// outputs is the part of a session that is the directory of its outputs.
+type outputs struct {
+	nothing
+	m *Manager
+}
+
+// open makes the directory, which the sandbox sees read-only.
+func (outputs) open(_ context.Context, s *Session, _ *plan) error {
+	err := os.Mkdir(s.outDir, 0o755)
+	if err == nil {
+		err = os.Chmod(s.outDir, 0o755) // whatever the umask
+	}
+	if err != nil {
+		return fmt.Errorf("output directory: %w", err)
+	}
+	return nil
+}
+
+func (outputs) adopt(_ context.Context, s *Session) error {
+	s.removeUploads()
+	s.spilled.Store(sizeOf(s.outDir))
+	return nil
+}
+
+// close removes the files, unless they are to be kept. Those that stay are no reason to
+// keep anything else.
+func (outputs) close(s *Session, e ending, _ error) ([]string, error) {
+	if e.keep {
+		return nil, nil
+	}
+	if err := os.RemoveAll(s.outDir); err != nil {
+		s.log.Error("remove outputs", "error", err)
+	}
+	return nil, nil
+}
+
+// leftovers are directories of sessions that are gone, or that did not ask to keep theirs.
+func (o outputs) leftovers(ctx context.Context) (all []leftover, err error) {
+	entries, err := os.ReadDir(o.m.cfg.OutputDir)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		if o.m.wantsOutputs(ctx, e.Name()) {
+			continue
+		}
+		dir := filepath.Join(o.m.cfg.OutputDir, e.Name())
+		all = append(all, leftover{
+			Garbage: client.Garbage{Kind: "output", Name: e.Name(), Session: e.Name(), Bytes: sizeOf(dir)},
+			remove: func() error {
+				if err := os.RemoveAll(dir); err != nil {
+					return errors.New(plain.Cause(err))
+				}
+				return nil
+			},
+		})
+	}
+	return all, nil
+}
+
+// wantsOutputs errs on the side of keeping.
+func (m *Manager) wantsOutputs(ctx context.Context, session string) bool {
+	if m.liveByID(session) != nil {
+		return true
+	}
+	if !store.ValidID("ses_", session) {
+		return false
+	}
+	row, err := m.store.Session(ctx, session)
+	if errors.Is(err, store.ErrNotFound) {
+		return false
+	}
+	return err != nil || row.Keep
+}
+
+// sizeOf is the number of bytes of the files in a directory.
+func sizeOf(dir string) int64 {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return 0
+	}
+	var total int64
+	for _, e := range entries {
+		if fi, err := e.Info(); err == nil {
+			total += fi.Size()
+		}
+	}
+	return total
+}
+
+// sweepPage is how many outputs are removed at a time.
+const sweepPage = 200
+
+// sweepOutputs removes the output files of calls that ended long ago.
+func (m *Manager) sweepOutputs(ctx context.Context, keep time.Duration) error {
+	for {
+		old, err := m.store.OldOutputs(ctx, keep, sweepPage)
+		if err != nil {
+			return err
+		}
+		for _, o := range old {
+			m.removeOutput(o)
+		}
+		err = m.store.Write(func(tx *store.Tx) error {
+			for _, o := range old {
+				if err := tx.DropOutput(o.Call); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil || len(old) < sweepPage || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+func (m *Manager) removeOutput(o store.OutputRef) {
+	file := filepath.Join(m.cfg.OutputDir, o.Session, o.Call)
+	size, err := output.Remove(file)
+	if err != nil {
+		return // it is not counted twice
+	}
+	if s := m.liveByID(o.Session); s != nil {
+		s.spilled.Add(-size)
+		return
+	}
+	_ = os.Remove(filepath.Dir(file)) // the last file takes the directory along
+}
