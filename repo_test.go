@@ -57,13 +57,14 @@ type goPackage struct {
 	ImportPath string
 	Dir        string
 	Name       string
+	GoFiles    []string
 	Imports    []string
 	Standard   bool
 }
 
 func goList(t *testing.T, args ...string) []goPackage {
 	t.Helper()
-	cmd := exec.Command("go", append([]string{"list", "-json=ImportPath,Dir,Name,Imports,Standard"}, args...)...)
+	cmd := exec.Command("go", append([]string{"list", "-json=ImportPath,Dir,Name,GoFiles,Imports,Standard"}, args...)...)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
