@@ -45,7 +45,7 @@ func (c instantConn) Close() error                   { return nil }
 func BenchmarkCall(b *testing.B) {
 	h := newHouse(b)
 	m := h.build()
-	m.connect = func(context.Context, *net.UnixConn, agent.Hello) (agentConn, *agent.Welcome, error) {
+	m.connect = func(context.Context, *net.UnixConn, agent.Hello) (agent.Peer, *agent.Welcome, error) {
 		return instantConn{make(chan struct{})}, &agent.Welcome{}, nil
 	}
 	if err := m.Start(b.Context()); err != nil {

@@ -107,14 +107,10 @@ func (b box) adopt(ctx context.Context, s *Session) error {
 // close removes the sandbox. Its notes are what did not come back from it.
 func (b box) close(s *Session, _ ending, _ error) (notes []string, err error) {
 	s.mu.Lock()
-	l, sb := s.link, s.sb
+	sb := s.sb
 	rec := b.m.recordOf(&s.row)
-	s.link = nil
 	s.mu.Unlock()
-	if l != nil {
-		close(l.next)
-		_ = l.conn.Close()
-	}
+	s.agent.Close()
 	d, far := s.driver.(sandbox.Returning)
 	if !far { // the processes of others die on their own host
 		b.m.destroys <- struct{}{}

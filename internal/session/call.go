@@ -331,23 +331,13 @@ func (c *call) shortened() string {
 	return fmt.Sprintf("(timeout %d was cut to %d ms, the most that this session allows)", c.wanted, most)
 }
 
-// prepare does step 5, for calls whose paths must be resolved. It has no effect,
-// so a lost connection is no reason to give up.
+// prepare does step 5, for calls whose paths must be resolved.
 func (s *Session) prepare(c *call, inv *tool.Invocation, a tool.Access) (*run.Prepared, error) {
 	if !a.Prepare {
 		return nil, nil
 	}
 	r := prepareRequest(s.request(c, inv, nil), inv, a)
-	l, err := s.current()
-	for err == nil {
-		var prep *run.Prepared
-		prep, err = l.conn.Prepare(c.ctx, r)
-		if !errors.Is(err, agent.ErrLost) {
-			return prep, err
-		}
-		l, err = s.after(c.ctx, l)
-	}
-	return nil, err
+	return s.agent.Prepare(c.ctx, r)
 }
 
 // prepareRequest adds the paths that are to be resolved, where the agent does not find
@@ -419,9 +409,7 @@ func (s *Session) leaveSlot(c *call) {
 	}
 }
 
-// run runs the tool, over as many connections as it takes. Once the request may
-// have reached the agent it is never sent again: a later connection takes the
-// call up where it is, or finds that it is not known and therefore lost.
+// run runs the tool.
 func (s *Session) run(c *call, j *judge.Judgement) (*agent.Outcome, error) {
 	c.watchDeadline()
 	defer func() { c.stopWatch() }()
@@ -436,36 +424,8 @@ func (s *Session) run(c *call, j *judge.Judgement) (*agent.Outcome, error) {
 	if j.Provided || !c.bound && len(c.writes) > 0 {
 		r = askProvided(r, j.Inv, j.Access, j.Prep)
 	}
-	l, err := s.current()
-	if err != nil {
-		return nil, err
-	}
 	c.out.Begin()
-	out, err := l.conn.Run(c.ctx, r, sink{c})
-	return s.resume(c, l, out, err)
-}
-
-// resume follows a call from connection to connection until it has ended.
-func (s *Session) resume(c *call, l *link, out *agent.Outcome, err error) (*agent.Outcome, error) {
-	for errors.Is(err, agent.ErrLost) {
-		if l, err = s.after(c.ctx, l); err != nil {
-			return nil, err
-		}
-		out, err = s.follow(c, l)
-	}
-	return out, err
-}
-
-// follow goes on with a call that an earlier connection began. What is safe is
-// acknowledged again: the agent may not have heard of it, and one that holds as
-// much as it may sends nothing new.
-func (s *Session) follow(c *call, l *link) (*agent.Outcome, error) {
-	if safe := c.out.Safe(); safe >= 0 {
-		if err := l.conn.Ack(c.id, safe); err != nil {
-			return nil, err
-		}
-	}
-	return l.conn.Resume(c.ctx, c.id, c.out.Offset(), sink{c})
+	return s.agent.Run(c.ctx, r, sink{c})
 }
 
 // sink takes what the running call sends.
@@ -473,6 +433,12 @@ type sink struct{ c *call }
 
 // Output implements agent.Sink.
 func (k sink) Output(offset int64, stderr bool, p []byte) error { return k.c.output(offset, stderr, p) }
+
+// Offset implements agent.Follower.
+func (k sink) Offset() int64 { return k.c.out.Offset() }
+
+// Safe implements agent.Follower.
+func (k sink) Safe() int64 { return k.c.out.Safe() }
 
 // Metadata implements agent.Sink.
 func (k sink) Metadata(m map[string]any) { k.c.progress(m) }

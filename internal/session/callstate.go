@@ -372,9 +372,7 @@ func (c *call) output(offset int64, stderr bool, p []byte) error {
 		return fmt.Errorf("output of call %s goes on at %d, not at %d", c.id, offset, at)
 	}
 	if safe := c.out.Write(p, stderr); safe >= 0 {
-		if l, err := c.s.current(); err == nil {
-			_ = l.conn.Ack(c.id, safe) // a lost connection is noticed by Run
-		}
+		c.s.agent.Ack(c.id, safe)
 	}
 	c.stream.Output(offset, stderr, p)
 	return nil
@@ -411,9 +409,7 @@ func (c *call) abort(why run.Reason) {
 
 func (c *call) askAbort(why run.Reason) {
 	for wait := 10 * time.Millisecond; ; wait = min(2*wait, time.Second) {
-		if l, err := c.s.current(); err == nil {
-			_ = l.conn.Abort(c.id, why)
-		}
+		c.s.agent.Abort(c.id, why)
 		select {
 		case <-c.done:
 			return

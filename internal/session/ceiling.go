@@ -68,7 +68,7 @@ func (s *Session) readWorktreeRules(ctx context.Context) error {
 	if row.Worktree.Mode == client.WorktreeEmpty {
 		return nil
 	}
-	l, err := s.current()
+	l, err := s.agent.Link()
 	if err != nil {
 		return err
 	}
@@ -94,8 +94,8 @@ func (s *Session) readWorktreeRules(ctx context.Context) error {
 }
 
 // errand is what the daemon has the agent do for itself.
-func (s *Session) errand(l *link) errand.Errand {
-	return errand.Errand{Conn: l.conn, NewID: func() string { return s.m.store.NewID("call_") }}
+func (s *Session) errand(l *agent.Link) errand.Errand {
+	return errand.Errand{Conn: l, NewID: func() string { return s.m.store.NewID("call_") }}
 }
 
 // badWorktreeRules refuses a session whose worktree has rules that do not hold;

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/agent"
 	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/sandbox"
@@ -287,7 +288,7 @@ func (s *Session) build(ctx context.Context, pl *plan) error {
 	ctx, cancel := context.WithTimeout(ctx, createTime)
 	defer cancel()
 	defer context.AfterFunc(s.ctx, func() {
-		if errors.Is(context.Cause(s.ctx), errOver) { // and not errLeaving: the next daemon sees what there is
+		if errors.Is(context.Cause(s.ctx), agent.ErrOver) { // and not errLeaving: the next daemon sees what there is
 			cancel()
 		}
 	})()
@@ -321,7 +322,7 @@ func (s *Session) start(ctx context.Context, pl *plan) error {
 	}
 	err = s.write(client.EventSessionCreated, func(r *store.Session) error {
 		if r.State != client.SessionCreating {
-			return errOver
+			return agent.ErrOver
 		}
 		r.State, r.Worktree.IDMap = client.SessionReady, s.sb.IDMap()
 		r.Notes = slices.Concat(pl.notes, s.sb.Notes(), w.Notes)

@@ -196,14 +196,14 @@ func (s *Session) programDirs() []string {
 
 // kindsOf says what paths lead to, "" where that is nothing or not known.
 func (s *Session) kindsOf(ctx context.Context, paths []string) (map[string]string, error) {
-	l, err := s.current()
+	l, err := s.agent.Link()
 	if err != nil {
 		return nil, err
 	}
 	kinds := make(map[string]string, len(paths))
 	job := run.CommandJob("true", 0)
 	for some := range slices.Chunk(paths, run.MaxPaths) {
-		prep, err := l.conn.Prepare(ctx, agent.Request{
+		prep, err := l.Prepare(ctx, agent.Request{
 			CallID: s.m.store.NewID("call_"), Tool: job.Tool, Input: job.Input,
 			TimeoutMillis: lookTime.Milliseconds(), Paths: some,
 		})

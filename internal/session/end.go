@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/agent"
 	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/tool/run"
@@ -32,6 +33,7 @@ func (s *Session) end(ctx context.Context, e ending) error {
 	first := !s.ending
 	if first {
 		s.ending, s.fate = true, e.state
+		s.agent.Seal()
 	}
 	s.mu.Unlock()
 	// The work is done to its end also when whoever asked goes away; or by the next
@@ -67,7 +69,7 @@ func (s *Session) teardown(e ending) {
 		s.abortCalls()
 	}
 	busy := s.open.Load() > 0
-	s.cancel(errOver)
+	s.cancel(agent.ErrOver)
 	if s.making != nil {
 		<-s.making
 	}

@@ -92,11 +92,11 @@ func (m *Manager) explainIn(ctx context.Context, p auth.Principal, session strin
 func (s *Session) lookUp(ctx context.Context, inv *tool.Invocation, a tool.Access) (*run.Prepared, error) {
 	ctx, cancel := context.WithTimeout(ctx, explainTime)
 	defer cancel()
-	l, err := s.current()
+	l, err := s.agent.Link()
 	if err != nil {
 		return nil, err
 	}
-	return l.conn.Prepare(ctx, prepareRequest(agent.Request{
+	return l.Prepare(ctx, prepareRequest(agent.Request{
 		CallID: s.m.store.NewID("call_"), Tool: inv.Tool.Name, Input: inv.JSON,
 		Settings: s.m.settings.Load().ToolSettings[inv.Tool.Name], TimeoutMillis: explainTime.Milliseconds(),
 	}, inv, a))

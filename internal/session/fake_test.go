@@ -263,7 +263,7 @@ func (b *fakeBox) Done() <-chan struct{} { return b.died }
 func (b *fakeBox) Close() error          { return b.host.fault("close") }
 
 // connect is agent.Connect for fake sandboxes; it finds them by their nonce.
-func (h *fakeHost) connect(ctx context.Context, _ *net.UnixConn, hello agent.Hello) (agentConn, *agent.Welcome, error) {
+func (h *fakeHost) connect(ctx context.Context, _ *net.UnixConn, hello agent.Hello) (agent.Peer, *agent.Welcome, error) {
 	if err := h.fault("connect"); err != nil {
 		return nil, nil, err
 	}
@@ -281,7 +281,7 @@ func (h *fakeHost) connect(ctx context.Context, _ *net.UnixConn, hello agent.Hel
 	return box.accept(hello)
 }
 
-func (b *fakeBox) accept(hello agent.Hello) (agentConn, *agent.Welcome, error) {
+func (b *fakeBox) accept(hello agent.Hello) (agent.Peer, *agent.Welcome, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.refuse != nil {

@@ -95,7 +95,7 @@ func (s *Session) ended(c *call, out *agent.Outcome, err error) *outcome {
 
 // isOver reports whether err is for the end of the session.
 func (s *Session) isOver(err error) bool {
-	return errors.Is(err, errOver) || errors.Is(err, agent.ErrViolation) || errors.Is(err, agent.ErrLost) || s.ctx.Err() != nil
+	return errors.Is(err, agent.ErrOver) || errors.Is(err, agent.ErrViolation) || errors.Is(err, agent.ErrLost) || s.ctx.Err() != nil
 }
 
 // lostOutcome is for calls whose session ended under them.
@@ -254,9 +254,7 @@ func (c *call) dropInput(e *store.Entry, row, short *store.Call) int64 {
 
 // forget has the agent drop a call whose end is in the store.
 func (s *Session) forget(c *call) {
-	if l, err := s.current(); err == nil {
-		_ = l.conn.Forget(c.id) // after a loss, relink does it
-	}
+	s.agent.Forget(c.id) // after a loss, relink does it
 }
 
 // storeLater tries until the disk has room or the daemon leaves.

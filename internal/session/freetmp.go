@@ -35,11 +35,11 @@ func (s *Session) freeTmp() bool {
 	if !s.full(ctx) {
 		return false
 	}
-	l, err := s.current()
+	l, err := s.agent.Link()
 	if err != nil {
 		return false
 	}
-	if err := l.conn.FreeTmp(ctx); err != nil {
+	if err := l.FreeTmp(ctx); err != nil {
 		s.log.Warn("empty the tmpfs directories", "error", err)
 		return false
 	}

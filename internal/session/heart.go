@@ -73,7 +73,7 @@ func (s *Session) feel() {
 // ping says whether the agent is at the other end of its connection and does not
 // answer. Connections that break are supervise's to mend.
 func (s *Session) ping() error {
-	l, err := s.current()
+	l, err := s.agent.Link()
 	if err != nil {
 		return nil
 	}
@@ -83,8 +83,8 @@ func (s *Session) ping() error {
 	}
 	ctx, cancel := context.WithTimeout(s.ctx, limit)
 	defer cancel()
-	err = l.conn.Ping(ctx)
-	if now, cerr := s.current(); cerr != nil || now != l || s.ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
+	err = l.Ping(ctx)
+	if now, cerr := s.agent.Link(); cerr != nil || now != l || s.ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
 		return nil
 	}
 	return fmt.Errorf("its agent did not answer for %s", client.Duration(limit))

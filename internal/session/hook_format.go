@@ -67,7 +67,7 @@ func (s *Session) format(c *call, h *hook.Hook, file string) (made *errand.Forma
 			s.m.hooked(h, &hook.Answer{}, err, time.Since(begun))
 		}
 	}()
-	l, err := s.current()
+	l, err := s.agent.Link()
 	if err != nil {
 		return nil, err
 	}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/agent"
 	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/hook"
 	"github.com/toold/toold/internal/judge"
@@ -359,10 +360,10 @@ func TestHooksAtOnce(t *testing.T) {
 		}
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
-	cancel(errOver)
+	cancel(agent.ErrOver)
 	m.hookSlots <- struct{}{}
 	m.hookSlots <- struct{}{}
-	if _, err := m.runHook(ctx, &hk, &hook.Event{}); !errors.Is(err, errOver) {
+	if _, err := m.runHook(ctx, &hk, &hook.Event{}); !errors.Is(err, agent.ErrOver) {
 		t.Errorf("got %v", err)
 	}
 }

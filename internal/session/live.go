@@ -47,6 +47,7 @@ type Session struct {
 	foreignFiles atomic.Int64
 	judge        *judge.Judge
 	heart        heart // watches over its agent
+	agent        agent.Runner
 
 	// telling is held, shared, from when the end of a call can be seen until it is
 	// in the store. Nobody waits for a client under it.
@@ -54,7 +55,7 @@ type Session struct {
 	work    crew.Crew   // its calls
 	losses  []time.Time // of the connection to the agent, the last ones; only for supervise
 
-	// ctx ends with errOver when the session is over, or with errLeaving.
+	// ctx ends with agent.ErrOver when the session is over, or with errLeaving.
 	ctx    context.Context //nolint:containedctx // the life of the session itself
 	cancel context.CancelCauseFunc
 	over   chan struct{} // closed when its end is in the store
@@ -66,18 +67,10 @@ type Session struct {
 	row store.Session
 	sb  sandbox.Sandbox
 	holdings
-	link    *link
 	ending  bool
 	fate    client.SessionState // what it ends as, once ending
 	counted kills               // by the kernel, when it was last asked
 	changed chan struct{}       // tells supervise that TTL or lease changed; capacity 1
-}
-
-// link is one connection to the agent.
-type link struct {
-	conn agentConn
-	// next is closed when another link, or none, has taken its place.
-	next chan struct{}
 }
 
 // boot is what times of activity are measured from: the monotonic clock, which
@@ -144,8 +137,8 @@ func (s *Session) dial(ctx context.Context, env map[string]string) (*agent.Welco
 	if err != nil {
 		return nil, fmt.Errorf("connect to the agent: %w", err)
 	}
-	if !s.setLink(&link{conn: conn, next: make(chan struct{})}) {
-		return nil, errors.Join(errOver, conn.Close())
+	if !s.agent.Replace(conn) {
+		return nil, errors.Join(agent.ErrOver, conn.Close())
 	}
 	return w, nil
 }
@@ -162,52 +155,10 @@ func closeConn[T interface {
 	return c.Close()
 }
 
-// setLink puts a new connection into the place of the old one, unless the
-// session is ending and nobody would close it.
-func (s *Session) setLink(l *link) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ending {
-		return false
-	}
-	if s.link != nil {
-		close(s.link.next)
-	}
-	s.link = l
-	return true
-}
-
-// current gives the present connection.
-func (s *Session) current() (*link, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.link == nil {
-		return nil, errOver
-	}
-	return s.link, nil
-}
-
 func (s *Session) isEnding() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.ending
-}
-
-// after waits for the connection that follows a lost one.
-func (s *Session) after(ctx context.Context, lost *link) (*link, error) {
-	for {
-		s.mu.Lock()
-		l := s.link
-		s.mu.Unlock()
-		if l != nil && l != lost {
-			return l, nil
-		}
-		select {
-		case <-lost.next:
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		}
-	}
 }
 
 // write changes the row, and stores it with an event of this type ("" for none).
@@ -358,7 +309,7 @@ func (s *Session) supervise() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
-		l, err := s.current()
+		l, err := s.agent.Link()
 		if err != nil || s.isEnding() {
 			return
 		}
@@ -366,7 +317,7 @@ func (s *Session) supervise() {
 		select {
 		case <-s.ctx.Done():
 			return
-		case <-l.conn.Done():
+		case <-l.Done():
 			if s.ctx.Err() != nil || s.relink(l) {
 				continue
 			}
@@ -414,8 +365,8 @@ func (s *Session) death() string {
 
 // relink makes a new connection after l was lost. It reports whether the
 // session lives on.
-func (s *Session) relink(l *link) bool {
-	if err := l.conn.Err(); errors.Is(err, agent.ErrViolation) {
+func (s *Session) relink(l *agent.Link) bool {
+	if err := l.Err(); errors.Is(err, agent.ErrViolation) {
 		s.lose("its agent broke the control protocol: " + err.Error())
 		return false
 	}
@@ -491,11 +442,9 @@ func (s *Session) lose(reason string) {
 func (s *Session) detach() {
 	s.work.Close()
 	s.mu.Lock()
-	l, sb, fd := s.link, s.sb, s.holder
+	sb, fd := s.sb, s.holder
 	s.mu.Unlock()
-	if l != nil {
-		_ = l.conn.Close()
-	}
+	s.agent.Detach()
 	fd.Close()
 	if sb != nil {
 		_ = sb.Close()
@@ -505,7 +454,7 @@ func (s *Session) detach() {
 // forgetUnknown drops calls that the agent holds and nobody waits for: they are
 // finished in the store, or were never ours.
 func (s *Session) forgetUnknown(w *agent.Welcome) {
-	l, err := s.current()
+	l, err := s.agent.Link()
 	if err != nil {
 		return
 	}
@@ -514,8 +463,8 @@ func (s *Session) forgetUnknown(w *agent.Welcome) {
 			continue
 		}
 		if !c.Finished {
-			_ = l.conn.Abort(c.ID, run.ReasonAborted)
+			_ = l.Abort(c.ID, run.ReasonAborted)
 		}
-		_ = l.conn.Forget(c.ID)
+		_ = l.Forget(c.ID)
 	}
 }

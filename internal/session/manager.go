@@ -24,24 +24,8 @@ import (
 	"github.com/toold/toold/internal/session/lease"
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/tool"
-	"github.com/toold/toold/internal/tool/run"
 	"github.com/toold/toold/internal/worktree"
 )
-
-// agentConn is what a session needs of an *agent.Conn.
-type agentConn interface {
-	Prepare(ctx context.Context, r agent.Request) (*run.Prepared, error)
-	Run(ctx context.Context, r agent.Request, s agent.Sink) (*agent.Outcome, error)
-	Resume(ctx context.Context, callID string, offset int64, s agent.Sink) (*agent.Outcome, error)
-	Ack(callID string, offset int64) error
-	Forget(callID string) error
-	Abort(callID string, reason run.Reason) error
-	FreeTmp(ctx context.Context) error
-	Ping(ctx context.Context) error
-	Done() <-chan struct{}
-	Err() error
-	Close() error
-}
 
 // toolSet is what a session needs of a *tool.Registry.
 type toolSet interface {
@@ -54,7 +38,6 @@ type toolSet interface {
 
 // Causes for which the context of a session or of the manager ends.
 var (
-	errOver    = errors.New("the session is over")
 	errLeaving = errors.New("the daemon is leaving; the session goes on without it")
 )
 
@@ -80,7 +63,7 @@ type Manager struct {
 	returning atomic.Bool
 
 	// What the tests replace.
-	connect func(ctx context.Context, c *net.UnixConn, h agent.Hello) (agentConn, *agent.Welcome, error)
+	connect func(ctx context.Context, c *net.UnixConn, h agent.Hello) (agent.Peer, *agent.Welcome, error)
 	drain   time.Duration // how long Close waits: drainTime
 	beat    beat          // how agents are watched over
 
@@ -141,7 +124,7 @@ func New(cfg Config) (*Manager, error) {
 		Programs: make(chan struct{}, approval.ProgramsAtOnce),
 	})
 	m.court = judge.NewCourt(cfg.Settings.court(), m.approvals, cfg.Store, m.tools)
-	m.connect = func(ctx context.Context, c *net.UnixConn, h agent.Hello) (agentConn, *agent.Welcome, error) {
+	m.connect = func(ctx context.Context, c *net.UnixConn, h agent.Hello) (agent.Peer, *agent.Welcome, error) {
 		conn, w, err := agent.Connect(ctx, c, h)
 		if err != nil {
 			return nil, nil, err // not a nil *agent.Conn in an interface

@@ -227,13 +227,7 @@ func (s *Session) goOn(c *call, inv *tool.Invocation, state agent.CallState) {
 	s.slots <- struct{}{}
 	c.slot = true
 	c.out.SkipTo(state.OutputBase)
-	l, err := s.current()
-	if err != nil {
-		s.complete(c, nil, err)
-		return
-	}
-	out, err := s.follow(c, l)
-	out, err = s.resume(c, l, out, err)
+	out, err := s.agent.Resume(c.ctx, c.id, sink{c})
 	if errors.Is(err, errLeaving) {
 		return
 	}

@@ -32,7 +32,7 @@ func (s *Session) sensitive(e ending, ready, busy bool) *client.SensitiveChanges
 }
 
 func (s *Session) askSensitive() (*client.SensitiveChanges, error) {
-	l, err := s.current()
+	l, err := s.agent.Link()
 	if err != nil {
 		return nil, errors.New("the agent is gone")
 	}
