@@ -33,12 +33,7 @@ func (o CallOptions) values() url.Values {
 // stands. A call that was denied or failed, or whose tool or input nothing takes, is
 // returned too, with Status and Error; an error means that there is no call.
 func (c *Client) CreateCall(ctx context.Context, session string, r CallCreate, o CallOptions) (*Call, error) {
-	call := new(Call)
-	err := c.wait(ctx, request{method: "POST", path: sessionPath(session, "calls"), query: o.values(), body: r}, call)
-	if err != nil {
-		return nil, err
-	}
-	return call, nil
+	return await[Call](ctx, c, request{method: "POST", path: sessionPath(session, "calls"), query: o.values(), body: r})
 }
 
 // GetCall shows a call, running or finished.
@@ -68,11 +63,7 @@ func (c *Client) ListCalls(ctx context.Context, session string, q CallQuery) (*L
 // as it stands. The call is stopped also when ctx ends first; one that had ended before
 // is returned as it ended.
 func (c *Client) AbortCall(ctx context.Context, id string) (*Call, error) {
-	call := new(Call)
-	if err := c.wait(ctx, request{method: "POST", path: callPath(id, "abort")}, call); err != nil {
-		return nil, err
-	}
-	return call, nil
+	return await[Call](ctx, c, request{method: "POST", path: callPath(id, "abort")})
 }
 
 // OutputQuery says which part of a call's whole output is wanted.

@@ -2,6 +2,7 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -51,15 +52,9 @@ type Client struct {
 
 // New makes a client. It does not connect: that happens with the first request.
 func New(o Options) *Client {
-	if o.Socket == "" {
-		o.Socket = DefaultSocket
-	}
-	if o.HTTPTimeout == 0 {
-		o.HTTPTimeout = 30 * time.Second
-	}
-	if o.Reconnect == 0 {
-		o.Reconnect = 30 * time.Second
-	}
+	o.Socket = cmp.Or(o.Socket, DefaultSocket)
+	o.HTTPTimeout = cmp.Or(o.HTTPTimeout, 30*time.Second)
+	o.Reconnect = cmp.Or(o.Reconnect, 30*time.Second)
 	socket := o.Socket
 	return &Client{opts: o, http: &http.Client{
 		Transport: &http.Transport{

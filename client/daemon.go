@@ -50,8 +50,7 @@ func (c *Client) Metrics(ctx context.Context) ([]byte, error) {
 
 // OpenAPI gives the API's OpenAPI 3.1 document as the daemon serves it.
 func (c *Client) OpenAPI(ctx context.Context) (json.RawMessage, error) {
-	b, err := c.text(ctx, "/v1/openapi.json")
-	return b, err
+	return c.text(ctx, "/v1/openapi.json")
 }
 
 func (c *Client) text(ctx context.Context, path string) ([]byte, error) {
@@ -85,11 +84,7 @@ func (q ToolQuery) values() url.Values {
 
 // Tools lists the definitions of tools.
 func (c *Client) Tools(ctx context.Context, q ToolQuery) ([]ToolDefinition, error) {
-	l, err := fetch[List[ToolDefinition]](ctx, c, request{method: "GET", path: "/v1/tools", query: q.values()})
-	if err != nil {
-		return nil, err
-	}
-	return l.Items, nil
+	return items(fetch[List[ToolDefinition]](ctx, c, request{method: "GET", path: "/v1/tools", query: q.values()}))
 }
 
 // ToolsFormat lists the definitions in the shape of a provider: anthropic,
@@ -97,11 +92,7 @@ func (c *Client) Tools(ctx context.Context, q ToolQuery) ([]ToolDefinition, erro
 func (c *Client) ToolsFormat(ctx context.Context, q ToolQuery, format string) ([]json.RawMessage, error) {
 	v := q.values()
 	v.Set("format", format)
-	l, err := fetch[List[json.RawMessage]](ctx, c, request{method: "GET", path: "/v1/tools", query: v})
-	if err != nil {
-		return nil, err
-	}
-	return l.Items, nil
+	return items(fetch[List[json.RawMessage]](ctx, c, request{method: "GET", path: "/v1/tools", query: v}))
 }
 
 // Doctor reports what holds on the daemon's host; with probe it also looks from
@@ -109,8 +100,7 @@ func (c *Client) ToolsFormat(ctx context.Context, q ToolQuery, format string) ([
 func (c *Client) Doctor(ctx context.Context, probe bool) (*Doctor, error) {
 	v := url.Values{}
 	setFlag(v, "probe", probe)
-	d := new(Doctor)
-	return d, c.wait(ctx, request{method: "GET", path: "/v1/doctor", query: v}, d)
+	return await[Doctor](ctx, c, request{method: "GET", path: "/v1/doctor", query: v})
 }
 
 // GCRequest asks for a sweep.
@@ -126,18 +116,12 @@ type GCRequest struct {
 // GC finds what sessions have left behind without an owner, and removes it
 // unless r.DryRun. For admins.
 func (c *Client) GC(ctx context.Context, r GCRequest) ([]Garbage, error) {
-	var l List[Garbage]
-	err := c.wait(ctx, request{method: "POST", path: "/v1/gc", body: r}, &l)
-	return l.Items, err
+	return items(await[List[Garbage]](ctx, c, request{method: "POST", path: "/v1/gc", body: r}))
 }
 
 // Usage tells what each tenant uses. For admins.
 func (c *Client) Usage(ctx context.Context) ([]TenantUsage, error) {
-	l, err := fetch[List[TenantUsage]](ctx, c, request{method: "GET", path: "/v1/usage"})
-	if err != nil {
-		return nil, err
-	}
-	return l.Items, nil
+	return items(fetch[List[TenantUsage]](ctx, c, request{method: "GET", path: "/v1/usage"}))
 }
 
 // Config gives the settings that the daemon works with, in TOML: its configuration as
@@ -159,6 +143,23 @@ func fetch[T any](ctx context.Context, c *Client, r request) (*T, error) {
 		return nil, err
 	}
 	return v, nil
+}
+
+// await is fetch without a bound other than ctx.
+func await[T any](ctx context.Context, c *Client, r request) (*T, error) {
+	v := new(T)
+	if err := c.wait(ctx, r, v); err != nil {
+		return nil, err
+	}
+	return v, nil
+}
+
+// items are those of a list that has no pages.
+func items[T any](l *List[T], err error) ([]T, error) {
+	if err != nil {
+		return nil, err
+	}
+	return l.Items, nil
 }
 
 func setNonEmpty(v url.Values, key, value string) {

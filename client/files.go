@@ -16,14 +16,9 @@ func (c *Client) PutFile(ctx context.Context, session, path string, mode fs.File
 	if mode != 0 {
 		v.Set("mode", fmt.Sprintf("%04o", mode.Perm()))
 	}
-	call := new(Call)
 	// A reader of no known length is sent in chunks; NopCloser keeps net/http
 	// from closing what is the caller's.
-	err := c.wait(ctx, request{method: "PUT", path: sessionPath(session, "files"), query: v, raw: io.NopCloser(r)}, call)
-	if err != nil {
-		return nil, err
-	}
-	return call, nil
+	return await[Call](ctx, c, request{method: "PUT", path: sessionPath(session, "files"), query: v, raw: io.NopCloser(r)})
 }
 
 // GetFile reads one file of a session's sandbox. size is -1 when unknown. The

@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"encoding/json"
 	"io"
 	"net/url"
 )
@@ -16,21 +15,11 @@ func (c *Client) ListImages(ctx context.Context) (*List[Image], error) {
 // how far it has come, from the calling goroutine. For admins. The pull ends with
 // ctx.
 func (c *Client) PullImage(ctx context.Context, r ImagePull, progress func(ImageProgress)) (*Image, error) {
-	image := new(Image)
-	err := c.following(ctx, request{method: "POST", path: "/v1/images", body: r}, image, "progress", func(data []byte) error {
-		var p ImageProgress
-		if err := json.Unmarshal(data, &p); err != nil {
-			return err
-		}
+	return following[Image](ctx, c, request{method: "POST", path: "/v1/images", body: r}, "progress", func(p ImageProgress) {
 		if progress != nil {
 			progress(p)
 		}
-		return nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	return image, nil
 }
 
 // ImportImage makes an image of an archive: an OCI archive, what `docker save`
@@ -40,13 +29,8 @@ func (c *Client) PullImage(ctx context.Context, r ImagePull, progress func(Image
 func (c *Client) ImportImage(ctx context.Context, name string, archive io.Reader) (*Image, error) {
 	v := url.Values{}
 	setNonEmpty(v, "name", name)
-	image := new(Image)
 	// NopCloser keeps net/http from closing what is the caller's.
-	r := request{method: "POST", path: "/v1/images/import", query: v, raw: io.NopCloser(archive)}
-	if err := c.wait(ctx, r, image); err != nil {
-		return nil, err
-	}
-	return image, nil
+	return await[Image](ctx, c, request{method: "POST", path: "/v1/images/import", query: v, raw: io.NopCloser(archive)})
 }
 
 // RemoveImage removes a name, and with its last name or by its digest the image,

@@ -10,9 +10,5 @@ func (c *Client) ExplainPolicy(ctx context.Context, r PolicyExplain) (*PolicyVer
 // ReplayPolicy judges recorded calls under another ruleset and gives those whose
 // verdict changes. It takes as long as there are calls. For admins.
 func (c *Client) ReplayPolicy(ctx context.Context, r PolicyReplay) (*PolicyReplayed, error) {
-	p := new(PolicyReplayed)
-	if err := c.wait(ctx, request{method: "POST", path: "/v1/policy/replay", body: r}, p); err != nil {
-		return nil, err
-	}
-	return p, nil
+	return await[PolicyReplayed](ctx, c, request{method: "POST", path: "/v1/policy/replay", body: r})
 }

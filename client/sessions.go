@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"encoding/json"
 	"maps"
 	"net/url"
 	"slices"
@@ -22,29 +21,13 @@ type SessionQuery struct {
 
 // CreateSession makes a session and waits until it is ready.
 func (c *Client) CreateSession(ctx context.Context, r SessionCreate) (*Session, error) {
-	s := new(Session)
-	if err := c.wait(ctx, request{method: "POST", path: "/v1/sessions", body: r}, s); err != nil {
-		return nil, err
-	}
-	return s, nil
+	return await[Session](ctx, c, request{method: "POST", path: "/v1/sessions", body: r})
 }
 
 // CreateQueued is CreateSession that tells where the request stands while it waits
 // for a place (r.Queue), from the calling goroutine. The wait ends with ctx.
 func (c *Client) CreateQueued(ctx context.Context, r SessionCreate, queued func(SessionQueued)) (*Session, error) {
-	s := new(Session)
-	err := c.following(ctx, request{method: "POST", path: "/v1/sessions", body: r}, s, "queued", func(data []byte) error {
-		var q SessionQueued
-		if err := json.Unmarshal(data, &q); err != nil {
-			return err
-		}
-		queued(q)
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	return s, nil
+	return following[Session](ctx, c, request{method: "POST", path: "/v1/sessions", body: r}, "queued", queued)
 }
 
 // GetSession shows a session with its live usage.
@@ -80,11 +63,7 @@ func (c *Client) EndSession(ctx context.Context, id string, o EndOptions) (*Sess
 	v := url.Values{}
 	setFlag(v, "force", o.Force)
 	setFlag(v, "keep", o.Keep)
-	s := new(Session)
-	if err := c.wait(ctx, request{method: "DELETE", path: sessionPath(id), query: v}, s); err != nil {
-		return nil, err
-	}
-	return s, nil
+	return await[Session](ctx, c, request{method: "DELETE", path: sessionPath(id), query: v})
 }
 
 func sessionPath(id string, below ...string) string {

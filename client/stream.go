@@ -47,36 +47,37 @@ func (c *Client) stream(ctx context.Context, r request, fn func(message) error) 
 	return err
 }
 
-// following sends r and takes the events of its answer: those of how it goes on, by
-// this name, and at the end completed, which is read into out, or error.
-func (c *Client) following(ctx context.Context, r request, out any, name string, event func(data []byte) error) error {
-	unreadable := func(m message, err error) error {
-		return fmt.Errorf("%s %s: the event %s is not the JSON expected: %w", r.method, r.path, m.event, err)
-	}
+// following sends r and takes the events of its answer: those of how it goes on, which
+// have this name, and at the end completed, which has the answer, or error.
+func following[T, P any](ctx context.Context, c *Client, r request, name string, tell func(P)) (*T, error) {
+	out := new(T)
 	err := c.stream(ctx, r, func(m message) error {
-		switch m.event {
+		var err error
+		switch m.event { // one of a later version is passed over
 		case name:
-			if err := event(m.data); err != nil {
-				return unreadable(m, err)
+			var step P
+			if err = json.Unmarshal(m.data, &step); err == nil {
+				tell(step)
 			}
 		case "completed":
-			if err := json.Unmarshal(m.data, out); err != nil {
-				return unreadable(m, err)
+			if err = json.Unmarshal(m.data, out); err == nil {
+				return errStop
 			}
-			return errStop
 		case "error":
 			var p Problem
-			if err := json.Unmarshal(m.data, &p); err != nil {
-				return unreadable(m, err)
+			if err = json.Unmarshal(m.data, &p); err == nil {
+				return &Error{Code: p.Code, Message: p.Detail, Hint: p.Hint, Violations: p.Violations, Status: p.Status}
 			}
-			return &Error{Code: p.Code, Message: p.Detail, Hint: p.Hint, Violations: p.Violations, Status: p.Status}
 		}
-		return nil // of a later version
+		if err != nil {
+			return fmt.Errorf("%s %s: the event %s is not the JSON expected: %w", r.method, r.path, m.event, err)
+		}
+		return nil
 	})
 	if errors.Is(err, errStop) {
-		return nil
+		return out, nil
 	}
-	return err
+	return nil, err
 }
 
 // isTransport tells broken connections from errors of the consumer.
