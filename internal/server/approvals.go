@@ -27,11 +27,7 @@ func (s approvalRoutes) listApprovals(x *exchange, r *request) error {
 	if err != nil {
 		return err
 	}
-	l, err := s.cfg.API.Approvals.Approvals(r.Context(), r.who, f)
-	if err != nil {
-		return err
-	}
-	return s.reply(x, http.StatusOK, list(l.Items, l.Next))
+	return x.answer(page(s.cfg.API.Approvals.Approvals(r.Context(), r.who, f)))
 }
 
 func (s approvalRoutes) listSavedApprovals(x *exchange, r *request) error {
@@ -39,11 +35,7 @@ func (s approvalRoutes) listSavedApprovals(x *exchange, r *request) error {
 	if err != nil {
 		return err
 	}
-	l, err := s.cfg.API.Approvals.SavedApprovals(r.Context(), r.who, f)
-	if err != nil {
-		return err
-	}
-	return s.reply(x, http.StatusOK, list(l.Items, l.Next))
+	return x.answer(page(s.cfg.API.Approvals.SavedApprovals(r.Context(), r.who, f)))
 }
 
 func (r *request) approvalFilter() (f session.ApprovalFilter, err error) {
@@ -60,11 +52,7 @@ func (s approvalRoutes) answerApproval(x *exchange, r *request) error {
 	if err := s.decode(x, r, &req); err != nil {
 		return err
 	}
-	answered, err := s.cfg.API.Approvals.Answer(r.Context(), r.who, r.id, req)
-	if err != nil {
-		return err
-	}
-	return s.reply(x, http.StatusOK, answered)
+	return x.answer(s.cfg.API.Approvals.Answer(r.Context(), r.who, r.id, req))
 }
 
 func (s approvalRoutes) revokeApproval(x *exchange, r *request) error {

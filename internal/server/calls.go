@@ -125,19 +125,11 @@ func (s callRoutes) listCalls(x *exchange, r *request) error {
 	if f.After, f.Limit, err = r.page(); err != nil {
 		return err
 	}
-	l, err := s.cfg.API.Calls.ListCalls(r.Context(), r.who, r.id, f)
-	if err != nil {
-		return err
-	}
-	return s.reply(x, http.StatusOK, list(l.Items, l.Next))
+	return x.answer(page(s.cfg.API.Calls.ListCalls(r.Context(), r.who, r.id, f)))
 }
 
 func (s callRoutes) getCall(x *exchange, r *request) error {
-	call, err := s.call(r)
-	if err != nil {
-		return err
-	}
-	return s.reply(x, http.StatusOK, call)
+	return x.answer(s.call(r))
 }
 
 // call gets the call that the path names. The holder of a token gets only those
@@ -167,11 +159,7 @@ func (s callRoutes) abortCall(x *exchange, r *request) error {
 	if err := s.ownCall(r); err != nil {
 		return err
 	}
-	call, err := s.cfg.API.Calls.AbortCall(r.Context(), r.who, r.id)
-	if err != nil {
-		return err
-	}
-	return s.reply(x, http.StatusOK, call)
+	return x.answer(s.cfg.API.Calls.AbortCall(r.Context(), r.who, r.id))
 }
 
 func (s callRoutes) callOutput(x *exchange, r *request) error {

@@ -78,15 +78,11 @@ func (s daemonRoutes) tools(x *exchange, r *request) error {
 			return err
 		}
 	}
-	return s.reply(x, http.StatusOK, list(items, ""))
+	return x.answer(all(items, nil))
 }
 
 func (s daemonRoutes) doctor(x *exchange, r *request) error {
-	d, err := s.cfg.API.Doctor.Doctor(r.Context(), r.who, r.flag("probe"))
-	if err != nil {
-		return err
-	}
-	return s.reply(x, http.StatusOK, d)
+	return x.answer(s.cfg.API.Doctor.Doctor(r.Context(), r.who, r.flag("probe")))
 }
 
 func (s daemonRoutes) gc(x *exchange, r *request) error {
@@ -94,11 +90,7 @@ func (s daemonRoutes) gc(x *exchange, r *request) error {
 	if err := s.decode(x, r, &req); err != nil {
 		return err
 	}
-	found, err := s.cfg.API.Daemon.GC(r.Context(), r.who, req)
-	if err != nil {
-		return err
-	}
-	return s.reply(x, http.StatusOK, list(found, ""))
+	return x.answer(all(s.cfg.API.Daemon.GC(r.Context(), r.who, req)))
 }
 
 func (s daemonRoutes) reload(x *exchange, r *request) error {
@@ -118,10 +110,15 @@ func (s daemonRoutes) config(x *exchange, _ *request) error {
 	return nil
 }
 
-// list makes the answer of a list; one without items is [] and not null.
-func list[T any](items []T, next string) client.List[T] {
-	if items == nil {
-		items = []T{}
+// page is a part of a list as it is answered: one without items is [] and not null.
+func page[T any](l client.List[T], err error) (client.List[T], error) {
+	if l.Items == nil {
+		l.Items = []T{}
 	}
-	return client.List[T]{Items: items, Next: next}
+	return l, err
+}
+
+// all is page of a list that has no other part.
+func all[T any](items []T, err error) (client.List[T], error) {
+	return page(client.List[T]{Items: items}, err)
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strings"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
@@ -27,11 +26,7 @@ type Images interface {
 type imageRoutes struct{ *Server }
 
 func (s imageRoutes) listImages(x *exchange, r *request) error {
-	all, err := s.cfg.API.Images.Images(r.Context(), r.who)
-	if err != nil {
-		return err
-	}
-	return s.reply(x, http.StatusOK, list(all, ""))
+	return x.answer(all(s.cfg.API.Images.Images(r.Context(), r.who)))
 }
 
 func (s imageRoutes) pullImage(x *exchange, r *request) error {
@@ -52,11 +47,7 @@ func (s imageRoutes) pullImage(x *exchange, r *request) error {
 			return s.cfg.API.Images.PullImage(ctx, r.who, req, func(p client.ImageProgress) { tell("progress", p) })
 		})
 	}
-	made, err := s.cfg.API.Images.PullImage(r.Context(), r.who, req, nil)
-	if err != nil {
-		return err
-	}
-	return s.reply(x, http.StatusOK, made)
+	return x.answer(s.cfg.API.Images.PullImage(r.Context(), r.who, req, nil))
 }
 
 // importImage gives the body to the store as it arrives.
@@ -101,20 +92,7 @@ func (s imageRoutes) removeImage(x *exchange, r *request) error {
 
 // wrongImage says what is wrong with the name or the digest of an image, "" for
 // nothing that the store does not know better.
-func wrongImage(ref string) string {
-	if ref == "" || len(ref) > maxImage {
-		return fmt.Sprintf("it has 1 to %d characters", maxImage)
-	}
-	if !isAlnum(ref[0]) {
-		return "it begins with a letter or a digit"
-	}
-	for i := range len(ref) {
-		if !isAlnum(ref[i]) && !strings.ContainsRune("._-/:@", rune(ref[i])) {
-			return "it has only letters, digits and . _ - / : @"
-		}
-	}
-	return ""
-}
+func wrongImage(ref string) string { return wrong(ref, maxImage, "._-/:@") }
 
 // maxImage bounds the name of an image in bytes.
 const maxImage = 512

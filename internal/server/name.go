@@ -16,16 +16,20 @@ const (
 
 // wrongName says what is wrong with the id or the name of a session, "" for
 // nothing.
-func wrongName(s string) string {
-	if s == "" || len(s) > maxName {
-		return fmt.Sprintf("it has 1 to %d characters", maxName)
+func wrongName(s string) string { return wrong(s, maxName, "._-") }
+
+// wrong says what is wrong with a text that begins with a letter or a digit and has
+// at most most of them and of the others.
+func wrong(s string, most int, others string) string {
+	if s == "" || len(s) > most {
+		return fmt.Sprintf("it has 1 to %d characters", most)
 	}
 	if !isAlnum(s[0]) {
 		return "it begins with a letter or a digit"
 	}
 	for i := range len(s) {
-		if !isAlnum(s[i]) && !strings.ContainsRune("._-", rune(s[i])) {
-			return "it has only letters, digits and . _ -"
+		if !isAlnum(s[i]) && strings.IndexByte(others, s[i]) < 0 {
+			return "it has only letters, digits and " + strings.Join(strings.Split(others, ""), " ")
 		}
 	}
 	return ""

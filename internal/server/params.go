@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -179,10 +180,7 @@ func (r *request) page() (after string, limit int, err error) {
 	if n > maxPage {
 		return "", 0, invalid(fmt.Sprintf("limit=%d is more than %d", n, maxPage), "ask for smaller pages")
 	}
-	if n == 0 {
-		n = 100
-	}
-	return r.query.Get("after"), int(n), nil
+	return r.query.Get("after"), int(cmp.Or(n, 100)), nil
 }
 
 // ofSession reports whether the {id} of the path is a session's.

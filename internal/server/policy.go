@@ -74,9 +74,5 @@ func (s policyRoutes) replayPolicy(x *exchange, r *request) error {
 }
 
 func (s daemonRoutes) usage(x *exchange, r *request) error {
-	tenants, err := s.cfg.API.Daemon.Usage(r.Context())
-	if err != nil {
-		return err
-	}
-	return s.reply(x, http.StatusOK, list(tenants, ""))
+	return x.answer(all(s.cfg.API.Daemon.Usage(r.Context())))
 }

@@ -21,6 +21,14 @@ func encode(v any) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
+// answer is how most handlers end: with what their work gave, or its error.
+func (x *exchange) answer(v any, err error) error {
+	if err != nil {
+		return err
+	}
+	return x.server.reply(x, http.StatusOK, v)
+}
+
 // reply answers with v as JSON.
 func (s *Server) reply(w http.ResponseWriter, status int, v any) error {
 	body, err := encode(v)

@@ -204,7 +204,7 @@ func withPeer(ctx context.Context, c net.Conn) context.Context {
 
 // ServeHTTP takes a request through all steps that do not depend on its route.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	x := &exchange{ResponseWriter: w, start: time.Now()}
+	x := &exchange{ResponseWriter: w, server: s, start: time.Now()}
 	defer s.finish(x, r)
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	if r.ContentLength != 0 {
@@ -266,6 +266,7 @@ func (s *Server) finish(x *exchange, r *http.Request) {
 // exchange is one request's answer, with what is known about who asked.
 type exchange struct {
 	http.ResponseWriter
+	server *Server
 	who    auth.Principal
 	start  time.Time
 	status int // 0 until the header is sent

@@ -63,11 +63,7 @@ func (s sessionRoutes) listSessions(x *exchange, r *request) error {
 	if f.Labels, err = parseLabels(r.query["label"]); err != nil {
 		return err
 	}
-	l, err := s.cfg.API.Sessions.List(r.Context(), r.who, f)
-	if err != nil {
-		return err
-	}
-	return s.reply(x, http.StatusOK, list(l.Items, l.Next))
+	return x.answer(page(s.cfg.API.Sessions.List(r.Context(), r.who, f)))
 }
 
 func parseLabels(values []string) (map[string]string, error) {
@@ -89,11 +85,7 @@ func parseLabels(values []string) (map[string]string, error) {
 }
 
 func (s sessionRoutes) getSession(x *exchange, r *request) error {
-	found, err := s.cfg.API.Sessions.Get(r.Context(), r.who, r.id)
-	if err != nil {
-		return err
-	}
-	return s.reply(x, http.StatusOK, found)
+	return x.answer(s.cfg.API.Sessions.Get(r.Context(), r.who, r.id))
 }
 
 func (s sessionRoutes) patchSession(x *exchange, r *request) error {
@@ -101,18 +93,10 @@ func (s sessionRoutes) patchSession(x *exchange, r *request) error {
 	if err := s.decode(x, r, &req); err != nil {
 		return err
 	}
-	changed, err := s.cfg.API.Sessions.Patch(r.Context(), r.who, r.id, req)
-	if err != nil {
-		return err
-	}
-	return s.reply(x, http.StatusOK, changed)
+	return x.answer(s.cfg.API.Sessions.Patch(r.Context(), r.who, r.id, req))
 }
 
 func (s sessionRoutes) endSession(x *exchange, r *request) error {
 	o := session.EndOptions{Force: r.flag("force"), Keep: r.flag("keep")}
-	ended, err := s.cfg.API.Sessions.End(r.Context(), r.who, r.id, o)
-	if err != nil {
-		return err
-	}
-	return s.reply(x, http.StatusOK, ended)
+	return x.answer(s.cfg.API.Sessions.End(r.Context(), r.who, r.id, o))
 }
