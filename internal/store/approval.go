@@ -109,7 +109,7 @@ func (tx *Tx) RequeueCall(call string) error {
 
 // Approval reads one approval.
 func (s *Store) Approval(ctx context.Context, id string) (*Approval, error) {
-	a, err := scanApproval(s.read.QueryRowContext(ctx, "SELECT body FROM approvals WHERE id = ?", id).Scan)
+	a, err := scanJSON[Approval](s.read.QueryRowContext(ctx, "SELECT body FROM approvals WHERE id = ?", id).Scan)
 	if err != nil {
 		return nil, fmt.Errorf("read approval: %w", classify(err))
 	}
@@ -122,9 +122,9 @@ func (s *Store) OpenApprovals(ctx context.Context, session string) ([]*Approval,
 	if err := s.flush(ctx); err != nil {
 		return nil, fmt.Errorf("list open approvals: %w", err)
 	}
-	return list(ctx, s.read, scanApproval, `SELECT body FROM approvals a WHERE session = ?
+	return list(ctx, s.query(`SELECT body FROM approvals a WHERE session = ?
 		AND EXISTS (SELECT 1 FROM calls WHERE calls.id = a.call AND status = 'pending')
-		AND NOT EXISTS (SELECT 1 FROM approvals b WHERE b.call = a.call AND b.id > a.id) ORDER BY id`, session)
+		AND NOT EXISTS (SELECT 1 FROM approvals b WHERE b.call = a.call AND b.id > a.id) ORDER BY id`), scanJSON[Approval], session)
 }
 
 // PendingApprovals lists approvals that were never answered and whose call has
@@ -133,20 +133,16 @@ func (s *Store) PendingApprovals(ctx context.Context) ([]*Approval, error) {
 	if err := s.flush(ctx); err != nil {
 		return nil, fmt.Errorf("list pending approvals: %w", err)
 	}
-	return list(ctx, s.read, scanApproval, `SELECT body FROM approvals a WHERE answered = 0
-		AND NOT EXISTS (SELECT 1 FROM calls WHERE calls.id = a.call AND status = 'pending') ORDER BY id`)
+	return list(ctx, s.query(`SELECT body FROM approvals a WHERE answered = 0
+		AND NOT EXISTS (SELECT 1 FROM calls WHERE calls.id = a.call AND status = 'pending') ORDER BY id`), scanJSON[Approval])
 }
 
 // Saved lists the saved rules of all tenants, oldest first.
 func (s *Store) Saved(ctx context.Context) ([]*client.SavedApproval, error) {
-	return list(ctx, s.read, func(scan func(...any) error) (*client.SavedApproval, error) {
-		return scanJSON[client.SavedApproval](scan)
-	}, "SELECT body FROM saved_approvals ORDER BY id")
+	return list(ctx, s.query("SELECT body FROM saved_approvals ORDER BY id"), scanJSON[client.SavedApproval])
 }
 
-func scanApproval(scan func(...any) error) (*Approval, error) { return scanJSON[Approval](scan) }
-
-func scanJSON[T any](scan func(...any) error) (*T, error) {
+func scanJSON[T any](scan scanner) (*T, error) {
 	var body []byte
 	if err := scan(&body); err != nil {
 		return nil, err
@@ -156,24 +152,6 @@ func scanJSON[T any](scan func(...any) error) (*T, error) {
 		return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}
 	return v, nil
-}
-
-// list reads all rows of a query.
-func list[T any](ctx context.Context, db *sql.DB, scan func(func(...any) error) (*T, error), query string, args ...any) ([]*T, error) {
-	rows, err := db.QueryContext(ctx, query, args...)
-	if err != nil {
-		return nil, classify(err)
-	}
-	defer func() { _ = rows.Close() }()
-	var all []*T
-	for rows.Next() {
-		v, err := scan(rows.Scan)
-		if err != nil {
-			return nil, classify(err)
-		}
-		all = append(all, v)
-	}
-	return all, classify(rows.Err())
 }
 
 // RecentFilter selects calls, newest first.

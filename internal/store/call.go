@@ -171,28 +171,22 @@ func (s *Store) OpenCalls(ctx context.Context, session string) ([]*Call, error) 
 	if err := s.flush(ctx); err != nil {
 		return nil, fmt.Errorf("list open calls: %w", err)
 	}
-	rows, err := s.rd.openCalls.QueryContext(ctx, session)
+	calls, err := list(ctx, s.rd.openCalls.QueryContext, func(scan scanner) (*Call, error) {
+		c, _, err := scanCall(scan)
+		return c, err
+	}, session)
 	if err != nil {
-		return nil, fmt.Errorf("list open calls: %w", classify(err))
+		return nil, fmt.Errorf("list open calls: %w", err)
 	}
-	defer func() { _ = rows.Close() }()
-	var calls []*Call
-	for rows.Next() {
-		c, _, err := scanCall(rows.Scan)
-		if err != nil {
-			return nil, fmt.Errorf("list open calls: %w", classify(err))
-		}
-		calls = append(calls, c)
-	}
-	return calls, classify(rows.Err())
+	return calls, nil
 }
 
-func scanCall(scan func(...any) error) (c *Call, size int, err error) {
+func scanCall(scan scanner) (c *Call, size int, err error) {
 	return (*backlog)(nil).scanCall(scan)
 }
 
 // scanCall reads a call as the backlog has changed it.
-func (b *backlog) scanCall(scan func(...any) error) (c *Call, size int, err error) {
+func (b *backlog) scanCall(scan scanner) (c *Call, size int, err error) {
 	row, err := scanRow(scan)
 	if err != nil {
 		return nil, 0, err
@@ -201,7 +195,7 @@ func (b *backlog) scanCall(scan func(...any) error) (c *Call, size int, err erro
 	return row.decode()
 }
 
-func scanRow(scan func(...any) error) (*callRow, error) {
+func scanRow(scan scanner) (*callRow, error) {
 	r := &callRow{}
 	return r, scan(&r.id, &r.session, &r.tenant, &r.key, &r.hash, &r.tool, &r.status, &r.queued, &r.started, &r.ended,
 		&r.input, &r.origin, &r.result, &r.file, &r.total, &r.inline)

@@ -51,21 +51,13 @@ func (s *Store) Events(ctx context.Context, f EventFilter) ([]client.Event, erro
 	} else if f.Type == "" {
 		n = 0
 	}
-	rows, err := s.rd.events.QueryContext(ctx, f.After, f.Tenant, f.Tenant, f.Session, f.Session, n, want, f.Limit)
-	if err != nil {
-		return nil, fmt.Errorf("list events: %w", classify(err))
-	}
-	defer func() { _ = rows.Close() }()
-	var all []client.Event
-	for rows.Next() {
+	all, err := list(ctx, s.rd.events.QueryContext, func(scan scanner) (client.Event, error) {
 		var r eventRow
-		if err := rows.Scan(&r.id, &r.time, &r.typ, &r.tenant, &r.session, &r.call, &r.data); err != nil {
-			return nil, fmt.Errorf("list events: %w", classify(err))
-		}
-		all = append(all, r.event())
-	}
-	if err := rows.Err(); err != nil {
-		return nil, fmt.Errorf("list events: %w", classify(err))
+		err := scan(&r.id, &r.time, &r.typ, &r.tenant, &r.session, &r.call, &r.data)
+		return r.event(), err
+	}, f.After, f.Tenant, f.Tenant, f.Session, f.Session, n, want, f.Limit)
+	if err != nil {
+		return nil, fmt.Errorf("list events: %w", err)
 	}
 	if b != nil {
 		if len(all) > 0 {

@@ -46,17 +46,13 @@ func (s *Store) Leases(ctx context.Context) (all []Lease, last uint32, err error
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return nil, 0, fmt.Errorf("read the last lease: %w", classify(err))
 	}
-	rows, err := s.rd.leases.QueryContext(ctx)
-	if err != nil {
-		return nil, 0, fmt.Errorf("list leases: %w", classify(err))
-	}
-	defer func() { _ = rows.Close() }()
-	for rows.Next() {
+	all, err = list(ctx, s.rd.leases.QueryContext, func(scan scanner) (Lease, error) {
 		var l Lease
-		if err := rows.Scan(&l.Base, &l.Session, &l.Quarantined, &l.Reason); err != nil {
-			return nil, 0, fmt.Errorf("list leases: %w", classify(err))
-		}
-		all = append(all, l)
+		err := scan(&l.Base, &l.Session, &l.Quarantined, &l.Reason)
+		return l, err
+	})
+	if err != nil {
+		return nil, 0, fmt.Errorf("list leases: %w", err)
 	}
-	return all, uint32(v), classify(rows.Err())
+	return all, uint32(v), nil
 }

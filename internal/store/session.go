@@ -113,23 +113,14 @@ func (s *Store) Sessions(ctx context.Context, f SessionFilter) ([]*Session, erro
 	if f.Live {
 		live = 1
 	}
-	rows, err := s.rd.sessions.QueryContext(ctx, f.After, f.Tenant, f.Tenant, live, string(f.State), string(f.State), limit)
+	all, err := list(ctx, s.rd.sessions.QueryContext, scanSession, f.After, f.Tenant, f.Tenant, live, string(f.State), string(f.State), limit)
 	if err != nil {
-		return nil, fmt.Errorf("list sessions: %w", classify(err))
+		return nil, fmt.Errorf("list sessions: %w", err)
 	}
-	defer func() { _ = rows.Close() }()
-	var all []*Session
-	for rows.Next() {
-		v, err := scanSession(rows.Scan)
-		if err != nil {
-			return nil, fmt.Errorf("list sessions: %w", classify(err))
-		}
-		all = append(all, v)
-	}
-	return all, classify(rows.Err())
+	return all, nil
 }
 
-func scanSession(scan func(...any) error) (*Session, error) {
+func scanSession(scan scanner) (*Session, error) {
 	var body, token []byte
 	if err := scan(&body, &token); err != nil {
 		return nil, err
@@ -153,19 +144,17 @@ func (s *Store) CountCalls(ctx context.Context, session string) (int64, error) {
 
 // readers are the prepared statements of the reading connections.
 type readers struct {
+	prepared
+
 	session, sessionByKey, sessions, countCalls   *sql.Stmt
 	call, callByKey, calls, openCalls, oldOutputs *sql.Stmt
 	events                                        *sql.Stmt
 	leases                                        *sql.Stmt
-	all                                           []*sql.Stmt
 }
 
 func prepareReaders(ctx context.Context, db *sql.DB) (*readers, error) {
 	rd := &readers{}
-	for _, p := range []struct {
-		into **sql.Stmt
-		sql  string
-	}{
+	return rd, rd.prepare(ctx, db, []statement{
 		{&rd.session, sqlSessionColumns + "WHERE id = ?"},
 		{&rd.sessionByKey, sqlSessionColumns + "WHERE tenant = ? AND key = ? AND key <> ''"},
 		{&rd.sessions, sqlSessionColumns + "WHERE id > ? AND (? = '' OR tenant = ?) AND live >= ? AND (? = '' OR state = ?) ORDER BY id LIMIT ?"},
@@ -177,19 +166,7 @@ func prepareReaders(ctx context.Context, db *sql.DB) (*readers, error) {
 		{&rd.oldOutputs, "SELECT session, id FROM calls WHERE id < ? AND out_file = 1 AND ended > 0 AND ended < ? ORDER BY id LIMIT ?"},
 		{&rd.events, sqlEvents},
 		{&rd.leases, "SELECT base, session, quarantined, reason FROM leases ORDER BY base"},
-	} {
-		stmt, err := db.PrepareContext(ctx, p.sql)
-		if err != nil {
-			return rd, fmt.Errorf("prepare %q: %w", p.sql, err)
-		}
-		*p.into = stmt
-		rd.all = append(rd.all, stmt)
-	}
-	return rd, nil
-}
-
-func (rd *readers) close() error {
-	return (&statements{all: rd.all}).close()
+	})
 }
 
 // lastID is the newest id of any row, so that new ids sort after it.

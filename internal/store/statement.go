@@ -9,7 +9,7 @@ import (
 
 // statements are those of the writing connection.
 type statements struct {
-	all []*sql.Stmt
+	prepared
 
 	begin, commit, rollback                            *sql.Stmt
 	putSession, dropSession                            *sql.Stmt
@@ -31,10 +31,7 @@ type approvalStatements struct {
 
 func prepareStatements(ctx context.Context, c *sql.Conn) (*statements, error) {
 	st := &statements{}
-	for _, p := range []struct {
-		into **sql.Stmt
-		sql  string
-	}{
+	return st, st.prepare(ctx, c, []statement{
 		{&st.begin, "BEGIN IMMEDIATE"},
 		{&st.commit, "COMMIT"},
 		{&st.rollback, "ROLLBACK"},
@@ -65,21 +62,70 @@ func prepareStatements(ctx context.Context, c *sql.Conn) (*statements, error) {
 		{&st.recordSize, "SELECT " + recordBytes + " FROM calls WHERE id = ?"},
 		{&st.removeCalls, sqlRemoveCalls},
 		{&st.replaceInput, "UPDATE calls SET input = ? WHERE id = ? AND ended = 0"},
-	} {
-		stmt, err := c.PrepareContext(ctx, p.sql)
-		if err != nil {
-			return st, fmt.Errorf("prepare %q: %w", p.sql, err)
-		}
-		*p.into = stmt
-		st.all = append(st.all, stmt)
-	}
-	return st, nil
+	})
 }
 
-func (st *statements) close() error {
+// statement is one that is to be prepared.
+type statement struct {
+	into **sql.Stmt
+	text string
+}
+
+// prepared are statements that are closed together.
+type prepared []*sql.Stmt
+
+func (p *prepared) prepare(ctx context.Context, on preparer, all []statement) error {
+	for _, s := range all {
+		stmt, err := on.PrepareContext(ctx, s.text)
+		if err != nil {
+			return fmt.Errorf("prepare %q: %w", s.text, err)
+		}
+		*s.into = stmt
+		*p = append(*p, stmt)
+	}
+	return nil
+}
+
+// preparer is a connection, or any of several.
+type preparer interface {
+	PrepareContext(ctx context.Context, text string) (*sql.Stmt, error)
+}
+
+func (p prepared) close() error {
 	var errs []error
-	for _, s := range st.all {
+	for _, s := range p {
 		errs = append(errs, s.Close())
 	}
 	return errors.Join(errs...)
+}
+
+// query is the QueryContext of a prepared statement.
+type query = func(ctx context.Context, args ...any) (*sql.Rows, error)
+
+// scanner is the Scan of a row.
+type scanner = func(into ...any) error
+
+// query is one that was not prepared.
+func (s *Store) query(text string) query {
+	return func(ctx context.Context, args ...any) (*sql.Rows, error) {
+		return s.read.QueryContext(ctx, text, args...)
+	}
+}
+
+// list reads all rows of a query.
+func list[T any](ctx context.Context, q query, scan func(scanner) (T, error), args ...any) ([]T, error) {
+	rows, err := q(ctx, args...)
+	if err != nil {
+		return nil, classify(err)
+	}
+	defer func() { _ = rows.Close() }()
+	var all []T
+	for rows.Next() {
+		v, err := scan(rows.Scan)
+		if err != nil {
+			return nil, classify(err)
+		}
+		all = append(all, v)
+	}
+	return all, classify(rows.Err())
 }

@@ -90,20 +90,15 @@ func (s *Store) OldOutputs(ctx context.Context, age time.Duration, limit int) ([
 		return nil, fmt.Errorf("list old outputs: %w", err)
 	}
 	before := time.Now().Add(-age)
-	rows, err := s.rd.oldOutputs.QueryContext(ctx, idAt("call_", before), before.UnixMilli(), limit)
-	if err != nil {
-		return nil, fmt.Errorf("list old outputs: %w", classify(err))
-	}
-	defer func() { _ = rows.Close() }()
-	var all []OutputRef
-	for rows.Next() {
+	all, err := list(ctx, s.rd.oldOutputs.QueryContext, func(scan scanner) (OutputRef, error) {
 		var r OutputRef
-		if err := rows.Scan(&r.Session, &r.Call); err != nil {
-			return nil, fmt.Errorf("list old outputs: %w", classify(err))
-		}
-		all = append(all, r)
+		err := scan(&r.Session, &r.Call)
+		return r, err
+	}, idAt("call_", before), before.UnixMilli(), limit)
+	if err != nil {
+		return nil, fmt.Errorf("list old outputs: %w", err)
 	}
-	return all, classify(rows.Err())
+	return all, nil
 }
 
 // DropOutput says that the output file of a call is gone.
