@@ -1,6 +1,7 @@
 package record
 
 import (
+	"cmp"
 	"fmt"
 	"io/fs"
 	"os"
@@ -27,10 +28,7 @@ func OldName(path string, first uint64) string {
 // Files lists the files of the log at path that exist, oldest first.
 func Files(path string) ([]string, error) {
 	dir, base := filepath.Split(path)
-	if dir == "" {
-		dir = "."
-	}
-	entries, err := os.ReadDir(dir)
+	entries, err := os.ReadDir(cmp.Or(dir, "."))
 	if err != nil {
 		return nil, err
 	}

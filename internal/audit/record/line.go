@@ -84,9 +84,6 @@ func appendASCII(dst, text []byte) []byte {
 	return dst
 }
 
-// errForm says what a line is not.
-func errForm(format string, args ...any) error { return fmt.Errorf(format, args...) }
-
 // Decode reads one line, without its end, and checks its form and its own hash.
 // The bytes may be anything. With an error that is ErrChanged the record is
 // given as well: it is one in form.
@@ -96,7 +93,7 @@ func Decode(line []byte) (*Record, error) {
 	}
 	for i, c := range line {
 		if c < ' ' || c >= 0x7f {
-			return nil, errForm("byte %d is no printable ASCII character", i+1)
+			return nil, fmt.Errorf("byte %d is no printable ASCII character", i+1)
 		}
 	}
 	head, err := frame(line)
@@ -106,16 +103,16 @@ func Decode(line []byte) (*Record, error) {
 	var r Record
 	dec := json.NewDecoder(bytes.NewReader(line))
 	if err := dec.Decode(&r); err != nil {
-		return nil, errForm("it is no record: %w", err)
+		return nil, fmt.Errorf("it is no record: %w", err)
 	}
 	if dec.InputOffset() != int64(len(line)) {
-		return nil, errForm("something follows the record")
+		return nil, errors.New("something follows the record")
 	}
 	// The members that the chain is made of count as they stand in the frame;
 	// a second one of the same name must not speak for them.
 	tail := line[len(line)-tailLen:]
 	if r.Seq != head.seq || r.Prev != head.prev || r.Hash != string(tail[len(beforeHash):len(beforeHash)+hashLen]) {
-		return nil, errForm("seq, prev or hash stands twice")
+		return nil, errors.New("seq, prev or hash stands twice")
 	}
 	sum := sha256.Sum256(line[:len(line)-tailLen])
 	if hex.EncodeToString(sum[:]) != r.Hash {
@@ -138,7 +135,7 @@ func frame(line []byte) (start, error) {
 	var s start
 	rest, ok := bytes.CutPrefix(line, []byte(beforeSeq))
 	if !ok {
-		return s, errForm("it does not begin with %s", beforeSeq)
+		return s, fmt.Errorf("it does not begin with %s", beforeSeq)
 	}
 	digits := 0
 	for digits < len(rest) && rest[digits] >= '0' && rest[digits] <= '9' {
@@ -146,20 +143,20 @@ func frame(line []byte) (start, error) {
 	}
 	seq, err := strconv.ParseUint(string(rest[:min(digits, maxSeqLen+1)]), 10, 64)
 	if err != nil || seq == 0 || rest[0] == '0' {
-		return s, errForm("seq is no number of a record")
+		return s, errors.New("seq is no number of a record")
 	}
 	rest, ok = bytes.CutPrefix(rest[digits:], []byte(beforePrev))
 	if !ok || len(rest) < hashLen+2 || !isHash(rest[:hashLen]) || rest[hashLen] != '"' || rest[hashLen+1] != ',' {
-		return s, errForm("prev is no hash")
+		return s, errors.New("prev is no hash")
 	}
 	s.seq, s.prev = seq, string(rest[:hashLen])
 	rest = rest[hashLen+2:]
 	if len(rest) < tailLen {
-		return s, errForm("it does not end with its hash")
+		return s, errors.New("it does not end with its hash")
 	}
 	tail := rest[len(rest)-tailLen:]
 	if !bytes.HasPrefix(tail, []byte(beforeHash)) || !bytes.HasSuffix(tail, []byte(lineEnd)) || !isHash(tail[len(beforeHash):len(beforeHash)+hashLen]) {
-		return s, errForm("it does not end with its hash")
+		return s, errors.New("it does not end with its hash")
 	}
 	return s, nil
 }

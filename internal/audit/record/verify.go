@@ -89,19 +89,7 @@ func readFile(name string, fn func(Line) error) error {
 		return err
 	}
 	defer func() { _ = f.Close() }()
-	r := NewReader(name, f)
-	for {
-		l, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err == nil {
-			err = fn(l)
-		}
-		if err != nil {
-			return err
-		}
-	}
+	return NewReader(name, f).Rest(fn)
 }
 
 // Reader reads the lines of one file. Its memory is bounded by MaxLine.
@@ -151,6 +139,22 @@ func (r *Reader) Next() (Line, error) {
 			l.Text = l.Text[:n-1]
 		}
 		return l, nil
+	}
+}
+
+// Rest gives the lines up to the end to fn until that fails.
+func (r *Reader) Rest(fn func(Line) error) error {
+	for {
+		l, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err == nil {
+			err = fn(l)
+		}
+		if err != nil {
+			return err
+		}
 	}
 }
 
