@@ -21,7 +21,7 @@ and "toolctl session logs SESSION CALL" shows what a call had printed.`,
 		Example: `  toolctl abort review call_0123
   toolctl abort review`,
 		Args:              cobra.RangeArgs(1, 2),
-		ValidArgsFunction: a.completeSessionCall,
+		ValidArgsFunction: inOrder(a.sessions, a.calls),
 		RunE:              func(c *cobra.Command, args []string) error { return abort(c.Context(), a, args) },
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -35,13 +36,7 @@ type app struct {
 
 // socketPath is the socket to talk to: the flag, the variable, or the default.
 func (a *app) socketPath() string {
-	if a.socket != "" {
-		return a.socket
-	}
-	if s := a.getenv("TOOLD_SOCKET"); s != "" {
-		return s
-	}
-	return client.DefaultSocket
+	return cmp.Or(a.socket, a.getenv("TOOLD_SOCKET"), client.DefaultSocket)
 }
 
 // socketChosen reports whether the user named a socket.
@@ -61,10 +56,7 @@ func (a *app) clientOf(socket string) *client.Client {
 // credential is the session's token that calls are made with; "" for the user's own
 // rights.
 func (a *app) credential() string {
-	if a.token != "" {
-		return a.token
-	}
-	return a.getenv("TOOLD_TOKEN")
+	return cmp.Or(a.token, a.getenv("TOOLD_TOKEN"))
 }
 
 // typed reports whether a person types at a terminal and sees there what comes of it.
@@ -101,17 +93,24 @@ const (
 
 var outputFormats = []string{"table", "json", "yaml", "name"}
 
-// String, Set and Type make it a flag value.
-func (f *outputFormat) String() string { return string(*f) }
-
-// Set refuses formats that do not exist.
-func (f *outputFormat) Set(s string) error {
-	if !slices.Contains(outputFormats, s) {
-		return fmt.Errorf("one of %s", strings.Join(outputFormats, ", "))
-	}
-	*f = outputFormat(s)
-	return nil
+// choice is the value of a flag that takes one of a few words.
+type choice[T ~string] struct {
+	to   *T
+	of   []string
+	kind string // of value, for help texts
 }
 
-// Type names the kind of value in help texts.
-func (f *outputFormat) Type() string { return "format" }
+// String implements pflag.Value.
+func (c choice[T]) String() string { return string(*c.to) }
+
+// Type implements pflag.Value.
+func (c choice[T]) Type() string { return c.kind }
+
+// Set refuses other words.
+func (c choice[T]) Set(s string) error {
+	if !slices.Contains(c.of, s) {
+		return fmt.Errorf("one of %s", strings.Join(c.of, ", "))
+	}
+	*c.to = T(s)
+	return nil
+}

@@ -42,7 +42,7 @@ func newApprovalsCommand(a *app) *cobra.Command {
 		RunE:    list,
 	}
 	l.Flags().StringVar(&session, "session", "", "only this session's")
-	_ = l.RegisterFlagCompletionFunc("session", a.completeSessions)
+	_ = l.RegisterFlagCompletionFunc("session", always(a.sessions))
 	c.AddCommand(l, newApprovalsWatchCommand(a), newApprovalsAnswerCommand(a), newApprovalsSavedCommand(a))
 	return c
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"slices"
@@ -32,7 +33,7 @@ not, and the message goes back to the model.`,
   toolctl approvals answer apr_0… always --scope tenant --expires 12h
   toolctl approvals answer apr_0… reject --message 'use the merge queue'`,
 		Args:              cobra.ExactArgs(2),
-		ValidArgsFunction: a.completeAnswer,
+		ValidArgsFunction: inOrder(a.approvals, func(context.Context, []string) ([]cobra.Completion, error) { return answers, nil }),
 		RunE:              func(c *cobra.Command, args []string) error { return s.run(c, args[0], args[1]) },
 	}
 	f := c.Flags()

@@ -30,7 +30,7 @@ func newApprovalsSavedCommand(a *app) *cobra.Command {
 			Use: "rm ID...", Short: "Revoke what was approved for always",
 			Long:    "Revoke what was approved for always. Calls that wait are judged again.",
 			Example: "  toolctl approvals saved rm apr_0….1", Args: cobra.MinimumNArgs(1),
-			ValidArgsFunction: a.completeSaved,
+			ValidArgsFunction: always(a.saved),
 			RunE:              func(c *cobra.Command, args []string) error { return revokeApprovals(c.Context(), a, args) },
 		},
 	)

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"time"
@@ -41,7 +42,7 @@ func newApprovalsWatchCommand(a *app) *cobra.Command {
 	f := c.Flags()
 	f.StringVar(&s.session, "session", "", "only those of this session")
 	f.StringVar(&s.scope, "scope", string(client.ScopeSession), "how far always reaches: "+strings.Join(scopes, ", "))
-	_ = c.RegisterFlagCompletionFunc("session", a.completeSessions)
+	_ = c.RegisterFlagCompletionFunc("session", always(a.sessions))
 	_ = c.RegisterFlagCompletionFunc("scope", cobra.FixedCompletions(scopes, cobra.ShellCompDirectiveNoFileComp))
 	return c
 }
@@ -95,20 +96,14 @@ func (s *approvalsWatchCommand) follow(ctx context.Context, f *approvalFeed) err
 }
 
 func (s *approvalsWatchCommand) printAsked(a *client.Approval) error {
-	var err error
-	switch s.format {
-	case formatTable:
-		_, err = fmt.Fprintf(s.stdout, "%s  asked  %s  %s  %s: %s\n", a.Created.Local().Format(time.TimeOnly), line(a.ID), line(a.SessionID),
+	asked := struct {
+		Type     string           `json:"type"`
+		Approval *client.Approval `json:"approval"`
+	}{client.EventApprovalAsked, a}
+	return s.printNext(view{data: asked, names: []string{a.ID}, text: func(w io.Writer) {
+		fmt.Fprintf(w, "%s  asked  %s  %s  %s: %s\n", a.Created.Local().Format(time.TimeOnly), line(a.ID), line(a.SessionID),
 			line(a.Tool), approvalShort(a))
-	case formatName:
-		_, err = fmt.Fprintln(s.stdout, line(a.ID))
-	default:
-		err = s.printObject(struct {
-			Type     string           `json:"type"`
-			Approval *client.Approval `json:"approval"`
-		}{client.EventApprovalAsked, a})
-	}
-	return err
+	}})
 }
 
 func (s *approvalsWatchCommand) printEnded(id string, ended map[string]client.ApprovalReply) error {
@@ -116,27 +111,13 @@ func (s *approvalsWatchCommand) printEnded(id string, ended map[string]client.Ap
 	if !known {
 		r = client.ApprovalReply{ID: id, Answer: "unknown"}
 	}
-	switch s.format {
-	case formatTable:
-		_, err := fmt.Fprintf(s.stdout, "%s  ended  %s  %s\n", time.Now().Local().Format(time.TimeOnly), line(id), replyText(r))
-		return err
-	case formatName:
-		return nil
-	}
-	return s.printObject(struct {
+	end := struct {
 		Type  string               `json:"type"`
 		Reply client.ApprovalReply `json:"reply"`
-	}{client.EventApprovalReplied, r})
-}
-
-func (s *approvalsWatchCommand) printObject(v any) error {
-	if s.format == formatJSON {
-		return printJSONLine(s.stdout, v)
-	}
-	if _, err := fmt.Fprintln(s.stdout, "---"); err != nil {
-		return err
-	}
-	return printYAML(s.stdout, v)
+	}{client.EventApprovalReplied, r}
+	return s.printNext(view{data: end, text: func(w io.Writer) {
+		fmt.Fprintf(w, "%s  ended  %s  %s\n", time.Now().Local().Format(time.TimeOnly), line(id), replyText(r))
+	}})
 }
 
 // interactive shows one approval after the other and answers by key.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -234,11 +235,7 @@ func answered(a client.ApprovalAnswer) string {
 	case client.AnswerOnce:
 		return "is allowed, once"
 	case client.AnswerAlways:
-		scope := a.Scope
-		if scope == "" {
-			scope = client.ScopeSession
-		}
-		text := "is allowed, always in this " + string(scope)
+		text := "is allowed, always in this " + string(cmp.Or(a.Scope, client.ScopeSession))
 		if a.Expires != "" {
 			text += " for " + line(a.Expires)
 		}

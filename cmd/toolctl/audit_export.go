@@ -19,7 +19,7 @@ type auditExportCommand struct {
 	*app
 	log            auditLog
 	since, session string
-	format         exportFormat
+	format         string
 }
 
 func newAuditExportCommand(a *app) *cobra.Command {
@@ -44,33 +44,18 @@ of that tenant.`,
 	f := c.Flags()
 	f.StringVar(&s.since, "since", "", `only records from then on: the `+"`duration`"+` since ("24h", "7d") or a time ("2026-01-31", "2026-01-31T12:00:00Z")`)
 	f.StringVar(&s.session, "session", "", "only records of the session with this id")
-	f.VarP(&s.format, "output", "o", "json or csv")
-	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{string(exportJSON), string(exportCSV)}, cobra.ShellCompDirectiveNoFileComp))
+	f.VarP(choice[string]{&s.format, exportFormats, "format"}, "output", "o", "json or csv")
+	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(exportFormats, cobra.ShellCompDirectiveNoFileComp))
 	return c
 }
 
-// exportFormat is a value of export's own -o.
-type exportFormat string
-
+// The values of export's own -o.
 const (
-	exportJSON exportFormat = "json"
-	exportCSV  exportFormat = "csv"
+	exportJSON = "json"
+	exportCSV  = "csv"
 )
 
-// String, Set and Type make it a flag value.
-func (f *exportFormat) String() string { return string(*f) }
-
-// Set refuses formats that do not exist.
-func (f *exportFormat) Set(s string) error {
-	if v := exportFormat(s); v == exportJSON || v == exportCSV {
-		*f = v
-		return nil
-	}
-	return fmt.Errorf("one of json, csv")
-}
-
-// Type names the kind of value in help texts.
-func (f *exportFormat) Type() string { return "format" }
+var exportFormats = []string{exportJSON, exportCSV}
 
 func (s *auditExportCommand) run() error {
 	since, err := moment(s.since, time.Now())

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -112,7 +113,7 @@ type logFollower struct {
 func (t *logFollower) last(n int) ([]record.Line, error) {
 	var lines []record.Line
 	err := t.rest(func(l record.Line) error {
-		l.Text = append([]byte(nil), l.Text...)
+		l.Text = bytes.Clone(l.Text)
 		if lines = append(lines, l); len(lines) > 2*n+100 {
 			lines = append(lines[:0], lines[len(lines)-n:]...)
 		}
@@ -123,18 +124,12 @@ func (t *logFollower) last(n int) ([]record.Line, error) {
 
 // rest reads whole lines up to the end.
 func (t *logFollower) rest(fn func(record.Line) error) error {
-	for {
-		l, err := t.r.Next()
-		if errors.Is(err, io.EOF) {
+	return t.r.Rest(func(l record.Line) error {
+		if !l.Whole {
 			return nil
 		}
-		if err == nil && l.Whole {
-			err = fn(l)
-		}
-		if err != nil {
-			return err
-		}
-	}
+		return fn(l)
+	})
 }
 
 // followEvery is how often a log is looked at for new records.
@@ -225,19 +220,13 @@ func (s *auditTailCommand) show(l record.Line) error {
 	if err != nil {
 		return err
 	}
-	switch s.format {
-	case formatJSON:
+	if s.format == formatJSON {
 		_, err = fmt.Fprintf(s.stdout, "%s\n", l.Text)
-	case formatYAML:
-		if _, err = fmt.Fprintln(s.stdout, "---"); err == nil {
-			err = printYAML(s.stdout, r)
-		}
-	case formatName:
-		_, err = fmt.Fprintln(s.stdout, r.Seq)
-	default:
-		_, err = fmt.Fprintln(s.stdout, fold(auditText(r), s.width(), "    "))
+		return err
 	}
-	return err
+	return s.printNext(view{data: r, names: []string{fmt.Sprint(r.Seq)}, text: func(w io.Writer) {
+		fmt.Fprintln(w, fold(auditText(r), s.width(), "    "))
+	}})
 }
 
 // auditText is a record for people.

@@ -61,7 +61,7 @@ func newCallCommand(a *app) *cobra.Command {
 		Long:              callLong,
 		Example:           callExample,
 		Args:              callArgs,
-		ValidArgsFunction: a.completeCall,
+		ValidArgsFunction: inOrder(a.sessions, a.tools),
 		RunE:              func(c *cobra.Command, args []string) error { return s.run(c.Context(), args) },
 	}
 	f := c.Flags()

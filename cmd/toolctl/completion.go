@@ -41,70 +41,41 @@ are asked of the daemon.`,
 	return c
 }
 
-// completeSession offers the sessions for a command that takes one.
-func (a *app) completeSession(c *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
+// offer lists what an argument may be; args are those before it.
+type offer func(ctx context.Context, args []string) ([]cobra.Completion, error)
+
+// always offers the same for every argument, and nothing where the daemon does not tell.
+func always(o offer) cobra.CompletionFunc {
+	return func(c *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		ctx := c.Context()
+		if ctx == nil { // completions run before a command does
+			ctx = context.Background()
+		}
+		ctx, cancel := context.WithTimeout(ctx, completionTimeout)
+		defer cancel()
+		out, err := o(ctx, args)
+		if err != nil {
+			out = nil
+		}
+		return out, cobra.ShellCompDirectiveNoFileComp
 	}
-	return a.sessionCompletions(c), cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeSessions offers them for every argument.
-func (a *app) completeSessions(c *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	return a.sessionCompletions(c), cobra.ShellCompDirectiveNoFileComp
+// inOrder has an offer for each of the first arguments, and none for those behind them.
+func inOrder(offers ...offer) cobra.CompletionFunc {
+	return always(func(ctx context.Context, args []string) ([]cobra.Completion, error) {
+		if len(args) >= len(offers) {
+			return nil, nil
+		}
+		return offers[len(args)](ctx, args)
+	})
 }
 
-// completeSessionCall offers a session, then its calls.
-func (a *app) completeSessionCall(c *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	switch len(args) {
-	case 0:
-		return a.sessionCompletions(c), cobra.ShellCompDirectiveNoFileComp
-	case 1:
-		return a.callCompletions(c, args[0]), cobra.ShellCompDirectiveNoFileComp
-	}
-	return nil, cobra.ShellCompDirectiveNoFileComp
-}
-
-// completeCall offers a session, a tool, and files for the input.
-func (a *app) completeCall(c *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	switch len(args) {
-	case 0:
-		return a.sessionCompletions(c), cobra.ShellCompDirectiveNoFileComp
-	case 1:
-		return a.completeTool(c, args, toComplete)
-	}
-	return nil, cobra.ShellCompDirectiveNoFileComp
-}
-
-// completeExplain offers a tool, and nothing for its input.
-func (a *app) completeExplain(c *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	return a.completeTool(c, args, toComplete)
-}
-
-func (a *app) completeTool(c *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	ctx, cancel := completionContext(c)
-	defer cancel()
-	defs, err := a.client().Tools(ctx, client.ToolQuery{})
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	var out []cobra.Completion
-	for _, d := range defs {
-		out = append(out, cobra.CompletionWithDesc(line(d.Name), line(firstSentence(d.Description))))
-	}
-	return out, cobra.ShellCompDirectiveNoFileComp
-}
-
-// sessionCompletions lists the live sessions, by name where they have one.
-func (a *app) sessionCompletions(c *cobra.Command) []cobra.Completion {
-	ctx, cancel := completionContext(c)
-	defer cancel()
+// sessions offers the live sessions, by name where they have one.
+func (a *app) sessions(ctx context.Context, _ []string) ([]cobra.Completion, error) {
 	page, err := a.client().ListSessions(ctx, client.SessionQuery{})
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	var out []cobra.Completion
 	for _, s := range page.Items {
@@ -114,68 +85,81 @@ func (a *app) sessionCompletions(c *cobra.Command) []cobra.Completion {
 		}
 		out = append(out, cobra.CompletionWithDesc(line(s.ID), about))
 	}
-	return out
+	return out, nil
 }
 
-func (a *app) callCompletions(c *cobra.Command, ref string) []cobra.Completion {
-	ctx, cancel := completionContext(c)
-	defer cancel()
+// calls offers the calls of the session that is the first argument.
+func (a *app) calls(ctx context.Context, args []string) ([]cobra.Completion, error) {
 	cl := a.client()
-	var page *client.List[client.Call]
-	err := a.withSession(ctx, cl, ref, func(ref string) (err error) {
-		page, err = cl.ListCalls(ctx, ref, client.CallQuery{})
-		return err
-	})
-	if err != nil {
-		return nil
-	}
 	var out []cobra.Completion
-	for _, call := range page.Items {
-		out = append(out, cobra.CompletionWithDesc(line(call.ID), line(call.Tool+" "+call.Title)))
-	}
-	return out
+	err := a.withSession(ctx, cl, args[0], func(ref string) error {
+		page, err := cl.ListCalls(ctx, ref, client.CallQuery{})
+		if err != nil {
+			return err
+		}
+		for _, call := range page.Items {
+			out = append(out, cobra.CompletionWithDesc(line(call.ID), line(call.Tool+" "+call.Title)))
+		}
+		return nil
+	})
+	return out, err
 }
 
-// completeAnswer offers a pending approval, then the answers.
-func (a *app) completeAnswer(c *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	switch len(args) {
-	case 0:
-		return a.approvalCompletions(c), cobra.ShellCompDirectiveNoFileComp
-	case 1:
-		return answers, cobra.ShellCompDirectiveNoFileComp
+// tools offers the tools.
+func (a *app) tools(ctx context.Context, _ []string) ([]cobra.Completion, error) {
+	defs, err := a.client().Tools(ctx, client.ToolQuery{})
+	var out []cobra.Completion
+	for _, d := range defs {
+		out = append(out, cobra.CompletionWithDesc(line(d.Name), line(firstSentence(d.Description))))
 	}
-	return nil, cobra.ShellCompDirectiveNoFileComp
+	return out, err
 }
 
-func (a *app) approvalCompletions(c *cobra.Command) []cobra.Completion {
-	ctx, cancel := completionContext(c)
-	defer cancel()
+// approvals offers those that are pending.
+func (a *app) approvals(ctx context.Context, _ []string) ([]cobra.Completion, error) {
 	page, err := a.client().ListApprovals(ctx, client.ApprovalQuery{})
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	var out []cobra.Completion
 	for i := range page.Items {
 		p := &page.Items[i]
 		out = append(out, cobra.CompletionWithDesc(line(p.ID), clipped(line(p.Tool)+" "+approvalShort(p), maxShort)))
 	}
-	return out
+	return out, nil
 }
 
-// completeSaved offers what was approved for always, for every argument.
-func (a *app) completeSaved(c *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	ctx, cancel := completionContext(c)
-	defer cancel()
+// saved offers what was approved for always.
+func (a *app) saved(ctx context.Context, _ []string) ([]cobra.Completion, error) {
 	page, err := a.client().ListSavedApprovals(ctx, client.ApprovalQuery{})
 	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
+		return nil, err
 	}
 	var out []cobra.Completion
 	for i := range page.Items {
 		s := &page.Items[i]
 		out = append(out, cobra.CompletionWithDesc(line(s.ID), clipped(visibleLine(s.Permission+" "+s.Pattern), maxShort)))
 	}
-	return out, cobra.ShellCompDirectiveNoFileComp
+	return out, nil
+}
+
+// images offers the images.
+func (a *app) images(ctx context.Context, _ []string) ([]cobra.Completion, error) {
+	page, err := a.client().ListImages(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var out []cobra.Completion
+	for i := range page.Items {
+		img := &page.Items[i]
+		for _, name := range img.Names {
+			out = append(out, cobra.CompletionWithDesc(line(name), line(shortDigest(img.Digest)+" "+bytesShort(int64(img.Size)))))
+		}
+		if len(img.Names) == 0 {
+			out = append(out, cobra.CompletionWithDesc(line(img.Digest), bytesShort(int64(img.Size))))
+		}
+	}
+	return out, nil
 }
 
 // completeProfile offers the profiles of this host's configuration, where it can
@@ -192,41 +176,10 @@ func completeProfile(*cobra.Command, []string, string) ([]cobra.Completion, cobr
 	return out, cobra.ShellCompDirectiveNoFileComp
 }
 
-// completionContext is of its own where the command has none: completions run
-// before a command does.
-func completionContext(c *cobra.Command) (context.Context, context.CancelFunc) {
-	ctx := c.Context()
-	if ctx == nil {
-		ctx = context.Background()
-	}
-	return context.WithTimeout(ctx, completionTimeout)
-}
-
 func firstSentence(text string) string {
 	text, _, _ = strings.Cut(strings.TrimSpace(text), "\n")
 	if first, _, ok := strings.Cut(text, ". "); ok {
 		return first
 	}
 	return strings.TrimSuffix(text, ".")
-}
-
-// completeImages offers the images for every argument.
-func (a *app) completeImages(c *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	ctx, cancel := completionContext(c)
-	defer cancel()
-	page, err := a.client().ListImages(ctx)
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	var out []cobra.Completion
-	for i := range page.Items {
-		img := &page.Items[i]
-		for _, name := range img.Names {
-			out = append(out, cobra.CompletionWithDesc(line(name), line(shortDigest(img.Digest)+" "+bytesShort(int64(img.Size)))))
-		}
-		if len(img.Names) == 0 {
-			out = append(out, cobra.CompletionWithDesc(line(img.Digest), bytesShort(int64(img.Size))))
-		}
-	}
-	return out, cobra.ShellCompDirectiveNoFileComp
 }

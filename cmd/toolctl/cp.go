@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -34,11 +35,11 @@ func newCpCommand(a *app) *cobra.Command {
   toolctl cp patch.diff review:/tmp/patch.diff
   toolctl cp review:build.log - | tail`,
 		Args: cobra.ExactArgs(2),
-		ValidArgsFunction: func(c *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-			var out []cobra.Completion
-			for _, s := range a.sessionCompletions(c) {
+		ValidArgsFunction: func(c *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			out, _ := always(a.sessions)(c, args, typed)
+			for i, s := range out {
 				name, about, _ := strings.Cut(s, "\t")
-				out = append(out, cobra.CompletionWithDesc(name+":", about))
+				out[i] = cobra.CompletionWithDesc(name+":", about)
 			}
 			return out, cobra.ShellCompDirectiveNoSpace
 		},
@@ -226,10 +227,7 @@ func localTarget(to, remote string) (string, error) {
 // when all of it is there. An existing file keeps its permission bits.
 func replaceFile(name string, r io.Reader) error {
 	dir, base := filepath.Split(name)
-	if dir == "" {
-		dir = "."
-	}
-	root, err := os.OpenRoot(dir)
+	root, err := os.OpenRoot(cmp.Or(dir, "."))
 	if err != nil {
 		return err
 	}

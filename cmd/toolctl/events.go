@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -35,7 +36,7 @@ it shows those that are on record and ends; with it, those that come from now on
 	f.StringVar(&s.session, "session", "", "only this session's")
 	f.StringVar(&s.kind, "type", "", "only this type, or a prefix with * (call.*)")
 	f.StringVar(&s.after, "after", "", "begin after the event with this id")
-	_ = c.RegisterFlagCompletionFunc("session", a.completeSession)
+	_ = c.RegisterFlagCompletionFunc("session", always(a.sessions))
 	_ = c.RegisterFlagCompletionFunc("type", cobra.FixedCompletions([]string{
 		client.EventSessionCreated, client.EventSessionUpdated, client.EventSessionEnded, client.EventSessionLost,
 		client.EventCallPending, client.EventCallRunning, client.EventCallMetadata, client.EventCallCompleted,
@@ -65,19 +66,8 @@ func (s *eventsCommand) run(ctx context.Context) error {
 }
 
 func (s *eventsCommand) show(e client.Event) error {
-	var err error
-	switch s.format {
-	case formatJSON:
-		err = printJSONLine(s.stdout, e)
-	case formatYAML:
-		if _, err = fmt.Fprintln(s.stdout, "---"); err == nil {
-			err = printYAML(s.stdout, e)
-		}
-	case formatName:
-		_, err = fmt.Fprintln(s.stdout, line(e.ID))
-	default:
-		_, err = fmt.Fprintf(s.stdout, "%s  %-16s  %s  %s  %s\n", e.Time.Local().Format(time.TimeOnly+".000"),
+	return s.printNext(view{data: e, names: []string{e.ID}, text: func(w io.Writer) {
+		fmt.Fprintf(w, "%s  %-16s  %s  %s  %s\n", e.Time.Local().Format(time.TimeOnly+".000"),
 			line(e.Type), line(e.Session), line(e.Call), line(string(e.Data)))
-	}
-	return err
+	}})
 }

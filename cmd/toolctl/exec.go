@@ -44,7 +44,7 @@ func newExecCommand(a *app) *cobra.Command {
 			_, err := execArgv(args)
 			return err
 		},
-		ValidArgsFunction: a.completeSession,
+		ValidArgsFunction: inOrder(a.sessions),
 		RunE: func(c *cobra.Command, args []string) error {
 			argv, _ := execArgv(args)
 			return x.run(c.Context(), args[0], argv)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -137,11 +138,7 @@ func (a *app) complainAnswer(err error, e *client.Error) {
 		if strings.Contains(e.Message, v.Message) {
 			continue // the message lists them already, for models, which read nothing else
 		}
-		at := v.Path
-		if at == "" {
-			at = "input"
-		}
-		a.say("  %s: %s", line(at), line(v.Message))
+		a.say("  %s: %s", line(cmp.Or(v.Path, "input")), line(v.Message))
 	}
 	if e.Hint != "" {
 		a.say("  %s", lines(e.Hint))

@@ -87,7 +87,7 @@ func newImageRmCommand(a *app) *cobra.Command {
 session runs it.`,
 		Example:           "  toolctl image rm debian:12",
 		Args:              cobra.MinimumNArgs(1),
-		ValidArgsFunction: a.completeImages,
+		ValidArgsFunction: always(a.images),
 		RunE:              func(c *cobra.Command, args []string) error { return removeImages(c.Context(), a, args) },
 	}
 }

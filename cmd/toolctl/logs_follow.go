@@ -110,28 +110,7 @@ func (f *logsFollower) locked(write func() error) {
 
 // whole prints a call that has finished, with its output.
 func (f *logsFollower) whole(call *client.Call) error {
-	if f.format != formatTable {
-		return f.object(call)
-	}
-	w := &checkedWriter{to: f.stdout}
-	f.log(w, []client.Call{*call})
-	return w.err
-}
-
-// object prints a call for programs: one a line, or one a document.
-func (f *logsFollower) object(call *client.Call) error {
-	var err error
-	switch f.format {
-	case formatJSON:
-		err = printJSONLine(f.stdout, call)
-	case formatYAML:
-		if _, err = fmt.Fprintln(f.stdout, "---"); err == nil {
-			err = printYAML(f.stdout, call)
-		}
-	default:
-		_, err = fmt.Fprintln(f.stdout, line(call.ID))
-	}
-	return err
+	return f.printNext(view{data: call, names: []string{call.ID}, text: func(w io.Writer) { f.log(w, []client.Call{*call}) }})
 }
 
 // follow shows the output of a call until it has finished. A daemon that restarts
@@ -186,12 +165,10 @@ func (f *logsFollower) copy(ctx context.Context, w io.Writer, id string, offset 
 }
 
 func (f *logsFollower) ended(name string, call *client.Call) error {
-	if f.format != formatTable {
-		return f.object(call)
-	}
-	result, _ := callResult(call)
-	_, err := fmt.Fprintf(f.stdout, "%s %s: %s %s %s\n", name, line(call.Tool), result, callTook(call), line(call.Title))
-	return err
+	return f.printNext(view{data: call, names: []string{call.ID}, text: func(w io.Writer) {
+		result, _ := callResult(call)
+		fmt.Fprintf(w, "%s %s: %s %s %s\n", name, line(call.Tool), result, callTook(call), line(call.Title))
+	}})
 }
 
 // shortCall is the part of a call's id that says when it was made, to 16 ns.

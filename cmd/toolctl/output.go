@@ -61,6 +61,20 @@ func (a *app) print(v view) error {
 	return err
 }
 
+// printNext shows one of several that come one after the other: each is a line, or a
+// document.
+func (a *app) printNext(v view) error {
+	switch a.format {
+	case formatJSON:
+		return printJSONLine(a.stdout, v.data)
+	case formatYAML:
+		if _, err := fmt.Fprintln(a.stdout, "---"); err != nil {
+			return err
+		}
+	}
+	return a.print(v)
+}
+
 // checkedWriter keeps the first error of a writer, so that nobody else has to look at
 // each: a command whose output did not arrive must not seem to have worked.
 type checkedWriter struct {
@@ -90,34 +104,21 @@ func (c *checkedWriter) close() error {
 
 // printJSON writes v indented. Characters that a terminal would act on are
 // written as \u escapes, which changes nothing for a program that reads it.
-func printJSON(w io.Writer, v any) error {
-	b, err := marshalSafe(v, "  ")
-	if err != nil {
-		return err
-	}
-	_, err = w.Write(append(b, '\n'))
-	return err
-}
+func printJSON(w io.Writer, v any) error { return writeJSON(w, v, "  ") }
 
 // printJSONLine writes v on one line.
-func printJSONLine(w io.Writer, v any) error {
-	b, err := marshalSafe(v, "")
-	if err != nil {
-		return err
-	}
-	_, err = w.Write(append(b, '\n'))
-	return err
-}
+func printJSONLine(w io.Writer, v any) error { return writeJSON(w, v, "") }
 
-func marshalSafe(v any, indent string) ([]byte, error) {
+func writeJSON(w io.Writer, v any, indent string) error {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", indent)
 	if err := enc.Encode(v); err != nil {
-		return nil, fmt.Errorf("write JSON: %w", err)
+		return fmt.Errorf("write JSON: %w", err)
 	}
-	return escapeActing(bytes.TrimSuffix(b.Bytes(), []byte("\n"))), nil
+	_, err := w.Write(escapeActing(b.Bytes()))
+	return err
 }
 
 // escapeActing writes the characters of a JSON text that act on terminals as \u

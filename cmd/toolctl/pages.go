@@ -26,9 +26,7 @@ func allPages[T any](page func(after string) (*client.List[T], error)) ([]T, err
 // listSessions reads all pages.
 func listSessions(ctx context.Context, c *client.Client, q client.SessionQuery) ([]client.Session, error) {
 	return allPages(func(after string) (*client.List[client.Session], error) {
-		if after != "" {
-			q.After = after
-		}
+		q.After = after
 		return c.ListSessions(ctx, q)
 	})
 }
@@ -36,9 +34,7 @@ func listSessions(ctx context.Context, c *client.Client, q client.SessionQuery) 
 // listCalls reads all pages.
 func listCalls(ctx context.Context, c *client.Client, session string, q client.CallQuery) ([]client.Call, error) {
 	return allPages(func(after string) (*client.List[client.Call], error) {
-		if after != "" {
-			q.After = after
-		}
+		q.After = after
 		return c.ListCalls(ctx, session, q)
 	})
 }

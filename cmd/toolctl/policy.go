@@ -45,14 +45,14 @@ Exits with 3 when the call would be denied.`,
   toolctl policy explain edit '{"file_path": "a", "old_string": "x", "new_string": "y"}' --profile plan
   toolctl policy explain bash 'make deploy' --config ./rules.toml`,
 		Args:              cobra.ExactArgs(2),
-		ValidArgsFunction: a.completeExplain,
+		ValidArgsFunction: inOrder(a.tools),
 		RunE:              func(c *cobra.Command, args []string) error { return s.run(c.Context(), args[0], args[1]) },
 	}
 	c.Flags().StringVar(&s.session, "session", "", "as a call in this session")
 	c.Flags().StringVar(&s.profile, "profile", "", "as a call with this profile (default the session's, else build)")
 	c.Flags().StringVar(&s.config, "config", "", "by the rules of this `file`, without a daemon")
 	_ = c.MarkFlagFilename("config", "toml")
-	_ = c.RegisterFlagCompletionFunc("session", a.completeSessions)
+	_ = c.RegisterFlagCompletionFunc("session", always(a.sessions))
 	_ = c.RegisterFlagCompletionFunc("profile", completeProfile)
 	return c
 }

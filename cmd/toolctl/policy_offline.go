@@ -1,6 +1,8 @@
 package main
 
 import (
+	"cmp"
+
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/tool"
@@ -16,12 +18,7 @@ func explainOffline(file, name, text, profile, tenant string) (*client.PolicyVer
 	if err != nil {
 		return nil, err
 	}
-	if tenant == "" {
-		tenant = defaultTenant
-	}
-	if profile == "" {
-		profile = policy.DefaultProfile
-	}
+	tenant, profile = cmp.Or(tenant, defaultTenant), cmp.Or(profile, policy.DefaultProfile)
 	stack, err := rules.Stack(profile, tenant)
 	if err != nil {
 		return nil, err

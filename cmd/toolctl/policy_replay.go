@@ -36,7 +36,7 @@ changes. Nothing runs, and the daemon's own rules stay. For admins.`,
 	f.StringVar(&s.since, "since", "", "only calls not older than this `duration`, such as 24h")
 	f.IntVar(&s.limit, "limit", 0, "at most so many calls, newest first (default 10000)")
 	f.BoolVar(&s.fail, "fail", false, "exit with 1 when a verdict changes")
-	_ = c.RegisterFlagCompletionFunc("session", a.completeSessions)
+	_ = c.RegisterFlagCompletionFunc("session", always(a.sessions))
 	return c
 }
 

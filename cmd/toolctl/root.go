@@ -49,7 +49,7 @@ func newRootCommand(a *app) *cobra.Command {
 	f.StringVar(&a.socket, "socket", "", "the daemon's socket (default $TOOLD_SOCKET or /run/toold/toold.sock)")
 	f.StringVar(&a.tenant, "tenant", "", "act for this tenant (admins only)")
 	f.StringVar(&a.token, "token", "", "a session's token instead of this user's rights (default $TOOLD_TOKEN)")
-	f.VarP(&a.format, "output", "o", "table, json, yaml or name")
+	f.VarP(choice[outputFormat]{&a.format, outputFormats, "format"}, "output", "o", "table, json, yaml or name")
 	f.BoolVar(&a.noHeaders, "no-headers", false, "leave the headers of tables out")
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(outputFormats, cobra.ShellCompDirectiveNoFileComp))
 	root.AddCommand(

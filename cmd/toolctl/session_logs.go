@@ -35,13 +35,13 @@ json it prints each call when it has finished, one a line.`,
   toolctl session logs -f review
   toolctl session logs review call_0123 > whole-output`,
 		Args:              cobra.RangeArgs(1, 2),
-		ValidArgsFunction: a.completeSessionCall,
+		ValidArgsFunction: inOrder(a.sessions, a.calls),
 		RunE:              func(c *cobra.Command, args []string) error { return s.run(c.Context(), args) },
 	}
 	c.Flags().StringVar(&s.tool, "tool", "", "only calls of this tool")
 	c.Flags().BoolVar(&s.short, "short", false, "one line per call, without the output")
 	c.Flags().BoolVarP(&s.follow, "follow", "f", false, "go on while the session or CALL is running")
-	_ = c.RegisterFlagCompletionFunc("tool", a.completeTool)
+	_ = c.RegisterFlagCompletionFunc("tool", always(a.tools))
 	return c
 }
 

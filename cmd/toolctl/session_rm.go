@@ -34,7 +34,7 @@ the calls stays readable.`,
 			}
 			return nil
 		},
-		ValidArgsFunction: a.completeSessions,
+		ValidArgsFunction: always(a.sessions),
 		RunE:              func(c *cobra.Command, args []string) error { return s.run(c.Context(), args) },
 	}
 	c.Flags().BoolVar(&s.all, "all", false, "end all sessions")

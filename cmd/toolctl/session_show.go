@@ -17,7 +17,7 @@ func newSessionShowCommand(a *app) *cobra.Command {
 		Short:             "Show a session with its limits and live usage",
 		Example:           "  toolctl session show review\n  toolctl session show review -o json | jq .usage",
 		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: a.completeSession,
+		ValidArgsFunction: inOrder(a.sessions),
 		RunE: func(c *cobra.Command, args []string) error {
 			s, err := a.session(c.Context(), a.client(), args[0])
 			if err != nil {

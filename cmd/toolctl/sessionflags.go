@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -40,7 +41,7 @@ func (f *sessionFlags) register(a *app, c *cobra.Command) {
 	fs.StringVar(&f.queue, "queue", "", "where all sessions of the tenant are in use, wait this `duration` for one to end, such as 10m")
 	_ = c.MarkFlagDirname("worktree")
 	_ = c.RegisterFlagCompletionFunc("profile", completeProfile)
-	_ = c.RegisterFlagCompletionFunc("image", a.completeImages)
+	_ = c.RegisterFlagCompletionFunc("image", always(a.images))
 	_ = c.RegisterFlagCompletionFunc("mode", cobra.FixedCompletions([]string{"bind", "ro", "empty"}, cobra.ShellCompDirectiveNoFileComp))
 	_ = c.RegisterFlagCompletionFunc("limit", cobra.FixedCompletions(limitCompletions(), cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveNoSpace))
 }
@@ -217,12 +218,7 @@ func parseLimits(flags []string) (client.Limits, error) {
 }
 
 func limitNames() []string {
-	names := make([]string, 0, len(limitSetters))
-	for n := range limitSetters {
-		names = append(names, n)
-	}
-	slices.Sort(names)
-	return names
+	return slices.Sorted(maps.Keys(limitSetters))
 }
 
 func limitCompletions() []string {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -114,7 +115,7 @@ func statusText(a *app, w io.Writer, s *daemonStatus) {
 			states = append(states, fmt.Sprintf("%d %s", n, state))
 		}
 	}
-	t.row("sessions", orNone(strings.Join(states, ", ")))
+	t.row("sessions", cmp.Or(strings.Join(states, ", "), "none"))
 	t.row("calls", fmt.Sprintf("%d running or waiting", s.Calls))
 	t.row("approvals", fmt.Sprintf("%d pending", s.Approvals))
 	t.write(w)

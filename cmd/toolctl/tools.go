@@ -49,7 +49,7 @@ provider's API takes, as JSON.`,
 	c.Flags().StringVar(&format, "format", "", strings.Join(toolFormats, ", "))
 	_ = c.RegisterFlagCompletionFunc("profile", completeProfile)
 	_ = c.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(toolFormats, cobra.ShellCompDirectiveNoFileComp))
-	_ = c.RegisterFlagCompletionFunc("session", a.completeSession)
+	_ = c.RegisterFlagCompletionFunc("session", always(a.sessions))
 	return c
 }
 

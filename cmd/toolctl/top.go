@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -49,7 +50,7 @@ after a y. c, m, p, n and t sort by CPU, memory, processes, name and age; q quit
 		RunE:    func(c *cobra.Command, _ []string) error { return t.run(c.Context()) },
 	}
 	c.Flags().StringVar(&t.interval, "interval", "2s", "`duration` between two looks")
-	c.Flags().Var(&t.sort, "sort", "by "+strings.Join(topSorts, ", "))
+	c.Flags().Var(choice[topSort]{&t.sort, topSorts, "column"}, "sort", "by "+strings.Join(topSorts, ", "))
 	_ = c.RegisterFlagCompletionFunc("sort", cobra.FixedCompletions(topSorts, cobra.ShellCompDirectiveNoFileComp))
 	return c
 }
@@ -122,14 +123,7 @@ func topTotals(rows []topRow) string {
 		text += fmt.Sprintf(", CPU %.0f%%", load)
 	}
 	return text + fmt.Sprintf(", memory %s, %s, %s, %s", bytesShort(u.MemoryBytes), pluralOf(u.PIDs, "process", "processes"),
-		pluralOf(u.Calls, "call", "calls"), time.Now().Format(time.TimeOnly))
-}
-
-func pluralOf(n int64, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
+		plural(int(u.Calls), "call"), time.Now().Format(time.TimeOnly))
 }
 
 // table has a row for each session. On a screen that chooses one, chosen is its id.
@@ -188,57 +182,29 @@ func (t *topCommand) load(s client.Session) float64 {
 	return max(0, 100*used.Seconds()/elapsed.Seconds())
 }
 
-// topSort is an order of sessions; it is a flag value.
+// topSort is an order of sessions.
 type topSort string
 
 var topSorts = []string{"cpu", "memory", "processes", "calls", "name", "age"}
 
-// String, Set and Type make it a flag value.
-func (o *topSort) String() string { return string(*o) }
-
-// Set refuses orders that do not exist.
-func (o *topSort) Set(s string) error {
-	if !slices.Contains(topSorts, s) {
-		return fmt.Errorf("one of %s", strings.Join(topSorts, ", "))
-	}
-	*o = topSort(s)
-	return nil
-}
-
-// Type names the kind of value in help texts.
-func (o *topSort) Type() string { return "column" }
-
 // apply sorts: most first, but names and ages from their beginning. It keeps the
 // order of equals, which is that of their ages.
-func (o *topSort) apply(rows []topRow) {
+func (o topSort) apply(rows []topRow) {
 	slices.SortStableFunc(rows, func(a, b topRow) int {
-		switch *o {
+		switch o {
 		case "cpu":
-			if a.load != b.load {
-				return compareMost(a.load, b.load)
-			}
-			return compareMost(float64(a.Usage.CPUMillis), float64(b.Usage.CPUMillis))
+			return cmp.Or(cmp.Compare(b.load, a.load), cmp.Compare(b.Usage.CPUMillis, a.Usage.CPUMillis))
 		case "memory":
-			return compareMost(float64(a.Usage.MemoryBytes), float64(b.Usage.MemoryBytes))
+			return cmp.Compare(b.Usage.MemoryBytes, a.Usage.MemoryBytes)
 		case "processes":
-			return compareMost(float64(a.Usage.PIDs), float64(b.Usage.PIDs))
+			return cmp.Compare(b.Usage.PIDs, a.Usage.PIDs)
 		case "calls":
-			return compareMost(float64(a.Usage.Calls), float64(b.Usage.Calls))
+			return cmp.Compare(b.Usage.Calls, a.Usage.Calls)
 		case "name":
-			return strings.Compare(a.Name, b.Name)
+			return cmp.Compare(a.Name, b.Name)
 		}
-		return strings.Compare(a.ID, b.ID)
+		return cmp.Compare(a.ID, b.ID)
 	})
-}
-
-func compareMost(a, b float64) int {
-	switch {
-	case a > b:
-		return -1
-	case a < b:
-		return 1
-	}
-	return 0
 }
 
 // interactive draws again and again, and does what keys ask for.

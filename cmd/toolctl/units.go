@@ -45,11 +45,13 @@ func bytesShort(n int64) string {
 	return fmt.Sprintf("%.1f%s", f, units[i])
 }
 
-func plural(n int, what string) string {
+func plural(n int, what string) string { return pluralOf(int64(n), what, what+"s") }
+
+func pluralOf(n int64, one, many string) string {
 	if n == 1 {
-		return "1 " + what
+		return "1 " + one
 	}
-	return fmt.Sprintf("%d %ss", n, what)
+	return fmt.Sprintf("%d %s", n, many)
 }
 
 func timeText(t *time.Time) string {
@@ -57,13 +59,6 @@ func timeText(t *time.Time) string {
 		return ""
 	}
 	return t.Local().Format(time.RFC3339)
-}
-
-func orNone(text string) string {
-	if text == "" {
-		return "none"
-	}
-	return text
 }
 
 // shortDigest is enough of a digest to tell images apart by eye.

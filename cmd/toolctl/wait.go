@@ -25,7 +25,7 @@ it exits with 0 when the session has ended and with 1 when it was lost. After
   toolctl wait review call_0123
   toolctl wait review --timeout 1h`,
 		Args:              cobra.RangeArgs(1, 2),
-		ValidArgsFunction: a.completeSessionCall,
+		ValidArgsFunction: inOrder(a.sessions, a.calls),
 		RunE: func(c *cobra.Command, args []string) error {
 			ctx := c.Context()
 			ms, err := millis("--timeout", timeout)
