@@ -132,13 +132,13 @@ func toolSettings(c *config.Config) map[string][]byte {
 // restrictions says to whom each tool is offered.
 func restrictions(t *config.Tools) map[string]tool.Restriction {
 	return map[string]tool.Restriction{
-		"bash":  {Providers: t.Bash.Providers, Models: t.Bash.Models},
-		"read":  {Providers: t.Read.Providers, Models: t.Read.Models},
-		"write": {Providers: t.Write.Providers, Models: t.Write.Models},
-		"edit":  {Providers: t.Edit.Providers, Models: t.Edit.Models},
-		"glob":  {Providers: t.Glob.Providers, Models: t.Glob.Models},
-		"grep":  {Providers: t.Grep.Providers, Models: t.Grep.Models},
-		"list":  {Providers: t.List.Providers, Models: t.List.Models},
+		"bash":  tool.Restriction(t.Bash.Offer),
+		"read":  tool.Restriction(t.Read),
+		"write": tool.Restriction(t.Write.Offer),
+		"edit":  tool.Restriction(t.Edit.Offer),
+		"glob":  tool.Restriction(t.Glob),
+		"grep":  tool.Restriction(t.Grep),
+		"list":  tool.Restriction(t.List),
 	}
 }
 

@@ -138,9 +138,8 @@ type Offer struct {
 
 // Write is [tools.write].
 type Write struct {
-	Durable   bool     `toml:"durable"` // on the disk before the call ends
-	Providers []string `toml:"providers"`
-	Models    []string `toml:"models"`
+	Durable bool `toml:"durable"` // on the disk before the call ends
+	Offer
 }
 
 // Bash is [tools.bash].
@@ -149,17 +148,15 @@ type Bash struct {
 	MaxTimeout client.Duration `toml:"max_timeout"` // that a call may ask for: limits.wall by its other name
 	Shell      []string        `toml:"shell"`       // program and flags; "-c COMMAND" is added
 	Opaque     string          `toml:"opaque"`      // what becomes of commands that cannot be judged: rule, ask or deny
-	Providers  []string        `toml:"providers"`
-	Models     []string        `toml:"models"`
+	Offer
 }
 
 // Edit is [tools.edit].
 type Edit struct {
-	Matching    string   `toml:"matching"`     // default, strict or lenient
-	RequireRead bool     `toml:"require_read"` // refuse to edit a file that the session has not read as it is
-	Durable     bool     `toml:"durable"`      // on the disk before the call ends
-	Providers   []string `toml:"providers"`
-	Models      []string `toml:"models"`
+	Matching    string `toml:"matching"`     // default, strict or lenient
+	RequireRead bool   `toml:"require_read"` // refuse to edit a file that the session has not read as it is
+	Durable     bool   `toml:"durable"`      // on the disk before the call ends
+	Offer
 }
 
 // DoomLoop is [doom_loop]: when a session that repeats itself is stopped.

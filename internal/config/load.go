@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -28,10 +29,7 @@ func Load(path string, overrides ...Override) (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	if path == "" {
-		path = DefaultPath
-	}
-	return Parse(path, doc, overrides...)
+	return Parse(cmp.Or(path, DefaultPath), doc, overrides...)
 }
 
 // Parse is Load for a document that has been read already; name stands for it in

@@ -36,7 +36,7 @@ func settingsOf(key string, v reflect.Value) any {
 	switch v.Kind() {
 	case reflect.Struct:
 		for _, f := range reflect.VisibleFields(v.Type()) {
-			name, value := settingName(f), v.FieldByIndex(f.Index)
+			name, value := keyOf(f), v.FieldByIndex(f.Index)
 			if below := strings.TrimPrefix(key+"."+name, "."); name != "" && isSetting(below, value) {
 				m[name] = settingsOf(below, value)
 			}
@@ -59,13 +59,4 @@ func isSetting(key string, v reflect.Value) bool {
 		return !v.IsZero()
 	}
 	return slices.ContainsFunc(Keys(), func(k string) bool { return k == key || strings.HasPrefix(k, key+".") })
-}
-
-// settingName is a field's name in config.toml; limits have theirs from the API.
-func settingName(f reflect.StructField) string {
-	if name := f.Tag.Get("toml"); name != "" || !f.IsExported() {
-		return name
-	}
-	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-	return name
 }

@@ -1,5 +1,7 @@
 package config
 
+import "slices"
+
 // unsupported are settings that belong to toold but not to this version. Each
 // is refused by name: a rule that is silently ignored is worse than none. A
 // "*" stands for any one part of a key.
@@ -35,22 +37,9 @@ var tenantWeight = []string{"tenant", "*", "weight"}
 
 // isUnsupported reports whether path names a setting of a later version.
 func isUnsupported(path []string) bool {
-	for _, u := range unsupported {
-		if matchesPath(u, path) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(unsupported, func(u []string) bool { return matchesPath(u, path) })
 }
 
 func matchesPath(pattern, path []string) bool {
-	if len(pattern) != len(path) {
-		return false
-	}
-	for i, p := range pattern {
-		if p != "*" && p != path[i] {
-			return false
-		}
-	}
-	return true
+	return slices.EqualFunc(pattern, path, func(p, part string) bool { return p == "*" || p == part })
 }
