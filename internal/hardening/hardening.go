@@ -114,16 +114,13 @@ var settings = []setting{
 }
 
 func (s setting) check(root fs.FS) client.Check {
-	c := client.Check{Group: group, Name: s.key, Status: client.CheckOK}
-	text, err := read(root, "proc/sys/"+strings.ReplaceAll(s.key, ".", "/"))
+	c, text, err := look(root, s.key, "proc/sys/"+strings.ReplaceAll(s.key, ".", "/"))
+	if s.absent != "" && errors.Is(err, fs.ErrNotExist) {
+		c.Detail = s.absent
+	}
 	if err != nil {
-		c.Status, c.Detail = client.CheckNA, s.absent
-		if s.absent == "" || !errors.Is(err, fs.ErrNotExist) {
-			c.Detail = "cannot be read: " + err.Error()
-		}
 		return c
 	}
-	c.Detail = text
 	v, err := strconv.Atoi(text)
 	if err == nil && (v == s.want || v < s.want == s.atMost) {
 		return c
@@ -143,13 +140,10 @@ const fullSessions = 4
 // fileTable compares the open files of the whole host with those that a session may
 // have: a limit of files holds for each of its processes.
 func fileTable(root fs.FS, session client.Limits) client.Check {
-	c := client.Check{Group: group, Name: "fs.file-max", Status: client.CheckOK}
-	text, err := read(root, "proc/sys/fs/file-max")
+	c, text, err := look(root, "fs.file-max", "proc/sys/fs/file-max")
 	if err != nil {
-		c.Status, c.Detail = client.CheckNA, "cannot be read: "+err.Error()
 		return c
 	}
-	c.Detail = text
 	most, err := strconv.ParseUint(text, 10, 64)
 	each := uint64(max(session.PIDs, 0)) * uint64(max(session.OpenFiles, 0))
 	if err == nil && most/fullSessions >= each {
@@ -165,13 +159,10 @@ func fileTable(root fs.FS, session client.Limits) client.Check {
 // corePattern looks at who gets the core of a crash. The limit of 0 for core
 // files, which sessions have, does not keep the kernel from starting a program.
 func corePattern(root fs.FS) client.Check {
-	c := client.Check{Group: group, Name: "kernel.core_pattern", Status: client.CheckOK}
-	text, err := read(root, "proc/sys/kernel/core_pattern")
+	c, text, err := look(root, "kernel.core_pattern", "proc/sys/kernel/core_pattern")
 	if err != nil {
-		c.Status, c.Detail = client.CheckNA, "cannot be read: "+err.Error()
 		return c
 	}
-	c.Detail = text
 	if program, isProgram := strings.CutPrefix(text, "|"); isProgram {
 		program, _, _ = strings.Cut(program, " ")
 		c.Status = client.CheckWarn
@@ -211,12 +202,11 @@ func vulnerabilities(root fs.FS) client.Check {
 
 // swap: what a session had in memory may be on a disk after its end.
 func swap(root fs.FS) client.Check {
-	c := client.Check{Group: group, Name: "swap", Status: client.CheckOK, Detail: "there is none"}
-	text, err := read(root, "proc/swaps")
+	c, text, err := look(root, "swap", "proc/swaps")
 	if err != nil {
-		c.Status, c.Detail = client.CheckNA, "cannot be read: "+err.Error()
 		return c
 	}
+	c.Detail = "there is none"
 	var plain, safe []string
 	for line := range strings.Lines(text) {
 		f := strings.Fields(line)
@@ -244,6 +234,16 @@ func swap(root fs.FS) client.Check {
 func encrypted(root fs.FS, name string) bool {
 	uuid, err := read(root, "sys/block/"+name+"/dm/uuid")
 	return err == nil && strings.HasPrefix(uuid, "CRYPT-")
+}
+
+// look begins the check of what a file says; with an error it is the whole of it.
+func look(root fs.FS, name, file string) (client.Check, string, error) {
+	text, err := read(root, file)
+	c := client.Check{Group: group, Name: name, Status: client.CheckOK, Detail: text}
+	if err != nil {
+		c.Status, c.Detail = client.CheckNA, "cannot be read: "+err.Error()
+	}
+	return c, text, err
 }
 
 func read(root fs.FS, name string) (string, error) {
