@@ -29,13 +29,9 @@ func listening(dir string) (inside.Connections, []byte, error) {
 			return nil, nil, fmt.Errorf("let tools write there: %w", err)
 		}
 	}
-	f, err := os.Open(filepath.Join(dir, "nonce"))
+	nonce, err := nonceIn(dir)
 	if err != nil {
-		return nil, nil, fmt.Errorf("read the nonce: %w", err)
-	}
-	nonce, err := readNonce(f)
-	if err != nil {
-		return nil, nil, fmt.Errorf("read the nonce from %s: %w", f.Name(), err)
+		return nil, nil, err
 	}
 	path := filepath.Join(dir, "socket")
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {

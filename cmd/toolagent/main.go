@@ -125,15 +125,24 @@ func dialled(dir string) (inside.Connections, []byte, error) {
 	if err := unix.CloseRange(listenFD, uint(^uint32(0)), 0); err != nil {
 		return nil, nil, fmt.Errorf("close other descriptors: %w", err)
 	}
+	nonce, err := nonceIn(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	return inside.NewDialler(dir), nonce, nil
+}
+
+// nonceIn reads the nonce that the daemon has left in a directory.
+func nonceIn(dir string) ([]byte, error) {
 	f, err := os.Open(filepath.Join(dir, "nonce"))
 	if err != nil {
-		return nil, nil, fmt.Errorf("read the nonce: %w", err)
+		return nil, fmt.Errorf("read the nonce: %w", err)
 	}
 	nonce, err := readNonce(f)
 	if err != nil {
-		return nil, nil, fmt.Errorf("read the nonce from %s: %w", f.Name(), err)
+		return nil, fmt.Errorf("read the nonce from %s: %w", f.Name(), err)
 	}
-	return inside.NewDialler(dir), nonce, nil
+	return nonce, nil
 }
 
 // readNonce reads a nonce and nothing else from f, and closes it.
