@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -141,12 +142,7 @@ func (d *Desk) Load(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.mu.Lock()
-	for _, v := range saved {
-		d.saved[v.Tenant] = append(d.saved[v.Tenant], v)
-	}
-	d.mu.Unlock()
-	d.version.Add(1)
+	d.keep(saved)
 	return nil
 }
 
@@ -294,12 +290,7 @@ func (d *Desk) keep(saved []*client.SavedApproval) {
 // unsave removes the saved rules that ok selects.
 func (d *Desk) unsave(tenant string, ok func(*client.SavedApproval) bool) {
 	d.mu.Lock()
-	var left []*client.SavedApproval
-	for _, v := range d.saved[tenant] {
-		if !ok(v) {
-			left = append(left, v)
-		}
-	}
+	left := slices.DeleteFunc(d.saved[tenant], ok)
 	gone := len(left) < len(d.saved[tenant])
 	d.saved[tenant] = left
 	d.mu.Unlock()

@@ -3,6 +3,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -137,11 +138,7 @@ const probeTimeout = 10 * time.Second
 func (pr *probe) run(call Call) client.Check {
 	check := client.Check{Group: pr.group, Name: pr.name, Status: client.CheckFail, Probed: true, Hint: pr.hint}
 	job := run.CommandJob(pr.script, 0)
-	timeout := pr.timeout
-	if timeout == 0 {
-		timeout = probeTimeout
-	}
-	c, err := call(client.CallCreate{Tool: job.Tool, Input: job.Input, TimeoutMillis: timeout.Milliseconds()})
+	c, err := call(client.CallCreate{Tool: job.Tool, Input: job.Input, TimeoutMillis: cmp.Or(pr.timeout, probeTimeout).Milliseconds()})
 	if err != nil {
 		check.Detail = err.Error()
 		return check

@@ -115,23 +115,19 @@ func For(all []Hook, on string, a About) []*Hook {
 // nobody knows is taken to be so: a hook that should have run must run.
 func (h *Hook) Matches(a About) bool {
 	for key, pattern := range h.Match {
+		so := true
 		switch key {
 		case "tool":
-			if !policy.Match(pattern, a.Tool) {
-				return false
-			}
+			so = policy.Match(pattern, a.Tool)
 		case "tenant":
-			if !policy.Match(pattern, a.Tenant) {
-				return false
-			}
+			so = policy.Match(pattern, a.Tenant)
 		case "profile":
-			if !policy.Match(pattern, a.Profile) {
-				return false
-			}
+			so = policy.Match(pattern, a.Profile)
 		case "path":
-			if !policy.MatchPath(pattern, a.Path) && (a.Relative == "" || !policy.MatchPath(pattern, a.Relative)) {
-				return false
-			}
+			so = policy.MatchPath(pattern, a.Path) || a.Relative != "" && policy.MatchPath(pattern, a.Relative)
+		}
+		if !so {
+			return false
 		}
 	}
 	return true

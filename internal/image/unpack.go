@@ -2,6 +2,7 @@ package image
 
 import (
 	"archive/tar"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -409,10 +410,7 @@ func (u *unpacker) finish(at place, h *tar.Header, err error) error {
 func (u *unpacker) setTimes() error {
 	u.tree.forget()
 	for name, t := range u.times {
-		if name == "" {
-			name = "."
-		}
-		fd, err := openat2(u.tree.root.fd, name, unix.O_PATH|unix.O_DIRECTORY, resolveInRoot|unix.RESOLVE_NO_SYMLINKS)
+		fd, err := openat2(u.tree.root.fd, cmp.Or(name, "."), unix.O_PATH|unix.O_DIRECTORY, resolveInRoot|unix.RESOLVE_NO_SYMLINKS)
 		if err != nil {
 			continue // removed or replaced by a later entry
 		}

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -74,9 +75,7 @@ func (s *Set) Warnings() []tomltext.Problem { return slices.Clone(s.warnings) }
 //
 // It puts compiled rules together; who judges many calls keeps it.
 func (s *Set) Stack(profile, tenant string) (*Stack, error) {
-	if profile == "" {
-		profile = DefaultProfile
-	}
+	profile = cmp.Or(profile, DefaultProfile)
 	may := s.Allowed(tenant)
 	if !slices.Contains(may, profile) {
 		return nil, profileError(profile, tenant, s.profiles[profile] != nil, may)

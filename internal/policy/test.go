@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -86,11 +87,7 @@ func (p *parser) try(tools *tool.Registry, e *expectation, work *int) error {
 	if *work -= each * p.count; *work < 0 {
 		return nil
 	}
-	tenant := e.tenant
-	if tenant == "" {
-		tenant = defaultTenant
-	}
-	stack, err := p.set.Stack(e.profile, tenant)
+	stack, err := p.set.Stack(e.profile, cmp.Or(e.tenant, defaultTenant))
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package inside
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -85,9 +86,7 @@ func NewServer(c ServerConfig) (*Server, error) {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	if c.Dir == "" {
-		c.Dir = "/"
-	}
+	c.Dir = cmp.Or(c.Dir, "/")
 	s := &Server{
 		cfg: c, tools: make(map[string]run.Tool), calls: make(map[string]*call),
 		strangers: make(chan struct{}, maxStrangers), started: make(chan struct{}),

@@ -1,6 +1,7 @@
 package inside
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,10 +28,7 @@ type session struct {
 
 // setUp makes the session from the first hello.
 func (s *Server) setUp(h wire.Hello, fd int) (*session, error) {
-	if h.UnackedBytes == 0 {
-		h.UnackedBytes = defaultUnacked
-	}
-	h.UnackedBytes = min(max(h.UnackedBytes, leastUnacked), mostUnacked)
+	h.UnackedBytes = min(max(cmp.Or(h.UnackedBytes, defaultUnacked), leastUnacked), mostUnacked)
 	uid, gid := h.ToolUID, h.ToolGID
 	if s.cfg.SameUser {
 		uid, gid = -1, -1

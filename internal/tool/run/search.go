@@ -60,10 +60,7 @@ func searchTarget(ctx context.Context, env *Env, asked string, prep *Prepared, f
 // findTarget resolves asked, "" being the worktree, to a directory or, where
 // fileToo says so, a regular file. Errors are for failure to sort.
 func findTarget(ctx context.Context, env *Env, asked string, fileToo bool) (root.Info, error) {
-	if asked == "" {
-		asked = env.Worktree
-	}
-	info, err := resolve(ctx, env, asked)
+	info, err := resolve(ctx, env, cmp.Or(asked, env.Worktree))
 	if err != nil {
 		return info, err
 	}

@@ -2,6 +2,7 @@ package replace
 
 import (
 	"bytes"
+	"cmp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -182,13 +183,7 @@ func (f *finder) passages(x *lineIndex, found map[int]float64, size int) []Passa
 		}
 	}
 	slices.SortFunc(firsts, func(a, b int) int {
-		switch {
-		case found[a] > found[b]:
-			return -1
-		case found[a] < found[b]:
-			return 1
-		}
-		return a - b
+		return cmp.Or(cmp.Compare(found[b], found[a]), a-b)
 	})
 	var report []Passage
 	var used []int
