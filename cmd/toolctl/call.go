@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -290,7 +289,7 @@ func (s *callCommand) result(ctx context.Context, c *client.Call) error {
 	case c.Status == client.CallError && c.Error != nil:
 		return c.Error
 	case c.Status == client.CallError:
-		return errors.New("the call failed without a reason")
+		return errNoReason
 	case c.IsError:
 		return exit(exitFailed)
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -84,20 +85,20 @@ func (e ending) noRoom() string {
 	return fmt.Sprintf("no space was left in %s; raise it with --limit tmp=SIZE (home has three times that), and --limit memory=SIZE, which holds it", line(e.full))
 }
 
+// errNoReason is for a call that says that it failed, and nothing else.
+var errNoReason = errors.New("the call failed without a reason")
+
 // commandResult is the exit of a call that ran a command: nil for code 0. ctx is
 // what the caller was interrupted by, if it was.
 func commandResult(ctx context.Context, a *app, c *client.Call) error {
 	if c.Status == client.CallError {
-		err := c.Error
-		if err == nil {
-			err = &client.Error{Code: client.CodeInternal, Message: "the call failed without a reason"}
+		if c.Error == nil {
+			return commandFailure(errNoReason)
 		}
-		if err.Code == client.CodeAborted {
-			if cause := interruption(ctx); cause != nil {
-				return cause
-			}
+		if cause := interruption(ctx); cause != nil && c.Error.Code == client.CodeAborted {
+			return cause
 		}
-		return commandFailure(err)
+		return commandFailure(c.Error)
 	}
 	e := endingOf(c)
 	if cause := interruption(ctx); cause != nil && e.reason == "aborted" {

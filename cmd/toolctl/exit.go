@@ -53,6 +53,12 @@ func exit(code int) error {
 	return &exitError{code: code}
 }
 
+// missingError says that there is no such thing where toolctl finds that by itself. It
+// ends toolctl as the daemon's not_found does.
+type missingError struct{ what, hint string }
+
+func (e *missingError) Error() string { return e.what }
+
 func usageError(err error) error { return &exitError{exitUsage, err} }
 
 func usagef(format string, args ...any) error { return usageError(fmt.Errorf(format, args...)) }
@@ -61,6 +67,7 @@ func usagef(format string, args ...any) error { return usageError(fmt.Errorf(for
 func exitCode(err error) int {
 	var decided *exitError
 	var answered *client.Error
+	var missing *missingError
 	var stopped *interruptedError
 	switch {
 	case err == nil:
@@ -73,6 +80,8 @@ func exitCode(err error) int {
 		return exitSignal + int(syscall.SIGPIPE)
 	case errors.As(err, &answered):
 		return codeOfAnswer(answered.Code)
+	case errors.As(err, &missing):
+		return exitNotFound
 	case errors.Is(err, context.DeadlineExceeded):
 		return exitTimeout
 	case isUnreachable(err):
@@ -121,9 +130,13 @@ func (a *app) complain(err error) {
 		return // who did it knows
 	}
 	var answered *client.Error
+	var missing *missingError
 	switch {
 	case errors.As(err, &answered):
 		a.complainAnswer(err, answered)
+	case errors.As(err, &missing):
+		a.say("%s", lines(err.Error()))
+		a.next(missing.hint)
 	case isUnreachable(err):
 		a.complainUnreachable(err)
 	default:
@@ -140,8 +153,13 @@ func (a *app) complainAnswer(err error, e *client.Error) {
 		}
 		a.say("  %s: %s", line(cmp.Or(v.Path, "input")), line(v.Message))
 	}
-	if e.Hint != "" {
-		a.say("  %s", lines(e.Hint))
+	a.next(e.Hint)
+}
+
+// next prints what to do about an error, where that is known.
+func (a *app) next(hint string) {
+	if hint != "" {
+		a.say("  %s", lines(hint))
 	}
 }
 

@@ -87,11 +87,11 @@ func (a *app) findSession(ctx context.Context, c *client.Client, ref string) (st
 			return id, err
 		}
 	}
-	message := fmt.Sprintf("no session is named %q%s", ref, didYouMean(ref, names))
+	what := fmt.Sprintf("no session is named %q%s", ref, didYouMean(ref, names))
 	if strings.HasPrefix(ref, "ses_") {
-		message = fmt.Sprintf("no session has an id that is %q or begins so", ref)
+		what = fmt.Sprintf("no session has an id that is %q or begins so", ref)
 	}
-	return "", &client.Error{Code: client.CodeNotFound, Message: message, Hint: `"toolctl session list" shows the sessions, with --all also those that have ended`}
+	return "", &missingError{what, `"toolctl session list" shows the sessions, with --all also those that have ended`}
 }
 
 // over reports whether a session's name is free again.

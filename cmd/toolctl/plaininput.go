@@ -24,10 +24,7 @@ func toolInput(defs []client.ToolDefinition, tool, text string) (json.RawMessage
 		}
 		names = append(names, d.Name)
 	}
-	return nil, &client.Error{
-		Code: client.CodeUnknownTool, Message: fmt.Sprintf("there is no tool %q%s", tool, didYouMean(tool, names)),
-		Hint: `"toolctl tools" lists them`,
-	}
+	return nil, &missingError{fmt.Sprintf("there is no tool %q%s", tool, didYouMean(tool, names)), `"toolctl tools" lists them`}
 }
 
 // askedInput is toolInput with the definitions that the daemon has now.

@@ -68,12 +68,15 @@ type runCommand struct {
 // runReport is what -o json prints of a run; its JSON names are stable.
 type runReport struct {
 	ExitCode int             `json:"exit_code"` // of toolctl
-	Error    *client.Error   `json:"error,omitempty"`
+	Error    *reportedError  `json:"error,omitempty"`
 	Call     *client.Call    `json:"call,omitempty"`
 	Session  *client.Session `json:"session,omitempty"` // as it ended, where it did
 	// Changes are what git says of the worktree.
 	Changes string `json:"changes,omitempty"`
 }
+
+// reportedError is an answer of the daemon's, or what went wrong without one.
+type reportedError client.Error
 
 func newRunCommand(a *app) *cobra.Command {
 	r := &runCommand{app: a}
@@ -138,8 +141,9 @@ func (r *runCommand) perform(ctx context.Context, session client.SessionCreate, 
 func (r *runCommand) printReport(err error) error {
 	r.report.ExitCode = exitCode(err)
 	if said := (*exitError)(nil); err != nil && (!errors.As(err, &said) || said.err != nil) {
-		if !errors.As(err, &r.report.Error) {
-			r.report.Error = &client.Error{Code: client.CodeInternal, Message: err.Error()}
+		r.report.Error = &reportedError{Code: client.CodeInternal, Message: err.Error()}
+		if answered, ok := errors.AsType[*client.Error](err); ok {
+			r.report.Error = (*reportedError)(answered)
 		}
 	}
 	return r.print(view{data: r.report})

@@ -83,10 +83,7 @@ func (s *sessionLogsCommand) one(ctx context.Context, c *client.Client, ref, id 
 		return err
 	}
 	if call.SessionID != session.ID {
-		return &client.Error{
-			Code:    client.CodeNotFound,
-			Message: fmt.Sprintf("%s is not a call of session %s but of %s", call.ID, ref, call.SessionID),
-		}
+		return &missingError{what: fmt.Sprintf("%s is not a call of session %s but of %s", call.ID, ref, call.SessionID)}
 	}
 	if s.format != formatTable {
 		return s.print(view{data: call, names: []string{call.ID}})

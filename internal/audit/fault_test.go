@@ -16,9 +16,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/audit/record"
 	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/fault"
 )
 
 // faulty is a file whose disk is full while room is there for fewer bytes.
@@ -56,8 +56,8 @@ func TestFullDisk(t *testing.T) {
 			f := &faulty{file: l.f, room: 100}
 			l.f = f
 			err := l.Decided(decision(2))
-			var ce *client.Error
-			if strict && (!errors.As(err, &ce) || ce.Code != client.CodeOverloaded || ce.Hint == "") || !strict && err != nil {
+			var fe *fault.Error
+			if strict && (!errors.As(err, &fe) || fe.Kind != fault.Overloaded || fe.Hint == "") || !strict && err != nil {
 				t.Fatalf("decision on a full disk: %v", err)
 			}
 			if err := l.Finished(auth.Principal{}, finished(1), [32]byte{}); (err != nil) != strict {

@@ -22,8 +22,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/audit/record"
+	"github.com/toold/toold/internal/fault"
 )
 
 // Config is what a Log needs.
@@ -286,17 +286,11 @@ func (l *Log) written(h head, first uint64) {
 }
 
 // refusal is what a call ends with whose decision could not be written.
-func (l *Log) refusal(err error) *client.Error {
+func (l *Log) refusal(err error) error {
 	if errors.Is(err, errTampered) {
-		return &client.Error{
-			Code:    client.CodeOverloaded,
-			Message: fmt.Sprintf("no call runs: the audit log %s is not as toold left it (%v)", l.cfg.Path, err),
-			Hint:    "an administrator looks who did that (toolctl audit verify), keeps what is left of it, and restarts toold; sessions go on",
-		}
+		return fault.Overloaded.Errorf("no call runs: the audit log %s is not as toold left it (%w)", l.cfg.Path, err).
+			Next("an administrator looks who did that (toolctl audit verify), keeps what is left of it, and restarts toold; sessions go on")
 	}
-	return &client.Error{
-		Code:    client.CodeOverloaded,
-		Message: "the audit log cannot be written; the call did not run",
-		Hint:    "free space on the host, or see the daemon's log for what is wrong with " + l.cfg.Path + ", then try again",
-	}
+	return fault.Overloaded.Errorf("the audit log cannot be written; the call did not run").
+		Next("free space on the host, or see the daemon's log for what is wrong with " + l.cfg.Path + ", then try again")
 }

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/audit/record"
 	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/fault"
 )
 
 // TestChangedWhileOpen: a file that is taken away, cut or written to under the
@@ -51,9 +51,9 @@ func TestChangedWhileOpen(t *testing.T) {
 				}
 				for i := range 2 {
 					err := l.Decided(decision(3 + i))
-					var ce *client.Error
-					if refused := errors.As(err, &ce); refused != strict || refused && (ce.Code != client.CodeOverloaded ||
-						!strings.Contains(ce.Message, c.says) || !strings.Contains(ce.Hint, "restart")) {
+					var fe *fault.Error
+					if refused := errors.As(err, &fe); refused != strict || refused && (fe.Kind != fault.Overloaded ||
+						!strings.Contains(fe.Err.Error(), c.says) || !strings.Contains(fe.Hint, "restart")) {
 						t.Errorf("decision %d: %v", i, err)
 					}
 				}

@@ -10,7 +10,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/fault"
 )
 
 // Principal is who asks. The server makes it once per connection, from the peer's
@@ -37,11 +37,8 @@ func (p Principal) Whole() error {
 	if p.Session == "" {
 		return nil
 	}
-	return &client.Error{
-		Code:    client.CodeForbidden,
-		Message: "a session's token is good for calls in that session alone",
-		Hint:    "ask as the user who created the session",
-	}
+	return fault.Forbidden.Errorf("a session's token is good for calls in that session alone").
+		Next("ask as the user who created the session")
 }
 
 // Administers refuses everybody but administrators.
@@ -49,11 +46,7 @@ func (p Principal) Administers() error {
 	if p.Admin && p.Session == "" {
 		return nil
 	}
-	return &client.Error{
-		Code:    client.CodeForbidden,
-		Message: "this is for administrators",
-		Hint:    "ask as a user of the configuration's [admin] section",
-	}
+	return fault.Forbidden.Errorf("this is for administrators").Next("ask as a user of the configuration's [admin] section")
 }
 
 // Credential names what p came with: the session whose token it was, or else the

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/store"
 )
 
@@ -159,7 +160,7 @@ func (h *Hub) join(s *subscriber) error {
 		}
 	}
 	if n >= MaxStreams || h.closed {
-		return &client.Error{Code: client.CodeOverloaded, Message: "too many event streams are open", Hint: "close some, then try again"}
+		return fault.Overloaded.Errorf("too many event streams are open").Next("close some, then try again")
 	}
 	h.subs[s] = struct{}{}
 	h.work.Add(1)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/judge"
 	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/policy"
@@ -63,11 +64,11 @@ func (m *Replayer) Replay(ctx context.Context, p auth.Principal, r client.Policy
 		return nil, err
 	}
 	if len(r.Rules) > maxRules {
-		return nil, invalid("rules has %d bytes; at most %d", len(r.Rules), maxRules)
+		return nil, fault.Invalid.Errorf("rules has %d bytes; at most %d", len(r.Rules), maxRules)
 	}
 	set, err := policy.Parse(cmp.Or(shown(r.Name), "rules"), []byte(r.Rules))
 	if err != nil {
-		return nil, invalid("rules: %v", err)
+		return nil, fault.Invalid.Errorf("rules: %v", err)
 	}
 	y := &replay{
 		Config: m.cfg, set: set, known: make(map[string]*recorded),
@@ -95,15 +96,15 @@ func (m *Replayer) Replay(ctx context.Context, p auth.Principal, r client.Policy
 func (m *Replayer) filter(ctx context.Context, p auth.Principal, r client.PolicyReplay) (store.RecentFilter, error) {
 	f := store.RecentFilter{Tenant: r.Tenant, Limit: cmp.Or(r.Limit, defaultCalls)}
 	if f.Limit < 0 || f.Limit > maxCalls {
-		return f, invalid("limit is %d; give up to %d, or 0 for %d", r.Limit, maxCalls, defaultCalls)
+		return f, fault.Invalid.Errorf("limit is %d; give up to %d, or 0 for %d", r.Limit, maxCalls, defaultCalls)
 	}
 	if r.Since != "" {
 		d, err := client.ParseDuration(r.Since)
 		if err != nil {
-			return f, invalid("since: %s", shown(err.Error()))
+			return f, fault.Invalid.Errorf("since: %s", shown(err.Error()))
 		}
 		if d <= 0 {
-			return f, invalid("since %q: give a time such as 24h", shown(r.Since))
+			return f, fault.Invalid.Errorf("since %q: give a time such as 24h", shown(r.Since))
 		}
 		f.Since = time.Now().Add(-time.Duration(d))
 	}
@@ -204,10 +205,6 @@ func (y *replay) rulesOf(ctx context.Context, row *store.Call) (*recorded, error
 	}
 	y.known[row.SessionID] = r
 	return r, nil
-}
-
-func invalid(format string, args ...any) error {
-	return &client.Error{Code: client.CodeInvalidRequest, Message: fmt.Sprintf(format, args...)}
 }
 
 // shown is s as far as an answer quotes it.

@@ -8,6 +8,7 @@ import (
 	"net/http"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/fault"
 )
 
 // statuses has the HTTP status of every code.
@@ -47,9 +48,9 @@ func invalidStatus(status int, message, hint string) *client.Error {
 // code and their status. What is not an API error is nobody's business but the
 // operator's: it is logged, and the answer has only a reference to the log line.
 func (s *Server) problemOf(r *http.Request, err error) client.Problem {
-	e, ok := errors.AsType[*client.Error](err)
+	e := shown(err)
 	switch {
-	case ok && e.Code != client.CodeInternal && statuses[e.Code] != 0:
+	case e != nil && e.Code != client.CodeInternal && statuses[e.Code] != 0:
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		if !errors.As(context.Cause(r.Context()), &e) {
 			e = &client.Error{Code: client.CodeAborted, Message: "the request ended before it was answered", Hint: "try again"}
@@ -58,6 +59,16 @@ func (s *Server) problemOf(r *http.Request, err error) client.Problem {
 		e = s.internal(r, err)
 	}
 	return problemFor(e)
+}
+
+// shown is the API's error for what those who asked can do something about; nil for
+// anything else.
+func shown(err error) *client.Error {
+	if f, ok := errors.AsType[*fault.Error](err); ok {
+		return &client.Error{Code: client.Code(f.Kind), Message: f.Err.Error(), Hint: f.Hint}
+	}
+	e, _ := errors.AsType[*client.Error](err)
+	return e
 }
 
 // problemFor is the document for an error that may be shown.

@@ -65,8 +65,8 @@ type Config struct {
 	Heartbeat time.Duration
 }
 
-// API is what is behind the routes. Errors that clients are to see are *client.Error. Ids
-// of other tenants are answered exactly like unknown ones.
+// API is what is behind the routes. Errors that clients are to see are *fault.Error or
+// *client.Error. Ids of other tenants are answered exactly like unknown ones.
 type API struct {
 	Sessions  Sessions
 	Calls     Calls

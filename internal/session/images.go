@@ -21,8 +21,8 @@ import (
 // Images are the images of one driver's sessions. Package image/local has them for
 // drivers which are given root filesystems; a driver whose Engine keeps images itself has
 // its own. Methods may be called from any goroutine. Errors that a client is to
-// see are those of package image, or *client.Error with the codes not_found, conflict
-// (it is in use, or another is just being made), invalid_request, overloaded.
+// see are those of package image, or *fault.Error: NotFound, Conflict (it is in use, or
+// another is just being made), Invalid, Overloaded.
 type Images interface {
 	// List gives all images, sorted by their first name.
 	List(ctx context.Context) ([]client.Image, error)

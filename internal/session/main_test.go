@@ -19,6 +19,7 @@ import (
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/call/output"
+	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/testrig"
@@ -265,6 +266,9 @@ func (h *house) output(id string) string {
 }
 
 func codeOfErr(err error) client.Code {
+	if f, ok := errors.AsType[*fault.Error](err); ok {
+		return client.Code(f.Kind)
+	}
 	if ce, ok := errors.AsType[*client.Error](err); ok {
 		return ce.Code
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/store"
 )
@@ -97,6 +98,9 @@ func (m *Manager) TokenSession(token string) (holder auth.Principal, ok bool) {
 
 // internal logs a failure of our own and answers with its reference alone.
 func (m *Manager) internal(what string, err error) error {
+	if f, ok := errors.AsType[*fault.Error](err); ok {
+		return recorded(f)
+	}
 	if ce, ok := errors.AsType[*client.Error](err); ok {
 		return ce
 	}
@@ -117,6 +121,11 @@ func (m *Manager) internal(what string, err error) error {
 		Message: "internal error " + ref,
 		Hint:    "the daemon's log has the cause under this reference",
 	}
+}
+
+// recorded is f as calls have it on record.
+func recorded(f *fault.Error) *client.Error {
+	return &client.Error{Code: client.Code(f.Kind), Message: f.Err.Error(), Hint: f.Hint}
 }
 
 func invalidRequest(format string, args ...any) error {

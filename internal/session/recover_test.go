@@ -17,6 +17,7 @@ import (
 	"github.com/toold/toold/internal/agent"
 	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/event"
+	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/testrig"
@@ -441,8 +442,11 @@ func TestTenants(t *testing.T) {
 	}
 }
 
-// inside shows every field of a *client.Error.
+// inside shows every field of a *fault.Error or *client.Error.
 func inside(err error) string {
+	if f, ok := errors.AsType[*fault.Error](err); ok {
+		return fmt.Sprintf("%q %q %q", f.Kind, f.Err, f.Hint)
+	}
 	ce, _ := errors.AsType[*client.Error](err)
 	return fmt.Sprintf("%#v", ce)
 }

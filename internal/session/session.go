@@ -145,7 +145,7 @@ type Observer interface {
 
 // Auditor keeps the audit log. An error means that the record is not safely
 // written and that, by configuration, the call must not run; it is a
-// *client.Error.
+// *fault.Error.
 type Auditor interface {
 	Decided(d *judge.Decision) error
 	// Finished is told how a call ended. outputHash is of the whole output as far

@@ -15,11 +15,12 @@ import (
 	cerrdefs "github.com/containerd/errdefs"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/sandbox"
 )
 
 // Images are those of the Engine, which keeps them itself. The methods may be called
-// from any goroutine; errors that a client is to see are *client.Error.
+// from any goroutine; errors that a client is to see are *fault.Error.
 type Images struct{ d *Driver }
 
 // Images gives the Engine's.
@@ -59,10 +60,8 @@ func first(names []string) string {
 // own configuration. It logs in nowhere.
 func (i *Images) Pull(ctx context.Context, r client.ImagePull, progress func(client.ImageProgress)) (*client.Image, error) {
 	if r.Insecure {
-		return nil, &client.Error{
-			Code: client.CodeInvalidRequest, Message: "a Docker Engine asks registries over plain HTTP only where its own configuration lists them",
-			Hint: "add it to insecure-registries of the Engine's daemon.json, and leave insecure out",
-		}
+		return nil, fault.Invalid.Errorf("a Docker Engine asks registries over plain HTTP only where its own configuration lists them").
+			Next("add it to insecure-registries of the Engine's daemon.json, and leave insecure out")
 	}
 	if err := i.d.engine.pull(ctx, r.Ref, progress); err != nil {
 		return nil, unavailable(err)
@@ -99,17 +98,15 @@ func (i *Images) Import(ctx context.Context, name string, archive io.Reader) (*c
 		return loaded(r.Body)
 	})
 	if err != nil {
-		return nil, &client.Error{
-			Code: client.CodeInvalidRequest, Message: err.Error(),
-			Hint: "archives are those of docker save; a tar of a root file system becomes an image by docker import",
-		}
+		return nil, fault.Invalid.Errorf("%w", err).
+			Next("archives are those of docker save; a tar of a root file system becomes an image by docker import")
 	}
 	if name == "" {
 		return i.show(ctx, ref)
 	}
 	err = e.do(ctx, askTime, "name an image", func(ctx context.Context) error { return e.c.ImageTag(ctx, ref, name) })
 	if err != nil {
-		return nil, &client.Error{Code: client.CodeInvalidRequest, Message: err.Error(), Hint: "images are named like tools:1"}
+		return nil, fault.Invalid.Errorf("%w", err).Next("images are named like tools:1")
 	}
 	return i.show(ctx, name)
 }
@@ -151,7 +148,7 @@ func (i *Images) Remove(ctx context.Context, ref string) error {
 		return err
 	})
 	if cerrdefs.IsConflict(err) {
-		return &client.Error{Code: client.CodeConflict, Message: err.Error(), Hint: "end the sessions and remove the containers that are made of it"}
+		return fault.Conflict.Errorf("%w", err).Next("end the sessions and remove the containers that are made of it")
 	}
 	return imageError(ref, err)
 }
@@ -172,17 +169,15 @@ func imageError(ref string, err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, errNotFound):
-		return &client.Error{
-			Code: client.CodeNotFound, Message: "the Docker Engine has no image " + ref,
-			Hint: "toolctl image list shows those that it has; an admin gets others with toolctl image pull, or docker pull",
-		}
+		return fault.NotFound.Errorf("the Docker Engine has no image %s", ref).
+			Next("toolctl image list shows those that it has; an admin gets others with toolctl image pull, or docker pull")
 	case errors.Is(err, sandbox.ErrUnsupported):
-		return &client.Error{Code: client.CodeInvalidRequest, Message: err.Error(), Hint: "ask for another"}
+		return fault.Invalid.Errorf("%w", err).Next("ask for another")
 	}
 	return unavailable(err)
 }
 
 // unavailable is an error of the Engine's as a client sees it.
 func unavailable(err error) error {
-	return &client.Error{Code: client.CodeOverloaded, Message: err.Error(), Hint: "try again when that is put right"}
+	return fault.Overloaded.Errorf("%w", err).Next("try again when that is put right")
 }

@@ -1,0 +1,62 @@
+// Package fault has the errors that those who asked can do something about: of which
+// kind they are, what is wrong, and what to do next. Package server makes the API's
+// errors of them; an error that is none of these is a failure of the daemon's own, of
+// which the API tells nothing but a reference to the log.
+package fault
+
+import "fmt"
+
+// Kind says why something is not done. It is an error itself, so that who acts on one
+// can ask errors.Is(err, fault.NotFound). Its text is the API's word for it, which logs
+// and the reasons of sessions have too.
+//
+// To add one: a constant here, and a line in the test of package server which holds kinds
+// and the API's codes together.
+type Kind string
+
+// The kinds of errors.
+const (
+	Invalid    Kind = "invalid_request" // it asks for something that cannot be
+	BadPath    Kind = "invalid_path"    // a path leads to nothing that can be used
+	NotFound   Kind = "not_found"       // or it is not to be known of
+	Forbidden  Kind = "forbidden"       // others may ask for it
+	Conflict   Kind = "conflict"        // something else is in its way
+	Quota      Kind = "quota_exceeded"  // who asks has all that they may have
+	Overloaded Kind = "overloaded"      // the daemon cannot do it now
+	Aborted    Kind = "aborted"         // it was asked for, and given up before it was done
+	Sandbox    Kind = "sandbox_failed"  // no sandbox could be made or used
+	Internal   Kind = "internal"        // the daemon's own failure, which is logged
+)
+
+// Error implements error.
+func (k Kind) Error() string { return string(k) }
+
+// Errorf makes an error of the kind. The text says what is wrong, and with which one; as
+// for fmt.Errorf, %w keeps the cause.
+func (k Kind) Errorf(format string, args ...any) *Error {
+	return &Error{Kind: k, Err: fmt.Errorf(format, args...)}
+}
+
+// Error is why something is not done.
+type Error struct {
+	Kind Kind
+	Err  error  // what is wrong: its text is the message that is shown
+	Hint string // what to do next; "" where the kind says that, or the message
+}
+
+// Next sets the hint of an error that was just made, and returns it.
+func (e *Error) Next(hint string) *Error {
+	e.Hint = hint
+	return e
+}
+
+// Error implements error.
+func (e *Error) Error() string {
+	if e.Hint == "" {
+		return fmt.Sprintf("%s: %s", e.Kind, e.Err)
+	}
+	return fmt.Sprintf("%s: %s (%s)", e.Kind, e.Err, e.Hint)
+}
+
+// Unwrap gives the kind and the cause.
+func (e *Error) Unwrap() []error { return []error{e.Kind, e.Err} }
