@@ -16,6 +16,7 @@ import (
 	"github.com/toold/toold/internal/approval"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/testrig"
 	"github.com/toold/toold/internal/tool/run"
 )
@@ -222,7 +223,7 @@ func TestAuditRefuses(t *testing.T) {
 		defer audit.mu.Unlock()
 		audit.refuse = err
 	}
-	full := &client.Error{Code: client.CodeOverloaded, Message: "the audit log is full"}
+	full := fault.Overloaded.Errorf("the audit log is full")
 	refuse(full)
 	for command, want := range map[string]client.Code{"x": client.CodeOverloaded, "ask": client.CodeOverloaded, "deny": client.CodeDenied} {
 		if c := h.call(s.ID, bashCall(command)); c.Error == nil || c.Error.Code != want {

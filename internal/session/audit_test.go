@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/testrig"
 )
 
@@ -21,7 +22,7 @@ func TestAuditOfCalls(t *testing.T) {
 	if want := sha([]byte(h.output(long.ID))); o.hashes[1] != want {
 		t.Errorf("hash of a long output: %x, want %x", o.hashes[1], want)
 	}
-	o.fail = &client.Error{Code: client.CodeOverloaded, Message: "the audit log cannot be written", Hint: "free space"}
+	o.fail = fault.Overloaded.Errorf("the audit log cannot be written").Next("free space")
 	c := h.call(id, bashCall("echo y"))
 	if c.Error == nil || c.Error.Code != client.CodeOverloaded || slices.Contains(h.host.box(id).runs, c.ID) {
 		t.Errorf("a call without a record: %+v", c)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/agent"
+	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/judge"
 	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/policy"
@@ -37,14 +38,14 @@ func (m *Manager) checkRules(tenant string, r *client.SessionCreate) error {
 		return nil
 	}
 	if _, err := policy.CheckRules("session", r.Permission); err != nil {
-		return invalidRequest("permission: %v", err)
+		return fault.Invalid.Errorf("permission: %v", err)
 	}
 	return nil
 }
 
 func (m *Manager) checkProfile(tenant, profile string) error {
 	if err := m.court.Check(tenant, profile); err != nil {
-		return invalidRequest("profile: %v", err)
+		return fault.Invalid.Errorf("profile: %v", err)
 	}
 	return nil
 }
@@ -110,9 +111,6 @@ func badWorktreeRules(name string, err error) error {
 	case errors.Is(err, agent.ErrLost), errors.Is(err, agent.ErrViolation), errors.Is(err, context.Canceled):
 		return fmt.Errorf("read %s: %w", name, err)
 	}
-	return &client.Error{
-		Code:    client.CodeInvalidRequest,
-		Message: fmt.Sprintf("the worktree's rules %s cannot be used: %s", name, plain.Cut(err.Error(), maxNote)),
-		Hint:    "mend the file or remove it; it can only narrow what the session may do",
-	}
+	return fault.Invalid.Errorf("the worktree's rules %s cannot be used: %s", name, plain.Cut(err.Error(), maxNote)).
+		Next("mend the file or remove it; it can only narrow what the session may do")
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/agent"
 	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/session/lease"
@@ -157,10 +158,8 @@ func (m *Manager) reserve(pl *plan, w *place) (*Session, error) {
 	base, err := m.leases.Take()
 	if err != nil {
 		if errors.Is(err, lease.ErrNone) {
-			err = &client.Error{
-				Code: client.CodeOverloaded, Message: err.Error(),
-				Hint: "end sessions; an administrator sees leftovers with: toolctl gc --dry-run",
-			}
+			err = fault.Overloaded.Errorf("%w", err).
+				Next("end sessions; an administrator sees leftovers with: toolctl gc --dry-run")
 		}
 		m.forget(s)
 		close(s.making)
@@ -274,11 +273,8 @@ func (m *Manager) nameLocked(s *Session) {
 }
 
 func nameTaken(name string) error {
-	return &client.Error{
-		Code:    client.CodeConflict,
-		Message: fmt.Sprintf("there is a live session called %q", name),
-		Hint:    "use it, end it, or choose another name",
-	}
+	return fault.Conflict.Errorf("there is a live session called %q", name).
+		Next("use it, end it, or choose another name")
 }
 
 // build is start, bounded in time. It ends early with the session, whose end waits
@@ -342,39 +338,34 @@ func (s *Session) startFailed(cause error) error {
 	if err != nil {
 		s.log.Error("clean up after a failed creation", "error", err)
 	}
+	var fe *fault.Error
 	var ce *client.Error
 	switch {
 	case ended:
 		row := s.snapshotRow()
 		return overError(&row)
-	case errors.As(cause, &ce):
+	case errors.As(cause, &fe):
+		return fe
+	case errors.As(cause, &ce): // a hook's
 		return ce
 	case errors.Is(cause, sandbox.ErrUnsupported):
-		return invalidRequest("%s", errors.Unwrap(cause))
+		return fault.Invalid.Errorf("%s", errors.Unwrap(cause))
 	case errors.Is(cause, sandbox.ErrMountTarget):
-		return &client.Error{
-			Code: client.CodeInvalidRequest, Message: plain.Cut(errors.Unwrap(cause).Error(), maxNote),
-			Hint: "it must be a plain directory (of git's config, a file), not a link; put that right, or leave the mount out",
-		}
+		return fault.Invalid.Errorf("%s", plain.Cut(errors.Unwrap(cause).Error(), maxNote)).
+			Next("it must be a plain directory (of git's config, a file), not a link; put that right, or leave the mount out")
 	case errors.Is(cause, store.ErrFull), errors.Is(cause, context.Canceled):
 		return s.m.internal("create session "+s.id, cause)
 	}
 	ref := s.m.store.NewID("err_")
 	s.log.Error("create a session", "reference", ref, "error", cause)
 	if he, ok := errors.AsType[*sandbox.HostError](cause); ok {
-		return &client.Error{Code: client.CodeSandboxFailed, Message: fmt.Sprintf("no sandbox can be made here: %s; %s", he.Cause, he.Hint)}
+		return fault.Sandbox.Errorf("no sandbox can be made here: %s; %s", he.Cause, he.Hint)
 	}
 	if s.m.settings.Load().Private {
 		// Its log ends with it.
-		return &client.Error{
-			Code:    client.CodeSandboxFailed,
-			Message: fmt.Sprintf("the sandbox of session %s could not be made: %s", s.id, plain.Cut(cause.Error(), maxNote)),
-			Hint:    "toolctl doctor shows what is wrong with this host",
-		}
+		return fault.Sandbox.Errorf("the sandbox of session %s could not be made: %s", s.id, plain.Cut(cause.Error(), maxNote)).
+			Next("toolctl doctor shows what is wrong with this host")
 	}
-	return &client.Error{
-		Code:    client.CodeSandboxFailed,
-		Message: fmt.Sprintf("the sandbox of session %s could not be made (%s)", s.id, ref),
-		Hint:    "toolctl doctor shows what is wrong with this host; the daemon's log has the cause under the reference",
-	}
+	return fault.Sandbox.Errorf("the sandbox of session %s could not be made (%s)", s.id, ref).
+		Next("toolctl doctor shows what is wrong with this host; the daemon's log has the cause under the reference")
 }

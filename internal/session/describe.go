@@ -12,6 +12,7 @@ import (
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/agent"
 	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/judge"
 	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/sandbox"
@@ -62,7 +63,7 @@ func (m *Manager) rulesOfFilter(p auth.Principal, f ToolFilter, row *store.Sessi
 	}
 	rules, err := m.court.RulesWithout(p.Tenant, cmp.Or(profile, judge.DefaultProfile), row)
 	if err != nil {
-		return nil, invalidRequest("%v", err)
+		return nil, fault.Invalid.Errorf("%v", err)
 	}
 	return rules, nil
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/event"
+	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/store"
 )
 
@@ -15,7 +16,7 @@ func (m *Manager) Events(ctx context.Context, p auth.Principal, f event.Filter) 
 		return nil, err
 	}
 	if f.After != "" && !store.ValidID("evt_", f.After) {
-		return nil, invalidRequest("%q is not the id of an event", shown(f.After))
+		return nil, fault.Invalid.Errorf("%q is not the id of an event", shown(f.After))
 	}
 	if f.Session != "" {
 		id, err := m.SessionID(ctx, p, f.Session)

@@ -8,6 +8,7 @@ import (
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/agent"
 	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/judge"
 	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/policy"
@@ -41,7 +42,7 @@ func (m *Manager) Explain(ctx context.Context, p auth.Principal, r client.Policy
 	} else {
 		v.Profile = cmp.Or(v.Profile, judge.DefaultProfile)
 		if rules, err = m.court.RulesWithout(p.Tenant, v.Profile, nil); err != nil {
-			err = invalidRequest("%v", err)
+			err = fault.Invalid.Errorf("%v", err)
 		}
 		shell := m.settings.Load().Shell
 		requests = policy.AsWritten(inv, shell, policy.Workspace)

@@ -2,9 +2,8 @@ package session
 
 import (
 	"context"
-	"fmt"
 
-	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/session/holder"
 )
@@ -21,19 +20,13 @@ func (leaseProcess) claim(_ context.Context, pl *plan) error {
 	}
 	p, owner, start, err := holder.Watch(pid)
 	if err != nil {
-		return &client.Error{
-			Code:    client.CodeInvalidRequest,
-			Message: fmt.Sprintf("lease_pid %d: %s", pid, plain.Cause(err)),
-			Hint:    "give the id of a process that runs",
-		}
+		return fault.Invalid.Errorf("lease_pid %d: %s", pid, plain.Cause(err)).
+			Next("give the id of a process that runs")
 	}
 	pl.holder, pl.start = p, start
 	if owner != pl.p.UID && !pl.p.Admin {
-		return &client.Error{
-			Code:    client.CodeForbidden,
-			Message: fmt.Sprintf("lease_pid %d is not a process of yours", pid),
-			Hint:    "give the id of a process that runs with your uid",
-		}
+		return fault.Forbidden.Errorf("lease_pid %d is not a process of yours", pid).
+			Next("give the id of a process that runs with your uid")
 	}
 	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"path"
 	"strings"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/image"
 	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/sandbox"
@@ -59,7 +59,7 @@ const maxImageRef = 512
 // checkImage settles which image the session has.
 func (m *Manager) checkImage(r *client.SessionCreate, set *Settings, tenant string) error {
 	if r.Image != "" && (len(r.Image) > maxImageRef || !plain.Printable(r.Image) || strings.ContainsRune(r.Image, ' ')) {
-		return invalidRequest("image %q: give the name of an image, or its digest; at most %d bytes", shown(r.Image), maxImageRef)
+		return fault.Invalid.Errorf("image %q: give the name of an image, or its digest; at most %d bytes", shown(r.Image), maxImageRef)
 	}
 	r.Image = cmp.Or(r.Image, m.cfg.Image)
 	if r.Image != "" {
@@ -70,14 +70,11 @@ func (m *Manager) checkImage(r *client.SessionCreate, set *Settings, tenant stri
 		if ten.RequireImage {
 			whose = "tenant " + tenant
 		}
-		return &client.Error{
-			Code:    client.CodeForbidden,
-			Message: fmt.Sprintf("sessions of %s must have an image (require_image), and this one names none", whose),
-			Hint:    "create it with an image; toolctl image list shows those that there are",
-		}
+		return fault.Forbidden.Errorf("sessions of %s must have an image (require_image), and this one names none", whose).
+			Next("create it with an image; toolctl image list shows those that there are")
 	}
 	if r.Limits.Disk > 0 {
-		return invalidRequest("limits.disk %s: a session without an image writes to memory and to its worktree only, and that is a directory of the host, which has no bound; leave it out, or ask for an image", r.Limits.Disk)
+		return fault.Invalid.Errorf("limits.disk %s: a session without an image writes to memory and to its worktree only, and that is a directory of the host, which has no bound; leave it out, or ask for an image", r.Limits.Disk)
 	}
 	return nil
 }
@@ -148,21 +145,15 @@ func (m *Manager) roomOnDisk(image string) error {
 		return err
 	}
 	if least := m.settings.Load().MinFree; free < least {
-		return &client.Error{
-			Code:    client.CodeOverloaded,
-			Message: fmt.Sprintf("no session with the image %s now: only %s are free on the host's disk, and %s must stay", image, client.Size(free), client.Size(least)),
-			Hint:    "end sessions, remove images that nobody needs, or free space on the host",
-		}
+		return fault.Overloaded.Errorf("no session with the image %s now: only %s are free on the host's disk, and %s must stay", image, client.Size(free), client.Size(least)).
+			Next("end sessions, remove images that nobody needs, or free space on the host")
 	}
 	return nil
 }
 
 func noImages(driver string) error {
-	return &client.Error{
-		Code:    client.CodeInvalidRequest,
-		Message: fmt.Sprintf("the driver %s has no images in this daemon", driver),
-		Hint:    "leave the image out: the root filesystem is the configured one",
-	}
+	return fault.Invalid.Errorf("the driver %s has no images in this daemon", driver).
+		Next("leave the image out: the root filesystem is the configured one")
 }
 
 // images gives those of the default driver, for an admin if they are to change.
@@ -171,10 +162,8 @@ func (m *Manager) images(p auth.Principal, change bool) (Images, error) {
 		return nil, err
 	}
 	if change && !p.Admin {
-		return nil, &client.Error{
-			Code: client.CodeForbidden, Message: "images are changed by admins only",
-			Hint: "ask one to pull or import it; toolctl image list shows those that there are",
-		}
+		return nil, fault.Forbidden.Errorf("images are changed by admins only").
+			Next("ask one to pull or import it; toolctl image list shows those that there are")
 	}
 	if err := m.Accepting(); err != nil && change {
 		return nil, err
@@ -189,26 +178,26 @@ func (m *Manager) images(p auth.Principal, change bool) (Images, error) {
 // imageErrors are what an admin can do something about, and what.
 var imageErrors = []struct {
 	err  error
-	code client.Code
+	kind fault.Kind
 	hint string
 }{
-	{image.ErrNotFound, client.CodeNotFound, "toolctl image list shows those that are here; an admin gets others with toolctl image pull or import"},
-	{image.ErrInUse, client.CodeConflict, "end the sessions that run it: toolctl session list"},
-	{image.ErrTooLarge, client.CodeInvalidRequest, "make a smaller one"},
-	{image.ErrPlatform, client.CodeInvalidRequest, "ask for one that was built for this host"},
-	{image.ErrCorrupt, client.CodeInvalidRequest, "get it again, from where it was made"},
-	{image.ErrRefused, client.CodeInvalidRequest, "build the image without it"},
-	{image.ErrInvalid, client.CodeInvalidRequest, "images are named like debian:12 or host/path@sha256:…; archives are those of docker save, of OCI, or a tar of a root file system"},
-	{image.ErrNoSpace, client.CodeOverloaded, "remove images that nobody needs: toolctl image list, toolctl image rm"},
-	{image.ErrRegistry, client.CodeOverloaded, "is its name right, and can the daemon's host reach it?"},
-	{image.ErrClosed, client.CodeOverloaded, "the daemon is stopping; try again when it is back"},
+	{image.ErrNotFound, fault.NotFound, "toolctl image list shows those that are here; an admin gets others with toolctl image pull or import"},
+	{image.ErrInUse, fault.Conflict, "end the sessions that run it: toolctl session list"},
+	{image.ErrTooLarge, fault.Invalid, "make a smaller one"},
+	{image.ErrPlatform, fault.Invalid, "ask for one that was built for this host"},
+	{image.ErrCorrupt, fault.Invalid, "get it again, from where it was made"},
+	{image.ErrRefused, fault.Invalid, "build the image without it"},
+	{image.ErrInvalid, fault.Invalid, "images are named like debian:12 or host/path@sha256:…; archives are those of docker save, of OCI, or a tar of a root file system"},
+	{image.ErrNoSpace, fault.Overloaded, "remove images that nobody needs: toolctl image list, toolctl image rm"},
+	{image.ErrRegistry, fault.Overloaded, "is its name right, and can the daemon's host reach it?"},
+	{image.ErrClosed, fault.Overloaded, "the daemon is stopping; try again when it is back"},
 }
 
 // imageError is what a client sees of an error of package image; others are our own.
 func imageError(err error) error {
 	for _, e := range imageErrors {
 		if errors.Is(err, e.err) {
-			return &client.Error{Code: e.code, Message: plain.Cut(plain.Line(err.Error()), maxImageError), Hint: e.hint}
+			return e.kind.Errorf("%s", plain.Cut(plain.Line(err.Error()), maxImageError)).Next(e.hint)
 		}
 	}
 	return err

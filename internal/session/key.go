@@ -10,6 +10,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/store"
 )
@@ -31,7 +32,7 @@ func keyHash(p auth.Principal, r *client.SessionCreate) ([]byte, error) {
 // made none: its key is free again.
 func (m *Manager) keyed(ctx context.Context, p auth.Principal, r *client.SessionCreate) (*client.Session, error) {
 	if len(r.Key) > maxText || !plain.Printable(r.Key) {
-		return nil, invalidRequest("key is UTF-8 text without control characters, at most %d bytes", maxText)
+		return nil, fault.Invalid.Errorf("key is UTF-8 text without control characters, at most %d bytes", maxText)
 	}
 	hash, err := keyHash(p, r)
 	if err != nil {
@@ -88,11 +89,8 @@ func (m *Manager) keyedOver(ctx context.Context, p auth.Principal, key string, h
 }
 
 func keyTaken(row *store.Session) error {
-	return &client.Error{
-		Code:    client.CodeConflict,
-		Message: fmt.Sprintf("key %q belongs to session %s, which was asked for in other words or by another user", row.Key, row.ID),
-		Hint:    "use another key for another session",
-	}
+	return fault.Conflict.Errorf("key %q belongs to session %s, which was asked for in other words or by another user", row.Key, row.ID).
+		Next("use another key for another session")
 }
 
 // awaitMade waits until the session is ready, or has failed to be so and is gone.

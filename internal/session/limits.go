@@ -12,13 +12,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/fault"
 )
 
 // fillLimits puts what sessions get where nothing was asked for, and refuses what
 // is above the most of the configuration or more than the host has.
 func (m *Manager) fillLimits(l *client.Limits, set *Settings, ten Tenant, most client.Limits) error {
 	if math.IsNaN(l.CPUs) || math.IsInf(l.CPUs, 0) {
-		return invalidRequest("limits.cpus is not a number")
+		return fault.Invalid.Errorf("limits.cpus is not a number")
 	}
 	asked := *l
 	fields := limitFields(l, [...]client.Limits{ten.Limits, set.Limits, ten.MaxLimits, most})
@@ -92,7 +93,7 @@ func field[T ~int64 | ~int | ~float64](name string, l *client.Limits, c [4]clien
 func (f *limitField) fill() error {
 	switch {
 	case f.value < 0:
-		return invalidRequest("limits.%s is negative (%s); leave it out for the default", f.name, f.format(f.value))
+		return fault.Invalid.Errorf("limits.%s is negative (%s); leave it out for the default", f.name, f.format(f.value))
 	case f.value == 0:
 		v := f.def
 		for _, bound := range []float64{f.most, f.host.most} {
@@ -106,17 +107,11 @@ func (f *limitField) fill() error {
 		if f.tenant {
 			key += " of the tenant"
 		}
-		return &client.Error{
-			Code:    client.CodeInvalidRequest,
-			Message: fmt.Sprintf("limits.%s is %s; the most that a session may ask for is %s", f.name, f.format(f.value), f.format(f.most)),
-			Hint:    fmt.Sprintf("ask for %s or less; an admin can raise it (%s in the daemon's configuration)", f.format(f.most), key),
-		}
+		return fault.Invalid.Errorf("limits.%s is %s; the most that a session may ask for is %s", f.name, f.format(f.value), f.format(f.most)).
+			Next(fmt.Sprintf("ask for %s or less; an admin can raise it (%s in the daemon's configuration)", f.format(f.most), key))
 	case f.host.most > 0 && f.value > f.host.most:
-		return &client.Error{
-			Code:    client.CodeInvalidRequest,
-			Message: fmt.Sprintf("limits.%s is %s; this host has %s (%s)", f.name, f.format(f.value), f.format(f.host.most), f.host.what),
-			Hint:    fmt.Sprintf("ask for %s or less", f.format(f.host.most)),
-		}
+		return fault.Invalid.Errorf("limits.%s is %s; this host has %s (%s)", f.name, f.format(f.value), f.format(f.host.most), f.host.what).
+			Next(fmt.Sprintf("ask for %s or less", f.format(f.host.most)))
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/needs"
 )
 
@@ -34,8 +35,8 @@ func TestDefaultsAndMaxima(t *testing.T) {
 		l := tt.asked
 		err := new(Manager).fillLimits(&l, &set, tt.ten, most)
 		if tt.says != "" {
-			e, ok := errors.AsType[*client.Error](err)
-			if !ok || e.Hint == "" || !strings.Contains(e.Message+e.Hint, tt.says) {
+			e, ok := errors.AsType[*fault.Error](err)
+			if !ok || e.Hint == "" || !strings.Contains(e.Err.Error()+e.Hint, tt.says) {
 				t.Errorf("%s: %v, want %q and a next step", tt.name, err, tt.says)
 			}
 			continue
@@ -56,7 +57,7 @@ func TestHostIsTheLastMaximum(t *testing.T) {
 		"cpus": {CPUs: 1e6}, "memory": {Memory: 1 << 60}, "pids": {PIDs: 1 << 40}, "open_files": {OpenFiles: 1 << 40}, "disk": {Disk: 1 << 60},
 	} {
 		err := h.m.fillLimits(&l, &set, Tenant{}, client.Limits{})
-		if e, ok := errors.AsType[*client.Error](err); !ok || !strings.Contains(e.Message, "limits."+name+" is ") || !strings.Contains(e.Message, "this host has") || e.Hint == "" {
+		if e, ok := errors.AsType[*fault.Error](err); !ok || !strings.Contains(e.Err.Error(), "limits."+name+" is ") || !strings.Contains(e.Err.Error(), "this host has") || e.Hint == "" {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

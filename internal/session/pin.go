@@ -6,8 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/thread"
 	"github.com/toold/toold/internal/tool/run"
 	"github.com/toold/toold/internal/worktree"
@@ -23,17 +23,17 @@ func (m *Manager) pinDirectory(p auth.Principal, rules worktree.Rules, source st
 	d, err := m.pins.Pin(p.UID, source, rules)
 	for _, refusal := range []struct {
 		is   error
-		code client.Code
+		kind fault.Kind
 		hint string
 	}{
-		{worktree.ErrForbidden, client.CodeForbidden, "the directories that may be used are [worktrees] roots and mounts of the configuration"},
-		{worktree.ErrNotAllowed, client.CodeForbidden, "name a directory that you can open yourself, or ask its owner or an admin for access"},
-		{worktree.ErrReadOnly, client.CodeForbidden, `use mode "ro", or ask its owner or an admin for write access`},
-		{worktree.ErrInvalidPath, client.CodeInvalidPath, "give the absolute path of a directory, without symbolic links"},
-		{worktree.ErrUnresponsive, client.CodeInvalidPath, "see that the program or the network behind this directory works, or use another directory"},
+		{worktree.ErrForbidden, fault.Forbidden, "the directories that may be used are [worktrees] roots and mounts of the configuration"},
+		{worktree.ErrNotAllowed, fault.Forbidden, "name a directory that you can open yourself, or ask its owner or an admin for access"},
+		{worktree.ErrReadOnly, fault.Forbidden, `use mode "ro", or ask its owner or an admin for write access`},
+		{worktree.ErrInvalidPath, fault.BadPath, "give the absolute path of a directory, without symbolic links"},
+		{worktree.ErrUnresponsive, fault.BadPath, "see that the program or the network behind this directory works, or use another directory"},
 	} {
 		if errors.Is(err, refusal.is) {
-			return nil, &client.Error{Code: refusal.code, Message: err.Error(), Hint: refusal.hint}
+			return nil, refusal.kind.Errorf("%w", err).Next(refusal.hint)
 		}
 	}
 	return d, err

@@ -3,7 +3,6 @@ package session
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
@@ -63,19 +62,13 @@ func (m *Manager) SessionID(ctx context.Context, p auth.Principal, idOrName stri
 }
 
 func noSession(id string) error {
-	return &client.Error{
-		Code:    client.CodeNotFound,
-		Message: fmt.Sprintf("there is no session %q", shown(id)),
-		Hint:    "toolctl session list shows those that there are",
-	}
+	return fault.NotFound.Errorf("there is no session %q", shown(id)).
+		Next("toolctl session list shows those that there are")
 }
 
 func noCall(id string) error {
-	return &client.Error{
-		Code:    client.CodeNotFound,
-		Message: fmt.Sprintf("there is no call %q", shown(id)),
-		Hint:    "the calls of a session are listed at /v1/sessions/ID/calls",
-	}
+	return fault.NotFound.Errorf("there is no call %q", shown(id)).
+		Next("the calls of a session are listed at /v1/sessions/ID/calls")
 }
 
 // shown is what a message may quote of something that a client sent.
@@ -96,38 +89,29 @@ func (m *Manager) TokenSession(token string) (holder auth.Principal, ok bool) {
 	return auth.Principal{Tenant: row.Tenant, Session: row.ID, SessionName: row.Name}, true
 }
 
-// internal logs a failure of our own and answers with its reference alone.
+// internal is what an answer says of err: what those who asked can do something about,
+// and of a failure of our own, which is logged, the reference alone.
 func (m *Manager) internal(what string, err error) error {
-	if f, ok := errors.AsType[*fault.Error](err); ok {
-		return recorded(f)
-	}
-	if ce, ok := errors.AsType[*client.Error](err); ok {
+	var f *fault.Error
+	var ce *client.Error
+	switch {
+	case errors.As(err, &ce):
 		return ce
+	case errors.As(err, &f):
+	case errors.Is(err, store.ErrFull):
+		f = fault.Overloaded.Errorf("the disk that holds the daemon's state is full or cannot be written; nothing was begun").
+			Next("free space on the host, then try again")
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		f = fault.Aborted.Errorf("%s: the request ended before it was done", what)
+	default:
+		ref := m.store.NewID("err_")
+		m.log.Error("internal error", "reference", ref, "doing", what, "error", err)
+		f = fault.Internal.Errorf("internal error %s", ref).Next("the daemon's log has the cause under this reference")
 	}
-	if errors.Is(err, store.ErrFull) {
-		return &client.Error{
-			Code:    client.CodeOverloaded,
-			Message: "the disk that holds the daemon's state is full or cannot be written; nothing was begun",
-			Hint:    "free space on the host, then try again",
-		}
-	}
-	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return &client.Error{Code: client.CodeAborted, Message: what + ": the request ended before it was done"}
-	}
-	ref := m.store.NewID("err_")
-	m.log.Error("internal error", "reference", ref, "doing", what, "error", err)
-	return &client.Error{
-		Code:    client.CodeInternal,
-		Message: "internal error " + ref,
-		Hint:    "the daemon's log has the cause under this reference",
-	}
-}
-
-// recorded is f as calls have it on record.
-func recorded(f *fault.Error) *client.Error {
+	// Calls keep on record what this returns.
 	return &client.Error{Code: client.Code(f.Kind), Message: f.Err.Error(), Hint: f.Hint}
 }
 
 func invalidRequest(format string, args ...any) error {
-	return &client.Error{Code: client.CodeInvalidRequest, Message: fmt.Sprintf(format, args...)}
+	return fault.Invalid.Errorf(format, args...)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/fault"
 )
 
 const (
@@ -69,7 +70,7 @@ func (m *Manager) fullLocked(t *tenant, w *place) bool {
 // that the request names is looked at again when it has a place.
 func (m *Manager) createQueued(ctx context.Context, p auth.Principal, r client.SessionCreate, queued func(position int)) (*client.Session, error) {
 	if r.Queue < 0 || time.Duration(r.Queue) > maxQueue {
-		return nil, invalidRequest("queue %s: give a time up to %s, or 0 to wait for nothing", r.Queue, client.Duration(maxQueue))
+		return nil, fault.Invalid.Errorf("queue %s: give a time up to %s, or 0 to wait for nothing", r.Queue, client.Duration(maxQueue))
 	}
 	v, err := m.create(ctx, p, r, nil)
 	if !errors.Is(err, errFull) {
@@ -100,26 +101,20 @@ func (m *Manager) createQueued(ctx context.Context, p auth.Principal, r client.S
 func (m *Manager) noPlace(t *tenant) error {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	e := &client.Error{
-		Code:    client.CodeQuotaExceeded,
-		Message: fmt.Sprintf("tenant %s has %d sessions, which is all that it may have (max_sessions)", t.name, t.sessions),
-		Hint:    "end one with toolctl session rm, or wait for a place: queue in the request, --queue 10m of toolctl",
-	}
+	others := ""
 	if n := len(t.queue.all); n > 0 {
-		e.Message += fmt.Sprintf(", and %d requests wait for a place", n)
+		others = fmt.Sprintf(", and %d requests wait for a place", n)
 	}
-	return e
+	return fault.Quota.Errorf("tenant %s has %d sessions, which is all that it may have (max_sessions)%s", t.name, t.sessions, others).
+		Next("end one with toolctl session rm, or wait for a place: queue in the request, --queue 10m of toolctl")
 }
 
 func (m *Manager) enqueue(t *tenant) (*place, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if n := len(t.queue.all); n >= maxQueued {
-		return nil, &client.Error{
-			Code:    client.CodeOverloaded,
-			Message: fmt.Sprintf("%d requests of tenant %s wait for a place, which is as many as may", n, t.name),
-			Hint:    "end a session with toolctl session rm, or try again later",
-		}
+		return nil, fault.Overloaded.Errorf("%d requests of tenant %s wait for a place, which is as many as may", n, t.name).
+			Next("end a session with toolctl session rm, or try again later")
 	}
 	w := &place{}
 	t.queue.all = append(t.queue.all, w)
@@ -157,7 +152,7 @@ func (m *Manager) awaitTurn(ctx context.Context, t *tenant, w *place, late <-cha
 		case <-ctx.Done():
 			return m.internal("wait for a place", ctx.Err())
 		case <-m.ctx.Done():
-			return &client.Error{Code: client.CodeOverloaded, Message: "the daemon is stopping", Hint: "try again when it is back"}
+			return fault.Overloaded.Errorf("the daemon is stopping").Next("try again when it is back")
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/store"
 )
 
@@ -41,11 +42,8 @@ func (m *Manager) takeRoom(ctx context.Context, t *tenant, n int64) error {
 		return nil
 	}
 	t.kept.Add(-n)
-	return &client.Error{
-		Code:    client.CodeQuotaExceeded,
-		Message: fmt.Sprintf("the records of tenant %s may take %s, and the inputs of its calls that have not ended fill that", t.name, client.Size(most)),
-		Hint:    "wait for calls to end, abort some (toolctl abort SESSION, or POST /v1/calls/ID/abort) or end a session, then try again: records of calls that have ended make room by themselves",
-	}
+	return fault.Quota.Errorf("the records of tenant %s may take %s, and the inputs of its calls that have not ended fill that", t.name, client.Size(most)).
+		Next("wait for calls to end, abort some (toolctl abort SESSION, or POST /v1/calls/ID/abort) or end a session, then try again: records of calls that have ended make room by themselves")
 }
 
 // makeRoom frees an eighth of what a tenant may have, so that not every call has to.
@@ -138,12 +136,9 @@ func (m *Manager) roomForInput(ctx context.Context) error {
 	if err != nil || enough {
 		return err
 	}
-	return &client.Error{
-		Code: client.CodeOverloaded,
-		Message: fmt.Sprintf("an input of more than %s is refused now: only %s are free on the disk that holds the daemon's state, and %s must stay",
-			client.Size(store.Small), client.Size(free), client.Size(m.settings.Load().MinFree)),
-		Hint: `make calls with smaller inputs, end sessions, or have an administrator free space on the host ("toolctl gc --records" frees that of old calls)`,
-	}
+	return fault.Overloaded.Errorf("an input of more than %s is refused now: only %s are free on the disk that holds the daemon's state, and %s must stay",
+		client.Size(store.Small), client.Size(free), client.Size(m.settings.Load().MinFree)).
+		Next(`make calls with smaller inputs, end sessions, or have an administrator free space on the host ("toolctl gc --records" frees that of old calls)`)
 }
 
 // storedOf is what is stored of a call that has ended. Of one that never ran, a large

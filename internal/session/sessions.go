@@ -7,6 +7,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/store"
 )
 
@@ -43,7 +44,7 @@ func (m *Manager) List(ctx context.Context, p auth.Principal, f SessionFilter) (
 		return list, err
 	}
 	if f.After != "" && !store.ValidID("ses_", f.After) {
-		return list, invalidRequest("after %q is not the id of a session", shown(f.After))
+		return list, fault.Invalid.Errorf("after %q is not the id of a session", shown(f.After))
 	}
 	limit := listLimit(f.Limit)
 	sf := store.SessionFilter{
@@ -111,7 +112,7 @@ func (m *Manager) Patch(ctx context.Context, p auth.Principal, id string, r clie
 		}
 	}
 	if r.TTL != nil && (*r.TTL < 0 || time.Duration(*r.TTL) > maxTTL) {
-		return nil, invalidRequest("ttl %s: give a time up to %s, or 0 for none", *r.TTL, client.Duration(maxTTL))
+		return nil, fault.Invalid.Errorf("ttl %s: give a time up to %s, or 0 for none", *r.TTL, client.Duration(maxTTL))
 	}
 	err = s.write(client.EventSessionUpdated, func(row *store.Session) error {
 		row.Labels = patched(row.Labels, r.Labels)

@@ -3,7 +3,6 @@ package session
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -11,6 +10,7 @@ import (
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/call/output"
+	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/tool/run"
 )
@@ -65,12 +65,10 @@ func (s *Session) receive(file string, body io.Reader) (size int64, err error) {
 	set := s.m.settings.Load()
 	size, err = output.Save(output.Config{Limits: set.Truncate, Path: file, Used: &s.spilled, MinFree: set.MinFree}, body)
 	if why, ok := errors.AsType[output.Stopped](err); ok {
-		err = &client.Error{
-			Code: client.CodeQuotaExceeded, Message: "the upload was not taken: " + string(why),
-			Hint: "upload less, or raise truncate.spill_file and truncate.spill_session",
-		}
+		err = fault.Quota.Errorf("the upload was not taken: %s", string(why)).
+			Next("upload less, or raise truncate.spill_file and truncate.spill_session")
 	} else if errors.Is(err, output.ErrBroken) {
-		err = &client.Error{Code: client.CodeAborted, Message: "the upload broke off: nothing was written"}
+		err = fault.Aborted.Errorf("the upload broke off: nothing was written")
 	}
 	return size, err
 }
@@ -86,13 +84,10 @@ func (m *Manager) Download(ctx context.Context, p auth.Principal, sessionID, pat
 	case c.Error != nil:
 		return nil, 0, c.Error
 	case c.IsError:
-		return nil, 0, &client.Error{Code: client.CodeInvalidPath, Message: c.Output}
+		return nil, 0, fault.BadPath.Errorf("%s", c.Output)
 	case c.Metadata["output_incomplete"] != nil:
-		return nil, 0, &client.Error{
-			Code:    client.CodeQuotaExceeded,
-			Message: fmt.Sprintf("%q is too large: %v", shown(path), c.Metadata["output_incomplete"]),
-			Hint:    "download it in parts (split), or raise truncate.spill_file and truncate.spill_session",
-		}
+		return nil, 0, fault.Quota.Errorf("%q is too large: %v", shown(path), c.Metadata["output_incomplete"]).
+			Next("download it in parts (split), or raise truncate.spill_file and truncate.spill_session")
 	}
 	return m.Output(ctx, p, c.ID, OutputOptions{})
 }

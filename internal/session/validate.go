@@ -1,7 +1,6 @@
 package session
 
 import (
-	"fmt"
 	"maps"
 	"path"
 	"regexp"
@@ -10,6 +9,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/wire"
@@ -40,7 +40,7 @@ var (
 // the host, and fills in what was left out.
 func (m *Manager) checkCreate(r *client.SessionCreate, d sandbox.Driver, set *Settings, ten Tenant, free bool) error {
 	if r.Name != "" && (!namePattern.MatchString(r.Name) || strings.HasPrefix(r.Name, "ses_")) {
-		return invalidRequest("name %q: use 1 to 64 letters, digits, '.', '_' and '-', beginning with a letter or digit and not with ses_", shown(r.Name))
+		return fault.Invalid.Errorf("name %q: use 1 to 64 letters, digits, '.', '_' and '-', beginning with a letter or digit and not with ses_", shown(r.Name))
 	}
 	if len(r.Delegates) > 0 {
 		return notYet("delegates", strings.Join(r.Delegates, ","), "leave them out")
@@ -74,26 +74,19 @@ func (m *Manager) checkCreate(r *client.SessionCreate, d sandbox.Driver, set *Se
 func (m *Manager) checkRuntime(r *client.SessionCreate, d sandbox.Driver, ten Tenant) error {
 	if want := ten.RequireRuntime; want != "" {
 		if r.Runtime != "" && r.Runtime != want {
-			return &client.Error{
-				Code:    client.CodeForbidden,
-				Message: fmt.Sprintf("sessions of this tenant run on %s (require_runtime), and this one asks for %q", want, shown(r.Runtime)),
-				Hint:    "leave the runtime out",
-			}
+			return fault.Forbidden.Errorf("sessions of this tenant run on %s (require_runtime), and this one asks for %q", want, shown(r.Runtime)).
+				Next("leave the runtime out")
 		}
 		r.Runtime = want
 	}
 	if r.Runtime != "" && !slices.Contains(d.Runtimes(m.ctx), r.Runtime) {
-		return invalidRequest("runtime %q cannot be used here; there are: %s; toolctl doctor says why", shown(r.Runtime), strings.Join(d.Runtimes(m.ctx), ", "))
+		return fault.Invalid.Errorf("runtime %q cannot be used here; there are: %s; toolctl doctor says why", shown(r.Runtime), strings.Join(d.Runtimes(m.ctx), ", "))
 	}
 	return nil
 }
 
 func notYet(field, value, hint string) error {
-	return &client.Error{
-		Code:    client.CodeInvalidRequest,
-		Message: fmt.Sprintf("%s %q: this version of toold does not have it", field, shown(value)),
-		Hint:    hint,
-	}
+	return fault.Invalid.Errorf("%s %q: this version of toold does not have it", field, shown(value)).Next(hint)
 }
 
 func checkNetwork(n *client.Network) error {
@@ -108,14 +101,14 @@ func checkNetwork(n *client.Network) error {
 
 func checkLabels(labels map[string]string) error {
 	if len(labels) > maxLabels {
-		return invalidRequest("%d labels; at most %d", len(labels), maxLabels)
+		return fault.Invalid.Errorf("%d labels; at most %d", len(labels), maxLabels)
 	}
 	for k, v := range labels {
 		if len(k) > maxLabelKey || !labelPattern.MatchString(k) {
-			return invalidRequest("label %q: a key has 1 to %d letters, digits, '.', '_', '/' and '-'", shown(k), maxLabelKey)
+			return fault.Invalid.Errorf("label %q: a key has 1 to %d letters, digits, '.', '_', '/' and '-'", shown(k), maxLabelKey)
 		}
 		if len(v) > maxLabelValue || !plain.Printable(v) {
-			return invalidRequest("label %q: a value is UTF-8 text without control characters, at most %d bytes", k, maxLabelValue)
+			return fault.Invalid.Errorf("label %q: a value is UTF-8 text without control characters, at most %d bytes", k, maxLabelValue)
 		}
 	}
 	return nil
@@ -123,40 +116,40 @@ func checkLabels(labels map[string]string) error {
 
 func checkEnv(env map[string]string) error {
 	if len(env) > maxEnv {
-		return invalidRequest("env has %d variables; at most %d", len(env), maxEnv)
+		return fault.Invalid.Errorf("env has %d variables; at most %d", len(env), maxEnv)
 	}
 	total := 0
 	for k, v := range env {
 		switch {
 		case len(k) > maxEnvName || !envPattern.MatchString(k):
-			return invalidRequest("env %q: a name has letters, digits and '_', does not begin with a digit, and at most %d bytes", shown(k), maxEnvName)
+			return fault.Invalid.Errorf("env %q: a name has letters, digits and '_', does not begin with a digit, and at most %d bytes", shown(k), maxEnvName)
 		case wire.RefusedVariable(k):
-			return invalidRequest("env %s is refused: it changes what programs run; set it inside the command instead", k)
+			return fault.Invalid.Errorf("env %s is refused: it changes what programs run; set it inside the command instead", k)
 		case len(v) > maxEnvValue:
-			return invalidRequest("env %s has %d bytes; at most %d", k, len(v), maxEnvValue)
+			return fault.Invalid.Errorf("env %s has %d bytes; at most %d", k, len(v), maxEnvValue)
 		case strings.ContainsRune(v, 0):
-			return invalidRequest("env %s has a NUL byte", k)
+			return fault.Invalid.Errorf("env %s has a NUL byte", k)
 		}
 		total += len(k) + len(v) + 2
 	}
 	if total > maxEnvTotal {
-		return invalidRequest("env has %d bytes in all; at most %d", total, maxEnvTotal)
+		return fault.Invalid.Errorf("env has %d bytes in all; at most %d", total, maxEnvTotal)
 	}
 	return nil
 }
 
 func checkTimes(r *client.SessionCreate, set *Settings) error {
 	if r.TTL < 0 || time.Duration(r.TTL) > maxTTL {
-		return invalidRequest("ttl %s: give a time up to %s, or 0 for none", r.TTL, client.Duration(maxTTL))
+		return fault.Invalid.Errorf("ttl %s: give a time up to %s, or 0 for none", r.TTL, client.Duration(maxTTL))
 	}
 	if time.Duration(r.IdleTimeout) > maxTTL {
-		return invalidRequest("idle_timeout %s: give a time up to %s, or a negative one for never", r.IdleTimeout, client.Duration(maxTTL))
+		return fault.Invalid.Errorf("idle_timeout %s: give a time up to %s, or a negative one for never", r.IdleTimeout, client.Duration(maxTTL))
 	}
 	if r.IdleTimeout == 0 {
 		r.IdleTimeout = client.Duration(set.IdleTimeout)
 	}
 	if r.LeasePID < 0 {
-		return invalidRequest("lease_pid %d: give the id of a process, or 0 for none", r.LeasePID)
+		return fault.Invalid.Errorf("lease_pid %d: give the id of a process, or 0 for none", r.LeasePID)
 	}
 	return nil
 }
@@ -173,11 +166,11 @@ func checkPlaces(r *client.SessionCreate) error {
 	switch w.Mode {
 	case client.WorktreeBind, client.WorktreeRO:
 		if w.Source == "" {
-			return invalidRequest("worktree.mode %q needs worktree.source, an absolute path of a directory", w.Mode)
+			return fault.Invalid.Errorf("worktree.mode %q needs worktree.source, an absolute path of a directory", w.Mode)
 		}
 	case client.WorktreeEmpty:
 		if w.Source != "" {
-			return invalidRequest("worktree.mode \"empty\" has no source; leave worktree.source out, or use \"bind\" or \"ro\"")
+			return fault.Invalid.Errorf("worktree.mode \"empty\" has no source; leave worktree.source out, or use \"bind\" or \"ro\"")
 		}
 	default:
 		return notYet("worktree.mode", string(w.Mode), `use "bind", "ro" or "empty"`)
@@ -191,11 +184,11 @@ func checkPlaces(r *client.SessionCreate) error {
 	}
 	places := []string{w.Target}
 	if len(r.Mounts) > maxMounts {
-		return invalidRequest("%d mounts; at most %d", len(r.Mounts), maxMounts)
+		return fault.Invalid.Errorf("%d mounts; at most %d", len(r.Mounts), maxMounts)
 	}
 	for _, mt := range r.Mounts {
 		if mt.Source == "" {
-			return invalidRequest("mount at %q has no source", shown(mt.Target))
+			return fault.Invalid.Errorf("mount at %q has no source", shown(mt.Target))
 		}
 		places = append(places, mt.Target)
 	}
@@ -210,21 +203,21 @@ var ownTargets = []string{"/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/l
 func checkTargets(places []string) error {
 	for i, p := range places {
 		if !path.IsAbs(p) || path.Clean(p) != p || len(p) > 1024 || !plain.Printable(p) {
-			return invalidRequest("target %q: give an absolute, clean path of at most 1024 printable bytes", shown(p))
+			return fault.Invalid.Errorf("target %q: give an absolute, clean path of at most 1024 printable bytes", shown(p))
 		}
 		if p == "/" || p == "/home" {
-			return invalidRequest("target %q: nothing can be mounted there", p)
+			return fault.Invalid.Errorf("target %q: nothing can be mounted there", p)
 		}
 		for _, own := range ownTargets {
 			if under(p, own) {
-				return invalidRequest("target %q: nothing can be mounted at or below %s", shown(p), own)
+				return fault.Invalid.Errorf("target %q: nothing can be mounted at or below %s", shown(p), own)
 			}
 		}
 		if slices.Contains(places[:i], p) {
-			return invalidRequest("target %q is given twice", shown(p))
+			return fault.Invalid.Errorf("target %q is given twice", shown(p))
 		}
 		if worktree := places[0]; i > 0 && under(worktree, p) {
-			return invalidRequest("target %q lies above the worktree at %q and would hide it", shown(p), shown(worktree))
+			return fault.Invalid.Errorf("target %q lies above the worktree at %q and would hide it", shown(p), shown(worktree))
 		}
 	}
 	return nil
