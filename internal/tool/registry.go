@@ -35,9 +35,11 @@ func builtin() []*Definition {
 }
 
 // NewRegistry has the built-in tools.
-func NewRegistry() *Registry {
+func NewRegistry() *Registry { return newRegistry(builtin()) }
+
+func newRegistry(tools []*Definition) *Registry {
 	r := &Registry{byName: make(map[string]*Definition)}
-	for _, d := range builtin() {
+	for _, d := range tools {
 		if err := d.compile(); err != nil {
 			panic(err) // a definition of our own is wrong: no input can cause it
 		}

@@ -1,0 +1,122 @@
+package toold_test
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// What belongs where, and the tests that hold it:
+//
+//  1. The name of a tool stands only in its own files: TestToolNames. A tool can be added or
+//     renamed without a search for those who ask for it by name.
+//  2. Packages look down only: TestFloors, TestImportTable. What lives together (session), the
+//     order of steps (call), what a call means (tool) and how a sandbox is made (drivers) can each
+//     be changed alone.
+//  3. Errors of the API are made in few packages: TestAnswers. The same failure has the same code
+//     and words on every way to it.
+//  4. An input is decoded once: TestInputIsDecodedOnce of package session counts, TestInputsAreRead
+//     finds who would read the bytes again. Two readers may understand two things.
+//  5. No speed trick is in the path of a call: TestNoTricks. The order of the steps stays readable,
+//     and a trick stays where a benchmark shows whether it still gains.
+//  6. What a program can check of docs/architecture.md is checked: TestFloors, TestImportTable,
+//     TestSteps, TestPageNames, TestRecipes, TestLinks, TestCommandBlocks, and TestDocumentedFiles of
+//     test/cli.
+//  7. Nothing grows into one piece that cannot be cut: TestBounds.
+
+// tricks are speed tricks that the path of a call still has, with what they gain. None is added.
+var tricks = map[string]string{
+	"runtime.Gosched": "who waits for a call goes first",
+	"growStack":       "a goroutine's stack is grown once",
+	"touch":           "keeps growStack from being left out",
+}
+
+// pools are the packages that use memory again, with the benchmark that shows what it gains.
+var pools = map[string]string{
+	"internal/tool/shell":    "shell.BenchmarkScan",
+	"internal/tool/run/root": "run.BenchmarkFileTools",
+	"internal/wire":          "inside.BenchmarkBash",
+}
+
+// TestNoTricks: the packages that say in which order a call goes, session and call, have no
+// pools, no memory by address, no advice for the scheduler or the compiler. Such things are behind
+// the interface of what they speed up, where a benchmark shows what they gain.
+func TestNoTricks(t *testing.T) {
+	names, seen := declared(t), make(map[string]bool)
+	inspect(t, func(pkg, at string, n ast.Node) {
+		trick := trickOf(n)
+		path := pkg == "internal/session" || pkg == "internal/call"
+		switch {
+		case trick == "" || !path && trick != "sync.Pool":
+		case path:
+			if seen[trick] = true; tricks[trick] == "" {
+				t.Errorf("%s: %s has no place in the path of a call: put it behind the interface of what it speeds up", at, trick)
+			}
+		default:
+			if seen[pkg] = true; !names[pools[pkg]] {
+				t.Errorf("%s: %s has a pool; name in pools the benchmark that shows what it gains", at, pkg)
+			}
+		}
+	})
+	for _, gone := range slices.Concat(slices.Collect(maps.Keys(tricks)), slices.Collect(maps.Keys(pools))) {
+		if !seen[gone] {
+			t.Errorf("%s: it is no more: take it out of tricks or pools", gone)
+		}
+	}
+}
+
+// trickOf names the trick that n is, "" for none.
+func trickOf(n ast.Node) string {
+	switch n := n.(type) {
+	case *ast.SelectorExpr:
+		for _, trick := range [][2]string{
+			{"sync", "Pool"}, {"runtime", "Gosched"}, {"runtime", "GC"}, {"runtime", "LockOSThread"}, {"unsafe", "Pointer"}, {"unsafe", "String"}, {"unsafe", "Slice"},
+		} {
+			if isSelector(n, trick[0], trick[1]) {
+				return trick[0] + "." + trick[1]
+			}
+		}
+	case *ast.FuncDecl:
+		if n.Doc != nil && slices.ContainsFunc(n.Doc.List, func(c *ast.Comment) bool { return strings.HasPrefix(c.Text, "//go:") }) {
+			return n.Name.Name
+		}
+	}
+	return ""
+}
+
+// isSelector reports whether e is pkg.name.
+func isSelector(e ast.Expr, pkg, name string) bool {
+	sel, ok := e.(*ast.SelectorExpr)
+	if !ok || sel.Sel.Name != name {
+		return false
+	}
+	id, ok := sel.X.(*ast.Ident)
+	return ok && id.Name == pkg
+}
+
+// inspect shows all nodes of our code without its tests: in which package, and where.
+func inspect(t *testing.T, visit func(pkg, at string, n ast.Node)) {
+	t.Helper()
+	sources(t, func(path string, src []byte) {
+		if strings.HasSuffix(path, "_test.go") || !strings.HasPrefix(path, "internal/") && !strings.HasPrefix(path, "cmd/") {
+			return
+		}
+		set := token.NewFileSet()
+		f, err := parser.ParseFile(set, path, src, parser.ParseComments|parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(f, func(n ast.Node) bool {
+			if n != nil {
+				visit(filepath.Dir(path), fmt.Sprint(set.Position(n.Pos())), n)
+			}
+			return true
+		})
+	})
+}
