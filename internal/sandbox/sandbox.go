@@ -64,25 +64,56 @@ func (e *HostError) Unwrap() error { return e.Err }
 // Spec is all that a driver needs to make one sandbox. It is complete: drivers
 // read no configuration of their own for a session.
 type Spec struct {
+	ID
+	Shape
+	Claim
+	// Nonce is what the daemon shows the agent; the agent gets it over an
+	// inherited pipe, never by argv, environment or file.
+	Nonce []byte
+}
+
+// ID says which sandbox it is. It is given before anything is made, since cgroup,
+// directories and id maps are made with it, and never to two.
+type ID struct {
 	SessionID   string // ses_…; names cgroup, bundle and container
 	Incarnation string // random per creation; a leftover of an older one is never taken for this one
 	Owner       string // which daemon (state directory) owns it, as a label
-	Runtime     string // "" = the driver's default
+	UIDBase     uint32 // first host uid of the session's range
+}
+
+// Same says whether two name one sandbox, and not just one name.
+func (i *ID) Same(other *ID) bool {
+	return i.SessionID == other.SessionID && i.Owner == other.Owner && i.Incarnation == other.Incarnation
+}
+
+// Shape is what a sandbox is, whoever it is for: nothing in it names a session, a user
+// or a directory of theirs. Two of one shape differ in nothing but their ID.
+type Shape struct {
+	Runtime string // "" = the driver's default
 	// Image is a name that the driver's own Engine knows; "" = its default.
 	// Drivers that are given a Root have no use for it.
 	Image string
 	// Root is the image's root filesystem; nil = the driver's default.
-	Root     *Root
-	UIDBase  uint32 // first host uid of the session's range
-	Limits   client.Limits
+	Root   *Root
+	Limits client.Limits
+}
+
+// Claim is what the one who has the sandbox brings to it from the host.
+type Claim struct {
 	Worktree Worktree
 	Mounts   []Mount
 	// OutputDir is a host directory of the daemon's that appears read-only at
 	// OutputDir inside.
 	OutputDir string
-	// Nonce is what the daemon shows the agent; the agent gets it over an
-	// inherited pipe, never by argv, environment or file.
-	Nonce []byte
+}
+
+// Targets are the places of worktree and mounts inside, the worktree's first.
+func (c *Claim) Targets() []string {
+	targets := []string{c.Worktree.Target}
+	for _, m := range c.Mounts {
+		targets = append(targets, m.Target)
+	}
+	return targets
 }
 
 // Root is the root filesystem of an image, shared by all sessions that run it.
@@ -136,15 +167,13 @@ type Mount struct {
 }
 
 // Record names a sandbox so that another process (the daemon after a restart)
-// can find it. It is what the store keeps; it holds no secret.
+// can find it. It is what the store keeps; it holds no secret. An earlier or a later
+// daemon reads it too: the names of its fields stay as they are.
 type Record struct {
-	SessionID   string
-	Incarnation string
-	Owner       string
-	Runtime     string
-	UIDBase     uint32
-	PID         int    // host pid of the agent, 0 when unknown
-	PIDStart    uint64 // its start time in clock ticks, against reused pids
+	ID
+	Runtime  string
+	PID      int    // host pid of the agent, 0 when unknown
+	PIDStart uint64 // its start time in clock ticks, against reused pids
 }
 
 // Driver makes, finds and removes sandboxes. All methods may be called from any

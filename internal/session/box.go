@@ -154,12 +154,17 @@ func (b box) leftovers(ctx context.Context) (all []leftover, errs error) {
 	return all, errs
 }
 
+// sandboxID is that of a session's sandbox.
+func sandboxID(owner string, row *store.Session) sandbox.ID {
+	return sandbox.ID{SessionID: row.ID, Incarnation: row.Incarnation, Owner: owner, UIDBase: row.UIDBase}
+}
+
 // recordOf is the driver's record of a session. Before the driver gave one, it
 // is what List and Destroy can go by.
 func (m *Manager) recordOf(row *store.Session) sandbox.Record {
 	var rec sandbox.Record
 	if len(row.Record) == 0 || json.Unmarshal(row.Record, &rec) != nil {
-		return sandbox.Record{SessionID: row.ID, Incarnation: row.Incarnation, Owner: m.cfg.Owner, Runtime: row.Runtime, UIDBase: row.UIDBase}
+		return sandbox.Record{ID: sandboxID(m.cfg.Owner, row), Runtime: row.Runtime}
 	}
 	return rec
 }

@@ -182,9 +182,9 @@ func (m *Manager) reserve(pl *plan, w *place) (*Session, error) {
 	s.mu.Lock()
 	s.holdings, pl.holdings = pl.holdings, holdings{}
 	s.mu.Unlock()
-	pl.spec.SessionID, pl.spec.Incarnation, pl.spec.Owner = s.id, row.Incarnation, m.cfg.Owner
-	pl.spec.Runtime, pl.spec.UIDBase, pl.spec.Limits = row.Runtime, base, row.Limits
-	pl.spec.OutputDir, pl.spec.Nonce = s.outDir, row.Nonce
+	pl.spec.ID, pl.spec.Nonce = sandboxID(m.cfg.Owner, &s.row), row.Nonce
+	pl.spec.Runtime, pl.spec.Limits = row.Runtime, row.Limits
+	pl.spec.OutputDir = s.outDir
 	return s, nil
 }
 

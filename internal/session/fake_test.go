@@ -80,9 +80,7 @@ func (h *fakeHost) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandb
 	}
 	b := &fakeBox{
 		host: h, spec: spec, died: make(chan struct{}), calls: make(map[string]*fakeCall), hold: make(chan struct{}),
-		rec: sandbox.Record{
-			SessionID: spec.SessionID, Incarnation: spec.Incarnation, Owner: spec.Owner, Runtime: spec.Runtime, UIDBase: spec.UIDBase, PID: 1,
-		},
+		rec: sandbox.Record{ID: spec.ID, Runtime: spec.Runtime, PID: 1},
 	}
 	h.mu.Lock()
 	h.boxes[spec.SessionID] = b

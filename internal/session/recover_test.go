@@ -165,8 +165,8 @@ func TestSandboxesThatDiedWithoutADaemon(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	orphan := &fakeBox{host: h.host, rec: sandbox.Record{SessionID: "ses_orphan", Owner: "me"}, died: make(chan struct{})}
-	foreign := &fakeBox{host: h.host, rec: sandbox.Record{SessionID: "ses_foreign", Owner: "other"}, died: make(chan struct{})}
+	orphan := &fakeBox{host: h.host, rec: sandbox.Record{ID: sandbox.ID{SessionID: "ses_orphan", Owner: "me"}}, died: make(chan struct{})}
+	foreign := &fakeBox{host: h.host, rec: sandbox.Record{ID: sandbox.ID{SessionID: "ses_foreign", Owner: "other"}}, died: make(chan struct{})}
 	h.host.mu.Lock()
 	h.host.boxes["ses_orphan"], h.host.boxes["ses_foreign"] = orphan, foreign
 	h.host.mu.Unlock()
@@ -608,7 +608,7 @@ func TestGC(t *testing.T) {
 	h.open()
 	s := h.create(alice, client.SessionCreate{})
 	h.host.mu.Lock()
-	h.host.boxes["ses_x"] = &fakeBox{host: h.host, rec: sandbox.Record{SessionID: "ses_x", Owner: "me"}, died: make(chan struct{})}
+	h.host.boxes["ses_x"] = &fakeBox{host: h.host, rec: sandbox.Record{ID: sandbox.ID{SessionID: "ses_x", Owner: "me"}}, died: make(chan struct{})}
 	h.host.mu.Unlock()
 	stray := filepath.Join(h.dir, "output", "stray")
 	if err := os.WriteFile(stray, nil, 0o600); err != nil {

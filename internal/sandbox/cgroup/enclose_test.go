@@ -45,7 +45,7 @@ func newTree(t *testing.T) *Tree {
 func TestEnclose(t *testing.T) {
 	tree := newTree(t)
 	const id = "ses_enclosed"
-	if err := tree.Claim(&sandbox.Record{SessionID: id}); err != nil {
+	if err := tree.Claim(&sandbox.Record{ID: sandbox.ID{SessionID: id}}); err != nil {
 		t.Fatal(err)
 	}
 	limits := client.Limits{Memory: 64 << 20, PIDs: 10, CPUs: 1}

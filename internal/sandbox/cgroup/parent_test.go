@@ -56,7 +56,7 @@ func TestParent(t *testing.T) {
 	if err := tree.makeV1(); err != nil {
 		t.Fatal(err)
 	}
-	if err := tree.Claim(&sandbox.Record{SessionID: "ses_here"}); err != nil {
+	if err := tree.Claim(&sandbox.Record{ID: sandbox.ID{SessionID: "ses_here"}}); err != nil {
 		t.Fatal(err)
 	}
 	end(first, true)
@@ -108,7 +108,7 @@ func TestParentOfMany(t *testing.T) {
 		if err := own.makeV1(); err != nil {
 			return fmt.Errorf("make v1: %w", err)
 		}
-		if err := own.Claim(&sandbox.Record{SessionID: id}); err != nil {
+		if err := own.Claim(&sandbox.Record{ID: sandbox.ID{SessionID: id}}); err != nil {
 			return fmt.Errorf("make a session: %w", err)
 		}
 		for _, mount := range own.v1all {

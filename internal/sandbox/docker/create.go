@@ -14,7 +14,6 @@ import (
 	"github.com/docker/docker/api/types/image"
 	"golang.org/x/sys/unix"
 
-	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/sandbox/cgroup"
 	"github.com/toold/toold/internal/sandbox/control"
@@ -68,16 +67,10 @@ func check(s *sandbox.Spec) error {
 	if s.Root != nil {
 		return fmt.Errorf("a root filesystem of this daemon's: the Docker Engine has its own images: %w", sandbox.ErrUnsupported)
 	}
-	if (s.Worktree.Source == nil) != (s.Worktree.Mode == client.WorktreeEmpty) {
-		return fmt.Errorf("worktree mode %q: exactly the mode empty has no source", s.Worktree.Mode)
-	}
-	if !slices.Contains([]client.WorktreeMode{client.WorktreeBind, client.WorktreeRO, client.WorktreeEmpty}, s.Worktree.Mode) {
-		return fmt.Errorf("worktree mode %q: %w", s.Worktree.Mode, sandbox.ErrUnsupported)
-	}
 	if s.Limits.Disk > 0 {
 		return fmt.Errorf("limits.disk: a container's root is read-only with this driver, and what it writes is in memory or in the worktree, which has no bound: leave it out: %w", sandbox.ErrUnsupported)
 	}
-	return inside.CheckTargets(s)
+	return inside.CheckClaim(&s.Claim)
 }
 
 // creation is one Create under way.
@@ -110,13 +103,11 @@ func (c *creation) plan(ctx context.Context) (err error) {
 	} else if !slices.Contains(known, runtime) {
 		return fmt.Errorf("runtime %q: the Docker Engine has %s: %w", runtime, strings.Join(known, ", "), sandbox.ErrUnsupported)
 	}
-	c.rec = record{BootID: bootID(), Record: sandbox.Record{
-		SessionID: c.spec.SessionID, Incarnation: c.spec.Incarnation, Owner: c.spec.Owner, Runtime: runtime, UIDBase: c.spec.UIDBase,
-	}}
+	c.rec = record{BootID: bootID(), Record: sandbox.Record{ID: c.spec.ID, Runtime: runtime}}
 	if c.base, err = remapped(c.info); err != nil {
 		return err
 	}
-	if c.sizes, err = inside.SizeTmpfs(c.spec); err != nil {
+	if c.sizes, err = inside.SizeTmpfs(c.spec.Limits, c.spec.Worktree.Mode); err != nil {
 		return err
 	}
 	if err := c.checkLimits(); err != nil {

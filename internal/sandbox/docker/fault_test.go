@@ -109,9 +109,10 @@ func fakeDriver(t *testing.T, host string) *Driver {
 
 func plainSpec() sandbox.Spec {
 	return sandbox.Spec{
-		SessionID: "ses_fault", Incarnation: "one", Owner: "test", UIDBase: 1 << 30, Nonce: make([]byte, 32),
-		Limits:   client.Limits{Memory: 256 << 20, PIDs: 64, Tmp: 16 << 20},
-		Worktree: sandbox.Worktree{Mode: client.WorktreeEmpty, Target: sandbox.Workspace},
+		ID:    sandbox.ID{SessionID: "ses_fault", Incarnation: "one", Owner: "test", UIDBase: 1 << 30},
+		Shape: sandbox.Shape{Limits: client.Limits{Memory: 256 << 20, PIDs: 64, Tmp: 16 << 20}},
+		Claim: sandbox.Claim{Worktree: sandbox.Worktree{Mode: client.WorktreeEmpty, Target: sandbox.Workspace}},
+		Nonce: make([]byte, 32),
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 func (c *creation) prepareMounts() error {
 	uid, gid := c.toolUser()
 	set, err := mount.Session{
-		Spec: c.spec, ReadOnly: c.spec.Worktree.Mode == client.WorktreeRO,
+		Claim: &c.spec.Claim, ReadOnly: c.spec.Worktree.Mode == client.WorktreeRO,
 		ToolUID: uid, ToolGID: gid, RootIsRoot: c.base == (ids{}), OneToOne: c.checkOneToOne,
 	}.Detach()
 	if err != nil {

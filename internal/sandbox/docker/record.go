@@ -167,7 +167,8 @@ func labelled(name string, l map[string]string) (*sandbox.Record, bool) {
 		return nil, false
 	}
 	return &sandbox.Record{
-		SessionID: id, Incarnation: l[labelIncarnation], Owner: l[labelOwner], Runtime: l[labelRuntime], UIDBase: uint32(base),
+		ID:      sandbox.ID{SessionID: id, Incarnation: l[labelIncarnation], Owner: l[labelOwner], UIDBase: uint32(base)},
+		Runtime: l[labelRuntime],
 	}, true
 }
 

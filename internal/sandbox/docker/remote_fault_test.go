@@ -47,7 +47,7 @@ func copiedSandbox(t *testing.T, host string) (r *Remote, rec sandbox.Record, wo
 	t.Cleanup(func() { dir.Close() })
 	spec.Worktree = sandbox.Worktree{Mode: "bind", Target: sandbox.Workspace, Source: dir}
 	c := &creation{d: d, spec: &spec, place: d.place(spec.SessionID), rec: record{
-		Record:    sandbox.Record{SessionID: spec.SessionID, Incarnation: spec.Incarnation, Owner: spec.Owner},
+		Record:    sandbox.Record{ID: spec.ID},
 		Container: strings.Repeat("b", 64), Engine: host,
 	}}
 	must(t, c.place.claim(&c.rec))
@@ -261,7 +261,7 @@ func TestSSHSays(t *testing.T) {
 func TestRecordIsWhole(t *testing.T) {
 	d := fakeDriver(t, "")
 	p := d.place("ses_one")
-	must(t, p.claim(&record{Record: sandbox.Record{SessionID: "ses_one"}}))
+	must(t, p.claim(&record{Record: sandbox.Record{ID: sandbox.ID{SessionID: "ses_one"}}}))
 	must(t, p.keep(manifestName, func(w io.Writer) error { return json.NewEncoder(w).Encode(1) }))
 	if err := p.keep(manifestName, func(w io.Writer) error {
 		_, _ = io.WriteString(w, "half")
@@ -323,7 +323,7 @@ func TestCloseWhileStuck(t *testing.T) {
 func TestRecordGoesLast(t *testing.T) {
 	d := fakeDriver(t, "")
 	p := d.place("ses_one")
-	must(t, p.claim(&record{Record: sandbox.Record{SessionID: "ses_one", Owner: "o"}}))
+	must(t, p.claim(&record{Record: sandbox.Record{ID: sandbox.ID{SessionID: "ses_one", Owner: "o"}}}))
 	// What cannot be removed stops it, wherever it stands among the others.
 	at := filepath.Join(string(p), "worktree.json")
 	must(t, os.MkdirAll(filepath.Join(at, "in"), 0o700))

@@ -192,10 +192,7 @@ func (m memory) options() string {
 // outerTargets are those of the worktree and of mounts that do not lie in another
 // one: what does has its mount point there, or is refused.
 func (c *creation) outerTargets() []string {
-	all := []string{c.spec.Worktree.Target}
-	for _, m := range c.spec.Mounts {
-		all = append(all, m.Target)
-	}
+	all := c.spec.Targets()
 	var outer []string
 	for _, t := range all {
 		if !slices.ContainsFunc(all, func(o string) bool { return o != t && inside.Within(t, o) }) {

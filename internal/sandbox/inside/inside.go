@@ -6,8 +6,10 @@ package inside
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
+	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/sandbox"
 )
 
@@ -51,20 +53,31 @@ var Etc = map[string]string{
 	"/etc/host.conf":     "multi on\n",
 }
 
-// CheckTargets keeps worktree and mounts away from the places that are the
+// CheckClaim refuses what no sandbox can be given.
+func CheckClaim(c *sandbox.Claim) error {
+	switch w := &c.Worktree; {
+	case (w.Source == nil) != (w.Mode == client.WorktreeEmpty):
+		return fmt.Errorf("worktree mode %q: exactly the mode empty has no source", w.Mode)
+	case !slices.Contains([]client.WorktreeMode{client.WorktreeBind, client.WorktreeRO, client.WorktreeEmpty}, w.Mode):
+		return fmt.Errorf("worktree mode %q: %w", w.Mode, sandbox.ErrUnsupported)
+	}
+	return checkTargets(c)
+}
+
+// checkTargets keeps worktree and mounts away from the places that are the
 // sandbox's. A mount may lie in the worktree or in another mount, and hides
 // neither.
-func CheckTargets(s *sandbox.Spec) error {
-	if err := checkTarget(s.Worktree.Target); err != nil {
+func checkTargets(c *sandbox.Claim) error {
+	if err := checkTarget(c.Worktree.Target); err != nil {
 		return err
 	}
 	seen := map[string]bool{}
-	for _, m := range s.Mounts {
+	for _, m := range c.Mounts {
 		if err := checkTarget(m.Target); err != nil {
 			return err
 		}
-		if Within(s.Worktree.Target, m.Target) {
-			return fmt.Errorf("%w: %s would hide the worktree at %s", sandbox.ErrMountTarget, m.Target, s.Worktree.Target)
+		if Within(c.Worktree.Target, m.Target) {
+			return fmt.Errorf("%w: %s would hide the worktree at %s", sandbox.ErrMountTarget, m.Target, c.Worktree.Target)
 		}
 		if seen[m.Target] {
 			return fmt.Errorf("%w: two mounts are to be at %s", sandbox.ErrMountTarget, m.Target)

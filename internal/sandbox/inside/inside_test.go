@@ -35,11 +35,11 @@ func TestCheckTargets(t *testing.T) {
 		{"/a\x00b", nil, false},
 		{"/workspace", []string{"/proc/self"}, false},
 	} {
-		spec := &sandbox.Spec{Worktree: sandbox.Worktree{Target: tt.worktree}}
+		claim := &sandbox.Claim{Worktree: sandbox.Worktree{Target: tt.worktree}}
 		for _, m := range tt.mounts {
-			spec.Mounts = append(spec.Mounts, sandbox.Mount{Target: m})
+			claim.Mounts = append(claim.Mounts, sandbox.Mount{Target: m})
 		}
-		err := CheckTargets(spec)
+		err := checkTargets(claim)
 		if (err == nil) != tt.ok || err != nil && !errors.Is(err, sandbox.ErrMountTarget) {
 			t.Errorf("%s with %q: %v", tt.worktree, tt.mounts, err)
 		}

@@ -19,29 +19,30 @@ func (t TmpfsSizes) Sum() client.Size { return t.Tmp + t.Shm + t.Home + t.Worktr
 // kilobyte of kernel memory that its size does not count.
 func Inodes(size client.Size) int64 { return max(1024, int64(size)/(8<<10)) }
 
-// SizeTmpfs refuses limits that do not fit together.
+// SizeTmpfs refuses limits that do not fit together. A worktree in memory, of the mode
+// empty, is one of what they bound.
 //
 // Pages that a tool wrote count as the tools' memory. A tmpfs that can fill all of
 // it would wedge the session: even rm would be killed for memory, until the agent
 // has made room. Together they stay at or below three quarters of it. The home
 // directory is the largest: build caches live there, and that of a small Go program
 // with its part of the standard library takes over 100 MiB.
-func SizeTmpfs(s *sandbox.Spec) (TmpfsSizes, error) {
+func SizeTmpfs(l client.Limits, worktree client.WorktreeMode) (TmpfsSizes, error) {
 	const leastTmp, unlimited = 1 << 20, 256 << 20
-	t := TmpfsSizes{Tmp: s.Limits.Tmp}
+	t := TmpfsSizes{Tmp: l.Tmp}
 	if t.Tmp == 0 {
 		t.Tmp = unlimited
-		if m := s.Limits.Memory; m > 0 {
+		if m := l.Memory; m > 0 {
 			t.Tmp = max(leastTmp, min(t.Tmp, m/8))
 		}
 	}
 	t.Home, t.Shm = 3*t.Tmp, t.Tmp/4
-	if s.Worktree.Mode == client.WorktreeEmpty {
+	if worktree == client.WorktreeEmpty {
 		t.Worktree = t.Tmp
 	}
-	if m := s.Limits.Memory; m > 0 && t.Sum() > m/4*3 {
+	if m := l.Memory; m > 0 && t.Sum() > m/4*3 {
 		return t, fmt.Errorf("limits.tmp %v: with the home directory, /dev/shm and an empty worktree this makes %v of memory file systems, more than three quarters of limits.memory %v: lower limits.tmp or raise limits.memory: %w",
-			t.Tmp, t.Sum(), s.Limits.Memory, sandbox.ErrUnsupported)
+			t.Tmp, t.Sum(), l.Memory, sandbox.ErrUnsupported)
 	}
 	return t, nil
 }

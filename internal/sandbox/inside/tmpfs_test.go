@@ -22,8 +22,7 @@ func TestTmpfsSizes(t *testing.T) {
 		{0, 0, client.WorktreeEmpty, true},
 		{0, 10 << 30, client.WorktreeBind, true},
 	} {
-		spec := sandbox.Spec{Limits: client.Limits{Memory: tt.memory, Tmp: tt.tmp}, Worktree: sandbox.Worktree{Mode: tt.mode}}
-		sizes, err := SizeTmpfs(&spec)
+		sizes, err := SizeTmpfs(client.Limits{Memory: tt.memory, Tmp: tt.tmp}, tt.mode)
 		sum := sizes.Sum()
 		if (err == nil) != tt.ok || err != nil && !errors.Is(err, sandbox.ErrUnsupported) {
 			t.Errorf("memory %v, tmp %v: %v", tt.memory, tt.tmp, err)

@@ -79,7 +79,7 @@ func TestGuardGit(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			w := sandbox.Worktree{Source: repository(t, tt.change), Target: "/work", UID: 41, GID: 42, GuardGit: true}
-			set, err := Session{Spec: &sandbox.Spec{Worktree: w}, ToolUID: 7001, ToolGID: 7002}.Detach()
+			set, err := Session{Claim: &sandbox.Claim{Worktree: w}, ToolUID: 7001, ToolGID: 7002}.Detach()
 			if tt.err != "" {
 				if err == nil || !errors.Is(err, sandbox.ErrMountTarget) || !strings.Contains(err.Error(), tt.err) {
 					t.Errorf("error %v, want %s", err, tt.err)
@@ -168,7 +168,7 @@ func guardedSet(t *testing.T) (*Set, string) {
 	t.Helper()
 	f := repository(t, func(string) error { return nil })
 	w := sandbox.Worktree{Source: f, Target: "/work", UID: 41, GID: 42, GuardGit: true}
-	set, err := Session{Spec: &sandbox.Spec{Worktree: w}}.Detach() // root, who could do all of it, sees it
+	set, err := Session{Claim: &sandbox.Claim{Worktree: w}}.Detach() // root, who could do all of it, sees it
 	if err != nil {
 		t.Fatal(err)
 	}

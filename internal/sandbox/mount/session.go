@@ -18,11 +18,11 @@ import (
 // Session is what a session brings from the host: its worktree, its outputs and its
 // extra directories. Who is who there is for its driver to say.
 type Session struct {
-	Spec *sandbox.Spec
+	*sandbox.Claim
 	// ReadOnly holds for the worktree; the rest is always read-only.
 	ReadOnly bool
 	// ToolUID and ToolGID are the tool user's on the host, each in a range of
-	// sandbox.RangeSize that is the sandbox's. The ids that the spec has for a
+	// sandbox.RangeSize that is the sandbox's. The ids that the claim has for a
 	// directory are shown as them.
 	ToolUID, ToolGID uint32
 	// Beside are users, and groups alike, that such a directory shows besides them.
@@ -93,14 +93,14 @@ func (d *detaching) all() error {
 	if err := d.worktree(); err != nil {
 		return fmt.Errorf("worktree: %w", err)
 	}
-	if d.Spec.OutputDir != "" {
+	if d.OutputDir != "" {
 		if err := d.output(); err != nil {
 			return fmt.Errorf("output directory: %w", err)
 		}
 	}
 	// What lies in another comes after it, the worktree before all: a target may
 	// be a directory of what was mounted before.
-	mounts := slices.Clone(d.Spec.Mounts)
+	mounts := slices.Clone(d.Mounts)
 	slices.SortFunc(mounts, func(a, b sandbox.Mount) int { return strings.Compare(a.Target, b.Target) })
 	for _, m := range mounts {
 		if err := d.extra(m); err != nil {
@@ -117,7 +117,7 @@ func (d *detaching) add(f *os.File, target string) {
 func (d *detaching) note(s string) { d.set.Notes = append(d.set.Notes, s) }
 
 func (d *detaching) worktree() error {
-	w := &d.Spec.Worktree
+	w := &d.Worktree
 	if w.Source == nil {
 		return nil
 	}
@@ -156,7 +156,7 @@ var guarded = []struct {
 // other sessions may write to: no link is followed, nothing is opened for reading, and
 // at the end each must still be where it was found.
 func (d *detaching) guardGit() error {
-	w := &d.Spec.Worktree
+	w := &d.Worktree
 	if !w.GuardGit {
 		return nil
 	}
@@ -193,7 +193,7 @@ func (d *detaching) guard(src *os.File, kind uint32, target string) error {
 	}
 	var f *os.File
 	var err error
-	if w := &d.Spec.Worktree; d.set.IDMap == MappedOneToOne {
+	if w := &d.Worktree; d.set.IDMap == MappedOneToOne {
 		f, err = Detach(src, unix.MOUNT_ATTR_RDONLY, nil)
 	} else {
 		f, err = d.asTool(src, w.UID, w.GID, unix.MOUNT_ATTR_RDONLY)
@@ -209,7 +209,7 @@ func (d *detaching) oneToOne(attributes uint64) (*os.File, error) {
 	if err := d.OneToOne(); err != nil {
 		return nil, err
 	}
-	w := &d.Spec.Worktree
+	w := &d.Worktree
 	d.ToolUID, d.ToolGID = w.UID, w.GID
 	d.set.IDMap = MappedOneToOne
 	return Detach(w.Source, attributes, nil)
@@ -219,7 +219,7 @@ func (d *detaching) oneToOne(attributes uint64) (*os.File, error) {
 // user's: an owner may take leases (fcntl), which hold up whoever opens the file for
 // writing: the daemon.
 func (d *detaching) output() error {
-	dir, err := os.OpenFile(d.Spec.OutputDir, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	dir, err := os.OpenFile(d.OutputDir, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return err
 	}

@@ -88,7 +88,7 @@ func TestSession(t *testing.T) {
 	out := ownedDir(t, 0, 0).Name()
 	for name, tt := range map[string]struct {
 		session Session
-		spec    sandbox.Spec
+		claim   sandbox.Claim
 		mounts  []string
 		idMap   string
 		notes   []string
@@ -96,7 +96,7 @@ func TestSession(t *testing.T) {
 	}{
 		"nothing": {},
 		"all, in its order": {
-			spec: sandbox.Spec{Worktree: asTool(mine, 41, 42), OutputDir: out, Mounts: []sandbox.Mount{
+			claim: sandbox.Claim{Worktree: asTool(mine, 41, 42), OutputDir: out, Mounts: []sandbox.Mount{
 				{Source: other, Target: "/work/a/in", UID: 51, GID: 52},
 				{Source: mine, Target: "/cache", UID: 41, GID: 42},
 				{Source: other, Target: "/work/a", UID: 61, GID: 52},
@@ -108,25 +108,25 @@ func TestSession(t *testing.T) {
 			idMap: "idmapped", notes: []string{unbounded},
 		},
 		"read-only": {
-			session: Session{ReadOnly: true}, spec: sandbox.Spec{Worktree: asTool(mine, 41, 42)},
+			session: Session{ReadOnly: true}, claim: sandbox.Claim{Worktree: asTool(mine, 41, 42)},
 			mounts: []string{"/work 7001:7002 ro nosuid nodev"}, idMap: "idmapped",
 		},
 		"root's": {
-			spec:   sandbox.Spec{Worktree: asTool(mine, 0, 0)},
+			claim:  sandbox.Claim{Worktree: asTool(mine, 0, 0)},
 			mounts: []string{"/work 41:42 nosuid nodev"}, idMap: "idmapped", notes: []string{unbounded, roots},
 		},
 		"beside the owner": {
 			session: Session{Beside: []Range{{FS: 41, Host: 8001, Size: 1}, {FS: 42, Host: 8002, Size: 1}}},
-			spec:    sandbox.Spec{Worktree: asTool(mine, 61, 62)},
+			claim:   sandbox.Claim{Worktree: asTool(mine, 61, 62)},
 			mounts:  []string{"/work 8001:8002 nosuid nodev"}, idMap: "idmapped", notes: []string{unbounded},
 		},
 		"outputs where root is root": {
-			session: Session{RootIsRoot: true}, spec: sandbox.Spec{OutputDir: out},
+			session: Session{RootIsRoot: true}, claim: sandbox.Claim{OutputDir: out},
 			mounts: []string{"/run/toold/output 65534:65534 ro noexec nosuid nodev"},
 		},
 		"one to one": {
 			session: Session{OneToOne: func() error { return nil }},
-			spec: sandbox.Spec{Worktree: asTool(plain, 41, 42), Mounts: []sandbox.Mount{
+			claim: sandbox.Claim{Worktree: asTool(plain, 41, 42), Mounts: []sandbox.Mount{
 				{Source: other, Target: "/a", UID: 51, GID: 52}, {Source: plain, Target: "/b"},
 			}},
 			mounts: []string{"/work 41:42 nosuid nodev", "/a 41:42 ro nosuid nodev", "/b 41:42 ro nosuid nodev"},
@@ -134,26 +134,26 @@ func TestSession(t *testing.T) {
 		},
 		"refused": {
 			session: Session{OneToOne: func() error { return refusal }},
-			spec:    sandbox.Spec{Worktree: asTool(plain, 41, 42)},
+			claim:   sandbox.Claim{Worktree: asTool(plain, 41, 42)},
 			err:     "worktree: not to this one",
 		},
 		"no outputs": {
-			spec: sandbox.Spec{Worktree: asTool(mine, 41, 42), OutputDir: "/nonexistent"},
-			err:  "output directory: open /nonexistent: no such file or directory",
+			claim: sandbox.Claim{Worktree: asTool(mine, 41, 42), OutputDir: "/nonexistent"},
+			err:   "output directory: open /nonexistent: no such file or directory",
 		},
 		"not the owner's": {
-			spec:   sandbox.Spec{Worktree: asTool(mine, 61, 42)},
+			claim:  sandbox.Claim{Worktree: asTool(mine, 61, 42)},
 			mounts: []string{"/work 41:7002 nosuid nodev"}, idMap: "idmapped", notes: []string{unbounded},
 		},
 		"closed": {
-			spec: sandbox.Spec{Worktree: asTool(mine, 41, 42), Mounts: []sandbox.Mount{{Source: closed(t), Target: "/a"}}},
-			err:  "mount /a: open_tree: bad file descriptor",
+			claim: sandbox.Claim{Worktree: asTool(mine, 41, 42), Mounts: []sandbox.Mount{{Source: closed(t), Target: "/a"}}},
+			err:   "mount /a: open_tree: bad file descriptor",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := descriptors(t)
 			s := tt.session
-			s.Spec, s.ToolUID, s.ToolGID = &tt.spec, 7001, 7002
+			s.Claim, s.ToolUID, s.ToolGID = &tt.claim, 7001, 7002
 			set, err := s.Detach()
 			if fmt.Sprint(err) != tt.err && (err != nil || tt.err != "") {
 				t.Fatalf("error %v, want %q", err, tt.err)

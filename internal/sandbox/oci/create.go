@@ -12,7 +12,6 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
-	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/sandbox/inside"
 	"github.com/toold/toold/internal/sandbox/mount"
@@ -46,22 +45,16 @@ func (d *Driver) check(s *sandbox.Spec) error {
 	if !safeName.MatchString(s.SessionID) {
 		return errors.New("the session id may have letters, digits, - and _ only")
 	}
-	if err := d.checkRoot(s); err != nil {
+	if err := d.checkRoot(&s.Shape); err != nil {
 		return err
 	}
 	if s.UIDBase < d.cfg.UIDBase || uint64(s.UIDBase)+sandbox.RangeSize > 1<<32-2 {
 		return fmt.Errorf("uid range from %d is not usable", s.UIDBase)
 	}
-	if (s.Worktree.Source == nil) != (s.Worktree.Mode == client.WorktreeEmpty) {
-		return fmt.Errorf("worktree mode %q: exactly the mode empty has no source", s.Worktree.Mode)
-	}
-	if !slices.Contains([]client.WorktreeMode{client.WorktreeBind, client.WorktreeRO, client.WorktreeEmpty}, s.Worktree.Mode) {
-		return fmt.Errorf("worktree mode %q: %w", s.Worktree.Mode, sandbox.ErrUnsupported)
-	}
-	if err := inside.CheckTargets(s); err != nil {
+	if err := inside.CheckClaim(&s.Claim); err != nil {
 		return err
 	}
-	if err := d.checkTargets(s); err != nil {
+	if err := d.checkTargets(&s.Shape, &s.Claim); err != nil {
 		return err
 	}
 	return d.cg.Check(s.Limits)
@@ -69,11 +62,8 @@ func (d *Driver) check(s *sandbox.Spec) error {
 
 // checkTargets keeps worktree and mounts away from the places of the root
 // filesystem.
-func (d *Driver) checkTargets(s *sandbox.Spec) error {
-	targets := []string{s.Worktree.Target}
-	for _, m := range s.Mounts {
-		targets = append(targets, m.Target)
-	}
+func (d *Driver) checkTargets(s *sandbox.Shape, c *sandbox.Claim) error {
+	targets := c.Targets()
 	for _, e := range d.entries(s) {
 		for _, t := range targets {
 			if inside.Within(t, e.path) || inside.Within(e.path, t) {
@@ -119,10 +109,7 @@ func (d *Driver) begin(s *sandbox.Spec) (*creation, error) {
 	}
 	c := &creation{d: d, spec: s, runtime: rt, bundle: d.bundle(s.SessionID)}
 	c.rec = &record{
-		Record: sandbox.Record{
-			SessionID: s.SessionID, Incarnation: s.Incarnation, Owner: s.Owner,
-			Runtime: rt.name, UIDBase: s.UIDBase,
-		},
+		Record: sandbox.Record{ID: s.ID, Runtime: rt.name},
 		BootID: bootID(),
 	}
 	return c, c.bundle.create(c.rec, int(s.UIDBase))
@@ -133,7 +120,7 @@ func (c *creation) run(ctx context.Context) (*Sandbox, error) {
 		return nil, err
 	}
 	var err error
-	if c.sizes, err = inside.SizeTmpfs(c.spec); err != nil {
+	if c.sizes, err = inside.SizeTmpfs(c.spec.Limits, c.spec.Worktree.Mode); err != nil {
 		return nil, err
 	}
 	if err := c.prepareMounts(); err != nil {
@@ -162,9 +149,7 @@ func (c *creation) writeBundle() error {
 	if err != nil {
 		return fmt.Errorf("root file system: %w", err)
 	}
-	w := &c.spec.Worktree
-	uids, gids := c.idMappings(sandbox.ToolUID, w.UID), c.idMappings(sandbox.ToolGID, w.GID)
-	spec := c.d.bundleSpec(&c.rec.Record, c.spec, root, uids, gids, c.sizes)
+	spec := c.bundleSpec(root)
 	if c.runtime.gvisor {
 		c.forGVisor(spec)
 	}

@@ -230,7 +230,7 @@ func (s *Sandbox) diskBytes() int64 {
 
 // entries are the places of the root filesystem that no mount may hide. Those of
 // an image may be: the skeleton has the mount points.
-func (d *Driver) entries(s *sandbox.Spec) []entry {
+func (d *Driver) entries(s *sandbox.Shape) []entry {
 	if s.Root != nil {
 		return nil
 	}
@@ -238,7 +238,7 @@ func (d *Driver) entries(s *sandbox.Spec) []entry {
 }
 
 // checkRoot refuses what cannot be done with an image, and without one.
-func (d *Driver) checkRoot(s *sandbox.Spec) error {
+func (d *Driver) checkRoot(s *sandbox.Shape) error {
 	switch {
 	case s.Image != "":
 		return fmt.Errorf("image %q: this driver is given images as directories: %w", s.Image, sandbox.ErrUnsupported)

@@ -13,7 +13,7 @@ func TestSessionMemory(t *testing.T) {
 	f := newFixture(t)
 	spec := f.Spec()
 	l := f.create(spec)
-	sizes, err := inside.SizeTmpfs(&spec)
+	sizes, err := inside.SizeTmpfs(spec.Limits, spec.Worktree.Mode)
 	if err != nil {
 		t.Fatal(err)
 	}

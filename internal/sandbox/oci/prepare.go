@@ -13,7 +13,7 @@ import (
 func (c *creation) prepareMounts() error {
 	base := c.spec.UIDBase
 	session := mount.Session{
-		Spec: c.spec, ReadOnly: c.spec.Worktree.Mode == client.WorktreeRO,
+		Claim: &c.spec.Claim, ReadOnly: c.spec.Worktree.Mode == client.WorktreeRO,
 		ToolUID: base + sandbox.ToolUID, ToolGID: base + sandbox.ToolGID, OneToOne: c.checkOneToOne,
 	}
 	if c.runtime.gvisor {

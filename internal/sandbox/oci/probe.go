@@ -74,10 +74,10 @@ func (d *Driver) probeOnce(ctx context.Context, name string) error {
 	random := make([]byte, 32) // the agent takes no shorter nonce
 	rand.Read(random)
 	spec := sandbox.Spec{
-		SessionID: "probe-" + hex.EncodeToString(random[:8]), Incarnation: "probe", Owner: probeOwner,
-		Runtime: name, UIDBase: probeUIDBase, Nonce: random,
-		Worktree: sandbox.Worktree{Mode: client.WorktreeEmpty, Target: sandbox.Workspace},
-		Limits:   client.Limits{Tmp: 1 << 20},
+		ID:    sandbox.ID{SessionID: "probe-" + hex.EncodeToString(random[:8]), Incarnation: "probe", Owner: probeOwner, UIDBase: probeUIDBase},
+		Shape: sandbox.Shape{Runtime: name, Limits: client.Limits{Tmp: 1 << 20}},
+		Claim: sandbox.Claim{Worktree: sandbox.Worktree{Mode: client.WorktreeEmpty, Target: sandbox.Workspace}},
+		Nonce: random,
 	}
 	sb, err := d.Create(ctx, spec)
 	if err != nil {

@@ -124,7 +124,7 @@ func (b bundle) annotated(id string) (*sandbox.Record, error) {
 		return nil, fmt.Errorf("%s: %w", b.path(configName), err)
 	}
 	return &sandbox.Record{
-		SessionID: id, Incarnation: a[annotationIncarnation], Owner: a[annotationOwner],
-		Runtime: a[annotationRuntime], UIDBase: uint32(base),
+		ID:      sandbox.ID{SessionID: id, Incarnation: a[annotationIncarnation], Owner: a[annotationOwner], UIDBase: uint32(base)},
+		Runtime: a[annotationRuntime],
 	}, nil
 }

@@ -46,13 +46,13 @@ func noNamespaces(base uint32) specs.Hook {
 	}
 }
 
-// bundleSpec is the runtime-spec of one sandbox.
-func (d *Driver) bundleSpec(rec *sandbox.Record, s *sandbox.Spec, root string, uids, gids []specs.LinuxIDMapping, sizes inside.TmpfsSizes) *specs.Spec {
-	adj := oomScoreAdj()
+// bundleSpec is the runtime-spec of the sandbox, with the directory of its root.
+func (c *creation) bundleSpec(root string) *specs.Spec {
+	rec, w, adj := &c.rec.Record, &c.spec.Worktree, oomScoreAdj()
 	return &specs.Spec{
 		Version:  "1.0.2",
 		Hostname: inside.Hostname,
-		Root:     &specs.Root{Path: root, Readonly: s.Root == nil},
+		Root:     &specs.Root{Path: root, Readonly: c.spec.Root == nil},
 		Process: &specs.Process{
 			Args:            []string{sandbox.AgentPath},
 			Cwd:             "/",
@@ -65,19 +65,19 @@ func (d *Driver) bundleSpec(rec *sandbox.Record, s *sandbox.Spec, root string, u
 			Rlimits:     []specs.POSIXRlimit{{Type: "RLIMIT_CORE"}},
 			OOMScoreAdj: &adj,
 		},
-		Mounts: d.bundleMounts(s, sizes),
-		Hooks:  &specs.Hooks{CreateContainer: []specs.Hook{noNamespaces(s.UIDBase)}},
+		Mounts: c.d.bundleMounts(&c.spec.Shape, &c.spec.Claim, c.sizes),
+		Hooks:  &specs.Hooks{CreateContainer: []specs.Hook{noNamespaces(rec.UIDBase)}},
 		Annotations: map[string]string{
 			annotationOwner: rec.Owner, annotationSession: rec.SessionID, annotationIncarnation: rec.Incarnation,
 			annotationRuntime: rec.Runtime, annotationUIDBase: strconv.FormatUint(uint64(rec.UIDBase), 10),
 		},
 		Linux: &specs.Linux{
-			UIDMappings:   uids,
-			GIDMappings:   gids,
+			UIDMappings:   c.idMappings(sandbox.ToolUID, w.UID),
+			GIDMappings:   c.idMappings(sandbox.ToolGID, w.GID),
 			Namespaces:    namespaces(),
-			CgroupsPath:   d.cg.Path(s.SessionID),
+			CgroupsPath:   c.d.cg.Path(rec.SessionID),
 			Resources:     sessionResources(),
-			Seccomp:       d.seccomp,
+			Seccomp:       c.d.seccomp,
 			MaskedPaths:   inside.MaskedPaths,
 			ReadonlyPaths: inside.ReadonlyPaths,
 		},
@@ -101,7 +101,7 @@ func namespaces() []specs.LinuxNamespace {
 	return list
 }
 
-func (d *Driver) bundleMounts(s *sandbox.Spec, sizes inside.TmpfsSizes) []specs.Mount {
+func (d *Driver) bundleMounts(s *sandbox.Shape, c *sandbox.Claim, sizes inside.TmpfsSizes) []specs.Mount {
 	mounts := []specs.Mount{
 		{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}},
 		{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "noexec", "strictatime", "mode=755", "size=64k", "nr_inodes=64"}},
@@ -116,8 +116,8 @@ func (d *Driver) bundleMounts(s *sandbox.Spec, sizes inside.TmpfsSizes) []specs.
 		}
 	}
 	mounts = append(mounts, readOnly(sandbox.AgentPath, d.agent), readOnly(sandbox.RipgrepDir, d.ripgrep))
-	if s.Worktree.Mode == client.WorktreeEmpty {
-		mounts = append(mounts, tmpfs(s.Worktree.Target, sizes.Worktree, "mode=755", "uid=1000", "gid=1000"))
+	if c.Worktree.Mode == client.WorktreeEmpty {
+		mounts = append(mounts, tmpfs(c.Worktree.Target, sizes.Worktree, "mode=755", "uid=1000", "gid=1000"))
 	}
 	return mounts
 }

@@ -130,9 +130,7 @@ func start(dir string, spec *sandbox.Spec) (*box, error) {
 		return nil, errors.Join(err, ln.Close())
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	b := &box{dir: dir, stop: stop, done: make(chan struct{}), rec: sandbox.Record{
-		SessionID: spec.SessionID, Incarnation: spec.Incarnation, Owner: spec.Owner, Runtime: "example", UIDBase: spec.UIDBase,
-	}}
+	b := &box{dir: dir, stop: stop, done: make(chan struct{}), rec: sandbox.Record{ID: spec.ID, Runtime: "example"}}
 	go func() { defer close(b.done); _ = server.Serve(ctx) }()
 	return b, nil
 }

@@ -87,13 +87,13 @@ func (f *Fixture) Spec() sandbox.Spec {
 	nonce := make([]byte, 32)
 	rand.Read(nonce)
 	return sandbox.Spec{
-		SessionID:   "ses_" + RandomHex(8),
-		Incarnation: RandomHex(8),
-		Owner:       f.Owner,
-		UIDBase:     first + bases.Add(1)%testrig.UIDRanges*sandbox.RangeSize,
-		Limits:      client.Limits{Memory: 256 << 20, PIDs: 64, Tmp: 16 << 20},
-		Worktree:    sandbox.Worktree{Mode: client.WorktreeEmpty, Target: sandbox.Workspace},
-		Nonce:       nonce,
+		ID: sandbox.ID{
+			SessionID: "ses_" + RandomHex(8), Incarnation: RandomHex(8), Owner: f.Owner,
+			UIDBase: first + bases.Add(1)%testrig.UIDRanges*sandbox.RangeSize,
+		},
+		Shape: sandbox.Shape{Limits: client.Limits{Memory: 256 << 20, PIDs: 64, Tmp: 16 << 20}},
+		Claim: sandbox.Claim{Worktree: sandbox.Worktree{Mode: client.WorktreeEmpty, Target: sandbox.Workspace}},
+		Nonce: nonce,
 	}
 }
 
