@@ -9,6 +9,7 @@ import (
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/sandbox/control"
 	"github.com/toold/toold/internal/sandbox/process"
+	"github.com/toold/toold/internal/sandbox/state"
 )
 
 // Adopt implements sandbox.Driver. It does not need the Engine.
@@ -21,21 +22,18 @@ func (d *Driver) Adopt(_ context.Context, rec sandbox.Record) (sandbox.Sandbox, 
 }
 
 func (d *Driver) adopt(rec *sandbox.Record) (*Sandbox, error) {
-	if !safeName.MatchString(rec.SessionID) {
+	if !state.IsName(rec.SessionID) {
 		return nil, sandbox.ErrGone
 	}
 	r, err := d.place(rec.SessionID).read()
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("nothing is left of it: %w", sandbox.ErrGone)
-	case err != nil:
+	}
+	if err == nil {
+		err = r.Lives(&rec.ID)
+	}
+	if err != nil {
 		return nil, err
-	case !same(&r.Record, rec):
-		return nil, fmt.Errorf("the name is taken by another: %w", sandbox.ErrGone)
-	case r.BootID != bootID():
-		return nil, fmt.Errorf("the host was restarted: %w", sandbox.ErrGone)
-	case r.PID == 0:
-		return nil, fmt.Errorf("it was never finished: %w", sandbox.ErrGone)
 	}
 	proc, err := process.Open(r.PID, r.PIDStart, nil)
 	if err != nil {

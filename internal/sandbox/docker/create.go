@@ -20,6 +20,7 @@ import (
 	"github.com/toold/toold/internal/sandbox/inside"
 	"github.com/toold/toold/internal/sandbox/mount"
 	"github.com/toold/toold/internal/sandbox/process"
+	"github.com/toold/toold/internal/sandbox/state"
 )
 
 // cleanupTime bounds what is done after a failed or cancelled Create.
@@ -61,7 +62,7 @@ func (d *Driver) create(ctx context.Context, spec *sandbox.Spec) (*Sandbox, erro
 
 // check refuses what is wrong or cannot be had before anything is made.
 func check(s *sandbox.Spec) error {
-	if !safeName.MatchString(s.SessionID) {
+	if !state.IsName(s.SessionID) {
 		return errors.New("the session id may have letters, digits, - and _ only")
 	}
 	if s.Root != nil {
@@ -103,7 +104,7 @@ func (c *creation) plan(ctx context.Context) (err error) {
 	} else if !slices.Contains(known, runtime) {
 		return fmt.Errorf("runtime %q: the Docker Engine has %s: %w", runtime, strings.Join(known, ", "), sandbox.ErrUnsupported)
 	}
-	c.rec = record{BootID: bootID(), Record: sandbox.Record{ID: c.spec.ID, Runtime: runtime}}
+	c.rec = record{Base: state.Begin(c.spec.ID, runtime)}
 	if c.base, err = remapped(c.info); err != nil {
 		return err
 	}
@@ -173,7 +174,7 @@ func (c *creation) run(ctx context.Context) (*Sandbox, error) {
 		return nil, err
 	}
 	c.rec.Container = id
-	if err := c.place.write(&c.rec); err != nil {
+	if err := c.place.Write(&c.rec); err != nil {
 		return nil, err
 	}
 	agent := newPeer()
@@ -253,7 +254,7 @@ func (c *creation) finish(ctx context.Context, sb *Sandbox) error {
 	if err := sb.proc.Alive(); err != nil {
 		return err
 	}
-	return c.place.write(&c.rec)
+	return c.place.Write(&c.rec)
 }
 
 // execTime is how long a container's process may take from its start to our file.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/sandbox/process"
+	"github.com/toold/toold/internal/sandbox/state"
 )
 
 // Destroy implements sandbox.Driver. The sandbox's processes are killed first, for
@@ -24,7 +25,7 @@ func (d *Driver) Destroy(ctx context.Context, rec sandbox.Record) error {
 }
 
 func (d *Driver) destroy(ctx context.Context, rec *sandbox.Record) error {
-	if !safeName.MatchString(rec.SessionID) {
+	if !state.IsName(rec.SessionID) {
 		return errors.New("that is no session id")
 	}
 	p := d.place(rec.SessionID)
@@ -34,7 +35,7 @@ func (d *Driver) destroy(ctx context.Context, rec *sandbox.Record) error {
 	} else if err != nil {
 		return err
 	}
-	if !same(&r.Record, rec) {
+	if !r.Same(&rec.ID) {
 		return nil // gone, or another has the name by now
 	}
 	if err := d.kill(ctx, r); err != nil {
@@ -46,7 +47,7 @@ func (d *Driver) destroy(ctx context.Context, rec *sandbox.Record) error {
 	if err := d.removeGroup(r); err != nil {
 		return err
 	}
-	return p.remove()
+	return p.Remove()
 }
 
 // removeLabelled removes the container that has the session's name and its labels.
@@ -57,7 +58,7 @@ func (d *Driver) removeLabelled(ctx context.Context, rec *sandbox.Record) error 
 	} else if err != nil {
 		return err
 	}
-	if found, ok := labelled(st.Name, st.Config.Labels); !ok || !same(found, rec) {
+	if found, ok := labelled(st.Name, st.Config.Labels); !ok || !found.Same(&rec.ID) {
 		return nil
 	}
 	return d.engine.remove(ctx, st.ID)
@@ -65,7 +66,7 @@ func (d *Driver) removeLabelled(ctx context.Context, rec *sandbox.Record) error 
 
 // kill ends all processes of a sandbox, if it lives.
 func (d *Driver) kill(ctx context.Context, r *record) error {
-	if r.BootID != bootID() || r.PID == 0 {
+	if r.BootID != state.BootID() || r.PID == 0 {
 		return nil // what lives, the Engine kills
 	}
 	if r.Group != "" {

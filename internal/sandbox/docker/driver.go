@@ -9,7 +9,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -18,6 +17,7 @@ import (
 	"github.com/toold/toold/internal/sandbox/cgroup"
 	"github.com/toold/toold/internal/sandbox/inside"
 	"github.com/toold/toold/internal/sandbox/seccomp"
+	"github.com/toold/toold/internal/sandbox/state"
 )
 
 // Name is the driver's name in configuration and records.
@@ -107,9 +107,8 @@ func (d *Driver) Name() string { return Name }
 // Close lets go of the connections to the Engine.
 func (d *Driver) Close() error { return d.engine.close() }
 
-func (d *Driver) sandboxesDir() string { return filepath.Join(d.dir, "sandboxes") }
-
-var safeName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$`)
+func (d *Driver) sandboxesDir() string  { return sandboxesIn(d.dir) }
+func (d *Driver) place(id string) place { return placeIn(d.dir, id) }
 
 // writeFiles makes the files that every sandbox shows, and says where which is.
 func writeFiles(dir string) (map[string]string, error) {
@@ -151,7 +150,7 @@ func runtimes(info *engineInfo) []string {
 	var names []string
 	for name := range info.Runtimes {
 		// The Engine lists its containerd shims among them by long names.
-		if name != info.DefaultRuntime && safeName.MatchString(name) && !strings.Contains(name, "runsc") {
+		if name != info.DefaultRuntime && state.IsName(name) && !strings.Contains(name, "runsc") {
 			names = append(names, name)
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/docker/docker/api/types/container"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/sandbox/mount"
+	"github.com/toold/toold/internal/sandbox/state"
 )
 
 // abandoned is how old a directory without a name is before it counts as left by a
@@ -52,14 +52,14 @@ func (d *Driver) places(owner string) ([]sandbox.Record, error) {
 	}
 	var list []sandbox.Record
 	for _, e := range dirs {
-		if !safeName.MatchString(e.Name()) {
+		if !state.IsName(e.Name()) {
 			d.sweep(e)
 			continue
 		}
 		r, err := d.place(e.Name()).read()
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			_ = os.Remove(string(d.place(e.Name()))) // empty, if its remover was killed
+			_ = os.Remove(d.place(e.Name()).Path) // empty, if its remover was killed
 		case err != nil:
 			d.log.Warn("sandbox record cannot be read", "sandbox", e.Name(), "error", err)
 		case r.Owner == owner:
@@ -69,20 +69,20 @@ func (d *Driver) places(owner string) ([]sandbox.Record, error) {
 	return list, nil
 }
 
-// sweep removes what a killed daemon left before it had a name.
+// sweep removes what a killed daemon left without a name.
 func (d *Driver) sweep(e fs.DirEntry) {
 	fi, err := e.Info()
-	if err != nil || !strings.HasPrefix(e.Name(), ".new-") || time.Since(fi.ModTime()) < abandoned {
+	if err != nil || !state.IsUnnamed(e.Name()) || time.Since(fi.ModTime()) < abandoned {
 		return
 	}
 	if err := mount.RemoveTree(filepath.Join(d.sandboxesDir(), e.Name())); err != nil {
-		d.log.Warn("remove a directory that was never finished", "error", err)
+		d.log.Warn("remove a directory that is nobody's", "error", err)
 	}
 }
 
 // containers are those that have an owner's labels, dead ones included.
 func (d *Driver) containers(ctx context.Context, owner string) ([]sandbox.Record, error) {
-	opts := container.ListOptions{All: true, Filters: filters.NewArgs(filters.Arg("label", labelOwner+"="+owner))}
+	opts := container.ListOptions{All: true, Filters: filters.NewArgs(filters.Arg("label", state.LabelOwner+"="+owner))}
 	all, err := ask(ctx, d.engine, askTime, "list containers", func(ctx context.Context) ([]container.Summary, error) {
 		return d.engine.c.ContainerList(ctx, opts)
 	})

@@ -15,6 +15,7 @@ import (
 	"github.com/toold/toold/internal/sandbox/cgroup"
 	"github.com/toold/toold/internal/sandbox/inside"
 	"github.com/toold/toold/internal/sandbox/seccomp"
+	"github.com/toold/toold/internal/sandbox/state"
 	"github.com/toold/toold/internal/sandbox/transfer"
 )
 
@@ -114,7 +115,7 @@ func (r *Remote) Adopt(ctx context.Context, rec sandbox.Record) (sandbox.Sandbox
 }
 
 func (r *Remote) adopt(ctx context.Context, rec *sandbox.Record) (*RemoteSandbox, error) {
-	if !safeName.MatchString(rec.SessionID) {
+	if !state.IsName(rec.SessionID) {
 		return nil, sandbox.ErrGone
 	}
 	found, err := r.d.place(rec.SessionID).read()
@@ -124,7 +125,7 @@ func (r *Remote) adopt(ctx context.Context, rec *sandbox.Record) (*RemoteSandbox
 	if err != nil {
 		return nil, err
 	}
-	if !same(&found.Record, rec) || found.Container == "" {
+	if !found.Same(&rec.ID) || found.Container == "" {
 		return nil, fmt.Errorf("the name is taken by another, or it was never finished: %w", sandbox.ErrGone)
 	}
 	if err := r.running(ctx, found.Container); errors.Is(err, sandbox.ErrGone) {

@@ -98,7 +98,7 @@ func (r *Remote) run(ctx context.Context, c *creation) (*RemoteSandbox, error) {
 		return nil, err
 	}
 	c.rec.Container = id
-	if err := c.place.write(&c.rec); err != nil {
+	if err := c.place.Write(&c.rec); err != nil {
 		return nil, err
 	}
 	if err := r.bring(ctx, c); err != nil {
@@ -243,7 +243,7 @@ func (r *Remote) copyIn(ctx context.Context, c *creation) error {
 	}
 	if m.Skipped > 0 {
 		c.note(fmt.Sprintf("%d entries of the worktree were not copied: the session may not read them, or they are no files, directories or links", m.Skipped))
-		if err := c.place.write(&c.rec); err != nil {
+		if err := c.place.Write(&c.rec); err != nil {
 			return err
 		}
 	}
@@ -261,11 +261,11 @@ func (r *Remote) remember(c *creation, owner transfer.Owner, m *transfer.Manifes
 	if err != nil {
 		return err
 	}
-	if err := c.place.keep(manifestName, m.Write); err != nil {
+	if err := c.place.Keep(manifestName, m.Write); err != nil {
 		return err
 	}
 	is := copied{Path: name, Dev: uint64(st.Dev), Ino: st.Ino, Owner: owner, Target: t.Target, Back: t.Mode != client.WorktreeRO}
-	if err := c.place.keep(copiedName, func(w io.Writer) error { return json.NewEncoder(w).Encode(is) }); err != nil {
+	if err := c.place.Keep(copiedName, func(w io.Writer) error { return json.NewEncoder(w).Encode(is) }); err != nil {
 		return err
 	}
 	fd, err := unix.FcntlInt(t.Source.Fd(), unix.F_DUPFD_CLOEXEC, 3)

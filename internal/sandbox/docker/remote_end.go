@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/sandbox/state"
 	"github.com/toold/toold/internal/sandbox/transfer"
 )
 
@@ -42,7 +43,7 @@ func (r *Remote) Return(ctx context.Context, rec sandbox.Record) (notes []string
 
 // waits says whether a worktree is still to be copied back.
 func (r *Remote) waits(session string) bool {
-	if !safeName.MatchString(session) {
+	if !state.IsName(session) {
 		return false
 	}
 	c, err := r.copied(session)
@@ -51,7 +52,7 @@ func (r *Remote) waits(session string) bool {
 
 // destroy gives a note about what did not come back, "" when all did.
 func (r *Remote) destroy(ctx context.Context, rec *sandbox.Record) (note string, err error) {
-	if !safeName.MatchString(rec.SessionID) {
+	if !state.IsName(rec.SessionID) {
 		return "", errors.New("that is no session id")
 	}
 	done, err := r.alone(ctx, rec.SessionID)
@@ -65,7 +66,7 @@ func (r *Remote) destroy(ctx context.Context, rec *sandbox.Record) (note string,
 	} else if err != nil {
 		return "", err
 	}
-	if !same(&found.Record, rec) {
+	if !found.Same(&rec.ID) {
 		return "", nil // gone, or another has the name by now
 	}
 	if err := r.kill(ctx, found.Container); err != nil {
@@ -119,7 +120,7 @@ func (r *Remote) discard(ctx context.Context, rec *record) error {
 		delete(r.pins, rec.SessionID)
 	}
 	r.mu.Unlock()
-	return r.d.place(rec.SessionID).remove()
+	return r.d.place(rec.SessionID).Remove()
 }
 
 // kill ends all processes of a container.
@@ -171,13 +172,13 @@ func (r *Remote) copyBack(ctx context.Context, rec *record) (note string, err er
 	}
 	r.tell(rec, c, report, err, archive.Name())
 	// From here on there is nothing more to copy, also when removing fails.
-	return note, os.Remove(filepath.Join(string(r.d.place(rec.SessionID)), copiedName))
+	return note, os.Remove(r.d.place(rec.SessionID).File(copiedName))
 }
 
 // copied reads what is known of a worktree that is to be copied back; nil where none
 // was copied in, or all of it is back.
 func (r *Remote) copied(session string) (*copied, error) {
-	data, err := os.ReadFile(filepath.Join(string(r.d.place(session)), copiedName))
+	data, err := os.ReadFile(r.d.place(session).File(copiedName))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	} else if err != nil {
@@ -272,7 +273,7 @@ func (r *Remote) apply(ctx context.Context, rec *record, c *copied, archive *os.
 		return nil, err
 	}
 	defer dir.Close()
-	f, err := os.Open(filepath.Join(string(r.d.place(rec.SessionID)), manifestName))
+	f, err := os.Open(r.d.place(rec.SessionID).File(manifestName))
 	if err != nil {
 		return nil, err
 	}

@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"io"
 	"net"
@@ -22,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/sandbox/state"
 	"github.com/toold/toold/internal/sandbox/transfer"
 )
 
@@ -47,7 +47,7 @@ func copiedSandbox(t *testing.T, host string) (r *Remote, rec sandbox.Record, wo
 	t.Cleanup(func() { dir.Close() })
 	spec.Worktree = sandbox.Worktree{Mode: "bind", Target: sandbox.Workspace, Source: dir}
 	c := &creation{d: d, spec: &spec, place: d.place(spec.SessionID), rec: record{
-		Record:    sandbox.Record{ID: spec.ID},
+		Base:      state.Base{Record: sandbox.Record{ID: spec.ID}},
 		Container: strings.Repeat("b", 64), Engine: host,
 	}}
 	must(t, c.place.claim(&c.rec))
@@ -142,7 +142,7 @@ func TestOtherEngine(t *testing.T) {
 	rec, err := r.d.place("ses_fault").read()
 	must(t, err)
 	rec.Engine = "ssh://one"
-	must(t, r.d.place("ses_fault").write(rec))
+	must(t, r.d.place("ses_fault").Write(rec))
 	must(t, remote("ssh://one"))
 	if err := remote("ssh://another"); err == nil || !strings.Contains(err.Error(), `"ssh://one"`) || !strings.Contains(err.Error(), "ses_fault") {
 		t.Errorf("another Engine: %v", err)
@@ -151,15 +151,15 @@ func TestOtherEngine(t *testing.T) {
 	if _, err := New(cfg); err == nil || !strings.Contains(err.Error(), `"ssh://one"`) {
 		t.Errorf("the Engine here: %v", err)
 	}
-	must(t, r.d.place("ses_fault").remove())
+	must(t, r.d.place("ses_fault").Remove())
 	d, err := New(cfg)
 	must(t, err)
 	defer d.Close()
 	rec.BootID = "an earlier one"
 	must(t, d.place("ses_fault").claim(rec))
 	must(t, remote("ssh://another"))
-	rec.BootID = bootID()
-	must(t, d.place("ses_fault").write(rec))
+	rec.BootID = state.BootID()
+	must(t, d.place("ses_fault").Write(rec))
 	if err := remote("ssh://another"); err == nil || !strings.Contains(err.Error(), "unset DOCKER_HOST") {
 		t.Errorf("a live one here: %v", err)
 	}
@@ -257,23 +257,6 @@ func TestSSHSays(t *testing.T) {
 	}
 }
 
-// A record is what it was, or what it is to be.
-func TestRecordIsWhole(t *testing.T) {
-	d := fakeDriver(t, "")
-	p := d.place("ses_one")
-	must(t, p.claim(&record{Record: sandbox.Record{ID: sandbox.ID{SessionID: "ses_one"}}}))
-	must(t, p.keep(manifestName, func(w io.Writer) error { return json.NewEncoder(w).Encode(1) }))
-	if err := p.keep(manifestName, func(w io.Writer) error {
-		_, _ = io.WriteString(w, "half")
-		return io.ErrUnexpectedEOF
-	}); err == nil {
-		t.Error("no error")
-	}
-	if data, err := os.ReadFile(filepath.Join(string(p), manifestName)); string(data) != "1\n" {
-		t.Errorf("got %q, %v", data, err)
-	}
-}
-
 // watched says when something is written to it.
 type watched struct {
 	net.Conn
@@ -323,12 +306,12 @@ func TestCloseWhileStuck(t *testing.T) {
 func TestRecordGoesLast(t *testing.T) {
 	d := fakeDriver(t, "")
 	p := d.place("ses_one")
-	must(t, p.claim(&record{Record: sandbox.Record{ID: sandbox.ID{SessionID: "ses_one", Owner: "o"}}}))
+	must(t, p.claim(&record{Base: state.Begin(sandbox.ID{SessionID: "ses_one", Owner: "o"}, "")}))
 	// What cannot be removed stops it, wherever it stands among the others.
-	at := filepath.Join(string(p), "worktree.json")
+	at := p.File("worktree.json")
 	must(t, os.MkdirAll(filepath.Join(at, "in"), 0o700))
 	must(t, unix.Mount("tmpfs", filepath.Join(at, "in"), "tmpfs", 0, "size=4k"))
-	err := p.remove()
+	err := p.Remove()
 	must(t, unix.Unmount(filepath.Join(at, "in"), 0))
 	if err == nil {
 		t.Error("no error")
@@ -336,12 +319,12 @@ func TestRecordGoesLast(t *testing.T) {
 	if list, err := d.places("o"); err != nil || len(list) != 1 {
 		t.Errorf("the record is gone: %v, %v", list, err)
 	}
-	must(t, p.remove())
-	must(t, os.Mkdir(string(p), 0o711))
+	must(t, p.Remove())
+	must(t, os.Mkdir(p.Path, 0o711))
 	if list, err := d.places("o"); err != nil || len(list) != 0 {
 		t.Errorf("%v, %v", list, err)
 	}
-	if _, err := os.Stat(string(p)); !os.IsNotExist(err) {
+	if _, err := os.Stat(p.Path); !os.IsNotExist(err) {
 		t.Errorf("an empty directory stays: %v", err)
 	}
 }

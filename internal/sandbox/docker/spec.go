@@ -14,6 +14,7 @@ import (
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/sandbox/cgroup"
 	"github.com/toold/toold/internal/sandbox/inside"
+	"github.com/toold/toold/internal/sandbox/state"
 )
 
 // containerConfig is what the container runs. Whatever the image says about that is
@@ -28,7 +29,7 @@ func (c *creation) containerConfig() *container.Config {
 		Entrypoint: []string{sandbox.AgentPath},
 		Cmd:        []string{"dial", sandbox.ControlDir},
 		Env:        agentEnv(c.image),
-		Labels:     labels(&c.rec.Record),
+		Labels:     state.Labels(&c.rec.Record),
 		// A check would be run in the sandbox by the Engine, beside every limit.
 		Healthcheck: &container.HealthConfig{Test: []string{"NONE"}},
 		StopSignal:  "SIGTERM",

@@ -15,6 +15,7 @@ import (
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/sandbox/inside"
 	"github.com/toold/toold/internal/sandbox/mount"
+	"github.com/toold/toold/internal/sandbox/state"
 )
 
 // cleanupTime bounds what is done after a failed or cancelled Create.
@@ -42,7 +43,7 @@ func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox
 
 // check refuses what is wrong or cannot be had before anything is made.
 func (d *Driver) check(s *sandbox.Spec) error {
-	if !safeName.MatchString(s.SessionID) {
+	if !state.IsName(s.SessionID) {
 		return errors.New("the session id may have letters, digits, - and _ only")
 	}
 	if err := d.checkRoot(&s.Shape); err != nil {
@@ -108,10 +109,7 @@ func (d *Driver) begin(s *sandbox.Spec) (*creation, error) {
 		return nil, errors.Join(err, errors.New("there is a sandbox of that name"))
 	}
 	c := &creation{d: d, spec: s, runtime: rt, bundle: d.bundle(s.SessionID)}
-	c.rec = &record{
-		Record: sandbox.Record{ID: s.ID, Runtime: rt.name},
-		BootID: bootID(),
-	}
+	c.rec = &record{Base: state.Begin(s.ID, rt.name)}
 	return c, c.bundle.create(c.rec, int(s.UIDBase))
 }
 
@@ -157,7 +155,7 @@ func (c *creation) writeBundle() error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(c.bundle.path(configName), data, 0o600)
+	return os.WriteFile(c.bundle.File(configName), data, 0o600)
 }
 
 // makeRoot makes the directory that the runtime takes for the root: the skeleton,
@@ -218,7 +216,7 @@ func (c *creation) start(ctx context.Context, stdio *os.File) (*Sandbox, error) 
 		return nil, err
 	}
 	c.keep(cgroup)
-	err = c.runtime.start(ctx, c.spec.SessionID, string(c.bundle), int(cgroup.Fd()), stdio, []*os.File{socket, nonce})
+	err = c.runtime.start(ctx, c.spec.SessionID, c.bundle.Path, int(cgroup.Fd()), stdio, []*os.File{socket, nonce})
 	if err != nil {
 		return nil, err
 	}
@@ -261,7 +259,5 @@ func (c *creation) finish(sb *Sandbox) error {
 	if err := sb.proc.Alive(); err != nil {
 		return err
 	}
-	return c.bundle.write(c.rec)
+	return c.bundle.Write(c.rec)
 }
-
-func isNotEmpty(err error) bool { return errors.Is(err, unix.ENOTEMPTY) }

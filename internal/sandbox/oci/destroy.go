@@ -9,6 +9,7 @@ import (
 
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/sandbox/mount"
+	"github.com/toold/toold/internal/sandbox/state"
 )
 
 // Adopt implements sandbox.Driver.
@@ -21,27 +22,17 @@ func (d *Driver) Adopt(_ context.Context, rec sandbox.Record) (sandbox.Sandbox, 
 }
 
 func (d *Driver) adopt(rec sandbox.Record) (*Sandbox, error) {
-	if !safeName.MatchString(rec.SessionID) {
+	if !state.IsName(rec.SessionID) {
 		return nil, sandbox.ErrGone
 	}
 	r, err := d.bundle(rec.SessionID).read()
 	if err != nil {
 		return nil, gone(err)
 	}
-	switch {
-	case !same(&r.Record, &rec):
-		return nil, fmt.Errorf("the name is taken by another: %w", sandbox.ErrGone)
-	case r.BootID != bootID():
-		return nil, fmt.Errorf("the host was restarted: %w", sandbox.ErrGone)
-	case r.PID == 0:
-		return nil, fmt.Errorf("it was never finished: %w", sandbox.ErrGone)
+	if err := r.Lives(&rec.ID); err != nil {
+		return nil, err
 	}
 	return d.open(r.PID, r, nil)
-}
-
-// same says whether two records name one sandbox, and not just one name.
-func same(a, b *sandbox.Record) bool {
-	return a.Owner == b.Owner && a.Incarnation == b.Incarnation
 }
 
 // Destroy implements sandbox.Driver.
@@ -54,14 +45,14 @@ func (d *Driver) Destroy(ctx context.Context, rec sandbox.Record) error {
 
 func (d *Driver) destroy(ctx context.Context, rec sandbox.Record) error {
 	id := rec.SessionID
-	if !safeName.MatchString(id) {
+	if !state.IsName(id) {
 		return errors.New("that is no session id")
 	}
 	found, err := d.lookup(id)
 	if err != nil {
 		return err
 	}
-	if found == nil || !same(found, &rec) {
+	if found == nil || !found.Same(&rec.ID) {
 		return nil // gone, or another has the name by now
 	}
 	if err := d.cg.KillAll(ctx, id); err != nil {

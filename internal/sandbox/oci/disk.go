@@ -18,6 +18,7 @@ import (
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/sandbox/inside"
 	"github.com/toold/toold/internal/sandbox/mount"
+	"github.com/toold/toold/internal/sandbox/state"
 )
 
 // A session with an image writes into a file system of its own, so that what it
@@ -36,7 +37,7 @@ const diskTemplates = 4
 
 const (
 	diskPrefix  = "disk-"
-	newTemplate = newPrefix + "template" // one that is being made
+	newTemplate = state.NewPrefix + "template" // one that is being made
 )
 
 // errNoLoop: this host has nothing to make a file system in a file with.
@@ -138,7 +139,7 @@ func unnamed(dir string) (*os.File, error) {
 	if !errors.Is(err, unix.EOPNOTSUPP) {
 		return nil, &fs.PathError{Op: "open", Path: dir, Err: err}
 	}
-	f, err := os.CreateTemp(dir, newPrefix)
+	f, err := os.CreateTemp(dir, state.NewPrefix)
 	if err != nil {
 		return nil, err
 	}
@@ -164,7 +165,7 @@ func (d *Driver) diskTemplate(size client.Size) (*os.File, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	lock, err := lockNames(dir, unix.LOCK_EX)
+	lock, err := state.Lock(dir, unix.LOCK_EX)
 	if err != nil {
 		return nil, err
 	}

@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"regexp"
 	"sort"
 	"strings"
 
@@ -16,6 +15,7 @@ import (
 	"github.com/toold/toold/internal/sandbox/cgroup"
 	"github.com/toold/toold/internal/sandbox/inside"
 	"github.com/toold/toold/internal/sandbox/seccomp"
+	"github.com/toold/toold/internal/sandbox/state"
 )
 
 // Name is the driver's name in configuration and records.
@@ -90,7 +90,7 @@ func New(cfg Config) (*Driver, error) {
 		probes: runtimeProbes{results: map[string]probeResult{}},
 	}
 	for _, dir := range []string{d.dir, d.sandboxesDir(), d.rootsDir()} {
-		if err := errors.Join(makeDir(dir, 0o711), sweep(dir)); err != nil {
+		if err := errors.Join(makeDir(dir, 0o711), state.Sweep(dir)); err != nil {
 			return nil, err
 		}
 	}
@@ -128,7 +128,9 @@ func (d *Driver) Name() string { return Name }
 func (d *Driver) sandboxesDir() string { return filepath.Join(d.dir, "sandboxes") }
 func (d *Driver) rootsDir() string     { return filepath.Join(d.dir, "roots") }
 
-var safeName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$`)
+func (d *Driver) bundle(id string) bundle {
+	return bundle{state.Dir{Path: filepath.Join(d.sandboxesDir(), id)}}
+}
 
 func runtimeNames(cfg Config) ([]string, error) {
 	if len(cfg.Runtimes) == 0 {
@@ -137,7 +139,7 @@ func runtimeNames(cfg Config) ([]string, error) {
 	def := cfg.DefaultRuntime
 	var rest []string
 	for name, path := range cfg.Runtimes {
-		if !safeName.MatchString(name) {
+		if !state.IsName(name) {
 			return nil, fmt.Errorf("oci driver: %q is no name for a runtime", name)
 		}
 		if !filepath.IsAbs(path) {

@@ -99,7 +99,7 @@ func (c *creation) forGVisor(s *specs.Spec) {
 		specs.Mount{Destination: privateDir, Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "nodev", "noexec", "mode=700", "size=4k", "nr_inodes=16"}},
 		specs.Mount{Destination: cgroupDir, Type: "cgroup", Source: "cgroup", Options: []string{"nosuid", "nodev", "noexec"}},
 		readOnly(sandbox.ControlDir, c.bundle.control()))
-	for _, m := range mount.Plan(c.bundle.path(gvisorPlaces), c.mounts) {
+	for _, m := range mount.Plan(c.bundle.File(gvisorPlaces), c.mounts) {
 		s.Mounts = append(s.Mounts, specs.Mount{
 			Destination: m.Target, Type: "bind", Source: m.Source,
 			Options: append([]string{"rbind", "nosuid", "nodev", "rprivate"}, c.options(m.Target)...),
@@ -139,7 +139,7 @@ func (c *creation) startGVisor(ctx context.Context, stdio *os.File) (*Sandbox, e
 		return nil, err
 	}
 	c.keep(cgroup)
-	places, state := c.bundle.path(gvisorPlaces), c.bundle.path(gvisorState)
+	places, state := c.bundle.File(gvisorPlaces), c.bundle.File(gvisorState)
 	if err := errors.Join(os.Mkdir(places, 0o755), os.Mkdir(state, 0o700)); err != nil {
 		return nil, err
 	}
@@ -150,7 +150,7 @@ func (c *creation) startGVisor(ctx context.Context, stdio *os.File) (*Sandbox, e
 		if err := c.d.cg.Enter(id); err != nil {
 			return err
 		}
-		return c.runtime.startGVisor(ctx, id, string(c.bundle), int(cgroup.Fd()), stdio)
+		return c.runtime.startGVisor(ctx, id, c.bundle.Path, int(cgroup.Fd()), stdio)
 	})
 	if err != nil {
 		return nil, err

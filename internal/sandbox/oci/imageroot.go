@@ -109,7 +109,7 @@ func (c *creation) makeImageRoot(targets []string, common bool) error {
 	if common {
 		err = r.share(c.d.rootsDir())
 	} else {
-		r.shared = c.bundle.path("skeleton")
+		r.shared = c.bundle.File("skeleton")
 		err = errors.Join(os.Mkdir(r.shared, 0o755), r.skeleton(r.shared, targets))
 	}
 	if err != nil {

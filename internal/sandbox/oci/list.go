@@ -10,6 +10,7 @@ import (
 
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/sandbox/mount"
+	"github.com/toold/toold/internal/sandbox/state"
 )
 
 // List implements sandbox.Driver. A sandbox is found by its directory, or where
@@ -49,7 +50,7 @@ func (d *Driver) ids() (map[string]bool, error) {
 		}
 	}
 	for _, id := range names {
-		if safeName.MatchString(id) {
+		if state.IsName(id) {
 			ids[id] = true
 		}
 	}
@@ -88,7 +89,7 @@ func (d *Driver) sweepUnknown() error {
 	}
 	for _, e := range dirs {
 		id := e.Name()
-		if !e.IsDir() || !safeName.MatchString(id) {
+		if !e.IsDir() || !state.IsName(id) {
 			continue
 		}
 		_, unknown := d.lookup(id)

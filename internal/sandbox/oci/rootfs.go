@@ -11,11 +11,10 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/sandbox/cgroup"
 	"github.com/toold/toold/internal/sandbox/inside"
+	"github.com/toold/toold/internal/sandbox/state"
 )
 
 // defaultHostPaths are shown by Rootfs "host" where they exist. None of them is
@@ -221,21 +220,10 @@ func (r *rootfs) share(dir string) error {
 		r.shared = shared
 		return nil
 	}
-	lock, err := lockNames(dir, unix.LOCK_SH)
-	if err != nil {
-		return err
-	}
-	defer lock.Close()
-	tmp, err := os.MkdirTemp(dir, newPrefix)
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(tmp) // a no-op after the rename
-	err = errors.Join(r.skeleton(tmp, []string{sandbox.Workspace}), os.Chmod(tmp, 0o755))
-	if err != nil {
-		return err
-	}
-	if err := os.Rename(tmp, shared); err != nil && !errors.Is(err, fs.ErrExist) && !isNotEmpty(err) {
+	err := state.MakeDir(shared, func(tmp string) error {
+		return errors.Join(r.skeleton(tmp, []string{sandbox.Workspace}), os.Chmod(tmp, 0o755))
+	})
+	if err != nil && !errors.Is(err, state.ErrTaken) {
 		return err
 	}
 	r.shared = shared

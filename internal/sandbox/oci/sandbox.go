@@ -31,9 +31,9 @@ type Sandbox struct {
 
 // pid reads the pid file that the runtime wrote.
 func (b bundle) pid() (int, error) {
-	pid, err := readNumber(b.path("pid"))
+	pid, err := readNumber(b.File("pid"))
 	if err != nil || pid <= 1 {
-		return 0, fmt.Errorf("the runtime left no pid in %s", b.path("pid"))
+		return 0, fmt.Errorf("the runtime left no pid in %s", b.File("pid"))
 	}
 	return pid, nil
 }

@@ -11,15 +11,7 @@ import (
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/sandbox/inside"
-)
-
-// Annotations of a bundle say whose it is.
-const (
-	annotationOwner       = "toold.owner"
-	annotationSession     = "toold.session"
-	annotationIncarnation = "toold.incarnation"
-	annotationRuntime     = "toold.runtime"
-	annotationUIDBase     = "toold.uid-base"
+	"github.com/toold/toold/internal/sandbox/state"
 )
 
 // noNamespaces forbids, inside the session's user namespace, to make further
@@ -65,12 +57,9 @@ func (c *creation) bundleSpec(root string) *specs.Spec {
 			Rlimits:     []specs.POSIXRlimit{{Type: "RLIMIT_CORE"}},
 			OOMScoreAdj: &adj,
 		},
-		Mounts: c.d.bundleMounts(&c.spec.Shape, &c.spec.Claim, c.sizes),
-		Hooks:  &specs.Hooks{CreateContainer: []specs.Hook{noNamespaces(rec.UIDBase)}},
-		Annotations: map[string]string{
-			annotationOwner: rec.Owner, annotationSession: rec.SessionID, annotationIncarnation: rec.Incarnation,
-			annotationRuntime: rec.Runtime, annotationUIDBase: strconv.FormatUint(uint64(rec.UIDBase), 10),
-		},
+		Mounts:      c.d.bundleMounts(&c.spec.Shape, &c.spec.Claim, c.sizes),
+		Hooks:       &specs.Hooks{CreateContainer: []specs.Hook{noNamespaces(rec.UIDBase)}},
+		Annotations: state.Labels(rec),
 		Linux: &specs.Linux{
 			UIDMappings:   c.idMappings(sandbox.ToolUID, w.UID),
 			GIDMappings:   c.idMappings(sandbox.ToolGID, w.GID),
