@@ -7,12 +7,14 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/sandbox/cgroup"
+	"github.com/toold/toold/internal/sandbox/far"
 	"github.com/toold/toold/internal/sandbox/inside"
 	"github.com/toold/toold/internal/sandbox/seccomp"
 	"github.com/toold/toold/internal/sandbox/state"
@@ -39,11 +41,10 @@ type RemoteConfig struct {
 //
 // Its methods may be called from any goroutine.
 type Remote struct {
-	d      *Driver
-	limits transfer.Limits
+	d     *Driver
+	trees *far.Trees
 
-	mu   sync.Mutex               // guards the fields below
-	pins map[string]*os.File      // the worktrees of live sessions; lost by a restart
+	mu   sync.Mutex               // guards ends
 	ends map[string]chan struct{} // sessions that somebody ends just now
 }
 
@@ -76,11 +77,11 @@ func NewRemote(cfg RemoteConfig) (*Remote, error) {
 	if d.seccomp, err = seccomp.JSON(); err != nil {
 		return nil, fmt.Errorf("docker driver: %w", err)
 	}
-	r := &Remote{d: d, limits: cfg.Limits, pins: map[string]*os.File{}, ends: map[string]chan struct{}{}}
-	if r.limits == (transfer.Limits{}) {
-		r.limits = transfer.DefaultLimits
-	}
-	return r, nil
+	return newRemote(d, cfg.Limits), nil
+}
+
+func newRemote(d *Driver, limits transfer.Limits) *Remote {
+	return &Remote{d: d, trees: far.NewTrees(filepath.Join(d.dir, "changes"), limits, d.log), ends: map[string]chan struct{}{}}
 }
 
 // Name implements sandbox.Driver.
@@ -88,12 +89,7 @@ func (r *Remote) Name() string { return Name }
 
 // Close lets go of the connections to the Engine and of the worktrees.
 func (r *Remote) Close() error {
-	r.mu.Lock()
-	for id, f := range r.pins {
-		_ = f.Close()
-		delete(r.pins, id)
-	}
-	r.mu.Unlock()
+	r.trees.Close()
 	return r.d.Close()
 }
 

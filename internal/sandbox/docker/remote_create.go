@@ -4,7 +4,6 @@ import (
 	"archive/tar"
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -15,12 +14,10 @@ import (
 
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/mount"
-	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/sandbox/inside"
-	"github.com/toold/toold/internal/sandbox/transfer"
 )
 
 // copyTime bounds a worktree's way there, backTime its way back: that begins anew when
@@ -198,82 +195,15 @@ func (e *engine) copyTo(ctx context.Context, id, dir string, archive io.Reader) 
 	})
 }
 
-// copied is what is known of a worktree that was copied: where it is, and with whose
-// ids it is worked on. It lies beside the record.
-type copied struct {
-	Path     string // as it was called when it was copied
-	Dev, Ino uint64 // what must be there
-	Owner    transfer.Owner
-	Target   string
-	Back     bool // changes are to be copied back
-}
-
-const (
-	copiedName   = "worktree.json"
-	manifestName = "manifest"
-)
-
 // copyIn packs the worktree straight into the container.
 func (r *Remote) copyIn(ctx context.Context, c *creation) error {
-	t := &c.spec.Worktree
-	if t.Mode == client.WorktreeEmpty {
-		return nil
-	}
-	into := transfer.Into{UID: sandbox.ToolUID, GID: sandbox.ToolGID}
-	if t.Mode == client.WorktreeRO {
-		into = transfer.Into{ReadOnly: true}
-	}
-	owner := transfer.Owner{UID: t.UID, GID: t.GID}
-	pr, pw := io.Pipe()
-	var m *transfer.Manifest
-	packed := make(chan error, 1)
-	go func() {
-		var err error
-		m, err = transfer.Pack(ctx, pw, t.Source, owner, into, r.limits)
-		_ = pw.CloseWithError(err) // always nil
-		packed <- err
-	}()
-	err := r.d.engine.copyTo(ctx, c.rec.Container, t.Target, pr)
-	_ = pr.CloseWithError(errors.New("the Engine has stopped reading"))
-	if packErr := <-packed; err == nil || errors.Is(packErr, transfer.ErrTooLarge) {
-		err = packErr
-	}
-	if err != nil {
-		return fmt.Errorf("worktree: %w", err)
-	}
-	if m.Skipped > 0 {
-		c.note(fmt.Sprintf("%d entries of the worktree were not copied: the session may not read them, or they are no files, directories or links", m.Skipped))
-		if err := c.place.Write(&c.rec); err != nil {
-			return err
-		}
-	}
-	return r.remember(c, owner, m)
-}
-
-// remember keeps what is needed to copy back, by whichever daemon that will be.
-func (r *Remote) remember(c *creation, owner transfer.Owner, m *transfer.Manifest) error {
-	t := &c.spec.Worktree
-	var st unix.Stat_t
-	if err := unix.Fstat(int(t.Source.Fd()), &st); err != nil {
+	w := &c.spec.Worktree
+	skipped, err := r.trees.Send(ctx, c.place.Dir, w, func(archive io.Reader) error {
+		return r.d.engine.copyTo(ctx, c.rec.Container, w.Target, archive)
+	})
+	if err != nil || skipped == 0 {
 		return err
 	}
-	name, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", t.Source.Fd()))
-	if err != nil {
-		return err
-	}
-	if err := c.place.Keep(manifestName, m.Write); err != nil {
-		return err
-	}
-	is := copied{Path: name, Dev: uint64(st.Dev), Ino: st.Ino, Owner: owner, Target: t.Target, Back: t.Mode != client.WorktreeRO}
-	if err := c.place.Keep(copiedName, func(w io.Writer) error { return json.NewEncoder(w).Encode(is) }); err != nil {
-		return err
-	}
-	fd, err := unix.FcntlInt(t.Source.Fd(), unix.F_DUPFD_CLOEXEC, 3)
-	if err != nil {
-		return err
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.pins[c.spec.SessionID] = os.NewFile(uintptr(fd), name)
-	return nil
+	c.note(fmt.Sprintf("%d entries of the worktree were not copied: the session may not read them, or they are no files, directories or links", skipped))
+	return c.place.Write(&c.rec)
 }

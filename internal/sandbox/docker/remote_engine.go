@@ -19,6 +19,8 @@ import (
 
 	"github.com/docker/docker/api/types/container"
 	dockerclient "github.com/docker/docker/client"
+
+	"github.com/toold/toold/internal/sandbox/far"
 )
 
 // dialTime bounds making a connection to an Engine elsewhere.
@@ -26,8 +28,6 @@ const dialTime = 15 * time.Second
 
 // maxHeader bounds the header of an answer in bytes where no http.Transport does.
 const maxHeader = 64 << 10
-
-type dialFunc func(ctx context.Context) (net.Conn, error)
 
 // newRemoteEngine makes a client for an Engine at tcp:// with TLS, or at ssh://.
 // It does not connect.
@@ -40,12 +40,12 @@ func newRemoteEngine(host, certDir string) (*engine, error) {
 	if _, ok := u.User.Password(); ok {
 		return nil, fmt.Errorf("the Docker Engine %q: its address takes no password", u.Redacted())
 	}
-	var dial dialFunc
+	var dial far.DialFunc
 	switch u.Scheme {
 	case "tcp":
 		dial, err = dialTLS(u, certDir)
 	case "ssh":
-		dial, err = dialSSH(u)
+		dial, err = far.SSH(u, "docker", "system", "dial-stdio")
 	default:
 		err = errors.New("an address is unix://, tcp:// or ssh://")
 	}
@@ -69,7 +69,7 @@ func newRemoteEngine(host, certDir string) (*engine, error) {
 
 // dialTLS connects with certificates of both sides. An Engine that takes anybody,
 // or that cannot prove who it is, is never spoken to.
-func dialTLS(u *url.URL, certDir string) (dialFunc, error) {
+func dialTLS(u *url.URL, certDir string) (far.DialFunc, error) {
 	if u.Port() == "" {
 		return nil, errors.New("its address has no port; the usual one is 2376")
 	}

@@ -2,7 +2,6 @@ package docker
 
 import (
 	"archive/tar"
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/base64"
@@ -38,7 +37,7 @@ func copiedSandbox(t *testing.T, host string) (r *Remote, rec sandbox.Record, wo
 	d := fakeDriver(t, host)
 	d.dir = remoteDir(d.cfg.StateDir)
 	must(t, os.MkdirAll(d.sandboxesDir(), 0o700))
-	r = &Remote{d: d, limits: transfer.DefaultLimits, pins: map[string]*os.File{}, ends: map[string]chan struct{}{}}
+	r = newRemote(d, transfer.Limits{})
 	worktree = t.TempDir()
 	must(t, os.WriteFile(filepath.Join(worktree, "file"), []byte("old"), 0o600))
 	spec := plainSpec()
@@ -46,15 +45,17 @@ func copiedSandbox(t *testing.T, host string) (r *Remote, rec sandbox.Record, wo
 	must(t, err)
 	t.Cleanup(func() { dir.Close() })
 	spec.Worktree = sandbox.Worktree{Mode: "bind", Target: sandbox.Workspace, Source: dir}
-	c := &creation{d: d, spec: &spec, place: d.place(spec.SessionID), rec: record{
+	p, kept := d.place(spec.SessionID), &record{
 		Base:      state.Base{Record: sandbox.Record{ID: spec.ID}},
 		Container: strings.Repeat("b", 64), Engine: host,
-	}}
-	must(t, c.place.claim(&c.rec))
-	m, err := transfer.Pack(t.Context(), io.Discard, dir, transfer.Owner{}, transfer.Into{}, r.limits)
+	}
+	must(t, p.claim(kept))
+	_, err = r.trees.Send(t.Context(), p.Dir, &spec.Worktree, func(archive io.Reader) error {
+		_, err := io.Copy(io.Discard, archive)
+		return err
+	})
 	must(t, err)
-	must(t, r.remember(c, transfer.Owner{}, m))
-	return r, c.rec.Record, worktree
+	return r, kept.Record, worktree
 }
 
 // changed is a worktree as an Engine gives it.
@@ -271,16 +272,14 @@ func (w *watched) Write(p []byte) (int, error) {
 
 // A sandbox is let go of also when its Engine takes nothing any more.
 func TestCloseWhileStuck(t *testing.T) {
-	near, theirs, err := socketPair()
-	must(t, err)
 	pipe, engine := net.Pipe() // nobody reads the other end
 	defer engine.Close()
 	far := &watched{Conn: pipe, writing: make(chan struct{})}
 	r := &Remote{d: fakeDriver(t, fakeEngine(t, nil))}
 	s := newRemoteSandbox(r, &record{Container: strings.Repeat("c", 64)})
-	if !s.join(theirs, far, bufio.NewReader(far)) {
-		t.Fatal("it is closed")
-	}
+	receive := func(to io.Writer) error { return demultiplex(to, far) }
+	near, err := s.conns.Carry(far, receive)
+	must(t, err)
 	_, err = near.Write([]byte("stuck"))
 	must(t, err)
 	select {
@@ -296,8 +295,8 @@ func TestCloseWhileStuck(t *testing.T) {
 	case <-time.After(time.Minute):
 		t.Fatal("it is not let go of")
 	}
-	if s.join(theirs, far, nil) {
-		t.Error("it is still open")
+	if _, err := s.conns.Carry(far, receive); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("it is still open: %v", err)
 	}
 	near.Close()
 }

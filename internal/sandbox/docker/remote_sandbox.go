@@ -1,7 +1,6 @@
 package docker
 
 import (
-	"bufio"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -14,10 +13,10 @@ import (
 	"time"
 
 	"github.com/docker/docker/api/types/container"
-	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/sandbox/far"
 )
 
 // watchPause is how long to wait before a lost Engine is asked again about a
@@ -32,26 +31,17 @@ type RemoteSandbox struct {
 	stop  context.CancelFunc
 	ctx   context.Context // of what the sandbox does by itself
 	work  sync.WaitGroup
+	conns far.Tunnel
 	close func() error
-
-	mu     sync.Mutex // guards the fields below
-	closed bool
-	conns  map[net.Conn]net.Conn // ours → the Engine's
 }
 
 func newRemoteSandbox(r *Remote, rec *record) *RemoteSandbox {
-	s := &RemoteSandbox{r: r, rec: rec, done: make(chan struct{}), conns: map[net.Conn]net.Conn{}}
+	s := &RemoteSandbox{r: r, rec: rec, done: make(chan struct{})}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.work.Go(s.watch)
 	s.close = sync.OnceValue(func() error {
 		s.stop()
-		s.mu.Lock()
-		s.closed = true
-		for near, far := range s.conns {
-			_ = near.Close()
-			_ = far.Close() // somebody may be stuck in writing to it
-		}
-		s.mu.Unlock()
+		s.conns.Close()
 		s.work.Wait()
 		return nil
 	})
@@ -95,54 +85,14 @@ func (s *RemoteSandbox) Dial(ctx context.Context) (*net.UnixConn, error) {
 }
 
 func (s *RemoteSandbox) dial(ctx context.Context) (*net.UnixConn, error) {
-	far, reader, err := s.r.d.engine.execAttach(ctx, s.rec.Container, []string{sandbox.AgentPath, "connect", sandbox.ControlDir + "/socket"})
+	conn, reader, err := s.r.d.engine.execAttach(ctx, s.rec.Container, []string{sandbox.AgentPath, "connect", sandbox.ControlDir + "/socket"})
 	if err != nil {
 		if gone := s.r.running(ctx, s.rec.Container); errors.Is(gone, sandbox.ErrGone) {
 			err = gone
 		}
 		return nil, err
 	}
-	ours, theirs, err := socketPair()
-	if err != nil {
-		return nil, errors.Join(err, far.Close())
-	}
-	if !s.join(theirs, far, reader) {
-		return nil, errors.Join(net.ErrClosed, far.Close(), ours.Close(), theirs.Close())
-	}
-	return ours, nil
-}
-
-// join begins to carry, unless the sandbox is closed.
-func (s *RemoteSandbox) join(near, far net.Conn, reader *bufio.Reader) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return false
-	}
-	s.conns[near] = far
-	s.work.Go(func() { s.carry(near, far, reader) })
-	return true
-}
-
-// carry moves bytes between a connection and the process until either ends.
-func (s *RemoteSandbox) carry(near, far net.Conn, reader *bufio.Reader) {
-	var both sync.WaitGroup
-	end := func() {
-		_ = near.Close()
-		_ = far.Close()
-	}
-	both.Go(func() {
-		defer end()
-		_, _ = io.Copy(far, near)
-	})
-	both.Go(func() {
-		defer end()
-		_ = demultiplex(near, reader)
-	})
-	both.Wait()
-	s.mu.Lock()
-	delete(s.conns, near)
-	s.mu.Unlock()
+	return s.conns.Carry(conn, func(to io.Writer) error { return demultiplex(to, reader) })
 }
 
 // demultiplex takes the standard output out of what the Engine sends: frames with a
@@ -161,33 +111,6 @@ func demultiplex(w io.Writer, r io.Reader) error {
 			return err
 		}
 	}
-}
-
-func socketPair() (a, b *net.UnixConn, err error) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, nil, fmt.Errorf("socketpair: %w", err)
-	}
-	var conns [2]*net.UnixConn
-	for i, fd := range fds {
-		f := os.NewFile(uintptr(fd), "agent")
-		c, cerr := net.FileConn(f)
-		_ = f.Close()
-		if cerr != nil {
-			err = errors.Join(err, cerr)
-			continue
-		}
-		conns[i], _ = c.(*net.UnixConn)
-	}
-	if err != nil {
-		for _, c := range conns {
-			if c != nil {
-				_ = c.Close()
-			}
-		}
-		return nil, nil, err
-	}
-	return conns[0], conns[1], nil
 }
 
 // Patience implements sandbox.Distant.

@@ -25,6 +25,9 @@ type Dir struct {
 	Sync bool
 }
 
+// ID is the session's.
+func (d Dir) ID() string { return filepath.Base(d.Path) }
+
 // File is where the directory has a file.
 func (d Dir) File(name string) string { return filepath.Join(d.Path, name) }
 
@@ -88,7 +91,7 @@ func Read[R any, P interface {
 	if err := json.Unmarshal(data, r); err != nil {
 		return nil, fmt.Errorf("%s: %w", d.File(RecordName), err)
 	}
-	if id := P(r).base().SessionID; id != filepath.Base(d.Path) {
+	if id := P(r).base().SessionID; id != d.ID() {
 		return nil, fmt.Errorf("%s: it is of %q", d.File(RecordName), id)
 	}
 	return r, nil
@@ -117,7 +120,7 @@ func (d Dir) Remove() error {
 		return err
 	}
 	defer lock.Close()
-	old := filepath.Join(above, oldPrefix+filepath.Base(d.Path))
+	old := filepath.Join(above, oldPrefix+d.ID())
 	if err := os.Rename(d.Path, old); err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package docker
+package far
 
 import (
 	"context"
@@ -17,9 +17,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dialSSH connects by way of the ssh program, which finds keys and known hosts as
-// its user has set them up, and never asks anything.
-func dialSSH(u *url.URL) (dialFunc, error) {
+// DialFunc makes a connection to one place.
+type DialFunc func(ctx context.Context) (net.Conn, error)
+
+// SSH connects to the input and output of a command on another host, by way of the ssh
+// program, which finds keys and known hosts as its user has set them up, and never asks
+// anything. It has no deadline beyond the one for connecting: who uses the connection
+// bounds it.
+func SSH(u *url.URL, command ...string) (DialFunc, error) {
 	// A host that is gone must be noticed: nothing is said on an idle connection.
 	args := []string{"-o", "BatchMode=yes", "-o", "ConnectTimeout=15", "-o", "ServerAliveInterval=15", "-T"}
 	if user := u.User.Username(); user != "" {
@@ -31,7 +36,7 @@ func dialSSH(u *url.URL) (dialFunc, error) {
 	if strings.HasPrefix(u.Hostname(), "-") || strings.HasPrefix(u.User.Username(), "-") {
 		return nil, errors.New("neither user nor host may begin with a dash")
 	}
-	args = append(args, "--", u.Hostname(), "docker", "system", "dial-stdio")
+	args = append(append(args, "--", u.Hostname()), command...)
 	return func(ctx context.Context) (net.Conn, error) {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
@@ -51,6 +56,9 @@ type sshConn struct {
 	began atomic.Bool // something was read
 }
 
+// maxSaid bounds what of ssh's words goes into an error, in bytes.
+const maxSaid = 2 << 10
+
 // words are the first that a program says on its standard error.
 type words struct {
 	mu sync.Mutex // guards b
@@ -60,7 +68,7 @@ type words struct {
 func (w *words) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.b = append(w.b, p[:min(len(p), maxQuoted-len(w.b))]...)
+	w.b = append(w.b, p[:min(len(p), maxSaid-len(w.b))]...)
 	return len(p), nil
 }
 

@@ -1,0 +1,102 @@
+package far
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// Tunnel carries the connections to one agent. Its methods may be called from any
+// goroutine. Its zero value carries none.
+type Tunnel struct {
+	work sync.WaitGroup
+
+	mu     sync.Mutex // guards the fields below
+	closed bool
+	conns  map[net.Conn]net.Conn // ours → the one that carries it
+}
+
+// Carry gives a connection whose bytes go to far until either ends. receive copies what
+// comes back, and nothing else that far may say. far is closed with it, and at once
+// when there is an error: net.ErrClosed after Close.
+func (t *Tunnel) Carry(far net.Conn, receive func(to io.Writer) error) (*net.UnixConn, error) {
+	ours, theirs, err := socketPair()
+	if err != nil {
+		return nil, errors.Join(err, far.Close())
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return nil, errors.Join(net.ErrClosed, far.Close(), ours.Close(), theirs.Close())
+	}
+	if t.conns == nil {
+		t.conns = map[net.Conn]net.Conn{}
+	}
+	t.conns[theirs] = far
+	t.work.Go(func() { t.carry(theirs, far, receive) })
+	return ours, nil
+}
+
+func (t *Tunnel) carry(near, far net.Conn, receive func(io.Writer) error) {
+	var both sync.WaitGroup
+	end := func() {
+		_ = near.Close()
+		_ = far.Close()
+	}
+	both.Go(func() {
+		defer end()
+		_, _ = io.Copy(far, near)
+	})
+	both.Go(func() {
+		defer end()
+		_ = receive(near)
+	})
+	both.Wait()
+	t.mu.Lock()
+	delete(t.conns, near)
+	t.mu.Unlock()
+}
+
+// Close ends all connections, and waits for that.
+func (t *Tunnel) Close() {
+	t.mu.Lock()
+	t.closed = true
+	for near, far := range t.conns {
+		_ = near.Close()
+		_ = far.Close() // somebody may be stuck in writing to it
+	}
+	t.mu.Unlock()
+	t.work.Wait()
+}
+
+func socketPair() (a, b *net.UnixConn, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("socketpair: %w", err)
+	}
+	var conns [2]*net.UnixConn
+	for i, fd := range fds {
+		f := os.NewFile(uintptr(fd), "agent")
+		c, cerr := net.FileConn(f)
+		_ = f.Close()
+		if cerr != nil {
+			err = errors.Join(err, cerr)
+			continue
+		}
+		conns[i], _ = c.(*net.UnixConn)
+	}
+	if err != nil {
+		for _, c := range conns {
+			if c != nil {
+				_ = c.Close()
+			}
+		}
+		return nil, nil, err
+	}
+	return conns[0], conns[1], nil
+}
