@@ -15,9 +15,9 @@ func newAbortCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "abort SESSION [CALL]",
 		Short: "Abort the calls of a session",
-		Long: `Abort CALL, or without it all calls of the session that run or wait, and wait until
-they have ended. A command has three seconds to end by itself. The session goes on,
-and "toolctl session logs SESSION CALL" shows what a call had printed.`,
+		Long: `Abort CALL, or without CALL all unfinished calls of the session, and wait until they
+have finished. A command gets three seconds to stop by itself. The session goes on.
+"toolctl session logs SESSION CALL" shows the output of an aborted call.`,
 		Example: `  toolctl abort review call_0123
   toolctl abort review`,
 		Args:              cobra.RangeArgs(1, 2),

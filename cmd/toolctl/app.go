@@ -109,7 +109,7 @@ func (c choice[T]) Type() string { return c.kind }
 // Set refuses other words.
 func (c choice[T]) Set(s string) error {
 	if !slices.Contains(c.of, s) {
-		return fmt.Errorf("one of %s", strings.Join(c.of, ", "))
+		return fmt.Errorf("must be one of %s", strings.Join(c.of, ", "))
 	}
 	*c.to = T(s)
 	return nil

@@ -10,13 +10,13 @@ import (
 	"github.com/toold/toold/client"
 )
 
-const approvalsLong = `List, watch and answer the calls that wait for somebody to allow them.
+const approvalsLong = `List, watch and answer the calls that wait for approval.
 
-A call waits where a rule says "ask". It may be answered by the tenant's users
-and by admins, but not by who made it: not with the session's token, and where
-the call came without one, not by the same user.
+A call waits when a rule says "ask". The tenant's users and admins may answer it,
+but not the caller: a session's token can never answer, and users cannot answer
+calls that they made without one.
 
-Without a subcommand it lists those that are pending.`
+Without a subcommand it lists the pending approvals.`
 
 func newApprovalsCommand(a *app) *cobra.Command {
 	var session string
@@ -24,7 +24,7 @@ func newApprovalsCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:     "approvals",
 		Aliases: []string{"approval"},
-		Short:   "List, watch and answer calls that wait for a yes",
+		Short:   "List, watch and answer calls that wait for approval",
 		Long:    approvalsLong,
 		Example: `  toolctl approvals
   toolctl approvals watch
@@ -36,12 +36,12 @@ func newApprovalsCommand(a *app) *cobra.Command {
 	l := &cobra.Command{
 		Use:     "list",
 		Aliases: []string{"ls"},
-		Short:   "List the approvals that are pending",
+		Short:   "List pending approvals",
 		Example: "  toolctl approvals list\n  toolctl approvals list --session review -o json",
 		Args:    cobra.NoArgs,
 		RunE:    list,
 	}
-	l.Flags().StringVar(&session, "session", "", "only this session's")
+	l.Flags().StringVar(&session, "session", "", "only approvals of this session")
 	_ = l.RegisterFlagCompletionFunc("session", always(a.sessions))
 	c.AddCommand(l, newApprovalsWatchCommand(a), newApprovalsAnswerCommand(a), newApprovalsSavedCommand(a))
 	return c

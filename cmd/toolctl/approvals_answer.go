@@ -26,9 +26,9 @@ func newApprovalsAnswerCommand(a *app) *cobra.Command {
 
 "once" lets this call run. "always" also saves a rule, so that calls like it are
 not asked about again: in this session, in all sessions of the tenant with this
-profile, or in all of the tenant (--scope). "reject" denies the call; without a
-message it also rejects what else of the session is pending, with one it does
-not, and the message goes back to the model.`,
+profile, or in all sessions of the tenant (--scope). "reject" denies the call.
+With --message only this call is rejected, and the model gets the message.
+Without, all pending calls of the session are rejected.`,
 		Example: `  toolctl approvals answer apr_0… once
   toolctl approvals answer apr_0… always --scope tenant --expires 12h
   toolctl approvals answer apr_0… reject --message 'use the merge queue'`,
@@ -37,9 +37,9 @@ not, and the message goes back to the model.`,
 		RunE:              func(c *cobra.Command, args []string) error { return s.run(c, args[0], args[1]) },
 	}
 	f := c.Flags()
-	f.StringVar(&s.scope, "scope", "", "of always: "+strings.Join(scopes, ", ")+" (default session)")
-	f.StringVar(&s.expires, "expires", "", "of always: the `duration` for which it holds, such as 12h (default as long as the scope lives)")
-	f.StringVar(&s.message, "message", "", "of reject: goes back to the model")
+	f.StringVar(&s.scope, "scope", "", "for always: "+strings.Join(scopes, ", ")+" (default session)")
+	f.StringVar(&s.expires, "expires", "", "for always: end after this `duration`, such as 12h (default as long as the scope lives)")
+	f.StringVar(&s.message, "message", "", "for reject: the message for the model")
 	f.StringVar(&s.sha256, "sha256", "", "answer only if the input has this SHA-256")
 	_ = c.RegisterFlagCompletionFunc("scope", cobra.FixedCompletions(scopes, cobra.ShellCompDirectiveNoFileComp))
 	return c
@@ -79,7 +79,7 @@ func (s *approvalsAnswerCommand) answer(word string) (client.ApprovalAnswer, err
 	}
 	switch {
 	case !slices.Contains(answers, word):
-		return a, usagef("%q is no answer%s; there are %s", line(word), didYouMean(word, answers), strings.Join(answers, ", "))
+		return a, usagef("%q is not an answer%s; use one of %s", line(word), didYouMean(word, answers), strings.Join(answers, ", "))
 	case a.Answer != client.AnswerAlways && (s.scope != "" || s.expires != ""):
 		return a, usagef("--scope and --expires are of always: leave them out, or answer always")
 	case a.Answer != client.AnswerReject && s.message != "":

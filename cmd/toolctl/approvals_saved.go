@@ -15,20 +15,20 @@ func newApprovalsSavedCommand(a *app) *cobra.Command {
 	list := func(c *cobra.Command, _ []string) error { return listSavedApprovals(c.Context(), a) }
 	c := &cobra.Command{
 		Use:   "saved",
-		Short: "List and revoke what was approved for always",
-		Long: `List and revoke what was approved for always. Such a rule only ever turns an
-"ask" into an "allow"; what is denied stays denied. Without a subcommand it lists.`,
+		Short: "List and revoke saved approvals",
+		Long: `List and revoke saved approvals ("always"). A saved approval turns "ask" into
+"allow" and never overrides a "deny". Without a subcommand it lists them.`,
 		Example: "  toolctl approvals saved\n  toolctl approvals saved rm apr_0….1",
 		RunE:    list,
 	}
 	c.AddCommand(
 		&cobra.Command{
-			Use: "list", Aliases: []string{"ls"}, Short: "List what was approved for always",
+			Use: "list", Aliases: []string{"ls"}, Short: "List saved approvals",
 			Example: "  toolctl approvals saved list -o json", Args: cobra.NoArgs, RunE: list,
 		},
 		&cobra.Command{
-			Use: "rm ID...", Short: "Revoke what was approved for always",
-			Long:    "Revoke what was approved for always. Calls that wait are judged again.",
+			Use: "rm ID...", Short: "Revoke saved approvals",
+			Long:    "Revoke saved approvals. Waiting calls are judged again.",
 			Example: "  toolctl approvals saved rm apr_0….1", Args: cobra.MinimumNArgs(1),
 			ValidArgsFunction: always(a.saved),
 			RunE:              func(c *cobra.Command, args []string) error { return revokeApprovals(c.Context(), a, args) },

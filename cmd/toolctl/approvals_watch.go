@@ -13,16 +13,16 @@ import (
 	"github.com/toold/toold/client"
 )
 
-const approvalsWatchLong = `Show calls that wait for a yes as they come, and answer them.
+const approvalsWatchLong = `Show calls that wait for approval as they come, and answer them.
 
-On a terminal each one is shown with its command or its diff, and one key
-answers: o once, a always, r reject, m reject with a message for the model, s
-skip, q quit. What does not fit is cut with a mark; f shows the whole input. All
-that acts on a terminal or hides is spelled out. Keys that were pressed before
-the call was on the screen do not answer it.
+On a terminal each call is shown with its command or its diff, and one key answers:
+o once, a always, r reject, m reject with a message for the model, s skip, q quit.
+Long text is cut and marked; f shows the whole input. Control and invisible
+characters are shown as escapes. A key that was pressed before the call was on the
+screen does not answer it.
 
-Without a terminal it prints a line for each that comes or ends; with -o json an
-object a line.`
+Without a terminal it prints one line for each approval that begins or ends; with
+-o json one object per line.`
 
 type approvalsWatchCommand struct {
 	*app
@@ -40,7 +40,7 @@ func newApprovalsWatchCommand(a *app) *cobra.Command {
 		RunE:    func(c *cobra.Command, _ []string) error { return s.run(c.Context()) },
 	}
 	f := c.Flags()
-	f.StringVar(&s.session, "session", "", "only those of this session")
+	f.StringVar(&s.session, "session", "", "only approvals of this session")
 	f.StringVar(&s.scope, "scope", string(client.ScopeSession), "how far always reaches: "+strings.Join(scopes, ", "))
 	_ = c.RegisterFlagCompletionFunc("session", always(a.sessions))
 	_ = c.RegisterFlagCompletionFunc("scope", cobra.FixedCompletions(scopes, cobra.ShellCompDirectiveNoFileComp))

@@ -17,9 +17,9 @@ func newAuditCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "audit",
 		Short: "Check, show and export the audit log",
-		Long: `The audit log has a record of each decision about a call and of the end of each
-call, one JSON object a line, chained by hashes. These commands read its files;
-they need no daemon, and usually root.`,
+		Long: `The audit log records each decision about a call and the end of each call, as one
+JSON object per line. The records are chained by hashes. These commands read the
+files of the log. They need no daemon, but usually root.`,
 		Example: `  toolctl audit verify
   toolctl audit tail --follow
   toolctl audit export --since 24h -o csv > yesterday.csv`,
@@ -47,7 +47,7 @@ func (l *auditLog) files() (files []string, whole bool, err error) {
 		whole = true
 	}
 	if errors.Is(err, fs.ErrPermission) {
-		err = fmt.Errorf("%w: the audit log is root's alone", err)
+		err = fmt.Errorf("%w: only root can read the audit log", err)
 	}
 	return files, whole, err
 }
@@ -83,15 +83,14 @@ func newAuditVerifyCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "verify [FILE | DIR]",
 		Short: "Check that nothing in the audit log was changed or removed",
-		Long: `Check every record of the audit log and the chain of their hashes, and report
-the first place at which it is not as it was written: changed, missing,
-reordered, repeated or truncated. Without an argument it is the log that the
-configuration names, with its older files; a directory stands for the log
-audit.jsonl in it, a file for itself alone.
+		Long: `Check every record of the audit log and the chain of hashes, and report the first
+record that was changed, removed, reordered, repeated or truncated. Without an
+argument it checks the log that the configuration names, with its older files. A
+directory means the log audit.jsonl in it; a file means that file alone.
 
-Who may write the files can cut off their end, or write all of it anew, and the
-chain still holds. To see that too, keep the last hash that this command prints
-(or that of the daemon's own log) in another place, and ask for it with --expect.
+Someone who can write the files can cut off the end or rewrite the whole log, and
+the chain still holds. To detect that, keep the last hash that this command prints
+(or the one in the daemon's own log) in another place, and pass it with --expect.
 Exits with 1 when the log is broken.`,
 		Example: "  toolctl audit verify\n  toolctl audit verify --expect 0f3c…\n  toolctl audit verify ./saved/audit.00000000000000000001.jsonl",
 		Args:    cobra.MaximumNArgs(1),
@@ -101,7 +100,7 @@ Exits with 1 when the log is broken.`,
 		},
 	}
 	s.log.flags(c)
-	c.Flags().BoolVar(&s.partial, "partial", false, "older files may have been taken away: begin with the first record that is there")
+	c.Flags().BoolVar(&s.partial, "partial", false, "begin with the first record that is there: older files may have been moved away")
 	c.Flags().StringVar(&s.expect, "expect", "", "the hash of a record that must be there")
 	return c
 }

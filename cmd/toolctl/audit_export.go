@@ -27,11 +27,10 @@ func newAuditExportCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "export [FILE | DIR]",
 		Short: "Write records of the audit log as JSON lines or CSV",
-		Long: `Write the records of the audit log, oldest first: with -o json each as the line
-that it is in the log, with -o csv as a table for spreadsheets. A line that is no
-record, or not as it was written, ends the export with an error; the chain of
-the records is for "toolctl audit verify". With --tenant there are only records
-of that tenant.`,
+		Long: `Write the records of the audit log, oldest first: with -o json as the lines of the
+log, with -o csv as a table for spreadsheets. A line that is not a valid record
+ends the export with an error. The chain of hashes is not checked; use "toolctl
+audit verify" for that. With --tenant only records of that tenant are written.`,
 		Example: `  toolctl audit export --since 24h > records.jsonl
   toolctl audit export --session ses_0123 -o csv > session.csv`,
 		Args: cobra.MaximumNArgs(1),
@@ -42,7 +41,7 @@ of that tenant.`,
 	}
 	s.log.flags(c)
 	f := c.Flags()
-	f.StringVar(&s.since, "since", "", `only records from then on: the `+"`duration`"+` since ("24h", "7d") or a time ("2026-01-31", "2026-01-31T12:00:00Z")`)
+	f.StringVar(&s.since, "since", "", `only records since then: a `+"`duration`"+` ago ("24h", "7d") or a time ("2026-01-31", "2026-01-31T12:00:00Z")`)
 	f.StringVar(&s.session, "session", "", "only records of the session with this id")
 	f.VarP(choice[string]{&s.format, exportFormats, "format"}, "output", "o", "json or csv")
 	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(exportFormats, cobra.ShellCompDirectiveNoFileComp))
@@ -112,7 +111,7 @@ func moment(s string, now time.Time) (time.Time, error) {
 	d, err := client.ParseDuration(s)
 	switch {
 	case err != nil:
-		return time.Time{}, fmt.Errorf("%q is no time and no duration: %w", s, err)
+		return time.Time{}, fmt.Errorf("%q is neither a time nor a duration: %w", s, err)
 	case d < 0:
 		return time.Time{}, fmt.Errorf("%s: it must not be negative", s)
 	}

@@ -28,9 +28,9 @@ func newAuditTailCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "tail [FILE | DIR]",
 		Short: "Show the last records of the audit log",
-		Long: `Show the last records of the audit log, and with --follow those that come, until
-Ctrl-C. When the daemon begins another file, it goes on there. With -o json each
-record is the line that it is in the log.`,
+		Long: `Show the last records of the audit log, and with --follow new ones until Ctrl-C.
+When the daemon begins a new file, the command follows it. With -o json each
+record is printed as its line in the log.`,
 		Example: "  toolctl audit tail\n  toolctl audit tail --follow -n 0\n  toolctl audit tail -o json | jq -c 'select(.verdict == \"deny\")'",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -39,7 +39,7 @@ record is the line that it is in the log.`,
 		},
 	}
 	s.log.flags(c)
-	c.Flags().BoolVarP(&s.follow, "follow", "f", false, "go on with records that come")
+	c.Flags().BoolVarP(&s.follow, "follow", "f", false, "show new records until Ctrl-C")
 	c.Flags().IntVarP(&s.lines, "lines", "n", 10, "how many of the last records")
 	return c
 }

@@ -18,22 +18,22 @@ import (
 const callLong = `Call a tool in a session and print its output.
 
 The input is a JSON object: as an argument, from a file with @FILE, or from
-standard input with "-". "toolctl tools" shows which fields each tool takes. What
-does not begin with "{" is plain text, for tools that need one string alone: the
-command of bash, the path of read and list, the pattern of glob and grep.
+standard input with "-". "toolctl tools" shows which fields each tool takes. Input
+that does not begin with "{" is plain text, for tools that need only one string:
+the command of bash, the path of read and list, the pattern of glob and grep.
 "toolctl exec SESSION -- COMMAND" runs a command word by word.
 
-With -i the command of bash reads what toolctl reads. Without -i it has no input,
-and toolctl exits with 125 where there was some.
+With -i the command of bash reads the standard input of toolctl. Without -i it has
+no input, and toolctl exits with 125 if there was some.
 
 "call SESSION bash" exits with the command's own code (124 after a timeout, 125
 when toold itself failed, 126 when it was denied, 128+n for a signal). The other
 tools exit with 0, or with 1 when the tool ran and failed, or with 3 when the
-call was denied. A call that must be approved waits for that; what to do is said
-on standard error.
+call was denied. A call that needs approval waits for it; standard error says how
+to answer.
 
-Ctrl-C stops the call, unless it was named with --id: then it goes on, and the
-same command again waits for it and shows the same result, without a second run.`
+Ctrl-C aborts the call, unless it has a name (--id). A named call goes on: the same
+command again waits for it and shows its result, without a second run.`
 
 const callExample = `  toolctl call review bash 'make test' --stream
   toolctl call review read main.go
@@ -66,7 +66,7 @@ func newCallCommand(a *app) *cobra.Command {
 	f := c.Flags()
 	f.BoolVar(&s.stream, "stream", false, "print the output while the tool runs; with -o json every event, one a line")
 	f.BoolVarP(&s.pass, "stdin", "i", false, "give standard input to the command of bash: text, up to 1 MiB")
-	f.StringVar(&s.id, "id", "", "your own name for this call: the same again is never a second run")
+	f.StringVar(&s.id, "id", "", "your own name for this call; the same name again never runs it twice")
 	f.StringVar(&s.timeout, "timeout", "", "stop the call after this `duration`, such as 90s")
 	f.StringVar(&s.wait, "wait", "", "wait for the result no longer than this `duration`; the call goes on; 0 does not wait")
 	return c

@@ -20,8 +20,8 @@ func newCompletionCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "completion bash|zsh|fish",
 		Short: "Write a completion script for a shell",
-		Long: `Write a script that completes commands, flags, sessions, tools and approvals, which
-are asked of the daemon.`,
+		Long: `Write a script that completes commands, flags, sessions, tools and approvals. It asks
+the daemon for the last three.`,
 		Example: `  source <(toolctl completion bash)
   toolctl completion zsh > "${fpath[1]}/_toolctl"
   toolctl completion fish > ~/.config/fish/completions/toolctl.fish`,

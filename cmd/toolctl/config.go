@@ -26,9 +26,9 @@ func newConfigCheckCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "check [FILE]",
 		Short: "Check a configuration file, without a daemon",
-		Long: `Read a configuration as the daemon would and report everything that is wrong
-with it, each with its file and line, failed [[test]]s included. What is likely
-not meant, such as a rule that can never win, is a warning. Without FILE it is
+		Long: `Read a configuration as the daemon would and report all errors with file and line,
+failed [[test]]s included. Likely mistakes, such as a rule that can never win, are
+warnings. The default FILE is
 ` + config.DefaultPath + `.`,
 		Example: "  toolctl config check\n  toolctl config check ./config.toml",
 		Args:    cobra.MaximumNArgs(1),
@@ -61,7 +61,7 @@ func newConfigShowCommand(a *app) *cobra.Command {
 		Use:   "show [FILE]",
 		Short: "Show all settings, with the defaults filled in",
 		Long: `Show every setting that a daemon started with this file would have: the file's
-own over the defaults. It does not ask a running daemon. Without FILE it is
+values over the defaults. It does not ask a running daemon. The default FILE is
 ` + config.DefaultPath + `, where that exists.
 
 With --live, ask the running daemon which settings it works with now: its file as it

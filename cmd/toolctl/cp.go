@@ -19,12 +19,12 @@ import (
 
 const cpLong = `Copy one file out of a session or into one. "-" is standard output or input.
 
-A path in a session is absolute or relative to its worktree. A local path that
-has a colon is written with ./ in front.
+A path in a session is absolute or relative to its worktree. Write ./ before a
+local path that has a colon.
 
-What comes out of a session replaces the local file in one step: a link of that
-name is replaced and never followed, and nothing but a regular file is
-overwritten. What goes in keeps its permission bits, without setuid and setgid.`
+A file from a session replaces the local file in one step. A local link is
+replaced, never followed, and only regular files are overwritten. A file that goes
+into a session keeps its permission bits, without setuid and setgid.`
 
 func newCpCommand(a *app) *cobra.Command {
 	return &cobra.Command{
@@ -220,7 +220,7 @@ func localTarget(to, remote string) (string, error) {
 	if err != nil || info.Mode().IsRegular() || info.Mode()&os.ModeSymlink != 0 {
 		return to, nil
 	}
-	return "", fmt.Errorf("%s exists and is not a regular file: it is left alone", to)
+	return "", fmt.Errorf("%s exists and is not a regular file: it was not overwritten", to)
 }
 
 // replaceFile writes a file of this name with what is in r, in one step and only

@@ -14,10 +14,10 @@ func newDoctorCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "doctor",
 		Short: "Show which limits and defences hold on the daemon's host",
-		Long: `Show what the daemon's host gives: kernel, cgroups, runtimes, id mapping, each
-limit and each defence. With --probe each is looked at from inside a throw-away
-session, which takes some seconds. Exits with 1 when something does not hold.
-Where no daemon listens and none was named, a private one is started and asked.`,
+		Long: `Show what the daemon's host supports: kernel, cgroups, runtimes, id mapping, each
+limit and each defence. With --probe each is checked from inside a throw-away
+session, which takes some seconds. Exits with 1 when a check fails. If no daemon
+listens and none was named, a private one is started and asked.`,
 		Example: "  toolctl doctor\n  toolctl doctor --probe -o json",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -28,7 +28,7 @@ Where no daemon listens and none was named, a private one is started and asked.`
 			return printDoctor(a, d)
 		},
 	}
-	c.Flags().BoolVar(&probe, "probe", false, "look from inside a throw-away session")
+	c.Flags().BoolVar(&probe, "probe", false, "check from inside a throw-away session")
 	return c
 }
 

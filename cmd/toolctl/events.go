@@ -22,9 +22,9 @@ func newEventsCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "events",
 		Short: "Show what happens in the daemon",
-		Long: `Show events: sessions that begin and end, calls, approvals, edited files. Without --follow
-it shows those that are on record and ends; with it, those that come from now on
-(or after --after), until Ctrl-C. A daemon that restarts does not end it.`,
+		Long: `Show events: sessions that begin and end, calls, approvals, edited files. Without
+--follow it shows the stored events and exits; with it, new events (or those after
+--after) until Ctrl-C. It goes on when the daemon restarts.`,
 		Example: `  toolctl events
   toolctl events --follow --session review
   toolctl events --follow --type 'call.*' -o json`,
@@ -32,8 +32,8 @@ it shows those that are on record and ends; with it, those that come from now on
 		RunE: func(c *cobra.Command, _ []string) error { return s.run(c.Context()) },
 	}
 	f := c.Flags()
-	f.BoolVarP(&s.follow, "follow", "f", false, "go on with what happens from now on")
-	f.StringVar(&s.session, "session", "", "only this session's")
+	f.BoolVarP(&s.follow, "follow", "f", false, "show new events until Ctrl-C")
+	f.StringVar(&s.session, "session", "", "only events of this session")
 	f.StringVar(&s.kind, "type", "", "only this type, or a prefix with * (call.*)")
 	f.StringVar(&s.after, "after", "", "begin after the event with this id")
 	_ = c.RegisterFlagCompletionFunc("session", always(a.sessions))

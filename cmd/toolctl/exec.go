@@ -14,8 +14,9 @@ const execLong = `Run one command in a session, as a call of bash.
 
 The command's words reach the sandbox exactly as they are given here; for a
 shell line, run a shell: -- bash -c 'a | b'. Flags of toolctl go before SESSION.
-With -i it reads what toolctl reads; without -i it has no input, and toolctl
-exits with 125 where there was some. Its output is shown while it runs.
+With -i the command reads the standard input of toolctl; without -i it has no
+input, and toolctl exits with 125 if there was some. Its output is shown while it
+runs.
 
 toolctl exits with the command's code: 124 after a timeout, 125 when toold itself
 failed, 126 when the command was denied, 128+n when signal n ended it. Ctrl-C

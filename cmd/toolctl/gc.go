@@ -14,13 +14,13 @@ func newGCCommand(a *app) *cobra.Command {
 	var r client.GCRequest
 	c := &cobra.Command{
 		Use:   "gc",
-		Short: "Remove what sessions left behind without an owner",
+		Short: "Remove what ended sessions left behind",
 		Long: `Find containers, cgroups, bundles, mounts and outputs that belong to no session,
-and remove them. The daemon does the same when it starts; this is for looking.
+and remove them. The daemon does the same when it starts.
 
-With --records, inputs and results of calls of sessions that are over go as well, but
-for their first 4 KiB and the hashes of inputs; without it they stay until the end of
-daemon.retention or until their tenant needs the room.`,
+With --records, the inputs and results of calls of ended sessions are removed too,
+except for the first 4 KiB of results and the hashes of inputs. Without it they stay
+until daemon.retention is over or their tenant needs the space.`,
 		Example: "  toolctl gc --dry-run\n  toolctl gc\n  toolctl gc --records",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -34,7 +34,7 @@ daemon.retention or until their tenant needs the room.`,
 		},
 	}
 	c.Flags().BoolVar(&r.DryRun, "dry-run", false, "show only, remove nothing")
-	c.Flags().BoolVar(&r.Records, "records", false, "remove inputs and results of calls of sessions that are over, too")
+	c.Flags().BoolVar(&r.Records, "records", false, "also remove inputs and results of calls of ended sessions")
 	return c
 }
 

@@ -18,7 +18,7 @@ func newImageCommand(a *app) *cobra.Command {
 		Short: "Get, list and remove the images that sessions run",
 		Long: `Get, list and remove the images that sessions run. An image is a root filesystem
 from a registry or an archive; "session create --image" and "run --image" name one.
-Who is not an admin can list them.`,
+Users who are not admins can only list them.`,
 		Example: "  toolctl image pull debian:12\n  toolctl run --image debian:12 -- cat /etc/os-release",
 	}
 	c.AddCommand(newImageListCommand(a), newImagePullCommand(a), newImageImportCommand(a), newImageRmCommand(a))
@@ -83,8 +83,8 @@ func newImageRmCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "rm IMAGE...",
 		Short: "Remove images",
-		Long: `Remove a name, and with its last name or by its digest the image itself, unless a
-session runs it.`,
+		Long: `Remove a name of an image. Removing its last name, or naming it by digest, removes the
+image itself, unless a session runs it.`,
 		Example:           "  toolctl image rm debian:12",
 		Args:              cobra.MinimumNArgs(1),
 		ValidArgsFunction: always(a.images),
@@ -111,7 +111,7 @@ func newImagePullCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "pull IMAGE",
 		Short: "Get an image from a registry",
-		Long: `Get an image from a registry. The daemon gets it, so its host must reach the
+		Long: `Get an image from a registry. The daemon downloads it, so its host must reach the
 registry. A name with a digest (NAME@sha256:…) gets exactly that image or nothing.`,
 		Example: "  toolctl image pull debian:12\n  toolctl image pull registry.example.com/team/tools@sha256:…",
 		Args:    cobra.ExactArgs(1),

@@ -12,20 +12,20 @@ import (
 	"github.com/toold/toold/client"
 )
 
-const importLong = `Make an image of a file, a directory, or what comes on standard input ("-"): an OCI
-archive or layout, what "docker save" writes, or a root filesystem (a tar of one, or
-its directory). Files may be compressed with gzip or zstd; what they are is seen from
-what is in them.
+const importLong = `Make an image from a file, a directory or standard input ("-"): an OCI archive or
+layout, the output of "docker save", or a root filesystem (a directory, or a tar of
+one). Files may be compressed with gzip or zstd; the format is detected from the
+content.
 
-A root filesystem needs a --name; archives of images bring theirs along. A directory
-is read by toolctl itself, as the user who runs it and without what is mounted below
-it; owners are kept.`
+A root filesystem needs a --name; image archives have names of their own. toolctl
+reads a directory itself, as the user who runs it and without other file systems
+mounted below it; owners are kept.`
 
 func newImageImportCommand(a *app) *cobra.Command {
 	var name string
 	c := &cobra.Command{
 		Use:   "import FILE|DIR|-",
-		Short: "Make an image of an archive or a root filesystem",
+		Short: "Make an image from an archive or a root filesystem",
 		Long:  importLong,
 		Example: `  docker save tools:1 | toolctl image import -
   toolctl image import rootfs.tar.zst --name tools:1
@@ -39,7 +39,7 @@ func newImageImportCommand(a *app) *cobra.Command {
 			return printImage(a, made)
 		},
 	}
-	c.Flags().StringVar(&name, "name", "", "what sessions will ask for, such as tools:1")
+	c.Flags().StringVar(&name, "name", "", "name of the image, such as tools:1")
 	return c
 }
 

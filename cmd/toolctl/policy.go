@@ -12,7 +12,7 @@ import (
 func newPolicyCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "policy",
-		Short: "Explain, test and replay what is allowed",
+		Short: "Explain, test and replay the rules",
 		Example: `  toolctl policy explain bash 'git push --force'
   toolctl policy test /etc/toold/config.toml
   toolctl policy replay new-rules.toml --since 24h`,
@@ -34,9 +34,9 @@ func newPolicyExplainCommand(a *app) *cobra.Command {
 		Long: `Show how a call would be judged: what it asks for, every rule that matches with
 its file and line, which of them wins and why. Nothing runs.
 
-The input is a JSON object, or plain text for tools that need one string alone
-(the command of bash, the path of read). With --session it is judged with that
-session's own rules and saved approvals, and paths are resolved in it. With
+The input is a JSON object, or plain text for tools that need only one string
+(the command of bash, the path of read). With --session the call is judged with
+that session's rules and saved approvals, and paths are resolved in it. With
 --config it is judged by the rules of a file, without a daemon.
 
 Exits with 3 when the call would be denied.`,
@@ -48,9 +48,9 @@ Exits with 3 when the call would be denied.`,
 		ValidArgsFunction: inOrder(a.tools),
 		RunE:              func(c *cobra.Command, args []string) error { return s.run(c.Context(), args[0], args[1]) },
 	}
-	c.Flags().StringVar(&s.session, "session", "", "as a call in this session")
-	c.Flags().StringVar(&s.profile, "profile", "", "as a call with this profile (default the session's, else build)")
-	c.Flags().StringVar(&s.config, "config", "", "by the rules of this `file`, without a daemon")
+	c.Flags().StringVar(&s.session, "session", "", "judge it as a call in this session")
+	c.Flags().StringVar(&s.profile, "profile", "", "judge it with this profile (default the session's, else build)")
+	c.Flags().StringVar(&s.config, "config", "", "judge it by the rules of this `file`, without a daemon")
 	_ = c.MarkFlagFilename("config", "toml")
 	_ = c.RegisterFlagCompletionFunc("session", always(a.sessions))
 	_ = c.RegisterFlagCompletionFunc("profile", completeProfile)

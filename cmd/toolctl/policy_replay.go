@@ -23,9 +23,9 @@ func newPolicyReplayCommand(a *app) *cobra.Command {
 	s := &policyReplayCommand{app: a}
 	c := &cobra.Command{
 		Use:   "replay RULES.toml",
-		Short: "Show which recorded calls other rules would judge differently",
-		Long: `Judge the calls on record under the rules of a file, and show those whose verdict
-changes. Nothing runs, and the daemon's own rules stay. For admins.`,
+		Short: "Show recorded calls that other rules would judge differently",
+		Long: `Judge the recorded calls by the rules of a file, and show those whose verdict
+changes. Nothing runs, and the daemon's own rules do not change. For admins.`,
 		Example: `  toolctl policy replay new.toml --since 24h
   toolctl policy replay new.toml --session review --fail   # exit 1 when any changes`,
 		Args: cobra.ExactArgs(1),
@@ -34,7 +34,7 @@ changes. Nothing runs, and the daemon's own rules stay. For admins.`,
 	f := c.Flags()
 	f.StringVar(&s.session, "session", "", "only the calls of this session")
 	f.StringVar(&s.since, "since", "", "only calls not older than this `duration`, such as 24h")
-	f.IntVar(&s.limit, "limit", 0, "at most so many calls, newest first (default 10000)")
+	f.IntVar(&s.limit, "limit", 0, "how many calls at most, newest first (default 10000)")
 	f.BoolVar(&s.fail, "fail", false, "exit with 1 when a verdict changes")
 	_ = c.RegisterFlagCompletionFunc("session", always(a.sessions))
 	return c

@@ -14,9 +14,9 @@ func newPolicyTestCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "test [FILE]",
 		Short: "Run the [[test]]s of a rules file, without a daemon",
-		Long: `Read a file of rules, or a whole configuration, and run its [[test]]s. Every one
-that fails is reported with its file and line, and what else is wrong with the
-rules. Without FILE it is ` + config.DefaultPath + `.
+		Long: `Read a file of rules, or a whole configuration, and run its [[test]]s. It reports
+each failed test and each error in the rules with file and line. The default FILE
+is ` + config.DefaultPath + `.
 
 The daemon does the same when it starts and at a reload: it refuses a file whose
 tests fail. There is no sandbox here, so paths lead where their text says.`,

@@ -51,15 +51,15 @@ var notBack = []string{"state/docker/docker-remote/changes", "state/docker/docke
 func removePrivateDir(dir string) error {
 	mounts, err := mountinfo.GetMounts(mountinfo.PrefixFilter(dir))
 	if err != nil {
-		return fmt.Errorf("%s stays: it cannot be seen whether something is mounted in it: %w", dir, err)
+		return fmt.Errorf("%s was not removed: cannot tell whether something is mounted in it: %w", dir, err)
 	}
 	if len(mounts) > 0 {
-		return fmt.Errorf("%s stays: %s is still mounted; unmount it, then remove the directory", dir, mounts[0].Mountpoint)
+		return fmt.Errorf("%s was not removed: %s is still mounted; unmount it, then remove the directory", dir, mounts[0].Mountpoint)
 	}
 	for _, name := range notBack {
 		kept := filepath.Join(dir, name)
 		if entries, err := os.ReadDir(kept); len(entries) > 0 || err != nil && !os.IsNotExist(err) {
-			return fmt.Errorf("%s stays: %s has changes of a worktree that are not back, or the names of sessions at a Docker Engine that have them; \"toold --state-dir %s/state\" with the same DOCKER_HOST brings those, then remove the directory", dir, kept, dir)
+			return fmt.Errorf("%s was not removed: %s holds worktree changes that were not copied back, or names sessions at a Docker Engine that hold some; run \"toold --state-dir %s/state\" with the same DOCKER_HOST to get these, then remove the directory", dir, kept, dir)
 		}
 	}
 	if err := os.RemoveAll(dir); err != nil {

@@ -18,8 +18,8 @@ Exit codes: 0 ok, 1 failed, 2 usage, 3 denied, 4 not found, 5 timeout,
 6 daemon unreachable. "run", "exec" and "call SESSION bash" exit with the command's
 own code, with 124 after a timeout, 125 when toold itself failed, 126 when it was
 denied, and 128+n when signal n ended the command. Output that cannot be written
-is a failure; where its reader has gone away, toolctl says nothing and exits with
-141, as programs do that SIGPIPE ends.`
+is a failure. If its reader has closed the pipe, toolctl says nothing and exits with
+141, like a program that SIGPIPE ends.`
 
 const rootExample = `  toolctl run --worktree . -- go test ./...
   toolctl session create --worktree . --name review
@@ -50,7 +50,7 @@ func newRootCommand(a *app) *cobra.Command {
 	f.StringVar(&a.tenant, "tenant", "", "act for this tenant (admins only)")
 	f.StringVar(&a.token, "token", "", "a session's token instead of this user's rights (default $TOOLD_TOKEN)")
 	f.VarP(choice[outputFormat]{&a.format, outputFormats, "format"}, "output", "o", "table, json, yaml or name")
-	f.BoolVar(&a.noHeaders, "no-headers", false, "leave the headers of tables out")
+	f.BoolVar(&a.noHeaders, "no-headers", false, "print tables without headers")
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(outputFormats, cobra.ShellCompDirectiveNoFileComp))
 	root.AddCommand(
 		newRunCommand(a), newExecCommand(a), newSessionCommand(a), newCallCommand(a), newToolsCommand(a),

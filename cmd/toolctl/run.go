@@ -17,24 +17,24 @@ import (
 const runLong = `Run one command in a new session, and end the session.
 
 The command's words reach the sandbox exactly as they are given here; for a
-shell line, run a shell: -- bash -c 'a | b'. With -i it reads what toolctl reads;
-without -i it has no input, and toolctl exits with 125 where there was some. Its
-output is shown while it runs, and what it changed in a git worktree (git status,
-asked inside the sandbox) is shown on standard error, unless -q is given. So is a
-warning, in any case, when it changed files that programs of the host run or obey on
-sight: git's own, those of editors, direnv and CI.
+shell line, run a shell: -- bash -c 'a | b'. With -i the command reads the standard
+input of toolctl; without -i it has no input, and toolctl exits with 125 if there
+was some. Its output is shown while it runs. Then standard error shows what it
+changed in a git worktree (git status, run inside the sandbox), unless -q is given.
+A warning is shown, even with -q, when it changed files that programs of the host
+run or obey on sight: those of git, editors, direnv and CI.
 
-With -o json or -o yaml, standard output gets one document when all is over: the exit
-code, the call, the session, what git says of the worktree, or the error. The command's
-output is then in the call, and shown on standard error while it runs, unless -q is
+With -o json or -o yaml, standard output gets one document at the end: the exit
+code, the call, the session, the git status of the worktree, or the error. The
+command's output is in the call, and on standard error while it runs, unless -q is
 given.
 
-Where no daemon listens and none was named with --socket or TOOLD_SOCKET, a
-private one is started for as long as the command runs. What a rule asks about
-there, you are asked at the terminal; where there is none, it is denied, unless
---yes allows it. It reads /etc/toold/config.toml, if that exists, and settings in
-TOOLD_ variables (TOOLD_LIMITS_MEMORY=8GiB, TOOLD_SANDBOX_RUNTIME=runsc); --limit
-and --mount may ask it for all that the host has.
+If no daemon listens and none was named with --socket or TOOLD_SOCKET, a private
+one runs for as long as the command. When one of its rules says "ask", toolctl asks
+at the terminal; without a terminal the call is denied, unless --yes is given. The
+private daemon reads /etc/toold/config.toml, if that exists, and settings in TOOLD_
+variables (TOOLD_LIMITS_MEMORY=8GiB, TOOLD_SANDBOX_RUNTIME=runsc); --limit and
+--mount may use all that the host has.
 
 toolctl exits with the command's code: 124 after a timeout, 125 when toold itself
 failed, 126 when the command was denied, 128+n when signal n ended it. Ctrl-C
@@ -98,11 +98,11 @@ func newRunCommand(a *app) *cobra.Command {
 	r.session.register(a, c)
 	r.command.register(c)
 	c.Flags().BoolVarP(&r.pass, "stdin", "i", false, "give standard input to the command: text, up to 1 MiB")
-	c.Flags().BoolVar(&r.yes, "yes", false, "allow what a rule asks about, where you may")
+	c.Flags().BoolVar(&r.yes, "yes", false, "answer yes when a rule asks, if you may")
 	c.Flags().BoolVar(&r.keep, "keep", false, "leave the session running")
-	c.Flags().StringVar(&r.name, "name", "", "name of the session, to call it by while it lives and after")
+	c.Flags().StringVar(&r.name, "name", "", "name of the session")
 	c.Flags().StringArrayVar(&r.labels, "label", nil, "label `K=V` of the session (repeatable)")
-	c.Flags().BoolVarP(&r.quiet, "quiet", "q", false, "show nothing but the command's output, warnings and errors")
+	c.Flags().BoolVarP(&r.quiet, "quiet", "q", false, "show only the command's output, warnings and errors")
 	return c
 }
 
@@ -197,7 +197,7 @@ func (r *runCommand) connect(ctx context.Context) (c *client.Client, stop func()
 		return r.client(), func() error { return nil }, nil
 	}
 	if r.session.image != "" {
-		return nil, nil, fmt.Errorf("no toold listens at %s, and images are a daemon's: start one, then: toolctl image pull %s", r.socketPath(), r.session.image)
+		return nil, nil, fmt.Errorf("no toold listens at %s, and only a daemon has images: start one, then run: toolctl image pull %s", r.socketPath(), r.session.image)
 	}
 	if c, stop, err = startPrivate(ctx, r.app); err != nil {
 		return nil, nil, err

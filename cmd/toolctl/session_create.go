@@ -25,8 +25,8 @@ func newSessionCreateCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "create [flags]",
 		Short: "Create a session",
-		Long: `Create a session and print its id. It stays until it is removed, its time to
-live is over, it was idle for too long, or the process of --lease-pid ended.`,
+		Long: `Create a session and print its id. It lives until it is removed, its time to live
+is over, it is idle for too long, or the process of --lease-pid ends.`,
 		Example: `  toolctl session create --worktree . --name review --label job=42
   id=$(toolctl session create -o name)
   toolctl session create --ttl 1h --limit memory=1GiB --limit cpus=1.5
@@ -36,7 +36,7 @@ live is over, it was idle for too long, or the process of --lease-pid ended.`,
 	}
 	s.session.register(a, c)
 	f := c.Flags()
-	f.StringVar(&s.name, "name", "", "name to call it by, instead of its id")
+	f.StringVar(&s.name, "name", "", "name of the session")
 	f.StringArrayVar(&s.labels, "label", nil, "label `K=V` (repeatable)")
 	f.StringVar(&s.ttl, "ttl", "", "end it after this `duration`, such as 8h")
 	f.StringVar(&s.idleTimeout, "idle-timeout", "", "end it after this `duration` without a call; negative for never (default 1h)")

@@ -23,13 +23,13 @@ func newSessionLogsCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "logs SESSION [CALL]",
 		Short: "Show the calls of a session and their output",
-		Long: `Show the calls of a session, oldest first, each with its output as its caller
-got it. With CALL, show the whole saved output of that call. Both also work
-after the session has ended, until the retention of the daemon.
+		Long: `Show the calls of a session, oldest first, each with the output that its caller
+got. With CALL, show the whole saved output of that call. Both also work after the
+session has ended, until the daemon removes its records (daemon.retention).
 
-With --follow, show what runs and what comes until the session ends, or CALL does;
-calls that run at the same time have their ids before each line of output. With -o
-json it prints each call when it has finished, one a line.`,
+With --follow, show running and new calls until the session ends, or until CALL
+finishes. When calls run at the same time, each line of output begins with the id of
+its call. With -o json it prints each call when it has finished, one per line.`,
 		Example: `  toolctl session logs review
   toolctl session logs review --short
   toolctl session logs -f review
@@ -40,7 +40,7 @@ json it prints each call when it has finished, one a line.`,
 	}
 	c.Flags().StringVar(&s.tool, "tool", "", "only calls of this tool")
 	c.Flags().BoolVar(&s.short, "short", false, "one line per call, without the output")
-	c.Flags().BoolVarP(&s.follow, "follow", "f", false, "go on while the session or CALL is running")
+	c.Flags().BoolVarP(&s.follow, "follow", "f", false, "go on until the session ends or CALL finishes")
 	_ = c.RegisterFlagCompletionFunc("tool", always(a.tools))
 	return c
 }
@@ -83,7 +83,7 @@ func (s *sessionLogsCommand) one(ctx context.Context, c *client.Client, ref, id 
 		return err
 	}
 	if call.SessionID != session.ID {
-		return &missingError{what: fmt.Sprintf("%s is not a call of session %s but of %s", call.ID, ref, call.SessionID)}
+		return &missingError{what: fmt.Sprintf("%s is not a call of session %s; it belongs to %s", call.ID, ref, call.SessionID)}
 	}
 	if s.format != formatTable {
 		return s.print(view{data: call, names: []string{call.ID}})

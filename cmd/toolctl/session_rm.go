@@ -21,10 +21,9 @@ func newSessionRmCommand(a *app) *cobra.Command {
 		Use:     "rm SESSION...",
 		Aliases: []string{"end"},
 		Short:   "End sessions",
-		Long: `End sessions: running calls are stopped, every process ends, everything that
-belonged to the sandbox is removed. The worktree stays as it is; a warning names
-those changed files that programs of the host run or obey on sight. The record of
-the calls stays readable.`,
+		Long: `End sessions: running calls are stopped, all processes end, and the sandbox is
+removed. The worktree stays as it is; a warning names changed files that programs
+of the host run or obey on sight. The records of the calls stay readable.`,
 		Example: `  toolctl session rm review
   toolctl session rm --force ses_0123
   toolctl session rm --all`,

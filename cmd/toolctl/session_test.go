@@ -151,5 +151,5 @@ func TestSessionLogs(t *testing.T) {
 		t.Errorf("output %q", r.stdout)
 	}
 	d.ctl("session", "logs", "review", fakeCall, "-o", "json").want(t, 0, `"exit_code": 0`, "")
-	d.ctl("session", "logs", "review", "call_9").want(t, 4, "", "call_9 is not a call of session review but of ses_9")
+	d.ctl("session", "logs", "review", "call_9").want(t, 4, "", "call_9 is not a call of session review; it belongs to ses_9")
 }

@@ -33,12 +33,12 @@ func (f *sessionFlags) register(a *app, c *cobra.Command) {
 	fs.StringVar(&f.profile, "profile", "", "agent profile")
 	fs.StringVar(&f.image, "image", "", "image that is the root filesystem, one of \"toolctl image list\"")
 	fs.StringVar(&f.runtime, "runtime", "", "OCI runtime, where the daemon offers several")
-	fs.StringVar(&f.net, "net", "", "network of the session; \"none\" is all there is: only its own loopback")
+	fs.StringVar(&f.net, "net", "", "network of the session; only \"none\" is supported: its own loopback")
 	fs.StringArrayVar(&f.env, "env", nil, "environment variable `K=V`, or K to pass this one on (repeatable)")
 	fs.StringArrayVar(&f.limits, "limit", nil, "limit `k=v`: "+strings.Join(limitNames(), ", ")+" (repeatable)")
 	fs.StringArrayVar(&f.mounts, "mount", nil, "extra read-only directory `SRC:DST` (repeatable)")
 	fs.StringArrayVar(&f.permission, "permission", nil, "rule `PERMISSION:PATTERN:ACTION` that narrows the profile, such as 'bash:git push *:deny' (repeatable)")
-	fs.StringVar(&f.queue, "queue", "", "where all sessions of the tenant are in use, wait this `duration` for one to end, such as 10m")
+	fs.StringVar(&f.queue, "queue", "", "if the tenant has all its sessions, wait this `duration` for one to end, such as 10m")
 	_ = c.MarkFlagDirname("worktree")
 	_ = c.RegisterFlagCompletionFunc("profile", completeProfile)
 	_ = c.RegisterFlagCompletionFunc("image", always(a.images))
@@ -151,7 +151,7 @@ func parseRules(flags []string) ([]client.RuleOf, error) {
 		}
 		r := client.RuleOf{Permission: permission, Pattern: rest[:last], Action: rest[last+1:]}
 		if !slices.Contains(actions, r.Action) {
-			return nil, usagef("--permission %q: the action %q is none of %s", f, r.Action, strings.Join(actions, ", "))
+			return nil, usagef("--permission %q: the action %q is not one of %s", f, r.Action, strings.Join(actions, ", "))
 		}
 		rules = append(rules, r)
 	}

@@ -28,10 +28,10 @@ func newStatusCommand(a *app) *cobra.Command {
 	var watch watchFlag
 	c := &cobra.Command{
 		Use:   "status",
-		Short: "Show whether the daemon works, and what it does now",
+		Short: "Show whether the daemon works, and what runs now",
 		Long: `Show which daemon answers, whether it takes sessions and calls, and what you have
-there now: sessions, calls that run or wait, approvals that wait for an answer.
-Exits with 1 when the daemon takes no work, with 6 when there is none.`,
+there now: sessions, unfinished calls, pending approvals. Exits with 1 when the
+daemon takes no work, with 6 when there is no daemon.`,
 		Example: "  toolctl status\n  toolctl status -w\n  toolctl status -o json",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -137,7 +137,7 @@ func newReadyCommand(a *app) *cobra.Command {
 		Use:   "ready",
 		Short: "Tell by the exit code whether the daemon takes work",
 		Long: `Exit with 0 when the daemon takes sessions and calls, with 1 and the reasons when
-it does not, with 6 when there is none. With --wait it is given that time.`,
+it does not, with 6 when there is no daemon. With --wait, wait so long for it.`,
 		Example: "  toolctl ready\n  toolctl ready --wait 30s && toolctl session create",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -196,8 +196,8 @@ func newReloadCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "reload",
 		Short: "Make the daemon read its configuration again",
-		Long: `Make the daemon read its configuration again. Where that has errors, all of them
-are shown and the old one stays. For admins.`,
+		Long: `Make the daemon read its configuration again. If it has errors, all of them are
+shown and the daemon keeps the old one. For admins.`,
 		Example: "  toolctl config check && toolctl reload",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {

@@ -20,9 +20,9 @@ func newToolsCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "tools",
 		Short: "List the tools and what they take",
-		Long: `List the tools that a profile or a session may use. -o json gives their whole
-descriptions and JSON Schemas; --format gives them in the shape that a
-provider's API takes, as JSON.`,
+		Long: `List the tools that a profile or a session may use. -o json prints their whole
+descriptions and JSON Schemas; --format prints them as JSON in the shape that a
+provider's API takes.`,
 		Example: "  toolctl tools\n  toolctl tools --session review -o json\n  toolctl tools --format anthropic > tools.json",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {

@@ -39,17 +39,16 @@ func newTopCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "top",
 		Short: "Show what the sessions use",
-		Long: `Show the live sessions with their usage, again and again on a terminal, once
-otherwise.
+		Long: `Show the live sessions and their usage, repeatedly on a terminal, else once.
 
 On a terminal, ↑ and ↓ (or k and j) choose a session: f shows its calls as they run,
-until the next key; a aborts the calls that run or wait, e ends the session, both
-after a y. c, m, p, n and t sort by CPU, memory, processes, name and age; q quits.`,
+until the next key; a aborts its unfinished calls, e ends the session, both after a
+y. c, m, p, n and t sort by CPU, memory, processes, name and age; q quits.`,
 		Example: "  toolctl top\n  toolctl top --sort memory\n  toolctl top -o json",
 		Args:    cobra.NoArgs,
 		RunE:    func(c *cobra.Command, _ []string) error { return t.run(c.Context()) },
 	}
-	c.Flags().StringVar(&t.interval, "interval", "2s", "`duration` between two looks")
+	c.Flags().StringVar(&t.interval, "interval", "2s", "`duration` between updates")
 	c.Flags().Var(choice[topSort]{&t.sort, topSorts, "column"}, "sort", "by "+strings.Join(topSorts, ", "))
 	_ = c.RegisterFlagCompletionFunc("sort", cobra.FixedCompletions(topSorts, cobra.ShellCompDirectiveNoFileComp))
 	return c

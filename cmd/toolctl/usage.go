@@ -16,10 +16,10 @@ func newUsageCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "usage",
 		Short: "Show what each tenant uses",
-		Long: `Show what each tenant uses now, behind a slash the most that it may have, and what it
-has used of processor and disk since the daemon began to keep count. QUEUED are requests
-that wait for one of its sessions to end; LAYERS is what its sessions wrote into the
-writable layers of their images. For admins.`,
+		Long: `Show what each tenant uses now, its limit after a slash, and its total of CPU time and
+disk I/O since the daemon began to count. QUEUED are requests that wait for one of
+its sessions to end; LAYERS is what its sessions wrote into the writable layers of
+their images. For admins.`,
 		Example: "  toolctl usage\n  toolctl usage -o json",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {

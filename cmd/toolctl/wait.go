@@ -15,12 +15,12 @@ func newWaitCommand(a *app) *cobra.Command {
 	var timeout string
 	c := &cobra.Command{
 		Use:   "wait SESSION [CALL]",
-		Short: "Wait for the end of a session or of a call",
+		Short: "Wait until a session ends or a call finishes",
 		Long: `Wait until a session has ended, or with CALL until that call has finished.
 
-With CALL it prints the call's output and exits as "toolctl call" does. Without,
-it exits with 0 when the session has ended and with 1 when it was lost. After
---timeout it exits with 5; nothing is stopped by that.`,
+With CALL it prints the call's output and exits as "toolctl call" does. Without
+CALL it exits with 0 when the session has ended and with 1 when it was lost. After
+--timeout it exits with 5; the session and the call go on.`,
 		Example: `  toolctl call review bash 'make' --id build-1 --wait 0
   toolctl wait review call_0123
   toolctl wait review --timeout 1h`,

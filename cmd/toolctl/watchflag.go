@@ -19,7 +19,7 @@ type watchFlag struct {
 const watchEvery = 2 * time.Second
 
 func (f *watchFlag) register(c *cobra.Command) {
-	c.Flags().BoolVarP(&f.on, "watch", "w", false, "look again every 2 seconds, on a terminal, until Ctrl-C")
+	c.Flags().BoolVarP(&f.on, "watch", "w", false, "update every 2 seconds on a terminal, until Ctrl-C")
 }
 
 // run looks once, or again and again. What look prints is drawn over what it printed

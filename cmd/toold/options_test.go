@@ -41,7 +41,7 @@ func TestUsageErrors(t *testing.T) {
 		{nil, []string{"--frob"}, "flag provided but not defined: -frob (see toold --help)"},
 		{nil, []string{"serve"}, `unexpected argument "serve" (see toold --help)`},
 		{nil, []string{"--check", "--config", "/nonexistent.toml"}, "open /nonexistent.toml: no such file or directory"},
-		{nil, []string{"--check", "--log", "xml"}, `--log: daemon.log: "xml" is none of "auto", "json", "text"`},
+		{nil, []string{"--check", "--log", "xml"}, `--log: daemon.log: "xml" is not one of "auto", "json", "text"`},
 		{nil, []string{"--check", "--socket", "toold.sock"}, `--socket: daemon.socket: "toold.sock" is not an absolute path`},
 		{[]string{"TOOLD_LIMITS_PIDS=all"}, []string{"--check"}, `TOOLD_LIMITS_PIDS: limits.pids: want a whole number, not "all"`},
 		{[]string{"TOOLD_LIMITS_PIDDS=1"}, []string{"--check"}, `TOOLD_LIMITS_PIDDS: no setting of [limits] has this variable`},

@@ -277,7 +277,7 @@ func (d *Desk) Revoke(p auth.Principal, id string) error {
 		return &client.Error{
 			Code:    client.CodeNotFound,
 			Message: fmt.Sprintf("there is no saved approval %q", plain.Cut(id, maxShown)),
-			Hint:    "toolctl approvals saved list shows those that there are",
+			Hint:    "toolctl approvals saved list shows your saved approvals",
 		}
 	}
 	if err := d.Store.Write(func(tx *store.Tx) error { return tx.DropSaved(id) }); err != nil {

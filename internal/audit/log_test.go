@@ -330,7 +330,7 @@ func TestOpenRefuses(t *testing.T) {
 				t.Fatal(err)
 			}
 			return p
-		}, "no regular file"},
+		}, "not a regular file"},
 		{"another daemon's", func(t *testing.T) string { return open(t, Config{}).cfg.Path }, "another daemon"},
 		{"last record changed", func(t *testing.T) string {
 			p := good(t)

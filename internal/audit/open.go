@@ -45,7 +45,7 @@ func openLocked(path string, flags int) (_ *os.File, err error) {
 		return nil, err
 	}
 	if !fi.Mode().IsRegular() {
-		return nil, errors.New("it is no regular file; name one with audit.path")
+		return nil, errors.New("it is not a regular file; name one with audit.path")
 	}
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		if errors.Is(err, unix.EWOULDBLOCK) {

@@ -29,7 +29,7 @@ func (v *validator) doomLoop(d *DoomLoop) {
 		"%d is neither 0 (off) nor between threshold (%d) and %d", d.HardLimit, d.Threshold, maxThreshold)
 	need := policy.LoopConfig{Threshold: d.Threshold, PollingThreshold: d.PollingThreshold, MaxPeriod: d.MaxPeriod, HardLimit: d.HardLimit}.History()
 	v.check(need <= policy.MaxHistory || d.MaxPeriod > maxPeriod, "doom_loop.max_period",
-		"so many repeats of cycles so long are %d calls, and sessions remember %d: lower it or the thresholds", need, policy.MaxHistory)
+		"this many repeats of cycles this long are %d calls, but sessions remember only %d: lower it or the thresholds", need, policy.MaxHistory)
 }
 
 // maxApprovalTime bounds how long a call may wait for a person.

@@ -164,7 +164,7 @@ type DoomLoop struct {
 	Threshold        int `toml:"threshold"`         // the call that would be the so many-th in a row is a loop
 	PollingThreshold int `toml:"polling_threshold"` // the same for calls whose output changes
 	MaxPeriod        int `toml:"max_period"`        // longest cycle that is looked for
-	HardLimit        int `toml:"hard_limit"`        // so many repeats are denied whatever the rules say; 0 = off
+	HardLimit        int `toml:"hard_limit"`        // this many repeats are always denied; 0 = off
 }
 
 // Approvals is [approvals]: how calls wait for somebody to allow them.

@@ -64,7 +64,7 @@ func (v *validator) oneOf(key, got string, allowed []string, later ...string) {
 	case slices.Contains(later, got):
 		v.check(false, key, "%q is not supported yet by this version: write %s", got, orList(allowed))
 	default:
-		v.check(false, key, "%q is none of %s", got, orList(allowed))
+		v.check(false, key, "%q is not one of %s", got, orList(allowed))
 	}
 }
 

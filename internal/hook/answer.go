@@ -117,7 +117,7 @@ func exactObject(text []byte, keys []string) (map[string]any, error) {
 	}
 	switch err.Kind {
 	case strictjson.Unknown:
-		return nil, fmt.Errorf("key %q is none of an answer to this event", plain.Cut(err.Key, maxName))
+		return nil, fmt.Errorf("key %q does not belong to an answer to this event", plain.Cut(err.Key, maxName))
 	case strictjson.Twice:
 		return nil, fmt.Errorf("key %q stands twice", err.Key)
 	case strictjson.Trailing:

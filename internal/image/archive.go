@@ -43,7 +43,7 @@ func openArchive(f *os.File, size int64) (*archive, error) {
 			break
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%w: it is no tar archive, or a damaged one (an OCI archive, a file of docker save, or a root filesystem is wanted, as it is or compressed with gzip or zstd): %w", ErrInvalid, err)
+			return nil, fmt.Errorf("%w: it is not a tar archive, or it is damaged (give an OCI archive, the output of docker save or a root filesystem, plain or compressed with gzip or zstd): %w", ErrInvalid, err)
 		}
 		name := path.Clean(h.Name)
 		if len(name) > maxName || len(h.Linkname) > maxName {

@@ -110,7 +110,7 @@ func TestHostileLayers(t *testing.T) {
 		{"long path", []tarEntry{file(strings.Repeat(strings.Repeat("n", 200)+"/", 21), "")}, ErrRefused, "longer than 4096"},
 		{"deep path", []tarEntry{dir(strings.Repeat("d/", 300))}, ErrRefused, "deeper than"},
 		{"deep by links", deepByLinks(), ErrRefused, "deeper than"},
-		{"path over a file", []tarEntry{file("a", ""), file("a/b", "")}, ErrRefused, "no directory"},
+		{"path over a file", []tarEntry{file("a", ""), file("a/b", "")}, ErrRefused, "not a directory"},
 		{"long link", []tarEntry{symlink("a", strings.Repeat("n", 5000))}, ErrRefused, "link to a name"},
 		{"link to nothing", []tarEntry{symlink("a", "")}, ErrRefused, "link to nothing"},
 		{"root as a link", []tarEntry{symlink("./", c.dir)}, ErrRefused, "root must be a directory"},
@@ -242,7 +242,7 @@ func TestHostileArchives(t *testing.T) {
 		says   string
 	}{
 		{"empty", nil, Limits{}, ErrInvalid, "empty"},
-		{"no tar", []byte(strings.Repeat("hello", 500)), Limits{}, ErrInvalid, "no tar archive"},
+		{"no tar", []byte(strings.Repeat("hello", 500)), Limits{}, ErrInvalid, "not a tar archive"},
 		{"only zeros", make([]byte, 10240), Limits{}, ErrInvalid, "empty"},
 		{"truncated in a file", good[:1500], Limits{}, ErrInvalid, ""},
 		{"truncated in a header", good[:512+2048+100], Limits{}, ErrInvalid, ""},

@@ -142,7 +142,7 @@ func (t *tree) find(name string, make bool) (place, error) {
 func placeError(err error) error {
 	switch {
 	case errors.Is(err, unix.ENOTDIR):
-		return fmt.Errorf("%w: its path leads over something that is no directory", ErrRefused)
+		return fmt.Errorf("%w: its path leads over something that is not a directory", ErrRefused)
 	case errors.Is(err, unix.ELOOP):
 		return fmt.Errorf("%w: its path leads over links in a circle", ErrRefused)
 	case errors.Is(err, unix.ENAMETOOLONG):

@@ -128,7 +128,7 @@ func (j *Judgement) weighLoop() {
 		if j.Verdict.Action != policy.Deny {
 			j.Verdict = policy.Verdict{
 				Action: policy.Deny, Rule: ruleHardLimit, Request: last.Request,
-				Reason: "so many repeats are denied whatever the rules say",
+				Reason: "this many repeats are always denied",
 			}
 		}
 	}

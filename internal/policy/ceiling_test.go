@@ -26,12 +26,12 @@ func TestCheckRules(t *testing.T) {
 		{},
 	})
 	want := `session rule 1: a pattern is empty: write "*" for everything
-session rule 2: "maybe" is none of "allow", "ask", "deny"
-session rule 3: "b\x00" is no permission: a name has letters, digits, _, -, . and the wildcards * and ?, at most 128
+session rule 2: "maybe" is not one of "allow", "ask", "deny"
+session rule 3: "b\x00" is not a permission: a name has letters, digits, _, -, . and the wildcards * and ?, at most 128
 session rule 3: a pattern is text in UTF-8 without NUL bytes
 session rule 4: a permission is empty: write "*" for every tool's
 session rule 4: a pattern is empty: write "*" for everything
-session rule 4: "" is none of "allow", "ask", "deny"`
+session rule 4: "" is not one of "allow", "ask", "deny"`
 	if err == nil || err.Error() != want {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}

@@ -5,7 +5,7 @@ type LoopConfig struct {
 	Threshold        int // the call that would be the so many-th in a row is a loop
 	PollingThreshold int // the same, for calls whose output changes
 	MaxPeriod        int // longest cycle that is looked for
-	HardLimit        int // so many repeats are denied whatever the rules say; 0 = off
+	HardLimit        int // this many repeats are always denied; 0 = off
 }
 
 // Digest is a hash that stands for an input or an output.

@@ -105,7 +105,7 @@ func checkPermission(name string) error {
 		return fmt.Errorf(`a permission is empty: write "*" for every tool's`)
 	}
 	if len(name) > maxName || strings.ContainsFunc(name, func(r rune) bool { return !isNameRune(r) }) {
-		return fmt.Errorf("%s is no permission: a name has letters, digits, _, -, . and the wildcards * and ?, at most %d", quoted(name), maxName)
+		return fmt.Errorf("%s is not a permission: a name has letters, digits, _, -, . and the wildcards * and ?, at most %d", quoted(name), maxName)
 	}
 	if is := tool.PermissionMeant(name); is != "" {
 		return fmt.Errorf("%s is judged as %s: write %s, or the rule would never match", name, is, is)
@@ -128,7 +128,7 @@ func parseAction(s string) (Action, error) {
 	case Allow, Ask, Deny:
 		return a, nil
 	}
-	return "", fmt.Errorf(`%s is none of "allow", "ask", "deny"`, quoted(s))
+	return "", fmt.Errorf(`%s is not one of "allow", "ask", "deny"`, quoted(s))
 }
 
 // maxReason bounds a reason, in bytes: it goes into answers and records.

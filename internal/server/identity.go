@@ -155,7 +155,7 @@ func (s *Server) tokenHolder(p peer, sent, tenants []string) (auth.Principal, er
 	}
 	holder, ok := s.cfg.API.Sessions.TokenSession(token)
 	if !ok {
-		return who, forbidden("the token is not one of a live session", "ask whoever made the session for a new one")
+		return who, forbidden("the token belongs to no live session", "ask whoever made the session for a new one")
 	}
 	if !s.identity.Load().tenants[holder.Tenant] {
 		// With the tenant its rules are gone, which this session was made under.

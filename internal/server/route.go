@@ -136,7 +136,7 @@ func (s *Server) mount() {
 		s.fail(w, r, &client.Error{
 			Code:    client.CodeNotFound,
 			Message: fmt.Sprintf("there is no route %q in this version", r.URL.Path),
-			Hint:    "GET /v1/openapi.json lists those that there are",
+			Hint:    "GET /v1/openapi.json lists the routes",
 		})
 	})
 }

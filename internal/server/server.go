@@ -152,7 +152,7 @@ const stopGrace = time.Second
 // errStopping is the cause of contexts that end because the daemon does.
 var errStopping = &client.Error{
 	Code: client.CodeOverloaded, Message: "the daemon is stopping",
-	Hint: "calls go on and can be read by their id when it is back",
+	Hint: "running calls go on; read them by id when the daemon is back",
 }
 
 // Serve answers requests of ln until ctx ends, then stops: no new connections,

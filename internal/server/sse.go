@@ -170,7 +170,7 @@ func (s *Server) stream(r *request) (release func(), err error) {
 	if !s.streams.take(key, 1) {
 		return nil, &client.Error{
 			Code:    client.CodeQuotaExceeded,
-			Message: fmt.Sprintf("uid %d has %d streams open, which is the most", r.who.UID, s.cfg.MaxStreams),
+			Message: fmt.Sprintf("uid %d has %d streams open, the maximum", r.who.UID, s.cfg.MaxStreams),
 			Hint:    "close some: event streams, streamed calls, followed outputs and file transfers count",
 		}
 	}

@@ -164,7 +164,7 @@ func (s *Session) lookAround(ctx context.Context, row *store.Session, f *tool.Se
 	case "dir":
 		f.Git = "It is a git repository."
 	case "":
-		f.Git = "It is no git repository."
+		f.Git = "It is not a git repository."
 	default: // a linked worktree, or a submodule
 		f.Git = "Its git repository is elsewhere, so that git works only if that is here too."
 	}

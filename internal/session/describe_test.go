@@ -119,7 +119,7 @@ func TestRealDescriptions(t *testing.T) {
 	set := *m.settings.Load()
 	set.Policy = rules(t, "[permission]\nexternal_directory = \"allow\"\n")
 	m.Reload(set)
-	for mode, git := range map[client.WorktreeMode]string{client.WorktreeBind: "It is a git repository.", client.WorktreeRO: "It is a git repository.", client.WorktreeEmpty: "It is no git repository."} {
+	for mode, git := range map[client.WorktreeMode]string{client.WorktreeBind: "It is a git repository.", client.WorktreeRO: "It is a git repository.", client.WorktreeEmpty: "It is not a git repository."} {
 		w := client.Worktree{Mode: mode}
 		if mode != client.WorktreeEmpty {
 			w.Source = dir

@@ -52,7 +52,7 @@ func TestRealFormattersShowTheirWork(t *testing.T) {
 		{file: "x.env", notes: []string{"read it again before you edit it; no diff is shown: reading it is denied by config.toml:3"}, not: "A b", edit: "A b", unread: true},
 		{file: "x.long", notes: []string{"no diff is shown: the diff is long"}, edit: "4999\n", unread: true},
 		{file: "x.huge", notes: []string{"no diff is shown: the file is long"}, edit: "49999\n", unread: true},
-		{file: "x.bin", notes: []string{"no diff is shown: it is no text now"}},
+		{file: "x.bin", notes: []string{"no diff is shown: it is not text now"}},
 		{file: "x.link", notes: []string{"no diff is shown: it could not be compared"}, not: "A b"},
 		{file: "x.gone", notes: []string{"no diff is shown: it could not be compared"}},
 		{file: "x.same", not: "hook"},

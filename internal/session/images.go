@@ -71,7 +71,7 @@ func (m *Manager) checkImage(r *client.SessionCreate, set *Settings, tenant stri
 			whose = "tenant " + tenant
 		}
 		return fault.Forbidden.Errorf("sessions of %s must have an image (require_image), and this one names none", whose).
-			Next("create it with an image; toolctl image list shows those that there are")
+			Next("create it with an image; toolctl image list shows the images")
 	}
 	if r.Limits.Disk > 0 {
 		return fault.Invalid.Errorf("limits.disk %s: a session without an image writes to memory and to its worktree only, and that is a directory of the host, which has no bound; leave it out, or ask for an image", r.Limits.Disk)
@@ -163,7 +163,7 @@ func (m *Manager) images(p auth.Principal, change bool) (Images, error) {
 	}
 	if change && !p.Admin {
 		return nil, fault.Forbidden.Errorf("images are changed by admins only").
-			Next("ask one to pull or import it; toolctl image list shows those that there are")
+			Next("ask one to pull or import it; toolctl image list shows the images")
 	}
 	if err := m.Accepting(); err != nil && change {
 		return nil, err

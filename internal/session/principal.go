@@ -63,7 +63,7 @@ func (m *Manager) SessionID(ctx context.Context, p auth.Principal, idOrName stri
 
 func noSession(id string) error {
 	return fault.NotFound.Errorf("there is no session %q", shown(id)).
-		Next("toolctl session list shows those that there are")
+		Next("toolctl session list shows your sessions")
 }
 
 func noCall(id string) error {

@@ -93,7 +93,7 @@ func Decode(line []byte) (*Record, error) {
 	}
 	for i, c := range line {
 		if c < ' ' || c >= 0x7f {
-			return nil, fmt.Errorf("byte %d is no printable ASCII character", i+1)
+			return nil, fmt.Errorf("byte %d is not a printable ASCII character", i+1)
 		}
 	}
 	head, err := frame(line)
@@ -103,7 +103,7 @@ func Decode(line []byte) (*Record, error) {
 	var r Record
 	dec := json.NewDecoder(bytes.NewReader(line))
 	if err := dec.Decode(&r); err != nil {
-		return nil, fmt.Errorf("it is no record: %w", err)
+		return nil, fmt.Errorf("it is not a record: %w", err)
 	}
 	if dec.InputOffset() != int64(len(line)) {
 		return nil, errors.New("something follows the record")
@@ -143,11 +143,11 @@ func frame(line []byte) (start, error) {
 	}
 	seq, err := strconv.ParseUint(string(rest[:min(digits, maxSeqLen+1)]), 10, 64)
 	if err != nil || seq == 0 || rest[0] == '0' {
-		return s, errors.New("seq is no number of a record")
+		return s, errors.New("seq is not the number of a record")
 	}
 	rest, ok = bytes.CutPrefix(rest[digits:], []byte(beforePrev))
 	if !ok || len(rest) < hashLen+2 || !isHash(rest[:hashLen]) || rest[hashLen] != '"' || rest[hashLen+1] != ',' {
-		return s, errors.New("prev is no hash")
+		return s, errors.New("prev is not a hash")
 	}
 	s.seq, s.prev = seq, string(rest[:hashLen])
 	rest = rest[hashLen+2:]

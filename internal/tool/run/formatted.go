@@ -78,7 +78,7 @@ func (Formatted) Run(ctx context.Context, env *Env, input json.RawMessage, _ *Pr
 	case bytes.Equal(before, now):
 		r.Metadata[FormattedChanged] = false
 	case !textfile.Sniff(now).Text || textfile.InvalidUTF8(now, false) >= 0 || bytes.IndexByte(now, 0) >= 0:
-		r.Metadata[FormattedWhy] = "it is no text now"
+		r.Metadata[FormattedWhy] = "it is not text now"
 	case len(diff) > in.MaxDiff:
 		r.Metadata[FormattedWhy] = "the diff is long"
 	case env.Seen == nil || !env.Seen.Is(path, sha256Hex(before)):

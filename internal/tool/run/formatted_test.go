@@ -22,9 +22,9 @@ func TestFormatted(t *testing.T) {
 		{"emptied", "a\n", "", true, true, ""},
 		{"the same", "a\n", "a\n", true, false, ""},
 		{"not seen", "a\n", "b\n", false, true, "something else before"},
-		{"binary", "a\n", "\x7fELF\x02\x01", true, true, "no text"},
-		{"NUL far behind", "a\n", strings.Repeat("x\n", 50_000) + "\x00", true, true, "no text"},
-		{"not UTF-8", "a\n", strings.Repeat("x\n", 50_000) + "\xff", true, true, "no text"},
+		{"binary", "a\n", "\x7fELF\x02\x01", true, true, "not text"},
+		{"NUL far behind", "a\n", strings.Repeat("x\n", 50_000) + "\x00", true, true, "not text"},
+		{"not UTF-8", "a\n", strings.Repeat("x\n", 50_000) + "\xff", true, true, "not text"},
 		{"a long diff", "a\n", strings.Repeat("line\n", 1000), true, true, "diff is long"},
 		{"a long file", "a\n", strings.Repeat("x", MaxFormatted+1), true, true, "file is long"},
 	} {

@@ -73,7 +73,7 @@ func (m Matching) Strategies() ([]Strategy, error) {
 	case Lenient:
 		return append(usual, Similar), nil
 	}
-	return nil, fmt.Errorf("matching %q is none of strict, default, lenient", m)
+	return nil, fmt.Errorf("matching %q is not one of strict, default, lenient", m)
 }
 
 // Query is what to replace by what.
