@@ -45,6 +45,9 @@ type engine struct {
 	http *http.Transport
 }
 
+// IsRemote says whether an Engine's address is not that of a socket on this host.
+func IsRemote(host string) bool { return host != "" && !strings.HasPrefix(host, "unix://") }
+
 // newEngine makes a client for the Engine at host. It does not connect.
 func newEngine(host string) (*engine, error) {
 	path, ok := strings.CutPrefix(host, "unix://")

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 
 	"github.com/toold/toold/client"
@@ -47,9 +46,6 @@ type Remote struct {
 	mu   sync.Mutex               // guards ends
 	ends map[string]chan struct{} // sessions that somebody ends just now
 }
-
-// IsRemote says whether an Engine's address is not that of a socket on this host.
-func IsRemote(host string) bool { return host != "" && !strings.HasPrefix(host, "unix://") }
 
 // NewRemote prepares the driver. It does not speak to the Engine.
 func NewRemote(cfg RemoteConfig) (*Remote, error) {

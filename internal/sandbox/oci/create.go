@@ -28,12 +28,12 @@ func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox
 	}
 	c, err := d.begin(&spec)
 	if err != nil {
-		return nil, fmt.Errorf("create sandbox %s: %w", spec.SessionID, d.cfg.whyNot(err))
+		return nil, fmt.Errorf("create sandbox %s: %w", spec.SessionID, whyNot(err, d.cfg.UIDBase))
 	}
 	defer c.close()
 	sb, err := c.run(ctx)
 	if err != nil {
-		err = fmt.Errorf("create sandbox %s: %w", spec.SessionID, d.cfg.whyNot(err))
+		err = fmt.Errorf("create sandbox %s: %w", spec.SessionID, whyNot(err, d.cfg.UIDBase))
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
 		defer cancel()
 		return nil, errors.Join(err, d.Destroy(ctx, c.rec.Record))

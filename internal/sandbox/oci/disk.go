@@ -43,9 +43,9 @@ const (
 // errNoLoop: this host has nothing to make a file system in a file with.
 var errNoLoop = errors.New("no file systems in files")
 
-// newDisk makes a file system for size bytes and mounts it nowhere yet.
-func (d *Driver) newDisk(size client.Size) (*os.File, error) {
-	file, err := d.diskFile(size)
+// newDisk makes a file system for size bytes and mounts it nowhere yet. It lies in dir.
+func newDisk(dir string, size client.Size) (*os.File, error) {
+	file, err := diskFile(dir, size)
 	if err != nil {
 		return nil, err
 	}
@@ -111,13 +111,13 @@ func attachLoop(file *os.File) (*os.File, error) {
 const diskBlock = 4096
 
 // diskFile is a nameless file with an empty file system of size bytes.
-func (d *Driver) diskFile(size client.Size) (*os.File, error) {
-	template, err := d.diskTemplate(size)
+func diskFile(dir string, size client.Size) (*os.File, error) {
+	template, err := diskTemplate(dir, size)
 	if err != nil {
 		return nil, err
 	}
 	defer template.Close()
-	file, err := unnamed(d.disksDir())
+	file, err := unnamed(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -127,8 +127,6 @@ func (d *Driver) diskFile(size client.Size) (*os.File, error) {
 	}
 	return file, nil
 }
-
-func (d *Driver) disksDir() string { return filepath.Join(d.cfg.StateDir, "disks") }
 
 // unnamed makes a file in dir that has no name, and so is gone when it is closed.
 func unnamed(dir string) (*os.File, error) {
@@ -152,8 +150,7 @@ func unnamed(dir string) (*os.File, error) {
 
 // diskTemplate opens the made file system of this size, and makes it first where
 // there is none.
-func (d *Driver) diskTemplate(size client.Size) (*os.File, error) {
-	dir := d.disksDir()
+func diskTemplate(dir string, size client.Size) (*os.File, error) {
 	name := filepath.Join(dir, diskPrefix+strconv.FormatInt(int64(size), 10))
 	if f, err := os.Open(name); !errors.Is(err, fs.ErrNotExist) {
 		return f, err

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strings"
 
@@ -104,14 +105,14 @@ func New(cfg Config) (*Driver, error) {
 		return nil, fmt.Errorf("copy ripgrep: %w", err)
 	}
 	if d.cg, err = cgroup.Open(cfg.CgroupParent); err != nil {
-		return nil, cfg.whyNot(err)
+		return nil, whyNot(err, cfg.UIDBase)
 	}
 	if d.root, err = newRootfs(cfg.Rootfs, cfg.HostPaths); err != nil {
 		return nil, err
 	}
 	d.root.places = d.places()
 	if err := d.root.share(d.rootsDir()); err != nil {
-		return nil, fmt.Errorf("skeleton: %w", cfg.whyNot(err))
+		return nil, fmt.Errorf("skeleton: %w", whyNot(err, cfg.UIDBase))
 	}
 	if d.seccomp, err = seccomp.Profile(); err != nil {
 		return nil, err
@@ -127,6 +128,8 @@ func (d *Driver) Name() string { return Name }
 
 func (d *Driver) sandboxesDir() string { return filepath.Join(d.dir, "sandboxes") }
 func (d *Driver) rootsDir() string     { return filepath.Join(d.dir, "roots") }
+
+func (d *Driver) disksDir() string { return filepath.Join(d.cfg.StateDir, "disks") }
 
 func (d *Driver) bundle(id string) bundle {
 	return bundle{state.Dir{Path: filepath.Join(d.sandboxesDir(), id)}}
@@ -200,3 +203,13 @@ func (d *Driver) runtime(name string) (runtime, error) {
 
 // runtimeRoot is where a runtime keeps its state.
 func (d *Driver) runtimeRoot(name string) string { return filepath.Join(d.dir, "runtime", name) }
+
+// places are those of cgroup.Views.
+func (d *Driver) places() []entry {
+	var list []entry
+	for target := range d.cg.Views("") {
+		list = append(list, entry{path: target, dir: slices.Contains(cgroup.ViewDirs(), target)})
+	}
+	slices.SortFunc(list, func(a, b entry) int { return strings.Compare(a.path, b.path) })
+	return list
+}

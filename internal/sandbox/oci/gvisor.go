@@ -38,9 +38,7 @@ const (
 	// directory. It puts a socket there, and paths of sockets are limited to 107
 	// bytes; with a longer one it would use /run, and leave it there. Nothing that
 	// a session shows is ever below /dev.
-	gvisorRoot = "/dev/shm"
-	// privateDir is the agent's own: no tool may pass it.
-	privateDir   = "/run/toold/private"
+	gvisorRoot   = "/dev/shm"
 	cgroupDir    = privateDir + "/cgroup"
 	gvisorPlaces = "mounts" // of a bundle: where mounts are staged
 	gvisorState  = "runsc"  // of a bundle: gvisorRoot

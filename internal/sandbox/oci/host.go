@@ -82,57 +82,6 @@ func landlockCheck() client.Check {
 	return c
 }
 
-// capabilities of root that are of use here, and what is lost without them. In a
-// session's user namespace, which root owns, it has all of them in any case: there
-// it needs neither CAP_KILL nor CAP_NET_ADMIN.
-var capabilities = map[int]string{
-	unix.CAP_SYS_ADMIN:    "nothing works",
-	unix.CAP_SETUID:       "nothing works",
-	unix.CAP_SETGID:       "nothing works",
-	unix.CAP_CHOWN:        "nothing works",
-	unix.CAP_DAC_OVERRIDE: "nothing works",
-	unix.CAP_SYS_RESOURCE: "open_files and file_size cannot be raised above the daemon's own, and its oom_score_adj not lowered",
-	unix.CAP_SYS_CHROOT:   "the namespaces of a session cannot be entered",
-	unix.CAP_SYS_PTRACE:   "the namespaces of a session cannot be entered",
-}
-
-func capabilityCheck() client.Check {
-	c := client.Check{Group: "host", Name: "capabilities", Status: client.CheckOK, Detail: "all that are needed"}
-	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var data [2]unix.CapUserData
-	if err := unix.Capget(&hdr, &data[0]); err != nil {
-		c.Status, c.Detail = client.CheckFail, err.Error()
-		return c
-	}
-	var lost, costs []string
-	for bit, without := range capabilities {
-		if data[bit/32].Effective&(1<<(bit%32)) != 0 {
-			continue
-		}
-		costs = append(costs, fmt.Sprintf("without %s %s", capabilityNames[bit], without))
-		if bit != unix.CAP_SYS_RESOURCE {
-			lost = append(lost, capabilityNames[bit])
-		}
-	}
-	slices.Sort(lost)
-	slices.Sort(costs)
-	switch {
-	case len(lost) > 0:
-		c.Status, c.Detail = client.CheckFail, "toold lacks "+strings.Join(lost, ", ")+", and can make no sandbox without"
-		c.Hint = inContainer + "; in a service CapabilityBoundingSet="
-	case len(costs) > 0:
-		c.Status, c.Detail = client.CheckWarn, strings.Join(costs, "; ")
-		c.Hint = "run toold as root with all capabilities where that matters"
-	}
-	return c
-}
-
-var capabilityNames = map[int]string{
-	unix.CAP_SYS_ADMIN: "CAP_SYS_ADMIN", unix.CAP_SETUID: "CAP_SETUID", unix.CAP_SETGID: "CAP_SETGID",
-	unix.CAP_CHOWN: "CAP_CHOWN", unix.CAP_DAC_OVERRIDE: "CAP_DAC_OVERRIDE", unix.CAP_SYS_CHROOT: "CAP_SYS_CHROOT",
-	unix.CAP_SYS_RESOURCE: "CAP_SYS_RESOURCE", unix.CAP_SYS_PTRACE: "CAP_SYS_PTRACE",
-}
-
 // idmapChecks tries an id-mapped mount on each file system where worktrees
 // usually are.
 func (d *Driver) idmapChecks() []client.Check {

@@ -192,7 +192,7 @@ func detachSkeleton(dir string, ids *os.File) (*os.File, error) {
 // disk makes the layer that the session writes to.
 func (c *creation) disk() (*os.File, error) {
 	want := c.spec.Limits.Disk
-	f, err := c.d.newDisk(want)
+	f, err := newDisk(c.d.disksDir(), want)
 	if !errors.Is(err, errNoLoop) {
 		c.rec.Disk = err == nil
 		return f, err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/moby/sys/mountinfo"
@@ -31,11 +32,11 @@ func preflights(uidBase uint32) []func() client.Check {
 
 // whyNot is for an error of making sandboxes: where the surroundings of toold are its
 // cause, it says that. What is wrong with the request, or was given up, stays as it is.
-func (cfg *Config) whyNot(err error) error {
+func whyNot(err error, uidBase uint32) error {
 	if err == nil || errors.Is(err, sandbox.ErrUnsupported) || errors.Is(err, sandbox.ErrMountTarget) || errors.Is(err, context.Canceled) {
 		return err
 	}
-	for _, look := range preflights(cfg.UIDBase) {
+	for _, look := range preflights(uidBase) {
 		if c := look(); c.Status == client.CheckFail {
 			return &sandbox.HostError{Cause: c.Detail, Hint: c.Hint, Err: err}
 		}
@@ -45,6 +46,57 @@ func (cfg *Config) whyNot(err error) error {
 
 // inContainer is what to do in a container, whatever is missing.
 const inContainer = "in a container add --privileged, or the shorter list of rights in deploy/docker/README.md"
+
+// capabilities of root that are of use here, and what is lost without them. In a
+// session's user namespace, which root owns, it has all of them in any case: there
+// it needs neither CAP_KILL nor CAP_NET_ADMIN.
+var capabilities = map[int]string{
+	unix.CAP_SYS_ADMIN:    "nothing works",
+	unix.CAP_SETUID:       "nothing works",
+	unix.CAP_SETGID:       "nothing works",
+	unix.CAP_CHOWN:        "nothing works",
+	unix.CAP_DAC_OVERRIDE: "nothing works",
+	unix.CAP_SYS_RESOURCE: "open_files and file_size cannot be raised above the daemon's own, and its oom_score_adj not lowered",
+	unix.CAP_SYS_CHROOT:   "the namespaces of a session cannot be entered",
+	unix.CAP_SYS_PTRACE:   "the namespaces of a session cannot be entered",
+}
+
+func capabilityCheck() client.Check {
+	c := client.Check{Group: "host", Name: "capabilities", Status: client.CheckOK, Detail: "all that are needed"}
+	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if err := unix.Capget(&hdr, &data[0]); err != nil {
+		c.Status, c.Detail = client.CheckFail, err.Error()
+		return c
+	}
+	var lost, costs []string
+	for bit, without := range capabilities {
+		if data[bit/32].Effective&(1<<(bit%32)) != 0 {
+			continue
+		}
+		costs = append(costs, fmt.Sprintf("without %s %s", capabilityNames[bit], without))
+		if bit != unix.CAP_SYS_RESOURCE {
+			lost = append(lost, capabilityNames[bit])
+		}
+	}
+	slices.Sort(lost)
+	slices.Sort(costs)
+	switch {
+	case len(lost) > 0:
+		c.Status, c.Detail = client.CheckFail, "toold lacks "+strings.Join(lost, ", ")+", and can make no sandbox without"
+		c.Hint = inContainer + "; in a service CapabilityBoundingSet="
+	case len(costs) > 0:
+		c.Status, c.Detail = client.CheckWarn, strings.Join(costs, "; ")
+		c.Hint = "run toold as root with all capabilities where that matters"
+	}
+	return c
+}
+
+var capabilityNames = map[int]string{
+	unix.CAP_SYS_ADMIN: "CAP_SYS_ADMIN", unix.CAP_SETUID: "CAP_SETUID", unix.CAP_SETGID: "CAP_SETGID",
+	unix.CAP_CHOWN: "CAP_CHOWN", unix.CAP_DAC_OVERRIDE: "CAP_DAC_OVERRIDE", unix.CAP_SYS_CHROOT: "CAP_SYS_CHROOT",
+	unix.CAP_SYS_RESOURCE: "CAP_SYS_RESOURCE", unix.CAP_SYS_PTRACE: "CAP_SYS_PTRACE",
+}
 
 // userIDsCheck asks whether toold has the ids that it gives to sessions.
 func userIDsCheck(uidBase uint32) client.Check {
@@ -152,4 +204,13 @@ func cgroupCheck() client.Check {
 		c.Hint = "with Docker -v /sys/fs/cgroup:/sys/fs/cgroup --cgroupns=host; " + inContainer
 	}
 	return c
+}
+
+// readNumber reads a file with nothing but a number in it.
+func readNumber(path string) (int, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(strings.TrimSpace(string(data)))
 }

@@ -9,10 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/toold/toold/internal/sandbox"
-	"github.com/toold/toold/internal/sandbox/cgroup"
 	"github.com/toold/toold/internal/sandbox/inside"
 	"github.com/toold/toold/internal/sandbox/state"
 )
@@ -47,6 +45,9 @@ type rootfs struct {
 	shared  string            // the common skeleton, see share
 	places  []entry           // where a session sees the kernel's files, see cgroup.Views
 }
+
+// privateDir is the agent's own: no tool may pass it.
+const privateDir = "/run/toold/private"
 
 // maxCopied bounds the files that are copied into a skeleton instead of bound: a
 // mount costs more than writing such a file.
@@ -228,14 +229,4 @@ func (r *rootfs) share(dir string) error {
 	}
 	r.shared = shared
 	return nil
-}
-
-// places are those of cgroup.Views.
-func (d *Driver) places() []entry {
-	var list []entry
-	for target := range d.cg.Views("") {
-		list = append(list, entry{path: target, dir: slices.Contains(cgroup.ViewDirs(), target)})
-	}
-	slices.SortFunc(list, func(a, b entry) int { return strings.Compare(a.path, b.path) })
-	return list
 }

@@ -7,8 +7,6 @@ import (
 	"io/fs"
 	"net"
 	"os"
-	"strconv"
-	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -36,15 +34,6 @@ func (b bundle) pid() (int, error) {
 		return 0, fmt.Errorf("the runtime left no pid in %s", b.File("pid"))
 	}
 	return pid, nil
-}
-
-// readNumber reads a file with nothing but a number in it.
-func readNumber(path string) (int, error) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return 0, err
-	}
-	return strconv.Atoi(strings.TrimSpace(string(data)))
 }
 
 // open pins the agent. That it is the session's process is seen from its cgroup,
