@@ -3,7 +3,7 @@
 // sandbox.
 //
 // Everything that comes from the agent is taken as hostile: a tool that took the agent
-// over must not get further than its own session. What breaks the protocol ends the
-// connection with ErrViolation, figures that cannot be are clamped, texts are made
-// valid, and all that waits here has a bound.
+// over must not get further than its own session. A breach of the protocol ends the
+// connection with ErrViolation, impossible numbers are clamped, texts are made valid,
+// and every queue here has a bound.
 package agent

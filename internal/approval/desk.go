@@ -1,5 +1,5 @@
-// Package approval is calls that wait for somebody to allow them: who is asked, what
-// they are shown, what they may answer, and what of it is saved.
+// Package approval holds the calls that wait for approval: who is asked, what an
+// approver sees and may answer, and which answers are saved.
 package approval
 
 import (

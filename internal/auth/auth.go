@@ -1,5 +1,5 @@
-// Package auth is who asks for something: a user of the host, or whoever holds the
-// token of a session.
+// Package auth says who makes a request: a user of the host, or the holder of a
+// session's token.
 package auth
 
 import (

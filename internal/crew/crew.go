@@ -1,4 +1,4 @@
-// Package crew is goroutines that are waited for.
+// Package crew starts goroutines and waits for them.
 package crew
 
 import "sync"

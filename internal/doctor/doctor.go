@@ -1,5 +1,5 @@
-// Package doctor looks at the host, and from inside of throw-away sessions at what limits
-// and defences really hold.
+// Package doctor checks which limits and defences really hold, on the host and from
+// inside throw-away sessions.
 package doctor
 
 import (

@@ -1,5 +1,5 @@
-// Package event is the one way of what happens to those who listen: events that are
-// stored and those of the moment, in one stream.
+// Package event delivers events to listeners: stored events and momentary ones,
+// in one stream.
 package event
 
 import (

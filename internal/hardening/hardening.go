@@ -1,8 +1,8 @@
-// Package hardening looks at settings of the host that stand behind the walls of
-// a sandbox: what makes a flaw of the kernel harder to use, what a crash or an
-// exhausted limit inside may set off outside. It reads files of /proc and /sys and
-// changes nothing. No sandbox depends on any of them, so what is not as it should
-// be is a warning, but where a session could bring down the machine.
+// Package hardening looks at settings of the host that stand behind the walls
+// of a sandbox: what makes a flaw of the kernel harder to use, what a crash or
+// an exhausted limit inside may set off outside. It reads files of /proc and
+// /sys and changes nothing. No sandbox depends on any of them, so a bad setting
+// is a warning, except where a session could bring down the machine.
 package hardening
 
 import (

@@ -1,9 +1,9 @@
 // Package hook runs the programs of the host that the configuration names, [[hook]] and
 // the one that answers approvals, and reads what they say.
 //
-// A program gets JSON on its standard input and nothing of the daemon's: no environment,
-// no files, a process group that is killed. Only an answer that is exactly one counts. When
-// hooks run, and what becomes of a call by their answers, is not decided here.
+// A program gets JSON on its standard input and nothing of the daemon's: no
+// environment, no files, a process group that is killed. Only a well-formed answer
+// counts. When hooks run, and what their answers do to a call, is decided elsewhere.
 package hook
 
 import (

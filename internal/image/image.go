@@ -7,13 +7,13 @@
 // shared, through an id-mapped mount. So nothing in here is an inode that the
 // host executes: every file is a copy.
 //
-// Every byte of an image is hostile. What is downloaded is checked against its
-// digest before anything looks into it, what is unpacked is bounded in bytes,
-// entries and by the disk that must stay free, and no entry can name, link or
-// write a file outside its directory: the kernel resolves every path with that
-// directory as the root (openat2, RESOLVE_IN_ROOT), and the last component is
-// never followed. An image with an entry that has no business in one is refused,
-// by the entry's name, and nothing of it is left.
+// Every byte of an image is hostile. Downloads are checked against their digest
+// before they are opened, what is unpacked is bounded in bytes, entries and by
+// the disk that must stay free, and no entry can name, link or write a file
+// outside its directory: the kernel resolves every path with that directory as
+// the root (openat2, RESOLVE_IN_ROOT), and the last component is never
+// followed. An image with an entry that has no business in one is refused, by
+// the entry's name, and nothing of it is left.
 //
 // On the disk, below one directory of mode 0700:
 //

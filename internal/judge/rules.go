@@ -1,6 +1,6 @@
-// Package judge says of a session's calls whether they may run: by the rules of the
-// configuration, of the session and of its worktree, by what approvers have saved, and
-// by what the session has done before.
+// Package judge decides whether a session's calls may run: by the rules of the
+// configuration, of the session and of its worktree, by saved approvals, and by what
+// the session has done before.
 package judge
 
 import (

@@ -1,6 +1,7 @@
-// Package needs skips tests of what this system refuses, found out by trying it: toold's
-// own tests run in a session of toold too, where a filter refuses some system calls.
-// Where TOOLD_TEST_REQUIRE has "oci", containers can be made, and so it is a failure.
+// Package needs skips tests that need what this system refuses, which it finds out by
+// trying: toold's own tests run in a session of toold too, where a filter refuses some
+// system calls. If TOOLD_TEST_REQUIRE has "oci", containers can be made, so a skip is a
+// failure.
 package needs
 
 import (

@@ -1,5 +1,5 @@
-// Package plain makes text of strangers short and visible, and says which name another
-// one may have been meant to be. The agent links it.
+// Package plain makes hostile text short and visible, and suggests the name that a
+// misspelt one may mean. The agent links it.
 package plain
 
 import (

@@ -1,8 +1,8 @@
 // Package policy decides what a call may do: pure functions from rules and
 // requests to a verdict, without I/O and without a clock.
 //
-// A Set is what a configuration says. Its Stack for a profile and a tenant is
-// what one session is judged by:
+// A Set has the rules of a configuration. Its Stack for a profile and a tenant
+// judges one session:
 //
 //	list      the built-in defaults, [permission], the profile: the last rule that
 //	          matches decides; no match is an ask

@@ -1,8 +1,8 @@
-// Package strictjson reads JSON that strangers write so that it has one meaning for
-// every program. encoding/json takes the last of two equal keys, matches the keys of
-// structs in any case, ignores keys that it does not know, and repairs invalid Unicode:
-// two programs could read two different calls from the same bytes, one to be judged and
-// one to be run.
+// Package strictjson reads hostile JSON so that it has one meaning for every program.
+// encoding/json takes the last of two equal keys, matches the keys of structs in any
+// case, ignores keys that it does not know, and repairs invalid Unicode: two programs
+// could read two different calls from the same bytes, one to be judged and one to be
+// run.
 //
 // The syntax is that of jsontext. This package adds bounds, the keys that an object may
 // have, one spelling of every number, and errors that say where and what.

@@ -1,4 +1,4 @@
-// Package testrig is what tests share that run toold's programs.
+// Package testrig has helpers for tests that run toold's programs.
 package testrig
 
 import (

@@ -1,11 +1,10 @@
-// Package tool is what tools are for the daemon: their definitions, the schemas
-// of their inputs, strict parsing, and Access, which says what a call will
-// touch. Nothing here does any I/O; the work itself is in package run, which is
-// linked into the agent.
+// Package tool is the daemon's half of the tools: their definitions, the
+// schemas of their inputs, strict parsing, and Access, which says what a call
+// will touch. Nothing here does any I/O; the work itself is in package run,
+// which is linked into the agent.
 //
-// To add a tool: write NAME.go with its definition and its Input, and NAME.md with its
-// description (a template over Facts) here, run/NAME.go with its work, and add a line to builtin and to
-// run.Builtin. Nothing outside these files knows its name.
+// To add a tool, see the recipe in docs/architecture.md; example_test.go carries it
+// out. A description in NAME.md is a template over Facts.
 package tool
 
 import (

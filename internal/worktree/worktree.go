@@ -1,6 +1,6 @@
 // Package worktree decides which host directories a session may be given, and
-// pins them: what it returns is an open directory, and from then on nobody looks
-// at the path again, so that nothing can be swapped behind a decision.
+// pins them: it returns an open directory, and the path is never used again, so
+// nothing can be swapped after the decision.
 package worktree
 
 import (

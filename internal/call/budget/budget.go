@@ -1,5 +1,5 @@
-// Package budget bounds the bytes of large results that are in memory at a time. Who comes
-// when they are used up waits; sessions take turns.
+// Package budget bounds the bytes of large results that are in memory at a time. A
+// result that comes when they are used up waits; sessions take turns.
 package budget
 
 import (

@@ -1,6 +1,6 @@
-// Package errand is what the daemon has an agent do for itself, beside the calls that
-// others make: it reads a small file, asks what has changed, and runs a formatter. It has
-// no record; whoever sends an errand says what came of it.
+// Package errand has an agent do the daemon's own work, beside the calls of clients: it
+// reads a small file, asks what has changed, and runs a formatter. An errand has no
+// record; its sender reports the result.
 package errand
 
 import (

@@ -1,5 +1,5 @@
-// Package stream tells what happens to a call to those who listen to it: as it happens,
-// and once more to those who come back.
+// Package stream sends the events of a call to its listeners: as they happen, and again
+// to those who reconnect.
 package stream
 
 import (

@@ -1,6 +1,6 @@
 // Package shell says what a bash command would run and touch, from its text
 // alone: each simple command in it, the files that its redirections write, the
-// paths that its arguments name. What the text does not decide it calls opaque.
+// paths that its arguments name. A text that does not decide this is opaque.
 //
 // The scan is the ground on which permission rules stand, so it errs on one
 // side only: whatever bash runs is either listed, or the whole text is opaque.

@@ -1,5 +1,5 @@
-// Package readrule says which files tools in the sandbox may show: the daemon's rules
-// for "read" in the form in which they are sent there.
+// Package readrule says which files tools in the sandbox may show: it is the form in
+// which the daemon sends them its rules for "read".
 package readrule
 
 import (

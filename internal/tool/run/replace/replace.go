@@ -1,6 +1,5 @@
-// Package replace finds the place in a text that somebody means who quotes it
-// from memory, and says what the text becomes. It is pure: no files, no clock,
-// no state.
+// Package replace finds the passage of a text that a quote from memory means,
+// and says what the text becomes. It is pure: no files, no clock, no state.
 //
 // Find tries strategies from exact to tolerant. The first that finds anything
 // decides, and more than one place is refused unless all are asked for: a

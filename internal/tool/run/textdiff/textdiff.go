@@ -1,6 +1,6 @@
-// Package textdiff writes unified diffs of texts of which it is known where they
-// differ, in bounded time and space: only the surroundings of the changes are
-// compared, and what would be too long is cut and says so.
+// Package textdiff writes unified diffs of texts whose differences are known,
+// in bounded time and space: only the surroundings of the changes are compared,
+// and a diff that is too long is cut and says so.
 package textdiff
 
 import (

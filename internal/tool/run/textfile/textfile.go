@@ -1,6 +1,6 @@
-// Package textfile tells what kind of file some bytes are the beginning of: text
-// that can be shown, a picture or document that can be attached, or something
-// that is named so that the caller knows why it gets neither.
+// Package textfile tells the kind of a file from its first bytes: text that can
+// be shown, a picture or document that can be attached, or another kind, with a
+// name for the caller.
 package textfile
 
 import (

@@ -1,6 +1,6 @@
-// Package wildcard matches texts with * and ?, the patterns of rules, in time linear
-// in the text. The daemon judges with it, and tools in the sandbox know by it which
-// files they must not show.
+// Package wildcard matches texts with * and ?, the patterns of rules, in time linear in
+// the text. The daemon judges with it, and tools in the sandbox use it to find the
+// files that they must not show.
 package wildcard
 
 import (
