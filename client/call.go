@@ -150,7 +150,6 @@ const (
 	EventSessionLost    = "session.lost"
 	EventCallPending    = "call.pending"
 	EventCallRunning    = "call.running"
-	EventCallMetadata   = "call.metadata"
 	EventCallOutput     = "call.output"
 	EventCallCompleted  = "call.completed"
 	EventCallError      = "call.error"
