@@ -150,6 +150,7 @@ const (
 	EventSessionLost    = "session.lost"
 	EventCallPending    = "call.pending"
 	EventCallRunning    = "call.running"
+	EventCallMetadata   = "call.metadata"
 	EventCallOutput     = "call.output"
 	EventCallCompleted  = "call.completed"
 	EventCallError      = "call.error"

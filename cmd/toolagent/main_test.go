@@ -235,6 +235,7 @@ func (b *buffer) Output(_ int64, _ bool, p []byte) error {
 	}
 	return err
 }
+func (b *buffer) Metadata(map[string]any) {}
 
 func request(id, command string) agent.Request {
 	in, _ := json.Marshal(map[string]any{"command": command})

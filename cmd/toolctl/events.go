@@ -39,7 +39,7 @@ func newEventsCommand(a *app) *cobra.Command {
 	_ = c.RegisterFlagCompletionFunc("session", always(a.sessions))
 	_ = c.RegisterFlagCompletionFunc("type", cobra.FixedCompletions([]string{
 		client.EventSessionCreated, client.EventSessionUpdated, client.EventSessionEnded, client.EventSessionLost,
-		client.EventCallPending, client.EventCallRunning, client.EventCallCompleted,
+		client.EventCallPending, client.EventCallRunning, client.EventCallMetadata, client.EventCallCompleted,
 		client.EventCallError, client.EventFileEdited, client.EventApprovalAsked, client.EventApprovalReplied,
 		"session.*", "call.*", "approval.*",
 	}, cobra.ShellCompDirectiveNoFileComp))

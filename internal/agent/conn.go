@@ -117,6 +117,9 @@ type Sink interface {
 	// successive calls have no gap. p must not be kept. When it returns nil the
 	// daemon may Ack up to any offset it has made durable.
 	Output(offset int64, stderr bool, p []byte) error
+	// Metadata gets a progress update, at most 10 a second per call; the last
+	// one always arrives.
+	Metadata(m map[string]any)
 }
 
 // Outcome is how Run ended. Exactly one of Result, Err and Prepared is set.

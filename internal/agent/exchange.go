@@ -22,7 +22,7 @@ const (
 // exchange is the daemon's side of one request and all that answers it. The
 // reader calls take, the goroutine that asked calls Conn.wait.
 //
-//	open ──output──▶ open
+//	open ──output, metadata──▶ open
 //	open ──offer──▶ offered ──(grant)──▶ granted ──chunk──▶ granted
 //	open | granted and complete ──done──▶ finished
 //	any ──detached──▶ finished, only after detach was sent
@@ -43,6 +43,8 @@ type exchange struct {
 	end      int64      // offset after the last byte of output that arrived
 	limit    int64      // the agent may send output below this offset
 	pending  output     // arrived and not yet taken
+	meta     []byte     // the last update that was not yet taken, encoded
+	updates  allowance  // of metadata
 	offer    int64      // size of the offered body, 0 = none
 	granted  bool
 	got      int64       // bytes of the offered body that have come
@@ -131,7 +133,7 @@ func (c *Conn) detach(x *exchange) {
 	c.mu.Unlock()
 	x.mu.Lock()
 	x.detached = true
-	x.pending, x.body = output{}, nil
+	x.pending, x.meta, x.body = output{}, nil, nil
 	over := x.over || x.err != nil
 	if !over {
 		x.late = time.AfterFunc(patience, func() {
@@ -175,6 +177,8 @@ func (x *exchange) take(h wire.Head, body []byte) (finished bool, err error) {
 	switch h.Kind {
 	case wire.KindOutput:
 		err = x.takeOutput(h, body)
+	case wire.KindMetadata:
+		err = x.takeMetadata(body)
 	case wire.KindOffer:
 		err = x.takeOffer(h, body)
 	case wire.KindChunk:
@@ -215,6 +219,23 @@ func (x *exchange) takeOutput(h wire.Head, body []byte) error {
 	x.end += int64(len(body))
 	if !x.detached {
 		x.pending.add(body, h.Flag)
+	}
+	return nil
+}
+
+// Metadata is decoded by the goroutine that waits for the exchange and not by
+// the reader, and only what that one gets to see: the last update counts.
+func (x *exchange) takeMetadata(body []byte) error {
+	switch {
+	case x.kind != exchangeRun:
+		return errors.New("metadata, but no call")
+	case len(body) > wire.MaxProgress:
+		return fmt.Errorf("metadata of %d bytes; the limit is %d", len(body), wire.MaxProgress)
+	case !x.updates.take(time.Now()):
+		return fmt.Errorf("metadata more often than %d times a second", updateRate)
+	}
+	if !x.detached {
+		x.meta = append(x.meta[:0], body...)
 	}
 	return nil
 }
@@ -322,8 +343,9 @@ func (c *Conn) wait(ctx context.Context, x *exchange, s Sink) (*final, error) {
 	var late <-chan time.Time
 	for {
 		x.mu.Lock()
-		out, f, err := x.pending, x.final, x.err
+		out, meta, f, err := x.pending, x.meta, x.final, x.err
 		x.pending = output{offset: x.end, data: spare, runs: spareRuns}
+		x.meta = nil
 		grant := x.offer > 0 && !x.granted
 		x.mu.Unlock()
 
@@ -334,6 +356,16 @@ func (c *Conn) wait(ctx context.Context, x *exchange, s Sink) (*final, error) {
 			}
 		}
 		spare, spareRuns = out.data[:0], out.runs[:0]
+		if meta != nil {
+			m, err := wire.DecodeUpdate(meta)
+			if err != nil {
+				c.fail(fmt.Errorf("%w: exchange %d: %w", ErrViolation, x.id, err))
+				return nil, c.reason()
+			}
+			if s != nil {
+				s.Metadata(m)
+			}
+		}
 		switch {
 		case f != nil:
 			return f, refusalError(x.call, f.Refused)

@@ -60,7 +60,7 @@ func (c canned) SetReadDeadline(time.Time) error { return nil }
 func FuzzExchange(f *testing.F) {
 	ok := encoded(doneWith(wire.Result{Title: "t", Metadata: encoded(map[string]any{"a": 1})}, &run.Exit{Reason: run.ReasonExit}, 0))
 	f.Add(wire.Frame(wire.Head{Kind: wire.KindDone, ID: 1}, ok), byte(2), true)
-	f.Add(wire.Frame(wire.Head{Kind: wire.KindOutput, ID: 1}, []byte("out")), byte(2), false)
+	f.Add(append(wire.Frame(wire.Head{Kind: wire.KindOutput, ID: 1}, []byte("out")), wire.Frame(wire.Head{Kind: wire.KindMetadata, ID: 1}, encoded(map[string]any{"n": "x"}))...), byte(2), false)
 	f.Add(append(wire.Frame(wire.Head{Kind: wire.KindOffer, ID: 1, N: wire.MaxInline + 1}, nil), wire.Frame(wire.Head{Kind: wire.KindChunk, ID: 1}, []byte("x"))...), byte(1), false)
 	f.Add(wire.Frame(wire.Head{Kind: wire.KindDone, ID: 1}, encoded(payloadDone(wire.Prepared{Targets: []run.Target{{Path: "/x"}}, State: []byte("{}")}))), byte(1), false)
 	f.Add(wire.Frame(wire.Head{Kind: wire.KindDone, ID: 1}, encoded(wire.Done{})), byte(0), false)

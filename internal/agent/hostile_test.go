@@ -102,7 +102,6 @@ func TestHostileAgent(t *testing.T) {
 		"head with a tag":         raw([]byte{0, 0, 0, 6, 0xc1, 0x84, 1, 1, 1, 0xf4}),
 		"kind over 255":           raw([]byte{0, 0, 0, 7, 0x84, 0x19, 1, 1, 1, 1, 0xf4}),
 		"unknown kind":            one(250, 0, nil),
-		"a kind left out":         one(wire.KindOutput+1, 0, map[string]any{}),
 		"daemon's kind":           one(wire.KindRun, 0, nil),
 		"dial":                    one(90, 0, []byte("dial tcp 10.0.0.1:22")),
 		"second welcome":          one(wire.KindWelcome, 0, wire.Welcome{}),
@@ -114,6 +113,19 @@ func TestHostileAgent(t *testing.T) {
 		"output at 2^63-1":        one(wire.KindOutput, math.MaxInt64, []byte("x")),
 		"output without a byte":   one(wire.KindOutput, 0, nil),
 		"stderr of one stream":    func(v *villain, id uint64) { v.send(wire.Head{Kind: wire.KindOutput, ID: id, Flag: true}, []byte("x")) },
+		"metadata not CBOR":       one(wire.KindMetadata, 0, []byte{0xff}),
+		"metadata not a map":      one(wire.KindMetadata, 0, []byte{0x01}),
+		"metadata nested":         one(wire.KindMetadata, 0, append([]byte{0xa1, 0x61, 'a'}, nested(40)...)),
+		"metadata doubled key":    one(wire.KindMetadata, 0, []byte{0xa2, 0x61, 'a', 1, 0x61, 'a', 2}),
+		"metadata huge":           one(wire.KindMetadata, 0, map[string]any{"a": strings.Repeat("x", wire.MaxMetadata)}),
+		"metadata over the limit": one(wire.KindMetadata, 0, map[string]any{"a": strings.Repeat("x", wire.MaxProgress)}),
+		"metadata of many":        one(wire.KindMetadata, 0, map[string]any{"a": make([]int, 1025)}),
+		"metadata too often": func(v *villain, id uint64) {
+			for range 2*updateBurst + 1 {
+				v.send(wire.Head{Kind: wire.KindMetadata, ID: id}, map[string]any{})
+			}
+		},
+		"metadata claims 2^60":    one(wire.KindMetadata, 0, []byte{0xbb, 0x10, 0, 0, 0, 0, 0, 0, 0}),
 		"offer of nothing":        one(wire.KindOffer, 0, nil),
 		"offer of a small result": one(wire.KindOffer, wire.MaxInline, nil),
 		"offer of too much":       one(wire.KindOffer, wire.MaxBody+1, nil),
@@ -202,6 +214,7 @@ func TestHostileAgent(t *testing.T) {
 type stuckSink struct{ c *Conn }
 
 func (s stuckSink) Output(int64, bool, []byte) error { <-s.c.Done(); return nil }
+func (stuckSink) Metadata(map[string]any)            {}
 
 // A second final, and anything for an exchange that is over.
 func TestHostileAfterTheEnd(t *testing.T) {
@@ -238,10 +251,12 @@ func TestHostileAnswersOfOtherKinds(t *testing.T) {
 		body any
 	}{
 		{"ping", wire.KindOutput, 0, []byte("x")},
+		{"ping", wire.KindMetadata, 0, map[string]any{}},
 		{"ping", wire.KindOffer, wire.MaxBody, nil},
 		{"ping", wire.KindDone, 0, wire.Done{Payload: []byte{0xa0}}},
 		{"ping", wire.KindDone, 0, wire.Done{Refused: wire.RefusedUnknown}},
 		{"prepare", wire.KindOutput, 0, []byte("x")},
+		{"prepare", wire.KindMetadata, 0, map[string]any{}},
 		{"prepare", wire.KindDone, 0, wire.Done{}},
 		{"prepare", wire.KindDone, 0, wire.Done{Refused: wire.RefusedDuplicate}},
 		{"prepare", wire.KindDone, 0, payloadDone(wire.Prepared{State: []byte("{")})},
@@ -269,6 +284,7 @@ func TestHostileValues(t *testing.T) {
 	go func() {
 		h := v.receive()
 		meta, _ := wire.Marshal(map[string]any{"a\xff": "b\xff\x00\x1b]52;", "nan": math.NaN(), "bytes": []byte{1}, "big": uint64(1 << 62)})
+		v.send(wire.Head{Kind: wire.KindMetadata, ID: h.ID}, meta)
 		v.send(wire.Head{Kind: wire.KindDone, ID: h.ID}, doneWith(wire.Result{Title: "\xff", Output: "\xfe\x00", Metadata: meta}, &run.Exit{
 			Code: math.MaxInt, Signal: "", Reason: run.ReasonExit, DurationMillis: -5, CPUMillis: math.MaxInt64,
 			MaxMemoryBytes: math.MaxInt64, IOBytes: -1, BackgroundKilled: -3,
@@ -289,8 +305,8 @@ func TestHostileValues(t *testing.T) {
 	if _, err := json.Marshal(o.Result); err != nil {
 		t.Error(err)
 	}
-	if o.Result.Metadata["a\uFFFD"] != "b\uFFFD\x00\x1b]52;" {
-		t.Errorf("metadata %v", o.Result.Metadata)
+	if _, err := json.Marshal(s.meta); err != nil || len(s.meta) != 1 || s.meta[0]["a\uFFFD"] != "b\uFFFD\x00\x1b]52;" {
+		t.Errorf("%v %v", err, s.meta)
 	}
 }
 
@@ -460,6 +476,7 @@ func TestDetachedExchange(t *testing.T) {
 		cancel()
 		heads <- v.receive() // detach
 		v.send(wire.Head{Kind: wire.KindOutput, ID: h.ID}, []byte("late"))
+		v.send(wire.Head{Kind: wire.KindMetadata, ID: h.ID}, map[string]any{})
 		v.send(wire.Head{Kind: wire.KindDetached, ID: h.ID}, nil)
 		h = v.receive()
 		v.send(wire.Head{Kind: wire.KindDone, ID: h.ID}, encoded(wire.Done{}))
@@ -531,6 +548,28 @@ func TestDetachedForEver(t *testing.T) {
 	}
 	if err := c.Err(); !errors.Is(err, ErrLost) || errors.Is(err, ErrViolation) {
 		t.Errorf("connection: %v", err)
+	}
+}
+
+// Updates within the rate are none too many, however long a call takes.
+func TestAllowance(t *testing.T) {
+	var a allowance
+	now := time.Now()
+	for i := range 10 * updateBurst {
+		now = now.Add(time.Second / updateRate)
+		if !a.take(now) {
+			t.Fatalf("update %d is refused", i)
+		}
+	}
+	n := 0
+	for a.take(now) {
+		n++
+	}
+	if n < updateBurst-2 || n > updateBurst {
+		t.Errorf("%d at once, want %d", n, updateBurst)
+	}
+	if a.take(now.Add(2 * time.Second)); !a.take(now.Add(time.Minute)) {
+		t.Error("nothing comes back")
 	}
 }
 

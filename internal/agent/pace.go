@@ -31,3 +31,26 @@ func (p *pace) frame(size int, done <-chan struct{}) {
 	}
 	p.since = time.Now()
 }
+
+const (
+	// updateRate is how many updates of metadata one call may send in a second;
+	// an honest agent sends half of them.
+	updateRate = 20
+	// updateBurst is how many may come at once. When the daemon was stopped for a
+	// while, all that fits into the socket and the reader's buffer is waiting.
+	updateBurst = 600
+)
+
+// allowance says whether another update is within updateRate. Its zero value has
+// the whole updateBurst.
+type allowance struct {
+	used float64
+	last time.Time
+}
+
+func (a *allowance) take(now time.Time) bool {
+	a.used = max(0, a.used-now.Sub(a.last).Seconds()*updateRate)
+	a.last = now
+	a.used++
+	return a.used <= updateBurst
+}

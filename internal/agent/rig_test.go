@@ -91,6 +91,7 @@ func bashCall(id, command string) Request {
 type sink struct {
 	mu   sync.Mutex
 	data []byte
+	meta []map[string]any
 	hook func(end int64) error
 }
 
@@ -104,6 +105,13 @@ func (s *sink) Output(offset int64, _ bool, p []byte) error {
 	return nil
 }
 
+func (s *sink) Metadata(m map[string]any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.meta = append(s.meta, m)
+}
+
 type sinkFunc func(offset int64, p []byte) error
 
 func (f sinkFunc) Output(offset int64, _ bool, p []byte) error { return f(offset, p) }
+func (f sinkFunc) Metadata(map[string]any)                     {}

@@ -44,8 +44,8 @@ func New(typ, tenant, session, call string, data any) client.Event {
 }
 
 // Hub hands events to who listens. Stored events come from the store, after
-// their commit and in the order of their ids; output of running calls has
-// no id, is not stored and only reaches who listens at the moment.
+// their commit and in the order of their ids; updates and output of running
+// calls have no id, are not stored and only reach who listens at the moment.
 type Hub struct {
 	store *store.Store
 	// outputs counts subscribers that asked for output, so that the path of

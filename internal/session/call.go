@@ -439,3 +439,6 @@ func (k sink) Offset() int64 { return k.c.out.Offset() }
 
 // Safe implements agent.Follower.
 func (k sink) Safe() int64 { return k.c.out.Safe() }
+
+// Metadata implements agent.Sink.
+func (k sink) Metadata(m map[string]any) { k.c.progress(m) }

@@ -298,7 +298,7 @@ func TestEventsOfACall(t *testing.T) {
 	var text strings.Builder
 	var offset int64
 	box := h.host.box(s.ID)
-	_, err := h.m.Call(t.Context(), alice, s.ID, bashCall("bytes 61e282; hold; bytes ac62; hold; bytes ff63"), CallOptions{OnEvent: func(e client.Event) {
+	_, err := h.m.Call(t.Context(), alice, s.ID, bashCall("progress; bytes 61e282; hold; bytes ac62; hold; bytes ff63"), CallOptions{OnEvent: func(e client.Event) {
 		types = append(types, e.Type)
 		if e.Type == "output" {
 			if offset < 3 {
@@ -325,7 +325,7 @@ func TestEventsOfACall(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := slices.Compact(types); !slices.Equal(got, []string{"pending", "running", "output", "completed"}) {
+	if got := slices.Compact(types); !slices.Equal(got, []string{"pending", "running", "metadata", "output", "completed"}) {
 		t.Errorf("events %v", got)
 	}
 	if text.String() != "a€b</2M=>" {

@@ -378,6 +378,16 @@ func (c *call) output(offset int64, stderr bool, p []byte) error {
 	return nil
 }
 
+// progress is sink.Metadata.
+func (c *call) progress(m map[string]any) {
+	m = asObject(m)
+	c.mu.Lock()
+	c.row.Metadata = m
+	c.mu.Unlock()
+	c.stream.Tell("metadata", m)
+	c.s.m.hub.Publish([]client.Event{c.bare(client.EventCallMetadata, m)})
+}
+
 // abort ends the call. Before it was started it just does not start; later the
 // agent is asked until it has ended: a request that got there before the call,
 // or into a connection that broke, has no effect.

@@ -28,6 +28,7 @@ type fakeCall struct {
 	base    int64
 	out     []byte
 	stderr  []bool
+	meta    map[string]any
 	outcome *agent.Outcome
 	stopped run.Reason
 	halt    chan struct{}
@@ -207,7 +208,11 @@ func (c *fakeCall) step(s string, exit *run.Exit) bool {
 		c.b.mu.Lock()
 		defer c.b.mu.Unlock()
 		return c.print(false, fmt.Sprintf("state %d\n", c.b.change))
-	case s == "nothing":
+	case s == "progress":
+		c.mu.Lock()
+		c.meta = map[string]any{"step": 1.0}
+		c.wake()
+		c.mu.Unlock()
 	case s == "hold":
 		c.b.mu.Lock()
 		hold := c.b.hold

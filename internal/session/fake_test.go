@@ -478,8 +478,12 @@ func (c *fakeConn) attach(ctx context.Context, fc *fakeCall, offset int64, s age
 		}
 		p := slices.Clone(fc.out[offset-fc.base:])
 		errBytes := slices.Clone(fc.stderr[offset-fc.base:])
-		outcome, changed := fc.outcome, fc.changed
+		meta, outcome, changed := fc.meta, fc.outcome, fc.changed
+		fc.meta = nil
 		fc.mu.Unlock()
+		if meta != nil {
+			s.Metadata(meta)
+		}
 		if len(p) > 0 {
 			n := 1
 			for n < len(p) && n < 64<<10 && errBytes[n] == errBytes[0] {

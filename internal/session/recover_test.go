@@ -469,9 +469,9 @@ func TestEventStreams(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := h.call(s.ID, bashCall("echo hello"))
+	c := h.call(s.ID, bashCall("progress; echo hello"))
 	var types, ids []string
-	for range 4 {
+	for range 5 {
 		e := <-all
 		types = append(types, e.Type)
 		if e.ID != "" {
@@ -481,7 +481,7 @@ func TestEventStreams(t *testing.T) {
 			t.Errorf("event %+v", e)
 		}
 	}
-	if got := strings.Join(types, " "); got != "session.created call.pending call.running call.completed" {
+	if got := strings.Join(types, " "); got != "session.created call.pending call.running call.metadata call.completed" {
 		t.Errorf("events %s", got)
 	}
 	if e := <-outputs; e.Call != c.ID || string(e.Data) != `{"offset":0,"text":"hello\n"}` {

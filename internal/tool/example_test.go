@@ -133,6 +133,7 @@ func exampleAgent(t *testing.T, dir string, tools []run.Tool) *agent.Conn {
 type exampleSink struct{}
 
 func (exampleSink) Output(int64, bool, []byte) error { return nil }
+func (exampleSink) Metadata(map[string]any)          {}
 
 // 5. Tests of both halves: hostile names, links, sizes and kinds, and the text of each error.
 func TestExampleTool(t *testing.T) {

@@ -22,8 +22,9 @@
 // agent have at most 128 KiB, from the daemon 17 MiB, the first one of a
 // connection 1 MiB. The rest of a frame must follow its first byte within ten
 // seconds. CBOR is strict: definite lengths, no tags, no key twice, no unknown
-// field, 32 levels, 65,536 elements. Text may be invalid UTF-8, because names of
-// files may; the daemon makes all text valid but paths.
+// field, 32 levels, 65,536 elements; metadata of a call that runs has at most 8
+// levels, 1,024 elements of a list or map, and 16 KiB. Text may be invalid UTF-8,
+// because names of files may; the daemon makes all text valid but paths.
 //
 // The daemon's end reads without room for control messages, so that descriptors
 // that an agent sends never arrive. The agent takes one descriptor, with the
@@ -62,6 +63,7 @@
 //	from the agent
 //	welcome           0         –             welcome
 //	output            open      offset        bytes; flag: stderr
+//	metadata          open      –             map   ten a second; the last one always comes
 //	offer             open      size          –     a result over 64 KiB, at most 32 MiB
 //	chunk             open      offset        bytes of the offered body, after grant
 //	done              open      –             error, refusal, exit, end of output, result; or "not run" and what was prepared
@@ -99,10 +101,10 @@
 // be decoded; a kind that is unknown or goes the other way; an exchange that is
 // not open; output with a gap, without credit, after the offer, or for an
 // exchange that is no call; "not run" without an expectation, or after an effect;
-// stderr of a call that does not keep the streams apart; a second offer, a chunk
-// without grant or not in order; done before all chunks, at another offset than the
-// output's, with both an error and a result or with neither; a reason, signal or code
-// that is none.
+// stderr of a call that does not keep the streams apart; metadata that is too large, or comes more than twenty times a second for
+// longer than half a minute; a second offer, a chunk without grant or not in
+// order; done before all chunks, at another offset than the output's, with both
+// an error and a result or with neither; a reason, signal or code that is none.
 // The connection is then closed with agent.ErrViolation and nothing more is taken from
 // it. Figures that cannot be (a negative time) are clamped instead. A peer that
 // disappears in the middle of a frame is agent.ErrLost. An agent that does not read for

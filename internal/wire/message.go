@@ -30,8 +30,10 @@ const (
 	// MaxBody is the largest result of one call or Prepare.
 	MaxBody = 32 << 20
 
-	// MaxMetadata is the largest encoded metadata of a result.
+	// MaxMetadata is the largest encoded metadata of a result, MaxProgress of an
+	// update.
 	MaxMetadata = 64 << 10
+	MaxProgress = 16 << 10
 
 	// MaxCallID is the longest id of a call.
 	MaxCallID = 128
@@ -63,7 +65,7 @@ const (
 	// From the agent.
 	KindWelcome Kind = iota + 64
 	KindOutput
-	_ // not used
+	KindMetadata
 	KindOffer
 	KindChunk
 	KindDone
@@ -210,6 +212,9 @@ type Prepared struct {
 type codec struct {
 	enc cbor.EncMode
 	dec cbor.DecMode
+	// update decodes metadata of calls that run, which an agent may send often:
+	// it takes few elements.
+	update cbor.DecMode
 }
 
 func newCodec() codec {
@@ -217,7 +222,7 @@ func newCodec() codec {
 	if err != nil {
 		panic(err) // constant options
 	}
-	dec, err := cbor.DecOptions{
+	options := cbor.DecOptions{
 		DupMapKey:         cbor.DupMapKeyEnforcedAPF,
 		IndefLength:       cbor.IndefLengthForbidden,
 		TagsMd:            cbor.TagsForbidden,
@@ -228,11 +233,17 @@ func newCodec() codec {
 		MaxNestedLevels:   32,
 		MaxArrayElements:  65536,
 		MaxMapPairs:       65536,
-	}.DecMode()
+	}
+	dec, err := options.DecMode()
 	if err != nil {
 		panic(err)
 	}
-	return codec{enc: enc, dec: dec}
+	options.MaxNestedLevels, options.MaxArrayElements, options.MaxMapPairs = 8, 1024, 1024
+	update, err := options.DecMode()
+	if err != nil {
+		panic(err)
+	}
+	return codec{enc: enc, dec: dec, update: update}
 }
 
 // codecs is the one codec; its modes are immutable.
@@ -342,6 +353,28 @@ func EncodePrepared(p *run.Prepared) *Prepared {
 		return nil
 	}
 	return &Prepared{Targets: p.Targets, Diff: p.Diff, Result: EncodeResult(p.Result), State: p.State}
+}
+
+// EncodeUpdate encodes metadata of a call that runs. An error is metadata that the other
+// end would not take.
+func EncodeUpdate(m map[string]any) ([]byte, error) {
+	b, err := Marshal(m)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(b) > MaxProgress:
+		return nil, fmt.Errorf("metadata of %d bytes; the limit is %d", len(b), MaxProgress)
+	}
+	return b, codecs.update.Wellformed(b)
+}
+
+// DecodeUpdate decodes metadata of a call that runs.
+func DecodeUpdate(raw []byte) (map[string]any, error) {
+	var m map[string]any
+	if err := codecs.update.Unmarshal(raw, &m); err != nil {
+		return nil, fmt.Errorf("metadata: %w", err)
+	}
+	return cleanMap(m), nil
 }
 
 // decodeMetadata bounds and decodes metadata of a result.

@@ -1,6 +1,10 @@
 package inside
 
-import "github.com/toold/toold/internal/wire"
+import (
+	"time"
+
+	"github.com/toold/toold/internal/wire"
+)
 
 // attachment is an exchange that a connection has with a call. What there is for
 // it is sent by one goroutine at a time, which ends when there is nothing more:
@@ -19,6 +23,8 @@ type attachment struct {
 	gone     bool // somebody else is attached, or the connection is lost
 	busy     bool // somebody sends, and looks again before it stops
 	over     bool // nothing is sent any more
+	lastMeta time.Time
+	later    *time.Timer // stirs when the next metadata may be sent; nil without
 }
 
 // attach makes a the one that is sent to.
@@ -54,7 +60,7 @@ func (c *call) stir(a *attachment) {
 
 // pending reports whether send would do anything for a now. The caller holds mu.
 func (c *call) pending(a *attachment) bool {
-	if a.detached || a.gone {
+	if a.detached || a.gone || c.meta != nil {
 		return true
 	}
 	if p, _ := c.ring.next(a.sent, a.limit); len(p) > 0 {
@@ -83,7 +89,12 @@ func (c *call) serve(a *attachment) {
 	err := c.send(a)
 	a.busy = false
 	over := a.over || err != nil
-	a.over = over
+	if over {
+		a.over = true
+		if a.later != nil {
+			a.later.Stop()
+		}
+	}
 	c.mu.Unlock()
 	if over {
 		a.peer.leave(a.id, err)
@@ -112,6 +123,17 @@ func (c *call) send(a *attachment) error {
 			continue
 		}
 		complete := c.finished && a.sent == c.ring.end
+		if c.meta != nil {
+			if !complete && !c.metadataDue(a) {
+				return nil
+			}
+			m := c.meta
+			c.meta, a.lastMeta = nil, time.Now()
+			if err := c.write(a, wire.Head{Kind: wire.KindMetadata, ID: a.id}, m); err != nil {
+				return err
+			}
+			continue
+		}
 		switch {
 		case !complete || a.offered && !a.granted:
 			return nil
@@ -124,6 +146,21 @@ func (c *call) send(a *attachment) error {
 			return err
 		}
 	}
+}
+
+// metadataDue reports whether an update may be sent. When not, it will be as soon
+// as it may.
+func (c *call) metadataDue(a *attachment) bool {
+	wait := metadataEvery - time.Since(a.lastMeta)
+	if wait <= 0 {
+		return true
+	}
+	if a.later == nil {
+		a.later = time.AfterFunc(wait, func() { c.update(a, func() {}) })
+	} else {
+		a.later.Reset(wait)
+	}
+	return false
 }
 
 // write sends one frame without holding mu.

@@ -378,6 +378,8 @@ func (s *countingSink) Output(offset int64, _ bool, p []byte) error {
 	return s.conn.Ack(s.call, s.n)
 }
 
+func (s *countingSink) Metadata(map[string]any) {}
+
 func TestAbort(t *testing.T) {
 	r := newRig(t)
 	c, _ := r.connect(r.hello())

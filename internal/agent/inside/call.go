@@ -16,6 +16,9 @@ import (
 	"github.com/toold/toold/internal/wire"
 )
 
+// metadataEvery is the least time between two metadata updates of a call.
+const metadataEvery = 100 * time.Millisecond
+
 // call is one Prepare or Run in the agent. It lives until the daemon forgets it,
 // whatever becomes of connections.
 type call struct {
@@ -28,6 +31,7 @@ type call struct {
 
 	mu       sync.Mutex // guards the fields below
 	ring     ring       // its cond is on mu
+	meta     []byte     // an update that was not sent, encoded
 	exit     *run.Exit  // of its programs so far
 	finished bool
 	unwanted bool              // the daemon has forgotten it before its end
@@ -150,6 +154,21 @@ func (c *call) isUnwanted() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.unwanted
+}
+
+// progress is Env.Progress: the last update counts.
+func (c *call) progress(m map[string]any) {
+	b, err := wire.EncodeUpdate(m)
+	if err != nil {
+		return // it is only for show; the result says the same
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.finished {
+		return
+	}
+	c.meta = b
+	c.stir(c.at)
 }
 
 // exited keeps how a program of the call ended; bills add up.

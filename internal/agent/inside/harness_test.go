@@ -141,6 +141,7 @@ type sink struct {
 	start  int64
 	data   []byte
 	errOut []byte
+	meta   []map[string]any
 	chunks int
 	gap    error
 	hook   func(end int64) error
@@ -161,6 +162,12 @@ func (s *sink) Output(offset int64, stderr bool, p []byte) error {
 		return s.hook(offset + int64(len(p)))
 	}
 	return nil
+}
+
+func (s *sink) Metadata(m map[string]any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.meta = append(s.meta, m)
 }
 
 // until is a shell's command that ends when release has been called with name.

@@ -108,10 +108,12 @@ func TestResults(t *testing.T) {
 		},
 		fakeTool{name: "stream", run: func(_ context.Context, env *run.Env, _ json.RawMessage, _ *run.Prepared) (*run.Result, error) {
 			for i := range 100 {
+				env.Progress(map[string]any{"i": i})
 				if _, err := fmt.Fprintf(env.Stream, "%05d\n", i); err != nil {
 					return nil, err
 				}
 			}
+			env.Progress(map[string]any{"c": make(chan int)}) // cannot be sent; the last one before it counts
 			return &run.Result{}, nil
 		}},
 	}
@@ -191,8 +193,14 @@ func TestResults(t *testing.T) {
 		t.Errorf("odd metadata: %v %+v", err, o)
 	}
 	var s sink
+	began := time.Now()
 	if o, err := c.Run(ctx, ask("s", "stream"), &s); err != nil || o.Err != nil || len(s.data) != 600 || s.gap != nil {
 		t.Errorf("stream: %v %+v %d", err, o, len(s.data))
+	}
+	// The first comes at once, the last with the end.
+	most := 2 + int(time.Since(began)/metadataEvery)
+	if n := len(s.meta); n == 0 || n > most || s.meta[n-1]["i"] != int64(99) {
+		t.Errorf("metadata %v; %d may be sent", s.meta, most)
 	}
 	if err := c.Ping(ctx); err != nil {
 		t.Error(err)
@@ -310,6 +318,7 @@ func TestOneRunPerCallAndConnection(t *testing.T) {
 type sinkFunc func(offset int64, p []byte) error
 
 func (f sinkFunc) Output(offset int64, _ bool, p []byte) error { return f(offset, p) }
+func (f sinkFunc) Metadata(map[string]any)                     {}
 
 // The daemon acknowledges nothing: the command waits when the agent holds as
 // much as it may, and goes on when it is acknowledged.

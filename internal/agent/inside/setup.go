@@ -69,7 +69,7 @@ func (s *Server) env(c *call) *run.Env {
 	env := &run.Env{
 		Root: ses.root, Worktree: ses.hello.Worktree, Home: ses.hello.Home, Tmp: ses.hello.Tmp,
 		OutputDir: ses.hello.OutputDir, Shell: ses.hello.Shell,
-		Stream: out, Settings: c.req.Settings, Seen: ses.seen, Watch: ses.watch,
+		Stream: out, Progress: c.progress, Settings: c.req.Settings, Seen: ses.seen, Watch: ses.watch,
 		Keep: c.keep, MaxFileSize: ses.hello.FileSize, Paths: c.req.Paths, Ripgrep: s.cfg.Ripgrep,
 	}
 	env.Exec = func(ctx context.Context, cmd run.Command) (*run.Exit, error) {

@@ -103,3 +103,6 @@ func (f *smallFile) Output(_ int64, _ bool, p []byte) error {
 	}
 	return nil
 }
+
+// Metadata implements agent.Sink.
+func (f *smallFile) Metadata(map[string]any) {}

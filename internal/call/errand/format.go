@@ -133,6 +133,9 @@ func (f *formatOutput) Output(offset int64, _ bool, p []byte) error {
 	return f.conn.Ack(f.id, offset+int64(len(p)))
 }
 
+// Metadata implements agent.Sink.
+func (f *formatOutput) Metadata(map[string]any) {}
+
 // formatNote is the end of what a formatter printed, as text.
 func formatNote(s string) string {
 	cut := len(s) > maxFormatNote
@@ -278,3 +281,6 @@ type noSink struct{}
 
 // Output implements agent.Sink.
 func (noSink) Output(int64, bool, []byte) error { return errors.New("there should be no output") }
+
+// Metadata implements agent.Sink.
+func (noSink) Metadata(map[string]any) {}

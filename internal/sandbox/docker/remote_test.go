@@ -44,6 +44,7 @@ func (o *output) Output(_ int64, _ bool, p []byte) error {
 	o.b.Write(p)
 	return nil
 }
+func (o *output) Metadata(map[string]any) {}
 
 // shell runs a command in a sandbox over a connection of its own.
 func shell(t testing.TB, ctx context.Context, sb sandbox.Sandbox, spec *sandbox.Spec, command string) string {

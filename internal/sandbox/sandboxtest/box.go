@@ -255,6 +255,9 @@ func (k *sink) Output(offset int64, stderr bool, p []byte) error {
 	return nil
 }
 
+// Metadata implements agent.Sink.
+func (k *sink) Metadata(map[string]any) {}
+
 func (k *sink) text() string {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -132,6 +132,8 @@ type Env struct {
 	Exec func(ctx context.Context, c Command) (*Exit, error)
 	// Stream takes live output. It blocks when the daemon does not keep up.
 	Stream io.Writer
+	// Progress publishes metadata while the tool runs. It never blocks.
+	Progress func(metadata map[string]any)
 	// Settings is the [tools.NAME] part of the configuration that concerns the
 	// tool's work, as JSON; may be empty.
 	Settings json.RawMessage

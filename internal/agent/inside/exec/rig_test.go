@@ -97,7 +97,7 @@ func (r *rig) call(ctx context.Context, q request, out io.Writer) (o outcome, er
 	defer r.Rest()
 	env := &run.Env{
 		Root: r.root, Worktree: r.h.Worktree, Home: r.h.Home, Tmp: r.h.Tmp, OutputDir: r.h.OutputDir, Shell: r.h.Shell,
-		Stream: out, Seen: new(run.Seen), Watch: new(run.Watch),
+		Stream: out, Progress: func(map[string]any) {}, Seen: new(run.Seen), Watch: new(run.Watch),
 	}
 	env.Exec = func(ctx context.Context, c run.Command) (exit *run.Exit, err error) {
 		c.Env = slices.Concat(q.env, c.Env)
