@@ -105,7 +105,6 @@ func by[T ~struct{ *Server }](handle func(T, *exchange, *request) error) func(*S
 // request is one request to a route, checked as far as the table says how.
 type request struct {
 	*http.Request
-	route *route
 	who   auth.Principal
 	id    string // the {id} of the path: a session's id or name, or the id of what the route is about
 	query url.Values
@@ -159,7 +158,7 @@ func (s *Server) dispatch(x *exchange, r *http.Request, methods map[string]*rout
 	if err := rt.role.check(x.who); err != nil {
 		return err
 	}
-	req := &request{Request: r, route: rt, who: x.who}
+	req := &request{Request: r, who: x.who}
 	var err error
 	if req.query, err = rt.parseQuery(r.URL.RawQuery); err != nil {
 		return err

@@ -35,16 +35,14 @@ const (
 // user's rights; nil where it is in the directory, or where there is none. Git
 // itself is never asked: a repository's configuration can make it run programs.
 func (r Rules) findGit(d *Directory) *Elsewhere {
-	look := func() (*Elsewhere, error) { return d.elsewhere(), nil }
 	if r.User == nil {
-		e, _ := look()
-		return r.allowed(e)
+		return r.allowed(d.elsewhere())
 	}
 	e, err := thread.Run(func() (*Elsewhere, error) {
 		if err := r.User.Assume(); err != nil {
 			return nil, err
 		}
-		return look()
+		return d.elsewhere(), nil
 	})
 	if err != nil {
 		return nil

@@ -35,7 +35,7 @@ func (c *scanner) call(d dirs, s *syntax.Stmt, n *syntax.CallExpr) (ok, bad dirs
 		c.assign(d, a, len(n.Args) > 0)
 	}
 	if len(n.Args) == 0 {
-		c.assignments(s, n)
+		c.assignments(n)
 		return d, d
 	}
 	k := &call{dirs: d, end: n.End().Offset(), args: make([]word, len(n.Args)), assigns: len(n.Assigns) > 0}
@@ -195,7 +195,7 @@ func (c *scanner) subscript(d dirs, x syntax.ArithmExpr) {
 // assignments lists assignments that stand alone and set what may be variables
 // of the environment: with them, a later command is another one than its text
 // says.
-func (c *scanner) assignments(s *syntax.Stmt, n *syntax.CallExpr) {
+func (c *scanner) assignments(n *syntax.CallExpr) {
 	for _, a := range n.Assigns {
 		if a.Name != nil && !private(a.Name.Value) {
 			c.command(Command{Text: c.slice(a.Pos().Offset(), a.End().Offset())})

@@ -36,7 +36,6 @@ func (e *AmbiguousError) Error() string {
 // SpanError means that a strategy found a place that is so much larger than the
 // old text that it is probably not what was meant.
 type SpanError struct {
-	Strategy           Strategy
 	Line               int
 	OldLines, Lines    int
 	OldLength, Length  int // characters
@@ -54,8 +53,7 @@ func (e *SpanError) Error() string {
 // NoChangeError means that the place that was found reads like the new text
 // already.
 type NoChangeError struct {
-	Strategy Strategy
-	Lines    []int
+	Lines []int
 }
 
 // Error implements error.

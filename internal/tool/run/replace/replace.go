@@ -265,7 +265,7 @@ func (f *finder) decide(s Strategy, places []place, ends endings) (*Found, error
 		same = same && string(f.text[p.start:p.end]) == p.new
 	}
 	if same {
-		return nil, &NoChangeError{Strategy: s, Lines: found.Lines}
+		return nil, &NoChangeError{Lines: found.Lines}
 	}
 	found.Matches = ends.restore(places)
 	return found, nil

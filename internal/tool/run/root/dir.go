@@ -81,7 +81,7 @@ func (r *Root) openDir(canonical string, flags int) (int, error) {
 	if r.ownProcess(canonical) {
 		return -1, errf(InvalidPath, "the path %q is about the sandbox's own agent", canonical)
 	}
-	fd, err := openat2(r.fd, canonical, flags|unix.O_DIRECTORY, 0, noFollow)
+	fd, err := openat2(r.fd, canonical, flags|unix.O_DIRECTORY, noFollow)
 	if errors.Is(err, unix.ENOTDIR) {
 		return -1, errf(NotRegular, "%q is not a directory", canonical)
 	}

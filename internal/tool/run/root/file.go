@@ -45,7 +45,7 @@ func (r *Root) open(canonical string) (*File, error) {
 	if r.ownProcess(canonical) {
 		return nil, errf(InvalidPath, "the path %q is about the sandbox's own agent", canonical)
 	}
-	if _, err := statRegular(r.fd, canonical, canonical, noFollow); err != nil {
+	if err := statRegular(r.fd, canonical, canonical, noFollow); err != nil {
 		return nil, err
 	}
 	return r.openSeen(canonical)
@@ -88,7 +88,7 @@ func readSmall(fd int, path string, size int64) (data []byte, end bool, err erro
 // openRegular opens name below dirfd for reading if it is a regular file. path
 // is its canonical path, for messages.
 func openRegular(dirfd int, name, path string, resolve uint64) (int, Info, error) {
-	if _, err := statRegular(dirfd, name, path, resolve); err != nil {
+	if err := statRegular(dirfd, name, path, resolve); err != nil {
 		return -1, Info{}, err
 	}
 	return openSeen(dirfd, name, path, resolve)
@@ -97,7 +97,7 @@ func openRegular(dirfd int, name, path string, resolve uint64) (int, Info, error
 // openSeen opens what was a regular file a moment ago. What it has become since is
 // not waited for, and seen once it is open.
 func openSeen(dirfd int, name, path string, resolve uint64) (int, Info, error) {
-	fd, err := openat2(dirfd, name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_NOFOLLOW, 0, resolve)
+	fd, err := openat2(dirfd, name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_NOFOLLOW, resolve)
 	if err != nil {
 		return -1, Info{}, owned(judgedError("open", path, err), func(st *unix.Stat_t) error { return statAt(dirfd, name, resolve, st) })
 	}
@@ -115,7 +115,7 @@ func openSeen(dirfd int, name, path string, resolve uint64) (int, Info, error) {
 
 // statAt looks at name below dirfd.
 func statAt(dirfd int, name string, resolve uint64, st *unix.Stat_t) error {
-	fd, err := openat2(dirfd, name, unix.O_PATH|unix.O_NOFOLLOW, 0, resolve)
+	fd, err := openat2(dirfd, name, unix.O_PATH|unix.O_NOFOLLOW, resolve)
 	if err != nil {
 		return err
 	}
@@ -124,17 +124,17 @@ func statAt(dirfd int, name string, resolve uint64, st *unix.Stat_t) error {
 }
 
 // statRegular looks at name below dirfd without opening it for anything.
-func statRegular(dirfd int, name, path string, resolve uint64) (unix.Stat_t, error) {
-	var st unix.Stat_t
-	fd, err := openat2(dirfd, name, unix.O_PATH|unix.O_NOFOLLOW, 0, resolve)
+func statRegular(dirfd int, name, path string, resolve uint64) error {
+	fd, err := openat2(dirfd, name, unix.O_PATH|unix.O_NOFOLLOW, resolve)
 	if err != nil {
-		return st, judgedError("open", path, err)
+		return judgedError("open", path, err)
 	}
 	defer unix.Close(fd)
+	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
-		return st, sysError("stat", path, err)
+		return sysError("stat", path, err)
 	}
-	return st, regular(path, &st)
+	return regular(path, &st)
 }
 
 func regular(path string, st *unix.Stat_t) error {

@@ -29,8 +29,6 @@ type Info struct {
 	Size    int64
 	Mode    fs.FileMode // permission bits, setuid, setgid, sticky
 	ModTime time.Time
-	UID     int
-	GID     int
 	Version Version
 }
 
@@ -60,7 +58,7 @@ func infoOf(path string, st *unix.Stat_t) Info {
 	return Info{
 		Path: path, Exists: true, Kind: kindOf(st.Mode), Size: st.Size,
 		Mode: modeOf(st.Mode), ModTime: time.Unix(0, st.Mtim.Nano()),
-		UID: int(st.Uid), GID: int(st.Gid), Version: versionOf(st),
+		Version: versionOf(st),
 	}
 }
 

@@ -122,7 +122,7 @@ func (r *Root) LstatEach(ctx context.Context, paths []string, each func(path str
 
 // lstat runs on a thread of the file tools.
 func (r *Root) lstat(path string) (Info, error) {
-	fd, err := openat2(r.fd, path, unix.O_PATH|unix.O_NOFOLLOW, 0, follow)
+	fd, err := openat2(r.fd, path, unix.O_PATH|unix.O_NOFOLLOW, follow)
 	if err != nil {
 		return Info{}, lookupError(path, err)
 	}
@@ -150,7 +150,7 @@ func checkPath(path string) error {
 
 // resolve is one try; again means that the tree changed during it.
 func (r *Root) resolve(path string) (info Info, again bool, err error) {
-	fd, err := openat2(r.fd, path, unix.O_PATH, 0, follow)
+	fd, err := openat2(r.fd, path, unix.O_PATH, follow)
 	if errors.Is(err, unix.ENOENT) {
 		return r.resolveMissing(path)
 	}
@@ -179,7 +179,7 @@ func (r *Root) canonical(asked string, fd int) (info Info, again bool, err error
 	if !ok {
 		return Info{}, true, nil
 	}
-	fd2, err := openat2(r.fd, path, unix.O_PATH, 0, noFollow)
+	fd2, err := openat2(r.fd, path, unix.O_PATH, noFollow)
 	if errors.Is(err, unix.EACCES) {
 		return Info{}, false, sysError("resolve", asked, err)
 	}
@@ -247,7 +247,7 @@ func (r *Root) resolveMissing(path string) (info Info, again bool, err error) {
 			return Info{}, false, errf(InvalidPath, "the path %q goes through a directory that does not exist", path)
 		}
 		missing = "/" + name + missing
-		fd, err := openat2(r.fd, dir, unix.O_PATH|unix.O_DIRECTORY, 0, follow)
+		fd, err := openat2(r.fd, dir, unix.O_PATH|unix.O_DIRECTORY, follow)
 		if errors.Is(err, unix.ENOENT) {
 			continue
 		}
@@ -266,7 +266,7 @@ func (r *Root) missingBelow(path string, dirfd int, name, missing string) (Info,
 	if strings.HasSuffix(path, "/") {
 		return Info{}, false, errf(NotExist, "the directory %q does not exist", path)
 	}
-	fd, err := openat2(dirfd, name, unix.O_PATH|unix.O_NOFOLLOW, 0, unix.RESOLVE_BENEATH|unix.RESOLVE_NO_MAGICLINKS)
+	fd, err := openat2(dirfd, name, unix.O_PATH|unix.O_NOFOLLOW, unix.RESOLVE_BENEATH|unix.RESOLVE_NO_MAGICLINKS)
 	if err == nil {
 		var st unix.Stat_t
 		err := unix.Fstat(fd, &st)
@@ -310,8 +310,8 @@ func lookupError(path string, err error) error {
 
 // openat2 opens path below dirfd; it never blocks and never leaks the
 // descriptor to a program.
-func openat2(dirfd int, path string, flags int, mode, resolve uint64) (int, error) {
-	how := unix.OpenHow{Flags: uint64(flags | unix.O_CLOEXEC), Mode: mode, Resolve: resolve}
+func openat2(dirfd int, path string, flags int, resolve uint64) (int, error) {
+	how := unix.OpenHow{Flags: uint64(flags | unix.O_CLOEXEC), Resolve: resolve}
 	for try := 1; ; try++ {
 		fd, err := unix.Openat2(dirfd, path, &how)
 		if err == unix.EINTR || err == unix.EAGAIN && try < lookupTries {

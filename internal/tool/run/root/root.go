@@ -48,7 +48,6 @@ type Config struct {
 type Root struct {
 	fd      int           // O_PATH descriptor of Config.Dir
 	prefix  string        // what /proc/self/fd calls Config.Dir, "" for "/"
-	uid     int           // -1: not switched
 	named   bool          // temporary files have names, as some file systems want it
 	patient time.Duration // how long Begin waits for a lock
 	threads *threads
@@ -80,7 +79,7 @@ func New(c Config) (*Root, error) {
 		return nil, fmt.Errorf("open root %s: %w", c.Dir, err)
 	}
 	r := &Root{
-		fd: fd, uid: c.UID, memory: semaphore.NewWeighted(c.Memory), most: c.Memory,
+		fd: fd, memory: semaphore.NewWeighted(c.Memory), most: c.Memory,
 		threads: newThreads(c.Threads, c.Idle, identity{uid: c.UID, gid: c.GID}),
 		swept:   make(map[fileKey]struct{}), patient: lockWait,
 	}
