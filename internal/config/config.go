@@ -161,7 +161,7 @@ type Edit struct {
 
 // DoomLoop is [doom_loop]: when a session that repeats itself is stopped.
 type DoomLoop struct {
-	Threshold        int `toml:"threshold"`         // the call that would be the so many-th in a row is a loop
+	Threshold        int `toml:"threshold"`         // how many identical calls in a row make a loop
 	PollingThreshold int `toml:"polling_threshold"` // the same for calls whose output changes
 	MaxPeriod        int `toml:"max_period"`        // longest cycle that is looked for
 	HardLimit        int `toml:"hard_limit"`        // this many repeats are always denied; 0 = off

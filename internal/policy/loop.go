@@ -2,7 +2,7 @@ package policy
 
 // LoopConfig is [doom_loop]. The zero value finds no loops.
 type LoopConfig struct {
-	Threshold        int // the call that would be the so many-th in a row is a loop
+	Threshold        int // how many identical calls in a row make a loop
 	PollingThreshold int // the same, for calls whose output changes
 	MaxPeriod        int // longest cycle that is looked for
 	HardLimit        int // this many repeats are always denied; 0 = off
