@@ -72,8 +72,8 @@ type Spec struct {
 	Nonce []byte
 }
 
-// ID says which sandbox it is. It is given before anything is made, since cgroup,
-// directories and id maps are made with it, and never to two.
+// ID names one sandbox. Cgroup, directories and id maps are made with it, so it is chosen
+// first. No two sandboxes have the same one.
 type ID struct {
 	SessionID   string // ses_…; names cgroup, bundle and container
 	Incarnation string // random per creation; a leftover of an older one is never taken for this one
@@ -81,13 +81,13 @@ type ID struct {
 	UIDBase     uint32 // first host uid of the session's range
 }
 
-// Same says whether two name one sandbox, and not just one name.
+// Same reports whether both name the same sandbox. The same session id is not enough.
 func (i *ID) Same(other *ID) bool {
 	return i.SessionID == other.SessionID && i.Owner == other.Owner && i.Incarnation == other.Incarnation
 }
 
-// Shape is what a sandbox is, whoever it is for: nothing in it names a session, a user
-// or a directory of theirs. Two of one shape differ in nothing but their ID.
+// Shape says what a sandbox is, whoever it is for. It names no session, no user and no
+// directory of theirs. Two sandboxes of one shape differ only in their ID.
 type Shape struct {
 	Runtime string // "" = the driver's default
 	// Image is a name that the driver's own Engine knows; "" = its default.
@@ -98,7 +98,7 @@ type Shape struct {
 	Limits client.Limits
 }
 
-// Claim is what the one who has the sandbox brings to it from the host.
+// Claim says what a session brings to its sandbox from the host.
 type Claim struct {
 	Worktree Worktree
 	Mounts   []Mount
@@ -107,7 +107,7 @@ type Claim struct {
 	OutputDir string
 }
 
-// Targets are the places of worktree and mounts inside, the worktree's first.
+// Targets gives the paths of worktree and mounts inside, the worktree's first.
 func (c *Claim) Targets() []string {
 	targets := []string{c.Worktree.Target}
 	for _, m := range c.Mounts {

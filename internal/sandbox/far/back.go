@@ -17,20 +17,20 @@ import (
 	"github.com/toold/toold/internal/sandbox/transfer"
 )
 
-// GetFunc calls save with an archive of what is at target in a sandbox. The error is
-// sandbox.ErrGone where the sandbox is there no more.
+// GetFunc calls save with an archive of the directory target of a sandbox. The error is
+// sandbox.ErrGone if the sandbox does not exist any more.
 type GetFunc func(target string, save func(archive io.Reader) error) error
 
-// Waits says whether a worktree is still to be copied back.
+// Waits reports whether a worktree is still to be copied back.
 func (t *Trees) Waits(at state.Dir) bool {
 	c, err := read(at)
 	return err != nil || c != nil
 }
 
 // Return applies what has changed in a worktree since Send. The note says what did not
-// come back, and is "" when all did. Only a sandbox that does not answer, or gives
-// something without the worktree in it, is an error: what else cannot be applied will
-// not be later either, and is kept as an archive, which the note says.
+// come back; it is "" when all did. A sandbox that does not answer, or that gives no
+// worktree, is an error: Return may be called again. Other changes that cannot be applied
+// now cannot be applied later either: they are kept as an archive, which the note names.
 func (t *Trees) Return(ctx context.Context, at state.Dir, get GetFunc) (note string, err error) {
 	c, err := read(at)
 	if err != nil || c == nil {

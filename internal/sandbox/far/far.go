@@ -1,8 +1,8 @@
-// Package far is what drivers need whose sandboxes are on another host, where nothing of
-// this one can be mounted: worktrees that are copied there and back, and connections to
-// agents that are carried by others.
+// Package far serves drivers whose sandboxes are on another host, where no directory of
+// this one can be mounted. It copies worktrees there and back, and carries connections to
+// agents.
 //
-// A worktree's copy is on record beside that of its sandbox (package state): which
-// directory it was, and what went in. So whichever daemon ends the sandbox brings its
-// changes back, once. How an archive gets there and back is the driver's own affair.
+// Beside a sandbox's record (package state) it keeps which directory was copied and what
+// was in it. So any later daemon can bring the changes back, once. The driver moves the
+// archives.
 package far

@@ -22,8 +22,7 @@ type DialFunc func(ctx context.Context) (net.Conn, error)
 
 // SSH connects to the input and output of a command on another host, by way of the ssh
 // program, which finds keys and known hosts as its user has set them up, and never asks
-// anything. It has no deadline beyond the one for connecting: who uses the connection
-// bounds it.
+// anything. Only connecting has a deadline: the caller bounds the rest.
 func SSH(u *url.URL, command ...string) (DialFunc, error) {
 	// A host that is gone must be noticed: nothing is said on an idle connection.
 	args := []string{"-o", "BatchMode=yes", "-o", "ConnectTimeout=15", "-o", "ServerAliveInterval=15", "-T"}

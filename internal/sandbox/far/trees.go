@@ -29,9 +29,9 @@ type Trees struct {
 	pins map[string]*os.File // the worktrees of live sessions; lost by a restart
 }
 
-// NewTrees bounds worktrees on their way by limits; zero stands for
-// transfer.DefaultLimits. What comes back is kept in the directory changes until it is
-// applied, and what cannot be applied stays there. It is made when it is needed.
+// NewTrees bounds each copy by limits; zero means transfer.DefaultLimits. An archive that
+// comes back lies in the directory changes until it is applied, and stays there if some of
+// it cannot be applied. The directory is made when it is needed.
 func NewTrees(changes string, limits transfer.Limits, log *slog.Logger) *Trees {
 	if limits == (transfer.Limits{}) {
 		limits = transfer.DefaultLimits
@@ -39,7 +39,7 @@ func NewTrees(changes string, limits transfer.Limits, log *slog.Logger) *Trees {
 	return &Trees{changes: changes, limits: limits, log: log, pins: map[string]*os.File{}}
 }
 
-// Close lets go of the worktrees. What is on record stays.
+// Close closes the pinned worktrees. Their records stay.
 func (t *Trees) Close() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -49,7 +49,7 @@ func (t *Trees) Close() {
 	}
 }
 
-// Forget lets go of one worktree.
+// Forget closes the pinned worktree of one sandbox.
 func (t *Trees) Forget(at state.Dir) {
 	if f := t.unpin(at); f != nil {
 		_ = f.Close()
@@ -64,8 +64,8 @@ func (t *Trees) unpin(at state.Dir) *os.File {
 	return f
 }
 
-// copied is what is known of a worktree that was copied: where it is, and with whose
-// ids it is worked on. It lies beside the record; see state about its names.
+// copied records a worktree that was copied: where it is, and whose ids may change it. As
+// in package state, the names of its fields never change.
 type copied struct {
 	Path     string // as it was called when it was copied
 	Dev, Ino uint64 // what must be there
@@ -79,9 +79,9 @@ const (
 	manifestName = "manifest"
 )
 
-// Send packs a worktree straight into what put does with an archive, and remembers what
-// is needed to bring back what will have changed. It says how many entries were left
-// out. An empty worktree is not sent.
+// Send packs a worktree; put copies the archive to the sandbox while it is packed. It
+// records what Return needs, and counts the entries that were left out. An empty worktree
+// is not sent.
 func (t *Trees) Send(ctx context.Context, at state.Dir, w *sandbox.Worktree, put func(archive io.Reader) error) (skipped int, err error) {
 	if w.Mode == client.WorktreeEmpty {
 		return 0, nil

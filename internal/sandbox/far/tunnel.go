@@ -12,7 +12,7 @@ import (
 )
 
 // Tunnel carries the connections to one agent. Its methods may be called from any
-// goroutine. Its zero value carries none.
+// goroutine. The zero value is ready.
 type Tunnel struct {
 	work sync.WaitGroup
 
@@ -21,9 +21,9 @@ type Tunnel struct {
 	conns  map[net.Conn]net.Conn // ours → the one that carries it
 }
 
-// Carry gives a connection whose bytes go to far until either ends. receive copies what
-// comes back, and nothing else that far may say. far is closed with it, and at once
-// when there is an error: net.ErrClosed after Close.
+// Carry gives a connection that is carried over far until either ends. receive copies what
+// the agent sends, without the framing that far may have. Carry closes far when the
+// connection ends, and after an error, which is net.ErrClosed after Close.
 func (t *Tunnel) Carry(far net.Conn, receive func(to io.Writer) error) (*net.UnixConn, error) {
 	ours, theirs, err := socketPair()
 	if err != nil {
@@ -62,7 +62,7 @@ func (t *Tunnel) carry(near, far net.Conn, receive func(io.Writer) error) {
 	t.mu.Unlock()
 }
 
-// Close ends all connections, and waits for that.
+// Close closes all connections and waits for their goroutines.
 func (t *Tunnel) Close() {
 	t.mu.Lock()
 	t.closed = true

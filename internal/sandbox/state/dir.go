@@ -14,25 +14,25 @@ import (
 	"github.com/toold/toold/internal/sandbox/mount"
 )
 
-// RecordName is the file of a Dir that says whose it is.
+// RecordName is the name of the record's file in a Dir.
 const RecordName = "record.json"
 
-// Dir is the directory of one sandbox. Its last element is the session's id.
+// Dir is the directory of one sandbox. Its base name is the session's id.
 type Dir struct {
 	Path string
-	// Sync makes what is written survive a loss of power. Without it a record may be
-	// empty after one.
+	// Sync makes writes survive a loss of power. Without it a record may be empty
+	// afterwards.
 	Sync bool
 }
 
-// ID is the session's.
+// ID gives the session's id.
 func (d Dir) ID() string { return filepath.Base(d.Path) }
 
-// File is where the directory has a file.
+// File gives the path of a file in the directory.
 func (d Dir) File(name string) string { return filepath.Join(d.Path, name) }
 
-// Make makes the directory appear with its record and what fill puts into it: one
-// without a record is never seen under a session's name.
+// Make creates the directory with its record and what fill puts into it. It appears in one
+// step, so a directory without a record is never seen.
 func (d Dir) Make(r Record, fill func(dir string) error) error {
 	err := MakeDir(d.Path, func(tmp string) error {
 		return errors.Join(fill(tmp), Dir{tmp, d.Sync}.Write(r))
@@ -55,7 +55,7 @@ func (d Dir) Write(r Record) error {
 	})
 }
 
-// Keep writes a file of the directory, which is there whole or as it was.
+// Keep replaces a file of the directory. After an error the old one is still there.
 func (d Dir) Keep(name string, write func(io.Writer) error) error {
 	f, err := os.OpenFile(d.File(name+".new"), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -78,7 +78,7 @@ func (d Dir) Keep(name string, write func(io.Writer) error) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// Read reads the record of a driver; the error is fs.ErrNotExist when there is none.
+// Read reads the record R of a driver. The error is fs.ErrNotExist if there is none.
 func Read[R any, P interface {
 	*R
 	Record
@@ -97,8 +97,8 @@ func Read[R any, P interface {
 	return r, nil
 }
 
-// Remove removes the directory. Its record is in it until it has lost its name. It
-// steps over no mount; that is an error.
+// Remove removes the directory. The record stays readable until all else is gone. A mount
+// in the directory is an error.
 func (d Dir) Remove() error {
 	entries, err := os.ReadDir(d.Path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -8,7 +8,7 @@ import (
 	"github.com/toold/toold/internal/sandbox"
 )
 
-// Labels of a bundle or of a container say whose it is.
+// Labels on bundles and containers. The names never change.
 const (
 	LabelOwner       = "toold.owner"
 	labelSession     = "toold.session"
@@ -17,7 +17,7 @@ const (
 	labelUIDBase     = "toold.uid-base"
 )
 
-// Labels are those of a sandbox.
+// Labels gives the labels of a sandbox.
 func Labels(r *sandbox.Record) map[string]string {
 	return map[string]string{
 		LabelOwner: r.Owner, labelSession: r.SessionID, labelIncarnation: r.Incarnation,
@@ -25,7 +25,7 @@ func Labels(r *sandbox.Record) map[string]string {
 	}
 }
 
-// Labelled is the record in labels, without a process.
+// Labelled reads a record from labels; they name no process.
 func Labelled(l map[string]string) (*sandbox.Record, error) {
 	if !IsName(l[labelSession]) || l[LabelOwner] == "" || l[labelIncarnation] == "" {
 		return nil, errors.New("its labels do not say whose it is")

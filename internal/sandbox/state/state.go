@@ -1,10 +1,10 @@
-// Package state is what drivers write down about their sandboxes, so that another
-// daemon finds them again: of each a directory named for its session, with a record in
-// it that is there before anything else and goes after everything else, and labels that
-// say the same where a runtime or an Engine keeps them.
+// Package state keeps the records that drivers write, so that the next daemon finds their
+// sandboxes again. Each sandbox has a directory with the session's name. The record in it
+// is written before anything else is made, and removed after everything else. Labels on
+// bundles and containers say the same.
 //
-// A daemon of an earlier or a later version reads it too. Names of files, fields and
-// labels stay as they are.
+// Daemons of earlier and later versions read these records too. The names of files,
+// fields and labels never change.
 package state
 
 import (
@@ -16,10 +16,10 @@ import (
 	"github.com/toold/toold/internal/sandbox"
 )
 
-// Base is what each driver keeps of a sandbox; the record of a driver embeds it.
+// Base holds what every driver records. The record of a driver embeds it.
 type Base struct {
 	sandbox.Record
-	// BootID tells a record of before a reboot, whose pid means nothing.
+	// BootID differs after a reboot; then the pid means nothing.
 	BootID string
 	Notes  []string
 	IDMap  string
@@ -30,13 +30,13 @@ type Record interface{ base() *Base }
 
 func (b *Base) base() *Base { return b }
 
-// Begin is the record of a sandbox that is about to be made.
+// Begin makes the record of a sandbox that is about to be made.
 func Begin(id sandbox.ID, runtime string) Base {
 	return Base{Record: sandbox.Record{ID: id, Runtime: runtime}, BootID: BootID()}
 }
 
-// Lives says whether a process of this host may still be the sandbox that is asked for.
-// The error is sandbox.ErrGone where it is not.
+// Lives checks that the record is of the sandbox that asked names, and that its process
+// may still run on this host. The error is sandbox.ErrGone if not.
 func (b *Base) Lives(asked *sandbox.ID) error {
 	switch {
 	case !b.Same(asked):
@@ -49,8 +49,7 @@ func (b *Base) Lives(asked *sandbox.ID) error {
 	return nil
 }
 
-// BootID is the kernel's name for the time since the host was started, "" where it
-// cannot be read.
+// BootID gives the kernel's random id of this boot, "" if it cannot be read.
 func BootID() string {
 	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -61,6 +60,6 @@ func BootID() string {
 
 var name = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$`)
 
-// IsName says whether a text can be the name of a sandbox: one that is a file's name,
-// an option's value and a container's name as it stands.
+// IsName reports whether s can name a sandbox. Such a name is safe as the name of a file
+// or a container, and as an argument.
 func IsName(s string) bool { return name.MatchString(s) }

@@ -13,23 +13,22 @@ import (
 	"github.com/toold/toold/internal/sandbox/mount"
 )
 
-// NewPrefix begins the names of what is nobody's yet, oldPrefix of what is nobody's any
-// more.
+// NewPrefix marks what is still being made, oldPrefix what is being removed.
 const (
 	NewPrefix = ".new-"
 	oldPrefix = ".old-"
 )
 
-// IsUnnamed says whether a name is that of something that is nobody's.
+// IsUnnamed reports whether a name has one of these prefixes.
 func IsUnnamed(name string) bool {
 	return strings.HasPrefix(name, NewPrefix) || strings.HasPrefix(name, oldPrefix)
 }
 
-// ErrTaken: there is something of that name.
+// ErrTaken means that the name is in use.
 var ErrTaken = errors.New("the name is taken")
 
-// MakeDir makes a directory that is there with all that fill puts into it, or not at
-// all. The error is ErrTaken where something is there.
+// MakeDir creates a directory with all that fill puts into it, in one step. The error is
+// ErrTaken if path exists.
 func MakeDir(path string, fill func(dir string) error) error {
 	above := filepath.Dir(path)
 	lock, err := Lock(above, unix.LOCK_SH)
@@ -52,10 +51,9 @@ func MakeDir(path string, fill func(dir string) error) error {
 	return err
 }
 
-// Sweep removes from dir what a killed daemon left without a name.
+// Sweep removes from dir what a killed daemon was making or removing.
 func Sweep(dir string) error {
-	// Whoever makes or removes a directory holds this too. When somebody does,
-	// this is not the time.
+	// MakeDir and Remove hold it shared: while they run, nothing is swept.
 	lock, err := Lock(dir, unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		return nil
@@ -78,8 +76,8 @@ func Sweep(dir string) error {
 	return nil
 }
 
-// Lock takes a lock, across processes, on the names in dir that are nobody's; how is
-// flock's. It ends when the file is closed.
+// Lock takes a lock that other processes respect, on the unnamed things in dir; how is an
+// operation of flock. Closing the file releases it.
 func Lock(dir string, how int) (*os.File, error) {
 	f, err := os.OpenFile(dir, unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
