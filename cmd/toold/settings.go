@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/internal/approval"
+	"github.com/toold/toold/internal/call"
 
 	"github.com/toold/toold/internal/call/output"
 	"github.com/toold/toold/internal/config"
@@ -27,22 +28,25 @@ const minFree = 256 << 20
 // sessionSettings makes of the configuration what the session manager wants.
 func sessionSettings(c *config.Config, daemonPath string, private bool) session.Settings {
 	s := session.Settings{
+		Settings: call.Settings{
+			Truncate:        truncation(&c.Truncate),
+			ProfileTruncate: make(map[string]output.Limits),
+			BashTimeout:     time.Duration(c.Tools.Bash.Timeout),
+			Shell:           c.Tools.Bash.Shell,
+			ToolSettings:    toolSettings(c),
+			MinFree:         minFree,
+		},
 		Private:       private,
 		Limits:        c.Limits.Limits,
 		MaxLimits:     c.Limits.Max,
 		WorktreeRoots: c.Worktrees.Roots,
 		MountRoots:    c.Worktrees.Mounts,
 		GuardGit:      c.Worktrees.GuardGit,
-		Truncate:      truncation(&c.Truncate),
 		IdleTimeout:   idleTimeout,
 		Retention:     time.Duration(c.Daemon.Retention),
-		BashTimeout:   time.Duration(c.Tools.Bash.Timeout),
-		Shell:         c.Tools.Bash.Shell,
 		Path:          toolPath(&c.Sandbox, daemonPath),
-		ToolSettings:  toolSettings(c),
 		Restrictions:  restrictions(&c.Tools),
 		Tenants:       make(map[string]session.Tenant),
-		MinFree:       minFree,
 		Records:       int64(c.Daemon.Records),
 		RequireImage:  c.Sandbox.RequireImage,
 		Policy:        c.Policy,
@@ -50,8 +54,6 @@ func sessionSettings(c *config.Config, daemonPath string, private bool) session.
 		Loop:          loops(&c.DoomLoop),
 		Hooks:         hooks(c.Hooks),
 		Opaque:        c.Tools.Bash.Opaque,
-
-		ProfileTruncate: make(map[string]output.Limits),
 	}
 	for name, p := range c.Profiles {
 		s.ProfileTruncate[name] = profileTruncation(s.Truncate, &p.Truncate)

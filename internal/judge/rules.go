@@ -248,3 +248,13 @@ func Targets(mounts []client.Mount) []string {
 	}
 	return slices.Clip(all)
 }
+
+// PermissionOf is the permission that a tool needs whatever its input.
+func PermissionOf(d *tool.Definition) string {
+	for _, p := range d.Permissions() {
+		if p != policy.PermissionExternal {
+			return p
+		}
+	}
+	return d.Name
+}

@@ -11,21 +11,21 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/call"
 	"github.com/toold/toold/internal/call/output"
-	"github.com/toold/toold/internal/session"
 )
 
 // Calls runs tools in sessions. *session.Manager implements it.
 type Calls interface {
 	// Call runs a tool. It returns when the call has finished, when r.WaitMillis
 	// has passed, or when ctx ends; the call itself goes on in the last two cases.
-	Call(ctx context.Context, p auth.Principal, sessionID string, r client.CallCreate, o session.CallOptions) (*client.Call, error)
+	Call(ctx context.Context, p auth.Principal, sessionID string, r client.CallCreate, o call.Options) (*client.Call, error)
 	GetCall(ctx context.Context, p auth.Principal, id string) (*client.Call, error)
-	ListCalls(ctx context.Context, p auth.Principal, sessionID string, f session.CallFilter) (client.List[client.Call], error)
+	ListCalls(ctx context.Context, p auth.Principal, sessionID string, f call.Filter) (client.List[client.Call], error)
 	AbortCall(ctx context.Context, p auth.Principal, id string) (*client.Call, error)
 	// Output gives the whole saved output from offset on; total is its size so
 	// far. With wait it follows a running call until it ends.
-	Output(ctx context.Context, p auth.Principal, callID string, o session.OutputOptions) (r io.ReadCloser, total int64, err error)
+	Output(ctx context.Context, p auth.Principal, callID string, o call.OutputOptions) (r io.ReadCloser, total int64, err error)
 }
 
 // callRoutes are the handlers of routes about calls.
@@ -36,7 +36,7 @@ func (s callRoutes) createCall(x *exchange, r *request) error {
 	if err := s.decode(x, r, &req); err != nil {
 		return err
 	}
-	o := session.CallOptions{
+	o := call.Options{
 		AbortOnDisconnect: r.query.Get("on_disconnect") == "abort",
 		Split:             r.query.Get("streams") == "split",
 	}
@@ -73,7 +73,7 @@ func wantsEvents(r *http.Request) bool {
 // streamCall answers with the call's events. Until the first of them there is no
 // header yet, so that a call that cannot be made is answered like any other. A
 // client that is cut off does not end the call, unless it asked for that.
-func (s callRoutes) streamCall(x *exchange, r *request, req client.CallCreate, o session.CallOptions) error {
+func (s callRoutes) streamCall(x *exchange, r *request, req client.CallCreate, o call.Options) error {
 	if req.WaitMillis != nil {
 		return invalid("wait_ms has no meaning for a stream", "leave it out, or do not accept text/event-stream")
 	}
@@ -120,7 +120,7 @@ func (s callRoutes) streamCall(x *exchange, r *request, req client.CallCreate, o
 }
 
 func (s callRoutes) listCalls(x *exchange, r *request) error {
-	f := session.CallFilter{Status: client.CallStatus(r.query.Get("status")), Tool: r.query.Get("tool")}
+	f := call.Filter{Status: client.CallStatus(r.query.Get("status")), Tool: r.query.Get("tool")}
 	var err error
 	if f.After, f.Limit, err = r.page(); err != nil {
 		return err
@@ -166,7 +166,7 @@ func (s callRoutes) callOutput(x *exchange, r *request) error {
 	if err := s.ownCall(r); err != nil {
 		return err
 	}
-	o := session.OutputOptions{Offset: r.number("offset"), Follow: r.flag("follow"), Stream: r.query.Get("stream")}
+	o := call.OutputOptions{Offset: r.number("offset"), Follow: r.flag("follow"), Stream: r.query.Get("stream")}
 	if r.Method == http.MethodHead {
 		o.Follow = false
 	}

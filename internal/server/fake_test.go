@@ -14,6 +14,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/call"
 	"github.com/toold/toold/internal/event"
 	"github.com/toold/toold/internal/session"
 	"github.com/toold/toold/internal/tool"
@@ -144,7 +145,7 @@ func (f *fakeAPI) End(ctx context.Context, p auth.Principal, id string, o sessio
 	return s, err
 }
 
-func (f *fakeAPI) Call(ctx context.Context, p auth.Principal, id string, r client.CallCreate, o session.CallOptions) (*client.Call, error) {
+func (f *fakeAPI) Call(ctx context.Context, p auth.Principal, id string, r client.CallCreate, o call.Options) (*client.Call, error) {
 	if _, err := f.Get(ctx, p, id); err != nil {
 		return nil, err
 	}
@@ -239,7 +240,7 @@ func (f *fakeAPI) GetCall(_ context.Context, p auth.Principal, id string) (*clie
 	return &copied, nil
 }
 
-func (f *fakeAPI) ListCalls(ctx context.Context, p auth.Principal, id string, q session.CallFilter) (client.List[client.Call], error) {
+func (f *fakeAPI) ListCalls(ctx context.Context, p auth.Principal, id string, q call.Filter) (client.List[client.Call], error) {
 	l := client.List[client.Call]{Next: "call_99"}
 	if _, err := f.Get(ctx, p, id); err != nil {
 		return l, err
@@ -263,7 +264,7 @@ func (f *fakeAPI) AbortCall(ctx context.Context, p auth.Principal, id string) (*
 	return c, err
 }
 
-func (f *fakeAPI) Output(ctx context.Context, p auth.Principal, id string, o session.OutputOptions) (io.ReadCloser, int64, error) {
+func (f *fakeAPI) Output(ctx context.Context, p auth.Principal, id string, o call.OutputOptions) (io.ReadCloser, int64, error) {
 	c, err := f.GetCall(ctx, p, id)
 	if err != nil {
 		return nil, 0, err

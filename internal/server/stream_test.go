@@ -20,8 +20,8 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/call"
 	"github.com/toold/toold/internal/event"
-	"github.com/toold/toold/internal/session"
 	"github.com/toold/toold/internal/testrig"
 )
 
@@ -269,7 +269,7 @@ func TestOutput(t *testing.T) {
 			t.Errorf("%s %s: Content-Length %q, want %s", tt.method, tt.query, resp.Header.Get("Content-Length"), tt.length)
 		}
 	}
-	if want := (session.OutputOptions{}); d.api.filter != any(want) {
+	if want := (call.OutputOptions{}); d.api.filter != any(want) {
 		t.Errorf("HEAD asked for %+v, want %+v", d.api.filter, want)
 	}
 }
@@ -277,7 +277,7 @@ func TestOutput(t *testing.T) {
 // cutAPI gives outputs that break in the middle.
 type cutAPI struct{ Calls }
 
-func (cutAPI) Output(context.Context, auth.Principal, string, session.OutputOptions) (io.ReadCloser, int64, error) {
+func (cutAPI) Output(context.Context, auth.Principal, string, call.OutputOptions) (io.ReadCloser, int64, error) {
 	return io.NopCloser(io.MultiReader(strings.NewReader("half"), failing{})), 10, nil
 }
 
@@ -458,7 +458,7 @@ func BenchmarkEcho(b *testing.B) {
 
 type quickAPI struct{ wholeAPI }
 
-func (quickAPI) Call(_ context.Context, _ auth.Principal, id string, r client.CallCreate, _ session.CallOptions) (*client.Call, error) {
+func (quickAPI) Call(_ context.Context, _ auth.Principal, id string, r client.CallCreate, _ call.Options) (*client.Call, error) {
 	return &client.Call{ID: "call_1", SessionID: id, Tool: r.Tool, Input: r.Input, Status: client.CallCompleted}, nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/call"
 	"github.com/toold/toold/internal/testrig"
 )
 
@@ -62,7 +63,7 @@ func (x *reader) resumed() *reader {
 // stream makes a call that has a key, or takes up its stream.
 func (h *house) stream(ctx context.Context, session string, r client.CallCreate, split bool, x *reader) (*client.Call, error) {
 	h.t.Helper()
-	return h.m.Call(ctx, alice, session, r, CallOptions{Split: split, After: x.id, OnEvent: func(e client.Event) { x.take(h.t, e) }})
+	return h.m.calls.Call(ctx, alice, session, r, call.Options{Split: split, After: x.id, OnEvent: func(e client.Event) { x.take(h.t, e) }})
 }
 
 // TestStreamAgain: the key of a call gives its stream without a gap, from its first
@@ -187,7 +188,7 @@ func TestStreamAgainApproval(t *testing.T) {
 		}
 		answered <- v
 	}()
-	c, err := h.m.Call(t.Context(), alice, s.ID, r, CallOptions{OnEvent: func(e client.Event) {
+	c, err := h.m.calls.Call(t.Context(), alice, s.ID, r, call.Options{OnEvent: func(e client.Event) {
 		x.take(t, e)
 		var v client.Approval
 		if e.Type == client.EventApprovalAsked && json.Unmarshal(e.Data, &v) == nil && v.ID == a.ID && v.Reply == nil {
@@ -210,12 +211,12 @@ func TestStreamAgainRefusals(t *testing.T) {
 	h := newHouse(t)
 	h.open()
 	s := h.create(alice, client.SessionCreate{})
-	call := func(key, command, after string, split bool) error {
+	ask := func(key, command, after string, split bool) error {
 		r := with(bashCall(command), func(r *client.CallCreate) { r.Key = key })
 		_, err := h.stream(t.Context(), s.ID, r, split, &reader{id: after})
 		return err
 	}
-	if err := call("k", "echo a", "", false); err != nil {
+	if err := ask("k", "echo a", "", false); err != nil {
 		t.Fatal(err)
 	}
 	for _, tt := range []struct {
@@ -228,11 +229,11 @@ func TestStreamAgainRefusals(t *testing.T) {
 		{"k", "1,1", client.CodeInvalidRequest},
 		{"k", "2", ""},
 	} {
-		if err := call(tt.key, "echo a", tt.after, false); codeOfErr(err) != tt.want {
+		if err := ask(tt.key, "echo a", tt.after, false); codeOfErr(err) != tt.want {
 			t.Errorf("key %q after %q: %v, want %q", tt.key, tt.after, err, tt.want)
 		}
 	}
-	l, err := h.m.ListCalls(t.Context(), alice, s.ID, CallFilter{})
+	l, err := h.m.calls.ListCalls(t.Context(), alice, s.ID, call.Filter{})
 	if err != nil || len(l.Items) != 1 {
 		t.Errorf("%d calls, %v; want 1", len(l.Items), err)
 	}

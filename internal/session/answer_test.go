@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/call"
 	"github.com/toold/toold/internal/event"
 	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/testrig"
@@ -94,7 +95,7 @@ func TestAnswersAgree(t *testing.T) {
 		}},
 		{"aborted before it ran", ask, client.CodeAborted, "aborted before it ran", func(h *house, s string) *client.Call {
 			c, _ := h.waiting(s, "echo x")
-			if _, err := h.m.AbortCall(h.t.Context(), alice, c.ID); err != nil {
+			if _, err := h.m.calls.AbortCall(h.t.Context(), alice, c.ID); err != nil {
 				h.t.Fatal(err)
 			}
 			return h.finished(c.ID)
@@ -102,7 +103,7 @@ func TestAnswersAgree(t *testing.T) {
 		{"aborted", "", "", "x\naborted", func(h *house, s string) *client.Call {
 			c := h.background(s, "echo x; hold")
 			testrig.Eventually(h.t, "it runs", func() bool { return h.host.box(s).holding.Load() == 1 })
-			if _, err := h.m.AbortCall(h.t.Context(), alice, c.ID); err != nil {
+			if _, err := h.m.calls.AbortCall(h.t.Context(), alice, c.ID); err != nil {
 				h.t.Fatal(err)
 			}
 			return h.finished(c.ID)
@@ -118,7 +119,7 @@ func TestAnswersAgree(t *testing.T) {
 				h.background(s, fmt.Sprintf("echo %d; hold", i))
 			}
 			testrig.Eventually(h.t, "four hold", func() bool { return h.host.box(s).holding.Load() == 4 })
-			queued, err := h.m.ListCalls(h.t.Context(), alice, s, CallFilter{Status: client.CallPending})
+			queued, err := h.m.calls.ListCalls(h.t.Context(), alice, s, call.Filter{Status: client.CallPending})
 			if err != nil || len(queued.Items) != 1 {
 				h.t.Fatalf("%v, %v", queued, err)
 			}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/call"
 )
 
 // Approvals implements server.Approvals: it lists those that are pending, oldest first.
@@ -16,7 +17,7 @@ func (m *Manager) Approvals(ctx context.Context, p auth.Principal, f ApprovalFil
 	if err != nil {
 		return client.List[client.Approval]{Items: []client.Approval{}}, err
 	}
-	return m.approvals.List(p, session, f.After, listLimit(f.Limit))
+	return m.approvals.List(p, session, f.After, call.ListLimit(f.Limit))
 }
 
 // filterSession gives the id of the session that a list is about, "" for all.
@@ -49,7 +50,7 @@ func (m *Manager) SavedApprovals(ctx context.Context, p auth.Principal, f Approv
 	if err != nil {
 		return none, err
 	}
-	return m.approvals.Saved(p, session, f.After, listLimit(f.Limit)), nil
+	return m.approvals.Saved(p, session, f.After, call.ListLimit(f.Limit)), nil
 }
 
 // Revoke implements server.Approvals.

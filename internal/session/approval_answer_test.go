@@ -101,7 +101,7 @@ func TestWhoMayAnswer(t *testing.T) {
 				}
 			}
 			if tt.want != "" {
-				if got, err := h.m.GetCall(t.Context(), alice, c.ID); err != nil || got.Status != client.CallPending {
+				if got, err := h.m.calls.GetCall(t.Context(), alice, c.ID); err != nil || got.Status != client.CallPending {
 					t.Errorf("it does not wait any more: %+v, %v", got, err)
 				}
 				h.reload(func(set *Settings) { set.Approvals.SelfApprove = false })

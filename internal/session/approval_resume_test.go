@@ -35,7 +35,7 @@ func TestPendingApprovalOverADaemonsDeath(t *testing.T) {
 				p[0].Metadata["command"] != "ls; echo done" || len(p[0].Requests) != 1 {
 				t.Fatalf("pending %+v, want %+v", p, a)
 			}
-			if got, err := h.m.GetCall(t.Context(), alice, c.ID); err != nil || got.Status != client.CallPending {
+			if got, err := h.m.calls.GetCall(t.Context(), alice, c.ID); err != nil || got.Status != client.CallPending {
 				t.Errorf("%+v, %v", got, err)
 			}
 			// It is still the token's own call.
@@ -64,8 +64,8 @@ func TestPendingApprovalOverADaemonsDeath(t *testing.T) {
 			if len(h.pending()) != 0 || len(box.runs) != 1 {
 				t.Errorf("pending %v, runs %v", h.pending(), box.runs)
 			}
-			if live := h.m.live()[0]; live.open.Load() != 0 || live.tenant.calls.Load() != 0 {
-				t.Errorf("%d and %d calls are open", live.open.Load(), live.tenant.calls.Load())
+			if live := h.m.live()[0]; live.calls.Open() != 0 || live.tenant.Calls.Load() != 0 {
+				t.Errorf("%d and %d calls are open", live.calls.Open(), live.tenant.Calls.Load())
 			}
 		})
 	}

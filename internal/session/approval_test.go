@@ -14,6 +14,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/call"
 	"github.com/toold/toold/internal/event"
 	"github.com/toold/toold/internal/judge"
 	"github.com/toold/toold/internal/policy"
@@ -110,7 +111,7 @@ func (h *house) waiting(session, command string) (*client.Call, *client.Approval
 func (h *house) waitingFor(p auth.Principal, session string, r client.CallCreate) (*client.Call, *client.Approval) {
 	h.t.Helper()
 	r.WaitMillis = new(int64)
-	c, err := h.m.Call(h.t.Context(), p, session, r, CallOptions{})
+	c, err := h.m.calls.Call(h.t.Context(), p, session, r, call.Options{})
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -167,7 +168,7 @@ func TestApprovedOnce(t *testing.T) {
 		a.Requests[0].Reason != "somebody must look" || a.Metadata["command"] != "ls x" || !a.Expires.Equal(a.Created.Add(10*time.Minute)) {
 		t.Errorf("approval %+v", a)
 	}
-	now, err := h.m.GetCall(t.Context(), alice, c.ID)
+	now, err := h.m.calls.GetCall(t.Context(), alice, c.ID)
 	if err != nil || now.Status != client.CallPending || now.Permission == nil || now.Permission.Verdict != "ask" || now.Permission.ApprovalID != a.ID {
 		t.Errorf("while it waits: %+v, %v", now, err)
 	}
@@ -218,7 +219,7 @@ func TestStreamOfAnApproval(t *testing.T) {
 	h, _ := asking(t)
 	s := h.create(alice, client.SessionCreate{})
 	var types []string
-	c, err := h.m.Call(t.Context(), alice, s.ID, bashCall("ls"), CallOptions{OnEvent: func(e client.Event) {
+	c, err := h.m.calls.Call(t.Context(), alice, s.ID, bashCall("ls"), call.Options{OnEvent: func(e client.Event) {
 		types = append(types, e.Type)
 		if e.Type == client.EventApprovalAsked {
 			var a client.Approval
@@ -280,17 +281,17 @@ func TestApprovedAlways(t *testing.T) {
 		t.Helper()
 		r := bashCall(command)
 		r.WaitMillis = new(int64)
-		c, err := h.m.Call(t.Context(), p, s.ID, r, CallOptions{})
+		c, err := h.m.calls.Call(t.Context(), p, s.ID, r, call.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		asked := false
 		testrig.Eventually(t, "the call runs or asks", func() bool {
 			asked = slices.ContainsFunc(h.pendingOf(p.Tenant), func(a client.Approval) bool { return a.CallID == c.ID })
-			now, err := h.m.GetCall(t.Context(), p, c.ID)
+			now, err := h.m.calls.GetCall(t.Context(), p, c.ID)
 			return asked || err == nil && now.Finished()
 		})
-		if c, err = h.m.AbortCall(t.Context(), p, c.ID); err != nil {
+		if c, err = h.m.calls.AbortCall(t.Context(), p, c.ID); err != nil {
 			t.Fatal(err)
 		}
 		return !asked && c.Status == client.CallCompleted
@@ -436,7 +437,7 @@ func TestApprovalsEndWithTheirCalls(t *testing.T) {
 	h, w := asking(t)
 	s := h.create(alice, client.SessionCreate{})
 	c, a := h.waiting(s.ID, "ls")
-	if c, err := h.m.AbortCall(t.Context(), alice, c.ID); err != nil || c.Error.Code != client.CodeAborted {
+	if c, err := h.m.calls.AbortCall(t.Context(), alice, c.ID); err != nil || c.Error.Code != client.CodeAborted {
 		t.Errorf("aborted: %+v, %v", c, err)
 	}
 	if _, err := h.m.Answer(t.Context(), carol, a.ID, once); codeOfErr(err) != client.CodeConflict || !strings.Contains(err.Error(), "gone") {

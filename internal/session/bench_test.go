@@ -7,6 +7,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/agent"
+	"github.com/toold/toold/internal/call"
 	"github.com/toold/toold/internal/tool/run"
 )
 
@@ -59,7 +60,7 @@ func BenchmarkCall(b *testing.B) {
 		b.Run(bm.name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				c, err := m.Call(b.Context(), alice, s.ID, bm.req, CallOptions{})
+				c, err := m.calls.Call(b.Context(), alice, s.ID, bm.req, call.Options{})
 				if err != nil || c.Error != nil {
 					b.Fatalf("%+v, %v", c, err)
 				}

@@ -142,7 +142,7 @@ func (b box) leftovers(ctx context.Context) (all []leftover, errs error) {
 			continue
 		}
 		for _, rec := range recs {
-			if s := b.m.liveByID(rec.SessionID); s != nil && s.snapshotRow().Incarnation == rec.Incarnation {
+			if s := b.m.liveByID(rec.SessionID); s != nil && s.Row().Incarnation == rec.Incarnation {
 				continue
 			}
 			all = append(all, leftover{

@@ -28,7 +28,7 @@ func TestCallRuns(t *testing.T) {
 	if out := h.output(c.ID); !strings.Contains(out, "\nUSER=tool\n") || strings.Contains(out, "exit code") {
 		t.Errorf("output %q", out)
 	}
-	stored, err := h.m.GetCall(t.Context(), alice, c.ID)
+	stored, err := h.m.calls.GetCall(t.Context(), alice, c.ID)
 	if err != nil || stored.Output != c.Output || stored.Title != c.Title {
 		t.Errorf("stored %+v, %v", stored, err)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/agent"
+	"github.com/toold/toold/internal/call"
 	"github.com/toold/toold/internal/event"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/testrig"
@@ -50,7 +51,7 @@ func TestBadCallsDoNotRun(t *testing.T) {
 		{"large extra", with(bashCall("x"), func(r *client.CallCreate) { r.Extra = json.RawMessage(strings.Repeat(" ", 1<<20)) }), client.CodeInvalidRequest, "extra"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			c, err := h.m.Call(t.Context(), alice, s.ID, tt.r, CallOptions{})
+			c, err := h.m.calls.Call(t.Context(), alice, s.ID, tt.r, call.Options{})
 			if codeOfErr(err) != tt.code || c != nil || !strings.Contains(fmt.Sprintf("%+v", err), tt.says) {
 				t.Errorf("got %v, %v, want %s about %q", c, err, tt.code, tt.says)
 			}
@@ -59,11 +60,11 @@ func TestBadCallsDoNotRun(t *testing.T) {
 	if runs := h.host.box(s.ID).runs; len(runs) != 0 {
 		t.Errorf("%d calls reached the agent", len(runs))
 	}
-	if list, err := h.m.ListCalls(t.Context(), alice, s.ID, CallFilter{}); err != nil || len(list.Items) != 0 {
+	if list, err := h.m.calls.ListCalls(t.Context(), alice, s.ID, call.Filter{}); err != nil || len(list.Items) != 0 {
 		t.Errorf("list %v, %v", list, err)
 	}
-	if s := h.m.live()[0]; s.open.Load() != 0 || s.tenant.calls.Load() != 0 {
-		t.Errorf("%d and %d calls are counted as open", s.open.Load(), s.tenant.calls.Load())
+	if s := h.m.live()[0]; s.calls.Open() != 0 || s.tenant.Calls.Load() != 0 {
+		t.Errorf("%d and %d calls are counted as open", s.calls.Open(), s.tenant.Calls.Load())
 	}
 }
 
@@ -88,13 +89,8 @@ func TestDeadlines(t *testing.T) {
 		{readCall("x"), 30000},
 	} {
 		c := h.call(s.ID, tt.r)
-		live := h.m.live()[0]
-		inv, err := h.m.tools.Parse(tt.r.Tool, tt.r.Input)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got, _, err := live.deadline(&tt.r, inv); err != nil || got.Milliseconds() != tt.want {
-			t.Errorf("%s: deadline %s, %v, want %d ms", c.Input, got, err, tt.want)
+		if got := h.host.box(s.ID).lastRequest(); got.CallID != c.ID || got.TimeoutMillis != tt.want {
+			t.Errorf("%s: deadline %d, want %d ms", c.Input, got.TimeoutMillis, tt.want)
 		}
 	}
 }
@@ -138,7 +134,7 @@ func TestKey(t *testing.T) {
 	for i := range got {
 		wg.Go(func() {
 			var err error
-			got[i], err = h.m.Call(context.Background(), alice, s.ID, r, CallOptions{OnEvent: func(e client.Event) { events[i] = append(events[i], e.Type) }})
+			got[i], err = h.m.calls.Call(context.Background(), alice, s.ID, r, call.Options{OnEvent: func(e client.Event) { events[i] = append(events[i], e.Type) }})
 			if err != nil {
 				t.Error(err)
 			}
@@ -151,7 +147,7 @@ func TestKey(t *testing.T) {
 		r.Input = json.RawMessage(` { "command" : "hold; echo done" } `)
 		r.WaitMillis = new(int64)
 	})
-	if c, err := h.m.Call(t.Context(), alice, s.ID, in, CallOptions{}); err != nil || c.Status != client.CallRunning {
+	if c, err := h.m.calls.Call(t.Context(), alice, s.ID, in, call.Options{}); err != nil || c.Status != client.CallRunning {
 		t.Errorf("while it runs: %+v, %v", c, err)
 	}
 	box.release()
@@ -165,7 +161,7 @@ func TestKey(t *testing.T) {
 		}
 	}
 	var last []string
-	c, err := h.m.Call(t.Context(), alice, s.ID, r, CallOptions{OnEvent: func(e client.Event) { last = append(last, e.Type) }})
+	c, err := h.m.calls.Call(t.Context(), alice, s.ID, r, call.Options{OnEvent: func(e client.Event) { last = append(last, e.Type) }})
 	if err != nil || c.ID != got[0].ID || !slices.Equal(last, []string{"output", "completed"}) {
 		t.Errorf("after its end: %+v, %v, events %v", c, err, last)
 	}
@@ -177,7 +173,7 @@ func TestKey(t *testing.T) {
 		with(readCall("x"), func(r *client.CallCreate) { r.Key = "k1" }),
 		with(r, func(r *client.CallCreate) { r.Env = map[string]string{"A": "b"} }),
 	} {
-		if _, err := h.m.Call(t.Context(), alice, s.ID, other, CallOptions{}); codeOfErr(err) != client.CodeConflict {
+		if _, err := h.m.calls.Call(t.Context(), alice, s.ID, other, call.Options{}); codeOfErr(err) != client.CodeConflict {
 			t.Errorf("another input with the key: %v", err)
 		}
 	}
@@ -196,14 +192,14 @@ func TestAbort(t *testing.T) {
 	running := h.background(s.ID, "echo part; hold")
 	testrig.Eventually(t, "the command holds", func() bool { return box.holding.Load() == 1 })
 	waiting := h.background(s.ID, "echo never")
-	if c, err := h.m.AbortCall(t.Context(), alice, waiting.ID); err != nil || c.Status != client.CallError || c.Error.Code != client.CodeAborted || c.Time.Started != nil {
+	if c, err := h.m.calls.AbortCall(t.Context(), alice, waiting.ID); err != nil || c.Status != client.CallError || c.Error.Code != client.CodeAborted || c.Time.Started != nil {
 		t.Errorf("aborted while it waited: %+v, %v", c, err)
 	}
-	c, err := h.m.AbortCall(t.Context(), alice, running.ID)
+	c, err := h.m.calls.AbortCall(t.Context(), alice, running.ID)
 	if err != nil || c.Status != client.CallCompleted || c.Metadata["reason"] != "aborted" || c.Output != "part\naborted" {
 		t.Errorf("aborted while it ran: %+v, %v", c, err)
 	}
-	if again, err := h.m.AbortCall(t.Context(), alice, running.ID); err != nil || again.Output != c.Output {
+	if again, err := h.m.calls.AbortCall(t.Context(), alice, running.ID); err != nil || again.Output != c.Output {
 		t.Errorf("aborted after its end: %+v, %v", again, err)
 	}
 	if len(box.runs) != 1 {
@@ -221,7 +217,7 @@ func TestClientThatGoesAway(t *testing.T) {
 		var id string
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			c, err := h.m.Call(ctx, alice, s.ID, bashCall("hold; echo went on"), CallOptions{AbortOnDisconnect: abort})
+			c, err := h.m.calls.Call(ctx, alice, s.ID, bashCall("hold; echo went on"), call.Options{AbortOnDisconnect: abort})
 			if err != nil {
 				t.Error(err)
 				return
@@ -248,11 +244,11 @@ func TestAdmission(t *testing.T) {
 	s := h.create(alice, client.SessionCreate{Limits: client.Limits{Calls: 2}})
 	box := h.host.box(s.ID)
 	var ids []string
-	for range 2 + queueLen {
+	for range 2 + call.QueueLen {
 		ids = append(ids, h.background(s.ID, "hold").ID)
 	}
 	testrig.Eventually(t, "two hold", func() bool { return box.holding.Load() == 2 })
-	if _, err := h.m.Call(t.Context(), alice, s.ID, bashCall("x"), CallOptions{}); codeOfErr(err) != client.CodeOverloaded {
+	if _, err := h.m.calls.Call(t.Context(), alice, s.ID, bashCall("x"), call.Options{}); codeOfErr(err) != client.CodeOverloaded {
 		t.Errorf("past the queue: %v", err)
 	}
 	if n := len(box.runs); n != 2 {
@@ -283,7 +279,7 @@ func TestAdmission(t *testing.T) {
 	}
 	zero := int64(0)
 	for i := range 3 {
-		_, err := h.m.Call(t.Context(), bob, sb.ID, with(bashCall("hold"), func(r *client.CallCreate) { r.WaitMillis = &zero }), CallOptions{})
+		_, err := h.m.calls.Call(t.Context(), bob, sb.ID, with(bashCall("hold"), func(r *client.CallCreate) { r.WaitMillis = &zero }), call.Options{})
 		if want := map[bool]client.Code{true: client.CodeOverloaded}[i == 2]; codeOfErr(err) != want {
 			t.Errorf("call %d of tenant b: %v", i, err)
 		}
@@ -298,7 +294,7 @@ func TestEventsOfACall(t *testing.T) {
 	var text strings.Builder
 	var offset int64
 	box := h.host.box(s.ID)
-	_, err := h.m.Call(t.Context(), alice, s.ID, bashCall("progress; bytes 61e282; hold; bytes ac62; hold; bytes ff63"), CallOptions{OnEvent: func(e client.Event) {
+	_, err := h.m.calls.Call(t.Context(), alice, s.ID, bashCall("progress; bytes 61e282; hold; bytes ac62; hold; bytes ff63"), call.Options{OnEvent: func(e client.Event) {
 		types = append(types, e.Type)
 		if e.Type == "output" {
 			if offset < 3 {
@@ -549,8 +545,7 @@ func TestSessionIsLost(t *testing.T) {
 			c := h.background(s.ID, "echo so far; hold")
 			testrig.Eventually(t, "the command holds", func() bool { return box.holding.Load() == 1 })
 			testrig.Eventually(t, "its output is here", func() bool {
-				v, ok := h.m.calls.Load(c.ID)
-				return ok && v.(*call).out.Offset() == 3
+				return h.arrived(c.ID) == 3
 			})
 			tt.break_(h, box)
 			done := h.finished(c.ID)
@@ -564,7 +559,7 @@ func TestSessionIsLost(t *testing.T) {
 			if h.host.box(s.ID) != nil {
 				t.Error("the sandbox was not removed")
 			}
-			if _, err := h.m.Call(t.Context(), alice, s.ID, bashCall("x"), CallOptions{}); codeOfErr(err) != client.CodeSessionLost {
+			if _, err := h.m.calls.Call(t.Context(), alice, s.ID, bashCall("x"), call.Options{}); codeOfErr(err) != client.CodeSessionLost {
 				t.Errorf("a call in it: %v", err)
 			}
 			if h.output(c.ID) != "so\n" {
@@ -619,7 +614,7 @@ func TestTransfer(t *testing.T) {
 	if _, err := h.m.Upload(t.Context(), alice, s.ID, "f", 0, strings.NewReader("hello")); codeOfErr(err) != client.CodeQuotaExceeded {
 		t.Errorf("too large an upload: %v", err)
 	}
-	if n := h.m.live()[0].spilled.Load(); n != 0 {
+	if n := h.m.live()[0].calls.Spilled.Load(); n != 0 {
 		t.Errorf("%d bytes are counted", n)
 	}
 	h.host.fail("prepare", &run.Error{Code: run.CodeInvalidPath, Message: "x"})

@@ -7,6 +7,7 @@ import (
 	"path"
 	"time"
 
+	"github.com/toold/toold/internal/call"
 	"github.com/toold/toold/internal/call/errand"
 
 	"github.com/toold/toold/client"
@@ -18,13 +19,6 @@ import (
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/tool/run"
 )
-
-// profile is the session's at the moment.
-func (s *Session) profile() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.row.Profile
-}
 
 // checkRules checks the profile and the rules of a session that is asked for.
 func (m *Manager) checkRules(tenant string, r *client.SessionCreate) error {
@@ -65,7 +59,7 @@ func worktreeRulesPath(row *store.Session) string {
 // read once, as the tool user and inside the sandbox: what calls make of the file
 // later has no effect, and neither has a link that leads out of the worktree.
 func (s *Session) readWorktreeRules(ctx context.Context) error {
-	row := s.snapshotRow()
+	row := s.Row()
 	if row.Worktree.Mode == client.WorktreeEmpty {
 		return nil
 	}
@@ -107,10 +101,10 @@ func badWorktreeRules(name string, err error) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &re):
-		err = errors.New(plain.Cut(re.Message, maxNote))
+		err = errors.New(plain.Cut(re.Message, call.MaxNote))
 	case errors.Is(err, agent.ErrLost), errors.Is(err, agent.ErrViolation), errors.Is(err, context.Canceled):
 		return fmt.Errorf("read %s: %w", name, err)
 	}
-	return fault.Invalid.Errorf("the worktree's rules %s cannot be used: %s", name, plain.Cut(err.Error(), maxNote)).
+	return fault.Invalid.Errorf("the worktree's rules %s cannot be used: %s", name, plain.Cut(err.Error(), call.MaxNote)).
 		Next("mend the file or remove it; it can only narrow what the session may do")
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/agent"
+	"github.com/toold/toold/internal/call"
 	"github.com/toold/toold/internal/testrig"
 )
 
@@ -30,8 +31,8 @@ func TestChurn(t *testing.T) {
 				}
 				s, err := h.m.Create(context.Background(), alice, client.SessionCreate{})
 				if err == nil {
-					_, _ = h.m.Call(context.Background(), alice, s.ID, bashCall("echo x"), CallOptions{})
-					_, _ = h.m.Call(context.Background(), alice, s.ID, readCall("x"), CallOptions{})
+					_, _ = h.m.calls.Call(context.Background(), alice, s.ID, bashCall("echo x"), call.Options{})
+					_, _ = h.m.calls.Call(context.Background(), alice, s.ID, readCall("x"), call.Options{})
 					_, err = h.m.End(context.Background(), alice, s.ID, EndOptions{Force: i%3 == 0})
 					if err != nil {
 						t.Error(err)
@@ -54,7 +55,7 @@ func TestChurn(t *testing.T) {
 	if err != nil || len(held) != 0 || len(h.host.boxes) != 0 || len(h.m.live()) != 0 || h.m.tenant("a").sessions != 0 {
 		t.Errorf("left: leases %v (%v), sandboxes %d, sessions %d", held, err, len(h.host.boxes), len(h.m.live()))
 	}
-	if n := h.m.tenant("a").calls.Load(); n != 0 {
+	if n := h.m.tenant("a").Calls.Load(); n != 0 {
 		t.Errorf("%d calls are counted as open", n)
 	}
 	for _, e := range mustReadDir(t, filepath.Join(h.dir, "output")) {
@@ -73,7 +74,7 @@ func TestCancelRacesSpawn(t *testing.T) {
 	box := h.host.box(s.ID)
 	for i := range 500 {
 		zero := int64(0)
-		c, err := h.m.Call(t.Context(), alice, s.ID, with(bashCall("hold"), func(r *client.CallCreate) { r.WaitMillis = &zero }), CallOptions{})
+		c, err := h.m.calls.Call(t.Context(), alice, s.ID, with(bashCall("hold"), func(r *client.CallCreate) { r.WaitMillis = &zero }), call.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -83,17 +84,17 @@ func TestCancelRacesSpawn(t *testing.T) {
 		if i%120 == 0 { // more often would lose the session
 			box.sever(agent.ErrLost)
 		}
-		c, err = h.m.AbortCall(t.Context(), alice, c.ID)
+		c, err = h.m.calls.AbortCall(t.Context(), alice, c.ID)
 		if err != nil || !c.Finished() {
 			t.Fatalf("call %d: %+v, %v", i, c, err)
 		}
 	}
 	testrig.Eventually(t, "nothing holds", func() bool { return box.holding.Load() == 0 })
 	live := h.m.live()[0]
-	if n := live.open.Load(); n != 0 {
+	if n := live.calls.Open(); n != 0 {
 		t.Errorf("%d calls are open", n)
 	}
-	if n := len(live.slots); n != 0 {
+	if n := live.calls.Running(); n != 0 {
 		t.Errorf("%d slots are taken", n)
 	}
 }
@@ -111,8 +112,8 @@ func TestSlotIsFreeAtTheEnd(t *testing.T) {
 				continue
 			}
 			ends++
-			if n := len(live.slots); n != 0 || live.open.Load() != 0 || live.tenant.calls.Load() != 0 {
-				t.Errorf("%s: %d slots are taken, %d and %d calls are open", e.Type, n, live.open.Load(), live.tenant.calls.Load())
+			if n := live.calls.Running(); n != 0 || live.calls.Open() != 0 || live.tenant.Calls.Load() != 0 {
+				t.Errorf("%s: %d slots are taken, %d and %d calls are open", e.Type, n, live.calls.Open(), live.tenant.Calls.Load())
 			}
 		}
 		h.m.hub.Publish(events)
@@ -134,7 +135,7 @@ func TestEndRacesCall(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 3 {
 			wg.Go(func() {
-				c, err := h.m.Call(context.Background(), alice, s.ID, bashCall("echo x; hold"), CallOptions{})
+				c, err := h.m.calls.Call(context.Background(), alice, s.ID, bashCall("echo x; hold"), call.Options{})
 				if code := codeOfErr(err); err != nil && code != client.CodeSessionLost && code != client.CodeNotFound || err == nil && !c.Finished() {
 					t.Errorf("call %+v, %v", c, err)
 				}
@@ -149,7 +150,7 @@ func TestEndRacesCall(t *testing.T) {
 		}
 		wg.Wait()
 	}
-	if n := h.m.tenant("a").calls.Load(); n != 0 {
+	if n := h.m.tenant("a").Calls.Load(); n != 0 {
 		t.Errorf("%d calls are counted as open", n)
 	}
 }

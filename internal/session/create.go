@@ -14,6 +14,7 @@ import (
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/agent"
 	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/call"
 	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/sandbox"
@@ -244,7 +245,7 @@ func (m *Manager) enter(s *Session, w *place) error {
 	if m.fullLocked(s.tenant, w) {
 		return errFull
 	}
-	n, k := tenantName{s.tenant.name, s.row.Name}, tenantName{s.tenant.name, s.row.Key}
+	n, k := tenantName{s.tenant.Name, s.row.Name}, tenantName{s.tenant.Name, s.row.Key}
 	switch {
 	case k.name != "" && m.keys[k] != nil:
 		return errKeyTaken
@@ -265,10 +266,10 @@ var errKeyTaken = errors.New("another session has the key")
 // nameLocked makes the session known by its name and its key.
 func (m *Manager) nameLocked(s *Session) {
 	if s.row.Name != "" {
-		m.names[tenantName{s.tenant.name, s.row.Name}] = s
+		m.names[tenantName{s.tenant.Name, s.row.Name}] = s
 	}
 	if s.key = s.row.Key; s.key != "" {
-		m.keys[tenantName{s.tenant.name, s.key}] = s
+		m.keys[tenantName{s.tenant.Name, s.key}] = s
 	}
 }
 
@@ -284,7 +285,7 @@ func (s *Session) build(ctx context.Context, pl *plan) error {
 	ctx, cancel := context.WithTimeout(ctx, createTime)
 	defer cancel()
 	defer context.AfterFunc(s.ctx, func() {
-		if errors.Is(context.Cause(s.ctx), agent.ErrOver) { // and not errLeaving: the next daemon sees what there is
+		if errors.Is(context.Cause(s.ctx), agent.ErrOver) { // and not call.ErrLeaving: the next daemon sees what there is
 			cancel()
 		}
 	})()
@@ -327,7 +328,7 @@ func (s *Session) start(ctx context.Context, pl *plan) error {
 	if err != nil {
 		return err
 	}
-	s.m.observe(func(o Observer) { o.SandboxCreated(s.snapshotRow().Runtime, false, time.Since(begun)) })
+	s.m.observe(func(o Observer) { o.SandboxCreated(s.Row().Runtime, false, time.Since(begun)) })
 	return nil
 }
 
@@ -342,8 +343,8 @@ func (s *Session) startFailed(cause error) error {
 	var ce *client.Error
 	switch {
 	case ended:
-		row := s.snapshotRow()
-		return overError(&row)
+		row := s.Row()
+		return call.OverError(&row)
 	case errors.As(cause, &fe):
 		return fe
 	case errors.As(cause, &ce): // a hook's
@@ -351,7 +352,7 @@ func (s *Session) startFailed(cause error) error {
 	case errors.Is(cause, sandbox.ErrUnsupported):
 		return fault.Invalid.Errorf("%s", errors.Unwrap(cause))
 	case errors.Is(cause, sandbox.ErrMountTarget):
-		return fault.Invalid.Errorf("%s", plain.Cut(errors.Unwrap(cause).Error(), maxNote)).
+		return fault.Invalid.Errorf("%s", plain.Cut(errors.Unwrap(cause).Error(), call.MaxNote)).
 			Next("it must be a plain directory (of git's config, a file), not a link; put that right, or leave the mount out")
 	case errors.Is(cause, store.ErrFull), errors.Is(cause, context.Canceled):
 		return s.m.internal("create session "+s.id, cause)
@@ -363,7 +364,7 @@ func (s *Session) startFailed(cause error) error {
 	}
 	if s.m.settings.Load().Private {
 		// Its log ends with it.
-		return fault.Sandbox.Errorf("the sandbox of session %s could not be made: %s", s.id, plain.Cut(cause.Error(), maxNote)).
+		return fault.Sandbox.Errorf("the sandbox of session %s could not be made: %s", s.id, plain.Cut(cause.Error(), call.MaxNote)).
 			Next("toolctl doctor shows what is wrong with this host")
 	}
 	return fault.Sandbox.Errorf("the sandbox of session %s could not be made (%s)", s.id, ref).

@@ -6,23 +6,24 @@ import (
 	"testing"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/call"
 	"github.com/toold/toold/internal/tool"
 )
 
 // countedTools counts how often an input is decoded.
 type countedTools struct {
-	toolSet
+	call.Tools
 	n atomic.Int64
 }
 
 func (c *countedTools) Parse(name string, raw json.RawMessage) (*tool.Invocation, error) {
 	c.n.Add(1)
-	return c.toolSet.Parse(name, raw)
+	return c.Tools.Parse(name, raw)
 }
 
 func (c *countedTools) ParseHidden(name string, raw json.RawMessage) (*tool.Invocation, error) {
 	c.n.Add(1)
-	return c.toolSet.ParseHidden(name, raw)
+	return c.Tools.ParseHidden(name, raw)
 }
 
 // TestInputIsDecodedOnce: a call's input is decoded when the call comes, and no step after
@@ -30,8 +31,8 @@ func (c *countedTools) ParseHidden(name string, raw json.RawMessage) (*tool.Invo
 func TestInputIsDecodedOnce(t *testing.T) {
 	h := newHouse(t)
 	m := h.open()
-	tools := &countedTools{toolSet: m.tools}
-	m.tools = tools
+	tools := &countedTools{Tools: m.calls.Tools}
+	m.calls.Tools = tools
 	s := h.create(alice, client.SessionCreate{})
 	for _, tt := range []struct {
 		name, tool, input string

@@ -12,9 +12,9 @@ import (
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/agent"
 	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/call"
 	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/judge"
-	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/tool"
@@ -38,7 +38,7 @@ func (m *Manager) Tools(ctx context.Context, p auth.Principal, f ToolFilter) ([]
 	set := m.settings.Load()
 	facts := tool.Facts{Tools: []string{}, Timeout: set.BashTimeout, MaxTimeout: time.Duration(set.Limits.Wall)}
 	defs := slices.DeleteFunc(m.tools.Offered(f.Provider, f.Model, set.Restrictions), func(d *tool.Definition) bool {
-		return rules.Hides(permissionOf(d))
+		return rules.Hides(judge.PermissionOf(d))
 	})
 	for _, d := range defs {
 		facts.Tools = append(facts.Tools, d.Name)
@@ -68,26 +68,16 @@ func (m *Manager) rulesOfFilter(p auth.Principal, f ToolFilter, row *store.Sessi
 	return rules, nil
 }
 
-// permissionOf is the permission that a tool needs whatever its input.
-func permissionOf(d *tool.Definition) string {
-	for _, p := range d.Permissions() {
-		if p != policy.PermissionExternal {
-			return p
-		}
-	}
-	return d.Name
-}
-
 // sessionFacts is what the tools of a session find. What only its sandbox knows is
 // left out where that does not answer.
 func (m *Manager) sessionFacts(ctx context.Context, p auth.Principal, row *store.Session) *tool.SessionFacts {
 	w := row.Worktree
 	f := &tool.SessionFacts{
 		Worktree: run.SearchTitle(w.Target), ReadOnly: w.Mode == client.WorktreeRO,
-		Limits: limitWords(&row.Limits), Shell: run.SearchTitle(strings.Join(shellOf(row, m.settings.Load()), " ")),
+		Limits: limitWords(&row.Limits), Shell: run.SearchTitle(strings.Join(m.settings.Load().ShellOf(row), " ")),
 		Network: "The network is: " + row.Network.Mode + ".",
 	}
-	if row.Network.Mode == noNetwork {
+	if row.Network.Mode == call.NoNetwork {
 		f.Network = "There is no network: names do not resolve, and nothing can be downloaded."
 	}
 	if !f.ReadOnly {

@@ -10,8 +10,8 @@ import (
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/agent"
 	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/call"
 	"github.com/toold/toold/internal/store"
-	"github.com/toold/toold/internal/tool/run"
 )
 
 // ending says how a session ends.
@@ -21,10 +21,6 @@ type ending struct {
 	force  bool // do not wait for calls
 	keep   bool // keep the outputs until retention
 }
-
-// endCalls is how long calls have to end after they were aborted: the agent's
-// grace, and time for their outcomes to arrive.
-const endCalls = overdue
 
 // end ends the session and returns when its end is in the store. The first to
 // call it decides how; later ones wait.
@@ -39,7 +35,7 @@ func (s *Session) end(ctx context.Context, e ending) error {
 	// The work is done to its end also when whoever asked goes away; or by the next
 	// daemon, where this one is about to go.
 	if first && !s.m.work.Go(func() { s.teardown(e) }) {
-		return errLeaving
+		return call.ErrLeaving
 	}
 	select {
 	case <-s.over:
@@ -54,7 +50,7 @@ func (s *Session) end(ctx context.Context, e ending) error {
 // is done.
 func (s *Session) teardown(e ending) {
 	defer close(s.over)
-	ready := s.snapshotRow().State != client.SessionCreating
+	ready := s.Row().State != client.SessionCreating
 	err := s.write("", func(r *store.Session) error {
 		if r.State == client.SessionCreating {
 			r.Key = "" // the request has failed, and may be made again
@@ -66,34 +62,20 @@ func (s *Session) teardown(e ending) {
 		s.log.Error("store that the session is ending", "error", err)
 	}
 	if !e.force {
-		s.abortCalls()
+		s.calls.AbortAll()
 	}
-	busy := s.open.Load() > 0
+	busy := s.calls.Open() > 0
 	s.cancel(agent.ErrOver)
 	if s.making != nil {
 		<-s.making
 	}
-	s.work.Close()
-	s.m.approvals.SessionOver(s.tenant.name, s.id)
+	s.calls.Close()
+	s.m.approvals.SessionOver(s.tenant.Name, s.id)
 	changed := s.sensitive(e, ready, busy)
 	notes, left := s.closeParts(e)
 	s.m.forget(s)
 	s.recordEnd(e, changed, notes, left)
 	s.hooksEnded()
-}
-
-// abortCalls ends running calls as a user would see it: with what they printed.
-func (s *Session) abortCalls() {
-	s.m.calls.Range(func(_, v any) bool {
-		if c := v.(*call); c.s == s {
-			c.abort(run.ReasonSessionEnded)
-		}
-		return true
-	})
-	select {
-	case <-s.work.None():
-	case <-time.After(endCalls):
-	}
 }
 
 // closeParts closes all parts, the last one first. It says what could not be removed, and
@@ -114,7 +96,7 @@ func (m *Manager) forget(s *Session) {
 		return
 	}
 	delete(m.sessions, s.id)
-	row := s.snapshotRow()
+	row := s.Row()
 	if n := (tenantName{row.Tenant, row.Name}); m.names[n] == s {
 		delete(m.names, n)
 	}
@@ -141,7 +123,7 @@ func (s *Session) recordEnd(e ending, changed *client.SensitiveChanges, notes []
 		}
 		return nil
 	})
-	s.foreignFiles.Store(0) // its note is in the row now
+	s.calls.Foreign.Store(0) // its note is in the row now
 	if err != nil {
 		s.log.Error("store the end of the session", "error", err)
 	}
@@ -160,8 +142,8 @@ func (m *Manager) End(ctx context.Context, p auth.Principal, id string, o EndOpt
 	if err := s.end(ctx, ending{state: client.SessionEnded, reason: "ended by request", force: o.Force, keep: o.Keep}); err != nil {
 		return nil, m.internal(fmt.Sprintf("end session %s", s.id), err)
 	}
-	v := s.snapshotRow().Session
-	v.Usage.Calls = s.calls.Load()
+	v := s.Row().Session
+	v.Usage.Calls = s.calls.Total()
 	return &v, nil
 }
 

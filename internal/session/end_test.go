@@ -29,7 +29,7 @@ func TestEndsArePaced(t *testing.T) {
 	go func() { over <- h.m.EndAll(t.Context()) }()
 	testrig.Eventually(t, "all are ending", func() bool {
 		for _, s := range h.m.live() {
-			if s.snapshotRow().State != client.SessionEnding {
+			if s.Row().State != client.SessionEnding {
 				return false
 			}
 		}

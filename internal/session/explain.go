@@ -8,6 +8,7 @@ import (
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/agent"
 	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/call"
 	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/judge"
 	"github.com/toold/toold/internal/plain"
@@ -71,10 +72,10 @@ func (m *Manager) explainIn(ctx context.Context, p auth.Principal, session strin
 		if e != nil {
 			return nil, nil, err
 		}
-		return nil, nil, overError(row)
+		return nil, nil, call.OverError(row)
 	}
-	v.Profile = cmp.Or(v.Profile, s.profile())
-	if err := m.checkProfile(s.tenant.name, v.Profile); err != nil {
+	v.Profile = cmp.Or(v.Profile, s.Row().Profile)
+	if err := m.checkProfile(s.tenant.Name, v.Profile); err != nil {
 		return nil, nil, err
 	}
 	rules := s.judge.Rules(v.Profile)
@@ -84,7 +85,7 @@ func (m *Manager) explainIn(ctx context.Context, p auth.Principal, session strin
 	}
 	prep, err := s.lookUp(ctx, inv, a)
 	if err != nil {
-		v.Notes = append(v.Notes, "the paths could not be resolved in the session: "+plain.Cut(m.internal("resolve paths", err).Error(), maxNote))
+		v.Notes = append(v.Notes, "the paths could not be resolved in the session: "+plain.Cut(m.internal("resolve paths", err).Error(), call.MaxNote))
 	}
 	return rules, s.judge.Requests(inv, a, prep), nil
 }
@@ -97,7 +98,7 @@ func (s *Session) lookUp(ctx context.Context, inv *tool.Invocation, a tool.Acces
 	if err != nil {
 		return nil, err
 	}
-	return l.Prepare(ctx, prepareRequest(agent.Request{
+	return l.Prepare(ctx, call.PrepareRequest(agent.Request{
 		CallID: s.m.store.NewID("call_"), Tool: inv.Tool.Name, Input: inv.JSON,
 		Settings: s.m.settings.Load().ToolSettings[inv.Tool.Name], TimeoutMillis: explainTime.Milliseconds(),
 	}, inv, a))

@@ -7,6 +7,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/call"
 	"github.com/toold/toold/internal/needs"
 	"github.com/toold/toold/internal/replay"
 	"github.com/toold/toold/internal/tool"
@@ -106,7 +107,7 @@ func TestExplain(t *testing.T) {
 	if n := len(h.host.box(s.ID).runs); n != 0 {
 		t.Errorf("%d calls ran", n)
 	}
-	if l, err := h.m.ListCalls(t.Context(), alice, s.ID, CallFilter{}); err != nil || len(l.Items) != 0 {
+	if l, err := h.m.calls.ListCalls(t.Context(), alice, s.ID, call.Filter{}); err != nil || len(l.Items) != 0 {
 		t.Errorf("calls were stored: %+v, %v", l, err)
 	}
 }
@@ -155,7 +156,7 @@ func TestReplay(t *testing.T) {
 	c, a := h.waiting(s.ID, "ls")
 	h.answer(a, once)
 	h.finished(c.ID)
-	if _, err := h.m.Call(t.Context(), bob, other.ID, bashCall("git status"), CallOptions{}); err != nil {
+	if _, err := h.m.calls.Call(t.Context(), bob, other.ID, bashCall("git status"), call.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	replay := func(r client.PolicyReplay) string {

@@ -225,7 +225,7 @@ func (c *fakeCall) step(s string, exit *run.Exit) bool {
 			return false
 		}
 	case s == "long":
-		exit.DurationMillis = brief
+		exit.DurationMillis = 10 // not brief
 	case s == "oom":
 		c.b.oom.Add(1)
 		exit.Code = 137

@@ -68,6 +68,13 @@ func (h *fakeHost) box(id string) *fakeBox {
 	return h.boxes[id]
 }
 
+// lastRequest is the last request to run a call.
+func (b *fakeBox) lastRequest() agent.Request {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.last
+}
+
 func (h *fakeHost) Name() string                      { return "fake" }
 func (h *fakeHost) Runtimes(context.Context) []string { return []string{"fake", "other"} }
 
@@ -150,6 +157,7 @@ type fakeBox struct {
 	hello    agent.Hello
 	conn     *fakeConn
 	calls    map[string]*fakeCall
+	last     agent.Request
 	runs     []string // call ids, in the order in which they were started
 	forgot   []string
 	hold     chan struct{} // closed to let commands "hold" go on
@@ -411,6 +419,9 @@ func (c *fakeConn) Run(ctx context.Context, r agent.Request, s agent.Sink) (*age
 		defer c.b.host.mu.Unlock()
 		return &agent.Outcome{Result: &run.Result{Output: cmp.Or(c.b.host.changes, "{}")}}, nil
 	}
+	c.b.mu.Lock()
+	c.b.last = r
+	c.b.mu.Unlock()
 	if r.Expect != nil {
 		if out, err := c.expect(ctx, &r); out != nil || err != nil {
 			return out, err

@@ -18,7 +18,7 @@ const (
 // freeTmp empties the sandbox's tmpfs directories when the tools' memory stays
 // at its limit although the call is over: files in memory cannot be killed, and
 // the next call would die as it starts.
-func (s *Session) freeTmp() bool {
+func (s *Session) FreeTmp() bool {
 	ctx, cancel := context.WithTimeout(s.ctx, freeTmpTime)
 	defer cancel()
 	// Counted in looks: a host that stands still gives nothing back meanwhile.

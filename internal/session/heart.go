@@ -32,7 +32,7 @@ type heart struct {
 }
 
 // attend begins to watch over the agent, for a call; unattend ends it.
-func (s *Session) attend() {
+func (s *Session) Attend() {
 	h := &s.heart
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -46,7 +46,7 @@ func (s *Session) attend() {
 	}
 }
 
-func (s *Session) unattend() {
+func (s *Session) Leave() {
 	h := &s.heart
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -59,7 +59,7 @@ func (s *Session) unattend() {
 func (s *Session) feel() {
 	s.m.work.Go(func() {
 		if err := s.ping(); err != nil {
-			s.lose(err.Error())
+			s.Lose(err.Error())
 			return
 		}
 		s.heart.mu.Lock()

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/call"
 	"github.com/toold/toold/internal/testrig"
 )
 
@@ -78,17 +79,17 @@ func TestRealAgentStopped(t *testing.T) {
 	pid := live.sb.Record().PID
 	for _, busy := range []bool{true, false} {
 		done := make(chan *client.Call, 1)
-		call := func(command string) {
-			c, err := m.Call(t.Context(), alice, s.ID, bashCall(command), CallOptions{})
+		ask := func(command string) {
+			c, err := m.calls.Call(t.Context(), alice, s.ID, bashCall(command), call.Options{})
 			if err != nil {
 				t.Error(err)
 			}
 			done <- c
 		}
 		if busy {
-			go call("sleep 3600")
+			go ask("sleep 3600")
 			testrig.Eventually(t, "the call runs", func() bool {
-				list, err := m.ListCalls(t.Context(), alice, s.ID, CallFilter{Status: client.CallRunning})
+				list, err := m.calls.ListCalls(t.Context(), alice, s.ID, call.Filter{Status: client.CallRunning})
 				return err == nil && len(list.Items) == 1
 			})
 		}
@@ -96,7 +97,7 @@ func TestRealAgentStopped(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !busy {
-			go call("true")
+			go ask("true")
 		}
 		select {
 		case c := <-done:

@@ -34,7 +34,7 @@ func (leaseProcess) claim(_ context.Context, pl *plan) error {
 // adopt watches the process again, if it is still the one that it was when the session was
 // made.
 func (leaseProcess) adopt(_ context.Context, s *Session) error {
-	row := s.snapshotRow()
+	row := s.Row()
 	if row.LeasePID == 0 {
 		return nil
 	}

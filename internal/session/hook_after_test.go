@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/call"
 	"github.com/toold/toold/internal/hook"
 	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/testrig"
@@ -52,7 +53,7 @@ func TestHookAfter(t *testing.T) {
 			if !o.of(hook.CallAfter + " " + tt.outcome) {
 				t.Errorf("observers were told %q", o.hooks)
 			}
-			if again, err := h.m.GetCall(t.Context(), alice, c.ID); err != nil || again.Output != c.Output {
+			if again, err := h.m.calls.GetCall(t.Context(), alice, c.ID); err != nil || again.Output != c.Output {
 				t.Errorf("the record has %q, %v", again.Output, err)
 			}
 		})
@@ -84,7 +85,7 @@ func TestHookAfterSeesTheResult(t *testing.T) {
 	}
 	// The short output that a hook replaced is kept nowhere.
 	c := h.call(id, bashCall("echo x"))
-	if r, _, err := h.m.Output(t.Context(), alice, c.ID, OutputOptions{}); codeOfErr(err) != client.CodeNotFound {
+	if r, _, err := h.m.calls.Output(t.Context(), alice, c.ID, call.OutputOptions{}); codeOfErr(err) != client.CodeNotFound {
 		t.Errorf("whole output: %v, %v", r, err)
 	}
 }

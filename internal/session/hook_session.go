@@ -11,9 +11,10 @@ import (
 // hooksCreated runs the hooks of session.created, when the sandbox is there and
 // before anybody can make a call in it. An error is why there must be no session.
 func (s *Session) hooksCreated(ctx context.Context) error {
-	e := s.hookEvent(hook.SessionCreated)
-	for _, h := range s.m.hooksFor(hook.SessionCreated, e.About()) {
-		a, err := s.m.runHook(ctx, h, e)
+	row := s.Row()
+	e := hook.NewEvent(hook.SessionCreated, &row.Session, row.OwnerUID)
+	for _, h := range s.m.hooks.For(hook.SessionCreated, e.About()) {
+		a, err := s.m.hooks.Run(ctx, h, e)
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
@@ -40,9 +41,10 @@ func refusedByHook(h *hook.Hook, why, hint string) error {
 // its end is on record. There is nothing left that a failure could refuse. They
 // run to their end or timeout also when whoever ended the session goes away.
 func (s *Session) hooksEnded() {
-	e := s.hookEvent(hook.SessionEnded)
-	for _, h := range s.m.hooksFor(hook.SessionEnded, e.About()) {
-		if _, err := s.m.runHook(context.Background(), h, e); err != nil && !errors.As(err, new(*hook.Error)) {
+	row := s.Row()
+	e := hook.NewEvent(hook.SessionEnded, &row.Session, row.OwnerUID)
+	for _, h := range s.m.hooks.For(hook.SessionEnded, e.About()) {
+		if _, err := s.m.hooks.Run(context.Background(), h, e); err != nil && !errors.As(err, new(*hook.Error)) {
 			s.log.Error("run a hook", "hook", h.Name(), "error", err)
 		}
 	}

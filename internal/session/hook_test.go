@@ -1,12 +1,9 @@
 package session
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,7 +13,6 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
-	"github.com/toold/toold/internal/agent"
 	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/hook"
 	"github.com/toold/toold/internal/judge"
@@ -134,7 +130,7 @@ func TestHookAfterTheRecord(t *testing.T) {
 func (h *house) openAudited(o *told) {
 	h.t.Helper()
 	m := h.build()
-	m.cfg.Auditor = o
+	m.cfg.Auditor, m.calls.Auditor = o, o
 	if err := m.Start(h.t.Context()); err != nil {
 		h.t.Fatal(err)
 	}
@@ -333,37 +329,5 @@ func TestHooksThatDoNotMatchDoNotRun(t *testing.T) {
 	}
 	if c := h.call(id, readCall("a.txt")); c.Error == nil {
 		t.Error("the hook did not run for the tool that it matches")
-	}
-}
-
-// TestHooksAtOnce: no more programs than the bound run at a time.
-func TestHooksAtOnce(t *testing.T) {
-	m := &Manager{hookSlots: make(chan struct{}, 2), log: slog.New(slog.DiscardHandler)}
-	dir := t.TempDir()
-	hk := scripted(t, hook.CallAfter, fmt.Sprintf(`touch %[1]s/$$; ls %[1]s | wc -l >> %[1]s.n; sleep 0.05; rm %[1]s/$$`, dir))
-	var wg sync.WaitGroup
-	for range 8 {
-		wg.Go(func() {
-			if _, err := m.runHook(t.Context(), &hk, &hook.Event{}); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	wg.Wait()
-	text, err := os.ReadFile(dir + ".n")
-	if err != nil || len(strings.Fields(string(text))) != 8 {
-		t.Fatalf("%q, %v", text, err)
-	}
-	for n := range strings.FieldsSeq(string(text)) {
-		if n > "2" {
-			t.Errorf("%s at once", n)
-		}
-	}
-	ctx, cancel := context.WithCancelCause(t.Context())
-	cancel(agent.ErrOver)
-	m.hookSlots <- struct{}{}
-	m.hookSlots <- struct{}{}
-	if _, err := m.runHook(ctx, &hk, &hook.Event{}); !errors.Is(err, agent.ErrOver) {
-		t.Errorf("got %v", err)
 	}
 }

@@ -31,8 +31,8 @@ func keyHash(p auth.Principal, r *client.SessionCreate) ([]byte, error) {
 // there is none. One that is being made is waited for. A request that failed has
 // made none: its key is free again.
 func (m *Manager) keyed(ctx context.Context, p auth.Principal, r *client.SessionCreate) (*client.Session, error) {
-	if len(r.Key) > maxText || !plain.Printable(r.Key) {
-		return nil, fault.Invalid.Errorf("key is UTF-8 text without control characters, at most %d bytes", maxText)
+	if len(r.Key) > maxKey || !plain.Printable(r.Key) {
+		return nil, fault.Invalid.Errorf("key is UTF-8 text without control characters, at most %d bytes", maxKey)
 	}
 	hash, err := keyHash(p, r)
 	if err != nil {
@@ -49,7 +49,7 @@ func (m *Manager) keyed(ctx context.Context, p auth.Principal, r *client.Session
 			}
 			return v, err
 		}
-		if row := s.snapshotRow(); !bytes.Equal(row.KeyHash, hash) {
+		if row := s.Row(); !bytes.Equal(row.KeyHash, hash) {
 			return nil, keyTaken(&row)
 		}
 		made, err := s.awaitMade(ctx)
@@ -103,11 +103,11 @@ func (s *Session) awaitMade(ctx context.Context) (made bool, err error) {
 	case <-ctx.Done():
 		return false, ctx.Err()
 	}
-	if row := s.snapshotRow(); row.Key != "" && row.State != client.SessionCreating {
+	if row := s.Row(); row.Key != "" && row.State != client.SessionCreating {
 		return true, nil
 	}
 	s.m.mu.RLock()
-	known := s.m.keys[tenantName{s.tenant.name, s.key}] == s
+	known := s.m.keys[tenantName{s.tenant.Name, s.key}] == s
 	s.m.mu.RUnlock()
 	if !known {
 		return false, nil

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
-	"github.com/toold/toold/internal/call/stream"
+	"github.com/toold/toold/internal/call"
 	"github.com/toold/toold/internal/event"
 	"github.com/toold/toold/internal/testrig"
 )
@@ -23,7 +23,7 @@ func TestStuckReader(t *testing.T) {
 	stuck, free := make(chan string, 1), make(chan struct{})
 	answered := make(chan error, 1)
 	go func() {
-		_, err := h.m.Call(t.Context(), alice, s.ID, bashCall("big 9000000; hold"), CallOptions{OnEvent: func(e client.Event) {
+		_, err := h.m.calls.Call(t.Context(), alice, s.ID, bashCall("big 9000000; hold"), call.Options{OnEvent: func(e client.Event) {
 			if e.Type != "output" {
 				return
 			}
@@ -40,7 +40,7 @@ func TestStuckReader(t *testing.T) {
 	aborted := make(chan struct{})
 	go func() {
 		defer close(aborted)
-		if c, err := h.m.AbortCall(t.Context(), alice, id); err != nil || !c.Finished() {
+		if c, err := h.m.calls.AbortCall(t.Context(), alice, id); err != nil || !c.Finished() {
 			t.Errorf("abort: %+v, %v", c, err)
 		}
 	}()
@@ -50,32 +50,10 @@ func TestStuckReader(t *testing.T) {
 		t.Error("the abort waits for the reader")
 	}
 	close(free)
-	if err := <-answered; !errors.Is(err, errTooSlow) {
+	if err := <-answered; !errors.Is(err, call.ErrTooSlow) {
 		t.Errorf("the reader got %v", err)
 	}
-	testrig.Eventually(t, "the call is over", func() bool { return h.m.live()[0].open.Load() == 0 })
-}
-
-// TestCutOffAndOver: who was cut off is told so also when the call is over by
-// then: it has not had all of it.
-func TestCutOffAndOver(t *testing.T) {
-	large := stream.Sender{Event: func(typ string, _ any) client.Event { return client.Event{Type: typ, Data: make([]byte, 2<<20)} }}
-	free := make(chan struct{})
-	l := large.Follow(func(client.Event) { <-free }, func() *client.Call { return &client.Call{} })
-	for range 3 {
-		large.Tell("x", nil)
-	}
-	<-l.TooSlow()
-	close(free)
-	defer large.Unfollow(l)
-	c := &call{known: make(chan struct{}), done: make(chan struct{}), ctx: t.Context()}
-	close(c.known)
-	close(c.done)
-	for range 100 {
-		if _, err := c.await(t.Context(), nil, false, l); !errors.Is(err, errTooSlow) {
-			t.Fatalf("got %v", err)
-		}
-	}
+	testrig.Eventually(t, "the call is over", func() bool { return h.m.live()[0].calls.Open() == 0 })
 }
 
 // TestSlowReader: one that is only slower than the command gets everything.
@@ -84,7 +62,7 @@ func TestSlowReader(t *testing.T) {
 	h.open()
 	s := h.create(alice, client.SessionCreate{})
 	var got, last int
-	_, err := h.m.Call(t.Context(), alice, s.ID, bashCall("big 5000000"), CallOptions{OnEvent: func(e client.Event) {
+	_, err := h.m.calls.Call(t.Context(), alice, s.ID, bashCall("big 5000000"), call.Options{OnEvent: func(e client.Event) {
 		last++
 		if e.Type == "output" {
 			got += strings.Count(string(e.Data), `0123456789abcde\n`)
@@ -104,15 +82,14 @@ func TestSplitEventsOverADaemonsDeath(t *testing.T) {
 	h.open()
 	s := h.create(alice, client.SessionCreate{})
 	zero := int64(0)
-	c, err := h.m.Call(t.Context(), alice, s.ID, with(bashCall("echo a; err bb; echo ccc; hold; echo d; err e; bytes e2"), func(r *client.CallCreate) { r.WaitMillis = &zero }), CallOptions{Split: true})
+	c, err := h.m.calls.Call(t.Context(), alice, s.ID, with(bashCall("echo a; err bb; echo ccc; hold; echo d; err e; bytes e2"), func(r *client.CallCreate) { r.WaitMillis = &zero }), call.Options{Split: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	box := h.host.box(s.ID)
 	testrig.Eventually(t, "the command holds", func() bool { return box.holding.Load() == 1 })
 	testrig.Eventually(t, "all has arrived", func() bool {
-		v, ok := h.m.calls.Load(c.ID)
-		return ok && v.(*call).out.Offset() == int64(len("a\nbb\nccc\n"))
+		return h.arrived(c.ID) == int64(len("a\nbb\nccc\n"))
 	})
 	h.kill()
 	h.open()

@@ -14,13 +14,12 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/agent"
+	"github.com/toold/toold/internal/call"
 	"github.com/toold/toold/internal/call/output"
-	"github.com/toold/toold/internal/crew"
 	"github.com/toold/toold/internal/event"
 	"github.com/toold/toold/internal/judge"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/store"
-	"github.com/toold/toold/internal/tool/run"
 )
 
 // Session is a session that is not over: its sandbox, the connection to its
@@ -36,26 +35,16 @@ type Session struct {
 	outDir string // of the host
 	key    string // of its request, while it is known by that; guarded by Manager.mu
 
-	slots   chan struct{} // one for each call that runs
-	open    atomic.Int64  // calls that have begun and not ended
-	calls   atomic.Int64  // calls ever
-	spilled atomic.Int64  // bytes in output files
-	meter   meter         // what its sandbox has used
-	active  atomic.Int64  // when a call last began or ended, in time since boot
-	starved atomic.Int64  // programs that the agent has ended for memory
-	// foreignFiles counts calls that failed for a file of a user who is not in it.
-	foreignFiles atomic.Int64
-	judge        *judge.Judge
-	heart        heart // watches over its agent
-	agent        agent.Runner
+	calls   *call.Group
+	meter   meter        // what its sandbox has used
+	starved atomic.Int64 // programs that the agent has ended for memory
+	judge   *judge.Judge
+	heart   heart // watches over its agent
+	agent   agent.Runner
 
-	// telling is held, shared, from when the end of a call can be seen until it is
-	// in the store. Nobody waits for a client under it.
-	telling sync.RWMutex
-	work    crew.Crew   // its calls
-	losses  []time.Time // of the connection to the agent, the last ones; only for supervise
+	losses []time.Time // of the connection to the agent, the last ones; only for supervise
 
-	// ctx ends with agent.ErrOver when the session is over, or with errLeaving.
+	// ctx ends with agent.ErrOver when the session is over, or with call.ErrLeaving.
 	ctx    context.Context //nolint:containedctx // the life of the session itself
 	cancel context.CancelCauseFunc
 	over   chan struct{} // closed when its end is in the store
@@ -73,25 +62,20 @@ type Session struct {
 	changed chan struct{}       // tells supervise that TTL or lease changed; capacity 1
 }
 
-// boot is what times of activity are measured from: the monotonic clock, which
-// nobody can set back.
-var boot = time.Now()
-
 func newSession(m *Manager, row store.Session, d sandbox.Driver) *Session {
 	s := &Session{
 		m: m, id: row.ID, tenant: m.tenant(row.Tenant), driver: d, row: row, limits: row.Limits,
 		log:    m.log.With("session", row.ID, "tenant", row.Tenant),
 		outDir: filepath.Join(m.cfg.OutputDir, row.ID),
-		slots:  make(chan struct{}, max(1, row.Limits.Calls)),
 		over:   make(chan struct{}), changed: make(chan struct{}, 1),
 	}
-	s.judge = m.court.New(s.snapshotRow)
+	s.judge = m.court.New(s.Row)
 	s.ctx, s.cancel = context.WithCancelCause(m.ctx)
-	s.touch()
+	s.calls = m.calls.Group(call.In{
+		Place: s, Runner: &s.agent, ID: s.id, Tenant: &s.tenant.Tenant, Judge: s.judge, Limits: s.limits, Log: s.log, Context: s.ctx,
+	})
 	return s
 }
-
-func (s *Session) touch() { s.active.Store(int64(time.Since(boot))) }
 
 // hello is what the agent is told. The environment is not stored, so a daemon
 // that reconnects has none to send; the agent keeps the one of the first time.
@@ -107,12 +91,12 @@ func (s *Session) hello(env map[string]string, cgroup *os.File) agent.Hello {
 		Nonce:    s.row.Nonce,
 		Worktree: s.row.Worktree.Target, Home: sandbox.Home, Tmp: "/tmp", OutputDir: sandbox.OutputDir,
 		ToolUID: sandbox.ToolUID, ToolGID: sandbox.ToolGID,
-		Env: environment(offlineVariables(s.row.Network), base, env), Shell: shellOf(&s.row, set),
+		Env: environment(offlineVariables(s.row.Network), base, env), Shell: set.ShellOf(&s.row),
 		OpenFiles: s.limits.OpenFiles, FileSize: int64(s.limits.FileSize),
 		UnackedBytes: output.Unacked,
 		OrphanMillis: s.m.cfg.Orphan.Milliseconds(),
 		CallCgroup:   cgroup,
-		Room:         s.room,
+		Room:         s.calls.Room,
 	}
 	if sl, ok := s.sb.(sandbox.SelfLimiting); ok && sl.SelfLimiting() {
 		h.Memory, h.PIDs = int64(s.limits.Memory), s.limits.PIDs
@@ -166,7 +150,7 @@ func (s *Session) isEnding() bool {
 func (s *Session) write(event string, change func(*store.Session) error) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
-	row := s.snapshotRow()
+	row := s.Row()
 	old := row.State
 	if err := change(&row); err != nil {
 		return err
@@ -191,7 +175,7 @@ func (s *Session) write(event string, change func(*store.Session) error) error {
 }
 
 func (s *Session) event(typ string, data any) client.Event {
-	return event.New(typ, s.tenant.name, s.id, "", data)
+	return event.New(typ, s.tenant.Name, s.id, "", data)
 }
 
 // sessionSummary is the data of a session's events.
@@ -216,14 +200,14 @@ func (s *Session) snapshot(ctx context.Context) *client.Session {
 			v.Usage = u
 		}
 	}
-	v.Usage.Calls = s.calls.Load()
+	v.Usage.Calls = s.calls.Total()
 	v.Notes = append(slices.Clip(v.Notes), s.foreignNote()...)
 	return &v
 }
 
 // foreignNote says in the session's notes that calls failed for files of other owners.
 func (s *Session) foreignNote() []string {
-	switch n := s.foreignFiles.Load(); n {
+	switch n := s.calls.Foreign.Load(); n {
 	case 0:
 		return nil
 	case 1:
@@ -323,10 +307,10 @@ func (s *Session) supervise() {
 			}
 			return
 		case <-s.sb.Done():
-			s.lose(s.death())
+			s.Lose(s.death())
 			return
 		case <-s.leaseGone():
-			s.expire(fmt.Sprintf("process %d, which held its lease, ended", s.snapshotRow().LeasePID))
+			s.expire(fmt.Sprintf("process %d, which held its lease, ended", s.Row().LeasePID))
 			return
 		case <-s.changed:
 		case <-timer.C:
@@ -338,7 +322,7 @@ func (s *Session) supervise() {
 	}
 }
 
-func (s *Session) snapshotRow() store.Session {
+func (s *Session) Row() store.Session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.row
@@ -367,11 +351,11 @@ func (s *Session) death() string {
 // session lives on.
 func (s *Session) relink(l *agent.Link) bool {
 	if err := l.Err(); errors.Is(err, agent.ErrViolation) {
-		s.lose("its agent broke the control protocol: " + err.Error())
+		s.Lose("its agent broke the control protocol: " + err.Error())
 		return false
 	}
 	if s.tooMany(time.Now()) {
-		s.lose(fmt.Sprintf("the connection to its agent was lost more than %d times within %s", maxLosses, client.Duration(lossTime)))
+		s.Lose(fmt.Sprintf("the connection to its agent was lost more than %d times within %s", maxLosses, client.Duration(lossTime)))
 		return false
 	}
 	s.pause(reconnectFirst << len(s.losses))
@@ -379,46 +363,38 @@ func (s *Session) relink(l *agent.Link) bool {
 	switch {
 	case err == nil:
 		s.log.Warn("connected to the agent again")
-		s.forgetUnknown(w)
+		s.calls.ForgetUnknown(w.Calls)
 		return true
 	case s.ctx.Err() != nil || s.isEnding():
 		return true // supervise sees why
 	case errors.Is(err, sandbox.ErrGone):
-		s.lose(s.death())
+		s.Lose(s.death())
 	default:
-		s.lose("the connection to its agent was lost: " + err.Error())
+		s.Lose("the connection to its agent was lost: " + err.Error())
 	}
 	return false
 }
 
 // untilTimeout is how long supervise may sleep.
 func (s *Session) untilTimeout() time.Duration {
-	row := s.snapshotRow()
+	row := s.Row()
 	d := 24 * time.Hour
 	if row.Expires != nil {
 		d = min(d, time.Until(*row.Expires))
 	}
 	if idle := time.Duration(row.IdleTimeout); idle > 0 {
-		d = min(d, idle-s.idle())
+		d = min(d, idle-s.calls.Idle())
 	}
 	return max(d, 10*time.Millisecond)
 }
 
-// idle is how long no call has run.
-func (s *Session) idle() time.Duration {
-	if s.open.Load() > 0 {
-		return 0
-	}
-	return time.Since(boot) - time.Duration(s.active.Load())
-}
-
 // timedOut says why the session has lived long enough, "" when it has not.
 func (s *Session) timedOut() string {
-	row := s.snapshotRow()
+	row := s.Row()
 	if row.Expires != nil && !time.Now().Before(*row.Expires) {
 		return fmt.Sprintf("its ttl of %s ended", row.TTL)
 	}
-	if idle := time.Duration(row.IdleTimeout); idle > 0 && s.idle() >= idle {
+	if idle := time.Duration(row.IdleTimeout); idle > 0 && s.calls.Idle() >= idle {
 		return fmt.Sprintf("no call for %s (idle_timeout)", row.IdleTimeout)
 	}
 	return ""
@@ -432,7 +408,7 @@ func (s *Session) expire(reason string) {
 }
 
 // lose ends the session because it cannot go on.
-func (s *Session) lose(reason string) {
+func (s *Session) Lose(reason string) {
 	if err := s.end(s.m.ctx, ending{state: client.SessionLost, reason: reason, force: true, keep: true}); err != nil {
 		s.log.Error("clean up after a lost session", "error", err)
 	}
@@ -440,7 +416,7 @@ func (s *Session) lose(reason string) {
 
 // detach lets go of the session for a daemon that leaves; it lives on.
 func (s *Session) detach() {
-	s.work.Close()
+	s.calls.Close()
 	s.mu.Lock()
 	sb, fd := s.sb, s.holder
 	s.mu.Unlock()
@@ -448,23 +424,5 @@ func (s *Session) detach() {
 	fd.Close()
 	if sb != nil {
 		_ = sb.Close()
-	}
-}
-
-// forgetUnknown drops calls that the agent holds and nobody waits for: they are
-// finished in the store, or were never ours.
-func (s *Session) forgetUnknown(w *agent.Welcome) {
-	l, err := s.agent.Link()
-	if err != nil {
-		return
-	}
-	for _, c := range w.Calls {
-		if _, ok := s.m.calls.Load(c.ID); ok {
-			continue
-		}
-		if !c.Finished {
-			_ = l.Abort(c.ID, run.ReasonAborted)
-		}
-		_ = l.Forget(c.ID)
 	}
 }

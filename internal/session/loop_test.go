@@ -7,6 +7,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/call"
 	"github.com/toold/toold/internal/hook"
 	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/testrig"
@@ -103,11 +104,11 @@ func TestTypedCallsAreNoLoop(t *testing.T) {
 		t.Errorf("an agent's third: %+v", c)
 	}
 	h.settled()
-	if l, err := h.m.ListCalls(t.Context(), alice, s.ID, CallFilter{}); err != nil || !l.Items[0].Typed || l.Items[10].Typed {
+	if l, err := h.m.calls.ListCalls(t.Context(), alice, s.ID, call.Filter{}); err != nil || !l.Items[0].Typed || l.Items[10].Typed {
 		t.Errorf("on record: %+v, %v", l.Items, err)
 	}
 	token := auth.Principal{UID: alice.UID, Tenant: "a", Session: s.ID}
-	if _, err := h.m.Call(t.Context(), token, s.ID, typed, CallOptions{}); codeOfErr(err) != client.CodeForbidden {
+	if _, err := h.m.calls.Call(t.Context(), token, s.ID, typed, call.Options{}); codeOfErr(err) != client.CodeForbidden {
 		t.Errorf("with a token: %v", err)
 	}
 }

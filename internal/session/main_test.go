@@ -18,6 +18,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/call"
 	"github.com/toold/toold/internal/call/output"
 	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/sandbox"
@@ -98,10 +99,12 @@ func testSettings() Settings {
 			CPUs: 1, Memory: 64 << 20, PIDs: 100, Tmp: 8 << 20, OpenFiles: 100, FileSize: 1 << 20,
 			Calls: 4, Output: 1 << 30, Wall: client.Duration(time.Minute),
 		},
-		MaxLimits:   client.Limits{Memory: 128 << 20, Wall: client.Duration(time.Minute)},
-		Truncate:    output.Limits{MaxLines: 2000, MaxBytes: 51200, SpillFile: 64 << 20, SpillSession: 128 << 20, Keep: time.Hour},
-		IdleTimeout: time.Hour, Retention: time.Hour, BashTimeout: 20 * time.Second,
-		Shell: []string{"/bin/bash"}, Path: "/usr/bin:/bin",
+		MaxLimits: client.Limits{Memory: 128 << 20, Wall: client.Duration(time.Minute)},
+		Settings: call.Settings{
+			Truncate:    output.Limits{MaxLines: 2000, MaxBytes: 51200, SpillFile: 64 << 20, SpillSession: 128 << 20, Keep: time.Hour},
+			BashTimeout: 20 * time.Second, Shell: []string{"/bin/bash"},
+		},
+		IdleTimeout: time.Hour, Retention: time.Hour, Path: "/usr/bin:/bin",
 	}
 }
 
@@ -167,7 +170,7 @@ func (h *house) kill() {
 		b.mu.Unlock()
 	}
 	h.host.mu.Unlock()
-	h.m.leave(errLeaving)
+	h.m.leave(call.ErrLeaving)
 	h.stop()
 }
 
@@ -206,12 +209,22 @@ func readCall(path string) client.CallCreate {
 
 func (h *house) call(session string, r client.CallCreate) *client.Call {
 	h.t.Helper()
-	c, err := h.m.Call(h.t.Context(), alice, session, r, CallOptions{})
+	c, err := h.m.calls.Call(h.t.Context(), alice, session, r, call.Options{})
 	if err != nil {
 		h.t.Fatal(err)
 	}
 	h.settled()
 	return c
+}
+
+// arrived is how much of a running call's output is here.
+func (h *house) arrived(id string) int64 {
+	r, n, err := h.m.calls.Output(h.t.Context(), alice, id, call.OutputOptions{})
+	if err != nil {
+		return -1
+	}
+	_ = r.Close()
+	return n
 }
 
 // settled waits until the ends of calls that were told are in the store and on
@@ -242,7 +255,7 @@ func (h *house) finished(id string) *client.Call {
 	var c *client.Call
 	testrig.Eventually(h.t, "call "+id+" has ended", func() bool {
 		var err error
-		if c, err = h.m.GetCall(h.t.Context(), alice, id); err != nil {
+		if c, err = h.m.calls.GetCall(h.t.Context(), alice, id); err != nil {
 			h.t.Fatal(err)
 		}
 		return c.Finished()
@@ -253,7 +266,7 @@ func (h *house) finished(id string) *client.Call {
 
 func (h *house) output(id string) string {
 	h.t.Helper()
-	r, total, err := h.m.Output(h.t.Context(), alice, id, OutputOptions{})
+	r, total, err := h.m.calls.Output(h.t.Context(), alice, id, call.OutputOptions{})
 	if err != nil {
 		h.t.Fatal(err)
 	}

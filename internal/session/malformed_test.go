@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/call"
 	"github.com/toold/toold/internal/event"
 )
 
@@ -17,7 +18,7 @@ func toolCall(name, input string) client.CallCreate {
 // malformed makes a call that no tool takes.
 func (h *house) malformed(session string, r client.CallCreate, code client.Code) *client.Call {
 	h.t.Helper()
-	c, err := h.m.Call(h.t.Context(), alice, session, r, CallOptions{})
+	c, err := h.m.calls.Call(h.t.Context(), alice, session, r, call.Options{})
 	if err != nil {
 		h.t.Fatalf("%s %.80s: %v, want a call", r.Tool, r.Input, err)
 	}
@@ -71,7 +72,7 @@ func TestMalformedCallsAreCalls(t *testing.T) {
 				t.Errorf("the key led to %s, want %s", again.ID, c.ID)
 			}
 			r.Input = json.RawMessage(`{"x":1}`)
-			if _, err := h.m.Call(t.Context(), alice, s.ID, r, CallOptions{}); codeOfErr(err) != client.CodeConflict {
+			if _, err := h.m.calls.Call(t.Context(), alice, s.ID, r, call.Options{}); codeOfErr(err) != client.CodeConflict {
 				t.Errorf("the key with another input: %v", err)
 			}
 		})
@@ -80,11 +81,11 @@ func TestMalformedCallsAreCalls(t *testing.T) {
 	if runs := h.host.box(s.ID).runs; len(runs) != 0 {
 		t.Errorf("%d calls reached the agent", len(runs))
 	}
-	if list, err := h.m.ListCalls(t.Context(), alice, s.ID, CallFilter{}); err != nil || len(list.Items) != 14 {
+	if list, err := h.m.calls.ListCalls(t.Context(), alice, s.ID, call.Filter{}); err != nil || len(list.Items) != 14 {
 		t.Errorf("list %v, %v", list, err)
 	}
-	if s := h.m.live()[0]; s.open.Load() != 0 || s.tenant.calls.Load() != 0 {
-		t.Errorf("%d and %d calls are counted as open", s.open.Load(), s.tenant.calls.Load())
+	if s := h.m.live()[0]; s.calls.Open() != 0 || s.tenant.Calls.Load() != 0 {
+		t.Errorf("%d and %d calls are counted as open", s.calls.Open(), s.tenant.Calls.Load())
 	}
 	h.kept("a")
 }
@@ -96,7 +97,7 @@ func TestMalformedCallsAreToldLikeOthers(t *testing.T) {
 	s := h.create(alice, client.SessionCreate{})
 	var heard []string
 	zero := int64(0)
-	c, err := h.m.Call(t.Context(), alice, s.ID, with(toolCall("rm", `{}`), func(r *client.CallCreate) { r.WaitMillis = &zero }), CallOptions{
+	c, err := h.m.calls.Call(t.Context(), alice, s.ID, with(toolCall("rm", `{}`), func(r *client.CallCreate) { r.WaitMillis = &zero }), call.Options{
 		OnEvent: func(e client.Event) { heard = append(heard, e.Type) },
 	})
 	if err != nil {

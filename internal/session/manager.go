@@ -2,7 +2,6 @@ package session
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -13,32 +12,18 @@ import (
 	"time"
 
 	"github.com/toold/toold/internal/approval"
+	"github.com/toold/toold/internal/call"
+	"github.com/toold/toold/internal/hook"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/agent"
-	"github.com/toold/toold/internal/call/budget"
 	"github.com/toold/toold/internal/crew"
 	"github.com/toold/toold/internal/event"
 	"github.com/toold/toold/internal/judge"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/session/lease"
 	"github.com/toold/toold/internal/store"
-	"github.com/toold/toold/internal/tool"
 	"github.com/toold/toold/internal/worktree"
-)
-
-// toolSet is what a session needs of a *tool.Registry.
-type toolSet interface {
-	Parse(name string, raw json.RawMessage) (*tool.Invocation, error)
-	ParseHidden(name string, raw json.RawMessage) (*tool.Invocation, error)
-	Malformed(name string, raw json.RawMessage) *tool.Invocation
-	Get(name string) (*tool.Definition, bool)
-	Offered(provider, model string, restrictions map[string]tool.Restriction) []*tool.Definition
-}
-
-// Causes for which the context of a session or of the manager ends.
-var (
-	errLeaving = errors.New("the daemon is leaving; the session goes on without it")
 )
 
 // Manager holds all sessions of a daemon.
@@ -46,21 +31,19 @@ type Manager struct {
 	cfg       Config
 	log       *slog.Logger
 	store     *store.Store
-	tools     toolSet
+	tools     call.Tools
 	settings  atomic.Pointer[Settings]
 	hub       *event.Hub
 	leases    *lease.Ranges
 	pins      worktree.Pinner
-	memory    *budget.Memory // of large results
-	hookSlots chan struct{}  // one for each program of a hook that runs
-	destroys  chan struct{}  // one for each sandbox that is being removed
+	hooks     *hook.Programs
+	calls     *call.Service
+	destroys  chan struct{} // one for each sandbox that is being removed
 	approvals *approval.Desk
 	court     *judge.Court
 	usage     usageCache
 	drives    drives
 	parts     []part // of every session
-	// returning is set while memory is about to be given back to the system.
-	returning atomic.Bool
 
 	// What the tests replace.
 	connect func(ctx context.Context, c *net.UnixConn, h agent.Hello) (agent.Peer, *agent.Welcome, error)
@@ -70,7 +53,6 @@ type Manager struct {
 	ctx   context.Context //nolint:containedctx // the life of the manager itself
 	leave context.CancelCauseFunc
 	work  crew.Crew    // supervisors, teardowns, the sweeper
-	calls sync.Map     // id → *call, until its result is in the store
 	state atomic.Int32 // managerState
 
 	mu       sync.RWMutex // guards the fields below
@@ -93,13 +75,11 @@ type tenantName struct{ tenant, name string }
 
 // tenant counts what one tenant has.
 type tenant struct {
-	name     string
-	calls    atomic.Int64 // that have begun and not ended
-	sessions int          // live or being made; guarded by Manager.mu
-	queue    queue        // for a place among them; guarded by Manager.mu
-	used     used         // by all its sessions, those that are over included
-	kept     atomic.Int64 // bytes of the records of its calls
-	making   sync.Mutex   // held while room is made for them
+	call.Tenant
+	sessions int        // live or being made; guarded by Manager.mu
+	queue    queue      // for a place among them; guarded by Manager.mu
+	used     used       // by all its sessions, those that are over included
+	making   sync.Mutex // held while room is made for them
 }
 
 // New makes a Manager. Start must be called before anything else.
@@ -109,7 +89,7 @@ func New(cfg Config) (*Manager, error) {
 	}
 	m := &Manager{
 		cfg: cfg, log: cfg.Log, store: cfg.Store, tools: cfg.Tools,
-		hub: event.NewHub(cfg.Store), memory: budget.New(cfg.ResultMemory), hookSlots: make(chan struct{}, hooksAtOnce),
+		hub:      event.NewHub(cfg.Store),
 		destroys: make(chan struct{}, destroysAtOnce),
 		drain:    drainTime,
 		beat:     beat{beatEvery, beatTime},
@@ -133,6 +113,10 @@ func New(cfg Config) (*Manager, error) {
 	}
 	m.ctx, m.leave = context.WithCancelCause(context.Background())
 	m.settings.Store(&cfg.Settings)
+	m.hooks = hook.NewPrograms(func() []hook.Hook { return m.settings.Load().Hooks }, m.log, func(on, outcome string, took time.Duration) {
+		m.observe(func(o Observer) { o.Hooked(on, outcome, took) })
+	})
+	m.calls = m.newCalls()
 	if err := os.MkdirAll(cfg.OutputDir, 0o700); err != nil {
 		return nil, fmt.Errorf("output directory: %w", err)
 	}
@@ -187,8 +171,10 @@ const drainTime = 2 * time.Second
 // for the next daemon. New work is refused at once; short calls may end first.
 func (m *Manager) Close(ctx context.Context) error {
 	m.state.Store(int32(managerDraining))
-	m.awaitIdle(ctx, m.drain)
-	m.leave(errLeaving)
+	idle, cancel := context.WithTimeout(ctx, m.drain)
+	m.calls.AwaitIdle(idle)
+	cancel()
+	m.leave(call.ErrLeaving)
 	m.hub.Close()
 	for _, s := range m.live() {
 		s.detach()
@@ -199,34 +185,6 @@ func (m *Manager) Close(ctx context.Context) error {
 		return err
 	}
 	return nil
-}
-
-// awaitIdle waits until no call is live, bounded by d.
-func (m *Manager) awaitIdle(ctx context.Context, d time.Duration) {
-	deadline := time.NewTimer(d)
-	defer deadline.Stop()
-	for {
-		var busy *call
-		m.calls.Range(func(_, v any) bool {
-			if c := v.(*call); !c.waiting.Load() { // those wait for people
-				busy = c
-			}
-			return busy == nil
-		})
-		if busy == nil {
-			return
-		}
-		select {
-		case <-busy.done:
-			m.calls.CompareAndDelete(busy.id, busy)
-		case <-deadline.C:
-			return
-		case <-m.ctx.Done():
-			return
-		case <-ctx.Done():
-			return
-		}
-	}
 }
 
 // EndAll ends every session, for daemons that live no longer than one command.
@@ -363,7 +321,7 @@ func (m *Manager) tenant(name string) *tenant {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if t = m.tenants[name]; t == nil {
-		t = &tenant{name: name}
+		t = &tenant{Tenant: call.Tenant{Name: name}}
 		m.tenants[name] = t
 	}
 	return t

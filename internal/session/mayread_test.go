@@ -55,10 +55,22 @@ read = "deny"
 func TestToolsAreGivenTheRules(t *testing.T) {
 	h := newHouse(t)
 	h.set.Policy = rules(t, `
+[permission]
+edit = "allow"
+bash = "allow"
+[profile.ci.permission]
+edit = "allow"
+bash = "allow"
 [profile.strict.permission]
+edit = "allow"
+bash = "allow"
 read = { "secret/*" = "deny" }
 `)
 	h.open()
+	inputs := map[string]string{
+		"grep": `{"pattern":"x"}`, "glob": `{"pattern":"x"}`, "list": `{"path":"/workspace"}`, "read": `{"file_path":"x"}`,
+		"write": `{"file_path":"x","content":""}`, "bash": `{"command":"true"}`,
+	}
 	for _, tt := range []struct{ profile, tools string }{
 		{"", "grep"}, // by default .env is asked about, whose name may be shown
 		{"ci", "grep glob list read"},
@@ -71,8 +83,12 @@ read = { "secret/*" = "deny" }
 		}
 		var got []string
 		for _, name := range []string{"grep", "glob", "list", "read", "write", "bash"} {
-			def, _ := h.m.tools.Get(name)
-			raw := live.toolSettings(&call{profile: tt.profile}, def)
+			c := h.call(s.ID, client.CallCreate{Tool: name, Input: json.RawMessage(inputs[name])})
+			asked := h.host.box(s.ID).lastRequest()
+			if asked.CallID != c.ID {
+				t.Fatalf("profile %q: %s did not run: %v", tt.profile, name, c.Error)
+			}
+			raw := asked.Settings
 			if raw == nil {
 				continue
 			}

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/call"
 	"github.com/toold/toold/internal/testrig"
 )
 
@@ -15,12 +16,12 @@ func TestMemoryOfACall(t *testing.T) {
 	s := h.create(alice, client.SessionCreate{})
 	box := h.host.box(s.ID)
 	var releases []func()
-	o := CallOptions{Hold: func(release func()) { releases = append(releases, release) }}
-	taken := h.m.memory.Taken
+	o := call.Options{Hold: func(release func()) { releases = append(releases, release) }}
+	taken := h.m.calls.Memory.Taken
 	box.mu.Lock()
 	box.result = 1 << 20
 	box.mu.Unlock()
-	c, err := h.m.Call(t.Context(), alice, s.ID, readCall("a"), o)
+	c, err := h.m.calls.Call(t.Context(), alice, s.ID, readCall("a"), o)
 	if err != nil || !c.Finished() {
 		t.Fatalf("call %+v, %v", c, err)
 	}
@@ -34,7 +35,7 @@ func TestMemoryOfACall(t *testing.T) {
 	testrig.Eventually(t, "the memory is free", func() bool { return taken() == 0 })
 	h.call(s.ID, readCall("b"))
 	testrig.Eventually(t, "the memory is free when nobody asks to hold it", func() bool { return taken() == 0 })
-	if err := h.m.live()[0].room(t.Context(), nil, "call_none", 1); err == nil {
+	if err := h.m.live()[0].calls.Room(t.Context(), nil, "call_none", 1); err == nil {
 		t.Error("room for a call that is over")
 	}
 }

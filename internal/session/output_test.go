@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/call"
 	"github.com/toold/toold/internal/testrig"
 	"github.com/toold/toold/internal/tool/run"
 )
@@ -139,7 +140,7 @@ func TestNULIsShownAsASign(t *testing.T) {
 	// Where the whole cannot be kept, what is shown is not given out as the whole.
 	h.reload(func(set *Settings) { set.MinFree = 1 << 62 })
 	c = h.call(s.ID, bashCall("bytes 0000"))
-	if _, _, err := h.m.Output(t.Context(), alice, c.ID, OutputOptions{}); codeOfErr(err) != client.CodeNotFound || c.Output != "␀␀" {
+	if _, _, err := h.m.calls.Output(t.Context(), alice, c.ID, call.OutputOptions{}); codeOfErr(err) != client.CodeNotFound || c.Output != "␀␀" {
 		t.Errorf("not kept: %v, %q", err, c.Output)
 	}
 }
@@ -180,7 +181,7 @@ func TestSpillCaps(t *testing.T) {
 			if why, _ := c.Metadata["output_incomplete"].(string); !strings.Contains(why, tt.says) || !strings.Contains(c.Output, tt.says) {
 				t.Errorf("the result does not say that %q: %v", tt.says, c.Metadata)
 			}
-			r, total, err := h.m.Output(t.Context(), alice, c.ID, OutputOptions{})
+			r, total, err := h.m.calls.Output(t.Context(), alice, c.ID, call.OutputOptions{})
 			if tt.kept == 0 && codeOfErr(err) != client.CodeNotFound || tt.kept > 0 && (err != nil || total != tt.kept) {
 				t.Errorf("%d bytes are kept, %v, want %d", total, err, tt.kept)
 			}
@@ -214,7 +215,7 @@ func TestSplitStreams(t *testing.T) {
 	h := newHouse(t)
 	h.open()
 	s := h.create(alice, client.SessionCreate{})
-	c, err := h.m.Call(t.Context(), alice, s.ID, bashCall("echo one; err two; echo three; err four"), CallOptions{Split: true})
+	c, err := h.m.calls.Call(t.Context(), alice, s.ID, bashCall("echo one; err two; echo three; err four"), call.Options{Split: true})
 	if err != nil || c.Output != "one\ntwo\nthree\nfour\n" {
 		t.Fatalf("call %+v, %v", c, err)
 	}
@@ -225,7 +226,7 @@ func TestSplitStreams(t *testing.T) {
 	}{
 		{"stdout", 0, "one\nthree\n"}, {"stderr", 0, "two\nfour\n"}, {"stderr", 2, "o\nfour\n"}, {"stdout", 5, "hree\n"}, {"stdout", 99, ""}, {"", 0, c.Output},
 	} {
-		r, _, err := h.m.Output(t.Context(), alice, c.ID, OutputOptions{Stream: tt.stream, Offset: tt.offset})
+		r, _, err := h.m.calls.Output(t.Context(), alice, c.ID, call.OutputOptions{Stream: tt.stream, Offset: tt.offset})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -235,12 +236,12 @@ func TestSplitStreams(t *testing.T) {
 		}
 		r.Close()
 	}
-	c, err = h.m.Call(t.Context(), alice, s.ID, bashCall("exit 1"), CallOptions{Split: true})
+	c, err = h.m.calls.Call(t.Context(), alice, s.ID, bashCall("exit 1"), call.Options{Split: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range 2 { // told, and stored
-		r, n, err := h.m.Output(t.Context(), alice, c.ID, OutputOptions{Stream: "stderr"})
+		r, n, err := h.m.calls.Output(t.Context(), alice, c.ID, call.OutputOptions{Stream: "stderr"})
 		if err != nil || n != 0 {
 			t.Fatalf("of a call that printed nothing: %d bytes, %v", n, err)
 		}
@@ -251,7 +252,7 @@ func TestSplitStreams(t *testing.T) {
 		t.Errorf("%d files, want 2", n)
 	}
 	plain := h.call(s.ID, bashCall("echo x"))
-	if _, _, err := h.m.Output(t.Context(), alice, plain.ID, OutputOptions{Stream: "stderr"}); codeOfErr(err) != client.CodeInvalidRequest {
+	if _, _, err := h.m.calls.Output(t.Context(), alice, plain.ID, call.OutputOptions{Stream: "stderr"}); codeOfErr(err) != client.CodeInvalidRequest {
 		t.Errorf("stream of a call that is not split: %v", err)
 	}
 }
@@ -263,7 +264,7 @@ func TestOutputFollows(t *testing.T) {
 	for _, command := range []string{"echo first; hold; echo second", "big 200000; hold; echo second"} {
 		c := h.background(s.ID, command)
 		box := h.host.box(s.ID)
-		r, _, err := h.m.Output(t.Context(), alice, c.ID, OutputOptions{Follow: true})
+		r, _, err := h.m.calls.Output(t.Context(), alice, c.ID, call.OutputOptions{Follow: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -299,7 +300,7 @@ func TestOutputOffsets(t *testing.T) {
 		at   int64
 		want int
 	}{{short.ID, 4, 7}, {short.ID, 999, 0}, {long.ID, 199990, 10}, {long.ID, 1 << 40, 0}} {
-		r, _, err := h.m.Output(t.Context(), alice, tt.id, OutputOptions{Offset: tt.at})
+		r, _, err := h.m.calls.Output(t.Context(), alice, tt.id, call.OutputOptions{Offset: tt.at})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -308,16 +309,16 @@ func TestOutputOffsets(t *testing.T) {
 		}
 		r.Close()
 	}
-	if _, _, err := h.m.Output(t.Context(), alice, short.ID, OutputOptions{Offset: -1}); codeOfErr(err) != client.CodeInvalidRequest {
+	if _, _, err := h.m.calls.Output(t.Context(), alice, short.ID, call.OutputOptions{Offset: -1}); codeOfErr(err) != client.CodeInvalidRequest {
 		t.Errorf("negative offset: %v", err)
 	}
-	if _, _, err := h.m.Output(t.Context(), alice, short.ID, OutputOptions{Stream: "x"}); codeOfErr(err) != client.CodeInvalidRequest {
+	if _, _, err := h.m.calls.Output(t.Context(), alice, short.ID, call.OutputOptions{Stream: "x"}); codeOfErr(err) != client.CodeInvalidRequest {
 		t.Errorf("unknown stream: %v", err)
 	}
 	if err := os.Remove(filepath.Join(h.dir, "output", s.ID, long.ID)); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := h.m.Output(t.Context(), alice, long.ID, OutputOptions{}); codeOfErr(err) != client.CodeNotFound {
+	if _, _, err := h.m.calls.Output(t.Context(), alice, long.ID, call.OutputOptions{}); codeOfErr(err) != client.CodeNotFound {
 		t.Errorf("file that is gone: %v", err)
 	}
 }

@@ -34,7 +34,7 @@ func (outputs) open(_ context.Context, s *Session, _ *plan) error {
 
 func (outputs) adopt(_ context.Context, s *Session) error {
 	s.removeUploads()
-	s.spilled.Store(sizeOf(s.outDir))
+	s.calls.Spilled.Store(sizeOf(s.outDir))
 	return nil
 }
 
@@ -138,7 +138,7 @@ func (m *Manager) removeOutput(o store.OutputRef) {
 		return // it is not counted twice
 	}
 	if s := m.liveByID(o.Session); s != nil {
-		s.spilled.Add(-size)
+		s.calls.Spilled.Add(-size)
 		return
 	}
 	_ = os.Remove(filepath.Dir(file)) // the last file takes the directory along

@@ -20,7 +20,7 @@ func (m *Manager) find(p auth.Principal, idOrName string) (*Session, error) {
 		s = m.names[tenantName{p.Tenant, idOrName}]
 	}
 	m.mu.RUnlock()
-	if s == nil || !p.Sees(s.tenant.name, s.id) {
+	if s == nil || !p.Sees(s.tenant.Name, s.id) {
 		return nil, noSession(idOrName)
 	}
 	return s, nil
@@ -46,7 +46,7 @@ func (m *Manager) stored(ctx context.Context, p auth.Principal, id string) (*sto
 // rowOf gives the row of a session, live or not.
 func (m *Manager) rowOf(ctx context.Context, p auth.Principal, idOrName string) (*store.Session, error) {
 	if s, err := m.find(p, idOrName); err == nil {
-		row := s.snapshotRow()
+		row := s.Row()
 		return &row, nil
 	}
 	return m.stored(ctx, p, idOrName)
@@ -66,11 +66,6 @@ func noSession(id string) error {
 		Next("toolctl session list shows your sessions")
 }
 
-func noCall(id string) error {
-	return fault.NotFound.Errorf("there is no call %q", shown(id)).
-		Next("the calls of a session are listed at /v1/sessions/ID/calls")
-}
-
 // shown is what a message may quote of something that a client sent.
 func shown(s string) string { return plain.Cut(s, 80) }
 
@@ -81,7 +76,7 @@ func (m *Manager) TokenSession(token string) (holder auth.Principal, ok bool) {
 	m.mu.RUnlock()
 	var row store.Session
 	if s != nil {
-		row = s.snapshotRow()
+		row = s.Row()
 	}
 	if !auth.TokenIs(token, row.TokenHash) {
 		return auth.Principal{}, false

@@ -1,12 +1,10 @@
 package session
 
 import (
-	"slices"
 	"testing"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/agent"
-	"github.com/toold/toold/internal/tool"
 	"github.com/toold/toold/internal/tool/run"
 )
 
@@ -63,7 +61,7 @@ func TestElsewhereIsAsked(t *testing.T) {
 	box := h.host.box(s.ID)
 	box.prepared = &run.Prepared{Targets: []run.Target{{Asked: "file", Path: "/workspace/secret", Kind: "file", Exists: true}}}
 	c, a := h.waitingFor(alice, s.ID, readCall("file"))
-	if got, err := h.m.GetCall(t.Context(), alice, c.ID); err != nil || got.Status != client.CallPending || got.Time.Started != nil {
+	if got, err := h.m.calls.GetCall(t.Context(), alice, c.ID); err != nil || got.Status != client.CallPending || got.Time.Started != nil {
 		t.Errorf("it waits as %+v, %v", got, err)
 	}
 	if other := h.call(s.ID, bashCall("echo ok")); other.Error != nil {
@@ -85,59 +83,5 @@ func TestElsewhereAndTheConnectionLost(t *testing.T) {
 	h.host.fail("forget", agent.ErrLost)
 	if c := h.call(s.ID, readCall("file")); c.Error != nil || c.Status != client.CallCompleted {
 		t.Errorf("%s, %+v", c.Status, c.Error)
-	}
-}
-
-// A path that a call of an earlier daemon did not find where it should be.
-func TestElsewhereAndTheDaemonGone(t *testing.T) {
-	h := newHouse(t)
-	h.open()
-	s := h.create(alice, client.SessionCreate{})
-	session, err := h.m.find(alice, s.ID)
-	if err != nil {
-		t.Fatal(err)
-	}
-	o := session.ended(&call{s: session}, &agent.Outcome{Prepared: &run.Prepared{}}, nil)
-	if o.err == nil || o.err.Code != client.CodeAborted || !o.held {
-		t.Errorf("outcome %+v", o)
-	}
-}
-
-func TestProvided(t *testing.T) {
-	h := newHouse(t)
-	h.open()
-	row := h.create(alice, client.SessionCreate{})
-	s, err := h.m.find(alice, row.ID)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := tool.NewRegistry()
-	for _, tc := range []struct {
-		tool, input string
-		want        []string // nil: paths must be looked at before
-	}{
-		{"read", `{"file_path":"a/b"}`, []string{"/workspace/a/b"}},
-		{"read", `{"file_path":"/etc//x/../passwd"}`, []string{"/etc/passwd"}},
-		{"write", `{"file_path":"a/","content":"x"}`, []string{"/workspace/a"}},
-		{"bash", `{"command":"true"}`, nil},
-		{"bash", `{"command":"cat a > b/c"}`, []string{"/workspace", "/workspace/b/c", "/workspace/a"}},
-		{"bash", `{"command":"cat ./a","workdir":"d"}`, []string{"/workspace/d", "/workspace/d", "/workspace/d/a"}},
-		{"grep", `{"pattern":"x"}`, nil},
-		{"list", `{}`, []string{"/workspace"}},
-	} {
-		inv, err := r.Parse(tc.tool, []byte(tc.input))
-		if err != nil {
-			t.Fatal(err)
-		}
-		prep := s.provided(&call{}, inv, inv.Input.Access(nil))
-		var got []string
-		if prep != nil {
-			got = pathsOf(prep)
-		}
-		slices.Sort(got)
-		slices.Sort(tc.want)
-		if !slices.Equal(got, tc.want) {
-			t.Errorf("%s %s: %q, want %q", tc.tool, tc.input, got, tc.want)
-		}
 	}
 }

@@ -61,7 +61,7 @@ func (m *Manager) mostSessions(name string) int {
 // fullLocked reports whether there is no place for w, nil for one that does not
 // wait: nobody overtakes those who do.
 func (m *Manager) fullLocked(t *tenant, w *place) bool {
-	most := m.mostSessions(t.name)
+	most := m.mostSessions(t.Name)
 	return most > 0 && (t.sessions >= most || len(t.queue.all) > 0 && t.queue.all[0] != w)
 }
 
@@ -105,7 +105,7 @@ func (m *Manager) noPlace(t *tenant) error {
 	if n := len(t.queue.all); n > 0 {
 		others = fmt.Sprintf(", and %d requests wait for a place", n)
 	}
-	return fault.Quota.Errorf("tenant %s has %d sessions, which is all that it may have (max_sessions)%s", t.name, t.sessions, others).
+	return fault.Quota.Errorf("tenant %s has %d sessions, which is all that it may have (max_sessions)%s", t.Name, t.sessions, others).
 		Next("end one with toolctl session rm, or wait for a place: queue in the request, --queue 10m of toolctl")
 }
 
@@ -113,7 +113,7 @@ func (m *Manager) enqueue(t *tenant) (*place, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if n := len(t.queue.all); n >= maxQueued {
-		return nil, fault.Overloaded.Errorf("%d requests of tenant %s wait for a place, which is as many as may", n, t.name).
+		return nil, fault.Overloaded.Errorf("%d requests of tenant %s wait for a place, which is as many as may", n, t.Name).
 			Next("end a session with toolctl session rm, or try again later")
 	}
 	w := &place{}

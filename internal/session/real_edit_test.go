@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/call"
 	"github.com/toold/toold/internal/testrig"
 )
 
@@ -64,7 +65,7 @@ func (e *editors) call(i int, tool string, input object) *client.Call {
 	if err != nil {
 		panic(err)
 	}
-	c, err := e.m.Call(e.t.Context(), alice, e.sessions[i%len(e.sessions)], client.CallCreate{Tool: tool, Input: raw}, CallOptions{})
+	c, err := e.m.calls.Call(e.t.Context(), alice, e.sessions[i%len(e.sessions)], client.CallCreate{Tool: tool, Input: raw}, call.Options{})
 	if err != nil {
 		e.t.Errorf("%s: %v", tool, err)
 		return &client.Call{IsError: true}
@@ -245,9 +246,9 @@ read = { "*" = "allow", "**/.env" = "ask", "keys/*" = "deny" }
 	if row, e := json.Marshal(up); err != nil || e != nil || up.Error != nil || bytes.Contains(row, []byte("hunter")) {
 		t.Errorf("upload: %v %s", err, row)
 	}
-	c, err := m.Call(t.Context(), alice, s.ID, client.CallCreate{
+	c, err := m.calls.Call(t.Context(), alice, s.ID, client.CallCreate{
 		Tool: "edit", Input: json.RawMessage(`{"file_path":"keys/asked","old_string":"NEXT","new_string":"LAST"}`), WaitMillis: new(int64),
-	}, CallOptions{})
+	}, call.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -269,7 +270,7 @@ read = { "*" = "allow", "**/.env" = "ask", "keys/*" = "deny" }
 		t.Fatal(err)
 	}
 	testrig.Eventually(t, "the edit has ended", func() bool {
-		c, err = m.GetCall(t.Context(), alice, c.ID)
+		c, err = m.calls.GetCall(t.Context(), alice, c.ID)
 		return err != nil || c.Finished()
 	})
 	if row, err := json.Marshal(c); err != nil || c.IsError || bytes.Contains(row, []byte("swordfish")) || !strings.Contains(c.Output, denies) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/call"
 	"github.com/toold/toold/internal/testrig"
 )
 
@@ -154,7 +155,7 @@ func TestRealApproval(t *testing.T) {
 	edit := func(file string) (*client.Call, client.Approval) {
 		t.Helper()
 		raw := must([]byte(`{"file_path":"`+file+`","old_string":"one","new_string":"two"}`), nil)
-		c, err := m.Call(t.Context(), alice, s.ID, client.CallCreate{Tool: "edit", Input: raw, WaitMillis: new(int64)}, CallOptions{})
+		c, err := m.calls.Call(t.Context(), alice, s.ID, client.CallCreate{Tool: "edit", Input: raw, WaitMillis: new(int64)}, call.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -176,7 +177,7 @@ func TestRealApproval(t *testing.T) {
 			t.Fatal(err)
 		}
 		var err error
-		testrig.Eventually(t, "it has ended", func() bool { c, err = m.GetCall(t.Context(), alice, c.ID); return err != nil || c.Finished() })
+		testrig.Eventually(t, "it has ended", func() bool { c, err = m.calls.GetCall(t.Context(), alice, c.ID); return err != nil || c.Finished() })
 		if err != nil {
 			t.Fatal(err)
 		}

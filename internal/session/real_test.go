@@ -21,6 +21,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/call"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/sandbox/oci"
 	"github.com/toold/toold/internal/store"
@@ -212,7 +213,7 @@ func realCall(t testing.TB, m *Manager, session, name string, input any) *client
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := m.Call(t.Context(), alice, session, client.CallCreate{Tool: name, Input: raw}, CallOptions{})
+	c, err := m.calls.Call(t.Context(), alice, session, client.CallCreate{Tool: name, Input: raw}, call.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -308,7 +309,7 @@ func (h *realHouse) makeCalls() error {
 		command := fmt.Sprintf("for i in $(seq 1 %d); do echo line $i %s; sleep 0.01; done", crashLines, strings.Repeat("x", i%2*400))
 		r := bashCall(command)
 		r.WaitMillis = &zero
-		c, err := m.Call(context.Background(), alice, s.ID, r, CallOptions{})
+		c, err := m.calls.Call(context.Background(), alice, s.ID, r, call.Options{})
 		if err != nil {
 			return err
 		}
@@ -357,14 +358,14 @@ func TestRealDaemonIsKilled(t *testing.T) {
 		}
 		var c *client.Call
 		awaitFor(t, 5*time.Minute, "call "+id+" has ended", func() bool {
-			c, err = m.GetCall(t.Context(), alice, id)
+			c, err = m.calls.GetCall(t.Context(), alice, id)
 			return err != nil || c.Finished()
 		})
 		if err != nil || c.Status != client.CallCompleted || c.IsError {
 			t.Errorf("call %d: %+v, %v", i, c, err)
 			continue
 		}
-		r, _, err := m.Output(t.Context(), alice, id, OutputOptions{})
+		r, _, err := m.calls.Output(t.Context(), alice, id, call.OutputOptions{})
 		if err != nil {
 			t.Errorf("output %d: %v", i, err)
 			continue

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/call"
 	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/store"
 )
@@ -20,29 +21,29 @@ func (m *Manager) mostRecords(tenant string) int64 {
 	return set.Records
 }
 
-// takeRoom counts n bytes of a new call's record against its tenant, and makes
+// TakeRoom implements call.Quota: it counts n bytes of a new call's record against its tenant, and makes
 // room for them where there is none: the oldest records of calls that have ended
 // are shortened, then removed. Those of calls that have not ended stay, so they can
 // fill what the tenant has.
-func (m *Manager) takeRoom(ctx context.Context, t *tenant, n int64) error {
+func (m *Manager) TakeRoom(ctx context.Context, t *call.Tenant, n int64) error {
 	if n > store.Small {
 		if err := m.roomForInput(ctx); err != nil {
 			return err
 		}
 	}
-	most := m.mostRecords(t.name)
-	if kept := t.kept.Add(n); most <= 0 || kept <= most {
+	most := m.mostRecords(t.Name)
+	if kept := t.Kept.Add(n); most <= 0 || kept <= most {
 		return nil
 	}
 	m.AwaitTold() // a call that somebody has been told the end of makes room, too
-	if err := m.makeRoom(ctx, t, most); err != nil {
-		m.log.Error("make room for the records of calls", "tenant", t.name, "error", err)
+	if err := m.makeRoom(ctx, m.tenant(t.Name), most); err != nil {
+		m.log.Error("make room for the records of calls", "tenant", t.Name, "error", err)
 	}
-	if t.kept.Load() <= most {
+	if t.Kept.Load() <= most {
 		return nil
 	}
-	t.kept.Add(-n)
-	return fault.Quota.Errorf("the records of tenant %s may take %s, and the inputs of its calls that have not ended fill that", t.name, client.Size(most)).
+	t.Kept.Add(-n)
+	return fault.Quota.Errorf("the records of tenant %s may take %s, and the inputs of its calls that have not ended fill that", t.Name, client.Size(most)).
 		Next("wait for calls to end, abort some (toolctl abort SESSION, or POST /v1/calls/ID/abort) or end a session, then try again: records of calls that have ended make room by themselves")
 }
 
@@ -51,14 +52,14 @@ func (m *Manager) makeRoom(ctx context.Context, t *tenant, most int64) error {
 	t.making.Lock()
 	defer t.making.Unlock()
 	enough := most - most/8
-	if over := t.kept.Load() - enough; t.kept.Load() > most {
-		freed, err := m.store.ShortenRecords(ctx, t.name, false, over)
-		if t.kept.Add(-freed); err != nil {
+	if over := t.Kept.Load() - enough; t.Kept.Load() > most {
+		freed, err := m.store.ShortenRecords(ctx, t.Name, false, over)
+		if t.Kept.Add(-freed); err != nil {
 			return err
 		}
 	}
-	for removing := t.kept.Load() > most; removing && t.kept.Load() > enough; {
-		gone, err := m.store.RemoveRecords(t.name)
+	for removing := t.Kept.Load() > most; removing && t.Kept.Load() > enough; {
+		gone, err := m.store.RemoveRecords(t.Name)
 		m.recordsGone(gone)
 		for _, r := range gone {
 			if r.File {
@@ -75,7 +76,7 @@ func (m *Manager) makeRoom(ctx context.Context, t *tenant, most int64) error {
 // recordsGone counts records that were removed.
 func (m *Manager) recordsGone(gone []store.Removed) {
 	for _, r := range gone {
-		m.tenant(r.Tenant).kept.Add(-r.Bytes)
+		m.tenant(r.Tenant).Kept.Add(-r.Bytes)
 	}
 }
 
@@ -83,7 +84,7 @@ func (m *Manager) recordsGone(gone []store.Removed) {
 func (m *Manager) countRecords(ctx context.Context) error {
 	all, err := m.store.RecordBytes(ctx)
 	for name, n := range all {
-		m.tenant(name).kept.Store(n)
+		m.tenant(name).Kept.Store(n)
 	}
 	return err
 }
@@ -100,7 +101,7 @@ func (m *Manager) collectRecords(ctx context.Context, remove bool) ([]client.Gar
 		if remove {
 			t := m.tenant(name)
 			x.Bytes, err = m.store.ShortenRecords(ctx, name, true, 1<<62)
-			t.kept.Add(-x.Bytes)
+			t.Kept.Add(-x.Bytes)
 			if x.Removed = err == nil; err != nil {
 				x.Error = err.Error()
 			}
@@ -141,9 +142,9 @@ func (m *Manager) roomForInput(ctx context.Context) error {
 		Next(`make calls with smaller inputs, end sessions, or have an administrator free space on the host ("toolctl gc --records" frees that of old calls)`)
 }
 
-// storedOf is what is stored of a call that has ended. Of one that never ran, a large
+// Stored implements call.Quota: it is what is stored of a call that has ended. Of one that never ran, a large
 // input is not worth its room; and where the disk is nearly full, no large record is.
-func (m *Manager) storedOf(row *store.Call) *store.Call {
+func (m *Manager) Stored(row *store.Call) *store.Call {
 	short := *row
 	if row.Status == client.CallError && row.Time.Started == nil {
 		short.DropInput()

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/call"
 
 	"github.com/toold/toold/client"
 )
@@ -25,7 +26,7 @@ func (h *house) kept(name string) int64 {
 	h.t.Helper()
 	h.settled()
 	all, err := h.store.RecordBytes(h.t.Context())
-	if n := h.m.tenant(name).kept.Load(); err != nil || n != all[name] {
+	if n := h.m.tenant(name).Kept.Load(); err != nil || n != all[name] {
 		h.t.Errorf("%d bytes are counted against tenant %s, its records take %d, %v", n, name, all[name], err)
 	}
 	return all[name]
@@ -58,7 +59,7 @@ func TestInputsThatNeverRan(t *testing.T) {
 			}
 			other := padded("rm other", n)
 			other.Key = r.Key
-			if _, err := h.m.Call(t.Context(), alice, s.ID, other, CallOptions{}); codeOfErr(err) != client.CodeConflict {
+			if _, err := h.m.calls.Call(t.Context(), alice, s.ID, other, call.Options{}); codeOfErr(err) != client.CodeConflict {
 				t.Errorf("the key with another input: %v", err)
 			}
 		}
@@ -100,7 +101,7 @@ func TestQuotaOfRecords(t *testing.T) {
 			t.Fatalf("after %d calls the records take %d bytes", i, n)
 		}
 	}
-	list, err := h.m.ListCalls(t.Context(), alice, s.ID, CallFilter{Limit: 1000})
+	list, err := h.m.calls.ListCalls(t.Context(), alice, s.ID, call.Filter{Limit: 1000})
 	if err != nil || len(list.Items) != len(ids) {
 		t.Fatalf("%d calls of %d, %v", len(list.Items), len(ids), err)
 	}
@@ -115,7 +116,7 @@ func TestQuotaOfRecords(t *testing.T) {
 	for i := 0; ; i++ {
 		r := padded(fmt.Sprintf("hold; echo %d", i), input)
 		r.WaitMillis = new(int64)
-		c, err := h.m.Call(t.Context(), alice, s.ID, r, CallOptions{})
+		c, err := h.m.calls.Call(t.Context(), alice, s.ID, r, call.Options{})
 		if err == nil && i < 40 {
 			open = append(open, c.ID)
 			continue
@@ -128,10 +129,10 @@ func TestQuotaOfRecords(t *testing.T) {
 	if n := len(open); n < quota/input-3 {
 		t.Errorf("refused with %d open calls", n)
 	}
-	if c, err := h.m.Call(t.Context(), bob, other.ID, padded("echo b", input), CallOptions{}); err != nil || c.Error != nil {
+	if c, err := h.m.calls.Call(t.Context(), bob, other.ID, padded("echo b", input), call.Options{}); err != nil || c.Error != nil {
 		t.Errorf("another tenant: %+v, %v", c, err)
 	}
-	if _, err := h.m.AbortCall(t.Context(), alice, open[0]); err != nil {
+	if _, err := h.m.calls.AbortCall(t.Context(), alice, open[0]); err != nil {
 		t.Fatal(err)
 	}
 	if c := h.call(s.ID, padded("echo again", input)); c.Error != nil {
@@ -162,7 +163,7 @@ func TestSmallRecordsGiveWay(t *testing.T) {
 			t.Fatalf("the records take %d bytes", n)
 		}
 	}
-	if _, err := h.m.GetCall(t.Context(), alice, first.ID); codeOfErr(err) != client.CodeNotFound {
+	if _, err := h.m.calls.GetCall(t.Context(), alice, first.ID); codeOfErr(err) != client.CodeNotFound {
 		t.Errorf("the first call: %v", err)
 	}
 	if entries, err := os.ReadDir(h.host.box(s.ID).spec.OutputDir); err != nil || len(entries) != 0 {
@@ -207,7 +208,7 @@ func TestNearlyFullDisk(t *testing.T) {
 	s := h.create(alice, client.SessionCreate{})
 	h.set.MinFree = 1 << 62
 	m.Reload(h.set)
-	_, err := m.Call(t.Context(), alice, s.ID, padded("echo x", 5000), CallOptions{})
+	_, err := m.calls.Call(t.Context(), alice, s.ID, padded("echo x", 5000), call.Options{})
 	if codeOfErr(err) != client.CodeOverloaded || !strings.Contains(err.Error(), "are free on the disk") || !strings.Contains(err.Error(), "smaller inputs") {
 		t.Errorf("a large input: %v", err)
 	}
@@ -252,7 +253,7 @@ func TestGCOfRecords(t *testing.T) {
 		}
 	}
 	for id, want := range map[string]bool{c.ID: true, running.ID: false} {
-		if got, err := h.m.GetCall(t.Context(), alice, id); err != nil || (got.InputNotKept != nil) != want {
+		if got, err := h.m.calls.GetCall(t.Context(), alice, id); err != nil || (got.InputNotKept != nil) != want {
 			t.Errorf("%+v, %v", got, err)
 		}
 	}
@@ -290,7 +291,7 @@ func TestToldCallsMakeRoom(t *testing.T) {
 	for i := 0; ; i++ {
 		r := padded(fmt.Sprintf("hold; echo %d", i), input)
 		r.WaitMillis = new(int64)
-		c, err := h.m.Call(t.Context(), alice, s.ID, r, CallOptions{})
+		c, err := h.m.calls.Call(t.Context(), alice, s.ID, r, call.Options{})
 		if err != nil {
 			break
 		}
@@ -298,13 +299,13 @@ func TestToldCallsMakeRoom(t *testing.T) {
 	}
 	aborted := make(chan error, 1)
 	go func() {
-		_, err := h.m.AbortCall(context.Background(), alice, open[0])
+		_, err := h.m.calls.AbortCall(context.Background(), alice, open[0])
 		aborted <- err
 	}()
 	<-audit.held // its end can be seen, and is not on record
 	made := make(chan error, 1)
 	go func() {
-		_, err := h.m.Call(context.Background(), alice, s.ID, padded("echo again", input), CallOptions{})
+		_, err := h.m.calls.Call(context.Background(), alice, s.ID, padded("echo again", input), call.Options{})
 		made <- err
 	}()
 	select {

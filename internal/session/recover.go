@@ -4,17 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path"
-	"path/filepath"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/agent"
-	"github.com/toold/toold/internal/call/output"
 	"github.com/toold/toold/internal/store"
-	"github.com/toold/toold/internal/tool"
-	"github.com/toold/toold/internal/tool/run"
 )
 
 // adoptAtOnce bounds how many sessions are taken over at a time.
@@ -68,32 +63,18 @@ func (m *Manager) adopt(ctx context.Context, row store.Session) error {
 	}
 	s := newSession(m, row, d)
 	m.adopted(s)
-	calls, err := m.store.OpenCalls(ctx, s.id)
-	if err != nil {
+	if err := s.calls.Count(ctx); err != nil {
 		return err
 	}
-	n, err := m.store.CountCalls(ctx, s.id)
-	if err != nil {
-		return err
-	}
-	s.calls.Store(n)
 	w, err := s.takeOver(ctx)
 	if err != nil {
-		return s.bury(ctx, calls, err.Error())
+		return s.bury(ctx, err.Error())
 	}
-	s.killed() // what was counted before is not held against later calls
-	known := make(map[string]agent.CallState, len(w.Calls))
-	for _, c := range w.Calls {
-		known[c.ID] = c
-	}
-	asked, err := s.askedOf(ctx)
-	if err != nil {
+	s.Killed() // what was counted before is not held against later calls
+	if err := s.calls.TakeUp(ctx, w.Calls); err != nil {
 		return err
 	}
-	if err := s.eachCall(calls, func(r *store.Call) { s.takeUp(r, known, asked[r.ID]) }); err != nil {
-		return err
-	}
-	s.forgetUnknown(w)
+	s.calls.ForgetUnknown(w.Calls)
 	m.work.Go(s.supervise)
 	return nil
 }
@@ -125,7 +106,7 @@ func (s *Session) takeOver(ctx context.Context) (*agent.Welcome, error) {
 }
 
 // bury ends a session that cannot go on, with its calls.
-func (s *Session) bury(ctx context.Context, calls []*store.Call, why string) error {
+func (s *Session) bury(ctx context.Context, why string) error {
 	e := ending{state: client.SessionLost, reason: why, force: true, keep: true}
 	if s.row.State == client.SessionEnding {
 		e.state, e.keep = client.SessionEnded, s.row.Keep
@@ -133,127 +114,5 @@ func (s *Session) bury(ctx context.Context, calls []*store.Call, why string) err
 	s.mu.Lock()
 	s.row.Reason, s.fate = why, e.state
 	s.mu.Unlock()
-	err := s.eachCall(calls, func(r *store.Call) {
-		c, _ := s.restore(r)
-		o := s.lostOutcome()
-		if r.Status == client.CallPending {
-			o = neverSent()
-		}
-		s.finish(c, o)
-	})
-	return errors.Join(err, s.end(ctx, e))
-}
-
-// callsAtOnce bounds how many calls of a session are taken up at a time: each
-// may have an output to read again.
-const callsAtOnce = 4
-
-// eachCall takes up the calls of an earlier daemon.
-func (s *Session) eachCall(calls []*store.Call, takeUp func(*store.Call)) error {
-	var g errgroup.Group
-	g.SetLimit(callsAtOnce)
-	for _, r := range calls {
-		g.Go(func() error { takeUp(r); return nil })
-	}
-	return g.Wait()
-}
-
-// takeUp goes on with a call of an earlier daemon. A call that was stored as
-// pending was never sent; if it waited for its approval, which is asked, it goes
-// on to wait. One that was stored as running may have been: the agent knows, and
-// it is never sent again.
-func (s *Session) takeUp(r *store.Call, known map[string]agent.CallState, asked *store.Approval) {
-	c, inv := s.restore(r)
-	if r.Status == client.CallPending {
-		if asked == nil || !s.waitOn(c, inv, asked) {
-			s.finish(c, neverSent())
-		}
-		return
-	}
-	state, ok := known[r.ID]
-	if !ok {
-		s.finish(c, s.ended(c, nil, agent.ErrUnknownCall))
-		return
-	}
-	s.entitleAgain(c, inv)
-	s.open.Add(1)
-	s.tenant.calls.Add(1)
-	c.counted = true
-	s.work.Go(func() { s.goOn(c, inv, state) })
-}
-
-func neverSent() *outcome {
-	o := failed(client.CodeAborted, "the daemon stopped before the call ran")
-	o.err.Hint, o.reason = "make it again", run.ReasonAborted
-	return o
-}
-
-// restore makes a call from its row. Without an invocation it is of a tool that there is
-// no more.
-func (s *Session) restore(r *store.Call) (*call, *tool.Invocation) {
-	c := s.newCall(client.CallCreate{Key: r.Key}, false, false)
-	c.cancel(nil)
-	c.id, c.row, c.started = r.ID, *r, r.Status == client.CallRunning
-	c.row.Metadata = asObject(c.row.Metadata)
-	c.profile = s.profile()
-	c.ctx, c.cancel = context.WithCancelCause(s.ctx)
-	def, ok := s.m.tools.Get(r.Tool)
-	if !ok {
-		def = &tool.Definition{Name: r.Tool, Truncate: output.Head}
-	}
-	inv, err := s.m.tools.ParseHidden(r.Tool, r.Input)
-	if err != nil {
-		inv = nil
-	} else if in, ok := inv.Input.(tool.Timed); ok {
-		c.wanted = in.Timeout()
-	}
-	c.streams, c.paged, c.leavesOut = def.Streams, def.Paged, def.Shows != tool.ShowsNone
-	c.stream.Split = output.IsSplit(filepath.Join(s.outDir, c.id))
-	c.out = s.outputOf(c.id, def, c.stream.Split)
-	if err := c.out.Restore(); err != nil {
-		s.log.Error("take up the output of a call", "call", c.id, "error", err)
-	}
-	c.stream.Restore(c.out.Streams())
-	close(c.known)
-	s.m.calls.Store(c.id, c)
-	return c, inv
-}
-
-// goOn is Session.Call from where an earlier daemon was: the call runs, or has
-// ended, in the sandbox.
-func (s *Session) goOn(c *call, inv *tool.Invocation, state agent.CallState) {
-	s.attend()
-	defer s.left(c)
-	s.slots <- struct{}{}
-	c.slot = true
-	c.out.SkipTo(state.OutputBase)
-	out, err := s.agent.Resume(c.ctx, c.id, sink{c})
-	if errors.Is(err, errLeaving) {
-		return
-	}
-	c.writes = s.written(c, inv, out)
-	s.complete(c, out, err)
-}
-
-// written are the files that a call of an earlier daemon has changed. Where its paths
-// led is not on record. It ran because the rules allowed them as they stand, or it says
-// itself which file it was.
-func (s *Session) written(c *call, inv *tool.Invocation, out *agent.Outcome) []string {
-	if inv == nil {
-		return nil
-	}
-	var all []string
-	if prep := s.provided(c, inv, inv.Input.Access(s.shell())); prep != nil {
-		for _, t := range prep.Targets {
-			if t.Write {
-				all = append(all, t.Path)
-			}
-		}
-	}
-	if out != nil && out.Result != nil && len(all) == 1 {
-		if file, ok := out.Result.Metadata["path"].(string); ok && path.IsAbs(file) {
-			all[0] = path.Clean(file)
-		}
-	}
-	return all
+	return errors.Join(s.calls.Bury(ctx), s.end(ctx, e))
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/agent"
 	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/call"
 	"github.com/toold/toold/internal/event"
 	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/sandbox"
@@ -125,7 +126,7 @@ func TestWhatTheNextDaemonDoes(t *testing.T) {
 		return box.calls["call_stray"] == nil
 	})
 	// It can be aborted, read and found by its session's name as before.
-	if c, err := h.m.AbortCall(t.Context(), alice, running.ID); err != nil || c.Output != "running\naborted" {
+	if c, err := h.m.calls.AbortCall(t.Context(), alice, running.ID); err != nil || c.Output != "running\naborted" {
 		t.Errorf("running: %+v, %v", c, err)
 	}
 	got, err := h.m.Get(t.Context(), alice, "n")
@@ -221,7 +222,7 @@ func TestSplitCallOverADaemonsDeath(t *testing.T) {
 	s := h.create(alice, client.SessionCreate{})
 	zero := int64(0)
 	for _, command := range []string{"echo a; err b; hold; echo c; err d", "hold; echo a; err b; echo c; err d"} {
-		c, err := h.m.Call(t.Context(), alice, s.ID, with(bashCall(command), func(r *client.CallCreate) { r.WaitMillis = &zero }), CallOptions{Split: true})
+		c, err := h.m.calls.Call(t.Context(), alice, s.ID, with(bashCall(command), func(r *client.CallCreate) { r.WaitMillis = &zero }), call.Options{Split: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -232,7 +233,7 @@ func TestSplitCallOverADaemonsDeath(t *testing.T) {
 		box.release()
 		h.finished(c.ID)
 		for stream, want := range map[string]string{"": "a\nb\nc\nd\n", "stdout": "a\nc\n", "stderr": "b\nd\n"} {
-			r, _, err := h.m.Output(t.Context(), alice, c.ID, OutputOptions{Stream: stream})
+			r, _, err := h.m.calls.Output(t.Context(), alice, c.ID, call.OutputOptions{Stream: stream})
 			if err != nil {
 				t.Fatalf("%s: %v", command, err)
 			}
@@ -286,7 +287,7 @@ func TestLeavingAndDraining(t *testing.T) {
 	long := h.background(s.ID, "hold; echo long")
 	var wg sync.WaitGroup
 	wg.Go(func() { // a client that waits gets an answer
-		c, err := m.Call(context.Background(), alice, s.ID, bashCall("hold"), CallOptions{})
+		c, err := m.calls.Call(context.Background(), alice, s.ID, bashCall("hold"), call.Options{})
 		if err != nil || c.Status != client.CallRunning {
 			t.Errorf("waiting client: %+v, %v", c, err)
 		}
@@ -297,7 +298,7 @@ func TestLeavingAndDraining(t *testing.T) {
 	ctx, enough := context.WithCancel(t.Context())
 	go func() { done <- m.Close(ctx) }()
 	testrig.Eventually(t, "it drains", func() bool { return m.Ready(t.Context()).Status == "draining" })
-	if _, err := m.Call(t.Context(), alice, s.ID, bashCall("x"), CallOptions{}); codeOfErr(err) != client.CodeOverloaded {
+	if _, err := m.calls.Call(t.Context(), alice, s.ID, bashCall("x"), call.Options{}); codeOfErr(err) != client.CodeOverloaded {
 		t.Errorf("call while draining: %v", err)
 	}
 	h.finished(short.ID)
@@ -348,17 +349,20 @@ func TestTenants(t *testing.T) {
 			return err
 		},
 		"call": func(p auth.Principal, s, c string) error {
-			_, err := h.m.Call(t.Context(), p, s, bashCall("x"), CallOptions{})
+			_, err := h.m.calls.Call(t.Context(), p, s, bashCall("x"), call.Options{})
 			return err
 		},
 		"list": func(p auth.Principal, s, c string) error {
-			_, err := h.m.ListCalls(t.Context(), p, s, CallFilter{})
+			_, err := h.m.calls.ListCalls(t.Context(), p, s, call.Filter{})
 			return err
 		},
-		"get call": func(p auth.Principal, s, c string) error { _, err := h.m.GetCall(t.Context(), p, c); return err },
-		"abort":    func(p auth.Principal, s, c string) error { _, err := h.m.AbortCall(t.Context(), p, c); return err },
+		"get call": func(p auth.Principal, s, c string) error { _, err := h.m.calls.GetCall(t.Context(), p, c); return err },
+		"abort": func(p auth.Principal, s, c string) error {
+			_, err := h.m.calls.AbortCall(t.Context(), p, c)
+			return err
+		},
 		"output": func(p auth.Principal, s, c string) error {
-			_, _, err := h.m.Output(t.Context(), p, c, OutputOptions{})
+			_, _, err := h.m.calls.Output(t.Context(), p, c, call.OutputOptions{})
 			return err
 		},
 		"upload": func(p auth.Principal, s, c string) error {
@@ -533,7 +537,7 @@ func TestSweep(t *testing.T) {
 	h.open()
 	s := h.create(alice, client.SessionCreate{})
 	c := h.call(s.ID, bashCall("big 100000"))
-	if h.m.live()[0].spilled.Load() != 100000 {
+	if h.m.live()[0].calls.Spilled.Load() != 100000 {
 		t.Error("the output is not counted")
 	}
 	set := testSettings()
@@ -541,20 +545,20 @@ func TestSweep(t *testing.T) {
 	h.m.Reload(set)
 	time.Sleep(5 * time.Millisecond)
 	h.m.sweep(t.Context())
-	if _, _, err := h.m.Output(t.Context(), alice, c.ID, OutputOptions{}); codeOfErr(err) == "" {
+	if _, _, err := h.m.calls.Output(t.Context(), alice, c.ID, call.OutputOptions{}); codeOfErr(err) == "" {
 		// The head is all that is left of it.
 		t.Error("the output is still there")
 	}
-	if got := h.m.live()[0].spilled.Load(); got != 0 {
+	if got := h.m.live()[0].calls.Spilled.Load(); got != 0 {
 		t.Errorf("%d bytes are counted", got)
 	}
-	if _, err := h.m.GetCall(t.Context(), alice, c.ID); err != nil {
+	if _, err := h.m.calls.GetCall(t.Context(), alice, c.ID); err != nil {
 		t.Errorf("the call went with its output: %v", err)
 	}
 	set.Retention = time.Nanosecond
 	h.m.Reload(set)
 	h.m.sweep(t.Context())
-	if _, err := h.m.GetCall(t.Context(), alice, c.ID); codeOfErr(err) != client.CodeNotFound {
+	if _, err := h.m.calls.GetCall(t.Context(), alice, c.ID); codeOfErr(err) != client.CodeNotFound {
 		t.Errorf("the call is still there: %v", err)
 	}
 	if _, err := h.m.Get(t.Context(), alice, s.ID); err != nil {

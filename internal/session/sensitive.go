@@ -5,13 +5,14 @@ import (
 	"errors"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/call"
 	"github.com/toold/toold/internal/plain"
 )
 
 // sensitive asks what of the worktree has changed that a host runs on sight (see
 // errand.Changes); nil is nothing.
 func (s *Session) sensitive(e ending, ready, busy bool) *client.SensitiveChanges {
-	if !ready || s.snapshotRow().Worktree.Mode != client.WorktreeBind || s.calls.Load() == 0 {
+	if !ready || s.Row().Worktree.Mode != client.WorktreeBind || s.calls.Total() == 0 {
 		return nil
 	}
 	var c *client.SensitiveChanges
@@ -23,7 +24,7 @@ func (s *Session) sensitive(e ending, ready, busy bool) *client.SensitiveChanges
 		c, err = s.askSensitive()
 	}
 	if err != nil {
-		return &client.SensitiveChanges{Unchecked: plain.Cut(err.Error(), maxNote)}
+		return &client.SensitiveChanges{Unchecked: plain.Cut(err.Error(), call.MaxNote)}
 	}
 	if len(c.Changed) == 0 && len(c.Build) == 0 && c.More == 0 && c.Unchecked == "" {
 		return nil

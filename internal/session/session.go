@@ -1,6 +1,7 @@
-// Package session is the manager of sessions and the one path of a tool call,
-// Session.Call. Everything that a client can do to a session goes through the
-// Manager, whatever protocol it came by.
+// Package session is the manager of sessions: how they are made, taken over from an
+// earlier daemon and ended, and what they hold. Everything that a client can do to a
+// session goes through the Manager, whatever protocol it came by; what it can do to a
+// call, through the call.Service of it.
 package session
 
 import (
@@ -8,10 +9,10 @@ import (
 	"time"
 
 	"github.com/toold/toold/internal/approval"
+	"github.com/toold/toold/internal/call"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
-	"github.com/toold/toold/internal/call/output"
 	"github.com/toold/toold/internal/hook"
 	"github.com/toold/toold/internal/judge"
 	"github.com/toold/toold/internal/policy"
@@ -65,6 +66,7 @@ type Config struct {
 // Settings are those parts of the configuration that a reload may change. They
 // concern sessions and calls that begin afterwards.
 type Settings struct {
+	call.Settings
 	// Private is a daemon for one user, its admin: what he asks for is bounded by the
 	// host alone, not by maxima and roots that are there for others.
 	Private       bool
@@ -73,21 +75,15 @@ type Settings struct {
 	WorktreeRoots []string
 	MountRoots    []string
 	GuardGit      bool // git's config and hooks are read-only in worktrees
-	Truncate      output.Limits
 	IdleTimeout   time.Duration
 	Retention     time.Duration
-	BashTimeout   time.Duration
-	Shell         []string
 	Path          string                      // PATH of the tools
-	ToolSettings  map[string][]byte           // [tools.NAME] as JSON
 	Restrictions  map[string]tool.Restriction // [tools.NAME] providers and models
 	Tenants       map[string]Tenant
 	MaxSessions   int // per tenant, 0 = none
 	// RequireImage refuses sessions without an image: the driver's own root
 	// filesystem may have files that the host executes.
 	RequireImage bool
-	// MinFree is the host free-space floor in bytes for the state directory.
-	MinFree int64
 	// Records bounds, in bytes, the records of the calls of one tenant; 0 = any.
 	Records   int64
 	Policy    *policy.Set // nil: policy.Default
@@ -95,9 +91,6 @@ type Settings struct {
 	Loop      policy.LoopConfig
 	Hooks     []hook.Hook
 	Opaque    string // [tools.bash] opaque: rule, ask or deny; "" = rule
-
-	// ProfileTruncate is Truncate for the profiles that have their own.
-	ProfileTruncate map[string]output.Limits
 }
 
 // court is what calls are judged by.
@@ -122,75 +115,11 @@ type Tenant struct {
 	RequireRuntime string
 }
 
-// Observer is told what happens; metrics implement it. Methods must not block and
-// must not call back into the manager.
-type Observer interface {
-	SessionState(s *client.Session, old client.SessionState)
-	SandboxCreated(runtime string, warm bool, d time.Duration)
-	CallFinished(c *client.Call, queued, ran time.Duration)
-	OutputSpilled(bytes int64)
-	LenientConversion(tool string)
-	// Decided is told each judgement, with one permission and action for each
-	// request of the call.
-	Decided(d *judge.Decision)
-	// DoomLoop is told a loop that was found, and what was done about it.
-	DoomLoop(tool string, period int, action policy.Action)
-	ApprovalAsked(a *client.Approval)
-	// ApprovalReplied is told how long an approval waited and how it ended: once,
-	// always, reject, timeout, stale, gone (with its call or session).
-	ApprovalReplied(a *client.Approval, reply string, waited time.Duration)
-	// Hooked is told a hook that ran: ok, denied, replaced, failed.
-	Hooked(on, outcome string, d time.Duration)
-}
-
-// Auditor keeps the audit log. An error means that the record is not safely
-// written and that, by configuration, the call must not run; it is a
-// *fault.Error.
-type Auditor interface {
-	Decided(d *judge.Decision) error
-	// Finished is told how a call ended. outputHash is of the whole output as far
-	// as it was kept.
-	Finished(p auth.Principal, c *client.Call, outputHash [32]byte) error
-	// Ready says why calls are refused for its sake; nil when they are not.
-	Ready() error
-}
-
-// CallOptions say how the answer to Call is wanted.
-type CallOptions struct {
-	// OnEvent, when set, gets the call's own stream: pending, running,
-	// metadata, output, completed, error, never two at once. It may block only
-	// for a bounded time. When it is too slow for the call, it gets no more and
-	// Call returns an error beside the call, which goes on.
-	OnEvent func(client.Event)
-	// After, with OnEvent, is the id of the last output event that the client has of
-	// the call with its key: the output goes on behind it, "" begins with its first
-	// byte. A call that does not exist yet is not made then.
-	After string
-	// Hold, when set, is given what must be called, once, when the answer is
-	// written: until then the memory of a large result counts as used. It may be
-	// called more than once, with one function for each result.
-	Hold func(release func())
-	// AbortOnDisconnect aborts the call when ctx ends before it does.
-	AbortOnDisconnect bool
-	// Split keeps stdout and stderr apart (?streams=split).
-	Split bool
-
-	probe bool // a call in a throw-away session, which policy has nothing to say about
-}
-
 // SessionFilter selects sessions. All includes those that have ended.
 type SessionFilter struct {
 	State  client.SessionState
 	Labels map[string]string
 	All    bool
-	After  string
-	Limit  int
-}
-
-// CallFilter selects calls of a session, oldest first.
-type CallFilter struct {
-	Status client.CallStatus
-	Tool   string
 	After  string
 	Limit  int
 }
@@ -209,11 +138,3 @@ type ApprovalFilter struct {
 
 // EndOptions say how a session is ended.
 type EndOptions struct{ Force, Keep bool }
-
-// OutputOptions say which part of an output is wanted. Stream is "", "stdout" or
-// "stderr"; the latter two only for calls made with Split.
-type OutputOptions struct {
-	Offset int64
-	Follow bool
-	Stream string
-}

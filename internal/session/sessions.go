@@ -7,6 +7,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/call"
 	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/store"
 )
@@ -46,7 +47,7 @@ func (m *Manager) List(ctx context.Context, p auth.Principal, f SessionFilter) (
 	if f.After != "" && !store.ValidID("ses_", f.After) {
 		return list, fault.Invalid.Errorf("after %q is not the id of a session", shown(f.After))
 	}
-	limit := listLimit(f.Limit)
+	limit := call.ListLimit(f.Limit)
 	sf := store.SessionFilter{
 		Tenant: p.Tenant, State: f.State, After: f.After, Limit: limit + 1,
 		Live: !f.All && f.State != client.SessionEnded && f.State != client.SessionLost,
@@ -102,12 +103,12 @@ func (m *Manager) Patch(ctx context.Context, p auth.Principal, id string, r clie
 	s, err := m.find(p, id)
 	if err != nil {
 		if row, e := m.stored(ctx, p, id); e == nil {
-			return nil, overError(row)
+			return nil, call.OverError(row)
 		}
 		return nil, err
 	}
 	if r.Profile != nil {
-		if err := m.checkProfile(s.tenant.name, *r.Profile); err != nil {
+		if err := m.checkProfile(s.tenant.Name, *r.Profile); err != nil {
 			return nil, err
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/call"
 	"github.com/toold/toold/internal/testrig"
 )
 
@@ -26,7 +27,7 @@ func TestStoreFails(t *testing.T) {
 	if n := len(h.host.boxes); n != 1 {
 		t.Errorf("%d sandboxes", n)
 	}
-	if _, err := h.m.Call(t.Context(), alice, s.ID, bashCall("echo x"), CallOptions{}); err == nil {
+	if _, err := h.m.calls.Call(t.Context(), alice, s.ID, bashCall("echo x"), call.Options{}); err == nil {
 		// Without a key nobody waits for the record alone: the call is refused
 		// where it would have been started.
 		if n := len(box.runs); n != 1 {
@@ -35,7 +36,7 @@ func TestStoreFails(t *testing.T) {
 	}
 	keyed := bashCall("echo x")
 	keyed.Key = "k"
-	if _, err := h.m.Call(t.Context(), alice, s.ID, keyed, CallOptions{}); codeOfErr(err) != client.CodeInternal {
+	if _, err := h.m.calls.Call(t.Context(), alice, s.ID, keyed, call.Options{}); codeOfErr(err) != client.CodeInternal {
 		t.Errorf("call without a store: %v", err)
 	}
 	box.release()

@@ -5,6 +5,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/call"
 )
 
 // Throwaway makes a session of its own for use, and ends it. Calls that are made by call
@@ -24,7 +25,7 @@ func (m *Manager) Throwaway(ctx context.Context, p auth.Principal, r client.Sess
 		}
 	}()
 	use(s, func(r client.CallCreate) (*client.Call, error) {
-		return m.Call(ctx, p, s.ID, r, CallOptions{probe: true})
+		return m.calls.Call(ctx, p, s.ID, r, call.Options{Probe: true})
 	})
 	return nil
 }

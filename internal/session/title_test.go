@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/call"
 	"github.com/toold/toold/internal/event"
 	"github.com/toold/toold/internal/testrig"
 )
@@ -24,11 +25,11 @@ func TestTitleWhileItRuns(t *testing.T) {
 	titles := func(when string) {
 		t.Helper()
 		testrig.Eventually(t, "it holds", func() bool { return h.host.box(s.ID).holding.Load() == 1 })
-		got, err := h.m.GetCall(t.Context(), alice, c.ID)
+		got, err := h.m.calls.GetCall(t.Context(), alice, c.ID)
 		if err != nil || got.Status != client.CallRunning || got.Title != want {
 			t.Errorf("%s: %+v, %v", when, got, err)
 		}
-		list, err := h.m.ListCalls(t.Context(), alice, s.ID, CallFilter{})
+		list, err := h.m.calls.ListCalls(t.Context(), alice, s.ID, call.Filter{})
 		if err != nil || len(list.Items) != 1 || list.Items[0].Title != want {
 			t.Errorf("%s, in the list: %+v, %v", when, list, err)
 		}
@@ -105,7 +106,7 @@ func TestRealTitles(t *testing.T) {
 		}
 		var mu sync.Mutex
 		running := map[string]string{}
-		c, err := m.Call(t.Context(), alice, s.ID, client.CallCreate{Tool: tt.tool, Input: input}, CallOptions{OnEvent: func(e client.Event) {
+		c, err := m.calls.Call(t.Context(), alice, s.ID, client.CallCreate{Tool: tt.tool, Input: input}, call.Options{OnEvent: func(e client.Event) {
 			var v client.Call
 			if e.Type == "running" && json.Unmarshal(e.Data, &v) == nil {
 				mu.Lock()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/call"
 	"github.com/toold/toold/internal/call/output"
 	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/sandbox"
@@ -46,14 +47,14 @@ func (m *Manager) Upload(ctx context.Context, p auth.Principal, sessionID, path 
 	size, err := s.receive(file, body)
 	defer func() {
 		_ = os.Remove(file)
-		s.spilled.Add(-size)
+		s.calls.Spilled.Add(-size)
 	}()
 	if err != nil {
 		return nil, m.internal("take an upload", err)
 	}
 	job := run.UploadJob(sandbox.OutputDir+"/"+name, path, mode)
 	// The file must stay until the call has ended, whoever still waits for it.
-	c, err := m.call(context.WithoutCancel(ctx), p, s.id, client.CallCreate{Tool: job.Tool, Input: job.Input}, CallOptions{}, true)
+	c, err := m.calls.Hidden(context.WithoutCancel(ctx), p, s.id, client.CallCreate{Tool: job.Tool, Input: job.Input}, call.Options{})
 	if err != nil {
 		return nil, err
 	}
@@ -63,7 +64,7 @@ func (m *Manager) Upload(ctx context.Context, p auth.Principal, sessionID, path 
 // receive saves what is uploaded, within the caps of the session's outputs.
 func (s *Session) receive(file string, body io.Reader) (size int64, err error) {
 	set := s.m.settings.Load()
-	size, err = output.Save(output.Config{Limits: set.Truncate, Path: file, Used: &s.spilled, MinFree: set.MinFree}, body)
+	size, err = output.Save(output.Config{Limits: set.Truncate, Path: file, Used: &s.calls.Spilled, MinFree: set.MinFree}, body)
 	if why, ok := errors.AsType[output.Stopped](err); ok {
 		err = fault.Quota.Errorf("the upload was not taken: %s", string(why)).
 			Next("upload less, or raise truncate.spill_file and truncate.spill_session")
@@ -77,7 +78,7 @@ func (s *Session) receive(file string, body io.Reader) (size int64, err error) {
 // size is known then, and a slow reader keeps nothing in the sandbox waiting.
 func (m *Manager) Download(ctx context.Context, p auth.Principal, sessionID, path string) (io.ReadCloser, int64, error) {
 	job := run.DownloadJob(path)
-	c, err := m.call(ctx, p, sessionID, client.CallCreate{Tool: job.Tool, Input: job.Input}, CallOptions{AbortOnDisconnect: true}, true)
+	c, err := m.calls.Hidden(ctx, p, sessionID, client.CallCreate{Tool: job.Tool, Input: job.Input}, call.Options{AbortOnDisconnect: true})
 	switch {
 	case err != nil:
 		return nil, 0, err
@@ -89,5 +90,5 @@ func (m *Manager) Download(ctx context.Context, p auth.Principal, sessionID, pat
 		return nil, 0, fault.Quota.Errorf("%q is too large: %v", shown(path), c.Metadata["output_incomplete"]).
 			Next("download it in parts (split), or raise truncate.spill_file and truncate.spill_session")
 	}
-	return m.Output(ctx, p, c.ID, OutputOptions{})
+	return m.calls.Output(ctx, p, c.ID, call.OutputOptions{})
 }

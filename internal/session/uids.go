@@ -20,7 +20,7 @@ type uids struct {
 // close gives the range back when nothing of the session can be alive, and puts it under
 // quarantine otherwise.
 func (u uids) close(s *Session, _ ending, left error) ([]string, error) {
-	u.m.release(s.id, s.snapshotRow().UIDBase, left)
+	u.m.release(s.id, s.Row().UIDBase, left)
 	return nil, nil
 }
 

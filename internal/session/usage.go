@@ -127,7 +127,7 @@ func (m *Manager) collectUsage(ctx context.Context) []client.TenantUsage {
 		used, layer := s.measure(ctx)
 		memory[s.tenant] += used
 		layers[s.tenant] += layer
-		disk[s.tenant] += s.spilled.Load()
+		disk[s.tenant] += s.calls.Spilled.Load()
 	}
 	list := []client.TenantUsage{}
 	set := m.settings.Load()
@@ -137,10 +137,10 @@ func (m *Manager) collectUsage(ctx context.Context) []client.TenantUsage {
 	m.mu.RLock()
 	for _, t := range m.tenants {
 		list = append(list, client.TenantUsage{
-			Tenant: t.name, Sessions: t.sessions, Queued: len(t.queue.all), Calls: int(t.calls.Load()),
+			Tenant: t.Name, Sessions: t.sessions, Queued: len(t.queue.all), Calls: int(t.Calls.Load()),
 			CPUMillis: t.used.cpuMillis.Load(), IOBytes: t.used.ioBytes.Load(), OOMKills: t.used.oomKills.Load(),
-			MemoryBytes: memory[t], DiskBytes: disk[t], LayerBytes: layers[t], RecordBytes: t.kept.Load(),
-			MaxSessions: m.mostSessions(t.name), MaxCalls: set.Tenants[t.name].MaxCalls, MaxRecordBytes: m.mostRecords(t.name),
+			MemoryBytes: memory[t], DiskBytes: disk[t], LayerBytes: layers[t], RecordBytes: t.Kept.Load(),
+			MaxSessions: m.mostSessions(t.Name), MaxCalls: set.Tenants[t.Name].MaxCalls, MaxRecordBytes: m.mostRecords(t.Name),
 		})
 	}
 	m.mu.RUnlock()

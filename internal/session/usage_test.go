@@ -50,7 +50,7 @@ func TestUsage(t *testing.T) {
 	h.host.box(two.ID).memory.Store(20)
 	h.host.box(two.ID).disk.Store(4)
 	h.host.box(other.ID).memory.Store(5)
-	h.m.sessions[two.ID].spilled.Store(77)
+	h.m.sessions[two.ID].calls.Spilled.Store(77)
 	running := h.background(two.ID, "hold")
 	testrig.Eventually(t, "the command holds", func() bool { return h.host.box(two.ID).holding.Load() == 1 })
 

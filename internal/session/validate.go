@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/call"
 	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/sandbox"
@@ -26,8 +27,7 @@ const (
 	maxEnvTotal   = 256 << 10
 	maxMounts     = 32
 	maxTTL        = 10 * 365 * 24 * time.Hour
-	maxText       = 256 // key, message_id, agent, model
-	maxExtra      = 64 << 10
+	maxKey        = 256
 )
 
 var (
@@ -92,8 +92,8 @@ func notYet(field, value, hint string) error {
 func checkNetwork(n *client.Network) error {
 	switch {
 	case n.Mode == "":
-		n.Mode = noNetwork
-	case n.Mode != noNetwork:
+		n.Mode = call.NoNetwork
+	case n.Mode != call.NoNetwork:
 		return notYet("network.mode", n.Mode, `leave it out or use "none"`)
 	}
 	return nil
@@ -236,18 +236,5 @@ func environment(network, base, env map[string]string) []string {
 	maps.Copy(all, network)
 	maps.Copy(all, base)
 	maps.Copy(all, env)
-	return envList(all)
-}
-
-// envList is KEY=VALUE, in a fixed order.
-func envList(env map[string]string) []string {
-	if len(env) == 0 {
-		return nil
-	}
-	list := make([]string, 0, len(env))
-	for k, v := range env {
-		list = append(list, k+"="+v)
-	}
-	slices.Sort(list)
-	return list
+	return call.EnvList(all)
 }

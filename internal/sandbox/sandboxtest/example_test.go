@@ -20,6 +20,7 @@ import (
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/agent/inside"
 	"github.com/toold/toold/internal/auth"
+	calls "github.com/toold/toold/internal/call"
 	"github.com/toold/toold/internal/call/output"
 	"github.com/toold/toold/internal/needs"
 	"github.com/toold/toold/internal/sandbox"
@@ -224,7 +225,7 @@ func TestExampleDriver(t *testing.T) {
 		{"write", `{"file_path":"a","content":"hello\n"}`, "a"},
 		{"read", `{"file_path":"/workspace/a"}`, "hello"},
 	} {
-		c, err := m.Call(t.Context(), admin, s.ID, client.CallCreate{Tool: call.tool, Input: json.RawMessage(call.input)}, session.CallOptions{})
+		c, err := m.AllCalls().Call(t.Context(), admin, s.ID, client.CallCreate{Tool: call.tool, Input: json.RawMessage(call.input)}, calls.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -250,8 +251,8 @@ func manager(t *testing.T, d driver) *session.Manager {
 		Log: log, Owner: "example", OutputDir: filepath.Join(dir, "output"), UIDBase: 1 << 28, UIDClaims: filepath.Join(dir, "uids"),
 		Settings: session.Settings{
 			Limits:      client.Limits{Memory: 64 << 20, PIDs: 100, Tmp: 8 << 20, Calls: 1, Wall: client.Duration(time.Minute)},
-			Truncate:    output.Limits{MaxLines: 2000, MaxBytes: 51200, SpillFile: 1 << 20, SpillSession: 1 << 20, Keep: time.Hour},
-			IdleTimeout: time.Hour, Retention: time.Hour, Shell: []string{"/bin/sh"}, Path: "/usr/bin:/bin",
+			Settings:    calls.Settings{Truncate: output.Limits{MaxLines: 2000, MaxBytes: 51200, SpillFile: 1 << 20, SpillSession: 1 << 20, Keep: time.Hour}, Shell: []string{"/bin/sh"}},
+			IdleTimeout: time.Hour, Retention: time.Hour, Path: "/usr/bin:/bin",
 		},
 	})
 	if err != nil {

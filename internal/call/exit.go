@@ -1,4 +1,4 @@
-package session
+package call
 
 import (
 	"github.com/toold/toold/client"
@@ -13,38 +13,22 @@ func usageOf(e *run.Exit) client.CallUsage {
 	}
 }
 
-// kills is what the kernel has counted against the session's tools.
-type kills struct{ memory, pids int64 }
-
-// killed says whether the kernel counted anything since it was last asked.
-func (s *Session) killed() (memory, pids bool) {
-	s.mu.Lock()
-	sb := s.sb
-	s.mu.Unlock()
-	now := kills{memory: sb.OOMKills(), pids: sb.PIDsHits()}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	before := s.counted
-	s.counted = kills{memory: max(now.memory, before.memory), pids: max(now.pids, before.pids)}
-	return now.memory > before.memory, now.pids > before.pids
-}
-
 // refine finds out whether a limit of the session ended the program. The kernel
 // counts for the whole session: of calls that run at the same time, the first
 // that fails after a kill is held for the one that was hit.
-func (s *Session) refine(c *call, o *outcome) {
+func (g *Group) refine(c *Call, o *outcome) {
 	if o.exit == nil || !c.streams {
 		return
 	}
 	byItself := o.exit.Reason == run.ReasonExit || o.exit.Reason == run.ReasonSignal
 	if o.exit.Reason == run.ReasonExit && o.exit.Code == 0 {
-		s.refineSuccess(o)
+		g.refineSuccess(o)
 		return
 	}
-	memory, pids := s.killed()
+	memory, pids := g.place.Killed()
 	switch {
 	case o.exit.Reason == run.ReasonMemory:
-		s.starved.Add(1) // the agent keeps the limit, and says so
+		g.place.Starved() // the agent keeps the limit, and says so
 	case o.exit.Reason == run.ReasonPIDs:
 	case !byItself:
 		return
@@ -58,7 +42,7 @@ func (s *Session) refine(c *call, o *outcome) {
 	r := *o.result
 	r.IsError = true
 	o.result = &r
-	if o.exit.Reason == run.ReasonMemory && s.freeTmp() {
+	if o.exit.Reason == run.ReasonMemory && g.place.FreeTmp() {
 		o.notes = append(o.notes, "the files in /tmp and /dev/shm were removed: they filled the memory of the session")
 	}
 }
@@ -69,24 +53,24 @@ const brief = 10
 
 // refineSuccess finds out what was taken from a program that ended well. What was counted
 // may be another's who has not ended yet, if there is one.
-func (s *Session) refineSuccess(o *outcome) {
+func (g *Group) refineSuccess(o *outcome) {
 	switch {
-	case s.open.Load() != 1:
+	case g.open.Load() != 1:
 	case o.exit.DurationMillis < brief && o.exit.BackgroundKilled == 0:
 		o.recount = true // the counters cost as much as a hundredth of such a call
 	default:
-		memory, pids := s.killed()
+		memory, pids := g.place.Killed()
 		o.exit.Starved, o.exit.Refused = memory, pids || o.exit.Refused
 	}
 }
 
 // trail writes the last lines of the output of a program, which the agent has written
 // with what it knows.
-func (s *Session) trail(c *call, o *outcome) {
+func (g *Group) trail(c *Call, o *outcome) {
 	if o.exit == nil || !c.streams {
 		return
 	}
-	info := run.TrailerInfo{MemoryLimit: int64(s.limits.Memory), PIDsLimit: s.limits.PIDs}
+	info := run.TrailerInfo{MemoryLimit: int64(g.limits.Memory), PIDsLimit: g.limits.PIDs}
 	if o.exit.Reason == run.ReasonTimeout {
 		if info.Timeout, info.MostTimeout = c.timeouts(); info.Timeout == 0 {
 			return // an earlier daemon's call: only the agent knows

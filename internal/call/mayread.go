@@ -1,4 +1,4 @@
-package session
+package call
 
 import (
 	"maps"
@@ -11,7 +11,7 @@ import (
 // withoutUnreadable is a result as the session may see it: with what it quotes of the
 // file that it is about, or without all content of that file where MayRead does not
 // allow it. An approver was shown that content anyway; this is for the model.
-func (s *Session) withoutUnreadable(c *call, r *run.Result) *run.Result {
+func (g *Group) withoutUnreadable(c *Call, r *run.Result) *run.Result {
 	_, diff := r.Metadata["diff"]
 	if r.Quote == "" && !diff {
 		return r
@@ -20,7 +20,7 @@ func (s *Session) withoutUnreadable(c *call, r *run.Result) *run.Result {
 	v.Quote = ""
 	read := policy.Verdict{Action: policy.Deny, Rule: "default", Reason: "it is not known which file it is"}
 	if path, ok := r.Metadata["path"].(string); ok && path != "" {
-		read = s.judge.MayRead(c.profile, path)
+		read = g.judge.MayRead(c.profile, path)
 	}
 	if read.Action == policy.Allow {
 		v.Output += r.Quote

@@ -1,4 +1,4 @@
-package session
+package call
 
 import (
 	"github.com/toold/toold/internal/judge"
@@ -7,14 +7,14 @@ import (
 )
 
 // entitle says what the call is about, before its result does.
-func (c *call) entitle(t string) {
+func (c *Call) entitle(t string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.row.Title = t
 }
 
 // titleOf is the title of a call that was judged, which its result will have too.
-func (s *Session) titleOf(j *judge.Judgement) string {
+func (g *Group) titleOf(j *judge.Judgement) string {
 	switch a := &j.Access; {
 	case a.Command != "":
 		return title(run.BashTitle(a.Title, a.Command))
@@ -23,17 +23,14 @@ func (s *Session) titleOf(j *judge.Judgement) string {
 	case j.Prep == nil || len(j.Prep.Targets) == 0:
 		return ""
 	}
-	s.mu.Lock()
-	worktree := s.row.Worktree.Target
-	s.mu.Unlock()
-	return title(run.PathTitle(worktree, j.Prep.Targets[0].Path))
+	return title(run.PathTitle(g.place.Row().Worktree.Target, j.Prep.Targets[0].Path))
 }
 
 // entitleAgain is entitle for a call that an earlier daemon has judged.
-func (s *Session) entitleAgain(c *call, inv *tool.Invocation) {
+func (g *Group) entitleAgain(c *Call, inv *tool.Invocation) {
 	if inv == nil {
 		return
 	}
-	a := inv.Input.Access(s.shell())
-	c.entitle(s.titleOf(&judge.Judgement{Question: c.question(inv, a, s.provided(c, inv, a), nil)}))
+	a := inv.Input.Access(g.shell())
+	c.entitle(g.titleOf(&judge.Judgement{Question: c.question(inv, a, g.provided(c, inv, a), nil)}))
 }

@@ -1,4 +1,4 @@
-package session
+package call
 
 import (
 	"errors"
@@ -9,16 +9,16 @@ import (
 
 // refuseInput says why a call does not run whose input no tool takes. Such calls
 // are part of loops. Nobody is asked about one: there is nothing to allow.
-func (s *Session) refuseInput(c *call, inv *tool.Invocation) error {
-	loop, err := s.guard(c, inv)
+func (g *Group) refuseInput(c *Call, inv *tool.Invocation) error {
+	loop, err := g.guard(c, inv)
 	if err != nil {
 		return err
 	}
 	if loop == nil {
 		return c.malformed
 	}
-	j := s.judge.JudgeLoop(c.question(inv, tool.Access{}, nil, loop))
-	err = s.permit(c, j)
+	j := g.judge.JudgeLoop(c.question(inv, tool.Access{}, nil, loop))
+	err = g.permit(c, j)
 	if e, ok := errors.AsType[*client.Error](err); ok && e.Code == client.CodeDoomLoop {
 		// What is wrong with the call has to be said all the same.
 		e.Message += "\n" + c.malformed.Message

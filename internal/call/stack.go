@@ -1,4 +1,4 @@
-package session
+package call
 
 // callStack is about what a call needs of stack, in bytes.
 const callStack = 8 << 10

@@ -1,4 +1,4 @@
-package session
+package call
 
 import (
 	"bytes"
@@ -24,55 +24,55 @@ var errWaits = errors.New("the call waits for its approval")
 // permit ends step 6: it tells how the call was judged and lets it pass, or says
 // why not. What the rules ask about waits here, without a slot and without a
 // lock, until somebody has answered.
-func (s *Session) permit(c *call, j *judge.Judgement) error {
+func (g *Group) permit(c *Call, j *judge.Judgement) error {
 	c.approved = ""
 	if c.probe {
 		j.Verdict = policy.Verdict{Action: policy.Allow, Rule: judge.RuleProbe, Reason: "a probe of the daemon's own"}
 	}
 	if j.Loop != nil {
 		action := j.Each[len(j.Each)-1].Action
-		s.m.observe(func(o Observer) { o.DoomLoop(j.Inv.Tool.Name, j.Loop.Period, action) })
+		g.svc.observe(func(o Observer) { o.DoomLoop(j.Inv.Tool.Name, j.Loop.Period, action) })
 	}
 	c.judged(j.Verdict.Action, j.Verdict.Rule, "")
-	err := s.decided(j.Decision(c.by, c.snapshot()))
+	err := g.decided(j.Decision(c.by, c.snapshot()))
 	switch asked := c.asked; {
 	case asked != nil:
 		c.asked = nil
-		return s.askedBefore(c, j, asked)
+		return g.askedBefore(c, j, asked)
 	case j.Verdict.Action == policy.Allow, err != nil && j.Verdict.Action == policy.Ask:
 		return err
 	case j.Verdict.Action == policy.Ask:
-		return s.ask(c, j)
+		return g.ask(c, j)
 	}
 	if err != nil {
-		s.log.Error("record a denial", "call", c.id, "error", err)
+		g.log.Error("record a denial", "call", c.id, "error", err)
 	}
 	return j.Denied()
 }
 
 // ask makes a pending approval for the whole call and waits for its answer.
-func (s *Session) ask(c *call, j *judge.Judgement) error {
-	p := newPending(c, j, s.approvalRow(c, j))
-	if err := s.m.approvals.Add(p); err != nil {
+func (g *Group) ask(c *Call, j *judge.Judgement) error {
+	p := newPending(c, j, g.approvalRow(c, j))
+	if err := g.svc.Approvals.Add(p); err != nil {
 		return err
 	}
 	asked := c.bare(client.EventApprovalAsked, &p.Row.Approval)
 	err := c.flush() // the call first: an approval is of something
 	if err == nil {
-		err = s.m.store.Write(func(tx *store.Tx) error {
+		err = g.svc.Store.Write(func(tx *store.Tx) error {
 			tx.AddEvent(asked)
 			return tx.InsertApproval(&p.Row)
 		})
 	}
 	if err != nil {
-		s.m.approvals.Drop(p)
+		g.svc.Approvals.Drop(p)
 		return fmt.Errorf("store an approval: %w", err)
 	}
-	return s.await(c, p)
+	return g.await(c, p)
 }
 
 // askedBefore goes on with an approval that an earlier daemon asked for.
-func (s *Session) askedBefore(c *call, j *judge.Judgement, row *store.Approval) error {
+func (g *Group) askedBefore(c *Call, j *judge.Judgement, row *store.Approval) error {
 	p := newPending(c, j, *row)
 	same := bytes.Equal(row.State, stateOf(c, j))
 	if row.Reply != "" { // that daemon died between the answer and the call
@@ -80,64 +80,64 @@ func (s *Session) askedBefore(c *call, j *judge.Judgement, row *store.Approval) 
 		if !same && r.Allows() {
 			r = approval.Reply{How: approval.Stale} // it may be another input, by a hook
 		}
-		return s.replied(c, p, r)
+		return g.replied(c, p, r)
 	}
 	if !same {
-		if err := s.m.approvals.Settle(p, approval.Reply{How: approval.Stale}); err != nil {
+		if err := g.svc.Approvals.Settle(p, approval.Reply{How: approval.Stale}); err != nil {
 			return err
 		}
-		return s.replied(c, p, p.Ended())
+		return g.replied(c, p, p.Ended())
 	}
 	p.Rejudge() // the rules may be others
-	if err := s.m.approvals.Add(p); err != nil {
+	if err := g.svc.Approvals.Add(p); err != nil {
 		return err
 	}
-	return s.await(c, p)
+	return g.await(c, p)
 }
 
-func newPending(c *call, j *judge.Judgement, row store.Approval) *approval.Pending {
-	row.SelfApprove = c.s.m.settings.Load().Approvals.SelfApprove
+func newPending(c *Call, j *judge.Judgement, row store.Approval) *approval.Pending {
+	row.SelfApprove = c.g.svc.Approvals.Config().SelfApprove
 	return approval.NewPending(row, j, c.stream.Tell)
 }
 
 // await tells that the call waits, and waits.
-func (s *Session) await(c *call, p *approval.Pending) error {
+func (g *Group) await(c *Call, p *approval.Pending) error {
 	c.waiting.Store(true)
 	defer c.waiting.Store(false)
 	c.judged(policy.Ask, p.Judgement.Verdict.Rule, p.Row.ID)
 	// Before anybody can answer it: who counts must not hear of its end first.
-	s.m.observe(func(o Observer) { o.ApprovalAsked(&p.Row.Approval) })
+	g.svc.observe(func(o Observer) { o.ApprovalAsked(&p.Row.Approval) })
 	p.Told()
-	if s.judge.Rules(c.profile) != p.Judgement.Rules {
+	if g.judge.Rules(c.profile) != p.Judgement.Rules {
 		p.Rejudge()
 	}
 	ctx, cancel := context.WithCancel(c.ctx)
 	defer cancel()
-	if len(s.m.settings.Load().Approvals.Command) > 0 {
-		s.work.Go(func() { s.m.approvals.Ask(ctx, p) })
+	if len(g.svc.Approvals.Config().Command) > 0 {
+		g.work.Go(func() { g.svc.Approvals.Ask(ctx, p) })
 	}
-	r, err := s.m.approvals.Await(c.ctx, p, func() approval.Reply { return s.judgedAgain(c, p) })
+	r, err := g.svc.Approvals.Await(c.ctx, p, func() approval.Reply { return g.judgedAgain(c, p) })
 	switch {
 	case err == nil:
-		return s.replied(c, p, r)
-	case errors.Is(err, errLeaving):
-		s.m.approvals.Drop(p)
+		return g.replied(c, p, r)
+	case errors.Is(err, ErrLeaving):
+		g.svc.Approvals.Drop(p)
 		return errWaits
 	case c.ctx.Err() == nil:
 		return err
 	}
-	if err := s.m.approvals.Settle(p, approval.Reply{How: approval.Gone}); err != nil && !errors.Is(err, approval.ErrAnswered) {
-		s.m.approvals.Drop(p)
-		s.log.Error("end an approval", "approval", p.Row.ID, "error", err)
+	if err := g.svc.Approvals.Settle(p, approval.Reply{How: approval.Gone}); err != nil && !errors.Is(err, approval.ErrAnswered) {
+		g.svc.Approvals.Drop(p)
+		g.log.Error("end an approval", "approval", p.Row.ID, "error", err)
 	}
 	return err
 }
 
 // judgedAgain judges a pending call by the rules of this moment; the zero reply
 // says that they still ask.
-func (s *Session) judgedAgain(c *call, p *approval.Pending) approval.Reply {
+func (g *Group) judgedAgain(c *Call, p *approval.Pending) approval.Reply {
 	j := *p.Judgement
-	s.judge.Weigh(&j)
+	g.judge.Weigh(&j)
 	switch j.Verdict.Action {
 	case policy.Ask:
 		return approval.Reply{}
@@ -148,11 +148,11 @@ func (s *Session) judgedAgain(c *call, p *approval.Pending) approval.Reply {
 }
 
 // replied lets the call pass as its approval has ended, or says why not.
-func (s *Session) replied(c *call, p *approval.Pending, r approval.Reply) error {
+func (g *Group) replied(c *Call, p *approval.Pending, r approval.Reply) error {
 	j := *p.Judgement
 	if r.Allows() {
 		// A rule that denies is final, also one that has come since.
-		if s.judge.Weigh(&j); j.Verdict.Action == policy.Deny {
+		if g.judge.Weigh(&j); j.Verdict.Action == policy.Deny {
 			r = approval.Reply{How: approval.Reject, By: approval.ByRules, Message: j.Denied().Message}
 		}
 	}
@@ -160,7 +160,7 @@ func (s *Session) replied(c *call, p *approval.Pending, r approval.Reply) error 
 	d.Verdict = p.Judgement.Verdict
 	d.Verdict.Pending, d.Verdict.Action = nil, policy.Deny
 	d.Approver, d.ApprovalID = r.By, p.Row.ID
-	refused := s.refusal(p, r)
+	refused := g.refusal(p, r)
 	if refused == nil {
 		d.Verdict.Action = policy.Allow
 		d.Verdict.Reason = cmp.Or(r.Message, d.Verdict.Reason)
@@ -168,21 +168,21 @@ func (s *Session) replied(c *call, p *approval.Pending, r approval.Reply) error 
 		d.Verdict.Reason = refused.Message
 	}
 	c.judged(d.Verdict.Action, d.Verdict.Rule, p.Row.ID)
-	err := s.decided(d)
+	err := g.decided(d)
 	switch {
 	case refused != nil:
 		if err != nil {
-			s.log.Error("record a refusal", "call", c.id, "error", err)
+			g.log.Error("record a refusal", "call", c.id, "error", err)
 		}
 		return refused
 	case err != nil:
 		return err
 	}
-	return s.unchanged(c, p)
+	return g.unchanged(c, p)
 }
 
 // refusal is the error of a call that was not approved; nil when it was.
-func (s *Session) refusal(p *approval.Pending, r approval.Reply) *client.Error {
+func (g *Group) refusal(p *approval.Pending, r approval.Reply) *client.Error {
 	e := &client.Error{Code: client.CodeDenied, Hint: "do something else, or ask the user what they want"}
 	switch r.How {
 	case approval.Once, approval.Always:
@@ -223,14 +223,14 @@ func staleError(id string) *client.Error {
 
 // unchanged prepares an approved call once more: it is allowed for what the
 // approver was shown, and for nothing that has come into its place since.
-func (s *Session) unchanged(c *call, p *approval.Pending) error {
+func (g *Group) unchanged(c *Call, p *approval.Pending) error {
 	c.approved = p.Row.ID
 	if p.Judgement.Prep == nil {
 		return nil
 	}
 	now := *p.Judgement
 	var err error
-	if now.Prep, err = s.prepare(c, now.Inv, now.Access); err != nil {
+	if now.Prep, err = g.prepare(c, now.Inv, now.Access); err != nil {
 		return err
 	}
 	if !bytes.Equal(p.Row.State, stateOf(c, &now)) {
@@ -241,17 +241,17 @@ func (s *Session) unchanged(c *call, p *approval.Pending) error {
 
 // stateOf is a hash of everything that an approval is bound to: the tenant, the
 // session and the call, its input and environment, and what these lead to now.
-func stateOf(c *call, j *judge.Judgement) []byte {
+func stateOf(c *Call, j *judge.Judgement) []byte {
 	h := sha256.New()
 	part := func(b []byte) {
 		_, _ = fmt.Fprintf(h, "%d:", len(b)) // a hash takes everything
 		_, _ = h.Write(b)
 	}
-	for _, v := range []string{c.s.tenant.name, c.s.id, c.id, j.Inv.Tool.Name, c.profile} {
+	for _, v := range []string{c.g.tenant.Name, c.g.id, c.id, j.Inv.Tool.Name, c.profile} {
 		part([]byte(v))
 	}
 	part(j.Inv.JSON)
-	for _, v := range envList(c.req.Env) {
+	for _, v := range EnvList(c.req.Env) {
 		part([]byte(v))
 	}
 	if j.Prep == nil {
@@ -269,14 +269,14 @@ func stateOf(c *call, j *judge.Judgement) []byte {
 }
 
 // approvalRow makes the row of an approval.
-func (s *Session) approvalRow(c *call, j *judge.Judgement) store.Approval {
+func (g *Group) approvalRow(c *Call, j *judge.Judgement) store.Approval {
 	now := time.Now().UTC().Truncate(time.Millisecond)
 	sum := sha256.Sum256(j.Inv.JSON)
 	row := store.Approval{
 		Approval: client.Approval{
-			ID: s.m.store.NewID("apr_"), Tenant: s.tenant.name, SessionID: s.id, CallID: c.id,
+			ID: g.svc.Store.NewID("apr_"), Tenant: g.tenant.Name, SessionID: g.id, CallID: c.id,
 			Profile: c.profile, Tool: j.Inv.Tool.Name, SHA256: hex.EncodeToString(sum[:]),
-			Created: now, Expires: s.m.settings.Load().Approvals.Expires(now),
+			Created: now, Expires: g.svc.Approvals.Config().Expires(now),
 		},
 		UID: c.by.UID, GID: c.by.GID, PID: c.by.PID, Token: c.by.Session,
 		State: stateOf(c, j), TimeoutMillis: c.req.TimeoutMillis, Split: c.stream.Split, Hidden: c.hidden,
@@ -286,4 +286,20 @@ func (s *Session) approvalRow(c *call, j *judge.Judgement) store.Approval {
 	}
 	approval.Describe(&row, j)
 	return row
+}
+
+// judged notes how the call was judged.
+func (c *Call) judged(action policy.Action, rule, approval string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.row.Permission = &client.CallPermission{Verdict: string(action), Rule: rule, ApprovalID: approval}
+}
+
+// decided tells a judgement. Its error is why the call must not run.
+func (g *Group) decided(d *judge.Decision) error {
+	g.svc.observe(func(o Observer) { o.Decided(d) })
+	if g.svc.Auditor == nil {
+		return nil
+	}
+	return g.svc.Auditor.Decided(d)
 }

@@ -1,4 +1,4 @@
-package session
+package call
 
 import (
 	"cmp"
@@ -20,8 +20,8 @@ type room struct {
 }
 
 // rooms are those of the session, the innermost first.
-func (s *Session) rooms() []room {
-	row := s.snapshotRow()
+func (g *Group) rooms() []room {
+	row := g.place.Row()
 	tmp := row.Limits.Tmp
 	all := []room{
 		{sandbox.Home, 3 * tmp, "three times limits.tmp"},
@@ -42,7 +42,7 @@ func (s *Session) rooms() []room {
 var noSpace = []string{"no space left on device", "database or disk is full"}
 
 // lastOutput ends the output of a call, and looks at it for what the exit does not say.
-func (c *call) lastOutput(o *outcome) output.Cut {
+func (c *Call) lastOutput(o *outcome) output.Cut {
 	ct := c.out.Finish()
 	c.findFull(ct, o)
 	return ct
@@ -52,7 +52,7 @@ func (c *call) lastOutput(o *outcome) output.Cut {
 // no proof (it may print a log), nor is a place that is full (that may be so for
 // long): both together are, or that the place is named in the same line, for what
 // was full while it ran and then cleaned up.
-func (c *call) findFull(ct output.Cut, o *outcome) {
+func (c *Call) findFull(ct output.Cut, o *outcome) {
 	if o.exit == nil || !c.streams || o.result == nil || o.exit.Code == 0 ||
 		o.exit.Reason != run.ReasonExit && o.exit.Reason != run.ReasonSignal {
 		return
@@ -64,7 +64,7 @@ func (c *call) findFull(ct output.Cut, o *outcome) {
 	if line == "" && o.exit.Full == "" {
 		return
 	}
-	rooms := c.s.rooms()
+	rooms := c.g.rooms()
 	full := slices.IndexFunc(rooms, func(r room) bool { return r.place == o.exit.Full })
 	if line == "" && (full < 0 || o.exit.Signal != "SIGBUS") {
 		if full >= 0 {

@@ -1,4 +1,4 @@
-package session
+package call
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/agent"
 	"github.com/toold/toold/internal/call/output"
+	"github.com/toold/toold/internal/judge"
 	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/store"
@@ -39,7 +40,7 @@ func failed(code client.Code, format string, args ...any) *outcome {
 }
 
 // notRun is the outcome of a call that ended before the tool was run.
-func (s *Session) notRun(c *call, err error) *outcome {
+func (g *Group) notRun(c *Call, err error) *outcome {
 	var re *run.Error
 	switch {
 	case errors.As(err, &re):
@@ -48,20 +49,20 @@ func (s *Session) notRun(c *call, err error) *outcome {
 		o := failed(client.CodeAborted, "the call was aborted before it ran")
 		o.reason = run.ReasonAborted
 		return o
-	case errors.Is(err, errLeaving):
+	case errors.Is(err, ErrLeaving):
 		o := failed(client.CodeAborted, "the daemon stopped before the call ran")
 		o.err.Hint, o.reason = "make it again", run.ReasonAborted
 		return o
-	case s.isOver(err):
-		o := s.lostOutcome()
+	case g.isOver(err):
+		o := g.lostOutcome()
 		o.err.Message += "; the call did not run"
 		return o
 	}
-	return &outcome{err: s.clientError(c, err)}
+	return &outcome{err: g.clientError(c, err)}
 }
 
 // ended is the outcome of a call that was given to the agent.
-func (s *Session) ended(c *call, out *agent.Outcome, err error) *outcome {
+func (g *Group) ended(c *Call, out *agent.Outcome, err error) *outcome {
 	var re *run.Error
 	switch {
 	case err == nil && out.Err != nil:
@@ -74,8 +75,8 @@ func (s *Session) ended(c *call, out *agent.Outcome, err error) *outcome {
 		return o
 	case err == nil:
 		o := &outcome{result: out.Result, exit: agent.Plausible(out.Exit), held: true}
-		s.refine(c, o)
-		s.trail(c, o)
+		g.refine(c, o)
+		g.trail(c, o)
 		return o
 	case errors.As(err, &re):
 		return &outcome{err: codeOf(re)}
@@ -83,30 +84,28 @@ func (s *Session) ended(c *call, out *agent.Outcome, err error) *outcome {
 		o := failed(client.CodeSessionLost, "the connection to the sandbox broke while the call began; it is not known whether it ran")
 		o.err.Hint, o.reason = "look at what it would have changed before making it again", run.ReasonLost
 		return o
-	case s.isOver(err):
-		return s.lostOutcome()
+	case g.isOver(err):
+		return g.lostOutcome()
 	}
 	if ce, ok := errors.AsType[*client.Error](err); ok { // there was no room for the result
 		return &outcome{err: ce, held: true}
 	}
 	c.abort(run.ReasonAborted)
-	return &outcome{err: s.clientError(c, err)}
+	return &outcome{err: g.clientError(c, err)}
 }
 
 // isOver reports whether err is for the end of the session.
-func (s *Session) isOver(err error) bool {
-	return errors.Is(err, agent.ErrOver) || errors.Is(err, agent.ErrViolation) || errors.Is(err, agent.ErrLost) || s.ctx.Err() != nil
+func (g *Group) isOver(err error) bool {
+	return errors.Is(err, agent.ErrOver) || errors.Is(err, agent.ErrViolation) || errors.Is(err, agent.ErrLost) || g.ctx.Err() != nil
 }
 
 // lostOutcome is for calls whose session ended under them.
-func (s *Session) lostOutcome() *outcome {
-	s.mu.Lock()
-	reason, fate := s.row.Reason, s.fate
-	s.mu.Unlock()
-	o := failed(client.CodeSessionLost, "session %s was lost before the call ended", s.id)
+func (g *Group) lostOutcome() *outcome {
+	fate, reason := g.place.Fate()
+	o := failed(client.CodeSessionLost, "session %s was lost before the call ended", g.id)
 	o.reason = run.ReasonLost
 	if fate == client.SessionEnded {
-		o.err.Message, o.reason = fmt.Sprintf("session %s was ended before the call did", s.id), run.ReasonSessionEnded
+		o.err.Message, o.reason = fmt.Sprintf("session %s was ended before the call did", g.id), run.ReasonSessionEnded
 	}
 	if reason != "" {
 		o.err.Message += ": " + reason
@@ -115,8 +114,8 @@ func (s *Session) lostOutcome() *outcome {
 	return o
 }
 
-func (s *Session) clientError(c *call, err error) *client.Error {
-	if ce, ok := errors.AsType[*client.Error](s.m.internal("run call "+c.id, err)); ok {
+func (g *Group) clientError(c *Call, err error) *client.Error {
+	if ce, ok := errors.AsType[*client.Error](g.svc.Internal("run call "+c.id, err)); ok {
 		return ce
 	}
 	return &client.Error{Code: client.CodeInternal, Message: "internal error"}
@@ -138,7 +137,7 @@ func codeOf(e *run.Error) *client.Error {
 	default:
 		code = client.CodeSandboxFailed
 	}
-	return &client.Error{Code: code, Message: plain.Cut(e.Message, maxNote), Hint: plain.Cut(e.Hint, maxNote)}
+	return &client.Error{Code: code, Message: plain.Cut(e.Message, MaxNote), Hint: plain.Cut(e.Hint, MaxNote)}
 }
 
 // title is a title on one line.
@@ -156,34 +155,34 @@ func title(s string) string {
 	return s
 }
 
-// maxNote bounds texts of the agent's that are no output.
-const maxNote = 16 << 10
+// MaxNote bounds texts of the agent's that are no output.
+const MaxNote = 16 << 10
 
 // finish does steps 9 and 11: it puts together what the call's record says, and
 // stores it. Only then may the agent forget the call. What nobody waits for comes
 // after the end is known.
-func (s *Session) finish(c *call, o *outcome) {
+func (g *Group) finish(c *Call, o *outcome) {
 	if o.left {
 		return
 	}
 	if o.result != nil {
-		o.result = s.withoutUnreadable(c, o.result)
+		o.result = g.withoutUnreadable(c, o.result)
 	}
 	row := c.compose(o)
-	if s.hooksResult(c, o, &row) != nil {
+	if g.hooksResult(c, o, &row) != nil {
 		return
 	}
 	row.Settle() // after the hooks: whatever they have made of it, it says how it ended
 	c.clock.ended = time.Now()
 	row.Call.Time.Ended = new(c.clock.ended.UTC().Truncate(time.Millisecond))
 	c.stream.Flush(c.out.Offset())
-	s.judge.Answered(&row.Call)
-	s.uncount(c) // who hears of the end, and be it as an event, may make the next call
-	s.telling.RLock()
+	g.judge.Answered(&row.Call)
+	g.uncount(c) // who hears of the end, and be it as an event, may make the next call
+	g.telling.RLock()
 	c.mu.Lock()
 	c.row = row
 	c.mu.Unlock()
-	ran := s.announce(c, &row)
+	ran := g.announce(c, &row)
 	if o.held {
 		// What the agent has ended it keeps until the end is in the store, so
 		// nobody has to wait for that: a daemon that dies in between leaves it to
@@ -191,55 +190,55 @@ func (s *Session) finish(c *call, o *outcome) {
 		close(c.done)
 		runtime.Gosched() // those who waited for it go first
 	}
-	s.audit(c, &row)
-	stored := s.store(c, &row)
+	g.audit(c, &row)
+	stored := g.store(c, &row)
 	if stored {
-		s.m.calls.Delete(c.id)
+		g.svc.live.Delete(c.id)
 	} else {
 		// No room on the disk. The result stands in memory, and with the agent:
 		// whichever lasts until there is room.
 		release := c.hold()
-		s.m.work.Go(func() { defer release(); s.storeLater(c, &row, o.held) })
+		g.svc.Work.Go(func() { defer release(); g.storeLater(c, &row, o.held) })
 	}
-	s.telling.RUnlock()
+	g.telling.RUnlock()
 	if !o.held {
 		close(c.done)
 		runtime.Gosched()
 	}
 	if stored && o.held {
-		s.forget(c)
+		g.forget(c)
 	}
-	s.logEnd(c, &row.Call, ran)
-	if o.recount && s.open.Load() == 0 {
-		s.killed()
+	g.logEnd(c, &row.Call, ran)
+	if o.recount && g.open.Load() == 0 {
+		g.place.Killed()
 	}
 }
 
 // store writes the end of the call.
-func (s *Session) store(c *call, row *store.Call) bool {
+func (g *Group) store(c *Call, row *store.Call) bool {
 	typ := client.EventCallCompleted
 	if row.Status == client.CallError {
 		typ = client.EventCallError
 	}
 	e := &store.Entry{}
-	short := s.m.storedOf(row)
+	short := g.svc.Quota.Stored(row)
 	n := c.dropInput(e, row, short) + e.FinishCall(short)
 	e.AddEvent(c.event(typ, summaryOf(&row.Call)))
-	for _, edit := range s.edits(c, row) {
+	for _, edit := range g.edits(c, row) {
 		e.AddEvent(edit)
 	}
 	err := c.write(e)
 	if err != nil {
-		s.log.Error("store the end of a call", "call", c.id, "error", err)
+		g.log.Error("store the end of a call", "call", c.id, "error", err)
 		return false
 	}
-	s.tenant.kept.Add(n)
+	g.tenant.Kept.Add(n)
 	return true
 }
 
 // dropInput has the record of a call lose its input, if short has none. It returns
 // by how much the record grows.
-func (c *call) dropInput(e *store.Entry, row, short *store.Call) int64 {
+func (c *Call) dropInput(e *store.Entry, row, short *store.Call) int64 {
 	if row.InputNotKept != nil || short.InputNotKept == nil {
 		return 0
 	}
@@ -253,24 +252,24 @@ func (c *call) dropInput(e *store.Entry, row, short *store.Call) int64 {
 }
 
 // forget has the agent drop a call whose end is in the store.
-func (s *Session) forget(c *call) {
-	s.agent.Forget(c.id) // after a loss, relink does it
+func (g *Group) forget(c *Call) {
+	g.runner.Forget(c.id) // after a loss, relink does it
 }
 
 // storeLater tries until the disk has room or the daemon leaves.
-func (s *Session) storeLater(c *call, row *store.Call, held bool) {
+func (g *Group) storeLater(c *Call, row *store.Call, held bool) {
 	for wait := time.Second; ; wait = min(2*wait, time.Minute) {
 		select {
-		case <-s.m.ctx.Done():
+		case <-g.svc.Context.Done():
 			return
 		case <-time.After(wait):
 		}
-		if !s.store(c, row) {
+		if !g.store(c, row) {
 			continue
 		}
-		s.m.calls.Delete(c.id)
+		g.svc.live.Delete(c.id)
 		if held {
-			s.forget(c)
+			g.forget(c)
 		}
 		return
 	}
@@ -294,7 +293,7 @@ func summaryOf(c *client.Call) callSummary {
 }
 
 // edits are the events of files that the call has changed.
-func (s *Session) edits(c *call, row *store.Call) []client.Event {
+func (g *Group) edits(c *Call, row *store.Call) []client.Event {
 	if row.Status != client.CallCompleted || row.IsError {
 		return nil
 	}
@@ -309,18 +308,18 @@ func (s *Session) edits(c *call, row *store.Call) []client.Event {
 }
 
 // announce tells who listens and who counts. It returns how long the call ran.
-func (s *Session) announce(c *call, row *store.Call) time.Duration {
+func (g *Group) announce(c *Call, row *store.Call) time.Duration {
 	v := row.Call
 	c.tellStatus()
 	if kept := c.out.Kept(); kept > 0 {
-		s.m.observe(func(o Observer) { o.OutputSpilled(kept) })
+		g.svc.observe(func(o Observer) { o.OutputSpilled(kept) })
 	}
 	queued, ran := c.clock.durations(&v.Time)
-	s.m.observe(func(o Observer) { o.CallFinished(&v, queued, ran) })
+	g.svc.observe(func(o Observer) { o.CallFinished(&v, queued, ran) })
 	return ran
 }
 
-func (s *Session) logEnd(c *call, v *client.Call, ran time.Duration) {
+func (g *Group) logEnd(c *Call, v *client.Call, ran time.Duration) {
 	attrs := [...]slog.Attr{
 		slog.String("call", c.id),
 		slog.String("tool", v.Tool),
@@ -342,7 +341,7 @@ func (s *Session) logEnd(c *call, v *client.Call, ran time.Duration) {
 		attrs[n] = slog.String("code", string(v.Error.Code))
 		n++
 	}
-	s.log.LogAttrs(context.Background(), slog.LevelInfo, "call finished", attrs[:n]...)
+	g.log.LogAttrs(context.Background(), slog.LevelInfo, "call finished", attrs[:n]...)
 }
 
 // overflow is what programs print when they change a file of an owner whom the kernel
@@ -350,7 +349,7 @@ func (s *Session) logEnd(c *call, v *client.Call, ran time.Duration) {
 const overflow = "Value too large for defined data type"
 
 // compose makes the row of a call that has ended.
-func (c *call) compose(o *outcome) store.Call {
+func (c *Call) compose(o *outcome) store.Call {
 	c.mu.Lock()
 	row := c.row
 	c.mu.Unlock()
@@ -392,7 +391,7 @@ func (c *call) compose(o *outcome) store.Call {
 		o.notes = append(o.notes, "("+overflow+": such a file belongs to a user who is not in this session)")
 	}
 	if met {
-		c.s.foreignFiles.Add(1)
+		c.g.Foreign.Add(1)
 	}
 	if n := c.hostNote(row.IsError); n != "" {
 		o.notes = append(o.notes, n)
@@ -403,7 +402,7 @@ func (c *call) compose(o *outcome) store.Call {
 }
 
 // describe puts into the metadata what was cut and where the whole is.
-func (c *call) describe(ct output.Cut, meta map[string]any) {
+func (c *Call) describe(ct output.Cut, meta map[string]any) {
 	own, _ := meta["truncated"].(bool)
 	meta["truncated"] = ct.Truncated || c.leavesOut && own
 	for _, k := range []string{"output_path", "total_bytes", "output_incomplete"} {
@@ -426,10 +425,10 @@ func (c *call) describe(ct output.Cut, meta map[string]any) {
 }
 
 // outputPath is where the whole output is, inside the sandbox.
-func (c *call) outputPath() string { return sandbox.OutputDir + "/" + c.id }
+func (c *Call) outputPath() string { return sandbox.OutputDir + "/" + c.id }
 
 // text is what the model reads.
-func (c *call) text(ct output.Cut, o *outcome, streamed bool) string {
+func (c *Call) text(ct output.Cut, o *outcome, streamed bool) string {
 	var b strings.Builder
 	b.WriteString(ct.Head)
 	if ct.Truncated {
@@ -440,13 +439,13 @@ func (c *call) text(ct output.Cut, o *outcome, streamed bool) string {
 		}
 	}
 	if o.result != nil && (streamed || c.streams) {
-		line(&b, plain.Cut(o.result.Output, maxNote))
+		line(&b, plain.Cut(o.result.Output, MaxNote))
 	}
 	for _, n := range o.notes {
 		line(&b, n)
 	}
 	if o.result != nil && o.result.IsError && c.streams {
-		line(&b, c.s.networkHint(ct.Head, ct.Tail))
+		line(&b, networkHint(c.g.place.Row().Network.Mode, ct.Head, ct.Tail))
 	}
 	if o.result != nil {
 		line(&b, c.shortened())
@@ -466,7 +465,7 @@ func line(b *strings.Builder, s string) {
 }
 
 // marker says how much was left out, where the whole is, and how to look into it.
-func (c *call) marker(ct output.Cut) string {
+func (c *Call) marker(ct output.Cut) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "[%d lines (%d bytes) left out", ct.Lines, ct.Bytes)
 	kept := c.out.Kept() > 0
@@ -480,7 +479,7 @@ func (c *call) marker(ct output.Cut) string {
 		b.WriteString("; " + why)
 	}
 	if kept {
-		if tools := c.s.lookTools(c.profile); tools != "" {
+		if tools := c.g.lookTools(c.profile); tools != "" {
 			fmt.Fprintf(&b, "; look into it with %s on that path", tools)
 		}
 	}
@@ -489,11 +488,11 @@ func (c *call) marker(ct output.Cut) string {
 }
 
 // lookTools names the tools of a profile that can look into a saved output.
-func (s *Session) lookTools(profile string) string {
-	rules := s.judge.Rules(profile)
+func (g *Group) lookTools(profile string) string {
+	rules := g.judge.Rules(profile)
 	var have []string
-	for _, d := range s.m.tools.Offered("", "", nil) {
-		if d.Looks && !rules.Hides(permissionOf(d)) {
+	for _, d := range g.svc.Tools.Offered("", "", nil) {
+		if d.Looks && !rules.Hides(judge.PermissionOf(d)) {
 			have = append(have, d.Name)
 		}
 	}

@@ -1,4 +1,4 @@
-package session
+package call
 
 import (
 	"context"
@@ -15,16 +15,16 @@ import (
 // returnAfter is when memory of results goes back to the system that is not much.
 const returnAfter = time.Second
 
-// room is agent.Hello.Room: it takes memory for a result on behalf of its call.
-func (s *Session) room(ctx context.Context, gone <-chan struct{}, id string, bytes int64) error {
-	v, ok := s.m.calls.Load(id)
+// Room is agent.Hello.Room: it takes memory for a result on behalf of its call.
+func (g *Group) Room(ctx context.Context, gone <-chan struct{}, id string, bytes int64) error {
+	v, ok := g.svc.live.Load(id)
 	if !ok {
 		return fmt.Errorf("result of call %s, which is over", id)
 	}
-	c := v.(*call)
+	c := v.(*Call)
 	c.stopWatch() // its tool has ended; what is slow now is not the tool
-	weight := s.m.memory.Weigh(bytes)
-	switch err := s.m.memory.Take(ctx, gone, s.id, weight); {
+	weight := g.svc.Memory.Weigh(bytes)
+	switch err := g.svc.Memory.Take(ctx, gone, g.id, weight); {
 	case errors.Is(err, budget.ErrGone):
 		return agent.ErrLost
 	case errors.Is(err, budget.ErrFull):
@@ -51,14 +51,14 @@ type held struct {
 }
 
 // hold keeps the call's memory counted until release is called, once.
-func (c *call) hold() (release func()) {
+func (c *Call) hold() (release func()) {
 	c.held.mu.Lock()
 	c.held.n++
 	c.held.mu.Unlock()
 	return sync.OnceFunc(c.release)
 }
 
-func (c *call) release() {
+func (c *Call) release() {
 	c.held.mu.Lock()
 	c.held.n--
 	bytes := int64(0)
@@ -69,19 +69,19 @@ func (c *call) release() {
 	if bytes == 0 {
 		return
 	}
-	m := c.s.m
-	m.memory.Give(bytes)
-	if m.returning.CompareAndSwap(false, true) && !m.work.Go(m.returnMemory) {
-		m.returning.Store(false)
+	s := c.g.svc
+	s.Memory.Give(bytes)
+	if s.returning.CompareAndSwap(false, true) && !s.Work.Go(s.returnMemory) {
+		s.returning.Store(false)
 	}
 }
 
 // returnMemory waits a moment for more, then gives memory back to the system.
-func (m *Manager) returnMemory() {
+func (s *Service) returnMemory() {
 	select {
 	case <-time.After(returnAfter):
-	case <-m.ctx.Done():
+	case <-s.Context.Done():
 	}
-	m.returning.Store(false)
-	m.memory.Settle()
+	s.returning.Store(false)
+	s.Memory.Settle()
 }

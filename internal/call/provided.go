@@ -1,4 +1,4 @@
-package session
+package call
 
 import (
 	"cmp"
@@ -22,13 +22,11 @@ import (
 
 // provided gives what Prepare would see of a call without links, nil where that
 // cannot be said.
-func (s *Session) provided(c *call, inv *tool.Invocation, a tool.Access) *run.Prepared {
+func (g *Group) provided(c *Call, inv *tool.Invocation, a tool.Access) *run.Prepared {
 	if !a.Prepare || c.asked != nil {
 		return nil
 	}
-	s.mu.Lock()
-	dir := s.row.Worktree.Target
-	s.mu.Unlock()
+	dir := g.place.Row().Worktree.Target
 	paths := a.Paths()
 	prep := &run.Prepared{Targets: make([]run.Target, 0, len(paths)+1)}
 	if in, ok := inv.Input.(tool.Placed); ok {
@@ -79,12 +77,12 @@ func pathsOf(prep *run.Prepared) []string {
 
 // judgeFirst does steps 5 and 6 for a call whose paths are looked at only when it
 // runs. It is nil where they must be looked at before.
-func (s *Session) judgeFirst(c *call, inv *tool.Invocation, a tool.Access, loop *judge.Loop) *judge.Judgement {
-	prep := s.provided(c, inv, a)
+func (g *Group) judgeFirst(c *Call, inv *tool.Invocation, a tool.Access, loop *judge.Loop) *judge.Judgement {
+	prep := g.provided(c, inv, a)
 	if prep == nil {
 		return nil
 	}
-	j := s.judge.Judge(c.question(inv, a, prep, loop))
+	j := g.judge.Judge(c.question(inv, a, prep, loop))
 	if j.Verdict.Action != policy.Allow {
 		return nil
 	}
@@ -94,7 +92,7 @@ func (s *Session) judgeFirst(c *call, inv *tool.Invocation, a tool.Access, loop 
 
 // askProvided makes a request of Run one that prepares itself.
 func askProvided(r agent.Request, inv *tool.Invocation, a tool.Access, prep *run.Prepared) agent.Request {
-	r = prepareRequest(r, inv, a)
+	r = PrepareRequest(r, inv, a)
 	r.Prepared, r.Expect = nil, pathsOf(prep)
 	return r
 }
@@ -102,8 +100,8 @@ func askProvided(r agent.Request, inv *tool.Invocation, a tool.Access, prep *run
 // notThere takes back that a call runs, whose paths lead elsewhere than they say:
 // the agent has done nothing, and may forget it. It is no loss if that does not
 // arrive: a call that has not run may be run.
-func (s *Session) notThere(c *call) error {
-	if err := s.m.store.Write(func(tx *store.Tx) error { return tx.RequeueCall(c.id) }); err != nil {
+func (g *Group) notThere(c *Call) error {
+	if err := g.svc.Store.Write(func(tx *store.Tx) error { return tx.RequeueCall(c.id) }); err != nil {
 		return err
 	}
 	c.mu.Lock()
@@ -114,7 +112,7 @@ func (s *Session) notThere(c *call) error {
 	}
 	c.mu.Unlock()
 	c.writes = nil
-	s.forget(c)
+	g.forget(c)
 	return nil
 }
 

@@ -1,4 +1,4 @@
-package session
+package call
 
 import (
 	"errors"
@@ -20,19 +20,19 @@ import (
 //
 // The edit has happened, so a hook that fails cannot deny it. One that fails
 // closed makes the call's result an error that says so; for one that fails open
-// there is a remark in it. The error is errLeaving: the next daemon then does all again.
-func (s *Session) hooksEdited(c *call, o *outcome) error {
+// there is a remark in it. The error is ErrLeaving: the next daemon then does all again.
+func (g *Group) hooksEdited(c *Call, o *outcome) error {
 	if o.result == nil || o.result.IsError || len(c.writes) == 0 {
 		return nil
 	}
-	e := s.hookEventOf(hook.FileEdited, c, c.snapshot())
+	e := g.hookEvent(hook.FileEdited, c, c.snapshot())
 	for _, file := range slices.Compact(slices.Sorted(slices.Values(c.writes))) {
 		a := e.About()
 		a.Path, a.Relative = path.Clean(file), policy.RelativeTo(e.Session.Worktree.Target, file)
-		for _, h := range s.m.hooksFor(hook.FileEdited, a) {
-			made, err := s.format(c, h, file)
+		for _, h := range g.svc.Hooks.For(hook.FileEdited, a) {
+			made, err := g.format(c, h, file)
 			switch {
-			case errors.Is(err, errLeaving):
+			case errors.Is(err, ErrLeaving):
 				return err
 			case err != nil:
 				o.formatFailed(h, shown(file), err)
@@ -60,22 +60,22 @@ func (o *outcome) formatFailed(h *hook.Hook, file string, err error) {
 }
 
 // format runs one formatter over one file and says what it made of it.
-func (s *Session) format(c *call, h *hook.Hook, file string) (made *errand.Formatted, err error) {
+func (g *Group) format(c *Call, h *hook.Hook, file string) (made *errand.Formatted, err error) {
 	begun := time.Now()
 	defer func() {
-		if !errors.Is(err, errLeaving) {
-			s.m.hooked(h, &hook.Answer{}, err, time.Since(begun))
+		if !errors.Is(err, ErrLeaving) {
+			g.svc.Hooks.Ran(h, &hook.Answer{}, err, time.Since(begun))
 		}
 	}()
-	l, err := s.agent.Link()
+	e, err := g.place.Errand()
 	if err != nil {
 		return nil, err
 	}
 	f := errand.Formatter{
-		Errand: s.errand(l), Call: c.id,
-		MayRead: func(file string) policy.Verdict { return s.judge.MayRead(c.profile, file) },
+		Errand: e, Call: c.id,
+		MayRead: func(file string) policy.Verdict { return g.judge.MayRead(c.profile, file) },
 		Failed: func(err error) {
-			s.log.Warn("compare a file with what its formatter found", "call", c.id, "error", err)
+			g.log.Warn("compare a file with what its formatter found", "call", c.id, "error", err)
 		},
 	}
 	return f.Format(c.ctx, h, file, h.Timeout+overdue)

@@ -1,4 +1,4 @@
-package session
+package call
 
 import (
 	"bytes"
@@ -12,10 +12,8 @@ import (
 
 // hostWorktree is where the worktree is on the host, and where it is in the sandbox;
 // both are "" where nobody could confuse them.
-func (s *Session) hostWorktree() (source, target string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	w := s.row.Worktree
+func (g *Group) hostWorktree() (source, target string) {
+	w := g.place.Row().Worktree
 	if w.Source == "" || w.Source == "/" || w.Source == w.Target {
 		return "", ""
 	}
@@ -25,9 +23,9 @@ func (s *Session) hostWorktree() (source, target string) {
 // translate replaces the host's path of the worktree in the paths of an input, as
 // people paste it, by the sandbox's. It does so only where the sandbox has nothing of
 // its own at such a path.
-func (s *Session) translate(c *call, inv *tool.Invocation) {
-	source, target := s.hostWorktree()
-	if source == "" || !s.foreign(source) || !mentions(inv.JSON, source) {
+func (g *Group) translate(c *Call, inv *tool.Invocation) {
+	source, target := g.hostWorktree()
+	if source == "" || !g.isForeign(source) || !mentions(inv.JSON, source) {
 		return
 	}
 	c.translated = inv.Rebase(source, target)
@@ -39,14 +37,13 @@ var ownPlaces = []string{
 	sandbox.Home, "/tmp", "/var/tmp", "/run", "/dev", "/proc", "/sys", "/usr", "/etc", "/bin", "/sbin", "/lib", "/lib32", "/lib64",
 }
 
-// foreign reports whether a path of the host is about nothing that the sandbox has.
-func (s *Session) foreign(source string) bool {
-	s.mu.Lock()
-	places := append([]string{s.row.Worktree.Target}, ownPlaces...)
-	for _, m := range s.row.Mounts {
+// isForeign reports whether a path of the host is about nothing that the sandbox has.
+func (g *Group) isForeign(source string) bool {
+	row := g.place.Row()
+	places := append([]string{row.Worktree.Target}, ownPlaces...)
+	for _, m := range row.Mounts {
 		places = append(places, m.Target)
 	}
-	s.mu.Unlock()
 	for _, p := range places {
 		if p = strings.TrimSuffix(p, "/"); source == p || strings.HasPrefix(source, p+"/") || strings.HasPrefix(p, source+"/") {
 			return false
@@ -81,13 +78,13 @@ func isNameByte(b byte) bool {
 
 // hostNote tells the model that a path is the host's; "" where the call has nothing to
 // do with one.
-func (c *call) hostNote(failed bool) string {
-	source, target := c.s.hostWorktree()
+func (c *Call) hostNote(failed bool) string {
+	source, target := c.g.hostWorktree()
 	switch {
 	case source == "":
 	case c.translated:
 		return fmt.Sprintf("(%s is %s here)", source, target)
-	case failed && len(c.row.Input) < maxNote && mentions(c.row.Input, source):
+	case failed && len(c.row.Input) < MaxNote && mentions(c.row.Input, source):
 		return fmt.Sprintf("(the worktree is %s here; %s is its path on the host)", target, source)
 	}
 	return ""

@@ -1,4 +1,4 @@
-package session
+package call
 
 import (
 	"bytes"
@@ -21,35 +21,35 @@ import (
 // replaced, a hook wants another input: it was parsed like any other and is to
 // be judged from the beginning, where all hooks see it again. With denied, the
 // call must not run and that is its outcome.
-func (s *Session) hooksBefore(c *call, inv *tool.Invocation) (replaced *tool.Invocation, denied *outcome) {
-	if len(s.m.settings.Load().Hooks) == 0 {
+func (g *Group) hooksBefore(c *Call, inv *tool.Invocation) (replaced *tool.Invocation, denied *outcome) {
+	if !g.svc.Hooks.Any() {
 		return nil, nil
 	}
-	e := s.hookEventOf(hook.CallBefore, c, c.snapshot())
+	e := g.hookEvent(hook.CallBefore, c, c.snapshot())
 	e.Call.Input = inv.JSON
-	hooks := s.m.hooksFor(hook.CallBefore, e.About())
+	hooks := g.svc.Hooks.For(hook.CallBefore, e.About())
 	if len(hooks) > 0 {
 		// They hear of the call, and may do something for it.
 		if err := c.flush(); err != nil {
-			return nil, s.notRun(c, err)
+			return nil, g.notRun(c, err)
 		}
 	}
 	for _, h := range hooks {
-		a, err := s.m.runHook(c.ctx, h, e)
+		a, err := g.svc.Hooks.Run(c.ctx, h, e)
 		if c.ctx.Err() != nil {
-			return nil, s.notRun(c, context.Cause(c.ctx))
+			return nil, g.notRun(c, context.Cause(c.ctx))
 		}
 		var next *tool.Invocation
 		if err == nil && a.Input != nil {
-			next, err = s.replacement(h, inv, a)
+			next, err = g.replacement(h, inv, a)
 		}
 		switch {
 		case err != nil && h.FailOpen:
 			c.hookNotes = append(c.hookNotes, fmt.Sprintf("[hook %s; the call went on without it]", err))
 		case err != nil:
-			return nil, s.deniedByHook(c, inv, h, err.Error(), "its hook must work before calls can run; the daemon's log says more")
+			return nil, g.deniedByHook(c, inv, h, err.Error(), "its hook must work before calls can run; the daemon's log says more")
 		case a.Deny:
-			return nil, s.deniedByHook(c, inv, h, a.Reason, "do it in another way, or leave it out")
+			return nil, g.deniedByHook(c, inv, h, a.Reason, "do it in another way, or leave it out")
 		case next != nil:
 			return next, nil
 		}
@@ -59,8 +59,8 @@ func (s *Session) hooksBefore(c *call, inv *tool.Invocation) (replaced *tool.Inv
 
 // replacement parses the input that a hook gave; nil when it is the one that it
 // was shown.
-func (s *Session) replacement(h *hook.Hook, inv *tool.Invocation, a *hook.Answer) (*tool.Invocation, error) {
-	next, err := s.m.tools.ParseHidden(inv.Tool.Name, a.Input)
+func (g *Group) replacement(h *hook.Hook, inv *tool.Invocation, a *hook.Answer) (*tool.Invocation, error) {
+	next, err := g.svc.Tools.ParseHidden(inv.Tool.Name, a.Input)
 	if err != nil {
 		what := "an input that " + inv.Tool.Name + " does not take"
 		if ce, ok := errors.AsType[*client.Error](err); ok {
@@ -76,18 +76,18 @@ func (s *Session) replacement(h *hook.Hook, inv *tool.Invocation, a *hook.Answer
 
 // deniedByHook is the outcome of a call that a hook denied, or that was denied
 // because a hook failed; it is told like any other decision.
-func (s *Session) deniedByHook(c *call, inv *tool.Invocation, h *hook.Hook, why, hint string) *outcome {
+func (g *Group) deniedByHook(c *Call, inv *tool.Invocation, h *hook.Hook, why, hint string) *outcome {
 	by := "hook " + h.Name()
 	v := policy.Verdict{Action: policy.Deny, Rule: by, Reason: why}
 	c.mu.Lock()
 	c.row.Permission = &client.CallPermission{Verdict: string(v.Action), Rule: v.Rule, ApprovalID: c.approved}
 	c.mu.Unlock()
 	// It is denied whether or not that can be written.
-	if err := s.decided(&judge.Decision{
-		Time: time.Now().UTC(), Principal: c.by, Session: s.id, Call: c.id, Tool: inv.Tool.Name, Profile: c.profile,
+	if err := g.decided(&judge.Decision{
+		Time: time.Now().UTC(), Principal: c.by, Session: g.id, Call: c.id, Tool: inv.Tool.Name, Profile: c.profile,
 		InputHash: sha256.Sum256(inv.JSON), Input: inv.JSON, Verdict: v, Approver: by, Typed: c.row.Typed,
 	}); err != nil {
-		s.log.Error("write a decision", "call", c.id, "error", err)
+		g.log.Error("write a decision", "call", c.id, "error", err)
 	}
 	o := failed(client.CodeDenied, "denied: %s by %s", inv.Tool.Name, by)
 	if why != "" {
@@ -100,32 +100,32 @@ func (s *Session) deniedByHook(c *call, inv *tool.Invocation, h *hook.Hook, why,
 // hooksAfter does step 10 as far as the sandbox is needed for it: the hooks of
 // file.edited. Those of call.after come with the end of the call, when it is
 // known what its record is going to say (see hooksResult).
-func (s *Session) hooksAfter(c *call, o *outcome) {
-	if len(s.m.settings.Load().Hooks) > 0 {
-		o.left = errors.Is(s.hooksEdited(c, o), errLeaving)
+func (g *Group) hooksAfter(c *Call, o *outcome) {
+	if g.svc.Hooks.Any() {
+		o.left = errors.Is(g.hooksEdited(c, o), ErrLeaving)
 	}
 }
 
 // hooksResult runs the hooks of call.after, for a call that has a result or was
 // given to the sandbox; row is what its record is going to say. Each hook sees
-// what the one before has made of the output. The error is errLeaving: the call
+// what the one before has made of the output. The error is ErrLeaving: the call
 // is then the next daemon's to finish.
-func (s *Session) hooksResult(c *call, o *outcome, row *store.Call) error {
-	if row.Time.Started == nil && o.result == nil || len(s.m.settings.Load().Hooks) == 0 {
+func (g *Group) hooksResult(c *Call, o *outcome, row *store.Call) error {
+	if row.Time.Started == nil && o.result == nil || !g.svc.Hooks.Any() {
 		return nil
 	}
 	for _, n := range c.hookNotes {
 		row.Call.Output = withLine(row.Call.Output, n)
 	}
-	e := s.hookEventOf(hook.CallAfter, c, &row.Call)
-	for _, h := range s.m.hooksFor(hook.CallAfter, e.About()) {
+	e := g.hookEvent(hook.CallAfter, c, &row.Call)
+	for _, h := range g.svc.Hooks.For(hook.CallAfter, e.About()) {
 		e.Result = &hook.Result{
 			Status: row.Status, Title: row.Title, Output: row.Call.Output, IsError: row.IsError, Error: row.Error,
 			Metadata: row.Metadata, Usage: row.Usage,
 		}
-		a, err := s.m.runHook(c.ctx, h, e)
+		a, err := g.svc.Hooks.Run(c.ctx, h, e)
 		switch {
-		case errors.Is(err, errLeaving):
+		case errors.Is(err, ErrLeaving):
 			return err
 		case err != nil && h.FailOpen:
 			row.Call.Output = withLine(row.Call.Output, fmt.Sprintf("[hook %s]", err))
@@ -169,4 +169,18 @@ func withhold(row *store.Call, err error) {
 		}
 	}
 	row.Metadata = kept
+}
+
+// hookEvent makes the event of a call.
+func (g *Group) hookEvent(on string, c *Call, row *client.Call) *hook.Event {
+	in := g.place.Row()
+	e := hook.NewEvent(on, &in.Session, in.OwnerUID)
+	e.Call = &hook.Call{
+		ID: row.ID, Key: row.Key, Tool: row.Tool, Input: row.Input, MessageID: row.MessageID, Agent: row.Agent, Model: row.Model,
+		Extra: row.Extra, Permission: row.Permission,
+	}
+	if c.profile != "" {
+		e.Session.Profile = c.profile // what it was judged by
+	}
+	return e
 }

@@ -1,4 +1,4 @@
-package session
+package call
 
 import (
 	"context"
@@ -13,35 +13,16 @@ import (
 	"github.com/toold/toold/internal/store"
 )
 
-// resumable refuses to take a stream up again whose call does not exist: to make
-// it would be a second run for who has read output of the first.
-func (s *Session) resumable(ctx context.Context, key string) error {
-	if key == "" {
-		return &client.Error{
-			Code: client.CodeInvalidRequest, Message: "Last-Event-ID goes on with the call that has the key, and there is no key",
-			Hint: "send the key that the call was made with, or leave Last-Event-ID out",
-		}
-	}
-	_, err := s.m.store.CallByKey(ctx, s.id, key)
-	if errors.Is(err, store.ErrNotFound) {
-		return &client.Error{
-			Code: client.CodeNotFound, Message: fmt.Sprintf("no call of session %s has the key %q", s.id, shown(key)),
-			Hint: "leave Last-Event-ID out to make the call",
-		}
-	}
-	return err
-}
-
 // again streams a call to somebody who asks for it once more by its key: where it
 // is, its output from where they have it, what happens meanwhile, and its end.
-func (m *Manager) again(ctx context.Context, t *twin, o CallOptions) (*client.Call, error) {
+func (s *Service) again(ctx context.Context, t *twin, o Options) (*client.Call, error) {
 	if t.live == nil {
 		r := stream.NewRerun(o.OnEvent, client.Event{Tenant: t.row.Tenant, Session: t.row.SessionID, Call: t.row.ID})
-		if err := r.Begin(o.After, m.streamsOf(t.row), t.row.Output.Total); err != nil {
+		if err := r.Begin(o.After, s.streamsOf(t.row), t.row.Output.Total); err != nil {
 			return nil, notOfThisCall(err)
 		}
-		if def, ok := m.tools.Get(t.row.Tool); ok && def.Streams {
-			if err := m.sendSaved(r, t.row); err != nil {
+		if def, ok := s.Tools.Get(t.row.Tool); ok && def.Streams {
+			if err := s.sendSaved(r, t.row); err != nil {
 				return &t.row.Call, err
 			}
 		}
@@ -49,7 +30,7 @@ func (m *Manager) again(ctx context.Context, t *twin, o CallOptions) (*client.Ca
 		return &t.row.Call, nil
 	}
 	c := t.live
-	r := stream.NewRerun(o.OnEvent, client.Event{Tenant: c.s.tenant.name, Session: c.s.id, Call: c.id})
+	r := stream.NewRerun(o.OnEvent, client.Event{Tenant: c.g.tenant.Name, Session: c.g.id, Call: c.id})
 	if err := r.Begin(o.After, stream.KindOf(c.stream.Split), c.out.Offset()); err != nil {
 		return nil, notOfThisCall(err)
 	}
@@ -58,7 +39,7 @@ func (m *Manager) again(ctx context.Context, t *twin, o CallOptions) (*client.Ca
 	r.Event(r.Made(string(now.Status), now)) // before any output
 	l := c.stream.Follow(r.Event, c.snapshot)
 	defer c.stream.Unfollow(l)
-	for _, p := range m.approvals.PendingOf(c.id) {
+	for _, p := range s.Approvals.PendingOf(c.id) {
 		r.Event(r.Made(client.EventApprovalAsked, &p.Row.Approval))
 	}
 	if c.streams {
@@ -75,11 +56,11 @@ func (m *Manager) again(ctx context.Context, t *twin, o CallOptions) (*client.Ca
 }
 
 // streamsOf looks at what is kept of the output of a call that is over.
-func (m *Manager) streamsOf(row *store.Call) stream.Kind {
+func (s *Service) streamsOf(row *store.Call) stream.Kind {
 	if !row.Output.File { // two have one, unless there is nothing in them
 		return stream.One
 	}
-	file := m.savedPath(row)
+	file := s.savedPath(row)
 	if _, err := os.Lstat(file); err != nil {
 		return stream.Unknown
 	}
@@ -87,13 +68,13 @@ func (m *Manager) streamsOf(row *store.Call) stream.Kind {
 }
 
 // sendSaved sends the output of a call that is over.
-func (m *Manager) sendSaved(r *stream.Rerun, row *store.Call) error {
+func (s *Service) sendSaved(r *stream.Rerun, row *store.Call) error {
 	var err error
 	if r.Split() {
-		err = output.PassSaved(m.savedPath(row), r.From(), r.Give)
+		err = output.PassSaved(s.savedPath(row), r.From(), r.Give)
 	} else {
 		var body io.ReadCloser
-		if body, _, err = m.savedOutput(row, OutputOptions{Offset: r.From()[0]}); err == nil {
+		if body, _, err = s.savedOutput(row, OutputOptions{Offset: r.From()[0]}); err == nil {
 			err = errors.Join(output.Pass(body, r.Give), body.Close())
 		}
 	}

@@ -1,0 +1,207 @@
+// Package call is the one path of a tool call, from the request to its record: parse,
+// record, guard, judge, hooks, admit, run, finish. A Service has the calls of all sessions, a
+// Group those of one.
+//
+// It knows the order of the steps. What a call means it asks the tool, whether it may run
+// package judge, and it is run by a Runner; its session is a Place to it.
+package call
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/call/output"
+	"github.com/toold/toold/internal/call/stream"
+	"github.com/toold/toold/internal/event"
+	"github.com/toold/toold/internal/store"
+	"github.com/toold/toold/internal/tool/run"
+)
+
+// call is a call that is not over: its row, who listens to it, and its output.
+type Call struct {
+	g         *Group
+	id        string
+	req       client.CallCreate
+	by        auth.Principal // who made it
+	profile   string         // of its session, when it was made
+	hidden    bool           // asked for by a route of our own
+	probe     bool           // doctor's own, which no rule is about
+	timeout   time.Duration
+	wanted    int64 // the timeout of its input, in milliseconds; 0 = none, or not bash
+	maxOutput int64
+	counted   bool // in the numbers of open calls
+	slot      bool // it has one of its session's
+	paged     bool // the tool cuts its output to size
+	leavesOut bool // the tool says itself whether results are left out
+	streams   bool // the tool streams its output, and its result comes after it
+	out       *output.Output
+	stream    stream.Sender // to who listens
+	unsaved   *store.Entry  // its first record, while that is put off
+	writes    []string      // files that it changes, as Prepare resolved them
+	hookNotes []string      // about hooks that failed and may
+	clock     clock
+
+	// ctx ends when the call must not begin or go on: with the cause of its
+	// session's end, with ErrLeaving, or with errAborted before it was started.
+	ctx    context.Context //nolint:containedctx // the life of the call itself
+	cancel context.CancelCauseFunc
+
+	// asked is the approval that an earlier daemon has asked for, until the call
+	// is judged again; approved the one that let it pass. They belong to the
+	// call's own goroutine, as most of the fields above do.
+	asked    *store.Approval
+	approved string
+	// translated: its input had the host's path of the worktree.
+	translated bool
+	// bound: Run goes by all that Prepare saw, which somebody was shown. Otherwise a
+	// file that is written is taken as it is then, and only its path must be this one.
+	bound   bool
+	guarded bool        // it was looked at for loops before, in an earlier round
+	waiting atomic.Bool // for its approval
+	// malformed is why no tool takes the call's input, or that there is no such tool.
+	malformed *client.Error
+
+	known chan struct{} // closed when the call has a record, or will never have one
+	done  chan struct{} // closed when it will not change any more
+	err   error         // why there is no record; valid after known
+	twin  *twin         // the call that had the key before; valid after known
+
+	mu      sync.Mutex // guards the fields below
+	row     store.Call
+	started bool       // the agent may have been asked to run it
+	abortBy run.Reason // "" = nobody asked
+
+	held  held
+	watch watch
+}
+
+// twin is a call that another request with the same key leads to.
+type twin struct {
+	live *Call       // while it runs
+	row  *store.Call // when it is over
+}
+
+var errAborted = errors.New("aborted by request")
+
+// refuse ends a call that has no record.
+func (c *Call) refuse(err error) {
+	c.err = err
+	close(c.known)
+	close(c.done)
+}
+
+// start stores the call as running. From then on an abort goes to the agent.
+func (c *Call) start() error {
+	c.clock.ran = time.Now()
+	now := c.clock.ran.UTC().Truncate(time.Millisecond)
+	e := &store.Entry{}
+	e.StartCall(c.id, now)
+	e.AddEvent(c.event(client.EventCallRunning, nil))
+	if err := c.write(e); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	c.started = c.ctx.Err() == nil
+	started := c.started
+	if started {
+		c.row.Status, c.row.Time.Started = client.CallRunning, &now
+	}
+	c.mu.Unlock()
+	if !started {
+		return context.Cause(c.ctx)
+	}
+	c.tellStatus()
+	return nil
+}
+
+// snapshot is what clients see of the call at the moment.
+func (c *Call) snapshot() *client.Call {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	v := c.row.Call
+	return &v
+}
+
+// event makes a stored event of the call.
+func (c *Call) event(typ string, data any) client.Event {
+	return c.bare(typ, struct {
+		Tool  string `json:"tool"`
+		Key   string `json:"key,omitempty"`
+		Title string `json:"title,omitempty"`
+		Data  any    `json:"result,omitempty"`
+	}{c.row.Tool, c.row.Key, c.row.Title, data})
+}
+
+// bare makes an event of the call with these data and no more.
+func (c *Call) bare(typ string, data any) client.Event {
+	return event.New(typ, c.g.tenant.Name, c.g.id, c.id, data)
+}
+
+// tellStatus sends what the call is now to who listens, if anybody does.
+func (c *Call) tellStatus() {
+	if c.stream.Heard() {
+		v := c.snapshot()
+		c.stream.Tell(string(v.Status), v)
+	}
+}
+
+// output is sink.Output. Bytes that are in the file are acknowledged; others
+// stay with the agent until the call's end is in the store.
+func (c *Call) output(offset int64, stderr bool, p []byte) error {
+	if at := c.out.Offset(); offset != at {
+		return fmt.Errorf("output of call %s goes on at %d, not at %d", c.id, offset, at)
+	}
+	if safe := c.out.Write(p, stderr); safe >= 0 {
+		c.g.runner.Ack(c.id, safe)
+	}
+	c.stream.Output(offset, stderr, p)
+	return nil
+}
+
+// progress is sink.Metadata.
+func (c *Call) progress(m map[string]any) {
+	m = asObject(m)
+	c.mu.Lock()
+	c.row.Metadata = m
+	c.mu.Unlock()
+	c.stream.Tell("metadata", m)
+	c.g.svc.Hub.Publish([]client.Event{c.bare(client.EventCallMetadata, m)})
+}
+
+// abort ends the call. Before it was started it just does not start; later the
+// agent is asked until it has ended: a request that got there before the call,
+// or into a connection that broke, has no effect.
+func (c *Call) abort(why run.Reason) {
+	c.mu.Lock()
+	first := c.abortBy == ""
+	if first {
+		c.abortBy = why
+	}
+	if !c.started {
+		c.cancel(errAborted)
+	}
+	started := c.started
+	c.mu.Unlock()
+	if first && started {
+		c.g.work.Go(func() { c.askAbort(why) })
+	}
+}
+
+func (c *Call) askAbort(why run.Reason) {
+	for wait := 10 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+		c.g.runner.Abort(c.id, why)
+		select {
+		case <-c.done:
+			return
+		case <-c.ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+	}
+}

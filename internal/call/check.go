@@ -1,0 +1,70 @@
+package call
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/plain"
+	"github.com/toold/toold/internal/strictjson"
+)
+
+// ErrLeaving is why the context of a session ends that goes on without this daemon.
+var ErrLeaving = errors.New("the daemon is leaving; the session goes on without it")
+
+// Bounds of what a request may hold.
+const (
+	maxTTL   = 10 * 365 * 24 * time.Hour
+	maxText  = 256 // key, message_id, agent, model
+	maxExtra = 64 << 10
+)
+
+// shown is what a message may quote of something that a client sent.
+func shown(s string) string { return plain.Cut(s, 80) }
+
+func invalidRequest(format string, args ...any) error {
+	return &client.Error{Code: client.CodeInvalidRequest, Message: fmt.Sprintf(format, args...)}
+}
+
+func noCall(id string) error {
+	return &client.Error{
+		Code:    client.CodeNotFound,
+		Message: fmt.Sprintf("there is no call %q", shown(id)),
+		Hint:    "the calls of a session are listed at /v1/sessions/ID/calls",
+	}
+}
+
+// EnvList is KEY=VALUE, in a fixed order.
+func EnvList(env map[string]string) []string {
+	if len(env) == 0 {
+		return nil
+	}
+	list := make([]string, 0, len(env))
+	for k, v := range env {
+		list = append(list, k+"="+v)
+	}
+	slices.Sort(list)
+	return list
+}
+
+func (s *Service) checkCall(r *client.CallCreate) error {
+	for _, f := range []struct{ name, value string }{
+		{"key", r.Key}, {"message_id", r.MessageID}, {"agent", r.Agent}, {"model", r.Model},
+	} {
+		if len(f.value) > maxText || !plain.Printable(f.value) {
+			return invalidRequest("%s is UTF-8 text without control characters, at most %d bytes", f.name, maxText)
+		}
+	}
+	if len(r.Extra) > maxExtra {
+		return invalidRequest("extra has %d bytes; at most %d", len(r.Extra), maxExtra)
+	}
+	if len(r.Extra) > 0 && !strictjson.IsObject(r.Extra) {
+		return invalidRequest("extra is not a JSON object")
+	}
+	if r.WaitMillis != nil && *r.WaitMillis < 0 {
+		return invalidRequest("wait_ms is %d; give 0 to answer at once, or leave it out to wait for the end", *r.WaitMillis)
+	}
+	return s.CheckEnv(r.Env)
+}

@@ -1,0 +1,127 @@
+package call
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/agent"
+	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/call/errand"
+	"github.com/toold/toold/internal/call/output"
+	"github.com/toold/toold/internal/judge"
+	"github.com/toold/toold/internal/policy"
+	"github.com/toold/toold/internal/store"
+	"github.com/toold/toold/internal/tool"
+	"github.com/toold/toold/internal/tool/run"
+)
+
+// Place is a session as far as its calls need it.
+type Place interface {
+	// Row is the session as it is now.
+	Row() store.Session
+	// Fate is ended or lost where the session is over or ends, and why; "" where not.
+	Fate() (client.SessionState, string)
+	// Takes reports whether calls may begin.
+	Takes() bool
+	// Attend watches over the sandbox while a call needs it, until the same number of
+	// calls of Leave.
+	Attend()
+	Leave()
+	// Killed says whether the kernel has ended tools for want of memory, or refused
+	// processes, since it was last asked.
+	Killed() (memory, pids bool)
+	// Starved counts a program that the agent has ended for want of memory.
+	Starved()
+	// FreeTmp empties the files in memory where they leave no room for programs, and
+	// reports whether it did.
+	FreeTmp() bool
+	// Errand is what the daemon has the sandbox do for itself.
+	Errand() (errand.Errand, error)
+	// Lose ends the session, because it cannot go on.
+	Lose(why string)
+}
+
+// Runner runs calls: in the agent of a session, which outlives the daemon. Its errors are
+// those of package agent.
+type Runner interface {
+	// Prepare resolves what a call names. It has no effect.
+	Prepare(ctx context.Context, r agent.Request) (*run.Prepared, error)
+	// Run runs a call, once. Its error is agent.ErrUnknownCall where nobody knows whether
+	// it ran.
+	Run(ctx context.Context, r agent.Request, f agent.Follower) (*agent.Outcome, error)
+	// Resume goes on with a call that runs, or has run.
+	Resume(ctx context.Context, callID string, f agent.Follower) (*agent.Outcome, error)
+	// Ack says that bytes of the output need not be kept any longer.
+	Ack(callID string, offset int64)
+	// Abort ends a call, as far as it can be reached.
+	Abort(callID string, why run.Reason)
+	// Forget lets go of what is kept of a call that has ended.
+	Forget(callID string)
+}
+
+// Sessions finds sessions for those who may see them.
+type Sessions interface {
+	// Calls gives those of a live session, or says why it takes none.
+	Calls(ctx context.Context, p auth.Principal, idOrName string) (*Group, error)
+	// SessionID gives the id of a session, live or not.
+	SessionID(ctx context.Context, p auth.Principal, idOrName string) (string, error)
+	// Accepting refuses calls while the daemon starts or stops.
+	Accepting() error
+}
+
+// Quota keeps account of what tenants have.
+type Quota interface {
+	// MostCalls is how many calls of a tenant may be open; 0 = any number.
+	MostCalls(tenant string) int
+	// TakeRoom counts n bytes of a new record, or refuses them.
+	TakeRoom(ctx context.Context, t *Tenant, n int64) error
+	// Stored is what is stored of a call that has ended.
+	Stored(row *store.Call) *store.Call
+}
+
+// Observer is told what happens to calls; metrics implement it. Methods must not block and
+// must not call back.
+type Observer interface {
+	CallFinished(c *client.Call, queued, ran time.Duration)
+	OutputSpilled(bytes int64)
+	LenientConversion(tool string)
+	// Decided is told each judgement, with one permission and action for each
+	// request of the call.
+	Decided(d *judge.Decision)
+	// DoomLoop is told a loop that was found, and what was done about it.
+	DoomLoop(tool string, period int, action policy.Action)
+	ApprovalAsked(a *client.Approval)
+}
+
+// Auditor keeps the audit log. An error means that the record is not safely
+// written and that, by configuration, the call must not run; it is a
+// *fault.Error.
+type Auditor interface {
+	Decided(d *judge.Decision) error
+	// Finished is told how a call ended. outputHash is of the whole output as far
+	// as it was kept.
+	Finished(p auth.Principal, c *client.Call, outputHash [32]byte) error
+}
+
+// Tools are those that calls can name; a *tool.Registry is some.
+type Tools interface {
+	Parse(name string, raw json.RawMessage) (*tool.Invocation, error)
+	ParseHidden(name string, raw json.RawMessage) (*tool.Invocation, error)
+	Malformed(name string, raw json.RawMessage) *tool.Invocation
+	Get(name string) (*tool.Definition, bool)
+	Offered(provider, model string, restrictions map[string]tool.Restriction) []*tool.Definition
+}
+
+// Settings are those parts of the configuration that are about calls.
+type Settings struct {
+	Truncate output.Limits
+	// ProfileTruncate is Truncate for the profiles that have their own.
+	ProfileTruncate map[string]output.Limits
+	BashTimeout     time.Duration     // where neither the call nor its input has one
+	Shell           []string          // that runs commands in sessions which do not know theirs
+	ToolSettings    map[string][]byte // [tools.NAME] as JSON
+	// MinFree is the host free-space floor in bytes for the state directory.
+	MinFree int64
+}

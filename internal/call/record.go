@@ -1,0 +1,161 @@
+package call
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/store"
+	"github.com/toold/toold/internal/tool"
+)
+
+// record does step 2.
+func (g *Group) record(c *Call, inv *tool.Invocation) error {
+	if err := g.enter(c); err != nil {
+		return err
+	}
+	c.clock.came = time.Now()
+	now := c.clock.came.UTC().Truncate(time.Millisecond)
+	c.row = store.Call{
+		Call: client.Call{
+			ID: c.id, Key: c.req.Key, SessionID: g.id, Tool: inv.Tool.Name, Input: inv.JSON,
+			MessageID: c.req.MessageID, Agent: c.req.Agent, Model: c.req.Model, Extra: c.req.Extra, Typed: c.req.Typed,
+			Status: client.CallPending, Metadata: map[string]any{}, Time: client.CallTime{Queued: now},
+		},
+		Tenant: g.tenant.Name,
+		Hash:   hashOf(inv, c.req.Env),
+	}
+	if c.malformed != nil {
+		c.row.DropInput() // it will never run
+	}
+	c.profile = g.profile()
+	c.req.Input = nil // the normalised form is what counts now
+	c.streams, c.paged, c.leavesOut = inv.Tool.Streams, inv.Tool.Paged, inv.Tool.Shows != tool.ShowsNone
+	c.out = g.outputOf(c.id, inv.Tool, c.stream.Split)
+	g.svc.live.Store(c.id, c)
+	if !g.place.Takes() {
+		// Whoever ends the session may have looked for calls before this one.
+		g.svc.live.Delete(c.id)
+		return g.notReady()
+	}
+	if err := c.save(); err != nil {
+		g.svc.live.Delete(c.id)
+		if !errors.Is(err, store.ErrExists) {
+			return err
+		}
+		if err := g.findTwin(c, c.row.Hash); err != nil {
+			return err
+		}
+		return errTwin
+	}
+	g.total.Add(1)
+	close(c.known)
+	c.tellStatus()
+	return nil
+}
+
+// save stores the call as pending, at once where the call has a key, which may
+// turn out to be taken, or where somebody may hear of its id before it runs.
+// Otherwise its next record, or flush, takes this one with it.
+func (c *Call) save() error {
+	e, n := c.first(&c.row)
+	if err := c.g.svc.Quota.TakeRoom(c.ctx, c.g.tenant, n); err != nil {
+		return err
+	}
+	var err error
+	if c.req.Key != "" {
+		err = c.g.svc.Store.Write(func(tx *store.Tx) error { return tx.Put(e) })
+	} else if c.unsaved = e; c.req.WaitMillis != nil || c.stream.Heard() {
+		err = c.flush()
+	}
+	if err != nil {
+		c.g.tenant.Kept.Add(-n)
+	}
+	return err
+}
+
+// first is the first record of the call, and how much of it is the call's.
+func (c *Call) first(row *store.Call) (*store.Entry, int64) {
+	e := &store.Entry{}
+	n := e.InsertCall(row)
+	e.AddEvent(c.event(client.EventCallPending, nil))
+	return e, n
+}
+
+// flush stores what save has put off, for a call that will wait for long.
+func (c *Call) flush() error {
+	if c.unsaved == nil {
+		return nil
+	}
+	return c.write(nil)
+}
+
+// write stores what happened to the call, and before it what save has put off.
+func (c *Call) write(e *store.Entry) error {
+	err := c.g.svc.Store.Append(c.unsaved, e)
+	if err == nil {
+		c.unsaved = nil
+	}
+	return err
+}
+
+// errTwin says that a call with this key exists; it never leaves the package.
+var errTwin = errors.New("another call has the key")
+
+// findTwin finds the call that has the key already.
+func (g *Group) findTwin(c *Call, hash []byte) error {
+	row, err := g.svc.Store.CallByKey(context.Background(), g.id, c.req.Key)
+	if err != nil {
+		return g.svc.Internal("find a call by its key", err)
+	}
+	if string(row.Hash) != string(hash) {
+		return &client.Error{
+			Code:    client.CodeConflict,
+			Message: fmt.Sprintf("key %q belongs to call %s, which was made with another tool, input or env", c.req.Key, row.ID),
+			Hint:    "use another key for another call",
+		}
+	}
+	if v, ok := g.svc.live.Load(row.ID); ok {
+		c.twin = &twin{live: v.(*Call)}
+		return nil
+	}
+	if !row.Finished() { // it ended in between
+		if row, err = g.svc.Store.Call(context.Background(), row.ID); err != nil {
+			return g.svc.Internal("find a call by its key", err)
+		}
+	}
+	row.Metadata = asObject(row.Metadata)
+	c.twin = &twin{row: row}
+	return nil
+}
+
+// hashOf is over what a call asks for: tool, normalised input and environment.
+func hashOf(inv *tool.Invocation, env map[string]string) []byte {
+	h := sha256.New()
+	for _, part := range append([]string{inv.Tool.Name, string(inv.JSON)}, EnvList(env)...) {
+		fmt.Fprintf(h, "%d:%s", len(part), part)
+	}
+	return h.Sum(nil)
+}
+
+// resumable refuses to take a stream up again whose call does not exist: to make
+// it would be a second run for who has read output of the first.
+func (g *Group) resumable(ctx context.Context, key string) error {
+	if key == "" {
+		return &client.Error{
+			Code: client.CodeInvalidRequest, Message: "Last-Event-ID goes on with the call that has the key, and there is no key",
+			Hint: "send the key that the call was made with, or leave Last-Event-ID out",
+		}
+	}
+	_, err := g.svc.Store.CallByKey(ctx, g.id, key)
+	if errors.Is(err, store.ErrNotFound) {
+		return &client.Error{
+			Code: client.CodeNotFound, Message: fmt.Sprintf("no call of session %s has the key %q", g.id, shown(key)),
+			Hint: "leave Last-Event-ID out to make the call",
+		}
+	}
+	return err
+}

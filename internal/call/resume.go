@@ -1,0 +1,228 @@
+package call
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"path/filepath"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/agent"
+	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/call/output"
+	"github.com/toold/toold/internal/store"
+	"github.com/toold/toold/internal/tool"
+	"github.com/toold/toold/internal/tool/run"
+)
+
+// askedOf finds the approvals that calls of an earlier daemon waited for, by
+// their calls.
+func (g *Group) askedOf(ctx context.Context) (map[string]*store.Approval, error) {
+	rows, err := g.svc.Store.OpenApprovals(ctx, g.id)
+	if err != nil {
+		return nil, fmt.Errorf("read approvals: %w", err)
+	}
+	asked := make(map[string]*store.Approval, len(rows))
+	for _, row := range rows {
+		asked[row.CallID] = row
+	}
+	return asked, nil
+}
+
+// waitOn goes on with a call that waited for its approval when an earlier daemon
+// ended, and reports whether it can. It cannot where a part of the call is gone:
+// the values of its environment are not stored, and what is uploaded or downloaded
+// ends with the request for it.
+func (g *Group) waitOn(c *Call, inv *tool.Invocation, asked *store.Approval) bool {
+	if len(asked.Env) > 0 || asked.Hidden || inv == nil || inv.Tool.Hidden {
+		return false
+	}
+	c.req = client.CallCreate{Key: c.row.Key, TimeoutMillis: asked.TimeoutMillis}
+	var err error
+	if c.timeout, c.wanted, err = g.deadline(&c.req, inv); err != nil {
+		return false
+	}
+	c.asked, c.profile = asked, asked.Profile
+	c.by = auth.Principal{UID: asked.UID, GID: asked.GID, PID: asked.PID, Tenant: asked.Tenant, Session: asked.Token}
+	if asked.Split {
+		c.stream.Split = true
+		c.out = g.outputOf(c.id, inv.Tool, true)
+	}
+	g.open.Add(1)
+	g.tenant.Calls.Add(1)
+	c.counted = true
+	return g.work.Go(func() {
+		g.place.Attend()
+		defer g.left(c)
+		g.proceed(c, inv)
+	})
+}
+
+// Count counts the calls that there were under earlier daemons.
+func (g *Group) Count(ctx context.Context) error {
+	n, err := g.svc.Store.CountCalls(ctx, g.id)
+	g.total.Store(n)
+	return err
+}
+
+// TakeUp goes on with the calls of an earlier daemon; known are those that the agent
+// holds. Its error is one of the store.
+func (g *Group) TakeUp(ctx context.Context, known []agent.CallState) error {
+	states := make(map[string]agent.CallState, len(known))
+	for _, c := range known {
+		states[c.ID] = c
+	}
+	asked, err := g.askedOf(ctx)
+	if err != nil {
+		return err
+	}
+	return g.eachCall(ctx, func(r *store.Call) { g.takeUp(r, states, asked[r.ID]) })
+}
+
+// Bury ends the calls of an earlier daemon whose session cannot go on. Its error is one of
+// the store.
+func (g *Group) Bury(ctx context.Context) error {
+	return g.eachCall(ctx, func(r *store.Call) {
+		c, _ := g.restore(r)
+		o := g.lostOutcome()
+		if r.Status == client.CallPending {
+			o = neverSent()
+		}
+		g.finish(c, o)
+	})
+}
+
+// ForgetUnknown drops calls that the agent holds and nobody waits for: they are
+// finished in the store, or were never ours.
+func (g *Group) ForgetUnknown(held []agent.CallState) {
+	for _, c := range held {
+		if _, ok := g.svc.live.Load(c.ID); ok {
+			continue
+		}
+		if !c.Finished {
+			g.runner.Abort(c.ID, run.ReasonAborted)
+		}
+		g.runner.Forget(c.ID)
+	}
+}
+
+// callsAtOnce bounds how many calls of a session are taken up at a time: each
+// may have an output to read again.
+const callsAtOnce = 4
+
+// eachCall takes up the calls of an earlier daemon.
+func (g *Group) eachCall(ctx context.Context, takeUp func(*store.Call)) error {
+	rows, err := g.svc.Store.OpenCalls(ctx, g.id)
+	if err != nil {
+		return err
+	}
+	var all errgroup.Group
+	all.SetLimit(callsAtOnce)
+	for _, r := range rows {
+		all.Go(func() error { takeUp(r); return nil })
+	}
+	return all.Wait()
+}
+
+// takeUp goes on with a call of an earlier daemon. A call that was stored as
+// pending was never sent; if it waited for its approval, which is asked, it goes
+// on to wait. One that was stored as running may have been: the agent knows, and
+// it is never sent again.
+func (g *Group) takeUp(r *store.Call, known map[string]agent.CallState, asked *store.Approval) {
+	c, inv := g.restore(r)
+	if r.Status == client.CallPending {
+		if asked == nil || !g.waitOn(c, inv, asked) {
+			g.finish(c, neverSent())
+		}
+		return
+	}
+	state, ok := known[r.ID]
+	if !ok {
+		g.finish(c, g.ended(c, nil, agent.ErrUnknownCall))
+		return
+	}
+	g.entitleAgain(c, inv)
+	g.open.Add(1)
+	g.tenant.Calls.Add(1)
+	c.counted = true
+	g.work.Go(func() { g.goOn(c, inv, state) })
+}
+
+func neverSent() *outcome {
+	o := failed(client.CodeAborted, "the daemon stopped before the call ran")
+	o.err.Hint, o.reason = "make it again", run.ReasonAborted
+	return o
+}
+
+// restore makes a call from its row. Without an invocation it is of a tool that there is
+// no more.
+func (g *Group) restore(r *store.Call) (*Call, *tool.Invocation) {
+	c := g.newCall(client.CallCreate{Key: r.Key}, false, false)
+	c.cancel(nil)
+	c.id, c.row, c.started = r.ID, *r, r.Status == client.CallRunning
+	c.row.Metadata = asObject(c.row.Metadata)
+	c.profile = g.profile()
+	c.ctx, c.cancel = context.WithCancelCause(g.ctx)
+	def, ok := g.svc.Tools.Get(r.Tool)
+	if !ok {
+		def = &tool.Definition{Name: r.Tool, Truncate: output.Head}
+	}
+	inv, err := g.svc.Tools.ParseHidden(r.Tool, r.Input)
+	if err != nil {
+		inv = nil
+	} else if in, ok := inv.Input.(tool.Timed); ok {
+		c.wanted = in.Timeout()
+	}
+	c.streams, c.paged, c.leavesOut = def.Streams, def.Paged, def.Shows != tool.ShowsNone
+	c.stream.Split = output.IsSplit(filepath.Join(g.outDir, c.id))
+	c.out = g.outputOf(c.id, def, c.stream.Split)
+	if err := c.out.Restore(); err != nil {
+		g.log.Error("take up the output of a call", "call", c.id, "error", err)
+	}
+	c.stream.Restore(c.out.Streams())
+	close(c.known)
+	g.svc.live.Store(c.id, c)
+	return c, inv
+}
+
+// goOn is do from where an earlier daemon was: the call runs, or has
+// ended, in the sandbox.
+func (g *Group) goOn(c *Call, inv *tool.Invocation, state agent.CallState) {
+	g.place.Attend()
+	defer g.left(c)
+	g.slots <- struct{}{}
+	c.slot = true
+	c.out.SkipTo(state.OutputBase)
+	out, err := g.runner.Resume(c.ctx, c.id, sink{c})
+	if errors.Is(err, ErrLeaving) {
+		return
+	}
+	c.writes = g.written(c, inv, out)
+	g.complete(c, out, err)
+}
+
+// written are the files that a call of an earlier daemon has changed. Where its paths
+// led is not on record. It ran because the rules allowed them as they stand, or it says
+// itself which file it was.
+func (g *Group) written(c *Call, inv *tool.Invocation, out *agent.Outcome) []string {
+	if inv == nil {
+		return nil
+	}
+	var all []string
+	if prep := g.provided(c, inv, inv.Input.Access(g.shell())); prep != nil {
+		for _, t := range prep.Targets {
+			if t.Write {
+				all = append(all, t.Path)
+			}
+		}
+	}
+	if out != nil && out.Result != nil && len(all) == 1 {
+		if file, ok := out.Result.Metadata["path"].(string); ok && path.IsAbs(file) {
+			all[0] = path.Clean(file)
+		}
+	}
+	return all
+}

@@ -1,0 +1,28 @@
+package session
+
+import (
+	"time"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/call"
+)
+
+// Observer is told what happens; metrics implement it. Methods must not block and
+// must not call back into the manager.
+type Observer interface {
+	call.Observer
+	SessionState(s *client.Session, old client.SessionState)
+	SandboxCreated(runtime string, warm bool, d time.Duration)
+	// ApprovalReplied is told how long an approval waited and how it ended: once,
+	// always, reject, timeout, stale, gone (with its call or session).
+	ApprovalReplied(a *client.Approval, reply string, waited time.Duration)
+	// Hooked is told a hook that ran: ok, denied, replaced, failed.
+	Hooked(on, outcome string, d time.Duration)
+}
+
+// Auditor keeps the audit log.
+type Auditor interface {
+	call.Auditor
+	// Ready says why calls are refused for its sake; nil when they are not.
+	Ready() error
+}
