@@ -82,7 +82,7 @@ func (d *Desk) notPending(ctx context.Context, p auth.Principal, id string) erro
 	none := &client.Error{
 		Code:    client.CodeNotFound,
 		Message: fmt.Sprintf("there is no approval %q", plain.Cut(id, maxShown)),
-		Hint:    "toolctl approvals list shows those that are pending",
+		Hint:    "toolctl approvals list shows the pending ones",
 	}
 	if !store.ValidID("apr_", id) {
 		return none

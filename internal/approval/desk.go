@@ -184,9 +184,9 @@ func (d *Desk) Add(p *Pending) error {
 	e := &client.Error{Code: client.CodeOverloaded, Hint: "have some of them answered, then try again: toolctl approvals"}
 	switch {
 	case session >= MaxPendingSession:
-		e.Message = fmt.Sprintf("%d calls of session %s wait for approval, which is as many as may", session, p.Row.SessionID)
+		e.Message = fmt.Sprintf("%d calls of session %s wait for approval, the maximum", session, p.Row.SessionID)
 	case tenant >= maxPendingTenant:
-		e.Message = fmt.Sprintf("%d calls of tenant %s wait for approval, which is as many as may", tenant, p.Row.Tenant)
+		e.Message = fmt.Sprintf("%d calls of tenant %s wait for approval, the maximum", tenant, p.Row.Tenant)
 	default:
 		e.Message = fmt.Sprintf("the calls of tenant %s that wait for approval have inputs of %d bytes, with this one; at most %d", p.Row.Tenant, bytes, MaxPendingBytes)
 	}

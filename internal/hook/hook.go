@@ -152,7 +152,7 @@ func (h *Hook) Run(ctx context.Context, e *Event) (*Answer, error) {
 	}
 	a, err := readAnswer(h.On, out)
 	if err != nil {
-		return nil, h.Failed("gave an answer that is none: " + err.Error())
+		return nil, h.Failed("gave an invalid answer: " + err.Error())
 	}
 	return a, nil
 }

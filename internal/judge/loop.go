@@ -213,6 +213,6 @@ func (l *Loop) refused(name string) *client.Error {
 	return &client.Error{
 		Code:    client.CodeDoomLoop,
 		Message: "stopped: " + l.Describe(name),
-		Hint:    "look at what the answers say and do something else; to repeat it will not help",
+		Hint:    "look at what the answers say and do something else; repeating it will not help",
 	}
 }

@@ -42,15 +42,15 @@ const maxText = 4096
 const maxPage = 1000
 
 var (
-	afterParam = param{name: "after", kind: text, doc: "next of the page before"}
-	limitParam = param{name: "limit", kind: count, doc: "items in the page, at most 1000; 0 or nothing for 100"}
+	afterParam = param{name: "after", kind: text, doc: "next of the previous page"}
+	limitParam = param{name: "limit", kind: count, doc: "items per page, at most 1000; 0 or absent means 100"}
 
 	toolParams = []param{
 		{name: "profile", doc: "only what this profile may see"},
 		{name: "session", kind: ident, doc: "only what this session may see"},
 		{name: "provider", doc: "only what models of this provider may see"},
 		{name: "model", doc: "only what this model may see"},
-		{name: "format", values: []string{"anthropic", "openai", "gemini", "mcp"}, doc: "in the shape of this provider"},
+		{name: "format", values: []string{"anthropic", "openai", "gemini", "mcp"}, doc: "in the format of this provider"},
 	}
 	sessionParams = []param{
 		{name: "state", values: []string{"creating", "ready", "ending", "ended", "lost"}, doc: "only those in this state"},
@@ -60,13 +60,13 @@ var (
 	}
 	endParams = []param{
 		{name: "force", kind: yesNo, doc: "running calls get no grace"},
-		{name: "keep", kind: yesNo, doc: "whole outputs stay until their retention"},
+		{name: "keep", kind: yesNo, doc: "keep whole outputs until their retention"},
 	}
 	getParams = []param{{name: "path", required: true, doc: "absolute, or relative to the worktree"}}
 	putParams = append([]param{{name: "mode", doc: "permission bits in octal, default 0644"}}, getParams...)
 
 	callParams = []param{
-		{name: "on_disconnect", values: []string{"abort"}, doc: "stop the call when the client goes away before its end; else it goes on"},
+		{name: "on_disconnect", values: []string{"abort"}, doc: "abort the call if the client disconnects before its end; else it goes on"},
 		{name: "streams", values: []string{"split"}, doc: "keep stdout and stderr apart"},
 	}
 	callListParams = []param{
@@ -75,21 +75,21 @@ var (
 		afterParam, limitParam,
 	}
 	outputParams = []param{
-		{name: "offset", kind: count, doc: "first byte that is wanted"},
+		{name: "offset", kind: count, doc: "first byte to return"},
 		{name: "follow", kind: yesNo, doc: "go on until the call has finished"},
 		{name: "stream", values: []string{"stdout", "stderr"}, doc: "one of the two, for calls made with streams=split"},
 	}
 	eventParams = []param{
 		{name: "session", kind: ident, doc: "only those of this session"},
 		{name: "type", doc: "only those of this type; a final * matches any rest"},
-		{name: "stored", kind: yesNo, doc: "only those on record; after them comes an event end, without an id"},
+		{name: "stored", kind: yesNo, doc: "only stored events, then an event end without an id"},
 	}
 	approvalParams = []param{
 		{name: "session", kind: ident, doc: "only those of this session"},
 		afterParam, limitParam,
 	}
-	importParams = []param{{name: "name", doc: "what sessions will ask for; may be left out where the archive has names"}}
-	doctorParams = []param{{name: "probe", kind: yesNo, doc: "also look from inside a throw-away session; takes seconds"}}
+	importParams = []param{{name: "name", doc: "name of the image; optional if the archive has names"}}
+	doctorParams = []param{{name: "probe", kind: yesNo, doc: "also check from inside a throw-away session; takes seconds"}}
 )
 
 // parseQuery reads a query that has only parameters of the route.

@@ -56,18 +56,18 @@ type route struct {
 
 // routes is the API.
 var routes = []route{
-	{"GET", "/v1/version", "Version", roleAnyone, by(daemonRoutes.version), nil, 200, client.Version{}, nil, "What daemon this is"},
+	{"GET", "/v1/version", "Version", roleAnyone, by(daemonRoutes.version), nil, 200, client.Version{}, nil, "Version of the daemon"},
 	{"GET", "/v1/health", "Health", roleAnyone, by(daemonRoutes.health), nil, 200, client.Health{}, nil, "Whether the daemon is alive"},
 	{"GET", "/v1/ready", "Ready", roleAnyone, by(daemonRoutes.ready), nil, 200, client.Health{}, nil, "Whether the daemon takes sessions and calls; 503 when not"},
 	{"GET", "/v1/openapi.json", "OpenAPI", roleAnyone, by(daemonRoutes.openapi), nil, 200, anyJSON{}, nil, "This document"},
 	{"GET", "/metrics", "Metrics", roleAdmin, by(daemonRoutes.metrics), nil, 200, textBody{}, nil, "Metrics in the Prometheus format"},
 	{"GET", "/v1/tools", "Tools", roleToken, by(daemonRoutes.tools), nil, 200, client.List[client.ToolDefinition]{}, toolParams, "Definitions of the tools that may be called"},
 
-	{"POST", "/v1/sessions", "CreateSession", roleTenant, by(sessionRoutes.createSession), client.SessionCreate{}, 201, client.Session{}, nil, "Make a session; the answer comes when it is ready"},
+	{"POST", "/v1/sessions", "CreateSession", roleTenant, by(sessionRoutes.createSession), client.SessionCreate{}, 201, client.Session{}, nil, "Create a session; answers when it is ready"},
 	{"GET", "/v1/sessions", "ListSessions", roleTenant, by(sessionRoutes.listSessions), nil, 200, client.List[client.Session]{}, sessionParams, "List sessions, one page"},
 	{"GET", "/v1/sessions/{id}", "GetSession", roleToken, by(sessionRoutes.getSession), nil, 200, client.Session{}, nil, "Show a session with its live usage"},
 	{"PATCH", "/v1/sessions/{id}", "PatchSession", roleTenant, by(sessionRoutes.patchSession), client.SessionPatch{}, 200, client.Session{}, nil, "Change labels, time to live or profile"},
-	{"DELETE", "/v1/sessions/{id}", "EndSession", roleTenant, by(sessionRoutes.endSession), nil, 200, client.Session{}, endParams, "End a session; the answer comes when nothing of it is alive"},
+	{"DELETE", "/v1/sessions/{id}", "EndSession", roleTenant, by(sessionRoutes.endSession), nil, 200, client.Session{}, endParams, "End a session; answers when none of its processes is alive"},
 	{"PUT", "/v1/sessions/{id}/files", "PutFile", roleTenant, by(fileRoutes.putFile), bytesBody{}, 200, client.Call{}, putParams, "Write one file in the sandbox"},
 	{"GET", "/v1/sessions/{id}/files", "GetFile", roleTenant, by(fileRoutes.getFile), nil, 200, bytesBody{}, getParams, "Read one file of the sandbox"},
 
@@ -75,25 +75,25 @@ var routes = []route{
 	{"GET", "/v1/sessions/{id}/calls", "ListCalls", roleToken, by(callRoutes.listCalls), nil, 200, client.List[client.Call]{}, callListParams, "List a session's calls, oldest first, one page"},
 	{"GET", "/v1/calls/{id}", "GetCall", roleToken, by(callRoutes.getCall), nil, 200, client.Call{}, nil, "Show a call, running or finished"},
 	{"GET", "/v1/calls/{id}/output", "CallOutput", roleToken, by(callRoutes.callOutput), nil, 200, bytesBody{}, outputParams, "The whole saved output of a call"},
-	{"POST", "/v1/calls/{id}/abort", "AbortCall", roleToken, by(callRoutes.abortCall), nil, 200, client.Call{}, nil, "Stop a call; the answer comes when it has ended"},
-	{"GET", "/v1/events", "Events", roleTenant, by(eventRoutes.events), nil, 200, eventsBody{}, eventParams, "Stream what happens; Last-Event-ID resumes"},
+	{"POST", "/v1/calls/{id}/abort", "AbortCall", roleToken, by(callRoutes.abortCall), nil, 200, client.Call{}, nil, "Abort a call; answers when it has finished"},
+	{"GET", "/v1/events", "Events", roleTenant, by(eventRoutes.events), nil, 200, eventsBody{}, eventParams, "Stream events; Last-Event-ID resumes"},
 
-	{"GET", "/v1/approvals", "ListApprovals", roleTenant, by(approvalRoutes.listApprovals), nil, 200, client.List[client.Approval]{}, approvalParams, "List the approvals that are pending, oldest first, one page"},
+	{"GET", "/v1/approvals", "ListApprovals", roleTenant, by(approvalRoutes.listApprovals), nil, 200, client.List[client.Approval]{}, approvalParams, "List pending approvals, oldest first, one page"},
 	{"POST", "/v1/approvals/{id}", "AnswerApproval", roleTenant, by(approvalRoutes.answerApproval), client.ApprovalAnswer{}, 200, client.Approval{}, nil, "Answer a pending approval; never by the credential that made the call"},
-	{"GET", "/v1/approvals/saved", "ListSavedApprovals", roleTenant, by(approvalRoutes.listSavedApprovals), nil, 200, client.List[client.SavedApproval]{}, approvalParams, "List what was approved for always, one page"},
-	{"DELETE", "/v1/approvals/saved/{id}", "RevokeApproval", roleTenant, by(approvalRoutes.revokeApproval), nil, 204, nil, nil, "Revoke what was approved for always; what waits is judged again"},
+	{"GET", "/v1/approvals/saved", "ListSavedApprovals", roleTenant, by(approvalRoutes.listSavedApprovals), nil, 200, client.List[client.SavedApproval]{}, approvalParams, "List saved approvals, one page"},
+	{"DELETE", "/v1/approvals/saved/{id}", "RevokeApproval", roleTenant, by(approvalRoutes.revokeApproval), nil, 204, nil, nil, "Revoke a saved approval; waiting calls are judged again"},
 	{"POST", "/v1/policy/explain", "ExplainPolicy", roleTenant, by(policyRoutes.explainPolicy), client.PolicyExplain{}, 200, client.PolicyVerdict{}, nil, "How a call would be judged, and by which rules"},
 	{"POST", "/v1/policy/replay", "ReplayPolicy", roleAdmin, by(policyRoutes.replayPolicy), client.PolicyReplay{}, 200, client.PolicyReplayed{}, nil, "Judge recorded calls under other rules"},
 
 	{"GET", "/v1/images", "ListImages", roleTenant, by(imageRoutes.listImages), nil, 200, client.List[client.Image]{}, nil, "List the images that sessions can run"},
-	{"POST", "/v1/images", "PullImage", roleAdmin, by(imageRoutes.pullImage), client.ImagePull{}, 200, client.Image{}, nil, "Get an image from its registry; with Accept: text/event-stream its progress, then completed or error"},
-	{"POST", "/v1/images/import", "ImportImage", roleAdmin, by(imageRoutes.importImage), bytesBody{}, 200, client.Image{}, importParams, "Make an image of an archive: of OCI, of docker save, or a tar of a root file system"},
-	{"DELETE", "/v1/images/{id}", "RemoveImage", roleAdmin, by(imageRoutes.removeImage), nil, 204, nil, nil, "Remove the name of an image, and with its last name or by its digest the image"},
+	{"POST", "/v1/images", "PullImage", roleAdmin, by(imageRoutes.pullImage), client.ImagePull{}, 200, client.Image{}, nil, "Pull an image from its registry; with Accept: text/event-stream its progress, then completed or error"},
+	{"POST", "/v1/images/import", "ImportImage", roleAdmin, by(imageRoutes.importImage), bytesBody{}, 200, client.Image{}, importParams, "Import an image from an archive: OCI, docker save, or a tar of a root file system"},
+	{"DELETE", "/v1/images/{id}", "RemoveImage", roleAdmin, by(imageRoutes.removeImage), nil, 204, nil, nil, "Remove a name of an image; its last name, or its digest, removes the image"},
 
-	{"GET", "/v1/usage", "Usage", roleAdmin, by(daemonRoutes.usage), nil, 200, client.List[client.TenantUsage]{}, nil, "What each tenant uses"},
-	{"GET", "/v1/doctor", "Doctor", roleAdmin, by(daemonRoutes.doctor), nil, 200, client.Doctor{}, doctorParams, "What holds on this host"},
-	{"POST", "/v1/gc", "GC", roleAdmin, by(daemonRoutes.gc), client.GCRequest{}, 200, client.List[client.Garbage]{}, nil, "Find, and unless dry_run remove, what sessions have left behind"},
-	{"GET", "/v1/config", "Config", roleAdmin, by(daemonRoutes.config), nil, 200, textBody{}, nil, "The settings that the daemon works with, in TOML"},
+	{"GET", "/v1/usage", "Usage", roleAdmin, by(daemonRoutes.usage), nil, 200, client.List[client.TenantUsage]{}, nil, "Usage of each tenant"},
+	{"GET", "/v1/doctor", "Doctor", roleAdmin, by(daemonRoutes.doctor), nil, 200, client.Doctor{}, doctorParams, "Limits and defences of this host"},
+	{"POST", "/v1/gc", "GC", roleAdmin, by(daemonRoutes.gc), client.GCRequest{}, 200, client.List[client.Garbage]{}, nil, "Find leftovers of sessions, and remove them unless dry_run is set"},
+	{"GET", "/v1/config", "Config", roleAdmin, by(daemonRoutes.config), nil, 200, textBody{}, nil, "The current settings of the daemon, in TOML"},
 	{"POST", "/v1/reload", "Reload", roleAdmin, by(daemonRoutes.reload), nil, 204, nil, nil, "Read the configuration again"},
 }
 

@@ -23,7 +23,7 @@ func TestHookSessionCreated(t *testing.T) {
 		{name: "denies", script: `echo '{"action":"deny","reason":"no more today"}'`, message: "the session was refused by hook hook.sh: no more today"},
 		{name: "fails", script: "exit 1", message: "the session was refused by hook hook.sh: hook.sh failed: exit status 1"},
 		{name: "fails, open", script: "exit 1", open: true},
-		{name: "wants an input", script: `echo '{"action":"allow","input":{}}'`, message: `key "input" is none`},
+		{name: "wants an input", script: `echo '{"action":"allow","input":{}}'`, message: `key "input" does not belong`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

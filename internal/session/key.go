@@ -89,7 +89,7 @@ func (m *Manager) keyedOver(ctx context.Context, p auth.Principal, key string, h
 }
 
 func keyTaken(row *store.Session) error {
-	return fault.Conflict.Errorf("key %q belongs to session %s, which was asked for in other words or by another user", row.Key, row.ID).
+	return fault.Conflict.Errorf("key %q belongs to session %s, which had another request or another user", row.Key, row.ID).
 		Next("use another key for another session")
 }
 

@@ -97,7 +97,7 @@ func (m *Manager) internal(what string, err error) error {
 		f = fault.Overloaded.Errorf("the disk that holds the daemon's state is full or cannot be written; nothing was begun").
 			Next("free space on the host, then try again")
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		f = fault.Aborted.Errorf("%s: the request ended before it was done", what)
+		f = fault.Aborted.Errorf("%s: the request ended before it finished", what)
 	default:
 		ref := m.store.NewID("err_")
 		m.log.Error("internal error", "reference", ref, "doing", what, "error", err)

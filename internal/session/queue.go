@@ -113,7 +113,7 @@ func (m *Manager) enqueue(t *tenant) (*place, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if n := len(t.queue.all); n >= maxQueued {
-		return nil, fault.Overloaded.Errorf("%d requests of tenant %s wait for a place, which is as many as may", n, t.Name).
+		return nil, fault.Overloaded.Errorf("%d requests of tenant %s wait for a place, the maximum", n, t.Name).
 			Next("end a session with toolctl session rm, or try again later")
 	}
 	w := &place{}
