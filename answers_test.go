@@ -22,7 +22,7 @@ var answerMakers = map[string]string{
 // answersLeft are those that others made when this was written. A number is lowered
 // with what it counts, and moves where that moves; none is raised.
 var answersLeft = map[string]int{
-	"internal/call":    21,
+	"internal/call":    7,
 	"internal/session": 4,
 }
 

@@ -3,13 +3,13 @@ package call
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/call/output"
 	"github.com/toold/toold/internal/call/stream"
+	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/store"
 )
 
@@ -78,7 +78,7 @@ func (s *Service) sendSaved(r *stream.Rerun, row *store.Call) error {
 			err = errors.Join(output.Pass(body, r.Give), body.Close())
 		}
 	}
-	if ce, ok := errors.AsType[*client.Error](err); err != nil && !errors.Is(err, os.ErrNotExist) && (!ok || ce.Code != client.CodeNotFound) {
+	if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, fault.NotFound) {
 		return err
 	}
 	r.Ended(row.Output.Total)
@@ -91,9 +91,6 @@ func notOfThisCall(err error) error {
 	if !ok {
 		return err
 	}
-	return &client.Error{
-		Code:    client.CodeInvalidRequest,
-		Message: fmt.Sprintf("Last-Event-ID %q is not from the stream of this call; its output has %d bytes so far", shown(pe.After), pe.Total),
-		Hint:    "leave it out to get the output from its beginning",
-	}
+	return fault.Invalid.Errorf("Last-Event-ID %q is not from the stream of this call; its output has %d bytes so far", shown(pe.After), pe.Total).
+		Next("leave it out to get the output from its beginning")
 }

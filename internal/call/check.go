@@ -2,11 +2,11 @@ package call
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/strictjson"
 )
@@ -24,16 +24,9 @@ const (
 // shown is what a message may quote of something that a client sent.
 func shown(s string) string { return plain.Cut(s, 80) }
 
-func invalidRequest(format string, args ...any) error {
-	return &client.Error{Code: client.CodeInvalidRequest, Message: fmt.Sprintf(format, args...)}
-}
-
 func noCall(id string) error {
-	return &client.Error{
-		Code:    client.CodeNotFound,
-		Message: fmt.Sprintf("there is no call %q", shown(id)),
-		Hint:    "the calls of a session are listed at /v1/sessions/ID/calls",
-	}
+	return fault.NotFound.Errorf("there is no call %q", shown(id)).
+		Next("the calls of a session are listed at /v1/sessions/ID/calls")
 }
 
 // EnvList is KEY=VALUE, in a fixed order.
@@ -54,17 +47,17 @@ func (s *Service) checkCall(r *client.CallCreate) error {
 		{"key", r.Key}, {"message_id", r.MessageID}, {"agent", r.Agent}, {"model", r.Model},
 	} {
 		if len(f.value) > maxText || !plain.Printable(f.value) {
-			return invalidRequest("%s is UTF-8 text without control characters, at most %d bytes", f.name, maxText)
+			return fault.Invalid.Errorf("%s is UTF-8 text without control characters, at most %d bytes", f.name, maxText)
 		}
 	}
 	if len(r.Extra) > maxExtra {
-		return invalidRequest("extra has %d bytes; at most %d", len(r.Extra), maxExtra)
+		return fault.Invalid.Errorf("extra has %d bytes; at most %d", len(r.Extra), maxExtra)
 	}
 	if len(r.Extra) > 0 && !strictjson.IsObject(r.Extra) {
-		return invalidRequest("extra is not a JSON object")
+		return fault.Invalid.Errorf("extra is not a JSON object")
 	}
 	if r.WaitMillis != nil && *r.WaitMillis < 0 {
-		return invalidRequest("wait_ms is %d; give 0 to answer at once, or leave it out to wait for the end", *r.WaitMillis)
+		return fault.Invalid.Errorf("wait_ms is %d; give 0 to answer at once, or leave it out to wait for the end", *r.WaitMillis)
 	}
 	return s.CheckEnv(r.Env)
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/tool"
 )
 
@@ -12,10 +13,10 @@ import (
 func (g *Group) checkTimeout(r *client.CallCreate) error {
 	wall := time.Duration(g.limits.Wall).Milliseconds()
 	if r.TimeoutMillis < 0 || r.TimeoutMillis > maxTTL.Milliseconds() {
-		return invalidRequest("timeout_ms is %d; give 1 or more milliseconds, or leave it out", r.TimeoutMillis)
+		return fault.Invalid.Errorf("timeout_ms is %d; give 1 or more milliseconds, or leave it out", r.TimeoutMillis)
 	}
 	if wall > 0 && r.TimeoutMillis > wall {
-		return invalidRequest("timeout_ms is %d; limits.wall of this session is %d ms", r.TimeoutMillis, wall)
+		return fault.Invalid.Errorf("timeout_ms is %d; limits.wall of this session is %d ms", r.TimeoutMillis, wall)
 	}
 	return nil
 }

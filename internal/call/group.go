@@ -3,7 +3,6 @@ package call
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"log/slog"
 	"path/filepath"
 	"sync"
@@ -14,6 +13,7 @@ import (
 	"github.com/toold/toold/internal/call/output"
 	"github.com/toold/toold/internal/call/stream"
 	"github.com/toold/toold/internal/crew"
+	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/judge"
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/tool"
@@ -119,18 +119,18 @@ func (g *Group) begin(c *Call) bool {
 func (g *Group) notReady() error {
 	row := g.place.Row()
 	if row.State == client.SessionCreating {
-		return &client.Error{Code: client.CodeConflict, Message: "session " + g.id + " is still being made", Hint: "try again in a moment"}
+		return fault.Conflict.Errorf("session %s is still being made", g.id).Next("try again in a moment")
 	}
 	return OverError(&row)
 }
 
 // OverError says that a session is over.
 func OverError(row *store.Session) error {
-	e := &client.Error{Code: client.CodeSessionLost, Message: "session " + row.ID + " is over", Hint: "create another session"}
+	why := ""
 	if row.Reason != "" {
-		e.Message += ": " + row.Reason
+		why = ": " + row.Reason
 	}
-	return e
+	return fault.Over.Errorf("session %s is over%s", row.ID, why).Next("create another session")
 }
 
 func (g *Group) profile() string { return g.place.Row().Profile }
@@ -206,20 +206,14 @@ func (g *Group) enter(c *Call) error {
 	most := int64(g.svc.Quota.MostCalls(g.tenant.Name))
 	if n := g.tenant.Calls.Add(1); most > 0 && n > most {
 		g.tenant.Calls.Add(-1)
-		return &client.Error{
-			Code:    client.CodeOverloaded,
-			Message: fmt.Sprintf("tenant %s has %d calls that have not ended, which is all that it may have", g.tenant.Name, most),
-			Hint:    "wait for one to end, then try again",
-		}
+		return fault.Overloaded.Errorf("tenant %s has %d calls that have not ended, which is all that it may have", g.tenant.Name, most).
+			Next("wait for one to end, then try again")
 	}
 	if n := g.open.Add(1); n > int64(cap(g.slots)+QueueLen) {
 		g.open.Add(-1)
 		g.tenant.Calls.Add(-1)
-		return &client.Error{
-			Code:    client.CodeOverloaded,
-			Message: fmt.Sprintf("session %s has %d calls running and %d waiting", g.id, cap(g.slots), QueueLen),
-			Hint:    "wait for one to end, then try again; limits.calls says how many run at once",
-		}
+		return fault.Overloaded.Errorf("session %s has %d calls running and %d waiting", g.id, cap(g.slots), QueueLen).
+			Next("wait for one to end, then try again; limits.calls says how many run at once")
 	}
 	g.touch()
 	c.counted = true

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/tool"
 )
@@ -112,11 +113,8 @@ func (g *Group) findTwin(c *Call, hash []byte) error {
 		return g.svc.Internal("find a call by its key", err)
 	}
 	if string(row.Hash) != string(hash) {
-		return &client.Error{
-			Code:    client.CodeConflict,
-			Message: fmt.Sprintf("key %q belongs to call %s, which was made with another tool, input or env", c.req.Key, row.ID),
-			Hint:    "use another key for another call",
-		}
+		return fault.Conflict.Errorf("key %q belongs to call %s, which was made with another tool, input or env", c.req.Key, row.ID).
+			Next("use another key for another call")
 	}
 	if v, ok := g.svc.live.Load(row.ID); ok {
 		c.twin = &twin{live: v.(*Call)}
@@ -145,17 +143,13 @@ func hashOf(inv *tool.Invocation, env map[string]string) []byte {
 // it would be a second run for who has read output of the first.
 func (g *Group) resumable(ctx context.Context, key string) error {
 	if key == "" {
-		return &client.Error{
-			Code: client.CodeInvalidRequest, Message: "Last-Event-ID goes on with the call that has the key, and there is no key",
-			Hint: "send the key that the call was made with, or leave Last-Event-ID out",
-		}
+		return fault.Invalid.Errorf("Last-Event-ID goes on with the call that has the key, and there is no key").
+			Next("send the key that the call was made with, or leave Last-Event-ID out")
 	}
 	_, err := g.svc.Store.CallByKey(ctx, g.id, key)
 	if errors.Is(err, store.ErrNotFound) {
-		return &client.Error{
-			Code: client.CodeNotFound, Message: fmt.Sprintf("no call of session %s has the key %q", g.id, shown(key)),
-			Hint: "leave Last-Event-ID out to make the call",
-		}
+		return fault.NotFound.Errorf("no call of session %s has the key %q", g.id, shown(key)).
+			Next("leave Last-Event-ID out to make the call")
 	}
 	return err
 }

@@ -3,14 +3,13 @@ package call
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"path/filepath"
 	"strings"
 
-	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/call/output"
+	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/store"
 )
 
@@ -25,10 +24,10 @@ type OutputOptions struct {
 // Output implements server.Calls.
 func (s *Service) Output(ctx context.Context, p auth.Principal, callID string, o OutputOptions) (io.ReadCloser, int64, error) {
 	if o.Offset < 0 {
-		return nil, 0, invalidRequest("offset is %d; give 0 or more", o.Offset)
+		return nil, 0, fault.Invalid.Errorf("offset is %d; give 0 or more", o.Offset)
 	}
 	if o.Stream != "" && o.Stream != "stdout" && o.Stream != "stderr" {
-		return nil, 0, invalidRequest("stream %q: use stdout or stderr, or leave it out", shown(o.Stream))
+		return nil, 0, fault.Invalid.Errorf("stream %q: use stdout or stderr, or leave it out", shown(o.Stream))
 	}
 	row, c, err := s.lookup(ctx, p, callID)
 	if err != nil {
@@ -39,7 +38,7 @@ func (s *Service) Output(ctx context.Context, p auth.Principal, callID string, o
 	}
 	if c != nil {
 		if o.Follow {
-			return nil, 0, invalidRequest("one stream of a running call cannot be followed; follow the whole output, or wait for the end")
+			return nil, 0, fault.Invalid.Errorf("one stream of a running call cannot be followed; follow the whole output, or wait for the end")
 		}
 		v := c.snapshot()
 		row = &store.Call{Call: *v, Output: store.Output{File: !v.Finished() || c.out.Kept() > 0, Total: c.out.Offset()}}
@@ -80,11 +79,8 @@ func (s *Service) savedPath(row *store.Call) string {
 }
 
 func errNotKept(call string) error {
-	return &client.Error{
-		Code:    client.CodeNotFound,
-		Message: "the whole output of call " + call + " is not kept, or no longer",
-		Hint:    "what the call shows of it is in its record",
-	}
+	return fault.NotFound.Errorf("the whole output of call %s is not kept, or no longer", call).
+		Next("what the call shows of it is in its record")
 }
 
 // savedError is an error of package output as one of the API.
@@ -93,11 +89,8 @@ func (s *Service) savedError(call string, err error) error {
 	case errors.Is(err, output.ErrNotKept):
 		return errNotKept(call)
 	case errors.Is(err, output.ErrNoStreams):
-		return &client.Error{
-			Code:    client.CodeInvalidRequest,
-			Message: fmt.Sprintf("the output of call %s was not kept as two streams", call),
-			Hint:    "ask for it without stream=, or make the call with streams=split",
-		}
+		return fault.Invalid.Errorf("the output of call %s was not kept as two streams", call).
+			Next("ask for it without stream=, or make the call with streams=split")
 	}
 	return s.Internal("read output", err)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/toold/toold/internal/call/stream"
 	"github.com/toold/toold/internal/crew"
 	"github.com/toold/toold/internal/event"
+	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/hook"
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/tool/run"
@@ -141,11 +142,8 @@ func (s *Service) call(ctx context.Context, p auth.Principal, sessionID string, 
 		return nil, err
 	}
 	if r.Typed && p.Session != "" {
-		return nil, &client.Error{
-			Code:    client.CodeForbidden,
-			Message: "typed is for calls that a person makes; a session's token is for an agent",
-			Hint:    "leave typed out, or make the call without the token",
-		}
+		return nil, fault.Forbidden.Errorf("typed is for calls that a person makes; a session's token is for an agent").
+			Next("leave typed out, or make the call without the token")
 	}
 	if o.After != "" {
 		if err := g.resumable(ctx, r.Key); err != nil {
@@ -189,10 +187,8 @@ func (o *Options) keep(c *Call) {
 }
 
 // ErrTooSlow says that a listener was cut off; what it missed is in the output.
-var ErrTooSlow = &client.Error{
-	Code: client.CodeOverloaded, Message: "the call's events were not read fast enough",
-	Hint: "the call goes on; ask for it and for its output",
-}
+var ErrTooSlow = fault.Overloaded.Errorf("the call's events were not read fast enough").
+	Next("the call goes on; ask for it and for its output")
 
 // await returns the call when it has ended, or as it is when nobody waits any
 // longer, but not before it has a record or will never have one: with an error if
@@ -308,7 +304,7 @@ func (s *Service) ListCalls(ctx context.Context, p auth.Principal, sessionID str
 		return list, err
 	}
 	if f.After != "" && !store.ValidID("call_", f.After) {
-		return list, invalidRequest("after %q is not the id of a call", shown(f.After))
+		return list, fault.Invalid.Errorf("after %q is not the id of a call", shown(f.After))
 	}
 	if g, err := s.Sessions.Calls(ctx, p, id); err == nil {
 		g.AwaitTold()

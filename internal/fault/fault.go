@@ -23,6 +23,7 @@ const (
 	Conflict   Kind = "conflict"        // something else is in its way
 	Quota      Kind = "quota_exceeded"  // who asks has all that they may have
 	Overloaded Kind = "overloaded"      // the daemon cannot do it now
+	Over       Kind = "session_lost"    // the session that it was asked of has ended
 	Aborted    Kind = "aborted"         // it was asked for, and given up before it was done
 	Sandbox    Kind = "sandbox_failed"  // no sandbox could be made or used
 	Internal   Kind = "internal"        // the daemon's own failure, which is logged

@@ -29,6 +29,7 @@ func TestKinds(t *testing.T) {
 		fault.Conflict:   {client.CodeConflict, 409},
 		fault.Quota:      {client.CodeQuotaExceeded, 429},
 		fault.Overloaded: {client.CodeOverloaded, 503},
+		fault.Over:       {client.CodeSessionLost, 410},
 		fault.Aborted:    {client.CodeAborted, 409},
 		fault.Sandbox:    {client.CodeSandboxFailed, 502},
 		fault.Internal:   {client.CodeInternal, 500},
