@@ -203,7 +203,7 @@ func TestPageNames(t *testing.T) {
 		switch {
 		case strings.Contains(what, "NAME") || notNames[what]:
 		case file.MatchString(what):
-			if !exists(what) && !exists(filepath.Join("internal/sandbox/oci", what)) {
+			if !exists(what) && !exists(filepath.Join("internal/sandbox/oci", what)) { // a driver's, for one
 				t.Errorf("docs/architecture.md names %s, which is not there", what)
 			}
 		case name.MatchString(what) && !names[what]:
