@@ -18,9 +18,9 @@ import (
 // 1. A file in `internal/session` with a type that embeds `nothing` and has those methods of
 // `session.part` that it needs.
 type diary struct {
-	nothing
-	m   *Manager
-	dir string
+	nothing //nolint:unused // this one happens to need them all
+	m       *Manager
+	dir     string
 }
 
 func (d diary) file(session string) string { return filepath.Join(d.dir, session) }
