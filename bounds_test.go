@@ -28,8 +28,6 @@ var bounds = map[string]struct {
 // have now. A number here is lowered with what it counts; none is added or raised.
 var overBounds = map[string]int{
 	"internal/call: files in a cycle":    26,
-	"internal/call.Call: fields":         40,
-	"internal/call.Group: methods":       94,
 	"internal/session: files in a cycle": 29,
 	"internal/session.Manager: methods":  107,
 }

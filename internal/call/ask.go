@@ -21,78 +21,86 @@ import (
 // next one takes both up again.
 var errWaits = errors.New("the call waits for its approval")
 
+// asking is a call that is judged, and perhaps waits for somebody's answer.
+type asking struct {
+	g *Group
+	c *Call
+}
+
+func (g *Group) asking(c *Call) asking { return asking{g, c} }
+
 // permit ends step 6: it tells how the call was judged and lets it pass, or says
 // why not. What the rules ask about waits here, without a slot and without a
 // lock, until somebody has answered.
-func (g *Group) permit(c *Call, j *judge.Judgement) error {
-	c.approved = ""
-	if c.probe {
+func (a asking) permit(j *judge.Judgement) error {
+	a.c.approved = ""
+	if a.c.probe {
 		j.Verdict = policy.Verdict{Action: policy.Allow, Rule: judge.RuleProbe, Reason: "a probe of the daemon's own"}
 	}
 	if j.Loop != nil {
 		action := j.Each[len(j.Each)-1].Action
-		g.svc.observe(func(o Observer) { o.DoomLoop(j.Inv.Tool.Name, j.Loop.Period, action) })
+		a.g.svc.observe(func(o Observer) { o.DoomLoop(j.Inv.Tool.Name, j.Loop.Period, action) })
 	}
-	c.judged(j.Verdict.Action, j.Verdict.Rule, "")
-	err := g.decided(j.Decision(c.by, c.snapshot()))
-	switch asked := c.asked; {
+	a.c.judged(j.Verdict.Action, j.Verdict.Rule, "")
+	err := a.g.decided(j.Decision(a.c.by, a.c.snapshot()))
+	switch asked := a.c.asked; {
 	case asked != nil:
-		c.asked = nil
-		return g.askedBefore(c, j, asked)
+		a.c.asked = nil
+		return a.askedBefore(j, asked)
 	case j.Verdict.Action == policy.Allow, err != nil && j.Verdict.Action == policy.Ask:
 		return err
 	case j.Verdict.Action == policy.Ask:
-		return g.ask(c, j)
+		return a.ask(j)
 	}
 	if err != nil {
-		g.log.Error("record a denial", "call", c.id, "error", err)
+		a.g.log.Error("record a denial", "call", a.c.id, "error", err)
 	}
 	return j.Denied()
 }
 
 // ask makes a pending approval for the whole call and waits for its answer.
-func (g *Group) ask(c *Call, j *judge.Judgement) error {
-	p := newPending(c, j, g.approvalRow(c, j))
-	if err := g.svc.Approvals.Add(p); err != nil {
+func (a asking) ask(j *judge.Judgement) error {
+	p := newPending(a.c, j, a.approvalRow(j))
+	if err := a.g.svc.Approvals.Add(p); err != nil {
 		return err
 	}
-	asked := c.bare(client.EventApprovalAsked, &p.Row.Approval)
-	err := c.flush() // the call first: an approval is of something
+	asked := a.c.bare(client.EventApprovalAsked, &p.Row.Approval)
+	err := a.c.flush() // the call first: an approval is of something
 	if err == nil {
-		err = g.svc.Store.Write(func(tx *store.Tx) error {
+		err = a.g.svc.Store.Write(func(tx *store.Tx) error {
 			tx.AddEvent(asked)
 			return tx.InsertApproval(&p.Row)
 		})
 	}
 	if err != nil {
-		g.svc.Approvals.Drop(p)
+		a.g.svc.Approvals.Drop(p)
 		return fmt.Errorf("store an approval: %w", err)
 	}
-	return g.await(c, p)
+	return a.await(p)
 }
 
 // askedBefore goes on with an approval that an earlier daemon asked for.
-func (g *Group) askedBefore(c *Call, j *judge.Judgement, row *store.Approval) error {
-	p := newPending(c, j, *row)
-	same := bytes.Equal(row.State, stateOf(c, j))
+func (a asking) askedBefore(j *judge.Judgement, row *store.Approval) error {
+	p := newPending(a.c, j, *row)
+	same := bytes.Equal(row.State, stateOf(a.c, j))
 	if row.Reply != "" { // that daemon died between the answer and the call
 		r := approval.Reply{How: row.Reply, By: row.By, Message: row.Message}
 		if !same && r.Allows() {
 			r = approval.Reply{How: approval.Stale} // it may be another input, by a hook
 		}
-		return g.replied(c, p, r)
+		return a.replied(p, r)
 	}
 	if !same {
-		if err := g.svc.Approvals.Settle(p, approval.Reply{How: approval.Stale}); err != nil {
+		if err := a.g.svc.Approvals.Settle(p, approval.Reply{How: approval.Stale}); err != nil {
 			return err
 		}
-		return g.replied(c, p, p.Ended())
+		return a.replied(p, p.Ended())
 	}
 	p.Rejudge() // the rules may be others
-	if err := g.svc.Approvals.Add(p); err != nil {
+	if err := a.g.svc.Approvals.Add(p); err != nil {
 		return err
 	}
-	return g.await(c, p)
+	return a.await(p)
 }
 
 func newPending(c *Call, j *judge.Judgement, row store.Approval) *approval.Pending {
@@ -101,43 +109,43 @@ func newPending(c *Call, j *judge.Judgement, row store.Approval) *approval.Pendi
 }
 
 // await tells that the call waits, and waits.
-func (g *Group) await(c *Call, p *approval.Pending) error {
-	c.waiting.Store(true)
-	defer c.waiting.Store(false)
-	c.judged(policy.Ask, p.Judgement.Verdict.Rule, p.Row.ID)
+func (a asking) await(p *approval.Pending) error {
+	a.c.waiting.Store(true)
+	defer a.c.waiting.Store(false)
+	a.c.judged(policy.Ask, p.Judgement.Verdict.Rule, p.Row.ID)
 	// Before anybody can answer it: who counts must not hear of its end first.
-	g.svc.observe(func(o Observer) { o.ApprovalAsked(&p.Row.Approval) })
+	a.g.svc.observe(func(o Observer) { o.ApprovalAsked(&p.Row.Approval) })
 	p.Told()
-	if g.judge.Rules(c.profile) != p.Judgement.Rules {
+	if a.g.judge.Rules(a.c.profile) != p.Judgement.Rules {
 		p.Rejudge()
 	}
-	ctx, cancel := context.WithCancel(c.ctx)
+	ctx, cancel := context.WithCancel(a.c.ctx)
 	defer cancel()
-	if len(g.svc.Approvals.Config().Command) > 0 {
-		g.work.Go(func() { g.svc.Approvals.Ask(ctx, p) })
+	if len(a.g.svc.Approvals.Config().Command) > 0 {
+		a.g.work.Go(func() { a.g.svc.Approvals.Ask(ctx, p) })
 	}
-	r, err := g.svc.Approvals.Await(c.ctx, p, func() approval.Reply { return g.judgedAgain(c, p) })
+	r, err := a.g.svc.Approvals.Await(a.c.ctx, p, func() approval.Reply { return a.judgedAgain(p) })
 	switch {
 	case err == nil:
-		return g.replied(c, p, r)
+		return a.replied(p, r)
 	case errors.Is(err, ErrLeaving):
-		g.svc.Approvals.Drop(p)
+		a.g.svc.Approvals.Drop(p)
 		return errWaits
-	case c.ctx.Err() == nil:
+	case a.c.ctx.Err() == nil:
 		return err
 	}
-	if err := g.svc.Approvals.Settle(p, approval.Reply{How: approval.Gone}); err != nil && !errors.Is(err, approval.ErrAnswered) {
-		g.svc.Approvals.Drop(p)
-		g.log.Error("end an approval", "approval", p.Row.ID, "error", err)
+	if err := a.g.svc.Approvals.Settle(p, approval.Reply{How: approval.Gone}); err != nil && !errors.Is(err, approval.ErrAnswered) {
+		a.g.svc.Approvals.Drop(p)
+		a.g.log.Error("end an approval", "approval", p.Row.ID, "error", err)
 	}
 	return err
 }
 
 // judgedAgain judges a pending call by the rules of this moment; the zero reply
 // says that they still ask.
-func (g *Group) judgedAgain(c *Call, p *approval.Pending) approval.Reply {
+func (a asking) judgedAgain(p *approval.Pending) approval.Reply {
 	j := *p.Judgement
-	g.judge.Weigh(&j)
+	a.g.judge.Weigh(&j)
 	switch j.Verdict.Action {
 	case policy.Ask:
 		return approval.Reply{}
@@ -148,41 +156,41 @@ func (g *Group) judgedAgain(c *Call, p *approval.Pending) approval.Reply {
 }
 
 // replied lets the call pass as its approval has ended, or says why not.
-func (g *Group) replied(c *Call, p *approval.Pending, r approval.Reply) error {
+func (a asking) replied(p *approval.Pending, r approval.Reply) error {
 	j := *p.Judgement
 	if r.Allows() {
 		// A rule that denies is final, also one that has come since.
-		if g.judge.Weigh(&j); j.Verdict.Action == policy.Deny {
+		if a.g.judge.Weigh(&j); j.Verdict.Action == policy.Deny {
 			r = approval.Reply{How: approval.Reject, By: approval.ByRules, Message: j.Denied().Message}
 		}
 	}
-	d := j.Decision(c.by, c.snapshot())
+	d := j.Decision(a.c.by, a.c.snapshot())
 	d.Verdict = p.Judgement.Verdict
 	d.Verdict.Pending, d.Verdict.Action = nil, policy.Deny
 	d.Approver, d.ApprovalID = r.By, p.Row.ID
-	refused := g.refusal(p, r)
+	refused := a.refusal(p, r)
 	if refused == nil {
 		d.Verdict.Action = policy.Allow
 		d.Verdict.Reason = cmp.Or(r.Message, d.Verdict.Reason)
 	} else {
 		d.Verdict.Reason = refused.Message
 	}
-	c.judged(d.Verdict.Action, d.Verdict.Rule, p.Row.ID)
-	err := g.decided(d)
+	a.c.judged(d.Verdict.Action, d.Verdict.Rule, p.Row.ID)
+	err := a.g.decided(d)
 	switch {
 	case refused != nil:
 		if err != nil {
-			g.log.Error("record a refusal", "call", c.id, "error", err)
+			a.g.log.Error("record a refusal", "call", a.c.id, "error", err)
 		}
 		return refused
 	case err != nil:
 		return err
 	}
-	return g.unchanged(c, p)
+	return a.unchanged(p)
 }
 
 // refusal is the error of a call that was not approved; nil when it was.
-func (g *Group) refusal(p *approval.Pending, r approval.Reply) *client.Error {
+func (a asking) refusal(p *approval.Pending, r approval.Reply) *client.Error {
 	e := &client.Error{Code: client.CodeDenied, Hint: "do something else, or ask the user what they want"}
 	switch r.How {
 	case approval.Once, approval.Always:
@@ -223,17 +231,17 @@ func staleError(id string) *client.Error {
 
 // unchanged prepares an approved call once more: it is allowed for what the
 // approver was shown, and for nothing that has come into its place since.
-func (g *Group) unchanged(c *Call, p *approval.Pending) error {
-	c.approved = p.Row.ID
+func (a asking) unchanged(p *approval.Pending) error {
+	a.c.approved = p.Row.ID
 	if p.Judgement.Prep == nil {
 		return nil
 	}
 	now := *p.Judgement
 	var err error
-	if now.Prep, err = g.prepare(c, now.Inv, now.Access); err != nil {
+	if now.Prep, err = a.g.prepare(a.c, now.Inv, now.Access); err != nil {
 		return err
 	}
-	if !bytes.Equal(p.Row.State, stateOf(c, &now)) {
+	if !bytes.Equal(p.Row.State, stateOf(a.c, &now)) {
 		return staleError(p.Row.ID)
 	}
 	return nil
@@ -269,19 +277,19 @@ func stateOf(c *Call, j *judge.Judgement) []byte {
 }
 
 // approvalRow makes the row of an approval.
-func (g *Group) approvalRow(c *Call, j *judge.Judgement) store.Approval {
+func (a asking) approvalRow(j *judge.Judgement) store.Approval {
 	now := time.Now().UTC().Truncate(time.Millisecond)
 	sum := sha256.Sum256(j.Inv.JSON)
 	row := store.Approval{
 		Approval: client.Approval{
-			ID: g.svc.Store.NewID("apr_"), Tenant: g.tenant.Name, SessionID: g.id, CallID: c.id,
-			Profile: c.profile, Tool: j.Inv.Tool.Name, SHA256: hex.EncodeToString(sum[:]),
-			Created: now, Expires: g.svc.Approvals.Config().Expires(now),
+			ID: a.g.svc.Store.NewID("apr_"), Tenant: a.g.tenant.Name, SessionID: a.g.id, CallID: a.c.id,
+			Profile: a.c.profile, Tool: j.Inv.Tool.Name, SHA256: hex.EncodeToString(sum[:]),
+			Created: now, Expires: a.g.svc.Approvals.Config().Expires(now),
 		},
-		UID: c.by.UID, GID: c.by.GID, PID: c.by.PID, Token: c.by.Session,
-		State: stateOf(c, j), TimeoutMillis: c.req.TimeoutMillis, Split: c.stream.Split, Hidden: c.hidden,
+		UID: a.c.by.UID, GID: a.c.by.GID, PID: a.c.by.PID, Token: a.c.by.Session,
+		State: stateOf(a.c, j), TimeoutMillis: a.c.req.TimeoutMillis, Split: a.c.stream.Split, Hidden: a.c.hidden,
 	}
-	for k := range c.req.Env {
+	for k := range a.c.req.Env {
 		row.Env = append(row.Env, k)
 	}
 	approval.Describe(&row, j)

@@ -23,7 +23,7 @@ import (
 	"github.com/toold/toold/internal/tool/run"
 )
 
-// call is a call that is not over: its row, who listens to it, and its output.
+// Call is a call that is not over: its row, who listens to it, and its output.
 type Call struct {
 	g         *Group
 	id        string
@@ -32,40 +32,18 @@ type Call struct {
 	profile   string         // of its session, when it was made
 	hidden    bool           // asked for by a route of our own
 	probe     bool           // doctor's own, which no rule is about
-	timeout   time.Duration
-	wanted    int64 // the timeout of its input, in milliseconds; 0 = none, or not bash
 	maxOutput int64
-	counted   bool // in the numbers of open calls
-	slot      bool // it has one of its session's
-	paged     bool // the tool cuts its output to size
 	leavesOut bool // the tool says itself whether results are left out
 	streams   bool // the tool streams its output, and its result comes after it
 	out       *output.Output
 	stream    stream.Sender // to who listens
-	unsaved   *store.Entry  // its first record, while that is put off
-	writes    []string      // files that it changes, as Prepare resolved them
-	hookNotes []string      // about hooks that failed and may
-	clock     clock
+	own
+	waiting atomic.Bool // for its approval
 
 	// ctx ends when the call must not begin or go on: with the cause of its
 	// session's end, with ErrLeaving, or with errAborted before it was started.
 	ctx    context.Context //nolint:containedctx // the life of the call itself
 	cancel context.CancelCauseFunc
-
-	// asked is the approval that an earlier daemon has asked for, until the call
-	// is judged again; approved the one that let it pass. They belong to the
-	// call's own goroutine, as most of the fields above do.
-	asked    *store.Approval
-	approved string
-	// translated: its input had the host's path of the worktree.
-	translated bool
-	// bound: Run goes by all that Prepare saw, which somebody was shown. Otherwise a
-	// file that is written is taken as it is then, and only its path must be this one.
-	bound   bool
-	guarded bool        // it was looked at for loops before, in an earlier round
-	waiting atomic.Bool // for its approval
-	// malformed is why no tool takes the call's input, or that there is no such tool.
-	malformed *client.Error
 
 	known chan struct{} // closed when the call has a record, or will never have one
 	done  chan struct{} // closed when it will not change any more
@@ -79,6 +57,31 @@ type Call struct {
 
 	held  held
 	watch watch
+}
+
+// own is what belongs to the call's own goroutine.
+type own struct {
+	timeout   time.Duration
+	wanted    int64        // the timeout of its input, in milliseconds; 0 = none, or not bash
+	counted   bool         // in the numbers of open calls
+	slot      bool         // it has one of its session's
+	unsaved   *store.Entry // its first record, while that is put off
+	writes    []string     // files that it changes, as Prepare resolved them
+	hookNotes []string     // about hooks that failed and may
+	clock     clock
+
+	// asked is the approval that an earlier daemon has asked for, until the call
+	// is judged again; approved the one that let it pass.
+	asked    *store.Approval
+	approved string
+	// translated: its input had the host's path of the worktree.
+	translated bool
+	// bound: Run goes by all that Prepare saw, which somebody was shown. Otherwise a
+	// file that is written is taken as it is then, and only its path must be this one.
+	bound   bool
+	guarded bool // it was looked at for loops before, in an earlier round
+	// malformed is why no tool takes the call's input, or that there is no such tool.
+	malformed *client.Error
 }
 
 // twin is a call that another request with the same key leads to.

@@ -35,7 +35,7 @@ func (g *Group) do(c *Call) {
 		return
 	}
 	if c.malformed != nil {
-		g.finish(c, g.notRun(c, g.refuseInput(c, inv)))
+		g.tail(c).finish(g.tail(c).notRun(g.refuseInput(c, inv)))
 		return
 	}
 	g.proceed(c, inv)
@@ -49,7 +49,7 @@ func (g *Group) proceed(c *Call, inv *tool.Invocation) {
 		// 3. Loop guard: does it repeat what the session has done before?
 		loop, err := g.guard(c, inv)
 		if err != nil {
-			g.finish(c, g.notRun(c, err))
+			g.tail(c).finish(g.tail(c).notRun(err))
 			return
 		}
 
@@ -61,24 +61,24 @@ func (g *Group) proceed(c *Call, inv *tool.Invocation) {
 		j, err := g.consider(c, inv, access, loop, seen)
 		if err == nil {
 			c.entitle(g.titleOf(j))
-			err = g.permit(c, j)
+			err = g.asking(c).permit(j)
 		}
 		if errors.Is(err, errWaits) {
 			return // the next daemon takes it up
 		}
 		if err != nil {
-			g.finish(c, g.notRun(c, err))
+			g.tail(c).finish(g.tail(c).notRun(err))
 			return
 		}
 
 		// 7. Hooks before: they may deny, or replace the input, which is then
 		// looked at like any other.
-		replaced, denied := g.hooksBefore(c, inv)
+		replaced, denied := g.hooks(c).before(inv)
 		if denied == nil && replaced != nil {
 			denied = g.replace(c, replaced, round)
 		}
 		if denied != nil {
-			g.finish(c, denied)
+			g.tail(c).finish(denied)
 			return
 		}
 		if replaced != nil {
@@ -135,14 +135,14 @@ const maxUnbound = 3
 func (g *Group) perform(c *Call, j *judge.Judgement) (seen *run.Prepared) {
 	if !j.Provided && j.Prep != nil && j.Prep.Result != nil {
 		o := &outcome{result: j.Prep.Result}
-		g.hooksAfter(c, o)
-		g.finish(c, o)
+		g.hooks(c).after(o)
+		g.tail(c).finish(o)
 		return nil
 	}
 
 	// 8. Admission: a slot, a deadline; stored as running.
 	if err := g.admit(c); err != nil {
-		g.finish(c, g.notRun(c, err))
+		g.tail(c).finish(g.tail(c).notRun(err))
 		return nil
 	}
 	defer g.leaveSlot(c)
@@ -164,15 +164,15 @@ func (g *Group) perform(c *Call, j *judge.Judgement) (seen *run.Prepared) {
 // complete is the end of every call that was given to the agent, by this daemon or an
 // earlier one.
 func (g *Group) complete(c *Call, out *agent.Outcome, err error) {
-	o := g.ended(c, out, err)
+	o := g.tail(c).ended(out, err)
 	c.staleApproval(o)
 
 	// 10. Hooks after, which may change what is said of it.
-	g.hooksAfter(c, o)
+	g.hooks(c).after(o)
 
 	// 9. Truncate and spill; 11. record, events, observers; then the agent may
 	// forget it.
-	g.finish(c, o)
+	g.tail(c).finish(o)
 }
 
 // maxReplacements is how often hooks may replace the input of one call.
@@ -192,7 +192,7 @@ func (g *Group) replace(c *Call, inv *tool.Invocation, round int) *outcome {
 		err = g.svc.Store.Write(func(tx *store.Tx) error { return tx.ReplaceInput(c.id, inv.JSON) })
 	}
 	if err != nil {
-		return g.notRun(c, err)
+		return g.tail(c).notRun(err)
 	}
 	c.timeout, c.wanted = timeout, wanted
 	c.mu.Lock()

@@ -16,19 +16,19 @@ func usageOf(e *run.Exit) client.CallUsage {
 // refine finds out whether a limit of the session ended the program. The kernel
 // counts for the whole session: of calls that run at the same time, the first
 // that fails after a kill is held for the one that was hit.
-func (g *Group) refine(c *Call, o *outcome) {
-	if o.exit == nil || !c.streams {
+func (t tail) refine(o *outcome) {
+	if o.exit == nil || !t.c.streams {
 		return
 	}
 	byItself := o.exit.Reason == run.ReasonExit || o.exit.Reason == run.ReasonSignal
 	if o.exit.Reason == run.ReasonExit && o.exit.Code == 0 {
-		g.refineSuccess(o)
+		t.refineSuccess(o)
 		return
 	}
-	memory, pids := g.place.Killed()
+	memory, pids := t.g.place.Killed()
 	switch {
 	case o.exit.Reason == run.ReasonMemory:
-		g.place.Starved() // the agent keeps the limit, and says so
+		t.g.place.Starved() // the agent keeps the limit, and says so
 	case o.exit.Reason == run.ReasonPIDs:
 	case !byItself:
 		return
@@ -42,7 +42,7 @@ func (g *Group) refine(c *Call, o *outcome) {
 	r := *o.result
 	r.IsError = true
 	o.result = &r
-	if o.exit.Reason == run.ReasonMemory && g.place.FreeTmp() {
+	if o.exit.Reason == run.ReasonMemory && t.g.place.FreeTmp() {
 		o.notes = append(o.notes, "the files in /tmp and /dev/shm were removed: they filled the memory of the session")
 	}
 }
@@ -53,26 +53,26 @@ const brief = 10
 
 // refineSuccess finds out what was taken from a program that ended well. What was counted
 // may be another's who has not ended yet, if there is one.
-func (g *Group) refineSuccess(o *outcome) {
+func (t tail) refineSuccess(o *outcome) {
 	switch {
-	case g.open.Load() != 1:
+	case t.g.open.Load() != 1:
 	case o.exit.DurationMillis < brief && o.exit.BackgroundKilled == 0:
 		o.recount = true // the counters cost as much as a hundredth of such a call
 	default:
-		memory, pids := g.place.Killed()
+		memory, pids := t.g.place.Killed()
 		o.exit.Starved, o.exit.Refused = memory, pids || o.exit.Refused
 	}
 }
 
 // trail writes the last lines of the output of a program, which the agent has written
 // with what it knows.
-func (g *Group) trail(c *Call, o *outcome) {
-	if o.exit == nil || !c.streams {
+func (t tail) trail(o *outcome) {
+	if o.exit == nil || !t.c.streams {
 		return
 	}
-	info := run.TrailerInfo{MemoryLimit: int64(g.limits.Memory), PIDsLimit: g.limits.PIDs}
+	info := run.TrailerInfo{MemoryLimit: int64(t.g.limits.Memory), PIDsLimit: t.g.limits.PIDs}
 	if o.exit.Reason == run.ReasonTimeout {
-		if info.Timeout, info.MostTimeout = c.timeouts(); info.Timeout == 0 {
+		if info.Timeout, info.MostTimeout = t.c.timeouts(); info.Timeout == 0 {
 			return // an earlier daemon's call: only the agent knows
 		}
 	}

@@ -39,8 +39,16 @@ func failed(code client.Code, format string, args ...any) *outcome {
 	return &outcome{err: &client.Error{Code: code, Message: fmt.Sprintf(format, args...)}}
 }
 
+// tail is the end of a call, however it came: from its outcome to its record.
+type tail struct {
+	g *Group
+	c *Call
+}
+
+func (g *Group) tail(c *Call) tail { return tail{g, c} }
+
 // notRun is the outcome of a call that ended before the tool was run.
-func (g *Group) notRun(c *Call, err error) *outcome {
+func (t tail) notRun(err error) *outcome {
 	var re *run.Error
 	switch {
 	case errors.As(err, &re):
@@ -53,16 +61,16 @@ func (g *Group) notRun(c *Call, err error) *outcome {
 		o := failed(client.CodeAborted, "the daemon stopped before the call ran")
 		o.err.Hint, o.reason = "make it again", run.ReasonAborted
 		return o
-	case g.isOver(err):
-		o := g.lostOutcome()
+	case t.isOver(err):
+		o := t.lostOutcome()
 		o.err.Message += "; the call did not run"
 		return o
 	}
-	return &outcome{err: g.clientError(c, err)}
+	return &outcome{err: t.clientError(err)}
 }
 
 // ended is the outcome of a call that was given to the agent.
-func (g *Group) ended(c *Call, out *agent.Outcome, err error) *outcome {
+func (t tail) ended(out *agent.Outcome, err error) *outcome {
 	var re *run.Error
 	switch {
 	case err == nil && out.Err != nil:
@@ -75,8 +83,8 @@ func (g *Group) ended(c *Call, out *agent.Outcome, err error) *outcome {
 		return o
 	case err == nil:
 		o := &outcome{result: out.Result, exit: agent.Plausible(out.Exit), held: true}
-		g.refine(c, o)
-		g.trail(c, o)
+		t.refine(o)
+		t.trail(o)
 		return o
 	case errors.As(err, &re):
 		return &outcome{err: codeOf(re)}
@@ -84,28 +92,28 @@ func (g *Group) ended(c *Call, out *agent.Outcome, err error) *outcome {
 		o := failed(client.CodeSessionLost, "the connection to the sandbox broke while the call began; it is not known whether it ran")
 		o.err.Hint, o.reason = "look at what it would have changed before making it again", run.ReasonLost
 		return o
-	case g.isOver(err):
-		return g.lostOutcome()
+	case t.isOver(err):
+		return t.lostOutcome()
 	}
 	if ce, ok := errors.AsType[*client.Error](err); ok { // there was no room for the result
 		return &outcome{err: ce, held: true}
 	}
-	c.abort(run.ReasonAborted)
-	return &outcome{err: g.clientError(c, err)}
+	t.c.abort(run.ReasonAborted)
+	return &outcome{err: t.clientError(err)}
 }
 
 // isOver reports whether err is for the end of the session.
-func (g *Group) isOver(err error) bool {
-	return errors.Is(err, agent.ErrOver) || errors.Is(err, agent.ErrViolation) || errors.Is(err, agent.ErrLost) || g.ctx.Err() != nil
+func (t tail) isOver(err error) bool {
+	return errors.Is(err, agent.ErrOver) || errors.Is(err, agent.ErrViolation) || errors.Is(err, agent.ErrLost) || t.g.ctx.Err() != nil
 }
 
 // lostOutcome is for calls whose session ended under them.
-func (g *Group) lostOutcome() *outcome {
-	fate, reason := g.place.Fate()
-	o := failed(client.CodeSessionLost, "session %s was lost before the call ended", g.id)
+func (t tail) lostOutcome() *outcome {
+	fate, reason := t.g.place.Fate()
+	o := failed(client.CodeSessionLost, "session %s was lost before the call ended", t.g.id)
 	o.reason = run.ReasonLost
 	if fate == client.SessionEnded {
-		o.err.Message, o.reason = fmt.Sprintf("session %s was ended before the call did", g.id), run.ReasonSessionEnded
+		o.err.Message, o.reason = fmt.Sprintf("session %s was ended before the call did", t.g.id), run.ReasonSessionEnded
 	}
 	if reason != "" {
 		o.err.Message += ": " + reason
@@ -114,8 +122,8 @@ func (g *Group) lostOutcome() *outcome {
 	return o
 }
 
-func (g *Group) clientError(c *Call, err error) *client.Error {
-	if ce, ok := errors.AsType[*client.Error](g.svc.Internal("run call "+c.id, err)); ok {
+func (t tail) clientError(err error) *client.Error {
+	if ce, ok := errors.AsType[*client.Error](t.g.svc.Internal("run call "+t.c.id, err)); ok {
 		return ce
 	}
 	return &client.Error{Code: client.CodeInternal, Message: "internal error"}
@@ -161,78 +169,78 @@ const MaxNote = 16 << 10
 // finish does steps 9 and 11: it puts together what the call's record says, and
 // stores it. Only then may the agent forget the call. What nobody waits for comes
 // after the end is known.
-func (g *Group) finish(c *Call, o *outcome) {
+func (t tail) finish(o *outcome) {
 	if o.left {
 		return
 	}
 	if o.result != nil {
-		o.result = g.withoutUnreadable(c, o.result)
+		o.result = t.withoutUnreadable(o.result)
 	}
-	row := c.compose(o)
-	if g.hooksResult(c, o, &row) != nil {
+	row := t.compose(o)
+	if t.g.hooks(t.c).result(o, &row) != nil {
 		return
 	}
 	row.Settle() // after the hooks: whatever they have made of it, it says how it ended
-	c.clock.ended = time.Now()
-	row.Call.Time.Ended = new(c.clock.ended.UTC().Truncate(time.Millisecond))
-	c.stream.Flush(c.out.Offset())
-	g.judge.Answered(&row.Call)
-	g.uncount(c) // who hears of the end, and be it as an event, may make the next call
-	g.telling.RLock()
-	c.mu.Lock()
-	c.row = row
-	c.mu.Unlock()
-	ran := g.announce(c, &row)
+	t.c.clock.ended = time.Now()
+	row.Call.Time.Ended = new(t.c.clock.ended.UTC().Truncate(time.Millisecond))
+	t.c.stream.Flush(t.c.out.Offset())
+	t.g.judge.Answered(&row.Call)
+	t.g.uncount(t.c) // who hears of the end, and be it as an event, may make the next call
+	t.g.telling.RLock()
+	t.c.mu.Lock()
+	t.c.row = row
+	t.c.mu.Unlock()
+	ran := t.announce(&row)
 	if o.held {
 		// What the agent has ended it keeps until the end is in the store, so
 		// nobody has to wait for that: a daemon that dies in between leaves it to
 		// the next one.
-		close(c.done)
+		close(t.c.done)
 		runtime.Gosched() // those who waited for it go first
 	}
-	g.audit(c, &row)
-	stored := g.store(c, &row)
+	t.audit(&row)
+	stored := t.store(&row)
 	if stored {
-		g.svc.live.Delete(c.id)
+		t.g.svc.live.Delete(t.c.id)
 	} else {
 		// No room on the disk. The result stands in memory, and with the agent:
 		// whichever lasts until there is room.
-		release := c.hold()
-		g.svc.Work.Go(func() { defer release(); g.storeLater(c, &row, o.held) })
+		release := t.c.hold()
+		t.g.svc.Work.Go(func() { defer release(); t.storeLater(&row, o.held) })
 	}
-	g.telling.RUnlock()
+	t.g.telling.RUnlock()
 	if !o.held {
-		close(c.done)
+		close(t.c.done)
 		runtime.Gosched()
 	}
 	if stored && o.held {
-		g.forget(c)
+		t.forget()
 	}
-	g.logEnd(c, &row.Call, ran)
-	if o.recount && g.open.Load() == 0 {
-		g.place.Killed()
+	t.logEnd(&row.Call, ran)
+	if o.recount && t.g.open.Load() == 0 {
+		t.g.place.Killed()
 	}
 }
 
 // store writes the end of the call.
-func (g *Group) store(c *Call, row *store.Call) bool {
+func (t tail) store(row *store.Call) bool {
 	typ := client.EventCallCompleted
 	if row.Status == client.CallError {
 		typ = client.EventCallError
 	}
 	e := &store.Entry{}
-	short := g.svc.Quota.Stored(row)
-	n := c.dropInput(e, row, short) + e.FinishCall(short)
-	e.AddEvent(c.event(typ, summaryOf(&row.Call)))
-	for _, edit := range g.edits(c, row) {
+	short := t.g.svc.Quota.Stored(row)
+	n := t.c.dropInput(e, row, short) + e.FinishCall(short)
+	e.AddEvent(t.c.event(typ, summaryOf(&row.Call)))
+	for _, edit := range t.edits(row) {
 		e.AddEvent(edit)
 	}
-	err := c.write(e)
+	err := t.c.write(e)
 	if err != nil {
-		g.log.Error("store the end of a call", "call", c.id, "error", err)
+		t.g.log.Error("store the end of a call", "call", t.c.id, "error", err)
 		return false
 	}
-	g.tenant.Kept.Add(n)
+	t.g.tenant.Kept.Add(n)
 	return true
 }
 
@@ -252,24 +260,24 @@ func (c *Call) dropInput(e *store.Entry, row, short *store.Call) int64 {
 }
 
 // forget has the agent drop a call whose end is in the store.
-func (g *Group) forget(c *Call) {
-	g.runner.Forget(c.id) // after a loss, relink does it
+func (t tail) forget() {
+	t.g.runner.Forget(t.c.id) // after a loss, relink does it
 }
 
 // storeLater tries until the disk has room or the daemon leaves.
-func (g *Group) storeLater(c *Call, row *store.Call, held bool) {
+func (t tail) storeLater(row *store.Call, held bool) {
 	for wait := time.Second; ; wait = min(2*wait, time.Minute) {
 		select {
-		case <-g.svc.Context.Done():
+		case <-t.g.svc.Context.Done():
 			return
 		case <-time.After(wait):
 		}
-		if !g.store(c, row) {
+		if !t.store(row) {
 			continue
 		}
-		g.svc.live.Delete(c.id)
+		t.g.svc.live.Delete(t.c.id)
 		if held {
-			g.forget(c)
+			t.forget()
 		}
 		return
 	}
@@ -293,13 +301,13 @@ func summaryOf(c *client.Call) callSummary {
 }
 
 // edits are the events of files that the call has changed.
-func (g *Group) edits(c *Call, row *store.Call) []client.Event {
+func (t tail) edits(row *store.Call) []client.Event {
 	if row.Status != client.CallCompleted || row.IsError {
 		return nil
 	}
 	var all []client.Event
-	for _, path := range c.writes {
-		all = append(all, c.bare(client.EventFileEdited, struct {
+	for _, path := range t.c.writes {
+		all = append(all, t.c.bare(client.EventFileEdited, struct {
 			Path string `json:"path"`
 			Tool string `json:"tool"`
 		}{path, row.Tool}))
@@ -308,20 +316,20 @@ func (g *Group) edits(c *Call, row *store.Call) []client.Event {
 }
 
 // announce tells who listens and who counts. It returns how long the call ran.
-func (g *Group) announce(c *Call, row *store.Call) time.Duration {
+func (t tail) announce(row *store.Call) time.Duration {
 	v := row.Call
-	c.tellStatus()
-	if kept := c.out.Kept(); kept > 0 {
-		g.svc.observe(func(o Observer) { o.OutputSpilled(kept) })
+	t.c.tellStatus()
+	if kept := t.c.out.Kept(); kept > 0 {
+		t.g.svc.observe(func(o Observer) { o.OutputSpilled(kept) })
 	}
-	queued, ran := c.clock.durations(&v.Time)
-	g.svc.observe(func(o Observer) { o.CallFinished(&v, queued, ran) })
+	queued, ran := t.c.clock.durations(&v.Time)
+	t.g.svc.observe(func(o Observer) { o.CallFinished(&v, queued, ran) })
 	return ran
 }
 
-func (g *Group) logEnd(c *Call, v *client.Call, ran time.Duration) {
+func (t tail) logEnd(v *client.Call, ran time.Duration) {
 	attrs := [...]slog.Attr{
-		slog.String("call", c.id),
+		slog.String("call", t.c.id),
 		slog.String("tool", v.Tool),
 		slog.String("status", string(v.Status)),
 		slog.Bool("is_error", v.IsError),
@@ -341,7 +349,7 @@ func (g *Group) logEnd(c *Call, v *client.Call, ran time.Duration) {
 		attrs[n] = slog.String("code", string(v.Error.Code))
 		n++
 	}
-	g.log.LogAttrs(context.Background(), slog.LevelInfo, "call finished", attrs[:n]...)
+	t.g.log.LogAttrs(context.Background(), slog.LevelInfo, "call finished", attrs[:n]...)
 }
 
 // overflow is what programs print when they change a file of an owner whom the kernel
@@ -349,15 +357,15 @@ func (g *Group) logEnd(c *Call, v *client.Call, ran time.Duration) {
 const overflow = "Value too large for defined data type"
 
 // compose makes the row of a call that has ended.
-func (c *Call) compose(o *outcome) store.Call {
-	c.mu.Lock()
-	row := c.row
-	c.mu.Unlock()
-	streamed := c.out.Offset() > 0
-	if o.result != nil && !streamed && !c.streams {
-		c.out.Write([]byte(o.result.Output), false)
+func (t tail) compose(o *outcome) store.Call {
+	t.c.mu.Lock()
+	row := t.c.row
+	t.c.mu.Unlock()
+	streamed := t.c.out.Offset() > 0
+	if o.result != nil && !streamed && !t.c.streams {
+		t.c.out.Write([]byte(o.result.Output), false)
 	}
-	ct := c.lastOutput(o)
+	ct := t.lastOutput(o)
 	meta := map[string]any{}
 	row.Status, row.IsError = client.CallError, true
 	if o.result != nil {
@@ -372,39 +380,39 @@ func (c *Call) compose(o *outcome) store.Call {
 	row.Error = o.err
 	if o.exit != nil {
 		row.Usage = usageOf(o.exit)
-		if c.streams {
+		if t.c.streams {
 			maps.Copy(meta, o.exit.Metadata())
 		}
 	}
 	if o.reason != "" {
 		meta["reason"] = string(o.reason)
 	}
-	row.Output.File = c.out.Kept() > 0
-	row.Output.Total = c.out.Offset()
+	row.Output.File = t.c.out.Kept() > 0
+	row.Output.Total = t.c.out.Offset()
 	if !row.Output.File {
 		row.Output.Inline = int64(len(ct.Head))
 	}
-	c.describe(ct, meta)
+	t.describe(ct, meta)
 	met, _ := meta[run.ForeignOwner].(bool)
-	if c.streams && row.IsError && (strings.Contains(ct.Head, overflow) || strings.Contains(ct.Tail, overflow)) {
+	if t.c.streams && row.IsError && (strings.Contains(ct.Head, overflow) || strings.Contains(ct.Tail, overflow)) {
 		met = true
 		o.notes = append(o.notes, "("+overflow+": such a file belongs to a user who is not in this session)")
 	}
 	if met {
-		c.g.Foreign.Add(1)
+		t.g.Foreign.Add(1)
 	}
-	if n := c.hostNote(row.IsError); n != "" {
+	if n := t.hostNote(row.IsError); n != "" {
 		o.notes = append(o.notes, n)
 	}
-	row.Call.Output = c.text(ct, o, streamed)
+	row.Call.Output = t.text(ct, o, streamed)
 	row.Metadata = meta
 	return row
 }
 
 // describe puts into the metadata what was cut and where the whole is.
-func (c *Call) describe(ct output.Cut, meta map[string]any) {
+func (t tail) describe(ct output.Cut, meta map[string]any) {
 	own, _ := meta["truncated"].(bool)
-	meta["truncated"] = ct.Truncated || c.leavesOut && own
+	meta["truncated"] = ct.Truncated || t.c.leavesOut && own
 	for _, k := range []string{"output_path", "total_bytes", "output_incomplete"} {
 		delete(meta, k) // only we know
 	}
@@ -414,10 +422,10 @@ func (c *Call) describe(ct output.Cut, meta map[string]any) {
 	if !ct.Truncated {
 		return
 	}
-	meta["total_bytes"] = c.out.Offset()
+	meta["total_bytes"] = t.c.out.Offset()
 	meta["total_lines"] = ct.TotalLines
-	if c.out.Kept() > 0 {
-		meta["output_path"] = c.outputPath()
+	if t.c.out.Kept() > 0 {
+		meta["output_path"] = t.outputPath()
 	}
 	if why := ct.Stopped; why != "" {
 		meta["output_incomplete"] = why
@@ -425,30 +433,30 @@ func (c *Call) describe(ct output.Cut, meta map[string]any) {
 }
 
 // outputPath is where the whole output is, inside the sandbox.
-func (c *Call) outputPath() string { return sandbox.OutputDir + "/" + c.id }
+func (t tail) outputPath() string { return sandbox.OutputDir + "/" + t.c.id }
 
 // text is what the model reads.
-func (c *Call) text(ct output.Cut, o *outcome, streamed bool) string {
+func (t tail) text(ct output.Cut, o *outcome, streamed bool) string {
 	var b strings.Builder
 	b.WriteString(ct.Head)
 	if ct.Truncated {
-		line(&b, c.marker(ct))
+		line(&b, t.marker(ct))
 		if ct.Tail != "" {
 			b.WriteByte('\n')
 			b.WriteString(ct.Tail)
 		}
 	}
-	if o.result != nil && (streamed || c.streams) {
+	if o.result != nil && (streamed || t.c.streams) {
 		line(&b, plain.Cut(o.result.Output, MaxNote))
 	}
 	for _, n := range o.notes {
 		line(&b, n)
 	}
-	if o.result != nil && o.result.IsError && c.streams {
-		line(&b, networkHint(c.g.place.Row().Network.Mode, ct.Head, ct.Tail))
+	if o.result != nil && o.result.IsError && t.c.streams {
+		line(&b, networkHint(t.g.place.Row().Network.Mode, ct.Head, ct.Tail))
 	}
 	if o.result != nil {
-		line(&b, c.shortened())
+		line(&b, t.c.shortened())
 	}
 	return b.String()
 }
@@ -465,21 +473,21 @@ func line(b *strings.Builder, s string) {
 }
 
 // marker says how much was left out, where the whole is, and how to look into it.
-func (c *Call) marker(ct output.Cut) string {
+func (t tail) marker(ct output.Cut) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "[%d lines (%d bytes) left out", ct.Lines, ct.Bytes)
-	kept := c.out.Kept() > 0
+	kept := t.c.out.Kept() > 0
 	if kept {
-		fmt.Fprintf(&b, "; the whole output is in %s", c.outputPath())
+		fmt.Fprintf(&b, "; the whole output is in %s", t.outputPath())
 	}
 	if why := ct.Stopped; why != "" {
 		if kept {
-			fmt.Fprintf(&b, " up to byte %d", c.out.Kept())
+			fmt.Fprintf(&b, " up to byte %d", t.c.out.Kept())
 		}
 		b.WriteString("; " + why)
 	}
 	if kept {
-		if tools := c.g.lookTools(c.profile); tools != "" {
+		if tools := t.lookTools(t.c.profile); tools != "" {
 			fmt.Fprintf(&b, "; look into it with %s on that path", tools)
 		}
 	}
@@ -488,10 +496,10 @@ func (c *Call) marker(ct output.Cut) string {
 }
 
 // lookTools names the tools of a profile that can look into a saved output.
-func (g *Group) lookTools(profile string) string {
-	rules := g.judge.Rules(profile)
+func (t tail) lookTools(profile string) string {
+	rules := t.g.judge.Rules(profile)
 	var have []string
-	for _, d := range g.svc.Tools.Offered("", "", nil) {
+	for _, d := range t.g.svc.Tools.Offered("", "", nil) {
 		if d.Looks && !rules.Hides(judge.PermissionOf(d)) {
 			have = append(have, d.Name)
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/toold/toold/internal/policy"
 )
 
-// hooksEdited runs the hooks of file.edited, formatters, over the files that a
+// edited runs the hooks of file.edited, formatters, over the files that a
 // call has changed. They run inside the sandbox, as the tool user, and are no
 // calls of their own: their effect is the change of the file, and the caller is told
 // what was changed, so that nobody has to read the file again.
@@ -21,16 +21,16 @@ import (
 // The edit has happened, so a hook that fails cannot deny it. One that fails
 // closed makes the call's result an error that says so; for one that fails open
 // there is a remark in it. The error is ErrLeaving: the next daemon then does all again.
-func (g *Group) hooksEdited(c *Call, o *outcome) error {
-	if o.result == nil || o.result.IsError || len(c.writes) == 0 {
+func (hs hooks) edited(o *outcome) error {
+	if o.result == nil || o.result.IsError || len(hs.c.writes) == 0 {
 		return nil
 	}
-	e := g.hookEvent(hook.FileEdited, c, c.snapshot())
-	for _, file := range slices.Compact(slices.Sorted(slices.Values(c.writes))) {
+	e := hs.event(hook.FileEdited, hs.c, hs.c.snapshot())
+	for _, file := range slices.Compact(slices.Sorted(slices.Values(hs.c.writes))) {
 		a := e.About()
 		a.Path, a.Relative = path.Clean(file), policy.RelativeTo(e.Session.Worktree.Target, file)
-		for _, h := range g.svc.Hooks.For(hook.FileEdited, a) {
-			made, err := g.format(c, h, file)
+		for _, h := range hs.g.svc.Hooks.For(hook.FileEdited, a) {
+			made, err := hs.format(h, file)
 			switch {
 			case errors.Is(err, ErrLeaving):
 				return err
@@ -60,23 +60,23 @@ func (o *outcome) formatFailed(h *hook.Hook, file string, err error) {
 }
 
 // format runs one formatter over one file and says what it made of it.
-func (g *Group) format(c *Call, h *hook.Hook, file string) (made *errand.Formatted, err error) {
+func (hs hooks) format(h *hook.Hook, file string) (made *errand.Formatted, err error) {
 	begun := time.Now()
 	defer func() {
 		if !errors.Is(err, ErrLeaving) {
-			g.svc.Hooks.Ran(h, &hook.Answer{}, err, time.Since(begun))
+			hs.g.svc.Hooks.Ran(h, &hook.Answer{}, err, time.Since(begun))
 		}
 	}()
-	e, err := g.place.Errand()
+	e, err := hs.g.place.Errand()
 	if err != nil {
 		return nil, err
 	}
 	f := errand.Formatter{
-		Errand: e, Call: c.id,
-		MayRead: func(file string) policy.Verdict { return g.judge.MayRead(c.profile, file) },
+		Errand: e, Call: hs.c.id,
+		MayRead: func(file string) policy.Verdict { return hs.g.judge.MayRead(hs.c.profile, file) },
 		Failed: func(err error) {
-			g.log.Warn("compare a file with what its formatter found", "call", c.id, "error", err)
+			hs.g.log.Warn("compare a file with what its formatter found", "call", hs.c.id, "error", err)
 		},
 	}
-	return f.Format(c.ctx, h, file, h.Timeout+overdue)
+	return f.Format(hs.c.ctx, h, file, h.Timeout+overdue)
 }

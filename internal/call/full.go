@@ -20,8 +20,8 @@ type room struct {
 }
 
 // rooms are those of the session, the innermost first.
-func (g *Group) rooms() []room {
-	row := g.place.Row()
+func (t tail) rooms() []room {
+	row := t.g.place.Row()
 	tmp := row.Limits.Tmp
 	all := []room{
 		{sandbox.Home, 3 * tmp, "three times limits.tmp"},
@@ -42,9 +42,9 @@ func (g *Group) rooms() []room {
 var noSpace = []string{"no space left on device", "database or disk is full"}
 
 // lastOutput ends the output of a call, and looks at it for what the exit does not say.
-func (c *Call) lastOutput(o *outcome) output.Cut {
-	ct := c.out.Finish()
-	c.findFull(ct, o)
+func (t tail) lastOutput(o *outcome) output.Cut {
+	ct := t.c.out.Finish()
+	t.findFull(ct, o)
 	return ct
 }
 
@@ -52,8 +52,8 @@ func (c *Call) lastOutput(o *outcome) output.Cut {
 // no proof (it may print a log), nor is a place that is full (that may be so for
 // long): both together are, or that the place is named in the same line, for what
 // was full while it ran and then cleaned up.
-func (c *Call) findFull(ct output.Cut, o *outcome) {
-	if o.exit == nil || !c.streams || o.result == nil || o.exit.Code == 0 ||
+func (t tail) findFull(ct output.Cut, o *outcome) {
+	if o.exit == nil || !t.c.streams || o.result == nil || o.exit.Code == 0 ||
 		o.exit.Reason != run.ReasonExit && o.exit.Reason != run.ReasonSignal {
 		return
 	}
@@ -64,7 +64,7 @@ func (c *Call) findFull(ct output.Cut, o *outcome) {
 	if line == "" && o.exit.Full == "" {
 		return
 	}
-	rooms := c.g.rooms()
+	rooms := t.rooms()
 	full := slices.IndexFunc(rooms, func(r room) bool { return r.place == o.exit.Full })
 	if line == "" && (full < 0 || o.exit.Signal != "SIGBUS") {
 		if full >= 0 {

@@ -17,39 +17,47 @@ import (
 	"github.com/toold/toold/internal/tool"
 )
 
-// hooksBefore does step 7, the hooks of call.before, one after the other. With
+// hooks are those of one call.
+type hooks struct {
+	g *Group
+	c *Call
+}
+
+func (g *Group) hooks(c *Call) hooks { return hooks{g, c} }
+
+// before does step 7, the hooks of call.before, one after the other. With
 // replaced, a hook wants another input: it was parsed like any other and is to
 // be judged from the beginning, where all hooks see it again. With denied, the
 // call must not run and that is its outcome.
-func (g *Group) hooksBefore(c *Call, inv *tool.Invocation) (replaced *tool.Invocation, denied *outcome) {
-	if !g.svc.Hooks.Any() {
+func (hs hooks) before(inv *tool.Invocation) (replaced *tool.Invocation, denied *outcome) {
+	if !hs.g.svc.Hooks.Any() {
 		return nil, nil
 	}
-	e := g.hookEvent(hook.CallBefore, c, c.snapshot())
+	e := hs.event(hook.CallBefore, hs.c, hs.c.snapshot())
 	e.Call.Input = inv.JSON
-	hooks := g.svc.Hooks.For(hook.CallBefore, e.About())
+	hooks := hs.g.svc.Hooks.For(hook.CallBefore, e.About())
 	if len(hooks) > 0 {
 		// They hear of the call, and may do something for it.
-		if err := c.flush(); err != nil {
-			return nil, g.notRun(c, err)
+		if err := hs.c.flush(); err != nil {
+			return nil, hs.g.tail(hs.c).notRun(err)
 		}
 	}
 	for _, h := range hooks {
-		a, err := g.svc.Hooks.Run(c.ctx, h, e)
-		if c.ctx.Err() != nil {
-			return nil, g.notRun(c, context.Cause(c.ctx))
+		a, err := hs.g.svc.Hooks.Run(hs.c.ctx, h, e)
+		if hs.c.ctx.Err() != nil {
+			return nil, hs.g.tail(hs.c).notRun(context.Cause(hs.c.ctx))
 		}
 		var next *tool.Invocation
 		if err == nil && a.Input != nil {
-			next, err = g.replacement(h, inv, a)
+			next, err = hs.replacement(h, inv, a)
 		}
 		switch {
 		case err != nil && h.FailOpen:
-			c.hookNotes = append(c.hookNotes, fmt.Sprintf("[hook %s; the call went on without it]", err))
+			hs.c.hookNotes = append(hs.c.hookNotes, fmt.Sprintf("[hook %s; the call went on without it]", err))
 		case err != nil:
-			return nil, g.deniedByHook(c, inv, h, err.Error(), "its hook must work before calls can run; the daemon's log says more")
+			return nil, hs.deniedByHook(inv, h, err.Error(), "its hook must work before calls can run; the daemon's log says more")
 		case a.Deny:
-			return nil, g.deniedByHook(c, inv, h, a.Reason, "do it in another way, or leave it out")
+			return nil, hs.deniedByHook(inv, h, a.Reason, "do it in another way, or leave it out")
 		case next != nil:
 			return next, nil
 		}
@@ -59,8 +67,8 @@ func (g *Group) hooksBefore(c *Call, inv *tool.Invocation) (replaced *tool.Invoc
 
 // replacement parses the input that a hook gave; nil when it is the one that it
 // was shown.
-func (g *Group) replacement(h *hook.Hook, inv *tool.Invocation, a *hook.Answer) (*tool.Invocation, error) {
-	next, err := g.svc.Tools.ParseHidden(inv.Tool.Name, a.Input)
+func (hs hooks) replacement(h *hook.Hook, inv *tool.Invocation, a *hook.Answer) (*tool.Invocation, error) {
+	next, err := hs.g.svc.Tools.ParseHidden(inv.Tool.Name, a.Input)
 	if err != nil {
 		what := "an input that " + inv.Tool.Name + " does not take"
 		if ce, ok := errors.AsType[*client.Error](err); ok {
@@ -76,18 +84,18 @@ func (g *Group) replacement(h *hook.Hook, inv *tool.Invocation, a *hook.Answer) 
 
 // deniedByHook is the outcome of a call that a hook denied, or that was denied
 // because a hook failed; it is told like any other decision.
-func (g *Group) deniedByHook(c *Call, inv *tool.Invocation, h *hook.Hook, why, hint string) *outcome {
+func (hs hooks) deniedByHook(inv *tool.Invocation, h *hook.Hook, why, hint string) *outcome {
 	by := "hook " + h.Name()
 	v := policy.Verdict{Action: policy.Deny, Rule: by, Reason: why}
-	c.mu.Lock()
-	c.row.Permission = &client.CallPermission{Verdict: string(v.Action), Rule: v.Rule, ApprovalID: c.approved}
-	c.mu.Unlock()
+	hs.c.mu.Lock()
+	hs.c.row.Permission = &client.CallPermission{Verdict: string(v.Action), Rule: v.Rule, ApprovalID: hs.c.approved}
+	hs.c.mu.Unlock()
 	// It is denied whether or not that can be written.
-	if err := g.decided(&judge.Decision{
-		Time: time.Now().UTC(), Principal: c.by, Session: g.id, Call: c.id, Tool: inv.Tool.Name, Profile: c.profile,
-		InputHash: sha256.Sum256(inv.JSON), Input: inv.JSON, Verdict: v, Approver: by, Typed: c.row.Typed,
+	if err := hs.g.decided(&judge.Decision{
+		Time: time.Now().UTC(), Principal: hs.c.by, Session: hs.g.id, Call: hs.c.id, Tool: inv.Tool.Name, Profile: hs.c.profile,
+		InputHash: sha256.Sum256(inv.JSON), Input: inv.JSON, Verdict: v, Approver: by, Typed: hs.c.row.Typed,
 	}); err != nil {
-		g.log.Error("write a decision", "call", c.id, "error", err)
+		hs.g.log.Error("write a decision", "call", hs.c.id, "error", err)
 	}
 	o := failed(client.CodeDenied, "denied: %s by %s", inv.Tool.Name, by)
 	if why != "" {
@@ -97,33 +105,33 @@ func (g *Group) deniedByHook(c *Call, inv *tool.Invocation, h *hook.Hook, why, h
 	return o
 }
 
-// hooksAfter does step 10 as far as the sandbox is needed for it: the hooks of
+// after does step 10 as far as the sandbox is needed for it: the hooks of
 // file.edited. Those of call.after come with the end of the call, when it is
-// known what its record is going to say (see hooksResult).
-func (g *Group) hooksAfter(c *Call, o *outcome) {
-	if g.svc.Hooks.Any() {
-		o.left = errors.Is(g.hooksEdited(c, o), ErrLeaving)
+// known what its record is going to say (see result).
+func (hs hooks) after(o *outcome) {
+	if hs.g.svc.Hooks.Any() {
+		o.left = errors.Is(hs.edited(o), ErrLeaving)
 	}
 }
 
-// hooksResult runs the hooks of call.after, for a call that has a result or was
+// result runs the hooks of call.after, for a call that has a result or was
 // given to the sandbox; row is what its record is going to say. Each hook sees
 // what the one before has made of the output. The error is ErrLeaving: the call
 // is then the next daemon's to finish.
-func (g *Group) hooksResult(c *Call, o *outcome, row *store.Call) error {
-	if row.Time.Started == nil && o.result == nil || !g.svc.Hooks.Any() {
+func (hs hooks) result(o *outcome, row *store.Call) error {
+	if row.Time.Started == nil && o.result == nil || !hs.g.svc.Hooks.Any() {
 		return nil
 	}
-	for _, n := range c.hookNotes {
+	for _, n := range hs.c.hookNotes {
 		row.Call.Output = withLine(row.Call.Output, n)
 	}
-	e := g.hookEvent(hook.CallAfter, c, &row.Call)
-	for _, h := range g.svc.Hooks.For(hook.CallAfter, e.About()) {
+	e := hs.event(hook.CallAfter, hs.c, &row.Call)
+	for _, h := range hs.g.svc.Hooks.For(hook.CallAfter, e.About()) {
 		e.Result = &hook.Result{
 			Status: row.Status, Title: row.Title, Output: row.Call.Output, IsError: row.IsError, Error: row.Error,
 			Metadata: row.Metadata, Usage: row.Usage,
 		}
-		a, err := g.svc.Hooks.Run(c.ctx, h, e)
+		a, err := hs.g.svc.Hooks.Run(hs.c.ctx, h, e)
 		switch {
 		case errors.Is(err, ErrLeaving):
 			return err
@@ -171,9 +179,9 @@ func withhold(row *store.Call, err error) {
 	row.Metadata = kept
 }
 
-// hookEvent makes the event of a call.
-func (g *Group) hookEvent(on string, c *Call, row *client.Call) *hook.Event {
-	in := g.place.Row()
+// event makes the event of a call.
+func (hs hooks) event(on string, c *Call, row *client.Call) *hook.Event {
+	in := hs.g.place.Row()
 	e := hook.NewEvent(on, &in.Session, in.OwnerUID)
 	e.Call = &hook.Call{
 		ID: row.ID, Key: row.Key, Tool: row.Tool, Input: row.Input, MessageID: row.MessageID, Agent: row.Agent, Model: row.Model,

@@ -6,14 +6,15 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/tool"
 )
 
 // hostWorktree is where the worktree is on the host, and where it is in the sandbox;
 // both are "" where nobody could confuse them.
-func (g *Group) hostWorktree() (source, target string) {
-	w := g.place.Row().Worktree
+func hostWorktree(w client.Worktree) (source, target string) {
 	if w.Source == "" || w.Source == "/" || w.Source == w.Target {
 		return "", ""
 	}
@@ -24,8 +25,9 @@ func (g *Group) hostWorktree() (source, target string) {
 // people paste it, by the sandbox's. It does so only where the sandbox has nothing of
 // its own at such a path.
 func (g *Group) translate(c *Call, inv *tool.Invocation) {
-	source, target := g.hostWorktree()
-	if source == "" || !g.isForeign(source) || !mentions(inv.JSON, source) {
+	row := g.place.Row()
+	source, target := hostWorktree(row.Worktree)
+	if source == "" || !isForeign(&row, source) || !mentions(inv.JSON, source) {
 		return
 	}
 	c.translated = inv.Rebase(source, target)
@@ -38,8 +40,7 @@ var ownPlaces = []string{
 }
 
 // isForeign reports whether a path of the host is about nothing that the sandbox has.
-func (g *Group) isForeign(source string) bool {
-	row := g.place.Row()
+func isForeign(row *store.Session, source string) bool {
 	places := append([]string{row.Worktree.Target}, ownPlaces...)
 	for _, m := range row.Mounts {
 		places = append(places, m.Target)
@@ -78,13 +79,13 @@ func isNameByte(b byte) bool {
 
 // hostNote tells the model that a path is the host's; "" where the call has nothing to
 // do with one.
-func (c *Call) hostNote(failed bool) string {
-	source, target := c.g.hostWorktree()
+func (t tail) hostNote(failed bool) string {
+	source, target := hostWorktree(t.g.place.Row().Worktree)
 	switch {
 	case source == "":
-	case c.translated:
+	case t.c.translated:
 		return fmt.Sprintf("(%s is %s here)", source, target)
-	case failed && len(c.row.Input) < MaxNote && mentions(c.row.Input, source):
+	case failed && len(t.c.row.Input) < MaxNote && mentions(t.c.row.Input, source):
 		return fmt.Sprintf("(the worktree is %s here; %s is its path on the host)", target, source)
 	}
 	return ""

@@ -18,7 +18,7 @@ func (g *Group) refuseInput(c *Call, inv *tool.Invocation) error {
 		return c.malformed
 	}
 	j := g.judge.JudgeLoop(c.question(inv, tool.Access{}, nil, loop))
-	err = g.permit(c, j)
+	err = g.asking(c).permit(j)
 	if e, ok := errors.AsType[*client.Error](err); ok && e.Code == client.CodeDoomLoop {
 		// What is wrong with the call has to be said all the same.
 		e.Message += "\n" + c.malformed.Message

@@ -11,7 +11,7 @@ import (
 // withoutUnreadable is a result as the session may see it: with what it quotes of the
 // file that it is about, or without all content of that file where MayRead does not
 // allow it. An approver was shown that content anyway; this is for the model.
-func (g *Group) withoutUnreadable(c *Call, r *run.Result) *run.Result {
+func (t tail) withoutUnreadable(r *run.Result) *run.Result {
 	_, diff := r.Metadata["diff"]
 	if r.Quote == "" && !diff {
 		return r
@@ -20,7 +20,7 @@ func (g *Group) withoutUnreadable(c *Call, r *run.Result) *run.Result {
 	v.Quote = ""
 	read := policy.Verdict{Action: policy.Deny, Rule: "default", Reason: "it is not known which file it is"}
 	if path, ok := r.Metadata["path"].(string); ok && path != "" {
-		read = g.judge.MayRead(c.profile, path)
+		read = t.g.judge.MayRead(t.c.profile, path)
 	}
 	if read.Action == policy.Allow {
 		v.Output += r.Quote

@@ -112,7 +112,7 @@ func (g *Group) notThere(c *Call) error {
 	}
 	c.mu.Unlock()
 	c.writes = nil
-	g.forget(c)
+	g.tail(c).forget()
 	return nil
 }
 

@@ -34,7 +34,7 @@ func (g *Group) record(c *Call, inv *tool.Invocation) error {
 	}
 	c.profile = g.profile()
 	c.req.Input = nil // the normalised form is what counts now
-	c.streams, c.paged, c.leavesOut = inv.Tool.Streams, inv.Tool.Paged, inv.Tool.Shows != tool.ShowsNone
+	c.streams, c.leavesOut = inv.Tool.Streams, inv.Tool.Shows != tool.ShowsNone
 	c.out = g.outputOf(c.id, inv.Tool, c.stream.Split)
 	g.svc.live.Store(c.id, c)
 	if !g.place.Takes() {

@@ -87,11 +87,11 @@ func (g *Group) TakeUp(ctx context.Context, known []agent.CallState) error {
 func (g *Group) Bury(ctx context.Context) error {
 	return g.eachCall(ctx, func(r *store.Call) {
 		c, _ := g.restore(r)
-		o := g.lostOutcome()
+		o := g.tail(nil).lostOutcome()
 		if r.Status == client.CallPending {
 			o = neverSent()
 		}
-		g.finish(c, o)
+		g.tail(c).finish(o)
 	})
 }
 
@@ -135,13 +135,13 @@ func (g *Group) takeUp(r *store.Call, known map[string]agent.CallState, asked *s
 	c, inv := g.restore(r)
 	if r.Status == client.CallPending {
 		if asked == nil || !g.waitOn(c, inv, asked) {
-			g.finish(c, neverSent())
+			g.tail(c).finish(neverSent())
 		}
 		return
 	}
 	state, ok := known[r.ID]
 	if !ok {
-		g.finish(c, g.ended(c, nil, agent.ErrUnknownCall))
+		g.tail(c).finish(g.tail(c).ended(nil, agent.ErrUnknownCall))
 		return
 	}
 	g.entitleAgain(c, inv)
@@ -176,7 +176,7 @@ func (g *Group) restore(r *store.Call) (*Call, *tool.Invocation) {
 	} else if in, ok := inv.Input.(tool.Timed); ok {
 		c.wanted = in.Timeout()
 	}
-	c.streams, c.paged, c.leavesOut = def.Streams, def.Paged, def.Shows != tool.ShowsNone
+	c.streams, c.leavesOut = def.Streams, def.Shows != tool.ShowsNone
 	c.stream.Split = output.IsSplit(filepath.Join(g.outDir, c.id))
 	c.out = g.outputOf(c.id, def, c.stream.Split)
 	if err := c.out.Restore(); err != nil {
