@@ -12,7 +12,7 @@ import (
 	"github.com/toold/toold/internal/tool/run"
 )
 
-// Call is the one path of a tool call. It runs in a goroutine of the call's own,
+// do is the one path of a tool call. It runs in a goroutine of the call's own,
 // so that the call outlives whoever asked for it. Each step trusts only those
 // above it; an error before "run" means that the tool did not run.
 func (g *Group) do(c *Call) {
@@ -35,13 +35,13 @@ func (g *Group) do(c *Call) {
 		return
 	}
 	if c.malformed != nil {
-		g.tail(c).finish(g.tail(c).notRun(g.refuseInput(c, inv)))
+		g.tail(c).refuse(g.refuseInput(c, inv))
 		return
 	}
 	g.proceed(c, inv)
 }
 
-// proceed is Call from where the call has a record. Here a call is taken up again
+// proceed is do from where the call has a record. Here a call is taken up again
 // that waited for its approval when an earlier daemon ended.
 func (g *Group) proceed(c *Call, inv *tool.Invocation) {
 	var seen *run.Prepared // by a run that found that its paths lead elsewhere
@@ -49,7 +49,7 @@ func (g *Group) proceed(c *Call, inv *tool.Invocation) {
 		// 3. Loop guard: does it repeat what the session has done before?
 		loop, err := g.guard(c, inv)
 		if err != nil {
-			g.tail(c).finish(g.tail(c).notRun(err))
+			g.tail(c).refuse(err)
 			return
 		}
 
@@ -67,7 +67,7 @@ func (g *Group) proceed(c *Call, inv *tool.Invocation) {
 			return // the next daemon takes it up
 		}
 		if err != nil {
-			g.tail(c).finish(g.tail(c).notRun(err))
+			g.tail(c).refuse(err)
 			return
 		}
 
@@ -142,7 +142,7 @@ func (g *Group) perform(c *Call, j *judge.Judgement) (seen *run.Prepared) {
 
 	// 8. Admission: a slot, a deadline; stored as running.
 	if err := g.admit(c); err != nil {
-		g.tail(c).finish(g.tail(c).notRun(err))
+		g.tail(c).refuse(err)
 		return nil
 	}
 	defer g.leaveSlot(c)

@@ -69,6 +69,9 @@ func (t tail) notRun(err error) *outcome {
 	return &outcome{err: t.clientError(err)}
 }
 
+// refuse ends a call before the tool was run.
+func (t tail) refuse(err error) { t.finish(t.notRun(err)) }
+
 // ended is the outcome of a call that was given to the agent.
 func (t tail) ended(out *agent.Outcome, err error) *outcome {
 	var re *run.Error
