@@ -9,8 +9,8 @@ import (
 
 func TestSuite(t *testing.T) {
 	e := needDocker(t)
-	sandboxtest.Run(t, func(t testing.TB, agent string) sandboxtest.Subject {
-		f := newFixture(t, e, agent)
+	sandboxtest.Run(t, func(t testing.TB, agent func() string) sandboxtest.Subject {
+		f := newFixture(t, e, agent())
 		return sandboxtest.Subject{
 			Driver: f.driver,
 			Reopen: func() sandbox.Driver { return f.open() },

@@ -12,8 +12,8 @@ import (
 // TestSuiteGVisor gives runsc another name: what a runtime is, is not read from it.
 func TestSuiteGVisor(t *testing.T) {
 	runsc := needBuilt(t, "runsc", "runsc")
-	sandboxtest.Run(t, func(t testing.TB, agent string) sandboxtest.Subject {
-		f := newFixtureWith(t, "tier", runsc, agent)
+	sandboxtest.Run(t, func(t testing.TB, agent func() string) sandboxtest.Subject {
+		f := newFixtureWith(t, "tier", runsc, agent())
 		return sandboxtest.Subject{
 			Driver:  f.driver,
 			Reopen:  func() sandbox.Driver { return f.open() },

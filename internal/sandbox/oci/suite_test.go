@@ -8,8 +8,8 @@ import (
 )
 
 func TestSuite(t *testing.T) {
-	sandboxtest.Run(t, func(t testing.TB, agent string) sandboxtest.Subject {
-		f := newFixtureOf(t, agent)
+	sandboxtest.Run(t, func(t testing.TB, agent func() string) sandboxtest.Subject {
+		f := newFixtureOf(t, agent())
 		return sandboxtest.Subject{
 			Driver: f.driver,
 			Reopen: func() sandbox.Driver { return f.open() },

@@ -191,7 +191,7 @@ func TestExampleDriverInSuite(t *testing.T) {
 	for test := range strings.FieldsSeq(needsPrograms) {
 		differs[test] = "the driver runs no programs"
 	}
-	sandboxtest.Run(t, func(t testing.TB, _ string) sandboxtest.Subject {
+	sandboxtest.Run(t, func(t testing.TB, _ func() string) sandboxtest.Subject {
 		d := open(t)
 		f := sandboxtest.NewFixture(t, filepath.Join(os.TempDir(), "toold-example-"), "/toold-example-")
 		t.Cleanup(func() { f.End(d) })

@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -44,9 +45,9 @@ type Subject struct {
 }
 
 // Run runs the suite. open is called once for each test and registers its own
-// clean-up; agent is the agent's program, built for the suite.
-func Run(t *testing.T, open func(t testing.TB, agent string) Subject) {
-	agent := BuildAgent(t)
+// clean-up; agent gives the agent's program, built for the suite where a driver asks for it.
+func Run(t *testing.T, open func(t testing.TB, agent func() string) Subject) {
+	agent := sync.OnceValue(func() string { return BuildAgent(t) })
 	for _, tt := range []struct {
 		name string
 		test func(*suite)
