@@ -2,9 +2,11 @@ package shell_test
 
 import (
 	"encoding/json"
-	"strconv"
+	"fmt"
 	"strings"
 	"testing"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/tool"
@@ -29,13 +31,13 @@ func init() { shell.Denied = denied }
 
 // denied is shell.Denied, by the rules.
 func denied(t testing.TB, reader, text, file string) bool {
-	if strings.ContainsAny(file, "*?") {
+	if strings.ContainsAny(file, "*?") || !utf8.ValidString(file) {
 		return true // no rule is about just this file
 	}
 	// The oracle's home is /w too.
 	rules := "[permission]\n\"*\" = \"allow\"\nexternal_directory = \"allow\"\n[permission.edit]\n\"*\" = \"allow\"\n"
 	for _, name := range []string{file, strings.Replace(file, "/w", policy.Home, 1)} {
-		rules += strconv.Quote(name) + " = \"deny\"\n"
+		rules += tomlString(name) + " = \"deny\"\n"
 	}
 	stack := stackOf(t, rules)
 	input, err := json.Marshal(map[string]string{"command": text})
@@ -47,6 +49,22 @@ func denied(t testing.TB, reader, text, file string) bool {
 		return true // no session takes it
 	}
 	return stack.Judge(policy.AsWritten(inv, []string{reader}, "/w")).Action == policy.Deny
+}
+
+// tomlString writes s as a string of TOML, which does not have all escapes of Go.
+func tomlString(s string) string {
+	var b strings.Builder
+	for _, r := range s {
+		switch {
+		case r == '"' || r == '\\':
+			b.WriteString(`\` + string(r))
+		case unicode.IsControl(r):
+			fmt.Fprintf(&b, `\u%04X`, r)
+		default:
+			b.WriteRune(r)
+		}
+	}
+	return `"` + b.String() + `"`
 }
 
 // TestNoBypassOfRules has the real rules judge what bash asks for.
