@@ -24,6 +24,9 @@ const (
 	WorktreeBind  WorktreeMode = "bind"  // read-write, changes are the source's at once
 	WorktreeRO    WorktreeMode = "ro"    // read-only
 	WorktreeEmpty WorktreeMode = "empty" // a bounded, empty directory that ends with the session
+	// WorktreeOverlay is read-write, and the source is never written: changes are kept
+	// beside it, until they are applied or discarded.
+	WorktreeOverlay WorktreeMode = "overlay"
 )
 
 // Worktree is the directory that a session works on.

@@ -1,0 +1,165 @@
+package client
+
+import "time"
+
+// Change is one path of a worktree of mode "overlay" that differs from what it is
+// compared with: the source as it is now, or a checkpoint.
+type Change struct {
+	// Path is relative to the worktree. What of it is no UTF-8 is replaced; Bytes has
+	// all of them then.
+	Path  string `json:"path"`
+	Bytes []byte `json:"bytes,omitempty"`
+	// Status is what has become of it.
+	Status ChangeStatus `json:"status"`
+	// Kind and OldKind are what it is and was: file, dir, link, or other for what is
+	// neither and has no content here. Empty where there is none.
+	Kind    string `json:"kind,omitempty"`
+	OldKind string `json:"old_kind,omitempty"`
+	// Mode and OldMode are the permissions of a file or directory, such as "0644".
+	Mode    string `json:"mode,omitempty"`
+	OldMode string `json:"old_mode,omitempty"`
+	// Size is the bytes of a file, OldSize what they were.
+	Size    int64 `json:"size,omitempty"`
+	OldSize int64 `json:"old_size,omitempty"`
+	// Added and Removed count lines; both are 0 for a binary file.
+	Added   int  `json:"added,omitempty"`
+	Removed int  `json:"removed,omitempty"`
+	Binary  bool `json:"binary,omitempty"`
+	// Sensitive: programs of a host run or obey the file on sight. Build: its commands
+	// run when somebody builds.
+	Sensitive bool `json:"sensitive,omitempty"`
+	Build     bool `json:"build,omitempty"`
+	// Unreadable says why its content could not be compared.
+	Unreadable string `json:"unreadable,omitempty"`
+}
+
+// ChangeStatus says what has become of a path.
+type ChangeStatus string
+
+// The ways in which a path differs.
+const (
+	ChangeAdded    ChangeStatus = "added"
+	ChangeModified ChangeStatus = "modified" // of a file the content, of all but links the mode, of a link where it leads
+	ChangeDeleted  ChangeStatus = "deleted"
+	ChangeType     ChangeStatus = "type" // it is of another kind now
+)
+
+// Changes are what differs, in the order of the paths' bytes.
+type Changes struct {
+	Items []Change `json:"items"`
+	// Next is where to go on, as `after` of the next request; empty at the end.
+	Next string `json:"next,omitempty"`
+	// Files, Added and Removed count all changes, also those of other pages.
+	Files   int `json:"files"`
+	Added   int `json:"added"`
+	Removed int `json:"removed"`
+	// Unreadable counts those whose content could not be compared.
+	Unreadable int `json:"unreadable,omitempty"`
+}
+
+// DiffQuery says which differences are wanted. Paths are exact, relative to the
+// worktree, and stand for all that is below them; none is everything.
+type DiffQuery struct {
+	Paths []string
+	// Against is the name or id of a checkpoint; "" is the source.
+	Against string
+	// After and Limit page through Changes; a patch has no pages.
+	After string
+	Limit int
+}
+
+// ApplyRequest asks to write the changes of a session to its source.
+type ApplyRequest struct {
+	// Paths and Exclude narrow what is written. Paths are as in DiffQuery; Exclude are
+	// patterns as in .gitignore.
+	Paths   []string `json:"paths,omitempty"`
+	Exclude []string `json:"exclude,omitempty"`
+	// DryRun says what would be done, and does nothing.
+	DryRun bool `json:"dry_run,omitempty"`
+	// Force overwrites what has changed in the source since the session began. Merge
+	// merges it by three, file by file; a file where that is not possible is a conflict.
+	Force bool `json:"force,omitempty"`
+	Merge bool `json:"merge,omitempty"`
+	// IncludeSensitive also writes files that programs of a host run or obey on sight.
+	IncludeSensitive bool `json:"include_sensitive,omitempty"`
+}
+
+// Applied is what was written to the source, or would be. Paths with control characters
+// or bytes that are no UTF-8 are quoted; each list holds the first thousand.
+type Applied struct {
+	Written []string `json:"written,omitempty"`
+	Removed []string `json:"removed,omitempty"`
+	Merged  []string `json:"merged,omitempty"`
+	// Sensitive were left out: look at them, then apply with include_sensitive.
+	Sensitive []string `json:"sensitive,omitempty"`
+	// Build were written: their commands run when somebody builds.
+	Build []string `json:"build,omitempty"`
+	// Skipped are what cannot be written to a worktree: sockets, FIFOs, devices.
+	Skipped []string `json:"skipped,omitempty"`
+	// The counts are of all, also of what the lists leave out.
+	WrittenCount   int  `json:"written_count"`
+	RemovedCount   int  `json:"removed_count"`
+	SensitiveCount int  `json:"sensitive_count,omitempty"`
+	SkippedCount   int  `json:"skipped_count,omitempty"`
+	DryRun         bool `json:"dry_run,omitempty"`
+}
+
+// DiscardRequest asks to drop the changes of a session; without paths all of them.
+type DiscardRequest struct {
+	Paths []string `json:"paths,omitempty"`
+}
+
+// Discarded says how many changes there were.
+type Discarded struct {
+	Count int `json:"count"`
+}
+
+// Checkpoint is a state of a worktree to which a session can come back.
+type Checkpoint struct {
+	ID      string    `json:"id"` // cp_…
+	Session string    `json:"session"`
+	Name    string    `json:"name,omitempty"`
+	Created time.Time `json:"created"`
+	// Cause says what it was made for: "request", "call", "message", "restore" or "fork".
+	Cause string `json:"cause"`
+	// Call and Message are what came after it, for one that was made by itself.
+	Call    string `json:"call,omitempty"`
+	Message string `json:"message,omitempty"`
+	// Bytes is what the files that changed since the checkpoint before it use on the disk.
+	Bytes int64 `json:"bytes"`
+}
+
+// CheckpointCreate asks for a checkpoint. A name is unique in the session and may be left
+// out.
+type CheckpointCreate struct {
+	Name string `json:"name,omitempty"`
+}
+
+// RestoreRequest asks for the files as they were: at a checkpoint, by its name or id, or
+// before the last Undo messages (or calls) that had a checkpoint of their own. Exactly
+// one of the two is given.
+type RestoreRequest struct {
+	Checkpoint string `json:"checkpoint,omitempty"`
+	Undo       int    `json:"undo,omitempty"`
+}
+
+// Restored says what a session came back to, and how to go back again.
+type Restored struct {
+	Checkpoint Checkpoint `json:"checkpoint"`
+	// Before is the state that was left.
+	Before Checkpoint `json:"before"`
+	// Remade: the sandbox was made anew for it, with nothing in its home and /tmp.
+	Remade bool `json:"remade,omitempty"`
+}
+
+// ForkRequest asks for a second session that begins where this one is, or was at a
+// checkpoint. It has the same rules and limits; Permission may narrow them.
+type ForkRequest struct {
+	At         string            `json:"at,omitempty"`
+	Name       string            `json:"name,omitempty"`
+	Permission []RuleOf          `json:"permission,omitempty"`
+	Labels     map[string]string `json:"labels,omitempty"`
+	TTL        Duration          `json:"ttl,omitempty"`
+	Env        map[string]string `json:"env,omitempty"` // the values of the first one's are not known any more
+	Token      bool              `json:"token,omitempty"`
+}
