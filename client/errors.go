@@ -34,15 +34,16 @@ type Error struct {
 	Code    Code   `json:"code"`
 	Message string `json:"message"`
 	Hint    string `json:"hint,omitempty"`
-	// Violations are the places of an input that break its schema.
+	// Violations are the places of an input that break its schema, or the paths where
+	// changes of a worktree conflict with its source.
 	Violations []Violation `json:"violations,omitempty"`
 	// Status is the HTTP status it came with; 0 inside a call's record.
 	Status int `json:"-"`
 }
 
-// Violation is one place of an input that breaks its schema.
+// Violation is one place of an input that breaks its schema, or one path that conflicts.
 type Violation struct {
-	Path    string `json:"path"` // JSON pointer, "" is the whole input
+	Path    string `json:"path"` // JSON pointer, "" is the whole input; of a conflict, the path in the worktree
 	Message string `json:"message"`
 }
 

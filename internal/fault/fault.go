@@ -43,11 +43,22 @@ type Error struct {
 	Kind Kind
 	Err  error  // what is wrong: its text is the message that is shown
 	Hint string // what to do next; "" where the kind says that, or the message
+	// Places are where, if that is in more than one place; those who make it bound them.
+	Places []Place
 }
+
+// Place is one of the places where something is wrong, such as a file that is in the way.
+type Place struct{ Path, Message string }
 
 // Next sets the hint of an error that was just made, and returns it.
 func (e *Error) Next(hint string) *Error {
 	e.Hint = hint
+	return e
+}
+
+// At sets the places of an error that was just made, and returns it.
+func (e *Error) At(places []Place) *Error {
+	e.Places = places
 	return e
 }
 

@@ -63,10 +63,13 @@ func (s callRoutes) createCall(x *exchange, r *request) error {
 }
 
 // wantsEvents reports whether the client asked for a stream.
-func wantsEvents(r *http.Request) bool {
+func wantsEvents(r *http.Request) bool { return accepts(r, "text/event-stream") }
+
+// accepts reports whether the client named a type of answers.
+func accepts(r *http.Request, want string) bool {
 	return slices.ContainsFunc(strings.Split(r.Header.Get("Accept"), ","), func(part string) bool {
 		kind, _, _ := strings.Cut(part, ";")
-		return strings.TrimSpace(kind) == "text/event-stream"
+		return strings.TrimSpace(kind) == want
 	})
 }
 

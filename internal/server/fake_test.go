@@ -32,10 +32,11 @@ type wholeAPI interface {
 	Daemon
 	Doctor
 	Replayer
+	Trees
 }
 
 func apiOf(f wholeAPI) API {
-	return API{Sessions: f, Calls: f, Files: f, Events: f, Approvals: f, Policy: f, Images: f, Daemon: f, Doctor: f, Replay: f}
+	return API{Sessions: f, Calls: f, Files: f, Events: f, Approvals: f, Policy: f, Images: f, Daemon: f, Doctor: f, Replay: f, Trees: f}
 }
 
 // fakeAPI is the whole API in memory, with one tool: "echo" finishes at once,

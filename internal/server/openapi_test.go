@@ -141,6 +141,9 @@ func (g *generator) responses(rt *route) object {
 		ok["description"] = "The finished call, also a malformed one (see error); or its events: pending, running, metadata, output, approval.asked, approval.replied, completed, error. Their data is a Call; of output an Output, of metadata an object, of approval.asked an Approval, of approval.replied an ApprovalReply. The id of an output event is the offset behind it (of a call with streams=split those of stdout and stderr, with a comma): the same request with its key and Last-Event-ID goes on there"
 		ok["content"].(object)["text/event-stream"] = g.events("Call", client.Call{}, client.Output{}, client.Approval{}, client.ApprovalReply{})
 		all["202"] = object{"description": "The call as it stands; it goes on", "content": g.content(rt.response)}
+	case "Diff":
+		ok["description"] = "The patch, as `git apply` takes it; with Accept: application/json the list. Names and contents are the sandbox's: what reads them must expect any bytes"
+		ok["content"].(object)["application/json"] = object{"schema": g.schema(reflect.TypeFor[client.Changes]())}
 	case "Ready":
 		all["503"] = object{"description": "Not ready", "content": g.content(rt.response)}
 	case "CreateSession":
@@ -189,12 +192,12 @@ func (g *generator) events(of string, data ...any) object {
 
 func (g *generator) params(rt *route) []any {
 	var list []any
-	if kind := rt.pathID(); kind != nil {
+	for _, kind := range rt.pathIDs() {
 		doc := "id of the " + kind.what
-		if rt.ofSession() {
-			doc = "id or name of the session"
+		if kind.what == "session" || kind.what == "checkpoint" {
+			doc = "id or name of the " + kind.what
 		}
-		list = append(list, object{"name": "id", "in": "path", "required": true, "description": doc, "schema": object{"type": "string", "pattern": kind.pattern}})
+		list = append(list, object{"name": kind.name(), "in": "path", "required": true, "description": doc, "schema": object{"type": "string", "pattern": kind.pattern}})
 	}
 	switch rt.op {
 	case "Events":

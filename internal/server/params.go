@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -32,7 +33,7 @@ const (
 	text  kind = iota // up to maxText bytes without control characters
 	yesNo             // 1, true, 0 or false
 	count             // a number from 0 on
-	ident             // the id or the name of a session
+	ident             // the id or the name of a session or a checkpoint
 )
 
 // maxText bounds a parameter in bytes; paths are the longest.
@@ -64,6 +65,13 @@ var (
 	}
 	getParams = []param{{name: "path", required: true, doc: "absolute, or relative to the worktree"}}
 	putParams = append([]param{{name: "mode", doc: "permission bits in octal, default 0644"}}, getParams...)
+
+	diffParams = []param{
+		{name: "path", many: true, doc: "only this path of the worktree and what is below it; may be repeated"},
+		{name: "against", kind: ident, doc: "name or id of a checkpoint to compare with; absent means the source"},
+		{name: "after", kind: text, doc: "of a list: next of the previous page"},
+		{name: "limit", kind: count, doc: "of a list: changes per page, at most 1000; 0 or absent means 100"},
+	}
 
 	callParams = []param{
 		{name: "on_disconnect", values: []string{"abort"}, doc: "abort the call if the client disconnects before its end; else it goes on"},
@@ -186,45 +194,42 @@ func (r *request) page() (after string, limit int, err error) {
 // ofSession reports whether the {id} of the path is a session's.
 func (rt *route) ofSession() bool { return strings.HasPrefix(rt.pattern, "/v1/sessions/{id}") }
 
-// pathID is what the {id} of a route may be.
+// pathID is what a part of a route's path may be.
 type pathID struct {
-	below   string // the routes that have it begin so
+	at      string // the routes that have it begin so; it is the last part of this
 	what    string
 	pattern string              // of a valid one, for the OpenAPI document
 	wrong   func(string) string // what is wrong with one, "" for nothing
 	hint    string
 }
 
-// pathIDs are the kinds of {id}. A session's may be its name.
+// pathIDs are their kinds. That of a session or a checkpoint may be its name.
 var pathIDs = []pathID{
-	{"/v1/sessions/", "session", "^[0-9A-Za-z][0-9A-Za-z._-]{0,63}$", wrongName, "give its id, which begins with ses_, or its name"},
-	{"/v1/calls/", "call", "^call_[0-9A-Za-z]{1,64}$", wrongID("call_"), "GET /v1/sessions/{id}/calls lists those of a session"},
-	{"/v1/approvals/saved/", "saved approval", "^apr_[0-9A-Za-z._-]{1,60}$", wrongSaved, "GET /v1/approvals/saved lists them"},
-	{"/v1/images/", "image", "^[0-9A-Za-z][0-9A-Za-z._/:@-]{0,511}$", wrongImage, "GET /v1/images lists their names and digests; write / as %2F"},
-	{"/v1/approvals/", "approval", "^apr_[0-9A-Za-z]{1,64}$", wrongID("apr_"), "GET /v1/approvals lists those that are pending"},
+	{"/v1/sessions/{id}", "session", "^[0-9A-Za-z][0-9A-Za-z._-]{0,63}$", wrongName, "give its id, which begins with ses_, or its name"},
+	{"/v1/sessions/{id}/checkpoints/{checkpoint}", "checkpoint", "^[0-9A-Za-z][0-9A-Za-z._-]{0,63}$", wrongName, "GET /v1/sessions/{id}/checkpoints lists them; give the id, which begins with cp_, or the name"},
+	{"/v1/calls/{id}", "call", "^call_[0-9A-Za-z]{1,64}$", wrongID("call_"), "GET /v1/sessions/{id}/calls lists those of a session"},
+	{"/v1/approvals/saved/{id}", "saved approval", "^apr_[0-9A-Za-z._-]{1,60}$", wrongSaved, "GET /v1/approvals/saved lists them"},
+	{"/v1/images/{id}", "image", "^[0-9A-Za-z][0-9A-Za-z._/:@-]{0,511}$", wrongImage, "GET /v1/images lists their names and digests; write / as %2F"},
+	{"/v1/approvals/{id}", "approval", "^apr_[0-9A-Za-z]{1,64}$", wrongID("apr_"), "GET /v1/approvals lists those that are pending"},
 }
 
-// pathID is the kind of the route's {id}; nil where it has none.
-func (rt *route) pathID() *pathID {
-	for i := range pathIDs {
-		if strings.HasPrefix(rt.pattern, pathIDs[i].below+"{id}") {
-			return &pathIDs[i]
+// pathIDs are the kinds of those in the route's path, in their order.
+func (rt *route) pathIDs() []pathID {
+	return slices.DeleteFunc(slices.Clone(pathIDs), func(k pathID) bool { return !strings.HasPrefix(rt.pattern, k.at) })
+}
+
+// name is how patterns call it.
+func (k *pathID) name() string { return strings.Trim(path.Base(k.at), "{}") }
+
+// checkIDs checks those of a request's path.
+func (rt *route) checkIDs(r *http.Request) error {
+	for _, kind := range rt.pathIDs() {
+		id := r.PathValue(kind.name())
+		if why := kind.wrong(id); why != "" {
+			return invalid(fmt.Sprintf("%q is not the id of a %s: %s", plain.Cut(id, maxShown), kind.what, why), kind.hint)
 		}
 	}
 	return nil
-}
-
-// parseID checks the {id} of the path.
-func (rt *route) parseID(r *http.Request) (string, error) {
-	kind := rt.pathID()
-	if kind == nil {
-		return "", nil
-	}
-	id := r.PathValue("id")
-	if why := kind.wrong(id); why != "" {
-		return "", invalid(fmt.Sprintf("%q is not the id of a %s: %s", plain.Cut(id, maxShown), kind.what, why), kind.hint)
-	}
-	return id, nil
 }
 
 func noSession(id string) *client.Error {

@@ -65,7 +65,11 @@ func (s *Server) problemOf(r *http.Request, err error) client.Problem {
 // anything else.
 func shown(err error) *client.Error {
 	if f, ok := errors.AsType[*fault.Error](err); ok {
-		return &client.Error{Code: client.Code(f.Kind), Message: f.Err.Error(), Hint: f.Hint}
+		e := &client.Error{Code: client.Code(f.Kind), Message: f.Err.Error(), Hint: f.Hint}
+		for _, p := range f.Places {
+			e.Violations = append(e.Violations, client.Violation(p))
+		}
+		return e
 	}
 	e, _ := errors.AsType[*client.Error](err)
 	return e

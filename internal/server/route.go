@@ -71,6 +71,15 @@ var routes = []route{
 	{"PUT", "/v1/sessions/{id}/files", "PutFile", roleTenant, by(fileRoutes.putFile), bytesBody{}, 200, client.Call{}, putParams, "Write one file in the sandbox"},
 	{"GET", "/v1/sessions/{id}/files", "GetFile", roleTenant, by(fileRoutes.getFile), nil, 200, bytesBody{}, getParams, "Read one file of the sandbox"},
 
+	{"GET", "/v1/sessions/{id}/diff", "Diff", roleTenant, ofTree(treeRoutes.diff), nil, 200, bytesBody{}, diffParams, "What differs from the source or a checkpoint: a patch, or with Accept: application/json a list, one page"},
+	{"POST", "/v1/sessions/{id}/apply", "Apply", roleTenant, ofTree(treeRoutes.apply), client.ApplyRequest{}, 200, client.Applied{}, nil, "Write the changes of a session to its source"},
+	{"POST", "/v1/sessions/{id}/discard", "Discard", roleTenant, ofTree(treeRoutes.discard), client.DiscardRequest{}, 200, client.Discarded{}, nil, "Drop the changes of a session"},
+	{"GET", "/v1/sessions/{id}/checkpoints", "Checkpoints", roleTenant, ofTree(treeRoutes.checkpoints), nil, 200, client.List[client.Checkpoint]{}, nil, "List the checkpoints of a session, oldest first"},
+	{"POST", "/v1/sessions/{id}/checkpoints", "Checkpoint", roleTenant, ofTree(treeRoutes.checkpoint), client.CheckpointCreate{}, 201, client.Checkpoint{}, nil, "Make a state to which a session can come back"},
+	{"DELETE", "/v1/sessions/{id}/checkpoints/{checkpoint}", "DropCheckpoint", roleTenant, ofTree(treeRoutes.dropCheckpoint), nil, 204, nil, nil, "Remove a checkpoint"},
+	{"POST", "/v1/sessions/{id}/restore", "Restore", roleTenant, ofTree(treeRoutes.restore), client.RestoreRequest{}, 200, client.Restored{}, nil, "Bring all files of a session back to a checkpoint"},
+	{"POST", "/v1/sessions/{id}/fork", "Fork", roleTenant, ofTree(treeRoutes.fork), client.ForkRequest{}, 201, client.Session{}, nil, "Make a second session that begins where this one is, or was at a checkpoint"},
+
 	{"POST", "/v1/sessions/{id}/calls", "CreateCall", roleToken, by(callRoutes.createCall), client.CallCreate{}, 200, client.Call{}, callParams, "Run a tool: the finished call, 202 with the call as it stands after wait_ms, or with Accept: text/event-stream its events"},
 	{"GET", "/v1/sessions/{id}/calls", "ListCalls", roleToken, by(callRoutes.listCalls), nil, 200, client.List[client.Call]{}, callListParams, "List a session's calls, oldest first, one page"},
 	{"GET", "/v1/calls/{id}", "GetCall", roleToken, by(callRoutes.getCall), nil, 200, client.Call{}, nil, "Show a call, running or finished"},
@@ -132,12 +141,16 @@ func (s *Server) mount() {
 		})
 	}
 	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		s.fail(w, r, &client.Error{
-			Code:    client.CodeNotFound,
-			Message: fmt.Sprintf("there is no route %q in this version", r.URL.Path),
-			Hint:    "GET /v1/openapi.json lists the routes",
-		})
+		s.fail(w, r, noRoute(r.URL.Path))
 	})
+}
+
+func noRoute(path string) *client.Error {
+	return &client.Error{
+		Code:    client.CodeNotFound,
+		Message: fmt.Sprintf("there is no route %q in this version", path),
+		Hint:    "GET /v1/openapi.json lists the routes",
+	}
 }
 
 // dispatch takes a request through the steps that depend on its route.
@@ -163,9 +176,10 @@ func (s *Server) dispatch(x *exchange, r *http.Request, methods map[string]*rout
 	if req.query, err = rt.parseQuery(r.URL.RawQuery); err != nil {
 		return err
 	}
-	if req.id, err = rt.parseID(r); err != nil {
+	if err := rt.checkIDs(r); err != nil {
 		return err
 	}
+	req.id = r.PathValue("id")
 	if rt.ofSession() {
 		if req.id, err = req.ownSession(req.id); err != nil {
 			return err

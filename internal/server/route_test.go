@@ -113,6 +113,20 @@ func clientMethods(ctx context.Context, c *client.Client, ses, call string) map[
 			}
 			return err
 		},
+		"Diff": func() error {
+			r, err := c.Diff(ctx, ses, client.DiffQuery{Paths: []string{"a b", "c"}, Against: fakeCheckpoint})
+			if err == nil {
+				err = r.Close()
+			}
+			return err
+		},
+		"Apply":          func() error { return only(c.Apply(ctx, ses, client.ApplyRequest{})) },
+		"Discard":        func() error { return only(c.Discard(ctx, ses, client.DiscardRequest{})) },
+		"Checkpoint":     func() error { return only(c.Checkpoint(ctx, ses, client.CheckpointCreate{})) },
+		"Checkpoints":    func() error { return only(c.Checkpoints(ctx, ses)) },
+		"DropCheckpoint": func() error { return c.DropCheckpoint(ctx, ses, fakeCheckpoint) },
+		"Restore":        func() error { return only(c.Restore(ctx, ses, client.RestoreRequest{Undo: 1})) },
+		"Fork":           func() error { return only(c.Fork(ctx, ses, client.ForkRequest{})) },
 		"CreateCall": func() error {
 			return only(c.CreateCall(ctx, ses, client.CallCreate{Tool: "echo", Input: json.RawMessage(`{}`)}, client.CallOptions{AbortOnDisconnect: true, Split: true}))
 		},
@@ -281,13 +295,17 @@ func TestTokenByName(t *testing.T) {
 	}
 }
 
-// with is the route's path with an id in it that exists.
+// with is the route's path with ids in it that exist.
 func (rt *route) with(ses, call string) string {
-	id := ses
-	if kind := rt.pathID(); kind != nil {
-		id = map[string]string{"session": ses, "call": call, "approval": fakeApproval, "saved approval": fakeSaved, "image": url.PathEscape(fakeImage)}[kind.what]
+	there := map[string]string{
+		"session": ses, "checkpoint": fakeCheckpoint, "call": call,
+		"approval": fakeApproval, "saved approval": fakeSaved, "image": url.PathEscape(fakeImage),
 	}
-	return strings.Replace(rt.pattern, "{id}", id, 1)
+	path := rt.pattern
+	for _, kind := range rt.pathIDs() {
+		path = strings.Replace(path, "{"+kind.name()+"}", there[kind.what], 1)
+	}
+	return path
 }
 
 // try makes a request to a route and gives its status.
@@ -378,7 +396,7 @@ func TestMethods(t *testing.T) {
 // TestRoutesOfLaterVersions: they are not there, and that is what is said.
 func TestRoutesOfLaterVersions(t *testing.T) {
 	d := start(t, nil)
-	for _, path := range []string{"/v1/audit", "/v1/sessions/ses_1/diff", "/v1/sessions/ses_1/mcp", "/v2/version", "/", "/v1", "/debug/pprof/heap"} {
+	for _, path := range []string{"/v1/audit", "/v1/sessions/ses_1/bundle", "/v1/sessions/ses_1/mcp", "/v2/version", "/", "/v1", "/debug/pprof/heap"} {
 		resp, body := d.do(t, "GET", path, "")
 		p := problem(t, body)
 		if resp.StatusCode != 404 || p.Code != client.CodeNotFound || !strings.Contains(p.Detail, "no route") {

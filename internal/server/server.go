@@ -78,6 +78,7 @@ type API struct {
 	Daemon    Daemon
 	Doctor    Doctor
 	Replay    Replayer
+	Trees     Trees // nil where sessions keep no changes beside their source
 }
 
 // whole reports whether nothing is missing.

@@ -169,7 +169,7 @@ func fits(pattern, path string) bool {
 		return false
 	}
 	for i := range want {
-		if want[i] != "{id}" && want[i] != got[i] {
+		if !strings.HasPrefix(want[i], "{") && want[i] != got[i] {
 			return false
 		}
 	}

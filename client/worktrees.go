@@ -1,0 +1,71 @@
+package client
+
+import (
+	"context"
+	"io"
+	"net/url"
+	"slices"
+)
+
+// Diff gives what differs as a patch that `git apply` takes. Its bytes are a sandbox's
+// and may be hostile. One that ends in an error is not whole. The caller closes it; After
+// and Limit of q must be empty.
+func (c *Client) Diff(ctx context.Context, session string, q DiffQuery) (io.ReadCloser, error) {
+	resp, err := c.do(ctx, request{method: "GET", path: sessionPath(session, "diff"), query: q.values()})
+	if err != nil {
+		return nil, err
+	}
+	return resp.Body, nil
+}
+
+// Changes lists what differs, one page.
+func (c *Client) Changes(ctx context.Context, session string, q DiffQuery) (*Changes, error) {
+	r := request{method: "GET", path: sessionPath(session, "diff"), query: q.values(), accept: "application/json"}
+	return await[Changes](ctx, c, r)
+}
+
+func (q DiffQuery) values() url.Values {
+	v := url.Values{}
+	if len(q.Paths) > 0 {
+		v["path"] = slices.Clone(q.Paths)
+	}
+	setNonEmpty(v, "against", q.Against)
+	setPage(v, q.After, q.Limit)
+	return v
+}
+
+// Apply writes the changes of a session to its source. Where the source has changed too,
+// nothing is written: the error has CodeConflict and the paths as its Violations.
+func (c *Client) Apply(ctx context.Context, session string, r ApplyRequest) (*Applied, error) {
+	return await[Applied](ctx, c, request{method: "POST", path: sessionPath(session, "apply"), body: r})
+}
+
+// Discard drops the changes of a session.
+func (c *Client) Discard(ctx context.Context, session string, r DiscardRequest) (*Discarded, error) {
+	return await[Discarded](ctx, c, request{method: "POST", path: sessionPath(session, "discard"), body: r})
+}
+
+// Checkpoint makes a state to which the session can come back.
+func (c *Client) Checkpoint(ctx context.Context, session string, r CheckpointCreate) (*Checkpoint, error) {
+	return await[Checkpoint](ctx, c, request{method: "POST", path: sessionPath(session, "checkpoints"), body: r})
+}
+
+// Checkpoints lists the checkpoints of a session, oldest first.
+func (c *Client) Checkpoints(ctx context.Context, session string) (*List[Checkpoint], error) {
+	return fetch[List[Checkpoint]](ctx, c, request{method: "GET", path: sessionPath(session, "checkpoints")})
+}
+
+// DropCheckpoint removes a checkpoint, by its name or id.
+func (c *Client) DropCheckpoint(ctx context.Context, session, checkpoint string) error {
+	return c.wait(ctx, request{method: "DELETE", path: sessionPath(session, "checkpoints", url.PathEscape(checkpoint))}, nil)
+}
+
+// Restore brings all files of a session back to a checkpoint.
+func (c *Client) Restore(ctx context.Context, session string, r RestoreRequest) (*Restored, error) {
+	return await[Restored](ctx, c, request{method: "POST", path: sessionPath(session, "restore"), body: r})
+}
+
+// Fork makes a second session that begins where this one is, or was at a checkpoint.
+func (c *Client) Fork(ctx context.Context, session string, r ForkRequest) (*Session, error) {
+	return await[Session](ctx, c, request{method: "POST", path: sessionPath(session, "fork"), body: r})
+}

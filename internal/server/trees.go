@@ -1,0 +1,126 @@
+package server
+
+import (
+	"context"
+	"io"
+	"net/http"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/auth"
+)
+
+// Trees compares, applies and drops what sessions have changed in worktrees whose
+// changes are kept beside the source, and brings them back to checkpoints, which are
+// named or have ids. Holders of a session's token never reach it. It checks the paths
+// and names of a request itself. What conflicts is a fault.Conflict that has the paths
+// as its places.
+type Trees interface {
+	// Diff gives a patch, made while it is read; it ends with ctx, and then, as where it
+	// fails, in an error and not in io.EOF.
+	Diff(ctx context.Context, p auth.Principal, id string, q client.DiffQuery) (io.ReadCloser, error)
+	// Changes gives at most q.Limit of them. Next is text without control characters.
+	Changes(ctx context.Context, p auth.Principal, id string, q client.DiffQuery) (*client.Changes, error)
+	Apply(ctx context.Context, p auth.Principal, id string, r client.ApplyRequest) (*client.Applied, error)
+	Discard(ctx context.Context, p auth.Principal, id string, r client.DiscardRequest) (*client.Discarded, error)
+	Checkpoint(ctx context.Context, p auth.Principal, id string, r client.CheckpointCreate) (*client.Checkpoint, error)
+	Checkpoints(ctx context.Context, p auth.Principal, id string) (client.List[client.Checkpoint], error)
+	DropCheckpoint(ctx context.Context, p auth.Principal, id, checkpoint string) error
+	Restore(ctx context.Context, p auth.Principal, id string, r client.RestoreRequest) (*client.Restored, error)
+	Fork(ctx context.Context, p auth.Principal, id string, r client.ForkRequest) (*client.Session, error)
+}
+
+// treeRoutes are the handlers of routes about what sessions have changed.
+type treeRoutes struct{ *Server }
+
+// ofTree is by for these. A daemon without Trees has none of their routes.
+func ofTree(handle func(treeRoutes, *exchange, *request) error) func(*Server, *exchange, *request) error {
+	return func(s *Server, x *exchange, r *request) error {
+		if s.cfg.API.Trees == nil {
+			return noRoute(r.URL.Path)
+		}
+		return handle(treeRoutes{s}, x, r)
+	}
+}
+
+// diff gives the patch, or with Accept: application/json one page of a list. Both read
+// the whole tree, so both count as streams.
+func (s treeRoutes) diff(x *exchange, r *request) error {
+	q := client.DiffQuery{Paths: r.query["path"], Against: r.query.Get("against")}
+	list := accepts(r.Request, "application/json")
+	switch {
+	case list:
+		var err error
+		if q.After, q.Limit, err = r.page(); err != nil {
+			return err
+		}
+	case r.query.Has("after") || r.query.Has("limit"):
+		return invalid("a patch has no pages", "leave after and limit out, or send Accept: application/json for a list")
+	}
+	release, err := s.stream(r)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if list {
+		return s.changes(x, r, q)
+	}
+	body, err := s.cfg.API.Trees.Diff(r.Context(), r.who, r.id, q)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	return s.sendBytes(x, r, body, -1)
+}
+
+func (s treeRoutes) changes(x *exchange, r *request, q client.DiffQuery) error {
+	list, err := s.cfg.API.Trees.Changes(r.Context(), r.who, r.id, q)
+	if err == nil && list.Items == nil {
+		list.Items = []client.Change{}
+	}
+	return x.answer(list, err)
+}
+
+func (s treeRoutes) apply(x *exchange, r *request) error {
+	return treeDo(s, x, r, http.StatusOK, s.cfg.API.Trees.Apply)
+}
+
+func (s treeRoutes) discard(x *exchange, r *request) error {
+	return treeDo(s, x, r, http.StatusOK, s.cfg.API.Trees.Discard)
+}
+
+func (s treeRoutes) checkpoint(x *exchange, r *request) error {
+	return treeDo(s, x, r, http.StatusCreated, s.cfg.API.Trees.Checkpoint)
+}
+
+func (s treeRoutes) restore(x *exchange, r *request) error {
+	return treeDo(s, x, r, http.StatusOK, s.cfg.API.Trees.Restore)
+}
+
+func (s treeRoutes) fork(x *exchange, r *request) error {
+	return treeDo(s, x, r, http.StatusCreated, s.cfg.API.Trees.Fork)
+}
+
+// treeDo has one of Trees do what the body asks for.
+func treeDo[R, A any](s treeRoutes, x *exchange, r *request, status int, do func(context.Context, auth.Principal, string, R) (A, error)) error {
+	var req R
+	if err := s.decode(x, r, &req); err != nil {
+		return err
+	}
+	answer, err := do(r.Context(), r.who, r.id, req)
+	if err != nil {
+		return err
+	}
+	return s.reply(x, status, answer)
+}
+
+func (s treeRoutes) checkpoints(x *exchange, r *request) error {
+	return x.answer(page(s.cfg.API.Trees.Checkpoints(r.Context(), r.who, r.id)))
+}
+
+func (s treeRoutes) dropCheckpoint(x *exchange, r *request) error {
+	if err := s.cfg.API.Trees.DropCheckpoint(r.Context(), r.who, r.id, r.PathValue("checkpoint")); err != nil {
+		return err
+	}
+	x.WriteHeader(http.StatusNoContent)
+	return nil
+}
