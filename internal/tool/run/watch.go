@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/internal/plain"
+	"github.com/toold/toold/internal/sensitive"
 	"github.com/toold/toold/internal/tool/run/root"
 )
 
@@ -43,48 +44,6 @@ func (Bash) writes()    {}
 func (Write) writes()   {}
 func (Edit) writes()    {}
 func (FilePut) writes() {}
-
-// Files and directories that some program runs or obeys when it is started beside or
-// below them: those that count wherever they are, and those that count at the top. A
-// directory stands for all that is in it.
-var (
-	sensitiveNames    = []string{".git", ".gitattributes", ".envrc", ".vscode", ".idea", ".devcontainer"}
-	sensitiveTopNames = []string{
-		".gitmodules", ".githooks", ".husky", ".pre-commit-config.yaml", ".github", ".gitlab-ci.yml", ".circleci",
-	}
-)
-
-// buildNames are files whose commands run when somebody builds or tests.
-var buildNames = []string{
-	"makefile", "gnumakefile", "justfile", "taskfile.yml", "rakefile", "jenkinsfile", "vagrantfile",
-	"package.json", ".npmrc", ".yarnrc.yml", "go.mod", "go.work", "cargo.toml", "build.rs", "pyproject.toml",
-	"setup.py", "setup.cfg", "tox.ini", "noxfile.py", "conftest.py", "gemfile", "composer.json", "cmakelists.txt",
-	"meson.build", "build.bazel", "module.bazel", "pom.xml", "build.gradle", "build.gradle.kts",
-	"settings.gradle", "settings.gradle.kts", "gradlew", "mvnw", "dockerfile", "docker-compose.yml", "compose.yaml",
-}
-
-// nameKinds finds them: every entry of the worktree is looked up.
-var nameKinds = kindsOf(sensitiveNames, buildNames)
-
-func kindsOf(sensitive, build []string) map[string]nameKind {
-	kinds := map[string]nameKind{"head": namePart, "objects": namePart, "refs": namePart, "commondir": namePart}
-	for _, n := range sensitive {
-		kinds[n] = nameSensitive
-	}
-	for _, n := range build {
-		kinds[n] = nameBuild
-	}
-	return kinds
-}
-
-// nameKind says what a name is for the watch.
-type nameKind int
-
-const (
-	nameSensitive nameKind = iota + 1
-	nameBuild
-	namePart // of a repository
-)
 
 const (
 	watchFiles     = 5000    // looked at by their content
@@ -248,7 +207,7 @@ func (s *survey) path(key string) string { return fromWorktree(s.env, key) }
 
 // top looks at the sensitive names at the top of the worktree.
 func (s *survey) top() {
-	for _, name := range slices.Concat(sensitiveNames, sensitiveTopNames) {
+	for _, name := range sensitive.Top() {
 		s.look(name)
 	}
 }
@@ -400,19 +359,18 @@ func (s *survey) into(key string) (dirs []string) {
 		prefix, dir = key+"/", s.path(key)
 	}
 	has := make(map[string]bool, 4)
-	var sensitive, builds []string
+	var onSight, builds []string
 	err := s.env.Root.ReadDir(s.ctx, dir, func(e root.Entry) bool {
-		name := strings.ToLower(e.Name) // as file systems that know no case find it
-		kind := nameKinds[name]
-		if kind == namePart {
-			has[name] = true
+		kind := sensitive.Of(e.Name, key == "")
+		if kind == sensitive.Part {
+			has[strings.ToLower(e.Name)] = true
 		}
 		switch {
-		case key == "" && (slices.Contains(sensitiveNames, e.Name) || slices.Contains(sensitiveTopNames, e.Name)):
+		case key == "" && slices.Contains(sensitive.Top(), e.Name):
 			// top has looked at it
-		case kind == nameSensitive:
-			sensitive = append(sensitive, prefix+e.Name)
-		case kind == nameBuild:
+		case kind == sensitive.OnSight:
+			onSight = append(onSight, prefix+e.Name)
+		case kind == sensitive.Build:
 			builds = append(builds, prefix+e.Name)
 		case e.Kind == root.KindDir:
 			dirs = append(dirs, prefix+e.Name)
@@ -422,15 +380,14 @@ func (s *survey) into(key string) (dirs []string) {
 	if err != nil {
 		s.failed(err)
 	}
-	// git takes such a directory for a repository, and does what its config says.
-	if has["head"] && (has["objects"] && has["refs"] || has["commondir"]) {
+	if sensitive.Repository(has) {
 		if key == "" {
-			sensitive = append(sensitive, "HEAD", "config", "hooks", "info", "commondir")
+			onSight = append(onSight, "HEAD", "config", "hooks", "info", "commondir")
 		} else {
-			sensitive, dirs = append(sensitive, key), nil
+			onSight, dirs = append(onSight, key), nil
 		}
 	}
-	for _, k := range sensitive {
+	for _, k := range onSight {
 		s.look(k)
 	}
 	for _, k := range builds {

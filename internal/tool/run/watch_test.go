@@ -124,6 +124,8 @@ func TestWatch(t *testing.T) {
 		{name: "submodule's pointer", change: write("lib/.git", "gitdir: ../evil\n"), want: []string{"lib/.git"}},
 		{name: "repository within", change: write("vendor/x/.git/config", "x"), want: []string{"vendor/x/.git", "vendor/x/.git/config"}},
 		{name: "other case", change: write("a/.GIT/config", "x"), want: []string{"a/.GIT", "a/.GIT/config"}},
+		{name: "short name", change: write("a/git~1/config", "x"), want: []string{"a/git~1", "a/git~1/config"}},
+		{name: "other case at the top", change: write(".Husky/pre-commit", "x"), want: []string{".Husky", ".Husky/pre-commit"}},
 		{name: "bare repository", change: do(mkdir("fixture/objects")), want: []string{"fixture"}},
 		{name: "bare by commondir", change: write("fixture/commondir", "../x"), want: []string{"fixture", "fixture/commondir"}},
 		{name: "worktree that is bare", change: do(mkdir("objects"), mkdir("refs"), func(dir string) error {

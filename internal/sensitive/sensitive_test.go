@@ -1,0 +1,50 @@
+package sensitive
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestPath(t *testing.T) {
+	for path, want := range map[string]Kind{
+		"main.go": Plain, "a/b": Plain, "git": Plain, "a.git": Plain, ".gitignore": Plain, "git~": Plain, "~1": Plain,
+		".git": OnSight, ".git/hooks/pre-commit": OnSight, "a/b/.git/config": OnSight, ".GIT/config": OnSight,
+		".git./x": OnSight, ".git ": OnSight, ".git . ./x": OnSight, "git~1/x": OnSight, "a/GIT~12": OnSight, "git~1.": OnSight,
+		".git::$INDEX_ALLOCATION/x": OnSight, ".g\u200cit/x": OnSight, "\ufeff.git": OnSight, ".gıt": Plain,
+		".gitattributes": OnSight, "a/.gitattributes": OnSight, "gitatt~1": OnSight, "GI7D29~9": OnSight,
+		".envrc": OnSight, "x/.envrc": OnSight, "x/.VSCode/tasks.json": OnSight, "vscode~1/tasks.json": OnSight, "devcon~1": OnSight,
+		".gitmodules": OnSight, "gitmod~4": OnSight, "gi7eba~1": OnSight, "a/gi7eba~1": Plain, "a/.gitmodules": Plain,
+		".github/workflows/x.yml": OnSight, "a/.github/x": Plain, ".gitlab-ci.yml": OnSight, "gitlab~1.yml": OnSight, "gitlab~1": Plain,
+		".hu\u017fky":             OnSight, // a long s
+		".pre-commit-config.yaml": OnSight, "pre-co~1.yam": OnSight,
+		"Makefile": Build, "web/package.json": Build, "web/package.json/x": Plain, "Makefile/.git": OnSight, "\u212aefile": Plain, "ma\u212aefile": Build,
+		"HEAD": Part, "a/refs": Part, "": Plain, ".": Plain, "caf\xe9": Plain, ".git\xff": Plain,
+	} {
+		if got := Path(path); got != want {
+			t.Errorf("%q: %d, want %d", path, got, want)
+		}
+	}
+}
+
+func TestRepository(t *testing.T) {
+	for parts, want := range map[string]bool{
+		"": false, "head": false, "head objects": false, "objects refs": false, "head objects refs": true, "head commondir": true, "commondir": false,
+	} {
+		has := make(map[string]bool)
+		for p := range strings.FieldsSeq(parts) {
+			has[p] = true
+		}
+		if Repository(has) != want {
+			t.Errorf("%q: %v", parts, !want)
+		}
+	}
+}
+
+// Every name of the tables is found as it is spelt, at the top.
+func TestTop(t *testing.T) {
+	for _, name := range Top() {
+		if Of(name, true) != OnSight {
+			t.Errorf("%q is not found", name)
+		}
+	}
+}
