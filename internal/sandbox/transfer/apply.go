@@ -14,6 +14,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/internal/beneath"
 )
 
 // Report is what Apply has done.
@@ -58,7 +60,7 @@ func Apply(ctx context.Context, dir *os.File, owner Owner, was *Manifest, archiv
 		_, err = archive.Seek(0, io.SeekStart)
 	}
 	if err == nil {
-		err = as(ctx, owner, dir, func(root int) error {
+		err = beneath.As(ctx, owner.user(), dir, func(root int) error {
 			a.dir = root
 			a.remove()
 			if err := a.each(archive, a.entry); err != nil {
@@ -71,7 +73,7 @@ func Apply(ctx context.Context, dir *os.File, owner Owner, was *Manifest, archiv
 	if err != nil {
 		err = fmt.Errorf("apply changes to %s: %w", dir.Name(), err)
 	}
-	if errors.Is(err, errStuck) {
+	if errors.Is(err, beneath.ErrStuck) {
 		return nil, err
 	}
 	return a.report, err
@@ -115,7 +117,7 @@ type closedDir struct {
 
 func (a *applier) closeDirs() {
 	for _, d := range slices.Backward(a.closed) { // what is in it comes after it
-		fd, err := openat(a.dir, d.rel, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+		fd, err := beneath.Open(a.dir, d.rel, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 		if err == nil {
 			err = unix.Fchmod(fd, d.perm)
 			_ = unix.Close(fd)
@@ -145,7 +147,7 @@ func (a *applier) sync() error {
 	if a.report.Written+a.report.Removed == 0 {
 		return nil
 	}
-	fd, err := openat(a.dir, ".", unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	fd, err := beneath.Open(a.dir, ".", unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return err
 	}
@@ -278,7 +280,7 @@ func (a *applier) remove() {
 var errTouched = errors.New("changed meanwhile")
 
 func (a *applier) unlink(e *Entry) error {
-	parent, err := a.parent(e.Path)
+	parent, err := beneath.Parent(a.dir, e.Path)
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
 		return nil // it went with its directory
 	}
@@ -286,14 +288,14 @@ func (a *applier) unlink(e *Entry) error {
 		return err
 	}
 	defer unix.Close(parent)
-	st, err := lstat(parent, path.Base(e.Path))
+	st, err := beneath.Lstat(parent, path.Base(e.Path))
 	if errors.Is(err, unix.ENOENT) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	if kind := kindOf(st.Mode); kind != "" && kind == a.now[e.Path].kind {
+	if kind := beneath.KindOf(st.Mode); kind != "" && kind == a.now[e.Path].kind {
 		return nil // what is to take its place does already
 	}
 	if !e.untouched(&st) {
@@ -304,16 +306,6 @@ func (a *applier) unlink(e *Entry) error {
 		flags = unix.AT_REMOVEDIR
 	}
 	return unix.Unlinkat(parent, path.Base(e.Path), flags)
-}
-
-// parent opens the directory that rel is in.
-func (a *applier) parent(rel string) (int, error) {
-	return openat(a.dir, path.Dir(rel), unix.O_PATH|unix.O_DIRECTORY, 0)
-}
-
-func lstat(dir int, name string) (unix.Stat_t, error) {
-	var st unix.Stat_t
-	return st, unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW)
 }
 
 // entry applies one entry of the archive. Errors that concern it alone are
@@ -339,7 +331,7 @@ func (a *applier) entry(rel string, kind Kind, h *tar.Header, r io.Reader) error
 var errArchive = errors.New("the archive is broken")
 
 func (a *applier) put(rel string, kind Kind, h *tar.Header, r io.Reader) (written bool, err error) {
-	parent, err := a.parent(rel)
+	parent, err := beneath.Parent(a.dir, rel)
 	if err != nil {
 		return false, err
 	}
@@ -387,10 +379,10 @@ func (a *applier) putFile(p *place, rel string, perm uint32, h *tar.Header, r io
 		return false, errTouched
 	}
 	tmp := tempName()
-	fd, err := openat(p.parent, ".", unix.O_RDWR|unix.O_TMPFILE, uint64(perm))
+	fd, err := beneath.Open(p.parent, ".", unix.O_RDWR|unix.O_TMPFILE, perm)
 	named := errors.Is(err, unix.EOPNOTSUPP)
 	if named {
-		fd, err = openat(p.parent, tmp, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW, uint64(perm))
+		fd, err = beneath.Open(p.parent, tmp, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW, perm)
 	}
 	if err != nil {
 		return false, err
@@ -439,12 +431,12 @@ func (a *applier) linked(name string) (*os.File, error) {
 	if !ok || !a.now[rel].here {
 		return nil, fmt.Errorf("a link to %q, which is not as in the archive", name)
 	}
-	fd, err := openat(a.dir, rel, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	fd, err := beneath.Open(a.dir, rel, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
 	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil || kindOf(st.Mode) != File {
+	if err := unix.Fstat(fd, &st); err != nil || beneath.KindOf(st.Mode) != File {
 		_ = unix.Close(fd)
 		return nil, errors.Join(err, errTouched)
 	}

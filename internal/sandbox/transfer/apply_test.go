@@ -3,7 +3,6 @@ package transfer
 import (
 	"archive/tar"
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -146,29 +145,6 @@ func TestBombs(t *testing.T) {
 	report, err := Apply(t.Context(), open(t, dir), me(), &Manifest{}, archive(t, tar.Header{Name: strings.Repeat("y", 1<<16), Typeflag: tar.TypeReg}), "workspace", DefaultLimits)
 	if err != nil || len(report.Refused) != 1 || len(report.Refused[0]) > maxShown {
 		t.Errorf("got %d refused, %v", report.RefuseCount, err)
-	}
-}
-
-// Who works on a file system that does not answer is left behind, and harms nobody.
-func TestStuck(t *testing.T) {
-	ctx, cancel := context.WithCancelCause(t.Context())
-	dir := open(t, t.TempDir())
-	answer, ended := make(chan struct{}), make(chan error)
-	over := errors.New("over")
-	cancel(over)
-	err := as(ctx, me(), dir, func(fd int) error {
-		<-answer
-		_, err := openat(fd, ".", unix.O_PATH|unix.O_DIRECTORY, 0)
-		ended <- err
-		return err
-	})
-	if !errors.Is(err, errStuck) || !errors.Is(err, over) {
-		t.Errorf("got %v", err)
-	}
-	must(t, dir.Close())
-	close(answer)
-	if err := <-ended; err != nil {
-		t.Error("its directory was taken away:", err)
 	}
 }
 

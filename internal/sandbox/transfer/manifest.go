@@ -9,16 +9,18 @@ import (
 	"io"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/internal/beneath"
 )
 
 // Kind is what an entry is.
-type Kind string
+type Kind = beneath.Kind
 
 // The kinds that are copied.
 const (
-	File Kind = "file"
-	Dir  Kind = "dir"
-	Link Kind = "link"
+	File = beneath.File
+	Dir  = beneath.Dir
+	Link = beneath.Link
 )
 
 // Entry is one file, directory or link as it went in.
@@ -88,23 +90,11 @@ func (e *Entry) fill(st *unix.Stat_t) {
 
 // untouched says whether the entry is still as it was when it went in.
 func (e *Entry) untouched(st *unix.Stat_t) bool {
-	if kindOf(st.Mode) != e.Kind {
+	if beneath.KindOf(st.Mode) != e.Kind {
 		return false
 	}
 	if e.Kind == Dir {
 		return true // what is in it counts by itself
 	}
 	return e.Size == st.Size && e.Ino == st.Ino && e.MTime == st.Mtim.Nano() && e.CTime == st.Ctim.Nano()
-}
-
-func kindOf(mode uint32) Kind {
-	switch mode & unix.S_IFMT {
-	case unix.S_IFREG:
-		return File
-	case unix.S_IFDIR:
-		return Dir
-	case unix.S_IFLNK:
-		return Link
-	}
-	return ""
 }

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/internal/beneath"
 )
 
 // Into says how an archive shows what it holds.
@@ -32,8 +34,8 @@ func Pack(ctx context.Context, w io.Writer, dir *os.File, owner Owner, into Into
 		ctx: ctx, tar: tar.NewWriter(w), into: into, limits: limits,
 		manifest: &Manifest{entries: map[string]*Entry{}},
 	}
-	err := as(ctx, owner, dir, func(root int) error {
-		fd, err := openat(root, ".", unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	err := beneath.As(ctx, owner.user(), dir, func(root int) error {
+		fd, err := beneath.Open(root, ".", unix.O_RDONLY|unix.O_DIRECTORY, 0)
 		if err != nil {
 			return err
 		}
@@ -103,7 +105,7 @@ func (p *packer) dir(fd int, rel string, depth int) error {
 }
 
 func (p *packer) entry(dir int, name, rel string, depth int) error {
-	fd, err := openat(dir, name, unix.O_PATH|unix.O_NOFOLLOW, 0)
+	fd, err := beneath.Open(dir, name, unix.O_PATH|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return err
 	}
@@ -112,7 +114,7 @@ func (p *packer) entry(dir int, name, rel string, depth int) error {
 	if err := unix.Fstat(fd, &st); err != nil {
 		return err
 	}
-	e := &Entry{Path: rel, Kind: kindOf(st.Mode)}
+	e := &Entry{Path: rel, Kind: beneath.KindOf(st.Mode)}
 	if e.Kind == "" || len(rel) > maxPath {
 		p.manifest.Skipped++
 		return nil
@@ -143,7 +145,7 @@ func (p *packer) name(s string) error {
 }
 
 func (p *packer) subdir(dir int, name string, e *Entry, depth int) error {
-	fd, err := openat(dir, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	fd, err := beneath.Open(dir, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return err
 	}
@@ -170,7 +172,7 @@ func (p *packer) link(fd int, e *Entry) error {
 }
 
 func (p *packer) file(dir int, name string, e *Entry) error {
-	fd, err := openat(dir, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	fd, err := beneath.Open(dir, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {
 		return err
 	}
@@ -180,7 +182,7 @@ func (p *packer) file(dir int, name string, e *Entry) error {
 	if err := unix.Fstat(fd, &st); err != nil {
 		return err
 	}
-	if kindOf(st.Mode) != File {
+	if beneath.KindOf(st.Mode) != File {
 		p.manifest.Skipped++
 		return nil
 	}

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/internal/beneath"
 )
 
 // place is where one entry goes.
@@ -21,7 +23,7 @@ type place struct {
 }
 
 func (p *place) look() (err error) {
-	p.st, err = lstat(p.parent, p.name)
+	p.st, err = beneath.Lstat(p.parent, p.name)
 	p.there = err == nil
 	if errors.Is(err, unix.ENOENT) {
 		return nil
@@ -36,7 +38,7 @@ func (p *place) may() bool {
 }
 
 // has says whether something of a kind is there.
-func (p *place) has(kind Kind) bool { return p.there && kindOf(p.st.Mode) == kind }
+func (p *place) has(kind Kind) bool { return p.there && beneath.KindOf(p.st.Mode) == kind }
 
 func (p *place) putLink(to string) (bool, error) {
 	if p.was != nil && p.was.Link == to || p.has(Link) && p.leadsTo(to) {
@@ -63,7 +65,7 @@ func (p *place) putDir(perm uint32) (bool, error) {
 	case !p.there:
 		return true, unix.Mkdirat(p.parent, p.name, perm|0o700)
 	}
-	fd, err := openat(p.parent, p.name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	fd, err := beneath.Open(p.parent, p.name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return false, err
 	}
@@ -100,14 +102,14 @@ func (p *place) takes(f *os.File, sum [sha256.Size]byte, perm uint32, mtime time
 
 // holds says whether a file of that content and mode is there.
 func (p *place) holds(sum [sha256.Size]byte, perm uint32) bool {
-	fd, err := openat(p.parent, p.name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	fd, err := beneath.Open(p.parent, p.name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return false
 	}
 	f := os.NewFile(uintptr(fd), p.name)
 	defer f.Close()
 	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil || kindOf(st.Mode) != File || st.Mode&0o777 != perm {
+	if err := unix.Fstat(fd, &st); err != nil || beneath.KindOf(st.Mode) != File || st.Mode&0o777 != perm {
 		return false
 	}
 	h := sha256.New()

@@ -11,14 +11,9 @@
 package transfer
 
 import (
-	"context"
 	"errors"
-	"fmt"
-	"os"
-	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/toold/toold/internal/beneath"
 	"github.com/toold/toold/internal/thread"
 )
 
@@ -43,64 +38,8 @@ var DefaultLimits = Limits{Bytes: 4 << 30, Files: 200_000}
 var ErrTooLarge = errors.New("too large to be copied")
 
 const (
-	maxPath  = 4095
+	maxPath  = beneath.MaxPath
 	maxDepth = 256
 )
 
-// beneath opens what a path names below a directory, and nothing else: no link on
-// the way or at its end, no mount.
-const beneath = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV
-
-// openTries is how often a lookup is tried that the kernel gives up because
-// something was renamed meanwhile.
-const openTries = 64
-
-func openat(dir int, path string, flags int, mode uint64) (int, error) {
-	how := unix.OpenHow{Flags: uint64(flags | unix.O_CLOEXEC), Mode: mode, Resolve: beneath}
-	for try := 1; ; try++ {
-		fd, err := unix.Openat2(dir, path, &how)
-		if err == unix.EINTR || err == unix.EAGAIN && try < openTries {
-			continue
-		}
-		return fd, err
-	}
-}
-
-// stuckTime is how long f of as has to see that its time is over.
-const stuckTime = 2 * time.Second
-
-var errStuck = errors.New("its file system does not answer")
-
-// as runs f on a thread that has an owner's ids and that ends with f, with a descriptor
-// of dir that is its own. f must start no goroutine that touches files, and look at ctx
-// between two of them. When ctx is done and f is not, as leaves it behind: a file
-// system may be served by a program of its owner's, that never answers. What f works on
-// is then f's alone.
-func as(ctx context.Context, o Owner, dir *os.File, f func(dir int) error) error {
-	fd, err := unix.FcntlInt(dir.Fd(), unix.F_DUPFD_CLOEXEC, 3)
-	if err != nil {
-		return fmt.Errorf("keep a descriptor: %w", err)
-	}
-	done := make(chan error, 1)
-	go func() {
-		_, err := thread.Run(func() (struct{}, error) {
-			defer unix.Close(fd)
-			if err := (thread.User{UID: o.UID, GID: o.GID}).Assume(); err != nil {
-				return struct{}{}, err
-			}
-			return struct{}{}, f(fd)
-		})
-		done <- err
-	}()
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-	}
-	select {
-	case err := <-done:
-		return err
-	case <-time.After(stuckTime):
-		return fmt.Errorf("%w: %w", errStuck, context.Cause(ctx))
-	}
-}
+func (o Owner) user() thread.User { return thread.User{UID: o.UID, GID: o.GID} }

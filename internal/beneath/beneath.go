@@ -1,0 +1,114 @@
+// Package beneath works on hostile trees from outside: nothing is opened but beneath a
+// pinned directory, over no link and no mount, on a thread that has the ids of the tree's
+// owner and nothing else.
+package beneath
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/internal/thread"
+)
+
+// MaxPath is how many bytes a path below a directory may have.
+const MaxPath = 4095
+
+// Kind is what a file is.
+type Kind string
+
+// The kinds that have a content here; what is none of them has the kind "".
+const (
+	File Kind = "file"
+	Dir  Kind = "dir"
+	Link Kind = "link"
+)
+
+// KindOf is the kind of what has that mode.
+func KindOf(mode uint32) Kind {
+	switch mode & unix.S_IFMT {
+	case unix.S_IFREG:
+		return File
+	case unix.S_IFDIR:
+		return Dir
+	case unix.S_IFLNK:
+		return Link
+	}
+	return ""
+}
+
+// resolve lets a path name what is below a directory, and nothing else: no link on the
+// way or at its end, no mount.
+const resolve = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV
+
+// openTries is how often a lookup is tried that the kernel gives up because
+// something was renamed meanwhile.
+const openTries = 64
+
+// Open opens what a path names below a directory. A link at its end is opened with O_PATH
+// and O_NOFOLLOW alone. The descriptor is closed on exec.
+func Open(dir int, path string, flags int, mode uint32) (int, error) {
+	how := unix.OpenHow{Flags: uint64(flags | unix.O_CLOEXEC), Mode: uint64(mode), Resolve: resolve}
+	for try := 1; ; try++ {
+		fd, err := unix.Openat2(dir, path, &how)
+		if err == unix.EINTR || err == unix.EAGAIN && try < openTries {
+			continue
+		}
+		return fd, err
+	}
+}
+
+// Parent opens the directory that rel is in, with O_PATH.
+func Parent(dir int, rel string) (int, error) {
+	return Open(dir, path.Dir(rel), unix.O_PATH|unix.O_DIRECTORY, 0)
+}
+
+// Lstat is of what a directory has by a name, a single one.
+func Lstat(dir int, name string) (st unix.Stat_t, err error) {
+	return st, unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW)
+}
+
+// stuckTime is how long f of As has to see that its time is over.
+const stuckTime = 2 * time.Second
+
+// ErrStuck: the file system of the directory does not answer.
+var ErrStuck = errors.New("its file system does not answer")
+
+// As runs f on a thread that has an owner's ids and that ends with f, with a descriptor
+// of dir that is its own. f must start no goroutine that touches files, and look at ctx
+// between two of them. When ctx is done and f is not, As leaves it behind, with ErrStuck:
+// a file system may be served by a program of its owner's, that never answers. What f
+// works on is then f's alone.
+func As(ctx context.Context, owner thread.User, dir *os.File, f func(dir int) error) error {
+	fd, err := unix.FcntlInt(dir.Fd(), unix.F_DUPFD_CLOEXEC, 3)
+	if err != nil {
+		return fmt.Errorf("keep a descriptor: %w", err)
+	}
+	done := make(chan error, 1)
+	go func() {
+		_, err := thread.Run(func() (struct{}, error) {
+			defer unix.Close(fd)
+			if err := owner.Assume(); err != nil {
+				return struct{}{}, err
+			}
+			return struct{}{}, f(fd)
+		})
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(stuckTime):
+		return fmt.Errorf("%w: %w", ErrStuck, context.Cause(ctx))
+	}
+}
