@@ -30,7 +30,7 @@ func (s *Service) again(ctx context.Context, t *twin, o Options) (*client.Call, 
 		return &t.row.Call, nil
 	}
 	c := t.live
-	r := stream.NewRerun(o.OnEvent, client.Event{Tenant: c.g.tenant.Name, Session: c.g.id, Call: c.id})
+	r := stream.NewRerun(o.OnEvent, client.Event{Tenant: c.at.tenant.Name, Session: c.at.id, Call: c.id})
 	if err := r.Begin(o.After, stream.KindOf(c.stream.Split), c.out.Offset()); err != nil {
 		return nil, notOfThisCall(err)
 	}

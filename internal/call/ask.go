@@ -23,11 +23,11 @@ var errWaits = errors.New("the call waits for its approval")
 
 // asking is a call that is judged, and perhaps waits for somebody's answer.
 type asking struct {
-	g *Group
+	*steps
 	c *Call
 }
 
-func (g *Group) asking(c *Call) asking { return asking{g, c} }
+func (st *steps) asking(c *Call) asking { return asking{st, c} }
 
 // permit ends step 6: it tells how the call was judged and lets it pass, or says
 // why not. What the rules ask about waits here, without a slot and without a
@@ -39,10 +39,10 @@ func (a asking) permit(j *judge.Judgement) error {
 	}
 	if j.Loop != nil {
 		action := j.Each[len(j.Each)-1].Action
-		a.g.svc.observe(func(o Observer) { o.DoomLoop(j.Inv.Tool.Name, j.Loop.Period, action) })
+		a.daemon.observe(func(o Observer) { o.DoomLoop(j.Inv.Tool.Name, j.Loop.Period, action) })
 	}
 	a.c.judged(j.Verdict.Action, j.Verdict.Rule, "")
-	err := a.g.decided(j.Decision(a.c.by, a.c.snapshot()))
+	err := a.decided(j.Decision(a.c.by, a.c.snapshot()))
 	switch asked := a.c.asked; {
 	case asked != nil:
 		a.c.asked = nil
@@ -53,7 +53,7 @@ func (a asking) permit(j *judge.Judgement) error {
 		return a.ask(j)
 	}
 	if err != nil {
-		a.g.log.Error("record a denial", "call", a.c.id, "error", err)
+		a.log.Error("record a denial", "call", a.c.id, "error", err)
 	}
 	return j.Denied()
 }
@@ -61,19 +61,19 @@ func (a asking) permit(j *judge.Judgement) error {
 // ask makes a pending approval for the whole call and waits for its answer.
 func (a asking) ask(j *judge.Judgement) error {
 	p := newPending(a.c, j, a.approvalRow(j))
-	if err := a.g.svc.Approvals.Add(p); err != nil {
+	if err := a.daemon.Approvals.Add(p); err != nil {
 		return err
 	}
 	asked := a.c.bare(client.EventApprovalAsked, &p.Row.Approval)
 	err := a.c.flush() // the call first: an approval is of something
 	if err == nil {
-		err = a.g.svc.Store.Write(func(tx *store.Tx) error {
+		err = a.daemon.Store.Write(func(tx *store.Tx) error {
 			tx.AddEvent(asked)
 			return tx.InsertApproval(&p.Row)
 		})
 	}
 	if err != nil {
-		a.g.svc.Approvals.Drop(p)
+		a.daemon.Approvals.Drop(p)
 		return fmt.Errorf("store an approval: %w", err)
 	}
 	return a.await(p)
@@ -91,20 +91,20 @@ func (a asking) askedBefore(j *judge.Judgement, row *store.Approval) error {
 		return a.replied(p, r)
 	}
 	if !same {
-		if err := a.g.svc.Approvals.Settle(p, approval.Reply{How: approval.Stale}); err != nil {
+		if err := a.daemon.Approvals.Settle(p, approval.Reply{How: approval.Stale}); err != nil {
 			return err
 		}
 		return a.replied(p, p.Ended())
 	}
 	p.Rejudge() // the rules may be others
-	if err := a.g.svc.Approvals.Add(p); err != nil {
+	if err := a.daemon.Approvals.Add(p); err != nil {
 		return err
 	}
 	return a.await(p)
 }
 
 func newPending(c *Call, j *judge.Judgement, row store.Approval) *approval.Pending {
-	row.SelfApprove = c.g.svc.Approvals.Config().SelfApprove
+	row.SelfApprove = c.at.daemon.Approvals.Config().SelfApprove
 	return approval.NewPending(row, j, c.stream.Tell)
 }
 
@@ -114,29 +114,29 @@ func (a asking) await(p *approval.Pending) error {
 	defer a.c.waiting.Store(false)
 	a.c.judged(policy.Ask, p.Judgement.Verdict.Rule, p.Row.ID)
 	// Before anybody can answer it: who counts must not hear of its end first.
-	a.g.svc.observe(func(o Observer) { o.ApprovalAsked(&p.Row.Approval) })
+	a.daemon.observe(func(o Observer) { o.ApprovalAsked(&p.Row.Approval) })
 	p.Told()
-	if a.g.judge.Rules(a.c.profile) != p.Judgement.Rules {
+	if a.judge.Rules(a.c.profile) != p.Judgement.Rules {
 		p.Rejudge()
 	}
 	ctx, cancel := context.WithCancel(a.c.ctx)
 	defer cancel()
-	if len(a.g.svc.Approvals.Config().Command) > 0 {
-		a.g.work.Go(func() { a.g.svc.Approvals.Ask(ctx, p) })
+	if len(a.daemon.Approvals.Config().Command) > 0 {
+		a.work.Go(func() { a.daemon.Approvals.Ask(ctx, p) })
 	}
-	r, err := a.g.svc.Approvals.Await(a.c.ctx, p, func() approval.Reply { return a.judgedAgain(p) })
+	r, err := a.daemon.Approvals.Await(a.c.ctx, p, func() approval.Reply { return a.judgedAgain(p) })
 	switch {
 	case err == nil:
 		return a.replied(p, r)
 	case errors.Is(err, ErrLeaving):
-		a.g.svc.Approvals.Drop(p)
+		a.daemon.Approvals.Drop(p)
 		return errWaits
 	case a.c.ctx.Err() == nil:
 		return err
 	}
-	if err := a.g.svc.Approvals.Settle(p, approval.Reply{How: approval.Gone}); err != nil && !errors.Is(err, approval.ErrAnswered) {
-		a.g.svc.Approvals.Drop(p)
-		a.g.log.Error("end an approval", "approval", p.Row.ID, "error", err)
+	if err := a.daemon.Approvals.Settle(p, approval.Reply{How: approval.Gone}); err != nil && !errors.Is(err, approval.ErrAnswered) {
+		a.daemon.Approvals.Drop(p)
+		a.log.Error("end an approval", "approval", p.Row.ID, "error", err)
 	}
 	return err
 }
@@ -145,7 +145,7 @@ func (a asking) await(p *approval.Pending) error {
 // says that they still ask.
 func (a asking) judgedAgain(p *approval.Pending) approval.Reply {
 	j := *p.Judgement
-	a.g.judge.Weigh(&j)
+	a.judge.Weigh(&j)
 	switch j.Verdict.Action {
 	case policy.Ask:
 		return approval.Reply{}
@@ -160,7 +160,7 @@ func (a asking) replied(p *approval.Pending, r approval.Reply) error {
 	j := *p.Judgement
 	if r.Allows() {
 		// A rule that denies is final, also one that has come since.
-		if a.g.judge.Weigh(&j); j.Verdict.Action == policy.Deny {
+		if a.judge.Weigh(&j); j.Verdict.Action == policy.Deny {
 			r = approval.Reply{How: approval.Reject, By: approval.ByRules, Message: j.Denied().Message}
 		}
 	}
@@ -176,11 +176,11 @@ func (a asking) replied(p *approval.Pending, r approval.Reply) error {
 		d.Verdict.Reason = refused.Message
 	}
 	a.c.judged(d.Verdict.Action, d.Verdict.Rule, p.Row.ID)
-	err := a.g.decided(d)
+	err := a.decided(d)
 	switch {
 	case refused != nil:
 		if err != nil {
-			a.g.log.Error("record a refusal", "call", a.c.id, "error", err)
+			a.log.Error("record a refusal", "call", a.c.id, "error", err)
 		}
 		return refused
 	case err != nil:
@@ -221,14 +221,6 @@ func (a asking) refusal(p *approval.Pending, r approval.Reply) *client.Error {
 	return e
 }
 
-func staleError(id string) *client.Error {
-	return &client.Error{
-		Code:    client.CodeStaleApproval,
-		Message: fmt.Sprintf("what approval %s was asked for has changed since: a path leads elsewhere, or a file has other content", id),
-		Hint:    "look at the file again and make the call again; it will be asked for again",
-	}
-}
-
 // unchanged prepares an approved call once more: it is allowed for what the
 // approver was shown, and for nothing that has come into its place since.
 func (a asking) unchanged(p *approval.Pending) error {
@@ -238,7 +230,7 @@ func (a asking) unchanged(p *approval.Pending) error {
 	}
 	now := *p.Judgement
 	var err error
-	if now.Prep, err = a.g.prepare(a.c, now.Inv, now.Access); err != nil {
+	if now.Prep, err = a.prepare(a.c, now.Inv, now.Access); err != nil {
 		return err
 	}
 	if !bytes.Equal(p.Row.State, stateOf(a.c, &now)) {
@@ -255,7 +247,7 @@ func stateOf(c *Call, j *judge.Judgement) []byte {
 		_, _ = fmt.Fprintf(h, "%d:", len(b)) // a hash takes everything
 		_, _ = h.Write(b)
 	}
-	for _, v := range []string{c.g.tenant.Name, c.g.id, c.id, j.Inv.Tool.Name, c.profile} {
+	for _, v := range []string{c.at.tenant.Name, c.at.id, c.id, j.Inv.Tool.Name, c.profile} {
 		part([]byte(v))
 	}
 	part(j.Inv.JSON)
@@ -282,9 +274,9 @@ func (a asking) approvalRow(j *judge.Judgement) store.Approval {
 	sum := sha256.Sum256(j.Inv.JSON)
 	row := store.Approval{
 		Approval: client.Approval{
-			ID: a.g.svc.Store.NewID("apr_"), Tenant: a.g.tenant.Name, SessionID: a.g.id, CallID: a.c.id,
+			ID: a.daemon.Store.NewID("apr_"), Tenant: a.tenant.Name, SessionID: a.id, CallID: a.c.id,
 			Profile: a.c.profile, Tool: j.Inv.Tool.Name, SHA256: hex.EncodeToString(sum[:]),
-			Created: now, Expires: a.g.svc.Approvals.Config().Expires(now),
+			Created: now, Expires: a.daemon.Approvals.Config().Expires(now),
 		},
 		UID: a.c.by.UID, GID: a.c.by.GID, PID: a.c.by.PID, Token: a.c.by.Session,
 		State: stateOf(a.c, j), TimeoutMillis: a.c.req.TimeoutMillis, Split: a.c.stream.Split, Hidden: a.c.hidden,
@@ -294,20 +286,4 @@ func (a asking) approvalRow(j *judge.Judgement) store.Approval {
 	}
 	approval.Describe(&row, j)
 	return row
-}
-
-// judged notes how the call was judged.
-func (c *Call) judged(action policy.Action, rule, approval string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.row.Permission = &client.CallPermission{Verdict: string(action), Rule: rule, ApprovalID: approval}
-}
-
-// decided tells a judgement. Its error is why the call must not run.
-func (g *Group) decided(d *judge.Decision) error {
-	g.svc.observe(func(o Observer) { o.Decided(d) })
-	if g.svc.Auditor == nil {
-		return nil
-	}
-	return g.svc.Auditor.Decided(d)
 }

@@ -4,6 +4,10 @@
 //
 // It knows the order of the steps. What a call means it asks the tool, whether it may run
 // package judge, and it is run by a Runner; its session is a Place to it.
+//
+// From the bottom: site is what calls find in their session, slots admit them, Call is one with
+// its record, steps are the path; asking (step 6), hooks (7 and 10), report (9) and tail (11)
+// work for one call each.
 package call
 
 import (
@@ -19,13 +23,16 @@ import (
 	"github.com/toold/toold/internal/call/output"
 	"github.com/toold/toold/internal/call/stream"
 	"github.com/toold/toold/internal/event"
+	"github.com/toold/toold/internal/judge"
+	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/store"
+	"github.com/toold/toold/internal/tool"
 	"github.com/toold/toold/internal/tool/run"
 )
 
 // Call is a call that is not over: its row, who listens to it, and its output.
 type Call struct {
-	g         *Group
+	at        *site
 	id        string
 	req       client.CallCreate
 	by        auth.Principal // who made it
@@ -61,10 +68,8 @@ type Call struct {
 
 // own is what belongs to the call's own goroutine.
 type own struct {
-	timeout   time.Duration
-	wanted    int64        // the timeout of its input, in milliseconds; 0 = none, or not bash
-	counted   bool         // in the numbers of open calls
-	slot      bool         // it has one of its session's
+	allowance
+	seat      seat
 	unsaved   *store.Entry // its first record, while that is put off
 	writes    []string     // files that it changes, as Prepare resolved them
 	hookNotes []string     // about hooks that failed and may
@@ -91,6 +96,18 @@ type twin struct {
 }
 
 var errAborted = errors.New("aborted by request")
+
+func newCall(at *site, of *results, r client.CallCreate, hidden, split bool) *Call {
+	c := &Call{
+		at: at, id: at.daemon.Store.NewID("call_"), req: r, hidden: hidden,
+		maxOutput: int64(at.limits.Output),
+		known:     make(chan struct{}), done: make(chan struct{}),
+		held: held{of: of, n: 1},
+	}
+	c.stream = stream.Sender{Event: c.bare, Hub: at.daemon.Hub, Split: split}
+	c.ctx, c.cancel = context.WithCancelCause(at.ctx)
+	return c
+}
 
 // refuse ends a call that has no record.
 func (c *Call) refuse(err error) {
@@ -143,7 +160,7 @@ func (c *Call) event(typ string, data any) client.Event {
 
 // bare makes an event of the call with these data and no more.
 func (c *Call) bare(typ string, data any) client.Event {
-	return event.New(typ, c.g.tenant.Name, c.g.id, c.id, data)
+	return event.New(typ, c.at.tenant.Name, c.at.id, c.id, data)
 }
 
 // tellStatus sends what the call is now to who listens, if anybody does.
@@ -161,7 +178,7 @@ func (c *Call) output(offset int64, stderr bool, p []byte) error {
 		return fmt.Errorf("output of call %s goes on at %d, not at %d", c.id, offset, at)
 	}
 	if safe := c.out.Write(p, stderr); safe >= 0 {
-		c.g.runner.Ack(c.id, safe)
+		c.at.runner.Ack(c.id, safe)
 	}
 	c.stream.Output(offset, stderr, p)
 	return nil
@@ -174,7 +191,7 @@ func (c *Call) progress(m map[string]any) {
 	c.row.Metadata = m
 	c.mu.Unlock()
 	c.stream.Tell("metadata", m)
-	c.g.svc.Hub.Publish([]client.Event{c.bare(client.EventCallMetadata, m)})
+	c.at.daemon.Hub.Publish([]client.Event{c.bare(client.EventCallMetadata, m)})
 }
 
 // abort ends the call. Before it was started it just does not start; later the
@@ -192,13 +209,13 @@ func (c *Call) abort(why run.Reason) {
 	started := c.started
 	c.mu.Unlock()
 	if first && started {
-		c.g.work.Go(func() { c.askAbort(why) })
+		c.at.work.Go(func() { c.askAbort(why) })
 	}
 }
 
 func (c *Call) askAbort(why run.Reason) {
 	for wait := 10 * time.Millisecond; ; wait = min(2*wait, time.Second) {
-		c.g.runner.Abort(c.id, why)
+		c.at.runner.Abort(c.id, why)
 		select {
 		case <-c.done:
 			return
@@ -206,5 +223,41 @@ func (c *Call) askAbort(why run.Reason) {
 			return
 		case <-time.After(wait):
 		}
+	}
+}
+
+// late is for a call that its agent does not end in time.
+func (c *Call) late() { c.abort(run.ReasonTimeout) }
+
+// lost is for one that it does not even end when it is told to.
+func (c *Call) lost() {
+	c.at.daemon.Work.Go(func() { c.at.place.Lose("its agent did not end call " + c.id + " in time") })
+}
+
+// entitle says what the call is about, before its result does.
+func (c *Call) entitle(t string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.row.Title = t
+}
+
+// judged notes how the call was judged.
+func (c *Call) judged(action policy.Action, rule, approval string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.row.Permission = &client.CallPermission{Verdict: string(action), Rule: rule, ApprovalID: approval}
+}
+
+// question is what the call's judge is asked. loop is nil where it repeats nothing, and
+// seen where nothing was looked at.
+func (c *Call) question(inv *tool.Invocation, a tool.Access, seen *run.Prepared, loop *judge.Loop) judge.Question {
+	return judge.Question{Profile: c.profile, Env: c.req.Env, Inv: inv, Access: a, Prep: seen, Loop: loop}
+}
+
+// staleApproval words the end of a call whose files changed between its approval
+// and its run.
+func (c *Call) staleApproval(o *outcome) {
+	if c.approved != "" && o.err != nil && o.err.Code == client.CodeStale {
+		o.err = staleError(c.approved)
 	}
 }

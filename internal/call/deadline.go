@@ -1,6 +1,7 @@
 package call
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -9,9 +10,15 @@ import (
 	"github.com/toold/toold/internal/tool"
 )
 
+// allowance is the time that a call may run.
+type allowance struct {
+	timeout time.Duration // 0 = no bound
+	wanted  int64         // the timeout of its input, in milliseconds; 0 = none, or not bash
+}
+
 // checkTimeout refuses a timeout_ms that the session cannot give.
-func (g *Group) checkTimeout(r *client.CallCreate) error {
-	wall := time.Duration(g.limits.Wall).Milliseconds()
+func (s *site) checkTimeout(r *client.CallCreate) error {
+	wall := time.Duration(s.limits.Wall).Milliseconds()
 	if r.TimeoutMillis < 0 || r.TimeoutMillis > maxTTL.Milliseconds() {
 		return fault.Invalid.Errorf("timeout_ms is %d; give 1 or more milliseconds, or leave it out", r.TimeoutMillis)
 	}
@@ -21,39 +28,35 @@ func (g *Group) checkTimeout(r *client.CallCreate) error {
 	return nil
 }
 
-// deadline gives the time that the call may run: its own timeout_ms, else bash's
+// allow gives the time that a call may run: its own timeout_ms, else bash's
 // default, else the session's limit, above which it may not be. A timeout of bash's
 // input, wanted, has no effect above that, which the answer says (see shortened).
-func (g *Group) deadline(r *client.CallCreate, inv *tool.Invocation) (_ time.Duration, wanted int64, _ error) {
-	if err := g.checkTimeout(r); err != nil {
-		return 0, 0, err
+func (s *site) allow(r *client.CallCreate, inv *tool.Invocation) (allowance, error) {
+	if err := s.checkTimeout(r); err != nil {
+		return allowance{}, err
 	}
-	wall := time.Duration(g.limits.Wall)
+	wall := time.Duration(s.limits.Wall)
 	own := time.Duration(r.TimeoutMillis) * time.Millisecond
 	timed, ok := inv.Input.(tool.Timed)
 	if !ok {
-		if own == 0 {
-			own = wall
-		}
-		return own, 0, nil
+		return allowance{timeout: cmp.Or(own, wall)}, nil
 	}
-	wanted = timed.Timeout()
-	switch def := g.svc.Settings().BashTimeout; {
+	a := allowance{wanted: timed.Timeout()}
+	switch def := s.daemon.Settings().BashTimeout; {
 	case own > 0:
-		return own, wanted, nil
-	case wanted > 0:
-		return wall, wanted, nil // the tool keeps its own
-	case wall > 0 && (def <= 0 || def > wall):
-		return wall, 0, nil
+		a.timeout = own
+	case a.wanted > 0 || wall > 0 && (def <= 0 || def > wall):
+		a.timeout = wall // the tool keeps its own
 	default:
-		return def, 0, nil
+		a.timeout = def
 	}
+	return a, nil
 }
 
 // timeouts are the time that a call of bash was given, and the most that its input could
 // have asked for; 0 = no bound.
 func (c *Call) timeouts() (given, most time.Duration) {
-	given, most = c.timeout, time.Duration(c.g.limits.Wall)
+	given, most = c.timeout, time.Duration(c.at.limits.Wall)
 	if c.req.TimeoutMillis > 0 {
 		most = time.Duration(c.req.TimeoutMillis) * time.Millisecond
 	}
@@ -68,7 +71,7 @@ func (c *Call) timeouts() (given, most time.Duration) {
 // shortened says that the call was not given the time that its input asks for; ""
 // where it was.
 func (c *Call) shortened() string {
-	most := time.Duration(c.g.limits.Wall).Milliseconds()
+	most := time.Duration(c.at.limits.Wall).Milliseconds()
 	if most <= 0 || c.wanted <= most {
 		return ""
 	}

@@ -1,11 +1,14 @@
 package call
 
 import (
+	"errors"
+
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/agent"
 	"github.com/toold/toold/internal/tool/run"
 )
 
-// How programs ended: what they used, which limit ended them, and the lines about it.
+// How calls and their programs ended: what they used, which limit ended them, and the lines about it.
 
 func usageOf(e *run.Exit) client.CallUsage {
 	return client.CallUsage{
@@ -13,22 +16,55 @@ func usageOf(e *run.Exit) client.CallUsage {
 	}
 }
 
+// ended is the outcome of a call that was given to the agent.
+func (st *steps) ended(c *Call, out *agent.Outcome, err error) *outcome {
+	var re *run.Error
+	switch {
+	case err == nil && out.Err != nil:
+		return &outcome{err: codeOf(out.Err), held: true}
+	case err == nil && out.Prepared != nil:
+		return notJudged()
+	case err == nil && out.Result == nil:
+		o := failed(client.CodeSandboxFailed, "the agent gave no result")
+		o.held = true
+		return o
+	case err == nil:
+		o := &outcome{result: out.Result, exit: agent.Plausible(out.Exit), held: true}
+		st.refine(c, o)
+		st.trail(c, o)
+		return o
+	case errors.As(err, &re):
+		return &outcome{err: codeOf(re)}
+	case errors.Is(err, agent.ErrUnknownCall):
+		o := failed(client.CodeSessionLost, "the connection to the sandbox broke while the call began; it is not known whether it ran")
+		o.err.Hint, o.reason = "look at what it would have changed before making it again", run.ReasonLost
+		return o
+	case st.isOver(err):
+		return st.lostOutcome()
+	}
+	if ce, ok := errors.AsType[*client.Error](err); ok { // there was no room for the result
+		return &outcome{err: ce, held: true}
+	}
+	c.abort(run.ReasonAborted)
+	return &outcome{err: st.clientError(c.id, err)}
+}
+
 // refine finds out whether a limit of the session ended the program. The kernel
 // counts for the whole session: of calls that run at the same time, the first
 // that fails after a kill is held for the one that was hit.
-func (t tail) refine(o *outcome) {
-	if o.exit == nil || !t.c.streams {
+func (st *steps) refine(c *Call, o *outcome) {
+	if o.exit == nil || !c.streams {
 		return
 	}
 	byItself := o.exit.Reason == run.ReasonExit || o.exit.Reason == run.ReasonSignal
 	if o.exit.Reason == run.ReasonExit && o.exit.Code == 0 {
-		t.refineSuccess(o)
+		st.refineSuccess(o)
 		return
 	}
-	memory, pids := t.g.place.Killed()
+	memory, pids := st.place.Killed()
 	switch {
 	case o.exit.Reason == run.ReasonMemory:
-		t.g.place.Starved() // the agent keeps the limit, and says so
+		st.place.Starved() // the agent keeps the limit, and says so
 	case o.exit.Reason == run.ReasonPIDs:
 	case !byItself:
 		return
@@ -42,7 +78,7 @@ func (t tail) refine(o *outcome) {
 	r := *o.result
 	r.IsError = true
 	o.result = &r
-	if o.exit.Reason == run.ReasonMemory && t.g.place.FreeTmp() {
+	if o.exit.Reason == run.ReasonMemory && st.place.FreeTmp() {
 		o.notes = append(o.notes, "the files in /tmp and /dev/shm were removed: they filled the memory of the session")
 	}
 }
@@ -53,26 +89,26 @@ const brief = 10
 
 // refineSuccess finds out what was taken from a program that ended well. What was counted
 // may be another's who has not ended yet, if there is one.
-func (t tail) refineSuccess(o *outcome) {
+func (st *steps) refineSuccess(o *outcome) {
 	switch {
-	case t.g.open.Load() != 1:
+	case st.slots.open.Load() != 1:
 	case o.exit.DurationMillis < brief && o.exit.BackgroundKilled == 0:
 		o.recount = true // the counters cost as much as a hundredth of such a call
 	default:
-		memory, pids := t.g.place.Killed()
+		memory, pids := st.place.Killed()
 		o.exit.Starved, o.exit.Refused = memory, pids || o.exit.Refused
 	}
 }
 
 // trail writes the last lines of the output of a program, which the agent has written
 // with what it knows.
-func (t tail) trail(o *outcome) {
-	if o.exit == nil || !t.c.streams {
+func (st *steps) trail(c *Call, o *outcome) {
+	if o.exit == nil || !c.streams {
 		return
 	}
-	info := run.TrailerInfo{MemoryLimit: int64(t.g.limits.Memory), PIDsLimit: t.g.limits.PIDs}
+	info := run.TrailerInfo{MemoryLimit: int64(st.limits.Memory), PIDsLimit: st.limits.PIDs}
 	if o.exit.Reason == run.ReasonTimeout {
-		if info.Timeout, info.MostTimeout = t.c.timeouts(); info.Timeout == 0 {
+		if info.Timeout, info.MostTimeout = c.timeouts(); info.Timeout == 0 {
 			return // an earlier daemon's call: only the agent knows
 		}
 	}

@@ -2,7 +2,6 @@ package call
 
 import (
 	"errors"
-	"fmt"
 	"path"
 	"slices"
 	"time"
@@ -29,7 +28,7 @@ func (hs hooks) edited(o *outcome) error {
 	for _, file := range slices.Compact(slices.Sorted(slices.Values(hs.c.writes))) {
 		a := e.About()
 		a.Path, a.Relative = path.Clean(file), policy.RelativeTo(e.Session.Worktree.Target, file)
-		for _, h := range hs.g.svc.Hooks.For(hook.FileEdited, a) {
+		for _, h := range hs.daemon.Hooks.For(hook.FileEdited, a) {
 			made, err := hs.format(h, file)
 			switch {
 			case errors.Is(err, ErrLeaving):
@@ -44,38 +43,23 @@ func (hs hooks) edited(o *outcome) error {
 	return nil
 }
 
-// formatFailed tells the caller that its edit stands as it made it.
-func (o *outcome) formatFailed(h *hook.Hook, file string, err error) {
-	text := err.Error()
-	if pe, ok := errors.AsType[*hook.Error](err); ok {
-		text = pe.Note()
-	}
-	o.notes = append(o.notes, fmt.Sprintf("[%s was written, but hook %s]", file, text))
-	if h.FailOpen {
-		return
-	}
-	r := *o.result
-	r.IsError = true
-	o.result = &r
-}
-
 // format runs one formatter over one file and says what it made of it.
 func (hs hooks) format(h *hook.Hook, file string) (made *errand.Formatted, err error) {
 	begun := time.Now()
 	defer func() {
 		if !errors.Is(err, ErrLeaving) {
-			hs.g.svc.Hooks.Ran(h, &hook.Answer{}, err, time.Since(begun))
+			hs.daemon.Hooks.Ran(h, &hook.Answer{}, err, time.Since(begun))
 		}
 	}()
-	e, err := hs.g.place.Errand()
+	e, err := hs.place.Errand()
 	if err != nil {
 		return nil, err
 	}
 	f := errand.Formatter{
 		Errand: e, Call: hs.c.id,
-		MayRead: func(file string) policy.Verdict { return hs.g.judge.MayRead(hs.c.profile, file) },
+		MayRead: func(file string) policy.Verdict { return hs.judge.MayRead(hs.c.profile, file) },
 		Failed: func(err error) {
-			hs.g.log.Warn("compare a file with what its formatter found", "call", hs.c.id, "error", err)
+			hs.log.Warn("compare a file with what its formatter found", "call", hs.c.id, "error", err)
 		},
 	}
 	return f.Format(hs.c.ctx, h, file, h.Timeout+overdue)

@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/toold/toold/client"
@@ -19,33 +18,33 @@ import (
 
 // hooks are those of one call.
 type hooks struct {
-	g *Group
+	*site
 	c *Call
 }
 
-func (g *Group) hooks(c *Call) hooks { return hooks{g, c} }
+func (s *site) hooks(c *Call) hooks { return hooks{s, c} }
 
 // before does step 7, the hooks of call.before, one after the other. With
 // replaced, a hook wants another input: it was parsed like any other and is to
 // be judged from the beginning, where all hooks see it again. With denied, the
 // call must not run and that is its outcome.
 func (hs hooks) before(inv *tool.Invocation) (replaced *tool.Invocation, denied *outcome) {
-	if !hs.g.svc.Hooks.Any() {
+	if !hs.daemon.Hooks.Any() {
 		return nil, nil
 	}
 	e := hs.event(hook.CallBefore, hs.c, hs.c.snapshot())
 	e.Call.Input = inv.JSON
-	hooks := hs.g.svc.Hooks.For(hook.CallBefore, e.About())
+	hooks := hs.daemon.Hooks.For(hook.CallBefore, e.About())
 	if len(hooks) > 0 {
 		// They hear of the call, and may do something for it.
 		if err := hs.c.flush(); err != nil {
-			return nil, hs.g.tail(hs.c).notRun(err)
+			return nil, hs.notRun(hs.c.id, err)
 		}
 	}
 	for _, h := range hooks {
-		a, err := hs.g.svc.Hooks.Run(hs.c.ctx, h, e)
+		a, err := hs.daemon.Hooks.Run(hs.c.ctx, h, e)
 		if hs.c.ctx.Err() != nil {
-			return nil, hs.g.tail(hs.c).notRun(context.Cause(hs.c.ctx))
+			return nil, hs.notRun(hs.c.id, context.Cause(hs.c.ctx))
 		}
 		var next *tool.Invocation
 		if err == nil && a.Input != nil {
@@ -68,7 +67,7 @@ func (hs hooks) before(inv *tool.Invocation) (replaced *tool.Invocation, denied 
 // replacement parses the input that a hook gave; nil when it is the one that it
 // was shown.
 func (hs hooks) replacement(h *hook.Hook, inv *tool.Invocation, a *hook.Answer) (*tool.Invocation, error) {
-	next, err := hs.g.svc.Tools.ParseHidden(inv.Tool.Name, a.Input)
+	next, err := hs.daemon.Tools.ParseHidden(inv.Tool.Name, a.Input)
 	if err != nil {
 		what := "an input that " + inv.Tool.Name + " does not take"
 		if ce, ok := errors.AsType[*client.Error](err); ok {
@@ -91,11 +90,11 @@ func (hs hooks) deniedByHook(inv *tool.Invocation, h *hook.Hook, why, hint strin
 	hs.c.row.Permission = &client.CallPermission{Verdict: string(v.Action), Rule: v.Rule, ApprovalID: hs.c.approved}
 	hs.c.mu.Unlock()
 	// It is denied whether or not that can be written.
-	if err := hs.g.decided(&judge.Decision{
-		Time: time.Now().UTC(), Principal: hs.c.by, Session: hs.g.id, Call: hs.c.id, Tool: inv.Tool.Name, Profile: hs.c.profile,
+	if err := hs.decided(&judge.Decision{
+		Time: time.Now().UTC(), Principal: hs.c.by, Session: hs.id, Call: hs.c.id, Tool: inv.Tool.Name, Profile: hs.c.profile,
 		InputHash: sha256.Sum256(inv.JSON), Input: inv.JSON, Verdict: v, Approver: by, Typed: hs.c.row.Typed,
 	}); err != nil {
-		hs.g.log.Error("write a decision", "call", hs.c.id, "error", err)
+		hs.log.Error("write a decision", "call", hs.c.id, "error", err)
 	}
 	o := failed(client.CodeDenied, "denied: %s by %s", inv.Tool.Name, by)
 	if why != "" {
@@ -109,7 +108,7 @@ func (hs hooks) deniedByHook(inv *tool.Invocation, h *hook.Hook, why, hint strin
 // file.edited. Those of call.after come with the end of the call, when it is
 // known what its record is going to say (see result).
 func (hs hooks) after(o *outcome) {
-	if hs.g.svc.Hooks.Any() {
+	if hs.daemon.Hooks.Any() {
 		o.left = errors.Is(hs.edited(o), ErrLeaving)
 	}
 }
@@ -119,19 +118,19 @@ func (hs hooks) after(o *outcome) {
 // what the one before has made of the output. The error is ErrLeaving: the call
 // is then the next daemon's to finish.
 func (hs hooks) result(o *outcome, row *store.Call) error {
-	if row.Time.Started == nil && o.result == nil || !hs.g.svc.Hooks.Any() {
+	if row.Time.Started == nil && o.result == nil || !hs.daemon.Hooks.Any() {
 		return nil
 	}
 	for _, n := range hs.c.hookNotes {
 		row.Call.Output = withLine(row.Call.Output, n)
 	}
 	e := hs.event(hook.CallAfter, hs.c, &row.Call)
-	for _, h := range hs.g.svc.Hooks.For(hook.CallAfter, e.About()) {
+	for _, h := range hs.daemon.Hooks.For(hook.CallAfter, e.About()) {
 		e.Result = &hook.Result{
 			Status: row.Status, Title: row.Title, Output: row.Call.Output, IsError: row.IsError, Error: row.Error,
 			Metadata: row.Metadata, Usage: row.Usage,
 		}
-		a, err := hs.g.svc.Hooks.Run(hs.c.ctx, h, e)
+		a, err := hs.daemon.Hooks.Run(hs.c.ctx, h, e)
 		switch {
 		case errors.Is(err, ErrLeaving):
 			return err
@@ -144,14 +143,6 @@ func (hs hooks) result(o *outcome, row *store.Call) error {
 		}
 	}
 	return nil
-}
-
-// withLine adds a line of its own to a text.
-func withLine(text, s string) string {
-	var b strings.Builder
-	b.WriteString(text)
-	line(&b, s)
-	return b.String()
 }
 
 // replaceOutput puts another text into the place of what the caller reads. The
@@ -181,7 +172,7 @@ func withhold(row *store.Call, err error) {
 
 // event makes the event of a call.
 func (hs hooks) event(on string, c *Call, row *client.Call) *hook.Event {
-	in := hs.g.place.Row()
+	in := hs.place.Row()
 	e := hook.NewEvent(on, &in.Session, in.OwnerUID)
 	e.Call = &hook.Call{
 		ID: row.ID, Key: row.Key, Tool: row.Tool, Input: row.Input, MessageID: row.MessageID, Agent: row.Agent, Model: row.Model,

@@ -3,8 +3,8 @@ package call
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/toold/toold/client"
@@ -15,16 +15,46 @@ import (
 // returnAfter is when memory of results goes back to the system that is not much.
 const returnAfter = time.Second
 
-// Room is agent.Hello.Room: it takes memory for a result on behalf of its call.
-func (g *Group) Room(ctx context.Context, gone <-chan struct{}, id string, bytes int64) error {
-	v, ok := g.svc.live.Load(id)
-	if !ok {
-		return fmt.Errorf("result of call %s, which is over", id)
+// results is the memory of the results of all calls.
+type results struct {
+	daemon *Config
+	// returning is set while memory is about to be given back to the system.
+	returning atomic.Bool
+}
+
+// give gives memory back.
+func (r *results) give(bytes int64) {
+	r.daemon.Memory.Give(bytes)
+	if r.returning.CompareAndSwap(false, true) && !r.daemon.Work.Go(r.settle) {
+		r.returning.Store(false)
 	}
-	c := v.(*Call)
-	c.stopWatch() // its tool has ended; what is slow now is not the tool
-	weight := g.svc.Memory.Weigh(bytes)
-	switch err := g.svc.Memory.Take(ctx, gone, g.id, weight); {
+}
+
+// settle waits a moment for more, then gives memory back to the system.
+func (r *results) settle() {
+	select {
+	case <-time.After(returnAfter):
+	case <-r.daemon.Context.Done():
+	}
+	r.returning.Store(false)
+	r.daemon.Memory.Settle()
+}
+
+// held is the memory that a call's result takes, and how many hold the result:
+// the call itself and those who still write an answer with it.
+type held struct {
+	of *results
+
+	mu    sync.Mutex // guards the fields below
+	n     int
+	bytes int64
+}
+
+// take waits for memory for so many bytes of a result, on behalf of a session.
+func (h *held) take(ctx context.Context, gone <-chan struct{}, session string, bytes int64) error {
+	memory := h.of.daemon.Memory
+	weight := memory.Weigh(bytes)
+	switch err := memory.Take(ctx, gone, session, weight); {
 	case errors.Is(err, budget.ErrGone):
 		return agent.ErrLost
 	case errors.Is(err, budget.ErrFull):
@@ -36,52 +66,29 @@ func (g *Group) Room(ctx context.Context, gone <-chan struct{}, id string, bytes
 	case err != nil:
 		return err
 	}
-	c.held.mu.Lock()
-	c.held.bytes += weight
-	c.held.mu.Unlock()
+	h.mu.Lock()
+	h.bytes += weight
+	h.mu.Unlock()
 	return nil
 }
 
-// held is the memory that a call's result takes, and how many hold the result:
-// the call itself and those who still write an answer with it.
-type held struct {
-	mu    sync.Mutex // guards the fields below
-	n     int
-	bytes int64
+// hold keeps the memory counted until release is called, once.
+func (h *held) hold() (release func()) {
+	h.mu.Lock()
+	h.n++
+	h.mu.Unlock()
+	return sync.OnceFunc(h.release)
 }
 
-// hold keeps the call's memory counted until release is called, once.
-func (c *Call) hold() (release func()) {
-	c.held.mu.Lock()
-	c.held.n++
-	c.held.mu.Unlock()
-	return sync.OnceFunc(c.release)
-}
-
-func (c *Call) release() {
-	c.held.mu.Lock()
-	c.held.n--
+func (h *held) release() {
+	h.mu.Lock()
+	h.n--
 	bytes := int64(0)
-	if c.held.n == 0 {
-		bytes, c.held.bytes = c.held.bytes, 0
+	if h.n == 0 {
+		bytes, h.bytes = h.bytes, 0
 	}
-	c.held.mu.Unlock()
-	if bytes == 0 {
-		return
+	h.mu.Unlock()
+	if bytes > 0 {
+		h.of.give(bytes)
 	}
-	s := c.g.svc
-	s.Memory.Give(bytes)
-	if s.returning.CompareAndSwap(false, true) && !s.Work.Go(s.returnMemory) {
-		s.returning.Store(false)
-	}
-}
-
-// returnMemory waits a moment for more, then gives memory back to the system.
-func (s *Service) returnMemory() {
-	select {
-	case <-time.After(returnAfter):
-	case <-s.Context.Done():
-	}
-	s.returning.Store(false)
-	s.Memory.Settle()
 }

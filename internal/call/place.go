@@ -3,6 +3,7 @@ package call
 import (
 	"context"
 	"encoding/json"
+	"sync/atomic"
 	"time"
 
 	"github.com/toold/toold/client"
@@ -10,6 +11,7 @@ import (
 	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/call/errand"
 	"github.com/toold/toold/internal/call/output"
+	"github.com/toold/toold/internal/call/remark"
 	"github.com/toold/toold/internal/judge"
 	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/store"
@@ -61,14 +63,11 @@ type Runner interface {
 	Forget(callID string)
 }
 
-// Sessions finds sessions for those who may see them.
-type Sessions interface {
-	// Calls gives those of a live session, or says why it takes none.
-	Calls(ctx context.Context, p auth.Principal, idOrName string) (*Group, error)
-	// SessionID gives the id of a session, live or not.
-	SessionID(ctx context.Context, p auth.Principal, idOrName string) (string, error)
-	// Accepting refuses calls while the daemon starts or stops.
-	Accepting() error
+// Tenant counts what the calls of one tenant have.
+type Tenant struct {
+	Name  string
+	Calls atomic.Int64 // that have begun and not ended
+	Kept  atomic.Int64 // bytes of their records
 }
 
 // Quota keeps account of what tenants have.
@@ -125,3 +124,15 @@ type Settings struct {
 	// MinFree is the host free-space floor in bytes for the state directory.
 	MinFree int64
 }
+
+// ShellOf is the shell of a session: the one that was configured when it began,
+// since a reload does not reach its sandbox.
+func (s *Settings) ShellOf(row *store.Session) []string {
+	if len(row.Shell) > 0 {
+		return row.Shell
+	}
+	return s.Shell
+}
+
+// NoNetwork is client.Network.Mode of a session without a network.
+const NoNetwork = remark.NoNetwork

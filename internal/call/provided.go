@@ -5,11 +5,7 @@ import (
 	"path"
 	"strings"
 
-	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/agent"
-	"github.com/toold/toold/internal/judge"
-	"github.com/toold/toold/internal/policy"
-	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/tool"
 	"github.com/toold/toold/internal/tool/run"
 )
@@ -20,13 +16,9 @@ import (
 // and has done nothing otherwise. Then the call is judged again on what was seen.
 // Either way it runs only if the rules allow the very paths that it touches.
 
-// provided gives what Prepare would see of a call without links, nil where that
-// cannot be said.
-func (g *Group) provided(c *Call, inv *tool.Invocation, a tool.Access) *run.Prepared {
-	if !a.Prepare || c.asked != nil {
-		return nil
-	}
-	dir := g.place.Row().Worktree.Target
+// provided gives what Prepare would see of a call in a worktree without links, nil where
+// that cannot be said.
+func provided(dir string, inv *tool.Invocation, a tool.Access) *run.Prepared {
 	paths := a.Paths()
 	prep := &run.Prepared{Targets: make([]run.Target, 0, len(paths)+1)}
 	if in, ok := inv.Input.(tool.Placed); ok {
@@ -75,21 +67,6 @@ func pathsOf(prep *run.Prepared) []string {
 	return list
 }
 
-// judgeFirst does steps 5 and 6 for a call whose paths are looked at only when it
-// runs. It is nil where they must be looked at before.
-func (g *Group) judgeFirst(c *Call, inv *tool.Invocation, a tool.Access, loop *judge.Loop) *judge.Judgement {
-	prep := g.provided(c, inv, a)
-	if prep == nil {
-		return nil
-	}
-	j := g.judge.Judge(c.question(inv, a, prep, loop))
-	if j.Verdict.Action != policy.Allow {
-		return nil
-	}
-	j.Provided = true
-	return j
-}
-
 // askProvided makes a request of Run one that prepares itself.
 func askProvided(r agent.Request, inv *tool.Invocation, a tool.Access, prep *run.Prepared) agent.Request {
 	r = PrepareRequest(r, inv, a)
@@ -97,29 +74,13 @@ func askProvided(r agent.Request, inv *tool.Invocation, a tool.Access, prep *run
 	return r
 }
 
-// notThere takes back that a call runs, whose paths lead elsewhere than they say:
-// the agent has done nothing, and may forget it. It is no loss if that does not
-// arrive: a call that has not run may be run.
-func (g *Group) notThere(c *Call) error {
-	if err := g.svc.Store.Write(func(tx *store.Tx) error { return tx.RequeueCall(c.id) }); err != nil {
-		return err
+// PrepareRequest adds the paths that are to be resolved, where the agent does not find
+// them in the input.
+func PrepareRequest(r agent.Request, inv *tool.Invocation, a tool.Access) agent.Request {
+	if _, ok := inv.Input.(tool.Placed); ok {
+		r.Paths = a.Paths()
+		// What is not resolved is judged as leading anywhere.
+		r.Paths = r.Paths[:min(len(r.Paths), run.MaxPaths)]
 	}
-	c.mu.Lock()
-	c.row.Status, c.row.Time.Started = client.CallPending, nil
-	c.started = false
-	if c.abortBy != "" {
-		c.cancel(errAborted)
-	}
-	c.mu.Unlock()
-	c.writes = nil
-	g.tail(c).forget()
-	return nil
-}
-
-// notJudged is the outcome of a call of an earlier daemon, whose paths led
-// elsewhere than they say and which was not judged again.
-func notJudged() *outcome {
-	o := neverSent()
-	o.held = true
-	return o
+	return r
 }

@@ -22,7 +22,7 @@ func (s *still) Row() store.Session { return s.row }
 
 // A path that a call of an earlier daemon did not find where it should be.
 func TestElsewhereAndTheDaemonGone(t *testing.T) {
-	o := new(Group).tail(new(Call)).ended(&agent.Outcome{Prepared: &run.Prepared{}}, nil)
+	o := new(steps).ended(new(Call), &agent.Outcome{Prepared: &run.Prepared{}}, nil)
 	if o.err == nil || o.err.Code != client.CodeAborted || !o.held {
 		t.Errorf("outcome %+v", o)
 	}
@@ -37,7 +37,7 @@ func TestOlderAgent(t *testing.T) {
 }
 
 func TestProvided(t *testing.T) {
-	s := &Group{place: &still{row: store.Session{Session: client.Session{Worktree: client.Worktree{Target: "/workspace"}}}}}
+	s := &steps{site: &site{place: &still{row: store.Session{Session: client.Session{Worktree: client.Worktree{Target: "/workspace"}}}}}}
 	r := tool.NewRegistry()
 	for _, tc := range []struct {
 		tool, input string

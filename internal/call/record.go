@@ -14,45 +14,45 @@ import (
 )
 
 // record does step 2.
-func (g *Group) record(c *Call, inv *tool.Invocation) error {
-	if err := g.enter(c); err != nil {
+func (st *steps) record(c *Call, inv *tool.Invocation) error {
+	if err := st.slots.enter(&c.seat); err != nil {
 		return err
 	}
 	c.clock.came = time.Now()
 	now := c.clock.came.UTC().Truncate(time.Millisecond)
 	c.row = store.Call{
 		Call: client.Call{
-			ID: c.id, Key: c.req.Key, SessionID: g.id, Tool: inv.Tool.Name, Input: inv.JSON,
+			ID: c.id, Key: c.req.Key, SessionID: st.id, Tool: inv.Tool.Name, Input: inv.JSON,
 			MessageID: c.req.MessageID, Agent: c.req.Agent, Model: c.req.Model, Extra: c.req.Extra, Typed: c.req.Typed,
 			Status: client.CallPending, Metadata: map[string]any{}, Time: client.CallTime{Queued: now},
 		},
-		Tenant: g.tenant.Name,
+		Tenant: st.tenant.Name,
 		Hash:   hashOf(inv, c.req.Env),
 	}
 	if c.malformed != nil {
 		c.row.DropInput() // it will never run
 	}
-	c.profile = g.profile()
+	c.profile = st.profile()
 	c.req.Input = nil // the normalised form is what counts now
 	c.streams, c.leavesOut = inv.Tool.Streams, inv.Tool.Shows != tool.ShowsNone
-	c.out = g.outputOf(c.id, inv.Tool, c.stream.Split)
-	g.svc.live.Store(c.id, c)
-	if !g.place.Takes() {
+	c.out = st.outputOf(c.id, inv.Tool, c.stream.Split)
+	st.live.add(c)
+	if !st.place.Takes() {
 		// Whoever ends the session may have looked for calls before this one.
-		g.svc.live.Delete(c.id)
-		return g.notReady()
+		st.live.drop(c)
+		return st.notReady()
 	}
 	if err := c.save(); err != nil {
-		g.svc.live.Delete(c.id)
+		st.live.drop(c)
 		if !errors.Is(err, store.ErrExists) {
 			return err
 		}
-		if err := g.findTwin(c, c.row.Hash); err != nil {
+		if err := st.findTwin(c, c.row.Hash); err != nil {
 			return err
 		}
 		return errTwin
 	}
-	g.total.Add(1)
+	st.slots.total.Add(1)
 	close(c.known)
 	c.tellStatus()
 	return nil
@@ -63,17 +63,17 @@ func (g *Group) record(c *Call, inv *tool.Invocation) error {
 // Otherwise its next record, or flush, takes this one with it.
 func (c *Call) save() error {
 	e, n := c.first(&c.row)
-	if err := c.g.svc.Quota.TakeRoom(c.ctx, c.g.tenant, n); err != nil {
+	if err := c.at.daemon.Quota.TakeRoom(c.ctx, c.at.tenant, n); err != nil {
 		return err
 	}
 	var err error
 	if c.req.Key != "" {
-		err = c.g.svc.Store.Write(func(tx *store.Tx) error { return tx.Put(e) })
+		err = c.at.daemon.Store.Write(func(tx *store.Tx) error { return tx.Put(e) })
 	} else if c.unsaved = e; c.req.WaitMillis != nil || c.stream.Heard() {
 		err = c.flush()
 	}
 	if err != nil {
-		c.g.tenant.Kept.Add(-n)
+		c.at.tenant.Kept.Add(-n)
 	}
 	return err
 }
@@ -96,7 +96,7 @@ func (c *Call) flush() error {
 
 // write stores what happened to the call, and before it what save has put off.
 func (c *Call) write(e *store.Entry) error {
-	err := c.g.svc.Store.Append(c.unsaved, e)
+	err := c.at.daemon.Store.Append(c.unsaved, e)
 	if err == nil {
 		c.unsaved = nil
 	}
@@ -107,22 +107,22 @@ func (c *Call) write(e *store.Entry) error {
 var errTwin = errors.New("another call has the key")
 
 // findTwin finds the call that has the key already.
-func (g *Group) findTwin(c *Call, hash []byte) error {
-	row, err := g.svc.Store.CallByKey(context.Background(), g.id, c.req.Key)
+func (st *steps) findTwin(c *Call, hash []byte) error {
+	row, err := st.daemon.Store.CallByKey(context.Background(), st.id, c.req.Key)
 	if err != nil {
-		return g.svc.Internal("find a call by its key", err)
+		return st.daemon.Internal("find a call by its key", err)
 	}
 	if string(row.Hash) != string(hash) {
 		return fault.Conflict.Errorf("key %q belongs to call %s, which was made with another tool, input or env", c.req.Key, row.ID).
 			Next("use another key for another call")
 	}
-	if v, ok := g.svc.live.Load(row.ID); ok {
-		c.twin = &twin{live: v.(*Call)}
+	if other, ok := st.live.find(row.ID); ok {
+		c.twin = &twin{live: other}
 		return nil
 	}
 	if !row.Finished() { // it ended in between
-		if row, err = g.svc.Store.Call(context.Background(), row.ID); err != nil {
-			return g.svc.Internal("find a call by its key", err)
+		if row, err = st.daemon.Store.Call(context.Background(), row.ID); err != nil {
+			return st.daemon.Internal("find a call by its key", err)
 		}
 	}
 	row.Metadata = asObject(row.Metadata)
@@ -141,14 +141,14 @@ func hashOf(inv *tool.Invocation, env map[string]string) []byte {
 
 // resumable refuses to take a stream up again whose call does not exist: to make
 // it would be a second run for who has read output of the first.
-func (g *Group) resumable(ctx context.Context, key string) error {
+func (st *steps) resumable(ctx context.Context, key string) error {
 	if key == "" {
 		return fault.Invalid.Errorf("Last-Event-ID goes on with the call that has the key, and there is no key").
 			Next("send the key that the call was made with, or leave Last-Event-ID out")
 	}
-	_, err := g.svc.Store.CallByKey(ctx, g.id, key)
+	_, err := st.daemon.Store.CallByKey(ctx, st.id, key)
 	if errors.Is(err, store.ErrNotFound) {
-		return fault.NotFound.Errorf("no call of session %s has the key %q", g.id, shown(key)).
+		return fault.NotFound.Errorf("no call of session %s has the key %q", st.id, shown(key)).
 			Next("leave Last-Event-ID out to make the call")
 	}
 	return err

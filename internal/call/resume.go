@@ -13,6 +13,7 @@ import (
 	"github.com/toold/toold/internal/agent"
 	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/call/output"
+	"github.com/toold/toold/internal/judge"
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/tool"
 	"github.com/toold/toold/internal/tool/run"
@@ -21,7 +22,7 @@ import (
 // askedOf finds the approvals that calls of an earlier daemon waited for, by
 // their calls.
 func (g *Group) askedOf(ctx context.Context) (map[string]*store.Approval, error) {
-	rows, err := g.svc.Store.OpenApprovals(ctx, g.id)
+	rows, err := g.daemon.Store.OpenApprovals(ctx, g.id)
 	if err != nil {
 		return nil, fmt.Errorf("read approvals: %w", err)
 	}
@@ -42,7 +43,7 @@ func (g *Group) waitOn(c *Call, inv *tool.Invocation, asked *store.Approval) boo
 	}
 	c.req = client.CallCreate{Key: c.row.Key, TimeoutMillis: asked.TimeoutMillis}
 	var err error
-	if c.timeout, c.wanted, err = g.deadline(&c.req, inv); err != nil {
+	if c.allowance, err = g.allow(&c.req, inv); err != nil {
 		return false
 	}
 	c.asked, c.profile = asked, asked.Profile
@@ -51,9 +52,7 @@ func (g *Group) waitOn(c *Call, inv *tool.Invocation, asked *store.Approval) boo
 		c.stream.Split = true
 		c.out = g.outputOf(c.id, inv.Tool, true)
 	}
-	g.open.Add(1)
-	g.tenant.Calls.Add(1)
-	c.counted = true
+	g.slots.reenter(&c.seat)
 	return g.work.Go(func() {
 		g.place.Attend()
 		defer g.left(c)
@@ -63,8 +62,8 @@ func (g *Group) waitOn(c *Call, inv *tool.Invocation, asked *store.Approval) boo
 
 // Count counts the calls that there were under earlier daemons.
 func (g *Group) Count(ctx context.Context) error {
-	n, err := g.svc.Store.CountCalls(ctx, g.id)
-	g.total.Store(n)
+	n, err := g.daemon.Store.CountCalls(ctx, g.id)
+	g.slots.total.Store(n)
 	return err
 }
 
@@ -87,7 +86,7 @@ func (g *Group) TakeUp(ctx context.Context, known []agent.CallState) error {
 func (g *Group) Bury(ctx context.Context) error {
 	return g.eachCall(ctx, func(r *store.Call) {
 		c, _ := g.restore(r)
-		o := g.tail(nil).lostOutcome()
+		o := g.lostOutcome()
 		if r.Status == client.CallPending {
 			o = neverSent()
 		}
@@ -99,7 +98,7 @@ func (g *Group) Bury(ctx context.Context) error {
 // finished in the store, or were never ours.
 func (g *Group) ForgetUnknown(held []agent.CallState) {
 	for _, c := range held {
-		if _, ok := g.svc.live.Load(c.ID); ok {
+		if _, ok := g.live.find(c.ID); ok {
 			continue
 		}
 		if !c.Finished {
@@ -115,7 +114,7 @@ const callsAtOnce = 4
 
 // eachCall takes up the calls of an earlier daemon.
 func (g *Group) eachCall(ctx context.Context, takeUp func(*store.Call)) error {
-	rows, err := g.svc.Store.OpenCalls(ctx, g.id)
+	rows, err := g.daemon.Store.OpenCalls(ctx, g.id)
 	if err != nil {
 		return err
 	}
@@ -141,36 +140,28 @@ func (g *Group) takeUp(r *store.Call, known map[string]agent.CallState, asked *s
 	}
 	state, ok := known[r.ID]
 	if !ok {
-		g.tail(c).finish(g.tail(c).ended(nil, agent.ErrUnknownCall))
+		g.tail(c).finish(g.ended(c, nil, agent.ErrUnknownCall))
 		return
 	}
 	g.entitleAgain(c, inv)
-	g.open.Add(1)
-	g.tenant.Calls.Add(1)
-	c.counted = true
+	g.slots.reenter(&c.seat)
 	g.work.Go(func() { g.goOn(c, inv, state) })
-}
-
-func neverSent() *outcome {
-	o := failed(client.CodeAborted, "the daemon stopped before the call ran")
-	o.err.Hint, o.reason = "make it again", run.ReasonAborted
-	return o
 }
 
 // restore makes a call from its row. Without an invocation it is of a tool that there is
 // no more.
 func (g *Group) restore(r *store.Call) (*Call, *tool.Invocation) {
-	c := g.newCall(client.CallCreate{Key: r.Key}, false, false)
+	c := newCall(g.site, g.results, client.CallCreate{Key: r.Key}, false, false)
 	c.cancel(nil)
 	c.id, c.row, c.started = r.ID, *r, r.Status == client.CallRunning
 	c.row.Metadata = asObject(c.row.Metadata)
 	c.profile = g.profile()
 	c.ctx, c.cancel = context.WithCancelCause(g.ctx)
-	def, ok := g.svc.Tools.Get(r.Tool)
+	def, ok := g.daemon.Tools.Get(r.Tool)
 	if !ok {
 		def = &tool.Definition{Name: r.Tool, Truncate: output.Head}
 	}
-	inv, err := g.svc.Tools.ParseHidden(r.Tool, r.Input)
+	inv, err := g.daemon.Tools.ParseHidden(r.Tool, r.Input)
 	if err != nil {
 		inv = nil
 	} else if in, ok := inv.Input.(tool.Timed); ok {
@@ -184,7 +175,7 @@ func (g *Group) restore(r *store.Call) (*Call, *tool.Invocation) {
 	}
 	c.stream.Restore(c.out.Streams())
 	close(c.known)
-	g.svc.live.Store(c.id, c)
+	g.live.add(c)
 	return c, inv
 }
 
@@ -193,8 +184,7 @@ func (g *Group) restore(r *store.Call) (*Call, *tool.Invocation) {
 func (g *Group) goOn(c *Call, inv *tool.Invocation, state agent.CallState) {
 	g.place.Attend()
 	defer g.left(c)
-	g.slots <- struct{}{}
-	c.slot = true
+	g.slots.retake(&c.seat)
 	c.out.SkipTo(state.OutputBase)
 	out, err := g.runner.Resume(c.ctx, c.id, sink{c})
 	if errors.Is(err, ErrLeaving) {
@@ -225,4 +215,13 @@ func (g *Group) written(c *Call, inv *tool.Invocation, out *agent.Outcome) []str
 		}
 	}
 	return all
+}
+
+// entitleAgain is entitle for a call that an earlier daemon has judged.
+func (g *Group) entitleAgain(c *Call, inv *tool.Invocation) {
+	if inv == nil {
+		return
+	}
+	a := inv.Input.Access(g.shell())
+	c.entitle(g.titleOf(&judge.Judgement{Question: c.question(inv, a, g.provided(c, inv, a), nil)}))
 }

@@ -3,67 +3,37 @@ package call
 import (
 	"context"
 	"errors"
-	"log/slog"
-	"sync"
-	"sync/atomic"
-	"time"
 
 	"github.com/toold/toold/client"
-	"github.com/toold/toold/internal/approval"
 	"github.com/toold/toold/internal/auth"
-	"github.com/toold/toold/internal/call/budget"
-	"github.com/toold/toold/internal/call/stream"
-	"github.com/toold/toold/internal/crew"
-	"github.com/toold/toold/internal/event"
 	"github.com/toold/toold/internal/fault"
-	"github.com/toold/toold/internal/hook"
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/tool/run"
 )
 
-// Config is what a Service needs of the daemon. All of it is required, but Auditor.
-type Config struct {
-	Store     *store.Store
-	Tools     Tools
-	Hub       *event.Hub
-	Approvals *approval.Desk
-	Hooks     *hook.Programs
-	Sessions  Sessions
-	Quota     Quota
-	Observers []Observer
-	Auditor   Auditor
-	Log       *slog.Logger
-	Settings  func() *Settings
-	// OutputDir is the host directory below which each session has its outputs.
-	OutputDir string
-	// Memory bounds that of large results of all sessions on their way to the store and
-	// to clients. Calls wait for it.
-	Memory *budget.Memory
-	// Work are goroutines that must have ended before the daemon does, Context its life.
-	Work    *crew.Crew
-	Context context.Context //nolint:containedctx // the life of the daemon
-	// CheckEnv refuses variables that no call may have.
-	CheckEnv func(env map[string]string) error
-	// Internal makes an error that is our own one that clients may see.
-	Internal func(doing string, err error) error
+// Sessions finds sessions for those who may see them.
+type Sessions interface {
+	// Calls gives those of a live session, or says why it takes none.
+	Calls(ctx context.Context, p auth.Principal, idOrName string) (*Group, error)
+	// SessionID gives the id of a session, live or not.
+	SessionID(ctx context.Context, p auth.Principal, idOrName string) (string, error)
+	// Accepting refuses calls while the daemon starts or stops.
+	Accepting() error
 }
 
 // Service is the calls of all sessions of a daemon.
 type Service struct {
 	Config
-	live sync.Map // id → *Call, until its result is in the store
-	// returning is set while memory is about to be given back to the system.
-	returning atomic.Bool
+	sessions Sessions
+	live     live
+	results  results
 }
 
 // New makes a Service.
-func New(c Config) *Service { return &Service{Config: c} }
-
-// observe tells every observer.
-func (s *Service) observe(fn func(Observer)) {
-	for _, o := range s.Observers {
-		fn(o)
-	}
+func New(c Config, sessions Sessions) *Service {
+	s := &Service{Config: c, sessions: sessions}
+	s.results.daemon = &s.Config
+	return s
 }
 
 // AwaitIdle waits until no call is live that anything but a person can end, or ctx has
@@ -71,8 +41,8 @@ func (s *Service) observe(fn func(Observer)) {
 func (s *Service) AwaitIdle(ctx context.Context) {
 	for {
 		var busy *Call
-		s.live.Range(func(_, v any) bool {
-			if c := v.(*Call); !c.waiting.Load() { // those wait for people
+		s.live.each(func(c *Call) bool {
+			if !c.waiting.Load() { // those wait for people
 				busy = c
 			}
 			return busy == nil
@@ -82,7 +52,7 @@ func (s *Service) AwaitIdle(ctx context.Context) {
 		}
 		select {
 		case <-busy.done:
-			s.live.CompareAndDelete(busy.id, busy)
+			s.live.drop(busy)
 		case <-s.Context.Done():
 			return
 		case <-ctx.Done():
@@ -134,10 +104,10 @@ func (s *Service) Hidden(ctx context.Context, p auth.Principal, sessionID string
 }
 
 func (s *Service) call(ctx context.Context, p auth.Principal, sessionID string, r client.CallCreate, o Options, hidden bool) (*client.Call, error) {
-	if err := s.Sessions.Accepting(); err != nil {
+	if err := s.sessions.Accepting(); err != nil {
 		return nil, err
 	}
-	g, err := s.Sessions.Calls(ctx, p, sessionID)
+	g, err := s.sessions.Calls(ctx, p, sessionID)
 	if err != nil {
 		return nil, err
 	}
@@ -150,7 +120,7 @@ func (s *Service) call(ctx context.Context, p auth.Principal, sessionID string, 
 			return nil, s.Internal("find a call by its key", err)
 		}
 	}
-	c := g.newCall(r, hidden, o.Split)
+	c := newCall(g.site, g.results, r, hidden, o.Split)
 	c.by, c.probe = p, o.Probe
 	o.keep(c)
 	l := c.stream.Follow(o.OnEvent, c.snapshot)
@@ -182,57 +152,7 @@ func (s *Service) call(ctx context.Context, p auth.Principal, sessionID string, 
 // keep keeps the memory of the call's result counted for who asked for that.
 func (o *Options) keep(c *Call) {
 	if o.Hold != nil {
-		o.Hold(c.hold())
-	}
-}
-
-// ErrTooSlow says that a listener was cut off; what it missed is in the output.
-var ErrTooSlow = fault.Overloaded.Errorf("the call's events were not read fast enough").
-	Next("the call goes on; ask for it and for its output")
-
-// await returns the call when it has ended, or as it is when nobody waits any
-// longer, but not before it has a record or will never have one: with an error if
-// nobody waits because l was too slow.
-func (c *Call) await(ctx context.Context, waitMillis *int64, abort bool, l *stream.Listener) (*client.Call, error) {
-	var late <-chan time.Time
-	if waitMillis != nil {
-		t := time.NewTimer(time.Duration(min(*waitMillis, maxTTL.Milliseconds())) * time.Millisecond)
-		defer t.Stop()
-		late = t.C
-	}
-	select {
-	case <-c.done:
-	case <-late:
-	case <-c.ctx.Done():
-		// Its session is over or the daemon leaves; the former ends it at once.
-		c.awaitEnd(ctx)
-	case <-ctx.Done():
-		if abort {
-			c.abort(run.ReasonAborted)
-		}
-	case <-l.TooSlow():
-		if abort {
-			c.abort(run.ReasonAborted)
-		}
-	}
-	<-c.known
-	select {
-	case <-l.TooSlow(): // whatever else is so: it has not had all
-		return c.snapshot(), ErrTooSlow
-	default:
-		return c.snapshot(), nil
-	}
-}
-
-// awaitEnd gives a call whose context has ended a moment to be recorded.
-func (c *Call) awaitEnd(ctx context.Context) {
-	if errors.Is(context.Cause(c.ctx), ErrLeaving) {
-		return
-	}
-	select {
-	case <-c.done:
-	case <-ctx.Done():
-	case <-c.g.svc.Context.Done():
+		o.Hold(c.held.hold())
 	}
 }
 
@@ -250,9 +170,8 @@ func (s *Service) GetCall(ctx context.Context, p auth.Principal, id string) (*cl
 
 // lookup finds a call, live or stored.
 func (s *Service) lookup(ctx context.Context, p auth.Principal, id string) (*store.Call, *Call, error) {
-	if v, ok := s.live.Load(id); ok {
-		c := v.(*Call)
-		if !p.Sees(c.g.tenant.Name, c.g.id) {
+	if c, ok := s.live.find(id); ok {
+		if !p.Sees(c.at.tenant.Name, c.at.id) {
 			return nil, nil, noCall(id)
 		}
 		return nil, c, nil
@@ -273,14 +192,6 @@ func (s *Service) lookup(ctx context.Context, p auth.Principal, id string) (*sto
 	return row, nil, nil
 }
 
-// asObject is m, which in JSON is an object and never null.
-func asObject(m map[string]any) map[string]any {
-	if m == nil {
-		return map[string]any{}
-	}
-	return m
-}
-
 // Bounds of lists.
 const (
 	defaultList  = 100
@@ -299,14 +210,14 @@ func ListLimit(n int) int {
 // ListCalls implements server.Calls.
 func (s *Service) ListCalls(ctx context.Context, p auth.Principal, sessionID string, f Filter) (client.List[client.Call], error) {
 	var list client.List[client.Call]
-	id, err := s.Sessions.SessionID(ctx, p, sessionID)
+	id, err := s.sessions.SessionID(ctx, p, sessionID)
 	if err != nil {
 		return list, err
 	}
 	if f.After != "" && !store.ValidID("call_", f.After) {
 		return list, fault.Invalid.Errorf("after %q is not the id of a call", shown(f.After))
 	}
-	if g, err := s.Sessions.Calls(ctx, p, id); err == nil {
+	if g, err := s.sessions.Calls(ctx, p, id); err == nil {
 		g.AwaitTold()
 	}
 	rows, more, err := s.Store.Calls(ctx, store.CallFilter{
@@ -319,8 +230,8 @@ func (s *Service) ListCalls(ctx context.Context, p auth.Principal, sessionID str
 	for _, row := range rows {
 		v := &row.Call
 		v.Metadata = asObject(v.Metadata)
-		if c, ok := s.live.Load(row.ID); ok {
-			v = c.(*Call).snapshot()
+		if c, ok := s.live.find(row.ID); ok {
+			v = c.snapshot()
 		}
 		list.Items = append(list.Items, *v)
 	}

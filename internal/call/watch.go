@@ -5,55 +5,62 @@ import (
 	"time"
 
 	"github.com/toold/toold/internal/sandbox"
-	"github.com/toold/toold/internal/tool/run"
 )
 
 // overdue is how much longer than its deadline a call may take: the agent's
 // grace, and time for its outcome to arrive.
 const overdue = sandbox.Grace + 7*time.Second
 
-// watch is a timer for a call whose agent does not end it.
-type watch struct {
-	mu    sync.Mutex  // guards the fields below
-	timer *time.Timer // nil when nothing is watched, or not any more
-	late  bool        // it was late once
+// watched is told how late it is.
+type watched interface {
+	late()
+	lost()
 }
 
-// watchDeadline does not leave the deadline to the agent alone: a call that is
-// overdue is aborted, and a session that does not even end it then is lost.
-func (c *Call) watchDeadline() {
-	if c.timeout <= 0 {
+// watch is a timer for a call whose agent does not end it. It does not leave the deadline
+// to the agent alone: a call that is overdue is late, and one that does not even end then is
+// lost with its session.
+type watch struct {
+	mu    sync.Mutex // guards the fields below
+	of    watched
+	timer *time.Timer // nil when nothing is watched, or not any more
+	again bool        // it was late once
+}
+
+// start watches one that has this time; 0 = any time.
+func (w *watch) start(of watched, timeout time.Duration) {
+	if timeout <= 0 {
 		return
 	}
-	c.watch.mu.Lock()
-	defer c.watch.mu.Unlock()
-	c.watch.timer = time.AfterFunc(c.timeout+overdue, c.isLate)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.of = of
+	w.timer = time.AfterFunc(timeout+overdue, w.isLate)
 }
 
-func (c *Call) isLate() {
-	w := &c.watch
+func (w *watch) isLate() {
 	w.mu.Lock()
-	watched, again := w.timer != nil, w.late
-	if watched && !again {
-		w.late = true
+	here, again := w.timer != nil, w.again
+	if here && !again {
+		w.again = true
 		w.timer.Reset(overdue)
 	}
 	w.mu.Unlock()
 	switch {
-	case !watched:
+	case !here:
 	case again:
-		c.g.svc.Work.Go(func() { c.g.place.Lose("its agent did not end call " + c.id + " in time") })
+		w.of.lost()
 	default:
-		c.abort(run.ReasonTimeout)
+		w.of.late()
 	}
 }
 
-// stopWatch ends the watch over the deadline, if there is one.
-func (c *Call) stopWatch() {
-	c.watch.mu.Lock()
-	defer c.watch.mu.Unlock()
-	if c.watch.timer != nil {
-		c.watch.timer.Stop()
-		c.watch.timer = nil
+// stop ends the watch, if there is one.
+func (w *watch) stop() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.timer != nil {
+		w.timer.Stop()
+		w.timer = nil
 	}
 }

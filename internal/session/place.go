@@ -20,7 +20,7 @@ var (
 // newCalls makes the calls of all sessions.
 func (m *Manager) newCalls() *call.Service {
 	c := call.Config{
-		Store: m.store, Tools: m.tools, Hub: m.hub, Approvals: m.approvals, Hooks: m.hooks, Sessions: m, Quota: m,
+		Store: m.store, Tools: m.tools, Hub: m.hub, Approvals: m.approvals, Hooks: m.hooks, Quota: m,
 		Log: m.log, Settings: func() *call.Settings { return &m.settings.Load().Settings },
 		OutputDir: m.cfg.OutputDir, Memory: budget.New(m.cfg.ResultMemory),
 		Work: &m.work, Context: m.ctx, CheckEnv: checkEnv, Internal: m.internal,
@@ -31,7 +31,7 @@ func (m *Manager) newCalls() *call.Service {
 	if m.cfg.Auditor != nil { // not a nil Auditor of ours in an interface
 		c.Auditor = m.cfg.Auditor
 	}
-	return call.New(c)
+	return call.New(c, m)
 }
 
 // AwaitTold waits until the ends of calls that somebody has been told are in the

@@ -1,4 +1,4 @@
-package call
+package remark
 
 import (
 	"cmp"
@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/toold/toold/client"
-	"github.com/toold/toold/internal/call/output"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/tool/run"
 )
@@ -19,9 +18,8 @@ type room struct {
 	of    string // the limit that it follows from
 }
 
-// rooms are those of the session, the innermost first.
-func (t tail) rooms() []room {
-	row := t.g.place.Row()
+// roomsOf are those of a session, the innermost first.
+func roomsOf(row *client.Session) []room {
 	tmp := row.Limits.Tmp
 	all := []room{
 		{sandbox.Home, 3 * tmp, "three times limits.tmp"},
@@ -41,47 +39,40 @@ func (t tail) rooms() []room {
 // words, which most pass on, and SQLite's.
 var noSpace = []string{"no space left on device", "database or disk is full"}
 
-// lastOutput ends the output of a call, and looks at it for what the exit does not say.
-func (t tail) lastOutput(o *outcome) output.Cut {
-	ct := t.c.out.Finish()
-	t.findFull(ct, o)
-	return ct
-}
-
-// findFull finds out whether a program failed for want of room. That it says so is
+// Full finds out whether a program of a session failed for want of room, from the head and the
+// tail of its output. It gives how the program ended then, with the last lines of its output;
+// or no end but a note, or neither. That it says so is
 // no proof (it may print a log), nor is a place that is full (that may be so for
 // long): both together are, or that the place is named in the same line, for what
 // was full while it ran and then cleaned up.
-func (t tail) findFull(ct output.Cut, o *outcome) {
-	if o.exit == nil || !t.c.streams || o.result == nil || o.exit.Code == 0 ||
-		o.exit.Reason != run.ReasonExit && o.exit.Reason != run.ReasonSignal {
-		return
+func Full(exit *run.Exit, head, tail string, row *client.Session) (ended *run.Exit, text string) {
+	if exit.Code == 0 || exit.Reason != run.ReasonExit && exit.Reason != run.ReasonSignal {
+		return nil, ""
 	}
-	line := lastSaying(ct.Head, noSpace)
-	if ct.Tail != "" {
-		line = cmp.Or(lastSaying(ct.Tail, noSpace), line)
+	line := lastSaying(head, noSpace)
+	if tail != "" {
+		line = cmp.Or(lastSaying(tail, noSpace), line)
 	}
-	if line == "" && o.exit.Full == "" {
-		return
+	if line == "" && exit.Full == "" {
+		return nil, ""
 	}
-	rooms := t.rooms()
-	full := slices.IndexFunc(rooms, func(r room) bool { return r.place == o.exit.Full })
-	if line == "" && (full < 0 || o.exit.Signal != "SIGBUS") {
+	rooms := roomsOf(row)
+	full := slices.IndexFunc(rooms, func(r room) bool { return r.place == exit.Full })
+	if line == "" && (full < 0 || exit.Signal != "SIGBUS") {
 		if full >= 0 {
-			o.notes = append(o.notes, fmt.Sprintf("[%s is full%s]", rooms[full].place, rooms[full]))
+			text = fmt.Sprintf("[%s is full%s]", rooms[full].place, rooms[full])
 		}
-		return
+		return nil, text
 	}
 	if full < 0 {
 		full = slices.IndexFunc(rooms, func(r room) bool { return r.place != "/" && strings.Contains(line, strings.ToLower(r.place)+"/") })
 	}
 	if full < 0 {
-		return // a directory of the host: the program has said all that is known
+		return nil, "" // a directory of the host: the program has said all that is known
 	}
-	r, e := *o.result, *o.exit
+	e := *exit
 	e.Reason, e.Full = run.ReasonDisk, rooms[full].place
-	r.Output = run.Trailer(&e, run.TrailerInfo{Room: rooms[full].String()})
-	o.result, o.exit = &r, &e
+	return &e, run.Trailer(&e, run.TrailerInfo{Room: rooms[full].String()})
 }
 
 // String is how large the room is, and where more of it comes from.

@@ -1,4 +1,4 @@
-package call
+package remark
 
 import (
 	"testing"
@@ -6,7 +6,7 @@ import (
 
 // What programs have printed that found no network, each as it stood on a terminal,
 // and what others have that failed.
-func TestNetworkHint(t *testing.T) {
+func TestOffline(t *testing.T) {
 	for _, text := range []string{
 		"curl: (6) Could not resolve host: example.com",
 		"wget: unable to resolve host address ‘example.com’",
@@ -25,10 +25,10 @@ func TestNetworkHint(t *testing.T) {
 		"connect: Network is unreachable",
 		"error trying to connect: dns error: failed to lookup address information",
 	} {
-		if networkHint(NoNetwork, "", text) != offlineHint {
+		if Offline(NoNetwork, "", text) != offlineHint {
 			t.Errorf("no hint under %q", text)
 		}
-		if got := networkHint("rules", text); got != "" {
+		if got := Offline("rules", text); got != "" {
 			t.Errorf("with a network: %q", got)
 		}
 	}
@@ -36,7 +36,7 @@ func TestNetworkHint(t *testing.T) {
 		"", "no such file or directory", "undefined: lookup", "FAIL: TestOffline", "connect: Connection refused",
 		"error: package `x` is not in the index", "unknown hostname option",
 	} {
-		if got := networkHint(NoNetwork, text); got != "" {
+		if got := Offline(NoNetwork, text); got != "" {
 			t.Errorf("%q has %q under it", text, got)
 		}
 	}

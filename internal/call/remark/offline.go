@@ -1,4 +1,4 @@
-package call
+package remark
 
 import (
 	"regexp"
@@ -21,9 +21,9 @@ var lookup = regexp.MustCompile(`(?i)temporary failure (in name resolution|resol
 const offlineHint = "no network in this session: no name can be looked up and no host but this one reached, so trying again does not help. " +
 	"Use what is installed or in the worktree, or ask for a session with the packages mounted"
 
-// networkHint is offlineHint where mode is that of a session without a network, and text, what a failed
-// program has printed, may be about that.
-func networkHint(mode string, text ...string) string {
+// Offline is what to say where mode is that of a session without a network, and text, what a failed
+// program has printed, may be about that; else "".
+func Offline(mode string, text ...string) string {
 	if mode != NoNetwork {
 		return ""
 	}

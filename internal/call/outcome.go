@@ -1,0 +1,158 @@
+package call
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/agent"
+	"github.com/toold/toold/internal/hook"
+	"github.com/toold/toold/internal/plain"
+	"github.com/toold/toold/internal/tool/run"
+)
+
+// outcome is how a call ended: a result, or why there is none.
+type outcome struct {
+	result *run.Result
+	exit   *run.Exit
+	err    *client.Error
+	reason run.Reason // metadata.reason where there is no exit
+	held   bool       // the agent has ended the call and keeps it until it may forget it
+	notes  []string   // for the last lines of the output
+	left   bool       // the daemon leaves in the middle of its hooks: the next one finishes the call
+	// recount: the program went well, but something of it may have been killed
+	// that is not to be held against the next one.
+	recount bool
+}
+
+func failed(code client.Code, format string, args ...any) *outcome {
+	return &outcome{err: &client.Error{Code: code, Message: fmt.Sprintf(format, args...)}}
+}
+
+// notRun is the outcome of a call that ended before the tool was run.
+func (s *site) notRun(call string, err error) *outcome {
+	var re *run.Error
+	switch {
+	case errors.As(err, &re):
+		return &outcome{err: codeOf(re)}
+	case errors.Is(err, errAborted):
+		o := failed(client.CodeAborted, "the call was aborted before it ran")
+		o.reason = run.ReasonAborted
+		return o
+	case errors.Is(err, ErrLeaving):
+		o := failed(client.CodeAborted, "the daemon stopped before the call ran")
+		o.err.Hint, o.reason = "make it again", run.ReasonAborted
+		return o
+	case s.isOver(err):
+		o := s.lostOutcome()
+		o.err.Message += "; the call did not run"
+		return o
+	}
+	return &outcome{err: s.clientError(call, err)}
+}
+
+// isOver reports whether err is for the end of the session.
+func (s *site) isOver(err error) bool {
+	return errors.Is(err, agent.ErrOver) || errors.Is(err, agent.ErrViolation) || errors.Is(err, agent.ErrLost) || s.ctx.Err() != nil
+}
+
+// lostOutcome is for calls whose session ended under them.
+func (s *site) lostOutcome() *outcome {
+	fate, reason := s.place.Fate()
+	o := failed(client.CodeSessionLost, "session %s was lost before the call ended", s.id)
+	o.reason = run.ReasonLost
+	if fate == client.SessionEnded {
+		o.err.Message, o.reason = fmt.Sprintf("session %s was ended before the call did", s.id), run.ReasonSessionEnded
+	}
+	if reason != "" {
+		o.err.Message += ": " + reason
+	}
+	o.err.Hint = "what it had printed is kept; create another session"
+	return o
+}
+
+func (s *site) clientError(call string, err error) *client.Error {
+	if ce, ok := errors.AsType[*client.Error](s.daemon.Internal("run call "+call, err)); ok {
+		return ce
+	}
+	return &client.Error{Code: client.CodeInternal, Message: "internal error"}
+}
+
+// codeOf makes an error of the sandbox's side one of the API's. Its code comes
+// from the agent, so only known ones pass.
+func codeOf(e *run.Error) *client.Error {
+	code := client.Code(e.Code)
+	if run.LacksStdin(e) {
+		return &client.Error{
+			Code:    client.CodeSandboxFailed,
+			Message: "this session was made by an older toold, whose agent cannot give a command standard input; nothing was run",
+			Hint:    "leave stdin out, or make a new session",
+		}
+	}
+	switch e.Code {
+	case run.CodeInvalidInput, run.CodeInvalidPath, run.CodeNotRegularFile, run.CodeStale, run.CodeAborted, run.CodeSandboxFailed:
+	default:
+		code = client.CodeSandboxFailed
+	}
+	return &client.Error{Code: code, Message: plain.Cut(e.Message, MaxNote), Hint: plain.Cut(e.Hint, MaxNote)}
+}
+
+// MaxNote bounds texts of the agent's that are no output.
+const MaxNote = 16 << 10
+
+func neverSent() *outcome {
+	o := failed(client.CodeAborted, "the daemon stopped before the call ran")
+	o.err.Hint, o.reason = "make it again", run.ReasonAborted
+	return o
+}
+
+// notJudged is the outcome of a call of an earlier daemon, whose paths led
+// elsewhere than they say and which was not judged again.
+func notJudged() *outcome {
+	o := neverSent()
+	o.held = true
+	return o
+}
+
+// formatFailed tells the caller that its edit stands as it made it.
+func (o *outcome) formatFailed(h *hook.Hook, file string, err error) {
+	text := err.Error()
+	if pe, ok := errors.AsType[*hook.Error](err); ok {
+		text = pe.Note()
+	}
+	o.notes = append(o.notes, fmt.Sprintf("[%s was written, but hook %s]", file, text))
+	if h.FailOpen {
+		return
+	}
+	r := *o.result
+	r.IsError = true
+	o.result = &r
+}
+
+func staleError(id string) *client.Error {
+	return &client.Error{
+		Code:    client.CodeStaleApproval,
+		Message: fmt.Sprintf("what approval %s was asked for has changed since: a path leads elsewhere, or a file has other content", id),
+		Hint:    "look at the file again and make the call again; it will be asked for again",
+	}
+}
+
+// line puts s on a line of its own.
+func line(b *strings.Builder, s string) {
+	if s == "" {
+		return
+	}
+	if t := b.String(); t != "" && !strings.HasSuffix(t, "\n") {
+		b.WriteByte('\n')
+	}
+	b.WriteString(s)
+}
+
+// withLine adds a line of its own to a text.
+func withLine(text, s string) string {
+	var b strings.Builder
+	b.WriteString(text)
+	line(&b, s)
+	return b.String()
+}

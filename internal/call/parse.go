@@ -1,0 +1,82 @@
+package call
+
+import (
+	"errors"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/call/remark"
+	"github.com/toold/toold/internal/store"
+	"github.com/toold/toold/internal/tool"
+)
+
+// parse does step 1: everything about a request that can be wrong.
+func (st *steps) parse(c *Call) (*tool.Invocation, error) {
+	if err := check(&c.req); err != nil {
+		return nil, err
+	}
+	if err := st.daemon.CheckEnv(c.req.Env); err != nil {
+		return nil, err
+	}
+	if err := st.checkTimeout(&c.req); err != nil {
+		return nil, err
+	}
+	parse := st.daemon.Tools.Parse
+	if c.hidden {
+		parse = st.daemon.Tools.ParseHidden
+	}
+	inv, err := parse(c.req.Tool, c.req.Input)
+	if bad, ok := errors.AsType[*client.Error](err); ok && !c.hidden {
+		c.malformed = bad
+		return st.daemon.Tools.Malformed(c.req.Tool, c.req.Input), nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	st.translate(c, inv)
+	if c.allowance, err = st.allow(&c.req, inv); err != nil {
+		return nil, err
+	}
+	if inv.Lenient > 0 {
+		st.daemon.observe(func(o Observer) { o.LenientConversion(inv.Tool.Name) })
+	}
+	return inv, nil
+}
+
+// translate replaces the host's path of the worktree in the paths of an input, as
+// people paste it, by the sandbox's. It does so only where the sandbox has nothing of
+// its own at such a path.
+func (st *steps) translate(c *Call, inv *tool.Invocation) {
+	row := st.place.Row()
+	source, target := remark.HostWorktree(row.Worktree)
+	if source == "" || !remark.Foreign(&row.Session, source) || !remark.Mentions(inv.JSON, source) {
+		return
+	}
+	c.translated = inv.Rebase(source, target)
+}
+
+// maxReplacements is how often hooks may replace the input of one call.
+const maxReplacements = 3
+
+// replace takes the input that a hook wants instead of the call's own. The record
+// says what really runs. An outcome is why it cannot be taken.
+func (st *steps) replace(c *Call, inv *tool.Invocation, round int) *outcome {
+	if round >= maxReplacements {
+		return failed(client.CodeDenied, "denied: hooks replaced the input more than %d times", maxReplacements)
+	}
+	allowed, err := st.allow(&c.req, inv)
+	if err == nil {
+		err = c.flush()
+	}
+	if err == nil {
+		err = st.daemon.Store.Write(func(tx *store.Tx) error { return tx.ReplaceInput(c.id, inv.JSON) })
+	}
+	if err != nil {
+		return st.notRun(c.id, err)
+	}
+	c.allowance = allowed
+	c.mu.Lock()
+	st.tenant.Kept.Add(int64(len(inv.JSON) - len(c.row.Input)))
+	c.row.Input = inv.JSON
+	c.mu.Unlock()
+	return nil
+}

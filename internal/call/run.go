@@ -1,0 +1,140 @@
+package call
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/agent"
+	"github.com/toold/toold/internal/judge"
+	"github.com/toold/toold/internal/policy"
+	"github.com/toold/toold/internal/store"
+	"github.com/toold/toold/internal/tool"
+	"github.com/toold/toold/internal/tool/run"
+)
+
+// prepare does step 5, for calls whose paths must be resolved.
+func (st *steps) prepare(c *Call, inv *tool.Invocation, a tool.Access) (*run.Prepared, error) {
+	if !a.Prepare {
+		return nil, nil
+	}
+	r := PrepareRequest(st.request(c, inv, nil), inv, a)
+	return st.runner.Prepare(c.ctx, r)
+}
+
+// request is what the agent is asked.
+func (st *steps) request(c *Call, inv *tool.Invocation, prep *run.Prepared) agent.Request {
+	return agent.Request{
+		CallID: c.id, Tool: inv.AgentTool(), Input: inv.JSON,
+		Settings: st.toolSettings(c, inv.Tool),
+		Env:      EnvList(c.req.Env), TimeoutMillis: c.timeout.Milliseconds(),
+		MaxOutput: c.maxOutput, Prepared: prep, Split: c.stream.Split,
+	}
+}
+
+// toolSettings are what the tool's half in the sandbox has to know: its part of the
+// configuration, or for a tool that shows files which the call does not name, which
+// of them it must not show.
+func (st *steps) toolSettings(c *Call, d *tool.Definition) json.RawMessage {
+	if d.Shows == tool.ShowsNone {
+		return st.daemon.Settings().ToolSettings[d.Name]
+	}
+	content, names := st.judge.Rules(c.profile).ShownTo(st.place.Row().Worktree.Target)
+	if d.Shows == tool.ShowsNames {
+		return names
+	}
+	return content
+}
+
+// provided gives what Prepare would see of a call without links, nil where that
+// cannot be said.
+func (st *steps) provided(c *Call, inv *tool.Invocation, a tool.Access) *run.Prepared {
+	if !a.Prepare || c.asked != nil {
+		return nil
+	}
+	return provided(st.place.Row().Worktree.Target, inv, a)
+}
+
+// judgeFirst does steps 5 and 6 for a call whose paths are looked at only when it
+// runs. It is nil where they must be looked at before.
+func (st *steps) judgeFirst(c *Call, inv *tool.Invocation, a tool.Access, loop *judge.Loop) *judge.Judgement {
+	prep := st.provided(c, inv, a)
+	if prep == nil {
+		return nil
+	}
+	j := st.judge.Judge(c.question(inv, a, prep, loop))
+	if j.Verdict.Action != policy.Allow {
+		return nil
+	}
+	j.Provided = true
+	return j
+}
+
+// admit does step 8: it waits for a slot of the session and stores the call as
+// running. leave gives the slot back.
+func (st *steps) admit(c *Call) error {
+	err := st.slots.take(c.ctx, &c.seat, c.flush)
+	if err == nil {
+		err = context.Cause(c.ctx) // it may have ended at the same time
+	}
+	if err == nil {
+		err = c.start()
+	}
+	if err != nil {
+		st.slots.leave(&c.seat)
+	}
+	return err
+}
+
+// run runs the tool.
+func (st *steps) run(c *Call, j *judge.Judgement) (*agent.Outcome, error) {
+	c.watch.start(c, c.timeout)
+	defer c.watch.stop()
+	r := st.request(c, j.Inv, j.Prep)
+	if j.Prep != nil {
+		for _, t := range j.Prep.Targets {
+			if t.Write {
+				c.writes = append(c.writes, t.Path)
+			}
+		}
+	}
+	if j.Provided || !c.bound && len(c.writes) > 0 {
+		r = askProvided(r, j.Inv, j.Access, j.Prep)
+	}
+	c.out.Begin()
+	return st.runner.Run(c.ctx, r, sink{c})
+}
+
+// sink takes what the running call sends.
+type sink struct{ c *Call }
+
+// Output implements agent.Sink.
+func (k sink) Output(offset int64, stderr bool, p []byte) error { return k.c.output(offset, stderr, p) }
+
+// Offset implements agent.Follower.
+func (k sink) Offset() int64 { return k.c.out.Offset() }
+
+// Safe implements agent.Follower.
+func (k sink) Safe() int64 { return k.c.out.Safe() }
+
+// Metadata implements agent.Sink.
+func (k sink) Metadata(m map[string]any) { k.c.progress(m) }
+
+// notThere takes back that a call runs, whose paths lead elsewhere than they say:
+// the agent has done nothing, and may forget it. It is no loss if that does not
+// arrive: a call that has not run may be run.
+func (st *steps) notThere(c *Call) error {
+	if err := st.daemon.Store.Write(func(tx *store.Tx) error { return tx.RequeueCall(c.id) }); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	c.row.Status, c.row.Time.Started = client.CallPending, nil
+	c.started = false
+	if c.abortBy != "" {
+		c.cancel(errAborted)
+	}
+	c.mu.Unlock()
+	c.writes = nil
+	st.runner.Forget(c.id)
+	return nil
+}
