@@ -26,6 +26,7 @@ import (
 	"github.com/toold/toold/internal/session"
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/tool"
+	"github.com/toold/toold/internal/worktree/layers"
 )
 
 // orphanTime is how long the sandboxes of a private daemon outlive it when it
@@ -172,6 +173,10 @@ func (d *daemon) newManager() error {
 	if err != nil {
 		return err
 	}
+	trees, err := layers.Open(filepath.Join(d.cfg.Daemon.StateDir, "worktrees"))
+	if err != nil {
+		return err
+	}
 	tools := tool.NewRegistry()
 	if err := d.newMetrics(tools, drivers, st); err != nil {
 		return err
@@ -187,6 +192,7 @@ func (d *daemon) newManager() error {
 		Log:       d.log,
 		Owner:     owner,
 		OutputDir: filepath.Join(d.cfg.Daemon.StateDir, "output"),
+		Trees:     trees,
 		UIDBase:   d.cfg.Sandbox.UIDBase,
 		UIDClaims: filepath.Join(uidClaimsDir, "ranges"),
 		Settings:  sessionSettings(d.cfg, d.daemonPath, d.opts.ephemeral),

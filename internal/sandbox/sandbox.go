@@ -23,6 +23,10 @@ const (
 	AgentPath  = "/run/toold/agent"   // the agent's binary, read-only
 	RipgrepDir = "/run/toold/ripgrep" // ripgrep, with its loader where it is not static, read-only
 	ControlDir = "/run/toold/control" // where an agent that dials finds the daemon
+	// TreeDir is the agent's own, and only there for a worktree of mode overlay. It has
+	// TreeBase, what the worktree is compared with, read-only.
+	TreeDir    = "/run/toold/tree"
+	TreeBase   = "base"
 	MarkerFile = "/run/toold/sandbox"
 	// MarkerFile exists inside every sandbox and nowhere else. Attack probes
 	// refuse to start without it.
@@ -44,6 +48,8 @@ var (
 	// ErrMountTarget: the place where a worktree or mount should appear is not a
 	// plain directory inside, or is not free.
 	ErrMountTarget = errors.New("mount_target_not_plain")
+	// ErrBusy: something uses what was to be replaced.
+	ErrBusy = errors.New("it is in use")
 )
 
 // HostError is a sandbox that could not be made for what the surroundings of toold
@@ -154,9 +160,33 @@ type Worktree struct {
 	// is below Source and nobody's else: its owner's for an administrator, and for
 	// everyone else their own.
 	UID, GID uint32
+	// Overlay is what lies over Source; nil for other modes than overlay.
+	Overlay *Overlay
 	// GuardGit makes .git/config, .git/config.worktree and .git/hooks read-only,
 	// as far as they are there.
 	GuardGit bool
+}
+
+// Overlay is the layers of a worktree of mode overlay, over its source, which nothing
+// writes to. The driver closes none of their files.
+type Overlay struct {
+	// Lower are directories that were Upper of an overlay, and that nothing writes to any
+	// more, the uppermost first.
+	Lower []*os.File
+	// Upper takes the changes. It is an empty directory: the driver makes root in it, the
+	// tool user's, and work. nil makes the worktree read-only.
+	Upper *os.File
+	// Base are as Lower what, over the source, the worktree is compared with.
+	Base []*os.File
+}
+
+// Relaying is a Sandbox whose worktree of mode overlay can be laid anew while it lives.
+type Relaying interface {
+	// Relay puts the worktree that c says, and what it is compared with, into the place of
+	// those that are there. c's mounts are those that the sandbox was made with. No process
+	// of the tools may be alive. ErrBusy: something still uses it, and nothing has changed;
+	// after another error the worktree may be missing.
+	Relay(ctx context.Context, c *Claim) error
 }
 
 // Mount is an extra read-only directory, pinned like a worktree.

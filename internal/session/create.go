@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"time"
 
@@ -20,6 +21,7 @@ import (
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/session/lease"
 	"github.com/toold/toold/internal/store"
+	"github.com/toold/toold/internal/worktree/layers"
 )
 
 // createTime bounds the making of one sandbox.
@@ -38,6 +40,8 @@ type plan struct {
 	token    string
 	hash     []byte
 	notes    []string // for the session's
+	seed     seed
+	layers   []*os.File // of a worktree of mode overlay
 
 	keyHash []byte // of the request; nil without a key
 }
@@ -50,6 +54,7 @@ func (p *plan) close() {
 	for _, mt := range p.spec.Mounts {
 		_ = mt.Source.Close()
 	}
+	layers.Close(p.layers)
 	if p.image != nil {
 		p.image.Release()
 	}
@@ -90,8 +95,8 @@ func (m *Manager) CreateQueued(ctx context.Context, p auth.Principal, r client.S
 
 // create makes a session; w is its place in the queue, nil for none. Errors of its
 // own are errKeyTaken and errFull.
-func (m *Manager) create(ctx context.Context, p auth.Principal, r client.SessionCreate, w *place) (*client.Session, error) {
-	pl, err := m.plan(ctx, p, r)
+func (m *Manager) create(ctx context.Context, p auth.Principal, r client.SessionCreate, w *place, from seed) (*client.Session, error) {
+	pl, err := m.plan(ctx, p, r, from)
 	if err != nil {
 		return nil, m.internal("plan a session", err)
 	}
@@ -113,7 +118,7 @@ func (m *Manager) create(ctx context.Context, p auth.Principal, r client.Session
 }
 
 // plan checks the request and pins what it names.
-func (m *Manager) plan(ctx context.Context, p auth.Principal, r client.SessionCreate) (*plan, error) {
+func (m *Manager) plan(ctx context.Context, p auth.Principal, r client.SessionCreate, from seed) (*plan, error) {
 	set := m.settings.Load()
 	ten := set.Tenants[p.Tenant]
 	d, err := m.driver(m.cfg.Driver)
@@ -136,7 +141,7 @@ func (m *Manager) plan(ctx context.Context, p auth.Principal, r client.SessionCr
 	if err := m.checkRules(p.Tenant, &r); err != nil {
 		return nil, err
 	}
-	pl := &plan{p: p, set: set, req: r, disk: r.Limits.Disk, driver: d, keyHash: hash}
+	pl := &plan{p: p, set: set, req: r, disk: r.Limits.Disk, driver: d, keyHash: hash, seed: from}
 	pl.req.Limits.Disk = disk
 	for _, part := range m.parts {
 		if err := part.claim(ctx, pl); err != nil {

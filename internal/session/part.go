@@ -39,7 +39,7 @@ type leftover struct {
 // opened and adopted. They are closed the other way round: uids are not given back,
 // nor the image, while something of the sandbox may be alive.
 func partsOf(m *Manager) []part {
-	return []part{outputs{m: m}, uids{m: m}, runImage{m: m}, box{m: m}, leaseProcess{}}
+	return []part{outputs{m: m}, uids{m: m}, runImage{m: m}, overlay{m: m}, box{m: m}, leaseProcess{}}
 }
 
 // holdings are what parts hold of the host for a session, or for the request that makes it.

@@ -72,7 +72,7 @@ func (m *Manager) createQueued(ctx context.Context, p auth.Principal, r client.S
 	if r.Queue < 0 || time.Duration(r.Queue) > maxQueue {
 		return nil, fault.Invalid.Errorf("queue %s: give a time up to %s, or 0 to wait for nothing", r.Queue, client.Duration(maxQueue))
 	}
-	v, err := m.create(ctx, p, r, nil)
+	v, err := m.create(ctx, p, r, nil, seed{})
 	if !errors.Is(err, errFull) {
 		return v, err
 	}
@@ -91,7 +91,7 @@ func (m *Manager) createQueued(ctx context.Context, p auth.Principal, r client.S
 		if err := m.awaitTurn(ctx, t, w, late.C, queued); err != nil {
 			return nil, err
 		}
-		if v, err = m.create(ctx, p, r, w); !errors.Is(err, errFull) {
+		if v, err = m.create(ctx, p, r, w, seed{}); !errors.Is(err, errFull) {
 			return v, err
 		}
 	}

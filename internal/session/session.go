@@ -19,6 +19,7 @@ import (
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/tool"
+	"github.com/toold/toold/internal/worktree/layers"
 )
 
 // Config is what a Manager needs. All fields without a default are required.
@@ -43,6 +44,8 @@ type Config struct {
 	// Private are directories of the daemon's own that no session may be given,
 	// besides the one that OutputDir lies in.
 	Private []string
+	// Trees keeps the layers of worktrees of mode overlay; nil: there is no such mode.
+	Trees *layers.Store
 	// UIDBase is the first host uid of the ranges that sessions get; nothing
 	// else on the host may use ids from there on (see package lease).
 	UIDBase uint32

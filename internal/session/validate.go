@@ -164,7 +164,7 @@ func checkPlaces(r *client.SessionCreate) error {
 		}
 	}
 	switch w.Mode {
-	case client.WorktreeBind, client.WorktreeRO:
+	case client.WorktreeBind, client.WorktreeRO, client.WorktreeOverlay:
 		if w.Source == "" {
 			return fault.Invalid.Errorf("worktree.mode %q needs worktree.source, an absolute path of a directory", w.Mode)
 		}
@@ -173,7 +173,7 @@ func checkPlaces(r *client.SessionCreate) error {
 			return fault.Invalid.Errorf("worktree.mode \"empty\" has no source; leave worktree.source out, or use \"bind\" or \"ro\"")
 		}
 	default:
-		return notYet("worktree.mode", string(w.Mode), `use "bind", "ro" or "empty"`)
+		return notYet("worktree.mode", string(w.Mode), `use "overlay", "bind", "ro" or "empty"`)
 	}
 	if w.Ref != "" {
 		return notYet("worktree.ref", w.Ref, "leave it out: the worktree is mounted as it is")

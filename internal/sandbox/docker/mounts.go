@@ -14,7 +14,7 @@ func (c *creation) prepareMounts() error {
 	uid, gid := c.toolUser()
 	set, err := mount.Session{
 		Claim: &c.spec.Claim, ReadOnly: c.spec.Worktree.Mode == client.WorktreeRO,
-		ToolUID: uid, ToolGID: gid, RootIsRoot: c.base == (ids{}), OneToOne: c.checkOneToOne,
+		ToolUID: uid, ToolGID: gid, RootIsRoot: c.base == (ids{}), Staging: c.place.Path, OneToOne: c.checkOneToOne,
 	}.Detach()
 	if err != nil {
 		return err

@@ -87,6 +87,9 @@ func (r *Remote) notes(c *creation) {
 }
 
 func (r *Remote) run(ctx context.Context, c *creation) (*RemoteSandbox, error) {
+	if c.spec.Worktree.Overlay != nil {
+		return nil, fmt.Errorf("worktree.mode overlay: the worktree is a copy on the Engine's host, and its changes come back when the session ends; take the mode bind: %w", sandbox.ErrUnsupported)
+	}
 	if c.spec.Worktree.GuardGit {
 		return nil, fmt.Errorf("worktrees.guard_git: the worktree is a copy on the Engine's host, where nothing is mounted over git's files; turn it off: %w", sandbox.ErrUnsupported)
 	}

@@ -133,6 +133,9 @@ func (c *creation) tmpfs() map[string]string {
 	for _, p := range volumes(c.image) {
 		m[p] = placeholder // a volume would be one more writable place, without a bound
 	}
+	if c.spec.Worktree.Overlay != nil {
+		m[sandbox.TreeDir] = placeholder
+	}
 	if c.spec.OutputDir != "" {
 		m[sandbox.OutputDir] = placeholder
 	}

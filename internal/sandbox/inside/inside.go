@@ -58,7 +58,9 @@ func CheckClaim(c *sandbox.Claim) error {
 	switch w := &c.Worktree; {
 	case (w.Source == nil) != (w.Mode == client.WorktreeEmpty):
 		return fmt.Errorf("worktree mode %q: exactly the mode empty has no source", w.Mode)
-	case !slices.Contains([]client.WorktreeMode{client.WorktreeBind, client.WorktreeRO, client.WorktreeEmpty}, w.Mode):
+	case (w.Overlay != nil) != (w.Mode == client.WorktreeOverlay):
+		return fmt.Errorf("worktree mode %q: exactly the mode overlay has layers", w.Mode)
+	case !slices.Contains([]client.WorktreeMode{client.WorktreeBind, client.WorktreeRO, client.WorktreeEmpty, client.WorktreeOverlay}, w.Mode):
 		return fmt.Errorf("worktree mode %q: %w", w.Mode, sandbox.ErrUnsupported)
 	}
 	return checkTargets(c)

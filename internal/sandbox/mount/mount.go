@@ -69,28 +69,39 @@ func Attach(proc *os.File, mounts []Detached) error {
 }
 
 func attachLocked(proc *os.File, mounts []Detached) error {
-	ns, err := openIn(proc, "ns/mnt", unix.O_RDONLY)
-	if err != nil {
-		return err
-	}
-	defer ns.Close()
-	root, err := openIn(proc, "root", unix.O_PATH|unix.O_DIRECTORY)
+	root, err := enter(proc)
 	if err != nil {
 		return err
 	}
 	defer root.Close()
-	if err := unix.Unshare(unix.CLONE_FS); err != nil {
-		return fmt.Errorf("unshare: %w", err)
-	}
-	if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNS); err != nil {
-		return fmt.Errorf("setns: %w", err)
-	}
 	for _, m := range mounts {
 		if err := attachOne(root, m); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// enter takes this thread into the mount namespace of a process, and opens that one's
+// root.
+func enter(proc *os.File) (root *os.File, err error) {
+	ns, err := openIn(proc, "ns/mnt", unix.O_RDONLY)
+	if err != nil {
+		return nil, err
+	}
+	defer ns.Close()
+	if root, err = openIn(proc, "root", unix.O_PATH|unix.O_DIRECTORY); err != nil {
+		return nil, err
+	}
+	if err := unix.Unshare(unix.CLONE_FS); err != nil {
+		_ = root.Close()
+		return nil, fmt.Errorf("unshare: %w", err)
+	}
+	if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNS); err != nil {
+		_ = root.Close()
+		return nil, fmt.Errorf("setns: %w", err)
+	}
+	return root, nil
 }
 
 func attachOne(root *os.File, m Detached) error {

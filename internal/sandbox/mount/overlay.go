@@ -21,22 +21,36 @@ const (
 	layerWork  = layerDisk + "/work"
 )
 
-// Overlay mounts an overlay of detached mounts, which is attached nowhere yet:
-// lower are its read-only layers, the uppermost first, and disk is the file
-// system that takes the changes; its root directory belongs to uid and gid.
-// staging is a directory that is not changed. The mounts may be closed after it.
-func Overlay(staging string, lower []*os.File, disk *os.File, uid, gid int) (*os.File, error) {
-	if err := prepareUpper(disk, uid, gid); err != nil {
-		return nil, fmt.Errorf("writable layer: %w", err)
-	}
+// Overlay mounts an overlay of detached mounts, which is attached nowhere yet: lower
+// are its read-only layers, the uppermost first, and upper has the directories that
+// PrepareUpper makes, or is nil where nothing is to be written; then there are at least
+// two others. staging is a directory that is not changed. The mounts may be closed after
+// it.
+//
+// The overlay never waits for disks: whoever needs what was written to survive a power
+// cut sees to that. So the kernel refuses a second overlay with the same work directory.
+func Overlay(staging string, lower []*os.File, upper *os.File, renames Renames) (*os.File, error) {
 	// The thread has a mount namespace of its own, which ends with it, and the
 	// layers' mounts with that.
-	return thread.Run(func() (*os.File, error) { return overlayLocked(staging, lower, disk) })
+	return thread.Run(func() (*os.File, error) { return overlayLocked(staging, lower, upper, renames) })
 }
 
-// prepareUpper makes the two directories that an overlay needs for writing.
-func prepareUpper(disk *os.File, uid, gid int) error {
-	fd := int(disk.Fd())
+// Renames says what an overlay does when a directory of a lower layer is renamed.
+type Renames string
+
+const (
+	// RenamesCopy: programs are told to copy it (EXDEV), and no layer can point out of itself.
+	// For lower layers of strangers.
+	RenamesCopy Renames = "nofollow"
+	// RenamesRedirect: it is renamed, and the upper layer says where to. Only for layers that
+	// overlays of this daemon wrote: no process without its rights could set such an attribute.
+	RenamesRedirect Renames = "on"
+)
+
+// PrepareUpper makes the two directories that an overlay needs for writing in dir. The
+// overlay's root directory belongs to uid and gid.
+func PrepareUpper(dir *os.File, uid, gid int) error {
+	fd := int(dir.Fd())
 	_, work, _ := strings.Cut(layerWork, "/")
 	_, root, _ := strings.Cut(layerUpper, "/")
 	return errors.Join(
@@ -48,7 +62,7 @@ func prepareUpper(disk *os.File, uid, gid int) error {
 
 // overlayLocked works in a mount namespace of this thread alone. Kernels before
 // 6.15 take only layers that are attached in the namespace of who mounts.
-func overlayLocked(staging string, lower []*os.File, disk *os.File) (*os.File, error) {
+func overlayLocked(staging string, lower []*os.File, upper *os.File, renames Renames) (*os.File, error) {
 	if err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS); err != nil {
 		return nil, fmt.Errorf("unshare: %w", err)
 	}
@@ -61,25 +75,26 @@ func overlayLocked(staging string, lower []*os.File, disk *os.File) (*os.File, e
 	if err := unix.Chdir(staging); err != nil {
 		return nil, err
 	}
-	if err := attachLayer(layerDisk, disk); err != nil {
-		return nil, err
+	options := map[string]string{
+		// Whatever the kernel's defaults are.
+		"redirect_dir": string(renames), "metacopy": "off", "index": "off", "xino": "off",
+	}
+	if upper != nil {
+		if err := attachLayer(layerDisk, upper); err != nil {
+			return nil, err
+		}
+		options["upperdir"], options["workdir"], options["volatile"] = layerUpper, layerWork, ""
 	}
 	var names []string
 	for i, l := range lower {
-		name := "layer" + strconv.Itoa(i)
+		name := strconv.Itoa(i) // short: the kernel takes 255 bytes of them
 		if err := attachLayer(name, l); err != nil {
 			return nil, err
 		}
 		names = append(names, name)
 	}
-	return New("overlay", "overlay", map[string]string{
-		"lowerdir": strings.Join(names, ":"), "upperdir": layerUpper, "workdir": layerWork,
-		// Whatever the kernel's defaults are: nothing of a layer may point out of
-		// it, and a directory is renamed by copying it.
-		"redirect_dir": "nofollow", "metacopy": "off", "index": "off", "xino": "off",
-		// Nothing of the upper layer outlives the mount, so nobody waits for disks.
-		"volatile": "",
-	})
+	options["lowerdir"] = strings.Join(names, ":")
+	return New("overlay", "overlay", options)
 }
 
 func attachLayer(name string, mount *os.File) error {

@@ -30,6 +30,8 @@ type Session struct {
 	// RootIsRoot: the sandbox's users are the host's. Outputs are then shown as
 	// nobody's, and so is in other directories what has other ids.
 	RootIsRoot bool
+	// Staging is a directory that is not changed, for a worktree of mode overlay.
+	Staging string
 	// OneToOne is asked where the worktree's file system has no id-mapped mounts.
 	// Unless it refuses, the tool user has the worktree's ids from there on.
 	OneToOne func() error
@@ -54,21 +56,33 @@ type Set struct {
 
 // Detach makes the mounts of what the session brings. After an error none is left.
 func (s Session) Detach() (*Set, error) {
-	d := &detaching{
-		Session: s, maps: map[ids]*os.File{},
-		ownUIDs: ownRange(s.ToolUID, sandbox.ToolUID), ownGIDs: ownRange(s.ToolGID, sandbox.ToolGID),
-	}
-	err := d.all()
-	for _, f := range d.maps {
-		f.Close()
-	}
-	if err != nil {
-		for _, m := range d.set.Mounts {
-			m.File.Close()
-		}
+	d := s.detaching()
+	defer d.close()
+	if err := d.all(); err != nil {
+		d.closeMounts()
 		return nil, err
 	}
 	return &d.set, nil
+}
+
+func (s Session) detaching() *detaching {
+	return &detaching{
+		Session: s, maps: map[ids]*os.File{},
+		ownUIDs: ownRange(s.ToolUID, sandbox.ToolUID), ownGIDs: ownRange(s.ToolGID, sandbox.ToolGID),
+	}
+}
+
+// close lets go of the id maps: mounts keep theirs.
+func (d *detaching) close() {
+	for _, f := range d.maps {
+		f.Close()
+	}
+}
+
+func (d *detaching) closeMounts() {
+	for _, m := range d.set.Mounts {
+		m.File.Close()
+	}
 }
 
 // detaching is one Detach under way.
@@ -118,8 +132,11 @@ func (d *detaching) note(s string) { d.set.Notes = append(d.set.Notes, s) }
 
 func (d *detaching) worktree() error {
 	w := &d.Worktree
-	if w.Source == nil {
+	switch {
+	case w.Source == nil:
 		return nil
+	case w.Overlay != nil:
+		return d.overlay()
 	}
 	var attributes uint64
 	if d.ReadOnly {

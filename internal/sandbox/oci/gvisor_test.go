@@ -30,6 +30,7 @@ var gvisorDiffers = map[string]string{
 	"Output/nodev":                "gVisor does not say it; a device of a mount is opened as gVisor's own, or not at all",
 	"Sizes/memory":                "the limit is the agent's to keep; what programs see is the memory of gVisor's machine",
 	"TmpLimit/number of files":    "runsc does not pass nr_inodes on: the kernel's memory, up to the wall around the session, is the bound",
+	"Relay":                       "gVisor takes no mount into a running sandbox: the session's has to be made anew",
 	"Isolation/network namespace": "each kernel has its own and counts from the beginning; there is no other in it",
 }
 

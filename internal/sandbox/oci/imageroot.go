@@ -145,7 +145,10 @@ func (c *creation) mountImage(skeleton string) error {
 	}
 	defer disk.Close()
 	base := int(c.spec.UIDBase)
-	root, err := mount.Overlay(c.d.rootsDir(), []*os.File{ours, image}, disk, base, base)
+	if err := mount.PrepareUpper(disk, base, base); err != nil {
+		return fmt.Errorf("writable layer: %w", err)
+	}
+	root, err := mount.Overlay(c.d.rootsDir(), []*os.File{ours, image}, disk, mount.RenamesCopy)
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,7 @@ func (c *creation) prepareMounts() error {
 	base := c.spec.UIDBase
 	session := mount.Session{
 		Claim: &c.spec.Claim, ReadOnly: c.spec.Worktree.Mode == client.WorktreeRO,
-		ToolUID: base + sandbox.ToolUID, ToolGID: base + sandbox.ToolGID, OneToOne: c.checkOneToOne,
+		ToolUID: base + sandbox.ToolUID, ToolGID: base + sandbox.ToolGID, Staging: c.d.rootsDir(), OneToOne: c.checkOneToOne,
 	}
 	if c.runtime.gvisor {
 		if c.spec.Worktree.GuardGit {

@@ -1,0 +1,144 @@
+package mount
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/internal/sandbox"
+)
+
+// overlay adds the mounts of a worktree of mode overlay: itself, and what it is compared
+// with in a directory that only the sandbox's root can enter.
+func (d *detaching) overlay() error {
+	o := d.Worktree.Overlay
+	tree, err := d.layered(o.Lower, o.Upper)
+	if err != nil {
+		return err
+	}
+	d.add(tree, d.Worktree.Target)
+	d.set.IDMap = IDMapped
+	private, err := d.private()
+	if err != nil {
+		return fmt.Errorf("%s: %w", sandbox.TreeDir, err)
+	}
+	d.add(private, sandbox.TreeDir)
+	base, err := d.layered(o.Base, nil)
+	if err != nil {
+		return fmt.Errorf("what it is compared with: %w", err)
+	}
+	d.add(base, filepath.Join(sandbox.TreeDir, sandbox.TreeBase))
+	return nil
+}
+
+// Relay puts a worktree of mode overlay into the place of the one in the mount namespace
+// of the process whose /proc directory is proc; see sandbox.Relaying.
+func (s Session) Relay(proc *os.File) error {
+	d := s.detaching()
+	defer d.close()
+	if err := d.overlay(); err != nil {
+		d.closeMounts()
+		return err
+	}
+	defer d.closeMounts()
+	mounts := slices.DeleteFunc(slices.Clone(d.set.Mounts), func(m Detached) bool { return m.Target == sandbox.TreeDir })
+	return Replace(proc, mounts, s.Targets()[1:])
+}
+
+// layered is a mount of the source below layers. Without an upper one it is read-only.
+func (d *detaching) layered(layers []*os.File, upper *os.File) (*os.File, error) {
+	w := &d.Worktree
+	source, err := d.asTool(w.Source, w.UID, w.GID, unix.MOUNT_ATTR_RDONLY)
+	if errors.Is(err, ErrNoIDMap) {
+		return nil, fmt.Errorf("its file system has no id-mapped mounts, which the mode overlay needs: take the mode bind, or put it on ext4, xfs or btrfs: %w", sandbox.ErrUnsupported)
+	}
+	if err != nil || upper == nil && len(layers) == 0 {
+		return source, err
+	}
+	mounts := []*os.File{source}
+	defer func() {
+		for _, m := range mounts {
+			_ = m.Close()
+		}
+	}()
+	for _, l := range slices.Backward(layers) {
+		m, err := d.frozen(l)
+		if err != nil {
+			return nil, fmt.Errorf("layer %s: %w", l.Name(), err)
+		}
+		mounts = append(mounts, m)
+	}
+	lower := slices.Clone(mounts)
+	slices.Reverse(lower)
+	if upper == nil {
+		return Overlay(d.Staging, lower, nil, RenamesRedirect)
+	}
+	top, err := Detach(upper, 0, nil)
+	if err == nil {
+		mounts = append(mounts, top)
+		err = PrepareUpper(top, int(d.ToolUID), int(d.ToolGID))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("upper layer: %w", err)
+	}
+	f, err := Overlay(d.Staging, lower, top, RenamesRedirect)
+	if errors.Is(err, unix.EINVAL) {
+		return nil, fmt.Errorf("the file system of %s cannot take the changes of an overlay (%w): put the state directory on ext4, xfs, btrfs or tmpfs: %w", upper.Name(), err, sandbox.ErrUnsupported)
+	}
+	return f, err
+}
+
+// frozen shows a layer read-only. One that was written by another tool user is shown as
+// this one's; root's, the marks of what was removed, stay root's.
+func (d *detaching) frozen(layer *os.File) (*os.File, error) {
+	dir, err := openLayer(layer)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(int(dir.Fd()), &st); err != nil {
+		return nil, err
+	}
+	if st.Uid == d.ToolUID && st.Gid == d.ToolGID {
+		return Detach(dir, unix.MOUNT_ATTR_RDONLY, nil)
+	}
+	return d.asTool(dir, st.Uid, st.Gid, unix.MOUNT_ATTR_RDONLY)
+}
+
+// openLayer opens the directory of a layer's that has what was written.
+func openLayer(dir *os.File) (*os.File, error) {
+	fd, err := unix.Openat2(int(dir.Fd()), filepath.Base(layerUpper), &unix.OpenHow{
+		Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_XDEV,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), dir.Name()), nil
+}
+
+// private makes the file system that has the places for mounts of the agent's own.
+func (d *detaching) private() (*os.File, error) {
+	f, err := New("tmpfs", "tmpfs", map[string]string{
+		"size": "4k", "nr_inodes": "4", "mode": "0700",
+		"uid": strconv.Itoa(int(d.ownUIDs.Host)), "gid": strconv.Itoa(int(d.ownGIDs.Host)),
+	})
+	if err != nil {
+		return nil, err
+	}
+	err = errors.Join(
+		unix.Mkdirat(int(f.Fd()), sandbox.TreeBase, 0o755),
+		unix.Fchmodat(int(f.Fd()), sandbox.TreeBase, 0o755, 0), // whatever the umask
+		unix.MountSetattr(int(f.Fd()), "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOEXEC}))
+	if err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	return f, nil
+}

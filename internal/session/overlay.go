@@ -1,0 +1,113 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/fault"
+	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/store"
+	"github.com/toold/toold/internal/worktree/layers"
+)
+
+// overlay is the part of a session that is the layers over its worktree's source, for the
+// mode overlay. They outlive the session, until somebody has taken or dropped what is in
+// them, or [worktrees] keep is over.
+type overlay struct {
+	nothing
+	m *Manager
+}
+
+// seed is the layers that a session begins with; zero for none.
+type seed struct {
+	lower []string // the uppermost first
+	base  []string // what it is compared with, over the source
+	since int64    // of the tree that they are from
+	look  bool     // nothing is to be written
+}
+
+// claim refuses what this daemon cannot keep.
+func (o overlay) claim(_ context.Context, pl *plan) error {
+	if pl.req.Worktree.Mode == client.WorktreeOverlay && o.m.cfg.Trees == nil {
+		return fault.Invalid.Errorf("worktree.mode %q: this daemon keeps no layers", client.WorktreeOverlay).Next(`use "bind" or "ro"`)
+	}
+	return nil
+}
+
+// open stores the layers before the sandbox is made of them.
+func (o overlay) open(_ context.Context, s *Session, pl *plan) (err error) {
+	w := &pl.spec.Worktree
+	if w.Mode != client.WorktreeOverlay {
+		return nil
+	}
+	trees, lower, from := o.m.cfg.Trees, pl.seed.lower, &pl.seed
+	w.Overlay = &sandbox.Overlay{}
+	names := append(append([]string{}, lower...), from.base...)
+	if !from.look {
+		since := from.since
+		if since == 0 {
+			since = layers.Now()
+		}
+		t, err := trees.Begin(s.id, pl.req.Worktree.Source, w.Source, since, lower)
+		if err != nil {
+			return err
+		}
+		names = append(names, t.Upper)
+	}
+	if pl.layers, err = trees.OpenLayers(names); err != nil {
+		return fmt.Errorf("layers of session %s: %w", s.id, err)
+	}
+	all, n := pl.layers, len(lower)
+	w.Overlay.Lower, w.Overlay.Base = all[:n], all[n:n+len(from.base)]
+	if !from.look {
+		w.Overlay.Upper = all[len(all)-1]
+	}
+	return nil
+}
+
+// close leaves the layers to those who look at them later.
+func (o overlay) close(s *Session, _ ending, left error) (notes []string, err error) {
+	if s.Row().Worktree.Mode != client.WorktreeOverlay {
+		return nil, nil
+	}
+	if left != nil {
+		return nil, nil // something may still write to them: they are found again as leftovers
+	}
+	_, err = o.m.cfg.Trees.End(s.id, time.Now().UTC())
+	if errors.Is(err, layers.ErrNone) {
+		return nil, nil // it was one to look at others' layers
+	}
+	return nil, err
+}
+
+// leftovers are trees whose session is not on record, and layers of no tree.
+func (o overlay) leftovers(ctx context.Context) (all []leftover, errs error) {
+	trees := o.m.cfg.Trees
+	if trees == nil {
+		return nil, nil
+	}
+	list, errs := trees.All()
+	for _, t := range list {
+		if o.m.liveByID(t.Session) != nil {
+			continue
+		}
+		if _, err := o.m.store.Session(ctx, t.Session); !errors.Is(err, store.ErrNotFound) {
+			continue
+		}
+		all = append(all, leftover{
+			Garbage: client.Garbage{Kind: "worktree", Name: t.Session, Session: t.Session},
+			remove:  func() error { return trees.Remove(t.Session) },
+		})
+	}
+	unused, err := trees.Unused()
+	for _, l := range unused {
+		all = append(all, leftover{
+			Garbage: client.Garbage{Kind: "layer", Name: l, Bytes: trees.Bytes(l)},
+			remove:  trees.Sweep,
+		})
+	}
+	return all, errors.Join(errs, err)
+}

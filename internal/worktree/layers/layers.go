@@ -1,0 +1,484 @@
+// Package layers keeps what sessions have changed in worktrees of mode overlay: the
+// upper layers of their overlays, in the order in which they lie, and the checkpoints to
+// which a session can come back. It makes no mounts.
+//
+// All of it is in one directory, of which nobody but the daemon may open anything:
+//
+//	trees/SESSION.json     one Tree
+//	layers/ID/root, work   what one overlay took; the driver makes the two
+//
+// An upper layer is mounted once. Whoever wants to go on from it freezes it: it becomes
+// the uppermost of the lower ones, which nothing writes to, and which many trees may have.
+// A layer goes with the last tree that names it. Every change of a tree is one rename of
+// its file: it is there as a whole or not at all, whatever is killed when.
+package layers
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// MaxLayers is how many lower layers a tree may have: the kernel is given their names in
+// 255 bytes, and each makes every lookup longer.
+const MaxLayers = 64
+
+// Errors that callers tell apart.
+var (
+	// ErrNone: there is no such tree or checkpoint.
+	ErrNone = errors.New("there is none")
+	// ErrTaken: a checkpoint of that name exists.
+	ErrTaken = errors.New("there is a checkpoint of that name")
+	// ErrDeep: the tree has MaxLayers lower layers.
+	ErrDeep = fmt.Errorf("there are %d layers", MaxLayers)
+)
+
+// Store is the trees of one daemon. Its methods may be called from any goroutine.
+type Store struct {
+	dir string
+	mu  sync.Mutex // guards the files: no layer may go while a tree is about to name it
+}
+
+// Tree is the layers of one session's worktree.
+type Tree struct {
+	Session string `json:"session"`
+	Source  Source `json:"source"`
+	// Since is when it began, in ns, by the clock that file systems take their times from: a
+	// file of the source with a later change time was changed beside the session.
+	Since int64 `json:"since"`
+	// Upper takes the changes, "" in a tree that is over and had none. Lower are what lies
+	// below it, the uppermost first. All are names of layers.
+	Upper string   `json:"upper,omitempty"`
+	Lower []string `json:"lower,omitempty"`
+	// Unlaid: it is not known whether the sandbox already has these layers. Nothing ran in
+	// it since they were decided on, so that Upper is empty.
+	Unlaid      bool         `json:"unlaid,omitempty"`
+	Checkpoints []Checkpoint `json:"checkpoints,omitempty"`
+	// Ended is when its session ended; zero while it lives.
+	Ended time.Time `json:"ended,omitzero"`
+}
+
+// Source is the directory that a tree lies over. Its birth tells it from one that has
+// got its inode; 0 where the file system knows none.
+type Source struct {
+	Path   string `json:"path"`
+	Device uint64 `json:"device"`
+	Inode  uint64 `json:"inode"`
+	Birth  int64  `json:"birth,omitempty"` // ns
+}
+
+// sourceOf says what an open directory is.
+func sourceOf(path string, f *os.File) (Source, error) {
+	var st unix.Statx_t
+	if err := unix.Statx(int(f.Fd()), "", unix.AT_EMPTY_PATH, unix.STATX_BASIC_STATS|unix.STATX_BTIME, &st); err != nil {
+		return Source{}, &fs.PathError{Op: "statx", Path: path, Err: err}
+	}
+	s := Source{Path: path, Device: unix.Mkdev(st.Dev_major, st.Dev_minor), Inode: st.Ino}
+	if st.Mask&unix.STATX_BTIME != 0 {
+		s.Birth = st.Btime.Sec*1e9 + int64(st.Btime.Nsec)
+	}
+	return s, nil
+}
+
+// Open opens the source again. What is at its path must be the very directory that it
+// was, however that came there.
+func (s Source) Open() (*os.File, error) {
+	f, err := os.OpenFile(s.Path, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	now, err := sourceOf(s.Path, f)
+	if err == nil && now != s {
+		err = fmt.Errorf("%s is not the directory that the session began with", s.Path)
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// Checkpoint is a state of a tree: the layers that it was of, the uppermost first.
+type Checkpoint struct {
+	ID      string    `json:"id"`
+	Name    string    `json:"name,omitempty"`
+	Created time.Time `json:"created"`
+	Cause   string    `json:"cause"`
+	Call    string    `json:"call,omitempty"`
+	Message string    `json:"message,omitempty"`
+	Layers  []string  `json:"layers,omitempty"`
+}
+
+// Open opens a store, and makes its directory where there is none.
+func Open(dir string) (*Store, error) {
+	s := &Store{dir: dir}
+	for _, d := range []string{dir, s.trees(), s.layers()} {
+		if err := os.MkdirAll(d, 0o700); err != nil {
+			return nil, fmt.Errorf("layers of worktrees: %w", err)
+		}
+	}
+	return s, nil
+}
+
+func (s *Store) trees() string  { return filepath.Join(s.dir, "trees") }
+func (s *Store) layers() string { return filepath.Join(s.dir, "layers") }
+
+const treeSuffix = ".json"
+
+func (s *Store) file(session string) string { return filepath.Join(s.trees(), session+treeSuffix) }
+
+// Begin makes the tree of a session that begins: it has the lower layers that are given
+// and an empty upper one. source is what it lies over, path where that is. since is Tree's;
+// Now where it begins with nothing.
+func (s *Store) Begin(session, path string, source *os.File, since int64, lower []string) (*Tree, error) {
+	from, err := sourceOf(path, source)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := &Tree{Session: session, Source: from, Since: since, Lower: lower}
+	if err := s.renewLocked(t); err != nil {
+		return nil, fmt.Errorf("layers of session %s: %w", session, err)
+	}
+	return t, nil
+}
+
+// Now is the clock that file systems take their times from, in ns.
+func Now() int64 {
+	var now unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &now) // it can always be read
+	return now.Nano()
+}
+
+// renewLocked gives the tree an empty upper layer and stores it.
+func (s *Store) renewLocked(t *Tree) error {
+	t.Upper = "l_" + strings.ToLower(rand.Text()[:20])
+	dir := filepath.Join(s.layers(), t.Upper)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return err
+	}
+	if err := s.writeLocked(t); err != nil {
+		return errors.Join(err, os.Remove(dir))
+	}
+	return nil
+}
+
+// writeLocked stores a tree.
+func (s *Store) writeLocked(t *Tree) error {
+	data, err := json.Marshal(t)
+	if err != nil {
+		return err
+	}
+	tmp, err := os.CreateTemp(s.trees(), ".new-*")
+	if err != nil {
+		return err
+	}
+	_, err = tmp.Write(data)
+	err = errors.Join(err, tmp.Sync(), tmp.Close())
+	if err == nil {
+		err = os.Rename(tmp.Name(), s.file(t.Session))
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(tmp.Name()))
+	}
+	return nil
+}
+
+// Get reads a session's tree. ErrNone: it has none.
+func (s *Store) Get(session string) (*Tree, error) {
+	if session == "" || filepath.Base(session) != session {
+		return nil, ErrNone
+	}
+	data, err := os.ReadFile(s.file(session))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("layers of session %s: %w", session, ErrNone)
+	}
+	if err != nil {
+		return nil, err
+	}
+	t := &Tree{}
+	if err := json.Unmarshal(data, t); err != nil {
+		return nil, fmt.Errorf("%s: %w", s.file(session), err)
+	}
+	return t, nil
+}
+
+// change reads a tree, has f change it, and stores it.
+func (s *Store) change(session string, f func(*Tree) error) (*Tree, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t, err := s.Get(session)
+	if err == nil {
+		if err = f(t); err == nil {
+			err = s.writeLocked(t)
+		}
+	}
+	return t, err
+}
+
+// Laid says that the sandbox has the tree's layers now.
+func (s *Store) Laid(session string) (*Tree, error) {
+	return s.change(session, func(t *Tree) error { t.Unlaid = false; return nil })
+}
+
+// Freeze adds a checkpoint of the tree as it is. When its upper layer has something in it,
+// that becomes the uppermost lower one, and the tree has an empty one that is not laid.
+func (s *Store) Freeze(session string, c Checkpoint) (*Tree, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t, err := s.Get(session)
+	if err != nil {
+		return nil, err
+	}
+	if c.Name != "" && slices.ContainsFunc(t.Checkpoints, func(o Checkpoint) bool { return o.Name == c.Name }) {
+		return t, fmt.Errorf("%q: %w", c.Name, ErrTaken)
+	}
+	layers := t.Lower
+	if t.Upper != "" && !s.empty(t.Upper) {
+		if len(layers) >= MaxLayers {
+			return t, ErrDeep
+		}
+		layers = slices.Insert(slices.Clone(layers), 0, t.Upper)
+	}
+	c.ID, c.Created, c.Layers = "cp_"+strings.ToLower(rand.Text()[:20]), time.Now().UTC().Truncate(time.Millisecond), layers
+	t.Checkpoints = append(t.Checkpoints, c)
+	if len(layers) == len(t.Lower) || !t.Ended.IsZero() {
+		return t, s.writeLocked(t)
+	}
+	t.Lower, t.Unlaid = layers, true
+	return t, s.renewLocked(t)
+}
+
+// Reset gives the tree other lower layers, of a checkpoint of its own, and an empty upper
+// one. It is not laid, unless the session is over.
+func (s *Store) Reset(session string, lower []string) (*Tree, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t, err := s.Get(session)
+	if err != nil {
+		return nil, err
+	}
+	t.Lower = lower
+	if !t.Ended.IsZero() {
+		t.Upper = ""
+		return t, s.writeLocked(t)
+	}
+	t.Unlaid = true
+	return t, s.renewLocked(t)
+}
+
+// Retry gives a tree that is not laid another empty upper layer: the one that it has may
+// be mounted.
+func (s *Store) Retry(session string) (*Tree, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t, err := s.Get(session)
+	if err != nil {
+		return nil, err
+	}
+	return t, s.renewLocked(t)
+}
+
+// Drop removes a checkpoint, by its name or id.
+func (s *Store) Drop(session, checkpoint string) error {
+	_, err := s.change(session, func(t *Tree) error {
+		i := t.index(checkpoint)
+		if i < 0 {
+			return fmt.Errorf("checkpoint %q: %w", checkpoint, ErrNone)
+		}
+		t.Checkpoints = slices.Delete(t.Checkpoints, i, i+1)
+		return nil
+	})
+	return err
+}
+
+// Checkpoint finds one by its name or id.
+func (t *Tree) Checkpoint(nameOrID string) (*Checkpoint, error) {
+	i := t.index(nameOrID)
+	if i < 0 {
+		return nil, fmt.Errorf("checkpoint %q: %w", nameOrID, ErrNone)
+	}
+	return &t.Checkpoints[i], nil
+}
+
+func (t *Tree) index(nameOrID string) int {
+	return slices.IndexFunc(t.Checkpoints, func(c Checkpoint) bool {
+		return nameOrID != "" && (c.ID == nameOrID || c.Name == nameOrID)
+	})
+}
+
+// End says that the session is over. A tree without a change and without checkpoints is
+// removed then, and nil is given.
+func (s *Store) End(session string, when time.Time) (*Tree, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t, err := s.Get(session)
+	if err != nil {
+		return nil, err
+	}
+	if t.Upper != "" && s.empty(t.Upper) {
+		t.Upper = ""
+	}
+	if t.Upper == "" && len(t.Lower) == 0 {
+		return nil, os.Remove(s.file(session))
+	}
+	t.Ended, t.Unlaid = when, false
+	return t, s.writeLocked(t)
+}
+
+// empty reports whether a layer has nothing in it.
+func (s *Store) empty(layer string) bool {
+	d, err := os.Open(filepath.Join(s.layers(), layer, "root"))
+	if err != nil {
+		return errors.Is(err, fs.ErrNotExist) // it was never mounted
+	}
+	defer d.Close()
+	names, _ := d.Readdirnames(1)
+	return len(names) == 0
+}
+
+// Layers are all layers of the tree, the uppermost first: what a session that is over
+// would see.
+func (t *Tree) Layers() []string {
+	if t.Upper == "" {
+		return t.Lower
+	}
+	return slices.Insert(slices.Clone(t.Lower), 0, t.Upper)
+}
+
+// OpenLayers opens the directories of layers, in their order. The caller closes them.
+func (s *Store) OpenLayers(names []string) (files []*os.File, err error) {
+	for _, n := range names {
+		f, err := os.OpenFile(filepath.Join(s.layers(), n), unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+		if err != nil {
+			Close(files)
+			return nil, err
+		}
+		files = append(files, f)
+	}
+	return files, nil
+}
+
+// Close closes files that OpenLayers gave.
+func Close(files []*os.File) {
+	for _, f := range files {
+		_ = f.Close() // it was opened for its path alone
+	}
+}
+
+// Remove removes a session's tree. Its layers go with the next Sweep.
+func (s *Store) Remove(session string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	err := os.Remove(s.file(session))
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("layers of session %s: %w", session, ErrNone)
+	}
+	return err
+}
+
+// All reads all trees. What cannot be read is an error beside the others.
+func (s *Store) All() (trees []*Tree, errs error) {
+	entries, err := os.ReadDir(s.trees())
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		session, ok := strings.CutSuffix(e.Name(), treeSuffix)
+		if !ok {
+			continue
+		}
+		t, err := s.Get(session)
+		if errors.Is(err, ErrNone) {
+			continue // it has just gone
+		} else if err != nil {
+			errs = errors.Join(errs, err)
+			continue
+		}
+		trees = append(trees, t)
+	}
+	return trees, errs
+}
+
+// Unused are the layers that no tree names. While one tree cannot be read there are none.
+func (s *Store) Unused() ([]string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.unusedLocked()
+}
+
+func (s *Store) unusedLocked() ([]string, error) {
+	trees, err := s.All()
+	if err != nil {
+		return nil, err
+	}
+	used := map[string]bool{}
+	for _, t := range trees {
+		for _, l := range t.Layers() {
+			used[l] = true
+		}
+		for _, c := range t.Checkpoints {
+			for _, l := range c.Layers {
+				used[l] = true
+			}
+		}
+	}
+	entries, err := os.ReadDir(s.layers())
+	var unused []string
+	for _, e := range entries {
+		if !used[e.Name()] {
+			unused = append(unused, e.Name())
+		}
+	}
+	return unused, err
+}
+
+// removing marks a layer that is being removed: none has such a name.
+const removing = ".old-"
+
+// Sweep removes layers that no tree names.
+func (s *Store) Sweep() error {
+	s.mu.Lock()
+	unused, err := s.unusedLocked()
+	var old []string
+	for _, l := range unused {
+		if !strings.HasPrefix(l, removing) {
+			// Nobody can begin with it from here on.
+			if e := os.Rename(filepath.Join(s.layers(), l), filepath.Join(s.layers(), removing+l)); e != nil {
+				err = errors.Join(err, e)
+				continue
+			}
+			l = removing + l
+		}
+		old = append(old, l)
+	}
+	s.mu.Unlock()
+	for _, l := range old {
+		err = errors.Join(err, os.RemoveAll(filepath.Join(s.layers(), l)))
+	}
+	return err
+}
+
+// Bytes is what the files of a layer use on the disk.
+func (s *Store) Bytes(layer string) int64 {
+	var total int64
+	_ = filepath.WalkDir(filepath.Join(s.layers(), layer), func(path string, d fs.DirEntry, err error) error {
+		var st unix.Stat_t
+		if err == nil && unix.Lstat(path, &st) == nil {
+			total += st.Blocks * 512
+		}
+		return nil
+	})
+	return total
+}

@@ -1,0 +1,206 @@
+package layers
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+)
+
+// rig is a store with a tree whose source is a directory of the test's.
+func rig(t *testing.T) (*Store, *Tree) {
+	t.Helper()
+	s, err := Open(filepath.Join(t.TempDir(), "worktrees"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, begin(t, s, "ses_1", nil)
+}
+
+func begin(t *testing.T, s *Store, session string, lower []string) *Tree {
+	t.Helper()
+	dir := t.TempDir()
+	f, err := os.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	tree, err := s.Begin(session, dir, f, Now(), lower)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tree
+}
+
+// write does what an overlay would: it puts a file into the upper layer.
+func write(t *testing.T, s *Store, tree *Tree, name string) {
+	t.Helper()
+	root := filepath.Join(s.layers(), tree.Upper, "root")
+	if err := errors.Join(os.MkdirAll(root, 0o755), os.WriteFile(filepath.Join(root, name), []byte(name), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func must[T any](t *testing.T) func(T, error) T {
+	return func(v T, err error) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+// A checkpoint freezes what was written since the one before it, and costs no layer where
+// that is nothing.
+func TestFreeze(t *testing.T) {
+	s, tree := rig(t)
+	first := tree.Upper
+	tree = must[*Tree](t)(s.Freeze("ses_1", Checkpoint{Cause: "request"}))
+	if tree.Upper != first || tree.Unlaid || len(tree.Lower) != 0 {
+		t.Errorf("a checkpoint of nothing: %+v", tree)
+	}
+	write(t, s, tree, "a")
+	tree = must[*Tree](t)(s.Freeze("ses_1", Checkpoint{Name: "one", Cause: "request"}))
+	if tree.Upper == first || !tree.Unlaid || !slices.Equal(tree.Lower, []string{first}) {
+		t.Errorf("after a change: %+v", tree)
+	}
+	if _, err := s.Freeze("ses_1", Checkpoint{Name: "one"}); !errors.Is(err, ErrTaken) {
+		t.Errorf("the same name again: %v", err)
+	}
+	one := must[*Checkpoint](t)(tree.Checkpoint("one"))
+	if byID := must[*Checkpoint](t)(tree.Checkpoint(one.ID)); byID != one || !slices.Equal(one.Layers, []string{first}) {
+		t.Errorf("checkpoint %+v, by its id %+v", one, byID)
+	}
+	if _, err := tree.Checkpoint(""); !errors.Is(err, ErrNone) {
+		t.Errorf("a checkpoint without a name was found by none: %v", err)
+	}
+	again := must[*Tree](t)(s.Get("ses_1"))
+	if len(again.Checkpoints) != 2 || again.Upper != tree.Upper {
+		t.Errorf("read again: %+v", again)
+	}
+}
+
+// A layer goes with the last tree or checkpoint that names it.
+func TestSweep(t *testing.T) {
+	s, tree := rig(t)
+	write(t, s, tree, "a")
+	first := tree.Upper
+	tree = must[*Tree](t)(s.Freeze("ses_1", Checkpoint{Name: "one"}))
+	fork := begin(t, s, "ses_2", tree.Lower)
+	write(t, s, tree, "b")
+	left := tree.Upper
+	tree = must[*Tree](t)(s.Reset("ses_1", nil))
+	there := func(layer string) bool {
+		_, err := os.Stat(filepath.Join(s.layers(), layer))
+		return err == nil
+	}
+	sweep := func() {
+		t.Helper()
+		if err := s.Sweep(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sweep()
+	if there(left) || !there(first) || !there(tree.Upper) || !there(fork.Upper) {
+		t.Error("what was reset is there, or something else is not")
+	}
+	if err := errors.Join(s.Drop("ses_1", "one"), s.Drop("ses_1", "one")); !errors.Is(err, ErrNone) {
+		t.Errorf("dropped twice: %v", err)
+	}
+	sweep()
+	if !there(first) {
+		t.Error("the fork's layer is gone")
+	}
+	if err := s.Remove("ses_2"); err != nil {
+		t.Fatal(err)
+	}
+	// One that a killed daemon was about to remove.
+	if err := os.Mkdir(filepath.Join(s.layers(), removing+"l_x"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	sweep()
+	if there(first) || there(fork.Upper) || there(removing+"l_x") || !there(tree.Upper) {
+		t.Error("layers of nobody are there, or one that is used is not")
+	}
+}
+
+// A tree that cannot be read keeps all layers.
+func TestSweepUnreadable(t *testing.T) {
+	s, tree := rig(t)
+	if err := os.WriteFile(s.file("ses_9"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Remove("ses_1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Sweep(); err == nil {
+		t.Error("nothing was said of it")
+	}
+	if _, err := os.Stat(filepath.Join(s.layers(), tree.Upper)); err != nil {
+		t.Error(err)
+	}
+}
+
+// What nobody changed leaves nothing, and what somebody did stays when the session ends.
+func TestEnd(t *testing.T) {
+	s, tree := rig(t)
+	if over := must[*Tree](t)(s.End("ses_1", time.Now())); over != nil {
+		t.Errorf("nothing was changed: %+v", over)
+	}
+	if _, err := s.Get("ses_1"); !errors.Is(err, ErrNone) {
+		t.Errorf("it is there: %v", err)
+	}
+	tree = begin(t, s, "ses_2", nil)
+	write(t, s, tree, "a")
+	over := must[*Tree](t)(s.End("ses_2", time.Now()))
+	if over == nil || over.Ended.IsZero() || !slices.Equal(over.Layers(), []string{tree.Upper}) {
+		t.Errorf("at the end: %+v", over)
+	}
+	over = must[*Tree](t)(s.Freeze("ses_2", Checkpoint{Name: "late"}))
+	if over.Unlaid || over.Upper != tree.Upper || !slices.Equal(over.Checkpoints[0].Layers, over.Layers()) {
+		t.Errorf("a checkpoint after the end: %+v", over)
+	}
+	over = must[*Tree](t)(s.Reset("ses_2", nil))
+	if over.Unlaid || len(over.Layers()) != 0 {
+		t.Errorf("reset after the end: %+v", over)
+	}
+}
+
+// A source is the directory that it was, by whatever name; another one in its place is not.
+func TestSource(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "src")
+	if err := os.Mkdir(path, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	f := must[*os.File](t)(os.Open(path))
+	defer f.Close()
+	src := must[Source](t)(sourceOf(path, f))
+	again := must[*os.File](t)(src.Open())
+	_ = again.Close()
+	if err := errors.Join(os.Rename(path, path+".moved"), os.Mkdir(path, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := src.Open(); err == nil {
+		t.Error("another directory was taken for it")
+	}
+	if err := errors.Join(os.Remove(path), os.Symlink(path+".moved", path)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := src.Open(); err == nil {
+		t.Error("a link to it was followed")
+	}
+}
+
+// TestHostileNames: a session is no path.
+func TestHostileNames(t *testing.T) {
+	s, _ := rig(t)
+	for _, name := range []string{"", "..", "../trees/ses_1", "/etc/passwd", "ses_1/../ses_1"} {
+		if _, err := s.Get(name); !errors.Is(err, ErrNone) {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+}
