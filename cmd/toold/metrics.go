@@ -25,7 +25,7 @@ func (d *daemon) newMetrics(tools *tool.Registry, ds *drivers, st *store.Store) 
 		Permissions: permissionNames(tools), Tenants: tenantNames(d.cfg),
 		// The manager is made after the metrics, which observe it, and before
 		// anybody can scrape.
-		Usage:       func(ctx context.Context) ([]client.TenantUsage, error) { return d.manager.Usage(ctx) },
+		Usage:       func(ctx context.Context) ([]client.TenantUsage, error) { return d.manager.Usage.Usage(ctx) },
 		Space:       room.ask,
 		StoreErrors: st.Errors,
 		AuditErrors: d.audit.Errors,

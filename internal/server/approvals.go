@@ -10,7 +10,7 @@ import (
 )
 
 // Approvals shows what waits for an answer, and what was answered for always.
-// *session.Manager implements it.
+// *session.Approvals implements it.
 type Approvals interface {
 	Approvals(ctx context.Context, p auth.Principal, f session.ApprovalFilter) (client.List[client.Approval], error)
 	// Answer answers a pending approval.

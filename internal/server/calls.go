@@ -15,7 +15,7 @@ import (
 	"github.com/toold/toold/internal/call/output"
 )
 
-// Calls runs tools in sessions. *session.Manager implements it.
+// Calls runs tools in sessions. *call.Service implements it.
 type Calls interface {
 	// Call runs a tool. It returns when the call has finished, when r.WaitMillis
 	// has passed, or when ctx ends; the call itself goes on in the last two cases.

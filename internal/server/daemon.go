@@ -12,15 +12,26 @@ import (
 	"github.com/toold/toold/internal/tool"
 )
 
-// Daemon answers for the daemon as a whole. *session.Manager implements it.
-type Daemon interface {
+// Tools says what sessions can be asked to do; *session.Toolbox implements it.
+type Tools interface {
 	// Tools lists the tools that nothing denies for good, with descriptions for the
 	// session, or else for the profile.
 	Tools(ctx context.Context, p auth.Principal, f session.ToolFilter) ([]*tool.Definition, error)
-	// Usage is what each tenant uses, for admins and metrics.
+}
+
+// Usage counts what each tenant uses, for admins and metrics; *session.Usage implements it.
+type Usage interface {
 	Usage(ctx context.Context) ([]client.TenantUsage, error)
+}
+
+// Collector removes what belongs to no session; *session.Collector implements it.
+type Collector interface {
 	GC(ctx context.Context, p auth.Principal, r client.GCRequest) ([]client.Garbage, error)
-	// Ready says whether sessions and calls can be made, and else why not.
+}
+
+// Health says whether sessions and calls can be made, and else why not; *session.Manager
+// implements it.
+type Health interface {
 	Ready(ctx context.Context) client.Health
 }
 
@@ -38,7 +49,7 @@ func (s daemonRoutes) health(x *exchange, _ *request) error {
 }
 
 func (s daemonRoutes) ready(x *exchange, r *request) error {
-	h := s.cfg.API.Daemon.Ready(r.Context())
+	h := s.cfg.API.Health.Ready(r.Context())
 	status := http.StatusOK
 	if h.Status != "ok" {
 		status = http.StatusServiceUnavailable
@@ -68,7 +79,7 @@ func (s daemonRoutes) tools(x *exchange, r *request) error {
 			return err
 		}
 	}
-	defs, err := s.cfg.API.Daemon.Tools(r.Context(), r.who, f)
+	defs, err := s.cfg.API.Tools.Tools(r.Context(), r.who, f)
 	if err != nil {
 		return err
 	}
@@ -90,7 +101,7 @@ func (s daemonRoutes) gc(x *exchange, r *request) error {
 	if err := s.decode(x, r, &req); err != nil {
 		return err
 	}
-	return x.answer(all(s.cfg.API.Daemon.GC(r.Context(), r.who, req)))
+	return x.answer(all(s.cfg.API.Collector.GC(r.Context(), r.who, req)))
 }
 
 func (s daemonRoutes) reload(x *exchange, r *request) error {

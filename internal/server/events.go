@@ -9,7 +9,7 @@ import (
 	"github.com/toold/toold/internal/event"
 )
 
-// Events tells what happens. *session.Manager implements it.
+// Events tells what happens. *session.Events implements it.
 type Events interface {
 	// Events streams what happens from after the given event id on (from now on
 	// when ""), until ctx ends. The channel is closed when the reader is too slow.

@@ -29,14 +29,17 @@ type wholeAPI interface {
 	Approvals
 	Policy
 	Images
-	Daemon
+	Tools
+	Usage
+	Collector
+	Health
 	Doctor
 	Replayer
 	Trees
 }
 
 func apiOf(f wholeAPI) API {
-	return API{Sessions: f, Calls: f, Files: f, Events: f, Approvals: f, Policy: f, Images: f, Daemon: f, Doctor: f, Replay: f, Trees: f}
+	return API{Sessions: f, Calls: f, Files: f, Events: f, Approvals: f, Policy: f, Images: f, Tools: f, Usage: f, Collector: f, Health: f, Doctor: f, Replay: f, Trees: f}
 }
 
 // fakeAPI is the whole API in memory, with one tool: "echo" finishes at once,

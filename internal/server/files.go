@@ -15,7 +15,7 @@ import (
 )
 
 // Files moves one file; that is a call of a hidden tool and recorded like any other.
-// *session.Manager implements it.
+// *session.Files implements it.
 type Files interface {
 	Upload(ctx context.Context, p auth.Principal, sessionID, path string, mode uint32, body io.Reader) (*client.Call, error)
 	Download(ctx context.Context, p auth.Principal, sessionID, path string) (io.ReadCloser, int64, error)

@@ -12,7 +12,7 @@ import (
 )
 
 // Images has the images that sessions of the default driver can run; only admins change
-// them. *session.Manager implements it.
+// them. *session.ImageStore implements it.
 type Images interface {
 	Images(ctx context.Context, p auth.Principal) ([]client.Image, error)
 	// PullImage tells progress, which may be nil, from one goroutine; it must

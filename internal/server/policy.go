@@ -10,7 +10,7 @@ import (
 	"github.com/toold/toold/internal/plain"
 )
 
-// Policy explains rules. *session.Manager implements it.
+// Policy explains rules. *session.Policy implements it.
 type Policy interface {
 	Explain(ctx context.Context, p auth.Principal, r client.PolicyExplain) (*client.PolicyVerdict, error)
 }
@@ -74,5 +74,5 @@ func (s policyRoutes) replayPolicy(x *exchange, r *request) error {
 }
 
 func (s daemonRoutes) usage(x *exchange, r *request) error {
-	return x.answer(all(s.cfg.API.Daemon.Usage(r.Context())))
+	return x.answer(all(s.cfg.API.Usage.Usage(r.Context())))
 }

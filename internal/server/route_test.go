@@ -491,7 +491,7 @@ func TestReloadRefused(t *testing.T) {
 }
 
 func TestNotReady(t *testing.T) {
-	d := start(t, func(c *Config) { c.API.Daemon = draining{c.API.Daemon} })
+	d := start(t, func(c *Config) { c.API.Health = draining{c.API.Health} })
 	h, err := d.client(client.Options{}).Ready(t.Context())
 	if err != nil || h.Status != "draining" || len(h.Reasons) != 1 {
 		t.Errorf("Ready = %+v, %v; want draining with its reason", h, err)
@@ -501,7 +501,7 @@ func TestNotReady(t *testing.T) {
 	}
 }
 
-type draining struct{ Daemon }
+type draining struct{ Health }
 
 func (draining) Ready(context.Context) client.Health {
 	return client.Health{Status: "draining", Reasons: []string{"stopping"}}

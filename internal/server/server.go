@@ -75,7 +75,10 @@ type API struct {
 	Approvals Approvals
 	Policy    Policy
 	Images    Images
-	Daemon    Daemon
+	Tools     Tools
+	Usage     Usage
+	Collector Collector
+	Health    Health
 	Doctor    Doctor
 	Replay    Replayer
 	Trees     Trees // nil where sessions keep no changes beside their source
@@ -83,7 +86,7 @@ type API struct {
 
 // whole reports whether nothing is missing.
 func (a *API) whole() bool {
-	return !slices.Contains([]any{a.Sessions, a.Calls, a.Files, a.Events, a.Approvals, a.Policy, a.Images, a.Daemon, a.Doctor, a.Replay}, nil)
+	return !slices.Contains([]any{a.Sessions, a.Calls, a.Files, a.Events, a.Approvals, a.Policy, a.Images, a.Tools, a.Usage, a.Collector, a.Health, a.Doctor, a.Replay}, nil)
 }
 
 // Doctor examines the host and the sandboxes; *doctor.Doctor implements it.

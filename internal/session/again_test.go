@@ -182,7 +182,7 @@ func TestStreamAgainApproval(t *testing.T) {
 	answered := make(chan *client.Approval, 1)
 	go func() {
 		<-asked
-		v, err := h.m.Answer(t.Context(), carol, a.ID, client.ApprovalAnswer{Answer: client.AnswerReject, Message: "no"})
+		v, err := h.m.Approvals.Answer(t.Context(), carol, a.ID, client.ApprovalAnswer{Answer: client.AnswerReject, Message: "no"})
 		if err != nil {
 			t.Error(err)
 		}

@@ -32,7 +32,7 @@ func (h *house) agrees(c *client.Call, code client.Code) {
 	if err != nil || stored.IsError != c.IsError || stored.Call.Output != c.Output {
 		h.t.Errorf("the record says is_error %t, %q (%v), the caller was told %t, %q", stored.IsError, stored.Call.Output, err, c.IsError, c.Output)
 	}
-	events, err := h.m.Events(h.t.Context(), alice, event.Filter{Session: c.SessionID, Type: "call." + string(c.Status), Stored: true})
+	events, err := h.m.Events.Events(h.t.Context(), alice, event.Filter{Session: c.SessionID, Type: "call." + string(c.Status), Stored: true})
 	if err != nil {
 		h.t.Fatal(err)
 	}

@@ -8,8 +8,11 @@ import (
 	"github.com/toold/toold/internal/call"
 )
 
+// Approvals are those of all calls, for people who answer them.
+type Approvals struct{ *roster }
+
 // Approvals implements server.Approvals: it lists those that are pending, oldest first.
-func (m *Manager) Approvals(ctx context.Context, p auth.Principal, f ApprovalFilter) (client.List[client.Approval], error) {
+func (m *Approvals) Approvals(ctx context.Context, p auth.Principal, f ApprovalFilter) (client.List[client.Approval], error) {
 	if err := m.approvals.Approver(p); err != nil {
 		return client.List[client.Approval]{Items: []client.Approval{}}, err
 	}
@@ -20,19 +23,8 @@ func (m *Manager) Approvals(ctx context.Context, p auth.Principal, f ApprovalFil
 	return m.approvals.List(p, session, f.After, call.ListLimit(f.Limit))
 }
 
-// filterSession gives the id of the session that a list is about, "" for all.
-func (m *Manager) filterSession(ctx context.Context, p auth.Principal, idOrName string) (string, error) {
-	if p.Session != "" {
-		return p.Session, nil
-	}
-	if idOrName == "" {
-		return "", nil
-	}
-	return m.SessionID(ctx, p, idOrName)
-}
-
 // Answer implements server.Approvals.
-func (m *Manager) Answer(ctx context.Context, p auth.Principal, id string, a client.ApprovalAnswer) (*client.Approval, error) {
+func (m *Approvals) Answer(ctx context.Context, p auth.Principal, id string, a client.ApprovalAnswer) (*client.Approval, error) {
 	v, err := m.approvals.Answer(ctx, p, id, a)
 	if err != nil {
 		return nil, m.internal("answer an approval", err)
@@ -41,7 +33,7 @@ func (m *Manager) Answer(ctx context.Context, p auth.Principal, id string, a cli
 }
 
 // SavedApprovals implements server.Approvals.
-func (m *Manager) SavedApprovals(ctx context.Context, p auth.Principal, f ApprovalFilter) (client.List[client.SavedApproval], error) {
+func (m *Approvals) SavedApprovals(ctx context.Context, p auth.Principal, f ApprovalFilter) (client.List[client.SavedApproval], error) {
 	none := client.List[client.SavedApproval]{Items: []client.SavedApproval{}}
 	if err := p.Whole(); err != nil {
 		return none, err
@@ -54,7 +46,7 @@ func (m *Manager) SavedApprovals(ctx context.Context, p auth.Principal, f Approv
 }
 
 // Revoke implements server.Approvals.
-func (m *Manager) Revoke(_ context.Context, p auth.Principal, id string) error {
+func (m *Approvals) Revoke(_ context.Context, p auth.Principal, id string) error {
 	if err := p.Whole(); err != nil {
 		return err
 	}
@@ -62,4 +54,15 @@ func (m *Manager) Revoke(_ context.Context, p auth.Principal, id string) error {
 		return m.internal("revoke a saved approval", err)
 	}
 	return nil
+}
+
+// filterSession gives the id of the session that a list is about, "" for all.
+func (m *Approvals) filterSession(ctx context.Context, p auth.Principal, idOrName string) (string, error) {
+	if p.Session != "" {
+		return p.Session, nil
+	}
+	if idOrName == "" {
+		return "", nil
+	}
+	return m.SessionID(ctx, p, idOrName)
 }

@@ -37,7 +37,7 @@ func TestAnswersThatAreRefused(t *testing.T) {
 		{"unknown id", h.store.NewID("apr_"), once, client.CodeNotFound, "apr_"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			_, err := h.m.Answer(t.Context(), carol, tt.id, tt.a)
+			_, err := h.m.Approvals.Answer(t.Context(), carol, tt.id, tt.a)
 			if codeOfErr(err) != tt.code || !strings.Contains(err.Error(), tt.says) {
 				t.Errorf("got %v, want %s about %q", err, tt.code, tt.says)
 			}
@@ -47,11 +47,11 @@ func TestAnswersThatAreRefused(t *testing.T) {
 		t.Errorf("%d wait", n)
 	}
 	for name, f := range map[string]ApprovalFilter{"after": {After: "x"}, "session": {Session: "nonsense"}} {
-		if _, err := h.m.Approvals(t.Context(), carol, f); err == nil {
+		if _, err := h.m.Approvals.Approvals(t.Context(), carol, f); err == nil {
 			t.Errorf("%s is taken", name)
 		}
 	}
-	if l, err := h.m.Approvals(t.Context(), carol, ApprovalFilter{Limit: 1, Session: s.ID}); err != nil || len(l.Items) != 1 || l.Next != a.ID {
+	if l, err := h.m.Approvals.Approvals(t.Context(), carol, ApprovalFilter{Limit: 1, Session: s.ID}); err != nil || len(l.Items) != 1 || l.Next != a.ID {
 		t.Errorf("a page: %+v, %v", l, err)
 	}
 }
@@ -89,13 +89,13 @@ func TestWhoMayAnswer(t *testing.T) {
 			if a.SelfApprove != tt.self {
 				t.Errorf("it says self_approve: %v", a.SelfApprove)
 			}
-			_, err := h.m.Answer(t.Context(), tt.to, a.ID, once)
+			_, err := h.m.Approvals.Answer(t.Context(), tt.to, a.ID, once)
 			if codeOfErr(err) != tt.want {
 				t.Errorf("got %v, want %q", err, tt.want)
 			}
 			if tt.want == client.CodeNotFound {
 				unknown := h.store.NewID("apr_")
-				_, e := h.m.Answer(t.Context(), tt.to, unknown, once)
+				_, e := h.m.Approvals.Answer(t.Context(), tt.to, unknown, once)
 				if strings.ReplaceAll(inside(err), a.ID, "ID") != strings.ReplaceAll(inside(e), unknown, "ID") {
 					t.Errorf("a foreign id is answered by %v, an unknown one by %v", err, e)
 				}
@@ -110,19 +110,19 @@ func TestWhoMayAnswer(t *testing.T) {
 			h.finished(c.ID)
 			// What has ended is as foreign as what is pending.
 			if tt.want == client.CodeNotFound && tt.to.Session == "" {
-				if _, err := h.m.Answer(t.Context(), tt.to, a.ID, once); codeOfErr(err) != client.CodeNotFound {
+				if _, err := h.m.Approvals.Answer(t.Context(), tt.to, a.ID, once); codeOfErr(err) != client.CodeNotFound {
 					t.Errorf("after its end: %v", err)
 				}
 			}
 		})
 	}
 	_, a := h.waiting(s.ID, "ls for-lists")
-	if l, err := h.m.Approvals(t.Context(), bob, ApprovalFilter{}); err != nil || len(l.Items) != 0 {
+	if l, err := h.m.Approvals.Approvals(t.Context(), bob, ApprovalFilter{}); err != nil || len(l.Items) != 0 {
 		t.Errorf("another tenant sees %+v, %v", l, err)
 	}
 	for _, verb := range []error{
-		second(h.m.Approvals(t.Context(), token, ApprovalFilter{})), second(h.m.SavedApprovals(t.Context(), token, ApprovalFilter{})),
-		h.m.Revoke(t.Context(), token, "x"), second(h.m.Explain(t.Context(), token, client.PolicyExplain{})),
+		second(h.m.Approvals.Approvals(t.Context(), token, ApprovalFilter{})), second(h.m.Approvals.SavedApprovals(t.Context(), token, ApprovalFilter{})),
+		h.m.Approvals.Revoke(t.Context(), token, "x"), second(h.m.Policy.Explain(t.Context(), token, client.PolicyExplain{})),
 	} {
 		if codeOfErr(verb) != client.CodeForbidden {
 			t.Errorf("for a token: %v", verb)

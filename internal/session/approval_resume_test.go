@@ -39,7 +39,7 @@ func TestPendingApprovalOverADaemonsDeath(t *testing.T) {
 				t.Errorf("%+v, %v", got, err)
 			}
 			// It is still the token's own call.
-			if _, err := h.m.Answer(t.Context(), token, a.ID, once); codeOfErr(err) != client.CodeForbidden {
+			if _, err := h.m.Approvals.Answer(t.Context(), token, a.ID, once); codeOfErr(err) != client.CodeForbidden {
 				t.Errorf("its own token: %v", err)
 			}
 			h.answer(b, client.ApprovalAnswer{Answer: client.AnswerReject, Message: "no"})
@@ -164,7 +164,7 @@ func TestWhatIsNotTakenUpAgain(t *testing.T) {
 	box.prepared = &run.Prepared{Targets: []run.Target{{Asked: "f", Path: "/workspace/f", Write: true, SHA256: "one"}}}
 	changed, _ := h.waitingFor(alice, s.ID, writeCall("f"))
 	late, a := h.waiting(s.ID, "pwd")
-	go func() { _, _, _ = h.m.Download(t.Context(), alice, s.ID, "x") }()
+	go func() { _, _, _ = h.m.Files.Download(t.Context(), alice, s.ID, "x") }()
 	testrig.Eventually(t, "four wait", func() bool { return len(h.pending()) == 4 })
 	h.kill()
 	h.expireOnDisk(a.ID)

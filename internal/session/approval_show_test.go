@@ -111,10 +111,10 @@ func TestNothingIsSavedUnseen(t *testing.T) {
 	if len(a.Requests) != approval.MaxShownRequests || a.Metadata["requests_left_out"] != 1 {
 		t.Fatalf("%d requests, left out %v", len(a.Requests), a.Metadata["requests_left_out"])
 	}
-	if _, err := h.m.Answer(t.Context(), carol, a.ID, always); codeOfErr(err) != client.CodeInvalidRequest || !strings.Contains(err.Error(), "100 of them") {
+	if _, err := h.m.Approvals.Answer(t.Context(), carol, a.ID, always); codeOfErr(err) != client.CodeInvalidRequest || !strings.Contains(err.Error(), "100 of them") {
 		t.Errorf("got %v", err)
 	}
-	saved, err := h.m.SavedApprovals(t.Context(), carol, ApprovalFilter{})
+	saved, err := h.m.Approvals.SavedApprovals(t.Context(), carol, ApprovalFilter{})
 	if err != nil || len(saved.Items) > 0 {
 		t.Errorf("saved %+v, %v", saved.Items, err)
 	}
@@ -141,7 +141,7 @@ func TestOneAnswer(t *testing.T) {
 		var ok []client.Answer
 		for _, answer := range []client.ApprovalAnswer{once, {Answer: "reject", Message: "no"}, always, once} {
 			wg.Go(func() {
-				_, err := h.m.Answer(t.Context(), carol, a.ID, answer)
+				_, err := h.m.Approvals.Answer(t.Context(), carol, a.ID, answer)
 				mu.Lock()
 				defer mu.Unlock()
 				if err == nil {
@@ -167,12 +167,12 @@ func TestOneAnswer(t *testing.T) {
 		default:
 			refused++
 		}
-		saved, err := h.m.SavedApprovals(t.Context(), carol, ApprovalFilter{})
+		saved, err := h.m.Approvals.SavedApprovals(t.Context(), carol, ApprovalFilter{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, v := range saved.Items {
-			if err := h.m.Revoke(t.Context(), carol, v.ID); err != nil {
+			if err := h.m.Approvals.Revoke(t.Context(), carol, v.ID); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -134,7 +134,7 @@ func (h *house) pending() []client.Approval {
 
 func (h *house) pendingOf(tenant string) []client.Approval {
 	h.t.Helper()
-	list, err := h.m.Approvals(h.t.Context(), auth.Principal{UID: 1, Tenant: tenant}, ApprovalFilter{})
+	list, err := h.m.Approvals.Approvals(h.t.Context(), auth.Principal{UID: 1, Tenant: tenant}, ApprovalFilter{})
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -143,7 +143,7 @@ func (h *house) pendingOf(tenant string) []client.Approval {
 
 func (h *house) answer(a *client.Approval, answer client.ApprovalAnswer) {
 	h.t.Helper()
-	if _, err := h.m.Answer(h.t.Context(), carol, a.ID, answer); err != nil {
+	if _, err := h.m.Approvals.Answer(h.t.Context(), carol, a.ID, answer); err != nil {
 		h.t.Fatal(err)
 	}
 }
@@ -157,7 +157,7 @@ var (
 func TestApprovedOnce(t *testing.T) {
 	h, w := asking(t)
 	s := h.create(alice, client.SessionCreate{Limits: client.Limits{Calls: 1}})
-	events, err := h.m.Events(t.Context(), alice, event.Filter{Type: "approval.*"})
+	events, err := h.m.Events.Events(t.Context(), alice, event.Filter{Type: "approval.*"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,7 +182,7 @@ func TestApprovedOnce(t *testing.T) {
 		t.Errorf("approved: %+v, %+v", done.Error, done.Permission)
 	}
 	// Single use.
-	if _, err := h.m.Answer(t.Context(), carol, a.ID, once); codeOfErr(err) != client.CodeConflict || !strings.Contains(err.Error(), "once by uid 1002") {
+	if _, err := h.m.Approvals.Answer(t.Context(), carol, a.ID, once); codeOfErr(err) != client.CodeConflict || !strings.Contains(err.Error(), "once by uid 1002") {
 		t.Errorf("a second answer: %v", err)
 	}
 	again, b := h.waiting(s.ID, "ls x")
@@ -226,7 +226,7 @@ func TestStreamOfAnApproval(t *testing.T) {
 			if err := json.Unmarshal(e.Data, &a); err != nil || a.CallID != e.Call {
 				t.Errorf("asked %s, %v", e.Data, err)
 			}
-			go func() { _, _ = h.m.Answer(context.Background(), carol, a.ID, once) }()
+			go func() { _, _ = h.m.Approvals.Answer(context.Background(), carol, a.ID, once) }()
 		}
 	}})
 	if err != nil || c.Status != client.CallCompleted {
@@ -333,7 +333,7 @@ func TestApprovedAlways(t *testing.T) {
 		t.Error("scope tenant does not hold where it should, or elsewhere too")
 	}
 
-	saved, err := h.m.SavedApprovals(t.Context(), carol, ApprovalFilter{})
+	saved, err := h.m.Approvals.SavedApprovals(t.Context(), carol, ApprovalFilter{})
 	if err != nil || len(saved.Items) != 3 {
 		t.Fatalf("saved %+v, %v", saved, err)
 	}
@@ -342,16 +342,16 @@ func TestApprovedAlways(t *testing.T) {
 		v.Rule != "config.toml:3" || v.Expires == nil || v.ID != left.ID+".1" {
 		t.Errorf("saved %+v", v)
 	}
-	if l, err := h.m.SavedApprovals(t.Context(), bob, ApprovalFilter{}); err != nil || len(l.Items) != 0 {
+	if l, err := h.m.Approvals.SavedApprovals(t.Context(), bob, ApprovalFilter{}); err != nil || len(l.Items) != 0 {
 		t.Errorf("another tenant sees %+v, %v", l, err)
 	}
-	if l, err := h.m.SavedApprovals(t.Context(), carol, ApprovalFilter{Limit: 2}); err != nil || len(l.Items) != 2 || l.Next != l.Items[1].ID {
+	if l, err := h.m.Approvals.SavedApprovals(t.Context(), carol, ApprovalFilter{Limit: 2}); err != nil || len(l.Items) != 2 || l.Next != l.Items[1].ID {
 		t.Errorf("a page: %+v, %v", l, err)
 	}
-	if l, err := h.m.SavedApprovals(t.Context(), carol, ApprovalFilter{Session: one.ID}); err != nil || len(l.Items) != 1 {
+	if l, err := h.m.Approvals.SavedApprovals(t.Context(), carol, ApprovalFilter{Session: one.ID}); err != nil || len(l.Items) != 1 {
 		t.Errorf("of one session: %+v, %v", l, err)
 	}
-	foreignErr, unknownErr := h.m.Revoke(t.Context(), bob, v.ID), h.m.Revoke(t.Context(), bob, "apr_unknown.1")
+	foreignErr, unknownErr := h.m.Approvals.Revoke(t.Context(), bob, v.ID), h.m.Approvals.Revoke(t.Context(), bob, "apr_unknown.1")
 	if codeOfErr(foreignErr) != client.CodeNotFound || strings.Replace(foreignErr.Error(), v.ID, "apr_unknown.1", 1) != unknownErr.Error() {
 		t.Errorf("another tenant revokes: %v, %v", foreignErr, unknownErr)
 	}
@@ -362,7 +362,7 @@ func TestApprovedAlways(t *testing.T) {
 	if !runs(two, alice, "git log") || !runs(one, alice, "git diff") {
 		t.Error("a saved approval was lost with the daemon")
 	}
-	if err := h.m.Revoke(t.Context(), carol, v.ID); err != nil {
+	if err := h.m.Approvals.Revoke(t.Context(), carol, v.ID); err != nil {
 		t.Error(err)
 	}
 	if runs(two, alice, "git log") {
@@ -371,13 +371,13 @@ func TestApprovedAlways(t *testing.T) {
 	if _, err := h.m.End(t.Context(), alice, one.ID, EndOptions{Force: true}); err != nil {
 		t.Fatal(err)
 	}
-	saved, err = h.m.SavedApprovals(t.Context(), carol, ApprovalFilter{})
+	saved, err = h.m.Approvals.SavedApprovals(t.Context(), carol, ApprovalFilter{})
 	if err != nil || len(saved.Items) != 1 || saved.Items[0].Scope != client.ScopeTenant {
 		t.Errorf("after the end of its session: %+v, %v", saved, err)
 	}
 	h.stop()
 	h.open()
-	if again, err := h.m.SavedApprovals(t.Context(), carol, ApprovalFilter{}); err != nil || len(again.Items) != 1 {
+	if again, err := h.m.Approvals.SavedApprovals(t.Context(), carol, ApprovalFilter{}); err != nil || len(again.Items) != 1 {
 		t.Errorf("in the store: %+v, %v", again, err)
 	}
 }
@@ -392,19 +392,19 @@ func TestSavedApprovalsExpire(t *testing.T) {
 	if c := h.call(s.ID, bashCall("ls a")); c.Status != client.CallCompleted {
 		t.Errorf("%+v", c.Error)
 	}
-	l, err := h.m.SavedApprovals(t.Context(), carol, ApprovalFilter{})
+	l, err := h.m.Approvals.SavedApprovals(t.Context(), carol, ApprovalFilter{})
 	if err != nil || len(l.Items) != 1 || l.Items[0].Expires.Sub(l.Items[0].Created) != time.Hour {
 		t.Fatalf("saved %+v, %v", l, err)
 	}
 	// One that ends while the session lives.
-	if err := h.m.Revoke(t.Context(), carol, l.Items[0].ID); err != nil {
+	if err := h.m.Approvals.Revoke(t.Context(), carol, l.Items[0].ID); err != nil {
 		t.Fatal(err)
 	}
 	c, a = h.waiting(s.ID, "ls b")
 	h.answer(a, client.ApprovalAnswer{Answer: client.AnswerAlways, Expires: "1s"})
 	h.finished(c.ID)
 	testrig.Eventually(t, "it has expired", func() bool {
-		l, err := h.m.SavedApprovals(t.Context(), carol, ApprovalFilter{})
+		l, err := h.m.Approvals.SavedApprovals(t.Context(), carol, ApprovalFilter{})
 		return err == nil && len(l.Items) == 0
 	})
 	_, a = h.waiting(s.ID, "ls c")
@@ -440,7 +440,7 @@ func TestApprovalsEndWithTheirCalls(t *testing.T) {
 	if c, err := h.m.calls.AbortCall(t.Context(), alice, c.ID); err != nil || c.Error.Code != client.CodeAborted {
 		t.Errorf("aborted: %+v, %v", c, err)
 	}
-	if _, err := h.m.Answer(t.Context(), carol, a.ID, once); codeOfErr(err) != client.CodeConflict || !strings.Contains(err.Error(), "gone") {
+	if _, err := h.m.Approvals.Answer(t.Context(), carol, a.ID, once); codeOfErr(err) != client.CodeConflict || !strings.Contains(err.Error(), "gone") {
 		t.Errorf("after the abort: %v", err)
 	}
 	c, a = h.waiting(s.ID, "ls")
@@ -450,7 +450,7 @@ func TestApprovalsEndWithTheirCalls(t *testing.T) {
 	if c := h.finished(c.ID); c.Error == nil || c.Error.Code != client.CodeSessionLost {
 		t.Errorf("its session ended: %+v", c.Error)
 	}
-	if _, err := h.m.Answer(t.Context(), carol, a.ID, once); codeOfErr(err) != client.CodeConflict {
+	if _, err := h.m.Approvals.Answer(t.Context(), carol, a.ID, once); codeOfErr(err) != client.CodeConflict {
 		t.Errorf("after the end: %v", err)
 	}
 	if got := w.said(); got != "gone gone" {

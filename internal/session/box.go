@@ -13,23 +13,17 @@ import (
 	"github.com/toold/toold/internal/worktree"
 )
 
-const (
-	// destroyTime bounds the removal of one sandbox.
-	destroyTime = 30 * time.Second
-	// destroysAtOnce bounds how many sandboxes are removed at the same time. With
-	// each die the filters of its processes, which Linux frees in work items that
-	// wait for each other: thousands at once stop it.
-	destroysAtOnce = 16
-)
+// destroyTime bounds the removal of one sandbox.
+const destroyTime = 30 * time.Second
 
 // box is the part of a session that is its sandbox, with the directories that are mounted
 // into it.
-type box struct{ m *Manager }
+type box struct{ m *roster }
 
 // claim opens worktree and mounts, so that nothing can be put into their place
 // between the check and the mount.
 func (b box) claim(_ context.Context, pl *plan) error {
-	m, p, set := b.m, pl.p, pl.set
+	p, set := pl.p, pl.set
 	w, mounts := pl.req.Worktree, set.MountRoots
 	pl.spec.Worktree = sandbox.Worktree{Mode: w.Mode, Target: w.Target, GuardGit: set.GuardGit && w.Mode == client.WorktreeBind}
 	if w.Source != "" {
@@ -40,7 +34,7 @@ func (b box) claim(_ context.Context, pl *plan) error {
 		if set.free(p) {
 			roots = nil
 		}
-		d, err := m.pinDirectory(p, worktree.Rules{Roots: roots, AnyRoot: p.Admin, Write: w.Mode == client.WorktreeBind, Git: true}, w.Source)
+		d, err := b.m.pinDirectory(p, worktree.Rules{Roots: roots, AnyRoot: p.Admin, Write: w.Mode == client.WorktreeBind, Git: true}, w.Source)
 		if err != nil {
 			return fmt.Errorf("worktree.source: %w", err)
 		}
@@ -54,7 +48,7 @@ func (b box) claim(_ context.Context, pl *plan) error {
 		mounts = nil
 	}
 	for _, mt := range pl.req.Mounts {
-		d, err := m.pinDirectory(p, worktree.Rules{Roots: mounts, AnyRoot: set.free(p)}, mt.Source)
+		d, err := b.m.pinDirectory(p, worktree.Rules{Roots: mounts, AnyRoot: set.free(p)}, mt.Source)
 		if err != nil {
 			return fmt.Errorf("mount source: %w", err)
 		}
@@ -161,7 +155,7 @@ func sandboxID(owner string, row *store.Session) sandbox.ID {
 
 // recordOf is the driver's record of a session. Before the driver gave one, it
 // is what List and Destroy can go by.
-func (m *Manager) recordOf(row *store.Session) sandbox.Record {
+func (m *daemon) recordOf(row *store.Session) sandbox.Record {
 	var rec sandbox.Record
 	if len(row.Record) == 0 || json.Unmarshal(row.Record, &rec) != nil {
 		return sandbox.Record{ID: sandboxID(m.cfg.Owner, row), Runtime: row.Runtime}

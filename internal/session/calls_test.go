@@ -433,7 +433,7 @@ func TestFileEdited(t *testing.T) {
 	h := newHouse(t)
 	h.open()
 	s := h.create(alice, client.SessionCreate{})
-	events, err := h.m.Events(t.Context(), alice, event.Filter{Type: "file.*"})
+	events, err := h.m.Events.Events(t.Context(), alice, event.Filter{Type: "file.*"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -596,14 +596,14 @@ func TestTransfer(t *testing.T) {
 	h := newHouse(t)
 	h.open()
 	s := h.create(alice, client.SessionCreate{})
-	c, err := h.m.Upload(t.Context(), alice, s.ID, "dir/file", 0o755, strings.NewReader("hello"))
+	c, err := h.m.Files.Upload(t.Context(), alice, s.ID, "dir/file", 0o755, strings.NewReader("hello"))
 	if err != nil || c.Output != "hello" || c.Tool != "file_put" || !strings.Contains(string(c.Input), `"mode":493`) {
 		t.Errorf("upload %+v, %v", c, err)
 	}
 	if n := len(mustReadDir(t, h.m.cfg.OutputDir+"/"+s.ID)); n != 0 {
 		t.Errorf("%d files are left of the upload", n)
 	}
-	r, n, err := h.m.Download(t.Context(), alice, s.ID, "dir/file")
+	r, n, err := h.m.Files.Download(t.Context(), alice, s.ID, "dir/file")
 	if err != nil || n != int64(len("content of dir/file")) {
 		t.Fatalf("download %d, %v", n, err)
 	}
@@ -611,14 +611,14 @@ func TestTransfer(t *testing.T) {
 	set := testSettings()
 	set.Truncate.SpillFile = 3
 	h.m.Reload(set)
-	if _, err := h.m.Upload(t.Context(), alice, s.ID, "f", 0, strings.NewReader("hello")); codeOfErr(err) != client.CodeQuotaExceeded {
+	if _, err := h.m.Files.Upload(t.Context(), alice, s.ID, "f", 0, strings.NewReader("hello")); codeOfErr(err) != client.CodeQuotaExceeded {
 		t.Errorf("too large an upload: %v", err)
 	}
 	if n := h.m.live()[0].calls.Spilled.Load(); n != 0 {
 		t.Errorf("%d bytes are counted", n)
 	}
 	h.host.fail("prepare", &run.Error{Code: run.CodeInvalidPath, Message: "x"})
-	if _, _, err := h.m.Download(t.Context(), alice, s.ID, "f"); codeOfErr(err) != client.CodeInvalidPath {
+	if _, _, err := h.m.Files.Download(t.Context(), alice, s.ID, "f"); codeOfErr(err) != client.CodeInvalidPath {
 		t.Errorf("download of nothing: %v", err)
 	}
 }

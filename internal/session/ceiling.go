@@ -21,7 +21,7 @@ import (
 )
 
 // checkRules checks the profile and the rules of a session that is asked for.
-func (m *Manager) checkRules(tenant string, r *client.SessionCreate) error {
+func (m *daemon) checkRules(tenant string, r *client.SessionCreate) error {
 	if r.Profile == "" {
 		r.Profile = judge.DefaultProfile
 	}
@@ -37,7 +37,7 @@ func (m *Manager) checkRules(tenant string, r *client.SessionCreate) error {
 	return nil
 }
 
-func (m *Manager) checkProfile(tenant, profile string) error {
+func (m *daemon) checkProfile(tenant, profile string) error {
 	if err := m.court.Check(tenant, profile); err != nil {
 		return fault.Invalid.Errorf("profile: %v", err)
 	}

@@ -69,7 +69,7 @@ func TestWorktreeRulesAskedForEarly(t *testing.T) {
 			return
 		}
 		asked++
-		if _, err := h.m.Explain(t.Context(), p, client.PolicyExplain{Session: all.Items[0].ID, Tool: "bash", Input: bashCall("curl x").Input}); err != nil {
+		if _, err := h.m.Policy.Explain(t.Context(), p, client.PolicyExplain{Session: all.Items[0].ID, Tool: "bash", Input: bashCall("curl x").Input}); err != nil {
 			t.Error(err)
 		}
 	}
@@ -135,7 +135,7 @@ func TestRulesOfASession(t *testing.T) {
 	s := h.create(alice, client.SessionCreate{Permission: []client.RuleOf{{Permission: "bash", Pattern: "*", Action: "deny"}}})
 	tools := func(f ToolFilter) string {
 		t.Helper()
-		all, err := h.m.Tools(t.Context(), alice, f)
+		all, err := h.m.Tools.Tools(t.Context(), alice, f)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -155,7 +155,7 @@ func TestRulesOfASession(t *testing.T) {
 	if got := tools(ToolFilter{Session: s.ID, Profile: "explore"}); strings.Contains(got, "bash") || strings.Contains(got, "edit") {
 		t.Errorf("of both: %s", got)
 	}
-	if _, err := h.m.Tools(t.Context(), alice, ToolFilter{Profile: "plan"}); codeOfErr(err) != client.CodeInvalidRequest {
+	if _, err := h.m.Tools.Tools(t.Context(), alice, ToolFilter{Profile: "plan"}); codeOfErr(err) != client.CodeInvalidRequest {
 		t.Errorf("a profile that is not the tenant's: %v", err)
 	}
 	explore, plan := "explore", "plan"

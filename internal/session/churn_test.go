@@ -48,7 +48,7 @@ func TestChurn(t *testing.T) {
 	}
 	// "close" is a fault of letting go of a sandbox that is gone already; its
 	// range is then kept back, and free again when nothing is found in it.
-	if _, err := h.m.GC(t.Context(), root, client.GCRequest{}); err != nil {
+	if _, err := h.m.Collector.GC(t.Context(), root, client.GCRequest{}); err != nil {
 		t.Error(err)
 	}
 	held, _, err := h.store.Leases(t.Context())

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"time"
 
@@ -21,54 +20,19 @@ import (
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/session/lease"
 	"github.com/toold/toold/internal/store"
-	"github.com/toold/toold/internal/worktree/layers"
 )
 
 // createTime bounds the making of one sandbox.
 const createTime = 60 * time.Second
 
-// plan is a request that was checked, with all that it names held open.
-type plan struct {
-	p        auth.Principal // who asks
-	set      *Settings
-	req      client.SessionCreate
-	disk     client.Size // limits.disk of one with a layer to write to; there is no default for nothing
-	driver   sandbox.Driver
-	spec     sandbox.Spec
-	holdings        // until the session has taken it over
-	start    uint64 // of the lease process
-	token    string
-	hash     []byte
-	notes    []string // for the session's
-	seed     seed
-	layers   []*os.File // of a worktree of mode overlay
-
-	keyHash []byte // of the request; nil without a key
-}
-
-// close lets go of the pinned directories: the sandbox has mounts of its own.
-func (p *plan) close() {
-	if p.spec.Worktree.Source != nil {
-		_ = p.spec.Worktree.Source.Close()
-	}
-	for _, mt := range p.spec.Mounts {
-		_ = mt.Source.Close()
-	}
-	layers.Close(p.layers)
-	if p.image != nil {
-		p.image.Release()
-	}
-	p.holder.Close()
-}
-
 // Create implements server.Sessions.
-func (m *Manager) Create(ctx context.Context, p auth.Principal, r client.SessionCreate) (*client.Session, error) {
+func (m *life) Create(ctx context.Context, p auth.Principal, r client.SessionCreate) (*client.Session, error) {
 	return m.CreateQueued(ctx, p, r, nil)
 }
 
 // CreateQueued implements server.Sessions. Everything is checked before anything is done, and
 // what is done is in the store before it is done.
-func (m *Manager) CreateQueued(ctx context.Context, p auth.Principal, r client.SessionCreate, queued func(position int)) (*client.Session, error) {
+func (m *life) CreateQueued(ctx context.Context, p auth.Principal, r client.SessionCreate, queued func(position int)) (*client.Session, error) {
 	if err := p.Whole(); err != nil {
 		return nil, err
 	}
@@ -93,9 +57,41 @@ func (m *Manager) CreateQueued(ctx context.Context, p auth.Principal, r client.S
 	}
 }
 
+// createQueued is create for a request that may wait for a place. What is wrong
+// with the request it says before it waits. While it waits it holds nothing: all
+// that the request names is looked at again when it has a place.
+func (m *life) createQueued(ctx context.Context, p auth.Principal, r client.SessionCreate, queued func(position int)) (*client.Session, error) {
+	if r.Queue < 0 || time.Duration(r.Queue) > maxQueue {
+		return nil, fault.Invalid.Errorf("queue %s: give a time up to %s, or 0 to wait for nothing", r.Queue, client.Duration(maxQueue))
+	}
+	v, err := m.create(ctx, p, r, nil, seed{})
+	if !errors.Is(err, errFull) {
+		return v, err
+	}
+	t := m.tenant(p.Tenant)
+	if r.Queue == 0 {
+		return nil, m.noPlace(t)
+	}
+	w, err := m.enqueue(t)
+	if err != nil {
+		return nil, err
+	}
+	defer m.dequeue(t, w)
+	late := time.NewTimer(time.Duration(r.Queue))
+	defer late.Stop()
+	for {
+		if err := m.awaitTurn(ctx, t, w, late.C, queued); err != nil {
+			return nil, err
+		}
+		if v, err = m.create(ctx, p, r, w, seed{}); !errors.Is(err, errFull) {
+			return v, err
+		}
+	}
+}
+
 // create makes a session; w is its place in the queue, nil for none. Errors of its
 // own are errKeyTaken and errFull.
-func (m *Manager) create(ctx context.Context, p auth.Principal, r client.SessionCreate, w *place, from seed) (*client.Session, error) {
+func (m *life) create(ctx context.Context, p auth.Principal, r client.SessionCreate, w *place, from seed) (*client.Session, error) {
 	pl, err := m.plan(ctx, p, r, from)
 	if err != nil {
 		return nil, m.internal("plan a session", err)
@@ -108,8 +104,8 @@ func (m *Manager) create(ctx context.Context, p auth.Principal, r client.Session
 		}
 		return nil, m.internal("reserve a session", err)
 	}
-	if err := s.build(ctx, pl); err != nil {
-		return nil, s.startFailed(err)
+	if err := m.build(ctx, s, pl); err != nil {
+		return nil, m.startFailed(s, err)
 	}
 	m.work.Go(s.supervise)
 	v := s.snapshot(ctx)
@@ -118,7 +114,7 @@ func (m *Manager) create(ctx context.Context, p auth.Principal, r client.Session
 }
 
 // plan checks the request and pins what it names.
-func (m *Manager) plan(ctx context.Context, p auth.Principal, r client.SessionCreate, from seed) (*plan, error) {
+func (m *life) plan(ctx context.Context, p auth.Principal, r client.SessionCreate, from seed) (*plan, error) {
 	set := m.settings.Load()
 	ten := set.Tenants[p.Tenant]
 	d, err := m.driver(m.cfg.Driver)
@@ -154,9 +150,9 @@ func (m *Manager) plan(ctx context.Context, p auth.Principal, r client.SessionCr
 
 // reserve takes a place for the session: quota, name and uid range. When it
 // returns, the store knows of all that start is going to make.
-func (m *Manager) reserve(pl *plan, w *place) (*Session, error) {
+func (m *life) reserve(pl *plan, w *place) (*Session, error) {
 	row := m.newRow(pl)
-	s := newSession(m, row, pl.driver)
+	s := newSession(m.daemon, m.tenant(row.Tenant), row, pl.driver, m.teardown)
 	s.making = make(chan struct{})
 	if err := m.enter(s, w); err != nil {
 		return nil, err
@@ -195,7 +191,7 @@ func (m *Manager) reserve(pl *plan, w *place) (*Session, error) {
 }
 
 // newRow makes the row of a session that is about to be made.
-func (m *Manager) newRow(pl *plan) store.Session {
+func (m *life) newRow(pl *plan) store.Session {
 	p, r := pl.p, pl.req
 	var random [48]byte
 	// rand.Read does not return without randomness: the process ends instead.
@@ -242,50 +238,9 @@ func namesOnly(env map[string]string) map[string]string {
 	return names
 }
 
-// enter adds the session to the tables, if the tenant may have another one, nobody
-// else is to have it first, and the name is free. Then it waits no more.
-func (m *Manager) enter(s *Session, w *place) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.fullLocked(s.tenant, w) {
-		return errFull
-	}
-	n, k := tenantName{s.tenant.Name, s.row.Name}, tenantName{s.tenant.Name, s.row.Key}
-	switch {
-	case k.name != "" && m.keys[k] != nil:
-		return errKeyTaken
-	case n.name != "" && m.names[n] != nil:
-		return nameTaken(n.name)
-	}
-	m.nameLocked(s)
-	m.sessions[s.id] = s
-	s.tenant.sessions++
-	s.tenant.queue.remove(w)
-	return nil
-}
-
-// errKeyTaken says that another request with the same key has come first; it never
-// leaves the package.
-var errKeyTaken = errors.New("another session has the key")
-
-// nameLocked makes the session known by its name and its key.
-func (m *Manager) nameLocked(s *Session) {
-	if s.row.Name != "" {
-		m.names[tenantName{s.tenant.Name, s.row.Name}] = s
-	}
-	if s.key = s.row.Key; s.key != "" {
-		m.keys[tenantName{s.tenant.Name, s.key}] = s
-	}
-}
-
-func nameTaken(name string) error {
-	return fault.Conflict.Errorf("there is a live session called %q", name).
-		Next("use it, end it, or choose another name")
-}
-
 // build is start, bounded in time. It ends early with the session, whose end waits
 // for it: what would be made after that nobody would remove.
-func (s *Session) build(ctx context.Context, pl *plan) error {
+func (m *life) build(ctx context.Context, s *Session, pl *plan) error {
 	defer close(s.making)
 	ctx, cancel := context.WithTimeout(ctx, createTime)
 	defer cancel()
@@ -294,13 +249,13 @@ func (s *Session) build(ctx context.Context, pl *plan) error {
 			cancel()
 		}
 	})()
-	return s.start(ctx, pl)
+	return m.start(ctx, s, pl)
 }
 
 // start makes the sandbox and connects to its agent.
-func (s *Session) start(ctx context.Context, pl *plan) error {
+func (m *life) start(ctx context.Context, s *Session, pl *plan) error {
 	begun := time.Now()
-	for _, part := range s.m.parts {
+	for _, part := range m.parts {
 		if err := part.open(ctx, s, pl); err != nil {
 			return err
 		}
@@ -333,12 +288,12 @@ func (s *Session) start(ctx context.Context, pl *plan) error {
 	if err != nil {
 		return err
 	}
-	s.m.observe(func(o Observer) { o.SandboxCreated(s.Row().Runtime, false, time.Since(begun)) })
+	m.observe(func(o Observer) { o.SandboxCreated(s.Row().Runtime, false, time.Since(begun)) })
 	return nil
 }
 
 // startFailed removes what start made and says what went wrong.
-func (s *Session) startFailed(cause error) error {
+func (m *life) startFailed(s *Session, cause error) error {
 	ended := s.isEnding() // by somebody else, and that is why
 	err := s.end(context.Background(), ending{state: client.SessionLost, reason: "it could not be made: " + cause.Error(), force: true})
 	if err != nil {
@@ -360,14 +315,14 @@ func (s *Session) startFailed(cause error) error {
 		return fault.Invalid.Errorf("%s", plain.Cut(errors.Unwrap(cause).Error(), call.MaxNote)).
 			Next("it must be a plain directory (of git's config, a file), not a link; put that right, or leave the mount out")
 	case errors.Is(cause, store.ErrFull), errors.Is(cause, context.Canceled):
-		return s.m.internal("create session "+s.id, cause)
+		return m.internal("create session "+s.id, cause)
 	}
-	ref := s.m.store.NewID("err_")
+	ref := m.store.NewID("err_")
 	s.log.Error("create a session", "reference", ref, "error", cause)
 	if he, ok := errors.AsType[*sandbox.HostError](cause); ok {
 		return fault.Sandbox.Errorf("no sandbox can be made here: %s; %s", he.Cause, he.Hint)
 	}
-	if s.m.settings.Load().Private {
+	if m.settings.Load().Private {
 		// Its log ends with it.
 		return fault.Sandbox.Errorf("the sandbox of session %s could not be made: %s", s.id, plain.Cut(cause.Error(), call.MaxNote)).
 			Next("toolctl doctor shows what is wrong with this host")

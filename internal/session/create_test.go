@@ -303,7 +303,7 @@ func TestRangesAreQuarantined(t *testing.T) {
 				t.Errorf("range %d was given again", got)
 			}
 		}
-		if all, err := h.m.GC(t.Context(), root, client.GCRequest{}); err != nil || len(all) == 0 || all[len(all)-1].Removed {
+		if all, err := h.m.Collector.GC(t.Context(), root, client.GCRequest{}); err != nil || len(all) == 0 || all[len(all)-1].Removed {
 			t.Errorf("gc %+v, %v", all, err)
 		}
 		h.stop()
@@ -312,11 +312,11 @@ func TestRangesAreQuarantined(t *testing.T) {
 		}
 	}
 	h.m.leases.InUse = func(uint32) (string, error) { return "", nil }
-	all, err := h.m.GC(t.Context(), root, client.GCRequest{DryRun: true})
+	all, err := h.m.Collector.GC(t.Context(), root, client.GCRequest{DryRun: true})
 	if err != nil || len(all) != 1 || all[0].Kind != "uid range" || all[0].Removed {
 		t.Errorf("dry run: %+v, %v", all, err)
 	}
-	if all, err = h.m.GC(t.Context(), root, client.GCRequest{}); err != nil || len(all) != 1 || !all[0].Removed {
+	if all, err = h.m.Collector.GC(t.Context(), root, client.GCRequest{}); err != nil || len(all) != 1 || !all[0].Removed {
 		t.Errorf("gc: %+v, %v", all, err)
 	}
 }
@@ -604,12 +604,12 @@ func TestLessMemoryHasLessTmp(t *testing.T) {
 		{"more memory", 1 << 40, 0, 256 << 20},
 	} {
 		l := client.Limits{Memory: tt.memory, Tmp: tt.tmp}
-		if err := new(Manager).fillLimits(&l, &set, Tenant{}, client.Limits{}); err != nil && tt.memory < 1<<40 || l.Tmp != tt.want && err == nil {
+		if err := fillLimits(&l, &set, Tenant{}, client.Limits{}, ""); err != nil && tt.memory < 1<<40 || l.Tmp != tt.want && err == nil {
 			t.Errorf("%s: tmp %v, %v; want %v", tt.name, l.Tmp, err, tt.want)
 		}
 	}
 	var l client.Limits
-	if err := new(Manager).fillLimits(&l, &set, Tenant{MaxLimits: client.Limits{Memory: 512 << 20}}, client.Limits{}); err != nil || l.Memory != 512<<20 || l.Tmp != 64<<20 {
+	if err := fillLimits(&l, &set, Tenant{MaxLimits: client.Limits{Memory: 512 << 20}}, client.Limits{}, ""); err != nil || l.Memory != 512<<20 || l.Tmp != 64<<20 {
 		t.Errorf("a tenant's maximum: memory %v, tmp %v, %v; want 512 MiB and 64 MiB", l.Memory, l.Tmp, err)
 	}
 	if set.Limits.Tmp != 256<<20 {

@@ -21,8 +21,11 @@ import (
 	"github.com/toold/toold/internal/tool/run"
 )
 
-// Tools implements server.Daemon.
-func (m *Manager) Tools(ctx context.Context, p auth.Principal, f ToolFilter) ([]*tool.Definition, error) {
+// Toolbox describes tools as their sessions have them.
+type Toolbox struct{ *roster }
+
+// Tools implements server.Tools.
+func (m *Toolbox) Tools(ctx context.Context, p auth.Principal, f ToolFilter) ([]*tool.Definition, error) {
 	f.Session = cmp.Or(f.Session, p.Session)
 	var row *store.Session
 	if f.Session != "" {
@@ -56,7 +59,7 @@ func (m *Manager) Tools(ctx context.Context, p auth.Principal, f ToolFilter) ([]
 }
 
 // rulesOfFilter gives the rules of a session, of a profile, or of both.
-func (m *Manager) rulesOfFilter(p auth.Principal, f ToolFilter, row *store.Session) (*judge.Rules, error) {
+func (m *Toolbox) rulesOfFilter(p auth.Principal, f ToolFilter, row *store.Session) (*judge.Rules, error) {
 	profile := f.Profile
 	if row != nil {
 		profile = cmp.Or(profile, row.Profile)
@@ -70,7 +73,7 @@ func (m *Manager) rulesOfFilter(p auth.Principal, f ToolFilter, row *store.Sessi
 
 // sessionFacts is what the tools of a session find. What only its sandbox knows is
 // left out where that does not answer.
-func (m *Manager) sessionFacts(ctx context.Context, p auth.Principal, row *store.Session) *tool.SessionFacts {
+func (m *Toolbox) sessionFacts(ctx context.Context, p auth.Principal, row *store.Session) *tool.SessionFacts {
 	w := row.Worktree
 	f := &tool.SessionFacts{
 		Worktree: run.SearchTitle(w.Target), ReadOnly: w.Mode == client.WorktreeRO,

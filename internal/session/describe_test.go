@@ -17,7 +17,7 @@ import (
 // toolsOf are the definitions that somebody is given, by name.
 func toolsOf(t *testing.T, m *Manager, p auth.Principal, f ToolFilter) map[string]*tool.Definition {
 	t.Helper()
-	defs, err := m.Tools(t.Context(), p, f)
+	defs, err := m.Tools.Tools(t.Context(), p, f)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +87,7 @@ func TestDescriptionsOfSessions(t *testing.T) {
 	if other := toolsOf(t, h.m, alice, ToolFilter{}); strings.Contains(other["bash"].Description, "/src") {
 		t.Errorf("said to others: %s", other["bash"].Description)
 	}
-	if _, err := h.m.Tools(t.Context(), bob, ToolFilter{Session: s.ID}); codeOfErr(err) != client.CodeNotFound {
+	if _, err := h.m.Tools.Tools(t.Context(), bob, ToolFilter{Session: s.ID}); codeOfErr(err) != client.CodeNotFound {
 		t.Errorf("another tenant: %v", err)
 	}
 

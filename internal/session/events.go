@@ -10,8 +10,11 @@ import (
 	"github.com/toold/toold/internal/store"
 )
 
+// Events tells what happens.
+type Events struct{ *roster }
+
 // Events implements server.Events.
-func (m *Manager) Events(ctx context.Context, p auth.Principal, f event.Filter) (<-chan client.Event, error) {
+func (m *Events) Events(ctx context.Context, p auth.Principal, f event.Filter) (<-chan client.Event, error) {
 	if err := p.Whole(); err != nil {
 		return nil, err
 	}

@@ -20,8 +20,11 @@ import (
 // explainTime bounds the resolving of paths for an explanation.
 const explainTime = 10 * time.Second
 
+// Policy says how calls would be judged.
+type Policy struct{ *roster }
+
 // Explain implements server.Policy. Nothing is run, stored or counted.
-func (m *Manager) Explain(ctx context.Context, p auth.Principal, r client.PolicyExplain) (*client.PolicyVerdict, error) {
+func (m *Policy) Explain(ctx context.Context, p auth.Principal, r client.PolicyExplain) (*client.PolicyVerdict, error) {
 	if err := p.Whole(); err != nil {
 		return nil, err
 	}
@@ -65,7 +68,7 @@ func (m *Manager) Explain(ctx context.Context, p auth.Principal, r client.Policy
 }
 
 // explainIn judges as a session would do it at this moment.
-func (m *Manager) explainIn(ctx context.Context, p auth.Principal, session string, inv *tool.Invocation, v *client.PolicyVerdict) (*judge.Rules, []policy.Request, error) {
+func (m *Policy) explainIn(ctx context.Context, p auth.Principal, session string, inv *tool.Invocation, v *client.PolicyVerdict) (*judge.Rules, []policy.Request, error) {
 	s, err := m.find(p, session)
 	if err != nil {
 		row, e := m.stored(ctx, p, session)

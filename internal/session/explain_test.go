@@ -37,7 +37,7 @@ func TestExplain(t *testing.T) {
 	}
 	input := func(command string) json.RawMessage { return must(json.Marshal(map[string]string{"command": command})) }
 	explain := func(p auth.Principal, r client.PolicyExplain) (*client.PolicyVerdict, error) {
-		return h.m.Explain(t.Context(), p, r)
+		return h.m.Policy.Explain(t.Context(), p, r)
 	}
 	v, err := explain(alice, client.PolicyExplain{Tool: "bash", Input: input("git status && git push > /etc/motd")})
 	if err != nil {

@@ -11,9 +11,15 @@ import (
 	"github.com/toold/toold/internal/auth"
 )
 
-// GC implements server.Daemon: it names, and unless r.DryRun removes, what belongs to this
+// Collector removes what belongs to no session, and what is too old.
+type Collector struct {
+	*life
+	records *records
+}
+
+// GC implements server.Collector: it names, and unless r.DryRun removes, what belongs to this
 // daemon and to no session of it, and with r.Records those of sessions that are over.
-func (m *Manager) GC(ctx context.Context, p auth.Principal, r client.GCRequest) ([]client.Garbage, error) {
+func (m *Collector) GC(ctx context.Context, p auth.Principal, r client.GCRequest) ([]client.Garbage, error) {
 	if err := p.Administers(); err != nil {
 		return nil, err
 	}
@@ -22,7 +28,7 @@ func (m *Manager) GC(ctx context.Context, p auth.Principal, r client.GCRequest) 
 	}
 	all, err := m.collect(ctx, r.DryRun)
 	if r.Records {
-		records, rerr := m.collectRecords(ctx, !r.DryRun)
+		records, rerr := m.records.collectRecords(ctx, !r.DryRun)
 		all, err = append(all, records...), errors.Join(err, rerr)
 	}
 	if err != nil {
@@ -34,7 +40,7 @@ func (m *Manager) GC(ctx context.Context, p auth.Principal, r client.GCRequest) 
 // collect is about what parts have left, in the order in which they are closed; it lists
 // that by kind. It goes on after an error: what one driver cannot say is no reason to keep
 // what others have left.
-func (m *Manager) collect(ctx context.Context, dryRun bool) (all []client.Garbage, err error) {
+func (m *Collector) collect(ctx context.Context, dryRun bool) (all []client.Garbage, err error) {
 	for _, p := range slices.Backward(m.parts) {
 		found, ferr := m.collectFrom(ctx, p, dryRun)
 		all, err = append(all, found...), errors.Join(err, ferr)
@@ -44,7 +50,7 @@ func (m *Manager) collect(ctx context.Context, dryRun bool) (all []client.Garbag
 }
 
 // collectFrom is about what one part has left.
-func (m *Manager) collectFrom(ctx context.Context, p part, dryRun bool) (all []client.Garbage, err error) {
+func (m *Collector) collectFrom(ctx context.Context, p part, dryRun bool) (all []client.Garbage, err error) {
 	found, err := p.leftovers(ctx)
 	for _, x := range found {
 		if !dryRun {
@@ -63,7 +69,7 @@ func (m *Manager) collectFrom(ctx context.Context, p part, dryRun bool) (all []c
 const sweepEvery = 10 * time.Minute
 
 // sweeper removes what is older than its retention.
-func (m *Manager) sweeper() {
+func (m *Collector) sweeper() {
 	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()
 	for {
@@ -76,22 +82,22 @@ func (m *Manager) sweeper() {
 	}
 }
 
-func (m *Manager) sweep(ctx context.Context) {
+func (m *Collector) sweep(ctx context.Context) {
 	set := m.settings.Load()
 	if keep := set.Truncate.Keep; keep > 0 {
-		if err := m.sweepOutputs(ctx, keep); err != nil && ctx.Err() == nil {
+		if err := m.records.outputs.sweepOutputs(ctx, keep); err != nil && ctx.Err() == nil {
 			m.log.Error("sweep outputs", "error", err)
 		}
 	}
 	if set.Retention > 0 {
-		if _, err := m.store.Sweep(ctx, set.Retention, m.recordsGone); err != nil && ctx.Err() == nil {
+		if _, err := m.store.Sweep(ctx, set.Retention, m.records.recordsGone); err != nil && ctx.Err() == nil {
 			m.log.Error("sweep the store", "error", err)
 		}
 		if _, err := m.store.SweepApprovals(ctx, set.Retention); err != nil && ctx.Err() == nil {
 			m.log.Error("sweep approvals", "error", err)
 		}
 		// Outputs whose sessions went with it.
-		if _, err := m.collectFrom(ctx, outputs{m: m}, false); err != nil && ctx.Err() == nil {
+		if _, err := m.collectFrom(ctx, m.records.outputs, false); err != nil && ctx.Err() == nil {
 			m.log.Error("sweep outputs", "error", err)
 		}
 	}

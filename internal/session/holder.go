@@ -52,11 +52,3 @@ func (leaseProcess) close(s *Session, _ ending, _ error) ([]string, error) {
 	p.Close()
 	return nil, nil
 }
-
-// leaseGone is closed when the process that holds the session's lease has
-// ended; nil, which never is, without a lease.
-func (s *Session) leaseGone() <-chan struct{} {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.holder.Gone()
-}

@@ -103,7 +103,7 @@ func TestFormatsAfterADaemonsDeath(t *testing.T) {
 	default:
 		t.Error("no formatter ran")
 	}
-	events, err := h.m.Events(t.Context(), alice, event.Filter{Stored: true, Type: client.EventFileEdited})
+	events, err := h.m.Events.Events(t.Context(), alice, event.Filter{Stored: true, Type: client.EventFileEdited})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,7 +23,7 @@ func TestStoredEvents(t *testing.T) {
 		{event.Filter{Stored: true, Type: "file.*"}, "end"},
 	} {
 		h.call(s.ID, bashCall("echo hello"))
-		events, err := h.m.Events(t.Context(), alice, tt.filter)
+		events, err := h.m.Events.Events(t.Context(), alice, tt.filter)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -18,25 +18,6 @@ import (
 	"github.com/toold/toold/internal/wire"
 )
 
-// Images are the images of one driver's sessions. Package image/local has them for
-// drivers which are given root filesystems; a driver whose Engine keeps images itself has
-// its own. Methods may be called from any goroutine. Errors that a client is to
-// see are those of package image, or *fault.Error: NotFound, Conflict (it is in use, or
-// another is just being made), Invalid, Overloaded.
-type Images interface {
-	// List gives all images, sorted by their first name.
-	List(ctx context.Context) ([]client.Image, error)
-	// Pull gets an image from its registry. progress is not nil.
-	Pull(ctx context.Context, r client.ImagePull, progress func(client.ImageProgress)) (*client.Image, error)
-	// Import makes an image of an archive; name may be empty.
-	Import(ctx context.Context, name string, archive io.Reader) (*client.Image, error)
-	// Remove removes a name, and with its last one or by its digest the image.
-	Remove(ctx context.Context, ref string) error
-	// Acquire finds the image that ref (a name or a digest) means and keeps it
-	// from being removed until it is released. Nothing is pulled.
-	Acquire(ctx context.Context, ref string) (*sandbox.HeldImage, error)
-}
-
 // imageRef is what the session's row and JSON say: the name, and what it meant.
 func imageRef(h *sandbox.HeldImage) string {
 	if h.Name == "" || h.Name == h.Digest || strings.Contains(h.Name, "@") {
@@ -57,7 +38,7 @@ func refDigest(ref string) string {
 const maxImageRef = 512
 
 // checkImage settles which image the session has.
-func (m *Manager) checkImage(r *client.SessionCreate, set *Settings, tenant string) error {
+func (m *daemon) checkImage(r *client.SessionCreate, set *Settings, tenant string) error {
 	if r.Image != "" && (len(r.Image) > maxImageRef || !plain.Printable(r.Image) || strings.ContainsRune(r.Image, ' ')) {
 		return fault.Invalid.Errorf("image %q: give the name of an image, or its digest; at most %d bytes", shown(r.Image), maxImageRef)
 	}
@@ -82,7 +63,7 @@ func (m *Manager) checkImage(r *client.SessionCreate, set *Settings, tenant stri
 // runImage is the part of a session that keeps its image from being removed.
 type runImage struct {
 	nothing
-	m *Manager
+	m *roster
 }
 
 func (i runImage) claim(ctx context.Context, pl *plan) error {
@@ -139,7 +120,7 @@ func (runImage) close(s *Session, _ ending, left error) ([]string, error) {
 // roomOnDisk refuses a session that would write to a disk which is nearly full.
 // Writable layers take what is written to them and not what limits.disk allows: all
 // of them together may be promised more than there is.
-func (m *Manager) roomOnDisk(image string) error {
+func (m *daemon) roomOnDisk(image string) error {
 	free, err := m.freeBytes()
 	if err != nil {
 		return err
@@ -156,8 +137,11 @@ func noImages(driver string) error {
 		Next("leave the image out: the root filesystem is the configured one")
 }
 
+// ImageStore are the images that sessions can have, for those who manage them.
+type ImageStore struct{ *daemon }
+
 // images gives those of the default driver, for an admin if they are to change.
-func (m *Manager) images(p auth.Principal, change bool) (Images, error) {
+func (m *ImageStore) images(p auth.Principal, change bool) (Images, error) {
 	if err := p.Whole(); err != nil {
 		return nil, err
 	}
@@ -208,7 +192,7 @@ func imageError(err error) error {
 const maxImageError = 1000
 
 // Images implements server.Images.
-func (m *Manager) Images(ctx context.Context, p auth.Principal) ([]client.Image, error) {
+func (m *ImageStore) Images(ctx context.Context, p auth.Principal) ([]client.Image, error) {
 	images, err := m.images(p, false)
 	if err != nil {
 		return nil, err
@@ -221,7 +205,7 @@ func (m *Manager) Images(ctx context.Context, p auth.Principal) ([]client.Image,
 }
 
 // PullImage implements server.Images.
-func (m *Manager) PullImage(ctx context.Context, p auth.Principal, r client.ImagePull, progress func(client.ImageProgress)) (*client.Image, error) {
+func (m *ImageStore) PullImage(ctx context.Context, p auth.Principal, r client.ImagePull, progress func(client.ImageProgress)) (*client.Image, error) {
 	images, err := m.images(p, true)
 	if err != nil {
 		return nil, err
@@ -238,7 +222,7 @@ func (m *Manager) PullImage(ctx context.Context, p auth.Principal, r client.Imag
 }
 
 // ImportImage implements server.Images.
-func (m *Manager) ImportImage(ctx context.Context, p auth.Principal, name string, archive io.Reader) (*client.Image, error) {
+func (m *ImageStore) ImportImage(ctx context.Context, p auth.Principal, name string, archive io.Reader) (*client.Image, error) {
 	images, err := m.images(p, true)
 	if err != nil {
 		return nil, err
@@ -252,7 +236,7 @@ func (m *Manager) ImportImage(ctx context.Context, p auth.Principal, name string
 }
 
 // RemoveImage implements server.Images.
-func (m *Manager) RemoveImage(ctx context.Context, p auth.Principal, ref string) error {
+func (m *ImageStore) RemoveImage(ctx context.Context, p auth.Principal, ref string) error {
 	images, err := m.images(p, true)
 	if err != nil {
 		return err

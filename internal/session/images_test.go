@@ -113,7 +113,7 @@ func TestImageIsHeld(t *testing.T) {
 			t.Errorf("the tools have %s", kv)
 		}
 	}
-	if err := m.RemoveImage(t.Context(), root, "tools:1"); codeOfErr(err) != client.CodeConflict {
+	if err := m.Images.RemoveImage(t.Context(), root, "tools:1"); codeOfErr(err) != client.CodeConflict {
 		t.Errorf("remove while it runs: %v", err)
 	}
 	h.stop()
@@ -128,7 +128,7 @@ func TestImageIsHeld(t *testing.T) {
 	if n := g.holders(); n != 0 {
 		t.Errorf("%d hold it after the end", n)
 	}
-	if err := m.RemoveImage(t.Context(), root, "tools:1"); err != nil {
+	if err := m.Images.RemoveImage(t.Context(), root, "tools:1"); err != nil {
 		t.Error(err)
 	}
 }
@@ -215,23 +215,23 @@ func TestImageOfAnEngine(t *testing.T) {
 func TestImagesAreForAdmins(t *testing.T) {
 	h, _ := imageHouse(t)
 	m := h.open()
-	if all, err := m.Images(t.Context(), alice); err != nil || len(all) != 1 {
+	if all, err := m.Images.Images(t.Context(), alice); err != nil || len(all) != 1 {
 		t.Errorf("list: %v, %v", all, err)
 	}
-	_, pull := m.PullImage(t.Context(), alice, client.ImagePull{Ref: "x:1"}, nil)
-	_, imp := m.ImportImage(t.Context(), alice, "x:1", strings.NewReader(""))
-	for what, err := range map[string]error{"pull": pull, "import": imp, "remove": m.RemoveImage(t.Context(), alice, "tools:1")} {
+	_, pull := m.Images.PullImage(t.Context(), alice, client.ImagePull{Ref: "x:1"}, nil)
+	_, imp := m.Images.ImportImage(t.Context(), alice, "x:1", strings.NewReader(""))
+	for what, err := range map[string]error{"pull": pull, "import": imp, "remove": m.Images.RemoveImage(t.Context(), alice, "tools:1")} {
 		if codeOfErr(err) != client.CodeForbidden {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	if got, err := m.PullImage(t.Context(), root, client.ImagePull{Ref: "x:1"}, nil); err != nil || got.Names[0] != "x:1" {
+	if got, err := m.Images.PullImage(t.Context(), root, client.ImagePull{Ref: "x:1"}, nil); err != nil || got.Names[0] != "x:1" {
 		t.Errorf("pull: %+v, %v", got, err)
 	}
-	if _, err := m.PullImage(t.Context(), root, client.ImagePull{Ref: "broken:1"}, nil); codeOfErr(err) != client.CodeInternal || strings.Contains(err.Error(), "secret") {
+	if _, err := m.Images.PullImage(t.Context(), root, client.ImagePull{Ref: "broken:1"}, nil); codeOfErr(err) != client.CodeInternal || strings.Contains(err.Error(), "secret") {
 		t.Errorf("broken: %v", err)
 	}
-	if got, err := m.ImportImage(t.Context(), root, "y:1", strings.NewReader("x")); err != nil || got.Names[0] != "y:1" {
+	if got, err := m.Images.ImportImage(t.Context(), root, "y:1", strings.NewReader("x")); err != nil || got.Names[0] != "y:1" {
 		t.Errorf("import: %+v, %v", got, err)
 	}
 }

@@ -12,7 +12,7 @@ func (s *Session) shell() []string {
 }
 
 // Shell is that of a session, live or not.
-func (m *Manager) Shell(row *store.Session) []string { return m.settings.Load().ShellOf(row) }
+func (m *daemon) Shell(row *store.Session) []string { return m.settings.Load().ShellOf(row) }
 
 // Court makes rules those of sessions.
-func (m *Manager) Court() *judge.Court { return m.court }
+func (m *daemon) Court() *judge.Court { return m.court }

@@ -113,7 +113,7 @@ func TestShellReads(t *testing.T) {
 		h.open()
 	}
 	for session, want := range map[string]string{old.ID: "deny", young.ID: "allow", "": "allow"} {
-		v, err := h.m.Explain(t.Context(), alice, client.PolicyExplain{Session: session, Tool: "bash", Input: bashCall(text).Input})
+		v, err := h.m.Policy.Explain(t.Context(), alice, client.PolicyExplain{Session: session, Tool: "bash", Input: bashCall(text).Input})
 		if err != nil || v.Action != want {
 			t.Errorf("explain in session %q: %+v, %v", session, v, err)
 		}
@@ -285,7 +285,7 @@ func TestPathNamedLikeWorkdir(t *testing.T) {
 	if c.Error == nil || c.Error.Code != client.CodeDenied || !strings.Contains(c.Error.Message, "main.go") || len(box.runs) > 0 {
 		t.Errorf("error %+v, runs %v", c.Error, box.runs)
 	}
-	v, err := h.m.Explain(t.Context(), alice, client.PolicyExplain{Session: s.ID, Tool: "bash", Input: input})
+	v, err := h.m.Policy.Explain(t.Context(), alice, client.PolicyExplain{Session: s.ID, Tool: "bash", Input: input})
 	if err != nil || v.Action != "deny" {
 		t.Errorf("explained as %+v, %v", v, err)
 	}

@@ -30,7 +30,7 @@ func keyHash(p auth.Principal, r *client.SessionCreate) ([]byte, error) {
 // keyed gives the session that a request with this key has made before; nil where
 // there is none. One that is being made is waited for. A request that failed has
 // made none: its key is free again.
-func (m *Manager) keyed(ctx context.Context, p auth.Principal, r *client.SessionCreate) (*client.Session, error) {
+func (m *life) keyed(ctx context.Context, p auth.Principal, r *client.SessionCreate) (*client.Session, error) {
 	if len(r.Key) > maxKey || !plain.Printable(r.Key) {
 		return nil, fault.Invalid.Errorf("key is UTF-8 text without control characters, at most %d bytes", maxKey)
 	}
@@ -52,7 +52,7 @@ func (m *Manager) keyed(ctx context.Context, p auth.Principal, r *client.Session
 		if row := s.Row(); !bytes.Equal(row.KeyHash, hash) {
 			return nil, keyTaken(&row)
 		}
-		made, err := s.awaitMade(ctx)
+		made, err := m.awaitMade(ctx, s)
 		if err != nil {
 			return nil, err
 		}
@@ -69,7 +69,7 @@ func (m *Manager) keyed(ctx context.Context, p auth.Principal, r *client.Session
 
 // keyedOver is keyed for sessions that are over. One that another request has begun
 // to make meanwhile is errKeyTaken.
-func (m *Manager) keyedOver(ctx context.Context, p auth.Principal, key string, hash []byte) (*client.Session, error) {
+func (m *life) keyedOver(ctx context.Context, p auth.Principal, key string, hash []byte) (*client.Session, error) {
 	row, err := m.store.SessionByKey(ctx, p.Tenant, key)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
@@ -94,7 +94,7 @@ func keyTaken(row *store.Session) error {
 }
 
 // awaitMade waits until the session is ready, or has failed to be so and is gone.
-func (s *Session) awaitMade(ctx context.Context) (made bool, err error) {
+func (m *life) awaitMade(ctx context.Context, s *Session) (made bool, err error) {
 	if s.making == nil { // an earlier daemon made it
 		return true, nil
 	}
@@ -106,9 +106,9 @@ func (s *Session) awaitMade(ctx context.Context) (made bool, err error) {
 	if row := s.Row(); row.Key != "" && row.State != client.SessionCreating {
 		return true, nil
 	}
-	s.m.mu.RLock()
-	known := s.m.keys[tenantName{s.tenant.Name, s.key}] == s
-	s.m.mu.RUnlock()
+	m.mu.RLock()
+	known := m.keys[tenantName{s.tenant.Name, s.key}] == s
+	m.mu.RUnlock()
 	if !known {
 		return false, nil
 	}

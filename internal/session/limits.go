@@ -17,7 +17,7 @@ import (
 
 // fillLimits puts what sessions get where nothing was asked for, and refuses what
 // is above the most of the configuration or more than the host has.
-func (m *Manager) fillLimits(l *client.Limits, set *Settings, ten Tenant, most client.Limits) error {
+func fillLimits(l *client.Limits, set *Settings, ten Tenant, most client.Limits, stateDir string) error {
 	if math.IsNaN(l.CPUs) || math.IsInf(l.CPUs, 0) {
 		return fault.Invalid.Errorf("limits.cpus is not a number")
 	}
@@ -25,7 +25,7 @@ func (m *Manager) fillLimits(l *client.Limits, set *Settings, ten Tenant, most c
 	fields := limitFields(l, [...]client.Limits{ten.Limits, set.Limits, ten.MaxLimits, most})
 	for _, f := range fields {
 		if f.value > 0 || f.name == "cpus" || f.name == "memory" { // whose defaults give way to the host
-			f.host.most, f.host.what = m.hostHas(f.name), hostSources[f.name]
+			f.host.most, f.host.what = hostHas(f.name, stateDir), hostSources[f.name]
 		}
 		if err := f.fill(); err != nil {
 			return err
@@ -127,7 +127,7 @@ var hostSources = map[string]string{
 
 // hostHas is how much of a limit there can be on this host; 0 = that is not known,
 // or it is no matter of the host.
-func (m *Manager) hostHas(limit string) float64 {
+func hostHas(limit, stateDir string) float64 {
 	switch limit {
 	case "cpus":
 		return float64(runtime.NumCPU())
@@ -142,7 +142,7 @@ func (m *Manager) hostHas(limit string) float64 {
 		return sysctl("fs/nr_open")
 	case "disk":
 		var st unix.Statfs_t
-		if err := unix.Statfs(m.cfg.OutputDir, &st); err == nil {
+		if err := unix.Statfs(stateDir, &st); err == nil {
 			return float64(st.Blocks) * float64(st.Bsize)
 		}
 	}

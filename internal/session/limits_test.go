@@ -33,7 +33,7 @@ func TestDefaultsAndMaxima(t *testing.T) {
 		{"no way around it", ten, client.Limits{Calls: 3}, client.Limits{}, "limits.max.calls of the tenant"},
 	} {
 		l := tt.asked
-		err := new(Manager).fillLimits(&l, &set, tt.ten, most)
+		err := fillLimits(&l, &set, tt.ten, most, "")
 		if tt.says != "" {
 			e, ok := errors.AsType[*fault.Error](err)
 			if !ok || e.Hint == "" || !strings.Contains(e.Err.Error()+e.Hint, tt.says) {
@@ -56,7 +56,7 @@ func TestHostIsTheLastMaximum(t *testing.T) {
 	for name, l := range map[string]client.Limits{
 		"cpus": {CPUs: 1e6}, "memory": {Memory: 1 << 60}, "pids": {PIDs: 1 << 40}, "open_files": {OpenFiles: 1 << 40}, "disk": {Disk: 1 << 60},
 	} {
-		err := h.m.fillLimits(&l, &set, Tenant{}, client.Limits{})
+		err := fillLimits(&l, &set, Tenant{}, client.Limits{}, h.m.cfg.OutputDir)
 		if e, ok := errors.AsType[*fault.Error](err); !ok || !strings.Contains(e.Err.Error(), "limits."+name+" is ") || !strings.Contains(e.Err.Error(), "this host has") || e.Hint == "" {
 			t.Errorf("%s: %v", name, err)
 		}

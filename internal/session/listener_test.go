@@ -93,7 +93,7 @@ func TestSplitEventsOverADaemonsDeath(t *testing.T) {
 	})
 	h.kill()
 	h.open()
-	events, err := h.m.Events(t.Context(), alice, event.Filter{Type: client.EventCallOutput})
+	events, err := h.m.Events.Events(t.Context(), alice, event.Filter{Type: client.EventCallOutput})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,14 +26,16 @@ import (
 // agent, and its calls. Calls run in goroutines of their own; one more
 // goroutine, supervise, watches over the whole.
 type Session struct {
-	m      *Manager
+	m      *daemon
 	id     string
 	tenant *tenant
 	driver sandbox.Driver
 	log    *slog.Logger
 	limits client.Limits
 	outDir string // of the host
-	key    string // of its request, while it is known by that; guarded by Manager.mu
+	key    string // of its request, while it is known by that; guarded by roster.mu
+
+	teardown func(*Session, ending)
 
 	calls   *call.Group
 	meter   meter        // what its sandbox has used
@@ -62,9 +64,10 @@ type Session struct {
 	changed chan struct{}       // tells supervise that TTL or lease changed; capacity 1
 }
 
-func newSession(m *Manager, row store.Session, d sandbox.Driver) *Session {
+// newSession makes one of a row. When it ends, teardown does the work.
+func newSession(m *daemon, t *tenant, row store.Session, d sandbox.Driver, teardown func(*Session, ending)) *Session {
 	s := &Session{
-		m: m, id: row.ID, tenant: m.tenant(row.Tenant), driver: d, row: row, limits: row.Limits,
+		m: m, id: row.ID, tenant: t, driver: d, row: row, limits: row.Limits, teardown: teardown,
 		log:    m.log.With("session", row.ID, "tenant", row.Tenant),
 		outDir: filepath.Join(m.cfg.OutputDir, row.ID),
 		over:   make(chan struct{}), changed: make(chan struct{}, 1),
@@ -425,4 +428,43 @@ func (s *Session) detach() {
 	if sb != nil {
 		_ = sb.Close()
 	}
+}
+
+// ending says how a session ends.
+type ending struct {
+	state  client.SessionState // ended or lost
+	reason string
+	force  bool // do not wait for calls
+	keep   bool // keep the outputs until retention
+}
+
+// end ends the session and returns when its end is in the store. The first to
+// call it decides how; later ones wait.
+func (s *Session) end(ctx context.Context, e ending) error {
+	s.mu.Lock()
+	first := !s.ending
+	if first {
+		s.ending, s.fate = true, e.state
+		s.agent.Seal()
+	}
+	s.mu.Unlock()
+	// The work is done to its end also when whoever asked goes away; or by the next
+	// daemon, where this one is about to go.
+	if first && !s.m.work.Go(func() { s.teardown(s, e) }) {
+		return call.ErrLeaving
+	}
+	select {
+	case <-s.over:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// leaseGone is closed when the process that holds the session's lease has
+// ended; nil, which never is, without a lease.
+func (s *Session) leaseGone() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.holder.Gone()
 }

@@ -122,7 +122,7 @@ func TestTransfersAreNoLoop(t *testing.T) {
 			h.stop()
 			h.open()
 		}
-		r, _, err := h.m.Download(t.Context(), alice, s.ID, "f")
+		r, _, err := h.m.Files.Download(t.Context(), alice, s.ID, "f")
 		if err != nil {
 			t.Fatalf("download %d: %v", i, err)
 		}

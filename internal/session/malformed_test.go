@@ -105,7 +105,7 @@ func TestMalformedCallsAreToldLikeOthers(t *testing.T) {
 	}
 	h.finished(c.ID)
 	h.settled()
-	events, err := h.m.Events(t.Context(), alice, event.Filter{Session: s.ID, Type: "call.*", Stored: true})
+	events, err := h.m.Events.Events(t.Context(), alice, event.Filter{Session: s.ID, Type: "call.*", Stored: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,82 +4,36 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"net"
 	"os"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"github.com/toold/toold/internal/approval"
+	"golang.org/x/sync/errgroup"
+
 	"github.com/toold/toold/internal/call"
-	"github.com/toold/toold/internal/hook"
+	"github.com/toold/toold/internal/store"
 
 	"github.com/toold/toold/client"
-	"github.com/toold/toold/internal/agent"
-	"github.com/toold/toold/internal/crew"
-	"github.com/toold/toold/internal/event"
-	"github.com/toold/toold/internal/judge"
-	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/session/lease"
-	"github.com/toold/toold/internal/store"
-	"github.com/toold/toold/internal/worktree"
 )
 
 // Manager holds all sessions of a daemon.
 type Manager struct {
-	cfg       Config
-	log       *slog.Logger
-	store     *store.Store
-	tools     call.Tools
-	settings  atomic.Pointer[Settings]
-	hub       *event.Hub
-	leases    *lease.Ranges
-	pins      worktree.Pinner
-	hooks     *hook.Programs
-	calls     *call.Service
-	destroys  chan struct{} // one for each sandbox that is being removed
-	approvals *approval.Desk
-	court     *judge.Court
-	usage     usageCache
-	drives    drives
-	parts     []part // of every session
+	*life
 
-	// What the tests replace.
-	connect func(ctx context.Context, c *net.UnixConn, h agent.Hello) (agent.Peer, *agent.Welcome, error)
-	drain   time.Duration // how long Close waits: drainTime
-	beat    beat          // how agents are watched over
+	// What else a client can do, each of its own type.
+	Approvals *Approvals
+	Policy    *Policy
+	Files     *Files
+	Events    *Events
+	Images    *ImageStore
+	Tools     *Toolbox
+	Usage     *Usage
+	Collector *Collector
 
-	ctx   context.Context //nolint:containedctx // the life of the manager itself
-	leave context.CancelCauseFunc
-	work  crew.Crew    // supervisors, teardowns, the sweeper
-	state atomic.Int32 // managerState
-
-	mu       sync.RWMutex // guards the fields below
-	sessions map[string]*Session
-	names    map[tenantName]*Session
-	keys     map[tenantName]*Session // by what their requests called them
-	tenants  map[string]*tenant
-}
-
-type managerState int32
-
-const (
-	managerStarting managerState = iota
-	managerReady
-	managerDraining
-)
-
-// tenantName is the name or the key of a live session; both are a tenant's own.
-type tenantName struct{ tenant, name string }
-
-// tenant counts what one tenant has.
-type tenant struct {
-	call.Tenant
-	sessions int        // live or being made; guarded by Manager.mu
-	queue    queue      // for a place among them; guarded by Manager.mu
-	used     used       // by all its sessions, those that are over included
-	making   sync.Mutex // held while room is made for them
+	records *records
+	drives  drives
+	drain   time.Duration // how long Close waits, which tests replace: drainTime
 }
 
 // New makes a Manager. Start must be called before anything else.
@@ -87,36 +41,9 @@ func New(cfg Config) (*Manager, error) {
 	if _, ok := cfg.Drivers[cfg.Driver]; !ok {
 		return nil, fmt.Errorf("default driver %q is none of the given ones", cfg.Driver)
 	}
-	m := &Manager{
-		cfg: cfg, log: cfg.Log, store: cfg.Store, tools: cfg.Tools,
-		hub:      event.NewHub(cfg.Store),
-		destroys: make(chan struct{}, destroysAtOnce),
-		drain:    drainTime,
-		beat:     beat{beatEvery, beatTime},
-		sessions: make(map[string]*Session), names: make(map[tenantName]*Session), keys: make(map[tenantName]*Session), tenants: make(map[string]*tenant),
-	}
-	m.approvals = approval.New(approval.Setup{
-		Store: cfg.Store, Log: cfg.Log,
-		Config: func() *approval.Config { return &m.settings.Load().Approvals },
-		Replied: func(a *client.Approval, reply string, waited time.Duration) {
-			m.observe(func(o Observer) { o.ApprovalReplied(a, reply, waited) })
-		},
-		Programs: make(chan struct{}, approval.ProgramsAtOnce),
-	})
-	m.court = judge.NewCourt(cfg.Settings.court(), m.approvals, cfg.Store, m.tools)
-	m.connect = func(ctx context.Context, c *net.UnixConn, h agent.Hello) (agent.Peer, *agent.Welcome, error) {
-		conn, w, err := agent.Connect(ctx, c, h)
-		if err != nil {
-			return nil, nil, err // not a nil *agent.Conn in an interface
-		}
-		return conn, w, nil
-	}
-	m.ctx, m.leave = context.WithCancelCause(context.Background())
-	m.settings.Store(&cfg.Settings)
-	m.hooks = hook.NewPrograms(func() []hook.Hook { return m.settings.Load().Hooks }, m.log, func(on, outcome string, took time.Duration) {
-		m.observe(func(o Observer) { o.Hooked(on, outcome, took) })
-	})
-	m.calls = m.newCalls()
+	r := newRoster(newDaemon(cfg))
+	records := &records{roster: r, outputs: outputs{m: r}}
+	r.calls = r.newCalls(records)
 	if err := os.MkdirAll(cfg.OutputDir, 0o700); err != nil {
 		return nil, fmt.Errorf("output directory: %w", err)
 	}
@@ -125,12 +52,16 @@ func New(cfg Config) (*Manager, error) {
 	if err := os.Chmod(cfg.OutputDir, 0o700); err != nil {
 		return nil, fmt.Errorf("output directory: %w", err)
 	}
-	m.parts = partsOf(m)
 	var err error
-	if m.leases, err = lease.Open(cfg.UIDClaims, cfg.UIDBase, cfg.Store); err != nil {
+	if r.leases, err = lease.Open(cfg.UIDClaims, cfg.UIDBase, cfg.Store); err != nil {
 		return nil, fmt.Errorf("ranges of host uids are shared with other daemons by a file, which cannot be used: %w", err)
 	}
-	return m, nil
+	l := &life{roster: r, parts: partsOf(r)}
+	return &Manager{
+		life: l, records: records, drain: drainTime,
+		Approvals: &Approvals{r}, Policy: &Policy{r}, Files: &Files{r}, Events: &Events{r}, Images: &ImageStore{r.daemon},
+		Tools: &Toolbox{r}, Usage: &Usage{roster: r}, Collector: &Collector{life: l, records: records},
+	}, nil
 }
 
 // Start takes over what an earlier daemon left (see recover.go) and then lets
@@ -146,8 +77,50 @@ func (m *Manager) Start(ctx context.Context) error {
 	if err := m.approvals.EndLost(ctx); err != nil {
 		return fmt.Errorf("end approvals that nothing waits for: %w", err)
 	}
-	m.work.Go(m.sweeper)
+	m.work.Go(m.Collector.sweeper)
 	m.state.CompareAndSwap(int32(managerStarting), int32(managerReady))
+	return nil
+}
+
+// adoptAtOnce bounds how many sessions are taken over at a time.
+const adoptAtOnce = 16
+
+// recover takes over what an earlier daemon left: it adopts the sessions whose
+// sandbox is alive and goes on with their calls, ends the others, and removes
+// what is nobody's.
+func (m *Manager) recover(ctx context.Context) error {
+	if err := m.records.countRecords(ctx); err != nil {
+		return err
+	}
+	held, err := m.leases.Restore(ctx)
+	if err != nil {
+		return err
+	}
+	rows, err := m.store.Sessions(ctx, store.SessionFilter{Live: true})
+	if err != nil {
+		return err
+	}
+	var g errgroup.Group
+	g.SetLimit(adoptAtOnce)
+	for _, row := range rows {
+		g.Go(func() error {
+			if err := m.adopt(ctx, *row); err != nil {
+				return fmt.Errorf("session %s: %w", row.ID, err)
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	garbage, err := m.Collector.collect(ctx, false)
+	if err != nil {
+		m.log.Error("look for leftovers", "error", err)
+	}
+	for _, x := range garbage {
+		m.log.Warn("removed a leftover", "kind", x.Kind, "name", x.Name, "removed", x.Removed, "error", x.Error)
+	}
+	uids{m: m.roster}.dropDeadLeases(held)
 	return nil
 }
 
@@ -207,25 +180,7 @@ func (m *Manager) EndAll(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// live lists the sessions that are not over.
-func (m *Manager) live() []*Session {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	all := make([]*Session, 0, len(m.sessions))
-	for _, s := range m.sessions {
-		all = append(all, s)
-	}
-	return all
-}
-
-// liveByID gives a session that is not over; nil for others.
-func (m *Manager) liveByID(id string) *Session {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	return m.sessions[id]
-}
-
-// Ready implements server.Daemon.
+// Ready implements server.Health.
 func (m *Manager) Ready(ctx context.Context) client.Health {
 	switch managerState(m.state.Load()) {
 	case managerStarting:
@@ -290,46 +245,5 @@ func (d *drives) ask(ctx context.Context, m *Manager) error {
 	return d.err
 }
 
-// Accepting refuses new work while the daemon starts or stops.
-func (m *Manager) Accepting() error {
-	switch managerState(m.state.Load()) {
-	case managerStarting:
-		return &client.Error{Code: client.CodeOverloaded, Message: "the daemon is still starting", Hint: "try again in a moment"}
-	case managerDraining:
-		return &client.Error{Code: client.CodeOverloaded, Message: "the daemon is stopping", Hint: "try again when it is back; sessions and running calls go on"}
-	}
-	return nil
-}
-
-// driver gives the driver that a session was made with.
-func (m *Manager) driver(name string) (sandbox.Driver, error) {
-	d, ok := m.cfg.Drivers[name]
-	if !ok {
-		return nil, fmt.Errorf("no driver %q in this daemon", name)
-	}
-	return d, nil
-}
-
-// tenant gives the counters of a tenant.
-func (m *Manager) tenant(name string) *tenant {
-	m.mu.RLock()
-	t := m.tenants[name]
-	m.mu.RUnlock()
-	if t != nil {
-		return t
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if t = m.tenants[name]; t == nil {
-		t = &tenant{Tenant: call.Tenant{Name: name}}
-		m.tenants[name] = t
-	}
-	return t
-}
-
-// observe tells every observer.
-func (m *Manager) observe(fn func(Observer)) {
-	for _, o := range m.cfg.Observers {
-		fn(o)
-	}
-}
+// AllCalls are the calls of all sessions.
+func (m *Manager) AllCalls() *call.Service { return m.calls }

@@ -17,7 +17,7 @@ import (
 // outputs is the part of a session that is the directory of its outputs.
 type outputs struct {
 	nothing
-	m *Manager
+	m *roster
 }
 
 // open makes the directory, which the sandbox sees read-only.
@@ -57,7 +57,7 @@ func (o outputs) leftovers(ctx context.Context) (all []leftover, err error) {
 		return nil, err
 	}
 	for _, e := range entries {
-		if o.m.wantsOutputs(ctx, e.Name()) {
+		if o.wantsOutputs(ctx, e.Name()) {
 			continue
 		}
 		dir := filepath.Join(o.m.cfg.OutputDir, e.Name())
@@ -75,14 +75,14 @@ func (o outputs) leftovers(ctx context.Context) (all []leftover, err error) {
 }
 
 // wantsOutputs errs on the side of keeping.
-func (m *Manager) wantsOutputs(ctx context.Context, session string) bool {
-	if m.liveByID(session) != nil {
+func (o outputs) wantsOutputs(ctx context.Context, session string) bool {
+	if o.m.liveByID(session) != nil {
 		return true
 	}
 	if !store.ValidID("ses_", session) {
 		return false
 	}
-	row, err := m.store.Session(ctx, session)
+	row, err := o.m.store.Session(ctx, session)
 	if errors.Is(err, store.ErrNotFound) {
 		return false
 	}
@@ -108,18 +108,18 @@ func sizeOf(dir string) int64 {
 const sweepPage = 200
 
 // sweepOutputs removes the output files of calls that ended long ago.
-func (m *Manager) sweepOutputs(ctx context.Context, keep time.Duration) error {
+func (o outputs) sweepOutputs(ctx context.Context, keep time.Duration) error {
 	for {
-		old, err := m.store.OldOutputs(ctx, keep, sweepPage)
+		old, err := o.m.store.OldOutputs(ctx, keep, sweepPage)
 		if err != nil {
 			return err
 		}
-		for _, o := range old {
-			m.removeOutput(o)
+		for _, ref := range old {
+			o.removeOutput(ref)
 		}
-		err = m.store.Write(func(tx *store.Tx) error {
-			for _, o := range old {
-				if err := tx.DropOutput(o.Call); err != nil {
+		err = o.m.store.Write(func(tx *store.Tx) error {
+			for _, ref := range old {
+				if err := tx.DropOutput(ref.Call); err != nil {
 					return err
 				}
 			}
@@ -131,13 +131,13 @@ func (m *Manager) sweepOutputs(ctx context.Context, keep time.Duration) error {
 	}
 }
 
-func (m *Manager) removeOutput(o store.OutputRef) {
-	file := filepath.Join(m.cfg.OutputDir, o.Session, o.Call)
+func (o outputs) removeOutput(ref store.OutputRef) {
+	file := filepath.Join(o.m.cfg.OutputDir, ref.Session, ref.Call)
 	size, err := output.Remove(file)
 	if err != nil {
 		return // it is not counted twice
 	}
-	if s := m.liveByID(o.Session); s != nil {
+	if s := o.m.liveByID(ref.Session); s != nil {
 		s.calls.Spilled.Add(-size)
 		return
 	}

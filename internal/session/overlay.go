@@ -18,15 +18,7 @@ import (
 // them, or [worktrees] keep is over.
 type overlay struct {
 	nothing
-	m *Manager
-}
-
-// seed is the layers that a session begins with; zero for none.
-type seed struct {
-	lower []string // the uppermost first
-	base  []string // what it is compared with, over the source
-	since int64    // of the tree that they are from
-	look  bool     // nothing is to be written
+	m *roster
 }
 
 // claim refuses what this daemon cannot keep.

@@ -4,8 +4,6 @@ import (
 	"context"
 
 	"github.com/toold/toold/client"
-	"github.com/toold/toold/internal/sandbox"
-	"github.com/toold/toold/internal/session/holder"
 )
 
 // part is one of the things that begin and end with a session. To add one: a type that
@@ -33,19 +31,6 @@ type part interface {
 type leftover struct {
 	client.Garbage              // Error: why it is there, if that is known
 	remove         func() error // an error says why it stays
-}
-
-// partsOf are the parts of every session of m, in the order in which they are claimed,
-// opened and adopted. They are closed the other way round: uids are not given back,
-// nor the image, while something of the sandbox may be alive.
-func partsOf(m *Manager) []part {
-	return []part{outputs{m: m}, uids{m: m}, runImage{m: m}, overlay{m: m}, box{m: m}, leaseProcess{}}
-}
-
-// holdings are what parts hold of the host for a session, or for the request that makes it.
-type holdings struct {
-	image  *sandbox.HeldImage // nil for none
-	holder *holder.Process    // of its lease; nil for none
 }
 
 // nothing is what a part does that has nothing to do.

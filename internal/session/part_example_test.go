@@ -97,7 +97,7 @@ func TestExamplePart(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "ses_left"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	got, err := h.m.GC(t.Context(), root, client.GCRequest{})
+	got, err := h.m.Collector.GC(t.Context(), root, client.GCRequest{})
 	if want := (client.Garbage{Kind: "diary", Name: "ses_left", Session: "ses_left", Removed: true}); err != nil || !slices.Contains(got, want) {
 		t.Errorf("collected %+v, %v", got, err)
 	}

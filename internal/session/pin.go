@@ -15,7 +15,7 @@ import (
 
 // pinDirectory opens a directory that a session of p's may be given. Administrators
 // have toold's own rights on it, everyone else has theirs.
-func (m *Manager) pinDirectory(p auth.Principal, rules worktree.Rules, source string) (*worktree.Directory, error) {
+func (m *daemon) pinDirectory(p auth.Principal, rules worktree.Rules, source string) (*worktree.Directory, error) {
 	rules.Private = append([]string{filepath.Dir(m.cfg.OutputDir)}, m.cfg.Private...)
 	if !p.Admin {
 		rules.User = &thread.User{UID: p.UID, GID: p.GID, Groups: p.Groups}

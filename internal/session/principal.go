@@ -11,23 +11,8 @@ import (
 	"github.com/toold/toold/internal/store"
 )
 
-// find gives a live session by its id or name. Sessions of other tenants do not
-// exist for the asker.
-func (m *Manager) find(p auth.Principal, idOrName string) (*Session, error) {
-	m.mu.RLock()
-	s := m.sessions[idOrName]
-	if s == nil {
-		s = m.names[tenantName{p.Tenant, idOrName}]
-	}
-	m.mu.RUnlock()
-	if s == nil || !p.Sees(s.tenant.Name, s.id) {
-		return nil, noSession(idOrName)
-	}
-	return s, nil
-}
-
 // stored reads the row of a session, live or not.
-func (m *Manager) stored(ctx context.Context, p auth.Principal, id string) (*store.Session, error) {
+func (m *daemon) stored(ctx context.Context, p auth.Principal, id string) (*store.Session, error) {
 	if !store.ValidID("ses_", id) {
 		return nil, noSession(id)
 	}
@@ -43,24 +28,6 @@ func (m *Manager) stored(ctx context.Context, p auth.Principal, id string) (*sto
 	return row, nil
 }
 
-// rowOf gives the row of a session, live or not.
-func (m *Manager) rowOf(ctx context.Context, p auth.Principal, idOrName string) (*store.Session, error) {
-	if s, err := m.find(p, idOrName); err == nil {
-		row := s.Row()
-		return &row, nil
-	}
-	return m.stored(ctx, p, idOrName)
-}
-
-// SessionID checks that the asker may see a session, live or not.
-func (m *Manager) SessionID(ctx context.Context, p auth.Principal, idOrName string) (string, error) {
-	row, err := m.rowOf(ctx, p, idOrName)
-	if err != nil {
-		return "", err
-	}
-	return row.ID, nil
-}
-
 func noSession(id string) error {
 	return fault.NotFound.Errorf("there is no session %q", shown(id)).
 		Next("toolctl session list shows your sessions")
@@ -69,24 +36,9 @@ func noSession(id string) error {
 // shown is what a message may quote of something that a client sent.
 func shown(s string) string { return plain.Cut(s, 80) }
 
-// TokenSession implements server.Sessions.
-func (m *Manager) TokenSession(token string) (holder auth.Principal, ok bool) {
-	m.mu.RLock()
-	s := m.sessions[auth.TokenSession(token)]
-	m.mu.RUnlock()
-	var row store.Session
-	if s != nil {
-		row = s.Row()
-	}
-	if !auth.TokenIs(token, row.TokenHash) {
-		return auth.Principal{}, false
-	}
-	return auth.Principal{Tenant: row.Tenant, Session: row.ID, SessionName: row.Name}, true
-}
-
 // internal is what an answer says of err: what those who asked can do something about,
 // and of a failure of our own, which is logged, the reference alone.
-func (m *Manager) internal(what string, err error) error {
+func (m *daemon) internal(what string, err error) error {
 	var f *fault.Error
 	var ce *client.Error
 	switch {

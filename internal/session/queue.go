@@ -7,8 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/toold/toold/client"
-	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/fault"
 )
 
@@ -24,7 +22,7 @@ const (
 var errFull = errors.New("no place for a session")
 
 // queue has the requests of one tenant that wait for a place, in the order in which
-// they came. Whoever holds Manager.mu may use it.
+// they came. Whoever holds roster.mu may use it.
 type queue struct {
 	all   []*place
 	moved chan struct{} // closed when something changes, made by who waits
@@ -49,56 +47,15 @@ func (q *queue) remove(w *place) {
 	}
 }
 
-// mostSessions is how many sessions a tenant may have, 0 for any number.
-func (m *Manager) mostSessions(name string) int {
-	set := m.settings.Load()
-	if ten, ok := set.Tenants[name]; ok && ten.MaxSessions > 0 {
-		return ten.MaxSessions
-	}
-	return set.MaxSessions
-}
-
 // fullLocked reports whether there is no place for w, nil for one that does not
 // wait: nobody overtakes those who do.
-func (m *Manager) fullLocked(t *tenant, w *place) bool {
-	most := m.mostSessions(t.Name)
+func (m *roster) fullLocked(t *tenant, w *place) bool {
+	most := m.settings.Load().maxSessions(t.Name)
 	return most > 0 && (t.sessions >= most || len(t.queue.all) > 0 && t.queue.all[0] != w)
 }
 
-// createQueued is create for a request that may wait for a place. What is wrong
-// with the request it says before it waits. While it waits it holds nothing: all
-// that the request names is looked at again when it has a place.
-func (m *Manager) createQueued(ctx context.Context, p auth.Principal, r client.SessionCreate, queued func(position int)) (*client.Session, error) {
-	if r.Queue < 0 || time.Duration(r.Queue) > maxQueue {
-		return nil, fault.Invalid.Errorf("queue %s: give a time up to %s, or 0 to wait for nothing", r.Queue, client.Duration(maxQueue))
-	}
-	v, err := m.create(ctx, p, r, nil, seed{})
-	if !errors.Is(err, errFull) {
-		return v, err
-	}
-	t := m.tenant(p.Tenant)
-	if r.Queue == 0 {
-		return nil, m.noPlace(t)
-	}
-	w, err := m.enqueue(t)
-	if err != nil {
-		return nil, err
-	}
-	defer m.dequeue(t, w)
-	late := time.NewTimer(time.Duration(r.Queue))
-	defer late.Stop()
-	for {
-		if err := m.awaitTurn(ctx, t, w, late.C, queued); err != nil {
-			return nil, err
-		}
-		if v, err = m.create(ctx, p, r, w, seed{}); !errors.Is(err, errFull) {
-			return v, err
-		}
-	}
-}
-
 // noPlace is the answer to a request that does not wait, or not any longer.
-func (m *Manager) noPlace(t *tenant) error {
+func (m *roster) noPlace(t *tenant) error {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	others := ""
@@ -109,7 +66,7 @@ func (m *Manager) noPlace(t *tenant) error {
 		Next("end one with toolctl session rm, or wait for a place: queue in the request, --queue 10m of toolctl")
 }
 
-func (m *Manager) enqueue(t *tenant) (*place, error) {
+func (m *roster) enqueue(t *tenant) (*place, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if n := len(t.queue.all); n >= maxQueued {
@@ -121,14 +78,14 @@ func (m *Manager) enqueue(t *tenant) (*place, error) {
 	return w, nil
 }
 
-func (m *Manager) dequeue(t *tenant, w *place) {
+func (m *roster) dequeue(t *tenant, w *place) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	t.queue.remove(w)
 }
 
 // awaitTurn waits until w is the first in its queue and there is a place.
-func (m *Manager) awaitTurn(ctx context.Context, t *tenant, w *place, late <-chan time.Time, queued func(position int)) error {
+func (m *roster) awaitTurn(ctx context.Context, t *tenant, w *place, late <-chan time.Time, queued func(position int)) error {
 	for {
 		m.mu.Lock()
 		free, position := !m.fullLocked(t, w), slices.Index(t.queue.all, w)+1

@@ -242,7 +242,7 @@ read = { "*" = "allow", "**/.env" = "ask", "keys/*" = "deny" }
 	if got, err := os.ReadFile(filepath.Join(dir, ".env")); err != nil || string(got) != "# comment\nTOKEN=wolf2\n  LAST=swordfish\n" {
 		t.Errorf("%q, %v", got, err)
 	}
-	up, err := m.Upload(t.Context(), alice, s.ID, "keys/k", 0, strings.NewReader("hunter2\n"))
+	up, err := m.Files.Upload(t.Context(), alice, s.ID, "keys/k", 0, strings.NewReader("hunter2\n"))
 	if row, e := json.Marshal(up); err != nil || e != nil || up.Error != nil || bytes.Contains(row, []byte("hunter")) {
 		t.Errorf("upload: %v %s", err, row)
 	}
@@ -254,7 +254,7 @@ read = { "*" = "allow", "**/.env" = "ask", "keys/*" = "deny" }
 	}
 	var a client.Approval
 	testrig.Eventually(t, "the edit waits for its approval", func() bool {
-		list, err := m.Approvals(t.Context(), carol, ApprovalFilter{})
+		list, err := m.Approvals.Approvals(t.Context(), carol, ApprovalFilter{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -266,7 +266,7 @@ read = { "*" = "allow", "**/.env" = "ask", "keys/*" = "deny" }
 	if diff, _ := a.Metadata["diff"].(string); !strings.Contains(diff, "+  LAST=swordfish") {
 		t.Errorf("the approver sees %q", diff)
 	}
-	if _, err := m.Answer(t.Context(), carol, a.ID, once); err != nil {
+	if _, err := m.Approvals.Answer(t.Context(), carol, a.ID, once); err != nil {
 		t.Fatal(err)
 	}
 	testrig.Eventually(t, "the edit has ended", func() bool {

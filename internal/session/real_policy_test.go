@@ -161,7 +161,7 @@ func TestRealApproval(t *testing.T) {
 		}
 		var a client.Approval
 		testrig.Eventually(t, "it waits", func() bool {
-			l, err := m.Approvals(t.Context(), carol, ApprovalFilter{})
+			l, err := m.Approvals.Approvals(t.Context(), carol, ApprovalFilter{})
 			for _, v := range l.Items {
 				if v.CallID == c.ID {
 					a = v
@@ -173,7 +173,7 @@ func TestRealApproval(t *testing.T) {
 	}
 	finish := func(c *client.Call, a client.Approval) *client.Call {
 		t.Helper()
-		if _, err := m.Answer(t.Context(), carol, a.ID, once); err != nil {
+		if _, err := m.Approvals.Answer(t.Context(), carol, a.ID, once); err != nil {
 			t.Fatal(err)
 		}
 		var err error

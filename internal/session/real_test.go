@@ -259,11 +259,11 @@ func TestRealSession(t *testing.T) {
 			t.Errorf("after %s: %+v", tt.command, c)
 		}
 	}
-	up, err := m.Upload(t.Context(), alice, s.ID, "up.bin", 0o700, strings.NewReader("\x00\xffbytes"))
+	up, err := m.Files.Upload(t.Context(), alice, s.ID, "up.bin", 0o700, strings.NewReader("\x00\xffbytes"))
 	if err != nil || up.IsError || up.Error != nil {
 		t.Fatalf("upload: %+v, %v", up, err)
 	}
-	r, n, err := m.Download(t.Context(), alice, s.ID, "up.bin")
+	r, n, err := m.Files.Download(t.Context(), alice, s.ID, "up.bin")
 	if err != nil {
 		t.Fatal(err)
 	}

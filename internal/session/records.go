@@ -2,9 +2,6 @@ package session
 
 import (
 	"context"
-	"fmt"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/call"
@@ -12,26 +9,28 @@ import (
 	"github.com/toold/toold/internal/store"
 )
 
-// mostRecords is how much the records of a tenant's calls may take; 0 = any.
-func (m *Manager) mostRecords(tenant string) int64 {
-	set := m.settings.Load()
-	if most := set.Tenants[tenant].Records; most > 0 {
-		return most
-	}
-	return set.Records
+// records keeps account of the records of calls, which take room on the disk.
+type records struct {
+	*roster
+	outputs outputs
 }
+
+var _ call.Quota = (*records)(nil)
+
+// MostCalls implements call.Quota.
+func (m *records) MostCalls(tenant string) int { return m.settings.Load().Tenants[tenant].MaxCalls }
 
 // TakeRoom implements call.Quota: it counts n bytes of a new call's record against its tenant, and makes
 // room for them where there is none: the oldest records of calls that have ended
 // are shortened, then removed. Those of calls that have not ended stay, so they can
 // fill what the tenant has.
-func (m *Manager) TakeRoom(ctx context.Context, t *call.Tenant, n int64) error {
+func (m *records) TakeRoom(ctx context.Context, t *call.Tenant, n int64) error {
 	if n > store.Small {
 		if err := m.roomForInput(ctx); err != nil {
 			return err
 		}
 	}
-	most := m.mostRecords(t.Name)
+	most := m.settings.Load().maxRecords(t.Name)
 	if kept := t.Kept.Add(n); most <= 0 || kept <= most {
 		return nil
 	}
@@ -48,7 +47,7 @@ func (m *Manager) TakeRoom(ctx context.Context, t *call.Tenant, n int64) error {
 }
 
 // makeRoom frees an eighth of what a tenant may have, so that not every call has to.
-func (m *Manager) makeRoom(ctx context.Context, t *tenant, most int64) error {
+func (m *records) makeRoom(ctx context.Context, t *tenant, most int64) error {
 	t.making.Lock()
 	defer t.making.Unlock()
 	enough := most - most/8
@@ -63,7 +62,7 @@ func (m *Manager) makeRoom(ctx context.Context, t *tenant, most int64) error {
 		m.recordsGone(gone)
 		for _, r := range gone {
 			if r.File {
-				m.removeOutput(r.Output)
+				m.outputs.removeOutput(r.Output)
 			}
 		}
 		if err != nil || len(gone) == 0 {
@@ -74,14 +73,14 @@ func (m *Manager) makeRoom(ctx context.Context, t *tenant, most int64) error {
 }
 
 // recordsGone counts records that were removed.
-func (m *Manager) recordsGone(gone []store.Removed) {
+func (m *records) recordsGone(gone []store.Removed) {
 	for _, r := range gone {
 		m.tenant(r.Tenant).Kept.Add(-r.Bytes)
 	}
 }
 
 // countRecords counts what an earlier daemon has left.
-func (m *Manager) countRecords(ctx context.Context) error {
+func (m *records) countRecords(ctx context.Context) error {
 	all, err := m.store.RecordBytes(ctx)
 	for name, n := range all {
 		m.tenant(name).Kept.Store(n)
@@ -90,7 +89,7 @@ func (m *Manager) countRecords(ctx context.Context) error {
 }
 
 // collectRecords is about records of sessions that are over, tenant by tenant.
-func (m *Manager) collectRecords(ctx context.Context, remove bool) ([]client.Garbage, error) {
+func (m *records) collectRecords(ctx context.Context, remove bool) ([]client.Garbage, error) {
 	all, err := m.store.Shortenable(ctx)
 	if err != nil {
 		return nil, err
@@ -111,28 +110,8 @@ func (m *Manager) collectRecords(ctx context.Context, remove bool) ([]client.Gar
 	return list, nil
 }
 
-// freeBytes is the room on the file system of the state directory.
-func (m *Manager) freeBytes() (int64, error) {
-	var fs unix.Statfs_t
-	if err := unix.Statfs(m.cfg.OutputDir, &fs); err != nil {
-		return 0, fmt.Errorf("look at the disk of the state directory: %w", err)
-	}
-	return int64(fs.Bavail) * fs.Bsize, nil
-}
-
-// room says whether records have as much room as must stay free, and how much they
-// have: what is free inside of the database is as good as what is free beside it.
-func (m *Manager) room(ctx context.Context) (free int64, enough bool, err error) {
-	least := m.settings.Load().MinFree
-	if free, err = m.freeBytes(); err != nil || free >= least {
-		return free, err == nil, err
-	}
-	inside, err := m.store.FreeBytes(ctx)
-	return free + inside, err == nil && free+inside >= least, err
-}
-
 // roomForInput refuses a large input where the disk is nearly full.
-func (m *Manager) roomForInput(ctx context.Context) error {
+func (m *records) roomForInput(ctx context.Context) error {
 	free, enough, err := m.room(ctx)
 	if err != nil || enough {
 		return err
@@ -144,7 +123,7 @@ func (m *Manager) roomForInput(ctx context.Context) error {
 
 // Stored implements call.Quota: it is what is stored of a call that has ended. Of one that never ran, a large
 // input is not worth its room; and where the disk is nearly full, no large record is.
-func (m *Manager) Stored(row *store.Call) *store.Call {
+func (m *records) Stored(row *store.Call) *store.Call {
 	short := *row
 	if row.Status == client.CallError && row.Time.Started == nil {
 		short.DropInput()

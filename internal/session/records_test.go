@@ -242,7 +242,7 @@ func TestGCOfRecords(t *testing.T) {
 		{client.GCRequest{Records: true}, 1},
 		{client.GCRequest{Records: true}, 0},
 	} {
-		all, err := h.m.GC(t.Context(), root, tt.r)
+		all, err := h.m.Collector.GC(t.Context(), root, tt.r)
 		if err != nil || len(all) != tt.want {
 			t.Fatalf("%+v: %+v, %v", tt.r, all, err)
 		}

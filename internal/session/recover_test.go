@@ -366,19 +366,19 @@ func TestTenants(t *testing.T) {
 			return err
 		},
 		"upload": func(p auth.Principal, s, c string) error {
-			_, err := h.m.Upload(t.Context(), p, s, "x", 0, strings.NewReader(""))
+			_, err := h.m.Files.Upload(t.Context(), p, s, "x", 0, strings.NewReader(""))
 			return err
 		},
 		"download": func(p auth.Principal, s, c string) error {
-			_, _, err := h.m.Download(t.Context(), p, s, "x")
+			_, _, err := h.m.Files.Download(t.Context(), p, s, "x")
 			return err
 		},
 		"events": func(p auth.Principal, s, c string) error {
-			_, err := h.m.Events(t.Context(), p, event.Filter{Session: s})
+			_, err := h.m.Events.Events(t.Context(), p, event.Filter{Session: s})
 			return err
 		},
 		"tools": func(p auth.Principal, s, c string) error {
-			_, err := h.m.Tools(t.Context(), p, ToolFilter{Session: s})
+			_, err := h.m.Tools.Tools(t.Context(), p, ToolFilter{Session: s})
 			return err
 		},
 	}
@@ -407,7 +407,7 @@ func TestTenants(t *testing.T) {
 		t.Error(err)
 	}
 	for name, err := range map[string]error{
-		"doctor": second(h.doctor().Doctor(t.Context(), alice, false)), "gc": second(h.m.GC(t.Context(), alice, client.GCRequest{DryRun: true})),
+		"doctor": second(h.doctor().Doctor(t.Context(), alice, false)), "gc": second(h.m.Collector.GC(t.Context(), alice, client.GCRequest{DryRun: true})),
 	} {
 		if codeOfErr(err) != client.CodeForbidden {
 			t.Errorf("%s for everyone: %v", name, err)
@@ -460,16 +460,16 @@ func second[T any](_ T, err error) error { return err }
 func TestEventStreams(t *testing.T) {
 	h := newHouse(t)
 	h.open()
-	all, err := h.m.Events(t.Context(), alice, event.Filter{})
+	all, err := h.m.Events.Events(t.Context(), alice, event.Filter{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	foreign, err := h.m.Events(t.Context(), bob, event.Filter{})
+	foreign, err := h.m.Events.Events(t.Context(), bob, event.Filter{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := h.create(alice, client.SessionCreate{})
-	outputs, err := h.m.Events(t.Context(), alice, event.Filter{Session: s.ID, Type: client.EventCallOutput})
+	outputs, err := h.m.Events.Events(t.Context(), alice, event.Filter{Session: s.ID, Type: client.EventCallOutput})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -497,7 +497,7 @@ func TestEventStreams(t *testing.T) {
 	default:
 	}
 	// Who comes back hears what was missed, then what is new.
-	again, err := h.m.Events(t.Context(), alice, event.Filter{After: ids[1], Type: "call.*"})
+	again, err := h.m.Events.Events(t.Context(), alice, event.Filter{After: ids[1], Type: "call.*"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -509,7 +509,7 @@ func TestEventStreams(t *testing.T) {
 	if strings.Join(got, " ") != "call.running call.completed call.pending call.running call.completed" {
 		t.Errorf("resumed: %v", got)
 	}
-	if _, err := h.m.Events(t.Context(), alice, event.Filter{After: "evt_x"}); codeOfErr(err) != client.CodeInvalidRequest {
+	if _, err := h.m.Events.Events(t.Context(), alice, event.Filter{After: "evt_x"}); codeOfErr(err) != client.CodeInvalidRequest {
 		t.Errorf("bad id: %v", err)
 	}
 	// A reader that does not read is let go, and nobody waits for it.
@@ -525,7 +525,7 @@ func TestEventStreams(t *testing.T) {
 	}
 	var last error
 	for range event.MaxStreams + 1 {
-		_, last = h.m.Events(t.Context(), bob, event.Filter{})
+		_, last = h.m.Events.Events(t.Context(), bob, event.Filter{})
 	}
 	if codeOfErr(last) != client.CodeOverloaded {
 		t.Errorf("too many streams: %v", last)
@@ -544,7 +544,7 @@ func TestSweep(t *testing.T) {
 	set.Truncate.Keep, set.Retention = time.Nanosecond, time.Hour
 	h.m.Reload(set)
 	time.Sleep(5 * time.Millisecond)
-	h.m.sweep(t.Context())
+	h.m.Collector.sweep(t.Context())
 	if _, _, err := h.m.calls.Output(t.Context(), alice, c.ID, call.OutputOptions{}); codeOfErr(err) == "" {
 		// The head is all that is left of it.
 		t.Error("the output is still there")
@@ -557,7 +557,7 @@ func TestSweep(t *testing.T) {
 	}
 	set.Retention = time.Nanosecond
 	h.m.Reload(set)
-	h.m.sweep(t.Context())
+	h.m.Collector.sweep(t.Context())
 	if _, err := h.m.calls.GetCall(t.Context(), alice, c.ID); codeOfErr(err) != client.CodeNotFound {
 		t.Errorf("the call is still there: %v", err)
 	}
@@ -619,7 +619,7 @@ func TestGC(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, dry := range []bool{true, false} {
-		all, err := h.m.GC(t.Context(), root, client.GCRequest{DryRun: dry})
+		all, err := h.m.Collector.GC(t.Context(), root, client.GCRequest{DryRun: dry})
 		b, _ := json.Marshal(all)
 		if err != nil || len(all) != 2 || all[0].Kind != "container" || all[0].Name != "ses_x" || all[1].Kind != "output" || all[0].Removed == dry || all[1].Removed == dry {
 			t.Errorf("dry %v: %s, %v", dry, b, err)
@@ -628,14 +628,14 @@ func TestGC(t *testing.T) {
 	if h.host.box(s.ID) == nil || h.host.box("ses_x") != nil {
 		t.Error("the wrong sandbox was removed")
 	}
-	if all, err := h.m.GC(t.Context(), root, client.GCRequest{}); err != nil || len(all) != 0 {
+	if all, err := h.m.Collector.GC(t.Context(), root, client.GCRequest{}); err != nil || len(all) != 0 {
 		t.Errorf("again: %+v, %v", all, err)
 	}
 	if err := os.WriteFile(stray, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	h.host.fail("list", errors.New("boom"))
-	if _, err := h.m.GC(t.Context(), root, client.GCRequest{}); codeOfErr(err) != client.CodeInternal || strings.Contains(err.Error(), "boom") {
+	if _, err := h.m.Collector.GC(t.Context(), root, client.GCRequest{}); codeOfErr(err) != client.CodeInternal || strings.Contains(err.Error(), "boom") {
 		t.Errorf("fault: %v", err)
 	}
 	if _, err := os.Stat(stray); err == nil {

@@ -1,10 +1,17 @@
 // Package session is the manager of sessions: how they are made, taken over from an
 // earlier daemon and ended, and what they hold. Everything that a client can do to a
-// session goes through the Manager, whatever protocol it came by; what it can do to a
-// call, through the call.Service of it.
+// session goes through the Manager, whatever protocol it came by, or through one of the
+// types that it has for the rest (Files, Approvals, …); what it can do to a call, through
+// the call.Service of it.
+//
+// From the bottom: daemon is what sessions find in their daemon, Session is one, the roster has
+// those that are not over, a part is what begins and ends with a session, and life makes, takes
+// over and ends sessions, part by part.
 package session
 
 import (
+	"context"
+	"io"
 	"log/slog"
 	"time"
 
@@ -141,3 +148,38 @@ type ApprovalFilter struct {
 
 // EndOptions say how a session is ended.
 type EndOptions struct{ Force, Keep bool }
+
+// maxSessions is how many sessions a tenant may have, 0 for any number.
+func (s *Settings) maxSessions(name string) int {
+	if ten, ok := s.Tenants[name]; ok && ten.MaxSessions > 0 {
+		return ten.MaxSessions
+	}
+	return s.MaxSessions
+}
+
+// maxRecords is how much the records of a tenant's calls may take; 0 = any.
+func (s *Settings) maxRecords(tenant string) int64 {
+	if most := s.Tenants[tenant].Records; most > 0 {
+		return most
+	}
+	return s.Records
+}
+
+// Images are the images of one driver's sessions. Package image/local has them for
+// drivers which are given root filesystems; a driver whose Engine keeps images itself has
+// its own. Methods may be called from any goroutine. Errors that a client is to
+// see are those of package image, or *fault.Error: NotFound, Conflict (it is in use, or
+// another is just being made), Invalid, Overloaded.
+type Images interface {
+	// List gives all images, sorted by their first name.
+	List(ctx context.Context) ([]client.Image, error)
+	// Pull gets an image from its registry. progress is not nil.
+	Pull(ctx context.Context, r client.ImagePull, progress func(client.ImageProgress)) (*client.Image, error)
+	// Import makes an image of an archive; name may be empty.
+	Import(ctx context.Context, name string, archive io.Reader) (*client.Image, error)
+	// Remove removes a name, and with its last one or by its digest the image.
+	Remove(ctx context.Context, ref string) error
+	// Acquire finds the image that ref (a name or a digest) means and keeps it
+	// from being removed until it is released. Nothing is pulled.
+	Acquire(ctx context.Context, ref string) (*sandbox.HeldImage, error)
+}

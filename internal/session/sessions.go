@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"time"
 
@@ -28,7 +29,7 @@ func (m *Manager) Get(ctx context.Context, p auth.Principal, id string) (*client
 }
 
 // past is a session that is over, as clients see it.
-func (m *Manager) past(ctx context.Context, row *store.Session) (*client.Session, error) {
+func (m *daemon) past(ctx context.Context, row *store.Session) (*client.Session, error) {
 	n, err := m.store.CountCalls(ctx, row.ID)
 	if err != nil {
 		return nil, m.internal("count calls", err)
@@ -148,4 +149,31 @@ func patched(have, changes map[string]string) map[string]string {
 		}
 	}
 	return labels
+}
+
+// End implements server.Sessions.
+func (m *Manager) End(ctx context.Context, p auth.Principal, id string, o EndOptions) (*client.Session, error) {
+	if err := p.Whole(); err != nil {
+		return nil, err
+	}
+	s, err := m.find(p, id)
+	if err != nil {
+		return m.ended(ctx, p, id, err)
+	}
+	if err := s.end(ctx, ending{state: client.SessionEnded, reason: "ended by request", force: o.Force, keep: o.Keep}); err != nil {
+		return nil, m.internal(fmt.Sprintf("end session %s", s.id), err)
+	}
+	v := s.Row().Session
+	v.Usage.Calls = s.calls.Total()
+	return &v, nil
+}
+
+// ended answers for a session that is over already: ending it again changes
+// nothing.
+func (m *Manager) ended(ctx context.Context, p auth.Principal, id string, notFound error) (*client.Session, error) {
+	row, err := m.stored(ctx, p, id)
+	if err != nil {
+		return nil, notFound
+	}
+	return &row.Session, nil
 }

@@ -69,7 +69,7 @@ func TestStoreFailsUnderAnApproval(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, answer := range []client.ApprovalAnswer{once, always, reject} {
-		if _, err := h.m.Answer(t.Context(), carol, a.ID, answer); codeOfErr(err) != client.CodeInternal {
+		if _, err := h.m.Approvals.Answer(t.Context(), carol, a.ID, answer); codeOfErr(err) != client.CodeInternal {
 			t.Errorf("%s: %v", answer.Answer, err)
 		}
 	}

@@ -40,7 +40,7 @@ func TestTitleWhileItRuns(t *testing.T) {
 	titles("after a restart")
 	h.host.box(s.ID).release()
 	h.finished(c.ID)
-	events, err := h.m.Events(t.Context(), alice, event.Filter{Session: s.ID, Type: "call.running", Stored: true})
+	events, err := h.m.Events.Events(t.Context(), alice, event.Filter{Session: s.ID, Type: "call.running", Stored: true})
 	if err != nil {
 		t.Fatal(err)
 	}

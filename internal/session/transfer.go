@@ -31,10 +31,13 @@ func (s *Session) removeUploads() {
 	}
 }
 
+// Files takes files to the sandboxes and from them.
+type Files struct{ *roster }
+
 // Upload implements server.Files. Uploads and downloads are calls like any other of hidden tools:
 // recorded, judged, and run as the tool user. The bytes go into the session's output directory, which
 // the sandbox sees read-only, and file_put copies them to their place.
-func (m *Manager) Upload(ctx context.Context, p auth.Principal, sessionID, path string, mode uint32, body io.Reader) (*client.Call, error) {
+func (m *Files) Upload(ctx context.Context, p auth.Principal, sessionID, path string, mode uint32, body io.Reader) (*client.Call, error) {
 	if err := m.Accepting(); err != nil {
 		return nil, err
 	}
@@ -76,7 +79,7 @@ func (s *Session) receive(file string, body io.Reader) (size int64, err error) {
 
 // Download implements server.Files. The file is saved as the output of a call first: its
 // size is known then, and a slow reader keeps nothing in the sandbox waiting.
-func (m *Manager) Download(ctx context.Context, p auth.Principal, sessionID, path string) (io.ReadCloser, int64, error) {
+func (m *Files) Download(ctx context.Context, p auth.Principal, sessionID, path string) (io.ReadCloser, int64, error) {
 	job := run.DownloadJob(path)
 	c, err := m.calls.Hidden(ctx, p, sessionID, client.CallCreate{Tool: job.Tool, Input: job.Input}, call.Options{AbortOnDisconnect: true})
 	switch {

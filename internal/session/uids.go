@@ -14,19 +14,19 @@ import (
 // at once (see recover).
 type uids struct {
 	nothing
-	m *Manager
+	m *roster
 }
 
 // close gives the range back when nothing of the session can be alive, and puts it under
 // quarantine otherwise.
 func (u uids) close(s *Session, _ ending, left error) ([]string, error) {
-	u.m.release(s.id, s.Row().UIDBase, left)
+	u.release(s.id, s.Row().UIDBase, left)
 	return nil, nil
 }
 
-func (m *Manager) release(session string, base uint32, left error) {
-	if why, err := m.leases.Release(base, left); why != "" || err != nil {
-		m.log.Error("uid range is quarantined", "session", session, "base", base, "reason", why, "error", err)
+func (u uids) release(session string, base uint32, left error) {
+	if why, err := u.m.leases.Release(base, left); why != "" || err != nil {
+		u.m.log.Error("uid range is quarantined", "session", session, "base", base, "reason", why, "error", err)
 	}
 }
 
@@ -47,16 +47,16 @@ func (u uids) leftovers(ctx context.Context) (all []leftover, err error) {
 // free ends a quarantine, or says why it was put.
 func (u uids) free(ctx context.Context, l store.Lease) error {
 	who, err := u.m.leases.InUse(l.Base)
-	if err == nil && who == "" && !u.m.sandboxLeft(ctx, l.Session) && u.m.leases.Free(l.Base) == nil {
+	if err == nil && who == "" && !u.sandboxLeft(ctx, l.Session) && u.m.leases.Free(l.Base) == nil {
 		return nil
 	}
 	return errors.New(l.Reason)
 }
 
 // sandboxLeft reports whether anything of a session's sandbox is left.
-func (m *Manager) sandboxLeft(ctx context.Context, session string) bool {
-	for _, d := range m.cfg.Drivers {
-		recs, err := d.List(ctx, m.cfg.Owner)
+func (u uids) sandboxLeft(ctx context.Context, session string) bool {
+	for _, d := range u.m.cfg.Drivers {
+		recs, err := d.List(ctx, u.m.cfg.Owner)
 		if err != nil {
 			return true
 		}
@@ -71,10 +71,10 @@ func (m *Manager) sandboxLeft(ctx context.Context, session string) bool {
 
 // dropDeadLeases gives back ranges that no live session has and that were not
 // quarantined: their daemon died between the two writes of a session's end.
-func (m *Manager) dropDeadLeases(held []store.Lease) {
+func (u uids) dropDeadLeases(held []store.Lease) {
 	for _, l := range held {
-		if m.liveByID(l.Session) == nil && !l.Quarantined {
-			m.release(l.Session, l.Base, nil)
+		if u.m.liveByID(l.Session) == nil && !l.Quarantined {
+			u.release(l.Session, l.Base, nil)
 		}
 	}
 }

@@ -21,10 +21,6 @@ const (
 	usageTime = 2 * time.Second
 )
 
-// used adds up what the sessions of a tenant used since the daemon began. Each
-// number only rises, whatever sessions end and whatever a counter says.
-type used struct{ cpuMillis, ioBytes, oomKills atomic.Int64 }
-
 // meter follows the counters of a sandbox.
 type meter struct {
 	mu   sync.Mutex // guards last
@@ -104,9 +100,15 @@ type usageCache struct {
 	list []client.TenantUsage
 }
 
-// Usage implements server.Daemon. Its cost is that of reading a handful of small files for
+// Usage is what tenants use.
+type Usage struct {
+	*roster
+	usage usageCache
+}
+
+// Usage implements server.Usage. Its cost is that of reading a handful of small files for
 // each session, at most once a second.
-func (m *Manager) Usage(ctx context.Context) ([]client.TenantUsage, error) {
+func (m *Usage) Usage(ctx context.Context) ([]client.TenantUsage, error) {
 	c := &m.usage
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -121,7 +123,7 @@ func (m *Manager) Usage(ctx context.Context) ([]client.TenantUsage, error) {
 
 // collectUsage asks all live sessions, in no order: when time is short it is not
 // always the same ones that are left out.
-func (m *Manager) collectUsage(ctx context.Context) []client.TenantUsage {
+func (m *Usage) collectUsage(ctx context.Context) []client.TenantUsage {
 	memory, layers, disk := map[*tenant]int64{}, map[*tenant]int64{}, map[*tenant]int64{}
 	for _, s := range m.live() {
 		used, layer := s.measure(ctx)
@@ -140,7 +142,7 @@ func (m *Manager) collectUsage(ctx context.Context) []client.TenantUsage {
 			Tenant: t.Name, Sessions: t.sessions, Queued: len(t.queue.all), Calls: int(t.Calls.Load()),
 			CPUMillis: t.used.cpuMillis.Load(), IOBytes: t.used.ioBytes.Load(), OOMKills: t.used.oomKills.Load(),
 			MemoryBytes: memory[t], DiskBytes: disk[t], LayerBytes: layers[t], RecordBytes: t.Kept.Load(),
-			MaxSessions: m.mostSessions(t.Name), MaxCalls: set.Tenants[t.Name].MaxCalls, MaxRecordBytes: m.mostRecords(t.Name),
+			MaxSessions: set.maxSessions(t.Name), MaxCalls: set.Tenants[t.Name].MaxCalls, MaxRecordBytes: set.maxRecords(t.Name),
 		})
 	}
 	m.mu.RUnlock()

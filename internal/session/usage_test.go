@@ -9,16 +9,17 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/call"
 	"github.com/toold/toold/internal/testrig"
 )
 
 // usageOfTenant asks anew, whatever was asked a moment ago.
 func (h *house) usageOfTenant(name string) client.TenantUsage {
 	h.t.Helper()
-	h.m.usage.mu.Lock()
-	h.m.usage.at = time.Time{}
-	h.m.usage.mu.Unlock()
-	list, err := h.m.Usage(h.t.Context())
+	h.m.Usage.usage.mu.Lock()
+	h.m.Usage.usage.at = time.Time{}
+	h.m.Usage.usage.mu.Unlock()
+	list, err := h.m.Usage.Usage(h.t.Context())
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -152,10 +153,10 @@ func TestUsageIsFresh(t *testing.T) {
 	}
 	before := asked()
 	h.usageOfTenant("a")
-	h.m.usage.mu.Lock()
-	h.m.usage.at = time.Now().Add(time.Hour) // however long this takes
-	h.m.usage.mu.Unlock()
-	list, err := h.m.Usage(t.Context())
+	h.m.Usage.usage.mu.Lock()
+	h.m.Usage.usage.at = time.Now().Add(time.Hour) // however long this takes
+	h.m.Usage.usage.mu.Unlock()
+	list, err := h.m.Usage.Usage(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +164,7 @@ func TestUsageIsFresh(t *testing.T) {
 		t.Errorf("two questions at once were asked %d times", n)
 	}
 	list[0].Tenant = "changed by who got it"
-	if again, _ := h.m.Usage(t.Context()); again[0].Tenant != "a" {
+	if again, _ := h.m.Usage.Usage(t.Context()); again[0].Tenant != "a" {
 		t.Errorf("got %+v", again)
 	}
 }
@@ -180,7 +181,7 @@ func TestUsageIsBounded(t *testing.T) {
 	h.host.box(s.ID).cpu.Store(50)
 	late, cancel := context.WithCancel(t.Context())
 	cancel()
-	if got := h.m.collectUsage(late); len(got) != 1 || got[0].MemoryBytes != 40 || got[0].CPUMillis != 7 {
+	if got := h.m.Usage.collectUsage(late); len(got) != 1 || got[0].MemoryBytes != 40 || got[0].CPUMillis != 7 {
 		t.Errorf("got %+v, want what was seen last", got)
 	}
 	if got := h.usageOfTenant("a"); got.MemoryBytes != 50 || got.CPUMillis != 57 {
@@ -190,11 +191,12 @@ func TestUsageIsBounded(t *testing.T) {
 
 // BenchmarkUsage is one collection over 1,000 sessions, without the kernel's part.
 func BenchmarkUsage(b *testing.B) {
-	m := &Manager{tenants: map[string]*tenant{}, sessions: map[string]*Session{}}
+	m := &Usage{roster: newRoster(new(daemon))}
 	m.settings.Store(&Settings{})
+	calls := call.New(call.Config{Context: b.Context()}, m)
 	host := newFakeHost()
 	for i := range 1000 {
-		s := &Session{m: m, tenant: m.tenant(fmt.Sprint("t", i%10)), sb: &fakeBox{host: host}}
+		s := &Session{m: m.daemon, tenant: m.tenant(fmt.Sprint("t", i%10)), sb: &fakeBox{host: host}, calls: calls.Group(call.In{Context: b.Context()})}
 		m.sessions[fmt.Sprint(i)] = s
 	}
 	for b.Loop() {

@@ -38,7 +38,7 @@ var (
 
 // checkCreate checks all of a request that can be checked without looking at
 // the host, and fills in what was left out.
-func (m *Manager) checkCreate(r *client.SessionCreate, d sandbox.Driver, set *Settings, ten Tenant, free bool) error {
+func (m *daemon) checkCreate(r *client.SessionCreate, d sandbox.Driver, set *Settings, ten Tenant, free bool) error {
 	if r.Name != "" && (!namePattern.MatchString(r.Name) || strings.HasPrefix(r.Name, "ses_")) {
 		return fault.Invalid.Errorf("name %q: use 1 to 64 letters, digits, '.', '_' and '-', beginning with a letter or digit and not with ses_", shown(r.Name))
 	}
@@ -64,14 +64,14 @@ func (m *Manager) checkCreate(r *client.SessionCreate, d sandbox.Driver, set *Se
 		return err
 	}
 	if free {
-		return m.fillLimits(&r.Limits, set, Tenant{Limits: ten.Limits}, client.Limits{})
+		return fillLimits(&r.Limits, set, Tenant{Limits: ten.Limits}, client.Limits{}, m.cfg.OutputDir)
 	}
-	return m.fillLimits(&r.Limits, set, ten, set.MaxLimits)
+	return fillLimits(&r.Limits, set, ten, set.MaxLimits, m.cfg.OutputDir)
 }
 
 // checkRuntime settles which runtime the session has, where the request or the
 // tenant says it.
-func (m *Manager) checkRuntime(r *client.SessionCreate, d sandbox.Driver, ten Tenant) error {
+func (m *daemon) checkRuntime(r *client.SessionCreate, d sandbox.Driver, ten Tenant) error {
 	if want := ten.RequireRuntime; want != "" {
 		if r.Runtime != "" && r.Runtime != want {
 			return fault.Forbidden.Errorf("sessions of this tenant run on %s (require_runtime), and this one asks for %q", want, shown(r.Runtime)).

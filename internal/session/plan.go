@@ -1,0 +1,60 @@
+package session
+
+import (
+	"os"
+
+	"github.com/toold/toold/internal/worktree/layers"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/session/holder"
+)
+
+// plan is a request that was checked, with all that it names held open.
+type plan struct {
+	p        auth.Principal // who asks
+	set      *Settings
+	req      client.SessionCreate
+	disk     client.Size // limits.disk of one with a layer to write to; there is no default for nothing
+	driver   sandbox.Driver
+	spec     sandbox.Spec
+	holdings        // until the session has taken it over
+	start    uint64 // of the lease process
+	token    string
+	hash     []byte
+	notes    []string // for the session's
+	seed     seed
+	layers   []*os.File // of a worktree of mode overlay
+
+	keyHash []byte // of the request; nil without a key
+}
+
+// close lets go of the pinned directories: the sandbox has mounts of its own.
+func (p *plan) close() {
+	if p.spec.Worktree.Source != nil {
+		_ = p.spec.Worktree.Source.Close()
+	}
+	for _, mt := range p.spec.Mounts {
+		_ = mt.Source.Close()
+	}
+	layers.Close(p.layers)
+	if p.image != nil {
+		p.image.Release()
+	}
+	p.holder.Close()
+}
+
+// holdings are what parts hold of the host for a session, or for the request that makes it.
+type holdings struct {
+	image  *sandbox.HeldImage // nil for none
+	holder *holder.Process    // of its lease; nil for none
+}
+
+// seed is the layers that a session begins with; zero for none.
+type seed struct {
+	lower []string // the uppermost first
+	base  []string // what it is compared with, over the source
+	since int64    // of the tree that they are from
+	look  bool     // nothing is to be written
+}
