@@ -53,7 +53,11 @@ func (r *Root) open(canonical string) (*File, error) {
 
 // openSeen is open for what has just been resolved, and seen to be a regular file.
 func (r *Root) openSeen(canonical string) (*File, error) {
-	fd, info, err := openSeen(r.fd, canonical, canonical, noFollow)
+	return r.openFile(r.fd, canonical, canonical, noFollow)
+}
+
+func (r *Root) openFile(dirfd int, name, path string, resolve uint64) (*File, error) {
+	fd, info, err := openSeen(dirfd, name, path, resolve)
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +65,7 @@ func (r *Root) openSeen(canonical string) (*File, error) {
 	if info.Size > prefetch {
 		return f, nil
 	}
-	if f.head, f.end, err = readSmall(fd, canonical, info.Size); err != nil {
+	if f.head, f.end, err = readSmall(fd, path, info.Size); err != nil {
 		unix.Close(fd)
 		return nil, err
 	}

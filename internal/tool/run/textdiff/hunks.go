@@ -1,0 +1,95 @@
+package textdiff
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+
+	"github.com/aymanbagabas/go-udiff/lcs"
+)
+
+// moreLooks bounds how often Hunks compares what a first comparison gave up on: each
+// finds about a hundred differences.
+const moreLooks = 64
+
+// Hunks appends the hunks of the unified diff of two whole texts to out, byte for byte,
+// and counts lines; a nil out has them counted only. It takes about 40 bytes of memory
+// for each line and twice the texts' size.
+func Hunks(out *bytes.Buffer, old, new []byte) Stat {
+	a, b := splitLines(old), splitLines(new)
+	looks := moreLooks
+	diffs := compare(a, b, &looks)
+	var stat Stat
+	for _, d := range diffs {
+		stat.Removed += d.End - d.Start
+		stat.Added += d.ReplEnd - d.ReplStart
+	}
+	for out != nil && len(diffs) > 0 {
+		n := 1
+		for n < len(diffs) && diffs[n].Start-diffs[n-1].End <= 2*context {
+			n++
+		}
+		writeHunk(out, a, b, diffs[:n])
+		diffs = diffs[n:]
+	}
+	return stat
+}
+
+func splitLines(text []byte) []string {
+	if len(text) == 0 {
+		return nil
+	}
+	lines := strings.SplitAfter(string(text), "\n")
+	if lines[len(lines)-1] == "" {
+		lines = lines[:len(lines)-1]
+	}
+	return lines
+}
+
+// compare finds the lines that differ. The comparison of lcs is bounded and gives what
+// is left as one piece, in which it is asked again as long as it finds something.
+func compare(a, b []string, looks *int) []lcs.Diff {
+	var all []lcs.Diff
+	diffs := lcs.DiffLines(a, b)
+	for _, d := range diffs {
+		removed, added := d.End-d.Start, d.ReplEnd-d.ReplStart
+		if len(diffs) == 1 && removed == len(a) && added == len(b) || min(removed, added) <= 1 || *looks == 0 {
+			all = append(all, d)
+			continue
+		}
+		*looks--
+		for _, within := range compare(a[d.Start:d.End], b[d.ReplStart:d.ReplEnd], looks) {
+			all = append(all, lcs.Diff{
+				Start: d.Start + within.Start, End: d.Start + within.End,
+				ReplStart: d.ReplStart + within.ReplStart, ReplEnd: d.ReplStart + within.ReplEnd,
+			})
+		}
+	}
+	return all
+}
+
+// writeHunk writes the differences of one hunk with the lines around them.
+func writeHunk(out *bytes.Buffer, a, b []string, diffs []lcs.Diff) {
+	first, last := diffs[0], diffs[len(diffs)-1]
+	before, after := min(first.Start, context), min(len(a)-last.End, context)
+	from, to := first.Start-before, first.ReplStart-before
+	fmt.Fprintf(out, "@@ -%s +%s @@\n", span(from+1, last.End+after-from), span(to+1, last.ReplEnd+after-to))
+	at := from
+	for _, d := range diffs {
+		writeLines(out, ' ', a[at:d.Start])
+		writeLines(out, '-', a[d.Start:d.End])
+		writeLines(out, '+', b[d.ReplStart:d.ReplEnd])
+		at = d.End
+	}
+	writeLines(out, ' ', a[at:at+after])
+}
+
+func writeLines(out *bytes.Buffer, mark byte, lines []string) {
+	for _, l := range lines {
+		out.WriteByte(mark)
+		out.WriteString(l)
+		if !strings.HasSuffix(l, "\n") {
+			out.WriteString("\n\\ No newline at end of file\n")
+		}
+	}
+}

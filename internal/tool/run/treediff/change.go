@@ -1,0 +1,255 @@
+package treediff
+
+import (
+	"bytes"
+	"errors"
+	"io"
+
+	"github.com/toold/toold/internal/plain"
+	"github.com/toold/toold/internal/tool/run/root"
+)
+
+const (
+	// maxText is the size up to which a file is read whole, and its lines are compared,
+	// if they are no more than maxLines.
+	maxText  = 4 << 20
+	maxLines = 200_000
+	// maxReason bounds why something is unreadable, in bytes.
+	maxReason = 256
+	chunk     = 256 << 10
+)
+
+// change is one path that differs.
+type change struct {
+	w          *walk
+	path       string
+	status     Status
+	old, new   half
+	unreadable string // why its content could not be compared
+	held       *root.Reservation
+}
+
+// half is one side of a change.
+type half struct {
+	node  *root.Node // nil for nothing
+	place *place     // that it is in
+	data  []byte     // of a file of at most maxText bytes, or where a link leads
+}
+
+// kind is what the half is; "" for nothing.
+func (h *half) kind() Kind {
+	switch {
+	case h.node == nil:
+		return ""
+	case h.node.Kind == root.KindFile:
+		return File
+	case h.node.Kind == root.KindDir:
+		return Dir
+	case h.node.Kind == root.KindSymlink:
+		return Link
+	}
+	return Other
+}
+
+// large reports whether the half is a file that is not in memory.
+func (h *half) large() bool { return h.kind() == File && h.node.Size > maxText }
+
+func (h *half) open(w *walk) (*root.File, error) {
+	dir, err := h.place.need(w.ctx)
+	if err != nil {
+		return nil, err
+	}
+	return dir.Open(w.ctx, h.node.Name)
+}
+
+// release gives up the memory of a change.
+func (c *change) release() {
+	if c.held != nil {
+		c.held.Release()
+	}
+}
+
+// compare finds out whether there is a difference, and which. It loads what is small.
+func (c *change) compare() (bool, error) {
+	c.status = c.howDiffers()
+	if c.status == "" {
+		return false, nil
+	}
+	same, err := c.load()
+	if err != nil {
+		return true, c.spoiled(err)
+	}
+	if c.denied() {
+		c.unreadable = "it cannot be looked into"
+	}
+	return !same || c.status != Modified || c.unreadable != "" || c.modes(), nil
+}
+
+// howDiffers is what can be seen without looking inside; "" = nothing differs.
+// Modified means that it may.
+func (c *change) howDiffers() Status {
+	old, new := c.old.node, c.new.node
+	switch {
+	case old == nil:
+		return Added
+	case new == nil:
+		return Deleted
+	case old.Kind != new.Kind:
+		return Type
+	case unchanged(old, new):
+		return ""
+	}
+	return Modified
+}
+
+// modes reports whether the permissions differ, where that counts.
+func (c *change) modes() bool {
+	return c.old.kind() != Link && c.old.node.Mode != c.new.node.Mode
+}
+
+// denied reports whether a side cannot be looked into.
+func (c *change) denied() bool {
+	for _, n := range []*root.Node{c.old.node, c.new.node} {
+		if n != nil && (n.Denied || n.Kind == root.KindUnknown) {
+			return true
+		}
+	}
+	return false
+}
+
+// spoiled notes why the content could not be read.
+func (c *change) spoiled(err error) error {
+	switch root.CodeOf(err) {
+	case root.Aborted, root.Broken, "":
+		return err
+	}
+	c.unreadable = plain.Cut(err.Error(), maxReason)
+	return nil
+}
+
+// load reads what is small of both sides. same is of two files or two links.
+func (c *change) load() (same bool, err error) {
+	size := int64(0)
+	for _, h := range []*half{&c.old, &c.new} {
+		if h.kind() == File && !h.large() {
+			size += h.node.Size
+		}
+	}
+	if size > 0 {
+		// The texts, their lines as strings, and what is written of them.
+		if c.held, err = c.w.o.Root.Reserve(c.w.ctx, 4*size+40*min(size, 2*maxLines)); err != nil {
+			return false, err
+		}
+	}
+	err = c.w.lent(func() error { return errors.Join(c.read(&c.old), c.read(&c.new)) })
+	switch {
+	case err != nil || c.status != Modified:
+		return false, err
+	case c.old.large() && c.new.large():
+		return c.sameLarge()
+	case c.old.large() || c.new.large():
+		return false, nil
+	}
+	return bytes.Equal(c.old.data, c.new.data), nil // of what has no content both are nil
+}
+
+func (c *change) read(h *half) error {
+	switch {
+	case h.kind() == Link:
+		dir, err := h.place.need(c.w.ctx)
+		if err != nil {
+			return err
+		}
+		to, err := dir.Readlink(c.w.ctx, h.node.Name)
+		h.data = []byte(to)
+		return err
+	case h.kind() != File || h.large():
+		return nil
+	}
+	f, err := h.open(c.w)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	if h.data, err = f.ReadAll(c.w.ctx, maxText); err == nil {
+		h.node.Size = int64(len(h.data)) // it may have changed since it was listed
+	}
+	return err
+}
+
+// sameLarge compares two files that are too large to hold.
+func (c *change) sameLarge() (bool, error) {
+	if c.old.node.Size != c.new.node.Size {
+		return false, nil
+	}
+	old, err := c.old.open(c.w)
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = old.Close() }()
+	new, err := c.new.open(c.w)
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = new.Close() }()
+	a, b := make([]byte, chunk), make([]byte, chunk)
+	for {
+		if err := c.w.ctx.Err(); err != nil {
+			return false, err
+		}
+		n, err := io.ReadFull(old, a)
+		m, err2 := io.ReadFull(new, b)
+		switch {
+		case !bytes.Equal(a[:n], b[:m]):
+			return false, nil
+		case err == nil && err2 == nil:
+		case ended(err) && ended(err2):
+			return true, nil
+		default:
+			return false, errors.Join(err, err2)
+		}
+	}
+}
+
+func ended(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) }
+
+// stream passes the content of a file on, exactly as many bytes as the entry has.
+func (c *change) stream(h *half, to io.Writer) error {
+	if !h.large() {
+		_, err := to.Write(h.data)
+		return err
+	}
+	f, err := h.open(c.w)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	buf, left := make([]byte, chunk), h.node.Size
+	for left > 0 {
+		if err := c.w.ctx.Err(); err != nil {
+			return err
+		}
+		n, err := f.Read(buf[:min(int64(len(buf)), left)])
+		if err != nil && (n == 0 || !errors.Is(err, io.EOF)) {
+			return &root.Error{Code: root.Stale, Msg: "it changed while it was read", Err: err}
+		}
+		if _, err := to.Write(buf[:n]); err != nil {
+			return err
+		}
+		left -= int64(n)
+	}
+	return nil
+}
+
+// isText reports whether the lines of the files of a change can be compared.
+func (c *change) isText() bool {
+	for _, h := range []*half{&c.old, &c.new} {
+		if h.kind() != File {
+			continue
+		}
+		if h.large() || bytes.IndexByte(h.data, 0) >= 0 || bytes.Count(h.data, []byte{'\n'}) > maxLines {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,114 @@
+// Package treediff compares two directories, the base and the tree that was made of it,
+// and gives what differs as a stream: a list or an archive.
+//
+// It runs where the tree's own programs have run, with their user's ids, so nothing that
+// it meets is trusted: no link is followed, no mount is entered, only regular files are
+// opened, and memory stays bounded for any size of files, directories and depth. What
+// changes during a walk is compared as it is met.
+//
+// A path differs if its kind does, its permissions (of all but links), the content of a
+// file, or where a link leads. A file whose size, mode, modification and change time are
+// equal on both sides counts as unchanged and is not read: no program can set a change
+// time. What is mounted in one of the directories is left out with all that is in it, and
+// so are owners, times and extended attributes. A path of more than MaxPath bytes is
+// unreadable.
+//
+// # List
+//
+// One Line as JSON for each change, in the order of the paths' bytes, and the Totals on a
+// last line.
+//
+// # Archive
+//
+// A tar stream in PAX format with an entry for each change: Name is the path, any bytes.
+// Typeflag, Mode, Linkname and content are what is there now; a deleted path is a regular
+// file of size 0, and a FIFO stands for FIFOs, sockets and devices alike. PAX records:
+// TOOLD.status is a Status; TOOLD.old the Kind of the base's entry, left out where there
+// is none; TOOLD.oldsha256 the hex SHA-256 of the base's content, for a link of where it
+// leads, left out where it has none or cannot be read. A directory comes before what is in
+// it, and if it goes away after that. What cannot be read is not in the archive.
+package treediff
+
+import (
+	"context"
+	"io"
+
+	"github.com/toold/toold/internal/tool/run/root"
+)
+
+// MaxPath bounds the paths that are looked at, in bytes.
+const MaxPath = 4095
+
+// Format is how the differences are given.
+type Format string
+
+// The formats.
+const (
+	List    Format = "changes"
+	Archive Format = "archive"
+)
+
+// Status says what has become of a path.
+type Status string
+
+// The ways in which a path differs.
+const (
+	Added    Status = "added"
+	Modified Status = "modified"
+	Deleted  Status = "deleted"
+	Type     Status = "type" // it is of another kind now
+)
+
+// Kind is what a path is, in lists and archives. The empty one is that of no file.
+type Kind string
+
+// The kinds.
+const (
+	File  Kind = "file"
+	Dir   Kind = "dir"
+	Link  Kind = "link"
+	Other Kind = "other" // a FIFO, socket or device; it has no content
+)
+
+// Options say what is compared and how it is told.
+type Options struct {
+	// Root does the work, on its threads.
+	Root *root.Root
+	// Base and Tree are the two directories. They stay the caller's.
+	Base, Tree *root.Dir
+	// Paths are relative, without "." and "..", and stand for all that is below them; none
+	// is everything. Directories on the way to one come with it where they are new.
+	Paths  []string
+	Format Format
+	// After and Limit have a list begin behind a path, and end after so many lines;
+	// 0 = no limit. Its totals are of all.
+	After string
+	Limit int
+}
+
+// Totals are of all that differs.
+type Totals struct {
+	Files   int `json:"files"` // paths
+	Added   int `json:"added"` // lines
+	Removed int `json:"removed"`
+	// Unreadable counts the paths whose content could not be compared.
+	Unreadable int `json:"unreadable,omitempty"`
+	// LeftOut counts the changes that the format cannot say.
+	LeftOut int `json:"left_out,omitempty"`
+	// More says that a list ended at its limit.
+	More bool `json:"more,omitempty"`
+}
+
+// Write compares and writes what differs to out. Where it fails the stream has no end: an
+// archive lacks its last blocks and a list its totals.
+func Write(ctx context.Context, o Options, out io.Writer) (Totals, error) {
+	w := &walk{ctx: ctx, o: o, budget: maxNodes}
+	var err error
+	switch o.Format {
+	case Archive:
+		err = w.run(newArchive(w, out))
+	default:
+		err = w.run(newList(w, out))
+	}
+	return w.totals, err
+}

@@ -1,0 +1,378 @@
+package treediff
+
+import (
+	"context"
+	"strings"
+
+	"github.com/toold/toold/internal/tool/run/root"
+)
+
+// walk goes through both directories side by side.
+type walk struct {
+	ctx    context.Context //nolint:containedctx // of the one walk that it lives for
+	o      Options
+	out    visitor
+	budget int // entries that may still be held
+	totals Totals
+}
+
+// visitor is told of each path that differs.
+type visitor interface {
+	// goal is what the visitor leads to, of what the base and the tree have. A path where
+	// that is no directory and the other is one comes after what is in it, unless the
+	// visitor wants all in order.
+	goal(old, new *root.Node) (to, from *root.Node)
+	ordered() bool
+	visit(c *change) error
+	// enter and leave are called around what is in a directory of the tree.
+	enter(dir *place, old, new *root.Node) error
+	leave(dir *place, old, new *root.Node) error
+	end() error
+}
+
+// forward is the part of a visitor that leads to the tree as it is.
+type forward struct{}
+
+func (forward) goal(old, new *root.Node) (to, from *root.Node) { return new, old }
+func (forward) enter(*place, *root.Node, *root.Node) error     { return nil }
+func (forward) leave(*place, *root.Node, *root.Node) error     { return nil }
+
+const (
+	// maxNodes and leastNodes bound the entries of directories that are held, of all
+	// together and of one: larger ones are listed again for each part.
+	maxNodes   = 256 << 10
+	leastNodes = 64
+	// openLevels is how deep directories stay open while what is in them is looked at.
+	openLevels = 64
+)
+
+// place is a directory of one side. It is open as long as that is of use.
+type place struct {
+	top, dir *root.Dir
+	path     string
+	there    bool
+}
+
+// need opens the directory again where it was closed.
+func (p *place) need(ctx context.Context) (*root.Dir, error) {
+	var err error
+	if p.dir == nil {
+		p.dir, err = p.top.Dir(ctx, p.path)
+	}
+	return p.dir, err
+}
+
+func (p *place) shut() {
+	if p.dir != nil && p.dir != p.top {
+		p.dir.Close()
+		p.dir = nil
+	}
+}
+
+// names gives the entries of a directory in order.
+type names struct {
+	w     *walk
+	place *place
+	nodes []root.Node
+	held  int
+	more  bool
+	last  string
+}
+
+// peek is the next entry, nil for none.
+func (n *names) peek() (*root.Node, error) {
+	if len(n.nodes) == 0 && n.more {
+		if err := n.fill(); err != nil {
+			return nil, err
+		}
+	}
+	if len(n.nodes) == 0 {
+		return nil, nil
+	}
+	return &n.nodes[0], nil
+}
+
+func (n *names) fill() error {
+	dir, err := n.place.need(n.w.ctx)
+	if err != nil {
+		return err
+	}
+	n.release()
+	n.nodes, n.more, err = dir.List(n.w.ctx, n.last, max(n.w.budget/4, leastNodes))
+	n.held = len(n.nodes)
+	n.w.budget -= n.held
+	if n.held > 0 {
+		n.last = n.nodes[n.held-1].Name
+	}
+	return err
+}
+
+func (n *names) release() {
+	n.w.budget += n.held
+	n.held = 0
+}
+
+// run walks everything.
+func (w *walk) run(out visitor) error {
+	w.out = out
+	base, tree := &place{top: w.o.Base, dir: w.o.Base, there: true}, &place{top: w.o.Tree, dir: w.o.Tree, there: true}
+	if err := w.level("", 0, selectionOf(w.o.Paths), base, tree); err != nil {
+		return err
+	}
+	return out.end()
+}
+
+// lent does work on files on one thread.
+func (w *walk) lent(f func() error) error {
+	var err error
+	if none := w.o.Root.Lend(w.ctx, func() { err = f() }); none != nil {
+		return none
+	}
+	return err
+}
+
+// skip counts a path that cannot be looked at. What ends the whole walk is its error.
+func (w *walk) skip(err error) error {
+	switch root.CodeOf(err) {
+	case root.Aborted, root.Broken, "":
+		return err
+	}
+	w.totals.Unreadable++
+	return nil
+}
+
+// level compares what is in one directory. Where one of the sides cannot be listed, both
+// are left out: the other one alone would look like a difference.
+func (w *walk) level(path string, depth int, sel *selection, base, tree *place) error {
+	old, new := &names{w: w, place: base, more: base.there}, &names{w: w, place: tree, more: tree.there}
+	defer old.release()
+	defer new.release()
+	err := w.lent(func() error {
+		if _, err := old.peek(); err != nil {
+			return err
+		}
+		_, err := new.peek()
+		return err
+	})
+	var waiting []below // each begins with the one before it
+	for err == nil {
+		var e entry
+		if e, err = next(old, new); err != nil {
+			break
+		}
+		for n := len(waiting) - 1; n >= 0 && (e.name == "" || behind(waiting[n].name, e.name)); n-- {
+			if failed := w.descend(&waiting[n], depth, base, tree); failed != nil {
+				return failed
+			}
+			waiting = waiting[:n]
+		}
+		if e.name == "" {
+			return nil
+		}
+		if !e.mayDiffer() {
+			continue
+		}
+		b := below{entry: e, path: join(path, e.name), sel: sel.at(e.name)}
+		in, failed := w.entry(&b, base, tree)
+		if failed != nil {
+			return failed
+		}
+		if in {
+			waiting = append(waiting, b)
+		}
+	}
+	return w.skip(err)
+}
+
+// entry is one name, with what it is on both sides; nil for nothing.
+type entry struct {
+	name     string
+	old, new *root.Node
+}
+
+func next(old, new *names) (e entry, err error) {
+	if e.old, err = old.peek(); err != nil {
+		return e, err
+	}
+	if e.new, err = new.peek(); err != nil {
+		return e, err
+	}
+	switch {
+	case e.old == nil && e.new == nil:
+		return e, nil
+	case e.new == nil || e.old != nil && e.old.Name < e.new.Name:
+		e.name, e.new = e.old.Name, nil
+	case e.old == nil || e.new.Name < e.old.Name:
+		e.name, e.old = e.new.Name, nil
+	default:
+		e.name = e.old.Name
+	}
+	if e.old != nil {
+		old.nodes = old.nodes[1:]
+	}
+	if e.new != nil {
+		new.nodes = new.nodes[1:]
+	}
+	return e, nil
+}
+
+// behind reports whether what is in dir comes before name, which comes after dir.
+func behind(dir, name string) bool {
+	return !strings.HasPrefix(name, dir) || name[len(dir)] > '/'
+}
+
+func join(dir, name string) string {
+	if dir == "" {
+		return name
+	}
+	return dir + "/" + name
+}
+
+// below is an entry that is a directory on one side at least.
+type below struct {
+	entry
+	path string
+	sel  *selection
+	late bool // it is visited after what is in it
+}
+
+// entry visits one name, and says whether to look at what is below it.
+func (w *walk) entry(b *below, base, tree *place) (in bool, err error) {
+	switch {
+	case b.sel == nil || b.old != nil && b.old.Mount || b.new != nil && b.new.Mount:
+		return false, nil
+	case len(b.path) > MaxPath:
+		w.totals.Unreadable++
+		return false, nil
+	}
+	to, from := w.out.goal(b.old, b.new)
+	b.late = !w.out.ordered() && isDir(from) && !isDir(to)
+	in = (isDir(to) || isDir(from)) && !b.denied()
+	if b.late && in {
+		return true, nil
+	}
+	return in, w.visit(b, base, tree)
+}
+
+// mayDiffer is false of most entries: those that are no directories, and the same.
+func (e entry) mayDiffer() bool {
+	return e.old == nil || e.new == nil || isDir(e.old) || !unchanged(e.old, e.new)
+}
+
+// unchanged reports whether two entries count as the same without a look inside. Most
+// that the tree did not touch do.
+func unchanged(old, new *root.Node) bool {
+	return old.Kind == new.Kind && old.Kind != root.KindUnknown && old.Size == new.Size && old.MTime == new.MTime &&
+		old.CTime == new.CTime && old.Mode == new.Mode && old.Denied == new.Denied && !new.Mount
+}
+
+func isDir(n *root.Node) bool { return n != nil && n.Kind == root.KindDir }
+
+// denied reports whether one of the sides is a directory that cannot be listed.
+func (e entry) denied() bool {
+	return isDir(e.old) && e.old.Denied || isDir(e.new) && e.new.Denied
+}
+
+// visit tells of one path, if it differs. Of a directory on the way to a selected path
+// only that is told without which the path could not be.
+func (w *walk) visit(b *below, base, tree *place) error {
+	if to, from := w.out.goal(b.old, b.new); !b.sel.all && (!isDir(to) || isDir(from)) {
+		return nil
+	}
+	c := &change{w: w, path: b.path, old: half{node: b.old, place: base}, new: half{node: b.new, place: tree}}
+	defer c.release()
+	differs, err := c.compare()
+	if err != nil || !differs {
+		return err
+	}
+	w.totals.Files++
+	if c.unreadable != "" {
+		w.totals.Unreadable++
+	}
+	return w.out.visit(c)
+}
+
+// descend looks at what is in a directory.
+func (w *walk) descend(b *below, depth int, base, tree *place) error {
+	if depth >= openLevels {
+		base.shut()
+		tree.shut()
+	}
+	if isDir(b.new) {
+		if err := w.out.enter(tree, b.old, b.new); err != nil {
+			return err
+		}
+	}
+	var old, new *place
+	err := w.lent(func() (err error) {
+		if old, err = w.child(base, b.path, b.name, isDir(b.old)); err != nil {
+			return err
+		}
+		new, err = w.child(tree, b.path, b.name, isDir(b.new))
+		return err
+	})
+	if err != nil {
+		err = w.skip(err)
+	} else {
+		err = w.level(b.path, depth+1, b.sel, old, new)
+	}
+	for _, p := range []*place{old, new} {
+		if p != nil {
+			p.shut()
+		}
+	}
+	if err == nil && isDir(b.new) {
+		err = w.out.leave(tree, b.old, b.new)
+	}
+	if err == nil && b.late {
+		err = w.visit(b, base, tree)
+	}
+	return err
+}
+
+// child opens a directory in another.
+func (w *walk) child(in *place, path, name string, there bool) (*place, error) {
+	p := &place{top: in.top, path: path, there: there}
+	if !there {
+		return p, nil
+	}
+	var err error
+	if in.dir != nil {
+		p.dir, err = in.dir.Dir(w.ctx, name)
+	} else {
+		_, err = p.need(w.ctx)
+	}
+	return p, err
+}
+
+// selection is what of a directory is looked at; nil is nothing.
+type selection struct {
+	all   bool
+	below map[string]*selection
+}
+
+func selectionOf(paths []string) *selection {
+	top := &selection{all: len(paths) == 0}
+	for _, p := range paths {
+		s := top
+		for name := range strings.SplitSeq(p, "/") {
+			if s.below == nil {
+				s.below = make(map[string]*selection)
+			}
+			if s.below[name] == nil {
+				s.below[name] = &selection{}
+			}
+			s = s.below[name]
+		}
+		s.all = true
+	}
+	return top
+}
+
+// at is what is looked at of an entry.
+func (s *selection) at(name string) *selection {
+	if s.all {
+		return s
+	}
+	return s.below[name]
+}
