@@ -148,13 +148,19 @@ const (
 	EventSessionUpdated = "session.updated"
 	EventSessionEnded   = "session.ended"
 	EventSessionLost    = "session.lost"
-	EventCallPending    = "call.pending"
-	EventCallRunning    = "call.running"
-	EventCallMetadata   = "call.metadata"
-	EventCallOutput     = "call.output"
-	EventCallCompleted  = "call.completed"
-	EventCallError      = "call.error"
-	EventFileEdited     = "file.edited"
+
+	EventWorktreeApplied    = "worktree.applied"
+	EventWorktreeDiscarded  = "worktree.discarded"
+	EventWorktreeCheckpoint = "worktree.checkpoint"
+	EventWorktreeRestored   = "worktree.restored"
+	EventWorktreeForked     = "worktree.forked"
+	EventCallPending        = "call.pending"
+	EventCallRunning        = "call.running"
+	EventCallMetadata       = "call.metadata"
+	EventCallOutput         = "call.output"
+	EventCallCompleted      = "call.completed"
+	EventCallError          = "call.error"
+	EventFileEdited         = "file.edited"
 
 	EventApprovalAsked   = "approval.asked"   // data: Approval
 	EventApprovalReplied = "approval.replied" // data: ApprovalReply

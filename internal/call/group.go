@@ -53,6 +53,10 @@ func (g *Group) Total() int64 { return g.slots.total.Load() }
 // Running is how many calls run at the moment.
 func (g *Group) Running() int { return len(g.slots.free) }
 
+// Still waits until no call runs, and lets none run until release is called. It gives up
+// when ctx ends. There is one at a time.
+func (g *Group) Still(ctx context.Context) (release func(), err error) { return g.slots.still(ctx) }
+
 // AwaitTold waits until the ends of calls that somebody has been told are in the
 // store.
 func (g *Group) AwaitTold() {

@@ -110,6 +110,27 @@ func (s *slots) retake(c *seat) {
 	c.running = true
 }
 
+// still waits until no call runs, and lets none run until release. It gives up when ctx
+// ends. Two at a time would wait for each other.
+func (s *slots) still(ctx context.Context) (release func(), err error) {
+	taken := 0
+	release = func() {
+		for range taken {
+			<-s.free
+		}
+	}
+	for range cap(s.free) {
+		select {
+		case s.free <- struct{}{}:
+			taken++
+		case <-ctx.Done():
+			release()
+			return nil, context.Cause(ctx)
+		}
+	}
+	return release, nil
+}
+
 // leave lets another call run in the place of c, if c has one.
 func (s *slots) leave(c *seat) {
 	if c.running {

@@ -76,3 +76,36 @@ func TestSlotsWait(t *testing.T) {
 		t.Errorf("%d slots are taken, want the second call's", len(s.free))
 	}
 }
+
+func TestSlotsStill(t *testing.T) {
+	s := newSlots(0, 2)
+	runs := new(seat)
+	never := func() error { return nil }
+	if err := s.take(t.Context(), runs, never); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	gaveUp := make(chan error)
+	go func() {
+		_, err := s.still(ctx)
+		gaveUp <- err
+	}()
+	cancel()
+	if err := <-gaveUp; err == nil || len(s.free) != 1 {
+		t.Errorf("while a call runs: %v, %d slots are taken", err, len(s.free))
+	}
+	s.leave(runs)
+	release, err := s.still(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel = context.WithCancel(t.Context())
+	waits := func() error { cancel(); return nil } // as soon as it waits, it gives up
+	if err := s.take(ctx, runs, waits); err == nil {
+		t.Error("a call ran in between")
+	}
+	release()
+	if err := s.take(t.Context(), runs, never); err != nil || len(s.free) != 1 {
+		t.Errorf("afterwards: %v, %d slots are taken", err, len(s.free))
+	}
+}

@@ -183,8 +183,8 @@ type Overlay struct {
 // Relaying is a Sandbox whose worktree of mode overlay can be laid anew while it lives.
 type Relaying interface {
 	// Relay puts the worktree that c says, and what it is compared with, into the place of
-	// those that are there. c's mounts are those that the sandbox was made with. No process
-	// of the tools may be alive. ErrBusy: something still uses it, and nothing has changed;
+	// those that are there; c's other mounts stay as they are. No process of the tools may
+	// be alive. ErrBusy: something still uses it, and nothing has changed;
 	// after another error the worktree may be missing.
 	Relay(ctx context.Context, c *Claim) error
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/session/lease"
+	"github.com/toold/toold/internal/session/trees"
 	"github.com/toold/toold/internal/store"
 )
 
@@ -64,7 +65,7 @@ func (m *life) createQueued(ctx context.Context, p auth.Principal, r client.Sess
 	if r.Queue < 0 || time.Duration(r.Queue) > maxQueue {
 		return nil, fault.Invalid.Errorf("queue %s: give a time up to %s, or 0 to wait for nothing", r.Queue, client.Duration(maxQueue))
 	}
-	v, err := m.create(ctx, p, r, nil, seed{})
+	v, err := m.create(ctx, p, r, nil, trees.Seed{})
 	if !errors.Is(err, errFull) {
 		return v, err
 	}
@@ -83,7 +84,7 @@ func (m *life) createQueued(ctx context.Context, p auth.Principal, r client.Sess
 		if err := m.awaitTurn(ctx, t, w, late.C, queued); err != nil {
 			return nil, err
 		}
-		if v, err = m.create(ctx, p, r, w, seed{}); !errors.Is(err, errFull) {
+		if v, err = m.create(ctx, p, r, w, trees.Seed{}); !errors.Is(err, errFull) {
 			return v, err
 		}
 	}
@@ -91,7 +92,7 @@ func (m *life) createQueued(ctx context.Context, p auth.Principal, r client.Sess
 
 // create makes a session; w is its place in the queue, nil for none. Errors of its
 // own are errKeyTaken and errFull.
-func (m *life) create(ctx context.Context, p auth.Principal, r client.SessionCreate, w *place, from seed) (*client.Session, error) {
+func (m *life) create(ctx context.Context, p auth.Principal, r client.SessionCreate, w *place, from trees.Seed) (*client.Session, error) {
 	pl, err := m.plan(ctx, p, r, from)
 	if err != nil {
 		return nil, m.internal("plan a session", err)
@@ -114,7 +115,7 @@ func (m *life) create(ctx context.Context, p auth.Principal, r client.SessionCre
 }
 
 // plan checks the request and pins what it names.
-func (m *life) plan(ctx context.Context, p auth.Principal, r client.SessionCreate, from seed) (*plan, error) {
+func (m *life) plan(ctx context.Context, p auth.Principal, r client.SessionCreate, from trees.Seed) (*plan, error) {
 	set := m.settings.Load()
 	ten := set.Tenants[p.Tenant]
 	d, err := m.driver(m.cfg.Driver)
@@ -154,7 +155,7 @@ func (m *life) reserve(pl *plan, w *place) (*Session, error) {
 	row := m.newRow(pl)
 	s := newSession(m.daemon, m.tenant(row.Tenant), row, pl.driver, m.teardown)
 	s.making = make(chan struct{})
-	if err := m.enter(s, w); err != nil {
+	if err := m.enter(s, w, pl.seed.Internal); err != nil {
 		return nil, err
 	}
 	base, err := m.leases.Take()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/session/lease"
+	"github.com/toold/toold/internal/session/trees"
 )
 
 // Manager holds all sessions of a daemon.
@@ -57,11 +58,15 @@ func New(cfg Config) (*Manager, error) {
 		return nil, fmt.Errorf("ranges of host uids are shared with other daemons by a file, which cannot be used: %w", err)
 	}
 	l := &life{roster: r, parts: partsOf(r)}
-	return &Manager{
+	m := &Manager{
 		life: l, records: records, drain: drainTime,
 		Approvals: &Approvals{r}, Policy: &Policy{r}, Files: &Files{r}, Events: &Events{r}, Images: &ImageStore{r.daemon},
 		Tools: &Toolbox{r}, Usage: &Usage{roster: r}, Collector: &Collector{life: l, records: records},
-	}, nil
+	}
+	if cfg.Trees != nil {
+		l.trees = trees.New(cfg.Trees, overlaid{m}, r.log)
+	}
+	return m, nil
 }
 
 // Start takes over what an earlier daemon left (see recover.go) and then lets

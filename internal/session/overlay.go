@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/toold/toold/client"
@@ -35,29 +36,47 @@ func (o overlay) open(_ context.Context, s *Session, pl *plan) (err error) {
 	if w.Mode != client.WorktreeOverlay {
 		return nil
 	}
-	trees, lower, from := o.m.cfg.Trees, pl.seed.lower, &pl.seed
-	w.Overlay = &sandbox.Overlay{}
-	names := append(append([]string{}, lower...), from.base...)
-	if !from.look {
-		since := from.since
-		if since == 0 {
-			since = layers.Now()
-		}
-		t, err := trees.Begin(s.id, pl.req.Worktree.Source, w.Source, since, lower)
-		if err != nil {
+	from, store := &pl.seed, o.m.cfg.Trees
+	tree, err := o.tree(s, pl)
+	if err != nil {
+		return err
+	}
+	names := slices.Concat(from.Lower, from.Base)
+	if !from.Look {
+		if err := store.Begin(tree); err != nil {
 			return err
 		}
-		names = append(names, t.Upper)
+		names = append(names, tree.Upper)
 	}
-	if pl.layers, err = trees.OpenLayers(names); err != nil {
+	if pl.layers, err = store.OpenLayers(names); err != nil {
 		return fmt.Errorf("layers of session %s: %w", s.id, err)
 	}
-	all, n := pl.layers, len(lower)
-	w.Overlay.Lower, w.Overlay.Base = all[:n], all[n:n+len(from.base)]
-	if !from.look {
+	all, n := pl.layers, len(from.Lower)
+	w.Overlay = &sandbox.Overlay{Lower: all[:n], Base: all[n : n+len(from.Base)]}
+	if !from.Look {
 		w.Overlay.Upper = all[len(all)-1]
 	}
 	return nil
+}
+
+// tree is that of a session which begins. Its layers lie over the very directory that
+// they were made over.
+func (overlay) tree(s *Session, pl *plan) (*layers.Tree, error) {
+	w, from := &pl.spec.Worktree, pl.seed.From
+	source, err := layers.SourceOf(pl.req.Worktree.Source, w.Source)
+	if err != nil {
+		return nil, err
+	}
+	t := &layers.Tree{Session: s.id, Source: source, UID: w.UID, GID: w.GID, Since: layers.Now(), Lower: pl.seed.Lower}
+	if from == nil {
+		return t, nil
+	}
+	if source != from.Source {
+		return nil, fault.Conflict.Errorf("%s is not the directory that the changes of session %s were made over", shown(source.Path), from.Session).
+			Next("put that one back in its place")
+	}
+	t.Since = from.Since
+	return t, nil
 }
 
 // close leaves the layers to those who look at them later.

@@ -3,12 +3,12 @@ package session
 import (
 	"os"
 
-	"github.com/toold/toold/internal/worktree/layers"
-
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/session/holder"
+	"github.com/toold/toold/internal/session/trees"
+	"github.com/toold/toold/internal/worktree/layers"
 )
 
 // plan is a request that was checked, with all that it names held open.
@@ -24,7 +24,7 @@ type plan struct {
 	token    string
 	hash     []byte
 	notes    []string // for the session's
-	seed     seed
+	seed     trees.Seed
 	layers   []*os.File // of a worktree of mode overlay
 
 	keyHash []byte // of the request; nil without a key
@@ -49,12 +49,4 @@ func (p *plan) close() {
 type holdings struct {
 	image  *sandbox.HeldImage // nil for none
 	holder *holder.Process    // of its lease; nil for none
-}
-
-// seed is the layers that a session begins with; zero for none.
-type seed struct {
-	lower []string // the uppermost first
-	base  []string // what it is compared with, over the source
-	since int64    // of the tree that they are from
-	look  bool     // nothing is to be written
 }

@@ -47,6 +47,9 @@ func (m *life) takeOver(ctx context.Context, s *Session) (*agent.Welcome, error)
 	if err != nil {
 		return nil, fmt.Errorf("its agent does not answer: %w", err)
 	}
+	if row := s.Row(); row.Worktree.Mode == client.WorktreeOverlay && m.trees != nil {
+		return w, m.trees.Recover(ctx, &row, s)
+	}
 	return w, nil
 }
 

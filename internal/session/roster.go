@@ -73,10 +73,10 @@ func (m *roster) tenant(name string) *tenant {
 
 // enter adds the session to the tables, if the tenant may have another one, nobody
 // else is to have it first, and the name is free. Then it waits no more.
-func (m *roster) enter(s *Session, w *place) error {
+func (m *roster) enter(s *Session, w *place, always bool) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.fullLocked(s.tenant, w) {
+	if !always && m.fullLocked(s.tenant, w) {
 		return errFull
 	}
 	n, k := tenantName{s.tenant.Name, s.row.Name}, tenantName{s.tenant.Name, s.row.Key}

@@ -3,6 +3,7 @@ package mount
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,18 +16,22 @@ import (
 )
 
 // Replace puts detached mounts into the places of mounts at the same targets, in the
-// mount namespace of the process whose /proc directory is proc. inner are targets of
-// mounts that may lie in them, and do so afterwards too. One that something uses fails
-// with sandbox.ErrBusy and stays; those before it in the list are replaced by then.
-func Replace(proc *os.File, mounts []Detached, inner []string) error {
+// mount namespace of the process whose /proc directory is proc. Mounts that lie in one of
+// them do so afterwards too. One that something uses fails with sandbox.ErrBusy and stays;
+// those before it in the list are replaced by then.
+func Replace(proc *os.File, mounts []Detached) error {
 	_, err := thread.Run(func() (struct{}, error) {
+		targets, err := mountPoints(proc)
+		if err != nil {
+			return struct{}{}, err
+		}
 		root, err := enter(proc)
 		if err != nil {
 			return struct{}{}, err
 		}
 		defer root.Close()
 		for _, m := range mounts {
-			if err := replaceOne(root, m, inner); err != nil {
+			if err := replaceOne(root, m, targets); err != nil {
 				return struct{}{}, fmt.Errorf("replace %s: %w", m.Target, err)
 			}
 		}
@@ -35,8 +40,31 @@ func Replace(proc *os.File, mounts []Detached, inner []string) error {
 	return err
 }
 
-func replaceOne(root *os.File, m Detached, inner []string) error {
-	lifted, err := lift(root, below(m.Target, inner))
+// mountPoints are the places of all mounts that a process sees.
+func mountPoints(proc *os.File) ([]string, error) {
+	f, err := openIn(proc, "mountinfo", unix.O_RDONLY)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(f)
+	if err != nil {
+		return nil, err
+	}
+	var points []string
+	for line := range strings.Lines(string(data)) {
+		if fields := strings.Fields(line); len(fields) > 4 {
+			points = append(points, unescape.Replace(fields[4]))
+		}
+	}
+	return points, nil
+}
+
+// unescape undoes what the kernel does to names in mountinfo.
+var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
+
+func replaceOne(root *os.File, m Detached, points []string) error {
+	lifted, err := lift(root, below(m.Target, points))
 	if err == nil {
 		if err = unmountAt(root, m.Target); err == nil {
 			err = attachOne(root, m)

@@ -47,7 +47,7 @@ func (s Session) Relay(proc *os.File) error {
 	}
 	defer d.closeMounts()
 	mounts := slices.DeleteFunc(slices.Clone(d.set.Mounts), func(m Detached) bool { return m.Target == sandbox.TreeDir })
-	return Replace(proc, mounts, s.Targets()[1:])
+	return Replace(proc, mounts)
 }
 
 // layered is a mount of the source below layers. Without an upper one it is read-only.

@@ -53,6 +53,9 @@ type Store struct {
 type Tree struct {
 	Session string `json:"session"`
 	Source  Source `json:"source"`
+	// UID and GID are whose rights the tools have on the source.
+	UID uint32 `json:"uid"`
+	GID uint32 `json:"gid"`
 	// Since is when it began, in ns, by the clock that file systems take their times from: a
 	// file of the source with a later change time was changed beside the session.
 	Since int64 `json:"since"`
@@ -77,8 +80,8 @@ type Source struct {
 	Birth  int64  `json:"birth,omitempty"` // ns
 }
 
-// sourceOf says what an open directory is.
-func sourceOf(path string, f *os.File) (Source, error) {
+// SourceOf says what an open directory is.
+func SourceOf(path string, f *os.File) (Source, error) {
 	var st unix.Statx_t
 	if err := unix.Statx(int(f.Fd()), "", unix.AT_EMPTY_PATH, unix.STATX_BASIC_STATS|unix.STATX_BTIME, &st); err != nil {
 		return Source{}, &fs.PathError{Op: "statx", Path: path, Err: err}
@@ -97,7 +100,7 @@ func (s Source) Open() (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	now, err := sourceOf(s.Path, f)
+	now, err := SourceOf(s.Path, f)
 	if err == nil && now != s {
 		err = fmt.Errorf("%s is not the directory that the session began with", s.Path)
 	}
@@ -116,7 +119,26 @@ type Checkpoint struct {
 	Cause   string    `json:"cause"`
 	Call    string    `json:"call,omitempty"`
 	Message string    `json:"message,omitempty"`
-	Layers  []string  `json:"layers,omitempty"`
+	// Undone: the session went back to it, or to one before it.
+	Undone bool     `json:"undone,omitempty"`
+	Layers []string `json:"layers,omitempty"`
+}
+
+// Own is the layer that was frozen for the checkpoint, "" where it is that of one before.
+func (c *Checkpoint) Own(t *Tree) string {
+	if len(c.Layers) == 0 {
+		return ""
+	}
+	for i := range t.Checkpoints {
+		o := &t.Checkpoints[i]
+		if o.ID == c.ID {
+			break
+		}
+		if len(o.Layers) > 0 && o.Layers[0] == c.Layers[0] {
+			return ""
+		}
+	}
+	return c.Layers[0]
 }
 
 // Open opens a store, and makes its directory where there is none.
@@ -137,21 +159,21 @@ const treeSuffix = ".json"
 
 func (s *Store) file(session string) string { return filepath.Join(s.trees(), session+treeSuffix) }
 
-// Begin makes the tree of a session that begins: it has the lower layers that are given
-// and an empty upper one. source is what it lies over, path where that is. since is Tree's;
-// Now where it begins with nothing.
-func (s *Store) Begin(session, path string, source *os.File, since int64, lower []string) (*Tree, error) {
-	from, err := sourceOf(path, source)
-	if err != nil {
-		return nil, err
-	}
+// Begin stores the tree of a session that begins, with an empty upper layer.
+func (s *Store) Begin(t *Tree) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	t := &Tree{Session: session, Source: from, Since: since, Lower: lower}
 	if err := s.renewLocked(t); err != nil {
-		return nil, fmt.Errorf("layers of session %s: %w", session, err)
+		return fmt.Errorf("layers of session %s: %w", t.Session, err)
 	}
-	return t, nil
+	return nil
+}
+
+// Put stores a tree as it was before a change that could not be carried out.
+func (s *Store) Put(t *Tree) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.writeLocked(t)
 }
 
 // Now is the clock that file systems take their times from, in ns.
@@ -260,16 +282,36 @@ func (s *Store) Freeze(session string, c Checkpoint) (*Tree, error) {
 	return t, s.renewLocked(t)
 }
 
-// Reset gives the tree other lower layers, of a checkpoint of its own, and an empty upper
-// one. It is not laid, unless the session is over.
-func (s *Store) Reset(session string, lower []string) (*Tree, error) {
+// Restore gives the tree the layers of a checkpoint of its own, by its id, and an empty
+// upper one. It is not laid, unless the session is over.
+func (s *Store) Restore(session, checkpoint string) (*Tree, error) {
+	return s.reset(session, func(t *Tree) ([]string, error) {
+		i := t.index(checkpoint)
+		if i < 0 {
+			return nil, fmt.Errorf("checkpoint %q: %w", checkpoint, ErrNone)
+		}
+		for j := range t.Checkpoints[i:] {
+			t.Checkpoints[i+j].Undone = true
+		}
+		return t.Checkpoints[i].Layers, nil
+	})
+}
+
+// Reset drops all that the tree has, but for its checkpoints.
+func (s *Store) Reset(session string) (*Tree, error) {
+	return s.reset(session, func(*Tree) ([]string, error) { return nil, nil })
+}
+
+func (s *Store) reset(session string, to func(*Tree) ([]string, error)) (*Tree, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t, err := s.Get(session)
 	if err != nil {
 		return nil, err
 	}
-	t.Lower = lower
+	if t.Lower, err = to(t); err != nil {
+		return nil, err
+	}
 	if !t.Ended.IsZero() {
 		t.Upper = ""
 		return t, s.writeLocked(t)

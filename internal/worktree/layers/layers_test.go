@@ -27,8 +27,8 @@ func begin(t *testing.T, s *Store, session string, lower []string) *Tree {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	tree, err := s.Begin(session, dir, f, Now(), lower)
-	if err != nil {
+	tree := &Tree{Session: session, Source: must[Source](t)(SourceOf(dir, f)), Since: Now(), Lower: lower}
+	if err := s.Begin(tree); err != nil {
 		t.Fatal(err)
 	}
 	return tree
@@ -92,7 +92,7 @@ func TestSweep(t *testing.T) {
 	fork := begin(t, s, "ses_2", tree.Lower)
 	write(t, s, tree, "b")
 	left := tree.Upper
-	tree = must[*Tree](t)(s.Reset("ses_1", nil))
+	tree = must[*Tree](t)(s.Reset("ses_1"))
 	there := func(layer string) bool {
 		_, err := os.Stat(filepath.Join(s.layers(), layer))
 		return err == nil
@@ -163,7 +163,7 @@ func TestEnd(t *testing.T) {
 	if over.Unlaid || over.Upper != tree.Upper || !slices.Equal(over.Checkpoints[0].Layers, over.Layers()) {
 		t.Errorf("a checkpoint after the end: %+v", over)
 	}
-	over = must[*Tree](t)(s.Reset("ses_2", nil))
+	over = must[*Tree](t)(s.Reset("ses_2"))
 	if over.Unlaid || len(over.Layers()) != 0 {
 		t.Errorf("reset after the end: %+v", over)
 	}
@@ -178,7 +178,7 @@ func TestSource(t *testing.T) {
 	}
 	f := must[*os.File](t)(os.Open(path))
 	defer f.Close()
-	src := must[Source](t)(sourceOf(path, f))
+	src := must[Source](t)(SourceOf(path, f))
 	again := must[*os.File](t)(src.Open())
 	_ = again.Close()
 	if err := errors.Join(os.Rename(path, path+".moved"), os.Mkdir(path, 0o755)); err != nil {

@@ -1,0 +1,92 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/event"
+	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/session/trees"
+	"github.com/toold/toold/internal/store"
+	"github.com/toold/toold/internal/worktree/layers"
+)
+
+// Still implements trees.Live.
+func (s *Session) Still(ctx context.Context) (release func(), err error) { return s.calls.Still(ctx) }
+
+// Relay implements trees.Live.
+func (s *Session) Relay(ctx context.Context, t *layers.Tree, o *sandbox.Overlay) error {
+	s.mu.Lock()
+	sb, target := s.sb, s.row.Worktree.Target
+	s.mu.Unlock()
+	relaying, ok := sb.(sandbox.Relaying)
+	if !ok {
+		return fmt.Errorf("its driver cannot lay the worktree of a live sandbox anew: %w", sandbox.ErrUnsupported)
+	}
+	source, err := t.Source.Open()
+	if err != nil {
+		return err
+	}
+	defer source.Close()
+	return relaying.Relay(ctx, &sandbox.Claim{Worktree: sandbox.Worktree{
+		Source: source, Mode: client.WorktreeOverlay, Target: target, UID: t.UID, GID: t.GID, Overlay: o,
+	}})
+}
+
+// overlaid are all sessions, for who answers about their worktrees.
+type overlaid struct{ m *Manager }
+
+// Find implements trees.Sessions.
+func (o overlaid) Find(ctx context.Context, p auth.Principal, idOrName string) (*store.Session, trees.Live, error) {
+	if s, err := o.m.find(p, idOrName); err == nil {
+		row := s.Row()
+		return &row, s, nil
+	}
+	row, err := o.m.stored(ctx, p, idOrName)
+	return row, nil, err
+}
+
+// Begin implements trees.Sessions.
+func (o overlaid) Begin(ctx context.Context, p auth.Principal, r client.SessionCreate, from trees.Seed) (*client.Session, trees.Live, error) {
+	if err := o.m.Accepting(); err != nil {
+		return nil, nil, err
+	}
+	v, err := o.m.create(ctx, p, r, nil, from)
+	if errors.Is(err, errFull) {
+		err = o.m.noPlace(o.m.tenant(p.Tenant))
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	if s := o.m.liveByID(v.ID); s != nil {
+		return v, s, nil
+	}
+	return v, nil, nil // it has ended since
+}
+
+// End implements trees.Sessions.
+func (o overlaid) End(ctx context.Context, p auth.Principal, id string) error {
+	_, err := o.m.End(ctx, p, id, EndOptions{Force: true})
+	return err
+}
+
+// Publish implements trees.Sessions.
+func (o overlaid) Publish(row *store.Session, typ string, data any) {
+	err := o.m.store.Write(func(tx *store.Tx) error {
+		tx.AddEvent(event.New(typ, row.Tenant, row.ID, "", data))
+		return nil
+	})
+	if err != nil {
+		o.m.log.Error("store an event", "type", typ, "session", row.ID, "error", err)
+	}
+}
+
+// Internal implements trees.Sessions.
+func (o overlaid) Internal(what string, err error) error { return o.m.internal(what, err) }
+
+// AllTrees answers about the worktrees of mode overlay of all sessions; nil where there is
+// no such mode.
+func (m *Manager) AllTrees() *trees.Service { return m.trees }

@@ -1,0 +1,273 @@
+package trees
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/fault"
+	"github.com/toold/toold/internal/plain"
+	"github.com/toold/toold/internal/store"
+	"github.com/toold/toold/internal/worktree/layers"
+)
+
+// Why a checkpoint was made.
+const (
+	causeRequest = "request"
+	causeRestore = "restore"
+	causeFork    = "fork"
+	causeCall    = "call"
+	causeMessage = "message"
+)
+
+// Checkpoint implements server.Trees.
+func (s *Service) Checkpoint(ctx context.Context, p auth.Principal, id string, r client.CheckpointCreate) (*client.Checkpoint, error) {
+	if err := checkName(r.Name); err != nil {
+		return nil, err
+	}
+	x, err := s.take(ctx, p, id)
+	if err != nil {
+		return nil, s.sessions.Internal("make a checkpoint", err)
+	}
+	defer x.release()
+	c, err := s.freeze(ctx, x, layers.Checkpoint{Name: r.Name, Cause: causeRequest})
+	if err != nil {
+		return nil, s.sessions.Internal("make a checkpoint of session "+x.row.ID, err)
+	}
+	return c, nil
+}
+
+// checkName refuses names that an id could be, or that no command line takes.
+func checkName(name string) error {
+	if name == "" {
+		return nil
+	}
+	ok := len(name) <= maxName && name[0] != '-' && name[0] != '.' && (len(name) < 3 || name[:3] != "cp_")
+	for _, r := range name {
+		ok = ok && (r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '.' || r == '_' || r == '-')
+	}
+	if !ok {
+		return fault.Invalid.Errorf("name %q: use 1 to %d letters, digits, '.', '_' and '-', beginning with a letter or digit and not with cp_", plain.Cut(name, 80), maxName)
+	}
+	return nil
+}
+
+// freeze makes a checkpoint of the tree as it is.
+func (s *Service) freeze(ctx context.Context, x *subject, c layers.Checkpoint) (*client.Checkpoint, error) {
+	resume, err := x.quiet(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer resume()
+	return s.freezeQuiet(ctx, x, c)
+}
+
+// freezeQuiet is freeze while no call runs.
+func (s *Service) freezeQuiet(ctx context.Context, x *subject, c layers.Checkpoint) (*client.Checkpoint, error) {
+	if n := len(x.tree.Checkpoints); n >= maxCheckpoints {
+		return nil, fault.Quota.Errorf("session %s has %d checkpoints, which is all that it may have", x.row.ID, n).
+			Next("remove some: toolctl checkpoint rm " + x.row.ID + " CHECKPOINT")
+	}
+	tree, err := s.store.Freeze(x.row.ID, c)
+	if errors.Is(err, layers.ErrTaken) {
+		return nil, fault.Conflict.Errorf("session %s has a checkpoint %q", x.row.ID, c.Name).Next("choose another name, or remove it first")
+	}
+	if errors.Is(err, layers.ErrDeep) {
+		return nil, fault.Quota.Errorf("session %s has %d layers of changes one over the other, which is all that it may have", x.row.ID, layers.MaxLayers).
+			Next("go back to an earlier checkpoint, or apply or discard the changes")
+	}
+	if err != nil {
+		return nil, err
+	}
+	before := x.tree
+	x.tree = tree
+	made := &x.tree.Checkpoints[len(x.tree.Checkpoints)-1]
+	v := s.shown(x, made)
+	if err := s.lay(ctx, x, before); err != nil {
+		return nil, err
+	}
+	s.sessions.Publish(x.row, client.EventWorktreeCheckpoint, v)
+	return &v, nil
+}
+
+// shown is a checkpoint as clients see it.
+func (s *Service) shown(x *subject, c *layers.Checkpoint) client.Checkpoint {
+	v := client.Checkpoint{
+		ID: c.ID, Session: x.row.ID, Name: c.Name, Created: c.Created, Cause: c.Cause, Call: c.Call, Message: c.Message,
+	}
+	if own := c.Own(x.tree); own != "" {
+		v.Bytes = s.store.Bytes(own)
+	}
+	return v
+}
+
+// Checkpoints implements server.Trees.
+func (s *Service) Checkpoints(ctx context.Context, p auth.Principal, id string) (client.List[client.Checkpoint], error) {
+	list := client.List[client.Checkpoint]{Items: []client.Checkpoint{}}
+	x, err := s.take(ctx, p, id)
+	if err != nil {
+		return list, s.sessions.Internal("list checkpoints", err)
+	}
+	defer x.release()
+	for i := range x.tree.Checkpoints {
+		list.Items = append(list.Items, s.shown(x, &x.tree.Checkpoints[i]))
+	}
+	return list, nil
+}
+
+// DropCheckpoint implements server.Trees.
+func (s *Service) DropCheckpoint(ctx context.Context, p auth.Principal, id, checkpoint string) error {
+	x, err := s.take(ctx, p, id)
+	if err != nil {
+		return s.sessions.Internal("remove a checkpoint", err)
+	}
+	defer x.release()
+	if _, err := x.find(checkpoint); err != nil {
+		return err
+	}
+	if err := errors.Join(s.store.Drop(x.row.ID, checkpoint), s.store.Sweep()); err != nil {
+		return s.sessions.Internal("remove checkpoint "+checkpoint, err)
+	}
+	return nil
+}
+
+// find gives a checkpoint by its name or id.
+func (x *subject) find(checkpoint string) (*layers.Checkpoint, error) {
+	c, err := x.tree.Checkpoint(checkpoint)
+	if err != nil {
+		return nil, fault.NotFound.Errorf("session %s has no checkpoint %q", x.row.ID, plain.Cut(checkpoint, 80)).
+			Next("toolctl checkpoint ls " + x.row.ID + " shows those that there are")
+	}
+	return c, nil
+}
+
+// Restore implements server.Trees. What was there is a checkpoint itself, so that nothing
+// is lost by it.
+func (s *Service) Restore(ctx context.Context, p auth.Principal, id string, r client.RestoreRequest) (*client.Restored, error) {
+	if (r.Checkpoint == "") == (r.Undo == 0) || r.Undo < 0 {
+		return nil, fault.Invalid.Errorf("give either checkpoint or undo, a number from 1 on")
+	}
+	x, err := s.take(ctx, p, id)
+	if err != nil {
+		return nil, s.sessions.Internal("restore a checkpoint", err)
+	}
+	defer x.release()
+	to, err := x.target(r)
+	if err != nil {
+		return nil, err
+	}
+	v, err := s.restore(ctx, x, *to)
+	if err != nil {
+		return nil, s.sessions.Internal(fmt.Sprintf("restore checkpoint %s of session %s", to.ID, x.row.ID), err)
+	}
+	return v, nil
+}
+
+// target is the checkpoint that is asked for.
+func (x *subject) target(r client.RestoreRequest) (*layers.Checkpoint, error) {
+	if r.Checkpoint != "" {
+		return x.find(r.Checkpoint)
+	}
+	left := r.Undo
+	for i := range slices.Backward(x.tree.Checkpoints) {
+		c := &x.tree.Checkpoints[i]
+		if c.Cause != causeCall && c.Cause != causeMessage || c.Undone {
+			continue
+		}
+		if left--; left == 0 {
+			return c, nil
+		}
+	}
+	return nil, fault.NotFound.Errorf("session %s has %d checkpoints that were made by themselves and are not undone, and %d back was asked for", x.row.ID, r.Undo-left, r.Undo).
+		Next(`[worktrees] checkpoint of the configuration makes them; toolctl checkpoint ls shows those that there are`)
+}
+
+func (s *Service) restore(ctx context.Context, x *subject, to layers.Checkpoint) (*client.Restored, error) {
+	resume, err := x.quiet(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer resume()
+	before, err := s.freezeQuiet(ctx, x, layers.Checkpoint{Cause: causeRestore})
+	if err != nil {
+		return nil, err
+	}
+	frozen := x.tree
+	if x.tree, err = s.store.Restore(x.row.ID, to.ID); err != nil {
+		return nil, err
+	}
+	if err := s.lay(ctx, x, frozen); err != nil {
+		return nil, err
+	}
+	v := &client.Restored{Checkpoint: s.shown(x, &to), Before: *before}
+	s.sessions.Publish(x.row, client.EventWorktreeRestored, v)
+	return v, nil
+}
+
+// Fork implements server.Trees.
+func (s *Service) Fork(ctx context.Context, p auth.Principal, id string, r client.ForkRequest) (*client.Session, error) {
+	x, err := s.take(ctx, p, id)
+	if err != nil {
+		return nil, s.sessions.Internal("fork a session", err)
+	}
+	defer x.release()
+	from, err := s.forkPoint(ctx, x, r.At)
+	if err != nil {
+		return nil, s.sessions.Internal("fork session "+x.row.ID, err)
+	}
+	v, _, err := s.sessions.Begin(ctx, p, forkRequest(x.row, r), Seed{Lower: from, From: x.tree})
+	if err != nil {
+		return nil, err
+	}
+	s.sessions.Publish(x.row, client.EventWorktreeForked, v)
+	return v, nil
+}
+
+// forkPoint are the layers that a fork begins with.
+func (s *Service) forkPoint(ctx context.Context, x *subject, at string) ([]string, error) {
+	if at == "" && x.live == nil {
+		return x.tree.Layers(), nil
+	}
+	if at == "" {
+		if _, err := s.freeze(ctx, x, layers.Checkpoint{Cause: causeFork}); err != nil {
+			return nil, err
+		}
+		return x.tree.Lower, nil
+	}
+	c, err := x.find(at)
+	if err != nil {
+		return nil, err
+	}
+	return c.Layers, nil
+}
+
+// forkRequest asks for a session like another one.
+func forkRequest(row *store.Session, f client.ForkRequest) client.SessionCreate {
+	r := row.Request
+	r.Key, r.Queue, r.LeasePID = "", 0, 0
+	r.Name, r.Token, r.Labels, r.TTL, r.Env = f.Name, f.Token, f.Labels, f.TTL, f.Env
+	r.Profile, r.Worktree, r.Image, r.Runtime = row.Profile, row.Worktree, row.Image, row.Runtime
+	r.Worktree.IDMap, r.Worktree.Sensitive = "", nil
+	r.Permission = append(slices.Clone(r.Permission), f.Permission...)
+	return r
+}
+
+// discardAll drops all changes of a session: it is back to its source.
+func (s *Service) discardAll(ctx context.Context, x *subject) error {
+	resume, err := x.quiet(ctx)
+	if err != nil {
+		return err
+	}
+	defer resume()
+	before := x.tree
+	if x.tree, err = s.store.Reset(x.row.ID); err != nil {
+		return err
+	}
+	if err := s.lay(ctx, x, before); err != nil {
+		return err
+	}
+	return s.store.Sweep()
+}

@@ -1,0 +1,234 @@
+// Package trees answers what clients ask about worktrees of mode overlay: what a session
+// has changed, and what is to become of it. The changes of a session that is over are
+// looked at by a session that is made for it and ends with the answer, so that the daemon
+// itself opens nothing that a tool has written.
+package trees
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/call/errand"
+	"github.com/toold/toold/internal/fault"
+	"github.com/toold/toold/internal/plain"
+	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/store"
+	"github.com/toold/toold/internal/worktree/layers"
+)
+
+// Seed is the layers that a session begins with, by their names.
+type Seed struct {
+	Lower []string // the uppermost first
+	Base  []string // what it is compared with, over the source
+	// From is the tree that they are of; nil without layers. The source must be the same.
+	From *layers.Tree
+	// Look: nothing is to be written, and no tree is made.
+	Look bool
+	// Internal: the session is for the daemon's own work and counts in no quota.
+	Internal bool
+}
+
+// Live is a session that is not over.
+type Live interface {
+	// Still waits until no call runs, and lets none run until release.
+	Still(ctx context.Context) (release func(), err error)
+	// Relay lays the layers over the worktree's source in the live sandbox; its errors are
+	// those of sandbox.Relaying.
+	Relay(ctx context.Context, t *layers.Tree, o *sandbox.Overlay) error
+	// Errand is what the daemon has the sandbox do for itself.
+	Errand() (errand.Errand, error)
+	// Lose ends the session, because it cannot go on.
+	Lose(why string)
+}
+
+// Sessions are all sessions, as far as it takes them to know about their worktrees.
+type Sessions interface {
+	// Find gives a session that p may see, by its id, or by its name while it lives; live is
+	// nil when it is over.
+	Find(ctx context.Context, p auth.Principal, idOrName string) (row *store.Session, live Live, err error)
+	// Begin makes a session with layers, and gives its live half too.
+	Begin(ctx context.Context, p auth.Principal, r client.SessionCreate, from Seed) (*client.Session, Live, error)
+	// End ends a session by force.
+	End(ctx context.Context, p auth.Principal, id string) error
+	// Publish stores an event of a session.
+	Publish(row *store.Session, typ string, data any)
+	// Internal words an error for who asked.
+	Internal(what string, err error) error
+}
+
+// Service is the answers. Its methods may be called from any goroutine.
+type Service struct {
+	store    *layers.Store
+	sessions Sessions
+	log      *slog.Logger
+
+	mu   sync.Mutex // guards busy
+	busy map[string]chan struct{}
+}
+
+// New makes one.
+func New(store *layers.Store, sessions Sessions, log *slog.Logger) *Service {
+	return &Service{store: store, sessions: sessions, log: log, busy: map[string]chan struct{}{}}
+}
+
+// Bounds.
+const (
+	// stillTime is how long running calls are waited for.
+	stillTime = 2 * time.Second
+	// relayTries and relayPause are for descriptors that the agent is about to close.
+	relayTries = 20
+	relayPause = 25 * time.Millisecond
+	// maxCheckpoints bounds those of one session.
+	maxCheckpoints = 2000
+	maxName        = 64
+)
+
+// subject is a session and its tree, which nobody else changes meanwhile.
+type subject struct {
+	row     *store.Session
+	live    Live // nil when the session is over
+	tree    *layers.Tree
+	release func()
+}
+
+// take finds the tree of a session, for who may change what becomes of it: never the
+// holder of a session's token.
+func (s *Service) take(ctx context.Context, p auth.Principal, idOrName string) (*subject, error) {
+	if err := p.Whole(); err != nil {
+		return nil, err
+	}
+	row, live, err := s.sessions.Find(ctx, p, idOrName)
+	if err != nil {
+		return nil, err
+	}
+	if row.Worktree.Mode != client.WorktreeOverlay {
+		return nil, fault.Conflict.Errorf("the worktree of session %s has the mode %q, which keeps no changes apart from the source", row.ID, row.Worktree.Mode).
+			Next("make a session with --mode overlay")
+	}
+	release, err := s.lock(ctx, row.ID)
+	if err != nil {
+		return nil, err
+	}
+	tree, err := s.store.Get(row.ID)
+	switch {
+	case err == nil:
+		return &subject{row: row, live: live, tree: tree, release: release}, nil
+	case errors.Is(err, layers.ErrNone):
+		err = fault.NotFound.Errorf("session %s has left no changes", row.ID).
+			Next("there is nothing to look at, apply or discard")
+	}
+	release()
+	return nil, err
+}
+
+// lock waits until nobody else has the tree of a session.
+func (s *Service) lock(ctx context.Context, session string) (release func(), err error) {
+	for {
+		s.mu.Lock()
+		other := s.busy[session]
+		if other == nil {
+			mine := make(chan struct{})
+			s.busy[session] = mine
+			s.mu.Unlock()
+			return func() {
+				s.mu.Lock()
+				delete(s.busy, session)
+				s.mu.Unlock()
+				close(mine)
+			}, nil
+		}
+		s.mu.Unlock()
+		select {
+		case <-other:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// quiet stops the calls of a live session; of one that is over there are none.
+func (x *subject) quiet(ctx context.Context) (release func(), err error) {
+	if x.live == nil {
+		return func() {}, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, stillTime)
+	defer cancel()
+	release, err = x.live.Still(ctx)
+	if err != nil {
+		return nil, fault.Conflict.Errorf("calls of session %s are running, and files cannot be put aside under them", x.row.ID).
+			Next("wait for them to end, or abort them: toolctl abort CALL")
+	}
+	return release, nil
+}
+
+// lay gives the live sandbox the layers of the tree, where it does not have them. When
+// it cannot, the tree is again what it was before.
+func (s *Service) lay(ctx context.Context, x *subject, before *layers.Tree) error {
+	if x.live == nil || !x.tree.Unlaid {
+		return nil
+	}
+	err := s.tryLay(context.WithoutCancel(ctx), x) // what is decided is carried out, whoever waits
+	switch {
+	case err == nil:
+		x.tree, err = s.store.Laid(x.row.ID)
+		return err
+	case errors.Is(err, sandbox.ErrUnsupported):
+		err = fault.Conflict.Errorf("session %s: %w", x.row.ID, err).Next("work on with a fork of it: toolctl fork " + x.row.ID)
+	case errors.Is(err, sandbox.ErrBusy):
+		err = fault.Conflict.Errorf("the worktree of session %s is in use: %w", x.row.ID, err).Next("end what runs in it, then try again")
+	default:
+		x.live.Lose("its worktree could not be laid anew: " + plain.Cause(err))
+		return err
+	}
+	x.tree = before
+	return errors.Join(err, s.store.Put(before))
+}
+
+func (s *Service) tryLay(ctx context.Context, x *subject) error {
+	for try := 1; ; try++ {
+		err := s.layOnce(ctx, x)
+		if try == relayTries || !errors.Is(err, sandbox.ErrBusy) {
+			return err
+		}
+		time.Sleep(relayPause)
+		if x.tree, err = s.store.Retry(x.row.ID); err != nil {
+			return err
+		}
+	}
+}
+
+func (s *Service) layOnce(ctx context.Context, x *subject) error {
+	files, err := s.store.OpenLayers(append([]string{x.tree.Upper}, x.tree.Lower...))
+	if err != nil {
+		return err
+	}
+	defer layers.Close(files)
+	return x.live.Relay(ctx, x.tree, &sandbox.Overlay{Upper: files[0], Lower: files[1:]})
+}
+
+// Recover lays the layers of a session that was taken over from an earlier daemon, where
+// that one may have died before it did. No call may begin before.
+func (s *Service) Recover(ctx context.Context, row *store.Session, live Live) error {
+	tree, err := s.store.Get(row.ID)
+	if errors.Is(err, layers.ErrNone) || err == nil && !tree.Unlaid {
+		return nil
+	}
+	if err == nil {
+		tree, err = s.store.Retry(row.ID) // the upper layer may be mounted already
+	}
+	if err != nil {
+		return err
+	}
+	x := &subject{row: row, live: live, tree: tree}
+	if err := s.tryLay(ctx, x); err != nil {
+		return fmt.Errorf("its worktree could not be laid anew: %w", err)
+	}
+	_, err = s.store.Laid(row.ID)
+	return err
+}
