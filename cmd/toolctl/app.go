@@ -6,6 +6,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/toold/toold/client"
 )
@@ -24,6 +25,9 @@ type app struct {
 	// openTerminal gives the keys that are pressed; nil where there is no
 	// terminal.
 	openTerminal func() (terminal, error)
+	// pagers are those that run, nil where nobody waits for them. Until they end the
+	// terminal is theirs.
+	pagers *sync.WaitGroup
 
 	socket, tenant, token string
 	format                outputFormat

@@ -88,6 +88,42 @@ func (a *app) sessions(ctx context.Context, _ []string) ([]cobra.Completion, err
 	return out, nil
 }
 
+// firstThen has one offer for the first argument, and another for all behind it.
+func firstThen(first, then offer) cobra.CompletionFunc {
+	return always(func(ctx context.Context, args []string) ([]cobra.Completion, error) {
+		if len(args) == 0 {
+			return first(ctx, args)
+		}
+		return then(ctx, args)
+	})
+}
+
+// checkpoints offers those of the session that is the first argument, by name where they
+// have one.
+func (a *app) checkpoints(ctx context.Context, args []string) ([]cobra.Completion, error) {
+	if len(args) == 0 {
+		return nil, nil
+	}
+	cl := a.client()
+	var out []cobra.Completion
+	err := a.withSession(ctx, cl, args[0], func(ref string) error {
+		l, err := cl.Checkpoints(ctx, ref)
+		if err != nil {
+			return err
+		}
+		for i := range l.Items {
+			x := &l.Items[i]
+			about := line(causeText(x)) + ", " + ago(x.Created, time.Now()) + " ago"
+			if x.Name != "" {
+				out = append(out, cobra.CompletionWithDesc(line(x.Name), about))
+			}
+			out = append(out, cobra.CompletionWithDesc(line(x.ID), about))
+		}
+		return nil
+	})
+	return out, err
+}
+
 // calls offers the calls of the session that is the first argument.
 func (a *app) calls(ctx context.Context, args []string) ([]cobra.Completion, error) {
 	cl := a.client()

@@ -20,6 +20,7 @@ var durationFlags = map[string]struct {
 	"toolctl call --timeout":                {"call s bash FLAG", false},
 	"toolctl call --wait":                   {"call s bash FLAG", true},
 	"toolctl exec --timeout":                {"exec FLAG s -- true", false},
+	"toolctl fork --ttl":                    {"fork FLAG s", true},
 	"toolctl policy replay --since":         {"policy replay /dev/null FLAG", true},
 	"toolctl ready --wait":                  {"ready FLAG", true},
 	"toolctl run --queue":                   {"run FLAG -- true", true},

@@ -7,13 +7,13 @@ package main
 import (
 	"context"
 	"os"
+	"sync"
 
 	"golang.org/x/term"
 )
 
 func main() {
-	ctx, stop := interruptible(context.Background(), os.Exit)
-	code := run(ctx, os.Args[1:], &app{
+	a := &app{
 		stdin:  os.Stdin,
 		stdout: os.Stdout,
 		stderr: os.Stderr,
@@ -24,7 +24,13 @@ func main() {
 
 		columns:      func() int { return columnsOf(os.Stdout) },
 		openTerminal: func() (terminal, error) { return openTTY(controllingTTY) },
+		pagers:       new(sync.WaitGroup),
+	}
+	ctx, stop := interruptible(context.Background(), func(code int) {
+		a.pagers.Wait() // else the shell and a pager would read the same keys
+		os.Exit(code)
 	})
+	code := run(ctx, os.Args[1:], a)
 	stop()
 	os.Exit(code)
 }

@@ -40,12 +40,26 @@ func TestFullDisk(t *testing.T) {
 			stream(final, client.Output{Stream: "stdout", Text: "some output"})(w, r)
 		},
 		"GET /v1/sessions/{id}/calls": answerWith(client.List[client.Call]{Items: []client.Call{call}}),
-		"GET /v1/sessions/{id}/files": func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("content")) },
-		"GET /v1/calls/{id}":          answerWith(call),
-		"POST /v1/calls/{id}/abort":   answerWith(call),
-		"GET /v1/calls/{id}/output":   func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("some output")) },
-		"GET /v1/approvals":           answerWith(client.List[client.Approval]{Items: []client.Approval{approval("apr_1", "git push")}}),
-		"POST /v1/approvals/{id}":     answerWith(approval("apr_1", "git push")),
+		"GET /v1/sessions/{id}/diff": func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Accept") == "application/json" {
+				answer(w, 200, client.Changes{Items: []client.Change{{Path: "x", Status: client.ChangeAdded}}})
+				return
+			}
+			_, _ = w.Write([]byte("diff"))
+		},
+		"POST /v1/sessions/{id}/apply":                      answerWith(client.Applied{}),
+		"POST /v1/sessions/{id}/discard":                    answerWith(client.Discarded{}),
+		"GET /v1/sessions/{id}/checkpoints":                 answerWith(client.List[client.Checkpoint]{}),
+		"POST /v1/sessions/{id}/checkpoints":                answerWith(client.Checkpoint{ID: "cp_1"}),
+		"DELETE /v1/sessions/{id}/checkpoints/{checkpoint}": answerWith(struct{}{}),
+		"POST /v1/sessions/{id}/restore":                    answerWith(client.Restored{}),
+		"POST /v1/sessions/{id}/fork":                       answerWith(session()),
+		"GET /v1/sessions/{id}/files":                       func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("content")) },
+		"GET /v1/calls/{id}":                                answerWith(call),
+		"POST /v1/calls/{id}/abort":                         answerWith(call),
+		"GET /v1/calls/{id}/output":                         func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("some output")) },
+		"GET /v1/approvals":                                 answerWith(client.List[client.Approval]{Items: []client.Approval{approval("apr_1", "git push")}}),
+		"POST /v1/approvals/{id}":                           answerWith(approval("apr_1", "git push")),
 		"GET /v1/approvals/saved": answerWith(client.List[client.SavedApproval]{Items: []client.SavedApproval{
 			{ID: "apr_1.1", Permission: "bash", Pattern: "git *"},
 		}}),
@@ -86,6 +100,18 @@ func TestFullDisk(t *testing.T) {
 		{"reload", 1},
 		{"wait review " + fakeCall, 1},
 		{"abort review " + fakeCall, 1},
+		{"diff review", 1},
+		{"diff review --stat", 1},
+		{"diff review --name-status", 1},
+		{"diff review -o json", 1},
+		{"apply review", 1},
+		{"discard review x", 1},
+		{"checkpoint review", 1},
+		{"checkpoint ls review", 1},
+		{"checkpoint rm review cp_1", 1},
+		{"restore review cp_1", 1},
+		{"undo review", 1},
+		{"fork review", 1},
 		{"session create", 1},
 		{"session list", 1},
 		{"session list -o json", 1},

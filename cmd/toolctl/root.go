@@ -60,6 +60,12 @@ func newRootCommand(a *app) *cobra.Command {
 		newGCCommand(a), newImageCommand(a), newConfigCommand(a), newCompletionCommand(a), newVersionCommand(a),
 		newGenDocsCommand(a),
 	)
+	for _, c := range []*cobra.Command{
+		newDiffCommand(a), newApplyCommand(a), newDiscardCommand(a), newCheckpointCommand(a), newRestoreCommand(a), newUndoCommand(a), newForkCommand(a),
+	} {
+		c.Hidden = true // until sessions can keep their changes beside the source
+		root.AddCommand(c)
+	}
 	prepare(root)
 	fitHelp(a, root)
 	return root
@@ -75,6 +81,9 @@ func prepare(c *cobra.Command) {
 	for _, sub := range c.Commands() {
 		prepare(sub)
 	}
+	if c.Args != nil {
+		return // it takes arguments of its own
+	}
 	c.Args = func(c *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return nil
@@ -88,7 +97,7 @@ func prepare(c *cobra.Command) {
 
 // flagError adds the nearest flag to what pflag says about an unknown one.
 func flagError(c *cobra.Command, err error) error {
-	if words := c.Flags().Args(); c.HasSubCommands() && len(words) > 0 {
+	if words := c.Flags().Args(); c.HasSubCommands() && c.ValidArgsFunction == nil && len(words) > 0 {
 		return noCommand(c, words) // its flags are not known either
 	}
 	name, unknown := strings.CutPrefix(err.Error(), "unknown flag: --")

@@ -1,0 +1,145 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/toold/toold/client"
+)
+
+const applyLong = `Write the changes of a session to its source, the directory that its worktree was
+made of. Paths are relative to the worktree, and stand for all that is below them.
+
+If a file has changed in the source since the session began, nothing is written, and
+the files are named: --merge merges what can be merged by lines, --force overwrites
+them. Files that programs of the host run or obey on sight (those of git, editors,
+direnv and CI) are left out and named. Look at them, then add --include-sensitive.
+
+The changes stay in the session, where they are no changes any more.`
+
+type applyCommand struct {
+	*app
+	req client.ApplyRequest
+}
+
+func newApplyCommand(a *app) *cobra.Command {
+	s := &applyCommand{app: a}
+	c := &cobra.Command{
+		Use:   "apply SESSION [PATH...]",
+		Short: "Write what a session has changed to its source",
+		Long:  applyLong,
+		Example: `  toolctl apply review --dry-run
+  toolctl apply review
+  toolctl apply review src --exclude '*.log'
+  toolctl apply review --include-sensitive .github`,
+		Args:              cobra.MinimumNArgs(1),
+		ValidArgsFunction: inOrder(a.sessions),
+		RunE:              func(c *cobra.Command, args []string) error { return s.run(c.Context(), args) },
+	}
+	f := c.Flags()
+	f.BoolVar(&s.req.DryRun, "dry-run", false, "show what would be written, and write nothing")
+	f.BoolVar(&s.req.Force, "force", false, "overwrite what has changed in the source")
+	f.BoolVar(&s.req.Merge, "merge", false, "merge what has changed in the source, file by file")
+	f.StringArrayVar(&s.req.Exclude, "exclude", nil, "leave out what this `pattern`, as in .gitignore, matches (repeatable)")
+	f.BoolVar(&s.req.IncludeSensitive, "include-sensitive", false, "also write files that programs of the host run or obey on sight")
+	return c
+}
+
+func (s *applyCommand) run(ctx context.Context, args []string) error {
+	if s.req.Force && s.req.Merge {
+		return usagef("--force overwrites what has changed in the source, --merge keeps it: leave one of them out")
+	}
+	var err error
+	if s.req.Paths, err = treePaths(args[1:]); err != nil {
+		return err
+	}
+	c := s.client()
+	progress := s.progress("applying")
+	var done *client.Applied
+	err = s.withSession(ctx, c, args[0], func(session string) (err error) {
+		done, err = c.Apply(ctx, session, s.req)
+		return err
+	})
+	progress.stop()
+	if err != nil {
+		return err
+	}
+	names := append(append([]string{}, done.Written...), done.Removed...)
+	if err := s.print(view{data: done, names: names, text: func(w io.Writer) { writeApplied(w, done) }}); err != nil {
+		return err
+	}
+	sayApplied(s.app, args[0], done)
+	return nil
+}
+
+// writeApplied lists what was written, with the sum as its last line.
+func writeApplied(w io.Writer, done *client.Applied) {
+	for _, list := range []struct {
+		what  string
+		paths []string
+	}{{"written", done.Written}, {"merged ", done.Merged}, {"removed", done.Removed}} {
+		for _, p := range list.paths {
+			fmt.Fprintf(w, "%s  %s\n", list.what, line(p))
+		}
+	}
+	fmt.Fprintln(w, appliedSum(done))
+}
+
+func appliedSum(done *client.Applied) string {
+	if done.WrittenCount+done.RemovedCount == 0 {
+		return "nothing to write to the source"
+	}
+	verb := "written to the source"
+	if done.DryRun {
+		verb = "would be " + verb
+	}
+	text := plural(done.WrittenCount, "path") + " " + verb
+	if done.RemovedCount > 0 {
+		text += fmt.Sprintf(", %d removed there", done.RemovedCount)
+	}
+	return text
+}
+
+// maxNamed is how many paths a warning names.
+const maxNamed = 20
+
+// sayApplied says what was left out, and what to look at. What is named here decides
+// whether somebody looks, so it is said with every output format.
+func sayApplied(a *app, session string, done *client.Applied) {
+	if done.SensitiveCount > 0 {
+		a.say("left out: programs of the host run or obey these on sight; look at them first")
+		sayPaths(a, done.Sensitive, done.SensitiveCount)
+		a.say("  toolctl diff %s %s", line(session), namedPaths(done.Sensitive))
+		a.say("  toolctl apply %s --include-sensitive %s", line(session), namedPaths(done.Sensitive))
+	}
+	if len(done.Build) > 0 {
+		a.say("look at these before you build; their commands run then")
+		sayPaths(a, done.Build, len(done.Build))
+	}
+	if done.SkippedCount > 0 {
+		a.say("left out: no files, directories or links")
+		sayPaths(a, done.Skipped, done.SkippedCount)
+	}
+}
+
+func sayPaths(a *app, paths []string, count int) {
+	shown := paths[:min(len(paths), maxNamed)]
+	for _, p := range shown {
+		a.say("  %s", line(p))
+	}
+	if more := count - len(shown); more > 0 {
+		a.say("  and %d more", more)
+	}
+}
+
+// namedPaths are paths as words of a command, where they are few and plain.
+func namedPaths(paths []string) string {
+	if len(paths) > 3 || strings.ContainsAny(strings.Join(paths, ""), `"\`) {
+		return "PATH..."
+	}
+	return line(shellQuote(paths))
+}

@@ -1,0 +1,193 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"path"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"github.com/toold/toold/client"
+)
+
+const diffLong = `Show what a session has changed in a worktree of mode "overlay", whose changes are
+kept beside the source: as a patch that "git apply" takes, or with --stat,
+--name-status, -o json or -o yaml as a list. Paths are relative to the worktree, and
+stand for all that is below them.
+
+On a terminal the patch has colours and goes through $PAGER (default: less), and
+characters that act on terminals are spelled out. A file or a pipe gets exactly the
+patch.`
+
+type diffCommand struct {
+	*app
+	against          string
+	stat, nameStatus bool
+}
+
+func newDiffCommand(a *app) *cobra.Command {
+	d := &diffCommand{app: a}
+	c := &cobra.Command{
+		Use:   "diff SESSION [PATH...]",
+		Short: "Show what a session has changed",
+		Long:  diffLong,
+		Example: `  toolctl diff review
+  toolctl diff review --stat src
+  toolctl diff review > review.patch
+  toolctl diff review --against before-tests --name-status`,
+		Args:              cobra.MinimumNArgs(1),
+		ValidArgsFunction: inOrder(a.sessions),
+		RunE:              func(c *cobra.Command, args []string) error { return d.run(c.Context(), args) },
+	}
+	f := c.Flags()
+	f.BoolVar(&d.stat, "stat", false, "show how many lines have changed in each file")
+	f.BoolVar(&d.nameStatus, "name-status", false, "show a letter for each path: A added, M modified, D deleted, T of another type")
+	f.StringVar(&d.against, "against", "", "compare with this `checkpoint` (default: the source as it is now)")
+	_ = c.RegisterFlagCompletionFunc("against", always(a.checkpoints))
+	return c
+}
+
+func (d *diffCommand) run(ctx context.Context, args []string) error {
+	paths, err := treePaths(args[1:])
+	if err == nil && d.stat && d.nameStatus {
+		err = usagef("--stat and --name-status are two forms of the list: leave one of them out")
+	}
+	if err != nil {
+		return err
+	}
+	c := d.client()
+	return d.withSession(ctx, c, args[0], func(session string) error {
+		return withCheckpoint(ctx, c, session, d.against, func(checkpoint string) error {
+			q := client.DiffQuery{Paths: paths, Against: checkpoint}
+			if d.format == formatTable && !d.stat && !d.nameStatus {
+				return d.patch(ctx, c, session, q)
+			}
+			return d.list(ctx, c, session, q)
+		})
+	})
+}
+
+// treePaths are the paths that a user gave, as the API has them: none for everything.
+func treePaths(args []string) ([]string, error) {
+	var paths []string
+	for _, arg := range args {
+		p := path.Clean(arg)
+		switch {
+		case arg == "" || path.IsAbs(p) || p == ".." || strings.HasPrefix(p, "../"):
+			return nil, usagef("%q is not a path in the worktree: write it relative to the worktree, as \"toolctl diff SESSION --name-status\" does", line(arg))
+		case !utf8.ValidString(p) || strings.ContainsFunc(p, unicode.IsControl):
+			return nil, usagef("%q has control characters or is not UTF-8: name the directory that it is in", line(arg))
+		case p == ".":
+			return nil, nil
+		}
+		paths = append(paths, p)
+	}
+	return paths, nil
+}
+
+// patch shows a patch, or writes it as it is where no terminal is.
+func (a *app) patch(ctx context.Context, c *client.Client, session string, q client.DiffQuery) error {
+	r, err := openPatch(ctx, c, session, q)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	if !a.outTTY {
+		_, err := io.Copy(a.stdout, r)
+		return err
+	}
+	return a.page(func(w io.Writer) error { return showPatch(w, r, a.color()) })
+}
+
+// openPatch gives a patch whose reader says so where it is not whole.
+func openPatch(ctx context.Context, c *client.Client, session string, q client.DiffQuery) (io.ReadCloser, error) {
+	r, err := c.Diff(ctx, session, q)
+	if err != nil {
+		return nil, err
+	}
+	return wholePatch{r}, nil
+}
+
+type wholePatch struct{ io.ReadCloser }
+
+func (p wholePatch) Read(b []byte) (int, error) {
+	n, err := p.ReadCloser.Read(b)
+	if err != nil && err != io.EOF { //nolint:errorlint // an io.Reader's end is io.EOF itself
+		err = fmt.Errorf("the patch is not whole: %w", err)
+	}
+	return n, err
+}
+
+// list shows all changes, without their content.
+func (d *diffCommand) list(ctx context.Context, c *client.Client, session string, q client.DiffQuery) error {
+	progress := d.progress("comparing")
+	all, err := listChanges(ctx, c, session, q)
+	progress.stop()
+	if err != nil {
+		return err
+	}
+	names := namesOf(all.Items, func(x *client.Change) string { return changeName(x) })
+	v := view{data: all, names: names, text: func(w io.Writer) {
+		if d.nameStatus {
+			writeNameStatus(w, all.Items)
+			return
+		}
+		writeStat(w, all, d.statWidth(), d.color())
+	}}
+	if d.format != formatTable {
+		return d.print(v)
+	}
+	err = d.page(func(w io.Writer) error {
+		checked := &checkedWriter{to: w}
+		v.text(checked)
+		return checked.err
+	})
+	if all.Unreadable > 0 {
+		d.say("%s could not be compared: %s", plural(all.Unreadable, "file"), "the tools' user may not read them")
+	}
+	return err
+}
+
+// listChanges reads all pages.
+func listChanges(ctx context.Context, c *client.Client, session string, q client.DiffQuery) (*client.Changes, error) {
+	all := &client.Changes{}
+	q.Limit = 1000
+	items, err := allPages(func(after string) (*client.List[client.Change], error) {
+		q.After = after
+		page, err := c.Changes(ctx, session, q)
+		if err != nil {
+			return nil, err
+		}
+		*all = *page
+		return &client.List[client.Change]{Items: page.Items, Next: page.Next}, nil
+	})
+	all.Items, all.Next = items, ""
+	return all, err
+}
+
+// statWidth is the width of the terminal, or the usual one.
+func (a *app) statWidth() int {
+	if wide := a.width(); wide > 0 {
+		return wide
+	}
+	return statWidth
+}
+
+// statusLetters are git's.
+var statusLetters = map[client.ChangeStatus]string{
+	client.ChangeAdded: "A", client.ChangeModified: "M", client.ChangeDeleted: "D", client.ChangeType: "T",
+}
+
+func writeNameStatus(w io.Writer, changes []client.Change) {
+	for i := range changes {
+		letter, known := statusLetters[changes[i].Status]
+		if !known {
+			letter = "X"
+		}
+		fmt.Fprintf(w, "%s\t%s\n", letter, changeName(&changes[i]))
+	}
+}
