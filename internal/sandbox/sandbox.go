@@ -194,6 +194,7 @@ type Mount struct {
 	Source   *os.File
 	Target   string
 	UID, GID uint32 // as those of a Worktree
+	NoExec   bool   // nothing in it is run as a program
 }
 
 // Record names a sandbox so that another process (the daemon after a restart)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/session/elsewhere"
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/worktree"
 )
@@ -40,8 +41,12 @@ func (b box) claim(_ context.Context, pl *plan) error {
 		}
 		sw := &pl.spec.Worktree
 		sw.Source, sw.UID, sw.GID = d.File, d.UID, d.GID
-		if d.Git != nil {
-			pl.notes = append(pl.notes, gitNote(w.Source, d.Git))
+		var taken []string
+		for _, mt := range pl.req.Mounts {
+			taken = append(taken, mt.Target)
+		}
+		if pl.git = elsewhere.Show(d, w.Source, w.Target, taken, checkTargets); pl.git != nil && pl.git.Mount != nil {
+			pl.spec.Mounts = append(pl.spec.Mounts, *pl.git.Mount)
 		}
 	}
 	if set.free(p) {
@@ -60,6 +65,11 @@ func (b box) claim(_ context.Context, pl *plan) error {
 // open makes the sandbox, and stores its record.
 func (box) open(ctx context.Context, s *Session, pl *plan) error {
 	sb, err := pl.driver.Create(ctx, pl.spec)
+	if pl.git != nil && pl.git.Mount != nil && (errors.Is(err, sandbox.ErrMountTarget) || errors.Is(err, sandbox.ErrUnsupported)) {
+		pl.git.Hide("this sandbox has no place for it")
+		pl.spec.Mounts = pl.spec.Mounts[1:]
+		sb, err = pl.driver.Create(ctx, pl.spec)
+	}
 	if err != nil {
 		return fmt.Errorf("create sandbox %s: %w", s.id, err)
 	}

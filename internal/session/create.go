@@ -18,6 +18,7 @@ import (
 	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/session/elsewhere"
 	"github.com/toold/toold/internal/session/lease"
 	"github.com/toold/toold/internal/session/trees"
 	"github.com/toold/toold/internal/store"
@@ -261,7 +262,12 @@ func (m *life) start(ctx context.Context, s *Session, pl *plan) error {
 			return err
 		}
 	}
-	w, err := s.dial(ctx, pl.req.Env)
+	env := maps.Clone(pl.req.Env)
+	if env == nil {
+		env = map[string]string{}
+	}
+	maps.Copy(env, pl.git.Env())
+	w, err := s.dial(ctx, env)
 	if err != nil {
 		return err
 	}
@@ -269,6 +275,9 @@ func (m *life) start(ctx context.Context, s *Session, pl *plan) error {
 		return fmt.Errorf("put the tools under their limits: %w", err)
 	}
 	if err := s.readWorktreeRules(ctx); err != nil {
+		return err
+	}
+	if err := configureGit(ctx, s, pl.git); err != nil {
 		return err
 	}
 	// A hook has its own timeout, which is not that of making a sandbox.
@@ -283,6 +292,9 @@ func (m *life) start(ctx context.Context, s *Session, pl *plan) error {
 			return agent.ErrOver
 		}
 		r.State, r.Worktree.IDMap = client.SessionReady, s.sb.IDMap()
+		if pl.git != nil && pl.git.Note != "" {
+			pl.notes = append(pl.notes, pl.git.Note)
+		}
 		r.Notes = slices.Concat(pl.notes, s.sb.Notes(), w.Notes)
 		return nil
 	})
@@ -290,6 +302,22 @@ func (m *life) start(ctx context.Context, s *Session, pl *plan) error {
 		return err
 	}
 	m.observe(func(o Observer) { o.SandboxCreated(s.Row().Runtime, false, time.Since(begun)) })
+	return nil
+}
+
+// configureGit writes git's configuration of the user where git has to be told something.
+func configureGit(ctx context.Context, s *Session, git *elsewhere.View) error {
+	if git.Config() == "" {
+		return nil
+	}
+	l, err := s.agent.Link()
+	if err == nil {
+		e := s.errand(l)
+		err = e.Make(ctx, sandbox.Home+"/.gitconfig", git.Config(), worktreeRulesTime)
+	}
+	if err != nil {
+		return fmt.Errorf("write git's configuration: %w", err)
+	}
 	return nil
 }
 

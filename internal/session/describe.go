@@ -134,6 +134,9 @@ var usualPrograms = []string{
 	"java", "javac", "mvn", "gradle", "ruby", "bundle", "php", "composer", "perl", "dotnet", "rg", "jq", "curl", "patch", "unzip", "sqlite3",
 }
 
+// maxAbove bounds the directories above a worktree in which a repository is looked for.
+const maxAbove = 8
+
 // lookTime bounds the look into a sandbox for descriptions.
 const lookTime = 2 * time.Second
 
@@ -143,6 +146,11 @@ func (s *Session) lookAround(ctx context.Context, row *store.Session, f *tool.Se
 	defer cancel()
 	repository := path.Join(row.Worktree.Target, ".git")
 	paths := []string{repository}
+	for dir := row.Worktree.Target; dir != "/" && len(paths) < maxAbove; {
+		dir = path.Dir(dir)
+		paths = append(paths, path.Join(dir, ".git"))
+	}
+	above := paths[1:]
 	dirs := s.programDirs()
 	for _, dir := range dirs {
 		for _, name := range usualPrograms {
@@ -158,8 +166,11 @@ func (s *Session) lookAround(ctx context.Context, row *store.Session, f *tool.Se
 		f.Git = "It is a git repository."
 	case "":
 		f.Git = "It is not a git repository."
+		if slices.ContainsFunc(above, func(p string) bool { return kinds[p] == "dir" }) {
+			f.Git = "It is a part of a git repository, which is read-only and has its other files elsewhere: `git status .`, `git diff .`."
+		}
 	default: // a linked worktree, or a submodule
-		f.Git = "Its git repository is elsewhere, so that git works only if that is here too."
+		f.Git = "Its git repository is elsewhere: git may not find it, and does not change it."
 	}
 	_, own := row.Request.Env["PATH"]
 	for _, name := range usualPrograms {

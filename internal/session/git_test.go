@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -71,5 +72,137 @@ func TestRealGitNotes(t *testing.T) {
 	s, err := m.Create(t.Context(), mounter, client.SessionCreate{Worktree: client.Worktree{Source: dir + "/plain"}})
 	if err != nil || strings.Contains(strings.Join(s.Notes, "\n"), "git") {
 		t.Errorf("no repository: %+v, %v", s, err)
+	}
+}
+
+// TestRealGitElsewhere: git looks at a repository that is not in the worktree, where
+// the session has it read-only, and at nothing else; it changes nothing.
+func TestRealGitElsewhere(t *testing.T) {
+	if _, err := exec.LookPath("git"); err != nil {
+		t.Skip("needs git")
+	}
+	h := newRealHouse(t)
+	m := openReal(t, h)
+	realTree(t, m, "[permission]\nexternal_directory = \"allow\"\nbash = \"allow\"\n", nil)
+	// Nothing can be shown at places below /tmp.
+	if err := os.MkdirAll("/srv", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("/srv", "toold-git-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	const owner = 12345
+	build := exec.Command("sh", "-ec", `
+		mkdir -p up repo/part/in secret && cd up && git init -q && echo x >x && git add . && git commit -qm upper
+		cd ../repo && git init -q && echo one >part/in/file && echo other >other && git add . && git commit -qm message
+		git submodule --quiet add ../up part/mod && git commit -qm submodule
+		git worktree add -q ../linked && git worktree add -q ../evil
+		cd ../secret && git init -q && echo s >s && git add . && git commit -qm secret
+		echo "gitdir: $PWD/.git" >../evil/.git
+		printf '#!/bin/sh\necho hook ran\n' >../repo/.git/hooks/pre-commit && chmod 755 ../repo/.git/hooks/pre-commit
+		echo two >>../repo/part/in/file && echo two >>../linked/part/in/file && echo two >>../repo/part/mod/x
+		cd .. && chown -Rh `+strconv.Itoa(owner)+` .`)
+	build.Dir = dir
+	build.Env = append(os.Environ(), "HOME="+dir, "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=protocol.file.allow", "GIT_CONFIG_VALUE_0=always",
+		"GIT_AUTHOR_NAME=n", "GIT_AUTHOR_EMAIL=e", "GIT_COMMITTER_NAME=n", "GIT_COMMITTER_EMAIL=e")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	const readOnly = "is read-only in this session, so that git commit fails"
+	for _, tt := range []struct {
+		source, target, place string // the last: where the git directory is, "" for nowhere
+		file, message         string
+		note                  string
+	}{
+		{"linked", "", dir + "/repo/.git", "part/in/file", "message", readOnly},
+		{"linked", "/elsewhere/deep", dir + "/repo/.git", "part/in/file", "message", readOnly},
+		{"repo/part", "/workspace/part", "/workspace/.git", "in/file", "message", "use git status . and git diff ."},
+		{"repo/part/in", "/x/part/in", "/x/.git", "file", "message", "give bash the workdir part/in"},
+		{"repo/part/mod", "/workspace/part/mod", "/workspace/.git/modules/part/mod", "x", "upper", readOnly},
+		{"repo/part", "", "", "", "", "give it the target /workspace/part)"},
+		{"repo/part/mod", "", "", "", "", "give it the target /workspace/part/mod)"},
+		{"repo/part", "/part", "", "", "", "give it the target /workspace/part)"}, // /.git would be for all of the sandbox
+		{"linked", dir + "/repo/.git/x", "", "", "", "lies above the worktree"},
+		{"evil", "", "", "", "", "it does not name this worktree as one of its own"},
+	} {
+		for _, mode := range []client.WorktreeMode{client.WorktreeBind, client.WorktreeRO, client.WorktreeOverlay} {
+			t.Run(tt.source+" at "+tt.target+" "+string(mode), func(t *testing.T) {
+				s, err := m.Create(t.Context(), mounter, client.SessionCreate{Worktree: client.Worktree{Source: filepath.Join(dir, tt.source), Target: tt.target, Mode: mode}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() {
+					if _, err := m.End(t.Context(), mounter, s.ID, EndOptions{Force: true}); err != nil {
+						t.Error(err)
+					}
+				}()
+				bash := func(command string) string {
+					t.Helper()
+					out := realCall(t, m, s.ID, "bash", object{"command": command}).Output
+					return out[:min(len(out), 1000)]
+				}
+				notes := strings.Join(s.Notes, "\n")
+				if !strings.Contains(notes, tt.note) || strings.Contains(notes, "git does not work") != (tt.place == "") {
+					t.Errorf("notes %q, want %q", notes, tt.note)
+				}
+				if tt.place == "" {
+					if got := bash("git log --format=%s"); !strings.Contains(got, "fatal: ") {
+						t.Errorf("git log: %q", got)
+					}
+					return
+				}
+				for command, want := range map[string]string{
+					"git log --format=%s -- " + tt.file:                  tt.message,
+					"git status --short .":                               "M " + tt.file,
+					"git diff " + tt.file:                                "+two",
+					"git show --stat HEAD":                               "Date:",
+					"git commit --no-verify -am x":                       "Read-only file system",
+					"git -c user.name=n -c user.email=e commit -am x":    "Read-only file system",
+					"touch " + tt.place + "/x":                           "Read-only file system",
+					tt.place + "/hooks/pre-commit; true":                 map[bool]string{true: "Permission denied", false: "No such file"}[!strings.Contains(tt.source, "mod")],
+					"cd /tmp && git status":                              "not a git repository",
+					"cd /tmp && git init -q x && git -C x status":        "No commits yet",
+					"grep ' " + tt.place + " ' /proc/self/mountinfo":     "ro,nosuid,nodev,noexec,",
+					"grep -c ' " + dir + "/secret' /proc/self/mountinfo": "0",
+				} {
+					if got := bash(command); !strings.Contains(got, want) {
+						t.Errorf("%s: %q, want %q", command, got, want)
+					}
+				}
+				if facts := s.Worktree.Target; !strings.HasPrefix(bash("pwd"), facts) {
+					t.Errorf("the worktree is not at %s", facts)
+				}
+			})
+		}
+	}
+	t.Run("a place of the root filesystem", func(t *testing.T) {
+		if _, err := os.Stat("/opt"); err != nil {
+			t.Skip("needs /opt, which is shown to sandboxes")
+		}
+		opt, err := os.MkdirTemp("/opt", "toold-git-")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer os.RemoveAll(opt)
+		add := exec.Command("sh", "-ec", "cp -r "+dir+"/secret "+opt+"/repo && chown -R 0:0 "+opt+" && cd "+opt+"/repo && git worktree add -q ../linked")
+		if out, err := add.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		s, err := m.Create(t.Context(), mounter, client.SessionCreate{Worktree: client.Worktree{Source: opt + "/linked"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if notes := strings.Join(s.Notes, "\n"); !strings.Contains(notes, "git does not work") || !strings.Contains(notes, "this sandbox has no place for it") {
+			t.Errorf("notes %q", notes)
+		}
+		if _, err := m.End(t.Context(), mounter, s.ID, EndOptions{Force: true}); err != nil {
+			t.Error(err)
+		}
+	})
+	status := exec.Command("git", "-c", "safe.directory=*", "-C", dir+"/linked", "status", "--short")
+	if out, err := status.CombinedOutput(); err != nil || string(out) != " M part/in/file\n" {
+		t.Errorf("the host's repository: %s, %v", out, err)
 	}
 }

@@ -2,14 +2,11 @@ package session
 
 import (
 	"errors"
-	"fmt"
 	"path/filepath"
-	"strings"
 
 	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/thread"
-	"github.com/toold/toold/internal/tool/run"
 	"github.com/toold/toold/internal/worktree"
 )
 
@@ -37,23 +34,4 @@ func (m *daemon) pinDirectory(p auth.Principal, rules worktree.Rules, source str
 		}
 	}
 	return d, err
-}
-
-// gitNote says why git does not work in a worktree, and what to do.
-func gitNote(source string, e *worktree.Elsewhere) string {
-	named := func(p string) string { return run.SearchTitle(strings.ToValidUTF8(p, "\uFFFD")) }
-	if e.Linked {
-		return fmt.Sprintf("git does not work in this session: .git of the worktree names %s, which is not there; to use git, make the session with a clone (git clone %s DIR)",
-			named(e.Path), named(source))
-	}
-	if !e.Allowed {
-		return fmt.Sprintf("git does not work in this session: the worktree is a part of the repository at %s, which is not in it; to use git, make the session with a clone of that",
-			named(e.Path))
-	}
-	below, err := filepath.Rel(e.Path, source)
-	if err != nil {
-		below = source
-	}
-	return fmt.Sprintf("git does not work in this session: the worktree is a part of the repository at %s, which is not in it; to use git, make the session with that as its worktree, and give bash the workdir %s",
-		named(e.Path), named(below))
 }

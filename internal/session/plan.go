@@ -6,6 +6,7 @@ import (
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/session/elsewhere"
 	"github.com/toold/toold/internal/session/holder"
 	"github.com/toold/toold/internal/session/trees"
 	"github.com/toold/toold/internal/worktree/layers"
@@ -26,6 +27,7 @@ type plan struct {
 	notes    []string // for the session's
 	seed     trees.Seed
 	layers   []*os.File // of a worktree of mode overlay
+	git      *elsewhere.View
 
 	keyHash []byte // of the request; nil without a key
 }

@@ -27,6 +27,7 @@ import (
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/testrig"
 	"github.com/toold/toold/internal/tool"
+	"github.com/toold/toold/internal/worktree/layers"
 )
 
 // The tests of this file use real sandboxes: runc, and the agent as it ships.
@@ -166,7 +167,12 @@ func (h *realHouse) open(log *slog.Logger) (*Manager, func() error, error) {
 	// No call ends because the host is slow.
 	wall := client.Duration(10 * time.Minute)
 	set.Limits.Wall, set.MaxLimits.Wall, set.BashTimeout = wall, wall, time.Duration(wall)
+	trees, err := layers.Open(filepath.Join(h.Dir, "worktrees"))
+	if err != nil {
+		return nil, nil, errors.Join(err, st.Close())
+	}
 	m, err := New(Config{
+		Trees: trees,
 		Store: st, Tools: tool.NewRegistry(), Drivers: map[string]sandbox.Driver{"oci": d}, Driver: "oci",
 		Log: log, Owner: h.Owner, OutputDir: filepath.Join(h.Dir, "output"), UIDBase: h.UIDBase, UIDClaims: filepath.Join(h.Dir, "uids"), Settings: set,
 	})

@@ -22,6 +22,16 @@ type Elsewhere struct {
 	Path   string // absolute
 	// Allowed: Path may be used in the place of the directory, as far as the rules say.
 	Allowed bool
+	// Dir is the git directory for a session to read: the one that linked worktrees
+	// share, a submodule's own, or .git of the repository at Path. Nil where it is not to
+	// be shown; Why says why.
+	Dir *Directory
+	Why string
+	// Names leads from the directory to Dir, absolute or relative, as .git says it. Back
+	// leads from Dir to the directory; "" where git does not ask.
+	Names, Back string
+	// Alternates: some of its objects are in another directory, which is not shown.
+	Alternates bool
 }
 
 const (
@@ -35,27 +45,36 @@ const (
 // user's rights; nil where it is in the directory, or where there is none. Git
 // itself is never asked: a repository's configuration can make it run programs.
 func (r Rules) findGit(d *Directory) *Elsewhere {
-	if r.User == nil {
-		return r.allowed(d.elsewhere())
-	}
-	e, err := thread.Run(func() (*Elsewhere, error) {
-		if err := r.User.Assume(); err != nil {
-			return nil, err
-		}
-		return d.elsewhere(), nil
-	})
-	if err != nil {
+	var e *Elsewhere
+	if err := r.asUser(func() error { e = d.elsewhere(); return nil }); err != nil || e == nil {
 		return nil
 	}
-	return r.allowed(e)
+	r.allowed(e)
+	if err := r.pinGit(d, e); err != nil {
+		e.Why = err.Error()
+	}
+	return e
 }
 
-func (r Rules) allowed(e *Elsewhere) *Elsewhere {
-	if e != nil && !e.Linked {
+// asUser calls f with the rights of the user.
+func (r Rules) asUser(f func() error) error {
+	if r.User == nil {
+		return f()
+	}
+	_, err := thread.Run(func() (struct{}, error) {
+		if err := r.User.Assume(); err != nil {
+			return struct{}{}, err
+		}
+		return struct{}{}, f()
+	})
+	return err
+}
+
+func (r Rules) allowed(e *Elsewhere) {
+	if !e.Linked {
 		_, err := r.rootOf(e.Path)
 		e.Allowed = err == nil && r.checkPlace(e.Path) == nil
 	}
-	return e
 }
 
 // elsewhere looks at .git of the directory, then at those above it.
@@ -69,15 +88,11 @@ func (d *Directory) elsewhere() *Elsewhere {
 		if err != nil || to == "" {
 			return nil
 		}
-		if !filepath.IsAbs(to) {
-			to = filepath.Join(d.Path, to)
-		} else if to = filepath.Clean(to); Within(to, d.Path) {
-			return &Elsewhere{Linked: true, Path: to} // where it is on the host, and not in a session
-		}
-		if Within(to, d.Path) {
+		e := &Elsewhere{Linked: true, Path: resolve(d.Path, to), Names: to}
+		if !filepath.IsAbs(to) && Within(e.Path, d.Path) {
 			return nil
 		}
-		return &Elsewhere{Linked: true, Path: to}
+		return e // an absolute place below the directory is another one in a session
 	}
 	return d.above()
 }
@@ -121,6 +136,14 @@ func kindAt(dir int, name string) (kind uint32, ok bool) {
 	return st.Mode & unix.S_IFMT, err == nil
 }
 
+// resolve is the place that a text names which is found in dir.
+func resolve(dir, text string) string {
+	if filepath.IsAbs(text) {
+		return filepath.Clean(text)
+	}
+	return filepath.Join(dir, text)
+}
+
 // linkedTo is the place that .git of a directory names; "" for none.
 func linkedTo(dir int, kind uint32) (string, error) {
 	switch kind {
@@ -129,9 +152,9 @@ func linkedTo(dir int, kind uint32) (string, error) {
 		n, err := unix.Readlinkat(dir, ".git", buf)
 		return string(buf[:max(n, 0)]), err
 	case unix.S_IFREG:
-		text, err := readGitFile(dir)
-		to, ok := strings.CutPrefix(text, "gitdir: ")
-		if !ok {
+		text, err := readAt(dir, ".git", maxGitFile)
+		to, _ := strings.CutPrefix(text, "gitdir: ")
+		if to == text || strings.ContainsRune(to, 0) {
 			return "", err
 		}
 		return strings.TrimRight(to, "\r\n"), err
@@ -139,10 +162,10 @@ func linkedTo(dir int, kind uint32) (string, error) {
 	return "", nil
 }
 
-// readGitFile reads .git, which must be a regular file: what is nothing but a name for
-// a device or a FIFO is not opened.
-func readGitFile(dir int) (string, error) {
-	fd, err := unix.Openat2(dir, ".git", &unix.OpenHow{
+// readAt reads what has this name below dir, which must be a regular file of at most so
+// many bytes: what is nothing but a name for a device or a FIFO is not opened.
+func readAt(dir int, name string, most int64) (string, error) {
+	fd, err := unix.Openat2(dir, name, &unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC,
 		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
 	})
@@ -162,6 +185,9 @@ func readGitFile(dir int) (string, error) {
 		return "", err
 	}
 	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxGitFile))
+	text, err := io.ReadAll(io.LimitReader(f, most+1))
+	if err == nil && int64(len(text)) > most {
+		return "", errors.New("too long")
+	}
 	return string(text), err
 }

@@ -60,6 +60,15 @@ type Directory struct {
 	Git *Elsewhere
 }
 
+// Close closes it, and the git directory that was found with it.
+func (d *Directory) Close() error {
+	err := d.File.Close()
+	if d.Git != nil && d.Git.Dir != nil {
+		err = errors.Join(err, d.Git.Dir.Close())
+	}
+	return err
+}
+
 // Pin opens source for use as a worktree or mount. Every refusal says why. It may
 // hang where the file system does; see Pinner.
 func Pin(source string, rules Rules) (*Directory, error) {

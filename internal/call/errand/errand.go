@@ -53,6 +53,29 @@ func (e *Errand) File(ctx context.Context, name string, most int, limit time.Dur
 	return e.read(ctx, r, most)
 }
 
+// Make makes a file that is not there yet, as the tool user.
+func (e *Errand) Make(ctx context.Context, name, content string, limit time.Duration) error {
+	r := e.request(run.WriteJob(name, content), 0, limit)
+	prep, err := e.Conn.Prepare(ctx, r)
+	if err != nil {
+		return err
+	}
+	if len(prep.Targets) == 0 || prep.Targets[0].Exists {
+		return errors.New("there is something in its place")
+	}
+	r.Prepared = prep
+	out, err := e.run(ctx, r, noSink{})
+	switch {
+	case err != nil:
+		return err
+	case out.Err != nil:
+		return out.Err
+	case out.Result == nil || out.Result.IsError:
+		return errors.New("it cannot be written")
+	}
+	return nil
+}
+
 // ErrTooLong says that a file is longer than what is read of it.
 var ErrTooLong = errors.New("it is too long")
 

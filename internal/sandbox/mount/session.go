@@ -268,10 +268,14 @@ func (d *detaching) detachOutput(dir *os.File) (*os.File, error) {
 // extra shows a directory read-only with its ids as the tool user's, or where that
 // cannot be, as it is.
 func (d *detaching) extra(m sandbox.Mount) error {
-	f, err := d.asTool(m.Source, m.UID, m.GID, unix.MOUNT_ATTR_RDONLY)
+	var attributes uint64 = unix.MOUNT_ATTR_RDONLY
+	if m.NoExec {
+		attributes |= unix.MOUNT_ATTR_NOEXEC
+	}
+	f, err := d.asTool(m.Source, m.UID, m.GID, attributes)
 	if errors.Is(err, ErrNoIDMap) {
 		d.note(fmt.Sprintf("%s: its file system has no id-mapped mounts: only what everyone may read is readable", m.Source.Name()))
-		f, err = Detach(m.Source, unix.MOUNT_ATTR_RDONLY, nil)
+		f, err = Detach(m.Source, attributes, nil)
 	}
 	if err != nil {
 		return err

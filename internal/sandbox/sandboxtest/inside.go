@@ -145,6 +145,7 @@ func testOutput(s *suite) {
 func testMounts(s *suite) {
 	src, cache := s.dir(owner), s.dir(owner)
 	s.write(cache.Name()+"/file", "cached", owner, 0o600)
+	s.write(cache.Name()+"/program", "#!/bin/sh\necho ran\n", owner, 0o700)
 	if err := os.Mkdir(src.Name()+"/modules", 0o755); err != nil {
 		s.Fatal(err)
 	}
@@ -153,13 +154,17 @@ func testMounts(s *suite) {
 	spec.Mounts = []sandbox.Mount{
 		{Source: cache, Target: "/cache/deep", UID: owner, GID: owner},
 		{Source: cache, Target: sandbox.Workspace + "/modules", UID: owner, GID: owner},
+		{Source: cache, Target: "/data", UID: owner, GID: owner, NoExec: true},
 	}
 	b := s.create(spec)
 	for _, target := range []string{"/cache/deep", sandbox.Workspace + "/modules"} {
 		b.want("cat "+target+"/file", "cached")
 		b.fails("echo >"+target+"/file", "Read-only")
 		b.fails("echo >"+target+"/new", "Read-only")
+		b.want(target+"/program", "ran")
 	}
+	b.want("cat /data/file", "cached")
+	b.fails("/data/program", "Permission denied")
 	entries, err := os.ReadDir(src.Name())
 	if err != nil || len(entries) != 1 {
 		s.Errorf("worktree has %v, want modules alone (%v)", entries, err)

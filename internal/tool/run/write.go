@@ -33,8 +33,11 @@ func (Write) Name() string { return "write" }
 func (Write) onlyFiles() {}
 
 // HashJob is to be prepared only: its one target has the hash of the content of file.
-func HashJob(file string) Job {
-	return jobOf(Write{}, map[string]any{"file_path": file, "content": ""})
+func HashJob(file string) Job { return WriteJob(file, "") }
+
+// WriteJob makes file what content is.
+func WriteJob(file, content string) Job {
+	return jobOf(Write{}, map[string]any{"file_path": file, "content": content})
 }
 
 // Resolve implements Direct.
