@@ -73,7 +73,9 @@ type own struct {
 	unsaved   *store.Entry // its first record, while that is put off
 	writes    []string     // files that it changes, as Prepare resolved them
 	hookNotes []string     // about hooks that failed and may
-	clock     clock
+	// checkpoint is that of the worktree which was made before it ran.
+	checkpoint string
+	clock      clock
 
 	// asked is the approval that an earlier daemon has asked for, until the call
 	// is judged again; approved the one that let it pass.

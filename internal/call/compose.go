@@ -85,8 +85,11 @@ func (t report) compose(o *outcome) store.Call {
 func (t report) describe(ct output.Cut, meta map[string]any) {
 	own, _ := meta["truncated"].(bool)
 	meta["truncated"] = ct.Truncated || t.c.leavesOut && own
-	for _, k := range []string{"output_path", "total_bytes", "output_incomplete"} {
+	for _, k := range []string{"output_path", "total_bytes", "output_incomplete", "checkpoint"} {
 		delete(meta, k) // only we know
+	}
+	if t.c.checkpoint != "" {
+		meta["checkpoint"] = t.c.checkpoint
 	}
 	if ct.NULs > 0 {
 		meta["nul_bytes"] = ct.NULs

@@ -132,6 +132,10 @@ func (st *steps) perform(c *Call, j *judge.Judgement) (seen *run.Prepared) {
 		return nil
 	}
 
+	if !j.Inv.Tool.ReadOnly {
+		c.checkpoint = st.place.Before(c.ctx, c.id, c.req.MessageID)
+	}
+
 	// 8. Admission: a slot, a deadline; stored as running.
 	if err := st.admit(c); err != nil {
 		st.tail(c).refuse(err)

@@ -39,6 +39,9 @@ type Place interface {
 	// FreeTmp empties the files in memory where they leave no room for programs, and
 	// reports whether it did.
 	FreeTmp() bool
+	// Before is told that a call is about to run which may change the worktree. It gives the
+	// id of the checkpoint that was made for it, "" for none.
+	Before(ctx context.Context, call, message string) (checkpoint string)
 	// Errand is what the daemon has the sandbox do for itself.
 	Errand() (errand.Errand, error)
 	// Lose ends the session, because it cannot go on.

@@ -20,6 +20,7 @@ import (
 	"github.com/toold/toold/internal/judge"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/session/lease"
+	"github.com/toold/toold/internal/session/trees"
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/worktree"
 )
@@ -39,6 +40,7 @@ type daemon struct {
 	destroys  chan struct{} // one for each sandbox that is being removed
 	approvals *approval.Desk
 	court     *judge.Court
+	trees     *trees.Service // nil where there are no worktrees of mode overlay
 
 	// What the tests replace.
 	connect func(ctx context.Context, c *net.UnixConn, h agent.Hello) (agent.Peer, *agent.Welcome, error)

@@ -64,7 +64,7 @@ func New(cfg Config) (*Manager, error) {
 		Tools: &Toolbox{r}, Usage: &Usage{roster: r}, Collector: &Collector{life: l, records: records},
 	}
 	if cfg.Trees != nil {
-		l.trees = trees.New(cfg.Trees, overlaid{m}, r.log)
+		r.trees = trees.New(cfg.Trees, overlaid{m}, r.log)
 	}
 	return m, nil
 }

@@ -87,6 +87,7 @@ func (o overlay) close(s *Session, _ ending, left error) (notes []string, err er
 	if left != nil {
 		return nil, nil // something may still write to them: they are found again as leftovers
 	}
+	o.m.trees.Over(s.id)
 	_, err = o.m.cfg.Trees.End(s.id, time.Now().UTC())
 	if errors.Is(err, layers.ErrNone) {
 		return nil, nil // it was one to look at others' layers

@@ -1,6 +1,8 @@
 package session
 
 import (
+	"context"
+
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/call"
 	"github.com/toold/toold/internal/call/errand"
@@ -21,6 +23,18 @@ func (s *Session) Fate() (client.SessionState, string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.fate, s.row.Reason
+}
+
+// Before implements call.Place.
+func (s *Session) Before(ctx context.Context, call, message string) string {
+	s.mu.Lock()
+	mode := s.row.Worktree.Mode
+	s.mu.Unlock()
+	if mode != client.WorktreeOverlay || s.m.trees == nil {
+		return ""
+	}
+	row := s.Row()
+	return s.m.trees.Before(ctx, &row, s, s.m.settings.Load().Checkpoint, call, message)
 }
 
 // Starved implements call.Place.

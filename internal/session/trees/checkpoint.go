@@ -155,7 +155,7 @@ func (s *Service) Restore(ctx context.Context, p auth.Principal, id string, r cl
 		return nil, s.sessions.Internal("restore a checkpoint", err)
 	}
 	defer x.release()
-	to, err := x.target(r)
+	to, err := s.target(x, r)
 	if err != nil {
 		return nil, err
 	}
@@ -166,23 +166,26 @@ func (s *Service) Restore(ctx context.Context, p auth.Principal, id string, r cl
 	return v, nil
 }
 
-// target is the checkpoint that is asked for.
-func (x *subject) target(r client.RestoreRequest) (*layers.Checkpoint, error) {
+// target is the checkpoint that is asked for. To undo goes by those that were made by
+// themselves and after which something was changed.
+func (s *Service) target(x *subject, r client.RestoreRequest) (*layers.Checkpoint, error) {
 	if r.Checkpoint != "" {
 		return x.find(r.Checkpoint)
 	}
-	left := r.Undo
+	left, after := r.Undo, s.store.Now(x.tree)
 	for i := range slices.Backward(x.tree.Checkpoints) {
 		c := &x.tree.Checkpoints[i]
-		if c.Cause != causeCall && c.Cause != causeMessage || c.Undone {
+		changed := !slices.Equal(c.Layers, after)
+		after = c.Layers
+		if c.Cause != causeCall && c.Cause != causeMessage || c.Undone || !changed {
 			continue
 		}
 		if left--; left == 0 {
 			return c, nil
 		}
 	}
-	return nil, fault.NotFound.Errorf("session %s has %d checkpoints that were made by themselves and are not undone, and %d back was asked for", x.row.ID, r.Undo-left, r.Undo).
-		Next(`[worktrees] checkpoint of the configuration makes them; toolctl checkpoint ls shows those that there are`)
+	return nil, fault.NotFound.Errorf("session %s has %d changes by calls to undo, and the last %d were asked for", x.row.ID, r.Undo-left, r.Undo).
+		Next("toolctl checkpoint ls " + x.row.ID + " shows what there is; [worktrees] checkpoint of the configuration says when one is made by itself")
 }
 
 func (s *Service) restore(ctx context.Context, x *subject, to layers.Checkpoint) (*client.Restored, error) {

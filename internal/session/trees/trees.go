@@ -68,13 +68,14 @@ type Service struct {
 	sessions Sessions
 	log      *slog.Logger
 
-	mu   sync.Mutex // guards busy
-	busy map[string]chan struct{}
+	mu       sync.Mutex               // guards the fields below
+	busy     map[string]chan struct{} // sessions whose tree somebody has
+	messages map[string]string        // before which the last checkpoint was made, by session
 }
 
 // New makes one.
 func New(store *layers.Store, sessions Sessions, log *slog.Logger) *Service {
-	return &Service{store: store, sessions: sessions, log: log, busy: map[string]chan struct{}{}}
+	return &Service{store: store, sessions: sessions, log: log, busy: map[string]chan struct{}{}, messages: map[string]string{}}
 }
 
 // Bounds.

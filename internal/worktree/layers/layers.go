@@ -266,12 +266,9 @@ func (s *Store) Freeze(session string, c Checkpoint) (*Tree, error) {
 	if c.Name != "" && slices.ContainsFunc(t.Checkpoints, func(o Checkpoint) bool { return o.Name == c.Name }) {
 		return t, fmt.Errorf("%q: %w", c.Name, ErrTaken)
 	}
-	layers := t.Lower
-	if t.Upper != "" && !s.empty(t.Upper) {
-		if len(layers) >= MaxLayers {
-			return t, ErrDeep
-		}
-		layers = slices.Insert(slices.Clone(layers), 0, t.Upper)
+	layers := s.Now(t)
+	if len(layers) > MaxLayers {
+		return t, ErrDeep
 	}
 	c.ID, c.Created, c.Layers = "cp_"+strings.ToLower(rand.Text()[:20]), time.Now().UTC().Truncate(time.Millisecond), layers
 	t.Checkpoints = append(t.Checkpoints, c)
@@ -332,14 +329,16 @@ func (s *Store) Retry(session string) (*Tree, error) {
 	return t, s.renewLocked(t)
 }
 
-// Drop removes a checkpoint, by its name or id.
-func (s *Store) Drop(session, checkpoint string) error {
+// Drop removes checkpoints, by their names or ids: all of them, or with an error none.
+func (s *Store) Drop(session string, checkpoints ...string) error {
 	_, err := s.change(session, func(t *Tree) error {
-		i := t.index(checkpoint)
-		if i < 0 {
-			return fmt.Errorf("checkpoint %q: %w", checkpoint, ErrNone)
+		for _, c := range checkpoints {
+			i := t.index(c)
+			if i < 0 {
+				return fmt.Errorf("checkpoint %q: %w", c, ErrNone)
+			}
+			t.Checkpoints = slices.Delete(t.Checkpoints, i, i+1)
 		}
-		t.Checkpoints = slices.Delete(t.Checkpoints, i, i+1)
 		return nil
 	})
 	return err
@@ -388,6 +387,15 @@ func (s *Store) empty(layer string) bool {
 	defer d.Close()
 	names, _ := d.Readdirnames(1)
 	return len(names) == 0
+}
+
+// Now are the layers that a checkpoint would have now: an upper one counts when something
+// is in it.
+func (s *Store) Now(t *Tree) []string {
+	if t.Upper == "" || s.empty(t.Upper) {
+		return t.Lower
+	}
+	return t.Layers()
 }
 
 // Layers are all layers of the tree, the uppermost first: what a session that is over

@@ -1,0 +1,128 @@
+package trees
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/store"
+	"github.com/toold/toold/internal/worktree/layers"
+)
+
+// When says before which calls a checkpoint is made: [worktrees] checkpoint.
+type When string
+
+// The values of the setting.
+const (
+	Never      When = "off"
+	EachCall   When = "call"    // that may write
+	EachPrompt When = "message" // before the first such call of a message; one without a message counts as one
+)
+
+const (
+	// beforeTime is how long a call waits for others to end before it runs without a
+	// checkpoint of its own.
+	beforeTime = 100 * time.Millisecond
+	// maxAutomatic bounds the checkpoints of a session that were made by themselves: the
+	// oldest go.
+	maxAutomatic = 100
+)
+
+// Before makes a checkpoint before a call that may write, if one is due, and gives its id,
+// "" for none. A call is not refused for the want of one.
+func (s *Service) Before(ctx context.Context, row *store.Session, live Live, when When, call, message string) string {
+	if row.Worktree.Mode != client.WorktreeOverlay || when != EachCall && when != EachPrompt {
+		return ""
+	}
+	if when == EachCall {
+		message = ""
+	}
+	release, err := s.lock(ctx, row.ID)
+	if err != nil {
+		return ""
+	}
+	defer release()
+	if message != "" && s.seen(row.ID, message) {
+		return ""
+	}
+	id, err := s.before(ctx, row, live, layers.Checkpoint{Cause: causeOf(message), Call: call, Message: message})
+	if err != nil {
+		s.log.Warn("no checkpoint before a call", "session", row.ID, "call", call, "error", err)
+		return ""
+	}
+	return id
+}
+
+func causeOf(message string) string {
+	if message == "" {
+		return causeCall
+	}
+	return causeMessage
+}
+
+func (s *Service) before(ctx context.Context, row *store.Session, live Live, c layers.Checkpoint) (id string, err error) {
+	tree, err := s.store.Get(row.ID)
+	if err != nil {
+		return "", err
+	}
+	if c.Message != "" && slices.ContainsFunc(tree.Checkpoints, func(o layers.Checkpoint) bool { return o.Message == c.Message }) {
+		s.remember(row.ID, c.Message) // an earlier daemon made it
+		return "", nil
+	}
+	quiet, cancel := context.WithTimeout(ctx, beforeTime)
+	defer cancel()
+	resume, err := live.Still(quiet)
+	if err != nil {
+		return "", errors.New("other calls are running")
+	}
+	defer resume()
+	if err := s.dropOldest(tree); err != nil {
+		return "", err
+	}
+	x := &subject{row: row, live: live, tree: tree}
+	v, err := s.freezeQuiet(ctx, x, c)
+	if err != nil {
+		return "", err
+	}
+	s.remember(row.ID, c.Message)
+	return v.ID, nil
+}
+
+// dropOldest keeps the checkpoints that were made by themselves within their bound.
+func (s *Service) dropOldest(t *layers.Tree) error {
+	var own []string
+	for _, c := range t.Checkpoints {
+		if c.Cause != causeRequest && c.Cause != causeFork {
+			own = append(own, c.ID)
+		}
+	}
+	if len(own) < maxAutomatic {
+		return nil
+	}
+	return s.store.Drop(t.Session, own[:len(own)-maxAutomatic+1]...)
+}
+
+// seen reports whether the last checkpoint of a session was before this message.
+func (s *Service) seen(session, message string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.messages[session] == message
+}
+
+func (s *Service) remember(session, message string) {
+	if message == "" {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.messages[session] = message
+}
+
+// Over forgets what is remembered of a session that is over.
+func (s *Service) Over(session string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.messages, session)
+}
