@@ -62,4 +62,4 @@ func benchmark(b *testing.B, count, changed int, formats ...Format) {
 func BenchmarkLargeTree(b *testing.B) { benchmark(b, 200_000, 10, List) }
 
 // A tree of 20,000 files, of which 10,000 differ.
-func BenchmarkManyChanges(b *testing.B) { benchmark(b, 20_000, 10_000, List, Archive) }
+func BenchmarkManyChanges(b *testing.B) { benchmark(b, 20_000, 10_000, List, Archive, Patch) }

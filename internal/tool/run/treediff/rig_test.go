@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -286,8 +285,8 @@ func copyTree(t testing.TB, from, to string) {
 }
 
 // eachTree calls f with random pairs of trees: copies, and overlays where they can be
-// mounted.
-func eachTree(t *testing.T, seed uint64, count int, f func(t *testing.T, rnd *rand.Rand, r *rig)) {
+// mounted. Both sides go through prepare.
+func eachPrepared(t *testing.T, seed uint64, count int, prepare func(t testing.TB, dir string), f func(t *testing.T, rnd *rand.Rand, r *rig)) {
 	t.Helper()
 	for _, kind := range []string{"copy", "overlay"} {
 		t.Run(kind, func(t *testing.T) {
@@ -296,6 +295,7 @@ func eachTree(t *testing.T, seed uint64, count int, f func(t *testing.T, rnd *ra
 				rnd := rand.New(rand.NewPCG(seed, uint64(n)))
 				r.base = t.TempDir()
 				fill(t, rnd, r.base, 4)
+				prepare(t, r.base)
 				unmount := func() {}
 				if kind == "overlay" {
 					r.tree, unmount = overlay(t, r.base)
@@ -304,6 +304,7 @@ func eachTree(t *testing.T, seed uint64, count int, f func(t *testing.T, rnd *ra
 					copyTree(t, r.base, r.tree)
 				}
 				mutate(t, rnd, r.tree)
+				prepare(t, r.tree)
 				f(t, rnd, r)
 				unmount()
 				if t.Failed() {
@@ -312,6 +313,11 @@ func eachTree(t *testing.T, seed uint64, count int, f func(t *testing.T, rnd *ra
 			}
 		})
 	}
+}
+
+func eachTree(t *testing.T, seed uint64, count int, f func(t *testing.T, rnd *rand.Rand, r *rig)) {
+	t.Helper()
+	eachPrepared(t, seed, count, func(testing.TB, string) {}, f)
 }
 
 // overlay mounts what sessions with an overlay work in, over base. The mount is attached
@@ -342,5 +348,5 @@ func overlay(t testing.TB, base string) (path string, unmount func()) {
 	must(unix.FsconfigCreate(fsfd))
 	fd, err := unix.Fsmount(fsfd, unix.FSMOUNT_CLOEXEC, 0)
 	must(err)
-	return "/proc/self/fd/" + strconv.Itoa(fd), func() { unix.Close(fd) }
+	return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), fd), func() { unix.Close(fd) }
 }

@@ -1,5 +1,5 @@
 // Package treediff compares two directories, the base and the tree that was made of it,
-// and gives what differs as a stream: a list or an archive.
+// and gives what differs as a stream: a list, an archive, or a patch.
 //
 // It runs where the tree's own programs have run, with their user's ids, so nothing that
 // it meets is trusted: no link is followed, no mount is entered, only regular files are
@@ -27,6 +27,15 @@
 // is none; TOOLD.oldsha256 the hex SHA-256 of the base's content, for a link of where it
 // leads, left out where it has none or cannot be read. A directory comes before what is in
 // it, and if it goes away after that. What cannot be read is not in the archive.
+//
+// # Patch
+//
+// What `git apply` takes, in git's own format, of which these things cannot be said and
+// are left out: directories as such, so an empty one; permissions but a file's owner's
+// right to execute; FIFOs, sockets and devices; and paths that git refuses, such as those
+// in .git. A file with a NUL byte or of more than maxText bytes or maxLines lines is
+// given as binary; the content that it had, which only `git apply -R` needs, is left out
+// above maxReverse bytes. git reads patches of up to 1 GiB.
 package treediff
 
 import (
@@ -46,6 +55,7 @@ type Format string
 const (
 	List    Format = "changes"
 	Archive Format = "archive"
+	Patch   Format = "patch"
 )
 
 // Status says what has become of a path.
@@ -89,11 +99,12 @@ type Options struct {
 // Totals are of all that differs.
 type Totals struct {
 	Files   int `json:"files"` // paths
-	Added   int `json:"added"` // lines
+	Added   int `json:"added"` // lines; an archive counts none
 	Removed int `json:"removed"`
 	// Unreadable counts the paths whose content could not be compared.
 	Unreadable int `json:"unreadable,omitempty"`
-	// LeftOut counts the changes that the format cannot say.
+	// LeftOut counts the changes that a patch cannot say, but for directories that come or
+	// go.
 	LeftOut int `json:"left_out,omitempty"`
 	// More says that a list ended at its limit.
 	More bool `json:"more,omitempty"`
@@ -107,6 +118,8 @@ func Write(ctx context.Context, o Options, out io.Writer) (Totals, error) {
 	switch o.Format {
 	case Archive:
 		err = w.run(newArchive(w, out))
+	case Patch:
+		err = w.run(newPatch(w, out))
 	default:
 		err = w.run(newList(w, out))
 	}
