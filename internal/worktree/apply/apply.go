@@ -1,0 +1,213 @@
+// Package apply writes the changes of a session to the directory that its worktree came
+// from.
+//
+// The changes come out of the sandbox as an archive, which is hostile. Job.Run keeps it in
+// a private directory first and checks all of it. Then it looks at the source: what has
+// changed there since the session began is in its way. Only if nothing is does it write:
+//
+//  1. The plan, a journal of all that will be done, goes to the private directory.
+//  2. New files are written to the source under names that the plan has.
+//  3. The plan is committed, by a rename in the private directory.
+//  4. The files take their places, one rename each; what was removed is removed.
+//
+// Before step 3 the source is as it was but for files with names of ours, which go again.
+// After it the plan is carried out, now or by Recover at the next start. What somebody
+// changes in between is left alone and told.
+//
+// The archive is a tar archive (PAX) that ends with two empty blocks. Each entry is a
+// change: Name a relative path, Typeflag Reg, Dir, Symlink, or Fifo for what is none of
+// these, Mode, the content; its PAX records say what has become of the path (TOOLD.status: added, modified, deleted or
+// type), of which kind it was (TOOLD.old: "", file, dir, link or other) and the SHA-256
+// that the file's content or the link's target had (TOOLD.oldsha256). A path that was
+// deleted is a Reg entry without content, and so is everything that was below it.
+package apply
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/beneath"
+	"github.com/toold/toold/internal/fault"
+	"github.com/toold/toold/internal/thread"
+)
+
+// Limits bound an archive.
+type Limits struct {
+	Bytes   int64 // of all files together
+	Entries int
+	Names   int // bytes of all names and link targets together
+}
+
+// DefaultLimits are those of a large repository.
+var DefaultLimits = Limits{Bytes: 8 << 30, Entries: 200_000, Names: 64 << 20}
+
+// Job is one apply.
+type Job struct {
+	// Dir is a private directory of the daemon's for this session alone: it holds the
+	// journal, and a record of what earlier jobs have written. It is made if need be. Two
+	// jobs of one directory go one after the other.
+	Dir string
+	// Source is pinned; O_PATH will do. All work below it is done with Owner's ids.
+	Source *os.File
+	Owner  thread.User
+	// Since is when the session began, in ns of the coarse clock: files of the source with
+	// a later change time are in the way, unless earlier jobs have written them.
+	Since int64
+	// Request says what to write, and what to do about conflicts.
+	Request client.ApplyRequest
+	// Merge is asked about files that have changed on both sides where the request wants
+	// that; nil merges none.
+	Merge Merger
+	// Limits are DefaultLimits if zero.
+	Limits Limits
+}
+
+// Merger merges a file. It gives false where that is not possible, which makes the file a
+// conflict; an error ends the job, and nothing is written.
+type Merger func(ctx context.Context, b Both) (merged []byte, ok bool, err error)
+
+// Both are the two versions of a file that has changed on both sides, each of at most
+// MaxMerge bytes.
+type Both struct {
+	Path            string            // below the source, any bytes
+	Source, Session *io.SectionReader // contents
+}
+
+// MaxMerge is the size of the largest file that is merged.
+const MaxMerge = 16 << 20
+
+// commitTime bounds what comes after the commit: the request's context counts no more.
+const commitTime = 5 * time.Minute
+
+// ErrUnfinished: the plan is committed, and something kept it from being carried out. The
+// next job of the directory, or Recover, goes on with it.
+var ErrUnfinished = errors.New("the changes are written in part: the rest follows at the next apply, or when the daemon starts")
+
+// Run applies an archive. An error that wraps *ConflictError says what is in the way; then
+// nothing is written, unless its Applied says otherwise. Other errors are ErrArchive,
+// ErrTooLarge, ErrUnfinished, or one of the system's, after which the source is as it was.
+func (j *Job) Run(ctx context.Context, archive io.Reader) (*client.Applied, error) {
+	d, err := openState(j.Dir)
+	if err != nil {
+		return nil, err
+	}
+	defer d.close()
+	if _, err := d.recover(ctx); err != nil {
+		return nil, fmt.Errorf("finish what an earlier apply has left: %w", err)
+	}
+	applied, err := j.run(ctx, d, archive)
+	if !errors.Is(err, ErrUnfinished) && !errors.Is(err, errLitter) {
+		d.clear()
+	}
+	return applied, err
+}
+
+func (j *Job) run(ctx context.Context, d *state, archive io.Reader) (*client.Applied, error) {
+	limits := j.Limits
+	if limits == (Limits{}) {
+		limits = DefaultLimits
+	}
+	sp, err := newSpool(d, limits)
+	if err != nil {
+		return nil, err
+	}
+	defer sp.f.Close()
+	changes, err := sp.read(ctx, archive)
+	if err != nil {
+		return nil, err
+	}
+	s, err := newSurvey(ctx, j, sp, changes)
+	if err != nil {
+		return nil, err
+	}
+	if s.own, err = d.readOwn(); err != nil {
+		return nil, err
+	}
+	if err := d.as(ctx, j.Owner, j.Source, s.look); err != nil {
+		return nil, writeError(err)
+	}
+	if err := s.merge(ctx, j.Merge); err != nil {
+		return nil, err
+	}
+	if err := s.conflicts.err(); err != nil {
+		return nil, err
+	}
+	report := s.report()
+	if j.Request.DryRun || len(s.tasks) == 0 {
+		return report.applied(j.Request.DryRun), nil
+	}
+	p, err := s.plan(j)
+	if err != nil {
+		return nil, err
+	}
+	return j.write(ctx, d, sp, p, report)
+}
+
+// write carries a plan out.
+func (j *Job) write(ctx context.Context, d *state, sp *spool, p *plan, report *report) (*client.Applied, error) {
+	if err := sp.sync(); err != nil {
+		return nil, err
+	}
+	if err := d.prepare(p); err != nil {
+		return nil, err
+	}
+	w := &writer{ctx: ctx, plan: p, content: sp.f, staged: make(map[int]stamp), report: report, own: make(map[string]own)}
+	err := d.as(ctx, j.Owner, j.Source, w.stage)
+	if err == nil {
+		err = d.commit()
+	}
+	if err != nil {
+		return nil, j.undo(ctx, d, p, err)
+	}
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), commitTime, errSlow)
+	defer cancel()
+	w.ctx = ctx
+	if err := w.carryOut(d, j.Owner, j.Source); err != nil {
+		return nil, err
+	}
+	return report.applied(false), w.conflicts.after(report)
+}
+
+var errSlow = fmt.Errorf("it took longer than %v", commitTime)
+
+// undo removes the files that were written for a plan that is not committed, and says why
+// there is none.
+func (j *Job) undo(ctx context.Context, d *state, p *plan, why error) error {
+	if errors.Is(why, beneath.ErrStuck) {
+		return errors.Join(writeError(why), errLitter)
+	}
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), commitTime, errSlow)
+	defer cancel()
+	w := &writer{ctx: ctx, plan: p}
+	if err := d.as(ctx, j.Owner, j.Source, w.unstage); err != nil {
+		return errors.Join(writeError(why), errLitter, err)
+	}
+	return writeError(why)
+}
+
+// errLitter: files that were written for a plan that is not committed could not be removed.
+var errLitter = errors.New("files called .toold-… are left in the source until the next apply, or until the daemon starts")
+
+// writeError words an error of the source's file system.
+func writeError(err error) error {
+	var conflict *ConflictError
+	var errno unix.Errno
+	switch {
+	case errors.As(err, &conflict), !errors.As(err, &errno) && !errors.Is(err, beneath.ErrStuck):
+		return err
+	case slices.ContainsFunc(temporary, func(e error) bool { return errors.Is(err, e) }), errors.Is(err, beneath.ErrStuck):
+		return fault.Overloaded.Errorf("nothing was applied: %w", err)
+	}
+	return fault.Conflict.Errorf("nothing was applied: %w", err)
+}
+
+// temporary are errors that may be gone later: a committed plan waits for that.
+var temporary = []error{unix.ENOSPC, unix.EDQUOT, unix.EIO, unix.EROFS, unix.ENOMEM, unix.ENFILE, unix.EMFILE, unix.EINTR}

@@ -1,0 +1,334 @@
+package apply
+
+import (
+	"archive/tar"
+	"bufio"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/beneath"
+	"github.com/toold/toold/internal/fault"
+	"github.com/toold/toold/internal/plain"
+)
+
+// Errors about the archive: it is as no session of ours writes one, or larger than the
+// limits. Nothing is written then.
+var (
+	ErrArchive  = errors.New("the sandbox gave changes that cannot be read")
+	ErrTooLarge = errors.New("the changes are too large to be applied")
+)
+
+func broken(format string, args ...any) error {
+	return fault.Sandbox.Errorf("%w: "+format, append([]any{ErrArchive}, args...)...)
+}
+
+func tooLarge(format string, args ...any) error {
+	return fault.Quota.Errorf("%w: "+format, append([]any{ErrTooLarge}, args...)...)
+}
+
+const maxName = 255
+
+// other is the kind of what has no content here.
+const other beneath.Kind = "other"
+
+// change is one entry of the archive.
+type change struct {
+	path   string
+	status client.ChangeStatus
+	kind   beneath.Kind // "" for what was deleted
+	old    beneath.Kind // "" for what was added
+	oldSum string       // SHA-256; "" is not known
+	perm   uint32
+	sum    string // SHA-256 of the file's content or the link's target
+	link   string
+	at     int64 // of the file's content in the spool
+	size   int64
+	up     *change // the change of the nearest directory above that has one
+	found
+}
+
+// put says whether something is to be there.
+func (c *change) put() bool { return c.kind != "" }
+
+// spool keeps the contents of an archive, one after the other.
+type spool struct {
+	f      *os.File
+	at     int64
+	limits Limits
+	names  int
+}
+
+func newSpool(d *state, limits Limits) (*spool, error) {
+	f, err := os.OpenFile(d.path(contentFile), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("keep the changes: %w", err)
+	}
+	step("spool made")
+	return &spool{f: f, limits: limits}, nil
+}
+
+// sync waits until the contents are on the disk.
+func (s *spool) sync() error {
+	if err := s.f.Sync(); err != nil {
+		return fmt.Errorf("keep the changes: %w", err)
+	}
+	return nil
+}
+
+// counter counts what is read, and keeps the end of it.
+type counter struct {
+	r    io.Reader
+	n    int64
+	last [2 * block]byte
+}
+
+// block is what archives are made of.
+const block = 512
+
+func (c *counter) Read(p []byte) (int, error) {
+	n, err := c.r.Read(p)
+	c.n += int64(n)
+	read := p[max(0, n-len(c.last)):n]
+	copy(c.last[:], c.last[len(read):])
+	copy(c.last[len(c.last)-len(read):], read)
+	return n, err
+}
+
+// read keeps an archive, checks it and gives its changes: a directory before what is in
+// it.
+func (s *spool) read(ctx context.Context, archive io.Reader) ([]*change, error) {
+	in := &counter{r: bufio.NewReaderSize(archive, 1<<16)}
+	t := tar.NewReader(in)
+	var changes []*change
+	for end := int64(0); ; {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		h, err := t.Next()
+		if errors.Is(err, io.EOF) {
+			if err := ends(in, end); err != nil {
+				return nil, err
+			}
+			return changes, arrange(changes)
+		}
+		if err != nil {
+			return nil, readError(err)
+		}
+		if len(changes) >= s.limits.Entries {
+			return nil, tooLarge("more than %d files", s.limits.Entries)
+		}
+		c, err := s.entry(h, t)
+		if err != nil {
+			return nil, err
+		}
+		changes = append(changes, c)
+		end = in.n
+	}
+}
+
+func readError(err error) error {
+	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, tar.ErrHeader) {
+		return broken("%v", err)
+	}
+	return fmt.Errorf("read the changes: %w", err)
+}
+
+// ends sees that the archive goes on with two empty blocks behind what has been read of it
+// by its last entry, and with nothing else: one that was cut between two entries reads
+// like one that ends there.
+func ends(in *counter, last int64) error {
+	if in.n-(last+block-1)/block*block != 2*block || in.last != [2 * block]byte{} {
+		return broken("its end is missing")
+	}
+	rest := make([]byte, 64<<10)
+	n, err := io.ReadFull(in, rest)
+	if err == nil || slices.ContainsFunc(rest[:n], func(b byte) bool { return b != 0 }) {
+		return broken("something follows its end")
+	}
+	if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return readError(err)
+	}
+	return nil
+}
+
+// records are those that an archive of ours has.
+var records = []string{"path", "linkpath", "size", "mtime", "atime", "ctime", "uid", "gid", "uname", "gname", recordStatus, recordOld, recordSum}
+
+const (
+	recordStatus = "TOOLD.status"
+	recordOld    = "TOOLD.old"
+	recordSum    = "TOOLD.oldsha256"
+)
+
+// entry makes a change of an entry and keeps its content.
+func (s *spool) entry(h *tar.Header, r io.Reader) (*change, error) {
+	c := &change{
+		path: h.Name, status: client.ChangeStatus(h.PAXRecords[recordStatus]), old: beneath.Kind(h.PAXRecords[recordOld]),
+		perm: uint32(h.Mode) & 0o777, link: h.Linkname, size: h.Size, at: s.at,
+	}
+	if h.Typeflag == tar.TypeDir {
+		c.path = strings.TrimSuffix(c.path, "/")
+	}
+	if s.names += len(c.path) + len(c.link); s.names > s.limits.Names {
+		return nil, tooLarge("names of more than %d bytes", s.limits.Names)
+	}
+	if err := checkPath(c.path); err != nil {
+		return nil, err
+	}
+	err := c.describe(h)
+	if err == nil {
+		err = c.check()
+	}
+	if err != nil {
+		return nil, broken("%s: %v", shown(c.path), err)
+	}
+	return c, s.keep(c, r)
+}
+
+// shown is a path as people see it.
+func shown(p string) string { return plain.Name(p[:min(len(p), beneath.MaxPath)]) }
+
+func checkPath(p string) error {
+	switch {
+	case p == "" || p == "." || path.Clean(p) != p || path.IsAbs(p) || p == ".." || strings.HasPrefix(p, "../") || strings.ContainsRune(p, 0):
+		return broken("%s is no name of a file below the worktree", shown(p))
+	case len(p) > beneath.MaxPath:
+		return broken("a path of %d bytes", len(p))
+	}
+	for name := range strings.SplitSeq(p, "/") {
+		if len(name) > maxName {
+			return broken("a name of %d bytes", len(name))
+		}
+	}
+	return nil
+}
+
+// describe reads the type and the records of an entry.
+func (c *change) describe(h *tar.Header) error {
+	for k := range h.PAXRecords {
+		if !slices.Contains(records, k) {
+			return fmt.Errorf("a record %.40q", k)
+		}
+	}
+	switch h.Typeflag {
+	case tar.TypeReg:
+		c.kind = beneath.File
+	case tar.TypeDir:
+		c.kind = beneath.Dir
+	case tar.TypeSymlink:
+		c.kind = beneath.Link
+		c.sum = sumOf(c.link)
+	case tar.TypeFifo:
+		c.kind = other
+	default:
+		return fmt.Errorf("an entry of type %q", h.Typeflag)
+	}
+	if c.size < 0 || c.kind != beneath.File && c.size != 0 || (c.kind == beneath.Link) != (c.link != "") ||
+		len(c.link) > beneath.MaxPath || strings.ContainsRune(c.link, 0) {
+		return errors.New("a size or target that its type cannot have")
+	}
+	if text, ok := h.PAXRecords[recordSum]; ok {
+		sum, err := hex.DecodeString(text)
+		if err != nil || len(sum) != sha256.Size || c.old != beneath.File && c.old != beneath.Link {
+			return errors.New("a hash that is none")
+		}
+		c.oldSum = string(sum)
+	}
+	return nil
+}
+
+// check sees that what has become of the path fits its types, old and new.
+func (c *change) check() error {
+	if !slices.Contains([]beneath.Kind{"", beneath.File, beneath.Dir, beneath.Link, other}, c.old) {
+		return fmt.Errorf("it was of the type %.40q", c.old)
+	}
+	ok := false
+	switch c.status {
+	case client.ChangeAdded:
+		ok = c.old == ""
+	case client.ChangeModified:
+		ok = c.old == c.kind
+	case client.ChangeDeleted:
+		ok = c.old != "" && c.kind == beneath.File && c.size == 0
+		c.kind = ""
+	case client.ChangeType:
+		ok = c.old != "" && c.old != c.kind
+	}
+	if !ok {
+		return fmt.Errorf("its status is %.40q, its type was %q", c.status, c.old)
+	}
+	return nil
+}
+
+// keep keeps the content of a file.
+func (s *spool) keep(c *change, r io.Reader) error {
+	if c.kind != beneath.File {
+		return nil
+	}
+	if c.size > s.limits.Bytes-s.at {
+		return tooLarge("more than %d MiB", s.limits.Bytes>>20)
+	}
+	h := sha256.New()
+	n, err := io.Copy(io.MultiWriter(s.f, h), r)
+	if err != nil {
+		return readError(err)
+	}
+	if n != c.size {
+		return broken("%s: %d of its %d bytes", shown(c.path), n, c.size)
+	}
+	s.at += n
+	c.sum = string(h.Sum(nil))
+	step("content kept")
+	return nil
+}
+
+func sumOf(s string) string {
+	sum := sha256.Sum256([]byte(s))
+	return string(sum[:])
+}
+
+// compare puts a directory before what is in it, and that before all else.
+func compare(a, b string) int {
+	for i := range min(len(a), len(b)) {
+		if a[i] == b[i] {
+			continue
+		}
+		if a[i] == '/' || b[i] != '/' && a[i] < b[i] {
+			return -1
+		}
+		return 1
+	}
+	return len(a) - len(b)
+}
+
+// arrange sorts changes and sees that they fit each other: nothing twice, and what is or
+// was in a directory has or had one above it.
+func arrange(changes []*change) error {
+	slices.SortFunc(changes, func(a, b *change) int { return compare(a.path, b.path) })
+	var above []*change
+	for i, c := range changes {
+		if i > 0 && changes[i-1].path == c.path {
+			return broken("%s is there twice", shown(c.path))
+		}
+		for len(above) > 0 && !strings.HasPrefix(c.path, above[len(above)-1].path+"/") {
+			above = above[:len(above)-1]
+		}
+		if len(above) > 0 {
+			c.up = above[len(above)-1]
+			if c.put() && c.up.kind != beneath.Dir || c.old != "" && c.up.old != beneath.Dir {
+				return broken("%s lies below %s, which is no directory", shown(c.path), shown(c.up.path))
+			}
+		}
+		above = append(above, c)
+	}
+	return nil
+}

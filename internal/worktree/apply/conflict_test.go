@@ -1,0 +1,338 @@
+package apply
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/fault"
+	"github.com/toold/toold/internal/testrig"
+)
+
+// What has changed in the source is in the way, and then nothing is written. Force
+// overwrites it, but for what it cannot.
+func TestConflicts(t *testing.T) {
+	base := map[string]string{"edit": "old", "gone": "g", "dir/x": "x", "link": "-> a", "other": "o", "empty/": ""}
+	write1 := func(name, content string) func(*rig) {
+		return func(g *rig) { write(t, g.source, map[string]string{name: content}) }
+	}
+	for _, tt := range []struct {
+		name   string
+		work   func(g *rig) // in the session
+		source func(g *rig) // since
+		want   []string
+		hard   bool // also with Force
+	}{
+		{"content", func(g *rig) { write(t, g.work, map[string]string{"edit": "new"}) }, write1("edit", "mine"), []string{"edit"}, false},
+		{"content of one size", func(g *rig) { write(t, g.work, map[string]string{"edit": "new"}) }, write1("edit", "OLD"), []string{"edit"}, false},
+		{"written again as it was", func(g *rig) { write(t, g.work, map[string]string{"edit": "new"}) }, write1("edit", "old"), []string{"edit"}, false},
+		{"mode", func(g *rig) { write(t, g.work, map[string]string{"edit": "new"}) }, func(g *rig) { must(t, os.Chmod(g.source+"/edit", 0o600)) }, []string{"edit"}, false},
+		{"removed", func(g *rig) { write(t, g.work, map[string]string{"edit": "new"}) }, func(g *rig) { remove(t, g.source, "edit") }, []string{"edit"}, false},
+		{"changed and deleted", func(g *rig) { remove(t, g.work, "gone") }, write1("gone", "mine"), []string{"gone"}, false},
+		{"a new file in the way", func(g *rig) { write(t, g.work, map[string]string{"new": "n"}) }, write1("new", "mine"), []string{"new"}, false},
+		{"a new file in a directory's way", func(g *rig) { write(t, g.work, map[string]string{"new/f": "n"}) }, write1("new", "mine"), []string{"new"}, false},
+		{"a new directory in the way", func(g *rig) { write(t, g.work, map[string]string{"new": "n"}) }, write1("new/f", "mine"), []string{"new"}, true},
+		{"a new file in a directory that goes", func(g *rig) { remove(t, g.work, "dir") }, write1("dir/mine", "mine"), []string{"dir"}, false},
+		{"the same, and a file takes its place", func(g *rig) { remove(t, g.work, "dir"); write(t, g.work, map[string]string{"dir": "f"}) }, write1("dir/mine", "mine"), []string{"dir"}, true},
+		{"link", func(g *rig) { write(t, g.work, map[string]string{"link": "-> b"}) }, write1("link", "-> c"), []string{"link"}, false},
+		{"directory became a link", func(g *rig) { write(t, g.work, map[string]string{"dir/x": "new"}) }, func(g *rig) {
+			remove(t, g.source, "dir")
+			write(t, g.source, map[string]string{"dir": "-> /tmp"})
+		}, []string{"dir/x"}, true},
+		{"directory became a file", func(g *rig) { write(t, g.work, map[string]string{"dir/x": "new", "dir/y": "y"}) }, func(g *rig) {
+			remove(t, g.source, "dir")
+			write(t, g.source, map[string]string{"dir": "f"})
+		}, []string{"dir/x", "dir/y"}, true},
+		{"directory is gone", func(g *rig) { write(t, g.work, map[string]string{"dir/new": "n"}) }, func(g *rig) { remove(t, g.source, "dir") }, []string{"dir/new"}, true},
+		{"FIFO", func(g *rig) { write(t, g.work, map[string]string{"edit": "new"}) }, func(g *rig) {
+			remove(t, g.source, "edit")
+			must(t, unix.Mkfifo(g.source+"/edit", 0o644))
+		}, []string{"edit"}, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			g := begin(t, tree(t, base))
+			tt.work(g)
+			archive := archiveOf(t, g.base, g.work)
+			tt.source(g)
+			before := look(t, g.source)
+			_, err := g.job.Run(t.Context(), bytes.NewReader(archive))
+			if !errors.Is(err, fault.Conflict) || !slices.Equal(conflictsOf(err), tt.want) {
+				t.Errorf("got %v", err)
+			}
+			if diffs := differ(look(t, g.source), before); diffs != nil {
+				t.Errorf("changed: %q", diffs)
+			}
+			tidy(t, g.job.Dir)
+			g.job.Request.Force = true
+			_, err = g.job.Run(t.Context(), bytes.NewReader(archive))
+			if tt.hard != (err != nil) {
+				t.Errorf("with force: %v", err)
+			}
+			if err == nil && tt.name != "a new file in a directory that goes" {
+				if diffs := differ(look(t, g.source), look(t, g.work)); diffs != nil {
+					t.Errorf("with force: %q", diffs)
+				}
+			}
+			tidy(t, g.job.Dir)
+		})
+	}
+}
+
+// What the source has already is in nobody's way, and what others change elsewhere.
+func TestNoConflict(t *testing.T) {
+	g := begin(t, tree(t, map[string]string{"edit": "old", "gone": "g", "dir/x": "x", "other": "o"}))
+	write(t, g.work, map[string]string{"edit": "new", "new/f": "f", "link": "-> a"})
+	remove(t, g.work, "gone", "dir")
+	archive := archiveOf(t, g.base, g.work)
+	write(t, g.source, map[string]string{"edit": "new", "new/f": "f", "link": "-> a", "other": "mine", "new/mine": "m"})
+	remove(t, g.source, "gone", "dir")
+	a, err := g.job.Run(t.Context(), bytes.NewReader(archive))
+	must(t, err)
+	if a.WrittenCount+a.RemovedCount != 0 {
+		t.Errorf("got %+v", a)
+	}
+}
+
+// A later change by us is no conflict; by others it is, also where they write back what we
+// had written.
+func TestOwnWrites(t *testing.T) {
+	g := begin(t, tree(t, map[string]string{"a": "1", "b": "1"}))
+	write(t, g.work, map[string]string{"a": "2", "b": "2", "l": "-> x"})
+	g.mustApply(client.ApplyRequest{})
+	write(t, g.work, map[string]string{"a": "3", "b": "3", "l": "-> y"})
+	g.mustApply(client.ApplyRequest{})
+	write(t, g.work, map[string]string{"a": "4", "b": "4"})
+	tick()
+	must(t, os.WriteFile(g.source+"/b", []byte("3"), 0o644))
+	if _, err := g.apply(client.ApplyRequest{}); !slices.Equal(conflictsOf(err), []string{"b"}) {
+		t.Errorf("got %v", err)
+	}
+	g.mustApply(client.ApplyRequest{Paths: []string{"a"}})
+	g.mustApply(client.ApplyRequest{Force: true})
+	if diffs := differ(look(t, g.source), look(t, g.work)); diffs != nil {
+		t.Error(diffs)
+	}
+}
+
+func TestMerge(t *testing.T) {
+	begun := func() *rig {
+		g := begin(t, tree(t, map[string]string{"both": "old", "deleted": "d", "mine": "m", "same": "s", "bad": "b"}))
+		write(t, g.work, map[string]string{"both": "theirs", "same": "t", "new": "n"})
+		write(t, g.source, map[string]string{"both": "ours", "mine": "changed"})
+		return g
+	}
+	var asked []string
+	merge := func(_ context.Context, b Both) ([]byte, bool, error) {
+		asked = append(asked, b.Path)
+		ours, _ := io.ReadAll(b.Source)
+		theirs, _ := io.ReadAll(b.Session)
+		return []byte(string(ours) + "+" + string(theirs)), b.Path != "bad", nil
+	}
+	g := begun()
+	g.job.Merge = merge
+	// Asked only if the request wants that.
+	if _, err := g.apply(client.ApplyRequest{Paths: []string{"both"}}); !slices.Equal(conflictsOf(err), []string{"both"}) || asked != nil {
+		t.Errorf("got %v, asked %q", err, asked)
+	}
+	want := map[string]string{"both": "file 644 ours+theirs", "deleted": "file 644 d", "mine": "file 644 changed", "same": "file 644 t", "bad": "file 644 b", "new": "file 644 n"}
+	a, err := g.apply(client.ApplyRequest{Merge: true, Exclude: []string{"mine"}})
+	if err != nil || !slices.Equal(a.Merged, []string{"both"}) || !slices.Equal(asked, []string{"both"}) {
+		t.Errorf("got %+v, %v, asked %q", a, err, asked)
+	}
+	if diffs := differ(look(t, g.source), want); diffs != nil {
+		t.Error(diffs)
+	}
+	// What cannot be merged is a conflict.
+	g = begun()
+	g.job.Merge = merge
+	write(t, g.work, map[string]string{"bad": "theirs"})
+	write(t, g.source, map[string]string{"bad": "ours"})
+	before := look(t, g.source)
+	if _, err := g.apply(client.ApplyRequest{Merge: true, Exclude: []string{"mine"}}); !slices.Equal(conflictsOf(err), []string{"bad"}) {
+		t.Errorf("got %v", err)
+	}
+	failed := errors.New("failed")
+	g.job.Merge = func(context.Context, Both) ([]byte, bool, error) { return nil, false, failed }
+	if _, err := g.apply(client.ApplyRequest{Merge: true}); !errors.Is(err, failed) {
+		t.Errorf("got %v", err)
+	}
+	if diffs := differ(look(t, g.source), before); diffs != nil {
+		t.Error(diffs)
+	}
+	tidy(t, g.job.Dir)
+}
+
+// Nothing is written to what is mounted in the source.
+func TestMounts(t *testing.T) {
+	g := begin(t, tree(t, map[string]string{"sub/f": "old", "file": "old", "top": "old"}))
+	mount(t, "tmpfs", g.source+"/sub", "tmpfs", 0)
+	mount(t, g.source+"/top", g.source+"/file", "", unix.MS_BIND)
+	write(t, g.work, map[string]string{"sub/f": "new", "sub/g": "new", "file": "new"})
+	for _, want := range [][]string{{"file", "sub/f", "sub/g"}, {"file", "sub"}} {
+		archive := archiveOf(t, g.base, g.work)
+		for _, force := range []bool{false, true} {
+			g.job.Request.Force = force
+			_, err := g.job.Run(t.Context(), bytes.NewReader(archive))
+			if !slices.Equal(conflictsOf(err), want) {
+				t.Errorf("force %v: got %v: %q", force, err, conflictsOf(err))
+			}
+		}
+		must(t, os.Chmod(g.work+"/sub", 0o700))
+	}
+	if got, err := os.ReadDir(g.source + "/sub"); err != nil || len(got) != 0 {
+		t.Errorf("there is %v, %v", got, err)
+	}
+}
+
+// mount mounts something until the test is over.
+func mount(t *testing.T, what, where, kind string, flags uintptr) {
+	t.Helper()
+	if err := unix.Mount(what, where, kind, flags, ""); err != nil {
+		testrig.Skipf(t, "oci", "nothing can be mounted: %v", err)
+	}
+	t.Cleanup(func() { must(t, unix.Unmount(where, 0)) })
+}
+
+// A full disk in the middle: the source is as it was.
+func TestFullDisk(t *testing.T) {
+	dir := tree(t, nil)
+	mount(t, "tmpfs", dir, "tmpfs", 0)
+	must(t, unix.Mount("", dir, "", unix.MS_REMOUNT, "size=256k"))
+	write(t, dir, map[string]string{"a": strings.Repeat("a", 50_000), "gone": "g"})
+	g := begin(t, dir)
+	write(t, g.work, map[string]string{"a": "small", "b": strings.Repeat("b", 150_000), "c/d": strings.Repeat("c", 100_000)})
+	remove(t, g.work, "gone")
+	before := look(t, dir)
+	_, err := g.apply(client.ApplyRequest{})
+	if !errors.Is(err, unix.ENOSPC) || !errors.Is(err, fault.Overloaded) || errors.Is(err, ErrUnfinished) || !strings.Contains(err.Error(), "nothing was applied: c/d:") {
+		t.Errorf("got %v", err)
+	}
+	if diffs := differ(look(t, dir), before); diffs != nil {
+		t.Error(diffs)
+	}
+	tidy(t, g.job.Dir)
+	g.mustApply(client.ApplyRequest{Paths: []string{"a", "b", "gone"}})
+
+	// Where a file has to be written once more after the commit, the rest comes later.
+	write(t, g.work, map[string]string{"e": strings.Repeat("e", 60_000)})
+	remove(t, g.work, "c")
+	ballast := func() error { return os.WriteFile(dir+"/ballast", bytes.Repeat([]byte("x"), 200_000), 0o644) }
+	t.Cleanup(func() { step = func(string) {} })
+	step = func(at string) {
+		if at == committedFile+" renamed" {
+			found, err := filepath.Glob(dir + "/.toold-*")
+			if err != nil || len(found) != 1 {
+				t.Errorf("staged: %q, %v", found, err)
+			}
+			must(t, os.Remove(found[0]))
+			_ = ballast()
+		}
+	}
+	_, err = g.apply(client.ApplyRequest{})
+	if !errors.Is(err, ErrUnfinished) || !errors.Is(err, unix.ENOSPC) {
+		t.Fatalf("got %v", err)
+	}
+	step = func(string) {}
+	if _, err := Recover(t.Context(), g.job.Dir); !errors.Is(err, ErrUnfinished) {
+		t.Errorf("got %v", err)
+	}
+	must(t, os.Remove(dir+"/ballast"))
+	r, err := Recover(t.Context(), g.job.Dir)
+	if err != nil || r.Source != dir || !slices.Equal(r.Applied.Written, []string{"e"}) {
+		t.Errorf("got %+v, %v", r, err)
+	}
+	if diffs := differ(look(t, dir), look(t, g.work)); diffs != nil {
+		t.Error(diffs)
+	}
+	tidy(t, g.job.Dir)
+}
+
+// While somebody exchanges a directory of the source with a link or a directory outside,
+// nothing outside changes.
+func TestRace(t *testing.T) {
+	for _, kind := range []string{"link", "directory"} {
+		t.Run(kind, func(t *testing.T) {
+			decoy := tree(t, map[string]string{"f": "decoy", "gone": "decoy", "x/y": "decoy"})
+			outside := decoy
+			if kind == "link" {
+				outside = filepath.Join(t.TempDir(), "link")
+				must(t, os.Symlink(decoy, outside))
+			}
+			var was unix.Stat_t
+			must(t, unix.Stat(decoy, &was))
+			before := look(t, decoy)
+			base := tree(t, map[string]string{"a/f": "old", "a/gone": "g", "a/x/y": "old", "b": "b"})
+			work := copyTree(t, base)
+			write(t, work, map[string]string{"a/f": "new", "a/x/y": "new", "a/x/new/z": "z", "b": "c", "a/n": "n"})
+			remove(t, work, "a/gone")
+			archive := archiveOf(t, base, work)
+			applied, refused, partly := 0, 0, 0
+			for end := time.Now().Add(time.Minute); applied+refused+partly < count(60, 2000) || applied == 0 || refused == 0; {
+				if time.Now().After(end) {
+					t.Fatalf("%d applied, %d refused, %d partly: the race proves nothing", applied, refused, partly)
+				}
+				source := copyTree(t, base)
+				j := Job{Dir: filepath.Join(t.TempDir(), "state"), Source: pin(t, source), Owner: owner(), Since: tick()}
+				stop := exchange(t, source+"/a", outside)
+				_, err := j.Run(t.Context(), bytes.NewReader(archive))
+				stop()
+				c, conflict := errors.AsType[*ConflictError](err)
+				switch {
+				case err == nil:
+					applied++
+				case conflict && c.Applied != nil:
+					partly++
+				case conflict:
+					refused++
+				default:
+					t.Fatal(err)
+				}
+				if diffs := differ(look(t, decoy), before); diffs != nil {
+					t.Fatalf("%v: %q", err, diffs)
+				}
+				wipe(t, source)
+			}
+			var now unix.Stat_t
+			must(t, unix.Stat(decoy, &now))
+			if now.Mtim != was.Mtim {
+				t.Error("something was made and removed there")
+			}
+			t.Logf("%d applied, %d refused, %d partly", applied, refused, partly)
+		})
+	}
+}
+
+// exchange exchanges two names until it is stopped; then they are as they were.
+func exchange(t *testing.T, a, b string) (stop func()) {
+	over, done := make(chan struct{}), make(chan int)
+	go func() {
+		n := 0
+		for {
+			select {
+			case <-over:
+				done <- n
+				return
+			default:
+			}
+			if unix.Renameat2(unix.AT_FDCWD, a, unix.AT_FDCWD, b, unix.RENAME_EXCHANGE) == nil {
+				n++
+			}
+		}
+	}()
+	return func() {
+		close(over)
+		if <-done%2 == 1 {
+			must(t, unix.Renameat2(unix.AT_FDCWD, a, unix.AT_FDCWD, b, unix.RENAME_EXCHANGE))
+		}
+	}
+}

@@ -1,0 +1,122 @@
+package apply
+
+import (
+	"fmt"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/beneath"
+	"github.com/toold/toold/internal/fault"
+)
+
+// maxListed is how many paths a list has at most.
+const maxListed = 1000
+
+// Conflict is a path that is not as the session's changes need it.
+type Conflict struct {
+	Path string // quoted where it could be taken for something else
+	Why  string
+}
+
+// ConflictError says what is in the way of changes. With Applied all else was applied:
+// somebody changed these paths while it went on, and they are left alone. Otherwise
+// nothing was applied. It comes wrapped in an error of the kind fault.Conflict.
+type ConflictError struct {
+	Conflicts []Conflict // the first thousand
+	Count     int
+	Applied   *client.Applied
+}
+
+func (e *ConflictError) Error() string {
+	first := fmt.Sprintf("%s: %s", e.Conflicts[0].Path, e.Conflicts[0].Why)
+	if e.Count > 1 {
+		first = fmt.Sprintf("%s, and %d more", first, e.Count-1)
+	}
+	if e.Applied != nil {
+		return "all but a part was applied: " + first
+	}
+	return "nothing was applied: " + first
+}
+
+// conflicts collect what is in the way.
+type conflicts struct{ found ConflictError }
+
+func (c *conflicts) add(path, why string) {
+	if c.found.Count++; len(c.found.Conflicts) < maxListed {
+		c.found.Conflicts = append(c.found.Conflicts, Conflict{shown(path), why})
+	}
+}
+
+func (c *conflicts) err() error {
+	if c.found.Count == 0 {
+		return nil
+	}
+	return fault.Conflict.Errorf("%w", &c.found)
+}
+
+// after is err of a plan that was carried out.
+func (c *conflicts) after(r *report) error {
+	if c.found.Count > 0 {
+		c.found.Applied = r.applied(false)
+	}
+	return c.err()
+}
+
+// report is what becomes of the changes.
+type report struct {
+	tasks     []task
+	left      map[int]bool // tasks that were not carried out
+	sensitive list
+	skipped   list
+}
+
+// list has the first paths of some, as people see them.
+type list struct {
+	paths []string
+	count int
+}
+
+func (l *list) add(path string) {
+	if l.count++; len(l.paths) < maxListed {
+		l.paths = append(l.paths, shown(path))
+	}
+}
+
+func (s *survey) report() *report {
+	r := &report{tasks: s.tasks, left: make(map[int]bool)}
+	for _, c := range s.changes {
+		switch c.left {
+		case onSight:
+			r.sensitive.add(c.path)
+		case impossible:
+			r.skipped.add(c.path)
+		}
+	}
+	return r
+}
+
+// applied is the report for those who asked.
+func (r *report) applied(dry bool) *client.Applied {
+	var written, removed, merged, build list
+	for i, t := range r.tasks {
+		path := string(t.Path)
+		switch {
+		case r.left[i]:
+			continue
+		case t.Want.Kind == "":
+			removed.add(path)
+			continue
+		case t.Merged:
+			merged.add(path)
+		}
+		written.add(path)
+		if t.Build && t.Want.Kind != beneath.Dir {
+			build.add(path)
+		}
+	}
+	return &client.Applied{
+		Written: written.paths, Removed: removed.paths, Merged: merged.paths, Build: build.paths,
+		Sensitive: r.sensitive.paths, Skipped: r.skipped.paths,
+		WrittenCount: written.count, RemovedCount: removed.count, SensitiveCount: r.sensitive.count, SkippedCount: r.skipped.count,
+		DryRun: dry,
+	}
+}

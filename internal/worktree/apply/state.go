@@ -1,0 +1,225 @@
+package apply
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/internal/beneath"
+	"github.com/toold/toold/internal/fault"
+	"github.com/toold/toold/internal/thread"
+)
+
+// The files of a private directory.
+const (
+	contentFile   = "content"   // of the changes, one after the other
+	planFile      = "plan"      // what will be done; nothing of it is
+	committedFile = "committed" // the same when it is being done
+	ownFile       = "own"       // what was written by all jobs
+	newSuffix     = ".new"      // of a file that is being written
+)
+
+// step is called between any two steps that last. Tests stop the program in it.
+var step = func(string) {}
+
+// state is a private directory, for one job at a time.
+type state struct {
+	dir  string
+	lock *os.File // the directory
+}
+
+// lockTime is how long a job waits for the end of another. A program that was just
+// started holds the lock too, until it has closed what is not for it.
+const lockTime = 2 * time.Second
+
+func openState(dir string) (*state, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	for end := time.Now().Add(lockTime); ; time.Sleep(10 * time.Millisecond) {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return &state{dir, f}, nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) || time.Now().After(end) {
+			f.Close()
+			return nil, fault.Conflict.Errorf("another apply of the session is under way: %w", err).Next("try again when it is over")
+		}
+	}
+}
+
+func (d *state) close() { d.lock.Close() }
+
+func (d *state) path(name string) string { return filepath.Join(d.dir, name) }
+
+// as works on a source with its owner's ids. A thread that is left behind keeps the
+// directory locked until it ends.
+func (d *state) as(ctx context.Context, owner thread.User, source *os.File, f func(root int) error) error {
+	keep, err := unix.FcntlInt(d.lock.Fd(), unix.F_DUPFD_CLOEXEC, 3)
+	if err != nil {
+		return err
+	}
+	release := sync.OnceFunc(func() { _ = unix.Close(keep) })
+	err = beneath.As(ctx, owner, source, func(root int) error {
+		defer release()
+		return f(root)
+	})
+	if !errors.Is(err, beneath.ErrStuck) {
+		release()
+	}
+	return err
+}
+
+// write writes a file so that it is there as a whole or not at all.
+func (d *state) write(name string, content func(io.Writer) error) error {
+	f, err := os.OpenFile(d.path(name+newSuffix), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	err = content(f)
+	if err == nil {
+		err = f.Sync()
+	}
+	step(name + " written")
+	if err = errors.Join(err, f.Close()); err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return d.rename(name+newSuffix, name)
+}
+
+// rename gives a file another name, for good.
+func (d *state) rename(from, to string) error {
+	if err := os.Rename(d.path(from), d.path(to)); err != nil {
+		return err
+	}
+	step(to + " renamed")
+	return d.lock.Sync()
+}
+
+// prepare keeps a plan of which nothing is done yet.
+func (d *state) prepare(p *plan) error {
+	if err := d.write(planFile, p.write); err != nil {
+		return fmt.Errorf("keep the plan: %w", err)
+	}
+	return nil
+}
+
+// commit is the moment from which the plan is carried out, whatever happens.
+func (d *state) commit() error {
+	if err := d.rename(planFile, committedFile); err != nil {
+		return fmt.Errorf("keep the plan: %w", errors.Join(err, os.Rename(d.path(committedFile), d.path(planFile))))
+	}
+	return nil
+}
+
+// finished forgets a plan that was carried out.
+func (d *state) finished() error {
+	if err := os.Remove(d.path(committedFile)); err != nil {
+		return err
+	}
+	step("plan removed")
+	if err := d.lock.Sync(); err != nil {
+		return err
+	}
+	d.clear()
+	return nil
+}
+
+// clear removes what is of no plan that is committed.
+func (d *state) clear() {
+	for _, name := range []string{contentFile, planFile, planFile + newSuffix, ownFile + newSuffix} {
+		_ = os.Remove(d.path(name)) // the next job tries again
+		step(name + " cleared")
+	}
+}
+
+// plan reads the plan that there is, if there is one.
+func (d *state) plan() (p *plan, committed bool, err error) {
+	f, err := os.Open(d.path(committedFile))
+	if committed = err == nil; errors.Is(err, fs.ErrNotExist) {
+		f, err = os.Open(d.path(planFile))
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, false, nil
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	defer f.Close()
+	p, err = readPlan(f)
+	return p, committed, err
+}
+
+// own is a file or link that a job has written to the source.
+type own struct {
+	CTime int64 `json:"ctime"`
+	Size  int64 `json:"size"`
+	Sum   raw   `json:"sum"`
+}
+
+func (o own) is(v version) bool { return o == own{v.CTime, v.Size, v.Sum} }
+
+// ownLine is one of the file.
+type ownLine struct {
+	Path raw `json:"path"`
+	own
+}
+
+// readOwn reads what earlier jobs have written.
+func (d *state) readOwn() (map[string]own, error) {
+	all := make(map[string]own)
+	f, err := os.Open(d.path(ownFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return all, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	for dec := json.NewDecoder(bufio.NewReader(f)); ; {
+		var l ownLine
+		if err := dec.Decode(&l); errors.Is(err, io.EOF) {
+			return all, nil
+		} else if err != nil {
+			return nil, fmt.Errorf("read what was applied before: %w", err)
+		}
+		all[string(l.Path)] = l.own
+	}
+}
+
+// addOwn adds what a job has written; a zero own is of what it has removed.
+func (d *state) addOwn(more map[string]own) error {
+	all, err := d.readOwn()
+	if err != nil {
+		return err
+	}
+	for path, o := range more {
+		if all[path] = o; o == (own{}) {
+			delete(all, path)
+		}
+	}
+	return d.write(ownFile, func(w io.Writer) error {
+		b := bufio.NewWriter(w)
+		enc := json.NewEncoder(b)
+		for path, o := range all {
+			if err := enc.Encode(ownLine{raw(path), o}); err != nil {
+				return err
+			}
+		}
+		return b.Flush()
+	})
+}

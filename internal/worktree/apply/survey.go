@@ -1,0 +1,395 @@
+package apply
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/beneath"
+)
+
+// version is what is at a path.
+type version struct {
+	Kind  beneath.Kind `json:"kind"` // "" for nothing
+	Perm  uint32       `json:"perm"`
+	Size  int64        `json:"size"`
+	CTime int64        `json:"ctime"` // ns
+	Sum   raw          `json:"sum"`   // SHA-256 of a file's content or a link's target
+}
+
+// found is what the survey finds out about a change.
+type found struct {
+	left             reason
+	sensitive, build bool
+	now              version
+	done             bool   // it is as it is to be
+	why              string // what is in the way
+	hard             bool   // and Force does not help
+	merged           bool
+	kept             bool // the source's content is in the spool, at ours: it may be merged
+	ours             int64
+	parent           uint64 // inode of its directory; 0 where that is to be made
+	home             home   // where it is written before it takes its place
+}
+
+// home is a directory that is there and can be written to.
+type home struct {
+	Dir raw    `json:"dir"`
+	Ino uint64 `json:"ino"`
+}
+
+// survey looks at the source: which changes there are to make, and what is in their way.
+type survey struct {
+	ctx       context.Context //nolint:containedctx // of the one job that it lives for
+	job       *Job
+	spool     *spool
+	choice    *chooser
+	changes   []*change
+	own       map[string]own
+	root      int
+	modes     map[string]*mode // of directories, by path
+	conflicts conflicts
+	tasks     []task
+}
+
+func newSurvey(ctx context.Context, j *Job, sp *spool, changes []*change) (*survey, error) {
+	choice, err := newChooser(j.Request)
+	return &survey{ctx: ctx, job: j, spool: sp, choice: choice, changes: changes, modes: make(map[string]*mode)}, err
+}
+
+func (s *survey) over() error { return context.Cause(s.ctx) }
+
+// look looks at all. It runs with the owner's ids.
+func (s *survey) look(root int) error {
+	s.root = root
+	if err := s.choice.choose(root, s.changes, s.over); err != nil {
+		return err
+	}
+	gone := make(map[string]bool)
+	for _, c := range s.changes {
+		if c.left != chosen {
+			continue
+		}
+		if err := s.over(); err != nil {
+			return err
+		}
+		if err := s.examine(c); err != nil {
+			if c.why = reasonOf(err); c.why == "" {
+				return fmt.Errorf("%s: %w", shown(c.path), err)
+			}
+			c.hard = true
+		}
+		gone[c.path] = !c.put()
+	}
+	for _, c := range slices.Backward(s.changes) {
+		if c.left == chosen && !c.done && c.now.Kind == beneath.Dir && c.kind != beneath.Dir && c.why == "" {
+			if err := s.emptied(c, gone); err != nil {
+				return fmt.Errorf("%s: %w", shown(c.path), err)
+			}
+		}
+	}
+	return nil
+}
+
+// inTheWay is an error about one path.
+type inTheWay string
+
+func (e inTheWay) Error() string { return string(e) }
+
+// reasonOf says what an error about one path means to people; "" where it is about more.
+func reasonOf(err error) string {
+	var way inTheWay
+	switch {
+	case err == nil:
+		return ""
+	case errors.As(err, &way):
+		return string(way)
+	case errors.Is(err, unix.ELOOP):
+		return "a symbolic link is on the way to it"
+	case errors.Is(err, unix.EXDEV):
+		return "something is mounted there"
+	case errors.Is(err, unix.ENOTDIR):
+		return "what should be its directory is none"
+	case errors.Is(err, unix.ENOENT):
+		return "its directory is not there"
+	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM), errors.Is(err, unix.ENAMETOOLONG), errors.Is(err, unix.ENXIO):
+		return errnoOf(err).Error()
+	}
+	return ""
+}
+
+func errnoOf(err error) error {
+	if errno, ok := errors.AsType[unix.Errno](err); ok {
+		return errno
+	}
+	return err
+}
+
+// examine looks at what is where a change goes.
+func (s *survey) examine(c *change) error {
+	up := c.up
+	if up != nil && up.left == chosen && up.now.Kind != beneath.Dir {
+		// Nothing is there: the directory is yet to be made, or has become something else.
+		if c.put() && path.Dir(c.path) != up.path {
+			return unix.ENOENT
+		}
+		c.done, c.home = !c.put(), up.home
+		s.modeOf(c)
+		return nil
+	}
+	parent, err := beneath.Parent(s.root, c.path)
+	if errors.Is(err, unix.ENOENT) && !c.put() {
+		c.done = true
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer unix.Close(parent)
+	c.now, err = s.version(c, parent)
+	if err != nil {
+		return err
+	}
+	if s.judge(c); c.done {
+		return nil
+	}
+	s.modeOf(c)
+	return s.enter(c, parent)
+}
+
+// version looks at what is there, and keeps the content of a file that may have to be
+// merged.
+func (s *survey) version(c *change, parent int) (version, error) {
+	name, keep := path.Base(c.path), io.Writer(nil)
+	v, err := versionOf(parent, name, func(st *unix.Stat_t) io.Writer {
+		if s.job.Request.Merge && s.job.Merge != nil && c.kind == beneath.File && c.old == beneath.File && max(st.Size, c.size) <= MaxMerge && st.Size <= s.spool.limits.Bytes-s.spool.at {
+			keep = io.NewOffsetWriter(s.spool.f, s.spool.at)
+		}
+		return keep
+	})
+	if keep != nil && err == nil {
+		c.kept, c.ours = true, s.spool.at
+		s.spool.at += v.Size
+	}
+	return v, err
+}
+
+// versionOf looks at what a directory has by a name. content, if there is one, says where
+// to write a copy of a file's content; without it, no content is read and no sum is made.
+func versionOf(parent int, name string, content func(*unix.Stat_t) io.Writer) (v version, err error) {
+	fd, err := beneath.Open(parent, name, unix.O_PATH|unix.O_NOFOLLOW, 0)
+	if errors.Is(err, unix.ENOENT) {
+		return v, nil
+	}
+	if err != nil {
+		return v, err
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return v, err
+	}
+	v = version{Kind: beneath.KindOf(st.Mode), Perm: st.Mode & 0o777, Size: st.Size, CTime: st.Ctim.Nano()}
+	switch v.Kind {
+	case "":
+		v.Kind = other
+	case beneath.Link:
+		target := make([]byte, beneath.MaxPath+1)
+		n, err := unix.Readlinkat(fd, "", target)
+		v.Sum = raw(sumOf(string(target[:max(n, 0)])))
+		return v, err
+	case beneath.File:
+		if content != nil {
+			v.Sum, err = read(parent, name, &st, content(&st))
+		}
+	}
+	return v, err
+}
+
+// read reads a file, which must be the one that st is of, and stay as it is.
+func read(parent int, name string, st *unix.Stat_t, w io.Writer) (raw, error) {
+	fd, err := beneath.Open(parent, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	if err != nil {
+		return "", err
+	}
+	f := os.NewFile(uintptr(fd), name)
+	defer f.Close()
+	sum := sha256.New()
+	to := io.Writer(sum)
+	if w != nil {
+		to = io.MultiWriter(sum, w)
+	}
+	var now unix.Stat_t
+	n, err := io.Copy(to, io.LimitReader(f, st.Size))
+	if err == nil {
+		err = unix.Fstat(fd, &now)
+	}
+	if err == nil && (n != st.Size || now.Ino != st.Ino || now.Ctim != st.Ctim || now.Size != st.Size) {
+		err = errTouched
+	}
+	return raw(sum.Sum(nil)), err
+}
+
+// The reasons why a path is left alone.
+const (
+	errTouched  = inTheWay("somebody is changing it")
+	errMoved    = inTheWay("its directory is another one now")
+	errUnknown  = inTheWay("it is a directory with files in it that the session has not removed")
+	errReadOnly = inTheWay("its directory cannot be written to")
+	errNotOwned = inTheWay("its mode is another user's to change")
+)
+
+// judge says whether a change is done already, and what is in its way.
+func (s *survey) judge(c *change) {
+	now := c.now
+	switch {
+	case now.is(c.want()), c.status == client.ChangeAdded && c.kind == beneath.Dir && now.Kind == beneath.Dir:
+		c.done = true
+	case now.Kind == other:
+		c.why, c.hard = "it is no file, directory or link", true
+	case now.Kind == beneath.Dir && c.old != beneath.Dir:
+		c.why, c.hard = "a directory is in its place", true
+	case now.Kind == c.old && (now.Kind == "" || now.Kind == beneath.Dir):
+	case c.old == "":
+		c.why = "something new is in its place"
+	case now.Kind == "":
+		c.why = "it was removed"
+	case now.Kind != c.old:
+		c.why = "it is of another type now"
+	case now.Sum != raw(c.oldSum):
+		c.why = "its content is not what the session's change was made from"
+	case now.CTime > s.job.Since && !s.own[c.path].is(now):
+		c.why = "it was changed since the session began"
+	}
+}
+
+// is says whether something is what is wanted.
+func (v version) is(want version) bool {
+	switch {
+	case v.Kind != want.Kind:
+		return false
+	case v.Kind == beneath.Dir:
+		return v.Perm == want.Perm
+	case v.Kind == beneath.File:
+		return v.Perm == want.Perm && v.Size == want.Size && v.Sum == want.Sum
+	}
+	return v.Sum == want.Sum
+}
+
+// want is what is to be there.
+func (c *change) want() version {
+	if !c.put() {
+		return version{}
+	}
+	size := c.size
+	if c.kind == beneath.Link {
+		size = int64(len(c.link))
+	}
+	return version{Kind: c.kind, Perm: c.perm, Size: size, Sum: raw(c.sum)}
+}
+
+// modeOf notes the mode that a directory gets when all is in it.
+func (s *survey) modeOf(c *change) {
+	if c.kind != beneath.Dir || c.done {
+		return
+	}
+	if s.modes[c.path] == nil {
+		s.modes[c.path] = &mode{Path: raw(c.path)}
+	}
+	s.modes[c.path].Perm = c.perm
+}
+
+// enter sees that the owner can write where a change goes. A directory of his that he
+// cannot write to is opened for the time, as the tools in the session have done.
+func (s *survey) enter(c *change, parent int) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(parent, &st); err != nil {
+		return err
+	}
+	c.parent = st.Ino
+	dir := path.Dir(c.path)
+	if c.kind == beneath.Dir && c.now.Kind == beneath.Dir {
+		return s.mayChmod(c, parent)
+	}
+	err := unix.Faccessat2(parent, "", unix.W_OK|unix.X_OK, unix.AT_EACCESS|unix.AT_EMPTY_PATH)
+	if err == nil {
+		c.home = home{raw(dir), st.Ino}
+		return nil
+	}
+	if !errors.Is(err, unix.EACCES) || st.Uid != s.job.Owner.UID {
+		return errReadOnly
+	}
+	if s.modes[dir] == nil {
+		s.modes[dir] = &mode{Path: raw(dir), Ino: st.Ino, Perm: st.Mode & 0o777}
+	}
+	c.home, err = s.homeAbove(dir)
+	return err
+}
+
+// mayChmod sees that the mode of a directory is the owner's to change.
+func (s *survey) mayChmod(c *change, parent int) error {
+	st, err := beneath.Lstat(parent, path.Base(c.path))
+	if err == nil && st.Uid != s.job.Owner.UID && s.job.Owner.UID != 0 {
+		return errNotOwned
+	}
+	s.modes[c.path].Ino = st.Ino
+	return err
+}
+
+// homeAbove finds the nearest directory above dir that can be written to.
+func (s *survey) homeAbove(dir string) (home, error) {
+	for dir != "." {
+		dir = path.Dir(dir)
+		fd, err := beneath.Open(s.root, dir, unix.O_PATH|unix.O_DIRECTORY, 0)
+		if err != nil {
+			return home{}, err
+		}
+		var st unix.Stat_t
+		err = unix.Fstat(fd, &st)
+		if err == nil && unix.Faccessat2(fd, "", unix.W_OK|unix.X_OK, unix.AT_EACCESS|unix.AT_EMPTY_PATH) == nil {
+			_ = unix.Close(fd)
+			return home{raw(dir), st.Ino}, nil
+		}
+		_ = unix.Close(fd)
+	}
+	return home{}, errReadOnly
+}
+
+// emptied sees that a directory that goes has nothing in it but what goes too.
+func (s *survey) emptied(c *change, gone map[string]bool) error {
+	fd, err := beneath.Open(s.root, c.path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		if c.why, c.hard = reasonOf(err), true; c.why == "" {
+			return err
+		}
+		return nil
+	}
+	f := os.NewFile(uintptr(fd), c.path)
+	defer f.Close()
+	for {
+		names, err := f.Readdirnames(1000)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		for _, name := range names {
+			if !gone[c.path+"/"+name] {
+				// With Force it is kept, unless something else has to take its place.
+				c.why, c.hard = string(errUnknown), c.put()
+				c.done = !c.put() && s.job.Request.Force
+				gone[c.path] = !c.done
+				return nil
+			}
+		}
+	}
+}
