@@ -108,13 +108,16 @@ func appliedSum(done *client.Applied) string {
 const maxNamed = 20
 
 // sayApplied says what was left out, and what to look at. What is named here decides
-// whether somebody looks, so it is said with every output format.
+// whether somebody looks, so it is said with every output format. Commands are shown for
+// the session, "" for none.
 func sayApplied(a *app, session string, done *client.Applied) {
 	if done.SensitiveCount > 0 {
 		a.say("left out: programs of the host run or obey these on sight; look at them first")
 		sayPaths(a, done.Sensitive, done.SensitiveCount)
-		a.say("  toolctl diff %s %s", line(session), namedPaths(done.Sensitive))
-		a.say("  toolctl apply %s --include-sensitive %s", line(session), namedPaths(done.Sensitive))
+		if session != "" {
+			a.say("  toolctl diff %s %s", line(session), namedPaths(done.Sensitive))
+			a.say("  toolctl apply %s --include-sensitive %s", line(session), namedPaths(done.Sensitive))
+		}
 	}
 	if len(done.Build) > 0 {
 		a.say("look at these before you build; their commands run then")

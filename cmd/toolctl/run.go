@@ -55,6 +55,7 @@ type runCommand struct {
 	*app
 	session sessionFlags
 	command bashFlags
+	tree    treeEnd
 	name    string
 	labels  []string
 	quiet   bool
@@ -73,6 +74,10 @@ type runReport struct {
 	Session  *client.Session `json:"session,omitempty"` // as it ended, where it did
 	// Changes are what git says of the worktree.
 	Changes string `json:"changes,omitempty"`
+	// Diff is what has changed in a worktree whose changes are kept beside the source, its
+	// first thousand paths; Applied what of it was written there.
+	Diff    *client.Changes `json:"diff,omitempty"`
+	Applied *client.Applied `json:"applied,omitempty"`
 }
 
 // reportedError is an answer of the daemon's, or what went wrong without one.
@@ -97,6 +102,7 @@ func newRunCommand(a *app) *cobra.Command {
 	c.Flags().SetInterspersed(false) // everything after the first word is the command's
 	r.session.register(a, c)
 	r.command.register(c)
+	r.tree.register(c)
 	c.Flags().BoolVarP(&r.pass, "stdin", "i", false, "give standard input to the command: text, up to 1 MiB")
 	c.Flags().BoolVar(&r.yes, "yes", false, "answer yes when a rule asks, if you may")
 	c.Flags().BoolVar(&r.keep, "keep", false, "leave the session running")
@@ -176,6 +182,9 @@ func (r *runCommand) requests(argv []string) (client.SessionCreate, client.CallC
 		return client.SessionCreate{}, client.CallCreate{}, usagef("run prints what the command prints, or how it ended with -o json or -o yaml: leave -o name out")
 	}
 	session, err := r.session.request(r.getenv)
+	if err == nil {
+		err = r.tree.check(session.Worktree.Mode)
+	}
 	if err != nil {
 		return session, client.CallCreate{}, err
 	}
@@ -198,6 +207,9 @@ func (r *runCommand) connect(ctx context.Context) (c *client.Client, stop func()
 	}
 	if r.session.image != "" {
 		return nil, nil, fmt.Errorf("no toold listens at %s, and only a daemon has images: start one, then run: toolctl image pull %s", r.socketPath(), r.session.image)
+	}
+	if r.session.mode == string(client.WorktreeOverlay) && !r.decides() {
+		return nil, nil, usagef("no toold listens at %s, and one that ends with the command keeps no changes: add --apply, --discard or --patch FILE", r.socketPath())
 	}
 	if c, stop, err = startPrivate(ctx, r.app); err != nil {
 		return nil, nil, err
@@ -222,28 +234,43 @@ func (r *runCommand) inSession(ctx context.Context, c *client.Client, req client
 	if err != nil {
 		return commandFailure(err)
 	}
+	r.report.Session = s
+	if err := r.tree.check(s.Worktree.Mode); err != nil {
+		r.end(ctx, c, s)
+		return err
+	}
+	err = r.call(ctx, c, s, call)
+	if s.Worktree.Mode == client.WorktreeOverlay {
+		err = r.settle(ctx, c, s, err)
+	}
+	r.end(ctx, c, s)
+	return commandFailure(err)
+}
+
+// call runs the command, and tells what it has changed in the source itself.
+func (r *runCommand) call(ctx context.Context, c *client.Client, s *client.Session, call client.CallCreate) error {
 	longest := longestCall(s).Milliseconds()
 	if call.TimeoutMillis == 0 {
 		call.TimeoutMillis = longest // not the default of a call by an agent, which is short
 	}
-	r.report.Session = s
 	f := r.follower(c)
 	k := &asker{app: r.app, client: c, giveUp: "Ctrl-C aborts the call", yes: r.yes, private: r.private}
 	defer k.stop()
 	f.approval = k.event
 	final, err := f.run(ctx, s.ID, call)
-	if err == nil {
-		r.report.Call = final
-		err = r.notGiven(ctx, r.pass, commandResult(ctx, r.app, final))
-		if req.Worktree.Source != "" && interruption(ctx) == nil && (!r.quiet || r.format != formatTable) {
-			r.report.Changes = changes(ctx, c, s.ID, min(longest, 20_000))
-		}
-		if !r.quiet {
-			showChanges(r.app, r.report.Changes)
-		}
+	if err != nil {
+		return err
 	}
-	r.end(ctx, c, s)
-	return commandFailure(err)
+	r.report.Call = final
+	err = r.notGiven(ctx, r.pass, commandResult(ctx, r.app, final))
+	apart := s.Worktree.Mode == client.WorktreeOverlay
+	if r.session.worktree != "" && !apart && interruption(ctx) == nil && (!r.quiet || r.format != formatTable) {
+		r.report.Changes = changes(ctx, c, s.ID, min(longest, 20_000))
+	}
+	if !r.quiet {
+		showChanges(r.app, r.report.Changes)
+	}
+	return err
 }
 
 // end ends the session also when ctx has ended.

@@ -16,7 +16,7 @@ const maxSensitiveLines = 20
 // programs of the host run or obey on sight.
 func warnSensitive(a *app, s *client.Session) {
 	c := s.Worktree.Sensitive
-	if c == nil {
+	if c == nil || s.Worktree.Mode == client.WorktreeOverlay { // nothing of that is in the source
 		return
 	}
 	if text := sensitiveText(c); text != "" {

@@ -1,0 +1,258 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/toold/toold/client"
+)
+
+// treeEnd says what becomes of the changes of a session whose worktree keeps them beside
+// the source.
+type treeEnd struct {
+	apply, discard bool
+	patch          string // a file to save them in
+}
+
+func (e *treeEnd) register(c *cobra.Command) {
+	f := c.Flags()
+	f.BoolVar(&e.apply, "apply", false, "with --mode overlay: apply the changes, whatever the command exits with")
+	f.BoolVar(&e.discard, "discard", false, "with --mode overlay: drop the changes")
+	f.StringVar(&e.patch, "patch", "", "with --mode overlay: save the changes in this `file`, as a patch")
+	for _, name := range []string{"apply", "discard", "patch"} {
+		_ = f.MarkHidden(name) // as the mode is
+	}
+}
+
+// given reports whether it is decided.
+func (e *treeEnd) given() bool { return e.apply || e.discard || e.patch != "" }
+
+// check refuses what cannot be meant. mode is what the command line says, or what the
+// session has.
+func (e *treeEnd) check(mode client.WorktreeMode) error {
+	switch {
+	case e.apply && e.discard:
+		return usagef("--apply and --discard: leave one of them out")
+	case e.given() && mode != "" && mode != client.WorktreeOverlay:
+		return usagef("--apply, --discard and --patch are for the mode overlay: in the mode %s there are no changes apart from the worktree", line(string(mode)))
+	}
+	return nil
+}
+
+// decides reports whether somebody says at the end what is to become of the changes.
+func (r *runCommand) decides() bool {
+	return r.tree.given() || r.asks() && !r.quiet && r.format == formatTable
+}
+
+// maxPatchFiles is how many changed paths a report lists.
+const maxPatchFiles = 1000
+
+// settle does with the changes what was asked for, or asks. failed is how the command
+// ended, which is how toolctl ends, unless this fails.
+func (r *runCommand) settle(ctx context.Context, c *client.Client, s *client.Session, failed error) error {
+	stopped := interruption(ctx) != nil
+	if stopped {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+		defer cancel()
+	}
+	list, err := c.Changes(ctx, s.ID, client.DiffQuery{Limit: maxPatchFiles})
+	if err == nil {
+		r.report.Diff = list
+		if list.Files == 0 && r.tree.patch == "" {
+			return failed
+		}
+		r.showStat(list)
+		err = r.settleChanges(ctx, c, s, stopped)
+	}
+	if err == nil || interruption(ctx) != nil {
+		return cmp.Or(failed, err)
+	}
+	if failed != nil {
+		r.complain(failed)
+	}
+	return commandFailure(fmt.Errorf("the changes of session %s: %w", s.ID, err))
+}
+
+func (r *runCommand) settleChanges(ctx context.Context, c *client.Client, s *client.Session, stopped bool) error {
+	switch {
+	case stopped || !r.decides() || r.keep && !r.tree.given():
+		return r.leaveChanges(ctx, c, s)
+	case !r.tree.given():
+		return r.askChanges(ctx, c, s)
+	}
+	if r.tree.patch != "" {
+		if err := r.savePatch(ctx, c, s, r.tree.patch); err != nil {
+			return err
+		}
+	}
+	switch {
+	case r.tree.discard:
+		_, err := c.Discard(ctx, s.ID, client.DiscardRequest{})
+		return err
+	case !r.tree.apply:
+		return nil
+	}
+	left, err := r.applyChanges(ctx, c, s, client.ApplyRequest{})
+	if err != nil || left {
+		if lerr := r.leaveChanges(ctx, c, s); err == nil {
+			err = lerr
+		}
+	}
+	return err
+}
+
+// applyChanges reports whether something was left out.
+func (r *runCommand) applyChanges(ctx context.Context, c *client.Client, s *client.Session, req client.ApplyRequest) (left bool, err error) {
+	done, err := c.Apply(ctx, s.ID, req)
+	if err != nil {
+		return true, err
+	}
+	r.report.Applied = done
+	if !r.quiet {
+		r.say("%s", appliedSum(done))
+	}
+	session := s.ID
+	if r.private {
+		session = "" // no other command can ask for it
+	}
+	sayApplied(r.app, session, done)
+	return done.SensitiveCount > 0, nil
+}
+
+// leaveChanges is for changes with which nothing was done: the daemon keeps them for some
+// time, but one of our own ends with them.
+func (r *runCommand) leaveChanges(ctx context.Context, c *client.Client, s *client.Session) error {
+	if r.private {
+		return r.savePatch(ctx, c, s, s.ID+".patch")
+	}
+	if !r.quiet {
+		id := line(s.ID)
+		r.say("the changes are kept with the session: toolctl diff %s, toolctl apply %s, toolctl discard %s", id, id, id)
+	}
+	return nil
+}
+
+func (r *runCommand) savePatch(ctx context.Context, c *client.Client, s *client.Session, to string) error {
+	file, err := localTarget(to, s.ID+".patch")
+	if err != nil {
+		return err
+	}
+	patch, err := openPatch(ctx, c, s.ID, client.DiffQuery{})
+	if err != nil {
+		return err
+	}
+	defer patch.Close()
+	if err := replaceFile(file, patch); err != nil {
+		return fmt.Errorf("save the patch: %w", err)
+	}
+	if !r.quiet || to != r.tree.patch {
+		r.say("the changes are saved in %s; \"git apply\" takes it", line(file))
+	}
+	return nil
+}
+
+// showStat says on standard error what has changed.
+func (r *runCommand) showStat(list *client.Changes) {
+	if r.quiet || list.Files == 0 {
+		return
+	}
+	wide := statWidth
+	if r.errTTY && r.columns != nil {
+		wide = r.columns()
+	}
+	var b bytes.Buffer
+	writeStat(&b, list, wide, colors(r.errTTY, r.getenv))
+	shown := strings.SplitAfter(strings.TrimSuffix(b.String(), "\n"), "\n")
+	if more := len(shown) - maxChangeLines; more > 0 {
+		sum := shown[len(shown)-1]
+		shown = append(shown[:maxChangeLines-1], fmt.Sprintf(" … and %d lines more\n", more), sum)
+	}
+	fmt.Fprintf(r.stderr, "toolctl: changes of the worktree, beside the source:\n%s\n", strings.Join(shown, ""))
+}
+
+// askChanges asks at the terminal until something is decided. Where the terminal goes
+// away nothing is.
+func (r *runCommand) askChanges(ctx context.Context, c *client.Client, s *client.Session) error {
+	q := treeQuestion{keep: !r.private}
+	for {
+		key, err := r.askKey(ctx, q.text(), q.keys())
+		if err != nil || key == 0 {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+			defer cancel()
+			return cmp.Or(r.leaveChanges(ctx, c, s), err)
+		}
+		decided, err := r.answerChanges(ctx, c, s, &q, key)
+		if decided {
+			return err
+		}
+		if err != nil {
+			r.complain(err)
+		}
+	}
+}
+
+// treeQuestion is what can be done with the changes.
+type treeQuestion struct {
+	keep bool // the daemon can
+	left bool // those that hosts run on sight are left: the others were applied
+}
+
+func (q treeQuestion) text() string {
+	text := "a applies the changes"
+	if q.left {
+		text = "i applies what was left out too"
+	}
+	text += ", s shows them, p saves them as a patch, d drops them"
+	if q.keep {
+		text += ", k keeps them"
+	}
+	return text
+}
+
+func (q treeQuestion) keys() string {
+	keys := "aspd"
+	if q.left {
+		keys = "ispd"
+	}
+	if q.keep {
+		keys += "k"
+	}
+	return keys
+}
+
+// answerChanges does what a key says; it reports whether there is nothing more to ask.
+func (r *runCommand) answerChanges(ctx context.Context, c *client.Client, s *client.Session, q *treeQuestion, key byte) (decided bool, err error) {
+	switch key {
+	case 'a', 'i':
+		left, err := r.applyChanges(ctx, c, s, client.ApplyRequest{IncludeSensitive: key == 'i'})
+		q.left = q.left || err == nil && left
+		return err == nil && !left, err
+	case 's':
+		return false, r.showDiff(ctx, c, s)
+	case 'p':
+		return false, r.savePatch(ctx, c, s, s.ID+".patch")
+	case 'd':
+		_, err := c.Discard(ctx, s.ID, client.DiscardRequest{})
+		return err == nil, err
+	}
+	return true, r.leaveChanges(ctx, c, s)
+}
+
+// showDiff shows the patch where the question is.
+func (r *runCommand) showDiff(ctx context.Context, c *client.Client, s *client.Session) error {
+	if r.outTTY {
+		return r.patch(ctx, c, s.ID, client.DiffQuery{})
+	}
+	patch, err := openPatch(ctx, c, s.ID, client.DiffQuery{})
+	if err != nil {
+		return err
+	}
+	defer patch.Close()
+	return showPatch(r.stderr, patch, colors(r.errTTY, r.getenv))
+}
