@@ -33,7 +33,8 @@ const (
 type Worktree struct {
 	// Source is an absolute host path. Empty for mode "empty".
 	Source string `json:"source,omitempty"`
-	// Mode defaults to "bind" when Source is given, else to "empty".
+	// Mode defaults to "empty" without a Source, else to what the configuration says:
+	// "bind", where that says nothing.
 	Mode WorktreeMode `json:"mode,omitempty"`
 	// Ref is the git ref of mode "git".
 	Ref string `json:"ref,omitempty"`

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/approval"
 	"github.com/toold/toold/internal/call"
 
@@ -56,14 +57,19 @@ func sessionSettings(c *config.Config, daemonPath string, private bool) session.
 		Loop:          loops(&c.DoomLoop),
 		Hooks:         hooks(c.Hooks),
 		Opaque:        c.Tools.Bash.Opaque,
+		Worktrees: session.Worktrees{
+			Mode: client.WorktreeMode(c.Worktrees.Mode), Keep: time.Duration(c.Worktrees.Keep),
+			Checkpoint: c.Worktrees.Checkpoint, Required: make(map[string]client.WorktreeMode),
+		},
 	}
 	for name, p := range c.Profiles {
 		s.ProfileTruncate[name] = profileTruncation(s.Truncate, &p.Truncate)
+		s.Worktrees.Required[name] = client.WorktreeMode(p.RequireMode)
 	}
 	for name, t := range c.Tenants {
 		s.Tenants[name] = session.Tenant{
 			Roots: t.Roots, MaxSessions: t.MaxSessions, MaxCalls: t.MaxCalls, Records: int64(t.Records), Limits: t.Limits.Limits, MaxLimits: t.Limits.Max,
-			RequireImage: t.RequireImage, RequireRuntime: t.RequireRuntime,
+			RequireImage: t.RequireImage, RequireRuntime: t.RequireRuntime, RequireMode: client.WorktreeMode(t.RequireMode),
 		}
 	}
 	return s

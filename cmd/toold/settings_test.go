@@ -5,6 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/session"
+
 	"github.com/toold/toold/internal/call/output"
 	"github.com/toold/toold/internal/config"
 	"github.com/toold/toold/internal/hook"
@@ -94,6 +97,18 @@ func TestProfileTruncation(t *testing.T) {
 	plan.MaxLines, plan.Direction, ci.MaxBytes = 10, "", 2000
 	if want := map[string]output.Limits{"plan": plan, "ci": ci}; !reflect.DeepEqual(s.ProfileTruncate, want) || s.Truncate.Direction != "head" {
 		t.Errorf("got %+v, want %+v", s.ProfileTruncate, want)
+	}
+}
+
+func TestWorktreeSettings(t *testing.T) {
+	c, err := config.Parse("c.toml", []byte("worktrees = { mode = 'overlay', keep = '2d', checkpoint = 'call' }\nprofile.ci.require_mode = 'ro'\ntenant.t = { uids = [7], require_mode = 'bind' }\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := sessionSettings(c, "", false)
+	want := session.Worktrees{Mode: client.WorktreeOverlay, Keep: 48 * time.Hour, Checkpoint: "call", Required: map[string]client.WorktreeMode{"ci": client.WorktreeRO}}
+	if !reflect.DeepEqual(s.Worktrees, want) || s.Tenants["t"].RequireMode != client.WorktreeBind {
+		t.Errorf("got %+v and %+v, want %+v", s.Worktrees, s.Tenants["t"], want)
 	}
 }
 

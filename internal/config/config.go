@@ -95,12 +95,18 @@ type Limits struct {
 	Max client.Limits `toml:"max"` // see Config.boundLimits for what holds where it is not set
 }
 
-// Worktrees is [worktrees]: which host directories sessions may mount.
+// Worktrees is [worktrees]: which host directories sessions may mount, and how.
 type Worktrees struct {
 	Roots  []string `toml:"roots"`  // worktrees must lie below one of these; empty = only admins may mount
 	Mounts []string `toml:"mounts"` // extra read-only directories that sessions may ask for
 	// GuardGit makes git's config and hooks in worktrees read-only.
 	GuardGit bool `toml:"guard_git"`
+	// Mode is that of sessions that name a directory and no mode: bind, ro or overlay.
+	Mode string `toml:"mode"`
+	// Keep is how long the changes of a session that is over are kept, in mode overlay.
+	Keep client.Duration `toml:"keep"`
+	// Checkpoint is when checkpoints are made by themselves: off, call or message.
+	Checkpoint string `toml:"checkpoint"`
 }
 
 // Network is [network].
@@ -222,12 +228,16 @@ type Tenant struct {
 	RequireImage bool `toml:"require_image"`
 	// RequireRuntime is the runtime that all sessions of the tenant have; "" = any.
 	RequireRuntime string `toml:"require_runtime"`
+	// RequireMode is the mode of all its sessions that name a directory; "" = any.
+	RequireMode string `toml:"require_mode"`
 }
 
 // Profile is one [profile.NAME]. Its keys "description" and "permission" are in
 // Config.Policy.
 type Profile struct {
 	Truncate ProfileTruncate `toml:"truncate"`
+	// RequireMode is that of Tenant, for all sessions with the profile.
+	RequireMode string `toml:"require_mode"`
 }
 
 // ProfileTruncate is [profile.NAME.truncate]: how much of a long output the
@@ -280,6 +290,11 @@ func Default() *Config {
 				Output:    8 << 30,
 				Wall:      client.Duration(2 * time.Hour),
 			},
+		},
+		Worktrees: Worktrees{
+			Mode:       "bind",
+			Keep:       client.Duration(7 * 24 * time.Hour),
+			Checkpoint: "message",
 		},
 		Network: Network{Mode: "none"},
 		Truncate: Truncate{

@@ -69,7 +69,7 @@ func TestShippedFileHasEveryKey(t *testing.T) {
 		keys = append(keys, "tenant.ci."+k)
 	}
 	keys = append(keys, "permission.bash", "profile.review.permission", "profile.review.description",
-		"profile.review.truncate.max_lines", "profile.review.truncate.max_bytes", "profile.review.truncate.direction",
+		"profile.review.require_mode", "profile.review.truncate.max_lines", "profile.review.truncate.max_bytes", "profile.review.truncate.direction",
 		"rule.1.tenant", "rule.1.reason", "test.1.expect", "tenant.ci.profiles", "tenant.ci.permission")
 	for _, k := range keysOf(reflect.TypeFor[Hook]()) {
 		keys = append(keys, "hook.1."+k)
@@ -179,6 +179,12 @@ func TestProblems(t *testing.T) {
 		{"a runtime's path in a tenant", "[tenant.t]\nuids = [7]\nrequire_runtime = '/usr/bin/runsc'\n", `x.toml:3: tenant.t.require_runtime: "/usr/bin/runsc" is no name of a runtime: use runc, crun, runsc, or the last part of the path in sandbox.runtime`},
 		{"image", "[sandbox]\nrootfs = 'debian 12'\n", `x.toml:2: sandbox.rootfs: "debian 12" is neither "host", nor the name of an image such as tools:1, nor an absolute path of a directory`},
 		{"host paths without host", "[sandbox]\nrootfs = '/srv/root'\nhost_paths = ['/usr']\n", `x.toml:3: sandbox.host_paths: means nothing unless rootfs = "host": remove it`},
+		{"mode of worktrees", "[worktrees]\nmode = 'copy'\n", `x.toml:2: worktrees.mode: "copy" is not one of "bind", "ro", "overlay"`},
+		{"later mode", "[worktrees]\nmode = 'git'\n", `x.toml:2: worktrees.mode: "git" is not supported yet by this version: write "bind", "ro", "overlay"`},
+		{"changes kept for no time", "[worktrees]\nkeep = '0s'\n", `x.toml:2: worktrees.keep: must be more than 0`},
+		{"checkpoints", "[worktrees]\ncheckpoint = 'always'\n", `x.toml:2: worktrees.checkpoint: "always" is not one of "off", "call", "message"`},
+		{"mode of a tenant", "[tenant.t]\nuids = [7]\nrequire_mode = 'empty'\n", `x.toml:3: tenant.t.require_mode: "empty" is not one of "bind", "ro", "overlay"`},
+		{"mode of a profile", "[profile.p]\nrequire_mode = 'git'\n", `x.toml:2: profile.p.require_mode: "git" is not supported yet by this version: write "bind", "ro", "overlay"`},
 		{"root of the host", "[worktrees]\nroots = ['/']\n", `x.toml:2: worktrees.roots: the host's whole root is never a choice here`},
 		{"unclean path", "[daemon]\nrun_dir = '/run/../x'\n", `x.toml:2: daemon.run_dir: "/run/../x" is not a clean path: write "/x"`},
 		{"path twice", "[worktrees]\nroots = ['/a', '/a']\n", `x.toml:2: worktrees.roots: "/a" stands here twice`},

@@ -25,8 +25,7 @@ func (c *Config) problems() []Problem {
 	v.metrics(&c.Metrics)
 	v.sandbox(&c.Sandbox)
 	v.limits([]string{"limits"}, &c.Limits, nil)
-	v.paths([]string{"worktrees", "roots"}, c.Worktrees.Roots)
-	v.paths([]string{"worktrees", "mounts"}, c.Worktrees.Mounts)
+	v.worktrees(&c.Worktrees)
 	v.oneOf("network.mode", c.Network.Mode, []string{"none"}, "proxy")
 	v.truncate(&c.Truncate)
 	v.profiles(c.Profiles)
@@ -177,6 +176,19 @@ func (v *validator) truncate(t *Truncate) {
 	v.check(t.Keep >= 0, "truncate.keep", "must not be negative")
 }
 
+func (v *validator) worktrees(w *Worktrees) {
+	v.paths([]string{"worktrees", "roots"}, w.Roots)
+	v.paths([]string{"worktrees", "mounts"}, w.Mounts)
+	v.mode([]string{"worktrees", "mode"}, w.Mode)
+	v.check(w.Keep > 0, "worktrees.keep", "must be more than 0")
+	v.oneOf("worktrees.checkpoint", w.Checkpoint, []string{"off", "call", "message"})
+}
+
+// mode checks how directories get into sessions.
+func (v *validator) mode(path []string, mode string) {
+	v.oneOf(strings.Join(path, "."), mode, []string{"bind", "ro", "overlay"}, "git")
+}
+
 // profiles checks the settings of profiles; package policy checks their names.
 func (v *validator) profiles(all map[string]Profile) {
 	for _, name := range slices.Sorted(maps.Keys(all)) {
@@ -186,6 +198,9 @@ func (v *validator) profiles(all map[string]Profile) {
 		v.check(t.MaxBytes == 0 || t.MaxBytes >= 1024, at("max_bytes"), "must be at least 1024")
 		if t.Direction != "" {
 			v.oneOf(at("direction"), t.Direction, []string{"auto", "head", "tail", "both"})
+		}
+		if mode := all[name].RequireMode; mode != "" {
+			v.mode([]string{"profile", name, "require_mode"}, mode)
 		}
 	}
 }
@@ -243,6 +258,9 @@ func (v *validator) tenant(path []string, t *Tenant, most *client.Limits) {
 	}
 	if r := t.RequireRuntime; r != "" && !runtimeName.MatchString(r) {
 		v.problem(sub("require_runtime"), `%q is no name of a runtime: use runc, crun, runsc, or the last part of the path in sandbox.runtime`, r)
+	}
+	if t.RequireMode != "" {
+		v.mode(sub("require_mode"), t.RequireMode)
 	}
 	v.limits(sub("limits"), &t.Limits, most)
 }

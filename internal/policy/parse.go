@@ -381,10 +381,10 @@ func (p *parser) profile(n *tomltext.Node, t map[string]any) {
 				p.problem(k, "%s: want one line of text, at most %d bytes", tomltext.Dotted(path...), maxReason)
 			}
 			to.description = s
-		case "truncate": // not policy's
+		case "truncate", "require_mode": // not policy's
 		default:
 			if p.alone {
-				p.problem(k, "unknown key %s: %s", tomltext.Dotted(path...), p.nearest(k.Name, []string{"description", "permission", "truncate"}, "remove it"))
+				p.problem(k, "unknown key %s: %s", tomltext.Dotted(path...), p.nearest(k.Name, []string{"description", "permission", "require_mode", "truncate"}, "remove it"))
 			}
 		}
 	}

@@ -132,6 +132,11 @@ func (m *life) plan(ctx context.Context, p auth.Principal, r client.SessionCreat
 	if err := m.checkImage(&r, set, p.Tenant); err != nil {
 		return nil, err
 	}
+	if !from.Internal {
+		if err := set.settleMode(&r, p.Tenant); err != nil {
+			return nil, err
+		}
+	}
 	disk := r.Limits.Disk
 	if err := m.checkCreate(&r, d, set, ten, set.free(p)); err != nil {
 		return nil, err

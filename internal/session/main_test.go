@@ -25,6 +25,7 @@ import (
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/testrig"
 	"github.com/toold/toold/internal/tool"
+	"github.com/toold/toold/internal/worktree/layers"
 )
 
 func TestMain(m *testing.M) {
@@ -88,6 +89,7 @@ type house struct {
 	log   *slog.Logger
 	obs   []Observer
 	audit Auditor
+	trees *layers.Store // nil: no mode overlay
 
 	store *store.Store
 	m     *Manager
@@ -138,7 +140,7 @@ func (h *house) build() *Manager {
 	m, err := New(Config{
 		Store: st, Tools: tool.NewRegistry(), Drivers: map[string]sandbox.Driver{"fake": h.host}, Driver: "fake",
 		Log: h.log, Owner: "me", OutputDir: filepath.Join(h.dir, "output"), UIDBase: 1 << 28, UIDClaims: cmp.Or(h.uids, filepath.Join(h.dir, "uids")), Settings: h.set, Observers: h.obs, Auditor: h.audit,
-		Images: h.pics, Image: h.image,
+		Images: h.pics, Image: h.image, Trees: h.trees,
 	})
 	if err != nil {
 		h.t.Fatal(err)

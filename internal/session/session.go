@@ -104,6 +104,19 @@ type Settings struct {
 	Loop      policy.LoopConfig
 	Hooks     []hook.Hook
 	Opaque    string // [tools.bash] opaque: rule, ask or deny; "" = rule
+	Worktrees Worktrees
+}
+
+// Worktrees is what a reload may change about [worktrees], but for roots and git.
+type Worktrees struct {
+	// Mode is that of sessions that give a source and no mode; "" is bind.
+	Mode client.WorktreeMode
+	// Keep is how long the changes of a session that is over are kept; 0 = as its record.
+	Keep time.Duration
+	// Checkpoint is when checkpoints are made by themselves: off, call or message; "" is off.
+	Checkpoint string
+	// Required are the modes of profiles that sessions with a source must have.
+	Required map[string]client.WorktreeMode
 }
 
 // court is what calls are judged by.
@@ -126,6 +139,8 @@ type Tenant struct {
 	RequireImage bool
 	// RequireRuntime is the runtime that all its sessions have; "" = any.
 	RequireRuntime string
+	// RequireMode is the mode of all its sessions with a source; "" = any.
+	RequireMode client.WorktreeMode
 }
 
 // SessionFilter selects sessions. All includes those that have ended.

@@ -112,6 +112,11 @@ func (m *Manager) Patch(ctx context.Context, p auth.Principal, id string, r clie
 		if err := m.checkProfile(s.tenant.Name, *r.Profile); err != nil {
 			return nil, err
 		}
+		if w := s.Row().Worktree; w.Source != "" {
+			if err := m.settings.Load().checkMode(w.Mode, *r.Profile, s.tenant.Name); err != nil {
+				return nil, err
+			}
+		}
 	}
 	if r.TTL != nil && (*r.TTL < 0 || time.Duration(*r.TTL) > maxTTL) {
 		return nil, fault.Invalid.Errorf("ttl %s: give a time up to %s, or 0 for none", *r.TTL, client.Duration(maxTTL))

@@ -1,0 +1,47 @@
+package session
+
+import (
+	"cmp"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/fault"
+	"github.com/toold/toold/internal/judge"
+)
+
+// settleMode gives a session that names a directory the mode that its tenant or profile
+// demands, or else that of the configuration, where it asks for none.
+func (set *Settings) settleMode(r *client.SessionCreate, tenant string) error {
+	w := &r.Worktree
+	if w.Source == "" {
+		return nil
+	}
+	asked := w.Mode
+	if w.Mode == "" {
+		w.Mode = cmp.Or(set.demandedMode(r.Profile, tenant), set.Worktrees.Mode, client.WorktreeBind)
+	}
+	if asked == "" && w.Mode == client.WorktreeOverlay && set.Private {
+		return fault.Invalid.Errorf("the configuration gives worktrees the mode %q, whose changes would end with this toold, which ends with the command", w.Mode).
+			Next("say --mode bind, ro or overlay, or start a toold that stays")
+	}
+	return set.checkMode(w.Mode, r.Profile, tenant)
+}
+
+// demandedMode is the mode that a session of the tenant with the profile must have; ""
+// for any.
+func (set *Settings) demandedMode(profile, tenant string) client.WorktreeMode {
+	return cmp.Or(set.Tenants[tenant].RequireMode, set.Worktrees.Required[cmp.Or(profile, judge.DefaultProfile)])
+}
+
+// checkMode refuses a mode of a worktree with a source that is not the demanded one.
+func (set *Settings) checkMode(mode client.WorktreeMode, profile, tenant string) error {
+	if want := set.Tenants[tenant].RequireMode; want != "" && mode != want {
+		return fault.Forbidden.Errorf("sessions of this tenant have worktrees of mode %q (require_mode), and this one has %q", want, shown(string(mode))).
+			Next("leave the mode out")
+	}
+	profile = cmp.Or(profile, judge.DefaultProfile)
+	if want := set.Worktrees.Required[profile]; want != "" && mode != want {
+		return fault.Forbidden.Errorf("sessions with the profile %s have worktrees of mode %q (require_mode), and this one has %q", shown(profile), want, shown(string(mode))).
+			Next("leave the mode out, or choose another profile")
+	}
+	return nil
+}
