@@ -12,6 +12,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/approval"
+	"github.com/toold/toold/internal/environ"
 	"github.com/toold/toold/internal/judge"
 	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/store"
@@ -251,7 +252,7 @@ func stateOf(c *Call, j *judge.Judgement) []byte {
 		part([]byte(v))
 	}
 	part(j.Inv.JSON)
-	for _, v := range EnvList(c.req.Env) {
+	for _, v := range environ.List(c.req.Env) {
 		part([]byte(v))
 	}
 	if j.Prep == nil {

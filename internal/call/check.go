@@ -2,10 +2,10 @@ package call
 
 import (
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/environ"
 	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/strictjson"
@@ -29,19 +29,6 @@ func noCall(id string) error {
 		Next("the calls of a session are listed at /v1/sessions/ID/calls")
 }
 
-// EnvList is KEY=VALUE, in a fixed order.
-func EnvList(env map[string]string) []string {
-	if len(env) == 0 {
-		return nil
-	}
-	list := make([]string, 0, len(env))
-	for k, v := range env {
-		list = append(list, k+"="+v)
-	}
-	slices.Sort(list)
-	return list
-}
-
 // check refuses what no call may ask for, whatever its tool.
 func check(r *client.CallCreate) error {
 	for _, f := range []struct{ name, value string }{
@@ -60,7 +47,7 @@ func check(r *client.CallCreate) error {
 	if r.WaitMillis != nil && *r.WaitMillis < 0 {
 		return fault.Invalid.Errorf("wait_ms is %d; give 0 to answer at once, or leave it out to wait for the end", *r.WaitMillis)
 	}
-	return nil
+	return environ.Check(r.Env)
 }
 
 // asObject is m, which in JSON is an object and never null.

@@ -32,8 +32,6 @@ type Config struct {
 	// Work are goroutines that must have ended before the daemon does, Context its life.
 	Work    *crew.Crew
 	Context context.Context //nolint:containedctx // the life of the daemon
-	// CheckEnv refuses variables that no call may have.
-	CheckEnv func(env map[string]string) error
 	// Internal makes an error that is our own one that clients may see.
 	Internal func(doing string, err error) error
 }

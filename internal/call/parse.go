@@ -14,9 +14,6 @@ func (st *steps) parse(c *Call) (*tool.Invocation, error) {
 	if err := check(&c.req); err != nil {
 		return nil, err
 	}
-	if err := st.daemon.CheckEnv(c.req.Env); err != nil {
-		return nil, err
-	}
 	if err := st.checkTimeout(&c.req); err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/environ"
 	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/tool"
@@ -133,7 +134,7 @@ func (st *steps) findTwin(c *Call, hash []byte) error {
 // hashOf is over what a call asks for: tool, normalised input and environment.
 func hashOf(inv *tool.Invocation, env map[string]string) []byte {
 	h := sha256.New()
-	for _, part := range append([]string{inv.Tool.Name, string(inv.JSON)}, EnvList(env)...) {
+	for _, part := range append([]string{inv.Tool.Name, string(inv.JSON)}, environ.List(env)...) {
 		fmt.Fprintf(h, "%d:%s", len(part), part)
 	}
 	return h.Sum(nil)

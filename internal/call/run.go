@@ -6,6 +6,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/agent"
+	"github.com/toold/toold/internal/environ"
 	"github.com/toold/toold/internal/judge"
 	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/store"
@@ -27,7 +28,7 @@ func (st *steps) request(c *Call, inv *tool.Invocation, prep *run.Prepared) agen
 	return agent.Request{
 		CallID: c.id, Tool: inv.AgentTool(), Input: inv.JSON,
 		Settings: st.toolSettings(c, inv.Tool),
-		Env:      EnvList(c.req.Env), TimeoutMillis: c.timeout.Milliseconds(),
+		Env:      environ.List(c.req.Env), TimeoutMillis: c.timeout.Milliseconds(),
 		MaxOutput: c.maxOutput, Prepared: prep, Split: c.stream.Split,
 	}
 }

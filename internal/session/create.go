@@ -20,6 +20,7 @@ import (
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/session/elsewhere"
 	"github.com/toold/toold/internal/session/lease"
+	"github.com/toold/toold/internal/session/queue"
 	"github.com/toold/toold/internal/session/trees"
 	"github.com/toold/toold/internal/store"
 )
@@ -59,6 +60,9 @@ func (m *life) CreateQueued(ctx context.Context, p auth.Principal, r client.Sess
 	}
 }
 
+// maxQueue is how long a request may wait for a place.
+const maxQueue = 24 * time.Hour
+
 // createQueued is create for a request that may wait for a place. What is wrong
 // with the request it says before it waits. While it waits it holds nothing: all
 // that the request names is looked at again when it has a place.
@@ -67,33 +71,38 @@ func (m *life) createQueued(ctx context.Context, p auth.Principal, r client.Sess
 		return nil, fault.Invalid.Errorf("queue %s: give a time up to %s, or 0 to wait for nothing", r.Queue, client.Duration(maxQueue))
 	}
 	v, err := m.create(ctx, p, r, nil, trees.Seed{})
-	if !errors.Is(err, errFull) {
+	if !errors.Is(err, queue.ErrFull) {
 		return v, err
 	}
-	t := m.tenant(p.Tenant)
+	places := m.tenant(p.Tenant).places
 	if r.Queue == 0 {
-		return nil, m.noPlace(t)
+		return nil, places.None()
 	}
-	w, err := m.enqueue(t)
+	w, err := places.Join()
 	if err != nil {
 		return nil, err
 	}
-	defer m.dequeue(t, w)
+	defer places.Leave(w)
 	late := time.NewTimer(time.Duration(r.Queue))
 	defer late.Stop()
+	waiting, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(m.ctx, func() {
+		cancel(fault.Overloaded.Errorf("the daemon is stopping").Next("try again when it is back"))
+	})()
 	for {
-		if err := m.awaitTurn(ctx, t, w, late.C, queued); err != nil {
-			return nil, err
+		if err := places.Await(waiting, w, late.C, queued, m.Accepting); err != nil {
+			return nil, m.internal("wait for a place", err)
 		}
-		if v, err = m.create(ctx, p, r, w, trees.Seed{}); !errors.Is(err, errFull) {
+		if v, err = m.create(ctx, p, r, w, trees.Seed{}); !errors.Is(err, queue.ErrFull) {
 			return v, err
 		}
 	}
 }
 
 // create makes a session; w is its place in the queue, nil for none. Errors of its
-// own are errKeyTaken and errFull.
-func (m *life) create(ctx context.Context, p auth.Principal, r client.SessionCreate, w *place, from trees.Seed) (*client.Session, error) {
+// own are errKeyTaken and queue.ErrFull.
+func (m *life) create(ctx context.Context, p auth.Principal, r client.SessionCreate, w *queue.Turn, from trees.Seed) (*client.Session, error) {
 	pl, err := m.plan(ctx, p, r, from)
 	if err != nil {
 		return nil, m.internal("plan a session", err)
@@ -101,7 +110,7 @@ func (m *life) create(ctx context.Context, p auth.Principal, r client.SessionCre
 	defer pl.close()
 	s, err := m.reserve(pl, w)
 	if err != nil {
-		if errors.Is(err, errKeyTaken) || errors.Is(err, errFull) {
+		if errors.Is(err, errKeyTaken) || errors.Is(err, queue.ErrFull) {
 			return nil, err
 		}
 		return nil, m.internal("reserve a session", err)
@@ -157,7 +166,7 @@ func (m *life) plan(ctx context.Context, p auth.Principal, r client.SessionCreat
 
 // reserve takes a place for the session: quota, name and uid range. When it
 // returns, the store knows of all that start is going to make.
-func (m *life) reserve(pl *plan, w *place) (*Session, error) {
+func (m *life) reserve(pl *plan, w *queue.Turn) (*Session, error) {
 	row := m.newRow(pl)
 	s := newSession(m.daemon, m.tenant(row.Tenant), row, pl.driver, m.teardown)
 	s.making = make(chan struct{})

@@ -185,7 +185,7 @@ func TestFaultsWhileCreating(t *testing.T) {
 			}
 		})
 	}
-	if got := h.m.tenant("a").sessions; got != 0 {
+	if got, _ := h.m.tenant("a").places.Count(); got != 0 {
 		t.Errorf("%d sessions are counted", got)
 	}
 	h.host.fail("create", fmt.Errorf("%w: disk", sandbox.ErrUnsupported))
@@ -586,34 +586,6 @@ func TestList(t *testing.T) {
 	}
 	if _, err := h.m.List(t.Context(), alice, SessionFilter{After: "x"}); codeOfErr(err) != client.CodeInvalidRequest {
 		t.Errorf("bad cursor: %v", err)
-	}
-}
-
-func TestLessMemoryHasLessTmp(t *testing.T) {
-	set := testSettings()
-	set.Limits.Memory, set.Limits.Tmp = 2<<30, 256<<20
-	for _, tt := range []struct {
-		name        string
-		memory, tmp client.Size
-		want        client.Size
-	}{
-		{"neither", 0, 0, 256 << 20},
-		{"less memory", 128 << 20, 0, 16 << 20},
-		{"very little", 4 << 20, 0, 1 << 20},
-		{"both", 128 << 20, 8 << 20, 8 << 20},
-		{"more memory", 1 << 40, 0, 256 << 20},
-	} {
-		l := client.Limits{Memory: tt.memory, Tmp: tt.tmp}
-		if err := fillLimits(&l, &set, Tenant{}, client.Limits{}, ""); err != nil && tt.memory < 1<<40 || l.Tmp != tt.want && err == nil {
-			t.Errorf("%s: tmp %v, %v; want %v", tt.name, l.Tmp, err, tt.want)
-		}
-	}
-	var l client.Limits
-	if err := fillLimits(&l, &set, Tenant{MaxLimits: client.Limits{Memory: 512 << 20}}, client.Limits{}, ""); err != nil || l.Memory != 512<<20 || l.Tmp != 64<<20 {
-		t.Errorf("a tenant's maximum: memory %v, tmp %v, %v; want 512 MiB and 64 MiB", l.Memory, l.Tmp, err)
-	}
-	if set.Limits.Tmp != 256<<20 {
-		t.Error("the default itself changed")
 	}
 }
 

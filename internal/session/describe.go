@@ -13,6 +13,7 @@ import (
 	"github.com/toold/toold/internal/agent"
 	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/call"
+	"github.com/toold/toold/internal/environ"
 	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/judge"
 	"github.com/toold/toold/internal/sandbox"
@@ -191,11 +192,11 @@ func (s *Session) programDirs() []string {
 	list := s.m.settings.Load().Path
 	s.mu.Lock()
 	if s.image != nil {
-		list = imageEnvironment(s.image.Env)["PATH"]
+		list = environ.OfImage(s.image.Env)["PATH"]
 	}
 	s.mu.Unlock()
 	const most = 16 // an image may say anything
-	dirs := slices.Compact(strings.Split(absolutePaths(list), ":"))
+	dirs := slices.Compact(strings.Split(environ.AbsolutePath(list), ":"))
 	return dirs[:min(len(dirs), most)]
 }
 

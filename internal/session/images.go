@@ -5,9 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
-	"path"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
@@ -15,7 +13,6 @@ import (
 	"github.com/toold/toold/internal/image"
 	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/sandbox"
-	"github.com/toold/toold/internal/wire"
 )
 
 // imageRef is what the session's row and JSON say: the name, and what it meant.
@@ -246,51 +243,4 @@ func (m *ImageStore) RemoveImage(ctx context.Context, p auth.Principal, ref stri
 	}
 	m.log.Info("image removed", "image", ref, "uid", p.UID)
 	return nil
-}
-
-// imagePath is PATH for tools in images that say none.
-const imagePath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-
-// imageEnvironment is what the tools get of an image's environment. What says
-// where the session's own places are and who its user is stays the session's, and
-// what makes programs do something else than their command line says never passes.
-func imageEnvironment(list []string) map[string]string {
-	env := map[string]string{"PATH": imagePath}
-	total := 0
-	for _, kv := range list {
-		name, value, ok := strings.Cut(kv, "=")
-		switch {
-		case !ok || len(name) > maxEnvName || !envPattern.MatchString(name), wire.RefusedVariable(name), sessionsOwn[name]:
-			continue
-		case len(value) > maxEnvValue || strings.ContainsRune(value, 0) || !utf8.ValidString(value):
-			continue
-		case name == "PATH":
-			if value = absolutePaths(value); value == "" {
-				continue
-			}
-		}
-		if total += len(kv) + 1; total > maxEnvTotal || len(env) >= maxEnv {
-			break
-		}
-		env[name] = value
-	}
-	return env
-}
-
-// sessionsOwn are the variables that no image decides.
-var sessionsOwn = map[string]bool{
-	"HOME": true, "TERM": true, "TMPDIR": true, "USER": true, "LOGNAME": true, "SHELL": true,
-	"PWD": true, "OLDPWD": true, "SHLVL": true, "_": true,
-}
-
-// absolutePaths leaves the entries of a PATH that are absolute: an empty or
-// relative one would mean the directory that a command happens to run in.
-func absolutePaths(list string) string {
-	var kept []string
-	for dir := range strings.SplitSeq(list, ":") {
-		if path.IsAbs(dir) {
-			kept = append(kept, dir)
-		}
-	}
-	return strings.Join(kept, ":")
 }

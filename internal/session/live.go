@@ -16,6 +16,7 @@ import (
 	"github.com/toold/toold/internal/agent"
 	"github.com/toold/toold/internal/call"
 	"github.com/toold/toold/internal/call/output"
+	"github.com/toold/toold/internal/environ"
 	"github.com/toold/toold/internal/event"
 	"github.com/toold/toold/internal/judge"
 	"github.com/toold/toold/internal/sandbox"
@@ -88,13 +89,13 @@ func (s *Session) hello(env map[string]string, cgroup *os.File) agent.Hello {
 	defer s.mu.Unlock()
 	base := map[string]string{"PATH": set.Path}
 	if s.image != nil {
-		base = imageEnvironment(s.image.Env)
+		base = environ.OfImage(s.image.Env)
 	}
 	h := agent.Hello{
 		Nonce:    s.row.Nonce,
 		Worktree: s.row.Worktree.Target, Home: sandbox.Home, Tmp: "/tmp", OutputDir: sandbox.OutputDir,
 		ToolUID: sandbox.ToolUID, ToolGID: sandbox.ToolGID,
-		Env: environment(offlineVariables(s.row.Network), base, env), Shell: set.ShellOf(&s.row),
+		Env: environ.Tools(s.row.Network.Mode == call.NoNetwork, base, env), Shell: set.ShellOf(&s.row),
 		OpenFiles: s.limits.OpenFiles, FileSize: int64(s.limits.FileSize),
 		UnackedBytes: output.Unacked,
 		OrphanMillis: s.m.cfg.Orphan.Milliseconds(),

@@ -138,7 +138,7 @@ func (m *Manager) Reload(s Settings) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, t := range m.tenants {
-		t.queue.move() // there may be more places
+		t.places.Move() // there may be more places
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/event"
 	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/session/queue"
 	"github.com/toold/toold/internal/session/trees"
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/worktree/layers"
@@ -55,8 +56,8 @@ func (o overlaid) Begin(ctx context.Context, p auth.Principal, r client.SessionC
 		return nil, nil, err
 	}
 	v, err := o.m.create(ctx, p, r, nil, from)
-	if errors.Is(err, errFull) {
-		err = o.m.noPlace(o.m.tenant(p.Tenant))
+	if errors.Is(err, queue.ErrFull) {
+		err = o.m.tenant(p.Tenant).places.None()
 	}
 	if err != nil {
 		return nil, nil, err

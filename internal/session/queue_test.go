@@ -17,10 +17,8 @@ import (
 func (h *house) queueing(tenant string, want int) {
 	h.t.Helper()
 	testrig.Eventually(h.t, fmt.Sprintf("%d requests wait", want), func() bool {
-		t := h.m.tenant(tenant)
-		h.m.mu.RLock()
-		defer h.m.mu.RUnlock()
-		return len(t.queue.all) == want
+		_, waiting := h.m.tenant(tenant).places.Count()
+		return waiting == want
 	})
 }
 

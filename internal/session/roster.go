@@ -9,6 +9,7 @@ import (
 	"github.com/toold/toold/internal/call"
 	"github.com/toold/toold/internal/call/budget"
 	"github.com/toold/toold/internal/fault"
+	"github.com/toold/toold/internal/session/queue"
 	"github.com/toold/toold/internal/store"
 )
 
@@ -65,7 +66,7 @@ func (m *roster) tenant(name string) *tenant {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if t = m.tenants[name]; t == nil {
-		t = &tenant{Tenant: call.Tenant{Name: name}}
+		t = &tenant{Tenant: call.Tenant{Name: name}, places: queue.New(name, func() int { return m.settings.Load().maxSessions(name) })}
 		m.tenants[name] = t
 	}
 	return t
@@ -73,24 +74,21 @@ func (m *roster) tenant(name string) *tenant {
 
 // enter adds the session to the tables, if the tenant may have another one, nobody
 // else is to have it first, and the name is free. Then it waits no more.
-func (m *roster) enter(s *Session, w *place, always bool) error {
+func (m *roster) enter(s *Session, w *queue.Turn, always bool) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if !always && m.fullLocked(s.tenant, w) {
-		return errFull
-	}
-	n, k := tenantName{s.tenant.Name, s.row.Name}, tenantName{s.tenant.Name, s.row.Key}
-	switch {
-	case k.name != "" && m.keys[k] != nil:
-		return errKeyTaken
-	case n.name != "" && m.names[n] != nil:
-		return nameTaken(n.name)
-	}
-	m.nameLocked(s)
-	m.sessions[s.id] = s
-	s.tenant.sessions++
-	s.tenant.queue.remove(w)
-	return nil
+	return s.tenant.places.Take(w, always, func() error {
+		n, k := tenantName{s.tenant.Name, s.row.Name}, tenantName{s.tenant.Name, s.row.Key}
+		switch {
+		case k.name != "" && m.keys[k] != nil:
+			return errKeyTaken
+		case n.name != "" && m.names[n] != nil:
+			return nameTaken(n.name)
+		}
+		m.nameLocked(s)
+		m.sessions[s.id] = s
+		return nil
+	})
 }
 
 // nameLocked makes the session known by its name and its key.
@@ -127,8 +125,7 @@ func (m *roster) forget(s *Session) {
 	if k := (tenantName{row.Tenant, s.key}); m.keys[k] == s {
 		delete(m.keys, k)
 	}
-	s.tenant.sessions--
-	s.tenant.queue.move()
+	s.tenant.places.Give()
 }
 
 // adopted puts a session of an earlier daemon into the tables; quotas do not
@@ -138,7 +135,7 @@ func (m *roster) adopted(s *Session) {
 	defer m.mu.Unlock()
 	m.sessions[s.id] = s
 	m.nameLocked(s)
-	s.tenant.sessions++
+	_ = s.tenant.places.Take(nil, true, func() error { return nil }) // which always succeeds
 	m.observe(func(o Observer) { o.SessionState(&s.row.Session, "") })
 }
 
@@ -208,7 +205,7 @@ func (m *roster) newCalls(q call.Quota) *call.Service {
 		Store: m.store, Tools: m.tools, Hub: m.hub, Approvals: m.approvals, Hooks: m.hooks, Quota: q,
 		Log: m.log, Settings: func() *call.Settings { return &m.settings.Load().Settings },
 		OutputDir: m.cfg.OutputDir, Memory: budget.New(m.cfg.ResultMemory),
-		Work: &m.work, Context: m.ctx, CheckEnv: checkEnv, Internal: m.internal,
+		Work: &m.work, Context: m.ctx, Internal: m.internal,
 	}
 	for _, o := range m.cfg.Observers {
 		c.Observers = append(c.Observers, o)

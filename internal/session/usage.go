@@ -138,8 +138,9 @@ func (m *Usage) collectUsage(ctx context.Context) []client.TenantUsage {
 	}
 	m.mu.RLock()
 	for _, t := range m.tenants {
+		sessions, queued := t.places.Count()
 		list = append(list, client.TenantUsage{
-			Tenant: t.Name, Sessions: t.sessions, Queued: len(t.queue.all), Calls: int(t.Calls.Load()),
+			Tenant: t.Name, Sessions: sessions, Queued: queued, Calls: int(t.Calls.Load()),
 			CPUMillis: t.used.cpuMillis.Load(), IOBytes: t.used.ioBytes.Load(), OOMKills: t.used.oomKills.Load(),
 			MemoryBytes: memory[t], DiskBytes: disk[t], LayerBytes: layers[t], RecordBytes: t.Kept.Load(),
 			MaxSessions: set.maxSessions(t.Name), MaxCalls: set.Tenants[t.Name].MaxCalls, MaxRecordBytes: set.maxRecords(t.Name),

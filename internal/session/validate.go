@@ -1,7 +1,6 @@
 package session
 
 import (
-	"maps"
 	"path"
 	"regexp"
 	"slices"
@@ -10,10 +9,11 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/call"
+	"github.com/toold/toold/internal/environ"
 	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/sandbox"
-	"github.com/toold/toold/internal/wire"
+	"github.com/toold/toold/internal/session/limits"
 )
 
 // Bounds of what a request may hold.
@@ -21,10 +21,6 @@ const (
 	maxLabels     = 64
 	maxLabelKey   = 128
 	maxLabelValue = 1024
-	maxEnv        = 256
-	maxEnvName    = 256
-	maxEnvValue   = 64 << 10
-	maxEnvTotal   = 256 << 10
 	maxMounts     = 32
 	maxTTL        = 10 * 365 * 24 * time.Hour
 	maxKey        = 256
@@ -33,7 +29,6 @@ const (
 var (
 	namePattern  = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 	labelPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/-]*$`)
-	envPattern   = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 )
 
 // checkCreate checks all of a request that can be checked without looking at
@@ -54,7 +49,7 @@ func (m *daemon) checkCreate(r *client.SessionCreate, d sandbox.Driver, set *Set
 	if err := checkLabels(r.Labels); err != nil {
 		return err
 	}
-	if err := checkEnv(r.Env); err != nil {
+	if err := environ.Check(r.Env); err != nil {
 		return err
 	}
 	if err := checkTimes(r, set); err != nil {
@@ -63,10 +58,11 @@ func (m *daemon) checkCreate(r *client.SessionCreate, d sandbox.Driver, set *Set
 	if err := checkPlaces(r); err != nil {
 		return err
 	}
-	if free {
-		return fillLimits(&r.Limits, set, Tenant{Limits: ten.Limits}, client.Limits{}, m.cfg.OutputDir)
+	c := limits.Config{Default: set.Limits, TenantDefault: ten.Limits, StateDir: m.cfg.OutputDir}
+	if !free {
+		c.Most, c.TenantMost = set.MaxLimits, ten.MaxLimits
 	}
-	return fillLimits(&r.Limits, set, ten, set.MaxLimits, m.cfg.OutputDir)
+	return limits.Fill(&r.Limits, c)
 }
 
 // checkRuntime settles which runtime the session has, where the request or the
@@ -110,30 +106,6 @@ func checkLabels(labels map[string]string) error {
 		if len(v) > maxLabelValue || !plain.Printable(v) {
 			return fault.Invalid.Errorf("label %q: a value is UTF-8 text without control characters, at most %d bytes", k, maxLabelValue)
 		}
-	}
-	return nil
-}
-
-func checkEnv(env map[string]string) error {
-	if len(env) > maxEnv {
-		return fault.Invalid.Errorf("env has %d variables; at most %d", len(env), maxEnv)
-	}
-	total := 0
-	for k, v := range env {
-		switch {
-		case len(k) > maxEnvName || !envPattern.MatchString(k):
-			return fault.Invalid.Errorf("env %q: a name has letters, digits and '_', does not begin with a digit, and at most %d bytes", shown(k), maxEnvName)
-		case wire.RefusedVariable(k):
-			return fault.Invalid.Errorf("env %s is refused: it changes what programs run; set it inside the command instead", k)
-		case len(v) > maxEnvValue:
-			return fault.Invalid.Errorf("env %s has %d bytes; at most %d", k, len(v), maxEnvValue)
-		case strings.ContainsRune(v, 0):
-			return fault.Invalid.Errorf("env %s has a NUL byte", k)
-		}
-		total += len(k) + len(v) + 2
-	}
-	if total > maxEnvTotal {
-		return fault.Invalid.Errorf("env has %d bytes in all; at most %d", total, maxEnvTotal)
 	}
 	return nil
 }
@@ -224,17 +196,3 @@ func checkTargets(places []string) error {
 }
 
 func under(p, dir string) bool { return p == dir || strings.HasPrefix(p, dir+"/") }
-
-// environment is the whole environment of the tools: a list built from nothing.
-// Over what all sessions have come those for its network, then base, what the root
-// filesystem says, PATH at least, and env, what the session was made with.
-func environment(network, base, env map[string]string) []string {
-	all := map[string]string{
-		"HOME": sandbox.Home, "LANG": "C.UTF-8", "TERM": "dumb", "TMPDIR": "/tmp",
-		"USER": "tool", "LOGNAME": "tool", "SHELL": "/bin/bash",
-	}
-	maps.Copy(all, network)
-	maps.Copy(all, base)
-	maps.Copy(all, env)
-	return call.EnvList(all)
-}

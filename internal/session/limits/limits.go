@@ -1,4 +1,6 @@
-package session
+// Package limits settles what a session may use: what is asked for, what sessions get that do not
+// ask, the most that they may ask for, and what the host has.
+package limits
 
 import (
 	"cmp"
@@ -15,23 +17,30 @@ import (
 	"github.com/toold/toold/internal/fault"
 )
 
-// fillLimits puts what sessions get where nothing was asked for, and refuses what
+// Config is where limits come from. Zero is no bound, or nothing of its own.
+type Config struct {
+	Default, Most             client.Limits // of all sessions
+	TenantDefault, TenantMost client.Limits // of the tenant's, which stand over those
+	StateDir                  string        // whose file system bounds limits.disk
+}
+
+// Fill puts what sessions get where nothing was asked for, and refuses what
 // is above the most of the configuration or more than the host has.
-func fillLimits(l *client.Limits, set *Settings, ten Tenant, most client.Limits, stateDir string) error {
+func Fill(l *client.Limits, c Config) error {
 	if math.IsNaN(l.CPUs) || math.IsInf(l.CPUs, 0) {
 		return fault.Invalid.Errorf("limits.cpus is not a number")
 	}
 	asked := *l
-	fields := limitFields(l, [...]client.Limits{ten.Limits, set.Limits, ten.MaxLimits, most})
+	fields := limitFields(l, [...]client.Limits{c.TenantDefault, c.Default, c.TenantMost, c.Most})
 	for _, f := range fields {
 		if f.value > 0 || f.name == "cpus" || f.name == "memory" { // whose defaults give way to the host
-			f.host.most, f.host.what = hostHas(f.name, stateDir), hostSources[f.name]
+			f.host.most, f.host.what = hostHas(f.name, c.StateDir), hostSources[f.name]
 		}
 		if err := f.fill(); err != nil {
 			return err
 		}
 	}
-	if asked.Tmp == 0 && (asked.Memory > 0 || l.Memory != set.Limits.Memory) {
+	if asked.Tmp == 0 && (asked.Memory > 0 || l.Memory != c.Default.Memory) {
 		// Less memory, by request or by a maximum, has room for less in it: see
 		// the sizes that drivers give to what lies in memory.
 		l.Tmp = min(l.Tmp, max(l.Memory/8, leastTmp))

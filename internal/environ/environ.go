@@ -1,0 +1,142 @@
+// Package environ has the environments of tools: what may be in one, and how it is put together.
+package environ
+
+import (
+	"maps"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/toold/toold/internal/fault"
+	"github.com/toold/toold/internal/plain"
+	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/wire"
+)
+
+// Bounds of an environment, in variables and bytes.
+const (
+	maxEnv      = 256
+	maxEnvName  = 256
+	maxEnvValue = 64 << 10
+	maxEnvTotal = 256 << 10
+)
+
+var envPattern = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+
+// shown is what a message may quote of something that a client sent.
+func shown(s string) string { return plain.Cut(s, 80) }
+
+// Check refuses an environment that no tool may have.
+func Check(env map[string]string) error {
+	if len(env) > maxEnv {
+		return fault.Invalid.Errorf("env has %d variables; at most %d", len(env), maxEnv)
+	}
+	total := 0
+	for k, v := range env {
+		switch {
+		case len(k) > maxEnvName || !envPattern.MatchString(k):
+			return fault.Invalid.Errorf("env %q: a name has letters, digits and '_', does not begin with a digit, and at most %d bytes", shown(k), maxEnvName)
+		case wire.RefusedVariable(k):
+			return fault.Invalid.Errorf("env %s is refused: it changes what programs run; set it inside the command instead", k)
+		case len(v) > maxEnvValue:
+			return fault.Invalid.Errorf("env %s has %d bytes; at most %d", k, len(v), maxEnvValue)
+		case strings.ContainsRune(v, 0):
+			return fault.Invalid.Errorf("env %s has a NUL byte", k)
+		}
+		total += len(k) + len(v) + 2
+	}
+	if total > maxEnvTotal {
+		return fault.Invalid.Errorf("env has %d bytes in all; at most %d", total, maxEnvTotal)
+	}
+	return nil
+}
+
+// Tools is the whole environment of a session's tools: a list built from nothing.
+// Over what all sessions have come those for one without a network, then base, what the root
+// filesystem says, PATH at least, and env, what the session was made with.
+func Tools(noNetwork bool, base, env map[string]string) []string {
+	all := map[string]string{
+		"HOME": sandbox.Home, "LANG": "C.UTF-8", "TERM": "dumb", "TMPDIR": "/tmp",
+		"USER": "tool", "LOGNAME": "tool", "SHELL": "/bin/bash",
+	}
+	if noNetwork {
+		maps.Copy(all, offline)
+	}
+	maps.Copy(all, base)
+	maps.Copy(all, env)
+	return List(all)
+}
+
+// offline are variables that tell package managers that there is no network: they
+// say so at once, where they would try for a minute. The session's own stand over
+// these. pip has no such variable that leaves an index in a file or on this host
+// alone; without retries it gives up at once.
+var offline = map[string]string{
+	"npm_config_offline": "true",
+	"PIP_RETRIES":        "0", "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+	"UV_OFFLINE":        "1",
+	"CARGO_NET_OFFLINE": "true",
+	"GOPROXY":           "off",
+}
+
+// List is KEY=VALUE, in a fixed order.
+func List(env map[string]string) []string {
+	if len(env) == 0 {
+		return nil
+	}
+	list := make([]string, 0, len(env))
+	for k, v := range env {
+		list = append(list, k+"="+v)
+	}
+	slices.Sort(list)
+	return list
+}
+
+// imagePath is PATH for tools in images that say none.
+const imagePath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// OfImage is what the tools get of an image's environment. What says
+// where the session's own places are and who its user is stays the session's, and
+// what makes programs do something else than their command line says never passes.
+func OfImage(list []string) map[string]string {
+	env := map[string]string{"PATH": imagePath}
+	total := 0
+	for _, kv := range list {
+		name, value, ok := strings.Cut(kv, "=")
+		switch {
+		case !ok || len(name) > maxEnvName || !envPattern.MatchString(name), wire.RefusedVariable(name), sessionsOwn[name]:
+			continue
+		case len(value) > maxEnvValue || strings.ContainsRune(value, 0) || !utf8.ValidString(value):
+			continue
+		case name == "PATH":
+			if value = AbsolutePath(value); value == "" {
+				continue
+			}
+		}
+		if total += len(kv) + 1; total > maxEnvTotal || len(env) >= maxEnv {
+			break
+		}
+		env[name] = value
+	}
+	return env
+}
+
+// sessionsOwn are the variables that no image decides.
+var sessionsOwn = map[string]bool{
+	"HOME": true, "TERM": true, "TMPDIR": true, "USER": true, "LOGNAME": true, "SHELL": true,
+	"PWD": true, "OLDPWD": true, "SHLVL": true, "_": true,
+}
+
+// AbsolutePath leaves the entries of a PATH that are absolute: an empty or
+// relative one would mean the directory that a command happens to run in.
+func AbsolutePath(list string) string {
+	var kept []string
+	for dir := range strings.SplitSeq(list, ":") {
+		if path.IsAbs(dir) {
+			kept = append(kept, dir)
+		}
+	}
+	return strings.Join(kept, ":")
+}

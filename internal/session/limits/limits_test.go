@@ -1,0 +1,80 @@
+package limits
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/fault"
+)
+
+func TestDefaultsAndMaxima(t *testing.T) {
+	none := Config{Default: client.Limits{PIDs: 100, Calls: 4}, Most: client.Limits{PIDs: 400, Calls: 8}}
+	ten := none
+	ten.TenantDefault, ten.TenantMost = client.Limits{PIDs: 50}, client.Limits{PIDs: 200, Calls: 2}
+	for _, tt := range []struct {
+		name        string
+		from        Config
+		asked, want client.Limits
+		says        string
+	}{
+		{"nothing asked", none, client.Limits{}, client.Limits{PIDs: 100, Calls: 4}, ""},
+		{"above the default", none, client.Limits{PIDs: 400}, client.Limits{PIDs: 400, Calls: 4}, ""},
+		{"above the maximum", none, client.Limits{PIDs: 401}, client.Limits{}, "is 401; the most that a session may ask for is 400"},
+		{"of a tenant", ten, client.Limits{}, client.Limits{PIDs: 50, Calls: 2}, ""},
+		{"above the tenant's default", ten, client.Limits{PIDs: 200}, client.Limits{PIDs: 200, Calls: 2}, ""},
+		{"above the tenant's maximum", ten, client.Limits{PIDs: 201}, client.Limits{}, "is 201; the most that a session may ask for is 200"},
+		{"no way around it", ten, client.Limits{Calls: 3}, client.Limits{}, "limits.max.calls of the tenant"},
+	} {
+		l := tt.asked
+		err := Fill(&l, tt.from)
+		if tt.says != "" {
+			e, ok := errors.AsType[*fault.Error](err)
+			if !ok || e.Hint == "" || !strings.Contains(e.Err.Error()+e.Hint, tt.says) {
+				t.Errorf("%s: %v, want %q and a next step", tt.name, err, tt.says)
+			}
+			continue
+		}
+		if err != nil || l.PIDs != tt.want.PIDs || l.Calls != tt.want.Calls {
+			t.Errorf("%s: %+v, %v", tt.name, l, err)
+		}
+	}
+}
+
+// TestHostIsTheLastMaximum: what the host does not have is refused before anything
+// is made.
+func TestHostIsTheLastMaximum(t *testing.T) {
+	for name, l := range map[string]client.Limits{
+		"cpus": {CPUs: 1e6}, "memory": {Memory: 1 << 60}, "pids": {PIDs: 1 << 40}, "open_files": {OpenFiles: 1 << 40}, "disk": {Disk: 1 << 60},
+	} {
+		err := Fill(&l, Config{Default: client.Limits{Memory: 64 << 20, Tmp: 8 << 20}, StateDir: t.TempDir()})
+		if e, ok := errors.AsType[*fault.Error](err); !ok || !strings.Contains(e.Err.Error(), "limits."+name+" is ") || !strings.Contains(e.Err.Error(), "this host has") || e.Hint == "" {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestLessMemoryHasLessTmp(t *testing.T) {
+	all := client.Limits{Memory: 2 << 30, Tmp: 256 << 20}
+	for _, tt := range []struct {
+		name        string
+		memory, tmp client.Size
+		want        client.Size
+	}{
+		{"neither", 0, 0, 256 << 20},
+		{"less memory", 128 << 20, 0, 16 << 20},
+		{"very little", 4 << 20, 0, 1 << 20},
+		{"both", 128 << 20, 8 << 20, 8 << 20},
+		{"more memory", 1 << 40, 0, 256 << 20},
+	} {
+		l := client.Limits{Memory: tt.memory, Tmp: tt.tmp}
+		if err := Fill(&l, Config{Default: all}); err != nil && tt.memory < 1<<40 || l.Tmp != tt.want && err == nil {
+			t.Errorf("%s: tmp %v, %v; want %v", tt.name, l.Tmp, err, tt.want)
+		}
+	}
+	var l client.Limits
+	if err := Fill(&l, Config{Default: all, TenantMost: client.Limits{Memory: 512 << 20}}); err != nil || l.Memory != 512<<20 || l.Tmp != 64<<20 {
+		t.Errorf("a tenant's maximum: memory %v, tmp %v, %v; want 512 MiB and 64 MiB", l.Memory, l.Tmp, err)
+	}
+}
