@@ -104,7 +104,7 @@ func (b box) adopt(ctx context.Context, s *Session) error {
 	s.mu.Lock()
 	s.sb = sb
 	s.mu.Unlock()
-	s.meterFrom(ctx)
+	s.gauges.from(ctx)
 	return nil
 }
 

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/toold/toold/internal/call"
-	"github.com/toold/toold/internal/call/errand"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/agent"
@@ -58,7 +57,7 @@ func worktreeRulesPath(row *store.Session) string {
 // readWorktreeRules reads the rules file of the worktree, if there is one. It is
 // read once, as the tool user and inside the sandbox: what calls make of the file
 // later has no effect, and neither has a link that leads out of the worktree.
-func (s *Session) readWorktreeRules(ctx context.Context) error {
+func (m *daemon) readWorktreeRules(ctx context.Context, s *Session) error {
 	row := s.Row()
 	if row.Worktree.Mode == client.WorktreeEmpty {
 		return nil
@@ -86,11 +85,6 @@ func (s *Session) readWorktreeRules(ctx context.Context) error {
 		return badWorktreeRules(name, err)
 	}
 	return s.write("", func(row *store.Session) error { row.WorktreeRules = string(text); return nil })
-}
-
-// errand is what the daemon has the agent do for itself.
-func (s *Session) errand(l *agent.Link) errand.Errand {
-	return errand.Errand{Conn: l, NewID: func() string { return s.m.store.NewID("call_") }}
 }
 
 // badWorktreeRules refuses a session whose worktree has rules that do not hold;

@@ -118,7 +118,7 @@ func (m *life) create(ctx context.Context, p auth.Principal, r client.SessionCre
 	if err := m.build(ctx, s, pl); err != nil {
 		return nil, m.startFailed(s, err)
 	}
-	m.work.Go(s.supervise)
+	m.work.Go((&supervisor{Session: s}).run)
 	v := s.snapshot(ctx)
 	v.Token = pl.token
 	return v, nil
@@ -288,14 +288,14 @@ func (m *life) start(ctx context.Context, s *Session, pl *plan) error {
 	if err := s.sb.Attach(ctx, w.ForkTID); err != nil {
 		return fmt.Errorf("put the tools under their limits: %w", err)
 	}
-	if err := s.readWorktreeRules(ctx); err != nil {
+	if err := m.readWorktreeRules(ctx, s); err != nil {
 		return err
 	}
 	if err := configureGit(ctx, s, pl.git); err != nil {
 		return err
 	}
 	// A hook has its own timeout, which is not that of making a sandbox.
-	if err := s.hooksCreated(s.ctx); err != nil {
+	if err := m.hooksCreated(s.ctx, s.Row(), s.log); err != nil {
 		return err
 	}
 	if err := ctx.Err(); errors.Is(err, context.Canceled) {

@@ -92,8 +92,10 @@ func (m *Toolbox) sessionFacts(ctx context.Context, p auth.Principal, row *store
 	if err != nil {
 		return f // it is over
 	}
-	f.Layer = s.hasLayer()
-	if err := s.lookAround(ctx, row, f); err != nil {
+	image := s.heldImage()
+	f.Layer = image != nil && image.Root != nil
+	l := look{agent: &s.agent, newID: func() string { return m.store.NewID("call_") }, dirs: programDirs(m.settings.Load().Path, image)}
+	if err := l.around(ctx, row, f); err != nil {
 		s.log.Warn("look for programs to name in descriptions", "error", err)
 	}
 	return f
@@ -122,13 +124,6 @@ func limitWords(l *client.Limits) []string {
 	return all
 }
 
-// hasLayer reports whether the root file system can be written.
-func (s *Session) hasLayer() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.image != nil && s.image.Root != nil
-}
-
 // usualPrograms are those that descriptions speak of, there or not.
 var usualPrograms = []string{
 	"git", "make", "cmake", "gcc", "clang", "go", "rustc", "cargo", "python3", "pip3", "uv", "node", "npm", "pnpm", "yarn", "bun", "deno",
@@ -141,8 +136,15 @@ const maxAbove = 8
 // lookTime bounds the look into a sandbox for descriptions.
 const lookTime = 2 * time.Second
 
-// lookAround asks the agent which programs there are, and about the repository.
-func (s *Session) lookAround(ctx context.Context, row *store.Session, f *tool.SessionFacts) error {
+// look asks an agent what there is in its sandbox.
+type look struct {
+	agent *agent.Runner
+	newID func() string // of a call
+	dirs  []string      // that have programs
+}
+
+// around asks the agent which programs there are, and about the repository.
+func (l look) around(ctx context.Context, row *store.Session, f *tool.SessionFacts) error {
 	ctx, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
 	repository := path.Join(row.Worktree.Target, ".git")
@@ -152,13 +154,12 @@ func (s *Session) lookAround(ctx context.Context, row *store.Session, f *tool.Se
 		paths = append(paths, path.Join(dir, ".git"))
 	}
 	above := paths[1:]
-	dirs := s.programDirs()
-	for _, dir := range dirs {
+	for _, dir := range l.dirs {
 		for _, name := range usualPrograms {
 			paths = append(paths, path.Join(dir, name))
 		}
 	}
-	kinds, err := s.kindsOf(ctx, paths)
+	kinds, err := l.kindsOf(ctx, paths)
 	if err != nil {
 		return err
 	}
@@ -175,7 +176,7 @@ func (s *Session) lookAround(ctx context.Context, row *store.Session, f *tool.Se
 	}
 	_, own := row.Request.Env["PATH"]
 	for _, name := range usualPrograms {
-		there := slices.ContainsFunc(dirs, func(dir string) bool { return kinds[path.Join(dir, name)] == "file" })
+		there := slices.ContainsFunc(l.dirs, func(dir string) bool { return kinds[path.Join(dir, name)] == "file" })
 		switch {
 		case there:
 			f.Programs = append(f.Programs, name)
@@ -188,29 +189,26 @@ func (s *Session) lookAround(ctx context.Context, row *store.Session, f *tool.Se
 
 // programDirs are the directories of PATH, as far as the daemon knows it: the values
 // of a session's own environment are not kept.
-func (s *Session) programDirs() []string {
-	list := s.m.settings.Load().Path
-	s.mu.Lock()
-	if s.image != nil {
-		list = environ.OfImage(s.image.Env)["PATH"]
+func programDirs(list string, image *sandbox.HeldImage) []string {
+	if image != nil {
+		list = environ.OfImage(image.Env)["PATH"]
 	}
-	s.mu.Unlock()
 	const most = 16 // an image may say anything
 	dirs := slices.Compact(strings.Split(environ.AbsolutePath(list), ":"))
 	return dirs[:min(len(dirs), most)]
 }
 
 // kindsOf says what paths lead to, "" where that is nothing or not known.
-func (s *Session) kindsOf(ctx context.Context, paths []string) (map[string]string, error) {
-	l, err := s.agent.Link()
+func (l look) kindsOf(ctx context.Context, paths []string) (map[string]string, error) {
+	link, err := l.agent.Link()
 	if err != nil {
 		return nil, err
 	}
 	kinds := make(map[string]string, len(paths))
 	job := run.CommandJob("true", 0)
 	for some := range slices.Chunk(paths, run.MaxPaths) {
-		prep, err := l.Prepare(ctx, agent.Request{
-			CallID: s.m.store.NewID("call_"), Tool: job.Tool, Input: job.Input,
+		prep, err := link.Prepare(ctx, agent.Request{
+			CallID: l.newID(), Tool: job.Tool, Input: job.Input,
 			TimeoutMillis: lookTime.Milliseconds(), Paths: some,
 		})
 		if err != nil {

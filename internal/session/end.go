@@ -36,11 +36,11 @@ func (m *life) teardown(s *Session, e ending) {
 	}
 	s.calls.Close()
 	m.approvals.SessionOver(s.tenant.Name, s.id)
-	changed := s.sensitive(e, ready, busy)
+	changed := sensitive(s, e, ready, busy)
 	notes, left := m.closeParts(s, e)
 	m.forget(s)
-	s.recordEnd(e, changed, notes, left)
-	s.hooksEnded()
+	m.recordEnd(s, e, changed, notes, left)
+	m.hooksEnded(s.Row(), s.log)
 }
 
 // closeParts closes all parts, the last one first. It says what could not be removed, and
@@ -55,7 +55,7 @@ func (m *life) closeParts(s *Session, e ending) (notes []string, left error) {
 
 // recordEnd stores the end. Without room on the disk the row stays `ending`, and
 // the next daemon finishes it.
-func (s *Session) recordEnd(e ending, changed *client.SensitiveChanges, notes []string, left error) {
+func (m *life) recordEnd(s *Session, e ending, changed *client.SensitiveChanges, notes []string, left error) {
 	typ := client.EventSessionEnded
 	if e.state == client.SessionLost {
 		typ = client.EventSessionLost

@@ -82,11 +82,12 @@ func (m *Policy) explainIn(ctx context.Context, p auth.Principal, session string
 		return nil, nil, err
 	}
 	rules := s.judge.Rules(v.Profile)
-	a := inv.Input.Access(s.shell())
+	row := s.Row()
+	a := inv.Input.Access(m.Shell(&row))
 	if !a.Prepare {
 		return rules, s.judge.Requests(inv, a, nil), nil
 	}
-	prep, err := s.lookUp(ctx, inv, a)
+	prep, err := m.lookUp(ctx, s, inv, a)
 	if err != nil {
 		v.Notes = append(v.Notes, "the paths could not be resolved in the session: "+plain.Cut(m.internal("resolve paths", err).Error(), call.MaxNote))
 	}
@@ -94,7 +95,7 @@ func (m *Policy) explainIn(ctx context.Context, p auth.Principal, session string
 }
 
 // lookUp prepares a call that is not made.
-func (s *Session) lookUp(ctx context.Context, inv *tool.Invocation, a tool.Access) (*run.Prepared, error) {
+func (m *Policy) lookUp(ctx context.Context, s *Session, inv *tool.Invocation, a tool.Access) (*run.Prepared, error) {
 	ctx, cancel := context.WithTimeout(ctx, explainTime)
 	defer cancel()
 	l, err := s.agent.Link()
@@ -102,7 +103,7 @@ func (s *Session) lookUp(ctx context.Context, inv *tool.Invocation, a tool.Acces
 		return nil, err
 	}
 	return l.Prepare(ctx, call.PrepareRequest(agent.Request{
-		CallID: s.m.store.NewID("call_"), Tool: inv.Tool.Name, Input: inv.JSON,
-		Settings: s.m.settings.Load().ToolSettings[inv.Tool.Name], TimeoutMillis: explainTime.Milliseconds(),
+		CallID: m.store.NewID("call_"), Tool: inv.Tool.Name, Input: inv.JSON,
+		Settings: m.settings.Load().ToolSettings[inv.Tool.Name], TimeoutMillis: explainTime.Milliseconds(),
 	}, inv, a))
 }

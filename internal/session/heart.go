@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/agent"
+	"github.com/toold/toold/internal/crew"
 	"github.com/toold/toold/internal/sandbox"
 )
 
@@ -26,28 +28,34 @@ type beat struct{ every, time time.Duration }
 
 // heart asks for signs of life.
 type heart struct {
+	beat    *beat
+	sandbox func() sandbox.Sandbox
+	agent   *agent.Runner
+	lose    func(why string) // ends the session
+	work    *crew.Crew
+	ctx     context.Context //nolint:containedctx // the life of the session
+
 	mu    sync.Mutex  // guards the fields below
 	calls int         // that have begun and not ended
 	timer *time.Timer // runs while there are any; nil before the first
 }
 
-// attend begins to watch over the agent, for a call; unattend ends it.
-func (s *Session) Attend() {
-	h := &s.heart
+// Attend implements call.Place: it begins to watch over the agent, for a call.
+func (h *heart) Attend() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.calls++; h.calls > 1 {
 		return
 	}
 	if h.timer == nil {
-		h.timer = time.AfterFunc(s.m.beat.every, s.feel)
+		h.timer = time.AfterFunc(h.beat.every, h.feel)
 	} else {
-		h.timer.Reset(s.m.beat.every)
+		h.timer.Reset(h.beat.every)
 	}
 }
 
-func (s *Session) Leave() {
-	h := &s.heart
+// Leave implements call.Place.
+func (h *heart) Leave() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.calls--; h.calls == 0 {
@@ -56,35 +64,35 @@ func (s *Session) Leave() {
 }
 
 // feel asks once, and again later while there are calls.
-func (s *Session) feel() {
-	s.m.work.Go(func() {
-		if err := s.ping(); err != nil {
-			s.Lose(err.Error())
+func (h *heart) feel() {
+	h.work.Go(func() {
+		if err := h.ping(); err != nil {
+			h.lose(err.Error())
 			return
 		}
-		s.heart.mu.Lock()
-		defer s.heart.mu.Unlock()
-		if s.heart.calls > 0 && s.ctx.Err() == nil {
-			s.heart.timer.Reset(s.m.beat.every)
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if h.calls > 0 && h.ctx.Err() == nil {
+			h.timer.Reset(h.beat.every)
 		}
 	})
 }
 
 // ping says whether the agent is at the other end of its connection and does not
 // answer. Connections that break are supervise's to mend.
-func (s *Session) ping() error {
-	l, err := s.agent.Link()
+func (h *heart) ping() error {
+	l, err := h.agent.Link()
 	if err != nil {
 		return nil
 	}
-	limit := s.m.beat.time
-	if d, ok := s.sb.(sandbox.Distant); ok {
+	limit := h.beat.time
+	if d, ok := h.sandbox().(sandbox.Distant); ok {
 		limit += d.Patience()
 	}
-	ctx, cancel := context.WithTimeout(s.ctx, limit)
+	ctx, cancel := context.WithTimeout(h.ctx, limit)
 	defer cancel()
 	err = l.Ping(ctx)
-	if now, cerr := s.agent.Link(); cerr != nil || now != l || s.ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
+	if now, cerr := h.agent.Link(); cerr != nil || now != l || h.ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
 		return nil
 	}
 	return fmt.Errorf("its agent did not answer for %s", client.Duration(limit))

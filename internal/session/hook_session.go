@@ -3,23 +3,24 @@ package session
 import (
 	"context"
 	"errors"
+	"log/slog"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/hook"
+	"github.com/toold/toold/internal/store"
 )
 
 // hooksCreated runs the hooks of session.created, when the sandbox is there and
 // before anybody can make a call in it. An error is why there must be no session.
-func (s *Session) hooksCreated(ctx context.Context) error {
-	row := s.Row()
+func (m *daemon) hooksCreated(ctx context.Context, row store.Session, log *slog.Logger) error {
 	e := hook.NewEvent(hook.SessionCreated, &row.Session, row.OwnerUID)
-	for _, h := range s.m.hooks.For(hook.SessionCreated, e.About()) {
-		a, err := s.m.hooks.Run(ctx, h, e)
+	for _, h := range m.hooks.For(hook.SessionCreated, e.About()) {
+		a, err := m.hooks.Run(ctx, h, e)
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case err != nil && h.FailOpen:
-			s.log.Warn("the session begins without its hook", "hook", h.Name())
+			log.Warn("the session begins without its hook", "hook", h.Name())
 		case err != nil:
 			return refusedByHook(h, err.Error(), "its hook must work before sessions can be made; the daemon's log says more")
 		case a.Deny:
@@ -40,12 +41,11 @@ func refusedByHook(h *hook.Hook, why, hint string) error {
 // hooksEnded runs the hooks of session.ended, when all of the session is gone and
 // its end is on record. There is nothing left that a failure could refuse. They
 // run to their end or timeout also when whoever ended the session goes away.
-func (s *Session) hooksEnded() {
-	row := s.Row()
+func (m *daemon) hooksEnded(row store.Session, log *slog.Logger) {
 	e := hook.NewEvent(hook.SessionEnded, &row.Session, row.OwnerUID)
-	for _, h := range s.m.hooks.For(hook.SessionEnded, e.About()) {
-		if _, err := s.m.hooks.Run(context.Background(), h, e); err != nil && !errors.As(err, new(*hook.Error)) {
-			s.log.Error("run a hook", "hook", h.Name(), "error", err)
+	for _, h := range m.hooks.For(hook.SessionEnded, e.About()) {
+		if _, err := m.hooks.Run(context.Background(), h, e); err != nil && !errors.As(err, new(*hook.Error)) {
+			log.Error("run a hook", "hook", h.Name(), "error", err)
 		}
 	}
 }

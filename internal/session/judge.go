@@ -5,12 +5,6 @@ import (
 	"github.com/toold/toold/internal/store"
 )
 
-// shell runs the session's commands of bash.
-func (s *Session) shell() []string {
-	row := s.Row()
-	return s.m.settings.Load().ShellOf(&row)
-}
-
 // Shell is that of a session, live or not.
 func (m *daemon) Shell(row *store.Session) []string { return m.settings.Load().ShellOf(row) }
 

@@ -61,7 +61,7 @@ func (m *life) keyed(ctx context.Context, p auth.Principal, r *client.SessionCre
 		}
 		v := s.snapshot(ctx)
 		if r.Token {
-			v.Token, err = s.renewToken()
+			v.Token, err = renewToken(s)
 		}
 		return v, err
 	}
@@ -122,7 +122,7 @@ func (m *life) awaitMade(ctx context.Context, s *Session) (made bool, err error)
 
 // renewToken gives the session another token: only a hash is kept of the one that
 // the first answer had.
-func (s *Session) renewToken() (string, error) {
+func renewToken(s *Session) (string, error) {
 	token, hash := auth.NewToken(s.id)
 	err := s.write("", func(r *store.Session) error { r.TokenHash = hash; return nil })
 	return token, err

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/toold/toold/client"
@@ -38,14 +37,11 @@ type Session struct {
 
 	teardown func(*Session, ending)
 
-	calls   *call.Group
-	meter   meter        // what its sandbox has used
-	starved atomic.Int64 // programs that the agent has ended for memory
-	judge   *judge.Judge
-	heart   heart // watches over its agent
-	agent   agent.Runner
-
-	losses []time.Time // of the connection to the agent, the last ones; only for supervise
+	calls  *call.Group
+	judge  *judge.Judge
+	agent  agent.Runner
+	heart  // watches over the agent
+	gauges // look at the tools
 
 	// ctx ends with agent.ErrOver when the session is over, or with call.ErrLeaving.
 	ctx    context.Context //nolint:containedctx // the life of the session itself
@@ -61,7 +57,6 @@ type Session struct {
 	holdings
 	ending  bool
 	fate    client.SessionState // what it ends as, once ending
-	counted kills               // by the kernel, when it was last asked
 	changed chan struct{}       // tells supervise that TTL or lease changed; capacity 1
 }
 
@@ -75,6 +70,8 @@ func newSession(m *daemon, t *tenant, row store.Session, d sandbox.Driver, teard
 	}
 	s.judge = m.court.New(s.Row)
 	s.ctx, s.cancel = context.WithCancelCause(m.ctx)
+	s.heart = heart{beat: &m.beat, sandbox: s.sandbox, agent: &s.agent, lose: s.Lose, work: &m.work, ctx: s.ctx}
+	s.gauges = gauges{sandbox: s.sandbox, agent: &s.agent, used: &t.used, limit: int64(s.limits.Memory), log: s.log, ctx: s.ctx}
 	s.calls = m.calls.Group(call.In{
 		Place: s, Runner: &s.agent, ID: s.id, Tenant: &s.tenant.Tenant, Judge: s.judge, Limits: s.limits, Log: s.log, Context: s.ctx,
 	})
@@ -264,158 +261,32 @@ func (s *Session) reach(ctx context.Context, limit time.Duration) (*agent.Welcom
 	}
 }
 
-// An agent that welcomes every connection and drops it at once would have the
-// daemon reconnect for ever: more than maxLosses within lossTime end the session.
-const (
-	maxLosses = 5
-	lossTime  = 10 * time.Second
-)
-
-// tooMany counts a loss of the connection to the agent and reports whether there
-// were too many in a short time.
-func (s *Session) tooMany(now time.Time) bool {
-	s.losses = append(s.losses, now)
-	if len(s.losses) <= maxLosses {
-		return false
-	}
-	first := s.losses[0]
-	s.losses = s.losses[1:]
-	return now.Sub(first) < lossTime
-}
-
-// pause waits for d, or less when the session is over or its agent is dead.
-func (s *Session) pause(d time.Duration) {
-	select {
-	case <-time.After(d):
-	case <-s.sb.Done():
-	case <-s.ctx.Done():
-	}
-}
-
-// supervise watches over the session until it is over or the daemon leaves.
-func (s *Session) supervise() {
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
-	for {
-		l, err := s.agent.Link()
-		if err != nil || s.isEnding() {
-			return
-		}
-		timer.Reset(s.untilTimeout())
-		select {
-		case <-s.ctx.Done():
-			return
-		case <-l.Done():
-			if s.ctx.Err() != nil || s.relink(l) {
-				continue
-			}
-			return
-		case <-s.sb.Done():
-			s.Lose(s.death())
-			return
-		case <-s.leaseGone():
-			s.expire(fmt.Sprintf("process %d, which held its lease, ended", s.Row().LeasePID))
-			return
-		case <-s.changed:
-		case <-timer.C:
-			if why := s.timedOut(); why != "" {
-				s.expire(why)
-				return
-			}
-		}
-	}
-}
-
+// Row implements call.Place.
 func (s *Session) Row() store.Session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.row
 }
 
-// causeTime bounds the question why an agent has died: calls end with the answer. An
-// Engine learns of it a moment later than we do, and on a busy host that takes seconds.
-const causeTime = 10 * time.Second
-
-// death says that the agent has died, and why, if anybody knows.
-func (s *Session) death() string {
-	const died = "its agent died"
-	w, ok := s.sb.(sandbox.Witness)
-	if !ok {
-		return died
-	}
-	ctx, cancel := context.WithTimeout(s.m.ctx, causeTime)
-	defer cancel()
-	if why := w.Cause(ctx); why != "" {
-		return died + ": " + why
-	}
-	return died
-}
-
-// relink makes a new connection after l was lost. It reports whether the
-// session lives on.
-func (s *Session) relink(l *agent.Link) bool {
-	if err := l.Err(); errors.Is(err, agent.ErrViolation) {
-		s.Lose("its agent broke the control protocol: " + err.Error())
-		return false
-	}
-	if s.tooMany(time.Now()) {
-		s.Lose(fmt.Sprintf("the connection to its agent was lost more than %d times within %s", maxLosses, client.Duration(lossTime)))
-		return false
-	}
-	s.pause(reconnectFirst << len(s.losses))
-	w, err := s.reach(s.ctx, s.patience())
-	switch {
-	case err == nil:
-		s.log.Warn("connected to the agent again")
-		s.calls.ForgetUnknown(w.Calls)
-		return true
-	case s.ctx.Err() != nil || s.isEnding():
-		return true // supervise sees why
-	case errors.Is(err, sandbox.ErrGone):
-		s.Lose(s.death())
-	default:
-		s.Lose("the connection to its agent was lost: " + err.Error())
-	}
-	return false
-}
-
-// untilTimeout is how long supervise may sleep.
-func (s *Session) untilTimeout() time.Duration {
-	row := s.Row()
-	d := 24 * time.Hour
-	if row.Expires != nil {
-		d = min(d, time.Until(*row.Expires))
-	}
-	if idle := time.Duration(row.IdleTimeout); idle > 0 {
-		d = min(d, idle-s.calls.Idle())
-	}
-	return max(d, 10*time.Millisecond)
-}
-
-// timedOut says why the session has lived long enough, "" when it has not.
-func (s *Session) timedOut() string {
-	row := s.Row()
-	if row.Expires != nil && !time.Now().Before(*row.Expires) {
-		return fmt.Sprintf("its ttl of %s ended", row.TTL)
-	}
-	if idle := time.Duration(row.IdleTimeout); idle > 0 && s.calls.Idle() >= idle {
-		return fmt.Sprintf("no call for %s (idle_timeout)", row.IdleTimeout)
-	}
-	return ""
-}
-
-// expire ends the session from inside supervise.
-func (s *Session) expire(reason string) {
-	if err := s.end(s.m.ctx, ending{state: client.SessionEnded, reason: reason}); err != nil {
-		s.log.Error("end an expired session", "error", err)
-	}
-}
-
-// lose ends the session because it cannot go on.
+// Lose implements call.Place: it ends the session because it cannot go on.
 func (s *Session) Lose(reason string) {
 	if err := s.end(s.m.ctx, ending{state: client.SessionLost, reason: reason, force: true, keep: true}); err != nil {
 		s.log.Error("clean up after a lost session", "error", err)
 	}
+}
+
+// sandbox gives the session's, nil while there is none.
+func (s *Session) sandbox() sandbox.Sandbox {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.sb
+}
+
+// heldImage gives the session's, nil for none.
+func (s *Session) heldImage() *sandbox.HeldImage {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.image
 }
 
 // detach lets go of the session for a daemon that leaves; it lives on.

@@ -33,7 +33,7 @@ func (outputs) open(_ context.Context, s *Session, _ *plan) error {
 }
 
 func (outputs) adopt(_ context.Context, s *Session) error {
-	s.removeUploads()
+	removeUploads(s.outDir)
 	s.calls.Spilled.Store(sizeOf(s.outDir))
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/agent"
 	"github.com/toold/toold/internal/call"
 	"github.com/toold/toold/internal/call/errand"
 )
@@ -37,9 +38,6 @@ func (s *Session) Before(ctx context.Context, call, message string) string {
 	return s.m.trees.Before(ctx, &row, s, s.m.settings.Load().Checkpoint, call, message)
 }
 
-// Starved implements call.Place.
-func (s *Session) Starved() { s.starved.Add(1) }
-
 // Errand implements call.Place.
 func (s *Session) Errand() (errand.Errand, error) {
 	l, err := s.agent.Link()
@@ -47,4 +45,9 @@ func (s *Session) Errand() (errand.Errand, error) {
 		return errand.Errand{}, err
 	}
 	return s.errand(l), nil
+}
+
+// errand is what the daemon has the agent do for itself.
+func (s *Session) errand(l *agent.Link) errand.Errand {
+	return errand.Errand{Conn: l, NewID: func() string { return s.m.store.NewID("call_") }}
 }

@@ -24,14 +24,14 @@ func (m *life) adopt(ctx context.Context, row store.Session) error {
 	}
 	w, err := m.takeOver(ctx, s)
 	if err != nil {
-		return s.bury(ctx, err.Error())
+		return m.bury(ctx, s, err.Error())
 	}
 	s.Killed() // what was counted before is not held against later calls
 	if err := s.calls.TakeUp(ctx, w.Calls); err != nil {
 		return err
 	}
 	s.calls.ForgetUnknown(w.Calls)
-	m.work.Go(s.supervise)
+	m.work.Go((&supervisor{Session: s}).run)
 	return nil
 }
 
@@ -54,7 +54,7 @@ func (m *life) takeOver(ctx context.Context, s *Session) (*agent.Welcome, error)
 }
 
 // bury ends a session that cannot go on, with its calls.
-func (s *Session) bury(ctx context.Context, why string) error {
+func (m *life) bury(ctx context.Context, s *Session, why string) error {
 	e := ending{state: client.SessionLost, reason: why, force: true, keep: true}
 	if s.row.State == client.SessionEnding {
 		e.state, e.keep = client.SessionEnded, s.row.Keep

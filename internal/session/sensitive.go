@@ -11,7 +11,7 @@ import (
 
 // sensitive asks what of the worktree has changed that a host runs on sight (see
 // errand.Changes); nil is nothing.
-func (s *Session) sensitive(e ending, ready, busy bool) *client.SensitiveChanges {
+func sensitive(s *Session, e ending, ready, busy bool) *client.SensitiveChanges {
 	if !ready || s.Row().Worktree.Mode != client.WorktreeBind || s.calls.Total() == 0 {
 		return nil
 	}
@@ -21,7 +21,7 @@ func (s *Session) sensitive(e ending, ready, busy bool) *client.SensitiveChanges
 	case busy:
 		err = errors.New("calls were still running when the session was ended by force")
 	case e.state == client.SessionEnded:
-		c, err = s.askSensitive()
+		c, err = askSensitive(s)
 	}
 	if err != nil {
 		return &client.SensitiveChanges{Unchecked: plain.Cut(err.Error(), call.MaxNote)}
@@ -32,7 +32,7 @@ func (s *Session) sensitive(e ending, ready, busy bool) *client.SensitiveChanges
 	return c
 }
 
-func (s *Session) askSensitive() (*client.SensitiveChanges, error) {
+func askSensitive(s *Session) (*client.SensitiveChanges, error) {
 	l, err := s.agent.Link()
 	if err != nil {
 		return nil, errors.New("the agent is gone")

@@ -21,8 +21,8 @@ const uploadPrefix = "put_"
 
 // removeUploads removes what uploads have left that an earlier daemon was
 // killed in.
-func (s *Session) removeUploads() {
-	left, err := filepath.Glob(filepath.Join(s.outDir, uploadPrefix+"*"))
+func removeUploads(dir string) {
+	left, err := filepath.Glob(filepath.Join(dir, uploadPrefix+"*"))
 	if err != nil {
 		return // only for a bad pattern
 	}
@@ -47,7 +47,7 @@ func (m *Files) Upload(ctx context.Context, p auth.Principal, sessionID, path st
 	}
 	name := m.store.NewID(uploadPrefix)
 	file := filepath.Join(s.outDir, name)
-	size, err := s.receive(file, body)
+	size, err := m.receive(s, file, body)
 	defer func() {
 		_ = os.Remove(file)
 		s.calls.Spilled.Add(-size)
@@ -65,8 +65,8 @@ func (m *Files) Upload(ctx context.Context, p auth.Principal, sessionID, path st
 }
 
 // receive saves what is uploaded, within the caps of the session's outputs.
-func (s *Session) receive(file string, body io.Reader) (size int64, err error) {
-	set := s.m.settings.Load()
+func (m *Files) receive(s *Session, file string, body io.Reader) (size int64, err error) {
+	set := m.settings.Load()
 	size, err = output.Save(output.Config{Limits: set.Truncate, Path: file, Used: &s.calls.Spilled, MinFree: set.MinFree}, body)
 	if why, ok := errors.AsType[output.Stopped](err); ok {
 		err = fault.Quota.Errorf("the upload was not taken: %s", string(why)).

@@ -5,11 +5,9 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/toold/toold/client"
-	"github.com/toold/toold/internal/sandbox"
 )
 
 const (
@@ -20,78 +18,6 @@ const (
 	// with what they were last seen to use.
 	usageTime = 2 * time.Second
 )
-
-// meter follows the counters of a sandbox.
-type meter struct {
-	mu   sync.Mutex // guards last
-	last reading
-}
-
-// reading is what the counters of a sandbox say.
-type reading struct {
-	cpuMillis, ioBytes, oomKills int64 // since it was made
-	memoryBytes, layerBytes      int64 // now
-}
-
-// read asks the sandbox; false when there is none, or none any more.
-func (s *Session) read(ctx context.Context) (reading, bool) {
-	s.mu.Lock()
-	sb := s.sb
-	s.mu.Unlock()
-	if sb == nil {
-		return reading{}, false
-	}
-	u, err := sb.Usage(ctx)
-	if err != nil {
-		return reading{}, false
-	}
-	r := reading{cpuMillis: u.CPUMillis, memoryBytes: u.MemoryBytes, layerBytes: u.DiskBytes, oomKills: sb.OOMKills() + s.starved.Load()}
-	if m, ok := sb.(sandbox.Meter); ok {
-		r.ioBytes = m.IOBytes()
-	}
-	return r, true
-}
-
-// measure adds what the sandbox used since the last time to what its tenant used,
-// and says how much it has now.
-func (s *Session) measure(ctx context.Context) (memoryBytes, layerBytes int64) {
-	s.meter.mu.Lock()
-	defer s.meter.mu.Unlock()
-	last := &s.meter.last
-	if ctx.Err() != nil {
-		return last.memoryBytes, last.layerBytes
-	}
-	now, ok := s.read(ctx)
-	if !ok {
-		return 0, 0
-	}
-	for _, c := range []struct {
-		total *atomic.Int64
-		last  *int64
-		now   int64
-	}{
-		{&s.tenant.used.cpuMillis, &last.cpuMillis, now.cpuMillis},
-		{&s.tenant.used.ioBytes, &last.ioBytes, now.ioBytes},
-		{&s.tenant.used.oomKills, &last.oomKills, now.oomKills},
-	} {
-		if c.now > *c.last { // a counter that cannot be read any more says 0
-			c.total.Add(c.now - *c.last)
-			*c.last = c.now
-		}
-	}
-	last.memoryBytes, last.layerBytes = now.memoryBytes, now.layerBytes
-	return now.memoryBytes, now.layerBytes
-}
-
-// meterFrom counts what the sandbox uses from now on. What it used under an
-// earlier daemon was counted by that one, whose counters have ended with it.
-func (s *Session) meterFrom(ctx context.Context) {
-	s.meter.mu.Lock()
-	defer s.meter.mu.Unlock()
-	if now, ok := s.read(ctx); ok {
-		s.meter.last = now
-	}
-}
 
 // usageCache keeps the last answer of Usage.
 type usageCache struct {

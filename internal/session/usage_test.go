@@ -197,6 +197,7 @@ func BenchmarkUsage(b *testing.B) {
 	host := newFakeHost()
 	for i := range 1000 {
 		s := &Session{m: m.daemon, tenant: m.tenant(fmt.Sprint("t", i%10)), sb: &fakeBox{host: host}, calls: calls.Group(call.In{Context: b.Context()})}
+		s.gauges.sandbox, s.gauges.used = s.sandbox, &s.tenant.used
 		m.sessions[fmt.Sprint(i)] = s
 	}
 	for b.Loop() {
