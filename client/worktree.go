@@ -63,7 +63,8 @@ type DiffQuery struct {
 	Paths []string
 	// Against is the name or id of a checkpoint; "" is the source.
 	Against string
-	// After and Limit page through Changes; a patch has no pages.
+	// After and Limit page through Changes; a patch has no pages. For each page the whole
+	// tree is read. Limit is at most 10,000; 0 means 100.
 	After string
 	Limit int
 }

@@ -155,7 +155,7 @@ func (d *diffCommand) list(ctx context.Context, c *client.Client, session string
 // listChanges reads all pages.
 func listChanges(ctx context.Context, c *client.Client, session string, q client.DiffQuery) (*client.Changes, error) {
 	all := &client.Changes{}
-	q.Limit = 1000
+	q.Limit = 10_000 // the most: for each page the whole tree is read
 	items, err := allPages(func(after string) (*client.List[client.Change], error) {
 		q.After = after
 		page, err := c.Changes(ctx, session, q)

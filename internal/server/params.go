@@ -39,8 +39,12 @@ const (
 // maxText bounds a parameter in bytes; paths are the longest.
 const maxText = 4096
 
-// maxPage bounds ?limit=.
-const maxPage = 1000
+// maxPage bounds ?limit=, and maxChanges that of changes: each page of those reads the
+// whole tree.
+const (
+	maxPage    = 1000
+	maxChanges = 10_000
+)
 
 var (
 	afterParam = param{name: "after", kind: text, doc: "next of the previous page"}
@@ -70,7 +74,7 @@ var (
 		{name: "path", many: true, doc: "only this path of the worktree and what is below it; may be repeated"},
 		{name: "against", kind: ident, doc: "name or id of a checkpoint to compare with; absent means the source"},
 		{name: "after", kind: text, doc: "of a list: next of the previous page"},
-		{name: "limit", kind: count, doc: "of a list: changes per page, at most 1000; 0 or absent means 100"},
+		{name: "limit", kind: count, doc: "of a list: changes per page, at most 10000; 0 or absent means 100"},
 	}
 
 	callParams = []param{
@@ -184,9 +188,14 @@ func (r *request) number(name string) int64 {
 
 // page gives ?after= and ?limit=.
 func (r *request) page() (after string, limit int, err error) {
+	return r.pageOf(maxPage)
+}
+
+// pageOf is page where one has at most so many items.
+func (r *request) pageOf(most int64) (after string, limit int, err error) {
 	n := r.number("limit")
-	if n > maxPage {
-		return "", 0, invalid(fmt.Sprintf("limit=%d is more than %d", n, maxPage), "ask for smaller pages")
+	if n > most {
+		return "", 0, invalid(fmt.Sprintf("limit=%d is more than %d", n, most), "ask for smaller pages")
 	}
 	return r.query.Get("after"), int(cmp.Or(n, 100)), nil
 }

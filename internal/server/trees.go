@@ -50,7 +50,7 @@ func (s treeRoutes) diff(x *exchange, r *request) error {
 	switch {
 	case list:
 		var err error
-		if q.After, q.Limit, err = r.page(); err != nil {
+		if q.After, q.Limit, err = r.pageOf(maxChanges); err != nil {
 			return err
 		}
 	case r.query.Has("after") || r.query.Has("limit"):

@@ -66,7 +66,7 @@ func TestDiffQueries(t *testing.T) {
 		ok            bool
 	}{
 		{"?path=a&path=b/c&against=cp_1", "", true},
-		{"?path=a&against=v1.2-rc_3&after=x&limit=1000", list, true},
+		{"?path=a&against=v1.2-rc_3&after=x&limit=10000", list, true},
 		{"?limit=0", list, true},
 		{"?path=%00", "", false},
 		{"?path=a%0ab", "", false},
@@ -79,7 +79,7 @@ func TestDiffQueries(t *testing.T) {
 		{"?after=x", "", false},
 		{"?limit=1", "", false},
 		{"?after=", "", false},
-		{"?limit=1001", list, false},
+		{"?limit=10001", list, false},
 		{"?limit=-1", list, false},
 		{"?after=a&after=b", list, false},
 		{"?after=%1b", list, false},
