@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/url"
 	"path"
 	"strings"
 	"unicode"
@@ -22,6 +23,10 @@ stand for all that is below them.
 On a terminal the patch has colours and goes through $PAGER (default: less), and
 characters that act on terminals are spelled out. A file or a pipe gets exactly the
 patch.`
+
+// maxPathQuery is how long all paths may be together, in bytes of a URL: what the daemon
+// takes of a header, less some room.
+const maxPathQuery = 12 << 10
 
 type diffCommand struct {
 	*app
@@ -53,8 +58,12 @@ func newDiffCommand(a *app) *cobra.Command {
 
 func (d *diffCommand) run(ctx context.Context, args []string) error {
 	paths, err := treePaths(args[1:])
-	if err == nil && d.stat && d.nameStatus {
+	switch {
+	case err != nil:
+	case d.stat && d.nameStatus:
 		err = usagef("--stat and --name-status are two forms of the list: leave one of them out")
+	case len(url.Values{"path": paths}.Encode()) > maxPathQuery:
+		err = usagef("%s are too many for one question: name directories that they are in", plural(len(paths), "path"))
 	}
 	if err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -113,6 +114,7 @@ func TestDiffPatch(t *testing.T) {
 	for _, path := range []string{"/etc", "..", "../x", "a\nb", "a\xff", ""} {
 		d.ctl("diff", "review", path).want(t, 2, "", "toolctl: ")
 	}
+	d.ctl(append([]string{"diff", "review"}, slices.Repeat([]string{"a/long/path"}, 1000)...)...).want(t, 2, "", "1000 paths are too many")
 	d.ctl("diff", "review", "--stat", "--name-status").want(t, 2, "", "stat")
 	for _, tt := range []struct{ env, want string }{
 		{"", "\x1b[1mdiff --git a/x b/x\x1b[0m\n\x1b[1m--- a/x\x1b[0m\n\x1b[1m+++ b/x\x1b[0m\n\x1b[36m@@ -1,2 +1,2 @@\x1b[0m f\\x1b[2J()\n" +
