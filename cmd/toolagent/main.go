@@ -43,7 +43,9 @@ const (
 	nonceSize   = 32
 	memoryLimit = 192 << 20 // for the collector; a few large results fit in
 
-	ripgrepDir = "/run/toold/ripgrep" // sandbox.RipgrepDir, which the agent does not link
+	// Of package sandbox, which the agent does not link.
+	ripgrepDir = "/run/toold/ripgrep" // RipgrepDir
+	treeDir    = "/run/toold/tree"    // TreeDir
 )
 
 // The main goroutine keeps the main thread for good. Threads of the file tools
@@ -85,8 +87,8 @@ func serve(args []string) error {
 	defer stop()
 	s, err := inside.NewServer(inside.ServerConfig{
 		Listener: daemon, Nonce: nonce, Cgroup: ownCgroup(args), Tools: run.Builtin(), PID1: true, Version: version,
-		Ripgrep: run.RipgrepIn(ripgrepDir),
-		Log:     slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		Ripgrep: run.RipgrepIn(ripgrepDir), TreeDir: treeDir,
+		Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	})
 	if err != nil {
 		return err

@@ -72,7 +72,7 @@ func newRigOn(t testing.TB, from Connections, tools ...run.Tool) *rig {
 	var log bytes.Buffer
 	r.server, err = NewServer(ServerConfig{
 		Listener: from, Nonce: testNonce, Tools: append(tools, run.Bash{}), Version: "test",
-		SameUser: os.Getuid() != 0, Log: slog.New(slog.NewTextHandler(&log, nil)),
+		TreeDir: filepath.Join(dir, "tree"), SameUser: os.Getuid() != 0, Log: slog.New(slog.NewTextHandler(&log, nil)),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -38,6 +38,8 @@ type ServerConfig struct {
 	Cgroup string
 	// Ripgrep is how the program is started that searches.
 	Ripgrep []string
+	// TreeDir is run.Env's.
+	TreeDir string
 	// Dir is the root of the file tools; "" is "/".
 	Dir string
 	// SameUser lets tools run with the agent's own ids. For tests that have no

@@ -68,7 +68,7 @@ func (s *Server) env(c *call) *run.Env {
 	out := &stream{c: c}
 	env := &run.Env{
 		Root: ses.root, Worktree: ses.hello.Worktree, Home: ses.hello.Home, Tmp: ses.hello.Tmp,
-		OutputDir: ses.hello.OutputDir, Shell: ses.hello.Shell,
+		OutputDir: ses.hello.OutputDir, TreeDir: s.cfg.TreeDir, Shell: ses.hello.Shell,
 		Stream: out, Progress: c.progress, Settings: c.req.Settings, Seen: ses.seen, Watch: ses.watch,
 		Keep: c.keep, MaxFileSize: ses.hello.FileSize, Paths: c.req.Paths, Ripgrep: s.cfg.Ripgrep,
 	}

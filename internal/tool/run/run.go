@@ -123,6 +123,9 @@ type Env struct {
 	Worktree, Home, Tmp string
 	// OutputDir is where the daemon keeps whole outputs (read-only).
 	OutputDir string
+	// TreeDir has the directories that the worktree is compared with, which the tool user
+	// cannot enter; there are some only in sessions that keep their changes apart.
+	TreeDir string
 	// Shell is what runs a command line: it is appended after "-c".
 	Shell []string
 	// Ripgrep is how ripgrep is started: its path in the sandbox, behind that of its

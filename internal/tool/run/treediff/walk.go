@@ -40,7 +40,7 @@ func (forward) leave(*place, *root.Node, *root.Node) error     { return nil }
 const (
 	// maxNodes and leastNodes bound the entries of directories that are held, of all
 	// together and of one: larger ones are listed again for each part.
-	maxNodes   = 256 << 10
+	maxNodes   = 128 << 10
 	leastNodes = 64
 	// openLevels is how deep directories stay open while what is in them is looked at.
 	openLevels = 64
@@ -98,7 +98,7 @@ func (n *names) fill() error {
 		return err
 	}
 	n.release()
-	n.nodes, n.more, err = dir.List(n.w.ctx, n.last, max(n.w.budget/4, leastNodes))
+	n.nodes, n.more, err = dir.List(n.w.ctx, n.last, max(n.w.budget/2, leastNodes))
 	n.held = len(n.nodes)
 	n.w.budget -= n.held
 	if n.held > 0 {

@@ -1,0 +1,155 @@
+package run
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/internal/plain"
+	"github.com/toold/toold/internal/tool/run/root"
+	"github.com/toold/toold/internal/tool/run/treediff"
+)
+
+// Diff streams what differs between the worktree and what it is compared with, read as
+// the tool user. It is the daemon's own: no tool that is offered. Its output is the
+// treediff.Totals as JSON.
+type Diff struct{}
+
+// DiffQuery says what Diff gives.
+type DiffQuery struct {
+	Format treediff.Format
+	// Paths are as in treediff.Options, at most MaxTreePaths.
+	Paths []string
+	// Against is the name of a directory below Env.TreeDir; "" is treeBase.
+	Against string
+	// After and Limit are of a list.
+	After string
+	Limit int
+}
+
+// MaxTreePaths bounds the paths of a DiffQuery.
+const MaxTreePaths = 1000
+
+// treeBase is what a worktree is compared with; sandbox.TreeBase, which the agent does
+// not link.
+const treeBase = "base"
+
+// treeInput is the input of Diff. Paths may have any bytes.
+type treeInput struct {
+	Format  treediff.Format `json:"format,omitempty"`
+	Paths   [][]byte        `json:"paths,omitempty"`
+	Against string          `json:"against,omitempty"`
+	After   []byte          `json:"after,omitempty"`
+	Limit   int             `json:"limit,omitempty"`
+}
+
+// Name implements Tool.
+func (Diff) Name() string { return "worktree_diff" }
+
+// DiffJob compares the worktree.
+func DiffJob(q DiffQuery) Job {
+	in := treeInput{Format: q.Format, Paths: pathBytes(q.Paths), Against: q.Against, After: []byte(q.After), Limit: q.Limit}
+	input, _ := json.Marshal(in) // never fails for such
+	return Job{Diff{}.Name(), input}
+}
+
+func pathBytes(paths []string) [][]byte {
+	var b [][]byte
+	for _, p := range paths {
+		b = append(b, []byte(p))
+	}
+	return b
+}
+
+// Prepare implements Tool.
+func (Diff) Prepare(context.Context, *Env, json.RawMessage) (*Prepared, error) {
+	return &Prepared{}, nil
+}
+
+// Run implements Tool.
+func (d Diff) Run(ctx context.Context, env *Env, input json.RawMessage, _ *Prepared) (*Result, error) {
+	return compareTrees(ctx, env, input, d.Name(), func(o treediff.Options) (treediff.Totals, error) {
+		return treediff.Write(ctx, o, env.Stream)
+	})
+}
+
+// compareTrees opens both sides for work on them.
+func compareTrees(ctx context.Context, env *Env, input json.RawMessage, title string, work func(treediff.Options) (treediff.Totals, error)) (*Result, error) {
+	o, err := treeOptions(input)
+	if err != nil {
+		return nil, err
+	}
+	o.options.Root = env.Root
+	if o.options.Base, err = openBase(ctx, env, o.against); err != nil {
+		return failure(title, err)
+	}
+	defer o.options.Base.Close()
+	if o.options.Tree, err = env.Root.OpenDir(ctx, env.Worktree); err != nil {
+		return failure(title, err)
+	}
+	defer o.options.Tree.Close()
+	totals, err := work(o.options)
+	if root.CodeOf(err) != "" {
+		return failure(title, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	out, err := json.Marshal(totals)
+	return &Result{Title: title, Output: string(out)}, err
+}
+
+type treeAsked struct {
+	options treediff.Options
+	against string
+}
+
+func treeOptions(input json.RawMessage) (treeAsked, error) {
+	var in treeInput
+	if err := decodeInput(input, &in); err != nil {
+		return treeAsked{}, err
+	}
+	o := treeAsked{against: cmp.Or(in.Against, treeBase), options: treediff.Options{Format: in.Format, After: string(in.After), Limit: in.Limit}}
+	if len(in.Paths) > MaxTreePaths {
+		return o, Errorf(CodeInvalidInput, "%d paths; the limit is %d", len(in.Paths), MaxTreePaths)
+	}
+	for _, p := range in.Paths {
+		path := strings.TrimSuffix(string(p), "/")
+		bad := func(name string) bool {
+			return name == "" || name == "." || name == ".." || strings.Contains(name, "\x00")
+		}
+		if len(path) > treediff.MaxPath || slices.ContainsFunc(strings.Split(path, "/"), bad) {
+			return o, Errorf(CodeInvalidPath, "%s is not a plain path below the worktree", plain.Name(plain.Cut(path, 256)))
+		}
+		o.options.Paths = append(o.options.Paths, path)
+	}
+	return o, nil
+}
+
+// openBase opens what the worktree is compared with. The tool user cannot go there, so
+// that the agent opens it as itself; all that is below is the tool user's work again.
+func openBase(ctx context.Context, env *Env, name string) (*root.Dir, error) {
+	odd := func(r rune) bool {
+		return (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z') && r != '_' && r != '-'
+	}
+	if len(name) > 128 || strings.ContainsFunc(name, odd) {
+		return nil, Errorf(CodeInvalidInput, "%s is no name of what a worktree is compared with", plain.Name(plain.Cut(name, 128)))
+	}
+	fd, err := -1, error(unix.ENOENT)
+	if env.TreeDir != "" {
+		fd, err = unix.Open(env.TreeDir+"/"+name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	}
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		return nil, Errorf(CodeInvalidInput, "the worktree has no %s to be compared with: the session writes to its source", name)
+	case err != nil:
+		return nil, Errorf(CodeSandboxFailed, "open %s: %v", name, err)
+	}
+	defer unix.Close(fd)
+	return env.Root.OpenDirFD(ctx, fd, name)
+}
