@@ -99,6 +99,9 @@ type TenantUsage struct {
 	DiskBytes   int64  `json:"disk_bytes"`   // kept outputs of live sessions
 	LayerBytes  int64  `json:"layer_bytes"`  // writable layers of images of live sessions
 	RecordBytes int64  `json:"record_bytes"` // records of its calls
+	// WorktreeBytes is what its sessions changed in worktrees of mode "overlay", until that
+	// is dropped. It may be a minute old.
+	WorktreeBytes int64 `json:"worktree_bytes"`
 	IOBytes     int64  `json:"io_bytes"`     // read from and written to block devices
 	OOMKills    int64  `json:"oom_kills"`    // processes that the kernel killed for memory
 

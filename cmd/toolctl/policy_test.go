@@ -121,11 +121,11 @@ func TestPolicyReplay(t *testing.T) {
 func TestUsageCommand(t *testing.T) {
 	d := startFake(t, map[string]http.HandlerFunc{"GET /v1/usage": answerWith(client.List[client.TenantUsage]{Items: []client.TenantUsage{
 		{
-			Tenant: "ci\x1b", Sessions: 2, Queued: 3, Calls: 1, CPUMillis: 1500, MemoryBytes: 3 << 20, DiskBytes: 10, LayerBytes: 4, RecordBytes: 20,
+			Tenant: "ci\x1b", Sessions: 2, Queued: 3, Calls: 1, CPUMillis: 1500, MemoryBytes: 3 << 20, DiskBytes: 10, LayerBytes: 4, WorktreeBytes: 7, RecordBytes: 20,
 			IOBytes: 2048, MaxSessions: 5, MaxRecordBytes: 1 << 30,
 		},
 	}})})
-	d.ctl("usage").want(t, 0, `ci\x1b  2/5       3       1      1.5s      3.0MiB  10B      4B      20B/1.0GiB  2.0KiB`, "")
+	d.ctl("usage").want(t, 0, `ci\x1b  2/5       3       1      1.5s      3.0MiB  10B      4B      7B         20B/1.0GiB  2.0KiB`, "")
 	d.ctl("usage", "-o", "json").want(t, 0, `"cpu_ms": 1500`, "")
 }
 

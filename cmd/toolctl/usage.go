@@ -19,7 +19,7 @@ func newUsageCommand(a *app) *cobra.Command {
 		Long: `Show what each tenant uses now, its limit after a slash, and its total of CPU time and
 disk I/O since the daemon began to count. QUEUED are requests that wait for one of
 its sessions to end; LAYERS is what its sessions wrote into the writable layers of
-their images. For admins.`,
+their images, WORKTREES what they changed in worktrees of mode overlay. For admins.`,
 		Example: "  toolctl usage\n  toolctl usage -o json",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -38,10 +38,10 @@ their images. For admins.`,
 
 func printUsage(a *app, tenants []client.TenantUsage) error {
 	return a.print(listView(tenants, func(x *client.TenantUsage) string { return x.Tenant }, func(w io.Writer) {
-		t := a.newTable("TENANT", "SESSIONS", "QUEUED", "CALLS", "CPU TIME", "MEMORY", "OUTPUTS", "LAYERS", "RECORDS", "I/O")
+		t := a.newTable("TENANT", "SESSIONS", "QUEUED", "CALLS", "CPU TIME", "MEMORY", "OUTPUTS", "LAYERS", "WORKTREES", "RECORDS", "I/O")
 		for _, u := range tenants {
 			t.row(u.Tenant, share(u.Sessions, u.MaxSessions, strconv.Itoa), strconv.Itoa(u.Queued), share(u.Calls, u.MaxCalls, strconv.Itoa),
-				(time.Duration(u.CPUMillis) * time.Millisecond).String(), bytesShort(u.MemoryBytes), bytesShort(u.DiskBytes), bytesShort(u.LayerBytes),
+				(time.Duration(u.CPUMillis) * time.Millisecond).String(), bytesShort(u.MemoryBytes), bytesShort(u.DiskBytes), bytesShort(u.LayerBytes), bytesShort(u.WorktreeBytes),
 				share(u.RecordBytes, u.MaxRecordBytes, bytesShort), bytesShort(u.IOBytes))
 		}
 		t.write(w)

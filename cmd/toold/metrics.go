@@ -19,6 +19,7 @@ func (d *daemon) newMetrics(tools *tool.Registry, ds *drivers, st *store.Store) 
 	if images := ds.images[oci.Name]; images != nil { // those of an Engine are the Engine's
 		room.images = images.List
 	}
+	room.worktrees = func() int64 { all, _ := d.manager.Usage.Worktrees(); return all } // see Usage below
 	d.onClose(room.close)
 	d.metrics, err = metrics.New(metrics.Config{
 		Version: versionInfo(""), Tools: toolNames(tools), Runtimes: ds.runtimes,

@@ -28,6 +28,8 @@ type space struct {
 	state, audit string // directory, and file of the audit log
 	// images lists those that are among the daemon's files; nil is none.
 	images func(context.Context) ([]client.Image, error)
+	// worktrees says what worktrees of mode overlay take; nil is nothing.
+	worktrees func() int64
 
 	ctx     context.Context // ends with close
 	stop    context.CancelFunc
@@ -55,6 +57,9 @@ func (s *space) close() error {
 // ask is how much room there is now.
 func (s *space) ask() metrics.Space {
 	now := s.sizes()
+	if s.worktrees != nil {
+		now.Worktrees = s.worktrees()
+	}
 	now.State, now.Audit, now.MinFree = diskOf(s.state), diskOf(filepath.Dir(s.audit)), minFree
 	return now
 }

@@ -27,6 +27,7 @@ func TestSpace(t *testing.T) {
 	}
 	s := newSpace(state, logs+"/log.jsonl")
 	s.images = func(context.Context) ([]client.Image, error) { return []client.Image{{Size: 512}, {Size: 1024}}, nil }
+	s.worktrees = func() int64 { return 2048 }
 	defer s.close()
 	got := s.ask()
 	for name, d := range map[string]metrics.Disk{"state": got.State, "audit": got.Audit} {
@@ -35,7 +36,7 @@ func TestSpace(t *testing.T) {
 		}
 	}
 	want := metrics.Space{
-		State: got.State, Audit: got.Audit, MinFree: minFree, Database: 1 + 2 + 4, Journal: 8, Outputs: 16 + 32 + 64, AuditLog: 128 + 256, Images: 512 + 1024,
+		State: got.State, Audit: got.Audit, MinFree: minFree, Database: 1 + 2 + 4, Journal: 8, Outputs: 16 + 32 + 64, AuditLog: 128 + 256, Images: 512 + 1024, Worktrees: 2048,
 	}
 	if got != want {
 		t.Errorf("got %+v, want %+v", got, want)

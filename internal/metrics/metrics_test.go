@@ -253,7 +253,7 @@ func TestPolicy(t *testing.T) {
 func TestUsage(t *testing.T) {
 	answer := []client.TenantUsage{
 		{
-			Tenant: "a", Sessions: 2, Queued: 3, Calls: 1, CPUMillis: 1500, MemoryBytes: 100, DiskBytes: 20, LayerBytes: 25, IOBytes: 30, OOMKills: 4,
+			Tenant: "a", Sessions: 2, Queued: 3, Calls: 1, CPUMillis: 1500, MemoryBytes: 100, DiskBytes: 20, LayerBytes: 25, WorktreeBytes: 26, IOBytes: 30, OOMKills: 4,
 			MaxSessions: 5, MaxRecordBytes: 1000,
 		},
 		{Tenant: "x", CPUMillis: 1000, MaxSessions: 7},
@@ -271,7 +271,7 @@ func TestUsage(t *testing.T) {
 		`toold_tenant_sessions{tenant="a"} 2`, `toold_tenant_calls{tenant="a"} 1`, `toold_tenant_cpu_seconds_total{tenant="a"} 1.5`,
 		`toold_tenant_memory_bytes{tenant="a"} 100`, `toold_tenant_disk_bytes{tenant="a"} 20`, `toold_tenant_io_bytes_total{tenant="a"} 30`,
 		`toold_oom_kills_total{tenant="a"} 4`, `toold_tenant_cpu_seconds_total{tenant="default"} 0`, `toold_tenant_cpu_seconds_total{tenant="unknown"} 1.5`,
-		`toold_tenant_queued{tenant="a"} 3`, `toold_tenant_layer_bytes{tenant="a"} 25`,
+		`toold_tenant_queued{tenant="a"} 3`, `toold_tenant_layer_bytes{tenant="a"} 25`, `toold_tenant_worktree_bytes{tenant="a"} 26`,
 		`toold_tenant_max_sessions{tenant="a"} 5`, `toold_tenant_max_calls{tenant="a"} +Inf`, `toold_tenant_max_record_bytes{tenant="a"} 1000`,
 		`toold_tenant_max_sessions{tenant="default"} +Inf`, `toold_tenant_max_sessions{tenant="unknown"} +Inf`,
 	}
@@ -285,7 +285,7 @@ func TestUsage(t *testing.T) {
 
 func TestSpace(t *testing.T) {
 	m, err := New(Config{Space: func() Space {
-		return Space{State: Disk{1, 2}, Audit: Disk{3, 4}, MinFree: 5, Database: 6, Journal: 7, AuditLog: 8, Outputs: 9, Images: 10}
+		return Space{State: Disk{1, 2}, Audit: Disk{3, 4}, MinFree: 5, Database: 6, Journal: 7, AuditLog: 8, Outputs: 9, Images: 10, Worktrees: 11}
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -294,7 +294,7 @@ func TestSpace(t *testing.T) {
 		`toold_disk_free_bytes{dir="state"} 1`, `toold_disk_size_bytes{dir="state"} 2`,
 		`toold_disk_free_bytes{dir="audit"} 3`, `toold_disk_size_bytes{dir="audit"} 4`, `toold_disk_min_free_bytes 5`,
 		`toold_kept_bytes{kind="database"} 6`, `toold_kept_bytes{kind="journal"} 7`, `toold_kept_bytes{kind="audit"} 8`,
-		`toold_kept_bytes{kind="outputs"} 9`, `toold_kept_bytes{kind="images"} 10`,
+		`toold_kept_bytes{kind="outputs"} 9`, `toold_kept_bytes{kind="images"} 10`, `toold_kept_bytes{kind="worktrees"} 11`,
 	)
 	has(t, scrape(t, newMetrics(t)), `toold_disk_free_bytes{dir="state"} 0`, `toold_kept_bytes{kind="images"} 0`)
 }

@@ -11,8 +11,9 @@ type Space struct {
 	// MinFree must stay free on State.
 	MinFree int64
 	// What the daemon keeps: the database of records, its journal, the files of the
-	// audit log, the outputs of all sessions, the images.
-	Database, Journal, AuditLog, Outputs, Images int64
+	// audit log, the outputs of all sessions, the images, the changes of sessions in
+	// worktrees of mode overlay.
+	Database, Journal, AuditLog, Outputs, Images, Worktrees int64
 }
 
 // Disk is a file system.
@@ -26,7 +27,7 @@ var (
 	diskMinFree = prometheus.NewDesc("toold_disk_min_free_bytes",
 		"What must stay free for the state directory: with less, outputs are not kept and large inputs are refused.", nil, nil)
 	kept = prometheus.NewDesc("toold_kept_bytes",
-		"Sizes of the daemon's files by kind: database, journal, audit, outputs, images. They may be a minute old.", []string{"kind"}, nil)
+		"Sizes of the daemon's files by kind: database, journal, audit, outputs, images, worktrees. They may be a minute old.", []string{"kind"}, nil)
 )
 
 // spaceCollector asks at each scrape how much room there is.
@@ -58,4 +59,5 @@ func (c spaceCollector) Collect(ch chan<- prometheus.Metric) {
 	gauge(kept, s.AuditLog, "audit")
 	gauge(kept, s.Outputs, "outputs")
 	gauge(kept, s.Images, "images")
+	gauge(kept, s.Worktrees, "worktrees")
 }

@@ -49,6 +49,7 @@ func newUsageCollector(ask func(context.Context) ([]client.TenantUsage, error)) 
 		{"toold_tenant_disk_bytes", "Kept outputs of live sessions.", prometheus.GaugeValue, func(u *client.TenantUsage) float64 { return float64(u.DiskBytes) }},
 		{"toold_tenant_layer_bytes", "What live sessions wrote into the writable layers of their images.", prometheus.GaugeValue, func(u *client.TenantUsage) float64 { return float64(u.LayerBytes) }},
 		{"toold_tenant_record_bytes", "Records of calls: their inputs and results.", prometheus.GaugeValue, func(u *client.TenantUsage) float64 { return float64(u.RecordBytes) }},
+		{"toold_tenant_worktree_bytes", "What sessions changed in worktrees of mode overlay, until it is dropped; it may be a minute old.", prometheus.GaugeValue, func(u *client.TenantUsage) float64 { return float64(u.WorktreeBytes) }},
 		{"toold_tenant_io_bytes_total", "Bytes that sandboxes read from and wrote to block devices, where the host counts them.", prometheus.CounterValue, func(u *client.TenantUsage) float64 { return float64(u.IOBytes) }},
 		{"toold_oom_kills_total", "Processes that the kernel killed for the memory of their sandbox.", prometheus.CounterValue, func(u *client.TenantUsage) float64 { return float64(u.OOMKills) }},
 		{"toold_tenant_max_sessions", "The most sessions at once; +Inf if there is no bound.", prometheus.GaugeValue, func(u *client.TenantUsage) float64 { return most(int64(u.MaxSessions)) }},
@@ -126,6 +127,7 @@ func (c *usageCollector) byTenantLocked() map[string]client.TenantUsage {
 		t.DiskBytes += u.DiskBytes
 		t.LayerBytes += u.LayerBytes
 		t.RecordBytes += u.RecordBytes
+		t.WorktreeBytes += u.WorktreeBytes
 		t.IOBytes += u.IOBytes
 		t.OOMKills += u.OOMKills
 		if name != unknown {

@@ -89,6 +89,9 @@ func (m *Collector) sweep(ctx context.Context) {
 			m.log.Error("sweep outputs", "error", err)
 		}
 	}
+	if err := m.sweepTrees(ctx); err != nil && ctx.Err() == nil {
+		m.log.Error("sweep the changes of worktrees", "error", err)
+	}
 	if set.Retention > 0 {
 		if _, err := m.store.Sweep(ctx, set.Retention, m.records.recordsGone); err != nil && ctx.Err() == nil {
 			m.log.Error("sweep the store", "error", err)

@@ -15,13 +15,8 @@ func (set *Settings) settleMode(r *client.SessionCreate, tenant string) error {
 	if w.Source == "" {
 		return nil
 	}
-	asked := w.Mode
 	if w.Mode == "" {
 		w.Mode = cmp.Or(set.demandedMode(r.Profile, tenant), set.Worktrees.Mode, client.WorktreeBind)
-	}
-	if asked == "" && w.Mode == client.WorktreeOverlay && set.Private {
-		return fault.Invalid.Errorf("the configuration gives worktrees the mode %q, whose changes would end with this toold, which ends with the command", w.Mode).
-			Next("say --mode bind, ro or overlay, or start a toold that stays")
 	}
 	return set.checkMode(w.Mode, r.Profile, tenant)
 }

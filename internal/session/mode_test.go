@@ -73,17 +73,3 @@ func TestModeOfProfileLater(t *testing.T) {
 		t.Error(err)
 	}
 }
-
-// TestModeOfPrivateDaemon: it ends with the command, so nobody gets an overlay from it
-// who has not asked for one.
-func TestModeOfPrivateDaemon(t *testing.T) {
-	set := Settings{Private: true, Worktrees: Worktrees{Mode: client.WorktreeOverlay}}
-	r := client.SessionCreate{Worktree: client.Worktree{Source: "/srv"}}
-	if err := set.settleMode(&r, "a"); codeOfErr(err) != client.CodeInvalidRequest || !strings.Contains(fmt.Sprint(err), "would end with this toold") {
-		t.Error(err)
-	}
-	r.Worktree.Mode = client.WorktreeOverlay
-	if err := set.settleMode(&r, "a"); err != nil {
-		t.Error(err)
-	}
-}

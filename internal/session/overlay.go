@@ -10,7 +10,6 @@ import (
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/sandbox"
-	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/worktree/layers"
 )
 
@@ -93,33 +92,4 @@ func (o overlay) close(s *Session, _ ending, left error) (notes []string, err er
 		return nil, nil // it was one to look at others' layers
 	}
 	return nil, err
-}
-
-// leftovers are trees whose session is not on record, and layers of no tree.
-func (o overlay) leftovers(ctx context.Context) (all []leftover, errs error) {
-	trees := o.m.cfg.Trees
-	if trees == nil {
-		return nil, nil
-	}
-	list, errs := trees.All()
-	for _, t := range list {
-		if o.m.liveByID(t.Session) != nil {
-			continue
-		}
-		if _, err := o.m.store.Session(ctx, t.Session); !errors.Is(err, store.ErrNotFound) {
-			continue
-		}
-		all = append(all, leftover{
-			Garbage: client.Garbage{Kind: "worktree", Name: t.Session, Session: t.Session},
-			remove:  func() error { return trees.Remove(t.Session) },
-		})
-	}
-	unused, err := trees.Unused()
-	for _, l := range unused {
-		all = append(all, leftover{
-			Garbage: client.Garbage{Kind: "layer", Name: l, Bytes: trees.Bytes(l)},
-			remove:  trees.Sweep,
-		})
-	}
-	return all, errors.Join(errs, err)
 }

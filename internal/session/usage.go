@@ -29,7 +29,8 @@ type usageCache struct {
 // Usage is what tenants use.
 type Usage struct {
 	*roster
-	usage usageCache
+	usage     usageCache
+	treeBytes treeBytes
 }
 
 // Usage implements server.Usage. Its cost is that of reading a handful of small files for
@@ -58,6 +59,7 @@ func (m *Usage) collectUsage(ctx context.Context) []client.TenantUsage {
 		disk[s.tenant] += s.calls.Spilled.Load()
 	}
 	list := []client.TenantUsage{}
+	_, worktrees := m.Worktrees()
 	set := m.settings.Load()
 	for name := range set.Tenants {
 		m.tenant(name) // those that have done nothing yet are listed too
@@ -68,7 +70,7 @@ func (m *Usage) collectUsage(ctx context.Context) []client.TenantUsage {
 		list = append(list, client.TenantUsage{
 			Tenant: t.Name, Sessions: sessions, Queued: queued, Calls: int(t.Calls.Load()),
 			CPUMillis: t.used.cpuMillis.Load(), IOBytes: t.used.ioBytes.Load(), OOMKills: t.used.oomKills.Load(),
-			MemoryBytes: memory[t], DiskBytes: disk[t], LayerBytes: layers[t], RecordBytes: t.Kept.Load(),
+			MemoryBytes: memory[t], DiskBytes: disk[t], LayerBytes: layers[t], RecordBytes: t.Kept.Load(), WorktreeBytes: worktrees[t.Name],
 			MaxSessions: set.maxSessions(t.Name), MaxCalls: set.Tenants[t.Name].MaxCalls, MaxRecordBytes: set.maxRecords(t.Name),
 		})
 	}

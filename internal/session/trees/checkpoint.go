@@ -99,7 +99,7 @@ func (s *Service) shown(x *subject, c *layers.Checkpoint) client.Checkpoint {
 		ID: c.ID, Session: x.row.ID, Name: c.Name, Created: c.Created, Cause: c.Cause, Call: c.Call, Message: c.Message,
 	}
 	if own := c.Own(x.tree); own != "" {
-		v.Bytes = s.store.Bytes(own)
+		v.Bytes = s.store.Bytes(x.tree, own)
 	}
 	return v
 }

@@ -153,6 +153,17 @@ func (s *Service) lock(ctx context.Context, session string) (release func(), err
 	}
 }
 
+// Forget removes the tree of a session that is over, with its checkpoints, when nobody
+// works on it any more.
+func (s *Service) Forget(ctx context.Context, session string) error {
+	release, err := s.lock(ctx, session)
+	if err != nil {
+		return err
+	}
+	defer release()
+	return errors.Join(s.store.Remove(session), s.store.Sweep())
+}
+
 // quiet stops the calls of a live session; of one that is over there are none.
 func (x *subject) quiet(ctx context.Context) (release func(), err error) {
 	if x.live == nil {

@@ -27,6 +27,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/internal/beneath"
 )
 
 // MaxLayers is how many lower layers a tree may have: the kernel is given their names in
@@ -47,6 +49,9 @@ var (
 type Store struct {
 	dir string
 	mu  sync.Mutex // guards the files: no layer may go while a tree is about to name it
+
+	sizesMu sync.Mutex       // guards sizes
+	sizes   map[string]int64 // of layers that nothing writes to
 }
 
 // Tree is the layers of one session's worktree.
@@ -143,7 +148,7 @@ func (c *Checkpoint) Own(t *Tree) string {
 
 // Open opens a store, and makes its directory where there is none.
 func Open(dir string) (*Store, error) {
-	s := &Store{dir: dir}
+	s := &Store{dir: dir, sizes: map[string]int64{}}
 	for _, d := range []string{dir, s.trees(), s.layers()} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
 			return nil, fmt.Errorf("layers of worktrees: %w", err)
@@ -155,7 +160,11 @@ func Open(dir string) (*Store, error) {
 func (s *Store) trees() string  { return filepath.Join(s.dir, "trees") }
 func (s *Store) layers() string { return filepath.Join(s.dir, "layers") }
 
-const treeSuffix = ".json"
+// treeSuffix ends the names of trees; writing begins those of files that are not yet trees.
+const (
+	treeSuffix = ".json"
+	writing    = ".new-"
+)
 
 func (s *Store) file(session string) string { return filepath.Join(s.trees(), session+treeSuffix) }
 
@@ -202,7 +211,7 @@ func (s *Store) writeLocked(t *Tree) error {
 	if err != nil {
 		return err
 	}
-	tmp, err := os.CreateTemp(s.trees(), ".new-*")
+	tmp, err := os.CreateTemp(s.trees(), writing+"*")
 	if err != nil {
 		return err
 	}
@@ -475,13 +484,8 @@ func (s *Store) unusedLocked() ([]string, error) {
 	}
 	used := map[string]bool{}
 	for _, t := range trees {
-		for _, l := range t.Layers() {
+		for _, l := range t.All() {
 			used[l] = true
-		}
-		for _, c := range t.Checkpoints {
-			for _, l := range c.Layers {
-				used[l] = true
-			}
 		}
 	}
 	entries, err := os.ReadDir(s.layers())
@@ -497,14 +501,28 @@ func (s *Store) unusedLocked() ([]string, error) {
 // removing marks a layer that is being removed: none has such a name.
 const removing = ".old-"
 
-// Sweep removes layers that no tree names.
+// Sweep removes layers that no tree names, and what a store that was killed was writing.
 func (s *Store) Sweep() error {
+	old, err := s.retire()
+	s.sizesMu.Lock()
+	for _, l := range old {
+		delete(s.sizes, strings.TrimPrefix(l, removing))
+	}
+	s.sizesMu.Unlock()
+	for _, l := range old {
+		err = errors.Join(err, beneath.RemoveAll(filepath.Join(s.layers(), l)))
+	}
+	return err
+}
+
+// retire gives layers that no tree names other names, and gives these. Nobody can begin
+// with such a layer from then on.
+func (s *Store) retire() (old []string, err error) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	unused, err := s.unusedLocked()
-	var old []string
 	for _, l := range unused {
 		if !strings.HasPrefix(l, removing) {
-			// Nobody can begin with it from here on.
 			if e := os.Rename(filepath.Join(s.layers(), l), filepath.Join(s.layers(), removing+l)); e != nil {
 				err = errors.Join(err, e)
 				continue
@@ -513,22 +531,38 @@ func (s *Store) Sweep() error {
 		}
 		old = append(old, l)
 	}
-	s.mu.Unlock()
-	for _, l := range old {
-		err = errors.Join(err, os.RemoveAll(filepath.Join(s.layers(), l)))
+	half, e := filepath.Glob(filepath.Join(s.trees(), writing+"*"))
+	for _, f := range half {
+		e = errors.Join(e, os.Remove(f))
 	}
-	return err
+	return old, errors.Join(err, e)
 }
 
-// Bytes is what the files of a layer use on the disk.
-func (s *Store) Bytes(layer string) int64 {
-	var total int64
-	_ = filepath.WalkDir(filepath.Join(s.layers(), layer), func(path string, d fs.DirEntry, err error) error {
-		var st unix.Stat_t
-		if err == nil && unix.Lstat(path, &st) == nil {
-			total += st.Blocks * 512
-		}
-		return nil
-	})
-	return total
+// Bytes is what a layer of the tree, or of no tree, uses on the disk; what cannot be
+// counted is left out.
+func (s *Store) Bytes(t *Tree, layer string) int64 {
+	frozen := t != nil && (layer != t.Upper || !t.Ended.IsZero())
+	s.sizesMu.Lock()
+	n, known := s.sizes[layer]
+	s.sizesMu.Unlock()
+	if known && frozen {
+		return n
+	}
+	n, err := beneath.Usage(filepath.Join(s.layers(), layer))
+	if frozen && err == nil {
+		s.sizesMu.Lock()
+		s.sizes[layer] = n
+		s.sizesMu.Unlock()
+	}
+	return n
+}
+
+// All are the layers of the tree and of its checkpoints, each once.
+func (t *Tree) All() []string {
+	all := slices.Clone(t.Layers())
+	for _, c := range t.Checkpoints {
+		all = append(all, c.Layers...)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
 }

@@ -1,0 +1,112 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/store"
+	"github.com/toold/toold/internal/worktree/layers"
+)
+
+// treeEnds is when the changes of a session that is over go: after [worktrees] keep, and
+// with its record.
+func (m *daemon) treeEnds(row *store.Session) time.Time {
+	set := m.settings.Load()
+	keep := set.Retention
+	if k := set.Worktrees.Keep; k > 0 && (k < keep || keep <= 0) {
+		keep = k
+	}
+	if keep <= 0 {
+		keep = maxTTL // for ever
+	}
+	return row.Ended.Add(keep)
+}
+
+// forgetTime is how long a tree that is to go is waited for.
+const forgetTime = time.Second
+
+// sweepTrees removes the changes of sessions that have been over for long enough, and of
+// those whose records are gone. What somebody looks at has to wait for the next time.
+func (m *Collector) sweepTrees(ctx context.Context) error {
+	if m.trees == nil {
+		return nil
+	}
+	list, errs := m.cfg.Trees.All()
+	for _, t := range list {
+		late, err := m.treeIsLate(ctx, t)
+		if err == nil && late {
+			err = m.forgetTree(ctx, t.Session)
+		}
+		errs = errors.Join(errs, err)
+	}
+	return errors.Join(errs, m.cfg.Trees.Sweep())
+}
+
+func (m *Collector) forgetTree(ctx context.Context, session string) error {
+	ctx, cancel := context.WithTimeout(ctx, forgetTime)
+	defer cancel()
+	err := m.trees.Forget(ctx, session)
+	switch {
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, layers.ErrNone):
+		return nil
+	case err == nil:
+		m.log.Info("removed changes that were not taken in time", "session", session)
+	}
+	return err
+}
+
+// treeIsLate reports whether nobody can want a tree any more.
+func (m *Collector) treeIsLate(ctx context.Context, t *layers.Tree) (bool, error) {
+	if m.liveByID(t.Session) != nil {
+		return false, nil
+	}
+	row, err := m.store.Session(ctx, t.Session)
+	if errors.Is(err, store.ErrNotFound) {
+		return true, nil
+	}
+	return err == nil && row.Ended != nil && !time.Now().Before(m.treeEnds(row)), err
+}
+
+// leftovers are trees whose session is not on record, and layers of no tree. A tree has
+// the size of what goes with it.
+func (o overlay) leftovers(ctx context.Context) (all []leftover, errs error) {
+	trees := o.m.cfg.Trees
+	if trees == nil {
+		return nil, nil
+	}
+	list, errs := trees.All()
+	users := map[string]int{}
+	for _, t := range list {
+		for _, l := range t.All() {
+			users[l]++
+		}
+	}
+	for _, t := range list {
+		if o.m.liveByID(t.Session) != nil {
+			continue
+		}
+		if _, err := o.m.store.Session(ctx, t.Session); !errors.Is(err, store.ErrNotFound) {
+			continue
+		}
+		x := leftover{
+			Garbage: client.Garbage{Kind: "worktree", Name: t.Session, Session: t.Session},
+			remove:  func() error { return o.m.trees.Forget(ctx, t.Session) },
+		}
+		for _, l := range t.All() {
+			if users[l] == 1 {
+				x.Bytes += trees.Bytes(t, l)
+			}
+		}
+		all = append(all, x)
+	}
+	unused, err := trees.Unused()
+	for _, l := range unused {
+		all = append(all, leftover{
+			Garbage: client.Garbage{Kind: "layer", Name: l, Bytes: trees.Bytes(nil, l)},
+			remove:  trees.Sweep,
+		})
+	}
+	return all, errors.Join(errs, err)
+}

@@ -1,0 +1,206 @@
+package session
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/worktree/layers"
+)
+
+// newOverlaid is a daemon with a directory, over which sessions may lay overlays.
+func newOverlaid(t *testing.T) (h *house, dir string) {
+	t.Helper()
+	h, dir = newHouse(t), t.TempDir()
+	h.set.WorktreeRoots = []string{dir}
+	var err error
+	if h.trees, err = layers.Open(filepath.Join(h.dir, "worktrees")); err != nil {
+		t.Fatal(err)
+	}
+	h.open()
+	return h, dir
+}
+
+// changed makes a session that has changed something, as its sandbox would.
+func (h *house) changed(dir string, r client.SessionCreate) *client.Session {
+	h.t.Helper()
+	r.Worktree = client.Worktree{Source: dir, Mode: client.WorktreeOverlay}
+	s := h.create(mounter, r)
+	h.change(s.ID)
+	return s
+}
+
+const changedBytes = 8192
+
+func (h *house) change(session string) {
+	h.t.Helper()
+	tree, err := h.trees.Get(session)
+	if err == nil {
+		root := filepath.Join(h.dir, "worktrees", "layers", tree.Upper, "root")
+		err = errors.Join(os.MkdirAll(root, 0o755), os.WriteFile(filepath.Join(root, "file"), make([]byte, changedBytes), 0o600))
+	}
+	if err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+func (h *house) finish(session string) *client.Session {
+	h.t.Helper()
+	s, err := h.m.End(h.t.Context(), mounter, session, EndOptions{})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return s
+}
+
+func (h *house) layers() []string {
+	h.t.Helper()
+	entries, err := os.ReadDir(filepath.Join(h.dir, "worktrees", "layers"))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+func (h *house) has(session string) bool {
+	_, err := h.trees.Get(session)
+	if err != nil && !errors.Is(err, layers.ErrNone) {
+		h.t.Fatal(err)
+	}
+	return err == nil
+}
+
+// TestChangesAreSwept: what a session changed stays after its end for as long as the
+// configuration says, and what one does that lives stays in any case.
+func TestChangesAreSwept(t *testing.T) {
+	h, dir := newOverlaid(t)
+	live, over, none := h.changed(dir, client.SessionCreate{}), h.changed(dir, client.SessionCreate{}), h.create(mounter, client.SessionCreate{Worktree: client.Worktree{Source: dir, Mode: client.WorktreeOverlay}})
+	h.finish(over.ID)
+	h.finish(none.ID)
+	if h.has(none.ID) {
+		t.Error("a session without changes has left some")
+	}
+	keep := func(d time.Duration) {
+		set := h.set
+		set.Worktrees.Keep = d
+		h.m.Reload(set)
+		h.m.Collector.sweep(t.Context())
+	}
+	keep(30 * time.Minute)
+	if !h.has(live.ID) || !h.has(over.ID) || len(h.layers()) != 2 {
+		t.Errorf("too early: %v", h.layers())
+	}
+	if err := h.trees.Begin(&layers.Tree{Session: "ses_stray"}); err != nil {
+		t.Fatal(err)
+	}
+	keep(time.Nanosecond)
+	if h.has("ses_stray") || h.has(over.ID) || !h.has(live.ID) || len(h.layers()) != 1 {
+		t.Errorf("after the time: of the ended one %v, of the live one %v, layers %v", h.has(over.ID), h.has(live.ID), h.layers())
+	}
+}
+
+// TestChangesGoWithTheirRecord: whose session nobody can name any more nobody can ask for.
+func TestChangesGoWithTheirRecord(t *testing.T) {
+	h, dir := newOverlaid(t)
+	s := h.changed(dir, client.SessionCreate{})
+	h.finish(s.ID)
+	set := h.set
+	set.Retention = time.Nanosecond
+	h.m.Reload(set)
+	h.m.Collector.sweep(t.Context()) // the changes first
+	if h.has(s.ID) || len(h.layers()) != 0 {
+		t.Errorf("they stayed: %v", h.layers())
+	}
+}
+
+// TestCollectTrees: gc names trees whose session is not on record, with what goes with
+// them, and layers of no tree.
+func TestCollectTrees(t *testing.T) {
+	h, dir := newOverlaid(t)
+	s := h.changed(dir, client.SessionCreate{})
+	tree, err := h.trees.Get(s.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shared := tree.Upper
+	h.finish(s.ID)
+	stray := &layers.Tree{Session: "ses_stray", Source: tree.Source, Lower: []string{shared}}
+	if err := h.trees.Begin(stray); err != nil {
+		t.Fatal(err)
+	}
+	h.change("ses_stray")
+	lost := filepath.Join(h.dir, "worktrees", "layers", "l_lost")
+	if err := os.MkdirAll(filepath.Join(lost, "root"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(lost, "root", "x"), make([]byte, changedBytes), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	half := filepath.Join(h.dir, "worktrees", "trees", ".new-1")
+	if err := os.WriteFile(half, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, dry := range []bool{true, false} {
+		all, err := h.m.Collector.GC(t.Context(), root, client.GCRequest{DryRun: dry})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for kind, name := range map[string]string{"worktree": "ses_stray", "layer": "l_lost"} {
+			i := slices.IndexFunc(all, func(g client.Garbage) bool { return g.Kind == kind && g.Name == name })
+			if i < 0 || all[i].Removed == dry || all[i].Bytes < changedBytes || all[i].Bytes >= 2*changedBytes+4096 {
+				t.Errorf("dry run %v: %s %s: %+v", dry, kind, name, all)
+			}
+		}
+	}
+	if got := h.layers(); !h.has(s.ID) || h.has("ses_stray") || !slices.Equal(got, []string{shared}) {
+		t.Errorf("there are %v", got)
+	}
+	if _, err := os.Lstat(half); !errors.Is(err, os.ErrNotExist) {
+		t.Error("a file that was being written stayed")
+	}
+}
+
+// TestWorktreeBytes: a tenant's usage counts what its sessions changed, each layer once.
+func TestWorktreeBytes(t *testing.T) {
+	h, dir := newOverlaid(t)
+	s := h.changed(dir, client.SessionCreate{})
+	tree, err := h.trees.Get(s.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := h.create(mounter, client.SessionCreate{Worktree: client.Worktree{Source: dir, Mode: client.WorktreeOverlay}})
+	h.finish(s.ID)
+	if err := h.trees.Put(&layers.Tree{Session: other.ID, Source: tree.Source, Lower: []string{tree.Upper}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.trees.Put(&layers.Tree{Session: "ses_stray", Source: tree.Source, Lower: []string{tree.Upper}}); err != nil {
+		t.Fatal(err)
+	}
+	all, tenants := h.m.Usage.countTrees(t.Context())
+	if all < changedBytes || all >= 2*changedBytes+4096 || tenants[mounter.Tenant] != all || tenants[""] != all || len(tenants) != 2 {
+		t.Errorf("%d, %v", all, tenants)
+	}
+	for {
+		list, err := h.m.Usage.Usage(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		i := slices.IndexFunc(list, func(u client.TenantUsage) bool { return u.Tenant == mounter.Tenant })
+		if i >= 0 && list[i].WorktreeBytes == all {
+			return
+		}
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-t.Context().Done():
+			t.Fatal("usage does not say it")
+		}
+	}
+}

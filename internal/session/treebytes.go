@@ -1,0 +1,74 @@
+package session
+
+import (
+	"context"
+	"maps"
+	"sync"
+	"time"
+)
+
+// treesFresh is how old a count of what worktrees take may be.
+const treesFresh = time.Minute
+
+// treeBytes is what the layers of worktrees take on the disk, counted beside whoever asks.
+type treeBytes struct {
+	mu       sync.Mutex // guards the fields below
+	at       time.Time
+	counting bool
+	all      int64
+	tenants  map[string]int64
+}
+
+// Worktrees is what the layers of all worktrees take, in bytes, and those of each tenant, as
+// they were a minute ago at most, or at the last count where one takes its time.
+func (m *Usage) Worktrees() (all int64, tenants map[string]int64) {
+	c := &m.treeBytes
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if m.cfg.Trees != nil && !c.counting && (c.at.IsZero() || time.Since(c.at) >= treesFresh) {
+		c.counting = m.work.Go(func() {
+			all, tenants := m.countTrees(m.ctx)
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.all, c.tenants, c.at, c.counting = all, tenants, time.Now(), false
+		})
+	}
+	return c.all, maps.Clone(c.tenants)
+}
+
+// countTrees adds up layers, which count once for each tenant that has them.
+func (m *Usage) countTrees(ctx context.Context) (all int64, tenants map[string]int64) {
+	list, err := m.cfg.Trees.All()
+	if err != nil {
+		m.log.Error("read the layers of worktrees", "error", err)
+	}
+	tenants = map[string]int64{}
+	seen := map[[2]string]bool{} // tenant and layer, and "*" and layer
+	for _, t := range list {
+		tenant := m.tenantOf(ctx, t.Session)
+		for _, l := range t.All() {
+			if ctx.Err() != nil || seen[[2]string{tenant, l}] {
+				continue
+			}
+			n := m.cfg.Trees.Bytes(t, l)
+			tenants[tenant] += n
+			if !seen[[2]string{"*", l}] {
+				all += n
+			}
+			seen[[2]string{tenant, l}], seen[[2]string{"*", l}] = true, true
+		}
+	}
+	return all, tenants
+}
+
+// tenantOf is whose session it is, "" of one that is not on record.
+func (m *Usage) tenantOf(ctx context.Context, session string) string {
+	if s := m.liveByID(session); s != nil {
+		return s.tenant.Name
+	}
+	row, err := m.store.Session(ctx, session)
+	if err != nil {
+		return ""
+	}
+	return row.Tenant
+}
