@@ -48,16 +48,16 @@ const (
 )
 
 // PrepareUpper makes the two directories that an overlay needs for writing in dir. The
-// overlay's root directory belongs to uid and gid.
-func PrepareUpper(dir *os.File, uid, gid int) error {
+// overlay's root directory belongs to uid and gid, and has this mode.
+func PrepareUpper(dir *os.File, uid, gid int, mode uint32) error {
 	fd := int(dir.Fd())
 	_, work, _ := strings.Cut(layerWork, "/")
 	_, root, _ := strings.Cut(layerUpper, "/")
 	return errors.Join(
 		unix.Mkdirat(fd, work, 0o700),
 		unix.Mkdirat(fd, root, 0o755),
-		unix.Fchmodat(fd, root, 0o755, 0), // whatever the umask
-		unix.Fchownat(fd, root, uid, gid, unix.AT_SYMLINK_NOFOLLOW))
+		unix.Fchownat(fd, root, uid, gid, unix.AT_SYMLINK_NOFOLLOW),
+		unix.Fchmodat(fd, root, mode&0o7777, 0)) // whatever the umask
 }
 
 // overlayLocked works in a mount namespace of this thread alone. Kernels before

@@ -81,7 +81,10 @@ func (d *detaching) layered(layers []*os.File, upper *os.File) (*os.File, error)
 	top, err := Detach(upper, 0, nil)
 	if err == nil {
 		mounts = append(mounts, top)
-		err = PrepareUpper(top, int(d.ToolUID), int(d.ToolGID))
+		var st unix.Stat_t // of the directory that the overlay's root lies over
+		if err = unix.Fstat(int(lower[0].Fd()), &st); err == nil {
+			err = PrepareUpper(top, int(d.ToolUID), int(d.ToolGID), st.Mode)
+		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("upper layer: %w", err)

@@ -145,7 +145,7 @@ func (c *creation) mountImage(skeleton string) error {
 	}
 	defer disk.Close()
 	base := int(c.spec.UIDBase)
-	if err := mount.PrepareUpper(disk, base, base); err != nil {
+	if err := mount.PrepareUpper(disk, base, base, 0o755); err != nil {
 		return fmt.Errorf("writable layer: %w", err)
 	}
 	root, err := mount.Overlay(c.d.rootsDir(), []*os.File{ours, image}, disk, mount.RenamesCopy)

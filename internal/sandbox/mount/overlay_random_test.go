@@ -1,0 +1,556 @@
+package mount
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/thread"
+)
+
+// Who is who on the host: the source's owner, and the tool users of a session and of
+// its fork.
+const (
+	sourceUID = 41
+	toolUID   = 700000 + sandbox.ToolUID
+	forkUID   = 800000 + sandbox.ToolUID
+)
+
+// TestOverlayAsPlain: a worktree of mode overlay is what a plain directory would be, for
+// random trees, random operations of the tool user, and up to 12 layers of which all but
+// the last are frozen; also as a fork sees it, and at each checkpoint. The source stays as
+// it was. Half of the trees have hard links, which a copy from a layer below breaks: those
+// alone may differ, at names of such a file. TOOLD_OVERLAY_TREES is how many trees.
+func TestOverlayAsPlain(t *testing.T) {
+	needRoot(t)
+	trees := 200
+	if n, err := strconv.Atoi(os.Getenv("TOOLD_OVERLAY_TREES")); err == nil {
+		trees = n
+	}
+	var sum tally
+	var mu sync.Mutex // guards sum
+	var work sync.WaitGroup
+	const atOnce = 8 // they wait for the disk
+	for first := range atOnce {
+		work.Go(func() {
+			for i := first; i < trees && !t.Failed(); i += atOnce {
+				tr := newRandomTree(t, uint64(i), i%2 == 1)
+				if err := tr.live(); err != nil {
+					t.Errorf("tree %d: %v\n%s", i, err, strings.Join(tr.log, "\n"))
+				}
+				tr.close()
+				mu.Lock()
+				sum.add(tr.sum)
+				mu.Unlock()
+			}
+		})
+	}
+	work.Wait()
+	t.Logf("%d trees: %d layers, %d operations (%d succeeded), %d comparisons; differing by hard links: %d of %d trees with links, by long paths: %d",
+		trees, sum.layers, sum.operations, sum.succeeded, sum.compared, sum.linked, trees/2, sum.long)
+	if sum.succeeded*3 < sum.operations || trees >= 100 && sum.linked == 0 {
+		t.Errorf("the operations do too little: %+v", sum)
+	}
+}
+
+type tally struct{ layers, operations, succeeded, compared, linked, long int }
+
+func (t *tally) add(o tally) {
+	t.layers += o.layers
+	t.operations += o.operations
+	t.succeeded += o.succeeded
+	t.compared += o.compared
+	t.linked += o.linked
+	t.long += o.long
+}
+
+// longPath is the shortest path of a directory, in bytes, that may be refused to be moved
+// from a layer below: the kernel has 256 for where it was, and says EXDEV for more.
+const longPath = 255
+
+// randomTree is a source with layers over it, and a plain directory beside it.
+type randomTree struct {
+	t      *testing.T
+	r      *rand.Rand
+	links  bool // there are hard links
+	dir    string
+	source *os.File
+	plain  *os.File
+	layers []*os.File // the uppermost first
+	states []map[string]node
+	shared map[uint64]bool // inodes of the plain directory that had several names at a checkpoint
+	over   bool            // it differs, as was to be expected
+	log    []string
+	sum    tally
+}
+
+func newRandomTree(t *testing.T, seed uint64, links bool) *randomTree {
+	t.Helper()
+	tr := &randomTree{t: t, r: rand.New(rand.NewPCG(seed, 7)), links: links, shared: map[uint64]bool{}}
+	var err error
+	if tr.dir, err = os.MkdirTemp("", "toold-overlay-"); err != nil {
+		panic(err)
+	}
+	tr.source, tr.plain = tr.mkdir("source", sourceUID), tr.mkdir("plain", toolUID)
+	return tr
+}
+
+func (tr *randomTree) mkdir(name string, uid int) *os.File {
+	tr.t.Helper()
+	p := filepath.Join(tr.dir, name)
+	if err := errors.Join(os.Mkdir(p, 0o755), os.Chown(p, uid, uid)); err != nil {
+		panic(err)
+	}
+	f, err := os.OpenFile(p, unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		panic(err)
+	}
+	return f
+}
+
+func (tr *randomTree) close() {
+	for _, f := range append(tr.layers, tr.source, tr.plain) {
+		f.Close()
+	}
+	if err := os.RemoveAll(tr.dir); err != nil {
+		tr.t.Error(err)
+	}
+}
+
+// live makes the tree and works in it, layer by layer. The error is what differs.
+func (tr *randomTree) live() error {
+	first := tr.changes(20+tr.r.IntN(60), tr.plain, nil)
+	err := as(sourceUID, func() (errs error) {
+		for _, o := range first {
+			errs = errors.Join(errs, o.again(tr.source))
+		}
+		return errs
+	})
+	if err != nil {
+		return err
+	}
+	before := look(tr.t, tr.source, sourceUID)
+	for range 1 + tr.r.IntN(12) {
+		tr.sum.layers++
+		tr.checkpoint()
+		tr.layers = slices.Insert(tr.layers, 0, tr.mkdir("layer"+strconv.Itoa(len(tr.layers)), 0))
+		over, err := tr.mount(toolUID, tr.layers[1:], tr.layers[0])
+		if err != nil {
+			return err
+		}
+		tr.log = append(tr.log, fmt.Sprintf("layer %d", len(tr.layers)))
+		tr.changes(5+tr.r.IntN(40), tr.plain, over)
+		if !tr.over {
+			err = tr.compare("live", look(tr.t, tr.plain, toolUID), over, toolUID)
+		}
+		over.Close()
+		if err != nil || tr.over {
+			return err
+		}
+	}
+	if now := look(tr.t, tr.source, sourceUID); !maps.Equal(now, before) {
+		return fmt.Errorf("the source has changed: %s", difference(before, now))
+	}
+	tr.checkpoint()
+	// As a fork of a random checkpoint has it, which may write, and as it is looked at.
+	for i := range 2 {
+		n := tr.r.IntN(len(tr.states))
+		lower, upper := tr.layers[len(tr.layers)-n:], (*os.File)(nil)
+		if i == 0 {
+			upper = tr.mkdir("fork", 0)
+			defer upper.Close()
+		}
+		over, err := tr.mount(forkUID, lower, upper)
+		if err != nil {
+			return err
+		}
+		err = tr.compare(fmt.Sprintf("checkpoint %d", n), tr.states[n], over, forkUID)
+		over.Close()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkpoint keeps what the plain directory has, and which files have several names.
+func (tr *randomTree) checkpoint() {
+	tr.states = append(tr.states, look(tr.t, tr.plain, toolUID))
+	for _, n := range tr.states[len(tr.states)-1] {
+		if n.links > 1 {
+			tr.shared[n.inode] = true
+		}
+	}
+}
+
+// mount is the worktree that a session has of the layers.
+func (tr *randomTree) mount(tool uint32, lower []*os.File, upper *os.File) (*os.File, error) {
+	s := Session{Staging: tr.dir, ToolUID: tool, ToolGID: tool, Claim: &sandbox.Claim{Worktree: sandbox.Worktree{
+		Source: tr.source, Mode: client.WorktreeOverlay, Target: "/w", UID: sourceUID, GID: sourceUID,
+		Overlay: &sandbox.Overlay{Lower: lower, Upper: upper},
+	}}}
+	d := s.detaching()
+	defer d.close()
+	return d.layered(lower, upper)
+}
+
+// compare fails for a difference that hard links do not explain.
+func (tr *randomTree) compare(when string, want map[string]node, over *os.File, uid uint32) error {
+	tr.sum.compared++
+	got := look(tr.t, over, uid)
+	if maps.EqualFunc(want, got, node.same) {
+		return nil
+	}
+	for name := range want {
+		if n, ok := got[name]; (!ok || !n.same(want[name])) && tr.shared[want[name].inode] {
+			tr.over = true
+			tr.sum.linked++
+			return nil
+		}
+	}
+	return fmt.Errorf("%s: %s", when, difference(want, got))
+}
+
+// as calls f with the rights of a user.
+func as(uid uint32, f func() error) error {
+	_, err := thread.Run(func() (struct{}, error) {
+		if err := (thread.User{UID: uid, GID: uid}).Assume(); err != nil {
+			return struct{}{}, err
+		}
+		return struct{}{}, f()
+	})
+	return err
+}
+
+// node is what counts of a file or directory. What only a plain directory can tell is not
+// compared.
+type node struct {
+	mode, uid, gid uint32
+	size           int64
+	content        [sha256.Size]byte
+	link, xattr    string
+	modified       int64 // ns, for times that an operation has set
+
+	inode, links uint64 // not compared
+}
+
+func (n node) same(m node) bool {
+	n.inode, n.links, m.inode, m.links = 0, 0, 0, 0
+	return n == m
+}
+
+// look reads a tree; the tool user is shown as 1.
+func look(t *testing.T, dir *os.File, tool uint32) map[string]node {
+	t.Helper()
+	nodes := map[string]node{}
+	root := fmt.Sprintf("/proc/self/fd/%d/", dir.Fd())
+	err := filepath.WalkDir(root, func(p string, _ fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		var st unix.Stat_t
+		if err := unix.Lstat(p, &st); err != nil {
+			return err
+		}
+		n := node{mode: st.Mode, uid: st.Uid, gid: st.Gid, inode: st.Ino}
+		for _, id := range []*uint32{&n.uid, &n.gid} {
+			if *id == tool {
+				*id = 1
+			}
+		}
+		if st.Mtim.Sec < 1e9 && st.Mode&unix.S_IFMT != unix.S_IFIFO { // writing to a FIFO sets it, in memory alone
+			n.modified = st.Mtim.Nano()
+		}
+		switch st.Mode & unix.S_IFMT {
+		case unix.S_IFREG:
+			text, err := os.ReadFile(p)
+			if err != nil {
+				return err
+			}
+			n.size, n.content = st.Size, sha256.Sum256(text)
+		case unix.S_IFLNK:
+			n.link, err = os.Readlink(p)
+		}
+		if st.Mode&unix.S_IFMT != unix.S_IFDIR {
+			n.links = uint64(st.Nlink)
+		}
+		buf := make([]byte, 64)
+		if size, err := unix.Lgetxattr(p, "user.test", buf); err == nil {
+			n.xattr = string(buf[:size])
+		}
+		nodes[strings.TrimPrefix(p, root)] = n
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	return nodes
+}
+
+// difference says where two trees differ.
+func difference(want, got map[string]node) string {
+	var list []string
+	for _, name := range slices.Sorted(maps.Keys(want)) {
+		if n, ok := got[name]; !ok {
+			list = append(list, fmt.Sprintf("%q is missing", name))
+		} else if !n.same(want[name]) {
+			list = append(list, fmt.Sprintf("%q is %+v, plainly %+v", name, n, want[name]))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(got)) {
+		if _, ok := want[name]; !ok {
+			list = append(list, fmt.Sprintf("%q should not be there", name))
+		}
+	}
+	return strings.Join(list, "; ")
+}
+
+// operation is one change.
+type operation struct {
+	kind     string
+	from, to string
+	mode     uint32
+	text     []byte
+	at       int64
+	err      error // of the plain directory
+}
+
+// changes makes n random changes to the plain directory, and the same ones to over, if
+// there is one. It ends early where an operation has another outcome there, which must be
+// by a hard link or by a long path.
+func (tr *randomTree) changes(n int, plain, over *os.File) (list []operation) {
+	linked := false // an operation was on a file that had several names at a checkpoint
+	err := as(toolUID, func() error {
+		for range n {
+			o := tr.operation(names(plain))
+			linked = linked || tr.sharedAt(o.from) || tr.sharedAt(o.to)
+			o.err = o.apply(plain)
+			tr.log = append(tr.log, fmt.Sprintf("%s %q %q %o %d at %d: %v", o.kind, o.from, o.to, o.mode, len(o.text), o.at, o.err))
+			list = append(list, o)
+			if tr.sum.operations++; o.err == nil {
+				tr.sum.succeeded++
+			}
+			if over == nil {
+				continue
+			}
+			err := o.again(over)
+			switch {
+			case err == nil:
+				continue
+			case linked:
+				tr.sum.linked++
+			case errors.Is(err, unix.EXDEV) && max(len(o.from), len(o.to)) >= longPath:
+				tr.sum.long++
+			default:
+				return err
+			}
+			tr.over = true
+			return nil
+		}
+		return nil
+	})
+	if err != nil {
+		tr.t.Error(err)
+	}
+	return list
+}
+
+// sharedAt reports whether a name in the plain directory is of a shared inode.
+func (tr *randomTree) sharedAt(name string) bool {
+	var st unix.Stat_t
+	return unix.Fstatat(int(tr.plain.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && tr.shared[st.Ino]
+}
+
+// again makes the change in another directory, and fails where its outcome is another one.
+func (o *operation) again(dir *os.File) error {
+	err := o.apply(dir)
+	if err == o.err || err != nil && errors.Is(err, o.err) {
+		return nil
+	}
+	return fmt.Errorf("%s %q %q: %w, plainly %w", o.kind, o.from, o.to, cmp.Or(err, error(unix.Errno(0))), cmp.Or(o.err, error(unix.Errno(0))))
+}
+
+// names are all that is in a tree, "" first.
+func names(dir *os.File) (list []string) {
+	root := fmt.Sprintf("/proc/thread-self/fd/%d/", dir.Fd())
+	_ = filepath.WalkDir(root, func(p string, _ fs.DirEntry, err error) error {
+		list = append(list, strings.TrimPrefix(p, root))
+		return nil
+	})
+	return list
+}
+
+// strange are names that mean something to somebody.
+var strange = []string{"x y", "\xff", "é", ".wh.a", ".wh..wh..opq", "-", "a\nb", "trusted.overlay.redirect", strings.Repeat("n", 255)}
+
+// operation is a random one on a tree with these names.
+func (tr *randomTree) operation(names []string) operation {
+	r := tr.r
+	there := func() string { return names[min(len(names)-1, 1+r.IntN(len(names)))] } // "" alone in an empty tree
+	fresh := func() string {
+		name := string(rune('a' + r.IntN(6)))
+		if r.IntN(12) == 0 {
+			name = strange[r.IntN(len(strange))]
+		}
+		return path.Join(names[r.IntN(len(names))], name)
+	}
+	any := func() string {
+		if r.IntN(3) == 0 {
+			return fresh()
+		}
+		return there()
+	}
+	kinds := []string{
+		"rename", "rename", "rename", "rename", "exchange", "noreplace", "mkdir", "mkdir", "mkdir", "mkdir", "mkdir", "unlink", "rmdir", "remove", "directory", "file",
+		"symlink", "chmod", "truncate", "write", "write", "write", "write", "append", "append", "times", "xattr", "fifo", "held",
+	}
+	if tr.links {
+		kinds = append(kinds, "link", "link")
+	}
+	o := operation{kind: kinds[r.IntN(len(kinds))], from: there(), to: any()}
+	switch o.kind {
+	case "mkdir", "symlink", "fifo":
+		o.from = fresh()
+	case "chmod":
+		if r.IntN(4) == 0 {
+			o.from = "."
+		}
+	case "xattr":
+		if o.from == "" { // the root has those of the layer alone
+			o.from = "none"
+		}
+	case "write":
+		if o.from = fresh(); r.IntN(3) == 0 {
+			o.from = there()
+		}
+	case "rename", "noreplace", "link", "held":
+		if r.IntN(3) > 0 {
+			o.to = fresh()
+		}
+	}
+	o.mode = []uint32{0o755, 0o755, 0o700, 0o644, 0o555, 0o2755, 0o1777, 0o4755, 0o600}[r.IntN(9)]
+	o.text = []byte(strings.Repeat(strconv.Itoa(r.IntN(1000)), r.IntN(2000)))
+	o.at = int64(r.IntN(10000))
+	return o
+}
+
+// apply makes the change below dir.
+func (o *operation) apply(dir *os.File) error {
+	fd := int(dir.Fd())
+	whole := fmt.Sprintf("/proc/thread-self/fd/%d/%s", fd, o.from)
+	switch o.kind {
+	case "rename":
+		return unix.Renameat2(fd, o.from, fd, o.to, 0)
+	case "exchange":
+		return unix.Renameat2(fd, o.from, fd, o.to, unix.RENAME_EXCHANGE)
+	case "noreplace":
+		return unix.Renameat2(fd, o.from, fd, o.to, unix.RENAME_NOREPLACE)
+	case "mkdir":
+		return unix.Mkdirat(fd, o.from, o.mode&0o777|0o300)
+	case "unlink":
+		return unix.Unlinkat(fd, o.from, 0)
+	case "rmdir":
+		return unix.Unlinkat(fd, o.from, unix.AT_REMOVEDIR)
+	case "remove":
+		return removeTree(dir, o.from)
+	case "directory": // another one in its place
+		if err := removeTree(dir, o.from); err != nil {
+			return err
+		}
+		if err := unix.Mkdirat(fd, o.from, 0o755); err != nil {
+			return err
+		}
+		return o.write(fd, path.Join(o.from, "a"), unix.O_CREAT|unix.O_EXCL, 0)
+	case "file": // in the place of what was there
+		if err := removeTree(dir, o.from); err != nil {
+			return err
+		}
+		return o.write(fd, o.from, unix.O_CREAT|unix.O_EXCL, 0)
+	case "link":
+		return unix.Linkat(fd, o.from, fd, o.to, 0)
+	case "symlink":
+		return unix.Symlinkat(cmp.Or(o.to, "."), fd, o.from)
+	case "chmod":
+		return unix.Fchmodat(fd, o.from, o.mode|0o500, 0)
+	case "truncate":
+		f, err := unix.Openat(fd, o.from, unix.O_WRONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		return errors.Join(unix.Ftruncate(f, o.at), unix.Close(f))
+	case "write":
+		return o.write(fd, o.from, unix.O_CREAT, o.at)
+	case "append":
+		return o.write(fd, o.from, unix.O_APPEND, 0)
+	case "times":
+		when := unix.NsecToTimespec(o.at * 1e9)
+		return unix.UtimesNanoAt(fd, o.from, []unix.Timespec{when, when}, unix.AT_SYMLINK_NOFOLLOW)
+	case "xattr":
+		if o.at%4 == 0 {
+			return unix.Lremovexattr(whole, "user.test")
+		}
+		return unix.Lsetxattr(whole, "user.test", o.text[:min(len(o.text), 60)], 0)
+	case "fifo":
+		return unix.Mknodat(fd, o.from, unix.S_IFIFO|0o644, 0)
+	case "held": // written to after it was renamed
+		f, err := unix.Openat(fd, o.from, unix.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		err = unix.Renameat2(fd, o.from, fd, o.to, 0)
+		_, werr := unix.Write(f, o.text)
+		return cmp.Or(err, werr, unix.Close(f))
+	}
+	panic(o.kind)
+}
+
+// write writes the text into a file, from an offset on, which may leave a hole.
+func (o *operation) write(dir int, name string, flags int, at int64) error {
+	f, err := unix.Openat(dir, name, unix.O_WRONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC|flags, 0o644)
+	if err != nil {
+		return err
+	}
+	if flags&unix.O_APPEND != 0 {
+		_, err = unix.Write(f, o.text)
+	} else {
+		_, err = unix.Pwrite(f, o.text, at)
+	}
+	return cmp.Or(err, unix.Close(f))
+}
+
+// removeTree removes what has this name, in the order of names, up to the first error.
+func removeTree(dir *os.File, name string) error {
+	fd := int(dir.Fd())
+	err := unix.Unlinkat(fd, name, 0)
+	if !errors.Is(err, unix.EISDIR) {
+		return err
+	}
+	entries, err := os.ReadDir(fmt.Sprintf("/proc/thread-self/fd/%d/%s", fd, name))
+	if err != nil {
+		var errno unix.Errno
+		errors.As(err, &errno)
+		return errno
+	}
+	for _, e := range entries {
+		if err := removeTree(dir, path.Join(name, e.Name())); err != nil {
+			return err
+		}
+	}
+	return unix.Unlinkat(fd, name, unix.AT_REMOVEDIR)
+}
