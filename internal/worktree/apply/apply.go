@@ -159,7 +159,7 @@ func (j *Job) write(ctx context.Context, d *state, sp *spool, p *plan, report *r
 	if err := d.prepare(p); err != nil {
 		return nil, err
 	}
-	w := &writer{ctx: ctx, plan: p, content: sp.f, staged: make(map[int]stamp), report: report, own: make(map[string]own)}
+	w := &writer{ctx: ctx, plan: p, content: sp.f, staged: make(map[int]stamp), report: report, own: make(map[string]own), buf: sp.buf}
 	err := d.as(ctx, j.Owner, j.Source, w.stage)
 	if err == nil {
 		err = d.commit()

@@ -13,7 +13,7 @@ import (
 )
 
 // What is applied to a copy of the base makes it the worktree, byte for byte and with all
-// modes: random trees, random changes.
+// modes: random trees, random changes, archives of agents and of the tests' own.
 func TestRandomTrees(t *testing.T) {
 	rounds, seed := count(200, 5000), uint64(7)
 	tasks := 0
@@ -25,7 +25,11 @@ func TestRandomTrees(t *testing.T) {
 		g := begin(t, source)
 		disturb(t, r, g.work, 1+r.IntN(15))
 		give(t, g.work)
-		a, err := g.apply(client.ApplyRequest{})
+		archive := g.agents()
+		if round%2 == 0 {
+			archive = archiveOf(t, source, g.work)
+		}
+		a, err := g.applyArchive(client.ApplyRequest{}, archive)
 		if err != nil {
 			t.Fatalf("seed %d round %d: %v", seed, round, err)
 		}
@@ -64,7 +68,7 @@ func TestParts(t *testing.T) {
 			if len(q.Paths) == 0 {
 				continue
 			}
-			if _, err := g.apply(q); err != nil {
+			if _, err := g.applyArchive(q, g.agents(q.Paths...)); err != nil {
 				t.Fatalf("seed %d round %d: %q: %v", seed, round, q.Paths, err)
 			}
 			for _, e := range changesOf(t, source, g.work) {

@@ -65,6 +65,18 @@ type spool struct {
 	at     int64
 	limits Limits
 	names  int
+	buf    buffer
+}
+
+// buffer is for copying many files, one after the other.
+type buffer []byte
+
+func newBuffer() buffer { return make(buffer, 64<<10) }
+
+// copy is io.Copy through the buffer.
+func (b buffer) copy(w io.Writer, r io.Reader) (int64, error) {
+	// Files would find ways of their own, with buffers of their own.
+	return io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{r}, b)
 }
 
 func newSpool(d *state, limits Limits) (*spool, error) {
@@ -73,7 +85,7 @@ func newSpool(d *state, limits Limits) (*spool, error) {
 		return nil, fmt.Errorf("keep the changes: %w", err)
 	}
 	step("spool made")
-	return &spool{f: f, limits: limits}, nil
+	return &spool{f: f, limits: limits, buf: newBuffer()}, nil
 }
 
 // sync waits until the contents are on the disk.
@@ -278,7 +290,7 @@ func (s *spool) keep(c *change, r io.Reader) error {
 		return tooLarge("more than %d MiB", s.limits.Bytes>>20)
 	}
 	h := sha256.New()
-	n, err := io.Copy(io.MultiWriter(s.f, h), r)
+	n, err := s.buf.copy(io.MultiWriter(s.f, h), r)
 	if err != nil {
 		return readError(err)
 	}

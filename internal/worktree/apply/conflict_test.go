@@ -300,6 +300,11 @@ func TestRace(t *testing.T) {
 				if diffs := differ(look(t, decoy), before); diffs != nil {
 					t.Fatalf("%v: %q", err, diffs)
 				}
+				for p := range look(t, source) {
+					if strings.Contains(p, ".toold-") {
+						t.Fatalf("%v: %q is left", err, p)
+					}
+				}
 				wipe(t, source)
 			}
 			var now unix.Stat_t

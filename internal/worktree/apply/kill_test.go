@@ -92,12 +92,14 @@ func TestKilled(t *testing.T) {
 	})
 	must(t, os.Chmod(base+"/closed", 0o555))
 	g := begin(t, base)
+	must(t, os.Chmod(g.work+"/closed", 0o755))
 	write(t, g.work, map[string]string{
 		"edit": "new", "new/deep/f": "f", "new/empty/": "", "relink": "-> b", "link": "-> edit", "closed/in": "j", "closed/new": "n", "\xff": "any",
 	})
 	remove(t, g.work, "gone", "was", "file", "tolink", "closed/out")
 	write(t, g.work, map[string]string{"was": "now a file", "file/in": "dir", "tolink": "-> keep"})
 	must(t, os.Chmod(g.work+"/mode", 0o600))
+	must(t, os.Chmod(g.work+"/closed", 0o555))
 	must(t, os.Chmod(g.work+"/new", 0o555))
 	must(t, os.Chmod(g.work+"/shut", 0o500))
 	archive := filepath.Join(t.TempDir(), "archive")

@@ -67,7 +67,7 @@ func (d *state) recover(ctx context.Context) (*Recovered, error) {
 	}
 	defer content.Close()
 	w := &writer{
-		ctx: ctx, plan: p, content: content, again: true, own: make(map[string]own),
+		ctx: ctx, plan: p, content: content, again: true, own: make(map[string]own), buf: newBuffer(),
 		report: &report{tasks: p.tasks, left: make(map[int]bool)},
 	}
 	if err := w.carryOut(d, p.Owner, source); err != nil {

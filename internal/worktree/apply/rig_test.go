@@ -27,12 +27,18 @@ import (
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/needs"
 	"github.com/toold/toold/internal/thread"
+	"github.com/toold/toold/internal/tool/run/root"
+	"github.com/toold/toold/internal/tool/run/treediff"
 )
 
-// count is how many rounds a random test has: many with TOOLD_TEST_LONG.
+// count is how many rounds a random test has: many with TOOLD_TEST_LONG, few where only
+// a look is wanted.
 func count(few, many int) int {
-	if os.Getenv("TOOLD_TEST_LONG") != "" {
+	switch {
+	case os.Getenv("TOOLD_TEST_LONG") != "":
 		return many
+	case testing.Short():
+		return max(1, few/5)
 	}
 	return few
 }
@@ -80,6 +86,7 @@ func tree(t testing.TB, files map[string]string) string {
 	needs.OpenAt2(t)
 	dir := filepath.Join(t.TempDir(), "tree")
 	must(t, os.Mkdir(dir, 0o755))
+	t.Cleanup(func() { wipe(t, dir) })
 	give(t, dir)
 	write(t, dir, files)
 	return dir
@@ -161,6 +168,7 @@ func copyTree(t testing.TB, from string) string {
 	t.Helper()
 	to := filepath.Join(t.TempDir(), "copy")
 	mustRun(t, "/", "cp", "-a", from, to)
+	t.Cleanup(func() { wipe(t, to) })
 	return to
 }
 
@@ -328,9 +336,36 @@ func pin(t testing.TB, dir string) *os.File {
 // apply applies what differs between the source and the worktree by now.
 func (g *rig) apply(r client.ApplyRequest) (*client.Applied, error) {
 	g.t.Helper()
+	return g.applyArchive(r, archiveOf(g.t, g.source, g.work))
+}
+
+func (g *rig) applyArchive(r client.ApplyRequest, archive []byte) (*client.Applied, error) {
 	j := g.job
 	j.Request = r
-	return j.Run(g.t.Context(), bytes.NewReader(archiveOf(g.t, g.source, g.work)))
+	return j.Run(g.t.Context(), bytes.NewReader(archive))
+}
+
+// agents packs what differs as agents do.
+func (g *rig) agents(paths ...string) []byte {
+	g.t.Helper()
+	r, err := root.New(root.Config{Dir: "/", UID: -1, GID: -1})
+	must(g.t, err)
+	defer r.Close()
+	open := func(dir string) *root.Dir {
+		f, err := os.OpenFile(dir, unix.O_PATH|unix.O_DIRECTORY, 0)
+		must(g.t, err)
+		defer f.Close()
+		d, err := r.OpenDirFD(g.t.Context(), int(f.Fd()), dir)
+		must(g.t, err)
+		return d
+	}
+	var b bytes.Buffer
+	base, work := open(g.source), open(g.work)
+	defer base.Close()
+	defer work.Close()
+	_, err = treediff.Write(g.t.Context(), treediff.Options{Root: r, Base: base, Tree: work, Format: treediff.Archive, Paths: paths}, &b)
+	must(g.t, err)
+	return b.Bytes()
 }
 
 func (g *rig) mustApply(r client.ApplyRequest) *client.Applied {
@@ -448,7 +483,7 @@ func disturb(t testing.TB, r *rand.Rand, dir string, n int) {
 			to := somewhere(r, dir)
 			if _, err := os.Lstat(to); err != nil && !strings.HasPrefix(to, p+"/") {
 				openTo := opened(t, path.Dir(to))
-				must(t, os.Rename(p, to))
+				move(t, info, p, to)
 				if path.Dir(to) != path.Dir(p) {
 					openTo()
 				}
@@ -463,11 +498,25 @@ func disturb(t testing.TB, r *rand.Rand, dir string, n int) {
 	}
 }
 
-// wipe removes what is at a path, whatever the modes of its directories.
+// move renames: a directory that its owner cannot write to has to let him for the time.
+func move(t testing.TB, info fs.FileInfo, from, to string) {
+	if info.IsDir() {
+		must(t, os.Chmod(from, 0o700))
+	}
+	must(t, os.Rename(from, to))
+	if info.IsDir() {
+		must(t, os.Chmod(to, info.Mode().Perm()))
+	}
+}
+
+// wipe removes what is at a path, if something is, whatever the modes of its directories.
 func wipe(t testing.TB, p string) {
 	must(t, filepath.WalkDir(p, func(p string, d fs.DirEntry, err error) error {
 		if err == nil && d.IsDir() {
 			err = os.Chmod(p, 0o700)
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
 		}
 		return err
 	}))

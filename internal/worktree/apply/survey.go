@@ -9,6 +9,7 @@ import (
 	"os"
 	"path"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -55,6 +56,7 @@ type survey struct {
 	changes   []*change
 	own       map[string]own
 	root      int
+	open      []openDir
 	modes     map[string]*mode // of directories, by path
 	conflicts conflicts
 	tasks     []task
@@ -73,6 +75,8 @@ func (s *survey) look(root int) error {
 	if err := s.choice.choose(root, s.changes, s.over); err != nil {
 		return err
 	}
+	s.open = []openDir{{path: ".", fd: root}}
+	defer s.close(1)
 	gone := make(map[string]bool)
 	for _, c := range s.changes {
 		if c.left != chosen {
@@ -145,7 +149,7 @@ func (s *survey) examine(c *change) error {
 		s.modeOf(c)
 		return nil
 	}
-	parent, err := beneath.Parent(s.root, c.path)
+	parent, err := s.dir(path.Dir(c.path))
 	if errors.Is(err, unix.ENOENT) && !c.put() {
 		c.done = true
 		return nil
@@ -153,7 +157,6 @@ func (s *survey) examine(c *change) error {
 	if err != nil {
 		return err
 	}
-	defer unix.Close(parent)
 	c.now, err = s.version(c, parent)
 	if err != nil {
 		return err
@@ -165,11 +168,54 @@ func (s *survey) examine(c *change) error {
 	return s.enter(c, parent)
 }
 
+// openDir is an open directory. The survey has those open that lead to where it is, so
+// that each is looked up once: what is in it is of one directory, though somebody should
+// put another into its place.
+type openDir struct {
+	path string
+	fd   int
+	err  error // why it cannot be opened
+}
+
+// close closes all but the first n directories.
+func (s *survey) close(n int) {
+	for _, d := range s.open[n:] {
+		if d.err == nil {
+			_ = unix.Close(d.fd)
+		}
+	}
+	s.open = s.open[:n]
+}
+
+// dir opens a directory of the source, which stays open while the survey is in it.
+func (s *survey) dir(rel string) (int, error) {
+	n := len(s.open)
+	for n > 1 && s.open[n-1].path != rel && !strings.HasPrefix(rel, s.open[n-1].path+"/") {
+		n--
+	}
+	s.close(n)
+	top := s.open[n-1]
+	for top.path != rel {
+		begin := 0
+		if top.path != "." {
+			begin = len(top.path) + 1
+		}
+		name, _, _ := strings.Cut(rel[begin:], "/")
+		next := openDir{path: rel[:begin+len(name)], err: top.err}
+		if next.err == nil {
+			next.fd, next.err = beneath.Open(top.fd, name, unix.O_PATH|unix.O_DIRECTORY, 0)
+		}
+		s.open = append(s.open, next)
+		top = next
+	}
+	return top.fd, top.err
+}
+
 // version looks at what is there, and keeps the content of a file that may have to be
 // merged.
 func (s *survey) version(c *change, parent int) (version, error) {
 	name, keep := path.Base(c.path), io.Writer(nil)
-	v, err := versionOf(parent, name, func(st *unix.Stat_t) io.Writer {
+	v, err := versionOf(parent, name, s.spool.buf, func(st *unix.Stat_t) io.Writer {
 		if s.job.Request.Merge && s.job.Merge != nil && c.kind == beneath.File && c.old == beneath.File && max(st.Size, c.size) <= MaxMerge && st.Size <= s.spool.limits.Bytes-s.spool.at {
 			keep = io.NewOffsetWriter(s.spool.f, s.spool.at)
 		}
@@ -182,9 +228,9 @@ func (s *survey) version(c *change, parent int) (version, error) {
 	return v, err
 }
 
-// versionOf looks at what a directory has by a name. content, if there is one, says where
-// to write a copy of a file's content; without it, no content is read and no sum is made.
-func versionOf(parent int, name string, content func(*unix.Stat_t) io.Writer) (v version, err error) {
+// versionOf looks at what a directory has by a name. A file is read through a buffer;
+// without one, it has no sum. content says where to write a copy; nil is nowhere.
+func versionOf(parent int, name string, buf buffer, content func(*unix.Stat_t) io.Writer) (v version, err error) {
 	fd, err := beneath.Open(parent, name, unix.O_PATH|unix.O_NOFOLLOW, 0)
 	if errors.Is(err, unix.ENOENT) {
 		return v, nil
@@ -207,15 +253,15 @@ func versionOf(parent int, name string, content func(*unix.Stat_t) io.Writer) (v
 		v.Sum = raw(sumOf(string(target[:max(n, 0)])))
 		return v, err
 	case beneath.File:
-		if content != nil {
-			v.Sum, err = read(parent, name, &st, content(&st))
+		if buf != nil {
+			v.Sum, err = read(parent, name, &st, buf, content)
 		}
 	}
 	return v, err
 }
 
 // read reads a file, which must be the one that st is of, and stay as it is.
-func read(parent int, name string, st *unix.Stat_t, w io.Writer) (raw, error) {
+func read(parent int, name string, st *unix.Stat_t, buf buffer, content func(*unix.Stat_t) io.Writer) (raw, error) {
 	fd, err := beneath.Open(parent, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {
 		return "", err
@@ -224,11 +270,13 @@ func read(parent int, name string, st *unix.Stat_t, w io.Writer) (raw, error) {
 	defer f.Close()
 	sum := sha256.New()
 	to := io.Writer(sum)
-	if w != nil {
-		to = io.MultiWriter(sum, w)
+	if content != nil {
+		if w := content(st); w != nil {
+			to = io.MultiWriter(sum, w)
+		}
 	}
 	var now unix.Stat_t
-	n, err := io.Copy(to, io.LimitReader(f, st.Size))
+	n, err := buf.copy(to, io.LimitReader(f, st.Size))
 	if err == nil {
 		err = unix.Fstat(fd, &now)
 	}
@@ -330,8 +378,20 @@ func (s *survey) enter(c *change, parent int) error {
 	if s.modes[dir] == nil {
 		s.modes[dir] = &mode{Path: raw(dir), Ino: st.Ino, Perm: st.Mode & 0o777}
 	}
-	c.home, err = s.homeAbove(dir)
-	return err
+	return s.homeAbove(c)
+}
+
+// homeAbove finds the nearest directory above that can be written to.
+func (s *survey) homeAbove(c *change) error {
+	for _, d := range slices.Backward(s.open) {
+		if unix.Faccessat2(d.fd, "", unix.W_OK|unix.X_OK, unix.AT_EACCESS|unix.AT_EMPTY_PATH) == nil {
+			var st unix.Stat_t
+			err := unix.Fstat(d.fd, &st)
+			c.home = home{raw(d.path), st.Ino}
+			return err
+		}
+	}
+	return errReadOnly
 }
 
 // mayChmod sees that the mode of a directory is the owner's to change.
@@ -342,25 +402,6 @@ func (s *survey) mayChmod(c *change, parent int) error {
 	}
 	s.modes[c.path].Ino = st.Ino
 	return err
-}
-
-// homeAbove finds the nearest directory above dir that can be written to.
-func (s *survey) homeAbove(dir string) (home, error) {
-	for dir != "." {
-		dir = path.Dir(dir)
-		fd, err := beneath.Open(s.root, dir, unix.O_PATH|unix.O_DIRECTORY, 0)
-		if err != nil {
-			return home{}, err
-		}
-		var st unix.Stat_t
-		err = unix.Fstat(fd, &st)
-		if err == nil && unix.Faccessat2(fd, "", unix.W_OK|unix.X_OK, unix.AT_EACCESS|unix.AT_EMPTY_PATH) == nil {
-			_ = unix.Close(fd)
-			return home{raw(dir), st.Ino}, nil
-		}
-		_ = unix.Close(fd)
-	}
-	return home{}, errReadOnly
 }
 
 // emptied sees that a directory that goes has nothing in it but what goes too.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path"
 	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -25,6 +26,8 @@ type writer struct {
 	root      int
 	staged    map[int]stamp
 	made      map[string]uint64 // inodes of directories
+	waited    int
+	buf       buffer
 	own       map[string]own
 	report    *report
 	conflicts conflicts
@@ -122,7 +125,7 @@ func (w *writer) make(dir, i int) (stamp, error) {
 	f := os.NewFile(uintptr(fd), name)
 	defer f.Close()
 	step("file made")
-	n, err := io.Copy(f, io.NewSectionReader(w.content, t.At, t.Want.Size))
+	n, err := w.buf.copy(f, io.NewSectionReader(w.content, t.At, t.Want.Size))
 	if err == nil && n != t.Want.Size {
 		err = fmt.Errorf("the spool has %d of its %d bytes: %w", n, t.Want.Size, unix.EIO)
 	}
@@ -150,7 +153,7 @@ func (w *writer) unstage(root int) error {
 		}
 		dirs := []raw{t.Home.Dir, raw(path.Dir(string(t.Path)))}
 		for _, dir := range slices.Compact(dirs) {
-			fd, err := w.dir(dir, 0)
+			fd, err := w.homeAgain(dir, t.Home)
 			if err != nil {
 				continue // what it was is not here any more, with all that was in it
 			}
@@ -164,6 +167,26 @@ func (w *writer) unstage(root int) error {
 	}
 	return failed
 }
+
+// homeAgain opens a directory in which a file of ours may be. If it is another one than it
+// was, somebody may be moving it to and fro: it is waited for, a bounded time.
+func (w *writer) homeAgain(dir raw, h home) (int, error) {
+	if dir != h.Dir {
+		return w.dir(dir, 0)
+	}
+	for {
+		fd, err := w.dir(dir, h.Ino)
+		if err == nil || w.waited >= maxWaits || w.ctx.Err() != nil {
+			return fd, err
+		}
+		w.waited++
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// maxWaits is how often a writer waits, a millisecond each time, for a directory to be
+// where it was.
+const maxWaits = 1000
 
 // carryOut carries out a plan that is committed, and forgets it.
 func (w *writer) carryOut(d *state, owner thread.User, source *os.File) error {
@@ -280,7 +303,7 @@ func (w *writer) remove(i int) error {
 	}
 	defer unix.Close(parent)
 	name := path.Base(string(t.Path))
-	now, err := versionOf(parent, name, nil)
+	now, err := versionOf(parent, name, nil, nil)
 	switch {
 	case err != nil:
 		return err
@@ -288,7 +311,7 @@ func (w *writer) remove(i int) error {
 		w.own[string(t.Path)] = own{}
 		return nil
 	}
-	if err := unchanged(parent, name, now, t.Was); err != nil {
+	if err := w.unchanged(parent, name, now, t.Was); err != nil {
 		return err
 	}
 	flags := 0
@@ -306,20 +329,20 @@ func (w *writer) remove(i int) error {
 
 // unchanged sees that something is still what it was. What is in a directory counts by
 // itself. A new change time alone is no change: it may be of the file's links or owner.
-func unchanged(parent int, name string, now, was version) error {
+func (w *writer) unchanged(parent int, name string, now, was version) error {
 	if now.Kind != was.Kind {
 		return errTouched
 	}
 	if now.Kind == "" || now.Kind == beneath.Dir || now.Size == was.Size && now.CTime == was.CTime {
 		return nil
 	}
-	return holds(parent, name, &was)
+	return w.holds(parent, name, &was)
 }
 
 // holds sees that something has the content and the mode that are wanted, and takes its
 // change time.
-func holds(parent int, name string, want *version) error {
-	now, err := versionOf(parent, name, func(*unix.Stat_t) io.Writer { return nil })
+func (w *writer) holds(parent int, name string, want *version) error {
+	now, err := versionOf(parent, name, w.buf, nil)
 	if err != nil {
 		return err
 	}
@@ -342,18 +365,18 @@ func (w *writer) put(i int) error {
 	if t.removes() {
 		was = version{}
 	}
-	now, err := versionOf(parent, name, nil)
+	now, err := versionOf(parent, name, nil, nil)
 	if err != nil {
 		return err
 	}
 	if t.Want.Kind == beneath.Dir {
 		return w.putDir(t, parent, now, was)
 	}
-	if want := t.Want; w.again && holds(parent, name, &want) == nil {
+	if want := t.Want; w.again && w.holds(parent, name, &want) == nil {
 		w.own[string(t.Path)] = own{want.CTime, want.Size, want.Sum} // a writer before this one has put it there
 		return nil
 	}
-	if err := unchanged(parent, name, now, was); err != nil {
+	if err := w.unchanged(parent, name, now, was); err != nil {
 		return err
 	}
 	return w.putFile(i, parent, name, now.Kind != "")
