@@ -23,6 +23,7 @@ type param struct {
 	values   []string // the only ones, for kind text; nil for any
 	required bool
 	many     bool
+	most     int // bytes of a text; 0 for maxText
 	doc      string
 }
 
@@ -73,7 +74,7 @@ var (
 	diffParams = []param{
 		{name: "path", many: true, doc: "only this path of the worktree and what is below it; may be repeated"},
 		{name: "against", kind: ident, doc: "name or id of a checkpoint to compare with; absent means the source"},
-		{name: "after", kind: text, doc: "of a list: next of the previous page"},
+		{name: "after", kind: text, most: 2 * maxText, doc: "of a list: next of the previous page"}, // a path as base64
 		{name: "limit", kind: count, doc: "of a list: changes per page, at most 10000; 0 or absent means 100"},
 	}
 
@@ -170,7 +171,7 @@ func (p param) wrong(v string) string {
 		if p.values != nil && !slices.Contains(p.values, v) {
 			return "not one of " + strings.Join(p.values, ", ")
 		}
-		return wrongText(v, maxText)
+		return wrongText(v, cmp.Or(p.most, maxText))
 	}
 	return ""
 }

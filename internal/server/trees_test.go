@@ -68,6 +68,8 @@ func TestDiffQueries(t *testing.T) {
 		{"?path=a&path=b/c&against=cp_1", "", true},
 		{"?path=a&against=v1.2-rc_3&after=x&limit=10000", list, true},
 		{"?limit=0", list, true},
+		{"?after=" + strings.Repeat("x", 5460), list, true}, // the longest path there is, as base64
+		{"?after=" + strings.Repeat("x", 10_000), list, false},
 		{"?path=%00", "", false},
 		{"?path=a%0ab", "", false},
 		{"?path=%ff", "", false},
