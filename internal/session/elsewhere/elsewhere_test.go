@@ -5,6 +5,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/toold/toold/internal/worktree"
 )
@@ -58,7 +59,7 @@ func TestShow(t *testing.T) {
 			if got := v.Env()["GIT_DISCOVERY_ACROSS_FILESYSTEM"]; got != tt.env || !strings.HasSuffix(v.Config(), tt.trust) || (v.Config() == "") != (tt.trust == "") {
 				t.Errorf("environment %q, configuration %q", got, v.Config())
 			}
-			if strings.ContainsAny(v.Note, "\x1b\xff") {
+			if strings.ContainsRune(v.Note, 0x1b) || !utf8.ValidString(v.Note) {
 				t.Errorf("note %q", v.Note)
 			}
 			if _, err := dir.Stat(); (err == nil) != (v.Mount != nil) {
