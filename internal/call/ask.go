@@ -13,6 +13,7 @@ import (
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/approval"
 	"github.com/toold/toold/internal/environ"
+	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/judge"
 	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/store"
@@ -174,7 +175,7 @@ func (a asking) replied(p *approval.Pending, r approval.Reply) error {
 		d.Verdict.Action = policy.Allow
 		d.Verdict.Reason = cmp.Or(r.Message, d.Verdict.Reason)
 	} else {
-		d.Verdict.Reason = refused.Message
+		d.Verdict.Reason = refused.Err.Error()
 	}
 	a.c.judged(d.Verdict.Action, d.Verdict.Rule, p.Row.ID)
 	err := a.decided(d)
@@ -191,35 +192,42 @@ func (a asking) replied(p *approval.Pending, r approval.Reply) error {
 }
 
 // refusal is the error of a call that was not approved; nil when it was.
-func (a asking) refusal(p *approval.Pending, r approval.Reply) *client.Error {
-	e := &client.Error{Code: client.CodeDenied, Hint: "do something else, or ask the user what they want"}
+func (a asking) refusal(p *approval.Pending, r approval.Reply) *fault.Error {
+	kind, what, next := fault.Denied, "", "do something else, or ask the user what they want"
 	switch r.How {
 	case approval.Once, approval.Always:
 		return nil
 	case approval.Reject:
-		e.Message = fmt.Sprintf("denied: %s was rejected", p.Judgement.What())
-		if r.By != "" && r.By != approval.ByRules {
-			e.Message += " by " + r.By
-		}
-		if r.By == approval.ByRules {
-			e.Message = r.Message
-		} else if r.Message != "" {
-			e.Message += ": " + r.Message
-		}
+		what = rejected(p, r)
 	case approval.Timeout:
-		e.Code = client.CodeApprovalTimeout
-		e.Message = fmt.Sprintf("denied: nobody answered approval %s for %s within %s", p.Row.ID, p.Judgement.What(), p.Row.Expires.Sub(p.Row.Created).Round(time.Second))
-		e.Hint = "go on without it, or try again when somebody is there to answer: toolctl approvals watch"
+		kind = fault.Unanswered
+		what = fmt.Sprintf("denied: nobody answered approval %s for %s within %s", p.Row.ID, p.Judgement.What(), p.Row.Expires.Sub(p.Row.Created).Round(time.Second))
+		next = "go on without it, or try again when somebody is there to answer: toolctl approvals watch"
 	case approval.Stale:
 		return staleError(p.Row.ID)
 	default:
-		e.Code, e.Message = client.CodeAborted, "the call ended before its approval was answered"
+		kind, what = fault.Aborted, "the call ended before its approval was answered"
 	}
-	if p.Judgement.Loop != nil && e.Code == client.CodeDenied && p.Judgement.OnlyLoop() {
-		e.Code = client.CodeDoomLoop
-		e.Message += "; " + p.Judgement.Loop.Describe(p.Judgement.Inv.Tool.Name)
+	if p.Judgement.Loop != nil && kind == fault.Denied && p.Judgement.OnlyLoop() {
+		kind = fault.Loop
+		what += "; " + p.Judgement.Loop.Describe(p.Judgement.Inv.Tool.Name)
 	}
-	return e
+	return kind.Errorf("%s", what).Next(next)
+}
+
+// rejected says who has rejected a call, and what they say.
+func rejected(p *approval.Pending, r approval.Reply) string {
+	if r.By == approval.ByRules {
+		return r.Message
+	}
+	what := fmt.Sprintf("denied: %s was rejected", p.Judgement.What())
+	if r.By != "" {
+		what += " by " + r.By
+	}
+	if r.Message != "" {
+		what += ": " + r.Message
+	}
+	return what
 }
 
 // unchanged prepares an approved call once more: it is allowed for what the

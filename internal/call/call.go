@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/answer"
 	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/call/output"
 	"github.com/toold/toold/internal/call/stream"
@@ -260,6 +261,6 @@ func (c *Call) question(inv *tool.Invocation, a tool.Access, seen *run.Prepared,
 // and its run.
 func (c *Call) staleApproval(o *outcome) {
 	if c.approved != "" && o.err != nil && o.err.Code == client.CodeStale {
-		o.err = staleError(c.approved)
+		o.err = answer.Of(staleError(c.approved))
 	}
 }

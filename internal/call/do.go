@@ -5,6 +5,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/agent"
+	"github.com/toold/toold/internal/answer"
 	"github.com/toold/toold/internal/judge"
 	"github.com/toold/toold/internal/tool"
 	"github.com/toold/toold/internal/tool/run"
@@ -183,7 +184,7 @@ func (st *steps) refuseInput(c *Call, inv *tool.Invocation) error {
 	}
 	j := st.judge.JudgeLoop(c.question(inv, tool.Access{}, nil, loop))
 	err = st.asking(c).permit(j)
-	if e, ok := errors.AsType[*client.Error](err); ok && e.Code == client.CodeDoomLoop {
+	if e := answer.Of(err); e != nil && e.Code == client.CodeDoomLoop {
 		// What is wrong with the call has to be said all the same.
 		e.Message += "\n" + c.malformed.Message
 		e.Hint, e.Violations = c.malformed.Hint, c.malformed.Violations

@@ -5,6 +5,8 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/agent"
+	"github.com/toold/toold/internal/answer"
+	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/tool/run"
 )
 
@@ -25,7 +27,7 @@ func (st *steps) ended(c *Call, out *agent.Outcome, err error) *outcome {
 	case err == nil && out.Prepared != nil:
 		return notJudged()
 	case err == nil && out.Result == nil:
-		o := failed(client.CodeSandboxFailed, "the agent gave no result")
+		o := failed(fault.Sandbox, "the agent gave no result")
 		o.held = true
 		return o
 	case err == nil:
@@ -36,14 +38,14 @@ func (st *steps) ended(c *Call, out *agent.Outcome, err error) *outcome {
 	case errors.As(err, &re):
 		return &outcome{err: codeOf(re)}
 	case errors.Is(err, agent.ErrUnknownCall):
-		o := failed(client.CodeSessionLost, "the connection to the sandbox broke while the call began; it is not known whether it ran")
+		o := failed(fault.Over, "the connection to the sandbox broke while the call began; it is not known whether it ran")
 		o.err.Hint, o.reason = "look at what it would have changed before making it again", run.ReasonLost
 		return o
 	case st.isOver(err):
 		return st.lostOutcome()
 	}
-	if ce, ok := errors.AsType[*client.Error](err); ok { // there was no room for the result
-		return &outcome{err: ce, held: true}
+	if e := answer.Of(err); e != nil { // there was no room for the result
+		return &outcome{err: e, held: true}
 	}
 	c.abort(run.ReasonAborted)
 	return &outcome{err: st.clientError(c.id, err)}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/hook"
 	"github.com/toold/toold/internal/judge"
 	"github.com/toold/toold/internal/policy"
@@ -96,7 +97,7 @@ func (hs hooks) deniedByHook(inv *tool.Invocation, h *hook.Hook, why, hint strin
 	}); err != nil {
 		hs.log.Error("write a decision", "call", hs.c.id, "error", err)
 	}
-	o := failed(client.CodeDenied, "denied: %s by %s", inv.Tool.Name, by)
+	o := failed(fault.Denied, "denied: %s by %s", inv.Tool.Name, by)
 	if why != "" {
 		o.err.Message += ": " + why
 	}

@@ -7,9 +7,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/agent"
 	"github.com/toold/toold/internal/call/budget"
+	"github.com/toold/toold/internal/fault"
 )
 
 // returnAfter is when memory of results goes back to the system that is not much.
@@ -58,11 +58,8 @@ func (h *held) take(ctx context.Context, gone <-chan struct{}, session string, b
 	case errors.Is(err, budget.ErrGone):
 		return agent.ErrLost
 	case errors.Is(err, budget.ErrFull):
-		return &client.Error{
-			Code:    client.CodeOverloaded,
-			Message: "the result could not be taken: " + err.Error(),
-			Hint:    "what the call did is done; ask for less at a time",
-		}
+		return fault.Overloaded.Errorf("the result could not be taken: %w", err).
+			Next("what the call did is done; ask for less at a time")
 	case err != nil:
 		return err
 	}

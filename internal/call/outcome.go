@@ -7,6 +7,8 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/agent"
+	"github.com/toold/toold/internal/answer"
+	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/hook"
 	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/tool/run"
@@ -26,8 +28,8 @@ type outcome struct {
 	recount bool
 }
 
-func failed(code client.Code, format string, args ...any) *outcome {
-	return &outcome{err: &client.Error{Code: code, Message: fmt.Sprintf(format, args...)}}
+func failed(kind fault.Kind, format string, args ...any) *outcome {
+	return &outcome{err: answer.Of(kind.Errorf(format, args...))}
 }
 
 // notRun is the outcome of a call that ended before the tool was run.
@@ -37,11 +39,11 @@ func (s *site) notRun(call string, err error) *outcome {
 	case errors.As(err, &re):
 		return &outcome{err: codeOf(re)}
 	case errors.Is(err, errAborted):
-		o := failed(client.CodeAborted, "the call was aborted before it ran")
+		o := failed(fault.Aborted, "the call was aborted before it ran")
 		o.reason = run.ReasonAborted
 		return o
 	case errors.Is(err, ErrLeaving):
-		o := failed(client.CodeAborted, "the daemon stopped before the call ran")
+		o := failed(fault.Aborted, "the daemon stopped before the call ran")
 		o.err.Hint, o.reason = "make it again", run.ReasonAborted
 		return o
 	case s.isOver(err):
@@ -60,7 +62,7 @@ func (s *site) isOver(err error) bool {
 // lostOutcome is for calls whose session ended under them.
 func (s *site) lostOutcome() *outcome {
 	fate, reason := s.place.Fate()
-	o := failed(client.CodeSessionLost, "session %s was lost before the call ended", s.id)
+	o := failed(fault.Over, "session %s was lost before the call ended", s.id)
 	o.reason = run.ReasonLost
 	if fate == client.SessionEnded {
 		o.err.Message, o.reason = fmt.Sprintf("session %s was ended before the call did", s.id), run.ReasonSessionEnded
@@ -73,36 +75,30 @@ func (s *site) lostOutcome() *outcome {
 }
 
 func (s *site) clientError(call string, err error) *client.Error {
-	if ce, ok := errors.AsType[*client.Error](s.daemon.Internal("run call "+call, err)); ok {
-		return ce
-	}
-	return &client.Error{Code: client.CodeInternal, Message: "internal error"}
+	return answer.Of(s.daemon.Internal("run call "+call, err))
 }
 
 // codeOf makes an error of the sandbox's side one of the API's. Its code comes
 // from the agent, so only known ones pass.
 func codeOf(e *run.Error) *client.Error {
-	code := client.Code(e.Code)
 	if run.LacksStdin(e) {
-		return &client.Error{
-			Code:    client.CodeSandboxFailed,
-			Message: "this session was made by an older toold, whose agent cannot give a command standard input; nothing was run",
-			Hint:    "leave stdin out, or make a new session",
-		}
+		return answer.Of(fault.Sandbox.Errorf("this session was made by an older toold, whose agent cannot give a command standard input; nothing was run").
+			Next("leave stdin out, or make a new session"))
 	}
-	switch e.Code {
-	case run.CodeInvalidInput, run.CodeInvalidPath, run.CodeNotRegularFile, run.CodeStale, run.CodeAborted, run.CodeSandboxFailed:
+	kind := fault.Kind(e.Code)
+	switch kind {
+	case fault.Input, fault.BadPath, fault.NotFile, fault.Stale, fault.Aborted:
 	default:
-		code = client.CodeSandboxFailed
+		kind = fault.Sandbox
 	}
-	return &client.Error{Code: code, Message: plain.Cut(e.Message, MaxNote), Hint: plain.Cut(e.Hint, MaxNote)}
+	return answer.Of(kind.Errorf("%s", plain.Cut(e.Message, MaxNote)).Next(plain.Cut(e.Hint, MaxNote)))
 }
 
 // MaxNote bounds texts of the agent's that are no output.
 const MaxNote = 16 << 10
 
 func neverSent() *outcome {
-	o := failed(client.CodeAborted, "the daemon stopped before the call ran")
+	o := failed(fault.Aborted, "the daemon stopped before the call ran")
 	o.err.Hint, o.reason = "make it again", run.ReasonAborted
 	return o
 }
@@ -130,12 +126,9 @@ func (o *outcome) formatFailed(h *hook.Hook, file string, err error) {
 	o.result = &r
 }
 
-func staleError(id string) *client.Error {
-	return &client.Error{
-		Code:    client.CodeStaleApproval,
-		Message: fmt.Sprintf("what approval %s was asked for has changed since: a path leads elsewhere, or a file has other content", id),
-		Hint:    "look at the file again and make the call again; it will be asked for again",
-	}
+func staleError(id string) *fault.Error {
+	return fault.StaleApproval.Errorf("what approval %s was asked for has changed since: a path leads elsewhere, or a file has other content", id).
+		Next("look at the file again and make the call again; it will be asked for again")
 }
 
 // line puts s on a line of its own.

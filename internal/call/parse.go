@@ -5,6 +5,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/call/remark"
+	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/tool"
 )
@@ -58,7 +59,7 @@ const maxReplacements = 3
 // says what really runs. An outcome is why it cannot be taken.
 func (st *steps) replace(c *Call, inv *tool.Invocation, round int) *outcome {
 	if round >= maxReplacements {
-		return failed(client.CodeDenied, "denied: hooks replaced the input more than %d times", maxReplacements)
+		return failed(fault.Denied, "denied: hooks replaced the input more than %d times", maxReplacements)
 	}
 	allowed, err := st.allow(&c.req, inv)
 	if err == nil {

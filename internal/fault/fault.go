@@ -26,7 +26,16 @@ const (
 	Over       Kind = "session_lost"    // the session that it was asked of has ended
 	Aborted    Kind = "aborted"         // it was asked for, and given up before it was done
 	Sandbox    Kind = "sandbox_failed"  // no sandbox could be made or used
-	Internal   Kind = "internal"        // the daemon's own failure, which is logged
+
+	Denied        Kind = "denied"           // a rule, a hook or a person does not allow it
+	Loop          Kind = "doom_loop"        // it was tried again and again
+	Unanswered    Kind = "approval_timeout" // nobody said in time whether it may be done
+	StaleApproval Kind = "stale_approval"   // what was allowed is not what is there now
+	Stale         Kind = "stale"            // a file is not what it was when it was looked at
+	Input         Kind = "invalid_input"    // a tool does not take it
+	NotFile       Kind = "not_regular_file" // it is no file that can be read or written
+
+	Internal Kind = "internal" // the daemon's own failure, which is logged
 )
 
 // Error implements error.

@@ -8,7 +8,7 @@ import (
 	"net/http"
 
 	"github.com/toold/toold/client"
-	"github.com/toold/toold/internal/fault"
+	"github.com/toold/toold/internal/answer"
 )
 
 // statuses has the HTTP status of every code.
@@ -48,7 +48,7 @@ func invalidStatus(status int, message, hint string) *client.Error {
 // code and their status. What is not an API error is nobody's business but the
 // operator's: it is logged, and the answer has only a reference to the log line.
 func (s *Server) problemOf(r *http.Request, err error) client.Problem {
-	e := shown(err)
+	e := answer.Of(err)
 	switch {
 	case e != nil && e.Code != client.CodeInternal && statuses[e.Code] != 0:
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
@@ -59,20 +59,6 @@ func (s *Server) problemOf(r *http.Request, err error) client.Problem {
 		e = s.internal(r, err)
 	}
 	return problemFor(e)
-}
-
-// shown is the API's error for what those who asked can do something about; nil for
-// anything else.
-func shown(err error) *client.Error {
-	if f, ok := errors.AsType[*fault.Error](err); ok {
-		e := &client.Error{Code: client.Code(f.Kind), Message: f.Err.Error(), Hint: f.Hint}
-		for _, p := range f.Places {
-			e.Violations = append(e.Violations, client.Violation(p))
-		}
-		return e
-	}
-	e, _ := errors.AsType[*client.Error](err)
-	return e
 }
 
 // problemFor is the document for an error that may be shown.

@@ -33,6 +33,14 @@ func TestKinds(t *testing.T) {
 		fault.Aborted:    {client.CodeAborted, 409},
 		fault.Sandbox:    {client.CodeSandboxFailed, 502},
 		fault.Internal:   {client.CodeInternal, 500},
+
+		fault.Denied:        {client.CodeDenied, 403},
+		fault.Loop:          {client.CodeDoomLoop, 409},
+		fault.Unanswered:    {client.CodeApprovalTimeout, 403},
+		fault.StaleApproval: {client.CodeStaleApproval, 409},
+		fault.Stale:         {client.CodeStale, 409},
+		fault.Input:         {client.CodeInvalidInput, 400},
+		fault.NotFile:       {client.CodeNotRegularFile, 400},
 	}
 	if n := countKinds(t); n != len(answers) {
 		t.Errorf("package fault has %d kinds, this test %d", n, len(answers))

@@ -16,6 +16,7 @@ import (
 	"github.com/toold/toold/internal/call"
 	"github.com/toold/toold/internal/crew"
 	"github.com/toold/toold/internal/event"
+	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/hook"
 	"github.com/toold/toold/internal/judge"
 	"github.com/toold/toold/internal/sandbox"
@@ -100,9 +101,9 @@ const (
 func (m *daemon) Accepting() error {
 	switch managerState(m.state.Load()) {
 	case managerStarting:
-		return &client.Error{Code: client.CodeOverloaded, Message: "the daemon is still starting", Hint: "try again in a moment"}
+		return fault.Overloaded.Errorf("the daemon is still starting").Next("try again in a moment")
 	case managerDraining:
-		return &client.Error{Code: client.CodeOverloaded, Message: "the daemon is stopping", Hint: "try again when it is back; sessions and running calls go on"}
+		return fault.Overloaded.Errorf("the daemon is stopping").Next("try again when it is back; sessions and running calls go on")
 	}
 	return nil
 }

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"log/slog"
 
-	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/hook"
 	"github.com/toold/toold/internal/store"
 )
@@ -31,11 +31,10 @@ func (m *daemon) hooksCreated(ctx context.Context, row store.Session, log *slog.
 }
 
 func refusedByHook(h *hook.Hook, why, hint string) error {
-	e := &client.Error{Code: client.CodeDenied, Message: "the session was refused by hook " + h.Name(), Hint: hint}
 	if why != "" {
-		e.Message += ": " + why
+		why = ": " + why
 	}
-	return e
+	return fault.Denied.Errorf("the session was refused by hook %s%s", h.Name(), why).Next(hint)
 }
 
 // hooksEnded runs the hooks of session.ended, when all of the session is gone and

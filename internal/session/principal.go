@@ -45,18 +45,16 @@ func (m *daemon) internal(what string, err error) error {
 	case errors.As(err, &ce):
 		return ce
 	case errors.As(err, &f):
+		return f
 	case errors.Is(err, store.ErrFull):
-		f = fault.Overloaded.Errorf("the disk that holds the daemon's state is full or cannot be written; nothing was begun").
+		return fault.Overloaded.Errorf("the disk that holds the daemon's state is full or cannot be written; nothing was begun").
 			Next("free space on the host, then try again")
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		f = fault.Aborted.Errorf("%s: the request ended before it finished", what)
-	default:
-		ref := m.store.NewID("err_")
-		m.log.Error("internal error", "reference", ref, "doing", what, "error", err)
-		f = fault.Internal.Errorf("internal error %s", ref).Next("the daemon's log has the cause under this reference")
+		return fault.Aborted.Errorf("%s: the request ended before it finished", what)
 	}
-	// Calls keep on record what this returns.
-	return &client.Error{Code: client.Code(f.Kind), Message: f.Err.Error(), Hint: f.Hint}
+	ref := m.store.NewID("err_")
+	m.log.Error("internal error", "reference", ref, "doing", what, "error", err)
+	return fault.Internal.Errorf("internal error %s", ref).Next("the daemon's log has the cause under this reference")
 }
 
 func invalidRequest(format string, args ...any) error {
