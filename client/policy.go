@@ -102,8 +102,8 @@ type TenantUsage struct {
 	// WorktreeBytes is what its sessions changed in worktrees of mode "overlay", until that
 	// is dropped. It may be a minute old.
 	WorktreeBytes int64 `json:"worktree_bytes"`
-	IOBytes     int64  `json:"io_bytes"`     // read from and written to block devices
-	OOMKills    int64  `json:"oom_kills"`    // processes that the kernel killed for memory
+	IOBytes       int64 `json:"io_bytes"`  // read from and written to block devices
+	OOMKills      int64 `json:"oom_kills"` // processes that the kernel killed for memory
 
 	// The most that it may have; none is any number.
 	MaxSessions    int   `json:"max_sessions,omitempty"`

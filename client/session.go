@@ -46,6 +46,9 @@ type Worktree struct {
 	// Sensitive says which files that a host runs on sight the session has changed.
 	// Only in answers, once the session is over; absent where nothing was changed.
 	Sensitive *SensitiveChanges `json:"sensitive,omitempty"`
+	// KeptUntil is when the changes of a session that is over are removed, in mode
+	// "overlay". Only in answers; absent while it lives, and where there are no changes.
+	KeptUntil *time.Time `json:"kept_until,omitempty"`
 }
 
 // SensitiveChanges are changes of a worktree to look at before any program of the

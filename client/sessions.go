@@ -56,6 +56,9 @@ func (c *Client) PatchSession(ctx context.Context, id string, r SessionPatch) (*
 type EndOptions struct {
 	Force bool // running calls get no grace
 	Keep  bool // whole outputs stay until their retention
+	// Discard drops the changes of a worktree of mode "overlay" with the session, also of
+	// one that is over already. Without it they are kept until Worktree.KeptUntil.
+	Discard bool
 }
 
 // EndSession ends a session and waits until nothing of it is alive.
@@ -63,6 +66,7 @@ func (c *Client) EndSession(ctx context.Context, id string, o EndOptions) (*Sess
 	v := url.Values{}
 	setFlag(v, "force", o.Force)
 	setFlag(v, "keep", o.Keep)
+	setFlag(v, "discard", o.Discard)
 	return await[Session](ctx, c, request{method: "DELETE", path: sessionPath(id), query: v})
 }
 

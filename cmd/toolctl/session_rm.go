@@ -12,7 +12,7 @@ import (
 
 type sessionRmCommand struct {
 	*app
-	all, keep, force bool
+	all, keep, force, discard bool
 }
 
 func newSessionRmCommand(a *app) *cobra.Command {
@@ -23,7 +23,10 @@ func newSessionRmCommand(a *app) *cobra.Command {
 		Short:   "End sessions",
 		Long: `End sessions: running calls are stopped, all processes end, and the sandbox is
 removed. The worktree stays as it is; a warning names changed files that programs
-of the host run or obey on sight. The records of the calls stay readable.`,
+of the host run or obey on sight. The records of the calls stay readable.
+
+Changes in a worktree of mode overlay are kept for a time, of which it tells, unless
+--discard drops them; that also works for a session that is over, by its id.`,
 		Example: `  toolctl session rm review
   toolctl session rm --force ses_0123
   toolctl session rm --all`,
@@ -38,6 +41,7 @@ of the host run or obey on sight. The records of the calls stay readable.`,
 	}
 	c.Flags().BoolVar(&s.all, "all", false, "end all sessions")
 	c.Flags().BoolVar(&s.keep, "keep", false, "keep the saved outputs until their retention")
+	c.Flags().BoolVar(&s.discard, "discard", false, "drop what changed in a worktree of mode overlay")
 	c.Flags().BoolVar(&s.force, "force", false, "give running calls no grace")
 	return c
 }
@@ -78,13 +82,14 @@ func (s *sessionRmCommand) end(ctx context.Context, c *client.Client, ref string
 	err := s.withSession(ctx, c, ref, func(ref string) error {
 		before, _ := c.GetSession(ctx, ref) // only to tell which notes are new
 		var err error
-		if x, err = c.EndSession(ctx, ref, client.EndOptions{Force: s.force, Keep: s.keep}); err != nil {
+		if x, err = c.EndSession(ctx, ref, client.EndOptions{Force: s.force, Keep: s.keep, Discard: s.discard}); err != nil {
 			return err
 		}
 		if before != nil {
 			sayNew(s.app, before, x)
 		}
 		warnSensitive(s.app, x)
+		sayKept(s.app, x)
 		return nil
 	})
 	return x, err

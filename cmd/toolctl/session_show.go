@@ -48,6 +48,9 @@ func sessionText(a *app, w io.Writer, s *client.Session) {
 	add("runtime", strings.TrimSpace(s.Driver+" "+s.Runtime))
 	add("image", s.Image)
 	add("worktree", worktreeLong(s.Worktree))
+	if until := s.Worktree.KeptUntil; until != nil {
+		add("changes", "kept until "+timeText(until)+": toolctl diff|apply|discard "+s.ID)
+	}
 	if c := s.Worktree.Sensitive; c != nil {
 		for _, f := range c.Changed {
 			add("changed", f+" (programs of the host run or obey it)")

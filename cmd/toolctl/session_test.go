@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/toold/toold/client"
 )
@@ -95,6 +96,19 @@ func TestSessionShow(t *testing.T) {
 	gone.ctl("session", "show", "ses_9").want(t, 4, "", "it is so\ntoolctl:   try otherwise")
 }
 
+// TestKeptChanges: who ends a session or looks at one that is over hears of its changes.
+func TestKeptChanges(t *testing.T) {
+	s := session()
+	until := time.Date(2100, 1, 2, 3, 4, 5, 0, time.UTC)
+	s.Worktree = client.Worktree{Source: "/src\x1b", Mode: client.WorktreeOverlay, KeptUntil: &until}
+	d := startFake(t, map[string]http.HandlerFunc{"GET /v1/sessions/{id}": answerWith(s), "DELETE /v1/sessions/{id}": answerWith(s)})
+	at := timeText(&until)
+	d.ctl("session", "rm", fakeSession).want(t, 0, fakeSession+" ended\n",
+		"toolctl: session "+fakeSession+` keeps its changes, beside /src\x1b, until `+at+":\ntoolctl:   toolctl diff|apply|discard "+fakeSession+"\n")
+	d.ctl("session", "show", fakeSession).want(t, 0, "kept until "+at, "")
+	d.ctl("session", "show", fakeSession, "-o", "json").want(t, 0, `"kept_until": "2100-01-02T03:04:05Z"`, "")
+}
+
 func TestSessionRm(t *testing.T) {
 	d := startFake(t, map[string]http.HandlerFunc{
 		"GET /v1/sessions": answerWith(client.List[client.Session]{Items: []client.Session{session()}}),
@@ -107,6 +121,10 @@ func TestSessionRm(t *testing.T) {
 		},
 	})
 	d.ctl("session", "rm", "ses_9", "review", "nobody").want(t, 4, fakeSession+" ended\n", `end ses_9: no session has an id that is "ses_9"`)
+	d.ctl("session", "rm", "--discard", "review").want(t, 0, fakeSession+" ended\n", "")
+	if q := d.asked("DELETE", "/review"); q[len(q)-1].query != "discard=1" {
+		t.Errorf("query %+v", q)
+	}
 	d.ctl("session", "rm", "--all", "--force", "--keep").want(t, 0, fakeSession+" ended\n", "")
 	all := d.asked("DELETE", "/"+fakeSession)
 	if q := all[len(all)-1].query; q != "force=1&keep=1" {

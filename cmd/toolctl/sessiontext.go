@@ -33,6 +33,14 @@ func warnSensitive(a *app, s *client.Session) {
 	}
 }
 
+// sayKept says, of a session that is over, that it has changes, and what to do with them.
+func sayKept(a *app, s *client.Session) {
+	if until := s.Worktree.KeptUntil; until != nil {
+		a.say("session %s keeps its changes, beside %s, until %s:\n  toolctl diff|apply|discard %s",
+			line(s.ID), line(s.Worktree.Source), timeText(until), line(s.ID))
+	}
+}
+
 // sensitiveText lists changed files, one a line; "" for none.
 func sensitiveText(c *client.SensitiveChanges) string {
 	if len(c.Changed) == 0 {

@@ -67,6 +67,7 @@ var (
 	endParams = []param{
 		{name: "force", kind: yesNo, doc: "running calls get no grace"},
 		{name: "keep", kind: yesNo, doc: "keep whole outputs until their retention"},
+		{name: "discard", kind: yesNo, doc: "drop the changes of a worktree of mode overlay, also of a session that is over already; without it they are kept until worktree.kept_until"},
 	}
 	getParams = []param{{name: "path", required: true, doc: "absolute, or relative to the worktree"}}
 	putParams = append([]param{{name: "mode", doc: "permission bits in octal, default 0644"}}, getParams...)

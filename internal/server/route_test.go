@@ -104,8 +104,10 @@ func clientMethods(ctx context.Context, c *client.Client, ses, call string) map[
 		"PatchSession": func() error {
 			return only(c.PatchSession(ctx, ses, client.SessionPatch{Labels: map[string]string{"x": ""}}))
 		},
-		"EndSession": func() error { return only(c.EndSession(ctx, ses, client.EndOptions{Force: true, Keep: true})) },
-		"PutFile":    func() error { return only(c.PutFile(ctx, ses, "f", 0o755, strings.NewReader("x"))) },
+		"EndSession": func() error {
+			return only(c.EndSession(ctx, ses, client.EndOptions{Force: true, Keep: true, Discard: true}))
+		},
+		"PutFile": func() error { return only(c.PutFile(ctx, ses, "f", 0o755, strings.NewReader("x"))) },
 		"GetFile": func() error {
 			r, _, err := c.GetFile(ctx, ses, "f")
 			if err == nil {

@@ -97,6 +97,6 @@ func (s sessionRoutes) patchSession(x *exchange, r *request) error {
 }
 
 func (s sessionRoutes) endSession(x *exchange, r *request) error {
-	o := session.EndOptions{Force: r.flag("force"), Keep: r.flag("keep")}
+	o := session.EndOptions{Force: r.flag("force"), Keep: r.flag("keep"), Discard: r.flag("discard")}
 	return x.answer(s.cfg.API.Sessions.End(r.Context(), r.who, r.id, o))
 }

@@ -10,6 +10,19 @@ import (
 	"github.com/toold/toold/internal/worktree/layers"
 )
 
+// keptUntil is when the changes of a session that is over go; nil where there are none.
+func (m *daemon) keptUntil(row *store.Session) *time.Time {
+	if row.Worktree.Mode != client.WorktreeOverlay || m.cfg.Trees == nil || row.Ended == nil {
+		return nil
+	}
+	t, err := m.cfg.Trees.Get(row.ID)
+	if err != nil || len(t.Layers()) == 0 {
+		return nil
+	}
+	until := m.treeEnds(row)
+	return &until
+}
+
 // treeEnds is when the changes of a session that is over go: after [worktrees] keep, and
 // with its record.
 func (m *daemon) treeEnds(row *store.Session) time.Time {

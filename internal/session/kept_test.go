@@ -204,3 +204,52 @@ func TestWorktreeBytes(t *testing.T) {
 		}
 	}
 }
+
+// TestKeptUntil: a session that is over says until when its changes are kept, and its end
+// with discard, also a second one, takes them along.
+func TestKeptUntil(t *testing.T) {
+	h, dir := newOverlaid(t)
+	h.set.Worktrees.Keep = 30 * time.Minute
+	h.m.Reload(h.set)
+	s, gone := h.changed(dir, client.SessionCreate{}), h.changed(dir, client.SessionCreate{})
+	unchanged := h.create(mounter, client.SessionCreate{Worktree: client.Worktree{Source: dir, Mode: client.WorktreeOverlay}})
+	if v, err := h.m.Get(t.Context(), mounter, s.ID); err != nil || v.Worktree.KeptUntil != nil {
+		t.Errorf("while it lives: %+v, %v", v, err)
+	}
+	if v := h.finish(unchanged.ID); v.Worktree.KeptUntil != nil {
+		t.Errorf("nothing is kept until %v", v.Worktree.KeptUntil)
+	}
+	v := h.finish(s.ID)
+	if u := v.Worktree.KeptUntil; u == nil || !u.Equal(v.Ended.Add(30*time.Minute)) {
+		t.Errorf("ended at %v, kept until %v", v.Ended, u)
+	}
+	for name, get := range map[string]func() (*client.Session, error){
+		"get":   func() (*client.Session, error) { return h.m.Get(t.Context(), mounter, s.ID) },
+		"again": func() (*client.Session, error) { return h.m.End(t.Context(), mounter, s.ID, EndOptions{}) },
+		"list": func() (*client.Session, error) {
+			l, err := h.m.List(t.Context(), mounter, SessionFilter{All: true})
+			return &l.Items[slices.IndexFunc(l.Items, func(x client.Session) bool { return x.ID == s.ID })], err
+		},
+	} {
+		if got, err := get(); err != nil || got.Worktree.KeptUntil == nil || !got.Worktree.KeptUntil.Equal(*v.Worktree.KeptUntil) {
+			t.Errorf("%s: %+v, %v", name, got, err)
+		}
+	}
+	stranger := mounter
+	stranger.Tenant, stranger.Admin = "other", false
+	if _, err := h.m.End(t.Context(), stranger, s.ID, EndOptions{Discard: true}); codeOfErr(err) != client.CodeNotFound || !h.has(s.ID) {
+		t.Errorf("somebody else dropped them: %v", err)
+	}
+	for _, id := range []string{gone.ID, s.ID} { // one that lives, one that is over
+		v, err := h.m.End(t.Context(), mounter, id, EndOptions{Discard: true})
+		if err != nil || v.State != client.SessionEnded || v.Worktree.KeptUntil != nil || h.has(id) {
+			t.Errorf("%+v, %v", v, err)
+		}
+	}
+	if got := h.layers(); len(got) != 0 {
+		t.Errorf("layers stayed: %v", got)
+	}
+	if _, err := h.m.End(t.Context(), mounter, s.ID, EndOptions{Discard: true}); err != nil {
+		t.Error("once more:", err)
+	}
+}

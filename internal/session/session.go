@@ -165,7 +165,7 @@ type ApprovalFilter struct {
 }
 
 // EndOptions say how a session is ended.
-type EndOptions struct{ Force, Keep bool }
+type EndOptions struct{ Force, Keep, Discard bool }
 
 // maxSessions is how many sessions a tenant may have, 0 for any number.
 func (s *Settings) maxSessions(name string) int {

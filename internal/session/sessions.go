@@ -35,6 +35,7 @@ func (m *daemon) past(ctx context.Context, row *store.Session) (*client.Session,
 		return nil, m.internal("count calls", err)
 	}
 	row.Usage.Calls = n
+	row.Worktree.KeptUntil = m.keptUntil(row)
 	return &row.Session, nil
 }
 
@@ -163,22 +164,34 @@ func (m *Manager) End(ctx context.Context, p auth.Principal, id string, o EndOpt
 	}
 	s, err := m.find(p, id)
 	if err != nil {
-		return m.ended(ctx, p, id, err)
+		return m.ended(ctx, p, id, o, err)
 	}
 	if err := s.end(ctx, ending{state: client.SessionEnded, reason: "ended by request", force: o.Force, keep: o.Keep}); err != nil {
 		return nil, m.internal(fmt.Sprintf("end session %s", s.id), err)
 	}
-	v := s.Row().Session
-	v.Usage.Calls = s.calls.Total()
-	return &v, nil
+	row := s.Row()
+	row.Usage.Calls = s.calls.Total()
+	return m.endedAs(ctx, p, &row, o)
 }
 
 // ended answers for a session that is over already: ending it again changes
-// nothing.
-func (m *Manager) ended(ctx context.Context, p auth.Principal, id string, notFound error) (*client.Session, error) {
+// nothing, but for what it has changed.
+func (m *Manager) ended(ctx context.Context, p auth.Principal, id string, o EndOptions, notFound error) (*client.Session, error) {
 	row, err := m.stored(ctx, p, id)
 	if err != nil {
 		return nil, notFound
 	}
+	return m.endedAs(ctx, p, row, o)
+}
+
+// endedAs drops what a session that is over has changed, where that is wanted, and gives
+// the session.
+func (m *Manager) endedAs(ctx context.Context, p auth.Principal, row *store.Session, o EndOptions) (*client.Session, error) {
+	if o.Discard && row.Worktree.Mode == client.WorktreeOverlay && m.trees != nil {
+		if err := m.trees.Drop(ctx, p, row); err != nil {
+			return nil, m.internal("discard the changes of session "+row.ID, err)
+		}
+	}
+	row.Worktree.KeptUntil = m.keptUntil(row)
 	return &row.Session, nil
 }

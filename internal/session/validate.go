@@ -150,7 +150,7 @@ func checkPlaces(r *client.SessionCreate) error {
 	if w.Ref != "" {
 		return notYet("worktree.ref", w.Ref, "leave it out: the worktree is mounted as it is")
 	}
-	w.IDMap, w.Sensitive = "", nil
+	w.IDMap, w.Sensitive, w.KeptUntil = "", nil, nil
 	if w.Target == "" {
 		w.Target = sandbox.Workspace
 	}

@@ -164,6 +164,21 @@ func (s *Service) Forget(ctx context.Context, session string) error {
 	return errors.Join(s.store.Remove(session), s.store.Sweep())
 }
 
+// Drop is Forget at the wish of p, who may see the session.
+func (s *Service) Drop(ctx context.Context, p auth.Principal, row *store.Session) error {
+	if err := p.Whole(); err != nil {
+		return err
+	}
+	if err := s.Forget(ctx, row.ID); err != nil {
+		if errors.Is(err, layers.ErrNone) {
+			return nil
+		}
+		return err
+	}
+	s.sessions.Publish(row, client.EventWorktreeDiscarded, &client.Discarded{})
+	return nil
+}
+
 // quiet stops the calls of a live session; of one that is over there are none.
 func (x *subject) quiet(ctx context.Context) (release func(), err error) {
 	if x.live == nil {
