@@ -162,6 +162,7 @@ func TestRealGitElsewhere(t *testing.T) {
 					"git -c user.name=n -c user.email=e commit -am x":    "Read-only file system",
 					"touch " + tt.place + "/x":                           "Read-only file system",
 					tt.place + "/hooks/pre-commit; true":                 map[bool]string{true: "Permission denied", false: "No such file"}[!strings.Contains(tt.source, "mod")],
+					"git config core.checkStat":                          "minimal",
 					"cd /tmp && git status":                              "not a git repository",
 					"cd /tmp && git init -q x && git -C x status":        "No commits yet",
 					"grep ' " + tt.place + " ' /proc/self/mountinfo":     "ro,nosuid,nodev,noexec,",

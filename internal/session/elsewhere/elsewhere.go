@@ -110,14 +110,20 @@ func (v *View) Env() map[string]string {
 	return map[string]string{"GIT_DISCOVERY_ACROSS_FILESYSTEM": "1"}
 }
 
-// Config is what git must be told by the user's configuration, "" for nothing: to trust
-// the directory above a part of a repository, which is the sandbox's and not the user's.
+// Config is what git must be told by the user's configuration, "" for nothing. The index
+// has the files' ids on the host, and cannot be brought up to date: without the first
+// setting each git status would read all files. The second one lets git trust the directory
+// above a part of a repository, which is the sandbox's and not the user's.
 func (v *View) Config() string {
-	if v == nil || v.Mount == nil || !v.part {
+	if v == nil || v.Mount == nil {
 		return ""
 	}
-	top := strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(path.Dir(v.Mount.Target))
-	return "[safe]\n\tdirectory = \"" + top + "\"\n"
+	config := "[core]\n\tcheckStat = minimal\n"
+	if v.part {
+		top := strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(path.Dir(v.Mount.Target))
+		config += "[safe]\n\tdirectory = \"" + top + "\"\n"
+	}
+	return config
 }
 
 // broken says why git does not work in a worktree, and what to do.

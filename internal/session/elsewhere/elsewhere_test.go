@@ -56,7 +56,7 @@ func TestShow(t *testing.T) {
 			if place != tt.place || !strings.Contains(v.Note, tt.note) || (v.Note == "") != (tt.note == "") {
 				t.Errorf("at %q, note %q", place, v.Note)
 			}
-			if got := v.Env()["GIT_DISCOVERY_ACROSS_FILESYSTEM"]; got != tt.env || !strings.HasSuffix(v.Config(), tt.trust) || (v.Config() == "") != (tt.trust == "") {
+			if got := v.Env()["GIT_DISCOVERY_ACROSS_FILESYSTEM"]; got != tt.env || !strings.HasSuffix(v.Config(), tt.trust) || (v.Config() == "") != (v.Mount == nil) || strings.Contains(v.Config(), "safe") != (tt.trust != "") {
 				t.Errorf("environment %q, configuration %q", got, v.Config())
 			}
 			if strings.ContainsRune(v.Note, 0x1b) || !utf8.ValidString(v.Note) {
