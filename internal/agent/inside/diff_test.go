@@ -18,7 +18,7 @@ import (
 
 // A worktree is compared with a directory that the tools cannot enter, as the tool user.
 func TestDiff(t *testing.T) {
-	r := newRig(t, run.Diff{})
+	r := newRig(t, run.Diff{}, run.Revert{})
 	c, _ := r.connect(r.hello())
 	e := &errand.Errand{Conn: c, NewID: newIDs()}
 	if _, err := e.TreeChanges(t.Context(), client.DiffQuery{}); err == nil || !strings.Contains(err.Error(), "no base to be compared with") {
@@ -72,6 +72,14 @@ func TestDiff(t *testing.T) {
 	_, err = e.TreeDiff(t.Context(), run.DiffQuery{Format: treediff.Archive}, 1<<10, new(bytes.Buffer))
 	if !errors.Is(err, errand.ErrTooLong) {
 		t.Errorf("more than may be: %v", err)
+	}
+	totals, err := e.TreeRevert(t.Context(), []string{"gone", "odd\xff\n", "large"}, "")
+	if err != nil || totals != (treediff.Totals{Files: 3}) {
+		t.Errorf("%+v, %v", totals, err)
+	}
+	back, err := e.TreeChanges(t.Context(), client.DiffQuery{})
+	if err != nil || back.Files != 2 {
+		t.Errorf("%+v, %v", back, err)
 	}
 	for _, q := range []run.DiffQuery{{Against: "../tree/base"}, {Against: "a/b"}, {Against: "."}, {Against: "none"}, {Paths: []string{"../x"}}, {Paths: []string{"/etc"}}, {Paths: []string{""}}} {
 		_, err := e.TreeDiff(t.Context(), q, 0, new(bytes.Buffer))

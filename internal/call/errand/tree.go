@@ -61,6 +61,13 @@ func (e *Errand) TreeChanges(ctx context.Context, q client.DiffQuery) (*client.C
 	return list.end(totals)
 }
 
+// TreeRevert puts back what of the worktree is at or below paths, all of it without paths,
+// as the tool user. Totals.LeftOut counts what could not be. After an error a part of it is
+// done.
+func (e *Errand) TreeRevert(ctx context.Context, paths []string, against string) (treediff.Totals, error) {
+	return e.tree(ctx, run.RevertJob(paths, against), 1, io.Discard)
+}
+
 // tree runs a job on the worktree, and passes on what it says.
 func (e *Errand) tree(ctx context.Context, j run.Job, most int64, w io.Writer) (treediff.Totals, error) {
 	bound := int64(0)
@@ -220,7 +227,7 @@ func told(c *treediff.Line) bool {
 	case treediff.Modified:
 		return is && c.Kind == c.OldKind
 	case treediff.Type:
-		return is && was && (c.Kind != c.OldKind || c.Kind == treediff.Other)
+		return is && was && c.Kind != c.OldKind
 	}
 	return false
 }

@@ -71,7 +71,7 @@ func honest() []treediff.Line {
 		{Path: ".git/config", Status: treediff.Modified, Kind: treediff.File, OldKind: treediff.File, Mode: "0644", OldMode: "0600", Size: 1, Added: 1},
 		{Path: "a", Status: treediff.Type, Kind: treediff.File, OldKind: treediff.Dir, Mode: "0644", OldMode: "1755", Binary: true},
 		{Path: "a/b\n", Status: treediff.Deleted, OldKind: treediff.File, OldMode: "0644", OldSize: 9, Unreadable: "denied\x1b[0m"},
-		{Path: "a/makefile", Status: treediff.Type, Kind: treediff.Other, OldKind: treediff.Other},
+		{Path: "a/makefile", Status: treediff.Modified, Kind: treediff.Other, OldKind: treediff.Other},
 	}
 }
 

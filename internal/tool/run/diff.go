@@ -58,6 +58,33 @@ func DiffJob(q DiffQuery) Job {
 	return Job{Diff{}.Name(), input}
 }
 
+// Revert makes the worktree, or paths of it, what it is compared with, as the tool user.
+// Its input and output are those of Diff; treediff.Revert says more.
+type Revert struct{}
+
+func (Revert) writes() {}
+
+// Name implements Tool.
+func (Revert) Name() string { return "worktree_revert" }
+
+// RevertJob puts back what of the worktree is at or below paths; none is everything.
+func RevertJob(paths []string, against string) Job {
+	input, _ := json.Marshal(treeInput{Paths: pathBytes(paths), Against: against})
+	return Job{Revert{}.Name(), input}
+}
+
+// Prepare implements Tool.
+func (Revert) Prepare(context.Context, *Env, json.RawMessage) (*Prepared, error) {
+	return &Prepared{}, nil
+}
+
+// Run implements Tool.
+func (r Revert) Run(ctx context.Context, env *Env, input json.RawMessage, _ *Prepared) (*Result, error) {
+	return compareTrees(ctx, env, input, r.Name(), func(o treediff.Options) (treediff.Totals, error) {
+		return treediff.Revert(ctx, o)
+	})
+}
+
 func pathBytes(paths []string) [][]byte {
 	var b [][]byte
 	for _, p := range paths {

@@ -2,7 +2,7 @@ package run
 
 // Builtin lists the tools that the agent can run. To add one: write its file
 // here, its definition beside it in package tool, and add a line to both lists.
-// Changes, Formatted and Diff are the daemon's own and have no definition.
+// Changes, Formatted, Diff and Revert are the daemon's own and have no definition.
 func Builtin() []Tool {
 	return []Tool{
 		Read{},
@@ -18,5 +18,6 @@ func Builtin() []Tool {
 		Changes{},
 		Formatted{},
 		Diff{},
+		Revert{},
 	}
 }

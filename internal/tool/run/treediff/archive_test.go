@@ -8,12 +8,17 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/thread"
+	"github.com/toold/toold/internal/worktree/apply"
 )
 
 // unpack carries an archive out in dir, as whoever takes it would.
@@ -186,3 +191,32 @@ type broken struct{}
 var errBroken = errors.New("broken")
 
 func (*broken) Write([]byte) (int, error) { return 0, errBroken }
+
+// The daemon writes the archive of random trees to the base, so that this becomes the
+// tree, but for what cannot be written there.
+func TestArchiveApplied(t *testing.T) {
+	noFIFOs := func(t testing.TB, dir string) {
+		for p, s := range snapshot(t, dir) {
+			if s.kind == Other {
+				_ = os.Remove(filepath.Join(dir, p))
+			}
+		}
+	}
+	eachPrepared(t, 22, 60, noFIFOs, func(t *testing.T, _ *rand.Rand, r *rig) {
+		data, _ := r.write(t, Archive)
+		want := snapshot(t, r.tree)
+		source, err := os.Open(r.base)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer source.Close()
+		job := &apply.Job{
+			Dir: t.TempDir(), Source: source, Owner: thread.User{UID: uint32(os.Getuid()), GID: uint32(os.Getgid())}, Since: math.MaxInt64,
+			Request: client.ApplyRequest{IncludeSensitive: true},
+		}
+		if done, err := job.Run(t.Context(), bytes.NewReader(data)); err != nil {
+			t.Fatalf("%+v, %v", done, err)
+		}
+		sameTree(t, snapshot(t, r.base), want)
+	})
+}

@@ -26,6 +26,7 @@ type change struct {
 	status     Status
 	old, new   half
 	unreadable string // why its content could not be compared
+	same       bool   // it did not change
 	held       *root.Reservation
 }
 
@@ -75,36 +76,38 @@ func (c *change) compare() (bool, error) {
 	if c.status == "" {
 		return false, nil
 	}
-	same, err := c.load()
-	if err != nil {
+	if !c.w.out.reads(c) {
+		return true, nil
+	}
+	var err error
+	if c.same, err = c.load(); err != nil {
 		return true, c.spoiled(err)
 	}
 	if c.denied() {
 		c.unreadable = "it cannot be looked into"
 	}
-	return !same || c.status != Modified || c.unreadable != "" || c.modes(), nil
+	return !c.same || c.status != Modified || c.unreadable != "" || c.modes(), nil
 }
 
 // howDiffers is what can be seen without looking inside; "" = nothing differs.
 // Modified means that it may.
 func (c *change) howDiffers() Status {
-	old, new := c.old.node, c.new.node
 	switch {
-	case old == nil:
+	case c.old.node == nil:
 		return Added
-	case new == nil:
+	case c.new.node == nil:
 		return Deleted
-	case old.Kind != new.Kind:
+	case c.old.kind() != c.new.kind():
 		return Type
-	case unchanged(old, new):
+	case unchanged(c.old.node, c.new.node):
 		return ""
 	}
 	return Modified
 }
 
-// modes reports whether the permissions differ, where that counts.
+// modes reports whether the permissions differ, where they count, or what of Other it is.
 func (c *change) modes() bool {
-	return c.old.kind() != Link && c.old.node.Mode != c.new.node.Mode
+	return c.old.node.Kind != c.new.node.Kind || c.old.kind() != Link && c.old.node.Mode != c.new.node.Mode
 }
 
 // denied reports whether a side cannot be looked into.

@@ -1,5 +1,6 @@
 // Package treediff compares two directories, the base and the tree that was made of it,
-// and gives what differs as a stream: a list, an archive, or a patch.
+// and gives what differs as a stream: a list, an archive, or a patch. It can also put the
+// base back.
 //
 // It runs where the tree's own programs have run, with their user's ids, so nothing that
 // it meets is trusted: no link is followed, no mount is entered, only regular files are
@@ -66,7 +67,7 @@ const (
 	Added    Status = "added"
 	Modified Status = "modified"
 	Deleted  Status = "deleted"
-	Type     Status = "type" // it is of another kind now
+	Type     Status = "type" // it is of another Kind now
 )
 
 // Kind is what a path is, in lists and archives. The empty one is that of no file.

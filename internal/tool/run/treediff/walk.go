@@ -2,6 +2,7 @@ package treediff
 
 import (
 	"context"
+	"errors"
 	"strings"
 
 	"github.com/toold/toold/internal/tool/run/root"
@@ -24,9 +25,12 @@ type visitor interface {
 	goal(old, new *root.Node) (to, from *root.Node)
 	ordered() bool
 	visit(c *change) error
-	// enter and leave are called around what is in a directory of the tree.
-	enter(dir *place, old, new *root.Node) error
-	leave(dir *place, old, new *root.Node) error
+	// reads reports whether the contents of a change are wanted.
+	reads(c *change) bool
+	// enter is called before an entry of a directory of the tree is looked at, leave after
+	// everything in a directory was.
+	enter(tree *place, e entry) error
+	leave(tree *place) error
 	end() error
 }
 
@@ -34,8 +38,9 @@ type visitor interface {
 type forward struct{}
 
 func (forward) goal(old, new *root.Node) (to, from *root.Node) { return new, old }
-func (forward) enter(*place, *root.Node, *root.Node) error     { return nil }
-func (forward) leave(*place, *root.Node, *root.Node) error     { return nil }
+func (forward) reads(*change) bool                             { return true }
+func (forward) enter(*place, entry) error                      { return nil }
+func (forward) leave(*place) error                             { return nil }
 
 const (
 	// maxNodes and leastNodes bound the entries of directories that are held, of all
@@ -51,6 +56,9 @@ type place struct {
 	top, dir *root.Dir
 	path     string
 	there    bool
+	// opened: a visitor changed its permissions, which were mode.
+	opened bool
+	mode   uint32
 }
 
 // need opens the directory again where it was closed.
@@ -116,7 +124,8 @@ func (n *names) release() {
 func (w *walk) run(out visitor) error {
 	w.out = out
 	base, tree := &place{top: w.o.Base, dir: w.o.Base, there: true}, &place{top: w.o.Tree, dir: w.o.Tree, there: true}
-	if err := w.level("", 0, selectionOf(w.o.Paths), base, tree); err != nil {
+	err := w.level("", 0, selectionOf(w.o.Paths), base, tree)
+	if err = errors.Join(err, out.leave(tree)); err != nil {
 		return err
 	}
 	return out.end()
@@ -245,6 +254,9 @@ func (w *walk) entry(b *below, base, tree *place) (in bool, err error) {
 		w.totals.Unreadable++
 		return false, nil
 	}
+	if err := w.out.enter(tree, b.entry); err != nil {
+		return false, err
+	}
 	to, from := w.out.goal(b.old, b.new)
 	b.late = !w.out.ordered() && isDir(from) && !isDir(to)
 	in = (isDir(to) || isDir(from)) && !b.denied()
@@ -298,11 +310,6 @@ func (w *walk) descend(b *below, depth int, base, tree *place) error {
 		base.shut()
 		tree.shut()
 	}
-	if isDir(b.new) {
-		if err := w.out.enter(tree, b.old, b.new); err != nil {
-			return err
-		}
-	}
 	var old, new *place
 	err := w.lent(func() (err error) {
 		if old, err = w.child(base, b.path, b.name, isDir(b.old)); err != nil {
@@ -314,15 +321,12 @@ func (w *walk) descend(b *below, depth int, base, tree *place) error {
 	if err != nil {
 		err = w.skip(err)
 	} else {
-		err = w.level(b.path, depth+1, b.sel, old, new)
+		err = errors.Join(w.level(b.path, depth+1, b.sel, old, new), w.out.leave(new))
 	}
 	for _, p := range []*place{old, new} {
 		if p != nil {
 			p.shut()
 		}
-	}
-	if err == nil && isDir(b.new) {
-		err = w.out.leave(tree, b.old, b.new)
 	}
 	if err == nil && b.late {
 		err = w.visit(b, base, tree)
