@@ -66,6 +66,9 @@ type Job struct {
 	// Merge is asked about files that have changed on both sides where the request wants
 	// that; nil merges none.
 	Merge Merger
+	// Earlier is told what became of an earlier job of the directory that was not
+	// finished: it is, before this one begins. It may be nil.
+	Earlier func(*Recovered)
 	// Limits are DefaultLimits if zero.
 	Limits Limits
 }
@@ -100,8 +103,12 @@ func (j *Job) Run(ctx context.Context, archive io.Reader) (*client.Applied, erro
 		return nil, err
 	}
 	defer d.close()
-	if _, err := d.recover(ctx); err != nil {
+	earlier, err := d.recover(ctx)
+	if err != nil {
 		return nil, fmt.Errorf("finish what an earlier apply has left: %w", err)
+	}
+	if earlier.Source != "" && j.Earlier != nil {
+		j.Earlier(earlier)
 	}
 	applied, err := j.run(ctx, d, archive)
 	if !errors.Is(err, ErrUnfinished) && !errors.Is(err, errLitter) {
@@ -161,6 +168,9 @@ func (j *Job) write(ctx context.Context, d *state, sp *spool, p *plan, report *r
 	}
 	w := &writer{ctx: ctx, plan: p, content: sp.f, staged: make(map[int]stamp), report: report, own: make(map[string]own), buf: sp.buf}
 	err := d.as(ctx, j.Owner, j.Source, w.stage)
+	if err == nil {
+		err = context.Cause(ctx)
+	}
 	if err == nil {
 		err = d.commit()
 	}

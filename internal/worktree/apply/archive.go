@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/beneath"
 	"github.com/toold/toold/internal/fault"
@@ -150,6 +152,9 @@ func (s *spool) read(ctx context.Context, archive io.Reader) ([]*change, error) 
 func readError(err error) error {
 	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, tar.ErrHeader) {
 		return broken("%v", err)
+	}
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		return fault.Overloaded.Errorf("there is no room to keep the changes while they are checked: %w", err)
 	}
 	return fmt.Errorf("read the changes: %w", err)
 }

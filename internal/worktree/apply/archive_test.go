@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -153,8 +154,8 @@ func TestSetIDBits(t *testing.T) {
 	e.Mode = 0o6755
 	_, err := g.job.Run(t.Context(), bytes.NewReader(pack(t, []entry{e})))
 	must(t, err)
-	if got := look(t, g.source)["x"]; got != "file 755 #!/bin/sh" {
-		t.Errorf("got %q", got)
+	if info, err := os.Lstat(g.source + "/x"); err != nil || info.Mode() != 0o755 {
+		t.Errorf("got %v, %v", info, err)
 	}
 }
 

@@ -66,6 +66,9 @@ func TestConflicts(t *testing.T) {
 			tt.source(g)
 			before := look(t, g.source)
 			_, err := g.job.Run(t.Context(), bytes.NewReader(archive))
+			if f, ok := errors.AsType[*fault.Error](err); !ok || len(f.Places) != len(tt.want) {
+				t.Errorf("got %v, without the places", err)
+			}
 			if !errors.Is(err, fault.Conflict) || !slices.Equal(conflictsOf(err), tt.want) {
 				t.Errorf("got %v", err)
 			}

@@ -209,12 +209,14 @@ func TestUnfinished(t *testing.T) {
 	must(t, os.Rename(hidden, base))
 	write(t, g.work, map[string]string{"c": "more"})
 	j := g.job
+	var earlier *Recovered
+	j.Earlier = func(r *Recovered) { earlier = r }
 	a, err := j.Run(t.Context(), bytes.NewReader(archiveOf(t, g.base, g.work)))
 	must(t, err)
 	if diffs := differ(look(t, base), look(t, g.work)); diffs != nil {
 		t.Error(diffs)
 	}
-	if a.WrittenCount != 1 {
-		t.Errorf("%+v", a)
+	if a.WrittenCount != 1 || earlier == nil || earlier.Source != base || earlier.Applied.WrittenCount != 2 {
+		t.Errorf("%+v, and earlier %+v", a, earlier)
 	}
 }

@@ -50,7 +50,12 @@ func (c *conflicts) err() error {
 	if c.found.Count == 0 {
 		return nil
 	}
-	return fault.Conflict.Errorf("%w", &c.found)
+	var places []fault.Place
+	for _, f := range c.found.Conflicts {
+		places = append(places, fault.Place{Path: f.Path, Message: f.Why})
+	}
+	return fault.Conflict.Errorf("%w", &c.found).At(places).
+		Next("compare these paths with the source, then apply the others alone, or all with force or merge")
 }
 
 // after is err of a plan that was carried out.
