@@ -103,6 +103,7 @@ func run(ctx context.Context, cfg labConfig, out, only string) error {
 		{"output", benchOutput},
 		{"search", benchSearch},
 		{"idle", benchIdle},
+		{"worktrees", benchWorktrees},
 		{"tiers", benchTiers},
 	} {
 		if only != "" && !strings.Contains(","+only+",", ","+g.name+",") {

@@ -113,6 +113,9 @@ type DiscardRequest struct {
 // Discarded says how many changes there were.
 type Discarded struct {
 	Count int `json:"count"`
+	// Left are still there: files that the session's tools may not write to, or sockets and
+	// the like.
+	Left int `json:"left,omitempty"`
 }
 
 // Checkpoint is a state of a worktree to which a session can come back.

@@ -220,7 +220,7 @@ func (d *daemon) api(ds *drivers, st *store.Store, tools *tool.Registry) server.
 	m := d.manager
 	return server.API{
 		Sessions: m, Calls: m.AllCalls(), Files: m.Files, Events: m.Events, Approvals: m.Approvals, Policy: m.Policy, Images: m.Images,
-		Tools: m.Tools, Usage: m.Usage, Collector: m.Collector, Health: m,
+		Tools: m.Tools, Usage: m.Usage, Collector: m.Collector, Health: m, Trees: m.AllTrees(),
 		Doctor: doctor.New(doctor.Config{
 			Sessions: m, Drivers: ds.all, Driver: d.cfg.Sandbox.Driver,
 			Host: func() []client.Check { return hardening.Checks(os.DirFS("/"), m.Limits()) },

@@ -28,14 +28,9 @@ func (b box) claim(_ context.Context, pl *plan) error {
 	w, mounts := pl.req.Worktree, set.MountRoots
 	pl.spec.Worktree = sandbox.Worktree{Mode: w.Mode, Target: w.Target, GuardGit: set.GuardGit && w.Mode == client.WorktreeBind}
 	if w.Source != "" {
-		roots := set.WorktreeRoots
-		if own := set.Tenants[p.Tenant].Roots; len(own) > 0 {
-			roots = own
-		}
-		if set.free(p) {
-			roots = nil
-		}
-		d, err := b.m.pinDirectory(p, worktree.Rules{Roots: roots, AnyRoot: p.Admin, Write: w.Mode == client.WorktreeBind, Git: true}, w.Source)
+		rules := set.worktreeRules(p)
+		rules.Write, rules.Git = w.Mode == client.WorktreeBind, true
+		d, err := b.m.pinDirectory(p, rules, w.Source)
 		if err != nil {
 			return fmt.Errorf("worktree.source: %w", err)
 		}

@@ -64,7 +64,7 @@ func New(cfg Config) (*Manager, error) {
 		Tools: &Toolbox{r}, Usage: &Usage{roster: r}, Collector: &Collector{life: l, records: records},
 	}
 	if cfg.Trees != nil {
-		r.trees = trees.New(cfg.Trees, overlaid{m}, r.log)
+		r.trees = trees.New(cfg.Trees, overlaid{m}, r.log, &r.work)
 	}
 	return m, nil
 }
@@ -78,6 +78,9 @@ func (m *Manager) Start(ctx context.Context) error {
 	}
 	if err := m.recover(ctx); err != nil {
 		return fmt.Errorf("recover: %w", err)
+	}
+	if m.trees != nil {
+		m.work.Go(func() { m.trees.RecoverAll(m.ctx) })
 	}
 	if err := m.approvals.EndLost(ctx); err != nil {
 		return fmt.Errorf("end approvals that nothing waits for: %w", err)

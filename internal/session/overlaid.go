@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
@@ -12,6 +13,7 @@ import (
 	"github.com/toold/toold/internal/session/queue"
 	"github.com/toold/toold/internal/session/trees"
 	"github.com/toold/toold/internal/store"
+	"github.com/toold/toold/internal/thread"
 	"github.com/toold/toold/internal/worktree/layers"
 )
 
@@ -66,6 +68,21 @@ func (o overlaid) Begin(ctx context.Context, p auth.Principal, r client.SessionC
 		return v, s, nil
 	}
 	return v, nil, nil // it has ended since
+}
+
+// Pin implements trees.Sessions.
+func (o overlaid) Pin(p auth.Principal, path string) (*os.File, thread.User, error) {
+	rules := o.m.settings.Load().worktreeRules(p)
+	rules.Write = true
+	d, err := o.m.pinDirectory(p, rules, path)
+	if err != nil {
+		return nil, thread.User{}, fmt.Errorf("the source of the worktree: %w", err)
+	}
+	user := thread.User{UID: d.UID, GID: d.GID}
+	if !p.Admin {
+		user.Groups = p.Groups
+	}
+	return d.File, user, nil
 }
 
 // End implements trees.Sessions.

@@ -10,6 +10,18 @@ import (
 	"github.com/toold/toold/internal/worktree"
 )
 
+// worktreeRules say which directories p may have as a worktree.
+func (s *Settings) worktreeRules(p auth.Principal) worktree.Rules {
+	roots := s.WorktreeRoots
+	if own := s.Tenants[p.Tenant].Roots; len(own) > 0 {
+		roots = own
+	}
+	if s.free(p) {
+		roots = nil
+	}
+	return worktree.Rules{Roots: roots, AnyRoot: p.Admin}
+}
+
 // pinDirectory opens a directory that a session of p's may be given. Administrators
 // have toold's own rights on it, everyone else has theirs.
 func (m *daemon) pinDirectory(p auth.Principal, rules worktree.Rules, source string) (*worktree.Directory, error) {

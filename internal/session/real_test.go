@@ -53,8 +53,11 @@ func needOCI(t testing.TB) (runc string) {
 type realHouse struct {
 	Dir, Runc, Agent, Owner, Cgroup string
 	UIDBase                         uint32
-	// Job is what a child is to do with it: "calls", "churn" or "clean".
+	// Job is what a child is to do with it: "calls", "churn", "clean" or "tree".
 	Job string
+	// Op is what "tree" does, Step where it dies.
+	Op   string
+	Step int
 }
 
 func newRealHouse(t testing.TB) *realHouse {
@@ -292,7 +295,7 @@ func childDaemon(config string) {
 	var h realHouse
 	err := json.Unmarshal([]byte(config), &h)
 	if err == nil {
-		err = map[string]func() error{"calls": h.makeCalls, "churn": h.churn, "clean": h.clean}[h.Job]()
+		err = map[string]func() error{"calls": h.makeCalls, "churn": h.churn, "clean": h.clean, "tree": h.changeTree}[h.Job]()
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -72,6 +72,7 @@ func (s *Server) env(c *call) *run.Env {
 		Stream: out, Progress: c.progress, Settings: c.req.Settings, Seen: ses.seen, Watch: ses.watch,
 		Keep: c.keep, MaxFileSize: ses.hello.FileSize, Paths: c.req.Paths, Ripgrep: s.cfg.Ripgrep,
 	}
+	env.Aside = ses.programs.Aside
 	env.Exec = func(ctx context.Context, cmd run.Command) (*run.Exit, error) {
 		cmd.Env = slices.Concat(c.req.Env, cmd.Env)
 		if c.req.Split && cmd.Stdout == env.Stream && (cmd.Stderr == nil || cmd.Stderr == cmd.Stdout) {

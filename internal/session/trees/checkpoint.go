@@ -19,6 +19,8 @@ const (
 	causeRequest = "request"
 	causeRestore = "restore"
 	causeFork    = "fork"
+	causeDiff    = "diff"
+	causeApply   = "apply"
 	causeCall    = "call"
 	causeMessage = "message"
 )
@@ -90,6 +92,9 @@ func (s *Service) freezeQuiet(ctx context.Context, x *subject, c layers.Checkpoi
 		return nil, err
 	}
 	s.sessions.Publish(x.row, client.EventWorktreeCheckpoint, v)
+	if x.live != nil {
+		s.mergeSoon(ctx, x)
+	}
 	return &v, nil
 }
 
@@ -141,6 +146,10 @@ func (x *subject) find(checkpoint string) (*layers.Checkpoint, error) {
 		return nil, fault.NotFound.Errorf("session %s has no checkpoint %q", x.row.ID, plain.Cut(checkpoint, 80)).
 			Next("toolctl checkpoint ls " + x.row.ID + " shows those that there are")
 	}
+	if c.Stale {
+		return nil, fault.Conflict.Errorf("checkpoint %s is from before changes were applied to the source, and lies over files that are not there any more", c.ID).
+			Next("take a checkpoint that was made since: toolctl checkpoint ls " + x.row.ID)
+	}
 	return c, nil
 }
 
@@ -177,7 +186,7 @@ func (s *Service) target(x *subject, r client.RestoreRequest) (*layers.Checkpoin
 		c := &x.tree.Checkpoints[i]
 		changed := !slices.Equal(c.Layers, after)
 		after = c.Layers
-		if c.Cause != causeCall && c.Cause != causeMessage || c.Undone || !changed {
+		if c.Cause != causeCall && c.Cause != causeMessage || c.Undone || c.Stale || !changed {
 			continue
 		}
 		if left--; left == 0 {
@@ -256,21 +265,4 @@ func forkRequest(row *store.Session, f client.ForkRequest) client.SessionCreate 
 	r.Worktree.IDMap, r.Worktree.Sensitive = "", nil
 	r.Permission = append(slices.Clone(r.Permission), f.Permission...)
 	return r
-}
-
-// discardAll drops all changes of a session: it is back to its source.
-func (s *Service) discardAll(ctx context.Context, x *subject) error {
-	resume, err := x.quiet(ctx)
-	if err != nil {
-		return err
-	}
-	defer resume()
-	before := x.tree
-	if x.tree, err = s.store.Reset(x.row.ID); err != nil {
-		return err
-	}
-	if err := s.lay(ctx, x, before); err != nil {
-		return err
-	}
-	return s.store.Sweep()
 }

@@ -19,7 +19,7 @@ func TestForgetWaits(t *testing.T) {
 	if err := store.Begin(&layers.Tree{Session: "ses_1"}); err != nil {
 		t.Fatal(err)
 	}
-	s := New(store, nil, slog.New(slog.DiscardHandler))
+	s := New(store, nil, slog.New(slog.DiscardHandler), nil)
 	release, err := s.lock(t.Context(), "ses_1")
 	if err != nil {
 		t.Fatal(err)

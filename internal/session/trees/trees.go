@@ -9,16 +9,19 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"sync"
 	"time"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/call/errand"
+	"github.com/toold/toold/internal/crew"
 	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/store"
+	"github.com/toold/toold/internal/thread"
 	"github.com/toold/toold/internal/worktree/layers"
 )
 
@@ -54,6 +57,8 @@ type Sessions interface {
 	Find(ctx context.Context, p auth.Principal, idOrName string) (row *store.Session, live Live, err error)
 	// Begin makes a session with layers, and gives its live half too.
 	Begin(ctx context.Context, p auth.Principal, r client.SessionCreate, from Seed) (*client.Session, Live, error)
+	// Pin opens a directory that p may write to, and says with whose rights.
+	Pin(p auth.Principal, path string) (*os.File, thread.User, error)
 	// End ends a session by force.
 	End(ctx context.Context, p auth.Principal, id string) error
 	// Publish stores an event of a session.
@@ -67,15 +72,19 @@ type Service struct {
 	store    *layers.Store
 	sessions Sessions
 	log      *slog.Logger
+	work     *crew.Crew
+	// Step is told of each step between two that a daemon may die at; tests end it there.
+	Step func(name string)
 
 	mu       sync.Mutex               // guards the fields below
 	busy     map[string]chan struct{} // sessions whose tree somebody has
+	merging  map[string]struct{}      // sessions of whose tree layers are being merged
 	messages map[string]string        // before which the last checkpoint was made, by session
 }
 
-// New makes one.
-func New(store *layers.Store, sessions Sessions, log *slog.Logger) *Service {
-	return &Service{store: store, sessions: sessions, log: log, busy: map[string]chan struct{}{}, messages: map[string]string{}}
+// New makes one. What it does in the background is work's.
+func New(store *layers.Store, sessions Sessions, log *slog.Logger, work *crew.Crew) *Service {
+	return &Service{store: store, sessions: sessions, log: log, work: work, Step: func(string) {}, busy: map[string]chan struct{}{}, messages: map[string]string{}, merging: map[string]struct{}{}}
 }
 
 // Bounds.
@@ -200,13 +209,15 @@ func (s *Service) lay(ctx context.Context, x *subject, before *layers.Tree) erro
 	if x.live == nil || !x.tree.Unlaid {
 		return nil
 	}
+	s.Step("stored")
 	err := s.tryLay(context.WithoutCancel(ctx), x) // what is decided is carried out, whoever waits
 	switch {
 	case err == nil:
+		s.Step("laid")
 		x.tree, err = s.store.Laid(x.row.ID)
 		return err
 	case errors.Is(err, sandbox.ErrUnsupported):
-		err = fault.Conflict.Errorf("session %s: %w", x.row.ID, err).Next("work on with a fork of it: toolctl fork " + x.row.ID)
+		err = fault.Conflict.Errorf("session %s: %w", x.row.ID, err).Next("end the session: its changes stay, and can be applied, discarded and forked then")
 	case errors.Is(err, sandbox.ErrBusy):
 		err = fault.Conflict.Errorf("the worktree of session %s is in use: %w", x.row.ID, err).Next("end what runs in it, then try again")
 	default:
@@ -236,6 +247,12 @@ func (s *Service) layOnce(ctx context.Context, x *subject) error {
 		return err
 	}
 	defer layers.Close(files)
+	// An agent that does not answer uses the worktree, which shows.
+	if e, err := x.live.Errand(); err == nil {
+		if err := e.Aside(ctx); err != nil {
+			s.log.Warn("take what waits out of a worktree", "session", x.row.ID, "error", err)
+		}
+	}
 	return x.live.Relay(ctx, x.tree, &sandbox.Overlay{Upper: files[0], Lower: files[1:]})
 }
 

@@ -133,6 +133,8 @@ type Env struct {
 	Ripgrep []string
 	// Exec runs a program as the tool user in the call's own cgroup.
 	Exec func(ctx context.Context, c Command) (*Exit, error)
+	// Aside ends what waits in the sandbox for a next command, and so uses the worktree.
+	Aside func(ctx context.Context) error
 	// Stream takes live output. It blocks when the daemon does not keep up.
 	Stream io.Writer
 	// Progress publishes metadata while the tool runs. It never blocks.

@@ -6,6 +6,7 @@
 //
 //	trees/SESSION.json     one Tree
 //	layers/ID/root, work   what one overlay took; the driver makes the two
+//	apply/SESSION          for package apply
 //
 // An upper layer is mounted once. Whoever wants to go on from it freezes it: it becomes
 // the uppermost of the lower ones, which nothing writes to, and which many trees may have.
@@ -27,8 +28,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/toold/toold/internal/beneath"
 )
 
 // MaxLayers is how many lower layers a tree may have: the kernel is given their names in
@@ -72,6 +71,10 @@ type Tree struct {
 	// it since they were decided on, so that Upper is empty.
 	Unlaid      bool         `json:"unlaid,omitempty"`
 	Checkpoints []Checkpoint `json:"checkpoints,omitempty"`
+	// Merged are layers that follow each other in Lower, MergedInto a layer that is the same
+	// as all of them; it takes their place when the sandbox is next given other layers.
+	Merged     []string `json:"merged,omitempty"`
+	MergedInto string   `json:"merged_into,omitempty"`
 	// Ended is when its session ended; zero while it lives.
 	Ended time.Time `json:"ended,omitzero"`
 }
@@ -125,7 +128,9 @@ type Checkpoint struct {
 	Call    string    `json:"call,omitempty"`
 	Message string    `json:"message,omitempty"`
 	// Undone: the session went back to it, or to one before it.
-	Undone bool     `json:"undone,omitempty"`
+	Undone bool `json:"undone,omitempty"`
+	// Stale: it is from before changes were applied to the source.
+	Stale  bool     `json:"stale,omitempty"`
 	Layers []string `json:"layers,omitempty"`
 }
 
@@ -149,12 +154,26 @@ func (c *Checkpoint) Own(t *Tree) string {
 // Open opens a store, and makes its directory where there is none.
 func Open(dir string) (*Store, error) {
 	s := &Store{dir: dir, sizes: map[string]int64{}}
-	for _, d := range []string{dir, s.trees(), s.layers()} {
+	for _, d := range []string{dir, s.trees(), s.layers(), filepath.Join(dir, "apply")} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
 			return nil, fmt.Errorf("layers of worktrees: %w", err)
 		}
 	}
 	return s, nil
+}
+
+// ApplyDir is a private directory for applies of a session's changes to its source. It may
+// not be there.
+func (s *Store) ApplyDir(session string) string { return filepath.Join(s.dir, "apply", session) }
+
+// ApplyDirs are the directories of that kind which are there, by session.
+func (s *Store) ApplyDirs() (map[string]string, error) {
+	entries, err := os.ReadDir(filepath.Join(s.dir, "apply"))
+	dirs := make(map[string]string, len(entries))
+	for _, e := range entries {
+		dirs[e.Name()] = s.ApplyDir(e.Name())
+	}
+	return dirs, err
 }
 
 func (s *Store) trees() string  { return filepath.Join(s.dir, "trees") }
@@ -256,86 +275,6 @@ func (s *Store) change(session string, f func(*Tree) error) (*Tree, error) {
 		}
 	}
 	return t, err
-}
-
-// Laid says that the sandbox has the tree's layers now.
-func (s *Store) Laid(session string) (*Tree, error) {
-	return s.change(session, func(t *Tree) error { t.Unlaid = false; return nil })
-}
-
-// Freeze adds a checkpoint of the tree as it is. When its upper layer has something in it,
-// that becomes the uppermost lower one, and the tree has an empty one that is not laid.
-func (s *Store) Freeze(session string, c Checkpoint) (*Tree, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	t, err := s.Get(session)
-	if err != nil {
-		return nil, err
-	}
-	if c.Name != "" && slices.ContainsFunc(t.Checkpoints, func(o Checkpoint) bool { return o.Name == c.Name }) {
-		return t, fmt.Errorf("%q: %w", c.Name, ErrTaken)
-	}
-	layers := s.Now(t)
-	if len(layers) > MaxLayers {
-		return t, ErrDeep
-	}
-	c.ID, c.Created, c.Layers = "cp_"+strings.ToLower(rand.Text()[:20]), time.Now().UTC().Truncate(time.Millisecond), layers
-	t.Checkpoints = append(t.Checkpoints, c)
-	if len(layers) == len(t.Lower) || !t.Ended.IsZero() {
-		return t, s.writeLocked(t)
-	}
-	t.Lower, t.Unlaid = layers, true
-	return t, s.renewLocked(t)
-}
-
-// Restore gives the tree the layers of a checkpoint of its own, by its id, and an empty
-// upper one. It is not laid, unless the session is over.
-func (s *Store) Restore(session, checkpoint string) (*Tree, error) {
-	return s.reset(session, func(t *Tree) ([]string, error) {
-		i := t.index(checkpoint)
-		if i < 0 {
-			return nil, fmt.Errorf("checkpoint %q: %w", checkpoint, ErrNone)
-		}
-		for j := range t.Checkpoints[i:] {
-			t.Checkpoints[i+j].Undone = true
-		}
-		return t.Checkpoints[i].Layers, nil
-	})
-}
-
-// Reset drops all that the tree has, but for its checkpoints.
-func (s *Store) Reset(session string) (*Tree, error) {
-	return s.reset(session, func(*Tree) ([]string, error) { return nil, nil })
-}
-
-func (s *Store) reset(session string, to func(*Tree) ([]string, error)) (*Tree, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	t, err := s.Get(session)
-	if err != nil {
-		return nil, err
-	}
-	if t.Lower, err = to(t); err != nil {
-		return nil, err
-	}
-	if !t.Ended.IsZero() {
-		t.Upper = ""
-		return t, s.writeLocked(t)
-	}
-	t.Unlaid = true
-	return t, s.renewLocked(t)
-}
-
-// Retry gives a tree that is not laid another empty upper layer: the one that it has may
-// be mounted.
-func (s *Store) Retry(session string) (*Tree, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	t, err := s.Get(session)
-	if err != nil {
-		return nil, err
-	}
-	return t, s.renewLocked(t)
 }
 
 // Drop removes checkpoints, by their names or ids: all of them, or with an error none.
@@ -468,101 +407,4 @@ func (s *Store) All() (trees []*Tree, errs error) {
 		trees = append(trees, t)
 	}
 	return trees, errs
-}
-
-// Unused are the layers that no tree names. While one tree cannot be read there are none.
-func (s *Store) Unused() ([]string, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.unusedLocked()
-}
-
-func (s *Store) unusedLocked() ([]string, error) {
-	trees, err := s.All()
-	if err != nil {
-		return nil, err
-	}
-	used := map[string]bool{}
-	for _, t := range trees {
-		for _, l := range t.All() {
-			used[l] = true
-		}
-	}
-	entries, err := os.ReadDir(s.layers())
-	var unused []string
-	for _, e := range entries {
-		if !used[e.Name()] {
-			unused = append(unused, e.Name())
-		}
-	}
-	return unused, err
-}
-
-// removing marks a layer that is being removed: none has such a name.
-const removing = ".old-"
-
-// Sweep removes layers that no tree names, and what a store that was killed was writing.
-func (s *Store) Sweep() error {
-	old, err := s.retire()
-	s.sizesMu.Lock()
-	for _, l := range old {
-		delete(s.sizes, strings.TrimPrefix(l, removing))
-	}
-	s.sizesMu.Unlock()
-	for _, l := range old {
-		err = errors.Join(err, beneath.RemoveAll(filepath.Join(s.layers(), l)))
-	}
-	return err
-}
-
-// retire gives layers that no tree names other names, and gives these. Nobody can begin
-// with such a layer from then on.
-func (s *Store) retire() (old []string, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	unused, err := s.unusedLocked()
-	for _, l := range unused {
-		if !strings.HasPrefix(l, removing) {
-			if e := os.Rename(filepath.Join(s.layers(), l), filepath.Join(s.layers(), removing+l)); e != nil {
-				err = errors.Join(err, e)
-				continue
-			}
-			l = removing + l
-		}
-		old = append(old, l)
-	}
-	half, e := filepath.Glob(filepath.Join(s.trees(), writing+"*"))
-	for _, f := range half {
-		e = errors.Join(e, os.Remove(f))
-	}
-	return old, errors.Join(err, e)
-}
-
-// Bytes is what a layer of the tree, or of no tree, uses on the disk; what cannot be
-// counted is left out.
-func (s *Store) Bytes(t *Tree, layer string) int64 {
-	frozen := t != nil && (layer != t.Upper || !t.Ended.IsZero())
-	s.sizesMu.Lock()
-	n, known := s.sizes[layer]
-	s.sizesMu.Unlock()
-	if known && frozen {
-		return n
-	}
-	n, err := beneath.Usage(filepath.Join(s.layers(), layer))
-	if frozen && err == nil {
-		s.sizesMu.Lock()
-		s.sizes[layer] = n
-		s.sizesMu.Unlock()
-	}
-	return n
-}
-
-// All are the layers of the tree and of its checkpoints, each once.
-func (t *Tree) All() []string {
-	all := slices.Clone(t.Layers())
-	for _, c := range t.Checkpoints {
-		all = append(all, c.Layers...)
-	}
-	slices.Sort(all)
-	return slices.Compact(all)
 }

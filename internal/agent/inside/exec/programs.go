@@ -96,6 +96,9 @@ func (p *Programs) TID() int { return p.spawner.tid }
 // the groups of its programs, and starts the shell for the next one.
 func (p *Programs) Rest() { p.shells.rest() }
 
+// Aside ends what waits for a next command, and so uses the worktree.
+func (p *Programs) Aside(ctx context.Context) error { return p.shells.aside(ctx) }
+
 // FreeTmp removes all that is in dirs, as the tool user; a name may be "". It gives up
 // after some seconds, since a tool may make files as fast as they are removed.
 func (p *Programs) FreeTmp(ctx context.Context, dirs ...string) error {

@@ -237,6 +237,19 @@ func (s *shells) drop() {
 	}
 }
 
+// aside ends the shell that waits, and none is started before another command has run. It
+// waits until that is done.
+func (s *shells) aside(ctx context.Context) error {
+	if s.shell == nil {
+		return nil
+	}
+	s.mu.Lock()
+	s.wanted = false
+	s.mu.Unlock()
+	s.drop()
+	return s.alone(ctx)
+}
+
 // idled gives back what was kept for a next command that has not come.
 func (s *shells) idled() {
 	s.drop()

@@ -1,0 +1,225 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/toold/toold/client"
+)
+
+// benchWorktrees times what overlay worktrees add: a session over a tree, beside one with
+// the tree bound into it; checkpoints, forks and differences. The tree lies on the disk
+// that has the daemon's state.
+func benchWorktrees(ctx context.Context, l *lab) ([]row, error) {
+	tree, err := l.bigTree()
+	if err != nil {
+		return nil, err
+	}
+	var rows []row
+	for _, part := range []func(context.Context, *lab, string) ([]row, error){overlayCreate, overlayLarge, overlayDiff, overlayCheckpoints} {
+		r, err := part(ctx, l, tree)
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, r...)
+	}
+	return rows, nil
+}
+
+// bigTree makes a tree of small files.
+func (l *lab) bigTree() (string, error) {
+	tree := filepath.Join(l.dir, "big")
+	for i := range l.n(20_000) {
+		dir := filepath.Join(tree, strconv.Itoa(i/200), strconv.Itoa(i/20%10))
+		if i%20 == 0 {
+			if err := os.MkdirAll(dir, 0o755); err != nil {
+				return "", err
+			}
+		}
+		if err := os.WriteFile(filepath.Join(dir, "file"+strconv.Itoa(i)), fmt.Appendf(nil, "line one of %d\nline two\n", i), 0o644); err != nil {
+			return "", err
+		}
+	}
+	return tree, nil
+}
+
+// over opens a session over a tree.
+func (l *lab) over(ctx context.Context, tree string, mode client.WorktreeMode) (string, error) {
+	s, err := l.c.CreateSession(ctx, client.SessionCreate{Worktree: client.Worktree{Source: tree, Mode: mode}})
+	if err != nil {
+		return "", err
+	}
+	return s.ID, nil
+}
+
+func (l *lab) bash(ctx context.Context, session, command string) error {
+	_, err := l.call(ctx, session, "bash", map[string]any{"command": command})
+	return err
+}
+
+func overlayCreate(ctx context.Context, l *lab, tree string) ([]row, error) {
+	subjectOf := func(mode client.WorktreeMode) subject {
+		return subject{name: string(mode), op: func() (time.Duration, error) {
+			start := time.Now()
+			id, err := l.over(ctx, tree, mode)
+			took := time.Since(start)
+			if err != nil {
+				return 0, err
+			}
+			return took, l.end(ctx, id)
+		}}
+	}
+	took, err := inTurns(manner{n: l.n(60), run: 1}, []subject{subjectOf(client.WorktreeBind), subjectOf(client.WorktreeOverlay)})
+	if err != nil {
+		return nil, err
+	}
+	return []row{row{Group: "worktrees", Name: "session over an overlay", Unit: "µs", stats: took["overlay"], Target: "≤ 1.4 ×"}.
+		against("bound", took["bind"])}, nil
+}
+
+// overlayLarge is about what must not depend on the size of what a session has written.
+func overlayLarge(ctx context.Context, l *lab, tree string) ([]row, error) {
+	id, err := l.over(ctx, tree, client.WorktreeOverlay)
+	if err != nil {
+		return nil, err
+	}
+	defer l.end(ctx, id)
+	size := 2 << 30
+	if l.smoke {
+		size = 1 << 20
+	}
+	if err := l.bash(ctx, id, fmt.Sprintf("head -c %d /dev/zero >large", size)); err != nil {
+		return nil, err
+	}
+	var checkpoint, forked, plain, restored []float64
+	for i := range l.n(30) {
+		if err := l.bash(ctx, id, "echo "+strconv.Itoa(i)+" >small"); err != nil {
+			return nil, err
+		}
+		start := time.Now()
+		c, err := l.c.Checkpoint(ctx, id, client.CheckpointCreate{})
+		if err != nil {
+			return nil, err
+		}
+		checkpoint = append(checkpoint, micros(start))
+		start = time.Now()
+		fork, err := l.c.Fork(ctx, id, client.ForkRequest{At: c.ID})
+		if err != nil {
+			return nil, err
+		}
+		forked = append(forked, micros(start))
+		start = time.Now()
+		bare, err := l.over(ctx, tree, client.WorktreeOverlay)
+		if err != nil {
+			return nil, err
+		}
+		plain = append(plain, micros(start))
+		for _, s := range []string{fork.ID, bare} {
+			if err := l.end(ctx, s); err != nil {
+				return nil, err
+			}
+		}
+		start = time.Now()
+		if _, err := l.c.Restore(ctx, id, client.RestoreRequest{Checkpoint: c.ID}); err != nil {
+			return nil, err
+		}
+		restored = append(restored, micros(start))
+	}
+	mib := strconv.Itoa(size>>20) + " MiB"
+	return []row{
+		{Group: "worktrees", Name: "checkpoint, " + mib + " written", Unit: "µs", stats: summarise(checkpoint)},
+		row{Group: "worktrees", Name: "fork, " + mib + " written", Unit: "µs", stats: summarise(forked), Target: "+ ≤ 10 ms"}.against("new session", summarise(plain)),
+		{Group: "worktrees", Name: "restore, " + mib + " written", Unit: "µs", stats: summarise(restored)},
+	}, nil
+}
+
+func overlayDiff(ctx context.Context, l *lab, tree string) ([]row, error) {
+	id, err := l.over(ctx, tree, client.WorktreeOverlay)
+	if err != nil {
+		return nil, err
+	}
+	defer l.end(ctx, id)
+	n := l.n(10_000)
+	if err := l.bash(ctx, id, fmt.Sprintf("find . -type f | head -%d | xargs sed -i 's/two/2/'", n)); err != nil {
+		return nil, err
+	}
+	plain := filepath.Join(l.dir, "plain")
+	if err := exec.Command("bash", "-c", fmt.Sprintf("cp -a %s %s && cd %[2]s && find . -type f | head -%d | xargs sed -i 's/two/2/'", tree, plain, n)).Run(); err != nil {
+		return nil, err
+	}
+	subjects := []subject{
+		{name: "patch", op: timed(func() error {
+			body, err := l.c.Diff(ctx, id, client.DiffQuery{})
+			if err != nil {
+				return err
+			}
+			defer body.Close()
+			_, err = io.Copy(io.Discard, body)
+			return err
+		})},
+		{name: "git", op: timed(func() error {
+			_ = exec.Command("git", "diff", "--no-index", "--binary", tree, plain).Run() // 1: they differ
+			return nil
+		})},
+	}
+	took, err := inTurns(manner{n: l.n(8), run: 1}, subjects)
+	if err != nil {
+		return nil, err
+	}
+	return []row{row{Group: "worktrees", Name: fmt.Sprintf("diff of %d files", n), Unit: "µs", stats: took["patch"], Target: "≤ 2 s"}.
+		against("git diff --no-index", took["git"])}, nil
+}
+
+// overlayCheckpoints makes many of them, each after a change, and many forks of one.
+func overlayCheckpoints(ctx context.Context, l *lab, tree string) ([]row, error) {
+	id, err := l.over(ctx, tree, client.WorktreeOverlay)
+	if err != nil {
+		return nil, err
+	}
+	defer l.end(ctx, id)
+	var took []float64
+	for i := range l.n(1000) {
+		if err := l.bash(ctx, id, fmt.Sprintf("echo %d >>log; echo %[1]d >f%d", i, i%50)); err != nil {
+			return nil, err
+		}
+		start := time.Now()
+		if _, err := l.c.Checkpoint(ctx, id, client.CheckpointCreate{}); err != nil {
+			return nil, fmt.Errorf("checkpoint %d: %w", i+1, err)
+		}
+		took = append(took, micros(start))
+	}
+	last := summarise(took[len(took)-len(took)/10-1:])
+	used := du(l.dir)
+	var forks []string
+	for range l.n(100) {
+		f, err := l.c.Fork(ctx, id, client.ForkRequest{})
+		if err != nil {
+			return nil, err
+		}
+		forks = append(forks, f.ID)
+	}
+	grown := du(l.dir) - used
+	for _, f := range forks {
+		if err := l.end(ctx, f); err != nil {
+			return nil, err
+		}
+	}
+	return []row{
+		row{Group: "worktrees", Name: fmt.Sprintf("checkpoint, the last of %d", len(took)), Unit: "µs", stats: last}.against("the first tenth", summarise(took[:len(took)/10+1])),
+		{Group: "worktrees", Name: fmt.Sprintf("disk of %d forks", len(forks)), Unit: "MiB", stats: stats{grown, grown, grown, len(forks)}},
+	}, nil
+}
+
+// du is what a directory uses on the disk, in MiB.
+func du(dir string) float64 {
+	kib, _, _ := strings.Cut(output("du", "-skx", dir), "\t")
+	n, _ := strconv.ParseFloat(kib, 64)
+	return n / 1024
+}

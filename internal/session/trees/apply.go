@@ -1,0 +1,120 @@
+package trees
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/fault"
+	"github.com/toold/toold/internal/thread"
+	"github.com/toold/toold/internal/tool/run/treediff"
+	"github.com/toold/toold/internal/worktree/apply"
+	"github.com/toold/toold/internal/worktree/layers"
+)
+
+// Apply implements server.Trees. It writes with the rights of who asks; an administrator's
+// are those of the source's owner.
+func (s *Service) Apply(ctx context.Context, p auth.Principal, id string, r client.ApplyRequest) (*client.Applied, error) {
+	x, err := s.take(ctx, p, id)
+	if err != nil {
+		return nil, s.sessions.Internal("apply changes", err)
+	}
+	defer x.release()
+	v, err := s.apply(ctx, p, x, r)
+	if err != nil {
+		return nil, s.sessions.Internal("apply the changes of session "+x.row.ID, inTheWay(err))
+	}
+	if !r.DryRun {
+		s.sessions.Publish(x.row, client.EventWorktreeApplied, v)
+	}
+	return v, nil
+}
+
+// inTheWay lists what is in the way of an apply.
+func inTheWay(err error) error {
+	var c *apply.ConflictError
+	if !errors.As(err, &c) {
+		return err
+	}
+	var places []fault.Place
+	for _, one := range c.Conflicts {
+		places = append(places, fault.Place{Path: one.Path, Message: one.Why})
+	}
+	return fault.Conflict.Errorf("%w", c).At(places).
+		Next("look at them: toolctl diff; then apply with --merge, or with --force to overwrite them")
+}
+
+func (s *Service) apply(ctx context.Context, p auth.Principal, x *subject, r client.ApplyRequest) (*client.Applied, error) {
+	source, owner, err := s.source(p, x)
+	if err != nil {
+		return nil, err
+	}
+	defer source.Close()
+	resume, err := x.quiet(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer resume()
+	if !r.DryRun {
+		if err := s.settle(ctx, p, x); err != nil {
+			return nil, err
+		}
+	}
+	v, err := s.look(ctx, p, x, "")
+	if err != nil {
+		return nil, err
+	}
+	archive := v.stream(ctx, treediff.Archive, r.Paths, 0)
+	defer archive.Close()
+	job := apply.Job{Dir: s.store.ApplyDir(x.row.ID), Source: source, Owner: owner, Since: x.tree.Since, Request: r}
+	applied, err := job.Run(ctx, archive)
+	if r.DryRun || err != nil && applied == nil && !errors.Is(err, apply.ErrUnfinished) {
+		return applied, err
+	}
+	var outdated error
+	if x.tree, outdated = s.store.Outdate(x.row.ID); outdated != nil {
+		s.log.Error("mark checkpoints that are from before an apply", "session", x.row.ID, "error", outdated)
+	}
+	if err := s.store.Sweep(); err != nil {
+		s.log.Error("remove layers", "error", err)
+	}
+	return applied, err
+}
+
+// source opens the source of a tree for p to write to. It must be the directory that the
+// tree was made over.
+func (s *Service) source(p auth.Principal, x *subject) (*os.File, thread.User, error) {
+	f, owner, err := s.sessions.Pin(p, x.tree.Source.Path)
+	if err != nil {
+		return nil, owner, err
+	}
+	now, err := layers.SourceOf(x.tree.Source.Path, f)
+	if err == nil && now != x.tree.Source {
+		err = fault.Conflict.Errorf("%s is not the directory that session %s began with", x.tree.Source.Path, x.row.ID).
+			Next("put that one back in its place, or take the changes as a patch: toolctl diff")
+	}
+	if err != nil {
+		return nil, owner, errors.Join(err, f.Close())
+	}
+	return f, owner, nil
+}
+
+// RecoverAll carries out what applies of an earlier daemon have decided on.
+func (s *Service) RecoverAll(ctx context.Context) {
+	dirs, err := s.store.ApplyDirs()
+	if err != nil {
+		s.log.Error("look for applies that were not finished", "error", err)
+	}
+	for session, dir := range dirs {
+		r, err := apply.Recover(ctx, dir)
+		switch {
+		case err != nil:
+			s.log.Error("finish an apply", "session", session, "error", err)
+		case r != nil:
+			s.log.Warn("finished an apply of an earlier daemon", "session", session, "outcome", fmt.Sprintf("%+v", *r))
+		}
+	}
+}

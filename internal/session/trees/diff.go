@@ -1,0 +1,98 @@
+package trees
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/call/errand"
+	"github.com/toold/toold/internal/fault"
+	"github.com/toold/toold/internal/tool/run"
+	"github.com/toold/toold/internal/tool/run/treediff"
+)
+
+// Diff implements server.Trees. Of a live session it shows the files as they are while it
+// is read: its calls go on.
+func (s *Service) Diff(ctx context.Context, p auth.Principal, id string, q client.DiffQuery) (io.ReadCloser, error) {
+	v, err := s.viewOf(ctx, p, id, q.Against)
+	if err != nil {
+		return nil, s.sessions.Internal("compare a worktree", err)
+	}
+	return v.stream(ctx, treediff.Patch, q.Paths, 0), nil
+}
+
+// Changes implements server.Trees.
+func (s *Service) Changes(ctx context.Context, p auth.Principal, id string, q client.DiffQuery) (*client.Changes, error) {
+	v, err := s.viewOf(ctx, p, id, q.Against)
+	if err != nil {
+		return nil, s.sessions.Internal("compare a worktree", err)
+	}
+	defer v.close()
+	q.Against = "" // the view has it in the base's place
+	c, err := v.TreeChanges(ctx, q)
+	if err != nil {
+		return nil, s.sessions.Internal("list the changes of session "+id, asked(err))
+	}
+	return c, nil
+}
+
+// asked is an error of the agent's for who asked: what is wrong with the request.
+func asked(err error) error {
+	var e *run.Error
+	if errors.As(err, &e) && (e.Code == run.CodeInvalidInput || e.Code == run.CodeInvalidPath) {
+		return fault.Invalid.Errorf("%s", e.Message).Next(e.Hint)
+	}
+	if errors.Is(err, errand.ErrTooLong) {
+		return fault.Quota.Errorf("%w", err).Next("name paths, and take them one after the other")
+	}
+	return err
+}
+
+// viewOf is look for who reads alone: nobody has to wait for him.
+func (s *Service) viewOf(ctx context.Context, p auth.Principal, id, against string) (*view, error) {
+	x, err := s.take(ctx, p, id)
+	if err != nil {
+		return nil, err
+	}
+	defer x.release()
+	if x.live != nil && against != "" {
+		resume, err := x.quiet(ctx)
+		if err != nil {
+			return nil, err
+		}
+		defer resume()
+	}
+	return s.look(ctx, p, x, against)
+}
+
+// stream gives what differs while it is read. It closes the view.
+func (v *view) stream(ctx context.Context, format treediff.Format, paths []string, most int64) io.ReadCloser {
+	ctx, cancel := context.WithCancel(ctx)
+	from, to := io.Pipe()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, err := v.TreeDiff(ctx, run.DiffQuery{Format: format, Paths: paths}, most, to)
+		to.CloseWithError(asked(err))
+	}()
+	return &streamed{PipeReader: from, end: func() {
+		cancel()
+		<-done
+		v.close()
+	}}
+}
+
+// streamed is a stream whose end is waited for.
+type streamed struct {
+	*io.PipeReader
+	end func()
+}
+
+// Close implements io.Closer.
+func (s *streamed) Close() error {
+	err := s.PipeReader.Close()
+	s.end()
+	return err
+}

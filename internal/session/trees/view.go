@@ -1,0 +1,71 @@
+package trees
+
+import (
+	"context"
+	"sync"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/call/errand"
+	"github.com/toold/toold/internal/fault"
+	"github.com/toold/toold/internal/worktree/layers"
+)
+
+// view has a sandbox in which a worktree can be compared with what it was.
+type view struct {
+	errand.Errand
+	session string // "" where it is the session's own sandbox
+	close   func()
+}
+
+// look gives a sandbox that shows the worktree as it is, beside its source or a checkpoint:
+// that of the session itself where it can, else one that is made for it and ends with
+// close. Whoever looks at a live session has it quiet.
+func (s *Service) look(ctx context.Context, p auth.Principal, x *subject, against string) (*view, error) {
+	var base []string
+	if against != "" {
+		c, err := x.find(against)
+		if err != nil {
+			return nil, err
+		}
+		base = c.Layers
+	}
+	if x.live != nil && against == "" {
+		e, err := x.live.Errand()
+		if err != nil {
+			return nil, fault.Over.Errorf("the sandbox of session %s does not answer", x.row.ID).Next("try again: when the session is over, its changes are still there")
+		}
+		return &view{Errand: e, close: func() {}}, nil
+	}
+	if x.live != nil {
+		if _, err := s.freezeQuiet(ctx, x, layers.Checkpoint{Cause: causeDiff}); err != nil {
+			return nil, err
+		}
+	}
+	return s.open(ctx, p, x, Seed{Lower: x.tree.Layers(), Base: base, From: x.tree, Look: true, Internal: true})
+}
+
+// open makes a session of the daemon's own from layers of a tree.
+func (s *Service) open(ctx context.Context, p auth.Principal, x *subject, from Seed) (*view, error) {
+	r := forkRequest(x.row, client.ForkRequest{Labels: map[string]string{"toold/for": x.row.ID}})
+	r.Mounts = nil
+	v, live, err := s.sessions.Begin(ctx, p, r, from)
+	if err != nil {
+		return nil, err
+	}
+	end := func() {
+		// Also when the request has ended: nothing of it may stay.
+		if err := s.sessions.End(context.WithoutCancel(ctx), p, v.ID); err != nil {
+			s.log.Error("end a session that looked at changes", "session", v.ID, "error", err)
+		}
+	}
+	if live == nil {
+		return nil, fault.Over.Errorf("the session that was to look at the changes has ended").Next("try again")
+	}
+	e, err := live.Errand()
+	if err != nil {
+		end()
+		return nil, err
+	}
+	return &view{Errand: e, session: v.ID, close: sync.OnceFunc(end)}, nil
+}

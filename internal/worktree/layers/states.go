@@ -1,0 +1,158 @@
+package layers
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Laid says that the sandbox has the tree's layers now.
+func (s *Store) Laid(session string) (*Tree, error) {
+	return s.change(session, func(t *Tree) error { t.Unlaid = false; return nil })
+}
+
+// Freeze adds a checkpoint of the tree as it is. When its upper layer has something in it,
+// that becomes the uppermost lower one, and the tree has an empty one that is not laid.
+func (s *Store) Freeze(session string, c Checkpoint) (*Tree, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t, err := s.Get(session)
+	if err != nil {
+		return nil, err
+	}
+	if c.Name != "" && slices.ContainsFunc(t.Checkpoints, func(o Checkpoint) bool { return o.Name == c.Name }) {
+		return t, fmt.Errorf("%q: %w", c.Name, ErrTaken)
+	}
+	layers := s.Now(t)
+	if len(layers) > MaxLayers {
+		return t, ErrDeep
+	}
+	c.ID, c.Created, c.Layers = "cp_"+strings.ToLower(rand.Text()[:20]), time.Now().UTC().Truncate(time.Millisecond), layers
+	t.Checkpoints = append(t.Checkpoints, c)
+	if len(layers) == len(t.Lower) || !t.Ended.IsZero() {
+		return t, s.writeLocked(t)
+	}
+	t.Lower, t.Unlaid = t.merged(layers), true
+	t.Merged, t.MergedInto = nil, ""
+	return t, s.renewLocked(t)
+}
+
+// merged are layers with that one in the place of those which were merged into it.
+func (t *Tree) merged(layers []string) []string {
+	n := len(t.Merged)
+	for i := 0; n > 0 && i+n <= len(layers); i++ {
+		if slices.Equal(layers[i:i+n], t.Merged) {
+			return slices.Concat(layers[:i], []string{t.MergedInto}, layers[i+n:])
+		}
+	}
+	return layers
+}
+
+// Merge says that a layer is the same as several which follow each other in the lower
+// ones of a tree.
+func (s *Store) Merge(session string, from []string, into string) error {
+	_, err := s.change(session, func(t *Tree) error {
+		t.Merged, t.MergedInto = from, into
+		return nil
+	})
+	return err
+}
+
+// Restore gives the tree the layers of a checkpoint of its own, by its id, and an empty
+// upper one. It is not laid, unless the session is over.
+func (s *Store) Restore(session, checkpoint string) (*Tree, error) {
+	return s.reset(session, func(t *Tree) ([]string, error) {
+		i := t.index(checkpoint)
+		if i < 0 {
+			return nil, fmt.Errorf("checkpoint %q: %w", checkpoint, ErrNone)
+		}
+		for j := range t.Checkpoints[i:] {
+			t.Checkpoints[i+j].Undone = true
+		}
+		return t.Checkpoints[i].Layers, nil
+	})
+}
+
+// Reset drops all that the tree has, but for its checkpoints.
+func (s *Store) Reset(session string) (*Tree, error) {
+	return s.reset(session, func(*Tree) ([]string, error) { return nil, nil })
+}
+
+func (s *Store) reset(session string, to func(*Tree) ([]string, error)) (*Tree, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t, err := s.Get(session)
+	if err != nil {
+		return nil, err
+	}
+	if t.Lower, err = to(t); err != nil {
+		return nil, err
+	}
+	t.Merged, t.MergedInto = nil, ""
+	if !t.Ended.IsZero() {
+		t.Upper = ""
+		return t, s.writeLocked(t)
+	}
+	t.Unlaid = true
+	return t, s.renewLocked(t)
+}
+
+// Flat is a copy of the tree of a session that is over, with all its layers as lower ones.
+func (t *Tree) Flat() *Tree {
+	flat := *t
+	flat.Lower, flat.Upper = t.Layers(), ""
+	return &flat
+}
+
+// Settle gives the tree lower layers that are what all of its own are together. It is not
+// laid, unless the session is over.
+func (s *Store) Settle(session string, lower []string) (*Tree, error) {
+	return s.reset(session, func(*Tree) ([]string, error) { return lower, nil })
+}
+
+// Outdate says that changes are about to be applied to the source: no checkpoint that was
+// made before can come back.
+func (s *Store) Outdate(session string) (*Tree, error) {
+	return s.change(session, func(t *Tree) error {
+		for i := range t.Checkpoints {
+			t.Checkpoints[i].Stale = true
+		}
+		return nil
+	})
+}
+
+// Take gives a session that is over the layers of another one that is over and began with
+// its own, and removes that one's tree.
+func (s *Store) Take(session, from string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t, err := s.Get(session)
+	if err != nil {
+		return err
+	}
+	other, err := s.Get(from)
+	if errors.Is(err, ErrNone) {
+		return nil // it has changed nothing
+	}
+	if err != nil {
+		return err
+	}
+	t.Upper, t.Lower = other.Upper, other.Lower
+	return errors.Join(s.writeLocked(t), os.Remove(s.file(from)))
+}
+
+// Retry gives a tree that is not laid another empty upper layer: the one that it has may
+// be mounted.
+func (s *Store) Retry(session string) (*Tree, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t, err := s.Get(session)
+	if err != nil {
+		return nil, err
+	}
+	return t, s.renewLocked(t)
+}
