@@ -104,7 +104,7 @@ func TestKeptChanges(t *testing.T) {
 	d := startFake(t, map[string]http.HandlerFunc{"GET /v1/sessions/{id}": answerWith(s), "DELETE /v1/sessions/{id}": answerWith(s)})
 	at := timeText(&until)
 	d.ctl("session", "rm", fakeSession).want(t, 0, fakeSession+" ended\n",
-		"toolctl: session "+fakeSession+` keeps its changes, beside /src\x1b, until `+at+":\ntoolctl:   toolctl diff|apply|discard "+fakeSession+"\n")
+		"toolctl: session "+fakeSession+` keeps its changes, beside /src\x1b, until `+at+":\n  toolctl diff|apply|discard "+fakeSession+"\n")
 	d.ctl("session", "show", fakeSession).want(t, 0, "kept until "+at, "")
 	d.ctl("session", "show", fakeSession, "-o", "json").want(t, 0, `"kept_until": "2100-01-02T03:04:05Z"`, "")
 }
