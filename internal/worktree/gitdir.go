@@ -89,7 +89,7 @@ func (r Rules) common(d, own *Directory, e *Elsewhere) (*Directory, error) {
 		e.Back = back
 		return own, nil
 	}
-	defer own.Close()
+	defer func() { _ = own.Close() }() // it was opened for its path alone
 	dir, err := r.pinGitDir(filepath.Dir(filepath.Dir(own.Path)), d.UID)
 	if err != nil {
 		return nil, err

@@ -28,7 +28,7 @@ func gitTree(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, line := range strings.Split(strings.TrimSpace(`
+	for line := range strings.SplitSeq(strings.TrimSpace(`
 		mkdir -p repo/sub other secret up && cd up && git init -q && echo x >x && git add . && git commit -qm up
 		cd repo && git init -q && echo a >sub/a && git add . && git commit -qm one
 		cd repo && git submodule --quiet add ../up mod && git submodule --quiet add ../up deep/"mod ;" && git commit -qm mods

@@ -70,7 +70,7 @@ func (p *Pinner) Pin(uid uint32, source string, rules Rules) (*Directory, error)
 		case done <- result{d, err}:
 		case <-tired:
 			if d != nil {
-				d.Close()
+				_ = d.Close() // nobody waits for it
 			}
 		}
 	}()

@@ -146,14 +146,14 @@ func TestSweepUnreadable(t *testing.T) {
 
 // What nobody changed leaves nothing, and what somebody did stays when the session ends.
 func TestEnd(t *testing.T) {
-	s, tree := rig(t)
+	s, _ := rig(t)
 	if over := must[*Tree](t)(s.End("ses_1", time.Now())); over != nil {
 		t.Errorf("nothing was changed: %+v", over)
 	}
 	if _, err := s.Get("ses_1"); !errors.Is(err, ErrNone) {
 		t.Errorf("it is there: %v", err)
 	}
-	tree = begin(t, s, "ses_2", nil)
+	tree := begin(t, s, "ses_2", nil)
 	write(t, s, tree, "a")
 	over := must[*Tree](t)(s.End("ses_2", time.Now()))
 	if over == nil || over.Ended.IsZero() || !slices.Equal(over.Layers(), []string{tree.Upper}) {
