@@ -102,6 +102,10 @@ type Request struct {
 	// nothing is run, and the outcome is what Prepare saw or why it failed.
 	// For Run only, and not with Prepared.
 	Expect []string
+	// Body is what the tool reads as its run.Env.Input, as much as it wants; nil: nothing.
+	// For Run only, which closes it when any of it was read; a Read that waits must return
+	// then. It does not outlive its connection.
+	Body io.ReadCloser
 	// Paths are further paths to resolve for Prepare of bash (see run.Env).
 	Paths []string
 	// Split sends stdout and stderr as two streams with their offsets; order
@@ -298,6 +302,10 @@ func (c *Conn) Run(ctx context.Context, r Request, s Sink) (*Outcome, error) {
 		return nil, err
 	}
 	x.expects = r.Expect != nil
+	if r.Body != nil {
+		x.wants = make(chan struct{}, 1)
+		defer c.feed(x, r.Body).stop()
+	}
 	if err := c.send(wire.Head{Kind: wire.KindRun, ID: x.id, N: window}, body); err != nil {
 		return nil, err
 	}

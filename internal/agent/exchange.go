@@ -37,6 +37,9 @@ type exchange struct {
 	// expects: Run may answer with what it prepared. Set before the request is sent.
 	expects bool
 	wake    chan struct{} // capacity 1
+	// wants gets something when want grows; nil where there is no input. Set before the
+	// request is sent, capacity 1.
+	wants chan struct{}
 
 	mu       sync.Mutex // guards the fields below
 	detached bool       // nobody waits any more: check and discard
@@ -45,6 +48,7 @@ type exchange struct {
 	pending  output     // arrived and not yet taken
 	meta     []byte     // the last update that was not yet taken, encoded
 	updates  allowance  // of metadata
+	want     int64      // input below this offset may be sent
 	offer    int64      // size of the offered body, 0 = none
 	granted  bool
 	got      int64       // bytes of the offered body that have come
@@ -183,6 +187,8 @@ func (x *exchange) take(h wire.Head, body []byte) (finished bool, err error) {
 		err = x.takeOffer(h, body)
 	case wire.KindChunk:
 		err = x.takeChunk(h, body)
+	case wire.KindWant:
+		err = x.takeWant(h, body)
 	case wire.KindDone:
 		finished = true
 		err = x.takeDone(body)

@@ -108,6 +108,7 @@ func TestHostileAgent(t *testing.T) {
 		"detached unasked":        one(wire.KindDetached, 0, nil),
 		"foreign exchange":        func(v *villain, id uint64) { v.send(wire.Head{Kind: wire.KindOutput, ID: id + 1}, []byte("x")) },
 		"exchange 0":              func(v *villain, id uint64) { v.send(wire.Head{Kind: wire.KindOutput}, []byte("x")) },
+		"want without input":      one(wire.KindWant, 1, nil),
 		"output with a gap":       one(wire.KindOutput, 1, []byte("x")),
 		"output at -1":            one(wire.KindOutput, -1, []byte("x")),
 		"output at 2^63-1":        one(wire.KindOutput, math.MaxInt64, []byte("x")),

@@ -55,6 +55,7 @@
 //	ping, free_tmp    new       –             –
 //	credit            open      offset        –     output below offset may be sent
 //	grant             open      –             –     the offered body may be sent
+//	input             open      offset        bytes; flag: the end, bytes: why it is not whole
 //	detach            open      –             –     nobody waits; a prepare is cancelled, a call goes on
 //	ack               0         offset        call id   output below offset is durable
 //	forget            0         –             call id   the outcome is durable
@@ -68,6 +69,7 @@
 //	chunk             open      offset        bytes of the offered body, after grant
 //	done              open      –             error, refusal, exit, end of output, result; or "not run" and what was prepared
 //	detached          open      –             –
+//	want              open      offset        –     input below offset may be sent
 //
 // A run whose request has the paths that its targets are expected to resolve to
 // is prepared by the agent first, and goes on only when they do: a call that has
@@ -78,7 +80,9 @@
 //
 // Credit bounds what waits in the daemon for a sink that is slow: output beyond
 // it may not be sent. It is given when the sink has taken output, so such a sink
-// stops its own call and no other. Results over 64 KiB are offered first and
+// stops its own call and no other. Want is the same in the other direction, for the few
+// tools that read what a client sends: the agent has room for 256 KiB of it. Input belongs
+// to the exchange that began the call; when that is over, so is the input. Results over 64 KiB are offered first and
 // granted when the connection's budget of 64 MiB has room for them.
 //
 // # Calls
@@ -103,7 +107,7 @@
 // exchange that is no call; "not run" without an expectation, or after an effect;
 // stderr of a call that does not keep the streams apart; metadata that is too large, or comes more than twenty times a second for
 // longer than half a minute; a second offer, a chunk without grant or not in
-// order; done before all chunks, at another offset than the output's, with both
+// order; input that is wanted of a request that has none, or wanted again; done before all chunks, at another offset than the output's, with both
 // an error and a result or with neither; a reason, signal or code that is none.
 // The connection is then closed with agent.ErrViolation and nothing more is taken from
 // it. Figures that cannot be (a negative time) are clamped instead. A peer that

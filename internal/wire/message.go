@@ -59,6 +59,7 @@ const (
 	KindAbort
 	KindFreeTmp
 	KindPing
+	KindInput
 )
 
 const (
@@ -70,6 +71,7 @@ const (
 	KindChunk
 	KindDone
 	KindDetached
+	KindWant
 )
 
 // Head is the first item of every frame; the body is the rest of the frame.
@@ -81,7 +83,7 @@ type Head struct {
 	ID uint64
 	// N is an offset, a limit or a size, as the kind says.
 	N int64
-	// Flag is: stderr (output).
+	// Flag is: stderr (output), the last of it (input).
 	Flag bool
 }
 

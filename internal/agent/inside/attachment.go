@@ -60,7 +60,7 @@ func (c *call) stir(a *attachment) {
 
 // pending reports whether send would do anything for a now. The caller holds mu.
 func (c *call) pending(a *attachment) bool {
-	if a.detached || a.gone || c.meta != nil {
+	if a.detached || a.gone || c.meta != nil || c.in.wants(a) {
 		return true
 	}
 	if p, _ := c.ring.next(a.sent, a.limit); len(p) > 0 {
@@ -120,6 +120,13 @@ func (c *call) send(a *attachment) error {
 				return err
 			}
 			a.sent += int64(len(p))
+			continue
+		}
+		if c.in.wants(a) {
+			c.in.told = c.in.want
+			if err := c.write(a, wire.Head{Kind: wire.KindWant, ID: a.id, N: c.in.told}, nil); err != nil {
+				return err
+			}
 			continue
 		}
 		complete := c.finished && a.sent == c.ring.end

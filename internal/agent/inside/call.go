@@ -34,7 +34,8 @@ type call struct {
 	meta     []byte     // an update that was not sent, encoded
 	exit     *run.Exit  // of its programs so far
 	finished bool
-	unwanted bool              // the daemon has forgotten it before its end
+	unwanted bool // the daemon has forgotten it before its end
+	in       input
 	final    wire.Done         // without the payload
 	payload  []byte            // encoded result
 	held     *root.Reservation // for payload; nil where that is small
@@ -89,6 +90,7 @@ func (c *call) finish(ctx context.Context, payload []byte, err error) {
 		c.held.Shrink(int64(len(payload)))
 	}
 	c.payload, c.finished, c.ring.ended = payload, true, true
+	c.in.data, c.in.want = nil, c.in.told
 	// What the call was asked with is of no use any more, and may be large.
 	c.req = wire.Request{CallID: c.req.CallID, Tool: c.req.Tool, MaxOutput: c.req.MaxOutput}
 	c.cancel(exec.ErrEnded)

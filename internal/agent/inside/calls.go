@@ -148,7 +148,8 @@ func (s *Server) run(p *peer, h wire.Head, r wire.Request) (work func(), err err
 	s.calls[r.CallID] = c
 	// Under mu: a connection that comes next may resume the call from now on, and
 	// this one must not take it back.
-	s.attach(p, &attached{call: c, a: &attachment{peer: p, id: h.ID, limit: h.N}})
+	c.in.from = &attachment{peer: p, id: h.ID, limit: h.N}
+	s.attach(p, &attached{call: c, a: c.in.from})
 	s.mu.Unlock()
 	return s.begin(t, func() {
 		s.work(c, t, size, func(ctx context.Context) (any, error) {

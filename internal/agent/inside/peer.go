@@ -147,6 +147,8 @@ func (s *Server) takeOther(p *peer, h wire.Head, body []byte) error {
 	case wire.KindCredit, wire.KindGrant, wire.KindDetach:
 		p.update(h)
 		return nil
+	case wire.KindInput:
+		return p.input(h, body)
 	case wire.KindAck:
 		if c := s.call(string(body)); c != nil {
 			c.ack(h.N)

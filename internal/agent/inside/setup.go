@@ -70,7 +70,7 @@ func (s *Server) env(c *call) *run.Env {
 		Root: ses.root, Worktree: ses.hello.Worktree, Home: ses.hello.Home, Tmp: ses.hello.Tmp,
 		OutputDir: ses.hello.OutputDir, TreeDir: s.cfg.TreeDir, Shell: ses.hello.Shell,
 		Stream: out, Progress: c.progress, Settings: c.req.Settings, Seen: ses.seen, Watch: ses.watch,
-		Keep: c.keep, MaxFileSize: ses.hello.FileSize, Paths: c.req.Paths, Ripgrep: s.cfg.Ripgrep,
+		Input: (*inputReader)(c), Keep: c.keep, MaxFileSize: ses.hello.FileSize, Paths: c.req.Paths, Ripgrep: s.cfg.Ripgrep,
 	}
 	env.Aside = ses.programs.Aside
 	env.Exec = func(ctx context.Context, cmd run.Command) (*run.Exit, error) {

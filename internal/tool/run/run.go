@@ -137,6 +137,9 @@ type Env struct {
 	Aside func(ctx context.Context) error
 	// Stream takes live output. It blocks when the daemon does not keep up.
 	Stream io.Writer
+	// Input is what the client sends to the call, for tools that have such input: its
+	// Read waits for it, and fails where it breaks off or the call is aborted.
+	Input io.Reader
 	// Progress publishes metadata while the tool runs. It never blocks.
 	Progress func(metadata map[string]any)
 	// Settings is the [tools.NAME] part of the configuration that concerns the
