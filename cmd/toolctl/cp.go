@@ -17,23 +17,35 @@ import (
 	"github.com/toold/toold/client"
 )
 
-const cpLong = `Copy one file out of a session or into one. "-" is standard output or input.
+const cpLong = `Copy a file, or with -r a directory, out of a session or into one. "-" is standard
+output or input, for a directory a tar.
 
 A path in a session is absolute or relative to its worktree. Write ./ before a
 local path that has a colon.
 
 A file from a session replaces the local file in one step. A local link is
 replaced, never followed, and only regular files are overwritten. A file that goes
-into a session keeps its permission bits, without setuid and setgid.`
+into a session keeps its permission bits, without setuid and setgid.
+
+-r copies files, directories and links; devices, sockets and FIFOs are skipped. A
+directory arrives under its own name in a local directory that exists, and in a session
+below a path that ends with a slash; else under the name that is given. DIR/. stands for
+what is in DIR. Links stay links, nothing is written through one, hard links become
+files, times and owners are not copied. Files that rules hide or protect are left out,
+and said; then, and where an entry could not be copied, the exit status is 1.`
 
 func newCpCommand(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use:   "cp SESSION:PATH FILE | cp FILE SESSION:PATH",
-		Short: "Copy a file out of a session or into one",
+	var recursive bool
+	cp := &cobra.Command{
+		Use:   "cp [-r] SESSION:PATH FILE | cp [-r] FILE SESSION:PATH",
+		Short: "Copy a file or a directory out of a session or into one",
 		Long:  cpLong,
 		Example: `  toolctl cp review:report.txt .
   toolctl cp patch.diff review:/tmp/patch.diff
-  toolctl cp review:build.log - | tail`,
+  toolctl cp review:build.log - | tail
+  toolctl cp -r review:reports .
+  toolctl cp -r fixtures/. review:test/fixtures
+  git archive HEAD | toolctl cp -r - review:`,
 		Args: cobra.ExactArgs(2),
 		ValidArgsFunction: func(c *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 			out, _ := always(a.sessions)(c, args, typed)
@@ -43,11 +55,15 @@ func newCpCommand(a *app) *cobra.Command {
 			}
 			return out, cobra.ShellCompDirectiveNoSpace
 		},
-		RunE: func(c *cobra.Command, args []string) error { return copyFile(c.Context(), a, args[0], args[1]) },
+		RunE: func(c *cobra.Command, args []string) error {
+			return copyFile(c.Context(), a, args[0], args[1], recursive)
+		},
 	}
+	cp.Flags().BoolVarP(&recursive, "recursive", "r", false, "copy a directory with all that is in it")
+	return cp
 }
 
-func copyFile(ctx context.Context, a *app, from, to string) error {
+func copyFile(ctx context.Context, a *app, from, to string, recursive bool) error {
 	fromSession, fromPath, out := splitRemote(from)
 	toSession, toPath, in := splitRemote(to)
 	if in == out {
@@ -69,7 +85,13 @@ func copyFile(ctx context.Context, a *app, from, to string) error {
 	defer progress.stop()
 	return a.withSession(ctx, c, ref, func(ref string) error {
 		defer noticeApprovals(ctx, a, c, ref)()
-		if in {
+		tree := &treeCopy{a: a, c: c, session: ref, moved: func(n int64) { progress.set("copying: " + bytesShort(n)) }}
+		switch {
+		case recursive && in:
+			return tree.in(ctx, from, toPath)
+		case recursive:
+			return tree.out(ctx, fromPath, to)
+		case in:
 			return copyIn(ctx, a, c, ref, from, toPath)
 		}
 		return copyOut(ctx, a, c, ref, fromPath, to)
@@ -157,7 +179,9 @@ func openRegular(name string) (*os.File, error) {
 		return nil, err
 	}
 	info, err := f.Stat()
-	if err == nil && !info.Mode().IsRegular() {
+	if err == nil && info.IsDir() {
+		err = fmt.Errorf("%s is a directory, and not a regular file: -r copies directories", name)
+	} else if err == nil && !info.Mode().IsRegular() {
 		err = fmt.Errorf("%s is not a regular file", name)
 	}
 	if err != nil {

@@ -45,6 +45,8 @@ type Call struct {
 	streams   bool // the tool streams its output, and its result comes after it
 	out       *output.Output
 	stream    stream.Sender // to who listens
+	pipe      *Pipe         // to who made it; nil: what it writes is its output
+	passed    atomic.Int64  // bytes of output that went there
 	own
 	waiting atomic.Bool // for its approval
 
@@ -177,8 +179,12 @@ func (c *Call) tellStatus() {
 // output is sink.Output. Bytes that are in the file are acknowledged; others
 // stay with the agent until the call's end is in the store.
 func (c *Call) output(offset int64, stderr bool, p []byte) error {
-	if at := c.out.Offset(); offset != at {
+	if at := c.offset(); offset != at {
 		return fmt.Errorf("output of call %s goes on at %d, not at %d", c.id, offset, at)
+	}
+	if c.pipe != nil {
+		c.pass(p)
+		return nil
 	}
 	if safe := c.out.Write(p, stderr); safe >= 0 {
 		c.at.runner.Ack(c.id, safe)
@@ -186,6 +192,21 @@ func (c *Call) output(offset int64, stderr bool, p []byte) error {
 	c.stream.Output(offset, stderr, p)
 	return nil
 }
+
+// pass gives output to the client, or drops what comes after the client is gone or has
+// got all that it may.
+func (c *Call) pass(p []byte) {
+	n := c.passed.Add(int64(len(p)))
+	if to := c.pipe.To; to == nil || n > c.pipe.Most {
+		c.abort(run.ReasonOutputLimit)
+	} else if _, err := to.Write(p); err != nil {
+		c.abort(run.ReasonAborted)
+	}
+	c.at.runner.Ack(c.id, n)
+}
+
+// offset is how many bytes of output have come.
+func (c *Call) offset() int64 { return c.out.Offset() + c.passed.Load() }
 
 // progress is sink.Metadata.
 func (c *Call) progress(m map[string]any) {

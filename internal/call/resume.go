@@ -186,6 +186,9 @@ func (g *Group) goOn(c *Call, inv *tool.Invocation, state agent.CallState) {
 	defer g.left(c)
 	g.slots.retake(&c.seat)
 	c.out.SkipTo(state.OutputBase)
+	if inv != nil && inv.Tool.Piped { // and its client is gone
+		c.abort(run.ReasonAborted)
+	}
 	out, err := g.runner.Resume(c.ctx, c.id, sink{c})
 	if errors.Is(err, ErrLeaving) {
 		return
@@ -198,7 +201,7 @@ func (g *Group) goOn(c *Call, inv *tool.Invocation, state agent.CallState) {
 // led is not on record. It ran because the rules allowed them as they stand, or it says
 // itself which file it was.
 func (g *Group) written(c *Call, inv *tool.Invocation, out *agent.Outcome) []string {
-	if inv == nil {
+	if inv == nil || inv.Tool.Piped {
 		return nil
 	}
 	var all []string

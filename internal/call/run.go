@@ -37,7 +37,10 @@ func (st *steps) request(c *Call, inv *tool.Invocation, prep *run.Prepared) agen
 // configuration, or for a tool that shows files which the call does not name, which
 // of them it must not show.
 func (st *steps) toolSettings(c *Call, d *tool.Definition) json.RawMessage {
-	if d.Shows == tool.ShowsNone {
+	switch {
+	case d.Changes:
+		return st.judge.Rules(c.profile).WrittenBy(st.place.Row().Worktree.Target)
+	case d.Shows == tool.ShowsNone:
 		return st.daemon.Settings().ToolSettings[d.Name]
 	}
 	content, names := st.judge.Rules(c.profile).ShownTo(st.place.Row().Worktree.Target)
@@ -92,7 +95,10 @@ func (st *steps) run(c *Call, j *judge.Judgement) (*agent.Outcome, error) {
 	c.watch.start(c, c.timeout)
 	defer c.watch.stop()
 	r := st.request(c, j.Inv, j.Prep)
-	if j.Prep != nil {
+	if c.pipe != nil {
+		r.Body = c.pipe.Body
+	}
+	if j.Prep != nil && !j.Inv.Tool.Piped { // which says itself what it has changed
 		for _, t := range j.Prep.Targets {
 			if t.Write {
 				c.writes = append(c.writes, t.Path)
@@ -113,10 +119,15 @@ type sink struct{ c *Call }
 func (k sink) Output(offset int64, stderr bool, p []byte) error { return k.c.output(offset, stderr, p) }
 
 // Offset implements agent.Follower.
-func (k sink) Offset() int64 { return k.c.out.Offset() }
+func (k sink) Offset() int64 { return k.c.offset() }
 
 // Safe implements agent.Follower.
-func (k sink) Safe() int64 { return k.c.out.Safe() }
+func (k sink) Safe() int64 {
+	if k.c.pipe != nil {
+		return k.c.passed.Load()
+	}
+	return k.c.out.Safe()
+}
 
 // Metadata implements agent.Sink.
 func (k sink) Metadata(m map[string]any) { k.c.progress(m) }

@@ -81,6 +81,9 @@ type Options struct {
 	// Split keeps stdout and stderr apart (?streams=split).
 	Split bool
 
+	// Pipe joins a call of a hidden tool to the client that made it.
+	Pipe *Pipe
+
 	// Probe is for a call in a throw-away session, which policy has nothing to say about
 	Probe bool
 }
@@ -121,7 +124,10 @@ func (s *Service) call(ctx context.Context, p auth.Principal, sessionID string, 
 		}
 	}
 	c := newCall(g.site, g.results, r, hidden, o.Split)
-	c.by, c.probe = p, o.Probe
+	c.by, c.probe, c.pipe = p, o.Probe, o.Pipe
+	if c.pipe != nil {
+		c.pipe.ID, c.maxOutput = c.id, c.pipe.Most
+	}
 	o.keep(c)
 	l := c.stream.Follow(o.OnEvent, c.snapshot)
 	defer c.stream.Unfollow(l)

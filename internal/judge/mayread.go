@@ -25,28 +25,50 @@ func (j *Judge) MayRead(profile, path string) policy.Verdict {
 type readRules struct {
 	once           sync.Once
 	content, names json.RawMessage // nil: nothing is left out
+	written        json.RawMessage // of content, and of what may be changed
 }
 
 // ShownTo gives the settings of tools that show content, or names, of files that
 // their call does not name; nil where nothing is left out.
 func (r *Rules) ShownTo(worktree string) (content, names json.RawMessage) {
 	r.read.once.Do(func() {
-		rules := &readrule.Rules{} // allows nothing
-		if r.err == nil {
-			rules = r.stack.ReadRules(worktree)
-		}
-		text, err := json.Marshal(map[string]any{"read_rules": rules})
-		if err != nil {
-			panic(err) // a struct of strings and numbers
-		}
-		if rules.Restrict(false) {
-			r.read.content = text
-		}
-		if rules.Restrict(true) {
-			r.read.names = text
-		}
+		r.read.of(r.fileRules(tool.PermissionRead, worktree), r.fileRules(tool.PermissionEdit, worktree))
 	})
 	return r.read.content, r.read.names
+}
+
+// WrittenBy gives the settings of tools that change files which their call does not name,
+// or make them of others; nil where they may have and change all.
+func (r *Rules) WrittenBy(worktree string) json.RawMessage {
+	_, _ = r.ShownTo(worktree)
+	return r.read.written
+}
+
+// fileRules are the rules for a permission on files.
+func (r *Rules) fileRules(permission, worktree string) *readrule.Rules {
+	if r.err != nil {
+		return &readrule.Rules{} // allows nothing
+	}
+	return r.stack.FileRules(permission, worktree)
+}
+
+func (s *readRules) of(read, edit *readrule.Rules) {
+	text := func(rules map[string]*readrule.Rules) json.RawMessage {
+		text, err := json.Marshal(rules)
+		if err != nil {
+			panic(err) // structs of strings and numbers
+		}
+		return text
+	}
+	if read.Restrict(false) {
+		s.content = text(map[string]*readrule.Rules{"read_rules": read})
+	}
+	if read.Restrict(true) {
+		s.names = s.content // which it restricts as well
+	}
+	if read.Restrict(false) || edit.Restrict(false) {
+		s.written = text(map[string]*readrule.Rules{"read_rules": read, "edit_rules": edit})
+	}
 }
 
 // NotReadable words why MayRead did not allow it, with the rule and its place.

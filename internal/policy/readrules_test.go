@@ -10,9 +10,9 @@ import (
 	"github.com/toold/toold/internal/tool/run/readrule"
 )
 
-// TestReadRulesAgree: what tools in the sandbox keep to is what the daemon judges,
+// TestFileRulesAgree: what tools in the sandbox keep to is what the daemon judges,
 // for random rules of all layers, every profile and random paths.
-func TestReadRulesAgree(t *testing.T) {
+func TestFileRulesAgree(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	of := func(all ...string) string { return all[r.IntN(len(all))] }
 	pattern := func() string {
@@ -21,7 +21,7 @@ func TestReadRulesAgree(t *testing.T) {
 	action := func() string { return of("allow", "ask", "deny") }
 	list := func(n int) (rules []Rule) {
 		for i := range r.IntN(n) {
-			rules = append(rules, Rule{Permission: of("read", "*", "grep", "r*"), Pattern: pattern(), Action: Action(action()), Source: fmt.Sprint("rule ", i)})
+			rules = append(rules, Rule{Permission: of("read", "edit", "*", "grep", "r*", "e*"), Pattern: pattern(), Action: Action(action()), Source: fmt.Sprint("rule ", i)})
 		}
 		return rules
 	}
@@ -31,7 +31,7 @@ func TestReadRulesAgree(t *testing.T) {
 			fmt.Fprintf(&text, "[[rule]]\npermission = %q\npattern = %q\naction = %q\n", of("read", "*", "edit"), pattern(), action())
 		}
 		for _, v := range list(2) {
-			fmt.Fprintf(&text, "[profile.own]\npermission = { read = { %q = %q } }\n", v.Pattern, v.Action)
+			fmt.Fprintf(&text, "[profile.own]\npermission = { %s = { %q = %q } }\n", of("read", "edit"), v.Pattern, v.Action)
 		}
 		set, err := Parse("r", []byte(text.String()))
 		if err != nil {
@@ -43,7 +43,8 @@ func TestReadRulesAgree(t *testing.T) {
 			s, _ = set.Stack("", "default")
 		}
 		s = s.With(Ceiling{"one", list(3)}, Ceiling{"two", list(3)}).Remember(list(3))
-		raw, err := json.Marshal(s.ReadRules("/workspace"))
+		permission := of("read", "edit")
+		raw, err := json.Marshal(s.FileRules(permission, "/workspace"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -54,7 +55,7 @@ func TestReadRulesAgree(t *testing.T) {
 		rules.Compile()
 		for range 20 {
 			path := of("/workspace/", "/workspace/a/", "/workspace/a/b/", "/", "/etc/", Home+"/", "/workspacex/", "/workspace/~/") + of(".env", ".env.x", "a", "b", "abc", "c.b", "x", "b c", "c")
-			want := s.Judge([]Request{{Permission: "read", Pattern: path, Path: path, Relative: RelativeTo("/workspace", path)}})
+			want := s.Judge([]Request{{Permission: permission, Pattern: path, Path: path, Relative: RelativeTo("/workspace", path)}})
 			got, source := rules.Judge(path)
 			if got != string(want.Action) || source != want.Rule {
 				t.Fatalf("%s with the profile %s and\n%s%s\ngot %s by %s, want %s by %s", path, profile, text.String(), raw, got, source, want.Action, want.Rule)

@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"slices"
 	"strings"
 	"sync"
+	"testing/iotest"
 	"time"
 
 	"github.com/toold/toold/client"
@@ -320,6 +322,29 @@ func (f *fakeAPI) Download(ctx context.Context, p auth.Principal, id, path strin
 		return nil, 0, &client.Error{Code: client.CodeInvalidPath, Message: "no file"}
 	}
 	return io.NopCloser(bytes.NewReader(b)), int64(len(b)), nil
+}
+
+// Pack streams a file as it is; one called broken breaks off.
+func (f *fakeAPI) Pack(ctx context.Context, p auth.Principal, id, path string, most int64) (io.ReadCloser, string, error) {
+	r, _, err := f.Download(ctx, p, id, path)
+	if err == nil && path == "broken" {
+		r = io.NopCloser(io.MultiReader(r, iotest.ErrReader(errors.New("broken"))))
+	}
+	return r, "call_9", err
+}
+
+// Unpack reads a body; of a path called early only its first byte.
+func (f *fakeAPI) Unpack(ctx context.Context, p auth.Principal, id, path string, most int64, body io.ReadCloser) (*client.Call, error) {
+	defer body.Close()
+	if path == "early" {
+		_, _ = body.Read(make([]byte, 1))
+		return &client.Call{ID: "call_2", SessionID: id, Tool: "file_put_tree", Input: json.RawMessage(`{}`), Status: client.CallCompleted, IsError: true, Metadata: map[string]any{}}, nil
+	}
+	c, err := f.Upload(ctx, p, id, path, 0, io.LimitReader(body, most))
+	if err == nil {
+		c.Tool = "file_put_tree"
+	}
+	return c, err
 }
 
 func (f *fakeAPI) Events(ctx context.Context, p auth.Principal, q event.Filter) (<-chan client.Event, error) {

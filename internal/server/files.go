@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/toold/toold/client"
@@ -19,6 +20,13 @@ import (
 type Files interface {
 	Upload(ctx context.Context, p auth.Principal, sessionID, path string, mode uint32, body io.Reader) (*client.Call, error)
 	Download(ctx context.Context, p auth.Principal, sessionID, path string) (io.ReadCloser, int64, error)
+
+	// Pack streams a tar of at most most bytes; call is the id of the call that makes it. A
+	// reader that is closed ends the call.
+	Pack(ctx context.Context, p auth.Principal, sessionID, path string, most int64) (tar io.ReadCloser, call string, err error)
+	// Unpack unpacks a tar as it arrives. body is closed when the call ends; a Read that
+	// waits must return then.
+	Unpack(ctx context.Context, p auth.Principal, sessionID, path string, most int64, body io.ReadCloser) (*client.Call, error)
 }
 
 // fileRoutes are the handlers of routes about files.
@@ -26,6 +34,9 @@ type fileRoutes struct{ *Server }
 
 // putFile gives the body to the sandbox as it arrives.
 func (s fileRoutes) putFile(x *exchange, r *request) error {
+	if r.query.Get("archive") != "" {
+		return s.putTree(x, r)
+	}
 	mode, err := parseMode(r.query.Get("mode"))
 	if err != nil {
 		return err
@@ -62,12 +73,35 @@ type uploadBody struct {
 	// tooLarge is the answer to a body that is longer than it may be.
 	tooLarge func() error
 	err      error // why reading failed, as the client is told
+
+	mu   sync.Mutex // guards over
+	over bool       // stop was called
+}
+
+// await gives the client until then for the next bytes; the zero time is for ever.
+func (b *uploadBody) await(until time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.over {
+		b.deadline(until)
+	}
+}
+
+func (b *uploadBody) deadline(t time.Time) {
+	_ = http.NewResponseController(b.x.ResponseWriter).SetReadDeadline(t)
+}
+
+// stop ends a Read that waits, and each that follows.
+func (b *uploadBody) stop() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.over = true
+	b.deadline(time.Unix(1, 0))
 }
 
 // Read implements io.Reader.
 func (b *uploadBody) Read(p []byte) (int, error) {
-	rc := http.NewResponseController(b.x.ResponseWriter)
-	_ = rc.SetReadDeadline(time.Now().Add(b.s.cfg.BodyTimeout))
+	b.await(time.Now().Add(b.s.cfg.BodyTimeout))
 	n, err := b.from.Read(p)
 	if err == nil {
 		return n, nil
@@ -75,7 +109,7 @@ func (b *uploadBody) Read(p []byte) (int, error) {
 	if errors.Is(err, io.EOF) {
 		// net/http may have lifted the deadline before it was set above; left
 		// alone it would end the context of a long write in the sandbox.
-		_ = rc.SetReadDeadline(time.Time{})
+		b.await(time.Time{})
 		return n, err
 	}
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
@@ -98,6 +132,9 @@ func parseMode(v string) (uint32, error) {
 }
 
 func (s fileRoutes) getFile(x *exchange, r *request) error {
+	if r.query.Get("archive") != "" {
+		return s.getTree(x, r)
+	}
 	release, err := s.stream(r)
 	if err != nil {
 		return err

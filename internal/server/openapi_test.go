@@ -144,6 +144,13 @@ func (g *generator) responses(rt *route) object {
 	case "Diff":
 		ok["description"] = "The patch, as `git apply` takes it; with Accept: application/json the list. Names and contents are the sandbox's: what reads them must expect any bytes"
 		ok["content"].(object)["application/json"] = object{"schema": g.schema(reflect.TypeFor[client.Changes]())}
+	case "GetFile":
+		ok["description"] = "The file as it is; with archive=tar a tar, whose end marker is missing where it broke off"
+		ok["headers"] = object{"Toold-Call": object{
+			"description": "with archive=tar: id of the call that packs; its output says what was left out", "schema": object{"type": "string"},
+		}}
+	case "PutFile":
+		ok["description"] = "The call; with archive=tar it has is_error where not everything was written, and its output says what was"
 	case "Ready":
 		all["503"] = object{"description": "Not ready", "content": g.content(rt.response)}
 	case "CreateSession":

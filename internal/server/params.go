@@ -69,8 +69,11 @@ var (
 		{name: "keep", kind: yesNo, doc: "keep whole outputs until their retention"},
 		{name: "discard", kind: yesNo, doc: "drop the changes of a worktree of mode overlay, also of a session that is over already; without it they are kept until worktree.kept_until"},
 	}
-	getParams = []param{{name: "path", required: true, doc: "absolute, or relative to the worktree"}}
-	putParams = append([]param{{name: "mode", doc: "permission bits in octal, default 0644"}}, getParams...)
+	getParams = []param{
+		{name: "path", required: true, doc: "absolute, or relative to the worktree"},
+		{name: "archive", values: []string{"tar"}, doc: "path is a directory, and the body a tar of what is below it"},
+	}
+	putParams = append([]param{{name: "mode", doc: "permission bits in octal, default 0644; not for an archive"}}, getParams...)
 
 	diffParams = []param{
 		{name: "path", many: true, doc: "only this path of the worktree and what is below it; may be repeated"},

@@ -68,8 +68,8 @@ var routes = []route{
 	{"GET", "/v1/sessions/{id}", "GetSession", roleToken, by(sessionRoutes.getSession), nil, 200, client.Session{}, nil, "Show a session with its live usage"},
 	{"PATCH", "/v1/sessions/{id}", "PatchSession", roleTenant, by(sessionRoutes.patchSession), client.SessionPatch{}, 200, client.Session{}, nil, "Change labels, time to live or profile"},
 	{"DELETE", "/v1/sessions/{id}", "EndSession", roleTenant, by(sessionRoutes.endSession), nil, 200, client.Session{}, endParams, "End a session; answers when none of its processes is alive"},
-	{"PUT", "/v1/sessions/{id}/files", "PutFile", roleTenant, by(fileRoutes.putFile), bytesBody{}, 200, client.Call{}, putParams, "Write one file in the sandbox"},
-	{"GET", "/v1/sessions/{id}/files", "GetFile", roleTenant, by(fileRoutes.getFile), nil, 200, bytesBody{}, getParams, "Read one file of the sandbox"},
+	{"PUT", "/v1/sessions/{id}/files", "PutFile", roleTenant, by(fileRoutes.putFile), bytesBody{}, 200, client.Call{}, putParams, "Write one file in the sandbox, or with archive=tar unpack a tree"},
+	{"GET", "/v1/sessions/{id}/files", "GetFile", roleTenant, by(fileRoutes.getFile), nil, 200, bytesBody{}, getParams, "Read one file of the sandbox, or with archive=tar pack a tree"},
 
 	{"GET", "/v1/sessions/{id}/diff", "Diff", roleTenant, ofTree(treeRoutes.diff), nil, 200, bytesBody{}, diffParams, "What differs from the source or a checkpoint: a patch, or with Accept: application/json a list, one page"},
 	{"POST", "/v1/sessions/{id}/apply", "Apply", roleTenant, ofTree(treeRoutes.apply), client.ApplyRequest{}, 200, client.Applied{}, nil, "Write the changes of a session to its source"},

@@ -31,6 +31,8 @@ func builtin() []*Definition {
 		listTool(),
 		filePutTool(),
 		fileGetTool(),
+		filePutTreeTool(),
+		fileGetTreeTool(),
 	}
 }
 

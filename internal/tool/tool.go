@@ -43,6 +43,12 @@ type Definition struct {
 	// Shows says what an answer may have in it of files that the call does not name.
 	// The rules for "read" decide which.
 	Shows Shown
+	// Changes: it changes files that the call does not name. The rules for "edit" decide
+	// which it may, and those for "read" which it may make others of.
+	Changes bool
+	// Piped: what it reads and streams goes between the client and the tool, and is kept
+	// nowhere. The call ends with its client.
+	Piped bool
 	// Looks: it can look into one file, such as the whole output of a call.
 	Looks bool
 	// alike are names, folded, by which other systems know a tool that does the same.

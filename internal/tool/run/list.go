@@ -49,7 +49,7 @@ func (List) Run(ctx context.Context, env *Env, input json.RawMessage, prep *Prep
 	if err != nil {
 		return failure(plain.Name(in.Path), err)
 	}
-	l := &lister{root: env.Root, base: target.Path, excluded: leftOut{}}
+	l := &lister{root: env.Root, base: target.Path, excluded: plain.Names{}}
 	if l.hidden, err = unreadOf(env); err != nil {
 		return nil, err
 	}
@@ -103,7 +103,7 @@ type lister struct {
 	more     bool
 	partial  bool // the time was up
 	unknown  bool // what ignore files exclude, so it is shown
-	excluded leftOut
+	excluded plain.Names
 	asked    int // left out by the input's own globs
 }
 
@@ -217,7 +217,7 @@ func (l *lister) leftOut(ctx context.Context, dir, n *listNode) bool {
 		if n.kind == root.KindDir {
 			rel += "/"
 		}
-		l.excluded.add(rel)
+		l.excluded.Add(rel)
 	default:
 		return false
 	}
@@ -304,12 +304,12 @@ func (l *lister) note(b *strings.Builder, meta map[string]any) {
 		fmt.Fprintf(b, "\n(Left out by ignore: %s.)\n", entries(l.asked))
 		meta["ignored"] = l.asked
 	}
-	if l.excluded.count == 0 {
+	if l.excluded.N == 0 {
 		return
 	}
-	names := l.excluded.shown()
+	names := l.excluded.String()
 	fmt.Fprintf(b, "\n(Left out, since ignore files such as .gitignore exclude it or version control keeps it for itself: %s. To see into a directory give it as path.)\n", names)
-	meta["excluded"] = l.excluded.count
+	meta["excluded"] = l.excluded.N
 }
 
 func entries(n int) string {

@@ -15,6 +15,8 @@ func Builtin() []Tool {
 		List{},
 		FilePut{},
 		FileGet{},
+		FilePutTree{},
+		FileGetTree{},
 		Changes{},
 		Formatted{},
 		Aside{},

@@ -40,10 +40,11 @@ type WriteTool interface {
 	writes()
 }
 
-func (Bash) writes()    {}
-func (Write) writes()   {}
-func (Edit) writes()    {}
-func (FilePut) writes() {}
+func (Bash) writes()        {}
+func (Write) writes()       {}
+func (Edit) writes()        {}
+func (FilePut) writes()     {}
+func (FilePutTree) writes() {}
 
 const (
 	watchFiles     = 5000    // looked at by their content

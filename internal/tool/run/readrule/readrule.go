@@ -12,7 +12,7 @@ import (
 
 // Rules say which files tools may show besides the one that a call names: what
 // the daemon's rules for "read" come to for any path. The daemon makes them for each
-// call (see policy.Stack.ReadRules), in the setting read_rules of the tools that
+// call (see policy.Stack.FileRules), in the setting read_rules of the tools that
 // show many files. The zero value allows nothing.
 type Rules struct {
 	Worktree string `json:"worktree"` // paths below it match without it too

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io/fs"
 	"strings"
 	"time"
 
@@ -26,12 +27,17 @@ type Replacement struct {
 	info  Info
 	old   []byte // all of the present content, when known is set
 	known bool
+	// overLink: there is a link, which counts as no file.
+	overLink bool
+	t        *temp // content that was appended, nil while there is none
 }
 
 // BeginOptions are the ways to begin a replacement.
 type BeginOptions struct {
 	// Parents makes missing directories.
 	Parents bool
+	// OverLink replaces a link that is there itself. Without it that is Stale.
+	OverLink bool
 }
 
 // CommitOptions are the ways to end a replacement.
@@ -67,9 +73,6 @@ func (r *Root) Begin(ctx context.Context, canonical string, o BeginOptions) (*Re
 	if err := checkPath(canonical); err != nil {
 		return nil, err
 	}
-	if r.ownProcess(canonical) {
-		return nil, errf(InvalidPath, "the path %q is about the sandbox's own agent", canonical)
-	}
 	deadline := time.Now().Add(r.patient)
 	for {
 		var p *Replacement
@@ -93,27 +96,26 @@ func (r *Root) Begin(ctx context.Context, canonical string, o BeginOptions) (*Re
 }
 
 func (r *Root) begin(canonical string, o BeginOptions) (*Replacement, error) {
-	i := strings.LastIndexByte(canonical, '/')
-	dir, base := canonical[:i+1], canonical[i+1:]
-	if base == "" || base == "." || base == ".." {
-		return nil, errf(NotRegular, "%q is a directory", canonical)
-	}
-	var dirfd int
-	var err error
-	if o.Parents {
-		dirfd, err = r.makeDirs(dir)
-	} else {
-		dirfd, err = r.openDir(dir, unix.O_PATH)
-	}
+	dirfd, base, err := r.openParent(canonical, o.Parents)
 	if err != nil {
 		return nil, err
 	}
 	p := &Replacement{r: r, path: canonical, base: base, dirfd: dirfd, oldfd: -1, info: Info{Path: canonical}}
+	p.overLink = o.OverLink && p.isLink()
+	if p.overLink {
+		return p, nil
+	}
 	if err := p.openOld(); err != nil {
 		p.Close()
 		return nil, err
 	}
 	return p, nil
+}
+
+func (p *Replacement) isLink() bool {
+	var st unix.Stat_t
+	err := unix.Fstatat(p.dirfd, p.base, &st, unix.AT_SYMLINK_NOFOLLOW)
+	return err == nil && kindOf(st.Mode) == KindSymlink
 }
 
 // openOld opens and locks the file that is there, if one is.
@@ -184,23 +186,62 @@ func (p *Replacement) Commit(ctx context.Context, content []byte, o CommitOption
 
 // Close gives up the lock and the directory. It must be called once, also after Commit.
 func (p *Replacement) Close() {
+	p.dropTemp()
 	if p.oldfd >= 0 {
 		unix.Close(p.oldfd)
 	}
 	unix.Close(p.dirfd)
 }
 
+// Append adds to the new content, in pieces, before CommitAppended.
+func (p *Replacement) Append(ctx context.Context, content []byte) error {
+	return p.r.do(ctx, func() error { return p.fill(func(t *temp) error { return t.write(ctx, content) }) })
+}
+
+// CommitAppended is Commit with last behind what was appended. A new file gets these
+// permission bits, whatever they are; a file that is replaced keeps its own.
+func (p *Replacement) CommitAppended(ctx context.Context, last []byte, mode fs.FileMode, o CommitOptions) (*Committed, error) {
+	var done *Committed
+	err := p.r.do(ctx, func() error {
+		var err error
+		done, err = p.commit(func(t *temp) error {
+			if err := t.write(ctx, last); err != nil || p.info.Exists {
+				return err
+			}
+			return unix.Fchmod(t.fd, uint32(mode.Perm()))
+		}, o)
+		return err
+	})
+	return done, err
+}
+
+// fill writes to the new content, which it begins.
+func (p *Replacement) fill(write func(*temp) error) error {
+	if p.t == nil {
+		p.r.sweep(p.dirfd)
+		t, err := newTemp(p.dirfd, p.info.Exists, p.r.named)
+		if err != nil {
+			return owned(sysError("write in the directory of", p.path, err), func(st *unix.Stat_t) error { return unix.Fstat(p.dirfd, st) })
+		}
+		p.t = t
+	}
+	return sysError("write to", p.path, write(p.t))
+}
+
+// dropTemp gives up new content that has no place.
+func (p *Replacement) dropTemp() {
+	if p.t != nil {
+		p.t.close()
+		p.t = nil
+	}
+}
+
 func (p *Replacement) commit(fill func(*temp) error, o CommitOptions) (*Committed, error) {
-	p.r.sweep(p.dirfd)
-	t, err := newTemp(p.dirfd, p.info.Exists, p.r.named)
-	if err != nil {
-		return nil, owned(sysError("write in the directory of", p.path, err), func(st *unix.Stat_t) error { return unix.Fstat(p.dirfd, st) })
+	defer p.dropTemp()
+	if err := p.fill(fill); err != nil {
+		return nil, err
 	}
-	defer t.close()
-	if err := fill(t); err != nil {
-		return nil, sysError("write to", p.path, err)
-	}
-	done := &Committed{}
+	t, done, err := p.t, &Committed{}, error(nil)
 	if p.info.Exists {
 		if done.NotKept, err = t.adopt(p.oldfd, p.path); err != nil {
 			return nil, err
@@ -229,6 +270,12 @@ func (p *Replacement) commit(fill func(*temp) error, o CommitOptions) (*Committe
 
 // place is the moment at which the new content appears.
 func (p *Replacement) place(t *temp) error {
+	if p.overLink {
+		if err := t.ensureName(); err != nil {
+			return sysError("write to", p.path, err)
+		}
+		return sysError("replace", p.path, t.renameOver(p.base))
+	}
 	if !p.info.Exists {
 		err := t.linkNew(p.base)
 		if errors.Is(err, unix.EEXIST) {

@@ -34,7 +34,7 @@ type Config struct {
 	// Dir is the directory that paths are below, "/" in a sandbox.
 	Dir string
 	// UID and GID are the effective ids of all work. UID -1 leaves the ids of
-	// the process as they are, for tests.
+	// the process as they are, for tests and for programs of the user's own.
 	UID, GID int
 	// Threads is the most system threads used at once; 0 means 4.
 	Threads int

@@ -1,0 +1,52 @@
+package treetar
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/toold/toold/internal/plain"
+)
+
+// Count is what became of a tree.
+type Count struct {
+	Files, Dirs, Links int
+	Bytes              int64
+	Skipped            plain.Names // what no archive has: devices, sockets, FIFOs
+	Failed             plain.Names // what could not be read or written
+	Why                string      // of the first of those, without raw names
+}
+
+func (c *Count) fail(path string, err error) {
+	if c.Failed.N == 0 {
+		c.Why = err.Error()
+	}
+	c.Failed.Add(path)
+}
+
+// Text says what was done: "Packed 3 files, 1 directory, 0 links (12 bytes)".
+func (c *Count) Text(did string) string {
+	return fmt.Sprintf("%s %s, %s, %s (%s)", did, number(c.Files, "file", "files"), number(c.Dirs, "directory", "directories"),
+		number(c.Links, "link", "links"), number(c.Bytes, "byte", "bytes"))
+}
+
+func number[N int | int64](n N, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
+// Notes says what is missing, each on a line; verb is what could not be done, such as "be read".
+func (c *Count) Notes(verb string) []string {
+	var notes []string
+	if c.Skipped.N > 0 {
+		notes = append(notes, fmt.Sprintf("%s skipped, since only files, directories and links are copied: %s", number(c.Skipped.N, "entry", "entries"), &c.Skipped))
+	}
+	if c.Failed.N > 0 {
+		notes = append(notes, fmt.Sprintf("%s could not %s: %s; the first: %s", number(c.Failed.N, "entry", "entries"), verb, &c.Failed, strings.TrimSuffix(c.Why, ".")))
+	}
+	return notes
+}
+
+// maxPending bounds the names of directories that are remembered for later, in bytes.
+const maxPending = 32 << 20
