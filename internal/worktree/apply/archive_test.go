@@ -73,7 +73,7 @@ func TestHostileArchives(t *testing.T) {
 		"type, but the same":        of(ok, with(added("x", ""), func(e *entry) { e.status, e.old = "type", "file" })),
 		"type of nothing":           of(ok, with(added("x", ""), func(e *entry) { e.status = "type" })),
 		"deleted, and was not":      of(ok, deleted("x", "")),
-		"deleted with content":      of(ok, with(deleted("x", "file"), func(e *entry) { e.content = "x" })),
+		"deleted with content":      of(with(deleted("x", "file"), func(e *entry) { e.content = "x" }), ok),
 		"deleted directory as one":  of(ok, with(deleted("x", "dir"), func(e *entry) { e.Typeflag = tar.TypeDir })),
 		"unknown old type":          of(ok, with(deleted("x", "file"), func(e *entry) { e.old = "pipe" })),
 		"half a hash":               of(ok, with(deleted("x", "file"), func(e *entry) { e.sum = sum[:32] })),

@@ -81,6 +81,9 @@ func TestConflicts(t *testing.T) {
 			if tt.hard != (err != nil) {
 				t.Errorf("with force: %v", err)
 			}
+			if diffs := differ(look(t, g.source), before); tt.hard && diffs != nil {
+				t.Errorf("refused with force, and changed: %q", diffs)
+			}
 			if err == nil && tt.name != "a new file in a directory that goes" {
 				if diffs := differ(look(t, g.source), look(t, g.work)); diffs != nil {
 					t.Errorf("with force: %q", diffs)
@@ -88,6 +91,71 @@ func TestConflicts(t *testing.T) {
 			}
 			tidy(t, g.job.Dir)
 		})
+	}
+}
+
+// What changes between the comparison and the apply counts by its content too, whatever
+// its times say; so does a directory that the archive does not make.
+func TestOtherBase(t *testing.T) {
+	g := begin(t, tree(t, map[string]string{"edit": "old", "gone": "g", "link": "-> a"}))
+	write(t, g.work, map[string]string{"edit": "new", "link": "-> b"})
+	remove(t, g.work, "gone")
+	archive := archiveOf(t, g.base, g.work)
+	write(t, g.source, map[string]string{"edit": "OLD", "gone": "G", "link": "-> c"})
+	g.job.Since = tick()
+	if _, err := g.applyArchive(client.ApplyRequest{}, archive); !slices.Equal(conflictsOf(err), []string{"edit", "gone", "link"}) {
+		t.Errorf("got %v", err)
+	}
+	before := look(t, g.source)
+	if _, err := g.applyArchive(client.ApplyRequest{}, pack(t, []entry{addedDir("a"), added("a/b/c", "x")})); !slices.Equal(conflictsOf(err), []string{"a/b/c"}) {
+		t.Errorf("got %v", err)
+	}
+	if diffs := differ(look(t, g.source), before); diffs != nil {
+		t.Errorf("changed: %q", diffs)
+	}
+}
+
+// What another user owns is refused before anything is written.
+func TestOthersDirectories(t *testing.T) {
+	if os.Geteuid() != 0 {
+		testrig.Skipf(t, "root", "only root can give directories away")
+	}
+	g := begin(t, tree(t, map[string]string{"a/f": "old", "b/f": "old", "c": "old"}))
+	write(t, g.work, map[string]string{"a/f": "new", "a/n": "new", "c": "new"})
+	must(t, os.Chmod(g.work+"/b", 0o700))
+	must(t, os.Lchown(g.source+"/a", 0, 0))
+	must(t, os.Lchown(g.source+"/b", 0, 0))
+	before := look(t, g.source)
+	if _, err := g.apply(client.ApplyRequest{Force: true}); !slices.Equal(conflictsOf(err), []string{"a/f", "a/n", "b"}) {
+		t.Errorf("got %v", err)
+	}
+	if diffs := differ(look(t, g.source), before); diffs != nil {
+		t.Errorf("changed: %q", diffs)
+	}
+}
+
+// A directory that is exchanged after the survey has been in it is not taken for the one
+// that was there.
+func TestExchangedInTheSurvey(t *testing.T) {
+	g := begin(t, tree(t, map[string]string{"a/f": "old", "a/x/y": "y"}))
+	write(t, g.work, map[string]string{"a/f": "new", "a/x/new": "n"})
+	decoy := tree(t, map[string]string{"f": "decoy", "x/y": "decoy"})
+	before := look(t, decoy)
+	at(t, "looked at", func() { // on the owner's thread, who may not do that
+		done := make(chan error)
+		go func() {
+			done <- unix.Renameat2(unix.AT_FDCWD, decoy, unix.AT_FDCWD, g.source+"/a", unix.RENAME_EXCHANGE)
+		}()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	_, err := g.applyArchive(client.ApplyRequest{}, archiveOf(t, g.base, g.work))
+	if conflictsOf(err) == nil {
+		t.Errorf("got %v", err)
+	}
+	if diffs := differ(look(t, g.source+"/a"), before); diffs != nil {
+		t.Errorf("the decoy has changed: %q", diffs)
 	}
 }
 

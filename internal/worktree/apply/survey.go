@@ -91,6 +91,7 @@ func (s *survey) look(root int) error {
 			}
 			c.hard = true
 		}
+		step("looked at")
 		gone[c.path] = !c.put()
 	}
 	for _, c := range slices.Backward(s.changes) {
