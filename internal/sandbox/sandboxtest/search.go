@@ -30,10 +30,15 @@ func testSearch(s *suite) {
 // tool calls one of the tools that need no judgement first.
 func (b *box) tool(name, input string) *run.Result {
 	b.s.Helper()
+	return b.call(agent.Request{Tool: name, Input: json.RawMessage(input)}, nil)
+}
+
+// call is tool for a request whose output goes to a sink.
+func (b *box) call(r agent.Request, out *sink) *run.Result {
+	b.s.Helper()
 	b.calls++
-	x := b.start(agent.Request{
-		CallID: fmt.Sprintf("call_%d", b.calls), Tool: name, Input: json.RawMessage(input), TimeoutMillis: callTime.Milliseconds(),
-	}, nil)
+	r.CallID, r.TimeoutMillis = fmt.Sprintf("call_%d", b.calls), callTime.Milliseconds()
+	x := b.start(r, out)
 	<-x.done
 	if x.err != nil {
 		b.s.Fatal(x.err)

@@ -64,6 +64,7 @@ func Run(t *testing.T, open func(t testing.TB, agent func() string) Subject) {
 		{"Mounts", testMounts},
 		{"MountTargets", testMountTargets},
 		{"Search", testSearch},
+		{"Trees", testTrees},
 		{"MemoryLimit", testMemoryLimit},
 		{"PIDsLimit", testPIDsLimit},
 		{"CPULimit", testCPULimit},
