@@ -113,7 +113,7 @@ func (s *Service) RecoverAll(ctx context.Context) {
 		switch {
 		case err != nil:
 			s.log.Error("finish an apply", "session", session, "error", err)
-		case r != nil:
+		case r.Source != "":
 			s.log.Warn("finished an apply of an earlier daemon", "session", session, "outcome", fmt.Sprintf("%+v", *r))
 		}
 	}
