@@ -25,6 +25,7 @@ const rootExample = `  toolctl run --worktree . -- go test ./...
   toolctl session create --worktree . --name review
   toolctl exec review -- git status --short
   toolctl call review read main.go
+  toolctl run --worktree . --mode overlay -- make fix
   toolctl session rm review`
 
 func newRootCommand(a *app) *cobra.Command {
@@ -58,14 +59,9 @@ func newRootCommand(a *app) *cobra.Command {
 		newStatusCommand(a), newReadyCommand(a), newReloadCommand(a), newWaitCommand(a), newAbortCommand(a),
 		newCpCommand(a), newEventsCommand(a), newTopCommand(a), newUsageCommand(a), newDoctorCommand(a),
 		newGCCommand(a), newImageCommand(a), newConfigCommand(a), newCompletionCommand(a), newVersionCommand(a),
-		newGenDocsCommand(a),
+		newGenDocsCommand(a), newDiffCommand(a), newApplyCommand(a), newDiscardCommand(a),
+		newCheckpointCommand(a), newRestoreCommand(a), newUndoCommand(a), newForkCommand(a),
 	)
-	for _, c := range []*cobra.Command{
-		newDiffCommand(a), newApplyCommand(a), newDiscardCommand(a), newCheckpointCommand(a), newRestoreCommand(a), newUndoCommand(a), newForkCommand(a),
-	} {
-		c.Hidden = true // until sessions can keep their changes beside the source
-		root.AddCommand(c)
-	}
 	prepare(root)
 	fitHelp(a, root)
 	return root

@@ -24,6 +24,12 @@ changed in a git worktree (git status, run inside the sandbox), unless -q is giv
 A warning is shown, even with -q, when it changed files that programs of the host
 run or obey on sight: those of git, editors, direnv and CI.
 
+With --mode overlay the worktree is not written. The command's changes are kept beside
+it, are shown when it ends, and one key applies them, shows them, saves them as a patch
+or drops them. --apply, --discard and --patch say that beforehand. The daemon keeps
+changes with which nothing was done for some time (toolctl diff, apply, discard); a
+private one cannot, so it wants to know beforehand where no terminal is.
+
 With -o json or -o yaml, standard output gets one document at the end: the exit
 code, the call, the session, the git status of the worktree, or the error. The
 command's output is in the call, and on standard error while it runs, unless -q is
@@ -44,6 +50,7 @@ const runExample = `  toolctl run -- echo hello
   toolctl run --worktree . -- go test ./...
   echo 'make test' | toolctl run --worktree . -i -- bash
   toolctl run --worktree . --mode ro -- bash -c 'grep -r TODO . | wc -l'
+  toolctl run --worktree . --mode overlay --patch fix.patch -- make fix
   toolctl run --limit memory=256MiB --timeout 10s -- python3 job.py
   toolctl run -q -o json --worktree . --label job=42 -- make test | jq .exit_code`
 

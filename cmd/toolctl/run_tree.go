@@ -24,9 +24,6 @@ func (e *treeEnd) register(c *cobra.Command) {
 	f.BoolVar(&e.apply, "apply", false, "with --mode overlay: apply the changes, whatever the command exits with")
 	f.BoolVar(&e.discard, "discard", false, "with --mode overlay: drop the changes")
 	f.StringVar(&e.patch, "patch", "", "with --mode overlay: save the changes in this `file`, as a patch")
-	for _, name := range []string{"apply", "discard", "patch"} {
-		_ = f.MarkHidden(name) // as the mode is
-	}
 }
 
 // given reports whether it is decided.

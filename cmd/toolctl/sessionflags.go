@@ -28,7 +28,7 @@ type sessionFlags struct {
 func (f *sessionFlags) register(a *app, c *cobra.Command) {
 	fs := c.Flags()
 	fs.StringVar(&f.worktree, "worktree", "", "host directory to work on (default: an empty one)")
-	fs.StringVar(&f.mode, "mode", "", "bind (read-write), ro or empty (default with --worktree as configured, mostly bind, else empty)")
+	fs.StringVar(&f.mode, "mode", "", "bind (read-write), ro, overlay (changes are kept beside it) or empty (default with --worktree as configured, mostly bind, else empty)")
 	fs.StringVar(&f.target, "target", "", "where the worktree is inside (default /workspace)")
 	fs.StringVar(&f.profile, "profile", "", "agent profile")
 	fs.StringVar(&f.image, "image", "", "image that is the root filesystem, one of \"toolctl image list\"")
@@ -42,7 +42,7 @@ func (f *sessionFlags) register(a *app, c *cobra.Command) {
 	_ = c.MarkFlagDirname("worktree")
 	_ = c.RegisterFlagCompletionFunc("profile", completeProfile)
 	_ = c.RegisterFlagCompletionFunc("image", always(a.images))
-	_ = c.RegisterFlagCompletionFunc("mode", cobra.FixedCompletions([]string{"bind", "ro", "empty"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = c.RegisterFlagCompletionFunc("mode", cobra.FixedCompletions([]string{"bind", "ro", "overlay", "empty"}, cobra.ShellCompDirectiveNoFileComp))
 	_ = c.RegisterFlagCompletionFunc("limit", cobra.FixedCompletions(limitCompletions(), cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveNoSpace))
 }
 
