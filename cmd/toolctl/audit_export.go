@@ -148,7 +148,7 @@ func exportRow(out io.Writer) func([]byte, *record.Record) error {
 
 func auditRow(r *record.Record) []string {
 	row := []string{
-		strconv.FormatUint(r.Seq, 10), r.Time.Format(time.RFC3339Nano), string(r.Kind), r.Tenant, "", "", r.Session, r.Call, r.Tool, r.InputHash,
+		strconv.FormatUint(r.Seq, 10), r.Time.Format(time.RFC3339Nano), string(r.Kind), r.Tenant, "", "", r.Session, r.Call, auditTool(r), r.InputHash,
 		r.Verdict, r.Rule, r.Approver, r.Approval, r.Reason, r.Status, r.Code, "", "", "", "", r.OutputHash, r.Hash,
 	}
 	if r.Peer != nil {

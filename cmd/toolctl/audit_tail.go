@@ -229,6 +229,14 @@ func (s *auditTailCommand) show(l record.Line) error {
 	}})
 }
 
+// auditTool is what was done: the tool of a call, or the operation on a worktree.
+func auditTool(r *record.Record) string {
+	if r.Worktree != nil {
+		return r.Worktree.Operation
+	}
+	return r.Tool
+}
+
 // auditText is a record for people.
 func auditText(r *record.Record) string {
 	parts := []string{r.Time.Local().Format(time.DateTime), fmt.Sprintf("%-8s", r.Kind)}
@@ -250,7 +258,7 @@ func auditText(r *record.Record) string {
 				result = r.Code
 			}
 		}
-		parts = append(parts, fmt.Sprintf("%-9s", result), r.Tool, r.Tenant)
+		parts = append(parts, fmt.Sprintf("%-9s", result), auditTool(r), r.Tenant)
 		if r.Peer != nil {
 			parts = append(parts, fmt.Sprintf("uid=%d", r.Peer.UID))
 		}

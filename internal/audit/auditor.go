@@ -48,7 +48,7 @@ func (l *Log) Finished(p auth.Principal, c *client.Call, outputHash [32]byte) er
 		Time: l.now().UTC(), Kind: record.KindFinished,
 		Tenant: p.Tenant, Peer: peerOf(&p), Session: c.SessionID, Call: c.ID, Tool: c.Tool,
 		Status: string(c.Status), OutputHash: hex.EncodeToString(outputHash[:]),
-		Queued: &c.Time.Queued, Started: c.Time.Started, Ended: c.Time.Ended,
+		Times:         record.Times{Queued: &c.Time.Queued, Started: c.Time.Started, Ended: c.Time.Ended},
 		AgentReported: reported(c), Caller: callerOf(c),
 	}
 	if len(c.Input) > 0 {
@@ -62,6 +62,18 @@ func (l *Log) Finished(p auth.Principal, c *client.Call, outputHash [32]byte) er
 		b.Code = string(c.Error.Code)
 	}
 	if err := l.write(&b, false); err != nil && l.cfg.Strict {
+		return l.refusal(err)
+	}
+	return nil
+}
+
+// Worktree implements session.Auditor.
+func (l *Log) Worktree(p auth.Principal, s *client.Session, w record.Worktree) error {
+	b := record.Body{
+		Time: l.now().UTC(), Kind: record.KindWorktree,
+		Tenant: s.Tenant, Peer: peerOf(&p), Session: s.ID, Profile: s.Profile, Worktree: &w,
+	}
+	if err := l.write(&b, l.cfg.Strict); err != nil && l.cfg.Strict {
 		return l.refusal(err)
 	}
 	return nil

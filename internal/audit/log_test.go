@@ -440,3 +440,23 @@ func BenchmarkVerify(b *testing.B) {
 		}
 	}
 }
+
+// TestWorktree: what is done with the changes of a session is on record, of its tenant and
+// by whom; where that cannot be, strict mode refuses it.
+func TestWorktree(t *testing.T) {
+	l := open(t, Config{Strict: true})
+	who := auth.Principal{UID: 1, GID: 2, PID: 3, Tenant: "default", Admin: true}
+	s := &client.Session{ID: "ses_1", Tenant: "ci", Profile: "build"}
+	w := record.Worktree{Operation: "apply", Paths: 2, Force: true}
+	if err := l.Worktree(who, s, w); err != nil {
+		t.Fatal(err)
+	}
+	r := records(t, l.cfg.Path)[0]
+	if r.Kind != record.KindWorktree || r.Session != "ses_1" || r.Tenant != "ci" || r.Peer == nil || r.Peer.UID != 1 || !r.Peer.AsAdmin || r.Worktree == nil || *r.Worktree != w {
+		t.Errorf("got %+v", r)
+	}
+	l.f = &faulty{file: l.f}
+	if err := l.Worktree(who, s, w); err == nil {
+		t.Error("nothing was refused")
+	}
+}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/audit/record"
 	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/call"
 	"github.com/toold/toold/internal/event"
@@ -67,6 +68,8 @@ func (w *watcher) ApprovalReplied(_ *client.Approval, reply string, waited time.
 
 // auditor is a watcher as the audit log.
 type auditor struct{ watcher }
+
+func (a *auditor) Worktree(auth.Principal, *client.Session, record.Worktree) error { return a.refuse }
 
 func (a *auditor) Decided(d *judge.Decision) error {
 	a.watcher.Decided(d)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/audit/record"
 	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/hook"
 	"github.com/toold/toold/internal/judge"
@@ -43,6 +44,7 @@ type told struct {
 	by        []auth.Principal
 	hashes    [][32]byte
 	hooks     []string
+	worktrees []record.Worktree
 	fail      error
 }
 
@@ -53,6 +55,16 @@ func (o *told) Decided(d *judge.Decision) error {
 		return o.fail
 	}
 	o.decisions = append(o.decisions, *d)
+	return nil
+}
+
+func (o *told) Worktree(p auth.Principal, s *client.Session, w record.Worktree) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.fail != nil {
+		return o.fail
+	}
+	o.worktrees, o.by = append(o.worktrees, w), append(o.by, p)
 	return nil
 }
 

@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/audit/record"
+	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/call"
 )
 
@@ -23,6 +25,9 @@ type Observer interface {
 // Auditor keeps the audit log.
 type Auditor interface {
 	call.Auditor
+	// Worktree is told what p is about to do with the changes of a session. After an error,
+	// which is one of Decided, it must not be done.
+	Worktree(p auth.Principal, s *client.Session, w record.Worktree) error
 	// Ready says why calls are refused for its sake; nil when they are not.
 	Ready() error
 }

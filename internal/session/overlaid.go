@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/audit/record"
 	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/event"
 	"github.com/toold/toold/internal/sandbox"
@@ -89,6 +90,14 @@ func (o overlaid) Pin(p auth.Principal, path string) (*os.File, thread.User, err
 func (o overlaid) End(ctx context.Context, p auth.Principal, id string) error {
 	_, err := o.m.End(ctx, p, id, EndOptions{Force: true})
 	return err
+}
+
+// Audit implements trees.Sessions.
+func (o overlaid) Audit(p auth.Principal, row *store.Session, w record.Worktree) error {
+	if o.m.cfg.Auditor == nil {
+		return nil
+	}
+	return o.m.cfg.Auditor.Worktree(p, &row.Session, w)
 }
 
 // Publish implements trees.Sessions.

@@ -52,6 +52,9 @@ const (
 	// KindFinished: a call ended. A daemon that is killed just then may leave
 	// two of them for one call; none is missing.
 	KindFinished Kind = "finished"
+	// KindWorktree: somebody decides what becomes of the changes in a worktree of mode
+	// overlay. It is written before that is done, which may fail.
+	KindWorktree Kind = "worktree"
 	// KindTorn: the file ended in the middle of a line, as the death of a
 	// machine leaves it. What was there is in Torn.
 	KindTorn Kind = "torn"
@@ -105,19 +108,25 @@ type Body struct {
 	Input      json.RawMessage `json:"input,omitempty"`
 	InputBytes int             `json:"input_bytes,omitempty"`
 
-	Status  string     `json:"status,omitempty"` // completed or error
-	Code    string     `json:"code,omitempty"`   // why a call did not run, or has no result
-	Queued  *time.Time `json:"queued,omitempty"`
-	Started *time.Time `json:"started,omitempty"`
-	Ended   *time.Time `json:"ended,omitempty"`
+	Status string `json:"status,omitempty"` // completed or error
+	Code   string `json:"code,omitempty"`   // why a call did not run, or has no result
+	Times
 	// OutputHash is the SHA-256 of the whole output as far as it was kept.
 	OutputHash string `json:"output_hash,omitempty"`
 
+	Worktree      *Worktree      `json:"worktree,omitempty"`
 	AgentReported *AgentReported `json:"agent_reported,omitempty"`
 	Caller        *Caller        `json:"caller_reported,omitempty"`
 	Torn          *Torn          `json:"torn,omitempty"`
 	Gap           *Gap           `json:"gap,omitempty"`
 	Tampered      *Tampered      `json:"tampered,omitempty"`
+}
+
+// Times are those of a call that ended.
+type Times struct {
+	Queued  *time.Time `json:"queued,omitempty"`
+	Started *time.Time `json:"started,omitempty"`
+	Ended   *time.Time `json:"ended,omitempty"`
 }
 
 // Peer is the process on the other end of the socket, as the kernel named it.
@@ -134,6 +143,20 @@ type Request struct {
 	Permission string `json:"permission"`
 	Action     string `json:"action"`
 	Rule       string `json:"rule,omitempty"`
+}
+
+// Worktree is what somebody is about to do with the changes of a session.
+type Worktree struct {
+	// Operation is apply, discard, restore, fork or drop_checkpoint.
+	Operation string `json:"operation"`
+	// Checkpoint is the id of the one that is gone back to, forked from or removed.
+	Checkpoint string `json:"checkpoint,omitempty"`
+	// Paths is how many were named; 0 is all of them.
+	Paths int `json:"paths,omitempty"`
+	// What apply may do besides.
+	Force            bool `json:"force,omitempty"`
+	Merge            bool `json:"merge,omitempty"`
+	IncludeSensitive bool `json:"include_sensitive,omitempty"`
 }
 
 // AgentReported is what the process inside of the sandbox says: it sits with

@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/audit/record"
 	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/thread"
@@ -23,6 +24,14 @@ func (s *Service) Apply(ctx context.Context, p auth.Principal, id string, r clie
 		return nil, s.sessions.Internal("apply changes", err)
 	}
 	defer x.release()
+	if !r.DryRun {
+		err = s.sessions.Audit(p, x.row, record.Worktree{
+			Operation: opApply, Paths: len(r.Paths), Force: r.Force, Merge: r.Merge, IncludeSensitive: r.IncludeSensitive,
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
 	v, err := s.apply(ctx, p, x, r)
 	if err != nil {
 		return nil, s.sessions.Internal("apply the changes of session "+x.row.ID, inTheWay(err))

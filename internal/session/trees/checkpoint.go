@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/audit/record"
 	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/plain"
@@ -130,7 +131,11 @@ func (s *Service) DropCheckpoint(ctx context.Context, p auth.Principal, id, chec
 		return s.sessions.Internal("remove a checkpoint", err)
 	}
 	defer x.release()
-	if _, err := x.find(checkpoint); err != nil {
+	c, err := x.find(checkpoint)
+	if err != nil {
+		return err
+	}
+	if err := s.sessions.Audit(p, x.row, record.Worktree{Operation: opDropCheckpoint, Checkpoint: c.ID}); err != nil {
 		return err
 	}
 	if err := errors.Join(s.store.Drop(x.row.ID, checkpoint), s.store.Sweep()); err != nil {
@@ -166,6 +171,9 @@ func (s *Service) Restore(ctx context.Context, p auth.Principal, id string, r cl
 	defer x.release()
 	to, err := s.target(x, r)
 	if err != nil {
+		return nil, err
+	}
+	if err := s.sessions.Audit(p, x.row, record.Worktree{Operation: opRestore, Checkpoint: to.ID}); err != nil {
 		return nil, err
 	}
 	v, err := s.restore(ctx, x, *to)
@@ -226,6 +234,17 @@ func (s *Service) Fork(ctx context.Context, p auth.Principal, id string, r clien
 		return nil, s.sessions.Internal("fork a session", err)
 	}
 	defer x.release()
+	w := record.Worktree{Operation: opFork}
+	if r.At != "" {
+		c, err := x.find(r.At)
+		if err != nil {
+			return nil, err
+		}
+		w.Checkpoint = c.ID
+	}
+	if err := s.sessions.Audit(p, x.row, w); err != nil {
+		return nil, err
+	}
 	from, err := s.forkPoint(ctx, x, r.At)
 	if err != nil {
 		return nil, s.sessions.Internal("fork session "+x.row.ID, err)

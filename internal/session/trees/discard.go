@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/audit/record"
 	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/worktree/layers"
 )
@@ -16,6 +17,9 @@ func (s *Service) Discard(ctx context.Context, p auth.Principal, id string, r cl
 		return nil, s.sessions.Internal("discard changes", err)
 	}
 	defer x.release()
+	if err := s.sessions.Audit(p, x.row, record.Worktree{Operation: opDiscard, Paths: len(r.Paths)}); err != nil {
+		return nil, err
+	}
 	v, err := s.discard(ctx, p, x, r.Paths)
 	if err != nil {
 		return nil, s.sessions.Internal("discard the changes of session "+x.row.ID, asked(err))

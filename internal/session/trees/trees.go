@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/audit/record"
 	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/call/errand"
 	"github.com/toold/toold/internal/crew"
@@ -61,11 +62,22 @@ type Sessions interface {
 	Pin(p auth.Principal, path string) (*os.File, thread.User, error)
 	// End ends a session by force.
 	End(ctx context.Context, p auth.Principal, id string) error
+	// Audit puts on record what p is about to do, which must not be done after an error.
+	Audit(p auth.Principal, row *store.Session, w record.Worktree) error
 	// Publish stores an event of a session.
 	Publish(row *store.Session, typ string, data any)
 	// Internal words an error for who asked.
 	Internal(what string, err error) error
 }
+
+// The operations that are on record.
+const (
+	opApply          = "apply"
+	opDiscard        = "discard"
+	opRestore        = "restore"
+	opFork           = "fork"
+	opDropCheckpoint = "drop_checkpoint"
+)
 
 // Service is the answers. Its methods may be called from any goroutine.
 type Service struct {
@@ -178,10 +190,13 @@ func (s *Service) Drop(ctx context.Context, p auth.Principal, row *store.Session
 	if err := p.Whole(); err != nil {
 		return err
 	}
+	if _, err := s.store.Get(row.ID); errors.Is(err, layers.ErrNone) {
+		return nil
+	}
+	if err := s.sessions.Audit(p, row, record.Worktree{Operation: opDiscard}); err != nil {
+		return err
+	}
 	if err := s.Forget(ctx, row.ID); err != nil {
-		if errors.Is(err, layers.ErrNone) {
-			return nil
-		}
 		return err
 	}
 	s.sessions.Publish(row, client.EventWorktreeDiscarded, &client.Discarded{})
