@@ -15,7 +15,6 @@ import (
 	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/server"
 	"github.com/toold/toold/internal/session"
-	"github.com/toold/toold/internal/session/trees"
 	"github.com/toold/toold/internal/tool"
 )
 
@@ -44,7 +43,6 @@ func sessionSettings(c *config.Config, daemonPath string, private bool) session.
 		WorktreeRoots: c.Worktrees.Roots,
 		MountRoots:    c.Worktrees.Mounts,
 		GuardGit:      c.Worktrees.GuardGit,
-		Checkpoint:    trees.EachPrompt,
 		IdleTimeout:   idleTimeout,
 		Retention:     time.Duration(c.Daemon.Retention),
 		Path:          toolPath(&c.Sandbox, daemonPath),

@@ -7,6 +7,7 @@ import (
 	"github.com/toold/toold/internal/agent"
 	"github.com/toold/toold/internal/call"
 	"github.com/toold/toold/internal/call/errand"
+	"github.com/toold/toold/internal/session/trees"
 )
 
 // A Session is the place of its calls.
@@ -35,7 +36,7 @@ func (s *Session) Before(ctx context.Context, call, message string) string {
 		return ""
 	}
 	row := s.Row()
-	return s.m.trees.Before(ctx, &row, s, s.m.settings.Load().Checkpoint, call, message)
+	return s.m.trees.Before(ctx, &row, s, trees.When(s.m.settings.Load().Worktrees.Checkpoint), call, message)
 }
 
 // Errand implements call.Place.

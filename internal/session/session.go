@@ -24,7 +24,6 @@ import (
 	"github.com/toold/toold/internal/judge"
 	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/sandbox"
-	"github.com/toold/toold/internal/session/trees"
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/tool"
 	"github.com/toold/toold/internal/worktree/layers"
@@ -92,8 +91,6 @@ type Settings struct {
 	Restrictions  map[string]tool.Restriction // [tools.NAME] providers and models
 	Tenants       map[string]Tenant
 	MaxSessions   int // per tenant, 0 = none
-	// Checkpoint says before which calls worktrees of mode overlay get a checkpoint.
-	Checkpoint trees.When
 	// RequireImage refuses sessions without an image: the driver's own root
 	// filesystem may have files that the host executes.
 	RequireImage bool

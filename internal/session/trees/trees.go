@@ -213,7 +213,7 @@ func (x *subject) quiet(ctx context.Context) (release func(), err error) {
 	release, err = x.live.Still(ctx)
 	if err != nil {
 		return nil, fault.Conflict.Errorf("calls of session %s are running, and files cannot be put aside under them", x.row.ID).
-			Next("wait for them to end, or abort them: toolctl abort CALL")
+			Next("wait for them to end, or abort them: toolctl abort " + x.row.ID + " CALL")
 	}
 	return release, nil
 }
