@@ -180,8 +180,8 @@ func refuse(spec *sandbox.Spec) error {
 func (b *box) Notes() []string { return []string{"nothing is limited"} }
 
 // needsPrograms are the tests of the suite that run programs, which have no walls here.
-const needsPrograms = "Inside Identity Worktree WorktreeReadOnly WorktreeForeignFiles Output Mounts MountTargets Search Trees MemoryLimit " +
-	"PIDsLimit CPULimit Sizes TmpLimit FileLimits Image ImageDisk Usage Stdio LargeOutput Stall Abort Restart AgentKilled Adopt Names " +
+const needsPrograms = "Inside Identity Worktree WorktreeReadOnly WorktreeForeignFiles Overlay OverlayForeign Relay Output Mounts " +
+	"MountTargets Search Trees MemoryLimit PIDsLimit CPULimit Sizes TmpLimit FileLimits Image ImageDisk Usage Stdio LargeOutput Stall Abort Restart AgentKilled Adopt Names " +
 	"Destroy DestroyBusy Isolation"
 
 // 4. A `suite_test.go` that calls `sandboxtest.Run`. What the driver does otherwise stands in

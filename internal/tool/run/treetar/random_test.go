@@ -237,6 +237,7 @@ func TestOracle(t *testing.T) {
 // A reader and a writer that are slow, or stop, hold nothing up but themselves.
 func TestCancel(t *testing.T) {
 	dir := t.TempDir()
+	t.Cleanup(func() { command(t, nil, nil, "chmod", "-R", "u+rwX", dir) }) // for TempDir
 	grow(t, rand.New(rand.NewPCG(1, 1)), dir, 200)
 	for _, after := range []int64{0, 1, 512, 10_000, 100_000} {
 		ctx, cancel := context.WithCancelCause(t.Context())
