@@ -146,10 +146,11 @@ func TestLargeFiles(t *testing.T) {
 	changed := bytes.Clone(data)
 	changed[len(changed)-1] ^= 1
 	text := bytes.Repeat([]byte("line\n"), maxText/5+1)
-	err := errors.Join(os.WriteFile(r.base+"/same", data, 0o600), os.WriteFile(r.tree+"/same", data, 0o600),
-		os.WriteFile(r.base+"/changed", data, 0o600), os.WriteFile(r.tree+"/changed", changed, 0o600),
-		os.WriteFile(r.base+"/shorter", data, 0o600), os.WriteFile(r.tree+"/shorter", []byte("x\n"), 0o600),
-		os.WriteFile(r.base+"/gone", text, 0o600), os.WriteFile(r.tree+"/text", text, 0o600))
+	err := errors.Join(os.WriteFile(r.base+"/same", data, 0o600), os.WriteFile(r.base+"/changed", data, 0o600),
+		os.WriteFile(r.base+"/shorter", data, 0o600), os.WriteFile(r.base+"/gone", text, 0o600))
+	tick(t)
+	err = errors.Join(err, os.WriteFile(r.tree+"/same", data, 0o600), os.WriteFile(r.tree+"/changed", changed, 0o600),
+		os.WriteFile(r.tree+"/shorter", []byte("x\n"), 0o600), os.WriteFile(r.tree+"/text", text, 0o600))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,6 +26,7 @@ func TestDenied(t *testing.T) {
 	}
 	defer r.root.Close()
 	for _, dir := range []string{r.base, r.tree} {
+		tick(t)
 		err = errors.Join(err, os.Chown(dir, user, user), os.WriteFile(dir+"/own", []byte("same"), 0o644),
 			os.WriteFile(dir+"/changed", []byte(dir), 0o600), os.Mkdir(dir+"/closed", 0o700), os.Mkdir(dir+"/shut", 0o755),
 			os.Mkdir(dir+"/listed", 0o744), os.WriteFile(dir+"/closed/x", []byte(dir), 0o644))

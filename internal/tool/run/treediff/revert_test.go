@@ -97,6 +97,7 @@ func TestRevertAsUser(t *testing.T) {
 	}
 	defer r.root.Close()
 	for _, dir := range []string{r.base, r.tree} {
+		tick(t)
 		err = errors.Join(err, os.MkdirAll(dir+"/ro/in", 0o755), os.WriteFile(dir+"/ro/in/f", []byte(dir), 0o444), os.Mkdir(dir+"/shut", 0o755),
 			os.Mkdir(dir+"/foreign", 0o755), os.Chmod(filepath.Dir(dir), 0o755))
 	}

@@ -152,9 +152,25 @@ func makeOne(t testing.TB, rnd *rand.Rand, path string, depth int) {
 	}
 }
 
+// tick waits for the next tick of the clock that change times are taken from: what is
+// written after it differs from what was written before by that alone.
+func tick(t testing.TB) {
+	t.Helper()
+	var from, now unix.Timespec
+	for now == from {
+		if err := unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &now); err != nil {
+			t.Fatal(err)
+		}
+		if from == (unix.Timespec{}) {
+			from = now
+		}
+	}
+}
+
 // mutate changes some of what is in a directory.
 func mutate(t testing.TB, rnd *rand.Rand, dir string) {
 	t.Helper()
+	tick(t)
 	for range 1 + rnd.IntN(12) {
 		all := paths(t, dir)
 		if len(all) == 0 {
