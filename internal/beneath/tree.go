@@ -46,11 +46,12 @@ type removal struct {
 // removed, so that it is read until there are none.
 func (r *removal) empty(dir *os.File, depth int) error {
 	for {
-		names, err := dir.Readdirnames(someNames)
+		names, _ := dir.Readdirnames(someNames) // an error comes again below
 		if len(names) == 0 {
-			if _, e := dir.Seek(0, 0); e != nil {
-				return e
+			if _, err := dir.Seek(0, 0); err != nil {
+				return err
 			}
+			var err error
 			if names, err = dir.Readdirnames(someNames); len(names) == 0 {
 				return notEOF(err)
 			}
