@@ -81,7 +81,7 @@ const testImage = "toold-test:host"
 func (e *testEngine) importImage(name string) error {
 	r, w := io.Pipe()
 	go func() {
-		w.CloseWithError(sandboxtest.HostImage(w, nil, "sh", "bash", "awk", "cat", "chmod", "cp", "cut", "dd", "echo", "env", "false", "find", "git", "grep",
+		w.CloseWithError(sandboxtest.HostImage(w, nil, "sh", "bash", "awk", "cat", "chmod", "cp", "cut", "dd", "diff", "echo", "env", "false", "find", "git", "grep",
 			"head", "id", "kill", "ln", "ls", "mkdir", "mkfifo", "mv", "nohup", "nproc", "printf", "ps", "readlink", "rm", "rmdir", "sed", "seq", "setsid",
 			"sleep", "sort", "stat", "sync", "tail", "tee", "test", "timeout", "touch", "tr", "true", "uname", "uniq", "wc", "xargs", "yes", "date", "python3"))
 	}()

@@ -116,7 +116,7 @@ func TestImage(t *testing.T) {
 		{"cat /etc/group | head -n 4 | cat", "root:x:0:\ntty:x:5:\ntool:x:1000:\nnogroup:x:65534:"},
 		{"echo changed >/srv/app/own; rm -f /srv/app/daemon; mkdir /srv/app/new; echo x >/var/tmp/x; cat /srv/app/own; ls /srv/app", "changed\nnew\nown"},
 		{"(echo x >/etc/x) 2>/dev/null || echo no; (echo x >/usr/bin/x) 2>/dev/null || echo no", "no\nno"},
-		{"ls /run /run/toold", "/run:\ntoold\n\n/run/toold:\nagent\ncontrol\noutput\nprivate\nripgrep\nsandbox"},
+		{"ls /run /run/toold", "/run:\ntoold\n\n/run/toold:\nagent\ncontrol\noutput\nprivate\nripgrep\nsandbox\ntree"},
 		{"echo x >/tmp/x && echo x >$HOME/x && echo x >/dev/shm/x && echo ok", "ok"},
 	} {
 		if got := a.out(c.script); got != c.want {
