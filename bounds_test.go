@@ -28,8 +28,9 @@ var bounds = map[string]struct {
 // narrow are the bounds of the packages that hold calls and sessions, through which everything
 // goes: what grows there is in everybody's way.
 var narrow = map[string]map[string]int{
-	"internal/call":    {"files in a cycle": 10, "methods": 40},
-	"internal/session": {"files in a cycle": 10, "methods": 40},
+	"internal/call":          {"files in a cycle": 10, "methods": 40},
+	"internal/session":       {"files in a cycle": 10, "methods": 40},
+	"internal/session/trees": {"files in a cycle": 10, "methods": 25},
 }
 
 // TestBounds: no package and no type grows into one piece that cannot be cut.

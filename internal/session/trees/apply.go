@@ -32,7 +32,7 @@ func (s *Service) Apply(ctx context.Context, p auth.Principal, id string, r clie
 			return nil, err
 		}
 	}
-	v, err := s.apply(ctx, p, x, r)
+	v, err := x.apply(ctx, p, r)
 	if err != nil {
 		return nil, s.sessions.Internal("apply the changes of session "+x.row.ID, inTheWay(err))
 	}
@@ -56,8 +56,8 @@ func inTheWay(err error) error {
 		Next("look at them: toolctl diff; then apply with --merge, or with --force to overwrite them")
 }
 
-func (s *Service) apply(ctx context.Context, p auth.Principal, x *subject, r client.ApplyRequest) (*client.Applied, error) {
-	source, owner, err := s.source(p, x)
+func (x *subject) apply(ctx context.Context, p auth.Principal, r client.ApplyRequest) (*client.Applied, error) {
+	source, owner, err := x.source(p)
 	if err != nil {
 		return nil, err
 	}
@@ -68,35 +68,35 @@ func (s *Service) apply(ctx context.Context, p auth.Principal, x *subject, r cli
 	}
 	defer resume()
 	if !r.DryRun {
-		if err := s.settle(ctx, p, x); err != nil {
+		if err := x.settle(ctx, p); err != nil {
 			return nil, err
 		}
 	}
-	v, err := s.look(ctx, p, x, "")
+	v, err := x.look(ctx, p, "")
 	if err != nil {
 		return nil, err
 	}
 	archive := v.stream(ctx, treediff.Archive, r.Paths, 0)
 	defer archive.Close()
-	job := apply.Job{Dir: s.store.ApplyDir(x.row.ID), Source: source, Owner: owner, Since: x.tree.Since, Request: r}
+	job := apply.Job{Dir: x.store.ApplyDir(x.row.ID), Source: source, Owner: owner, Since: x.tree.Since, Request: r}
 	applied, err := job.Run(ctx, archive)
 	if r.DryRun || err != nil && applied == nil && !errors.Is(err, apply.ErrUnfinished) {
 		return applied, err
 	}
 	var outdated error
-	if x.tree, outdated = s.store.Outdate(x.row.ID); outdated != nil {
-		s.log.Error("mark checkpoints that are from before an apply", "session", x.row.ID, "error", outdated)
+	if x.tree, outdated = x.store.Outdate(x.row.ID); outdated != nil {
+		x.log.Error("mark checkpoints that are from before an apply", "session", x.row.ID, "error", outdated)
 	}
-	if err := s.store.Sweep(); err != nil {
-		s.log.Error("remove layers", "error", err)
+	if err := x.store.Sweep(); err != nil {
+		x.log.Error("remove layers", "error", err)
 	}
 	return applied, err
 }
 
 // source opens the source of a tree for p to write to. It must be the directory that the
 // tree was made over.
-func (s *Service) source(p auth.Principal, x *subject) (*os.File, thread.User, error) {
-	f, owner, err := s.sessions.Pin(p, x.tree.Source.Path)
+func (x *subject) source(p auth.Principal) (*os.File, thread.User, error) {
+	f, owner, err := x.sessions.Pin(p, x.tree.Source.Path)
 	if err != nil {
 		return nil, owner, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/toold/toold/client"
@@ -39,12 +40,12 @@ func (s *Service) Before(ctx context.Context, row *store.Session, live Live, whe
 	if when == EachCall {
 		message = ""
 	}
-	release, err := s.lock(ctx, row.ID)
+	release, err := s.locks.take(ctx, row.ID)
 	if err != nil {
 		return ""
 	}
 	defer release()
-	if message != "" && s.seen(row.ID, message) {
+	if message != "" && s.messages.seen(row.ID, message) {
 		return ""
 	}
 	id, err := s.before(ctx, row, live, layers.Checkpoint{Cause: causeOf(message), Call: call, Message: message})
@@ -68,7 +69,7 @@ func (s *Service) before(ctx context.Context, row *store.Session, live Live, c l
 		return "", err
 	}
 	if c.Message != "" && slices.ContainsFunc(tree.Checkpoints, func(o layers.Checkpoint) bool { return o.Message == c.Message }) {
-		s.remember(row.ID, c.Message) // an earlier daemon made it
+		s.messages.remember(row.ID, c.Message) // an earlier daemon made it
 		return "", nil
 	}
 	quiet, cancel := context.WithTimeout(ctx, beforeTime)
@@ -81,12 +82,12 @@ func (s *Service) before(ctx context.Context, row *store.Session, live Live, c l
 	if err := s.dropOldest(tree); err != nil {
 		return "", err
 	}
-	x := &subject{row: row, live: live, tree: tree}
-	v, err := s.freezeQuiet(ctx, x, c)
+	x := &subject{shared: s.shared, row: row, live: live, tree: tree}
+	v, err := x.freezeQuiet(ctx, c)
 	if err != nil {
 		return "", err
 	}
-	s.remember(row.ID, c.Message)
+	s.messages.remember(row.ID, c.Message)
 	return v.ID, nil
 }
 
@@ -104,25 +105,32 @@ func (s *Service) dropOldest(t *layers.Tree) error {
 	return s.store.Drop(t.Session, own[:len(own)-maxAutomatic+1]...)
 }
 
-// seen reports whether the last checkpoint of a session was before this message.
-func (s *Service) seen(session, message string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.messages[session] == message
+// Over forgets what is remembered of a session that is over.
+func (s *Service) Over(session string) { s.messages.forget(session) }
+
+// messages remembers before which message the last checkpoint of each session was made.
+type messages struct {
+	mu   sync.Mutex // guards the field below
+	last map[string]string
 }
 
-func (s *Service) remember(session, message string) {
+func (m *messages) seen(session, message string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.last[session] == message
+}
+
+func (m *messages) remember(session, message string) {
 	if message == "" {
 		return
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.messages[session] = message
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.last[session] = message
 }
 
-// Over forgets what is remembered of a session that is over.
-func (s *Service) Over(session string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.messages, session)
+func (m *messages) forget(session string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.last, session)
 }

@@ -15,6 +15,12 @@ import (
 	"github.com/toold/toold/internal/worktree/layers"
 )
 
+const (
+	// maxCheckpoints bounds those of one session.
+	maxCheckpoints = 2000
+	maxName        = 64
+)
+
 // Why a checkpoint was made.
 const (
 	causeRequest = "request"
@@ -36,7 +42,7 @@ func (s *Service) Checkpoint(ctx context.Context, p auth.Principal, id string, r
 		return nil, s.sessions.Internal("make a checkpoint", err)
 	}
 	defer x.release()
-	c, err := s.freeze(ctx, x, layers.Checkpoint{Name: r.Name, Cause: causeRequest})
+	c, err := x.freeze(ctx, layers.Checkpoint{Name: r.Name, Cause: causeRequest})
 	if err != nil {
 		return nil, s.sessions.Internal("make a checkpoint of session "+x.row.ID, err)
 	}
@@ -59,22 +65,22 @@ func checkName(name string) error {
 }
 
 // freeze makes a checkpoint of the tree as it is.
-func (s *Service) freeze(ctx context.Context, x *subject, c layers.Checkpoint) (*client.Checkpoint, error) {
+func (x *subject) freeze(ctx context.Context, c layers.Checkpoint) (*client.Checkpoint, error) {
 	resume, err := x.quiet(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer resume()
-	return s.freezeQuiet(ctx, x, c)
+	return x.freezeQuiet(ctx, c)
 }
 
 // freezeQuiet is freeze while no call runs.
-func (s *Service) freezeQuiet(ctx context.Context, x *subject, c layers.Checkpoint) (*client.Checkpoint, error) {
+func (x *subject) freezeQuiet(ctx context.Context, c layers.Checkpoint) (*client.Checkpoint, error) {
 	if n := len(x.tree.Checkpoints); n >= maxCheckpoints {
 		return nil, fault.Quota.Errorf("session %s has %d checkpoints, which is all that it may have", x.row.ID, n).
 			Next("remove some: toolctl checkpoint rm " + x.row.ID + " CHECKPOINT")
 	}
-	tree, err := s.store.Freeze(x.row.ID, c)
+	tree, err := x.store.Freeze(x.row.ID, c)
 	if errors.Is(err, layers.ErrTaken) {
 		return nil, fault.Conflict.Errorf("session %s has a checkpoint %q", x.row.ID, c.Name).Next("choose another name, or remove it first")
 	}
@@ -88,24 +94,24 @@ func (s *Service) freezeQuiet(ctx context.Context, x *subject, c layers.Checkpoi
 	before := x.tree
 	x.tree = tree
 	made := &x.tree.Checkpoints[len(x.tree.Checkpoints)-1]
-	v := s.shown(x, made)
-	if err := s.lay(ctx, x, before); err != nil {
+	v := x.shown(made)
+	if err := x.lay(ctx, before); err != nil {
 		return nil, err
 	}
-	s.sessions.Publish(x.row, client.EventWorktreeCheckpoint, v)
+	x.sessions.Publish(x.row, client.EventWorktreeCheckpoint, v)
 	if x.live != nil {
-		s.mergeSoon(ctx, x)
+		x.merger.soon(ctx, x)
 	}
 	return &v, nil
 }
 
 // shown is a checkpoint as clients see it.
-func (s *Service) shown(x *subject, c *layers.Checkpoint) client.Checkpoint {
+func (x *subject) shown(c *layers.Checkpoint) client.Checkpoint {
 	v := client.Checkpoint{
 		ID: c.ID, Session: x.row.ID, Name: c.Name, Created: c.Created, Cause: c.Cause, Call: c.Call, Message: c.Message,
 	}
 	if own := c.Own(x.tree); own != "" {
-		v.Bytes = s.store.Bytes(x.tree, own)
+		v.Bytes = x.store.Bytes(x.tree, own)
 	}
 	return v
 }
@@ -119,7 +125,7 @@ func (s *Service) Checkpoints(ctx context.Context, p auth.Principal, id string) 
 	}
 	defer x.release()
 	for i := range x.tree.Checkpoints {
-		list.Items = append(list.Items, s.shown(x, &x.tree.Checkpoints[i]))
+		list.Items = append(list.Items, x.shown(&x.tree.Checkpoints[i]))
 	}
 	return list, nil
 }
@@ -169,14 +175,14 @@ func (s *Service) Restore(ctx context.Context, p auth.Principal, id string, r cl
 		return nil, s.sessions.Internal("restore a checkpoint", err)
 	}
 	defer x.release()
-	to, err := s.target(x, r)
+	to, err := x.target(r)
 	if err != nil {
 		return nil, err
 	}
 	if err := s.sessions.Audit(p, x.row, record.Worktree{Operation: opRestore, Checkpoint: to.ID}); err != nil {
 		return nil, err
 	}
-	v, err := s.restore(ctx, x, *to)
+	v, err := x.restore(ctx, *to)
 	if err != nil {
 		return nil, s.sessions.Internal(fmt.Sprintf("restore checkpoint %s of session %s", to.ID, x.row.ID), err)
 	}
@@ -185,11 +191,11 @@ func (s *Service) Restore(ctx context.Context, p auth.Principal, id string, r cl
 
 // target is the checkpoint that is asked for. To undo goes by those that were made by
 // themselves and after which something was changed.
-func (s *Service) target(x *subject, r client.RestoreRequest) (*layers.Checkpoint, error) {
+func (x *subject) target(r client.RestoreRequest) (*layers.Checkpoint, error) {
 	if r.Checkpoint != "" {
 		return x.find(r.Checkpoint)
 	}
-	left, after := r.Undo, s.store.Now(x.tree)
+	left, after := r.Undo, x.store.Now(x.tree)
 	for i := range slices.Backward(x.tree.Checkpoints) {
 		c := &x.tree.Checkpoints[i]
 		changed := !slices.Equal(c.Layers, after)
@@ -205,25 +211,25 @@ func (s *Service) target(x *subject, r client.RestoreRequest) (*layers.Checkpoin
 		Next("toolctl checkpoint ls " + x.row.ID + " shows what there is; [worktrees] checkpoint of the configuration says when one is made by itself")
 }
 
-func (s *Service) restore(ctx context.Context, x *subject, to layers.Checkpoint) (*client.Restored, error) {
+func (x *subject) restore(ctx context.Context, to layers.Checkpoint) (*client.Restored, error) {
 	resume, err := x.quiet(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer resume()
-	before, err := s.freezeQuiet(ctx, x, layers.Checkpoint{Cause: causeRestore})
+	before, err := x.freezeQuiet(ctx, layers.Checkpoint{Cause: causeRestore})
 	if err != nil {
 		return nil, err
 	}
 	frozen := x.tree
-	if x.tree, err = s.store.Restore(x.row.ID, to.ID); err != nil {
+	if x.tree, err = x.store.Restore(x.row.ID, to.ID); err != nil {
 		return nil, err
 	}
-	if err := s.lay(ctx, x, frozen); err != nil {
+	if err := x.lay(ctx, frozen); err != nil {
 		return nil, err
 	}
-	v := &client.Restored{Checkpoint: s.shown(x, &to), Before: *before}
-	s.sessions.Publish(x.row, client.EventWorktreeRestored, v)
+	v := &client.Restored{Checkpoint: x.shown(&to), Before: *before}
+	x.sessions.Publish(x.row, client.EventWorktreeRestored, v)
 	return v, nil
 }
 
@@ -245,7 +251,7 @@ func (s *Service) Fork(ctx context.Context, p auth.Principal, id string, r clien
 	if err := s.sessions.Audit(p, x.row, w); err != nil {
 		return nil, err
 	}
-	from, err := s.forkPoint(ctx, x, r.At)
+	from, err := x.forkPoint(ctx, r.At)
 	if err != nil {
 		return nil, s.sessions.Internal("fork session "+x.row.ID, err)
 	}
@@ -258,12 +264,12 @@ func (s *Service) Fork(ctx context.Context, p auth.Principal, id string, r clien
 }
 
 // forkPoint are the layers that a fork begins with.
-func (s *Service) forkPoint(ctx context.Context, x *subject, at string) ([]string, error) {
+func (x *subject) forkPoint(ctx context.Context, at string) ([]string, error) {
 	if at == "" && x.live == nil {
 		return x.tree.Layers(), nil
 	}
 	if at == "" {
-		if _, err := s.freeze(ctx, x, layers.Checkpoint{Cause: causeFork}); err != nil {
+		if _, err := x.freeze(ctx, layers.Checkpoint{Cause: causeFork}); err != nil {
 			return nil, err
 		}
 		return x.tree.Lower, nil

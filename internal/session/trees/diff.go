@@ -64,7 +64,7 @@ func (s *Service) viewOf(ctx context.Context, p auth.Principal, id, against stri
 		}
 		defer resume()
 	}
-	return s.look(ctx, p, x, against)
+	return x.look(ctx, p, against)
 }
 
 // stream gives what differs while it is read. It closes the view.

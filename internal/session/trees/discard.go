@@ -20,7 +20,7 @@ func (s *Service) Discard(ctx context.Context, p auth.Principal, id string, r cl
 	if err := s.sessions.Audit(p, x.row, record.Worktree{Operation: opDiscard, Paths: len(r.Paths)}); err != nil {
 		return nil, err
 	}
-	v, err := s.discard(ctx, p, x, r.Paths)
+	v, err := x.discard(ctx, p, r.Paths)
 	if err != nil {
 		return nil, s.sessions.Internal("discard the changes of session "+x.row.ID, asked(err))
 	}
@@ -28,22 +28,22 @@ func (s *Service) Discard(ctx context.Context, p auth.Principal, id string, r cl
 	return v, nil
 }
 
-func (s *Service) discard(ctx context.Context, p auth.Principal, x *subject, paths []string) (*client.Discarded, error) {
+func (x *subject) discard(ctx context.Context, p auth.Principal, paths []string) (*client.Discarded, error) {
 	resume, err := x.quiet(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer resume()
-	v, err := s.write(ctx, p, x)
+	v, err := x.write(ctx, p)
 	if err != nil {
 		return nil, err
 	}
-	defer s.drop(v)
+	defer v.drop()
 	if len(paths) > 0 {
 		n, err := v.TreeRevert(ctx, paths, "")
 		if err == nil && v.session != "" {
 			v.close()
-			err = s.store.Take(x.row.ID, v.session)
+			err = x.store.Take(x.row.ID, v.session)
 		}
 		return &client.Discarded{Count: n.Files - n.LeftOut, Left: n.LeftOut}, err
 	}
@@ -52,37 +52,37 @@ func (s *Service) discard(ctx context.Context, p auth.Principal, x *subject, pat
 		return nil, err
 	}
 	v.close()
-	return &client.Discarded{Count: c.Files}, s.discardAll(ctx, x)
+	return &client.Discarded{Count: c.Files}, x.discardAll(ctx)
 }
 
 // write gives a sandbox in which the worktree can be changed: for a session that is over
 // one that is made for it, whose layers are to be taken afterwards.
-func (s *Service) write(ctx context.Context, p auth.Principal, x *subject) (*view, error) {
+func (x *subject) write(ctx context.Context, p auth.Principal) (*view, error) {
 	if x.live != nil {
-		return s.look(ctx, p, x, "")
+		return x.look(ctx, p, "")
 	}
-	return s.open(ctx, p, x, Seed{Lower: x.tree.Layers(), From: x.tree, Internal: true})
+	return x.open(ctx, p, Seed{Lower: x.tree.Layers(), From: x.tree, Internal: true})
 }
 
 // drop closes a view, and what was written in it is gone.
-func (s *Service) drop(v *view) {
+func (v *view) drop() {
 	v.close()
 	if v.session == "" {
 		return
 	}
-	if err := s.store.Remove(v.session); err != nil && !errors.Is(err, layers.ErrNone) {
-		s.log.Error("remove layers of a session that worked on changes", "session", v.session, "error", err)
+	if err := v.store.Remove(v.session); err != nil && !errors.Is(err, layers.ErrNone) {
+		v.log.Error("remove layers of a session that worked on changes", "session", v.session, "error", err)
 	}
 }
 
 // discardAll drops all changes of a session that is quiet: it is back to its source.
-func (s *Service) discardAll(ctx context.Context, x *subject) (err error) {
+func (x *subject) discardAll(ctx context.Context) (err error) {
 	before := x.tree
-	if x.tree, err = s.store.Reset(x.row.ID); err != nil {
+	if x.tree, err = x.store.Reset(x.row.ID); err != nil {
 		return err
 	}
-	if err := s.lay(ctx, x, before); err != nil {
+	if err := x.lay(ctx, before); err != nil {
 		return err
 	}
-	return s.store.Sweep()
+	return x.store.Sweep()
 }

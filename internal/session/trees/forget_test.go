@@ -20,7 +20,7 @@ func TestForgetWaits(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := New(store, nil, slog.New(slog.DiscardHandler), nil)
-	release, err := s.lock(t.Context(), "ses_1")
+	release, err := s.locks.take(t.Context(), "ses_1")
 	if err != nil {
 		t.Fatal(err)
 	}

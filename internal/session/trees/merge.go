@@ -3,9 +3,11 @@ package trees
 import (
 	"context"
 	"errors"
+	"sync"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/crew"
 	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/worktree/layers"
@@ -18,45 +20,61 @@ const (
 	mergeLeast = 24
 )
 
-// mergeSoon merges layers of a live session's tree in the background, when there are many.
-// The merged one takes their place at the next checkpoint; those that other checkpoints
-// name stay.
-func (s *Service) mergeSoon(ctx context.Context, x *subject) {
-	if len(x.tree.Lower) < mergeAt || len(x.tree.Merged) > 0 {
+// merger merges layers of live sessions' trees in the background.
+type merger struct {
+	work *crew.Crew
+
+	mu    sync.Mutex      // guards the field below
+	under map[string]bool // the sessions of whose tree layers are being merged
+}
+
+// soon merges layers of a live session's tree, when there are many. The merged one takes
+// their place at the next checkpoint; those that other checkpoints name stay.
+func (m *merger) soon(ctx context.Context, x *subject) {
+	if len(x.tree.Lower) < mergeAt || len(x.tree.Merged) > 0 || !m.begin(x.row.ID) {
 		return
 	}
-	s.mu.Lock()
-	_, under := s.merging[x.row.ID]
-	s.merging[x.row.ID] = struct{}{}
-	s.mu.Unlock()
-	if under {
-		return
-	}
-	mine := &subject{row: x.row, tree: x.tree}
-	s.work.Go(func() {
-		defer func() {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			delete(s.merging, mine.row.ID)
-		}()
+	mine := &subject{shared: x.shared, row: x.row, tree: x.tree}
+	begun := m.work.Go(func() {
+		defer m.end(mine.row.ID)
 		// The source is found by what it is, whoever has asked for the checkpoint.
 		own := auth.Principal{Tenant: mine.row.Tenant, Admin: true}
-		if err := s.merge(context.WithoutCancel(ctx), own, mine); err != nil {
-			s.log.Warn("merge layers of a worktree", "session", mine.row.ID, "error", err)
+		if err := mine.merge(context.WithoutCancel(ctx), own); err != nil {
+			mine.log.Warn("merge layers of a worktree", "session", mine.row.ID, "error", err)
 		}
 	})
+	if !begun {
+		m.end(mine.row.ID)
+	}
+}
+
+// begin reports whether nobody merges layers of this tree.
+func (m *merger) begin(session string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.under[session] {
+		return false
+	}
+	m.under[session] = true
+	return true
+}
+
+func (m *merger) end(session string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.under, session)
 }
 
 // merge writes one layer that is what the uppermost n are together, for the next
 // checkpoint.
-func (s *Service) merge(ctx context.Context, p auth.Principal, x *subject) error {
-	n := s.mergeable(x.tree)
-	into, err := s.melt(ctx, p, x, n)
+func (x *subject) merge(ctx context.Context, p auth.Principal) error {
+	n := mergeable(x.store, x.tree)
+	into, err := x.melt(ctx, p, n)
 	if err != nil || into.layer == "" {
 		return err
 	}
 	defer into.drop()
-	return s.store.Merge(x.row.ID, x.tree.Lower[:n], into.layer)
+	return x.store.Merge(x.row.ID, x.tree.Lower[:n], into.layer)
 }
 
 // molten is a layer that was made of others. It stays where a tree names it before drop.
@@ -68,14 +86,14 @@ type molten struct {
 // melt writes a layer that is what the uppermost n lower ones of a tree are together. A
 // sandbox that has the layers below them makes its worktree like one that has them all,
 // file by file: no name in it leads to a directory that lies below.
-func (s *Service) melt(ctx context.Context, p auth.Principal, x *subject, n int) (*molten, error) {
+func (x *subject) melt(ctx context.Context, p auth.Principal, n int) (*molten, error) {
 	all := x.tree.Lower
-	v, err := s.open(ctx, p, x, Seed{Lower: all[n:], Base: all, From: x.tree, Internal: true})
+	v, err := x.open(ctx, p, Seed{Lower: all[n:], Base: all, From: x.tree, Internal: true})
 	if err != nil {
 		return nil, err
 	}
-	made := &molten{drop: func() { s.drop(v) }}
-	if made.layer, err = s.copied(ctx, v); err != nil {
+	made := &molten{drop: v.drop}
+	if made.layer, err = v.copied(ctx); err != nil {
 		made.drop()
 		return nil, err
 	}
@@ -84,7 +102,7 @@ func (s *Service) melt(ctx context.Context, p auth.Principal, x *subject, n int)
 
 // copied makes the worktree of a view like what it is compared with, and gives the layer
 // that took the copies.
-func (s *Service) copied(ctx context.Context, v *view) (layer string, err error) {
+func (v *view) copied(ctx context.Context) (layer string, err error) {
 	if _, err := v.TreeRevert(ctx, nil, ""); err != nil {
 		return "", err
 	}
@@ -96,7 +114,7 @@ func (s *Service) copied(ctx context.Context, v *view) (layer string, err error)
 		return "", fault.Conflict.Errorf("%d changed files cannot be copied; the first is %s", n, first(c))
 	}
 	v.close() // before anything may lie over what it has written
-	t, err := s.store.Get(v.session)
+	t, err := v.store.Get(v.session)
 	if errors.Is(err, layers.ErrNone) {
 		return "", nil
 	}
@@ -116,13 +134,13 @@ func first(c *client.Changes) string {
 // settle makes one layer of all that a tree has, which needs nothing of the source but
 // what it does not change itself. A renamed directory is otherwise a name that leads to one
 // of the source, and would be empty once the change is written there.
-func (s *Service) settle(ctx context.Context, p auth.Principal, x *subject) error {
+func (x *subject) settle(ctx context.Context, p auth.Principal) error {
 	if x.live != nil {
-		c, err := s.freezeQuiet(ctx, x, layers.Checkpoint{Cause: causeApply})
+		c, err := x.freezeQuiet(ctx, layers.Checkpoint{Cause: causeApply})
 		if err != nil {
 			return err
 		}
-		defer func() { _ = s.store.Drop(x.row.ID, c.ID) }() // it was made to have no upper layer
+		defer func() { _ = x.store.Drop(x.row.ID, c.ID) }() // it was made to have no upper layer
 	}
 	before := x.tree
 	if x.live == nil {
@@ -132,7 +150,7 @@ func (s *Service) settle(ctx context.Context, p auth.Principal, x *subject) erro
 	if n == 0 {
 		return nil
 	}
-	into, err := s.melt(ctx, p, x, n)
+	into, err := x.melt(ctx, p, n)
 	if err != nil {
 		return err
 	}
@@ -141,18 +159,18 @@ func (s *Service) settle(ctx context.Context, p auth.Principal, x *subject) erro
 	if into.layer != "" {
 		lower = []string{into.layer}
 	}
-	if x.tree, err = s.store.Settle(x.row.ID, lower); err != nil {
+	if x.tree, err = x.store.Settle(x.row.ID, lower); err != nil {
 		return err
 	}
-	return s.lay(ctx, x, before)
+	return x.lay(ctx, before)
 }
 
 // mergeable is how many of a tree's lower layers are merged, from the uppermost on: what
 // is large is not copied again each time.
-func (s *Service) mergeable(t *layers.Tree) int {
+func mergeable(store *layers.Store, t *layers.Tree) int {
 	var sum int64
 	for i, l := range t.Lower {
-		size := s.store.Bytes(t, l)
+		size := store.Bytes(t, l)
 		if i >= mergeLeast && size > sum {
 			return i
 		}

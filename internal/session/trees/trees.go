@@ -10,8 +10,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"sync"
-	"time"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/audit/record"
@@ -19,7 +17,6 @@ import (
 	"github.com/toold/toold/internal/call/errand"
 	"github.com/toold/toold/internal/crew"
 	"github.com/toold/toold/internal/fault"
-	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/thread"
@@ -81,42 +78,26 @@ const (
 
 // Service is the answers. Its methods may be called from any goroutine.
 type Service struct {
+	*shared
+	locks    locks
+	messages messages
+}
+
+// shared is what all operations work with.
+type shared struct {
 	store    *layers.Store
 	sessions Sessions
 	log      *slog.Logger
-	work     *crew.Crew
+	merger   *merger
 	// Step is told of each step between two that a daemon may die at; tests end it there.
 	Step func(name string)
-
-	mu       sync.Mutex               // guards the fields below
-	busy     map[string]chan struct{} // sessions whose tree somebody has
-	merging  map[string]struct{}      // sessions of whose tree layers are being merged
-	messages map[string]string        // before which the last checkpoint was made, by session
 }
 
 // New makes one. What it does in the background is work's.
 func New(store *layers.Store, sessions Sessions, log *slog.Logger, work *crew.Crew) *Service {
-	return &Service{store: store, sessions: sessions, log: log, work: work, Step: func(string) {}, busy: map[string]chan struct{}{}, messages: map[string]string{}, merging: map[string]struct{}{}}
-}
-
-// Bounds.
-const (
-	// stillTime is how long running calls are waited for.
-	stillTime = 2 * time.Second
-	// relayTries and relayPause are for descriptors that the agent is about to close.
-	relayTries = 20
-	relayPause = 25 * time.Millisecond
-	// maxCheckpoints bounds those of one session.
-	maxCheckpoints = 2000
-	maxName        = 64
-)
-
-// subject is a session and its tree, which nobody else changes meanwhile.
-type subject struct {
-	row     *store.Session
-	live    Live // nil when the session is over
-	tree    *layers.Tree
-	release func()
+	return &Service{shared: &shared{
+		store: store, sessions: sessions, log: log, merger: &merger{work: work, under: map[string]bool{}}, Step: func(string) {},
+	}, locks: locks{busy: map[string]chan struct{}{}}, messages: messages{last: map[string]string{}}}
 }
 
 // take finds the tree of a session, for who may change what becomes of it: never the
@@ -133,14 +114,14 @@ func (s *Service) take(ctx context.Context, p auth.Principal, idOrName string) (
 		return nil, fault.Conflict.Errorf("the worktree of session %s has the mode %q, which keeps no changes apart from the source", row.ID, row.Worktree.Mode).
 			Next("make a session with --mode overlay")
 	}
-	release, err := s.lock(ctx, row.ID)
+	release, err := s.locks.take(ctx, row.ID)
 	if err != nil {
 		return nil, err
 	}
 	tree, err := s.store.Get(row.ID)
 	switch {
 	case err == nil:
-		return &subject{row: row, live: live, tree: tree, release: release}, nil
+		return &subject{shared: s.shared, row: row, live: live, tree: tree, release: release}, nil
 	case errors.Is(err, layers.ErrNone):
 		err = fault.NotFound.Errorf("session %s has left no changes", row.ID).
 			Next("there is nothing to look at, apply or discard")
@@ -149,35 +130,10 @@ func (s *Service) take(ctx context.Context, p auth.Principal, idOrName string) (
 	return nil, err
 }
 
-// lock waits until nobody else has the tree of a session.
-func (s *Service) lock(ctx context.Context, session string) (release func(), err error) {
-	for {
-		s.mu.Lock()
-		other := s.busy[session]
-		if other == nil {
-			mine := make(chan struct{})
-			s.busy[session] = mine
-			s.mu.Unlock()
-			return func() {
-				s.mu.Lock()
-				delete(s.busy, session)
-				s.mu.Unlock()
-				close(mine)
-			}, nil
-		}
-		s.mu.Unlock()
-		select {
-		case <-other:
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		}
-	}
-}
-
 // Forget removes the tree of a session that is over, with its checkpoints, when nobody
 // works on it any more.
 func (s *Service) Forget(ctx context.Context, session string) error {
-	release, err := s.lock(ctx, session)
+	release, err := s.locks.take(ctx, session)
 	if err != nil {
 		return err
 	}
@@ -203,74 +159,6 @@ func (s *Service) Drop(ctx context.Context, p auth.Principal, row *store.Session
 	return nil
 }
 
-// quiet stops the calls of a live session; of one that is over there are none.
-func (x *subject) quiet(ctx context.Context) (release func(), err error) {
-	if x.live == nil {
-		return func() {}, nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, stillTime)
-	defer cancel()
-	release, err = x.live.Still(ctx)
-	if err != nil {
-		return nil, fault.Conflict.Errorf("calls of session %s are running, and files cannot be put aside under them", x.row.ID).
-			Next("wait for them to end, or abort them: toolctl abort " + x.row.ID + " CALL")
-	}
-	return release, nil
-}
-
-// lay gives the live sandbox the layers of the tree, where it does not have them. When
-// it cannot, the tree is again what it was before.
-func (s *Service) lay(ctx context.Context, x *subject, before *layers.Tree) error {
-	if x.live == nil || !x.tree.Unlaid {
-		return nil
-	}
-	s.Step("stored")
-	err := s.tryLay(context.WithoutCancel(ctx), x) // what is decided is carried out, whoever waits
-	switch {
-	case err == nil:
-		s.Step("laid")
-		x.tree, err = s.store.Laid(x.row.ID)
-		return err
-	case errors.Is(err, sandbox.ErrUnsupported):
-		err = fault.Conflict.Errorf("session %s: %w", x.row.ID, err).Next("end the session: its changes stay, and can be applied, discarded and forked then")
-	case errors.Is(err, sandbox.ErrBusy):
-		err = fault.Conflict.Errorf("the worktree of session %s is in use: %w", x.row.ID, err).Next("end what runs in it, then try again")
-	default:
-		x.live.Lose("its worktree could not be laid anew: " + plain.Cause(err))
-		return err
-	}
-	x.tree = before
-	return errors.Join(err, s.store.Put(before))
-}
-
-func (s *Service) tryLay(ctx context.Context, x *subject) error {
-	for try := 1; ; try++ {
-		err := s.layOnce(ctx, x)
-		if try == relayTries || !errors.Is(err, sandbox.ErrBusy) {
-			return err
-		}
-		time.Sleep(relayPause)
-		if x.tree, err = s.store.Retry(x.row.ID); err != nil {
-			return err
-		}
-	}
-}
-
-func (s *Service) layOnce(ctx context.Context, x *subject) error {
-	files, err := s.store.OpenLayers(append([]string{x.tree.Upper}, x.tree.Lower...))
-	if err != nil {
-		return err
-	}
-	defer layers.Close(files)
-	// An agent that does not answer uses the worktree, which shows.
-	if e, err := x.live.Errand(); err == nil {
-		if err := e.Aside(ctx); err != nil {
-			s.log.Warn("take what waits out of a worktree", "session", x.row.ID, "error", err)
-		}
-	}
-	return x.live.Relay(ctx, x.tree, &sandbox.Overlay{Upper: files[0], Lower: files[1:]})
-}
-
 // Recover lays the layers of a session that was taken over from an earlier daemon, where
 // that one may have died before it did. No call may begin before.
 func (s *Service) Recover(ctx context.Context, row *store.Session, live Live) error {
@@ -284,8 +172,8 @@ func (s *Service) Recover(ctx context.Context, row *store.Session, live Live) er
 	if err != nil {
 		return err
 	}
-	x := &subject{row: row, live: live, tree: tree}
-	if err := s.tryLay(ctx, x); err != nil {
+	x := &subject{shared: s.shared, row: row, live: live, tree: tree}
+	if err := x.tryLay(ctx); err != nil {
 		return fmt.Errorf("its worktree could not be laid anew: %w", err)
 	}
 	_, err = s.store.Laid(row.ID)

@@ -14,6 +14,7 @@ import (
 // view has a sandbox in which a worktree can be compared with what it was.
 type view struct {
 	errand.Errand
+	*shared
 	session string // "" where it is the session's own sandbox
 	close   func()
 }
@@ -21,7 +22,7 @@ type view struct {
 // look gives a sandbox that shows the worktree as it is, beside its source or a checkpoint:
 // that of the session itself where it can, else one that is made for it and ends with
 // close. Whoever looks at a live session has it quiet.
-func (s *Service) look(ctx context.Context, p auth.Principal, x *subject, against string) (*view, error) {
+func (x *subject) look(ctx context.Context, p auth.Principal, against string) (*view, error) {
 	var base []string
 	if against != "" {
 		c, err := x.find(against)
@@ -35,28 +36,28 @@ func (s *Service) look(ctx context.Context, p auth.Principal, x *subject, agains
 		if err != nil {
 			return nil, fault.Over.Errorf("the sandbox of session %s does not answer", x.row.ID).Next("try again: when the session is over, its changes are still there")
 		}
-		return &view{Errand: e, close: func() {}}, nil
+		return &view{Errand: e, shared: x.shared, close: func() {}}, nil
 	}
 	if x.live != nil {
-		if _, err := s.freezeQuiet(ctx, x, layers.Checkpoint{Cause: causeDiff}); err != nil {
+		if _, err := x.freezeQuiet(ctx, layers.Checkpoint{Cause: causeDiff}); err != nil {
 			return nil, err
 		}
 	}
-	return s.open(ctx, p, x, Seed{Lower: x.tree.Layers(), Base: base, From: x.tree, Look: true, Internal: true})
+	return x.open(ctx, p, Seed{Lower: x.tree.Layers(), Base: base, From: x.tree, Look: true, Internal: true})
 }
 
 // open makes a session of the daemon's own from layers of a tree.
-func (s *Service) open(ctx context.Context, p auth.Principal, x *subject, from Seed) (*view, error) {
+func (x *subject) open(ctx context.Context, p auth.Principal, from Seed) (*view, error) {
 	r := forkRequest(x.row, client.ForkRequest{Labels: map[string]string{"toold/for": x.row.ID}})
 	r.Mounts = nil
-	v, live, err := s.sessions.Begin(ctx, p, r, from)
+	v, live, err := x.sessions.Begin(ctx, p, r, from)
 	if err != nil {
 		return nil, err
 	}
 	end := func() {
 		// Also when the request has ended: nothing of it may stay.
-		if err := s.sessions.End(context.WithoutCancel(ctx), p, v.ID); err != nil {
-			s.log.Error("end a session that looked at changes", "session", v.ID, "error", err)
+		if err := x.sessions.End(context.WithoutCancel(ctx), p, v.ID); err != nil {
+			x.log.Error("end a session that looked at changes", "session", v.ID, "error", err)
 		}
 	}
 	if live == nil {
@@ -67,5 +68,5 @@ func (s *Service) open(ctx context.Context, p auth.Principal, x *subject, from S
 		end()
 		return nil, err
 	}
-	return &view{Errand: e, session: v.ID, close: sync.OnceFunc(end)}, nil
+	return &view{Errand: e, shared: x.shared, session: v.ID, close: sync.OnceFunc(end)}, nil
 }

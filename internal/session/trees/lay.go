@@ -1,0 +1,98 @@
+package trees
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/toold/toold/internal/fault"
+	"github.com/toold/toold/internal/plain"
+	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/store"
+	"github.com/toold/toold/internal/worktree/layers"
+)
+
+const (
+	// stillTime is how long running calls are waited for.
+	stillTime = 2 * time.Second
+	// relayTries and relayPause are for descriptors that the agent is about to close.
+	relayTries = 20
+	relayPause = 25 * time.Millisecond
+)
+
+// subject is a session and its tree, which nobody else changes meanwhile.
+type subject struct {
+	*shared
+	row     *store.Session
+	live    Live // nil when the session is over
+	tree    *layers.Tree
+	release func()
+}
+
+// quiet stops the calls of a live session; of one that is over there are none.
+func (x *subject) quiet(ctx context.Context) (release func(), err error) {
+	if x.live == nil {
+		return func() {}, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, stillTime)
+	defer cancel()
+	release, err = x.live.Still(ctx)
+	if err != nil {
+		return nil, fault.Conflict.Errorf("calls of session %s are running, and files cannot be put aside under them", x.row.ID).
+			Next("wait for them to end, or abort them: toolctl abort " + x.row.ID + " CALL")
+	}
+	return release, nil
+}
+
+// lay gives the live sandbox the layers of the tree, where it does not have them. When
+// it cannot, the tree is again what it was before.
+func (x *subject) lay(ctx context.Context, before *layers.Tree) error {
+	if x.live == nil || !x.tree.Unlaid {
+		return nil
+	}
+	x.Step("stored")
+	err := x.tryLay(context.WithoutCancel(ctx)) // what is decided is carried out, whoever waits
+	switch {
+	case err == nil:
+		x.Step("laid")
+		x.tree, err = x.store.Laid(x.row.ID)
+		return err
+	case errors.Is(err, sandbox.ErrUnsupported):
+		err = fault.Conflict.Errorf("session %s: %w", x.row.ID, err).Next("end the session: its changes stay, and can be applied, discarded and forked then")
+	case errors.Is(err, sandbox.ErrBusy):
+		err = fault.Conflict.Errorf("the worktree of session %s is in use: %w", x.row.ID, err).Next("end what runs in it, then try again")
+	default:
+		x.live.Lose("its worktree could not be laid anew: " + plain.Cause(err))
+		return err
+	}
+	x.tree = before
+	return errors.Join(err, x.store.Put(before))
+}
+
+func (x *subject) tryLay(ctx context.Context) error {
+	for try := 1; ; try++ {
+		err := x.layOnce(ctx)
+		if try == relayTries || !errors.Is(err, sandbox.ErrBusy) {
+			return err
+		}
+		time.Sleep(relayPause)
+		if x.tree, err = x.store.Retry(x.row.ID); err != nil {
+			return err
+		}
+	}
+}
+
+func (x *subject) layOnce(ctx context.Context) error {
+	files, err := x.store.OpenLayers(append([]string{x.tree.Upper}, x.tree.Lower...))
+	if err != nil {
+		return err
+	}
+	defer layers.Close(files)
+	// An agent that does not answer uses the worktree, which shows.
+	if e, err := x.live.Errand(); err == nil {
+		if err := e.Aside(ctx); err != nil {
+			x.log.Warn("take what waits out of a worktree", "session", x.row.ID, "error", err)
+		}
+	}
+	return x.live.Relay(ctx, x.tree, &sandbox.Overlay{Upper: files[0], Lower: files[1:]})
+}
