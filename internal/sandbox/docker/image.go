@@ -27,6 +27,10 @@ func (d *Driver) imageOf(ctx context.Context, ref string) (*image.InspectRespons
 		return nil, fmt.Errorf("no image: the session names none, and sandbox.rootfs of the configuration is not one: %w", sandbox.ErrUnsupported)
 	}
 	img, err := d.engine.image(ctx, ref)
+	if _, digest, ok := strings.Cut(ref, "@sha256:"); ok && errors.Is(err, errNotFound) {
+		// As a session names its own. The Engine knows only digests of registries beside names.
+		img, err = d.engine.image(ctx, "sha256:"+digest)
+	}
 	if errors.Is(err, errNotFound) && configured && !strings.HasPrefix(ref, "sha256:") {
 		d.log.Info("the Docker Engine does not have the configured image: pulling it", "image", ref)
 		if err := d.engine.pull(ctx, ref, func(client.ImageProgress) {}); err != nil {

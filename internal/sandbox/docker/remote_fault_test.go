@@ -222,6 +222,20 @@ func TestNoImageNames(t *testing.T) {
 	}
 }
 
+// An image is found as a session says which it has: by its name and its own digest, which
+// no registry knows.
+func TestImageOfSession(t *testing.T) {
+	own := "sha256:" + strings.Repeat("a", 64) // the fake Engine's
+	d := fakeDriver(t, fakeEngine(t, map[string]http.HandlerFunc{"/images/tools:1@" + own + "/json": says(404, `{"message":"No such image"}`)}))
+	held, err := d.Images().Acquire(t.Context(), "tools:1@"+own)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if held.Digest != own {
+		t.Errorf("got %s", held.Digest)
+	}
+}
+
 // An answer that is all header is given up.
 func TestEndlessHeader(t *testing.T) {
 	near, far := net.Pipe()
