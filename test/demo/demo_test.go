@@ -16,11 +16,22 @@ type tier struct {
 	name  string // as TOOLD_TEST_REQUIRE has it
 	env   string
 	needs []string // files of the source tree
+
+	// otherwise are lines of the first tier in whose place this one prints others. Each
+	// must be there once.
+	otherwise map[string][]string
 }
 
 var tiers = []tier{
 	{name: "oci", env: "RUNTIME=runc", needs: []string{"bin/toold", "bin/toolagent", "bin/runc"}},
-	{name: "runsc", env: "RUNTIME=runsc", needs: []string{"bin/runsc"}},
+	{name: "runsc", env: "RUNTIME=runsc", needs: []string{"bin/runsc"}, otherwise: map[string][]string{
+		"  back at cp_ID…, before call call_ID…": {
+			"  conflict: gVisor takes no mount into a running sandbox: not enforceable on this host",
+			"  end the session: its changes stay, and can be applied, discarded and forked then",
+			"$ toolctl discard .git README.md client notes",
+			"  dropped; left: 0",
+		},
+	}},
 	{name: "docker", env: "DRIVER=docker"},
 }
 
@@ -29,7 +40,7 @@ var changing = []struct {
 	what *regexp.Regexp
 	with string
 }{
-	{regexp.MustCompile(`\b(ses|call|apr)_[0-9a-z]+`), "${1}_ID"},
+	{regexp.MustCompile(`\b(ses|call|apr|cp)_[0-9a-z]+`), "${1}_ID"},
 	{regexp.MustCompile(`\b\d+ ms\b`), "N ms"},
 	{regexp.MustCompile(`\b\d+ left behind`), "N left behind"},
 	// What is killed may not have become sleep yet; the line is cut at its width.
@@ -46,7 +57,20 @@ func normal(text string) string {
 	return text
 }
 
-// TestEveryTierGivesTheSameAnswers compares with the first one.
+// expects is what the tier must print where the first one prints text.
+func (tr tier) expects(t *testing.T, text string) string {
+	t.Helper()
+	for usual, here := range tr.otherwise {
+		if n := strings.Count(text, "\n"+usual+"\n"); n != 1 {
+			t.Errorf("the first tier prints %q %d times", usual, n)
+		}
+		text = strings.Replace(text, "\n"+usual+"\n", "\n"+strings.Join(here, "\n")+"\n", 1)
+	}
+	return text
+}
+
+// TestEveryTierGivesTheSameAnswers compares with the first one, and each tier with what it
+// is known to do otherwise.
 func TestEveryTierGivesTheSameAnswers(t *testing.T) {
 	var want string
 	for _, tr := range tiers {
@@ -55,14 +79,14 @@ func TestEveryTierGivesTheSameAnswers(t *testing.T) {
 			if want == "" {
 				want = got
 				// What holds nothing compares well with anything.
-				for _, text := range []string{"out of memory (limit 512 MiB)", "all 200 lines, in order, once", "completed, allow by apr_ID", ": ended"} {
+				for _, text := range []string{"out of memory (limit 512 MiB)", "all 200 lines, in order, once", "back at cp_ID…", "applied: README.md; left out: 0", "completed, allow by apr_ID", ": ended"} {
 					if !strings.Contains(got, text) {
 						t.Errorf("it does not show %q:\n%s", text, got)
 					}
 				}
 				return
 			}
-			compare(t, got, want)
+			compare(t, got, tr.expects(t, want))
 		})
 		if want == "" {
 			return // skipped, or broken: there is nothing to compare with
