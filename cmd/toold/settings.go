@@ -15,6 +15,7 @@ import (
 	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/server"
 	"github.com/toold/toold/internal/session"
+	"github.com/toold/toold/internal/session/trees"
 	"github.com/toold/toold/internal/tool"
 )
 
@@ -57,7 +58,7 @@ func sessionSettings(c *config.Config, daemonPath string, private bool) session.
 		Opaque:        c.Tools.Bash.Opaque,
 		Worktrees: session.Worktrees{
 			Mode: client.WorktreeMode(c.Worktrees.Mode), Keep: time.Duration(c.Worktrees.Keep),
-			Checkpoint: c.Worktrees.Checkpoint, Required: make(map[string]client.WorktreeMode),
+			Checkpoint: trees.When(c.Worktrees.Checkpoint), Required: make(map[string]client.WorktreeMode),
 		},
 	}
 	for name, p := range c.Profiles {

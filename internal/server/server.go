@@ -81,12 +81,12 @@ type API struct {
 	Health    Health
 	Doctor    Doctor
 	Replay    Replayer
-	Trees     Trees // nil where sessions keep no changes beside their source
+	Trees     Trees
 }
 
 // whole reports whether nothing is missing.
 func (a *API) whole() bool {
-	return !slices.Contains([]any{a.Sessions, a.Calls, a.Files, a.Events, a.Approvals, a.Policy, a.Images, a.Tools, a.Usage, a.Collector, a.Health, a.Doctor, a.Replay}, nil)
+	return !slices.Contains([]any{a.Sessions, a.Calls, a.Files, a.Events, a.Approvals, a.Policy, a.Images, a.Tools, a.Usage, a.Collector, a.Health, a.Doctor, a.Replay, a.Trees}, nil)
 }
 
 // Doctor examines the host and the sandboxes; *doctor.Doctor implements it.

@@ -32,16 +32,6 @@ type Trees interface {
 // treeRoutes are the handlers of routes about what sessions have changed.
 type treeRoutes struct{ *Server }
 
-// ofTree is by for these. A daemon without Trees has none of their routes.
-func ofTree(handle func(treeRoutes, *exchange, *request) error) func(*Server, *exchange, *request) error {
-	return func(s *Server, x *exchange, r *request) error {
-		if s.cfg.API.Trees == nil {
-			return noRoute(r.URL.Path)
-		}
-		return handle(treeRoutes{s}, x, r)
-	}
-}
-
 // diff gives the patch, or with Accept: application/json one page of a list. Both read
 // the whole tree, so both count as streams.
 func (s treeRoutes) diff(x *exchange, r *request) error {

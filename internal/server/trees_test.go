@@ -187,13 +187,3 @@ func TestTreeRequests(t *testing.T) {
 		}
 	}
 }
-
-// TestNoTrees: a daemon without them answers as if it had none of their routes.
-func TestNoTrees(t *testing.T) {
-	d := start(t, func(c *Config) { c.API.Trees = nil })
-	s := d.session(t, client.Options{}, client.SessionCreate{})
-	_, err := d.client(client.Options{}).Apply(t.Context(), s.ID, client.ApplyRequest{})
-	if e := asError(t, err); e.Code != client.CodeNotFound || !strings.Contains(e.Message, "no route") {
-		t.Errorf("Apply = %v, want not_found", err)
-	}
-}

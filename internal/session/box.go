@@ -19,7 +19,7 @@ const destroyTime = 30 * time.Second
 
 // box is the part of a session that is its sandbox, with the directories that are mounted
 // into it.
-type box struct{ m *roster }
+type box struct{ roster *roster }
 
 // claim opens worktree and mounts, so that nothing can be put into their place
 // between the check and the mount.
@@ -30,7 +30,7 @@ func (b box) claim(_ context.Context, pl *plan) error {
 	if w.Source != "" {
 		rules := set.worktreeRules(p)
 		rules.Write, rules.Git = w.Mode == client.WorktreeBind, true
-		d, err := b.m.pinDirectory(p, rules, w.Source)
+		d, err := b.roster.pinDirectory(p, rules, w.Source)
 		if err != nil {
 			return fmt.Errorf("worktree.source: %w", err)
 		}
@@ -48,7 +48,7 @@ func (b box) claim(_ context.Context, pl *plan) error {
 		mounts = nil
 	}
 	for _, mt := range pl.req.Mounts {
-		d, err := b.m.pinDirectory(p, worktree.Rules{Roots: mounts, AnyRoot: set.free(p)}, mt.Source)
+		d, err := b.roster.pinDirectory(p, worktree.Rules{Roots: mounts, AnyRoot: set.free(p)}, mt.Source)
 		if err != nil {
 			return fmt.Errorf("mount source: %w", err)
 		}
@@ -86,10 +86,10 @@ func (b box) adopt(ctx context.Context, s *Session) error {
 	case client.SessionEnding:
 		return errors.New(s.row.Reason)
 	}
-	if b.m.leases.Lost(s.row.UIDBase) {
+	if b.roster.leases.Lost(s.row.UIDBase) {
 		return errors.New("another daemon took its range of host uids while no daemon ran")
 	}
-	sb, err := s.driver.Adopt(ctx, b.m.recordOf(&s.row))
+	sb, err := s.driver.Adopt(ctx, b.roster.recordOf(&s.row))
 	if errors.Is(err, sandbox.ErrGone) {
 		return errors.New("its sandbox ended while no daemon ran")
 	}
@@ -107,13 +107,13 @@ func (b box) adopt(ctx context.Context, s *Session) error {
 func (b box) close(s *Session, _ ending, _ error) (notes []string, err error) {
 	s.mu.Lock()
 	sb := s.sb
-	rec := b.m.recordOf(&s.row)
+	rec := b.roster.recordOf(&s.row)
 	s.mu.Unlock()
 	s.agent.Close()
 	d, far := s.driver.(sandbox.Returning)
 	if !far { // the processes of others die on their own host
-		b.m.destroys <- struct{}{}
-		defer func() { <-b.m.destroys }()
+		b.roster.destroys <- struct{}{}
+		defer func() { <-b.roster.destroys }()
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), destroyTime)
 	defer cancel()
@@ -134,14 +134,14 @@ func (b box) close(s *Session, _ ending, _ error) (notes []string, err error) {
 
 // leftovers are sandboxes whose session is not live, or whose incarnation is another.
 func (b box) leftovers(ctx context.Context) (all []leftover, errs error) {
-	for _, d := range b.m.cfg.Drivers {
-		recs, err := d.List(ctx, b.m.cfg.Owner)
+	for _, d := range b.roster.cfg.Drivers {
+		recs, err := d.List(ctx, b.roster.cfg.Owner)
 		if err != nil {
 			errs = errors.Join(errs, fmt.Errorf("list sandboxes of driver %s: %w", d.Name(), err))
 			continue
 		}
 		for _, rec := range recs {
-			if s := b.m.liveByID(rec.SessionID); s != nil && s.Row().Incarnation == rec.Incarnation {
+			if s := b.roster.liveByID(rec.SessionID); s != nil && s.Row().Incarnation == rec.Incarnation {
 				continue
 			}
 			all = append(all, leftover{
@@ -160,10 +160,10 @@ func sandboxID(owner string, row *store.Session) sandbox.ID {
 
 // recordOf is the driver's record of a session. Before the driver gave one, it
 // is what List and Destroy can go by.
-func (m *daemon) recordOf(row *store.Session) sandbox.Record {
+func (dm *daemon) recordOf(row *store.Session) sandbox.Record {
 	var rec sandbox.Record
 	if len(row.Record) == 0 || json.Unmarshal(row.Record, &rec) != nil {
-		return sandbox.Record{ID: sandboxID(m.cfg.Owner, row), Runtime: row.Runtime}
+		return sandbox.Record{ID: sandboxID(dm.cfg.Owner, row), Runtime: row.Runtime}
 	}
 	return rec
 }

@@ -20,11 +20,11 @@ import (
 )
 
 // checkRules checks the profile and the rules of a session that is asked for.
-func (m *daemon) checkRules(tenant string, r *client.SessionCreate) error {
+func (dm *daemon) checkRules(tenant string, r *client.SessionCreate) error {
 	if r.Profile == "" {
 		r.Profile = judge.DefaultProfile
 	}
-	if err := m.checkProfile(tenant, r.Profile); err != nil {
+	if err := dm.checkProfile(tenant, r.Profile); err != nil {
 		return err
 	}
 	if len(r.Permission) == 0 {
@@ -36,8 +36,8 @@ func (m *daemon) checkRules(tenant string, r *client.SessionCreate) error {
 	return nil
 }
 
-func (m *daemon) checkProfile(tenant, profile string) error {
-	if err := m.court.Check(tenant, profile); err != nil {
+func (dm *daemon) checkProfile(tenant, profile string) error {
+	if err := dm.court.Check(tenant, profile); err != nil {
 		return fault.Invalid.Errorf("profile: %v", err)
 	}
 	return nil
@@ -57,7 +57,7 @@ func worktreeRulesPath(row *store.Session) string {
 // readWorktreeRules reads the rules file of the worktree, if there is one. It is
 // read once, as the tool user and inside the sandbox: what calls make of the file
 // later has no effect, and neither has a link that leads out of the worktree.
-func (m *daemon) readWorktreeRules(ctx context.Context, s *Session) error {
+func (dm *daemon) readWorktreeRules(ctx context.Context, s *Session) error {
 	row := s.Row()
 	if row.Worktree.Mode == client.WorktreeEmpty {
 		return nil

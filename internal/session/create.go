@@ -29,31 +29,31 @@ import (
 const createTime = 60 * time.Second
 
 // Create implements server.Sessions.
-func (m *life) Create(ctx context.Context, p auth.Principal, r client.SessionCreate) (*client.Session, error) {
-	return m.CreateQueued(ctx, p, r, nil)
+func (l *life) Create(ctx context.Context, p auth.Principal, r client.SessionCreate) (*client.Session, error) {
+	return l.CreateQueued(ctx, p, r, nil)
 }
 
 // CreateQueued implements server.Sessions. Everything is checked before anything is done, and
 // what is done is in the store before it is done.
-func (m *life) CreateQueued(ctx context.Context, p auth.Principal, r client.SessionCreate, queued func(position int)) (*client.Session, error) {
+func (l *life) CreateQueued(ctx context.Context, p auth.Principal, r client.SessionCreate, queued func(position int)) (*client.Session, error) {
 	if err := p.Whole(); err != nil {
 		return nil, err
 	}
-	if err := m.Accepting(); err != nil {
+	if err := l.Accepting(); err != nil {
 		return nil, err
 	}
 	if r.Key == "" {
-		return m.createQueued(ctx, p, r, queued)
+		return l.createQueued(ctx, p, r, queued)
 	}
 	for {
-		v, err := m.keyed(ctx, p, &r)
+		v, err := l.keyed(ctx, p, &r)
 		if err != nil {
-			return nil, m.internal("find a session by its key", err)
+			return nil, l.internal("find a session by its key", err)
 		}
 		if v != nil {
 			return v, nil
 		}
-		v, err = m.createQueued(ctx, p, r, queued)
+		v, err = l.createQueued(ctx, p, r, queued)
 		if !errors.Is(err, errKeyTaken) {
 			return v, err
 		}
@@ -66,15 +66,15 @@ const maxQueue = 24 * time.Hour
 // createQueued is create for a request that may wait for a place. What is wrong
 // with the request it says before it waits. While it waits it holds nothing: all
 // that the request names is looked at again when it has a place.
-func (m *life) createQueued(ctx context.Context, p auth.Principal, r client.SessionCreate, queued func(position int)) (*client.Session, error) {
+func (l *life) createQueued(ctx context.Context, p auth.Principal, r client.SessionCreate, queued func(position int)) (*client.Session, error) {
 	if r.Queue < 0 || time.Duration(r.Queue) > maxQueue {
 		return nil, fault.Invalid.Errorf("queue %s: give a time up to %s, or 0 to wait for nothing", r.Queue, client.Duration(maxQueue))
 	}
-	v, err := m.create(ctx, p, r, nil, trees.Seed{})
+	v, err := l.create(ctx, p, r, nil, trees.Seed{})
 	if !errors.Is(err, queue.ErrFull) {
 		return v, err
 	}
-	places := m.tenant(p.Tenant).places
+	places := l.tenant(p.Tenant).places
 	if r.Queue == 0 {
 		return nil, places.None()
 	}
@@ -87,14 +87,14 @@ func (m *life) createQueued(ctx context.Context, p auth.Principal, r client.Sess
 	defer late.Stop()
 	waiting, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	defer context.AfterFunc(m.ctx, func() {
+	defer context.AfterFunc(l.ctx, func() {
 		cancel(fault.Overloaded.Errorf("the daemon is stopping").Next("try again when it is back"))
 	})()
 	for {
-		if err := places.Await(waiting, w, late.C, queued, m.Accepting); err != nil {
-			return nil, m.internal("wait for a place", err)
+		if err := places.Await(waiting, w, late.C, queued, l.Accepting); err != nil {
+			return nil, l.internal("wait for a place", err)
 		}
-		if v, err = m.create(ctx, p, r, w, trees.Seed{}); !errors.Is(err, queue.ErrFull) {
+		if v, err = l.create(ctx, p, r, w, trees.Seed{}); !errors.Is(err, queue.ErrFull) {
 			return v, err
 		}
 	}
@@ -102,33 +102,33 @@ func (m *life) createQueued(ctx context.Context, p auth.Principal, r client.Sess
 
 // create makes a session; w is its place in the queue, nil for none. Errors of its
 // own are errKeyTaken and queue.ErrFull.
-func (m *life) create(ctx context.Context, p auth.Principal, r client.SessionCreate, w *queue.Turn, from trees.Seed) (*client.Session, error) {
-	pl, err := m.plan(ctx, p, r, from)
+func (l *life) create(ctx context.Context, p auth.Principal, r client.SessionCreate, w *queue.Turn, from trees.Seed) (*client.Session, error) {
+	pl, err := l.plan(ctx, p, r, from)
 	if err != nil {
-		return nil, m.internal("plan a session", err)
+		return nil, l.internal("plan a session", err)
 	}
 	defer pl.close()
-	s, err := m.reserve(pl, w)
+	s, err := l.reserve(pl, w)
 	if err != nil {
 		if errors.Is(err, errKeyTaken) || errors.Is(err, queue.ErrFull) {
 			return nil, err
 		}
-		return nil, m.internal("reserve a session", err)
+		return nil, l.internal("reserve a session", err)
 	}
-	if err := m.build(ctx, s, pl); err != nil {
-		return nil, m.startFailed(s, err)
+	if err := l.build(ctx, s, pl); err != nil {
+		return nil, l.startFailed(s, err)
 	}
-	m.work.Go((&supervisor{Session: s}).run)
+	l.work.Go((&supervisor{Session: s}).run)
 	v := s.snapshot(ctx)
 	v.Token = pl.token
 	return v, nil
 }
 
 // plan checks the request and pins what it names.
-func (m *life) plan(ctx context.Context, p auth.Principal, r client.SessionCreate, from trees.Seed) (*plan, error) {
-	set := m.settings.Load()
+func (l *life) plan(ctx context.Context, p auth.Principal, r client.SessionCreate, from trees.Seed) (*plan, error) {
+	set := l.settings.Load()
 	ten := set.Tenants[p.Tenant]
-	d, err := m.driver(m.cfg.Driver)
+	d, err := l.driver(l.cfg.Driver)
 	if err != nil {
 		return nil, err
 	}
@@ -138,7 +138,7 @@ func (m *life) plan(ctx context.Context, p auth.Principal, r client.SessionCreat
 			return nil, err
 		}
 	}
-	if err := m.checkImage(&r, set, p.Tenant); err != nil {
+	if err := l.checkImage(&r, set, p.Tenant); err != nil {
 		return nil, err
 	}
 	if !from.Internal {
@@ -147,15 +147,15 @@ func (m *life) plan(ctx context.Context, p auth.Principal, r client.SessionCreat
 		}
 	}
 	disk := r.Limits.Disk
-	if err := m.checkCreate(&r, d, set, ten, set.free(p)); err != nil {
+	if err := l.checkCreate(&r, d, set, ten, set.free(p)); err != nil {
 		return nil, err
 	}
-	if err := m.checkRules(p.Tenant, &r); err != nil {
+	if err := l.checkRules(p.Tenant, &r); err != nil {
 		return nil, err
 	}
 	pl := &plan{p: p, set: set, req: r, disk: r.Limits.Disk, driver: d, keyHash: hash, seed: from}
 	pl.req.Limits.Disk = disk
-	for _, part := range m.parts {
+	for _, part := range l.parts {
 		if err := part.claim(ctx, pl); err != nil {
 			pl.close()
 			return nil, err
@@ -166,60 +166,60 @@ func (m *life) plan(ctx context.Context, p auth.Principal, r client.SessionCreat
 
 // reserve takes a place for the session: quota, name and uid range. When it
 // returns, the store knows of all that start is going to make.
-func (m *life) reserve(pl *plan, w *queue.Turn) (*Session, error) {
-	row := m.newRow(pl)
-	s := newSession(m.daemon, m.tenant(row.Tenant), row, pl.driver, m.teardown)
+func (l *life) reserve(pl *plan, w *queue.Turn) (*Session, error) {
+	row := l.newRow(pl)
+	s := newSession(l.daemon, l.tenant(row.Tenant), row, pl.driver, l.teardown)
 	s.making = make(chan struct{})
-	if err := m.enter(s, w, pl.seed.Internal); err != nil {
+	if err := l.enter(s, w, pl.seed.Internal); err != nil {
 		return nil, err
 	}
-	base, err := m.leases.Take()
+	base, err := l.leases.Take()
 	if err != nil {
 		if errors.Is(err, lease.ErrNone) {
 			err = fault.Overloaded.Errorf("%w", err).
 				Next("end sessions; an administrator sees leftovers with: toolctl gc --dry-run")
 		}
-		m.forget(s)
+		l.forget(s)
 		close(s.making)
 		return nil, err
 	}
 	s.row.UIDBase = base
-	err = m.store.Write(func(tx *store.Tx) error {
+	err = l.store.Write(func(tx *store.Tx) error {
 		return errors.Join(tx.PutSession(&s.row), tx.TakeLease(base, s.id))
 	})
 	if err != nil {
-		m.leases.Drop(base)
-		m.forget(s)
+		l.leases.Drop(base)
+		l.forget(s)
 		close(s.making)
 		if errors.Is(err, store.ErrExists) {
 			return nil, nameTaken(row.Name)
 		}
 		return nil, err
 	}
-	m.observe(func(o Observer) { o.SessionState(&row.Session, "") })
+	l.observe(func(o Observer) { o.SessionState(&row.Session, "") })
 	s.mu.Lock()
 	s.holdings, pl.holdings = pl.holdings, holdings{}
 	s.mu.Unlock()
-	pl.spec.ID, pl.spec.Nonce = sandboxID(m.cfg.Owner, &s.row), row.Nonce
+	pl.spec.ID, pl.spec.Nonce = sandboxID(l.cfg.Owner, &s.row), row.Nonce
 	pl.spec.Runtime, pl.spec.Limits = row.Runtime, row.Limits
 	pl.spec.OutputDir = s.outDir
 	return s, nil
 }
 
 // newRow makes the row of a session that is about to be made.
-func (m *life) newRow(pl *plan) store.Session {
+func (l *life) newRow(pl *plan) store.Session {
 	p, r := pl.p, pl.req
 	var random [48]byte
 	// rand.Read does not return without randomness: the process ends instead.
 	_, _ = rand.Read(random[:])
-	id := m.store.NewID("ses_")
+	id := l.store.NewID("ses_")
 	if r.Token {
 		pl.token, pl.hash = auth.NewToken(id)
 	}
 	now := time.Now().UTC().Truncate(time.Millisecond)
 	v := client.Session{
 		ID: id, Key: r.Key, Name: r.Name, State: client.SessionCreating, Tenant: p.Tenant, Profile: r.Profile,
-		Driver: pl.driver.Name(), Runtime: cmp.Or(r.Runtime, m.cfg.Runtime), Worktree: r.Worktree, Mounts: r.Mounts, Network: r.Network,
+		Driver: pl.driver.Name(), Runtime: cmp.Or(r.Runtime, l.cfg.Runtime), Worktree: r.Worktree, Mounts: r.Mounts, Network: r.Network,
 		Limits: r.Limits, Labels: maps.Clone(r.Labels), TTL: r.TTL, IdleTimeout: r.IdleTimeout, LeasePID: r.LeasePID,
 		Created: now, Expires: expiry(now, r.TTL),
 	}
@@ -230,7 +230,7 @@ func (m *life) newRow(pl *plan) store.Session {
 	r.Env = namesOnly(r.Env)
 	return store.Session{
 		Session: v, Request: r, OwnerUID: p.UID, Incarnation: hex.EncodeToString(random[:16]), Nonce: random[16:],
-		LeaseStart: pl.start, TokenHash: pl.hash, KeyHash: pl.keyHash, Shell: m.settings.Load().Shell,
+		LeaseStart: pl.start, TokenHash: pl.hash, KeyHash: pl.keyHash, Shell: l.settings.Load().Shell,
 	}
 }
 
@@ -256,7 +256,7 @@ func namesOnly(env map[string]string) map[string]string {
 
 // build is start, bounded in time. It ends early with the session, whose end waits
 // for it: what would be made after that nobody would remove.
-func (m *life) build(ctx context.Context, s *Session, pl *plan) error {
+func (l *life) build(ctx context.Context, s *Session, pl *plan) error {
 	defer close(s.making)
 	ctx, cancel := context.WithTimeout(ctx, createTime)
 	defer cancel()
@@ -265,13 +265,13 @@ func (m *life) build(ctx context.Context, s *Session, pl *plan) error {
 			cancel()
 		}
 	})()
-	return m.start(ctx, s, pl)
+	return l.start(ctx, s, pl)
 }
 
 // start makes the sandbox and connects to its agent.
-func (m *life) start(ctx context.Context, s *Session, pl *plan) error {
+func (l *life) start(ctx context.Context, s *Session, pl *plan) error {
 	begun := time.Now()
-	for _, part := range m.parts {
+	for _, part := range l.parts {
 		if err := part.open(ctx, s, pl); err != nil {
 			return err
 		}
@@ -288,14 +288,14 @@ func (m *life) start(ctx context.Context, s *Session, pl *plan) error {
 	if err := s.sb.Attach(ctx, w.ForkTID); err != nil {
 		return fmt.Errorf("put the tools under their limits: %w", err)
 	}
-	if err := m.readWorktreeRules(ctx, s); err != nil {
+	if err := l.readWorktreeRules(ctx, s); err != nil {
 		return err
 	}
 	if err := configureGit(ctx, s, pl.git); err != nil {
 		return err
 	}
 	// A hook has its own timeout, which is not that of making a sandbox.
-	if err := m.hooksCreated(s.ctx, s.Row(), s.log); err != nil {
+	if err := l.hooksCreated(s.ctx, s.Row(), s.log); err != nil {
 		return err
 	}
 	if err := ctx.Err(); errors.Is(err, context.Canceled) {
@@ -315,7 +315,7 @@ func (m *life) start(ctx context.Context, s *Session, pl *plan) error {
 	if err != nil {
 		return err
 	}
-	m.observe(func(o Observer) { o.SandboxCreated(s.Row().Runtime, false, time.Since(begun)) })
+	l.observe(func(o Observer) { o.SandboxCreated(s.Row().Runtime, false, time.Since(begun)) })
 	return nil
 }
 
@@ -336,7 +336,7 @@ func configureGit(ctx context.Context, s *Session, git *elsewhere.View) error {
 }
 
 // startFailed removes what start made and says what went wrong.
-func (m *life) startFailed(s *Session, cause error) error {
+func (l *life) startFailed(s *Session, cause error) error {
 	ended := s.isEnding() // by somebody else, and that is why
 	err := s.end(context.Background(), ending{state: client.SessionLost, reason: "it could not be made: " + cause.Error(), force: true})
 	if err != nil {
@@ -358,14 +358,14 @@ func (m *life) startFailed(s *Session, cause error) error {
 		return fault.Invalid.Errorf("%s", plain.Cut(errors.Unwrap(cause).Error(), call.MaxNote)).
 			Next("it must be a plain directory (of git's config, a file), not a link; put that right, or leave the mount out")
 	case errors.Is(cause, store.ErrFull), errors.Is(cause, context.Canceled):
-		return m.internal("create session "+s.id, cause)
+		return l.internal("create session "+s.id, cause)
 	}
-	ref := m.store.NewID("err_")
+	ref := l.store.NewID("err_")
 	s.log.Error("create a session", "reference", ref, "error", cause)
 	if he, ok := errors.AsType[*sandbox.HostError](cause); ok {
 		return fault.Sandbox.Errorf("no sandbox can be made here: %s; %s", he.Cause, he.Hint)
 	}
-	if m.settings.Load().Private {
+	if l.settings.Load().Private {
 		// Its log ends with it.
 		return fault.Sandbox.Errorf("the sandbox of session %s could not be made: %s", s.id, plain.Cut(cause.Error(), call.MaxNote)).
 			Next("toolctl doctor shows what is wrong with this host")

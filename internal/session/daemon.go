@@ -41,7 +41,7 @@ type daemon struct {
 	destroys  chan struct{} // one for each sandbox that is being removed
 	approvals *approval.Desk
 	court     *judge.Court
-	trees     *trees.Service // nil where there are no worktrees of mode overlay
+	trees     *trees.Service
 
 	// What the tests replace.
 	connect func(ctx context.Context, c *net.UnixConn, h agent.Hello) (agent.Peer, *agent.Welcome, error)
@@ -59,34 +59,34 @@ type daemon struct {
 const destroysAtOnce = 16
 
 func newDaemon(cfg Config) *daemon {
-	m := &daemon{
+	dm := &daemon{
 		cfg: cfg, log: cfg.Log, store: cfg.Store, tools: cfg.Tools,
 		hub:      event.NewHub(cfg.Store),
 		destroys: make(chan struct{}, destroysAtOnce),
 		beat:     beat{beatEvery, beatTime},
 	}
-	m.approvals = approval.New(approval.Setup{
+	dm.approvals = approval.New(approval.Setup{
 		Store: cfg.Store, Log: cfg.Log,
-		Config: func() *approval.Config { return &m.settings.Load().Approvals },
+		Config: func() *approval.Config { return &dm.settings.Load().Approvals },
 		Replied: func(a *client.Approval, reply string, waited time.Duration) {
-			m.observe(func(o Observer) { o.ApprovalReplied(a, reply, waited) })
+			dm.observe(func(o Observer) { o.ApprovalReplied(a, reply, waited) })
 		},
 		Programs: make(chan struct{}, approval.ProgramsAtOnce),
 	})
-	m.court = judge.NewCourt(cfg.Settings.court(), m.approvals, cfg.Store, m.tools)
-	m.connect = func(ctx context.Context, c *net.UnixConn, h agent.Hello) (agent.Peer, *agent.Welcome, error) {
+	dm.court = judge.NewCourt(cfg.Settings.court(), dm.approvals, cfg.Store, dm.tools)
+	dm.connect = func(ctx context.Context, c *net.UnixConn, h agent.Hello) (agent.Peer, *agent.Welcome, error) {
 		conn, w, err := agent.Connect(ctx, c, h)
 		if err != nil {
 			return nil, nil, err // not a nil *agent.Conn in an interface
 		}
 		return conn, w, nil
 	}
-	m.ctx, m.leave = context.WithCancelCause(context.Background())
-	m.settings.Store(&cfg.Settings)
-	m.hooks = hook.NewPrograms(func() []hook.Hook { return m.settings.Load().Hooks }, m.log, func(on, outcome string, took time.Duration) {
-		m.observe(func(o Observer) { o.Hooked(on, outcome, took) })
+	dm.ctx, dm.leave = context.WithCancelCause(context.Background())
+	dm.settings.Store(&cfg.Settings)
+	dm.hooks = hook.NewPrograms(func() []hook.Hook { return dm.settings.Load().Hooks }, dm.log, func(on, outcome string, took time.Duration) {
+		dm.observe(func(o Observer) { o.Hooked(on, outcome, took) })
 	})
-	return m
+	return dm
 }
 
 type managerState int32
@@ -98,8 +98,8 @@ const (
 )
 
 // Accepting refuses new work while the daemon starts or stops.
-func (m *daemon) Accepting() error {
-	switch managerState(m.state.Load()) {
+func (dm *daemon) Accepting() error {
+	switch managerState(dm.state.Load()) {
 	case managerStarting:
 		return fault.Overloaded.Errorf("the daemon is still starting").Next("try again in a moment")
 	case managerDraining:
@@ -109,8 +109,8 @@ func (m *daemon) Accepting() error {
 }
 
 // driver gives the driver that a session was made with.
-func (m *daemon) driver(name string) (sandbox.Driver, error) {
-	d, ok := m.cfg.Drivers[name]
+func (dm *daemon) driver(name string) (sandbox.Driver, error) {
+	d, ok := dm.cfg.Drivers[name]
 	if !ok {
 		return nil, fmt.Errorf("no driver %q in this daemon", name)
 	}
@@ -118,16 +118,16 @@ func (m *daemon) driver(name string) (sandbox.Driver, error) {
 }
 
 // observe tells every observer.
-func (m *daemon) observe(fn func(Observer)) {
-	for _, o := range m.cfg.Observers {
+func (dm *daemon) observe(fn func(Observer)) {
+	for _, o := range dm.cfg.Observers {
 		fn(o)
 	}
 }
 
 // freeBytes is the room on the file system of the state directory.
-func (m *daemon) freeBytes() (int64, error) {
+func (dm *daemon) freeBytes() (int64, error) {
 	var fs unix.Statfs_t
-	if err := unix.Statfs(m.cfg.OutputDir, &fs); err != nil {
+	if err := unix.Statfs(dm.cfg.OutputDir, &fs); err != nil {
 		return 0, fmt.Errorf("look at the disk of the state directory: %w", err)
 	}
 	return int64(fs.Bavail) * fs.Bsize, nil
@@ -135,11 +135,11 @@ func (m *daemon) freeBytes() (int64, error) {
 
 // room says whether records have as much room as must stay free, and how much they
 // have: what is free inside of the database is as good as what is free beside it.
-func (m *daemon) room(ctx context.Context) (free int64, enough bool, err error) {
-	least := m.settings.Load().MinFree
-	if free, err = m.freeBytes(); err != nil || free >= least {
+func (dm *daemon) room(ctx context.Context) (free int64, enough bool, err error) {
+	least := dm.settings.Load().MinFree
+	if free, err = dm.freeBytes(); err != nil || free >= least {
 		return free, err == nil, err
 	}
-	inside, err := m.store.FreeBytes(ctx)
+	inside, err := dm.store.FreeBytes(ctx)
 	return free + inside, err == nil && free+inside >= least, err
 }

@@ -26,22 +26,22 @@ import (
 type Toolbox struct{ *roster }
 
 // Tools implements server.Tools.
-func (m *Toolbox) Tools(ctx context.Context, p auth.Principal, f ToolFilter) ([]*tool.Definition, error) {
+func (b *Toolbox) Tools(ctx context.Context, p auth.Principal, f ToolFilter) ([]*tool.Definition, error) {
 	f.Session = cmp.Or(f.Session, p.Session)
 	var row *store.Session
 	if f.Session != "" {
 		var err error
-		if row, err = m.rowOf(ctx, p, f.Session); err != nil {
+		if row, err = b.rowOf(ctx, p, f.Session); err != nil {
 			return nil, err
 		}
 	}
-	rules, err := m.rulesOfFilter(p, f, row)
+	rules, err := b.rulesOfFilter(p, f, row)
 	if err != nil {
 		return nil, err
 	}
-	set := m.settings.Load()
+	set := b.settings.Load()
 	facts := tool.Facts{Tools: []string{}, Timeout: set.BashTimeout, MaxTimeout: time.Duration(set.Limits.Wall)}
-	defs := slices.DeleteFunc(m.tools.Offered(f.Provider, f.Model, set.Restrictions), func(d *tool.Definition) bool {
+	defs := slices.DeleteFunc(b.tools.Offered(f.Provider, f.Model, set.Restrictions), func(d *tool.Definition) bool {
 		return rules.Hides(judge.PermissionOf(d))
 	})
 	for _, d := range defs {
@@ -49,23 +49,23 @@ func (m *Toolbox) Tools(ctx context.Context, p auth.Principal, f ToolFilter) ([]
 	}
 	if row != nil {
 		facts.MaxTimeout = time.Duration(row.Limits.Wall)
-		facts.Session = m.sessionFacts(ctx, p, row)
+		facts.Session = b.sessionFacts(ctx, p, row)
 	}
 	for i, d := range defs {
 		if defs[i], err = d.Describe(facts); err != nil {
-			return nil, m.internal("describe a tool", err)
+			return nil, b.internal("describe a tool", err)
 		}
 	}
 	return defs, nil
 }
 
 // rulesOfFilter gives the rules of a session, of a profile, or of both.
-func (m *Toolbox) rulesOfFilter(p auth.Principal, f ToolFilter, row *store.Session) (*judge.Rules, error) {
+func (b *Toolbox) rulesOfFilter(p auth.Principal, f ToolFilter, row *store.Session) (*judge.Rules, error) {
 	profile := f.Profile
 	if row != nil {
 		profile = cmp.Or(profile, row.Profile)
 	}
-	rules, err := m.court.RulesWithout(p.Tenant, cmp.Or(profile, judge.DefaultProfile), row)
+	rules, err := b.court.RulesWithout(p.Tenant, cmp.Or(profile, judge.DefaultProfile), row)
 	if err != nil {
 		return nil, fault.Invalid.Errorf("%v", err)
 	}
@@ -74,11 +74,11 @@ func (m *Toolbox) rulesOfFilter(p auth.Principal, f ToolFilter, row *store.Sessi
 
 // sessionFacts is what the tools of a session find. What only its sandbox knows is
 // left out where that does not answer.
-func (m *Toolbox) sessionFacts(ctx context.Context, p auth.Principal, row *store.Session) *tool.SessionFacts {
+func (b *Toolbox) sessionFacts(ctx context.Context, p auth.Principal, row *store.Session) *tool.SessionFacts {
 	w := row.Worktree
 	f := &tool.SessionFacts{
 		Worktree: run.SearchTitle(w.Target), ReadOnly: w.Mode == client.WorktreeRO,
-		Limits: limitWords(&row.Limits), Shell: run.SearchTitle(strings.Join(m.settings.Load().ShellOf(row), " ")),
+		Limits: limitWords(&row.Limits), Shell: run.SearchTitle(strings.Join(b.settings.Load().ShellOf(row), " ")),
 		Network: "The network is: " + row.Network.Mode + ".",
 	}
 	if row.Network.Mode == call.NoNetwork {
@@ -88,13 +88,13 @@ func (m *Toolbox) sessionFacts(ctx context.Context, p auth.Principal, row *store
 		f.Writable = append(f.Writable, f.Worktree)
 	}
 	f.Writable = append(f.Writable, sandbox.Home, "/tmp")
-	s, err := m.find(p, row.ID)
+	s, err := b.find(p, row.ID)
 	if err != nil {
 		return f // it is over
 	}
 	image := s.heldImage()
 	f.Layer = image != nil && image.Root != nil
-	l := look{agent: &s.agent, newID: func() string { return m.store.NewID("call_") }, dirs: programDirs(m.settings.Load().Path, image)}
+	l := look{agent: &s.agent, newID: func() string { return b.store.NewID("call_") }, dirs: programDirs(b.settings.Load().Path, image)}
 	if err := l.around(ctx, row, f); err != nil {
 		s.log.Warn("look for programs to name in descriptions", "error", err)
 	}

@@ -13,7 +13,7 @@ import (
 // teardown does the work of end, in the order in which a daemon that dies in
 // between can take it up again: say so, end the calls, close the parts, say that it
 // is done.
-func (m *life) teardown(s *Session, e ending) {
+func (l *life) teardown(s *Session, e ending) {
 	defer close(s.over)
 	ready := s.Row().State != client.SessionCreating
 	err := s.write("", func(r *store.Session) error {
@@ -35,18 +35,18 @@ func (m *life) teardown(s *Session, e ending) {
 		<-s.making
 	}
 	s.calls.Close()
-	m.approvals.SessionOver(s.tenant.Name, s.id)
+	l.approvals.SessionOver(s.tenant.Name, s.id)
 	changed := sensitive(s, e, ready, busy)
-	notes, left := m.closeParts(s, e)
-	m.forget(s)
-	m.recordEnd(s, e, changed, notes, left)
-	m.hooksEnded(s.Row(), s.log)
+	notes, left := l.closeParts(s, e)
+	l.forget(s)
+	l.recordEnd(s, e, changed, notes, left)
+	l.hooksEnded(s.Row(), s.log)
 }
 
 // closeParts closes all parts, the last one first. It says what could not be removed, and
 // in notes what did not come back.
-func (m *life) closeParts(s *Session, e ending) (notes []string, left error) {
-	for _, part := range slices.Backward(m.parts) {
+func (l *life) closeParts(s *Session, e ending) (notes []string, left error) {
+	for _, part := range slices.Backward(l.parts) {
 		n, err := part.close(s, e, left)
 		notes, left = append(notes, n...), errors.Join(left, err)
 	}
@@ -55,7 +55,7 @@ func (m *life) closeParts(s *Session, e ending) (notes []string, left error) {
 
 // recordEnd stores the end. Without room on the disk the row stays `ending`, and
 // the next daemon finishes it.
-func (m *life) recordEnd(s *Session, e ending, changed *client.SensitiveChanges, notes []string, left error) {
+func (l *life) recordEnd(s *Session, e ending, changed *client.SensitiveChanges, notes []string, left error) {
 	typ := client.EventSessionEnded
 	if e.state == client.SessionLost {
 		typ = client.EventSessionLost

@@ -14,7 +14,7 @@ import (
 type Events struct{ *roster }
 
 // Events implements server.Events.
-func (m *Events) Events(ctx context.Context, p auth.Principal, f event.Filter) (<-chan client.Event, error) {
+func (e *Events) Events(ctx context.Context, p auth.Principal, f event.Filter) (<-chan client.Event, error) {
 	if err := p.Whole(); err != nil {
 		return nil, err
 	}
@@ -22,14 +22,14 @@ func (m *Events) Events(ctx context.Context, p auth.Principal, f event.Filter) (
 		return nil, fault.Invalid.Errorf("%q is not the id of an event", shown(f.After))
 	}
 	if f.Session != "" {
-		id, err := m.SessionID(ctx, p, f.Session)
+		id, err := e.SessionID(ctx, p, f.Session)
 		if err != nil {
 			return nil, err
 		}
 		f.Session = id
 	}
 	if f.Stored {
-		m.AwaitTold() // what somebody has been told is on record
+		e.AwaitTold() // what somebody has been told is on record
 	}
-	return m.hub.Subscribe(ctx, p.Tenant, f)
+	return e.hub.Subscribe(ctx, p.Tenant, f)
 }

@@ -13,7 +13,7 @@ import (
 
 // Pack implements server.Files. The tar goes to the client as the tool writes it, and waits
 // for it: it has no place on the way.
-func (m *Files) Pack(ctx context.Context, p auth.Principal, sessionID, path string, most int64) (io.ReadCloser, string, error) {
+func (f *Files) Pack(ctx context.Context, p auth.Principal, sessionID, path string, most int64) (io.ReadCloser, string, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	out, in := io.Pipe()
 	t := &packed{PipeReader: out, cancel: cancel, done: make(chan struct{})}
@@ -21,7 +21,7 @@ func (m *Files) Pack(ctx context.Context, p auth.Principal, sessionID, path stri
 	go func() {
 		defer close(t.done)
 		job := run.PackJob(path, most)
-		c, err := m.calls.Hidden(ctx, p, sessionID, client.CallCreate{Tool: job.Tool, Input: job.Input}, call.Options{AbortOnDisconnect: true, Pipe: pipe})
+		c, err := f.calls.Hidden(ctx, p, sessionID, client.CallCreate{Tool: job.Tool, Input: job.Input}, call.Options{AbortOnDisconnect: true, Pipe: pipe})
 		in.CloseWithError(endOf(c, err)) // nil is io.EOF
 	}()
 	if err := t.begin(); err != nil {
@@ -82,9 +82,9 @@ func (t *packed) Close() error {
 
 // Unpack implements server.Files. body is closed when the call ends; a Read that waits
 // must return then.
-func (m *Files) Unpack(ctx context.Context, p auth.Principal, sessionID, path string, most int64, body io.ReadCloser) (*client.Call, error) {
+func (f *Files) Unpack(ctx context.Context, p auth.Principal, sessionID, path string, most int64, body io.ReadCloser) (*client.Call, error) {
 	defer func() { _ = body.Close() }()
 	job := run.UnpackJob(path, most)
-	return m.calls.Hidden(ctx, p, sessionID, client.CallCreate{Tool: job.Tool, Input: job.Input},
+	return f.calls.Hidden(ctx, p, sessionID, client.CallCreate{Tool: job.Tool, Input: job.Input},
 		call.Options{AbortOnDisconnect: true, Pipe: &call.Pipe{Body: body}})
 }

@@ -19,20 +19,20 @@ type Collector struct {
 
 // GC implements server.Collector: it names, and unless r.DryRun removes, what belongs to this
 // daemon and to no session of it, and with r.Records those of sessions that are over.
-func (m *Collector) GC(ctx context.Context, p auth.Principal, r client.GCRequest) ([]client.Garbage, error) {
+func (c *Collector) GC(ctx context.Context, p auth.Principal, r client.GCRequest) ([]client.Garbage, error) {
 	if err := p.Administers(); err != nil {
 		return nil, err
 	}
-	if err := m.Accepting(); err != nil {
+	if err := c.Accepting(); err != nil {
 		return nil, err
 	}
-	all, err := m.collect(ctx, r.DryRun)
+	all, err := c.collect(ctx, r.DryRun)
 	if r.Records {
-		records, rerr := m.records.collectRecords(ctx, !r.DryRun)
+		records, rerr := c.records.collectRecords(ctx, !r.DryRun)
 		all, err = append(all, records...), errors.Join(err, rerr)
 	}
 	if err != nil {
-		return nil, m.internal("collect garbage", err)
+		return nil, c.internal("collect garbage", err)
 	}
 	return all, nil
 }
@@ -40,9 +40,9 @@ func (m *Collector) GC(ctx context.Context, p auth.Principal, r client.GCRequest
 // collect is about what parts have left, in the order in which they are closed; it lists
 // that by kind. It goes on after an error: what one driver cannot say is no reason to keep
 // what others have left.
-func (m *Collector) collect(ctx context.Context, dryRun bool) (all []client.Garbage, err error) {
-	for _, p := range slices.Backward(m.parts) {
-		found, ferr := m.collectFrom(ctx, p, dryRun)
+func (c *Collector) collect(ctx context.Context, dryRun bool) (all []client.Garbage, err error) {
+	for _, p := range slices.Backward(c.parts) {
+		found, ferr := c.collectFrom(ctx, p, dryRun)
 		all, err = append(all, found...), errors.Join(err, ferr)
 	}
 	slices.SortStableFunc(all, func(a, b client.Garbage) int { return strings.Compare(a.Kind, b.Kind) })
@@ -50,7 +50,7 @@ func (m *Collector) collect(ctx context.Context, dryRun bool) (all []client.Garb
 }
 
 // collectFrom is about what one part has left.
-func (m *Collector) collectFrom(ctx context.Context, p part, dryRun bool) (all []client.Garbage, err error) {
+func (c *Collector) collectFrom(ctx context.Context, p part, dryRun bool) (all []client.Garbage, err error) {
 	found, err := p.leftovers(ctx)
 	for _, x := range found {
 		if !dryRun {
@@ -69,39 +69,39 @@ func (m *Collector) collectFrom(ctx context.Context, p part, dryRun bool) (all [
 const sweepEvery = 10 * time.Minute
 
 // sweeper removes what is older than its retention.
-func (m *Collector) sweeper() {
+func (c *Collector) sweeper() {
 	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()
 	for {
-		m.sweep(m.ctx)
+		c.sweep(c.ctx)
 		select {
 		case <-tick.C:
-		case <-m.ctx.Done():
+		case <-c.ctx.Done():
 			return
 		}
 	}
 }
 
-func (m *Collector) sweep(ctx context.Context) {
-	set := m.settings.Load()
+func (c *Collector) sweep(ctx context.Context) {
+	set := c.settings.Load()
 	if keep := set.Truncate.Keep; keep > 0 {
-		if err := m.records.outputs.sweepOutputs(ctx, keep); err != nil && ctx.Err() == nil {
-			m.log.Error("sweep outputs", "error", err)
+		if err := c.records.outputs.sweepOutputs(ctx, keep); err != nil && ctx.Err() == nil {
+			c.log.Error("sweep outputs", "error", err)
 		}
 	}
-	if err := m.sweepTrees(ctx); err != nil && ctx.Err() == nil {
-		m.log.Error("sweep the changes of worktrees", "error", err)
+	if err := c.sweepTrees(ctx); err != nil && ctx.Err() == nil {
+		c.log.Error("sweep the changes of worktrees", "error", err)
 	}
 	if set.Retention > 0 {
-		if _, err := m.store.Sweep(ctx, set.Retention, m.records.recordsGone); err != nil && ctx.Err() == nil {
-			m.log.Error("sweep the store", "error", err)
+		if _, err := c.store.Sweep(ctx, set.Retention, c.records.recordsGone); err != nil && ctx.Err() == nil {
+			c.log.Error("sweep the store", "error", err)
 		}
-		if _, err := m.store.SweepApprovals(ctx, set.Retention); err != nil && ctx.Err() == nil {
-			m.log.Error("sweep approvals", "error", err)
+		if _, err := c.store.SweepApprovals(ctx, set.Retention); err != nil && ctx.Err() == nil {
+			c.log.Error("sweep approvals", "error", err)
 		}
 		// Outputs whose sessions went with it.
-		if _, err := m.collectFrom(ctx, m.records.outputs, false); err != nil && ctx.Err() == nil {
-			m.log.Error("sweep outputs", "error", err)
+		if _, err := c.collectFrom(ctx, c.records.outputs, false); err != nil && ctx.Err() == nil {
+			c.log.Error("sweep outputs", "error", err)
 		}
 	}
 }

@@ -12,10 +12,10 @@ import (
 
 // hooksCreated runs the hooks of session.created, when the sandbox is there and
 // before anybody can make a call in it. An error is why there must be no session.
-func (m *daemon) hooksCreated(ctx context.Context, row store.Session, log *slog.Logger) error {
+func (dm *daemon) hooksCreated(ctx context.Context, row store.Session, log *slog.Logger) error {
 	e := hook.NewEvent(hook.SessionCreated, &row.Session, row.OwnerUID)
-	for _, h := range m.hooks.For(hook.SessionCreated, e.About()) {
-		a, err := m.hooks.Run(ctx, h, e)
+	for _, h := range dm.hooks.For(hook.SessionCreated, e.About()) {
+		a, err := dm.hooks.Run(ctx, h, e)
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
@@ -40,10 +40,10 @@ func refusedByHook(h *hook.Hook, why, hint string) error {
 // hooksEnded runs the hooks of session.ended, when all of the session is gone and
 // its end is on record. There is nothing left that a failure could refuse. They
 // run to their end or timeout also when whoever ended the session goes away.
-func (m *daemon) hooksEnded(row store.Session, log *slog.Logger) {
+func (dm *daemon) hooksEnded(row store.Session, log *slog.Logger) {
 	e := hook.NewEvent(hook.SessionEnded, &row.Session, row.OwnerUID)
-	for _, h := range m.hooks.For(hook.SessionEnded, e.About()) {
-		if _, err := m.hooks.Run(context.Background(), h, e); err != nil && !errors.As(err, new(*hook.Error)) {
+	for _, h := range dm.hooks.For(hook.SessionEnded, e.About()) {
+		if _, err := dm.hooks.Run(context.Background(), h, e); err != nil && !errors.As(err, new(*hook.Error)) {
 			log.Error("run a hook", "hook", h.Name(), "error", err)
 		}
 	}

@@ -35,11 +35,11 @@ func refDigest(ref string) string {
 const maxImageRef = 512
 
 // checkImage settles which image the session has.
-func (m *daemon) checkImage(r *client.SessionCreate, set *Settings, tenant string) error {
+func (dm *daemon) checkImage(r *client.SessionCreate, set *Settings, tenant string) error {
 	if r.Image != "" && (len(r.Image) > maxImageRef || !plain.Printable(r.Image) || strings.ContainsRune(r.Image, ' ')) {
 		return fault.Invalid.Errorf("image %q: give the name of an image, or its digest; at most %d bytes", shown(r.Image), maxImageRef)
 	}
-	r.Image = cmp.Or(r.Image, m.cfg.Image)
+	r.Image = cmp.Or(r.Image, dm.cfg.Image)
 	if r.Image != "" {
 		return nil
 	}
@@ -60,11 +60,11 @@ func (m *daemon) checkImage(r *client.SessionCreate, set *Settings, tenant strin
 // runImage is the part of a session that keeps its image from being removed.
 type runImage struct {
 	nothing
-	m *roster
+	roster *roster
 }
 
 func (i runImage) claim(ctx context.Context, pl *plan) error {
-	ref, images := pl.req.Image, i.m.cfg.Images[pl.driver.Name()]
+	ref, images := pl.req.Image, i.roster.cfg.Images[pl.driver.Name()]
 	if ref == "" || images == nil {
 		pl.spec.Image = ref // the driver knows it, or refuses it
 		return nil
@@ -79,12 +79,12 @@ func (i runImage) claim(ctx context.Context, pl *plan) error {
 		return nil
 	}
 	pl.spec.Root, pl.req.Limits.Disk = held.Root, pl.disk
-	return i.m.roomOnDisk(held.Digest)
+	return i.roster.roomOnDisk(held.Digest)
 }
 
 // adopt acquires the image again. A session whose image is gone goes on as long as it can.
 func (i runImage) adopt(ctx context.Context, s *Session) error {
-	images := i.m.cfg.Images[s.row.Driver]
+	images := i.roster.cfg.Images[s.row.Driver]
 	if s.row.Image == "" || images == nil {
 		return nil
 	}
@@ -117,12 +117,12 @@ func (runImage) close(s *Session, _ ending, left error) ([]string, error) {
 // roomOnDisk refuses a session that would write to a disk which is nearly full.
 // Writable layers take what is written to them and not what limits.disk allows: all
 // of them together may be promised more than there is.
-func (m *daemon) roomOnDisk(image string) error {
-	free, err := m.freeBytes()
+func (dm *daemon) roomOnDisk(image string) error {
+	free, err := dm.freeBytes()
 	if err != nil {
 		return err
 	}
-	if least := m.settings.Load().MinFree; free < least {
+	if least := dm.settings.Load().MinFree; free < least {
 		return fault.Overloaded.Errorf("no session with the image %s now: only %s are free on the host's disk, and %s must stay", image, client.Size(free), client.Size(least)).
 			Next("end sessions, remove images that nobody needs, or free space on the host")
 	}
@@ -138,7 +138,7 @@ func noImages(driver string) error {
 type ImageStore struct{ *daemon }
 
 // images gives those of the default driver, for an admin if they are to change.
-func (m *ImageStore) images(p auth.Principal, change bool) (Images, error) {
+func (i *ImageStore) images(p auth.Principal, change bool) (Images, error) {
 	if err := p.Whole(); err != nil {
 		return nil, err
 	}
@@ -146,12 +146,12 @@ func (m *ImageStore) images(p auth.Principal, change bool) (Images, error) {
 		return nil, fault.Forbidden.Errorf("images are changed by admins only").
 			Next("ask one to pull or import it; toolctl image list shows the images")
 	}
-	if err := m.Accepting(); err != nil && change {
+	if err := i.Accepting(); err != nil && change {
 		return nil, err
 	}
-	images := m.cfg.Images[m.cfg.Driver]
+	images := i.cfg.Images[i.cfg.Driver]
 	if images == nil {
-		return nil, noImages(m.cfg.Driver)
+		return nil, noImages(i.cfg.Driver)
 	}
 	return images, nil
 }
@@ -189,21 +189,21 @@ func imageError(err error) error {
 const maxImageError = 1000
 
 // Images implements server.Images.
-func (m *ImageStore) Images(ctx context.Context, p auth.Principal) ([]client.Image, error) {
-	images, err := m.images(p, false)
+func (i *ImageStore) Images(ctx context.Context, p auth.Principal) ([]client.Image, error) {
+	images, err := i.images(p, false)
 	if err != nil {
 		return nil, err
 	}
 	all, err := images.List(ctx)
 	if err != nil {
-		return nil, m.internal("list images", err)
+		return nil, i.internal("list images", err)
 	}
 	return all, nil
 }
 
 // PullImage implements server.Images.
-func (m *ImageStore) PullImage(ctx context.Context, p auth.Principal, r client.ImagePull, progress func(client.ImageProgress)) (*client.Image, error) {
-	images, err := m.images(p, true)
+func (i *ImageStore) PullImage(ctx context.Context, p auth.Principal, r client.ImagePull, progress func(client.ImageProgress)) (*client.Image, error) {
+	images, err := i.images(p, true)
 	if err != nil {
 		return nil, err
 	}
@@ -212,35 +212,35 @@ func (m *ImageStore) PullImage(ctx context.Context, p auth.Principal, r client.I
 	}
 	made, err := images.Pull(ctx, r, progress)
 	if err != nil {
-		return nil, m.internal("pull image "+shown(r.Ref), imageError(err))
+		return nil, i.internal("pull image "+shown(r.Ref), imageError(err))
 	}
-	m.log.Info("image pulled", "image", r.Ref, "digest", made.Digest, "uid", p.UID)
+	i.log.Info("image pulled", "image", r.Ref, "digest", made.Digest, "uid", p.UID)
 	return made, nil
 }
 
 // ImportImage implements server.Images.
-func (m *ImageStore) ImportImage(ctx context.Context, p auth.Principal, name string, archive io.Reader) (*client.Image, error) {
-	images, err := m.images(p, true)
+func (i *ImageStore) ImportImage(ctx context.Context, p auth.Principal, name string, archive io.Reader) (*client.Image, error) {
+	images, err := i.images(p, true)
 	if err != nil {
 		return nil, err
 	}
 	made, err := images.Import(ctx, name, archive)
 	if err != nil {
-		return nil, m.internal("import an image", imageError(err))
+		return nil, i.internal("import an image", imageError(err))
 	}
-	m.log.Info("image imported", "image", name, "digest", made.Digest, "uid", p.UID)
+	i.log.Info("image imported", "image", name, "digest", made.Digest, "uid", p.UID)
 	return made, nil
 }
 
 // RemoveImage implements server.Images.
-func (m *ImageStore) RemoveImage(ctx context.Context, p auth.Principal, ref string) error {
-	images, err := m.images(p, true)
+func (i *ImageStore) RemoveImage(ctx context.Context, p auth.Principal, ref string) error {
+	images, err := i.images(p, true)
 	if err != nil {
 		return err
 	}
 	if err := images.Remove(ctx, ref); err != nil {
-		return m.internal("remove image "+shown(ref), imageError(err))
+		return i.internal("remove image "+shown(ref), imageError(err))
 	}
-	m.log.Info("image removed", "image", ref, "uid", p.UID)
+	i.log.Info("image removed", "image", ref, "uid", p.UID)
 	return nil
 }

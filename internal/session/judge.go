@@ -6,7 +6,7 @@ import (
 )
 
 // Shell is that of a session, live or not.
-func (m *daemon) Shell(row *store.Session) []string { return m.settings.Load().ShellOf(row) }
+func (dm *daemon) Shell(row *store.Session) []string { return dm.settings.Load().ShellOf(row) }
 
 // Court makes rules those of sessions.
-func (m *daemon) Court() *judge.Court { return m.court }
+func (dm *daemon) Court() *judge.Court { return dm.court }

@@ -11,22 +11,22 @@ import (
 )
 
 // keptUntil is when the changes of a session that is over go; nil where there are none.
-func (m *daemon) keptUntil(row *store.Session) *time.Time {
-	if row.Worktree.Mode != client.WorktreeOverlay || m.cfg.Trees == nil || row.Ended == nil {
+func (dm *daemon) keptUntil(row *store.Session) *time.Time {
+	if row.Worktree.Mode != client.WorktreeOverlay || row.Ended == nil {
 		return nil
 	}
-	t, err := m.cfg.Trees.Get(row.ID)
+	t, err := dm.cfg.Trees.Get(row.ID)
 	if err != nil || len(t.Layers()) == 0 {
 		return nil
 	}
-	until := m.treeEnds(row)
+	until := dm.treeEnds(row)
 	return &until
 }
 
 // treeEnds is when the changes of a session that is over go: after [worktrees] keep, and
 // with its record.
-func (m *daemon) treeEnds(row *store.Session) time.Time {
-	set := m.settings.Load()
+func (dm *daemon) treeEnds(row *store.Session) time.Time {
+	set := dm.settings.Load()
 	keep := set.Retention
 	if k := set.Worktrees.Keep; k > 0 && (k < keep || keep <= 0) {
 		keep = k
@@ -42,53 +42,47 @@ const forgetTime = time.Second
 
 // sweepTrees removes the changes of sessions that have been over for long enough, and of
 // those whose records are gone. What somebody looks at has to wait for the next time.
-func (m *Collector) sweepTrees(ctx context.Context) error {
-	if m.trees == nil {
-		return nil
-	}
-	list, errs := m.cfg.Trees.All()
+func (c *Collector) sweepTrees(ctx context.Context) error {
+	list, errs := c.cfg.Trees.All()
 	for _, t := range list {
-		late, err := m.treeIsLate(ctx, t)
+		late, err := c.treeIsLate(ctx, t)
 		if err == nil && late {
-			err = m.forgetTree(ctx, t.Session)
+			err = c.forgetTree(ctx, t.Session)
 		}
 		errs = errors.Join(errs, err)
 	}
-	return errors.Join(errs, m.cfg.Trees.Sweep())
+	return errors.Join(errs, c.cfg.Trees.Sweep())
 }
 
-func (m *Collector) forgetTree(ctx context.Context, session string) error {
+func (c *Collector) forgetTree(ctx context.Context, session string) error {
 	ctx, cancel := context.WithTimeout(ctx, forgetTime)
 	defer cancel()
-	err := m.trees.Forget(ctx, session)
+	err := c.trees.Forget(ctx, session)
 	switch {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, layers.ErrNone):
 		return nil
 	case err == nil:
-		m.log.Info("removed changes that were not taken in time", "session", session)
+		c.log.Info("removed changes that were not taken in time", "session", session)
 	}
 	return err
 }
 
 // treeIsLate reports whether nobody can want a tree any more.
-func (m *Collector) treeIsLate(ctx context.Context, t *layers.Tree) (bool, error) {
-	if m.liveByID(t.Session) != nil {
+func (c *Collector) treeIsLate(ctx context.Context, t *layers.Tree) (bool, error) {
+	if c.liveByID(t.Session) != nil {
 		return false, nil
 	}
-	row, err := m.store.Session(ctx, t.Session)
+	row, err := c.store.Session(ctx, t.Session)
 	if errors.Is(err, store.ErrNotFound) {
 		return true, nil
 	}
-	return err == nil && row.Ended != nil && !time.Now().Before(m.treeEnds(row)), err
+	return err == nil && row.Ended != nil && !time.Now().Before(c.treeEnds(row)), err
 }
 
 // leftovers are trees whose session is not on record, and layers of no tree. A tree has
 // the size of what goes with it.
 func (o overlay) leftovers(ctx context.Context) (all []leftover, errs error) {
-	trees := o.m.cfg.Trees
-	if trees == nil {
-		return nil, nil
-	}
+	trees := o.roster.cfg.Trees
 	list, errs := trees.All()
 	users := map[string]int{}
 	for _, t := range list {
@@ -97,15 +91,15 @@ func (o overlay) leftovers(ctx context.Context) (all []leftover, errs error) {
 		}
 	}
 	for _, t := range list {
-		if o.m.liveByID(t.Session) != nil {
+		if o.roster.liveByID(t.Session) != nil {
 			continue
 		}
-		if _, err := o.m.store.Session(ctx, t.Session); !errors.Is(err, store.ErrNotFound) {
+		if _, err := o.roster.store.Session(ctx, t.Session); !errors.Is(err, store.ErrNotFound) {
 			continue
 		}
 		x := leftover{
 			Garbage: client.Garbage{Kind: "worktree", Name: t.Session, Session: t.Session},
-			remove:  func() error { return o.m.trees.Forget(ctx, t.Session) },
+			remove:  func() error { return o.roster.trees.Forget(ctx, t.Session) },
 		}
 		for _, l := range t.All() {
 			if users[l] == 1 {

@@ -17,10 +17,6 @@ func newOverlaid(t *testing.T) (h *house, dir string) {
 	t.Helper()
 	h, dir = newHouse(t), t.TempDir()
 	h.set.WorktreeRoots = []string{dir}
-	var err error
-	if h.trees, err = layers.Open(filepath.Join(h.dir, "worktrees")); err != nil {
-		t.Fatal(err)
-	}
 	h.open()
 	return h, dir
 }

@@ -30,7 +30,7 @@ func keyHash(p auth.Principal, r *client.SessionCreate) ([]byte, error) {
 // keyed gives the session that a request with this key has made before; nil where
 // there is none. One that is being made is waited for. A request that failed has
 // made none: its key is free again.
-func (m *life) keyed(ctx context.Context, p auth.Principal, r *client.SessionCreate) (*client.Session, error) {
+func (l *life) keyed(ctx context.Context, p auth.Principal, r *client.SessionCreate) (*client.Session, error) {
 	if len(r.Key) > maxKey || !plain.Printable(r.Key) {
 		return nil, fault.Invalid.Errorf("key is UTF-8 text without control characters, at most %d bytes", maxKey)
 	}
@@ -39,11 +39,11 @@ func (m *life) keyed(ctx context.Context, p auth.Principal, r *client.SessionCre
 		return nil, err
 	}
 	for {
-		m.mu.RLock()
-		s := m.keys[tenantName{p.Tenant, r.Key}]
-		m.mu.RUnlock()
+		l.mu.RLock()
+		s := l.keys[tenantName{p.Tenant, r.Key}]
+		l.mu.RUnlock()
 		if s == nil {
-			v, err := m.keyedOver(ctx, p, r.Key, hash)
+			v, err := l.keyedOver(ctx, p, r.Key, hash)
 			if errors.Is(err, errKeyTaken) {
 				continue
 			}
@@ -52,7 +52,7 @@ func (m *life) keyed(ctx context.Context, p auth.Principal, r *client.SessionCre
 		if row := s.Row(); !bytes.Equal(row.KeyHash, hash) {
 			return nil, keyTaken(&row)
 		}
-		made, err := m.awaitMade(ctx, s)
+		made, err := l.awaitMade(ctx, s)
 		if err != nil {
 			return nil, err
 		}
@@ -69,8 +69,8 @@ func (m *life) keyed(ctx context.Context, p auth.Principal, r *client.SessionCre
 
 // keyedOver is keyed for sessions that are over. One that another request has begun
 // to make meanwhile is errKeyTaken.
-func (m *life) keyedOver(ctx context.Context, p auth.Principal, key string, hash []byte) (*client.Session, error) {
-	row, err := m.store.SessionByKey(ctx, p.Tenant, key)
+func (l *life) keyedOver(ctx context.Context, p auth.Principal, key string, hash []byte) (*client.Session, error) {
+	row, err := l.store.SessionByKey(ctx, p.Tenant, key)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 		return nil, nil
@@ -79,13 +79,13 @@ func (m *life) keyedOver(ctx context.Context, p auth.Principal, key string, hash
 	case !bytes.Equal(row.KeyHash, hash):
 		return nil, keyTaken(row)
 	}
-	m.mu.RLock()
-	live := m.sessions[row.ID] != nil
-	m.mu.RUnlock()
+	l.mu.RLock()
+	live := l.sessions[row.ID] != nil
+	l.mu.RUnlock()
 	if live {
 		return nil, errKeyTaken
 	}
-	return m.past(ctx, row)
+	return l.past(ctx, row)
 }
 
 func keyTaken(row *store.Session) error {
@@ -94,7 +94,7 @@ func keyTaken(row *store.Session) error {
 }
 
 // awaitMade waits until the session is ready, or has failed to be so and is gone.
-func (m *life) awaitMade(ctx context.Context, s *Session) (made bool, err error) {
+func (l *life) awaitMade(ctx context.Context, s *Session) (made bool, err error) {
 	if s.making == nil { // an earlier daemon made it
 		return true, nil
 	}
@@ -106,9 +106,9 @@ func (m *life) awaitMade(ctx context.Context, s *Session) (made bool, err error)
 	if row := s.Row(); row.Key != "" && row.State != client.SessionCreating {
 		return true, nil
 	}
-	m.mu.RLock()
-	known := m.keys[tenantName{s.tenant.Name, s.key}] == s
-	m.mu.RUnlock()
+	l.mu.RLock()
+	known := l.keys[tenantName{s.tenant.Name, s.key}] == s
+	l.mu.RUnlock()
 	if !known {
 		return false, nil
 	}

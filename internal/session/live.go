@@ -26,7 +26,7 @@ import (
 // agent, and its calls. Calls run in goroutines of their own; one more
 // goroutine, supervise, watches over the whole.
 type Session struct {
-	m      *daemon
+	daemon *daemon
 	id     string
 	tenant *tenant
 	driver sandbox.Driver
@@ -61,18 +61,18 @@ type Session struct {
 }
 
 // newSession makes one of a row. When it ends, teardown does the work.
-func newSession(m *daemon, t *tenant, row store.Session, d sandbox.Driver, teardown func(*Session, ending)) *Session {
+func newSession(dm *daemon, t *tenant, row store.Session, d sandbox.Driver, teardown func(*Session, ending)) *Session {
 	s := &Session{
-		m: m, id: row.ID, tenant: t, driver: d, row: row, limits: row.Limits, teardown: teardown,
-		log:    m.log.With("session", row.ID, "tenant", row.Tenant),
-		outDir: filepath.Join(m.cfg.OutputDir, row.ID),
+		daemon: dm, id: row.ID, tenant: t, driver: d, row: row, limits: row.Limits, teardown: teardown,
+		log:    dm.log.With("session", row.ID, "tenant", row.Tenant),
+		outDir: filepath.Join(dm.cfg.OutputDir, row.ID),
 		over:   make(chan struct{}), changed: make(chan struct{}, 1),
 	}
-	s.judge = m.court.New(s.Row)
-	s.ctx, s.cancel = context.WithCancelCause(m.ctx)
-	s.heart = heart{beat: &m.beat, sandbox: s.sandbox, agent: &s.agent, lose: s.Lose, work: &m.work, ctx: s.ctx}
+	s.judge = dm.court.New(s.Row)
+	s.ctx, s.cancel = context.WithCancelCause(dm.ctx)
+	s.heart = heart{beat: &dm.beat, sandbox: s.sandbox, agent: &s.agent, lose: s.Lose, work: &dm.work, ctx: s.ctx}
 	s.gauges = gauges{sandbox: s.sandbox, agent: &s.agent, used: &t.used, limit: int64(s.limits.Memory), log: s.log, ctx: s.ctx}
-	s.calls = m.calls.Group(call.In{
+	s.calls = dm.calls.Group(call.In{
 		Place: s, Runner: &s.agent, ID: s.id, Tenant: &s.tenant.Tenant, Judge: s.judge, Limits: s.limits, Log: s.log, Context: s.ctx,
 	})
 	return s
@@ -81,7 +81,7 @@ func newSession(m *daemon, t *tenant, row store.Session, d sandbox.Driver, teard
 // hello is what the agent is told. The environment is not stored, so a daemon
 // that reconnects has none to send; the agent keeps the one of the first time.
 func (s *Session) hello(env map[string]string, cgroup *os.File) agent.Hello {
-	set := s.m.settings.Load()
+	set := s.daemon.settings.Load()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	base := map[string]string{"PATH": set.Path}
@@ -95,7 +95,7 @@ func (s *Session) hello(env map[string]string, cgroup *os.File) agent.Hello {
 		Env: environ.Tools(s.row.Network.Mode == call.NoNetwork, base, env), Shell: set.ShellOf(&s.row),
 		OpenFiles: s.limits.OpenFiles, FileSize: int64(s.limits.FileSize),
 		UnackedBytes: output.Unacked,
-		OrphanMillis: s.m.cfg.Orphan.Milliseconds(),
+		OrphanMillis: s.daemon.cfg.Orphan.Milliseconds(),
 		CallCgroup:   cgroup,
 		Room:         s.calls.Room,
 	}
@@ -118,7 +118,7 @@ func (s *Session) dial(ctx context.Context, env map[string]string) (*agent.Welco
 	if cgroup != nil {
 		defer func() { _ = cgroup.Close() }()
 	}
-	conn, w, err := s.m.connect(ctx, c, s.hello(env, cgroup))
+	conn, w, err := s.daemon.connect(ctx, c, s.hello(env, cgroup))
 	if err != nil {
 		return nil, fmt.Errorf("connect to the agent: %w", err)
 	}
@@ -156,7 +156,7 @@ func (s *Session) write(event string, change func(*store.Session) error) error {
 	if err := change(&row); err != nil {
 		return err
 	}
-	err := s.m.store.Write(func(tx *store.Tx) error {
+	err := s.daemon.store.Write(func(tx *store.Tx) error {
 		if err := tx.PutSession(&row); err != nil || event == "" {
 			return err
 		}
@@ -170,7 +170,7 @@ func (s *Session) write(event string, change func(*store.Session) error) error {
 	s.row = row
 	s.mu.Unlock()
 	if old != row.State {
-		s.m.observe(func(o Observer) { o.SessionState(&row.Session, old) })
+		s.daemon.observe(func(o Observer) { o.SessionState(&row.Session, old) })
 	}
 	return nil
 }
@@ -270,7 +270,7 @@ func (s *Session) Row() store.Session {
 
 // Lose implements call.Place: it ends the session because it cannot go on.
 func (s *Session) Lose(reason string) {
-	if err := s.end(s.m.ctx, ending{state: client.SessionLost, reason: reason, force: true, keep: true}); err != nil {
+	if err := s.end(s.daemon.ctx, ending{state: client.SessionLost, reason: reason, force: true, keep: true}); err != nil {
 		s.log.Error("clean up after a lost session", "error", err)
 	}
 }
@@ -322,7 +322,7 @@ func (s *Session) end(ctx context.Context, e ending) error {
 	s.mu.Unlock()
 	// The work is done to its end also when whoever asked goes away; or by the next
 	// daemon, where this one is about to go.
-	if first && !s.m.work.Go(func() { s.teardown(s, e) }) {
+	if first && !s.daemon.work.Go(func() { s.teardown(s, e) }) {
 		return call.ErrLeaving
 	}
 	select {

@@ -89,7 +89,7 @@ type house struct {
 	log   *slog.Logger
 	obs   []Observer
 	audit Auditor
-	trees *layers.Store // nil: no mode overlay
+	trees *layers.Store
 
 	store *store.Store
 	m     *Manager
@@ -135,6 +135,9 @@ func (h *house) build() *Manager {
 	h.t.Helper()
 	st, err := store.Open(store.Config{Path: filepath.Join(h.dir, "toold.db"), Log: h.log})
 	if err != nil {
+		h.t.Fatal(err)
+	}
+	if h.trees, err = layers.Open(filepath.Join(h.dir, "worktrees")); err != nil {
 		h.t.Fatal(err)
 	}
 	m, err := New(Config{

@@ -43,7 +43,7 @@ func New(cfg Config) (*Manager, error) {
 		return nil, fmt.Errorf("default driver %q is none of the given ones", cfg.Driver)
 	}
 	r := newRoster(newDaemon(cfg))
-	records := &records{roster: r, outputs: outputs{m: r}}
+	records := &records{roster: r, outputs: outputs{roster: r}}
 	r.calls = r.newCalls(records)
 	if err := os.MkdirAll(cfg.OutputDir, 0o700); err != nil {
 		return nil, fmt.Errorf("output directory: %w", err)
@@ -63,9 +63,7 @@ func New(cfg Config) (*Manager, error) {
 		Approvals: &Approvals{r}, Policy: &Policy{r}, Files: &Files{r}, Events: &Events{r}, Images: &ImageStore{r.daemon},
 		Tools: &Toolbox{r}, Usage: &Usage{roster: r}, Collector: &Collector{life: l, records: records},
 	}
-	if cfg.Trees != nil {
-		r.trees = trees.New(cfg.Trees, overlaid{m}, r.log, &r.work)
-	}
+	r.trees = trees.New(cfg.Trees, overlaid{m}, r.log, &r.work)
 	return m, nil
 }
 
@@ -79,9 +77,7 @@ func (m *Manager) Start(ctx context.Context) error {
 	if err := m.recover(ctx); err != nil {
 		return fmt.Errorf("recover: %w", err)
 	}
-	if m.trees != nil {
-		m.work.Go(func() { m.trees.RecoverAll(m.ctx) })
-	}
+	m.work.Go(func() { m.trees.RecoverAll(m.ctx) })
 	if err := m.approvals.EndLost(ctx); err != nil {
 		return fmt.Errorf("end approvals that nothing waits for: %w", err)
 	}
@@ -128,7 +124,7 @@ func (m *Manager) recover(ctx context.Context) error {
 	for _, x := range garbage {
 		m.log.Warn("removed a leftover", "kind", x.Kind, "name", x.Name, "removed", x.Removed, "error", x.Error)
 	}
-	uids{m: m.roster}.dropDeadLeases(held)
+	uids{roster: m.roster}.dropDeadLeases(held)
 	return nil
 }
 

@@ -17,7 +17,7 @@ import (
 // outputs is the part of a session that is the directory of its outputs.
 type outputs struct {
 	nothing
-	m *roster
+	roster *roster
 }
 
 // open makes the directory, which the sandbox sees read-only.
@@ -52,7 +52,7 @@ func (outputs) close(s *Session, e ending, _ error) ([]string, error) {
 
 // leftovers are directories of sessions that are gone, or that did not ask to keep theirs.
 func (o outputs) leftovers(ctx context.Context) (all []leftover, err error) {
-	entries, err := os.ReadDir(o.m.cfg.OutputDir)
+	entries, err := os.ReadDir(o.roster.cfg.OutputDir)
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +60,7 @@ func (o outputs) leftovers(ctx context.Context) (all []leftover, err error) {
 		if o.wantsOutputs(ctx, e.Name()) {
 			continue
 		}
-		dir := filepath.Join(o.m.cfg.OutputDir, e.Name())
+		dir := filepath.Join(o.roster.cfg.OutputDir, e.Name())
 		all = append(all, leftover{
 			Garbage: client.Garbage{Kind: "output", Name: e.Name(), Session: e.Name(), Bytes: sizeOf(dir)},
 			remove: func() error {
@@ -76,13 +76,13 @@ func (o outputs) leftovers(ctx context.Context) (all []leftover, err error) {
 
 // wantsOutputs errs on the side of keeping.
 func (o outputs) wantsOutputs(ctx context.Context, session string) bool {
-	if o.m.liveByID(session) != nil {
+	if o.roster.liveByID(session) != nil {
 		return true
 	}
 	if !store.ValidID("ses_", session) {
 		return false
 	}
-	row, err := o.m.store.Session(ctx, session)
+	row, err := o.roster.store.Session(ctx, session)
 	if errors.Is(err, store.ErrNotFound) {
 		return false
 	}
@@ -110,14 +110,14 @@ const sweepPage = 200
 // sweepOutputs removes the output files of calls that ended long ago.
 func (o outputs) sweepOutputs(ctx context.Context, keep time.Duration) error {
 	for {
-		old, err := o.m.store.OldOutputs(ctx, keep, sweepPage)
+		old, err := o.roster.store.OldOutputs(ctx, keep, sweepPage)
 		if err != nil {
 			return err
 		}
 		for _, ref := range old {
 			o.removeOutput(ref)
 		}
-		err = o.m.store.Write(func(tx *store.Tx) error {
+		err = o.roster.store.Write(func(tx *store.Tx) error {
 			for _, ref := range old {
 				if err := tx.DropOutput(ref.Call); err != nil {
 					return err
@@ -132,12 +132,12 @@ func (o outputs) sweepOutputs(ctx context.Context, keep time.Duration) error {
 }
 
 func (o outputs) removeOutput(ref store.OutputRef) {
-	file := filepath.Join(o.m.cfg.OutputDir, ref.Session, ref.Call)
+	file := filepath.Join(o.roster.cfg.OutputDir, ref.Session, ref.Call)
 	size, err := output.Remove(file)
 	if err != nil {
 		return // it is not counted twice
 	}
-	if s := o.m.liveByID(ref.Session); s != nil {
+	if s := o.roster.liveByID(ref.Session); s != nil {
 		s.calls.Spilled.Add(-size)
 		return
 	}

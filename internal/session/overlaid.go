@@ -114,6 +114,5 @@ func (o overlaid) Publish(row *store.Session, typ string, data any) {
 // Internal implements trees.Sessions.
 func (o overlaid) Internal(what string, err error) error { return o.m.internal(what, err) }
 
-// AllTrees answers about the worktrees of mode overlay of all sessions; nil where there is
-// no such mode.
+// AllTrees answers about the worktrees of mode overlay of all sessions.
 func (m *Manager) AllTrees() *trees.Service { return m.trees }

@@ -18,15 +18,7 @@ import (
 // them, or [worktrees] keep is over.
 type overlay struct {
 	nothing
-	m *roster
-}
-
-// claim refuses what this daemon cannot keep.
-func (o overlay) claim(_ context.Context, pl *plan) error {
-	if pl.req.Worktree.Mode == client.WorktreeOverlay && o.m.cfg.Trees == nil {
-		return fault.Invalid.Errorf("worktree.mode %q: this daemon keeps no layers", client.WorktreeOverlay).Next(`use "bind" or "ro"`)
-	}
-	return nil
+	roster *roster
 }
 
 // open stores the layers before the sandbox is made of them.
@@ -35,7 +27,7 @@ func (o overlay) open(_ context.Context, s *Session, pl *plan) (err error) {
 	if w.Mode != client.WorktreeOverlay {
 		return nil
 	}
-	from, store := &pl.seed, o.m.cfg.Trees
+	from, store := &pl.seed, o.roster.cfg.Trees
 	tree, err := o.tree(s, pl)
 	if err != nil {
 		return err
@@ -86,8 +78,8 @@ func (o overlay) close(s *Session, _ ending, left error) (notes []string, err er
 	if left != nil {
 		return nil, nil // something may still write to them: they are found again as leftovers
 	}
-	o.m.trees.Over(s.id)
-	_, err = o.m.cfg.Trees.End(s.id, time.Now().UTC())
+	o.roster.trees.Over(s.id)
+	_, err = o.roster.cfg.Trees.End(s.id, time.Now().UTC())
 	if errors.Is(err, layers.ErrNone) {
 		return nil, nil // it was one to look at others' layers
 	}

@@ -24,12 +24,12 @@ func (s *Settings) worktreeRules(p auth.Principal) worktree.Rules {
 
 // pinDirectory opens a directory that a session of p's may be given. Administrators
 // have toold's own rights on it, everyone else has theirs.
-func (m *daemon) pinDirectory(p auth.Principal, rules worktree.Rules, source string) (*worktree.Directory, error) {
-	rules.Private = append([]string{filepath.Dir(m.cfg.OutputDir)}, m.cfg.Private...)
+func (dm *daemon) pinDirectory(p auth.Principal, rules worktree.Rules, source string) (*worktree.Directory, error) {
+	rules.Private = append([]string{filepath.Dir(dm.cfg.OutputDir)}, dm.cfg.Private...)
 	if !p.Admin {
 		rules.User = &thread.User{UID: p.UID, GID: p.GID, Groups: p.Groups}
 	}
-	d, err := m.pins.Pin(p.UID, source, rules)
+	d, err := dm.pins.Pin(p.UID, source, rules)
 	for _, refusal := range []struct {
 		is   error
 		kind fault.Kind

@@ -7,7 +7,6 @@ import (
 	"github.com/toold/toold/internal/agent"
 	"github.com/toold/toold/internal/call"
 	"github.com/toold/toold/internal/call/errand"
-	"github.com/toold/toold/internal/session/trees"
 )
 
 // A Session is the place of its calls.
@@ -32,11 +31,11 @@ func (s *Session) Before(ctx context.Context, call, message string) string {
 	s.mu.Lock()
 	mode := s.row.Worktree.Mode
 	s.mu.Unlock()
-	if mode != client.WorktreeOverlay || s.m.trees == nil {
+	if mode != client.WorktreeOverlay {
 		return ""
 	}
 	row := s.Row()
-	return s.m.trees.Before(ctx, &row, s, trees.When(s.m.settings.Load().Worktrees.Checkpoint), call, message)
+	return s.daemon.trees.Before(ctx, &row, s, s.daemon.settings.Load().Worktrees.Checkpoint, call, message)
 }
 
 // Errand implements call.Place.
@@ -50,5 +49,5 @@ func (s *Session) Errand() (errand.Errand, error) {
 
 // errand is what the daemon has the agent do for itself.
 func (s *Session) errand(l *agent.Link) errand.Errand {
-	return errand.Errand{Conn: l, NewID: func() string { return s.m.store.NewID("call_") }}
+	return errand.Errand{Conn: l, NewID: func() string { return s.daemon.store.NewID("call_") }}
 }

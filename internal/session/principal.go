@@ -12,16 +12,16 @@ import (
 )
 
 // stored reads the row of a session, live or not.
-func (m *daemon) stored(ctx context.Context, p auth.Principal, id string) (*store.Session, error) {
+func (dm *daemon) stored(ctx context.Context, p auth.Principal, id string) (*store.Session, error) {
 	if !store.ValidID("ses_", id) {
 		return nil, noSession(id)
 	}
-	row, err := m.store.Session(ctx, id)
+	row, err := dm.store.Session(ctx, id)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 		return nil, noSession(id)
 	case err != nil:
-		return nil, m.internal("read session "+id, err)
+		return nil, dm.internal("read session "+id, err)
 	case !p.Sees(row.Tenant, row.ID):
 		return nil, noSession(id)
 	}
@@ -38,7 +38,7 @@ func shown(s string) string { return plain.Cut(s, 80) }
 
 // internal is what an answer says of err: what those who asked can do something about,
 // and of a failure of our own, which is logged, the reference alone.
-func (m *daemon) internal(what string, err error) error {
+func (dm *daemon) internal(what string, err error) error {
 	var f *fault.Error
 	var ce *client.Error
 	switch {
@@ -52,8 +52,8 @@ func (m *daemon) internal(what string, err error) error {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return fault.Aborted.Errorf("%s: the request ended before it finished", what)
 	}
-	ref := m.store.NewID("err_")
-	m.log.Error("internal error", "reference", ref, "doing", what, "error", err)
+	ref := dm.store.NewID("err_")
+	dm.log.Error("internal error", "reference", ref, "doing", what, "error", err)
 	return fault.Internal.Errorf("internal error %s", ref).Next("the daemon's log has the cause under this reference")
 }
 

@@ -18,25 +18,25 @@ type records struct {
 var _ call.Quota = (*records)(nil)
 
 // MostCalls implements call.Quota.
-func (m *records) MostCalls(tenant string) int { return m.settings.Load().Tenants[tenant].MaxCalls }
+func (rs *records) MostCalls(tenant string) int { return rs.settings.Load().Tenants[tenant].MaxCalls }
 
 // TakeRoom implements call.Quota: it counts n bytes of a new call's record against its tenant, and makes
 // room for them where there is none: the oldest records of calls that have ended
 // are shortened, then removed. Those of calls that have not ended stay, so they can
 // fill what the tenant has.
-func (m *records) TakeRoom(ctx context.Context, t *call.Tenant, n int64) error {
+func (rs *records) TakeRoom(ctx context.Context, t *call.Tenant, n int64) error {
 	if n > store.Small {
-		if err := m.roomForInput(ctx); err != nil {
+		if err := rs.roomForInput(ctx); err != nil {
 			return err
 		}
 	}
-	most := m.settings.Load().maxRecords(t.Name)
+	most := rs.settings.Load().maxRecords(t.Name)
 	if kept := t.Kept.Add(n); most <= 0 || kept <= most {
 		return nil
 	}
-	m.AwaitTold() // a call that somebody has been told the end of makes room, too
-	if err := m.makeRoom(ctx, m.tenant(t.Name), most); err != nil {
-		m.log.Error("make room for the records of calls", "tenant", t.Name, "error", err)
+	rs.AwaitTold() // a call that somebody has been told the end of makes room, too
+	if err := rs.makeRoom(ctx, rs.tenant(t.Name), most); err != nil {
+		rs.log.Error("make room for the records of calls", "tenant", t.Name, "error", err)
 	}
 	if t.Kept.Load() <= most {
 		return nil
@@ -47,22 +47,22 @@ func (m *records) TakeRoom(ctx context.Context, t *call.Tenant, n int64) error {
 }
 
 // makeRoom frees an eighth of what a tenant may have, so that not every call has to.
-func (m *records) makeRoom(ctx context.Context, t *tenant, most int64) error {
+func (rs *records) makeRoom(ctx context.Context, t *tenant, most int64) error {
 	t.making.Lock()
 	defer t.making.Unlock()
 	enough := most - most/8
 	if over := t.Kept.Load() - enough; t.Kept.Load() > most {
-		freed, err := m.store.ShortenRecords(ctx, t.Name, false, over)
+		freed, err := rs.store.ShortenRecords(ctx, t.Name, false, over)
 		if t.Kept.Add(-freed); err != nil {
 			return err
 		}
 	}
 	for removing := t.Kept.Load() > most; removing && t.Kept.Load() > enough; {
-		gone, err := m.store.RemoveRecords(t.Name)
-		m.recordsGone(gone)
+		gone, err := rs.store.RemoveRecords(t.Name)
+		rs.recordsGone(gone)
 		for _, r := range gone {
 			if r.File {
-				m.outputs.removeOutput(r.Output)
+				rs.outputs.removeOutput(r.Output)
 			}
 		}
 		if err != nil || len(gone) == 0 {
@@ -73,24 +73,24 @@ func (m *records) makeRoom(ctx context.Context, t *tenant, most int64) error {
 }
 
 // recordsGone counts records that were removed.
-func (m *records) recordsGone(gone []store.Removed) {
+func (rs *records) recordsGone(gone []store.Removed) {
 	for _, r := range gone {
-		m.tenant(r.Tenant).Kept.Add(-r.Bytes)
+		rs.tenant(r.Tenant).Kept.Add(-r.Bytes)
 	}
 }
 
 // countRecords counts what an earlier daemon has left.
-func (m *records) countRecords(ctx context.Context) error {
-	all, err := m.store.RecordBytes(ctx)
+func (rs *records) countRecords(ctx context.Context) error {
+	all, err := rs.store.RecordBytes(ctx)
 	for name, n := range all {
-		m.tenant(name).Kept.Store(n)
+		rs.tenant(name).Kept.Store(n)
 	}
 	return err
 }
 
 // collectRecords is about records of sessions that are over, tenant by tenant.
-func (m *records) collectRecords(ctx context.Context, remove bool) ([]client.Garbage, error) {
-	all, err := m.store.Shortenable(ctx)
+func (rs *records) collectRecords(ctx context.Context, remove bool) ([]client.Garbage, error) {
+	all, err := rs.store.Shortenable(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -98,8 +98,8 @@ func (m *records) collectRecords(ctx context.Context, remove bool) ([]client.Gar
 	for name, n := range all {
 		x := client.Garbage{Kind: client.GarbageRecords, Name: name, Bytes: n}
 		if remove {
-			t := m.tenant(name)
-			x.Bytes, err = m.store.ShortenRecords(ctx, name, true, 1<<62)
+			t := rs.tenant(name)
+			x.Bytes, err = rs.store.ShortenRecords(ctx, name, true, 1<<62)
 			t.Kept.Add(-x.Bytes)
 			if x.Removed = err == nil; err != nil {
 				x.Error = err.Error()
@@ -111,25 +111,25 @@ func (m *records) collectRecords(ctx context.Context, remove bool) ([]client.Gar
 }
 
 // roomForInput refuses a large input where the disk is nearly full.
-func (m *records) roomForInput(ctx context.Context) error {
-	free, enough, err := m.room(ctx)
+func (rs *records) roomForInput(ctx context.Context) error {
+	free, enough, err := rs.room(ctx)
 	if err != nil || enough {
 		return err
 	}
 	return fault.Overloaded.Errorf("an input of more than %s is refused now: only %s are free on the disk that holds the daemon's state, and %s must stay",
-		client.Size(store.Small), client.Size(free), client.Size(m.settings.Load().MinFree)).
+		client.Size(store.Small), client.Size(free), client.Size(rs.settings.Load().MinFree)).
 		Next(`make calls with smaller inputs, end sessions, or have an administrator free space on the host ("toolctl gc --records" frees that of old calls)`)
 }
 
 // Stored implements call.Quota: it is what is stored of a call that has ended. Of one that never ran, a large
 // input is not worth its room; and where the disk is nearly full, no large record is.
-func (m *records) Stored(row *store.Call) *store.Call {
+func (rs *records) Stored(row *store.Call) *store.Call {
 	short := *row
 	if row.Status == client.CallError && row.Time.Started == nil {
 		short.DropInput()
 	}
 	if len(row.Input)+len(row.Call.Output) > store.Small || len(row.Attachments) > 0 {
-		if _, enough, err := m.room(m.ctx); err == nil && !enough {
+		if _, enough, err := rs.room(rs.ctx); err == nil && !enough {
 			short.Shorten()
 		}
 	}

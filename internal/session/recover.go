@@ -12,33 +12,33 @@ import (
 
 // adopt takes over one session, or ends it. Its error is one of the store: the
 // daemon cannot go on without it.
-func (m *life) adopt(ctx context.Context, row store.Session) error {
-	d, err := m.driver(row.Driver)
+func (l *life) adopt(ctx context.Context, row store.Session) error {
+	d, err := l.driver(row.Driver)
 	if err != nil {
 		return err // a session that cannot be reached must not be forgotten
 	}
-	s := newSession(m.daemon, m.tenant(row.Tenant), row, d, m.teardown)
-	m.adopted(s)
+	s := newSession(l.daemon, l.tenant(row.Tenant), row, d, l.teardown)
+	l.adopted(s)
 	if err := s.calls.Count(ctx); err != nil {
 		return err
 	}
-	w, err := m.takeOver(ctx, s)
+	w, err := l.takeOver(ctx, s)
 	if err != nil {
-		return m.bury(ctx, s, err.Error())
+		return l.bury(ctx, s, err.Error())
 	}
 	s.Killed() // what was counted before is not held against later calls
 	if err := s.calls.TakeUp(ctx, w.Calls); err != nil {
 		return err
 	}
 	s.calls.ForgetUnknown(w.Calls)
-	m.work.Go((&supervisor{Session: s}).run)
+	l.work.Go((&supervisor{Session: s}).run)
 	return nil
 }
 
 // takeOver adopts the parts and connects to the agent. Its error is why the session cannot
 // go on.
-func (m *life) takeOver(ctx context.Context, s *Session) (*agent.Welcome, error) {
-	for _, part := range m.parts {
+func (l *life) takeOver(ctx context.Context, s *Session) (*agent.Welcome, error) {
+	for _, part := range l.parts {
 		if err := part.adopt(ctx, s); err != nil {
 			return nil, err
 		}
@@ -47,14 +47,14 @@ func (m *life) takeOver(ctx context.Context, s *Session) (*agent.Welcome, error)
 	if err != nil {
 		return nil, fmt.Errorf("its agent does not answer: %w", err)
 	}
-	if row := s.Row(); row.Worktree.Mode == client.WorktreeOverlay && m.trees != nil {
-		return w, m.trees.Recover(ctx, &row, s)
+	if row := s.Row(); row.Worktree.Mode == client.WorktreeOverlay {
+		return w, l.trees.Recover(ctx, &row, s)
 	}
 	return w, nil
 }
 
 // bury ends a session that cannot go on, with its calls.
-func (m *life) bury(ctx context.Context, s *Session, why string) error {
+func (l *life) bury(ctx context.Context, s *Session, why string) error {
 	e := ending{state: client.SessionLost, reason: why, force: true, keep: true}
 	if s.row.State == client.SessionEnding {
 		e.state, e.keep = client.SessionEnded, s.row.Keep

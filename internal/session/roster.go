@@ -38,66 +38,66 @@ var _ call.Sessions = (*roster)(nil)
 type tenantName struct{ tenant, name string }
 
 // live lists the sessions that are not over.
-func (m *roster) live() []*Session {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	all := make([]*Session, 0, len(m.sessions))
-	for _, s := range m.sessions {
+func (r *roster) live() []*Session {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	all := make([]*Session, 0, len(r.sessions))
+	for _, s := range r.sessions {
 		all = append(all, s)
 	}
 	return all
 }
 
 // liveByID gives a session that is not over; nil for others.
-func (m *roster) liveByID(id string) *Session {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	return m.sessions[id]
+func (r *roster) liveByID(id string) *Session {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.sessions[id]
 }
 
 // tenant gives the counters of a tenant.
-func (m *roster) tenant(name string) *tenant {
-	m.mu.RLock()
-	t := m.tenants[name]
-	m.mu.RUnlock()
+func (r *roster) tenant(name string) *tenant {
+	r.mu.RLock()
+	t := r.tenants[name]
+	r.mu.RUnlock()
 	if t != nil {
 		return t
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if t = m.tenants[name]; t == nil {
-		t = &tenant{Tenant: call.Tenant{Name: name}, places: queue.New(name, func() int { return m.settings.Load().maxSessions(name) })}
-		m.tenants[name] = t
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if t = r.tenants[name]; t == nil {
+		t = &tenant{Tenant: call.Tenant{Name: name}, places: queue.New(name, func() int { return r.settings.Load().maxSessions(name) })}
+		r.tenants[name] = t
 	}
 	return t
 }
 
 // enter adds the session to the tables, if the tenant may have another one, nobody
 // else is to have it first, and the name is free. Then it waits no more.
-func (m *roster) enter(s *Session, w *queue.Turn, always bool) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+func (r *roster) enter(s *Session, w *queue.Turn, always bool) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	return s.tenant.places.Take(w, always, func() error {
 		n, k := tenantName{s.tenant.Name, s.row.Name}, tenantName{s.tenant.Name, s.row.Key}
 		switch {
-		case k.name != "" && m.keys[k] != nil:
+		case k.name != "" && r.keys[k] != nil:
 			return errKeyTaken
-		case n.name != "" && m.names[n] != nil:
+		case n.name != "" && r.names[n] != nil:
 			return nameTaken(n.name)
 		}
-		m.nameLocked(s)
-		m.sessions[s.id] = s
+		r.nameLocked(s)
+		r.sessions[s.id] = s
 		return nil
 	})
 }
 
 // nameLocked makes the session known by its name and its key.
-func (m *roster) nameLocked(s *Session) {
+func (r *roster) nameLocked(s *Session) {
 	if s.row.Name != "" {
-		m.names[tenantName{s.tenant.Name, s.row.Name}] = s
+		r.names[tenantName{s.tenant.Name, s.row.Name}] = s
 	}
 	if s.key = s.row.Key; s.key != "" {
-		m.keys[tenantName{s.tenant.Name, s.key}] = s
+		r.keys[tenantName{s.tenant.Name, s.key}] = s
 	}
 }
 
@@ -111,43 +111,43 @@ func nameTaken(name string) error {
 }
 
 // forget takes the session out of the tables of live ones.
-func (m *roster) forget(s *Session) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if _, ok := m.sessions[s.id]; !ok {
+func (r *roster) forget(s *Session) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, ok := r.sessions[s.id]; !ok {
 		return
 	}
-	delete(m.sessions, s.id)
+	delete(r.sessions, s.id)
 	row := s.Row()
-	if n := (tenantName{row.Tenant, row.Name}); m.names[n] == s {
-		delete(m.names, n)
+	if n := (tenantName{row.Tenant, row.Name}); r.names[n] == s {
+		delete(r.names, n)
 	}
-	if k := (tenantName{row.Tenant, s.key}); m.keys[k] == s {
-		delete(m.keys, k)
+	if k := (tenantName{row.Tenant, s.key}); r.keys[k] == s {
+		delete(r.keys, k)
 	}
 	s.tenant.places.Give()
 }
 
 // adopted puts a session of an earlier daemon into the tables; quotas do not
 // apply to what exists.
-func (m *roster) adopted(s *Session) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.sessions[s.id] = s
-	m.nameLocked(s)
+func (r *roster) adopted(s *Session) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.sessions[s.id] = s
+	r.nameLocked(s)
 	_ = s.tenant.places.Take(nil, true, func() error { return nil }) // which always succeeds
-	m.observe(func(o Observer) { o.SessionState(&s.row.Session, "") })
+	r.observe(func(o Observer) { o.SessionState(&s.row.Session, "") })
 }
 
 // find gives a live session by its id or name. Sessions of other tenants do not
 // exist for the asker.
-func (m *roster) find(p auth.Principal, idOrName string) (*Session, error) {
-	m.mu.RLock()
-	s := m.sessions[idOrName]
+func (r *roster) find(p auth.Principal, idOrName string) (*Session, error) {
+	r.mu.RLock()
+	s := r.sessions[idOrName]
 	if s == nil {
-		s = m.names[tenantName{p.Tenant, idOrName}]
+		s = r.names[tenantName{p.Tenant, idOrName}]
 	}
-	m.mu.RUnlock()
+	r.mu.RUnlock()
 	if s == nil || !p.Sees(s.tenant.Name, s.id) {
 		return nil, noSession(idOrName)
 	}
@@ -155,17 +155,17 @@ func (m *roster) find(p auth.Principal, idOrName string) (*Session, error) {
 }
 
 // rowOf gives the row of a session, live or not.
-func (m *roster) rowOf(ctx context.Context, p auth.Principal, idOrName string) (*store.Session, error) {
-	if s, err := m.find(p, idOrName); err == nil {
+func (r *roster) rowOf(ctx context.Context, p auth.Principal, idOrName string) (*store.Session, error) {
+	if s, err := r.find(p, idOrName); err == nil {
 		row := s.Row()
 		return &row, nil
 	}
-	return m.stored(ctx, p, idOrName)
+	return r.stored(ctx, p, idOrName)
 }
 
 // SessionID checks that the asker may see a session, live or not.
-func (m *roster) SessionID(ctx context.Context, p auth.Principal, idOrName string) (string, error) {
-	row, err := m.rowOf(ctx, p, idOrName)
+func (r *roster) SessionID(ctx context.Context, p auth.Principal, idOrName string) (string, error) {
+	row, err := r.rowOf(ctx, p, idOrName)
 	if err != nil {
 		return "", err
 	}
@@ -173,10 +173,10 @@ func (m *roster) SessionID(ctx context.Context, p auth.Principal, idOrName strin
 }
 
 // TokenSession implements server.Sessions.
-func (m *roster) TokenSession(token string) (holder auth.Principal, ok bool) {
-	m.mu.RLock()
-	s := m.sessions[auth.TokenSession(token)]
-	m.mu.RUnlock()
+func (r *roster) TokenSession(token string) (holder auth.Principal, ok bool) {
+	r.mu.RLock()
+	s := r.sessions[auth.TokenSession(token)]
+	r.mu.RUnlock()
 	var row store.Session
 	if s != nil {
 		row = s.Row()
@@ -188,10 +188,10 @@ func (m *roster) TokenSession(token string) (holder auth.Principal, ok bool) {
 }
 
 // Calls implements call.Sessions.
-func (m *roster) Calls(ctx context.Context, p auth.Principal, idOrName string) (*call.Group, error) {
-	s, err := m.find(p, idOrName)
+func (r *roster) Calls(ctx context.Context, p auth.Principal, idOrName string) (*call.Group, error) {
+	s, err := r.find(p, idOrName)
 	if err != nil {
-		if row, e := m.stored(ctx, p, idOrName); e == nil {
+		if row, e := r.stored(ctx, p, idOrName); e == nil {
 			return nil, call.OverError(row)
 		}
 		return nil, err
@@ -200,26 +200,26 @@ func (m *roster) Calls(ctx context.Context, p auth.Principal, idOrName string) (
 }
 
 // newCalls makes the calls of all sessions.
-func (m *roster) newCalls(q call.Quota) *call.Service {
+func (r *roster) newCalls(q call.Quota) *call.Service {
 	c := call.Config{
-		Store: m.store, Tools: m.tools, Hub: m.hub, Approvals: m.approvals, Hooks: m.hooks, Quota: q,
-		Log: m.log, Settings: func() *call.Settings { return &m.settings.Load().Settings },
-		OutputDir: m.cfg.OutputDir, Memory: budget.New(m.cfg.ResultMemory),
-		Work: &m.work, Context: m.ctx, Internal: m.internal,
+		Store: r.store, Tools: r.tools, Hub: r.hub, Approvals: r.approvals, Hooks: r.hooks, Quota: q,
+		Log: r.log, Settings: func() *call.Settings { return &r.settings.Load().Settings },
+		OutputDir: r.cfg.OutputDir, Memory: budget.New(r.cfg.ResultMemory),
+		Work: &r.work, Context: r.ctx, Internal: r.internal,
 	}
-	for _, o := range m.cfg.Observers {
+	for _, o := range r.cfg.Observers {
 		c.Observers = append(c.Observers, o)
 	}
-	if m.cfg.Auditor != nil { // not a nil Auditor of ours in an interface
-		c.Auditor = m.cfg.Auditor
+	if r.cfg.Auditor != nil { // not a nil Auditor of ours in an interface
+		c.Auditor = r.cfg.Auditor
 	}
-	return call.New(c, m)
+	return call.New(c, r)
 }
 
 // AwaitTold waits until the ends of calls that somebody has been told are in the
 // store, for all sessions.
-func (m *roster) AwaitTold() {
-	for _, s := range m.live() {
+func (r *roster) AwaitTold() {
+	for _, s := range r.live() {
 		s.calls.AwaitTold()
 	}
 }

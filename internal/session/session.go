@@ -17,6 +17,7 @@ import (
 
 	"github.com/toold/toold/internal/approval"
 	"github.com/toold/toold/internal/call"
+	"github.com/toold/toold/internal/session/trees"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
@@ -51,7 +52,7 @@ type Config struct {
 	// Private are directories of the daemon's own that no session may be given,
 	// besides the one that OutputDir lies in.
 	Private []string
-	// Trees keeps the layers of worktrees of mode overlay; nil: there is no such mode.
+	// Trees keeps the layers of worktrees of mode overlay.
 	Trees *layers.Store
 	// UIDBase is the first host uid of the ranges that sessions get; nothing
 	// else on the host may use ids from there on (see package lease).
@@ -110,8 +111,8 @@ type Worktrees struct {
 	Mode client.WorktreeMode
 	// Keep is how long the changes of a session that is over are kept; 0 = as its record.
 	Keep time.Duration
-	// Checkpoint is when checkpoints are made by themselves: off, call or message; "" is off.
-	Checkpoint string
+	// Checkpoint is when checkpoints are made by themselves; "" is never.
+	Checkpoint trees.When
 	// Required are the modes of profiles that sessions with a source must have.
 	Required map[string]client.WorktreeMode
 }

@@ -29,13 +29,13 @@ func (m *Manager) Get(ctx context.Context, p auth.Principal, id string) (*client
 }
 
 // past is a session that is over, as clients see it.
-func (m *daemon) past(ctx context.Context, row *store.Session) (*client.Session, error) {
-	n, err := m.store.CountCalls(ctx, row.ID)
+func (dm *daemon) past(ctx context.Context, row *store.Session) (*client.Session, error) {
+	n, err := dm.store.CountCalls(ctx, row.ID)
 	if err != nil {
-		return nil, m.internal("count calls", err)
+		return nil, dm.internal("count calls", err)
 	}
 	row.Usage.Calls = n
-	row.Worktree.KeptUntil = m.keptUntil(row)
+	row.Worktree.KeptUntil = dm.keptUntil(row)
 	return &row.Session, nil
 }
 
@@ -187,7 +187,7 @@ func (m *Manager) ended(ctx context.Context, p auth.Principal, id string, o EndO
 // endedAs drops what a session that is over has changed, where that is wanted, and gives
 // the session.
 func (m *Manager) endedAs(ctx context.Context, p auth.Principal, row *store.Session, o EndOptions) (*client.Session, error) {
-	if o.Discard && row.Worktree.Mode == client.WorktreeOverlay && m.trees != nil {
+	if o.Discard && row.Worktree.Mode == client.WorktreeOverlay {
 		if err := m.trees.Drop(ctx, p, row); err != nil {
 			return nil, m.internal("discard the changes of session "+row.ID, err)
 		}

@@ -90,7 +90,7 @@ func (s *supervisor) death() string {
 	if !ok {
 		return died
 	}
-	ctx, cancel := context.WithTimeout(s.m.ctx, causeTime)
+	ctx, cancel := context.WithTimeout(s.daemon.ctx, causeTime)
 	defer cancel()
 	if why := w.Cause(ctx); why != "" {
 		return died + ": " + why
@@ -153,7 +153,7 @@ func (s *supervisor) timedOut() string {
 
 // expire ends the session from inside supervise.
 func (s *supervisor) expire(reason string) {
-	if err := s.end(s.m.ctx, ending{state: client.SessionEnded, reason: reason}); err != nil {
+	if err := s.end(s.daemon.ctx, ending{state: client.SessionEnded, reason: reason}); err != nil {
 		s.log.Error("end an expired session", "error", err)
 	}
 }

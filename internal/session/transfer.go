@@ -37,27 +37,27 @@ type Files struct{ *roster }
 // Upload implements server.Files. Uploads and downloads are calls like any other of hidden tools:
 // recorded, judged, and run as the tool user. The bytes go into the session's output directory, which
 // the sandbox sees read-only, and file_put copies them to their place.
-func (m *Files) Upload(ctx context.Context, p auth.Principal, sessionID, path string, mode uint32, body io.Reader) (*client.Call, error) {
-	if err := m.Accepting(); err != nil {
+func (f *Files) Upload(ctx context.Context, p auth.Principal, sessionID, path string, mode uint32, body io.Reader) (*client.Call, error) {
+	if err := f.Accepting(); err != nil {
 		return nil, err
 	}
-	s, err := m.find(p, sessionID)
+	s, err := f.find(p, sessionID)
 	if err != nil {
 		return nil, err
 	}
-	name := m.store.NewID(uploadPrefix)
+	name := f.store.NewID(uploadPrefix)
 	file := filepath.Join(s.outDir, name)
-	size, err := m.receive(s, file, body)
+	size, err := f.receive(s, file, body)
 	defer func() {
 		_ = os.Remove(file)
 		s.calls.Spilled.Add(-size)
 	}()
 	if err != nil {
-		return nil, m.internal("take an upload", err)
+		return nil, f.internal("take an upload", err)
 	}
 	job := run.UploadJob(sandbox.OutputDir+"/"+name, path, mode)
 	// The file must stay until the call has ended, whoever still waits for it.
-	c, err := m.calls.Hidden(context.WithoutCancel(ctx), p, s.id, client.CallCreate{Tool: job.Tool, Input: job.Input}, call.Options{})
+	c, err := f.calls.Hidden(context.WithoutCancel(ctx), p, s.id, client.CallCreate{Tool: job.Tool, Input: job.Input}, call.Options{})
 	if err != nil {
 		return nil, err
 	}
@@ -65,8 +65,8 @@ func (m *Files) Upload(ctx context.Context, p auth.Principal, sessionID, path st
 }
 
 // receive saves what is uploaded, within the caps of the session's outputs.
-func (m *Files) receive(s *Session, file string, body io.Reader) (size int64, err error) {
-	set := m.settings.Load()
+func (f *Files) receive(s *Session, file string, body io.Reader) (size int64, err error) {
+	set := f.settings.Load()
 	size, err = output.Save(output.Config{Limits: set.Truncate, Path: file, Used: &s.calls.Spilled, MinFree: set.MinFree}, body)
 	if why, ok := errors.AsType[output.Stopped](err); ok {
 		err = fault.Quota.Errorf("the upload was not taken: %s", string(why)).
@@ -79,9 +79,9 @@ func (m *Files) receive(s *Session, file string, body io.Reader) (size int64, er
 
 // Download implements server.Files. The file is saved as the output of a call first: its
 // size is known then, and a slow reader keeps nothing in the sandbox waiting.
-func (m *Files) Download(ctx context.Context, p auth.Principal, sessionID, path string) (io.ReadCloser, int64, error) {
+func (f *Files) Download(ctx context.Context, p auth.Principal, sessionID, path string) (io.ReadCloser, int64, error) {
 	job := run.DownloadJob(path)
-	c, err := m.calls.Hidden(ctx, p, sessionID, client.CallCreate{Tool: job.Tool, Input: job.Input}, call.Options{AbortOnDisconnect: true})
+	c, err := f.calls.Hidden(ctx, p, sessionID, client.CallCreate{Tool: job.Tool, Input: job.Input}, call.Options{AbortOnDisconnect: true})
 	switch {
 	case err != nil:
 		return nil, 0, err
@@ -93,5 +93,5 @@ func (m *Files) Download(ctx context.Context, p auth.Principal, sessionID, path 
 		return nil, 0, fault.Quota.Errorf("%q is too large: %v", shown(path), c.Metadata["output_incomplete"]).
 			Next("download it in parts (split), or raise truncate.spill_file and truncate.spill_session")
 	}
-	return m.calls.Output(ctx, p, c.ID, call.OutputOptions{})
+	return f.calls.Output(ctx, p, c.ID, call.OutputOptions{})
 }

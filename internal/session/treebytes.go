@@ -21,13 +21,13 @@ type treeBytes struct {
 
 // Worktrees is what the layers of all worktrees take, in bytes, and those of each tenant, as
 // they were a minute ago at most, or at the last count where one takes its time.
-func (m *Usage) Worktrees() (all int64, tenants map[string]int64) {
-	c := &m.treeBytes
+func (u *Usage) Worktrees() (all int64, tenants map[string]int64) {
+	c := &u.treeBytes
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if m.cfg.Trees != nil && !c.counting && (c.at.IsZero() || time.Since(c.at) >= treesFresh) {
-		c.counting = m.work.Go(func() {
-			all, tenants := m.countTrees(m.ctx)
+	if !c.counting && (c.at.IsZero() || time.Since(c.at) >= treesFresh) {
+		c.counting = u.work.Go(func() {
+			all, tenants := u.countTrees(u.ctx)
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			c.all, c.tenants, c.at, c.counting = all, tenants, time.Now(), false
@@ -37,20 +37,20 @@ func (m *Usage) Worktrees() (all int64, tenants map[string]int64) {
 }
 
 // countTrees adds up layers, which count once for each tenant that has them.
-func (m *Usage) countTrees(ctx context.Context) (all int64, tenants map[string]int64) {
-	list, err := m.cfg.Trees.All()
+func (u *Usage) countTrees(ctx context.Context) (all int64, tenants map[string]int64) {
+	list, err := u.cfg.Trees.All()
 	if err != nil {
-		m.log.Error("read the layers of worktrees", "error", err)
+		u.log.Error("read the layers of worktrees", "error", err)
 	}
 	tenants = map[string]int64{}
 	seen := map[[2]string]bool{} // tenant and layer, and "*" and layer
 	for _, t := range list {
-		tenant := m.tenantOf(ctx, t.Session)
+		tenant := u.tenantOf(ctx, t.Session)
 		for _, l := range t.All() {
 			if ctx.Err() != nil || seen[[2]string{tenant, l}] {
 				continue
 			}
-			n := m.cfg.Trees.Bytes(t, l)
+			n := u.cfg.Trees.Bytes(t, l)
 			tenants[tenant] += n
 			if !seen[[2]string{"*", l}] {
 				all += n
@@ -62,11 +62,11 @@ func (m *Usage) countTrees(ctx context.Context) (all int64, tenants map[string]i
 }
 
 // tenantOf is whose session it is, "" of one that is not on record.
-func (m *Usage) tenantOf(ctx context.Context, session string) string {
-	if s := m.liveByID(session); s != nil {
+func (u *Usage) tenantOf(ctx context.Context, session string) string {
+	if s := u.liveByID(session); s != nil {
 		return s.tenant.Name
 	}
-	row, err := m.store.Session(ctx, session)
+	row, err := u.store.Session(ctx, session)
 	if err != nil {
 		return ""
 	}

@@ -14,7 +14,7 @@ import (
 // at once (see recover).
 type uids struct {
 	nothing
-	m *roster
+	roster *roster
 }
 
 // close gives the range back when nothing of the session can be alive, and puts it under
@@ -25,14 +25,14 @@ func (u uids) close(s *Session, _ ending, left error) ([]string, error) {
 }
 
 func (u uids) release(session string, base uint32, left error) {
-	if why, err := u.m.leases.Release(base, left); why != "" || err != nil {
-		u.m.log.Error("uid range is quarantined", "session", session, "base", base, "reason", why, "error", err)
+	if why, err := u.roster.leases.Release(base, left); why != "" || err != nil {
+		u.roster.log.Error("uid range is quarantined", "session", session, "base", base, "reason", why, "error", err)
 	}
 }
 
 // leftovers are ranges under quarantine.
 func (u uids) leftovers(ctx context.Context) (all []leftover, err error) {
-	held, _, err := u.m.store.Leases(ctx)
+	held, _, err := u.roster.store.Leases(ctx)
 	for _, l := range held {
 		if l.Quarantined {
 			all = append(all, leftover{
@@ -46,8 +46,8 @@ func (u uids) leftovers(ctx context.Context) (all []leftover, err error) {
 
 // free ends a quarantine, or says why it was put.
 func (u uids) free(ctx context.Context, l store.Lease) error {
-	who, err := u.m.leases.InUse(l.Base)
-	if err == nil && who == "" && !u.sandboxLeft(ctx, l.Session) && u.m.leases.Free(l.Base) == nil {
+	who, err := u.roster.leases.InUse(l.Base)
+	if err == nil && who == "" && !u.sandboxLeft(ctx, l.Session) && u.roster.leases.Free(l.Base) == nil {
 		return nil
 	}
 	return errors.New(l.Reason)
@@ -55,8 +55,8 @@ func (u uids) free(ctx context.Context, l store.Lease) error {
 
 // sandboxLeft reports whether anything of a session's sandbox is left.
 func (u uids) sandboxLeft(ctx context.Context, session string) bool {
-	for _, d := range u.m.cfg.Drivers {
-		recs, err := d.List(ctx, u.m.cfg.Owner)
+	for _, d := range u.roster.cfg.Drivers {
+		recs, err := d.List(ctx, u.roster.cfg.Owner)
 		if err != nil {
 			return true
 		}
@@ -73,7 +73,7 @@ func (u uids) sandboxLeft(ctx context.Context, session string) bool {
 // quarantined: their daemon died between the two writes of a session's end.
 func (u uids) dropDeadLeases(held []store.Lease) {
 	for _, l := range held {
-		if u.m.liveByID(l.Session) == nil && !l.Quarantined {
+		if u.roster.liveByID(l.Session) == nil && !l.Quarantined {
 			u.release(l.Session, l.Base, nil)
 		}
 	}

@@ -35,37 +35,37 @@ type Usage struct {
 
 // Usage implements server.Usage. Its cost is that of reading a handful of small files for
 // each session, at most once a second.
-func (m *Usage) Usage(ctx context.Context) ([]client.TenantUsage, error) {
-	c := &m.usage
+func (u *Usage) Usage(ctx context.Context) ([]client.TenantUsage, error) {
+	c := &u.usage
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.list == nil || time.Since(c.at) >= usageFresh {
 		// For whoever asks next, too: it does not end with this request.
 		bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), usageTime)
 		defer cancel()
-		c.list, c.at = m.collectUsage(bounded), time.Now()
+		c.list, c.at = u.collectUsage(bounded), time.Now()
 	}
 	return slices.Clone(c.list), nil
 }
 
 // collectUsage asks all live sessions, in no order: when time is short it is not
 // always the same ones that are left out.
-func (m *Usage) collectUsage(ctx context.Context) []client.TenantUsage {
+func (u *Usage) collectUsage(ctx context.Context) []client.TenantUsage {
 	memory, layers, disk := map[*tenant]int64{}, map[*tenant]int64{}, map[*tenant]int64{}
-	for _, s := range m.live() {
+	for _, s := range u.live() {
 		used, layer := s.measure(ctx)
 		memory[s.tenant] += used
 		layers[s.tenant] += layer
 		disk[s.tenant] += s.calls.Spilled.Load()
 	}
 	list := []client.TenantUsage{}
-	_, worktrees := m.Worktrees()
-	set := m.settings.Load()
+	_, worktrees := u.Worktrees()
+	set := u.settings.Load()
 	for name := range set.Tenants {
-		m.tenant(name) // those that have done nothing yet are listed too
+		u.tenant(name) // those that have done nothing yet are listed too
 	}
-	m.mu.RLock()
-	for _, t := range m.tenants {
+	u.mu.RLock()
+	for _, t := range u.tenants {
 		sessions, queued := t.places.Count()
 		list = append(list, client.TenantUsage{
 			Tenant: t.Name, Sessions: sessions, Queued: queued, Calls: int(t.Calls.Load()),
@@ -74,7 +74,7 @@ func (m *Usage) collectUsage(ctx context.Context) []client.TenantUsage {
 			MaxSessions: set.maxSessions(t.Name), MaxCalls: set.Tenants[t.Name].MaxCalls, MaxRecordBytes: set.maxRecords(t.Name),
 		})
 	}
-	m.mu.RUnlock()
+	u.mu.RUnlock()
 	slices.SortFunc(list, func(a, b client.TenantUsage) int { return strings.Compare(a.Tenant, b.Tenant) })
 	return list
 }

@@ -196,7 +196,7 @@ func BenchmarkUsage(b *testing.B) {
 	calls := call.New(call.Config{Context: b.Context()}, m)
 	host := newFakeHost()
 	for i := range 1000 {
-		s := &Session{m: m.daemon, tenant: m.tenant(fmt.Sprint("t", i%10)), sb: &fakeBox{host: host}, calls: calls.Group(call.In{Context: b.Context()})}
+		s := &Session{daemon: m.daemon, tenant: m.tenant(fmt.Sprint("t", i%10)), sb: &fakeBox{host: host}, calls: calls.Group(call.In{Context: b.Context()})}
 		s.gauges.sandbox, s.gauges.used = s.sandbox, &s.tenant.used
 		m.sessions[fmt.Sprint(i)] = s
 	}

@@ -33,7 +33,7 @@ var (
 
 // checkCreate checks all of a request that can be checked without looking at
 // the host, and fills in what was left out.
-func (m *daemon) checkCreate(r *client.SessionCreate, d sandbox.Driver, set *Settings, ten Tenant, free bool) error {
+func (dm *daemon) checkCreate(r *client.SessionCreate, d sandbox.Driver, set *Settings, ten Tenant, free bool) error {
 	if r.Name != "" && (!namePattern.MatchString(r.Name) || strings.HasPrefix(r.Name, "ses_")) {
 		return fault.Invalid.Errorf("name %q: use 1 to 64 letters, digits, '.', '_' and '-', beginning with a letter or digit and not with ses_", shown(r.Name))
 	}
@@ -43,7 +43,7 @@ func (m *daemon) checkCreate(r *client.SessionCreate, d sandbox.Driver, set *Set
 	if err := checkNetwork(&r.Network); err != nil {
 		return err
 	}
-	if err := m.checkRuntime(r, d, ten); err != nil {
+	if err := dm.checkRuntime(r, d, ten); err != nil {
 		return err
 	}
 	if err := checkLabels(r.Labels); err != nil {
@@ -58,7 +58,7 @@ func (m *daemon) checkCreate(r *client.SessionCreate, d sandbox.Driver, set *Set
 	if err := checkPlaces(r); err != nil {
 		return err
 	}
-	c := limits.Config{Default: set.Limits, TenantDefault: ten.Limits, StateDir: m.cfg.OutputDir}
+	c := limits.Config{Default: set.Limits, TenantDefault: ten.Limits, StateDir: dm.cfg.OutputDir}
 	if !free {
 		c.Most, c.TenantMost = set.MaxLimits, ten.MaxLimits
 	}
@@ -67,7 +67,7 @@ func (m *daemon) checkCreate(r *client.SessionCreate, d sandbox.Driver, set *Set
 
 // checkRuntime settles which runtime the session has, where the request or the
 // tenant says it.
-func (m *daemon) checkRuntime(r *client.SessionCreate, d sandbox.Driver, ten Tenant) error {
+func (dm *daemon) checkRuntime(r *client.SessionCreate, d sandbox.Driver, ten Tenant) error {
 	if want := ten.RequireRuntime; want != "" {
 		if r.Runtime != "" && r.Runtime != want {
 			return fault.Forbidden.Errorf("sessions of this tenant run on %s (require_runtime), and this one asks for %q", want, shown(r.Runtime)).
@@ -75,8 +75,8 @@ func (m *daemon) checkRuntime(r *client.SessionCreate, d sandbox.Driver, ten Ten
 		}
 		r.Runtime = want
 	}
-	if r.Runtime != "" && !slices.Contains(d.Runtimes(m.ctx), r.Runtime) {
-		return fault.Invalid.Errorf("runtime %q cannot be used here; there are: %s; toolctl doctor says why", shown(r.Runtime), strings.Join(d.Runtimes(m.ctx), ", "))
+	if r.Runtime != "" && !slices.Contains(d.Runtimes(dm.ctx), r.Runtime) {
+		return fault.Invalid.Errorf("runtime %q cannot be used here; there are: %s; toolctl doctor says why", shown(r.Runtime), strings.Join(d.Runtimes(dm.ctx), ", "))
 	}
 	return nil
 }

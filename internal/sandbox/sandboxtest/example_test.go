@@ -29,6 +29,7 @@ import (
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/tool"
 	"github.com/toold/toold/internal/tool/run"
+	"github.com/toold/toold/internal/worktree/layers"
 )
 
 // 1. A package below `internal/sandbox` with a type that implements `sandbox.Driver`. The
@@ -246,7 +247,12 @@ func manager(t *testing.T, d driver) *session.Manager {
 	if err != nil {
 		t.Fatal(err)
 	}
+	trees, err := layers.Open(filepath.Join(dir, "worktrees"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	m, err := session.New(session.Config{
+		Trees: trees,
 		Store: st, Tools: tool.NewRegistry(), Drivers: map[string]sandbox.Driver{d.Name(): d}, Driver: d.Name(),
 		Log: log, Owner: "example", OutputDir: filepath.Join(dir, "output"), UIDBase: 1 << 28, UIDClaims: filepath.Join(dir, "uids"),
 		Settings: session.Settings{
