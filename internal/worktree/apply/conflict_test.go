@@ -136,10 +136,12 @@ func TestOthersDirectories(t *testing.T) {
 }
 
 // A directory that is exchanged after the survey has been in it is not taken for the one
-// that was there.
+// that was there, also where nothing is to be written beside what was looked at.
 func TestExchangedInTheSurvey(t *testing.T) {
 	g := begin(t, tree(t, map[string]string{"a/f": "old", "a/x/y": "y"}))
 	write(t, g.work, map[string]string{"a/f": "new", "a/x/new": "n"})
+	archive := archiveOf(t, g.base, g.work)
+	write(t, g.source, map[string]string{"a/f": "new"})
 	decoy := tree(t, map[string]string{"f": "decoy", "x/y": "decoy"})
 	before := look(t, decoy)
 	at(t, "looked at", func() { // on the owner's thread, who may not do that
@@ -151,8 +153,8 @@ func TestExchangedInTheSurvey(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	_, err := g.applyArchive(client.ApplyRequest{}, archiveOf(t, g.base, g.work))
-	if conflictsOf(err) == nil {
+	_, err := g.applyArchive(client.ApplyRequest{}, archive)
+	if !slices.Equal(conflictsOf(err), []string{"a/x/new"}) {
 		t.Errorf("got %v", err)
 	}
 	if diffs := differ(look(t, g.source+"/a"), before); diffs != nil {
