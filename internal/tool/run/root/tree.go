@@ -34,6 +34,9 @@ type Node struct {
 	Denied bool
 	// Mount: another file system, or another part of this one, is mounted there.
 	Mount bool
+	// Nameless: no directory has it any more. An overlay goes on to show what was removed
+	// or replaced below it, as long as it remembers that. Some file systems count no names.
+	Nameless bool
 }
 
 // treeResolve opens one name, or a path without a link. That it stays in the mount is
@@ -160,6 +163,7 @@ func (d *Dir) node(name string) (Node, bool) {
 	n := Node{
 		Name: name, Kind: kindOf(uint32(st.Mode)), Mode: uint32(st.Mode) & 0o7777, Size: int64(st.Size),
 		MTime: st.Mtime.Sec*1e9 + int64(st.Mtime.Nsec), CTime: st.Ctime.Sec*1e9 + int64(st.Ctime.Nsec),
+		Nameless: st.Nlink == 0,
 	}
 	if n.Kind == KindDir {
 		n.Mount = unix.Mkdev(st.Dev_major, st.Dev_minor) != d.dev

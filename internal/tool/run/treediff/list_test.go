@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -286,5 +287,35 @@ func TestTimesSetBack(t *testing.T) {
 	}
 	if _, totals := r.write(t, List); totals.Files != 1 {
 		t.Errorf("totals %+v; want one change", totals)
+	}
+}
+
+// What an overlay remembers of a base that was changed below it is no change of the tree.
+func TestBaseRemoved(t *testing.T) {
+	base := t.TempDir()
+	for _, name := range []string{"gone", "kept", "replaced", "dir/x", "own/old"} {
+		err := errors.Join(os.MkdirAll(filepath.Dir(base+"/"+name), 0o755), os.WriteFile(base+"/"+name, []byte(name), 0o644))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	tree, unmount := overlay(t, base)
+	defer unmount()
+	r := newRig(t, base, tree)
+	if _, totals := r.write(t, List); totals.Files != 0 { // now it remembers all
+		t.Fatalf("%+v", totals)
+	}
+	held, err := os.ReadDir(tree)
+	err = errors.Join(err, os.Remove(base+"/gone"), os.RemoveAll(base+"/dir"), os.WriteFile(base+"/new", []byte("new"), 0o644),
+		os.Rename(base+"/new", base+"/replaced"), os.WriteFile(tree+"/own/mine", nil, 0o644))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Lstat(tree + "/gone"); err != nil || info.Sys().(*syscall.Stat_t).Nlink != 0 {
+		t.Fatalf("the overlay has forgotten %v: %v, %v: the test proves nothing", held, info, err)
+	}
+	data, _ := r.write(t, List)
+	if all, _ := lines(t, data); len(all) != 1 || all[0].Path != "own/mine" {
+		t.Errorf("got %+v", all)
 	}
 }

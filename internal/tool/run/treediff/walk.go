@@ -266,8 +266,12 @@ func (w *walk) entry(b *below, base, tree *place) (in bool, err error) {
 	return in, w.visit(b, base, tree)
 }
 
-// mayDiffer is false of most entries: those that are no directories, and the same.
+// mayDiffer is false of most entries: those that are no directories, and the same. What an
+// overlay still shows of a base that has lost or replaced it is no change of the tree.
 func (e entry) mayDiffer() bool {
+	if e.new != nil && e.new.Nameless && (e.old == nil || !e.old.Nameless) {
+		return false
+	}
 	return e.old == nil || e.new == nil || isDir(e.old) || !unchanged(e.old, e.new)
 }
 
