@@ -86,9 +86,12 @@ type CallState struct {
 
 // Request asks for Prepare or Run.
 type Request struct {
-	CallID   string
-	Tool     string
-	Input    json.RawMessage
+	CallID string
+	Tool   string
+	Input  json.RawMessage
+	// Typed is Input as the daemon has decoded it, for who runs calls in the daemon. It is
+	// not sent.
+	Typed    any
 	Settings json.RawMessage
 	Env      []string // added to the session's environment, for this call
 	// TimeoutMillis bounds Run; 0 = no bound of the agent's own.

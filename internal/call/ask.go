@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/toold/toold/client"
@@ -39,6 +40,9 @@ func (a asking) permit(j *judge.Judgement) error {
 	if a.c.probe {
 		j.Verdict = policy.Verdict{Action: policy.Allow, Rule: judge.RuleProbe, Reason: "a probe of the daemon's own"}
 	}
+	if a.c.of != nil && j.Verdict.Action == policy.Ask && covered(a.c.of, j.Verdict.Pending) {
+		j.Verdict = policy.Verdict{Action: policy.Allow, Rule: "call " + a.c.of.id, Reason: "it may change the file"}
+	}
 	if j.Loop != nil {
 		action := j.Each[len(j.Each)-1].Action
 		a.daemon.observe(func(o Observer) { o.DoomLoop(j.Inv.Tool.Name, j.Loop.Period, action) })
@@ -58,6 +62,11 @@ func (a asking) permit(j *judge.Judgement) error {
 		a.log.Error("record a denial", "call", a.c.id, "error", err)
 	}
 	return j.Denied()
+}
+
+// covered reports whether all that is asked about are files that the call has changed.
+func covered(of *Call, asked []policy.Request) bool {
+	return !slices.ContainsFunc(asked, func(r policy.Request) bool { return !slices.Contains(of.writes, r.Path) })
 }
 
 // ask makes a pending approval for the whole call and waits for its answer.

@@ -35,6 +35,8 @@ import (
 type Call struct {
 	at        *site
 	id        string
+	runner    Runner // of its tool
+	of        *Call  // for which the daemon makes it, whose slot it has; nil: it is a call of its own
 	req       client.CallCreate
 	by        auth.Principal // who made it
 	profile   string         // of its session, when it was made
@@ -187,7 +189,7 @@ func (c *Call) output(offset int64, stderr bool, p []byte) error {
 		return nil
 	}
 	if safe := c.out.Write(p, stderr); safe >= 0 {
-		c.at.runner.Ack(c.id, safe)
+		c.ack(safe)
 	}
 	c.stream.Output(offset, stderr, p)
 	return nil
@@ -202,7 +204,21 @@ func (c *Call) pass(p []byte) {
 	} else if _, err := to.Write(p); err != nil {
 		c.abort(run.ReasonAborted)
 	}
-	c.at.runner.Ack(c.id, n)
+	c.ack(n)
+}
+
+// ack says how much of the output is safe, and forget that the call's end is: to a runner
+// that keeps them.
+func (c *Call) ack(offset int64) {
+	if d, ok := c.runner.(Durable); ok {
+		d.Ack(c.id, offset)
+	}
+}
+
+func (c *Call) forget() {
+	if d, ok := c.runner.(Durable); ok {
+		d.Forget(c.id)
+	}
 }
 
 // offset is how many bytes of output have come.
@@ -239,7 +255,7 @@ func (c *Call) abort(why run.Reason) {
 
 func (c *Call) askAbort(why run.Reason) {
 	for wait := 10 * time.Millisecond; ; wait = min(2*wait, time.Second) {
-		c.at.runner.Abort(c.id, why)
+		c.runner.Abort(c.id, why)
 		select {
 		case <-c.done:
 			return
@@ -255,6 +271,9 @@ func (c *Call) late() { c.abort(run.ReasonTimeout) }
 
 // lost is for one that it does not even end when it is told to.
 func (c *Call) lost() {
+	if _, ok := c.runner.(Durable); !ok {
+		return // it is not for the sandbox's want that it does not end
+	}
 	c.at.daemon.Work.Go(func() { c.at.place.Lose("its agent did not end call " + c.id + " in time") })
 }
 

@@ -128,12 +128,12 @@ const maxUnbound = 3
 func (st *steps) perform(c *Call, j *judge.Judgement) (seen *run.Prepared) {
 	if !j.Provided && j.Prep != nil && j.Prep.Result != nil {
 		o := &outcome{result: j.Prep.Result}
-		st.hooks(c).after(o)
+		st.hooks(c).after(o, st.doFor)
 		st.tail(c).finish(o)
 		return nil
 	}
 
-	if !j.Inv.Tool.ReadOnly {
+	if !j.Inv.Tool.ReadOnly && c.of == nil {
 		c.checkpoint = st.place.Before(c.ctx, c.id, c.req.MessageID)
 	}
 
@@ -165,7 +165,7 @@ func (st *steps) complete(c *Call, out *agent.Outcome, err error) {
 	c.staleApproval(o)
 
 	// 10. Hooks after, which may change what is said of it.
-	st.hooks(c).after(o)
+	st.hooks(c).after(o, st.doFor)
 
 	// 9. Truncate and spill; 11. record, events, observers; then the agent may
 	// forget it.

@@ -21,17 +21,18 @@ func usageOf(e *run.Exit) client.CallUsage {
 // ended is the outcome of a call that was given to the agent.
 func (st *steps) ended(c *Call, out *agent.Outcome, err error) *outcome {
 	var re *run.Error
+	_, held := c.runner.(Durable)
 	switch {
 	case err == nil && out.Err != nil:
-		return &outcome{err: codeOf(out.Err), held: true}
+		return &outcome{err: codeOf(out.Err), held: held}
 	case err == nil && out.Prepared != nil:
 		return notJudged()
 	case err == nil && out.Result == nil:
 		o := failed(fault.Sandbox, "the agent gave no result")
-		o.held = true
+		o.held = held
 		return o
 	case err == nil:
-		o := &outcome{result: out.Result, exit: agent.Plausible(out.Exit), held: true}
+		o := &outcome{result: out.Result, exit: agent.Plausible(out.Exit), held: held}
 		st.refine(c, o)
 		st.trail(c, o)
 		return o
@@ -45,7 +46,7 @@ func (st *steps) ended(c *Call, out *agent.Outcome, err error) *outcome {
 		return st.lostOutcome()
 	}
 	if e := answer.Of(err); e != nil { // there was no room for the result
-		return &outcome{err: e, held: true}
+		return &outcome{err: e, held: held}
 	}
 	c.abort(run.ReasonAborted)
 	return &outcome{err: st.clientError(c.id, err)}

@@ -69,7 +69,7 @@ func (t tail) finish(o *outcome) {
 		runtime.Gosched()
 	}
 	if stored && o.held {
-		t.forget()
+		t.c.forget() // after a loss, whoever connects again does it
 	}
 	t.logEnd(&row.Call, ran)
 	if o.recount && t.slots.open.Load() == 0 {
@@ -114,11 +114,6 @@ func (c *Call) dropInput(e *store.Entry, row, short *store.Call) int64 {
 	return after - before
 }
 
-// forget has the agent drop a call whose end is in the store.
-func (t tail) forget() {
-	t.runner.Forget(t.c.id) // after a loss, relink does it
-}
-
 // storeLater tries until the disk has room or the daemon leaves.
 func (t tail) storeLater(row *store.Call, held bool) {
 	for wait := time.Second; ; wait = min(2*wait, time.Minute) {
@@ -132,7 +127,7 @@ func (t tail) storeLater(row *store.Call, held bool) {
 		}
 		t.live.drop(t.c)
 		if held {
-			t.forget()
+			t.c.forget()
 		}
 		return
 	}

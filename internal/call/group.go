@@ -4,11 +4,14 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"path/filepath"
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/call/local"
 	"github.com/toold/toold/internal/judge"
+	"github.com/toold/toold/internal/tool"
 	"github.com/toold/toold/internal/tool/run"
 )
 
@@ -18,7 +21,7 @@ type Group struct{ steps }
 // In is what a Group needs of its session.
 type In struct {
 	Place   Place
-	Runner  Runner
+	Runners map[tool.By]Runner // beside the daemon's own
 	ID      string
 	Tenant  *Tenant
 	Judge   *judge.Judge
@@ -31,12 +34,14 @@ type In struct {
 func (s *Service) Group(in In) *Group {
 	g := &Group{steps{
 		site: &site{
-			daemon: &s.Config, place: in.Place, runner: in.Runner, id: in.ID, tenant: in.Tenant, judge: in.Judge, limits: in.Limits,
+			daemon: &s.Config, place: in.Place, runners: map[tool.By]Runner{}, id: in.ID, tenant: in.Tenant, judge: in.Judge, limits: in.Limits,
 			outDir: filepath.Join(s.OutputDir, in.ID), log: in.Log, ctx: in.Context,
 		},
 		slots: slots{session: in.ID, tenant: in.Tenant, quota: s.Quota, free: make(chan struct{}, max(1, in.Limits.Calls))},
 		live:  &s.live, results: &s.results,
 	}}
+	maps.Copy(g.runners, in.Runners)
+	g.runners[tool.ByDaemon] = local.New(local.Of(g.prepareFormat, g.format))
 	g.slots.touch()
 	return g
 }

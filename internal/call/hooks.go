@@ -30,7 +30,7 @@ func (s *site) hooks(c *Call) hooks { return hooks{s, c} }
 // be judged from the beginning, where all hooks see it again. With denied, the
 // call must not run and that is its outcome.
 func (hs hooks) before(inv *tool.Invocation) (replaced *tool.Invocation, denied *outcome) {
-	if !hs.daemon.Hooks.Any() {
+	if !hs.daemon.Hooks.Any() || hs.c.of != nil {
 		return nil, nil
 	}
 	e := hs.event(hook.CallBefore, hs.c, hs.c.snapshot())
@@ -108,9 +108,9 @@ func (hs hooks) deniedByHook(inv *tool.Invocation, h *hook.Hook, why, hint strin
 // after does step 10 as far as the sandbox is needed for it: the hooks of
 // file.edited. Those of call.after come with the end of the call, when it is
 // known what its record is going to say (see result).
-func (hs hooks) after(o *outcome) {
+func (hs hooks) after(o *outcome, do makes) {
 	if hs.daemon.Hooks.Any() {
-		o.left = errors.Is(hs.edited(o), ErrLeaving)
+		o.left = errors.Is(hs.edited(o, do), ErrLeaving)
 	}
 }
 
@@ -119,7 +119,7 @@ func (hs hooks) after(o *outcome) {
 // what the one before has made of the output. The error is ErrLeaving: the call
 // is then the next daemon's to finish.
 func (hs hooks) result(o *outcome, row *store.Call) error {
-	if row.Time.Started == nil && o.result == nil || !hs.daemon.Hooks.Any() {
+	if row.Time.Started == nil && o.result == nil || !hs.daemon.Hooks.Any() || hs.c.of != nil {
 		return nil
 	}
 	for _, n := range hs.c.hookNotes {

@@ -103,6 +103,13 @@ func neverSent() *outcome {
 	return o
 }
 
+// endedWithDaemon is the outcome of a call that an earlier daemon ran in itself.
+func endedWithDaemon() *outcome {
+	o := failed(fault.Aborted, "the daemon ended while it ran the call; it is not known how far it came")
+	o.err.Hint, o.reason = "look at what it would have changed before making it again", run.ReasonLost
+	return o
+}
+
 // notJudged is the outcome of a call of an earlier daemon, whose paths led
 // elsewhere than they say and which was not judged again.
 func notJudged() *outcome {
@@ -113,11 +120,7 @@ func notJudged() *outcome {
 
 // formatFailed tells the caller that its edit stands as it made it.
 func (o *outcome) formatFailed(h *hook.Hook, file string, err error) {
-	text := err.Error()
-	if pe, ok := errors.AsType[*hook.Error](err); ok {
-		text = pe.Note()
-	}
-	o.notes = append(o.notes, fmt.Sprintf("[%s was written, but hook %s]", file, text))
+	o.notes = append(o.notes, fmt.Sprintf("[%s was written, but hook %s]", file, err))
 	if h.FailOpen {
 		return
 	}

@@ -48,20 +48,28 @@ type Place interface {
 	Lose(why string)
 }
 
-// Runner runs calls: in the agent of a session, which outlives the daemon. Its errors are
-// those of package agent.
+// Runner runs calls. Which one runs a call its tool says (tool.By). Its errors are those of
+// package agent, *run.Error, or such that only the log is for.
 type Runner interface {
-	// Prepare resolves what a call names. It has no effect.
+	// Prepare resolves what a call names. It has no effect. nil is nothing.
 	Prepare(ctx context.Context, r agent.Request) (*run.Prepared, error)
-	// Run runs a call, once. Its error is agent.ErrUnknownCall where nobody knows whether
-	// it ran.
+	// Run runs a call, once, and only where its paths lead as r says. Its error is
+	// agent.ErrUnknownCall where nobody knows whether it ran, and ctx's cause where ctx has
+	// ended.
 	Run(ctx context.Context, r agent.Request, f agent.Follower) (*agent.Outcome, error)
+	// Abort ends a call, as far as it can be reached: Run then returns. It may be called
+	// before Run and again.
+	Abort(callID string, why run.Reason)
+}
+
+// Durable is a Runner whose calls outlive the daemon. Those of others end with it: the next
+// daemon ends their records, and never runs them again.
+type Durable interface {
+	Runner
 	// Resume goes on with a call that runs, or has run.
 	Resume(ctx context.Context, callID string, f agent.Follower) (*agent.Outcome, error)
 	// Ack says that bytes of the output need not be kept any longer.
 	Ack(callID string, offset int64)
-	// Abort ends a call, as far as it can be reached.
-	Abort(callID string, why run.Reason)
 	// Forget lets go of what is kept of a call that has ended.
 	Forget(callID string)
 }

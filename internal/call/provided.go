@@ -58,19 +58,10 @@ func writes(a tool.Access, p string) bool {
 	return false
 }
 
-// pathsOf are the paths that the agent is to find.
-func pathsOf(prep *run.Prepared) []string {
-	list := make([]string, 0, len(prep.Targets))
-	for _, t := range prep.Targets {
-		list = append(list, t.Path)
-	}
-	return list
-}
-
 // askProvided makes a request of Run one that prepares itself.
 func askProvided(r agent.Request, inv *tool.Invocation, a tool.Access, prep *run.Prepared) agent.Request {
 	r = PrepareRequest(r, inv, a)
-	r.Prepared, r.Expect = nil, pathsOf(prep)
+	r.Prepared, r.Expect = nil, prep.Paths()
 	return r
 }
 

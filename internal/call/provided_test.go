@@ -59,7 +59,7 @@ func TestProvided(t *testing.T) {
 		prep := s.provided(&Call{}, inv, inv.Input.Access(nil))
 		var got []string
 		if prep != nil {
-			got = pathsOf(prep)
+			got = prep.Paths()
 		}
 		slices.Sort(got)
 		slices.Sort(tc.want)

@@ -16,8 +16,10 @@ import (
 
 // record does step 2.
 func (st *steps) record(c *Call, inv *tool.Invocation) error {
-	if err := st.slots.enter(&c.seat); err != nil {
-		return err
+	if c.of == nil { // else that one counts
+		if err := st.slots.enter(&c.seat); err != nil {
+			return err
+		}
 	}
 	c.clock.came = time.Now()
 	now := c.clock.came.UTC().Truncate(time.Millisecond)
@@ -33,12 +35,15 @@ func (st *steps) record(c *Call, inv *tool.Invocation) error {
 	if c.malformed != nil {
 		c.row.DropInput() // it will never run
 	}
-	c.profile = st.profile()
+	c.profile, c.runner = st.profile(), st.runners[inv.Tool.By]
+	if c.of != nil {
+		c.profile = c.of.profile
+	}
 	c.req.Input = nil // the normalised form is what counts now
 	c.streams, c.leavesOut = inv.Tool.Streams, inv.Tool.Shows != tool.ShowsNone
 	c.out = st.outputOf(c.id, inv.Tool, c.stream.Split)
 	st.live.add(c)
-	if !st.place.Takes() {
+	if c.of == nil && !st.place.Takes() {
 		// Whoever ends the session may have looked for calls before this one.
 		st.live.drop(c)
 		return st.notReady()

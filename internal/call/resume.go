@@ -94,17 +94,17 @@ func (g *Group) Bury(ctx context.Context) error {
 	})
 }
 
-// ForgetUnknown drops calls that the agent holds and nobody waits for: they are
+// ForgetUnknown drops calls that a runner holds and nobody waits for: they are
 // finished in the store, or were never ours.
-func (g *Group) ForgetUnknown(held []agent.CallState) {
+func (g *Group) ForgetUnknown(by Durable, held []agent.CallState) {
 	for _, c := range held {
 		if _, ok := g.live.find(c.ID); ok {
 			continue
 		}
 		if !c.Finished {
-			g.runner.Abort(c.ID, run.ReasonAborted)
+			by.Abort(c.ID, run.ReasonAborted)
 		}
-		g.runner.Forget(c.ID)
+		by.Forget(c.ID)
 	}
 }
 
@@ -138,6 +138,10 @@ func (g *Group) takeUp(r *store.Call, known map[string]agent.CallState, asked *s
 		}
 		return
 	}
+	if _, ok := c.runner.(Durable); !ok {
+		g.tail(c).finish(endedWithDaemon())
+		return
+	}
 	state, ok := known[r.ID]
 	if !ok {
 		g.tail(c).finish(g.ended(c, nil, agent.ErrUnknownCall))
@@ -167,6 +171,7 @@ func (g *Group) restore(r *store.Call) (*Call, *tool.Invocation) {
 	} else if in, ok := inv.Input.(tool.Timed); ok {
 		c.wanted = in.Timeout()
 	}
+	c.runner = g.runners[def.By]
 	c.streams, c.leavesOut = def.Streams, def.Shows != tool.ShowsNone
 	c.stream.Split = output.IsSplit(filepath.Join(g.outDir, c.id))
 	c.out = g.outputOf(c.id, def, c.stream.Split)
@@ -189,7 +194,7 @@ func (g *Group) goOn(c *Call, inv *tool.Invocation, state agent.CallState) {
 	if inv != nil && inv.Tool.Piped { // and its client is gone
 		c.abort(run.ReasonAborted)
 	}
-	out, err := g.runner.Resume(c.ctx, c.id, sink{c})
+	out, err := c.runner.(Durable).Resume(c.ctx, c.id, sink{c}) // see takeUp
 	if errors.Is(err, ErrLeaving) {
 		return
 	}

@@ -20,13 +20,13 @@ func (st *steps) prepare(c *Call, inv *tool.Invocation, a tool.Access) (*run.Pre
 		return nil, nil
 	}
 	r := PrepareRequest(st.request(c, inv, nil), inv, a)
-	return st.runner.Prepare(c.ctx, r)
+	return c.runner.Prepare(c.ctx, r)
 }
 
 // request is what the agent is asked.
 func (st *steps) request(c *Call, inv *tool.Invocation, prep *run.Prepared) agent.Request {
 	return agent.Request{
-		CallID: c.id, Tool: inv.AgentTool(), Input: inv.JSON,
+		CallID: c.id, Tool: inv.AgentTool(), Input: inv.JSON, Typed: inv.Input,
 		Settings: st.toolSettings(c, inv.Tool),
 		Env:      environ.List(c.req.Env), TimeoutMillis: c.timeout.Milliseconds(),
 		MaxOutput: c.maxOutput, Prepared: prep, Split: c.stream.Split,
@@ -77,7 +77,10 @@ func (st *steps) judgeFirst(c *Call, inv *tool.Invocation, a tool.Access, loop *
 // admit does step 8: it waits for a slot of the session and stores the call as
 // running. leave gives the slot back.
 func (st *steps) admit(c *Call) error {
-	err := st.slots.take(c.ctx, &c.seat, c.flush)
+	var err error
+	if c.of == nil {
+		err = st.slots.take(c.ctx, &c.seat, c.flush)
+	}
 	if err == nil {
 		err = context.Cause(c.ctx) // it may have ended at the same time
 	}
@@ -98,7 +101,7 @@ func (st *steps) run(c *Call, j *judge.Judgement) (*agent.Outcome, error) {
 	if c.pipe != nil {
 		r.Body = c.pipe.Body
 	}
-	if j.Prep != nil && !j.Inv.Tool.Piped { // which says itself what it has changed
+	if j.Prep != nil && !j.Inv.Tool.Piped && c.of == nil { // those say themselves what they have changed
 		for _, t := range j.Prep.Targets {
 			if t.Write {
 				c.writes = append(c.writes, t.Path)
@@ -109,7 +112,7 @@ func (st *steps) run(c *Call, j *judge.Judgement) (*agent.Outcome, error) {
 		r = askProvided(r, j.Inv, j.Access, j.Prep)
 	}
 	c.out.Begin()
-	return st.runner.Run(c.ctx, r, sink{c})
+	return c.runner.Run(c.ctx, r, sink{c})
 }
 
 // sink takes what the running call sends.
@@ -147,6 +150,6 @@ func (st *steps) notThere(c *Call) error {
 	}
 	c.mu.Unlock()
 	c.writes = nil
-	st.runner.Forget(c.id)
+	c.forget()
 	return nil
 }

@@ -10,19 +10,21 @@ import (
 	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/judge"
 	"github.com/toold/toold/internal/store"
+	"github.com/toold/toold/internal/tool"
 )
 
 // site is what the calls of one session find there. It knows no call.
 type site struct {
 	daemon *Config
 	place  Place
-	runner Runner
-	id     string // of the session
-	tenant *Tenant
-	judge  *judge.Judge
-	limits client.Limits
-	outDir string // of the host
-	log    *slog.Logger
+	// runners run calls, by what their tools say.
+	runners map[tool.By]Runner
+	id      string // of the session
+	tenant  *Tenant
+	judge   *judge.Judge
+	limits  client.Limits
+	outDir  string // of the host
+	log     *slog.Logger
 
 	// Foreign counts calls that failed for a file of a user who is not in the session.
 	Foreign atomic.Int64

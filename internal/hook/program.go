@@ -51,12 +51,13 @@ type Error struct {
 // Error implements error.
 func (e *Error) Error() string { return e.program + " " + e.what }
 
-// Note is the error with what the program said, for who may read that anyway.
-func (e *Error) Note() string {
+// What is the error without the program's name, and with what the program said, for who may
+// read that anyway.
+func (e *Error) What() string {
 	if e.Said == "" {
-		return e.Error()
+		return e.what
 	}
-	return e.Error() + ": " + e.Said
+	return e.what + ": " + e.Said
 }
 
 // programName is what a host program is called in messages and in the audit log.

@@ -23,6 +23,7 @@ import (
 	"github.com/toold/toold/internal/session/lease"
 	"github.com/toold/toold/internal/session/trees"
 	"github.com/toold/toold/internal/store"
+	"github.com/toold/toold/internal/tool"
 	"github.com/toold/toold/internal/worktree"
 )
 
@@ -46,6 +47,8 @@ type daemon struct {
 	// What the tests replace.
 	connect func(ctx context.Context, c *net.UnixConn, h agent.Hello) (agent.Peer, *agent.Welcome, error)
 	beat    beat // how agents are watched over
+	// runners are those of the calls of a session, beside the daemon's own.
+	runners func(*Session) map[tool.By]call.Runner
 
 	ctx   context.Context //nolint:containedctx // the life of the daemon itself
 	leave context.CancelCauseFunc
@@ -64,6 +67,7 @@ func newDaemon(cfg Config) *daemon {
 		hub:      event.NewHub(cfg.Store),
 		destroys: make(chan struct{}, destroysAtOnce),
 		beat:     beat{beatEvery, beatTime},
+		runners:  runnersOf,
 	}
 	dm.approvals = approval.New(approval.Setup{
 		Store: cfg.Store, Log: cfg.Log,
@@ -87,6 +91,11 @@ func newDaemon(cfg Config) *daemon {
 		dm.observe(func(o Observer) { o.Hooked(on, outcome, took) })
 	})
 	return dm
+}
+
+// runnersOf run the calls of a session.
+func runnersOf(s *Session) map[tool.By]call.Runner {
+	return map[tool.By]call.Runner{tool.ByAgent: &s.agent}
 }
 
 type managerState int32

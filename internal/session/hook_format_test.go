@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/call"
 	"github.com/toold/toold/internal/event"
 	"github.com/toold/toold/internal/hook"
 	"github.com/toold/toold/internal/testrig"
@@ -113,5 +114,97 @@ func TestFormatsAfterADaemonsDeath(t *testing.T) {
 	}
 	if len(files) != 2 || !strings.Contains(files[0], `"path":"/workspace/a.go"`) { // and the end of the stream
 		t.Errorf("events %q", files)
+	}
+}
+
+// formats are the calls of formatters, oldest first.
+func (h *house) formats(session string) []client.Call {
+	h.t.Helper()
+	list, err := h.m.calls.ListCalls(h.t.Context(), alice, session, call.Filter{Tool: "file_format"})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return list.Items
+}
+
+// A formatter is a call: with a record, judged, in the audit log, and in the slot of the call
+// that has changed the file.
+func TestFormattersAreCalls(t *testing.T) {
+	h, o, _ := hooked(t,
+		hook.Hook{On: hook.FileEdited, Command: []string{"gofmt", "-w"}, Timeout: 5 * time.Second},
+		scripted(t, hook.CallBefore, `grep -q file_format && exit 1; echo '{"action":"allow"}'`)) // no hook hears of another
+	h.reload(func(set *Settings) { set.Limits.Calls = 1 })
+	id := h.create(alice, client.SessionCreate{}).ID
+	write := client.CallCreate{Tool: "write", Input: json.RawMessage(`{"file_path":"a.go","content":"x"}`), MessageID: "m1"}
+	c := h.call(id, write)
+	all := h.formats(id)
+	if len(all) != 1 || !strings.Contains(c.Output, "[hook gofmt changed /workspace/a.go") {
+		t.Fatalf("%+v, %q", all, c.Output)
+	}
+	f := all[0]
+	if want := `{"call":"` + c.ID + `","command":["gofmt","-w"],"file_path":"/workspace/a.go","timeout":5000}`; string(f.Input) != want {
+		t.Errorf("input %s, want %s", f.Input, want)
+	}
+	if f.Status != client.CallCompleted || f.IsError || f.MessageID != "m1" || f.Metadata["changed"] != true || f.Permission == nil || f.Permission.Verdict != "allow" {
+		t.Errorf("%+v, %+v", f, f.Permission)
+	}
+	if missing := h.isOnRecord(o, &f); missing != nil {
+		t.Errorf("there is no %q", missing)
+	}
+	for _, u := range []string{c.ID, f.ID} {
+		if n := h.told(alice, client.EventFileEdited, u); n != map[string]int{c.ID: 1}[u] {
+			t.Errorf("%d files are told to be edited by %s", n, u)
+		}
+	}
+}
+
+// What a person has approved for the call that edits, its formatter may do. A rule that denies
+// the edit by then stops the formatter.
+func TestFormattersAreJudged(t *testing.T) {
+	h, _, _ := hooked(t, hook.Hook{On: hook.FileEdited, Command: []string{"gofmt"}, Timeout: 5 * time.Second})
+	h.reload(func(set *Settings) { set.Policy = rules(t, `permission = { edit = "ask" }`) })
+	id := h.create(alice, client.SessionCreate{}).ID
+	write := client.CallCreate{Tool: "write", Input: json.RawMessage(`{"file_path":"a.go","content":"x"}`)}
+	c, a := h.waitingFor(alice, id, write)
+	h.answer(a, once)
+	c = h.finished(c.ID)
+	if all := h.formats(id); len(all) != 1 || all[0].IsError || all[0].Permission.Rule != "call "+c.ID {
+		t.Errorf("after an approval: %+v", all)
+	}
+	if list := h.pending(); len(list) != 0 {
+		t.Errorf("somebody is asked: %+v", list)
+	}
+	h.reload(func(set *Settings) { set.Policy = rules(t, `permission = { bash = "allow" }`) })
+	c = h.background(id, "hold; echo x >b.go")
+	box := h.host.box(id)
+	testrig.Eventually(t, "the command holds", func() bool { return box.holding.Load() == 1 })
+	h.reload(func(set *Settings) { set.Policy = rules(t, `permission = { edit = "deny" }`) })
+	box.release()
+	if c = h.finished(c.ID); !c.IsError || !strings.Contains(c.Output, `but hook gofmt denied: edit "/workspace/b.go"`) {
+		t.Errorf("%q", c.Output)
+	}
+}
+
+// A formatter's call ends with its daemon, once; the next daemon makes another one.
+func TestFormatterOfADaemonThatDies(t *testing.T) {
+	h, o, id := hooked(t, hook.Hook{On: hook.FileEdited, Command: []string{"x; hold;"}, Timeout: time.Minute})
+	r := client.CallCreate{Tool: "write", Input: json.RawMessage(`{"file_path":"a.go","content":"x"}`), WaitMillis: new(int64)}
+	c := h.call(id, r)
+	box := h.host.box(id)
+	testrig.Eventually(t, "the formatter runs", func() bool { return box.holding.Load() == 1 })
+	h.kill()
+	h.openAudited(o)
+	testrig.Eventually(t, "the next formatter runs", func() bool { return len(h.formats(id)) == 2 && box.holding.Load() == 1 })
+	box.release()
+	c = h.finished(c.ID)
+	all := h.formats(id)
+	if len(all) != 2 || all[1].Status != client.CallCompleted || !strings.Contains(c.Output, "[hook x; hold; changed /workspace/a.go") {
+		t.Fatalf("%+v, %q", all, c.Output)
+	}
+	h.lostOnce(all[0].ID)
+	h.stop()
+	h.openAudited(o)
+	if now := h.formats(id); len(now) != 2 || h.told(alice, client.EventCallError, all[0].ID) != 1 {
+		t.Errorf("after another restart: %+v", now)
 	}
 }

@@ -73,7 +73,7 @@ func newSession(dm *daemon, t *tenant, row store.Session, d sandbox.Driver, tear
 	s.heart = heart{beat: &dm.beat, sandbox: s.sandbox, agent: &s.agent, lose: s.Lose, work: &dm.work, ctx: s.ctx}
 	s.gauges = gauges{sandbox: s.sandbox, agent: &s.agent, used: &t.used, limit: int64(s.limits.Memory), log: s.log, ctx: s.ctx}
 	s.calls = dm.calls.Group(call.In{
-		Place: s, Runner: &s.agent, ID: s.id, Tenant: &s.tenant.Tenant, Judge: s.judge, Limits: s.limits, Log: s.log, Context: s.ctx,
+		Place: s, Runners: dm.runners(s), ID: s.id, Tenant: &s.tenant.Tenant, Judge: s.judge, Limits: s.limits, Log: s.log, Context: s.ctx,
 	})
 	return s
 }

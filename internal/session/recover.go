@@ -30,7 +30,7 @@ func (l *life) adopt(ctx context.Context, row store.Session) error {
 	if err := s.calls.TakeUp(ctx, w.Calls); err != nil {
 		return err
 	}
-	s.calls.ForgetUnknown(w.Calls)
+	s.calls.ForgetUnknown(&s.agent, w.Calls)
 	l.work.Go((&supervisor{Session: s}).run)
 	return nil
 }

@@ -114,7 +114,7 @@ func (s *supervisor) relink(l *agent.Link) bool {
 	switch {
 	case err == nil:
 		s.log.Warn("connected to the agent again")
-		s.calls.ForgetUnknown(w.Calls)
+		s.calls.ForgetUnknown(&s.agent, w.Calls)
 		return true
 	case s.ctx.Err() != nil || s.isEnding():
 		return true // supervise sees why

@@ -33,6 +33,7 @@ func builtin() []*Definition {
 		fileGetTool(),
 		filePutTreeTool(),
 		fileGetTreeTool(),
+		fileFormatTool(),
 	}
 }
 

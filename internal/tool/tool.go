@@ -29,6 +29,8 @@ type Definition struct {
 	Name        string
 	Description string          // from the tool's Markdown file (see Describe)
 	Schema      json.RawMessage // JSON Schema 2020-12 of the input
+	// By says who runs its calls.
+	By By
 	// Hidden tools are run by the daemon's own routes and never listed.
 	Hidden bool
 	// ReadOnly tools change nothing, whatever their input.
@@ -67,6 +69,15 @@ type Definition struct {
 	shape    *shape
 	compiled *validator.Schema
 }
+
+// By says who runs the calls of a tool.
+type By int
+
+// Who runs calls.
+const (
+	ByAgent  By = iota // the agent of the session, in its sandbox
+	ByDaemon           // the daemon itself: package call/local
+)
 
 // Shown is what answers of a tool show of files that the call does not name.
 type Shown int

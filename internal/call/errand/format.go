@@ -74,6 +74,12 @@ func (f *Formatter) Format(ctx context.Context, h *hook.Hook, file string, limit
 	return made, nil
 }
 
+// Formats says why a hook can be no formatter of such a file.
+func Formats(h *hook.Hook, file string) error {
+	_, err := formatLine(h, file)
+	return err
+}
+
 // formatLine is the command line of a formatter: its words quoted, with the file
 // in the place of {file}, or at the end. The file's path is absolute, so that no
 // name can be an option.
@@ -154,10 +160,15 @@ func formatNote(s string) string {
 	return s
 }
 
+// Find says where a file is, and what stands for its content.
+func (f *Formatter) Find(ctx context.Context, file string) (*run.Prepared, error) {
+	job := run.HashJob(file)
+	return f.Conn.Prepare(ctx, agent.Request{CallID: f.Call, Tool: job.Tool, Input: job.Input})
+}
+
 // contentOf stands for the content of a file; "" where that is not known.
 func (f *Formatter) contentOf(ctx context.Context, file string) string {
-	job := run.HashJob(file)
-	prep, err := f.Conn.Prepare(ctx, agent.Request{CallID: f.Call, Tool: job.Tool, Input: job.Input})
+	prep, err := f.Find(ctx, file)
 	if err != nil || prep == nil || len(prep.Targets) != 1 {
 		return ""
 	}

@@ -74,6 +74,18 @@ type Prepared struct {
 	State json.RawMessage `json:"state,omitempty" cbor:"4,keyasint,omitempty"`
 }
 
+// Paths are where the targets lead; a nil Prepared has none.
+func (p *Prepared) Paths() []string {
+	if p == nil {
+		return nil
+	}
+	list := make([]string, 0, len(p.Targets))
+	for _, t := range p.Targets {
+		list = append(list, t.Path)
+	}
+	return list
+}
+
 // Target is one path that a call touches.
 type Target struct {
 	Asked  string `json:"asked" cbor:"1,keyasint"`                      // as the input says it
