@@ -119,13 +119,17 @@ func sayApplied(a *app, session string, done *client.Applied) {
 			a.say("  toolctl apply %s --include-sensitive %s", line(session), namedPaths(done.Sensitive))
 		}
 	}
-	if len(done.Build) > 0 {
-		a.say("look at these before you build; their commands run then")
-		sayPaths(a, done.Build, len(done.Build))
-	}
+	sayBuild(a, done.Build)
 	if done.SkippedCount > 0 {
 		a.say("left out: no files, directories or links")
 		sayPaths(a, done.Skipped, done.SkippedCount)
+	}
+}
+
+func sayBuild(a *app, paths []string) {
+	if len(paths) > 0 {
+		a.say("look at these before you build; their commands run then")
+		sayPaths(a, paths, len(paths))
 	}
 }
 

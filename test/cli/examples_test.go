@@ -18,59 +18,6 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// trap is what an agent leaves in a repository for programs of the host. Where a shell
-// runs it, $FIRE touches a file on the host and one in the session: there is only one of
-// the two where it fires.
-type trap struct {
-	name string
-	// plant is what the task does in the session.
-	plant string
-	// spring makes the trap fire; it runs in a session only. "" is a trap for
-	// programs that are not here.
-	spring string
-	// warned are the files that the warning must name.
-	warned []string
-	// spoils says that the repository does not give the patch any more.
-	spoils bool
-}
-
-const status = "git status"
-
-var traps = []trap{
-	{name: "hook", plant: `printf '#!/bin/sh\n%s\n' "$FIRE" >.git/hooks/pre-commit; chmod +x .git/hooks/pre-commit`, spring: "git commit --allow-empty -m x", warned: []string{".git/hooks/pre-commit"}},
-	{name: "fsmonitor", plant: `git config core.fsmonitor "$FIRE; false"`, spring: status, warned: []string{".git/config"}},
-	{name: "hooksPath", plant: `mkdir .h; printf '#!/bin/sh\n%s\n' "$FIRE" >.h/pre-commit; chmod +x .h/pre-commit; git config core.hooksPath .h`, spring: "git commit --allow-empty -m x", warned: []string{".git/config"}},
-	{name: "sshCommand", plant: `git config core.sshCommand "$FIRE; false"`, spring: "git ls-remote ssh://host/x", warned: []string{".git/config"}},
-	{name: "pager", plant: `git config core.pager "$FIRE; cat"`, spring: "script -qec 'git log' /dev/null", warned: []string{".git/config"}},
-	{name: "editor", plant: `git config core.editor "$FIRE; false"`, spring: "git commit --allow-empty", warned: []string{".git/config"}},
-	{name: "alias", plant: `git config alias.st "!$FIRE"`, spring: "git st", warned: []string{".git/config"}},
-	{name: "filter clean", plant: `git config filter.f.clean "$FIRE; cat"; echo '* filter=f' >.gitattributes`, spring: "echo x >x; git add x", warned: []string{".git/config", ".gitattributes"}},
-	{name: "filter smudge", plant: `git config filter.f.smudge "$FIRE; cat"; echo '* filter=f' >.gitattributes`, spring: "rm file; git checkout -- file", warned: []string{".git/config", ".gitattributes"}},
-	{name: "filter process", plant: `git config filter.f.process "$FIRE; cat"; echo '* filter=f' >.gitattributes`, spring: "echo x >x; git add x", warned: []string{".git/config"}, spoils: true},
-	{name: "diff command, attributes of git's", plant: `git config diff.d.command "$FIRE; true"; echo '* diff=d' >.git/info/attributes`, spring: "echo x >>file; git diff", warned: []string{".git/config", ".git/info/attributes"}, spoils: true},
-	{name: "textconv", plant: `git config diff.d.textconv "$FIRE; cat"; echo '* diff=d' >.gitattributes`, spring: "echo x >>file; git diff", warned: []string{".git/config", ".gitattributes"}},
-	{name: "merge driver", plant: `git config merge.m.driver "$FIRE; true"; echo '* merge=m' >.gitattributes`, spring: `
-		git add -A; git commit -qm base; git checkout -qb one; echo one >file; git commit -qam one
-		git checkout -qb two one^; echo two >file; git commit -qam two; git merge one`, warned: []string{".git/config", ".gitattributes"}},
-	{name: "gpg.program", plant: `printf '#!/bin/sh\n%s\n' "$FIRE" >sign; chmod +x sign; git config gpg.program ./sign; git config commit.gpgsign true`, spring: "git commit --allow-empty -m x", warned: []string{".git/config"}},
-	{name: "credential helper", plant: `git config credential.helper "!$FIRE"`, spring: `printf 'protocol=https\nhost=h\n\n' | GIT_TERMINAL_PROMPT=0 git credential fill`, warned: []string{".git/config"}},
-	{name: "include", plant: `printf '[core]\n\tfsmonitor = "%s; false"\n' "$FIRE" >.inc; git config include.path ../.inc`, spring: status, warned: []string{".git/config"}},
-	{name: "config of a worktree", plant: `git config extensions.worktreeConfig true; git config --worktree core.fsmonitor "$FIRE; false"`, spring: status, warned: []string{".git/config", ".git/config.worktree"}},
-	{name: "submodule", plant: `
-		git init -q lib; git -C lib commit -q --allow-empty -m x; git add lib
-		mkdir .git/modules; mv lib/.git .git/modules/lib; echo 'gitdir: ../.git/modules/lib' >lib/.git
-		git config -f .gitmodules submodule.lib.path lib; git config -f .gitmodules submodule.lib.url ./lib
-		git config -f .git/modules/lib/config core.worktree ../../../lib
-		git config -f .git/modules/lib/config core.fsmonitor "$FIRE; false"`, spring: status, warned: []string{".gitmodules", ".git/modules/lib/config", "lib/.git"}},
-	{name: "embedded bare repository", plant: `
-		git init -q --bare sub; git -C sub config core.bare false; git -C sub config core.worktree .
-		git -C sub config core.fsmonitor "$FIRE; false"`, spring: "cd sub; git status", warned: []string{"sub"}},
-	{name: "pointer", plant: `cp -r .git .other; git config -f .other/config core.fsmonitor "$FIRE; false"; rm -rf .git; echo 'gitdir: .other' >.git`, spring: status, warned: []string{".git"}},
-	{name: "commondir", plant: `cp -r .git .other; git config -f .other/config core.fsmonitor "$FIRE; false"; echo ../.other >.git/commondir`, spring: status, warned: []string{".git/commondir"}},
-	{name: "direnv", plant: `echo "$FIRE" >.envrc`, spring: ". ./.envrc", warned: []string{".envrc"}},
-	{name: "editors and CI", plant: `mkdir -p .vscode .github/workflows; echo {} >.vscode/tasks.json; echo >.github/workflows/x.yml; echo >Makefile`, warned: []string{".vscode/tasks.json", ".github/workflows/x.yml", "Makefile"}},
-}
-
 // ciStep is one script of a job.
 type ciStep struct {
 	script string
@@ -106,24 +53,23 @@ func githubSteps(t *testing.T) []ciStep {
 			steps = append(steps, ciStep{script: s.Run, always: s.If == "always()"})
 		}
 	}
-	if len(steps) != 3 {
+	if len(steps) != 1 {
 		t.Fatalf("%d steps", len(steps))
 	}
 	return steps
 }
 
-func gitlabSteps(t *testing.T) (steps []ciStep, variables map[string]string) {
+func gitlabSteps(t *testing.T) []ciStep {
 	var file map[string]struct {
-		Variables   map[string]string
 		Script      []string
 		AfterScript []string `yaml:"after_script"`
 	}
 	example(t, "gitlab-ci.yml", &file)
 	job := file["agent-task"]
-	if len(job.Script) != 2 || len(job.AfterScript) != 3 {
+	if len(job.Script) != 1 || len(job.AfterScript) != 1 {
 		t.Fatalf("%+v", job)
 	}
-	return []ciStep{{script: strings.Join(job.Script, "\n")}, {script: strings.Join(job.AfterScript, "\n"), always: true}}, job.Variables
+	return []ciStep{{script: strings.Join(job.Script, "\n")}, {script: strings.Join(job.AfterScript, "\n"), always: true}}
 }
 
 // The user and the group of ci-runner.toml: any that nothing here belongs to.
@@ -204,7 +150,6 @@ func (r *runner) run(dir, script string, env ...string) (stderr string, exit int
 type job struct {
 	*runner
 	checkout, temp, canary string
-	sha                    string
 	stderr                 string // of all that ran
 	exit                   int    // the first failure
 }
@@ -233,14 +178,9 @@ func (r *runner) newJob(task trap) *job {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, exit := r.run(j.checkout, "git init -q; git add .; git commit -qm first; git rev-parse HEAD >../temp/sha"); exit != 0 {
+	if _, exit := r.run(j.checkout, "git init -q; git add .; git commit -qm first"); exit != 0 {
 		t.Fatal("no checkout")
 	}
-	sha, err := os.ReadFile(j.temp + "/sha")
-	if err != nil {
-		t.Fatal(err)
-	}
-	j.sha = strings.TrimSpace(string(sha))
 	return j
 }
 
@@ -303,16 +243,13 @@ func (j *job) check(task trap, before map[string]string, patch string) {
 		}
 	}
 	for _, name := range task.warned {
-		if !slices.ContainsFunc(strings.Split(j.stderr, "\n"), func(l string) bool { return strings.TrimSpace(l) == name || strings.Contains(l, "you build: "+name) }) {
+		if !ofGit(name) && !warns(j.stderr, name) {
 			j.t.Errorf("no warning names %s", name)
 		}
 	}
 	text, err := os.ReadFile(patch)
 	if err != nil {
 		j.t.Fatal(err)
-	}
-	if task.spoils {
-		return
 	}
 	if j.exit != 0 {
 		j.t.Errorf("exit %d", j.exit)
@@ -334,7 +271,7 @@ func sortedKeys(maps ...map[string]string) []string {
 }
 
 // The jobs as they are shipped, line by line, with a task that lays traps for programs
-// of the host. Each trap fires in a session, where nobody is hurt.
+// of the host. That each fires where it is in place, TestTraps shows.
 func TestExampleJobs(t *testing.T) {
 	r := newRunner(t)
 	steps := githubSteps(t)
@@ -343,17 +280,10 @@ func TestExampleJobs(t *testing.T) {
 			r := &runner{rig: r.rig, t: t, work: r.work}
 			j := r.newJob(task)
 			before := snapshot(t, j.checkout)
-			j.play(steps, "GITHUB_WORKSPACE="+j.checkout, "RUNNER_TEMP="+j.temp, "GITHUB_SHA="+j.sha)
+			j.play(steps, "RUNNER_TEMP="+j.temp)
 			j.check(task, before, j.temp+"/changes.patch")
-			if task.spring == "" {
-				return
-			}
-			live := "export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@b\nrm -f fired\n(" + task.spring + ")\ntest -e /workspace/fired"
-			if _, exit := r.run(j.temp, `toolctl run --worktree copy -- bash -c "$LIVE"`, "LIVE="+live); exit != 0 {
-				t.Error("the trap does not fire in a session either: it is none")
-			}
-			if _, err := os.Lstat(j.canary + "/fired"); err == nil {
-				t.Error("a session reaches the host's file: the test is none")
+			if list := r.toolctl(t, "session", "list", "--all", "-o", "json"); strings.Contains(list, "kept_until") {
+				t.Error("the daemon keeps changes of the job")
 			}
 		})
 	}
@@ -365,25 +295,8 @@ func TestExampleJobsWithRules(t *testing.T) {
 	task := traps[1]
 	j := r.newJob(task)
 	before := snapshot(t, j.checkout)
-	steps, variables := gitlabSteps(t)
-	env := []string{"CI_PROJECT_DIR=" + j.checkout, "CI_BUILDS_DIR=" + j.temp, "CI_JOB_ID=7", "CI_COMMIT_SHA=" + j.sha}
-	expand := func(name string) string {
-		for _, kv := range env {
-			if v, ok := strings.CutPrefix(kv, name+"="); ok {
-				return v
-			}
-		}
-		t.Errorf("the job uses the variable %s, which this test does not know", name)
-		return ""
-	}
-	for name, value := range variables {
-		env = append(env, name+"="+os.Expand(value, expand))
-	}
-	j.play(steps, env...)
+	j.play(gitlabSteps(t), "CI_BUILDS_DIR="+j.temp, "CI_JOB_ID=7")
 	j.check(task, before, j.checkout+"/changes.patch")
-	if _, err := os.Lstat(j.temp + "/copy-7"); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the copy is still there (%v)", err)
-	}
 }
 
 // The task's failure is the job's, and there is a patch all the same.
@@ -392,7 +305,7 @@ func TestExampleJobFails(t *testing.T) {
 	task := trap{plant: "exit 7"}
 	j := r.newJob(task)
 	before := snapshot(t, j.checkout)
-	j.play(githubSteps(t), "GITHUB_WORKSPACE="+j.checkout, "RUNNER_TEMP="+j.temp, "GITHUB_SHA="+j.sha)
+	j.play(githubSteps(t), "RUNNER_TEMP="+j.temp)
 	if j.exit != 7 {
 		t.Errorf("exit %d", j.exit)
 	}
@@ -419,7 +332,7 @@ func TestExampleJobWaits(t *testing.T) {
 		cmd.SysProcAttr = asRunner()
 		freed <- cmd.Run()
 	}()
-	j.play(githubSteps(t), "GITHUB_WORKSPACE="+j.checkout, "RUNNER_TEMP="+j.temp, "GITHUB_SHA="+j.sha)
+	j.play(githubSteps(t), "RUNNER_TEMP="+j.temp)
 	if err := <-freed; err != nil {
 		t.Error("the job did not wait: ", err)
 	}
