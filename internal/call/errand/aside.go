@@ -2,7 +2,6 @@ package errand
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/toold/toold/internal/tool/run"
@@ -16,14 +15,6 @@ const asideTime = 10 * time.Second
 func (e *Errand) Aside(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, asideTime)
 	defer cancel()
-	out, err := e.run(ctx, e.request(run.AsideJob(), 1, asideTime), new(smallFile))
-	switch {
-	case err != nil:
-		return err
-	case out.Err != nil:
-		return out.Err
-	case out.Result == nil || out.Result.IsError:
-		return errors.New("the agent gave no answer")
-	}
-	return nil
+	_, err := e.do(ctx, e.request(run.AsideJob(), 1, asideTime), new(smallFile))
+	return err
 }

@@ -3,8 +3,6 @@ package errand
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"time"
 
 	"github.com/toold/toold/client"
@@ -26,23 +24,18 @@ const (
 func (e *Errand) Changes(ctx context.Context) (*client.SensitiveChanges, error) {
 	ctx, cancel := context.WithTimeout(ctx, changesTime)
 	defer cancel()
-	out, err := e.Conn.Run(ctx, e.request(run.Job{Tool: run.ChangesName, Input: json.RawMessage("{}")}, 1, changesTime), new(smallFile))
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("the agent did not answer: %w", err)
-	case out.Err != nil:
-		return nil, out.Err
-	case out.Result == nil || out.Result.IsError:
-		return nil, errors.New("the agent gave no answer")
+	result, err := e.do(ctx, e.request(run.Job{Tool: run.ChangesName, Input: json.RawMessage("{}")}, 1, changesTime), new(smallFile))
+	if err != nil {
+		return nil, err
 	}
-	return sensitiveOf(out.Result.Output)
+	return sensitiveOf(result.Output)
 }
 
 // sensitiveOf reads what an agent says, which may be hostile.
 func sensitiveOf(text string) (*client.SensitiveChanges, error) {
 	var c run.Changed
 	if err := json.Unmarshal([]byte(text), &c); err != nil {
-		return nil, errors.New("the agent gave an invalid answer")
+		return nil, errNoAnswer
 	}
 	left := max(0, min(c.More, 1<<30))
 	v := &client.SensitiveChanges{Unchecked: plain.Name(plain.Cut(c.Unchecked, maxNote))}

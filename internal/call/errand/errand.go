@@ -64,20 +64,31 @@ func (e *Errand) Make(ctx context.Context, name, content string, limit time.Dura
 		return errors.New("there is something in its place")
 	}
 	r.Prepared = prep
-	out, err := e.run(ctx, r, noSink{})
-	switch {
-	case err != nil:
-		return err
-	case out.Err != nil:
-		return out.Err
-	case out.Result == nil || out.Result.IsError:
-		return errors.New("it cannot be written")
-	}
-	return nil
+	_, err = e.do(ctx, r, noSink{})
+	return err
 }
 
 // ErrTooLong says that a file is longer than what is read of it.
 var ErrTooLong = errors.New("it is too long")
+
+var errNoAnswer = errors.New("the agent gave an invalid answer")
+
+// do runs a job to its end and gives its result. One that says that the job failed is an
+// error.
+func (e *Errand) do(ctx context.Context, r agent.Request, s agent.Sink) (*run.Result, error) {
+	out, err := e.run(ctx, r, s)
+	switch {
+	case err != nil:
+		return nil, err
+	case out.Err != nil: // also of an agent that does not know the tool
+		return nil, out.Err
+	case out.Result == nil || out.Result.IsError && out.Result.Output == "":
+		return nil, errNoAnswer
+	case out.Result.IsError:
+		return nil, errors.New(plain.Cut(out.Result.Output, maxNote))
+	}
+	return out.Result, nil
+}
 
 // run runs a job to its end. What nobody waits for any longer is aborted.
 func (e *Errand) run(ctx context.Context, r agent.Request, s agent.Sink) (*agent.Outcome, error) {
@@ -99,18 +110,11 @@ func (e *Errand) request(j run.Job, most int64, limit time.Duration) agent.Reque
 // read gives what a job prints, if that is no more than most bytes.
 func (e *Errand) read(ctx context.Context, r agent.Request, most int) ([]byte, error) {
 	text := smallFile{most: most}
-	out, err := e.run(ctx, r, &text)
-	switch {
-	case len(text.read) > most:
+	_, err := e.do(ctx, r, &text)
+	if len(text.read) > most {
 		return nil, fmt.Errorf("%w: more than %d bytes", ErrTooLong, most)
-	case err != nil:
-		return nil, err
-	case out.Err != nil:
-		return nil, out.Err
-	case out.Result == nil || out.Result.IsError:
-		return nil, errors.New("it cannot be read")
 	}
-	return text.read, nil
+	return text.read, err
 }
 
 // smallFile is a sink that takes no more than one byte too many.

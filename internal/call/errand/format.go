@@ -53,17 +53,13 @@ func (f *Formatter) Format(ctx context.Context, h *hook.Hook, file string, limit
 	before := f.look(ctx, file)
 	r := f.request(run.CommandJob(line, h.Timeout), maxFormatOutput, h.Timeout)
 	out := &formatOutput{conn: f.Conn, id: r.CallID}
-	done, err := f.Conn.Run(ctx, r, out)
+	done, err := f.run(ctx, r, out)
+	if cause := context.Cause(call); cause != nil {
+		return nil, cause
+	}
 	if err != nil {
-		if cause := context.Cause(call); cause != nil {
-			return nil, cause
-		}
-		// It may still run: nobody waits for it any longer.
-		_ = f.Conn.Abort(r.CallID, run.ReasonAborted)
-		_ = f.Conn.Forget(r.CallID)
 		return nil, h.Failed("could not be run in the sandbox: " + plain.Cause(err))
 	}
-	_ = f.Conn.Forget(r.CallID) // after a loss, whoever connects again does it
 	if err := formatError(h, done, out); err != nil {
 		return nil, err
 	}
@@ -263,16 +259,11 @@ func (f *Formatter) diffed(ctx context.Context, u *unformatted) (*Formatted, err
 	if err != nil {
 		return nil, err
 	}
-	out, err := f.run(ctx, f.request(run.Job{Tool: run.FormattedName, Input: input}, 0, formatTime), noSink{})
-	switch {
-	case err != nil:
+	result, err := f.do(ctx, f.request(run.Job{Tool: run.FormattedName, Input: input}, 0, formatTime), noSink{})
+	if err != nil {
 		return nil, err
-	case out.Err != nil: // also of an agent that does not know the tool
-		return nil, out.Err
-	case out.Result == nil || out.Result.IsError:
-		return nil, errors.New("the file cannot be read any more")
 	}
-	meta := out.Result.Metadata
+	meta := result.Metadata
 	if path, _ := meta[run.FormattedPath].(string); path != u.file {
 		return nil, errors.New("the path leads elsewhere now") // to what this session may not see, perhaps
 	}
@@ -280,7 +271,7 @@ func (f *Formatter) diffed(ctx context.Context, u *unformatted) (*Formatted, err
 	if changed, ok := meta[run.FormattedChanged].(bool); ok {
 		made.Changed = changed
 	}
-	if made.diff = plain.Cut(out.Result.Output, maxNote); made.diff == "" {
+	if made.diff = plain.Cut(result.Output, maxNote); made.diff == "" {
 		why, _ := meta[run.FormattedWhy].(string)
 		made.why = plain.Cut(why, maxNote)
 	}

@@ -75,21 +75,12 @@ func (e *Errand) tree(ctx context.Context, j run.Job, most int64, w io.Writer) (
 		bound = most + 1 // so that one byte too many is seen here
 	}
 	r := e.request(j, bound, treeTime)
-	out, err := e.run(ctx, r, &flow{conn: e.Conn, id: r.CallID, to: w, most: most})
-	switch {
-	case err != nil:
+	result, err := e.do(ctx, r, &flow{conn: e.Conn, id: r.CallID, to: w, most: most})
+	if err != nil {
 		return treediff.Totals{}, err
-	case out.Err != nil:
-		return treediff.Totals{}, out.Err
-	case out.Result == nil:
-		return treediff.Totals{}, errNoAnswer
-	case out.Result.IsError:
-		return treediff.Totals{}, errors.New(plain.Cut(out.Result.Output, maxNote))
 	}
-	return totalsOf(out.Result.Output)
+	return totalsOf(result.Output)
 }
-
-var errNoAnswer = errors.New("the agent gave an invalid answer")
 
 // totalsOf reads what an agent counted, which may be hostile.
 func totalsOf(text string) (t treediff.Totals, err error) {

@@ -27,16 +27,29 @@ type saying struct {
 	acked  int64
 	asked  agent.Request
 	gone   []string
+	prep   *run.Prepared
+	before func() // it runs
+	fails  error
+}
+
+func (s *saying) Prepare(context.Context, agent.Request) (*run.Prepared, error) {
+	if s.prep == nil {
+		return nil, errors.New("nothing is prepared")
+	}
+	return s.prep, nil
 }
 
 func (s *saying) Run(_ context.Context, r agent.Request, sink agent.Sink) (*agent.Outcome, error) {
 	s.asked = r
+	if s.before != nil {
+		s.before()
+	}
 	for at := 0; at < len(s.text); at += s.piece {
 		if err := sink.Output(int64(at), false, []byte(s.text[at:min(at+s.piece, len(s.text))])); err != nil {
 			return nil, err
 		}
 	}
-	return &s.answer, nil
+	return &s.answer, s.fails
 }
 
 func (s *saying) Ack(_ string, offset int64) error { s.acked = offset; return nil }
@@ -128,6 +141,8 @@ func TestTreeChangesHostile(t *testing.T) {
 		"absolute":          with(func(l *treediff.Line) { l.Path = "/etc" }),
 		"up":                with(func(l *treediff.Line) { l.Path = "a/../../b" }),
 		"empty":             with(func(l *treediff.Line) { l.Path = "" }),
+		"empty part":        with(func(l *treediff.Line) { l.Path = "a//b" }),
+		"dot":               with(func(l *treediff.Line) { l.Path = "a/." }),
 		"NUL":               with(func(l *treediff.Line) { l.Path = "a\x00" }),
 		"too long":          with(func(l *treediff.Line) { l.Path = strings.Repeat("a/", treediff.MaxPath/2) + "aa" }),
 		"other text":        with(func(l *treediff.Line) { l.Bytes = []byte("x\xff") }),
@@ -141,19 +156,28 @@ func TestTreeChangesHostile(t *testing.T) {
 		"added over":        with(func(l *treediff.Line) { l.Status = treediff.Added }),
 		"deleted and there": with(func(l *treediff.Line) { l.Status = treediff.Deleted }),
 		"type of the same":  with(func(l *treediff.Line) { l.Status = treediff.Type }),
-		"modified kind":     with(func(l *treediff.Line) { l.OldKind = treediff.Link }),
+		"modified kind":     with(func(l *treediff.Line) { l.OldKind, l.OldMode = treediff.Link, "" }),
 		"mode":              with(func(l *treediff.Line) { l.Mode = "+644" }),
 		"no mode":           with(func(l *treediff.Line) { l.Mode = "" }),
+		"old mode":          with(func(l *treediff.Line) { l.OldMode = "0698" }),
+		"long mode":         with(func(l *treediff.Line) { l.Mode = "00644" }),
+		"link's mode":       with(func(l *treediff.Line) { l.Status, l.OldKind = "type", "link" }),
+		"link's size":       with(func(l *treediff.Line) { l.Status, l.OldKind, l.OldMode, l.OldSize = "type", "link", "", 1 }),
+		"directory's size":  with(func(l *treediff.Line) { l.Kind, l.OldKind, l.Size = "dir", "dir", 1 }),
 		"size":              with(func(l *treediff.Line) { l.Size = -1 }),
 		"lines":             with(func(l *treediff.Line) { l.Added = -1 }),
 		"binary lines":      with(func(l *treediff.Line) { l.Added, l.Binary = 1, true }),
+		"unread lines":      with(func(l *treediff.Line) { l.Added, l.Unreadable = 1, "denied" }),
 		"link's lines":      with(func(l *treediff.Line) { l.Kind, l.OldKind, l.Mode, l.OldMode, l.Added = "link", "link", "", "", 1 }),
 	}
 	for name, lines := range tests {
 		text, answer := listOf(lines, treediff.Totals{Files: 2})
 		_, e := says(text, answer, 1000)
-		after := client.DiffQuery{After: "Yg"} // b
-		if got, err := e.TreeChanges(t.Context(), after); !errors.Is(err, errNoAnswer) {
+		q := client.DiffQuery{}
+		if name == "before the page" {
+			q.After = "Yg" // b
+		}
+		if got, err := e.TreeChanges(t.Context(), q); !errors.Is(err, errNoAnswer) {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
 	}
@@ -167,7 +191,9 @@ func TestTreeChangesHostile(t *testing.T) {
 		"two ends":      {text + text[len(line)+1:], answer},
 		"two values":    {line + line + "\n" + text[len(line)+1:], answer},
 		"unknown field": {strings.Replace(text, `"status"`, `"x":1,"status"`, 1), answer},
-		"long line":     {`{"path":"` + strings.Repeat("a", maxChangeLine) + "\"}\n" + text, answer},
+		"long line":     {line + strings.Repeat(" ", maxChangeLine) + text[len(line):], answer},
+		"long totals":   {text, answer + strings.Repeat(" ", maxTotals)},
+		"a tail":        {text + " ", answer},
 		"other totals":  {text, `{"files":2,"added":0,"removed":0}`},
 		"few":           {strings.Replace(text, `"files":1`, `"files":0`, 1), `{"files":0,"added":0,"removed":0}`},
 		"negative":      {strings.Replace(text, `"added":0`, `"added":-1`, 1), `{"files":1,"added":-1,"removed":0}`},
@@ -200,9 +226,11 @@ func TestTreeChangesLimit(t *testing.T) {
 	}
 	text, answer := listOf(lines, treediff.Totals{Files: 12})
 	for limit, ok := range map[int]bool{11: false, 12: true, 0: true, 1 << 30: true} {
-		_, e := says(text, answer, 100)
-		if _, err := e.TreeChanges(t.Context(), client.DiffQuery{Limit: limit}); (err == nil) != ok {
-			t.Errorf("limit %d: %v", limit, err)
+		s, e := says(text, answer, 100)
+		_, err := e.TreeChanges(t.Context(), client.DiffQuery{Limit: limit})
+		var in struct{ Limit int }
+		if (err == nil) != ok || json.Unmarshal(s.asked.Input, &in) != nil || in.Limit < 1 || in.Limit > MaxChanges {
+			t.Errorf("limit %d: %v, asked for %d", limit, err, in.Limit)
 		}
 	}
 }
@@ -214,7 +242,8 @@ func TestTreeDiff(t *testing.T) {
 	s, e := says(text, `{"files":3,"added":1,"removed":2,"left_out":4}`, 64)
 	var out bytes.Buffer
 	totals, err := e.TreeDiff(t.Context(), run.DiffQuery{Format: treediff.Patch}, int64(len(text)), &out)
-	if err != nil || out.String() != text || totals != (treediff.Totals{Files: 3, Added: 1, Removed: 2, LeftOut: 4}) || s.acked != int64(len(text)) {
+	if err != nil || out.String() != text || totals != (treediff.Totals{Files: 3, Added: 1, Removed: 2, LeftOut: 4}) ||
+		s.acked != int64(len(text)) || s.asked.MaxOutput != int64(len(text))+1 {
 		t.Errorf("%d bytes, %+v, %v, acknowledged %d", out.Len(), totals, err, s.acked)
 	}
 	s, e = says(text, `{}`, 64)
