@@ -210,20 +210,21 @@ func (d *daemon) newManager() error {
 		return err
 	}
 	d.server, err = server.New(server.Config{
-		API: d.api(drivers, st, tools), Identity: id, Log: d.log, Version: versionInfo(drivers.ripgrep), Metrics: d.metrics.Handler(), Reload: d.reload, Settings: d.settings,
+		API: d.api(drivers, st, tools, trees), Identity: id, Log: d.log, Version: versionInfo(drivers.ripgrep), Metrics: d.metrics.Handler(), Reload: d.reload, Settings: d.settings,
 	})
 	return err
 }
 
 // api is what answers requests.
-func (d *daemon) api(ds *drivers, st *store.Store, tools *tool.Registry) server.API {
+func (d *daemon) api(ds *drivers, st *store.Store, tools *tool.Registry, trees *layers.Store) server.API {
 	m := d.manager
 	return server.API{
 		Sessions: m, Calls: m.AllCalls(), Files: m.Files, Events: m.Events, Approvals: m.Approvals, Policy: m.Policy, Images: m.Images,
 		Tools: m.Tools, Usage: m.Usage, Collector: m.Collector, Health: m, Trees: m.AllTrees(),
 		Doctor: doctor.New(doctor.Config{
 			Sessions: m, Drivers: ds.all, Driver: d.cfg.Sandbox.Driver,
-			Host: func() []client.Check { return hardening.Checks(os.DirFS("/"), m.Limits()) },
+			Host:  func() []client.Check { return hardening.Checks(os.DirFS("/"), m.Limits()) },
+			Trees: trees,
 		}),
 		Replay: replay.New(replay.Config{Store: st, Tools: tools, Sessions: m}),
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/tool/run"
+	"github.com/toold/toold/internal/worktree/layers"
 )
 
 // Call makes a call in a session. No rule is about it; else it goes the way of every call.
@@ -35,6 +36,8 @@ type Config struct {
 	Driver   string // the one whose runtimes are probed
 	// Host looks at the host, beside what the drivers look at; nil is nothing more.
 	Host func() []client.Check
+	// Trees has the layers of worktrees; nil is not looked at.
+	Trees *layers.Store
 }
 
 // Doctor examines a daemon.
@@ -58,6 +61,9 @@ func (d *Doctor) Doctor(ctx context.Context, p auth.Principal, probe bool) (*cli
 	}
 	if d.cfg.Host != nil {
 		found.Checks = append(found.Checks, d.cfg.Host()...)
+	}
+	if d.cfg.Trees != nil {
+		found.Checks = append(found.Checks, worktrees(d.cfg.Trees)...)
 	}
 	if !probe {
 		return found, nil

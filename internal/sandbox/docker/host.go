@@ -30,6 +30,7 @@ func (d *Driver) Host(ctx context.Context) []client.Check {
 			Group: "docker", Name: "engine", Status: client.CheckOK,
 			Detail: fmt.Sprintf("%s at %s; storage %s; runtimes %s", version, d.engine.host, info.Driver, strings.Join(runtimes(info), ", ")),
 		},
+		{Group: "worktree", Name: "mode overlay with docker", Status: client.CheckOK, Detail: "all of it, while a session lives and afterwards: the Engine is on this host"},
 		cgroupCheck(info), usersCheck(info), seccompCheck(info), terminalCheck(), liveRestoreCheck(info), limitsCheck(info), d.imageCheck(ctx),
 	}
 	if t, err := d.tree(d.cfg.CgroupParent); err == nil {

@@ -159,6 +159,10 @@ func (r *Remote) Host(ctx context.Context) []client.Check {
 		inside.RipgrepCheck(r.d.ripgrep),
 		{Group: "docker", Name: "engine", Status: client.CheckOK, Detail: version + ", at " + r.d.engine.host},
 		{
+			Group: "worktree", Name: "mode overlay with docker", Status: client.CheckWarn, Detail: "refused: the Engine is on another host, where worktrees are copies",
+			Hint: "take the mode bind, or the driver oci",
+		},
+		{
 			Group: "docker", Name: "elsewhere", Status: client.CheckWarn, Detail: "the Engine is on another host: worktrees are copied, limits hold for tools and agent together, and whoever has that host in hand has the sessions",
 			Hint: "use an Engine on this host, or the driver oci, where that matters",
 		},

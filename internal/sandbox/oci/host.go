@@ -25,7 +25,10 @@ func (d *Driver) Host(ctx context.Context) []client.Check {
 	checks = append(checks, d.cg.Checks()...)
 	checks = append(checks, d.idmapChecks()...)
 	for i, name := range d.names {
-		checks = append(checks, d.runtimeCheck(ctx, name, i == 0))
+		c := d.runtimeCheck(ctx, name, i == 0)
+		if checks = append(checks, c); c.Status == client.CheckOK {
+			checks = append(checks, d.overlayCheck(name))
+		}
 	}
 	return checks
 }
@@ -153,6 +156,16 @@ func (d *Driver) runtimeCheck(ctx context.Context, name string, isDefault bool) 
 		c.Detail = "not installed at " + d.cfg.Runtimes[name]
 	} else {
 		c.Detail = strings.TrimSpace(c.Detail + " cannot run here: " + err.Error())
+	}
+	return c
+}
+
+// overlayCheck says what sessions with a runtime that works have of the mode overlay.
+func (d *Driver) overlayCheck(name string) client.Check {
+	c := client.Check{Group: "worktree", Name: "mode overlay with " + name, Status: client.CheckOK, Detail: "all of it, while a session lives and afterwards"}
+	if rt, err := d.runtime(name); err == nil && rt.gvisor {
+		c.Status, c.Detail = client.CheckWarn, "checkpoint, restore, undo, fork and apply wait for the end of a session: gVisor takes no mount into a running sandbox"
+		c.Hint = "end the session first: its changes are kept"
 	}
 	return c
 }

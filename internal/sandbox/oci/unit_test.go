@@ -77,6 +77,7 @@ func TestHost(t *testing.T) {
 	for name, want := range map[string]client.CheckStatus{
 		"host kernel": client.CheckOK, "host openat2": client.CheckOK, "host pidfd": client.CheckOK,
 		"runtime runc": client.CheckOK, "runtime absent": client.CheckNA, "runtime false": client.CheckNA,
+		"worktree mode overlay with runc": client.CheckOK, "worktree mode overlay with absent": "",
 	} {
 		if status[name] != want {
 			t.Errorf("%s is %q, want %s", name, status[name], want)
