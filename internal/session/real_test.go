@@ -53,9 +53,9 @@ func needOCI(t testing.TB) (runc string) {
 type realHouse struct {
 	Dir, Runc, Agent, Owner, Cgroup string
 	UIDBase                         uint32
-	// Job is what a child is to do with it: "calls", "churn", "clean" or "tree".
+	// Job is what a child is to do with it: "calls", "churn", "clean", "tree" or "reboot".
 	Job string
-	// Op is what "tree" does, Step where it dies.
+	// Op is what "tree" does, Step where it dies. "reboot" has its source in Op.
 	Op   string
 	Step int
 }
@@ -295,7 +295,7 @@ func childDaemon(config string) {
 	var h realHouse
 	err := json.Unmarshal([]byte(config), &h)
 	if err == nil {
-		err = map[string]func() error{"calls": h.makeCalls, "churn": h.churn, "clean": h.clean, "tree": h.changeTree}[h.Job]()
+		err = map[string]func() error{"calls": h.makeCalls, "churn": h.churn, "clean": h.clean, "tree": h.changeTree, "reboot": h.makeOverlaid}[h.Job]()
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
