@@ -48,7 +48,7 @@ type Doctor struct {
 
 // Garbage is one resource that gc found without an owner.
 type Garbage struct {
-	Kind    string `json:"kind"` // container, cgroup, bundle, mount, uid range, worktree, output, records
+	Kind    string `json:"kind"` // container, cgroup, bundle, mount, uid range, worktree, layer, output, records
 	Name    string `json:"name"`
 	Session string `json:"session_id,omitempty"`
 	Bytes   int64  `json:"bytes,omitempty"` // what it takes on the disk, where that is known

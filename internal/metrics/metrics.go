@@ -71,6 +71,7 @@ type Metrics struct {
 	policy    policyCounters
 	approvals *approvalCounters
 	hooks     hookCounters
+	worktrees worktreeCounters
 	reloaded  prometheus.Gauge
 	usage     *usageCollector
 }
@@ -90,6 +91,7 @@ func New(cfg Config) (*Metrics, error) {
 	m.policy = newPolicyCounters(r, cfg.Tools, cfg.Permissions)
 	m.approvals = newApprovalCounters(r)
 	m.hooks = newHookCounters(r)
+	m.worktrees = newWorktreeCounters(r)
 	m.reloaded = r.gauge("toold_config_last_reload_successful",
 		"1 if the last reload of the configuration succeeded; 0 if it was refused and the previous one is in use.").WithLabelValues()
 	m.Reloaded(nil) // the one that the daemon has started with

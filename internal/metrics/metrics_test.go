@@ -250,6 +250,23 @@ func TestPolicy(t *testing.T) {
 	)
 }
 
+func TestWorktrees(t *testing.T) {
+	m := newMetrics(t)
+	m.WorktreeOperation("apply", "ok", time.Second)
+	m.WorktreeOperation("apply", "conflict", time.Second)
+	m.WorktreeOperation("apply", "on fire", time.Second)
+	m.WorktreeOperation("made up", "ok", -time.Second)
+	has(t, scrape(t, m),
+		`toold_worktree_operations_total{operation="apply",outcome="ok"} 1`,
+		`toold_worktree_operations_total{operation="apply",outcome="conflict"} 1`,
+		`toold_worktree_operations_total{operation="apply",outcome="failed"} 1`,
+		`toold_worktree_operations_total{operation="merge",outcome="failed"} 0`,
+		`toold_worktree_operations_total{operation="unknown",outcome="ok"} 1`,
+		`toold_worktree_operation_duration_seconds_sum{operation="apply"} 3`,
+		`toold_worktree_operation_duration_seconds_count{operation="diff"} 0`,
+	)
+}
+
 func TestUsage(t *testing.T) {
 	answer := []client.TenantUsage{
 		{
@@ -385,6 +402,7 @@ func TestSeriesAreConstant(t *testing.T) {
 		m.ApprovalAsked(&client.Approval{ID: name, Tenant: name, Tool: name, Created: now})
 		m.ApprovalReplied(&client.Approval{ID: name}, name, time.Duration(i))
 		m.Hooked(name, name, time.Duration(i))
+		m.WorktreeOperation(name, name, time.Duration(i))
 		usage = append(usage, client.TenantUsage{Tenant: name, CPUMillis: 1})
 	}
 	text := scrape(t, m)

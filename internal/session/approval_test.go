@@ -39,6 +39,7 @@ func (w *watcher) CallFinished(*client.Call, time.Duration, time.Duration) {}
 func (w *watcher) OutputSpilled(int64)                                     {}
 func (w *watcher) LenientConversion(string)                                {}
 func (w *watcher) Hooked(string, string, time.Duration)                    {}
+func (w *watcher) WorktreeOperation(string, string, time.Duration)         {}
 func (w *watcher) Decided(d *judge.Decision) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

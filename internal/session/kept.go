@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/toold/toold/client"
@@ -43,7 +44,7 @@ const forgetTime = time.Second
 // sweepTrees removes the changes of sessions that have been over for long enough, and of
 // those whose records are gone. What somebody looks at has to wait for the next time.
 func (c *Collector) sweepTrees(ctx context.Context) error {
-	list, errs := c.cfg.Trees.All()
+	list, _, errs := c.cfg.Trees.All() // Sweep names those that cannot be read
 	for _, t := range list {
 		late, err := c.treeIsLate(ctx, t)
 		if err == nil && late {
@@ -80,10 +81,16 @@ func (c *Collector) treeIsLate(ctx context.Context, t *layers.Tree) (bool, error
 }
 
 // leftovers are trees whose session is not on record, and layers of no tree. A tree has
-// the size of what goes with it.
-func (o overlay) leftovers(ctx context.Context) (all []leftover, errs error) {
+// the size of what goes with it. Trees that cannot be read are named, and stay.
+func (o overlay) leftovers(ctx context.Context) (all []leftover, err error) {
 	trees := o.roster.cfg.Trees
-	list, errs := trees.All()
+	list, unreadable, err := trees.All()
+	if err != nil {
+		return nil, err
+	}
+	for _, x := range unreadable {
+		all = append(all, unreadableTree(x))
+	}
 	users := map[string]int{}
 	for _, t := range list {
 		for _, l := range t.All() {
@@ -108,6 +115,9 @@ func (o overlay) leftovers(ctx context.Context) (all []leftover, errs error) {
 		}
 		all = append(all, x)
 	}
+	if len(unreadable) > 0 {
+		return all, nil // nobody knows which layers they name
+	}
 	unused, err := trees.Unused()
 	for _, l := range unused {
 		all = append(all, leftover{
@@ -115,5 +125,15 @@ func (o overlay) leftovers(ctx context.Context) (all []leftover, errs error) {
 			remove:  trees.Sweep,
 		})
 	}
-	return all, errors.Join(errs, err)
+	return all, err
+}
+
+// unreadableTree names a tree that cannot be read. It may be all that somebody has of his
+// work, so that only a person removes it.
+func unreadableTree(x *layers.UnreadableError) leftover {
+	why := fmt.Errorf("%w; no layer of any session is removed while it is there: put the file back from a backup, or move it away, and its changes are lost", x.Err)
+	return leftover{
+		Garbage: client.Garbage{Kind: "worktree", Name: x.Session, Session: x.Session, Error: why.Error()},
+		remove:  func() error { return why },
+	}
 }

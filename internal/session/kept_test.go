@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -161,6 +162,41 @@ func TestCollectTrees(t *testing.T) {
 	}
 	if _, err := os.Lstat(half); !errors.Is(err, os.ErrNotExist) {
 		t.Error("a file that was being written stayed")
+	}
+}
+
+// TestUnreadableTree: a tree that cannot be read is named with what to do, and until that is
+// done no layer goes.
+func TestUnreadableTree(t *testing.T) {
+	h, dir := newOverlaid(t)
+	s := h.changed(dir, client.SessionCreate{})
+	h.finish(s.ID)
+	file := filepath.Join(h.dir, "worktrees", "trees", s.ID+".json")
+	tree, err := h.trees.Get(s.ID)
+	if err == nil {
+		err = os.WriteFile(file, []byte(`{"session": "ses_`), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, dry := range []bool{true, false} {
+		all, err := h.m.Collector.GC(t.Context(), root, client.GCRequest{DryRun: dry})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(all) != 1 || all[0].Kind != "worktree" || all[0].Session != s.ID || all[0].Removed || !strings.Contains(all[0].Error, file) ||
+			!strings.Contains(all[0].Error, "backup") {
+			t.Errorf("dry run %v: %+v", dry, all)
+		}
+	}
+	if !slices.Equal(h.layers(), []string{tree.Upper}) {
+		t.Errorf("the layers are %v", h.layers())
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.m.Collector.GC(t.Context(), root, client.GCRequest{}); err != nil || len(h.layers()) != 0 {
+		t.Errorf("when it is gone: %v, %v", h.layers(), err)
 	}
 }
 

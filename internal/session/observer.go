@@ -20,6 +20,10 @@ type Observer interface {
 	ApprovalReplied(a *client.Approval, reply string, waited time.Duration)
 	// Hooked is told a hook that ran: ok, denied, replaced, failed.
 	Hooked(on, outcome string, d time.Duration)
+	// WorktreeOperation is told what was done with the changes of a session: diff, apply,
+	// discard, checkpoint, restore, fork, merge (of layers, in the background). It was ok,
+	// something was in its way (conflict), it was refused, or it failed.
+	WorktreeOperation(operation, outcome string, d time.Duration)
 }
 
 // Auditor keeps the audit log.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/audit/record"
@@ -109,6 +110,11 @@ func (o overlaid) Publish(row *store.Session, typ string, data any) {
 	if err != nil {
 		o.m.log.Error("store an event", "type", typ, "session", row.ID, "error", err)
 	}
+}
+
+// Operated implements trees.Sessions.
+func (o overlaid) Operated(operation, outcome string, took time.Duration) {
+	o.m.observe(func(x Observer) { x.WorktreeOperation(operation, outcome, took) })
 }
 
 // Internal implements trees.Sessions.

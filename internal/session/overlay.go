@@ -58,7 +58,7 @@ func (overlay) tree(s *Session, pl *plan) (*layers.Tree, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &layers.Tree{Session: s.id, Source: source, UID: w.UID, GID: w.GID, Since: layers.Now(), Lower: pl.seed.Lower}
+	t := &layers.Tree{Session: s.id, Source: source, UID: w.UID, GID: w.GID, Lower: pl.seed.Lower}
 	if from == nil {
 		return t, nil
 	}
@@ -79,7 +79,7 @@ func (o overlay) close(s *Session, _ ending, left error) (notes []string, err er
 		return nil, nil // something may still write to them: they are found again as leftovers
 	}
 	o.roster.trees.Over(s.id)
-	_, err = o.roster.cfg.Trees.End(s.id, time.Now().UTC())
+	err = o.roster.cfg.Trees.End(s.id, time.Now().UTC())
 	if errors.Is(err, layers.ErrNone) {
 		return nil, nil // it was one to look at others' layers
 	}

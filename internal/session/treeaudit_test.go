@@ -33,6 +33,10 @@ func TestAuditOfTrees(t *testing.T) {
 		want record.Worktree
 		do   func() error
 	}{
+		{record.Worktree{Operation: "checkpoint", Name: "two"}, func() error {
+			_, err := h.m.trees.Checkpoint(ctx, mounter, s.ID, client.CheckpointCreate{Name: "two"})
+			return err
+		}},
 		{record.Worktree{Operation: "fork", Checkpoint: one}, func() error {
 			_, err := h.m.trees.Fork(ctx, mounter, s.ID, client.ForkRequest{At: "one"})
 			return err

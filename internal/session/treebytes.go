@@ -38,7 +38,7 @@ func (u *Usage) Worktrees() (all int64, tenants map[string]int64) {
 
 // countTrees adds up layers, which count once for each tenant that has them.
 func (u *Usage) countTrees(ctx context.Context) (all int64, tenants map[string]int64) {
-	list, err := u.cfg.Trees.All()
+	list, _, err := u.cfg.Trees.All() // gc and doctor name those that cannot be read
 	if err != nil {
 		u.log.Error("read the layers of worktrees", "error", err)
 	}

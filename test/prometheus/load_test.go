@@ -67,9 +67,9 @@ type load struct {
 	waiting sync.WaitGroup
 }
 
-func (l *load) session(c *client.Client) *client.Session {
+func (l *load) session(c *client.Client, w client.Worktree) *client.Session {
 	l.t.Helper()
-	s, err := c.CreateSession(context.Background(), client.SessionCreate{})
+	s, err := c.CreateSession(context.Background(), client.SessionCreate{Worktree: w})
 	must(l.t, err)
 	return s
 }
@@ -113,14 +113,34 @@ func (l *load) want(c *client.Call, status client.CallStatus, isError bool, code
 }
 
 func (l *load) run() {
-	a, b := l.session(l.d.admin), l.session(l.d.ci)
+	source, err := os.MkdirTemp("/tmp", "toold-prometheus-")
+	must(l.t, err)
+	l.t.Cleanup(func() { _ = os.RemoveAll(source) })
+	a := l.session(l.d.admin, client.Worktree{Source: source, Mode: client.WorktreeOverlay})
+	b := l.session(l.d.ci, client.Worktree{})
 	l.tools(a.ID)
+	l.worktree(a.ID)
 	l.limits(b.ID)
 	l.policy(a.ID)
 	l.approvals(a.ID)
 	l.reload()
-	over := l.session(l.d.ci)
-	_, err := l.d.ci.EndSession(context.Background(), over.ID, client.EndOptions{})
+	over := l.session(l.d.ci, client.Worktree{})
+	_, err = l.d.ci.EndSession(context.Background(), over.ID, client.EndOptions{})
+	must(l.t, err)
+}
+
+// worktree looks at what the tools have changed, and goes back to it under a name that is
+// taken the second time.
+func (l *load) worktree(id string) {
+	c, ctx := l.d.admin, context.Background()
+	_, err := c.Changes(ctx, id, client.DiffQuery{})
+	must(l.t, err)
+	_, err = c.Checkpoint(ctx, id, client.CheckpointCreate{Name: "one"})
+	must(l.t, err)
+	if _, err := c.Checkpoint(ctx, id, client.CheckpointCreate{Name: "one"}); err == nil {
+		l.t.Error("a name was given twice")
+	}
+	_, err = c.Discard(ctx, id, client.DiscardRequest{})
 	must(l.t, err)
 }
 

@@ -94,6 +94,11 @@ var seen = []string{
 	`toold_hooks_total{event="call.before",outcome="denied"} > 0`,
 	`toold_hooks_total{event="call.after",outcome="failed"} > 0`,
 	`toold_hook_duration_seconds_count{event="call.before"} > 0`,
+	`toold_worktree_operations_total{operation="diff",outcome="ok"} == 1`,
+	`toold_worktree_operations_total{operation="checkpoint",outcome="ok"} > 0`,
+	`toold_worktree_operations_total{operation="checkpoint",outcome="conflict"} == 1`,
+	`toold_worktree_operations_total{operation="discard",outcome="ok"} == 1`,
+	`toold_worktree_operation_duration_seconds_count{operation="diff"} == 1`,
 	`toold_config_last_reload_successful == 1`,
 	// Nothing of this kind has happened, and it is known that it has not.
 	`toold_store_errors_total == 0`,

@@ -147,10 +147,12 @@ type Request struct {
 
 // Worktree is what somebody is about to do with the changes of a session.
 type Worktree struct {
-	// Operation is apply, discard, restore, fork or drop_checkpoint.
+	// Operation is apply, discard, checkpoint, restore, fork or drop_checkpoint.
 	Operation string `json:"operation"`
 	// Checkpoint is the id of the one that is gone back to, forked from or removed.
 	Checkpoint string `json:"checkpoint,omitempty"`
+	// Name is that of a checkpoint which is made; "" has none.
+	Name string `json:"name,omitempty"`
 	// Paths is how many were named; 0 is all of them.
 	Paths int `json:"paths,omitempty"`
 	// What apply may do besides.

@@ -18,7 +18,8 @@ import (
 
 // Apply implements server.Trees. It writes with the rights of who asks; an administrator's
 // are those of the source's owner.
-func (s *Service) Apply(ctx context.Context, p auth.Principal, id string, r client.ApplyRequest) (*client.Applied, error) {
+func (s *Service) Apply(ctx context.Context, p auth.Principal, id string, r client.ApplyRequest) (v *client.Applied, err error) {
+	defer s.watch(opApply)(&err)
 	x, err := s.take(ctx, p, id)
 	if err != nil {
 		return nil, s.sessions.Internal("apply changes", err)
@@ -32,8 +33,7 @@ func (s *Service) Apply(ctx context.Context, p auth.Principal, id string, r clie
 			return nil, err
 		}
 	}
-	v, err := x.apply(ctx, p, r)
-	if err != nil {
+	if v, err = x.apply(ctx, p, r); err != nil {
 		return nil, s.sessions.Internal("apply the changes of session "+x.row.ID, inTheWay(err))
 	}
 	if !r.DryRun {
@@ -76,7 +76,7 @@ func (x *subject) apply(ctx context.Context, p auth.Principal, r client.ApplyReq
 	if err != nil {
 		return nil, err
 	}
-	archive := v.stream(ctx, treediff.Archive, r.Paths, 0)
+	archive := v.stream(ctx, treediff.Archive, r.Paths, func(*error) {})
 	defer archive.Close()
 	job := apply.Job{Dir: x.store.ApplyDir(x.row.ID), Source: source, Owner: owner, Since: x.tree.Since, Request: r}
 	applied, err := job.Run(ctx, archive)

@@ -2,12 +2,12 @@ package trees
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/worktree/layers"
 )
@@ -48,7 +48,11 @@ func (s *Service) Before(ctx context.Context, row *store.Session, live Live, whe
 	if message != "" && s.messages.seen(row.ID, message) {
 		return ""
 	}
+	over := s.watch(opCheckpoint)
 	id, err := s.before(ctx, row, live, layers.Checkpoint{Cause: causeOf(message), Call: call, Message: message})
+	if err != nil || id != "" {
+		over(&err)
+	}
 	if err != nil {
 		s.log.Warn("no checkpoint before a call", "session", row.ID, "call", call, "error", err)
 		return ""
@@ -76,7 +80,7 @@ func (s *Service) before(ctx context.Context, row *store.Session, live Live, c l
 	defer cancel()
 	resume, err := live.Still(quiet)
 	if err != nil {
-		return "", errors.New("other calls are running")
+		return "", fault.Conflict.Errorf("other calls are running")
 	}
 	defer resume()
 	if err := s.dropOldest(tree); err != nil {

@@ -33,7 +33,8 @@ const (
 )
 
 // Checkpoint implements server.Trees.
-func (s *Service) Checkpoint(ctx context.Context, p auth.Principal, id string, r client.CheckpointCreate) (*client.Checkpoint, error) {
+func (s *Service) Checkpoint(ctx context.Context, p auth.Principal, id string, r client.CheckpointCreate) (c *client.Checkpoint, err error) {
+	defer s.watch(opCheckpoint)(&err)
 	if err := checkName(r.Name); err != nil {
 		return nil, err
 	}
@@ -42,8 +43,10 @@ func (s *Service) Checkpoint(ctx context.Context, p auth.Principal, id string, r
 		return nil, s.sessions.Internal("make a checkpoint", err)
 	}
 	defer x.release()
-	c, err := x.freeze(ctx, layers.Checkpoint{Name: r.Name, Cause: causeRequest})
-	if err != nil {
+	if err := s.sessions.Audit(p, x.row, record.Worktree{Operation: opCheckpoint, Name: r.Name}); err != nil {
+		return nil, err
+	}
+	if c, err = x.freeze(ctx, layers.Checkpoint{Name: r.Name, Cause: causeRequest}); err != nil {
 		return nil, s.sessions.Internal("make a checkpoint of session "+x.row.ID, err)
 	}
 	return c, nil
@@ -166,7 +169,8 @@ func (x *subject) find(checkpoint string) (*layers.Checkpoint, error) {
 
 // Restore implements server.Trees. What was there is a checkpoint itself, so that nothing
 // is lost by it.
-func (s *Service) Restore(ctx context.Context, p auth.Principal, id string, r client.RestoreRequest) (*client.Restored, error) {
+func (s *Service) Restore(ctx context.Context, p auth.Principal, id string, r client.RestoreRequest) (v *client.Restored, err error) {
+	defer s.watch(opRestore)(&err)
 	if (r.Checkpoint == "") == (r.Undo == 0) || r.Undo < 0 {
 		return nil, fault.Invalid.Errorf("give either checkpoint or undo, a number from 1 on")
 	}
@@ -182,8 +186,7 @@ func (s *Service) Restore(ctx context.Context, p auth.Principal, id string, r cl
 	if err := s.sessions.Audit(p, x.row, record.Worktree{Operation: opRestore, Checkpoint: to.ID}); err != nil {
 		return nil, err
 	}
-	v, err := x.restore(ctx, *to)
-	if err != nil {
+	if v, err = x.restore(ctx, *to); err != nil {
 		return nil, s.sessions.Internal(fmt.Sprintf("restore checkpoint %s of session %s", to.ID, x.row.ID), err)
 	}
 	return v, nil
@@ -195,7 +198,7 @@ func (x *subject) target(r client.RestoreRequest) (*layers.Checkpoint, error) {
 	if r.Checkpoint != "" {
 		return x.find(r.Checkpoint)
 	}
-	left, after := r.Undo, x.store.Now(x.tree)
+	left, after := r.Undo, x.store.Present(x.tree)
 	for i := range slices.Backward(x.tree.Checkpoints) {
 		c := &x.tree.Checkpoints[i]
 		changed := !slices.Equal(c.Layers, after)
@@ -234,7 +237,8 @@ func (x *subject) restore(ctx context.Context, to layers.Checkpoint) (*client.Re
 }
 
 // Fork implements server.Trees.
-func (s *Service) Fork(ctx context.Context, p auth.Principal, id string, r client.ForkRequest) (*client.Session, error) {
+func (s *Service) Fork(ctx context.Context, p auth.Principal, id string, r client.ForkRequest) (v *client.Session, err error) {
+	defer s.watch(opFork)(&err)
 	x, err := s.take(ctx, p, id)
 	if err != nil {
 		return nil, s.sessions.Internal("fork a session", err)
@@ -255,8 +259,7 @@ func (s *Service) Fork(ctx context.Context, p auth.Principal, id string, r clien
 	if err != nil {
 		return nil, s.sessions.Internal("fork session "+x.row.ID, err)
 	}
-	v, _, err := s.sessions.Begin(ctx, p, forkRequest(x.row, r), Seed{Lower: from, From: x.tree})
-	if err != nil {
+	if v, _, err = s.sessions.Begin(ctx, p, forkRequest(x.row, r), Seed{Lower: from, From: x.tree}); err != nil {
 		return nil, err
 	}
 	s.sessions.Publish(x.row, client.EventWorktreeForked, v)

@@ -16,23 +16,26 @@ import (
 // Diff implements server.Trees. Of a live session it shows the files as they are while it
 // is read: its calls go on.
 func (s *Service) Diff(ctx context.Context, p auth.Principal, id string, q client.DiffQuery) (io.ReadCloser, error) {
+	over := s.watch(opDiff)
 	v, err := s.viewOf(ctx, p, id, q.Against)
 	if err != nil {
-		return nil, s.sessions.Internal("compare a worktree", err)
+		err = s.sessions.Internal("compare a worktree", err)
+		over(&err)
+		return nil, err
 	}
-	return v.stream(ctx, treediff.Patch, q.Paths, 0), nil
+	return v.stream(ctx, treediff.Patch, q.Paths, over), nil
 }
 
 // Changes implements server.Trees.
-func (s *Service) Changes(ctx context.Context, p auth.Principal, id string, q client.DiffQuery) (*client.Changes, error) {
+func (s *Service) Changes(ctx context.Context, p auth.Principal, id string, q client.DiffQuery) (c *client.Changes, err error) {
+	defer s.watch(opDiff)(&err)
 	v, err := s.viewOf(ctx, p, id, q.Against)
 	if err != nil {
 		return nil, s.sessions.Internal("compare a worktree", err)
 	}
 	defer v.close()
 	q.Against = "" // the view has it in the base's place
-	c, err := v.TreeChanges(ctx, q)
-	if err != nil {
+	if c, err = v.TreeChanges(ctx, q); err != nil {
 		return nil, s.sessions.Internal("list the changes of session "+id, asked(err))
 	}
 	return c, nil
@@ -67,15 +70,18 @@ func (s *Service) viewOf(ctx context.Context, p auth.Principal, id, against stri
 	return x.look(ctx, p, against)
 }
 
-// stream gives what differs while it is read. It closes the view.
-func (v *view) stream(ctx context.Context, format treediff.Format, paths []string, most int64) io.ReadCloser {
+// stream gives what differs while it is read, and tells over how that ended. It closes the
+// view.
+func (v *view) stream(ctx context.Context, format treediff.Format, paths []string, over func(*error)) io.ReadCloser {
 	ctx, cancel := context.WithCancel(ctx)
 	from, to := io.Pipe()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_, err := v.TreeDiff(ctx, run.DiffQuery{Format: format, Paths: paths}, most, to)
-		to.CloseWithError(asked(err))
+		_, err := v.TreeDiff(ctx, run.DiffQuery{Format: format, Paths: paths}, 0, to)
+		err = asked(err)
+		over(&err)
+		to.CloseWithError(err)
 	}()
 	return &streamed{PipeReader: from, end: func() {
 		cancel()

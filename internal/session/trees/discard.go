@@ -11,7 +11,8 @@ import (
 )
 
 // Discard implements server.Trees.
-func (s *Service) Discard(ctx context.Context, p auth.Principal, id string, r client.DiscardRequest) (*client.Discarded, error) {
+func (s *Service) Discard(ctx context.Context, p auth.Principal, id string, r client.DiscardRequest) (v *client.Discarded, err error) {
+	defer s.watch(opDiscard)(&err)
 	x, err := s.take(ctx, p, id)
 	if err != nil {
 		return nil, s.sessions.Internal("discard changes", err)
@@ -20,8 +21,7 @@ func (s *Service) Discard(ctx context.Context, p auth.Principal, id string, r cl
 	if err := s.sessions.Audit(p, x.row, record.Worktree{Operation: opDiscard, Paths: len(r.Paths)}); err != nil {
 		return nil, err
 	}
-	v, err := x.discard(ctx, p, r.Paths)
-	if err != nil {
+	if v, err = x.discard(ctx, p, r.Paths); err != nil {
 		return nil, s.sessions.Internal("discard the changes of session "+x.row.ID, asked(err))
 	}
 	s.sessions.Publish(x.row, client.EventWorktreeDiscarded, v)

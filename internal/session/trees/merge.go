@@ -39,7 +39,10 @@ func (m *merger) soon(ctx context.Context, x *subject) {
 		defer m.end(mine.row.ID)
 		// The source is found by what it is, whoever has asked for the checkpoint.
 		own := auth.Principal{Tenant: mine.row.Tenant, Admin: true}
-		if err := mine.merge(context.WithoutCancel(ctx), own); err != nil {
+		over := mine.watch(opMerge)
+		err := mine.merge(context.WithoutCancel(ctx), own)
+		over(&err)
+		if err != nil {
 			mine.log.Warn("merge layers of a worktree", "session", mine.row.ID, "error", err)
 		}
 	})
@@ -144,7 +147,7 @@ func (x *subject) settle(ctx context.Context, p auth.Principal) error {
 	}
 	before := x.tree
 	if x.live == nil {
-		x.tree = x.tree.Flat()
+		x.tree.Lower, x.tree.Upper = x.tree.Layers(), ""
 	}
 	n := len(x.tree.Lower)
 	if n == 0 {

@@ -8,8 +8,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
+	"time"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/audit/record"
@@ -63,18 +65,47 @@ type Sessions interface {
 	Audit(p auth.Principal, row *store.Session, w record.Worktree) error
 	// Publish stores an event of a session.
 	Publish(row *store.Session, typ string, data any)
+	// Operated is told an operation that is over, how it ended (see outcome) and how long it
+	// took.
+	Operated(operation, outcome string, took time.Duration)
 	// Internal words an error for who asked.
 	Internal(what string, err error) error
 }
 
-// The operations that are on record.
+// The operations, as the audit log and metrics know them. The last three are not on record.
 const (
 	opApply          = "apply"
 	opDiscard        = "discard"
+	opCheckpoint     = "checkpoint"
 	opRestore        = "restore"
 	opFork           = "fork"
 	opDropCheckpoint = "drop_checkpoint"
+	opDiff           = "diff"
+	opMerge          = "merge"
 )
+
+// watch begins an operation. What it gives is told its error when it is over.
+func (s *shared) watch(operation string) (over func(*error)) {
+	began := time.Now()
+	return func(err *error) { s.sessions.Operated(operation, outcome(*err), time.Since(began)) }
+}
+
+// outcome is how an operation ended: ok; conflict, something was in its way; refused, who
+// asked cannot have it, or has gone; failed, which somebody should look at.
+func outcome(err error) string {
+	var f *fault.Error
+	switch {
+	case err == nil:
+		return "ok"
+	case errors.Is(err, fault.Conflict):
+		return "conflict"
+	case errors.Is(err, fault.Internal), errors.Is(err, fault.Sandbox):
+		return "failed"
+	case errors.As(err, &f), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), errors.Is(err, io.ErrClosedPipe):
+		return "refused"
+	}
+	return "failed"
+}
 
 // Service is the answers. Its methods may be called from any goroutine.
 type Service struct {

@@ -46,21 +46,26 @@ func (x *subject) look(ctx context.Context, p auth.Principal, against string) (*
 	return x.open(ctx, p, Seed{Lower: x.tree.Layers(), Base: base, From: x.tree, Look: true, Internal: true})
 }
 
-// open makes a session of the daemon's own from layers of a tree.
+// open makes a session of the daemon's own from layers of a tree, which stay until the view
+// is closed, whatever becomes of the tree.
 func (x *subject) open(ctx context.Context, p auth.Principal, from Seed) (*view, error) {
 	r := forkRequest(x.row, client.ForkRequest{Labels: map[string]string{"toold/for": x.row.ID}})
 	r.Mounts = nil
+	release := x.store.Hold(from.Lower, from.Base)
 	v, live, err := x.sessions.Begin(ctx, p, r, from)
 	if err != nil {
+		release()
 		return nil, err
 	}
 	end := func() {
+		defer release()
 		// Also when the request has ended: nothing of it may stay.
 		if err := x.sessions.End(context.WithoutCancel(ctx), p, v.ID); err != nil {
 			x.log.Error("end a session that looked at changes", "session", v.ID, "error", err)
 		}
 	}
 	if live == nil {
+		release()
 		return nil, fault.Over.Errorf("the session that was to look at the changes has ended").Next("try again")
 	}
 	e, err := live.Errand()

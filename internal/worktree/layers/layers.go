@@ -49,6 +49,8 @@ type Store struct {
 	dir string
 	mu  sync.Mutex // guards the files: no layer may go while a tree is about to name it
 
+	held map[string]int // layers that stay though no tree may name them; guarded by mu
+
 	sizesMu sync.Mutex       // guards sizes
 	sizes   map[string]int64 // of layers that nothing writes to
 }
@@ -61,7 +63,8 @@ type Tree struct {
 	UID uint32 `json:"uid"`
 	GID uint32 `json:"gid"`
 	// Since is when it began, in ns, by the clock that file systems take their times from: a
-	// file of the source with a later change time was changed beside the session.
+	// file of the source with a later change time was changed beside the session. Begin sets
+	// what is 0.
 	Since int64 `json:"since"`
 	// Upper takes the changes, "" in a tree that is over and had none. Lower are what lies
 	// below it, the uppermost first. All are names of layers.
@@ -153,7 +156,7 @@ func (c *Checkpoint) Own(t *Tree) string {
 
 // Open opens a store, and makes its directory where there is none.
 func Open(dir string) (*Store, error) {
-	s := &Store{dir: dir, sizes: map[string]int64{}}
+	s := &Store{dir: dir, sizes: map[string]int64{}, held: map[string]int{}}
 	for _, d := range []string{dir, s.trees(), s.layers(), filepath.Join(dir, "apply")} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
 			return nil, fmt.Errorf("layers of worktrees: %w", err)
@@ -161,6 +164,9 @@ func Open(dir string) (*Store, error) {
 	}
 	return s, nil
 }
+
+// Dir is the directory of the store.
+func (s *Store) Dir() string { return s.dir }
 
 // ApplyDir is a private directory for applies of a session's changes to its source. It may
 // not be there.
@@ -191,6 +197,9 @@ func (s *Store) file(session string) string { return filepath.Join(s.trees(), se
 func (s *Store) Begin(t *Tree) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if t.Since == 0 {
+		t.Since = now()
+	}
 	if err := s.renewLocked(t); err != nil {
 		return fmt.Errorf("layers of session %s: %w", t.Session, err)
 	}
@@ -204,11 +213,11 @@ func (s *Store) Put(t *Tree) error {
 	return s.writeLocked(t)
 }
 
-// Now is the clock that file systems take their times from, in ns.
-func Now() int64 {
-	var now unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &now) // it can always be read
-	return now.Nano()
+// now is the clock that file systems take their times from, in ns.
+func now() int64 {
+	var t unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &t) // it can always be read
+	return t.Nano()
 }
 
 // renewLocked gives the tree an empty upper layer and stores it.
@@ -261,6 +270,9 @@ func (s *Store) Get(session string) (*Tree, error) {
 	if err := json.Unmarshal(data, t); err != nil {
 		return nil, fmt.Errorf("%s: %w", s.file(session), err)
 	}
+	if t.Session != session {
+		return nil, fmt.Errorf("%s: it is the tree of session %q", s.file(session), t.Session)
+	}
 	return t, nil
 }
 
@@ -307,23 +319,23 @@ func (t *Tree) index(nameOrID string) int {
 	})
 }
 
-// End says that the session is over. A tree without a change and without checkpoints is
-// removed then, and nil is given.
-func (s *Store) End(session string, when time.Time) (*Tree, error) {
+// End says that the session is over. A tree that has no layers then, nor a checkpoint with
+// some, is removed.
+func (s *Store) End(session string, when time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t, err := s.Get(session)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if t.Upper != "" && s.empty(t.Upper) {
 		t.Upper = ""
 	}
-	if t.Upper == "" && len(t.Lower) == 0 {
-		return nil, os.Remove(s.file(session))
+	if len(t.All()) == 0 {
+		return os.Remove(s.file(session))
 	}
 	t.Ended, t.Unlaid = when, false
-	return t, s.writeLocked(t)
+	return s.writeLocked(t)
 }
 
 // empty reports whether a layer has nothing in it.
@@ -337,9 +349,9 @@ func (s *Store) empty(layer string) bool {
 	return len(names) == 0
 }
 
-// Now are the layers that a checkpoint would have now: an upper one counts when something
-// is in it.
-func (s *Store) Now(t *Tree) []string {
+// Present are the layers that a checkpoint would have now: an upper one counts when
+// something is in it.
+func (s *Store) Present(t *Tree) []string {
 	if t.Upper == "" || s.empty(t.Upper) {
 		return t.Lower
 	}
@@ -386,11 +398,26 @@ func (s *Store) Remove(session string) error {
 	return err
 }
 
-// All reads all trees. What cannot be read is an error beside the others.
-func (s *Store) All() (trees []*Tree, errs error) {
+// UnreadableError is a tree whose file is there and cannot be read. Nobody knows which
+// layers it names, so that none can be removed while it is there.
+type UnreadableError struct {
+	Session string // by the name of the file
+	Err     error  // names the file
+}
+
+// Error implements error.
+func (e *UnreadableError) Error() string {
+	return "the changes of session " + e.Session + ": " + e.Err.Error()
+}
+
+// Unwrap gives the cause.
+func (e *UnreadableError) Unwrap() error { return e.Err }
+
+// All reads all trees, and names those that cannot be read beside the others.
+func (s *Store) All() (trees []*Tree, unreadable []*UnreadableError, err error) {
 	entries, err := os.ReadDir(s.trees())
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	for _, e := range entries {
 		session, ok := strings.CutSuffix(e.Name(), treeSuffix)
@@ -401,10 +428,10 @@ func (s *Store) All() (trees []*Tree, errs error) {
 		if errors.Is(err, ErrNone) {
 			continue // it has just gone
 		} else if err != nil {
-			errs = errors.Join(errs, err)
+			unreadable = append(unreadable, &UnreadableError{session, err})
 			continue
 		}
 		trees = append(trees, t)
 	}
-	return trees, errs
+	return trees, unreadable, nil
 }

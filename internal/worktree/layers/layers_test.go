@@ -27,7 +27,7 @@ func begin(t *testing.T, s *Store, session string, lower []string) *Tree {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	tree := &Tree{Session: session, Source: must[Source](t)(SourceOf(dir, f)), Since: Now(), Lower: lower}
+	tree := &Tree{Session: session, Source: must[Source](t)(SourceOf(dir, f)), Since: now(), Lower: lower}
 	if err := s.Begin(tree); err != nil {
 		t.Fatal(err)
 	}
@@ -147,16 +147,16 @@ func TestSweepUnreadable(t *testing.T) {
 // What nobody changed leaves nothing, and what somebody did stays when the session ends.
 func TestEnd(t *testing.T) {
 	s, _ := rig(t)
-	if over := must[*Tree](t)(s.End("ses_1", time.Now())); over != nil {
-		t.Errorf("nothing was changed: %+v", over)
+	if err := s.End("ses_1", time.Now()); err != nil {
+		t.Fatal(err)
 	}
 	if _, err := s.Get("ses_1"); !errors.Is(err, ErrNone) {
 		t.Errorf("it is there: %v", err)
 	}
 	tree := begin(t, s, "ses_2", nil)
 	write(t, s, tree, "a")
-	over := must[*Tree](t)(s.End("ses_2", time.Now()))
-	if over == nil || over.Ended.IsZero() || !slices.Equal(over.Layers(), []string{tree.Upper}) {
+	over := ended(t, s, "ses_2")
+	if over.Ended.IsZero() || !slices.Equal(over.Layers(), []string{tree.Upper}) {
 		t.Errorf("at the end: %+v", over)
 	}
 	over = must[*Tree](t)(s.Freeze("ses_2", Checkpoint{Name: "late"}))
@@ -166,6 +166,69 @@ func TestEnd(t *testing.T) {
 	over = must[*Tree](t)(s.Reset("ses_2"))
 	if over.Unlaid || len(over.Layers()) != 0 {
 		t.Errorf("reset after the end: %+v", over)
+	}
+}
+
+func ended(t *testing.T, s *Store, session string) *Tree {
+	t.Helper()
+	if err := s.End(session, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	return must[*Tree](t)(s.Get(session))
+}
+
+// TestEndWithCheckpoints: what was discarded can come back after the end, while a checkpoint
+// has it; checkpoints of nothing keep nothing.
+func TestEndWithCheckpoints(t *testing.T) {
+	s, _ := rig(t)
+	if _, err := s.Freeze("ses_1", Checkpoint{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.End("ses_1", time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Get("ses_1"); !errors.Is(err, ErrNone) {
+		t.Errorf("a tree of nothing stays: %v", err)
+	}
+	write(t, s, begin(t, s, "ses_2", nil), "a")
+	layer := must[*Tree](t)(s.Freeze("ses_2", Checkpoint{Name: "one"})).Checkpoints[0].Layers
+	must[*Tree](t)(s.Reset("ses_2"))
+	ended(t, s, "ses_2")
+	if err := s.Sweep(); err != nil {
+		t.Fatal(err)
+	}
+	back := must[*Tree](t)(s.Restore("ses_2", must[*Checkpoint](t)(must[*Tree](t)(s.Get("ses_2")).Checkpoint("one")).ID))
+	if len(layer) != 1 || !slices.Equal(back.Layers(), layer) {
+		t.Errorf("restored after the end: %v, want %v", back.Layers(), layer)
+	}
+	if _, err := os.Stat(filepath.Join(s.layers(), layer[0])); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestHold: a layer that somebody looks at stays, though its tree has gone.
+func TestHold(t *testing.T) {
+	s, tree := rig(t)
+	write(t, s, tree, "a")
+	one, two := s.Hold([]string{tree.Upper}), s.Hold(nil, []string{tree.Upper})
+	if err := s.Remove("ses_1"); err != nil {
+		t.Fatal(err)
+	}
+	there := func() bool {
+		t.Helper()
+		if err := s.Sweep(); err != nil {
+			t.Fatal(err)
+		}
+		_, err := os.Stat(filepath.Join(s.layers(), tree.Upper))
+		return err == nil
+	}
+	one()
+	one() // once counts
+	if !there() {
+		t.Error("it went under its second holder")
+	}
+	if two(); there() {
+		t.Error("it stayed")
 	}
 }
 

@@ -27,7 +27,7 @@ func (s *Store) Freeze(session string, c Checkpoint) (*Tree, error) {
 	if c.Name != "" && slices.ContainsFunc(t.Checkpoints, func(o Checkpoint) bool { return o.Name == c.Name }) {
 		return t, fmt.Errorf("%q: %w", c.Name, ErrTaken)
 	}
-	layers := s.Now(t)
+	layers := s.Present(t)
 	if len(layers) > MaxLayers {
 		return t, ErrDeep
 	}
@@ -99,13 +99,6 @@ func (s *Store) reset(session string, to func(*Tree) ([]string, error)) (*Tree, 
 	}
 	t.Unlaid = true
 	return t, s.renewLocked(t)
-}
-
-// Flat is a copy of the tree of a session that is over, with all its layers as lower ones.
-func (t *Tree) Flat() *Tree {
-	flat := *t
-	flat.Lower, flat.Upper = t.Layers(), ""
-	return &flat
 }
 
 // Settle gives the tree lower layers that are what all of its own are together. It is not

@@ -6,11 +6,29 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/toold/toold/internal/beneath"
 )
 
-// Unused are the layers that no tree names. While one tree cannot be read there are none.
+// Hold keeps layers until release, though the trees that name them may go.
+func (s *Store) Hold(names ...[]string) (release func()) {
+	all := slices.Concat(names...)
+	add := func(n int) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for _, l := range all {
+			if s.held[l] += n; s.held[l] == 0 {
+				delete(s.held, l)
+			}
+		}
+	}
+	add(1)
+	return sync.OnceFunc(func() { add(-1) })
+}
+
+// Unused are the layers that no tree names and nobody holds. While one tree cannot be read
+// there are none, and its UnreadableError is given.
 func (s *Store) Unused() ([]string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -18,7 +36,10 @@ func (s *Store) Unused() ([]string, error) {
 }
 
 func (s *Store) unusedLocked() ([]string, error) {
-	trees, err := s.All()
+	trees, unreadable, err := s.All()
+	if err == nil && len(unreadable) > 0 {
+		err = unreadable[0]
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -31,7 +52,7 @@ func (s *Store) unusedLocked() ([]string, error) {
 	entries, err := os.ReadDir(s.layers())
 	var unused []string
 	for _, e := range entries {
-		if !used[e.Name()] {
+		if !used[e.Name()] && s.held[e.Name()] == 0 {
 			unused = append(unused, e.Name())
 		}
 	}
