@@ -33,22 +33,12 @@ import (
 
 // Call is a call that is not over: its row, who listens to it, and its output.
 type Call struct {
-	at        *site
-	id        string
-	runner    Runner // of its tool
-	of        *Call  // for which the daemon makes it, whose slot it has; nil: it is a call of its own
-	req       client.CallCreate
-	by        auth.Principal // who made it
-	profile   string         // of its session, when it was made
-	hidden    bool           // asked for by a route of our own
-	probe     bool           // doctor's own, which no rule is about
-	maxOutput int64
-	leavesOut bool // the tool says itself whether results are left out
-	streams   bool // the tool streams its output, and its result comes after it
-	out       *output.Output
-	stream    stream.Sender // to who listens
-	pipe      *Pipe         // to who made it; nil: what it writes is its output
-	passed    atomic.Int64  // bytes of output that went there
+	at     *site
+	id     string
+	runner Runner // of its tool
+	of     *Call  // for which the daemon makes it, whose slot it has; nil: it is a call of its own
+	order
+	voice
 	own
 	waiting atomic.Bool // for its approval
 
@@ -69,6 +59,26 @@ type Call struct {
 
 	held  held
 	watch watch
+}
+
+// order is what was asked for. It does not change once the call is known.
+type order struct {
+	req       client.CallCreate
+	by        auth.Principal // who made it
+	profile   string         // of its session, when it was made
+	hidden    bool           // asked for by a route of our own
+	probe     bool           // doctor's own, which no rule is about
+	maxOutput int64
+}
+
+// voice is where what the call writes goes.
+type voice struct {
+	leavesOut bool // the tool says itself whether results are left out
+	streams   bool // the tool streams its output, and its result comes after it
+	out       *output.Output
+	stream    stream.Sender // to who listens
+	pipe      *Pipe         // to who made it; nil: what it writes is its output
+	passed    atomic.Int64  // bytes of output that went there
 }
 
 // own is what belongs to the call's own goroutine.
@@ -106,9 +116,9 @@ var errAborted = errors.New("aborted by request")
 
 func newCall(at *site, of *results, r client.CallCreate, hidden, split bool) *Call {
 	c := &Call{
-		at: at, id: at.daemon.Store.NewID("call_"), req: r, hidden: hidden,
-		maxOutput: int64(at.limits.Output),
-		known:     make(chan struct{}), done: make(chan struct{}),
+		at: at, id: at.daemon.Store.NewID("call_"),
+		order: order{req: r, hidden: hidden, maxOutput: int64(at.limits.Output)},
+		known: make(chan struct{}), done: make(chan struct{}),
 		held: held{of: of, n: 1},
 	}
 	c.stream = stream.Sender{Event: c.bare, Hub: at.daemon.Hub, Split: split}
