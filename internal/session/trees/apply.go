@@ -87,9 +87,7 @@ func (x *subject) apply(ctx context.Context, p auth.Principal, r client.ApplyReq
 	if x.tree, outdated = x.store.Outdate(x.row.ID); outdated != nil {
 		x.log.Error("mark checkpoints that are from before an apply", "session", x.row.ID, "error", outdated)
 	}
-	if err := x.store.Sweep(); err != nil {
-		x.log.Error("remove layers", "error", err)
-	}
+	x.dumped = true
 	return applied, err
 }
 

@@ -40,11 +40,6 @@ func (s *Service) Before(ctx context.Context, row *store.Session, live Live, whe
 	if when == EachCall {
 		message = ""
 	}
-	release, err := s.locks.take(ctx, row.ID)
-	if err != nil {
-		return ""
-	}
-	defer release()
 	if message != "" && s.messages.seen(row.ID, message) {
 		return ""
 	}
@@ -68,12 +63,13 @@ func causeOf(message string) string {
 }
 
 func (s *Service) before(ctx context.Context, row *store.Session, live Live, c layers.Checkpoint) (id string, err error) {
-	tree, err := s.store.Get(row.ID)
+	x, err := s.have(ctx, row, live)
 	if err != nil {
 		return "", err
 	}
-	if c.Message != "" && slices.ContainsFunc(tree.Checkpoints, func(o layers.Checkpoint) bool { return o.Message == c.Message }) {
-		s.messages.remember(row.ID, c.Message) // an earlier daemon made it
+	defer x.release()
+	if c.Message != "" && slices.ContainsFunc(x.tree.Checkpoints, func(o layers.Checkpoint) bool { return o.Message == c.Message }) {
+		s.messages.remember(row.ID, c.Message) // it was made meanwhile, or by an earlier daemon
 		return "", nil
 	}
 	quiet, cancel := context.WithTimeout(ctx, beforeTime)
@@ -83,10 +79,9 @@ func (s *Service) before(ctx context.Context, row *store.Session, live Live, c l
 		return "", fault.Conflict.Errorf("other calls are running")
 	}
 	defer resume()
-	if err := s.dropOldest(tree); err != nil {
+	if err := x.dropOldest(); err != nil {
 		return "", err
 	}
-	x := &subject{shared: s.shared, row: row, live: live, tree: tree}
 	v, err := x.freezeQuiet(ctx, c)
 	if err != nil {
 		return "", err
@@ -96,9 +91,9 @@ func (s *Service) before(ctx context.Context, row *store.Session, live Live, c l
 }
 
 // dropOldest keeps the checkpoints that were made by themselves within their bound.
-func (s *Service) dropOldest(t *layers.Tree) error {
+func (x *subject) dropOldest() (err error) {
 	var own []string
-	for _, c := range t.Checkpoints {
+	for _, c := range x.tree.Checkpoints {
 		if c.Cause != causeRequest && c.Cause != causeFork {
 			own = append(own, c.ID)
 		}
@@ -106,7 +101,9 @@ func (s *Service) dropOldest(t *layers.Tree) error {
 	if len(own) < maxAutomatic {
 		return nil
 	}
-	return s.store.Drop(t.Session, own[:len(own)-maxAutomatic+1]...)
+	x.dumped = true
+	x.tree, err = x.store.Drop(x.row.ID, own[:len(own)-maxAutomatic+1]...)
+	return err
 }
 
 // Over forgets what is remembered of a session that is over.

@@ -140,25 +140,35 @@ func (s *Service) DropCheckpoint(ctx context.Context, p auth.Principal, id, chec
 		return s.sessions.Internal("remove a checkpoint", err)
 	}
 	defer x.release()
-	c, err := x.find(checkpoint)
+	c, err := x.known(checkpoint)
 	if err != nil {
 		return err
 	}
 	if err := s.sessions.Audit(p, x.row, record.Worktree{Operation: opDropCheckpoint, Checkpoint: c.ID}); err != nil {
 		return err
 	}
-	if err := errors.Join(s.store.Drop(x.row.ID, checkpoint), s.store.Sweep()); err != nil {
-		return s.sessions.Internal("remove checkpoint "+checkpoint, err)
+	x.dumped = true
+	if _, err := s.store.Drop(x.row.ID, c.ID); err != nil {
+		return s.sessions.Internal("remove checkpoint "+c.ID, err)
 	}
 	return nil
 }
 
-// find gives a checkpoint by its name or id.
-func (x *subject) find(checkpoint string) (*layers.Checkpoint, error) {
+// known gives a checkpoint by its name or id.
+func (x *subject) known(checkpoint string) (*layers.Checkpoint, error) {
 	c, err := x.tree.Checkpoint(checkpoint)
 	if err != nil {
 		return nil, fault.NotFound.Errorf("session %s has no checkpoint %q", x.row.ID, plain.Cut(checkpoint, 80)).
 			Next("toolctl checkpoint ls " + x.row.ID + " shows those that there are")
+	}
+	return c, nil
+}
+
+// find is known for who wants its files.
+func (x *subject) find(checkpoint string) (*layers.Checkpoint, error) {
+	c, err := x.known(checkpoint)
+	if err != nil {
+		return nil, err
 	}
 	if c.Stale {
 		return nil, fault.Conflict.Errorf("checkpoint %s is from before changes were applied to the source, and lies over files that are not there any more", c.ID).

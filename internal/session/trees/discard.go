@@ -81,8 +81,6 @@ func (x *subject) discardAll(ctx context.Context) (err error) {
 	if x.tree, err = x.store.Reset(x.row.ID); err != nil {
 		return err
 	}
-	if err := x.lay(ctx, before); err != nil {
-		return err
-	}
-	return x.store.Sweep()
+	x.dumped = true
+	return x.lay(ctx, before)
 }

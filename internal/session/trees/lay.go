@@ -20,13 +20,28 @@ const (
 	relayPause = 25 * time.Millisecond
 )
 
-// subject is a session and its tree, which nobody else changes meanwhile.
+// subject is a session and its tree, which nobody else changes meanwhile. The layers that
+// the tree had at first stay until release, so that it can become again what it was.
 type subject struct {
 	*shared
-	row     *store.Session
-	live    Live // nil when the session is over
-	tree    *layers.Tree
-	release func()
+	row    *store.Session
+	live   Live // nil when the session is over
+	tree   *layers.Tree
+	dumped bool // there may be layers that the tree does not name any more
+
+	unlock, unhold func()
+}
+
+// release lets others have the tree, and removes layers that it has dropped.
+func (x *subject) release() {
+	x.unhold()
+	x.unlock()
+	if !x.dumped {
+		return
+	}
+	if err := x.store.Sweep(); err != nil {
+		x.log.Error("remove layers", "error", err)
+	}
 }
 
 // quiet stops the calls of a live session; of one that is over there are none.

@@ -143,7 +143,7 @@ func (x *subject) settle(ctx context.Context, p auth.Principal) error {
 		if err != nil {
 			return err
 		}
-		defer func() { _ = x.store.Drop(x.row.ID, c.ID) }() // it was made to have no upper layer
+		defer func() { _, _ = x.store.Drop(x.row.ID, c.ID) }() // it was made to have no upper layer
 	}
 	before := x.tree
 	if x.live == nil {
@@ -162,6 +162,7 @@ func (x *subject) settle(ctx context.Context, p auth.Principal) error {
 	if into.layer != "" {
 		lower = []string{into.layer}
 	}
+	x.dumped = true
 	if x.tree, err = x.store.Settle(x.row.ID, lower); err != nil {
 		return err
 	}

@@ -145,20 +145,26 @@ func (s *Service) take(ctx context.Context, p auth.Principal, idOrName string) (
 		return nil, fault.Conflict.Errorf("the worktree of session %s has the mode %q, which keeps no changes apart from the source", row.ID, row.Worktree.Mode).
 			Next("make a session with --mode overlay")
 	}
-	release, err := s.locks.take(ctx, row.ID)
+	x, err := s.have(ctx, row, live)
+	if errors.Is(err, layers.ErrNone) {
+		return nil, fault.NotFound.Errorf("session %s has left no changes", row.ID).
+			Next("there is nothing to look at, apply or discard")
+	}
+	return x, err
+}
+
+// have waits until nobody else has the tree of a session.
+func (s *Service) have(ctx context.Context, row *store.Session, live Live) (*subject, error) {
+	unlock, err := s.locks.take(ctx, row.ID)
 	if err != nil {
 		return nil, err
 	}
 	tree, err := s.store.Get(row.ID)
-	switch {
-	case err == nil:
-		return &subject{shared: s.shared, row: row, live: live, tree: tree, release: release}, nil
-	case errors.Is(err, layers.ErrNone):
-		err = fault.NotFound.Errorf("session %s has left no changes", row.ID).
-			Next("there is nothing to look at, apply or discard")
+	if err != nil {
+		unlock()
+		return nil, err
 	}
-	release()
-	return nil, err
+	return &subject{shared: s.shared, row: row, live: live, tree: tree, unlock: unlock, unhold: s.store.Hold(tree.All())}, nil
 }
 
 // Forget removes the tree of a session that is over, with its checkpoints, when nobody

@@ -290,8 +290,8 @@ func (s *Store) change(session string, f func(*Tree) error) (*Tree, error) {
 }
 
 // Drop removes checkpoints, by their names or ids: all of them, or with an error none.
-func (s *Store) Drop(session string, checkpoints ...string) error {
-	_, err := s.change(session, func(t *Tree) error {
+func (s *Store) Drop(session string, checkpoints ...string) (*Tree, error) {
+	return s.change(session, func(t *Tree) error {
 		for _, c := range checkpoints {
 			i := t.index(c)
 			if i < 0 {
@@ -301,7 +301,6 @@ func (s *Store) Drop(session string, checkpoints ...string) error {
 		}
 		return nil
 	})
-	return err
 }
 
 // Checkpoint finds one by its name or id.

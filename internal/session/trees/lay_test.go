@@ -1,0 +1,146 @@
+package trees
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/audit/record"
+	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/call/errand"
+	"github.com/toold/toold/internal/fault"
+	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/store"
+	"github.com/toold/toold/internal/worktree/layers"
+)
+
+// one is a live session, and all that there are.
+type one struct {
+	Sessions
+	store  *layers.Store
+	relays []error // what the next ones give, then nil
+	told   []string
+}
+
+func (o *one) Still(context.Context) (func(), error) { return func() {}, nil }
+func (o *one) Errand() (errand.Errand, error)        { return errand.Errand{}, errors.New("no agent") }
+func (o *one) Lose(string)                           {}
+
+// Relay sweeps, as others do at any time.
+func (o *one) Relay(context.Context, *layers.Tree, *sandbox.Overlay) (err error) {
+	if len(o.relays) > 0 {
+		err, o.relays = o.relays[0], o.relays[1:]
+	}
+	return errors.Join(err, o.store.Sweep())
+}
+
+func (o *one) Find(context.Context, auth.Principal, string) (*store.Session, Live, error) {
+	row := &store.Session{}
+	row.ID, row.Worktree.Mode = "ses_1", client.WorktreeOverlay
+	return row, o, nil
+}
+
+func (o *one) Audit(auth.Principal, *store.Session, record.Worktree) error { return nil }
+func (o *one) Publish(*store.Session, string, any)                         {}
+func (o *one) Internal(_ string, err error) error                          { return err }
+func (o *one) Operated(operation, outcome string, _ time.Duration) {
+	o.told = append(o.told, operation+" "+outcome)
+}
+
+// change writes into the upper layer of the session, as its sandbox would.
+func (o *one) change(t *testing.T) *layers.Tree {
+	t.Helper()
+	tree, err := o.store.Get("ses_1")
+	if err == nil {
+		root := filepath.Join(o.store.Dir(), "layers", tree.Upper, "root")
+		err = errors.Join(os.MkdirAll(root, 0o755), os.WriteFile(filepath.Join(root, "file"), nil, 0o600))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tree
+}
+
+func newOne(t *testing.T) (*Service, *one) {
+	t.Helper()
+	st, err := layers.Open(t.TempDir())
+	if err == nil {
+		err = st.Begin(&layers.Tree{Session: "ses_1"})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := &one{store: st}
+	o.change(t)
+	return New(st, o, slog.New(slog.DiscardHandler), nil), o
+}
+
+// TestBusyGoesBack: where a worktree stays in use, its tree is what it was, with all of its
+// layers, although others sweep meanwhile.
+func TestBusyGoesBack(t *testing.T) {
+	s, o := newOne(t)
+	if _, err := s.Checkpoint(t.Context(), auth.Principal{Admin: true}, "ses_1", client.CheckpointCreate{}); err != nil {
+		t.Fatal(err)
+	}
+	before := o.change(t)
+	for range relayTries {
+		o.relays = append(o.relays, sandbox.ErrBusy)
+	}
+	x, err := s.take(t.Context(), auth.Principal{Admin: true}, "ses_1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := x.discardAll(t.Context()); !errors.Is(err, fault.Conflict) {
+		t.Errorf("discard of a worktree in use: %v", err)
+	}
+	x.release()
+	after, err := o.store.Get("ses_1")
+	if err != nil || !reflect.DeepEqual(after, before) {
+		t.Errorf("the tree is %+v, %v; want %+v", after, err, before)
+	}
+	for _, l := range before.All() {
+		if _, err := os.Stat(filepath.Join(o.store.Dir(), "layers", l, "root", "file")); err != nil {
+			t.Error(err)
+		}
+	}
+	if x, err = s.take(t.Context(), auth.Principal{Admin: true}, "ses_1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := x.discardAll(t.Context()); err != nil {
+		t.Error(err)
+	}
+	x.release()
+	if _, err := os.Stat(filepath.Join(o.store.Dir(), "layers", before.Upper)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("what was discarded stayed: %v", err)
+	}
+}
+
+// TestStaleCheckpoints: no checkpoint from before an apply comes back, and each can go.
+func TestStaleCheckpoints(t *testing.T) {
+	s, o := newOne(t)
+	p := auth.Principal{Admin: true}
+	if _, err := s.Checkpoint(t.Context(), p, "ses_1", client.CheckpointCreate{Name: "old"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := o.store.Outdate("ses_1"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Restore(t.Context(), p, "ses_1", client.RestoreRequest{Checkpoint: "old"}); !errors.Is(err, fault.Conflict) {
+		t.Errorf("restore: %v", err)
+	}
+	if err := s.DropCheckpoint(t.Context(), p, "ses_1", "old"); err != nil {
+		t.Errorf("remove: %v", err)
+	}
+	if list, err := s.Checkpoints(t.Context(), p, "ses_1"); err != nil || len(list.Items) != 0 {
+		t.Errorf("there are %+v, %v", list.Items, err)
+	}
+	if want := []string{"checkpoint ok", "restore conflict"}; !reflect.DeepEqual(o.told, want) {
+		t.Errorf("operations are %q, want %q", o.told, want)
+	}
+}
