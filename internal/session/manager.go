@@ -18,7 +18,9 @@ import (
 	"github.com/toold/toold/internal/session/trees"
 )
 
-// Manager holds all sessions of a daemon.
+// Manager holds all sessions of a daemon. It is a life, which is a roster, which is a
+// daemon: each adds what it guards and uses what lies below it, never above, so that what is
+// given only a part of them can reach no more.
 type Manager struct {
 	*life
 

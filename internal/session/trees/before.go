@@ -2,12 +2,14 @@ package trees
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/fault"
+	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/worktree/layers"
 )
@@ -40,13 +42,16 @@ func (s *Service) Before(ctx context.Context, row *store.Session, live Live, whe
 	if when == EachCall {
 		message = ""
 	}
-	if message != "" && s.messages.seen(row.ID, message) {
+	if s.messages.seen(row.ID, message) {
 		return ""
 	}
 	over := s.watch(opCheckpoint)
 	id, err := s.before(ctx, row, live, layers.Checkpoint{Cause: causeOf(message), Call: call, Message: message})
 	if err != nil || id != "" {
 		over(&err)
+	}
+	if errors.Is(err, sandbox.ErrUnsupported) {
+		s.messages.never(row.ID)
 	}
 	if err != nil {
 		s.log.Warn("no checkpoint before a call", "session", row.ID, "call", call, "error", err)
@@ -115,11 +120,21 @@ type messages struct {
 	last map[string]string
 }
 
+// noMessage is in the place of the message of a session whose sandbox takes no checkpoints:
+// no client can send it.
+const noMessage = "\x00"
+
+// seen reports whether no checkpoint is due before a call of this message, "" for one
+// without.
 func (m *messages) seen(session, message string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.last[session] == message
+	last := m.last[session]
+	return last == noMessage || message != "" && last == message
 }
+
+// never says that a sandbox takes no checkpoints.
+func (m *messages) never(session string) { m.remember(session, noMessage) }
 
 func (m *messages) remember(session, message string) {
 	if message == "" {

@@ -25,6 +25,7 @@ type one struct {
 	Sessions
 	store  *layers.Store
 	relays []error // what the next ones give, then nil
+	relaid int
 	told   []string
 }
 
@@ -34,6 +35,7 @@ func (o *one) Lose(string)                           {}
 
 // Relay sweeps, as others do at any time.
 func (o *one) Relay(context.Context, *layers.Tree, *sandbox.Overlay) (err error) {
+	o.relaid++
 	if len(o.relays) > 0 {
 		err, o.relays = o.relays[0], o.relays[1:]
 	}
@@ -142,5 +144,31 @@ func TestStaleCheckpoints(t *testing.T) {
 	}
 	if want := []string{"checkpoint ok", "restore conflict"}; !reflect.DeepEqual(o.told, want) {
 		t.Errorf("operations are %q, want %q", o.told, want)
+	}
+}
+
+// TestNoCheckpoints: a sandbox that cannot be given another worktree is asked once, not
+// before each call.
+func TestNoCheckpoints(t *testing.T) {
+	s, o := newOne(t)
+	row, live, _ := o.Find(t.Context(), auth.Principal{}, "")
+	o.relays = []error{sandbox.ErrUnsupported}
+	before, err := o.store.Get("ses_1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, message := range []string{"", "msg_1", "msg_2"} {
+		if id := s.Before(t.Context(), row, live, EachPrompt, "call_1", message); id != "" || o.relaid != 1 {
+			t.Errorf("before %q: checkpoint %q, asked %d times", message, id, o.relaid)
+		}
+	}
+	if after, err := o.store.Get("ses_1"); err != nil || !reflect.DeepEqual(after, before) {
+		t.Errorf("the tree is %+v, %v; want %+v", after, err, before)
+	}
+	s.Over("ses_1")
+	for i, want := range []bool{true, false} {
+		if id := s.Before(t.Context(), row, live, EachPrompt, "call_2", "msg_3"); (id != "") != want {
+			t.Errorf("call %d of a message: checkpoint %q", i, id)
+		}
 	}
 }
