@@ -62,9 +62,8 @@ type Tree struct {
 	// UID and GID are whose rights the tools have on the source.
 	UID uint32 `json:"uid"`
 	GID uint32 `json:"gid"`
-	// Since is when it began, in ns, by the clock that file systems take their times from: a
-	// file of the source with a later change time was changed beside the session. Begin sets
-	// what is 0.
+	// Since is when it began, in ns: a file of the source with a later change time was
+	// changed beside the session. Begin sets what is 0.
 	Since int64 `json:"since"`
 	// Upper takes the changes, "" in a tree that is over and had none. Lower are what lies
 	// below it, the uppermost first. All are names of layers.
@@ -198,7 +197,7 @@ func (s *Store) Begin(t *Tree) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if t.Since == 0 {
-		t.Since = now()
+		t.Since = Now()
 	}
 	if err := s.renewLocked(t); err != nil {
 		return fmt.Errorf("layers of session %s: %w", t.Session, err)
@@ -213,11 +212,21 @@ func (s *Store) Put(t *Tree) error {
 	return s.writeLocked(t)
 }
 
-// now is the clock that file systems take their times from, in ns.
-func now() int64 {
-	var t unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &t) // it can always be read
-	return t.Nano()
+// Now is a time, in ns, that no file has as its change time yet. Those that are changed
+// next may have an earlier one, by a tick of the clock that file systems take them from.
+func Now() int64 { return clock(unix.CLOCK_REALTIME) }
+
+// After waits until that clock is past a time: files that are changed next have a later one.
+func After(ns int64) {
+	for clock(unix.CLOCK_REALTIME_COARSE) <= ns {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func clock(id int32) int64 {
+	var now unix.Timespec
+	_ = unix.ClockGettime(id, &now) // it can always be read
+	return now.Nano()
 }
 
 // renewLocked gives the tree an empty upper layer and stores it.

@@ -27,7 +27,7 @@ func begin(t *testing.T, s *Store, session string, lower []string) *Tree {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	tree := &Tree{Session: session, Source: must[Source](t)(SourceOf(dir, f)), Since: now(), Lower: lower}
+	tree := &Tree{Session: session, Source: must[Source](t)(SourceOf(dir, f)), Since: Now(), Lower: lower}
 	if err := s.Begin(tree); err != nil {
 		t.Fatal(err)
 	}
