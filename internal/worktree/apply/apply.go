@@ -58,14 +58,18 @@ type Job struct {
 	// Source is pinned; O_PATH will do. All work below it is done with Owner's ids.
 	Source *os.File
 	Owner  thread.User
-	// Since is when the session began, in ns of the coarse clock: files of the source with
-	// a later change time are in the way, unless earlier jobs have written them.
+	// Since is when the session began, in ns: files of the source with a later change time
+	// are in the way, unless earlier jobs have written them.
 	Since int64
 	// Request says what to write, and what to do about conflicts.
 	Request client.ApplyRequest
-	// Merge is asked about files that have changed on both sides where the request wants
-	// that; nil merges none.
-	Merge Merger
+	// Others are other sessions over the source. What they began with is kept for them
+	// where this job replaces it: they may have to merge it.
+	Others []Other
+	// Merged is told the path, any bytes, of each file that was merged: the session has
+	// something else there until it is given what the source has, and Given says so. It
+	// may be nil.
+	Merged func(path string)
 	// Earlier is told what became of an earlier job of the directory that was not
 	// finished: it is, before this one begins. It may be nil.
 	Earlier func(*Recovered)
@@ -73,19 +77,11 @@ type Job struct {
 	Limits Limits
 }
 
-// Merger merges a file. It gives false where that is not possible, which makes the file a
-// conflict; an error ends the job, and nothing is written.
-type Merger func(ctx context.Context, b Both) (merged []byte, ok bool, err error)
-
-// Both are the two versions of a file that has changed on both sides, each of at most
-// MaxMerge bytes.
-type Both struct {
-	Path            string            // below the source, any bytes
-	Source, Session *io.SectionReader // contents
+// Other is another session: the private directory of its jobs, and when it began.
+type Other struct {
+	Dir   string
+	Since int64
 }
-
-// MaxMerge is the size of the largest file that is merged.
-const MaxMerge = 16 << 20
 
 // commitTime bounds what comes after the commit: the request's context counts no more.
 const commitTime = 5 * time.Minute
@@ -131,31 +127,37 @@ func (j *Job) run(ctx context.Context, d *state, archive io.Reader) (*client.App
 	if err != nil {
 		return nil, err
 	}
-	s, err := newSurvey(ctx, j, sp, changes)
+	s, err := newSurvey(ctx, j, d, sp, changes)
 	if err != nil {
-		return nil, err
-	}
-	if s.own, err = d.readOwn(); err != nil {
 		return nil, err
 	}
 	if err := d.as(ctx, j.Owner, j.Source, s.look); err != nil {
 		return nil, writeError(err)
 	}
-	if err := s.merge(ctx, j.Merge); err != nil {
+	if err := s.merge(); err != nil {
 		return nil, err
 	}
 	if err := s.conflicts.err(); err != nil {
 		return nil, err
 	}
 	report := s.report()
-	if j.Request.DryRun || len(s.tasks) == 0 {
-		return report.applied(j.Request.DryRun), nil
+	if j.Request.DryRun {
+		return report.applied(true), nil
+	}
+	if len(s.tasks) == 0 {
+		s.tellMerged(report)
+		return report.applied(false), nil
 	}
 	p, err := s.plan(j)
 	if err != nil {
 		return nil, err
 	}
-	return j.write(ctx, d, sp, p, report)
+	s.share()
+	applied, err := j.write(ctx, d, sp, p, report)
+	if applied != nil {
+		s.tellMerged(report)
+	}
+	return applied, err
 }
 
 // write carries a plan out.

@@ -2,9 +2,7 @@ package apply
 
 import (
 	"bytes"
-	"context"
 	"errors"
-	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -196,54 +194,6 @@ func TestOwnWrites(t *testing.T) {
 	if diffs := differ(look(t, g.source), look(t, g.work)); diffs != nil {
 		t.Error(diffs)
 	}
-}
-
-func TestMerge(t *testing.T) {
-	begun := func() *rig {
-		g := begin(t, tree(t, map[string]string{"both": "old", "deleted": "d", "mine": "m", "same": "s", "bad": "b"}))
-		write(t, g.work, map[string]string{"both": "theirs", "same": "t", "new": "n"})
-		write(t, g.source, map[string]string{"both": "ours", "mine": "changed"})
-		return g
-	}
-	var asked []string
-	merge := func(_ context.Context, b Both) ([]byte, bool, error) {
-		asked = append(asked, b.Path)
-		ours, _ := io.ReadAll(b.Source)
-		theirs, _ := io.ReadAll(b.Session)
-		return []byte(string(ours) + "+" + string(theirs)), b.Path != "bad", nil
-	}
-	g := begun()
-	g.job.Merge = merge
-	// Asked only if the request wants that.
-	if _, err := g.apply(client.ApplyRequest{Paths: []string{"both"}}); !slices.Equal(conflictsOf(err), []string{"both"}) || asked != nil {
-		t.Errorf("got %v, asked %q", err, asked)
-	}
-	want := map[string]string{"both": "file 644 ours+theirs", "deleted": "file 644 d", "mine": "file 644 changed", "same": "file 644 t", "bad": "file 644 b", "new": "file 644 n"}
-	a, err := g.apply(client.ApplyRequest{Merge: true, Exclude: []string{"mine"}})
-	if err != nil || !slices.Equal(a.Merged, []string{"both"}) || !slices.Equal(asked, []string{"both"}) {
-		t.Errorf("got %+v, %v, asked %q", a, err, asked)
-	}
-	if diffs := differ(look(t, g.source), want); diffs != nil {
-		t.Error(diffs)
-	}
-	// What cannot be merged is a conflict.
-	g = begun()
-	g.job.Merge = merge
-	write(t, g.work, map[string]string{"bad": "theirs"})
-	write(t, g.source, map[string]string{"bad": "ours"})
-	before := look(t, g.source)
-	if _, err := g.apply(client.ApplyRequest{Merge: true, Exclude: []string{"mine"}}); !slices.Equal(conflictsOf(err), []string{"bad"}) {
-		t.Errorf("got %v", err)
-	}
-	failed := errors.New("failed")
-	g.job.Merge = func(context.Context, Both) ([]byte, bool, error) { return nil, false, failed }
-	if _, err := g.apply(client.ApplyRequest{Merge: true}); !errors.Is(err, failed) {
-		t.Errorf("got %v", err)
-	}
-	if diffs := differ(look(t, g.source), before); diffs != nil {
-		t.Error(diffs)
-	}
-	tidy(t, g.job.Dir)
 }
 
 // Nothing is written to what is mounted in the source.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -21,7 +22,8 @@ const childVar = "TOOLD_APPLY_CHILD"
 type child struct {
 	State, Source, Archive string // Archive "" recovers
 	Since                  int64
-	Kill                   int // at which step; 0 for none
+	Other                  Other // for whom bases are kept
+	Kill                   int   // at which step; 0 for none
 }
 
 func TestMain(m *testing.M) {
@@ -62,7 +64,8 @@ func runChild(text string) error {
 	if err != nil {
 		return err
 	}
-	j := Job{Dir: c.State, Source: source, Owner: owner(), Since: c.Since}
+	j := Job{Dir: c.State, Source: source, Owner: owner(), Since: c.Since, Others: []Other{c.Other}}
+	j.Request.Merge = true
 	_, err = j.Run(context.Background(), archive)
 	return err
 }
@@ -88,13 +91,14 @@ func (c child) run(t *testing.T) (killed bool) {
 func TestKilled(t *testing.T) {
 	base := tree(t, map[string]string{
 		"edit": "old", "mode": "m", "gone/a": "a", "gone/b/c": "c", "was/dir": "d", "file": "f", "relink": "-> a", "tolink": "x",
-		"closed/in": "i", "closed/out": "o", "shut/x": "x", "keep": "k",
+		"closed/in": "i", "closed/out": "o", "shut/x": "x", "keep": "k", "both": numbers,
 	})
 	must(t, os.Chmod(base+"/closed", 0o555))
 	g := begin(t, base)
 	must(t, os.Chmod(g.work+"/closed", 0o755))
 	write(t, g.work, map[string]string{
 		"edit": "new", "new/deep/f": "f", "new/empty/": "", "relink": "-> b", "link": "-> edit", "closed/in": "j", "closed/new": "n", "\xff": "any",
+		"both": "1\n2\n3\n4\n5\nsix\n",
 	})
 	remove(t, g.work, "gone", "was", "file", "tolink", "closed/out")
 	write(t, g.work, map[string]string{"was": "now a file", "file/in": "dir", "tolink": "-> keep"})
@@ -104,13 +108,20 @@ func TestKilled(t *testing.T) {
 	must(t, os.Chmod(g.work+"/shut", 0o500))
 	archive := filepath.Join(t.TempDir(), "archive")
 	must(t, os.WriteFile(archive, archiveOf(t, base, g.work), 0o600))
+	// Another session is to have changed a file before; nothing else may then differ.
+	const theirs = "one\n2\n3\n4\n5\n6\n"
 	old, now := look(t, base), look(t, g.work)
+	old["both"], now["both"] = "file 644 "+theirs, "file 644 one\n2\n3\n4\n5\nsix\n"
 
 	olds, news, again := 0, 0, 0
 	every := count(11, 1) // of the steps of Recover
 	for n := 1; ; n++ {
 		source := copyTree(t, base)
 		c := child{State: filepath.Join(t.TempDir(), "state"), Source: source, Archive: archive, Since: tick(), Kill: n}
+		before := &change{path: "both", found: found{now: version{Perm: 0o644, Sum: raw(sumOf(numbers))}}}
+		must(t, Other{c.State, c.Since}.keep(before, strings.NewReader(numbers)))
+		write(t, source, map[string]string{"both": theirs})
+		c.Other = Other{filepath.Join(t.TempDir(), "other"), c.Since}
 		killed := c.run(t)
 		if killed {
 			c.Archive = ""

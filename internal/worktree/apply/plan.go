@@ -54,7 +54,7 @@ type task struct {
 	At     int64   `json:"at,omitempty"`   // of the content in the spool
 	Parent uint64  `json:"parent,omitempty"`
 	Home   home    `json:"home,omitzero"`
-	Merged bool    `json:"merged,omitempty"`
+	Of     raw     `json:"of,omitempty"` // the session's version, where Want was merged
 	Build  bool    `json:"build,omitempty"`
 }
 
@@ -68,7 +68,7 @@ type mode struct {
 func (c *change) task() task {
 	return task{
 		Path: raw(c.path), Was: c.now, Want: c.want(), Link: raw(c.link), At: c.at, Parent: c.parent, Home: c.home,
-		Merged: c.merged, Build: c.build,
+		Of: c.merged, Build: c.build,
 	}
 }
 
@@ -76,6 +76,9 @@ func (c *change) task() task {
 func (t *task) removes() bool {
 	return t.Was.Kind != "" && (t.Want.Kind == "" || (t.Was.Kind == beneath.Dir) != (t.Want.Kind == beneath.Dir))
 }
+
+// own is the record of what the task has written.
+func (t *task) own(ctime, size int64) own { return own{ctime, size, t.Want.Sum, t.Of} }
 
 // content says whether the task writes something under a name of ours first.
 func (t *task) content() bool { return t.Want.Kind == beneath.File || t.Want.Kind == beneath.Link }

@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/toold/toold/client"
@@ -38,7 +39,16 @@ func (e *ConflictError) Error() string {
 }
 
 // conflicts collect what is in the way.
-type conflicts struct{ found ConflictError }
+type conflicts struct {
+	found ConflictError
+	next  string // what to do about them
+}
+
+// What to do about conflicts, without the request's merge and with it.
+const (
+	nextMerge = "compare these paths with the source, then apply with --merge, or with --force to overwrite them"
+	nextForce = "compare these paths with the source, and make them fit in the session; then apply with --force, or the others alone (--exclude)"
+)
 
 func (c *conflicts) add(path, why string) {
 	if c.found.Count++; len(c.found.Conflicts) < maxListed {
@@ -54,8 +64,7 @@ func (c *conflicts) err() error {
 	for _, f := range c.found.Conflicts {
 		places = append(places, fault.Place{Path: f.Path, Message: f.Why})
 	}
-	return fault.Conflict.Errorf("%w", &c.found).At(places).
-		Next("compare these paths with the source, then apply the others alone, or all with force or merge")
+	return fault.Conflict.Errorf("%w", &c.found).At(places).Next(cmp.Or(c.next, nextMerge))
 }
 
 // after is err of a plan that was carried out.
@@ -110,7 +119,7 @@ func (r *report) applied(dry bool) *client.Applied {
 		case t.Want.Kind == "":
 			removed.add(path)
 			continue
-		case t.Merged:
+		case t.Of != "":
 			merged.add(path)
 		}
 		written.add(path)

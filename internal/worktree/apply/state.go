@@ -169,9 +169,21 @@ type own struct {
 	CTime int64 `json:"ctime"`
 	Size  int64 `json:"size"`
 	Sum   raw   `json:"sum"`
+	// Of is the session's version of what was merged, until it is given the merged one.
+	// Until then the file is not what the session's next change would be made from.
+	Of raw `json:"of,omitempty"`
 }
 
-func (o own) is(v version) bool { return o == own{v.CTime, v.Size, v.Sum} }
+// is says whether a file of the source is what the session has, or had.
+func (o own) is(v version) bool { return o == own{v.CTime, v.Size, v.Sum, ""} }
+
+// holds says whether a change was merged into the file already.
+func (o own) holds(c *change, v version) bool {
+	return o.Of != "" && o == own{v.CTime, v.Size, v.Sum, c.of()}
+}
+
+// of tells one version of a file from others.
+func (c *change) of() raw { return raw(fmt.Sprintf("%o %s", c.perm, c.sum)) }
 
 // ownLine is one of the file.
 type ownLine struct {

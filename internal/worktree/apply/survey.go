@@ -34,8 +34,8 @@ type found struct {
 	done             bool   // it is as it is to be
 	why              string // what is in the way
 	hard             bool   // and Force does not help
-	merged           bool
-	kept             bool // the source's content is in the spool, at ours: it may be merged
+	merged           raw    // if it was merged: of() of the session's version
+	kept             bool   // the source's content is in the spool, at ours
 	ours             int64
 	parent           uint64 // inode of its directory; 0 where that is to be made
 	home             home   // where it is written before it takes its place
@@ -51,6 +51,7 @@ type home struct {
 type survey struct {
 	ctx       context.Context //nolint:containedctx // of the one job that it lives for
 	job       *Job
+	state     *state
 	spool     *spool
 	choice    *chooser
 	changes   []*change
@@ -62,9 +63,17 @@ type survey struct {
 	tasks     []task
 }
 
-func newSurvey(ctx context.Context, j *Job, sp *spool, changes []*change) (*survey, error) {
+func newSurvey(ctx context.Context, j *Job, d *state, sp *spool, changes []*change) (*survey, error) {
 	choice, err := newChooser(j.Request)
-	return &survey{ctx: ctx, job: j, spool: sp, choice: choice, changes: changes, modes: make(map[string]*mode)}, err
+	if err != nil {
+		return nil, err
+	}
+	s := &survey{ctx: ctx, job: j, state: d, spool: sp, choice: choice, changes: changes, modes: make(map[string]*mode)}
+	if j.Request.Merge {
+		s.conflicts.next = nextForce
+	}
+	s.own, err = d.readOwn()
+	return s, err
 }
 
 func (s *survey) over() error { return context.Cause(s.ctx) }
@@ -212,12 +221,12 @@ func (s *survey) dir(rel string) (int, error) {
 	return top.fd, top.err
 }
 
-// version looks at what is there, and keeps the content of a file that may have to be
-// merged.
+// version looks at what is there, and keeps the content of a file that this job or another
+// one may have to merge.
 func (s *survey) version(c *change, parent int) (version, error) {
 	name, keep := path.Base(c.path), io.Writer(nil)
 	v, err := versionOf(parent, name, s.spool.buf, func(st *unix.Stat_t) io.Writer {
-		if s.job.Request.Merge && s.job.Merge != nil && c.kind == beneath.File && c.old == beneath.File && max(st.Size, c.size) <= MaxMerge && st.Size <= s.spool.limits.Bytes-s.spool.at {
+		if s.keeps(c, st) {
 			keep = io.NewOffsetWriter(s.spool.f, s.spool.at)
 		}
 		return keep
@@ -302,6 +311,8 @@ func (s *survey) judge(c *change) {
 	switch {
 	case now.is(c.want()), c.status == client.ChangeAdded && c.kind == beneath.Dir && now.Kind == beneath.Dir:
 		c.done = true
+	case s.own[c.path].holds(c, now):
+		c.done, c.merged = true, c.of()
 	case now.Kind == other:
 		c.why, c.hard = "it is no file, directory or link", true
 	case now.Kind == beneath.Dir && c.old != beneath.Dir:

@@ -255,7 +255,6 @@ func (w *writer) one(i int, f func(i int) error) error {
 }
 
 // leave notes that a path is left alone.
-
 func (w *writer) leave(name string, err error) {
 	why := reasonOf(err)
 	if why == "" {
@@ -373,7 +372,7 @@ func (w *writer) put(i int) error {
 		return w.putDir(t, parent, now, was)
 	}
 	if want := t.Want; w.again && w.holds(parent, name, &want) == nil {
-		w.own[string(t.Path)] = own{want.CTime, want.Size, want.Sum} // a writer before this one has put it there
+		w.own[string(t.Path)] = t.own(want.CTime, want.Size) // a writer before this one has put it there
 		return nil
 	}
 	if err := w.unchanged(parent, name, now, was); err != nil {
@@ -421,7 +420,7 @@ func (w *writer) putFile(i, parent int, name string, there bool) error {
 		return err
 	}
 	st, err := beneath.Lstat(parent, name)
-	w.own[string(t.Path)] = own{st.Ctim.Nano(), st.Size, t.Want.Sum}
+	w.own[string(t.Path)] = t.own(st.Ctim.Nano(), st.Size)
 	return err
 }
 
