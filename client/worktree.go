@@ -77,8 +77,11 @@ type ApplyRequest struct {
 	Exclude []string `json:"exclude,omitempty"`
 	// DryRun says what would be done, and does nothing.
 	DryRun bool `json:"dry_run,omitempty"`
-	// Force overwrites what has changed in the source since the session began. Merge
-	// merges it by three, file by file; a file where that is not possible is a conflict.
+	// Force overwrites what has changed in the source since the session began. Merge merges
+	// it, file by file: lines that one side alone has changed are taken from that side. It
+	// takes what the file was when the session began, which is known where the apply of
+	// another session has replaced it. A file that cannot be merged is a conflict that says
+	// why.
 	Force bool `json:"force,omitempty"`
 	Merge bool `json:"merge,omitempty"`
 	// IncludeSensitive also writes files that programs of a host run or obey on sight.
@@ -90,7 +93,7 @@ type ApplyRequest struct {
 type Applied struct {
 	Written []string `json:"written,omitempty"`
 	Removed []string `json:"removed,omitempty"`
-	Merged  []string `json:"merged,omitempty"`
+	Merged  []string `json:"merged,omitempty"` // they are in Written too
 	// Sensitive were left out: look at them, then apply with include_sensitive.
 	Sensitive []string `json:"sensitive,omitempty"`
 	// Build were written: their commands run when somebody builds.

@@ -15,11 +15,15 @@ const applyLong = `Write the changes of a session to its source, the directory t
 made of. Paths are relative to the worktree, and stand for all that is below them.
 
 If a file has changed in the source since the session began, nothing is written, and
-the files are named: --merge merges what can be merged by lines, --force overwrites
-them. Files that programs of the host run or obey on sight (those of git, editors,
+the files are named. --force overwrites them. --merge merges them by lines, and refuses
+those where both sides have changed the same lines. For that it takes the file as it was
+when the session began, which is known where the apply of another session has replaced
+it; it is not where it was changed in another way. With --dry-run it says what it would
+merge. Files that programs of the host run or obey on sight (those of git, editors,
 direnv and CI) are left out and named. Look at them, then add --include-sensitive.
 
-The changes stay in the session, where they are no changes any more.`
+A session that is over keeps what was not applied. One that goes on has the files of the
+source, and what was merged.`
 
 type applyCommand struct {
 	*app
@@ -43,7 +47,7 @@ func newApplyCommand(a *app) *cobra.Command {
 	f := c.Flags()
 	f.BoolVar(&s.req.DryRun, "dry-run", false, "show what would be written, and write nothing")
 	f.BoolVar(&s.req.Force, "force", false, "overwrite what has changed in the source")
-	f.BoolVar(&s.req.Merge, "merge", false, "merge what has changed in the source, file by file")
+	f.BoolVar(&s.req.Merge, "merge", false, "merge what other sessions have applied to the source, file by file")
 	f.StringArrayVar(&s.req.Exclude, "exclude", nil, "leave out what this `pattern`, as in .gitignore, matches (repeatable)")
 	f.BoolVar(&s.req.IncludeSensitive, "include-sensitive", false, "also write files that programs of the host run or obey on sight")
 	return c

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/audit/record"
 	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/thread"
+	"github.com/toold/toold/internal/tool/run"
 	"github.com/toold/toold/internal/tool/run/treediff"
 	"github.com/toold/toold/internal/worktree/apply"
 	"github.com/toold/toold/internal/worktree/layers"
@@ -34,26 +36,12 @@ func (s *Service) Apply(ctx context.Context, p auth.Principal, id string, r clie
 		}
 	}
 	if v, err = x.apply(ctx, p, r); err != nil {
-		return nil, s.sessions.Internal("apply the changes of session "+x.row.ID, inTheWay(err))
+		return nil, s.sessions.Internal("apply the changes of session "+x.row.ID, err)
 	}
 	if !r.DryRun {
 		s.sessions.Publish(x.row, client.EventWorktreeApplied, v)
 	}
 	return v, nil
-}
-
-// inTheWay lists what is in the way of an apply.
-func inTheWay(err error) error {
-	var c *apply.ConflictError
-	if !errors.As(err, &c) {
-		return err
-	}
-	var places []fault.Place
-	for _, one := range c.Conflicts {
-		places = append(places, fault.Place{Path: one.Path, Message: one.Why})
-	}
-	return fault.Conflict.Errorf("%w", c).At(places).
-		Next("look at them: toolctl diff; then apply with --merge, or with --force to overwrite them")
 }
 
 func (x *subject) apply(ctx context.Context, p auth.Principal, r client.ApplyRequest) (*client.Applied, error) {
@@ -72,23 +60,102 @@ func (x *subject) apply(ctx context.Context, p auth.Principal, r client.ApplyReq
 			return nil, err
 		}
 	}
-	v, err := x.look(ctx, p, "")
+	if len(x.tree.Layers()) == 0 || !r.DryRun && x.live != nil && len(x.tree.Lower) == 0 {
+		return &client.Applied{DryRun: r.DryRun}, nil
+	}
+	var v *view
+	if r.DryRun {
+		v, err = x.look(ctx, p, "")
+	} else {
+		v, err = x.write(ctx, p)
+	}
 	if err != nil {
 		return nil, err
 	}
-	archive := v.stream(ctx, treediff.Archive, r.Paths, func(*error) {})
-	defer archive.Close()
-	job := apply.Job{Dir: x.store.ApplyDir(x.row.ID), Source: source, Owner: owner, Since: x.tree.Since, Request: r}
-	applied, err := job.Run(ctx, archive)
+	defer v.drop()
+	var merged []string
+	job := apply.Job{
+		Dir: x.store.ApplyDir(x.row.ID), Source: source, Owner: owner, Since: x.tree.Since, Others: x.others(x.tree), Request: r,
+		Merged: func(path string) { merged = append(merged, path) },
+	}
+	applied, err := v.apply(ctx, &job)
 	if r.DryRun || err != nil && applied == nil && !errors.Is(err, apply.ErrUnfinished) {
 		return applied, err
 	}
 	var outdated error
 	if x.tree, outdated = x.store.Outdate(x.row.ID); outdated != nil {
 		x.log.Error("mark checkpoints that are from before an apply", "session", x.row.ID, "error", outdated)
+	} else if err == nil {
+		if failed := x.applied(ctx, v, merged); failed != nil {
+			x.log.Error("bring a session up to its source after an apply", "session", x.row.ID, "error", failed)
+		}
 	}
 	x.dumped = true
 	return applied, err
+}
+
+// apply runs a job on what differs in a view, which stays open.
+func (v *view) apply(ctx context.Context, job *apply.Job) (*client.Applied, error) {
+	again := &view{Errand: v.Errand, close: func() {}}
+	archive := again.stream(ctx, treediff.Archive, job.Request.Paths, func(*error) {})
+	defer archive.Close()
+	return job.Run(ctx, archive)
+}
+
+// others are the other sessions over the source of a tree.
+func (s *shared) others(tree *layers.Tree) (others []apply.Other) {
+	all, _, err := s.store.All()
+	if err != nil {
+		s.log.Error("look for other sessions over a source", "session", tree.Session, "error", err)
+	}
+	for _, t := range all {
+		if t.Source == tree.Source && t.Session != tree.Session {
+			others = append(others, apply.Other{Dir: s.store.ApplyDir(t.Session), Since: t.Since})
+		}
+	}
+	return others
+}
+
+// applied gives a session what was merged, and lets it go on from the source where that
+// has all of its changes by now. What is in the way of that leaves the changes as they are:
+// they show, and are no harm.
+func (x *subject) applied(ctx context.Context, v *view, merged []string) error {
+	left := 0
+	for some := range slices.Chunk(merged, run.MaxTreePaths) {
+		n, err := v.TreeRevert(ctx, some, "")
+		if err != nil {
+			return err
+		}
+		left += n.LeftOut
+	}
+	now := layers.Now()
+	layers.After(now) // what is changed while they are compared is another's
+	c, err := v.TreeChanges(ctx, client.DiffQuery{Limit: 1})
+	if err != nil {
+		return err
+	}
+	dir := x.store.ApplyDir(x.row.ID)
+	if c.Files+c.Unreadable == 0 {
+		v.close()
+		before := x.tree
+		if x.tree, err = x.store.Applied(x.row.ID, now); err != nil {
+			return err
+		}
+		if err := x.lay(ctx, before); err != nil {
+			return err
+		}
+		return apply.Forget(ctx, dir)
+	}
+	if len(merged) == 0 || left > 0 {
+		return nil
+	}
+	if v.session != "" {
+		v.close()
+		if err := x.store.Take(x.row.ID, v.session); err != nil {
+			return err
+		}
+	}
+	return apply.Given(dir)
 }
 
 // source opens the source of a tree for p to write to. It must be the directory that the
@@ -117,6 +184,9 @@ func (s *Service) RecoverAll(ctx context.Context) {
 	}
 	for session, dir := range dirs {
 		r, err := apply.Recover(ctx, dir)
+		if _, none := s.store.Get(session); err == nil && errors.Is(none, layers.ErrNone) {
+			err = apply.Forget(ctx, dir)
+		}
 		switch {
 		case err != nil:
 			s.log.Error("finish an apply", "session", session, "error", err)

@@ -22,6 +22,7 @@ import (
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/thread"
+	"github.com/toold/toold/internal/worktree/apply"
 	"github.com/toold/toold/internal/worktree/layers"
 )
 
@@ -175,7 +176,11 @@ func (s *Service) Forget(ctx context.Context, session string) error {
 		return err
 	}
 	defer release()
-	return errors.Join(s.store.Remove(session), s.store.Sweep())
+	err = errors.Join(s.store.Remove(session), s.store.Sweep())
+	if e := apply.Forget(ctx, s.store.ApplyDir(session)); e != nil {
+		s.log.Error("forget what was applied", "session", session, "error", e)
+	}
+	return err
 }
 
 // Drop is Forget at the wish of p, who may see the session.

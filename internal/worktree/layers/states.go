@@ -118,6 +118,17 @@ func (s *Store) Outdate(session string) (*Tree, error) {
 	})
 }
 
+// Applied says that the source has had all that the tree has since then, in ns: it goes on
+// from there. One that is over has no checkpoint to come back to.
+func (s *Store) Applied(session string, since int64) (*Tree, error) {
+	return s.reset(session, func(t *Tree) ([]string, error) {
+		if t.Since = since; !t.Ended.IsZero() {
+			t.Checkpoints = nil
+		}
+		return nil, nil
+	})
+}
+
 // Take gives a session that is over the layers of another one that is over and began with
 // its own, and removes that one's tree.
 func (s *Store) Take(session, from string) error {

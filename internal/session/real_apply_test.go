@@ -1,0 +1,207 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/fault"
+	"github.com/toold/toold/internal/worktree/layers"
+)
+
+// applyRig is a daemon with a source, over which sessions live.
+type applyRig struct {
+	t   *testing.T
+	m   *Manager
+	src string
+}
+
+func newApplyRig(t *testing.T) *applyRig {
+	t.Helper()
+	h := newRealHouse(t)
+	src, err := os.MkdirTemp("/tmp", "toold-apply-") // those of the tests are for this user alone
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(src) })
+	m, stop, err := h.open(slog.New(slog.NewTextHandler(logTo{t}, &slog.HandlerOptions{Level: slog.LevelWarn})))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(m.EndAll(context.Background()), stop()); err != nil {
+			t.Error(err)
+		}
+	})
+	a := &applyRig{t, m, src}
+	a.must(os.Chown(src, int(alice.UID), int(alice.GID)))
+	return a
+}
+
+func (a *applyRig) must(err error) {
+	a.t.Helper()
+	if err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+// write writes a file of the source.
+func (a *applyRig) write(name, text string) {
+	a.t.Helper()
+	a.must(errors.Join(os.WriteFile(a.src+"/"+name, []byte(text), 0o644), os.Chown(a.src+"/"+name, int(alice.UID), int(alice.GID))))
+}
+
+// holds sees what a file of the source has.
+func (a *applyRig) holds(name, want string) {
+	a.t.Helper()
+	if got, err := os.ReadFile(a.src + "/" + name); err != nil || string(got) != want {
+		a.t.Errorf("%s of the source has %q, %v", name, got, err)
+	}
+}
+
+// session begins one, and gives its id.
+func (a *applyRig) session(name string) string {
+	a.t.Helper()
+	v, err := a.m.Create(a.t.Context(), owner, client.SessionCreate{
+		Name: name, Worktree: client.Worktree{Source: a.src, Mode: client.WorktreeOverlay}, IdleTimeout: -1,
+	})
+	a.must(err)
+	return v.ID
+}
+
+func (a *applyRig) bash(session, command string) string {
+	a.t.Helper()
+	c := realCall(a.t, a.m, session, "bash", object{"command": command})
+	if c.IsError || c.Error != nil {
+		a.t.Fatalf("%s: %+v", command, c)
+	}
+	return strings.TrimSpace(c.Output)
+}
+
+func (a *applyRig) apply(session string, r client.ApplyRequest) *client.Applied {
+	a.t.Helper()
+	v, err := a.m.trees.Apply(a.t.Context(), owner, session, r)
+	a.must(err)
+	return v
+}
+
+// changed are the paths of a session's changes.
+func (a *applyRig) changed(session string) (paths []string) {
+	a.t.Helper()
+	c, err := a.m.trees.Changes(a.t.Context(), owner, session, client.DiffQuery{})
+	a.must(err)
+	for _, one := range c.Items {
+		paths = append(paths, one.Path)
+	}
+	return paths
+}
+
+// end ends a session, and says whether it has left changes.
+func (a *applyRig) end(session string) (kept bool) {
+	a.t.Helper()
+	v, err := a.m.End(a.t.Context(), owner, session, EndOptions{Force: true})
+	a.must(err)
+	return v.Worktree.KeptUntil != nil
+}
+
+// TestRealMerge: two sessions change one file, and each merges what the other one applied;
+// what they have applied is no change of theirs any more.
+func TestRealMerge(t *testing.T) {
+	a := newApplyRig(t)
+	a.write("f", "1\n2\n3\n4\n5\n6\n")
+	first, second := a.session("first"), a.session("second")
+	a.bash("first", "sed -i s/1/one/ f; echo a >a")
+	a.bash("second", "sed -i s/6/six/ f; echo b >b")
+	a.apply("first", client.ApplyRequest{})
+	if got := a.changed("first"); got != nil {
+		t.Errorf("after its apply the first one has changed %q", got)
+	}
+	if _, err := a.m.trees.Apply(t.Context(), owner, "second", client.ApplyRequest{}); !errors.Is(err, fault.Conflict) {
+		t.Errorf("got %v", err)
+	}
+	for _, dry := range []bool{true, false} {
+		if v := a.apply("second", client.ApplyRequest{Merge: true, DryRun: dry}); !slices.Equal(v.Merged, []string{"f"}) || v.WrittenCount != 2 || v.DryRun != dry {
+			t.Errorf("dry run %v: %+v", dry, v)
+		}
+	}
+	a.holds("f", "one\n2\n3\n4\n5\nsix\n")
+	if got := a.bash("second", "cat f"); got != "one\n2\n3\n4\n5\nsix" {
+		t.Errorf("the second session has %q", got)
+	}
+	if got := a.changed("second"); got != nil {
+		t.Errorf("after its apply the second one has changed %q", got)
+	}
+	// The first one goes on, and ends before it applies.
+	a.bash("first", "sed -i s/3/three/ f")
+	if a.end(second) {
+		t.Error("the second session has left changes")
+	}
+	if !a.end(first) {
+		t.Error("the first session has left no changes")
+	}
+	a.apply(first, client.ApplyRequest{Merge: true})
+	a.holds("f", "one\n2\nthree\n4\n5\nsix\n")
+	if got := a.changed(first); got != nil || a.end(first) {
+		t.Errorf("after its apply the first one has changed %q", got)
+	}
+	tree, err := a.m.cfg.Trees.Get(first)
+	if err != nil || len(tree.All()) > 0 {
+		t.Errorf("layers are left: %+v, %v", tree, err)
+	}
+	if unused, err := a.m.cfg.Trees.Unused(); err != nil || len(unused) > 0 {
+		t.Errorf("layers are left: %q, %v", unused, err)
+	}
+}
+
+// TestRealMergeInPart: what an apply leaves out is still there, also of a session that is
+// over, and what was merged is not undone by the next one.
+func TestRealMergeInPart(t *testing.T) {
+	for _, over := range []bool{false, true} {
+		a := newApplyRig(t)
+		a.write("f", "1\n2\n3\n4\n5\n6\n")
+		a.session("first")
+		second := a.session("second")
+		a.bash("first", "sed -i s/1/one/ f")
+		a.bash("second", "sed -i s/6/six/ f; echo b >b")
+		a.apply("first", client.ApplyRequest{})
+		if over && !a.end(second) {
+			t.Error("the second session has left no changes")
+		}
+		a.apply(second, client.ApplyRequest{Merge: true, Paths: []string{"f"}})
+		a.holds("f", "one\n2\n3\n4\n5\nsix\n")
+		if got := a.changed(second); !slices.Equal(got, []string{"b"}) {
+			t.Errorf("over %v: it has changed %q", over, got)
+		}
+		a.apply(second, client.ApplyRequest{})
+		a.holds("f", "one\n2\n3\n4\n5\nsix\n")
+		a.holds("b", "b\n")
+		if got := a.changed(second); got != nil {
+			t.Errorf("over %v: it has changed %q", over, got)
+		}
+	}
+}
+
+// TestRealUnchanged: a session that has changed nothing brings nothing back that went.
+func TestRealUnchanged(t *testing.T) {
+	a := newApplyRig(t)
+	a.write("gone", "x")
+	a.write("renamed", "y")
+	id := a.session("looks")
+	a.bash("looks", "cat gone renamed; ls")
+	a.must(errors.Join(os.Remove(a.src+"/gone"), os.Rename(a.src+"/renamed", a.src+"/there")))
+	if v := a.apply("looks", client.ApplyRequest{Force: true}); v.WrittenCount+v.RemovedCount > 0 {
+		t.Errorf("got %+v", v)
+	}
+	if left, err := os.ReadDir(a.src); err != nil || len(left) != 1 {
+		t.Errorf("the source has %v, %v", left, err)
+	}
+	a.end(id)
+	if _, err := a.m.cfg.Trees.Get(id); !errors.Is(err, layers.ErrNone) {
+		t.Errorf("it has left a tree: %v", err)
+	}
+}
