@@ -42,7 +42,7 @@ func (s *Service) again(ctx context.Context, t *twin, o Options) (*client.Call, 
 	for _, p := range s.Approvals.PendingOf(c.id) {
 		r.Event(r.Made(client.EventApprovalAsked, &p.Row.Approval))
 	}
-	if c.streams {
+	if c.def.Streams {
 		if err := r.Live(ctx, c.out); err != nil && ctx.Err() == nil {
 			return c.snapshot(), err
 		}

@@ -20,7 +20,7 @@ func TestCutOffAndOver(t *testing.T) {
 	<-l.TooSlow()
 	close(free)
 	defer large.Unfollow(l)
-	c := &Call{known: make(chan struct{}), done: make(chan struct{}), ctx: t.Context()}
+	c := &Call{admission: admission{known: make(chan struct{})}, done: make(chan struct{}), ctx: t.Context()}
 	close(c.known)
 	close(c.done)
 	for range 100 {

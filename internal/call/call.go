@@ -33,10 +33,9 @@ import (
 
 // Call is a call that is not over: its row, who listens to it, and its output.
 type Call struct {
-	at     *site
-	id     string
-	runner Runner // of its tool
-	of     *Call  // for which the daemon makes it, whose slot it has; nil: it is a call of its own
+	at  *site
+	id  string
+	def *tool.Definition // of its tool; valid after known
 	order
 	voice
 	own
@@ -47,10 +46,8 @@ type Call struct {
 	ctx    context.Context //nolint:containedctx // the life of the call itself
 	cancel context.CancelCauseFunc
 
-	known chan struct{} // closed when the call has a record, or will never have one
-	done  chan struct{} // closed when it will not change any more
-	err   error         // why there is no record; valid after known
-	twin  *twin         // the call that had the key before; valid after known
+	admission
+	done chan struct{} // closed when it will not change any more
 
 	mu      sync.Mutex // guards the fields below
 	row     store.Call
@@ -63,22 +60,29 @@ type Call struct {
 
 // order is what was asked for. It does not change once the call is known.
 type order struct {
-	req       client.CallCreate
-	by        auth.Principal // who made it
-	profile   string         // of its session, when it was made
-	hidden    bool           // asked for by a route of our own
-	probe     bool           // doctor's own, which no rule is about
-	maxOutput int64
+	req     client.CallCreate
+	by      auth.Principal // who made it
+	profile string         // of its session, when it was made
+	hidden  bool           // asked for by a route of our own
+	probe   bool           // doctor's own, which no rule is about
+	// of is the call for which the daemon makes this one, in its slot; nil: this is a call
+	// of its own.
+	of *Call
 }
 
 // voice is where what the call writes goes.
 type voice struct {
-	leavesOut bool // the tool says itself whether results are left out
-	streams   bool // the tool streams its output, and its result comes after it
-	out       *output.Output
-	stream    stream.Sender // to who listens
-	pipe      *Pipe         // to who made it; nil: what it writes is its output
-	passed    atomic.Int64  // bytes of output that went there
+	out    *output.Output
+	stream stream.Sender // to who listens
+	pipe   *Pipe         // to who made it; nil: what it writes is its output
+	passed atomic.Int64  // bytes of output that went there
+}
+
+// admission is whether a call came to have a record.
+type admission struct {
+	known chan struct{} // closed when it has one, or will never have one
+	err   error         // why there is none; valid after known
+	twin  *twin         // the call that had the key before; valid after known
 }
 
 // own is what belongs to the call's own goroutine.
@@ -116,9 +120,8 @@ var errAborted = errors.New("aborted by request")
 
 func newCall(at *site, of *results, r client.CallCreate, hidden, split bool) *Call {
 	c := &Call{
-		at: at, id: at.daemon.Store.NewID("call_"),
-		order: order{req: r, hidden: hidden, maxOutput: int64(at.limits.Output)},
-		known: make(chan struct{}), done: make(chan struct{}),
+		at: at, id: at.daemon.Store.NewID("call_"), order: order{req: r, hidden: hidden},
+		admission: admission{known: make(chan struct{})}, done: make(chan struct{}),
 		held: held{of: of, n: 1},
 	}
 	c.stream = stream.Sender{Event: c.bare, Hub: at.daemon.Hub, Split: split}
@@ -217,16 +220,25 @@ func (c *Call) pass(p []byte) {
 	c.ack(n)
 }
 
+// runner runs it, as its tool says.
+func (c *Call) runner() Runner { return c.at.runners[c.def.By] }
+
+// durable is its runner where its calls outlive the daemon; nil where they do not.
+func (c *Call) durable() Durable {
+	d, _ := c.runner().(Durable)
+	return d
+}
+
 // ack says how much of the output is safe, and forget that the call's end is: to a runner
 // that keeps them.
 func (c *Call) ack(offset int64) {
-	if d, ok := c.runner.(Durable); ok {
+	if d := c.durable(); d != nil {
 		d.Ack(c.id, offset)
 	}
 }
 
 func (c *Call) forget() {
-	if d, ok := c.runner.(Durable); ok {
+	if d := c.durable(); d != nil {
 		d.Forget(c.id)
 	}
 }
@@ -265,7 +277,7 @@ func (c *Call) abort(why run.Reason) {
 
 func (c *Call) askAbort(why run.Reason) {
 	for wait := 10 * time.Millisecond; ; wait = min(2*wait, time.Second) {
-		c.runner.Abort(c.id, why)
+		c.runner().Abort(c.id, why)
 		select {
 		case <-c.done:
 			return
@@ -281,7 +293,7 @@ func (c *Call) late() { c.abort(run.ReasonTimeout) }
 
 // lost is for one that it does not even end when it is told to.
 func (c *Call) lost() {
-	if _, ok := c.runner.(Durable); !ok {
+	if c.durable() == nil {
 		return // it is not for the sandbox's want that it does not end
 	}
 	c.at.daemon.Work.Go(func() { c.at.place.Lose("its agent did not end call " + c.id + " in time") })

@@ -13,6 +13,7 @@ import (
 	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/store"
+	"github.com/toold/toold/internal/tool"
 	"github.com/toold/toold/internal/tool/run"
 )
 
@@ -33,7 +34,7 @@ func (t report) compose(o *outcome) store.Call {
 	t.c.mu.Unlock()
 	session := t.place.Row()
 	streamed := t.c.out.Offset() > 0
-	if o.result != nil && !streamed && !t.c.streams {
+	if o.result != nil && !streamed && !t.c.def.Streams {
 		t.c.out.Write([]byte(o.result.Output), false)
 	}
 	ct := t.c.out.Finish()
@@ -52,7 +53,7 @@ func (t report) compose(o *outcome) store.Call {
 	row.Error = o.err
 	if o.exit != nil {
 		row.Usage = usageOf(o.exit)
-		if t.c.streams {
+		if t.c.def.Streams {
 			maps.Copy(meta, o.exit.Metadata())
 		}
 	}
@@ -66,7 +67,7 @@ func (t report) compose(o *outcome) store.Call {
 	}
 	t.describe(ct, meta)
 	met, _ := meta[run.ForeignOwner].(bool)
-	if t.c.streams && row.IsError && (strings.Contains(ct.Head, overflow) || strings.Contains(ct.Tail, overflow)) {
+	if t.c.def.Streams && row.IsError && (strings.Contains(ct.Head, overflow) || strings.Contains(ct.Tail, overflow)) {
 		met = true
 		o.notes = append(o.notes, "("+overflow+": such a file belongs to a user who is not in this session)")
 	}
@@ -84,7 +85,7 @@ func (t report) compose(o *outcome) store.Call {
 // describe puts into the metadata what was cut and where the whole is.
 func (t report) describe(ct output.Cut, meta map[string]any) {
 	own, _ := meta["truncated"].(bool)
-	meta["truncated"] = ct.Truncated || t.c.leavesOut && own
+	meta["truncated"] = ct.Truncated || t.c.def.Shows != tool.ShowsNone && own
 	for _, k := range []string{"output_path", "total_bytes", "output_incomplete", "checkpoint"} {
 		delete(meta, k) // only we know
 	}
@@ -121,13 +122,13 @@ func (t report) text(ct output.Cut, o *outcome, streamed bool, network string) s
 			b.WriteString(ct.Tail)
 		}
 	}
-	if o.result != nil && (streamed || t.c.streams) {
+	if o.result != nil && (streamed || t.c.def.Streams) {
 		line(&b, plain.Cut(o.result.Output, MaxNote))
 	}
 	for _, n := range o.notes {
 		line(&b, n)
 	}
-	if o.result != nil && o.result.IsError && t.c.streams {
+	if o.result != nil && o.result.IsError && t.c.def.Streams {
 		line(&b, remark.Offline(network, ct.Head, ct.Tail))
 	}
 	if o.result != nil {
@@ -173,7 +174,7 @@ func (t report) lookTools(profile string) string {
 
 // findFull tells that the program failed for want of room, if it did.
 func (t report) findFull(ct output.Cut, o *outcome, session *client.Session) {
-	if o.exit == nil || !t.c.streams || o.result == nil {
+	if o.exit == nil || !t.c.def.Streams || o.result == nil {
 		return
 	}
 	ended, text := remark.Full(o.exit, ct.Head, ct.Tail, session)

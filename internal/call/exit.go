@@ -21,7 +21,7 @@ func usageOf(e *run.Exit) client.CallUsage {
 // ended is the outcome of a call that was given to the agent.
 func (st *steps) ended(c *Call, out *agent.Outcome, err error) *outcome {
 	var re *run.Error
-	_, held := c.runner.(Durable)
+	held := c.durable() != nil
 	switch {
 	case err == nil && out.Err != nil:
 		return &outcome{err: codeOf(out.Err), held: held}
@@ -56,7 +56,7 @@ func (st *steps) ended(c *Call, out *agent.Outcome, err error) *outcome {
 // counts for the whole session: of calls that run at the same time, the first
 // that fails after a kill is held for the one that was hit.
 func (st *steps) refine(c *Call, o *outcome) {
-	if o.exit == nil || !c.streams {
+	if o.exit == nil || !c.def.Streams {
 		return
 	}
 	byItself := o.exit.Reason == run.ReasonExit || o.exit.Reason == run.ReasonSignal
@@ -106,7 +106,7 @@ func (st *steps) refineSuccess(o *outcome) {
 // trail writes the last lines of the output of a program, which the agent has written
 // with what it knows.
 func (st *steps) trail(c *Call, o *outcome) {
-	if o.exit == nil || !c.streams {
+	if o.exit == nil || !c.def.Streams {
 		return
 	}
 	info := run.TrailerInfo{MemoryLimit: int64(st.limits.Memory), PIDsLimit: st.limits.PIDs}

@@ -35,12 +35,11 @@ func (st *steps) record(c *Call, inv *tool.Invocation) error {
 	if c.malformed != nil {
 		c.row.DropInput() // it will never run
 	}
-	c.profile, c.runner = st.profile(), st.runners[inv.Tool.By]
+	c.profile, c.def = st.profile(), inv.Tool
 	if c.of != nil {
 		c.profile = c.of.profile
 	}
 	c.req.Input = nil // the normalised form is what counts now
-	c.streams, c.leavesOut = inv.Tool.Streams, inv.Tool.Shows != tool.ShowsNone
 	c.out = st.outputOf(c.id, inv.Tool, c.stream.Split)
 	st.live.add(c)
 	if c.of == nil && !st.place.Takes() {

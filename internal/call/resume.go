@@ -138,7 +138,7 @@ func (g *Group) takeUp(r *store.Call, known map[string]agent.CallState, asked *s
 		}
 		return
 	}
-	if _, ok := c.runner.(Durable); !ok {
+	if c.durable() == nil {
 		g.tail(c).finish(endedWithDaemon())
 		return
 	}
@@ -171,8 +171,7 @@ func (g *Group) restore(r *store.Call) (*Call, *tool.Invocation) {
 	} else if in, ok := inv.Input.(tool.Timed); ok {
 		c.wanted = in.Timeout()
 	}
-	c.runner = g.runners[def.By]
-	c.streams, c.leavesOut = def.Streams, def.Shows != tool.ShowsNone
+	c.def = def
 	c.stream.Split = output.IsSplit(filepath.Join(g.outDir, c.id))
 	c.out = g.outputOf(c.id, def, c.stream.Split)
 	if err := c.out.Restore(); err != nil {
@@ -194,7 +193,7 @@ func (g *Group) goOn(c *Call, inv *tool.Invocation, state agent.CallState) {
 	if inv != nil && inv.Tool.Piped { // and its client is gone
 		c.abort(run.ReasonAborted)
 	}
-	out, err := c.runner.(Durable).Resume(c.ctx, c.id, sink{c}) // see takeUp
+	out, err := c.durable().Resume(c.ctx, c.id, sink{c}) // see takeUp
 	if errors.Is(err, ErrLeaving) {
 		return
 	}

@@ -20,16 +20,20 @@ func (st *steps) prepare(c *Call, inv *tool.Invocation, a tool.Access) (*run.Pre
 		return nil, nil
 	}
 	r := PrepareRequest(st.request(c, inv, nil), inv, a)
-	return c.runner.Prepare(c.ctx, r)
+	return c.runner().Prepare(c.ctx, r)
 }
 
 // request is what the agent is asked.
 func (st *steps) request(c *Call, inv *tool.Invocation, prep *run.Prepared) agent.Request {
+	most := int64(st.limits.Output)
+	if c.pipe != nil {
+		most = c.pipe.Most
+	}
 	return agent.Request{
 		CallID: c.id, Tool: inv.AgentTool(), Input: inv.JSON, Typed: inv.Input,
 		Settings: st.toolSettings(c, inv.Tool),
 		Env:      environ.List(c.req.Env), TimeoutMillis: c.timeout.Milliseconds(),
-		MaxOutput: c.maxOutput, Prepared: prep, Split: c.stream.Split,
+		MaxOutput: most, Prepared: prep, Split: c.stream.Split,
 	}
 }
 
@@ -112,7 +116,7 @@ func (st *steps) run(c *Call, j *judge.Judgement) (*agent.Outcome, error) {
 		r = askProvided(r, j.Inv, j.Access, j.Prep)
 	}
 	c.out.Begin()
-	return c.runner.Run(c.ctx, r, sink{c})
+	return c.runner().Run(c.ctx, r, sink{c})
 }
 
 // sink takes what the running call sends.

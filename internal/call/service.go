@@ -126,7 +126,7 @@ func (s *Service) call(ctx context.Context, p auth.Principal, sessionID string, 
 	c := newCall(g.site, g.results, r, hidden, o.Split)
 	c.by, c.probe, c.pipe = p, o.Probe, o.Pipe
 	if c.pipe != nil {
-		c.pipe.ID, c.maxOutput = c.id, c.pipe.Most
+		c.pipe.ID = c.id
 	}
 	o.keep(c)
 	l := c.stream.Follow(o.OnEvent, c.snapshot)
