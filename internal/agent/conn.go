@@ -139,6 +139,8 @@ type Outcome struct {
 	Exit     *run.Exit // for tools that ran a program
 	// OutputEnd is the number of bytes that the call streamed in all.
 	OutputEnd int64
+
+	refused error // the agent did not take the call up; then there is no Outcome
 }
 
 // Conn is the daemon's end of one connection to one agent. Its methods may be
@@ -288,7 +290,7 @@ func (c *Conn) Prepare(ctx context.Context, r Request) (*run.Prepared, error) {
 	if d.Err != nil {
 		return nil, d.Err
 	}
-	return d.prepared, nil
+	return d.Prepared, nil
 }
 
 // Run starts a call and waits for its outcome. When ctx ends, Run returns its
@@ -312,7 +314,7 @@ func (c *Conn) Run(ctx context.Context, r Request, s Sink) (*Outcome, error) {
 	if err := c.send(wire.Head{Kind: wire.KindRun, ID: x.id, N: window}, body); err != nil {
 		return nil, err
 	}
-	return c.outcome(ctx, x, s)
+	return c.wait(ctx, x, s)
 }
 
 // Resume takes up a call that an earlier connection started, from output offset
@@ -338,15 +340,7 @@ func (c *Conn) Resume(ctx context.Context, callID string, offset int64, s Sink) 
 	if err := c.send(wire.Head{Kind: wire.KindResume, ID: x.id, N: offset + window}, body); err != nil {
 		return nil, err
 	}
-	return c.outcome(ctx, x, s)
-}
-
-func (c *Conn) outcome(ctx context.Context, x *exchange, s Sink) (*Outcome, error) {
-	d, err := c.wait(ctx, x, s)
-	if err != nil {
-		return nil, err
-	}
-	return &Outcome{Result: d.result, Err: d.Err, Prepared: d.prepared, Exit: d.Exit, OutputEnd: d.OutputEnd}, nil
+	return c.wait(ctx, x, s)
 }
 
 // ackQuantum is how far acknowledgements may lag behind on the wire. It is well

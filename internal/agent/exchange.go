@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/toold/toold/internal/tool/run"
 	"github.com/toold/toold/internal/wire"
 )
 
@@ -55,15 +54,8 @@ type exchange struct {
 	body     []byte      // of the chunks so far; nil when detached
 	late     *time.Timer // when detached: ends the connection
 	over     bool        // the last message has come
-	final    *final
+	outcome  *Outcome
 	err      error
-}
-
-// final is how an exchange ended.
-type final struct {
-	wire.Done
-	result   *run.Result
-	prepared *run.Prepared
 }
 
 // output is bytes of a call and which stream each run of them belongs to.
@@ -279,8 +271,8 @@ func (x *exchange) takeDone(body []byte) error {
 	if x.detached {
 		return nil
 	}
-	f := &final{}
-	if err := wire.Unmarshal(body, &f.Done); err != nil {
+	var f wire.Done
+	if err := wire.Unmarshal(body, &f); err != nil {
 		return fmt.Errorf("done: %w", err)
 	}
 	payload := []byte(f.Payload)
@@ -290,46 +282,45 @@ func (x *exchange) takeDone(body []byte) error {
 		}
 		payload = x.body
 	}
-	if err := x.check(f, payload); err != nil {
+	out, err := x.check(&f, payload)
+	if err != nil {
 		return err
 	}
-	f.Payload, x.body = nil, nil
-	x.final = f
+	out.refused = refusalError(x.call, f.Refused)
+	x.body, x.outcome = nil, out
 	return nil
 }
 
 // check decodes the payload and refuses answers that contradict themselves.
-func (x *exchange) check(f *final, payload []byte) error {
+func (x *exchange) check(f *wire.Done, payload []byte) (*Outcome, error) {
 	if err := errors.Join(checkError(f.Err), checkExit(f.Exit)); err != nil {
-		return err
+		return nil, err
 	}
+	out := &Outcome{Err: f.Err, Exit: f.Exit, OutputEnd: f.OutputEnd}
 	if f.Refused != 0 {
 		if f.Refused > wire.RefusedOffset || x.kind != exchangeRun || f.Err != nil || f.Exit != nil || f.NotRun || len(payload) > 0 {
-			return fmt.Errorf("refusal %d", f.Refused)
+			return nil, fmt.Errorf("refusal %d", f.Refused)
 		}
-		return nil
+		return out, nil
 	}
 	var err error
 	switch {
 	case f.Err != nil && len(payload) > 0:
-		return errors.New("both an error and a result")
+		err = errors.New("both an error and a result")
 	case f.NotRun && (!x.expects || f.Err != nil || f.Exit != nil || f.OutputEnd != 0):
-		return errors.New("not run, but nothing was to be expected, or it did run")
+		err = errors.New("not run, but nothing was to be expected, or it did run")
 	case f.Err != nil:
 	case x.kind == exchangePrepare || f.NotRun:
-		f.prepared, err = payloadOf(payload, wire.DecodePrepared)
+		out.Prepared, err = payloadOf(payload, wire.DecodePrepared)
 	case x.kind == exchangeRun:
-		f.result, err = payloadOf(payload, wire.DecodeResult)
+		out.Result, err = payloadOf(payload, wire.DecodeResult)
 	case len(payload) > 0:
-		return errors.New("a result for an exchange without one")
+		err = errors.New("a result for an exchange without one")
 	}
-	if err != nil {
-		return err
+	if err == nil && x.kind == exchangeRun && f.OutputEnd != x.end {
+		err = fmt.Errorf("done at output offset %d; %d arrived", f.OutputEnd, x.end)
 	}
-	if x.kind == exchangeRun && f.OutputEnd != x.end {
-		return fmt.Errorf("done at output offset %d; %d arrived", f.OutputEnd, x.end)
-	}
-	return nil
+	return out, err
 }
 
 func payloadOf[W, T any](payload []byte, convert func(*W) (*T, error)) (*T, error) {
@@ -342,14 +333,14 @@ func payloadOf[W, T any](payload []byte, convert func(*W) (*T, error)) (*T, erro
 
 // wait passes on what arrives until the exchange is over. A sink's error and the
 // end of ctx detach from the call.
-func (c *Conn) wait(ctx context.Context, x *exchange, s Sink) (*final, error) {
+func (c *Conn) wait(ctx context.Context, x *exchange, s Sink) (*Outcome, error) {
 	defer c.budget.give(x)
 	var spare []byte
 	var spareRuns []streamRun
 	var late <-chan time.Time
 	for {
 		x.mu.Lock()
-		out, meta, f, err := x.pending, x.meta, x.final, x.err
+		out, meta, end, err := x.pending, x.meta, x.outcome, x.err
 		x.pending = output{offset: x.end, data: spare, runs: spareRuns}
 		x.meta = nil
 		grant := x.offer > 0 && !x.granted
@@ -373,8 +364,8 @@ func (c *Conn) wait(ctx context.Context, x *exchange, s Sink) (*final, error) {
 			}
 		}
 		switch {
-		case f != nil:
-			return f, refusalError(x.call, f.Refused)
+		case end != nil:
+			return end, end.refused
 		case err != nil:
 			return nil, err
 		case grant:
@@ -420,7 +411,7 @@ func (c *Conn) pass(x *exchange, s Sink, out output) error {
 	}
 	x.mu.Lock()
 	limit := offset + window
-	open := x.final == nil && x.err == nil && x.offer == 0 && limit-x.limit >= window/4
+	open := x.outcome == nil && x.err == nil && x.offer == 0 && limit-x.limit >= window/4
 	if open {
 		x.limit = limit
 	}

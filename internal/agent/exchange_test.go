@@ -41,8 +41,8 @@ func TestNotRunIsChecked(t *testing.T) {
 		if (err == nil) != tc.ok {
 			t.Errorf("%s: %v", name, err)
 		}
-		if tc.ok && (x.final.prepared == nil || x.final.result != nil) {
-			t.Errorf("%s: %+v", name, x.final)
+		if tc.ok && (x.outcome.Prepared == nil || x.outcome.Result != nil) {
+			t.Errorf("%s: %+v", name, x.outcome)
 		}
 	}
 }
@@ -89,14 +89,15 @@ func FuzzExchange(f *testing.F) {
 			if !last {
 				continue
 			}
-			if f := x.final; f != nil {
-				if f.NotRun && (!x.expects || f.prepared == nil || f.result != nil || f.Err != nil) {
+			if f := x.outcome; f != nil {
+				notRun := x.kind == exchangeRun && f.Prepared != nil
+				if notRun && (!x.expects || f.Result != nil || f.Err != nil) {
 					t.Fatalf("not run: %+v", f)
 				}
-				if f.Err == nil && f.Refused == 0 && !f.NotRun && (x.kind == exchangeRun) != (f.result != nil) {
-					t.Fatalf("final %+v of an exchange of kind %d", f, x.kind)
+				if f.Err == nil && f.refused == nil && !notRun && (x.kind == exchangeRun) != (f.Result != nil) {
+					t.Fatalf("outcome %+v of an exchange of kind %d", f, x.kind)
 				}
-				if f.Err != nil && f.result != nil {
+				if f.Err != nil && f.Result != nil {
 					t.Fatal("both")
 				}
 			}
