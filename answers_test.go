@@ -13,11 +13,9 @@ import (
 
 // answerMakers are the packages that make the API's error, and why these do.
 var answerMakers = map[string]string{
-	"internal/tool":     "what is wrong with an input, with every place of it",
-	"internal/judge":    "what the rules and the history refuse",
-	"internal/approval": "what approvers do, and may not do",
-	"internal/answer":   "the one mapping of all other errors, for answers and for records of calls",
-	"internal/server":   "the API itself: what is wrong with a request, and what it does not tell",
+	"internal/tool":   "what is wrong with an input, with every place of it",
+	"internal/answer": "the one mapping of all other errors, for answers and for records of calls",
+	"internal/server": "the API itself: what is wrong with a request, and what it does not tell",
 }
 
 // TestAnswers: inside there are errors with a kind and a cause (package fault), on which

@@ -10,6 +10,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/store"
 )
@@ -21,7 +22,7 @@ const maxShown = 80
 const maxTTL = 10 * 365 * 24 * time.Hour
 
 func invalid(format string, args ...any) error {
-	return &client.Error{Code: client.CodeInvalidRequest, Message: fmt.Sprintf(format, args...)}
+	return fault.Invalid.Errorf(format, args...)
 }
 
 // MaxMessage bounds what an approver may say, in bytes.
@@ -57,7 +58,7 @@ func (d *Desk) Approver(p auth.Principal) error {
 	return p.Whole()
 }
 
-// Answer answers a pending approval for p. Errors that are no *client.Error are of the
+// Answer answers a pending approval for p. Errors that are no *fault.Error are of the
 // store.
 func (d *Desk) Answer(ctx context.Context, p auth.Principal, id string, a client.ApprovalAnswer) (*client.Approval, error) {
 	if err := d.Approver(p); err != nil {
@@ -79,11 +80,8 @@ func (d *Desk) Answer(ctx context.Context, p auth.Principal, id string, a client
 
 // notPending says why an approval cannot be answered.
 func (d *Desk) notPending(ctx context.Context, p auth.Principal, id string) error {
-	none := &client.Error{
-		Code:    client.CodeNotFound,
-		Message: fmt.Sprintf("there is no approval %q", plain.Cut(id, maxShown)),
-		Hint:    "toolctl approvals list shows the pending ones",
-	}
+	none := fault.NotFound.Errorf("there is no approval %q", plain.Cut(id, maxShown)).
+		Next("toolctl approvals list shows the pending ones")
 	if !store.ValidID("apr_", id) {
 		return none
 	}
@@ -97,14 +95,14 @@ func (d *Desk) notPending(ctx context.Context, p auth.Principal, id string) erro
 		return none
 	}
 	if row.Reply == "" { // it is not told yet, or not again since the daemon was restarted
-		return &client.Error{Code: client.CodeOverloaded, Message: "approval " + id + " cannot be answered yet", Hint: "try again in a moment"}
+		return fault.Overloaded.Errorf("approval %s cannot be answered yet", id).Next("try again in a moment")
 	}
-	e := &client.Error{Code: client.CodeConflict, Message: "approval " + id + " is not pending any more", Hint: "the call " + row.CallID + " shows what came of it"}
-	e.Message += ": it ended with " + row.Reply
+	by := ""
 	if row.By != "" {
-		e.Message += " by " + row.By
+		by = " by " + row.By
 	}
-	return e
+	return fault.Conflict.Errorf("approval %s is not pending any more: it ended with %s%s", id, row.Reply, by).
+		Next("the call " + row.CallID + " shows what came of it")
 }
 
 // mayAnswer refuses the credential that made the call.
@@ -116,11 +114,8 @@ func (d *Desk) mayAnswer(p auth.Principal, w *Pending) error {
 	if p.Credential() != maker.Credential() {
 		return nil
 	}
-	return &client.Error{
-		Code:    client.CodeForbidden,
-		Message: fmt.Sprintf("approval %s is for a call that you made yourself (%s)", w.Row.ID, maker.Credential()),
-		Hint:    "another user must answer it; or have the agent use a session token, or set self_approve in [approvals]",
-	}
+	return fault.Forbidden.Errorf("approval %s is for a call that you made yourself (%s)", w.Row.ID, maker.Credential()).
+		Next("another user must answer it; or have the agent use a session token, or set self_approve in [approvals]")
 }
 
 // answer ends a pending approval as somebody has decided.
@@ -160,11 +155,8 @@ func (d *Desk) replyOf(w *Pending, by string, a client.ApprovalAnswer) (Reply, e
 	r := Reply{How: string(a.Answer), By: by, Message: a.Message}
 	switch {
 	case a.SHA256 != "" && a.SHA256 != w.Row.SHA256:
-		return r, &client.Error{
-			Code:    client.CodeConflict,
-			Message: fmt.Sprintf("the answer is for an input with SHA-256 %s; that of approval %s is %s", plain.Cut(a.SHA256, maxShown), w.Row.ID, w.Row.SHA256),
-			Hint:    "look at the approval again",
-		}
+		return r, fault.Conflict.Errorf("the answer is for an input with SHA-256 %s; that of approval %s is %s", plain.Cut(a.SHA256, maxShown), w.Row.ID, w.Row.SHA256).
+			Next("look at the approval again")
 	case len(a.Message) > MaxMessage:
 		return r, invalid("message has %d bytes; at most %d", len(a.Message), MaxMessage)
 	case a.Message != "" && a.Answer != client.AnswerReject:
@@ -212,11 +204,8 @@ func (d *Desk) savedBy(w *Pending, by string, a client.ApprovalAnswer) ([]*clien
 	}
 	asked := shownOf(w.Judgement)
 	if n := len(asked); n > MaxShownRequests {
-		return nil, &client.Error{
-			Code:    client.CodeInvalidRequest,
-			Message: fmt.Sprintf("approval %s asks for %d things and shows %d of them: what is not shown is not saved", w.Row.ID, n, MaxShownRequests),
-			Hint:    "answer once, or write a rule",
-		}
+		return nil, fault.Invalid.Errorf("approval %s asks for %d things and shows %d of them: what is not shown is not saved", w.Row.ID, n, MaxShownRequests).
+			Next("answer once, or write a rule")
 	}
 	var all []*client.SavedApproval
 	known := make(map[[2]string]bool)
@@ -232,18 +221,12 @@ func (d *Desk) savedBy(w *Pending, by string, a client.ApprovalAnswer) ([]*clien
 		all = append(all, &one)
 	}
 	if len(all) == 0 {
-		return nil, &client.Error{
-			Code:    client.CodeInvalidRequest,
-			Message: fmt.Sprintf("nothing of approval %s can be saved: no pattern would allow this and nothing else", w.Row.ID),
-			Hint:    "answer once, or write a rule",
-		}
+		return nil, fault.Invalid.Errorf("nothing of approval %s can be saved: no pattern would allow this and nothing else", w.Row.ID).
+			Next("answer once, or write a rule")
 	}
 	if n := len(d.savedOf(w.Row.Tenant, now)); n+len(all) > maxSavedTenant {
-		return nil, &client.Error{
-			Code:    client.CodeQuotaExceeded,
-			Message: fmt.Sprintf("tenant %s has %d saved approvals; at most %d", w.Row.Tenant, n, maxSavedTenant),
-			Hint:    "revoke some (toolctl approvals saved rm), or write a rule; or answer once",
-		}
+		return nil, fault.Quota.Errorf("tenant %s has %d saved approvals; at most %d", w.Row.Tenant, n, maxSavedTenant).
+			Next("revoke some (toolctl approvals saved rm), or write a rule; or answer once")
 	}
 	return all, nil
 }
@@ -274,11 +257,8 @@ func (d *Desk) Revoke(p auth.Principal, id string) error {
 	}
 	all := d.savedOf(p.Tenant, time.Now())
 	if !slices.ContainsFunc(all, func(v *client.SavedApproval) bool { return v.ID == id }) {
-		return &client.Error{
-			Code:    client.CodeNotFound,
-			Message: fmt.Sprintf("there is no saved approval %q", plain.Cut(id, maxShown)),
-			Hint:    "toolctl approvals saved list shows your saved approvals",
-		}
+		return fault.NotFound.Errorf("there is no saved approval %q", plain.Cut(id, maxShown)).
+			Next("toolctl approvals saved list shows your saved approvals")
 	}
 	if err := d.Store.Write(func(tx *store.Tx) error { return tx.DropSaved(id) }); err != nil {
 		return fmt.Errorf("revoke a saved approval: %w", err)

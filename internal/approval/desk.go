@@ -15,6 +15,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/event"
+	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/judge"
 	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/store"
@@ -181,16 +182,16 @@ func (d *Desk) Add(p *Pending) error {
 		d.pending[p.Row.ID] = p
 		return nil
 	}
-	e := &client.Error{Code: client.CodeOverloaded, Hint: "have some of them answered, then try again: toolctl approvals"}
+	var e *fault.Error
 	switch {
 	case session >= MaxPendingSession:
-		e.Message = fmt.Sprintf("%d calls of session %s wait for approval, the maximum", session, p.Row.SessionID)
+		e = fault.Overloaded.Errorf("%d calls of session %s wait for approval, the maximum", session, p.Row.SessionID)
 	case tenant >= maxPendingTenant:
-		e.Message = fmt.Sprintf("%d calls of tenant %s wait for approval, the maximum", tenant, p.Row.Tenant)
+		e = fault.Overloaded.Errorf("%d calls of tenant %s wait for approval, the maximum", tenant, p.Row.Tenant)
 	default:
-		e.Message = fmt.Sprintf("the calls of tenant %s that wait for approval have inputs of %d bytes, with this one; at most %d", p.Row.Tenant, bytes, MaxPendingBytes)
+		e = fault.Overloaded.Errorf("the calls of tenant %s that wait for approval have inputs of %d bytes, with this one; at most %d", p.Row.Tenant, bytes, MaxPendingBytes)
 	}
-	return e
+	return e.Next("have some of them answered, then try again: toolctl approvals")
 }
 
 func (d *Desk) remove(p *Pending) {

@@ -163,7 +163,7 @@ func (a asking) judgedAgain(p *approval.Pending) approval.Reply {
 	case policy.Allow:
 		return approval.Reply{How: approval.Always, By: approval.ByRules, Message: "allowed now by " + j.Verdict.Rule}
 	}
-	return approval.Reply{How: approval.Reject, By: approval.ByRules, Message: j.Denied().Message}
+	return approval.Reply{How: approval.Reject, By: approval.ByRules, Message: j.Denied().Err.Error()}
 }
 
 // replied lets the call pass as its approval has ended, or says why not.
@@ -172,7 +172,7 @@ func (a asking) replied(p *approval.Pending, r approval.Reply) error {
 	if r.Allows() {
 		// A rule that denies is final, also one that has come since.
 		if a.judge.Weigh(&j); j.Verdict.Action == policy.Deny {
-			r = approval.Reply{How: approval.Reject, By: approval.ByRules, Message: j.Denied().Message}
+			r = approval.Reply{How: approval.Reject, By: approval.ByRules, Message: j.Denied().Err.Error()}
 		}
 	}
 	d := j.Decision(a.c.by, a.c.snapshot())

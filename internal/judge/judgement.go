@@ -12,6 +12,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/tool"
@@ -277,18 +278,14 @@ func resolved(targets []run.Target, asked string) (policy.Resolved, bool) {
 const kindUnknown = "unknown"
 
 // Denied words why a call must not run, and what to do next.
-func (j *Judgement) Denied() *client.Error {
+func (j *Judgement) Denied() *fault.Error {
 	v := &j.Verdict
 	if v.Request.Permission == policy.PermissionDoomLoop && j.Loop != nil {
-		e := j.Loop.refused(j.Inv.Tool.Name)
-		e.Message += j.because()
-		return e
+		return fault.Loop.Errorf("stopped: %s%s", j.Loop.Describe(j.Inv.Tool.Name), j.because()).
+			Next("look at what the answers say and do something else; repeating it will not help")
 	}
-	e := &client.Error{
-		Code:    client.CodeDenied,
-		Message: "denied: " + j.What() + j.because(),
-		Hint:    "do it in another way, or leave it out; a user can change the rule",
-	}
+	e := fault.Denied.Errorf("denied: %s%s", j.What(), j.because()).
+		Next("do it in another way, or leave it out; a user can change the rule")
 	if v.Request.Unknown {
 		e.Hint = "name the file itself, not a variable, a pattern or a descriptor that stands for it; a user can change the rule"
 	}

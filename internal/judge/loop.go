@@ -207,12 +207,3 @@ func (l *Loop) Describe(name string) string {
 	}
 	return fmt.Sprintf("this would be the end of round %d of the same %d calls (%s); %s", l.Count, l.Period, strings.Join(l.tools, ", "), same)
 }
-
-// refused is the error of a call that was stopped for its loop.
-func (l *Loop) refused(name string) *client.Error {
-	return &client.Error{
-		Code:    client.CodeDoomLoop,
-		Message: "stopped: " + l.Describe(name),
-		Hint:    "look at what the answers say and do something else; repeating it will not help",
-	}
-}
