@@ -162,18 +162,6 @@ func (r *Registry) find(name string) (*Definition, error) {
 	}
 }
 
-// Bounds of an input, whatever its schema says.
-const (
-	maxDepth = 64
-	// maxValues keeps a body of a few MiB from taking a hundred.
-	maxValues = 1 << 17
-)
-
-// readStrict reads an input, or a value in it, whose depth is bounded.
-func readStrict(text []byte, depth int) (any, *strictjson.Error) {
-	return strictjson.Read(text, strictjson.Rules{Depth: depth, Values: maxValues})
-}
-
 // parse turns what a client sent into what is judged and run.
 func (d *Definition) parse(raw json.RawMessage) (*Invocation, error) {
 	if len(raw) == 0 {

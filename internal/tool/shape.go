@@ -160,3 +160,15 @@ func (n *normaliser) convert(text string, s *shape, depth int) any {
 	n.lenient++
 	return v
 }
+
+// Bounds of an input, whatever its schema says.
+const (
+	maxDepth = 64
+	// maxValues keeps a body of a few MiB from taking a hundred.
+	maxValues = 1 << 17
+)
+
+// readStrict reads an input, or a value in it, whose depth is bounded.
+func readStrict(text []byte, depth int) (any, *strictjson.Error) {
+	return strictjson.Read(text, strictjson.Rules{Depth: depth, Values: maxValues})
+}
