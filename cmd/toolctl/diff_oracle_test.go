@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/testrig"
 )
 
 // gitTree is a repository whose files are random, and were others when it was committed.
@@ -139,7 +140,7 @@ func (g *gitTree) size(object string) int64 {
 // TestDiffLikeGit: of random trees, the diffstat in any width, the letters and the
 // colours are git's own.
 func TestDiffLikeGit(t *testing.T) {
-	for seed := range uint64(25) {
+	for seed := range uint64(testrig.Rounds(25)) {
 		g := newGitTree(t, seed)
 		all := g.changes()
 		if len(all.Items) == 0 {

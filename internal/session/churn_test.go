@@ -24,7 +24,7 @@ func TestChurn(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
-			for i := range 100 {
+			for i := range testrig.Rounds(100) {
 				op := ops[rand.IntN(len(ops))]
 				if i%2 == 0 {
 					h.host.fail(op, errors.New("boom"))

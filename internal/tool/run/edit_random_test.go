@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/toold/toold/internal/testrig"
 	"github.com/toold/toold/internal/tool/run/difftest"
 	"github.com/toold/toold/internal/tool/run/textfile"
 )
@@ -82,7 +83,7 @@ func TestReplaceAllIsReplaceAll(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(7, 8))
 	plain := func(s string) string { return strings.ReplaceAll(s, "\r\n", "\n") }
 	done, wasThere := 0, 0
-	for done < 2500 {
+	for done < testrig.Rounds(2500) {
 		before := randomPieces(rnd, 1, 30)
 		old, new := randomPieces(rnd, 1, 3), randomPieces(rnd, 0, 3)
 		if rnd.IntN(2) == 0 {
@@ -111,7 +112,7 @@ func TestReplaceAllIsReplaceAll(t *testing.T) {
 			t.Fatalf("%q, %q by %q: %q, want %q", before, old, new, after, want)
 		}
 	}
-	if wasThere < 1000 {
+	if wasThere < testrig.Rounds(1000) {
 		t.Errorf("the old text stood in the file in only %d of %d edits", wasThere, done)
 	}
 }

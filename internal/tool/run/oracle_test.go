@@ -17,6 +17,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/toold/toold/internal/testrig"
 	"github.com/toold/toold/internal/tool/run/textfile"
 )
 
@@ -81,7 +82,7 @@ func TestPagesAreTheFile(t *testing.T) {
 	env := searchEnv(t)
 	file := filepath.Join(env.Worktree, "f")
 	seed := uint64(time.Now().UnixNano())
-	for i := range 300 {
+	for i := range testrig.Rounds(300) {
 		c := newChooser(seed + uint64(i))
 		var b strings.Builder
 		b.WriteString(c.of("", "", string(textfile.BOM)))
@@ -144,7 +145,7 @@ func TestListBesideFind(t *testing.T) {
 	top := env.Worktree
 	marks := map[string]string{"f": "", "d": "/", "p": " (fifo)"}
 	seed := uint64(time.Now().UnixNano())
-	for i := range 100 {
+	for i := range testrig.Rounds(100) {
 		c := newChooser(seed + uint64(i))
 		env.Worktree = filepath.Join(top, strconv.Itoa(i))
 		must(t, os.Mkdir(env.Worktree, 0o755))
@@ -184,7 +185,7 @@ func TestListBesideRipgrep(t *testing.T) { withRipgreps(t, testListBesideRipgrep
 
 func testListBesideRipgrep(t *testing.T, top *Env) {
 	seed := uint64(time.Now().UnixNano())
-	for i := range 200 {
+	for i := range testrig.Rounds(200) {
 		c := newChooser(seed + uint64(i))
 		env := *top
 		env.Worktree = filepath.Join(top.Worktree, strconv.Itoa(i))

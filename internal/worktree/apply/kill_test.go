@@ -114,7 +114,13 @@ func TestKilled(t *testing.T) {
 	old["both"], now["both"] = "file 644 "+theirs, "file 644 one\n2\n3\n4\n5\nsix\n"
 
 	olds, news, again := 0, 0, 0
-	every := count(11, 1) // of the steps of Recover
+	every := 11 // of the steps of Recover
+	switch {
+	case os.Getenv("TOOLD_TEST_LONG") != "":
+		every = 1
+	case testing.Short():
+		every = 99
+	}
 	for n := 1; ; n++ {
 		source := copyTree(t, base)
 		c := child{State: filepath.Join(t.TempDir(), "state"), Source: source, Archive: archive, Since: tick(), Kill: n}

@@ -26,6 +26,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/needs"
+	"github.com/toold/toold/internal/testrig"
 	"github.com/toold/toold/internal/thread"
 	"github.com/toold/toold/internal/tool/run/root"
 	"github.com/toold/toold/internal/tool/run/treediff"
@@ -34,13 +35,10 @@ import (
 // count is how many rounds a random test has: many with TOOLD_TEST_LONG, few where only
 // a look is wanted.
 func count(few, many int) int {
-	switch {
-	case os.Getenv("TOOLD_TEST_LONG") != "":
+	if os.Getenv("TOOLD_TEST_LONG") != "" {
 		return many
-	case testing.Short():
-		return max(1, few/5)
 	}
-	return few
+	return testrig.Rounds(few)
 }
 
 func must(t testing.TB, err error) {

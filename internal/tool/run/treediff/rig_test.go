@@ -304,9 +304,7 @@ func copyTree(t testing.TB, from, to string) {
 // mounted. Both sides go through prepare.
 func eachPrepared(t *testing.T, seed uint64, count int, prepare func(t testing.TB, dir string), f func(t *testing.T, rnd *rand.Rand, r *rig)) {
 	t.Helper()
-	if testing.Short() {
-		count = max(1, count/5)
-	}
+	count = testrig.Rounds(count)
 	for _, kind := range []string{"copy", "overlay"} {
 		t.Run(kind, func(t *testing.T) {
 			r := newRig(t, "", "")

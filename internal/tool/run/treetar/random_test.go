@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/toold/toold/internal/testrig"
 	"github.com/toold/toold/internal/tool/run/root"
 )
 
@@ -186,7 +187,7 @@ func TestOracle(t *testing.T) {
 			t.Skip(err)
 		}
 	}
-	rounds, files := 12, 0
+	rounds, files := max(2, testrig.Rounds(12)), 0
 	for seed := range uint64(rounds) {
 		rnd := rand.New(rand.NewPCG(seed, 7))
 		top := t.TempDir()
