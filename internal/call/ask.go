@@ -30,8 +30,6 @@ type asking struct {
 	c *Call
 }
 
-func (st *steps) asking(c *Call) asking { return asking{st, c} }
-
 // permit ends step 6: it tells how the call was judged and lets it pass, or says
 // why not. What the rules ask about waits here, without a slot and without a
 // lock, until somebody has answered.

@@ -13,13 +13,11 @@ package call
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/toold/toold/client"
-	"github.com/toold/toold/internal/answer"
 	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/call/output"
 	"github.com/toold/toold/internal/call/stream"
@@ -191,23 +189,6 @@ func (c *Call) tellStatus() {
 	}
 }
 
-// output is sink.Output. Bytes that are in the file are acknowledged; others
-// stay with the agent until the call's end is in the store.
-func (c *Call) output(offset int64, stderr bool, p []byte) error {
-	if at := c.offset(); offset != at {
-		return fmt.Errorf("output of call %s goes on at %d, not at %d", c.id, offset, at)
-	}
-	if c.pipe != nil {
-		c.pass(p)
-		return nil
-	}
-	if safe := c.out.Write(p, stderr); safe >= 0 {
-		c.ack(safe)
-	}
-	c.stream.Output(offset, stderr, p)
-	return nil
-}
-
 // pass gives output to the client, or drops what comes after the client is gone or has
 // got all that it may.
 func (c *Call) pass(p []byte) {
@@ -245,16 +226,6 @@ func (c *Call) forget() {
 
 // offset is how many bytes of output have come.
 func (c *Call) offset() int64 { return c.out.Offset() + c.passed.Load() }
-
-// progress is sink.Metadata.
-func (c *Call) progress(m map[string]any) {
-	m = asObject(m)
-	c.mu.Lock()
-	c.row.Metadata = m
-	c.mu.Unlock()
-	c.stream.Tell("metadata", m)
-	c.at.daemon.Hub.Publish([]client.Event{c.bare(client.EventCallMetadata, m)})
-}
 
 // abort ends the call. Before it was started it just does not start; later the
 // agent is asked until it has ended: a request that got there before the call,
@@ -317,12 +288,4 @@ func (c *Call) judged(action policy.Action, rule, approval string) {
 // seen where nothing was looked at.
 func (c *Call) question(inv *tool.Invocation, a tool.Access, seen *run.Prepared, loop *judge.Loop) judge.Question {
 	return judge.Question{Profile: c.profile, Env: c.req.Env, Inv: inv, Access: a, Prep: seen, Loop: loop}
-}
-
-// staleApproval words the end of a call whose files changed between its approval
-// and its run.
-func (c *Call) staleApproval(o *outcome) {
-	if c.approved != "" && o.err != nil && o.err.Code == client.CodeStale {
-		o.err = answer.Of(staleError(c.approved))
-	}
 }

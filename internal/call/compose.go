@@ -52,7 +52,9 @@ func (t report) compose(o *outcome) store.Call {
 	}
 	row.Error = o.err
 	if o.exit != nil {
-		row.Usage = usageOf(o.exit)
+		row.Usage = client.CallUsage{
+			CPUMillis: o.exit.CPUMillis, MaxMemoryBytes: o.exit.MaxMemoryBytes, IOBytes: o.exit.IOBytes, DurationMillis: o.exit.DurationMillis,
+		}
 		if t.c.def.Streams {
 			maps.Copy(meta, o.exit.Metadata())
 		}

@@ -34,7 +34,7 @@ func (st *steps) do(c *Call) {
 		return
 	}
 	if c.malformed != nil {
-		st.tail(c).refuse(st.refuseInput(c, inv))
+		tail{st, c}.refuse(st.refuseInput(c, inv))
 		return
 	}
 	st.proceed(c, inv)
@@ -48,7 +48,7 @@ func (st *steps) proceed(c *Call, inv *tool.Invocation) {
 		// 3. Loop guard: does it repeat what the session has done before?
 		loop, err := st.guard(c, inv)
 		if err != nil {
-			st.tail(c).refuse(err)
+			tail{st, c}.refuse(err)
 			return
 		}
 
@@ -60,24 +60,24 @@ func (st *steps) proceed(c *Call, inv *tool.Invocation) {
 		j, err := st.consider(c, inv, access, loop, seen)
 		if err == nil {
 			c.entitle(st.titleOf(j))
-			err = st.asking(c).permit(j)
+			err = asking{st, c}.permit(j)
 		}
 		if errors.Is(err, errWaits) {
 			return // the next daemon takes it up
 		}
 		if err != nil {
-			st.tail(c).refuse(err)
+			tail{st, c}.refuse(err)
 			return
 		}
 
 		// 7. Hooks before: they may deny, or replace the input, which is then
 		// looked at like any other.
-		replaced, denied := st.hooks(c).before(inv)
+		replaced, denied := hooks{st.site, c}.before(inv)
 		if denied == nil && replaced != nil {
 			denied = st.replace(c, replaced, round)
 		}
 		if denied != nil {
-			st.tail(c).finish(denied)
+			tail{st, c}.finish(denied)
 			return
 		}
 		if replaced != nil {
@@ -128,8 +128,8 @@ const maxUnbound = 3
 func (st *steps) perform(c *Call, j *judge.Judgement) (seen *run.Prepared) {
 	if !j.Provided && j.Prep != nil && j.Prep.Result != nil {
 		o := &outcome{result: j.Prep.Result}
-		st.hooks(c).after(o, st.doFor)
-		st.tail(c).finish(o)
+		hooks{st.site, c}.after(o, st.doFor)
+		tail{st, c}.finish(o)
 		return nil
 	}
 
@@ -139,7 +139,7 @@ func (st *steps) perform(c *Call, j *judge.Judgement) (seen *run.Prepared) {
 
 	// 8. Admission: a slot, a deadline; stored as running.
 	if err := st.admit(c); err != nil {
-		st.tail(c).refuse(err)
+		tail{st, c}.refuse(err)
 		return nil
 	}
 	defer st.slots.leave(&c.seat)
@@ -162,14 +162,16 @@ func (st *steps) perform(c *Call, j *judge.Judgement) (seen *run.Prepared) {
 // earlier one.
 func (st *steps) complete(c *Call, out *agent.Outcome, err error) {
 	o := st.ended(c, out, err)
-	c.staleApproval(o)
+	if c.approved != "" && o.err != nil && o.err.Code == client.CodeStale {
+		o.err = answer.Of(staleError(c.approved)) // its files changed between the approval and the run
+	}
 
 	// 10. Hooks after, which may change what is said of it.
-	st.hooks(c).after(o, st.doFor)
+	hooks{st.site, c}.after(o, st.doFor)
 
 	// 9. Truncate and spill; 11. record, events, observers; then the agent may
 	// forget it.
-	st.tail(c).finish(o)
+	tail{st, c}.finish(o)
 }
 
 // refuseInput says why a call does not run whose input no tool takes. Such calls
@@ -183,7 +185,7 @@ func (st *steps) refuseInput(c *Call, inv *tool.Invocation) error {
 		return c.malformed
 	}
 	j := st.judge.JudgeLoop(c.question(inv, tool.Access{}, nil, loop))
-	err = st.asking(c).permit(j)
+	err = asking{st, c}.permit(j)
 	if e := answer.Of(err); e != nil && e.Code == client.CodeDoomLoop {
 		// What is wrong with the call has to be said all the same.
 		e.Message += "\n" + c.malformed.Message

@@ -3,7 +3,6 @@ package call
 import (
 	"errors"
 
-	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/agent"
 	"github.com/toold/toold/internal/answer"
 	"github.com/toold/toold/internal/fault"
@@ -11,12 +10,6 @@ import (
 )
 
 // How calls and their programs ended: what they used, which limit ended them, and the lines about it.
-
-func usageOf(e *run.Exit) client.CallUsage {
-	return client.CallUsage{
-		CPUMillis: e.CPUMillis, MaxMemoryBytes: e.MaxMemoryBytes, IOBytes: e.IOBytes, DurationMillis: e.DurationMillis,
-	}
-}
 
 // ended is the outcome of a call that was given to the agent.
 func (st *steps) ended(c *Call, out *agent.Outcome, err error) *outcome {

@@ -16,8 +16,6 @@ type tail struct {
 	c *Call
 }
 
-func (st *steps) tail(c *Call) tail { return tail{st, c} }
-
 // refuse ends a call before the tool was run.
 func (t tail) refuse(err error) { t.finish(t.notRun(t.c.id, err)) }
 
@@ -32,7 +30,7 @@ func (t tail) finish(o *outcome) {
 		o.result = report{t.site, t.c}.withoutUnreadable(o.result)
 	}
 	row := report{t.site, t.c}.compose(o)
-	if t.hooks(t.c).result(o, &row) != nil {
+	if (hooks{t.site, t.c}).result(o, &row) != nil {
 		return
 	}
 	row.Settle() // after the hooks: whatever they have made of it, it says how it ended

@@ -23,8 +23,6 @@ type hooks struct {
 	c *Call
 }
 
-func (s *site) hooks(c *Call) hooks { return hooks{s, c} }
-
 // before does step 7, the hooks of call.before, one after the other. With
 // replaced, a hook wants another input: it was parsed like any other and is to
 // be judged from the beginning, where all hooks see it again. With denied, the

@@ -90,7 +90,7 @@ func (g *Group) Bury(ctx context.Context) error {
 		if r.Status == client.CallPending {
 			o = neverSent()
 		}
-		g.tail(c).finish(o)
+		tail{&g.steps, c}.finish(o)
 	})
 }
 
@@ -134,17 +134,17 @@ func (g *Group) takeUp(r *store.Call, known map[string]agent.CallState, asked *s
 	c, inv := g.restore(r)
 	if r.Status == client.CallPending {
 		if asked == nil || !g.waitOn(c, inv, asked) {
-			g.tail(c).finish(neverSent())
+			tail{&g.steps, c}.finish(neverSent())
 		}
 		return
 	}
 	if c.durable() == nil {
-		g.tail(c).finish(endedWithDaemon())
+		tail{&g.steps, c}.finish(endedWithDaemon())
 		return
 	}
 	state, ok := known[r.ID]
 	if !ok {
-		g.tail(c).finish(g.ended(c, nil, agent.ErrUnknownCall))
+		tail{&g.steps, c}.finish(g.ended(c, nil, agent.ErrUnknownCall))
 		return
 	}
 	g.entitleAgain(c, inv)

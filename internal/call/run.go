@@ -3,6 +3,7 @@ package call
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/agent"
@@ -122,8 +123,23 @@ func (st *steps) run(c *Call, j *judge.Judgement) (*agent.Outcome, error) {
 // sink takes what the running call sends.
 type sink struct{ c *Call }
 
-// Output implements agent.Sink.
-func (k sink) Output(offset int64, stderr bool, p []byte) error { return k.c.output(offset, stderr, p) }
+// Output implements agent.Sink. Bytes that are in the file are acknowledged; others
+// stay with the agent until the call's end is in the store.
+func (k sink) Output(offset int64, stderr bool, p []byte) error {
+	c := k.c
+	if at := c.offset(); offset != at {
+		return fmt.Errorf("output of call %s goes on at %d, not at %d", c.id, offset, at)
+	}
+	if c.pipe != nil {
+		c.pass(p)
+		return nil
+	}
+	if safe := c.out.Write(p, stderr); safe >= 0 {
+		c.ack(safe)
+	}
+	c.stream.Output(offset, stderr, p)
+	return nil
+}
 
 // Offset implements agent.Follower.
 func (k sink) Offset() int64 { return k.c.offset() }
@@ -137,7 +153,15 @@ func (k sink) Safe() int64 {
 }
 
 // Metadata implements agent.Sink.
-func (k sink) Metadata(m map[string]any) { k.c.progress(m) }
+func (k sink) Metadata(m map[string]any) {
+	c := k.c
+	m = asObject(m)
+	c.mu.Lock()
+	c.row.Metadata = m
+	c.mu.Unlock()
+	c.stream.Tell("metadata", m)
+	c.at.daemon.Hub.Publish([]client.Event{c.bare(client.EventCallMetadata, m)})
+}
 
 // notThere takes back that a call runs, whose paths lead elsewhere than they say:
 // the agent has done nothing, and may forget it. It is no loss if that does not

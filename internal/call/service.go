@@ -81,7 +81,9 @@ type Options struct {
 	// Split keeps stdout and stderr apart (?streams=split).
 	Split bool
 
-	// Pipe joins a call of a hidden tool to the client that made it.
+	// Hidden is for a call by a route of our own, of a tool that no model can name.
+	Hidden bool
+	// Pipe joins such a call to the client that made it.
 	Pipe *Pipe
 
 	// Probe is for a call in a throw-away session, which policy has nothing to say about
@@ -98,15 +100,6 @@ type Filter struct {
 
 // Call implements server.Calls.
 func (s *Service) Call(ctx context.Context, p auth.Principal, sessionID string, r client.CallCreate, o Options) (*client.Call, error) {
-	return s.call(ctx, p, sessionID, r, o, false)
-}
-
-// Hidden makes a call of a tool that is part of none that a model can name.
-func (s *Service) Hidden(ctx context.Context, p auth.Principal, sessionID string, r client.CallCreate, o Options) (*client.Call, error) {
-	return s.call(ctx, p, sessionID, r, o, true)
-}
-
-func (s *Service) call(ctx context.Context, p auth.Principal, sessionID string, r client.CallCreate, o Options, hidden bool) (*client.Call, error) {
 	if err := s.sessions.Accepting(); err != nil {
 		return nil, err
 	}
@@ -123,7 +116,7 @@ func (s *Service) call(ctx context.Context, p auth.Principal, sessionID string, 
 			return nil, s.Internal("find a call by its key", err)
 		}
 	}
-	c := newCall(g.site, g.results, r, hidden, o.Split)
+	c := newCall(g.site, g.results, r, o.Hidden, o.Split)
 	c.by, c.probe, c.pipe = p, o.Probe, o.Pipe
 	if c.pipe != nil {
 		c.pipe.ID = c.id

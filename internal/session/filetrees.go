@@ -21,7 +21,7 @@ func (f *Files) Pack(ctx context.Context, p auth.Principal, sessionID, path stri
 	go func() {
 		defer close(t.done)
 		job := run.PackJob(path, most)
-		c, err := f.calls.Hidden(ctx, p, sessionID, client.CallCreate{Tool: job.Tool, Input: job.Input}, call.Options{AbortOnDisconnect: true, Pipe: pipe})
+		c, err := f.calls.Call(ctx, p, sessionID, client.CallCreate{Tool: job.Tool, Input: job.Input}, call.Options{Hidden: true, AbortOnDisconnect: true, Pipe: pipe})
 		in.CloseWithError(endOf(c, err)) // nil is io.EOF
 	}()
 	if err := t.begin(); err != nil {
@@ -85,6 +85,6 @@ func (t *packed) Close() error {
 func (f *Files) Unpack(ctx context.Context, p auth.Principal, sessionID, path string, most int64, body io.ReadCloser) (*client.Call, error) {
 	defer func() { _ = body.Close() }()
 	job := run.UnpackJob(path, most)
-	return f.calls.Hidden(ctx, p, sessionID, client.CallCreate{Tool: job.Tool, Input: job.Input},
-		call.Options{AbortOnDisconnect: true, Pipe: &call.Pipe{Body: body}})
+	return f.calls.Call(ctx, p, sessionID, client.CallCreate{Tool: job.Tool, Input: job.Input},
+		call.Options{Hidden: true, AbortOnDisconnect: true, Pipe: &call.Pipe{Body: body}})
 }

@@ -57,7 +57,7 @@ func (f *Files) Upload(ctx context.Context, p auth.Principal, sessionID, path st
 	}
 	job := run.UploadJob(sandbox.OutputDir+"/"+name, path, mode)
 	// The file must stay until the call has ended, whoever still waits for it.
-	c, err := f.calls.Hidden(context.WithoutCancel(ctx), p, s.id, client.CallCreate{Tool: job.Tool, Input: job.Input}, call.Options{})
+	c, err := f.calls.Call(context.WithoutCancel(ctx), p, s.id, client.CallCreate{Tool: job.Tool, Input: job.Input}, call.Options{Hidden: true})
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +81,7 @@ func (f *Files) receive(s *Session, file string, body io.Reader) (size int64, er
 // size is known then, and a slow reader keeps nothing in the sandbox waiting.
 func (f *Files) Download(ctx context.Context, p auth.Principal, sessionID, path string) (io.ReadCloser, int64, error) {
 	job := run.DownloadJob(path)
-	c, err := f.calls.Hidden(ctx, p, sessionID, client.CallCreate{Tool: job.Tool, Input: job.Input}, call.Options{AbortOnDisconnect: true})
+	c, err := f.calls.Call(ctx, p, sessionID, client.CallCreate{Tool: job.Tool, Input: job.Input}, call.Options{Hidden: true, AbortOnDisconnect: true})
 	switch {
 	case err != nil:
 		return nil, 0, err
