@@ -73,6 +73,20 @@ func Lstat(dir int, name string) (st unix.Stat_t, err error) {
 	return st, unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW)
 }
 
+// Sync waits until all that was written to the file system of a directory is on its disk.
+// O_PATH will do for the directory.
+func Sync(dir int) error {
+	fd, err := Open(dir, ".", unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	if err := unix.Syncfs(fd); err != nil {
+		return fmt.Errorf("syncfs: %w", err)
+	}
+	return nil
+}
+
 // stuckTime is how long f of As has to see that its time is over.
 const stuckTime = 2 * time.Second
 

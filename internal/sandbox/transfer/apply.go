@@ -147,15 +147,7 @@ func (a *applier) sync() error {
 	if a.report.Written+a.report.Removed == 0 {
 		return nil
 	}
-	fd, err := beneath.Open(a.dir, ".", unix.O_RDONLY|unix.O_DIRECTORY, 0)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	if err := unix.Syncfs(fd); err != nil {
-		return fmt.Errorf("syncfs: %w", err)
-	}
-	return nil
+	return beneath.Sync(a.dir)
 }
 
 // each calls visit for the entries of the archive whose names are good.

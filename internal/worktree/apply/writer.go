@@ -96,16 +96,9 @@ func (w *writer) stage(root int) error {
 
 // sync waits until all is on the disk.
 func (w *writer) sync() error {
-	fd, err := beneath.Open(w.root, ".", unix.O_RDONLY|unix.O_DIRECTORY, 0)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	if err := unix.Syncfs(fd); err != nil {
-		return fmt.Errorf("syncfs: %w", err)
-	}
+	err := beneath.Sync(w.root)
 	step("synced")
-	return nil
+	return err
 }
 
 // make writes what a task wants under a name of ours.
