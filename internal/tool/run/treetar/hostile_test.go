@@ -102,6 +102,7 @@ func TestHostile(t *testing.T) {
 
 		"through a link":          {archive(t, "x", link("l", "../out"), file("l/secret"), file("l/new"), file("z")), testMost, "", 2, "l z"},
 		"through a link inside":   {archive(t, "x", dir("d"), link("l", "d"), file("l/f"), dir("l/e"), link("l/k", "z")), testMost, "", 3, "d l"},
+		"over an inner link":      {archive(t, "x", dir("d"), link("l", "d"), tar.Header{Typeflag: tar.TypeDir, Name: "l", Mode: 0o500}, file("d/f")), testMost, "", 1, "d d/f l"},
 		"a directory over a link": {archive(t, "x", link("l", "../out"), dir("l"), file("l/new")), testMost, "", 2, "l"},
 		"a file over a link":      {archive(t, "x", link("l", "../out/secret"), file("l")), testMost, "", 0, "l"},
 		"a link over a file":      {archive(t, "x", file("l"), link("l", "../out/secret")), testMost, "", 0, "l"},
@@ -282,6 +283,18 @@ func TestChangesMeanwhile(t *testing.T) {
 	u := unpack(t, bytes.NewReader(out.Bytes()), filepath.Join(into, "x"))
 	if u.Files != 3 || u.Bytes != 500<<10 {
 		t.Errorf("%d files, %d bytes", u.Files, u.Bytes)
+	}
+	got := picture(t, filepath.Join(into, "x"))
+	filled := 0
+	for name, is := range got {
+		rest := strings.TrimLeft(strings.TrimLeft(is, "drwx-"), name)
+		filled += len(rest)
+		if strings.Trim(rest, "\x00") != "" {
+			t.Errorf("%s is filled up with %.20q", name, strings.TrimLeft(rest, "\x00"))
+		}
+	}
+	if filled == 0 {
+		t.Error("nothing was filled up")
 	}
 }
 
