@@ -14,6 +14,7 @@ import (
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/sandbox/inside"
+	"github.com/toold/toold/internal/sandbox/loopdisk"
 	"github.com/toold/toold/internal/sandbox/mount"
 )
 
@@ -195,8 +196,8 @@ func detachSkeleton(dir string, ids *os.File) (*os.File, error) {
 // disk makes the layer that the session writes to.
 func (c *creation) disk() (*os.File, error) {
 	want := c.spec.Limits.Disk
-	f, err := newDisk(c.d.disksDir(), want)
-	if !errors.Is(err, errNoLoop) {
+	f, err := loopdisk.Unnamed(c.d.disksDir(), want)
+	if !errors.Is(err, loopdisk.ErrNone) {
 		c.rec.Disk = err == nil
 		return f, err
 	}
@@ -204,12 +205,19 @@ func (c *creation) disk() (*os.File, error) {
 	if m := c.spec.Limits.Memory; m > 0 {
 		size = min(size, m/4*3-c.sizes.Sum())
 	}
-	if size < leastDisk {
+	if size < loopdisk.Least {
 		return nil, fmt.Errorf("%w, and limits.memory has no room for it: raise that, or lower limits.tmp: %w", err, sandbox.ErrUnsupported)
 	}
 	c.sizes.Disk = size
 	c.note(fmt.Sprintf("this host cannot make file systems in files (%v): what is written to the root file system is held in memory, at most %v of it", err, size))
 	return memoryDisk(size)
+}
+
+// memoryDisk is a disk where there is only memory to put it in.
+func memoryDisk(size client.Size) (*os.File, error) {
+	return mount.New("tmpfs", "tmpfs", map[string]string{
+		"size": strconv.FormatInt(int64(size), 10), "nr_inodes": strconv.FormatInt(inside.Inodes(size), 10), "mode": "0700",
+	})
 }
 
 // diskBytes is what the session has written to its own file system. It is asked of
@@ -247,8 +255,8 @@ func (d *Driver) checkRoot(s *sandbox.Shape) error {
 		return fmt.Errorf("image %q: this driver is given images as directories: %w", s.Image, sandbox.ErrUnsupported)
 	case s.Root == nil && s.Limits.Disk > 0:
 		return fmt.Errorf("limits.disk: a session without an image writes nothing to the disk but its worktree, which is a directory of the host and has no bound: %w", sandbox.ErrUnsupported)
-	case s.Root != nil && s.Limits.Disk < leastDisk:
-		return fmt.Errorf("limits.disk %v: what a session with an image writes has a bound, of at least %v: %w", s.Limits.Disk, client.Size(leastDisk), sandbox.ErrUnsupported)
+	case s.Root != nil && s.Limits.Disk < loopdisk.Least:
+		return fmt.Errorf("limits.disk %v: what a session with an image writes has a bound, of at least %v: %w", s.Limits.Disk, loopdisk.Least, sandbox.ErrUnsupported)
 	}
 	return nil
 }

@@ -1,4 +1,7 @@
-package oci
+// Package loopdisk makes file systems in files, so that what is written to one is bounded in
+// bytes and in inodes, and a full one is nobody else's matter: an ext4 in a sparse file, on
+// a loop device that the kernel takes away with the last mount.
+package loopdisk
 
 import (
 	"crypto/rand"
@@ -21,36 +24,31 @@ import (
 	"github.com/toold/toold/internal/sandbox/state"
 )
 
-// A session with an image writes into a file system of its own, so that what it
-// may write is bounded in bytes and in inodes, and a full one is nobody else's
-// matter. Where loop devices work it is ext4 in a sparse file without a name:
-// the kernel gives its blocks back when the last mount is gone, whatever became
-// of the daemon in between, and a restart of the host does too. Elsewhere it is
-// a tmpfs, which counts as the tools' memory.
+// Least is the smallest disk that is of any use.
+const Least client.Size = 16 << 20
 
-// leastDisk is the smallest writable layer that is of any use.
-const leastDisk = 16 << 20
-
-// diskTemplates is how many made file systems are kept, one for each size that
+// maxTemplates is how many made file systems are kept, one for each size that
 // sessions ask for: copying one takes a tenth of the time of making one.
-const diskTemplates = 4
+const maxTemplates = 4
 
 const (
-	diskPrefix  = "disk-"
-	newTemplate = state.NewPrefix + "template" // one that is being made
+	templatePrefix = "disk-"
+	newTemplate    = state.NewPrefix + "template" // one that is being made
 )
 
-// errNoLoop: this host has nothing to make a file system in a file with.
-var errNoLoop = errors.New("no file systems in files")
+// ErrNone: this host has nothing to make a file system in a file with.
+var ErrNone = errors.New("no file systems in files")
 
-// newDisk makes a file system for size bytes and mounts it nowhere yet. It lies in dir.
-func newDisk(dir string, size client.Size) (*os.File, error) {
-	file, err := diskFile(dir, size)
+// Unnamed makes a file system for size bytes and mounts it nowhere yet. Its file has no
+// name: the kernel gives its blocks back when the last mount is gone, whatever became of the
+// daemon in between, and a restart of the host does too. dir is private to such disks.
+func Unnamed(dir string, size client.Size) (*os.File, error) {
+	file, err := newFile(dir, size)
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
-	loop, err := attachLoop(file)
+	loop, err := attach(file)
 	if err != nil {
 		return nil, err
 	}
@@ -64,34 +62,27 @@ func newDisk(dir string, size client.Size) (*os.File, error) {
 	})
 }
 
-// memoryDisk is newDisk where there is only memory to put it in.
-func memoryDisk(size client.Size) (*os.File, error) {
-	return mount.New("tmpfs", "tmpfs", map[string]string{
-		"size": strconv.FormatInt(int64(size), 10), "nr_inodes": strconv.FormatInt(inside.Inodes(size), 10), "mode": "0700",
-	})
-}
-
-// attachLoop makes a loop device of file. It is let go of by the kernel when
+// attach makes a loop device of file. It is let go of by the kernel when
 // the device, once opened here and then mounted, has no user any more.
-func attachLoop(file *os.File) (*os.File, error) {
+func attach(file *os.File) (*os.File, error) {
 	control, err := openDevice("loop-control")
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errNoLoop, err)
+		return nil, fmt.Errorf("%w: %w", ErrNone, err)
 	}
 	defer control.Close()
 	config := unix.LoopConfig{
-		Fd: uint32(file.Fd()), Size: diskBlock,
+		Fd: uint32(file.Fd()), Size: block,
 		// Direct: or the same page would be cached twice, once for nobody.
 		Info: unix.LoopInfo64{Flags: unix.LO_FLAGS_AUTOCLEAR | unix.LO_FLAGS_DIRECT_IO},
 	}
 	for range 100 {
 		n, err := unix.IoctlRetInt(int(control.Fd()), unix.LOOP_CTL_GET_FREE)
 		if err != nil {
-			return nil, fmt.Errorf("%w: LOOP_CTL_GET_FREE: %w", errNoLoop, err)
+			return nil, fmt.Errorf("%w: LOOP_CTL_GET_FREE: %w", ErrNone, err)
 		}
 		loop, err := openDevice("loop" + strconv.Itoa(n))
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("%w: %w", errNoLoop, err) // a /dev that the kernel does not fill
+			return nil, fmt.Errorf("%w: %w", ErrNone, err) // a /dev that the kernel does not fill
 		} else if err != nil {
 			return nil, err
 		}
@@ -107,23 +98,23 @@ func attachLoop(file *os.File) (*os.File, error) {
 	return nil, errors.New("no free loop device after 100 tries")
 }
 
-// diskBlock is the block size of devices and file systems.
-const diskBlock = 4096
+// block is the block size of devices and file systems.
+const block = 4096
 
-// diskFile is a nameless file with an empty file system of size bytes.
-func diskFile(dir string, size client.Size) (*os.File, error) {
-	template, err := diskTemplate(dir, size)
+// newFile is a nameless file with an empty file system of size bytes.
+func newFile(dir string, size client.Size) (*os.File, error) {
+	made, err := template(dir, size)
 	if err != nil {
 		return nil, err
 	}
-	defer template.Close()
+	defer made.Close()
 	file, err := unnamed(dir)
 	if err != nil {
 		return nil, err
 	}
-	if err := copySparse(file, template); err != nil {
+	if err := copySparse(file, made); err != nil {
 		file.Close()
-		return nil, fmt.Errorf("copy %s: %w", template.Name(), err)
+		return nil, fmt.Errorf("copy %s: %w", made.Name(), err)
 	}
 	return file, nil
 }
@@ -148,10 +139,10 @@ func unnamed(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// diskTemplate opens the made file system of this size, and makes it first where
+// template opens the made file system of this size, and makes it first where
 // there is none.
-func diskTemplate(dir string, size client.Size) (*os.File, error) {
-	name := filepath.Join(dir, diskPrefix+strconv.FormatInt(int64(size), 10))
+func template(dir string, size client.Size) (*os.File, error) {
+	name := filepath.Join(dir, templatePrefix+strconv.FormatInt(int64(size), 10))
 	if f, err := os.Open(name); !errors.Is(err, fs.ErrNotExist) {
 		return f, err
 	}
@@ -208,12 +199,12 @@ func pruneTemplates(dir string) error {
 	var all []made
 	for _, e := range entries {
 		fi, err := e.Info()
-		if err == nil && strings.HasPrefix(e.Name(), diskPrefix) {
+		if err == nil && strings.HasPrefix(e.Name(), templatePrefix) {
 			all = append(all, made{filepath.Join(dir, e.Name()), fi.ModTime().UnixNano()})
 		}
 	}
 	slices.SortFunc(all, func(a, b made) int { return int(min(1, max(-1, a.when-b.when))) })
-	for len(all) >= diskTemplates {
+	for len(all) >= maxTemplates {
 		if err := os.Remove(all[0].path); err != nil {
 			return err
 		}
@@ -230,7 +221,7 @@ func findMkfs() (string, error) {
 			return p, nil
 		}
 	}
-	return "", fmt.Errorf("%w: mke2fs is not installed", errNoLoop)
+	return "", fmt.Errorf("%w: mke2fs is not installed", ErrNone)
 }
 
 // makeExt4 makes a sparse file with an ext4 that has no journal, since nothing
@@ -244,7 +235,7 @@ func makeExt4(mkfs, path string, size client.Size) error {
 	if err := errors.Join(f.Truncate(int64(size)), f.Close()); err != nil {
 		return err
 	}
-	cmd := exec.Command(mkfs, "-q", "-F", "-t", "ext4", "-b", strconv.Itoa(diskBlock), "-I", "256", "-m", "0",
+	cmd := exec.Command(mkfs, "-q", "-F", "-t", "ext4", "-b", strconv.Itoa(block), "-I", "256", "-m", "0",
 		"-N", strconv.FormatInt(inside.Inodes(size), 10),
 		"-O", "none,extent,filetype,dir_index,sparse_super,large_file,huge_file,dir_nlink,extra_isize,ext_attr,flex_bg,64bit,metadata_csum",
 		"-E", "lazy_itable_init=1,nodiscard", path)
