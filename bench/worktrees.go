@@ -86,10 +86,13 @@ func overlayCreate(ctx context.Context, l *lab, tree string) ([]row, error) {
 
 // overlayLarge is about what must not depend on the size of what a session has written.
 func overlayLarge(ctx context.Context, l *lab, tree string) ([]row, error) {
-	id, err := l.over(ctx, tree, client.WorktreeOverlay)
+	s, err := l.c.CreateSession(ctx, client.SessionCreate{
+		Worktree: client.Worktree{Source: tree, Mode: client.WorktreeOverlay}, Limits: client.Limits{Disk: 4 << 30},
+	})
 	if err != nil {
 		return nil, err
 	}
+	id := s.ID
 	defer l.end(ctx, id)
 	size := 2 << 30
 	if l.smoke {

@@ -177,6 +177,7 @@ func (d *daemon) newManager() error {
 	if err != nil {
 		return err
 	}
+	d.onClose(trees.Close)
 	tools := tool.NewRegistry()
 	if err := d.newMetrics(tools, drivers, st); err != nil {
 		return err
@@ -223,7 +224,7 @@ func (d *daemon) api(ds *drivers, st *store.Store, tools *tool.Registry, trees *
 		Tools: m.Tools, Usage: m.Usage, Collector: m.Collector, Health: m, Trees: m.AllTrees(),
 		Doctor: doctor.New(doctor.Config{
 			Sessions: m, Drivers: ds.all, Driver: d.cfg.Sandbox.Driver,
-			Host:  func() []client.Check { return hardening.Checks(os.DirFS("/"), m.Limits()) },
+			Host:  func() []client.Check { return append(hardening.Checks(os.DirFS("/"), m.Limits()), trees.Check()) },
 			Trees: trees,
 		}),
 		Replay: replay.New(replay.Config{Store: st, Tools: tools, Sessions: m}),

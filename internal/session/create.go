@@ -146,6 +146,9 @@ func (l *life) plan(ctx context.Context, p auth.Principal, r client.SessionCreat
 			return nil, err
 		}
 	}
+	if err := checkDisk(&r); err != nil {
+		return nil, err
+	}
 	disk := r.Limits.Disk
 	if err := l.checkCreate(&r, d, set, ten, set.free(p)); err != nil {
 		return nil, err

@@ -51,10 +51,15 @@ func (dm *daemon) checkImage(r *client.SessionCreate, set *Settings, tenant stri
 		return fault.Forbidden.Errorf("sessions of %s must have an image (require_image), and this one names none", whose).
 			Next("create it with an image; toolctl image list shows the images")
 	}
-	if r.Limits.Disk > 0 {
-		return fault.Invalid.Errorf("limits.disk %s: a session without an image writes to memory and to its worktree only, and that is a directory of the host, which has no bound; leave it out, or ask for an image", r.Limits.Disk)
-	}
 	return nil
+}
+
+// checkDisk refuses a bound for what has none. The mode of the worktree is settled.
+func checkDisk(r *client.SessionCreate) error {
+	if r.Limits.Disk == 0 || r.Image != "" || r.Worktree.Mode == client.WorktreeOverlay {
+		return nil
+	}
+	return fault.Invalid.Errorf("limits.disk %s: a session without an image writes to memory and to its worktree only, and that is a directory of the host, which has no bound; leave it out, or ask for an image or the mode overlay", r.Limits.Disk)
 }
 
 // runImage is the part of a session that keeps its image from being removed.
@@ -79,7 +84,7 @@ func (i runImage) claim(ctx context.Context, pl *plan) error {
 		return nil
 	}
 	pl.spec.Root, pl.req.Limits.Disk = held.Root, pl.disk
-	return i.roster.roomOnDisk(held.Digest)
+	return i.roster.roomOnDisk("the image " + held.Digest)
 }
 
 // adopt acquires the image again. A session whose image is gone goes on as long as it can.
@@ -117,13 +122,13 @@ func (runImage) close(s *Session, _ ending, left error) ([]string, error) {
 // roomOnDisk refuses a session that would write to a disk which is nearly full.
 // Writable layers take what is written to them and not what limits.disk allows: all
 // of them together may be promised more than there is.
-func (dm *daemon) roomOnDisk(image string) error {
+func (dm *daemon) roomOnDisk(what string) error {
 	free, err := dm.freeBytes()
 	if err != nil {
 		return err
 	}
 	if least := dm.settings.Load().MinFree; free < least {
-		return fault.Overloaded.Errorf("no session with the image %s now: only %s are free on the host's disk, and %s must stay", image, client.Size(free), client.Size(least)).
+		return fault.Overloaded.Errorf("no session with %s now: only %s are free on the host's disk, and %s must stay", what, client.Size(free), client.Size(least)).
 			Next("end sessions, remove images that nobody needs, or free space on the host")
 	}
 	return nil

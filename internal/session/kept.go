@@ -93,7 +93,7 @@ func (o overlay) leftovers(ctx context.Context) (all []leftover, err error) {
 	}
 	users := map[string]int{}
 	for _, t := range list {
-		for _, l := range t.All() {
+		for _, l := range t.Places() {
 			users[l]++
 		}
 	}
@@ -108,7 +108,7 @@ func (o overlay) leftovers(ctx context.Context) (all []leftover, err error) {
 			Garbage: client.Garbage{Kind: "worktree", Name: t.Session, Session: t.Session},
 			remove:  func() error { return o.roster.trees.Forget(ctx, t.Session) },
 		}
-		for _, l := range t.All() {
+		for _, l := range t.Places() {
 			if users[l] == 1 {
 				x.Bytes += trees.Bytes(t, l)
 			}

@@ -21,6 +21,28 @@ type overlay struct {
 	roster *roster
 }
 
+// claim settles how much the session may change.
+func (o overlay) claim(_ context.Context, pl *plan) error {
+	if pl.req.Worktree.Mode != client.WorktreeOverlay {
+		return nil
+	}
+	if pl.seed.Internal || pl.disk == 0 {
+		pl.changes = pl.seed.Room
+		return nil
+	}
+	if err := o.roster.cfg.Trees.Bounded(); err != nil {
+		if pl.req.Limits.Disk > 0 && pl.req.Image == "" {
+			return fault.Invalid.Errorf("limits.disk %s: this host cannot bound what a session changes in its worktree (%w)", pl.req.Limits.Disk, err).
+				Next("leave it out; toolctl doctor says what is missing")
+		}
+		pl.notes = append(pl.notes, fmt.Sprintf("the changes of the worktree lie in the state directory: their size has no bound (%v)", err))
+		return nil
+	}
+	pl.req.Limits.Disk = pl.disk
+	pl.changes = pl.disk
+	return o.roster.roomOnDisk("a worktree of mode overlay")
+}
+
 // open stores the layers before the sandbox is made of them.
 func (o overlay) open(_ context.Context, s *Session, pl *plan) (err error) {
 	w := &pl.spec.Worktree
@@ -32,8 +54,18 @@ func (o overlay) open(_ context.Context, s *Session, pl *plan) (err error) {
 	if err != nil {
 		return err
 	}
+	if pl.spec.Root == nil {
+		pl.spec.Limits.Disk = 0 // nothing of it is the driver's to bound
+	}
 	names := slices.Concat(from.Lower, from.Base)
 	if !from.Look {
+		if tree.Disk == "" && pl.changes > 0 {
+			var release func()
+			if tree.Disk, release, err = store.NewDisk(pl.changes); err != nil {
+				return fmt.Errorf("limits.disk: %w", err)
+			}
+			defer release()
+		}
 		if err := store.Begin(tree); err != nil {
 			return err
 		}
@@ -42,7 +74,7 @@ func (o overlay) open(_ context.Context, s *Session, pl *plan) (err error) {
 	if pl.layers, err = store.OpenLayers(names); err != nil {
 		return fmt.Errorf("layers of session %s: %w", s.id, err)
 	}
-	all, n := pl.layers, len(from.Lower)
+	all, n := pl.layers.Files, len(from.Lower)
 	w.Overlay = &sandbox.Overlay{Lower: all[:n], Base: all[n : n+len(from.Base)]}
 	if !from.Look {
 		w.Overlay.Upper = all[len(all)-1]
@@ -58,7 +90,7 @@ func (overlay) tree(s *Session, pl *plan) (*layers.Tree, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &layers.Tree{Session: s.id, Source: source, UID: w.UID, GID: w.GID, Lower: pl.seed.Lower}
+	t := &layers.Tree{Session: s.id, Source: source, UID: w.UID, GID: w.GID, Lower: pl.seed.Lower, Disk: pl.seed.Disk}
 	if from == nil {
 		return t, nil
 	}

@@ -1,8 +1,6 @@
 package session
 
 import (
-	"os"
-
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/sandbox"
@@ -26,7 +24,8 @@ type plan struct {
 	hash     []byte
 	notes    []string // for the session's
 	seed     trees.Seed
-	layers   []*os.File // of a worktree of mode overlay
+	layers   *layers.Opened // of a worktree of mode overlay
+	changes  client.Size    // the bound of what it writes there; 0 = none
 	git      *elsewhere.View
 
 	keyHash []byte // of the request; nil without a key
@@ -40,7 +39,7 @@ func (p *plan) close() {
 	for _, mt := range p.spec.Mounts {
 		_ = mt.Source.Close()
 	}
-	layers.Close(p.layers)
+	p.layers.Close()
 	if p.image != nil {
 		p.image.Release()
 	}

@@ -258,7 +258,13 @@ func (h *realHouse) makeOverlaid() error {
 			if err != nil {
 				return err
 			}
-			if _, err := os.Lstat(filepath.Join(m.cfg.Trees.Dir(), "layers", tree.Upper, "root", "link")); err == nil {
+			upper, err := m.cfg.Trees.OpenLayers([]string{tree.Upper})
+			if err != nil {
+				return err
+			}
+			err = unix.Faccessat(int(upper.Files[0].Fd()), "root/link", unix.F_OK, unix.AT_SYMLINK_NOFOLLOW)
+			upper.Close()
+			if err == nil {
 				break
 			}
 			runtime.Gosched()

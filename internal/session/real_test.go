@@ -167,6 +167,7 @@ func (h *realHouse) open(log *slog.Logger) (*Manager, func() error, error) {
 	set := testSettings()
 	set.Limits.Memory, set.MaxLimits.Memory, set.Limits.PIDs = 128<<20, 0, 64
 	set.Limits.CPUs, set.Limits.FileSize, set.Limits.Tmp = 0, 64<<20, 16<<20
+	set.Limits.Disk = 32 << 20
 	// No call ends because the host is slow.
 	wall := client.Duration(10 * time.Minute)
 	set.Limits.Wall, set.MaxLimits.Wall, set.BashTimeout = wall, wall, time.Duration(wall)
@@ -186,7 +187,7 @@ func (h *realHouse) open(log *slog.Logger) (*Manager, func() error, error) {
 		return nil, nil, errors.Join(err, st.Close())
 	}
 	return m, func() error {
-		err := errors.Join(m.Close(context.Background()), st.Close())
+		err := errors.Join(m.Close(context.Background()), trees.Close(), st.Close())
 		if c, ok := any(d).(io.Closer); ok {
 			err = errors.Join(err, c.Close())
 		}

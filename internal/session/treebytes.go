@@ -36,7 +36,7 @@ func (u *Usage) Worktrees() (all int64, tenants map[string]int64) {
 	return c.all, maps.Clone(c.tenants)
 }
 
-// countTrees adds up layers, which count once for each tenant that has them.
+// countTrees adds up layers and disks, which count once for each tenant that has them.
 func (u *Usage) countTrees(ctx context.Context) (all int64, tenants map[string]int64) {
 	list, _, err := u.cfg.Trees.All() // gc and doctor name those that cannot be read
 	if err != nil {
@@ -46,7 +46,7 @@ func (u *Usage) countTrees(ctx context.Context) (all int64, tenants map[string]i
 	seen := map[[2]string]bool{} // tenant and layer, and "*" and layer
 	for _, t := range list {
 		tenant := u.tenantOf(ctx, t.Session)
-		for _, l := range t.All() {
+		for _, l := range t.Places() {
 			if ctx.Err() != nil || seen[[2]string{tenant, l}] {
 				continue
 			}

@@ -29,6 +29,9 @@ func roomsOf(row *client.Session) []room {
 	if row.Worktree.Mode == client.WorktreeEmpty {
 		all = append(all, room{row.Worktree.Target, tmp, "limits.tmp"})
 	}
+	if row.Limits.Disk > 0 && row.Worktree.Mode == client.WorktreeOverlay {
+		all = append(all, room{row.Worktree.Target, row.Limits.Disk, "limits.disk, which --limit disk= sets"})
+	}
 	if row.Limits.Disk > 0 {
 		all = append(all, room{"/", row.Limits.Disk, "limits.disk"})
 	}

@@ -4,37 +4,23 @@
 package loopdisk
 
 import (
-	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/client"
-	"github.com/toold/toold/internal/sandbox/inside"
 	"github.com/toold/toold/internal/sandbox/mount"
 	"github.com/toold/toold/internal/sandbox/state"
 )
 
 // Least is the smallest disk that is of any use.
 const Least client.Size = 16 << 20
-
-// maxTemplates is how many made file systems are kept, one for each size that
-// sessions ask for: copying one takes a tenth of the time of making one.
-const maxTemplates = 4
-
-const (
-	templatePrefix = "disk-"
-	newTemplate    = state.NewPrefix + "template" // one that is being made
-)
 
 // ErrNone: this host has nothing to make a file system in a file with.
 var ErrNone = errors.New("no file systems in files")
@@ -43,16 +29,62 @@ var ErrNone = errors.New("no file systems in files")
 // name: the kernel gives its blocks back when the last mount is gone, whatever became of the
 // daemon in between, and a restart of the host does too. dir is private to such disks.
 func Unnamed(dir string, size client.Size) (*os.File, error) {
-	file, err := newFile(dir, size)
+	file, err := unnamed(dir)
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
+	if err := fill(file, dir, ephemeral, size); err != nil {
+		return nil, err
+	}
 	loop, err := attach(file)
 	if err != nil {
 		return nil, err
 	}
 	defer loop.Close() // the mount keeps the device
+	return mountLoop(loop)
+}
+
+// Create makes a file with an empty file system of size bytes, for Mount, which is whole
+// after a power cut. dir, where the file is too, is private to such disks.
+func Create(dir, name string, size client.Size) error {
+	file, err := os.OpenFile(filepath.Join(dir, name), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	err = errors.Join(fill(file, dir, lasting, size), file.Close())
+	if err != nil {
+		err = errors.Join(err, os.Remove(file.Name()))
+	}
+	return err
+}
+
+// Mount mounts the file system of a file that Create made, nowhere yet. One that is mounted
+// already, be it by a process that has died, gets one more mount. No two may mount the same
+// file at a time: a file on two devices would be lost.
+func Mount(path string) (*os.File, error) {
+	file, err := os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	loop, err := attached(file)
+	if loop == nil && err == nil {
+		loop, err = attach(file)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer loop.Close()
+	f, err := mountLoop(loop)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return f, nil
+}
+
+// mountLoop mounts the file system on a device nowhere yet.
+func mountLoop(loop *os.File) (*os.File, error) {
 	return mount.New("ext4", loop.Name(), map[string]string{
 		"errors": "remount-ro", // and never what the host's default is: that may be panic
 		// The tables are holes of the file and read as zeros.
@@ -60,6 +92,47 @@ func Unnamed(dir string, size client.Size) (*os.File, error) {
 		// What a session removes is no longer used on the host's disk either.
 		"discard": "",
 	})
+}
+
+// attached opens the loop device that a file is attached to; nil where there is none.
+func attached(file *os.File) (*os.File, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(file.Fd()), &st); err != nil {
+		return nil, err
+	}
+	names, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range names {
+		path, err := os.ReadFile(n)
+		if err != nil || filepath.Base(strings.TrimSuffix(string(path), "\n")) != filepath.Base(file.Name()) {
+			continue // another's, or it has just been let go of
+		}
+		loop, err := openDevice(filepath.Base(filepath.Dir(filepath.Dir(n))))
+		if errors.Is(err, unix.ENXIO) {
+			continue // it is being let go of, and all is written
+		}
+		if err != nil {
+			return nil, err
+		}
+		info, err := unix.IoctlLoopGetStatus64(int(loop.Fd()))
+		if err == nil && info.Inode == st.Ino && info.Device == st.Dev {
+			return loop, nil
+		}
+		if err := errors.Join(notGone(err), loop.Close()); err != nil {
+			return nil, err
+		}
+	}
+	return nil, nil
+}
+
+// notGone is nil for a device that nothing is attached to any more.
+func notGone(err error) error {
+	if errors.Is(err, unix.ENXIO) {
+		return nil
+	}
+	return err
 }
 
 // attach makes a loop device of file. It is let go of by the kernel when
@@ -101,24 +174,6 @@ func attach(file *os.File) (*os.File, error) {
 // block is the block size of devices and file systems.
 const block = 4096
 
-// newFile is a nameless file with an empty file system of size bytes.
-func newFile(dir string, size client.Size) (*os.File, error) {
-	made, err := template(dir, size)
-	if err != nil {
-		return nil, err
-	}
-	defer made.Close()
-	file, err := unnamed(dir)
-	if err != nil {
-		return nil, err
-	}
-	if err := copySparse(file, made); err != nil {
-		file.Close()
-		return nil, fmt.Errorf("copy %s: %w", made.Name(), err)
-	}
-	return file, nil
-}
-
 // unnamed makes a file in dir that has no name, and so is gone when it is closed.
 func unnamed(dir string) (*os.File, error) {
 	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
@@ -137,137 +192,4 @@ func unnamed(dir string) (*os.File, error) {
 		return nil, err
 	}
 	return f, nil
-}
-
-// template opens the made file system of this size, and makes it first where
-// there is none.
-func template(dir string, size client.Size) (*os.File, error) {
-	name := filepath.Join(dir, templatePrefix+strconv.FormatInt(int64(size), 10))
-	if f, err := os.Open(name); !errors.Is(err, fs.ErrNotExist) {
-		return f, err
-	}
-	mkfs, err := findMkfs()
-	if err != nil {
-		return nil, err
-	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, err
-	}
-	lock, err := state.Lock(dir, unix.LOCK_EX)
-	if err != nil {
-		return nil, err
-	}
-	defer lock.Close()
-	if f, err := os.Open(name); !errors.Is(err, fs.ErrNotExist) {
-		return f, err // somebody was quicker
-	}
-	// Each has a name of its own: a daemon that was killed may have left an mke2fs that
-	// still writes to its one.
-	if err := sweepTemplates(dir); err != nil {
-		return nil, err
-	}
-	tmp := filepath.Join(dir, newTemplate+"-"+rand.Text())
-	defer os.Remove(tmp) // of no effect after the rename
-	if err := makeExt4(mkfs, tmp, size); err != nil {
-		return nil, err
-	}
-	if err := errors.Join(pruneTemplates(dir), os.Rename(tmp, name)); err != nil {
-		return nil, err
-	}
-	return os.Open(name)
-}
-
-// sweepTemplates removes those that were never finished.
-func sweepTemplates(dir string) error {
-	old, err := filepath.Glob(filepath.Join(dir, newTemplate+"*"))
-	for _, f := range old {
-		err = errors.Join(err, os.Remove(f))
-	}
-	return err
-}
-
-// pruneTemplates makes room for one more.
-func pruneTemplates(dir string) error {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return err
-	}
-	type made struct {
-		path string
-		when int64
-	}
-	var all []made
-	for _, e := range entries {
-		fi, err := e.Info()
-		if err == nil && strings.HasPrefix(e.Name(), templatePrefix) {
-			all = append(all, made{filepath.Join(dir, e.Name()), fi.ModTime().UnixNano()})
-		}
-	}
-	slices.SortFunc(all, func(a, b made) int { return int(min(1, max(-1, a.when-b.when))) })
-	for len(all) >= maxTemplates {
-		if err := os.Remove(all[0].path); err != nil {
-			return err
-		}
-		all = all[1:]
-	}
-	return nil
-}
-
-// findMkfs finds the program that makes ext4, also where PATH has no sbin.
-func findMkfs() (string, error) {
-	for _, dir := range []string{"/usr/sbin", "/sbin", "/usr/bin", "/usr/local/sbin"} {
-		p := filepath.Join(dir, "mke2fs")
-		if fi, err := os.Stat(p); err == nil && fi.Mode().IsRegular() {
-			return p, nil
-		}
-	}
-	return "", fmt.Errorf("%w: mke2fs is not installed", ErrNone)
-}
-
-// makeExt4 makes a sparse file with an ext4 that has no journal, since nothing
-// in it outlives its only mount, and nothing kept for root. What the host's
-// mke2fs.conf says has no part in it.
-func makeExt4(mkfs, path string, size client.Size) error {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(f.Truncate(int64(size)), f.Close()); err != nil {
-		return err
-	}
-	cmd := exec.Command(mkfs, "-q", "-F", "-t", "ext4", "-b", strconv.Itoa(block), "-I", "256", "-m", "0",
-		"-N", strconv.FormatInt(inside.Inodes(size), 10),
-		"-O", "none,extent,filetype,dir_index,sparse_super,large_file,huge_file,dir_nlink,extra_isize,ext_attr,flex_bg,64bit,metadata_csum",
-		"-E", "lazy_itable_init=1,nodiscard", path)
-	cmd.Env = []string{"MKE2FS_CONFIG=/dev/null", "LC_ALL=C"}
-	cmd.Dir = "/"
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%s: %w: %s", mkfs, err, strings.TrimSpace(string(out)))
-	}
-	return nil
-}
-
-// copySparse copies what is not a hole.
-func copySparse(to, from *os.File) error {
-	fi, err := from.Stat()
-	if err != nil {
-		return err
-	}
-	if err := to.Truncate(fi.Size()); err != nil {
-		return err
-	}
-	for at := int64(0); ; {
-		start, err := unix.Seek(int(from.Fd()), at, unix.SEEK_DATA)
-		if errors.Is(err, unix.ENXIO) {
-			return nil // nothing but a hole to the end
-		} else if err != nil {
-			return err
-		}
-		if at, err = unix.Seek(int(from.Fd()), start, unix.SEEK_HOLE); err != nil {
-			return err
-		}
-		if _, err := io.Copy(io.NewOffsetWriter(to, start), io.NewSectionReader(from, start, at-start)); err != nil {
-			return err
-		}
-	}
 }

@@ -77,6 +77,9 @@ func (s *Service) before(ctx context.Context, row *store.Session, live Live, c l
 		s.messages.remember(row.ID, c.Message) // it was made meanwhile, or by an earlier daemon
 		return "", nil
 	}
+	if enough, err := s.store.HalfFree(x.tree.Disk); err != nil || !enough {
+		return "", err // what is removed later would give no room back
+	}
 	quiet, cancel := context.WithTimeout(ctx, beforeTime)
 	defer cancel()
 	resume, err := live.Still(quiet)

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/audit/record"
 	"github.com/toold/toold/internal/auth"
@@ -91,6 +93,9 @@ func (x *subject) freezeQuiet(ctx context.Context, c layers.Checkpoint) (*client
 		return nil, fault.Quota.Errorf("session %s has %d layers of changes one over the other, which is all that it may have", x.row.ID, layers.MaxLayers).
 			Next("go back to an earlier checkpoint, or apply or discard the changes")
 	}
+	if errors.Is(err, unix.ENOSPC) {
+		return nil, full(x.row.ID)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -106,6 +111,12 @@ func (x *subject) freezeQuiet(ctx context.Context, c layers.Checkpoint) (*client
 		x.merger.soon(ctx, x)
 	}
 	return &v, nil
+}
+
+// full says that there is no room for one more layer.
+func full(session string) error {
+	return fault.Quota.Errorf("what session %s has changed fills its disk (limits.disk): there is no room to go on from there", session).
+		Next("remove files in it, or checkpoints; or end it: its changes stay, and can be applied, discarded and forked then")
 }
 
 // shown is a checkpoint as clients see it.

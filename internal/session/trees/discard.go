@@ -61,7 +61,11 @@ func (x *subject) write(ctx context.Context, p auth.Principal) (*view, error) {
 	if x.live != nil {
 		return x.look(ctx, p, "")
 	}
-	return x.open(ctx, p, Seed{Lower: x.tree.Layers(), From: x.tree, Internal: true})
+	room, err := x.store.Room(x.tree)
+	if err != nil {
+		return nil, err
+	}
+	return x.open(ctx, p, Seed{Lower: x.tree.Layers(), From: x.tree, Internal: true, Room: room})
 }
 
 // drop closes a view, and what was written in it is gone.

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/sandbox"
@@ -76,6 +78,8 @@ func (x *subject) lay(ctx context.Context, before *layers.Tree) error {
 		err = fault.Conflict.Errorf("session %s: %w", x.row.ID, err).Next("end the session: its changes stay, and can be applied, discarded and forked then")
 	case errors.Is(err, sandbox.ErrBusy):
 		err = fault.Conflict.Errorf("the worktree of session %s is in use: %w", x.row.ID, err).Next("end what runs in it, then try again")
+	case errors.Is(err, unix.ENOSPC):
+		err = full(x.row.ID)
 	default:
 		x.live.Lose("its worktree could not be laid anew: " + plain.Cause(err))
 		return err
@@ -98,16 +102,16 @@ func (x *subject) tryLay(ctx context.Context) error {
 }
 
 func (x *subject) layOnce(ctx context.Context) error {
-	files, err := x.store.OpenLayers(append([]string{x.tree.Upper}, x.tree.Lower...))
+	open, err := x.store.OpenLayers(append([]string{x.tree.Upper}, x.tree.Lower...))
 	if err != nil {
 		return err
 	}
-	defer layers.Close(files)
+	defer open.Close()
 	// An agent that does not answer uses the worktree, which shows.
 	if e, err := x.live.Errand(); err == nil {
 		if err := e.Aside(ctx); err != nil {
 			x.log.Warn("take what waits out of a worktree", "session", x.row.ID, "error", err)
 		}
 	}
-	return x.live.Relay(ctx, x.tree, &sandbox.Overlay{Upper: files[0], Lower: files[1:]})
+	return x.live.Relay(ctx, x.tree, &sandbox.Overlay{Upper: open.Files[0], Lower: open.Files[1:]})
 }

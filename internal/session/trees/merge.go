@@ -18,6 +18,8 @@ const (
 	// mergeLeast how many of them at least.
 	mergeAt    = 32
 	mergeLeast = 24
+	// mergeSpare (bytes) stays free on a disk beside what a merge takes.
+	mergeSpare = 4 << 20
 )
 
 // merger merges layers of live sessions' trees in the background.
@@ -72,12 +74,28 @@ func (m *merger) end(session string) {
 // checkpoint.
 func (x *subject) merge(ctx context.Context, p auth.Principal) error {
 	n := mergeable(x.store, x.tree)
-	into, err := x.melt(ctx, p, n)
-	if err != nil || into.layer == "" {
+	if enough, err := hasRoom(x.store, x.tree, n); err != nil || !enough {
 		return err
+	}
+	into, err := x.melt(ctx, p, n, Seed{Disk: x.tree.Disk})
+	if err != nil || into.layer == "" {
+		return errors.Join(err, x.store.Sweep()) // its room is the session's
 	}
 	defer into.drop()
 	return x.store.Merge(x.row.ID, x.tree.Lower[:n], into.layer)
+}
+
+// hasRoom reports whether the disk of a tree has room for a second time what its uppermost n
+// lower layers have, and leaves the session as much. Without it the layers stay as they are.
+func hasRoom(s *layers.Store, t *layers.Tree, n int) (bool, error) {
+	if t.Disk == "" {
+		return true, nil
+	}
+	free, err := s.Free(t.Disk)
+	for _, l := range t.Lower[:n] {
+		free -= 2 * s.Bytes(t, l)
+	}
+	return free > mergeSpare, err
 }
 
 // molten is a layer that was made of others. It stays where a tree names it before drop.
@@ -88,10 +106,11 @@ type molten struct {
 
 // melt writes a layer that is what the uppermost n lower ones of a tree are together. A
 // sandbox that has the layers below them makes its worktree like one that has them all,
-// file by file: no name in it leads to a directory that lies below.
-func (x *subject) melt(ctx context.Context, p auth.Principal, n int) (*molten, error) {
+// file by file: no name in it leads to a directory that lies below. on says where it goes.
+func (x *subject) melt(ctx context.Context, p auth.Principal, n int, on Seed) (*molten, error) {
 	all := x.tree.Lower
-	v, err := x.open(ctx, p, Seed{Lower: all[n:], Base: all, From: x.tree, Internal: true})
+	on.Lower, on.Base, on.From, on.Internal = all[n:], all, x.tree, true
+	v, err := x.open(ctx, p, on)
 	if err != nil {
 		return nil, err
 	}
@@ -153,7 +172,12 @@ func (x *subject) settle(ctx context.Context, p auth.Principal) error {
 	if n == 0 {
 		return nil
 	}
-	into, err := x.melt(ctx, p, n)
+	// A disk of its own: that of the session may be full.
+	room, err := x.store.Room(x.tree)
+	if err != nil {
+		return err
+	}
+	into, err := x.melt(ctx, p, n, Seed{Room: room})
 	if err != nil {
 		return err
 	}

@@ -34,8 +34,11 @@ type Seed struct {
 	From *layers.Tree
 	// Look: nothing is to be written, and no tree is made.
 	Look bool
-	// Internal: the session is for the daemon's own work and counts in no quota.
+	// Internal: the session is for the daemon's own work and counts in no quota. What it writes
+	// goes to Disk, or to a disk of Room bytes, or without both has no bound.
 	Internal bool
+	Disk     string
+	Room     client.Size
 }
 
 // Live is a session that is not over.

@@ -6,6 +6,7 @@
 //
 //	trees/SESSION.json     one Tree
 //	layers/ID/root, work   what one overlay took; the driver makes the two
+//	disks/ID               a file system that has layers, see NewDisk
 //	apply/SESSION          for package apply
 //
 // An upper layer is mounted once. Whoever wants to go on from it freezes it: it becomes
@@ -51,6 +52,13 @@ type Store struct {
 
 	held map[string]int // layers that stay though no tree may name them; guarded by mu
 
+	disks disks
+	live  map[string]string   // disks that are held for live trees, by session; by mu
+	loose map[string]struct{} // disks with layers that may be nobody's; by mu
+
+	boundedMu sync.Mutex // guards bounded
+	bounded   bool       // disks can be made here
+
 	sizesMu sync.Mutex       // guards sizes
 	sizes   map[string]int64 // of layers that nothing writes to
 }
@@ -69,6 +77,8 @@ type Tree struct {
 	// below it, the uppermost first. All are names of layers.
 	Upper string   `json:"upper,omitempty"`
 	Lower []string `json:"lower,omitempty"`
+	// Disk is what upper layers are made on, "" for the state directory itself.
+	Disk string `json:"disk,omitempty"`
 	// Unlaid: it is not known whether the sandbox already has these layers. Nothing ran in
 	// it since they were decided on, so that Upper is empty.
 	Unlaid      bool         `json:"unlaid,omitempty"`
@@ -155,8 +165,11 @@ func (c *Checkpoint) Own(t *Tree) string {
 
 // Open opens a store, and makes its directory where there is none.
 func Open(dir string) (*Store, error) {
-	s := &Store{dir: dir, sizes: map[string]int64{}, held: map[string]int{}}
-	for _, d := range []string{dir, s.trees(), s.layers(), filepath.Join(dir, "apply")} {
+	s := &Store{
+		dir: dir, sizes: map[string]int64{}, held: map[string]int{}, live: map[string]string{}, loose: map[string]struct{}{},
+		disks: disks{dir: filepath.Join(dir, "disks"), open: map[string]*openDisk{}},
+	}
+	for _, d := range []string{dir, s.trees(), s.layers(), s.disks.dir, filepath.Join(dir, "apply")} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
 			return nil, fmt.Errorf("layers of worktrees: %w", err)
 		}
@@ -231,8 +244,18 @@ func clock(id int32) int64 {
 
 // renewLocked gives the tree an empty upper layer and stores it.
 func (s *Store) renewLocked(t *Tree) error {
-	t.Upper = "l_" + strings.ToLower(rand.Text()[:20])
-	dir := filepath.Join(s.layers(), t.Upper)
+	t.Upper = layerPrefix + strings.ToLower(rand.Text()[:20])
+	if t.Disk != "" {
+		t.Upper = t.Disk + "." + t.Upper
+	}
+	dir, release, err := s.at(t.Upper)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if err := s.spend(t.Disk); err != nil {
+		return err
+	}
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return err
 	}
@@ -260,7 +283,18 @@ func (s *Store) writeLocked(t *Tree) error {
 	if err != nil {
 		return errors.Join(err, os.Remove(tmp.Name()))
 	}
+	s.loosenLocked(t)
+	s.keepLocked(t)
 	return nil
+}
+
+// loosenLocked has the next Sweep look at the disks of a tree that loses layers.
+func (s *Store) loosenLocked(t *Tree) {
+	for _, p := range t.Places() {
+		if strings.HasPrefix(p, diskPrefix) {
+			s.loose[p] = struct{}{}
+		}
+	}
 }
 
 // Get reads a session's tree. ErrNone: it has none.
@@ -291,6 +325,7 @@ func (s *Store) change(session string, f func(*Tree) error) (*Tree, error) {
 	defer s.mu.Unlock()
 	t, err := s.Get(session)
 	if err == nil {
+		s.loosenLocked(t)
 		if err = f(t); err == nil {
 			err = s.writeLocked(t)
 		}
@@ -336,11 +371,12 @@ func (s *Store) End(session string, when time.Time) error {
 	if err != nil {
 		return err
 	}
-	if t.Upper != "" && s.empty(t.Upper) {
+	upper := t.Upper
+	if upper != "" && s.empty(upper) {
 		t.Upper = ""
 	}
 	if len(t.All()) == 0 {
-		return os.Remove(s.file(session))
+		return s.forgetLocked(t, upper)
 	}
 	t.Ended, t.Unlaid = when, false
 	return s.writeLocked(t)
@@ -348,7 +384,12 @@ func (s *Store) End(session string, when time.Time) error {
 
 // empty reports whether a layer has nothing in it.
 func (s *Store) empty(layer string) bool {
-	d, err := os.Open(filepath.Join(s.layers(), layer, "root"))
+	path, release, err := s.at(layer)
+	if err != nil {
+		return false // nobody can say that it is
+	}
+	defer release()
+	d, err := os.Open(filepath.Join(path, "root"))
 	if err != nil {
 		return errors.Is(err, fs.ErrNotExist) // it was never mounted
 	}
@@ -375,34 +416,18 @@ func (t *Tree) Layers() []string {
 	return slices.Insert(slices.Clone(t.Lower), 0, t.Upper)
 }
 
-// OpenLayers opens the directories of layers, in their order. The caller closes them.
-func (s *Store) OpenLayers(names []string) (files []*os.File, err error) {
-	for _, n := range names {
-		f, err := os.OpenFile(filepath.Join(s.layers(), n), unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
-		if err != nil {
-			Close(files)
-			return nil, err
-		}
-		files = append(files, f)
-	}
-	return files, nil
-}
-
-// Close closes files that OpenLayers gave.
-func Close(files []*os.File) {
-	for _, f := range files {
-		_ = f.Close() // it was opened for its path alone
-	}
-}
-
 // Remove removes a session's tree. Its layers go with the next Sweep.
 func (s *Store) Remove(session string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if t, err := s.Get(session); err == nil {
+		s.loosenLocked(t)
+	}
 	err := os.Remove(s.file(session))
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("layers of session %s: %w", session, ErrNone)
 	}
+	s.dropLocked(session)
 	return err
 }
 

@@ -8,11 +8,17 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Laid says that the sandbox has the tree's layers now.
 func (s *Store) Laid(session string) (*Tree, error) {
-	return s.change(session, func(t *Tree) error { t.Unlaid = false; return nil })
+	t, err := s.change(session, func(t *Tree) error { t.Unlaid = false; return nil })
+	if err == nil {
+		s.refill(t.Disk)
+	}
+	return t, err
 }
 
 // Freeze adds a checkpoint of the tree as it is. When its upper layer has something in it,
@@ -89,6 +95,7 @@ func (s *Store) reset(session string, to func(*Tree) ([]string, error)) (*Tree, 
 	if err != nil {
 		return nil, err
 	}
+	s.loosenLocked(t)
 	if t.Lower, err = to(t); err != nil {
 		return nil, err
 	}
@@ -98,13 +105,32 @@ func (s *Store) reset(session string, to func(*Tree) ([]string, error)) (*Tree, 
 		return t, s.writeLocked(t)
 	}
 	t.Unlaid = true
+	if err = s.renewLocked(t); !errors.Is(err, unix.ENOSPC) {
+		return t, err
+	}
+	// What fills the disk are checkpoints, or what this is about to take away.
+	size, err := s.diskSize(t.Disk)
+	if err != nil {
+		return t, err
+	}
+	disk, release, err := s.NewDisk(size)
+	if err != nil {
+		return t, err
+	}
+	defer release()
+	t.Disk = disk
 	return t, s.renewLocked(t)
 }
 
 // Settle gives the tree lower layers that are what all of its own are together. It is not
-// laid, unless the session is over.
+// laid, unless the session is over, and goes on on their disk.
 func (s *Store) Settle(session string, lower []string) (*Tree, error) {
-	return s.reset(session, func(*Tree) ([]string, error) { return lower, nil })
+	return s.reset(session, func(t *Tree) ([]string, error) {
+		if len(lower) > 0 && t.Disk != "" {
+			t.Disk, _ = split(lower[0])
+		}
+		return lower, nil
+	})
 }
 
 // Outdate says that changes are about to be applied to the source: no checkpoint that was
@@ -112,7 +138,7 @@ func (s *Store) Settle(session string, lower []string) (*Tree, error) {
 func (s *Store) Outdate(session string) (*Tree, error) {
 	return s.change(session, func(t *Tree) error {
 		for i := range t.Checkpoints {
-			t.Checkpoints[i].Stale = true
+			t.Checkpoints[i].Stale, t.Checkpoints[i].Layers = true, nil
 		}
 		return nil
 	})
@@ -145,6 +171,7 @@ func (s *Store) Take(session, from string) error {
 	if err != nil {
 		return err
 	}
+	s.loosenLocked(t)
 	t.Upper, t.Lower = other.Upper, other.Lower
 	return errors.Join(s.writeLocked(t), os.Remove(s.file(from)))
 }

@@ -2,6 +2,8 @@ package layers
 
 import (
 	"errors"
+	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -27,8 +29,8 @@ func (s *Store) Hold(names ...[]string) (release func()) {
 	return sync.OnceFunc(func() { add(-1) })
 }
 
-// Unused are the layers that no tree names and nobody holds. While one tree cannot be read
-// there are none, and its UnreadableError is given.
+// Unused are the layers in the state directory, and the disks, that no tree names and nobody
+// holds. While one tree cannot be read there are none, and its UnreadableError is given.
 func (s *Store) Unused() ([]string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -36,33 +38,56 @@ func (s *Store) Unused() ([]string, error) {
 }
 
 func (s *Store) unusedLocked() ([]string, error) {
-	trees, unreadable, err := s.All()
-	if err == nil && len(unreadable) > 0 {
-		err = unreadable[0]
-	}
+	trees, err := s.allLocked()
 	if err != nil {
 		return nil, err
 	}
 	used := map[string]bool{}
 	for _, t := range trees {
-		for _, l := range t.All() {
-			used[l] = true
+		for _, p := range t.Places() {
+			used[p] = true
 		}
 	}
-	entries, err := os.ReadDir(s.layers())
 	var unused []string
-	for _, e := range entries {
-		if !used[e.Name()] && s.held[e.Name()] == 0 {
-			unused = append(unused, e.Name())
+	for _, p := range places(slices.Collect(maps.Keys(s.held))) {
+		used[p] = true
+	}
+	for _, dir := range []string{s.layers(), s.disks.dir} {
+		entries, e := os.ReadDir(dir)
+		for _, f := range entries {
+			n := f.Name()
+			kind := strings.TrimPrefix(n, removing)
+			if (dir != s.disks.dir || strings.HasPrefix(kind, diskPrefix) && !s.disks.used(n)) && !used[n] {
+				unused = append(unused, n)
+			}
 		}
+		err = errors.Join(err, e)
 	}
 	return unused, err
+}
+
+// allLocked is All where what cannot be read is an error.
+func (s *Store) allLocked() ([]*Tree, error) {
+	trees, unreadable, err := s.All()
+	if err == nil && len(unreadable) > 0 {
+		err = unreadable[0]
+	}
+	return trees, err
+}
+
+// place is where an unused one is.
+func (s *Store) place(name string) string {
+	if strings.HasPrefix(strings.TrimPrefix(name, removing), diskPrefix) {
+		return filepath.Join(s.disks.dir, name)
+	}
+	return filepath.Join(s.layers(), name)
 }
 
 // removing marks a layer that is being removed: none has such a name.
 const removing = ".old-"
 
-// Sweep removes layers that no tree names, and what a store that was killed was writing.
+// Sweep removes layers and disks that no tree names, and what a store that was killed was
+// writing.
 func (s *Store) Sweep() error {
 	old, err := s.retire()
 	s.sizesMu.Lock()
@@ -71,20 +96,24 @@ func (s *Store) Sweep() error {
 	}
 	s.sizesMu.Unlock()
 	for _, l := range old {
-		err = errors.Join(err, beneath.RemoveAll(filepath.Join(s.layers(), l)))
+		if place := s.place(l); filepath.Dir(place) == s.disks.dir {
+			err = errors.Join(err, os.Remove(place))
+		} else {
+			err = errors.Join(err, beneath.RemoveAll(place))
+		}
 	}
-	return err
+	return errors.Join(err, s.sweepDisks())
 }
 
-// retire gives layers that no tree names other names, and gives these. Nobody can begin
-// with such a layer from then on.
+// retire gives layers and disks that no tree names other names, and gives these. Nobody can
+// begin with such a layer from then on.
 func (s *Store) retire() (old []string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	unused, err := s.unusedLocked()
 	for _, l := range unused {
 		if !strings.HasPrefix(l, removing) {
-			if e := os.Rename(filepath.Join(s.layers(), l), filepath.Join(s.layers(), removing+l)); e != nil {
+			if e := os.Rename(s.place(l), s.place(removing+l)); e != nil {
 				err = errors.Join(err, e)
 				continue
 			}
@@ -99,9 +128,76 @@ func (s *Store) retire() (old []string, err error) {
 	return old, errors.Join(err, e)
 }
 
-// Bytes is what a layer of the tree, or of no tree, uses on the disk; what cannot be
-// counted is left out.
+// sweepDisks removes layers that no tree names from the disks of trees that lost some.
+func (s *Store) sweepDisks() (errs error) {
+	s.mu.Lock()
+	loose := slices.Collect(maps.Keys(s.loose))
+	clear(s.loose)
+	s.mu.Unlock()
+	for _, d := range loose {
+		root, err := s.disks.hold(d)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // it is gone as a whole
+		}
+		if err != nil {
+			errs = errors.Join(errs, err)
+			continue
+		}
+		old, err := s.retireOn(d, root)
+		for _, l := range old {
+			err = errors.Join(err, beneath.RemoveAll(onDisk(root, l)))
+			s.sizesMu.Lock()
+			delete(s.sizes, d+"."+strings.TrimPrefix(l, removing))
+			s.sizesMu.Unlock()
+		}
+		s.disks.release(d)
+		errs = errors.Join(errs, err)
+	}
+	return errs
+}
+
+// retireOn is retire for the layers on a disk.
+func (s *Store) retireOn(disk string, root *os.File) (old []string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	trees, err := s.allLocked()
+	if err != nil {
+		s.loose[disk] = struct{}{}
+		return nil, err
+	}
+	used := map[string]bool{}
+	for _, t := range trees {
+		for _, l := range t.All() {
+			used[l] = true
+		}
+	}
+	names, err := s.onDisk(disk)
+	for _, n := range names {
+		if used[disk+"."+n] {
+			continue
+		}
+		if s.held[disk+"."+n] > 0 {
+			s.loose[disk] = struct{}{} // it may be nobody's later
+			continue
+		}
+		if !strings.HasPrefix(n, removing) {
+			if e := os.Rename(onDisk(root, n), onDisk(root, removing+n)); e != nil {
+				err = errors.Join(err, e)
+				continue
+			}
+			n = removing + n
+		}
+		old = append(old, n)
+	}
+	return old, err
+}
+
+// Bytes is what a layer of the tree, or a layer or disk of Places or Unused, uses on the host's
+// disk; what cannot be counted is left out.
 func (s *Store) Bytes(t *Tree, layer string) int64 {
+	if on, _ := split(layer); on == "" && filepath.Dir(s.place(layer)) == s.disks.dir {
+		return s.diskBytes(layer)
+	}
 	frozen := t != nil && (layer != t.Upper || !t.Ended.IsZero())
 	s.sizesMu.Lock()
 	n, known := s.sizes[layer]
@@ -109,7 +205,12 @@ func (s *Store) Bytes(t *Tree, layer string) int64 {
 	if known && frozen {
 		return n
 	}
-	n, err := beneath.Usage(filepath.Join(s.layers(), layer))
+	path, release, err := s.at(layer)
+	if err != nil {
+		return 0
+	}
+	defer release()
+	n, err = beneath.Usage(path)
 	if frozen && err == nil {
 		s.sizesMu.Lock()
 		s.sizes[layer] = n

@@ -18,16 +18,16 @@ func bounded(h *wire.Hello) []string {
 		if p == "" || slices.Contains(places, p) || unix.Statfs(p, &st) != nil {
 			continue
 		}
-		if st.Type == unix.TMPFS_MAGIC || p == "/" && st.Flags&unix.ST_RDONLY == 0 {
+		if st.Type == unix.TMPFS_MAGIC || p == h.Worktree && st.Type == unix.OVERLAYFS_SUPER_MAGIC || p == "/" && st.Flags&unix.ST_RDONLY == 0 {
 			places = append(places, p)
 		}
 	}
 	return places
 }
 
-// fullBelow is how much may be free where no space is left: programs write in
-// pieces.
-const fullBelow = 64 << 10
+// fullBelow is how much may be free in a place of this size where no space is left:
+// programs write in pieces, and file systems take larger ones the more they have.
+func fullBelow(size uint64) uint64 { return max(64<<10, min(512<<10, size/64)) }
 
 // noteFull adds to the exit of a program that failed which of the places is full.
 func noteFull(e *run.Exit, places []string) {
@@ -39,7 +39,7 @@ func noteFull(e *run.Exit, places []string) {
 		if unix.Statfs(p, &st) != nil || st.Blocks == 0 {
 			continue
 		}
-		if st.Bavail*uint64(st.Bsize) < fullBelow || st.Files > 0 && st.Ffree == 0 {
+		if st.Bavail*uint64(st.Bsize) < fullBelow(st.Blocks*uint64(st.Bsize)) || st.Files > 0 && st.Ffree == 0 {
 			e.Full = p
 			return
 		}

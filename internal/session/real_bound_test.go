@@ -1,0 +1,210 @@
+package session
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/auth"
+)
+
+// boundRig is a session over a directory, with a disk of 32 MiB for what it changes.
+type boundRig struct {
+	t *testing.T
+	h *realHouse
+	m *Manager
+}
+
+func newBoundRig(t *testing.T) *boundRig {
+	h := newRealHouse(t)
+	b := &boundRig{t, h, openReal(t, h)}
+	if err := b.m.cfg.Trees.Bounded(); err != nil {
+		t.Skip(err)
+	}
+	set := *b.m.settings.Load()
+	set.Policy = rules(t, "[permission]\nexternal_directory = \"allow\"\ndoom_loop = \"allow\"\n")
+	set.Approvals.None = true // a question is a failure here
+	b.m.Reload(set)
+	return b
+}
+
+// over makes a session over a new directory.
+func (b *boundRig) over(name string) (src string) {
+	b.t.Helper()
+	src, err := os.MkdirTemp("/tmp", "toold-bound-")
+	if err == nil {
+		b.t.Cleanup(func() { _ = os.RemoveAll(src) })
+		err = os.Chown(src, int(alice.UID), int(alice.GID))
+	}
+	if err == nil {
+		_, err = b.m.Create(b.t.Context(), owner, client.SessionCreate{
+			Name: name, Worktree: client.Worktree{Source: src, Mode: client.WorktreeOverlay}, IdleTimeout: -1,
+		})
+	}
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return src
+}
+
+func (b *boundRig) bash(session, command string) *client.Call {
+	b.t.Helper()
+	return realCall(b.t, b.m, session, "bash", object{"command": command})
+}
+
+// says fails the test unless a command ends well with this output.
+func (b *boundRig) says(session, command, want string) {
+	b.t.Helper()
+	c := b.bash(session, command)
+	if c.IsError || c.Error != nil || strings.TrimSpace(c.Output) != want {
+		b.t.Errorf("%s in %s: %q, error %v; want %q", command, session, c.Output, c.Error, want)
+	}
+}
+
+// disks are the files that changes lie on, by name.
+func (b *boundRig) disks() []string {
+	b.t.Helper()
+	all, err := filepath.Glob(filepath.Join(b.h.Dir, "worktrees", "disks", "d_*"))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return all
+}
+
+// loops are the devices that they are on.
+func (b *boundRig) loops() (all []string) {
+	names, _ := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	for _, n := range names {
+		if f, err := os.ReadFile(n); err == nil && strings.HasPrefix(string(f), b.h.Dir+"/worktrees") {
+			all = append(all, strings.TrimSpace(string(f)))
+		}
+	}
+	return all
+}
+
+// TestRealBounded: what a session changes has an end, in bytes and in files, which says what
+// it is. Nobody else sees it, and what is removed can be written again.
+func TestRealBounded(t *testing.T) {
+	b := newBoundRig(t)
+	b.over("full")
+	b.over("other")
+	if n := len(b.loops()); n != 2 {
+		t.Errorf("%d devices for two sessions", n)
+	}
+	full := func(command string) {
+		t.Helper()
+		c := b.bash("full", command)
+		if c.Metadata["reason"] != "disk" || c.Metadata["full"] != "/workspace" || !strings.Contains(c.Output, "(32MiB, limits.disk, which --limit disk= sets)") {
+			t.Errorf("%s: %v, %q, error %v", command, c.Metadata, c.Output, c.Error)
+		}
+	}
+	full("cat /dev/zero >x")
+	b.says("other", "head -c 8M /dev/zero >x && sync x; stat -c %s x", "8388608")
+	b.says("full", "rm x; head -c 8M /dev/zero >y; sync; stat -c %s y", "8388608")
+	full("rm y; for i in $(seq 9999); do : >f$i || exit 4; done")
+	b.says("full", "rm f*; echo ok >z; cat z", "ok")
+}
+
+// TestRealBoundedFull: a session that is at its bound can be looked at, put aside, taken back,
+// forked, applied and thrown away.
+func TestRealBoundedFull(t *testing.T) {
+	b := newBoundRig(t)
+	src := b.over("full")
+	ctx := t.Context()
+	b.says("full", "echo one >one; cat one", "one")
+	first, err := b.m.trees.Checkpoint(ctx, owner, "full", client.CheckpointCreate{Name: "one"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.bash("full", "for i in 1 2 3 4 5 6 7 8; do head -c 8M /dev/urandom >big$i; done; true")
+	if c, err := b.m.trees.Changes(ctx, owner, "full", client.DiffQuery{}); err != nil || c.Files < 4 {
+		t.Errorf("changes: %+v, %v", c, err)
+	}
+	if _, err := b.m.trees.Checkpoint(ctx, owner, "full", client.CheckpointCreate{}); err != nil {
+		t.Error(err)
+	}
+	fork, err := b.m.trees.Fork(ctx, owner, "full", client.ForkRequest{Name: "fork"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.says("fork", "head -c 8M /dev/zero >of-the-fork; sync; ls one of-the-fork", "of-the-fork\none")
+	if n := len(b.disks()); n != 2 {
+		t.Errorf("%d disks for a session and its fork", n)
+	}
+	if _, err := b.m.trees.Apply(ctx, owner, "fork", client.ApplyRequest{Paths: []string{"of-the-fork"}}); err != nil {
+		t.Errorf("apply in the fork: %v", err)
+	}
+	if _, err := b.m.trees.Apply(ctx, owner, "full", client.ApplyRequest{Paths: []string{"one"}}); err != nil {
+		t.Errorf("apply: %v", err)
+	}
+	if got, err := os.ReadFile(filepath.Join(src, "one")); err != nil || string(got) != "one\n" {
+		t.Errorf("applied: %q, %v", got, err)
+	}
+	if _, err := b.m.trees.Restore(ctx, owner, "full", client.RestoreRequest{Checkpoint: first.ID}); err == nil {
+		t.Error("a checkpoint from before the apply came back")
+	}
+	if _, err := b.m.trees.Discard(ctx, owner, "full", client.DiscardRequest{}); err != nil {
+		t.Error(err)
+	}
+	b.says("full", "ls; head -c 8M /dev/zero >x; sync; stat -c %s x", "of-the-fork\none\n8388608")
+	for _, id := range []string{fork.ID, "full"} {
+		b.drop(id, owner)
+	}
+	if err := b.m.cfg.Trees.Sweep(); err != nil {
+		t.Error(err)
+	}
+	if d, l := b.disks(), b.loops(); len(d)+len(l) > 0 {
+		t.Errorf("nobody uses %v on %v", d, l)
+	}
+}
+
+// drop ends a session and throws away what it has changed.
+func (b *boundRig) drop(id string, p auth.Principal) {
+	b.t.Helper()
+	s, err := b.m.End(context.Background(), p, id, EndOptions{Force: true})
+	if err != nil {
+		b.t.Error(err)
+		return
+	}
+	_ = b.m.trees.Forget(context.Background(), s.ID) // there may be nothing left
+}
+
+// TestRealBoundedKept: the changes of a session that is over are on a disk that nothing has
+// mounted, and can be looked at and forked.
+func TestRealBoundedKept(t *testing.T) {
+	b := newBoundRig(t)
+	b.over("kept")
+	b.says("kept", "echo one >one; cat one", "one")
+	v, err := b.m.End(t.Context(), owner, "kept", EndOptions{Force: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d, l := b.disks(), b.loops(); len(d) != 1 || len(l) != 0 {
+		t.Errorf("kept on %v, which are on %v", d, l)
+	}
+	if c, err := b.m.trees.Changes(t.Context(), owner, v.ID, client.DiffQuery{}); err != nil || c.Files != 1 {
+		t.Errorf("changes: %+v, %v", c, err)
+	}
+	if l := b.loops(); len(l) != 0 {
+		t.Errorf("somebody has looked, and %v are attached", l)
+	}
+	if _, err := b.m.trees.Fork(t.Context(), owner, v.ID, client.ForkRequest{Name: "fork"}); err != nil {
+		t.Fatal(err)
+	}
+	b.says("fork", "cat one; echo two >one; cat one", "one\ntwo")
+	if d, l := b.disks(), b.loops(); len(d) != 2 || len(l) != 2 {
+		t.Errorf("with a fork there are %v on %v", d, l)
+	}
+	b.drop(v.ID, owner)
+	b.over("none")
+	n := len(b.disks())
+	if _, err := b.m.End(t.Context(), owner, "none", EndOptions{}); err != nil {
+		t.Error(err)
+	}
+	if got := len(b.disks()); got != n-1 {
+		t.Errorf("a session that has changed nothing leaves a disk: %d, before %d", got, n)
+	}
+}
