@@ -184,6 +184,11 @@ func unpackLocal(ctx context.Context, in io.Reader, from, to string) (*treetar.C
 	if err != nil {
 		return nil, err
 	}
+	return unpackBelow(ctx, in, dir, top, nil)
+}
+
+// unpackBelow unpacks into top of the directory dir, without what leaves says.
+func unpackBelow(ctx context.Context, in io.Reader, dir, top string, leaves func(at string, e *treetar.Entry) bool) (*treetar.Count, error) {
 	r, err := root.New(root.Config{Dir: dir, UID: -1, GID: -1})
 	if err != nil {
 		return nil, err
@@ -191,7 +196,7 @@ func unpackLocal(ctx context.Context, in io.Reader, from, to string) (*treetar.C
 	defer r.Close()
 	umask := unix.Umask(0o077)
 	unix.Umask(umask)
-	u := &treetar.Unpacker{Root: r, Top: top, In: in, Most: treeMost, Plain: true, Umask: fs.FileMode(umask)}
+	u := &treetar.Unpacker{Root: r, Top: top, In: in, Most: treeMost, Plain: true, Umask: fs.FileMode(umask), Leaves: leaves}
 	return &u.Count, u.Unpack(ctx)
 }
 

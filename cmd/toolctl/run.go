@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"syscall"
@@ -30,6 +31,13 @@ or drops them. --apply, --discard and --patch say that beforehand. The daemon ke
 changes with which nothing was done for some time (toolctl diff, apply, discard); a
 private one cannot, so it wants to know beforehand where no terminal is.
 
+With --report DIR a CI job gets one directory, however the command ends: result.json
+(how it ended, what it used, every call, what has changed), junit.xml (a case for each
+call), log.txt (the output, both ends of a long one), changes.patch (--mode overlay) and
+artifacts/ (what --artifact names). DIR is new or empty, and not in a worktree that the
+command may write. result.json comes last. If a part is missing, result.json says which,
+and toolctl exits with 125.
+
 With -o json or -o yaml, standard output gets one document at the end: the exit
 code, the call, the session, the git status of the worktree, or the error. The
 command's output is in the call, and on standard error while it runs, unless -q is
@@ -51,6 +59,7 @@ const runExample = `  toolctl run -- echo hello
   echo 'make test' | toolctl run --worktree . -i -- bash
   toolctl run --worktree . --mode ro -- bash -c 'grep -r TODO . | wc -l'
   toolctl run --worktree . --mode overlay --patch fix.patch -- make fix
+  toolctl run --worktree . --report /tmp/report --artifact 'reports/**' -- make test
   toolctl run --limit memory=256MiB --timeout 10s -- python3 job.py
   toolctl run -q -o json --worktree . --label job=42 -- make test | jq .exit_code`
 
@@ -71,6 +80,7 @@ type runCommand struct {
 	pass    bool // standard input
 	private bool // the daemon is our own
 	report  runReport
+	ci      ciReport
 }
 
 // runReport is what -o json prints of a run; its JSON names are stable.
@@ -110,6 +120,7 @@ func newRunCommand(a *app) *cobra.Command {
 	r.session.register(a, c)
 	r.command.register(c)
 	r.tree.register(c)
+	r.ci.register(c)
 	c.Flags().BoolVarP(&r.pass, "stdin", "i", false, "give standard input to the command: text, up to 1 MiB")
 	c.Flags().BoolVar(&r.yes, "yes", false, "answer yes when a rule asks, if you may")
 	c.Flags().BoolVar(&r.keep, "keep", false, "leave the session running")
@@ -124,7 +135,7 @@ func (r *runCommand) run(ctx context.Context, argv []string) error {
 	if err != nil {
 		return err
 	}
-	err = r.perform(ctx, session, call)
+	err = r.finishReport(ctx, argv, r.perform(ctx, session, call))
 	if r.format == formatTable {
 		return err
 	}
@@ -152,13 +163,7 @@ func (r *runCommand) perform(ctx context.Context, session client.SessionCreate, 
 
 // printReport prints how it ended, also where nothing has run.
 func (r *runCommand) printReport(err error) error {
-	r.report.ExitCode = exitCode(err)
-	if said := (*exitError)(nil); err != nil && (!errors.As(err, &said) || said.err != nil) {
-		r.report.Error = &reportedError{Code: client.CodeInternal, Message: err.Error()}
-		if answered, ok := errors.AsType[*client.Error](err); ok {
-			r.report.Error = (*reportedError)(answered)
-		}
-	}
+	r.report.ExitCode, r.report.Error = exitCode(err), errorOf(err)
 	return r.print(view{data: r.report})
 }
 
@@ -175,12 +180,15 @@ func (r *runCommand) progress(what string) *progress {
 func (r *runCommand) follower(c *client.Client) *follower {
 	switch {
 	case r.format == formatTable:
-		return r.outputs(c)
+		return r.ci.tee(r.outputs(c))
+	case r.quiet && r.ci.wanted():
+		nowhere := sandboxOut(io.Discard, false)
+		return r.ci.tee(&follower{client: c, stdout: nowhere, stderr: nowhere})
 	case r.quiet:
 		return &follower{client: c, onEvent: func(client.Event) error { return nil }}
 	}
 	all := sandboxOut(r.stderr, r.errTTY)
-	return &follower{client: c, stdout: all, stderr: all}
+	return r.ci.tee(&follower{client: c, stdout: all, stderr: all})
 }
 
 // requests turns the flags and the command into what the API takes.
@@ -203,6 +211,9 @@ func (r *runCommand) requests(argv []string) (client.SessionCreate, client.CallC
 		session.LeasePID = os.Getpid()
 	}
 	call, err := r.command.call(r.app, argv)
+	if err == nil {
+		err = r.ci.open(session.Worktree)
+	}
 	return session, call, err
 }
 
@@ -215,8 +226,8 @@ func (r *runCommand) connect(ctx context.Context) (c *client.Client, stop func()
 	if r.session.image != "" {
 		return nil, nil, fmt.Errorf("no toold listens at %s, and only a daemon has images: start one, then run: toolctl image pull %s", r.socketPath(), r.session.image)
 	}
-	if r.session.mode == string(client.WorktreeOverlay) && !r.decides() {
-		return nil, nil, usagef("no toold listens at %s, and one that ends with the command keeps no changes: add --apply, --discard or --patch FILE", r.socketPath())
+	if r.session.mode == string(client.WorktreeOverlay) && !r.decides() && !r.ci.wanted() {
+		return nil, nil, usagef("no toold listens at %s, and one that ends with the command keeps no changes: add --apply, --discard, --patch FILE or --report DIR", r.socketPath())
 	}
 	if c, stop, err = startPrivate(ctx, r.app); err != nil {
 		return nil, nil, err
@@ -247,6 +258,7 @@ func (r *runCommand) inSession(ctx context.Context, c *client.Client, req client
 		return err
 	}
 	err = r.call(ctx, c, s, call)
+	r.ci.fetchTree(ctx, c, s)
 	if s.Worktree.Mode == client.WorktreeOverlay {
 		err = r.settle(ctx, c, s, err)
 	}
@@ -265,13 +277,14 @@ func (r *runCommand) call(ctx context.Context, c *client.Client, s *client.Sessi
 	defer k.stop()
 	f.approval = k.event
 	final, err := f.run(ctx, s.ID, call)
+	r.ci.fetchCalls(ctx, c, s, final)
 	if err != nil {
 		return err
 	}
 	r.report.Call = final
 	err = r.notGiven(ctx, r.pass, commandResult(ctx, r.app, final))
 	apart := s.Worktree.Mode == client.WorktreeOverlay
-	if r.session.worktree != "" && !apart && interruption(ctx) == nil && (!r.quiet || r.format != formatTable) {
+	if r.session.worktree != "" && !apart && interruption(ctx) == nil && (!r.quiet || r.format != formatTable || r.ci.wanted()) {
 		r.report.Changes = changes(ctx, c, s.ID, min(longest, 20_000))
 	}
 	if !r.quiet {

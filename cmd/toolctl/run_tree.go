@@ -125,6 +125,9 @@ func (r *runCommand) applyChanges(ctx context.Context, c *client.Client, s *clie
 // leaveChanges is for changes with which nothing was done: the daemon keeps them for some
 // time, but one of our own ends with them.
 func (r *runCommand) leaveChanges(ctx context.Context, c *client.Client, s *client.Session) error {
+	if r.private && r.ci.result.Patch.File != "" {
+		return nil // the report has them
+	}
 	if r.private {
 		return r.savePatch(ctx, c, s, s.ID+".patch")
 	}

@@ -296,7 +296,7 @@ func TestRunTreePrivateRefused(t *testing.T) {
 		}
 	}
 	if _, err := os.Stat(client.DefaultSocket); err != nil {
-		ctl(t, t.Context(), "", "run", "--worktree", ".", "--mode", "overlay", "--", "x").want(t, 2, "", "keeps no changes: add --apply, --discard or --patch FILE")
+		ctl(t, t.Context(), "", "run", "--worktree", ".", "--mode", "overlay", "--", "x").want(t, 2, "", "keeps no changes: add --apply, --discard, --patch FILE or --report DIR")
 	}
 }
 

@@ -43,7 +43,8 @@ func (FilePutTree) Run(ctx context.Context, env *Env, input json.RawMessage, pre
 	}
 	u := &treetar.Unpacker{
 		Root: env.Root, Top: dir, In: env.Input, Most: in.MaxBytes, MaxFile: env.MaxFileSize,
-		Leaves: uneditable.leaves, Readable: unreadable.readable,
+		Leaves:   func(path string, e *treetar.Entry) bool { return uneditable.leaves(path, e.Kind == treetar.Dir) },
+		Readable: unreadable.readable,
 	}
 	err = u.Unpack(ctx)
 	if code := root.CodeOf(err); code == root.Broken || code != "" && u.Files+u.Dirs+u.Links == 0 {

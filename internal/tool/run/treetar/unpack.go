@@ -29,8 +29,9 @@ type Unpacker struct {
 	Umask fs.FileMode
 	// MaxFile bounds one file in bytes; 0 does not.
 	MaxFile int64
-	// Leaves reports whether what is at a path is to stay as it is. nil: nothing is.
-	Leaves func(path string, dir bool) bool
+	// Leaves reports whether what is at the path of an entry is to stay as it is. nil:
+	// nothing is.
+	Leaves func(path string, e *Entry) bool
 	// Readable says why a file may not be read, for those that hard links are made of.
 	// nil: all may.
 	Readable func(path string) error
@@ -116,7 +117,7 @@ func (u *Unpacker) entry(ctx context.Context, e *Entry, at string) error {
 		u.Skipped.Add(at)
 		return nil
 	}
-	if u.Leaves != nil && at != u.Top && u.Leaves(at, e.Kind == Dir) {
+	if u.Leaves != nil && at != u.Top && u.Leaves(at, e) {
 		return nil
 	}
 	switch e.Kind {

@@ -1,0 +1,142 @@
+package main
+
+import (
+	"cmp"
+	"encoding/xml"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+	"unicode/utf8"
+
+	"github.com/toold/toold/client"
+)
+
+// junitSuites is junit.xml: one suite, and a case for each call. encoding/xml replaces what
+// XML forbids, so that no output makes another document of it.
+type junitSuites struct {
+	XMLName  xml.Name   `xml:"testsuites"`
+	Name     string     `xml:"name,attr"`
+	Tests    int        `xml:"tests,attr"`
+	Failures int        `xml:"failures,attr"`
+	Errors   int        `xml:"errors,attr"`
+	Time     string     `xml:"time,attr"` // seconds, as all times here
+	Suite    junitSuite `xml:"testsuite"`
+}
+
+type junitSuite struct {
+	Name      string      `xml:"name,attr"`
+	Tests     int         `xml:"tests,attr"`
+	Failures  int         `xml:"failures,attr"`
+	Errors    int         `xml:"errors,attr"`
+	Skipped   int         `xml:"skipped,attr"`
+	Time      string      `xml:"time,attr"`
+	Timestamp string      `xml:"timestamp,attr"`
+	Cases     []junitCase `xml:"testcase"`
+}
+
+// junitCase is a call: a failure is a tool that ran and failed, an error one that did not
+// run or did not end. Readers know a case by its two names from one job to the next.
+type junitCase struct {
+	Class   string       `xml:"classname,attr"`
+	Name    string       `xml:"name,attr"`
+	Time    string       `xml:"time,attr"`
+	Failure *junitReason `xml:"failure"`
+	Error   *junitReason `xml:"error"`
+	Output  string       `xml:"system-out,omitempty"`
+
+	millis int64
+}
+
+type junitReason struct {
+	Message string `xml:"message,attr"`
+	Type    string `xml:"type,attr"`
+	Text    string `xml:",chardata"`
+}
+
+// maxCaseOutput is how much of the end of an output a case has, in bytes.
+const maxCaseOutput = 16 << 10
+
+func (p *ciReport) caseOf(c *client.Call, x *resultCall) junitCase {
+	k := junitCase{Class: "toolctl." + c.Tool, Name: x.Input, millis: c.Usage.DurationMillis}
+	if p.names[k.Class+" "+k.Name]++; p.names[k.Class+" "+k.Name] > 1 {
+		k.Name += fmt.Sprintf(" (%d)", p.names[k.Class+" "+k.Name])
+	}
+	text := lastText(c.Printed(), maxCaseOutput)
+	switch {
+	case c.Error != nil:
+		k.Error = &junitReason{c.Error.Message, string(c.Error.Code), text}
+	case !c.Finished():
+		k.Error = &junitReason{"it had not ended", string(c.Status), text}
+	case c.IsError || endingOf(c).code > 0:
+		k.Failure = &junitReason{failureOf(c), "failed", text}
+	default:
+		k.Output = text
+	}
+	return k
+}
+
+// failureOf says how a command failed, on one line.
+func failureOf(c *client.Call) string {
+	e := endingOf(c)
+	_, message := e.exitStatus()
+	switch {
+	case e.reason == "exit":
+		return "exit code " + strconv.Itoa(e.code)
+	case e.reason != "":
+		return cmp.Or(message, e.reason)
+	}
+	return "the tool says that it failed"
+}
+
+// lastText is the end of a text in at most so many bytes, in whole characters.
+func lastText(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	s = s[len(s)-most:]
+	for len(s) > 0 && !utf8.RuneStart(s[0]) {
+		s = s[1:]
+	}
+	return "…" + s
+}
+
+// neverRan is the case of a command of which there is no call.
+func neverRan(command string, r *jobResult) junitCase {
+	k := junitCase{Class: "toolctl.run", Name: clipped(line(command), maxInputShort), Error: &junitReason{Message: r.Reason, Type: r.Reason}}
+	if r.Error != nil {
+		k.Error.Message = r.Error.Message
+	}
+	return k
+}
+
+func writeJUnit(w io.Writer, cases []junitCase, started time.Time) error {
+	s := junitSuite{Name: "toolctl run", Tests: len(cases), Timestamp: started.Format("2006-01-02T15:04:05"), Cases: cases}
+	var millis int64
+	for i := range cases {
+		k := &cases[i]
+		if k.Failure != nil {
+			s.Failures++
+		}
+		if k.Error != nil {
+			s.Errors++
+		}
+		k.Time = junitTime(k.millis)
+		millis += k.millis
+	}
+	s.Time = junitTime(millis)
+	if _, err := io.WriteString(w, xml.Header); err != nil {
+		return err
+	}
+	enc := xml.NewEncoder(w)
+	enc.Indent("", "  ")
+	err := enc.Encode(junitSuites{Name: s.Name, Tests: s.Tests, Failures: s.Failures, Errors: s.Errors, Time: s.Time, Suite: s})
+	if err == nil {
+		_, err = io.WriteString(w, "\n")
+	}
+	return err
+}
+
+func junitTime(millis int64) string {
+	return strconv.FormatFloat(float64(max(0, millis))/1000, 'f', 3, 64)
+}
