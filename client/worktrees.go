@@ -3,19 +3,44 @@ package client
 import (
 	"context"
 	"io"
+	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 )
 
 // Diff gives what differs as a patch that `git apply` takes. Its bytes are a sandbox's
 // and may be hostile. One that ends in an error is not whole. The caller closes it; After
 // and Limit of q must be empty.
-func (c *Client) Diff(ctx context.Context, session string, q DiffQuery) (io.ReadCloser, error) {
+func (c *Client) Diff(ctx context.Context, session string, q DiffQuery) (*Patch, error) {
 	resp, err := c.do(ctx, request{method: "GET", path: sessionPath(session, "diff"), query: q.values()})
 	if err != nil {
 		return nil, err
 	}
-	return resp.Body, nil
+	return &Patch{ReadCloser: resp.Body, trailer: &resp.Trailer}, nil
+}
+
+// Patch is a patch that is read as it comes.
+type Patch struct {
+	io.ReadCloser
+	trailer *http.Header
+}
+
+// The trailers of a patch have the counts of Patch.Missing.
+const (
+	HeaderLeftOut    = "Toold-Left-Out"
+	HeaderUnreadable = "Toold-Unreadable"
+)
+
+// Missing says, once the patch was read to its end, how many changes are not in it: those
+// that a patch cannot say (git takes nothing of .git, no FIFOs, and no permissions but the
+// executable bit), and those that could not be compared. Directories are not counted.
+func (p *Patch) Missing() (leftOut, unreadable int) {
+	count := func(name string) int {
+		n, _ := strconv.Atoi(p.trailer.Get(name)) // 0 where there is none
+		return max(n, 0)
+	}
+	return count(HeaderLeftOut), count(HeaderUnreadable)
 }
 
 // Changes lists what differs, one page.

@@ -106,25 +106,41 @@ func (a *app) patch(ctx context.Context, c *client.Client, session string, q cli
 	}
 	defer r.Close()
 	if !a.outTTY {
-		_, err := io.Copy(a.stdout, r)
-		return err
+		_, err = io.Copy(a.stdout, r)
+	} else {
+		err = a.page(func(w io.Writer) error { return showPatch(w, r, a.color()) })
 	}
-	return a.page(func(w io.Writer) error { return showPatch(w, r, a.color()) })
+	if err == nil {
+		sayMissing(a, r)
+	}
+	return err
+}
+
+// sayMissing says what is not in a patch that was read to its end.
+func sayMissing(a *app, p wholePatch) {
+	leftOut, unreadable := p.Missing()
+	if leftOut > 0 {
+		a.say("not in the patch: %s; git takes nothing of .git, no FIFOs, and no permissions but the executable bit", plural(leftOut, "change"))
+	}
+	sayUnreadable(a, unreadable)
+}
+
+func sayUnreadable(a *app, files int) {
+	if files > 0 {
+		a.say("%s could not be compared: the tools' user may not read them", plural(files, "file"))
+	}
 }
 
 // openPatch gives a patch whose reader says so where it is not whole.
-func openPatch(ctx context.Context, c *client.Client, session string, q client.DiffQuery) (io.ReadCloser, error) {
+func openPatch(ctx context.Context, c *client.Client, session string, q client.DiffQuery) (wholePatch, error) {
 	r, err := c.Diff(ctx, session, q)
-	if err != nil {
-		return nil, err
-	}
-	return wholePatch{r}, nil
+	return wholePatch{r}, err
 }
 
-type wholePatch struct{ io.ReadCloser }
+type wholePatch struct{ *client.Patch }
 
 func (p wholePatch) Read(b []byte) (int, error) {
-	n, err := p.ReadCloser.Read(b)
+	n, err := p.Patch.Read(b)
 	if err != nil && err != io.EOF { //nolint:errorlint // an io.Reader's end is io.EOF itself
 		err = fmt.Errorf("the patch is not whole: %w", err)
 	}
@@ -155,9 +171,7 @@ func (d *diffCommand) list(ctx context.Context, c *client.Client, session string
 		v.text(checked)
 		return checked.err
 	})
-	if all.Unreadable > 0 {
-		d.say("%s could not be compared: %s", plural(all.Unreadable, "file"), "the tools' user may not read them")
-	}
+	sayUnreadable(d.app, all.Unreadable)
 	return err
 }
 

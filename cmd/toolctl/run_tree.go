@@ -154,6 +154,7 @@ func (r *runCommand) savePatch(ctx context.Context, c *client.Client, s *client.
 	if !r.quiet || to != r.tree.patch {
 		r.say("the changes are saved in %s; \"git apply\" takes it", line(file))
 	}
+	sayMissing(r.app, patch)
 	return r.sayInPatch(ctx, c, s)
 }
 

@@ -47,6 +47,13 @@ func treeHandlers() map[string]http.HandlerFunc {
 			case unknown(q.Get("against")):
 				noCheckpoint(w, q.Get("against"))
 			case r.Header.Get("Accept") != "application/json":
+				w.Header().Set("Trailer", client.HeaderLeftOut+", "+client.HeaderUnreadable)
+				defer func() {
+					if q.Get("path") == "less" {
+						w.Header().Set(client.HeaderLeftOut, "2")
+						w.Header().Set(client.HeaderUnreadable, "1")
+					}
+				}()
 				n := 1
 				if q.Get("path") == "long" {
 					n = 10_000 // more than a pipe holds
@@ -100,9 +107,11 @@ func treeHandlers() map[string]http.HandlerFunc {
 func TestDiffPatch(t *testing.T) {
 	d := startFake(t, treeHandlers())
 	r := d.ctl("diff", "ses_01", "src/", "./b", "--against", "cp_abd")
-	if r.code != 0 || r.stdout != hostilePatch {
+	if r.code != 0 || r.stdout != hostilePatch || r.stderr != "" {
 		t.Errorf("%+v", r)
 	}
+	d.ctl("diff", "review", "less").want(t, 0, hostilePatch, "toolctl: not in the patch: 2 changes; git takes nothing of .git, no FIFOs, and no permissions but the executable bit\n"+
+		"toolctl: 1 file could not be compared: the tools' user may not read them\n")
 	asked := d.asked("GET", fakeSession+"/diff")
 	if q := asked[len(asked)-1].query; q != "against=cp_abd2&path=src&path=b" {
 		t.Errorf("asked for %s", q)

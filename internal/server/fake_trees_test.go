@@ -57,6 +57,8 @@ type closing struct {
 
 func (c closing) Close() error { c.close(); return nil }
 
+func (closing) Missing() (leftOut, unreadable int) { return 3, 2 }
+
 func (f *fakeAPI) Changes(ctx context.Context, p auth.Principal, id string, q client.DiffQuery) (*client.Changes, error) {
 	if _, err := f.Get(ctx, p, id); err != nil {
 		return nil, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"strconv"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
@@ -59,7 +60,18 @@ func (s treeRoutes) diff(x *exchange, r *request) error {
 		return err
 	}
 	defer body.Close()
-	return s.sendBytes(x, r, body, -1)
+	x.Header().Set("Trailer", client.HeaderLeftOut+", "+client.HeaderUnreadable)
+	if err := s.sendBytes(x, r, body, -1); err != nil {
+		return err
+	}
+	if m, ok := body.(interface {
+		Missing() (leftOut, unreadable int)
+	}); ok {
+		leftOut, unreadable := m.Missing()
+		x.Header().Set(client.HeaderLeftOut, strconv.Itoa(leftOut))
+		x.Header().Set(client.HeaderUnreadable, strconv.Itoa(unreadable))
+	}
+	return nil
 }
 
 func (s treeRoutes) changes(x *exchange, r *request, q client.DiffQuery) error {

@@ -27,6 +27,9 @@ func TestDiff(t *testing.T) {
 	if got, err := io.ReadAll(r); err != nil || string(got) != fakePatch {
 		t.Errorf("the patch: %q, %v", got, err)
 	}
+	if leftOut, unreadable := r.Missing(); leftOut != 3 || unreadable != 2 {
+		t.Errorf("missing in the patch: %d, %d", leftOut, unreadable)
+	}
 	if !reflect.DeepEqual(d.api.filter, q) {
 		t.Errorf("asked for %+v, want %+v", d.api.filter, q)
 	}

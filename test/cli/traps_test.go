@@ -93,7 +93,7 @@ func (j *job) safe(after string) {
 // looks are what a user does with the changes of a session, and with git, in the checkout
 // that the session worked over.
 var looks = []string{
-	"toolctl diff $TRAP >../temp/patch; toolctl diff $TRAP --stat; toolctl diff $TRAP -o json >/dev/null",
+	"toolctl diff $TRAP >../temp/patch; toolctl diff $TRAP .git --stat >/dev/null; toolctl diff $TRAP .git >/dev/null; toolctl diff $TRAP --stat; toolctl diff $TRAP -o json >/dev/null",
 	"toolctl apply $TRAP --dry-run >/dev/null; toolctl apply $TRAP -o json >../temp/applied; toolctl session rm $TRAP",
 	"git status; git diff; git log -p -1; git diff --stat HEAD; GIT_PAGER= PAGER=cat script -qec 'git log' /dev/null",
 	"find . -name .git -prune -o -type d -print | while read -r dir; do git -C \"$dir\" status --short; done",

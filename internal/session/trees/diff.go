@@ -1,9 +1,11 @@
 package trees
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
+	"sync/atomic"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
@@ -76,24 +78,34 @@ func (v *view) stream(ctx context.Context, format treediff.Format, paths []strin
 	ctx, cancel := context.WithCancel(ctx)
 	from, to := io.Pipe()
 	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_, err := v.TreeDiff(ctx, run.DiffQuery{Format: format, Paths: paths}, 0, to)
-		err = asked(err)
-		over(&err)
-		to.CloseWithError(err)
-	}()
-	return &streamed{PipeReader: from, end: func() {
+	s := &streamed{PipeReader: from, end: func() {
 		cancel()
 		<-done
 		v.close()
 	}}
+	go func() {
+		defer close(done)
+		t, err := v.TreeDiff(ctx, run.DiffQuery{Format: format, Paths: paths}, 0, to)
+		s.totals.Store(&t)
+		err = asked(err)
+		over(&err)
+		to.CloseWithError(err)
+	}()
+	return s
 }
 
 // streamed is a stream whose end is waited for.
 type streamed struct {
 	*io.PipeReader
-	end func()
+	totals atomic.Pointer[treediff.Totals] // nil until there are any
+	end    func()
+}
+
+// Missing says how many changes are not in a patch that was read to its end: those that a
+// patch cannot say, and those that could not be compared.
+func (s *streamed) Missing() (leftOut, unreadable int) {
+	t := cmp.Or(s.totals.Load(), &treediff.Totals{})
+	return t.LeftOut, t.Unreadable
 }
 
 // Close implements io.Closer.

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"hash"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/toold/toold/internal/tool/run/root"
@@ -51,7 +52,7 @@ func (p *patch) visit(c *change) error {
 	switch {
 	case old == "" && new == "":
 		return nil
-	case refused(c.path, c.old.kind() == Link || c.new.kind() == Link):
+	case refused(c.path, c.old.kind() == Link || c.new.kind() == Link) && !p.w.o.named(c.path):
 		p.w.totals.LeftOut++
 		return nil
 	case c.status == Type && old != "" && new != "": // git knows no way from a file to a link
@@ -93,6 +94,14 @@ func refused(path string, link bool) bool {
 		}
 	}
 	return false
+}
+
+// named reports whether a path that git refuses was asked for: then somebody wants to look
+// at it.
+func (o *Options) named(path string) bool {
+	return slices.ContainsFunc(o.Paths, func(p string) bool {
+		return p == path || strings.HasPrefix(path, p+"/") && refused(p, false)
+	})
 }
 
 // file writes one file's part. A mode is "" where there is none.

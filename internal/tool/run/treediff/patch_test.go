@@ -211,6 +211,24 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// Who asks for such a path sees it; not who asks for a directory that it is in.
+func TestRefusedAskedFor(t *testing.T) {
+	r := newRig(t, t.TempDir(), t.TempDir())
+	for _, name := range []string{"sub/.git/config", "sub/file"} {
+		path := filepath.Join(r.tree, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte("x\n"), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for asked, want := range map[string][2]bool{"sub": {false, true}, "sub/.git": {true, false}, "sub/.git/config": {true, false}} {
+		patch, totals := r.write(t, Patch, asked)
+		shown := [2]bool{bytes.Contains(patch, []byte("+++ b/sub/.git/config\n")), bytes.Contains(patch, []byte("+++ b/sub/file\n"))}
+		if shown != want || totals.LeftOut == 0 != want[0] {
+			t.Errorf("%s: shown %v, want %v; %+v", asked, shown, want, totals)
+		}
+	}
+}
+
 // Names stand in patches as git writes them.
 func TestNames(t *testing.T) {
 	for _, tt := range [][2]string{
