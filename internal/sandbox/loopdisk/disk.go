@@ -29,6 +29,9 @@ var ErrNone = errors.New("no file systems in files")
 // name: the kernel gives its blocks back when the last mount is gone, whatever became of the
 // daemon in between, and a restart of the host does too. dir is private to such disks.
 func Unnamed(dir string, size client.Size) (*os.File, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
 	file, err := unnamed(dir)
 	if err != nil {
 		return nil, err

@@ -68,9 +68,6 @@ func template(dir string, k kind, size client.Size) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, err
-	}
 	lock, err := state.Lock(dir, unix.LOCK_EX)
 	if err != nil {
 		return nil, err
