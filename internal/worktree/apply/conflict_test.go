@@ -346,6 +346,40 @@ func TestRace(t *testing.T) {
 	}
 }
 
+// The directory of a staged file is away just when the file is to take its place, which is
+// in a directory below: it is written once more there, and the staged one goes too.
+func TestHomeAway(t *testing.T) {
+	base := tree(t, map[string]string{"x/y": "old"})
+	work := copyTree(t, base)
+	write(t, work, map[string]string{"x/new/z": "z"})
+	archive := archiveOf(t, base, work)
+	j := Job{Dir: filepath.Join(t.TempDir(), "state"), Source: pin(t, base), Owner: owner(), Since: tick()}
+	t.Cleanup(func() { step = func(string) {} })
+	rename := func(from, to string) { // not on the writer's thread, which has the owner's rights
+		done := make(chan error)
+		go func() { done <- os.Rename(base+from, base+to) }()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	away := 0
+	step = func(at string) {
+		switch at {
+		case "place open":
+			rename("/x", "/away")
+		case "file written again":
+			away++
+			rename("/away", "/x")
+		}
+	}
+	if _, err := j.Run(t.Context(), bytes.NewReader(archive)); err != nil || away != 1 {
+		t.Fatalf("%v, written again %d times", err, away)
+	}
+	if diffs := differ(look(t, base), look(t, work)); diffs != nil {
+		t.Error(diffs)
+	}
+}
+
 // exchange exchanges two names until it is stopped, or last times if that is not negative;
 // then they are as they were. It rests now and then while they are as they were, so that
 // others get on.

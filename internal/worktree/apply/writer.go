@@ -22,7 +22,10 @@ type writer struct {
 	plan    *plan
 	content io.ReaderAt
 	// again: an earlier writer has carried out nobody knows how much of the plan.
-	again     bool
+	again bool
+	// rewrote: of a file that was written once more the staged one may be left, in a
+	// directory that was not in its place just then.
+	rewrote   bool
 	root      int
 	staged    map[int]stamp
 	made      map[string]uint64 // inodes of directories
@@ -216,7 +219,7 @@ func (w *writer) all(root int) error {
 			}
 		}
 	}
-	if w.again || w.conflicts.found.Count > 0 {
+	if w.again || w.rewrote || w.conflicts.found.Count > 0 {
 		if err := w.unstage(root); err != nil {
 			return err
 		}
@@ -406,8 +409,11 @@ func (w *writer) putFile(i, parent int, name string, there bool) error {
 			_ = unix.Unlinkat(parent, temp, 0)
 			return err
 		}
+		w.rewrote = true
 		step("file written again")
-		err = rename(parent, temp, parent, name, there)
+		if err = rename(parent, temp, parent, name, there); err != nil {
+			_ = unix.Unlinkat(parent, temp, 0)
+		}
 	}
 	if err != nil {
 		return err
@@ -419,6 +425,7 @@ func (w *writer) putFile(i, parent int, name string, there bool) error {
 
 // move renames a staged file to its place.
 func (w *writer) move(t *task, temp string, stamp stamp, parent int, name string, there bool) error {
+	step("place open")
 	fd, err := w.dir(t.Home.Dir, t.Home.Ino)
 	if err != nil {
 		return errTouched
