@@ -13,7 +13,7 @@ import (
 // and may be hostile. One that ends in an error is not whole. The caller closes it; After
 // and Limit of q must be empty.
 func (c *Client) Diff(ctx context.Context, session string, q DiffQuery) (*Patch, error) {
-	resp, err := c.do(ctx, request{method: "GET", path: sessionPath(session, "diff"), query: q.values()})
+	resp, err := c.do(ctx, request{method: "GET", path: sessionPath(session, "diff"), query: q.values()}) //nolint:bodyclose // the caller of Diff does
 	if err != nil {
 		return nil, err
 	}

@@ -139,8 +139,6 @@ type Outcome struct {
 	Exit     *run.Exit // for tools that ran a program
 	// OutputEnd is the number of bytes that the call streamed in all.
 	OutputEnd int64
-
-	refused error // the agent did not take the call up; then there is no Outcome
 }
 
 // Conn is the daemon's end of one connection to one agent. Its methods may be

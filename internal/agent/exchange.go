@@ -55,6 +55,7 @@ type exchange struct {
 	late     *time.Timer // when detached: ends the connection
 	over     bool        // the last message has come
 	outcome  *Outcome
+	refused  error // why the agent did not take the call up; outcome then says nothing
 	err      error
 }
 
@@ -286,8 +287,7 @@ func (x *exchange) takeDone(body []byte) error {
 	if err != nil {
 		return err
 	}
-	out.refused = refusalError(x.call, f.Refused)
-	x.body, x.outcome = nil, out
+	x.body, x.outcome, x.refused = nil, out, refusalError(x.call, f.Refused)
 	return nil
 }
 
@@ -340,7 +340,7 @@ func (c *Conn) wait(ctx context.Context, x *exchange, s Sink) (*Outcome, error) 
 	var late <-chan time.Time
 	for {
 		x.mu.Lock()
-		out, meta, end, err := x.pending, x.meta, x.outcome, x.err
+		out, meta, end, refused, err := x.pending, x.meta, x.outcome, x.refused, x.err
 		x.pending = output{offset: x.end, data: spare, runs: spareRuns}
 		x.meta = nil
 		grant := x.offer > 0 && !x.granted
@@ -364,8 +364,10 @@ func (c *Conn) wait(ctx context.Context, x *exchange, s Sink) (*Outcome, error) 
 			}
 		}
 		switch {
+		case refused != nil:
+			return nil, refused
 		case end != nil:
-			return end, end.refused
+			return end, nil
 		case err != nil:
 			return nil, err
 		case grant:

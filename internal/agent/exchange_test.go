@@ -94,7 +94,7 @@ func FuzzExchange(f *testing.F) {
 				if notRun && (!x.expects || f.Result != nil || f.Err != nil) {
 					t.Fatalf("not run: %+v", f)
 				}
-				if f.Err == nil && f.refused == nil && !notRun && (x.kind == exchangeRun) != (f.Result != nil) {
+				if f.Err == nil && x.refused == nil && !notRun && (x.kind == exchangeRun) != (f.Result != nil) {
 					t.Fatalf("outcome %+v of an exchange of kind %d", f, x.kind)
 				}
 				if f.Err != nil && f.Result != nil {

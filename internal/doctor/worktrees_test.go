@@ -52,7 +52,7 @@ func TestWorktrees(t *testing.T) {
 	if c := checks["mode overlay"]; !c.Probed || c.Status != client.CheckOK && c.Hint == "" || os.Getuid() != 0 && c.Status == client.CheckOK {
 		t.Errorf("%+v", c)
 	}
-	if left, err := os.ReadDir(dir); err != nil || len(left) != 3 {
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 4 {
 		t.Errorf("there are %v, %v", left, err)
 	}
 }

@@ -162,7 +162,7 @@ func (h *realHouse) goDown(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, pid := range strings.Fields(string(b)) {
+			for pid := range strings.FieldsSeq(string(b)) {
 				if id, err := strconv.Atoi(pid); err == nil && id > 1 {
 					n++
 					_ = syscall.Kill(id, syscall.SIGKILL)
@@ -171,8 +171,7 @@ func (h *realHouse) goDown(t *testing.T) {
 		}
 	}
 	for _, g := range slices.Backward(groups) {
-		for err := unix.EBUSY; errors.Is(err, unix.EBUSY); { // until the last of it is reaped
-			err, _ = unix.Rmdir(g).(unix.Errno)
+		for errors.Is(unix.Rmdir(g), unix.EBUSY) { // until the last of it is reaped
 		}
 	}
 	for _, m := range slices.Backward(h.mounts(t)) {

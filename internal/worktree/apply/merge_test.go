@@ -34,16 +34,6 @@ func beginPair(t *testing.T, files map[string]string) *pair {
 	return p
 }
 
-// apply has both sessions apply all of what they have; the second one merges.
-func (p *pair) apply(t *testing.T) (*client.Applied, error) {
-	t.Helper()
-	if _, err := p.first.applyArchive(client.ApplyRequest{}, archiveOf(t, p.first.base, p.first.work)); err != nil {
-		t.Fatal(err)
-	}
-	tick()
-	return p.merge()
-}
-
 // merge applies the second session, whose agent compares with the source as it is.
 func (p *pair) merge() (*client.Applied, error) {
 	return p.second.apply(client.ApplyRequest{Merge: true})
