@@ -82,8 +82,18 @@ bin/sshd: | deps
 bin/openapi: | deps
 	@scripts/install-openapi || true
 
+# The agents that are run as they ship.
+.PHONY: bin/agents
+bin/agents: | deps
+	@scripts/install-agents || true
+
+# What sessions of the tests of the network run.
+.PHONY: clients
+clients: | deps
+	@scripts/install-clients || true
+
 .PHONY: test
-test: build bin/ripgrep-debian/rg bin/runsc bin/prometheus bin/sshd bin/systemd-root bin/openapi ## run every test on every tier, with the coverage of the packages that must have it
+test: build clients bin/ripgrep-debian/rg bin/runsc bin/prometheus bin/sshd bin/systemd-root bin/openapi bin/agents ## run every test on every tier, with the coverage of the packages that must have it
 	@scripts/test
 
 .PHONY: check

@@ -39,7 +39,6 @@ var tricks = map[string]string{
 
 // pools are the packages that use memory again, with the benchmark that shows what it gains.
 var pools = map[string]string{
-	"internal/tool/shell":    "shell.BenchmarkScan",
 	"internal/tool/run/root": "run.BenchmarkFileTools",
 	"internal/wire":          "inside.BenchmarkBash",
 }

@@ -15,6 +15,7 @@ import (
 // nameExcepted are files, and directories, in which such a string is not the name of a tool.
 var nameExcepted = map[string]string{
 	"internal/tool/access.go":              "the permissions, all of them in one place",
+	"internal/tool/grep.go":                "what another system calls a field",
 	"internal/tool/shell/":                 "programs that commands name",
 	"internal/tool/run/root/":              "system calls, in errors",
 	"internal/agent/inside/exec/shells.go": "the program of a shell",

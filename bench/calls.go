@@ -12,7 +12,7 @@ import (
 )
 
 // benchBash times `bash -c true` over the API beside a bare fork+exec on the
-// host, runc exec and, where an Engine answers, docker exec.
+// host and runc exec. The group tiers has docker exec.
 func benchBash(ctx context.Context, l *lab) ([]row, error) {
 	id, err := l.session(ctx)
 	if err != nil {
@@ -35,11 +35,6 @@ func benchBash(ctx context.Context, l *lab) ([]row, error) {
 		l.note("no runc exec figures: %v", err)
 	} else {
 		subjects = append(subjects, subject{name: "runc exec", every: 10, op: timed(box.exec)})
-	}
-	if d, err := startDocker(l); err != nil {
-		l.note("no docker exec figures: %v", err)
-	} else {
-		subjects = append(subjects, subject{name: "docker exec (CLI)", every: 10, op: timed(d)})
 	}
 	return l.latencies("bash", subjects, map[string]string{"toold bash": "≤ 1.5 ×"})
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,14 +10,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/testrig"
 )
 
 // lab is a daemon of the benchmark's own and what it is measured with.
@@ -27,12 +25,10 @@ type lab struct {
 	socket       string
 	runc, rg     string // rg is the one that sessions get
 	cgroupParent string
-	cmd          *exec.Cmd
-	log          bytes.Buffer
+	daemon       *testrig.Daemon
 	c            *client.Client
 	smoke        bool
 	tiers        []string // that the group of that name measures
-	env          []string // of the daemon, besides this program's
 	notes        []string
 	cleanups     []func()
 }
@@ -44,12 +40,11 @@ const repeats = "[permission]\ndoom_loop = \"allow\"\n[doom_loop]\nhard_limit = 
 // labConfig is what labs differ in.
 type labConfig struct {
 	smoke   bool
-	sandbox string   // of [sandbox]; "" is the runc that was built
-	env     []string // of the daemon, besides this program's
+	sandbox string // of [sandbox]; "" is the runc that was built
 	tiers   []string
 }
 
-func newLab(ctx context.Context, cfg labConfig) (_ *lab, err error) {
+func newLab(cfg labConfig) (_ *lab, err error) {
 	if os.Getuid() != 0 {
 		return nil, errors.New("sandboxes need root: run it with sudo")
 	}
@@ -60,7 +55,7 @@ func newLab(ctx context.Context, cfg labConfig) (_ *lab, err error) {
 	if _, err := os.Stat(filepath.Join(bin, "toold")); err != nil {
 		return nil, errors.New("no bin/toold here: run `make build` first, and this from the top of the tree")
 	}
-	l := &lab{runc: filepath.Join(bin, "runc"), rg: filepath.Join(bin, "ripgrep", "rg"), smoke: cfg.smoke, tiers: cfg.tiers, env: cfg.env}
+	l := &lab{runc: filepath.Join(bin, "runc"), rg: filepath.Join(bin, "ripgrep", "rg"), smoke: cfg.smoke, tiers: cfg.tiers}
 	if l.dir, err = os.MkdirTemp("", "toold-bench-"); err != nil {
 		return nil, err
 	}
@@ -81,41 +76,25 @@ func newLab(ctx context.Context, cfg labConfig) (_ *lab, err error) {
 	if err := unix.Mount("tmpfs", l.tree, "tmpfs", 0, "mode=755,size=256m"); err != nil {
 		return nil, fmt.Errorf("mount a tmpfs for the worktree: %w", err)
 	}
-	l.socket = filepath.Join(l.dir, "run", "toold.sock")
+	l.socket = testrig.Socket(l.dir)
 	config := filepath.Join(l.dir, "config.toml")
-	if err := os.WriteFile(config, fmt.Appendf(nil, "[daemon]\nsocket = %q\nstate_dir = %q\nrun_dir = %q\n[metrics]\nlisten = \"\"\n[sandbox]\n%s"+repeats,
-		l.socket, filepath.Join(l.dir, "state"), filepath.Join(l.dir, "run"), cfg.sandbox), 0o600); err != nil {
+	if err := os.WriteFile(config, []byte("[sandbox]\n"+cfg.sandbox+repeats), 0o600); err != nil {
 		return nil, err
 	}
-	l.cmd = exec.CommandContext(ctx, filepath.Join(bin, "toold"), "--config", config, "--cgroup-parent", l.cgroupParent,
-		"--uid-base", strconv.Itoa(uidBase(l.dir)))
-	l.cmd.Env = append(os.Environ(), l.env...)
-	l.cmd.Cancel = func() error { return l.cmd.Process.Signal(syscall.SIGTERM) }
-	l.cmd.Stdout, l.cmd.Stderr = &l.log, &l.log
-	if err := l.cmd.Start(); err != nil {
+	argv := append([]string{filepath.Join(bin, "toold"), "--config", config}, testrig.Flags(l.dir, l.cgroupParent[1:], uidBase(l.dir))...)
+	if l.daemon, err = testrig.StartDaemon(l.socket, filepath.Join(l.dir, "log"), argv...); err != nil {
 		return nil, err
 	}
 	l.c = client.New(client.Options{Socket: l.socket})
-	for end := time.Now().Add(untilReady); ; time.Sleep(10 * time.Millisecond) {
-		if h, err := l.c.Ready(ctx); err == nil && h.Status == "ok" {
-			return l, nil
-		}
-		if time.Now().After(end) {
-			l.close()
-			return nil, fmt.Errorf("the daemon did not become ready:\n%s", l.log.String())
-		}
-	}
+	return l, nil
 }
-
-// untilReady is how long a daemon may take to start.
-const untilReady = 20 * time.Second
 
 // uidBase is apart from those of other daemons on this machine, which know
 // nothing of each other.
-func uidBase(dir string) int {
+func uidBase(dir string) uint32 {
 	h := fnv.New32a()
 	h.Write([]byte(dir))
-	return (0x7100 + int(h.Sum32()%0x10)*0x80) << 16
+	return (0x7100 + h.Sum32()%0x10*0x80) << 16
 }
 
 // close ends all sessions and takes everything away again.
@@ -131,14 +110,7 @@ func (l *lab) close() {
 			l.c.EndSession(ctx, s.ID, client.EndOptions{Force: true})
 		}
 	}
-	l.cmd.Process.Signal(syscall.SIGTERM)
-	l.cmd.Wait()
-	_ = unix.Unmount(l.tree, unix.MNT_DETACH)
-	os.RemoveAll(l.dir)
-	dirs, _ := filepath.Glob("/sys/fs/cgroup/*" + l.cgroupParent)
-	for _, d := range append(dirs, "/sys/fs/cgroup"+l.cgroupParent) {
-		os.Remove(d)
-	}
+	_ = errors.Join(l.daemon.Terminate(), unix.Unmount(l.tree, unix.MNT_DETACH), os.RemoveAll(l.dir), testrig.RemoveCgroups(l.cgroupParent[1:]))
 }
 
 // n is how often to do a thing.
@@ -153,18 +125,41 @@ func (l *lab) note(format string, args ...any) {
 	l.notes = append(l.notes, fmt.Sprintf(format, args...))
 }
 
-// session opens a session on the lab's tree.
-func (l *lab) session(ctx context.Context) (string, error) {
-	s, err := l.c.CreateSession(ctx, client.SessionCreate{Worktree: client.Worktree{Source: l.tree}})
+// bound is a session on the lab's tree.
+func (l *lab) bound() client.SessionCreate {
+	return client.SessionCreate{Worktree: client.Worktree{Source: l.tree}}
+}
+
+func (l *lab) open(ctx context.Context, like client.SessionCreate) (string, error) {
+	s, err := l.c.CreateSession(ctx, like)
 	if err != nil {
 		return "", err
 	}
 	return s.ID, nil
 }
 
-func (l *lab) end(ctx context.Context, id string) error {
-	_, err := l.c.EndSession(ctx, id, client.EndOptions{Force: true})
-	return err
+func (l *lab) session(ctx context.Context) (string, error) { return l.open(ctx, l.bound()) }
+
+// making times the making of a session, and ends it.
+func (l *lab) making(ctx context.Context, name string, like client.SessionCreate) subject {
+	return subject{name: name, op: func() (time.Duration, error) {
+		start := time.Now()
+		id, err := l.open(ctx, like)
+		took := time.Since(start)
+		if err != nil {
+			return 0, err
+		}
+		return took, l.end(ctx, id)
+	}}
+}
+
+func (l *lab) end(ctx context.Context, ids ...string) error {
+	for _, id := range ids {
+		if _, err := l.c.EndSession(ctx, id, client.EndOptions{Force: true}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // call runs a tool and wants it to succeed.

@@ -52,6 +52,9 @@ func main() {
 	only := flag.String("only", "", "run only the groups whose names are in this comma-separated `list`")
 	tiers := flag.String("tiers", "runc,runsc,docker", "what the group tiers measures")
 	flag.Parse()
+	if addr := os.Getenv(floodEnv); addr != "" {
+		flood(addr)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if os.Getenv(inside) == "" {
@@ -85,7 +88,7 @@ func outside(ctx context.Context) int {
 }
 
 func run(ctx context.Context, cfg labConfig, out, only string) error {
-	l, err := newLab(ctx, cfg)
+	l, err := newLab(cfg)
 	if err != nil {
 		return err
 	}
@@ -104,6 +107,9 @@ func run(ctx context.Context, cfg labConfig, out, only string) error {
 		{"search", benchSearch},
 		{"idle", benchIdle},
 		{"worktrees", benchWorktrees},
+		{"caches", benchCaches},
+		{"mcp", benchMCP},
+		{"network", benchNetwork},
 		{"tiers", benchTiers},
 	} {
 		if only != "" && !strings.Contains(","+only+",", ","+g.name+",") {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -13,6 +14,8 @@ import (
 	"time"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/toold/toold/client"
 )
 
 // box is a bare container of the runtime's, made from the bundle of a live
@@ -20,8 +23,8 @@ import (
 // the agent.
 type box struct{ runc, root, bundle, id string }
 
-// bundleOf copies a session's bundle and puts argv in place of the agent.
-func bundleOf(l *lab, session, name string, argv []string) (string, error) {
+// newBox copies a session's bundle.
+func newBox(l *lab, session, name string) (*box, error) {
 	var found string
 	filepath.WalkDir(l.dir, func(p string, e os.DirEntry, err error) error {
 		if err == nil && e.Name() == "config.json" && strings.Contains(p, session) {
@@ -30,34 +33,33 @@ func bundleOf(l *lab, session, name string, argv []string) (string, error) {
 		return nil
 	})
 	if found == "" {
-		return "", fmt.Errorf("no bundle of %s below %s", session, l.dir)
+		return nil, fmt.Errorf("no bundle of %s below %s", session, l.dir)
 	}
 	var spec specs.Spec
 	if err := json.Unmarshal([]byte(readFile(found)), &spec); err != nil {
-		return "", err
+		return nil, err
 	}
 	if !filepath.IsAbs(spec.Root.Path) {
 		spec.Root.Path = filepath.Join(filepath.Dir(found), spec.Root.Path)
 	}
-	spec.Process.Args = argv
+	spec.Process.Args = []string{"/usr/bin/sleep", "3600"}
 	spec.Linux.CgroupsPath = l.cgroupParent + "/" + name
 	dir := filepath.Join(l.dir, name)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", err
+		return nil, err
 	}
 	b, err := json.Marshal(spec)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	return dir, os.WriteFile(filepath.Join(dir, "config.json"), b, 0o600)
+	return &box{runc: l.runc, root: dir + "-runc", bundle: dir, id: name}, os.WriteFile(filepath.Join(dir, "config.json"), b, 0o600)
 }
 
 func startBox(l *lab, session string) (*box, error) {
-	dir, err := bundleOf(l, session, "box", []string{"/usr/bin/sleep", "3600"})
+	b, err := newBox(l, session, "box")
 	if err != nil {
 		return nil, err
 	}
-	b := &box{runc: l.runc, root: filepath.Join(l.dir, "box-runc"), bundle: dir, id: "box"}
 	if err := b.run(); err != nil {
 		return nil, err
 	}
@@ -81,35 +83,6 @@ func (b *box) exec() error {
 
 func (b *box) delete() { exec.Command(b.runc, "--root", b.root, "delete", "-f", b.id).Run() }
 
-// startDocker runs a container on the Engine, from an image that it already
-// has, and gives the operation of one exec in it.
-func startDocker(l *lab) (func() error, error) {
-	docker, err := exec.LookPath("docker")
-	if err != nil {
-		return nil, err
-	}
-	if err := exec.Command("timeout", "5", docker, "info").Run(); err != nil {
-		return nil, fmt.Errorf("no Docker Engine answers")
-	}
-	image := firstLine(output(docker, "images", "-q"))
-	if image == "" {
-		return nil, fmt.Errorf("the Docker Engine has no image")
-	}
-	name := strings.TrimPrefix(l.cgroupParent, "/")
-	if err := exec.Command(docker, "run", "-d", "--rm", "--network", "none", "--name", name, image, "sleep", "3600").Run(); err != nil {
-		return nil, fmt.Errorf("docker run: %w", err)
-	}
-	l.cleanups = append(l.cleanups, func() { exec.Command(docker, "rm", "-f", name).Run() })
-	return func() error { return exec.Command(docker, "exec", name, "bash", "-c", "true").Run() }, nil
-}
-
-func pauseName(d time.Duration) string {
-	if d == 0 {
-		return ""
-	}
-	return d.String()
-}
-
 // benchCreate times the creation of a session beside the runtime's own run of
 // the same bundle, and a burst of creations.
 func benchCreate(ctx context.Context, l *lab) ([]row, error) {
@@ -118,45 +91,37 @@ func benchCreate(ctx context.Context, l *lab) ([]row, error) {
 		return nil, err
 	}
 	defer l.end(ctx, id)
-	dir, err := bundleOf(l, id, "yard", []string{"/usr/bin/sleep", "3600"})
+	b, err := newBox(l, id, "yard")
 	if err != nil {
 		return nil, err
 	}
-	b := &box{runc: l.runc, root: filepath.Join(l.dir, "yard-runc"), bundle: dir}
 	var rows []row
-	for _, p := range []time.Duration{0, 30 * time.Millisecond} {
-		n := l.n(100)
-		if p > 0 {
-			n = l.n(60)
-		}
-		var made, first, bare []float64
-		for i := range n {
-			time.Sleep(p)
-			b.id = fmt.Sprintf("yard-%d-%d", p, i)
-			start := time.Now()
-			if err := b.run(); err != nil {
-				return nil, err
-			}
-			bare = append(bare, micros(start))
-			b.delete()
-			time.Sleep(p)
-			start = time.Now()
-			s, err := l.session(ctx)
-			if err != nil {
-				return nil, err
-			}
-			made = append(made, micros(start))
-			if _, err := l.call(ctx, s, "bash", map[string]any{"command": "true"}); err != nil {
-				return nil, err
-			}
-			first = append(first, micros(start))
-			if err := l.end(ctx, s); err != nil {
-				return nil, err
-			}
+	for _, m := range []manner{{n: l.n(100), run: 1}, {name: "30ms", n: l.n(60), run: 1, pause: 30 * time.Millisecond}} {
+		var first []float64
+		got, err := inTurns(m, []subject{
+			{name: "runc run", op: func() (time.Duration, error) {
+				b.id = fmt.Sprintf("yard-%s-%d", m.name, len(first))
+				defer b.delete()
+				return timed(b.run)()
+			}},
+			{name: "session", op: func() (time.Duration, error) {
+				start := time.Now()
+				id, err := l.session(ctx)
+				took := time.Since(start)
+				if err != nil {
+					return 0, err
+				}
+				err = l.bash(ctx, id, "true")
+				first = append(first, micros(start))
+				return took, errors.Join(err, l.end(ctx, id))
+			}},
+		})
+		if err != nil {
+			return nil, err
 		}
 		rows = append(rows,
-			row{Group: "create", Name: "session, cold", Manner: pauseName(p), Unit: "µs", stats: summarise(made), Target: "≤ 1.5 ×"}.against("runc run", summarise(bare)),
-			row{Group: "create", Name: "session, cold, and a first bash", Manner: pauseName(p), Unit: "µs", stats: summarise(first)}.against("runc run", summarise(bare)))
+			row{Group: "create", Name: "session, cold", Manner: m.name, Unit: "µs", stats: got["session"], Target: "≤ 1.5 ×"}.against("runc run", got["runc run"]),
+			row{Group: "create", Name: "session, cold, and a first bash", Manner: m.name, Unit: "µs", stats: summarise(first)}.against("runc run", got["runc run"]))
 	}
 	burst := l.n(100)
 	ids := make([]string, burst)
@@ -178,10 +143,8 @@ func benchCreate(ctx context.Context, l *lab) ([]row, error) {
 			return nil, fmt.Errorf("burst of %d: %w", burst, err)
 		}
 	}
-	for _, id := range ids {
-		if err := l.end(ctx, id); err != nil {
-			return nil, err
-		}
+	if err := l.end(ctx, ids...); err != nil {
+		return nil, err
 	}
 	return append(rows, row{Group: "create", Name: fmt.Sprintf("burst of %d, all used once", burst), Unit: "ms", stats: stats{took, took, took, 1}}), nil
 }
@@ -201,7 +164,7 @@ func benchOutput(ctx context.Context, l *lab) ([]row, error) {
 		size = 1 << 24
 	}
 	cmd := fmt.Sprintf("head -c %d /dev/zero | tr '\\0' 'x'", size)
-	before := rssMiB(l.cmd.Process.Pid)
+	before := l.rss()
 	var ours, bare []float64
 	for range 3 {
 		start := time.Now()
@@ -215,16 +178,24 @@ func benchOutput(ctx context.Context, l *lab) ([]row, error) {
 		}
 		ours = append(ours, float64(size>>20)/time.Since(start).Seconds())
 	}
-	grown := rssMiB(l.cmd.Process.Pid) - before
+	grown := l.rss() - before
 	return []row{
 		row{Group: "output", Name: fmt.Sprintf("bash prints %d MiB", size>>20), Unit: "MiB/s", stats: summarise(ours), Target: "≥ 0.5 ×"}.against("| cat > /dev/null", summarise(bare)),
 		{Group: "output", Name: "growth of the daemon meanwhile", Unit: "MiB", stats: stats{grown, grown, grown, 1}, Target: "≤ 16 MiB"},
 	}, nil
 }
 
-func rssMiB(pid int) float64 {
-	for line := range strings.Lines(readFile(fmt.Sprintf("/proc/%d/status", pid))) {
-		if f := strings.Fields(line); len(f) > 1 && f[0] == "VmRSS:" {
+// rss is what a daemon has in memory, and available what the machine has left, in MiB.
+func (l *lab) rss() float64 {
+	return kernelMiB(fmt.Sprintf("/proc/%d/status", l.daemon.Cmd.Process.Pid), "VmRSS:")
+}
+
+func available() float64 { return kernelMiB("/proc/meminfo", "MemAvailable:") }
+
+// kernelMiB reads a line of a file of the kernel's that counts in KiB.
+func kernelMiB(file, name string) float64 {
+	for line := range strings.Lines(readFile(file)) {
+		if f := strings.Fields(line); len(f) > 1 && f[0] == name {
 			n, _ := strconv.ParseFloat(f[1], 64)
 			return n / 1024
 		}
@@ -237,35 +208,42 @@ func rssMiB(pid int) float64 {
 func benchIdle(ctx context.Context, l *lab) ([]row, error) {
 	n := l.n(50)
 	free := available()
-	daemon := rssMiB(l.cmd.Process.Pid)
-	var ids []string
-	for range n {
-		id, err := l.session(ctx)
-		if err != nil {
-			return nil, err
-		}
-		if _, err := l.call(ctx, id, "bash", map[string]any{"command": "true"}); err != nil {
-			return nil, err
-		}
-		ids = append(ids, id)
+	daemon := l.rss()
+	ids, err := l.crowd(ctx, n, l.bound())
+	if err != nil {
+		return nil, err
 	}
-	time.Sleep(3 * time.Second) // until what is given back at once has been given back
 	waiting := l.charged(ids)
 	if !l.smoke {
 		time.Sleep(40 * time.Second) // the shell that waits for a next command is ended as well
 	}
 	charged := l.charged(ids)
-	less := (free - available() - (rssMiB(l.cmd.Process.Pid) - daemon)) / float64(n)
-	for _, id := range ids {
-		if err := l.end(ctx, id); err != nil {
-			return nil, err
-		}
+	less := (free - available() - (l.rss() - daemon)) / float64(n)
+	if err := l.end(ctx, ids...); err != nil {
+		return nil, err
 	}
 	return []row{
 		{Group: "idle", Name: "session, 3 s after its last command", Unit: "MiB", stats: summarise(waiting)},
 		{Group: "idle", Name: "session, charged to its cgroup", Unit: "MiB", stats: summarise(charged), Target: "≤ 2.5 MiB"},
 		{Group: "idle", Name: fmt.Sprintf("session, MemAvailable of the host / %d", n), Unit: "MiB", stats: stats{less, less, less, n}},
 	}, nil
+}
+
+// crowd makes sessions and uses each once, and waits until what is given back at once has
+// been given back.
+func (l *lab) crowd(ctx context.Context, n int, like client.SessionCreate) (ids []string, err error) {
+	for range n {
+		id, err := l.open(ctx, like)
+		if err != nil {
+			return nil, err
+		}
+		if err := l.bash(ctx, id, "true"); err != nil {
+			return nil, err
+		}
+		ids = append(ids, id)
+	}
+	time.Sleep(3 * time.Second)
+	return ids, nil
 }
 
 // charged is what the sessions' cgroups are charged with, in MiB.
@@ -280,14 +258,4 @@ func (l *lab) charged(ids []string) (all []float64) {
 		all = append(all, v/(1<<20))
 	}
 	return all
-}
-
-func available() float64 {
-	for line := range strings.Lines(readFile("/proc/meminfo")) {
-		if f := strings.Fields(line); len(f) > 1 && f[0] == "MemAvailable:" {
-			n, _ := strconv.ParseFloat(f[1], 64)
-			return n / 1024
-		}
-	}
-	return 0
 }

@@ -74,13 +74,12 @@ func benchTiers(ctx context.Context, l *lab) ([]row, error) {
 
 // tier opens a lab of its own for t, with a session that stays.
 func (l *lab) tier(ctx context.Context, t tier) (call, create []subject, err error) {
-	var env []string
 	if t.name == "docker" {
-		if env, err = l.engine(ctx); err != nil {
+		if err := l.engine(ctx); err != nil {
 			return nil, nil, err
 		}
 	}
-	in, err := newLab(ctx, labConfig{smoke: l.smoke, sandbox: t.config, env: env})
+	in, err := newLab(labConfig{smoke: l.smoke, sandbox: t.config})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -105,12 +104,10 @@ func (l *lab) tier(ctx context.Context, t tier) (call, create []subject, err err
 		}
 		return w.call(id, "bash", map[string]any{"command": "true"})
 	}})
+	both := in.making(ctx, "", in.bound()).op
 	create = append(create, subject{name: "session made and ended, " + t.name, op: timed(func() error {
-		s, err := in.session(ctx)
-		if err != nil {
-			return err
-		}
-		return in.end(ctx, s)
+		_, err := both()
+		return err
 	})})
 	b, err := t.bare(in, id)
 	if err != nil {
@@ -121,17 +118,30 @@ func (l *lab) tier(ctx context.Context, t tier) (call, create []subject, err err
 		append(create, subject{name: t.name + " run and remove", op: timed(b.run)}), nil
 }
 
+// bareOf is a container that stays, in which exec runs, and others that are made and removed.
+func (l *lab) bareOf(run, remove func(name string) error, exec func() error) (*bare, error) {
+	if err := run("box"); err != nil {
+		return nil, err
+	}
+	l.cleanups = append(l.cleanups, func() { _ = remove("box") })
+	return &bare{exec: exec, run: func() error {
+		if err := run("again"); err != nil {
+			return err
+		}
+		return remove("again")
+	}}, nil
+}
+
 // runcTier runs the bundle of the session.
 func runcTier(l *lab, session string) (*bare, error) {
 	b, err := startBox(l, session)
 	if err != nil {
 		return nil, err
 	}
-	dir, err := bundleOf(l, session, "yard", []string{"/usr/bin/sleep", "3600"})
+	again, err := newBox(l, session, "yard")
 	if err != nil {
 		return nil, err
 	}
-	again := &box{runc: l.runc, root: filepath.Join(l.dir, "yard-runc"), bundle: dir, id: "yard"}
 	return &bare{exec: b.exec, run: func() error {
 		defer again.delete()
 		return again.run()
@@ -171,41 +181,27 @@ func runscTier(l *lab, _ string) (*bare, error) {
 		return nil
 	}
 	remove := func(id string) error { return command("delete", "-force", id) }
-	if err := run("box"); err != nil {
-		return nil, err
-	}
-	l.cleanups = append(l.cleanups, func() {
-		_ = remove("box")
-		_ = exec.Command("umount", filepath.Join(l.dir, "yard-runsc", "null-netns")).Run()
-	})
-	return &bare{
-		exec: func() error { return command("exec", "box", "/bin/bash", "-c", "true") },
-		run: func() error {
-			if err := run("again"); err != nil {
-				return err
-			}
-			return remove("again")
-		},
-	}, nil
+	l.cleanups = append(l.cleanups, func() { _ = exec.Command("umount", filepath.Join(l.dir, "yard-runsc", "null-netns")).Run() })
+	return l.bareOf(run, remove, func() error { return command("exec", "box", "/bin/bash", "-c", "true") })
 }
 
-// engine starts a private Docker Engine that has the small tool image, and gives
-// what a daemon's environment must have for it.
-func (l *lab) engine(ctx context.Context) ([]string, error) {
+// engine starts a private Docker Engine that has the small tool image, which
+// this program's environment names from then on, and with it that of daemons.
+func (l *lab) engine(ctx context.Context) error {
 	if out, err := exec.CommandContext(ctx, "scripts/image", "small").CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("scripts/image small: %w: %s", err, out)
+		return fmt.Errorf("scripts/image small: %w: %s", err, out)
 	}
 	dir := filepath.Join(l.dir, "engine")
 	if out, err := exec.Command("scripts/engine", "start", dir).CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("scripts/engine start: %w: %s", err, out)
+		return fmt.Errorf("scripts/engine start: %w: %s", err, out)
 	}
 	l.cleanups = append(l.cleanups, func() { _ = exec.Command("scripts/engine", "stop", dir).Run() })
 	load := exec.CommandContext(ctx, "curl", "-sSf", "--unix-socket", filepath.Join(dir, "docker.sock"),
 		"-H", "Content-Type: application/x-tar", "--data-binary", "@bin/image/toold-small.tar", "http://engine/images/load")
 	if out, err := load.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("load the image: %w: %s", err, out)
+		return fmt.Errorf("load the image: %w: %s", err, out)
 	}
-	return []string{"DOCKER_HOST=unix://" + filepath.Join(dir, "docker.sock")}, nil
+	return os.Setenv("DOCKER_HOST", "unix://"+filepath.Join(dir, "docker.sock"))
 }
 
 // dockerTier runs the same image by the docker command.
@@ -215,9 +211,7 @@ func dockerTier(l *lab, _ string) (*bare, error) {
 		return nil, err
 	}
 	command := func(args ...string) error {
-		cmd := exec.Command(docker, args...)
-		cmd.Env = append(os.Environ(), l.env...)
-		return cmd.Run()
+		return exec.Command(docker, args...).Run()
 	}
 	run := func(name string) error {
 		if err := command("run", "-d", "--network", "none", "--name", name, "toold-small", "sleep", "3600"); err != nil {
@@ -225,17 +219,6 @@ func dockerTier(l *lab, _ string) (*bare, error) {
 		}
 		return nil
 	}
-	if err := run("box"); err != nil {
-		return nil, err
-	}
-	l.cleanups = append(l.cleanups, func() { _ = command("rm", "-f", "box") })
-	return &bare{
-		exec: func() error { return command("exec", "box", "bash", "-c", "true") },
-		run: func() error {
-			if err := run("again"); err != nil {
-				return err
-			}
-			return command("rm", "-f", "again")
-		},
-	}, nil
+	remove := func(name string) error { return command("rm", "-f", name) }
+	return l.bareOf(run, remove, func() error { return command("exec", "box", "bash", "-c", "true") })
 }

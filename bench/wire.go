@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strconv"
+	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -19,11 +19,11 @@ import (
 // wire speaks HTTP on one connection to the daemon's socket, as curl does it: with
 // a socket that blocks, and without a scheduler between. What is timed is from the
 // first byte of the request that is sent to the last one of the answer that has
-// come: the daemon, and not how a client makes the one and takes apart the other.
-// Package client's own share is a row beside it.
+// come, and with it the reading of its header, some microseconds. Package client's own
+// share is a row beside it.
 type wire struct {
-	fd  int
-	buf []byte
+	conn *os.File
+	in   *bufio.Reader
 }
 
 // wireTimeout is how long the daemon may be silent.
@@ -34,20 +34,20 @@ func dialWire(socket string) (*wire, error) {
 	if err != nil {
 		return nil, fmt.Errorf("socket: %w", err)
 	}
-	w := &wire{fd: fd, buf: make([]byte, 1<<20)}
+	conn := os.NewFile(uintptr(fd), socket) // which goes on to block
 	patience := unix.NsecToTimeval(int64(wireTimeout))
 	err = errors.Join(
 		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &patience),
 		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &patience),
 		unix.Connect(fd, &unix.SockaddrUnix{Name: socket}))
 	if err != nil {
-		w.close()
+		_ = conn.Close()
 		return nil, fmt.Errorf("connect to %s: %w", socket, err)
 	}
-	return w, nil
+	return &wire{conn, bufio.NewReaderSize(conn, 64<<10)}, nil
 }
 
-func (w *wire) close() { _ = unix.Close(w.fd) }
+func (w *wire) close() { _ = w.conn.Close() }
 
 // do sends one request and gives the body of the answer, and how long it took.
 func (w *wire) do(method, path string, body []byte) (answer []byte, took time.Duration, err error) {
@@ -59,74 +59,20 @@ func (w *wire) do(method, path string, body []byte) (answer []byte, took time.Du
 	b.WriteString("\r\n")
 	b.Write(body)
 	start := time.Now()
-	text, err := w.exchange(b.Bytes())
-	took = time.Since(start)
-	if err != nil {
-		return nil, took, fmt.Errorf("%s %s: %w", method, path, err)
+	if _, err := w.conn.Write(b.Bytes()); err != nil {
+		return nil, 0, fmt.Errorf("%s %s: %w", method, path, err)
 	}
-	res, err := http.ReadResponse(bufio.NewReader(bytes.NewReader(text)), nil)
+	res, err := http.ReadResponse(w.in, nil)
 	if err != nil {
-		return nil, took, err
+		return nil, 0, fmt.Errorf("%s %s: %w", method, path, err)
 	}
 	defer res.Body.Close()
 	answer, err = io.ReadAll(res.Body)
+	took = time.Since(start)
 	if err == nil && res.StatusCode != http.StatusOK {
 		err = fmt.Errorf("%s %s: %s: %s", method, path, res.Status, answer)
 	}
 	return answer, took, err
-}
-
-// exchange sends a request and reads the whole of its answer, which is valid until
-// the next one.
-func (w *wire) exchange(request []byte) ([]byte, error) {
-	for sent := 0; sent < len(request); {
-		n, err := unix.Write(w.fd, request[sent:])
-		switch {
-		case errors.Is(err, unix.EINTR):
-		case err != nil:
-			return nil, fmt.Errorf("write: %w", err)
-		default:
-			sent += n
-		}
-	}
-	got, want := 0, -1
-	for want < 0 || got < want {
-		if got == len(w.buf) {
-			return nil, fmt.Errorf("an answer of more than %d bytes", len(w.buf))
-		}
-		n, err := unix.Read(w.fd, w.buf[got:])
-		switch {
-		case errors.Is(err, unix.EINTR):
-			continue
-		case err != nil:
-			return nil, fmt.Errorf("read: %w", err)
-		case n == 0:
-			return nil, io.ErrUnexpectedEOF
-		}
-		got += n
-		if want < 0 {
-			if want, err = length(w.buf[:got]); err != nil {
-				return nil, err
-			}
-		}
-	}
-	return w.buf[:got], nil
-}
-
-// length is how long an answer is with its header, -1 while that has not come whole.
-func length(text []byte) (int, error) {
-	header, _, whole := bytes.Cut(text, []byte("\r\n\r\n"))
-	if !whole {
-		return -1, nil
-	}
-	const name = "\r\nContent-Length: "
-	_, rest, found := bytes.Cut(header, []byte(name))
-	if !found {
-		return 0, fmt.Errorf("an answer without its length: %s", header)
-	}
-	value, _, _ := bytes.Cut(rest, []byte("\r\n"))
-	n, err := strconv.Atoi(string(value))
-	return len(header) + len("\r\n\r\n") + n, err
 }
 
 // call runs a tool and wants it to succeed.

@@ -50,13 +50,9 @@ func (l *lab) bigTree() (string, error) {
 	return tree, nil
 }
 
-// over opens a session over a tree.
-func (l *lab) over(ctx context.Context, tree string, mode client.WorktreeMode) (string, error) {
-	s, err := l.c.CreateSession(ctx, client.SessionCreate{Worktree: client.Worktree{Source: tree, Mode: mode}})
-	if err != nil {
-		return "", err
-	}
-	return s.ID, nil
+// overlay is a session over a tree.
+func overlay(tree string) client.SessionCreate {
+	return client.SessionCreate{Worktree: client.Worktree{Source: tree, Mode: client.WorktreeOverlay}}
 }
 
 func (l *lab) bash(ctx context.Context, session, command string) error {
@@ -66,15 +62,7 @@ func (l *lab) bash(ctx context.Context, session, command string) error {
 
 func overlayCreate(ctx context.Context, l *lab, tree string) ([]row, error) {
 	subjectOf := func(mode client.WorktreeMode) subject {
-		return subject{name: string(mode), op: func() (time.Duration, error) {
-			start := time.Now()
-			id, err := l.over(ctx, tree, mode)
-			took := time.Since(start)
-			if err != nil {
-				return 0, err
-			}
-			return took, l.end(ctx, id)
-		}}
+		return l.making(ctx, string(mode), client.SessionCreate{Worktree: client.Worktree{Source: tree, Mode: mode}})
 	}
 	took, err := inTurns(manner{n: l.n(60), run: 1}, []subject{subjectOf(client.WorktreeBind), subjectOf(client.WorktreeOverlay)})
 	if err != nil {
@@ -86,13 +74,12 @@ func overlayCreate(ctx context.Context, l *lab, tree string) ([]row, error) {
 
 // overlayLarge is about what must not depend on the size of what a session has written.
 func overlayLarge(ctx context.Context, l *lab, tree string) ([]row, error) {
-	s, err := l.c.CreateSession(ctx, client.SessionCreate{
-		Worktree: client.Worktree{Source: tree, Mode: client.WorktreeOverlay}, Limits: client.Limits{Disk: 4 << 30},
-	})
+	like := overlay(tree)
+	like.Limits.Disk = 4 << 30
+	id, err := l.open(ctx, like)
 	if err != nil {
 		return nil, err
 	}
-	id := s.ID
 	defer l.end(ctx, id)
 	size := 2 << 30
 	if l.smoke {
@@ -119,15 +106,13 @@ func overlayLarge(ctx context.Context, l *lab, tree string) ([]row, error) {
 		}
 		forked = append(forked, micros(start))
 		start = time.Now()
-		bare, err := l.over(ctx, tree, client.WorktreeOverlay)
+		bare, err := l.open(ctx, overlay(tree))
 		if err != nil {
 			return nil, err
 		}
 		plain = append(plain, micros(start))
-		for _, s := range []string{fork.ID, bare} {
-			if err := l.end(ctx, s); err != nil {
-				return nil, err
-			}
+		if err := l.end(ctx, fork.ID, bare); err != nil {
+			return nil, err
 		}
 		start = time.Now()
 		if _, err := l.c.Restore(ctx, id, client.RestoreRequest{Checkpoint: c.ID}); err != nil {
@@ -144,7 +129,7 @@ func overlayLarge(ctx context.Context, l *lab, tree string) ([]row, error) {
 }
 
 func overlayDiff(ctx context.Context, l *lab, tree string) ([]row, error) {
-	id, err := l.over(ctx, tree, client.WorktreeOverlay)
+	id, err := l.open(ctx, overlay(tree))
 	if err != nil {
 		return nil, err
 	}
@@ -182,7 +167,7 @@ func overlayDiff(ctx context.Context, l *lab, tree string) ([]row, error) {
 
 // overlayCheckpoints makes many of them, each after a change, and many forks of one.
 func overlayCheckpoints(ctx context.Context, l *lab, tree string) ([]row, error) {
-	id, err := l.over(ctx, tree, client.WorktreeOverlay)
+	id, err := l.open(ctx, overlay(tree))
 	if err != nil {
 		return nil, err
 	}
@@ -209,10 +194,8 @@ func overlayCheckpoints(ctx context.Context, l *lab, tree string) ([]row, error)
 		forks = append(forks, f.ID)
 	}
 	grown := du(l.dir) - used
-	for _, f := range forks {
-		if err := l.end(ctx, f); err != nil {
-			return nil, err
-		}
+	if err := l.end(ctx, forks...); err != nil {
+		return nil, err
 	}
 	return []row{
 		row{Group: "worktrees", Name: fmt.Sprintf("checkpoint, the last of %d", len(took)), Unit: "µs", stats: last}.against("the first tenth", summarise(took[:len(took)/10+1])),

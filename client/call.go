@@ -89,6 +89,8 @@ type Call struct {
 	Model        string          `json:"model,omitempty"`
 	Extra        json.RawMessage `json:"extra,omitempty"`
 	Typed        bool            `json:"typed,omitempty"`
+	Parent       string          `json:"parent,omitempty"`   // the call that has made this one
+	ToolSet      string          `json:"tool_set,omitempty"` // the revision of the session's set of tools
 	Status       CallStatus      `json:"status"`
 	Title        string          `json:"title"`
 	Output       string          `json:"output"`   // for the model; Error's text is at its end
@@ -164,6 +166,11 @@ const (
 
 	EventApprovalAsked   = "approval.asked"   // data: Approval
 	EventApprovalReplied = "approval.replied" // data: ApprovalReply
+
+	// Connections of sessions, and requests on them; data: NetworkRecord.
+	EventNetworkAllowed = "network.allowed"
+	EventNetworkDenied  = "network.denied"
+	EventNetworkAsked   = "network.asked"
 
 	EventEnd = "end" // of what is on record, where only that was asked for; has no id
 )

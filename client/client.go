@@ -40,6 +40,8 @@ type Options struct {
 	// moment it broke (a daemon that restarts is back within seconds); 0 means
 	// 30 s, negative means that a broken stream is an error at once.
 	Reconnect time.Duration
+	// Transport carries the requests in place of connections to Socket; nil for those.
+	Transport http.RoundTripper
 }
 
 // Client speaks to one daemon. Its methods may be called from any goroutine.
@@ -48,6 +50,8 @@ type Options struct {
 type Client struct {
 	opts Options
 	http *http.Client
+	ofCaches
+	ofTools
 }
 
 // New makes a client. It does not connect: that happens with the first request.
@@ -55,25 +59,35 @@ func New(o Options) *Client {
 	o.Socket = cmp.Or(o.Socket, DefaultSocket)
 	o.HTTPTimeout = cmp.Or(o.HTTPTimeout, 30*time.Second)
 	o.Reconnect = cmp.Or(o.Reconnect, 30*time.Second)
-	socket := o.Socket
-	return &Client{opts: o, http: &http.Client{
-		Transport: &http.Transport{
-			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-				var d net.Dialer
-				c, err := d.DialContext(ctx, "unix", socket)
-				if err != nil && ctx.Err() == nil {
-					return nil, &UnreachableError{Socket: socket, Err: err}
-				}
-				return c, err
-			},
-			DisableCompression:  true,
-			MaxIdleConns:        64,
-			MaxIdleConnsPerHost: 64,
-			IdleConnTimeout:     time.Minute,
-		},
+	if o.Transport == nil {
+		o.Transport = dialling(o.Socket)
+	}
+	c := &Client{opts: o, http: &http.Client{
+		Transport: o.Transport,
 		// The API never redirects; an answer that does is not the daemon's.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
+	c.ofCaches = ofCaches{c}
+	c.ofTools = ofTools{c}
+	return c
+}
+
+// dialling is a transport over connections to a socket.
+func dialling(socket string) *http.Transport {
+	return &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			var d net.Dialer
+			c, err := d.DialContext(ctx, "unix", socket)
+			if err != nil && ctx.Err() == nil {
+				return nil, &UnreachableError{Socket: socket, Err: err}
+			}
+			return c, err
+		},
+		DisableCompression:  true,
+		MaxIdleConns:        64,
+		MaxIdleConnsPerHost: 64,
+		IdleConnTimeout:     time.Minute,
+	}
 }
 
 // Close drops idle connections. Requests in flight go on.
@@ -91,9 +105,11 @@ type request struct {
 	accept       string
 	lastEventID  string
 	opened       func() // called when an event stream has begun; nil for nobody
+	anyStatus    bool   // JSON is an answer, whatever its status
 }
 
-// do sends r and returns an answer of status 2xx; anything else is an error.
+// do sends r and returns an answer of status 2xx, or any that r takes; anything else is an
+// error.
 // The caller closes the body.
 func (c *Client) do(ctx context.Context, r request) (*http.Response, error) {
 	req, err := c.newRequest(ctx, r)
@@ -104,7 +120,7 @@ func (c *Client) do(ctx context.Context, r request) (*http.Response, error) {
 	if err != nil {
 		return nil, c.transportError(ctx, r, err)
 	}
-	if resp.StatusCode/100 != 2 {
+	if resp.StatusCode/100 != 2 && (!r.anyStatus || resp.Header.Get("Content-Type") != "application/json") {
 		defer resp.Body.Close()
 		return nil, decodeProblem(resp)
 	}
@@ -139,13 +155,18 @@ func (c *Client) newRequest(ctx context.Context, r request) (*http.Request, erro
 	if r.lastEventID != "" {
 		req.Header.Set("Last-Event-ID", r.lastEventID)
 	}
-	if c.opts.Tenant != "" {
-		req.Header.Set("Toold-Tenant", c.opts.Tenant)
-	}
-	if c.opts.Token != "" {
-		req.Header.Set("Authorization", "Bearer "+c.opts.Token)
-	}
+	c.opts.identify(req.Header)
 	return req, nil
+}
+
+// identify says for whom a request is.
+func (o *Options) identify(h http.Header) {
+	if o.Tenant != "" {
+		h.Set("Toold-Tenant", o.Tenant)
+	}
+	if o.Token != "" {
+		h.Set("Authorization", "Bearer "+o.Token)
+	}
 }
 
 // transportError says what happened to a request that got no answer.
@@ -162,7 +183,8 @@ func (c *Client) transportError(ctx context.Context, r request, err error) error
 	return fmt.Errorf("%s %s: %w: %w", r.method, r.path, ErrDisconnected, err)
 }
 
-// call sends r and decodes a JSON answer into out (nil for none), within HTTPTimeout.
+// call sends r and decodes a JSON answer into out (nil for none, a *[]byte has it as it is),
+// within HTTPTimeout.
 func (c *Client) call(ctx context.Context, r request, out any) error {
 	if c.opts.HTTPTimeout > 0 {
 		var cancel context.CancelFunc
@@ -191,7 +213,11 @@ func (c *Client) decode(ctx context.Context, r request, resp *http.Response, out
 	if len(b) > maxAnswer {
 		return fmt.Errorf("%s %s: the answer is longer than %d bytes", r.method, r.path, maxAnswer)
 	}
-	if out == nil {
+	switch out := out.(type) {
+	case nil:
+		return nil
+	case *[]byte:
+		*out = b
 		return nil
 	}
 	if err := json.Unmarshal(b, out); err != nil {

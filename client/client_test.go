@@ -231,7 +231,7 @@ func TestReadMessages(t *testing.T) {
 			fmt.Fprintf(&got, "%s/%s/%s;", m.id, m.event, m.data)
 			return nil
 		})
-		if err != nil || got.String() != tt.want {
+		if !errors.Is(err, ErrDisconnected) || got.String() != tt.want {
 			t.Errorf("%s: got %.100q, %v; want %.100q", tt.name, got.String(), err, tt.want)
 		}
 	}
@@ -245,7 +245,7 @@ func TestReadMessages(t *testing.T) {
 	if err := readMessages(strings.NewReader(strings.Repeat("data: xxxx\n", 100)), 100, func(message) error { return nil }); err == nil || !strings.Contains(err.Error(), "longer than 100") {
 		t.Errorf("an event of many lines: %v", err)
 	}
-	if err := readMessages(io.MultiReader(strings.NewReader("data: x\n"), breaking{}), 100, func(message) error { return nil }); !isTransport(err) {
+	if err := readMessages(io.MultiReader(strings.NewReader("data: x\n"), breaking{}), 100, func(message) error { return nil }); !errors.Is(err, ErrDisconnected) {
 		t.Errorf("a broken connection: %v", err)
 	}
 }
@@ -274,7 +274,7 @@ func FuzzReadMessages(f *testing.F) {
 			}
 			return nil
 		})
-		if err != nil {
+		if !errors.Is(err, ErrDisconnected) {
 			t.Errorf("%q: %v", text, err)
 		}
 	})

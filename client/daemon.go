@@ -3,8 +3,6 @@ package client
 import (
 	"context"
 	"encoding/json"
-	"io"
-	"net/http"
 	"net/url"
 )
 
@@ -15,32 +13,13 @@ func (c *Client) Version(ctx context.Context) (*Version, error) {
 
 // Health says whether the daemon is alive.
 func (c *Client) Health(ctx context.Context) (*Health, error) {
-	return c.health(ctx, "/v1/health")
+	return fetch[Health](ctx, c, request{method: "GET", path: "/v1/health", anyStatus: true})
 }
 
 // Ready says whether the daemon takes sessions and calls. A daemon that does not
 // is no error: its Health has the reasons.
 func (c *Client) Ready(ctx context.Context) (*Health, error) {
-	return c.health(ctx, "/v1/ready")
-}
-
-// health reads a Health, which also comes with status 503.
-func (c *Client) health(ctx context.Context, path string) (*Health, error) {
-	r := request{method: "GET", path: path}
-	req, err := c.newRequest(ctx, r)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := c.http.Do(req)
-	if err != nil {
-		return nil, c.transportError(ctx, r, err)
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK && resp.Header.Get("Content-Type") != "application/json" {
-		return nil, decodeProblem(resp)
-	}
-	h := new(Health)
-	return h, c.decode(ctx, r, resp, h)
+	return fetch[Health](ctx, c, request{method: "GET", path: "/v1/ready", anyStatus: true})
 }
 
 // Metrics gives the metrics in the Prometheus text format. For admins.
@@ -53,46 +32,10 @@ func (c *Client) OpenAPI(ctx context.Context) (json.RawMessage, error) {
 	return c.text(ctx, "/v1/openapi.json")
 }
 
-func (c *Client) text(ctx context.Context, path string) ([]byte, error) {
-	r := request{method: "GET", path: path}
-	resp, err := c.do(ctx, r)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-	if err != nil {
-		return nil, c.transportError(ctx, r, err)
-	}
-	return b, nil
-}
-
-// ToolQuery selects tools: those that a profile, a session, or a model of a
-// provider may see. Empty fields do not restrict.
-type ToolQuery struct {
-	Profile, Session, Provider, Model string
-}
-
-func (q ToolQuery) values() url.Values {
-	v := url.Values{}
-	setNonEmpty(v, "profile", q.Profile)
-	setNonEmpty(v, "session", q.Session)
-	setNonEmpty(v, "provider", q.Provider)
-	setNonEmpty(v, "model", q.Model)
-	return v
-}
-
-// Tools lists the definitions of tools.
-func (c *Client) Tools(ctx context.Context, q ToolQuery) ([]ToolDefinition, error) {
-	return items(fetch[List[ToolDefinition]](ctx, c, request{method: "GET", path: "/v1/tools", query: q.values()}))
-}
-
-// ToolsFormat lists the definitions in the shape of a provider: anthropic,
-// openai, gemini or mcp.
-func (c *Client) ToolsFormat(ctx context.Context, q ToolQuery, format string) ([]json.RawMessage, error) {
-	v := q.values()
-	v.Set("format", format)
-	return items(fetch[List[json.RawMessage]](ctx, c, request{method: "GET", path: "/v1/tools", query: v}))
+// text gives an answer as it is.
+func (c *Client) text(ctx context.Context, path string) (b []byte, err error) {
+	err = c.wait(ctx, request{method: "GET", path: path}, &b)
+	return b, err
 }
 
 // Doctor reports what holds on the daemon's host; with probe it also looks from

@@ -11,6 +11,8 @@ type Version struct {
 	// Ripgrep is the one that searches in sessions, such as "15.0.0, static"; of a daemon
 	// only.
 	Ripgrep string `json:"ripgrep,omitempty"`
+	// MCPWait is how long an answer by MCP waits for its call; of a daemon only.
+	MCPWait Duration `json:"mcp_wait,omitempty"`
 }
 
 // Health is the answer of /v1/health and /v1/ready.
@@ -61,10 +63,40 @@ type Garbage struct {
 const GarbageRecords = "records"
 
 // ToolDefinition is a tool as /v1/tools lists it, in the neutral format; other
-// formats (anthropic, openai, gemini, mcp) answer with that provider's shape.
+// formats (anthropic, openai, openai-responses, gemini, mcp) answer with that provider's shape.
 type ToolDefinition struct {
 	Name        string          `json:"name"`
 	Description string          `json:"description"`
 	InputSchema json.RawMessage `json:"input_schema"`
-	ReadOnly    bool            `json:"read_only,omitempty"` // it changes nothing
+	ReadOnly    bool            `json:"read_only,omitempty"`   // it changes nothing
+	Destructive bool            `json:"destructive,omitempty"` // it may overwrite or remove what is there
+	Idempotent  bool            `json:"idempotent,omitempty"`  // the same call again changes nothing more
+	OpenWorld   bool            `json:"open_world,omitempty"`  // it may reach beyond the session, where the network allows
+	Command     bool            `json:"command,omitempty"`     // it runs a program; metadata.reason says how that ended
+}
+
+// ToolList is the set of tools of a session, or of a profile.
+type ToolList struct {
+	Items []ToolDefinition `json:"items"`
+	// Revision is another one when the tools or their inputs are others; records of calls have
+	// that of their session (tool_set).
+	Revision string `json:"revision"`
+	// Absent are the other tools, where they were asked for.
+	Absent []AbsentTool `json:"absent,omitempty"`
+}
+
+// AbsentTool is a tool that is not offered, and why.
+type AbsentTool struct {
+	Name string `json:"name"`
+	Why  string `json:"why"`
+}
+
+// EventToolsChanged says that a session has other tools than before; data is ToolsChanged.
+const EventToolsChanged = "tools.changed"
+
+// ToolsChanged says which tools a session has got and lost.
+type ToolsChanged struct {
+	Revision string   `json:"revision"`
+	Added    []string `json:"added"`
+	Removed  []string `json:"removed"`
 }

@@ -12,3 +12,9 @@ func (c *Client) ExplainPolicy(ctx context.Context, r PolicyExplain) (*PolicyVer
 func (c *Client) ReplayPolicy(ctx context.Context, r PolicyReplay) (*PolicyReplayed, error) {
 	return await[PolicyReplayed](ctx, c, request{method: "POST", path: "/v1/policy/replay", body: r})
 }
+
+// SessionNetwork says what a session reached by network, or wanted to: a line for each host
+// and verdict.
+func (c *Client) SessionNetwork(ctx context.Context, session string) (*SessionNetwork, error) {
+	return fetch[SessionNetwork](ctx, c, request{method: "GET", path: sessionPath(session, "network")})
+}

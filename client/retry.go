@@ -40,13 +40,12 @@ func (r *retry) again(ctx context.Context, err error) bool {
 	case time.Since(r.since) >= r.limit:
 		return false
 	}
-	t := time.NewTimer(r.delay)
-	defer t.Stop()
+	pause := time.After(r.delay)
 	r.delay = min(2*r.delay, retryMost)
 	select {
 	case <-ctx.Done():
 		return false
-	case <-t.C:
+	case <-pause:
 		return true
 	}
 }

@@ -66,13 +66,28 @@ type SensitiveChanges struct {
 	Unchecked string `json:"unchecked,omitempty"`
 }
 
-// Mount is an extra read-only directory. Source must lie under [worktrees] mounts.
+// Mount is an extra directory. Source must lie under [worktrees] mounts.
 type Mount struct {
 	Source string `json:"source"`
 	Target string `json:"target"`
+	// Mode is MountRO where it is left out.
+	Mode MountMode `json:"mode,omitempty"`
 }
 
-// Network is what a session may reach. The only mode of this version is "none".
+// MountMode says what a session may write at a Mount. Nothing of it ever gets into the source.
+type MountMode string
+
+// The modes of mounts.
+const (
+	// MountRO: nothing.
+	MountRO MountMode = "ro"
+	// MountCow: everything. What it writes is its own, takes at most Limits.Disk, and is thrown
+	// away with it.
+	MountCow MountMode = "cow"
+)
+
+// Network is what a session may reach: with mode "none" its own loopback, with "rules" what
+// the rules for network and http allow.
 type Network struct {
 	Mode string `json:"mode"`
 }
@@ -87,7 +102,7 @@ type Limits struct {
 	Tmp       Size     `json:"tmp,omitempty"`        // bytes of /tmp; home and /dev/shm are derived
 	OpenFiles int64    `json:"open_files,omitempty"` // RLIMIT_NOFILE of a process
 	FileSize  Size     `json:"file_size,omitempty"`  // RLIMIT_FSIZE of a process
-	Disk      Size     `json:"disk,omitempty"`       // writable layer; refused where not enforceable
+	Disk      Size     `json:"disk,omitempty"`       // home directory; writable layer of an image, changes of mode overlay: as much each
 	Calls     int      `json:"calls,omitempty"`      // calls at once
 	Output    Size     `json:"output,omitempty"`     // bytes one call may print before it is killed
 	Wall      Duration `json:"wall,omitempty"`       // longest time of one call
@@ -104,21 +119,25 @@ type Usage struct {
 
 // Session is one sandbox with its worktree.
 type Session struct {
-	ID       string            `json:"id"`
-	Key      string            `json:"key,omitempty"`
-	Name     string            `json:"name,omitempty"`
-	State    SessionState      `json:"state"`
-	Reason   string            `json:"reason,omitempty"` // why it ended or was lost
-	Tenant   string            `json:"tenant"`
-	Profile  string            `json:"profile"`
-	Driver   string            `json:"driver"`
-	Runtime  string            `json:"runtime"`
-	Image    string            `json:"image,omitempty"`
-	Worktree Worktree          `json:"worktree"`
-	Mounts   []Mount           `json:"mounts,omitempty"`
-	Network  Network           `json:"network"`
-	Limits   Limits            `json:"limits"`
-	Labels   map[string]string `json:"labels,omitempty"`
+	ID       string       `json:"id"`
+	Key      string       `json:"key,omitempty"`
+	Name     string       `json:"name,omitempty"`
+	State    SessionState `json:"state"`
+	Reason   string       `json:"reason,omitempty"` // why it ended or was lost
+	Tenant   string       `json:"tenant"`
+	Profile  string       `json:"profile"`
+	Driver   string       `json:"driver"`
+	Runtime  string       `json:"runtime"`
+	Image    string       `json:"image,omitempty"`
+	Worktree Worktree     `json:"worktree"`
+	Mounts   []Mount      `json:"mounts,omitempty"`
+	Caches   []CacheUse   `json:"caches,omitempty"`
+	Network  Network      `json:"network"`
+	Limits   Limits       `json:"limits"`
+	// Budget is what it may use in all, and BudgetLeft what is left of that while it lives.
+	Budget     *Budget           `json:"budget,omitempty"`
+	BudgetLeft *BudgetLeft       `json:"budget_left,omitempty"`
+	Labels     map[string]string `json:"labels,omitempty"`
 	// Notes say what this host could not give, e.g. that a bind-mounted
 	// worktree has no disk bound. Never empty praise: each names a limit.
 	Notes       []string   `json:"notes,omitempty"`
@@ -129,6 +148,8 @@ type Session struct {
 	Expires     *time.Time `json:"expires,omitempty"`
 	Ended       *time.Time `json:"ended,omitempty"`
 	Usage       Usage      `json:"usage"`
+	// Todos is the agent's list of tasks, in the answer about one session.
+	Todos []Todo `json:"todos,omitempty"`
 	// Token is the session's bearer token; only in the answer to its creation
 	// when `token` was asked for, and never again.
 	Token string `json:"token,omitempty"`
@@ -143,18 +164,25 @@ type SessionCreate struct {
 	// Queue is how long to wait for a place where the tenant has all the sessions that
 	// it may have (max_sessions), at most 24 h; 0 is not at all. The places are given
 	// in the order of the requests.
-	Queue       Duration          `json:"queue,omitempty"`
-	Name        string            `json:"name,omitempty"`
-	Profile     string            `json:"profile,omitempty"`
-	Worktree    Worktree          `json:"worktree,omitzero"`
-	Mounts      []Mount           `json:"mounts,omitempty"`
-	Image       string            `json:"image,omitempty"`
-	Runtime     string            `json:"runtime,omitempty"`
-	Env         map[string]string `json:"env,omitempty"`
-	Limits      Limits            `json:"limits,omitzero"`
-	Network     Network           `json:"network,omitzero"`
-	Permission  []RuleOf          `json:"permission,omitempty"` // rules that narrow what the profile allows
-	Delegates   []string          `json:"delegates,omitempty"`
+	Queue    Duration          `json:"queue,omitempty"`
+	Name     string            `json:"name,omitempty"`
+	Profile  string            `json:"profile,omitempty"`
+	Worktree Worktree          `json:"worktree,omitzero"`
+	Mounts   []Mount           `json:"mounts,omitempty"`
+	Caches   []CacheUse        `json:"caches,omitempty"`
+	Image    string            `json:"image,omitempty"`
+	Runtime  string            `json:"runtime,omitempty"`
+	Env      map[string]string `json:"env,omitempty"`
+	Limits   Limits            `json:"limits,omitzero"`
+	// Budget is what the session may use in all; it can only be stricter than that of the
+	// configuration, which holds for what is 0.
+	Budget     Budget   `json:"budget,omitzero"`
+	Network    Network  `json:"network,omitzero"`
+	Permission []RuleOf `json:"permission,omitempty"` // rules that narrow what the profile allows
+	Delegates  []string `json:"delegates,omitempty"`
+	// Tools chooses among the tools that profile and tenant leave: names, and names with "-"
+	// before them that are left out.
+	Tools       []string          `json:"tools,omitempty"`
 	Labels      map[string]string `json:"labels,omitempty"`
 	TTL         Duration          `json:"ttl,omitempty"`
 	IdleTimeout Duration          `json:"idle_timeout,omitempty"` // default 1 h; negative = never

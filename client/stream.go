@@ -41,7 +41,7 @@ func (c *Client) stream(ctx context.Context, r request, fn func(message) error) 
 		r.opened()
 	}
 	err = readMessages(resp.Body, maxEvent, fn)
-	if err == nil || isTransport(err) {
+	if errors.Is(err, ErrDisconnected) {
 		return c.transportError(ctx, r, io.ErrUnexpectedEOF)
 	}
 	return err
@@ -80,33 +80,17 @@ func following[T, P any](ctx context.Context, c *Client, r request, name string,
 	return nil, err
 }
 
-// isTransport tells broken connections from errors of the consumer.
-func isTransport(err error) bool {
-	_, ok := errors.AsType[*readError](err)
-	return ok
-}
-
-// readError is a read that the connection failed.
-type readError struct{ err error }
-
-func (e *readError) Error() string { return e.err.Error() }
-func (e *readError) Unwrap() error { return e.err }
-
 // readMessages parses an event stream as the WHATWG standard has it, with "\n"
-// and "\r\n" line ends and at most limit bytes of data in one. It returns nil at the end of the stream; an event that
-// the end cuts off is dropped.
+// and "\r\n" line ends and at most limit bytes in a line and of data in one. It returns
+// ErrDisconnected at the end of the stream, and where it breaks; an event that the end cuts
+// off is dropped.
 func readMessages(r io.Reader, limit int, fn func(message) error) error {
-	br := bufio.NewReaderSize(r, 32<<10)
+	lines := bufio.NewScanner(r)
+	lines.Buffer(make([]byte, 32<<10), limit)
 	var m message
 	var hasData bool
-	for {
-		line, err := readLine(br, limit)
-		if errors.Is(err, io.EOF) {
-			return nil
-		} else if err != nil {
-			return err
-		}
-		if len(line) == 0 {
+	for lines.Scan() {
+		if len(lines.Bytes()) == 0 {
 			if hasData {
 				if err := fn(m); err != nil {
 					return err
@@ -115,7 +99,7 @@ func readMessages(r io.Reader, limit int, fn func(message) error) error {
 			m, hasData = message{data: m.data[:0]}, false
 			continue
 		}
-		name, value, _ := bytes.Cut(line, []byte(":"))
+		name, value, _ := bytes.Cut(lines.Bytes(), []byte(":"))
 		value = bytes.TrimPrefix(value, []byte(" "))
 		switch string(name) {
 		case "id":
@@ -132,33 +116,8 @@ func readMessages(r io.Reader, limit int, fn func(message) error) error {
 			m.data, hasData = append(m.data, value...), true
 		}
 	}
-}
-
-// readLine reads one line of at most limit bytes without its end. The bytes are
-// valid until the next read.
-func readLine(br *bufio.Reader, limit int) ([]byte, error) {
-	var long []byte
-	for {
-		part, err := br.ReadSlice('\n')
-		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
-			if errors.Is(err, io.EOF) {
-				return nil, io.EOF
-			}
-			return nil, &readError{err}
-		}
-		if len(long)+len(part) > limit {
-			return nil, fmt.Errorf("a line of the event stream is longer than %d bytes", limit)
-		}
-		if err == nil && long == nil {
-			return trimEnd(part), nil
-		}
-		long = append(long, part...)
-		if err == nil {
-			return trimEnd(long), nil
-		}
+	if errors.Is(lines.Err(), bufio.ErrTooLong) {
+		return fmt.Errorf("a line of the event stream is longer than %d bytes", limit)
 	}
-}
-
-func trimEnd(line []byte) []byte {
-	return bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r"))
+	return ErrDisconnected
 }

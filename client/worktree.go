@@ -157,6 +157,9 @@ type Restored struct {
 	Before Checkpoint `json:"before"`
 	// Remade: the sandbox was made anew for it, with nothing in its home and /tmp.
 	Remade bool `json:"remade,omitempty"`
+	// TasksKept: the list of tasks is the one from before, since the record of the call that
+	// wrote the other is gone.
+	TasksKept bool `json:"tasks_kept,omitempty"`
 }
 
 // ForkRequest asks for a second session that begins where this one is, or was at a

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -24,6 +25,15 @@ func (c *Client) Diff(ctx context.Context, session string, q DiffQuery) (*Patch,
 type Patch struct {
 	io.ReadCloser
 	trailer *http.Header
+}
+
+// Read implements io.Reader.
+func (p *Patch) Read(b []byte) (int, error) {
+	n, err := p.ReadCloser.Read(b)
+	if err != nil && err != io.EOF { //nolint:errorlint // an io.Reader's end is io.EOF itself
+		err = fmt.Errorf("the patch is not whole: %w", err)
+	}
+	return n, err
 }
 
 // The trailers of a patch have the counts of Patch.Missing.

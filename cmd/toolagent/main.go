@@ -5,8 +5,9 @@
 // in DIR/nonce; a second directory is that of a cgroup v2 hierarchy that is the
 // sandbox's alone, in which the agent makes cgroups for calls. Where the sandbox
 // sees no file of the daemon's, "toolagent listen DIR" listens at DIR/socket, and
-// "toolagent connect SOCKET", the one thing that it does as another process than
-// PID 1, carries a connection there.
+// "toolagent connect SOCKET" carries a connection there. "toolagent connect HOST PORT" carries one
+// through the sandbox's proxy, as ssh's ProxyCommand. "toolagent picture FILE INODE" makes a picture
+// smaller, as the tool user. Only these three are other processes than PID 1.
 //
 // The runtime does not look at cgroups: those that a session shows are its tools', and
 // it would keep files of theirs open.
@@ -30,11 +31,16 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/internal/agent/inside"
+	"github.com/toold/toold/internal/agent/inside/passage"
 	"github.com/toold/toold/internal/tool/run"
+	"github.com/toold/toold/internal/tool/run/shrink"
 )
 
 // version is set by the linker.
 var version = "dev"
+
+// shrinkMode is the argument with which a tool's call runs this program, as the tool user.
+const shrinkMode = "picture"
 
 const (
 	listenFD = 3
@@ -46,6 +52,13 @@ const (
 	// Of package sandbox, which the agent does not link.
 	ripgrepDir = "/run/toold/ripgrep" // RipgrepDir
 	treeDir    = "/run/toold/tree"    // TreeDir
+	journalDir = "/run/toold/journal" // JournalDir
+	agentPath  = "/run/toold/agent"   // AgentPath
+
+	// Of packages control and egress, likewise.
+	networkName = "network"
+	proxyPort   = 3128
+	socksPort   = 1080
 )
 
 // The main goroutine keeps the main thread for good. Threads of the file tools
@@ -63,8 +76,15 @@ func main() {
 }
 
 func serve(args []string) error {
-	if len(args) == 2 && args[0] == "connect" {
+	switch {
+	case len(args) == 2 && args[0] == "connect":
 		return connect(args[1])
+	case len(args) == 3 && args[0] == "connect":
+		return connectOut(args[1], args[2])
+	}
+	if len(args) == 3 && args[0] == shrinkMode {
+		bytes, side := run.PictureBounds()
+		return shrink.Main(args[1], args[2], shrink.Bounds{Bytes: bytes, Side: side}, os.Stdout)
 	}
 	if os.Getpid() != 1 {
 		return errors.New("this is the init process of toold's sandboxes; it does nothing when started by hand")
@@ -87,7 +107,7 @@ func serve(args []string) error {
 	defer stop()
 	s, err := inside.NewServer(inside.ServerConfig{
 		Listener: daemon, Nonce: nonce, Cgroup: ownCgroup(args), Tools: run.Builtin(), PID1: true, Version: version,
-		Ripgrep: run.RipgrepIn(ripgrepDir), TreeDir: treeDir,
+		Ripgrep: run.RipgrepIn(ripgrepDir), TreeDir: treeDir, Journal: journalDir, Shrink: []string{agentPath, shrinkMode}, Passage: passageFor(args),
 		Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	})
 	if err != nil {
@@ -110,8 +130,16 @@ func connections(args []string) (inside.Connections, []byte, error) {
 	case len(args) == 2 && args[0] == "listen":
 		return listening(args[1])
 	default:
-		return nil, nil, fmt.Errorf("usage: toolagent [dial DIR [CGROUP] | listen DIR | connect SOCKET]; got %q", args)
+		return nil, nil, fmt.Errorf("usage: toolagent [dial DIR [CGROUP] | listen DIR | connect SOCKET | connect HOST PORT]; got %q", args)
 	}
+}
+
+// passageFor is the way of tools' connections to a daemon that is dialled.
+func passageFor(args []string) *passage.Passage {
+	if len(args) == 0 || args[0] != "dial" {
+		return nil
+	}
+	return &passage.Passage{Socket: filepath.Join(args[1], networkName), Ports: []uint16{proxyPort, socksPort}}
 }
 
 func ownCgroup(args []string) string {

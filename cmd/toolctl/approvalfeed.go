@@ -1,9 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -20,15 +20,14 @@ type approvalFeed struct {
 	client *client.Client
 	// lists has the newest list; one that nobody took is replaced.
 	lists  chan approvalList
-	ended  map[string]client.ApprovalReply // of those that ended lately
 	cancel context.CancelFunc
 	done   chan struct{}
 }
 
-// approvalList is what is pending, with the endings since the list before.
+// approvalList is what is pending, with the endings, by id, since the list before.
 type approvalList struct {
 	pending []client.Approval
-	ended   []client.ApprovalReply
+	ended   map[string]client.ApprovalReply
 	err     error
 }
 
@@ -45,9 +44,7 @@ const (
 
 func newApprovalFeed(ctx context.Context, c *client.Client, session string) *approvalFeed {
 	ctx, cancel := context.WithCancel(ctx)
-	f := &approvalFeed{
-		client: c, lists: make(chan approvalList), ended: map[string]client.ApprovalReply{}, cancel: cancel, done: make(chan struct{}),
-	}
+	f := &approvalFeed{client: c, lists: make(chan approvalList), cancel: cancel, done: make(chan struct{})}
 	go func() { defer close(f.done); f.run(ctx, session) }()
 	return f
 }
@@ -58,86 +55,52 @@ func (f *approvalFeed) stop() {
 }
 
 // next waits for the next list.
-func (f *approvalFeed) next(ctx context.Context) ([]client.Approval, error) {
+func (f *approvalFeed) next(ctx context.Context) (approvalList, error) {
 	select {
 	case l := <-f.lists:
-		f.note(l)
-		return l.pending, l.err
+		return l, l.err
 	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+		return approvalList{}, context.Cause(ctx)
 	}
 }
 
-func (f *approvalFeed) note(l approvalList) {
-	for _, r := range l.ended {
-		f.ended[r.ID] = r
-	}
-}
-
-// forget drops the endings of approvals that nobody waits for.
-func (f *approvalFeed) forget(known map[string]bool) {
-	for id := range f.ended {
-		if !known[id] {
-			delete(f.ended, id)
-		}
-	}
-}
-
-// run lists, at once and whenever an event or the time says so.
+// run lists whenever an event or the time says so.
 func (f *approvalFeed) run(ctx context.Context, session string) {
 	events := make(chan approvalEvent)
-	streamed := make(chan struct{})
-	opened := make(chan struct{})
-	go func() { defer close(streamed); f.events(ctx, session, sync.OnceFunc(func() { close(opened) }), events) }()
-	defer func() { f.cancel(); <-streamed }()
+	var streamed sync.WaitGroup
+	streamed.Go(func() { f.events(ctx, session, events) })
+	defer func() { f.cancel(); streamed.Wait() }()
 	tick := time.NewTicker(relist)
 	defer tick.Stop()
 	known := knownApprovals{ended: map[string]bool{}, missing: map[string]time.Time{}}
-	var next approvalList // what nobody has taken yet
-	hear := func(e approvalEvent) {
-		if e.reply.ID != "" {
-			next.ended = append(next.ended, e.reply)
-			known.ended[e.reply.ID] = true
-		}
-		if next.err == nil {
-			next.err = e.err
-		}
-	}
-	select {
-	case <-opened:
-	case e := <-events:
-		hear(e)
-	case <-ctx.Done():
-		return
-	}
-	pending, err := pendingApprovals(ctx, f.client, session)
-	if next.pending = known.take(pending, time.Now()); err != nil {
-		next.err = err // it says more than that there are no events
-	}
-	out := f.lists
+	next := approvalList{ended: map[string]client.ApprovalReply{}} // what nobody has taken yet
+	var out chan approvalList                                      // nil while there is no news
 	for {
 		select {
 		case out <- next:
 			if next.err != nil {
 				return
 			}
-			next, out = approvalList{}, nil
+			next, out = approvalList{ended: map[string]client.ApprovalReply{}}, nil
 			continue
 		case e := <-events:
-			hear(e)
+			if e.reply.ID != "" {
+				next.ended[e.reply.ID], known.ended[e.reply.ID] = e.reply, true
+			}
+			next.err = cmp.Or(next.err, e.err)
 		case <-tick.C:
 		case <-ctx.Done():
 			return
 		}
-		if next.err == nil {
-			pending, err := pendingApprovals(ctx, f.client, session)
-			if isUnreachable(err) {
-				continue // the stream of events says when it is away for good
-			}
-			if next.err = err; err == nil {
-				next.pending = known.take(pending, time.Now())
-				tick.Reset(known.pause())
-			}
+		pending, err := pendingApprovals(ctx, f.client, session)
+		switch {
+		case err == nil:
+			next.pending = known.take(pending, time.Now())
+			tick.Reset(known.pause())
+		case !isUnreachable(err):
+			next.err = err // it says more than that there are no events
+		case next.err == nil:
+			continue // the stream of events says when it is away for good
 		}
 		out = f.lists
 	}
@@ -195,26 +158,20 @@ type approvalEvent struct {
 	err   error
 }
 
-func (f *approvalFeed) events(ctx context.Context, session string, opened func(), to chan<- approvalEvent) {
-	send := func(e approvalEvent) bool {
+// events tells that the stream has begun, and then of each event.
+func (f *approvalFeed) events(ctx context.Context, session string, to chan<- approvalEvent) {
+	send := func(e approvalEvent) {
 		select {
 		case to <- e:
-			return true
 		case <-ctx.Done():
-			return false
 		}
 	}
-	for e, err := range f.client.Events(ctx, client.EventQuery{Session: session, Type: "approval.*", Opened: opened}) {
-		var x approvalEvent
-		switch {
-		case err != nil:
-			x.err = err
-		case e.Type == client.EventApprovalReplied:
+	q := client.EventQuery{Session: session, Type: "approval.*", Opened: func() { send(approvalEvent{}) }}
+	for e, err := range f.client.Events(ctx, q) {
+		x := approvalEvent{err: err}
+		if e.Type == client.EventApprovalReplied {
 			_ = json.Unmarshal(e.Data, &x.reply) // without it the ending is unknown
 		}
-		if !send(x) {
-			return
-		}
+		send(x)
 	}
-	send(approvalEvent{err: errors.New("the stream of events ended")})
 }

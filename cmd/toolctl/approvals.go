@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -57,13 +56,9 @@ func listApprovals(ctx context.Context, a *app, session string) error {
 	if err != nil {
 		return err
 	}
-	return a.print(listView(pending, func(x *client.Approval) string { return x.ID }, func(w io.Writer) {
-		t := a.newTable("ID", "SESSION", "TOOL", "WHAT", "AGE", "EXPIRES")
-		t.ids = []int{0, 1}
-		for i := range pending {
-			p := &pending[i]
-			t.row(p.ID, p.SessionID, p.Tool, clipped(approvalShort(p), maxShort), ago(p.Created, time.Now()), expiresIn(p, time.Now()))
-		}
-		t.write(w)
-	}))
+	t := a.newTable("ID", "SESSION", "TOOL", "WHAT", "AGE", "EXPIRES")
+	t.ids = []int{0, 1}
+	return printList(a, pending, func(x *client.Approval) string { return x.ID }, t, func(p *client.Approval) {
+		t.row(p.ID, p.SessionID, p.Tool, clipped(approvalShort(p), maxShort), ago(p.Created, time.Now()), expiresIn(p, time.Now()))
+	})
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -42,15 +41,11 @@ func listSavedApprovals(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	return a.print(listView(saved, func(x *client.SavedApproval) string { return x.ID }, func(w io.Writer) {
-		t := a.newTable("ID", "SCOPE", "ALLOWS", "BY", "AGE", "EXPIRES")
-		t.ids = []int{0}
-		for i := range saved {
-			s := &saved[i]
-			t.row(s.ID, scopeText(s), clipped(visibleLine(s.Permission+" "+s.Pattern), maxShort), s.By, ago(s.Created, time.Now()), timeText(s.Expires))
-		}
-		t.write(w)
-	}))
+	t := a.newTable("ID", "SCOPE", "ALLOWS", "BY", "AGE", "EXPIRES")
+	t.ids = []int{0}
+	return printList(a, saved, func(x *client.SavedApproval) string { return x.ID }, t, func(s *client.SavedApproval) {
+		t.row(s.ID, scopeText(s), clipped(visibleLine(s.Permission+" "+s.Pattern), maxShort), s.By, ago(s.Created, time.Now()), timeText(s.Expires))
+	})
 }
 
 // scopeText says where a saved approval holds.
@@ -64,29 +59,24 @@ func scopeText(s *client.SavedApproval) string {
 	return string(s.Scope)
 }
 
-// revokeApprovals goes on after a failure; the last one decides the exit code.
 func revokeApprovals(ctx context.Context, a *app, ids []string) error {
 	c := a.client()
 	list := func() ([]string, error) {
 		saved, err := savedApprovals(ctx, c)
 		return namesOf(saved, func(x *client.SavedApproval) string { return x.ID }), err
 	}
-	var failures []error
-	for _, ref := range ids {
-		if _, err := approvalRef(ref); err != nil {
-			failures = append(failures, err)
-			continue
+	return a.forEach(ids, func(ref string) error {
+		id, err := approvalRef(ref)
+		if err != nil {
+			return err
 		}
-		id := ref
-		err := withID(ref, "apr_", list, func(found string) error {
+		err = withID(ref, "apr_", list, func(found string) error {
 			id = found
 			return c.RevokeApproval(ctx, id)
 		})
 		if err != nil {
-			failures = append(failures, fmt.Errorf("revoke %s: %w", ref, err))
-		} else if _, err := fmt.Fprintf(a.stdout, "%s is revoked\n", line(id)); err != nil {
-			return err
+			return fmt.Errorf("revoke %s: %w", ref, err)
 		}
-	}
-	return a.complainAll(failures)
+		return a.done(id, "revoked")
+	})
 }

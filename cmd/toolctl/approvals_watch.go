@@ -70,28 +70,27 @@ func (s *approvalsWatchCommand) run(ctx context.Context) error {
 func (s *approvalsWatchCommand) follow(ctx context.Context, f *approvalFeed) error {
 	known := map[string]bool{}
 	for {
-		pending, err := f.next(ctx)
+		l, err := f.next(ctx)
 		if err != nil {
 			return err
 		}
 		now := map[string]bool{}
-		for i := range pending {
-			now[pending[i].ID] = true
-			if !known[pending[i].ID] {
-				if err := s.printAsked(&pending[i]); err != nil {
+		for i := range l.pending {
+			now[l.pending[i].ID] = true
+			if !known[l.pending[i].ID] {
+				if err := s.printAsked(&l.pending[i]); err != nil {
 					return err
 				}
 			}
 		}
 		for id := range known {
 			if !now[id] {
-				if err := s.printEnded(id, f.ended); err != nil {
+				if err := s.printEnded(id, l.ended); err != nil {
 					return err
 				}
 			}
 		}
 		known = now
-		f.forget(known)
 	}
 }
 
@@ -122,49 +121,16 @@ func (s *approvalsWatchCommand) printEnded(id string, ended map[string]client.Ap
 
 // interactive shows one approval after the other and answers by key.
 func (s *approvalsWatchCommand) interactive(ctx context.Context, f *approvalFeed) error {
-	pending, err := f.next(ctx)
+	first, err := f.next(ctx)
 	if err != nil {
 		return err
 	}
-	term, err := s.openTerminal()
+	keys, err := s.keys()
 	if err != nil {
 		return err
 	}
-	keys := readKeys(term)
-	defer func() {
-		fmt.Fprint(s.stdout, "\r\x1b[K")
-		_ = term.Close()
-		keys.wait()
-	}()
-	width, height := term.size()
-	w := newWatch(width, height, s.color(), client.Scope(s.scope))
-	draw := func(text string) {
-		fmt.Fprintf(s.stdout, "\r\x1b[K%s%s", text, w.prompt())
-		w.drawn(time.Now())
-	}
-	draw(w.update(pending, f.ended, time.Now()))
-	for {
-		select {
-		case l := <-f.lists:
-			if l.err != nil {
-				return l.err
-			}
-			w.width, w.height = term.size()
-			f.note(l)
-			draw(w.update(l.pending, f.ended, time.Now()))
-			f.forget(w.known())
-		case k, ok := <-keys.pressed:
-			if !ok {
-				return nil // the terminal is gone
-			}
-			w.width, w.height = term.size()
-			text, do := w.press(k.text, k.at)
-			if do.quit {
-				return nil
-			}
-			draw(text + perform(ctx, f.client, w, do))
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
+	w := newWatch(0, 0, s.color(), client.Scope(s.scope))
+	return w.run(ctx, s.stdout, keys, first, f.lists, func(do deed) (string, bool) {
+		return perform(ctx, f.client, w, do), do.quit
+	})
 }

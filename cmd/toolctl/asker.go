@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"os"
 	"sync"
 	"time"
@@ -96,14 +95,14 @@ func (k *asker) prompt(ctx context.Context, a *client.Approval) bool {
 	if !k.errTTY || k.openTerminal == nil {
 		return false
 	}
-	term, err := k.openTerminal()
+	keys, err := k.keys()
 	if err != nil {
 		return false
 	}
 	until, end := context.WithCancel(ctx)
 	k.end = end
 	k.wait.Go(func() {
-		if answer := k.ask(until, term, a); answer != nil {
+		if answer := k.ask(until, keys, a); answer != nil {
 			k.answer(ctx, a, *answer) // also while its own end stops the prompt
 		}
 	})
@@ -112,37 +111,16 @@ func (k *asker) prompt(ctx context.Context, a *client.Approval) bool {
 
 // ask shows one approval as "approvals watch" does, and gives the answer; nil when ctx
 // ends before.
-func (k *asker) ask(ctx context.Context, term terminal, a *client.Approval) *client.ApprovalAnswer {
-	keys := readKeys(term)
-	defer func() {
-		fmt.Fprint(k.stderr, "\r\x1b[K")
-		_ = term.Close()
-		keys.wait()
-	}()
+func (k *asker) ask(ctx context.Context, keys *keyboard, a *client.Approval) (answer *client.ApprovalAnswer) {
 	w := newWatch(0, 0, colors(k.errTTY, k.getenv), client.ScopeSession)
 	w.own = true
-	w.width, w.height = term.size()
-	draw := func(text string) {
-		fmt.Fprintf(k.stderr, "\r\x1b[K%s%s", text, w.prompt())
-		w.drawn(time.Now())
-	}
-	draw(w.update([]client.Approval{*a}, nil, time.Now()))
-	for {
-		select {
-		case p, ok := <-keys.pressed:
-			if !ok {
-				return nil // the terminal is gone
-			}
-			w.width, w.height = term.size()
-			text, do := w.press(p.text, p.at)
-			if do.answer != nil {
-				return do.answer
-			}
-			draw(text + perform(ctx, k.client, w, do))
-		case <-ctx.Done():
-			return nil
+	_ = w.run(ctx, k.stderr, keys, approvalList{pending: []client.Approval{*a}}, nil, func(do deed) (string, bool) {
+		if answer = do.answer; answer != nil {
+			return "", true
 		}
-	}
+		return perform(ctx, k.client, w, do), false
+	})
+	return answer
 }
 
 // maxWhy is how many requests of a call that waits are shown, and maxWhat how many

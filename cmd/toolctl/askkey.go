@@ -13,16 +13,12 @@ func (a *app) asks() bool { return a.errTTY && a.openTerminal != nil && a.creden
 // where the terminal is gone. What was typed before the question is no answer. It is
 // drawn on standard error.
 func (a *app) askKey(ctx context.Context, question, of string) (byte, error) {
-	term, err := a.openTerminal()
+	keys, err := a.keys()
 	if err != nil {
 		return 0, err
 	}
-	keys := readKeys(term)
-	defer func() {
-		_ = term.Close()
-		keys.wait()
-	}()
-	wide, _ := term.size()
+	defer func() { _ = keys.Close() }()
+	wide, _ := keys.size()
 	fmt.Fprintf(a.stderr, "%s ", fold("toolctl: "+question, wide-1, "toolctl:   "))
 	for {
 		select {

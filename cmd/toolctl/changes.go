@@ -21,15 +21,14 @@ const maxChangeLines = 60
 // changes is what the command changed in a git worktree, as git says it; "" where it
 // cannot be told, which is no failure of the command's.
 func changes(ctx context.Context, c *client.Client, session string, timeoutMillis int64) string {
-	r := bashCall(changesScript)
-	r.TimeoutMillis = timeoutMillis
+	input, _ := json.Marshal(map[string]string{"command": changesScript}) // strings always marshal
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	f := follower{
 		client: c, onEvent: func(client.Event) error { return nil },
 		approval: func(context.Context, client.Event) { cancel() }, // nobody has to allow this
 	}
-	call, err := f.run(ctx, session, r)
+	call, err := f.run(ctx, session, client.CallCreate{Tool: "bash", Input: input, TimeoutMillis: timeoutMillis})
 	if err != nil || call.Status != client.CallCompleted || endingOf(call).code != 0 {
 		return ""
 	}
@@ -48,9 +47,4 @@ func showChanges(a *app, changes string) {
 		shown = append(shown[:maxChangeLines], fmt.Sprintf(" … and %d lines more", more))
 	}
 	fmt.Fprintf(a.stderr, "toolctl: git status, from inside the sandbox:\n%s\n", strings.Join(shown, "\n"))
-}
-
-func bashCall(command string) client.CallCreate {
-	input, _ := json.Marshal(map[string]string{"command": command}) // strings always marshal
-	return client.CallCreate{Tool: "bash", Input: input}
 }

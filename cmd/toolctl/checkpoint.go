@@ -65,19 +65,11 @@ func printCheckpoints(ctx context.Context, a *app, ref string) error {
 		if err != nil {
 			return err
 		}
-		return a.print(listView(l.Items, func(x *client.Checkpoint) string { return x.ID }, func(w io.Writer) {
-			if len(l.Items) == 0 {
-				fmt.Fprintf(w, "no checkpoints; make one with: toolctl checkpoint %s\n", line(ref))
-				return
-			}
-			t := a.newTable("ID", "NAME", "MADE FOR", "AGE", "SIZE")
-			t.ids = []int{0}
-			for i := range l.Items {
-				x := &l.Items[i]
-				t.row(x.ID, x.Name, causeText(x), ago(x.Created, time.Now()), bytesShort(x.Bytes))
-			}
-			t.write(w)
-		}))
+		t := a.newTable("ID", "NAME", "MADE FOR", "AGE", "SIZE")
+		t.ids, t.empty = []int{0}, "no checkpoints; make one with: toolctl checkpoint "+line(ref)
+		return printList(a, l.Items, func(x *client.Checkpoint) string { return x.ID }, t, func(x *client.Checkpoint) {
+			t.row(x.ID, x.Name, causeText(x), ago(x.Created, time.Now()), bytesShort(x.Bytes))
+		})
 	})
 }
 
@@ -92,27 +84,23 @@ func causeText(x *client.Checkpoint) string {
 	return x.Cause
 }
 
-// dropCheckpoints goes on after a failure; the last one decides the exit code.
 func dropCheckpoints(ctx context.Context, a *app, session string, refs []string) error {
 	c := a.client()
 	return a.withSession(ctx, c, session, func(session string) error {
 		if _, err := c.Checkpoints(ctx, session); err != nil {
 			return err
 		}
-		var failures []error
-		for _, ref := range refs {
+		return a.forEach(refs, func(ref string) error {
 			dropped := ref
 			err := withCheckpoint(ctx, c, session, ref, func(id string) error {
 				dropped = id
 				return c.DropCheckpoint(ctx, session, id)
 			})
 			if err != nil {
-				failures = append(failures, fmt.Errorf("remove %s: %w", ref, err))
-			} else if _, err := fmt.Fprintf(a.stdout, "%s is removed\n", line(dropped)); err != nil {
-				return err
+				return fmt.Errorf("remove %s: %w", ref, err)
 			}
-		}
-		return a.complainAll(failures)
+			return a.done(dropped, "removed")
+		})
 	})
 }
 

@@ -1,9 +1,8 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
-
-	"github.com/toold/toold/client"
 )
 
 // The numbers of SGR foreground colours.
@@ -27,25 +26,12 @@ func painted(text string, color int, on bool) string {
 	return fmt.Sprintf("\x1b[%dm%s\x1b[0m", color, text)
 }
 
-// actionColor is the colour of a verdict.
-func actionColor(action string) int {
-	switch action {
-	case "allow":
-		return colorGreen
-	case "deny":
-		return colorRed
-	}
-	return colorYellow
+// wordColors are the colours of verdicts, and of the states of sessions, daemons and checks.
+var wordColors = map[string]int{
+	"allow": colorGreen, "ready": colorGreen, "ok": colorGreen,
+	"deny": colorRed, "lost": colorRed, "failing": colorRed, "fail": colorRed,
+	"ended": colorGrey, "n/a": colorGrey,
 }
 
-func stateColor(s client.SessionState) int {
-	switch s {
-	case client.SessionReady:
-		return colorGreen
-	case client.SessionLost:
-		return colorRed
-	case client.SessionEnded:
-		return colorGrey
-	}
-	return colorYellow
-}
+// wordColor is yellow for what lies between.
+func wordColor[T ~string](word T) int { return cmp.Or(wordColors[string(word)], colorYellow) }

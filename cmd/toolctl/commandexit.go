@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -17,7 +18,8 @@ type ending struct {
 	signal   int    // 0 unless a signal ended it
 	reason   string // as in the API's metadata.reason
 	duration time.Duration
-	full     string // the place that was full, for the reason "disk"
+	full     string // the place that was full, for the reason "disk"; "" = the host
+	raise    string // the limit that gives it more room; "" = none does
 }
 
 func endingOf(c *client.Call) ending {
@@ -33,6 +35,7 @@ func endingOf(c *client.Call) ending {
 	}
 	e.reason, _ = c.Metadata["reason"].(string)
 	e.full, _ = c.Metadata["full"].(string)
+	e.raise, _ = c.Metadata["raise"].(string)
 	return e
 }
 
@@ -79,10 +82,15 @@ func (e ending) killed() string {
 
 // noRoom says which limit gives more room to the place that was full.
 func (e ending) noRoom() string {
-	if e.full == "/" {
-		return "no space was left in the root file system; raise it with --limit disk=SIZE"
+	switch {
+	case e.full == "":
+		return "stopped: the disk of the host is nearly full; toolctl gc and toolctl usage show what takes space"
+	case e.raise == "":
+		return fmt.Sprintf("no space was left in %s: the disk of the host on which that directory lies is full; free space there", line(e.full))
+	case strings.HasPrefix(e.raise, "["):
+		return fmt.Sprintf("no space was left in %s; raise it with %s in config.toml", line(e.full), line(e.raise))
 	}
-	return fmt.Sprintf("no space was left in %s; raise it with --limit tmp=SIZE (home has three times that), and --limit memory=SIZE, which holds it", line(e.full))
+	return fmt.Sprintf("no space was left in %s; raise it with --limit %s=SIZE", line(e.full), line(e.raise))
 }
 
 // errNoReason is for a call that says that it failed, and nothing else.

@@ -71,21 +71,19 @@ func inOrder(offers ...offer) cobra.CompletionFunc {
 	})
 }
 
-// sessions offers the live sessions, by name where they have one.
-func (a *app) sessions(ctx context.Context, _ []string) ([]cobra.Completion, error) {
-	page, err := a.client().ListSessions(ctx, client.SessionQuery{})
-	if err != nil {
-		return nil, err
-	}
+// offered makes completions of items: each has words that name it, of which some may be
+// empty, and says what it is about.
+func offered[T any](items []T, of func(*T) (about string, words []string)) []cobra.Completion {
 	var out []cobra.Completion
-	for _, s := range page.Items {
-		about := line(string(s.State) + " " + worktreeShort(s.Worktree))
-		if s.Name != "" {
-			out = append(out, cobra.CompletionWithDesc(line(s.Name), about))
+	for i := range items {
+		about, words := of(&items[i])
+		for _, word := range words {
+			if word != "" {
+				out = append(out, cobra.CompletionWithDesc(line(word), line(about)))
+			}
 		}
-		out = append(out, cobra.CompletionWithDesc(line(s.ID), about))
 	}
-	return out, nil
+	return out
 }
 
 // firstThen has one offer for the first argument, and another for all behind it.
@@ -98,44 +96,46 @@ func firstThen(first, then offer) cobra.CompletionFunc {
 	})
 }
 
+// sessions offers the live sessions, by name where they have one.
+func (a *app) sessions(ctx context.Context, _ []string) ([]cobra.Completion, error) {
+	page, err := a.client().ListSessions(ctx, client.SessionQuery{})
+	if err != nil {
+		return nil, err
+	}
+	return offered(page.Items, func(s *client.Session) (string, []string) {
+		return string(s.State) + " " + worktreeShort(s.Worktree), []string{s.Name, s.ID}
+	}), nil
+}
+
 // checkpoints offers those of the session that is the first argument, by name where they
 // have one.
-func (a *app) checkpoints(ctx context.Context, args []string) ([]cobra.Completion, error) {
+func (a *app) checkpoints(ctx context.Context, args []string) (out []cobra.Completion, err error) {
 	if len(args) == 0 {
 		return nil, nil
 	}
 	cl := a.client()
-	var out []cobra.Completion
-	err := a.withSession(ctx, cl, args[0], func(ref string) error {
+	err = a.withSession(ctx, cl, args[0], func(ref string) error {
 		l, err := cl.Checkpoints(ctx, ref)
 		if err != nil {
 			return err
 		}
-		for i := range l.Items {
-			x := &l.Items[i]
-			about := line(causeText(x)) + ", " + ago(x.Created, time.Now()) + " ago"
-			if x.Name != "" {
-				out = append(out, cobra.CompletionWithDesc(line(x.Name), about))
-			}
-			out = append(out, cobra.CompletionWithDesc(line(x.ID), about))
-		}
+		out = offered(l.Items, func(x *client.Checkpoint) (string, []string) {
+			return causeText(x) + ", " + ago(x.Created, time.Now()) + " ago", []string{x.Name, x.ID}
+		})
 		return nil
 	})
 	return out, err
 }
 
 // calls offers the calls of the session that is the first argument.
-func (a *app) calls(ctx context.Context, args []string) ([]cobra.Completion, error) {
+func (a *app) calls(ctx context.Context, args []string) (out []cobra.Completion, err error) {
 	cl := a.client()
-	var out []cobra.Completion
-	err := a.withSession(ctx, cl, args[0], func(ref string) error {
+	err = a.withSession(ctx, cl, args[0], func(ref string) error {
 		page, err := cl.ListCalls(ctx, ref, client.CallQuery{})
 		if err != nil {
 			return err
 		}
-		for _, call := range page.Items {
-			out = append(out, cobra.CompletionWithDesc(line(call.ID), line(call.Tool+" "+call.Title)))
-		}
+		out = offered(page.Items, func(x *client.Call) (string, []string) { return x.Tool + " " + x.Title, []string{x.ID} })
 		return nil
 	})
 	return out, err
@@ -144,11 +144,9 @@ func (a *app) calls(ctx context.Context, args []string) ([]cobra.Completion, err
 // tools offers the tools.
 func (a *app) tools(ctx context.Context, _ []string) ([]cobra.Completion, error) {
 	defs, err := a.client().Tools(ctx, client.ToolQuery{})
-	var out []cobra.Completion
-	for _, d := range defs {
-		out = append(out, cobra.CompletionWithDesc(line(d.Name), line(firstSentence(d.Description))))
-	}
-	return out, err
+	return offered(defs, func(d *client.ToolDefinition) (string, []string) {
+		return firstSentence(d.Description), []string{d.Name}
+	}), err
 }
 
 // approvals offers those that are pending.
@@ -157,12 +155,9 @@ func (a *app) approvals(ctx context.Context, _ []string) ([]cobra.Completion, er
 	if err != nil {
 		return nil, err
 	}
-	var out []cobra.Completion
-	for i := range page.Items {
-		p := &page.Items[i]
-		out = append(out, cobra.CompletionWithDesc(line(p.ID), clipped(line(p.Tool)+" "+approvalShort(p), maxShort)))
-	}
-	return out, nil
+	return offered(page.Items, func(p *client.Approval) (string, []string) {
+		return clipped(line(p.Tool)+" "+approvalShort(p), maxShort), []string{p.ID}
+	}), nil
 }
 
 // saved offers what was approved for always.
@@ -171,31 +166,24 @@ func (a *app) saved(ctx context.Context, _ []string) ([]cobra.Completion, error)
 	if err != nil {
 		return nil, err
 	}
-	var out []cobra.Completion
-	for i := range page.Items {
-		s := &page.Items[i]
-		out = append(out, cobra.CompletionWithDesc(line(s.ID), clipped(visibleLine(s.Permission+" "+s.Pattern), maxShort)))
-	}
-	return out, nil
+	return offered(page.Items, func(s *client.SavedApproval) (string, []string) {
+		return clipped(visibleLine(s.Permission+" "+s.Pattern), maxShort), []string{s.ID}
+	}), nil
 }
 
-// images offers the images.
+// images offers the images, those without a name by digest.
 func (a *app) images(ctx context.Context, _ []string) ([]cobra.Completion, error) {
 	page, err := a.client().ListImages(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var out []cobra.Completion
-	for i := range page.Items {
-		img := &page.Items[i]
-		for _, name := range img.Names {
-			out = append(out, cobra.CompletionWithDesc(line(name), line(shortDigest(img.Digest)+" "+bytesShort(int64(img.Size)))))
+	return offered(page.Items, func(x *client.Image) (string, []string) {
+		size := bytesShort(int64(x.Size))
+		if len(x.Names) == 0 {
+			return size, []string{x.Digest}
 		}
-		if len(img.Names) == 0 {
-			out = append(out, cobra.CompletionWithDesc(line(img.Digest), bytesShort(int64(img.Size))))
-		}
-	}
-	return out, nil
+		return shortDigest(x.Digest) + " " + size, x.Names
+	}), nil
 }
 
 // completeProfile offers the profiles of this host's configuration, where it can

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -100,7 +101,7 @@ func treePaths(args []string) ([]string, error) {
 
 // patch shows a patch, or writes it as it is where no terminal is.
 func (a *app) patch(ctx context.Context, c *client.Client, session string, q client.DiffQuery) error {
-	r, err := openPatch(ctx, c, session, q)
+	r, err := c.Diff(ctx, session, q)
 	if err != nil {
 		return err
 	}
@@ -117,7 +118,7 @@ func (a *app) patch(ctx context.Context, c *client.Client, session string, q cli
 }
 
 // sayMissing says what is not in a patch that was read to its end.
-func sayMissing(a *app, p wholePatch) {
+func sayMissing(a *app, p *client.Patch) {
 	leftOut, unreadable := p.Missing()
 	if leftOut > 0 {
 		a.say("not in the patch: %s; git takes nothing of .git, no FIFOs, and no permissions but the executable bit", plural(leftOut, "change"))
@@ -129,22 +130,6 @@ func sayUnreadable(a *app, files int) {
 	if files > 0 {
 		a.say("%s could not be compared: the tools' user may not read them", plural(files, "file"))
 	}
-}
-
-// openPatch gives a patch whose reader says so where it is not whole.
-func openPatch(ctx context.Context, c *client.Client, session string, q client.DiffQuery) (wholePatch, error) {
-	r, err := c.Diff(ctx, session, q)
-	return wholePatch{r}, err
-}
-
-type wholePatch struct{ *client.Patch }
-
-func (p wholePatch) Read(b []byte) (int, error) {
-	n, err := p.Patch.Read(b)
-	if err != nil && err != io.EOF { //nolint:errorlint // an io.Reader's end is io.EOF itself
-		err = fmt.Errorf("the patch is not whole: %w", err)
-	}
-	return n, err
 }
 
 // list shows all changes, without their content.
@@ -161,7 +146,7 @@ func (d *diffCommand) list(ctx context.Context, c *client.Client, session string
 			writeNameStatus(w, all.Items)
 			return
 		}
-		writeStat(w, all, d.statWidth(), d.color())
+		writeStat(w, all, cmp.Or(d.width(), statWidth), d.color())
 	}}
 	if d.format != formatTable {
 		return d.print(v)
@@ -190,14 +175,6 @@ func listChanges(ctx context.Context, c *client.Client, session string, q client
 	})
 	all.Items, all.Next = items, ""
 	return all, err
-}
-
-// statWidth is the width of the terminal, or the usual one.
-func (a *app) statWidth() int {
-	if wide := a.width(); wide > 0 {
-		return wide
-	}
-	return statWidth
 }
 
 // statusLetters are git's.

@@ -33,20 +33,12 @@ listens and none was named, a private one is started and asked.`,
 }
 
 // doctor asks the daemon, or a private one where there is none.
-func doctor(ctx context.Context, a *app, probe bool) (d *client.Doctor, err error) {
-	c := a.client()
-	if !a.socketChosen() && absent(c.Version(ctx)) {
-		private, stop, err := startPrivate(ctx, a)
-		if err != nil {
-			return nil, err
-		}
-		defer func() {
-			if err := stop(); err != nil {
-				a.say("%s", lines(err.Error()))
-			}
-		}()
-		c = private
+func doctor(ctx context.Context, a *app, probe bool) (*client.Doctor, error) {
+	c, _, stop, err := a.reach(ctx, func() error { return nil })
+	if err != nil {
+		return nil, err
 	}
+	defer stop()
 	progress := a.progress("looking")
 	defer progress.stop()
 	return c.Doctor(ctx, probe)
@@ -70,7 +62,7 @@ func printDoctor(a *app, d *client.Doctor) error {
 				seen += " (probed)"
 			}
 			t.row(c.Group, c.Name, string(c.Status), seen)
-			t.paint(2, checkColor(c.Status))
+			t.paint(2, wordColor(c.Status))
 		}
 		t.write(w)
 	}})
@@ -86,16 +78,4 @@ func printDoctor(a *app, d *client.Doctor) error {
 		return exit(exitFailed)
 	}
 	return nil
-}
-
-func checkColor(s client.CheckStatus) int {
-	switch s {
-	case client.CheckOK:
-		return colorGreen
-	case client.CheckFail:
-		return colorRed
-	case client.CheckNA:
-		return colorGrey
-	}
-	return colorYellow
 }

@@ -21,6 +21,8 @@ var durationFlags = map[string]struct {
 	"toolctl call --wait":                   {"call s bash FLAG", true},
 	"toolctl exec --timeout":                {"exec FLAG s -- true", false},
 	"toolctl fork --ttl":                    {"fork FLAG s", true},
+	"toolctl mcp --queue":                   {"mcp FLAG", true},
+	"toolctl mcp --wait":                    {"mcp FLAG", true},
 	"toolctl policy replay --since":         {"policy replay /dev/null FLAG", true},
 	"toolctl ready --wait":                  {"ready FLAG", true},
 	"toolctl run --queue":                   {"run FLAG -- true", true},

@@ -41,7 +41,8 @@ func newEventsCommand(a *app) *cobra.Command {
 		client.EventSessionCreated, client.EventSessionUpdated, client.EventSessionEnded, client.EventSessionLost,
 		client.EventCallPending, client.EventCallRunning, client.EventCallMetadata, client.EventCallCompleted,
 		client.EventCallError, client.EventFileEdited, client.EventApprovalAsked, client.EventApprovalReplied,
-		"session.*", "call.*", "approval.*",
+		client.EventNetworkAllowed, client.EventNetworkDenied, client.EventNetworkAsked,
+		"session.*", "call.*", "approval.*", "network.*",
 	}, cobra.ShellCompDirectiveNoFileComp))
 	return c
 }
@@ -49,20 +50,24 @@ func newEventsCommand(a *app) *cobra.Command {
 func (s *eventsCommand) run(ctx context.Context) error {
 	c := s.client()
 	return s.withSession(ctx, c, s.session, func(session string) error {
-		q := client.EventQuery{Session: session, Type: s.kind, After: s.after, Stored: !s.follow}
-		for e, err := range c.Events(ctx, q) {
-			switch {
-			case interruption(ctx) != nil:
-				return nil // Ctrl-C is how --follow ends
-			case err != nil:
-				return err
-			}
-			if err := s.show(e); err != nil {
-				return err
-			}
-		}
-		return nil
+		return eachEvent(ctx, c, client.EventQuery{Session: session, Type: s.kind, After: s.after, Stored: !s.follow}, s.show)
 	})
+}
+
+// eachEvent shows events until there are no more, or Ctrl-C, which is how --follow ends.
+func eachEvent(ctx context.Context, c *client.Client, q client.EventQuery, show func(e client.Event) error) error {
+	for e, err := range c.Events(ctx, q) {
+		switch {
+		case interruption(ctx) != nil:
+			return nil
+		case err != nil:
+			return err
+		}
+		if err := show(e); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (s *eventsCommand) show(e client.Event) error {

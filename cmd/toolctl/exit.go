@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/plain"
 )
 
 // The exit codes. Commands that stand for a command in a sandbox (run, call
@@ -170,7 +171,7 @@ func (a *app) complainUnreachable(err error) {
 		a.say("  see \"systemctl status toold\"; a call that was running goes on and stays readable (toolctl session logs)")
 		return
 	}
-	a.say("cannot reach toold at %s: %s", line(e.Socket), line(rootCause(e.Err).Error()))
+	a.say("cannot reach toold at %s: %s", line(e.Socket), line(plain.Cause(e.Err)))
 	if errors.Is(err, fs.ErrPermission) {
 		a.say("  ask to be added to the group that owns the socket (socket_group in config.toml)")
 		return
@@ -179,25 +180,9 @@ func (a *app) complainUnreachable(err error) {
 	a.say("  \"toolctl run -- COMMAND\" needs no running daemon")
 }
 
-// rootCause is the innermost error of a chain, which for a failed connection is
-// the system's own words.
-func rootCause(err error) error {
-	for {
-		inner := errors.Unwrap(err)
-		if inner == nil {
-			return err
-		}
-		err = inner
-	}
-}
-
 // say prints a text of toolctl's own on standard error.
 func (a *app) say(format string, args ...any) {
-	wide := 0
-	if a.errTTY && a.columns != nil {
-		wide = a.columns()
-	}
-	fmt.Fprintln(a.stderr, fold(fmt.Sprintf("toolctl: "+format, args...), wide, "toolctl:   "))
+	fmt.Fprintln(a.stderr, fold(fmt.Sprintf("toolctl: "+format, args...), a.errWidth(), "toolctl:   "))
 }
 
 // interruptedError is a signal that asked toolctl to end.
@@ -213,14 +198,21 @@ func interruption(ctx context.Context) error {
 	return nil
 }
 
-// complainAll prints all errors but the last, which it returns.
-func (a *app) complainAll(failures []error) error {
-	if len(failures) == 0 {
-		return nil
+// forEach does something with each of refs, and goes on after a failure; the last one
+// decides the exit code, the others are printed.
+func (a *app) forEach(refs []string, do func(ref string) error) (failed error) {
+	for _, ref := range refs {
+		err := do(ref)
+		if err != nil && failed != nil {
+			a.complain(failed)
+		}
+		failed = cmp.Or(err, failed)
 	}
-	last := len(failures) - 1
-	for _, err := range failures[:last] {
-		a.complain(err)
-	}
-	return failures[last]
+	return failed
+}
+
+// done says what has become of something, with -o too.
+func (a *app) done(name, how string) error {
+	_, err := fmt.Fprintf(a.stdout, "%s is %s\n", line(name), how)
+	return err
 }

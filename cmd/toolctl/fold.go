@@ -4,6 +4,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	eastasian "golang.org/x/text/width"
 )
 
 // fold breaks text at spaces, so that no line is wider than that; 0 is any width. The
@@ -61,34 +63,20 @@ func width(s string) int {
 }
 
 // columns is how many columns a character takes: none for marks that combine
-// with the one before, two for the wide ones of East Asian scripts and emoji.
+// with the one before, two for the wide ones of East Asian scripts and emoji. Of some a
+// terminal may think otherwise; it then breaks a line early.
 func columns(r rune) int {
 	switch {
 	case r < 0x300:
 		return 1
 	case r == 0x200c || r == 0x200d || unicode.In(r, unicode.Mn, unicode.Me):
 		return 0
-	case unicode.Is(wide, r):
+	}
+	switch eastasian.LookupRune(r).Kind() {
+	case eastasian.EastAsianWide, eastasian.EastAsianFullwidth:
 		return 2
 	}
 	return 1
-}
-
-// wide are the blocks whose characters terminals draw two columns wide. Some
-// other characters may be as well; a line is then broken early by the terminal.
-var wide = &unicode.RangeTable{
-	R16: []unicode.Range16{
-		{0x1100, 0x115f, 1},
-		{0x2e80, 0x303e, 1},
-		{0x3041, 0xa4cf, 1},
-		{0xa960, 0xa97f, 1},
-		{0xac00, 0xd7a3, 1},
-		{0xf900, 0xfaff, 1},
-		{0xfe30, 0xfe6f, 1},
-		{0xff00, 0xff60, 1},
-		{0xffe0, 0xffe6, 1},
-	},
-	R32: []unicode.Range32{{0x1f300, 0x1f64f, 1}, {0x1f680, 0x1f6ff, 1}, {0x1f900, 0x1f9ff, 1}, {0x20000, 0x3fffd, 1}},
 }
 
 // fitting is how many bytes of s fit into so many columns.

@@ -209,26 +209,22 @@ func (a *aborter) watch(ctx context.Context) {
 		return
 	case <-ctx.Done():
 	}
-	if a.detach {
-		a.cancel(context.Cause(ctx))
-		return
+	if !a.detach {
+		grace, cancel := context.WithTimeout(context.Background(), abortGrace)
+		defer cancel()
+		select {
+		case <-a.known:
+			a.now()
+		case <-a.done:
+		case <-grace.Done(): // not accepted in all this time
+		}
+		select {
+		case <-a.done:
+			return
+		case <-grace.Done():
+		}
 	}
-	grace := time.NewTimer(abortGrace)
-	defer grace.Stop()
-	select {
-	case <-a.known:
-		a.now()
-	case <-a.done:
-		return
-	case <-grace.C: // not accepted in all this time
-		a.cancel(context.Cause(ctx))
-		return
-	}
-	select {
-	case <-a.done:
-	case <-grace.C:
-		a.cancel(context.Cause(ctx))
-	}
+	a.cancel(context.Cause(ctx))
 }
 
 // now asks the daemon to stop the call, if there is one. That it could not is

@@ -1,9 +1,8 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"fmt"
-	"io"
 
 	"github.com/spf13/cobra"
 
@@ -63,26 +62,15 @@ func (f *forkCommand) run(ctx context.Context, ref string) error {
 	if err != nil {
 		return err
 	}
-	return f.print(view{data: made, names: []string{made.ID}, text: func(w io.Writer) {
-		fmt.Fprintln(w, line(made.ID))
-		if made.Token != "" {
-			fmt.Fprintln(w, line(made.Token))
-		}
-	}})
+	return f.printCreated(made)
 }
 
 func (f *forkCommand) request() (client.ForkRequest, error) {
 	r := client.ForkRequest{Name: f.name, Token: f.withToken}
-	var err error
-	if r.Labels, err = parseLabels(f.labels); err != nil {
-		return r, err
-	}
-	if r.Env, err = parseEnv(f.env, f.getenv); err != nil {
-		return r, err
-	}
-	if r.Permission, err = parseRules(f.permission); err != nil {
-		return r, err
-	}
-	r.TTL, err = parseDurationFlag("--ttl", f.ttl)
-	return r, err
+	var labels, env, permission, ttl error
+	r.Labels, labels = parseLabels(f.labels)
+	r.Env, env = parseEnv(f.env, f.getenv)
+	r.Permission, permission = parseRules(f.permission)
+	r.TTL, ttl = parseDurationFlag("--ttl", f.ttl)
+	return r, cmp.Or(labels, env, permission, ttl)
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 
 	"github.com/spf13/cobra"
 
@@ -69,22 +68,15 @@ func printGarbage(a *app, found []client.Garbage, r client.GCRequest) error {
 			stuck++
 		}
 	}
-	err := a.print(listView(found, func(x *client.Garbage) string { return x.Name }, func(w io.Writer) {
-		if len(found) == 0 {
-			fmt.Fprintln(w, "nothing left behind")
-			return
+	t := a.newTable("KIND", "NAME", "SESSION", "SIZE", "REMOVED", "ERROR")
+	t.ids, t.ends, t.wraps, t.empty = []int{2}, []int{1}, true, "nothing left behind"
+	err := printList(a, found, func(x *client.Garbage) string { return x.Name }, t, func(g *client.Garbage) {
+		size := ""
+		if g.Bytes > 0 {
+			size = bytesShort(g.Bytes)
 		}
-		t := a.newTable("KIND", "NAME", "SESSION", "SIZE", "REMOVED", "ERROR")
-		t.ids, t.ends, t.wraps = []int{2}, []int{1}, true
-		for _, g := range found {
-			size := ""
-			if g.Bytes > 0 {
-				size = bytesShort(g.Bytes)
-			}
-			t.row(g.Kind, g.Name, g.Session, size, yesNo(g.Removed), g.Error)
-		}
-		t.write(w)
-	}))
+		t.row(g.Kind, g.Name, g.Session, size, yesNo(g.Removed), g.Error)
+	})
 	if records > 0 {
 		a.say("records of sessions that are over stay: toolctl gc --records frees %s of them", bytesShort(records))
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"strings"
@@ -43,18 +42,11 @@ func newImageListCommand(a *app) *cobra.Command {
 }
 
 func printImages(a *app, images []client.Image) error {
-	return a.print(listView(images, imageName, func(w io.Writer) {
-		if len(images) == 0 {
-			fmt.Fprintln(w, "no images; get one with: toolctl image pull NAME, or toolctl image import FILE")
-			return
-		}
-		t := a.newTable("NAME", "DIGEST", "SIZE", "FILES", "ADDED")
-		for i := range images {
-			img := &images[i]
-			t.row(strings.Join(img.Names, " "), shortDigest(img.Digest), bytesShort(int64(img.Size)), fmt.Sprint(img.Files), added(img))
-		}
-		t.write(w)
-	}))
+	t := a.newTable("NAME", "DIGEST", "SIZE", "FILES", "ADDED")
+	t.empty = "no images; get one with: toolctl image pull NAME, or toolctl image import FILE"
+	return printList(a, images, imageName, t, func(img *client.Image) {
+		t.row(strings.Join(img.Names, " "), shortDigest(img.Digest), bytesShort(int64(img.Size)), fmt.Sprint(img.Files), added(img))
+	})
 }
 
 func added(i *client.Image) string {
@@ -88,22 +80,15 @@ image itself, unless a session runs it.`,
 		Example:           "  toolctl image rm debian:12",
 		Args:              cobra.MinimumNArgs(1),
 		ValidArgsFunction: always(a.images),
-		RunE:              func(c *cobra.Command, args []string) error { return removeImages(c.Context(), a, args) },
+		RunE: func(c *cobra.Command, args []string) error {
+			return a.forEach(args, func(ref string) error {
+				if err := a.client().RemoveImage(c.Context(), ref); err != nil {
+					return fmt.Errorf("remove %s: %w", ref, err)
+				}
+				return a.done(ref, "removed")
+			})
+		},
 	}
-}
-
-// removeImages goes on after a failure; the last one decides the exit code.
-func removeImages(ctx context.Context, a *app, refs []string) error {
-	c := a.client()
-	var failures []error
-	for _, ref := range refs {
-		if err := c.RemoveImage(ctx, ref); err != nil {
-			failures = append(failures, fmt.Errorf("remove %s: %w", ref, err))
-		} else if _, err := fmt.Fprintf(a.stdout, "%s is removed\n", line(ref)); err != nil {
-			return err
-		}
-	}
-	return a.complainAll(failures)
 }
 
 func newImagePullCommand(a *app) *cobra.Command {

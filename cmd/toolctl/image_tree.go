@@ -26,7 +26,7 @@ func openTree(dir string) (io.ReadCloser, error) {
 		return nil, err
 	}
 	r, w := io.Pipe()
-	t := &tree{root: root, w: tar.NewWriter(w), device: statOf(info).Dev, links: make(map[uint64]string)}
+	t := &tree{root: root, w: tar.NewWriter(w), device: statOf(info).Dev, links: make(map[inode]string)}
 	var writer sync.WaitGroup
 	writer.Go(func() {
 		err := fs.WalkDir(root.FS(), ".", t.add)
@@ -58,8 +58,11 @@ type tree struct {
 	root   *os.Root
 	w      *tar.Writer
 	device uint64
-	links  map[uint64]string // inodes with several names, to the first of them
+	links  map[inode]string // those with several names, to the first of them
 }
+
+// inode is which file a name is of. On an overlay a file's device is not that of its directory.
+type inode struct{ device, number uint64 }
 
 // removalPrefix begins the names by which an image says what it removes from the
 // one that it is made of: a file with such a name would not be in the image, and
@@ -101,11 +104,12 @@ func (t *tree) add(path string, d fs.DirEntry, err error) error {
 		h.Name += "/"
 	}
 	regular := info.Mode().IsRegular()
-	if regular && st.Nlink > 1 && st.Dev == t.device { // inodes have numbers within a file system
-		if first, seen := t.links[st.Ino]; seen {
+	if regular && st.Nlink > 1 {
+		id := inode{st.Dev, st.Ino}
+		if first, seen := t.links[id]; seen {
 			h.Typeflag, h.Linkname, h.Size, regular = tar.TypeLink, first, 0, false
 		} else {
-			t.links[st.Ino] = h.Name
+			t.links[id] = h.Name
 		}
 	}
 	if err := t.w.WriteHeader(h); err != nil {

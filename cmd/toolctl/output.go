@@ -31,6 +31,16 @@ func listView[T any](items []T, name func(*T) string, text func(w io.Writer)) vi
 	return view{data: client.List[T]{Items: items}, names: namesOf(items, name), text: text}
 }
 
+// printList shows a list whose items have names. For people, row adds each to t.
+func printList[T any](a *app, items []T, name func(*T) string, t *table, row func(*T)) error {
+	return a.print(listView(items, name, func(w io.Writer) {
+		for i := range items {
+			row(&items[i])
+		}
+		t.write(w)
+	}))
+}
+
 func namesOf[T any](items []T, name func(*T) string) []string {
 	names := make([]string, len(items))
 	for i := range items {

@@ -4,10 +4,11 @@ import (
 	"bufio"
 	"bytes"
 	"errors"
-	"fmt"
 	"io"
 	"strconv"
-	"unicode/utf8"
+	"strings"
+
+	"github.com/toold/toold/internal/plain"
 )
 
 // patchText shows a patch on a terminal, with git's colours. Unlike a screen it leaves
@@ -45,7 +46,7 @@ func showPatch(w io.Writer, r io.Reader, color bool) error {
 		text := append(cut, part...)
 		cut = nil
 		if !whole {
-			n := wholeRunes(text)
+			n := len(text) - plain.PartialRune(text)
 			cut = bytes.Clone(text[n:])
 			text = text[:n]
 		}
@@ -60,19 +61,6 @@ func showPatch(w io.Writer, r io.Reader, color bool) error {
 			return errors.Join(err, p.w.Flush())
 		}
 	}
-}
-
-// wholeRunes is how much of p ends with a whole character, or with what is none.
-func wholeRunes(p []byte) int {
-	for i := len(p) - 1; i >= 0 && i >= len(p)-utf8.UTFMax; i-- {
-		if utf8.RuneStart(p[i]) {
-			if !utf8.FullRune(p[i:]) {
-				return i
-			}
-			break
-		}
-	}
-	return len(p)
 }
 
 // show prints a line, or a part of one, in a color. The line end is outside of it.
@@ -95,25 +83,11 @@ func (p *patchText) show(text []byte, color int) error {
 
 // visiblePatch spells out what acts, but for tabs.
 func visiblePatch(text []byte) string {
-	if plainPrefix(text) == len(text) {
-		return string(text)
+	fields := strings.Split(string(text), "\t")
+	for i, f := range fields {
+		fields[i] = line(f)
 	}
-	var b []byte
-	for len(text) > 0 {
-		r, n := utf8.DecodeRune(text)
-		switch {
-		case r == '\t':
-			b = append(b, '\t')
-		case r == '\r':
-			b = append(b, `\r`...)
-		case r == utf8.RuneError && n == 1:
-			b = fmt.Appendf(b, `\x%02x`, text[0])
-		default:
-			b = appendVisible(b, r)
-		}
-		text = text[n:]
-	}
-	return string(b)
+	return strings.Join(fields, "\t")
 }
 
 // colorOf is the color of a line that begins so, and counts it.

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/strictjson"
 )
 
@@ -31,6 +32,9 @@ func toolInput(defs []client.ToolDefinition, tool, text string) (json.RawMessage
 func askedInput(ctx context.Context, c *client.Client, tool, text string) (json.RawMessage, error) {
 	if strictjson.IsObject([]byte(text)) {
 		return json.RawMessage(text), nil
+	}
+	if input, ok := policy.OutgoingInput(tool, text); ok {
+		return input, nil
 	}
 	defs, err := c.Tools(ctx, client.ToolQuery{})
 	if err != nil {

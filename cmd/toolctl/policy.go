@@ -35,7 +35,8 @@ func newPolicyExplainCommand(a *app) *cobra.Command {
 its file and line, which of them wins and why. Nothing runs.
 
 The input is a JSON object, or plain text for tools that need only one string
-(the command of bash, the path of read). With --session the call is judged with
+(the command of bash, the path of read). In place of a tool, network takes HOST:PORT
+and http takes a method and a URL: what the rules say of such a connection. With --session the call is judged with
 that session's rules and saved approvals, and paths are resolved in it. With
 --config it is judged by the rules of a file, without a daemon.
 
@@ -43,6 +44,8 @@ Exits with 3 when the call would be denied.`,
 		Example: `  toolctl policy explain bash 'cd /tmp && git push --force'
   toolctl policy explain read .env --session review
   toolctl policy explain edit '{"file_path": "a", "old_string": "x", "new_string": "y"}' --profile plan
+  toolctl policy explain network api.example.com:443
+  toolctl policy explain http 'GET https://example.com/index.html'
   toolctl policy explain bash 'make deploy' --config ./rules.toml`,
 		Args:              cobra.ExactArgs(2),
 		ValidArgsFunction: inOrder(a.tools),

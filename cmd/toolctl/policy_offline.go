@@ -2,9 +2,11 @@ package main
 
 import (
 	"cmp"
+	"encoding/json"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/policy"
+	"github.com/toold/toold/internal/strictjson"
 	"github.com/toold/toold/internal/tool"
 )
 
@@ -23,6 +25,26 @@ func explainOffline(file, name, text, profile, tenant string) (*client.PolicyVer
 	if err != nil {
 		return nil, err
 	}
+	requests, err := requestsOffline(name, text)
+	if err != nil {
+		return nil, err
+	}
+	judged := stack.Judge(requests)
+	return &client.PolicyVerdict{
+		Tool: name, Profile: profile, Tenant: tenant, Action: string(judged.Action), Rule: judged.Rule, Reason: judged.Reason,
+		Requests: stack.Explain(requests), Notes: []string{offlineNote},
+	}, nil
+}
+
+// requestsOffline is what a call asks for, or a connection.
+func requestsOffline(name, text string) ([]policy.Request, error) {
+	if input, ok := policy.OutgoingInput(name, text); ok {
+		if strictjson.IsObject([]byte(text)) {
+			input = json.RawMessage(text)
+		}
+		requests, _, err := policy.Outgoing(name, input)
+		return requests, err
+	}
 	tools := tool.NewRegistry()
 	input, err := toolInput(localTools(tools), name, text)
 	if err != nil {
@@ -32,12 +54,7 @@ func explainOffline(file, name, text, profile, tenant string) (*client.PolicyVer
 	if err != nil {
 		return nil, err
 	}
-	requests := policy.AsWritten(inv, nil, policy.Workspace)
-	judged := stack.Judge(requests)
-	return &client.PolicyVerdict{
-		Tool: name, Profile: profile, Tenant: tenant, Action: string(judged.Action), Rule: judged.Rule, Reason: judged.Reason,
-		Requests: stack.Explain(requests), Notes: []string{offlineNote},
-	}, nil
+	return policy.AsWritten(inv, nil, policy.Workspace), nil
 }
 
 // defaultTenant is the tenant of those whom no other one lists.

@@ -98,8 +98,8 @@ func (s *policyReplayCommand) printReplay(r *client.PolicyReplayed) error {
 			for i := range r.Changes {
 				x := &r.Changes[i]
 				t.row(timeText(&x.Time), x.CallID, x.Tool, clipped(line(inputShort(x.Input)), maxShort), x.Was, x.WasRule, x.Now, x.NowRule)
-				t.paint(4, actionColor(x.Was))
-				t.paint(6, actionColor(x.Now))
+				t.paint(4, wordColor(x.Was))
+				t.paint(6, wordColor(x.Now))
 			}
 			t.write(w)
 		}

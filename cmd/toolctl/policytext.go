@@ -13,7 +13,7 @@ import (
 func verdictText(a *app, to io.Writer, v *client.PolicyVerdict) {
 	color, w := a.color(), &strings.Builder{}
 	defer func() { fmt.Fprint(to, fold(w.String(), a.width(), "   ")) }()
-	fmt.Fprintf(w, "%s: %s, for profile %s of tenant %s\n", line(v.Tool), painted(line(v.Action), actionColor(v.Action), color), line(v.Profile), line(v.Tenant))
+	fmt.Fprintf(w, "%s: %s, for profile %s of tenant %s\n", line(v.Tool), painted(line(v.Action), wordColor(v.Action), color), line(v.Profile), line(v.Tenant))
 	fmt.Fprintf(w, "  because of %s%s\n", line(v.Rule), reasonText(v.Reason))
 	for i := range v.Requests {
 		fmt.Fprintln(w)
@@ -41,7 +41,7 @@ func reasonText(reason string) string {
 // rules that match it. Of each list the last one wins, and of the lists the
 // strictest decides.
 func requestText(w io.Writer, n int, r *client.PolicyRequest, color bool) {
-	fmt.Fprintf(w, "%d. %s %s  %s\n", n, line(r.Permission), line(r.Pattern), painted("→ "+line(r.Action), actionColor(r.Action), color))
+	fmt.Fprintf(w, "%d. %s %s  %s\n", n, line(r.Permission), line(r.Pattern), painted("→ "+line(r.Action), wordColor(r.Action), color))
 	if r.Path != "" && r.Path != r.Pattern {
 		fmt.Fprintf(w, "   is %s\n", line(r.Path))
 	}
@@ -73,7 +73,7 @@ func matchTable(r *client.PolicyRequest, color bool) *table {
 			row = append(row, "the last that matches of "+m.Layer)
 		}
 		t.row(row...)
-		t.paint(3, actionColor(m.Action))
+		t.paint(3, wordColor(m.Action))
 	}
 	return t
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -34,15 +35,34 @@ type privateDaemon struct {
 	exited chan struct{} // closed after cmd.Wait
 }
 
-// startPrivate gives a daemon of our own, which stop ends.
-func startPrivate(ctx context.Context, a *app) (c *client.Client, stop func() error, err error) {
+// reach finds the daemon, or starts a private one where the user named none and none
+// listens, unless unfit says why one of our own will not do. stop ends what was started.
+func (a *app) reach(ctx context.Context, unfit func() error) (c *client.Client, private bool, stop func(), err error) {
+	c = a.client()
+	if a.socketChosen() || !absent(c.Version(ctx)) {
+		return c, false, func() {}, nil
+	}
+	if err := unfit(); err != nil {
+		return nil, false, nil, err
+	}
 	progress := a.progress("starting a private toold")
 	p, err := startPrivateDaemon(ctx)
 	progress.stop()
 	if err != nil {
-		return nil, nil, fmt.Errorf("no toold listens at %s, and a private one could not be started: %w", a.socketPath(), err)
+		return nil, false, nil, fmt.Errorf("no toold listens at %s, and a private one could not be started: %w", a.socketPath(), err)
 	}
-	return a.clientOf(p.socket()), p.stop, nil
+	return a.clientOf(p.socket()), true, func() {
+		if err := p.stop(); err != nil {
+			a.say("%s", lines(err.Error()))
+		}
+	}, nil
+}
+
+// absent reports whether there is no daemon at a socket at all; one that this
+// user may not talk to is not absent.
+func absent(_ *client.Version, err error) bool {
+	var e *client.UnreachableError
+	return errors.As(err, &e) && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED))
 }
 
 // startPrivateDaemon starts one and waits until it takes sessions.
@@ -72,13 +92,17 @@ func startPrivateDaemon(ctx context.Context) (*privateDaemon, error) {
 
 // findToold looks beside toolctl, then in PATH.
 func findToold() (string, error) {
-	if self, err := os.Executable(); err == nil {
+	self, unknown := os.Executable()
+	if unknown == nil {
 		beside := filepath.Join(filepath.Dir(self), "toold")
 		if info, err := os.Stat(beside); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
 			return beside, nil
 		}
 	}
 	path, err := exec.LookPath("toold")
+	if err != nil && unknown != nil {
+		return "", fmt.Errorf("there is no toold program in PATH, and where toolctl lies cannot be read (%w); mount a proc file system at /proc", unknown)
+	}
 	if err != nil {
 		return "", errors.New("there is no toold program beside toolctl or in PATH; install it, or start a daemon and name it with --socket")
 	}
@@ -183,12 +207,10 @@ func (p *privateDaemon) lastLog() string {
 }
 
 func (p *privateDaemon) wait(d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
 	select {
 	case <-p.exited:
 		return true
-	case <-t.C:
+	case <-time.After(d):
 		return false
 	}
 }

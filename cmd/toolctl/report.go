@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -183,6 +184,7 @@ func (p *ciReport) fetchTree(ctx context.Context, c *client.Client, s *client.Se
 	ctx, cancel := stillGoing(ctx)
 	defer cancel()
 	p.result.Patch.Absent = ""
+	awaitOver(ctx, c, s.ID)
 	if s.Worktree.Mode != client.WorktreeOverlay {
 		p.result.Patch.Absent = "in the mode " + string(s.Worktree.Mode) + " no changes are apart from the worktree"
 	} else if err := p.fetchPatch(ctx, c, s.ID); err != nil {
@@ -194,8 +196,24 @@ func (p *ciReport) fetchTree(ctx context.Context, c *client.Client, s *client.Se
 	}
 }
 
+// awaitOver waits for the end of a session that is just ending, for its budget or by somebody
+// else: its changes can be read again then.
+func awaitOver(ctx context.Context, c *client.Client, session string) {
+	for {
+		s, err := c.GetSession(ctx, session)
+		if err != nil || s.State != client.SessionEnding {
+			return // whoever reads says what is wrong
+		}
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
 func (p *ciReport) fetchPatch(ctx context.Context, c *client.Client, session string) error {
-	r, err := openPatch(ctx, c, session, client.DiffQuery{})
+	r, err := c.Diff(ctx, session, client.DiffQuery{})
 	if err != nil {
 		return err
 	}
@@ -242,7 +260,12 @@ func (r *runCommand) finishReport(ctx context.Context, argv []string, err error)
 		{"junit.xml", func(w io.Writer) error { return writeJUnit(w, p.cases, p.result.Started) }},
 		{"result.json", func(w io.Writer) error { return printJSON(w, &p.result) }},
 	} {
-		if werr := writeReported(filepath.Join(p.dir, f.name), f.write); werr != nil {
+		var b bytes.Buffer
+		werr := f.write(&b)
+		if werr == nil {
+			werr = replaceFile(filepath.Join(p.dir, f.name), &b)
+		}
+		if werr != nil {
 			if err != nil {
 				r.complain(err)
 			}
@@ -266,18 +289,4 @@ func (r *runCommand) missed(ctx context.Context, err error) error {
 		return err
 	}
 	return exit(exitRunFailed)
-}
-
-// writeReported writes a file in one step.
-func writeReported(name string, write func(w io.Writer) error) error {
-	out, in := io.Pipe()
-	written := make(chan struct{})
-	go func() {
-		defer close(written)
-		in.CloseWithError(write(in)) // nil is io.EOF
-	}()
-	err := replaceFile(name, out)
-	_ = out.Close()
-	<-written
-	return err
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -59,9 +60,7 @@ const maxCaseOutput = 16 << 10
 
 func (p *ciReport) caseOf(c *client.Call, x *resultCall) junitCase {
 	k := junitCase{Class: "toolctl." + c.Tool, Name: x.Input, millis: c.Usage.DurationMillis}
-	if p.names[k.Class+" "+k.Name]++; p.names[k.Class+" "+k.Name] > 1 {
-		k.Name += fmt.Sprintf(" (%d)", p.names[k.Class+" "+k.Name])
-	}
+	p.tellApart(&k)
 	text := lastText(c.Printed(), maxCaseOutput)
 	switch {
 	case c.Error != nil:
@@ -74,6 +73,25 @@ func (p *ciReport) caseOf(c *client.Call, x *resultCall) junitCase {
 		k.Output = text
 	}
 	return k
+}
+
+// tellApart gives a case that has the two names of another one a name of its own.
+func (p *ciReport) tellApart(k *junitCase) {
+	name, first := k.Name, k.key()
+	for n := p.names[first] + 1; p.names[k.key()] > 0; n++ {
+		k.Name = fmt.Sprintf("%s (%d)", name, n)
+		p.names[first] = n
+	}
+	p.names[k.key()]++
+}
+
+// key is the two names as the document has them, where all that XML forbids is the same.
+func (k *junitCase) key() string {
+	var b strings.Builder
+	_ = xml.EscapeText(&b, []byte(k.Class)) // a strings.Builder takes everything
+	b.WriteByte('"')                        // which stands in neither
+	_ = xml.EscapeText(&b, []byte(k.Name))
+	return b.String()
 }
 
 // failureOf says how a command failed, on one line.

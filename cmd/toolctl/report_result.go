@@ -26,7 +26,7 @@ type jobResult struct {
 	Ended   time.Time      `json:"ended"`
 	Session *resultSession `json:"session,omitempty"` // absent where none could be made
 	Bill    resultBill     `json:"bill"`
-	Network string         `json:"network"` // what the session could reach; "none" is its own loopback
+	Network string         `json:"network"` // what the session could reach: "none" is its own loopback, "rules" what rules allow
 	Calls   resultCalls    `json:"calls"`
 	Changes resultChanges  `json:"changes"`
 	Patch   resultPatch    `json:"patch"`

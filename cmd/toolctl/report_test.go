@@ -3,10 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"encoding/xml"
-	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net/http"
 	"os"
@@ -17,6 +14,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/testrig"
 	"github.com/toold/toold/internal/tool/run/treetar"
 )
 
@@ -66,68 +64,14 @@ func TestBoundedLog(t *testing.T) {
 	}
 }
 
-// junitRules are the elements and attributes that the common schema of JUnit files has,
-// those that must be there with a mark.
-var junitRules = map[string][]string{
-	"testsuites": {"name", "tests", "failures", "errors", "time"},
-	"testsuite":  {"name!", "tests!", "failures!", "errors!", "skipped", "time", "timestamp"},
-	"testcase":   {"classname!", "name!", "time!"},
-	"failure":    {"message", "type!"}, "error": {"message", "type!"}, "system-out": {},
-}
-
-var junitParent = map[string]string{
-	"testsuites": "", "testsuite": "testsuites", "testcase": "testsuite", "failure": "testcase", "error": "testcase", "system-out": "testcase",
-}
-
 // checkJUnit fails where a document is not what the common schema says.
 func checkJUnit(t *testing.T, doc []byte) (cases int) {
 	t.Helper()
-	dec := xml.NewDecoder(bytes.NewReader(doc))
-	var at []string
-	names := make(map[string]bool)
-	for {
-		tok, err := dec.Token()
-		if errors.Is(err, io.EOF) {
-			return cases
-		}
-		if err != nil {
-			t.Fatalf("%v in %q", err, doc)
-		}
-		switch e := tok.(type) {
-		case xml.StartElement:
-			name, parent := e.Name.Local, ""
-			if len(at) > 0 {
-				parent = at[len(at)-1]
-			}
-			if want, ok := junitParent[name]; !ok || want != parent {
-				t.Fatalf("<%s> in <%s>", name, parent)
-			}
-			key := ""
-			for _, a := range e.Attr {
-				if !slices.Contains(junitRules[name], a.Name.Local) && !slices.Contains(junitRules[name], a.Name.Local+"!") {
-					t.Errorf("<%s> has %s", name, a.Name.Local)
-				}
-				if a.Name.Local != "time" {
-					key += a.Value + "\x00"
-				}
-			}
-			for _, want := range junitRules[name] {
-				must, marked := strings.CutSuffix(want, "!")
-				if marked && !slices.ContainsFunc(e.Attr, func(a xml.Attr) bool { return a.Name.Local == must }) {
-					t.Errorf("<%s> has no %s", name, must)
-				}
-			}
-			if name == "testcase" {
-				if cases++; names[key] {
-					t.Errorf("two cases %q", key)
-				}
-				names[key] = true
-			}
-			at = append(at, name)
-		case xml.EndElement:
-			at = at[:len(at)-1]
-		}
+	cases, err := testrig.CheckJUnit(doc)
+	if err != nil {
+		t.Fatalf("%v in %q", err, doc)
 	}
+	return cases
 }
 
 // TestJUnitHostile: no bytes of an output, an input or an error make another document.
@@ -162,6 +106,22 @@ func TestJUnitHostile(t *testing.T) {
 		if n := checkJUnit(t, b.Bytes()); n != 5 {
 			t.Fatalf("%d cases", n)
 		}
+	}
+}
+
+// TestJUnitNames: each case has names of its own, as a reader of the document sees them.
+func TestJUnitNames(t *testing.T) {
+	p := &ciReport{names: make(map[string]int)}
+	for _, tool := range []string{"t\x00", "t\xff", "t\uffff", "t\x00"} {
+		for _, command := range []string{"x", "x (2)", "x", "x (2)"} {
+			c := bashDone("", exited(0))
+			c.Tool, c.Input = tool, json.RawMessage(`"`+command+`"`)
+			p.addCall(&c)
+		}
+	}
+	var b bytes.Buffer
+	if err := writeJUnit(&b, p.cases, time.Now()); err != nil || checkJUnit(t, b.Bytes()) != 16 {
+		t.Errorf("%v in %s", err, b.Bytes())
 	}
 }
 

@@ -10,8 +10,8 @@ import (
 
 const rootLong = `toolctl runs a coding agent's tools in sandboxes, through the daemon toold.
 
-A session is one sandbox with a worktree. Tools (bash, read, write, edit, glob,
-grep, list) are called in a session. "toolctl run" makes a session for one
+A session is one sandbox with a worktree. Tools (bash, read, write, edit,
+glob, grep, list and more) are called in a session. "toolctl run" makes a session for one
 command, and works without a daemon.
 
 Exit codes: 0 ok, 1 failed, 2 usage, 3 denied, 4 not found, 5 timeout,
@@ -58,9 +58,9 @@ func newRootCommand(a *app) *cobra.Command {
 		newApprovalsCommand(a), newPolicyCommand(a), newAuditCommand(a),
 		newStatusCommand(a), newReadyCommand(a), newReloadCommand(a), newWaitCommand(a), newAbortCommand(a),
 		newCpCommand(a), newEventsCommand(a), newTopCommand(a), newUsageCommand(a), newDoctorCommand(a),
-		newGCCommand(a), newImageCommand(a), newConfigCommand(a), newCompletionCommand(a), newVersionCommand(a),
+		newGCCommand(a), newImageCommand(a), newCacheCommand(a), newConfigCommand(a), newCompletionCommand(a), newVersionCommand(a),
 		newGenDocsCommand(a), newDiffCommand(a), newApplyCommand(a), newDiscardCommand(a),
-		newCheckpointCommand(a), newRestoreCommand(a), newUndoCommand(a), newForkCommand(a),
+		newCheckpointCommand(a), newRestoreCommand(a), newUndoCommand(a), newForkCommand(a), newMCPCommand(a), newNetworkCommand(a),
 	)
 	prepare(root)
 	fitHelp(a, root)

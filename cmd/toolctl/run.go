@@ -2,12 +2,9 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -154,11 +151,8 @@ func (r *runCommand) perform(ctx context.Context, session client.SessionCreate, 
 	if err != nil {
 		return commandFailure(err)
 	}
-	err = r.inSession(ctx, c, session, call)
-	if serr := stop(); serr != nil {
-		r.say("%s", lines(serr.Error()))
-	}
-	return err
+	defer stop()
+	return r.inSession(ctx, c, session, call)
 }
 
 // printReport prints how it ended, also where nothing has run.
@@ -217,37 +211,28 @@ func (r *runCommand) requests(argv []string) (client.SessionCreate, client.CallC
 	return session, call, err
 }
 
-// connect finds the daemon, or starts a private one where the user named none
-// and none listens. stop ends what connect started.
-func (r *runCommand) connect(ctx context.Context) (c *client.Client, stop func() error, err error) {
-	if r.socketChosen() || !absent(r.client().Version(ctx)) {
-		return r.client(), func() error { return nil }, nil
-	}
-	if r.session.image != "" {
-		return nil, nil, fmt.Errorf("no toold listens at %s, and only a daemon has images: start one, then run: toolctl image pull %s", r.socketPath(), r.session.image)
-	}
-	if r.session.mode == string(client.WorktreeOverlay) && !r.decides() && !r.ci.wanted() {
-		return nil, nil, usagef("no toold listens at %s, and one that ends with the command keeps no changes: add --apply, --discard, --patch FILE or --report DIR", r.socketPath())
-	}
-	if c, stop, err = startPrivate(ctx, r.app); err != nil {
-		return nil, nil, err
-	}
-	if r.keep {
+// connect finds the daemon, or starts a private one.
+func (r *runCommand) connect(ctx context.Context) (c *client.Client, stop func(), err error) {
+	c, r.private, stop, err = r.reach(ctx, func() error {
+		switch {
+		case r.session.image != "":
+			return fmt.Errorf("no toold listens at %s, and only a daemon has images: start one, then run: toolctl image pull %s", r.socketPath(), r.session.image)
+		case r.session.mode == string(client.WorktreeOverlay) && !r.decides() && !r.ci.wanted():
+			return usagef("no toold listens at %s, and one that ends with the command keeps no changes: add --apply, --discard, --patch FILE or --report DIR", r.socketPath())
+		}
+		return nil
+	})
+	if r.private && r.keep {
 		r.say("--keep has no effect: the session ends with the private daemon")
 		r.keep = false
 	}
-	r.private = true
-	return c, stop, nil
-}
-
-// absent reports whether there is no daemon at a socket at all; one that this
-// user may not talk to is not absent.
-func absent(_ *client.Version, err error) bool {
-	var e *client.UnreachableError
-	return errors.As(err, &e) && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED))
+	return c, stop, err
 }
 
 func (r *runCommand) inSession(ctx context.Context, c *client.Client, req client.SessionCreate, call client.CallCreate) error {
+	if r.private {
+		fromHost(req.Caches, r.getenv) // a daemon that ends with the command keeps nothing of its own
+	}
 	s, err := createSession(ctx, r.app, c, req)
 	if err != nil {
 		return commandFailure(err)

@@ -143,7 +143,7 @@ func (r *runCommand) savePatch(ctx context.Context, c *client.Client, s *client.
 	if err != nil {
 		return err
 	}
-	patch, err := openPatch(ctx, c, s.ID, client.DiffQuery{})
+	patch, err := c.Diff(ctx, s.ID, client.DiffQuery{})
 	if err != nil {
 		return err
 	}
@@ -163,12 +163,8 @@ func (r *runCommand) showStat(list *client.Changes) {
 	if r.quiet || list.Files == 0 {
 		return
 	}
-	wide := statWidth
-	if r.errTTY && r.columns != nil {
-		wide = r.columns()
-	}
 	var b bytes.Buffer
-	writeStat(&b, list, wide, colors(r.errTTY, r.getenv))
+	writeStat(&b, list, cmp.Or(r.errWidth(), statWidth), colors(r.errTTY, r.getenv))
 	shown := strings.SplitAfter(strings.TrimSuffix(b.String(), "\n"), "\n")
 	if more := len(shown) - maxChangeLines; more > 0 {
 		sum := shown[len(shown)-1]
@@ -250,7 +246,7 @@ func (r *runCommand) showDiff(ctx context.Context, c *client.Client, s *client.S
 	if r.outTTY {
 		return r.patch(ctx, c, s.ID, client.DiffQuery{})
 	}
-	patch, err := openPatch(ctx, c, s.ID, client.DiffQuery{})
+	patch, err := c.Diff(ctx, s.ID, client.DiffQuery{})
 	if err != nil {
 		return err
 	}

@@ -13,7 +13,7 @@ func newSessionCommand(a *app) *cobra.Command {
   toolctl session list
   toolctl session rm review`,
 	}
-	c.AddCommand(newSessionCreateCommand(a), newSessionListCommand(a), newSessionShowCommand(a),
+	c.AddCommand(newSessionCreateCommand(a), newSessionListCommand(a), newSessionShowCommand(a), newSessionBriefCommand(a),
 		newSessionRmCommand(a), newSessionLogsCommand(a))
 	return c
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -55,10 +56,16 @@ func (s *sessionCreateCommand) run(c *cobra.Command) error {
 		return err
 	}
 	s.sayNotes(c.Context(), created)
-	return s.print(view{data: created, names: []string{created.ID}, text: func(w io.Writer) {
-		fmt.Fprintln(w, line(created.ID))
-		if created.Token != "" {
-			fmt.Fprintln(w, line(created.Token))
+	return s.printCreated(created)
+}
+
+// printCreated shows what others need to know of a new session: its id, and the token that
+// was asked for.
+func (a *app) printCreated(s *client.Session) error {
+	return a.print(view{data: s, names: []string{s.ID}, text: func(w io.Writer) {
+		fmt.Fprintln(w, line(s.ID))
+		if s.Token != "" {
+			fmt.Fprintln(w, line(s.Token))
 		}
 	}})
 }
@@ -101,15 +108,10 @@ func (s *sessionCreateCommand) request() (client.SessionCreate, error) {
 	if err != nil {
 		return req, err
 	}
-	if req.Labels, err = parseLabels(s.labels); err != nil {
-		return req, err
-	}
-	if req.TTL, err = parseDurationFlag("--ttl", s.ttl); err != nil {
-		return req, err
-	}
-	if req.IdleTimeout, err = parseDurationFlag("--idle-timeout", s.idleTimeout); err != nil {
-		return req, err
-	}
+	var labels, ttl, idle error
+	req.Labels, labels = parseLabels(s.labels)
+	req.TTL, ttl = parseDurationFlag("--ttl", s.ttl)
+	req.IdleTimeout, idle = parseDurationFlag("--idle-timeout", s.idleTimeout)
 	req.Name, req.LeasePID, req.Token = s.name, s.leasePID, s.withToken
-	return req, nil
+	return req, cmp.Or(labels, ttl, idle)
 }

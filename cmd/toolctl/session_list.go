@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -49,13 +48,10 @@ func newSessionListCommand(a *app) *cobra.Command {
 }
 
 func printSessions(a *app, sessions []client.Session) error {
-	return a.print(listView(sessions, func(x *client.Session) string { return x.ID }, func(w io.Writer) {
-		t := a.newTable("ID", "NAME", "STATE", "WORKTREE", "AGE", "LABELS")
-		t.ids, t.ends = []int{0}, []int{3}
-		for _, s := range sessions {
-			t.row(s.ID, s.Name, string(s.State), worktreeShort(s.Worktree), ago(s.Created, time.Now()), formatLabels(s.Labels))
-			t.paint(2, stateColor(s.State))
-		}
-		t.write(w)
-	}))
+	t := a.newTable("ID", "NAME", "STATE", "WORKTREE", "AGE", "LABELS")
+	t.ids, t.ends = []int{0}, []int{3}
+	return printList(a, sessions, func(x *client.Session) string { return x.ID }, t, func(s *client.Session) {
+		t.row(s.ID, s.Name, string(s.State), worktreeShort(s.Worktree), ago(s.Created, time.Now()), formatLabels(s.Labels))
+		t.paint(2, wordColor(s.State))
+	})
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,8 +47,6 @@ Changes in a worktree of mode overlay are kept for a time, of which it tells, un
 	return c
 }
 
-// run ends each session and goes on after a failure; the last one decides the
-// exit code.
 func (s *sessionRmCommand) run(ctx context.Context, refs []string) error {
 	c := s.client()
 	if s.all {
@@ -59,30 +58,27 @@ func (s *sessionRmCommand) run(ctx context.Context, refs []string) error {
 			refs = append(refs, x.ID)
 		}
 	}
-	progress := s.progress(fmt.Sprintf("ending %d sessions", len(refs)))
 	ended := []client.Session{}
-	var failures []error
-	for _, ref := range refs {
+	failed := s.forEach(refs, func(ref string) error {
 		x, err := s.end(ctx, c, ref)
 		if err != nil {
-			failures = append(failures, fmt.Errorf("end %s: %w", ref, err))
-			continue
+			return fmt.Errorf("end %s: %w", ref, err)
 		}
 		ended = append(ended, *x)
-	}
-	progress.stop()
-	if err := s.printEnded(ended); err != nil {
-		return err
-	}
-	return s.complainAll(failures)
+		return nil
+	})
+	return cmp.Or(s.printEnded(ended), failed)
 }
 
 func (s *sessionRmCommand) end(ctx context.Context, c *client.Client, ref string) (*client.Session, error) {
 	var x *client.Session
 	err := s.withSession(ctx, c, ref, func(ref string) error {
 		before, _ := c.GetSession(ctx, ref) // only to tell which notes are new
+		progress := s.progress("ending session " + line(ref))
 		var err error
-		if x, err = c.EndSession(ctx, ref, client.EndOptions{Force: s.force, Keep: s.keep, Discard: s.discard}); err != nil {
+		x, err = c.EndSession(ctx, ref, client.EndOptions{Force: s.force, Keep: s.keep, Discard: s.discard})
+		progress.stop()
+		if err != nil {
 			return err
 		}
 		if before != nil {

@@ -41,7 +41,7 @@ func sessionText(a *app, w io.Writer, s *client.Session) {
 	add("id", s.ID)
 	add("name", s.Name)
 	add("state", string(s.State))
-	t.paint(1, stateColor(s.State))
+	t.paint(1, wordColor(s.State))
 	add("reason", s.Reason)
 	add("tenant", s.Tenant)
 	add("profile", s.Profile)
@@ -62,15 +62,23 @@ func sessionText(a *app, w io.Writer, s *client.Session) {
 		add("unchecked", c.Unchecked)
 	}
 	for _, m := range s.Mounts {
-		add("mount", m.Source+" at "+m.Target+" (read-only)")
+		how := "read-only"
+		if m.Mode == client.MountCow {
+			how = "what is written there ends with the session"
+		}
+		add("mount", m.Source+" at "+m.Target+" ("+how+")")
 	}
 	add("network", s.Network.Mode)
 	add("limits", limitsText(s.Limits))
+	add("budget", budgetText(s))
 	add("labels", formatLabels(s.Labels))
 	add("created", timeText(&s.Created))
 	add("expires", timeText(s.Expires))
 	add("ended", timeText(s.Ended))
 	add("usage", usageText(s.Usage))
+	for _, t := range s.Todos {
+		add("todo", t.Status+": "+t.Content)
+	}
 	for _, n := range s.Notes {
 		add("note", n)
 	}

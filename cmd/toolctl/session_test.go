@@ -40,14 +40,25 @@ func TestSessionCreateUsage(t *testing.T) {
 		{"--limit memory=much", "not a size"},
 		{"--limit pids=1.5", "not a whole number"},
 		{"--mount /x", "SRC:DST"},
+		{"--mount /:/x:rw", "SRC:DST:cow"},
 		{"--mount /nonexistent:/x", "no such file"},
 		{"--ttl soon", "not a duration"},
-		{"--net example.org", "no network but their own loopback"},
+		{"--net example.org", "write none or rules"},
 		{"--limit jobs=1", "no limit \"jobs\""},
 		{"extra", "unknown command"},
 		{"--wrktree .", `did you mean "worktree"`},
 	} {
 		ctl(t, t.Context(), "", append([]string{"session", "create"}, strings.Fields(c.args)...)...).want(t, 2, "", c.stderr)
+	}
+}
+
+func TestParseMounts(t *testing.T) {
+	dir := t.TempDir()
+	for mode, want := range map[string]client.MountMode{"": "", ":ro": client.MountRO, ":cow": client.MountCow} {
+		got, err := parseMounts([]string{dir + ":/x" + mode})
+		if err != nil || len(got) != 1 || got[0] != (client.Mount{Source: dir, Target: "/x", Mode: want}) {
+			t.Errorf("%q: %+v, %v", mode, got, err)
+		}
 	}
 }
 

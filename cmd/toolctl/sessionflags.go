@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -12,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/cache/builtin"
 )
 
 // sessionFlags are the flags that describe a new session; run and session create
@@ -23,6 +26,8 @@ type sessionFlags struct {
 	env, limits, mounts    []string
 	permission             []string
 	queue                  string
+	caches                 []string
+	budget                 []string
 }
 
 func (f *sessionFlags) register(a *app, c *cobra.Command) {
@@ -33,16 +38,20 @@ func (f *sessionFlags) register(a *app, c *cobra.Command) {
 	fs.StringVar(&f.profile, "profile", "", "agent profile")
 	fs.StringVar(&f.image, "image", "", "image that is the root filesystem, one of \"toolctl image list\"")
 	fs.StringVar(&f.runtime, "runtime", "", "OCI runtime, where the daemon offers several")
-	fs.StringVar(&f.net, "net", "", "network of the session; only \"none\" is supported: its own loopback")
+	fs.StringVar(&f.net, "net", "", "network of the session: none (its own loopback) or rules (what rules allow; default as configured)")
 	fs.StringArrayVar(&f.env, "env", nil, "environment variable `K=V`, or K to pass this one on (repeatable)")
 	fs.StringArrayVar(&f.limits, "limit", nil, "limit `k=v`: "+strings.Join(limitNames(), ", ")+" (repeatable)")
-	fs.StringArrayVar(&f.mounts, "mount", nil, "extra read-only directory `SRC:DST` (repeatable)")
+	fs.StringArrayVar(&f.mounts, "mount", nil, "extra read-only directory `SRC:DST[:cow]` (repeatable); with :cow what the session writes there is thrown away with it")
 	fs.StringArrayVar(&f.permission, "permission", nil, "rule `PERMISSION:PATTERN:ACTION` that narrows the profile, such as 'bash:git push *:deny' (repeatable)")
 	fs.StringVar(&f.queue, "queue", "", "if the tenant has all its sessions, wait this `duration` for one to end, such as 10m")
+	fs.StringSliceVar(&f.caches, "cache", nil, "caches `NAME,...` of compilers and package managers: "+strings.Join(builtin.Names(), ", ")+", or one of the configuration (repeatable)")
+	fs.StringSliceVar(&f.budget, "budget", nil, "most that the session may use in all, `k=v,...`, such as calls=200,cpu=10m (also wall, output); it ends when one is used up")
 	_ = c.MarkFlagDirname("worktree")
+	_ = c.RegisterFlagCompletionFunc("cache", cobra.FixedCompletions(builtin.Names(), cobra.ShellCompDirectiveNoFileComp))
 	_ = c.RegisterFlagCompletionFunc("profile", completeProfile)
 	_ = c.RegisterFlagCompletionFunc("image", always(a.images))
 	_ = c.RegisterFlagCompletionFunc("mode", cobra.FixedCompletions([]string{"bind", "ro", "overlay", "empty"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = c.RegisterFlagCompletionFunc("net", cobra.FixedCompletions([]string{client.NetworkNone, client.NetworkRules}, cobra.ShellCompDirectiveNoFileComp))
 	_ = c.RegisterFlagCompletionFunc("limit", cobra.FixedCompletions(limitCompletions(), cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveNoSpace))
 }
 
@@ -54,29 +63,23 @@ func (f *sessionFlags) request(getenv func(string) string) (client.SessionCreate
 		Runtime: f.runtime,
 		Network: client.Network{Mode: f.net},
 	}
-	if f.net != "" && f.net != "none" {
-		return r, usagef("--net %s: sessions have no network but their own loopback: leave --net out; what a command needs from outside can be mounted (--mount) or copied in", f.net)
+	if f.net != "" && f.net != client.NetworkNone && f.net != client.NetworkRules {
+		return r, usagef("--net %s: write none or rules", f.net)
 	}
-	var err error
-	if r.Worktree, err = f.worktreeRequest(); err != nil {
-		return r, err
+	var worktree, env, limits, permission, mounts, budget, queue error
+	r.Worktree, worktree = f.worktreeRequest()
+	r.Env, env = parseEnv(f.env, getenv)
+	r.Limits, limits = parseLimits(f.limits)
+	r.Permission, permission = parseRules(f.permission)
+	r.Mounts, mounts = parseMounts(f.mounts)
+	r.Budget, budget = parseBudget(f.budget)
+	for _, name := range f.caches {
+		r.Caches = append(r.Caches, client.CacheUse{Name: name})
 	}
-	if r.Env, err = parseEnv(f.env, getenv); err != nil {
-		return r, err
+	if r.Queue, queue = parseDurationFlag("--queue", f.queue); r.Queue < 0 {
+		queue = usagef("--queue %s: write a time such as 10m", f.queue)
 	}
-	if r.Limits, err = parseLimits(f.limits); err != nil {
-		return r, err
-	}
-	if r.Permission, err = parseRules(f.permission); err != nil {
-		return r, err
-	}
-	if r.Mounts, err = parseMounts(f.mounts); err != nil {
-		return r, err
-	}
-	if r.Queue, err = parseDurationFlag("--queue", f.queue); err == nil && r.Queue < 0 {
-		err = usagef("--queue %s: write a time such as 10m", f.queue)
-	}
-	return r, err
+	return r, cmp.Or(worktree, env, limits, permission, mounts, budget, queue)
 }
 
 // worktreeRequest resolves the directory as the caller sees it: the daemon
@@ -126,15 +129,17 @@ func parseEnv(flags []string, getenv func(string) string) (map[string]string, er
 func parseMounts(flags []string) ([]client.Mount, error) {
 	var mounts []client.Mount
 	for _, f := range flags {
-		src, dst, ok := strings.Cut(f, ":")
-		if !ok || src == "" || dst == "" {
-			return nil, usagef("--mount %q: write SRC:DST", f)
+		src, rest, _ := strings.Cut(f, ":")
+		dst, mode, given := strings.Cut(rest, ":")
+		m := client.MountMode(mode)
+		if src == "" || dst == "" || given && m != client.MountRO && m != client.MountCow {
+			return nil, usagef("--mount %q: write SRC:DST, SRC:DST:ro or SRC:DST:cow", f)
 		}
 		dir, err := hostDir(src)
 		if err != nil {
 			return nil, usagef("--mount %q: %w", f, err)
 		}
-		mounts = append(mounts, client.Mount{Source: dir, Target: dst})
+		mounts = append(mounts, client.Mount{Source: dir, Target: dst, Mode: m})
 	}
 	return mounts, nil
 }
@@ -161,56 +166,48 @@ func parseRules(flags []string) ([]client.RuleOf, error) {
 // actions are what a rule can say.
 var actions = []string{"allow", "ask", "deny"}
 
-// limitSetters read each limit by its name in the API.
-var limitSetters = map[string]func(l *client.Limits, v string) error{
-	"cpus": func(l *client.Limits, v string) (err error) {
-		l.CPUs, err = strconv.ParseFloat(v, 64)
-		return err
-	},
-	"memory":     sizeLimit(func(l *client.Limits) *client.Size { return &l.Memory }),
-	"tmp":        sizeLimit(func(l *client.Limits) *client.Size { return &l.Tmp }),
-	"file_size":  sizeLimit(func(l *client.Limits) *client.Size { return &l.FileSize }),
-	"disk":       sizeLimit(func(l *client.Limits) *client.Size { return &l.Disk }),
-	"output":     sizeLimit(func(l *client.Limits) *client.Size { return &l.Output }),
-	"pids":       countLimit(func(l *client.Limits, n int64) { l.PIDs = n }),
-	"open_files": countLimit(func(l *client.Limits, n int64) { l.OpenFiles = n }),
-	"calls":      countLimit(func(l *client.Limits, n int64) { l.Calls = int(n) }),
-	"wall": func(l *client.Limits, v string) (err error) {
-		l.Wall, err = client.ParseDuration(v)
-		return err
-	},
-}
-
-func sizeLimit(field func(*client.Limits) *client.Size) func(*client.Limits, string) error {
-	return func(l *client.Limits, v string) (err error) {
-		*field(l), err = client.ParseSize(v)
-		return err
+// limitFields are the limits by their names in the API.
+func limitFields(l *client.Limits) map[string]any {
+	return map[string]any{
+		"cpus": &l.CPUs, "memory": &l.Memory, "pids": &l.PIDs, "tmp": &l.Tmp, "open_files": &l.OpenFiles,
+		"file_size": &l.FileSize, "disk": &l.Disk, "calls": &l.Calls, "output": &l.Output, "wall": &l.Wall,
 	}
 }
 
-func countLimit(set func(*client.Limits, int64)) func(*client.Limits, string) error {
-	return func(l *client.Limits, v string) error {
-		n, err := strconv.ParseInt(v, 10, 32)
-		if err != nil {
-			return fmt.Errorf("%q is not a whole number", v)
-		}
-		set(l, n)
-		return nil
+// setField reads a limit, or a part of a budget.
+func setField(to any, v string) (err error) {
+	switch to := to.(type) {
+	case *client.Size:
+		*to, err = client.ParseSize(v)
+	case *client.Duration:
+		*to, err = client.ParseDuration(v)
+	case *float64:
+		*to, err = strconv.ParseFloat(v, 64)
+		return err
+	case *int64:
+		*to, err = strconv.ParseInt(v, 10, 64)
+	case *int:
+		*to, err = strconv.Atoi(v)
 	}
+	if _, syntax := errors.AsType[*strconv.NumError](err); syntax {
+		return fmt.Errorf("%q is not a whole number", v)
+	}
+	return err
 }
 
 func parseLimits(flags []string) (client.Limits, error) {
 	var l client.Limits
+	fields := limitFields(&l)
 	for _, kv := range flags {
 		k, v, ok := strings.Cut(kv, "=")
 		if !ok {
 			return l, usagef("--limit %q: write NAME=VALUE, such as memory=512MiB", kv)
 		}
-		set, known := limitSetters[strings.ReplaceAll(k, "-", "_")]
+		field, known := fields[strings.ReplaceAll(k, "-", "_")]
 		if !known {
 			return l, usagef("no limit %q%s; there are %s", k, didYouMean(k, limitNames()), strings.Join(limitNames(), ", "))
 		}
-		if err := set(&l, v); err != nil {
+		if err := setField(field, v); err != nil {
 			return l, usagef("--limit %s: %w", kv, err)
 		}
 	}
@@ -218,7 +215,7 @@ func parseLimits(flags []string) (client.Limits, error) {
 }
 
 func limitNames() []string {
-	return slices.Sorted(maps.Keys(limitSetters))
+	return slices.Sorted(maps.Keys(limitFields(&client.Limits{})))
 }
 
 func limitCompletions() []string {

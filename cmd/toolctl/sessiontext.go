@@ -74,17 +74,13 @@ func worktreeShort(w client.Worktree) string {
 	return w.Source + " (" + string(w.Mode) + ")"
 }
 
+// formatLabels writes labels as K=V in the order of their keys.
 func formatLabels(labels map[string]string) string {
-	return strings.Join(sortedPairs(labels), ",")
-}
-
-// sortedPairs writes a map as K=V in the order of its keys.
-func sortedPairs(m map[string]string) []string {
-	pairs := make([]string, 0, len(m))
-	for _, k := range slices.Sorted(maps.Keys(m)) {
-		pairs = append(pairs, k+"="+m[k])
+	var pairs []string
+	for _, k := range slices.Sorted(maps.Keys(labels)) {
+		pairs = append(pairs, k+"="+labels[k])
 	}
-	return pairs
+	return strings.Join(pairs, ",")
 }
 
 // sayNew prints the notes that a session got by its end: what of its worktree did not

@@ -103,7 +103,7 @@ func statusText(a *app, w io.Writer, s *daemonStatus) {
 	t := a.pairs()
 	t.wraps = true
 	t.row("toold", s.Health.Status)
-	t.paint(1, healthColor(s.Health.Status))
+	t.paint(1, wordColor(s.Health.Status))
 	for _, r := range s.Health.Reasons {
 		t.row("reason", r)
 	}
@@ -119,16 +119,6 @@ func statusText(a *app, w io.Writer, s *daemonStatus) {
 	t.row("calls", fmt.Sprintf("%d running or waiting", s.Calls))
 	t.row("approvals", fmt.Sprintf("%d pending", s.Approvals))
 	t.write(w)
-}
-
-func healthColor(status string) int {
-	switch status {
-	case "ok":
-		return colorGreen
-	case "failing":
-		return colorRed
-	}
-	return colorYellow
 }
 
 func newReadyCommand(a *app) *cobra.Command {

@@ -11,13 +11,14 @@ import (
 type table struct {
 	rows    [][]cell
 	color   bool
-	headers int  // how many rows are headers: 1 or 0
-	bare    bool // headers are not shown
-	wide    int  // columns of the terminal, 0 for any number
+	headers int // how many rows are headers: 1 or 0
+	wide    int // columns of the terminal, 0 for any number
 
 	ids   []int // columns of ids, which may be cut to what tells them apart
 	ends  []int // columns whose end says more than their beginning, such as paths
 	wraps bool  // the last column is broken into lines and not cut
+
+	empty string // is said in place of a table that has no rows; "" says nothing
 }
 
 // cell is one field. Its text is safe to show; color is the number of an SGR
@@ -29,8 +30,10 @@ type cell struct {
 
 func (a *app) newTable(headers ...string) *table {
 	t := a.pairs()
-	t.headers, t.bare = 1, a.noHeaders
-	t.row(headers...)
+	if !a.noHeaders {
+		t.headers = 1
+		t.row(headers...)
+	}
 	return t
 }
 
@@ -38,8 +41,13 @@ func (a *app) newTable(headers ...string) *table {
 func (a *app) pairs() *table { return &table{color: a.color(), wide: a.width()} }
 
 // width is how many columns standard output has, 0 for any number.
-func (a *app) width() int {
-	if !a.outTTY || a.columns == nil {
+func (a *app) width() int { return a.columnsIf(a.outTTY) }
+
+// errWidth is how many columns standard error has, likewise.
+func (a *app) errWidth() int { return a.columnsIf(a.errTTY) }
+
+func (a *app) columnsIf(tty bool) int {
+	if !tty || a.columns == nil {
 		return 0
 	}
 	return a.columns()
@@ -62,16 +70,16 @@ func (t *table) paint(column, color int) { t.rows[len(t.rows)-1][column].color =
 
 // write prints all rows; the last column is not padded.
 func (t *table) write(w io.Writer) {
-	widths := t.fit()
-	rows := t.rows
-	if t.bare {
-		rows = rows[t.headers:]
+	if t.empty != "" && len(t.rows) == t.headers {
+		_, _ = io.WriteString(w, t.empty+"\n")
+		return
 	}
+	widths := t.fit()
 	var b strings.Builder
-	for n, row := range rows {
+	for n, row := range t.rows {
 		before := 0
 		for i, c := range row {
-			text := t.shown(n < t.headers && !t.bare, i, c.text, widths[i])
+			text := t.shown(n < t.headers, i, c.text, widths[i])
 			if i == len(row)-1 {
 				t.writeLast(&b, c, text, before, widths[i])
 				break
@@ -186,14 +194,12 @@ func (t *table) shorten(column int) {
 // widths are those of the widest fields.
 func (t *table) widths() []int {
 	var widths []int
-	for n, row := range t.rows {
+	for _, row := range t.rows {
 		for i, c := range row {
 			if i == len(widths) {
 				widths = append(widths, 1)
 			}
-			if n >= t.headers || !t.bare {
-				widths[i] = max(widths[i], width(c.text))
-			}
+			widths[i] = max(widths[i], width(c.text))
 		}
 	}
 	return widths

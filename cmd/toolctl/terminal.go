@@ -96,8 +96,10 @@ func columnsOf(f *os.File) int {
 	return wide
 }
 
-// keyboard reads keys in the background.
+// keyboard reads the keys of a terminal in the background.
 type keyboard struct {
+	terminal
+
 	pressed chan keys // closed at the end
 	done    chan struct{}
 }
@@ -113,7 +115,7 @@ type keys struct {
 const keysAhead = 64
 
 func readKeys(t terminal) *keyboard {
-	k := &keyboard{pressed: make(chan keys, keysAhead), done: make(chan struct{})}
+	k := &keyboard{terminal: t, pressed: make(chan keys, keysAhead), done: make(chan struct{})}
 	go func() {
 		defer close(k.pressed)
 		buf := make([]byte, 256)
@@ -132,9 +134,20 @@ func readKeys(t terminal) *keyboard {
 	return k
 }
 
-// wait waits for the end of the reading; the terminal must have been closed.
-func (k *keyboard) wait() {
+// Close gives the terminal back, and waits for the end of the reading.
+func (k *keyboard) Close() error {
+	err := k.terminal.Close()
 	close(k.done)
 	for range k.pressed {
 	}
+	return err
+}
+
+// keys takes over the terminal that this process belongs to.
+func (a *app) keys() (*keyboard, error) {
+	t, err := a.openTerminal()
+	if err != nil {
+		return nil, err
+	}
+	return readKeys(t), nil
 }

@@ -191,14 +191,14 @@ func TestStateColors(t *testing.T) {
 	for state, want := range map[client.SessionState]int{
 		client.SessionReady: colorGreen, client.SessionLost: colorRed, client.SessionEnded: colorGrey, client.SessionEnding: colorYellow,
 	} {
-		if got := stateColor(state); got != want {
+		if got := wordColor(state); got != want {
 			t.Errorf("%s: %d", state, got)
 		}
 	}
 	for status, want := range map[client.CheckStatus]int{
 		client.CheckOK: colorGreen, client.CheckFail: colorRed, client.CheckNA: colorGrey, client.CheckWarn: colorYellow,
 	} {
-		if got := checkColor(status); got != want {
+		if got := wordColor(status); got != want {
 			t.Errorf("%s: %d", status, got)
 		}
 	}
@@ -266,10 +266,9 @@ func TestTTY(t *testing.T) {
 	if err != nil || now.Lflag&(unix.ECHO|unix.ICANON) != 0 || now.Lflag&unix.ISIG == 0 {
 		t.Errorf("flags %x, %v: want neither echo nor lines, but signals", now.Lflag, err)
 	}
-	if err := term.Close(); err != nil {
+	if err := k.Close(); err != nil {
 		t.Error(err)
 	}
-	k.wait()
 	if now, err = unix.IoctlGetTermios(int(keys.Fd()), unix.TCGETS); err != nil || *now != *was {
 		t.Errorf("left as %+v, %v; was %+v", now, err, was)
 	}

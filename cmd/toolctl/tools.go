@@ -12,18 +12,19 @@ import (
 	"github.com/toold/toold/client"
 )
 
-var toolFormats = []string{"anthropic", "openai", "gemini", "mcp"}
+var toolFormats = []string{"anthropic", "openai", "openai-responses", "gemini", "mcp"}
 
 func newToolsCommand(a *app) *cobra.Command {
 	var q client.ToolQuery
 	var format string
+	var absent bool
 	c := &cobra.Command{
 		Use:   "tools",
 		Short: "List the tools and what they take",
 		Long: `List the tools that a profile or a session may use. -o json prints their whole
 descriptions and JSON Schemas; --format prints them as JSON in the shape that a
 provider's API takes.`,
-		Example: "  toolctl tools\n  toolctl tools --session review -o json\n  toolctl tools --format anthropic > tools.json",
+		Example: "  toolctl tools\n  toolctl tools --profile review --all\n  toolctl tools --session review -o json\n  toolctl tools --format anthropic > tools.json",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			cl := a.client()
@@ -36,32 +37,47 @@ provider's API takes.`,
 					}
 					return printJSON(a.stdout, defs)
 				}
-				defs, err := cl.Tools(c.Context(), q)
+				set, err := cl.ToolSet(c.Context(), q)
 				if err != nil {
 					return err
 				}
-				return printTools(a, defs)
+				if absent {
+					return a.print(view{data: set, text: func(w io.Writer) { absentText(a, w, set) }})
+				}
+				return printTools(a, set.Items)
 			})
 		},
 	}
 	c.Flags().StringVar(&q.Profile, "profile", "", "only those that this profile may use")
 	c.Flags().StringVar(&q.Session, "session", "", "only those that this session may use")
+	c.Flags().BoolVar(&absent, "all", false, "say which tools are absent, and why")
 	c.Flags().StringVar(&format, "format", "", strings.Join(toolFormats, ", "))
+	c.MarkFlagsMutuallyExclusive("all", "format")
 	_ = c.RegisterFlagCompletionFunc("profile", completeProfile)
 	_ = c.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(toolFormats, cobra.ShellCompDirectiveNoFileComp))
 	_ = c.RegisterFlagCompletionFunc("session", always(a.sessions))
 	return c
 }
 
+// absentText prints all tools, with the reason for those that are absent.
+func absentText(a *app, w io.Writer, set *client.ToolList) {
+	t := a.newTable("TOOL", "OFFERED", "WHY NOT")
+	t.wraps = true
+	for _, d := range set.Items {
+		t.row(d.Name, "yes", "")
+	}
+	for _, d := range set.Absent {
+		t.row(d.Name, "no", d.Why)
+	}
+	t.write(w)
+}
+
 func printTools(a *app, defs []client.ToolDefinition) error {
-	return a.print(listView(defs, func(x *client.ToolDefinition) string { return x.Name }, func(w io.Writer) {
-		t := a.newTable("TOOL", "INPUT", "DOES")
-		t.wraps = true
-		for _, d := range defs {
-			t.row(d.Name, inputFields(d.InputSchema), firstSentence(d.Description))
-		}
-		t.write(w)
-	}))
+	t := a.newTable("TOOL", "INPUT", "DOES")
+	t.wraps = true
+	return printList(a, defs, func(x *client.ToolDefinition) string { return x.Name }, t, func(d *client.ToolDefinition) {
+		t.row(d.Name, inputFields(d.InputSchema), firstSentence(d.Description))
+	})
 }
 
 // inputFields lists the fields of a schema, the optional ones with "?".

@@ -154,7 +154,7 @@ func (t *topCommand) table(rows []topRow, chosen string) *table {
 			row = append([]string{mark}, row...)
 		}
 		table.row(row...)
-		table.paint(first+2, stateColor(r.State))
+		table.paint(first+2, wordColor(r.State))
 	}
 	return table
 }
@@ -215,23 +215,21 @@ func (t *topCommand) interactive(ctx context.Context, c *client.Client, every ti
 	if err != nil {
 		return err
 	}
-	term, err := t.openTerminal()
+	k, err := t.keys()
 	if err != nil {
 		return err
 	}
-	k := readKeys(term)
 	done := newTopDeeds(ctx, c)
 	defer func() {
 		done.stop()
 		fmt.Fprintln(t.stdout)
-		_ = term.Close()
-		k.wait()
+		_ = k.Close()
 	}()
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	s := &topScreen{rows: rows}
 	for {
-		s.width, s.height = term.size()
+		s.width, s.height = k.size()
 		if err := t.draw(s); err != nil {
 			return err
 		}

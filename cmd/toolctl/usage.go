@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"io"
 	"strconv"
 	"time"
 
@@ -37,15 +36,12 @@ their images, WORKTREES what they changed in worktrees of mode overlay. For admi
 }
 
 func printUsage(a *app, tenants []client.TenantUsage) error {
-	return a.print(listView(tenants, func(x *client.TenantUsage) string { return x.Tenant }, func(w io.Writer) {
-		t := a.newTable("TENANT", "SESSIONS", "QUEUED", "CALLS", "CPU TIME", "MEMORY", "OUTPUTS", "LAYERS", "WORKTREES", "RECORDS", "I/O")
-		for _, u := range tenants {
-			t.row(u.Tenant, share(u.Sessions, u.MaxSessions, strconv.Itoa), strconv.Itoa(u.Queued), share(u.Calls, u.MaxCalls, strconv.Itoa),
-				(time.Duration(u.CPUMillis) * time.Millisecond).String(), bytesShort(u.MemoryBytes), bytesShort(u.DiskBytes), bytesShort(u.LayerBytes), bytesShort(u.WorktreeBytes),
-				share(u.RecordBytes, u.MaxRecordBytes, bytesShort), bytesShort(u.IOBytes))
-		}
-		t.write(w)
-	}))
+	t := a.newTable("TENANT", "SESSIONS", "QUEUED", "CALLS", "CPU TIME", "MEMORY", "OUTPUTS", "LAYERS", "WORKTREES", "RECORDS", "I/O")
+	return printList(a, tenants, func(x *client.TenantUsage) string { return x.Tenant }, t, func(u *client.TenantUsage) {
+		t.row(u.Tenant, share(u.Sessions, u.MaxSessions, strconv.Itoa), strconv.Itoa(u.Queued), share(u.Calls, u.MaxCalls, strconv.Itoa),
+			(time.Duration(u.CPUMillis) * time.Millisecond).String(), bytesShort(u.MemoryBytes), bytesShort(u.DiskBytes), bytesShort(u.LayerBytes), bytesShort(u.WorktreeBytes),
+			share(u.RecordBytes, u.MaxRecordBytes, bytesShort), bytesShort(u.IOBytes))
+	})
 }
 
 // share is how much of what a tenant may have is used; most 0 is no bound.

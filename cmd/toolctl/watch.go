@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"time"
@@ -11,8 +13,8 @@ import (
 )
 
 // watch is the state of "approvals watch" on a terminal: which approvals wait,
-// and what the next key means. It does nothing by itself: it gives text to print
-// and says what is to be done. It prints from top to bottom and never over what
+// and what the next key means. But for run, it gives text to print and says what is to
+// be done. It prints from top to bottom and never over what
 // it has printed, so that what was approved stays on the screen.
 type watch struct {
 	width, height int
@@ -54,6 +56,44 @@ type deed struct {
 
 func newWatch(width, height int, color bool, scope client.Scope) *watch {
 	return &watch{width: width, height: height, color: color, scope: scope, skipped: map[string]bool{}}
+}
+
+// run draws first and then lists on a terminal, and has do do what keys ask for, until that
+// says that it was the last, the terminal is gone or ctx ends. It gives the terminal back.
+func (w *watch) run(ctx context.Context, out io.Writer, keys *keyboard, first approvalList, lists <-chan approvalList, do func(deed) (text string, last bool)) error {
+	defer func() {
+		fmt.Fprint(out, "\r\x1b[K")
+		_ = keys.Close()
+	}()
+	draw := func(text string) {
+		fmt.Fprintf(out, "\r\x1b[K%s%s", text, w.prompt())
+		w.drawn(time.Now())
+	}
+	w.width, w.height = keys.size()
+	draw(w.update(first.pending, first.ended, time.Now()))
+	for {
+		select {
+		case l := <-lists:
+			if l.err != nil {
+				return l.err
+			}
+			w.width, w.height = keys.size()
+			draw(w.update(l.pending, l.ended, time.Now()))
+		case k, ok := <-keys.pressed:
+			if !ok {
+				return nil
+			}
+			w.width, w.height = keys.size()
+			text, asked := w.press(k.text, k.at)
+			more, last := do(asked)
+			if last {
+				return nil
+			}
+			draw(text + more)
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
 }
 
 // update takes the approvals that are pending now, and gives what to print. ended
@@ -293,13 +333,4 @@ func (w *watch) read(keys string) string {
 		page += painted("  sha256 "+line(w.queue[0].SHA256), colorGrey, w.color) + "\n"
 	}
 	return page
-}
-
-// known are the approvals that the watch has not seen the end of.
-func (w *watch) known() map[string]bool {
-	known := make(map[string]bool, len(w.queue))
-	for i := range w.queue {
-		known[w.queue[i].ID] = true
-	}
-	return known
 }

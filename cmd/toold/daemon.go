@@ -16,6 +16,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/audit"
+	"github.com/toold/toold/internal/cache"
 	"github.com/toold/toold/internal/config"
 	"github.com/toold/toold/internal/doctor"
 	"github.com/toold/toold/internal/hardening"
@@ -178,27 +179,33 @@ func (d *daemon) newManager() error {
 		return err
 	}
 	d.onClose(trees.Close)
+	caches, err := cache.Open(filepath.Join(d.cfg.Daemon.StateDir, "caches"))
+	if err != nil {
+		return err
+	}
 	tools := tool.NewRegistry()
 	if err := d.newMetrics(tools, drivers, st); err != nil {
 		return err
 	}
 	mc := session.Config{
-		Store:     st,
-		Tools:     tools,
-		Drivers:   drivers.all,
-		Driver:    d.cfg.Sandbox.Driver,
-		Images:    drivers.images,
-		Image:     d.cfg.Sandbox.Image(),
-		Runtime:   drivers.runtime,
-		Log:       d.log,
-		Owner:     owner,
-		OutputDir: filepath.Join(d.cfg.Daemon.StateDir, "output"),
-		Trees:     trees,
-		UIDBase:   d.cfg.Sandbox.UIDBase,
-		UIDClaims: filepath.Join(uidClaimsDir, "ranges"),
-		Settings:  sessionSettings(d.cfg, d.daemonPath, d.opts.ephemeral),
-		Observers: []session.Observer{d.metrics},
-		Auditor:   d.audit,
+		Store:      st,
+		Tools:      tools,
+		Drivers:    drivers.all,
+		Driver:     d.cfg.Sandbox.Driver,
+		Images:     drivers.images,
+		Image:      d.cfg.Sandbox.Image(),
+		Runtime:    drivers.runtime,
+		Log:        d.log,
+		Owner:      owner,
+		OutputDir:  filepath.Join(d.cfg.Daemon.StateDir, "output"),
+		JournalDir: filepath.Join(d.cfg.Daemon.StateDir, "transactions"),
+		Trees:      trees,
+		Caches:     caches,
+		UIDBase:    d.cfg.Sandbox.UIDBase,
+		UIDClaims:  filepath.Join(uidClaimsDir, "ranges"),
+		Settings:   sessionSettings(d.cfg, d.daemonPath, d.opts.ephemeral),
+		Observers:  []session.Observer{d.metrics},
+		Auditor:    d.audit,
 	}
 	if d.opts.ephemeral {
 		mc.Orphan = orphanTime
@@ -206,12 +213,8 @@ func (d *daemon) newManager() error {
 	if d.manager, err = session.New(mc); err != nil {
 		return err
 	}
-	id, err := identity(d.cfg)
-	if err != nil {
-		return err
-	}
 	d.server, err = server.New(server.Config{
-		API: d.api(drivers, st, tools, trees), Identity: id, Log: d.log, Version: versionInfo(drivers.ripgrep), Metrics: d.metrics.Handler(), Reload: d.reload, Settings: d.settings,
+		API: d.api(drivers, st, tools, trees), Identity: identity(d.cfg), Log: d.log, Version: versionInfo(drivers.ripgrep), Metrics: d.metrics.Handler(), Reload: d.reload, Settings: d.settings, MCPWait: d.mcpWait,
 	})
 	return err
 }
@@ -221,10 +224,12 @@ func (d *daemon) api(ds *drivers, st *store.Store, tools *tool.Registry, trees *
 	m := d.manager
 	return server.API{
 		Sessions: m, Calls: m.AllCalls(), Files: m.Files, Events: m.Events, Approvals: m.Approvals, Policy: m.Policy, Images: m.Images,
-		Tools: m.Tools, Usage: m.Usage, Collector: m.Collector, Health: m, Trees: m.AllTrees(),
+		Tools: m.Tools, Usage: m.Usage, Collector: m.Collector, Health: m, Trees: m.AllTrees(), Networks: m.Networks, Caches: m.Caches,
 		Doctor: doctor.New(doctor.Config{
 			Sessions: m, Drivers: ds.all, Driver: d.cfg.Sandbox.Driver,
-			Host:  func() []client.Check { return append(hardening.Checks(os.DirFS("/"), m.Limits()), trees.Check()) },
+			Host: func() []client.Check {
+				return slices.Concat(hardening.Checks(os.DirFS("/"), m.Limits()), []client.Check{trees.Check(), m.Caches.Check()}, m.DiskRoom().Checks())
+			},
 			Trees: trees,
 		}),
 		Replay: replay.New(replay.Config{Store: st, Tools: tools, Sessions: m}),

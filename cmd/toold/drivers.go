@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"github.com/toold/toold/internal/image"
-	"github.com/toold/toold/internal/image/local"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/sandbox/docker"
 	"github.com/toold/toold/internal/sandbox/inside"
@@ -107,7 +106,7 @@ func (d *daemon) addOCI(ds *drivers, agent, ripgrep string) error {
 		return fmt.Errorf("images: %w", err)
 	}
 	d.onClose(images.Close)
-	ds.all[oci.Name], ds.images[oci.Name] = driver, local.New(images)
+	ds.all[oci.Name], ds.images[oci.Name] = driver, images
 	ds.runtime, ds.runtimes = def, append(ds.runtimes, slices.Sorted(maps.Keys(runtimes))...)
 	return nil
 }

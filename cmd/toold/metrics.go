@@ -15,14 +15,18 @@ import (
 
 // newMetrics makes the metrics with the closed sets of their labels.
 func (d *daemon) newMetrics(tools *tool.Registry, ds *drivers, st *store.Store) (err error) {
-	room := newSpace(d.cfg.Daemon.StateDir, d.cfg.AuditPath())
+	room := newSpace(d.cfg.Daemon.StateDir, d.cfg.AuditPath(), func(s *metrics.Space) { // see Usage below
+		s.Worktrees, _ = d.manager.Usage.Worktrees()
+		s.Caches, s.CacheLayers = d.manager.Caches.Bytes()
+		r := d.manager.DiskRoom()
+		s.Floor, s.Promised, s.Unwritten, s.Stopped = r.Floor, r.Promised, r.Unwritten, r.Stopped
+	})
 	if images := ds.images[oci.Name]; images != nil { // those of an Engine are the Engine's
 		room.images = images.List
 	}
-	room.worktrees = func() int64 { all, _ := d.manager.Usage.Worktrees(); return all } // see Usage below
 	d.onClose(room.close)
 	d.metrics, err = metrics.New(metrics.Config{
-		Version: versionInfo(""), Tools: toolNames(tools), Runtimes: ds.runtimes,
+		Version: versionInfo(""), Tools: toolNames(tools), Aliases: aliasNames(tools), Runtimes: ds.runtimes,
 		Permissions: permissionNames(tools), Tenants: tenantNames(d.cfg),
 		// The manager is made after the metrics, which observe it, and before
 		// anybody can scrape.
@@ -38,6 +42,15 @@ func toolNames(r *tool.Registry) []string {
 	var names []string
 	for _, t := range r.All() { // those of the file routes are not listed
 		names = append(names, t.Name)
+	}
+	return names
+}
+
+// aliasNames are the names of other systems that calls of each tool may be made with.
+func aliasNames(r *tool.Registry) map[string][]string {
+	names := make(map[string][]string)
+	for _, t := range r.List() {
+		names[t.Name] = t.Aliases()
 	}
 	return names
 }

@@ -8,11 +8,13 @@ import (
 	"net"
 	"net/http"
 	"strings"
-	"sync"
 	"time"
+
+	"golang.org/x/net/netutil"
 )
 
-// metricsConns bounds the connections to the metrics' listener. Everybody who can
+// metricsConns bounds the connections to the metrics' listener; others wait in the kernel's
+// queue. Everybody who can
 // reach its address may connect, so that what is left of the daemon's descriptors
 // must not depend on them.
 const metricsConns = 64
@@ -26,7 +28,7 @@ func listenMetrics(addr string) (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("metrics.listen: %w; choose another address, or an empty one to turn it off", err)
 	}
-	return newConnLimit(ln, metricsConns), nil
+	return netutil.LimitListener(ln, metricsConns), nil
 }
 
 // addressOf is where ln really listens, which differs from what was configured
@@ -89,52 +91,4 @@ func hostOf(addr string) string {
 		return h
 	}
 	return strings.Trim(addr, "[]")
-}
-
-// connLimit is a listener with at most so many open connections; others wait in
-// the kernel's queue.
-type connLimit struct {
-	net.Listener
-	slots  chan struct{}
-	closed chan struct{}
-	close  func() error
-}
-
-func newConnLimit(ln net.Listener, n int) *connLimit {
-	l := &connLimit{Listener: ln, slots: make(chan struct{}, n), closed: make(chan struct{})}
-	l.close = sync.OnceValue(func() error {
-		close(l.closed)
-		return ln.Close()
-	})
-	return l
-}
-
-// Accept waits for a free slot, then for a connection.
-func (l *connLimit) Accept() (net.Conn, error) {
-	select {
-	case l.slots <- struct{}{}:
-	case <-l.closed:
-		return nil, net.ErrClosed
-	}
-	c, err := l.Listener.Accept()
-	if err != nil {
-		<-l.slots
-		return nil, err
-	}
-	return &limitedConn{Conn: c, release: sync.OnceFunc(func() { <-l.slots })}, nil
-}
-
-// Close ends Accept, also while it waits for a slot.
-func (l *connLimit) Close() error { return l.close() }
-
-// limitedConn gives its slot back when it is closed.
-type limitedConn struct {
-	net.Conn
-	release func()
-}
-
-func (c *limitedConn) Close() error {
-	err := c.Conn.Close()
-	c.release()
-	return err
 }

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/net/netutil"
 )
 
 // TestMetricsListenerRefusesWebPages: what a browser would send on behalf of a page
@@ -107,7 +109,7 @@ func TestMetricsListenerHasNoAPI(t *testing.T) {
 func TestMetricsListenerIsBounded(t *testing.T) {
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	mustNil(t, err)
-	ln := newConnLimit(inner, 2)
+	ln := netutil.LimitListener(inner, 2)
 	accepted := make(chan net.Conn)
 	var wg sync.WaitGroup
 	wg.Go(func() {

@@ -99,5 +99,8 @@ func (o *options) load(env []string) (*config.Config, error) {
 	if err := errors.Join(envErr, err); err != nil {
 		return nil, fmt.Errorf("configuration:\n%w", err)
 	}
+	if o.ephemeral {
+		cfg.Patient()
+	}
 	return cfg, nil
 }

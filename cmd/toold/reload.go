@@ -3,7 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
-	"slices"
+	"time"
 
 	"github.com/toold/toold/internal/config"
 )
@@ -29,17 +29,13 @@ func (d *daemon) reload(context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	id, err := identity(cfg)
-	if err != nil {
-		return fmt.Errorf("configuration: %w", err)
-	}
-	for _, key := range needRestart(d.cfg, cfg) {
+	for _, key := range cfg.KeepStarted(d.cfg) {
 		d.log.Warn("a changed setting takes effect at the next start", "key", key)
 	}
 	d.manager.Reload(sessionSettings(cfg, d.daemonPath, d.opts.ephemeral))
-	d.server.SetIdentity(id)
+	d.server.SetIdentity(identity(cfg))
 	d.metrics.AddTenants(tenantNames(cfg))
-	d.cfg = keepStarted(d.cfg, cfg)
+	d.cfg = cfg
 	d.log.Info("the configuration was read again")
 	d.lint(cfg)
 	return nil
@@ -52,6 +48,13 @@ func (d *daemon) settings() ([]byte, error) {
 	return d.cfg.TOML()
 }
 
+// mcpWait is [mcp_server] wait of the moment.
+func (d *daemon) mcpWait() time.Duration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return time.Duration(d.cfg.MCPServer.Wait)
+}
+
 // lint logs which settings may not mean what was meant. None of it is an error.
 func (d *daemon) lint(cfg *config.Config) {
 	for _, n := range cfg.Notes {
@@ -60,41 +63,4 @@ func (d *daemon) lint(cfg *config.Config) {
 	for _, w := range cfg.Policy.Warnings() {
 		d.log.Warn("a rule may not do what it is meant to", "at", fmt.Sprintf("%s:%d", w.Source, w.Line), "warning", w.Message)
 	}
-}
-
-// needRestart names the settings that differ and that only a start can change.
-func needRestart(old, changed *config.Config) []string {
-	var keys []string
-	for _, s := range []struct {
-		key  string
-		same bool
-	}{
-		{"daemon.socket", old.Daemon.Socket == changed.Daemon.Socket},
-		{"daemon.socket_group", old.Daemon.SocketGroup == changed.Daemon.SocketGroup},
-		{"daemon.state_dir", old.Daemon.StateDir == changed.Daemon.StateDir},
-		{"daemon.run_dir", old.Daemon.RunDir == changed.Daemon.RunDir},
-		{"daemon.log", old.Daemon.Log == changed.Daemon.Log},
-		{"metrics.listen", old.Metrics.Listen == changed.Metrics.Listen},
-		{"sandbox.driver", old.Sandbox.Driver == changed.Sandbox.Driver},
-		{"sandbox.runtime", old.Sandbox.Runtime == changed.Sandbox.Runtime},
-		{"sandbox.rootfs", old.Sandbox.RootFS == changed.Sandbox.RootFS},
-		{"sandbox.host_paths", slices.Equal(old.Sandbox.HostPaths, changed.Sandbox.HostPaths)},
-		{"audit", old.Audit == changed.Audit},
-		{"sandbox.uid_base", old.Sandbox.UIDBase == changed.Sandbox.UIDBase},
-	} {
-		if !s.same {
-			keys = append(keys, s.key)
-		}
-	}
-	return keys
-}
-
-// keepStarted is changed with those settings of old that only a start can
-// change: what the daemon now works with.
-func keepStarted(old, changed *config.Config) *config.Config {
-	c := *changed
-	retention := c.Daemon.Retention
-	c.Daemon, c.Metrics, c.Sandbox, c.Audit = old.Daemon, old.Metrics, old.Sandbox, old.Audit
-	c.Daemon.Retention = retention
-	return &c
 }

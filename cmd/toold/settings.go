@@ -11,11 +11,14 @@ import (
 
 	"github.com/toold/toold/internal/call/output"
 	"github.com/toold/toold/internal/config"
+	"github.com/toold/toold/internal/egress"
 	"github.com/toold/toold/internal/hook"
-	"github.com/toold/toold/internal/policy"
+	"github.com/toold/toold/internal/judge"
 	"github.com/toold/toold/internal/server"
 	"github.com/toold/toold/internal/session"
+	"github.com/toold/toold/internal/session/room"
 	"github.com/toold/toold/internal/session/trees"
+	"github.com/toold/toold/internal/skill"
 	"github.com/toold/toold/internal/tool"
 )
 
@@ -33,6 +36,7 @@ func sessionSettings(c *config.Config, daemonPath string, private bool) session.
 		Settings: call.Settings{
 			Truncate:        truncation(&c.Truncate),
 			ProfileTruncate: make(map[string]output.Limits),
+			ToolTruncate:    toolTruncation(&c.Tools),
 			BashTimeout:     time.Duration(c.Tools.Bash.Timeout),
 			Shell:           c.Tools.Bash.Shell,
 			ToolSettings:    toolSettings(c),
@@ -50,39 +54,72 @@ func sessionSettings(c *config.Config, daemonPath string, private bool) session.
 		Restrictions:  restrictions(&c.Tools),
 		Tenants:       make(map[string]session.Tenant),
 		Records:       int64(c.Daemon.Records),
+		Skills:        skill.Load(c.Skills.Paths),
 		RequireImage:  c.Sandbox.RequireImage,
-		Policy:        c.Policy,
-		Approvals:     approvals(&c.Approvals),
-		Loop:          loops(&c.DoomLoop),
-		Hooks:         hooks(c.Hooks),
-		Opaque:        c.Tools.Bash.Opaque,
+		HostFree:      floor(&c.Daemon), DiskOvercommit: c.Sandbox.DiskOvercommit,
+		Policy:     c.Policy,
+		Approvals:  approvals(&c.Approvals),
+		Loop:       c.DoomLoop,
+		Hooks:      hooks(c.Hooks),
+		Opaque:     c.Tools.Bash.Opaque,
+		Network:    network(c.Network.Mode, c.Network.Learn, &c.Network.Limits, session.Network{TLS: ports(c.Network.TLS)}),
+		Caches:     cacheSettings(c.Caches),
+		CacheBytes: int64(c.Daemon.Caches),
+		Budget:     c.Budget,
+		Budgets:    make(map[string]client.Budget),
 		Worktrees: session.Worktrees{
 			Mode: client.WorktreeMode(c.Worktrees.Mode), Keep: time.Duration(c.Worktrees.Keep),
 			Checkpoint: trees.When(c.Worktrees.Checkpoint), Required: make(map[string]client.WorktreeMode),
+			Skills: c.Skills.Worktree,
 		},
 	}
+	s.Choices = judge.Choices{Profiles: make(map[string][]string), Tenants: make(map[string][]string)}
 	for name, p := range c.Profiles {
+		s.Choices.Profiles[name] = p.Tools
 		s.ProfileTruncate[name] = profileTruncation(s.Truncate, &p.Truncate)
 		s.Worktrees.Required[name] = client.WorktreeMode(p.RequireMode)
+		s.Budgets[name] = p.Budget
 	}
 	for name, t := range c.Tenants {
+		s.Choices.Tenants[name] = t.Tools
 		s.Tenants[name] = session.Tenant{
 			Roots: t.Roots, MaxSessions: t.MaxSessions, MaxCalls: t.MaxCalls, Records: int64(t.Records), Limits: t.Limits.Limits, MaxLimits: t.Limits.Max,
-			RequireImage: t.RequireImage, RequireRuntime: t.RequireRuntime, RequireMode: client.WorktreeMode(t.RequireMode),
+			RequireImage: t.RequireImage, RequireRuntime: t.RequireRuntime, RequireMode: client.WorktreeMode(t.RequireMode), Budget: t.Budget,
+			Network:      network(t.Network.Mode, t.Network.Learn || c.Network.Learn, &config.NetworkLimits{Idle: t.Network.Limits.Idle}, s.Network),
+			NetworkInAll: network("", false, &t.Network.Limits, session.Network{}).Limits,
 		}
 	}
 	return s
 }
 
-func approvals(a *config.Approvals) approval.Config {
-	return approval.Config{
-		Timeout: time.Duration(a.Timeout), None: a.Approver == "none", SelfApprove: a.SelfApprove, Command: a.Command,
+// floor is daemon.host_free, which was checked.
+func floor(d *config.Daemon) room.Floor {
+	bytes, percent, _ := d.Floor()
+	return room.Floor{Bytes: int64(bytes), Percent: percent}
+}
+
+// ports are of the configuration, which was checked.
+func ports(list []int) (all []uint16) {
+	for _, p := range list {
+		all = append(all, uint16(p))
+	}
+	return all
+}
+
+// network is one section, over what is not set in it.
+func network(mode string, learn bool, l *config.NetworkLimits, over session.Network) session.Network {
+	return session.Network{
+		Mode: cmp.Or(mode, over.Mode), Learn: learn, TLS: over.TLS,
+		Limits: egress.Limits{
+			Connections: cmp.Or(l.Connections, over.Limits.Connections), PerSecond: cmp.Or(l.PerSecond, over.Limits.PerSecond),
+			Bytes: cmp.Or(int64(l.Bytes), over.Limits.Bytes), Idle: cmp.Or(time.Duration(l.Idle), over.Limits.Idle),
+		},
 	}
 }
 
-func loops(d *config.DoomLoop) policy.LoopConfig {
-	return policy.LoopConfig{
-		Threshold: d.Threshold, PollingThreshold: d.PollingThreshold, MaxPeriod: d.MaxPeriod, HardLimit: d.HardLimit,
+func approvals(a *config.Approvals) approval.Config {
+	return approval.Config{
+		Timeout: time.Duration(a.Timeout), None: a.Approver == "none", SelfApprove: a.SelfApprove, Command: a.Command,
 	}
 }
 
@@ -112,7 +149,7 @@ func truncation(t *config.Truncate) output.Limits {
 }
 
 // profileTruncation is t with what a profile says otherwise.
-func profileTruncation(t output.Limits, p *config.ProfileTruncate) output.Limits {
+func profileTruncation(t output.Limits, p *config.OwnTruncate) output.Limits {
 	t.MaxLines, t.MaxBytes = cmp.Or(p.MaxLines, t.MaxLines), cmp.Or(p.MaxBytes, t.MaxBytes)
 	switch p.Direction {
 	case "":
@@ -135,24 +172,31 @@ func toolSettings(c *config.Config) map[string][]byte {
 		durable
 	}{c.Tools.Edit.Matching, c.Tools.Edit.RequireRead, durable{c.Tools.Edit.Durable}})
 	write, _ := json.Marshal(durable{c.Tools.Write.Durable})
-	return map[string][]byte{"edit": edit, "write": write}
+	return map[string][]byte{"edit": edit, "multiedit": edit, "apply_patch": edit, "write": write}
 }
 
 // restrictions says to whom each tool is offered.
 func restrictions(t *config.Tools) map[string]tool.Restriction {
-	return map[string]tool.Restriction{
-		"bash":  tool.Restriction(t.Bash.Offer),
-		"read":  tool.Restriction(t.Read),
-		"write": tool.Restriction(t.Write.Offer),
-		"edit":  tool.Restriction(t.Edit.Offer),
-		"glob":  tool.Restriction(t.Glob),
-		"grep":  tool.Restriction(t.Grep),
-		"list":  tool.Restriction(t.List),
+	all := make(map[string]tool.Restriction)
+	for name, o := range t.Offers() {
+		all[name] = tool.Restriction{Providers: o.Providers, Models: o.Models}
 	}
+	return all
+}
+
+// toolTruncation is what tools say of their outputs.
+func toolTruncation(t *config.Tools) map[string]output.Limits {
+	all := make(map[string]output.Limits)
+	for name, o := range t.Offers() {
+		if o.Truncate != (config.OwnTruncate{}) {
+			all[name] = output.Limits{MaxLines: o.Truncate.MaxLines, MaxBytes: o.Truncate.MaxBytes, Direction: o.Truncate.Direction}
+		}
+	}
+	return all
 }
 
 // identity says who the peers of the socket are.
-func identity(c *config.Config) (*server.Identity, error) {
+func identity(c *config.Config) *server.Identity {
 	ic := server.IdentityConfig{
 		Admins:  server.Peers{UIDs: c.Admin.UIDs, GIDs: c.Admin.GIDs},
 		Tenants: make(map[string]server.Peers),

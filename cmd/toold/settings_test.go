@@ -119,3 +119,18 @@ func TestPolicyKnowsTheSandbox(t *testing.T) {
 		t.Errorf("home %s, workspace %s, outputs %s", policy.Home, policy.Workspace, policy.Outputs)
 	}
 }
+
+// Limits of a tool reach its calls, and only those that are set.
+func TestToolTruncation(t *testing.T) {
+	c, err := config.Parse("c.toml", []byte("[tools.grep.truncate]\nmax_lines = 5\ndirection = \"auto\"\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]output.Limits{"grep": {MaxLines: 5, Direction: "auto"}}
+	if got := sessionSettings(c, "", false).ToolTruncate; !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v", got)
+	}
+	if _, err := config.Parse("c.toml", []byte("[tools.bash.truncate]\nmax_bytes = 5\n")); err == nil {
+		t.Error("5 bytes are taken")
+	}
+}

@@ -28,8 +28,7 @@ type space struct {
 	state, audit string // directory, and file of the audit log
 	// images lists those that are among the daemon's files; nil is none.
 	images func(context.Context) ([]client.Image, error)
-	// worktrees says what worktrees of mode overlay take; nil is nothing.
-	worktrees func() int64
+	more   func(*metrics.Space) // adds what others know
 
 	ctx     context.Context // ends with close
 	stop    context.CancelFunc
@@ -41,8 +40,8 @@ type space struct {
 	looking chan struct{} // closed when the look that is going on is over; nil without one
 }
 
-func newSpace(state, audit string) *space {
-	s := &space{state: state, audit: audit}
+func newSpace(state, audit string, more func(*metrics.Space)) *space {
+	s := &space{state: state, audit: audit, more: more}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	return s
 }
@@ -57,9 +56,7 @@ func (s *space) close() error {
 // ask is how much room there is now.
 func (s *space) ask() metrics.Space {
 	now := s.sizes()
-	if s.worktrees != nil {
-		now.Worktrees = s.worktrees()
-	}
+	s.more(&now)
 	now.State, now.Audit, now.MinFree = diskOf(s.state), diskOf(filepath.Dir(s.audit)), minFree
 	return now
 }

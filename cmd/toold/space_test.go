@@ -25,9 +25,8 @@ func TestSpace(t *testing.T) {
 		}
 		sparse(t, file, size)
 	}
-	s := newSpace(state, logs+"/log.jsonl")
+	s := newSpace(state, logs+"/log.jsonl", func(s *metrics.Space) { s.Worktrees = 2048 })
 	s.images = func(context.Context) ([]client.Image, error) { return []client.Image{{Size: 512}, {Size: 1024}}, nil }
-	s.worktrees = func() int64 { return 2048 }
 	defer s.close()
 	got := s.ask()
 	for name, d := range map[string]metrics.Disk{"state": got.State, "audit": got.Audit} {
@@ -41,7 +40,7 @@ func TestSpace(t *testing.T) {
 	if got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-	missing := newSpace(state+"/none", logs+"/none/log.jsonl")
+	missing := newSpace(state+"/none", logs+"/none/log.jsonl", func(*metrics.Space) {})
 	defer missing.close()
 	if got, want := missing.ask(), (metrics.Space{MinFree: minFree}); got != want {
 		t.Errorf("of what is not there: got %+v, want %+v", got, want)
@@ -68,7 +67,7 @@ func TestSpaceIsCheap(t *testing.T) {
 	state := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		looks, takes := 0, time.Duration(0)
-		s := newSpace(state, state+"/audit.jsonl")
+		s := newSpace(state, state+"/audit.jsonl", func(*metrics.Space) {})
 		s.images = func(context.Context) ([]client.Image, error) {
 			looks++
 			time.Sleep(takes)

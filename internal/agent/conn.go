@@ -36,85 +36,16 @@ var (
 var errClosed = fmt.Errorf("%w: closed here", ErrLost)
 
 // Hello is what the daemon tells the agent when it connects.
-type Hello struct {
-	Nonce []byte
-	// The rest configures the session; the agent takes it from the first
-	// connection and ignores it on later ones.
-	Worktree, Home, Tmp, OutputDir string
-	ToolUID, ToolGID               int
-	Env                            []string // the tools' whole environment, KEY=VALUE
-	Shell                          []string // e.g. /bin/bash --noprofile --norc
-	// Limits of one process, 0 = leave.
-	OpenFiles, FileSize int64
-	// Memory and PIDs are limits of all tools together, for sandboxes in which
-	// the agent keeps them (sandbox.SelfLimiting); 0 = it does not.
-	Memory, PIDs int64
-	// UnackedBytes bounds what the agent keeps of one call's output for a daemon
-	// that is away; past it the command waits.
-	UnackedBytes int
-	// OrphanMillis: the agent kills everything and exits when no daemon has been
-	// connected for so long; 0 = never. For daemons that live for one command.
-	OrphanMillis int64
-	// CallCgroup, when not nil, is sent as a descriptor (see sandbox.Sandbox).
-	CallCgroup *os.File
-	// Room, which is not sent, is asked before bytes of a large result of a call
-	// are let into memory, and waits until they may come. gone is closed when the
-	// connection ends. nil bounds what comes over this connection alone.
-	Room func(ctx context.Context, gone <-chan struct{}, callID string, bytes int64) error
-}
+type Hello = wire.Hello
 
 // Welcome is the agent's answer.
-type Welcome struct {
-	Version string
-	// ForkTID is the thread id, in the sandbox, of the thread that starts all
-	// processes of tools.
-	ForkTID int
-	// Calls are those that the agent still holds: running, or finished and not
-	// yet forgotten.
-	Calls []CallState
-	// Notes say which defences this kernel did not give (Landlock …).
-	Notes []string
-}
+type Welcome = wire.Welcome
 
 // CallState is one call that the agent still holds.
-type CallState struct {
-	ID       string
-	Finished bool
-	// OutputBase and OutputEnd are the byte offsets of the output it can send.
-	OutputBase, OutputEnd int64
-}
+type CallState = wire.CallState
 
 // Request asks for Prepare or Run.
-type Request struct {
-	CallID string
-	Tool   string
-	Input  json.RawMessage
-	// Typed is Input as the daemon has decoded it, for who runs calls in the daemon. It is
-	// not sent.
-	Typed    any
-	Settings json.RawMessage
-	Env      []string // added to the session's environment, for this call
-	// TimeoutMillis bounds Run; 0 = no bound of the agent's own.
-	TimeoutMillis int64
-	// MaxOutput is the number of streamed bytes after which the call is killed
-	// with reason output_limit; 0 = none.
-	MaxOutput int64
-	Prepared  *run.Prepared // for Run only
-	// Expect, when not nil, makes Run prepare first. Where the targets resolve to
-	// exactly these paths, in order, it goes on with what it has prepared; else
-	// nothing is run, and the outcome is what Prepare saw or why it failed.
-	// For Run only, and not with Prepared.
-	Expect []string
-	// Body is what the tool reads as its run.Env.Input, as much as it wants; nil: nothing.
-	// For Run only, which closes it when any of it was read; a Read that waits must return
-	// then. It does not outlive its connection.
-	Body io.ReadCloser
-	// Paths are further paths to resolve for Prepare of bash (see run.Env).
-	Paths []string
-	// Split sends stdout and stderr as two streams with their offsets; order
-	// between them is then only as good as the agent's reads.
-	Split bool
-}
+type Request = wire.Request
 
 // Sink takes what a running call sends. Its methods are called from one
 // goroutine per call, in order, and may block: that stops the call's output
@@ -129,17 +60,8 @@ type Sink interface {
 	Metadata(m map[string]any)
 }
 
-// Outcome is how Run ended. Exactly one of Result, Err and Prepared is set.
-type Outcome struct {
-	Result *run.Result
-	Err    *run.Error
-	// Prepared is what Prepare saw where that is not what Request.Expect says: the
-	// call has not run.
-	Prepared *run.Prepared
-	Exit     *run.Exit // for tools that ran a program
-	// OutputEnd is the number of bytes that the call streamed in all.
-	OutputEnd int64
-}
+// Outcome is how Run ended.
+type Outcome = wire.Done
 
 // Conn is the daemon's end of one connection to one agent. Its methods may be
 // called from any goroutine.
@@ -148,12 +70,11 @@ type Outcome struct {
 // for anyone, so that a sink that blocks stops its own call only. What it holds
 // is bounded by the credits that were given.
 type Conn struct {
-	c      net.Conn
-	out    *wire.Writer
-	budget *budget
-	room   func(ctx context.Context, gone <-chan struct{}, callID string, bytes int64) error // may be nil
-	reads  chan struct{}                                                                     // closed when the reader has ended
-	done   chan struct{}
+	c     net.Conn
+	out   *wire.Writer
+	room  func(ctx context.Context, gone <-chan struct{}, callID string, bytes int64) error // may be nil
+	reads chan struct{}                                                                     // closed when the reader has ended
+	done  chan struct{}
 
 	mu        sync.Mutex // guards the fields below
 	err       error      // why it ended; nil while it lives
@@ -162,10 +83,8 @@ type Conn struct {
 	attached  map[string]*exchange // Run and Resume by call id
 	acked     map[string]int64     // offsets told to the agent
 	patience  time.Duration        // with a detached exchange: detachTime
+	knows     int64                // what the agent does, by its welcome
 }
-
-// maxResults bounds the large results that one connection takes at a time.
-const maxResults = 2 * wire.MaxBody
 
 // Connect shows the nonce and waits for the agent's welcome. It takes over c.
 func Connect(ctx context.Context, c *net.UnixConn, h Hello) (*Conn, *Welcome, error) {
@@ -176,8 +95,9 @@ func connect(ctx context.Context, c *net.UnixConn, h Hello, writeTime time.Durat
 	in := wire.NewReader(c, wire.MaxUp)
 	stop, err := wire.BoundHello(ctx, c)
 	var w *Welcome
+	var knows int64
 	if err == nil {
-		w, err = handshake(c, in, h)
+		w, knows, err = handshake(c, in, h)
 	}
 	if !stop() {
 		err = context.Cause(ctx)
@@ -190,44 +110,40 @@ func connect(ctx context.Context, c *net.UnixConn, h Hello, writeTime time.Durat
 		return nil, nil, fmt.Errorf("connect to the agent: %w", err)
 	}
 	conn := &Conn{
-		c: c, out: wire.NewWriter(c, writeTime), budget: newBudget(maxResults), room: h.Room,
+		c: c, out: wire.NewWriter(c, writeTime), room: h.Room,
 		reads: make(chan struct{}), done: make(chan struct{}),
 		exchanges: make(map[uint64]*exchange),
 		attached:  make(map[string]*exchange),
 		acked:     make(map[string]int64),
 		patience:  detachTime,
+		knows:     knows,
 	}
 	go conn.read(in)
 	return conn, w, nil
 }
 
-func handshake(c *net.UnixConn, in *wire.Reader, h Hello) (*Welcome, error) {
+func handshake(c *net.UnixConn, in *wire.Reader, h Hello) (w *Welcome, knows int64, err error) {
 	if err := sendHello(c, h); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrLost, err)
+		return nil, 0, fmt.Errorf("%w: %w", ErrLost, err)
 	}
 	frame, err := in.Next()
 	if err != nil {
-		return nil, readError(err)
+		return nil, 0, readError(err)
 	}
 	hd, body, err := wire.ParseFrame(frame)
 	if err == nil && (hd.Kind != wire.KindWelcome || hd.ID != 0) {
 		err = fmt.Errorf("kind %d", hd.Kind)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w: no welcome: %w", ErrViolation, err)
+		return nil, 0, fmt.Errorf("%w: no welcome: %w", ErrViolation, err)
 	}
-	return decodeWelcome(body)
+	w, err = decodeWelcome(body)
+	return w, hd.N, err
 }
 
 func sendHello(c *net.UnixConn, h Hello) error {
-	body, err := wire.Marshal(wire.Hello{
-		Version: wire.Version, Nonce: h.Nonce,
-		Worktree: h.Worktree, Home: h.Home, Tmp: h.Tmp, OutputDir: h.OutputDir,
-		ToolUID: h.ToolUID, ToolGID: h.ToolGID, Env: h.Env, Shell: h.Shell,
-		OpenFiles: h.OpenFiles, FileSize: h.FileSize,
-		UnackedBytes: int64(h.UnackedBytes), OrphanMillis: h.OrphanMillis,
-		CallCgroup: h.CallCgroup != nil, Memory: h.Memory, PIDs: h.PIDs,
-	})
+	h.Version, h.HasCgroup, h.HeldCount = wire.Version, h.CallCgroup != nil, len(h.Held)
+	body, err := wire.Marshal(h)
 	if err != nil {
 		return err
 	}
@@ -235,12 +151,20 @@ func sendHello(c *net.UnixConn, h Hello) error {
 	if len(frame) > wire.MaxHello {
 		return fmt.Errorf("hello of %d bytes; the limit is %d", len(frame), wire.MaxHello)
 	}
-	if h.CallCgroup == nil {
+	files := h.Held
+	if h.CallCgroup != nil {
+		files = append([]*os.File{h.CallCgroup}, h.Held...)
+	}
+	if len(files) == 0 {
 		_, err = c.Write(frame)
 		return err
 	}
-	// The descriptor travels with the first byte; the rest follows by itself.
-	n, _, err := c.WriteMsgUnix(frame, unix.UnixRights(int(h.CallCgroup.Fd())), nil)
+	fds := make([]int, 0, len(files))
+	for _, f := range files {
+		fds = append(fds, int(f.Fd()))
+	}
+	// Descriptors travel with the first byte; the rest follows by itself.
+	n, _, err := c.WriteMsgUnix(frame, unix.UnixRights(fds...), nil)
 	if err == nil && n < len(frame) {
 		_, err = c.Write(frame[n:])
 	}
@@ -248,21 +172,20 @@ func sendHello(c *net.UnixConn, h Hello) error {
 }
 
 func decodeWelcome(body []byte) (*Welcome, error) {
-	var b wire.Welcome
-	if err := wire.Unmarshal(body, &b); err != nil {
+	w := new(Welcome)
+	if err := wire.Unmarshal(body, w); err != nil {
 		return nil, fmt.Errorf("%w: welcome: %w", ErrViolation, err)
 	}
-	w := &Welcome{Version: wire.Cut(wire.Clean(b.Version)), ForkTID: b.ForkTID}
 	seen := make(map[string]bool)
-	for _, s := range b.Calls {
+	for _, s := range w.Calls {
 		if s.ID == "" || len(s.ID) > wire.MaxCallID || seen[s.ID] || s.Base < 0 || s.End < s.Base {
 			return nil, fmt.Errorf("%w: welcome with a bad call state", ErrViolation)
 		}
 		seen[s.ID] = true
-		w.Calls = append(w.Calls, CallState{ID: s.ID, Finished: s.Finished, OutputBase: s.Base, OutputEnd: s.End})
 	}
-	for _, n := range b.Notes {
-		w.Notes = append(w.Notes, wire.Cut(wire.Clean(n)))
+	w.Version = wire.Cut(wire.Clean(w.Version))
+	for i, n := range w.Notes {
+		w.Notes[i] = wire.Cut(wire.Clean(n))
 	}
 	return w, nil
 }
@@ -378,7 +301,10 @@ func (c *Conn) Forget(callID string) error {
 	if err != nil {
 		return err
 	}
-	return c.sent(c.out.WriteLater(func(err error) { _ = c.sent(err) }, wire.Head{Kind: wire.KindForget}, []byte(callID)))
+	if err := c.out.WriteLater(func(err error) { _ = c.lose(err) }, wire.Head{Kind: wire.KindForget}, []byte(callID)); err != nil {
+		return c.lose(err)
+	}
+	return nil
 }
 
 // Abort stops a running call: SIGTERM, grace, cgroup kill. Its outcome arrives
@@ -392,6 +318,15 @@ func (c *Conn) Abort(callID string, reason run.Reason) error {
 		return err
 	}
 	return c.send(wire.Head{Kind: wire.KindAbort}, body)
+}
+
+// Hold lets the time of a running call stand still, so that it ends at most so long after its
+// beginning, or go on for 0. An agent that was born before this was known goes on as it did.
+func (c *Conn) Hold(callID string, most time.Duration) error {
+	if err := checkCallID(callID); err != nil || c.knows&wire.KnowsHold == 0 {
+		return err
+	}
+	return c.send(wire.Head{Kind: wire.KindHold, N: most.Milliseconds()}, []byte(callID))
 }
 
 // FreeTmp removes everything in the sandbox's tmpfs directories (/tmp, /dev/shm),
@@ -464,13 +399,15 @@ func (c *Conn) fail(err error) {
 	close(c.done)
 }
 
-func (c *Conn) send(h wire.Head, body ...[]byte) error { return c.sent(c.out.Write(h, body...)) }
-
-// sent ends the connection where something could not be sent.
-func (c *Conn) sent(err error) error {
-	if err == nil {
-		return nil
+func (c *Conn) send(h wire.Head, body ...[]byte) error {
+	if err := c.out.Write(h, body...); err != nil {
+		return c.lose(err)
 	}
+	return nil
+}
+
+// lose ends the connection, because something could not be sent.
+func (c *Conn) lose(err error) error {
 	c.fail(fmt.Errorf("%w: %w", ErrLost, err))
 	return c.reason()
 }
@@ -526,7 +463,12 @@ func (c *Conn) take(h wire.Head, body []byte) error {
 		return err
 	}
 	if finished {
-		c.drop(x)
+		c.mu.Lock()
+		delete(c.exchanges, x.id)
+		if c.attached[x.call] == x {
+			delete(c.attached, x.call)
+		}
+		c.mu.Unlock()
 	}
 	x.signal()
 	return nil
@@ -542,15 +484,8 @@ func encodeRequest(r Request) ([]byte, error) {
 	if len(r.Paths) > run.MaxPaths {
 		return nil, run.Errorf(run.CodeInvalidInput, "call %s names %d paths; the limit is %d", r.CallID, len(r.Paths), run.MaxPaths)
 	}
-	w := wire.Request{
-		CallID: r.CallID, Tool: r.Tool, Input: r.Input, Settings: r.Settings, Env: r.Env,
-		TimeoutMillis: r.TimeoutMillis, MaxOutput: r.MaxOutput,
-		Prepared: wire.EncodePrepared(r.Prepared), Split: r.Split, Paths: r.Paths,
-	}
-	if r.Expect != nil {
-		w.Expect = &r.Expect
-	}
-	body, err := wire.Marshal(w)
+	wire.SealPrepared(r.Prepared)
+	body, err := wire.Marshal(r)
 	if err != nil {
 		return nil, err
 	}

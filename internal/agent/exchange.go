@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/toold/toold/internal/tool/run"
 	"github.com/toold/toold/internal/wire"
 )
 
@@ -71,15 +72,6 @@ type streamRun struct {
 	stderr bool
 }
 
-func (o *output) add(p []byte, stderr bool) {
-	o.data = append(o.data, p...)
-	if last := len(o.runs) - 1; last >= 0 && o.runs[last].stderr == stderr {
-		o.runs[last].n += len(p)
-		return
-	}
-	o.runs = append(o.runs, streamRun{n: len(p), stderr: stderr})
-}
-
 // open registers a new exchange.
 func (c *Conn) open(k exchangeKind, call string, offset int64, split bool) (*exchange, error) {
 	x := &exchange{
@@ -101,16 +93,6 @@ func (c *Conn) open(k exchangeKind, call string, offset int64, split bool) (*exc
 	x.id = c.lastID
 	c.exchanges[x.id] = x
 	return x, nil
-}
-
-// drop forgets an exchange that has had its final message.
-func (c *Conn) drop(x *exchange) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.exchanges, x.id)
-	if c.attached[x.call] == x {
-		delete(c.attached, x.call)
-	}
 }
 
 // detachTime is how long an agent has for the last message of an exchange that
@@ -146,16 +128,11 @@ func (c *Conn) detach(x *exchange) {
 func (x *exchange) fail(err error) {
 	x.mu.Lock()
 	x.err = err
-	x.settle()
-	x.mu.Unlock()
-	x.signal()
-}
-
-// settle ends the waiting for the last message of a detached exchange.
-func (x *exchange) settle() {
 	if x.late != nil {
 		x.late.Stop()
 	}
+	x.mu.Unlock()
+	x.signal()
 }
 
 func (x *exchange) signal() {
@@ -195,7 +172,9 @@ func (x *exchange) take(h wire.Head, body []byte) (finished bool, err error) {
 	}
 	if finished {
 		x.over = true
-		x.settle()
+		if x.late != nil { // it is detached
+			x.late.Stop()
+		}
 	}
 	return finished, err
 }
@@ -217,7 +196,13 @@ func (x *exchange) takeOutput(h wire.Head, body []byte) error {
 	}
 	x.end += int64(len(body))
 	if !x.detached {
-		x.pending.add(body, h.Flag)
+		o := &x.pending
+		o.data = append(o.data, body...)
+		if last := len(o.runs) - 1; last >= 0 && o.runs[last].stderr == h.Flag {
+			o.runs[last].n += len(body)
+		} else {
+			o.runs = append(o.runs, streamRun{n: len(body), stderr: h.Flag})
+		}
 	}
 	return nil
 }
@@ -283,25 +268,34 @@ func (x *exchange) takeDone(body []byte) error {
 		}
 		payload = x.body
 	}
-	out, err := x.check(&f, payload)
-	if err != nil {
+	if err := x.check(&f, payload); err != nil {
 		return err
 	}
-	x.body, x.outcome, x.refused = nil, out, refusalError(x.call, f.Refused)
+	if f.Refused != 0 {
+		x.refused = fmt.Errorf("%w: %s", refusals[f.Refused], x.call)
+	}
+	f.Payload, f.NotRun = nil, false // it is read
+	x.body, x.outcome = nil, &f
 	return nil
 }
 
 // check decodes the payload and refuses answers that contradict themselves.
-func (x *exchange) check(f *wire.Done, payload []byte) (*Outcome, error) {
-	if err := errors.Join(checkError(f.Err), checkExit(f.Exit)); err != nil {
-		return nil, err
-	}
-	out := &Outcome{Err: f.Err, Exit: f.Exit, OutputEnd: f.OutputEnd}
-	if f.Refused != 0 {
-		if f.Refused > wire.RefusedOffset || x.kind != exchangeRun || f.Err != nil || f.Exit != nil || f.NotRun || len(payload) > 0 {
-			return nil, fmt.Errorf("refusal %d", f.Refused)
+func (x *exchange) check(f *wire.Done, payload []byte) error {
+	if f.Err != nil {
+		if err := checkError(f.Err); err != nil {
+			return err
 		}
-		return out, nil
+	}
+	if f.Exit != nil {
+		if err := checkExit(f.Exit); err != nil {
+			return err
+		}
+	}
+	if f.Refused != 0 {
+		if refusals[f.Refused] == nil || x.kind != exchangeRun || f.Err != nil || f.Exit != nil || f.NotRun || len(payload) > 0 {
+			return fmt.Errorf("refusal %d", f.Refused)
+		}
+		return nil
 	}
 	var err error
 	switch {
@@ -311,30 +305,27 @@ func (x *exchange) check(f *wire.Done, payload []byte) (*Outcome, error) {
 		err = errors.New("not run, but nothing was to be expected, or it did run")
 	case f.Err != nil:
 	case x.kind == exchangePrepare || f.NotRun:
-		out.Prepared, err = payloadOf(payload, wire.DecodePrepared)
+		f.Prepared = new(run.Prepared)
+		if err = wire.Unmarshal(payload, f.Prepared); err == nil {
+			err = wire.OpenPrepared(f.Prepared)
+		}
 	case x.kind == exchangeRun:
-		out.Result, err = payloadOf(payload, wire.DecodeResult)
+		f.Result = new(run.Result)
+		if err = wire.Unmarshal(payload, f.Result); err == nil {
+			err = wire.OpenResult(f.Result)
+		}
 	case len(payload) > 0:
 		err = errors.New("a result for an exchange without one")
 	}
 	if err == nil && x.kind == exchangeRun && f.OutputEnd != x.end {
 		err = fmt.Errorf("done at output offset %d; %d arrived", f.OutputEnd, x.end)
 	}
-	return out, err
-}
-
-func payloadOf[W, T any](payload []byte, convert func(*W) (*T, error)) (*T, error) {
-	var w W
-	if err := wire.Unmarshal(payload, &w); err != nil {
-		return nil, fmt.Errorf("result: %w", err)
-	}
-	return convert(&w)
+	return err
 }
 
 // wait passes on what arrives until the exchange is over. A sink's error and the
 // end of ctx detach from the call.
 func (c *Conn) wait(ctx context.Context, x *exchange, s Sink) (*Outcome, error) {
-	defer c.budget.give(x)
 	var spare []byte
 	var spareRuns []streamRun
 	var late <-chan time.Time
@@ -388,17 +379,9 @@ func (c *Conn) wait(ctx context.Context, x *exchange, s Sink) (*Outcome, error) 
 	}
 }
 
-func refusalError(call string, r wire.Refusal) error {
-	switch r {
-	case wire.RefusedUnknown:
-		return fmt.Errorf("%w: %s", ErrUnknownCall, call)
-	case wire.RefusedDuplicate:
-		return fmt.Errorf("%w: %s", ErrDuplicateCall, call)
-	case wire.RefusedOffset:
-		return fmt.Errorf("%w: %s", ErrOffset, call)
-	default:
-		return nil
-	}
+// refusals are why an agent does not take up a call.
+var refusals = map[wire.Refusal]error{
+	wire.RefusedUnknown: ErrUnknownCall, wire.RefusedDuplicate: ErrDuplicateCall, wire.RefusedOffset: ErrOffset,
 }
 
 // pass gives output to the sink, and credit for it to the agent.
@@ -434,14 +417,10 @@ const resultTime = 30 * time.Second
 
 // grant waits until there is room for the offered body and asks for it.
 func (c *Conn) grant(ctx context.Context, x *exchange) error {
-	var err error
 	if c.room != nil {
-		err = c.room(ctx, c.done, x.owner, x.offer)
-	} else {
-		err = c.budget.take(ctx, c.done, x)
-	}
-	if err != nil {
-		return err
+		if err := c.room(ctx, c.done, x.owner, x.offer); err != nil {
+			return err
+		}
 	}
 	x.mu.Lock()
 	x.granted = true

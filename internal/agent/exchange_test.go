@@ -2,8 +2,6 @@ package agent
 
 import (
 	"bytes"
-	"context"
-	"errors"
 	"io"
 	"net"
 	"testing"
@@ -16,7 +14,7 @@ import (
 // An agent may say "not run" only where it was asked to look first, and only
 // with what it has prepared.
 func TestNotRunIsChecked(t *testing.T) {
-	seen := payloadDone(wire.Prepared{Targets: []run.Target{{Path: "/x"}}})
+	seen := payloadDone(run.Prepared{Targets: []run.Target{{Path: "/x"}}})
 	seen.NotRun = true
 	change := func(f func(*wire.Done)) wire.Done { d := seen; f(&d); return d }
 	for name, tc := range map[string]struct {
@@ -33,7 +31,7 @@ func TestNotRunIsChecked(t *testing.T) {
 		"with error":  {exchangeRun, true, change(func(d *wire.Done) { d.Err, d.Payload = run.Errorf(run.CodeStale, "x"), nil }), false},
 		"refused":     {exchangeRun, true, change(func(d *wire.Done) { d.Refused, d.Payload = wire.RefusedUnknown, nil }), false},
 		"with output": {exchangeRun, true, change(func(d *wire.Done) { d.OutputEnd = 1 }), false},
-		"a result":    {exchangeRun, true, change(func(d *wire.Done) { d.Payload = encoded(wire.Result{Title: "t", IsError: true}) }), false},
+		"a result":    {exchangeRun, true, change(func(d *wire.Done) { d.Payload = encoded(run.Result{Title: "t", IsError: true}) }), false},
 		"nothing":     {exchangeRun, true, change(func(d *wire.Done) { d.Payload = nil }), false},
 	} {
 		x := &exchange{kind: tc.kind, expects: tc.expects, wake: make(chan struct{}, 1)}
@@ -58,13 +56,13 @@ func (c canned) SetReadDeadline(time.Time) error { return nil }
 
 // FuzzExchange gives arbitrary messages to the daemon's end of an exchange.
 func FuzzExchange(f *testing.F) {
-	ok := encoded(doneWith(wire.Result{Title: "t", Metadata: encoded(map[string]any{"a": 1})}, &run.Exit{Reason: run.ReasonExit}, 0))
+	ok := encoded(doneWith(run.Result{Title: "t", Encoded: encoded(map[string]any{"a": 1})}, &run.Exit{Reason: run.ReasonExit}, 0))
 	f.Add(wire.Frame(wire.Head{Kind: wire.KindDone, ID: 1}, ok), byte(2), true)
 	f.Add(append(wire.Frame(wire.Head{Kind: wire.KindOutput, ID: 1}, []byte("out")), wire.Frame(wire.Head{Kind: wire.KindMetadata, ID: 1}, encoded(map[string]any{"n": "x"}))...), byte(2), false)
 	f.Add(append(wire.Frame(wire.Head{Kind: wire.KindOffer, ID: 1, N: wire.MaxInline + 1}, nil), wire.Frame(wire.Head{Kind: wire.KindChunk, ID: 1}, []byte("x"))...), byte(1), false)
-	f.Add(wire.Frame(wire.Head{Kind: wire.KindDone, ID: 1}, encoded(payloadDone(wire.Prepared{Targets: []run.Target{{Path: "/x"}}, State: []byte("{}")}))), byte(1), false)
+	f.Add(wire.Frame(wire.Head{Kind: wire.KindDone, ID: 1}, encoded(payloadDone(run.Prepared{Targets: []run.Target{{Path: "/x"}}, State: []byte("{}")}))), byte(1), false)
 	f.Add(wire.Frame(wire.Head{Kind: wire.KindDone, ID: 1}, encoded(wire.Done{})), byte(0), false)
-	notRun := payloadDone(wire.Prepared{Targets: []run.Target{{Path: "/x"}}})
+	notRun := payloadDone(run.Prepared{Targets: []run.Target{{Path: "/x"}}})
 	notRun.NotRun = true
 	f.Add(wire.Frame(wire.Head{Kind: wire.KindDone, ID: 1}, encoded(notRun)), byte(2), true)
 	f.Fuzz(func(t *testing.T, data []byte, kind byte, split bool) {
@@ -108,7 +106,7 @@ func FuzzExchange(f *testing.F) {
 
 func FuzzHello(f *testing.F) {
 	f.Add(encoded(wire.Hello{Version: 1, Nonce: testNonce}))
-	f.Add(encoded(wire.Request{CallID: "a", Tool: "bash", Input: []byte("{}"), Prepared: &wire.Prepared{}}))
+	f.Add(encoded(wire.Request{CallID: "a", Tool: "bash", Input: []byte("{}"), Prepared: &run.Prepared{}}))
 	f.Add(encoded(wire.Welcome{Calls: []wire.CallState{{ID: "a"}}}))
 	f.Fuzz(func(_ *testing.T, data []byte) {
 		var h wire.Hello
@@ -117,31 +115,6 @@ func FuzzHello(f *testing.F) {
 		_ = wire.Unmarshal(data, &r)
 		_, _ = decodeWelcome(data)
 	})
-}
-
-func TestBudget(t *testing.T) {
-	b := newBudget(10)
-	gone := make(chan struct{})
-	x, y := &exchange{offer: 8}, &exchange{offer: 5}
-	if err := b.take(t.Context(), gone, x); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := b.take(ctx, gone, y); !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v", err)
-	}
-	done := make(chan error)
-	go func() { done <- b.take(t.Context(), gone, y) }()
-	b.give(x)
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
-	b.give(x) // holds nothing any more
-	close(gone)
-	if err := b.take(t.Context(), gone, &exchange{offer: 8}); !errors.Is(err, ErrLost) {
-		t.Errorf("got %v", err)
-	}
 }
 
 func TestChunkNeedsItsGrant(t *testing.T) {

@@ -69,7 +69,7 @@ func (v *villain) send(h wire.Head, body any) {
 	_, _ = v.c.Write(wire.Frame(h, b))
 }
 
-func doneWith(r wire.Result, exit *run.Exit, end int64) wire.Done {
+func doneWith(r run.Result, exit *run.Exit, end int64) wire.Done {
 	b, _ := wire.Marshal(r)
 	return wire.Done{Payload: b, Exit: exit, OutputEnd: end}
 }
@@ -159,7 +159,7 @@ func TestHostileAgent(t *testing.T) {
 		},
 		"done with chunks and payload": func(v *villain, id uint64) {
 			v.send(wire.Head{Kind: wire.KindOffer, ID: id, N: wire.MaxInline + 1}, nil)
-			v.send(wire.Head{Kind: wire.KindDone, ID: id}, doneWith(wire.Result{}, exit, 0))
+			v.send(wire.Head{Kind: wire.KindDone, ID: id}, doneWith(run.Result{}, exit, 0))
 		},
 		"credit exceeded": func(v *villain, id uint64) {
 			for at := int64(0); at <= 10*window; at += wire.MaxChunk {
@@ -172,11 +172,11 @@ func TestHostileAgent(t *testing.T) {
 		"done with both":           one(wire.KindDone, 0, wire.Done{Payload: []byte{0xa0}, Err: &run.Error{Code: run.CodeInternal}}),
 		"done with trailing bytes": one(wire.KindDone, 0, []byte{0xa0, 0xa0}),
 		"done with unknown field":  one(wire.KindDone, 0, []byte{0xa1, 0x18, 99, 1}),
-		"done at another offset":   one(wire.KindDone, 0, doneWith(wire.Result{}, exit, 5)),
-		"done at offset 2^63-1":    one(wire.KindDone, 0, doneWith(wire.Result{}, exit, math.MaxInt64)),
-		"unknown reason":           one(wire.KindDone, 0, doneWith(wire.Result{}, &run.Exit{Reason: "<script>"}, 0)),
-		"reason lost":              one(wire.KindDone, 0, doneWith(wire.Result{}, &run.Exit{Reason: run.ReasonLost}, 0)),
-		"signal as label":          one(wire.KindDone, 0, doneWith(wire.Result{}, &run.Exit{Reason: run.ReasonSignal, Signal: "SIG" + strings.Repeat("A", 1000)}, 0)),
+		"done at another offset":   one(wire.KindDone, 0, doneWith(run.Result{}, exit, 5)),
+		"done at offset 2^63-1":    one(wire.KindDone, 0, doneWith(run.Result{}, exit, math.MaxInt64)),
+		"unknown reason":           one(wire.KindDone, 0, doneWith(run.Result{}, &run.Exit{Reason: "<script>"}, 0)),
+		"reason lost":              one(wire.KindDone, 0, doneWith(run.Result{}, &run.Exit{Reason: run.ReasonLost}, 0)),
+		"signal as label":          one(wire.KindDone, 0, doneWith(run.Result{}, &run.Exit{Reason: run.ReasonSignal, Signal: "SIG" + strings.Repeat("A", 1000)}, 0)),
 		"unknown error code":       one(wire.KindDone, 0, wire.Done{Err: &run.Error{Code: "root"}}),
 		"unknown refusal":          one(wire.KindDone, 0, wire.Done{Refused: 77}),
 		"refusal with a result":    one(wire.KindDone, 0, wire.Done{Refused: wire.RefusedUnknown, Payload: []byte{0xa0}}),
@@ -223,7 +223,7 @@ func TestHostileAfterTheEnd(t *testing.T) {
 		c, v := newVillain(t)
 		go func() {
 			h := v.receive()
-			v.send(wire.Head{Kind: wire.KindDone, ID: h.ID}, doneWith(wire.Result{Title: "ok"}, nil, 0))
+			v.send(wire.Head{Kind: wire.KindDone, ID: h.ID}, doneWith(run.Result{Title: "ok"}, nil, 0))
 			v.send(wire.Head{Kind: k, ID: h.ID}, []byte("x"))
 		}()
 		o, err := c.Run(t.Context(), bashCall("c", "true"), &sink{})
@@ -260,8 +260,8 @@ func TestHostileAnswersOfOtherKinds(t *testing.T) {
 		{"prepare", wire.KindMetadata, 0, map[string]any{}},
 		{"prepare", wire.KindDone, 0, wire.Done{}},
 		{"prepare", wire.KindDone, 0, wire.Done{Refused: wire.RefusedDuplicate}},
-		{"prepare", wire.KindDone, 0, payloadDone(wire.Prepared{State: []byte("{")})},
-		{"prepare", wire.KindDone, 0, payloadDone(wire.Prepared{Result: &wire.Result{Metadata: []byte{0x01}}})},
+		{"prepare", wire.KindDone, 0, payloadDone(run.Prepared{State: []byte("{")})},
+		{"prepare", wire.KindDone, 0, payloadDone(run.Prepared{Result: &run.Result{Encoded: []byte{0x01}}})},
 	} {
 		c, v := newVillain(t)
 		go func() {
@@ -286,7 +286,7 @@ func TestHostileValues(t *testing.T) {
 		h := v.receive()
 		meta, _ := wire.Marshal(map[string]any{"a\xff": "b\xff\x00\x1b]52;", "nan": math.NaN(), "bytes": []byte{1}, "big": uint64(1 << 62)})
 		v.send(wire.Head{Kind: wire.KindMetadata, ID: h.ID}, meta)
-		v.send(wire.Head{Kind: wire.KindDone, ID: h.ID}, doneWith(wire.Result{Title: "\xff", Output: "\xfe\x00", Metadata: meta}, &run.Exit{
+		v.send(wire.Head{Kind: wire.KindDone, ID: h.ID}, doneWith(run.Result{Title: "\xff", Output: "\xfe\x00", Encoded: meta}, &run.Exit{
 			Code: math.MaxInt, Signal: "", Reason: run.ReasonExit, DurationMillis: -5, CPUMillis: math.MaxInt64,
 			MaxMemoryBytes: math.MaxInt64, IOBytes: -1, BackgroundKilled: -3,
 		}, 0))
@@ -371,7 +371,7 @@ func TestHostileFlood(t *testing.T) {
 				b = b[:0]
 			}
 		}
-		v.send(wire.Head{Kind: wire.KindDone, ID: h.ID}, doneWith(wire.Result{}, nil, frames))
+		v.send(wire.Head{Kind: wire.KindDone, ID: h.ID}, doneWith(run.Result{}, nil, frames))
 	}()
 	var before, after runtime.MemStats
 	runtime.GC()
@@ -598,4 +598,18 @@ func encoded(v any) []byte {
 		panic(err)
 	}
 	return b
+}
+
+// An agent of before is not told to hold a call: it would end the connection.
+func TestHoldOfOlderAgent(t *testing.T) {
+	c, v := newVillain(t)
+	if err := c.Hold("a", time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Abort("a", run.ReasonAborted); err != nil {
+		t.Fatal(err)
+	}
+	if h := v.receive(); h.Kind != wire.KindAbort {
+		t.Errorf("the agent got kind %d first, want the abort", h.Kind)
+	}
 }

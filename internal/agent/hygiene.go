@@ -17,16 +17,13 @@ const maxMillis = 10 * 366 * 24 * 3600 * 1000
 // checkExit clamps the figures that an agent reports about a program and refuses
 // reasons that an agent cannot know.
 func checkExit(e *run.Exit) error {
-	if e == nil {
-		return nil
-	}
 	switch e.Reason {
 	case run.ReasonExit, run.ReasonSignal, run.ReasonTimeout, run.ReasonAborted,
-		run.ReasonOutputLimit, run.ReasonSessionEnded, run.ReasonMemory, run.ReasonPIDs:
+		run.ReasonOutputLimit, run.ReasonSessionEnded, run.ReasonMemory, run.ReasonPIDs, run.ReasonDisk:
 	default:
 		return fmt.Errorf("unknown reason %.40q", string(e.Reason))
 	}
-	if !signalName(e.Signal) {
+	if e.Signal != "" && !signalName(e.Signal) {
 		return fmt.Errorf("unknown signal %.40q", e.Signal)
 	}
 	if len(e.Full) > unix.PathMax || e.Full != "" && wire.Clean(e.Full) != e.Full {
@@ -51,9 +48,6 @@ func checkExit(e *run.Exit) error {
 }
 
 func signalName(s string) bool {
-	if s == "" {
-		return true
-	}
 	if len(s) > 12 || !strings.HasPrefix(s, "SIG") {
 		return false
 	}
@@ -67,9 +61,6 @@ func signalName(s string) bool {
 
 // checkError keeps an agent's error within the codes of the sandbox side.
 func checkError(e *run.Error) error {
-	if e == nil {
-		return nil
-	}
 	switch e.Code {
 	case run.CodeInvalidInput, run.CodeInvalidPath, run.CodeNotRegularFile, run.CodeStale,
 		run.CodeAborted, run.CodeSandboxFailed, run.CodeInternal:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	"github.com/toold/toold/internal/tool/run"
 )
@@ -19,6 +20,7 @@ type Peer interface {
 	Ack(callID string, offset int64) error
 	Forget(callID string) error
 	Abort(callID string, reason run.Reason) error
+	Hold(callID string, most time.Duration) error
 	FreeTmp(ctx context.Context) error
 	Ping(ctx context.Context) error
 	Done() <-chan struct{}
@@ -143,7 +145,10 @@ func (r *Runner) Run(ctx context.Context, q Request, f Follower) (*Outcome, erro
 		return nil, err
 	}
 	out, err := l.Run(ctx, q, f)
-	return r.resume(ctx, q.CallID, f, l, out, err)
+	if errors.Is(err, ErrLost) {
+		return r.resume(ctx, q.CallID, f, l)
+	}
+	return out, err
 }
 
 // Resume goes on with a call that an earlier connection began, this daemon's or another's.
@@ -153,18 +158,23 @@ func (r *Runner) Resume(ctx context.Context, callID string, f Follower) (*Outcom
 		return nil, err
 	}
 	out, err := follow(ctx, callID, f, l)
-	return r.resume(ctx, callID, f, l, out, err)
+	if errors.Is(err, ErrLost) {
+		return r.resume(ctx, callID, f, l)
+	}
+	return out, err
 }
 
-// resume follows a call from connection to connection until it has ended.
-func (r *Runner) resume(ctx context.Context, callID string, f Follower, l *Link, out *Outcome, err error) (*Outcome, error) {
-	for errors.Is(err, ErrLost) {
+// resume follows a call, whose connection l was lost, from one to the next until it has ended.
+func (r *Runner) resume(ctx context.Context, callID string, f Follower, l *Link) (*Outcome, error) {
+	for {
+		var err error
 		if l, err = r.after(ctx, l); err != nil {
 			return nil, err
 		}
-		out, err = follow(ctx, callID, f, l)
+		if out, err := follow(ctx, callID, f, l); !errors.Is(err, ErrLost) {
+			return out, err
+		}
 	}
-	return out, err
 }
 
 // follow takes a call up. What is safe is acknowledged again: the agent may not have heard
@@ -178,7 +188,7 @@ func follow(ctx context.Context, callID string, f Follower, l *Link) (*Outcome, 
 	return l.Resume(ctx, callID, f.Offset(), f)
 }
 
-// Ack, Forget and Abort are messages. That one does not arrive is noticed by Run, and mended
+// Ack, Forget, Abort and Hold are messages. That one does not arrive is noticed by Run, and mended
 // when there is another connection.
 
 // Ack says how many bytes of a call's output are safe.
@@ -199,5 +209,12 @@ func (r *Runner) Forget(callID string) {
 func (r *Runner) Abort(callID string, why run.Reason) {
 	if l, err := r.Link(); err == nil {
 		_ = l.Abort(callID, why)
+	}
+}
+
+// Hold lets a call's time stand still, or go on for 0. It ends with the connection.
+func (r *Runner) Hold(callID string, most time.Duration) {
+	if l, err := r.Link(); err == nil {
+		_ = l.Hold(callID, most)
 	}
 }

@@ -21,10 +21,6 @@ const maxShown = 80
 // maxTTL bounds how long something may be saved for.
 const maxTTL = 10 * 365 * 24 * time.Hour
 
-func invalid(format string, args ...any) error {
-	return fault.Invalid.Errorf(format, args...)
-}
-
 // MaxMessage bounds what an approver may say, in bytes.
 const MaxMessage = 4 << 10
 
@@ -33,7 +29,7 @@ const MaxMessage = 4 << 10
 func (d *Desk) List(p auth.Principal, session, after string, limit int) (client.List[client.Approval], error) {
 	list := client.List[client.Approval]{Items: []client.Approval{}}
 	if after != "" && !store.ValidID("apr_", after) {
-		return list, invalid("after %q is not the id of an approval", plain.Cut(after, maxShown))
+		return list, fault.Invalid.Errorf("after %q is not the id of an approval", plain.Cut(after, maxShown))
 	}
 	all := d.of(func(a *Pending) bool {
 		return a.told.Load() && a.Row.Tenant == p.Tenant && (session == "" || a.Row.SessionID == session) && a.Row.ID > after
@@ -158,11 +154,11 @@ func (d *Desk) replyOf(w *Pending, by string, a client.ApprovalAnswer) (Reply, e
 		return r, fault.Conflict.Errorf("the answer is for an input with SHA-256 %s; that of approval %s is %s", plain.Cut(a.SHA256, maxShown), w.Row.ID, w.Row.SHA256).
 			Next("look at the approval again")
 	case len(a.Message) > MaxMessage:
-		return r, invalid("message has %d bytes; at most %d", len(a.Message), MaxMessage)
+		return r, fault.Invalid.Errorf("message has %d bytes; at most %d", len(a.Message), MaxMessage)
 	case a.Message != "" && a.Answer != client.AnswerReject:
-		return r, invalid("message is for the answer reject alone")
+		return r, fault.Invalid.Errorf("message is for the answer reject alone")
 	case a.Answer != client.AnswerAlways && (a.Scope != "" || a.Expires != ""):
-		return r, invalid("scope and expires are for the answer always alone")
+		return r, fault.Invalid.Errorf("scope and expires are for the answer always alone")
 	}
 	switch a.Answer {
 	case client.AnswerOnce:
@@ -175,7 +171,7 @@ func (d *Desk) replyOf(w *Pending, by string, a client.ApprovalAnswer) (Reply, e
 		r.saved, err = d.savedBy(w, by, a)
 		return r, err
 	}
-	return r, invalid("answer %q: use once, always or reject", plain.Cut(string(a.Answer), maxShown))
+	return r, fault.Invalid.Errorf("answer %q: use once, always or reject", plain.Cut(string(a.Answer), maxShown))
 }
 
 // savedBy makes the rules that an answer of always saves: one for each request of
@@ -190,15 +186,15 @@ func (d *Desk) savedBy(w *Pending, by string, a client.ApprovalAnswer) ([]*clien
 		v.Profile = w.Row.Profile
 	case client.ScopeTenant:
 	default:
-		return nil, invalid("scope %q: use session, profile or tenant", plain.Cut(string(a.Scope), maxShown))
+		return nil, fault.Invalid.Errorf("scope %q: use session, profile or tenant", plain.Cut(string(a.Scope), maxShown))
 	}
 	if a.Expires != "" {
 		d, err := client.ParseDuration(a.Expires)
 		if err != nil {
-			return nil, invalid("expires: %s", plain.Cut(err.Error(), maxShown))
+			return nil, fault.Invalid.Errorf("expires: %s", plain.Cut(err.Error(), maxShown))
 		}
 		if d <= 0 || time.Duration(d) > maxTTL {
-			return nil, invalid("expires %q: give a time such as 12h, up to %s", plain.Cut(a.Expires, maxShown), client.Duration(maxTTL))
+			return nil, fault.Invalid.Errorf("expires %q: give a time such as 12h, up to %s", plain.Cut(a.Expires, maxShown), client.Duration(maxTTL))
 		}
 		v.Expires = new(now.Add(time.Duration(d)))
 	}

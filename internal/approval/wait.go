@@ -39,9 +39,6 @@ func (d *Desk) Await(ctx context.Context, p *Pending, again func() Reply) (Reply
 	}
 }
 
-// Ended gives the answer of an approval that was settled.
-func (p *Pending) Ended() Reply { return <-p.reply }
-
 // Ask has the configured program answer. Whatever goes wrong is a
 // rejection.
 func (d *Desk) Ask(ctx context.Context, p *Pending) {

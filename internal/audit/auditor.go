@@ -9,6 +9,7 @@ import (
 	"github.com/toold/toold/internal/audit/record"
 	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/judge"
+	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/session"
 )
 
@@ -28,18 +29,21 @@ func (l *Log) Decided(d *judge.Decision) error {
 		Tenant: d.Principal.Tenant, Peer: peerOf(&d.Principal),
 		Session: d.Session, Call: d.Call, Tool: d.Tool, Profile: d.Profile,
 		InputHash: hex.EncodeToString(d.InputHash[:]),
-		Verdict:   string(d.Verdict.Action), Rule: d.Verdict.Rule, Reason: cut(d.Verdict.Reason),
+		Verdict:   string(d.Verdict.Action), Rule: d.Verdict.Rule, Reason: plain.Cut(d.Verdict.Reason, maxReason),
 		Provided: d.Provided, Approver: d.Approver, Approval: d.ApprovalID,
 		Requests: requestsOf(d.Requests), RequestsMore: max(0, len(d.Requests)-maxRequests),
 	}
 	if d.Typed {
 		b.Caller = &record.Caller{Typed: true}
 	}
-	l.setInput(&b, d.Input)
-	if err := l.write(&b, l.cfg.Strict); err != nil && l.cfg.Strict {
-		return l.refusal(err)
+	switch {
+	case !l.cfg.Inputs || len(d.Input) == 0:
+	case len(d.Input) > record.MaxInput || !json.Valid(d.Input):
+		b.InputBytes = len(d.Input)
+	default:
+		b.Input = d.Input
 	}
-	return nil
+	return l.write(&b, l.cfg.Strict)
 }
 
 // Finished implements session.Auditor.
@@ -61,10 +65,7 @@ func (l *Log) Finished(p auth.Principal, c *client.Call, outputHash [32]byte) er
 	if c.Error != nil {
 		b.Code = string(c.Error.Code)
 	}
-	if err := l.write(&b, false); err != nil && l.cfg.Strict {
-		return l.refusal(err)
-	}
-	return nil
+	return l.write(&b, false)
 }
 
 // Worktree implements session.Auditor.
@@ -73,10 +74,16 @@ func (l *Log) Worktree(p auth.Principal, s *client.Session, w record.Worktree) e
 		Time: l.now().UTC(), Kind: record.KindWorktree,
 		Tenant: s.Tenant, Peer: peerOf(&p), Session: s.ID, Profile: s.Profile, Worktree: &w,
 	}
-	if err := l.write(&b, l.cfg.Strict); err != nil && l.cfg.Strict {
-		return l.refusal(err)
+	return l.write(&b, l.cfg.Strict)
+}
+
+// Cache implements session.Auditor.
+func (l *Log) Cache(p auth.Principal, s *client.Session, c record.Cache) error {
+	b := record.Body{
+		Time: l.now().UTC(), Kind: record.KindCache,
+		Tenant: s.Tenant, Peer: peerOf(&p), Session: s.ID, Profile: s.Profile, Cache: &c,
 	}
-	return nil
+	return l.write(&b, l.cfg.Strict)
 }
 
 // peerOf names the peer, where there is one: calls that an earlier daemon began
@@ -100,17 +107,6 @@ func requestsOf(judged []judge.Judged) []record.Request {
 	return all
 }
 
-// setInput adds the input where that is wanted.
-func (l *Log) setInput(b *record.Body, input json.RawMessage) {
-	switch {
-	case !l.cfg.Inputs || len(input) == 0:
-	case len(input) > record.MaxInput || !json.Valid(input):
-		b.InputBytes = len(input)
-	default:
-		b.Input = input
-	}
-}
-
 // reported is what of a call's end only the agent knows.
 func reported(c *client.Call) *record.AgentReported {
 	if c.Time.Started == nil {
@@ -121,25 +117,17 @@ func reported(c *client.Call) *record.AgentReported {
 		IsError: c.IsError && c.Status == client.CallCompleted,
 	}
 	if s, ok := c.Metadata["reason"].(string); ok {
-		a.Reason = cut(s)
+		a.Reason = plain.Cut(s, maxReason)
 	}
-	a.Exit = exitCode(c.Metadata["exit_code"])
-	return a
-}
-
-// exitCode reads a number of any of the types that metadata can hold.
-func exitCode(v any) *int64 {
-	switch n := v.(type) {
+	switch n := c.Metadata["exit_code"].(type) {
 	case int:
-		return new(int64(n))
+		a.Exit = new(int64(n))
 	case int64:
-		return &n
-	case uint64:
-		return new(int64(min(n, 255)))
-	case float64:
-		return new(int64(n))
+		a.Exit = &n
+	case float64: // of a call that an earlier daemon began
+		a.Exit = new(int64(n))
 	}
-	return nil
+	return a
 }
 
 func callerOf(c *client.Call) *record.Caller {
@@ -151,12 +139,4 @@ func callerOf(c *client.Call) *record.Caller {
 		v.Extra = c.Extra
 	}
 	return v
-}
-
-// cut bounds a text; package json makes UTF-8 of what is left.
-func cut(s string) string {
-	if len(s) > maxReason {
-		return s[:maxReason] + "…"
-	}
-	return s
 }

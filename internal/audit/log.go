@@ -133,8 +133,15 @@ func (l *Log) Close() error {
 
 // write puts a record at the end of the log. must says that the call which it is
 // about does not run without it; the record is dropped then if it cannot be
-// written, and waits otherwise.
-func (l *Log) write(b *record.Body, must bool) error {
+// written, and waits otherwise. Its error is for a strict log alone.
+func (l *Log) write(b *record.Body, must bool) (err error) {
+	defer func() {
+		if err != nil && l.cfg.Strict {
+			err = l.refusal(err)
+		} else {
+			err = nil
+		}
+	}()
 	members, err := record.Encode(b)
 	if err != nil {
 		l.errors.Add(1)

@@ -1,26 +1,53 @@
 package beneath
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 
 	"golang.org/x/sys/unix"
 )
 
 const (
-	// deepest is how far RemoveAll goes down at once: each step holds a descriptor, and
+	// deepest is how far Empty goes down at once: each step holds a descriptor, and
 	// whoever made the tree may have made it as deep as the disk allows.
 	deepest = 64
 	// someNames is how many names of a directory are held at a time.
 	someNames = 1024
+	// passes is how often a directory is looked through, for what is made meanwhile.
+	passes = 4
 )
 
-// RemoveAll removes a directory of the caller's own, by its path, with all that others have
-// made in it. It goes over no link and no mount, and holds few descriptors however deep the
-// tree is. Nobody else may use the directory itself, as a place for names.
-func RemoveAll(dir string) error {
+// RemoveAll removes what has that path, with all that others have made in it, as Empty does:
+// should the host's directories ever turn out to be mounted there, that is an error and not
+// the end of them. Nobody else may use the directory itself, as a place for names.
+func RemoveAll(path string) error {
+	parent, err := os.OpenFile(filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return err
+	}
+	defer parent.Close()
+	if err := RemoveAt(int(parent.Fd()), filepath.Base(path)); err != nil {
+		return fmt.Errorf("remove %s: %w", path, err)
+	}
+	return nil
+}
+
+// RemoveAt is RemoveAll for a name in an open directory.
+func RemoveAt(dir int, name string) error {
+	r := removal{ctx: context.Background()}
+	return r.remove(dir, name, 0)
+}
+
+// Empty removes all that is in a directory. It goes over no link and no mount, and holds
+// few descriptors however deep the tree is. What cannot be removed keeps it from nothing
+// else; its error is that of the first of those. Others may go on making files: it looks
+// through each directory a few times, and gives up when ctx ends. There need be no directory.
+func Empty(ctx context.Context, dir string) error {
 	top, err := os.OpenFile(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -29,37 +56,50 @@ func RemoveAll(dir string) error {
 		return err
 	}
 	defer top.Close()
-	r := removal{top: int(top.Fd())}
-	if err := r.empty(top, 0); err != nil {
-		return fmt.Errorf("remove %s: %w", dir, err)
-	}
-	return os.Remove(dir)
+	r := removal{ctx: ctx, top: top}
+	return r.empty(top, 0)
 }
 
-// removal is what goes on in RemoveAll.
+// removal is what goes on in Empty.
 type removal struct {
-	top int // what is too deep is moved here, and comes in its turn
-	n   int // how many were
+	ctx   context.Context //nolint:containedctx // of the one removal that it lives for
+	top   *os.File        // what is too deep is moved here, and comes in its turn; nil at first
+	moved int             // how many were
 }
 
-// empty removes all that a directory has. Names may be passed over while others are
-// removed, so that it is read until there are none.
+// empty removes all that a directory has, as far as that can be.
 func (r *removal) empty(dir *os.File, depth int) error {
+	for n := 0; ; {
+		moved := r.moved
+		removed, err := r.pass(dir, depth)
+		if dir != r.top || r.moved == moved {
+			n++ // nothing has come here by our doing
+		}
+		if r.ctx.Err() != nil || removed == 0 || n == passes {
+			return err
+		}
+		if _, err := dir.Seek(0, io.SeekStart); err != nil {
+			return err
+		}
+	}
+}
+
+// pass tries to remove each entry once.
+func (r *removal) pass(dir *os.File, depth int) (removed int, first error) {
 	for {
-		names, _ := dir.Readdirnames(someNames) // an error comes again below
-		if len(names) == 0 {
-			if _, err := dir.Seek(0, 0); err != nil {
-				return err
+		names, err := dir.Readdirnames(someNames)
+		for _, name := range names {
+			if r.ctx.Err() != nil {
+				return removed, context.Cause(r.ctx)
 			}
-			var err error
-			if names, err = dir.Readdirnames(someNames); len(names) == 0 {
-				return notEOF(err)
+			if err := r.remove(int(dir.Fd()), name, depth+1); err == nil {
+				removed++
+			} else if first == nil {
+				first = fmt.Errorf("%q: %w", name, err)
 			}
 		}
-		for _, n := range names {
-			if err := r.remove(int(dir.Fd()), n, depth+1); err != nil {
-				return err
-			}
+		if err != nil {
+			return removed, cmp.Or(first, notEOF(err))
 		}
 	}
 }
@@ -73,26 +113,48 @@ func (r *removal) remove(parent int, name string, depth int) error {
 	if !errors.Is(err, unix.EISDIR) {
 		return err
 	}
+	if err := unix.Unlinkat(parent, name, unix.AT_REMOVEDIR); err == nil {
+		return nil
+	}
 	if depth > deepest {
 		return r.raise(parent, name)
 	}
 	fd, err := Open(parent, name, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	if errors.Is(err, unix.EACCES) {
+		fd, err = openShut(parent, name)
+	}
 	if err != nil {
 		return err
 	}
 	dir := os.NewFile(uintptr(fd), name)
 	defer dir.Close()
+	if r.top == nil {
+		r.top = dir
+	}
 	if err := r.empty(dir, depth); err != nil {
 		return err
 	}
 	return unix.Unlinkat(parent, name, unix.AT_REMOVEDIR)
 }
 
+// openShut opens a directory that its owner, who works here, has shut to himself.
+func openShut(parent int, name string) (int, error) {
+	fd, err := Open(parent, name, unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(fd)
+	if err := unix.Chmod(fmt.Sprintf("/proc/self/fd/%d", fd), 0o700); err != nil {
+		return -1, err
+	}
+	return Open(parent, name, unix.O_RDONLY|unix.O_DIRECTORY, 0)
+}
+
 // raise moves a directory to the top, under a name that nothing has.
 func (r *removal) raise(parent int, name string) error {
 	for {
-		r.n++
-		err := unix.Renameat2(parent, name, r.top, fmt.Sprintf(".deep-%d", r.n), unix.RENAME_NOREPLACE)
+		r.moved++
+		err := unix.Renameat2(parent, name, int(r.top.Fd()), fmt.Sprintf(".deep-%d", r.moved), unix.RENAME_NOREPLACE)
 		if !errors.Is(err, unix.EEXIST) {
 			return err
 		}

@@ -74,7 +74,7 @@ func (s *Service) sendSaved(r *stream.Rerun, row *store.Call) error {
 		err = output.PassSaved(s.savedPath(row), r.From(), r.Give)
 	} else {
 		var body io.ReadCloser
-		if body, _, err = s.savedOutput(row, OutputOptions{Offset: r.From()[0]}); err == nil {
+		if body, _, err = s.savedOutput(row, client.OutputQuery{Offset: r.From()[0]}); err == nil {
 			err = errors.Join(output.Pass(body, r.Give), body.Close())
 		}
 	}

@@ -45,7 +45,7 @@ func (a asking) permit(j *judge.Judgement) error {
 		action := j.Each[len(j.Each)-1].Action
 		a.daemon.observe(func(o Observer) { o.DoomLoop(j.Inv.Tool.Name, j.Loop.Period, action) })
 	}
-	a.c.judged(j.Verdict.Action, j.Verdict.Rule, "")
+	a.c.judged(j.Verdict, "")
 	err := a.decided(j.Decision(a.c.by, a.c.snapshot()))
 	switch asked := a.c.asked; {
 	case asked != nil:
@@ -73,19 +73,31 @@ func (a asking) ask(j *judge.Judgement) error {
 	if err := a.daemon.Approvals.Add(p); err != nil {
 		return err
 	}
-	asked := a.c.bare(client.EventApprovalAsked, &p.Row.Approval)
-	err := a.c.flush() // the call first: an approval is of something
-	if err == nil {
-		err = a.daemon.Store.Write(func(tx *store.Tx) error {
-			tx.AddEvent(asked)
-			return tx.InsertApproval(&p.Row)
-		})
-	}
-	if err != nil {
+	if err := a.store(&p.Row); err != nil {
 		a.daemon.Approvals.Drop(p)
 		return fmt.Errorf("store an approval: %w", err)
 	}
 	return a.await(p)
+}
+
+// store writes that an approval is pending. Its tenant has what it takes.
+func (a asking) store(row *store.Approval) error {
+	takes := row.Takes()
+	if err := a.daemon.Quota.TakeRoom(a.c.ctx, a.tenant, takes); err != nil {
+		return err
+	}
+	asked := a.c.bare(client.EventApprovalAsked, &row.Approval)
+	err := a.c.flush() // the call first: an approval is of something
+	if err == nil {
+		err = a.daemon.Store.Write(func(tx *store.Tx) error {
+			tx.AddEvent(asked)
+			return tx.InsertApproval(row)
+		})
+	}
+	if err != nil {
+		a.tenant.Kept.Add(-takes)
+	}
+	return err
 }
 
 // askedBefore goes on with an approval that an earlier daemon asked for.
@@ -100,10 +112,11 @@ func (a asking) askedBefore(j *judge.Judgement, row *store.Approval) error {
 		return a.replied(p, r)
 	}
 	if !same {
-		if err := a.daemon.Approvals.Settle(p, approval.Reply{How: approval.Stale}); err != nil {
+		r := approval.Reply{How: approval.Stale}
+		if err := a.daemon.Approvals.Settle(p, r); err != nil {
 			return err
 		}
-		return a.replied(p, p.Ended())
+		return a.replied(p, r)
 	}
 	p.Rejudge() // the rules may be others
 	if err := a.daemon.Approvals.Add(p); err != nil {
@@ -121,38 +134,50 @@ func newPending(c *Call, j *judge.Judgement, row store.Approval) *approval.Pendi
 func (a asking) await(p *approval.Pending) error {
 	a.c.waiting.Store(true)
 	defer a.c.waiting.Store(false)
-	a.c.judged(policy.Ask, p.Judgement.Verdict.Rule, p.Row.ID)
-	// Before anybody can answer it: who counts must not hear of its end first.
-	a.daemon.observe(func(o Observer) { o.ApprovalAsked(&p.Row.Approval) })
-	p.Told()
+	a.c.judged(policy.Verdict{Action: policy.Ask, Rule: p.Judgement.Verdict.Rule}, p.Row.ID)
 	if a.judge.Rules(a.c.profile) != p.Judgement.Rules {
 		p.Rejudge()
 	}
-	ctx, cancel := context.WithCancel(a.c.ctx)
-	defer cancel()
-	if len(a.daemon.Approvals.Config().Command) > 0 {
-		a.work.Go(func() { a.daemon.Approvals.Ask(ctx, p) })
-	}
-	r, err := a.daemon.Approvals.Await(a.c.ctx, p, func() approval.Reply { return a.judgedAgain(p) })
+	r, err := a.answer(a.c.ctx, p)
 	switch {
 	case err == nil:
 		return a.replied(p, r)
 	case errors.Is(err, ErrLeaving):
 		a.daemon.Approvals.Drop(p)
 		return errWaits
-	case a.c.ctx.Err() == nil:
-		return err
+	case a.c.ctx.Err() != nil:
+		a.gone(p)
 	}
+	return err
+}
+
+// answer has somebody asked, and waits for the answer until ctx ends.
+func (a asking) answer(ctx context.Context, p *approval.Pending) (approval.Reply, error) {
+	// Before anybody can answer it: who counts must not hear of its end first.
+	a.daemon.observe(func(o Observer) { o.ApprovalAsked(&p.Row.Approval) })
+	p.Told()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if len(a.daemon.Approvals.Config().Command) > 0 {
+		a.work.Go(func() { a.daemon.Approvals.Ask(ctx, p) })
+	}
+	return a.daemon.Approvals.Await(ctx, p, func() approval.Reply { return a.judgedAgain(p) })
+}
+
+// gone ends an approval together with what it was asked for.
+func (a asking) gone(p *approval.Pending) {
 	if err := a.daemon.Approvals.Settle(p, approval.Reply{How: approval.Gone}); err != nil && !errors.Is(err, approval.ErrAnswered) {
 		a.daemon.Approvals.Drop(p)
 		a.log.Error("end an approval", "approval", p.Row.ID, "error", err)
 	}
-	return err
 }
 
 // judgedAgain judges a pending call by the rules of this moment; the zero reply
 // says that they still ask.
 func (a asking) judgedAgain(p *approval.Pending) approval.Reply {
+	if why := a.judge.Rules(a.c.profile).Unchosen(a.c.def); why != "" {
+		return approval.Reply{How: approval.Stale, By: approval.ByRules, Message: why}
+	}
 	j := *p.Judgement
 	a.judge.Weigh(&j)
 	switch j.Verdict.Action {
@@ -166,25 +191,11 @@ func (a asking) judgedAgain(p *approval.Pending) approval.Reply {
 
 // replied lets the call pass as its approval has ended, or says why not.
 func (a asking) replied(p *approval.Pending, r approval.Reply) error {
-	j := *p.Judgement
-	if r.Allows() {
-		// A rule that denies is final, also one that has come since.
-		if a.judge.Weigh(&j); j.Verdict.Action == policy.Deny {
-			r = approval.Reply{How: approval.Reject, By: approval.ByRules, Message: j.Denied().Err.Error()}
-		}
+	if again := a.judgedAgain(p); r.Allows() && again.How == approval.Stale {
+		r = again
 	}
-	d := j.Decision(a.c.by, a.c.snapshot())
-	d.Verdict = p.Judgement.Verdict
-	d.Verdict.Pending, d.Verdict.Action = nil, policy.Deny
-	d.Approver, d.ApprovalID = r.By, p.Row.ID
-	refused := a.refusal(p, r)
-	if refused == nil {
-		d.Verdict.Action = policy.Allow
-		d.Verdict.Reason = cmp.Or(r.Message, d.Verdict.Reason)
-	} else {
-		d.Verdict.Reason = refused.Err.Error()
-	}
-	a.c.judged(d.Verdict.Action, d.Verdict.Rule, p.Row.ID)
+	d, refused := a.decision(p, r, cmp.Or(r.Message, p.Judgement.Verdict.Reason))
+	a.c.judged(d.Verdict, p.Row.ID)
 	err := a.decided(d)
 	switch {
 	case refused != nil:
@@ -196,6 +207,25 @@ func (a asking) replied(p *approval.Pending, r approval.Reply) error {
 		return err
 	}
 	return a.unchanged(p)
+}
+
+// decision is what an answer makes of what was asked about. It allows it with this reason, or
+// refused says why not.
+func (a asking) decision(p *approval.Pending, r approval.Reply, reason string) (d *judge.Decision, refused *fault.Error) {
+	j := *p.Judgement
+	if r.Allows() {
+		// A rule that denies is final, also one that has come since.
+		if a.judge.Weigh(&j); j.Verdict.Action == policy.Deny {
+			r = approval.Reply{How: approval.Reject, By: approval.ByRules, Message: j.Denied().Err.Error()}
+		}
+	}
+	d = j.Decision(a.c.by, a.c.snapshot())
+	d.Verdict, d.Approver, d.ApprovalID = p.Judgement.Verdict, r.By, p.Row.ID
+	d.Verdict.Action, d.Verdict.Pending, d.Verdict.Reason = policy.Allow, nil, reason
+	if refused = a.refusal(p, r); refused != nil {
+		d.Verdict.Action, d.Verdict.Reason = policy.Deny, refused.Err.Error()
+	}
+	return d, refused
 }
 
 // refusal is the error of a call that was not approved; nil when it was.
@@ -211,6 +241,10 @@ func (a asking) refusal(p *approval.Pending, r approval.Reply) *fault.Error {
 		what = fmt.Sprintf("denied: nobody answered approval %s for %s within %s", p.Row.ID, p.Judgement.What(), p.Row.Expires.Sub(p.Row.Created).Round(time.Second))
 		next = "go on without it, or try again when somebody is there to answer: toolctl approvals watch"
 	case approval.Stale:
+		if r.Message != "" {
+			return fault.Stale.Errorf("the tools of the session have changed while the call waited: it has no %s any more; %s", p.Judgement.Inv.Tool.Name, r.Message).
+				Next("use one of the tools that it has now")
+		}
 		return staleError(p.Row.ID)
 	default:
 		kind, what = fault.Aborted, "the call ended before its approval was answered"

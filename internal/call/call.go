@@ -22,7 +22,7 @@ import (
 	"github.com/toold/toold/internal/call/output"
 	"github.com/toold/toold/internal/call/stream"
 	"github.com/toold/toold/internal/event"
-	"github.com/toold/toold/internal/judge"
+	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/tool"
@@ -31,9 +31,9 @@ import (
 
 // Call is a call that is not over: its row, who listens to it, and its output.
 type Call struct {
-	at  *site
-	id  string
-	def *tool.Definition // of its tool; valid after known
+	at *site
+	id string
+	tooled
 	order
 	voice
 	own
@@ -52,8 +52,17 @@ type Call struct {
 	started bool       // the agent may have been asked to run it
 	abortBy run.Reason // "" = nobody asked
 
-	held  held
-	watch watch
+	held   held
+	watch  watch
+	pause  pause
+	opened opened // of the network
+}
+
+// tooled is what a call has of its tool; valid after known.
+type tooled struct {
+	def     *tool.Definition
+	runner  Runner
+	durable Durable // runner where its calls outlive the daemon; nil where they do not
 }
 
 // order is what was asked for. It does not change once the call is known.
@@ -90,6 +99,9 @@ type own struct {
 	unsaved   *store.Entry // its first record, while that is put off
 	writes    []string     // files that it changes, as Prepare resolved them
 	hookNotes []string     // about hooks that failed and may
+	// edit is what the result says of the files that it has changed, while formatters go over
+	// them: it is to be about the files as they are afterwards. Their calls are this goroutine's.
+	edit map[string]any
 	// checkpoint is that of the worktree which was made before it ran.
 	checkpoint string
 	clock      clock
@@ -103,7 +115,11 @@ type own struct {
 	// bound: Run goes by all that Prepare saw, which somebody was shown. Otherwise a
 	// file that is written is taken as it is then, and only its path must be this one.
 	bound   bool
-	guarded bool // it was looked at for loops before, in an earlier round
+	aliases []string // names of other systems that it was made with
+	guarded bool     // it was looked at for loops before, in an earlier round
+	// batch is the call that has made this one, one of share; nil: a client has.
+	batch *Call
+	share int
 	// malformed is why no tool takes the call's input, or that there is no such tool.
 	malformed *client.Error
 }
@@ -114,14 +130,23 @@ type twin struct {
 	row  *store.Call // when it is over
 }
 
+// notBegun is why a call does not begin that was aborted before that.
+func notBegun(why run.Reason) error {
+	if why == run.ReasonDisk {
+		return fault.Overloaded.Errorf("the host's disk is nearly full: the call did not run").Next("make it again when there is room")
+	}
+	return errAborted
+}
+
 var errAborted = errors.New("aborted by request")
 
-func newCall(at *site, of *results, r client.CallCreate, hidden, split bool) *Call {
+func newCall(at *site, r client.CallCreate, hidden, split bool) *Call {
 	c := &Call{
 		at: at, id: at.daemon.Store.NewID("call_"), order: order{req: r, hidden: hidden},
 		admission: admission{known: make(chan struct{})}, done: make(chan struct{}),
-		held: held{of: of, n: 1},
+		held: held{of: at.daemon.Memory, n: 1},
 	}
+	c.profile = at.place.Row().Profile
 	c.stream = stream.Sender{Event: c.bare, Hub: at.daemon.Hub, Split: split}
 	c.ctx, c.cancel = context.WithCancelCause(at.ctx)
 	return c
@@ -201,26 +226,10 @@ func (c *Call) pass(p []byte) {
 	c.ack(n)
 }
 
-// runner runs it, as its tool says.
-func (c *Call) runner() Runner { return c.at.runners[c.def.By] }
-
-// durable is its runner where its calls outlive the daemon; nil where they do not.
-func (c *Call) durable() Durable {
-	d, _ := c.runner().(Durable)
-	return d
-}
-
-// ack says how much of the output is safe, and forget that the call's end is: to a runner
-// that keeps them.
+// ack says how much of the output is safe, to a runner that keeps the rest.
 func (c *Call) ack(offset int64) {
-	if d := c.durable(); d != nil {
-		d.Ack(c.id, offset)
-	}
-}
-
-func (c *Call) forget() {
-	if d := c.durable(); d != nil {
-		d.Forget(c.id)
+	if c.durable != nil {
+		c.durable.Ack(c.id, offset)
 	}
 }
 
@@ -229,26 +238,34 @@ func (c *Call) offset() int64 { return c.out.Offset() + c.passed.Load() }
 
 // abort ends the call. Before it was started it just does not start; later the
 // agent is asked until it has ended: a request that got there before the call,
-// or into a connection that broke, has no effect.
-func (c *Call) abort(why run.Reason) {
+// or into a connection that broke, has no effect. first: nobody had asked before.
+func (c *Call) abort(why run.Reason) (first bool) {
 	c.mu.Lock()
-	first := c.abortBy == ""
+	first = c.abortBy == ""
 	if first {
 		c.abortBy = why
 	}
 	if !c.started {
-		c.cancel(errAborted)
+		c.cancel(notBegun(why))
 	}
 	started := c.started
 	c.mu.Unlock()
 	if first && started {
 		c.at.work.Go(func() { c.askAbort(why) })
 	}
+	return first
+}
+
+// mayWrite reports whether the call may write and nobody has ended it.
+func (c *Call) mayWrite() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !c.def.ReadOnly && c.abortBy == ""
 }
 
 func (c *Call) askAbort(why run.Reason) {
 	for wait := 10 * time.Millisecond; ; wait = min(2*wait, time.Second) {
-		c.runner().Abort(c.id, why)
+		c.runner.Abort(c.id, why)
 		select {
 		case <-c.done:
 			return
@@ -264,28 +281,22 @@ func (c *Call) late() { c.abort(run.ReasonTimeout) }
 
 // lost is for one that it does not even end when it is told to.
 func (c *Call) lost() {
-	if c.durable() == nil {
+	if c.durable == nil {
 		return // it is not for the sandbox's want that it does not end
 	}
 	c.at.daemon.Work.Go(func() { c.at.place.Lose("its agent did not end call " + c.id + " in time") })
 }
 
-// entitle says what the call is about, before its result does.
-func (c *Call) entitle(t string) {
+// update changes what clients see of the call.
+func (c *Call) update(change func(row *store.Call)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.row.Title = t
+	change(&c.row)
 }
 
-// judged notes how the call was judged.
-func (c *Call) judged(action policy.Action, rule, approval string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.row.Permission = &client.CallPermission{Verdict: string(action), Rule: rule, ApprovalID: approval}
-}
-
-// question is what the call's judge is asked. loop is nil where it repeats nothing, and
-// seen where nothing was looked at.
-func (c *Call) question(inv *tool.Invocation, a tool.Access, seen *run.Prepared, loop *judge.Loop) judge.Question {
-	return judge.Question{Profile: c.profile, Env: c.req.Env, Inv: inv, Access: a, Prep: seen, Loop: loop}
+// judged notes how the call was judged, and by which approval.
+func (c *Call) judged(v policy.Verdict, approval string) {
+	c.update(func(row *store.Call) {
+		row.Permission = &client.CallPermission{Verdict: string(v.Action), Rule: v.Rule, ApprovalID: approval}
+	})
 }

@@ -29,8 +29,15 @@ func noCall(id string) error {
 		Next("the calls of a session are listed at /v1/sessions/ID/calls")
 }
 
-// check refuses what no call may ask for, whatever its tool.
-func check(r *client.CallCreate) error {
+// check refuses what no call of the session may ask for, whatever its tool.
+func (s *site) check(r *client.CallCreate) error {
+	wall := time.Duration(s.limits.Wall).Milliseconds()
+	if r.TimeoutMillis < 0 || r.TimeoutMillis > maxTTL.Milliseconds() {
+		return fault.Invalid.Errorf("timeout_ms is %d; give 1 or more milliseconds, or leave it out", r.TimeoutMillis)
+	}
+	if wall > 0 && r.TimeoutMillis > wall {
+		return fault.Invalid.Errorf("timeout_ms is %d; limits.wall of this session is %d ms", r.TimeoutMillis, wall)
+	}
 	for _, f := range []struct{ name, value string }{
 		{"key", r.Key}, {"message_id", r.MessageID}, {"agent", r.Agent}, {"model", r.Model},
 	} {

@@ -33,30 +33,37 @@ func (t report) compose(o *outcome) store.Call {
 	row := t.c.row
 	t.c.mu.Unlock()
 	session := t.place.Row()
+	if r := o.Result; r != nil && (r.Quote != "" || r.Metadata["diff"] != nil) {
+		o.Result = t.withoutUnreadable(r)
+	}
 	streamed := t.c.out.Offset() > 0
-	if o.result != nil && !streamed && !t.c.def.Streams {
-		t.c.out.Write([]byte(o.result.Output), false)
+	if o.Result != nil && !streamed && !t.c.def.Streams {
+		t.c.out.Write([]byte(o.Result.Output), false)
 	}
 	ct := t.c.out.Finish()
-	t.findFull(ct, o, &session.Session)
+	if o.Result != nil && o.Exit != nil && o.Exit.Code != 0 && t.c.def.Command {
+		t.findFull(ct, o, &session)
+	}
 	meta := map[string]any{}
 	row.Status, row.IsError = client.CallError, true
-	if o.result != nil {
+	if o.Result != nil {
 		row.Status = client.CallCompleted
-		row.Title, row.IsError = title(o.result.Title), o.result.IsError
-		maps.Copy(meta, o.result.Metadata)
-		row.Attachments = attachments(o.result.Attachments)
-		o.result.Attachments = nil // the other form is in the row
+		row.Title, row.IsError = title(o.Result.Title), o.Result.IsError
+		maps.Copy(meta, o.Result.Metadata)
+		if len(o.Result.Attachments) > 0 {
+			row.Attachments = attachments(o.Result.Attachments)
+			o.Result.Attachments = nil // the other form is in the row
+		}
 	} else {
 		maps.Copy(meta, row.Metadata) // the last progress
 	}
 	row.Error = o.err
-	if o.exit != nil {
+	if o.Exit != nil {
 		row.Usage = client.CallUsage{
-			CPUMillis: o.exit.CPUMillis, MaxMemoryBytes: o.exit.MaxMemoryBytes, IOBytes: o.exit.IOBytes, DurationMillis: o.exit.DurationMillis,
+			CPUMillis: o.Exit.CPUMillis, MaxMemoryBytes: o.Exit.MaxMemoryBytes, IOBytes: o.Exit.IOBytes, DurationMillis: o.Exit.DurationMillis,
 		}
-		if t.c.def.Streams {
-			maps.Copy(meta, o.exit.Metadata())
+		if t.c.def.Command {
+			maps.Copy(meta, o.Exit.Metadata())
 		}
 	}
 	if o.reason != "" {
@@ -69,17 +76,26 @@ func (t report) compose(o *outcome) store.Call {
 	}
 	t.describe(ct, meta)
 	met, _ := meta[run.ForeignOwner].(bool)
-	if t.c.def.Streams && row.IsError && (strings.Contains(ct.Head, overflow) || strings.Contains(ct.Tail, overflow)) {
+	if t.c.def.Command && row.IsError && (strings.Contains(ct.Head, overflow) || strings.Contains(ct.Tail, overflow)) {
 		met = true
 		o.notes = append(o.notes, "("+overflow+": such a file belongs to a user who is not in this session)")
 	}
 	if met {
 		t.Foreign.Add(1)
 	}
-	if n := t.hostNote(session.Worktree, row.IsError); n != "" {
-		o.notes = append(o.notes, n)
+	if t.c.translated || row.IsError {
+		if n := t.hostNote(session.Worktree); n != "" {
+			o.notes = append(o.notes, n)
+		}
 	}
-	row.Call.Output = t.text(ct, o, streamed, session.Network.Mode)
+	blocked, list := t.c.opened.blocked()
+	if delete(meta, "network"); len(list) > 0 { // only we know
+		meta["network"] = list
+	}
+	if left := t.spending.left(); left != nil {
+		meta["budget_left"] = left
+	}
+	row.Call.Output = t.text(ct, o, streamed, session.Network.Mode, blocked)
 	row.Metadata = meta
 	return row
 }
@@ -88,8 +104,11 @@ func (t report) compose(o *outcome) store.Call {
 func (t report) describe(ct output.Cut, meta map[string]any) {
 	own, _ := meta["truncated"].(bool)
 	meta["truncated"] = ct.Truncated || t.c.def.Shows != tool.ShowsNone && own
-	for _, k := range []string{"output_path", "total_bytes", "output_incomplete", "checkpoint"} {
+	for _, k := range []string{"output_path", "total_bytes", "output_incomplete", "checkpoint", "aliases"} {
 		delete(meta, k) // only we know
+	}
+	if len(t.c.aliases) > 0 {
+		meta["aliases"] = t.c.aliases
 	}
 	if t.c.checkpoint != "" {
 		meta["checkpoint"] = t.c.checkpoint
@@ -114,7 +133,7 @@ func (t report) describe(ct output.Cut, meta map[string]any) {
 func (t report) outputPath() string { return sandbox.OutputDir + "/" + t.c.id }
 
 // text is what the model reads.
-func (t report) text(ct output.Cut, o *outcome, streamed bool, network string) string {
+func (t report) text(ct output.Cut, o *outcome, streamed bool, network string, blocked []string) string {
 	var b strings.Builder
 	b.WriteString(ct.Head)
 	if ct.Truncated {
@@ -124,17 +143,20 @@ func (t report) text(ct output.Cut, o *outcome, streamed bool, network string) s
 			b.WriteString(ct.Tail)
 		}
 	}
-	if o.result != nil && (streamed || t.c.def.Streams) {
-		line(&b, plain.Cut(o.result.Output, MaxNote))
+	notes := o.notes
+	if o.Result != nil {
+		if o.Result.Output != "" && (streamed || t.c.def.Streams) {
+			line(&b, plain.Cut(o.Result.Output, MaxNote))
+		}
+		if o.Result.IsError && t.c.def.Command {
+			notes = append(notes, remark.Offline(network, ct.Head, ct.Tail))
+		}
+		if t.c.clipped != "" {
+			notes = append(notes, t.c.clipped)
+		}
 	}
-	for _, n := range o.notes {
+	for _, n := range append(notes, blocked...) {
 		line(&b, n)
-	}
-	if o.result != nil && o.result.IsError && t.c.def.Streams {
-		line(&b, remark.Offline(network, ct.Head, ct.Tail))
-	}
-	if o.result != nil {
-		line(&b, t.c.shortened())
 	}
 	return b.String()
 }
@@ -166,8 +188,8 @@ func (t report) marker(ct output.Cut) string {
 func (t report) lookTools(profile string) string {
 	rules := t.judge.Rules(profile)
 	var have []string
-	for _, d := range t.daemon.Tools.Offered("", "", nil) {
-		if d.Looks && !rules.Hides(judge.PermissionOf(d)) {
+	for _, d := range rules.Set().Tools {
+		if d.Looks {
 			have = append(have, d.Name)
 		}
 	}
@@ -175,49 +197,47 @@ func (t report) lookTools(profile string) string {
 }
 
 // findFull tells that the program failed for want of room, if it did.
-func (t report) findFull(ct output.Cut, o *outcome, session *client.Session) {
-	if o.exit == nil || !t.c.def.Streams || o.result == nil {
-		return
+func (t report) findFull(ct output.Cut, o *outcome, session *store.Session) {
+	var caches []remark.Room
+	for _, c := range session.CachePlaces {
+		room := remark.Room{Place: c.Target, Size: c.Size, Of: "the size of the cache " + c.Cache, Raise: "[[cache]] size"}
+		if c.Cache == "" {
+			room.Of, room.Raise = "limits.disk", "disk"
+		}
+		caches = append(caches, room)
 	}
-	ended, text := remark.Full(o.exit, ct.Head, ct.Tail, session)
+	ended, text := remark.Full(o.Exit, ct.Head, ct.Tail, &session.Session, session.HomeDisk, caches...)
 	switch {
 	case ended != nil:
-		r := *o.result
+		r := *o.Result
 		r.Output = text
-		o.result, o.exit = &r, ended
+		o.Result, o.Exit = &r, ended
 	case text != "":
 		o.notes = append(o.notes, text)
 	}
 }
 
-// hostNote tells the model that a path is the host's; "" where the call has nothing to
-// do with one.
-func (t report) hostNote(w client.Worktree, failed bool) string {
+// hostNote tells the model that a path is the host's, after a call that failed or had one
+// replaced; "" where it has nothing to do with one.
+func (t report) hostNote(w client.Worktree) string {
 	source, target := remark.HostWorktree(w)
 	switch {
 	case source == "":
 	case t.c.translated:
 		return fmt.Sprintf("(%s is %s here)", source, target)
-	case failed && len(t.c.row.Input) < MaxNote && remark.Mentions(t.c.row.Input, source):
+	case len(t.c.row.Input) < MaxNote && remark.Mentions(t.c.row.Input, source):
 		return fmt.Sprintf("(the worktree is %s here; %s is its path on the host)", target, source)
 	}
 	return ""
 }
 
-// withoutUnreadable is a result as the session may see it: with what it quotes of the
-// file that it is about, or without all content of that file where MayRead does not
+// withoutUnreadable is a result that shows content of the file that it is about, as the
+// session may see it: with what it quotes of it, or without all content of that file where MayRead does not
 // allow it. An approver was shown that content anyway; this is for the model.
 func (t report) withoutUnreadable(r *run.Result) *run.Result {
-	_, diff := r.Metadata["diff"]
-	if r.Quote == "" && !diff {
-		return r
-	}
 	v := *r
 	v.Quote = ""
-	read := policy.Verdict{Action: policy.Deny, Rule: "default", Reason: "it is not known which file it is"}
-	if path, ok := r.Metadata["path"].(string); ok && path != "" {
-		read = t.judge.MayRead(t.c.profile, path)
-	}
+	read := t.mayReadAll(filesOf(r.Metadata))
 	if read.Action == policy.Allow {
 		v.Output += r.Quote
 		return &v
@@ -227,4 +247,33 @@ func (t report) withoutUnreadable(r *run.Result) *run.Result {
 	delete(v.Metadata, "diff")
 	v.Metadata["not_shown"] = judge.NotReadable(&read)
 	return &v
+}
+
+// mayReadAll is the first verdict that does not allow to read one of files.
+func (t report) mayReadAll(files []string) policy.Verdict {
+	read := policy.Verdict{Action: policy.Deny, Rule: "default", Reason: "it is not known which file it is"}
+	for _, path := range files {
+		if path == "" {
+			return policy.Verdict{Action: policy.Deny, Rule: "default", Reason: "it is not known which files they are"}
+		}
+		if read = t.judge.MayRead(t.c.profile, path); read.Action != policy.Allow {
+			return read
+		}
+	}
+	return read
+}
+
+// filesOf are the files that a result is about, as its tool names them: in "path", or in
+// "paths" where there may be several. What is no path is "".
+func filesOf(meta map[string]any) []string {
+	var files []string
+	if path, ok := meta["path"].(string); ok && path != "" {
+		files = append(files, path)
+	}
+	list, _ := meta["paths"].([]any)
+	for _, item := range list {
+		path, _ := item.(string)
+		files = append(files, path)
+	}
+	return files
 }

@@ -2,7 +2,6 @@ package call
 
 import (
 	"context"
-	"log/slog"
 
 	"github.com/toold/toold/internal/approval"
 	"github.com/toold/toold/internal/call/budget"
@@ -22,7 +21,6 @@ type Config struct {
 	Quota     Quota
 	Observers []Observer
 	Auditor   Auditor
-	Log       *slog.Logger
 	Settings  func() *Settings
 	// OutputDir is the host directory below which each session has its outputs.
 	OutputDir string

@@ -3,10 +3,11 @@ package call
 import (
 	"cmp"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/toold/toold/client"
-	"github.com/toold/toold/internal/fault"
+	"github.com/toold/toold/internal/deadline"
 	"github.com/toold/toold/internal/tool"
 )
 
@@ -14,34 +15,26 @@ import (
 type allowance struct {
 	timeout time.Duration // 0 = no bound
 	wanted  int64         // the timeout of its input, in milliseconds; 0 = none, or not bash
-}
-
-// checkTimeout refuses a timeout_ms that the session cannot give.
-func (s *site) checkTimeout(r *client.CallCreate) error {
-	wall := time.Duration(s.limits.Wall).Milliseconds()
-	if r.TimeoutMillis < 0 || r.TimeoutMillis > maxTTL.Milliseconds() {
-		return fault.Invalid.Errorf("timeout_ms is %d; give 1 or more milliseconds, or leave it out", r.TimeoutMillis)
-	}
-	if wall > 0 && r.TimeoutMillis > wall {
-		return fault.Invalid.Errorf("timeout_ms is %d; limits.wall of this session is %d ms", r.TimeoutMillis, wall)
-	}
-	return nil
+	clipped string        // says that the session does not give it all of wanted
 }
 
 // allow gives the time that a call may run: its own timeout_ms, else bash's
 // default, else the session's limit, above which it may not be. A timeout of bash's
-// input, wanted, has no effect above that, which the answer says (see shortened).
-func (s *site) allow(r *client.CallCreate, inv *tool.Invocation) (allowance, error) {
-	if err := s.checkTimeout(r); err != nil {
-		return allowance{}, err
-	}
+// input, wanted, has no effect above that, which the answer says.
+func (s *site) allow(r *client.CallCreate, inv *tool.Invocation) allowance {
 	wall := time.Duration(s.limits.Wall)
+	if inv.Tool.OwnDeadline {
+		wall = 0
+	}
 	own := time.Duration(r.TimeoutMillis) * time.Millisecond
 	timed, ok := inv.Input.(tool.Timed)
 	if !ok {
-		return allowance{timeout: cmp.Or(own, wall)}, nil
+		return allowance{timeout: cmp.Or(own, wall)}
 	}
 	a := allowance{wanted: timed.Timeout()}
+	if most := time.Duration(s.limits.Wall).Milliseconds(); most > 0 && a.wanted > most {
+		a.clipped = fmt.Sprintf("(timeout %d was cut to %d ms, the most that this session allows)", a.wanted, most)
+	}
 	switch def := s.daemon.Settings().BashTimeout; {
 	case own > 0:
 		a.timeout = own
@@ -50,7 +43,7 @@ func (s *site) allow(r *client.CallCreate, inv *tool.Invocation) (allowance, err
 	default:
 		a.timeout = def
 	}
-	return a, nil
+	return a
 }
 
 // timeouts are the time that a call of bash was given, and the most that its input could
@@ -68,12 +61,33 @@ func (c *Call) timeouts() (given, most time.Duration) {
 	return given, most
 }
 
-// shortened says that the call was not given the time that its input asks for; ""
-// where it was.
-func (c *Call) shortened() string {
-	most := time.Duration(c.at.limits.Wall).Milliseconds()
-	if most <= 0 || c.wanted <= most {
-		return ""
+// pause counts the waits of a running call for answers that are not its own time.
+type pause struct {
+	mu    sync.Mutex // guards the field below, and is held while the runner is told
+	waits int
+}
+
+// hold lets the time of the call stand still until release, though it ends with limits.wall.
+// Several waits at once are one.
+func (c *Call) hold() (release func()) {
+	most := cmp.Or(time.Duration(c.at.limits.Wall), deadline.Forever)
+	c.pause.count(1, func() { c.stand(most) })
+	return func() { c.pause.count(-1, func() { c.stand(0) }) }
+}
+
+// count calls changed where the first wait begins, or the last one ends.
+func (p *pause) count(n int, changed func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.waits += n; p.waits == 0 || n > 0 && p.waits == 1 {
+		changed()
 	}
-	return fmt.Sprintf("(timeout %d was cut to %d ms, the most that this session allows)", c.wanted, most)
+}
+
+// stand tells who keeps the call's deadlines.
+func (c *Call) stand(most time.Duration) {
+	c.watch.hold(most)
+	if h, ok := c.runner.(Holder); ok {
+		h.Hold(c.id, most)
+	}
 }

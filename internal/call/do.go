@@ -7,6 +7,8 @@ import (
 	"github.com/toold/toold/internal/agent"
 	"github.com/toold/toold/internal/answer"
 	"github.com/toold/toold/internal/judge"
+	"github.com/toold/toold/internal/policy"
+	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/tool"
 	"github.com/toold/toold/internal/tool/run"
 )
@@ -53,13 +55,14 @@ func (st *steps) proceed(c *Call, inv *tool.Invocation) {
 		}
 
 		// 4. Access: what does it name? Pure.
-		access := inv.Input.Access(st.shell())
+		q := judge.Question{Profile: c.profile, Env: c.req.Env, Inv: inv, Access: inv.Input.Access(st.shell()), Prep: seen, Loop: loop}
 
 		// 5. Prepare: inside the sandbox and without effect, resolve what it
 		// names; 6. Judge: allow, deny, or wait until somebody has approved it.
-		j, err := st.consider(c, inv, access, loop, seen)
+		j, err := st.consider(c, q)
 		if err == nil {
-			c.entitle(st.titleOf(j))
+			title := st.titleOf(j)
+			c.update(func(row *store.Call) { row.Title = title })
 			err = asking{st, c}.permit(j)
 		}
 		if errors.Is(err, errWaits) {
@@ -72,7 +75,11 @@ func (st *steps) proceed(c *Call, inv *tool.Invocation) {
 
 		// 7. Hooks before: they may deny, or replace the input, which is then
 		// looked at like any other.
-		replaced, denied := hooks{st.site, c}.before(inv)
+		var replaced *tool.Invocation
+		var denied *outcome
+		if st.daemon.Hooks.Any() && c.of == nil {
+			replaced, denied = hooks{st.site, c}.before(inv)
+		}
 		if denied == nil && replaced != nil {
 			denied = st.replace(c, replaced, round)
 		}
@@ -93,25 +100,30 @@ func (st *steps) proceed(c *Call, inv *tool.Invocation) {
 	}
 }
 
-// consider does step 5, and step 6 as far as rules can. seen is what Prepare saw
-// already, if it did.
-func (st *steps) consider(c *Call, inv *tool.Invocation, a tool.Access, loop *judge.Loop, seen *run.Prepared) (*judge.Judgement, error) {
-	if seen == nil {
-		if j := st.judgeFirst(c, inv, a, loop); j != nil {
+// consider does step 5, and step 6 as far as rules can. q has what Prepare saw already, if
+// it did. Otherwise a call is judged as if its paths had no links in them, and where it is
+// allowed then, they are looked at only when it runs.
+func (st *steps) consider(c *Call, q judge.Question) (*judge.Judgement, error) {
+	if q.Prep != nil || !q.Access.Prepare {
+		return st.judge.Judge(q), nil
+	}
+	if q.Prep = st.provided(c, q.Inv, q.Access); q.Prep != nil {
+		if j := st.judge.Judge(q); j.Verdict.Action == policy.Allow {
+			j.Provided = true
 			return j, nil
 		}
-		var err error
-		if seen, err = st.prepare(c, inv, a); err != nil {
-			return nil, err
-		}
 	}
-	return st.judge.Judge(c.question(inv, a, seen, loop)), nil
+	var err error
+	if q.Prep, err = st.prepare(c, q.Inv, q.Access); err != nil {
+		return nil, err
+	}
+	return st.judge.Judge(q), nil
 }
 
 // guard does step 3. Loops are those of models: what a person has typed and what no
-// model can call are no part of them.
+// model can call are no part of them. A batch is one step, and its calls are none.
 func (st *steps) guard(c *Call, inv *tool.Invocation) (*judge.Loop, error) {
-	if c.probe || c.hidden || c.row.Typed {
+	if c.probe || c.hidden || c.row.Typed || c.batch != nil {
 		return nil, nil
 	}
 	again := c.guarded
@@ -127,14 +139,20 @@ const maxUnbound = 3
 // it was judged by paths that lead elsewhere, it returns where they lead.
 func (st *steps) perform(c *Call, j *judge.Judgement) (seen *run.Prepared) {
 	if !j.Provided && j.Prep != nil && j.Prep.Result != nil {
-		o := &outcome{result: j.Prep.Result}
-		hooks{st.site, c}.after(o, st.doFor)
+		o := &outcome{Outcome: agent.Outcome{Result: j.Prep.Result}}
+		if st.daemon.Hooks.Any() {
+			hooks{st.site, c}.after(o, st.doFor)
+		}
 		tail{st, c}.finish(o)
 		return nil
 	}
 
-	if !j.Inv.Tool.ReadOnly && c.of == nil {
-		c.checkpoint = st.place.Before(c.ctx, c.id, c.req.MessageID)
+	if t := j.Inv.Tool; !t.ReadOnly && !t.NoSlot && c.of == nil {
+		var err error
+		if c.checkpoint, err = st.place.Before(c.ctx, c.id, c.req.MessageID); err != nil {
+			tail{st, c}.refuse(err)
+			return nil
+		}
 	}
 
 	// 8. Admission: a slot, a deadline; stored as running.
@@ -167,7 +185,9 @@ func (st *steps) complete(c *Call, out *agent.Outcome, err error) {
 	}
 
 	// 10. Hooks after, which may change what is said of it.
-	hooks{st.site, c}.after(o, st.doFor)
+	if st.daemon.Hooks.Any() {
+		hooks{st.site, c}.after(o, st.doFor)
+	}
 
 	// 9. Truncate and spill; 11. record, events, observers; then the agent may
 	// forget it.
@@ -184,7 +204,7 @@ func (st *steps) refuseInput(c *Call, inv *tool.Invocation) error {
 	if loop == nil {
 		return c.malformed
 	}
-	j := st.judge.JudgeLoop(c.question(inv, tool.Access{}, nil, loop))
+	j := st.judge.JudgeLoop(judge.Question{Profile: c.profile, Env: c.req.Env, Inv: inv, Loop: loop})
 	err = asking{st, c}.permit(j)
 	if e := answer.Of(err); e != nil && e.Code == client.CodeDoomLoop {
 		// What is wrong with the call has to be said all the same.

@@ -14,18 +14,20 @@ import (
 // ended is the outcome of a call that was given to the agent.
 func (st *steps) ended(c *Call, out *agent.Outcome, err error) *outcome {
 	var re *run.Error
-	held := c.durable() != nil
+	held := c.durable != nil
 	switch {
 	case err == nil && out.Err != nil:
 		return &outcome{err: codeOf(out.Err), held: held}
 	case err == nil && out.Prepared != nil:
-		return notJudged()
+		o := neverSent() // of an earlier daemon: its paths led elsewhere than they say, and nobody judged it again
+		o.held = held
+		return o
 	case err == nil && out.Result == nil:
 		o := failed(fault.Sandbox, "the agent gave no result")
 		o.held = held
 		return o
 	case err == nil:
-		o := &outcome{result: out.Result, exit: agent.Plausible(out.Exit), held: held}
+		o := &outcome{Outcome: *out, held: held}
 		st.refine(c, o)
 		st.trail(c, o)
 		return o
@@ -49,32 +51,32 @@ func (st *steps) ended(c *Call, out *agent.Outcome, err error) *outcome {
 // counts for the whole session: of calls that run at the same time, the first
 // that fails after a kill is held for the one that was hit.
 func (st *steps) refine(c *Call, o *outcome) {
-	if o.exit == nil || !c.def.Streams {
+	if o.Exit == nil || !c.def.Command {
 		return
 	}
-	byItself := o.exit.Reason == run.ReasonExit || o.exit.Reason == run.ReasonSignal
-	if o.exit.Reason == run.ReasonExit && o.exit.Code == 0 {
-		st.refineSuccess(o)
+	byItself := o.Exit.Reason == run.ReasonExit || o.Exit.Reason == run.ReasonSignal
+	if o.Exit.Reason == run.ReasonExit && o.Exit.Code == 0 {
+		st.refineSuccess(c, o)
 		return
 	}
 	memory, pids := st.place.Killed()
 	switch {
-	case o.exit.Reason == run.ReasonMemory:
+	case o.Exit.Reason == run.ReasonMemory:
 		st.place.Starved() // the agent keeps the limit, and says so
-	case o.exit.Reason == run.ReasonPIDs:
+	case o.Exit.Reason == run.ReasonPIDs:
 	case !byItself:
 		return
 	case memory:
-		o.exit.Reason = run.ReasonMemory
+		o.Exit.Reason = run.ReasonMemory
 	case pids:
-		o.exit.Reason = run.ReasonPIDs
+		o.Exit.Reason = run.ReasonPIDs
 	default:
 		return
 	}
-	r := *o.result
+	r := *o.Result
 	r.IsError = true
-	o.result = &r
-	if o.exit.Reason == run.ReasonMemory && st.place.FreeTmp() {
+	o.Result = &r
+	if o.Exit.Reason == run.ReasonMemory && st.place.FreeTmp() {
 		o.notes = append(o.notes, "the files in /tmp and /dev/shm were removed: they filled the memory of the session")
 	}
 }
@@ -85,30 +87,30 @@ const brief = 10
 
 // refineSuccess finds out what was taken from a program that ended well. What was counted
 // may be another's who has not ended yet, if there is one.
-func (st *steps) refineSuccess(o *outcome) {
+func (st *steps) refineSuccess(c *Call, o *outcome) {
 	switch {
-	case st.slots.open.Load() != 1:
-	case o.exit.DurationMillis < brief && o.exit.BackgroundKilled == 0:
+	case st.slots.open.Load() != 1 || c.batch != nil:
+	case o.Exit.DurationMillis < brief && o.Exit.BackgroundKilled == 0:
 		o.recount = true // the counters cost as much as a hundredth of such a call
 	default:
 		memory, pids := st.place.Killed()
-		o.exit.Starved, o.exit.Refused = memory, pids || o.exit.Refused
+		o.Exit.Starved, o.Exit.Refused = memory, pids || o.Exit.Refused
 	}
 }
 
 // trail writes the last lines of the output of a program, which the agent has written
 // with what it knows.
 func (st *steps) trail(c *Call, o *outcome) {
-	if o.exit == nil || !c.def.Streams {
+	if o.Exit == nil || !c.def.Command {
 		return
 	}
 	info := run.TrailerInfo{MemoryLimit: int64(st.limits.Memory), PIDsLimit: st.limits.PIDs}
-	if o.exit.Reason == run.ReasonTimeout {
+	if o.Exit.Reason == run.ReasonTimeout {
 		if info.Timeout, info.MostTimeout = c.timeouts(); info.Timeout == 0 {
 			return // an earlier daemon's call: only the agent knows
 		}
 	}
-	r := *o.result
-	r.Output = run.Trailer(o.exit, info)
-	o.result = &r
+	r := *o.Result
+	r.Output = run.Trailer(o.Exit, info)
+	o.Result = &r
 }

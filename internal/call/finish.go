@@ -26,11 +26,8 @@ func (t tail) finish(o *outcome) {
 	if o.left {
 		return
 	}
-	if o.result != nil {
-		o.result = report{t.site, t.c}.withoutUnreadable(o.result)
-	}
 	row := report{t.site, t.c}.compose(o)
-	if (hooks{t.site, t.c}).result(o, &row) != nil {
+	if t.daemon.Hooks.Any() && t.c.of == nil && (hooks{t.site, t.c}).result(o, &row) != nil {
 		return
 	}
 	row.Settle() // after the hooks: whatever they have made of it, it says how it ended
@@ -38,6 +35,7 @@ func (t tail) finish(o *outcome) {
 	row.Call.Time.Ended = new(t.c.clock.ended.UTC().Truncate(time.Millisecond))
 	t.c.stream.Flush(t.c.out.Offset())
 	t.judge.Answered(&row.Call)
+	t.spending.printed.Add(t.c.out.Offset())
 	t.slots.uncount(&t.c.seat) // who hears of the end, and be it as an event, may make the next call
 	t.telling.RLock()
 	t.c.mu.Lock()
@@ -67,7 +65,7 @@ func (t tail) finish(o *outcome) {
 		runtime.Gosched()
 	}
 	if stored && o.held {
-		t.c.forget() // after a loss, whoever connects again does it
+		t.c.durable.Forget(t.c.id) // after a loss, whoever connects again does it
 	}
 	t.logEnd(&row.Call, ran)
 	if o.recount && t.slots.open.Load() == 0 {
@@ -83,10 +81,20 @@ func (t tail) store(row *store.Call) bool {
 	}
 	e := &store.Entry{}
 	short := t.daemon.Quota.Stored(row)
-	n := t.c.dropInput(e, row, short) + e.FinishCall(short)
-	e.AddEvent(t.c.event(typ, summaryOf(&row.Call)))
-	for _, edit := range t.edits(row) {
-		e.AddEvent(edit)
+	n := int64(0)
+	if row.InputNotKept == nil && short.InputNotKept != nil {
+		n = t.c.dropInput(e, row, short)
+	}
+	n += e.FinishCall(short)
+	end := callSummary{Status: row.Status, Title: row.Title, IsError: row.IsError, Reason: row.Metadata["reason"]}
+	if row.Error != nil {
+		end.Code = row.Error.Code
+	}
+	e.AddEvent(t.c.event(typ, end))
+	if row.Status == client.CallCompleted && !row.IsError {
+		for _, path := range t.c.writes {
+			e.AddEvent(t.c.bare(client.EventFileEdited, fileEdited{path, row.Tool}))
+		}
 	}
 	err := t.c.write(e)
 	if err != nil {
@@ -97,12 +105,9 @@ func (t tail) store(row *store.Call) bool {
 	return true
 }
 
-// dropInput has the record of a call lose its input, if short has none. It returns
-// by how much the record grows.
+// dropInput has the record of a call lose its input, as in short. It returns by how much
+// the record grows.
 func (c *Call) dropInput(e *store.Entry, row, short *store.Call) int64 {
-	if row.InputNotKept != nil || short.InputNotKept == nil {
-		return 0
-	}
 	if c.unsaved == nil {
 		return e.DropInput(short) - int64(len(row.Input))
 	}
@@ -125,7 +130,7 @@ func (t tail) storeLater(row *store.Call, held bool) {
 		}
 		t.live.drop(t.c)
 		if held {
-			t.c.forget()
+			t.c.durable.Forget(t.c.id)
 		}
 		return
 	}
@@ -140,27 +145,10 @@ type callSummary struct {
 	Reason  any               `json:"reason,omitempty"`
 }
 
-func summaryOf(c *client.Call) callSummary {
-	v := callSummary{Status: c.Status, Title: c.Title, IsError: c.IsError, Reason: c.Metadata["reason"]}
-	if c.Error != nil {
-		v.Code = c.Error.Code
-	}
-	return v
-}
-
-// edits are the events of files that the call has changed.
-func (t tail) edits(row *store.Call) []client.Event {
-	if row.Status != client.CallCompleted || row.IsError {
-		return nil
-	}
-	var all []client.Event
-	for _, path := range t.c.writes {
-		all = append(all, t.c.bare(client.EventFileEdited, struct {
-			Path string `json:"path"`
-			Tool string `json:"tool"`
-		}{path, row.Tool}))
-	}
-	return all
+// fileEdited is what events say about a file that a call has changed.
+type fileEdited struct {
+	Path string `json:"path"`
+	Tool string `json:"tool"`
 }
 
 // announce tells who listens and who counts. It returns how long the call ran.
@@ -176,28 +164,22 @@ func (t tail) announce(row *store.Call) time.Duration {
 }
 
 func (t tail) logEnd(v *client.Call, ran time.Duration) {
-	attrs := [...]slog.Attr{
+	attrs := []slog.Attr{
 		slog.String("call", t.c.id),
 		slog.String("tool", v.Tool),
 		slog.String("status", string(v.Status)),
 		slog.Bool("is_error", v.IsError),
 		slog.Float64("duration_ms", float64(ran.Microseconds())/1000),
-		{},
-		{},
-		{},
 	}
-	n := len(attrs) - 3
 	for _, name := range []string{"reason", "exit_code"} {
 		if v, ok := v.Metadata[name]; ok {
-			attrs[n] = slog.Any(name, v)
-			n++
+			attrs = append(attrs, slog.Any(name, v))
 		}
 	}
 	if v.Error != nil {
-		attrs[n] = slog.String("code", string(v.Error.Code))
-		n++
+		attrs = append(attrs, slog.String("code", string(v.Error.Code)))
 	}
-	t.log.LogAttrs(context.Background(), slog.LevelInfo, "call finished", attrs[:n]...)
+	t.log.LogAttrs(context.Background(), slog.LevelInfo, "call finished", attrs...)
 }
 
 // audit puts the end of the call on the audit log. The call has run, so that an

@@ -3,6 +3,7 @@ package call
 import (
 	"context"
 	"errors"
+	"maps"
 	"path"
 	"slices"
 	"time"
@@ -26,9 +27,14 @@ import (
 // closed makes the call's result an error that says so; for one that fails open
 // there is a remark in it. The error is ErrLeaving: the next daemon then does all again.
 func (hs hooks) edited(o *outcome, do makes) error {
-	if o.result == nil || o.result.IsError || len(hs.c.writes) == 0 {
+	if o.Result == nil || o.Result.IsError || len(hs.c.writes) == 0 {
 		return nil
 	}
+	hs.c.edit = maps.Clone(o.Result.Metadata)
+	defer func() {
+		r := *o.Result
+		r.Metadata, o.Result = hs.c.edit, &r
+	}()
 	e := hs.event(hook.FileEdited, hs.c, hs.c.snapshot())
 	for _, file := range slices.Compact(slices.Sorted(slices.Values(hs.c.writes))) {
 		a := e.About()
@@ -81,8 +87,8 @@ type makes func(of *Call, r client.CallCreate) (*client.Call, error)
 // record of it.
 func (st *steps) doFor(of *Call, r client.CallCreate) (*client.Call, error) {
 	r.MessageID, r.Agent, r.Model = of.row.MessageID, of.row.Agent, of.row.Model
-	c := newCall(st.site, of.held.of, r, true, false)
-	c.of, c.by = of, of.by
+	c := newCall(st.site, r, true, false)
+	c.of, c.by, c.profile = of, of.by, of.profile
 	st.do(c)
 	select {
 	case <-c.done:
@@ -98,12 +104,13 @@ func (st *steps) formatter(in *tool.Format) (*errand.Formatter, error) {
 	if err != nil {
 		return nil, err
 	}
-	profile := st.profile()
+	profile, diff := st.place.Row().Profile, ""
 	if c, ok := st.live.find(in.Call); ok {
 		profile = c.profile
+		diff, _ = c.edit["diff"].(string)
 	}
 	return &errand.Formatter{
-		Errand: e, Call: in.Call,
+		Errand: e, Call: in.Call, Diff: diff,
 		MayRead: func(file string) policy.Verdict { return st.judge.MayRead(profile, file) },
 		Failed: func(err error) {
 			st.log.Warn("compare a file with what its formatter found", "call", in.Call, "error", err)
@@ -137,6 +144,9 @@ func (st *steps) format(ctx context.Context, in *tool.Format, _ *local.Out) (*ru
 	}
 	if err != nil {
 		return nil, err
+	}
+	if c, ok := st.live.find(in.Call); ok && made.Changed {
+		c.formatted(in.File, h.Name(), made.Whole)
 	}
 	return &run.Result{Title: in.File, Output: made.Note(h, shown(in.File)), Metadata: map[string]any{"changed": made.Changed}}, nil
 }

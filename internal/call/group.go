@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/call/budget"
 	"github.com/toold/toold/internal/call/local"
 	"github.com/toold/toold/internal/judge"
 	"github.com/toold/toold/internal/tool"
@@ -26,8 +27,12 @@ type In struct {
 	Tenant  *Tenant
 	Judge   *judge.Judge
 	Limits  client.Limits
+	Budget  client.Budget
+	// Left is what is left of the budget, for the metadata of calls; it gives nil where there is none.
+	Left    func() *client.BudgetLeft
 	Log     *slog.Logger
 	Context context.Context //nolint:containedctx // the life of the session
+	Tools   []local.Tool    // of the daemon, that are about more of the session than its calls
 }
 
 // Group makes the calls of a session: there are none yet.
@@ -35,15 +40,33 @@ func (s *Service) Group(in In) *Group {
 	g := &Group{steps{
 		site: &site{
 			daemon: &s.Config, place: in.Place, runners: map[tool.By]Runner{}, id: in.ID, tenant: in.Tenant, judge: in.Judge, limits: in.Limits,
-			outDir: filepath.Join(s.OutputDir, in.ID), log: in.Log, ctx: in.Context,
+			outDir: filepath.Join(s.OutputDir, in.ID), log: in.Log, ctx: in.Context, turn: budget.NewTurn(),
 		},
 		slots: slots{session: in.ID, tenant: in.Tenant, quota: s.Quota, free: make(chan struct{}, max(1, in.Limits.Calls))},
-		live:  &s.live, results: &s.results,
+		live:  &s.live,
 	}}
+	g.spending.most, g.spending.left = in.Budget.Calls, in.Left
 	maps.Copy(g.runners, in.Runners)
-	g.runners[tool.ByDaemon] = local.New(local.Of(g.prepareFormat, g.format))
+	g.runners[tool.ByDaemon] = local.New(append(in.Tools, local.Of(g.prepareFormat, g.format), local.Of(nil, g.batch))...)
 	g.slots.touch()
 	return g
+}
+
+// Spent is how many calls of tools there were, and how much all calls have printed, in
+// bytes; of calls of earlier daemons as much as was kept.
+func (g *Group) Spent() (calls, printed int64) {
+	printed = g.spending.printed.Load()
+	g.live.each(func(c *Call) bool {
+		select {
+		case <-c.done: // it is counted
+		default:
+			if c.at == g.site && c.out != nil {
+				printed += c.out.Offset()
+			}
+		}
+		return true
+	})
+	return g.spending.claimed.Load(), printed
 }
 
 // Idle is how long no call has run.
@@ -72,11 +95,6 @@ func (g *Group) AwaitTold() {
 // Close lets no call begin any more, and waits for those whose context has ended.
 func (g *Group) Close() { g.work.Close() }
 
-// begin starts the call's goroutine, unless the session is ending or not made.
-func (g *Group) begin(c *Call) bool {
-	return g.place.Takes() && g.work.Go(func() { growStack(); g.do(c) })
-}
-
 // AbortAll ends the calls as a user would see it, with what they printed, and waits for
 // that; no longer than they have for it.
 func (g *Group) AbortAll() {
@@ -92,6 +110,27 @@ func (g *Group) AbortAll() {
 	}
 }
 
+// Writing reports whether a call runs, or is about to, that may write.
+func (g *Group) Writing() (yes bool) {
+	g.live.each(func(c *Call) bool {
+		yes = c.at == g.site && c.mayWrite()
+		return !yes
+	})
+	return yes
+}
+
+// StopWriting ends the calls that may write, because the host's disk is nearly full, and says
+// how many.
+func (g *Group) StopWriting() (n int) {
+	g.live.each(func(c *Call) bool {
+		if c.at == g.site && !c.def.ReadOnly && c.abort(run.ReasonDisk) {
+			n++
+		}
+		return true
+	})
+	return n
+}
+
 // Room is agent.Hello.Room: it takes memory for a result on behalf of its call.
 func (g *Group) Room(ctx context.Context, gone <-chan struct{}, id string, bytes int64) error {
 	c, ok := g.live.find(id)
@@ -99,5 +138,5 @@ func (g *Group) Room(ctx context.Context, gone <-chan struct{}, id string, bytes
 		return fmt.Errorf("result of call %s, which is over", id)
 	}
 	c.watch.stop() // its tool has ended; what is slow now is not the tool
-	return c.held.take(ctx, gone, g.id, bytes)
+	return c.held.take(ctx, gone, g.turn, bytes)
 }

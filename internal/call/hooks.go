@@ -28,9 +28,6 @@ type hooks struct {
 // be judged from the beginning, where all hooks see it again. With denied, the
 // call must not run and that is its outcome.
 func (hs hooks) before(inv *tool.Invocation) (replaced *tool.Invocation, denied *outcome) {
-	if !hs.daemon.Hooks.Any() || hs.c.of != nil {
-		return nil, nil
-	}
 	e := hs.event(hook.CallBefore, hs.c, hs.c.snapshot())
 	e.Call.Input = inv.JSON
 	hooks := hs.daemon.Hooks.For(hook.CallBefore, e.About())
@@ -85,9 +82,7 @@ func (hs hooks) replacement(h *hook.Hook, inv *tool.Invocation, a *hook.Answer) 
 func (hs hooks) deniedByHook(inv *tool.Invocation, h *hook.Hook, why, hint string) *outcome {
 	by := "hook " + h.Name()
 	v := policy.Verdict{Action: policy.Deny, Rule: by, Reason: why}
-	hs.c.mu.Lock()
-	hs.c.row.Permission = &client.CallPermission{Verdict: string(v.Action), Rule: v.Rule, ApprovalID: hs.c.approved}
-	hs.c.mu.Unlock()
+	hs.c.judged(v, hs.c.approved)
 	// It is denied whether or not that can be written.
 	if err := hs.decided(&judge.Decision{
 		Time: time.Now().UTC(), Principal: hs.c.by, Session: hs.id, Call: hs.c.id, Tool: inv.Tool.Name, Profile: hs.c.profile,
@@ -107,9 +102,7 @@ func (hs hooks) deniedByHook(inv *tool.Invocation, h *hook.Hook, why, hint strin
 // file.edited. Those of call.after come with the end of the call, when it is
 // known what its record is going to say (see result).
 func (hs hooks) after(o *outcome, do makes) {
-	if hs.daemon.Hooks.Any() {
-		o.left = errors.Is(hs.edited(o, do), ErrLeaving)
-	}
+	o.left = errors.Is(hs.edited(o, do), ErrLeaving)
 }
 
 // result runs the hooks of call.after, for a call that has a result or was
@@ -117,7 +110,7 @@ func (hs hooks) after(o *outcome, do makes) {
 // what the one before has made of the output. The error is ErrLeaving: the call
 // is then the next daemon's to finish.
 func (hs hooks) result(o *outcome, row *store.Call) error {
-	if row.Time.Started == nil && o.result == nil || !hs.daemon.Hooks.Any() || hs.c.of != nil {
+	if row.Time.Started == nil && o.Result == nil {
 		return nil
 	}
 	for _, n := range hs.c.hookNotes {

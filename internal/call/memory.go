@@ -4,57 +4,26 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"sync/atomic"
-	"time"
 
 	"github.com/toold/toold/internal/agent"
 	"github.com/toold/toold/internal/call/budget"
 	"github.com/toold/toold/internal/fault"
 )
 
-// returnAfter is when memory of results goes back to the system that is not much.
-const returnAfter = time.Second
-
-// results is the memory of the results of all calls.
-type results struct {
-	daemon *Config
-	// returning is set while memory is about to be given back to the system.
-	returning atomic.Bool
-}
-
-// give gives memory back.
-func (r *results) give(bytes int64) {
-	r.daemon.Memory.Give(bytes)
-	if r.returning.CompareAndSwap(false, true) && !r.daemon.Work.Go(r.settle) {
-		r.returning.Store(false)
-	}
-}
-
-// settle waits a moment for more, then gives memory back to the system.
-func (r *results) settle() {
-	select {
-	case <-time.After(returnAfter):
-	case <-r.daemon.Context.Done():
-	}
-	r.returning.Store(false)
-	r.daemon.Memory.Settle()
-}
-
 // held is the memory that a call's result takes, and how many hold the result:
 // the call itself and those who still write an answer with it.
 type held struct {
-	of *results
+	of *budget.Memory
 
 	mu    sync.Mutex // guards the fields below
 	n     int
 	bytes int64
 }
 
-// take waits for memory for so many bytes of a result, on behalf of a session.
-func (h *held) take(ctx context.Context, gone <-chan struct{}, session string, bytes int64) error {
-	memory := h.of.daemon.Memory
-	weight := memory.Weigh(bytes)
-	switch err := memory.Take(ctx, gone, session, weight); {
+// take waits for memory for so many bytes of a result, in the turn of its session.
+func (h *held) take(ctx context.Context, gone <-chan struct{}, turn budget.Turn, bytes int64) error {
+	weight := h.of.Weigh(bytes)
+	switch err := h.of.Take(ctx, gone, turn, weight); {
 	case errors.Is(err, budget.ErrGone):
 		return agent.ErrLost
 	case errors.Is(err, budget.ErrFull):
@@ -86,6 +55,6 @@ func (h *held) release() {
 	}
 	h.mu.Unlock()
 	if bytes > 0 {
-		h.of.give(bytes)
+		h.of.Give(bytes)
 	}
 }

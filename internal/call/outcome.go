@@ -16,8 +16,7 @@ import (
 
 // outcome is how a call ended: a result, or why there is none.
 type outcome struct {
-	result *run.Result
-	exit   *run.Exit
+	agent.Outcome
 	err    *client.Error
 	reason run.Reason // metadata.reason where there is no exit
 	held   bool       // the agent has ended the call and keeps it until it may forget it
@@ -43,9 +42,7 @@ func (s *site) notRun(call string, err error) *outcome {
 		o.reason = run.ReasonAborted
 		return o
 	case errors.Is(err, ErrLeaving):
-		o := failed(fault.Aborted, "the daemon stopped before the call ran")
-		o.err.Hint, o.reason = "make it again", run.ReasonAborted
-		return o
+		return neverSent()
 	case s.isOver(err):
 		o := s.lostOutcome()
 		o.err.Message += "; the call did not run"
@@ -97,9 +94,18 @@ func codeOf(e *run.Error) *client.Error {
 // MaxNote bounds texts of the agent's that are no output.
 const MaxNote = 16 << 10
 
+// neverSent is the outcome of a call that the daemon did not come to run.
 func neverSent() *outcome {
 	o := failed(fault.Aborted, "the daemon stopped before the call ran")
 	o.err.Hint, o.reason = "make it again", run.ReasonAborted
+	return o
+}
+
+// fitsNoMore is the outcome of a call that waited for its approval over a change of the daemon,
+// whose tool takes another input now, or is no more.
+func fitsNoMore() *outcome {
+	o := failed(fault.Stale, "the tools have changed while the call waited: its input does not fit any more")
+	o.err.Hint = "look at the tool's definition and make the call anew"
 	return o
 }
 
@@ -110,23 +116,15 @@ func endedWithDaemon() *outcome {
 	return o
 }
 
-// notJudged is the outcome of a call of an earlier daemon, whose paths led
-// elsewhere than they say and which was not judged again.
-func notJudged() *outcome {
-	o := neverSent()
-	o.held = true
-	return o
-}
-
 // formatFailed tells the caller that its edit stands as it made it.
 func (o *outcome) formatFailed(h *hook.Hook, file string, err error) {
 	o.notes = append(o.notes, fmt.Sprintf("[%s was written, but hook %s]", file, err))
 	if h.FailOpen {
 		return
 	}
-	r := *o.result
+	r := *o.Result
 	r.IsError = true
-	o.result = &r
+	o.Result = &r
 }
 
 func staleError(id string) *fault.Error {

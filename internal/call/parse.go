@@ -2,8 +2,10 @@ package call
 
 import (
 	"errors"
+	"strings"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/answer"
 	"github.com/toold/toold/internal/call/remark"
 	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/store"
@@ -12,10 +14,7 @@ import (
 
 // parse does step 1: everything about a request that can be wrong.
 func (st *steps) parse(c *Call) (*tool.Invocation, error) {
-	if err := check(&c.req); err != nil {
-		return nil, err
-	}
-	if err := st.checkTimeout(&c.req); err != nil {
+	if err := st.check(&c.req); err != nil {
 		return nil, err
 	}
 	parse := st.daemon.Tools.Parse
@@ -30,9 +29,15 @@ func (st *steps) parse(c *Call) (*tool.Invocation, error) {
 	if err != nil {
 		return nil, err
 	}
+	if bad := st.unchosen(c, inv); bad != nil {
+		c.malformed = bad
+		return st.daemon.Tools.Malformed(c.req.Tool, c.req.Input), nil
+	}
 	st.translate(c, inv)
-	if c.allowance, err = st.allow(&c.req, inv); err != nil {
-		return nil, err
+	c.allowance = st.allow(&c.req, inv)
+	c.aliases = inv.Aliases
+	for _, a := range inv.Aliases {
+		st.daemon.observe(func(o Observer) { o.Alias(inv.Tool.Name, a) })
 	}
 	if inv.Lenient > 0 {
 		st.daemon.observe(func(o Observer) { o.LenientConversion(inv.Tool.Name) })
@@ -61,20 +66,34 @@ func (st *steps) replace(c *Call, inv *tool.Invocation, round int) *outcome {
 	if round >= maxReplacements {
 		return failed(fault.Denied, "denied: hooks replaced the input more than %d times", maxReplacements)
 	}
-	allowed, err := st.allow(&c.req, inv)
-	if err == nil {
-		err = c.flush()
-	}
+	err := c.flush()
 	if err == nil {
 		err = st.daemon.Store.Write(func(tx *store.Tx) error { return tx.ReplaceInput(c.id, inv.JSON) })
 	}
 	if err != nil {
 		return st.notRun(c.id, err)
 	}
-	c.allowance = allowed
+	c.allowance = st.allow(&c.req, inv)
 	c.mu.Lock()
 	st.tenant.Kept.Add(int64(len(inv.JSON) - len(c.row.Input)))
 	c.row.Input = inv.JSON
 	c.mu.Unlock()
 	return nil
+}
+
+// unchosen says why the session has no such tool; nil where it has.
+func (st *steps) unchosen(c *Call, inv *tool.Invocation) *client.Error {
+	if c.hidden || c.probe {
+		return nil
+	}
+	rules := st.judge.Rules(c.profile)
+	why := rules.Unchosen(inv.Tool)
+	if why == "" {
+		return nil
+	}
+	hint := "this session has no tools"
+	if names := rules.Set().Names(); len(names) > 0 {
+		hint = "the tools are " + strings.Join(names, ", ")
+	}
+	return answer.Of(fault.NoTool.Errorf("this session has no tool %s: %s", inv.Tool.Name, why).Next(hint))
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/call/errand"
 	"github.com/toold/toold/internal/call/output"
-	"github.com/toold/toold/internal/call/remark"
 	"github.com/toold/toold/internal/judge"
 	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/store"
@@ -39,9 +38,9 @@ type Place interface {
 	// FreeTmp empties the files in memory where they leave no room for programs, and
 	// reports whether it did.
 	FreeTmp() bool
-	// Before is told that a call is about to run which may change the worktree. It gives the
-	// id of the checkpoint that was made for it, "" for none.
-	Before(ctx context.Context, call, message string) (checkpoint string)
+	// Before is told that a call is about to run which may write. It gives the id of the
+	// checkpoint that was made for it, "" for none. After an error the call cannot run.
+	Before(ctx context.Context, call, message string) (checkpoint string, err error)
 	// Errand is what the daemon has the sandbox do for itself.
 	Errand() (errand.Errand, error)
 	// Lose ends the session, because it cannot go on.
@@ -74,6 +73,14 @@ type Durable interface {
 	Forget(callID string)
 }
 
+// Holder is a Runner that keeps the deadlines of its calls.
+type Holder interface {
+	Runner
+	// Hold lets the time of a call stand still, though no longer than most after its beginning.
+	// 0 lets it go on.
+	Hold(callID string, most time.Duration)
+}
+
 // Tenant counts what the calls of one tenant have.
 type Tenant struct {
 	Name  string
@@ -97,6 +104,9 @@ type Observer interface {
 	CallFinished(c *client.Call, queued, ran time.Duration)
 	OutputSpilled(bytes int64)
 	LenientConversion(tool string)
+	// Alias is told a name of another system that a call was made with; it is one of
+	// tool.Definition.Aliases.
+	Alias(tool, alias string)
 	// Decided is told each judgement, with one permission and action for each
 	// request of the call.
 	Decided(d *judge.Decision)
@@ -121,7 +131,7 @@ type Tools interface {
 	ParseHidden(name string, raw json.RawMessage) (*tool.Invocation, error)
 	Malformed(name string, raw json.RawMessage) *tool.Invocation
 	Get(name string) (*tool.Definition, bool)
-	Offered(provider, model string, restrictions map[string]tool.Restriction) []*tool.Definition
+	Set(lacks func(*tool.Definition) string) *tool.Set
 }
 
 // Settings are those parts of the configuration that are about calls.
@@ -129,9 +139,12 @@ type Settings struct {
 	Truncate output.Limits
 	// ProfileTruncate is Truncate for the profiles that have their own.
 	ProfileTruncate map[string]output.Limits
-	BashTimeout     time.Duration     // where neither the call nor its input has one
-	Shell           []string          // that runs commands in sessions which do not know theirs
-	ToolSettings    map[string][]byte // [tools.NAME] as JSON
+	// ToolTruncate is what holds of the outputs of a tool, whatever the profile: its lines,
+	// bytes and direction, as far as they are set; direction "auto" is the tool's own.
+	ToolTruncate map[string]output.Limits
+	BashTimeout  time.Duration     // where neither the call nor its input has one
+	Shell        []string          // that runs commands in sessions which do not know theirs
+	ToolSettings map[string][]byte // [tools.NAME] as JSON
 	// MinFree is the host free-space floor in bytes for the state directory.
 	MinFree int64
 }
@@ -144,6 +157,3 @@ func (s *Settings) ShellOf(row *store.Session) []string {
 	}
 	return s.Shell
 }
-
-// NoNetwork is client.Network.Mode of a session without a network.
-const NoNetwork = remark.NoNetwork

@@ -29,7 +29,7 @@ func provided(dir string, inv *tool.Invocation, a tool.Access) *run.Prepared {
 		asked := cmp.Or(in.Workdir(), dir)
 		dir = lexical(dir, asked)
 		prep.Targets = append(prep.Targets, run.Target{Asked: asked, Path: dir})
-	} else if len(paths) != 1 {
+	} else if len(paths) == 0 || len(paths) > run.MaxPaths {
 		return nil
 	}
 	for _, p := range paths {

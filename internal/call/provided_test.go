@@ -22,7 +22,7 @@ func (s *still) Row() store.Session { return s.row }
 
 // A path that a call of an earlier daemon did not find where it should be.
 func TestElsewhereAndTheDaemonGone(t *testing.T) {
-	o := new(steps).ended(&Call{at: new(site), def: new(tool.Definition)}, &agent.Outcome{Prepared: &run.Prepared{}}, nil)
+	o := new(steps).ended(&Call{at: new(site), tooled: tooled{def: new(tool.Definition), durable: new(agent.Runner)}}, &agent.Outcome{Prepared: &run.Prepared{}}, nil)
 	if o.err == nil || o.err.Code != client.CodeAborted || !o.held {
 		t.Errorf("outcome %+v", o)
 	}

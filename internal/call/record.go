@@ -15,8 +15,23 @@ import (
 )
 
 // record does step 2.
-func (st *steps) record(c *Call, inv *tool.Invocation) error {
-	if c.of == nil { // else that one counts
+func (st *steps) record(c *Call, inv *tool.Invocation) (err error) {
+	claims := c.of == nil && !inv.Tool.Hidden
+	if claims {
+		if err := st.spending.claim(); err != nil {
+			return err
+		}
+	}
+	defer func() {
+		if err == nil {
+			return
+		}
+		if claims {
+			st.spending.claimed.Add(-1)
+		}
+		st.slots.uncount(&c.seat) // before its caller hears why
+	}()
+	if c.of == nil && c.batch == nil { // else that one counts
 		if err := st.slots.enter(&c.seat); err != nil {
 			return err
 		}
@@ -30,17 +45,21 @@ func (st *steps) record(c *Call, inv *tool.Invocation) error {
 			Status: client.CallPending, Metadata: map[string]any{}, Time: client.CallTime{Queued: now},
 		},
 		Tenant: st.tenant.Name,
-		Hash:   hashOf(inv, c.req.Env),
+	}
+	if c.req.Key != "" {
+		c.row.Hash = hashOf(inv, c.req.Env)
 	}
 	if c.malformed != nil {
 		c.row.DropInput() // it will never run
 	}
-	c.profile, c.def = st.profile(), inv.Tool
-	if c.of != nil {
-		c.profile = c.of.profile
+	if !c.hidden && !c.probe {
+		c.row.ToolSet = st.judge.Rules(c.profile).Set().Revision
+	}
+	if c.batch != nil {
+		c.row.Parent = c.batch.id
 	}
 	c.req.Input = nil // the normalised form is what counts now
-	c.out = st.outputOf(c.id, inv.Tool, c.stream.Split)
+	c.isOf(inv.Tool)
 	st.live.add(c)
 	if c.of == nil && !st.place.Takes() {
 		// Whoever ends the session may have looked for calls before this one.

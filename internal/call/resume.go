@@ -42,15 +42,12 @@ func (g *Group) waitOn(c *Call, inv *tool.Invocation, asked *store.Approval) boo
 		return false
 	}
 	c.req = client.CallCreate{Key: c.row.Key, TimeoutMillis: asked.TimeoutMillis}
-	var err error
-	if c.allowance, err = g.allow(&c.req, inv); err != nil {
-		return false
-	}
+	c.allowance = g.allow(&c.req, inv)
 	c.asked, c.profile = asked, asked.Profile
 	c.by = auth.Principal{UID: asked.UID, GID: asked.GID, PID: asked.PID, Tenant: asked.Tenant, Session: asked.Token}
 	if asked.Split {
 		c.stream.Split = true
-		c.out = g.outputOf(c.id, inv.Tool, true)
+		c.isOf(inv.Tool)
 	}
 	g.slots.reenter(&c.seat)
 	return g.work.Go(func() {
@@ -64,12 +61,14 @@ func (g *Group) waitOn(c *Call, inv *tool.Invocation, asked *store.Approval) boo
 func (g *Group) Count(ctx context.Context) error {
 	n, err := g.daemon.Store.CountCalls(ctx, g.id)
 	g.slots.total.Store(n)
+	g.spending.claimed.Store(n)
 	return err
 }
 
 // TakeUp goes on with the calls of an earlier daemon; known are those that the agent
 // holds. Its error is one of the store.
 func (g *Group) TakeUp(ctx context.Context, known []agent.CallState) error {
+	g.spending.printed.Store(g.Spilled.Load()) // what is kept is all that is known
 	states := make(map[string]agent.CallState, len(known))
 	for _, c := range known {
 		states[c.ID] = c
@@ -133,12 +132,14 @@ func (g *Group) eachCall(ctx context.Context, takeUp func(*store.Call)) error {
 func (g *Group) takeUp(r *store.Call, known map[string]agent.CallState, asked *store.Approval) {
 	c, inv := g.restore(r)
 	if r.Status == client.CallPending {
-		if asked == nil || !g.waitOn(c, inv, asked) {
+		if asked != nil && inv == nil {
+			tail{&g.steps, c}.finish(fitsNoMore())
+		} else if asked == nil || !g.waitOn(c, inv, asked) {
 			tail{&g.steps, c}.finish(neverSent())
 		}
 		return
 	}
-	if c.durable() == nil {
+	if c.durable == nil {
 		tail{&g.steps, c}.finish(endedWithDaemon())
 		return
 	}
@@ -155,11 +156,10 @@ func (g *Group) takeUp(r *store.Call, known map[string]agent.CallState, asked *s
 // restore makes a call from its row. Without an invocation it is of a tool that there is
 // no more.
 func (g *Group) restore(r *store.Call) (*Call, *tool.Invocation) {
-	c := newCall(g.site, g.results, client.CallCreate{Key: r.Key}, false, false)
+	c := newCall(g.site, client.CallCreate{Key: r.Key}, false, false)
 	c.cancel(nil)
 	c.id, c.row, c.started = r.ID, *r, r.Status == client.CallRunning
 	c.row.Metadata = asObject(c.row.Metadata)
-	c.profile = g.profile()
 	c.ctx, c.cancel = context.WithCancelCause(g.ctx)
 	def, ok := g.daemon.Tools.Get(r.Tool)
 	if !ok {
@@ -168,12 +168,12 @@ func (g *Group) restore(r *store.Call) (*Call, *tool.Invocation) {
 	inv, err := g.daemon.Tools.ParseHidden(r.Tool, r.Input)
 	if err != nil {
 		inv = nil
-	} else if in, ok := inv.Input.(tool.Timed); ok {
-		c.wanted = in.Timeout()
+	} else { // what it was given, only the agent knows
+		a := g.allow(&c.req, inv)
+		c.wanted, c.clipped = a.wanted, a.clipped
 	}
-	c.def = def
 	c.stream.Split = output.IsSplit(filepath.Join(g.outDir, c.id))
-	c.out = g.outputOf(c.id, def, c.stream.Split)
+	c.isOf(def)
 	if err := c.out.Restore(); err != nil {
 		g.log.Error("take up the output of a call", "call", c.id, "error", err)
 	}
@@ -189,11 +189,11 @@ func (g *Group) goOn(c *Call, inv *tool.Invocation, state agent.CallState) {
 	g.place.Attend()
 	defer g.left(c)
 	g.slots.retake(&c.seat)
-	c.out.SkipTo(state.OutputBase)
+	c.out.SkipTo(state.Base)
 	if inv != nil && inv.Tool.Piped { // and its client is gone
 		c.abort(run.ReasonAborted)
 	}
-	out, err := c.durable().Resume(c.ctx, c.id, sink{c}) // see takeUp
+	out, err := c.durable.Resume(c.ctx, c.id, sink{c}) // see takeUp
 	if errors.Is(err, ErrLeaving) {
 		return
 	}
@@ -230,5 +230,7 @@ func (g *Group) entitleAgain(c *Call, inv *tool.Invocation) {
 		return
 	}
 	a := inv.Input.Access(g.shell())
-	c.entitle(g.titleOf(&judge.Judgement{Question: c.question(inv, a, g.provided(c, inv, a), nil)}))
+	c.update(func(row *store.Call) {
+		row.Title = g.titleOf(&judge.Judgement{Question: judge.Question{Access: a, Prep: g.provided(c, inv, a)}})
+	})
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/toold/toold/internal/agent"
 	"github.com/toold/toold/internal/environ"
 	"github.com/toold/toold/internal/judge"
-	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/tool"
 	"github.com/toold/toold/internal/tool/run"
@@ -17,11 +16,7 @@ import (
 
 // prepare does step 5, for calls whose paths must be resolved.
 func (st *steps) prepare(c *Call, inv *tool.Invocation, a tool.Access) (*run.Prepared, error) {
-	if !a.Prepare {
-		return nil, nil
-	}
-	r := PrepareRequest(st.request(c, inv, nil), inv, a)
-	return c.runner().Prepare(c.ctx, r)
+	return c.runner.Prepare(c.ctx, PrepareRequest(st.request(c, inv, nil), inv, a))
 }
 
 // request is what the agent is asked.
@@ -64,26 +59,11 @@ func (st *steps) provided(c *Call, inv *tool.Invocation, a tool.Access) *run.Pre
 	return provided(st.place.Row().Worktree.Target, inv, a)
 }
 
-// judgeFirst does steps 5 and 6 for a call whose paths are looked at only when it
-// runs. It is nil where they must be looked at before.
-func (st *steps) judgeFirst(c *Call, inv *tool.Invocation, a tool.Access, loop *judge.Loop) *judge.Judgement {
-	prep := st.provided(c, inv, a)
-	if prep == nil {
-		return nil
-	}
-	j := st.judge.Judge(c.question(inv, a, prep, loop))
-	if j.Verdict.Action != policy.Allow {
-		return nil
-	}
-	j.Provided = true
-	return j
-}
-
 // admit does step 8: it waits for a slot of the session and stores the call as
 // running. leave gives the slot back.
 func (st *steps) admit(c *Call) error {
 	var err error
-	if c.of == nil {
+	if c.of == nil && !c.def.NoSlot {
 		err = st.slots.take(c.ctx, &c.seat, c.flush)
 	}
 	if err == nil {
@@ -116,8 +96,10 @@ func (st *steps) run(c *Call, j *judge.Judgement) (*agent.Outcome, error) {
 	if j.Provided || !c.bound && len(c.writes) > 0 {
 		r = askProvided(r, j.Inv, j.Access, j.Prep)
 	}
-	c.out.Begin()
-	return c.runner().Run(c.ctx, r, sink{c})
+	if c.stream.Split {
+		c.out.Begin()
+	}
+	return c.runner.Run(c.ctx, r, sink{c})
 }
 
 // sink takes what the running call sends.
@@ -156,9 +138,7 @@ func (k sink) Safe() int64 {
 func (k sink) Metadata(m map[string]any) {
 	c := k.c
 	m = asObject(m)
-	c.mu.Lock()
-	c.row.Metadata = m
-	c.mu.Unlock()
+	c.update(func(row *store.Call) { row.Metadata = m })
 	c.stream.Tell("metadata", m)
 	c.at.daemon.Hub.Publish([]client.Event{c.bare(client.EventCallMetadata, m)})
 }
@@ -174,10 +154,12 @@ func (st *steps) notThere(c *Call) error {
 	c.row.Status, c.row.Time.Started = client.CallPending, nil
 	c.started = false
 	if c.abortBy != "" {
-		c.cancel(errAborted)
+		c.cancel(notBegun(c.abortBy))
 	}
 	c.mu.Unlock()
 	c.writes = nil
-	c.forget()
+	if c.durable != nil {
+		c.durable.Forget(c.id)
+	}
 	return nil
 }

@@ -7,22 +7,15 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/call/output"
 	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/store"
 )
 
-// OutputOptions say which part of an output is wanted. Stream is "", "stdout" or
-// "stderr"; the latter two only for calls made with Split.
-type OutputOptions struct {
-	Offset int64
-	Follow bool
-	Stream string
-}
-
 // Output implements server.Calls.
-func (s *Service) Output(ctx context.Context, p auth.Principal, callID string, o OutputOptions) (io.ReadCloser, int64, error) {
+func (s *Service) Output(ctx context.Context, p auth.Principal, callID string, o client.OutputQuery) (io.ReadCloser, int64, error) {
 	if o.Offset < 0 {
 		return nil, 0, fault.Invalid.Errorf("offset is %d; give 0 or more", o.Offset)
 	}
@@ -47,7 +40,7 @@ func (s *Service) Output(ctx context.Context, p auth.Principal, callID string, o
 }
 
 // savedOutput serves the output of a call that is over.
-func (s *Service) savedOutput(row *store.Call, o OutputOptions) (io.ReadCloser, int64, error) {
+func (s *Service) savedOutput(row *store.Call, o client.OutputQuery) (io.ReadCloser, int64, error) {
 	file := s.savedPath(row)
 	if o.Stream != "" && row.Output.Total == 0 && !row.Output.File {
 		return io.NopCloser(strings.NewReader("")), 0, nil // neither stream had anything

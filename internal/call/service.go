@@ -6,6 +6,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/call/stream"
 	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/tool/run"
@@ -26,15 +27,10 @@ type Service struct {
 	Config
 	sessions Sessions
 	live     live
-	results  results
 }
 
 // New makes a Service.
-func New(c Config, sessions Sessions) *Service {
-	s := &Service{Config: c, sessions: sessions}
-	s.results.daemon = &s.Config
-	return s
-}
+func New(c Config, sessions Sessions) *Service { return &Service{Config: c, sessions: sessions} }
 
 // AwaitIdle waits until no call is live that anything but a person can end, or ctx has
 // ended.
@@ -90,14 +86,6 @@ type Options struct {
 	Probe bool
 }
 
-// Filter selects calls of a session, oldest first.
-type Filter struct {
-	Status client.CallStatus
-	Tool   string
-	After  string
-	Limit  int
-}
-
 // Call implements server.Calls.
 func (s *Service) Call(ctx context.Context, p auth.Principal, sessionID string, r client.CallCreate, o Options) (*client.Call, error) {
 	if err := s.sessions.Accepting(); err != nil {
@@ -116,15 +104,18 @@ func (s *Service) Call(ctx context.Context, p auth.Principal, sessionID string, 
 			return nil, s.Internal("find a call by its key", err)
 		}
 	}
-	c := newCall(g.site, g.results, r, o.Hidden, o.Split)
+	c := newCall(g.site, r, o.Hidden, o.Split)
 	c.by, c.probe, c.pipe = p, o.Probe, o.Pipe
 	if c.pipe != nil {
 		c.pipe.ID = c.id
 	}
 	o.keep(c)
-	l := c.stream.Follow(o.OnEvent, c.snapshot)
-	defer c.stream.Unfollow(l)
-	if !g.begin(c) {
+	var l *stream.Listener
+	if o.OnEvent != nil {
+		l = c.stream.Follow(o.OnEvent, c.snapshot)
+		defer c.stream.Unfollow(l)
+	}
+	if !g.place.Takes() || !g.work.Go(func() { growStack(); g.do(c) }) {
 		c.cancel(nil)
 		return nil, g.notReady()
 	}
@@ -207,7 +198,7 @@ func ListLimit(n int) int {
 }
 
 // ListCalls implements server.Calls.
-func (s *Service) ListCalls(ctx context.Context, p auth.Principal, sessionID string, f Filter) (client.List[client.Call], error) {
+func (s *Service) ListCalls(ctx context.Context, p auth.Principal, sessionID string, f client.CallQuery) (client.List[client.Call], error) {
 	var list client.List[client.Call]
 	id, err := s.sessions.SessionID(ctx, p, sessionID)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/call/budget"
 	"github.com/toold/toold/internal/crew"
 	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/judge"
@@ -23,8 +24,10 @@ type site struct {
 	tenant  *Tenant
 	judge   *judge.Judge
 	limits  client.Limits
-	outDir  string // of the host
-	log     *slog.Logger
+	spending
+	outDir string      // of the host
+	turn   budget.Turn // of its results, where memory is short
+	log    *slog.Logger
 
 	// Foreign counts calls that failed for a file of a user who is not in the session.
 	Foreign atomic.Int64
@@ -35,8 +38,6 @@ type site struct {
 	// ctx ends with agent.ErrOver when the session is over, or with ErrLeaving.
 	ctx context.Context //nolint:containedctx // the life of the session
 }
-
-func (s *site) profile() string { return s.place.Row().Profile }
 
 // shell runs the session's commands of bash.
 func (s *site) shell() []string {

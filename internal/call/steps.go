@@ -12,9 +12,8 @@ import (
 // steps are what the calls of one session go through, step by step; do has them in order.
 type steps struct {
 	*site
-	slots   slots
-	live    *live
-	results *results
+	slots slots
+	live  *live
 
 	// telling is held, shared, from when the end of a call can be seen until it is
 	// in the store. Nobody waits for a client under it.
@@ -25,18 +24,32 @@ type steps struct {
 // has cut to size itself.
 const pagedBytes = 4
 
-// outputOf makes the keeper of a call's output.
-func (s *site) outputOf(id string, def *tool.Definition, split bool) *output.Output {
+// besides is how long what stands beside each output of a shared answer may be, in bytes.
+const besides = 512
+
+// isOf says which tool it is a call of: who runs it, and how its output is kept.
+func (c *Call) isOf(def *tool.Definition) {
+	s := c.at
+	c.def, c.runner = def, s.runners[def.By]
+	c.durable, _ = c.runner.(Durable)
 	set := s.daemon.Settings()
-	t, ok := set.ProfileTruncate[s.profile()]
+	t, ok := set.ProfileTruncate[c.profile]
 	if !ok {
 		t = set.Truncate
 	}
+	own := set.ToolTruncate[def.Name]
+	t.MaxLines, t.MaxBytes = cmp.Or(own.MaxLines, t.MaxLines), cmp.Or(own.MaxBytes, t.MaxBytes)
+	if t.Direction = cmp.Or(own.Direction, t.Direction); t.Direction == "auto" {
+		t.Direction = ""
+	}
 	t.Direction = cmp.Or(t.Direction, def.Truncate)
+	page := t.MaxBytes * pagedBytes
 	if def.Paged {
 		// A page is left alone; what claims to be one and is far too long is not.
-		t.MaxBytes *= pagedBytes
-		t.MaxLines = t.MaxBytes
+		t.MaxBytes, t.MaxLines = page, page
 	}
-	return output.New(output.Config{Limits: t, Path: filepath.Join(s.outDir, id), Used: &s.Spilled, MinFree: set.MinFree, Split: split})
+	if c.share > 0 {
+		t.MaxBytes = min(t.MaxBytes, max(page/c.share-besides, page/(2*c.share)))
+	}
+	c.out = output.New(output.Config{Limits: t, Path: filepath.Join(s.outDir, c.id), Used: &s.Spilled, MinFree: set.MinFree, Split: c.stream.Split})
 }

@@ -25,14 +25,10 @@ func (s *site) titleOf(j *judge.Judgement) string {
 // title is a title on one line.
 func title(s string) string {
 	const most = 512
-	s = strings.Map(func(r rune) rune {
+	return plain.Cut(strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
 			return ' '
 		}
 		return r
-	}, strings.ToValidUTF8(s, "\uFFFD"))
-	if len(s) > most {
-		s = s[:plain.RuneStart([]byte(s), most)] + "…"
-	}
-	return s
+	}, strings.ToValidUTF8(s, "\uFFFD")), most)
 }

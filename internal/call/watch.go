@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/toold/toold/internal/deadline"
 	"github.com/toold/toold/internal/sandbox"
 )
 
@@ -23,8 +24,9 @@ type watched interface {
 type watch struct {
 	mu    sync.Mutex // guards the fields below
 	of    watched
-	timer *time.Timer // nil when nothing is watched, or not any more
-	again bool        // it was late once
+	clock *deadline.Clock // nil when nothing is watched, or not any more
+	end   func()          // stops what is to come
+	again bool            // it was late once
 }
 
 // start watches one that has this time; 0 = any time.
@@ -34,16 +36,16 @@ func (w *watch) start(of watched, timeout time.Duration) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.of = of
-	w.timer = time.AfterFunc(timeout+overdue, w.isLate)
+	w.of, w.clock = of, deadline.New()
+	w.end = w.clock.AfterFunc(timeout+overdue, w.isLate)
 }
 
 func (w *watch) isLate() {
 	w.mu.Lock()
-	here, again := w.timer != nil, w.again
+	here, again := w.clock != nil, w.again
 	if here && !again {
 		w.again = true
-		w.timer.Reset(overdue)
+		w.end = w.clock.AfterFunc(overdue, w.isLate)
 	}
 	w.mu.Unlock()
 	switch {
@@ -55,12 +57,25 @@ func (w *watch) isLate() {
 	}
 }
 
+// hold lets the time stand still, for most from the beginning; 0 lets it go on.
+func (w *watch) hold(most time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case w.clock == nil:
+	case most > 0:
+		w.clock.Hold(most + overdue)
+	default:
+		w.clock.Release()
+	}
+}
+
 // stop ends the watch, if there is one.
 func (w *watch) stop() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.timer != nil {
-		w.timer.Stop()
-		w.timer = nil
+	if w.clock != nil {
+		w.end()
+		w.clock = nil
 	}
 }

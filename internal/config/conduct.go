@@ -20,20 +20,28 @@ const (
 	maxThreshold = 200
 )
 
-func (v *validator) doomLoop(d *DoomLoop) {
+func (v *validator) doomLoop(d *policy.LoopConfig) {
 	v.check(d.Threshold >= 2 && d.Threshold <= maxThreshold, "doom_loop.threshold", "%d is not between 2 and %d", d.Threshold, maxThreshold)
 	v.check(d.PollingThreshold >= d.Threshold && d.PollingThreshold <= maxThreshold, "doom_loop.polling_threshold",
 		"%d is not between threshold (%d) and %d", d.PollingThreshold, d.Threshold, maxThreshold)
 	v.check(d.MaxPeriod >= 1 && d.MaxPeriod <= maxPeriod, "doom_loop.max_period", "%d is not between 1 and %d", d.MaxPeriod, maxPeriod)
 	v.check(d.HardLimit == 0 || d.HardLimit >= d.Threshold && d.HardLimit <= maxThreshold, "doom_loop.hard_limit",
 		"%d is neither 0 (off) nor between threshold (%d) and %d", d.HardLimit, d.Threshold, maxThreshold)
-	need := policy.LoopConfig{Threshold: d.Threshold, PollingThreshold: d.PollingThreshold, MaxPeriod: d.MaxPeriod, HardLimit: d.HardLimit}.History()
+	need := d.History()
 	v.check(need <= policy.MaxHistory || d.MaxPeriod > maxPeriod, "doom_loop.max_period",
 		"this many repeats of cycles this long are %d calls, but sessions remember only %d: lower it or the thresholds", need, policy.MaxHistory)
 }
 
 // maxApprovalTime bounds how long a call may wait for a person.
 const maxApprovalTime = 7 * 24 * time.Hour
+
+// maxMCPWait is the longest that an answer by MCP may wait for its call.
+const maxMCPWait = time.Hour
+
+func (v *validator) mcpServer(m *MCPServer) {
+	t := time.Duration(m.Wait)
+	v.check(t >= time.Second && t <= maxMCPWait, "mcp_server.wait", `%s is not between "1s" and "1h"`, m.Wait)
+}
 
 func (v *validator) approvals(a *Approvals) {
 	t := time.Duration(a.Timeout)

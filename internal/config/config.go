@@ -5,7 +5,7 @@
 // A setting has one name, its dotted key ("limits.memory"). The same key can be
 // given in the file, as an environment variable (TOOLD_LIMITS_MEMORY) and, for
 // some, as a flag of toold; later sources win, and all of them go through the
-// same checks. What this version cannot do is refused by name, never ignored.
+// same checks. What this version does not know is refused, never ignored.
 //
 // To add a setting: 1. a field with its key here, 2. its default in Default,
 // 3. its check in validate.go, 4. its line in the config.toml at the root of the
@@ -13,7 +13,10 @@
 package config
 
 import (
+	"fmt"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/toold/toold/client"
@@ -31,10 +34,14 @@ type Config struct {
 	Network   Network           `toml:"network"`
 	Truncate  Truncate          `toml:"truncate"`
 	Tools     Tools             `toml:"tools"`
-	DoomLoop  DoomLoop          `toml:"doom_loop"`
+	DoomLoop  policy.LoopConfig `toml:"doom_loop"`
 	Approvals Approvals         `toml:"approvals"`
+	MCPServer MCPServer         `toml:"mcp_server"`
+	Skills    Skills            `toml:"skills"`
 	Audit     Audit             `toml:"audit"`
 	Hooks     []Hook            `toml:"hook"`
+	Caches    []Cache           `toml:"cache"`
+	Budget    client.Budget     `toml:"budget"` // the most that a session may use in all
 	Admin     Admin             `toml:"admin"`
 	Tenants   map[string]Tenant `toml:"tenant"`
 	// Profiles are those with settings of their own; Policy knows all.
@@ -54,7 +61,7 @@ type Config struct {
 }
 
 // Daemon is [daemon]: where the process listens and keeps its state. Changes
-// take effect at the next start, those of Retention and Records at a reload.
+// take effect at the next start, those of Retention, Records, Caches and HostFree at a reload.
 type Daemon struct {
 	Socket      string          `toml:"socket"`       // absolute path of the API's Unix socket
 	SocketGroup string          `toml:"socket_group"` // group that may connect; "" = the daemon's own
@@ -63,6 +70,8 @@ type Daemon struct {
 	Log         string          `toml:"log"`          // auto, json or text
 	Retention   client.Duration `toml:"retention"`    // how long ended sessions, calls and events are kept
 	Records     client.Size     `toml:"records"`      // what the records of one tenant's calls may take
+	HostFree    string          `toml:"host_free"`    // what must stay free on disks that sessions write to: see Floor
+	Caches      client.Size     `toml:"caches"`       // what all that is kept of caches may take
 }
 
 // Metrics is [metrics].
@@ -79,6 +88,21 @@ type Sandbox struct {
 	UIDBase   uint32   `toml:"uid_base"`   // first of the host uids that sessions get, 65,536 each
 	// RequireImage refuses sessions without an image.
 	RequireImage bool `toml:"require_image"`
+	// DiskOvercommit is how many times what is free the disks of sessions may have together.
+	DiskOvercommit float64 `toml:"disk_overcommit"`
+}
+
+// Floor is HostFree as bytes, or as percent of a file system.
+func (d *Daemon) Floor() (bytes client.Size, percent float64, err error) {
+	if text, ok := strings.CutSuffix(d.HostFree, "%"); ok {
+		percent, err = strconv.ParseFloat(text, 64)
+		if err != nil || !(percent > 0 && percent < 100) {
+			return 0, 0, fmt.Errorf("%q is not between 0%% and 100%%", d.HostFree)
+		}
+		return 0, percent, nil
+	}
+	bytes, err = client.ParseSize(d.HostFree)
+	return bytes, 0, err
 }
 
 // Image is the name of the image that RootFS is; "" if it is none.
@@ -111,7 +135,29 @@ type Worktrees struct {
 
 // Network is [network].
 type Network struct {
-	Mode string `toml:"mode"` // none
+	// Mode is what sessions get, and the most that one may ask for: none, or rules.
+	Mode string `toml:"mode"`
+	// Learn allows connections that no line of the rules is about, and records them.
+	Learn bool `toml:"learn"`
+	// TLS are ports besides 443 on which nothing but TLS passes.
+	TLS    []int         `toml:"tls"`
+	Limits NetworkLimits `toml:"limits"`
+}
+
+// NetworkLimits is [network.limits], what the connections of one session may use, or
+// [tenant.NAME.network.limits], for all sessions of the tenant together but Idle.
+type NetworkLimits struct {
+	Connections int             `toml:"connections"` // at once
+	PerSecond   int             `toml:"per_second"`  // new ones
+	Bytes       client.Size     `toml:"bytes"`       // up and down, in all; 0 = no bound
+	Idle        client.Duration `toml:"idle"`        // without a byte in either direction
+}
+
+// TenantNetwork is [tenant.NAME.network]: what is not set is that of [network].
+type TenantNetwork struct {
+	Mode   string        `toml:"mode"`
+	Learn  bool          `toml:"learn"`
+	Limits NetworkLimits `toml:"limits"`
 }
 
 // Truncate is [truncate]: how much of a long output the caller gets, and how
@@ -127,19 +173,37 @@ type Truncate struct {
 
 // Tools is [tools.NAME], for the tools that have settings.
 type Tools struct {
-	Bash  Bash  `toml:"bash"`
-	Read  Offer `toml:"read"`
-	Write Write `toml:"write"`
-	Edit  Edit  `toml:"edit"`
-	Glob  Offer `toml:"glob"`
-	Grep  Offer `toml:"grep"`
-	List  Offer `toml:"list"`
+	Bash       Bash  `toml:"bash"`
+	Read       Offer `toml:"read"`
+	Write      Write `toml:"write"`
+	Edit       Edit  `toml:"edit"`
+	MultiEdit  Offer `toml:"multiedit"`   // the rest is that of Edit
+	ApplyPatch Offer `toml:"apply_patch"` // likewise
+	Glob       Offer `toml:"glob"`
+	Grep       Offer `toml:"grep"`
+	List       Offer `toml:"list"`
+	TodoWrite  Offer `toml:"todowrite"`
+	TodoRead   Offer `toml:"todoread"`
+	Batch      Offer `toml:"batch"`
+	Skill      Offer `toml:"skill"`
 }
 
-// Offer says to which providers' models a tool is offered; empty is to all.
+// Offers are the parts of all tools that every tool has, by the tool's name.
+func (t *Tools) Offers() map[string]*Offer {
+	return map[string]*Offer{
+		"bash": &t.Bash.Offer, "read": &t.Read, "write": &t.Write.Offer, "edit": &t.Edit.Offer, "multiedit": &t.MultiEdit,
+		"apply_patch": &t.ApplyPatch, "glob": &t.Glob, "grep": &t.Grep, "list": &t.List,
+		"todowrite": &t.TodoWrite, "todoread": &t.TodoRead, "batch": &t.Batch, "skill": &t.Skill,
+	}
+}
+
+// Offer says to which providers' models a tool is offered, where empty is to all, and how
+// much of its output they get.
 type Offer struct {
 	Providers []string `toml:"providers"` // names such as "anthropic"
 	Models    []string `toml:"models"`    // ids, * stands for any text
+	// Truncate is before that of a profile and [truncate].
+	Truncate OwnTruncate `toml:"truncate"`
 }
 
 // Write is [tools.write].
@@ -165,20 +229,23 @@ type Edit struct {
 	Offer
 }
 
-// DoomLoop is [doom_loop]: when a session that repeats itself is stopped.
-type DoomLoop struct {
-	Threshold        int `toml:"threshold"`         // how many identical calls in a row make a loop
-	PollingThreshold int `toml:"polling_threshold"` // the same for calls whose output changes
-	MaxPeriod        int `toml:"max_period"`        // longest cycle that is looked for
-	HardLimit        int `toml:"hard_limit"`        // this many repeats are always denied; 0 = off
-}
-
 // Approvals is [approvals]: how calls wait for somebody to allow them.
 type Approvals struct {
 	Timeout     client.Duration `toml:"timeout"`      // how long one may stay pending; then it is denied
 	Approver    string          `toml:"approver"`     // any, or none: what would be asked is denied at once
 	SelfApprove bool            `toml:"self_approve"` // who made a call may approve it
 	Command     []string        `toml:"command"`      // a program that answers; empty = none
+}
+
+// MCPServer is [mcp_server]: sessions served by the Model Context Protocol.
+type MCPServer struct {
+	Wait client.Duration `toml:"wait"` // how long an answer waits for its call
+}
+
+// Skills is [skills]: instructions that models can load.
+type Skills struct {
+	Paths    []string `toml:"paths"`    // host directories of skills; of two with one name the first counts
+	Worktree bool     `toml:"worktree"` // whether those of worktrees are offered too
 }
 
 // Audit is [audit]: the log of decisions and of what ran. Changes take effect at
@@ -208,6 +275,19 @@ type Hook struct {
 	Fail    string            `toml:"fail"`    // what a failure means: closed (the default) or open
 }
 
+// Cache is one [[cache]]: a cache that sessions can ask for, or what holds for a built-in
+// one.
+type Cache struct {
+	Name   string      `toml:"name"`
+	Path   string      `toml:"path"`   // where it is inside; "" = /caches/NAME
+	Env    []string    `toml:"env"`    // variables that have the path
+	Mode   string      `toml:"mode"`   // cow or shared; "" = cow
+	Size   client.Size `toml:"size"`   // of what is kept, and of what a session adds; 0 = 5GiB
+	Tenant string      `toml:"tenant"` // whose it is; "" = every tenant has its own
+	// Promote are the profiles whose sessions the tenant's own users may promote.
+	Promote []string `toml:"promote"`
+}
+
 // Admin is [admin]: who may do everything. Admins belong to the tenant "default".
 type Admin struct {
 	UIDs []uint32 `toml:"uids"`
@@ -229,20 +309,27 @@ type Tenant struct {
 	// RequireRuntime is the runtime that all sessions of the tenant have; "" = any.
 	RequireRuntime string `toml:"require_runtime"`
 	// RequireMode is the mode of all its sessions that name a directory; "" = any.
-	RequireMode string `toml:"require_mode"`
+	RequireMode string        `toml:"require_mode"`
+	Budget      client.Budget `toml:"budget"` // as that of Config, for its sessions
+	Network     TenantNetwork `toml:"network"`
+	// Tools chooses the tools of its sessions (see tool.Choice); empty = all.
+	Tools []string `toml:"tools"`
 }
 
 // Profile is one [profile.NAME]. Its keys "description" and "permission" are in
 // Config.Policy.
 type Profile struct {
-	Truncate ProfileTruncate `toml:"truncate"`
-	// RequireMode is that of Tenant, for all sessions with the profile.
-	RequireMode string `toml:"require_mode"`
+	Truncate OwnTruncate `toml:"truncate"`
+	// RequireMode and Tools are those of Tenant, for all sessions with the profile.
+	RequireMode string        `toml:"require_mode"`
+	Tools       []string      `toml:"tools"`
+	Budget      client.Budget `toml:"budget"` // as that of Config, for its sessions
 }
 
-// ProfileTruncate is [profile.NAME.truncate]: how much of a long output the
-// sessions with a profile get. What is not set is that of [truncate].
-type ProfileTruncate struct {
+// OwnTruncate is [profile.NAME.truncate] or [tools.NAME.truncate]: how much of a long
+// output the sessions with a profile get, or the callers of a tool. What is not set is that
+// of [truncate].
+type OwnTruncate struct {
 	MaxLines  int    `toml:"max_lines"` // 0 = as in [truncate]
 	MaxBytes  int    `toml:"max_bytes"` // 0 = as in [truncate]
 	Direction string `toml:"direction"` // "" = as in [truncate]
@@ -262,9 +349,11 @@ func Default() *Config {
 			Log:       "auto",
 			Retention: client.Duration(30 * 24 * time.Hour),
 			Records:   1 << 30,
+			HostFree:  "1GiB",
+			Caches:    50 << 30,
 		},
 		Metrics: Metrics{Listen: "127.0.0.1:9477"},
-		Sandbox: Sandbox{Driver: "oci", Runtime: "auto", RootFS: "host", UIDBase: 1879048192},
+		Sandbox: Sandbox{Driver: "oci", Runtime: "auto", RootFS: "host", UIDBase: 1879048192, DiskOvercommit: 10},
 		Limits: Limits{
 			Limits: client.Limits{
 				CPUs:      2,
@@ -273,7 +362,7 @@ func Default() *Config {
 				Tmp:       256 << 20,
 				OpenFiles: 4096,
 				FileSize:  4 << 30,
-				Disk:      1 << 30,
+				Disk:      4 << 30,
 				Calls:     8,
 				Output:    2 << 30,
 				Wall:      client.Duration(10 * time.Minute),
@@ -296,7 +385,11 @@ func Default() *Config {
 			Keep:       client.Duration(7 * 24 * time.Hour),
 			Checkpoint: "message",
 		},
-		Network: Network{Mode: "none"},
+		Network: Network{Mode: "none", Limits: NetworkLimits{
+			Connections: 256,
+			PerSecond:   200,
+			Idle:        client.Duration(10 * time.Minute),
+		}},
 		Truncate: Truncate{
 			MaxLines:     2000,
 			MaxBytes:     51200,
@@ -314,8 +407,9 @@ func Default() *Config {
 			},
 			Edit: Edit{Matching: "default"},
 		},
-		DoomLoop:  DoomLoop{Threshold: 3, PollingThreshold: 20, MaxPeriod: 4, HardLimit: 50},
+		DoomLoop:  policy.LoopConfig{Threshold: 3, PollingThreshold: 20, MaxPeriod: 4, HardLimit: 50},
 		Approvals: Approvals{Timeout: client.Duration(10 * time.Minute), Approver: "any"},
+		MCPServer: MCPServer{Wait: client.Duration(50 * time.Second)},
 		Audit:     Audit{Mode: "strict", Rotate: 64 << 20},
 		Admin:     Admin{UIDs: []uint32{0}},
 		Policy:    policy.Default(),

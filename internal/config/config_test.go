@@ -75,9 +75,7 @@ func TestShippedFileHasEveryKey(t *testing.T) {
 		keys = append(keys, "hook.1."+k)
 	}
 	for _, k := range appendKeys(nil, "limits.", reflect.TypeFor[Limits]()) {
-		if !isUnsupported(strings.Split(k, ".")) {
-			keys = append(keys, "tenant.ci."+k)
-		}
+		keys = append(keys, "tenant.ci."+k)
 	}
 	for _, k := range keys {
 		if !c.origins.has(strings.Split(k, ".")...) {
@@ -96,15 +94,10 @@ func TestDefaultIsValid(t *testing.T) {
 	}
 }
 
-// TestDefaultsLeaveRoomForABuild: the home directory holds a build cache, and a
-// full set of tmpfs directories must not be the whole of memory.
+// TestDefaultsLeaveRoomForABuild: the home directory holds a build cache.
 func TestDefaultsLeaveRoomForABuild(t *testing.T) {
-	l := Default().Limits
-	if home := 3 * l.Tmp; home < 512<<20 {
-		t.Errorf("home is %s, too small for the cache of a Go build", home)
-	}
-	if total := tmpfsTotal(l.Tmp); total > l.Memory*2/3 {
-		t.Errorf("tmpfs directories may hold %s of %s", total, l.Memory)
+	if l := Default().Limits; l.Disk < 4<<30 {
+		t.Errorf("home is %s, too small for the cache of a Go build", l.Disk)
 	}
 }
 
@@ -172,19 +165,22 @@ func TestProblems(t *testing.T) {
 		{"duration without unit", "[limits]\nwall = 30\n", `x.toml:2: limits.wall: 30 what? write "30s"`},
 		{"duration without unit as text", "[limits]\nwall = '30'\n", `x.toml:2: limits.wall: 30 what? write 30s`},
 		{"word", "[daemon]\nlog = 'xml'\n", `x.toml:2: daemon.log: "xml" is not one of "auto", "json", "text"`},
-		{"later word", "[network]\nmode = 'proxy'\n", `x.toml:2: network.mode: "proxy" is not supported yet by this version: write "none"`},
-		{"later driver", "[sandbox]\ndriver = 'kubernetes'\n", `x.toml:2: sandbox.driver: "kubernetes" is not supported yet by this version: write "oci", "docker"`},
+		{"network", "[network]\nmode = 'proxy'\n", `x.toml:2: network.mode: "proxy" is not one of "none", "rules"`},
+		{"network limits", "[network.limits]\nidle = '1ms'\n", `x.toml:2: network.limits.idle: is out of range: connections 1 to 65536, per_second 1 to 100000, bytes 0 or more, idle 1s to 720h`},
+		{"ports for TLS", "[network]\ntls = [8443, 0]\n", `x.toml:2: network.tls: is [8443 0]: at most 32 ports, each 1 to 65535`},
+		{"network of a tenant", "[tenant.a]\nuids = [1]\nnetwork = { mode = 'all' }\n", `x.toml:3: tenant.a.network.mode: "all" is not one of "none", "rules"`},
+		{"later driver", "[sandbox]\ndriver = 'kubernetes'\n", `x.toml:2: sandbox.driver: "kubernetes" is not one of "oci", "docker"`},
 		{"docker without an image", "[sandbox]\ndriver = 'docker'\n", `x.toml:1: sandbox.rootfs: "host": with driver = "docker" it is the name of the image that sessions have by default, such as debian:12`},
 		{"docker with a path", "[sandbox]\ndriver = 'docker'\nrootfs = 'debian:12'\nruntime = '/usr/bin/runc'\n", `x.toml:4: sandbox.runtime: "/usr/bin/runc" is neither "auto" nor the name of a runtime of the Docker Engine`},
 		{"a runtime's path in a tenant", "[tenant.t]\nuids = [7]\nrequire_runtime = '/usr/bin/runsc'\n", `x.toml:3: tenant.t.require_runtime: "/usr/bin/runsc" is no name of a runtime: use runc, crun, runsc, or the last part of the path in sandbox.runtime`},
 		{"image", "[sandbox]\nrootfs = 'debian 12'\n", `x.toml:2: sandbox.rootfs: "debian 12" is neither "host", nor the name of an image such as tools:1, nor an absolute path of a directory`},
 		{"host paths without host", "[sandbox]\nrootfs = '/srv/root'\nhost_paths = ['/usr']\n", `x.toml:3: sandbox.host_paths: means nothing unless rootfs = "host": remove it`},
 		{"mode of worktrees", "[worktrees]\nmode = 'copy'\n", `x.toml:2: worktrees.mode: "copy" is not one of "bind", "ro", "overlay"`},
-		{"later mode", "[worktrees]\nmode = 'git'\n", `x.toml:2: worktrees.mode: "git" is not supported yet by this version: write "bind", "ro", "overlay"`},
+		{"later mode", "[worktrees]\nmode = 'git'\n", `x.toml:2: worktrees.mode: "git" is not one of "bind", "ro", "overlay"`},
 		{"changes kept for no time", "[worktrees]\nkeep = '0s'\n", `x.toml:2: worktrees.keep: must be more than 0`},
 		{"checkpoints", "[worktrees]\ncheckpoint = 'always'\n", `x.toml:2: worktrees.checkpoint: "always" is not one of "off", "call", "message"`},
 		{"mode of a tenant", "[tenant.t]\nuids = [7]\nrequire_mode = 'empty'\n", `x.toml:3: tenant.t.require_mode: "empty" is not one of "bind", "ro", "overlay"`},
-		{"mode of a profile", "[profile.p]\nrequire_mode = 'git'\n", `x.toml:2: profile.p.require_mode: "git" is not supported yet by this version: write "bind", "ro", "overlay"`},
+		{"mode of a profile", "[profile.p]\nrequire_mode = 'git'\n", `x.toml:2: profile.p.require_mode: "git" is not one of "bind", "ro", "overlay"`},
 		{"root of the host", "[worktrees]\nroots = ['/']\n", `x.toml:2: worktrees.roots: the host's whole root is never a choice here`},
 		{"unclean path", "[daemon]\nrun_dir = '/run/../x'\n", `x.toml:2: daemon.run_dir: "/run/../x" is not a clean path: write "/x"`},
 		{"path twice", "[worktrees]\nroots = ['/a', '/a']\n", `x.toml:2: worktrees.roots: "/a" stands here twice`},
@@ -197,7 +193,6 @@ func TestProblems(t *testing.T) {
 		{"zero limit", "[limits]\npids = 0\n", `x.toml:2: limits.pids: must be at least 16`},
 		{"no cpu", "[limits]\ncpus = 0\n", `x.toml:2: limits.cpus: 0 is not between 0.01 and 4096 cores`},
 		{"cpu not a number", "[limits]\ncpus = nan\n", `x.toml:2: limits.cpus: NaN is not between 0.01 and 4096 cores`},
-		{"tmpfs above memory", "[limits]\ntmp = '1GiB'\n", `x.toml:2: limits.tmp: /tmp with the home directory (three times it), an empty worktree and /dev/shm (a quarter) makes 5376MiB, more than three quarters of memory (2GiB): a session that filled them could run nothing any more`},
 		{"timeout above wall", "[limits]\nwall = '1m'\n", `tools.bash.timeout: is more than the longest that a call may take (limits.wall, 1m0s)`},
 		{"two walls", "[limits]\nwall = '5m'\n[tools.bash]\nmax_timeout = '6m'\n", `x.toml:4: tools.bash.max_timeout: is limits.wall by its other name, and that is 5m0s: set one of them`},
 		{"shell", "[tools.bash]\nshell = ['/usr/bin/fish']\n", `x.toml:2: tools.bash.shell: fish does not speak the language of sh that agents write: use bash`},
@@ -205,6 +200,7 @@ func TestProblems(t *testing.T) {
 		{"no admin", "[admin]\nuids = []\n", `x.toml:2: admin.uids: nobody would be an admin: name at least one uid or gid`},
 		{"uid in two tenants", "[tenant.a]\nuids = [7]\n[tenant.b]\nuids = [7]\n", `x.toml:4: tenant.b.uids: 7 belongs to the tenant "a" already`},
 		{"admin in a tenant", "[tenant.a]\nuids = [0]\n", `x.toml:2: tenant.a.uids: 0 belongs to the tenant "default" already`},
+		{"admins' group in a tenant", "[admin]\ngids = [5]\n[tenant.a]\ngids = [5]\n", `x.toml:4: tenant.a.gids: 5 belongs to the tenant "default" already`},
 		{"uid twice", "[tenant.a]\nuids = [7, 7]\n", `x.toml:2: tenant.a.uids: 7 stands here twice`},
 		{"gid in two tenants", "[tenant.a]\ngids = [7]\n[tenant.b]\ngids = [7]\n", `x.toml:4: tenant.b.gids: 7 belongs to the tenant "a" already`},
 		{"tenant of nobody", "[tenant.a]\nweight = 2\n", `x.toml:1: tenant.a: has neither uids nor gids: nobody could be in it`},
@@ -231,6 +227,7 @@ func TestProblems(t *testing.T) {
 		{"hard limit", "[doom_loop]\nhard_limit = 2\n", `x.toml:2: doom_loop.hard_limit: 2 is neither 0 (off) nor between threshold (3) and 200`},
 		{"more than is remembered", "[doom_loop]\nhard_limit = 200\n", `x.toml:1: doom_loop.max_period: this many repeats of cycles this long are 800 calls, but sessions remember only 512: lower it or the thresholds`},
 		{"no time to answer", "[approvals]\ntimeout = '0s'\n", `x.toml:2: approvals.timeout: 0s is not between "1s" and "7d"`},
+		{"no time to wait", "[mcp_server]\nwait = '0s'\n", `x.toml:2: mcp_server.wait: 0s is not between "1s" and "1h"`},
 		{"approver", "[approvals]\napprover = 'me'\n", `x.toml:2: approvals.approver: "me" is not one of "any", "none"`},
 		{"approval program", "[approvals]\ncommand = ['yes']\n", `x.toml:2: approvals.command: "yes" is not the absolute path of a program`},
 		{"nobody asked", "[approvals]\napprover = 'none'\ncommand = ['/bin/yes']\n", `x.toml:3: approvals.command: would never be asked with approver = "none": remove one of them`},
@@ -300,9 +297,6 @@ func TestPolicyIsReadWithTheRest(t *testing.T) {
 // TestPolicyKnowsAllSections: a rules file alone may be a whole configuration.
 func TestPolicyKnowsAllSections(t *testing.T) {
 	sections := append(keysOf(reflect.TypeFor[Config]()), "tenant")
-	for _, u := range unsupported {
-		sections = append(sections, u[0])
-	}
 	for _, s := range sections {
 		if s != "tenant" && s != "profile" && !slices.Contains(policy.Sections, s) {
 			t.Errorf("policy does not know the section %s", s)
@@ -322,12 +316,13 @@ func TestAuditPath(t *testing.T) {
 	}
 }
 
-// TestUnsupportedIsRefused: nothing of a later version may be ignored.
-func TestUnsupportedIsRefused(t *testing.T) {
-	for _, u := range unsupported {
-		key := strings.ReplaceAll(strings.Join(u, "."), "*", "bash")
+// TestUnknownIsRefused: nothing that this version does not have may be ignored.
+func TestUnknownIsRefused(t *testing.T) {
+	for _, key := range []string{
+		"daemon.debug_listen", "sandbox.pool", "limits.jobs", "network.allow", "tools.bash.env", "tools.webfetch", "mcp", "tenant.bash.limits.jobs",
+	} {
 		_, err := Parse("x.toml", []byte("tenant.bash.uids = [5]\n"+key+" = 1\n"))
-		if err == nil || !strings.Contains(err.Error(), "x.toml:2: "+key+" is not supported yet by this version") {
+		if err == nil || !strings.Contains(err.Error(), "x.toml:2: unknown key "+key+":") {
 			t.Errorf("%s: got %v", key, err)
 		}
 	}
@@ -517,5 +512,24 @@ func TestMetricsMayListenAtAName(t *testing.T) {
 		if err := c.Validate(); err != nil {
 			t.Errorf("%q: %v", listen, err)
 		}
+	}
+}
+
+// TestKeepStarted: a reload takes over all but what only a start can change.
+func TestKeepStarted(t *testing.T) {
+	old, changed := Default(), Default()
+	for _, key := range startKeys {
+		if v := changed.setting(key); !v.IsValid() || !slices.Contains(Keys(), key) {
+			t.Errorf("%s is no setting", key)
+		}
+	}
+	changed.Daemon.Socket, changed.Daemon.Retention, changed.Sandbox.HostPaths = "/x", 1, []string{"/y"}
+	changed.Sandbox.RequireImage = true
+	if got := changed.KeepStarted(old); !slices.Equal(got, []string{"daemon.socket", "sandbox.host_paths"}) {
+		t.Errorf("differ: %q", got)
+	}
+	old.Daemon.Retention, old.Sandbox.RequireImage = 1, true
+	if !reflect.DeepEqual(changed, old) {
+		t.Errorf("got %+v\nwant %+v", changed, old)
 	}
 }

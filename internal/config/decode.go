@@ -8,9 +8,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/agnivade/levenshtein"
-
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/tomltext"
 )
 
@@ -40,8 +39,6 @@ func (d *decoder) table(path []string, v reflect.Value, raw map[string]any) {
 		case isPolicy(child):
 		case matchesPath(tenantWeight, child):
 			d.notes = append(d.notes, d.found(child, "%s has no effect in this version: remove it", tomltext.Dotted(child...)))
-		case isUnsupported(child):
-			d.problem(child, "%s is not supported yet by this version: remove it", tomltext.Dotted(child...))
 		case v.Kind() == reflect.Map:
 			d.element(child, v, name, value)
 		default:
@@ -53,6 +50,10 @@ func (d *decoder) table(path []string, v reflect.Value, raw map[string]any) {
 		}
 	}
 }
+
+// tenantWeight is a setting of earlier versions. It never had an effect, so files
+// that have it are still taken.
+var tenantWeight = []string{"tenant", "*", "weight"}
 
 // policyKeys are the keys that package policy reads.
 var policyKeys = [][]string{
@@ -68,6 +69,12 @@ var policyKeys = [][]string{
 // isPolicy reports whether package policy reads what is at path.
 func isPolicy(path []string) bool {
 	return slices.ContainsFunc(policyKeys, func(p []string) bool { return matchesPath(p, path) })
+}
+
+// matchesPath reports whether path is that of a pattern, in which "*" stands for any one
+// part.
+func matchesPath(pattern, path []string) bool {
+	return slices.EqualFunc(pattern, path, func(p, part string) bool { return p == "*" || p == part })
 }
 
 // element decodes one entry of a map (a tenant, what a hook matches).
@@ -119,7 +126,7 @@ func (d *decoder) tables(path []string, v reflect.Value, raw any) {
 
 // unknown words the problem of a key that nothing is known about.
 func (d *decoder) unknown(path []string, v reflect.Value) {
-	name, best, distance := path[len(path)-1], "", 3
+	name, hint := path[len(path)-1], "remove it"
 	names := keysOf(v.Type())
 	for _, p := range policyKeys {
 		if last := len(p) - 1; len(p) == len(path) && matchesPath(p[:last], path[:last]) {
@@ -131,13 +138,9 @@ func (d *decoder) unknown(path []string, v reflect.Value) {
 			d.problem(path, "unknown key %s: keys are case-sensitive, write %s", tomltext.Dotted(path...), known)
 			return
 		}
-		if n := levenshtein.ComputeDistance(known, name); n < distance {
-			best, distance = known, n
-		}
 	}
-	hint := "remove it"
-	if best != "" {
-		hint = fmt.Sprintf("did you mean %s?", best)
+	if near := plain.Near(name, names); len(near) > 0 {
+		hint = fmt.Sprintf("did you mean %s?", near[0])
 	}
 	d.problem(path, "unknown key %s: %s", tomltext.Dotted(path...), hint)
 }

@@ -132,14 +132,4 @@ func (v *validator) limitValues(section []string, l *client.Limits, required boo
 	} {
 		check(x.got >= x.min || !required && x.got == 0, x.key, "must be at least %s", x.want)
 	}
-	if section[len(section)-1] != "max" && l.Memory >= minMemory && l.Tmp > 0 {
-		check(tmpfsTotal(l.Tmp) <= l.Memory/4*3, "tmp",
-			"/tmp with the home directory (three times it), an empty worktree and /dev/shm (a quarter) makes %s, more than three quarters of memory (%s): a session that filled them could run nothing any more",
-			tmpfsTotal(l.Tmp), l.Memory)
-	}
 }
-
-// tmpfsTotal is what all tmpfs directories of a session hold together: /tmp, the
-// home directory (three times as much: build caches live there), a worktree of
-// mode "empty" and /dev/shm (a quarter). Drivers make them of these sizes.
-func tmpfsTotal(tmp client.Size) client.Size { return tmp + 3*tmp + tmp + tmp/4 }

@@ -75,6 +75,15 @@ func (c *Config) derive() {
 	}
 }
 
+// Patient lets a call take as long as one may ask for, unless the setting for that was set:
+// for the daemon of one command, which nobody else waits for.
+func (c *Config) Patient() {
+	if !c.origins.has("limits", "wall") && !c.origins.has("tools", "bash", "max_timeout") {
+		c.Limits.Wall = c.Limits.Max.Wall
+		c.Tools.Bash.MaxTimeout = c.Limits.Wall
+	}
+}
+
 // readFile reads a configuration that only its owner (root, or whoever runs
 // this) can have written: who can write it decides what agents may do.
 func readFile(path string) ([]byte, error) {

@@ -40,7 +40,6 @@ func appendKeys(keys []string, prefix string, t reflect.Type) []string {
 		}
 		key := prefix + name
 		switch {
-		case isUnsupported(strings.Split(key, ".")):
 		case f.Type.Kind() == reflect.Struct:
 			keys = appendKeys(keys, key+".", f.Type)
 		default:
@@ -78,17 +77,41 @@ func FromEnv(env []string) ([]Override, error) {
 
 func sectionOf(variable string) string {
 	sections := append(keysOf(reflect.TypeFor[Config]()), "permission", "rule")
-	for _, u := range unsupported {
-		if u[0] != "test" { // TOOLD_TEST_… steers the project's own tests
-			sections = append(sections, u[0])
-		}
-	}
 	for _, s := range sections {
 		if strings.HasPrefix(variable, EnvName(s)+"_") {
 			return s
 		}
 	}
 	return ""
+}
+
+// startKeys are the settings that only a start can change: [start] in config.toml.
+var startKeys = []string{
+	"daemon.socket", "daemon.socket_group", "daemon.state_dir", "daemon.run_dir", "daemon.log", "metrics.listen",
+	"sandbox.driver", "sandbox.runtime", "sandbox.rootfs", "sandbox.host_paths", "sandbox.uid_base",
+	"audit.path", "audit.mode", "audit.inputs", "audit.rotate",
+}
+
+// KeepStarted sets those settings that only a start can change to what they were, and
+// names the ones that differed.
+func (c *Config) KeepStarted(old *Config) (differed []string) {
+	for _, key := range startKeys {
+		v, was := c.setting(key), old.setting(key)
+		if !reflect.DeepEqual(v.Interface(), was.Interface()) {
+			differed = append(differed, key)
+			v.Set(was)
+		}
+	}
+	return differed
+}
+
+// setting is the value of one of Keys.
+func (c *Config) setting(key string) reflect.Value {
+	v := reflect.ValueOf(c).Elem()
+	for name := range strings.SplitSeq(key, ".") {
+		v, _ = fieldOf(v, name)
+	}
+	return v
 }
 
 // override sets one key from text.
@@ -99,10 +122,7 @@ func (d *decoder) override(c *Config, o Override) {
 		d.problem(path, "unknown key %s", o.Key)
 		return
 	}
-	v := reflect.ValueOf(c).Elem()
-	for _, name := range path {
-		v, _ = fieldOf(v, name)
-	}
+	v := c.setting(o.Key)
 	raw, err := parseText(v, o.Value)
 	if err == nil {
 		err = assign(v, raw)

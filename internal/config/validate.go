@@ -10,9 +10,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/tomltext"
+	"github.com/toold/toold/internal/tool"
 )
 
 // Validate checks what the types cannot say. Its error lists all problems. Load
@@ -26,15 +28,22 @@ func (c *Config) problems() []Problem {
 	v.sandbox(&c.Sandbox)
 	v.limits([]string{"limits"}, &c.Limits, nil)
 	v.worktrees(&c.Worktrees)
-	v.oneOf("network.mode", c.Network.Mode, []string{"none"}, "proxy")
+	v.oneOf("network.mode", c.Network.Mode, networkModes)
+	v.networkLimits([]string{"network", "limits"}, &c.Network.Limits, true)
+	v.check(len(c.Network.TLS) <= maxTLS && !slices.ContainsFunc(c.Network.TLS, func(p int) bool { return p < 1 || p > 65535 }), "network.tls", "is %d: at most %d ports, each 1 to 65535", c.Network.TLS, maxTLS)
 	v.truncate(&c.Truncate)
+	v.offers(&c.Tools)
 	v.profiles(c.Profiles)
 	v.bash(&c.Tools.Bash, c.Limits.Wall)
 	v.oneOf("tools.edit.matching", c.Tools.Edit.Matching, []string{"default", "strict", "lenient"})
 	v.doomLoop(&c.DoomLoop)
 	v.approvals(&c.Approvals)
+	v.mcpServer(&c.MCPServer)
+	v.paths([]string{"skills", "paths"}, c.Skills.Paths)
 	v.audit(&c.Audit)
 	v.hooks(c.Hooks)
+	v.caches(c)
+	v.budgets(c)
 	v.tenants(c)
 	return v.found
 }
@@ -56,14 +65,36 @@ func (v *validator) check(ok bool, key, format string, args ...any) {
 	}
 }
 
-// oneOf checks a word. later are words that a later version will know.
-func (v *validator) oneOf(key, got string, allowed []string, later ...string) {
-	switch {
-	case slices.Contains(allowed, got):
-	case slices.Contains(later, got):
-		v.check(false, key, "%q is not supported yet by this version: write %s", got, orList(allowed))
-	default:
-		v.check(false, key, "%q is not one of %s", got, orList(allowed))
+// oneOf checks a word.
+func (v *validator) oneOf(key, got string, allowed []string) {
+	v.check(slices.Contains(allowed, got), key, "%q is not one of %s", got, orList(allowed))
+}
+
+// maxTLS bounds network.tls; they are among the ports that are listened at.
+const maxTLS = 32
+
+// networkModes are what a session may reach.
+var networkModes = []string{"none", "rules"}
+
+// networkLimits checks one section. Those of a tenant may be 0, which is not set.
+func (v *validator) networkLimits(section []string, l *NetworkLimits, required bool) {
+	for _, x := range []struct {
+		key      string
+		got      int64
+		min, max int64
+		free     bool // 0 is no bound
+	}{
+		{"connections", int64(l.Connections), 1, 65536, false},
+		{"per_second", int64(l.PerSecond), 1, 100000, false},
+		{"bytes", int64(l.Bytes), 1, 1 << 60, true},
+		{"idle", int64(l.Idle), int64(time.Second), int64(30 * 24 * time.Hour), false},
+	} {
+		if x.got == 0 && (x.free || !required) {
+			continue
+		}
+		if x.got < x.min || x.got > x.max {
+			v.problem(append(slices.Clone(section), x.key), "is out of range: connections 1 to 65536, per_second 1 to 100000, bytes 0 or more, idle 1s to 720h")
+		}
 	}
 }
 
@@ -113,6 +144,8 @@ func (v *validator) daemon(d *Daemon) {
 	v.check(d.StateDir != d.RunDir, "daemon.run_dir", "is the same directory as state_dir: the one is emptied at a reboot, the other must not be")
 	v.oneOf("daemon.log", d.Log, []string{"auto", "json", "text"})
 	v.check(d.Retention > 0, "daemon.retention", "must be more than 0")
+	bytes, _, err := d.Floor()
+	v.check(err == nil && bytes >= 0, "daemon.host_free", "%v; give a size (1GiB) or a part of the disk (5%%)", err)
 	v.check(d.Records >= minRecords, "daemon.records", "must be at least %s: one call may have an input of 16MiB", client.Size(minRecords))
 }
 
@@ -138,7 +171,7 @@ func (v *validator) metrics(m *Metrics) {
 const lastUID = 1<<31 - 1
 
 func (v *validator) sandbox(s *Sandbox) {
-	v.oneOf("sandbox.driver", s.Driver, []string{"oci", "docker"}, "kubernetes")
+	v.oneOf("sandbox.driver", s.Driver, []string{"oci", "docker"})
 	engine := s.Driver == "docker"
 	switch s.Runtime {
 	case "auto", "runc", "crun", "runsc":
@@ -186,22 +219,42 @@ func (v *validator) worktrees(w *Worktrees) {
 
 // mode checks how directories get into sessions.
 func (v *validator) mode(path []string, mode string) {
-	v.oneOf(strings.Join(path, "."), mode, []string{"bind", "ro", "overlay"}, "git")
+	v.oneOf(strings.Join(path, "."), mode, []string{"bind", "ro", "overlay"})
 }
 
 // profiles checks the settings of profiles; package policy checks their names.
 func (v *validator) profiles(all map[string]Profile) {
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		t := all[name].Truncate
-		at := func(key string) string { return strings.Join([]string{"profile", name, "truncate", key}, ".") }
-		v.check(t.MaxLines >= 0, at("max_lines"), "must be at least 1")
-		v.check(t.MaxBytes == 0 || t.MaxBytes >= 1024, at("max_bytes"), "must be at least 1024")
-		if t.Direction != "" {
-			v.oneOf(at("direction"), t.Direction, []string{"auto", "head", "tail", "both"})
-		}
+		v.ownTruncate("profile."+name, all[name].Truncate)
 		if mode := all[name].RequireMode; mode != "" {
 			v.mode([]string{"profile", name, "require_mode"}, mode)
 		}
+		v.tools([]string{"profile", name, "tools"}, all[name].Tools)
+	}
+}
+
+// tools checks the names of tools that are chosen.
+func (v *validator) tools(path []string, names []string) {
+	if err := tool.CheckChoice(names); err != nil {
+		v.problem(path, "%v", err)
+	}
+}
+
+// ownTruncate checks the limits of a profile or a tool.
+func (v *validator) ownTruncate(of string, t OwnTruncate) {
+	at := func(key string) string { return strings.Join([]string{of, "truncate", key}, ".") }
+	v.check(t.MaxLines >= 0, at("max_lines"), "must be at least 1")
+	v.check(t.MaxBytes == 0 || t.MaxBytes >= 1024, at("max_bytes"), "must be at least 1024")
+	if t.Direction != "" {
+		v.oneOf(at("direction"), t.Direction, []string{"auto", "head", "tail", "both"})
+	}
+}
+
+// offers checks what every tool has.
+func (v *validator) offers(t *Tools) {
+	all := t.Offers()
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		v.ownTruncate("tools."+name, all[name].Truncate)
 	}
 }
 
@@ -259,9 +312,14 @@ func (v *validator) tenant(path []string, t *Tenant, most *client.Limits) {
 	if r := t.RequireRuntime; r != "" && !runtimeName.MatchString(r) {
 		v.problem(sub("require_runtime"), `%q is no name of a runtime: use runc, crun, runsc, or the last part of the path in sandbox.runtime`, r)
 	}
+	if t.Network.Mode != "" {
+		v.oneOf(strings.Join(sub("network.mode"), "."), t.Network.Mode, networkModes)
+	}
+	v.networkLimits(append(sub("network"), "limits"), &t.Network.Limits, false)
 	if t.RequireMode != "" {
 		v.mode(sub("require_mode"), t.RequireMode)
 	}
+	v.tools(sub("tools"), t.Tools)
 	v.limits(sub("limits"), &t.Limits, most)
 }
 

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -59,6 +60,11 @@ func (d *Doctor) Doctor(ctx context.Context, p auth.Principal, probe bool) (*cli
 			found.Checks = append(found.Checks, pr.Host(ctx)...)
 		}
 	}
+	for _, name := range slices.Sorted(maps.Keys(d.cfg.Drivers)) {
+		if dd, ok := d.cfg.Drivers[name].(sandbox.Disks); ok {
+			found.Checks = append(found.Checks, diskCheck(name, dd))
+		}
+	}
 	if d.cfg.Host != nil {
 		found.Checks = append(found.Checks, d.cfg.Host()...)
 	}
@@ -77,8 +83,19 @@ func (d *Doctor) Doctor(ctx context.Context, p auth.Principal, probe bool) (*cli
 			suffix = " (" + runtime + ")"
 		}
 		found.Checks = append(found.Checks, d.probe(ctx, p, runtime, suffix)...)
+		found.Checks = append(found.Checks, d.network(ctx, p, runtime, suffix))
 	}
 	return found, nil
+}
+
+// diskCheck says whether home directories lie on disks.
+func diskCheck(driver string, d sandbox.Disks) client.Check {
+	c := client.Check{Group: "disk", Name: "home directories (" + driver + ")", Status: client.CheckOK, Detail: "each is on a disk of limits.disk", Probed: true}
+	if err := d.Disks(); err != nil {
+		c.Status, c.Detail = client.CheckWarn, "they are in memory: "+err.Error()
+		c.Hint = "it takes mke2fs (e2fsprogs) and loop devices, also in the device cgroup of toold"
+	}
+	return c
 }
 
 // Limits of the throw-away session: small, so that reaching them is quick and
@@ -88,6 +105,7 @@ const (
 	probePIDs      = 48
 	probeCPUs      = 0.5
 	probeTmp       = 8 << 20
+	probeDisk      = 24 << 20 // where home directories lie on disks
 	probeOpenFiles = 64
 	probeFileSize  = 1 << 20
 	probeOutput    = 1 << 20
@@ -100,12 +118,17 @@ func (d *Doctor) probe(ctx context.Context, p auth.Principal, runtime, suffix st
 	add := func(status client.CheckStatus, detail, hint string) {
 		checks = append(checks, client.Check{Group: "runtime", Name: runtime, Status: status, Probed: true, Detail: detail, Hint: hint})
 	}
+	var disk client.Size
+	if dd, ok := d.cfg.Drivers[d.cfg.Driver].(sandbox.Disks); ok && dd.Disks() == nil {
+		disk = probeDisk
+	}
 	err := d.cfg.Sessions.Throwaway(ctx, p, client.SessionCreate{
 		Runtime: runtime,
 		Labels:  map[string]string{"toold/probe": runtime},
 		TTL:     client.Duration(10 * time.Minute),
+		Network: client.Network{Mode: client.NetworkNone},
 		Limits: client.Limits{
-			CPUs: probeCPUs, Memory: probeMemory, PIDs: probePIDs, Tmp: probeTmp, OpenFiles: probeOpenFiles,
+			CPUs: probeCPUs, Memory: probeMemory, PIDs: probePIDs, Tmp: probeTmp, Disk: disk, OpenFiles: probeOpenFiles,
 			FileSize: probeFileSize, Output: probeOutput, Wall: client.Duration(probeWall), Calls: 1,
 		},
 	}, func(s *client.Session, call Call) {

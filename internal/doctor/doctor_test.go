@@ -22,6 +22,8 @@ type fake struct {
 
 func (fake) Runtimes(context.Context) []string { return []string{"one", "two"} }
 
+func (fake) Networking(string) error { return nil }
+
 func (f *fake) Accepting() error { return f.refuse }
 
 func (f *fake) Throwaway(_ context.Context, _ auth.Principal, r client.SessionCreate, use func(*client.Session, Call)) error {
@@ -68,7 +70,7 @@ func TestNothingHolds(t *testing.T) {
 			}
 		}
 	}
-	if want := len(limitProbes()) + len(defenceProbes()); probes != 2*want || second != want || notes != 2 {
+	if want := len(limitProbes()) + len(defenceProbes()) + 1; probes != 2*want || second != want || notes != 2 {
 		t.Errorf("%d checks, %d of the second runtime, %d notes; want %d, %d, 2", probes, second, notes, 2*want, want)
 	}
 }

@@ -8,12 +8,14 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/needs"
 	"github.com/toold/toold/internal/worktree/layers"
 )
 
 // TestWorktrees: kept changes are counted, those that cannot be read are named, and the
 // attempt to mount an overlay leaves nothing.
 func TestWorktrees(t *testing.T) {
+	needs.OpenAt2(t)
 	dir := t.TempDir()
 	store, err := layers.Open(dir)
 	if err != nil {

@@ -53,16 +53,30 @@ func Check(env map[string]string) error {
 	return nil
 }
 
+// Network is what programs have to be told of a session's network.
+type Network int
+
+// Networks: Transparent needs nothing; with None package managers give up at once; Relayed is
+// reached by the proxies on the session's loopback alone.
+const (
+	Transparent Network = iota
+	None
+	Relayed
+)
+
 // Tools is the whole environment of a session's tools: a list built from nothing.
-// Over what all sessions have come those for one without a network, then base, what the root
+// Over what all sessions have come those for its network, then base, what the root
 // filesystem says, PATH at least, and env, what the session was made with.
-func Tools(noNetwork bool, base, env map[string]string) []string {
+func Tools(network Network, base, env map[string]string) []string {
 	all := map[string]string{
 		"HOME": sandbox.Home, "LANG": "C.UTF-8", "TERM": "dumb", "TMPDIR": "/tmp",
 		"USER": "tool", "LOGNAME": "tool", "SHELL": "/bin/bash",
 	}
-	if noNetwork {
+	switch network {
+	case None:
 		maps.Copy(all, offline)
+	case Relayed:
+		maps.Copy(all, relayed)
 	}
 	maps.Copy(all, base)
 	maps.Copy(all, env)
@@ -79,6 +93,18 @@ var offline = map[string]string{
 	"UV_OFFLINE":        "1",
 	"CARGO_NET_OFFLINE": "true",
 	"GOPROXY":           "off",
+}
+
+// relayed are variables that lead programs to the proxies, in the cases that they read. Git, npm
+// and apt read these too; Node from 22.21 and 24 on reads them when it is told to. Java reads its
+// own, of which each start of a JVM tells in one line on standard error.
+var relayed = map[string]string{
+	"HTTP_PROXY": "http://127.0.0.1:3128", "http_proxy": "http://127.0.0.1:3128",
+	"HTTPS_PROXY": "http://127.0.0.1:3128", "https_proxy": "http://127.0.0.1:3128",
+	"ALL_PROXY": "socks5h://127.0.0.1:1080", "all_proxy": "socks5h://127.0.0.1:1080",
+	"NO_PROXY": "localhost,127.0.0.1,::1", "no_proxy": "localhost,127.0.0.1,::1",
+	"NODE_USE_ENV_PROXY": "1",
+	"JAVA_TOOL_OPTIONS":  "-Dhttp.proxyHost=127.0.0.1 -Dhttp.proxyPort=3128 -Dhttps.proxyHost=127.0.0.1 -Dhttps.proxyPort=3128",
 }
 
 // List is KEY=VALUE, in a fixed order.

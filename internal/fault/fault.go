@@ -33,6 +33,7 @@ const (
 	StaleApproval Kind = "stale_approval"   // what was allowed is not what is there now
 	Stale         Kind = "stale"            // a file is not what it was when it was looked at
 	Input         Kind = "invalid_input"    // a tool does not take it
+	NoTool        Kind = "unknown_tool"     // the session has no such tool
 	NotFile       Kind = "not_regular_file" // it is no file that can be read or written
 
 	Internal Kind = "internal" // the daemon's own failure, which is logged

@@ -11,6 +11,8 @@ import (
 	"path"
 	"regexp"
 	"strings"
+
+	"github.com/toold/toold/client"
 )
 
 // maxParts bounds how many files of an archive are remembered. An archive of
@@ -134,7 +136,7 @@ func (a *archive) saved(l Limits) (list []savedImage, ok bool) {
 }
 
 // importSaved makes an image of what docker save wrote.
-func (s *Store) importSaved(ctx context.Context, a *archive, list []savedImage, name string, o ImportOptions) (*Image, error) {
+func (s *Store) importSaved(ctx context.Context, a *archive, list []savedImage, name string, progress progressFunc) (*client.Image, error) {
 	var offers []offer
 	for _, i := range list {
 		offers = append(offers, offer{names: i.RepoTags, digest: claimedDigest(i.Config)})
@@ -150,7 +152,7 @@ func (s *Store) importSaved(ctx context.Context, a *archive, list []savedImage, 
 	if err != nil {
 		return nil, err
 	}
-	return s.build(ctx, r, names, o.Progress)
+	return s.build(ctx, r, names, progress)
 }
 
 var hexDigest = regexp.MustCompile(`[0-9a-f]{64}`)

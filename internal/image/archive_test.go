@@ -13,6 +13,8 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/client"
 )
 
 // savedEntries is an archive as old versions of docker save wrote it: a layer
@@ -61,7 +63,7 @@ func TestImportOldSaved(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStore(t)
-			img, err := s.Import(t.Context(), bytes.NewReader(savedEntries(t, tt.change)), "", ImportOptions{})
+			img, err := s.Import(t.Context(), "", bytes.NewReader(savedEntries(t, tt.change)))
 			if !errors.Is(err, tt.want) || err != nil && !strings.Contains(err.Error(), tt.says) {
 				t.Fatalf("got %v\nwant %v that says %q", err, tt.want, tt.says)
 			}
@@ -95,7 +97,7 @@ func TestLayoutFiles(t *testing.T) {
 				}
 			}
 			s := newStore(t)
-			_, err := s.Import(t.Context(), bytes.NewReader(packed(t, src)), "x", ImportOptions{})
+			_, err := s.Import(t.Context(), "x", bytes.NewReader(packed(t, src)))
 			if err == nil || tt.want != nil && !errors.Is(err, tt.want) || !strings.Contains(err.Error(), tt.says) {
 				t.Errorf("got %v\nwant %v that says %q", err, tt.want, tt.says)
 			}
@@ -123,7 +125,7 @@ func TestPullRedirected(t *testing.T) {
 		big[i] = byte(i * i >> 3)
 	}
 	push(t, host+"/base:v1", imageOf(t, v1.Config{}, layerOf(t, file("big", string(big)))))
-	if _, err := newStore(t).Pull(t.Context(), host+"/base:v1", PullOptions{}); err != nil {
+	if _, err := newStore(t).Pull(t.Context(), client.ImagePull{Ref: host + "/base:v1"}, quiet); err != nil {
 		t.Error(err)
 	}
 }

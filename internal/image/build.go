@@ -12,6 +12,9 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/beneath"
 )
 
 // tempName is a new name in tmp/.
@@ -35,7 +38,7 @@ func (s *Store) disk() disk { return disk{int(s.fd.Fd()), s.minFree} }
 
 // build makes an image by a recipe and gives it names, unless it is there, when
 // it only gets the names. Two who want the same image make it once.
-func (s *Store) build(ctx context.Context, r *recipe, names []string, progress ProgressFunc) (*Image, error) {
+func (s *Store) build(ctx context.Context, r *recipe, names []string, progress progressFunc) (*client.Image, error) {
 	done, err := s.turn(ctx, r.digest)
 	if err != nil {
 		return nil, err
@@ -50,20 +53,21 @@ func (s *Store) build(ctx context.Context, r *recipe, names []string, progress P
 	}
 	defer free()
 	staging := tempName("new")
-	img, err := s.stage(ctx, r, staging, progress)
+	staged, err := s.stage(ctx, r, staging, progress)
+	var img *client.Image
 	if err == nil {
-		progress.tell(Progress{Stage: StageCommit, Layers: len(r.layers)})
-		img, err = s.commit(ctx, img, staging, names)
+		progress(client.ImageProgress{Stage: stageCommit, Layers: len(r.layers)})
+		img, err = s.commit(ctx, staged, staging, names)
 	}
 	if err != nil {
-		return nil, errors.Join(err, removeAll(int(s.fd.Fd()), staging))
+		return nil, errors.Join(err, beneath.RemoveAt(int(s.fd.Fd()), staging))
 	}
 	s.log.Info("image added", "digest", img.Digest, "names", img.Names, "bytes", img.Size, "files", img.Files)
 	return img, nil
 }
 
 // adopt names an image that is in the store already; ok says whether it is.
-func (s *Store) adopt(digest string, names []string) (img *Image, ok bool, err error) {
+func (s *Store) adopt(digest string, names []string) (img *client.Image, ok bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.images[digest] == nil {
@@ -72,8 +76,7 @@ func (s *Store) adopt(digest string, names []string) (img *Image, ok bool, err e
 	if err := s.nameLocked(digest, names); err != nil {
 		return nil, true, err
 	}
-	found := s.imageLocked(digest)
-	return &found, true, nil
+	return s.imageLocked(digest), true, nil
 }
 
 func (s *Store) nameLocked(digest string, names []string) error {
@@ -88,7 +91,7 @@ func (s *Store) nameLocked(digest string, names []string) error {
 }
 
 // stage makes the image in a directory of tmp/.
-func (s *Store) stage(ctx context.Context, r *recipe, staging string, progress ProgressFunc) (*Image, error) {
+func (s *Store) stage(ctx context.Context, r *recipe, staging string, progress progressFunc) (*Image, error) {
 	b := &budget{limits: s.limits, disk: s.disk()}
 	if err := b.disk.check(); err != nil {
 		return nil, err
@@ -111,8 +114,8 @@ func (s *Store) stage(ctx context.Context, r *recipe, staging string, progress P
 	}
 	defer u.close()
 	for i := range r.layers {
-		tell := func(stage Stage, bytes, total int64) {
-			progress.tell(Progress{Stage: stage, Layer: i + 1, Layers: len(r.layers), Bytes: bytes, Total: total})
+		tell := func(stage string, bytes, total int64) {
+			progress(client.ImageProgress{Stage: stage, Layer: i + 1, Layers: len(r.layers), Bytes: bytes, Total: total})
 		}
 		if err := s.addLayer(ctx, u, &r.layers[i], tell); err != nil {
 			return nil, fmt.Errorf("layer %d of %d: %w", i+1, len(r.layers), err)
@@ -126,7 +129,7 @@ func (s *Store) stage(ctx context.Context, r *recipe, staging string, progress P
 }
 
 // addLayer fetches a layer, checks it, and unpacks it.
-func (s *Store) addLayer(ctx context.Context, u *unpacker, l *layer, tell func(Stage, int64, int64)) error {
+func (s *Store) addLayer(ctx context.Context, u *unpacker, l *layer, tell func(string, int64, int64)) error {
 	content := l.stored
 	if content == nil {
 		f, err := s.spool()
@@ -134,18 +137,18 @@ func (s *Store) addLayer(ctx context.Context, u *unpacker, l *layer, tell func(S
 			return err
 		}
 		defer f.Close()
-		if err := s.download(ctx, f, l, func(n int64) { tell(StageDownload, n, l.size) }); err != nil {
+		if err := s.download(ctx, f, l, func(n int64) { tell(stageDownload, n, l.size) }); err != nil {
 			return err
 		}
 		content = io.NewSectionReader(f, 0, l.size)
 	}
-	tell(StageUnpack, 0, 0)
+	tell(stageUnpack, 0, 0)
 	plain, err := expand(ctx, content, s.limits)
 	if err != nil {
 		return err
 	}
 	defer plain.Close()
-	stream := digesting(plain, func(n int64) { tell(StageUnpack, n, 0) })
+	stream := digesting(plain, func(n int64) { tell(stageUnpack, n, 0) })
 	if err := u.apply(ctx, stream, ratioGrace+l.size*s.limits.Ratio); err != nil {
 		return err
 	}
@@ -156,7 +159,7 @@ func (s *Store) addLayer(ctx context.Context, u *unpacker, l *layer, tell func(S
 	if got := stream.digest(); got != l.diffID {
 		return fmt.Errorf("%w: the configuration says %s of its content, which has %s", ErrCorrupt, quotable(l.diffID), got)
 	}
-	tell(StageUnpack, stream.n, stream.n)
+	tell(stageUnpack, stream.n, stream.n)
 	return nil
 }
 
@@ -202,8 +205,9 @@ func (s *Store) downloadOnce(ctx context.Context, f *os.File, l *layer, tell fun
 
 // commit makes a staged image one of the store's. All of it is on the disk
 // before it has its place, so a place means a complete image.
-func (s *Store) commit(ctx context.Context, img *Image, staging string, names []string) (*Image, error) {
-	img.Added = s.now().UTC()
+func (s *Store) commit(ctx context.Context, img *Image, staging string, names []string) (*client.Image, error) {
+	now := s.now().UTC()
+	img.Added = &now
 	raw, err := json.MarshalIndent(img, "", "\t")
 	if err != nil {
 		return nil, err
@@ -233,8 +237,7 @@ func (s *Store) commit(ctx context.Context, img *Image, staging string, names []
 	if err := s.nameLocked(img.Digest, names); err != nil {
 		return nil, err
 	}
-	found := s.imageLocked(img.Digest)
-	return &found, nil
+	return s.imageLocked(img.Digest), nil
 }
 
 func (s *Store) syncImages() error {

@@ -11,25 +11,17 @@ import (
 
 	reference "github.com/google/go-containerregistry/pkg/name"
 	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/internal/beneath"
+	"github.com/toold/toold/internal/sandbox"
 )
 
-// Held is an image that cannot be removed until it is released. Who holds what
-// is known to this process alone: a daemon that starts again acquires the images
-// of the sessions that it takes over before it lets anybody remove one.
-type Held struct {
-	Image Image
-	// Dir is the root directory, opened with O_PATH. Release closes it; a mount
-	// that was made from it is independent of it.
-	Dir *os.File
-
-	store *Store
-	once  sync.Once
-}
-
-// Acquire holds the image that ref names: a name, the digest of the image or of
-// its manifest, or a part of the image's digest of at least twelve digits, where
-// that is unique.
-func (s *Store) Acquire(ref string) (*Held, error) {
+// Acquire holds the image that ref names until it is released: a name, the digest of the
+// image or of its manifest, or a part of the image's digest of at least twelve digits, where
+// that is unique. It cannot be removed so long. Who holds what is known to this process
+// alone: a daemon that starts again acquires the images of the sessions that it takes over
+// before it lets anybody remove one. It implements session.Images.
+func (s *Store) Acquire(_ context.Context, ref string) (*sandbox.HeldImage, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -43,18 +35,18 @@ func (s *Store) Acquire(ref string) (*Held, error) {
 	if err != nil {
 		return nil, fmt.Errorf("image %s: %w", digest, err)
 	}
+	dir, env := os.NewFile(uintptr(fd), rootfsDir), s.images[digest].Env
 	s.images[digest].held++
-	return &Held{Image: s.imageLocked(digest), Dir: os.NewFile(uintptr(fd), rootfsDir), store: s}, nil
-}
-
-// Release lets go of the image. Only the first call does something.
-func (h *Held) Release() {
-	h.once.Do(func() {
-		h.Dir.Close()
-		h.store.mu.Lock()
-		defer h.store.mu.Unlock()
-		h.store.images[h.Image.Digest].held--
-	})
+	return &sandbox.HeldImage{
+		Name: ref, Digest: digest, Env: env,
+		Root: &sandbox.Root{Dir: dir, Digest: digest, Env: env},
+		Release: sync.OnceFunc(func() {
+			dir.Close()
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.images[digest].held--
+		}),
+	}, nil
 }
 
 // lookupLocked finds the digest that ref means, and the name, if it was one.
@@ -114,7 +106,7 @@ func (s *Store) prefixLocked(ref string) (string, error) {
 	return found, nil
 }
 
-// Remove removes an image, or only the name where it has others. An image that
+// Remove implements session.Images. It removes an image, or only the name where it has others. An image that
 // is held keeps its last name and is not removed: ErrInUse.
 func (s *Store) Remove(ctx context.Context, ref string) error {
 	ctx, done, err := s.begin(ctx)
@@ -130,7 +122,7 @@ func (s *Store) Remove(ctx context.Context, ref string) error {
 	// where this is not done. The names are written when that space is free: a
 	// full disk, for which images are removed, has no room for them before. A
 	// name that stays on the disk means nothing without its image.
-	if err := errors.Join(removeAll(int(s.fd.Fd()), trash), s.saveNames()); err != nil {
+	if err := errors.Join(beneath.RemoveAt(int(s.fd.Fd()), trash), s.saveNames()); err != nil {
 		return fmt.Errorf("remove image %s: %w", ref, err)
 	}
 	return context.Cause(ctx)

@@ -119,7 +119,7 @@ func TestHostileLayers(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			s := newStore(t)
-			_, err := s.Import(t.Context(), bytes.NewReader(looseTar(t, tt.entries...)), "hostile", ImportOptions{})
+			_, err := s.Import(t.Context(), "hostile", bytes.NewReader(looseTar(t, tt.entries...)))
 			if !errors.Is(err, tt.want) || !strings.Contains(err.Error(), tt.says) {
 				t.Errorf("got %v\nwant %v that says %q", err, tt.want, tt.says)
 			}
@@ -148,7 +148,7 @@ func TestHarmlessOddities(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStore(t)
-			if _, err := s.Import(t.Context(), bytes.NewReader(tarOf(t, entries...)), "odd", ImportOptions{}); err != nil {
+			if _, err := s.Import(t.Context(), "odd", bytes.NewReader(tarOf(t, entries...))); err != nil {
 				t.Error(err)
 			}
 			checkNothingLeft(t, s, 1)
@@ -269,7 +269,7 @@ func TestHostileArchives(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			s := newStoreLimited(t, tt.limits)
-			_, err := s.Import(t.Context(), bytes.NewReader(tt.raw), "hostile", ImportOptions{})
+			_, err := s.Import(t.Context(), "hostile", bytes.NewReader(tt.raw))
 			if tt.want == nil {
 				if err != nil {
 					t.Error(err)

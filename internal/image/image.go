@@ -29,8 +29,8 @@ package image
 
 import (
 	"errors"
-	"slices"
-	"time"
+
+	"github.com/toold/toold/client"
 )
 
 // Errors that callers tell apart. They come wrapped in what was asked for, which
@@ -60,73 +60,29 @@ var (
 	ErrClosed = errors.New("image store is closed")
 )
 
-// Image is one image that the store has.
+// Image is one image that the store has, as the store keeps it. Its Digest is that of the
+// image's configuration, what Docker calls the image's id: it stands for the content of all
+// layers, however they were compressed and wherever they came from. Its Size counts each
+// inode once. Its Names are in names.json.
 type Image struct {
-	// Digest of the image's configuration, "sha256:…": what Docker calls the
-	// image's id. It is the image's identity here, for it stands for the content
-	// of all layers, however they were compressed and wherever they came from.
-	Digest string `json:"digest"`
+	client.Image
 	// Manifest is the digest of the manifest that the image was made from first,
 	// the one that registries use; empty where the source had none.
 	Manifest string `json:"manifest,omitempty"`
-	// Names by which the image can be asked for, sorted; may be empty.
-	Names []string `json:"-"`
-	// Size is the sum of the sizes of all regular files, in bytes, each inode
-	// counted once.
-	Size int64 `json:"size"`
-	// Files counts the inodes.
-	Files int64 `json:"files"`
-	// Created is when the image says that it was built; zero if it does not.
-	Created time.Time `json:"created,omitzero"`
-	// Added is when the store got it.
-	Added time.Time `json:"added"`
-	// Architecture as Go spells it.
-	Architecture string `json:"architecture"`
-	// Env, WorkingDir, User, Entrypoint and Cmd are the image's own words, for
-	// whoever starts something in it; nothing here acts on them.
-	Env        []string `json:"env,omitempty"`
-	WorkingDir string   `json:"working_dir,omitempty"`
-	User       string   `json:"user,omitempty"`
-	Entrypoint []string `json:"entrypoint,omitempty"`
-	Cmd        []string `json:"cmd,omitempty"`
+	// Env is the image's own words, for whoever starts something in it.
+	Env []string `json:"env,omitempty"`
 }
 
-func (i *Image) clone() Image {
-	c := *i
-	c.Names = slices.Clone(i.Names)
-	c.Env = slices.Clone(i.Env)
-	c.Entrypoint = slices.Clone(i.Entrypoint)
-	c.Cmd = slices.Clone(i.Cmd)
-	return c
-}
-
-// Stage says what is being done for an image.
-type Stage string
-
-// The stages, in their order. Download and unpack alternate, layer by layer.
+// The stages of client.ImageProgress, in their order. Download and unpack alternate, layer
+// by layer.
 const (
-	StageResolve  Stage = "resolve"  // finding out what the name means
-	StageReceive  Stage = "receive"  // storing what is imported until it is complete
-	StageDownload Stage = "download" // a layer's bytes, compressed
-	StageUnpack   Stage = "unpack"   // a layer's bytes, uncompressed
-	StageCommit   Stage = "commit"   // writing all of it to the disk
+	stageResolve  = "resolve"  // finding out what the name means
+	stageReceive  = "receive"  // storing what is imported until it is complete
+	stageDownload = "download" // a layer's bytes, compressed
+	stageUnpack   = "unpack"   // a layer's bytes, uncompressed
+	stageCommit   = "commit"   // writing all of it to the disk
 )
 
-// Progress is how far a pull or an import has come.
-type Progress struct {
-	Stage  Stage
-	Layer  int // counted from 1; 0 outside of layers
-	Layers int // 0 while unknown
-	Bytes  int64
-	Total  int64 // of Bytes, in this layer; 0 if unknown
-}
-
-// ProgressFunc is told about progress, at each stage of each layer and every few
-// MiB, by the goroutine that does the work: it must return soon. nil is allowed.
-type ProgressFunc func(Progress)
-
-func (f ProgressFunc) tell(p Progress) {
-	if f != nil {
-		f(p)
-	}
-}
+// progressFunc is told how far a pull or an import has come, at each stage of each layer and
+// every few MiB, by the goroutine that does the work: it must return soon.
+type progressFunc = func(client.ImageProgress)

@@ -12,25 +12,26 @@ import (
 	"runtime"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/toold/toold/client"
 )
 
-// ImportOptions say how an archive is imported.
-type ImportOptions struct {
-	Progress ProgressFunc
+// Import implements session.Images. It makes an image from an OCI archive, from what
+// `docker save` writes, or from a tar archive of a root filesystem, each as it is or
+// compressed with gzip or zstd; which of them it is follows from the content. name may be
+// empty where the archive says names. The whole of r is read, and stored until it is clear
+// what it is.
+func (s *Store) Import(ctx context.Context, name string, r io.Reader) (*client.Image, error) {
+	return s.importing(ctx, name, r, func(client.ImageProgress) {})
 }
 
-// Import makes an image from an OCI archive, from what `docker save` writes, or
-// from a tar archive of a root filesystem, each as it is or compressed with gzip
-// or zstd; which of them it is follows from the content. name may be empty where
-// the archive says names. The whole of r is read, and stored until it is clear
-// what it is.
-func (s *Store) Import(ctx context.Context, r io.Reader, name string, o ImportOptions) (*Image, error) {
+func (s *Store) importing(ctx context.Context, name string, r io.Reader, progress progressFunc) (*client.Image, error) {
 	ctx, done, err := s.begin(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	img, err := s.importStream(ctx, r, name, o)
+	img, err := s.importStream(ctx, r, name, progress)
 	if err != nil {
 		return nil, fmt.Errorf("import %s: %w", orArchive(name), err)
 	}
@@ -45,8 +46,8 @@ func orArchive(name string) string {
 }
 
 // importStream stores what comes, uncompressed, and looks what it is.
-func (s *Store) importStream(ctx context.Context, r io.Reader, name string, o ImportOptions) (*Image, error) {
-	sp, err := s.receive(o, func(w io.Writer) error {
+func (s *Store) importStream(ctx context.Context, r io.Reader, name string, progress progressFunc) (*client.Image, error) {
+	sp, err := s.receive(progress, func(w io.Writer) error {
 		plain, err := expand(ctx, r, s.limits)
 		if err != nil {
 			return err
@@ -64,7 +65,7 @@ func (s *Store) importStream(ctx context.Context, r io.Reader, name string, o Im
 		return nil, err
 	}
 	if list, ok := a.saved(s.limits); ok {
-		return s.importSaved(ctx, a, list, name, o)
+		return s.importSaved(ctx, a, list, name, progress)
 	}
 	l := a.layout()
 	ok, err := isLayout(l)
@@ -72,9 +73,9 @@ func (s *Store) importStream(ctx context.Context, r io.Reader, name string, o Im
 		return nil, err
 	}
 	if ok {
-		return s.importLayout(ctx, l, name, o)
+		return s.importLayout(ctx, l, name, progress)
 	}
-	return s.importPlain(ctx, sp, name, o)
+	return s.importPlain(ctx, sp, name, progress)
 }
 
 // spooled is what was received: a file that nobody else has.
@@ -85,7 +86,7 @@ type spooled struct {
 }
 
 // receive stores what write writes.
-func (s *Store) receive(o ImportOptions, write func(io.Writer) error) (*spooled, error) {
+func (s *Store) receive(progress progressFunc, write func(io.Writer) error) (*spooled, error) {
 	if err := s.disk().check(); err != nil {
 		return nil, err
 	}
@@ -97,9 +98,9 @@ func (s *Store) receive(o ImportOptions, write func(io.Writer) error) (*spooled,
 	// Beyond the files there are headers.
 	w := &guardedWriter{
 		w: io.MultiWriter(f, sum), disk: s.disk(), max: s.limits.Bytes + s.limits.Entries<<10, what: "the archive",
-		tell: func(n int64) { o.Progress.tell(Progress{Stage: StageReceive, Bytes: n}) },
+		tell: func(n int64) { progress(client.ImageProgress{Stage: stageReceive, Bytes: n}) },
 	}
-	o.Progress.tell(Progress{Stage: StageReceive})
+	progress(client.ImageProgress{Stage: stageReceive})
 	if err := write(w); err != nil {
 		return nil, errors.Join(diskError(err), f.Close())
 	}
@@ -108,7 +109,7 @@ func (s *Store) receive(o ImportOptions, write func(io.Writer) error) (*spooled,
 
 // importPlain makes an image of an archive of a root filesystem. Its identity
 // follows from the content alone.
-func (s *Store) importPlain(ctx context.Context, sp *spooled, name string, o ImportOptions) (*Image, error) {
+func (s *Store) importPlain(ctx context.Context, sp *spooled, name string, progress progressFunc) (*client.Image, error) {
 	names, err := importNames(name, nil)
 	if err != nil {
 		return nil, err
@@ -131,5 +132,5 @@ func (s *Store) importPlain(ctx context.Context, sp *spooled, name string, o Imp
 	if err := s.complete(r, config); err != nil {
 		return nil, err
 	}
-	return s.build(ctx, r, names, o.Progress)
+	return s.build(ctx, r, names, progress)
 }

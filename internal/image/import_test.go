@@ -19,6 +19,8 @@ import (
 	ocilayout "github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
+
+	"github.com/toold/toold/client"
 )
 
 // layoutOf writes an OCI layout of images, of which each has an annotation with
@@ -100,7 +102,7 @@ func TestImportForms(t *testing.T) {
 		for _, given := range []string{"", "other"} {
 			t.Run(form+" as "+given, func(t *testing.T) {
 				s := newStore(t)
-				img, err := s.Import(t.Context(), bytes.NewReader(raw), given, ImportOptions{})
+				img, err := s.Import(t.Context(), given, bytes.NewReader(raw))
 				checkSimple(t, s, img, err, id.String())
 				want := []string{"tools:v1"}
 				if given != "" {
@@ -114,12 +116,12 @@ func TestImportForms(t *testing.T) {
 	}
 }
 
-func checkSimple(t *testing.T, s *Store, img *Image, err error, id string) {
+func checkSimple(t *testing.T, s *Store, img *client.Image, err error, id string) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if img.Digest != id || img.WorkingDir != "/src" || img.Size != 11 {
+	if img.Digest != id || img.Size != 11 {
 		t.Errorf("got %+v, want the image %s", img, id)
 	}
 	if got := listing(t, rootfsOf(s, img)); !slices.Contains(got, "- 0644 0:0 etc/motd new") || len(got) != 5 {
@@ -135,7 +137,7 @@ func TestImportPlain(t *testing.T) {
 	raw := tarOf(t, dir("bin"), file("bin/sh", "x").mode(0o755), file("manifest.json", "{}"), file("oci-layout", "mine"), file("index.json", "[]"))
 	var first string
 	for name, form := range map[string][]byte{"plain": raw, "gz": gzipped(raw), "zst": zstded(t, raw)} {
-		img, err := s.Import(t.Context(), bytes.NewReader(form), name, ImportOptions{})
+		img, err := s.Import(t.Context(), name, bytes.NewReader(form))
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -151,7 +153,7 @@ func TestImportPlain(t *testing.T) {
 	if err != nil || len(list) != 1 || !slices.Equal(list[0].Names, []string{"gz:latest", "plain:latest", "zst:latest"}) {
 		t.Errorf("got %+v, %v", list, err)
 	}
-	if _, err := s.Import(t.Context(), bytes.NewReader(raw), "", ImportOptions{}); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "say one") {
+	if _, err := s.Import(t.Context(), "", bytes.NewReader(raw)); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "say one") {
 		t.Errorf("without a name: %v", err)
 	}
 }
@@ -167,14 +169,14 @@ func TestImportSeveral(t *testing.T) {
 		"tags only": packed(t, layoutOf(t, map[string]v1.Image{"1": a, "two:2": b})),
 	} {
 		s := newStore(t)
-		_, err := s.Import(t.Context(), bytes.NewReader(raw), "x", ImportOptions{})
+		_, err := s.Import(t.Context(), "x", bytes.NewReader(raw))
 		if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "several") || !strings.Contains(err.Error(), "two:2") {
 			t.Errorf("%s: %v", form, err)
 		}
 	}
 	one := map[string]v1.Image{"one:1": a, "two:2": a}
 	for form, raw := range map[string][]byte{"docker save": savedOf(t, one), "layout": packed(t, layoutOf(t, one))} {
-		img, err := newStore(t).Import(t.Context(), bytes.NewReader(raw), "", ImportOptions{})
+		img, err := newStore(t).Import(t.Context(), "", bytes.NewReader(raw))
 		if err != nil || !slices.Equal(img.Names, []string{"one:1", "two:2"}) {
 			t.Errorf("%s with two names: %+v, %v", form, img, err)
 		}
@@ -185,10 +187,10 @@ func TestImportSeveral(t *testing.T) {
 func TestImportTagOnly(t *testing.T) {
 	s := newStore(t)
 	raw := packed(t, layoutOf(t, map[string]v1.Image{"latest": simpleImage(t)}))
-	if _, err := s.Import(t.Context(), bytes.NewReader(raw), "", ImportOptions{}); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "say one") {
+	if _, err := s.Import(t.Context(), "", bytes.NewReader(raw)); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "say one") {
 		t.Errorf("got %v", err)
 	}
-	if _, err := s.Import(t.Context(), bytes.NewReader(raw), "mine", ImportOptions{}); err != nil {
+	if _, err := s.Import(t.Context(), "mine", bytes.NewReader(raw)); err != nil {
 		t.Error(err)
 	}
 }
@@ -202,11 +204,11 @@ func TestImportManyNames(t *testing.T) {
 		images[fmt.Sprintf("name:%d", i)] = img
 	}
 	raw := savedOf(t, images)
-	if _, err := s.Import(t.Context(), bytes.NewReader(raw), "", ImportOptions{}); !errors.Is(err, ErrTooLarge) || !strings.Contains(err.Error(), "101 names") {
+	if _, err := s.Import(t.Context(), "", bytes.NewReader(raw)); !errors.Is(err, ErrTooLarge) || !strings.Contains(err.Error(), "101 names") {
 		t.Errorf("got %v", err)
 	}
 	checkNothingLeft(t, s, 0)
-	if _, err := s.Import(t.Context(), bytes.NewReader(raw), "mine", ImportOptions{}); err != nil {
+	if _, err := s.Import(t.Context(), "mine", bytes.NewReader(raw)); err != nil {
 		t.Error(err)
 	}
 }
@@ -219,7 +221,7 @@ func TestImportNames(t *testing.T) {
 		"sha256:" + strings.Repeat("0", 64): ErrInvalid, "a\nb": ErrInvalid,
 		"reg.example:5000/a/b:c": nil,
 	} {
-		if _, err := s.Import(t.Context(), bytes.NewReader(raw), name, ImportOptions{}); !errors.Is(err, want) {
+		if _, err := s.Import(t.Context(), name, bytes.NewReader(raw)); !errors.Is(err, want) {
 			t.Errorf("%q: %v, want %v", name, err, want)
 		}
 	}
@@ -244,7 +246,7 @@ func TestImportPlatforms(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, path := range []string{flat, nested} {
-		img, err := newStore(t).Import(t.Context(), bytes.NewReader(packed(t, path)), "x", ImportOptions{})
+		img, err := newStore(t).Import(t.Context(), "x", bytes.NewReader(packed(t, path)))
 		if err != nil || img.Digest != id.String() {
 			t.Errorf("got %+v, %v", img, err)
 		}
@@ -254,7 +256,7 @@ func TestImportPlatforms(t *testing.T) {
 		mutate.IndexAddendum{Add: other, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: "s390x"}}})); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := newStore(t).Import(t.Context(), bytes.NewReader(packed(t, foreign)), "x", ImportOptions{}); !errors.Is(err, ErrPlatform) || !strings.Contains(err.Error(), "s390x") {
+	if _, err := newStore(t).Import(t.Context(), "x", bytes.NewReader(packed(t, foreign))); !errors.Is(err, ErrPlatform) || !strings.Contains(err.Error(), "s390x") {
 		t.Errorf("only for another platform: %v", err)
 	}
 }
@@ -276,7 +278,7 @@ func (f *failingReader) Read(p []byte) (int, error) {
 func TestImportBrokenStream(t *testing.T) {
 	s := newStore(t)
 	broken := errors.New("the client went away")
-	_, err := s.Import(t.Context(), &failingReader{bytes.NewReader(tarOf(t, file("a", "x"))), broken}, "x", ImportOptions{})
+	_, err := s.Import(t.Context(), "x", &failingReader{bytes.NewReader(tarOf(t, file("a", "x"))), broken})
 	if !errors.Is(err, broken) {
 		t.Errorf("got %v", err)
 	}
@@ -291,7 +293,7 @@ func FuzzImport(f *testing.F) {
 	f.Add(zstded(f, tarOf(f, symlink("a", "/"), file("a/b", "x"))))
 	s := newStoreLimited(f, Limits{Bytes: 1 << 20, Entries: 1000, ConfigBytes: 1 << 16})
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		img, err := s.Import(t.Context(), bytes.NewReader(raw), "fuzz", ImportOptions{})
+		img, err := s.Import(t.Context(), "fuzz", bytes.NewReader(raw))
 		if err != nil {
 			checkNothingLeft(t, s, 0)
 			return

@@ -9,6 +9,8 @@ import (
 	"io/fs"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/toold/toold/client"
 )
 
 // layout is an OCI image layout: files by digest, and an index. It is a source.
@@ -69,7 +71,7 @@ const (
 )
 
 // importLayout makes an image of a layout.
-func (s *Store) importLayout(ctx context.Context, l *layout, name string, o ImportOptions) (*Image, error) {
+func (s *Store) importLayout(ctx context.Context, l *layout, name string, progress progressFunc) (*client.Image, error) {
 	raw, err := readLayoutFile(l, "index.json", s.limits.ConfigBytes)
 	if err != nil {
 		return nil, fmt.Errorf("index.json: %w", err)
@@ -92,7 +94,7 @@ func (s *Store) importLayout(ctx context.Context, l *layout, name string, o Impo
 	if err != nil {
 		return nil, err
 	}
-	return s.build(ctx, r, names, o.Progress)
+	return s.build(ctx, r, names, progress)
 }
 
 // onlyFromIndex gives the manifest of the only image in the index of a layout, with

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/toold/toold/client"
 )
 
 // source is where manifests and blobs are: a registry or a layout. It may give
@@ -234,14 +236,14 @@ func checkConfig(c *v1.ConfigFile) error {
 
 // describe is what the store tells of an image made by a recipe.
 func (r *recipe) describe(found *survey) *Image {
-	c := r.config.Config
-	return &Image{
-		Digest: r.digest, Manifest: r.manifest,
-		Size: found.size, Files: found.files,
-		Created: r.config.Created.UTC(), Architecture: runtime.GOARCH,
-		Env: variables(c.Env), WorkingDir: c.WorkingDir, User: c.User,
-		Entrypoint: c.Entrypoint, Cmd: c.Cmd,
+	img := &Image{
+		Image:    client.Image{Digest: r.digest, Size: client.Size(found.size), Files: found.files, Architecture: runtime.GOARCH},
+		Manifest: r.manifest, Env: variables(r.config.Config.Env),
 	}
+	if t := r.config.Created.UTC(); !t.IsZero() {
+		img.Created = &t
+	}
+	return img
 }
 
 // variables leaves out what is no KEY=value.

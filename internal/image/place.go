@@ -13,7 +13,7 @@ import (
 const (
 	maxName  = 255  // bytes of one component
 	maxPath  = 4096 // bytes of an entry's name
-	maxDepth = 256  // directories in one another: what removes them holds a descriptor for each
+	maxDepth = 256  // directories in one another: what looks through them holds a descriptor for each
 )
 
 // place is where an entry goes: a name in an open directory of the tree.

@@ -13,31 +13,19 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+
+	"github.com/toold/toold/client"
 )
 
-const (
-	// stallTimeout is how long a registry may send nothing at all.
-	stallTimeout = 30 * time.Second
-	// pullTimeout bounds a whole pull, also from a registry that sends one byte
-	// at a time.
-	pullTimeout = 2 * time.Hour
-)
+// pullTimeout bounds a whole pull, also from a registry that sends one byte at a time.
+const pullTimeout = 2 * time.Hour
 
-// PullOptions say how to talk to a registry. The zero value is what one wants of
-// a public one.
-type PullOptions struct {
-	// PlainHTTP allows HTTP without TLS to this registry. To one on a loopback
-	// address it is allowed anyway.
-	PlainHTTP bool
-	// StallTimeout is how long the registry may send nothing; 30 s if zero.
-	StallTimeout time.Duration
-	Progress     ProgressFunc
-}
-
-// Pull gets an image from a registry, for this host's platform, and gives it the
-// name ref. It logs in nowhere. What is here already is not transferred again. A ref with a digest
-// is taken by its word: any other content is refused.
-func (s *Store) Pull(ctx context.Context, ref string, o PullOptions) (*Image, error) {
+// Pull implements session.Images. It gets an image from a registry, for this host's
+// platform, and gives it the name that was asked for. It logs in nowhere: credentials of the
+// user that the daemon runs as are not for everything that an admin asks for. What is here
+// already is not transferred again. A name with a digest is taken by its word: any other
+// content is refused.
+func (s *Store) Pull(ctx context.Context, r client.ImagePull, progress func(client.ImageProgress)) (*client.Image, error) {
 	ctx, done, err := s.begin(ctx)
 	if err != nil {
 		return nil, err
@@ -45,24 +33,24 @@ func (s *Store) Pull(ctx context.Context, ref string, o PullOptions) (*Image, er
 	defer done()
 	ctx, cancel := context.WithTimeoutCause(ctx, pullTimeout, fmt.Errorf("%w: it takes longer than %v", ErrRegistry, pullTimeout))
 	defer cancel()
-	img, err := s.pull(ctx, ref, o)
+	img, err := s.pull(ctx, r, progress)
 	if err != nil {
-		return nil, fmt.Errorf("pull %s: %w", quotable(ref), err)
+		return nil, fmt.Errorf("pull %s: %w", quotable(r.Ref), err)
 	}
 	return img, nil
 }
 
-func (s *Store) pull(ctx context.Context, given string, o PullOptions) (*Image, error) {
+func (s *Store) pull(ctx context.Context, given client.ImagePull, progress progressFunc) (*client.Image, error) {
 	var parsing []name.Option
-	if o.PlainHTTP {
+	if given.Insecure {
 		parsing = append(parsing, name.Insecure)
 	}
-	ref, err := parseName(given, parsing...)
+	ref, err := parseName(given.Ref, parsing...)
 	if err != nil {
 		return nil, err
 	}
-	o.Progress.tell(Progress{Stage: StageResolve})
-	src, err := newRegistry(ref, o)
+	progress(client.ImageProgress{Stage: stageResolve})
+	src, err := newRegistry(ref, newWire(ref.Context().RegistryStr(), given.Insecure, s.stall))
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +66,7 @@ func (s *Store) pull(ctx context.Context, given string, o PullOptions) (*Image, 
 	if err != nil {
 		return nil, err
 	}
-	return s.build(ctx, r, []string{familiar(ref)}, o.Progress)
+	return s.build(ctx, r, []string{familiar(ref)}, progress)
 }
 
 // registry is a source: one repository of a registry.
@@ -89,9 +77,8 @@ type registry struct {
 	wire   *wire
 }
 
-func newRegistry(ref name.Reference, o PullOptions) (*registry, error) {
-	setDefault((*int64)(&o.StallTimeout), int64(stallTimeout))
-	g := &registry{ref: ref, repo: ref.Context(), wire: newWire(ref.Context().RegistryStr(), o.PlainHTTP, o.StallTimeout)}
+func newRegistry(ref name.Reference, w *wire) (*registry, error) {
+	g := &registry{ref: ref, repo: ref.Context(), wire: w}
 	var err error
 	g.puller, err = remote.NewPuller(
 		remote.WithTransport(g.wire),

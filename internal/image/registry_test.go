@@ -25,18 +25,20 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"github.com/toold/toold/client"
 )
 
 func TestPull(t *testing.T) {
 	s, host := newStore(t), newTestRegistry(t)
 	src := simpleImage(t)
 	push(t, host+"/tools/base:v1", src)
-	var stages []Stage
-	img, err := s.Pull(t.Context(), host+"/tools/base:v1", PullOptions{Progress: func(p Progress) {
+	var stages []string
+	img, err := s.Pull(t.Context(), client.ImagePull{Ref: host + "/tools/base:v1"}, func(p client.ImageProgress) {
 		if n := len(stages); n == 0 || stages[n-1] != p.Stage {
 			stages = append(stages, p.Stage)
 		}
-	}})
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,16 +54,16 @@ func TestPull(t *testing.T) {
 	}
 	id, _ := src.ConfigName()
 	manifest, _ := src.Digest()
-	if img.Digest != id.String() || img.Manifest != manifest.String() {
-		t.Errorf("digests %s, %s; want %s, %s", img.Digest, img.Manifest, id, manifest)
+	if img.Digest != id.String() || s.images[img.Digest].Manifest != manifest.String() {
+		t.Errorf("digests %s, %s; want %s, %s", img.Digest, s.images[img.Digest].Manifest, id, manifest)
 	}
-	if img.Size != 11 || img.Files != 5 || img.WorkingDir != "/src" || img.User != "1000" || !img.Created.Equal(testEpoch) {
+	if img.Size != 11 || img.Files != 5 || !img.Created.Equal(testEpoch) {
 		t.Errorf("described as %+v", img)
 	}
-	if want := []string{"PATH=/bin", "LANG=C.UTF-8"}; !slices.Equal(img.Env, want) {
-		t.Errorf("env %q, want %q", img.Env, want)
+	if want := []string{"PATH=/bin", "LANG=C.UTF-8"}; !slices.Equal(s.images[img.Digest].Env, want) {
+		t.Errorf("env %q, want %q", s.images[img.Digest].Env, want)
 	}
-	if want := []Stage{StageResolve, StageDownload, StageUnpack, StageDownload, StageUnpack, StageCommit}; !slices.Equal(stages, want) {
+	if want := []string{stageResolve, stageDownload, stageUnpack, stageDownload, stageUnpack, stageCommit}; !slices.Equal(stages, want) {
 		t.Errorf("stages %q, want %q", stages, want)
 	}
 	checkNothingLeft(t, s, 1)
@@ -75,27 +77,27 @@ func TestPullDigest(t *testing.T) {
 	digest, _ := src.Digest()
 	pinned := host + "/base@" + digest.String()
 	s := newStore(t)
-	img, err := s.Pull(t.Context(), pinned, PullOptions{})
+	img, err := s.Pull(t.Context(), client.ImagePull{Ref: pinned}, quiet)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, ref := range []string{pinned, digest.String(), host + "/base:tag-too@" + digest.String()} {
-		h, err := s.Acquire(ref)
+		h, err := s.Acquire(t.Context(), ref)
 		if err != nil {
 			t.Errorf("%s: %v", ref, err)
 			continue
 		}
-		if h.Image.Digest != img.Digest {
-			t.Errorf("%s: got %s", ref, h.Image.Digest)
+		if h.Digest != img.Digest {
+			t.Errorf("%s: got %s", ref, h.Digest)
 		}
 		h.Release()
 	}
 	// Pulled by its tag, it is known by its digest too.
 	s = newStore(t)
-	if _, err := s.Pull(t.Context(), host+"/base:v1", PullOptions{}); err != nil {
+	if _, err := s.Pull(t.Context(), client.ImagePull{Ref: host + "/base:v1"}, quiet); err != nil {
 		t.Fatal(err)
 	}
-	h, err := s.Acquire(pinned)
+	h, err := s.Acquire(t.Context(), pinned)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +119,7 @@ func TestPullTwice(t *testing.T) {
 	for i, ref := range []string{host + "/a:1", host + "/a:1", host + "/b/c:2"} {
 		push(t, ref, simpleImage(t))
 		blobs.Store(0)
-		if _, err := s.Pull(t.Context(), ref, PullOptions{}); err != nil {
+		if _, err := s.Pull(t.Context(), client.ImagePull{Ref: ref}, quiet); err != nil {
 			t.Fatal(err)
 		}
 		// The configuration, and at first two layers.
@@ -146,13 +148,13 @@ func TestPullIndex(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := newStore(t)
-	img, err := s.Pull(t.Context(), host+"/multi:v1", PullOptions{})
+	img, err := s.Pull(t.Context(), client.ImagePull{Ref: host + "/multi:v1"}, quiet)
 	id, _ := mine.ConfigName()
 	if err != nil || img.Digest != id.String() {
 		t.Fatalf("got %+v, %v", img, err)
 	}
 	digest, _ := index.Digest()
-	if _, err := s.Pull(t.Context(), host+"/multi@"+digest.String(), PullOptions{}); err != nil {
+	if _, err := s.Pull(t.Context(), client.ImagePull{Ref: host + "/multi@" + digest.String()}, quiet); err != nil {
 		t.Errorf("by the index's digest: %v", err)
 	}
 }
@@ -241,11 +243,10 @@ func TestPullRefused(t *testing.T) {
 			push(t, host+"/base:v1", src)
 			hostile.Store(true)
 			s := newStore(t)
-			var o PullOptions
 			if tt.says == errStalled.Error() { // others may need a while for an answer
-				o.StallTimeout = 200 * time.Millisecond
+				s.stall = 200 * time.Millisecond
 			}
-			_, err := s.Pull(t.Context(), host+tt.ref, o)
+			_, err := s.Pull(t.Context(), client.ImagePull{Ref: host + tt.ref}, quiet)
 			if tt.want == nil {
 				if err != nil {
 					t.Error(err)
@@ -286,21 +287,21 @@ func TestPullRetries(t *testing.T) {
 	})
 	push(t, host+"/base:v1", simpleImage(t))
 	s := newStore(t)
-	_, err := s.Pull(t.Context(), host+"/base:v1", PullOptions{Progress: func(p Progress) {
-		if p.Stage == StageDownload && p.Layer == 1 && p.Bytes == 0 {
+	_, err := s.Pull(t.Context(), client.ImagePull{Ref: host + "/base:v1"}, func(p client.ImageProgress) {
+		if p.Stage == stageDownload && p.Layer == 1 && p.Bytes == 0 {
 			broken.CompareAndSwap(false, true)
 		}
-	}})
+	})
 	// The first layer's download breaks, and again each time it is begun.
 	if !errors.Is(err, ErrRegistry) {
 		t.Errorf("a connection that always breaks: %v", err)
 	}
 	var once atomic.Bool
-	_, err = s.Pull(t.Context(), host+"/base:v1", PullOptions{Progress: func(p Progress) {
-		if p.Stage == StageDownload && once.CompareAndSwap(false, true) {
+	_, err = s.Pull(t.Context(), client.ImagePull{Ref: host + "/base:v1"}, func(p client.ImageProgress) {
+		if p.Stage == stageDownload && once.CompareAndSwap(false, true) {
 			broken.Store(true)
 		}
-	}})
+	})
 	if err != nil {
 		t.Errorf("a connection that breaks once: %v", err)
 	}
@@ -328,7 +329,7 @@ func TestPullCancelled(t *testing.T) {
 		cancel(reason)
 	}()
 	s := newStore(t)
-	if _, err := s.Pull(ctx, host+"/base:v1", PullOptions{}); !errors.Is(err, reason) {
+	if _, err := s.Pull(ctx, client.ImagePull{Ref: host + "/base:v1"}, quiet); !errors.Is(err, reason) {
 		t.Errorf("got %v", err)
 	}
 	checkNothingLeft(t, s, 0)
@@ -337,7 +338,7 @@ func TestPullCancelled(t *testing.T) {
 func TestPullNames(t *testing.T) {
 	s := newStore(t)
 	for _, ref := range []string{"", "UPPER", "a b", "sha256:" + strings.Repeat("0", 64), "x@sha256:0", "http://host/x"} {
-		if _, err := s.Pull(t.Context(), ref, PullOptions{}); !errors.Is(err, ErrInvalid) {
+		if _, err := s.Pull(t.Context(), client.ImagePull{Ref: ref}, quiet); !errors.Is(err, ErrInvalid) {
 			t.Errorf("%q: %v", ref, err)
 		}
 	}
@@ -399,7 +400,7 @@ func TestCredentials(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("DOCKER_CONFIG", config)
-	if _, err := newStore(t).Pull(t.Context(), host+"/base:v1", PullOptions{}); !errors.Is(err, ErrRegistry) || !strings.Contains(err.Error(), "import") {
+	if _, err := newStore(t).Pull(t.Context(), client.ImagePull{Ref: host + "/base:v1"}, quiet); !errors.Is(err, ErrRegistry) || !strings.Contains(err.Error(), "import") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -493,7 +494,7 @@ func TestHostileManifests(t *testing.T) {
 			d := f.add(tt.doc)
 			r, err := s.resolve(t.Context(), f, f[d.Digest.String()], d.Digest.String())
 			if err == nil {
-				_, err = s.build(t.Context(), r, nil, nil)
+				_, err = s.build(t.Context(), r, nil, quiet)
 			}
 			if !errors.Is(err, tt.want) || err != nil && !strings.Contains(err.Error(), tt.says) {
 				t.Errorf("got %v\nwant %v that says %q", err, tt.want, tt.says)

@@ -29,6 +29,8 @@ import (
 	"github.com/toold/toold/internal/testrig"
 
 	stdlog "log"
+
+	"github.com/toold/toold/client"
 )
 
 // needRoot skips a test that gives files to several owners.
@@ -258,7 +260,7 @@ func describeFile(t testing.TB, p, rel string) string {
 }
 
 // rootfsOf is where an image's files are.
-func rootfsOf(s *Store, img *Image) string {
+func rootfsOf(s *Store, img *client.Image) string {
 	return filepath.Join(s.dir.Name(), folder(img.Digest), rootfsDir)
 }
 
@@ -285,3 +287,6 @@ func statOf(t testing.TB, p string) unix.Stat_t {
 	}
 	return st
 }
+
+// quiet is for those who do not ask how far a pull is.
+func quiet(client.ImageProgress) {}

@@ -15,6 +15,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/beneath"
 )
 
 // Config is what Open needs.
@@ -44,6 +47,7 @@ const (
 // Store keeps images. All methods may be called from any goroutine.
 type Store struct {
 	limits  Limits
+	stall   time.Duration // how long a registry may send nothing at all
 	minFree int64
 	log     *slog.Logger
 	dir     *os.Root // the store's directory
@@ -76,7 +80,7 @@ type kept struct {
 // owners that the image gives them.
 func Open(cfg Config) (*Store, error) {
 	s := &Store{
-		limits: cfg.Limits.withDefaults(), minFree: cfg.MinFree, log: cfg.Log, now: time.Now,
+		limits: cfg.Limits.withDefaults(), minFree: cfg.MinFree, log: cfg.Log, now: time.Now, stall: 30 * time.Second,
 		images: map[string]*kept{}, names: map[string]string{}, busy: map[string]chan struct{}{},
 	}
 	setDefault(&s.minFree, 2<<30)
@@ -141,7 +145,7 @@ func (s *Store) takeLock() error {
 
 // sweep removes what was not finished, and makes the directories.
 func (s *Store) sweep() error {
-	if err := removeAll(int(s.fd.Fd()), tmpDir); err != nil {
+	if err := beneath.RemoveAt(int(s.fd.Fd()), tmpDir); err != nil {
 		return err
 	}
 	for _, name := range []string{tmpDir, imagesDir} {
@@ -171,7 +175,7 @@ func (s *Store) load() error {
 			continue
 		}
 		s.log.Warn("damaged image removed", "image", e.Name(), "error", err)
-		if err := removeAll(int(dir.Fd()), e.Name()); err != nil {
+		if err := beneath.RemoveAt(int(dir.Fd()), e.Name()); err != nil {
 			return err
 		}
 	}
@@ -321,8 +325,8 @@ func (s *Store) job(ctx context.Context) (func(), error) {
 	}
 }
 
-// List gives all images, those with names first, in the order of their names.
-func (s *Store) List(ctx context.Context) ([]Image, error) {
+// List implements session.Images: those with names first, in the order of their names.
+func (s *Store) List(ctx context.Context) ([]client.Image, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
@@ -331,11 +335,11 @@ func (s *Store) List(ctx context.Context) ([]Image, error) {
 	if s.closed {
 		return nil, ErrClosed
 	}
-	list := make([]Image, 0, len(s.images))
+	list := make([]client.Image, 0, len(s.images))
 	for digest := range s.images {
-		list = append(list, s.imageLocked(digest))
+		list = append(list, *s.imageLocked(digest))
 	}
-	slices.SortFunc(list, func(a, b Image) int {
+	slices.SortFunc(list, func(a, b client.Image) int {
 		if len(a.Names) == 0 || len(b.Names) == 0 {
 			return cmp.Or(len(b.Names)-len(a.Names), strings.Compare(a.Digest, b.Digest))
 		}
@@ -345,13 +349,14 @@ func (s *Store) List(ctx context.Context) ([]Image, error) {
 }
 
 // imageLocked is a copy of an image with its names.
-func (s *Store) imageLocked(digest string) Image {
-	img := s.images[digest].clone()
+func (s *Store) imageLocked(digest string) *client.Image {
+	img := s.images[digest].Image.Image
+	img.Names = []string{}
 	for name, d := range s.names {
 		if d == digest {
 			img.Names = append(img.Names, name)
 		}
 	}
 	slices.Sort(img.Names)
-	return img
+	return &img
 }

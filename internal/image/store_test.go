@@ -15,12 +15,14 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/client"
 )
 
 // addPlain imports an image of one file.
-func addPlain(t testing.TB, s *Store, name, content string) *Image {
+func addPlain(t testing.TB, s *Store, name, content string) *client.Image {
 	t.Helper()
-	img, err := s.Import(t.Context(), bytes.NewReader(tarOf(t, file("f", content))), name, ImportOptions{})
+	img, err := s.Import(t.Context(), name, bytes.NewReader(tarOf(t, file("f", content))))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +87,7 @@ func TestReopen(t *testing.T) {
 	}
 	s = openStore(t, dir, Limits{})
 	list, err := s.List(t.Context())
-	if err != nil || len(list) != 1 || list[0].Digest != img.Digest || !slices.Equal(list[0].Names, []string{"one:1"}) || !list[0].Added.Equal(img.Added) {
+	if err != nil || len(list) != 1 || list[0].Digest != img.Digest || !slices.Equal(list[0].Names, []string{"one:1"}) || !list[0].Added.Equal(*img.Added) {
 		t.Errorf("got %+v, %v; want %+v", list, err, img)
 	}
 	checkNothingLeft(t, s, 1)
@@ -109,20 +111,20 @@ func TestAcquire(t *testing.T) {
 	img := addPlain(t, s, "one:1", "content")
 	hex := strings.TrimPrefix(img.Digest, "sha256:")
 	for _, ref := range []string{"one:1", "index.docker.io/library/one:1", img.Digest, hex[:12], "sha256:" + hex[:20], hex} {
-		h, err := s.Acquire(ref)
+		h, err := s.Acquire(t.Context(), ref)
 		if err != nil {
 			t.Errorf("%s: %v", ref, err)
 			continue
 		}
-		if got := listing(t, procPath(int(h.Dir.Fd()))+"/."); len(got) != 2 || got[1] != "- 0644 0:0 f content" {
+		if got := listing(t, procPath(int(h.Root.Dir.Fd()))+"/."); len(got) != 2 || got[1] != "- 0644 0:0 f content" {
 			t.Errorf("%s: it holds %q", ref, got)
 		}
-		flags, err := unix.FcntlInt(h.Dir.Fd(), unix.F_GETFL, 0)
+		flags, err := unix.FcntlInt(h.Root.Dir.Fd(), unix.F_GETFL, 0)
 		if err != nil || flags&unix.O_PATH == 0 {
 			t.Errorf("flags %x, %v; want O_PATH", flags, err)
 		}
-		if h.Image.Digest != img.Digest {
-			t.Errorf("%s: got %s", ref, h.Image.Digest)
+		if h.Digest != img.Digest {
+			t.Errorf("%s: got %s", ref, h.Digest)
 		}
 		h.Release()
 		h.Release()
@@ -131,7 +133,7 @@ func TestAcquire(t *testing.T) {
 		"one:2": ErrNotFound, "sha256:" + strings.Repeat("0", 64): ErrNotFound, "0123456789ab": ErrNotFound, hex[:11]: ErrNotFound,
 		"one@sha256:" + strings.Repeat("0", 64): ErrNotFound, "": ErrInvalid, "A": ErrInvalid,
 	} {
-		if _, err := s.Acquire(ref); !errors.Is(err, want) {
+		if _, err := s.Acquire(t.Context(), ref); !errors.Is(err, want) {
 			t.Errorf("%q: %v, want %v", ref, err, want)
 		}
 	}
@@ -145,7 +147,7 @@ func TestRemove(t *testing.T) {
 	ctx := t.Context()
 	img := addPlain(t, s, "one:1", "x")
 	addPlain(t, s, "alias:1", "x")
-	h, err := s.Acquire("alias:1")
+	h, err := s.Acquire(t.Context(), "alias:1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,13 +177,13 @@ func TestRename(t *testing.T) {
 	s := newStore(t)
 	first := addPlain(t, s, "tool", "1")
 	second := addPlain(t, s, "tool", "2")
-	h, err := s.Acquire("tool")
+	h, err := s.Acquire(t.Context(), "tool")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer h.Release()
 	list, err := s.List(t.Context())
-	if err != nil || h.Image.Digest != second.Digest || len(list) != 2 || len(list[1].Names) != 0 || list[1].Digest != first.Digest {
+	if err != nil || h.Digest != second.Digest || len(list) != 2 || len(list[1].Names) != 0 || list[1].Digest != first.Digest {
 		t.Errorf("got %+v, %v", list, err)
 	}
 }
@@ -189,22 +191,22 @@ func TestRename(t *testing.T) {
 func TestClosed(t *testing.T) {
 	s := newStore(t)
 	img := addPlain(t, s, "one:1", "1")
-	h, err := s.Acquire("one:1")
+	h, err := s.Acquire(t.Context(), "one:1")
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.Close()
 	ctx := t.Context()
-	_, errAcquire := s.Acquire("one:1")
+	_, errAcquire := s.Acquire(t.Context(), "one:1")
 	_, errList := s.List(ctx)
-	_, errImport := s.Import(ctx, bytes.NewReader(nil), "x", ImportOptions{})
-	_, errPull := s.Pull(ctx, "localhost:1/x", PullOptions{})
+	_, errImport := s.Import(ctx, "x", bytes.NewReader(nil))
+	_, errPull := s.Pull(ctx, client.ImagePull{Ref: "localhost:1/x"}, quiet)
 	for i, err := range []error{errAcquire, errList, errImport, errPull, s.Remove(ctx, img.Digest)} {
 		if !errors.Is(err, ErrClosed) {
 			t.Errorf("operation %d: %v", i, err)
 		}
 	}
-	if _, err := unix.FcntlInt(h.Dir.Fd(), unix.F_GETFD, 0); err != nil {
+	if _, err := unix.FcntlInt(h.Root.Dir.Fd(), unix.F_GETFD, 0); err != nil {
 		t.Errorf("what was held is not usable any more: %v", err)
 	}
 	h.Release()
@@ -233,7 +235,7 @@ func TestCloseWaits(t *testing.T) {
 	r := &blockingReader{r: bytes.NewReader(tarOf(t, file("a", "x"))), reached: make(chan struct{}), release: make(chan struct{})}
 	failed := make(chan error, 1)
 	go func() {
-		_, err := s.Import(context.Background(), r, "x", ImportOptions{})
+		_, err := s.Import(context.Background(), "x", r)
 		failed <- err
 	}()
 	<-r.reached
@@ -254,17 +256,17 @@ func TestOnceForTwo(t *testing.T) {
 	push(t, host+"/base:v1", simpleImage(t))
 	var mu sync.Mutex
 	unpacked := 0
-	progress := func(p Progress) {
+	progress := func(p client.ImageProgress) {
 		mu.Lock()
 		defer mu.Unlock()
-		if p.Stage == StageCommit {
+		if p.Stage == stageCommit {
 			unpacked++
 		}
 	}
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
-			if _, err := s.Pull(t.Context(), host+"/base:v1", PullOptions{Progress: progress}); err != nil {
+			if _, err := s.Pull(t.Context(), client.ImagePull{Ref: host + "/base:v1"}, progress); err != nil {
 				t.Error(err)
 			}
 		})
@@ -309,7 +311,7 @@ func TestDiskFloor(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	_, err = s.Import(t.Context(), bytes.NewReader(tarOf(t, file("a", ""))), "x", ImportOptions{})
+	_, err = s.Import(t.Context(), "x", bytes.NewReader(tarOf(t, file("a", ""))))
 	if !errors.Is(err, ErrNoSpace) || !strings.Contains(err.Error(), "remove") {
 		t.Errorf("got %v", err)
 	}
@@ -341,7 +343,7 @@ func TestFullDisk(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer s.Close()
-			_, err = s.Import(t.Context(), bytes.NewReader(tarOf(t, tt.entries...)), "x", ImportOptions{})
+			_, err = s.Import(t.Context(), "x", bytes.NewReader(tarOf(t, tt.entries...)))
 			if !errors.Is(err, ErrNoSpace) {
 				t.Errorf("got %v", err)
 			}
@@ -400,9 +402,9 @@ func crashing(dir string) int {
 		os.Stderr.WriteString(err.Error())
 		return 1
 	}
-	_, err = s.Import(context.Background(), os.Stdin, "crash", ImportOptions{Progress: func(p Progress) {
-		os.Stdout.WriteString(string(p.Stage) + "\n")
-	}})
+	_, err = s.importing(context.Background(), "crash", os.Stdin, func(p client.ImageProgress) {
+		os.Stdout.WriteString(p.Stage + "\n")
+	})
 	if err != nil {
 		os.Stderr.WriteString(err.Error())
 		return 1
@@ -420,11 +422,11 @@ func TestKilled(t *testing.T) {
 	}
 	raw := tarOf(t, entries...)
 	for name, at := range map[string]struct {
-		stage Stage
+		stage string
 		after time.Duration
 	}{
-		"receiving": {StageReceive, 0}, "unpacking": {StageUnpack, 0}, "unpacking a bit": {StageUnpack, 20 * time.Millisecond},
-		"writing": {StageCommit, 0}, "writing a bit": {StageCommit, 3 * time.Millisecond},
+		"receiving": {stageReceive, 0}, "unpacking": {stageUnpack, 0}, "unpacking a bit": {stageUnpack, 20 * time.Millisecond},
+		"writing": {stageCommit, 0}, "writing a bit": {stageCommit, 3 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := filepath.Join(detachedTmpfs(t, "512m", "200000"), "images")
@@ -438,7 +440,7 @@ func TestKilled(t *testing.T) {
 			if len(list) == 1 && list[0].Files != 6001 {
 				t.Errorf("half an image: %+v", list[0])
 			}
-			if _, err := s.Import(t.Context(), bytes.NewReader(raw), "again", ImportOptions{}); err != nil {
+			if _, err := s.Import(t.Context(), "again", bytes.NewReader(raw)); err != nil {
 				t.Errorf("after that: %v", err)
 			}
 		})
@@ -446,7 +448,7 @@ func TestKilled(t *testing.T) {
 }
 
 // killAt runs an import in another process, and kills that when it is at stage.
-func killAt(t *testing.T, dir string, raw []byte, stage Stage, after time.Duration) {
+func killAt(t *testing.T, dir string, raw []byte, stage string, after time.Duration) {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -465,7 +467,7 @@ func killAt(t *testing.T, dir string, raw []byte, stage Stage, after time.Durati
 	}
 	seen := ""
 	buf := make([]byte, 64)
-	for !strings.Contains(seen, string(stage)) {
+	for !strings.Contains(seen, stage) {
 		n, err := out.Read(buf)
 		if err != nil {
 			t.Fatalf("it ended before it was at %s: %v", stage, err)

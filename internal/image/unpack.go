@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/internal/beneath"
 )
 
 const (
@@ -177,7 +179,7 @@ func (u *unpacker) clear(at place) error {
 	case errors.Is(err, unix.ENOENT):
 		return nil
 	case errors.Is(err, unix.EISDIR):
-		if err := removeAll(at.dir.fd, at.base); err != nil {
+		if err := beneath.RemoveAt(at.dir.fd, at.base); err != nil {
 			return err
 		}
 	default:

@@ -107,19 +107,6 @@ func (u *unpacker) hideAll(dirfd int, name string, dir uint64) error {
 	return eachName(dirfd, name, func(fd int, name string) error { return u.hide(fd, dir, name) })
 }
 
-// removeAll removes a directory with all that is in it, and does not mind if
-// there is none.
-func removeAll(dirfd int, name string) error {
-	err := unix.Unlinkat(dirfd, name, 0)
-	if !errors.Is(err, unix.EISDIR) {
-		return ignore(err, unix.ENOENT)
-	}
-	if err := eachName(dirfd, name, removeAll); err != nil {
-		return err
-	}
-	return unix.Unlinkat(dirfd, name, unix.AT_REMOVEDIR)
-}
-
 // eachName opens a directory and calls do for each name in it, in the order of
 // the file system, with the directory's descriptor. do may remove the name. Of a
 // large directory only a part of the names is held at a time.

@@ -142,12 +142,12 @@ func TestHistoryIsBounded(t *testing.T) {
 		t.Errorf("steps %v", hist.steps)
 	}
 	for i := range 5 * policy.MaxHistory {
-		hist.addLocked(stepCall{id: fmt.Sprint(i)}, policy.Step{})
+		b.guard(fmt.Sprint(i), fmt.Sprintf("echo %d", i))
 	}
-	if n := len(hist.steps); n != len(hist.calls) || n < policy.MaxHistory || n > policy.MaxHistory+policy.MaxHistory/2 || cap(hist.steps) > 4*policy.MaxHistory {
-		t.Errorf("%d steps, %d calls", n, len(hist.calls))
+	if n := len(hist.steps); n < policy.MaxHistory || n > policy.MaxHistory+policy.MaxHistory/2 || cap(hist.steps) > 4*policy.MaxHistory {
+		t.Errorf("%d steps", n)
 	}
-	if got := hist.calls[len(hist.calls)-1].id; got != fmt.Sprint(5*policy.MaxHistory-1) {
+	if got := hist.steps[len(hist.steps)-1].Call; got != fmt.Sprint(5*policy.MaxHistory-1) {
 		t.Errorf("the last is %s", got)
 	}
 }
@@ -228,5 +228,36 @@ func TestStrictestCounts(t *testing.T) {
 		if v.Action != tt.want || v.Request.Pattern != tt.decides || len(v.Pending) != tt.pending || len(each) != len(requests) {
 			t.Errorf("%q: %+v", tt.commands, v)
 		}
+	}
+}
+
+// TestNeeds: a session has no tool that needs what the host or the session has not, and says why.
+func TestNeeds(t *testing.T) {
+	bash, _ := tool.NewRegistry().Get("bash")
+	dial := *bash
+	dial.Needs = tool.NeedsNetwork
+	for mode, want := range map[string]string{client.NetworkNone: "the session has no network", client.NetworkRules: "", "host": ""} {
+		b := newBench(t)
+		b.row.Network.Mode = mode
+		b.court.Configure(&Config{Choices: Choices{Lacking: map[tool.Need]string{tool.NeedsSkills: "no skills"}}})
+		later, err := b.court.RulesWithout("a", DefaultProfile, &b.row)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for of, r := range map[string]*Rules{"its calls": b.Rules(DefaultProfile), "its list": later} {
+			if got := r.Unchosen(&dial); got != want {
+				t.Errorf("%s with the network %q: got %q, want %q", of, mode, got, want)
+			}
+			if got := r.Unchosen(bash); got != "" {
+				t.Errorf("%s with the network %q: bash, which needs nothing: %q", of, mode, got)
+			}
+			if absent := r.Set().Absent; len(absent) != 1 || absent[0].Why != "no skills" {
+				t.Errorf("%s: absent are %+v", of, absent)
+			}
+		}
+	}
+	b := newBench(t)
+	if r, err := b.court.RulesWithout("a", DefaultProfile, nil); err != nil || r.Unchosen(&dial) != "" {
+		t.Errorf("without a session: %q, %v", r.Unchosen(&dial), err)
 	}
 }

@@ -85,7 +85,9 @@ func (j *Judgement) Decision(by auth.Principal, call *client.Call) *Decision {
 func (j *Judge) Judge(q Question) *Judgement {
 	row := j.row()
 	m := &Judgement{Question: q, requests: j.Requests(q.Inv, q.Access, q.Prep), mounts: Targets(row.Mounts)}
-	m.requests = append(m.requests, steered(q.Env, q.Access.Command, m.requests)...)
+	if len(q.Env) > 0 && q.Access.Command != "" {
+		m.requests = append(m.requests, steered(q.Env, q.Access.Command, m.requests)...)
+	}
 	if q.Loop != nil {
 		m.requests = append(m.requests, policy.Request{
 			Permission: policy.PermissionDoomLoop, Pattern: q.Inv.Tool.Name, Save: q.Inv.Tool.Name,
@@ -111,7 +113,9 @@ func (j *Judge) JudgeLoop(q Question) *Judgement {
 func (j *Judge) Weigh(m *Judgement) {
 	m.Rules = j.Rules(m.Profile)
 	m.Verdict, m.Each = m.Rules.Judge(m.requests)
-	m.weighLoop()
+	if m.Loop != nil && m.Rules.err == nil {
+		m.weighLoop()
+	}
 	if m.Verdict.Action == policy.Ask && m.Rules.config.Unanswered {
 		m.Verdict.Action, m.Verdict.Pending = policy.Deny, nil
 		m.Verdict.Reason = Join(m.Verdict.Reason, `it needs an approval, and nobody is there to give one ([approvals] approver = "none")`)
@@ -120,9 +124,6 @@ func (j *Judge) Weigh(m *Judgement) {
 
 // weighLoop denies a loop that has gone on for too long, whatever the rules say.
 func (j *Judgement) weighLoop() {
-	if j.Loop == nil || j.Rules.err != nil {
-		return
-	}
 	last := &j.Each[len(j.Each)-1]
 	if j.Loop.Hard && last.Action != policy.Deny {
 		last.Action, last.Rule = policy.Deny, ruleHardLimit
@@ -163,58 +164,29 @@ func (r *Rules) Judge(requests []policy.Request) (policy.Verdict, []Judged) {
 		}
 		return v, each
 	}
-	if len(requests) == 0 {
-		return r.stack.Judge(nil), nil
-	}
-	var total policy.Verdict
-	each := make([]Judged, 0, len(requests))
+	verdicts, each := make([]policy.Verdict, 0, len(requests)), make([]Judged, 0, len(requests))
 	for i := range requests {
-		v := r.judgeOne(requests[i : i+1])
+		v := r.stack.JudgeOne(&requests[i])
+		if q := &requests[i]; q.Opaque && q.Permission == tool.PermissionBash && v.Action != policy.Deny {
+			v = r.judgeOpaque(q, v)
+		}
+		verdicts = append(verdicts, v)
 		each = append(each, Judged{Request: requests[i], Action: v.Action, Rule: v.Rule})
-		total = stricter(total, v)
 	}
-	return total, each
+	return policy.Strictest(verdicts), each
 }
 
-// judgeOne judges one request, and what cannot be judged by its parts as the
-// configuration says.
-func (r *Rules) judgeOne(one []policy.Request) policy.Verdict {
-	v := r.stack.Judge(one)
-	if !one[0].Opaque || one[0].Permission != tool.PermissionBash || v.Action == policy.Deny {
-		return v
-	}
+// judgeOpaque judges a command that cannot be judged by its parts as the configuration says;
+// v is what the rules say.
+func (r *Rules) judgeOpaque(q *policy.Request, v policy.Verdict) policy.Verdict {
 	const why = "the command cannot be judged by its parts"
 	switch {
 	case r.config.Opaque == string(policy.Deny), r.config.Opaque == string(policy.Ask) && r.stack.Headless():
-		return policy.Verdict{Action: policy.Deny, Rule: ruleOpaque, Reason: why, Request: one[0]}
+		return policy.Verdict{Action: policy.Deny, Rule: ruleOpaque, Reason: why, Request: *q}
 	case r.config.Opaque == string(policy.Ask) && v.Action == policy.Allow:
-		return policy.Verdict{Action: policy.Ask, Rule: ruleOpaque, Reason: why, Request: one[0], Pending: one}
+		return policy.Verdict{Action: policy.Ask, Rule: ruleOpaque, Reason: why, Request: *q, Pending: []policy.Request{*q}}
 	}
 	return v
-}
-
-// stricter gives the stricter of two verdicts, the first where they are equal,
-// with everything that is to be asked. The zero verdict is none.
-func stricter(a, b policy.Verdict) policy.Verdict {
-	switch {
-	case rank(b.Action) > rank(a.Action):
-		return b
-	case b.Action == policy.Ask && a.Action == policy.Ask:
-		a.Pending = append(slices.Clip(a.Pending), b.Pending...)
-	}
-	return a
-}
-
-func rank(a policy.Action) int {
-	switch a {
-	case policy.Allow:
-		return 1
-	case policy.Ask:
-		return 2
-	case "":
-		return 0
-	}
-	return 3
 }
 
 // steered asks for a command as a whole whose own environment may make something
@@ -222,9 +194,6 @@ func rank(a policy.Action) int {
 // others, the requests do that already where they must. The session's environment
 // is its maker's, as the root is.
 func steered(env map[string]string, command string, requests []policy.Request) []policy.Request {
-	if command == "" {
-		return nil
-	}
 	var sets []string
 	for _, name := range slices.Sorted(maps.Keys(env)) {
 		if !shell.Harmless(name, env[name]) {
@@ -281,10 +250,10 @@ const kindUnknown = "unknown"
 func (j *Judgement) Denied() *fault.Error {
 	v := &j.Verdict
 	if v.Request.Permission == policy.PermissionDoomLoop && j.Loop != nil {
-		return fault.Loop.Errorf("stopped: %s%s", j.Loop.Describe(j.Inv.Tool.Name), j.because()).
+		return fault.Loop.Errorf("stopped: %s%s", j.Loop.Describe(j.Inv.Tool.Name), Because(v)).
 			Next("look at what the answers say and do something else; repeating it will not help")
 	}
-	e := fault.Denied.Errorf("denied: %s%s", j.What(), j.because()).
+	e := fault.Denied.Errorf("denied: %s%s", j.What(), Because(v)).
 		Next("do it in another way, or leave it out; a user can change the rule")
 	if v.Request.Unknown {
 		e.Hint = "name the file itself, not a variable, a pattern or a descriptor that stands for it; a user can change the rule"
@@ -323,10 +292,7 @@ func (j *Judgement) What() string {
 	if r.Path != "" && r.Path != name {
 		name += " → " + r.Path
 	}
-	const most = 200
-	if len(name) > most {
-		name = name[:plain.RuneStart([]byte(name), most)] + "…"
-	}
+	name = plain.Cut(name, 200)
 	if r.Unknown {
 		return fmt.Sprintf("%s %q (%s)", r.Permission, name, r.Why)
 	}
@@ -335,9 +301,6 @@ func (j *Judgement) What() string {
 	}
 	return fmt.Sprintf("%s %q", r.Permission, name)
 }
-
-// because names the rule that decided and its reason.
-func (j *Judgement) because() string { return Because(&j.Verdict) }
 
 // Because names the rule that decided and its reason, as the end of a sentence.
 func Because(v *policy.Verdict) string {

@@ -21,14 +21,10 @@ type history struct {
 	mu    sync.Mutex    // guards the fields below
 	read  bool          // what earlier daemons have recorded is in it
 	steps []policy.Step // oldest first: what each asked for, and what it was answered
-	calls []stepCall    // whose the steps are
 	// early has the answers of calls that ended before read: the store may hear of
 	// them later than whoever reads it.
 	early map[string]policy.Digest
 }
-
-// stepCall is the call of a step.
-type stepCall struct{ id, tool string }
 
 // Loop is a loop that a call would be part of.
 type Loop struct {
@@ -42,7 +38,7 @@ type Loop struct {
 // what no model can call does not come here.
 func (j *Judge) Guard(ctx context.Context, call string, inv *tool.Invocation, again bool) (*Loop, error) {
 	h := &j.history
-	next := digestOf(inv)
+	next := digestOf(inv.Tool.Name, inv.Near())
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !h.read {
@@ -54,16 +50,30 @@ func (j *Judge) Guard(ctx context.Context, call string, inv *tool.Invocation, ag
 	if again {
 		h.forgetLocked(call)
 	}
-	l, found := j.court.config.Load().Loop.Check(h.steps, next)
-	h.addLocked(stepCall{call, inv.Tool.Name}, policy.Step{Input: next})
+	loops := j.court.config.Load().Loop
+	if inv.Tool.Polling {
+		loops = loops.Patient()
+	}
+	l, found := loops.Check(h.steps, next)
+	if over := len(h.steps) - policy.MaxHistory; over > policy.MaxHistory/4 {
+		h.steps = slices.Delete(h.steps, 0, over)
+	}
+	h.steps = append(h.steps, policy.Step{Input: next, Call: call, Tool: inv.Tool.Name})
 	if !found {
 		return nil, nil
 	}
 	f := &Loop{Loop: l}
-	for _, v := range h.calls[max(0, len(h.calls)-l.Period):] {
-		f.tools = append(f.tools, v.tool)
+	for _, v := range h.steps[max(0, len(h.steps)-l.Period):] {
+		f.tools = append(f.tools, v.Tool)
 	}
 	return f, nil
+}
+
+// Fresh says that the session was just made: there is nothing that it has done.
+func (j *Judge) Fresh() {
+	j.history.mu.Lock()
+	defer j.history.mu.Unlock()
+	j.history.read = true
 }
 
 // recall reads what is stored of the session's calls. Called with history.mu held.
@@ -73,40 +83,31 @@ func (j *Judge) recall(ctx context.Context) error {
 		if row.Status == client.CallPending {
 			return nil // it has yet to come here, or will never run
 		}
-		if row.Typed || j.court.isTransfer(row) {
+		if row.Typed || row.Parent != "" || j.court.isTransfer(row) {
 			return nil
 		}
-		st := policy.Step{Input: j.court.digestOfRow(row)}
+		st := policy.Step{Input: j.court.digestOfRow(row), Call: row.ID, Tool: row.Tool}
 		if row.Finished() {
 			st.Output = answerOf(&row.Call)
 		} else if out, ok := h.early[row.ID]; ok {
 			st.Output = out
 		}
-		h.calls, h.steps = append(h.calls, stepCall{row.ID, row.Tool}), append(h.steps, st)
+		h.steps = append(h.steps, st)
 		return nil
 	})
 	if err != nil {
-		h.calls, h.steps = nil, nil
+		h.steps = nil
 		return err
 	}
-	slices.Reverse(h.calls)
 	slices.Reverse(h.steps)
 	return nil
-}
-
-// addLocked adds the newest step.
-func (h *history) addLocked(c stepCall, st policy.Step) {
-	if over := len(h.steps) - policy.MaxHistory; over > policy.MaxHistory/4 {
-		h.steps, h.calls = slices.Delete(h.steps, 0, over), slices.Delete(h.calls, 0, over)
-	}
-	h.steps, h.calls = append(h.steps, st), append(h.calls, c)
 }
 
 // indexLocked finds the step of a call, which is most often the last; -1 where
 // there is none.
 func (h *history) indexLocked(call string) int {
-	for i, c := range slices.Backward(h.calls) {
-		if c.id == call {
+	for i, s := range slices.Backward(h.steps) {
+		if s.Call == call {
 			return i
 		}
 	}
@@ -116,7 +117,7 @@ func (h *history) indexLocked(call string) int {
 // forgetLocked removes a call that is about to be added again.
 func (h *history) forgetLocked(call string) {
 	if i := h.indexLocked(call); i >= 0 {
-		h.steps, h.calls = slices.Delete(h.steps, i, i+1), slices.Delete(h.calls, i, i+1)
+		h.steps = slices.Delete(h.steps, i, i+1)
 	}
 }
 
@@ -136,15 +137,10 @@ func (j *Judge) Answered(c *client.Call) {
 	}
 }
 
-// digestOf stands for what a call asks for: calls that differ only in what makes
-// no difference have the same one.
-func digestOf(inv *tool.Invocation) policy.Digest {
-	return digestOfInput(inv.Tool.Name, inv.Near())
-}
-
-// digestOfInput is made of the hash of the input, since of a large one that never
-// ran no more than that is kept.
-func digestOfInput(name string, input json.RawMessage) policy.Digest {
+// digestOf stands for what a call asks for; input is what is near to it (see
+// tool.Invocation.Near). It is made of the hash of that, since of a large one that never
+// ran no more than the hash is kept.
+func digestOf(name string, input json.RawMessage) policy.Digest {
 	sum := sha256.Sum256(input)
 	return digest(name, hex.EncodeToString(sum[:]))
 }
@@ -154,10 +150,11 @@ func (k *Court) digestOfRow(row *store.Call) policy.Digest {
 	if n := row.InputNotKept; n != nil {
 		return digest(row.Tool, n.SHA256)
 	}
+	near := row.Input // malformed, or of a tool that there is no more
 	if inv, err := k.tools.Parse(row.Tool, row.Input); err == nil {
-		return digestOf(inv)
+		near = inv.Near()
 	}
-	return digestOfInput(row.Tool, row.Input) // malformed, or of a tool that there is no more
+	return digestOf(row.Tool, near)
 }
 
 // isTransfer reports whether the call is of a route of our own, and not a client's that

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/tool"
@@ -27,9 +28,10 @@ const WorktreeRules = ".toold/policy.toml"
 
 // Config is what judgements go by. It does not change: another one takes its place.
 type Config struct {
-	Policy *policy.Set       // nil: policy.Default
-	Opaque string            // [tools.bash] opaque: rule, ask or deny; "" = rule
-	Loop   policy.LoopConfig // what counts as a loop
+	Policy  *policy.Set       // nil: policy.Default
+	Opaque  string            // [tools.bash] opaque: rule, ask or deny; "" = rule
+	Loop    policy.LoopConfig // what counts as a loop
+	Choices Choices           // the tools of profiles and tenants
 	// Unanswered: nobody answers approvals, so what would be asked is denied.
 	Unanswered bool
 }
@@ -59,6 +61,7 @@ type Court struct {
 type Tools interface {
 	Parse(name string, raw json.RawMessage) (*tool.Invocation, error)
 	Get(name string) (*tool.Definition, bool)
+	Set(lacks func(*tool.Definition) string) *tool.Set
 }
 
 // NewCourt makes a Court that goes by c until Configure.
@@ -103,7 +106,10 @@ func (c *Config) policy() *policy.Set {
 // Check says why there is no such profile for a tenant; nil where there is.
 func (k *Court) Check(tenant, profile string) error {
 	_, err := k.base(k.config.Load(), profile, tenant)
-	return err
+	if err != nil {
+		return fault.Invalid.Errorf("profile: %w", err)
+	}
+	return nil
 }
 
 // RulesWithout gives the rules of a tenant and a profile, with those of a session that
@@ -112,12 +118,13 @@ func (k *Court) RulesWithout(tenant, profile string, row *store.Session) (*Rules
 	c := k.config.Load()
 	st, err := k.base(c, profile, tenant)
 	if err != nil {
-		return nil, fmt.Errorf("profile: %w", err)
+		return nil, fault.Invalid.Errorf("profile: %w", err)
 	}
 	r, err := c.over(st, profile, row)
 	if err != nil {
-		return nil, fmt.Errorf("the rules of session %s: %w", row.ID, err)
+		return nil, fault.Invalid.Errorf("the rules of session %s: %w", row.ID, err)
 	}
+	r.tools, r.choices, r.lacking = k.tools, c.Choices.of(profile, tenant, row), c.Choices.lacking(row)
 	return r, nil
 }
 
@@ -152,6 +159,12 @@ type Rules struct {
 	saved   uint64
 	until   time.Time // zero: as long as the rest is the same
 	read    readRules
+	choices []tool.Choice
+	lacking map[tool.Need]string // why the session has not what tools need
+
+	tools Tools
+	once  sync.Once // for set
+	set   *tool.Set
 }
 
 // Hides reports whether nothing that needs this permission can be allowed.
@@ -215,7 +228,7 @@ func (j *Judge) Rules(profile string) *Rules {
 		return r
 	}
 	row := j.row()
-	r := &Rules{config: c, profile: profile, saved: saved}
+	r := &Rules{config: c, profile: profile, saved: saved, tools: j.court.tools, choices: c.Choices.of(profile, row.Tenant, &row), lacking: c.Choices.lacking(&row)}
 	base, err := j.court.base(c, profile, row.Tenant)
 	ceilings, final, cerr := j.ceilingsOf(&row)
 	if r.err = cmp.Or(err, cerr); r.err == nil {

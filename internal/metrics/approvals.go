@@ -4,15 +4,13 @@ import (
 	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/toold/toold/client"
 )
 
 // approvalCounters count approvals.
 type approvalCounters struct {
-	wait    prometheus.Observer
-	replies closed[prometheus.Counter]
+	wait    timers
+	replies counters
 
 	mu      sync.Mutex // guards pending
 	pending map[string]span
@@ -27,15 +25,22 @@ type span struct{ asked, expires time.Time }
 const overdue = time.Minute
 
 func newApprovalCounters(r *registrar) *approvalCounters {
-	replies := r.counter("toold_approval_replies_total",
-		"Finished approvals by reply: once, always, reject, timeout, stale, gone (their call or session ended).", "reply")
-	return &approvalCounters{
-		wait:    r.histogram("toold_approval_wait_seconds", "Time from asking for an approval to its reply.", waiting).WithLabelValues(),
+	c := &approvalCounters{
+		wait: r.histogram("toold_approval_wait_seconds", "Time from asking for an approval to its reply.", waiting),
+		replies: r.counter("toold_approval_replies_total",
+			"Finished approvals by reply: once, always, reject, timeout, stale, gone (their call or session ended).",
+			label{"reply", []string{"once", "always", "reject", "timeout", "stale", "gone"}, unknown}),
 		pending: map[string]span{},
-		replies: byName([]string{"once", "always", "reject", "timeout", "stale", "gone"}, unknown, func(reply string) prometheus.Counter {
-			return replies.WithLabelValues(reply)
-		}),
 	}
+	r.asked("toold_approvals_pending", "Calls that are waiting for approval.", nil, func() float64 {
+		n, _ := c.waiting()
+		return float64(n)
+	})
+	r.asked("toold_approval_oldest_pending_seconds", "Age of the oldest pending approval, in seconds; 0 if none.", nil, func() float64 {
+		_, oldest := c.waiting()
+		return oldest.Seconds()
+	})
+	return c
 }
 
 // ApprovalAsked counts an approval that is pending. One that is told again, after
@@ -50,8 +55,8 @@ func (m *Metrics) ApprovalAsked(a *client.Approval) {
 // ApprovalReplied counts how an approval ended.
 func (m *Metrics) ApprovalReplied(a *client.Approval, reply string, waited time.Duration) {
 	c := m.approvals
-	c.replies.get(reply).Inc()
-	c.wait.Observe(max(waited, 0).Seconds())
+	c.replies.of(reply).Inc()
+	c.wait.of().took(waited)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.pending, a.ID)
@@ -59,15 +64,15 @@ func (m *Metrics) ApprovalReplied(a *client.Approval, reply string, waited time.
 
 // waiting says how many approvals are pending, and how long the one waits that
 // has waited longest.
-func (c *approvalCounters) waiting(now time.Time) (n int, oldest time.Duration) {
+func (c *approvalCounters) waiting() (n int, oldest time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for id, p := range c.pending {
-		if !p.expires.IsZero() && now.Sub(p.expires) > overdue {
+		if !p.expires.IsZero() && time.Since(p.expires) > overdue {
 			delete(c.pending, id)
 			continue
 		}
-		oldest = max(oldest, now.Sub(p.asked))
+		oldest = max(oldest, time.Since(p.asked))
 	}
 	return len(c.pending), oldest
 }

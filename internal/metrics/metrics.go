@@ -17,7 +17,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -32,6 +31,8 @@ type Config struct {
 	// Tools, Runtimes and Permissions are the values that the labels of these
 	// names may have. The permissions that are no tool's need not be given.
 	Tools, Runtimes, Permissions []string
+	// Aliases are the names of other systems that calls of each tool may be made with.
+	Aliases map[string][]string
 	// Tenants are those that there are at the start; see AddTenants.
 	Tenants []string
 	// Usage says what each tenant uses; it is asked at every scrape and must not
@@ -70,9 +71,9 @@ type Metrics struct {
 	sessions  *sessionCounters
 	policy    policyCounters
 	approvals *approvalCounters
-	hooks     hookCounters
-	worktrees worktreeCounters
-	reloaded  prometheus.Gauge
+	worktrees works
+	network   networkCounters
+	reloaded  gauges
 	usage     *usageCollector
 }
 
@@ -86,18 +87,22 @@ func New(cfg Config) (*Metrics, error) {
 	})
 	build.Set(1)
 	r.add(build)
-	m.calls = newCallCounters(r, cfg.Tools)
-	m.sessions = newSessionCounters(r, cfg.Runtimes)
-	m.policy = newPolicyCounters(r, cfg.Tools, cfg.Permissions)
+	tool := label{"tool", cfg.Tools, unknown}
+	m.calls = newCallCounters(r, tool, cfg.Aliases)
+	m.sessions = newSessionCounters(r, label{"runtime", cfg.Runtimes, unknown})
+	m.policy = newPolicyCounters(r, tool, cfg.Permissions)
 	m.approvals = newApprovalCounters(r)
-	m.hooks = newHookCounters(r)
-	m.worktrees = newWorktreeCounters(r)
+	m.worktrees = worktreeWorks(r)
+	m.network = newNetworkCounters(r)
 	m.reloaded = r.gauge("toold_config_last_reload_successful",
-		"1 if the last reload of the configuration succeeded; 0 if it was refused and the previous one is in use.").WithLabelValues()
+		"1 if the last reload of the configuration succeeded; 0 if it was refused and the previous one is in use.")
 	m.Reloaded(nil) // the one that the daemon has started with
-	m.usage = newUsageCollector(cfg.Usage)
+	m.usage = &usageCollector{ask: cfg.Usage, tenants: map[string]bool{}}
+	if cfg.Usage == nil {
+		m.usage.ask = func(context.Context) ([]client.TenantUsage, error) { return nil, nil }
+	}
 	m.AddTenants(cfg.Tenants)
-	r.add(m.usage, &waitsCollector{m}, spaceCollector{cfg.Space},
+	r.add(m.usage, spaceCollector{cfg.Space},
 		failures("toold_store_errors_total", "Failed writes to the daemon's store, such as on a full disk.", cfg.StoreErrors),
 		failures("toold_audit_errors_total", "Failed writes to the audit log.", cfg.AuditErrors),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -112,47 +117,10 @@ func (m *Metrics) Handler() http.Handler {
 // Reloaded tells how the last reload of the configuration ended.
 func (m *Metrics) Reloaded(err error) {
 	if err != nil {
-		m.reloaded.Set(0)
+		m.reloaded.of().Set(0)
 		return
 	}
-	m.reloaded.Set(1)
-}
-
-// registrar makes collectors and keeps the errors of registering them.
-type registrar struct {
-	to   prometheus.Registerer
-	errs []error
-}
-
-func (r *registrar) add(all ...prometheus.Collector) {
-	for _, c := range all {
-		r.errs = append(r.errs, r.to.Register(c))
-	}
-}
-
-func (r *registrar) counter(name, help string, labels ...string) *prometheus.CounterVec {
-	v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
-	r.add(v)
-	return v
-}
-
-func (r *registrar) gauge(name, help string, labels ...string) *prometheus.GaugeVec {
-	v := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
-	r.add(v)
-	return v
-}
-
-// histogram makes one that is native and, for scrapers that ask for no native
-// ones, has classic buckets.
-func (r *registrar) histogram(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
-	v := prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: name, Help: help, Buckets: buckets,
-		NativeHistogramBucketFactor:     1.1,
-		NativeHistogramMaxBucketNumber:  160,
-		NativeHistogramMinResetDuration: time.Hour,
-	}, labels)
-	r.add(v)
-	return v
+	m.reloaded.of().Set(1)
 }
 
 func failures(name, help string, count func() uint64) prometheus.Collector {
@@ -162,28 +130,4 @@ func failures(name, help string, count func() uint64) prometheus.Collector {
 		}
 		return float64(count())
 	})
-}
-
-// byName makes one value for each name of a closed set and one for all others.
-func byName[T any](names []string, other string, make func(name string) T) closed[T] {
-	c := closed[T]{named: map[string]T{}, other: make(other)}
-	for _, n := range names {
-		if _, ok := c.named[n]; !ok && n != other {
-			c.named[n] = make(n)
-		}
-	}
-	return c
-}
-
-// closed are the values of a label's closed set. It does not change once made.
-type closed[T any] struct {
-	named map[string]T
-	other T
-}
-
-func (c closed[T]) get(name string) T {
-	if v, ok := c.named[name]; ok {
-		return v
-	}
-	return c.other
 }

@@ -25,7 +25,7 @@ func newMetrics(t *testing.T) *Metrics {
 	t.Helper()
 	m, err := New(Config{
 		Version: client.Version{Version: "1.2.3", Commit: "abc", GoVersion: "go1.26"},
-		Tools:   []string{"bash", "read"}, Runtimes: []string{"runc"}, Permissions: []string{"bash", "read"},
+		Tools:   []string{"bash", "read"}, Aliases: map[string][]string{"bash": {"shell"}}, Runtimes: []string{"runc"}, Permissions: []string{"bash", "read"},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -80,6 +80,9 @@ func TestCalls(t *testing.T) {
 	m.OutputSpilled(-5) // a hostile size must not stop the counter from counting
 	m.LenientConversion("bash")
 	m.LenientConversion("nonsense")
+	m.Alias("bash", "shell")
+	m.Alias("bash", "hostile")
+	m.Alias("hostile", "shell")
 	has(t, scrape(t, m),
 		`toold_build_info{commit="abc",go_version="go1.26",version="1.2.3"} 1`,
 		`toold_tool_calls_total{outcome="ok",tool="bash"} 1`,
@@ -87,6 +90,9 @@ func TestCalls(t *testing.T) {
 		`toold_tool_calls_total{outcome="denied",tool="bash"} 2`,
 		`toold_tool_calls_total{outcome="error",tool="bash"} 1`,
 		`toold_tool_calls_total{outcome="error",tool="read"} 1`,
+		`toold_tool_aliases_total{alias="shell",tool="bash"} 1`,
+		`toold_tool_aliases_total{alias="unknown",tool="bash"} 1`,
+		`toold_tool_aliases_total{alias="unknown",tool="unknown"} 1`,
 		`toold_tool_calls_total{outcome="ok",tool="unknown"} 1`,
 		`toold_tool_call_duration_seconds_count{tool="bash"} 3`,
 		`toold_tool_call_duration_seconds_bucket{tool="bash",le="0.0025"} 0`,
@@ -302,7 +308,7 @@ func TestUsage(t *testing.T) {
 
 func TestSpace(t *testing.T) {
 	m, err := New(Config{Space: func() Space {
-		return Space{State: Disk{1, 2}, Audit: Disk{3, 4}, MinFree: 5, Database: 6, Journal: 7, AuditLog: 8, Outputs: 9, Images: 10, Worktrees: 11}
+		return Space{State: Disk{1, 2}, Audit: Disk{3, 4}, MinFree: 5, Database: 6, Journal: 7, AuditLog: 8, Outputs: 9, Images: 10, Worktrees: 11, Floor: 12, Promised: 13, Unwritten: 14, Stopped: 15, Caches: 16, CacheLayers: 17}
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -312,6 +318,8 @@ func TestSpace(t *testing.T) {
 		`toold_disk_free_bytes{dir="audit"} 3`, `toold_disk_size_bytes{dir="audit"} 4`, `toold_disk_min_free_bytes 5`,
 		`toold_kept_bytes{kind="database"} 6`, `toold_kept_bytes{kind="journal"} 7`, `toold_kept_bytes{kind="audit"} 8`,
 		`toold_kept_bytes{kind="outputs"} 9`, `toold_kept_bytes{kind="images"} 10`, `toold_kept_bytes{kind="worktrees"} 11`,
+		`toold_disk_bytes{kind="floor"} 12`, `toold_disk_bytes{kind="promised"} 13`, `toold_disk_bytes{kind="unwritten"} 14`, `toold_disk_stopped_sessions_total 15`,
+		`toold_cache_bytes{kind="kept"} 16`, `toold_cache_bytes{kind="layers"} 17`,
 	)
 	has(t, scrape(t, newMetrics(t)), `toold_disk_free_bytes{dir="state"} 0`, `toold_kept_bytes{kind="images"} 0`)
 }
@@ -395,6 +403,8 @@ func TestSeriesAreConstant(t *testing.T) {
 		}, 0, 0)
 		m.OutputSpilled(int64(i))
 		m.LenientConversion(name)
+		m.Alias(name, name)
+		m.Alias("bash", name)
 		m.Decided(&judge.Decision{Tool: name, Requests: []judge.Judged{
 			{Request: policy.Request{Permission: name, Pattern: name}, Action: policy.Action(name), Rule: name},
 		}})

@@ -4,63 +4,34 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/toold/toold/internal/hook"
 	"github.com/toold/toold/internal/judge"
 	"github.com/toold/toold/internal/policy"
 )
 
-const (
-	// other stands for permissions that are not in the set.
-	other = "other"
-	// maxPeriod is the longest period of a loop that has a label of its own.
-	maxPeriod = 4
-)
-
-var actions = []string{string(policy.Allow), string(policy.Ask), string(policy.Deny)}
-
-// policyCounters count what policy decided.
+// policyCounters count what policy and hooks decided.
 type policyCounters struct {
-	decisions closed[byAction]                // by permission
-	loops     closed[[maxPeriod + 1]byAction] // by tool and period; 0 stands for longer ones
+	decisions, loops counters
+	hooks            works
 }
 
-// byAction are the counters of each action.
-type byAction = closed[prometheus.Counter]
-
-func newPolicyCounters(r *registrar, tools, permissions []string) policyCounters {
-	decisions := r.counter("toold_policy_decisions_total",
-		"Policy decisions by permission and action: allow, ask, deny. A call has one or more.", "permission", "action")
-	loops := r.counter("toold_doom_loops_total",
-		"Repeated calls, by tool, length of the repeated sequence and action taken.", "tool", "period", "action")
-	permissions = append([]string{policy.PermissionDoomLoop, policy.PermissionExternal}, permissions...)
+func newPolicyCounters(r *registrar, tool label, permissions []string) policyCounters {
+	permissions = append([]string{policy.PermissionDoomLoop, policy.PermissionExternal, policy.PermissionNetwork, policy.PermissionHTTP}, permissions...)
+	// What is no action is taken for the strictest.
+	action := label{"action", names(policy.Allow, policy.Ask, policy.Deny), string(policy.Deny)}
+	event := label{"event", []string{hook.CallBefore, hook.CallAfter, hook.SessionCreated, hook.SessionEnded, hook.FileEdited}, unknown}
 	return policyCounters{
-		decisions: byName(permissions, other, func(permission string) byAction {
-			return counted(func(action string) prometheus.Counter { return decisions.WithLabelValues(permission, action) })
-		}),
-		loops: byName(tools, unknown, func(tool string) (periods [maxPeriod + 1]byAction) {
-			for i := range periods {
-				period := strconv.Itoa(i)
-				if i == 0 {
-					period = "longer"
-				}
-				periods[i] = counted(func(action string) prometheus.Counter { return loops.WithLabelValues(tool, period, action) })
-			}
-			return periods
-		}),
+		decisions: r.counter("toold_policy_decisions_total",
+			"Policy decisions by permission and action: allow, ask, deny. A call has one or more.", label{"permission", permissions, "other"}, action),
+		loops: r.counter("toold_doom_loops_total",
+			"Repeated calls, by tool, length of the repeated sequence and action taken.",
+			tool, label{"period", []string{"1", "2", "3", "4"}, "longer"}, action),
+		hooks: works{
+			r.counter("toold_hooks_total", "Hooks that ran, by event and outcome: ok, denied, replaced, failed.",
+				event, label{"outcome", []string{"ok", "denied", "replaced"}, "failed"}),
+			r.histogram("toold_hook_duration_seconds", "Run time of hooks, by event.", latency, event),
+		},
 	}
-}
-
-// counted makes the counters of each action. What is no action is taken for the
-// strictest.
-func counted(make func(action string) prometheus.Counter) byAction {
-	c := byAction{named: map[string]prometheus.Counter{}}
-	for _, a := range actions {
-		c.named[a] = make(a)
-	}
-	c.other = c.named[string(policy.Deny)]
-	return c
 }
 
 // Decided counts the requests of a judgement by the rules. What an approver or a
@@ -71,46 +42,70 @@ func (m *Metrics) Decided(d *judge.Decision) {
 	}
 	for i := range d.Requests {
 		r := &d.Requests[i]
-		m.policy.decisions.get(r.Request.Permission).get(string(r.Action)).Inc()
+		m.policy.decisions.of(r.Request.Permission, string(r.Action)).Inc()
 	}
 }
 
 // DoomLoop counts a loop.
 func (m *Metrics) DoomLoop(tool string, period int, action policy.Action) {
-	if period < 0 || period > maxPeriod {
-		period = 0
-	}
-	m.policy.loops.get(tool)[period].get(string(action)).Inc()
-}
-
-// hookCounters count hooks by what they are for.
-type hookCounters struct{ on closed[*momentCounters] }
-
-// momentCounters are those of one moment at which hooks run.
-type momentCounters struct {
-	outcomes closed[prometheus.Counter]
-	duration prometheus.Observer
-}
-
-func newHookCounters(r *registrar) hookCounters {
-	runs := r.counter("toold_hooks_total", "Hooks that ran, by event and outcome: ok, denied, replaced, failed.", "event", "outcome")
-	duration := r.histogram("toold_hook_duration_seconds", "Run time of hooks, by event.", latency, "event")
-	moments := []string{
-		hook.CallBefore, hook.CallAfter, hook.SessionCreated, hook.SessionEnded, hook.FileEdited,
-	}
-	return hookCounters{byName(moments, unknown, func(on string) *momentCounters {
-		return &momentCounters{
-			outcomes: byName([]string{"ok", "denied", "replaced"}, "failed", func(outcome string) prometheus.Counter {
-				return runs.WithLabelValues(on, outcome)
-			}),
-			duration: duration.WithLabelValues(on),
-		}
-	})}
+	m.policy.loops.of(tool, strconv.Itoa(period), string(action)).Inc()
 }
 
 // Hooked counts and times a hook.
-func (m *Metrics) Hooked(on, outcome string, d time.Duration) {
-	c := m.hooks.on.get(on)
-	c.outcomes.get(outcome).Inc()
-	c.duration.Observe(max(d, 0).Seconds())
+func (m *Metrics) Hooked(on, outcome string, d time.Duration) { m.policy.hooks.done(on, outcome, d) }
+
+// works counts and times pieces of work of several kinds, by their outcome.
+type works struct {
+	outcomes counters
+	duration timers
+}
+
+func (w *works) done(kind, outcome string, d time.Duration) {
+	w.outcomes.of(kind, outcome).Inc()
+	w.duration.of(kind).took(d)
+}
+
+// worktreeWorks are what is done with the changes of sessions.
+func worktreeWorks(r *registrar) works {
+	operation := label{"operation", []string{"diff", "apply", "discard", "checkpoint", "restore", "fork", "merge"}, unknown}
+	return works{
+		r.counter("toold_worktree_operations_total",
+			"Operations on the changes of sessions in worktrees of mode overlay, by outcome: ok, conflict, refused, failed.",
+			operation, label{"outcome", []string{"ok", "conflict", "refused"}, "failed"}),
+		r.histogram("toold_worktree_operation_duration_seconds",
+			"Duration of operations on the changes of sessions; that of a diff includes its reading by the client.", latency, operation),
+	}
+}
+
+// WorktreeOperation counts and times what was done with the changes of a session.
+func (m *Metrics) WorktreeOperation(operation, outcome string, d time.Duration) {
+	m.worktrees.done(operation, outcome, d)
+}
+
+// networkCounters count the connections of sessions.
+type networkCounters struct {
+	ended, bytes counters
+	dial         timers
+}
+
+func newNetworkCounters(r *registrar) networkCounters {
+	return networkCounters{
+		ended: r.counter("toold_network_connections_total",
+			"Connections of sessions that are over, by verdict: allow, deny, or failed for those that were allowed and did not get through.",
+			label{"verdict", []string{"allow", "deny"}, "failed"}),
+		bytes: r.counter("toold_network_bytes_total", "Bytes of connections of sessions: up is to the far side.",
+			label{name: "direction", values: []string{"up", "down"}}),
+		dial: r.histogram("toold_network_dial_seconds",
+			"Time from a connection of a session to its far side being connected, with name lookup and without the wait for an approval.", latency),
+	}
+}
+
+// Connection counts a connection that is over. dial is 0 where nothing was dialled.
+func (m *Metrics) Connection(verdict string, up, down int64, dial time.Duration) {
+	m.network.ended.of(verdict).Inc()
+	m.network.bytes.of("up").Add(float64(max(up, 0)))
+	m.network.bytes.of("down").Add(float64(max(down, 0)))
+	if dial > 0 {
+		m.network.dial.of().took(dial)
+	}
 }

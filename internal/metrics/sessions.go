@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"strconv"
 	"sync"
 	"time"
 
@@ -9,57 +10,41 @@ import (
 	"github.com/toold/toold/client"
 )
 
-// liveStates are the states of sessions that have not ended. A session passes the
-// first and the last of them on its way and should not stay there.
-var liveStates = []string{
-	string(client.SessionCreating), string(client.SessionReady), string(client.SessionEnding),
-}
-
 // sessionCounters count sessions and sandboxes.
 type sessionCounters struct {
-	runtimes closed[*runtimeCounters]
-	ended    map[client.SessionState]prometheus.Counter
+	states  gauges // of sessions that have not ended
+	ended   counters
+	created timers
+	failed  counters
 
 	mu   sync.Mutex         // guards live
 	live map[string]sojourn // of the sessions that have not ended
-}
-
-// runtimeCounters are those of one runtime.
-type runtimeCounters struct {
-	states   map[string]prometheus.Gauge
-	created  [2]prometheus.Observer // cold, warm
-	failures prometheus.Counter
 }
 
 // sojourn is where a session is counted.
 type sojourn struct {
 	state client.SessionState
 	since time.Time
-	in    *runtimeCounters
+	in    prometheus.Gauge
 	made  bool // it was ready once, or an earlier daemon made it
 }
 
-func newSessionCounters(r *registrar, runtimes []string) *sessionCounters {
-	states := r.gauge("toold_sessions", "Sessions that have not ended, by state and runtime.", "state", "runtime")
-	ended := r.counter("toold_sessions_ended_total", "Sessions that are over: ended on request, or lost.", "state")
-	created := r.histogram("toold_sandbox_create_duration_seconds",
-		"Time to make a usable sandbox, by runtime and whether it came from the warm pool.", latency, "runtime", "warm")
-	failures := r.counter("toold_sandbox_create_failures_total", "Sessions that failed before they were ready, by runtime.", "runtime")
-	c := &sessionCounters{live: map[string]sojourn{}, ended: map[client.SessionState]prometheus.Counter{}}
-	for _, s := range []client.SessionState{client.SessionEnded, client.SessionLost} {
-		c.ended[s] = ended.WithLabelValues(string(s))
+func newSessionCounters(r *registrar, runtime label) *sessionCounters {
+	c := &sessionCounters{
+		states: r.gauge("toold_sessions", "Sessions that have not ended, by state and runtime.",
+			label{name: "state", values: names(client.SessionCreating, client.SessionReady, client.SessionEnding)}, runtime),
+		ended: r.counter("toold_sessions_ended_total", "Sessions that are over: ended on request, or lost.",
+			label{name: "state", values: names(client.SessionEnded, client.SessionLost)}),
+		created: r.histogram("toold_sandbox_create_duration_seconds",
+			"Time to make a usable sandbox, by runtime and whether it came from the warm pool.", latency,
+			runtime, label{name: "warm", values: []string{"false", "true"}}),
+		failed: r.counter("toold_sandbox_create_failures_total", "Sessions that failed before they were ready, by runtime.", runtime),
+		live:   map[string]sojourn{},
 	}
-	c.runtimes = byName(runtimes, unknown, func(runtime string) *runtimeCounters {
-		rt := &runtimeCounters{
-			states:   map[string]prometheus.Gauge{},
-			created:  [2]prometheus.Observer{created.WithLabelValues(runtime, "false"), created.WithLabelValues(runtime, "true")},
-			failures: failures.WithLabelValues(runtime),
-		}
-		for _, s := range liveStates {
-			rt.states[s] = states.WithLabelValues(s, runtime)
-		}
-		return rt
-	})
+	for _, s := range []client.SessionState{client.SessionCreating, client.SessionEnding} { // none should stay there
+		r.asked("toold_session_oldest_transition_seconds", "Age of the oldest session in this transitional state, in seconds; 0 if none.",
+			prometheus.Labels{"state": string(s)}, func() float64 { return c.oldest(s).Seconds() })
+	}
 	return c
 }
 
@@ -68,33 +53,32 @@ func newSessionCounters(r *registrar, runtimes []string) *sessionCounters {
 // earlier daemon, or reported twice, is counted once.
 func (m *Metrics) SessionState(s *client.Session, _ client.SessionState) {
 	c := m.sessions
-	in := c.runtimes.get(s.Runtime)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	before, known := c.live[s.ID]
 	if known {
-		before.in.states[string(before.state)].Dec()
+		before.in.Dec()
 		delete(c.live, s.ID)
 	}
-	if gauge, ok := in.states[string(s.State)]; ok {
+	if in := c.states.of(string(s.State), s.Runtime); in != nil {
 		c.live[s.ID] = before.next(s.State, in)
-		gauge.Inc()
+		in.Inc()
 		return
 	}
 	if !known {
 		return
 	}
-	if n, ok := c.ended[s.State]; ok {
+	if n := c.ended.of(string(s.State)); n != nil {
 		n.Inc()
 	}
 	if s.State == client.SessionLost && !before.made {
-		in.failures.Inc()
+		c.failed.of(s.Runtime).Inc()
 	}
 }
 
 // next is where a session is that was at s before; the zero sojourn is of one that
 // was not known.
-func (s sojourn) next(state client.SessionState, in *runtimeCounters) sojourn {
+func (s sojourn) next(state client.SessionState, in prometheus.Gauge) sojourn {
 	n := sojourn{state: state, since: s.since, in: in}
 	if s.state != state {
 		n.since = time.Now()
@@ -106,21 +90,17 @@ func (s sojourn) next(state client.SessionState, in *runtimeCounters) sojourn {
 
 // SandboxCreated times a new sandbox.
 func (m *Metrics) SandboxCreated(runtime string, warm bool, d time.Duration) {
-	i := 0
-	if warm {
-		i = 1
-	}
-	m.sessions.runtimes.get(runtime).created[i].Observe(max(d, 0).Seconds())
+	m.sessions.created.of(runtime, strconv.FormatBool(warm)).took(d)
 }
 
 // oldest is for how long the session that has been longest in this state is there.
-func (c *sessionCounters) oldest(state client.SessionState, now time.Time) time.Duration {
+func (c *sessionCounters) oldest(state client.SessionState) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var most time.Duration
 	for _, s := range c.live {
 		if s.state == state {
-			most = max(most, now.Sub(s.since))
+			most = max(most, time.Since(s.since))
 		}
 	}
 	return most

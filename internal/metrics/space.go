@@ -10,10 +10,16 @@ type Space struct {
 	State, Audit Disk
 	// MinFree must stay free on State.
 	MinFree int64
+	// Floor must stay free on State for sessions to write and begin; Promised are the sizes
+	// of their disks together, and Unwritten what was written to those and has no place on
+	// State yet. Stopped counts sessions whose calls were stopped for Floor.
+	Floor, Promised, Unwritten, Stopped int64
 	// What the daemon keeps: the database of records, its journal, the files of the
 	// audit log, the outputs of all sessions, the images, the changes of sessions in
 	// worktrees of mode overlay.
 	Database, Journal, AuditLog, Outputs, Images, Worktrees int64
+	// Caches is what is kept of caches, and CacheLayers what live sessions have added.
+	Caches, CacheLayers int64
 }
 
 // Disk is a file system.
@@ -26,16 +32,23 @@ var (
 		"Size of the file systems of the state directory and of the audit log.", []string{"dir"}, nil)
 	diskMinFree = prometheus.NewDesc("toold_disk_min_free_bytes",
 		"What must stay free for the state directory: with less, outputs are not kept and large inputs are refused.", nil, nil)
+	diskBytes = prometheus.NewDesc("toold_disk_bytes",
+		"Room for the disks of sessions by kind: floor (must stay free for them to write), promised (their sizes), unwritten (on its way to the host's disk).", []string{"kind"}, nil)
+	diskStopped = prometheus.NewDesc("toold_disk_stopped_sessions_total",
+		"Sessions whose calls were stopped because the host's disk was nearly full.", nil, nil)
 	kept = prometheus.NewDesc("toold_kept_bytes",
 		"Sizes of the daemon's files by kind: database, journal, audit, outputs, images, worktrees. They may be a minute old.", []string{"kind"}, nil)
 )
+
+var cacheBytes = prometheus.NewDesc("toold_cache_bytes",
+	"Sizes of caches by kind: kept (what later sessions begin with), layers (what live sessions have added).", []string{"kind"}, nil)
 
 // spaceCollector asks at each scrape how much room there is.
 type spaceCollector struct{ ask func() Space }
 
 // Describe implements prometheus.Collector.
 func (c spaceCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{diskFree, diskSize, diskMinFree, kept} {
+	for _, d := range []*prometheus.Desc{diskFree, diskSize, diskMinFree, diskBytes, diskStopped, kept, cacheBytes} {
 		ch <- d
 	}
 }
@@ -54,10 +67,16 @@ func (c spaceCollector) Collect(ch chan<- prometheus.Metric) {
 	gauge(diskFree, s.Audit.Free, "audit")
 	gauge(diskSize, s.Audit.Size, "audit")
 	gauge(diskMinFree, s.MinFree)
+	gauge(diskBytes, s.Floor, "floor")
+	gauge(diskBytes, s.Promised, "promised")
+	gauge(diskBytes, s.Unwritten, "unwritten")
+	ch <- prometheus.MustNewConstMetric(diskStopped, prometheus.CounterValue, float64(s.Stopped))
 	gauge(kept, s.Database, "database")
 	gauge(kept, s.Journal, "journal")
 	gauge(kept, s.AuditLog, "audit")
 	gauge(kept, s.Outputs, "outputs")
 	gauge(kept, s.Images, "images")
 	gauge(kept, s.Worktrees, "worktrees")
+	gauge(cacheBytes, s.Caches, "kept")
+	gauge(cacheBytes, s.CacheLayers, "layers")
 }

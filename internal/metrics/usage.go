@@ -16,8 +16,7 @@ const usageTime = 5 * time.Second
 
 // usageCollector asks at each scrape what the tenants use.
 type usageCollector struct {
-	ask     func(context.Context) ([]client.TenantUsage, error)
-	metrics []usageMetric
+	ask func(context.Context) ([]client.TenantUsage, error)
 
 	mu      sync.Mutex // guards the fields below
 	tenants map[string]bool
@@ -28,37 +27,29 @@ type usageCollector struct {
 type usageMetric struct {
 	desc *prometheus.Desc
 	kind prometheus.ValueType
+	unit float64 // of is divided by it
 	of   func(*client.TenantUsage) float64
 }
 
-func newUsageCollector(ask func(context.Context) ([]client.TenantUsage, error)) *usageCollector {
-	if ask == nil {
-		ask = func(context.Context) ([]client.TenantUsage, error) { return nil, nil }
-	}
-	c := &usageCollector{ask: ask, tenants: map[string]bool{}}
-	for _, x := range []struct {
-		name, help string
-		kind       prometheus.ValueType
-		of         func(*client.TenantUsage) float64
-	}{
-		{"toold_tenant_sessions", "Sessions that have not ended.", prometheus.GaugeValue, func(u *client.TenantUsage) float64 { return float64(u.Sessions) }},
-		{"toold_tenant_queued", "Requests that wait for a session of their tenant to end.", prometheus.GaugeValue, func(u *client.TenantUsage) float64 { return float64(u.Queued) }},
-		{"toold_tenant_calls", "Calls that have not ended.", prometheus.GaugeValue, func(u *client.TenantUsage) float64 { return float64(u.Calls) }},
-		{"toold_tenant_cpu_seconds_total", "CPU time of all sandboxes, from their cgroups.", prometheus.CounterValue, func(u *client.TenantUsage) float64 { return float64(u.CPUMillis) / 1000 }},
-		{"toold_tenant_memory_bytes", "Memory of all sandboxes, from their cgroups; files in /tmp and caches included.", prometheus.GaugeValue, func(u *client.TenantUsage) float64 { return float64(u.MemoryBytes) }},
-		{"toold_tenant_disk_bytes", "Kept outputs of live sessions.", prometheus.GaugeValue, func(u *client.TenantUsage) float64 { return float64(u.DiskBytes) }},
-		{"toold_tenant_layer_bytes", "What live sessions wrote into the writable layers of their images.", prometheus.GaugeValue, func(u *client.TenantUsage) float64 { return float64(u.LayerBytes) }},
-		{"toold_tenant_record_bytes", "Records of calls: their inputs and results.", prometheus.GaugeValue, func(u *client.TenantUsage) float64 { return float64(u.RecordBytes) }},
-		{"toold_tenant_worktree_bytes", "What sessions changed in worktrees of mode overlay, until it is dropped; it may be a minute old.", prometheus.GaugeValue, func(u *client.TenantUsage) float64 { return float64(u.WorktreeBytes) }},
-		{"toold_tenant_io_bytes_total", "Bytes that sandboxes read from and wrote to block devices, where the host counts them.", prometheus.CounterValue, func(u *client.TenantUsage) float64 { return float64(u.IOBytes) }},
-		{"toold_oom_kills_total", "Processes that the kernel killed for the memory of their sandbox.", prometheus.CounterValue, func(u *client.TenantUsage) float64 { return float64(u.OOMKills) }},
-		{"toold_tenant_max_sessions", "The most sessions at once; +Inf if there is no bound.", prometheus.GaugeValue, func(u *client.TenantUsage) float64 { return most(int64(u.MaxSessions)) }},
-		{"toold_tenant_max_calls", "The most calls at once; +Inf if there is no bound.", prometheus.GaugeValue, func(u *client.TenantUsage) float64 { return most(int64(u.MaxCalls)) }},
-		{"toold_tenant_max_record_bytes", "The most that records of calls may take; +Inf if there is no bound.", prometheus.GaugeValue, func(u *client.TenantUsage) float64 { return most(u.MaxRecordBytes) }},
-	} {
-		c.metrics = append(c.metrics, usageMetric{prometheus.NewDesc(x.name, x.help, []string{"tenant"}, nil), x.kind, x.of})
-	}
-	return c
+func tenantDesc(name, help string) *prometheus.Desc {
+	return prometheus.NewDesc(name, help, []string{"tenant"}, nil)
+}
+
+var usageMetrics = []usageMetric{
+	{tenantDesc("toold_tenant_sessions", "Sessions that have not ended."), prometheus.GaugeValue, 1, func(u *client.TenantUsage) float64 { return float64(u.Sessions) }},
+	{tenantDesc("toold_tenant_queued", "Requests that wait for a session of their tenant to end."), prometheus.GaugeValue, 1, func(u *client.TenantUsage) float64 { return float64(u.Queued) }},
+	{tenantDesc("toold_tenant_calls", "Calls that have not ended."), prometheus.GaugeValue, 1, func(u *client.TenantUsage) float64 { return float64(u.Calls) }},
+	{tenantDesc("toold_tenant_cpu_seconds_total", "CPU time of all sandboxes, from their cgroups."), prometheus.CounterValue, 1000, func(u *client.TenantUsage) float64 { return float64(u.CPUMillis) }},
+	{tenantDesc("toold_tenant_memory_bytes", "Memory of all sandboxes, from their cgroups; files in /tmp and caches included."), prometheus.GaugeValue, 1, func(u *client.TenantUsage) float64 { return float64(u.MemoryBytes) }},
+	{tenantDesc("toold_tenant_disk_bytes", "Kept outputs of live sessions."), prometheus.GaugeValue, 1, func(u *client.TenantUsage) float64 { return float64(u.DiskBytes) }},
+	{tenantDesc("toold_tenant_layer_bytes", "What live sessions wrote into the writable layers of their images."), prometheus.GaugeValue, 1, func(u *client.TenantUsage) float64 { return float64(u.LayerBytes) }},
+	{tenantDesc("toold_tenant_record_bytes", "Records of calls: their inputs and results."), prometheus.GaugeValue, 1, func(u *client.TenantUsage) float64 { return float64(u.RecordBytes) }},
+	{tenantDesc("toold_tenant_worktree_bytes", "What sessions changed in worktrees of mode overlay, until it is dropped; it may be a minute old."), prometheus.GaugeValue, 1, func(u *client.TenantUsage) float64 { return float64(u.WorktreeBytes) }},
+	{tenantDesc("toold_tenant_io_bytes_total", "Bytes that sandboxes read from and wrote to block devices, where the host counts them."), prometheus.CounterValue, 1, func(u *client.TenantUsage) float64 { return float64(u.IOBytes) }},
+	{tenantDesc("toold_oom_kills_total", "Processes that the kernel killed for the memory of their sandbox."), prometheus.CounterValue, 1, func(u *client.TenantUsage) float64 { return float64(u.OOMKills) }},
+	{tenantDesc("toold_tenant_max_sessions", "The most sessions at once; +Inf if there is no bound."), prometheus.GaugeValue, 1, func(u *client.TenantUsage) float64 { return most(int64(u.MaxSessions)) }},
+	{tenantDesc("toold_tenant_max_calls", "The most calls at once; +Inf if there is no bound."), prometheus.GaugeValue, 1, func(u *client.TenantUsage) float64 { return most(int64(u.MaxCalls)) }},
+	{tenantDesc("toold_tenant_max_record_bytes", "The most that records of calls may take; +Inf if there is no bound."), prometheus.GaugeValue, 1, func(u *client.TenantUsage) float64 { return most(u.MaxRecordBytes) }},
 }
 
 // most is a bound as a number that what is used can be divided by.
@@ -83,7 +74,7 @@ func (m *Metrics) AddTenants(names []string) {
 
 // Describe implements prometheus.Collector.
 func (c *usageCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, m := range c.metrics {
+	for _, m := range usageMetrics {
 		ch <- m.desc
 	}
 }
@@ -99,41 +90,38 @@ func (c *usageCollector) Collect(ch chan<- prometheus.Metric) {
 	if err == nil {
 		c.last = now
 	}
-	for tenant, u := range c.byTenantLocked() {
-		for _, m := range c.metrics {
-			ch <- prometheus.MustNewConstMetric(m.desc, m.kind, m.of(&u), tenant)
+	for tenant, values := range c.byTenantLocked() {
+		for i, m := range usageMetrics {
+			ch <- prometheus.MustNewConstMetric(m.desc, m.kind, values[i]/m.unit, tenant)
 		}
 	}
 }
 
-// byTenantLocked is the last answer with all tenants whose names are in the set,
-// and the others together, which have no bounds in common. c.mu is held.
-func (c *usageCollector) byTenantLocked() map[string]client.TenantUsage {
-	all := map[string]client.TenantUsage{unknown: {}}
+// byTenantLocked is the last answer with all tenants whose names are in the set, in the
+// order of usageMetrics, and the others together, which have no bounds. c.mu is held.
+func (c *usageCollector) byTenantLocked() map[string][]float64 {
+	others := valuesOf(&client.TenantUsage{})
+	all := map[string][]float64{unknown: others}
 	for n := range c.tenants {
-		all[n] = client.TenantUsage{}
+		all[n] = valuesOf(&client.TenantUsage{})
 	}
-	for _, u := range c.last {
-		name := u.Tenant
-		if !c.tenants[name] {
-			name = unknown
+	for i := range c.last {
+		u := &c.last[i]
+		if c.tenants[u.Tenant] {
+			all[u.Tenant] = valuesOf(u)
+			continue
 		}
-		t := all[name]
-		t.Sessions += u.Sessions
-		t.Queued += u.Queued
-		t.Calls += u.Calls
-		t.CPUMillis += u.CPUMillis
-		t.MemoryBytes += u.MemoryBytes
-		t.DiskBytes += u.DiskBytes
-		t.LayerBytes += u.LayerBytes
-		t.RecordBytes += u.RecordBytes
-		t.WorktreeBytes += u.WorktreeBytes
-		t.IOBytes += u.IOBytes
-		t.OOMKills += u.OOMKills
-		if name != unknown {
-			t.MaxSessions, t.MaxCalls, t.MaxRecordBytes = u.MaxSessions, u.MaxCalls, u.MaxRecordBytes
+		for k, v := range valuesOf(u) {
+			others[k] += v // +Inf stays that
 		}
-		all[name] = t
 	}
 	return all
+}
+
+func valuesOf(u *client.TenantUsage) []float64 {
+	values := make([]float64, len(usageMetrics))
+	for i, m := range usageMetrics {
+		values[i] = m.of(u)
+	}
+	return values
 }

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-
-	"github.com/toold/toold/internal/tool/run/wildcard"
 )
 
 // twoHundred are rules of the kinds that people write.
@@ -36,15 +34,5 @@ func BenchmarkJudge(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		s.Judge(q)
-	}
-}
-
-// BenchmarkBits is the slowest kind of part of a pattern on a megabyte.
-func BenchmarkBits(b *testing.B) {
-	text := strings.Repeat("a", 1<<20)
-	g := wildcard.Compile("*" + strings.Repeat("a?", 31) + "b*")
-	b.SetBytes(1 << 20)
-	for b.Loop() {
-		g.Match(text)
 	}
 }

@@ -3,11 +3,11 @@ package policy
 import (
 	"fmt"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/testrig"
 	"github.com/toold/toold/internal/tomltext"
 )
 
@@ -97,7 +97,7 @@ func TestParseCeilingBounds(t *testing.T) {
 // TestHostileCeiling: the largest texts that are read at all, of the shapes that
 // cost parsers most. The bound is a hundred times what they take.
 func TestHostileCeiling(t *testing.T) {
-	start := spent(t)
+	start := testrig.Spent(t)
 	for _, doc := range []string{
 		"a = " + strings.Repeat("[", 60000),
 		"a" + strings.Repeat(".a", 30000) + " = 1\n",
@@ -114,20 +114,9 @@ func TestHostileCeiling(t *testing.T) {
 			t.Errorf("%.20q was accepted", doc)
 		}
 	}
-	if d := spent(t) - start; d > 20*time.Second {
+	if d := testrig.Spent(t) - start; d > 20*time.Second {
 		t.Errorf("took %v", d)
 	}
-}
-
-// spent is the time that this process has computed for: on a machine that does
-// other things as well, more passes.
-func spent(t *testing.T) time.Duration {
-	t.Helper()
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		t.Fatal(err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // FuzzParseCeiling: a worktree's rules never allow what the rules above do not.

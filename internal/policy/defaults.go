@@ -7,8 +7,9 @@ import "github.com/toold/toold/internal/tool"
 // have names of their own.
 var permissions = []string{
 	tool.PermissionBash, tool.PermissionEdit, tool.PermissionRead, tool.PermissionGlob, tool.PermissionGrep, tool.PermissionList,
-	"webfetch", "websearch", "codesearch", "todowrite", "todoread", "question", "task", "skill", "lsp",
-	"plan_enter", "plan_exit", PermissionDoomLoop, PermissionExternal,
+	tool.PermissionTodoWrite, tool.PermissionTodoRead, tool.PermissionBatch, tool.PermissionSkill,
+	"webfetch", "websearch", "codesearch", "question", "task", "lsp",
+	"plan_enter", "plan_exit", PermissionDoomLoop, PermissionExternal, PermissionNetwork, PermissionHTTP,
 }
 
 // defaults are the rules that stand above all others.
@@ -18,6 +19,8 @@ func defaults() []*rule {
 		{Permission: "*", Pattern: "*", Action: Allow},
 		{Permission: PermissionDoomLoop, Pattern: "*", Action: Ask},
 		{Permission: PermissionExternal, Pattern: "*", Action: Ask},
+		{Permission: PermissionNetwork, Pattern: "*", Action: Deny},
+		{Permission: PermissionHTTP, Pattern: "*", Action: Allow},
 	}
 	for _, p := range []string{tool.PermissionRead, tool.PermissionGrep} {
 		rules = append(rules,

@@ -97,6 +97,13 @@ var onPaths = []string{"read", "edit", "list", PermissionExternal}
 // file that is only known at run time where it begins with "unknown".
 func requestOf(permission, text string) Request {
 	text = strings.ReplaceAll(text, `\n`, "\n")
+	if input, ok := OutgoingInput(permission, text); ok {
+		all, _, err := Outgoing(permission, input)
+		if err != nil {
+			panic(err)
+		}
+		return all[0]
+	}
 	if name, opaque := strings.CutPrefix(permission, "opaque "); opaque {
 		return Request{Permission: name, Pattern: text, Opaque: true}
 	}
@@ -138,6 +145,9 @@ func TestFacts(t *testing.T) {
 				profile, want, _ := strings.Cut(strings.TrimSpace(line), ":")
 				var got []string
 				for _, p := range permissions {
+					if slices.Contains(outgoing, p) {
+						continue // no tool has them
+					}
 					if f.stack(t, "as profile="+profile).Hidden(p) {
 						got = append(got, p)
 					}

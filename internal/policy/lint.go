@@ -124,7 +124,7 @@ func (p *parser) lintOrder(rules []*rule) {
 	undone := make(map[*rule][]string) // catch-all → lines above it
 	for i, r := range rules {
 		by := slices.IndexFunc(rules[i+1:], func(later *rule) bool {
-			return nameCovers(later, r) && covers(later.Pattern, r.Pattern)
+			return nameCovers(later, r) && later.covers(r)
 		})
 		if by < 0 {
 			continue
@@ -141,10 +141,21 @@ func (p *parser) lintOrder(rules []*rule) {
 	}
 }
 
+// covers reports whether the pattern of r is about all that the other's is about.
+func (r *rule) covers(other *rule) bool {
+	if r.outward != nil && other.outward != nil {
+		return r.outward.covers(r.Action, other.outward, other.Action)
+	}
+	return covers(r.Pattern, other.Pattern)
+}
+
 // nameCovers reports whether later is about every permission that r is about.
 func nameCovers(later, r *rule) bool {
 	if !later.named && slices.ContainsFunc([]string{PermissionDoomLoop, PermissionExternal}, r.names) {
 		return false
+	}
+	if later.outward != nil || r.outward != nil {
+		return later.Permission == r.Permission
 	}
 	return globCovers(later.Permission, r.Permission)
 }

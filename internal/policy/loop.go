@@ -2,10 +2,16 @@ package policy
 
 // LoopConfig is [doom_loop]. The zero value finds no loops.
 type LoopConfig struct {
-	Threshold        int // how many identical calls in a row make a loop
-	PollingThreshold int // the same, for calls whose output changes
-	MaxPeriod        int // longest cycle that is looked for
-	HardLimit        int // this many repeats are always denied; 0 = off
+	Threshold        int `toml:"threshold"`         // how many identical calls in a row make a loop
+	PollingThreshold int `toml:"polling_threshold"` // the same, for calls whose output changes
+	MaxPeriod        int `toml:"max_period"`        // longest cycle that is looked for
+	HardLimit        int `toml:"hard_limit"`        // this many repeats are always denied; 0 = off
+}
+
+// Patient is c for calls that look for news: only the hard limit ends them.
+func (c LoopConfig) Patient() LoopConfig {
+	c.Threshold, c.PollingThreshold = c.HardLimit, 0
+	return c
 }
 
 // Digest is a hash that stands for an input or an output.
@@ -15,6 +21,8 @@ type Digest [32]byte
 type Step struct {
 	Input  Digest // of tool and input, with near repeats made equal
 	Output Digest // of what it answered; zero where it has not ended, or did not run
+	// Call is its id and Tool the name of its tool, for whoever keeps the history.
+	Call, Tool string
 }
 
 // Loop is a repetition.
@@ -38,8 +46,14 @@ func (c LoopConfig) Check(history []Step, next Digest) (Loop, bool) {
 	if c.Threshold < 2 {
 		return Loop{}, false
 	}
+	fewest := c.Threshold // rounds that are a loop
+	for _, n := range []int{c.PollingThreshold, c.HardLimit} {
+		if n > 0 {
+			fewest = min(fewest, n)
+		}
+	}
 	var found Loop
-	for period := 1; period <= c.MaxPeriod; period++ {
+	for period := 1; period <= c.MaxPeriod && period*fewest <= len(history)+1; period++ {
 		l, ok := c.cycle(history, next, period)
 		if ok && (found.Period == 0 || l.Hard && !found.Hard) {
 			found = l

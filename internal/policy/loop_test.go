@@ -121,3 +121,18 @@ func BenchmarkLoop(b *testing.B) {
 		c.Check(history, Digest{'A'})
 	}
 }
+
+// TestPatient: of calls that look for news only very many are a loop.
+func TestPatient(t *testing.T) {
+	usual := LoopConfig{Threshold: 3, PollingThreshold: 20, MaxPeriod: 4, HardLimit: 50}
+	for _, tt := range []struct {
+		config LoopConfig
+		before int
+		found  bool
+	}{{usual, 2, false}, {usual, 48, false}, {usual, 49, true}, {LoopConfig{Threshold: 3, MaxPeriod: 4}, 500, false}} {
+		l, found := tt.config.Patient().Check(steps(strings.Repeat("Ax ", tt.before)), Digest{'A'})
+		if found != tt.found || found && !l.Hard {
+			t.Errorf("%+v after %d: got %+v, %v", tt.config, tt.before, l, found)
+		}
+	}
+}

@@ -22,7 +22,7 @@ const (
 // rules alone. Of tenants it reads the permission and the profiles.
 var Sections = []string{
 	"daemon", "metrics", "sandbox", "limits", "worktrees", "network", "truncate", "tools",
-	"doom_loop", "approvals", "audit", "hook", "admin", "mcp", "skills",
+	"doom_loop", "approvals", "audit", "hook", "cache", "budget", "admin", "mcp", "mcp_server", "skills",
 }
 
 // Parse reads the policy of a configuration: the sections permission, profile,
@@ -268,8 +268,12 @@ func (p *parser) most() int {
 // checkRule gives everything that is wrong with a rule.
 func checkRule(r *Rule) []error {
 	var errs []error
-	if err := checkPattern(r.Pattern); err != nil {
-		errs = append(errs, err)
+	check := checkPattern(r.Pattern)
+	if check == nil && slices.Contains(outgoing, r.Permission) {
+		check = checkOutward(r)
+	}
+	if check != nil {
+		errs = append(errs, check)
 	}
 	if _, err := parseAction(string(r.Action)); err != nil {
 		errs = append(errs, err)

@@ -118,8 +118,8 @@ read = "ask"
 			"unknown profile", "tool = 'list'\nexpect = 'allow'\nprofile = 'x'\n",
 			`r:7: test: there is no profile "x" for tenant default; it may use build, ci, explore, general, plan`,
 		},
-		{"unknown tool", "tool = 'shell'\nexpect = 'allow'\n", `r:7: test: there is no tool called "shell"`},
-		{"wrong input", "tool = 'bash'\ninput = { cmd = 'ls' }\nexpect = 'allow'\n", `r:7: test: the input of bash does not fit: /cmd is not a known key; known are command, description, timeout, workdir, stdin; /command is required`},
+		{"unknown tool", "tool = 'shall'\nexpect = 'allow'\n", `r:7: test: there is no tool called "shall"`},
+		{"wrong input", "tool = 'bash'\ninput = { comand = 'ls' }\nexpect = 'allow'\n", `r:7: test: the input of bash does not fit: /comand is not a known key; did you mean "command"?; /command is required`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			set, err := Parse("r", []byte(rules+"[[test]]\n"+tt.test))

@@ -34,6 +34,8 @@ const (
 	// Home is the home directory of the tools: what "~/" and "$HOME/" at the
 	// start of a pattern stand for.
 	Home = "/home/tool"
+	// Caches is where sessions have their caches.
+	Caches = "/caches"
 	// Outputs is where sessions find the whole outputs of their calls.
 	Outputs = "/run/toold/output"
 )
@@ -179,7 +181,7 @@ func directoryPattern(to Resolved) string {
 }
 
 // own are the places that are the session's beside its worktree.
-var own = []string{"/tmp", "/dev/shm", Home, Outputs}
+var own = []string{"/tmp", "/dev/shm", Home, Outputs, Caches}
 
 // isOwn reports whether p is the session's own: reading and writing there is what
 // it was made for.

@@ -14,7 +14,10 @@
 // to rules files: parse.go, and a case in testdata.
 package policy
 
-import "github.com/toold/toold/internal/tool"
+import (
+	"github.com/toold/toold/internal/endpoint"
+	"github.com/toold/toold/internal/tool"
+)
 
 // Action is what a verdict says is to be done.
 type Action string
@@ -51,6 +54,11 @@ type Request struct {
 	Why string `json:"why,omitempty"`
 	// Save is the pattern that an approval for always would allow; "" = none.
 	Save string `json:"save,omitempty"`
+
+	// to and http are what is judged of requests for network and http; Connection and HTTP
+	// set them.
+	to   *endpoint.Endpoint
+	http *endpoint.Request
 }
 
 // SourceDefault is the Rule.Source of what holds without a configuration.

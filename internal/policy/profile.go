@@ -36,13 +36,14 @@ func builtinProfiles() map[string]*profile {
 			builtin: builtin("explore", append(
 				[]Rule{{Permission: "*", Pattern: "*", Action: Deny, Reason: "the profile explore only looks around"}},
 				unobjected(tool.PermissionRead, tool.PermissionGrep, tool.PermissionGlob, tool.PermissionList, tool.PermissionBash,
+					tool.PermissionBatch,
 					"webfetch", "websearch", "codesearch")...)...),
 		},
 		"general": {
 			description: "does parts of the work of another agent",
 			builtin: builtin("general",
-				Rule{Permission: "todowrite", Pattern: "*", Action: Deny, Reason: "the list of tasks is the other agent's"},
-				Rule{Permission: "todoread", Pattern: "*", Action: Deny, Reason: "the list of tasks is the other agent's"},
+				Rule{Permission: tool.PermissionTodoWrite, Pattern: "*", Action: Deny, Reason: "the list of tasks is the other agent's"},
+				Rule{Permission: tool.PermissionTodoRead, Pattern: "*", Action: Deny, Reason: "the list of tasks is the other agent's"},
 			),
 		},
 		"ci": {description: "as build, but nobody is there to be asked", headless: true},

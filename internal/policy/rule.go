@@ -20,8 +20,9 @@ type rule struct {
 	// nothing about the permissions that are no tool's.
 	named      bool
 	text, path pattern
-	label      string // permission and pattern, for verdicts
-	order      int    // in its file
+	outward    *outward // of rules for network and http
+	label      string   // permission and pattern, for verdicts
+	order      int      // in its file
 	line       int
 	// above: the rule takes its list's opinion back, so that the rules above the
 	// built-in profile decide (see profile.go).
@@ -38,6 +39,7 @@ func compile(r Rule) *rule {
 	if c.path = c.text; expandHome(r.Pattern) != r.Pattern {
 		c.path = compilePathPattern(r.Pattern)
 	}
+	c.outward = compileOutward(&r)
 	return c
 }
 
@@ -51,8 +53,13 @@ func compileAll(rules []Rule) []*rule {
 
 // names reports whether the rule is about a permission.
 func (r *rule) names(permission string) bool {
-	if !r.named && (permission == PermissionDoomLoop || permission == PermissionExternal) {
-		return false
+	switch permission {
+	case PermissionDoomLoop, PermissionExternal:
+		if !r.named {
+			return false
+		}
+	case PermissionNetwork, PermissionHTTP:
+		return r.Permission == permission
 	}
 	return r.name.Match(permission)
 }
@@ -62,6 +69,8 @@ func (r *rule) match(q *Request) bool {
 	switch {
 	case !r.names(q.Permission):
 		return false
+	case r.outward != nil:
+		return r.outward.match(q, r.Action)
 	case q.Unknown:
 		return r.Pattern == "*" || r.Action != Allow && !r.above
 	case q.Opaque && (r.Action == Allow || r.above):

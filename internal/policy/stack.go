@@ -43,15 +43,22 @@ func (s *Stack) Remember(saved []Rule) *Stack {
 // Judge gives the verdict on a call with these requests: the strictest of them
 // all. No request at all is allowed.
 func (s *Stack) Judge(requests []Request) Verdict {
-	worst := Verdict{Action: Allow, Rule: "default", Reason: "nothing is asked for"}
-	var pending []Request
+	verdicts := make([]Verdict, len(requests))
 	for i := range requests {
-		d := s.decide(&requests[i])
-		if d.action == Ask {
-			pending = append(pending, requests[i])
-		}
-		if i == 0 || strictness(d.action) > strictness(worst.Action) {
-			worst = d.verdict(&requests[i])
+		verdicts[i] = s.JudgeOne(&requests[i])
+	}
+	return Strictest(verdicts)
+}
+
+// Strictest gives the strictest of the verdicts on a call's requests, the first where
+// several are, with all that is to be asked.
+func Strictest(verdicts []Verdict) Verdict {
+	worst := Verdict{Action: Allow, Rule: SourceDefault, Reason: "nothing is asked for"}
+	var pending []Request
+	for i, v := range verdicts {
+		pending = append(pending, v.Pending...)
+		if i == 0 || strictness(v.Action) > strictness(worst.Action) {
+			worst = v
 		}
 	}
 	if worst.Action == Ask {
@@ -68,17 +75,22 @@ type decision struct {
 	layer  string // of the deciding rule
 }
 
-func (d *decision) verdict(q *Request) Verdict {
-	v := Verdict{Action: d.action, Rule: d.source(), Reason: d.reason, Request: *q}
+// JudgeOne gives the verdict on one request.
+func (s *Stack) JudgeOne(q *Request) Verdict {
+	d := s.decide(q)
+	v := Verdict{Action: d.action, Rule: SourceDefault, Reason: d.reason, Request: *q}
 	if d.rule != nil {
-		v.Pattern = d.rule.label
+		v.Rule, v.Pattern = d.rule.Source, d.rule.label
+	}
+	if d.action == Ask {
+		v.Pending = []Request{*q}
 	}
 	return v
 }
 
 func (d *decision) source() string {
 	if d.rule == nil {
-		return "default"
+		return SourceDefault
 	}
 	return d.rule.Source
 }

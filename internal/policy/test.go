@@ -98,11 +98,17 @@ func (p *parser) try(tools *tool.Registry, e *expectation, work *int) error {
 	if err != nil {
 		return err
 	}
-	inv, err := tools.Parse(e.tool, input)
+	requests, ok, err := Outgoing(e.tool, input)
 	if err != nil {
-		return refused(e.tool, err)
+		return err
 	}
-	requests := AsWritten(inv, nil, Workspace)
+	if !ok {
+		inv, err := tools.Parse(e.tool, input)
+		if err != nil {
+			return refused(e.tool, err)
+		}
+		requests = AsWritten(inv, nil, Workspace)
+	}
 	for i := range requests {
 		*work -= p.count * (each + len(requests[i].Pattern))
 	}

@@ -79,6 +79,9 @@ func (m *Replayer) Replay(ctx context.Context, p auth.Principal, r client.Policy
 	}
 	m.cfg.Sessions.AwaitTold()
 	err = m.cfg.Store.Recent(ctx, f, func(row *store.Call) error { return errors.Join(ctx.Err(), y.judge(ctx, row)) })
+	if err == nil {
+		err = y.connections(ctx, f)
+	}
 	if errors.Is(err, errFull) {
 		y.out.Notes = append(y.out.Notes, "there are more changes than are shown: ask for fewer calls (session, since, limit)")
 	} else if err != nil {
@@ -166,23 +169,28 @@ func (y *replay) judge(ctx context.Context, row *store.Call) error {
 	}
 	y.out.Calls++
 	now, _ := in.rules.Judge(policy.AsWritten(inv, in.shell, in.worktree, in.mounts...))
-	if now.Action == policy.Ask && y.Sessions.Court().Unanswered() {
-		now.Action = policy.Deny
-	}
 	before := was.Verdict
 	if was.ApprovalID != "" {
 		before = string(policy.Ask)
 	}
-	if before == string(now.Action) {
+	return y.changed(client.PolicyChange{
+		CallID: row.ID, SessionID: row.SessionID, Tool: row.Tool, Input: row.Input, Time: row.Time.Queued, Was: before, WasRule: was.Rule,
+	}, now)
+}
+
+// changed notes a verdict that is now another.
+func (y *replay) changed(c client.PolicyChange, now policy.Verdict) error {
+	if now.Action == policy.Ask && y.Sessions.Court().Unanswered() {
+		now.Action = policy.Deny
+	}
+	if c.Was == string(now.Action) {
 		return nil
 	}
-	if y.bytes += len(row.Input); y.bytes > maxAnswer || len(y.out.Changes) == maxChanges {
+	if y.bytes += len(c.Input); y.bytes > maxAnswer || len(y.out.Changes) == maxChanges {
 		return errFull
 	}
-	y.out.Changes = append(y.out.Changes, client.PolicyChange{
-		CallID: row.ID, SessionID: row.SessionID, Tool: row.Tool, Input: row.Input, Time: row.Time.Queued,
-		Was: before, WasRule: was.Rule, Now: string(now.Action), NowRule: now.Rule,
-	})
+	c.Now, c.NowRule = string(now.Action), now.Rule
+	y.out.Changes = append(y.out.Changes, c)
 	return nil
 }
 

@@ -18,15 +18,18 @@ import (
 // transcript of one session reads like that of another.
 const (
 	Workspace  = "/workspace"         // default target of the worktree
-	Home       = "/home/tool"         // $HOME of the tools, bounded tmpfs
+	Home       = "/home/tool"         // $HOME of the tools, on a disk of limits.disk or a bounded tmpfs
 	OutputDir  = "/run/toold/output"  // whole outputs of calls, read-only
 	AgentPath  = "/run/toold/agent"   // the agent's binary, read-only
 	RipgrepDir = "/run/toold/ripgrep" // ripgrep, with its loader where it is not static, read-only
 	ControlDir = "/run/toold/control" // where an agent that dials finds the daemon
 	// TreeDir is the agent's own, and only there for a worktree of mode overlay. It has
 	// TreeBase, what the worktree is compared with, read-only.
-	TreeDir    = "/run/toold/tree"
-	TreeBase   = "base"
+	TreeDir  = "/run/toold/tree"
+	TreeBase = "base"
+	// JournalDir is the agent's own too, and to be written: what it notes there of a change
+	// of several files outlives it (see Claim).
+	JournalDir = "/run/toold/journal"
 	MarkerFile = "/run/toold/sandbox"
 	// MarkerFile exists inside every sandbox and nowhere else. Attack probes
 	// refuse to start without it.
@@ -111,6 +114,10 @@ type Claim struct {
 	// OutputDir is a host directory of the daemon's that appears read-only at
 	// OutputDir inside.
 	OutputDir string
+	// JournalDir is a host directory of the daemon's that appears at JournalDir inside, where
+	// the agent alone can enter and write. A driver that cannot mount it leaves it out: then
+	// a change of several files in which the agent is killed stays as it is.
+	JournalDir string
 }
 
 // Targets gives the paths of worktree and mounts inside, the worktree's first.
@@ -189,12 +196,33 @@ type Relaying interface {
 	Relay(ctx context.Context, c *Claim) error
 }
 
-// Mount is an extra read-only directory, pinned like a worktree.
+// Disks is a Driver that puts the home directories of its sandboxes, and what else is too large
+// for memory, on disks in files, where Limits.Disk is set.
+type Disks interface {
+	// Disks says why this host has none, nil where it has. Then Limits.Disk is refused, but
+	// for a sandbox with a Root.
+	Disks() error
+}
+
+// Late is a Sandbox that has its disks no sooner than they are needed: until then its home
+// directory is empty and read-only.
+type Late interface {
+	// Furnish mounts them. Doing it again is no error.
+	Furnish() error
+	// Held is how many bytes lie on them, quickly.
+	Held() int64
+}
+
+// Mount is an extra directory, pinned like a worktree. It is read-only, unless it is
+// written to or has layers.
 type Mount struct {
 	Source   *os.File
 	Target   string
 	UID, GID uint32 // as those of a Worktree
 	NoExec   bool   // nothing in it is run as a program
+	Write    bool   // the tools write to Source itself
+	// Overlay is what lies over Source; nil for nothing. It has no Base.
+	Overlay *Overlay
 }
 
 // Record names a sandbox so that another process (the daemon after a restart)
@@ -275,6 +303,55 @@ type Returning interface {
 	// Return is Destroy, and says what did not come back and where it is, in sentences
 	// for the session's notes; none when all is back. There may be some with an error.
 	Return(ctx context.Context, rec Record) (notes []string, err error)
+}
+
+// Networking is a Driver that knows which of its sandboxes can have a way out. Others have
+// sandboxes without one.
+type Networking interface {
+	// Networking is ErrUnsupported, with the reason, for a runtime whose sandboxes cannot.
+	Networking(runtime string) error
+}
+
+// Networked is a Sandbox that may have a way out, see package egress.
+type Networked interface {
+	// Network says how the daemon gets at what programs connect to. The caller closes its files.
+	// It is asked once by each daemon, before the first Dial.
+	Network() (*Network, error)
+}
+
+// Network is where connections of a sandbox arrive: a namespace that the daemon can enter, or
+// else a relay.
+type Network struct {
+	Namespace *os.File
+	// Held are sockets that the agent has kept since an earlier daemon. It may lie about them.
+	Held []*os.File
+	// Relay gives the connections that the agent passes on, and the ports inside that they were
+	// made to. Its Accept is net.ErrClosed after Close.
+	Relay Relay
+	// Call gives what the agent has written on the v2 cgroup with this id: the call whose programs
+	// are in it. It may lie. nil where cgroups cannot be asked.
+	Call func(cgroup uint64) (string, bool)
+}
+
+// Close closes what nobody has taken over.
+func (n *Network) Close() error {
+	var err error
+	if n.Namespace != nil {
+		err = n.Namespace.Close()
+	}
+	for _, f := range n.Held {
+		err = errors.Join(err, f.Close())
+	}
+	if n.Relay != nil {
+		err = errors.Join(err, n.Relay.Close())
+	}
+	return err
+}
+
+// Relay is a listener for connections that an agent passes on.
+type Relay interface {
+	Accept() (c *net.UnixConn, port uint16, err error)
+	Close() error
 }
 
 // Witness is a Sandbox that may know why its agent has died.

@@ -1,10 +1,13 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -13,6 +16,9 @@ import (
 	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/call"
 	"github.com/toold/toold/internal/call/output"
+	"github.com/toold/toold/internal/mcp"
+	"github.com/toold/toold/internal/plain"
+	"github.com/toold/toold/internal/server/within"
 )
 
 // Calls runs tools in sessions. *call.Service implements it.
@@ -21,11 +27,11 @@ type Calls interface {
 	// has passed, or when ctx ends; the call itself goes on in the last two cases.
 	Call(ctx context.Context, p auth.Principal, sessionID string, r client.CallCreate, o call.Options) (*client.Call, error)
 	GetCall(ctx context.Context, p auth.Principal, id string) (*client.Call, error)
-	ListCalls(ctx context.Context, p auth.Principal, sessionID string, f call.Filter) (client.List[client.Call], error)
+	ListCalls(ctx context.Context, p auth.Principal, sessionID string, f client.CallQuery) (client.List[client.Call], error)
 	AbortCall(ctx context.Context, p auth.Principal, id string) (*client.Call, error)
 	// Output gives the whole saved output from offset on; total is its size so
 	// far. With wait it follows a running call until it ends.
-	Output(ctx context.Context, p auth.Principal, callID string, o call.OutputOptions) (r io.ReadCloser, total int64, err error)
+	Output(ctx context.Context, p auth.Principal, callID string, o client.OutputQuery) (r io.ReadCloser, total int64, err error)
 }
 
 // callRoutes are the handlers of routes about calls.
@@ -123,7 +129,7 @@ func (s callRoutes) streamCall(x *exchange, r *request, req client.CallCreate, o
 }
 
 func (s callRoutes) listCalls(x *exchange, r *request) error {
-	f := call.Filter{Status: client.CallStatus(r.query.Get("status")), Tool: r.query.Get("tool")}
+	f := client.CallQuery{Status: client.CallStatus(r.query.Get("status")), Tool: r.query.Get("tool")}
 	var err error
 	if f.After, f.Limit, err = r.page(); err != nil {
 		return err
@@ -169,7 +175,7 @@ func (s callRoutes) callOutput(x *exchange, r *request) error {
 	if err := s.ownCall(r); err != nil {
 		return err
 	}
-	o := call.OutputOptions{Offset: r.number("offset"), Follow: r.flag("follow"), Stream: r.query.Get("stream")}
+	o := client.OutputQuery{Offset: r.number("offset"), Follow: r.flag("follow"), Stream: r.query.Get("stream")}
 	if r.Method == http.MethodHead {
 		o.Follow = false
 	}
@@ -193,4 +199,49 @@ func (s callRoutes) callOutput(x *exchange, r *request) error {
 			fmt.Sprintf("offset %d is behind the end of the output, which has %d bytes so far", o.Offset, total), "")
 	}
 	return s.sendBytes(x, r, body, total-o.Offset)
+}
+
+// ownSocket is the path at which the daemon was asked; "" where that is no socket with one.
+func ownSocket(r *http.Request) string {
+	if a, ok := r.Context().Value(http.LocalAddrContextKey).(*net.UnixAddr); ok && filepath.IsAbs(a.Name) {
+		return a.Name
+	}
+	return ""
+}
+
+// mcp answers one message of the Model Context Protocol. What it asks for are requests to
+// this API, by the same peer with the same credential.
+func (s callRoutes) mcp(x *exchange, r *request) error {
+	session := r.id
+	if r.who.Session == "" { // the holder of a token has been looked at before
+		found, err := s.cfg.API.Sessions.Get(r.Context(), r.who, r.id)
+		if err != nil {
+			return err
+		}
+		session = found.ID
+	}
+	if err := wantType(r.Request, "application/json"); err != nil {
+		return err
+	}
+	body, free, err := s.readBody(x, r)
+	defer free()
+	if err != nil {
+		return err
+	}
+	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	peer := r.Context().Value(peerKey{})
+	c := client.New(client.Options{
+		Transport: &within.Transport{Handler: s.Server, Context: func(ctx context.Context) context.Context {
+			return context.WithValue(ctx, peerKey{}, peer)
+		}},
+		Reconnect: -1, // there is nothing to connect to
+		Tenant:    r.Header.Get("Toold-Tenant"), Token: strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "),
+	})
+	refused := s.protocol.Serve(x, mcp.Request{Credential: r.who.Credential(), Body: body, HTTP: r.Request, Patience: s.cfg.WriteTimeout},
+		mcp.Config{Client: c, Session: session, Version: s.cfg.Version.Version, Wait: s.cfg.MCPWait(), Socket: ownSocket(r.Request)})
+	if refused == nil {
+		return nil
+	}
+	return invalidStatus(refused.Status, "the message is refused: "+plain.Cut(plain.Line(refused.Text), maxShown),
+		"send one message of JSON-RPC, with Accept: application/json, text/event-stream")
 }

@@ -3,12 +3,12 @@ package server
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 
 	"github.com/toold/toold/api"
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
-	"github.com/toold/toold/internal/session"
 	"github.com/toold/toold/internal/tool"
 )
 
@@ -16,7 +16,9 @@ import (
 type Tools interface {
 	// Tools lists the tools that nothing denies for good, with descriptions for the
 	// session, or else for the profile.
-	Tools(ctx context.Context, p auth.Principal, f session.ToolFilter) ([]*tool.Definition, error)
+	Tools(ctx context.Context, p auth.Principal, f client.ToolQuery) (*tool.Set, error)
+	// Brief describes a session for a system prompt.
+	Brief(ctx context.Context, p auth.Principal, session string) (string, error)
 }
 
 // Usage counts what each tenant uses, for admins and metrics; *session.Usage implements it.
@@ -39,7 +41,9 @@ type Health interface {
 type daemonRoutes struct{ *Server }
 
 func (s daemonRoutes) version(x *exchange, _ *request) error {
-	return s.reply(x, http.StatusOK, s.cfg.Version)
+	v := s.cfg.Version
+	v.MCPWait = client.Duration(s.cfg.MCPWait())
+	return s.reply(x, http.StatusOK, v)
 }
 
 // health says that the process answers; it asks nothing else, so that a watchdog
@@ -69,7 +73,7 @@ func (s daemonRoutes) metrics(x *exchange, r *request) error {
 }
 
 func (s daemonRoutes) tools(x *exchange, r *request) error {
-	f := session.ToolFilter{
+	f := client.ToolQuery{
 		Profile: r.query.Get("profile"), Session: r.query.Get("session"),
 		Provider: r.query.Get("provider"), Model: r.query.Get("model"),
 	}
@@ -79,17 +83,20 @@ func (s daemonRoutes) tools(x *exchange, r *request) error {
 			return err
 		}
 	}
-	defs, err := s.cfg.API.Tools.Tools(r.Context(), r.who, f)
+	set, err := s.cfg.API.Tools.Tools(r.Context(), r.who, f)
 	if err != nil {
 		return err
 	}
-	items := make([]json.RawMessage, len(defs))
-	for i, d := range defs {
-		if items[i], err = tool.Render(d, r.query.Get("format")); err != nil {
-			return err
-		}
+	return x.answer(toolList(set, r.query.Get("format"), r.flag("all")))
+}
+
+func (s daemonRoutes) brief(x *exchange, r *request) error {
+	text, err := s.cfg.API.Tools.Brief(r.Context(), r.who, r.id)
+	if err != nil {
+		return err
 	}
-	return x.answer(all(items, nil))
+	s.writeBody(x, http.StatusOK, "text/plain; charset=utf-8", []byte(text))
+	return nil
 }
 
 func (s daemonRoutes) doctor(x *exchange, r *request) error {
@@ -108,8 +115,7 @@ func (s daemonRoutes) reload(x *exchange, r *request) error {
 	if err := s.cfg.Reload(r.Context()); err != nil {
 		return invalid("the configuration is refused and the old one stays: "+err.Error(), "correct the file and reload again")
 	}
-	x.WriteHeader(http.StatusNoContent)
-	return nil
+	return x.done(nil)
 }
 
 func (s daemonRoutes) config(x *exchange, _ *request) error {
@@ -132,4 +138,34 @@ func page[T any](l client.List[T], err error) (client.List[T], error) {
 // all is page of a list that has no other part.
 func all[T any](items []T, err error) (client.List[T], error) {
 	return page(client.List[T]{Items: items}, err)
+}
+
+// tools is client.ToolList with definitions in any format.
+type tools struct {
+	Items    []json.RawMessage   `json:"items"`
+	Revision string              `json:"revision"`
+	Absent   []client.AbsentTool `json:"absent,omitempty"`
+}
+
+// toolList renders a set, with the tools that are absent if all is set.
+func toolList(set *tool.Set, format string, all bool) (*tools, error) {
+	list := &tools{Items: []json.RawMessage{}, Revision: set.Revision}
+	absent := set.Absent
+	for _, d := range set.Tools {
+		raw, err := tool.Render(d, format)
+		if cannot, ok := errors.AsType[*tool.LoweringError](err); ok {
+			absent = append(absent, tool.Absent{Name: d.Name, Why: cannot.Error()})
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		list.Items = append(list.Items, raw)
+	}
+	if all {
+		for _, a := range absent {
+			list.Absent = append(list.Absent, client.AbsentTool(a))
+		}
+	}
+	return list, nil
 }

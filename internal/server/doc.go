@@ -3,7 +3,8 @@
 // the wire. What a request does is behind the interfaces of API.
 //
 // The whole API is one table, routes in route.go. To add a route: 1. a line
-// there, 2. its handler in the file of its noun, 3. its method in package client,
+// there, 2. its handler in the file of its noun, or by asked or removed the method of
+// API that does it, 3. its method in package client,
 // 4. `go test ./internal/server -run OpenAPI -update` for api/openapi.json. The
 // tests fail for a route that lacks one of these.
 //

@@ -27,17 +27,12 @@ func (s eventRoutes) events(x *exchange, r *request) error {
 	f := event.Filter{
 		Session: r.query.Get("session"), Type: r.query.Get("type"), After: r.Header.Get("Last-Event-ID"), Stored: r.flag("stored"),
 	}
-	if f.After != "" && !validID("evt_", f.After) {
+	if f.After != "" && eventID.wrong(f.After) != "" {
 		return invalid("Last-Event-ID is not the id of an event", "such ids begin with evt_")
 	}
 	if f.Type != "" && strings.IndexFunc(strings.TrimSuffix(f.Type, "*"), notInType) >= 0 {
 		return invalid("type is not the type of an event", "such as call.completed, or call.* for all of calls")
 	}
-	release, err := s.stream(r)
-	if err != nil {
-		return err
-	}
-	defer release()
 	ch, err := s.cfg.API.Events.Events(r.Context(), r.who, f)
 	if err != nil {
 		return err

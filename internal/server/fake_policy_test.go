@@ -7,7 +7,6 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
-	"github.com/toold/toold/internal/session"
 )
 
 // fakeApproval is the one approval that is pending, once per tenant's session;
@@ -36,7 +35,7 @@ func (f *fakeAPI) note(p auth.Principal, filter any) {
 	f.last, f.filter = p, filter
 }
 
-func (f *fakeAPI) Approvals(_ context.Context, p auth.Principal, q session.ApprovalFilter) (client.List[client.Approval], error) {
+func (f *fakeAPI) Approvals(_ context.Context, p auth.Principal, q client.ApprovalQuery) (client.List[client.Approval], error) {
 	f.note(p, q)
 	l := client.List[client.Approval]{Next: "apr_9"}
 	if p.Tenant == DefaultTenant {
@@ -54,7 +53,7 @@ func (f *fakeAPI) Answer(_ context.Context, p auth.Principal, id string, a clien
 	return &answered, nil
 }
 
-func (f *fakeAPI) SavedApprovals(_ context.Context, p auth.Principal, q session.ApprovalFilter) (client.List[client.SavedApproval], error) {
+func (f *fakeAPI) SavedApprovals(_ context.Context, p auth.Principal, q client.ApprovalQuery) (client.List[client.SavedApproval], error) {
 	f.note(p, q)
 	var l client.List[client.SavedApproval]
 	if p.Tenant == DefaultTenant {

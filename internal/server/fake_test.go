@@ -18,7 +18,6 @@ import (
 	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/call"
 	"github.com/toold/toold/internal/event"
-	"github.com/toold/toold/internal/session"
 	"github.com/toold/toold/internal/tool"
 )
 
@@ -38,10 +37,12 @@ type wholeAPI interface {
 	Doctor
 	Replayer
 	Trees
+	Networks
+	Caches
 }
 
 func apiOf(f wholeAPI) API {
-	return API{Sessions: f, Calls: f, Files: f, Events: f, Approvals: f, Policy: f, Images: f, Tools: f, Usage: f, Collector: f, Health: f, Doctor: f, Replay: f, Trees: f}
+	return API{Sessions: f, Calls: f, Files: f, Events: f, Approvals: f, Policy: f, Images: f, Tools: f, Usage: f, Collector: f, Health: f, Doctor: f, Replay: f, Trees: f, Networks: f, Caches: f}
 }
 
 // fakeAPI is the whole API in memory, with one tool: "echo" finishes at once,
@@ -121,7 +122,7 @@ func (f *fakeAPI) Get(_ context.Context, p auth.Principal, id string) (*client.S
 	return &c, nil
 }
 
-func (f *fakeAPI) List(_ context.Context, p auth.Principal, q session.SessionFilter) (client.List[client.Session], error) {
+func (f *fakeAPI) List(_ context.Context, p auth.Principal, q client.SessionQuery) (client.List[client.Session], error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.last, f.filter = p, q
@@ -142,7 +143,7 @@ func (f *fakeAPI) Patch(ctx context.Context, p auth.Principal, id string, r clie
 	return s, err
 }
 
-func (f *fakeAPI) End(ctx context.Context, p auth.Principal, id string, o session.EndOptions) (*client.Session, error) {
+func (f *fakeAPI) End(ctx context.Context, p auth.Principal, id string, o client.EndOptions) (*client.Session, error) {
 	s, err := f.Get(ctx, p, id)
 	if err == nil {
 		s.State = client.SessionEnded
@@ -246,7 +247,7 @@ func (f *fakeAPI) GetCall(_ context.Context, p auth.Principal, id string) (*clie
 	return &copied, nil
 }
 
-func (f *fakeAPI) ListCalls(ctx context.Context, p auth.Principal, id string, q call.Filter) (client.List[client.Call], error) {
+func (f *fakeAPI) ListCalls(ctx context.Context, p auth.Principal, id string, q client.CallQuery) (client.List[client.Call], error) {
 	l := client.List[client.Call]{Next: "call_99"}
 	if _, err := f.Get(ctx, p, id); err != nil {
 		return l, err
@@ -270,7 +271,7 @@ func (f *fakeAPI) AbortCall(ctx context.Context, p auth.Principal, id string) (*
 	return c, err
 }
 
-func (f *fakeAPI) Output(ctx context.Context, p auth.Principal, id string, o call.OutputOptions) (io.ReadCloser, int64, error) {
+func (f *fakeAPI) Output(ctx context.Context, p auth.Principal, id string, o client.OutputQuery) (io.ReadCloser, int64, error) {
 	c, err := f.GetCall(ctx, p, id)
 	if err != nil {
 		return nil, 0, err
@@ -380,24 +381,34 @@ func (f *fakeAPI) Events(ctx context.Context, p auth.Principal, q event.Filter) 
 	return ch, nil
 }
 
-func (f *fakeAPI) Tools(_ context.Context, p auth.Principal, q session.ToolFilter) ([]*tool.Definition, error) {
+func (f *fakeAPI) Tools(_ context.Context, p auth.Principal, q client.ToolQuery) (*tool.Set, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.last, f.filter = p, q
 	d, _ := tool.NewRegistry().Get("bash")
 	described, err := d.Describe(tool.Facts{Timeout: 7 * time.Second})
-	return []*tool.Definition{described}, err
+	return &tool.Set{Revision: "r1", Tools: []*tool.Definition{described}, Absent: []tool.Absent{{Name: "edit", Why: "a reason"}}}, err
 }
 
-func (f *fakeAPI) TokenSession(token string) (auth.Principal, bool) {
+func (f *fakeAPI) Brief(_ context.Context, p auth.Principal, session string) (string, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.last = p
+	if s := f.sessions[session]; s == nil || s.Tenant != p.Tenant {
+		return "", noSession(session)
+	}
+	return "the brief of " + session, nil
+}
+
+func (f *fakeAPI) TokenSession(_ context.Context, token string) (auth.Principal, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	id, ok := strings.CutPrefix(token, "tok-")
 	s := f.sessions[id]
 	if !ok || s == nil {
-		return auth.Principal{}, false
+		return auth.Principal{}, forbidden("the token belongs to no live session", "ask whoever made the session for a new one")
 	}
-	return auth.Principal{Session: id, SessionName: s.Name, Tenant: s.Tenant}, true
+	return auth.Principal{Session: id, SessionName: s.Name, Tenant: s.Tenant}, nil
 }
 
 func (f *fakeAPI) Doctor(_ context.Context, _ auth.Principal, probe bool) (*client.Doctor, error) {

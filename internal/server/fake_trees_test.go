@@ -15,6 +15,7 @@ import (
 // fakeCheckpoint is a checkpoint of every session, and fakePatch the patch of each.
 const (
 	fakeCheckpoint = "cp_1"
+	fakeCache      = "go"
 	fakePatch      = "diff --git a/x b/x\n+\x1b]0;title\a\xff\r\n"
 )
 
@@ -116,4 +117,25 @@ func (f *fakeAPI) Fork(ctx context.Context, p auth.Principal, id string, r clien
 	s, err := f.Get(ctx, p, id)
 	f.note(p, r)
 	return s, err
+}
+
+func (f *fakeAPI) Network(ctx context.Context, p auth.Principal, id string) (*client.SessionNetwork, error) {
+	_, err := f.Get(ctx, p, id)
+	return &client.SessionNetwork{Mode: client.NetworkRules, Hosts: []client.NetworkHost{}}, err
+}
+
+func (f *fakeAPI) ListCaches(_ context.Context, p auth.Principal) (client.List[client.Cache], error) {
+	f.note(p, "caches")
+	return client.List[client.Cache]{Items: []client.Cache{{Name: fakeCache, Tenant: p.Tenant, Mode: client.CacheCow}}}, nil
+}
+
+func (f *fakeAPI) RemoveCache(_ context.Context, p auth.Principal, name string) error {
+	f.note(p, name)
+	return nil
+}
+
+func (f *fakeAPI) PromoteCache(ctx context.Context, p auth.Principal, id, name string) (*client.Cache, error) {
+	_, err := f.Get(ctx, p, id)
+	f.note(p, name)
+	return &client.Cache{Name: name, Tenant: p.Tenant, Mode: client.CacheCow, Session: id}, err
 }

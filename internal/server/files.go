@@ -41,23 +41,23 @@ func (s fileRoutes) putFile(x *exchange, r *request) error {
 	if err != nil {
 		return err
 	}
-	if r.ContentLength > s.cfg.MaxFile {
-		return s.fileTooLarge()
+	return s.upload(x, r, s.cfg.MaxFile, s.fileTooLarge, func(body io.Reader) (any, error) {
+		return s.cfg.API.Files.Upload(r.Context(), r.who, r.id, r.query.Get("path"), mode, body)
+	})
+}
+
+// upload has take read a body of at most most bytes as it arrives, and answers with what
+// that made of it.
+func (s *Server) upload(x *exchange, r *request, most int64, tooLarge func() error, take func(io.Reader) (any, error)) error {
+	if r.ContentLength > most {
+		return tooLarge()
 	}
-	release, err := s.stream(r)
-	if err != nil {
-		return err
-	}
-	defer release()
-	body := &uploadBody{s: s.Server, x: x, from: http.MaxBytesReader(x.ResponseWriter, r.Body, s.cfg.MaxFile), tooLarge: s.fileTooLarge}
-	call, err := s.cfg.API.Files.Upload(r.Context(), r.who, r.id, r.query.Get("path"), mode, body)
+	body := &uploadBody{s: s, x: x, from: http.MaxBytesReader(x.ResponseWriter, r.Body, most), tooLarge: tooLarge}
+	made, err := take(body)
 	if body.err != nil {
-		return body.err // why the upload failed, whatever was made of it
+		return body.err // why it failed, whatever was made of it
 	}
-	if err != nil {
-		return err
-	}
-	return s.reply(x, http.StatusOK, call)
+	return x.answer(made, err)
 }
 
 func (s fileRoutes) fileTooLarge() error {
@@ -133,13 +133,11 @@ func parseMode(v string) (uint32, error) {
 
 func (s fileRoutes) getFile(x *exchange, r *request) error {
 	if r.query.Get("archive") != "" {
+		if err := roleTenant.check(r.who); err != nil {
+			return err
+		}
 		return s.getTree(x, r)
 	}
-	release, err := s.stream(r)
-	if err != nil {
-		return err
-	}
-	defer release()
 	body, size, err := s.cfg.API.Files.Download(r.Context(), r.who, r.id, r.query.Get("path"))
 	if err != nil {
 		return err

@@ -15,11 +15,6 @@ func (s fileRoutes) getTree(x *exchange, r *request) error {
 	if r.Method == http.MethodHead {
 		return invalidStatus(http.StatusMethodNotAllowed, "an archive has no HEAD: it is made as it is sent", "use GET")
 	}
-	release, err := s.stream(r)
-	if err != nil {
-		return err
-	}
-	defer release()
 	body, call, err := s.cfg.API.Files.Pack(r.Context(), r.who, r.id, r.query.Get("path"), s.cfg.MaxFile)
 	if err != nil {
 		return err
@@ -42,11 +37,6 @@ func (s fileRoutes) putTree(x *exchange, r *request) error {
 		return invalidStatus(http.StatusRequestEntityTooLarge, fmt.Sprintf("the archive is longer than %d bytes", s.cfg.MaxFile),
 			"send it in parts, or mount the directory that has it")
 	}
-	release, err := s.stream(r)
-	if err != nil {
-		return err
-	}
-	defer release()
 	rc := http.NewResponseController(x.ResponseWriter)
 	if err := rc.EnableFullDuplex(); err != nil { // the answer may come before the body has
 		return err

@@ -536,8 +536,8 @@ func TestBodyMemory(t *testing.T) {
 // brokenAPI panics in every method: the interface in it is nil.
 type brokenAPI struct{ wholeAPI }
 
-func (brokenAPI) TokenSession(string) (auth.Principal, bool) {
-	return auth.Principal{Session: "ses_1", Tenant: "a"}, true
+func (brokenAPI) TokenSession(context.Context, string) (auth.Principal, error) {
+	return auth.Principal{Session: "ses_1", Tenant: "a"}, nil
 }
 
 // TestPanics: a panic in any handler costs that one request and nothing else,

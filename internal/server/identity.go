@@ -1,14 +1,15 @@
 package server
 
 import (
+	"context"
 	"fmt"
-	"maps"
 	"net/http"
 	"slices"
 	"strings"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/plain"
 )
 
 // DefaultTenant is the tenant of admins.
@@ -34,40 +35,24 @@ type Identity struct {
 	tenants              map[string]bool
 }
 
-// NewIdentity checks cfg and makes an Identity of it. A uid or a gid that is in
-// two tenants is an error, also when the second is that of the admins.
-func NewIdentity(cfg IdentityConfig) (*Identity, error) {
+// NewIdentity makes an Identity of cfg, in which nobody is in two tenants, or an admin and
+// in another tenant than DefaultTenant: package config refuses that.
+func NewIdentity(cfg IdentityConfig) *Identity {
 	id := &Identity{
 		adminUID: set(cfg.Admins.UIDs), adminGID: set(cfg.Admins.GIDs),
 		tenantUID: map[uint32]string{}, tenantGID: map[uint32]string{},
 		tenants: map[string]bool{DefaultTenant: true},
 	}
-	for _, name := range slices.Sorted(maps.Keys(cfg.Tenants)) {
+	for name, p := range cfg.Tenants {
 		id.tenants[name] = true
-		for _, uid := range cfg.Tenants[name].UIDs {
-			if err := claim("uid", uid, name, id.adminUID, id.tenantUID); err != nil {
-				return nil, err
-			}
+		for _, uid := range p.UIDs {
+			id.tenantUID[uid] = name
 		}
-		for _, gid := range cfg.Tenants[name].GIDs {
-			if err := claim("gid", gid, name, id.adminGID, id.tenantGID); err != nil {
-				return nil, err
-			}
+		for _, gid := range p.GIDs {
+			id.tenantGID[gid] = name
 		}
 	}
-	return id, nil
-}
-
-func claim(kind string, n uint32, tenant string, admins map[uint32]bool, owner map[uint32]string) error {
-	if other, ok := owner[n]; ok && other != tenant {
-		return fmt.Errorf("%s %d is in two tenants, %q and %q: leave it in one", kind, n, other, tenant)
-	}
-	if admins[n] && tenant != DefaultTenant {
-		return fmt.Errorf("%s %d is an admin's and therefore of tenant %q: take it out of tenant %q or of [admin]",
-			kind, n, DefaultTenant, tenant)
-	}
-	owner[n] = tenant
-	return nil
+	return id
 }
 
 // resolve says who a peer is. Its uid decides before its groups do.
@@ -123,28 +108,34 @@ func (s *Server) principal(r *http.Request) (auth.Principal, error) {
 	who, err := s.identity.Load().resolve(p)
 	tenants := r.Header.Values("Toold-Tenant")
 	if sent := r.Header.Values("Authorization"); len(sent) > 0 {
-		return s.tokenHolder(p, sent, tenants)
+		return s.tokenHolder(r.Context(), p, sent, tenants)
 	}
 	if err != nil || len(tenants) == 0 {
 		return who, err
 	}
-	switch t := tenants[0]; {
-	case len(tenants) > 1:
+	if len(tenants) > 1 {
 		return who, invalid("more than one Toold-Tenant header", "send one")
-	case t == who.Tenant:
-	case !who.Admin:
-		return who, forbidden("only admins may act for another tenant", "leave the header Toold-Tenant out")
-	case !s.identity.Load().tenants[t]:
-		return who, invalid(fmt.Sprintf("Toold-Tenant: no tenant %q", t), "the daemon's config.toml has them as [tenant.NAME]")
-	default:
-		who.Tenant = t
 	}
-	return who, nil
+	err = s.actFor(&who, tenants[0], "leave the header Toold-Tenant out")
+	return who, err
+}
+
+// actFor makes an admin act for another tenant. hint says how others ask.
+func (s *Server) actFor(who *auth.Principal, tenant, hint string) error {
+	switch {
+	case tenant == who.Tenant:
+	case !who.Admin:
+		return forbidden("only admins may act for another tenant", hint)
+	case !s.identity.Load().tenants[tenant]:
+		return invalid(fmt.Sprintf("no tenant %q", plain.Cut(tenant, maxShown)), "the daemon's config.toml has them as [tenant.NAME]")
+	}
+	who.Tenant = tenant
+	return nil
 }
 
 // tokenHolder is the principal of a request with an Authorization header. The
 // peer's own rights do not count then: a token narrows what a request may do.
-func (s *Server) tokenHolder(p peer, sent, tenants []string) (auth.Principal, error) {
+func (s *Server) tokenHolder(ctx context.Context, p peer, sent, tenants []string) (auth.Principal, error) {
 	who := auth.Principal{UID: p.uid, GID: p.gid, Groups: p.groups, PID: p.pid}
 	if !p.known || (p.uid == overflowUID && !s.identity.Load().lists(p.uid)) {
 		return who, forbidden("tokens are not taken from peers without a mapped uid", "connect from the daemon's own user namespace")
@@ -153,9 +144,9 @@ func (s *Server) tokenHolder(p peer, sent, tenants []string) (auth.Principal, er
 	if !ok || len(sent) > 1 || len(tenants) > 0 {
 		return who, invalid("Authorization must be one header, Bearer and a session's token, without Toold-Tenant", "see POST /v1/sessions, token")
 	}
-	holder, ok := s.cfg.API.Sessions.TokenSession(token)
-	if !ok {
-		return who, forbidden("the token belongs to no live session", "ask whoever made the session for a new one")
+	holder, err := s.cfg.API.Sessions.TokenSession(ctx, token)
+	if err != nil {
+		return who, err
 	}
 	if !s.identity.Load().tenants[holder.Tenant] {
 		// With the tenant its rules are gone, which this session was made under.

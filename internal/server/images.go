@@ -34,14 +34,9 @@ func (s imageRoutes) pullImage(x *exchange, r *request) error {
 	if err := s.decode(x, r, &req); err != nil {
 		return err
 	}
-	if req.Ref == "" || wrongImage(req.Ref) != "" {
-		return invalid(fmt.Sprintf("ref %q is not the name of an image: %s", plain.Cut(req.Ref, maxShown), wrongImage(req.Ref)), "such as debian:12")
+	if why := imageName.wrong(req.Ref); why != "" {
+		return invalid(fmt.Sprintf("ref %q is not the name of an image: %s", plain.Cut(req.Ref, maxShown), why), "such as debian:12")
 	}
-	release, err := s.stream(r)
-	if err != nil {
-		return err
-	}
-	defer release()
 	if wantsEvents(r.Request) {
 		return s.streamProgress(x, r, func(ctx context.Context, tell func(string, any)) (any, error) {
 			return s.cfg.API.Images.PullImage(ctx, r.who, req, func(p client.ImageProgress) { tell("progress", p) })
@@ -53,28 +48,12 @@ func (s imageRoutes) pullImage(x *exchange, r *request) error {
 // importImage gives the body to the store as it arrives.
 func (s imageRoutes) importImage(x *exchange, r *request) error {
 	name := r.query.Get("name")
-	if name != "" && wrongImage(name) != "" {
-		return invalid(fmt.Sprintf("name=%q is not the name of an image: %s", plain.Cut(name, maxShown), wrongImage(name)), "such as tools:1")
+	if why := imageName.wrong(name); name != "" && why != "" {
+		return invalid(fmt.Sprintf("name=%q is not the name of an image: %s", plain.Cut(name, maxShown), why), "such as tools:1")
 	}
-	if r.ContentLength > s.cfg.MaxImage {
-		return s.imageTooLarge()
-	}
-	release, err := s.stream(r)
-	if err != nil {
-		return err
-	}
-	defer release()
-	body := &uploadBody{
-		s: s.Server, x: x, from: http.MaxBytesReader(x.ResponseWriter, r.Body, s.cfg.MaxImage), tooLarge: s.imageTooLarge,
-	}
-	made, err := s.cfg.API.Images.ImportImage(r.Context(), r.who, name, body)
-	if body.err != nil {
-		return body.err // why the import failed, whatever was made of it
-	}
-	if err != nil {
-		return err
-	}
-	return s.reply(x, http.StatusOK, made)
+	return s.upload(x, r, s.cfg.MaxImage, s.imageTooLarge, func(body io.Reader) (any, error) {
+		return s.cfg.API.Images.ImportImage(r.Context(), r.who, name, body)
+	})
 }
 
 func (s imageRoutes) imageTooLarge() error {
@@ -82,17 +61,22 @@ func (s imageRoutes) imageTooLarge() error {
 		"import a smaller image, or pull it from a registry")
 }
 
-func (s imageRoutes) removeImage(x *exchange, r *request) error {
-	if err := s.cfg.API.Images.RemoveImage(r.Context(), r.who, r.id); err != nil {
-		return err
-	}
-	x.WriteHeader(http.StatusNoContent)
-	return nil
+// Caches has what tenants keep of caches for later sessions. Holders of a session's token
+// never reach it. What is not there is a fault.NotFound.
+type Caches interface {
+	ListCaches(ctx context.Context, p auth.Principal) (client.List[client.Cache], error)
+	RemoveCache(ctx context.Context, p auth.Principal, name string) error
+	// PromoteCache answers when the base is on the disk.
+	PromoteCache(ctx context.Context, p auth.Principal, session, name string) (*client.Cache, error)
 }
 
-// wrongImage says what is wrong with the name or the digest of an image, "" for
-// nothing that the store does not know better.
-func wrongImage(ref string) string { return wrong(ref, maxImage, "._-/:@") }
+// cacheRoutes are the handlers of routes about caches.
+type cacheRoutes struct{ *Server }
 
-// maxImage bounds the name of an image in bytes.
-const maxImage = 512
+func (s cacheRoutes) list(x *exchange, r *request) error {
+	return x.answer(page(s.cfg.API.Caches.ListCaches(r.Context(), r.who)))
+}
+
+func (s cacheRoutes) promote(x *exchange, r *request) error {
+	return x.answer(s.cfg.API.Caches.PromoteCache(r.Context(), r.who, r.id, r.PathValue("cache")))
+}

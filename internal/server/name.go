@@ -2,75 +2,48 @@ package server
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 )
 
-// maxName bounds ids and names in paths and queries, and maxShown what is shown of one
-// that is wrong.
-const (
-	maxName  = 64
-	maxShown = 100
+// maxShown bounds what is shown of an id or a name that is wrong, in bytes.
+const maxShown = 100
+
+// form is what an id or a name looks like.
+type form struct {
+	*regexp.Regexp
+	words string
+}
+
+// wrong says what is wrong with a text, "" for nothing.
+func (f form) wrong(s string) string {
+	if f.MatchString(s) {
+		return ""
+	}
+	return f.words
+}
+
+// idForm is that of ids that begin with prefix.
+func idForm(prefix string) form {
+	return form{regexp.MustCompile("^" + prefix + "[0-9A-Za-z]{1,64}$"), "it is " + prefix + " and 1 to 64 letters and digits"}
+}
+
+// The forms of what stands in paths and queries. Nothing that has one is more than a name
+// in a path, a log line or a file's name, but for the slashes of images.
+var (
+	callID     = idForm("call_")
+	approvalID = idForm("apr_")
+	eventID    = idForm("evt_")
+	// savedID is that of the approval, and which of its requests.
+	savedID = form{regexp.MustCompile("^apr_[0-9A-Za-z._-]{1,60}$"), "it is apr_ and 1 to 60 letters, digits, . _ and -"}
+	// anyName is the id or the name of a session or a checkpoint.
+	anyName   = form{regexp.MustCompile("^[0-9A-Za-z][0-9A-Za-z._-]{0,63}$"), "it is 1 to 64 letters, digits, . _ and -, and begins with a letter or a digit"}
+	cacheName = form{regexp.MustCompile("^[0-9a-z][0-9a-z_-]{0,62}$"), "it is 1 to 63 small letters, digits, _ and -, and begins with a letter or a digit"}
+	// imageName is the name or the digest of an image as far as the store does not know better.
+	imageName = form{regexp.MustCompile("^[0-9A-Za-z][0-9A-Za-z._/:@-]{0,511}$"), "it is 1 to 512 letters, digits, . _ - / : and @, and begins with a letter or a digit"}
 )
-
-// wrongName says what is wrong with the id or the name of a session, "" for
-// nothing.
-func wrongName(s string) string { return wrong(s, maxName, "._-") }
-
-// wrong says what is wrong with a text that begins with a letter or a digit and has
-// at most most of them and of the others.
-func wrong(s string, most int, others string) string {
-	if s == "" || len(s) > most {
-		return fmt.Sprintf("it has 1 to %d characters", most)
-	}
-	if !isAlnum(s[0]) {
-		return "it begins with a letter or a digit"
-	}
-	for i := range len(s) {
-		if !isAlnum(s[i]) && strings.IndexByte(others, s[i]) < 0 {
-			return "it has only letters, digits and " + strings.Join(strings.Split(others, ""), " ")
-		}
-	}
-	return ""
-}
-
-// validID reports whether id is prefix and 1 to 64 ASCII letters and digits.
-func validID(prefix, id string) bool {
-	rest, ok := strings.CutPrefix(id, prefix)
-	if !ok || rest == "" || len(rest) > maxName {
-		return false
-	}
-	for i := range len(rest) {
-		if !isAlnum(rest[i]) {
-			return false
-		}
-	}
-	return true
-}
-
-// wrongID gives the check of ids with this prefix.
-func wrongID(prefix string) func(string) string {
-	return func(id string) string {
-		if validID(prefix, id) {
-			return ""
-		}
-		return fmt.Sprintf("it is %s and 1 to %d letters and digits", prefix, maxName)
-	}
-}
-
-// wrongSaved says what is wrong with the id of a saved approval: that of the
-// approval, and which of its requests.
-func wrongSaved(id string) string {
-	if rest, ok := strings.CutPrefix(id, "apr_"); !ok || rest == "" {
-		return "it begins with apr_"
-	}
-	return wrongName(id)
-}
-
-func isAlnum(c byte) bool {
-	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
-}
 
 // wrongText says what is wrong with free text, "" for nothing.
 func wrongText(s string, limit int) string {

@@ -118,6 +118,9 @@ func (g *generator) operation(rt *route) object {
 	}
 	if rt.request != nil {
 		kind, schema := "application/octet-stream", object{}
+		if rt.request == any(anyJSON{}) {
+			kind, schema = "application/json", object{"type": "object"}
+		}
 		if t := rt.bodyType(); t != nil {
 			kind, schema = "application/json", g.schema(t)
 		}
@@ -159,6 +162,10 @@ func (g *generator) responses(rt *route) object {
 	case "PullImage":
 		ok["description"] = "The image; or, with Accept: text/event-stream, progress (its data is an ImageProgress), then completed with the image or error with a Problem"
 		ok["content"].(object)["text/event-stream"] = g.events("Image", client.Image{}, client.ImageProgress{}, client.Problem{})
+	case "MCP":
+		ok["description"] = "What the protocol answers, as JSON or as its events; bodies and answers are those of JSON-RPC"
+		ok["content"].(object)["text/event-stream"] = object{"schema": object{}}
+		all["202"] = object{"description": "A notification was taken"}
 	case "Events":
 		ok["description"] = "Events with their ids; the data of each is an Event"
 	}
@@ -177,7 +184,7 @@ func (g *generator) content(v any) object {
 		return object{"text/event-stream": object{"schema": g.schema(reflect.TypeFor[client.Event]())}}
 	case anyJSON:
 		return object{"application/json": object{"schema": object{"type": "object"}}}
-	case client.List[client.ToolDefinition]: // in the shape of a provider with ?format=
+	case client.ToolList: // in the shape of a provider with ?format=
 		own := g.schema(reflect.TypeOf(v))
 		other := object{"type": "object", "required": []string{"items"}, "properties": object{"items": object{"type": "array", "items": object{"type": "object"}}}}
 		return object{"application/json": object{"schema": object{"anyOf": []any{own, other}}}}
@@ -204,7 +211,7 @@ func (g *generator) params(rt *route) []any {
 		if kind.what == "session" || kind.what == "checkpoint" {
 			doc = "id or name of the " + kind.what
 		}
-		list = append(list, object{"name": kind.name(), "in": "path", "required": true, "description": doc, "schema": object{"type": "string", "pattern": kind.pattern}})
+		list = append(list, object{"name": kind.name(), "in": "path", "required": true, "description": doc, "schema": object{"type": "string", "pattern": kind.form.String()}})
 	}
 	switch rt.op {
 	case "Events":

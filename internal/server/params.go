@@ -56,7 +56,8 @@ var (
 		{name: "session", kind: ident, doc: "only what this session may see"},
 		{name: "provider", doc: "only what models of this provider may see"},
 		{name: "model", doc: "only what this model may see"},
-		{name: "format", values: []string{"anthropic", "openai", "gemini", "mcp"}, doc: "in the format of this provider"},
+		{name: "format", values: []string{"anthropic", "openai", "openai-responses", "gemini", "mcp"}, doc: "in the format of this provider"},
+		{name: "all", kind: yesNo, doc: "also say which tools are absent, and why"},
 	}
 	sessionParams = []param{
 		{name: "state", values: []string{"creating", "ready", "ending", "ended", "lost"}, doc: "only those in this state"},
@@ -170,7 +171,7 @@ func (p param) wrong(v string) string {
 			return "not a whole number from 0 on"
 		}
 	case ident:
-		return wrongName(v)
+		return anyName.wrong(v)
 	case text:
 		if p.values != nil && !slices.Contains(p.values, v) {
 			return "not one of " + strings.Join(p.values, ", ")
@@ -210,21 +211,22 @@ func (rt *route) ofSession() bool { return strings.HasPrefix(rt.pattern, "/v1/se
 
 // pathID is what a part of a route's path may be.
 type pathID struct {
-	at      string // the routes that have it begin so; it is the last part of this
-	what    string
-	pattern string              // of a valid one, for the OpenAPI document
-	wrong   func(string) string // what is wrong with one, "" for nothing
-	hint    string
+	at   string // the routes that have it begin so; it is the last part of this
+	what string
+	form // of a valid one
+	hint string
 }
 
 // pathIDs are their kinds. That of a session or a checkpoint may be its name.
 var pathIDs = []pathID{
-	{"/v1/sessions/{id}", "session", "^[0-9A-Za-z][0-9A-Za-z._-]{0,63}$", wrongName, "give its id, which begins with ses_, or its name"},
-	{"/v1/sessions/{id}/checkpoints/{checkpoint}", "checkpoint", "^[0-9A-Za-z][0-9A-Za-z._-]{0,63}$", wrongName, "GET /v1/sessions/{id}/checkpoints lists them; give the id, which begins with cp_, or the name"},
-	{"/v1/calls/{id}", "call", "^call_[0-9A-Za-z]{1,64}$", wrongID("call_"), "GET /v1/sessions/{id}/calls lists those of a session"},
-	{"/v1/approvals/saved/{id}", "saved approval", "^apr_[0-9A-Za-z._-]{1,60}$", wrongSaved, "GET /v1/approvals/saved lists them"},
-	{"/v1/images/{id}", "image", "^[0-9A-Za-z][0-9A-Za-z._/:@-]{0,511}$", wrongImage, "GET /v1/images lists their names and digests; write / as %2F"},
-	{"/v1/approvals/{id}", "approval", "^apr_[0-9A-Za-z]{1,64}$", wrongID("apr_"), "GET /v1/approvals lists those that are pending"},
+	{"/v1/sessions/{id}", "session", anyName, "give its id, which begins with ses_, or its name"},
+	{"/v1/sessions/{id}/checkpoints/{checkpoint}", "checkpoint", anyName, "GET /v1/sessions/{id}/checkpoints lists them; give the id, which begins with cp_, or the name"},
+	{"/v1/sessions/{id}/caches/{cache}", "cache", cacheName, "GET /v1/caches lists those that are kept"},
+	{"/v1/caches/{id}", "cache", cacheName, "GET /v1/caches lists those that are kept"},
+	{"/v1/calls/{id}", "call", callID, "GET /v1/sessions/{id}/calls lists those of a session"},
+	{"/v1/approvals/saved/{id}", "saved approval", savedID, "GET /v1/approvals/saved lists them"},
+	{"/v1/images/{id}", "image", imageName, "GET /v1/images lists their names and digests; write / as %2F"},
+	{"/v1/approvals/{id}", "approval", approvalID, "GET /v1/approvals lists those that are pending"},
 }
 
 // pathIDs are the kinds of those in the route's path, in their order.

@@ -1,13 +1,13 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
-	"github.com/toold/toold/internal/plain"
 )
 
 // Policy explains rules. *session.Policy implements it.
@@ -25,13 +25,9 @@ func (s policyRoutes) explainPolicy(x *exchange, r *request) error {
 	if err := s.decode(x, r, &req); err != nil {
 		return err
 	}
-	switch req.Tenant {
-	case "", r.who.Tenant:
-		req.Tenant = r.who.Tenant
-	default:
-		if err := s.actFor(r, req.Tenant); err != nil {
-			return err
-		}
+	req.Tenant = cmp.Or(req.Tenant, r.who.Tenant)
+	if err := s.actFor(&r.who, req.Tenant, `leave "tenant" out`); err != nil {
+		return err
 	}
 	verdict, err := s.cfg.API.Policy.Explain(r.Context(), r.who, req)
 	if err != nil {
@@ -41,18 +37,6 @@ func (s policyRoutes) explainPolicy(x *exchange, r *request) error {
 		verdict.Requests = []client.PolicyRequest{}
 	}
 	return s.reply(x, http.StatusOK, verdict)
-}
-
-// actFor makes an admin act for another tenant, as the header Toold-Tenant does.
-func (s policyRoutes) actFor(r *request, tenant string) error {
-	switch {
-	case !r.who.Admin:
-		return forbidden("only admins may ask about another tenant", `leave "tenant" out`)
-	case !s.identity.Load().tenants[tenant]:
-		return invalid(fmt.Sprintf("no tenant %q", plain.Cut(tenant, maxShown)), "the daemon's config.toml has them as [tenant.NAME]")
-	}
-	r.who.Tenant = tenant
-	return nil
 }
 
 func (s policyRoutes) replayPolicy(x *exchange, r *request) error {

@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/toold/toold/client"
-	"github.com/toold/toold/internal/session"
 )
 
 // TestApprovals: what the routes make of requests is what reaches the session.
@@ -19,7 +18,7 @@ func TestApprovals(t *testing.T) {
 	if err != nil || len(l.Items) != 1 || l.Items[0].Requests[0].Save != "git push *" || l.Next != "apr_9" {
 		t.Errorf("ListApprovals = %+v, %v", l, err)
 	}
-	if want := (session.ApprovalFilter{Session: "ses_1", After: "apr_0", Limit: 7}); d.api.filter != any(want) {
+	if want := (client.ApprovalQuery{Session: "ses_1", After: "apr_0", Limit: 7}); d.api.filter != any(want) {
 		t.Errorf("filter = %+v, want %+v", d.api.filter, want)
 	}
 	saved, err := c.ListSavedApprovals(ctx, client.ApprovalQuery{Session: "work"})

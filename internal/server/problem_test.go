@@ -40,6 +40,7 @@ func TestKinds(t *testing.T) {
 		fault.StaleApproval: {client.CodeStaleApproval, 409},
 		fault.Stale:         {client.CodeStale, 409},
 		fault.Input:         {client.CodeInvalidInput, 400},
+		fault.NoTool:        {client.CodeUnknownTool, 404},
 		fault.NotFile:       {client.CodeNotRegularFile, 400},
 	}
 	if n := countKinds(t); n != len(answers) {

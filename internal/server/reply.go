@@ -26,7 +26,15 @@ func (x *exchange) answer(v any, err error) error {
 	if err != nil {
 		return err
 	}
-	return x.server.reply(x, http.StatusOK, v)
+	return x.server.reply(x, x.route.status, v)
+}
+
+// done is answer for work that gives nothing.
+func (x *exchange) done(err error) error {
+	if err == nil {
+		x.WriteHeader(http.StatusNoContent)
+	}
+	return err
 }
 
 // reply answers with v as JSON.

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"net/http"
@@ -46,7 +47,7 @@ type route struct {
 	method, pattern string
 	op              string // operationId and the name of the client's method
 	role            role
-	handle          func(*Server, *exchange, *request) error
+	handle          handler
 	request         any // zero value of the body's type; nil for none
 	status          int // when all went well
 	response        any // zero value of the answer's type; nil for none
@@ -61,43 +62,51 @@ var routes = []route{
 	{"GET", "/v1/ready", "Ready", roleAnyone, by(daemonRoutes.ready), nil, 200, client.Health{}, nil, "Whether the daemon takes sessions and calls; 503 when not"},
 	{"GET", "/v1/openapi.json", "OpenAPI", roleAnyone, by(daemonRoutes.openapi), nil, 200, anyJSON{}, nil, "This document"},
 	{"GET", "/metrics", "Metrics", roleAdmin, by(daemonRoutes.metrics), nil, 200, textBody{}, nil, "Metrics in the Prometheus format"},
-	{"GET", "/v1/tools", "Tools", roleToken, by(daemonRoutes.tools), nil, 200, client.List[client.ToolDefinition]{}, toolParams, "Definitions of the tools that may be called"},
+	{"GET", "/v1/tools", "Tools", roleToken, by(daemonRoutes.tools), nil, 200, client.ToolList{}, toolParams, "Definitions of the tools that may be called"},
 
 	{"POST", "/v1/sessions", "CreateSession", roleTenant, by(sessionRoutes.createSession), client.SessionCreate{}, 201, client.Session{}, nil, "Create a session; answers when it is ready"},
 	{"GET", "/v1/sessions", "ListSessions", roleTenant, by(sessionRoutes.listSessions), nil, 200, client.List[client.Session]{}, sessionParams, "List sessions, one page"},
 	{"GET", "/v1/sessions/{id}", "GetSession", roleToken, by(sessionRoutes.getSession), nil, 200, client.Session{}, nil, "Show a session with its live usage"},
-	{"PATCH", "/v1/sessions/{id}", "PatchSession", roleTenant, by(sessionRoutes.patchSession), client.SessionPatch{}, 200, client.Session{}, nil, "Change labels, time to live or profile"},
+	{"GET", "/v1/sessions/{id}/brief", "Brief", roleToken, by(daemonRoutes.brief), nil, 200, textBody{}, nil, "What a system prompt can say of a session"},
+	{"PATCH", "/v1/sessions/{id}", "PatchSession", roleTenant, asked(sessions, Sessions.Patch), client.SessionPatch{}, 200, client.Session{}, nil, "Change labels, time to live or profile"},
 	{"DELETE", "/v1/sessions/{id}", "EndSession", roleTenant, by(sessionRoutes.endSession), nil, 200, client.Session{}, endParams, "End a session; answers when none of its processes is alive"},
-	{"PUT", "/v1/sessions/{id}/files", "PutFile", roleTenant, by(fileRoutes.putFile), bytesBody{}, 200, client.Call{}, putParams, "Write one file in the sandbox, or with archive=tar unpack a tree"},
-	{"GET", "/v1/sessions/{id}/files", "GetFile", roleTenant, by(fileRoutes.getFile), nil, 200, bytesBody{}, getParams, "Read one file of the sandbox, or with archive=tar pack a tree"},
+	{"PUT", "/v1/sessions/{id}/files", "PutFile", roleTenant, streamed(by(fileRoutes.putFile)), bytesBody{}, 200, client.Call{}, putParams, "Write one file in the sandbox, or with archive=tar unpack a tree"},
+	{"GET", "/v1/sessions/{id}/files", "GetFile", roleToken, streamed(by(fileRoutes.getFile)), nil, 200, bytesBody{}, getParams, "Read one file of the sandbox, or with archive=tar pack a tree"},
 
-	{"GET", "/v1/sessions/{id}/diff", "Diff", roleTenant, by(treeRoutes.diff), nil, 200, bytesBody{}, diffParams, "What differs from the source or a checkpoint: a patch, or with Accept: application/json a list, one page"},
-	{"POST", "/v1/sessions/{id}/apply", "Apply", roleTenant, by(treeRoutes.apply), client.ApplyRequest{}, 200, client.Applied{}, nil, "Write the changes of a session to its source"},
-	{"POST", "/v1/sessions/{id}/discard", "Discard", roleTenant, by(treeRoutes.discard), client.DiscardRequest{}, 200, client.Discarded{}, nil, "Drop the changes of a session"},
+	{"GET", "/v1/sessions/{id}/diff", "Diff", roleTenant, streamed(by(treeRoutes.diff)), nil, 200, bytesBody{}, diffParams, "What differs from the source or a checkpoint: a patch, or with Accept: application/json a list, one page"},
+	{"POST", "/v1/sessions/{id}/apply", "Apply", roleTenant, asked(trees, Trees.Apply), client.ApplyRequest{}, 200, client.Applied{}, nil, "Write the changes of a session to its source"},
+	{"POST", "/v1/sessions/{id}/discard", "Discard", roleTenant, asked(trees, Trees.Discard), client.DiscardRequest{}, 200, client.Discarded{}, nil, "Drop the changes of a session"},
 	{"GET", "/v1/sessions/{id}/checkpoints", "Checkpoints", roleTenant, by(treeRoutes.checkpoints), nil, 200, client.List[client.Checkpoint]{}, nil, "List the checkpoints of a session, oldest first"},
-	{"POST", "/v1/sessions/{id}/checkpoints", "Checkpoint", roleTenant, by(treeRoutes.checkpoint), client.CheckpointCreate{}, 201, client.Checkpoint{}, nil, "Make a state to which a session can come back"},
+	{"POST", "/v1/sessions/{id}/checkpoints", "Checkpoint", roleTenant, asked(trees, Trees.Checkpoint), client.CheckpointCreate{}, 201, client.Checkpoint{}, nil, "Make a state to which a session can come back"},
 	{"DELETE", "/v1/sessions/{id}/checkpoints/{checkpoint}", "DropCheckpoint", roleTenant, by(treeRoutes.dropCheckpoint), nil, 204, nil, nil, "Remove a checkpoint"},
-	{"POST", "/v1/sessions/{id}/restore", "Restore", roleTenant, by(treeRoutes.restore), client.RestoreRequest{}, 200, client.Restored{}, nil, "Bring all files of a session back to a checkpoint"},
-	{"POST", "/v1/sessions/{id}/fork", "Fork", roleTenant, by(treeRoutes.fork), client.ForkRequest{}, 201, client.Session{}, nil, "Make a second session that begins where this one is, or was at a checkpoint"},
+	{"POST", "/v1/sessions/{id}/restore", "Restore", roleTenant, asked(trees, Trees.Restore), client.RestoreRequest{}, 200, client.Restored{}, nil, "Bring all files of a session back to a checkpoint"},
+	{"POST", "/v1/sessions/{id}/fork", "Fork", roleTenant, asked(trees, Trees.Fork), client.ForkRequest{}, 201, client.Session{}, nil, "Make a second session that begins where this one is, or was at a checkpoint"},
+
+	{"GET", "/v1/sessions/{id}/network", "SessionNetwork", roleToken, by(networkRoutes.sessionNetwork), nil, 200, client.SessionNetwork{}, nil, "What a session reached by network, or wanted to: a line for each host and verdict"},
 
 	{"POST", "/v1/sessions/{id}/calls", "CreateCall", roleToken, by(callRoutes.createCall), client.CallCreate{}, 200, client.Call{}, callParams, "Run a tool: the finished call, 202 with the call as it stands after wait_ms, or with Accept: text/event-stream its events"},
 	{"GET", "/v1/sessions/{id}/calls", "ListCalls", roleToken, by(callRoutes.listCalls), nil, 200, client.List[client.Call]{}, callListParams, "List a session's calls, oldest first, one page"},
 	{"GET", "/v1/calls/{id}", "GetCall", roleToken, by(callRoutes.getCall), nil, 200, client.Call{}, nil, "Show a call, running or finished"},
 	{"GET", "/v1/calls/{id}/output", "CallOutput", roleToken, by(callRoutes.callOutput), nil, 200, bytesBody{}, outputParams, "The whole saved output of a call"},
 	{"POST", "/v1/calls/{id}/abort", "AbortCall", roleToken, by(callRoutes.abortCall), nil, 200, client.Call{}, nil, "Abort a call; answers when it has finished"},
-	{"GET", "/v1/events", "Events", roleTenant, by(eventRoutes.events), nil, 200, eventsBody{}, eventParams, "Stream events; Last-Event-ID resumes"},
+	{"POST", "/v1/sessions/{id}/mcp", "MCP", roleToken, streamed(by(callRoutes.mcp)), anyJSON{}, 200, anyJSON{}, nil, "The session's tools by the Model Context Protocol: streamable HTTP without sessions of its own"},
+	{"GET", "/v1/events", "Events", roleTenant, streamed(by(eventRoutes.events)), nil, 200, eventsBody{}, eventParams, "Stream events; Last-Event-ID resumes"},
 
 	{"GET", "/v1/approvals", "ListApprovals", roleTenant, by(approvalRoutes.listApprovals), nil, 200, client.List[client.Approval]{}, approvalParams, "List pending approvals, oldest first, one page"},
-	{"POST", "/v1/approvals/{id}", "AnswerApproval", roleTenant, by(approvalRoutes.answerApproval), client.ApprovalAnswer{}, 200, client.Approval{}, nil, "Answer a pending approval; never by the credential that made the call"},
+	{"POST", "/v1/approvals/{id}", "AnswerApproval", roleTenant, asked(approvals, Approvals.Answer), client.ApprovalAnswer{}, 200, client.Approval{}, nil, "Answer a pending approval; never by the credential that made the call"},
 	{"GET", "/v1/approvals/saved", "ListSavedApprovals", roleTenant, by(approvalRoutes.listSavedApprovals), nil, 200, client.List[client.SavedApproval]{}, approvalParams, "List saved approvals, one page"},
-	{"DELETE", "/v1/approvals/saved/{id}", "RevokeApproval", roleTenant, by(approvalRoutes.revokeApproval), nil, 204, nil, nil, "Revoke a saved approval; waiting calls are judged again"},
+	{"DELETE", "/v1/approvals/saved/{id}", "RevokeApproval", roleTenant, removed(approvals, Approvals.Revoke), nil, 204, nil, nil, "Revoke a saved approval; waiting calls are judged again"},
 	{"POST", "/v1/policy/explain", "ExplainPolicy", roleTenant, by(policyRoutes.explainPolicy), client.PolicyExplain{}, 200, client.PolicyVerdict{}, nil, "How a call would be judged, and by which rules"},
 	{"POST", "/v1/policy/replay", "ReplayPolicy", roleAdmin, by(policyRoutes.replayPolicy), client.PolicyReplay{}, 200, client.PolicyReplayed{}, nil, "Judge recorded calls under other rules"},
 
 	{"GET", "/v1/images", "ListImages", roleTenant, by(imageRoutes.listImages), nil, 200, client.List[client.Image]{}, nil, "List the images that sessions can run"},
-	{"POST", "/v1/images", "PullImage", roleAdmin, by(imageRoutes.pullImage), client.ImagePull{}, 200, client.Image{}, nil, "Pull an image from its registry; with Accept: text/event-stream its progress, then completed or error"},
-	{"POST", "/v1/images/import", "ImportImage", roleAdmin, by(imageRoutes.importImage), bytesBody{}, 200, client.Image{}, importParams, "Import an image from an archive: OCI, docker save, or a tar of a root file system"},
-	{"DELETE", "/v1/images/{id}", "RemoveImage", roleAdmin, by(imageRoutes.removeImage), nil, 204, nil, nil, "Remove a name of an image; its last name, or its digest, removes the image"},
+	{"POST", "/v1/images", "PullImage", roleAdmin, streamed(by(imageRoutes.pullImage)), client.ImagePull{}, 200, client.Image{}, nil, "Pull an image from its registry; with Accept: text/event-stream its progress, then completed or error"},
+	{"POST", "/v1/images/import", "ImportImage", roleAdmin, streamed(by(imageRoutes.importImage)), bytesBody{}, 200, client.Image{}, importParams, "Import an image from an archive: OCI, docker save, or a tar of a root file system"},
+	{"DELETE", "/v1/images/{id}", "RemoveImage", roleAdmin, removed(images, Images.RemoveImage), nil, 204, nil, nil, "Remove a name of an image; its last name, or its digest, removes the image"},
+
+	{"GET", "/v1/caches", "ListCaches", roleTenant, by(cacheRoutes.list), nil, 200, client.List[client.Cache]{}, nil, "List what the tenant keeps of caches for later sessions"},
+	{"DELETE", "/v1/caches/{id}", "RemoveCache", roleTenant, removed(caches, Caches.RemoveCache), nil, 204, nil, nil, "Remove what the tenant keeps of a cache; sessions that have it keep it"},
+	{"POST", "/v1/sessions/{id}/caches/{cache}/promote", "PromoteCache", roleTenant, by(cacheRoutes.promote), nil, 200, client.Cache{}, nil, "Make a session's cache, as it is now, what later sessions begin with; for admins and for trusted profiles"},
 
 	{"GET", "/v1/usage", "Usage", roleAdmin, by(daemonRoutes.usage), nil, 200, client.List[client.TenantUsage]{}, nil, "Usage of each tenant"},
 	{"GET", "/v1/doctor", "Doctor", roleAdmin, by(daemonRoutes.doctor), nil, 200, client.Doctor{}, doctorParams, "Limits and defences of this host"},
@@ -106,10 +115,50 @@ var routes = []route{
 	{"POST", "/v1/reload", "Reload", roleAdmin, by(daemonRoutes.reload), nil, 204, nil, nil, "Read the configuration again"},
 }
 
+// handler answers a request of one route.
+type handler func(*Server, *exchange, *request) error
+
 // by makes a handler of one resource one of the server.
-func by[T ~struct{ *Server }](handle func(T, *exchange, *request) error) func(*Server, *exchange, *request) error {
+func by[T ~struct{ *Server }](handle func(T, *exchange, *request) error) handler {
 	return func(s *Server, x *exchange, r *request) error { return handle(T(struct{ *Server }{s}), x, r) }
 }
+
+// streamed makes a handler count as a stream of the user's while it runs.
+func streamed(handle handler) handler {
+	return func(s *Server, x *exchange, r *request) error {
+		release, err := s.stream(r)
+		if err != nil {
+			return err
+		}
+		defer release()
+		return handle(s, x, r)
+	}
+}
+
+// asked is the handler of a route that is one method of the API: what the body asks for is
+// done to what the path names.
+func asked[I, R, A any](of func(*API) I, do func(I, context.Context, auth.Principal, string, R) (A, error)) handler {
+	return func(s *Server, x *exchange, r *request) error {
+		var req R
+		if err := s.decode(x, r, &req); err != nil {
+			return err
+		}
+		return x.answer(do(of(&s.cfg.API), r.Context(), r.who, r.id, req))
+	}
+}
+
+// removed is the handler of a route that removes what the path names.
+func removed[I any](of func(*API) I, do func(I, context.Context, auth.Principal, string) error) handler {
+	return func(s *Server, x *exchange, r *request) error {
+		return x.done(do(of(&s.cfg.API), r.Context(), r.who, r.id))
+	}
+}
+
+func sessions(a *API) Sessions   { return a.Sessions }
+func approvals(a *API) Approvals { return a.Approvals }
+func trees(a *API) Trees         { return a.Trees }
+func images(a *API) Images       { return a.Images }
+func caches(a *API) Caches       { return a.Caches }
 
 // request is one request to a route, checked as far as the table says how.
 type request struct {
@@ -190,6 +239,7 @@ func (s *Server) dispatch(x *exchange, r *http.Request, methods map[string]*rout
 			return err
 		}
 	}
+	x.route = rt
 	return rt.handle(s, x, req)
 }
 
@@ -217,7 +267,7 @@ func allowed(methods map[string]*route) string {
 
 // bodyType is the type of a route's JSON body, nil for none.
 func (rt *route) bodyType() reflect.Type {
-	if rt.request == nil || rt.request == any(bytesBody{}) {
+	if rt.request == nil || rt.request == any(bytesBody{}) || rt.request == any(anyJSON{}) {
 		return nil
 	}
 	return reflect.TypeOf(rt.request)

@@ -17,7 +17,6 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
-	"github.com/toold/toold/internal/session"
 	"github.com/toold/toold/internal/testrig"
 )
 
@@ -125,6 +124,10 @@ func clientMethods(ctx context.Context, c *client.Client, ses, call string) map[
 		"Apply":          func() error { return only(c.Apply(ctx, ses, client.ApplyRequest{})) },
 		"Discard":        func() error { return only(c.Discard(ctx, ses, client.DiscardRequest{})) },
 		"Checkpoint":     func() error { return only(c.Checkpoint(ctx, ses, client.CheckpointCreate{})) },
+		"SessionNetwork": func() error { return only(c.SessionNetwork(ctx, ses)) },
+		"ListCaches":     func() error { return only(c.ListCaches(ctx)) },
+		"RemoveCache":    func() error { return c.RemoveCache(ctx, fakeCache) },
+		"PromoteCache":   func() error { return only(c.PromoteCache(ctx, ses, fakeCache)) },
 		"Checkpoints":    func() error { return only(c.Checkpoints(ctx, ses)) },
 		"DropCheckpoint": func() error { return c.DropCheckpoint(ctx, ses, fakeCheckpoint) },
 		"Restore":        func() error { return only(c.Restore(ctx, ses, client.RestoreRequest{Undo: 1})) },
@@ -144,6 +147,20 @@ func clientMethods(ctx context.Context, c *client.Client, ses, call string) map[
 			return err
 		},
 		"AbortCall": func() error { return only(c.AbortCall(ctx, call)) },
+		"MCP": func() error {
+			endpoint, h := c.MCP(ses)
+			r, err := http.NewRequestWithContext(ctx, "POST", endpoint, strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"ping"}`))
+			if err != nil {
+				return err
+			}
+			r.Header.Set("Content-Type", "application/json")
+			r.Header.Set("Accept", "application/json, text/event-stream")
+			resp, err := h.Do(r)
+			if err != nil {
+				return err
+			}
+			return resp.Body.Close()
+		},
 		"Events": func() error {
 			for _, err := range c.Events(ctx, client.EventQuery{Session: ses, Type: "session.*", After: "evt_0"}) {
 				return err
@@ -174,6 +191,13 @@ func clientMethods(ctx context.Context, c *client.Client, ses, call string) map[
 		"Doctor": func() error { return only(c.Doctor(ctx, true)) },
 		"GC":     func() error { return only(c.GC(ctx, client.GCRequest{DryRun: true})) },
 		"Reload": func() error { return c.Reload(ctx) },
+		"Brief": func() error {
+			text, err := c.Brief(ctx, "ses_1")
+			if err == nil && text != "the brief of ses_1" {
+				err = fmt.Errorf("brief %q", text)
+			}
+			return err
+		},
 		"Config": func() error {
 			text, err := c.Config(ctx)
 			if err == nil && !strings.Contains(string(text), "cpus = 2.0") {
@@ -300,7 +324,7 @@ func TestTokenByName(t *testing.T) {
 // with is the route's path with ids in it that exist.
 func (rt *route) with(ses, call string) string {
 	there := map[string]string{
-		"session": ses, "checkpoint": fakeCheckpoint, "call": call,
+		"session": ses, "checkpoint": fakeCheckpoint, "cache": fakeCache, "call": call,
 		"approval": fakeApproval, "saved approval": fakeSaved, "image": url.PathEscape(fakeImage),
 	}
 	path := rt.pattern
@@ -398,7 +422,7 @@ func TestMethods(t *testing.T) {
 // TestRoutesOfLaterVersions: they are not there, and that is what is said.
 func TestRoutesOfLaterVersions(t *testing.T) {
 	d := start(t, nil)
-	for _, path := range []string{"/v1/audit", "/v1/sessions/ses_1/bundle", "/v1/sessions/ses_1/mcp", "/v2/version", "/", "/v1", "/debug/pprof/heap"} {
+	for _, path := range []string{"/v1/audit", "/v1/sessions/ses_1/bundle", "/v2/version", "/", "/v1", "/debug/pprof/heap"} {
 		resp, body := d.do(t, "GET", path, "")
 		p := problem(t, body)
 		if resp.StatusCode != 404 || p.Code != client.CodeNotFound || !strings.Contains(p.Detail, "no route") {
@@ -448,7 +472,7 @@ func TestQueries(t *testing.T) {
 	if _, err := d.client(client.Options{}).ListSessions(t.Context(), client.SessionQuery{State: "ready", Labels: map[string]string{"k": "v=w"}, All: true, After: "ses_1", Limit: 7}); err != nil {
 		t.Fatal(err)
 	}
-	want := session.SessionFilter{State: "ready", Labels: map[string]string{"k": "v=w"}, All: true, After: "ses_1", Limit: 7}
+	want := client.SessionQuery{State: "ready", Labels: map[string]string{"k": "v=w"}, All: true, After: "ses_1", Limit: 7}
 	if got := d.api.filter; !reflect.DeepEqual(got, want) {
 		t.Errorf("filter = %+v, want %+v", got, want)
 	}
@@ -467,7 +491,7 @@ func TestToolsFormats(t *testing.T) {
 	if err != nil || len(tools) != 1 || tools[0].Name != "bash" {
 		t.Errorf("Tools = %+v, %v", tools, err)
 	}
-	if want := (session.ToolFilter{Profile: "build", Session: "ses_1", Provider: "p", Model: "m"}); d.api.filter != any(want) {
+	if want := (client.ToolQuery{Profile: "build", Session: "ses_1", Provider: "p", Model: "m"}); d.api.filter != any(want) {
 		t.Errorf("filter = %+v, want %+v", d.api.filter, want)
 	}
 	if resp, _ := d.do(t, "GET", "/v1/tools?format=cobol", ""); resp.StatusCode != 400 {

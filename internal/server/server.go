@@ -17,6 +17,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/mcp"
 	"github.com/toold/toold/internal/strictjson"
 )
 
@@ -34,6 +35,9 @@ type Config struct {
 	Reload func(context.Context) error
 	// Settings gives the settings that the daemon works with, in TOML.
 	Settings func() ([]byte, error)
+
+	// MCPWait is how long an answer by MCP waits for its call; nil = mcp.DefaultWait.
+	MCPWait func() time.Duration
 
 	// MaxConns bounds the open connections of one uid; default 1024. Peers that
 	// are nobody to the daemon share one such bound.
@@ -82,11 +86,13 @@ type API struct {
 	Doctor    Doctor
 	Replay    Replayer
 	Trees     Trees
+	Networks  Networks
+	Caches    Caches
 }
 
 // whole reports whether nothing is missing.
 func (a *API) whole() bool {
-	return !slices.Contains([]any{a.Sessions, a.Calls, a.Files, a.Events, a.Approvals, a.Policy, a.Images, a.Tools, a.Usage, a.Collector, a.Health, a.Doctor, a.Replay, a.Trees}, nil)
+	return !slices.Contains([]any{a.Sessions, a.Calls, a.Files, a.Events, a.Approvals, a.Policy, a.Images, a.Tools, a.Usage, a.Collector, a.Health, a.Doctor, a.Replay, a.Trees, a.Networks, a.Caches}, nil)
 }
 
 // Doctor examines the host and the sandboxes; *doctor.Doctor implements it.
@@ -111,12 +117,16 @@ type Server struct {
 	conns    *quota
 	streams  *quota
 	bodies   *quota
+	protocol *mcp.Handler
 }
 
 // New makes a Server. It fails when a required field of cfg is missing.
 func New(cfg Config) (*Server, error) {
 	if !cfg.API.whole() || cfg.Identity == nil || cfg.Log == nil || cfg.Metrics == nil || cfg.Reload == nil || cfg.Settings == nil {
 		return nil, errors.New("server: API, Identity, Log, Metrics, Reload and Settings are required")
+	}
+	if cfg.MCPWait == nil {
+		cfg.MCPWait = func() time.Duration { return mcp.DefaultWait }
 	}
 	setDefault(&cfg.MaxConns, 1024)
 	setDefault(&cfg.MaxStreams, 256)
@@ -134,6 +144,7 @@ func New(cfg Config) (*Server, error) {
 		conns: newQuota(cfg.MaxConns), streams: newQuota(cfg.MaxStreams),
 		bodies: newQuota(cfg.MaxBodies),
 	}
+	s.protocol = mcp.NewHandler(errStopping, cfg.Log)
 	s.identity.Store(cfg.Identity)
 	s.mount()
 	return s, nil
@@ -271,6 +282,7 @@ func (s *Server) finish(x *exchange, r *http.Request) {
 type exchange struct {
 	http.ResponseWriter
 	server *Server
+	route  *route // nil until it is known
 	who    auth.Principal
 	start  time.Time
 	status int // 0 until the header is sent

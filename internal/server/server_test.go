@@ -29,10 +29,7 @@ func start(t *testing.T, change func(*Config)) *daemon {
 	t.Helper()
 	d := &daemon{api: newFake(), socket: filepath.Join(shortDir(t), "s"), logs: &logBuffer{}}
 	me := Peers{UIDs: []uint32{uint32(os.Getuid())}}
-	id, err := NewIdentity(IdentityConfig{Admins: me, Tenants: map[string]Peers{"a": {UIDs: []uint32{40001}}, "b": {UIDs: []uint32{40002}}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	id := NewIdentity(IdentityConfig{Admins: me, Tenants: map[string]Peers{"a": {UIDs: []uint32{40001}}, "b": {UIDs: []uint32{40002}}}})
 	cfg := Config{
 		API: apiOf(d.api), Identity: id, Log: newLog(d.logs),
 		Version: client.Version{Version: "test", GoVersion: "go", API: "v1"},
@@ -46,6 +43,7 @@ func start(t *testing.T, change func(*Config)) *daemon {
 	if change != nil {
 		change(&cfg)
 	}
+	var err error
 	if d.Server, err = New(cfg); err != nil {
 		t.Fatal(err)
 	}

@@ -3,13 +3,11 @@ package server
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"strings"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/plain"
-	"github.com/toold/toold/internal/session"
 )
 
 // Sessions makes, shows, changes and ends sessions. *session.Manager implements it.
@@ -19,13 +17,14 @@ type Sessions interface {
 	// place, when that changes; queued may block only for a bounded time.
 	CreateQueued(ctx context.Context, p auth.Principal, r client.SessionCreate, queued func(position int)) (*client.Session, error)
 	Get(ctx context.Context, p auth.Principal, id string) (*client.Session, error)
-	List(ctx context.Context, p auth.Principal, f session.SessionFilter) (client.List[client.Session], error)
+	List(ctx context.Context, p auth.Principal, f client.SessionQuery) (client.List[client.Session], error)
 	Patch(ctx context.Context, p auth.Principal, id string, r client.SessionPatch) (*client.Session, error)
 	// End ends a session. force skips the grace of running calls; keep keeps
 	// its output files until retention.
-	End(ctx context.Context, p auth.Principal, id string, o session.EndOptions) (*client.Session, error)
-	// TokenSession gives whom a session's token stands for: the session and its tenant.
-	TokenSession(token string) (holder auth.Principal, ok bool)
+	End(ctx context.Context, p auth.Principal, id string, o client.EndOptions) (*client.Session, error)
+	// TokenSession gives whom a session's token stands for: the session and its tenant. One of
+	// a session that is over stands for nobody, and the error says so to who has it.
+	TokenSession(ctx context.Context, token string) (holder auth.Principal, err error)
 }
 
 // sessionRoutes are the handlers of routes about sessions.
@@ -47,15 +46,14 @@ func (s sessionRoutes) createSession(x *exchange, r *request) error {
 		})
 	}
 	made, err := s.cfg.API.Sessions.Create(r.Context(), r.who, req)
-	if err != nil {
-		return err
+	if err == nil {
+		x.Header().Set("Location", "/v1/sessions/"+made.ID)
 	}
-	x.Header().Set("Location", "/v1/sessions/"+made.ID)
-	return s.reply(x, http.StatusCreated, made)
+	return x.answer(made, err)
 }
 
 func (s sessionRoutes) listSessions(x *exchange, r *request) error {
-	f := session.SessionFilter{State: client.SessionState(r.query.Get("state")), All: r.flag("all")}
+	f := client.SessionQuery{State: client.SessionState(r.query.Get("state")), All: r.flag("all")}
 	var err error
 	if f.After, f.Limit, err = r.page(); err != nil {
 		return err
@@ -88,15 +86,7 @@ func (s sessionRoutes) getSession(x *exchange, r *request) error {
 	return x.answer(s.cfg.API.Sessions.Get(r.Context(), r.who, r.id))
 }
 
-func (s sessionRoutes) patchSession(x *exchange, r *request) error {
-	var req client.SessionPatch
-	if err := s.decode(x, r, &req); err != nil {
-		return err
-	}
-	return x.answer(s.cfg.API.Sessions.Patch(r.Context(), r.who, r.id, req))
-}
-
 func (s sessionRoutes) endSession(x *exchange, r *request) error {
-	o := session.EndOptions{Force: r.flag("force"), Keep: r.flag("keep"), Discard: r.flag("discard")}
+	o := client.EndOptions{Force: r.flag("force"), Keep: r.flag("keep"), Discard: r.flag("discard")}
 	return x.answer(s.cfg.API.Sessions.End(r.Context(), r.who, r.id, o))
 }

@@ -269,7 +269,7 @@ func TestOutput(t *testing.T) {
 			t.Errorf("%s %s: Content-Length %q, want %s", tt.method, tt.query, resp.Header.Get("Content-Length"), tt.length)
 		}
 	}
-	if want := (call.OutputOptions{}); d.api.filter != any(want) {
+	if want := (client.OutputQuery{}); d.api.filter != any(want) {
 		t.Errorf("HEAD asked for %+v, want %+v", d.api.filter, want)
 	}
 }
@@ -277,7 +277,7 @@ func TestOutput(t *testing.T) {
 // cutAPI gives outputs that break in the middle.
 type cutAPI struct{ Calls }
 
-func (cutAPI) Output(context.Context, auth.Principal, string, call.OutputOptions) (io.ReadCloser, int64, error) {
+func (cutAPI) Output(context.Context, auth.Principal, string, client.OutputQuery) (io.ReadCloser, int64, error) {
 	return io.NopCloser(io.MultiReader(strings.NewReader("half"), failing{})), 10, nil
 }
 
@@ -308,10 +308,7 @@ func TestCutOutput(t *testing.T) {
 // call is told that the call goes on.
 func TestStop(t *testing.T) {
 	api := newFake()
-	id, err := NewIdentity(IdentityConfig{Admins: Peers{UIDs: []uint32{uint32(os.Getuid())}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	id := NewIdentity(IdentityConfig{Admins: Peers{UIDs: []uint32{uint32(os.Getuid())}}})
 	logs := &logBuffer{}
 	s, err := New(Config{API: apiOf(api), Identity: id, Log: newLog(logs), Metrics: http.NotFoundHandler(), Reload: func(context.Context) error { return nil }, Settings: func() ([]byte, error) { return nil, nil }})
 	if err != nil {
@@ -434,7 +431,7 @@ func TestEveryCodeHasAStatus(t *testing.T) {
 // encodes JSON.
 func BenchmarkCall(b *testing.B) {
 	api := newFake()
-	id, _ := NewIdentity(IdentityConfig{Admins: Peers{UIDs: []uint32{uint32(os.Getuid())}}})
+	id := NewIdentity(IdentityConfig{Admins: Peers{UIDs: []uint32{uint32(os.Getuid())}}})
 	s, err := New(Config{API: apiOf(quickAPI{api}), Identity: id, Log: newLog(io.Discard), Metrics: http.NotFoundHandler(), Reload: func(context.Context) error { return nil }, Settings: func() ([]byte, error) { return nil, nil }})
 	if err != nil {
 		b.Fatal(err)

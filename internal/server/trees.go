@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"io"
-	"net/http"
 	"strconv"
 
 	"github.com/toold/toold/client"
@@ -47,11 +46,6 @@ func (s treeRoutes) diff(x *exchange, r *request) error {
 	case r.query.Has("after") || r.query.Has("limit"):
 		return invalid("a patch has no pages", "leave after and limit out, or send Accept: application/json for a list")
 	}
-	release, err := s.stream(r)
-	if err != nil {
-		return err
-	}
-	defer release()
 	if list {
 		return s.changes(x, r, q)
 	}
@@ -82,47 +76,10 @@ func (s treeRoutes) changes(x *exchange, r *request, q client.DiffQuery) error {
 	return x.answer(list, err)
 }
 
-func (s treeRoutes) apply(x *exchange, r *request) error {
-	return treeDo(s, x, r, http.StatusOK, s.cfg.API.Trees.Apply)
-}
-
-func (s treeRoutes) discard(x *exchange, r *request) error {
-	return treeDo(s, x, r, http.StatusOK, s.cfg.API.Trees.Discard)
-}
-
-func (s treeRoutes) checkpoint(x *exchange, r *request) error {
-	return treeDo(s, x, r, http.StatusCreated, s.cfg.API.Trees.Checkpoint)
-}
-
-func (s treeRoutes) restore(x *exchange, r *request) error {
-	return treeDo(s, x, r, http.StatusOK, s.cfg.API.Trees.Restore)
-}
-
-func (s treeRoutes) fork(x *exchange, r *request) error {
-	return treeDo(s, x, r, http.StatusCreated, s.cfg.API.Trees.Fork)
-}
-
-// treeDo has one of Trees do what the body asks for.
-func treeDo[R, A any](s treeRoutes, x *exchange, r *request, status int, do func(context.Context, auth.Principal, string, R) (A, error)) error {
-	var req R
-	if err := s.decode(x, r, &req); err != nil {
-		return err
-	}
-	answer, err := do(r.Context(), r.who, r.id, req)
-	if err != nil {
-		return err
-	}
-	return s.reply(x, status, answer)
-}
-
 func (s treeRoutes) checkpoints(x *exchange, r *request) error {
 	return x.answer(page(s.cfg.API.Trees.Checkpoints(r.Context(), r.who, r.id)))
 }
 
 func (s treeRoutes) dropCheckpoint(x *exchange, r *request) error {
-	if err := s.cfg.API.Trees.DropCheckpoint(r.Context(), r.who, r.id, r.PathValue("checkpoint")); err != nil {
-		return err
-	}
-	x.WriteHeader(http.StatusNoContent)
-	return nil
+	return x.done(s.cfg.API.Trees.DropCheckpoint(r.Context(), r.who, r.id, r.PathValue("checkpoint")))
 }

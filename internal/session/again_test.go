@@ -233,7 +233,7 @@ func TestStreamAgainRefusals(t *testing.T) {
 			t.Errorf("key %q after %q: %v, want %q", tt.key, tt.after, err, tt.want)
 		}
 	}
-	l, err := h.m.calls.ListCalls(t.Context(), alice, s.ID, call.Filter{})
+	l, err := h.m.calls.ListCalls(t.Context(), alice, s.ID, client.CallQuery{})
 	if err != nil || len(l.Items) != 1 {
 		t.Errorf("%d calls, %v; want 1", len(l.Items), err)
 	}

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
-	"github.com/toold/toold/internal/call"
 	"github.com/toold/toold/internal/event"
 	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/testrig"
@@ -119,7 +118,7 @@ func TestAnswersAgree(t *testing.T) {
 				h.background(s, fmt.Sprintf("echo %d; hold", i))
 			}
 			testrig.Eventually(h.t, "four hold", func() bool { return h.host.box(s).holding.Load() == 4 })
-			queued, err := h.m.calls.ListCalls(h.t.Context(), alice, s, call.Filter{Status: client.CallPending})
+			queued, err := h.m.calls.ListCalls(h.t.Context(), alice, s, client.CallQuery{Status: client.CallPending})
 			if err != nil || len(queued.Items) != 1 {
 				h.t.Fatalf("%v, %v", queued, err)
 			}

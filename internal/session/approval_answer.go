@@ -12,7 +12,7 @@ import (
 type Approvals struct{ *roster }
 
 // Approvals implements server.Approvals: it lists those that are pending, oldest first.
-func (desk *Approvals) Approvals(ctx context.Context, p auth.Principal, f ApprovalFilter) (client.List[client.Approval], error) {
+func (desk *Approvals) Approvals(ctx context.Context, p auth.Principal, f client.ApprovalQuery) (client.List[client.Approval], error) {
 	if err := desk.approvals.Approver(p); err != nil {
 		return client.List[client.Approval]{Items: []client.Approval{}}, err
 	}
@@ -33,7 +33,7 @@ func (desk *Approvals) Answer(ctx context.Context, p auth.Principal, id string, 
 }
 
 // SavedApprovals implements server.Approvals.
-func (desk *Approvals) SavedApprovals(ctx context.Context, p auth.Principal, f ApprovalFilter) (client.List[client.SavedApproval], error) {
+func (desk *Approvals) SavedApprovals(ctx context.Context, p auth.Principal, f client.ApprovalQuery) (client.List[client.SavedApproval], error) {
 	none := client.List[client.SavedApproval]{Items: []client.SavedApproval{}}
 	if err := p.Whole(); err != nil {
 		return none, err

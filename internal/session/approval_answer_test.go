@@ -46,12 +46,12 @@ func TestAnswersThatAreRefused(t *testing.T) {
 	if n := len(h.pending()); n != 2 {
 		t.Errorf("%d wait", n)
 	}
-	for name, f := range map[string]ApprovalFilter{"after": {After: "x"}, "session": {Session: "nonsense"}} {
+	for name, f := range map[string]client.ApprovalQuery{"after": {After: "x"}, "session": {Session: "nonsense"}} {
 		if _, err := h.m.Approvals.Approvals(t.Context(), carol, f); err == nil {
 			t.Errorf("%s is taken", name)
 		}
 	}
-	if l, err := h.m.Approvals.Approvals(t.Context(), carol, ApprovalFilter{Limit: 1, Session: s.ID}); err != nil || len(l.Items) != 1 || l.Next != a.ID {
+	if l, err := h.m.Approvals.Approvals(t.Context(), carol, client.ApprovalQuery{Limit: 1, Session: s.ID}); err != nil || len(l.Items) != 1 || l.Next != a.ID {
 		t.Errorf("a page: %+v, %v", l, err)
 	}
 }
@@ -117,11 +117,11 @@ func TestWhoMayAnswer(t *testing.T) {
 		})
 	}
 	_, a := h.waiting(s.ID, "ls for-lists")
-	if l, err := h.m.Approvals.Approvals(t.Context(), bob, ApprovalFilter{}); err != nil || len(l.Items) != 0 {
+	if l, err := h.m.Approvals.Approvals(t.Context(), bob, client.ApprovalQuery{}); err != nil || len(l.Items) != 0 {
 		t.Errorf("another tenant sees %+v, %v", l, err)
 	}
 	for _, verb := range []error{
-		second(h.m.Approvals.Approvals(t.Context(), token, ApprovalFilter{})), second(h.m.Approvals.SavedApprovals(t.Context(), token, ApprovalFilter{})),
+		second(h.m.Approvals.Approvals(t.Context(), token, client.ApprovalQuery{})), second(h.m.Approvals.SavedApprovals(t.Context(), token, client.ApprovalQuery{})),
 		h.m.Approvals.Revoke(t.Context(), token, "x"), second(h.m.Policy.Explain(t.Context(), token, client.PolicyExplain{})),
 	} {
 		if codeOfErr(verb) != client.CodeForbidden {

@@ -114,7 +114,7 @@ func TestNothingIsSavedUnseen(t *testing.T) {
 	if _, err := h.m.Approvals.Answer(t.Context(), carol, a.ID, always); codeOfErr(err) != client.CodeInvalidRequest || !strings.Contains(err.Error(), "100 of them") {
 		t.Errorf("got %v", err)
 	}
-	saved, err := h.m.Approvals.SavedApprovals(t.Context(), carol, ApprovalFilter{})
+	saved, err := h.m.Approvals.SavedApprovals(t.Context(), carol, client.ApprovalQuery{})
 	if err != nil || len(saved.Items) > 0 {
 		t.Errorf("saved %+v, %v", saved.Items, err)
 	}
@@ -167,7 +167,7 @@ func TestOneAnswer(t *testing.T) {
 		default:
 			refused++
 		}
-		saved, err := h.m.Approvals.SavedApprovals(t.Context(), carol, ApprovalFilter{})
+		saved, err := h.m.Approvals.SavedApprovals(t.Context(), carol, client.ApprovalQuery{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -36,8 +36,10 @@ type watcher struct {
 func (w *watcher) SessionState(*client.Session, client.SessionState)       {}
 func (w *watcher) SandboxCreated(string, bool, time.Duration)              {}
 func (w *watcher) CallFinished(*client.Call, time.Duration, time.Duration) {}
+func (w *watcher) Connection(string, int64, int64, time.Duration)          {}
 func (w *watcher) OutputSpilled(int64)                                     {}
 func (w *watcher) LenientConversion(string)                                {}
+func (w *watcher) Alias(string, string)                                    {}
 func (w *watcher) Hooked(string, string, time.Duration)                    {}
 func (w *watcher) WorktreeOperation(string, string, time.Duration)         {}
 func (w *watcher) Decided(d *judge.Decision) {
@@ -71,6 +73,8 @@ func (w *watcher) ApprovalReplied(_ *client.Approval, reply string, waited time.
 type auditor struct{ watcher }
 
 func (a *auditor) Worktree(auth.Principal, *client.Session, record.Worktree) error { return a.refuse }
+
+func (a *auditor) Cache(auth.Principal, *client.Session, record.Cache) error { return a.refuse }
 
 func (a *auditor) Decided(d *judge.Decision) error {
 	a.watcher.Decided(d)
@@ -138,7 +142,7 @@ func (h *house) pending() []client.Approval {
 
 func (h *house) pendingOf(tenant string) []client.Approval {
 	h.t.Helper()
-	list, err := h.m.Approvals.Approvals(h.t.Context(), auth.Principal{UID: 1, Tenant: tenant}, ApprovalFilter{})
+	list, err := h.m.Approvals.Approvals(h.t.Context(), auth.Principal{UID: 1, Tenant: tenant}, client.ApprovalQuery{})
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -337,7 +341,7 @@ func TestApprovedAlways(t *testing.T) {
 		t.Error("scope tenant does not hold where it should, or elsewhere too")
 	}
 
-	saved, err := h.m.Approvals.SavedApprovals(t.Context(), carol, ApprovalFilter{})
+	saved, err := h.m.Approvals.SavedApprovals(t.Context(), carol, client.ApprovalQuery{})
 	if err != nil || len(saved.Items) != 3 {
 		t.Fatalf("saved %+v, %v", saved, err)
 	}
@@ -346,13 +350,13 @@ func TestApprovedAlways(t *testing.T) {
 		v.Rule != "config.toml:3" || v.Expires == nil || v.ID != left.ID+".1" {
 		t.Errorf("saved %+v", v)
 	}
-	if l, err := h.m.Approvals.SavedApprovals(t.Context(), bob, ApprovalFilter{}); err != nil || len(l.Items) != 0 {
+	if l, err := h.m.Approvals.SavedApprovals(t.Context(), bob, client.ApprovalQuery{}); err != nil || len(l.Items) != 0 {
 		t.Errorf("another tenant sees %+v, %v", l, err)
 	}
-	if l, err := h.m.Approvals.SavedApprovals(t.Context(), carol, ApprovalFilter{Limit: 2}); err != nil || len(l.Items) != 2 || l.Next != l.Items[1].ID {
+	if l, err := h.m.Approvals.SavedApprovals(t.Context(), carol, client.ApprovalQuery{Limit: 2}); err != nil || len(l.Items) != 2 || l.Next != l.Items[1].ID {
 		t.Errorf("a page: %+v, %v", l, err)
 	}
-	if l, err := h.m.Approvals.SavedApprovals(t.Context(), carol, ApprovalFilter{Session: one.ID}); err != nil || len(l.Items) != 1 {
+	if l, err := h.m.Approvals.SavedApprovals(t.Context(), carol, client.ApprovalQuery{Session: one.ID}); err != nil || len(l.Items) != 1 {
 		t.Errorf("of one session: %+v, %v", l, err)
 	}
 	foreignErr, unknownErr := h.m.Approvals.Revoke(t.Context(), bob, v.ID), h.m.Approvals.Revoke(t.Context(), bob, "apr_unknown.1")
@@ -372,16 +376,16 @@ func TestApprovedAlways(t *testing.T) {
 	if runs(two, alice, "git log") {
 		t.Error("a revoked approval holds")
 	}
-	if _, err := h.m.End(t.Context(), alice, one.ID, EndOptions{Force: true}); err != nil {
+	if _, err := h.m.End(t.Context(), alice, one.ID, client.EndOptions{Force: true}); err != nil {
 		t.Fatal(err)
 	}
-	saved, err = h.m.Approvals.SavedApprovals(t.Context(), carol, ApprovalFilter{})
+	saved, err = h.m.Approvals.SavedApprovals(t.Context(), carol, client.ApprovalQuery{})
 	if err != nil || len(saved.Items) != 1 || saved.Items[0].Scope != client.ScopeTenant {
 		t.Errorf("after the end of its session: %+v, %v", saved, err)
 	}
 	h.stop()
 	h.open()
-	if again, err := h.m.Approvals.SavedApprovals(t.Context(), carol, ApprovalFilter{}); err != nil || len(again.Items) != 1 {
+	if again, err := h.m.Approvals.SavedApprovals(t.Context(), carol, client.ApprovalQuery{}); err != nil || len(again.Items) != 1 {
 		t.Errorf("in the store: %+v, %v", again, err)
 	}
 }
@@ -396,7 +400,7 @@ func TestSavedApprovalsExpire(t *testing.T) {
 	if c := h.call(s.ID, bashCall("ls a")); c.Status != client.CallCompleted {
 		t.Errorf("%+v", c.Error)
 	}
-	l, err := h.m.Approvals.SavedApprovals(t.Context(), carol, ApprovalFilter{})
+	l, err := h.m.Approvals.SavedApprovals(t.Context(), carol, client.ApprovalQuery{})
 	if err != nil || len(l.Items) != 1 || l.Items[0].Expires.Sub(l.Items[0].Created) != time.Hour {
 		t.Fatalf("saved %+v, %v", l, err)
 	}
@@ -408,7 +412,7 @@ func TestSavedApprovalsExpire(t *testing.T) {
 	h.answer(a, client.ApprovalAnswer{Answer: client.AnswerAlways, Expires: "1s"})
 	h.finished(c.ID)
 	testrig.Eventually(t, "it has expired", func() bool {
-		l, err := h.m.Approvals.SavedApprovals(t.Context(), carol, ApprovalFilter{})
+		l, err := h.m.Approvals.SavedApprovals(t.Context(), carol, client.ApprovalQuery{})
 		return err == nil && len(l.Items) == 0
 	})
 	_, a = h.waiting(s.ID, "ls c")
@@ -448,7 +452,7 @@ func TestApprovalsEndWithTheirCalls(t *testing.T) {
 		t.Errorf("after the abort: %v", err)
 	}
 	c, a = h.waiting(s.ID, "ls")
-	if _, err := h.m.End(t.Context(), alice, s.ID, EndOptions{Force: true}); err != nil {
+	if _, err := h.m.End(t.Context(), alice, s.ID, client.EndOptions{Force: true}); err != nil {
 		t.Fatal(err)
 	}
 	if c := h.finished(c.ID); c.Error == nil || c.Error.Code != client.CodeSessionLost {

@@ -9,9 +9,9 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/sandbox/mount"
 	"github.com/toold/toold/internal/session/elsewhere"
 	"github.com/toold/toold/internal/store"
-	"github.com/toold/toold/internal/worktree"
 )
 
 // destroyTime bounds the removal of one sandbox.
@@ -25,7 +25,7 @@ type box struct{ roster *roster }
 // between the check and the mount.
 func (b box) claim(_ context.Context, pl *plan) error {
 	p, set := pl.p, pl.set
-	w, mounts := pl.req.Worktree, set.MountRoots
+	w := pl.req.Worktree
 	pl.spec.Worktree = sandbox.Worktree{Mode: w.Mode, Target: w.Target, GuardGit: set.GuardGit && w.Mode == client.WorktreeBind}
 	if w.Source != "" {
 		rules := set.worktreeRules(p)
@@ -33,6 +33,12 @@ func (b box) claim(_ context.Context, pl *plan) error {
 		d, err := b.roster.pinDirectory(p, rules, w.Source)
 		if err != nil {
 			return fmt.Errorf("worktree.source: %w", err)
+		}
+		if rules.Write && !pl.seed.Internal {
+			if err := b.roster.disk.accepts(set, 0, d.File.Fd()); err != nil {
+				_ = d.File.Close()
+				return err
+			}
 		}
 		sw := &pl.spec.Worktree
 		sw.Source, sw.UID, sw.GID = d.File, d.UID, d.GID
@@ -44,26 +50,51 @@ func (b box) claim(_ context.Context, pl *plan) error {
 			pl.spec.Mounts = append(pl.spec.Mounts, *pl.git.Mount)
 		}
 	}
-	if set.free(p) {
-		mounts = nil
-	}
-	for _, mt := range pl.req.Mounts {
-		d, err := b.roster.pinDirectory(p, worktree.Rules{Roots: mounts, AnyRoot: set.free(p)}, mt.Source)
-		if err != nil {
-			return fmt.Errorf("mount source: %w", err)
+	for i := range pl.req.Mounts {
+		if pl.req.Mounts[i].Mode == client.MountCow {
+			continue // caching has it
 		}
-		pl.spec.Mounts = append(pl.spec.Mounts, sandbox.Mount{Source: d.File, Target: mt.Target, UID: d.UID, GID: d.GID})
+		m, err := b.roster.pinMount(pl, &pl.req.Mounts[i])
+		if err != nil {
+			return err
+		}
+		pl.spec.Mounts = append(pl.spec.Mounts, m)
 	}
 	return nil
 }
 
+// addSkills mounts the skills that have scripts, behind all else.
+func (b box) addSkills(s *Session, pl *plan) error {
+	row := s.Row()
+	rules, err := b.roster.court.RulesWithout(row.Tenant, row.Profile, &row)
+	if err != nil {
+		return err
+	}
+	mounts := skillMounts(pl.set.Skills, rules)
+	pl.spec.Mounts, pl.skills = append(pl.spec.Mounts, mounts...), len(mounts)
+	return nil
+}
+
 // open makes the sandbox, and stores its record.
-func (box) open(ctx context.Context, s *Session, pl *plan) error {
+func (b box) open(ctx context.Context, s *Session, pl *plan) error {
+	if err := b.addSkills(s, pl); err != nil {
+		return err
+	}
 	sb, err := pl.driver.Create(ctx, pl.spec)
-	if pl.git != nil && pl.git.Mount != nil && (errors.Is(err, sandbox.ErrMountTarget) || errors.Is(err, sandbox.ErrUnsupported)) {
+	refused := func() bool { return errors.Is(err, sandbox.ErrMountTarget) || errors.Is(err, sandbox.ErrUnsupported) }
+	if n := len(pl.spec.Mounts) - pl.skills; pl.skills > 0 && refused() {
+		pl.notes = append(pl.notes, "scripts of skills are not in the sandbox, which cannot have mounts of their directories")
+		for _, m := range pl.spec.Mounts[n:] {
+			_ = m.Source.Close()
+		}
+		pl.spec.Mounts = pl.spec.Mounts[:n]
+		sb, err = createAgain(ctx, pl)
+	}
+	if pl.git != nil && pl.git.Mount != nil && refused() {
 		pl.git.Hide("this sandbox has no place for it")
+		_ = pl.spec.Mounts[0].Source.Close() // it was opened for its path alone
 		pl.spec.Mounts = pl.spec.Mounts[1:]
-		sb, err = pl.driver.Create(ctx, pl.spec)
+		sb, err = createAgain(ctx, pl)
 	}
 	if err != nil {
 		return fmt.Errorf("create sandbox %s: %w", s.id, err)
@@ -77,6 +108,24 @@ func (box) open(ctx context.Context, s *Session, pl *plan) error {
 		return fmt.Errorf("record of sandbox %s: %w", s.id, err)
 	}
 	return s.write("", func(r *store.Session) error { r.Record, r.Runtime = raw, rec.Runtime; return nil })
+}
+
+// createAgain makes the sandbox with fewer mounts. What the attempt before it left in the layers
+// for writing is removed.
+func createAgain(ctx context.Context, pl *plan) (sandbox.Sandbox, error) {
+	overlays := []*sandbox.Overlay{pl.spec.Worktree.Overlay}
+	for _, m := range pl.spec.Mounts {
+		overlays = append(overlays, m.Overlay)
+	}
+	for _, o := range overlays {
+		if o == nil || o.Upper == nil {
+			continue
+		}
+		if err := mount.ClearUpper(o.Upper); err != nil {
+			return nil, fmt.Errorf("layer %s of an attempt that failed: %w", o.Upper.Name(), err)
+		}
+	}
+	return pl.driver.Create(ctx, pl.spec)
 }
 
 func (b box) adopt(ctx context.Context, s *Session) error {

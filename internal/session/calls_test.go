@@ -60,7 +60,7 @@ func TestBadCallsDoNotRun(t *testing.T) {
 	if runs := h.host.box(s.ID).runs; len(runs) != 0 {
 		t.Errorf("%d calls reached the agent", len(runs))
 	}
-	if list, err := h.m.calls.ListCalls(t.Context(), alice, s.ID, call.Filter{}); err != nil || len(list.Items) != 0 {
+	if list, err := h.m.calls.ListCalls(t.Context(), alice, s.ID, client.CallQuery{}); err != nil || len(list.Items) != 0 {
 		t.Errorf("list %v, %v", list, err)
 	}
 	if s := h.m.live()[0]; s.calls.Open() != 0 || s.tenant.Calls.Load() != 0 {

@@ -24,7 +24,7 @@ func (dm *daemon) checkRules(tenant string, r *client.SessionCreate) error {
 	if r.Profile == "" {
 		r.Profile = judge.DefaultProfile
 	}
-	if err := dm.checkProfile(tenant, r.Profile); err != nil {
+	if err := dm.court.Check(tenant, r.Profile); err != nil {
 		return err
 	}
 	if len(r.Permission) == 0 {
@@ -36,23 +36,12 @@ func (dm *daemon) checkRules(tenant string, r *client.SessionCreate) error {
 	return nil
 }
 
-func (dm *daemon) checkProfile(tenant, profile string) error {
-	if err := dm.court.Check(tenant, profile); err != nil {
-		return fault.Invalid.Errorf("profile: %v", err)
-	}
-	return nil
-}
-
 const (
 	// maxWorktreeRules bounds it, in bytes.
 	maxWorktreeRules = 64 << 10
 	// worktreeRulesTime bounds the reading of it.
 	worktreeRulesTime = 10 * time.Second
 )
-
-func worktreeRulesPath(row *store.Session) string {
-	return path.Join(row.Worktree.Target, judge.WorktreeRules)
-}
 
 // readWorktreeRules reads the rules file of the worktree, if there is one. It is
 // read once, as the tool user and inside the sandbox: what calls make of the file
@@ -62,13 +51,13 @@ func (dm *daemon) readWorktreeRules(ctx context.Context, s *Session) error {
 	if row.Worktree.Mode == client.WorktreeEmpty {
 		return nil
 	}
-	l, err := s.agent.Link()
+	e, err := s.Errand()
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, worktreeRulesTime)
 	defer cancel()
-	name, e := worktreeRulesPath(&row), s.errand(l)
+	name := path.Join(row.Worktree.Target, judge.WorktreeRules)
 	text, err := e.File(ctx, name, maxWorktreeRules, worktreeRulesTime, func(t *run.Target) error {
 		if !under(t.Path, row.Worktree.Target) {
 			return fmt.Errorf("it leads out of the worktree, to %s", shown(t.Path))

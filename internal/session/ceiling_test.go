@@ -63,7 +63,7 @@ func TestWorktreeRulesAskedForEarly(t *testing.T) {
 	p := auth.Principal{UID: 0, Tenant: "a", Admin: true}
 	asked := 0
 	h.host.onRules = func() {
-		all, err := h.m.List(t.Context(), p, SessionFilter{})
+		all, err := h.m.List(t.Context(), p, client.SessionQuery{})
 		if err != nil || len(all.Items) != 1 {
 			t.Errorf("sessions %+v, %v", all.Items, err)
 			return
@@ -133,29 +133,29 @@ func TestRulesOfASession(t *testing.T) {
 		t.Errorf("%d sandboxes", n)
 	}
 	s := h.create(alice, client.SessionCreate{Permission: []client.RuleOf{{Permission: "bash", Pattern: "*", Action: "deny"}}})
-	tools := func(f ToolFilter) string {
+	tools := func(f client.ToolQuery) string {
 		t.Helper()
 		all, err := h.m.Tools.Tools(t.Context(), alice, f)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var names []string
-		for _, d := range all {
+		for _, d := range all.Tools {
 			names = append(names, d.Name)
 		}
 		slices.Sort(names)
 		return strings.Join(names, " ")
 	}
-	if got := tools(ToolFilter{Session: s.ID}); strings.Contains(got, "bash") || !strings.Contains(got, "read") {
+	if got := tools(client.ToolQuery{Session: s.ID}); strings.Contains(got, "bash") || !strings.Contains(got, "read") {
 		t.Errorf("of the session: %s", got)
 	}
-	if got := tools(ToolFilter{Profile: "explore"}); strings.Contains(got, "edit") || !strings.Contains(got, "bash") {
+	if got := tools(client.ToolQuery{Profile: "explore"}); strings.Contains(got, "edit") || !strings.Contains(got, "bash") {
 		t.Errorf("of explore: %s", got)
 	}
-	if got := tools(ToolFilter{Session: s.ID, Profile: "explore"}); strings.Contains(got, "bash") || strings.Contains(got, "edit") {
+	if got := tools(client.ToolQuery{Session: s.ID, Profile: "explore"}); strings.Contains(got, "bash") || strings.Contains(got, "edit") {
 		t.Errorf("of both: %s", got)
 	}
-	if _, err := h.m.Tools.Tools(t.Context(), alice, ToolFilter{Profile: "plan"}); codeOfErr(err) != client.CodeInvalidRequest {
+	if _, err := h.m.Tools.Tools(t.Context(), alice, client.ToolQuery{Profile: "plan"}); codeOfErr(err) != client.CodeInvalidRequest {
 		t.Errorf("a profile that is not the tenant's: %v", err)
 	}
 	explore, plan := "explore", "plan"

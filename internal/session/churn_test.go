@@ -33,7 +33,7 @@ func TestChurn(t *testing.T) {
 				if err == nil {
 					_, _ = h.m.calls.Call(context.Background(), alice, s.ID, bashCall("echo x"), call.Options{})
 					_, _ = h.m.calls.Call(context.Background(), alice, s.ID, readCall("x"), call.Options{})
-					_, err = h.m.End(context.Background(), alice, s.ID, EndOptions{Force: i%3 == 0})
+					_, err = h.m.End(context.Background(), alice, s.ID, client.EndOptions{Force: i%3 == 0})
 					if err != nil {
 						t.Error(err)
 					}
@@ -145,7 +145,7 @@ func TestEndRacesCall(t *testing.T) {
 			})
 		}
 		time.Sleep(time.Duration(rand.IntN(500)) * time.Microsecond)
-		if _, err := h.m.End(t.Context(), alice, s.ID, EndOptions{Force: force}); err != nil {
+		if _, err := h.m.End(t.Context(), alice, s.ID, client.EndOptions{Force: force}); err != nil {
 			t.Error(err)
 		}
 		wg.Wait()

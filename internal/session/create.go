@@ -146,9 +146,6 @@ func (l *life) plan(ctx context.Context, p auth.Principal, r client.SessionCreat
 			return nil, err
 		}
 	}
-	if err := checkDisk(&r); err != nil {
-		return nil, err
-	}
 	disk := r.Limits.Disk
 	if err := l.checkCreate(&r, d, set, ten, set.free(p)); err != nil {
 		return nil, err
@@ -158,6 +155,9 @@ func (l *life) plan(ctx context.Context, p auth.Principal, r client.SessionCreat
 	}
 	pl := &plan{p: p, set: set, req: r, disk: r.Limits.Disk, driver: d, keyHash: hash, seed: from}
 	pl.req.Limits.Disk = disk
+	if from.Internal { // it looks at what another one has
+		pl.req.Budget = client.Budget{}
+	}
 	for _, part := range l.parts {
 		if err := part.claim(ctx, pl); err != nil {
 			pl.close()
@@ -222,8 +222,8 @@ func (l *life) newRow(pl *plan) store.Session {
 	now := time.Now().UTC().Truncate(time.Millisecond)
 	v := client.Session{
 		ID: id, Key: r.Key, Name: r.Name, State: client.SessionCreating, Tenant: p.Tenant, Profile: r.Profile,
-		Driver: pl.driver.Name(), Runtime: cmp.Or(r.Runtime, l.cfg.Runtime), Worktree: r.Worktree, Mounts: r.Mounts, Network: r.Network,
-		Limits: r.Limits, Labels: maps.Clone(r.Labels), TTL: r.TTL, IdleTimeout: r.IdleTimeout, LeasePID: r.LeasePID,
+		Driver: pl.driver.Name(), Runtime: cmp.Or(r.Runtime, l.cfg.Runtime), Worktree: r.Worktree, Mounts: r.Mounts, Caches: r.Caches, Network: r.Network,
+		Limits: r.Limits, Budget: budgetOf(r.Budget), Labels: maps.Clone(r.Labels), TTL: r.TTL, IdleTimeout: r.IdleTimeout, LeasePID: r.LeasePID,
 		Created: now, Expires: expiry(now, r.TTL),
 	}
 	v.Image = r.Image
@@ -233,7 +233,7 @@ func (l *life) newRow(pl *plan) store.Session {
 	r.Env = namesOnly(r.Env)
 	return store.Session{
 		Session: v, Request: r, OwnerUID: p.UID, Incarnation: hex.EncodeToString(random[:16]), Nonce: random[16:],
-		LeaseStart: pl.start, TokenHash: pl.hash, KeyHash: pl.keyHash, Shell: l.settings.Load().Shell,
+		HomeDisk: pl.homeDisk, CachePlaces: pl.caches.places, LeaseStart: pl.start, TokenHash: pl.hash, KeyHash: pl.keyHash, Shell: l.settings.Load().Shell,
 	}
 }
 
@@ -279,10 +279,8 @@ func (l *life) start(ctx context.Context, s *Session, pl *plan) error {
 			return err
 		}
 	}
-	env := maps.Clone(pl.req.Env)
-	if env == nil {
-		env = map[string]string{}
-	}
+	env := maps.Clone(pl.caches.env) // what was asked for goes before it
+	maps.Copy(env, pl.req.Env)
 	maps.Copy(env, pl.git.Env())
 	w, err := s.dial(ctx, env)
 	if err != nil {
@@ -304,6 +302,7 @@ func (l *life) start(ctx context.Context, s *Session, pl *plan) error {
 	if err := ctx.Err(); errors.Is(err, context.Canceled) {
 		return err
 	}
+	s.judge.Fresh()
 	err = s.write(client.EventSessionCreated, func(r *store.Session) error {
 		if r.State != client.SessionCreating {
 			return agent.ErrOver
@@ -318,6 +317,7 @@ func (l *life) start(ctx context.Context, s *Session, pl *plan) error {
 	if err != nil {
 		return err
 	}
+	s.toolSet() // so that the first call finds it, and the rules
 	l.observe(func(o Observer) { o.SandboxCreated(s.Row().Runtime, false, time.Since(begun)) })
 	return nil
 }
@@ -327,9 +327,11 @@ func configureGit(ctx context.Context, s *Session, git *elsewhere.View) error {
 	if git.Config() == "" {
 		return nil
 	}
-	l, err := s.agent.Link()
+	if err := s.furnish(); err != nil {
+		return err
+	}
+	e, err := s.Errand()
 	if err == nil {
-		e := s.errand(l)
 		err = e.Make(ctx, sandbox.Home+"/.gitconfig", git.Config(), worktreeRulesTime)
 	}
 	if err != nil {
@@ -347,10 +349,14 @@ func (l *life) startFailed(s *Session, cause error) error {
 	}
 	var fe *fault.Error
 	var ce *client.Error
+	var he *sandbox.HostError
 	switch {
 	case ended:
 		row := s.Row()
 		return call.OverError(&row)
+	case errors.As(cause, &he):
+		s.log.Error("create a session", "error", cause)
+		return fault.Sandbox.Errorf("no sandbox can be made here: %s; %s", he.Cause, he.Hint)
 	case errors.As(cause, &fe):
 		return fe
 	case errors.As(cause, &ce): // a hook's
@@ -365,9 +371,6 @@ func (l *life) startFailed(s *Session, cause error) error {
 	}
 	ref := l.store.NewID("err_")
 	s.log.Error("create a session", "reference", ref, "error", cause)
-	if he, ok := errors.AsType[*sandbox.HostError](cause); ok {
-		return fault.Sandbox.Errorf("no sandbox can be made here: %s; %s", he.Cause, he.Hint)
-	}
 	if l.settings.Load().Private {
 		// Its log ends with it.
 		return fault.Sandbox.Errorf("the sandbox of session %s could not be made: %s", s.id, plain.Cut(cause.Error(), call.MaxNote)).

@@ -50,6 +50,7 @@ func TestCreateRefuses(t *testing.T) {
 		{"runtime", client.SessionCreate{Runtime: "runsc"}, client.CodeInvalidRequest, "fake, other"},
 		{"delegates", client.SessionCreate{Delegates: []string{"question"}}, client.CodeInvalidRequest, "delegates"},
 		{"network", client.SessionCreate{Network: client.Network{Mode: "proxy"}}, client.CodeInvalidRequest, "network.mode"},
+		{"network that there is not", client.SessionCreate{Network: client.Network{Mode: client.NetworkRules}}, client.CodeForbidden, `[network] mode is "none"`},
 		{"label key", client.SessionCreate{Labels: map[string]string{"a b": "c"}}, client.CodeInvalidRequest, "label"},
 		{"label value", client.SessionCreate{Labels: map[string]string{"a": "c\n"}}, client.CodeInvalidRequest, "label"},
 		{"labels", client.SessionCreate{Labels: many}, client.CodeInvalidRequest, "65"},
@@ -99,7 +100,7 @@ func TestCreateRefuses(t *testing.T) {
 	if held, _, err := h.store.Leases(t.Context()); err != nil || len(held) != 1 {
 		t.Errorf("leases %v, %v", held, err)
 	}
-	if list, err := h.m.List(t.Context(), alice, SessionFilter{All: true}); err != nil || len(list.Items) != 1 {
+	if list, err := h.m.List(t.Context(), alice, client.SessionQuery{All: true}); err != nil || len(list.Items) != 1 {
 		t.Errorf("sessions %v, %v", list, err)
 	}
 }
@@ -201,7 +202,7 @@ func TestFaultsWhileCreating(t *testing.T) {
 		t.Errorf("cancelled: %v", err)
 	}
 	h.host.fail("create", nil)
-	list, err := h.m.List(t.Context(), alice, SessionFilter{State: client.SessionLost, Limit: 1000})
+	list, err := h.m.List(t.Context(), alice, client.SessionQuery{State: client.SessionLost, Limit: 1000})
 	if err != nil || len(list.Items) != 123 || !strings.HasPrefix(list.Items[0].Reason, "it could not be made") {
 		t.Errorf("%d lost sessions, %v", len(list.Items), err)
 	}
@@ -215,7 +216,7 @@ func TestEndWhileCreating(t *testing.T) {
 	over := make(chan error, 1)
 	h.host.onCreate = func() {
 		go func() {
-			_, err := m.End(t.Context(), alice, "short", EndOptions{Force: true})
+			_, err := m.End(t.Context(), alice, "short", client.EndOptions{Force: true})
 			over <- err
 		}()
 		testrig.Eventually(t, "it is ending", func() bool { return m.live()[0].isEnding() })
@@ -239,7 +240,7 @@ func TestEndWhileCreating(t *testing.T) {
 	if n := g.holders(); n != 0 {
 		t.Errorf("%d still hold the image", n)
 	}
-	list, err := m.List(t.Context(), alice, SessionFilter{All: true})
+	list, err := m.List(t.Context(), alice, client.SessionQuery{All: true})
 	if err != nil || len(list.Items) != 1 || list.Items[0].State != client.SessionEnded {
 		t.Errorf("got %+v, %v", list, err)
 	}
@@ -284,7 +285,7 @@ func TestRangesAreQuarantined(t *testing.T) {
 	h.host.fail("destroy", errors.New("a process would not die"))
 	s := h.create(alice, client.SessionCreate{})
 	base := h.host.box(s.ID).spec.UIDBase
-	ended, err := h.m.End(t.Context(), alice, s.ID, EndOptions{})
+	ended, err := h.m.End(t.Context(), alice, s.ID, client.EndOptions{})
 	if err != nil || ended.State != client.SessionEnded || !strings.Contains(strings.Join(ended.Notes, " "), "toolctl gc") {
 		t.Errorf("ended %+v, %v", ended, err)
 	}
@@ -353,8 +354,7 @@ func TestRequireRuntime(t *testing.T) {
 
 func TestQuota(t *testing.T) {
 	h := newHouse(t)
-	h.set.MaxSessions = 1
-	h.set.Tenants = map[string]Tenant{"b": {MaxSessions: 2}}
+	h.set.Tenants = map[string]Tenant{"a": {MaxSessions: 1}, "b": {MaxSessions: 2}}
 	h.open()
 	s := h.create(alice, client.SessionCreate{})
 	for i, want := range []client.Code{"", "", client.CodeQuotaExceeded} {
@@ -365,7 +365,7 @@ func TestQuota(t *testing.T) {
 	if _, err := h.m.Create(t.Context(), alice, client.SessionCreate{}); codeOfErr(err) != client.CodeQuotaExceeded {
 		t.Errorf("second session of a: %v", err)
 	}
-	if _, err := h.m.End(t.Context(), alice, s.ID, EndOptions{Force: true}); err != nil {
+	if _, err := h.m.End(t.Context(), alice, s.ID, client.EndOptions{Force: true}); err != nil {
 		t.Fatal(err)
 	}
 	h.create(alice, client.SessionCreate{})
@@ -374,13 +374,13 @@ func TestQuota(t *testing.T) {
 func TestEnd(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
-		o      EndOptions
+		o      client.EndOptions
 		status client.CallStatus
 		reason string
 	}{
-		{"calls end first", EndOptions{Keep: true}, client.CallCompleted, "session_ended"},
-		{"by force", EndOptions{Force: true, Keep: true}, client.CallError, "session_ended"},
-		{"outputs go", EndOptions{}, client.CallCompleted, "session_ended"},
+		{"calls end first", client.EndOptions{Keep: true}, client.CallCompleted, "session_ended"},
+		{"by force", client.EndOptions{Force: true, Keep: true}, client.CallError, "session_ended"},
+		{"outputs go", client.EndOptions{}, client.CallCompleted, "session_ended"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			h := newHouse(t)
@@ -410,7 +410,7 @@ func TestEnd(t *testing.T) {
 			if h.host.box(s.ID) != nil {
 				t.Error("the sandbox is alive")
 			}
-			if _, err := h.m.End(t.Context(), alice, "n", EndOptions{}); codeOfErr(err) != client.CodeNotFound {
+			if _, err := h.m.End(t.Context(), alice, "n", client.EndOptions{}); codeOfErr(err) != client.CodeNotFound {
 				t.Errorf("by the name, which is free now: %v", err)
 			}
 		})
@@ -533,7 +533,7 @@ func TestPatch(t *testing.T) {
 	if got, err = h.m.Patch(t.Context(), alice, s.ID, client.SessionPatch{TTL: &zero}); err != nil || got.Expires != nil {
 		t.Errorf("got %+v, %v", got, err)
 	}
-	if _, err := h.m.End(t.Context(), alice, s.ID, EndOptions{}); err != nil {
+	if _, err := h.m.End(t.Context(), alice, s.ID, client.EndOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := h.m.Patch(t.Context(), alice, s.ID, client.SessionPatch{TTL: &zero}); codeOfErr(err) != client.CodeSessionLost {
@@ -552,10 +552,10 @@ func TestList(t *testing.T) {
 	if _, err := h.m.Create(t.Context(), bob, client.SessionCreate{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := h.m.End(t.Context(), alice, ids[4], EndOptions{}); err != nil {
+	if _, err := h.m.End(t.Context(), alice, ids[4], client.EndOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	list := func(f SessionFilter) (got []string, next string) {
+	list := func(f client.SessionQuery) (got []string, next string) {
 		l, err := h.m.List(t.Context(), alice, f)
 		if err != nil {
 			t.Fatal(err)
@@ -567,24 +567,24 @@ func TestList(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name string
-		f    SessionFilter
+		f    client.SessionQuery
 		want []string
 		next string
 	}{
-		{"live", SessionFilter{}, ids[:4], ""},
-		{"all", SessionFilter{All: true}, ids, ""},
-		{"ended", SessionFilter{State: client.SessionEnded}, ids[4:], ""},
-		{"ready", SessionFilter{State: client.SessionReady}, ids[:4], ""},
-		{"label", SessionFilter{Labels: map[string]string{"parity": "1"}}, []string{ids[1], ids[3]}, ""},
-		{"page", SessionFilter{Limit: 2}, ids[:2], ids[1]},
-		{"next page", SessionFilter{Limit: 2, After: ids[1]}, ids[2:4], ""},
-		{"page of labels", SessionFilter{Labels: map[string]string{"parity": "0"}, Limit: 1}, ids[:1], ids[0]},
+		{"live", client.SessionQuery{}, ids[:4], ""},
+		{"all", client.SessionQuery{All: true}, ids, ""},
+		{"ended", client.SessionQuery{State: client.SessionEnded}, ids[4:], ""},
+		{"ready", client.SessionQuery{State: client.SessionReady}, ids[:4], ""},
+		{"label", client.SessionQuery{Labels: map[string]string{"parity": "1"}}, []string{ids[1], ids[3]}, ""},
+		{"page", client.SessionQuery{Limit: 2}, ids[:2], ids[1]},
+		{"next page", client.SessionQuery{Limit: 2, After: ids[1]}, ids[2:4], ""},
+		{"page of labels", client.SessionQuery{Labels: map[string]string{"parity": "0"}, Limit: 1}, ids[:1], ids[0]},
 	} {
 		if got, next := list(tt.f); !slices.Equal(got, tt.want) || next != tt.next {
 			t.Errorf("%s: got %v, %q, want %v, %q", tt.name, got, next, tt.want, tt.next)
 		}
 	}
-	if _, err := h.m.List(t.Context(), alice, SessionFilter{After: "x"}); codeOfErr(err) != client.CodeInvalidRequest {
+	if _, err := h.m.List(t.Context(), alice, client.SessionQuery{After: "x"}); codeOfErr(err) != client.CodeInvalidRequest {
 		t.Errorf("bad cursor: %v", err)
 	}
 }

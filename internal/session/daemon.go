@@ -5,10 +5,9 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"path/filepath"
 	"sync/atomic"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/agent"
@@ -21,7 +20,9 @@ import (
 	"github.com/toold/toold/internal/judge"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/session/lease"
+	"github.com/toold/toold/internal/session/room"
 	"github.com/toold/toold/internal/session/trees"
+	"github.com/toold/toold/internal/skill"
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/tool"
 	"github.com/toold/toold/internal/worktree"
@@ -43,6 +44,7 @@ type daemon struct {
 	approvals *approval.Desk
 	court     *judge.Court
 	trees     *trees.Service
+	disk      *hostDisk
 
 	// What the tests replace.
 	connect func(ctx context.Context, c *net.UnixConn, h agent.Hello) (agent.Peer, *agent.Welcome, error)
@@ -65,6 +67,7 @@ func newDaemon(cfg Config) *daemon {
 	dm := &daemon{
 		cfg: cfg, log: cfg.Log, store: cfg.Store, tools: cfg.Tools,
 		hub:      event.NewHub(cfg.Store),
+		disk:     &hostDisk{dir: filepath.Dir(cfg.OutputDir)},
 		destroys: make(chan struct{}, destroysAtOnce),
 		beat:     beat{beatEvery, beatTime},
 		runners:  runnersOf,
@@ -87,10 +90,17 @@ func newDaemon(cfg Config) *daemon {
 	}
 	dm.ctx, dm.leave = context.WithCancelCause(context.Background())
 	dm.settings.Store(&cfg.Settings)
+	warnOfSkills(dm.log, cfg.Settings.Skills)
 	dm.hooks = hook.NewPrograms(func() []hook.Hook { return dm.settings.Load().Hooks }, dm.log, func(on, outcome string, took time.Duration) {
 		dm.observe(func(o Observer) { o.Hooked(on, outcome, took) })
 	})
 	return dm
+}
+
+// skills are those of the host that models can load now, and whether worktrees add theirs.
+func (dm *daemon) skills() (host *skill.Library, trees bool) {
+	set := dm.settings.Load()
+	return set.Skills, set.Worktrees.Skills
 }
 
 // runnersOf run the calls of a session.
@@ -133,22 +143,14 @@ func (dm *daemon) observe(fn func(Observer)) {
 	}
 }
 
-// freeBytes is the room on the file system of the state directory.
-func (dm *daemon) freeBytes() (int64, error) {
-	var fs unix.Statfs_t
-	if err := unix.Statfs(dm.cfg.OutputDir, &fs); err != nil {
-		return 0, fmt.Errorf("look at the disk of the state directory: %w", err)
-	}
-	return int64(fs.Bavail) * fs.Bsize, nil
-}
-
 // room says whether records have as much room as must stay free, and how much they
 // have: what is free inside of the database is as good as what is free beside it.
 func (dm *daemon) room(ctx context.Context) (free int64, enough bool, err error) {
 	least := dm.settings.Load().MinFree
-	if free, err = dm.freeBytes(); err != nil || free >= least {
-		return free, err == nil, err
+	v, err := room.At(dm.cfg.OutputDir)
+	if err != nil || v.Free >= least {
+		return v.Free, err == nil, err
 	}
 	inside, err := dm.store.FreeBytes(ctx)
-	return free + inside, err == nil && free+inside >= least, err
+	return v.Free + inside, err == nil && v.Free+inside >= least, err
 }

@@ -12,9 +12,8 @@ import (
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/agent"
 	"github.com/toold/toold/internal/auth"
-	"github.com/toold/toold/internal/call"
+	"github.com/toold/toold/internal/call/errand"
 	"github.com/toold/toold/internal/environ"
-	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/judge"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/store"
@@ -26,50 +25,69 @@ import (
 type Toolbox struct{ *roster }
 
 // Tools implements server.Tools.
-func (b *Toolbox) Tools(ctx context.Context, p auth.Principal, f ToolFilter) ([]*tool.Definition, error) {
+func (b *Toolbox) Tools(ctx context.Context, p auth.Principal, f client.ToolQuery) (*tool.Set, error) {
+	has, facts, err := b.look(ctx, p, f)
+	if err != nil {
+		return nil, err
+	}
+	for i, d := range has.Tools {
+		if has.Tools[i], err = d.Describe(facts); err != nil {
+			return nil, b.internal("describe a tool", err)
+		}
+	}
+	return has, nil
+}
+
+// Brief implements server.Tools.
+func (b *Toolbox) Brief(ctx context.Context, p auth.Principal, session string) (string, error) {
+	_, facts, err := b.look(ctx, p, client.ToolQuery{Session: session})
+	if err != nil {
+		return "", err
+	}
+	text, err := facts.Brief()
+	if err != nil {
+		return "", b.internal("describe a session", err)
+	}
+	return text, nil
+}
+
+// look gives the tools of a session or a profile, and what their descriptions say of the place.
+func (b *Toolbox) look(ctx context.Context, p auth.Principal, f client.ToolQuery) (*tool.Set, tool.Facts, error) {
 	f.Session = cmp.Or(f.Session, p.Session)
 	var row *store.Session
 	if f.Session != "" {
 		var err error
 		if row, err = b.rowOf(ctx, p, f.Session); err != nil {
-			return nil, err
+			return nil, tool.Facts{}, err
 		}
 	}
-	rules, err := b.rulesOfFilter(p, f, row)
-	if err != nil {
-		return nil, err
-	}
-	set := b.settings.Load()
-	facts := tool.Facts{Tools: []string{}, Timeout: set.BashTimeout, MaxTimeout: time.Duration(set.Limits.Wall)}
-	defs := slices.DeleteFunc(b.tools.Offered(f.Provider, f.Model, set.Restrictions), func(d *tool.Definition) bool {
-		return rules.Hides(judge.PermissionOf(d))
-	})
-	for _, d := range defs {
-		facts.Tools = append(facts.Tools, d.Name)
-	}
-	if row != nil {
-		facts.MaxTimeout = time.Duration(row.Limits.Wall)
-		facts.Session = b.sessionFacts(ctx, p, row)
-	}
-	for i, d := range defs {
-		if defs[i], err = d.Describe(facts); err != nil {
-			return nil, b.internal("describe a tool", err)
-		}
-	}
-	return defs, nil
-}
-
-// rulesOfFilter gives the rules of a session, of a profile, or of both.
-func (b *Toolbox) rulesOfFilter(p auth.Principal, f ToolFilter, row *store.Session) (*judge.Rules, error) {
 	profile := f.Profile
 	if row != nil {
 		profile = cmp.Or(profile, row.Profile)
 	}
 	rules, err := b.court.RulesWithout(p.Tenant, cmp.Or(profile, judge.DefaultProfile), row)
 	if err != nil {
-		return nil, fault.Invalid.Errorf("%v", err)
+		return nil, tool.Facts{}, err
 	}
-	return rules, nil
+	set := b.settings.Load()
+	has := rules.Set().Offered(f.Provider, f.Model, set.Restrictions)
+	facts := tool.Facts{Tools: has.Names(), Timeout: set.BashTimeout, MaxTimeout: time.Duration(set.Limits.Wall)}
+	skills, left := set.Skills.All(), set.Skills.Left()
+	if row != nil && set.Worktrees.Skills {
+		if s, err := b.find(p, row.ID); err == nil { // else it is over
+			tree := s.treePlace().read(ctx, set.Skills)
+			skills, left = slices.Concat(skills, tree.found), left+tree.left
+		}
+	}
+	for _, s := range undenied(skills, rules) {
+		facts.Skills = append(facts.Skills, tool.SkillFact{Name: s.Name, Description: s.Description, Tree: s.Tree})
+	}
+	facts.SkillsLeft = left
+	if row != nil {
+		facts.MaxTimeout = time.Duration(row.Limits.Wall)
+		facts.Session = b.sessionFacts(ctx, p, row)
+	}
+	return has, facts, nil
 }
 
 // sessionFacts is what the tools of a session find. What only its sandbox knows is
@@ -81,7 +99,10 @@ func (b *Toolbox) sessionFacts(ctx context.Context, p auth.Principal, row *store
 		Limits: limitWords(&row.Limits), Shell: run.SearchTitle(strings.Join(b.settings.Load().ShellOf(row), " ")),
 		Network: "The network is: " + row.Network.Mode + ".",
 	}
-	if row.Network.Mode == call.NoNetwork {
+	switch row.Network.Mode {
+	case client.NetworkRules:
+		f.Network = "The network is open for what rules allow: a result says which host a rule has denied, and asking again does not help."
+	case client.NetworkNone:
 		f.Network = "There is no network: names do not resolve, and nothing can be downloaded."
 	}
 	if !f.ReadOnly {
@@ -94,8 +115,11 @@ func (b *Toolbox) sessionFacts(ctx context.Context, p auth.Principal, row *store
 	}
 	image := s.heldImage()
 	f.Layer = image != nil && image.Root != nil
-	l := look{agent: &s.agent, newID: func() string { return b.store.NewID("call_") }, dirs: programDirs(b.settings.Load().Path, image)}
-	if err := l.around(ctx, row, f); err != nil {
+	e, err := s.Errand()
+	if err == nil {
+		err = look{Errand: e, dirs: programDirs(b.settings.Load().Path, image)}.around(ctx, row, f)
+	}
+	if err != nil {
 		s.log.Warn("look for programs to name in descriptions", "error", err)
 	}
 	return f
@@ -114,7 +138,7 @@ func limitWords(l *client.Limits) []string {
 	add(l.Memory > 0, "%v of memory for all programs together", l.Memory)
 	add(l.PIDs > 0, "%d processes and threads", l.PIDs)
 	add(l.Tmp > 0, "%v in /tmp", l.Tmp)
-	add(l.Tmp > 0, "%v in "+sandbox.Home, 3*l.Tmp)
+	add(l.Tmp > 0 && l.Disk == 0, "%v in "+sandbox.Home, 3*l.Tmp) // else it is on the disk
 	add(l.Disk > 0, "%v on disk", l.Disk)
 	add(l.FileSize > 0, "%v for one file", l.FileSize)
 	add(l.OpenFiles > 0, "%d open files of one program", l.OpenFiles)
@@ -138,9 +162,8 @@ const lookTime = 2 * time.Second
 
 // look asks an agent what there is in its sandbox.
 type look struct {
-	agent *agent.Runner
-	newID func() string // of a call
-	dirs  []string      // that have programs
+	errand.Errand
+	dirs []string // that have programs
 }
 
 // around asks the agent which programs there are, and about the repository.
@@ -200,15 +223,11 @@ func programDirs(list string, image *sandbox.HeldImage) []string {
 
 // kindsOf says what paths lead to, "" where that is nothing or not known.
 func (l look) kindsOf(ctx context.Context, paths []string) (map[string]string, error) {
-	link, err := l.agent.Link()
-	if err != nil {
-		return nil, err
-	}
 	kinds := make(map[string]string, len(paths))
 	job := run.CommandJob("true", 0)
 	for some := range slices.Chunk(paths, run.MaxPaths) {
-		prep, err := link.Prepare(ctx, agent.Request{
-			CallID: l.newID(), Tool: job.Tool, Input: job.Input,
+		prep, err := l.Conn.Prepare(ctx, agent.Request{
+			CallID: l.NewID(), Tool: job.Tool, Input: job.Input,
 			TimeoutMillis: lookTime.Milliseconds(), Paths: some,
 		})
 		if err != nil {

@@ -15,14 +15,14 @@ import (
 )
 
 // toolsOf are the definitions that somebody is given, by name.
-func toolsOf(t *testing.T, m *Manager, p auth.Principal, f ToolFilter) map[string]*tool.Definition {
+func toolsOf(t *testing.T, m *Manager, p auth.Principal, f client.ToolQuery) map[string]*tool.Definition {
 	t.Helper()
 	defs, err := m.Tools.Tools(t.Context(), p, f)
 	if err != nil {
 		t.Fatal(err)
 	}
 	all := make(map[string]*tool.Definition)
-	for _, d := range defs {
+	for _, d := range defs.Tools {
 		all[d.Name] = d
 	}
 	return all
@@ -46,12 +46,12 @@ func TestDescriptionsOfSessions(t *testing.T) {
 	source := t.TempDir()
 	h.set.WorktreeRoots = []string{source}
 	h.open()
-	all := toolsOf(t, h.m, alice, ToolFilter{})
+	all := toolsOf(t, h.m, alice, client.ToolQuery{})
 	describes(t, all["bash"], "more than 45 seconds", "at most 60000)", "The default is 45000 (45 seconds), the most 60000.", "There may be no network")
 	if strings.Contains(all["bash"].Description, "session:") {
 		t.Errorf("without a session: %s", all["bash"].Description)
 	}
-	explore := toolsOf(t, h.m, alice, ToolFilter{Profile: "explore"})
+	explore := toolsOf(t, h.m, alice, client.ToolQuery{Profile: "explore"})
 	for name, d := range explore {
 		for _, denied := range []string{"edit", "write"} {
 			if strings.Contains(d.Description, "`"+denied+"`") {
@@ -72,7 +72,7 @@ func TestDescriptionsOfSessions(t *testing.T) {
 		{Asked: "/usr/bin/make", Path: "/usr/bin/gmake", Exists: true, Kind: "file"},
 		{Asked: "/usr/bin/go", Path: "/usr/bin/go", Exists: true, Kind: "dir"},
 	}}
-	for _, f := range []ToolFilter{{Session: s.ID}, {}} {
+	for _, f := range []client.ToolQuery{{Session: s.ID}, {}} {
 		p := alice
 		if f.Session == "" {
 			p.Session = s.ID // a token's holder asks about its session
@@ -84,27 +84,27 @@ func TestDescriptionsOfSessions(t *testing.T) {
 		describes(t, mine["write"], "worktree is `/src`", "can be written")
 		describes(t, mine["grep"], "worktree is `/src`")
 	}
-	if other := toolsOf(t, h.m, alice, ToolFilter{}); strings.Contains(other["bash"].Description, "/src") {
+	if other := toolsOf(t, h.m, alice, client.ToolQuery{}); strings.Contains(other["bash"].Description, "/src") {
 		t.Errorf("said to others: %s", other["bash"].Description)
 	}
-	if _, err := h.m.Tools.Tools(t.Context(), bob, ToolFilter{Session: s.ID}); codeOfErr(err) != client.CodeNotFound {
+	if _, err := h.m.Tools.Tools(t.Context(), bob, client.ToolQuery{Session: s.ID}); codeOfErr(err) != client.CodeNotFound {
 		t.Errorf("another tenant: %v", err)
 	}
 
 	h.host.fail("prepare", run.Errorf(run.CodeSandboxFailed, "no"))
-	silent := toolsOf(t, h.m, alice, ToolFilter{Session: s.ID})
+	silent := toolsOf(t, h.m, alice, client.ToolQuery{Session: s.ID})
 	describes(t, silent["bash"], "In this session:", "`/src`")
 	if d := silent["bash"].Description; strings.Contains(d, "Not here") || strings.Contains(d, "git repository") {
 		t.Errorf("of a sandbox that does not answer: %s", d)
 	}
 	h.host.fail("prepare", nil)
-	if _, err := h.m.End(t.Context(), alice, s.ID, EndOptions{}); err != nil {
+	if _, err := h.m.End(t.Context(), alice, s.ID, client.EndOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	describes(t, toolsOf(t, h.m, alice, ToolFilter{Session: s.ID})["bash"], "In this session:", "`/src`")
+	describes(t, toolsOf(t, h.m, alice, client.ToolQuery{Session: s.ID})["bash"], "In this session:", "`/src`")
 
 	ro := h.create(mounter, client.SessionCreate{Worktree: client.Worktree{Source: source, Mode: client.WorktreeRO}, Env: map[string]string{"PATH": "/opt"}})
-	mine := toolsOf(t, h.m, alice, ToolFilter{Session: ro.ID})
+	mine := toolsOf(t, h.m, alice, client.ToolQuery{Session: ro.ID})
 	describes(t, mine["bash"], "which is read-only", "`/home/tool` and `/tmp` can be written")
 	if strings.Contains(mine["bash"].Description, "Not here") {
 		t.Errorf("with a PATH of its own: %s", mine["bash"].Description)
@@ -128,7 +128,7 @@ func TestRealDescriptions(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		d := toolsOf(t, m, alice, ToolFilter{Session: s.ID})["bash"]
+		d := toolsOf(t, m, alice, client.ToolQuery{Session: s.ID})["bash"]
 		describes(t, d, git, "`/home/tool`", "`/tmp`")
 		sh := func(command string) string {
 			c := realCall(t, m, s.ID, "bash", object{"command": command})

@@ -35,6 +35,12 @@ func TestDoctorNotices(t *testing.T) {
 		if c.Group == "runtime" || !c.Probed {
 			continue
 		}
+		if c.Group == "network" { // its sandboxes have none, and that is said
+			if c.Status != client.CheckWarn || c.Detail == "" {
+				t.Errorf("%s %s: %s %s", c.Group, c.Name, c.Status, c.Detail)
+			}
+			continue
+		}
 		n++
 		if c.Status != client.CheckFail || c.Detail == "" {
 			t.Errorf("%s %s: %s %s", c.Group, c.Name, c.Status, c.Detail)

@@ -34,64 +34,75 @@ func (pol *Policy) Explain(ctx context.Context, p auth.Principal, r client.Polic
 		}
 		p.Tenant = r.Tenant
 	}
-	inv, err := pol.tools.Parse(r.Tool, r.Input)
+	requests, outgoing, err := policy.Outgoing(r.Tool, r.Input)
 	if err != nil {
-		return nil, err
+		return nil, fault.Invalid.Errorf("input: %v", err)
 	}
-	v := &client.PolicyVerdict{Tool: inv.Tool.Name, Profile: r.Profile, Tenant: p.Tenant}
-	var rules *judge.Rules
-	var requests []policy.Request
-	if r.Session != "" {
-		rules, requests, err = pol.explainIn(ctx, p, r.Session, inv, v)
-	} else {
-		v.Profile = cmp.Or(v.Profile, judge.DefaultProfile)
-		if rules, err = pol.court.RulesWithout(p.Tenant, v.Profile, nil); err != nil {
-			err = fault.Invalid.Errorf("%v", err)
+	v := &client.PolicyVerdict{Tool: r.Tool, Tenant: p.Tenant}
+	var inv *tool.Invocation
+	if !outgoing {
+		if inv, err = pol.tools.Parse(r.Tool, r.Input); err != nil {
+			return nil, err
 		}
+		v.Tool = inv.Tool.Name
+		v.Notes = []string{"a call that repeats others asks for doom_loop as well, which only the session's history can tell"}
+	}
+	s, rules, err := pol.rulesFor(ctx, p, &r, v)
+	switch {
+	case err != nil:
+		return nil, err
+	case outgoing:
+	case s != nil:
+		requests = pol.requestsIn(ctx, s, inv, v)
+	default:
 		shell := pol.settings.Load().Shell
 		requests = policy.AsWritten(inv, shell, policy.Workspace)
 		if len(inv.Input.Access(shell).Paths()) > 0 {
 			v.Notes = append(v.Notes, "paths are taken as they stand: without a session there is nothing to resolve them in, and nothing mounted beside the worktree")
 		}
 	}
-	if err != nil {
-		return nil, err
+	pol.judge(v, rules, requests)
+	return v, nil
+}
+
+// rulesFor gives the rules that are asked about, with the session whose they are, nil for none,
+// and says in v which profile's they are.
+func (pol *Policy) rulesFor(ctx context.Context, p auth.Principal, r *client.PolicyExplain, v *client.PolicyVerdict) (*Session, *judge.Rules, error) {
+	if r.Session == "" {
+		v.Profile = cmp.Or(r.Profile, judge.DefaultProfile)
+		rules, err := pol.court.RulesWithout(p.Tenant, v.Profile, nil)
+		return nil, rules, err
 	}
+	s, err := pol.notOver(ctx, p, r.Session)
+	if err != nil {
+		return nil, nil, err
+	}
+	v.Profile = cmp.Or(r.Profile, s.Row().Profile)
+	return s, s.judge.Rules(v.Profile), pol.court.Check(s.tenant.Name, v.Profile)
+}
+
+// judge fills in what the rules say of requests.
+func (pol *Policy) judge(v *client.PolicyVerdict, rules *judge.Rules, requests []policy.Request) {
 	verdict, each := rules.Judge(requests)
 	v.Action, v.Rule, v.Reason = string(verdict.Action), verdict.Rule, verdict.Reason
 	v.Requests = rules.Explain(requests, each)
 	if verdict.Action == policy.Ask && pol.court.Unanswered() {
 		v.Notes = append(v.Notes, `what asks is denied at once: [approvals] approver = "none"`)
 	}
-	v.Notes = append(v.Notes, "a call that repeats others asks for doom_loop as well, which only the session's history can tell")
-	return v, nil
 }
 
-// explainIn judges as a session would do it at this moment.
-func (pol *Policy) explainIn(ctx context.Context, p auth.Principal, session string, inv *tool.Invocation, v *client.PolicyVerdict) (*judge.Rules, []policy.Request, error) {
-	s, err := pol.find(p, session)
-	if err != nil {
-		row, e := pol.stored(ctx, p, session)
-		if e != nil {
-			return nil, nil, err
-		}
-		return nil, nil, call.OverError(row)
-	}
-	v.Profile = cmp.Or(v.Profile, s.Row().Profile)
-	if err := pol.checkProfile(s.tenant.Name, v.Profile); err != nil {
-		return nil, nil, err
-	}
-	rules := s.judge.Rules(v.Profile)
+// requestsIn is what a call would ask for in a session at this moment.
+func (pol *Policy) requestsIn(ctx context.Context, s *Session, inv *tool.Invocation, v *client.PolicyVerdict) []policy.Request {
 	row := s.Row()
 	a := inv.Input.Access(pol.Shell(&row))
 	if !a.Prepare {
-		return rules, s.judge.Requests(inv, a, nil), nil
+		return s.judge.Requests(inv, a, nil)
 	}
 	prep, err := pol.lookUp(ctx, s, inv, a)
 	if err != nil {
 		v.Notes = append(v.Notes, "the paths could not be resolved in the session: "+plain.Cut(pol.internal("resolve paths", err).Error(), call.MaxNote))
 	}
-	return rules, s.judge.Requests(inv, a, prep), nil
+	return s.judge.Requests(inv, a, prep)
 }
 
 // lookUp prepares a call that is not made.

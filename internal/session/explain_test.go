@@ -32,7 +32,7 @@ func TestExplain(t *testing.T) {
 	h.open()
 	s := h.create(alice, client.SessionCreate{Permission: []client.RuleOf{{Permission: "bash", Pattern: "git log *", Action: "deny"}}})
 	over := h.create(alice, client.SessionCreate{})
-	if _, err := h.m.End(t.Context(), alice, over.ID, EndOptions{Force: true}); err != nil {
+	if _, err := h.m.End(t.Context(), alice, over.ID, client.EndOptions{Force: true}); err != nil {
 		t.Fatal(err)
 	}
 	input := func(command string) json.RawMessage { return must(json.Marshal(map[string]string{"command": command})) }
@@ -107,7 +107,7 @@ func TestExplain(t *testing.T) {
 	if n := len(h.host.box(s.ID).runs); n != 0 {
 		t.Errorf("%d calls ran", n)
 	}
-	if l, err := h.m.calls.ListCalls(t.Context(), alice, s.ID, call.Filter{}); err != nil || len(l.Items) != 0 {
+	if l, err := h.m.calls.ListCalls(t.Context(), alice, s.ID, client.CallQuery{}); err != nil || len(l.Items) != 0 {
 		t.Errorf("calls were stored: %+v, %v", l, err)
 	}
 }

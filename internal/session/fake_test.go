@@ -82,6 +82,11 @@ func (h *fakeHost) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandb
 	if err := h.fault("create"); err != nil {
 		return nil, err
 	}
+	if len(spec.Mounts) > 0 {
+		if err := h.fault("mounts"); err != nil {
+			return nil, err
+		}
+	}
 	if h.onCreate != nil {
 		h.onCreate()
 	}
@@ -303,7 +308,7 @@ func (b *fakeBox) accept(hello agent.Hello) (agent.Peer, *agent.Welcome, error) 
 	w := &agent.Welcome{Version: "fake", ForkTID: 2, Notes: []string{"no landlock"}}
 	for _, c := range b.calls {
 		c.mu.Lock()
-		w.Calls = append(w.Calls, agent.CallState{ID: c.id, Finished: c.outcome != nil, OutputBase: c.base, OutputEnd: c.base + int64(len(c.out))})
+		w.Calls = append(w.Calls, agent.CallState{ID: c.id, Finished: c.outcome != nil, Base: c.base, End: c.base + int64(len(c.out))})
 		c.mu.Unlock()
 	}
 	return b.conn, w, nil
@@ -588,6 +593,8 @@ func (c *fakeConn) Ping(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 }
+
+func (c *fakeConn) Hold(string, time.Duration) error { return nil }
 
 func (c *fakeConn) FreeTmp(context.Context) error {
 	c.b.freed.Add(1)

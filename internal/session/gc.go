@@ -92,6 +92,11 @@ func (c *Collector) sweep(ctx context.Context) {
 	if err := c.sweepTrees(ctx); err != nil && ctx.Err() == nil {
 		c.log.Error("sweep the changes of worktrees", "error", err)
 	}
+	if gone, err := c.cfg.Caches.Sweep(set.Retention, set.CacheBytes); err != nil {
+		c.log.Error("sweep caches", "error", err)
+	} else if len(gone) > 0 {
+		c.log.Info("removed caches that were used least recently", "caches", len(gone), "first", gone[0].Name)
+	}
 	if set.Retention > 0 {
 		if _, err := c.store.Sweep(ctx, set.Retention, c.records.recordsGone); err != nil && ctx.Err() == nil {
 			c.log.Error("sweep the store", "error", err)

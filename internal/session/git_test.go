@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/cache"
+	"github.com/toold/toold/internal/cache/builtin"
 )
 
 // TestRealGitNotes: where git does not find the repository that the source belongs to,
@@ -64,7 +66,7 @@ func TestRealGitNotes(t *testing.T) {
 					t.Errorf("%s: %q is missing in %q", tt.source, part, notes)
 				}
 			}
-			if _, err := m.End(t.Context(), mounter, s.ID, EndOptions{Force: true}); err != nil {
+			if _, err := m.End(t.Context(), mounter, s.ID, client.EndOptions{Force: true}); err != nil {
 				t.Error(err)
 			}
 		}
@@ -134,7 +136,7 @@ func TestRealGitElsewhere(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer func() {
-					if _, err := m.End(t.Context(), mounter, s.ID, EndOptions{Force: true}); err != nil {
+					if _, err := m.End(t.Context(), mounter, s.ID, client.EndOptions{Force: true}); err != nil {
 						t.Error(err)
 					}
 				}()
@@ -198,10 +200,34 @@ func TestRealGitElsewhere(t *testing.T) {
 		if notes := strings.Join(s.Notes, "\n"); !strings.Contains(notes, "git does not work") || !strings.Contains(notes, "this sandbox has no place for it") {
 			t.Errorf("notes %q", notes)
 		}
-		if _, err := m.End(t.Context(), mounter, s.ID, EndOptions{Force: true}); err != nil {
+		if _, err := m.End(t.Context(), mounter, s.ID, client.EndOptions{Force: true}); err != nil {
 			t.Error(err)
 		}
 	})
+	for _, mode := range []client.WorktreeMode{client.WorktreeBind, client.WorktreeOverlay} {
+		t.Run("a place that a cache hides, "+string(mode), func(t *testing.T) {
+			set := *m.settings.Load()
+			own := builtin.Cache{Name: "own", Dirs: []builtin.Dir{{Name: "own"}}}
+			set.Caches = cache.Settings{{Cache: own, Path: dir, Mode: client.CacheCow, Size: 32 << 20}}
+			m.Reload(set)
+			s, err := m.Create(t.Context(), mounter, client.SessionCreate{
+				Worktree: client.Worktree{Source: dir + "/linked", Mode: mode}, Caches: []client.CacheUse{{Name: "own"}},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if notes := strings.Join(s.Notes, "\n"); !strings.Contains(notes, "this sandbox has no place for it") {
+				t.Errorf("notes %q", notes)
+			}
+			if c := realCall(t, m, s.ID, "bash", object{"command": "echo new | tee made " + dir + "/made && ls " + dir}); c.IsError || c.Output != "new\nmade\n" {
+				t.Errorf("%q, %v", c.Output, c.Error)
+			}
+			if _, err := m.End(t.Context(), mounter, s.ID, client.EndOptions{Force: true}); err != nil {
+				t.Error(err)
+			}
+			_ = os.Remove(dir + "/linked/made")
+		})
+	}
 	status := exec.Command("git", "-c", "safe.directory=*", "-C", dir+"/linked", "status", "--short")
 	if out, err := status.CombinedOutput(); err != nil || string(out) != " M part/in/file\n" {
 		t.Errorf("the host's repository: %s, %v", out, err)

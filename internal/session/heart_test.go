@@ -89,7 +89,7 @@ func TestRealAgentStopped(t *testing.T) {
 		if busy {
 			go ask("sleep 3600")
 			testrig.Eventually(t, "the call runs", func() bool {
-				list, err := m.calls.ListCalls(t.Context(), alice, s.ID, call.Filter{Status: client.CallRunning})
+				list, err := m.calls.ListCalls(t.Context(), alice, s.ID, client.CallQuery{Status: client.CallRunning})
 				return err == nil && len(list.Items) == 1
 			})
 		}

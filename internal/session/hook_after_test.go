@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
-	"github.com/toold/toold/internal/call"
 	"github.com/toold/toold/internal/hook"
 	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/testrig"
@@ -85,7 +84,7 @@ func TestHookAfterSeesTheResult(t *testing.T) {
 	}
 	// The short output that a hook replaced is kept nowhere.
 	c := h.call(id, bashCall("echo x"))
-	if r, _, err := h.m.calls.Output(t.Context(), alice, c.ID, call.OutputOptions{}); codeOfErr(err) != client.CodeNotFound {
+	if r, _, err := h.m.calls.Output(t.Context(), alice, c.ID, client.OutputQuery{}); codeOfErr(err) != client.CodeNotFound {
 		t.Errorf("whole output: %v, %v", r, err)
 	}
 }

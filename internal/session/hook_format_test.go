@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
-	"github.com/toold/toold/internal/call"
 	"github.com/toold/toold/internal/event"
 	"github.com/toold/toold/internal/hook"
 	"github.com/toold/toold/internal/testrig"
@@ -120,7 +119,7 @@ func TestFormatsAfterADaemonsDeath(t *testing.T) {
 // formats are the calls of formatters, oldest first.
 func (h *house) formats(session string) []client.Call {
 	h.t.Helper()
-	list, err := h.m.calls.ListCalls(h.t.Context(), alice, session, call.Filter{Tool: "file_format"})
+	list, err := h.m.calls.ListCalls(h.t.Context(), alice, session, client.CallQuery{Tool: "file_format"})
 	if err != nil {
 		h.t.Fatal(err)
 	}

@@ -42,7 +42,7 @@ func TestHookSessionCreated(t *testing.T) {
 			if codeOfErr(err) != client.CodeDenied || !strings.Contains(err.Error(), tt.message) {
 				t.Fatalf("got %v", err)
 			}
-			list, err := h.m.List(t.Context(), alice, SessionFilter{})
+			list, err := h.m.List(t.Context(), alice, client.SessionQuery{})
 			if err != nil || len(list.Items) != 0 || len(h.host.boxes) != 0 {
 				t.Errorf("left: %+v, %d sandboxes, %v", list.Items, len(h.host.boxes), err)
 			}
@@ -61,7 +61,7 @@ func TestHookSessionCreated(t *testing.T) {
 func TestHookSessionEnded(t *testing.T) {
 	dir := t.TempDir()
 	h, o, id := hooked(t, scripted(t, hook.SessionEnded, "cat > "+dir+"/event; exit 1"))
-	if _, err := h.m.End(t.Context(), alice, id, EndOptions{}); err != nil {
+	if _, err := h.m.End(t.Context(), alice, id, client.EndOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	var e hook.Event

@@ -44,6 +44,7 @@ type told struct {
 	by        []auth.Principal
 	hashes    [][32]byte
 	hooks     []string
+	caches    []record.Cache
 	worktrees []record.Worktree
 	fail      error
 }
@@ -68,6 +69,16 @@ func (o *told) Worktree(p auth.Principal, s *client.Session, w record.Worktree) 
 	return nil
 }
 
+func (o *told) Cache(p auth.Principal, s *client.Session, c record.Cache) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.fail != nil {
+		return o.fail
+	}
+	o.caches, o.by = append(o.caches, c), append(o.by, p)
+	return nil
+}
+
 func (o *told) Ready() error { return nil }
 
 func (o *told) Finished(p auth.Principal, c *client.Call, h [32]byte) error {
@@ -89,8 +100,10 @@ type hookObserver struct{ *told }
 func (hookObserver) SessionState(*client.Session, client.SessionState)       {}
 func (hookObserver) SandboxCreated(string, bool, time.Duration)              {}
 func (hookObserver) CallFinished(*client.Call, time.Duration, time.Duration) {}
+func (hookObserver) Connection(string, int64, int64, time.Duration)          {}
 func (hookObserver) OutputSpilled(int64)                                     {}
 func (hookObserver) LenientConversion(string)                                {}
+func (hookObserver) Alias(string, string)                                    {}
 func (hookObserver) Decided(*judge.Decision)                                 {}
 func (hookObserver) DoomLoop(string, int, policy.Action)                     {}
 func (hookObserver) ApprovalAsked(*client.Approval)                          {}

@@ -54,14 +54,6 @@ func (dm *daemon) checkImage(r *client.SessionCreate, set *Settings, tenant stri
 	return nil
 }
 
-// checkDisk refuses a bound for what has none. The mode of the worktree is settled.
-func checkDisk(r *client.SessionCreate) error {
-	if r.Limits.Disk == 0 || r.Image != "" || r.Worktree.Mode == client.WorktreeOverlay {
-		return nil
-	}
-	return fault.Invalid.Errorf("limits.disk %s: a session without an image writes to memory and to its worktree only, and that is a directory of the host, which has no bound; leave it out, or ask for an image or the mode overlay", r.Limits.Disk)
-}
-
 // runImage is the part of a session that keeps its image from being removed.
 type runImage struct {
 	nothing
@@ -84,7 +76,7 @@ func (i runImage) claim(ctx context.Context, pl *plan) error {
 		return nil
 	}
 	pl.spec.Root, pl.req.Limits.Disk = held.Root, pl.disk
-	return i.roster.roomOnDisk("the image " + held.Digest)
+	return nil
 }
 
 // adopt acquires the image again. A session whose image is gone goes on as long as it can.
@@ -119,26 +111,6 @@ func (runImage) close(s *Session, _ ending, left error) ([]string, error) {
 	return nil, nil
 }
 
-// roomOnDisk refuses a session that would write to a disk which is nearly full.
-// Writable layers take what is written to them and not what limits.disk allows: all
-// of them together may be promised more than there is.
-func (dm *daemon) roomOnDisk(what string) error {
-	free, err := dm.freeBytes()
-	if err != nil {
-		return err
-	}
-	if least := dm.settings.Load().MinFree; free < least {
-		return fault.Overloaded.Errorf("no session with %s now: only %s are free on the host's disk, and %s must stay", what, client.Size(free), client.Size(least)).
-			Next("end sessions, remove images that nobody needs, or free space on the host")
-	}
-	return nil
-}
-
-func noImages(driver string) error {
-	return fault.Invalid.Errorf("the driver %s has no images in this daemon", driver).
-		Next("leave the image out: the root filesystem is the configured one")
-}
-
 // ImageStore are the images that sessions can have, for those who manage them.
 type ImageStore struct{ *daemon }
 
@@ -156,7 +128,8 @@ func (i *ImageStore) images(p auth.Principal, change bool) (Images, error) {
 	}
 	images := i.cfg.Images[i.cfg.Driver]
 	if images == nil {
-		return nil, noImages(i.cfg.Driver)
+		return nil, fault.Invalid.Errorf("the driver %s has no images in this daemon", i.cfg.Driver).
+			Next("leave the image out: the root filesystem is the configured one")
 	}
 	return images, nil
 }

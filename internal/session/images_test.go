@@ -122,7 +122,7 @@ func TestImageIsHeld(t *testing.T) {
 	if n := g.holders(); n != 1 {
 		t.Errorf("%d hold it after a restart", n)
 	}
-	if _, err := m.End(t.Context(), alice, s.ID, EndOptions{Force: true}); err != nil {
+	if _, err := m.End(t.Context(), alice, s.ID, client.EndOptions{Force: true}); err != nil {
 		t.Fatal(err)
 	}
 	if n := g.holders(); n != 0 {
@@ -174,8 +174,8 @@ func TestImageRequired(t *testing.T) {
 		"by digest":            {func(*house) {}, client.SessionCreate{Image: galleryDigest}, "", "", "tools:1@" + galleryDigest},
 		"unknown":              {func(*house) {}, client.SessionCreate{Image: "none:1"}, client.CodeNotFound, "toolctl image pull", ""},
 		"no name":              {func(*house) {}, client.SessionCreate{Image: strings.Repeat("x", 600)}, client.CodeInvalidRequest, "image", ""},
-		"disk without one":     {func(*house) {}, client.SessionCreate{Limits: client.Limits{Disk: 1 << 20}}, client.CodeInvalidRequest, "without an image", ""},
-		"full disk":            {func(h *house) { h.set.MinFree = 1 << 62 }, client.SessionCreate{Image: "tools:1"}, client.CodeOverloaded, "must stay", ""},
+		"disk without one":     {func(*house) {}, client.SessionCreate{Limits: client.Limits{Disk: 1 << 20}}, client.CodeInvalidRequest, "write to memory and to its worktree only", ""},
+		"full disk":            {func(h *house) { h.set.HostFree.Percent = 101 }, client.SessionCreate{Image: "tools:1"}, client.CodeOverloaded, "must stay", ""},
 		"disk above ceiling":   {func(*house) {}, client.SessionCreate{Image: "tools:1", Limits: client.Limits{Disk: 1 << 30}}, client.CodeInvalidRequest, "may ask for", ""},
 		"driver has no images": {func(h *house) { h.pics = nil }, client.SessionCreate{Image: "tools:1"}, "", "", "tools:1"},
 	} {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/needs"
 	"github.com/toold/toold/internal/worktree/layers"
 )
 
@@ -47,7 +48,7 @@ func (h *house) change(session string) {
 
 func (h *house) finish(session string) *client.Session {
 	h.t.Helper()
-	s, err := h.m.End(h.t.Context(), mounter, session, EndOptions{})
+	s, err := h.m.End(h.t.Context(), mounter, session, client.EndOptions{})
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -78,6 +79,7 @@ func (h *house) has(session string) bool {
 // TestChangesAreSwept: what a session changed stays after its end for as long as the
 // configuration says, and what one does that lives stays in any case.
 func TestChangesAreSwept(t *testing.T) {
+	needs.OpenAt2(t)
 	h, dir := newOverlaid(t)
 	live, over, none := h.changed(dir, client.SessionCreate{}), h.changed(dir, client.SessionCreate{}), h.create(mounter, client.SessionCreate{Worktree: client.Worktree{Source: dir, Mode: client.WorktreeOverlay}})
 	h.finish(over.ID)
@@ -106,6 +108,7 @@ func TestChangesAreSwept(t *testing.T) {
 
 // TestChangesGoWithTheirRecord: whose session nobody can name any more nobody can ask for.
 func TestChangesGoWithTheirRecord(t *testing.T) {
+	needs.OpenAt2(t)
 	h, dir := newOverlaid(t)
 	s := h.changed(dir, client.SessionCreate{})
 	h.finish(s.ID)
@@ -121,6 +124,7 @@ func TestChangesGoWithTheirRecord(t *testing.T) {
 // TestCollectTrees: gc names trees whose session is not on record, with what goes with
 // them, and layers of no tree.
 func TestCollectTrees(t *testing.T) {
+	needs.OpenAt2(t)
 	h, dir := newOverlaid(t)
 	s := h.changed(dir, client.SessionCreate{})
 	tree, err := h.trees.Get(s.ID)
@@ -168,6 +172,7 @@ func TestCollectTrees(t *testing.T) {
 // TestUnreadableTree: a tree that cannot be read is named with what to do, and until that is
 // done no layer goes.
 func TestUnreadableTree(t *testing.T) {
+	needs.OpenAt2(t)
 	h, dir := newOverlaid(t)
 	s := h.changed(dir, client.SessionCreate{})
 	h.finish(s.ID)
@@ -202,6 +207,7 @@ func TestUnreadableTree(t *testing.T) {
 
 // TestWorktreeBytes: a tenant's usage counts what its sessions changed, each layer once.
 func TestWorktreeBytes(t *testing.T) {
+	needs.OpenAt2(t)
 	h, dir := newOverlaid(t)
 	s := h.changed(dir, client.SessionCreate{})
 	tree, err := h.trees.Get(s.ID)
@@ -240,6 +246,7 @@ func TestWorktreeBytes(t *testing.T) {
 // TestKeptUntil: a session that is over says until when its changes are kept, and its end
 // with discard, also a second one, takes them along.
 func TestKeptUntil(t *testing.T) {
+	needs.OpenAt2(t)
 	h, dir := newOverlaid(t)
 	h.set.Worktrees.Keep = 30 * time.Minute
 	h.m.Reload(h.set)
@@ -257,9 +264,9 @@ func TestKeptUntil(t *testing.T) {
 	}
 	for name, get := range map[string]func() (*client.Session, error){
 		"get":   func() (*client.Session, error) { return h.m.Get(t.Context(), mounter, s.ID) },
-		"again": func() (*client.Session, error) { return h.m.End(t.Context(), mounter, s.ID, EndOptions{}) },
+		"again": func() (*client.Session, error) { return h.m.End(t.Context(), mounter, s.ID, client.EndOptions{}) },
 		"list": func() (*client.Session, error) {
-			l, err := h.m.List(t.Context(), mounter, SessionFilter{All: true})
+			l, err := h.m.List(t.Context(), mounter, client.SessionQuery{All: true})
 			return &l.Items[slices.IndexFunc(l.Items, func(x client.Session) bool { return x.ID == s.ID })], err
 		},
 	} {
@@ -269,11 +276,11 @@ func TestKeptUntil(t *testing.T) {
 	}
 	stranger := mounter
 	stranger.Tenant, stranger.Admin = "other", false
-	if _, err := h.m.End(t.Context(), stranger, s.ID, EndOptions{Discard: true}); codeOfErr(err) != client.CodeNotFound || !h.has(s.ID) {
+	if _, err := h.m.End(t.Context(), stranger, s.ID, client.EndOptions{Discard: true}); codeOfErr(err) != client.CodeNotFound || !h.has(s.ID) {
 		t.Errorf("somebody else dropped them: %v", err)
 	}
 	for _, id := range []string{gone.ID, s.ID} { // one that lives, one that is over
-		v, err := h.m.End(t.Context(), mounter, id, EndOptions{Discard: true})
+		v, err := h.m.End(t.Context(), mounter, id, client.EndOptions{Discard: true})
 		if err != nil || v.State != client.SessionEnded || v.Worktree.KeptUntil != nil || h.has(id) {
 			t.Errorf("%+v, %v", v, err)
 		}
@@ -281,7 +288,7 @@ func TestKeptUntil(t *testing.T) {
 	if got := h.layers(); len(got) != 0 {
 		t.Errorf("layers stayed: %v", got)
 	}
-	if _, err := h.m.End(t.Context(), mounter, s.ID, EndOptions{Discard: true}); err != nil {
+	if _, err := h.m.End(t.Context(), mounter, s.ID, client.EndOptions{Discard: true}); err != nil {
 		t.Error("once more:", err)
 	}
 }

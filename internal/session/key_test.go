@@ -2,6 +2,7 @@ package session
 
 import (
 	"errors"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -41,13 +42,13 @@ func TestSessionKey(t *testing.T) {
 	same("live", client.SessionReady)
 	if v := h.create(bob, r); v.ID == s.ID {
 		t.Error("another tenant got the session")
-	} else if _, err := h.m.End(t.Context(), bob, v.ID, EndOptions{}); err != nil {
+	} else if _, err := h.m.End(t.Context(), bob, v.ID, client.EndOptions{}); err != nil {
 		t.Error(err)
 	}
 	h.stop()
 	h.open()
 	same("after a restart", client.SessionReady)
-	if _, err := h.m.End(t.Context(), alice, s.ID, EndOptions{}); err != nil {
+	if _, err := h.m.End(t.Context(), alice, s.ID, client.EndOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	same("over", client.SessionEnded)
@@ -101,7 +102,7 @@ func TestSessionKeyFree(t *testing.T) {
 	if s.State != client.SessionReady {
 		t.Errorf("%+v", s)
 	}
-	h.set.MaxSessions = 1
+	h.set.Tenants = map[string]Tenant{"a": {MaxSessions: 1}}
 	h.m.Reload(h.set)
 	if _, err := h.m.Create(t.Context(), alice, client.SessionCreate{Key: "other"}); codeOfErr(err) != client.CodeQuotaExceeded {
 		t.Error(err)
@@ -119,8 +120,26 @@ func TestSessionKeyToken(t *testing.T) {
 	r := client.SessionCreate{Key: "k", Token: true}
 	first, second := h.create(alice, r), h.create(alice, r)
 	for token, want := range map[string]bool{first.Token: false, second.Token: true} {
-		if p, ok := h.m.TokenSession(token); ok != want || ok && p.Session != first.ID {
-			t.Errorf("token %q: %v, want %v", token, ok, want)
+		if p, err := h.m.TokenSession(t.Context(), token); (err == nil) != want || want && p.Session != first.ID {
+			t.Errorf("token %q: %v, want %v", token, err, want)
 		}
+	}
+}
+
+// TestTokenOfOver: who has the token of a session that is over hears that it is, for as long as
+// there is a record of it; for others nothing tells it from one that never was.
+func TestTokenOfOver(t *testing.T) {
+	h := newHouse(t)
+	h.open()
+	s := h.create(alice, client.SessionCreate{Token: true})
+	if _, err := h.m.End(t.Context(), alice, s.ID, client.EndOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	p, err := h.m.TokenSession(t.Context(), s.Token)
+	if codeOfErr(err) != client.CodeSessionLost || !strings.Contains(err.Error(), s.ID+" is over") || p.Session != "" {
+		t.Errorf("%+v, %v", p, err)
+	}
+	if _, err := h.m.TokenSession(t.Context(), s.Token[:len(s.Token)-1]+"~"); codeOfErr(err) != client.CodeForbidden {
+		t.Errorf("a wrong token: %v", err)
 	}
 }

@@ -9,11 +9,13 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/agent"
 	"github.com/toold/toold/internal/call"
+	"github.com/toold/toold/internal/call/errand"
 	"github.com/toold/toold/internal/call/output"
 	"github.com/toold/toold/internal/environ"
 	"github.com/toold/toold/internal/event"
@@ -37,11 +39,13 @@ type Session struct {
 
 	teardown func(*Session, ending)
 
-	calls  *call.Group
-	judge  *judge.Judge
-	agent  agent.Runner
-	heart  // watches over the agent
-	gauges // look at the tools
+	calls *call.Group
+	judge *judge.Judge
+	agent agent.Runner
+	// promised is the size of the disk that it may still get.
+	promised atomic.Int64
+	heart    // watches over the agent
+	gauges   // look at the tools
 
 	// ctx ends with agent.ErrOver when the session is over, or with call.ErrLeaving.
 	ctx    context.Context //nolint:containedctx // the life of the session itself
@@ -54,6 +58,7 @@ type Session struct {
 	mu  sync.Mutex // guards the fields below
 	row store.Session
 	sb  sandbox.Sandbox
+	way *wayOut // out of its network; nil for none
 	holdings
 	ending  bool
 	fate    client.SessionState // what it ends as, once ending
@@ -74,8 +79,24 @@ func newSession(dm *daemon, t *tenant, row store.Session, d sandbox.Driver, tear
 	s.gauges = gauges{sandbox: s.sandbox, agent: &s.agent, used: &t.used, limit: int64(s.limits.Memory), log: s.log, ctx: s.ctx}
 	s.calls = dm.calls.Group(call.In{
 		Place: s, Runners: dm.runners(s), ID: s.id, Tenant: &s.tenant.Tenant, Judge: s.judge, Limits: s.limits, Log: s.log, Context: s.ctx,
+		Tools: slices.Concat(tasks{s}.tools(), skills{dm.skills, s.treePlace()}.tools()), Budget: s.budget(), Left: func() *client.BudgetLeft { return s.left(s.ctx) },
 	})
 	return s
+}
+
+// Errand implements call.Place.
+func (s *Session) Errand() (errand.Errand, error) {
+	l, err := s.agent.Link()
+	if err != nil {
+		return errand.Errand{}, err
+	}
+	return errand.Errand{Conn: l, NewID: func() string { return s.daemon.store.NewID("call_") }}, nil
+}
+
+// treePlace is where its worktree has skills.
+func (s *Session) treePlace() treePlace {
+	row := s.Row()
+	return treePlace{errand: s.Errand, target: row.Worktree.Target, log: s.log}
 }
 
 // hello is what the agent is told. The environment is not stored, so a daemon
@@ -92,12 +113,18 @@ func (s *Session) hello(env map[string]string, cgroup *os.File) agent.Hello {
 		Nonce:    s.row.Nonce,
 		Worktree: s.row.Worktree.Target, Home: sandbox.Home, Tmp: "/tmp", OutputDir: sandbox.OutputDir,
 		ToolUID: sandbox.ToolUID, ToolGID: sandbox.ToolGID,
-		Env: environ.Tools(s.row.Network.Mode == call.NoNetwork, base, env), Shell: set.ShellOf(&s.row),
+		Env: environ.Tools(s.tellNetwork(), base, env), Shell: set.ShellOf(&s.row),
 		OpenFiles: s.limits.OpenFiles, FileSize: int64(s.limits.FileSize),
 		UnackedBytes: output.Unacked,
 		OrphanMillis: s.daemon.cfg.Orphan.Milliseconds(),
 		CallCgroup:   cgroup,
 		Room:         s.calls.Room,
+	}
+	for _, c := range s.row.CachePlaces {
+		h.Bounded = append(h.Bounded, c.Target)
+	}
+	if s.way != nil {
+		h.Network, h.Held, h.Relay = true, s.way.net.Held(), s.way.relay
 	}
 	if sl, ok := s.sb.(sandbox.SelfLimiting); ok && sl.SelfLimiting() {
 		h.Memory, h.PIDs = int64(s.limits.Memory), s.limits.PIDs
@@ -105,18 +132,29 @@ func (s *Session) hello(env map[string]string, cgroup *os.File) agent.Hello {
 	return h
 }
 
+// tellNetwork is what programs have to be told of the network. The caller holds mu.
+func (s *Session) tellNetwork() environ.Network {
+	switch {
+	case s.row.Network.Mode == client.NetworkNone:
+		return environ.None
+	case s.way != nil && s.way.relay:
+		return environ.Relayed
+	}
+	return environ.Transparent
+}
+
 // dial makes the first connection, or another one after a loss.
 func (s *Session) dial(ctx context.Context, env map[string]string) (*agent.Welcome, error) {
-	c, err := s.sb.Dial(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("dial the agent: %w", err)
-	}
 	cgroup, err := s.sb.CallCgroup()
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("cgroup of calls: %w", err), closeConn(c))
+		return nil, fmt.Errorf("cgroup of calls: %w", err)
 	}
 	if cgroup != nil {
 		defer func() { _ = cgroup.Close() }()
+	}
+	c, err := s.sb.Dial(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("dial the agent: %w", err)
 	}
 	conn, w, err := s.daemon.connect(ctx, c, s.hello(env, cgroup))
 	if err != nil {
@@ -128,18 +166,6 @@ func (s *Session) dial(ctx context.Context, env map[string]string) (*agent.Welco
 	return w, nil
 }
 
-// closeConn closes a connection that may be nil.
-func closeConn[T interface {
-	comparable
-	Close() error
-}](c T) error {
-	var none T
-	if c == none {
-		return nil
-	}
-	return c.Close()
-}
-
 func (s *Session) isEnding() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -149,6 +175,16 @@ func (s *Session) isEnding() bool {
 // write changes the row, and stores it with an event of this type ("" for none).
 // An error of change leaves it as it is.
 func (s *Session) write(event string, change func(*store.Session) error) error {
+	return s.writeTelling(change, func(row *store.Session) []client.Event {
+		if event == "" {
+			return nil
+		}
+		return []client.Event{s.event(event, sessionSummary(row))}
+	})
+}
+
+// writeTelling is write with events made of the row as it is then.
+func (s *Session) writeTelling(change func(*store.Session) error, events func(*store.Session) []client.Event) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
 	row := s.Row()
@@ -157,11 +193,10 @@ func (s *Session) write(event string, change func(*store.Session) error) error {
 		return err
 	}
 	err := s.daemon.store.Write(func(tx *store.Tx) error {
-		if err := tx.PutSession(&row); err != nil || event == "" {
-			return err
+		for _, e := range events(&row) {
+			tx.AddEvent(e)
 		}
-		tx.AddEvent(s.event(event, sessionSummary(&row)))
-		return nil
+		return tx.PutSession(&row)
 	})
 	if err != nil {
 		return err
@@ -202,20 +237,18 @@ func (s *Session) snapshot(ctx context.Context) *client.Session {
 		}
 	}
 	v.Usage.Calls = s.calls.Total()
+	v.BudgetLeft = s.left(ctx)
 	v.Notes = append(slices.Clip(v.Notes), s.foreignNote()...)
 	return &v
 }
 
 // foreignNote says in the session's notes that calls failed for files of other owners.
 func (s *Session) foreignNote() []string {
-	switch n := s.calls.Foreign.Load(); n {
-	case 0:
+	n := s.calls.Foreign.Load()
+	if n == 0 {
 		return nil
-	case 1:
-		return []string{"1 call failed for a file of a user who is not in the session; give access on the host (chmod, chown)"}
-	default:
-		return []string{fmt.Sprintf("%d calls failed for files of users who are not in the session; give access on the host (chmod, chown)", n)}
 	}
+	return []string{fmt.Sprintf("calls failed for files of users who are not in the session: %d; give access on the host (chmod, chown)", n)}
 }
 
 // Reconnecting: a sandbox that is alive has a listening agent, so a loss of the
@@ -295,6 +328,9 @@ func (s *Session) detach() {
 	s.mu.Lock()
 	sb, fd := s.sb, s.holder
 	s.mu.Unlock()
+	if err := s.closeWay(); err != nil {
+		s.log.Warn("close the way out", "error", err)
+	}
 	s.agent.Detach()
 	fd.Close()
 	if sb != nil {

@@ -104,7 +104,7 @@ func TestTypedCallsAreNoLoop(t *testing.T) {
 		t.Errorf("an agent's third: %+v", c)
 	}
 	h.settled()
-	if l, err := h.m.calls.ListCalls(t.Context(), alice, s.ID, call.Filter{}); err != nil || !l.Items[0].Typed || l.Items[10].Typed {
+	if l, err := h.m.calls.ListCalls(t.Context(), alice, s.ID, client.CallQuery{}); err != nil || !l.Items[0].Typed || l.Items[10].Typed {
 		t.Errorf("on record: %+v, %v", l.Items, err)
 	}
 	token := auth.Principal{UID: alice.UID, Tenant: "a", Session: s.ID}

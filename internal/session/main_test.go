@@ -18,6 +18,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/cache"
 	"github.com/toold/toold/internal/call"
 	"github.com/toold/toold/internal/call/output"
 	"github.com/toold/toold/internal/fault"
@@ -140,10 +141,14 @@ func (h *house) build() *Manager {
 	if h.trees, err = layers.Open(filepath.Join(h.dir, "worktrees")); err != nil {
 		h.t.Fatal(err)
 	}
+	caches, err := cache.Open(filepath.Join(h.dir, "caches"))
+	if err != nil {
+		h.t.Fatal(err)
+	}
 	m, err := New(Config{
 		Store: st, Tools: tool.NewRegistry(), Drivers: map[string]sandbox.Driver{"fake": h.host}, Driver: "fake",
 		Log: h.log, Owner: "me", OutputDir: filepath.Join(h.dir, "output"), UIDBase: 1 << 28, UIDClaims: cmp.Or(h.uids, filepath.Join(h.dir, "uids")), Settings: h.set, Observers: h.obs, Auditor: h.audit,
-		Images: h.pics, Image: h.image, Trees: h.trees,
+		Images: h.pics, Image: h.image, Trees: h.trees, Caches: caches,
 	})
 	if err != nil {
 		h.t.Fatal(err)
@@ -224,7 +229,7 @@ func (h *house) call(session string, r client.CallCreate) *client.Call {
 
 // arrived is how much of a running call's output is here.
 func (h *house) arrived(id string) int64 {
-	r, n, err := h.m.calls.Output(h.t.Context(), alice, id, call.OutputOptions{})
+	r, n, err := h.m.calls.Output(h.t.Context(), alice, id, client.OutputQuery{})
 	if err != nil {
 		return -1
 	}
@@ -271,7 +276,7 @@ func (h *house) finished(id string) *client.Call {
 
 func (h *house) output(id string) string {
 	h.t.Helper()
-	r, total, err := h.m.calls.Output(h.t.Context(), alice, id, call.OutputOptions{})
+	r, total, err := h.m.calls.Output(h.t.Context(), alice, id, client.OutputQuery{})
 	if err != nil {
 		h.t.Fatal(err)
 	}

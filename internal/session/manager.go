@@ -12,6 +12,7 @@ import (
 
 	"github.com/toold/toold/internal/call"
 	"github.com/toold/toold/internal/store"
+	"github.com/toold/toold/internal/tool"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/session/lease"
@@ -33,6 +34,8 @@ type Manager struct {
 	Tools     *Toolbox
 	Usage     *Usage
 	Collector *Collector
+	Networks  *Networks
+	Caches    *Caches
 
 	records *records
 	drives  drives
@@ -63,7 +66,7 @@ func New(cfg Config) (*Manager, error) {
 	m := &Manager{
 		life: l, records: records, drain: drainTime,
 		Approvals: &Approvals{r}, Policy: &Policy{r}, Files: &Files{r}, Events: &Events{r}, Images: &ImageStore{r.daemon},
-		Tools: &Toolbox{r}, Usage: &Usage{roster: r}, Collector: &Collector{life: l, records: records},
+		Tools: &Toolbox{r}, Usage: &Usage{roster: r}, Networks: &Networks{r}, Caches: &Caches{r}, Collector: &Collector{life: l, records: records},
 	}
 	r.trees = trees.New(cfg.Trees, overlaid{m}, r.log, &r.work)
 	return m, nil
@@ -84,6 +87,8 @@ func (m *Manager) Start(ctx context.Context) error {
 		return fmt.Errorf("end approvals that nothing waits for: %w", err)
 	}
 	m.work.Go(m.Collector.sweeper)
+	m.work.Go(diskWatch{m.roster}.watch)
+	m.work.Go(diskWatch{m.roster}.watchSources)
 	m.state.CompareAndSwap(int32(managerStarting), int32(managerReady))
 	return nil
 }
@@ -133,9 +138,20 @@ func (m *Manager) recover(ctx context.Context) error {
 // Reload replaces the settings for sessions and calls that begin afterwards. Calls
 // that wait for approval are judged again.
 func (m *Manager) Reload(s Settings) {
+	before := make(map[*Session]*tool.Set)
+	for _, v := range m.live() {
+		before[v] = v.toolSet()
+	}
 	m.settings.Store(&s)
+	warnOfSkills(m.log, s.Skills)
 	m.court.Configure(s.court())
 	m.approvals.Rejudge("")
+	for _, v := range m.live() {
+		v.rulesChanged(s.network(v.tenant.Name).TLS)
+	}
+	for v, set := range before {
+		v.tellTools(set)
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, t := range m.tenants {

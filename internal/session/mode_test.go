@@ -7,11 +7,13 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/needs"
 )
 
 // TestMode: who names a directory and no mode gets the mode of the configuration, or the
 // one that tenant or profile demand; another one is refused.
 func TestMode(t *testing.T) {
+	needs.OpenAt2(t)
 	h := newHouse(t)
 	dir := t.TempDir()
 	h.set.WorktreeRoots = []string{dir}
@@ -53,6 +55,7 @@ func TestMode(t *testing.T) {
 
 // TestModeOfProfileLater: no session comes to a profile without the mode that it demands.
 func TestModeOfProfileLater(t *testing.T) {
+	needs.OpenAt2(t)
 	h := newHouse(t)
 	dir := t.TempDir()
 	h.set.WorktreeRoots = []string{dir}

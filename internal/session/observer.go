@@ -24,6 +24,10 @@ type Observer interface {
 	// discard, checkpoint, restore, fork, merge (of layers, in the background). It was ok,
 	// something was in its way (conflict), it was refused, or it failed.
 	WorktreeOperation(operation, outcome string, d time.Duration)
+	// Connection is told a connection of a session that is over: the rules allowed it, or denied
+	// it, or it was allowed and failed (allow, deny, failed); and how long its far side took to
+	// connect, 0 where it did not.
+	Connection(verdict string, up, down int64, dial time.Duration)
 }
 
 // Auditor keeps the audit log.
@@ -32,6 +36,8 @@ type Auditor interface {
 	// Worktree is told what p is about to do with the changes of a session. After an error,
 	// which is one of Decided, it must not be done.
 	Worktree(p auth.Principal, s *client.Session, w record.Worktree) error
+	// Cache is the same for what tenants keep of caches.
+	Cache(p auth.Principal, s *client.Session, c record.Cache) error
 	// Ready says why calls are refused for its sake; nil when they are not.
 	Ready() error
 }

@@ -140,7 +140,7 @@ func TestNULIsShownAsASign(t *testing.T) {
 	// Where the whole cannot be kept, what is shown is not given out as the whole.
 	h.reload(func(set *Settings) { set.MinFree = 1 << 62 })
 	c = h.call(s.ID, bashCall("bytes 0000"))
-	if _, _, err := h.m.calls.Output(t.Context(), alice, c.ID, call.OutputOptions{}); codeOfErr(err) != client.CodeNotFound || c.Output != "␀␀" {
+	if _, _, err := h.m.calls.Output(t.Context(), alice, c.ID, client.OutputQuery{}); codeOfErr(err) != client.CodeNotFound || c.Output != "␀␀" {
 		t.Errorf("not kept: %v, %q", err, c.Output)
 	}
 }
@@ -181,7 +181,7 @@ func TestSpillCaps(t *testing.T) {
 			if why, _ := c.Metadata["output_incomplete"].(string); !strings.Contains(why, tt.says) || !strings.Contains(c.Output, tt.says) {
 				t.Errorf("the result does not say that %q: %v", tt.says, c.Metadata)
 			}
-			r, total, err := h.m.calls.Output(t.Context(), alice, c.ID, call.OutputOptions{})
+			r, total, err := h.m.calls.Output(t.Context(), alice, c.ID, client.OutputQuery{})
 			if tt.kept == 0 && codeOfErr(err) != client.CodeNotFound || tt.kept > 0 && (err != nil || total != tt.kept) {
 				t.Errorf("%d bytes are kept, %v, want %d", total, err, tt.kept)
 			}
@@ -226,7 +226,7 @@ func TestSplitStreams(t *testing.T) {
 	}{
 		{"stdout", 0, "one\nthree\n"}, {"stderr", 0, "two\nfour\n"}, {"stderr", 2, "o\nfour\n"}, {"stdout", 5, "hree\n"}, {"stdout", 99, ""}, {"", 0, c.Output},
 	} {
-		r, _, err := h.m.calls.Output(t.Context(), alice, c.ID, call.OutputOptions{Stream: tt.stream, Offset: tt.offset})
+		r, _, err := h.m.calls.Output(t.Context(), alice, c.ID, client.OutputQuery{Stream: tt.stream, Offset: tt.offset})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -241,7 +241,7 @@ func TestSplitStreams(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 { // told, and stored
-		r, n, err := h.m.calls.Output(t.Context(), alice, c.ID, call.OutputOptions{Stream: "stderr"})
+		r, n, err := h.m.calls.Output(t.Context(), alice, c.ID, client.OutputQuery{Stream: "stderr"})
 		if err != nil || n != 0 {
 			t.Fatalf("of a call that printed nothing: %d bytes, %v", n, err)
 		}
@@ -252,7 +252,7 @@ func TestSplitStreams(t *testing.T) {
 		t.Errorf("%d files, want 2", n)
 	}
 	plain := h.call(s.ID, bashCall("echo x"))
-	if _, _, err := h.m.calls.Output(t.Context(), alice, plain.ID, call.OutputOptions{Stream: "stderr"}); codeOfErr(err) != client.CodeInvalidRequest {
+	if _, _, err := h.m.calls.Output(t.Context(), alice, plain.ID, client.OutputQuery{Stream: "stderr"}); codeOfErr(err) != client.CodeInvalidRequest {
 		t.Errorf("stream of a call that is not split: %v", err)
 	}
 }
@@ -264,7 +264,7 @@ func TestOutputFollows(t *testing.T) {
 	for _, command := range []string{"echo first; hold; echo second", "big 200000; hold; echo second"} {
 		c := h.background(s.ID, command)
 		box := h.host.box(s.ID)
-		r, _, err := h.m.calls.Output(t.Context(), alice, c.ID, call.OutputOptions{Follow: true})
+		r, _, err := h.m.calls.Output(t.Context(), alice, c.ID, client.OutputQuery{Follow: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -300,7 +300,7 @@ func TestOutputOffsets(t *testing.T) {
 		at   int64
 		want int
 	}{{short.ID, 4, 7}, {short.ID, 999, 0}, {long.ID, 199990, 10}, {long.ID, 1 << 40, 0}} {
-		r, _, err := h.m.calls.Output(t.Context(), alice, tt.id, call.OutputOptions{Offset: tt.at})
+		r, _, err := h.m.calls.Output(t.Context(), alice, tt.id, client.OutputQuery{Offset: tt.at})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -309,16 +309,16 @@ func TestOutputOffsets(t *testing.T) {
 		}
 		r.Close()
 	}
-	if _, _, err := h.m.calls.Output(t.Context(), alice, short.ID, call.OutputOptions{Offset: -1}); codeOfErr(err) != client.CodeInvalidRequest {
+	if _, _, err := h.m.calls.Output(t.Context(), alice, short.ID, client.OutputQuery{Offset: -1}); codeOfErr(err) != client.CodeInvalidRequest {
 		t.Errorf("negative offset: %v", err)
 	}
-	if _, _, err := h.m.calls.Output(t.Context(), alice, short.ID, call.OutputOptions{Stream: "x"}); codeOfErr(err) != client.CodeInvalidRequest {
+	if _, _, err := h.m.calls.Output(t.Context(), alice, short.ID, client.OutputQuery{Stream: "x"}); codeOfErr(err) != client.CodeInvalidRequest {
 		t.Errorf("unknown stream: %v", err)
 	}
 	if err := os.Remove(filepath.Join(h.dir, "output", s.ID, long.ID)); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := h.m.calls.Output(t.Context(), alice, long.ID, call.OutputOptions{}); codeOfErr(err) != client.CodeNotFound {
+	if _, _, err := h.m.calls.Output(t.Context(), alice, long.ID, client.OutputQuery{}); codeOfErr(err) != client.CodeNotFound {
 		t.Errorf("file that is gone: %v", err)
 	}
 }

@@ -8,9 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/call/output"
-	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/store"
 )
 
@@ -52,33 +50,19 @@ func (outputs) close(s *Session, e ending, _ error) ([]string, error) {
 
 // leftovers are directories of sessions that are gone, or that did not ask to keep theirs.
 func (o outputs) leftovers(ctx context.Context) (all []leftover, err error) {
-	entries, err := os.ReadDir(o.roster.cfg.OutputDir)
-	if err != nil {
-		return nil, err
-	}
-	for _, e := range entries {
-		if o.wantsOutputs(ctx, e.Name()) {
-			continue
+	dir := func(id string) string { return filepath.Join(o.roster.cfg.OutputDir, id) }
+	found, err := leftIn(o.roster.liveByID, o.roster.cfg.OutputDir, "output", func(id string) error { return os.RemoveAll(dir(id)) })
+	for _, x := range found {
+		if !o.wantsOutputs(ctx, x.Name) {
+			x.Bytes = sizeOf(dir(x.Name))
+			all = append(all, x)
 		}
-		dir := filepath.Join(o.roster.cfg.OutputDir, e.Name())
-		all = append(all, leftover{
-			Garbage: client.Garbage{Kind: "output", Name: e.Name(), Session: e.Name(), Bytes: sizeOf(dir)},
-			remove: func() error {
-				if err := os.RemoveAll(dir); err != nil {
-					return errors.New(plain.Cause(err))
-				}
-				return nil
-			},
-		})
 	}
-	return all, nil
+	return all, err
 }
 
 // wantsOutputs errs on the side of keeping.
 func (o outputs) wantsOutputs(ctx context.Context, session string) bool {
-	if o.roster.liveByID(session) != nil {
-		return true
-	}
 	if !store.ValidID("ses_", session) {
 		return false
 	}

@@ -89,7 +89,7 @@ func (o overlaid) Pin(p auth.Principal, path string) (*os.File, thread.User, err
 
 // End implements trees.Sessions.
 func (o overlaid) End(ctx context.Context, p auth.Principal, id string) error {
-	_, err := o.m.End(ctx, p, id, EndOptions{Force: true})
+	_, err := o.m.End(ctx, p, id, client.EndOptions{Force: true})
 	return err
 }
 

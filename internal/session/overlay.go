@@ -40,7 +40,7 @@ func (o overlay) claim(_ context.Context, pl *plan) error {
 	}
 	pl.req.Limits.Disk = pl.disk
 	pl.changes = pl.disk
-	return o.roster.roomOnDisk("a worktree of mode overlay")
+	return nil
 }
 
 // open stores the layers before the sandbox is made of them.
@@ -53,9 +53,6 @@ func (o overlay) open(_ context.Context, s *Session, pl *plan) (err error) {
 	tree, err := o.tree(s, pl)
 	if err != nil {
 		return err
-	}
-	if pl.spec.Root == nil {
-		pl.spec.Limits.Disk = 0 // nothing of it is the driver's to bound
 	}
 	names := slices.Concat(from.Lower, from.Base)
 	if !from.Look {

@@ -2,8 +2,11 @@ package session
 
 import (
 	"context"
+	"errors"
+	"os"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/plain"
 )
 
 // part is one of the things that begin and end with a session. To add one: a type that
@@ -31,6 +34,28 @@ type part interface {
 type leftover struct {
 	client.Garbage              // Error: why it is there, if that is known
 	remove         func() error // an error says why it stays
+}
+
+// leftIn are what sessions that are over have left in a directory, by their ids: live gives those
+// that are not. remove removes what one has.
+func leftIn(live func(id string) *Session, dir, kind string, remove func(id string) error) (all []leftover, err error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	for _, e := range entries {
+		id := e.Name()
+		if live(id) != nil {
+			continue
+		}
+		all = append(all, leftover{client.Garbage{Kind: kind, Name: id, Session: id}, func() error {
+			if err := remove(id); err != nil {
+				return errors.New(plain.Cause(err))
+			}
+			return nil
+		}})
+	}
+	return all, err
 }
 
 // nothing is what a part does that has nothing to do.

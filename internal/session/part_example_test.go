@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/fault"
 )
 
 // This file carries out the recipe for a part of docs/architecture.md on one that is a file
@@ -28,7 +29,7 @@ func (d diary) file(session string) string { return filepath.Join(d.dir, session
 // 2. `claim` checks what a request names and keeps it in the plan. It makes nothing.
 func (d diary) claim(_ context.Context, pl *plan) error {
 	if pl.req.Name == "nameless" {
-		return invalidRequest("name %q: no diary has it", pl.req.Name)
+		return fault.Invalid.Errorf("name %q: no diary has it", pl.req.Name)
 	}
 	pl.notes = append(pl.notes, "has a diary")
 	return nil
@@ -102,7 +103,7 @@ func TestExamplePart(t *testing.T) {
 		t.Errorf("collected %+v, %v", got, err)
 	}
 	wantDiaries(t, dir, s.ID)
-	if ended, err := h.m.End(t.Context(), root, s.ID, EndOptions{}); err != nil || !slices.Contains(ended.Notes, "its diary is closed") {
+	if ended, err := h.m.End(t.Context(), root, s.ID, client.EndOptions{}); err != nil || !slices.Contains(ended.Notes, "its diary is closed") {
 		t.Errorf("the session is %+v, %v", ended, err)
 	}
 	wantDiaries(t, dir)

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/needs"
 )
 
 // faultyPart notes when it is closed, and fails at one step, when it has done all that
@@ -69,6 +70,7 @@ func (h *house) openFaulty(t *testing.T, fails int, step string) (pics *gallery,
 // TestPartFails has each part fail at each step. All parts are closed then, once and
 // backwards, and nothing of the session is left but what may still be in use.
 func TestPartFails(t *testing.T) {
+	needs.OpenAt2(t)
 	for i, p := range partsOf(nil) {
 		for _, step := range []string{"claim", "open", "adopt", "close"} {
 			t.Run(fmt.Sprintf("%T/%s", p, step), func(t *testing.T) { partFails(t, i, step) })
@@ -95,7 +97,7 @@ func partFails(t *testing.T, fails int, step string) {
 			t.Errorf("session %+v, %v", s, err)
 		}
 	case "close":
-		s, err := h.m.End(t.Context(), root, s.ID, EndOptions{})
+		s, err := h.m.End(t.Context(), root, s.ID, client.EndOptions{})
 		if err != nil || s.State != client.SessionEnded || !strings.Contains(fmt.Sprint(s.Notes), "gc --dry-run") {
 			t.Errorf("session %+v, %v", s, err)
 		}

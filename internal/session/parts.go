@@ -4,5 +4,16 @@ package session
 // opened and adopted. They are closed the other way round: uids are not given back,
 // nor the image, while something of the sandbox may be alive.
 func partsOf(r *roster) []part {
-	return []part{outputs{roster: r}, uids{roster: r}, runImage{roster: r}, overlay{roster: r}, box{roster: r}, leaseProcess{}}
+	return []part{
+		outputs{roster: r},
+		uids{roster: r},
+		runImage{roster: r},
+		overlay{roster: r},
+		transactions{roster: r},
+		caching{roster: r},
+		disks{roster: r},
+		box{roster: r},
+		network{roster: r},
+		leaseProcess{},
+	}
 }

@@ -2,10 +2,13 @@ package session
 
 import (
 	"errors"
+	"fmt"
 	"path/filepath"
 
+	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/fault"
+	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/thread"
 	"github.com/toold/toold/internal/worktree"
 )
@@ -22,10 +25,23 @@ func (s *Settings) worktreeRules(p auth.Principal) worktree.Rules {
 	return worktree.Rules{Roots: roots, AnyRoot: p.Admin}
 }
 
+// pinMount opens the source of a mount that a request asks for.
+func (dm *daemon) pinMount(pl *plan, mt *client.Mount) (m sandbox.Mount, err error) {
+	rules := worktree.Rules{Roots: pl.set.MountRoots}
+	if pl.set.free(pl.p) {
+		rules = worktree.Rules{AnyRoot: true}
+	}
+	d, err := dm.pinDirectory(pl.p, rules, mt.Source)
+	if err != nil {
+		return m, fmt.Errorf("mount source: %w", err)
+	}
+	return sandbox.Mount{Source: d.File, Target: mt.Target, UID: d.UID, GID: d.GID}, nil
+}
+
 // pinDirectory opens a directory that a session of p's may be given. Administrators
 // have toold's own rights on it, everyone else has theirs.
 func (dm *daemon) pinDirectory(p auth.Principal, rules worktree.Rules, source string) (*worktree.Directory, error) {
-	rules.Private = append([]string{filepath.Dir(dm.cfg.OutputDir)}, dm.cfg.Private...)
+	rules.Private = []string{filepath.Dir(dm.cfg.OutputDir)}
 	if !p.Admin {
 		rules.User = &thread.User{UID: p.UID, GID: p.GID, Groups: p.Groups}
 	}

@@ -4,9 +4,7 @@ import (
 	"context"
 
 	"github.com/toold/toold/client"
-	"github.com/toold/toold/internal/agent"
 	"github.com/toold/toold/internal/call"
-	"github.com/toold/toold/internal/call/errand"
 )
 
 // A Session is the place of its calls.
@@ -27,27 +25,19 @@ func (s *Session) Fate() (client.SessionState, string) {
 }
 
 // Before implements call.Place.
-func (s *Session) Before(ctx context.Context, call, message string) string {
+func (s *Session) Before(ctx context.Context, call, message string) (checkpoint string, err error) {
+	if err := s.daemon.disk.admits(); err != nil {
+		return "", err
+	}
+	if err := s.furnish(); err != nil {
+		return "", err
+	}
 	s.mu.Lock()
 	mode := s.row.Worktree.Mode
 	s.mu.Unlock()
 	if mode != client.WorktreeOverlay {
-		return ""
+		return "", nil
 	}
 	row := s.Row()
-	return s.daemon.trees.Before(ctx, &row, s, s.daemon.settings.Load().Worktrees.Checkpoint, call, message)
-}
-
-// Errand implements call.Place.
-func (s *Session) Errand() (errand.Errand, error) {
-	l, err := s.agent.Link()
-	if err != nil {
-		return errand.Errand{}, err
-	}
-	return s.errand(l), nil
-}
-
-// errand is what the daemon has the agent do for itself.
-func (s *Session) errand(l *agent.Link) errand.Errand {
-	return errand.Errand{Conn: l, NewID: func() string { return s.daemon.store.NewID("call_") }}
+	return s.daemon.trees.Before(ctx, &row, s, s.daemon.settings.Load().Worktrees.Checkpoint, call, message), nil
 }

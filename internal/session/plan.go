@@ -3,10 +3,12 @@ package session
 import (
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/cache"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/session/elsewhere"
 	"github.com/toold/toold/internal/session/holder"
 	"github.com/toold/toold/internal/session/trees"
+	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/worktree/layers"
 )
 
@@ -15,7 +17,9 @@ type plan struct {
 	p        auth.Principal // who asks
 	set      *Settings
 	req      client.SessionCreate
-	disk     client.Size // limits.disk of one with a layer to write to; there is no default for nothing
+	disk     client.Size // limits.disk of one that has a disk; there is no default for nothing
+	homeDisk bool        // the home directory is on one
+	promised promise
 	driver   sandbox.Driver
 	spec     sandbox.Spec
 	holdings        // until the session has taken it over
@@ -27,6 +31,8 @@ type plan struct {
 	layers   *layers.Opened // of a worktree of mode overlay
 	changes  client.Size    // the bound of what it writes there; 0 = none
 	git      *elsewhere.View
+	caches   cachePlan
+	skills   int // how many mounts at the end are skills
 
 	keyHash []byte // of the request; nil without a key
 }
@@ -40,6 +46,7 @@ func (p *plan) close() {
 		_ = mt.Source.Close()
 	}
 	p.layers.Close()
+	p.caches.close()
 	if p.image != nil {
 		p.image.Release()
 	}
@@ -50,4 +57,24 @@ func (p *plan) close() {
 type holdings struct {
 	image  *sandbox.HeldImage // nil for none
 	holder *holder.Process    // of its lease; nil for none
+}
+
+// cachePlan is what a request asks for of caches, with the host's directories held open.
+type cachePlan struct {
+	uses []cache.Use
+	// mounts are in the order of the directories of the uses; their Source is one of the
+	// host's, nil for none.
+	mounts []sandbox.Mount
+	places []store.CachePlace // those that are bounded
+	env    map[string]string
+	opened *cache.Opened
+}
+
+func (c *cachePlan) close() {
+	for _, m := range c.mounts {
+		if m.Source != nil {
+			_ = m.Source.Close() // it was opened for its path alone
+		}
+	}
+	c.opened.Close()
 }

@@ -56,7 +56,3 @@ func (dm *daemon) internal(what string, err error) error {
 	dm.log.Error("internal error", "reference", ref, "doing", what, "error", err)
 	return fault.Internal.Errorf("internal error %s", ref).Next("the daemon's log has the cause under this reference")
 }
-
-func invalidRequest(format string, args ...any) error {
-	return fault.Invalid.Errorf(format, args...)
-}

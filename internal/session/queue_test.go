@@ -26,7 +26,7 @@ func (h *house) queueing(tenant string, want int) {
 // they stand, and are not overtaken; one whose client goes is out.
 func TestQueue(t *testing.T) {
 	h := newHouse(t)
-	h.set.MaxSessions = 1
+	h.set.Tenants = map[string]Tenant{"a": {MaxSessions: 1}}
 	h.open()
 	first := h.create(alice, client.SessionCreate{})
 	r := client.SessionCreate{Queue: client.Duration(time.Hour)}
@@ -63,7 +63,7 @@ func TestQueue(t *testing.T) {
 			if _, err := h.m.Create(t.Context(), alice, client.SessionCreate{}); codeOfErr(err) != client.CodeQuotaExceeded {
 				t.Errorf("one that does not wait: %v", err)
 			}
-			if _, err := h.m.End(t.Context(), alice, s.ID, EndOptions{}); err != nil {
+			if _, err := h.m.End(t.Context(), alice, s.ID, client.EndOptions{}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -83,7 +83,7 @@ func TestQueue(t *testing.T) {
 		t.Errorf("a negative time: %v", err)
 	}
 	h.create(bob, client.SessionCreate{})
-	if _, err := h.m.End(t.Context(), alice, first.ID, EndOptions{}); err != nil {
+	if _, err := h.m.End(t.Context(), alice, first.ID, client.EndOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	wg.Wait()
@@ -103,7 +103,7 @@ func TestQueue(t *testing.T) {
 // TestQueueEnds: a wait ends with its time, with more places, and with the daemon.
 func TestQueueEnds(t *testing.T) {
 	h := newHouse(t)
-	h.set.MaxSessions = 1
+	h.set.Tenants = map[string]Tenant{"a": {MaxSessions: 1}}
 	h.open()
 	h.create(alice, client.SessionCreate{})
 	_, err := h.m.Create(t.Context(), alice, client.SessionCreate{Queue: client.Duration(10 * time.Millisecond)})
@@ -116,7 +116,7 @@ func TestQueueEnds(t *testing.T) {
 	wait := func() { _, err := h.m.Create(t.Context(), alice, r); ended <- err }
 	go wait()
 	h.queueing("a", 1)
-	h.set.MaxSessions = 2
+	h.set.Tenants = map[string]Tenant{"a": {MaxSessions: 2}}
 	h.m.Reload(h.set)
 	if err := <-ended; err != nil {
 		t.Errorf("with more places: %v", err)

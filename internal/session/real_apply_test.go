@@ -104,7 +104,7 @@ func (a *applyRig) changed(session string) (paths []string) {
 // end ends a session, and says whether it has left changes.
 func (a *applyRig) end(session string) (kept bool) {
 	a.t.Helper()
-	v, err := a.m.End(a.t.Context(), owner, session, EndOptions{Force: true})
+	v, err := a.m.End(a.t.Context(), owner, session, client.EndOptions{Force: true})
 	a.must(err)
 	return v.Worktree.KeptUntil != nil
 }

@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/worktree/layers"
 )
 
 // boundRig is a session over a directory, with a disk of 32 MiB for what it changes.
@@ -164,7 +166,7 @@ func TestRealBoundedFull(t *testing.T) {
 // drop ends a session and throws away what it has changed.
 func (b *boundRig) drop(id string, p auth.Principal) {
 	b.t.Helper()
-	s, err := b.m.End(context.Background(), p, id, EndOptions{Force: true})
+	s, err := b.m.End(context.Background(), p, id, client.EndOptions{Force: true})
 	if err != nil {
 		b.t.Error(err)
 		return
@@ -178,7 +180,7 @@ func TestRealBoundedKept(t *testing.T) {
 	b := newBoundRig(t)
 	b.over("kept")
 	b.says("kept", "echo one >one; cat one", "one")
-	v, err := b.m.End(t.Context(), owner, "kept", EndOptions{Force: true})
+	v, err := b.m.End(t.Context(), owner, "kept", client.EndOptions{Force: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -201,10 +203,38 @@ func TestRealBoundedKept(t *testing.T) {
 	b.drop(v.ID, owner)
 	b.over("none")
 	n := len(b.disks())
-	if _, err := b.m.End(t.Context(), owner, "none", EndOptions{}); err != nil {
+	if _, err := b.m.End(t.Context(), owner, "none", client.EndOptions{}); err != nil {
 		t.Error(err)
 	}
 	if got := len(b.disks()); got != n-1 {
 		t.Errorf("a session that has changed nothing leaves a disk: %d, before %d", got, n)
+	}
+}
+
+// TestRealManyCheckpoints: checkpoints that come faster than their layers are merged wait for
+// that, and each is the tree as it was.
+func TestRealManyCheckpoints(t *testing.T) {
+	b := newBoundRig(t)
+	deep := make(chan struct{})
+	b.m.trees.Step = func(step string) {
+		if step == "copied" { // a merge
+			<-deep
+		}
+	}
+	b.over("many")
+	for i := range 100 {
+		if i == layers.MaxLayers {
+			close(deep)
+		}
+		b.says("many", fmt.Sprintf("echo %d >n; : >f%d", i, i), "(no output)")
+		if _, err := b.m.trees.Checkpoint(t.Context(), owner, "many", client.CheckpointCreate{Name: fmt.Sprint("c", i)}); err != nil {
+			t.Fatalf("checkpoint %d: %v", i, err)
+		}
+	}
+	for _, i := range []int{0, 40, 63, 64, 65, 99} {
+		if _, err := b.m.trees.Restore(t.Context(), owner, "many", client.RestoreRequest{Checkpoint: fmt.Sprint("c", i)}); err != nil {
+			t.Fatalf("restore %d: %v", i, err)
+		}
+		b.says("many", "cat n; ls f* | wc -l", fmt.Sprintf("%d\n%d", i, i+1))
 	}
 }

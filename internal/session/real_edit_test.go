@@ -222,6 +222,10 @@ read = { "*" = "allow", "**/.env" = "ask", "keys/*" = "deny" }
 		{"edit", object{"file_path": "link", "old_string": "NEXT=", "new_string": "LAST="}, false, asks},
 		{"edit", object{"file_path": "keys/k", "old_string": "TOKEN=hunter2\nNEXT=swordfish", "new_string": "x\ny"}, false, denies},
 		{"write", object{"file_path": "keys/k", "content": "new\n"}, false, denies},
+		{"apply_patch", object{"patch": "*** Begin Patch\n*** Update File: link\n@@\n-TOKEN=hanter2\n+x\n*** End Patch"}, true, asks},
+		{"apply_patch", object{"patch": "*** Begin Patch\n*** Add File: plain\n+x\n*** Update File: .env\n@@\n   LAST=swordfish\n+# end\n*** End Patch"}, false, asks},
+		{"apply_patch", object{"patch": "*** Begin Patch\n*** Update File: open\n@@\n-TOKEN=hanter2\n+x\n*** End Patch"}, true, ""},
+		{"multiedit", object{"file_path": "open", "edits": []object{{"old_string": "TOKEN=hanter2\nNEXT=sword", "new_string": "x"}}}, true, ""},
 		{"edit", object{"file_path": "open", "old_string": "TOKEN=hanter2\nNEXT=sword", "new_string": "x"}, true, ""},
 		{"edit", object{"file_path": "open", "old_string": "TOKEN=hunter2\nNEXT=swordfish", "new_string": "x\ny"}, false, ""},
 	} {
@@ -239,7 +243,7 @@ read = { "*" = "allow", "**/.env" = "ask", "keys/*" = "deny" }
 			t.Errorf("%s %v: %s", tt.tool, tt.input, row)
 		}
 	}
-	if got, err := os.ReadFile(filepath.Join(dir, ".env")); err != nil || string(got) != "# comment\nTOKEN=wolf2\n  LAST=swordfish\n" {
+	if got, err := os.ReadFile(filepath.Join(dir, ".env")); err != nil || string(got) != "# comment\nTOKEN=wolf2\n  LAST=swordfish\n# end\n" {
 		t.Errorf("%q, %v", got, err)
 	}
 	up, err := m.Files.Upload(t.Context(), alice, s.ID, "keys/k", 0, strings.NewReader("hunter2\n"))
@@ -254,7 +258,7 @@ read = { "*" = "allow", "**/.env" = "ask", "keys/*" = "deny" }
 	}
 	var a client.Approval
 	testrig.Eventually(t, "the edit waits for its approval", func() bool {
-		list, err := m.Approvals.Approvals(t.Context(), carol, ApprovalFilter{})
+		list, err := m.Approvals.Approvals(t.Context(), carol, client.ApprovalQuery{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -161,7 +161,7 @@ func TestRealApproval(t *testing.T) {
 		}
 		var a client.Approval
 		testrig.Eventually(t, "it waits", func() bool {
-			l, err := m.Approvals.Approvals(t.Context(), carol, ApprovalFilter{})
+			l, err := m.Approvals.Approvals(t.Context(), carol, client.ApprovalQuery{})
 			for _, v := range l.Items {
 				if v.CallID == c.ID {
 					a = v

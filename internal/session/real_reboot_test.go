@@ -57,13 +57,18 @@ func TestRealTreeReboot(t *testing.T) {
 	}
 	h.Op = src
 	h.goDown(t)
+	for len(h.own(t)) > 0 { // the disks of home directories are gone with their mounts
+		if t.Context().Err() != nil {
+			t.Fatalf("disks are left: %q", h.own(t))
+		}
+	}
 	if got := listing(t, src); got != rebootSource {
 		t.Fatalf("the source has %q", got)
 	}
 
 	m, stop, err := h.open(slog.New(slog.NewTextHandler(logTo{t}, &slog.HandlerOptions{Level: slog.LevelError})))
 	must(err)
-	list, err := m.List(t.Context(), owner, SessionFilter{All: true})
+	list, err := m.List(t.Context(), owner, client.SessionQuery{All: true})
 	must(err)
 	ids := map[string]string{}
 	for _, s := range list.Items {

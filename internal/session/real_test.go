@@ -21,6 +21,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/cache"
 	"github.com/toold/toold/internal/call"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/sandbox/oci"
@@ -175,10 +176,14 @@ func (h *realHouse) open(log *slog.Logger) (*Manager, func() error, error) {
 	if err != nil {
 		return nil, nil, errors.Join(err, st.Close())
 	}
+	caches, err := cache.Open(filepath.Join(h.Dir, "caches"))
+	if err != nil {
+		return nil, nil, errors.Join(err, st.Close())
+	}
 	m, err := New(Config{
-		Trees: trees,
+		Trees: trees, Caches: caches,
 		Store: st, Tools: tool.NewRegistry(), Drivers: map[string]sandbox.Driver{"oci": d}, Driver: "oci",
-		Log: log, Owner: h.Owner, OutputDir: filepath.Join(h.Dir, "output"), UIDBase: h.UIDBase, UIDClaims: filepath.Join(h.Dir, "uids"), Settings: set,
+		Log: log, Owner: h.Owner, OutputDir: filepath.Join(h.Dir, "output"), JournalDir: filepath.Join(h.Dir, "transactions"), UIDBase: h.UIDBase, UIDClaims: filepath.Join(h.Dir, "uids"), Settings: set,
 	})
 	if err == nil {
 		err = m.Start(context.Background())
@@ -375,7 +380,7 @@ func TestRealDaemonIsKilled(t *testing.T) {
 			t.Errorf("call %d: %+v, %v", i, c, err)
 			continue
 		}
-		r, _, err := m.calls.Output(t.Context(), alice, id, call.OutputOptions{})
+		r, _, err := m.calls.Output(t.Context(), alice, id, client.OutputQuery{})
 		if err != nil {
 			t.Errorf("output %d: %v", i, err)
 			continue
@@ -393,16 +398,24 @@ func TestRealDoctor(t *testing.T) {
 	t.Parallel()
 	h := newRealHouse(t)
 	m := openReal(t, h)
+	set := *m.settings.Load()
+	set.Network.Mode = client.NetworkRules
+	m.Reload(set)
 	admin := auth.Principal{Tenant: "default", Admin: true}
 	d, err := doctorOf(m).Doctor(t.Context(), admin, true)
 	if err != nil {
 		t.Fatal(err)
 	}
+	boundary := false
 	for _, c := range d.Checks {
 		if c.Probed && c.Status == client.CheckFail {
 			t.Errorf("%s %s: %s", c.Group, c.Name, c.Detail)
 		}
+		boundary = boundary || c.Group == "network" && strings.HasSuffix(c.Detail, "none arrived at a listener of this host")
 		t.Logf("%-8s %-20s %-5s %s", c.Group, c.Name, c.Status, c.Detail)
+	}
+	if !boundary {
+		t.Error("the boundary of the network was not tried")
 	}
 	if n := len(m.live()); n != 0 {
 		t.Errorf("%d sessions are left", n)
@@ -494,7 +507,7 @@ func (h *realHouse) churn() error {
 			for i := 0; ; i++ {
 				s, err := m.Create(context.Background(), alice, client.SessionCreate{})
 				if err == nil && i%3 > 0 {
-					_, err = m.End(context.Background(), alice, s.ID, EndOptions{Force: true})
+					_, err = m.End(context.Background(), alice, s.ID, client.EndOptions{Force: true})
 				}
 				if err != nil {
 					fmt.Fprintln(os.Stderr, err)

@@ -5,9 +5,11 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"os/exec"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -44,11 +46,16 @@ var treeOps = []treeOp{
 	{"fork", "one two", func(ctx context.Context, m *Manager) error {
 		s, err := m.trees.Fork(ctx, owner, "tree", client.ForkRequest{})
 		if err == nil {
-			_, err = m.End(ctx, owner, s.ID, EndOptions{})
+			_, err = m.End(ctx, owner, s.ID, client.EndOptions{})
 		}
 		return err
 	}},
 }
+
+var treeApply = treeOp{name: "apply", do: func(ctx context.Context, m *Manager) error {
+	_, err := m.trees.Apply(ctx, owner, "tree", client.ApplyRequest{})
+	return err
+}}
 
 // TestRealTreeKilled ends a daemon by SIGKILL at each step of what changes a tree. The next
 // one has the files as they were before or as they are after it, and goes on.
@@ -94,7 +101,7 @@ func TestRealTreeKilled(t *testing.T) {
 		}
 	})
 	for _, op := range treeOps {
-		for step := 1; ; step++ {
+		for step := 1; ; step += stride() {
 			daemon(func(m *Manager) { bash(m, "echo one >one; echo two >two") })
 			killed := h.dieAt(t, op.name, step)
 			daemon(func(m *Manager) {
@@ -113,11 +120,40 @@ func TestRealTreeKilled(t *testing.T) {
 				t.Fatalf("%s, killed at step %d: the source has %v, %v", op.name, step, left, err)
 			}
 			if !killed {
-				if step < 3 {
-					t.Errorf("%s has %d steps", op.name, step-1)
+				if step == 1 {
+					t.Errorf("%s has no step", op.name)
 				}
 				break
 			}
+		}
+	}
+	content := func(n int) map[string]string {
+		if n == 0 {
+			return map[string]string{}
+		}
+		text := strconv.Itoa(n) + "\n"
+		return map[string]string{"one": text, "two": text}
+	}
+	for step, before := 1, 0; ; step, before = step+stride(), step { // each apply ends with the source as the session is
+		daemon(func(m *Manager) { bash(m, fmt.Sprintf("echo %d >one; echo %[1]d >two", step)) })
+		killed := h.dieAt(t, "apply", step)
+		daemon(func(m *Manager) {
+			if got := sourceFiles(t, src); !maps.Equal(got, content(step)) && !maps.Equal(got, content(before)) {
+				t.Errorf("apply, killed at step %d: the source has %q", step, got)
+			}
+			if got, want := bash(m, "cat *"), strings.Repeat(strconv.Itoa(step)+"\n", 2); got+"\n" != want {
+				t.Errorf("apply, killed at step %d: the session has %q", step, got)
+			}
+			if err := treeApply.do(t.Context(), m); err != nil {
+				t.Errorf("apply, killed at step %d and done again: %v", step, err)
+			}
+			if got := sourceFiles(t, src); !maps.Equal(got, content(step)) {
+				t.Errorf("apply, killed at step %d and done again: the source has %q", step, got)
+			}
+		})
+		if !killed {
+			t.Logf("apply has %d to %d steps", before, step-1)
+			break
 		}
 	}
 	daemon(func(m *Manager) {
@@ -128,6 +164,24 @@ func TestRealTreeKilled(t *testing.T) {
 	if b, err := os.ReadFile("/proc/self/mountinfo"); err != nil || bytes.Contains(b, []byte(h.Dir)) {
 		t.Errorf("mounts are left, %v", err)
 	}
+}
+
+// sourceFiles reads those of a source.
+func sourceFiles(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	got := map[string]string{}
+	list, err := os.ReadDir(dir)
+	for _, e := range list {
+		var text []byte
+		if text, err = os.ReadFile(dir + "/" + e.Name()); err != nil {
+			break
+		}
+		got[e.Name()] = string(text)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
 }
 
 // dieAt has a daemon do something to the tree that kills itself at a step. It reports
@@ -166,7 +220,7 @@ func (h *realHouse) changeTree() error {
 			select {}
 		}
 	}
-	for _, op := range treeOps {
+	for _, op := range append([]treeOp{treeApply}, treeOps...) {
 		if op.name == h.Op {
 			err = op.do(context.Background(), m)
 		}

@@ -57,7 +57,10 @@ func (rs *records) makeRoom(ctx context.Context, t *tenant, most int64) error {
 			return err
 		}
 	}
-	for removing := t.Kept.Load() > most; removing && t.Kept.Load() > enough; {
+	if t.Kept.Load() <= most {
+		return nil
+	}
+	for t.Kept.Load() > enough {
 		gone, err := rs.store.RemoveRecords(t.Name)
 		rs.recordsGone(gone)
 		for _, r := range gone {
@@ -65,11 +68,14 @@ func (rs *records) makeRoom(ctx context.Context, t *tenant, most int64) error {
 				rs.outputs.removeOutput(r.Output)
 			}
 		}
-		if err != nil || len(gone) == 0 {
+		if err != nil {
 			return err
 		}
+		if len(gone) == 0 {
+			break
+		}
 	}
-	return nil
+	return rs.store.RemoveOrphans(ctx, t.Name)
 }
 
 // recordsGone counts records that were removed.

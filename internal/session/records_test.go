@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -10,10 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/call"
-
-	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/store"
 )
 
 // padded is a call of bash whose input has about so many bytes.
@@ -71,7 +72,7 @@ func TestInputsThatNeverRan(t *testing.T) {
 	if row, err := h.store.Call(t.Context(), c.ID); err != nil || row.InputNotKept == nil {
 		t.Errorf("rejected: %+v, %v", row, err)
 	}
-	if n := h.kept("a"); n > 10_000 {
+	if n := h.kept("a"); n > 60_000 {
 		t.Errorf("the records take %d bytes", n)
 	}
 	r, err := h.replayer().Replay(t.Context(), root, client.PolicyReplay{Rules: "[permission]\nbash = \"allow\"\n"})
@@ -101,7 +102,7 @@ func TestQuotaOfRecords(t *testing.T) {
 			t.Fatalf("after %d calls the records take %d bytes", i, n)
 		}
 	}
-	list, err := h.m.calls.ListCalls(t.Context(), alice, s.ID, call.Filter{Limit: 1000})
+	list, err := h.m.calls.ListCalls(t.Context(), alice, s.ID, client.CallQuery{Limit: 1000})
 	if err != nil || len(list.Items) != len(ids) {
 		t.Fatalf("%d calls of %d, %v", len(list.Items), len(ids), err)
 	}
@@ -171,6 +172,33 @@ func TestSmallRecordsGiveWay(t *testing.T) {
 	}
 }
 
+// TestQuotaOfApprovals: what approvers were shown is part of what a tenant may have, and
+// goes with the records, as do the events of calls.
+func TestQuotaOfApprovals(t *testing.T) {
+	const quota = 400_000
+	h, _ := asking(t)
+	s := h.create(alice, client.SessionCreate{})
+	h.set.Records = quota
+	h.m.Reload(h.set)
+	var first string
+	for i := range 40 {
+		c, a := h.waitingFor(alice, s.ID, padded(fmt.Sprint("ls ", i), 20_000))
+		h.answer(a, reject)
+		h.finished(c.ID)
+		if n := h.kept("a"); n > quota {
+			t.Fatalf("after %d approvals the records take %d bytes", i, n)
+		}
+		first = cmp.Or(first, c.ID)
+	}
+	events, err := h.store.Events(t.Context(), store.EventFilter{Limit: 1000})
+	if err != nil || slices.ContainsFunc(events, func(e client.Event) bool { return e.Call == first }) {
+		t.Errorf("of %d events some are of the first call, which is not kept, %v", len(events), err)
+	}
+	if len(events) < 20 {
+		t.Errorf("%d events are left", len(events))
+	}
+}
+
 // TestRecordsAreCounted: what is counted is what the records take, whatever happens
 // to calls, and after a kill.
 func TestRecordsAreCounted(t *testing.T) {
@@ -230,7 +258,7 @@ func TestGCOfRecords(t *testing.T) {
 	s, live := h.create(alice, client.SessionCreate{}), h.create(alice, client.SessionCreate{})
 	c := h.call(s.ID, padded("echo x", 200_000))
 	running := h.call(live.ID, padded("echo x", 200_000))
-	if _, err := h.m.End(t.Context(), alice, s.ID, EndOptions{}); err != nil {
+	if _, err := h.m.End(t.Context(), alice, s.ID, client.EndOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, tt := range []struct {

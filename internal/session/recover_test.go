@@ -133,8 +133,8 @@ func TestWhatTheNextDaemonDoes(t *testing.T) {
 	if err != nil || got.State != client.SessionReady || got.Usage.Calls != 4 {
 		t.Errorf("session %+v, %v", got, err)
 	}
-	if p, ok := h.m.TokenSession(s.Token); !ok || p.Session != s.ID || p.SessionName != "n" || p.Tenant != "a" {
-		t.Errorf("token: %+v %v", p, ok)
+	if p, err := h.m.TokenSession(t.Context(), s.Token); err != nil || p.Session != s.ID || p.SessionName != "n" || p.Tenant != "a" {
+		t.Errorf("token: %+v %v", p, err)
 	}
 	if c := h.call(s.ID, bashCall("echo next")); c.Output != "next\n" {
 		t.Errorf("next: %+v", c)
@@ -233,7 +233,7 @@ func TestSplitCallOverADaemonsDeath(t *testing.T) {
 		box.release()
 		h.finished(c.ID)
 		for stream, want := range map[string]string{"": "a\nb\nc\nd\n", "stdout": "a\nc\n", "stderr": "b\nd\n"} {
-			r, _, err := h.m.calls.Output(t.Context(), alice, c.ID, call.OutputOptions{Stream: stream})
+			r, _, err := h.m.calls.Output(t.Context(), alice, c.ID, client.OutputQuery{Stream: stream})
 			if err != nil {
 				t.Fatalf("%s: %v", command, err)
 			}
@@ -345,7 +345,7 @@ func TestTenants(t *testing.T) {
 			return err
 		},
 		"end": func(p auth.Principal, s, c string) error {
-			_, err := h.m.End(t.Context(), p, s, EndOptions{})
+			_, err := h.m.End(t.Context(), p, s, client.EndOptions{})
 			return err
 		},
 		"call": func(p auth.Principal, s, c string) error {
@@ -353,7 +353,7 @@ func TestTenants(t *testing.T) {
 			return err
 		},
 		"list": func(p auth.Principal, s, c string) error {
-			_, err := h.m.calls.ListCalls(t.Context(), p, s, call.Filter{})
+			_, err := h.m.calls.ListCalls(t.Context(), p, s, client.CallQuery{})
 			return err
 		},
 		"get call": func(p auth.Principal, s, c string) error { _, err := h.m.calls.GetCall(t.Context(), p, c); return err },
@@ -362,7 +362,7 @@ func TestTenants(t *testing.T) {
 			return err
 		},
 		"output": func(p auth.Principal, s, c string) error {
-			_, _, err := h.m.calls.Output(t.Context(), p, c, call.OutputOptions{})
+			_, _, err := h.m.calls.Output(t.Context(), p, c, client.OutputQuery{})
 			return err
 		},
 		"upload": func(p auth.Principal, s, c string) error {
@@ -378,7 +378,7 @@ func TestTenants(t *testing.T) {
 			return err
 		},
 		"tools": func(p auth.Principal, s, c string) error {
-			_, err := h.m.Tools.Tools(t.Context(), p, ToolFilter{Session: s})
+			_, err := h.m.Tools.Tools(t.Context(), p, client.ToolQuery{Session: s})
 			return err
 		},
 	}
@@ -399,7 +399,7 @@ func TestTenants(t *testing.T) {
 			}
 		}
 	}
-	if l, err := h.m.List(t.Context(), bob, SessionFilter{All: true}); err != nil || len(l.Items) != 0 {
+	if l, err := h.m.List(t.Context(), bob, client.SessionQuery{All: true}); err != nil || len(l.Items) != 0 {
 		t.Errorf("b sees %v, %v", l.Items, err)
 	}
 	// An administrator acts for the tenant that the server put in.
@@ -414,9 +414,9 @@ func TestTenants(t *testing.T) {
 		}
 	}
 
-	agent, ok := h.m.TokenSession(s.Token)
-	if !ok || agent.Session != s.ID || agent.Tenant != "a" {
-		t.Fatalf("token: %+v %v", agent, ok)
+	agent, err := h.m.TokenSession(t.Context(), s.Token)
+	if err != nil || agent.Session != s.ID || agent.Tenant != "a" {
+		t.Fatalf("token: %+v %v", agent, err)
 	}
 	agent.Admin = true
 	for _, name := range []string{"call", "list", "get call", "abort", "output", "tools"} {
@@ -440,7 +440,7 @@ func TestTenants(t *testing.T) {
 		t.Errorf("token: create: %v", err)
 	}
 	for _, bad := range []string{"", "toold_", s.Token + "x", s.Token[:len(s.Token)-1], strings.Replace(s.Token, s.ID[4:], other.ID[4:], 1), other.ID} {
-		if _, ok := h.m.TokenSession(bad); ok {
+		if _, err := h.m.TokenSession(t.Context(), bad); codeOfErr(err) != client.CodeForbidden {
 			t.Errorf("token %q was taken", bad)
 		}
 	}
@@ -545,7 +545,7 @@ func TestSweep(t *testing.T) {
 	h.m.Reload(set)
 	time.Sleep(5 * time.Millisecond)
 	h.m.Collector.sweep(t.Context())
-	if _, _, err := h.m.calls.Output(t.Context(), alice, c.ID, call.OutputOptions{}); codeOfErr(err) == "" {
+	if _, _, err := h.m.calls.Output(t.Context(), alice, c.ID, client.OutputQuery{}); codeOfErr(err) == "" {
 		// The head is all that is left of it.
 		t.Error("the output is still there")
 	}

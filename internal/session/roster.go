@@ -8,6 +8,7 @@ import (
 	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/call"
 	"github.com/toold/toold/internal/call/budget"
+	"github.com/toold/toold/internal/egress"
 	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/session/queue"
 	"github.com/toold/toold/internal/store"
@@ -16,6 +17,7 @@ import (
 // roster are the sessions that are not over, and what each tenant has.
 type roster struct {
 	*daemon
+	egress *egress.Share // of the networks of all sessions
 
 	mu       sync.RWMutex // guards the fields below
 	sessions map[string]*Session
@@ -28,6 +30,7 @@ func newRoster(d *daemon) *roster {
 	return &roster{
 		daemon: d, sessions: make(map[string]*Session), names: make(map[tenantName]*Session), keys: make(map[tenantName]*Session),
 		tenants: make(map[string]*tenant),
+		egress:  egress.NewShare("the sessions of this host", nil, func() egress.Limits { return egress.Limits{Connections: egress.Room()} }),
 	}
 }
 
@@ -66,7 +69,10 @@ func (r *roster) tenant(name string) *tenant {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if t = r.tenants[name]; t == nil {
-		t = &tenant{Tenant: call.Tenant{Name: name}, places: queue.New(name, func() int { return r.settings.Load().maxSessions(name) })}
+		t = &tenant{
+			Tenant: call.Tenant{Name: name}, places: queue.New(name, func() int { return r.settings.Load().Tenants[name].MaxSessions }),
+			egress: egress.NewShare("the sessions of this tenant", r.egress, func() egress.Limits { return r.settings.Load().Tenants[name].NetworkInAll }),
+		}
 		r.tenants[name] = t
 	}
 	return t
@@ -173,27 +179,42 @@ func (r *roster) SessionID(ctx context.Context, p auth.Principal, idOrName strin
 }
 
 // TokenSession implements server.Sessions.
-func (r *roster) TokenSession(token string) (holder auth.Principal, ok bool) {
+func (r *roster) TokenSession(ctx context.Context, token string) (holder auth.Principal, err error) {
+	id := auth.TokenSession(token)
 	r.mu.RLock()
-	s := r.sessions[auth.TokenSession(token)]
+	s := r.sessions[id]
 	r.mu.RUnlock()
 	var row store.Session
 	if s != nil {
 		row = s.Row()
+	} else if kept, err := r.store.Session(ctx, id); err == nil {
+		row = *kept
 	}
-	if !auth.TokenIs(token, row.TokenHash) {
-		return auth.Principal{}, false
+	switch {
+	case !auth.TokenIs(token, row.TokenHash):
+		return auth.Principal{}, fault.Forbidden.Errorf("the token belongs to no live session").Next("ask whoever made the session for a new one")
+	case s == nil:
+		return auth.Principal{}, call.OverError(&row)
 	}
-	return auth.Principal{Tenant: row.Tenant, Session: row.ID, SessionName: row.Name}, true
+	return auth.Principal{Tenant: row.Tenant, Session: row.ID, SessionName: row.Name}, nil
+}
+
+// notOver is find where one that is over is said to be so.
+func (r *roster) notOver(ctx context.Context, p auth.Principal, idOrName string) (*Session, error) {
+	s, err := r.find(p, idOrName)
+	if err == nil {
+		return s, nil
+	}
+	if row, e := r.stored(ctx, p, idOrName); e == nil {
+		err = call.OverError(row)
+	}
+	return nil, err
 }
 
 // Calls implements call.Sessions.
 func (r *roster) Calls(ctx context.Context, p auth.Principal, idOrName string) (*call.Group, error) {
-	s, err := r.find(p, idOrName)
+	s, err := r.notOver(ctx, p, idOrName)
 	if err != nil {
-		if row, e := r.stored(ctx, p, idOrName); e == nil {
-			return nil, call.OverError(row)
-		}
 		return nil, err
 	}
 	return s.calls, nil
@@ -203,8 +224,8 @@ func (r *roster) Calls(ctx context.Context, p auth.Principal, idOrName string) (
 func (r *roster) newCalls(q call.Quota) *call.Service {
 	c := call.Config{
 		Store: r.store, Tools: r.tools, Hub: r.hub, Approvals: r.approvals, Hooks: r.hooks, Quota: q,
-		Log: r.log, Settings: func() *call.Settings { return &r.settings.Load().Settings },
-		OutputDir: r.cfg.OutputDir, Memory: budget.New(r.cfg.ResultMemory),
+		Settings:  func() *call.Settings { return &r.settings.Load().Settings },
+		OutputDir: r.cfg.OutputDir, Memory: budget.New(budget.Total),
 		Work: &r.work, Context: r.ctx, Internal: r.internal,
 	}
 	for _, o := range r.cfg.Observers {

@@ -33,10 +33,9 @@ func sensitive(s *Session, e ending, ready, busy bool) *client.SensitiveChanges 
 }
 
 func askSensitive(s *Session) (*client.SensitiveChanges, error) {
-	l, err := s.agent.Link()
+	e, err := s.Errand()
 	if err != nil {
 		return nil, errors.New("the agent is gone")
 	}
-	e := s.errand(l)
 	return e.Changes(context.Background())
 }

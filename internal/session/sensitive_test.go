@@ -32,7 +32,7 @@ func TestSensitiveChanges(t *testing.T) {
 			h.background(id, "hold")
 			box := h.host.box(id)
 			testrig.Eventually(h.t, "the call runs", func() bool { box.mu.Lock(); defer box.mu.Unlock(); return len(box.runs) == 2 })
-			if _, err := h.m.End(h.t.Context(), alice, id, EndOptions{Force: true}); err != nil {
+			if _, err := h.m.End(h.t.Context(), alice, id, client.EndOptions{Force: true}); err != nil {
 				h.t.Error(err)
 			}
 		}, want: client.SensitiveChanges{Unchecked: "calls were still running when the session was ended by force"}},
@@ -55,7 +55,7 @@ func TestSensitiveChanges(t *testing.T) {
 			}
 			if tt.end != nil {
 				tt.end(h, s.ID)
-			} else if _, err := h.m.End(t.Context(), alice, s.ID, EndOptions{}); err != nil {
+			} else if _, err := h.m.End(t.Context(), alice, s.ID, client.EndOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			var got *client.Session

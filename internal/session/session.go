@@ -16,15 +16,19 @@ import (
 	"time"
 
 	"github.com/toold/toold/internal/approval"
+	"github.com/toold/toold/internal/cache"
 	"github.com/toold/toold/internal/call"
+	"github.com/toold/toold/internal/session/room"
 	"github.com/toold/toold/internal/session/trees"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/egress"
 	"github.com/toold/toold/internal/hook"
 	"github.com/toold/toold/internal/judge"
 	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/skill"
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/tool"
 	"github.com/toold/toold/internal/worktree/layers"
@@ -49,11 +53,13 @@ type Config struct {
 	Owner string
 	// OutputDir is the host directory below which each session has its outputs.
 	OutputDir string
-	// Private are directories of the daemon's own that no session may be given,
-	// besides the one that OutputDir lies in.
-	Private []string
+	// JournalDir is the host directory below which agents note changes of several files, so
+	// that one in which an agent is killed can be finished or undone; "" = none are noted.
+	JournalDir string
 	// Trees keeps the layers of worktrees of mode overlay.
 	Trees *layers.Store
+	// Caches are what tenants keep for later sessions.
+	Caches *cache.Store
 	// UIDBase is the first host uid of the ranges that sessions get; nothing
 	// else on the host may use ids from there on (see package lease).
 	UIDBase uint32
@@ -63,10 +69,6 @@ type Config struct {
 	// Orphan makes agents end their sandbox when no daemon has been connected
 	// for so long; 0 = never. For daemons that live for one command.
 	Orphan time.Duration
-	// ResultMemory bounds the memory, in bytes, that large results of all
-	// sessions take on their way to the store and to clients, with all copies
-	// that are made; 0 = 256 MiB. Calls wait for it.
-	ResultMemory int64
 	// Settings may be replaced by Reload.
 	Settings  Settings
 	Observers []Observer
@@ -91,7 +93,14 @@ type Settings struct {
 	Path          string                      // PATH of the tools
 	Restrictions  map[string]tool.Restriction // [tools.NAME] providers and models
 	Tenants       map[string]Tenant
-	MaxSessions   int // per tenant, 0 = none
+	// HostFree must stay free on the disks that sessions write to.
+	HostFree room.Floor
+	// DiskOvercommit is how many times what is free the disks of sessions may have; 0 = any.
+	DiskOvercommit float64
+	// Choices are the tools that are chosen for profiles and tenants.
+	Choices judge.Choices
+	// Skills are those that models can load; nil: none.
+	Skills *skill.Library
 	// RequireImage refuses sessions without an image: the driver's own root
 	// filesystem may have files that the host executes.
 	RequireImage bool
@@ -103,6 +112,20 @@ type Settings struct {
 	Hooks     []hook.Hook
 	Opaque    string // [tools.bash] opaque: rule, ask or deny; "" = rule
 	Worktrees Worktrees
+	Network   Network
+	Budget    client.Budget            // the most that a session may use in all
+	Budgets   map[string]client.Budget // the same of profiles, by their names
+	Caches    cache.Settings           // all that a session can ask for
+	// CacheBytes bounds what all tenants keep of caches; 0 = any.
+	CacheBytes int64
+}
+
+// Network is what sessions may reach.
+type Network struct {
+	Mode   string   // what they get, and the most that one may ask for; "" is none
+	Learn  bool     // allow what no line of the rules is about
+	TLS    []uint16 // ports besides 443 on which nothing but TLS passes
+	Limits egress.Limits
 }
 
 // Worktrees is what a reload may change about [worktrees], but for roots and git.
@@ -115,11 +138,25 @@ type Worktrees struct {
 	Checkpoint trees.When
 	// Required are the modes of profiles that sessions with a source must have.
 	Required map[string]client.WorktreeMode
+	// Skills: those of worktrees are offered too.
+	Skills bool
 }
 
 // court is what calls are judged by.
 func (s *Settings) court() *judge.Config {
-	return &judge.Config{Policy: s.Policy, Opaque: s.Opaque, Loop: s.Loop, Unanswered: s.Approvals.None}
+	choices := s.Choices
+	if !s.Worktrees.Skills { // else one may come any time
+		choices.Lacking = map[tool.Need]string{tool.NeedsSkills: s.Skills.None()}
+	}
+	return &judge.Config{Policy: s.Policy, Opaque: s.Opaque, Loop: s.Loop, Unanswered: s.Approvals.None, Choices: choices}
+}
+
+// network is that of a tenant's sessions.
+func (s *Settings) network(tenant string) Network {
+	if ten, ok := s.Tenants[tenant]; ok && ten.Network.Mode != "" {
+		return ten.Network
+	}
+	return s.Network
 }
 
 // free reports whether the host alone bounds what somebody may ask for.
@@ -139,38 +176,12 @@ type Tenant struct {
 	RequireRuntime string
 	// RequireMode is the mode of all its sessions with a source; "" = any.
 	RequireMode client.WorktreeMode
-}
-
-// SessionFilter selects sessions. All includes those that have ended.
-type SessionFilter struct {
-	State  client.SessionState
-	Labels map[string]string
-	All    bool
-	After  string
-	Limit  int
-}
-
-// ToolFilter selects tool definitions.
-type ToolFilter struct {
-	Profile, Session, Provider, Model string
-}
-
-// ApprovalFilter selects approvals.
-type ApprovalFilter struct {
-	Session string
-	After   string
-	Limit   int
-}
-
-// EndOptions say how a session is ended.
-type EndOptions struct{ Force, Keep, Discard bool }
-
-// maxSessions is how many sessions a tenant may have, 0 for any number.
-func (s *Settings) maxSessions(name string) int {
-	if ten, ok := s.Tenants[name]; ok && ten.MaxSessions > 0 {
-		return ten.MaxSessions
-	}
-	return s.MaxSessions
+	Budget      client.Budget // the most that its sessions may use in all
+	// Network is that of its sessions; with no mode it is that of the Settings.
+	Network Network
+	// NetworkInAll bounds the connections of all its sessions together: Connections, PerSecond
+	// and Bytes; 0 = no bound.
+	NetworkInAll egress.Limits
 }
 
 // maxRecords is how much the records of a tenant's calls may take; 0 = any.

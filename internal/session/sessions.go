@@ -19,12 +19,15 @@ func (m *Manager) Get(ctx context.Context, p auth.Principal, id string) (*client
 		return nil, err
 	}
 	if s, err := m.find(p, id); err == nil {
-		return s.snapshot(ctx), nil
+		v := s.snapshot(ctx)
+		v.Todos = s.Row().Tasks.List
+		return v, nil
 	}
 	row, err := m.stored(ctx, p, id)
 	if err != nil {
 		return nil, err
 	}
+	row.Todos = row.Tasks.List
 	return m.past(ctx, row)
 }
 
@@ -41,7 +44,7 @@ func (dm *daemon) past(ctx context.Context, row *store.Session) (*client.Session
 
 // List implements server.Sessions. It goes by the store, so that what it shows does not
 // change its order while pages are read.
-func (m *Manager) List(ctx context.Context, p auth.Principal, f SessionFilter) (client.List[client.Session], error) {
+func (m *Manager) List(ctx context.Context, p auth.Principal, f client.SessionQuery) (client.List[client.Session], error) {
 	list := client.List[client.Session]{Items: []client.Session{}}
 	if err := p.Whole(); err != nil {
 		return list, err
@@ -102,15 +105,12 @@ func (m *Manager) Patch(ctx context.Context, p auth.Principal, id string, r clie
 	if err := p.Whole(); err != nil {
 		return nil, err
 	}
-	s, err := m.find(p, id)
+	s, err := m.notOver(ctx, p, id)
 	if err != nil {
-		if row, e := m.stored(ctx, p, id); e == nil {
-			return nil, call.OverError(row)
-		}
 		return nil, err
 	}
 	if r.Profile != nil {
-		if err := m.checkProfile(s.tenant.Name, *r.Profile); err != nil {
+		if err := m.court.Check(s.tenant.Name, *r.Profile); err != nil {
 			return nil, err
 		}
 		if w := s.Row().Worktree; w.Source != "" {
@@ -122,6 +122,7 @@ func (m *Manager) Patch(ctx context.Context, p auth.Principal, id string, r clie
 	if r.TTL != nil && (*r.TTL < 0 || time.Duration(*r.TTL) > maxTTL) {
 		return nil, fault.Invalid.Errorf("ttl %s: give a time up to %s, or 0 for none", *r.TTL, client.Duration(maxTTL))
 	}
+	before := s.toolSet()
 	err = s.write(client.EventSessionUpdated, func(row *store.Session) error {
 		row.Labels = patched(row.Labels, r.Labels)
 		if r.Profile != nil {
@@ -135,6 +136,7 @@ func (m *Manager) Patch(ctx context.Context, p auth.Principal, id string, r clie
 	if err != nil {
 		return nil, m.internal("change session "+s.id, err)
 	}
+	s.tellTools(before)
 	select {
 	case s.changed <- struct{}{}:
 	default: // supervise is about to look anyway
@@ -158,13 +160,17 @@ func patched(have, changes map[string]string) map[string]string {
 }
 
 // End implements server.Sessions.
-func (m *Manager) End(ctx context.Context, p auth.Principal, id string, o EndOptions) (*client.Session, error) {
+func (m *Manager) End(ctx context.Context, p auth.Principal, id string, o client.EndOptions) (*client.Session, error) {
 	if err := p.Whole(); err != nil {
 		return nil, err
 	}
 	s, err := m.find(p, id)
-	if err != nil {
-		return m.ended(ctx, p, id, o, err)
+	if err != nil { // ending one again that is over changes nothing, but for what it has changed
+		row, serr := m.stored(ctx, p, id)
+		if serr != nil {
+			return nil, err
+		}
+		return m.endedAs(ctx, p, row, o)
 	}
 	if err := s.end(ctx, ending{state: client.SessionEnded, reason: "ended by request", force: o.Force, keep: o.Keep}); err != nil {
 		return nil, m.internal(fmt.Sprintf("end session %s", s.id), err)
@@ -174,19 +180,9 @@ func (m *Manager) End(ctx context.Context, p auth.Principal, id string, o EndOpt
 	return m.endedAs(ctx, p, &row, o)
 }
 
-// ended answers for a session that is over already: ending it again changes
-// nothing, but for what it has changed.
-func (m *Manager) ended(ctx context.Context, p auth.Principal, id string, o EndOptions, notFound error) (*client.Session, error) {
-	row, err := m.stored(ctx, p, id)
-	if err != nil {
-		return nil, notFound
-	}
-	return m.endedAs(ctx, p, row, o)
-}
-
 // endedAs drops what a session that is over has changed, where that is wanted, and gives
 // the session.
-func (m *Manager) endedAs(ctx context.Context, p auth.Principal, row *store.Session, o EndOptions) (*client.Session, error) {
+func (m *Manager) endedAs(ctx context.Context, p auth.Principal, row *store.Session, o client.EndOptions) (*client.Session, error) {
 	if o.Discard && row.Worktree.Mode == client.WorktreeOverlay {
 		if err := m.trees.Drop(ctx, p, row); err != nil {
 			return nil, m.internal("discard the changes of session "+row.ID, err)

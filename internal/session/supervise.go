@@ -136,6 +136,9 @@ func (s *supervisor) untilTimeout() time.Duration {
 	if idle := time.Duration(row.IdleTimeout); idle > 0 {
 		d = min(d, idle-s.calls.Idle())
 	}
+	if s.budget() != (client.Budget{}) {
+		d = min(d, budgetPause)
+	}
 	return max(d, 10*time.Millisecond)
 }
 
@@ -148,7 +151,7 @@ func (s *supervisor) timedOut() string {
 	if idle := time.Duration(row.IdleTimeout); idle > 0 && s.calls.Idle() >= idle {
 		return fmt.Sprintf("no call for %s (idle_timeout)", row.IdleTimeout)
 	}
-	return ""
+	return s.spent()
 }
 
 // expire ends the session from inside supervise.

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/toold/toold/internal/call"
+	"github.com/toold/toold/internal/egress"
 	"github.com/toold/toold/internal/session/queue"
 )
 
@@ -14,6 +15,7 @@ type tenant struct {
 	places *queue.Places // of its sessions, live or being made
 	used   used          // by all its sessions, those that are over included
 	making sync.Mutex    // held while room is made for them
+	egress *egress.Share // of the networks of its sessions
 }
 
 // used adds up what the sessions of a tenant used since the daemon began. Each

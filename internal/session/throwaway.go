@@ -20,7 +20,7 @@ func (m *Manager) Throwaway(ctx context.Context, p auth.Principal, r client.Sess
 	}
 	defer func() {
 		// Also when the request has ended: nothing of it may stay.
-		if _, err := m.End(context.WithoutCancel(ctx), p, s.ID, EndOptions{Force: true}); err != nil {
+		if _, err := m.End(context.WithoutCancel(ctx), p, s.ID, client.EndOptions{Force: true}); err != nil {
 			m.log.Error("end the session of a probe", "session", s.ID, "error", err)
 		}
 	}()

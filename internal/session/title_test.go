@@ -29,7 +29,7 @@ func TestTitleWhileItRuns(t *testing.T) {
 		if err != nil || got.Status != client.CallRunning || got.Title != want {
 			t.Errorf("%s: %+v, %v", when, got, err)
 		}
-		list, err := h.m.calls.ListCalls(t.Context(), alice, s.ID, call.Filter{})
+		list, err := h.m.calls.ListCalls(t.Context(), alice, s.ID, client.CallQuery{})
 		if err != nil || len(list.Items) != 1 || list.Items[0].Title != want {
 			t.Errorf("%s, in the list: %+v, %v", when, list, err)
 		}

@@ -93,5 +93,5 @@ func (f *Files) Download(ctx context.Context, p auth.Principal, sessionID, path 
 		return nil, 0, fault.Quota.Errorf("%q is too large: %v", shown(path), c.Metadata["output_incomplete"]).
 			Next("download it in parts (split), or raise truncate.spill_file and truncate.spill_session")
 	}
-	return f.calls.Output(ctx, p, c.ID, call.OutputOptions{})
+	return f.calls.Output(ctx, p, c.ID, client.OutputQuery{})
 }

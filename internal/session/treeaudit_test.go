@@ -7,12 +7,14 @@ import (
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/audit/record"
 	"github.com/toold/toold/internal/fault"
+	"github.com/toold/toold/internal/needs"
 	"github.com/toold/toold/internal/worktree/layers"
 )
 
 // TestAuditOfTrees: what becomes of changes is on record before it is done, and without
 // a record it is not done.
 func TestAuditOfTrees(t *testing.T) {
+	needs.OpenAt2(t)
 	h, dir := newOverlaid(t)
 	o := &told{}
 	h.stop()
@@ -47,7 +49,7 @@ func TestAuditOfTrees(t *testing.T) {
 		}},
 		{record.Worktree{Operation: "drop_checkpoint", Checkpoint: one}, func() error { return h.m.trees.DropCheckpoint(ctx, mounter, s.ID, "one") }},
 		{record.Worktree{Operation: "discard"}, func() error {
-			_, err := h.m.End(ctx, mounter, s.ID, EndOptions{Discard: true})
+			_, err := h.m.End(ctx, mounter, s.ID, client.EndOptions{Discard: true})
 			return err
 		}},
 	}

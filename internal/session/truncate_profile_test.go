@@ -24,3 +24,20 @@ func TestTruncationOfAProfile(t *testing.T) {
 		}
 	}
 }
+
+// What is set for a tool goes before that, key by key, and for no other tool.
+func TestTruncationOfATool(t *testing.T) {
+	h := newHouse(t)
+	short := h.set.Truncate
+	short.MaxLines = 10
+	h.set.ProfileTruncate = map[string]output.Limits{"ci": short}
+	h.set.ToolTruncate = map[string]output.Limits{"write": {MaxLines: 7, Direction: "tail"}, "edit": {MaxLines: 3}}
+	h.open()
+	long := client.CallCreate{Tool: "write", Input: json.RawMessage(`{"file_path":"long","content":""}`)}
+	for _, profile := range []string{"ci", "build"} {
+		s := h.create(alice, client.SessionCreate{Profile: profile})
+		if c := h.call(s.ID, long); strings.Count(c.Output, "a line") != 7 || strings.HasPrefix(c.Output, "a line") {
+			t.Errorf("%s: %d lines, want the last 7: %.60q", profile, strings.Count(c.Output, "a line"), c.Output)
+		}
+	}
+}

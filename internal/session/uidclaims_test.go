@@ -45,7 +45,7 @@ func TestTwoDaemonsOneRange(t *testing.T) {
 	// What one gives back the other may have.
 	s := one.create(alice, client.SessionCreate{})
 	back := rangeOf(one, s)
-	if _, err := one.m.End(t.Context(), alice, s.ID, EndOptions{}); err != nil {
+	if _, err := one.m.End(t.Context(), alice, s.ID, client.EndOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if base := rangeOf(two, two.create(alice, client.SessionCreate{})); base != back {

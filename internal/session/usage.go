@@ -71,7 +71,7 @@ func (u *Usage) collectUsage(ctx context.Context) []client.TenantUsage {
 			Tenant: t.Name, Sessions: sessions, Queued: queued, Calls: int(t.Calls.Load()),
 			CPUMillis: t.used.cpuMillis.Load(), IOBytes: t.used.ioBytes.Load(), OOMKills: t.used.oomKills.Load(),
 			MemoryBytes: memory[t], DiskBytes: disk[t], LayerBytes: layers[t], RecordBytes: t.Kept.Load(), WorktreeBytes: worktrees[t.Name],
-			MaxSessions: set.maxSessions(t.Name), MaxCalls: set.Tenants[t.Name].MaxCalls, MaxRecordBytes: set.maxRecords(t.Name),
+			MaxSessions: set.Tenants[t.Name].MaxSessions, MaxCalls: set.Tenants[t.Name].MaxCalls, MaxRecordBytes: set.maxRecords(t.Name),
 		})
 	}
 	u.mu.RUnlock()

@@ -62,7 +62,7 @@ func TestUsage(t *testing.T) {
 	})
 	h.queueing("a", 1)
 	if got, want := h.usageOfTenant("a"), (client.TenantUsage{
-		Tenant: "a", Sessions: 2, Queued: 1, Calls: 1, CPUMillis: 1014, MemoryBytes: 30, DiskBytes: 77, LayerBytes: 7, RecordBytes: int64(len(running.Input)),
+		Tenant: "a", Sessions: 2, Queued: 1, Calls: 1, CPUMillis: 1014, MemoryBytes: 30, DiskBytes: 77, LayerBytes: 7, RecordBytes: int64(len(running.Input)+len(`{"set":""}`+running.ToolSet)) + 2<<10,
 		IOBytes: 300, OOMKills: 2, MaxSessions: 2, MaxCalls: 9, MaxRecordBytes: 1 << 20,
 	}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
@@ -77,7 +77,7 @@ func TestUsage(t *testing.T) {
 	}
 
 	box.cpu.Store(1500) // used after the last look
-	if _, err := h.m.End(t.Context(), alice, one.ID, EndOptions{}); err != nil {
+	if _, err := h.m.End(t.Context(), alice, one.ID, client.EndOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	h.host.box(two.ID).release()

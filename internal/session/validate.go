@@ -8,12 +8,14 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
-	"github.com/toold/toold/internal/call"
+	"github.com/toold/toold/internal/cache/builtin"
 	"github.com/toold/toold/internal/environ"
 	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/session/limits"
+	"github.com/toold/toold/internal/skill"
+	"github.com/toold/toold/internal/tool"
 )
 
 // Bounds of what a request may hold.
@@ -40,8 +42,8 @@ func (dm *daemon) checkCreate(r *client.SessionCreate, d sandbox.Driver, set *Se
 	if len(r.Delegates) > 0 {
 		return notYet("delegates", strings.Join(r.Delegates, ","), "leave them out")
 	}
-	if err := checkNetwork(&r.Network); err != nil {
-		return err
+	if err := tool.CheckChoice(r.Tools); err != nil {
+		return fault.Invalid.Errorf("tools: %v", err)
 	}
 	if err := dm.checkRuntime(r, d, ten); err != nil {
 		return err
@@ -56,6 +58,9 @@ func (dm *daemon) checkCreate(r *client.SessionCreate, d sandbox.Driver, set *Se
 		return err
 	}
 	if err := checkPlaces(r); err != nil {
+		return err
+	}
+	if err := set.settleBudget(r, ten); err != nil {
 		return err
 	}
 	c := limits.Config{Default: set.Limits, TenantDefault: ten.Limits, StateDir: dm.cfg.OutputDir}
@@ -83,16 +88,6 @@ func (dm *daemon) checkRuntime(r *client.SessionCreate, d sandbox.Driver, ten Te
 
 func notYet(field, value, hint string) error {
 	return fault.Invalid.Errorf("%s %q: this version of toold does not have it", field, shown(value)).Next(hint)
-}
-
-func checkNetwork(n *client.Network) error {
-	switch {
-	case n.Mode == "":
-		n.Mode = call.NoNetwork
-	case n.Mode != call.NoNetwork:
-		return notYet("network.mode", n.Mode, `leave it out or use "none"`)
-	}
-	return nil
 }
 
 func checkLabels(labels map[string]string) error {
@@ -162,13 +157,16 @@ func checkPlaces(r *client.SessionCreate) error {
 		if mt.Source == "" {
 			return fault.Invalid.Errorf("mount at %q has no source", shown(mt.Target))
 		}
+		if !slices.Contains([]client.MountMode{"", client.MountRO, client.MountCow}, mt.Mode) {
+			return fault.Invalid.Errorf("mount at %q: there is no mode %q", shown(mt.Target), shown(string(mt.Mode))).Next(`use "ro" or "cow"`)
+		}
 		places = append(places, mt.Target)
 	}
 	return checkTargets(places)
 }
 
 // ownTargets are places inside that are the sandbox's own.
-var ownTargets = []string{"/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/proc", "/run", "/sbin", "/sys", "/tmp", "/usr", sandbox.Home}
+var ownTargets = []string{"/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/proc", "/run", "/sbin", "/sys", "/tmp", "/usr", sandbox.Home, builtin.Root, skill.Root}
 
 // checkTargets checks the places of the worktree, which is the first, and of the
 // mounts. Those may lie in the worktree and in each other.

@@ -13,12 +13,16 @@ import (
 // an error. It is for changes that no other change can forbid; what the database
 // must decide (a key that may be taken) goes through Write. Who reads sees them
 // as soon as Append has returned.
-func (s *Store) Append(entries ...*Entry) error { return s.w.counted(s.appendAll(entries)) }
-
-func (s *Store) appendAll(entries []*Entry) error {
-	n, err := measure(entries)
-	if err != nil {
-		return err
+func (s *Store) Append(entries ...*Entry) (err error) {
+	defer func() { err = s.w.counted(err) }()
+	n := 0
+	for _, e := range entries {
+		if e == nil {
+			continue
+		}
+		if n += len(e.buf); e.err != nil {
+			return e.err
+		}
 	}
 	if n > maxFrame {
 		return s.do(func(tx *Tx) error {
@@ -64,7 +68,7 @@ func (s *Store) append(entries []*Entry, n int) error {
 // Tx is the part of a transaction that one Write does. It is valid inside the
 // function that got it.
 type Tx struct {
-	st     *statements
+	st     *prepared
 	events []client.Event
 }
 

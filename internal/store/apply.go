@@ -1,7 +1,6 @@
 package store
 
 import (
-	"database/sql"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -13,7 +12,7 @@ import (
 // happens to a call from its insertion to its end becomes one row when it is in
 // the same batch, as it is for all calls that are short.
 type applier struct {
-	st       *statements
+	st       *prepared
 	noEvents bool // they are inserted by somebody else
 	// log, where it is not nil, takes note of what a constraint forbids, which is
 	// then left out: a journal that cannot be applied would hold up everything.
@@ -30,32 +29,25 @@ func (a *applier) records(payload []byte) error {
 		if err != nil {
 			return err
 		}
-		if err := a.record(&r); err != nil {
+		payload = rest
+		row := a.calls[r.call.id]
+		switch {
+		case r.kind == recordInsertCall:
+			if a.calls == nil {
+				a.calls = make(map[string]*callRow)
+			}
+			a.calls[r.call.id], a.order = &r.call, append(a.order, &r.call)
+		case r.kind == recordEvent && a.noEvents:
+		case r.kind == recordEvent:
+			err = a.event(&r.event)
+		case row != nil:
+			r.change(row)
+		default:
+			err = a.update(&r)
+		}
+		if err != nil {
 			return err
 		}
-		payload = rest
-	}
-	return nil
-}
-
-func (a *applier) record(r *record) error {
-	switch r.kind {
-	case recordInsertCall:
-		if a.calls == nil {
-			a.calls = make(map[string]*callRow)
-		}
-		row := new(r.call)
-		a.calls[row.id], a.order = row, append(a.order, row)
-	case recordEvent:
-		if !a.noEvents {
-			return a.event(&r.event)
-		}
-	default:
-		if row := a.calls[r.call.id]; row != nil {
-			r.change(row)
-			return nil
-		}
-		return a.update(r)
 	}
 	return nil
 }
@@ -80,11 +72,11 @@ func (a *applier) update(r *record) error {
 	c := &r.call
 	switch r.kind {
 	case recordStartCall:
-		return a.exec(a.st.startCall, c.started, c.id)
+		return a.exec("UPDATE calls SET status = 'running', started = ? WHERE id = ? AND status = 'pending'", c.started, c.id)
 	case recordFinishCall:
-		return a.exec(a.st.finishCall, c.status, c.started, c.ended, c.result, c.file, c.total, c.inline, c.id)
+		return a.exec(sqlFinishCall, c.status, c.started, c.ended, c.result, c.file, c.total, c.inline, c.id)
 	case recordDropInput:
-		return a.exec(a.st.dropInput, filled(c.input), c.id)
+		return a.exec("UPDATE calls SET input = ? WHERE id = ?", filled(c.input), c.id)
 	}
 	return nil
 }
@@ -94,13 +86,14 @@ func (a *applier) event(e *eventRow) error {
 	if len(e.data) > 0 {
 		data = e.data
 	}
-	return a.exec(a.st.insertEvent, e.id, e.time, e.typ, e.tenant, e.session, e.call, data)
+	return a.exec("INSERT INTO events (id, time, type, tenant, session, call, data) VALUES (?, ?, ?, ?, ?, ?, ?)",
+		e.id, e.time, e.typ, e.tenant, e.session, e.call, data)
 }
 
 // finish writes the calls that were inserted.
 func (a *applier) finish() error {
 	for _, c := range a.order {
-		err := a.exec(a.st.insertCall, c.id, c.session, c.tenant, c.key, filled(c.hash), c.tool, c.status,
+		err := a.exec(sqlInsertCall, c.id, c.session, c.tenant, c.key, filled(c.hash), c.tool, c.status,
 			c.queued, c.started, c.ended, filled(c.input), c.origin, c.result, c.file, c.total, c.inline)
 		if err != nil {
 			return err
@@ -117,8 +110,8 @@ func filled(b []byte) []byte {
 	return b
 }
 
-func (a *applier) exec(stmt *sql.Stmt, args ...any) error {
-	_, err := stmt.Exec(args...)
+func (a *applier) exec(text string, args ...any) error {
+	_, err := a.st.exec(text, args...)
 	if err != nil && a.log != nil && errors.Is(classify(err), ErrExists) {
 		a.log.Error("a record of the journal does not fit the database", "error", err)
 		return nil
@@ -127,7 +120,7 @@ func (a *applier) exec(stmt *sql.Stmt, args ...any) error {
 }
 
 // applyFrames makes the changes of the journal's frames and notes the last one.
-func applyFrames(st *statements, log *slog.Logger, frames []byte) (n int, err error) {
+func applyFrames(st *prepared, log *slog.Logger, frames []byte) (n int, err error) {
 	a := applier{st: st, log: log}
 	var last uint64
 	for len(frames) > 0 {
@@ -138,12 +131,12 @@ func applyFrames(st *statements, log *slog.Logger, frames []byte) (n int, err er
 		if err != nil {
 			return 0, fmt.Errorf("apply record %d of the journal: %w", f.seq, err)
 		}
-		last, frames = f.seq, frames[f.size():]
+		last, frames = f.seq, frames[f.size:]
 		n++
 	}
 	if err := a.finish(); err != nil {
 		return 0, err
 	}
-	_, err = st.setMeta.Exec(metaApplied, int64(last))
+	_, err = st.exec(sqlSetMeta, metaApplied, int64(last))
 	return n, err
 }

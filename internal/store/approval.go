@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -38,20 +37,29 @@ type Approval struct {
 }
 
 const (
-	sqlInsertApproval = "INSERT INTO approvals (id, tenant, session, call, reply, answered, body) VALUES (?, ?, ?, ?, '', 0, ?)"
-	sqlAnswerApproval = "UPDATE approvals SET reply = ?, answered = ?, body = ? WHERE id = ? AND reply = ''"
-	sqlInsertSaved    = "INSERT INTO saved_approvals (id, tenant, session, expires, body) VALUES (?, ?, ?, ?, ?)"
 	sqlSweepApprovals = "DELETE FROM approvals WHERE id IN (SELECT id FROM approvals WHERE id < ? AND answered > 0 AND answered < ? LIMIT ?)"
 	sqlSweepSaved     = "DELETE FROM saved_approvals WHERE id IN (SELECT id FROM saved_approvals WHERE expires > 0 AND expires < ? LIMIT ?)"
 )
 
-// InsertApproval adds a pending approval.
+// Takes is how many bytes of the disk an approval takes: its row and the event that says
+// the same. The answer is small.
+func (a *Approval) Takes() int64 {
+	b, _ := json.Marshal(a) // InsertApproval says what is wrong with it
+	return 2 * int64(len(b))
+}
+
+// InsertApproval adds a pending approval, and counts what it takes to the record of its
+// call.
 func (tx *Tx) InsertApproval(a *Approval) error {
 	b, err := json.Marshal(a)
 	if err != nil {
 		return fmt.Errorf("approval %s: %w", a.ID, err)
 	}
-	_, err = tx.st.approvals.insert.Exec(a.ID, a.Tenant, a.SessionID, a.CallID, b)
+	if _, err := tx.st.exec("INSERT INTO approvals (id, tenant, session, call, reply, answered, body) VALUES (?, ?, ?, ?, '', 0, ?)",
+		a.ID, a.Tenant, a.SessionID, a.CallID, b); err != nil {
+		return err
+	}
+	_, err = tx.st.exec("UPDATE calls SET beside = beside + ? WHERE id = ?", a.Takes(), a.CallID)
 	return err
 }
 
@@ -62,7 +70,8 @@ func (tx *Tx) AnswerApproval(a *Approval) error {
 	if err != nil {
 		return fmt.Errorf("approval %s: %w", a.ID, err)
 	}
-	r, err := tx.st.approvals.answer.Exec(a.Reply, millis(a.Answered), b, a.ID)
+	r, err := tx.st.exec("UPDATE approvals SET reply = ?, answered = ?, body = ? WHERE id = ? AND reply = ''",
+		a.Reply, millis(a.Answered), b, a.ID)
 	if err != nil {
 		return err
 	}
@@ -78,42 +87,40 @@ func (tx *Tx) InsertSaved(a *client.SavedApproval) error {
 	if err != nil {
 		return fmt.Errorf("saved approval %s: %w", a.ID, err)
 	}
-	_, err = tx.st.approvals.save.Exec(a.ID, a.Tenant, a.SessionID, millis(a.Expires), b)
+	_, err = tx.st.exec("INSERT INTO saved_approvals (id, tenant, session, expires, body) VALUES (?, ?, ?, ?, ?)",
+		a.ID, a.Tenant, a.SessionID, millis(a.Expires), b)
 	return err
 }
 
 // DropSaved removes a saved rule.
 func (tx *Tx) DropSaved(id string) error {
-	_, err := tx.st.approvals.dropSaved.Exec(id)
+	_, err := tx.st.exec("DELETE FROM saved_approvals WHERE id = ?", id)
 	return err
 }
 
 // DropSavedOf removes the rules that were saved for one session.
 func (tx *Tx) DropSavedOf(session string) error {
-	_, err := tx.st.approvals.dropSavedOf.Exec(session)
+	_, err := tx.st.exec("DELETE FROM saved_approvals WHERE session = ? AND session <> ''", session)
 	return err
 }
 
 // ReplaceInput changes what a call that has not ended asks for.
 func (tx *Tx) ReplaceInput(call string, input json.RawMessage) error {
-	_, err := tx.st.replaceInput.Exec([]byte(input), call)
+	_, err := tx.st.exec("UPDATE calls SET input = ? WHERE id = ? AND ended = 0", []byte(input), call)
 	return err
 }
 
 // RequeueCall makes a running call a pending one again: it turned out that it has
 // not run.
 func (tx *Tx) RequeueCall(call string) error {
-	_, err := tx.st.requeueCall.Exec(call)
+	_, err := tx.st.exec("UPDATE calls SET status = 'pending', started = 0 WHERE id = ? AND ended = 0", call)
 	return err
 }
 
 // Approval reads one approval.
-func (s *Store) Approval(ctx context.Context, id string) (*Approval, error) {
-	a, err := scanJSON[Approval](s.read.QueryRowContext(ctx, "SELECT body FROM approvals WHERE id = ?", id).Scan)
-	if err != nil {
-		return nil, fmt.Errorf("read approval: %w", classify(err))
-	}
-	return a, nil
+func (s *Store) Approval(ctx context.Context, id string) (_ *Approval, err error) {
+	defer naming(&err, "read approval")
+	return one(ctx, &s.rd, "SELECT body FROM approvals WHERE id = ?", scanJSON[Approval], id)
 }
 
 // OpenApprovals lists the last approval of each call of a session that has not
@@ -122,9 +129,9 @@ func (s *Store) OpenApprovals(ctx context.Context, session string) ([]*Approval,
 	if err := s.flush(ctx); err != nil {
 		return nil, fmt.Errorf("list open approvals: %w", err)
 	}
-	return list(ctx, s.query(`SELECT body FROM approvals a WHERE session = ?
+	return list(ctx, &s.rd, `SELECT body FROM approvals a WHERE session = ?
 		AND EXISTS (SELECT 1 FROM calls WHERE calls.id = a.call AND status = 'pending')
-		AND NOT EXISTS (SELECT 1 FROM approvals b WHERE b.call = a.call AND b.id > a.id) ORDER BY id`), scanJSON[Approval], session)
+		AND NOT EXISTS (SELECT 1 FROM approvals b WHERE b.call = a.call AND b.id > a.id) ORDER BY id`, scanJSON[Approval], session)
 }
 
 // PendingApprovals lists approvals that were never answered and whose call has
@@ -133,18 +140,18 @@ func (s *Store) PendingApprovals(ctx context.Context) ([]*Approval, error) {
 	if err := s.flush(ctx); err != nil {
 		return nil, fmt.Errorf("list pending approvals: %w", err)
 	}
-	return list(ctx, s.query(`SELECT body FROM approvals a WHERE answered = 0
-		AND NOT EXISTS (SELECT 1 FROM calls WHERE calls.id = a.call AND status = 'pending') ORDER BY id`), scanJSON[Approval])
+	return list(ctx, &s.rd, `SELECT body FROM approvals a WHERE answered = 0
+		AND NOT EXISTS (SELECT 1 FROM calls WHERE calls.id = a.call AND status = 'pending') ORDER BY id`, scanJSON[Approval])
 }
 
 // Saved lists the saved rules of all tenants, oldest first.
 func (s *Store) Saved(ctx context.Context) ([]*client.SavedApproval, error) {
-	return list(ctx, s.query("SELECT body FROM saved_approvals ORDER BY id"), scanJSON[client.SavedApproval])
+	return list(ctx, &s.rd, "SELECT body FROM saved_approvals ORDER BY id", scanJSON[client.SavedApproval])
 }
 
 func scanJSON[T any](scan scanner) (*T, error) {
-	var body []byte
-	if err := scan(&body); err != nil {
+	body, err := column[[]byte](scan)
+	if err != nil {
 		return nil, err
 	}
 	v := new(T)
@@ -177,13 +184,13 @@ func (s *Store) Recent(ctx context.Context, f RecentFilter, fn func(*Call) error
 		query, args = sqlCallColumns+"WHERE session = ? AND id > ? AND (? = '' OR tenant = ?) ORDER BY id DESC LIMIT ?",
 			[]any{f.Session, since, f.Tenant, f.Tenant, f.Limit}
 	}
-	rows, err := s.read.QueryContext(ctx, query, args...)
+	rows, err := s.rd.query(ctx, query, args...)
 	if err != nil {
 		return fmt.Errorf("list recent calls: %w", classify(err))
 	}
 	defer func() { _ = rows.Close() }()
 	for rows.Next() {
-		c, _, err := scanCall(rows.Scan)
+		c, err := scanCall(rows.Scan)
 		if err != nil {
 			return fmt.Errorf("list recent calls: %w", classify(err))
 		}
@@ -199,19 +206,11 @@ func (s *Store) Recent(ctx context.Context, f RecentFilter, fn func(*Call) error
 func (s *Store) SweepApprovals(ctx context.Context, age time.Duration) (int64, error) {
 	now := time.Now()
 	before := now.Add(-age)
-	n, err := sweep(ctx, func() (int64, error) {
-		return s.sweepStep(func(st *statements) (sql.Result, error) {
-			return st.approvals.sweep.Exec(idAt("apr_", before), before.UnixMilli(), sweepRows)
-		})
-	})
+	n, err := sweep(ctx, s.deletion(sqlSweepApprovals, idAt("apr_", before), before.UnixMilli(), sweepRows))
 	if err != nil {
 		return n, fmt.Errorf("sweep approvals: %w", err)
 	}
-	m, err := sweep(ctx, func() (int64, error) {
-		return s.sweepStep(func(st *statements) (sql.Result, error) {
-			return st.approvals.sweepSaved.Exec(now.UnixMilli(), sweepRows)
-		})
-	})
+	m, err := sweep(ctx, s.deletion(sqlSweepSaved, now.UnixMilli(), sweepRows))
 	if err != nil {
 		return n + m, fmt.Errorf("sweep saved approvals: %w", err)
 	}

@@ -36,7 +36,7 @@ func (s *Store) settle(ctx context.Context) (*backlog, error) {
 		if err := b.add(f.payload); err != nil {
 			return nil, err
 		}
-		frames = frames[f.size():]
+		frames = frames[f.size:]
 	}
 	return b, nil
 }

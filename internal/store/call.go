@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -62,6 +61,8 @@ type origin struct {
 	Model     string          `json:"model,omitempty"`
 	Extra     json.RawMessage `json:"extra,omitempty"`
 	Typed     bool            `json:"typed,omitempty"`
+	Parent    string          `json:"parent,omitempty"`
+	ToolSet   string          `json:"set,omitempty"`
 }
 
 // result is all that a call has once it is finished.
@@ -99,54 +100,60 @@ type CallFilter struct {
 }
 
 // Call reads one call.
-func (s *Store) Call(ctx context.Context, id string) (*Call, error) {
+func (s *Store) Call(ctx context.Context, id string) (_ *Call, err error) {
+	defer naming(&err, "read call")
 	b, err := s.settle(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("read call: %w", err)
+		return nil, err
 	}
-	c, _, err := b.scanCall(s.rd.call.QueryRowContext(ctx, id).Scan)
-	if row, ok := b.one(id); ok && errors.Is(err, sql.ErrNoRows) {
-		c, _, err = row.decode()
+	row, err := one(ctx, &s.rd, sqlCallColumns+"WHERE id = ?", scanRow, id)
+	if added, ok := b.one(id); ok && errors.Is(err, ErrNotFound) {
+		row, err = added, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read call: %w", classify(err))
+		return nil, err
 	}
-	return c, nil
+	b.complete(row)
+	return row.decode()
 }
 
 // CallByKey reads the call of a session that has this key.
-func (s *Store) CallByKey(ctx context.Context, session, key string) (*Call, error) {
+func (s *Store) CallByKey(ctx context.Context, session, key string) (_ *Call, err error) {
+	defer naming(&err, "read call by key")
 	b, err := s.settle(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("read call: %w", err)
+		return nil, err
 	}
-	c, _, err := b.scanCall(s.rd.callByKey.QueryRowContext(ctx, session, key).Scan)
+	row, err := one(ctx, &s.rd, sqlCallColumns+"WHERE session = ? AND key = ? AND key <> ''", scanRow, session, key)
 	if err != nil {
-		return nil, fmt.Errorf("read call by key: %w", classify(err))
+		return nil, err
 	}
-	return c, nil
+	b.complete(row)
+	return row.decode()
 }
 
 // Calls lists calls. more says that there are further ones after the last.
 func (s *Store) Calls(ctx context.Context, f CallFilter) (calls []*Call, more bool, err error) {
+	defer naming(&err, "list calls")
 	b, err := s.settle(ctx)
 	if err != nil {
-		return nil, false, fmt.Errorf("list calls: %w", err)
+		return nil, false, err
 	}
 	status, limit := string(f.Status), f.Limit+1
 	if b != nil { // which may have changed any status
 		status, limit = "", -1
 	}
-	rows, err := s.rd.calls.QueryContext(ctx, f.Session, f.After, status, status, f.Tool, f.Tool, limit)
+	rows, err := s.rd.query(ctx, sqlCallColumns+"WHERE session = ? AND id > ? AND (? = '' OR status = ?) AND (? = '' OR tool = ?) ORDER BY id LIMIT ?",
+		f.Session, f.After, status, status, f.Tool, f.Tool, limit)
 	if err != nil {
-		return nil, false, fmt.Errorf("list calls: %w", classify(err))
+		return nil, false, err
 	}
 	defer func() { _ = rows.Close() }()
 	total, next := 0, b.merge(rows, b.added(f.Session, f.After))
 	for {
 		row, err := next()
 		if err != nil {
-			return nil, false, fmt.Errorf("list calls: %w", classify(err))
+			return nil, false, err
 		}
 		if row == nil {
 			return calls, false, nil
@@ -157,41 +164,29 @@ func (s *Store) Calls(ctx context.Context, f CallFilter) (calls []*Call, more bo
 		if len(calls) == f.Limit || f.MaxBytes > 0 && total > f.MaxBytes {
 			return calls, true, nil
 		}
-		c, size, err := row.decode()
+		c, err := row.decode()
 		if err != nil {
-			return nil, false, fmt.Errorf("list calls: %w", classify(err))
+			return nil, false, err
 		}
-		total += size
+		total += row.size()
 		calls = append(calls, c)
 	}
 }
 
 // OpenCalls lists the calls of a session that have not ended.
-func (s *Store) OpenCalls(ctx context.Context, session string) ([]*Call, error) {
+func (s *Store) OpenCalls(ctx context.Context, session string) (_ []*Call, err error) {
+	defer naming(&err, "list open calls")
 	if err := s.flush(ctx); err != nil {
-		return nil, fmt.Errorf("list open calls: %w", err)
+		return nil, err
 	}
-	calls, err := list(ctx, s.rd.openCalls.QueryContext, func(scan scanner) (*Call, error) {
-		c, _, err := scanCall(scan)
-		return c, err
-	}, session)
-	if err != nil {
-		return nil, fmt.Errorf("list open calls: %w", err)
-	}
-	return calls, nil
+	return list(ctx, &s.rd, sqlCallColumns+"WHERE session = ? AND status IN ('pending', 'running') ORDER BY id", scanCall, session)
 }
 
-func scanCall(scan scanner) (c *Call, size int, err error) {
-	return (*backlog)(nil).scanCall(scan)
-}
-
-// scanCall reads a call as the backlog has changed it.
-func (b *backlog) scanCall(scan scanner) (c *Call, size int, err error) {
+func scanCall(scan scanner) (*Call, error) {
 	row, err := scanRow(scan)
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
-	b.complete(row)
 	return row.decode()
 }
 
@@ -201,29 +196,32 @@ func scanRow(scan scanner) (*callRow, error) {
 		&r.input, &r.origin, &r.result, &r.file, &r.total, &r.inline)
 }
 
-// decode gives the call of a row, and the size of its record.
-func (r *callRow) decode() (c *Call, size int, err error) {
-	c = &Call{Tenant: r.tenant, Hash: r.hash, Output: Output{File: r.file != 0, Total: r.total, Inline: r.inline}}
+// size is that of the row's record.
+func (r *callRow) size() int { return len(r.input) + len(r.origin) + len(r.result) }
+
+// decode gives the call of a row.
+func (r *callRow) decode() (*Call, error) {
+	c := &Call{Tenant: r.tenant, Hash: r.hash, Output: Output{File: r.file != 0, Total: r.total, Inline: r.inline}}
 	c.ID, c.SessionID, c.Key, c.Tool, c.Status = r.id, r.session, r.key, r.tool, client.CallStatus(r.status)
 	if err := c.setInput(r.input); err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	c.Time = client.CallTime{Queued: time.UnixMilli(r.queued).UTC(), Started: fromMillis(r.started), Ended: fromMillis(r.ended)}
 	if err := unmarshalMaybe(r.origin, func(o origin) {
-		c.MessageID, c.Agent, c.Model, c.Extra, c.Typed = o.MessageID, o.Agent, o.Model, o.Extra, o.Typed
+		c.MessageID, c.Agent, c.Model, c.Extra, c.Typed, c.Parent, c.ToolSet = o.MessageID, o.Agent, o.Model, o.Extra, o.Typed, o.Parent, o.ToolSet
 	}); err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	if err := unmarshalMaybe(r.result, func(v result) {
 		c.Title, c.Call.Output, c.IsError, c.Metadata = v.Title, v.Output, v.IsError, v.Metadata
 		c.Attachments, c.Error, c.Permission, c.Usage = v.Attachments, v.Error, v.Permission, v.Usage
 	}); err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	if c.Status == client.CallError && !c.IsError {
 		c.Settle() // an earlier version has stored it
 	}
-	return c, len(r.input) + len(r.origin) + len(r.result), nil
+	return c, nil
 }
 
 func unmarshalMaybe[T any](b []byte, use func(T)) error {

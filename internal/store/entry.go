@@ -17,7 +17,7 @@ import (
 // the entry is given to.
 //
 // To add a kind of record: a recordKind, a method here that encodes it, its
-// fields in decodeRecord, and what it does to the database in applier.record.
+// fields in decodeRecord, and what it does to the database in applier.records.
 type Entry struct {
 	buf    []byte
 	events []placed
@@ -67,20 +67,24 @@ type eventRow struct {
 func (e *Entry) InsertCall(c *Call) int64 {
 	input := c.inputColumn()
 	var from []byte
-	if o := (origin{c.MessageID, c.Agent, c.Model, c.Extra, c.Typed}); o.MessageID != "" || o.Agent != "" || o.Model != "" || o.Extra != nil || o.Typed {
-		from = e.marshal(c.ID, o)
+	if o := (origin{c.MessageID, c.Agent, c.Model, c.Extra, c.Typed, c.Parent, c.ToolSet}); o.MessageID != "" || o.Agent != "" || o.Model != "" || o.Extra != nil || o.Typed || o.Parent != "" || o.ToolSet != "" {
+		b, err := json.Marshal(o)
+		if err != nil {
+			e.err = errors.Join(e.err, fmt.Errorf("call %s: %w", c.ID, err))
+		}
+		from = b
 	}
 	e.begin(recordInsertCall, len(c.ID)+len(c.SessionID)+len(c.Tenant)+len(c.Key)+len(c.Tool)+len(c.Hash)+len(input)+len(from))
-	e.text(c.ID, c.SessionID, c.Tenant, c.Key, c.Tool)
-	e.bytes(c.Hash, input, from)
+	counted(e, c.ID, c.SessionID, c.Tenant, c.Key, c.Tool)
+	counted(e, c.Hash, input, from)
 	e.numbers(c.Time.Queued.UnixMilli())
-	return int64(len(input) + len(from))
+	return int64(len(input) + len(from) + besideBytes)
 }
 
 // StartCall marks a pending call as running.
 func (e *Entry) StartCall(id string, at time.Time) {
 	e.begin(recordStartCall, len(id))
-	e.text(id)
+	counted(e, id)
 	e.numbers(at.UnixMilli())
 }
 
@@ -89,8 +93,8 @@ func (e *Entry) StartCall(id string, at time.Time) {
 func (e *Entry) DropInput(c *Call) int64 {
 	input := c.inputColumn()
 	e.begin(recordDropInput, len(c.ID)+len(input))
-	e.text(c.ID)
-	e.bytes(input)
+	counted(e, c.ID)
+	counted(e, input)
 	return int64(len(input))
 }
 
@@ -113,8 +117,8 @@ func (e *Entry) FinishCall(c *Call) int64 {
 		file = 1
 	}
 	e.begin(recordFinishCall, len(c.ID)+len(c.Status)+len(b))
-	e.text(c.ID, string(c.Status))
-	e.bytes(b)
+	counted(e, c.ID, string(c.Status))
+	counted(e, b)
 	e.numbers(millis(c.Time.Started), millis(c.Time.Ended), file, c.Output.Total, c.Output.Inline)
 	return int64(len(b))
 }
@@ -125,8 +129,8 @@ func (e *Entry) AddEvent(v client.Event) {
 	e.begin(recordEvent, eventIDLen+len(v.Type)+len(v.Tenant)+len(v.Session)+len(v.Call)+len(v.Data))
 	e.events = append(e.events, placed{event: v, at: len(e.buf)})
 	e.buf = e.buf[:len(e.buf)+eventIDLen]
-	e.text(v.Type, v.Tenant, v.Session, v.Call)
-	e.bytes(v.Data)
+	counted(e, v.Type, v.Tenant, v.Session, v.Call)
+	counted(e, v.Data)
 	e.numbers(v.Time.UnixMicro())
 }
 
@@ -148,21 +152,8 @@ func (e *Entry) begin(k recordKind, n int) {
 	e.buf = append(e.buf, byte(k))
 }
 
-func (e *Entry) marshal(id string, v any) []byte {
-	b, err := json.Marshal(v)
-	if err != nil {
-		e.err = errors.Join(e.err, fmt.Errorf("call %s: %w", id, err))
-	}
-	return b
-}
-
-func (e *Entry) text(values ...string) {
-	for _, v := range values {
-		e.buf = append(binary.AppendUvarint(e.buf, uint64(len(v))), v...)
-	}
-}
-
-func (e *Entry) bytes(values ...[]byte) {
+// counted adds texts or bytes, each behind its length.
+func counted[T ~string | ~[]byte](e *Entry, values ...T) {
 	for _, v := range values {
 		e.buf = append(binary.AppendUvarint(e.buf, uint64(len(v))), v...)
 	}
@@ -172,17 +163,6 @@ func (e *Entry) numbers(values ...int64) {
 	for _, v := range values {
 		e.buf = binary.AppendVarint(e.buf, v)
 	}
-}
-
-// measure adds up the bytes of entries, of which each may be nil.
-func measure(entries []*Entry) (n int, err error) {
-	for _, e := range entries {
-		if e != nil {
-			n += len(e.buf)
-			err = errors.Join(err, e.err)
-		}
-	}
-	return n, err
 }
 
 // errRecord is a record that does not decode.
@@ -213,7 +193,9 @@ func decodeRecord(b []byte) (r record, rest []byte, err error) {
 		d.text(&c.id)
 		d.bytes(&c.input)
 	case recordEvent:
-		e.id = string(d.take(uint64(eventIDLen)))
+		if d.bad = len(d.b) < eventIDLen; !d.bad {
+			e.id, d.b = string(d.b[:eventIDLen]), d.b[eventIDLen:]
+		}
 		d.text(&e.typ, &e.tenant, &e.session, &e.call)
 		d.bytes(&e.data)
 		d.numbers(&e.time)
@@ -233,36 +215,29 @@ type decoder struct {
 	bad bool
 }
 
-func (d *decoder) take(n uint64) []byte {
-	if d.bad || n > uint64(len(d.b)) {
+// value takes a text or bytes with its length before it.
+func (d *decoder) value() []byte {
+	size, n := binary.Uvarint(d.b)
+	if d.bad || n <= 0 || size > uint64(len(d.b)-n) {
 		d.bad = true
 		return nil
 	}
-	v := d.b[:n:n]
-	d.b = d.b[n:]
-	return v
-}
-
-func (d *decoder) length() uint64 {
-	v, n := binary.Uvarint(d.b)
-	if d.bad || n <= 0 {
-		d.bad = true
-		return 0
-	}
-	d.b = d.b[n:]
+	end := n + int(size)
+	v := d.b[n:end:end]
+	d.b = d.b[end:]
 	return v
 }
 
 func (d *decoder) text(into ...*string) {
 	for _, p := range into {
-		*p = string(d.take(d.length()))
+		*p = string(d.value())
 	}
 }
 
 // bytes gives nil for what is empty: a column without a value is NULL.
 func (d *decoder) bytes(into ...*[]byte) {
 	for _, p := range into {
-		if v := d.take(d.length()); len(v) > 0 {
+		if v := d.value(); len(v) > 0 {
 			*p = v
 		}
 	}

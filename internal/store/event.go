@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"time"
 
@@ -40,10 +39,11 @@ const sqlEvents = `SELECT id, time, type, tenant, session, call, data FROM event
 	WHERE id > ? AND (? = '' OR tenant = ?) AND (? = '' OR session = ?) AND substr(type, 1, ?) = ? ORDER BY id LIMIT ?`
 
 // Events lists stored events.
-func (s *Store) Events(ctx context.Context, f EventFilter) ([]client.Event, error) {
+func (s *Store) Events(ctx context.Context, f EventFilter) (_ []client.Event, err error) {
+	defer naming(&err, "list events")
 	b, err := s.settle(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("list events: %w", err)
+		return nil, err
 	}
 	want, n := f.Type, 1<<20 // longer than any type: the whole must be equal
 	if prefix, ok := strings.CutSuffix(f.Type, "*"); ok {
@@ -51,13 +51,13 @@ func (s *Store) Events(ctx context.Context, f EventFilter) ([]client.Event, erro
 	} else if f.Type == "" {
 		n = 0
 	}
-	all, err := list(ctx, s.rd.events.QueryContext, func(scan scanner) (client.Event, error) {
+	all, err := list(ctx, &s.rd, sqlEvents, func(scan scanner) (client.Event, error) {
 		var r eventRow
 		err := scan(&r.id, &r.time, &r.typ, &r.tenant, &r.session, &r.call, &r.data)
 		return r.event(), err
 	}, f.After, f.Tenant, f.Tenant, f.Session, f.Session, n, want, f.Limit)
 	if err != nil {
-		return nil, fmt.Errorf("list events: %w", err)
+		return nil, err
 	}
 	if b != nil {
 		if len(all) > 0 {

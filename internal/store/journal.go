@@ -164,7 +164,7 @@ func checkFrames(b []byte) (whole int, err error) {
 				return whole, err
 			}
 		}
-		whole += f.size()
+		whole += f.size
 	}
 	return whole, nil
 }
@@ -173,9 +173,8 @@ func checkFrames(b []byte) (whole int, err error) {
 type frame struct {
 	seq     uint64
 	payload []byte
+	size    int // with its header
 }
-
-func (f frame) size() int { return frameHeader + len(f.payload) }
 
 // errTorn: the bytes end before the frame does.
 var errTorn = errors.New("unfinished")
@@ -195,11 +194,12 @@ func parseFrame(b []byte) (frame, error) {
 	case uint64(n) > uint64(len(b)-frameHeader):
 		return f, errTorn
 	}
-	f.payload = b[frameHeader : frameHeader+int(n)]
+	f.size = frameHeader + int(n)
+	f.payload = b[frameHeader:f.size]
 	if crc32.Checksum(f.payload, castagnoli) == le.Uint32(b[16:]) {
 		return f, nil
 	}
-	if f.size() == len(b) {
+	if f.size == len(b) {
 		return f, errTorn // its last blocks did not get to the disk
 	}
 	return f, fmt.Errorf("the checksum of record %d is wrong", f.seq)
@@ -274,7 +274,7 @@ func lastSeq(frames []byte) (seq uint64) {
 		if err != nil {
 			return seq
 		}
-		seq, frames = f.seq, frames[f.size():]
+		seq, frames = f.seq, frames[f.size:]
 	}
 	return seq
 }

@@ -395,7 +395,7 @@ func TestJournalNewerThanDatabase(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b = append(b[:journalHeader], b[journalHeader+f.size():]...)
+	b = append(b[:journalHeader], b[journalHeader+f.size:]...)
 	abandon(t, s)
 	if err := os.WriteFile(path+".journal", b, 0o600); err != nil {
 		t.Fatal(err)

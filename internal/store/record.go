@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
-	"database/sql"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -23,9 +22,15 @@ const Small = 4 << 10
 // bulky is from which size on a record is worth shortening.
 const bulky = 4 * Small
 
-// recordBytes is the size of a call's record: what its maker and its result
-// decide. It is the expression of an index.
-const recordBytes = "(length(input) + ifnull(length(origin), 0) + ifnull(length(result), 0))"
+// besideBytes is what a call takes beside its input and result: the rest of its row, its
+// events, and their places in indexes. Its approvals come on top.
+const besideBytes = 2 << 10
+
+// The size of a call's record. Both parts stand in an index.
+const (
+	ownBytes    = "(length(input) + ifnull(length(origin), 0) + ifnull(length(result), 0))" // what its maker and its result decide
+	recordBytes = ownBytes + " + beside"
+)
 
 // notKeptPrefix begins what stands in the column of an input that is not kept: no
 // JSON begins like it. The hash, a space and the number of bytes follow.
@@ -109,35 +114,29 @@ func (s *Store) RecordBytes(ctx context.Context) (map[string]int64, error) {
 }
 
 const (
-	whereBulky = "ended > 0 AND " + recordBytes + " > ?"
+	whereBulky = "ended > 0 AND " + ownBytes + " > ?"
 	whereOver  = "session IN (SELECT id FROM sessions WHERE live = 0)"
 )
 
 // Shortenable is about how much ShortenRecords would free of calls of sessions
 // that are over, by tenant.
 func (s *Store) Shortenable(ctx context.Context) (map[string]int64, error) {
-	return s.sumByTenant(ctx, "SELECT tenant, sum("+recordBytes+" - ?) FROM calls WHERE "+whereBulky+" AND "+whereOver+" GROUP BY tenant", Small, bulky)
+	return s.sumByTenant(ctx, "SELECT tenant, sum("+ownBytes+" - ?) FROM calls WHERE "+whereBulky+" AND "+whereOver+" GROUP BY tenant", Small, bulky)
 }
 
-func (s *Store) sumByTenant(ctx context.Context, query string, args ...any) (map[string]int64, error) {
+func (s *Store) sumByTenant(ctx context.Context, query string, args ...any) (all map[string]int64, err error) {
+	defer naming(&err, "measure records")
 	if err := s.flush(ctx); err != nil {
-		return nil, fmt.Errorf("measure records: %w", err)
+		return nil, err
 	}
-	rows, err := s.read.QueryContext(ctx, query, args...)
-	if err != nil {
-		return nil, fmt.Errorf("measure records: %w", classify(err))
-	}
-	defer func() { _ = rows.Close() }()
-	all := make(map[string]int64)
-	for rows.Next() {
-		var tenant string
+	all = make(map[string]int64)
+	_, err = list(ctx, &s.rd, query, func(scan scanner) (tenant string, err error) {
 		var n int64
-		if err := rows.Scan(&tenant, &n); err != nil {
-			return nil, fmt.Errorf("measure records: %w", classify(err))
-		}
+		err = scan(&tenant, &n)
 		all[tenant] = n
-	}
-	return all, classify(rows.Err())
+		return tenant, err
+	}, args...)
+	return all, err
 }
 
 // shortenBytes and shortenRows bound one step of ShortenRecords.
@@ -150,13 +149,14 @@ const (
 // oldest first, until it has freed want bytes; over restricts it to calls of
 // sessions that are over. It returns how much it has freed.
 func (s *Store) ShortenRecords(ctx context.Context, tenant string, over bool, want int64) (freed int64, err error) {
+	defer naming(&err, "shorten records")
 	query := sqlCallColumns + "WHERE tenant = ? AND id > ? AND " + whereBulky
 	if over {
 		query += " AND " + whereOver
 	}
 	query += " ORDER BY id LIMIT ?"
 	if err := s.flush(ctx); err != nil {
-		return 0, fmt.Errorf("shorten records: %w", err)
+		return 0, err
 	}
 	for last := ""; freed < want; {
 		calls, err := s.bulk(ctx, query, tenant, last, bulky, shortenRows)
@@ -166,7 +166,7 @@ func (s *Store) ShortenRecords(ctx context.Context, tenant string, over bool, wa
 		last = calls[len(calls)-1].ID
 		n, err := s.shorten(calls, want-freed)
 		if freed += n; err != nil {
-			return freed, fmt.Errorf("shorten records: %w", err)
+			return freed, err
 		}
 	}
 	return freed, nil
@@ -174,17 +174,21 @@ func (s *Store) ShortenRecords(ctx context.Context, tenant string, over bool, wa
 
 // bulk reads the next calls of a query, as many as fit into a step.
 func (s *Store) bulk(ctx context.Context, query string, args ...any) (calls []*Call, err error) {
-	rows, err := s.read.QueryContext(ctx, query, args...)
+	rows, err := s.rd.query(ctx, query, args...)
 	if err != nil {
-		return nil, fmt.Errorf("read records: %w", classify(err))
+		return nil, err
 	}
 	defer func() { _ = rows.Close() }()
 	for total := 0; total < shortenBytes && rows.Next(); {
-		c, size, err := scanCall(rows.Scan)
+		row, err := scanRow(rows.Scan)
 		if err != nil {
-			return nil, fmt.Errorf("read records: %w", classify(err))
+			return nil, err
 		}
-		total += size
+		c, err := row.decode()
+		if err != nil {
+			return nil, err
+		}
+		total += row.size()
 		calls = append(calls, c)
 	}
 	return calls, classify(rows.Err())
@@ -204,18 +208,19 @@ func (s *Store) shorten(calls []*Call, want int64) (freed int64, err error) {
 			if result, err = marshalResult(&short); err != nil {
 				return err
 			}
-			var before int64
-			if err := tx.st.recordSize.QueryRow(c.ID).Scan(&before); err != nil {
-				if errors.Is(err, sql.ErrNoRows) { // a sweep was faster
-					continue
-				}
+			before, err := tx.recordSize(c.ID)
+			if errors.Is(err, ErrNotFound) { // a sweep was faster
+				continue
+			}
+			if err != nil {
 				return err
 			}
-			if _, err := tx.st.shortenCall.Exec(filled(input), result, short.Output.Inline, c.ID); err != nil {
+			if _, err := tx.st.exec("UPDATE calls SET input = ?, result = ?, out_inline = ? WHERE id = ? AND ended > 0",
+				filled(input), result, short.Output.Inline, c.ID); err != nil {
 				return err
 			}
-			var after int64
-			if err := tx.st.recordSize.QueryRow(c.ID).Scan(&after); err != nil {
+			after, err := tx.recordSize(c.ID)
+			if err != nil {
 				return err
 			}
 			freed += before - after
@@ -223,6 +228,10 @@ func (s *Store) shorten(calls []*Call, want int64) (freed int64, err error) {
 		return nil
 	})
 	return freed, err
+}
+
+func (tx *Tx) recordSize(call string) (int64, error) {
+	return one(context.Background(), tx.st, "SELECT "+recordBytes+" FROM calls WHERE id = ?", column[int64], call)
 }
 
 // Removed is a record that was removed, with what it took.
@@ -236,36 +245,50 @@ type Removed struct {
 // RemoveRecords removes the oldest records of a tenant's calls that have ended, as
 // many as one step of a sweep does.
 func (s *Store) RemoveRecords(tenant string) (gone []Removed, err error) {
-	gone, err = s.removeCalls(func(st *statements) (*sql.Rows, error) { return st.removeCalls.Query(tenant, sweepRows) })
-	if err != nil {
-		return nil, fmt.Errorf("remove records: %w", err)
-	}
-	return gone, nil
+	defer naming(&err, "remove records")
+	return s.removeCalls(sqlRemoveCalls, tenant, sweepRows)
 }
 
-// removeCalls does a statement that deletes calls, and says which.
-func (s *Store) removeCalls(query func(*statements) (*sql.Rows, error)) (gone []Removed, err error) {
+// removeCalls does a statement that deletes calls, and says which. Their approvals go too.
+func (s *Store) removeCalls(text string, args ...any) (gone []Removed, err error) {
 	err = s.Write(func(tx *Tx) (err error) {
-		gone, err = removed(query(tx.st))
+		gone, err = list(context.Background(), tx.st, text, func(scan scanner) (r Removed, err error) {
+			err = scan(&r.Output.Session, &r.Output.Call, &r.File, &r.Tenant, &r.Bytes)
+			return r, err
+		}, args...)
+		for _, r := range gone {
+			if _, e := tx.st.exec("DELETE FROM approvals WHERE call = ?", r.Output.Call); e != nil {
+				err = errors.Join(err, e)
+			}
+		}
 		return err
 	})
 	return gone, err
 }
 
-func removed(rows *sql.Rows, err error) ([]Removed, error) {
-	if err != nil {
-		return nil, err
+// RemoveOrphans removes the events of a tenant's calls that have no record any more.
+func (s *Store) RemoveOrphans(ctx context.Context, tenant string) (err error) {
+	defer naming(&err, "remove events")
+	if err := s.flush(ctx); err != nil {
+		return err
 	}
-	defer func() { _ = rows.Close() }()
-	var all []Removed
-	for rows.Next() {
-		var r Removed
-		if err := rows.Scan(&r.Output.Session, &r.Output.Call, &r.File, &r.Tenant, &r.Bytes); err != nil {
-			return nil, err
+	for last := ""; ; {
+		ids, err := list(ctx, &s.rd, sqlOrphans, column[string], last, tenant, sweepRows)
+		if err != nil || len(ids) == 0 {
+			return err
 		}
-		all = append(all, r)
+		last = ids[len(ids)-1]
+		if err := s.Write(func(tx *Tx) error {
+			for _, id := range ids {
+				if _, err := tx.st.exec("DELETE FROM events WHERE id = ?", id); err != nil {
+					return err
+				}
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
 	}
-	return all, rows.Err()
 }
 
 // FreeBytes is the room inside of the database's file, which does not shrink:

@@ -281,7 +281,7 @@ func TestDropInput(t *testing.T) {
 		}
 	}
 	all, err := next.RecordBytes(t.Context())
-	if err != nil || all["t"] > 2000 {
+	if err != nil || all["t"] > 2000+2*besideBytes {
 		t.Errorf("%v, %v", all, err)
 	}
 }
@@ -326,8 +326,8 @@ func TestRoomIsUsedAgain(t *testing.T) {
 func TestRecordsAreMeasuredByAnIndex(t *testing.T) {
 	s := newTest(t)
 	for query, args := range map[string][]any{
-		"SELECT tenant, sum(" + recordBytes + ") FROM calls GROUP BY tenant":                       nil,
-		"SELECT id FROM calls WHERE tenant = ? AND id > ? AND " + recordBytes + " > ? ORDER BY id": {"t", "", 1},
+		"SELECT tenant, sum(" + recordBytes + ") FROM calls GROUP BY tenant":                    nil,
+		"SELECT id FROM calls WHERE tenant = ? AND id > ? AND " + ownBytes + " > ? ORDER BY id": {"t", "", 1},
 	} {
 		var id, parent, unused int
 		var plan string
@@ -397,5 +397,66 @@ func TestReady(t *testing.T) {
 	}
 	if n, err := s.CountCalls(t.Context(), "ses_1"); err != nil || n != 31 {
 		t.Errorf("%d calls, %v", n, err)
+	}
+}
+
+// TestWhatIsBesideRecords: approvals are counted with their calls, and go with them, as
+// do the events. What belongs to others stays.
+func TestWhatIsBesideRecords(t *testing.T) {
+	s := newTest(t)
+	size := func() int64 {
+		all, err := s.RecordBytes(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all["t"]
+	}
+	var approvals []*Approval
+	for i := range 3 {
+		c := testCall(s, "ses_1", "")
+		if i == 1 {
+			c.Tenant = "u"
+		}
+		insert(t, s, c)
+		a, before := testApproval(s, c), size()
+		a.Metadata["diff"] = strings.Repeat("d", 10_000)
+		addApproval(t, s, a)
+		if grown := size() - before; i != 1 && (grown != a.Takes() || grown < 20_000) {
+			t.Errorf("an approval of %d bytes counts as %d", a.Takes(), grown)
+		}
+		approvals = append(approvals, a)
+		e := &Entry{}
+		e.AddEvent(client.Event{Type: client.EventCallPending, Time: testTime(), Tenant: c.Tenant, Session: c.SessionID, Call: c.ID})
+		if i == 0 {
+			e.AddEvent(client.Event{Type: client.EventSessionUpdated, Time: testTime(), Tenant: c.Tenant, Session: c.SessionID})
+		}
+		if i < 2 {
+			c.Status, c.Time.Ended = client.CallCompleted, new(testTime())
+			e.FinishCall(c)
+		}
+		if err := s.Append(e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := size()
+	gone, err := s.RemoveRecords("t")
+	if err != nil || len(gone) != 1 || gone[0].Output.Call != approvals[0].CallID || before-gone[0].Bytes != size() {
+		t.Errorf("%+v, %v; %d bytes are left of %d", gone, err, size(), before)
+	}
+	for i, a := range approvals {
+		if _, err := s.Approval(t.Context(), a.ID); errors.Is(err, ErrNotFound) != (i == 0) {
+			t.Errorf("approval %d: %v", i, err)
+		}
+	}
+	if err := s.RemoveOrphans(t.Context(), "t"); err != nil {
+		t.Fatal(err)
+	}
+	all, err := s.Events(t.Context(), EventFilter{Limit: 10})
+	var left []string
+	for _, e := range all {
+		left = append(left, e.Tenant+" "+e.Type)
+	}
+	if want := []string{"t session.updated", "u call.pending", "t call.pending"}; err != nil || !slices.Equal(left, want) {
+		t.Errorf("%v, %v; want %v", left, err, want)
 	}
 }

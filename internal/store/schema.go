@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"strconv"
 )
 
 // applicationID marks the file as ours ("tool" in ASCII).
@@ -92,10 +93,14 @@ var migrations = []string{
 	CREATE INDEX saved_session ON saved_approvals (session) WHERE session <> '';`,
 	// What the records of each tenant take, without reading them. An older toold
 	// would not know inputs that are not kept, here or in the journal.
-	`CREATE INDEX calls_tenant ON calls (tenant, id, ` + recordBytes + `)`,
+	`CREATE INDEX calls_tenant ON calls (tenant, id, ` + ownBytes + `)`,
 	// An older toold would write rows without it.
 	`ALTER TABLE sessions ADD COLUMN key TEXT NOT NULL DEFAULT '';
 	CREATE UNIQUE INDEX sessions_key ON sessions (tenant, key) WHERE key <> '';`,
+	// What each call takes beside its input and result. An older toold would not count it.
+	`ALTER TABLE calls ADD COLUMN beside INTEGER NOT NULL DEFAULT ` + strconv.Itoa(besideBytes) + `;
+	DROP INDEX calls_tenant;
+	CREATE INDEX calls_tenant ON calls (tenant, id, ` + ownBytes + `, beside)`,
 }
 
 // Keys of the table meta.
@@ -104,6 +109,8 @@ const (
 	metaJournal   = "journal"
 	metaApplied   = "journal_applied"
 )
+
+const sqlSetMeta = "INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
 
 // migrate brings the database to the newest version, each step in a transaction
 // of its own.

@@ -26,6 +26,10 @@ type Session struct {
 	// Shell runs the commands of bash as long as the session lives; its text is
 	// read accordingly. nil in rows of earlier versions.
 	Shell []string `json:"shell,omitempty"`
+	// HomeDisk says that the home directory lies on a disk of limits.disk.
+	HomeDisk bool `json:"home_disk,omitempty"`
+	// CachePlaces are the directories of its caches that have a bound.
+	CachePlaces []CachePlace `json:"cache_places,omitempty"`
 	// WorktreeRules is the text of the worktree's rules file at creation.
 	WorktreeRules string `json:"worktree_rules,omitempty"`
 	// Record is the driver's, empty until the sandbox was made.
@@ -34,8 +38,24 @@ type Session struct {
 	Keep bool `json:"keep,omitempty"`
 	// KeyHash is a hash of all that was asked for with Key.
 	KeyHash []byte `json:"key_hash,omitempty"`
+	// Tasks is the agent's list of tasks.
+	Tasks Tasks `json:"tasks,omitzero"`
 	// TokenHash is the SHA-256 of the bearer token, nil without one.
 	TokenHash []byte `json:"-"`
+}
+
+// CachePlace is a directory inside that belongs to a cache; those of one cache share its Size.
+// One that belongs to none is a mount of mode cow.
+type CachePlace struct {
+	Cache  string      `json:"cache,omitempty"`
+	Target string      `json:"target"`
+	Size   client.Size `json:"size"`
+}
+
+// Tasks is a list of tasks, and the call that wrote it.
+type Tasks struct {
+	Call string        `json:"call"`
+	List []client.Todo `json:"list"`
 }
 
 // Live reports whether the session may still have a sandbox.
@@ -57,18 +77,14 @@ func (tx *Tx) PutSession(s *Session) error {
 	if err != nil {
 		return fmt.Errorf("session %s: %w", s.ID, err)
 	}
-	live := 0
-	if s.Live() {
-		live = 1
-	}
-	_, err = tx.st.putSession.Exec(s.ID, s.Tenant, s.Name, s.Key, string(s.State), live,
+	_, err = tx.st.exec(sqlPutSession, s.ID, s.Tenant, s.Name, s.Key, string(s.State), s.Live(),
 		s.Created.UnixMilli(), millis(s.Ended), s.TokenHash, b)
 	return err
 }
 
 // DropSession removes the row of a session of which nothing ever existed.
 func (tx *Tx) DropSession(id string) error {
-	_, err := tx.st.dropSession.Exec(id)
+	_, err := tx.st.exec("DELETE FROM sessions WHERE id = ?", id)
 	return err
 }
 
@@ -84,40 +100,26 @@ type SessionFilter struct {
 const sqlSessionColumns = "SELECT body, token_hash FROM sessions "
 
 // Session reads one session.
-func (s *Store) Session(ctx context.Context, id string) (*Session, error) {
-	row := s.rd.session.QueryRowContext(ctx, id)
-	v, err := scanSession(row.Scan)
-	if err != nil {
-		return nil, fmt.Errorf("read session: %w", classify(err))
-	}
-	return v, nil
+func (s *Store) Session(ctx context.Context, id string) (_ *Session, err error) {
+	defer naming(&err, "read session")
+	return one(ctx, &s.rd, sqlSessionColumns+"WHERE id = ?", scanSession, id)
 }
 
 // SessionByKey reads the session of a tenant that was made with this key.
-func (s *Store) SessionByKey(ctx context.Context, tenant, key string) (*Session, error) {
-	row := s.rd.sessionByKey.QueryRowContext(ctx, tenant, key)
-	v, err := scanSession(row.Scan)
-	if err != nil {
-		return nil, fmt.Errorf("read session: %w", classify(err))
-	}
-	return v, nil
+func (s *Store) SessionByKey(ctx context.Context, tenant, key string) (_ *Session, err error) {
+	defer naming(&err, "read session")
+	return one(ctx, &s.rd, sqlSessionColumns+"WHERE tenant = ? AND key = ? AND key <> ''", scanSession, tenant, key)
 }
 
 // Sessions lists sessions.
-func (s *Store) Sessions(ctx context.Context, f SessionFilter) ([]*Session, error) {
+func (s *Store) Sessions(ctx context.Context, f SessionFilter) (_ []*Session, err error) {
+	defer naming(&err, "list sessions")
 	limit := f.Limit
 	if limit <= 0 {
 		limit = -1
 	}
-	live := 0
-	if f.Live {
-		live = 1
-	}
-	all, err := list(ctx, s.rd.sessions.QueryContext, scanSession, f.After, f.Tenant, f.Tenant, live, string(f.State), string(f.State), limit)
-	if err != nil {
-		return nil, fmt.Errorf("list sessions: %w", err)
-	}
-	return all, nil
+	return list(ctx, &s.rd, sqlSessionColumns+"WHERE id > ? AND (? = '' OR tenant = ?) AND live >= ? AND (? = '' OR state = ?) ORDER BY id LIMIT ?", scanSession,
+		f.After, f.Tenant, f.Tenant, f.Live, string(f.State), string(f.State), limit)
 }
 
 func scanSession(scan scanner) (*Session, error) {
@@ -133,40 +135,12 @@ func scanSession(scan scanner) (*Session, error) {
 }
 
 // CountCalls counts the calls that a session has had.
-func (s *Store) CountCalls(ctx context.Context, session string) (int64, error) {
+func (s *Store) CountCalls(ctx context.Context, session string) (_ int64, err error) {
+	defer naming(&err, "count calls")
 	if err := s.flush(ctx); err != nil {
-		return 0, fmt.Errorf("count calls: %w", err)
+		return 0, err
 	}
-	var n int64
-	err := s.rd.countCalls.QueryRowContext(ctx, session).Scan(&n)
-	return n, classify(err)
-}
-
-// readers are the prepared statements of the reading connections.
-type readers struct {
-	prepared
-
-	session, sessionByKey, sessions, countCalls   *sql.Stmt
-	call, callByKey, calls, openCalls, oldOutputs *sql.Stmt
-	events                                        *sql.Stmt
-	leases                                        *sql.Stmt
-}
-
-func prepareReaders(ctx context.Context, db *sql.DB) (*readers, error) {
-	rd := &readers{}
-	return rd, rd.prepare(ctx, db, []statement{
-		{&rd.session, sqlSessionColumns + "WHERE id = ?"},
-		{&rd.sessionByKey, sqlSessionColumns + "WHERE tenant = ? AND key = ? AND key <> ''"},
-		{&rd.sessions, sqlSessionColumns + "WHERE id > ? AND (? = '' OR tenant = ?) AND live >= ? AND (? = '' OR state = ?) ORDER BY id LIMIT ?"},
-		{&rd.countCalls, "SELECT count(*) FROM calls WHERE session = ?"},
-		{&rd.call, sqlCallColumns + "WHERE id = ?"},
-		{&rd.callByKey, sqlCallColumns + "WHERE session = ? AND key = ? AND key <> ''"},
-		{&rd.calls, sqlCallColumns + "WHERE session = ? AND id > ? AND (? = '' OR status = ?) AND (? = '' OR tool = ?) ORDER BY id LIMIT ?"},
-		{&rd.openCalls, sqlCallColumns + "WHERE session = ? AND status IN ('pending', 'running') ORDER BY id"},
-		{&rd.oldOutputs, "SELECT session, id FROM calls WHERE id < ? AND out_file = 1 AND ended > 0 AND ended < ? ORDER BY id LIMIT ?"},
-		{&rd.events, sqlEvents},
-		{&rd.leases, "SELECT base, session, quarantined, reason FROM leases ORDER BY base"},
-	})
+	return one(ctx, &s.rd, "SELECT count(*) FROM calls WHERE session = ?", column[int64], session)
 }
 
 // lastID is the newest id of any row, so that new ids sort after it.

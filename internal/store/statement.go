@@ -5,116 +5,80 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"sync"
 )
 
-// statements are those of the writing connection.
-type statements struct {
-	prepared
-
-	begin, commit, rollback                            *sql.Stmt
-	putSession, dropSession                            *sql.Stmt
-	insertCall, startCall, finishCall                  *sql.Stmt
-	insertEvent                                        *sql.Stmt
-	takeLease, dropLease, quarantine                   *sql.Stmt
-	setMeta                                            *sql.Stmt
-	sweepEvents, sweepCalls, sweepSessions, dropOutput *sql.Stmt
-	replaceInput, requeueCall                          *sql.Stmt
-	dropInput, shortenCall, recordSize, removeCalls    *sql.Stmt
-	approvals                                          approvalStatements
-}
-
-// approvalStatements are those of the tables approvals and saved_approvals.
-type approvalStatements struct {
-	insert, answer, sweep                    *sql.Stmt
-	save, dropSaved, dropSavedOf, sweepSaved *sql.Stmt
-}
-
-func prepareStatements(ctx context.Context, c *sql.Conn) (*statements, error) {
-	st := &statements{}
-	return st, st.prepare(ctx, c, []statement{
-		{&st.begin, "BEGIN IMMEDIATE"},
-		{&st.commit, "COMMIT"},
-		{&st.rollback, "ROLLBACK"},
-		{&st.putSession, sqlPutSession},
-		{&st.dropSession, "DELETE FROM sessions WHERE id = ?"},
-		{&st.insertCall, sqlInsertCall},
-		{&st.startCall, "UPDATE calls SET status = 'running', started = ? WHERE id = ? AND status = 'pending'"},
-		{&st.finishCall, sqlFinishCall},
-		{&st.insertEvent, "INSERT INTO events (id, time, type, tenant, session, call, data) VALUES (?, ?, ?, ?, ?, ?, ?)"},
-		{&st.takeLease, "INSERT INTO leases (base, session, quarantined, reason) VALUES (?, ?, 0, '')"},
-		{&st.dropLease, "DELETE FROM leases WHERE base = ?"},
-		{&st.quarantine, "UPDATE leases SET quarantined = 1, reason = ? WHERE base = ?"},
-		{&st.setMeta, "INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"},
-		{&st.sweepEvents, sqlSweepEvents},
-		{&st.sweepCalls, sqlSweepCalls},
-		{&st.sweepSessions, sqlSweepSessions},
-		{&st.dropOutput, "UPDATE calls SET out_file = 0 WHERE id = ?"},
-		{&st.approvals.insert, sqlInsertApproval},
-		{&st.approvals.answer, sqlAnswerApproval},
-		{&st.approvals.sweep, sqlSweepApprovals},
-		{&st.approvals.save, sqlInsertSaved},
-		{&st.approvals.dropSaved, "DELETE FROM saved_approvals WHERE id = ?"},
-		{&st.approvals.dropSavedOf, "DELETE FROM saved_approvals WHERE session = ? AND session <> ''"},
-		{&st.approvals.sweepSaved, sqlSweepSaved},
-		{&st.requeueCall, "UPDATE calls SET status = 'pending', started = 0 WHERE id = ? AND ended = 0"},
-		{&st.dropInput, "UPDATE calls SET input = ? WHERE id = ?"},
-		{&st.shortenCall, "UPDATE calls SET input = ?, result = ?, out_inline = ? WHERE id = ? AND ended > 0"},
-		{&st.recordSize, "SELECT " + recordBytes + " FROM calls WHERE id = ?"},
-		{&st.removeCalls, sqlRemoveCalls},
-		{&st.replaceInput, "UPDATE calls SET input = ? WHERE id = ? AND ended = 0"},
-	})
-}
-
-// statement is one that is to be prepared.
-type statement struct {
-	into **sql.Stmt
-	text string
-}
-
-// prepared are statements that are closed together.
-type prepared []*sql.Stmt
-
-func (p *prepared) prepare(ctx context.Context, on preparer, all []statement) error {
-	for _, s := range all {
-		stmt, err := on.PrepareContext(ctx, s.text)
-		if err != nil {
-			return fmt.Errorf("prepare %q: %w", s.text, err)
-		}
-		*s.into = stmt
-		*p = append(*p, stmt)
+// prepared has the statements of a connection, or of several, each prepared when it is
+// first used. Their texts are constants, so there are only so many.
+type prepared struct {
+	on interface {
+		PrepareContext(ctx context.Context, text string) (*sql.Stmt, error)
 	}
-	return nil
+
+	mu  sync.Mutex // guards all
+	all map[string]*sql.Stmt
 }
 
-// preparer is a connection, or any of several.
-type preparer interface {
-	PrepareContext(ctx context.Context, text string) (*sql.Stmt, error)
+func (p *prepared) statement(ctx context.Context, text string) (*sql.Stmt, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if stmt := p.all[text]; stmt != nil {
+		return stmt, nil
+	}
+	stmt, err := p.on.PrepareContext(ctx, text)
+	if err != nil {
+		return nil, fmt.Errorf("prepare %q: %w", text, err)
+	}
+	if p.all == nil {
+		p.all = make(map[string]*sql.Stmt)
+	}
+	p.all[text] = stmt
+	return stmt, nil
 }
 
-func (p prepared) close() error {
+func (p *prepared) exec(text string, args ...any) (sql.Result, error) {
+	stmt, err := p.statement(context.Background(), text)
+	if err != nil {
+		return nil, err
+	}
+	return stmt.Exec(args...)
+}
+
+func (p *prepared) query(ctx context.Context, text string, args ...any) (*sql.Rows, error) {
+	stmt, err := p.statement(ctx, text)
+	if err != nil {
+		return nil, err
+	}
+	return stmt.QueryContext(ctx, args...)
+}
+
+func (p *prepared) close() error {
 	var errs []error
-	for _, s := range p {
+	for _, s := range p.all {
 		errs = append(errs, s.Close())
 	}
 	return errors.Join(errs...)
 }
 
-// query is the QueryContext of a prepared statement.
-type query = func(ctx context.Context, args ...any) (*sql.Rows, error)
+// naming puts before an error what was being done, when the function that defers it returns.
+func naming(err *error, what string) {
+	if *err != nil {
+		*err = fmt.Errorf("%s: %w", what, classify(*err))
+	}
+}
 
 // scanner is the Scan of a row.
 type scanner = func(into ...any) error
 
-// query is one that was not prepared.
-func (s *Store) query(text string) query {
-	return func(ctx context.Context, args ...any) (*sql.Rows, error) {
-		return s.read.QueryContext(ctx, text, args...)
-	}
+// column reads a row of one column.
+func column[T any](scan scanner) (v T, err error) {
+	err = scan(&v)
+	return v, err
 }
 
 // list reads all rows of a query.
-func list[T any](ctx context.Context, q query, scan func(scanner) (T, error), args ...any) ([]T, error) {
-	rows, err := q(ctx, args...)
+func list[T any](ctx context.Context, p *prepared, text string, scan func(scanner) (T, error), args ...any) ([]T, error) {
+	rows, err := p.query(ctx, text, args...)
 	if err != nil {
 		return nil, classify(err)
 	}
@@ -128,4 +92,16 @@ func list[T any](ctx context.Context, q query, scan func(scanner) (T, error), ar
 		all = append(all, v)
 	}
 	return all, classify(rows.Err())
+}
+
+// one reads the row of a query that gives one, ErrNotFound where it gives none.
+func one[T any](ctx context.Context, p *prepared, text string, scan func(scanner) (T, error), args ...any) (v T, err error) {
+	all, err := list(ctx, p, text, scan, args...)
+	if err == nil && len(all) == 0 {
+		err = ErrNotFound
+	}
+	if err != nil {
+		return v, err
+	}
+	return all[0], nil
 }

@@ -60,9 +60,6 @@ type Config struct {
 	// ".journal" behind it.
 	Path string
 	Log  *slog.Logger
-	// Queue bounds the writes that wait at once; callers block past it.
-	// 0 means 1024.
-	Queue int
 
 	delay time.Duration // instead of applyDelay, for tests
 }
@@ -74,7 +71,7 @@ type Store struct {
 	lock  *os.File
 	write *sql.DB // one connection, of the writer alone
 	read  *sql.DB
-	rd    *readers
+	rd    prepared // of read
 
 	w           writer
 	checkpoints checkpoints
@@ -87,6 +84,9 @@ type Store struct {
 	done      sync.WaitGroup
 }
 
+// maxQueue bounds the writes that wait at once; callers block past it.
+const maxQueue = 1024
+
 // Open opens the database, creates it where there is none, and brings an older
 // one up to date. A database of a newer version, a damaged one, and one that
 // another daemon has open are refused.
@@ -94,16 +94,13 @@ func Open(cfg Config) (*Store, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	if cfg.Queue <= 0 {
-		cfg.Queue = 1024
-	}
 	if cfg.delay <= 0 {
 		cfg.delay = applyDelay
 	}
 	s := &Store{path: cfg.Path, log: cfg.Log, closing: make(chan struct{})}
 	s.checkpoints.log = cfg.Log
 	s.w.log, s.w.checkpoints = cfg.Log, &s.checkpoints
-	s.w.delay, s.w.due, s.w.queue = cfg.delay, time.NewTimer(cfg.delay), make(chan *job, cfg.Queue)
+	s.w.delay, s.w.due, s.w.queue = cfg.delay, time.NewTimer(cfg.delay), make(chan *job, maxQueue)
 	if err := s.open(); err != nil {
 		return nil, errors.Join(fmt.Errorf("open %s: %w", cfg.Path, hint(classify(err))), s.release())
 	}
@@ -134,18 +131,14 @@ func (s *Store) open() error {
 	if err := migrate(ctx, s.w.conn); err != nil {
 		return err
 	}
-	if s.w.st, err = prepareStatements(ctx, s.w.conn); err != nil {
-		return err
-	}
+	s.w.st.on = s.w.conn
 	if s.checkpoints.db, err = s.connect(1, false); err != nil {
 		return err
 	}
 	if s.read, err = s.connect(4, true); err != nil {
 		return err
 	}
-	if s.rd, err = prepareReaders(ctx, s.read); err != nil {
-		return err
-	}
+	s.rd.on = s.read
 	if err := s.recoverJournal(ctx); err != nil {
 		return err
 	}
@@ -187,7 +180,7 @@ func (s *Store) recoverJournal(ctx context.Context) error {
 			first, j.seq = f.seq, lastSeq(frames)
 			break
 		}
-		frames = frames[f.size():]
+		frames = frames[f.size:]
 	}
 	if first > j.applied+1 {
 		s.log.Error("records are missing between the database and its journal: the machine lost power, or the database is an old copy",
@@ -261,13 +254,7 @@ func (s *Store) Close() error {
 
 // release closes whatever open got to.
 func (s *Store) release() error {
-	var errs []error
-	if s.rd != nil {
-		errs = append(errs, s.rd.close())
-	}
-	if s.w.st != nil {
-		errs = append(errs, s.w.st.close())
-	}
+	errs := []error{s.rd.close(), s.w.st.close()}
 	for _, db := range []*sql.DB{s.read, s.checkpoints.db} {
 		if db != nil {
 			errs = append(errs, db.Close())
@@ -297,15 +284,19 @@ func classify(err error) error {
 		}
 		return err
 	}
+	kind := err
 	switch se.Code() & 0xff {
 	case lib.SQLITE_FULL, lib.SQLITE_IOERR, lib.SQLITE_READONLY:
-		return fmt.Errorf("%w: %w", ErrFull, err)
+		kind = ErrFull
 	case lib.SQLITE_CORRUPT, lib.SQLITE_NOTADB:
-		return fmt.Errorf("%w: %w", ErrCorrupt, err)
+		kind = ErrCorrupt
 	case lib.SQLITE_CONSTRAINT:
-		return fmt.Errorf("%w: %w", ErrExists, err)
+		kind = ErrExists
 	}
-	return err
+	if errors.Is(err, kind) { // no other kind, or it says so already
+		return err
+	}
+	return fmt.Errorf("%w: %w", kind, err)
 }
 
 // hint adds what to do about a database that cannot be opened.

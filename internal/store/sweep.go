@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
 	"time"
 )
@@ -13,7 +12,8 @@ const sweepRows = 500
 // Rows are found by their ids, which begin with the time: no index on times is
 // needed, and only old rows are looked at.
 const (
-	sqlSweepEvents = "DELETE FROM events WHERE id IN (SELECT id FROM events WHERE id < ? LIMIT ?)"
+	sqlOrphans = `SELECT id FROM events WHERE id > ? AND tenant = ? AND call <> ''
+		AND NOT EXISTS (SELECT 1 FROM calls WHERE calls.id = events.call) ORDER BY id LIMIT ?`
 	// Calls of live sessions go too: history is bounded by age alone.
 	sqlSweepCalls    = "DELETE FROM calls WHERE id IN (SELECT id FROM calls WHERE id < ? AND ended > 0 AND ended < ? LIMIT ?)" + sqlRemoved
 	sqlRemoveCalls   = "DELETE FROM calls WHERE id IN (SELECT id FROM calls WHERE tenant = ? AND ended > 0 ORDER BY id LIMIT ?)" + sqlRemoved
@@ -29,19 +29,13 @@ func (s *Store) Sweep(ctx context.Context, age time.Duration, gone func([]Remove
 	ms := before.UnixMilli()
 	var total int64
 	for _, step := range []func() (int64, error){
+		s.deletion("DELETE FROM events WHERE id IN (SELECT id FROM events WHERE id < ? LIMIT ?)", idAt("evt_", before), sweepRows),
 		func() (int64, error) {
-			return s.sweepStep(func(st *statements) (sql.Result, error) { return st.sweepEvents.Exec(idAt("evt_", before), sweepRows) })
-		},
-		func() (int64, error) {
-			calls, err := s.removeCalls(func(st *statements) (*sql.Rows, error) {
-				return st.sweepCalls.Query(idAt("call_", before), ms, sweepRows)
-			})
+			calls, err := s.removeCalls(sqlSweepCalls, idAt("call_", before), ms, sweepRows)
 			gone(calls)
 			return int64(len(calls)), err
 		},
-		func() (int64, error) {
-			return s.sweepStep(func(st *statements) (sql.Result, error) { return st.sweepSessions.Exec(ms, sweepRows) })
-		},
+		s.deletion(sqlSweepSessions, ms, sweepRows),
 	} {
 		n, err := sweep(ctx, step)
 		total += n
@@ -52,17 +46,19 @@ func (s *Store) Sweep(ctx context.Context, age time.Duration, gone func([]Remove
 	return total, nil
 }
 
-// sweepStep does one step and counts the rows that went.
-func (s *Store) sweepStep(step func(*statements) (sql.Result, error)) (n int64, err error) {
-	err = s.Write(func(tx *Tx) error {
-		r, err := step(tx.st)
-		if err != nil {
+// deletion is a step that counts the rows that went.
+func (s *Store) deletion(text string, args ...any) func() (int64, error) {
+	return func() (n int64, err error) {
+		err = s.Write(func(tx *Tx) error {
+			r, err := tx.st.exec(text, args...)
+			if err != nil {
+				return err
+			}
+			n, err = r.RowsAffected()
 			return err
-		}
-		n, err = r.RowsAffected()
-		return err
-	})
-	return n, err
+		})
+		return n, err
+	}
 }
 
 // sweep repeats a step until nothing is left to do.
@@ -85,24 +81,21 @@ func sweep(ctx context.Context, step func() (int64, error)) (total int64, err er
 type OutputRef struct{ Session, Call string }
 
 // OldOutputs lists calls that ended before age and have an output file.
-func (s *Store) OldOutputs(ctx context.Context, age time.Duration, limit int) ([]OutputRef, error) {
+func (s *Store) OldOutputs(ctx context.Context, age time.Duration, limit int) (_ []OutputRef, err error) {
+	defer naming(&err, "list old outputs")
 	if err := s.flush(ctx); err != nil {
-		return nil, fmt.Errorf("list old outputs: %w", err)
+		return nil, err
 	}
 	before := time.Now().Add(-age)
-	all, err := list(ctx, s.rd.oldOutputs.QueryContext, func(scan scanner) (OutputRef, error) {
+	return list(ctx, &s.rd, "SELECT session, id FROM calls WHERE id < ? AND out_file = 1 AND ended > 0 AND ended < ? ORDER BY id LIMIT ?", func(scan scanner) (OutputRef, error) {
 		var r OutputRef
 		err := scan(&r.Session, &r.Call)
 		return r, err
 	}, idAt("call_", before), before.UnixMilli(), limit)
-	if err != nil {
-		return nil, fmt.Errorf("list old outputs: %w", err)
-	}
-	return all, nil
 }
 
 // DropOutput says that the output file of a call is gone.
 func (tx *Tx) DropOutput(call string) error {
-	_, err := tx.st.dropOutput.Exec(call)
+	_, err := tx.st.exec("UPDATE calls SET out_file = 0 WHERE id = ?", call)
 	return err
 }

@@ -16,6 +16,8 @@ import (
 // wait for thousands of others.
 const maxBatch = 256
 
+const sqlBegin = "BEGIN IMMEDIATE"
+
 // applyDelay is how long an entry may wait in the journal. It is long enough for
 // most calls to be over, and to make a batch of those that come one after another.
 const (
@@ -32,7 +34,7 @@ const (
 type writer struct {
 	log  *slog.Logger
 	conn *sql.Conn
-	st   *statements
+	st   prepared
 	ids  *IDs
 
 	journal *journal
@@ -123,10 +125,10 @@ func (w *writer) commit(batch []*job) {
 }
 
 func (w *writer) transact(batch []*job) error {
-	if _, err := w.st.begin.Exec(); err != nil {
+	if _, err := w.st.exec(sqlBegin); err != nil {
 		return fmt.Errorf("begin: %w", classify(err))
 	}
-	tx := &Tx{st: w.st}
+	tx := &Tx{st: &w.st}
 	for _, j := range batch {
 		if err := j.fn(tx); err != nil {
 			w.rollback()
@@ -147,7 +149,7 @@ func (w *writer) endWithEvents(events []client.Event) error {
 	defer w.journal.mu.Unlock()
 	w.takeLocked()
 	n, err := w.applyTaken()
-	a := applier{st: w.st}
+	a := applier{st: &w.st}
 	for i := range events {
 		e := &events[i]
 		e.ID = w.ids.New("evt_")
@@ -168,7 +170,7 @@ func (w *writer) endWithEvents(events []client.Event) error {
 // end commits the transaction, or undoes it when there was an error.
 func (w *writer) end(err error) error {
 	if err == nil {
-		if _, err = w.st.commit.Exec(); err == nil {
+		if _, err = w.st.exec("COMMIT"); err == nil {
 			return nil
 		}
 		err = fmt.Errorf("commit: %w", err)
@@ -180,7 +182,7 @@ func (w *writer) end(err error) error {
 func (w *writer) rollback() {
 	// SQLite has undone the transaction by itself after a full disk or an I/O
 	// error; there is nothing to roll back then.
-	_, _ = w.st.rollback.Exec()
+	_, _ = w.st.exec("ROLLBACK")
 }
 
 // apply moves what was appended into the database, and empties the journal when
@@ -208,7 +210,7 @@ func (w *writer) applyAlone() (n int, err error) {
 	if len(w.taken) == 0 {
 		return 0, nil
 	}
-	if _, err := w.st.begin.Exec(); err != nil {
+	if _, err := w.st.exec(sqlBegin); err != nil {
 		return 0, fmt.Errorf("begin: %w", classify(err))
 	}
 	n, err = w.applyTaken()
@@ -219,7 +221,7 @@ func (w *writer) applyTaken() (n int, err error) {
 	if len(w.taken) == 0 {
 		return 0, nil
 	}
-	return applyFrames(w.st, w.log, w.taken)
+	return applyFrames(&w.st, w.log, w.taken)
 }
 
 // takeLocked takes what waits in the journal.

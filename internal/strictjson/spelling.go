@@ -17,7 +17,7 @@ import (
 func (r *reader) string(t jsontext.Token, from int) (string, *Error) {
 	s := t.String()
 	if !r.Lax && strings.IndexByte(s, 0) >= 0 {
-		return "", r.badString(r.begin(from))
+		return "", r.fail(Syntax, r.begin(from), "NUL character")
 	}
 	return s, nil
 }

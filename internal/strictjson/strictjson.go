@@ -11,10 +11,12 @@ package strictjson
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -107,36 +109,16 @@ func IsObject(text []byte) bool {
 // numbers that neither int64 nor float64 can hold.
 func Read(text []byte, rules Rules) (any, *Error) {
 	r := &reader{Rules: rules, text: text}
-	if !rules.Lax {
-		// Once and ahead, so that nothing is said of a text that cannot be shown.
-		if i := invalidUTF8(text); i >= 0 {
-			return nil, r.fail(Syntax, i, "invalid UTF-8")
-		}
-	}
 	// Of two equal keys this package has to say more than jsontext does.
 	r.dec = jsontext.NewDecoder(bytes.NewBuffer(text), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(rules.Lax))
-	v, err := r.value(rules.Shape, alone)
+	v, err := r.value(rules.Shape)
 	if err != nil {
 		return nil, err
 	}
-	if end := r.space(r.offset()); end < len(text) {
+	if end := r.skip(r.offset(), " \t\n\r"); end < len(text) {
 		return nil, r.fail(Trailing, end, "unexpected data after the end of the JSON value")
 	}
 	return v, nil
-}
-
-// invalidUTF8 is the offset of the first byte that is not UTF-8, or -1.
-func invalidUTF8(text []byte) int {
-	if utf8.Valid(text) {
-		return -1
-	}
-	for i := 0; ; {
-		r, n := utf8.DecodeRune(text[i:])
-		if r == utf8.RuneError && n <= 1 {
-			return i
-		}
-		i += n
-	}
 }
 
 // reader is one Read.
@@ -155,29 +137,35 @@ func (r *reader) fail(kind Kind, offset int, format string, args ...any) *Error 
 	return &Error{Kind: kind, Path: append([]string(nil), r.path...), Offset: offset, Msg: fmt.Sprintf(format, args...)}
 }
 
-// space is where the next byte that is no space stands, from i on.
-func (r *reader) space(i int) int {
-	for i < len(r.text) && strings.IndexByte(" \t\n\r", r.text[i]) >= 0 {
+// malformed is what jsontext says of a text that is not JSON.
+func (r *reader) malformed(err error) *Error {
+	offset, why := len(r.text), "unexpected end of JSON"
+	if wrong, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
+		r.path = slices.Collect(wrong.JSONPointer.Tokens())
+		if !errors.Is(err, io.ErrUnexpectedEOF) {
+			offset, why = int(wrong.ByteOffset), wrong.Err.Error()
+		}
+	}
+	return r.fail(Syntax, offset, "%s", why)
+}
+
+// skip is where the next byte stands, from i on, that is none of these.
+func (r *reader) skip(i int, bytes string) int {
+	for i < len(r.text) && strings.IndexByte(bytes, r.text[i]) >= 0 {
 		i++
 	}
 	return i
 }
 
 // begin is where the token stands that was read after offset from.
-func (r *reader) begin(from int) int {
-	for i := from; ; i++ {
-		if i == len(r.text) || strings.IndexByte(" \t\n\r,:", r.text[i]) < 0 {
-			return i
-		}
-	}
-}
+func (r *reader) begin(from int) int { return r.skip(from, " \t\n\r,:") }
 
-// token reads what is due at a place.
-func (r *reader) token(p place) (jsontext.Token, int, *Error) {
+// token reads the next one, and says after which offset it stands.
+func (r *reader) token() (jsontext.Token, int, *Error) {
 	from := r.offset()
 	t, err := r.dec.ReadToken()
 	if err != nil {
-		return t, 0, r.explain(p, from)
+		return t, 0, r.malformed(err)
 	}
 	return t, from, nil
 }
@@ -191,11 +179,11 @@ func (r *reader) count(from int) *Error {
 }
 
 // value reads a value of that shape.
-func (r *reader) value(s *Shape, p place) (any, *Error) {
+func (r *reader) value(s *Shape) (any, *Error) {
 	if s != nil && s.Raw {
-		return r.raw(p)
+		return r.raw()
 	}
-	t, from, err := r.token(p)
+	t, from, err := r.token()
 	if err != nil {
 		return nil, err
 	}
@@ -203,20 +191,20 @@ func (r *reader) value(s *Shape, p place) (any, *Error) {
 }
 
 // raw reads a value that is not looked at.
-func (r *reader) raw(p place) (any, *Error) {
+func (r *reader) raw() (any, *Error) {
 	from := r.offset()
 	if err := r.count(from); err != nil {
 		return nil, err
 	}
 	if r.Check {
-		if r.dec.SkipValue() != nil {
-			return nil, r.explain(p, from)
+		if err := r.dec.SkipValue(); err != nil {
+			return nil, r.malformed(err)
 		}
 		return nil, nil
 	}
 	v, err := r.dec.ReadValue()
 	if err != nil {
-		return nil, r.explain(p, from)
+		return nil, r.malformed(err)
 	}
 	return json.RawMessage(bytes.Clone(v)), nil
 }
@@ -254,8 +242,8 @@ func (r *reader) object(s *Shape) (any, *Error) {
 		obj = make(map[string]any)
 	}
 	seen := make(map[string]string) // folded key → key
-	for p := firstKey; ; p = nextKey {
-		t, from, err := r.token(p)
+	for {
+		t, from, err := r.token()
 		if err != nil {
 			return nil, err
 		}
@@ -271,7 +259,7 @@ func (r *reader) object(s *Shape) (any, *Error) {
 		if err != nil {
 			return nil, err
 		}
-		v, err := r.value(below, member)
+		v, err := r.value(below)
 		if err != nil {
 			return nil, err
 		}
@@ -323,9 +311,9 @@ func (r *reader) badKey(kind Kind, key, other, format string, args ...any) *Erro
 
 func (r *reader) array(elem *Shape) (any, *Error) {
 	list := []any{}
-	for i, p := 0, firstItem; ; i, p = i+1, nextItem {
+	for i := 0; ; i++ {
 		r.path = append(r.path, strconv.Itoa(i))
-		t, from, err := r.token(p)
+		t, from, err := r.token()
 		if err != nil {
 			return nil, err
 		}

@@ -40,29 +40,29 @@ func TestReadNumbers(t *testing.T) {
 
 func TestReadRefuses(t *testing.T) {
 	for in, want := range map[string]string{
-		"":                                    "unexpected end of JSON, expected a value",
+		"":                                    "unexpected end of JSON",
 		" ":                                   "unexpected end",
-		"{":                                   "expected a key in double quotes",
-		`{"a"`:                                "expected ':'",
-		`{"a":`:                               "expected a value",
-		`{"a":1`:                              "expected ',' or '}'",
-		`{"a":1,}`:                            "unexpected '}', expected a key",
-		`{a:1}`:                               "unexpected 'a', expected a key",
-		`[1`:                                  "expected ',' or ']'",
-		`[1,]`:                                "unexpected ']', expected a value",
-		`[1 2]`:                               "unexpected '2', expected ',' or ']'",
-		`"a`:                                  "expected the end of a string",
-		`"a\`:                                 "expected an escape",
-		`"\n` + "\n":                          "control character U+000A",
-		`"\x"`:                                `unknown escape \x`,
-		`"\u12"`:                              "four hexadecimal digits",
-		`"\u12+4"`:                            "four hexadecimal digits",
+		"{":                                   "unexpected end",
+		`{"a"`:                                "unexpected end",
+		`{"a":`:                               "unexpected end",
+		`{"a":1`:                              "unexpected end",
+		`{"a":1,}`:                            "invalid character ','",
+		`{a:1}`:                               "invalid character 'a'",
+		`[1`:                                  "unexpected end",
+		`[1,]`:                                "invalid character ','",
+		`[1 2]`:                               "invalid character '2' after array element (expecting ',' or ']')",
+		`"a`:                                  "unexpected end",
+		`"a\`:                                 "unexpected end",
+		`"\n` + "\n":                          `invalid character '\n' in string`,
+		`"\x"`:                                "invalid escape sequence `\\x`",
+		`"\u12"`:                              "invalid escape sequence",
+		`"\u12+4"`:                            "invalid escape sequence",
 		`"\ud800\u0041"`:                      "surrogate",
 		`"\udc00"`:                            "surrogate",
 		`"\u0000"`:                            "NUL",
-		"tru":                                 "unexpected 't', expected a value",
+		"tru":                                 "unexpected end",
 		"truex":                               "after the end",
-		"\xef\xbb\xbf{}":                      "unexpected '\\ufeff'",
+		"\xef\xbb\xbf{}":                      `invalid character '\ufeff'`,
 		"{} // no":                            "after the end",
 		`{"ſ":1,"s":2}`:                       "differ only in case",
 		`{"a":{"b":1,"b":2}}`:                 "appears twice",
@@ -206,7 +206,7 @@ func TestReadLikeEncodingJSON(t *testing.T) {
 		rules.Lax = false
 		v, err := Read(text, rules)
 		if err != nil {
-			if err.Offset < 0 || err.Offset > len(text) || err.Msg == "malformed string" {
+			if err.Offset < 0 || err.Offset > len(text) {
 				t.Fatalf("%q: %+v", text, err)
 			}
 			continue
@@ -231,7 +231,7 @@ func TestReadShape(t *testing.T) {
 		`{"in":1,"in":2}`:                    `/in: the key "in" appears twice`,
 		`{"a":[[1]]}`:                        "/a/0: nested deeper than 2 levels",
 		`{"a":[1,2,3]}`:                      "/a/2: more than 4 values",
-		`{"in":}`:                            "/in: unexpected '}', expected a value",
+		`{"in":}`:                            "/in: invalid character '}' at start of value",
 		`{"a":1} 2`:                          ": unexpected data after the end of the JSON value",
 	} {
 		v, err := Read([]byte(text), rules)

@@ -5,13 +5,17 @@ import "slices"
 // The permissions that calls of the built-in tools ask for. Most are called like a tool,
 // but what they allow is not one tool: "edit" is every change of a file.
 const (
-	PermissionBash     = "bash"
-	PermissionEdit     = "edit"
-	PermissionRead     = "read"
-	PermissionGlob     = "glob"
-	PermissionGrep     = "grep"
-	PermissionList     = "list"
-	PermissionExternal = "external_directory" // to reach what is not the session's own
+	PermissionBash      = "bash"
+	PermissionEdit      = "edit"
+	PermissionRead      = "read"
+	PermissionGlob      = "glob"
+	PermissionGrep      = "grep"
+	PermissionList      = "list"
+	PermissionTodoRead  = "todoread"
+	PermissionTodoWrite = "todowrite"
+	PermissionBatch     = "batch"
+	PermissionSkill     = "skill"
+	PermissionExternal  = "external_directory" // to reach what is not the session's own
 )
 
 // PermissionMeant is the permission that calls ask for which people may think to be named
@@ -59,4 +63,9 @@ func (b *accessBuilder) access() Access {
 		Requests: b.requests,
 		Prepare:  slices.ContainsFunc(b.requests, func(r Request) bool { return r.Path != "" }),
 	}
+}
+
+// asWhole is the access of a call that names nothing.
+func asWhole(permission string) Access {
+	return Access{Requests: []Request{{Permission: permission, Pattern: "*"}}}
 }

@@ -19,9 +19,16 @@ func bashTool() *Definition {
 	return &Definition{
 		Name:        "bash",
 		Description: bashDescription,
-		alike: []string{
-			"shell", "localshell", "containerexec", "execcommand", "executecommand", "runcommand", "runshellcommand",
-			"runterminalcmd", "runinterminal", "terminal", "sh",
+		alike:       []string{"runinterminal", "terminal", "sh"},
+		Traits:      Traits{Destructive: true, OpenWorld: true, Command: true},
+		also: aliases{
+			tools: []string{"shell", "localshell", "containerexec", "execcommand", "runshellcommand", "runterminalcmd", "runcommand", "executecommand"},
+			fields: map[string]string{
+				"cmd": "command", "directory": "workdir", "cwd": "workdir", "timeout_ms": "timeout",
+				"with_escalated_permissions": "", "sandbox_permissions": "", "dangerouslyDisableSandbox": "", "requires_approval": "",
+				"justification": "", "explanation": "", "yield_time_ms": "", "max_output_tokens": "", "login": "",
+			},
+			rewrite: bashAliases, rewrites: []string{"run_in_background", "is_background", "background", wordsAlias},
 		},
 		Streams:  true,
 		Truncate: truncateBoth,
@@ -130,3 +137,35 @@ func bashWord(v client.Violation) string {
 	}
 	return ""
 }
+
+// bashAliases takes a command that is a list of words, as execve does, and leaves out that a
+// command is not to run in the background.
+func bashAliases(v values) (used []string) {
+	for _, name := range []string{"run_in_background", "is_background", "background"} {
+		if on, ok := v[name].(bool); ok {
+			used = append(used, name)
+			if delete(v, name); on {
+				v["background"] = true // which is refused with what to do instead
+			}
+		}
+	}
+	key := "command"
+	if _, ok := v["cmd"]; ok {
+		key = "cmd"
+	}
+	list, ok := v[key].([]any)
+	if !ok {
+		return used
+	}
+	words := make([]string, len(list))
+	for i, w := range list {
+		if words[i], ok = w.(string); !ok {
+			return used
+		}
+	}
+	v[key] = shell.FromWords(words)
+	return append(used, wordsAlias)
+}
+
+// wordsAlias is what counts as the alias of a command in words.
+const wordsAlias = "words"

@@ -21,6 +21,9 @@ type Facts struct {
 	// Timeout is that of a command whose call asks for none, MaxTimeout the most that
 	// it may ask for; 0 is not known.
 	Timeout, MaxTimeout time.Duration
+	// Skills are those that can be loaded. SkillsLeft counts what was found and cannot.
+	Skills     []SkillFact
+	SkillsLeft int
 	// Session is nil where it is not known in which one calls will be made.
 	Session *SessionFacts
 }
@@ -130,15 +133,14 @@ func (s *SessionFacts) WhereToWrite() string {
 
 // ProgramsHere says which programs there are.
 func (s *SessionFacts) ProgramsHere() string {
-	switch {
-	case len(s.Programs) == 0 && len(s.Missing) == 0:
-		return ""
-	case len(s.Missing) == 0:
-		return "Programs that are here, among others: " + strings.Join(s.Programs, ", ") + "."
-	case len(s.Programs) == 0:
-		return "Not here: " + strings.Join(s.Missing, ", ") + "."
+	var said []string
+	if len(s.Programs) > 0 {
+		said = append(said, "Programs that are here, among others: "+strings.Join(s.Programs, ", ")+".")
 	}
-	return "Programs that are here, among others: " + strings.Join(s.Programs, ", ") + ". Not here: " + strings.Join(s.Missing, ", ") + "."
+	if len(s.Missing) > 0 {
+		said = append(said, "Not here: "+strings.Join(s.Missing, ", ")+".")
+	}
+	return strings.Join(said, " ")
 }
 
 // LimitWords lists the limits.

@@ -120,3 +120,33 @@ func TestDescribedSchemas(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestBrief(t *testing.T) {
+	for _, tt := range []struct {
+		name      string
+		facts     Facts
+		want, not []string
+	}{
+		{"anywhere", Facts{}, []string{"after two minutes, unless its call asks for another time.\n"}, []string{"worktree", "The tools are", "<no value>"}},
+		{"session", Facts{Tools: []string{"read", "grep"}, MaxTimeout: time.Hour, Session: aSession()}, []string{
+			"- The worktree is `/workspace`; relative paths begin there. It is a git repository.\n", "There is no network", "at most 3600000 ms",
+			"- The limits are 2 CPUs, 1GiB of memory and 512 processes.\n", "- The tools are `read` and `grep`.", "here, among others: git, make. Not here: cargo.\n",
+		}, []string{"\n\n\n"}},
+		{"read-only", Facts{Session: &SessionFacts{Worktree: "/w", ReadOnly: true}}, []string{"`/w`, which is read-only;", "- Nothing can be written.\n"}, []string{"limits"}},
+	} {
+		got, err := tt.facts.Brief()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range tt.want {
+			if !strings.Contains(got, want) {
+				t.Errorf("%s: %q is not in\n%s", tt.name, want, got)
+			}
+		}
+		for _, not := range tt.not {
+			if strings.Contains(got, not) {
+				t.Errorf("%s: %q is in\n%s", tt.name, not, got)
+			}
+		}
+	}
+}

@@ -31,7 +31,7 @@ func linesTool() *Definition {
 	return &Definition{
 		Name:        "lines",
 		Description: linesDescription,
-		ReadOnly:    true,
+		Traits:      looks,
 		Truncate:    truncateHead,
 		decode:      someLines,
 		paths:       []string{"file_path"},
@@ -147,7 +147,7 @@ func TestExampleTool(t *testing.T) {
 		t.Fatal(err)
 	}
 	definitions, tools := builtinWithLines()
-	r, conn := newRegistry(definitions), exampleAgent(t, dir, tools)
+	r, conn := newRegistry(given{"ours", definitions}), exampleAgent(t, dir, tools)
 	for i, tt := range []struct{ input, target, want string }{
 		{`{"file_path":"f"}`, "/w/f", "2 lines"},
 		{`{"filePath":"/w/link"}`, "/w/f", "2 lines"},
@@ -203,7 +203,9 @@ func TestToolsAreWhole(t *testing.T) {
 		if d.By == ByAgent && !slices.ContainsFunc(run.Builtin(), func(t run.Tool) bool { return t.Name() == d.Name }) {
 			t.Errorf("the agent does not have %s", d.Name)
 		}
-		// 6. A section in `docs/tools.md`. The comment of package `config` says how to add a setting.
+		// 6. A section in `docs/tools.md`, and `NAME.example.json` beside `NAME.md`: a call that a test
+		// makes. `go test ./internal/tool -run TestReference -update` writes the rest. The comment of
+		// package `config` says how to add a setting.
 		if !d.Hidden && !regexp.MustCompile(`(?m)^## `+d.Name+`$`).Match(doc) {
 			t.Errorf("docs/tools.md has no section %s", d.Name)
 		}

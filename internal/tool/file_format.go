@@ -17,6 +17,7 @@ func fileFormatTool() *Definition {
 		Description: "Runs a formatter over a file that a call has changed.",
 		By:          ByDaemon,
 		Hidden:      true,
+		Traits:      changes,
 		Paged:       true,
 		Truncate:    truncateHead,
 		decode:      aFormat,

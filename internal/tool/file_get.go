@@ -7,7 +7,7 @@ func fileGetTool() *Definition {
 		Name:        "file_get",
 		Description: "Sends a file as it is.",
 		Hidden:      true,
-		ReadOnly:    true,
+		Traits:      looks,
 		Streams:     true,
 		Truncate:    truncateHead,
 		decode:      aFile(PermissionRead, "path", false),

@@ -7,7 +7,7 @@ func fileGetTreeTool() *Definition {
 		Name:        "file_get_tree",
 		Description: "Sends a directory as a tar.",
 		Hidden:      true,
-		ReadOnly:    true,
+		Traits:      looks,
 		Streams:     true,
 		Piped:       true,
 		Shows:       ShowsContent,

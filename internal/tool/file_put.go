@@ -8,6 +8,7 @@ func filePutTool() *Definition {
 		Name:        "file_put",
 		Description: "Puts an uploaded file into its place.",
 		Hidden:      true,
+		Traits:      changes,
 		Truncate:    truncateHead,
 		decode:      aFile(PermissionEdit, "path", true),
 		input: object(

@@ -7,6 +7,7 @@ func filePutTreeTool() *Definition {
 		Name:        "file_put_tree",
 		Description: "Unpacks a tar into a directory.",
 		Hidden:      true,
+		Traits:      changes,
 		Changes:     true,
 		Streams:     true,
 		Piped:       true,

@@ -13,10 +13,12 @@ func globTool() *Definition {
 	return &Definition{
 		Name:        "glob",
 		Description: globDescription,
-		alike: []string{
-			"find", "findfiles", "filesearch", "globfiles",
+		alike:       []string{"find"},
+		also: aliases{
+			tools:  []string{"findfiles", "filesearch", "globfiles"},
+			fields: map[string]string{"query": "pattern", "glob_pattern": "pattern", "dir_path": "path", "explanation": ""},
 		},
-		ReadOnly: true,
+		Traits:   looks,
 		Shows:    ShowsNames,
 		Truncate: truncateHead,
 		decode:   aSearch(PermissionGlob, globpath.Split),

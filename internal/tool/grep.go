@@ -1,6 +1,9 @@
 package tool
 
-import _ "embed"
+import (
+	_ "embed"
+	"encoding/json"
+)
 
 //go:embed grep.md
 var grepDescription string
@@ -13,10 +16,17 @@ func grepTool() *Definition {
 	return &Definition{
 		Name:        "grep",
 		Description: grepDescription,
-		alike: []string{
-			"searchfilecontent", "searchfiles", "grepsearch", "codebasesearch", "ripgrep", "rg", "search", "codesearch",
+		alike:       []string{"codebasesearch", "search", "codesearch"},
+		also: aliases{
+			tools: []string{"searchfilecontent", "grepsearch", "ripgrep", "rg", "searchfiles"},
+			fields: map[string]string{
+				"glob": "include", "include_pattern": "include", "-i": "ignore_case", "case_insensitive": "ignore_case", "-n": "",
+				"head_limit": "limit", "max_results": "limit", "query": "pattern", "dir_path": "path", "explanation": "",
+			},
+			values:  map[string]map[string]string{"output_mode": {"files_with_matches": "files"}},
+			rewrite: grepAliases, rewrites: []string{"-A", "-B", "-C", "type", "case_sensitive"},
 		},
-		ReadOnly: true,
+		Traits:   looks,
 		Shows:    ShowsContent,
 		Truncate: truncateHead,
 		Looks:    true,
@@ -30,9 +40,45 @@ func grepTool() *Definition {
 			optional("ignore_case", boolean("Let upper and lower case match each other.")),
 			optional("multiline", boolean("Let a match span lines; the dot then matches line breaks too.")),
 			optional("context", integer(0, 50, "How many lines to show before and after each match. The default is 0.")),
-			optional("output_mode", choice("What to answer with: content (matching lines, the default), files (only their paths) or count (matching lines of each file).",
+			optional("output_mode", choice("What to answer with: content (matching lines), files (only their paths) or count (matching lines of each file). The default is content.",
 				"content", "files", "count")),
 			optional("limit", integer(1, 1000, "How many matches, or files in the modes files and count, to answer at most. The default is 100.")),
 		),
 	}
+}
+
+// fileTypes are the globs of types of files, as ripgrep names them.
+var fileTypes = map[string]string{
+	"c": "*.{c,h}", "cpp": "*.{cc,cpp,cxx,hh,hpp,hxx,h}", "css": "*.{css,scss}", "go": "*.go", "html": "*.{html,htm}",
+	"java": "*.java", "js": "*.{js,jsx,mjs,cjs}", "json": "*.json", "kotlin": "*.{kt,kts}", "md": "*.{md,markdown}", "php": "*.php",
+	"py": "*.{py,pyi}", "ruby": "*.rb", "rust": "*.rs", "sh": "*.{sh,bash}", "sql": "*.sql", "swift": "*.swift", "toml": "*.toml",
+	"ts": "*.{ts,tsx,mts,cts}", "xml": "*.xml", "yaml": "*.{yaml,yml}",
+}
+
+// grepAliases takes lines of context on one side, types of files, and that case matters.
+func grepAliases(v values) (used []string) {
+	for _, name := range []string{"-A", "-B", "-C"} {
+		n, ok := v[name].(json.Number)
+		if !ok {
+			continue
+		}
+		used = append(used, name)
+		if delete(v, name); v.number("context") < (values{"n": n}).number("n") {
+			v["context"] = n
+		}
+	}
+	_, has := v["include"]
+	_, also := v["glob"]
+	if glob := fileTypes[v.text("type")]; glob != "" && !has && !also {
+		used = append(used, "type")
+		v["include"] = glob
+		delete(v, "type")
+	}
+	if matters, ok := v["case_sensitive"].(bool); ok {
+		used = append(used, "case_sensitive")
+		if delete(v, "case_sensitive"); !matters {
+			v["ignore_case"] = true
+		}
+	}
+	return used
 }

@@ -12,10 +12,12 @@ func listTool() *Definition {
 	return &Definition{
 		Name:        "list",
 		Description: listDescription,
-		alike: []string{
-			"ls", "listdir", "listdirectory", "listfiles", "tree",
+		alike:       []string{"tree"},
+		also: aliases{
+			tools:  []string{"ls", "listdir", "listdirectory", "listfiles"},
+			fields: map[string]string{"dir_path": "path", "directory": "path", "relative_workspace_path": "path", "target_directory": "path", "explanation": ""},
 		},
-		ReadOnly: true,
+		Traits:   looks,
 		Shows:    ShowsNames,
 		Truncate: truncateHead,
 		decode:   aListing,

@@ -3,6 +3,8 @@ package tool
 import (
 	"slices"
 	"strings"
+
+	"github.com/toold/toold/internal/tool/run/wildcard"
 )
 
 // Restriction says to whom a tool is offered: [tools.NAME] providers and models
@@ -14,15 +16,19 @@ type Restriction struct {
 	Models []string
 }
 
-// Offered is List without the tools that restrictions, by tool name, keep from
-// this provider and model. A provider or model that is "" was not asked about,
+// Offered is s without the tools that restrictions, by tool name, keep from this
+// provider and model. A provider or model that is "" was not asked about,
 // and nothing is left out for it.
-func (r *Registry) Offered(provider, model string, restrictions map[string]Restriction) []*Definition {
-	var out []*Definition
-	for _, d := range r.List() {
-		only := restrictions[d.Name]
-		if listed(only.Providers, provider) && listed(only.Models, model) {
-			out = append(out, d)
+func (s *Set) Offered(provider, model string, restrictions map[string]Restriction) *Set {
+	out := &Set{Revision: s.Revision, Absent: slices.Clone(s.Absent)}
+	for _, d := range s.Tools {
+		switch only := restrictions[d.Name]; {
+		case !listed(only.Providers, provider):
+			out.Absent = append(out.Absent, Absent{d.Name, "it is only for models of " + strings.Join(only.Providers, ", ")})
+		case !listed(only.Models, model):
+			out.Absent = append(out.Absent, Absent{d.Name, "it is only for the models " + strings.Join(only.Models, ", ")})
+		default:
+			out.Tools = append(out.Tools, d)
 		}
 	}
 	return out
@@ -33,27 +39,11 @@ func listed(patterns []string, name string) bool {
 		return true
 	}
 	name = strings.ToLower(name)
-	return slices.ContainsFunc(patterns, func(p string) bool { return starMatch(strings.ToLower(p), name) })
+	return slices.ContainsFunc(patterns, func(p string) bool { return matches(strings.ToLower(p), name) })
 }
 
-// starMatch reports whether s is pattern with some text for each *. Unlike
-// path.Match it lets a * stand for slashes, which model ids have.
-func starMatch(pattern, s string) bool {
-	parts := strings.Split(pattern, "*")
-	last := len(parts) - 1
-	if last == 0 {
-		return pattern == s
-	}
-	s, ok := strings.CutPrefix(s, parts[0])
-	if !ok {
-		return false
-	}
-	for _, part := range parts[1:last] {
-		_, after, found := strings.Cut(s, part)
-		if !found {
-			return false
-		}
-		s = after
-	}
-	return strings.HasSuffix(s, parts[last])
+// matches reports whether a name is one that a pattern stands for.
+func matches(pattern, name string) bool {
+	g := wildcard.Compile(pattern)
+	return g.Match(name)
 }

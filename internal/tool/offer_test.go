@@ -16,7 +16,7 @@ func names(defs []*Definition) string {
 
 func TestList(t *testing.T) {
 	r := NewRegistry()
-	if got, want := names(r.List()), "bash read write edit glob grep list"; got != want {
+	if got, want := names(r.List()), "bash read write edit multiedit apply_patch glob grep list todowrite todoread batch skill"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	for name, want := range map[string]bool{"bash": true, "file_put": true, "file_get": true, "Bash": false, "": false} {
@@ -44,9 +44,9 @@ func TestOffered(t *testing.T) {
 		{"", "exactly", "write"},
 	} {
 		var missing []string
-		offered := r.Offered(tc.provider, tc.model, restrictions)
+		offered := r.Set(anyTool).Offered(tc.provider, tc.model, restrictions)
 		for _, d := range r.List() {
-			if !slices.Contains(offered, d) {
+			if !slices.Contains(offered.Tools, d) {
 				missing = append(missing, d.Name)
 			}
 		}
@@ -59,7 +59,7 @@ func TestOffered(t *testing.T) {
 	}
 }
 
-func TestStarMatch(t *testing.T) {
+func TestMatches(t *testing.T) {
 	for _, tc := range []struct {
 		pattern, s string
 		want       bool
@@ -74,8 +74,8 @@ func TestStarMatch(t *testing.T) {
 		{"", "x", false},
 		{"*x", "xx", true},
 	} {
-		if got := starMatch(tc.pattern, tc.s); got != tc.want {
-			t.Errorf("starMatch(%q, %q) = %v", tc.pattern, tc.s, got)
+		if got := matches(tc.pattern, tc.s); got != tc.want {
+			t.Errorf("matches(%q, %q) = %v", tc.pattern, tc.s, got)
 		}
 	}
 }

@@ -17,7 +17,15 @@ import (
 type Registry struct {
 	tools  []*Definition
 	byName map[string]*Definition
+	// shadowed are tools of later sources that may not be.
+	shadowed []Absent
 }
+
+// builtIn is the source of the tools of this version.
+type builtIn struct{}
+
+func (builtIn) Name() string         { return "built in" }
+func (builtIn) Tools() []*Definition { return builtin() }
 
 // builtin lists the tools of this version in the order in which they are offered.
 func builtin() []*Definition {
@@ -26,9 +34,15 @@ func builtin() []*Definition {
 		readTool(),
 		writeTool(),
 		editTool(),
+		multiEditTool(),
+		applyPatchTool(),
 		globTool(),
 		grepTool(),
 		listTool(),
+		todowriteTool(),
+		todoreadTool(),
+		batchTool(),
+		skillTool(),
 		filePutTool(),
 		fileGetTool(),
 		filePutTreeTool(),
@@ -37,17 +51,33 @@ func builtin() []*Definition {
 	}
 }
 
-// NewRegistry has the built-in tools.
-func NewRegistry() *Registry { return newRegistry(builtin()) }
+// NewRegistry has the built-in tools, and those of further sources. A later source may not take
+// the name of an earlier one's tool; such a tool is left out, as is one whose definition is
+// wrong, and sets say so.
+func NewRegistry(more ...Source) *Registry {
+	return newRegistry(append([]Source{builtIn{}}, more...)...)
+}
 
-func newRegistry(tools []*Definition) *Registry {
+// newRegistry has the tools of these sources, of which the first is our own.
+func newRegistry(sources ...Source) *Registry {
 	r := &Registry{byName: make(map[string]*Definition)}
-	for _, d := range tools {
-		if err := d.compile(); err != nil {
-			panic(err) // a definition of our own is wrong: no input can cause it
+	of := make(map[string]string)
+	for i, src := range sources {
+		for _, d := range src.Tools() {
+			if other, taken := of[d.Name]; taken {
+				r.shadowed = append(r.shadowed, Absent{d.Name, fmt.Sprintf("that of %s: the name is taken by %s", src.Name(), other)})
+				continue
+			}
+			if err := d.compile(); err != nil {
+				if i == 0 {
+					panic(err) // a definition of our own is wrong: no input can cause it
+				}
+				r.shadowed = append(r.shadowed, Absent{d.Name, fmt.Sprintf("that of %s: %v", src.Name(), err)})
+				continue
+			}
+			r.tools = append(r.tools, d)
+			r.byName[d.Name], of[d.Name] = d, src.Name()
 		}
-		r.tools = append(r.tools, d)
-		r.byName[d.Name] = d
 	}
 	return r
 }
@@ -99,11 +129,15 @@ func (r *Registry) List() []*Definition {
 // *client.Error with code unknown_tool or invalid_input and every violation. A
 // hidden tool does not exist here, whatever its input.
 func (r *Registry) Parse(name string, raw json.RawMessage) (*Invocation, error) {
-	d, err := r.find(name)
+	d, alias, err := r.find(name, raw)
 	if err != nil {
 		return nil, err
 	}
-	return d.parse(raw)
+	inv, err := d.parse(raw)
+	if err == nil && alias != "" {
+		inv.Aliases = append([]string{alias}, inv.Aliases...)
+	}
+	return inv, err
 }
 
 // ParseHidden is Parse that finds hidden tools by their exact name: for calls of the
@@ -118,7 +152,7 @@ func (r *Registry) ParseHidden(name string, raw json.RawMessage) (*Invocation, e
 // Malformed is what a client asked for that Parse refused, as a call's record has it.
 // Nothing runs it.
 func (r *Registry) Malformed(name string, raw json.RawMessage) *Invocation {
-	d, err := r.find(name)
+	d, _, err := r.find(name, raw)
 	if err != nil {
 		d = &Definition{Name: shownName(name)}
 	}
@@ -143,19 +177,22 @@ func shownName(name string) string {
 	return plain.Cut(name, maxNameShown)
 }
 
-// find looks for a tool that is not hidden. It corrects case and says what there is
-// instead.
-func (r *Registry) find(name string) (*Definition, error) {
+// find looks for a tool that is not hidden. It corrects case, takes names of other systems, and
+// says what there is instead.
+func (r *Registry) find(name string, raw json.RawMessage) (d *Definition, alias string, err error) {
 	if d, ok := r.byName[name]; ok && !d.Hidden {
-		return d, nil
+		return d, "", nil
 	}
 	shown := r.List()
 	for _, d := range shown {
-		if strings.EqualFold(d.Name, name) {
-			return d, nil
+		if strings.EqualFold(d.Name, bare(name)) {
+			return d, "", nil
 		}
 	}
-	return nil, &client.Error{
+	if d, alias = known(shown, bare(name), raw); d != nil {
+		return d, alias, nil
+	}
+	return nil, "", &client.Error{
 		Code:    client.CodeUnknownTool,
 		Message: fmt.Sprintf("there is no tool called %q", shownName(name)),
 		Hint:    insteadOf(name, shown),
@@ -174,9 +211,13 @@ func (d *Definition) parse(raw json.RawMessage) (*Invocation, error) {
 		}})
 	}
 	var n normaliser
+	v = foreignNames{&n, &d.also}.whole(v)
 	v = n.value(v, d.shape, maxDepth)
+	fields, _ := v.(map[string]any) // the schema wants an object
 	if err := d.compiled.Validate(v); err != nil {
 		n.violations = append(n.violations, violationsOf(err, d.input.PropertyOrder)...)
+	} else if d.check != nil {
+		n.violations = append(n.violations, d.check(fields)...)
 	}
 	if len(n.violations) > 0 {
 		return nil, invalidInput(d.Name, d.worded(n.violations))
@@ -185,8 +226,7 @@ func (d *Definition) parse(raw json.RawMessage) (*Invocation, error) {
 	if err != nil {
 		return nil, fmt.Errorf("normalise input of %s: %w", d.Name, err)
 	}
-	fields, _ := v.(map[string]any) // the schema wants an object
-	return &Invocation{Tool: d, JSON: input, Input: d.decode(fields), Lenient: n.lenient}, nil
+	return &Invocation{Tool: d, JSON: input, Input: d.decode(fields), Lenient: n.lenient, Aliases: n.aliases}, nil
 }
 
 func (d *Definition) worded(violations []client.Violation) []client.Violation {

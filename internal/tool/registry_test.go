@@ -76,8 +76,8 @@ func TestParseRefuses(t *testing.T) {
 		}},
 		{"trailing data", "bash", `{"command":"ls"} {}`, []client.Violation{{Message: "after the end"}}},
 		{"unknown key", "bash", `{"command":"ls","shell":"zsh"}`, []client.Violation{{Path: "/shell", Message: "known are command, description"}}},
-		{"a word of the key", "read", `{"path":"a"}`, []client.Violation{
-			{Path: "/file_path", Message: "is required"}, {Path: "/path", Message: `did you mean "file_path"?`},
+		{"a word of the key", "read", `{"a_path":"a"}`, []client.Violation{
+			{Path: "/a_path", Message: `did you mean "file_path"?`}, {Path: "/file_path", Message: "is required"},
 		}},
 		{"background", "bash", `{"command":"ls","background":true}`, []client.Violation{{Path: "/background", Message: "not supported by this version"}}},
 		{"both spellings", "read", `{"file_path":"a","filePath":"a"}`, []client.Violation{{Path: "/filePath", Message: "another spelling"}}},
@@ -96,9 +96,9 @@ func TestParseRefuses(t *testing.T) {
 		{"long pattern", "grep", `{"pattern":"` + strings.Repeat("a", 1<<20) + `"}`, []client.Violation{{Path: "/pattern", Message: "may have at most 32000"}}},
 		{"too many items", "list", `{"ignore":[` + strings.Repeat(`"a",`, 1000) + `"a"]}`, []client.Violation{{Path: "/ignore", Message: "may have at most 1000"}}},
 		{"too deep", "bash", `{"command":` + deep + `}`, []client.Violation{{Path: "/command" + strings.Repeat("/0", 63), Message: "nested deeper than 64"}}},
-		{"not UTF-8", "bash", "{\"command\":\"\xff\"}", []client.Violation{{Message: "invalid UTF-8 (at byte 12)"}}},
+		{"not UTF-8", "bash", "{\"command\":\"\xff\"}", []client.Violation{{Path: "/command", Message: "invalid UTF-8 (at byte 12)"}}},
 		{"NUL escape", "bash", `{"command":"a\u0000"}`, []client.Violation{{Path: "/command", Message: "NUL"}}},
-		{"raw NUL", "bash", "{\"command\":\"a\x00\"}", []client.Violation{{Path: "/command", Message: "control character U+0000"}}},
+		{"raw NUL", "bash", "{\"command\":\"a\x00\"}", []client.Violation{{Path: "/command", Message: `invalid character '\x00' in string`}}},
 		{"half a surrogate", "bash", `{"command":"\ud800"}`, []client.Violation{{Path: "/command", Message: "surrogate"}}},
 		{"mode", "file_put", `{"from":"a","path":"b","mode":512}`, []client.Violation{{Path: "/mode", Message: "at most 511"}}},
 	} {
@@ -127,17 +127,18 @@ func TestUnknownTool(t *testing.T) {
 	r := NewRegistry()
 	for _, tc := range []struct{ name, hint string }{
 		{"bahs", "did you mean bash?"},
-		{"read_file", "use read, which does that here; the tools are"},
-		{"ReadFile", "use read, which"},
+		{"NotebookRead", "use read, which does that here; the tools are"},
+		{"notebook_read", "use read, which"},
 		{"str_replace_based_edit_tool", "use edit, which"},
-		{"shell", "use bash, which"},
-		{"LS", "use list, which"},
+		{"terminal", "use bash, which"},
+		{"tree", "use list, which"},
 		{"Task", "no tool does that here; the tools are bash"},
-		{"TodoWrite", "no tool does that here; the tools are bash"},
+		{"WebFetch", "no tool does that here; the tools are bash"},
+		{"todo", "use todowrite, which"},
 		{"rea", "did you mean read? The tools are"},
 		{"executor", "the tools are bash"},
 		{"glop", "did you mean glob?"},
-		{"webfetch", "no tool does that here; the tools are bash, read, write, edit, glob, grep, list"},
+		{"webfetch", "no tool does that here; the tools are bash, read, write, edit, multiedit, apply_patch, glob, grep, list"},
 		{"", "the tools are bash"},
 		{strings.Repeat("bash", 100000), "the tools are bash"},
 		{"File_Put", "the tools are"}, // hidden ones are not corrected to

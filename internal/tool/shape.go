@@ -2,7 +2,6 @@ package tool
 
 import (
 	"encoding/json"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -73,6 +72,7 @@ func (s *shape) takes(t string) bool {
 // normaliser walks a value beside the shape that it should have.
 type normaliser struct {
 	lenient    int      // conversions made
+	aliases    []string // names that were replaced
 	path       []string // where it is
 	violations []client.Violation
 }
@@ -102,19 +102,7 @@ func (n *normaliser) value(v any, s *shape, depth int) any {
 
 func (n *normaliser) object(obj map[string]any, s *shape, depth int) {
 	for alias, name := range s.aliases {
-		v, ok := obj[alias]
-		if !ok {
-			continue
-		}
-		if _, both := obj[name]; both {
-			n.violations = append(n.violations, client.Violation{
-				Path:    strictjson.Pointer(append(slices.Clone(n.path), alias)...),
-				Message: fmt.Sprintf("is another spelling of %q, which is there too: give one of them", name),
-			})
-		} else {
-			obj[name] = v
-		}
-		delete(obj, alias)
+		n.rename(obj, n.path, alias, name, CamelCase)
 	}
 	for name, field := range s.fields {
 		v, ok := obj[name]

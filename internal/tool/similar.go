@@ -42,8 +42,8 @@ func snakeCase(name string) string {
 // foreign are names that other systems have trained models on, folded, of tools that do
 // what none does here. Those of tools that do are with our own (see Definition).
 var foreign = []string{
-	"task", "agent", "todowrite", "todoread", "writetodos", "updateplan", "webfetch", "websearch", "googlewebsearch",
-	"savememory", "memory", "skill", "exitplanmode", "askuserquestion", "question", "bashoutput", "killshell", "killbash",
+	"task", "agent", "webfetch", "websearch", "googlewebsearch",
+	"savememory", "memory", "exitplanmode", "askuserquestion", "question", "bashoutput", "killshell", "killbash",
 	"taskoutput", "lsp", "computer", "browser",
 }
 

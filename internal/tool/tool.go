@@ -31,10 +31,11 @@ type Definition struct {
 	Schema      json.RawMessage // JSON Schema 2020-12 of the input
 	// By says who runs its calls.
 	By By
+	// Needs is what a host or a session may not have; then the session has not the tool.
+	Needs Need
 	// Hidden tools are run by the daemon's own routes and never listed.
 	Hidden bool
-	// ReadOnly tools change nothing, whatever their input.
-	ReadOnly bool
+	Traits
 	// Streams: output arrives while it runs; Result.Output comes after it.
 	Streams bool
 	// Truncate is the default direction in which a long output is cut.
@@ -53,10 +54,13 @@ type Definition struct {
 	Piped bool
 	// Looks: it can look into one file, such as the whole output of a call.
 	Looks bool
+	also  aliases
 	// alike are names, folded, by which other systems know a tool that does the same.
 	alike []string
 	// decode makes the Input of the values that Parse has checked and normalised.
 	decode func(values) Input
+	// check says what the schema cannot of values that fit it; nil says nothing.
+	check func(values) []client.Violation
 	// paths are the keys of the input that are paths.
 	paths []string
 	// word gives the tool's own words for a violation; "" keeps the usual ones.
@@ -77,6 +81,15 @@ type By int
 const (
 	ByAgent  By = iota // the agent of the session, in its sandbox
 	ByDaemon           // the daemon itself: package call/local
+)
+
+// Need is what a tool needs of the host or of its session; "" is nothing.
+type Need string
+
+// What tools need.
+const (
+	NeedsSkills  Need = "skills"  // a skill, in a directory of the configuration
+	NeedsNetwork Need = "network" // a way out of the session
 )
 
 // Shown is what answers of a tool show of files that the call does not name.
@@ -136,6 +149,9 @@ type Invocation struct {
 	Input Input
 	// Lenient counts conversions of loosely typed values.
 	Lenient int
+	// Aliases are the names of other systems that were replaced: of those that Definition.Aliases
+	// gives.
+	Aliases []string
 }
 
 // Rebase replaces the directory from by to in those values of the input that are

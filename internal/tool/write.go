@@ -9,9 +9,12 @@ func writeTool() *Definition {
 	return &Definition{
 		Name:        "write",
 		Description: writeDescription,
-		alike: []string{
-			"writefile", "writetofile", "createfile", "create",
+		alike:       []string{"create"},
+		also: aliases{
+			tools:  []string{"writefile", "writetofile", "createfile", "strreplacebasededittool command=create", "strreplaceeditor command=create"},
+			fields: map[string]string{"path": "file_path", "absolute_path": "file_path", "file_text": "content", "contents": "content", "command": ""},
 		},
+		Traits:   Traits{Destructive: true, Idempotent: true},
 		Truncate: truncateHead,
 		decode:   aFile(PermissionEdit, "file_path", true),
 		paths:    []string{"file_path"},

@@ -27,15 +27,18 @@
 // because names of files may; the daemon makes all text valid but paths.
 //
 // The daemon's end reads without room for control messages, so that descriptors
-// that an agent sends never arrive. The agent takes one descriptor, with the
-// first frame, and closes all others.
+// that an agent sends never arrive. The agent takes the descriptors that the first
+// frame counts, and closes all others.
 //
 // # Beginning
 //
 // The daemon sends hello: protocol version, nonce, and the settings of the
 // session, which the agent takes from the first connection and ignores later;
 // when call_cgroup is set, a descriptor of the directory below which calls have
-// their cgroups comes with the first byte. The agent closes connections that do
+// their cgroups comes with the first byte, and behind it the hello.held ones that
+// the agent keeps until the next hello: listening sockets of the daemon's, whose
+// ports no tool gets while no daemon runs. The next daemon takes duplicates out of
+// the agent's process, and checks each: nothing of this protocol gives them. The agent closes connections that do
 // not show the nonce within ten seconds, sixteen of them at a time. It answers
 // with welcome: its version, the id of its fork thread, what it could not set
 // up, and the calls that it holds. The newest connection that has shown the
@@ -60,9 +63,10 @@
 //	ack               0         offset        call id   output below offset is durable
 //	forget            0         –             call id   the outcome is durable
 //	abort             0         –             call id, reason
+//	hold              0         most          call id   its time stands still; most 0: it goes on
 //
 //	from the agent
-//	welcome           0         –             welcome
+//	welcome           0         knows         welcome
 //	output            open      offset        bytes; flag: stderr
 //	metadata          open      –             map   ten a second; the last one always comes
 //	offer             open      size          –     a result over 64 KiB, at most 32 MiB
@@ -75,6 +79,11 @@
 // is prepared by the agent first, and goes on only when they do: a call that has
 // been judged on that condition needs one exchange. Else nothing has been run and
 // done brings what was prepared, to be judged.
+//
+// Hold is for a call that waits for a person. Its deadlines stand still until it goes on, or
+// the connection is over, but end it at the latest so many milliseconds after its beginning. A daemon
+// sends it only to an agent whose welcome says, by bits of its n, that it knows this: an
+// agent that was born before goes on as it did.
 //
 // There is no verb by which an agent can ask for anything.
 //

@@ -1,9 +1,11 @@
 package wire
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
-	"math"
+	"io"
+	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -60,6 +62,7 @@ const (
 	KindFreeTmp
 	KindPing
 	KindInput
+	KindHold
 )
 
 const (
@@ -87,34 +90,78 @@ type Head struct {
 	Flag bool
 }
 
-// Hello is the body of KindHello.
+// Hello is what the daemon tells the agent when it connects: the body of KindHello. All but
+// the nonce and the descriptors configures the session; the agent takes it from the first
+// connection and ignores it on later ones.
 type Hello struct {
-	Version      int      `cbor:"1,keyasint"`
-	Nonce        []byte   `cbor:"2,keyasint"`
-	Worktree     string   `cbor:"3,keyasint"`
-	Home         string   `cbor:"4,keyasint"`
-	Tmp          string   `cbor:"5,keyasint"`
-	OutputDir    string   `cbor:"6,keyasint"`
-	ToolUID      int      `cbor:"7,keyasint"`
-	ToolGID      int      `cbor:"8,keyasint"`
-	Env          []string `cbor:"9,keyasint"`
-	Shell        []string `cbor:"10,keyasint"`
-	OpenFiles    int64    `cbor:"11,keyasint"`
-	FileSize     int64    `cbor:"12,keyasint"`
-	UnackedBytes int64    `cbor:"13,keyasint"`
-	OrphanMillis int64    `cbor:"14,keyasint"`
-	CallCgroup   bool     `cbor:"15,keyasint"` // a descriptor comes with this frame
+	Version   int      `cbor:"1,keyasint"` // of the protocol
+	Nonce     []byte   `cbor:"2,keyasint"`
+	Worktree  string   `cbor:"3,keyasint"`
+	Home      string   `cbor:"4,keyasint"`
+	Tmp       string   `cbor:"5,keyasint"`
+	OutputDir string   `cbor:"6,keyasint"`
+	ToolUID   int      `cbor:"7,keyasint"`
+	ToolGID   int      `cbor:"8,keyasint"`
+	Env       []string `cbor:"9,keyasint"`  // the tools' whole environment, KEY=VALUE
+	Shell     []string `cbor:"10,keyasint"` // e.g. /bin/bash --noprofile --norc
+	// Limits of one process, 0 = leave.
+	OpenFiles int64 `cbor:"11,keyasint"`
+	FileSize  int64 `cbor:"12,keyasint"`
+	// UnackedBytes bounds what the agent keeps of one call's output for a daemon
+	// that is away; past it the command waits.
+	UnackedBytes int64 `cbor:"13,keyasint"`
+	// OrphanMillis: the agent kills everything and exits when no daemon has been
+	// connected for so long; 0 = never. For daemons that live for one command.
+	OrphanMillis int64 `cbor:"14,keyasint"`
+	HasCgroup    bool  `cbor:"15,keyasint"` // CallCgroup comes with this frame
 	// Left out where they are 0, so that agents of before they came do not mind.
+	// Memory and PIDs are limits of all tools together, for sandboxes in which
+	// the agent keeps them (sandbox.SelfLimiting); 0 = it does not.
 	Memory int64 `cbor:"16,keyasint,omitempty"`
 	PIDs   int64 `cbor:"17,keyasint,omitempty"`
+	// HeldCount of Held come with this frame, behind CallCgroup.
+	HeldCount int `cbor:"18,keyasint,omitempty"`
+	// Relay makes the agent pass on what tools connect to at its proxies' ports, by the
+	// control directory.
+	Relay bool `cbor:"19,keyasint,omitempty"`
+	// Network is set for a session with a way out: calls are then written on their cgroups.
+	Network bool `cbor:"20,keyasint,omitempty"`
+	// Bounded are places besides Worktree, Home and Tmp that tools write to and that have a
+	// bound: the agent says when one was full.
+	Bounded []string `cbor:"21,keyasint,omitempty"`
+
+	// CallCgroup, when not nil, is sent as a descriptor (see sandbox.Sandbox).
+	CallCgroup *os.File `cbor:"-"`
+	// Held are sockets for the agent to keep until a later hello brings others: the daemon's
+	// listeners in the sandbox, whose ports no tool may take while no daemon runs. At most
+	// MaxHeld. They are sent as descriptors.
+	Held []*os.File `cbor:"-"`
+	// Room, which is not sent, is asked before bytes of a large result of a call
+	// are let into memory, and waits until they may come. gone is closed when the
+	// connection ends. nil lets all of them come.
+	Room func(ctx context.Context, gone <-chan struct{}, callID string, bytes int64) error `cbor:"-"`
 }
+
+// MaxHeld bounds Hello.Held; the kernel passes 253 descriptors at once.
+const MaxHeld = 128
+
+// What an agent knows besides the first version of the protocol, as bits of the welcome's n. An
+// agent of before has none of them, and a daemon of before does not look.
+const (
+	KnowsHold = 1 << iota
+)
 
 // Welcome is the body of KindWelcome.
 type Welcome struct {
-	Version string      `cbor:"1,keyasint"`
-	ForkTID int         `cbor:"2,keyasint"`
-	Calls   []CallState `cbor:"3,keyasint"`
-	Notes   []string    `cbor:"4,keyasint"`
+	Version string `cbor:"1,keyasint"` // the agent's
+	// ForkTID is the thread id, in the sandbox, of the thread that starts all
+	// processes of tools.
+	ForkTID int `cbor:"2,keyasint"`
+	// Calls are those that the agent still holds: running, or finished and not
+	// yet forgotten.
+	Calls []CallState `cbor:"3,keyasint"`
+	// Notes say which defences this kernel did not give (Landlock …).
+	Notes []string `cbor:"4,keyasint"`
 }
 
 // CallState is a call that the agent holds: whether it has ended, and the offsets of the
@@ -127,29 +174,43 @@ type CallState struct {
 	End      int64
 }
 
-// Request is the body of KindPrepare and KindRun.
+// Request asks for Prepare or Run of a call: the body of KindPrepare and KindRun.
 type Request struct {
-	CallID        string    `cbor:"1,keyasint"`
-	Tool          string    `cbor:"2,keyasint"`
-	Input         []byte    `cbor:"3,keyasint"`
-	Settings      []byte    `cbor:"4,keyasint,omitempty"`
-	Env           []string  `cbor:"5,keyasint,omitempty"`
-	TimeoutMillis int64     `cbor:"6,keyasint,omitempty"`
-	MaxOutput     int64     `cbor:"7,keyasint,omitempty"`
-	Prepared      *Prepared `cbor:"8,keyasint,omitempty"`
-	Split         bool      `cbor:"9,keyasint,omitempty"`
-	Expect        *[]string `cbor:"10,keyasint,omitempty"`
-	Paths         []string  `cbor:"11,keyasint,omitempty"`
+	CallID   string   `cbor:"1,keyasint"`
+	Tool     string   `cbor:"2,keyasint"`
+	Input    []byte   `cbor:"3,keyasint"`           // JSON
+	Settings []byte   `cbor:"4,keyasint,omitempty"` // likewise
+	Env      []string `cbor:"5,keyasint,omitempty"` // added to the session's environment, for this call
+	// TimeoutMillis bounds Run; 0 = no bound of the agent's own.
+	TimeoutMillis int64 `cbor:"6,keyasint,omitempty"`
+	// MaxOutput is the number of streamed bytes after which the call is killed
+	// with reason output_limit; 0 = none.
+	MaxOutput int64         `cbor:"7,keyasint,omitempty"`
+	Prepared  *run.Prepared `cbor:"8,keyasint,omitempty"` // for Run only
+	// Split sends stdout and stderr as two streams with their offsets; order
+	// between them is then only as good as the agent's reads.
+	Split bool `cbor:"9,keyasint,omitempty"`
+	// Expect, when not nil, makes Run prepare first. Where the targets resolve to
+	// exactly these paths, in order, it goes on with what it has prepared; else
+	// nothing is run, and the outcome is what Prepare saw or why it failed.
+	// For Run only, and not with Prepared.
+	Expect []string `cbor:"10,keyasint"`
+	// Paths are further paths to resolve for Prepare of bash (see run.Env).
+	Paths []string `cbor:"11,keyasint,omitempty"`
+
+	// Typed is Input as the daemon has decoded it, for who runs calls in the daemon. It is
+	// not sent.
+	Typed any `cbor:"-"`
+	// Body is what the tool reads as its run.Env.Input, as much as it wants; nil: nothing.
+	// For Run only, which closes it when any of it was read; a Read that waits must return
+	// then. It does not outlive its connection.
+	Body io.ReadCloser `cbor:"-"`
 }
 
 // Size is how many bytes of memory the request takes while it is worked on.
 func (r *Request) Size() int64 {
 	n := len(r.Input) + len(r.Settings)
-	lists := [][]string{r.Env, r.Paths}
-	if r.Expect != nil {
-		lists = append(lists, *r.Expect)
-	}
-	for _, list := range lists {
+	for _, list := range [][]string{r.Env, r.Paths, r.Expect} {
 		for _, s := range list {
 			n += len(s)
 		}
@@ -157,7 +218,7 @@ func (r *Request) Size() int64 {
 	if p := r.Prepared; p != nil {
 		n += len(p.Diff) + len(p.State)
 		if p.Result != nil {
-			n += len(p.Result.Output) + len(p.Result.Metadata)
+			n += len(p.Result.Output) + len(p.Result.Encoded)
 		}
 	}
 	return int64(n)
@@ -169,16 +230,21 @@ type Abort struct {
 	Reason string `cbor:"2,keyasint"`
 }
 
-// Done is the body of KindDone. For Prepare, Run and Resume the payload (a
-// prepared or a result) stands in Payload or was sent in chunks before.
+// Done says how Prepare, Run or Resume ended: the body of KindDone. The payload (a prepared or
+// a result) stands in Payload or was sent in chunks before. Once it is read, exactly one of
+// Result, Err and Prepared is set.
 type Done struct {
 	Err       *run.Error      `cbor:"1,keyasint,omitempty"`
 	Refused   Refusal         `cbor:"2,keyasint,omitempty"`
-	Exit      *run.Exit       `cbor:"3,keyasint,omitempty"`
-	OutputEnd int64           `cbor:"4,keyasint,omitempty"`
+	Exit      *run.Exit       `cbor:"3,keyasint,omitempty"` // for tools that ran a program
+	OutputEnd int64           `cbor:"4,keyasint,omitempty"` // bytes that the call streamed in all
 	Payload   cbor.RawMessage `cbor:"5,keyasint,omitempty"`
 	// NotRun: Run has not found what it was to expect; the payload is a prepared.
 	NotRun bool `cbor:"6,keyasint,omitempty"`
+
+	Result *run.Result `cbor:"-"`
+	// Prepared is what Prepare saw; of Run, where that is not what Request.Expect says.
+	Prepared *run.Prepared `cbor:"-"`
 }
 
 // Refusal says why an agent did not take up a call at all.
@@ -189,25 +255,6 @@ const (
 	RefusedDuplicate                    // Run of a call that the agent holds
 	RefusedOffset                       // Resume from an offset that is gone
 )
-
-// Result is run.Result on the wire. Metadata stays encoded until its size has
-// been checked: its values expand when they are decoded, strings do not.
-type Result struct {
-	Title       string           `cbor:"1,keyasint,omitempty"`
-	Output      string           `cbor:"2,keyasint,omitempty"`
-	IsError     bool             `cbor:"3,keyasint,omitempty"`
-	Metadata    cbor.RawMessage  `cbor:"4,keyasint,omitempty"`
-	Attachments []run.Attachment `cbor:"5,keyasint,omitempty"`
-	Quote       string           `cbor:"6,keyasint,omitempty"`
-}
-
-// Prepared is run.Prepared on the wire.
-type Prepared struct {
-	Targets []run.Target `cbor:"1,keyasint,omitempty"`
-	Diff    string       `cbor:"2,keyasint,omitempty"`
-	Result  *Result      `cbor:"3,keyasint,omitempty"`
-	State   []byte       `cbor:"4,keyasint,omitempty"`
-}
 
 // codec holds the modes of the CBOR library. Text may be invalid UTF-8 on the
 // wire, because file names may; what is shown is cleaned when it is taken.
@@ -258,37 +305,10 @@ func Marshal(v any) ([]byte, error) { return codecs.enc.Marshal(v) }
 // the protocol allows; what v says may still be anything.
 func Unmarshal(body []byte, v any) error { return codecs.dec.Unmarshal(body, v) }
 
-// appendHead appends the encoding of h, the only CBOR that is written by hand,
-// because every chunk of output begins with one.
+// appendHead appends the encoding of h.
 func appendHead(b []byte, h Head) []byte {
-	b = append(b, 0x84)
-	b = appendUint(b, 0x00, uint64(h.Kind))
-	b = appendUint(b, 0x00, h.ID)
-	if h.N >= 0 {
-		b = appendUint(b, 0x00, uint64(h.N))
-	} else {
-		b = appendUint(b, 0x20, uint64(-1-h.N))
-	}
-	if h.Flag {
-		return append(b, 0xf5)
-	}
-	return append(b, 0xf4)
-}
-
-func appendUint(b []byte, major byte, n uint64) []byte {
-	switch {
-	case n < 24:
-		return append(b, major|byte(n))
-	case n <= math.MaxUint8:
-		return append(b, major|24, byte(n))
-	case n <= math.MaxUint16:
-		return append(b, major|25, byte(n>>8), byte(n))
-	case n <= math.MaxUint32:
-		return append(b, major|26, byte(n>>24), byte(n>>16), byte(n>>8), byte(n))
-	default:
-		return append(b, major|27, byte(n>>56), byte(n>>48), byte(n>>40), byte(n>>32),
-			byte(n>>24), byte(n>>16), byte(n>>8), byte(n))
-	}
+	head, _ := Marshal(&h) // of numbers
+	return append(b, head...)
 }
 
 // ParseFrame splits a frame into its head and its body.
@@ -297,15 +317,20 @@ func ParseFrame(frame []byte) (h Head, body []byte, err error) {
 	return h, body, err
 }
 
-// EncodeResult makes the wire form of r.
-func EncodeResult(r *run.Result) *Result {
-	if r == nil {
-		return nil
+// SealResult makes r, which may be nil, ready to be sent.
+func SealResult(r *run.Result) *run.Result {
+	if r != nil {
+		r.Encoded = encodeMetadata(r.Metadata)
 	}
-	return &Result{
-		Title: r.Title, Output: r.Output, IsError: r.IsError, Attachments: r.Attachments,
-		Metadata: encodeMetadata(r.Metadata), Quote: r.Quote,
+	return r
+}
+
+// SealPrepared is SealResult for what Prepare saw.
+func SealPrepared(p *run.Prepared) *run.Prepared {
+	if p != nil {
+		SealResult(p.Result)
 	}
+	return p
 }
 
 // encodeMetadata encodes metadata. Neither it nor the result is lost for what cannot
@@ -349,14 +374,6 @@ func encodeMetadata(metadata map[string]any) []byte {
 	return all
 }
 
-// EncodePrepared makes the wire form of p.
-func EncodePrepared(p *run.Prepared) *Prepared {
-	if p == nil {
-		return nil
-	}
-	return &Prepared{Targets: p.Targets, Diff: p.Diff, Result: EncodeResult(p.Result), State: p.State}
-}
-
 // EncodeUpdate encodes metadata of a call that runs. An error is metadata that the other
 // end would not take.
 func EncodeUpdate(m map[string]any) ([]byte, error) {
@@ -379,56 +396,42 @@ func DecodeUpdate(raw []byte) (map[string]any, error) {
 	return cleanMap(m), nil
 }
 
-// decodeMetadata bounds and decodes metadata of a result.
-func decodeMetadata(raw []byte) (map[string]any, error) {
-	if len(raw) == 0 {
-		return nil, nil
+// OpenResult is the opposite of SealResult, with bounds, and texts made valid.
+func OpenResult(r *run.Result) error {
+	if r == nil {
+		return nil
 	}
-	if len(raw) > MaxMetadata {
-		return nil, fmt.Errorf("metadata of %d bytes; the limit is %d", len(raw), MaxMetadata)
+	if len(r.Encoded) > MaxMetadata {
+		return fmt.Errorf("metadata of %d bytes; the limit is %d", len(r.Encoded), MaxMetadata)
 	}
-	var m map[string]any
-	if err := Unmarshal(raw, &m); err != nil {
-		return nil, fmt.Errorf("metadata: %w", err)
+	if len(r.Encoded) > 0 {
+		if err := Unmarshal(r.Encoded, &r.Metadata); err != nil {
+			return fmt.Errorf("metadata: %w", err)
+		}
+		cleanMap(r.Metadata)
 	}
-	return cleanMap(m), nil
-}
-
-// DecodeResult is the opposite of EncodeResult, with bounds, and texts made valid.
-func DecodeResult(w *Result) (*run.Result, error) {
-	if w == nil {
-		return nil, nil
-	}
-	m, err := decodeMetadata(w.Metadata)
-	if err != nil {
-		return nil, err
-	}
-	for i := range w.Attachments {
-		a := &w.Attachments[i]
+	r.Encoded = nil
+	for i := range r.Attachments {
+		a := &r.Attachments[i]
 		a.Filename, a.MIME = Clean(a.Filename), Clean(a.MIME)
 	}
-	return &run.Result{
-		Title: Clean(w.Title), Output: Clean(w.Output), IsError: w.IsError,
-		Metadata: m, Attachments: w.Attachments, Quote: Clean(w.Quote),
-	}, nil
+	r.Title, r.Output, r.Quote = Clean(r.Title), Clean(r.Output), Clean(r.Quote)
+	return nil
 }
 
-// DecodePrepared is the opposite of EncodePrepared, with bounds, and texts made valid.
-func DecodePrepared(w *Prepared) (*run.Prepared, error) {
-	if w == nil {
-		return nil, nil
+// OpenPrepared is the opposite of SealPrepared, with bounds, and texts made valid.
+func OpenPrepared(p *run.Prepared) error {
+	if p == nil {
+		return nil
 	}
-	r, err := DecodeResult(w.Result)
-	if err != nil {
-		return nil, err
+	if len(p.Diff) > run.MaxDiff+4096 {
+		return fmt.Errorf("diff of %d bytes; the limit is %d", len(p.Diff), run.MaxDiff)
 	}
-	if len(w.Diff) > run.MaxDiff+4096 {
-		return nil, fmt.Errorf("diff of %d bytes; the limit is %d", len(w.Diff), run.MaxDiff)
+	if len(p.State) > 0 && !json.Valid(p.State) {
+		return fmt.Errorf("state of %d bytes is not JSON", len(p.State))
 	}
-	if len(w.State) > 0 && !json.Valid(w.State) {
-		return nil, fmt.Errorf("state of %d bytes is not JSON", len(w.State))
-	}
-	return &run.Prepared{Targets: w.Targets, Diff: Clean(w.Diff), Result: r, State: w.State}, nil
+	p.Diff = Clean(p.Diff)
+	return OpenResult(p.Result)
 }
 
 // Resume is the body of KindResume.

@@ -6,6 +6,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/toold/toold/internal/tool/run"
 )
 
 func TestHeadEncoding(t *testing.T) {
@@ -35,6 +37,13 @@ func TestHeadEncoding(t *testing.T) {
 	}
 }
 
+// sealed is metadata after its way.
+func sealed(m map[string]any) (map[string]any, error) {
+	r := run.Result{Encoded: SealResult(&run.Result{Metadata: m}).Encoded}
+	err := OpenResult(&r)
+	return r.Metadata, err
+}
+
 // Metadata that is too large, or cannot be encoded, costs nothing but itself.
 func TestMetadataGivesWay(t *testing.T) {
 	for _, tt := range []struct {
@@ -60,7 +69,7 @@ func TestMetadataGivesWay(t *testing.T) {
 			map[string]any{"a": "x", "metadata_error": "left out: f (cbor: unsupported type: func()); metadata is at most 65536 bytes"},
 		},
 	} {
-		got, err := decodeMetadata(encodeMetadata(tt.meta))
+		got, err := sealed(tt.meta)
 		if err != nil || !reflect.DeepEqual(got, tt.want) {
 			t.Errorf("%s: %.300v, %v", tt.name, got, err)
 		}
@@ -69,7 +78,7 @@ func TestMetadataGivesWay(t *testing.T) {
 	for i := range 3000 {
 		many[fmt.Sprint(strings.Repeat("k", 100), i)] = i
 	}
-	if got, err := decodeMetadata(encodeMetadata(many)); err != nil || len(got) < 300 || got["metadata_error"] == nil {
+	if got, err := sealed(many); err != nil || len(got) < 300 || got["metadata_error"] == nil {
 		t.Errorf("many: %d, %v", len(got), err)
 	}
 }

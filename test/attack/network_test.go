@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net"
 	"testing"
+
+	"github.com/toold/toold/internal/testrig"
 )
 
 // listenLoopback opens a port on the host's loopback device.
@@ -11,16 +13,7 @@ func listenLoopback(t *testing.T) int {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
-	t.Cleanup(func() { ln.Close() })
-	go func() {
-		for {
-			c, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			c.Close()
-		}
-	}()
+	t.Cleanup(testrig.Serve(ln, func(net.Conn) {}))
 	return ln.Addr().(*net.TCPAddr).Port
 }
 

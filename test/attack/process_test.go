@@ -171,7 +171,7 @@ func TestE5Fill(t *testing.T) {
 // E5: the same with files that are empty.
 func TestE5Inodes(t *testing.T) {
 	s := newScene(t, "")
-	for _, dir := range []string{"/tmp", "/home/tool"} {
+	for _, dir := range []string{"/home/tool", "/tmp"} {
 		c, err := tryCall(s.a, s.attacker.ID, "bash", map[string]any{"command": "/workspace/probe inodes " + dir, "timeout": longest.Milliseconds()})
 		if err != nil {
 			holds(t, dir, false, "no session is left to try it: %v", err)

@@ -172,6 +172,7 @@ external_directory = "allow"
 [limits]
 memory = "256MiB"
 tmp = "32MiB"
+disk = "96MiB"
 pids = 128
 file_size = "64MiB"
 %[7]s`, r.socket, filepath.Join(r.dir, "state"), filepath.Join(r.dir, "run"), current.lines, uidBase(), r.trees, extra), 0o600))

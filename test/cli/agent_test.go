@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/toold/toold/internal/testrig"
 )
 
 // turn is what the scripted model does when it is asked, and what it must be told of
@@ -131,8 +133,8 @@ func TestExampleAgent(t *testing.T) {
 		{name: "denial", tool: "bash", input: `{"command": "git push origin main"}`, isError: true, want: []string{"denied", "merge queue"}},
 		{name: "timeout", tool: "bash", input: `{"command": "echo begun; sleep 60", "timeout": 1000}`, isError: true, want: []string{"begun\n", "timed out after 1s"}},
 		{name: "unknown tool", tool: "bosh", input: `{"command": "ls"}`, isError: true, want: []string{"bosh", "bash"}},
-		{name: "unknown field", tool: "bash", input: `{"cmd": "ls"}`, isError: true, want: []string{"cmd", "command"}},
-		{name: "wrong type", tool: "bash", input: `{"command": ["ls"]}`, isError: true, want: []string{"command", "string"}},
+		{name: "unknown field", tool: "bash", input: `{"comand": "ls"}`, isError: true, want: []string{"comand", "command"}},
+		{name: "wrong type", tool: "bash", input: `{"command": {"ls": 1}}`, isError: true, want: []string{"command", "string"}},
 		{
 			name: "killed daemon", tool: "bash", input: `{"command": "touch one; sleep 3; echo survived"}`, want: []string{"survived\n"},
 			meddle: func() { await(t, filepath.Join(tree, "one")); r.restart(t, "--config", config) },
@@ -156,6 +158,46 @@ func TestExampleAgent(t *testing.T) {
 	}
 	if model.asked != len(model.turns)+1 {
 		t.Errorf("the model was asked %d times, not %d", model.asked, len(model.turns)+1)
+	}
+}
+
+// The agent on the Go client does its work, and hears of what is refused and who is unknown.
+func TestExampleGoAgent(t *testing.T) {
+	if why != "" {
+		t.Skip(why)
+	}
+	r, err := openRig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.close(t) })
+	tree := filepath.Join(r.dir, "try")
+	for _, err := range []error{os.Chmod(r.dir, 0o711), os.Mkdir(tree, 0o755), testrig.Build(r.dir, "examples/agent"), r.start(nil)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	model := &scripted{t: t, turns: []turn{
+		{name: "list of tasks", tool: "todowrite", input: `{"todos": [{"content": "write", "status": "in_progress"}]}`, want: []string{"[>] write"}},
+		{name: "batch", tool: "batch", input: `{"calls": [{"tool": "write", "input": {"file_path": "a", "content": "1\n"}}, {"tool": "read", "input": {"file_path": "a"}}]}`, want: []string{"[1/2] write: ok", "[2/2] read: ok"}},
+		{name: "failure", tool: "bash", input: `{"command": "exit 3"}`, isError: true, want: []string{"exit code 3"}},
+		{name: "another system's name", tool: "Grep", input: `{"pattern": "1", "-n": true}`, want: []string{"a"}},
+		{name: "unknown tool", tool: "bosh", input: `{}`, isError: true, want: []string{"did you mean bash?"}},
+	}}
+	server := httptest.NewServer(model)
+	defer server.Close()
+	cmd := exec.CommandContext(t.Context(), filepath.Join(r.dir, "agent"), "some-model", tree, "do it")
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + r.dir, "TOOLD_SOCKET=" + r.socket, "MODEL_URL=" + server.URL}
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	if said, err := cmd.Output(); err != nil || string(said) != "goodbye\n" || model.asked != len(model.turns)+1 {
+		t.Errorf("%v, %q, asked %d times\n%s", err, said, model.asked, stderr.String())
+	}
+	if text, err := os.ReadFile(filepath.Join(tree, "a")); err != nil || string(text) != "1\n" {
+		t.Errorf("%q, %v", text, err)
+	}
+	if code, err := os.ReadFile("../../examples/agent/main.go"); err != nil || strings.Count(string(code), "\n") > 100 {
+		t.Errorf("the agent has grown over 100 lines: %v", err)
 	}
 }
 

@@ -103,6 +103,7 @@ func TestScripts(t *testing.T) {
 			"narrow":       cmdNarrow,
 			"privatedir":   cmdPrivateDir,
 			"block":        cmdBlock,
+			"junit":        cmdJUnit,
 		},
 		RequireUniqueNames: true,
 	})

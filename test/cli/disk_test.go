@@ -12,8 +12,13 @@ import (
 // docs/architecture.md says what is on the disk and who may look at it, and names all of
 // the state directory.
 func TestDocumentedFiles(t *testing.T) {
-	r := newDaemon(t)
-	r.toolctl(t, "session", "create")
+	dir := t.TempDir()
+	config := filepath.Join(dir, "config.toml")
+	if err := os.WriteFile(config, []byte("[network]\nmode = \"rules\"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := newDaemon(t, "--config", config)
+	r.toolctl(t, "session", "create", "--worktree", dir)
 	text, err := os.ReadFile("../../docs/architecture.md")
 	if err != nil {
 		t.Fatal(err)

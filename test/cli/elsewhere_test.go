@@ -2,7 +2,6 @@ package cli
 
 import (
 	"fmt"
-	"io/fs"
 	"net"
 	"os"
 	"os/exec"
@@ -18,38 +17,18 @@ import (
 // guest is the user who logs in by ssh: one of those that every Debian has.
 const guest, guestUID, guestGID = "daemon", 1, 1
 
-// sshdProgram makes a directory for all that sshd needs, and finds sshd: this host's, or
-// a copy there of what scripts/install-sshd has unpacked, since the guest may not be able
-// to come to this directory.
-func sshdProgram(t *testing.T, dir string) string {
+// sshd serves the guest on a port of the loopback, as the guest, and returns what ssh
+// needs in place of a host's name.
+func (r *rig) sshd(t *testing.T) (destination string) {
 	t.Helper()
+	dir := filepath.Join(r.dir, "ssh")
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := exec.LookPath("ssh"); err != nil {
 		testrig.Skipf(t, "ssh", "no ssh: run scripts/install-deps")
 	}
-	for _, name := range []string{"sshd", "/usr/sbin/sshd"} {
-		if program, err := exec.LookPath(name); err == nil {
-			return program
-		}
-	}
-	unpacked := os.DirFS("../../bin/sshd")
-	if _, err := fs.Stat(unpacked, "sshd"); err != nil {
-		testrig.Skipf(t, "ssh", "no sshd: run scripts/install-sshd")
-	}
-	if err := os.CopyFS(filepath.Join(dir, "programs"), unpacked); err != nil {
-		t.Fatal(err)
-	}
-	return filepath.Join(dir, "programs/sshd")
-}
-
-// sshd serves the guest on a port of the loopback, as the guest, and returns what ssh
-// needs in place of a host's name.
-func (r *rig) sshd(t *testing.T) (destination string) {
-	t.Helper()
-	dir := filepath.Join(r.dir, "ssh")
-	program := sshdProgram(t, dir)
+	program := testrig.SSHD(t, dir)
 	port := freePort(t)
 	config := fmt.Sprintf("Host far\n HostName 127.0.0.1\n Port %d\n IdentityFile %s/key\n UserKnownHostsFile %s/known\n StrictHostKeyChecking accept-new\n ControlMaster auto\n ControlPath %s/control\n", port, dir, dir, dir)
 	server := fmt.Sprintf("ListenAddress 127.0.0.1:%d\nHostKey %s/host\nAuthorizedKeysFile %s/key.pub\nStrictModes no\nUsePAM no\nPidFile none\n", port, dir, dir)

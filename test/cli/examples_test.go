@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -110,6 +111,7 @@ func newRunner(t *testing.T, appended ...string) *runner {
 	for _, name := range appended {
 		config += "\n" + string(example(t, name, nil))
 	}
+	config += "\n[sandbox]\ndisk_overcommit = 1000\n" // many jobs at once, on whatever disk the tests have
 	file := filepath.Join(r.dir, "config.toml")
 	err = errors.Join(os.Chmod(r.dir, 0o711), os.WriteFile(file, []byte(config), 0o600), os.Mkdir(c.work, 0o755), os.Chown(c.work, runnerUID, runnerGID))
 	if err != nil {
@@ -237,6 +239,16 @@ func (j *job) check(task trap, before map[string]string, patch string) {
 	}
 	after := snapshot(j.t, j.checkout)
 	delete(after, strings.TrimPrefix(patch, j.checkout))
+	maps.DeleteFunc(after, func(name, _ string) bool { return name == "/report" || strings.HasPrefix(name, "/report/") })
+	for _, dir := range []string{j.temp + "/report", j.checkout + "/report"} {
+		if _, err := os.Stat(dir); err == nil {
+			for _, name := range []string{"result.json", "junit.xml", "log.txt", "changes.patch"} {
+				if _, err := os.Stat(dir + "/" + name); err != nil {
+					j.t.Error(err)
+				}
+			}
+		}
+	}
 	for _, name := range sortedKeys(before, after) {
 		if before[name] != after[name] {
 			j.t.Errorf("the checkout's %s is another", name)
@@ -297,6 +309,51 @@ func TestExampleJobsWithRules(t *testing.T) {
 	before := snapshot(t, j.checkout)
 	j.play(gitlabSteps(t), "CI_BUILDS_DIR="+j.temp, "CI_JOB_ID=7")
 	j.check(task, before, j.checkout+"/changes.patch")
+}
+
+// TestExampleKeepCache: what the main branch's job has compiled is what later jobs begin
+// with, and what a task wrote to its cache is not.
+func TestExampleKeepCache(t *testing.T) {
+	r := newRunner(t)
+	var github struct {
+		Jobs map[string]struct {
+			Steps []struct{ Run string }
+		}
+	}
+	example(t, "github-actions.yml", &github)
+	var gitlab map[string]struct{ Script []string }
+	example(t, "gitlab-ci.yml", &gitlab)
+	steps := github.Jobs["keep-cache"].Steps
+	kept := steps[len(steps)-1].Run
+	if other := gitlab["keep-cache"].Script; len(other) != 1 || other[0] != kept {
+		t.Errorf("GitHub's job and GitLab's differ: %q, %q", kept, other)
+	}
+	const ask = "cat /caches/go/build/* >result; echo evil >/caches/go/build/evil"
+	play := func(task string) string {
+		j := r.newJob(trap{plant: task})
+		build := "#!/bin/sh\necho good >/caches/go/build/good\n"
+		if err := os.WriteFile(j.checkout+"/build.sh", []byte(build), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		j.play(githubSteps(t), "RUNNER_TEMP="+j.temp)
+		patch, err := os.ReadFile(j.temp + "/changes.patch")
+		if err != nil || j.exit != 0 {
+			t.Fatalf("exit %d, %v", j.exit, err)
+		}
+		if _, exit := j.run(j.checkout, kept); exit != 0 {
+			t.Fatalf("the main branch's job: exit %d", exit)
+		}
+		return string(patch)
+	}
+	play("echo evil >/caches/go/build/evil")
+	if patch := play(ask); !strings.Contains(patch, "+good\n") || strings.Contains(patch, "evil\n") {
+		t.Errorf("a job began with another cache than the main branch's:\n%s", patch)
+	}
+	// Another profile than the one that is trusted may not.
+	j := r.newJob(trap{})
+	if _, exit := j.run(j.checkout, `s=$(toolctl session create --cache go); toolctl cache promote "$s" go`); exit != 3 {
+		t.Errorf("a session of the profile build was promoted: exit %d, want 3", exit)
+	}
 }
 
 // The task's failure is the job's, and there is a patch all the same.

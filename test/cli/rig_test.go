@@ -64,17 +64,20 @@ func newRig(e *testscript.Env) (*rig, error) {
 	e.Setenv("TMPDIR", tmp)
 	e.Setenv("TOOLD_SOCKET", r.socket)
 	e.Setenv("SOCKET", r.socket)
-	// For what a document builds: this repository, and the modules that this host has.
+	// For what a script builds: this repository, and the modules and caches that this host has.
 	top, err := filepath.Abs("../..")
 	if err != nil {
 		return nil, err
 	}
-	modules, err := exec.Command("go", "env", "GOMODCACHE").Output()
-	if err != nil {
-		return nil, err
+	for _, name := range []string{"GOMODCACHE", "GOCACHE"} {
+		where, err := exec.Command("go", "env", name).Output()
+		if err != nil {
+			return nil, err
+		}
+		e.Setenv(name, strings.TrimSpace(string(where)))
 	}
 	e.Setenv("REPO", top)
-	e.Setenv("GOMODCACHE", strings.TrimSpace(string(modules)))
+	e.Setenv("TOOLD_TEST_LONG", os.Getenv("TOOLD_TEST_LONG"))
 	return r, nil
 }
 
@@ -193,6 +196,18 @@ func cmdSetvar(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("usage: setvar NAME")
 	}
 	ts.Setenv(args[0], strings.TrimSpace(ts.ReadFile("stdout")))
+}
+
+// cmdJUnit checks that files are what readers of JUnit take.
+func cmdJUnit(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) == 0 {
+		ts.Fatalf("usage: junit FILE...")
+	}
+	for _, f := range args {
+		if n, err := testrig.CheckJUnit([]byte(ts.ReadFile(f))); err != nil || n == 0 {
+			ts.Fatalf("%s: %d cases, %v", f, n, err)
+		}
+	}
 }
 
 // cmdPrivateDir makes a toolctl whose private daemons keep their cgroups to this

@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 
@@ -35,6 +37,12 @@ self_approve = true
 [permission]
 "*" = "allow"
 doom_loop = "deny"
+
+[network]
+mode = "rules"
+
+[permission.network]
+"127.0.0.1:*" = "allow"
 
 [permission.bash]
 "*" = "allow"
@@ -120,6 +128,7 @@ func (l *load) run() {
 	b := l.session(l.d.ci, client.Worktree{})
 	l.tools(a.ID)
 	l.worktree(a.ID)
+	l.network(a.ID)
 	l.limits(b.ID)
 	l.policy(a.ID)
 	l.approvals(a.ID)
@@ -142,6 +151,36 @@ func (l *load) worktree(id string) {
 	}
 	_, err = c.Discard(ctx, id, client.DiscardRequest{})
 	must(l.t, err)
+}
+
+// network goes out by the proxy: to a listener of the test's, and to where no rule lets it.
+func (l *load) network(id string) {
+	far, err := net.Listen("tcp", "127.0.0.1:0")
+	must(l.t, err)
+	defer far.Close()
+	l.waiting.Go(func() {
+		c, err := far.Accept()
+		if err == nil {
+			_, err = c.Write([]byte("far\n"))
+			err = errors.Join(err, c.Close())
+		}
+		if err != nil {
+			l.t.Error(err)
+		}
+	})
+	connect := func(to string) *client.Call {
+		return l.bash(l.d.admin, id, "python3 -c 'import socket; s = socket.create_connection((\"127.0.0.1\", 3128)); "+
+			"s.sendall(b\"CONNECT "+to+" HTTP/1.1\\r\\nHost: "+to+"\\r\\n\\r\\n\"); print(s.makefile().read())'")
+	}
+	got := connect(far.Addr().String())
+	l.want(got, client.CallCompleted, false, "", "exit")
+	if !strings.Contains(got.Output, "far\n") {
+		l.t.Errorf("through the proxy came %q", got.Output)
+	}
+	denied := connect("192.0.2.1:443")
+	if want := `network: 192.0.2.1:443 was denied by default (network "*")`; !strings.HasSuffix(strings.TrimSpace(denied.Output), want) {
+		l.t.Errorf("the result is %q, want %q at its end", denied.Output, want)
+	}
 }
 
 // tools calls each tool, well and badly.

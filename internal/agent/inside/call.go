@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/internal/agent/inside/exec"
+	"github.com/toold/toold/internal/deadline"
 	"github.com/toold/toold/internal/tool/run"
 	"github.com/toold/toold/internal/tool/run/root"
 	"github.com/toold/toold/internal/wire"
@@ -23,6 +24,7 @@ const metadataEvery = 100 * time.Millisecond
 // whatever becomes of connections.
 type call struct {
 	req    wire.Request
+	clock  *deadline.Clock
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 
@@ -44,7 +46,7 @@ type call struct {
 }
 
 func newCall(ctx context.Context, req wire.Request, unacked int64) *call {
-	c := &call{req: req}
+	c := &call{req: req, clock: deadline.New()}
 	c.ctx, c.cancel = context.WithCancelCause(ctx)
 	c.ring = ring{cond: sync.NewCond(&c.mu), max: unacked}
 	return c
@@ -62,7 +64,7 @@ func (c *call) work(f func(ctx context.Context) (any, error)) {
 	ctx := c.ctx
 	if c.req.TimeoutMillis > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, time.Duration(c.req.TimeoutMillis)*time.Millisecond)
+		ctx, cancel = c.clock.WithTimeout(ctx, time.Duration(c.req.TimeoutMillis)*time.Millisecond)
 		defer cancel()
 	}
 	v, err := shielded(ctx, f)

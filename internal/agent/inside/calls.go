@@ -96,7 +96,7 @@ func (s *Server) prepare(p *peer, h wire.Head, r wire.Request) (work func(), err
 			if err != nil {
 				return nil, err
 			}
-			return wire.EncodePrepared(prep), nil
+			return wire.SealPrepared(prep), nil
 		})
 	}), nil
 }
@@ -199,8 +199,8 @@ func (s *Server) runTool(ctx context.Context, t run.Tool, c *call) (any, error) 
 	if _, ok := t.(run.WriteTool); ok {
 		s.session.watch.Mark(ctx, env)
 	}
-	prep, err := wire.DecodePrepared(r.Prepared)
-	if err != nil {
+	prep := r.Prepared
+	if err := wire.OpenPrepared(prep); err != nil {
 		return nil, err
 	}
 	if r.Expect != nil {
@@ -213,7 +213,7 @@ func (s *Server) runTool(ctx context.Context, t run.Tool, c *call) (any, error) 
 	if err != nil {
 		return nil, err
 	}
-	return wire.EncodeResult(res), nil
+	return wire.SealResult(res), nil
 }
 
 // maxRuns is how often a direct tool is run whose file something else changes under
@@ -234,7 +234,7 @@ func runExpected(ctx context.Context, t run.Tool, env *run.Env, c *call) (any, e
 		if err != nil {
 			return nil, err
 		}
-		if !leadsTo(prep, *c.req.Expect) {
+		if !leadsTo(prep, c.req.Expect) {
 			if direct { // it may be shown to a person now
 				prep, err = preparedOf(t.Prepare(ctx, env, input))
 			}
@@ -242,15 +242,15 @@ func runExpected(ctx context.Context, t run.Tool, env *run.Env, c *call) (any, e
 				return nil, err
 			}
 			c.notRun()
-			return wire.EncodePrepared(prep), nil
+			return wire.SealPrepared(prep), nil
 		}
 		if prep.Result != nil {
-			return wire.EncodeResult(prep.Result), nil
+			return wire.SealResult(prep.Result), nil
 		}
 		res, err := t.Run(ctx, env, input, prep)
 		switch {
 		case err == nil:
-			return wire.EncodeResult(res), nil
+			return wire.SealResult(res), nil
 		case !direct || !isStale(err) || try == maxRuns:
 			return nil, err
 		}

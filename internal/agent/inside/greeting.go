@@ -20,7 +20,7 @@ func (s *Server) welcome(c *net.UnixConn) {
 	known := func() { <-s.strangers }
 	g := &greeting{UnixConn: c}
 	in := wire.NewReader(g, wire.MaxHello)
-	h, fd, err := s.greet(g, in)
+	h, fd, held, err := s.greet(g, in)
 	if err != nil {
 		known()
 		in.Release()
@@ -30,6 +30,7 @@ func (s *Server) welcome(c *net.UnixConn) {
 	}
 	p := &peer{c: c, out: wire.NewWriter(c, 0), wg: &s.wg, at: make(map[uint64]*attached)}
 	err = s.takeOver(p, h, fd)
+	s.hold(held, err == nil)
 	known()
 	if err != nil {
 		in.Release()
@@ -42,7 +43,19 @@ func (s *Server) welcome(c *net.UnixConn) {
 	s.listen(p, in)
 }
 
-// greeting is a connection whose reads also take a descriptor, for as long as
+// hold keeps descriptors in the place of those of the connection before, or closes them.
+func (s *Server) hold(fds []int, peer bool) {
+	if peer {
+		s.mu.Lock()
+		fds, s.held = s.held, fds
+		s.mu.Unlock()
+	}
+	for _, fd := range fds {
+		_ = unix.Close(fd)
+	}
+}
+
+// greeting is a connection whose reads also take descriptors, for as long as
 // the first frame has not been read.
 type greeting struct {
 	*net.UnixConn
@@ -51,8 +64,8 @@ type greeting struct {
 
 // Read implements net.Conn.
 func (g *greeting) Read(p []byte) (int, error) {
-	var oob [64]byte
-	n, oobn, _, _, err := g.ReadMsgUnix(p, oob[:])
+	oob := make([]byte, unix.CmsgSpace(4*(1+wire.MaxHeld)))
+	n, oobn, _, _, err := g.ReadMsgUnix(p, oob)
 	if msgs, perr := unix.ParseSocketControlMessage(oob[:oobn]); perr == nil {
 		for _, m := range msgs {
 			fds, _ := unix.ParseUnixRights(&m)
@@ -65,11 +78,12 @@ func (g *greeting) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (s *Server) greet(g *greeting, in *wire.Reader) (h wire.Hello, fd int, err error) {
+// greet reads hello. fd is that for the cgroups of calls, -1 for none, and held those to keep.
+func (s *Server) greet(g *greeting, in *wire.Reader) (h wire.Hello, fd int, held []int, err error) {
 	fd = -1
 	defer func() {
 		for _, f := range g.fds {
-			if f != fd {
+			if f != fd && !slices.Contains(held, f) {
 				_ = unix.Close(f)
 			}
 		}
@@ -77,35 +91,42 @@ func (s *Server) greet(g *greeting, in *wire.Reader) (h wire.Hello, fd int, err 
 	stop, err := wire.BoundHello(s.ctx, g.UnixConn) // an agent that ends waits for nobody's
 	defer stop()
 	if err != nil {
-		return h, fd, err
+		return h, fd, nil, err
 	}
 	frame, err := in.Next()
 	if err != nil {
-		return h, fd, err
+		return h, fd, nil, err
 	}
 	hd, body, err := wire.ParseFrame(frame)
 	if err == nil && hd.Kind != wire.KindHello {
 		err = fmt.Errorf("kind %d", hd.Kind)
 	}
 	if err != nil {
-		return h, fd, fmt.Errorf("no hello: %w", err)
+		return h, fd, nil, fmt.Errorf("no hello: %w", err)
 	}
 	if err := wire.Unmarshal(body, &h); err != nil {
-		return h, fd, fmt.Errorf("hello: %w", err)
+		return h, fd, nil, fmt.Errorf("hello: %w", err)
 	}
 	if subtle.ConstantTimeCompare(h.Nonce, s.cfg.Nonce) != 1 {
-		return h, fd, errors.New("wrong nonce")
+		return h, fd, nil, errors.New("wrong nonce")
 	}
 	if h.Version != wire.Version {
-		return h, fd, fmt.Errorf("protocol version %d; this agent speaks %d", h.Version, wire.Version)
+		return h, fd, nil, fmt.Errorf("protocol version %d; this agent speaks %d", h.Version, wire.Version)
 	}
-	if h.CallCgroup {
-		if len(g.fds) == 0 {
-			return h, fd, errors.New("hello without its descriptor")
-		}
+	want := max(h.HeldCount, 0)
+	if h.HasCgroup {
+		want++
+	}
+	if h.HeldCount > wire.MaxHeld || len(g.fds) < want {
+		return h, fd, nil, errors.New("hello without its descriptors")
+	}
+	if err := g.SetDeadline(time.Time{}); err != nil {
+		return h, fd, nil, err
+	}
+	if h.HasCgroup {
 		fd = g.fds[0]
 	}
-	return h, fd, g.SetDeadline(time.Time{})
+	return h, fd, slices.Clone(g.fds[want-max(h.HeldCount, 0) : want]), nil
 }
 
 // takeOver makes p the peer: what was attached to the one before is not any more.
@@ -127,9 +148,13 @@ func (s *Server) takeOver(p *peer, h wire.Hello, fd int) error {
 		}
 		s.session = ses
 		close(s.started)
+		if h.Relay && s.cfg.Passage != nil {
+			s.wg.Go(func() { s.cfg.Passage.Serve(s.ctx) })
+		}
 	}
 	if old := s.peer; old != nil {
 		_ = old.c.Close()
+		s.goOn()
 	}
 	s.peer = p
 	if s.orphan != nil {
@@ -149,5 +174,5 @@ func (s *Server) takeOver(p *peer, h wire.Hello, fd int) error {
 	if err != nil {
 		return err
 	}
-	return p.out.Write(wire.Head{Kind: wire.KindWelcome}, body)
+	return p.out.Write(wire.Head{Kind: wire.KindWelcome, N: wire.KnowsHold}, body)
 }

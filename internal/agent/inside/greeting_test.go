@@ -43,7 +43,7 @@ func TestStrangers(t *testing.T) {
 			_, _ = c.Write(wire.Frame(wire.Head{Kind: wire.KindHello}, b))
 		},
 		"descriptor promised": func(c *net.UnixConn) {
-			b, _ := wire.Marshal(wire.Hello{Version: wire.Version, Nonce: testNonce, CallCgroup: true})
+			b, _ := wire.Marshal(wire.Hello{Version: wire.Version, Nonce: testNonce, HasCgroup: true})
 			_, _ = c.Write(wire.Frame(wire.Head{Kind: wire.KindHello}, b))
 		},
 		"descriptors without end": func(c *net.UnixConn) {

@@ -125,10 +125,8 @@ func (r *rig) connect(h agent.Hello) (*agent.Conn, *agent.Welcome) {
 
 // sendHello begins a connection as a daemon does.
 func sendHello(c net.Conn, h agent.Hello) error {
-	b, err := wire.Marshal(wire.Hello{
-		Version: wire.Version, Nonce: h.Nonce, Worktree: h.Worktree, Home: h.Home, Tmp: h.Tmp, OutputDir: h.OutputDir,
-		ToolUID: h.ToolUID, ToolGID: h.ToolGID, Env: h.Env, Shell: h.Shell, OrphanMillis: h.OrphanMillis,
-	})
+	h.Version = wire.Version
+	b, err := wire.Marshal(h)
 	if err == nil {
 		_, err = c.Write(wire.Frame(wire.Head{Kind: wire.KindHello}, b))
 	}

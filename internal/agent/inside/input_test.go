@@ -15,6 +15,7 @@ import (
 
 	"github.com/toold/toold/internal/agent"
 	"github.com/toold/toold/internal/tool/run"
+	"github.com/toold/toold/internal/wire"
 )
 
 // hashTool reads its input, as much as its own input says, and answers with its hash and
@@ -137,5 +138,15 @@ func TestInputLosesItsConnection(t *testing.T) {
 	o, err := c.Resume(t.Context(), "1", 0, nil)
 	if err != nil || o.Result == nil || !strings.HasSuffix(o.Result.Output, errInputGone.Error()) {
 		t.Fatalf("%+v, %v", o, err)
+	}
+}
+
+// A connection that is lost while it begins a call leaves none that waits for its input.
+func TestInputOfLostConnection(t *testing.T) {
+	c := newCall(t.Context(), wire.Request{}, 1000)
+	c.in.from = &attachment{peer: &peer{}}
+	(&Server{}).attach(&peer{}, &attached{call: c, a: c.in.from})
+	if _, err := (*inputReader)(c).Read(make([]byte, 1)); !errors.Is(err, errInputGone) {
+		t.Fatal(err)
 	}
 }

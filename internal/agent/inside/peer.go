@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/internal/agent/inside/exec"
+	"github.com/toold/toold/internal/deadline"
 	"github.com/toold/toold/internal/tool/run"
 	"github.com/toold/toold/internal/wire"
 )
@@ -102,8 +103,32 @@ func (s *Server) lost(p *peer) {
 		return
 	}
 	s.peer = nil
+	s.goOn()
 	if ms := s.session.hello.OrphanMillis; ms > 0 && s.ctx.Err() == nil {
 		s.orphan = time.AfterFunc(time.Duration(ms)*time.Millisecond, s.orphaned)
+	}
+}
+
+// pause lets a call's time stand still, for most milliseconds from its beginning, or go on for 0.
+// A connection that another has followed holds nothing: nobody would let it go on.
+func (s *Server) pause(p *peer, id string, most int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.calls[id]
+	switch {
+	case c == nil || s.peer != p:
+	case most > 0:
+		c.clock.Hold(time.Duration(min(most, deadline.Forever.Milliseconds())) * time.Millisecond)
+	default:
+		c.clock.Release()
+	}
+}
+
+// goOn lets the time of all calls go on: who held it is not there any more. The caller
+// holds mu.
+func (s *Server) goOn() {
+	for _, c := range s.calls {
+		c.clock.Release()
 	}
 }
 
@@ -167,6 +192,9 @@ func (s *Server) takeOther(p *peer, h wire.Head, body []byte) error {
 			c.update(nil, func() {})
 		}
 		return nil
+	case wire.KindHold:
+		s.pause(p, string(body), h.N)
+		return nil
 	case wire.KindFreeTmp:
 		s.wg.Go(func() { s.freeTmp(p, h.ID) })
 		return nil
@@ -205,8 +233,9 @@ func (p *peer) update(h wire.Head) {
 // attach begins to send c to p.
 func (s *Server) attach(p *peer, x *attached) {
 	p.mu.Lock()
-	if p.at == nil {
+	if p.at == nil { // it was lost meanwhile
 		p.mu.Unlock()
+		x.call.update(nil, func() { x.a.gone = true })
 		return
 	}
 	p.at[x.a.id] = x

@@ -154,7 +154,7 @@ func TestResults(t *testing.T) {
 	if p, err := c.Prepare(ctx, ask("b", "big")); err != nil || p.Result.Output != big {
 		t.Errorf("big prepare: %v", err)
 	}
-	for i := range 4 { // several at once need the budget
+	for i := range 4 { // several at once
 		t.Run(fmt.Sprint("big", i), func(t *testing.T) {
 			t.Parallel()
 			c, _ := c, w
@@ -262,7 +262,7 @@ func TestCallLifetimes(t *testing.T) {
 		t.Errorf("unknown call: %v", err)
 	}
 	c2, w := r.connect(r.hello())
-	if want := []agent.CallState{{ID: "a", Finished: true, OutputEnd: 8}}; !reflect.DeepEqual(w.Calls, want) {
+	if want := []agent.CallState{{ID: "a", Finished: true, End: 8}}; !reflect.DeepEqual(w.Calls, want) {
 		t.Errorf("calls %+v, want %+v", w.Calls, want)
 	}
 	// The newest connection wins, and the old one ends.
@@ -477,7 +477,7 @@ func TestDaemonAway(t *testing.T) {
 	c.Close()
 	time.Sleep(300 * time.Millisecond)
 	c, w := r.connect(r.hello())
-	if len(w.Calls) != 1 || w.Calls[0].Finished || w.Calls[0].OutputEnd > defaultUnacked {
+	if len(w.Calls) != 1 || w.Calls[0].Finished || w.Calls[0].End > defaultUnacked {
 		t.Errorf("while away: %+v", w.Calls)
 	}
 	s2 := &sink{}

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/internal/agent/inside/exec"
+	"github.com/toold/toold/internal/agent/inside/passage"
 	"github.com/toold/toold/internal/tool/run"
 	"github.com/toold/toold/internal/wire"
 )
@@ -36,8 +37,15 @@ type ServerConfig struct {
 	// Cgroup is a v2 hierarchy that is this sandbox's alone, "" where there is
 	// none: for sandboxes with a kernel of their own.
 	Cgroup string
+	// Passage carries connections of tools to the daemon where a hello asks for it; nil where
+	// there is no way.
+	Passage *passage.Passage
 	// Ripgrep is how the program is started that searches.
 	Ripgrep []string
+	// Journal is root.Config's, where it is there and can be written.
+	Journal string
+	// Shrink is run.Env's.
+	Shrink []string
 	// TreeDir is run.Env's.
 	TreeDir string
 	// Dir is the root of the file tools; "" is "/".
@@ -72,6 +80,7 @@ type Server struct {
 	session *session
 	peer    *peer // the newest that has shown the nonce
 	calls   map[string]*call
+	held    []int // descriptors that are kept for the daemon
 	asked   int64 // bytes of the requests that are worked on
 	orphan  *time.Timer
 	idle    *time.Timer

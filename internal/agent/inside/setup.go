@@ -9,6 +9,8 @@ import (
 	"slices"
 	"sync"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/toold/toold/internal/agent/inside/exec"
 	"github.com/toold/toold/internal/tool/run"
 	"github.com/toold/toold/internal/tool/run/root"
@@ -41,7 +43,11 @@ func (s *Server) setUp(h wire.Hello, fd int) (*session, error) {
 	if err := wire.CheckEnv(h.Env); err != nil {
 		return nil, err
 	}
-	r, err := root.New(root.Config{Dir: s.cfg.Dir, UID: uid, GID: gid})
+	journal := s.cfg.Journal
+	if unix.Access(journal, unix.W_OK) != nil {
+		journal = "" // the place for it, in a sandbox that has none
+	}
+	r, err := root.New(root.Config{Dir: s.cfg.Dir, UID: uid, GID: gid, Journal: journal})
 	if err != nil {
 		return nil, err
 	}
@@ -70,11 +76,14 @@ func (s *Server) env(c *call) *run.Env {
 		Root: ses.root, Worktree: ses.hello.Worktree, Home: ses.hello.Home, Tmp: ses.hello.Tmp,
 		OutputDir: ses.hello.OutputDir, TreeDir: s.cfg.TreeDir, Shell: ses.hello.Shell,
 		Stream: out, Progress: c.progress, Settings: c.req.Settings, Seen: ses.seen, Watch: ses.watch,
-		Input: (*inputReader)(c), Keep: c.keep, MaxFileSize: ses.hello.FileSize, Paths: c.req.Paths, Ripgrep: s.cfg.Ripgrep,
+		Input: (*inputReader)(c), Keep: c.keep, MaxFileSize: ses.hello.FileSize, Paths: c.req.Paths, Ripgrep: s.cfg.Ripgrep, Shrink: s.cfg.Shrink,
 	}
 	env.Aside = ses.programs.Aside
 	env.Exec = func(ctx context.Context, cmd run.Command) (*run.Exit, error) {
 		cmd.Env = slices.Concat(c.req.Env, cmd.Env)
+		if ses.hello.Network {
+			cmd.Call = c.req.CallID
+		}
 		if c.req.Split && cmd.Stdout == env.Stream && (cmd.Stderr == nil || cmd.Stderr == cmd.Stdout) {
 			cmd.Stderr = &stream{c: c, stderr: true}
 		}

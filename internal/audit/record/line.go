@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -42,19 +43,18 @@ func Encode(b *Body) ([]byte, error) {
 // members come from Encode.
 func AppendLine(dst []byte, seq uint64, prev string, members []byte) (line []byte, hash string) {
 	at := len(dst)
-	dst = append(dst, beforeSeq...)
-	dst = strconv.AppendUint(dst, seq, 10)
-	dst = append(dst, beforePrev...)
-	dst = append(dst, prev...)
-	dst = append(dst, '"', ',')
-	dst = append(dst, members...)
+	dst = append(append(dst, head(seq, prev)...), members...)
 	sum := sha256.Sum256(dst[at:])
 	hash = hex.EncodeToString(sum[:])
-	dst = append(dst, beforeHash...)
-	dst = append(dst, hash...)
-	dst = append(dst, lineEnd...)
-	return append(dst, '\n'), hash
+	return append(append(dst, tail(hash)...), '\n'), hash
 }
+
+// head and tail are what stands around the members of a record.
+func head(seq uint64, prev string) string {
+	return beforeSeq + strconv.FormatUint(seq, 10) + beforePrev + prev + `",`
+}
+
+func tail(hash string) string { return beforeHash + hash + lineEnd }
 
 // appendASCII appends JSON text with everything but printable ASCII as \u
 // escapes. Such characters can only stand inside strings there. Bytes that are
@@ -96,10 +96,6 @@ func Decode(line []byte) (*Record, error) {
 			return nil, fmt.Errorf("byte %d is not a printable ASCII character", i+1)
 		}
 	}
-	head, err := frame(line)
-	if err != nil {
-		return nil, err
-	}
 	var r Record
 	dec := json.NewDecoder(bytes.NewReader(line))
 	if err := dec.Decode(&r); err != nil {
@@ -108,13 +104,13 @@ func Decode(line []byte) (*Record, error) {
 	if dec.InputOffset() != int64(len(line)) {
 		return nil, errors.New("something follows the record")
 	}
-	// The members that the chain is made of count as they stand in the frame;
-	// a second one of the same name must not speak for them.
-	tail := line[len(line)-tailLen:]
-	if r.Seq != head.seq || r.Prev != head.prev || r.Hash != string(tail[len(beforeHash):len(beforeHash)+hashLen]) {
-		return nil, errors.New("seq, prev or hash stands twice")
+	// The members that the chain is made of count as they stand at both ends; a second
+	// one of the same name must not speak for them.
+	h, t := head(r.Seq, r.Prev), tail(r.Hash)
+	if r.Seq == 0 || len(line) < len(h)+len(t) || !strings.HasPrefix(string(line), h) || !strings.HasSuffix(string(line), t) {
+		return nil, errors.New("it does not begin with seq and prev and end with its hash, or one of them stands twice")
 	}
-	sum := sha256.Sum256(line[:len(line)-tailLen])
+	sum := sha256.Sum256(line[:len(line)-len(t)])
 	if hex.EncodeToString(sum[:]) != r.Hash {
 		return &r, ErrChanged
 	}
@@ -123,49 +119,3 @@ func Decode(line []byte) (*Record, error) {
 
 // ErrChanged is for a record whose text does not have the hash that it says.
 var ErrChanged = errors.New("the text of this record is not what was written: its hash does not fit")
-
-// start is what a line begins with.
-type start struct {
-	seq  uint64
-	prev string
-}
-
-// frame reads the parts of a line that do not depend on what the record says.
-func frame(line []byte) (start, error) {
-	var s start
-	rest, ok := bytes.CutPrefix(line, []byte(beforeSeq))
-	if !ok {
-		return s, fmt.Errorf("it does not begin with %s", beforeSeq)
-	}
-	digits := 0
-	for digits < len(rest) && rest[digits] >= '0' && rest[digits] <= '9' {
-		digits++
-	}
-	seq, err := strconv.ParseUint(string(rest[:min(digits, maxSeqLen+1)]), 10, 64)
-	if err != nil || seq == 0 || rest[0] == '0' {
-		return s, errors.New("seq is not the number of a record")
-	}
-	rest, ok = bytes.CutPrefix(rest[digits:], []byte(beforePrev))
-	if !ok || len(rest) < hashLen+2 || !isHash(rest[:hashLen]) || rest[hashLen] != '"' || rest[hashLen+1] != ',' {
-		return s, errors.New("prev is not a hash")
-	}
-	s.seq, s.prev = seq, string(rest[:hashLen])
-	rest = rest[hashLen+2:]
-	if len(rest) < tailLen {
-		return s, errors.New("it does not end with its hash")
-	}
-	tail := rest[len(rest)-tailLen:]
-	if !bytes.HasPrefix(tail, []byte(beforeHash)) || !bytes.HasSuffix(tail, []byte(lineEnd)) || !isHash(tail[len(beforeHash):len(beforeHash)+hashLen]) {
-		return s, errors.New("it does not end with its hash")
-	}
-	return s, nil
-}
-
-func isHash(b []byte) bool {
-	for _, c := range b {
-		if (c < '0' || c > '9') && (c < 'a' || c > 'f') {
-			return false
-		}
-	}
-	return len(b) == hashLen
-}

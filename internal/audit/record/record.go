@@ -55,6 +55,9 @@ const (
 	// KindWorktree: somebody decides what becomes of the changes in a worktree of mode
 	// overlay. It is written before that is done, which may fail.
 	KindWorktree Kind = "worktree"
+	// KindCache: somebody decides what later sessions of a tenant find in a cache. It is
+	// written before that is done, which may fail.
+	KindCache Kind = "cache"
 	// KindTorn: the file ended in the middle of a line, as the death of a
 	// machine leaves it. What was there is in Torn.
 	KindTorn Kind = "torn"
@@ -115,6 +118,7 @@ type Body struct {
 	OutputHash string `json:"output_hash,omitempty"`
 
 	Worktree      *Worktree      `json:"worktree,omitempty"`
+	Cache         *Cache         `json:"cache,omitempty"`
 	AgentReported *AgentReported `json:"agent_reported,omitempty"`
 	Caller        *Caller        `json:"caller_reported,omitempty"`
 	Torn          *Torn          `json:"torn,omitempty"`
@@ -159,6 +163,12 @@ type Worktree struct {
 	Force            bool `json:"force,omitempty"`
 	Merge            bool `json:"merge,omitempty"`
 	IncludeSensitive bool `json:"include_sensitive,omitempty"`
+}
+
+// Cache is what somebody is about to do with a cache.
+type Cache struct {
+	Operation string `json:"operation"` // promote or remove
+	Name      string `json:"name"`
 }
 
 // AgentReported is what the process inside of the sandbox says: it sits with

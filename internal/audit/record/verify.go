@@ -261,9 +261,9 @@ func (v *verifier) accept(r *Record) {
 
 // search looks for a missing record in the rest of the log: then it was moved.
 func (v *verifier) search(l Line) error {
-	if s, err := frame(l.Text); err == nil && s.seq == v.wanted {
+	if r, _ := Decode(l.Text); r != nil && r.Seq == v.wanted {
 		v.sum.Break.Kind = BreakReordered
-		v.sum.Break.What += fmt.Sprintf("; record %d stands at %s:%d", s.seq, l.File, l.Number)
+		v.sum.Break.What += fmt.Sprintf("; record %d stands at %s:%d", r.Seq, l.File, l.Number)
 		return errStop
 	}
 	return nil

@@ -7,22 +7,26 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
-	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/semaphore"
 )
 
 const (
-	// defaultTotal is used where a budget of 0 is asked for.
-	defaultTotal = 256 << 20
+	// Total is the usual budget in bytes.
+	Total = 256 << 20
 	// copies is how many times the bytes of a large result are in memory at the
 	// worst: as they came, decoded, as a data: URL (a third longer), and as the
 	// JSON of its row or of the answer with the buffers that grow for it.
 	copies = 6
 	// roomTime bounds how long a finished call waits for room for its result.
 	roomTime = 60 * time.Second
-	// returnFrom is after how many released bytes memory goes back to the system.
-	returnFrom = 64 << 20
+	// returnFrom is after how many released bytes memory goes back to the system at once,
+	// and returnAfter how long less than that is let lie, in case more comes.
+	returnFrom  = 64 << 20
+	returnAfter = time.Second
 )
 
 // ErrFull says that there was no room for a result in all the time that one may wait.
@@ -33,31 +37,23 @@ var ErrGone = errors.New("nobody sends the result any more")
 
 // Memory is one budget, of all sessions together. New makes it.
 type Memory struct {
-	total int64
-
-	mu       sync.Mutex // guards the fields below
-	free     int64
-	turns    []*turn // sessions with somebody who waits, the next one first
-	released int64   // bytes that were not yet returned to the system
+	total    int64
+	room     *semaphore.Weighted // who waits gets it in the order of coming, and nobody is passed over for being large
+	released atomic.Int64        // bytes that were not yet returned to the system
+	settle   *time.Timer         // returns them
 }
 
-// turn is who waits for room in one session, in the order in which they came.
-type turn struct {
-	session string
-	waiting []*waiter
-}
+// Turn is that of one session: one of its results at a time waits among those of all.
+type Turn chan struct{}
 
-type waiter struct {
-	bytes   int64
-	granted chan struct{} // closed with Memory.mu held
-}
+// NewTurn makes the turn of a session.
+func NewTurn() Turn { return make(Turn, 1) }
 
-// New makes a budget of total bytes; 0 is 256 MiB.
+// New makes a budget of total bytes.
 func New(total int64) *Memory {
-	if total <= 0 {
-		total = defaultTotal
-	}
-	return &Memory{total: total, free: total}
+	m := &Memory{total: total, room: semaphore.NewWeighted(total)}
+	m.settle = time.AfterFunc(returnAfter, func() { m.giveBack(1) })
+	return m
 }
 
 // Weigh is what a result of n bytes counts.
@@ -65,120 +61,47 @@ func (m *Memory) Weigh(n int64) int64 { return min(n*copies, m.total) }
 
 // Take waits for room for that many bytes, which Weigh gave: at most a minute (ErrFull),
 // until ctx ends (its cause) or gone is closed (ErrGone). Give returns them.
-func (m *Memory) Take(ctx context.Context, gone <-chan struct{}, session string, bytes int64) error {
-	w := m.join(session, bytes)
-	if w == nil {
+func (m *Memory) Take(ctx context.Context, gone <-chan struct{}, turn Turn, bytes int64) error {
+	if m.room.TryAcquire(bytes) {
 		return nil
 	}
-	timer := time.NewTimer(roomTime)
-	defer timer.Stop()
-	var err error
-	select {
-	case <-w.granted:
-		return nil
-	case <-ctx.Done():
-		err = context.Cause(ctx)
-	case <-gone:
-		err = ErrGone
-	case <-timer.C:
-		err = ErrFull
-	}
-	m.abandon(session, w)
-	return err
-}
-
-// join takes the bytes, or a place in the queue when they are not to be had.
-func (m *Memory) join(session string, bytes int64) *waiter {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if len(m.turns) == 0 && bytes <= m.free {
-		m.free -= bytes
-		return nil
-	}
-	w := &waiter{bytes: bytes, granted: make(chan struct{})}
-	i := slices.IndexFunc(m.turns, func(t *turn) bool { return t.session == session })
-	if i < 0 {
-		i = len(m.turns)
-		m.turns = append(m.turns, &turn{session: session})
-	}
-	m.turns[i].waiting = append(m.turns[i].waiting, w)
-	return w
-}
-
-// abandon gives up what w waits for, or has been given just now.
-func (m *Memory) abandon(session string, w *waiter) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	select {
-	case <-w.granted:
-		m.free += w.bytes
-	default:
-		for i, t := range m.turns {
-			if t.session != session {
-				continue
-			}
-			t.waiting = slices.DeleteFunc(t.waiting, func(other *waiter) bool { return other == w })
-			if len(t.waiting) == 0 {
-				m.turns = slices.Delete(m.turns, i, i+1)
-			}
-			break
+	ctx, cancel := context.WithTimeoutCause(ctx, roomTime, ErrFull)
+	defer cancel()
+	ctx, end := context.WithCancelCause(ctx)
+	var watched sync.WaitGroup
+	defer watched.Wait()
+	defer end(nil)
+	watched.Go(func() {
+		select {
+		case <-gone:
+			end(ErrGone)
+		case <-ctx.Done():
 		}
+	})
+	select {
+	case turn <- struct{}{}:
+		defer func() { <-turn }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
-	m.grantLocked()
+	if m.room.Acquire(ctx, bytes) != nil {
+		return context.Cause(ctx)
+	}
+	return nil
 }
 
 // Give returns bytes. What they held is garbage now; when there is much of it,
 // the system gets it back before others may fill as much again.
 func (m *Memory) Give(bytes int64) {
-	m.mu.Lock()
-	m.released += bytes
-	much := m.released >= returnFrom
-	if much {
-		m.released = 0
-	}
-	m.mu.Unlock()
-	if much {
+	m.released.Add(bytes)
+	m.giveBack(returnFrom)
+	m.settle.Reset(returnAfter)
+	m.room.Release(bytes)
+}
+
+// giveBack returns what was released to the system, if that is at least so much.
+func (m *Memory) giveBack(least int64) {
+	if n := m.released.Load(); n >= least && m.released.CompareAndSwap(n, 0) {
 		debug.FreeOSMemory()
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.free += bytes
-	m.grantLocked()
-}
-
-// grantLocked gives what is free to those whose turn it is. Nobody is passed
-// over for being large.
-func (m *Memory) grantLocked() {
-	for len(m.turns) > 0 {
-		t := m.turns[0]
-		w := t.waiting[0]
-		if w.bytes > m.free {
-			return
-		}
-		m.free -= w.bytes
-		close(w.granted)
-		t.waiting = t.waiting[1:]
-		m.turns = m.turns[1:]
-		if len(t.waiting) > 0 {
-			m.turns = append(m.turns, t)
-		}
-	}
-}
-
-// Settle returns what Give has left to the system.
-func (m *Memory) Settle() {
-	m.mu.Lock()
-	some := m.released > 0
-	m.released = 0
-	m.mu.Unlock()
-	if some {
-		debug.FreeOSMemory()
-	}
-}
-
-// Taken is how many bytes are in use.
-func (m *Memory) Taken() int64 {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.total - m.free
 }

@@ -15,6 +15,6 @@ const asideTime = 10 * time.Second
 func (e *Errand) Aside(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, asideTime)
 	defer cancel()
-	_, err := e.do(ctx, e.request(run.AsideJob(), 1, asideTime), new(smallFile))
+	_, err := e.do(ctx, e.request(run.AsideJob(), 1, asideTime), silent)
 	return err
 }

@@ -24,7 +24,7 @@ const (
 func (e *Errand) Changes(ctx context.Context) (*client.SensitiveChanges, error) {
 	ctx, cancel := context.WithTimeout(ctx, changesTime)
 	defer cancel()
-	result, err := e.do(ctx, e.request(run.Job{Tool: run.ChangesName, Input: json.RawMessage("{}")}, 1, changesTime), new(smallFile))
+	result, err := e.do(ctx, e.request(run.Job{Tool: run.ChangesName, Input: json.RawMessage("{}")}, 1, changesTime), silent)
 	if err != nil {
 		return nil, err
 	}

@@ -4,9 +4,11 @@
 package errand
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/toold/toold/internal/agent"
@@ -64,12 +66,15 @@ func (e *Errand) Make(ctx context.Context, name, content string, limit time.Dura
 		return errors.New("there is something in its place")
 	}
 	r.Prepared = prep
-	_, err = e.do(ctx, r, noSink{})
+	_, err = e.do(ctx, r, silent)
 	return err
 }
 
 // ErrTooLong says that a file is longer than what is read of it.
 var ErrTooLong = errors.New("it is too long")
+
+// ErrLost: the agent has gone, or cannot be reached any more.
+var ErrLost = agent.ErrLost
 
 var errNoAnswer = errors.New("the agent gave an invalid answer")
 
@@ -109,27 +114,36 @@ func (e *Errand) request(j run.Job, most int64, limit time.Duration) agent.Reque
 
 // read gives what a job prints, if that is no more than most bytes.
 func (e *Errand) read(ctx context.Context, r agent.Request, most int) ([]byte, error) {
-	text := smallFile{most: most}
-	_, err := e.do(ctx, r, &text)
-	if len(text.read) > most {
-		return nil, fmt.Errorf("%w: more than %d bytes", ErrTooLong, most)
+	var text bytes.Buffer
+	if _, err := e.do(ctx, r, e.flow(r.CallID, &text, int64(most))); err != nil {
+		return nil, err
 	}
-	return text.read, err
+	return text.Bytes(), nil
 }
 
-// smallFile is a sink that takes no more than one byte too many.
-type smallFile struct {
-	most int
-	read []byte
-}
+// sink takes what a job prints. It is an agent.Sink.
+type sink func(offset int64, p []byte) error
 
 // Output implements agent.Sink.
-func (f *smallFile) Output(_ int64, _ bool, p []byte) error {
-	if f.read = append(f.read, p[:min(len(p), f.most+1-len(f.read))]...); len(f.read) > f.most {
-		return ErrTooLong
-	}
-	return nil
-}
+func (s sink) Output(offset int64, _ bool, p []byte) error { return s(offset, p) }
 
 // Metadata implements agent.Sink.
-func (f *smallFile) Metadata(map[string]any) {}
+func (sink) Metadata(map[string]any) {}
+
+// silent is for jobs that print nothing.
+var silent sink = func(int64, []byte) error { return errors.New("there should be no output") }
+
+// flow passes output of a call on as it comes: no more than most bytes (else ErrTooLong), 0 for
+// any number. The agent forgets what was written.
+func (e *Errand) flow(call string, to io.Writer, most int64) sink {
+	return func(offset int64, p []byte) error {
+		end := offset + int64(len(p))
+		if most > 0 && end > most {
+			return fmt.Errorf("%w: more than %d bytes", ErrTooLong, most)
+		}
+		if _, err := to.Write(p); err != nil {
+			return err
+		}
+		return e.Conn.Ack(call, end)
+	}
+}

@@ -34,6 +34,8 @@ const (
 type Formatter struct {
 	Errand
 	Call string // whose files they are
+	// Diff is that of the call's result.
+	Diff string
 	// MayRead says whether the content of a file may be shown.
 	MayRead func(file string) policy.Verdict
 	// Failed is told why a diff could not be made.
@@ -52,8 +54,8 @@ func (f *Formatter) Format(ctx context.Context, h *hook.Hook, file string, limit
 	defer cancel()
 	before := f.look(ctx, file)
 	r := f.request(run.CommandJob(line, h.Timeout), maxFormatOutput, h.Timeout)
-	out := &formatOutput{conn: f.Conn, id: r.CallID}
-	done, err := f.run(ctx, r, out)
+	out := new(hook.Tail)
+	done, err := f.run(ctx, r, f.flow(r.CallID, out, 0))
 	if cause := context.Cause(call); cause != nil {
 		return nil, cause
 	}
@@ -102,9 +104,9 @@ func formatLine(h *hook.Hook, file string) (string, error) {
 }
 
 // formatError says why a formatter that ran did not do its work.
-func formatError(h *hook.Hook, done *agent.Outcome, out *formatOutput) error {
+func formatError(h *hook.Hook, done *agent.Outcome, out *hook.Tail) error {
 	var what string
-	exit := agent.Plausible(done.Exit)
+	exit := done.Exit
 	switch {
 	case done.Err != nil:
 		what = "could not be run in the sandbox: " + plain.Cut(done.Err.Message, maxNote)
@@ -118,25 +120,9 @@ func formatError(h *hook.Hook, done *agent.Outcome, out *formatOutput) error {
 		what = fmt.Sprintf("was ended (%s)", exit.Reason)
 	}
 	e := h.Failed(what)
-	e.Said = formatNote(out.text.String())
+	e.Said = formatNote(out.String())
 	return e
 }
-
-// formatOutput keeps the end of what a formatter prints.
-type formatOutput struct {
-	conn Conn
-	id   string
-	text hook.Tail
-}
-
-// Output implements agent.Sink.
-func (f *formatOutput) Output(offset int64, _ bool, p []byte) error {
-	_, _ = f.text.Write(p) // never fails
-	return f.conn.Ack(f.id, offset+int64(len(p)))
-}
-
-// Metadata implements agent.Sink.
-func (f *formatOutput) Metadata(map[string]any) {}
 
 // formatNote is the end of what a formatter printed, as text.
 func formatNote(s string) string {
@@ -180,8 +166,11 @@ const formatTime = 10 * time.Second
 // Formatted is what a formatter has made of a file.
 type Formatted struct {
 	Changed bool
-	diff    string // "": it is not shown
-	why     string // it is not shown
+	// Whole is what the call has made together with the formatter, where Formatter.Diff
+	// leads to what the formatter found; else nil.
+	Whole *run.FormattedEdit
+	diff  string // "": it is not shown
+	why   string // it is not shown
 }
 
 // Note says it to the caller; "" where nothing was changed.
@@ -255,11 +244,11 @@ func (f *Formatter) compare(ctx context.Context, u *unformatted) *Formatted {
 
 // diffed has the agent compare.
 func (f *Formatter) diffed(ctx context.Context, u *unformatted) (*Formatted, error) {
-	input, err := json.Marshal(run.FormattedInput{FilePath: u.file, Before: u.text, MaxDiff: maxFormatDiff})
+	input, err := json.Marshal(run.FormattedInput{FilePath: u.file, Before: u.text, MaxDiff: maxFormatDiff, Diff: f.Diff})
 	if err != nil {
 		return nil, err
 	}
-	result, err := f.do(ctx, f.request(run.Job{Tool: run.FormattedName, Input: input}, 0, formatTime), noSink{})
+	result, err := f.do(ctx, f.request(run.Job{Tool: run.FormattedName, Input: input}, 0, formatTime), silent)
 	if err != nil {
 		return nil, err
 	}
@@ -271,6 +260,7 @@ func (f *Formatter) diffed(ctx context.Context, u *unformatted) (*Formatted, err
 	if changed, ok := meta[run.FormattedChanged].(bool); ok {
 		made.Changed = changed
 	}
+	made.Whole = wholeOf(meta[run.FormattedWhole])
 	if made.diff = plain.Cut(result.Output, maxNote); made.diff == "" {
 		why, _ := meta[run.FormattedWhy].(string)
 		made.why = plain.Cut(why, maxNote)
@@ -278,11 +268,18 @@ func (f *Formatter) diffed(ctx context.Context, u *unformatted) (*Formatted, err
 	return made, nil
 }
 
-// noSink is for tools that print nothing.
-type noSink struct{}
+// maxWhole bounds the diff of a whole call, in bytes: a little more than agents give.
+const maxWhole = 64 << 10
 
-// Output implements agent.Sink.
-func (noSink) Output(int64, bool, []byte) error { return errors.New("there should be no output") }
-
-// Metadata implements agent.Sink.
-func (noSink) Metadata(map[string]any) {}
+// wholeOf reads what the agent says of a whole call; nil where that is not what it may say.
+func wholeOf(said any) *run.FormattedEdit {
+	b, err := json.Marshal(said)
+	if err != nil || said == nil {
+		return nil
+	}
+	w := new(run.FormattedEdit)
+	if json.Unmarshal(b, w) != nil || len(w.Diff) > maxWhole || w.Bytes < 0 {
+		return nil
+	}
+	return w
+}

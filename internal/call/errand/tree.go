@@ -75,7 +75,7 @@ func (e *Errand) tree(ctx context.Context, j run.Job, most int64, w io.Writer) (
 		bound = most + 1 // so that one byte too many is seen here
 	}
 	r := e.request(j, bound, treeTime)
-	result, err := e.do(ctx, r, &flow{conn: e.Conn, id: r.CallID, to: w, most: most})
+	result, err := e.do(ctx, r, e.flow(r.CallID, w, most))
 	if err != nil {
 		return treediff.Totals{}, err
 	}
@@ -103,29 +103,6 @@ func strictly(data []byte, v any) error {
 	}
 	return nil
 }
-
-// flow passes output on as it comes. The agent forgets what was written.
-type flow struct {
-	conn Conn
-	id   string
-	to   io.Writer
-	most int64
-}
-
-// Output implements agent.Sink.
-func (f *flow) Output(offset int64, _ bool, p []byte) error {
-	end := offset + int64(len(p))
-	if f.most > 0 && end > f.most {
-		return fmt.Errorf("%w: more than %d bytes", ErrTooLong, f.most)
-	}
-	if _, err := f.to.Write(p); err != nil {
-		return err
-	}
-	return f.conn.Ack(f.id, end)
-}
-
-// Metadata implements agent.Sink.
-func (f *flow) Metadata(map[string]any) {}
 
 // changeList reads a list, line by line. Its methods refuse everything that no honest
 // agent says.

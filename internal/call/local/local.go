@@ -42,6 +42,7 @@ func Of[I tool.Input](prepare func(context.Context, I) (*run.Prepared, error), w
 
 // Out takes what a tool sends while it runs. It belongs to the goroutine of the work.
 type Out struct {
+	Call string // its id
 	to   agent.Follower
 	most int64 // bytes; 0 = any number
 	end  context.CancelCauseFunc
@@ -114,7 +115,7 @@ func (r *Runner) Run(ctx context.Context, q agent.Request, to agent.Follower) (*
 		timer := time.AfterFunc(time.Duration(q.TimeoutMillis)*time.Millisecond, func() { end(endedError(run.ReasonTimeout)) })
 		defer timer.Stop()
 	}
-	out, err := t.run(ctx, q, &Out{to, q.MaxOutput, end})
+	out, err := t.run(ctx, q, &Out{q.CallID, to, q.MaxOutput, end})
 	if cause := context.Cause(call); cause != nil {
 		return nil, cause
 	}

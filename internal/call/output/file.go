@@ -37,23 +37,20 @@ type file struct {
 
 	sum         hash.Hash // of the bytes in the file
 	data, index *os.File
-	begun       atomic.Bool  // open was called
-	size        atomic.Int64 // bytes in the file
-	checked     int64        // size when the free space was last looked at
+	opened      atomic.Bool  // open was called
+	kept        atomic.Int64 // bytes in the file
+	checked     int64        // kept when the free space was last looked at
 	parts       int64        // end of the last part in the index
 	streams     [2]int64     // bytes of stdout and stderr when the index was reopened
 	stopped     string       // why nothing more is kept; "" while it is
 }
-
-func (s *file) opened() bool { return s.begun.Load() }
-func (s *file) kept() int64  { return s.size.Load() }
 
 // newFile are the flags of a file to make: its name is ours alone.
 const newFile = os.O_WRONLY | os.O_CREATE | os.O_EXCL | unix.O_NOFOLLOW
 
 // open makes the file.
 func (s *file) open() {
-	s.begun.Store(true)
+	s.opened.Store(true)
 	if s.full() {
 		return
 	}
@@ -86,13 +83,13 @@ func (s *file) write(p []byte, stderr bool) {
 	if s.data == nil || s.stopped != "" || len(p) == 0 {
 		return
 	}
-	if s.size.Load()-s.checked >= floorEvery && s.full() {
+	if s.kept.Load()-s.checked >= floorEvery && s.full() {
 		return
 	}
 	n := s.grant(int64(len(p)))
 	w, err := s.data.Write(p[:n])
 	s.hash(p[:w])
-	s.size.Add(int64(w))
+	s.kept.Add(int64(w))
 	s.Used.Add(int64(w) - n)
 	if err != nil {
 		s.stop("the rest could not be saved: " + plain.Cause(err))
@@ -110,8 +107,8 @@ func (s *file) hash(p []byte) {
 
 // grant takes up to n bytes from the caps.
 func (s *file) grant(n int64) int64 {
-	if s.SpillFile > 0 && s.size.Load()+n > s.SpillFile {
-		n = max(0, s.SpillFile-s.size.Load())
+	if s.SpillFile > 0 && s.kept.Load()+n > s.SpillFile {
+		n = max(0, s.SpillFile-s.kept.Load())
 		s.stop(fmt.Sprintf("the rest was not kept: one output may have %s", client.Size(s.SpillFile)))
 	}
 	if over := s.Used.Add(n) - s.SpillSession; s.SpillSession > 0 && over > 0 {
@@ -125,7 +122,7 @@ func (s *file) grant(n int64) int64 {
 
 // mark adds to the index what was written.
 func (s *file) mark(stderr bool) {
-	end := s.size.Load()
+	end := s.kept.Load()
 	if s.index == nil || end == s.parts {
 		return
 	}
@@ -142,7 +139,7 @@ func (s *file) mark(stderr bool) {
 
 // full checks the floor of free space.
 func (s *file) full() bool {
-	s.checked = s.size.Load()
+	s.checked = s.kept.Load()
 	var fs unix.Statfs_t
 	if err := unix.Statfs(filepath.Dir(s.Path), &fs); err != nil {
 		s.stop("it could not be saved: " + plain.Cause(err))
@@ -178,7 +175,7 @@ func (s *file) remove() { _, _ = os.Remove(s.Path+indexSuffix), os.Remove(s.Path
 
 // reader opens the file for reading, nil when there is none.
 func (s *file) reader() *os.File {
-	if s.kept() == 0 {
+	if s.kept.Load() == 0 {
 		return nil
 	}
 	f, err := openExisting(s.Path, os.O_RDONLY)
@@ -215,7 +212,7 @@ func (s *file) reopen() (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.begun.Store(true)
+	s.opened.Store(true)
 	s.data = f
 	size, err := f.Seek(0, 2)
 	if err == nil && s.Split {
@@ -232,7 +229,7 @@ func (s *file) reopen() (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.size.Store(size)
+	s.kept.Store(size)
 	s.checked = size
 	return openExisting(s.Path, os.O_RDONLY)
 }
@@ -311,11 +308,11 @@ func Save(c Config, body io.Reader) (size int64, err error) {
 		s.write(buf[:n], false)
 		switch {
 		case s.stopped != "":
-			return s.kept(), Stopped(s.stopped)
+			return s.kept.Load(), Stopped(s.stopped)
 		case errors.Is(err, io.EOF):
-			return s.kept(), nil
+			return s.kept.Load(), nil
 		case err != nil:
-			return s.kept(), ErrBroken
+			return s.kept.Load(), ErrBroken
 		}
 	}
 }

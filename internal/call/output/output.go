@@ -71,13 +71,12 @@ type Output struct {
 // New makes an Output. It touches no file.
 func New(c Config) *Output { return &Output{file: file{Config: c}} }
 
-// Begin comes before the call runs. It makes the files of an output with two
-// streams: by them a daemon that takes the call up knows that it has two, also
+// Begin comes before a call with two streams runs. It makes the files of its output: by them a daemon that takes the call up knows that it has two, also
 // where nothing was printed before.
 func (o *Output) Begin() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.file.Split && !o.file.opened() {
+	if !o.file.opened.Load() {
 		o.file.open()
 	}
 }
@@ -86,11 +85,21 @@ func (o *Output) Begin() {
 func (o *Output) Write(p []byte, stderr bool) int64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.store(p, stderr)
+	if !o.file.opened.Load() && (o.file.Split || o.total+int64(len(p)) > int64(min(o.file.MaxBytes, spillFrom))) {
+		// Memory alone will not do.
+		o.file.open()
+		o.file.write(o.head, false)
+	}
+	if o.file.opened.Load() {
+		o.file.write(p, stderr)
+	}
 	o.total += int64(len(p))
 	o.take(p)
 	o.wakeLocked()
-	return o.safeLocked()
+	if !o.file.opened.Load() {
+		return -1
+	}
+	return o.total + o.gap
 }
 
 // Safe is the offset up to which the bytes are safe from the death of this
@@ -98,26 +107,10 @@ func (o *Output) Write(p []byte, stderr bool) int64 {
 func (o *Output) Safe() int64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.safeLocked()
-}
-
-func (o *Output) safeLocked() int64 {
-	if o.file.opened() {
+	if o.file.opened.Load() {
 		return o.total + o.gap
 	}
 	return -1
-}
-
-// store puts p into the file, which is made when memory alone will not do.
-func (o *Output) store(p []byte, stderr bool) {
-	if !o.file.opened() {
-		if !o.file.Split && o.total+int64(len(p)) <= int64(min(o.file.MaxBytes, spillFrom)) {
-			return
-		}
-		o.file.open()
-		o.file.write(o.head, false)
-	}
-	o.file.write(p, stderr)
 }
 
 // take keeps what the result may show of p.
@@ -152,7 +145,7 @@ func (o *Output) SkipTo(offset int64) {
 	defer o.mu.Unlock()
 	if hole := offset - o.total - o.gap; hole > 0 {
 		o.gap += hole
-		o.file.begun.Store(true)
+		o.file.opened.Store(true)
 		o.file.stop("what came after was not kept when the daemon was restarted")
 	}
 }
@@ -168,13 +161,13 @@ func (o *Output) Offset() int64 {
 func (o *Output) Streams() [2]int64 { return o.file.streams }
 
 // Kept is how many bytes are in the file.
-func (o *Output) Kept() int64 { return o.file.kept() }
+func (o *Output) Kept() int64 { return o.file.kept.Load() }
 
 // Available is the number of bytes that can be read so far.
 func (o *Output) Available() int64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return max(o.file.kept(), int64(len(o.head)))
+	return max(o.file.kept.Load(), int64(len(o.head)))
 }
 
 func (o *Output) wakeLocked() {
@@ -184,31 +177,28 @@ func (o *Output) wakeLocked() {
 	}
 }
 
-func (o *Output) linesLocked() int64 {
-	if o.total > 0 && o.last != '\n' {
-		return o.ends + 1
-	}
-	return o.ends
-}
-
 // Finish ends the output. It returns what the result shows of it; a file is
 // made now when the result does not show all, or not as it was.
 func (o *Output) Finish() Cut {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	whole := int64(len(o.head)) == o.total && o.gap == 0
-	c := shorten(o.head, o.tail, whole, o.total, o.linesLocked(), &o.file.Limits)
-	if !o.file.opened() && (c.Truncated || !bytes.Equal([]byte(c.Head), o.head)) {
+	lines := o.ends
+	if o.total > 0 && o.last != '\n' {
+		lines++
+	}
+	c := shorten(o.head, o.tail, whole, o.total, lines, &o.file.Limits)
+	if !o.file.opened.Load() && (c.Truncated || !bytes.Equal([]byte(c.Head), o.head)) {
 		o.file.open()
 		o.file.write(o.head, false)
 	}
 	o.file.close()
-	if o.file.Split && o.file.kept() == 0 {
+	if o.file.Split && o.file.kept.Load() == 0 {
 		o.file.remove()
 	}
 	o.closed = true
 	o.wakeLocked()
-	c.TotalLines, c.NULs, c.Stopped = o.linesLocked(), o.nuls, o.file.stopped
+	c.TotalLines, c.NULs, c.Stopped = lines, o.nuls, o.file.stopped
 	return c
 }
 
@@ -274,9 +264,9 @@ func (o *Output) waitUnlock(ctx context.Context) error {
 func (o *Output) more(ctx context.Context, have int64) (bool, error) {
 	for {
 		o.mu.Lock()
-		if o.file.kept() > have || o.closed {
+		if o.file.kept.Load() > have || o.closed {
 			o.mu.Unlock()
-			return o.file.kept() > have, nil
+			return o.file.kept.Load() > have, nil
 		}
 		if err := o.waitUnlock(ctx); err != nil {
 			return false, err
@@ -307,7 +297,7 @@ func (o *Output) copyLocked(f *os.File, p []byte, offset int64) (int, error) {
 	if offset < int64(len(o.head)) {
 		return copy(p, o.head[offset:]), nil
 	}
-	if f == nil || offset >= o.file.kept() {
+	if f == nil || offset >= o.file.kept.Load() {
 		return 0, nil
 	}
 	n, err := f.ReadAt(p, offset)

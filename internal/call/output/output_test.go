@@ -71,8 +71,8 @@ func TestSpillReopen(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, err := io.ReadAll(f)
-	if err != nil || string(got) != "outerr" || b.kept() != 6 {
-		t.Errorf("read %q, %v, kept %d", got, err, b.kept())
+	if err != nil || string(got) != "outerr" || b.kept.Load() != 6 {
+		t.Errorf("read %q, %v, kept %d", got, err, b.kept.Load())
 	}
 	f.Close()
 	b.write([]byte("again"), false)

@@ -11,29 +11,43 @@ import (
 	"github.com/toold/toold/internal/tool/run"
 )
 
-// room is a file system of a session that has a size.
-type room struct {
-	place string
-	size  client.Size
-	of    string // the limit that it follows from
+// Room is a file system that a session writes to.
+type Room struct {
+	Place string
+	Size  client.Size // 0 = it is the host's
+	Of    string      // what the size follows from
+	Raise string      // the limit that makes it larger, or a setting: "[[cache]] size"
 }
 
-// roomsOf are those of a session, the innermost first.
-func roomsOf(row *client.Session) []room {
-	tmp := row.Limits.Tmp
-	all := []room{
-		{sandbox.Home, 3 * tmp, "three times limits.tmp"},
-		{"/tmp", tmp, "limits.tmp"},
-		{"/dev/shm", tmp / 4, "a quarter of limits.tmp"},
+// roomsOf are those of a session, the innermost first. homeDisk says where the home directory
+// lies.
+func roomsOf(row *client.Session, homeDisk bool) []Room {
+	l, w := &row.Limits, &row.Worktree
+	tmp := Room{"/tmp", l.Tmp, "limits.tmp", "tmp"}
+	home := Room{sandbox.Home, 3 * l.Tmp, "three times limits.tmp", "tmp"}
+	shm := Room{"/dev/shm", l.Tmp / 4, "a quarter of limits.tmp", "tmp"}
+	if homeDisk {
+		home = Room{sandbox.Home, l.Disk, "limits.disk", "disk"}
+		if most := l.Memory / 8; most > 0 && l.Tmp > most { // they share the disk
+			shm = Room{"/dev/shm", most / 4, "a 32nd of limits.memory", "memory"}
+			tmp.Size += l.Disk
+			if w.Mode == client.WorktreeEmpty {
+				tmp.Size += l.Tmp
+			}
+			tmp.Of = "limits.disk and limits.tmp together"
+			home.Size, home.Of = tmp.Size, tmp.Of
+		}
 	}
-	if row.Worktree.Mode == client.WorktreeEmpty {
-		all = append(all, room{row.Worktree.Target, tmp, "limits.tmp"})
+	tree := Room{w.Target, 0, "a directory of the host, whose disk is full", ""}
+	switch {
+	case w.Mode == client.WorktreeEmpty:
+		tree = Room{w.Target, tmp.Size, tmp.Of, tmp.Raise}
+	case w.Mode == client.WorktreeOverlay && l.Disk > 0:
+		tree = Room{w.Target, l.Disk, "limits.disk", "disk"}
 	}
-	if row.Limits.Disk > 0 && row.Worktree.Mode == client.WorktreeOverlay {
-		all = append(all, room{row.Worktree.Target, row.Limits.Disk, "limits.disk, which --limit disk= sets"})
-	}
-	if row.Limits.Disk > 0 {
-		all = append(all, room{"/", row.Limits.Disk, "limits.disk"})
+	all := []Room{home, tmp, shm, tree}
+	if l.Disk > 0 {
+		all = append(all, Room{"/", l.Disk, "limits.disk", "disk"})
 	}
 	return all
 }
@@ -48,7 +62,7 @@ var noSpace = []string{"no space left on device", "database or disk is full"}
 // no proof (it may print a log), nor is a place that is full (that may be so for
 // long): both together are, or that the place is named in the same line, for what
 // was full while it ran and then cleaned up.
-func Full(exit *run.Exit, head, tail string, row *client.Session) (ended *run.Exit, text string) {
+func Full(exit *run.Exit, head, tail string, row *client.Session, homeDisk bool, more ...Room) (ended *run.Exit, text string) {
 	if exit.Code == 0 || exit.Reason != run.ReasonExit && exit.Reason != run.ReasonSignal {
 		return nil, ""
 	}
@@ -59,31 +73,36 @@ func Full(exit *run.Exit, head, tail string, row *client.Session) (ended *run.Ex
 	if line == "" && exit.Full == "" {
 		return nil, ""
 	}
-	rooms := roomsOf(row)
-	full := slices.IndexFunc(rooms, func(r room) bool { return r.place == exit.Full })
+	rooms := append(more, roomsOf(row, homeDisk)...)
+	full := slices.IndexFunc(rooms, func(r Room) bool { return r.Place == exit.Full })
 	if line == "" && (full < 0 || exit.Signal != "SIGBUS") {
 		if full >= 0 {
-			text = fmt.Sprintf("[%s is full%s]", rooms[full].place, rooms[full])
+			text = fmt.Sprintf("[%s is full%s]", rooms[full].Place, rooms[full])
 		}
 		return nil, text
 	}
-	if full < 0 {
-		full = slices.IndexFunc(rooms, func(r room) bool { return r.place != "/" && strings.Contains(line, strings.ToLower(r.place)+"/") })
+	// Places may share a disk; the one that is named is meant.
+	named := slices.IndexFunc(rooms, func(r Room) bool { return r.Place != "/" && strings.Contains(line, strings.ToLower(r.Place)+"/") })
+	if named >= 0 && (full < 0 || rooms[named].Size == rooms[full].Size) {
+		full = named
 	}
 	if full < 0 {
 		return nil, "" // a directory of the host: the program has said all that is known
 	}
 	e := *exit
-	e.Reason, e.Full = run.ReasonDisk, rooms[full].place
+	e.Reason, e.Full, e.Raise = run.ReasonDisk, rooms[full].Place, rooms[full].Raise
 	return &e, run.Trailer(&e, run.TrailerInfo{Room: rooms[full].String()})
 }
 
 // String is how large the room is, and where more of it comes from.
-func (r room) String() string {
-	if r.size == 0 {
-		return ""
+func (r Room) String() string {
+	if r.Size == 0 {
+		return " (" + r.Of + ")"
 	}
-	return fmt.Sprintf(" (%s, %s)", r.size, r.of)
+	if strings.HasPrefix(r.Raise, "[") {
+		return fmt.Sprintf(" (%s, %s, which %s in config.toml sets)", r.Size, r.Of, r.Raise)
+	}
+	return fmt.Sprintf(" (%s, %s, which --limit %s= sets)", r.Size, r.Of, r.Raise)
 }
 
 // lastSaying is the last line of text, in small letters, that has one of these words.

@@ -226,6 +226,9 @@ func (s *Sender) Output(offset int64, stderr bool, p []byte) {
 // Flush sends what Output held back; total is the length of the whole.
 func (s *Sender) Flush(total int64) {
 	for i, p := range s.carry {
+		if len(p) == 0 {
+			continue
+		}
 		stream, end := "", total
 		if s.Split {
 			stream, end = streamNames[i], s.told[i]
@@ -254,12 +257,9 @@ func (s *Sender) send(stream string, offset int64, p []byte, hub bool) {
 // Restore says how much of stdout and stderr an earlier daemon has sent.
 func (s *Sender) Restore(told [2]int64) { s.told = told }
 
-// Follow adds a listener; nil adds none. It first hears where the call is, which now
+// Follow adds a listener. It first hears where the call is, which now
 // says, when that has begun.
 func (s *Sender) Follow(fn func(client.Event), now func() *client.Call) *Listener {
-	if fn == nil {
-		return nil
-	}
 	l := NewListener(fn)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -276,9 +276,6 @@ func (s *Sender) Follow(fn func(client.Event), now func() *client.Call) *Listene
 // Unfollow takes a listener away. It returns when the listener has had all that
 // was for it, or was cut off and hears nothing more.
 func (s *Sender) Unfollow(l *Listener) {
-	if l == nil {
-		return
-	}
 	s.mu.Lock()
 	delete(s.listeners, l)
 	s.mu.Unlock()

@@ -2,11 +2,9 @@ package cgroup
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -35,12 +33,8 @@ const (
 // session; the agent keeps the limits of the tools. tmpfs is what the session's
 // memory file systems can hold.
 func (t *Tree) Enclose(id string, l client.Limits, tmpfs client.Size) error {
-	for _, name := range limited {
-		if t.v2has[name] {
-			if err := write(filepath.Join(t.Dir(id), "cgroup.subtree_control"), "+"+name); err != nil {
-				return fmt.Errorf("delegate %s: %w", name, err)
-			}
-		}
+	if err := t.handDown(id); err != nil {
+		return err
 	}
 	if err := os.Mkdir(t.toolsDir(id), 0o755); err != nil {
 		return err
@@ -50,21 +44,7 @@ func (t *Tree) Enclose(id string, l client.Limits, tmpfs client.Size) error {
 			return err
 		}
 	}
-	var err error
-	if l.Memory > 0 {
-		err = t.setMemory(id, "", int64(l.Memory+tmpfs)+AgentMemory+kernelMemory)
-	}
-	if l.PIDs > 0 {
-		most := strconv.FormatInt(pidsPerTool*l.PIDs+AgentPIDs+kernelPIDs, 10)
-		err = errors.Join(err, write(t.File(id, "", "pids", "pids.max", "pids.max"), most))
-	}
-	if l.CPUs > 0 {
-		err = errors.Join(err, t.setQuota(id, l.CPUs))
-	}
-	if err = errors.Join(err, t.setCPUSet(id, l.CPUs)); err != nil {
-		return fmt.Errorf("set limits: %w", err)
-	}
-	return nil
+	return t.setLimits(id, l, int64(l.Memory+tmpfs)+AgentMemory+kernelMemory, pidsPerTool*l.PIDs+AgentPIDs+kernelPIDs)
 }
 
 func (t *Tree) toolsDir(id string) string { return filepath.Join(t.Dir(id), "tools") }

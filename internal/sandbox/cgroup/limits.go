@@ -63,12 +63,8 @@ func (t *Tree) Divide(id string, agent *process.Process, uid int, l client.Limit
 	if err := t.settle(id, agent); err != nil {
 		return fmt.Errorf("move agent: %w", err)
 	}
-	for _, name := range limited {
-		if t.v2has[name] {
-			if err := write(filepath.Join(kill, "cgroup.subtree_control"), "+"+name); err != nil {
-				return fmt.Errorf("delegate %s: %w", name, err)
-			}
-		}
+	if err := t.handDown(id); err != nil {
+		return err
 	}
 	for _, mount := range t.v1limited() {
 		if err := os.Mkdir(filepath.Join(mount, t.Path(id), "tools"), 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -78,7 +74,26 @@ func (t *Tree) Divide(id string, agent *process.Process, uid int, l client.Limit
 	if err := t.delegate(id, uid); err != nil {
 		return err
 	}
-	return t.setLimits(id, l, tmpfs)
+	err := t.setLimits(id, l, int64(l.Memory+tmpfs)+AgentMemory, l.PIDs+AgentPIDs)
+	if err == nil && l.Memory > 0 {
+		err = t.setMemory(id, "tools", int64(l.Memory))
+	}
+	if err == nil && l.PIDs > 0 {
+		err = t.setPIDs(id, "tools", l.PIDs)
+	}
+	return err
+}
+
+// handDown gives the controllers of v2 to the cgroups below a session.
+func (t *Tree) handDown(id string) error {
+	for _, name := range limited {
+		if t.v2has[name] {
+			if err := write(filepath.Join(t.Dir(id), "cgroup.subtree_control"), "+"+name); err != nil {
+				return fmt.Errorf("delegate %s: %w", name, err)
+			}
+		}
+	}
+	return nil
 }
 
 // settle moves the agent within v2 where it cannot stay. That may cost 10 ms, so
@@ -123,24 +138,27 @@ func (t *Tree) delegate(id string, uid int) error {
 		write(filepath.Join(tools, "cgroup.max.descendants"), "1024"))
 }
 
-func (t *Tree) setLimits(id string, l client.Limits, tmpfs client.Size) error {
+// setLimits sets what bounds a session as a whole, memory in bytes and pids, where limits
+// are set, and the processors of its tools.
+func (t *Tree) setLimits(id string, l client.Limits, memory, pids int64) error {
 	var err error
 	if l.Memory > 0 {
-		err = errors.Join(err, t.setMemory(id, "", int64(l.Memory+tmpfs)+AgentMemory), t.setMemory(id, "tools", int64(l.Memory)))
+		err = t.setMemory(id, "", memory)
 	}
 	if l.PIDs > 0 {
-		err = errors.Join(err,
-			write(t.File(id, "", "pids", "pids.max", "pids.max"), strconv.FormatInt(l.PIDs+AgentPIDs, 10)),
-			write(t.File(id, "tools", "pids", "pids.max", "pids.max"), strconv.FormatInt(l.PIDs, 10)))
+		err = errors.Join(err, t.setPIDs(id, "", pids))
 	}
 	if l.CPUs > 0 {
 		err = errors.Join(err, t.setQuota(id, l.CPUs))
 	}
-	err = errors.Join(err, t.setCPUSet(id, l.CPUs))
-	if err != nil {
+	if err = errors.Join(err, t.setCPUSet(id, l.CPUs)); err != nil {
 		return fmt.Errorf("set limits: %w", err)
 	}
 	return nil
+}
+
+func (t *Tree) setPIDs(id, sub string, most int64) error {
+	return write(t.File(id, sub, "pids", "pids.max", "pids.max"), strconv.FormatInt(most, 10))
 }
 
 func (t *Tree) setMemory(id, sub string, bytes int64) error {

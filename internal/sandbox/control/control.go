@@ -9,6 +9,7 @@
 //
 //	socket   where the daemon listens; another daemon puts its own in its place
 //	nonce    0400: what the daemon shows the agent, which believes nobody else
+//	network  where the agent passes on connections of tools; only with a network
 package control
 
 import (
@@ -30,8 +31,6 @@ const (
 	socketName = "socket"
 	nonceName  = "nonce"
 	newSuffix  = ".new"
-	// queue is how many connections the kernel keeps that were not yet accepted.
-	queue = 16
 	// pause follows each connection: an agent that dials without end may not take a
 	// processor of the daemon's.
 	pause = 5 * time.Millisecond
@@ -95,7 +94,7 @@ type Listener struct {
 // lets everybody in whom the directory does. It is asked once for each
 // connection, from one goroutine.
 func Listen(dir string, peer func(*unix.Ucred) error) (*Listener, error) {
-	l, err := listen(dir)
+	l, err := listen(dir, socketName)
 	if err != nil {
 		return nil, fmt.Errorf("listen in control directory %s: %w", dir, err)
 	}
@@ -106,7 +105,7 @@ func Listen(dir string, peer func(*unix.Ucred) error) (*Listener, error) {
 
 // listen makes the socket beside the old one and then renames it, so that at no
 // time there is none: an agent that finds no socket only tries again later.
-func listen(dir string) (*net.UnixListener, error) {
+func listen(dir, socket string) (*net.UnixListener, error) {
 	d, err := open(dir)
 	if err != nil {
 		return nil, err
@@ -116,33 +115,23 @@ func listen(dir string) (*net.UnixListener, error) {
 	if err := unix.Fstat(int(d.Fd()), &st); err != nil {
 		return nil, err
 	}
-	path := name(d, socketName+newSuffix)
+	path := name(d, socket+newSuffix)
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-	if err != nil {
-		return nil, fmt.Errorf("socket: %w", err)
-	}
-	f := os.NewFile(uintptr(fd), "control socket")
-	defer f.Close()
-	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: path}); err != nil {
-		return nil, fmt.Errorf("bind: %w", err)
-	}
-	err = errors.Join(os.Chmod(path, 0o600), os.Lchown(path, int(st.Uid), int(st.Gid)), unix.Listen(fd, queue))
-	if err == nil {
-		err = os.Rename(path, name(d, socketName))
-	}
-	if err != nil {
-		return nil, errors.Join(err, os.Remove(path))
-	}
-	l, err := net.FileListener(f)
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path})
 	if err != nil {
 		return nil, err
 	}
-	u := l.(*net.UnixListener)
-	u.SetUnlinkOnClose(false) // another daemon may have put its own there
-	return u, nil
+	l.SetUnlinkOnClose(false) // another daemon may have put its own there
+	err = errors.Join(os.Chmod(path, 0o600), os.Lchown(path, int(st.Uid), int(st.Gid)))
+	if err == nil {
+		err = os.Rename(path, name(d, socket))
+	}
+	if err != nil {
+		return nil, errors.Join(err, l.Close(), os.Remove(path))
+	}
+	return l, nil
 }
 
 // serve accepts connections and keeps the newest: an agent has one at a time, and
@@ -165,10 +154,10 @@ func (l *Listener) serve() {
 	}
 }
 
-func (l *Listener) allowed(c *net.UnixConn) bool {
-	if l.peer == nil {
-		return true
-	}
+func (l *Listener) allowed(c *net.UnixConn) bool { return l.peer == nil || isPeer(c, l.peer) }
+
+// isPeer asks who is at the other end.
+func isPeer(c *net.UnixConn, peer func(*unix.Ucred) error) bool {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return false
@@ -178,7 +167,7 @@ func (l *Listener) allowed(c *net.UnixConn) bool {
 	err = raw.Control(func(fd uintptr) {
 		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
 	})
-	return err == nil && credErr == nil && l.peer(cred) == nil
+	return err == nil && credErr == nil && peer(cred) == nil
 }
 
 func (l *Listener) put(c *net.UnixConn) {
@@ -201,8 +190,9 @@ func (l *Listener) take() (*net.UnixConn, <-chan struct{}) {
 }
 
 // Dial gives the agent's newest connection that nobody has got yet, and waits for
-// one as long as ctx lasts. The error is net.ErrClosed after Close.
-func (l *Listener) Dial(ctx context.Context) (*net.UnixConn, error) {
+// one as long as ctx lasts. The error is net.ErrClosed after Close, and when gone is closed:
+// an agent that has died never dials.
+func (l *Listener) Dial(ctx context.Context, gone <-chan struct{}) (*net.UnixConn, error) {
 	for {
 		c, came := l.take()
 		switch {
@@ -217,6 +207,8 @@ func (l *Listener) Dial(ctx context.Context) (*net.UnixConn, error) {
 		case <-ctx.Done():
 			return nil, fmt.Errorf("the agent has not dialled: %w", context.Cause(ctx))
 		case <-l.done:
+			return nil, net.ErrClosed
+		case <-gone:
 			return nil, net.ErrClosed
 		}
 	}

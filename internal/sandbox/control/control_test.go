@@ -55,7 +55,7 @@ func got(t *testing.T, l *Listener) *net.UnixConn {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	c, err := l.Dial(ctx)
+	c, err := l.Dial(ctx, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +118,7 @@ func TestDial(t *testing.T) {
 	l := listening(t, dir, nil)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	if _, err := l.Dial(ctx); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := l.Dial(ctx, nil); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("nobody has dialled: %v", err)
 	}
 	a := agentDials(t, dir)
@@ -136,7 +136,7 @@ func TestDial(t *testing.T) {
 	time.Sleep(50 * time.Millisecond)
 	ctx, cancel = context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if c, err := l.Dial(ctx); err == nil {
+	if c, err := l.Dial(ctx, nil); err == nil {
 		c.Close()
 		t.Error("got a connection that spoke first")
 	}
@@ -199,7 +199,7 @@ func TestClose(t *testing.T) {
 	l := listening(t, dir, nil)
 	failed := make(chan error, 1)
 	go func() {
-		_, err := l.Dial(context.Background())
+		_, err := l.Dial(context.Background(), nil)
 		failed <- err
 	}()
 	time.Sleep(10 * time.Millisecond)

@@ -18,7 +18,9 @@ import (
 	"github.com/toold/toold/internal/sandbox/cgroup"
 	"github.com/toold/toold/internal/sandbox/control"
 	"github.com/toold/toold/internal/sandbox/inside"
+	"github.com/toold/toold/internal/sandbox/loopdisk"
 	"github.com/toold/toold/internal/sandbox/mount"
+	"github.com/toold/toold/internal/sandbox/near"
 	"github.com/toold/toold/internal/sandbox/process"
 	"github.com/toold/toold/internal/sandbox/state"
 )
@@ -38,6 +40,11 @@ func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox
 func (d *Driver) create(ctx context.Context, spec *sandbox.Spec) (*Sandbox, error) {
 	if err := check(spec); err != nil {
 		return nil, err
+	}
+	if l := spec.Limits.Disk; l > 0 && l < loopdisk.Least {
+		return nil, fmt.Errorf("limits.disk %v: it is at least %v: %w", l, loopdisk.Least, sandbox.ErrUnsupported)
+	} else if err := d.Disks(); l > 0 && err != nil {
+		return nil, fmt.Errorf("limits.disk: %w: %w", err, sandbox.ErrUnsupported)
 	}
 	info, err := d.engine.info(ctx)
 	if err != nil {
@@ -67,9 +74,6 @@ func check(s *sandbox.Spec) error {
 	}
 	if s.Root != nil {
 		return fmt.Errorf("a root filesystem of this daemon's: the Docker Engine has its own images: %w", sandbox.ErrUnsupported)
-	}
-	if s.Limits.Disk > 0 {
-		return fmt.Errorf("limits.disk: a container's root is read-only with this driver, and what it writes is in memory or in the worktree, which has no bound: leave it out: %w", sandbox.ErrUnsupported)
 	}
 	return inside.CheckClaim(&s.Claim)
 }
@@ -104,11 +108,11 @@ func (c *creation) plan(ctx context.Context) (err error) {
 	} else if !slices.Contains(known, runtime) {
 		return fmt.Errorf("runtime %q: the Docker Engine has %s: %w", runtime, strings.Join(known, ", "), sandbox.ErrUnsupported)
 	}
-	c.rec = record{Base: state.Begin(c.spec.ID, runtime)}
+	c.rec = record{Base: near.Base{Base: state.Begin(c.spec.ID, runtime)}}
 	if c.base, err = remapped(c.info); err != nil {
 		return err
 	}
-	if c.sizes, err = inside.SizeTmpfs(c.spec.Limits, c.spec.Worktree.Mode); err != nil {
+	if c.sizes, c.rec.Own, err = inside.SizeTmpfs(c.spec.Limits, &c.spec.Worktree, true); err != nil {
 		return err
 	}
 	if err := c.checkLimits(); err != nil {
@@ -199,6 +203,8 @@ func (c *creation) start(ctx context.Context, l *control.Listener) (*Sandbox, er
 		return nil, err
 	}
 	c.rec.PID, c.rec.PIDStart = proc.PID(), proc.Start()
+	uid, gid := c.toolUser()
+	c.rec.Owners = loopdisk.Owners{RootUID: int(c.base.uid), RootGID: int(c.base.gid), ToolUID: int(uid), ToolGID: int(gid)}
 	sb := newSandbox(c.d, &c.rec, proc, l)
 	if err := c.finish(ctx, sb); err != nil {
 		return nil, errors.Join(err, proc.Close())
@@ -233,25 +239,25 @@ func (d *Driver) pinned(ctx context.Context, rec *record) (*process.Process, err
 // finish makes sure that the Engine has made what it was asked for, and does what
 // can be done only with a live agent.
 func (c *creation) finish(ctx context.Context, sb *Sandbox) error {
-	if err := c.isAgent(ctx, sb.proc); err != nil {
+	if err := c.isAgent(ctx, sb.Proc); err != nil {
 		return err
 	}
-	if err := c.mapsUsers(sb.proc); err != nil {
+	if err := c.mapsUsers(sb.Proc); err != nil {
 		return err
 	}
-	if err := errors.Join(isOf(sb.proc, c.rec.Container), confined(sb.proc)); err != nil {
+	if err := errors.Join(isOf(sb.Proc, c.rec.Container), confined(sb.Proc)); err != nil {
 		return err
 	}
-	if err := c.settleTmpfs(sb.proc); err != nil {
+	if err := c.settleTmpfs(sb.Proc); err != nil {
 		return err
 	}
 	if err := c.divide(sb); err != nil {
 		return err
 	}
-	if err := mount.Attach(sb.proc.Dir(), c.mounts); err != nil {
+	if err := mount.Attach(sb.Proc.Dir(), c.mounts); err != nil {
 		return err
 	}
-	if err := sb.proc.Alive(); err != nil {
+	if err := sb.Proc.Alive(); err != nil {
 		return err
 	}
 	return c.place.Write(&c.rec)
@@ -308,7 +314,7 @@ func (c *creation) mapsUsers(p *process.Process) error {
 // divide puts the tools into a cgroup beside the agent. Where that cannot be, the
 // Engine's limits hold for both together.
 func (c *creation) divide(sb *Sandbox) error {
-	group, err := sb.proc.CgroupV2()
+	group, err := sb.Proc.CgroupV2()
 	if err == nil {
 		err = c.divideAt(sb, group)
 	}
@@ -329,25 +335,25 @@ func (c *creation) divideAt(sb *Sandbox, group string) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(t.Check(c.spec.Limits), t.Holds(name, sb.proc)); err != nil {
+	if err := errors.Join(t.Check(c.spec.Limits), t.Holds(name, sb.Proc)); err != nil {
 		return err
 	}
 	c.rec.Group = group // from here on there is something to remove
-	if err := t.Divide(name, sb.proc, int(c.base.uid), c.spec.Limits, c.sizes.Sum()); err != nil {
+	if err := t.Divide(name, sb.Proc, int(c.base.uid), c.spec.Limits, c.sizes.Sum()); err != nil {
 		return err
 	}
 	// The Engine's quota is for both; the tools have theirs by now.
 	if err := t.Unthrottle(name); err != nil {
 		return err
 	}
-	c.rec.Divided, sb.tree, sb.group = true, t, name
+	c.rec.Divided, sb.Tree, sb.Group = true, t, name
 	return nil
 }
 
 // show adds the container's own cgroups to what is mounted in it. The processors that
 // its tools may use are not among it: there is no file to mount them over.
 func (c *creation) show(sb *Sandbox) error {
-	places := sb.tree.Views(sb.group)
+	places := sb.Tree.Views(sb.Group)
 	maps.DeleteFunc(places, func(target, _ string) bool { return !slices.Contains(cgroup.ViewDirs(), target) })
 	views, err := mount.Views(places)
 	c.mounts = append(views, c.mounts...)

@@ -16,6 +16,7 @@ import (
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/sandbox/cgroup"
 	"github.com/toold/toold/internal/sandbox/inside"
+	"github.com/toold/toold/internal/sandbox/loopdisk"
 	"github.com/toold/toold/internal/sandbox/seccomp"
 	"github.com/toold/toold/internal/sandbox/state"
 )
@@ -58,6 +59,7 @@ type Driver struct {
 	files   map[string]string
 	seccomp string // as the Engine takes it
 	log     *slog.Logger
+	disks   loopdisk.Probe
 
 	mu    sync.Mutex              // guards trees
 	trees map[string]*cgroup.Tree // by the parent that the Engine really uses
@@ -70,6 +72,7 @@ func New(cfg Config) (*Driver, error) {
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
 	}
+	d.disks.Dir = filepath.Join(cfg.StateDir, "disks")
 	d.cfg.CgroupParent = cmp.Or(cfg.CgroupParent, cgroup.DefaultParent)
 	if !filepath.IsAbs(d.cfg.CgroupParent) || filepath.Clean(d.cfg.CgroupParent) != d.cfg.CgroupParent || d.cfg.CgroupParent == "/" {
 		return nil, fmt.Errorf("docker driver: cgroup parent %q: must be an absolute, clean path below /", d.cfg.CgroupParent)
@@ -83,26 +86,37 @@ func New(cfg Config) (*Driver, error) {
 			return nil, fmt.Errorf("docker driver: %w", err)
 		}
 	}
-	if err := d.onlyHere(); err != nil {
+	if err := d.bring(); err != nil {
 		return nil, fmt.Errorf("docker driver: %w", err)
-	}
-	if d.agent, err = inside.CopyAgent(cfg.AgentBinary, cfg.StateDir); err != nil {
-		return nil, fmt.Errorf("docker driver: copy agent: %w", err)
-	}
-	if d.ripgrep, err = inside.CopyRipgrep(cfg.Ripgrep, cfg.StateDir); err != nil {
-		return nil, fmt.Errorf("docker driver: copy ripgrep: %w", err)
 	}
 	if d.files, err = writeFiles(filepath.Join(d.dir, "files")); err != nil {
-		return nil, fmt.Errorf("docker driver: %w", err)
-	}
-	if d.seccomp, err = seccomp.JSON(); err != nil {
 		return nil, fmt.Errorf("docker driver: %w", err)
 	}
 	return d, nil
 }
 
+// bring copies what sandboxes are given, on this host or another, and removes what a killed
+// daemon was making.
+func (d *Driver) bring() (err error) {
+	if err := errors.Join(d.onlyHere(), state.Sweep(d.sandboxesDir())); err != nil {
+		return err
+	}
+	if d.agent, err = inside.CopyAgent(d.cfg.AgentBinary, d.cfg.StateDir); err != nil {
+		return fmt.Errorf("copy agent: %w", err)
+	}
+	if d.ripgrep, err = inside.CopyRipgrep(d.cfg.Ripgrep, d.cfg.StateDir); err != nil {
+		return fmt.Errorf("copy ripgrep: %w", err)
+	}
+	d.seccomp, err = seccomp.JSON()
+	return err
+}
+
 // Name implements sandbox.Driver.
 func (d *Driver) Name() string { return Name }
+
+// Disks implements sandbox.Disks. The Engine is on this host: its containers are given what is
+// mounted here.
+func (d *Driver) Disks() error { return d.disks.Works() }
 
 // Close lets go of the connections to the Engine.
 func (d *Driver) Close() error { return d.engine.close() }

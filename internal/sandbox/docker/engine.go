@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"path"
@@ -19,6 +18,8 @@ import (
 	dockerclient "github.com/docker/docker/client"
 
 	cerrdefs "github.com/containerd/errdefs"
+
+	"github.com/toold/toold/internal/sandbox/far"
 )
 
 // leastAPI is the oldest version of the API that has all that a sandbox needs: that
@@ -54,20 +55,22 @@ func newEngine(host string) (*engine, error) {
 	if !ok || !filepath.IsAbs(path) {
 		return nil, fmt.Errorf("the Docker Engine %q: the driver needs one on this host, by unix:// and the absolute path of its socket; set or unset DOCKER_HOST", host)
 	}
+	return dialled(host, host, func(ctx context.Context) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", path)
+	})
+}
+
+// dialled makes a client of connections that dial makes; at is the address as the client
+// wants it.
+func dialled(host, at string, dial far.DialFunc) (*engine, error) {
 	tr := &http.Transport{
-		DisableCompression:  true,
-		MaxIdleConns:        4,
-		MaxIdleConnsPerHost: 4,
-		IdleConnTimeout:     5 * time.Second,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", path)
-		},
+		DisableCompression: true, MaxIdleConns: 16, MaxIdleConnsPerHost: 16, IdleConnTimeout: time.Minute,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) },
 	}
 	c, err := dockerclient.NewClientWithOpts(
-		dockerclient.WithHost(host),
+		dockerclient.WithHost(at), dockerclient.WithScheme("http"), // what the connection is in, dial knows
 		dockerclient.WithHTTPClient(&http.Client{Transport: bounded{tr}, CheckRedirect: dockerclient.CheckRedirect}),
-		dockerclient.WithAPIVersionNegotiation(),
-		dockerclient.WithUserAgent("toold"),
+		dockerclient.WithAPIVersionNegotiation(), dockerclient.WithUserAgent("toold"),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("the Docker Engine %q: %w", host, err)
@@ -91,25 +94,9 @@ func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	// Events come one by one for as long as they are listened to.
 	// Archives have a bound of their own.
 	if !strings.HasSuffix(r.URL.Path, "/events") && !strings.HasSuffix(r.URL.Path, "/archive") {
-		resp.Body = &boundedBody{ReadCloser: resp.Body, left: maxAnswer}
+		resp.Body = http.MaxBytesReader(nil, resp.Body, maxAnswer)
 	}
 	return resp, nil
-}
-
-type boundedBody struct {
-	io.ReadCloser
-	left int64
-}
-
-var errTooLong = fmt.Errorf("its answer has more than %d MiB", maxAnswer>>20)
-
-func (b *boundedBody) Read(p []byte) (int, error) {
-	if b.left <= 0 {
-		return 0, errTooLong
-	}
-	n, err := b.ReadCloser.Read(p[:min(int64(len(p)), b.left)])
-	b.left -= int64(n)
-	return n, err
 }
 
 // engineInfo is what is asked of an Engine as a whole.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/http"
 	"strings"
 	"syscall"
 	"time"
@@ -28,12 +29,15 @@ const maxQuoted = 2 << 10
 func (e *engine) explain(ctx context.Context, what string, err error) error {
 	at := "the Docker Engine " + e.host + ": " + what
 	var slow errSlow
+	var long *http.MaxBytesError
 	text := err.Error()
 	switch {
 	case cerrdefs.IsNotFound(err):
 		return fmt.Errorf("%s: %w", at, errNotFound)
 	case cerrdefs.IsConflict(err):
 		return fmt.Errorf("%s: %w", at, quoted(err))
+	case errors.As(err, &long):
+		return fmt.Errorf("%s: its answer has more than %d MiB", at, long.Limit>>20)
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("%s: %w: run toold as root, or as one that may use its socket", at, quoted(err))
 	case errors.As(context.Cause(ctx), &slow):

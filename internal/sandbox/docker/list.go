@@ -6,20 +6,13 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
-	"time"
 
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/filters"
 
 	"github.com/toold/toold/internal/sandbox"
-	"github.com/toold/toold/internal/sandbox/mount"
 	"github.com/toold/toold/internal/sandbox/state"
 )
-
-// abandoned is how old a directory without a name is before it counts as left by a
-// daemon that was killed. Making one takes milliseconds.
-const abandoned = 10 * time.Minute
 
 // List implements sandbox.Driver. A sandbox is found by its directory, or by the
 // labels of its container. While the Engine is down, only the former are seen, which
@@ -53,7 +46,6 @@ func (d *Driver) places(owner string) ([]sandbox.Record, error) {
 	var list []sandbox.Record
 	for _, e := range dirs {
 		if !state.IsName(e.Name()) {
-			d.sweep(e)
 			continue
 		}
 		r, err := d.place(e.Name()).read()
@@ -67,17 +59,6 @@ func (d *Driver) places(owner string) ([]sandbox.Record, error) {
 		}
 	}
 	return list, nil
-}
-
-// sweep removes what a killed daemon left without a name.
-func (d *Driver) sweep(e fs.DirEntry) {
-	fi, err := e.Info()
-	if err != nil || !state.IsUnnamed(e.Name()) || time.Since(fi.ModTime()) < abandoned {
-		return
-	}
-	if err := mount.RemoveTree(filepath.Join(d.sandboxesDir(), e.Name())); err != nil {
-		d.log.Warn("remove a directory that is nobody's", "error", err)
-	}
 }
 
 // containers are those that have an owner's labels, dead ones included.

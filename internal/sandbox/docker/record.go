@@ -7,12 +7,13 @@ import (
 	"strings"
 
 	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/sandbox/near"
 	"github.com/toold/toold/internal/sandbox/state"
 )
 
 // record is what is kept of a sandbox.
 type record struct {
-	state.Base
+	near.Base
 	Container string // the Engine's id; "" until it has given one
 	// Engine is the address of an Engine on another host that has the container.
 	Engine string

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/sandbox/near"
 	"github.com/toold/toold/internal/sandbox/sandboxtest"
 	"github.com/toold/toold/internal/sandbox/state"
 )
@@ -39,10 +40,10 @@ func TestEarlierRecord(t *testing.T) {
 	must(t, os.WriteFile(p.File("record.json"), []byte(earlierRecord), 0o600))
 	id := sandbox.ID{SessionID: "ses_1", Incarnation: "one", Owner: "me", UIDBase: 65536}
 	want := &record{
-		Base: state.Base{
+		Base: near.Base{Base: state.Base{
 			Record: sandbox.Record{ID: id, Runtime: "runc", PID: 7, PIDStart: 8},
 			BootID: "now", Notes: []string{"a note"}, IDMap: "copied",
-		},
+		}},
 		Container: "abc", Engine: "ssh://one", Group: "/toold/abc", Divided: true,
 	}
 	got, err := p.read()

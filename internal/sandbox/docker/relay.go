@@ -21,7 +21,7 @@ func (s *Sandbox) Relay(ctx context.Context, c *sandbox.Claim) error {
 	err = mount.Session{
 		Claim: c, ToolUID: base.uid + sandbox.ToolUID, ToolGID: base.gid + sandbox.ToolGID, RootIsRoot: base == (ids{}),
 		Staging: s.d.place(s.rec.SessionID).Path,
-	}.Relay(s.proc.Dir())
+	}.Relay(s.Proc.Dir())
 	if err != nil {
 		return fmt.Errorf("sandbox %s: %w", s.rec.SessionID, err)
 	}

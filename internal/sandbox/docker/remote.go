@@ -15,7 +15,6 @@ import (
 	"github.com/toold/toold/internal/sandbox/cgroup"
 	"github.com/toold/toold/internal/sandbox/far"
 	"github.com/toold/toold/internal/sandbox/inside"
-	"github.com/toold/toold/internal/sandbox/seccomp"
 	"github.com/toold/toold/internal/sandbox/state"
 	"github.com/toold/toold/internal/sandbox/transfer"
 )
@@ -61,16 +60,7 @@ func NewRemote(cfg RemoteConfig) (*Remote, error) {
 	if err := os.MkdirAll(d.sandboxesDir(), 0o700); err != nil {
 		return nil, fmt.Errorf("docker driver: %w", err)
 	}
-	if err := d.onlyHere(); err != nil {
-		return nil, fmt.Errorf("docker driver: %w", err)
-	}
-	if d.agent, err = inside.CopyAgent(cfg.AgentBinary, cfg.StateDir); err != nil {
-		return nil, fmt.Errorf("docker driver: copy agent: %w", err)
-	}
-	if d.ripgrep, err = inside.CopyRipgrep(cfg.Ripgrep, cfg.StateDir); err != nil {
-		return nil, fmt.Errorf("docker driver: copy ripgrep: %w", err)
-	}
-	if d.seccomp, err = seccomp.JSON(); err != nil {
+	if err := d.bring(); err != nil {
 		return nil, fmt.Errorf("docker driver: %w", err)
 	}
 	return newRemote(d, cfg.Limits), nil

@@ -43,6 +43,9 @@ func (r *Remote) create(ctx context.Context, spec *sandbox.Spec) (*RemoteSandbox
 	if err := check(spec); err != nil {
 		return nil, err
 	}
+	if spec.Limits.Disk > 0 {
+		return nil, fmt.Errorf("limits.disk: a Docker Engine on another host takes no disk of this one, and what a container writes there is in memory or in the worktree, which has no bound: leave it out: %w", sandbox.ErrUnsupported)
+	}
 	if len(spec.Mounts) > 0 {
 		return nil, fmt.Errorf("mounts: a Docker Engine on another host sees no directory of this one; put them into the image: %w", sandbox.ErrUnsupported)
 	}
@@ -132,6 +135,7 @@ func remoteHost(c *creation) *container.HostConfig {
 	}
 	h.Mounts = []mount.Mount{volume(runDir)}
 	delete(h.Tmpfs, sandbox.OutputDir)
+	delete(h.Tmpfs, sandbox.JournalDir)
 	if c.spec.Worktree.Mode != client.WorktreeEmpty {
 		delete(h.Tmpfs, c.spec.Worktree.Target)
 		h.Mounts = append(h.Mounts, volume(c.spec.Worktree.Target))

@@ -18,7 +18,6 @@ import (
 	"time"
 
 	"github.com/docker/docker/api/types/container"
-	dockerclient "github.com/docker/docker/client"
 
 	"github.com/toold/toold/internal/sandbox/far"
 )
@@ -52,19 +51,7 @@ func newRemoteEngine(host, certDir string) (*engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the Docker Engine %q: %w", host, err)
 	}
-	tr := &http.Transport{
-		DisableCompression: true, MaxIdleConns: 16, MaxIdleConnsPerHost: 16, IdleConnTimeout: time.Minute,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) },
-	}
-	c, err := dockerclient.NewClientWithOpts(
-		dockerclient.WithHost("tcp://"+u.Host), dockerclient.WithScheme("http"), // what the connection is in, dial knows
-		dockerclient.WithHTTPClient(&http.Client{Transport: bounded{tr}, CheckRedirect: dockerclient.CheckRedirect}),
-		dockerclient.WithAPIVersionNegotiation(), dockerclient.WithUserAgent("toold"),
-	)
-	if err != nil {
-		return nil, fmt.Errorf("the Docker Engine %q: %w", host, err)
-	}
-	return &engine{host: host, c: c, http: tr}, nil
+	return dialled(host, "tcp://"+u.Host, dial)
 }
 
 // dialTLS connects with certificates of both sides. An Engine that takes anybody,

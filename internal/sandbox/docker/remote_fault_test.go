@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/sandbox/near"
 	"github.com/toold/toold/internal/sandbox/state"
 	"github.com/toold/toold/internal/sandbox/transfer"
 )
@@ -46,7 +47,7 @@ func copiedSandbox(t *testing.T, host string) (r *Remote, rec sandbox.Record, wo
 	t.Cleanup(func() { dir.Close() })
 	spec.Worktree = sandbox.Worktree{Mode: "bind", Target: sandbox.Workspace, Source: dir}
 	p, kept := d.place(spec.SessionID), &record{
-		Base:      state.Base{Record: sandbox.Record{ID: spec.ID}},
+		Base:      near.Base{Base: state.Base{Record: sandbox.Record{ID: spec.ID}}},
 		Container: strings.Repeat("b", 64), Engine: host,
 	}
 	must(t, p.claim(kept))
@@ -319,7 +320,7 @@ func TestCloseWhileStuck(t *testing.T) {
 func TestRecordGoesLast(t *testing.T) {
 	d := fakeDriver(t, "")
 	p := d.place("ses_one")
-	must(t, p.claim(&record{Base: state.Begin(sandbox.ID{SessionID: "ses_one", Owner: "o"}, "")}))
+	must(t, p.claim(&record{Base: near.Base{Base: state.Begin(sandbox.ID{SessionID: "ses_one", Owner: "o"}, "")}}))
 	// What cannot be removed stops it, wherever it stands among the others.
 	at := p.File("worktree.json")
 	must(t, os.MkdirAll(filepath.Join(at, "in"), 0o700))

@@ -4,11 +4,12 @@ import (
 	"fmt"
 	"os"
 	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/sandbox/inside"
+	"github.com/toold/toold/internal/sandbox/mount"
 	"github.com/toold/toold/internal/sandbox/process"
 )
 
@@ -22,30 +23,27 @@ func (c *creation) settleTmpfs(p *process.Process) error {
 		return err
 	}
 	defer root.Close()
-	for _, w := range c.writable() {
+	for _, w := range c.sizes.Memories(c.spec.Worktree.Target) {
 		if err := settle(root, w); err != nil {
-			return fmt.Errorf("memory file system %s: %w", w.target, err)
+			return fmt.Errorf("memory file system %s: %w", w.Target, err)
 		}
 	}
 	return nil
 }
 
-func settle(root *os.File, m memory) error {
-	fd, err := unix.Openat2(int(root.Fd()), strings.TrimPrefix(m.target, "/"), &unix.OpenHow{
-		Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC,
-		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
-	})
+func settle(root *os.File, m inside.Memory) error {
+	f, err := mount.OpenPlace(root, m.Target)
 	if err != nil {
-		return fmt.Errorf("%w: the image has something else than a directory there: %w", sandbox.ErrMountTarget, err)
+		return fmt.Errorf("the image has something else than a directory there: %w", err)
 	}
-	defer unix.Close(fd)
+	defer f.Close()
 	var st unix.Statfs_t
-	if err := unix.Fstatfs(fd, &st); err != nil {
+	if err := unix.Fstatfs(int(f.Fd()), &st); err != nil {
 		return err
 	}
 	// Rounded up to pages by the kernel.
-	if bytes := int64(st.Blocks) * st.Bsize; st.Type != unix.TMPFS_MAGIC || bytes < int64(m.size) || bytes > int64(m.size)+1<<20 {
+	if bytes := int64(st.Blocks) * st.Bsize; st.Type != unix.TMPFS_MAGIC || bytes < int64(m.Size) || bytes > int64(m.Size)+1<<20 {
 		return fmt.Errorf("it is not there: %w", sandbox.ErrMountTarget)
 	}
-	return unix.Chmod("/proc/self/fd/"+strconv.Itoa(fd), m.mode)
+	return unix.Chmod("/proc/self/fd/"+strconv.Itoa(int(f.Fd())), m.Mode)
 }

@@ -1,7 +1,6 @@
 package docker
 
 import (
-	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -10,7 +9,6 @@ import (
 	"github.com/docker/docker/api/types/image"
 	"github.com/docker/docker/api/types/mount"
 
-	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/sandbox/cgroup"
 	"github.com/toold/toold/internal/sandbox/inside"
@@ -136,6 +134,9 @@ func (c *creation) tmpfs() map[string]string {
 	if c.spec.Worktree.Overlay != nil {
 		m[sandbox.TreeDir] = placeholder
 	}
+	if c.spec.JournalDir != "" {
+		m[sandbox.JournalDir] = placeholder
+	}
 	if c.spec.OutputDir != "" {
 		m[sandbox.OutputDir] = placeholder
 	}
@@ -149,48 +150,13 @@ func (c *creation) tmpfs() map[string]string {
 		m[t] = placeholder
 	}
 	m["/run"] = "noexec,size=64k,nr_inodes=64,mode=755"
-	for _, w := range c.writable() {
-		m[w.target] = w.options()
+	for _, w := range c.sizes.Memories(c.spec.Worktree.Target) {
+		m[w.Target] = strings.Join(w.Options(), ",") // with exec, which is not the Engine's default
+	}
+	for _, p := range c.rec.Own.Places {
+		m[p.Target] = placeholder
 	}
 	return m
-}
-
-// memory is a memory file system that tools may write to.
-type memory struct {
-	target string
-	size   client.Size
-	mode   uint32
-	own    bool // it belongs to the tool user
-	noexec bool
-}
-
-// writable are all places of a sandbox but a worktree that tools may write to.
-func (c *creation) writable() []memory {
-	list := []memory{
-		{target: "/tmp", size: c.sizes.Tmp, mode: 0o1777},
-		{target: "/dev/shm", size: c.sizes.Shm, mode: 0o1777, noexec: true},
-		{target: sandbox.Home, size: c.sizes.Home, mode: 0o700, own: true},
-	}
-	if c.spec.Worktree.Mode == client.WorktreeEmpty {
-		list = append(list, memory{target: c.spec.Worktree.Target, size: c.sizes.Worktree, mode: 0o755, own: true})
-	}
-	return list
-}
-
-// options are those of the Engine's tmpfs.
-func (m memory) options() string {
-	list := []string{
-		"nosuid", "nodev", fmt.Sprintf("size=%d", m.size), fmt.Sprintf("nr_inodes=%d", inside.Inodes(m.size)), fmt.Sprintf("mode=%o", m.mode),
-	}
-	if m.own {
-		list = append(list, fmt.Sprintf("uid=%d", sandbox.ToolUID), fmt.Sprintf("gid=%d", sandbox.ToolGID))
-	}
-	if m.noexec {
-		list = append(list, "noexec")
-	} else {
-		list = append(list, "exec") // which is not the Engine's default
-	}
-	return strings.Join(list, ",")
 }
 
 // outerTargets are those of the worktree and of mounts that do not lie in another

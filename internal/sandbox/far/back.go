@@ -55,7 +55,7 @@ func (t *Trees) Return(ctx context.Context, at state.Dir, get GetFunc) (note str
 		}
 		note = missing(report, err, archive.Name())
 	}
-	t.tell(at, c, report, err, archive.Name())
+	t.tell(at, c, note, archive.Name())
 	// From here on there is nothing more to copy, also when removing fails.
 	return note, os.Remove(at.File(copiedName))
 }
@@ -186,21 +186,11 @@ func (t *Trees) worktree(at state.Dir, c *copied) (*os.File, error) {
 	return f, nil
 }
 
-// tell logs what became of the changes, and removes the archive where nothing else
-// is in it.
-func (t *Trees) tell(at state.Dir, c *copied, report *transfer.Report, err error, archive string) {
+// tell logs what became of the changes, and removes the archive where all of it is back.
+func (t *Trees) tell(at state.Dir, c *copied, note, archive string) {
 	log := t.log.With("sandbox", at.ID(), "worktree", c.Path)
-	if report != nil {
-		log = log.With("written", report.Written, "removed", report.Removed,
-			"conflicts", report.ConflictCount, "refused", report.RefuseCount)
-	}
-	switch {
-	case err != nil:
-		log.Error("changes of a worktree could not be copied back; they are kept", "archive", archive, "error", err)
-		return
-	case !complete(report, err):
-		log.Warn("not all changes of a worktree were copied back; they are kept", "archive", archive,
-			"conflicting", report.Conflicts, "not_copied", report.Refused)
+	if note != "" {
+		log.Warn("not all changes of a worktree were copied back; they are kept", "archive", archive, "note", note)
 		return
 	}
 	log.Info("changes of a worktree were copied back")

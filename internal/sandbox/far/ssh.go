@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/url"
-	"os"
 	"os/exec"
 	"strings"
 	"sync"
@@ -113,17 +112,11 @@ func (c *sshConn) why(err error) error {
 
 // startSSH gives ssh one end of a pair of sockets for its input and output.
 func startSSH(args []string) (net.Conn, error) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, fmt.Errorf("socketpair: %w", err)
-	}
-	ours, theirs := os.NewFile(uintptr(fds[0]), "ssh"), os.NewFile(uintptr(fds[1]), "ssh")
-	defer theirs.Close()
-	conn, err := net.FileConn(ours)
-	_ = ours.Close()
+	conn, theirs, err := socketPair()
 	if err != nil {
 		return nil, err
 	}
+	defer theirs.Close()
 	cmd := exec.Command("ssh", args...)
 	said := new(words)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = theirs, theirs, said

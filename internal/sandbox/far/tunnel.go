@@ -25,9 +25,14 @@ type Tunnel struct {
 // the agent sends, without the framing that far may have. Carry closes far when the
 // connection ends, and after an error, which is net.ErrClosed after Close.
 func (t *Tunnel) Carry(far net.Conn, receive func(to io.Writer) error) (*net.UnixConn, error) {
-	ours, theirs, err := socketPair()
+	ours, end, err := socketPair()
 	if err != nil {
 		return nil, errors.Join(err, far.Close())
+	}
+	defer end.Close()
+	theirs, err := net.FileConn(end)
+	if err != nil {
+		return nil, errors.Join(err, far.Close(), ours.Close())
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -74,29 +79,16 @@ func (t *Tunnel) Close() {
 	t.work.Wait()
 }
 
-func socketPair() (a, b *net.UnixConn, err error) {
+// socketPair gives two sockets that are each other's ends, the second as a file.
+func socketPair() (*net.UnixConn, *os.File, error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, nil, fmt.Errorf("socketpair: %w", err)
 	}
-	var conns [2]*net.UnixConn
-	for i, fd := range fds {
-		f := os.NewFile(uintptr(fd), "agent")
-		c, cerr := net.FileConn(f)
-		_ = f.Close()
-		if cerr != nil {
-			err = errors.Join(err, cerr)
-			continue
-		}
-		conns[i], _ = c.(*net.UnixConn)
+	ours, theirs := os.NewFile(uintptr(fds[0]), "ours"), os.NewFile(uintptr(fds[1]), "theirs")
+	conn, err := net.FileConn(ours)
+	if err = errors.Join(err, ours.Close()); err != nil {
+		return nil, nil, errors.Join(err, theirs.Close())
 	}
-	if err != nil {
-		for _, c := range conns {
-			if c != nil {
-				_ = c.Close()
-			}
-		}
-		return nil, nil, err
-	}
-	return conns[0], conns[1], nil
+	return conn.(*net.UnixConn), theirs, nil
 }

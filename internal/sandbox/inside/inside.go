@@ -49,8 +49,10 @@ var Etc = map[string]string{
 	"/etc/hosts":         "127.0.0.1\tlocalhost " + Hostname + "\n::1\tlocalhost ip6-localhost\n",
 	"/etc/hostname":      Hostname + "\n",
 	"/etc/nsswitch.conf": "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nservices: files\nprotocols: files\n",
-	"/etc/resolv.conf":   "# There is no resolver in this sandbox.\n",
-	"/etc/host.conf":     "multi on\n",
+	// Where a session has no network nothing answers there, as nothing does at 127.0.0.1, which
+	// is asked where a file names nobody.
+	"/etc/resolv.conf": "nameserver 127.0.0.53\noptions timeout:5 attempts:1\n",
+	"/etc/host.conf":   "multi on\n",
 }
 
 // CheckClaim refuses what no sandbox can be given.

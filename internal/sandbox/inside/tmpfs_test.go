@@ -22,7 +22,7 @@ func TestTmpfsSizes(t *testing.T) {
 		{0, 0, client.WorktreeEmpty, true},
 		{0, 10 << 30, client.WorktreeBind, true},
 	} {
-		sizes, err := SizeTmpfs(client.Limits{Memory: tt.memory, Tmp: tt.tmp}, tt.mode)
+		sizes, _, err := SizeTmpfs(client.Limits{Memory: tt.memory, Tmp: tt.tmp}, &sandbox.Worktree{Mode: tt.mode}, true)
 		sum := sizes.Sum()
 		if (err == nil) != tt.ok || err != nil && !errors.Is(err, sandbox.ErrUnsupported) {
 			t.Errorf("memory %v, tmp %v: %v", tt.memory, tt.tmp, err)

@@ -7,6 +7,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/internal/sandbox/mount"
 )
 
 // openDevice opens one of the kernel's devices. A service or a container may have a
@@ -18,31 +20,15 @@ func openDevice(name string) (*os.File, error) {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return f, err
 	}
-	all, mountErr := mountDevices()
+	all, mountErr := mount.New("devtmpfs", "devtmpfs", nil, unix.MOUNT_ATTR_NOEXEC)
 	if mountErr != nil {
 		return nil, errors.Join(err, mountErr)
 	}
-	defer unix.Close(all)
-	fd, err := unix.Openat(all, name, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	defer all.Close()
+	fd, err := unix.Openat(int(all.Fd()), name, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: "devtmpfs/" + name, Err: err}
 	}
 	// Its only path, and one that can be mounted.
 	return os.NewFile(uintptr(fd), fmt.Sprintf("/proc/self/fd/%d", fd)), nil
-}
-
-func mountDevices() (int, error) {
-	fsfd, err := unix.Fsopen("devtmpfs", unix.FSOPEN_CLOEXEC)
-	if err != nil {
-		return -1, fmt.Errorf("fsopen devtmpfs: %w", err)
-	}
-	defer unix.Close(fsfd)
-	if err := unix.FsconfigCreate(fsfd); err != nil {
-		return -1, fmt.Errorf("fsconfig devtmpfs: %w", err)
-	}
-	fd, err := unix.Fsmount(fsfd, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC)
-	if err != nil {
-		return -1, fmt.Errorf("fsmount devtmpfs: %w", err)
-	}
-	return fd, nil
 }

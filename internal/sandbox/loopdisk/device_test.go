@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/internal/sandbox/mount"
 )
 
 // TestDevicesWithoutDev: a device is the same one, found in /dev or without it.
@@ -16,12 +18,12 @@ func TestDevicesWithoutDev(t *testing.T) {
 	if err := unix.Stat("/dev/null", &want); err != nil {
 		t.Fatal(err)
 	}
-	all, err := mountDevices()
+	all, err := mount.New("devtmpfs", "devtmpfs", nil, unix.MOUNT_ATTR_NOEXEC)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer unix.Close(all)
-	if err := unix.Fstatat(all, "null", &got, 0); err != nil || got.Rdev != want.Rdev {
+	defer all.Close()
+	if err := unix.Fstatat(int(all.Fd()), "null", &got, 0); err != nil || got.Rdev != want.Rdev {
 		t.Errorf("null is device %#x, %v, want %#x", got.Rdev, err, want.Rdev)
 	}
 	if f, err := openDevice("no-such-device"); err == nil {

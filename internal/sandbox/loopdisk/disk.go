@@ -15,24 +15,25 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/sandbox/inside"
 	"github.com/toold/toold/internal/sandbox/mount"
-	"github.com/toold/toold/internal/sandbox/state"
 )
 
 // Least is the smallest disk that is of any use.
-const Least client.Size = 16 << 20
+const Least = inside.LeastDisk
 
 // ErrNone: this host has nothing to make a file system in a file with.
 var ErrNone = errors.New("no file systems in files")
 
-// Unnamed makes a file system for size bytes and mounts it nowhere yet. Its file has no
-// name: the kernel gives its blocks back when the last mount is gone, whatever became of the
-// daemon in between, and a restart of the host does too. dir is private to such disks.
-func Unnamed(dir string, size client.Size) (*os.File, error) {
+// Unnamed makes a file system for size bytes and mounts it nowhere yet. Its file loses its
+// name, which is for those who look at the loop devices, at once: the kernel gives its blocks
+// back when the last mount is gone, whatever became of the daemon in between, and a restart of
+// the host does too. dir is private to such disks.
+func Unnamed(dir, name string, size client.Size) (*os.File, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	file, err := unnamed(dir)
+	file, err := unnamed(dir, name)
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +95,7 @@ func mountLoop(loop *os.File) (*os.File, error) {
 		"noinit_itable": "",
 		// What a session removes is no longer used on the host's disk either.
 		"discard": "",
-	})
+	}, unix.MOUNT_ATTR_NODEV)
 }
 
 // attached opens the loop device that a file is attached to; nil where there is none.
@@ -177,22 +178,23 @@ func attach(file *os.File) (*os.File, error) {
 // block is the block size of devices and file systems.
 const block = 4096
 
-// unnamed makes a file in dir that has no name, and so is gone when it is closed.
-func unnamed(dir string) (*os.File, error) {
-	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
-	if err == nil {
-		return os.NewFile(uintptr(fd), filepath.Join(dir, "unnamed")), nil
+// ownPrefix begins the names of files that have lost them, and of those whose daemon was
+// killed before that.
+const ownPrefix = "own-"
+
+// unnamed makes a file in dir that has a name no longer, and so is gone when it is closed.
+func unnamed(dir, name string) (*os.File, error) {
+	path := filepath.Join(dir, ownPrefix+name)
+	for {
+		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+		if err != nil && !errors.Is(err, fs.ErrExist) {
+			return nil, err
+		}
+		if rmErr := os.Remove(path); rmErr != nil && !errors.Is(rmErr, fs.ErrNotExist) {
+			return nil, errors.Join(rmErr, f.Close())
+		}
+		if err == nil {
+			return f, nil
+		}
 	}
-	if !errors.Is(err, unix.EOPNOTSUPP) {
-		return nil, &fs.PathError{Op: "open", Path: dir, Err: err}
-	}
-	f, err := os.CreateTemp(dir, state.NewPrefix)
-	if err != nil {
-		return nil, err
-	}
-	if err := os.Remove(f.Name()); err != nil {
-		f.Close()
-		return nil, err
-	}
-	return f, nil
 }

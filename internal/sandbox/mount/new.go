@@ -9,8 +9,9 @@ import (
 )
 
 // New makes a mount of a new file system that is attached nowhere. An option
-// with an empty value is a flag.
-func New(kind, source string, options map[string]string) (*os.File, error) {
+// with an empty value is a flag. attributes (MOUNT_ATTR_…) are set besides nosuid and
+// noatime.
+func New(kind, source string, options map[string]string, attributes int) (*os.File, error) {
 	fsfd, err := unix.Fsopen(kind, unix.FSOPEN_CLOEXEC)
 	if err != nil {
 		return nil, fmt.Errorf("fsopen %s: %w", kind, err)
@@ -32,7 +33,7 @@ func New(kind, source string, options map[string]string) (*os.File, error) {
 	if err := unix.FsconfigCreate(fsfd); err != nil {
 		return nil, fmt.Errorf("%s: %w%s", kind, err, messages(fsfd))
 	}
-	fd, err := unix.Fsmount(fsfd, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOATIME)
+	fd, err := unix.Fsmount(fsfd, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOATIME|attributes)
 	if err != nil {
 		return nil, fmt.Errorf("fsmount %s: %w", kind, err)
 	}

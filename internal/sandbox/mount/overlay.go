@@ -8,8 +8,6 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/toold/toold/internal/thread"
 )
 
 // The names that the layers of an overlay are mounted under for the moment that
@@ -32,7 +30,7 @@ const (
 func Overlay(staging string, lower []*os.File, upper *os.File, renames Renames) (*os.File, error) {
 	// The thread has a mount namespace of its own, which ends with it, and the
 	// layers' mounts with that.
-	return thread.Run(func() (*os.File, error) { return overlayLocked(staging, lower, upper, renames) })
+	return privately(func() (*os.File, error) { return overlayLocked(staging, lower, upper, renames) })
 }
 
 // Renames says what an overlay does when a directory of a lower layer is renamed.
@@ -45,6 +43,10 @@ const (
 	// RenamesRedirect: it is renamed, and the upper layer says where to. Only for layers that
 	// overlays of this daemon wrote: no process without its rights could set such an attribute.
 	RenamesRedirect Renames = "on"
+	// RenamesLight is RenamesRedirect, and a change of a file's attributes alone copies
+	// nothing of it: its content stays in the layer below. For upper layers that are of no use
+	// without those below.
+	RenamesLight Renames = "light"
 )
 
 // PrepareUpper makes the two directories that an overlay needs for writing in dir. The
@@ -60,15 +62,27 @@ func PrepareUpper(dir *os.File, uid, gid int, mode uint32) error {
 		unix.Fchmodat(fd, root, mode&0o7777, 0)) // whatever the umask
 }
 
+// ClearUpper removes what PrepareUpper made in dir, with what an overlay that nobody wrote to
+// has left in the work directory, so that it can be prepared again: an overlay that the kernel
+// still has of a sandbox that could not be made goes on with directories of its own. ENOTEMPTY:
+// somebody has written to it.
+func ClearUpper(dir *os.File) error {
+	root, err := os.OpenRoot(fmt.Sprintf("/proc/self/fd/%d", dir.Fd()))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = root.Close() }() // it was opened to find names
+	_, upper, _ := strings.Cut(layerUpper, "/")
+	if err := root.Remove(upper); err != nil && !errors.Is(err, unix.ENOENT) {
+		return err
+	}
+	_, work, _ := strings.Cut(layerWork, "/")
+	return root.RemoveAll(work)
+}
+
 // overlayLocked works in a mount namespace of this thread alone. Kernels before
 // 6.15 take only layers that are attached in the namespace of who mounts.
 func overlayLocked(staging string, lower []*os.File, upper *os.File, renames Renames) (*os.File, error) {
-	if err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS); err != nil {
-		return nil, fmt.Errorf("unshare: %w", err)
-	}
-	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return nil, fmt.Errorf("make mounts private: %w", err)
-	}
 	if err := unix.Mount("tmpfs", staging, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=64k,mode=700"); err != nil {
 		return nil, fmt.Errorf("stage layers: %w", err)
 	}
@@ -78,6 +92,9 @@ func overlayLocked(staging string, lower []*os.File, upper *os.File, renames Ren
 	options := map[string]string{
 		// Whatever the kernel's defaults are.
 		"redirect_dir": string(renames), "metacopy": "off", "index": "off", "xino": "off",
+	}
+	if renames == RenamesLight {
+		options["redirect_dir"], options["metacopy"] = "on", "on"
 	}
 	if upper != nil {
 		if err := attachLayer(layerDisk, upper); err != nil {
@@ -94,7 +111,7 @@ func overlayLocked(staging string, lower []*os.File, upper *os.File, renames Ren
 		names = append(names, name)
 	}
 	options["lowerdir"] = strings.Join(names, ":")
-	return New("overlay", "overlay", options)
+	return New("overlay", "overlay", options, unix.MOUNT_ATTR_NODEV)
 }
 
 func attachLayer(name string, mount *os.File) error {

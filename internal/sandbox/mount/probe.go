@@ -20,11 +20,11 @@ func ProbeOverlay(dir string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(tmp)) }()
-	source, layer, staging := filepath.Join(tmp, "source"), filepath.Join(tmp, "layer"), filepath.Join(tmp, "staging")
-	if err := errors.Join(os.MkdirAll(filepath.Join(source, "old"), 0o755), os.Mkdir(layer, 0o700), os.Mkdir(staging, 0o700)); err != nil {
+	below, layer, staging := filepath.Join(tmp, "source"), filepath.Join(tmp, "layer"), filepath.Join(tmp, "staging")
+	if err := errors.Join(os.MkdirAll(filepath.Join(below, "old"), 0o755), os.Mkdir(layer, 0o700), os.Mkdir(staging, 0o700)); err != nil {
 		return err
 	}
-	from, err := os.Open(source)
+	from, err := os.Open(below)
 	if err != nil {
 		return err
 	}
@@ -39,7 +39,7 @@ func ProbeOverlay(dir string) (err error) {
 		ToolUID: probeBase + sandbox.ToolUID, ToolGID: probeBase + sandbox.ToolGID, Staging: staging,
 	}.detaching()
 	defer d.close()
-	tree, err := d.layered(nil, upper)
+	tree, err := d.layered(source{from, 0, 0}, nil, upper, RenamesRedirect)
 	if err != nil {
 		return err
 	}

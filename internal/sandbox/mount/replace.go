@@ -3,12 +3,12 @@ package mount
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/internal/sandbox"
@@ -21,7 +21,7 @@ import (
 // those before it in the list are replaced by then.
 func Replace(proc *os.File, mounts []Detached) error {
 	_, err := thread.Run(func() (struct{}, error) {
-		targets, err := mountPoints(proc)
+		there, err := mountsOf(proc)
 		if err != nil {
 			return struct{}{}, err
 		}
@@ -31,7 +31,7 @@ func Replace(proc *os.File, mounts []Detached) error {
 		}
 		defer root.Close()
 		for _, m := range mounts {
-			if err := replaceOne(root, m, targets); err != nil {
+			if err := replaceOne(root, m, there); err != nil {
 				return struct{}{}, fmt.Errorf("replace %s: %w", m.Target, err)
 			}
 		}
@@ -40,31 +40,18 @@ func Replace(proc *os.File, mounts []Detached) error {
 	return err
 }
 
-// mountPoints are the places of all mounts that a process sees.
-func mountPoints(proc *os.File) ([]string, error) {
+// mountsOf are all mounts that a process sees.
+func mountsOf(proc *os.File) ([]*mountinfo.Info, error) {
 	f, err := openIn(proc, "mountinfo", unix.O_RDONLY)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	data, err := io.ReadAll(f)
-	if err != nil {
-		return nil, err
-	}
-	var points []string
-	for line := range strings.Lines(string(data)) {
-		if fields := strings.Fields(line); len(fields) > 4 {
-			points = append(points, unescape.Replace(fields[4]))
-		}
-	}
-	return points, nil
+	return mountinfo.GetMountsFromReader(f, nil)
 }
 
-// unescape undoes what the kernel does to names in mountinfo.
-var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
-
-func replaceOne(root *os.File, m Detached, points []string) error {
-	lifted, err := lift(root, below(m.Target, points))
+func replaceOne(root *os.File, m Detached, there []*mountinfo.Info) error {
+	lifted, err := lift(root, below(m.Target, there))
 	if err == nil {
 		if err = unmountAt(root, m.Target); err == nil {
 			err = attachOne(root, m)
@@ -76,12 +63,12 @@ func replaceOne(root *os.File, m Detached, points []string) error {
 	return err
 }
 
-// below are the targets below a place, the deepest first.
-func below(place string, targets []string) []string {
+// below are the places of mounts below a place, the deepest first.
+func below(place string, mounts []*mountinfo.Info) []string {
 	var list []string
-	for _, t := range targets {
-		if strings.HasPrefix(t, place+"/") {
-			list = append(list, t)
+	for _, m := range mounts {
+		if strings.HasPrefix(m.Mountpoint, place+"/") {
+			list = append(list, m.Mountpoint)
 		}
 	}
 	slices.Sort(list)
@@ -93,7 +80,7 @@ func below(place string, targets []string) []string {
 // are to be put back.
 func lift(root *os.File, targets []string) (lifted []Detached, err error) {
 	for _, t := range targets {
-		at, err := openPlace(root, t)
+		at, err := OpenPlace(root, t)
 		if err != nil {
 			return lifted, err
 		}
@@ -113,7 +100,7 @@ func lift(root *os.File, targets []string) (lifted []Detached, err error) {
 
 // unmountAt takes off the mount at target. Its directory is found without following a link.
 func unmountAt(root *os.File, target string) error {
-	parent, err := openPlace(root, filepath.Dir(target))
+	parent, err := OpenPlace(root, filepath.Dir(target))
 	if err != nil {
 		return err
 	}
@@ -131,8 +118,9 @@ func unmountAt(root *os.File, target string) error {
 	return nil
 }
 
-// openPlace opens a directory of the sandbox, as itself.
-func openPlace(root *os.File, path string) (*os.File, error) {
+// OpenPlace opens a directory of the sandbox with this root, as itself: over no link, and
+// with O_PATH.
+func OpenPlace(root *os.File, path string) (*os.File, error) {
 	rel := strings.TrimPrefix(filepath.Clean(path), "/")
 	if rel == "" {
 		rel = "."

@@ -112,6 +112,11 @@ func (d *detaching) all() error {
 			return fmt.Errorf("output directory: %w", err)
 		}
 	}
+	if d.JournalDir != "" {
+		if err := d.journal(); err != nil {
+			return fmt.Errorf("journal: %w", err)
+		}
+	}
 	// What lies in another comes after it, the worktree before all: a target may
 	// be a directory of what was mounted before.
 	mounts := slices.Clone(d.Mounts)
@@ -249,6 +254,25 @@ func (d *detaching) output() error {
 	return nil
 }
 
+// journal gives a directory to the sandbox's root, who has no capability: it can do there
+// what the modes let it, and the tool user nothing.
+func (d *detaching) journal() error {
+	dir, err := os.OpenFile(d.JournalDir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	if err := errors.Join(dir.Chown(int(d.ownUIDs.Host), int(d.ownGIDs.Host)), dir.Chmod(0o700)); err != nil {
+		return err
+	}
+	f, err := Detach(dir, unix.MOUNT_ATTR_NOEXEC, nil)
+	if err != nil {
+		return err
+	}
+	d.add(f, sandbox.JournalDir)
+	return nil
+}
+
 // nobody is the kernel's id for who has none.
 const nobody = 65534
 
@@ -265,9 +289,12 @@ func (d *detaching) detachOutput(dir *os.File) (*os.File, error) {
 	return Detach(dir, attributes, nil)
 }
 
-// extra shows a directory read-only with its ids as the tool user's, or where that
-// cannot be, as it is.
+// extra shows a directory with its ids as the tool user's, or where that cannot be, and
+// nothing is written, as it is.
 func (d *detaching) extra(m sandbox.Mount) error {
+	if m.Overlay != nil || m.Write {
+		return d.extraWritable(m)
+	}
 	var attributes uint64 = unix.MOUNT_ATTR_RDONLY
 	if m.NoExec {
 		attributes |= unix.MOUNT_ATTR_NOEXEC
@@ -276,6 +303,24 @@ func (d *detaching) extra(m sandbox.Mount) error {
 	if errors.Is(err, ErrNoIDMap) {
 		d.note(fmt.Sprintf("%s: its file system has no id-mapped mounts: only what everyone may read is readable", m.Source.Name()))
 		f, err = Detach(m.Source, attributes, nil)
+	}
+	if err != nil {
+		return err
+	}
+	d.add(f, m.Target)
+	return nil
+}
+
+func (d *detaching) extraWritable(m sandbox.Mount) error {
+	var f *os.File
+	var err error
+	if m.Write {
+		f, err = d.asTool(m.Source, m.UID, m.GID, 0)
+	} else {
+		f, err = d.layered(source{m.Source, m.UID, m.GID}, m.Overlay.Lower, m.Overlay.Upper, RenamesLight)
+	}
+	if errors.Is(err, ErrNoIDMap) {
+		return fmt.Errorf("its file system has no id-mapped mounts, without which nothing can be written there: %w", sandbox.ErrUnsupported)
 	}
 	if err != nil {
 		return err

@@ -34,7 +34,7 @@ func ownedDir(t *testing.T, uid, gid int) *os.File {
 func unmappable(t *testing.T, uid, gid int) *os.File {
 	t.Helper()
 	needRoot(t)
-	m, err := New("ramfs", "ramfs", nil)
+	m, err := New("ramfs", "ramfs", nil, unix.MOUNT_ATTR_NODEV)
 	if err != nil {
 		t.Fatal(err)
 	}

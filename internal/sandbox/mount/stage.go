@@ -54,28 +54,29 @@ func outer(mounts []Detached, target string) int {
 // is nothing to clean up, whatever becomes of this process. dir must exist. f must
 // not leave the thread behind for others: it ends when f returns.
 func Stage(dir string, mounts []Detached, f func() error) error {
-	_, err := thread.Run(func() (struct{}, error) {
-		if err := stageLocked(dir, mounts); err != nil {
-			return struct{}{}, err
+	_, err := privately(func() (struct{}, error) {
+		for i, m := range mounts {
+			if err := stageOne(dir, mounts[:i], i, m); err != nil {
+				return struct{}{}, err
+			}
 		}
 		return struct{}{}, f()
 	})
 	return err
 }
 
-func stageLocked(dir string, mounts []Detached) error {
-	if err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS); err != nil {
-		return fmt.Errorf("unshare: %w", err)
-	}
-	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return fmt.Errorf("make mounts private: %w", err)
-	}
-	for i, m := range mounts {
-		if err := stageOne(dir, mounts[:i], i, m); err != nil {
-			return err
+// privately runs f on a thread with a mount namespace of its own, of which no other hears,
+// and which ends with the thread unless f has started processes in it.
+func privately[T any](f func() (T, error)) (T, error) {
+	return thread.Run(func() (nothing T, err error) {
+		if err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS); err != nil {
+			return nothing, fmt.Errorf("unshare: %w", err)
 		}
-	}
-	return nil
+		if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+			return nothing, fmt.Errorf("make mounts private: %w", err)
+		}
+		return f()
+	})
 }
 
 func stageOne(dir string, before []Detached, i int, m Detached) error {

@@ -16,8 +16,9 @@ import (
 // overlay adds the mounts of a worktree of mode overlay: itself, and what it is compared
 // with in a directory that only the sandbox's root can enter.
 func (d *detaching) overlay() error {
-	o := d.Worktree.Overlay
-	tree, err := d.layered(o.Lower, o.Upper)
+	w, o := &d.Worktree, d.Worktree.Overlay
+	from := source{w.Source, w.UID, w.GID}
+	tree, err := d.layered(from, o.Lower, o.Upper, RenamesRedirect)
 	if err != nil {
 		return err
 	}
@@ -28,7 +29,7 @@ func (d *detaching) overlay() error {
 		return fmt.Errorf("%s: %w", sandbox.TreeDir, err)
 	}
 	d.add(private, sandbox.TreeDir)
-	base, err := d.layered(o.Base, nil)
+	base, err := d.layered(from, o.Base, nil, RenamesRedirect)
 	if err != nil {
 		return fmt.Errorf("what it is compared with: %w", err)
 	}
@@ -50,10 +51,15 @@ func (s Session) Relay(proc *os.File) error {
 	return Replace(proc, mounts)
 }
 
+// source is a directory below layers, and whose ids are shown as the tool user's.
+type source struct {
+	dir      *os.File
+	uid, gid uint32
+}
+
 // layered is a mount of the source below layers. Without an upper one it is read-only.
-func (d *detaching) layered(layers []*os.File, upper *os.File) (*os.File, error) {
-	w := &d.Worktree
-	source, err := d.asTool(w.Source, w.UID, w.GID, unix.MOUNT_ATTR_RDONLY)
+func (d *detaching) layered(from source, layers []*os.File, upper *os.File, renames Renames) (*os.File, error) {
+	source, err := d.asTool(from.dir, from.uid, from.gid, unix.MOUNT_ATTR_RDONLY)
 	if errors.Is(err, ErrNoIDMap) {
 		return nil, fmt.Errorf("its file system has no id-mapped mounts, which the mode overlay needs: take the mode bind, or put it on ext4, xfs or btrfs: %w", sandbox.ErrUnsupported)
 	}
@@ -76,7 +82,7 @@ func (d *detaching) layered(layers []*os.File, upper *os.File) (*os.File, error)
 	lower := slices.Clone(mounts)
 	slices.Reverse(lower)
 	if upper == nil {
-		return Overlay(d.Staging, lower, nil, RenamesRedirect)
+		return Overlay(d.Staging, lower, nil, renames)
 	}
 	top, err := Detach(upper, 0, nil)
 	if err == nil {
@@ -89,7 +95,7 @@ func (d *detaching) layered(layers []*os.File, upper *os.File) (*os.File, error)
 	if err != nil {
 		return nil, fmt.Errorf("upper layer: %w", err)
 	}
-	f, err := Overlay(d.Staging, lower, top, RenamesRedirect)
+	f, err := Overlay(d.Staging, lower, top, renames)
 	if errors.Is(err, unix.EINVAL) {
 		return nil, fmt.Errorf("the file system of %s cannot take the changes of an overlay (%w): put the state directory on ext4, xfs, btrfs or tmpfs: %w", upper.Name(), err, sandbox.ErrUnsupported)
 	}
@@ -131,7 +137,7 @@ func (d *detaching) private() (*os.File, error) {
 	f, err := New("tmpfs", "tmpfs", map[string]string{
 		"size": "4k", "nr_inodes": "4", "mode": "0700",
 		"uid": strconv.Itoa(int(d.ownUIDs.Host)), "gid": strconv.Itoa(int(d.ownGIDs.Host)),
-	})
+	}, unix.MOUNT_ATTR_NODEV)
 	if err != nil {
 		return nil, err
 	}

@@ -226,12 +226,6 @@ func TestPartsAreFound(t *testing.T) {
 		"another's record": func(t *testing.T, f *fixture, id string) {
 			overwrite(t, f.cfg.RunDir+"/oci/sandboxes/"+id+"/record.json", `{"SessionID": "ses_other"}`)
 		},
-		"an empty record and no label": func(t *testing.T, f *fixture, id string) {
-			overwrite(t, f.cfg.RunDir+"/oci/sandboxes/"+id+"/record.json", "")
-			if err := unix.Removexattr(f.driver.KillDir(id), "trusted.toold"); err != nil {
-				t.Fatal(err)
-			}
-		},
 		"only a cgroup": func(t *testing.T, f *fixture, id string) {
 			removeAll(t, f.cfg.RunDir+"/oci/sandboxes/"+id)
 			removeAll(t, f.cfg.RunDir+"/oci/runtime/runc/"+id)

@@ -15,6 +15,7 @@ import (
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/sandbox/inside"
 	"github.com/toold/toold/internal/sandbox/mount"
+	"github.com/toold/toold/internal/sandbox/near"
 	"github.com/toold/toold/internal/sandbox/state"
 )
 
@@ -24,7 +25,7 @@ const cleanupTime = 20 * time.Second
 // Create implements sandbox.Driver.
 func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
 	if err := d.check(&spec); err != nil {
-		return nil, fmt.Errorf("create sandbox %q: %w", spec.SessionID, err)
+		return nil, fmt.Errorf("create sandbox %q: %w", spec.SessionID, whyNot(err, d.cfg.UIDBase))
 	}
 	c, err := d.begin(&spec)
 	if err != nil {
@@ -85,7 +86,8 @@ type creation struct {
 	sizes    inside.TmpfsSizes
 	mounts   []mount.Detached
 	files    []*os.File // closed at the end
-	oneToOne bool       // the worktree's owner is in the id mapping instead
+	disk     inside.Disk
+	oneToOne bool // the worktree's owner is in the id mapping instead
 }
 
 func (c *creation) close() {
@@ -109,7 +111,7 @@ func (d *Driver) begin(s *sandbox.Spec) (*creation, error) {
 		return nil, errors.Join(err, errors.New("there is a sandbox of that name"))
 	}
 	c := &creation{d: d, spec: s, runtime: rt, bundle: d.bundle(s.SessionID)}
-	c.rec = &record{Base: state.Begin(s.ID, rt.name)}
+	c.rec = &record{Base: near.Base{Base: state.Begin(s.ID, rt.name)}}
 	return c, c.bundle.create(c.rec, int(s.UIDBase))
 }
 
@@ -118,10 +120,13 @@ func (c *creation) run(ctx context.Context) (*Sandbox, error) {
 		return nil, err
 	}
 	var err error
-	if c.sizes, err = inside.SizeTmpfs(c.spec.Limits, c.spec.Worktree.Mode); err != nil {
+	if c.sizes, c.disk, err = inside.SizeTmpfs(c.spec.Limits, &c.spec.Worktree, c.d.Disks() == nil); err != nil {
 		return nil, err
 	}
 	if err := c.prepareMounts(); err != nil {
+		return nil, err
+	}
+	if err := c.preparePlaces(); err != nil {
 		return nil, err
 	}
 	if err := c.writeBundle(); err != nil {
@@ -231,7 +236,7 @@ func (c *creation) start(ctx context.Context, stdio *os.File) (*Sandbox, error) 
 func (c *creation) finish(sb *Sandbox) error {
 	id := c.spec.SessionID
 	if !c.runtime.gvisor {
-		if err := c.d.cg.Divide(id, sb.proc, int(c.spec.UIDBase), c.spec.Limits, c.sizes.Sum()); err != nil {
+		if err := c.d.cg.Divide(id, sb.Proc, int(c.spec.UIDBase), c.spec.Limits, c.sizes.Sum()); err != nil {
 			return err
 		}
 		views, err := mount.Views(c.d.cg.Views(id))
@@ -241,7 +246,7 @@ func (c *creation) finish(sb *Sandbox) error {
 		if err != nil {
 			return err
 		}
-		if err := mount.Attach(sb.proc.Dir(), append(views, c.mounts...)); err != nil {
+		if err := mount.Attach(sb.Proc.Dir(), append(views, c.mounts...)); err != nil {
 			return err
 		}
 	}
@@ -256,7 +261,7 @@ func (c *creation) finish(sb *Sandbox) error {
 	if err := unix.Rmdir(c.d.cg.RuntimeDir(id)); err != nil && !errors.Is(err, unix.EBUSY) && !errors.Is(err, unix.ENOENT) {
 		return err
 	}
-	if err := sb.proc.Alive(); err != nil {
+	if err := sb.Proc.Alive(); err != nil {
 		return err
 	}
 	return c.bundle.Write(c.rec)

@@ -7,8 +7,9 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/toold/toold/internal/beneath"
 	"github.com/toold/toold/internal/sandbox"
-	"github.com/toold/toold/internal/sandbox/mount"
+	"github.com/toold/toold/internal/sandbox/near"
 	"github.com/toold/toold/internal/sandbox/state"
 )
 
@@ -27,7 +28,7 @@ func (d *Driver) adopt(rec sandbox.Record) (*Sandbox, error) {
 	}
 	r, err := d.bundle(rec.SessionID).read()
 	if err != nil {
-		return nil, gone(err)
+		return nil, near.Gone(err)
 	}
 	if err := r.Lives(&rec.ID); err != nil {
 		return nil, err
@@ -83,5 +84,5 @@ func (d *Driver) forget(ctx context.Context, rec *sandbox.Record) error {
 		return nil
 	}
 	d.log.Warn("runtime does not remove a container; removing its state", "runtime", rec.Runtime, "sandbox", rec.SessionID, "error", err)
-	return mount.RemoveTree(state)
+	return beneath.RemoveAll(state)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/sandbox/cgroup"
 	"github.com/toold/toold/internal/sandbox/inside"
+	"github.com/toold/toold/internal/sandbox/loopdisk"
 	"github.com/toold/toold/internal/sandbox/seccomp"
 	"github.com/toold/toold/internal/sandbox/state"
 )
@@ -68,6 +69,7 @@ type Driver struct {
 	log     *slog.Logger
 	names   []string // of runtimes, default first
 	seccomp *specs.LinuxSeccomp
+	disks   loopdisk.Probe
 }
 
 // New prepares the driver's directories, copies the agent and looks at the
@@ -117,6 +119,7 @@ func New(cfg Config) (*Driver, error) {
 	if d.seccomp, err = seccomp.Profile(); err != nil {
 		return nil, err
 	}
+	d.disks.Dir = d.disksDir()
 	if err := d.sweepUnknown(); err != nil {
 		return nil, fmt.Errorf("sweep: %w", err)
 	}
@@ -125,6 +128,9 @@ func New(cfg Config) (*Driver, error) {
 
 // Name implements sandbox.Driver.
 func (d *Driver) Name() string { return Name }
+
+// Disks implements sandbox.Disks.
+func (d *Driver) Disks() error { return d.disks.Works() }
 
 func (d *Driver) sandboxesDir() string { return filepath.Join(d.dir, "sandboxes") }
 func (d *Driver) rootsDir() string     { return filepath.Join(d.dir, "roots") }

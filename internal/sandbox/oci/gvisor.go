@@ -175,11 +175,16 @@ func (r runtime) startGVisor(ctx context.Context, id, bundle string, cgroup int,
 
 // listenControl takes the daemon's place on a control socket.
 func (d *Driver) listenControl(rec *record) (*control.Listener, error) {
+	return control.Listen(d.bundle(rec.SessionID).control(), d.agentOf(rec))
+}
+
+// agentOf lets the agent of a sandbox alone connect.
+func (d *Driver) agentOf(rec *record) func(*unix.Ucred) error {
 	base := rec.UIDBase
-	return control.Listen(d.bundle(rec.SessionID).control(), func(peer *unix.Ucred) error {
+	return func(peer *unix.Ucred) error {
 		if peer.Uid != base {
 			return fmt.Errorf("uid %d dials the control socket of %s, whose agent is %d", peer.Uid, rec.SessionID, base)
 		}
 		return nil
-	})
+	}
 }

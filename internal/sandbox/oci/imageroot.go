@@ -140,7 +140,7 @@ func (c *creation) mountImage(skeleton string) error {
 		return fmt.Errorf("skeleton: %w", err)
 	}
 	defer ours.Close()
-	disk, err := c.disk()
+	disk, err := c.layer()
 	if err != nil {
 		return fmt.Errorf("limits.disk: %w", err)
 	}
@@ -193,10 +193,10 @@ func detachSkeleton(dir string, ids *os.File) (*os.File, error) {
 	return m, err
 }
 
-// disk makes the layer that the session writes to.
-func (c *creation) disk() (*os.File, error) {
+// layer makes the one that the session writes to.
+func (c *creation) layer() (*os.File, error) {
 	want := c.spec.Limits.Disk
-	f, err := loopdisk.Unnamed(c.d.disksDir(), want)
+	f, err := loopdisk.Unnamed(c.d.disksDir(), c.spec.SessionID+"-root", want)
 	if !errors.Is(err, loopdisk.ErrNone) {
 		c.rec.Disk = err == nil
 		return f, err
@@ -217,7 +217,7 @@ func (c *creation) disk() (*os.File, error) {
 func memoryDisk(size client.Size) (*os.File, error) {
 	return mount.New("tmpfs", "tmpfs", map[string]string{
 		"size": strconv.FormatInt(int64(size), 10), "nr_inodes": strconv.FormatInt(inside.Inodes(size), 10), "mode": "0700",
-	})
+	}, unix.MOUNT_ATTR_NODEV)
 }
 
 // diskBytes is what the session has written to its own file system. It is asked of
@@ -227,7 +227,7 @@ func (s *Sandbox) diskBytes() int64 {
 	if !s.rec.Disk || s.rec.Dials {
 		return 0
 	}
-	root, err := s.proc.Open("root", unix.O_PATH|unix.O_DIRECTORY)
+	root, err := s.Proc.Open("root", unix.O_PATH|unix.O_DIRECTORY)
 	if err != nil {
 		return 0 // it has ended
 	}
@@ -253,10 +253,12 @@ func (d *Driver) checkRoot(s *sandbox.Shape) error {
 	switch {
 	case s.Image != "":
 		return fmt.Errorf("image %q: this driver is given images as directories: %w", s.Image, sandbox.ErrUnsupported)
-	case s.Root == nil && s.Limits.Disk > 0:
-		return fmt.Errorf("limits.disk: a session without an image writes nothing to the disk but its worktree, which is a directory of the host and has no bound: %w", sandbox.ErrUnsupported)
-	case s.Root != nil && s.Limits.Disk < loopdisk.Least:
-		return fmt.Errorf("limits.disk %v: what a session with an image writes has a bound, of at least %v: %w", s.Limits.Disk, loopdisk.Least, sandbox.ErrUnsupported)
+	case s.Root != nil && s.Limits.Disk == 0:
+		return fmt.Errorf("limits.disk: what a session with an image writes has a bound: %w", sandbox.ErrUnsupported)
+	case s.Limits.Disk > 0 && s.Limits.Disk < loopdisk.Least:
+		return fmt.Errorf("limits.disk %v: it is at least %v: %w", s.Limits.Disk, loopdisk.Least, sandbox.ErrUnsupported)
+	case s.Root == nil && s.Limits.Disk > 0 && d.Disks() != nil:
+		return fmt.Errorf("limits.disk: %w: %w", d.Disks(), sandbox.ErrUnsupported)
 	}
 	return nil
 }

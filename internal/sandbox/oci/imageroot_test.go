@@ -108,6 +108,9 @@ func TestImage(t *testing.T) {
 	dir, root := newImage(t, f)
 	spec := f.imageSpec(root)
 	a, b := f.create(spec), f.create(f.imageSpec(root))
+	if err := a.Sandbox.(sandbox.Late).Furnish(); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct{ script, want string }{
 		{"cat /etc/os-release", "ID=test"},
 		{"id -un", "tool"},
@@ -116,7 +119,7 @@ func TestImage(t *testing.T) {
 		{"cat /etc/group | head -n 4 | cat", "root:x:0:\ntty:x:5:\ntool:x:1000:\nnogroup:x:65534:"},
 		{"echo changed >/srv/app/own; rm -f /srv/app/daemon; mkdir /srv/app/new; echo x >/var/tmp/x; cat /srv/app/own; ls /srv/app", "changed\nnew\nown"},
 		{"(echo x >/etc/x) 2>/dev/null || echo no; (echo x >/usr/bin/x) 2>/dev/null || echo no", "no\nno"},
-		{"ls /run /run/toold", "/run:\ntoold\n\n/run/toold:\nagent\ncontrol\noutput\nprivate\nripgrep\nsandbox\ntree"},
+		{"ls /run /run/toold", "/run:\ntoold\n\n/run/toold:\nagent\ncontrol\njournal\noutput\nprivate\nripgrep\nsandbox\ntree"},
 		{"echo x >/tmp/x && echo x >$HOME/x && echo x >/dev/shm/x && echo ok", "ok"},
 	} {
 		if got := a.out(c.script); got != c.want {
@@ -264,7 +267,6 @@ func TestImageRefused(t *testing.T) {
 	}{
 		"no bound":     {func(s *sandbox.Spec) { s.Limits.Disk = 0 }, "limits.disk"},
 		"small bound":  {func(s *sandbox.Spec) { s.Limits.Disk = 1 << 20 }, "at least"},
-		"no image":     {func(s *sandbox.Spec) { s.Root = nil }, "without an image"},
 		"a name":       {func(s *sandbox.Spec) { s.Image = "debian:12" }, "as directories"},
 		"our place":    {func(s *sandbox.Spec) { s.Worktree.Target = "/etc/x" }, "mount_target_not_plain"},
 		"above ours":   {func(s *sandbox.Spec) { s.Worktree.Target = "/home" }, "mount_target_not_plain"},

@@ -8,8 +8,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/toold/toold/internal/beneath"
 	"github.com/toold/toold/internal/sandbox"
-	"github.com/toold/toold/internal/sandbox/mount"
 	"github.com/toold/toold/internal/sandbox/state"
 )
 
@@ -57,27 +57,22 @@ func (d *Driver) ids() (map[string]bool, error) {
 	return ids, nil
 }
 
-// lookup reads whose an id is: nil when there is nothing of that name. A loss of
-// power may leave a record empty; then the label of the cgroup says it, and after
-// a restart of the host, when there is no cgroup, the runtime's configuration.
+// lookup reads whose an id is: nil when there is nothing of that name. Where the
+// directory or its record is lost, the label of the cgroup says it. A loss of power may
+// leave a record empty and no cgroup: sweepUnknown removes what that leaves.
 func (d *Driver) lookup(id string) (*sandbox.Record, error) {
 	r, err := d.bundle(id).read()
 	if err == nil {
 		return &r.Record, nil
 	}
-	missing := errors.Is(err, fs.ErrNotExist)
 	rec, labelErr := d.cg.Label(id)
-	switch {
-	case rec != nil:
+	if rec != nil {
 		return rec, nil
-	case missing:
-		return nil, labelErr
 	}
-	rec, specErr := d.bundle(id).annotated(id)
-	if specErr != nil {
-		return nil, errors.Join(err, labelErr, specErr)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
 	}
-	return rec, nil
+	return nil, errors.Join(err, labelErr)
 }
 
 // sweepUnknown removes directories of which nothing says any more whose they are,
@@ -98,7 +93,7 @@ func (d *Driver) sweepUnknown() error {
 		}
 		d.log.Warn("removing what is left of a sandbox that has lost its record", "sandbox", id, "error", unknown)
 		for _, name := range d.names {
-			if err := mount.RemoveTree(filepath.Join(d.runtimeRoot(name), id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			if err := beneath.RemoveAll(filepath.Join(d.runtimeRoot(name), id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return err
 			}
 		}

@@ -13,7 +13,7 @@ func TestSessionMemory(t *testing.T) {
 	f := newFixture(t)
 	spec := f.Spec()
 	l := f.create(spec)
-	sizes, err := inside.SizeTmpfs(spec.Limits, spec.Worktree.Mode)
+	sizes, _, err := inside.SizeTmpfs(spec.Limits, &spec.Worktree, true)
 	if err != nil {
 		t.Fatal(err)
 	}

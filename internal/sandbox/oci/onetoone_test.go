@@ -101,7 +101,7 @@ func overlay(t *testing.T) *os.File {
 func mountedNowhere(t *testing.T, fstype string, options map[string]string) *os.File {
 	t.Helper()
 	needOCI(t)
-	m, err := mount.New(fstype, fstype, options)
+	m, err := mount.New(fstype, fstype, options, unix.MOUNT_ATTR_NODEV)
 	if errors.Is(err, unix.ENODEV) {
 		t.Skip(err)
 	} else if err != nil {

@@ -31,9 +31,10 @@ func preflights(uidBase uint32) []func() client.Check {
 }
 
 // whyNot is for an error of making sandboxes: where the surroundings of toold are its
-// cause, it says that. What is wrong with the request, or was given up, stays as it is.
+// cause, it says that, also where that makes a limit one that cannot be enforced. What is
+// wrong with the request, or was given up, stays as it is.
 func whyNot(err error, uidBase uint32) error {
-	if err == nil || errors.Is(err, sandbox.ErrUnsupported) || errors.Is(err, sandbox.ErrMountTarget) || errors.Is(err, context.Canceled) {
+	if err == nil || errors.Is(err, sandbox.ErrMountTarget) || errors.Is(err, context.Canceled) {
 		return err
 	}
 	for _, look := range preflights(uidBase) {
@@ -50,15 +51,15 @@ const inContainer = "in a container add --privileged, or the shorter list of rig
 // capabilities of root that are of use here, and what is lost without them. In a
 // session's user namespace, which root owns, it has all of them in any case: there
 // it needs neither CAP_KILL nor CAP_NET_ADMIN.
-var capabilities = map[int]string{
-	unix.CAP_SYS_ADMIN:    "nothing works",
-	unix.CAP_SETUID:       "nothing works",
-	unix.CAP_SETGID:       "nothing works",
-	unix.CAP_CHOWN:        "nothing works",
-	unix.CAP_DAC_OVERRIDE: "nothing works",
-	unix.CAP_SYS_RESOURCE: "open_files and file_size cannot be raised above the daemon's own, and its oom_score_adj not lowered",
-	unix.CAP_SYS_CHROOT:   "the namespaces of a session cannot be entered",
-	unix.CAP_SYS_PTRACE:   "the namespaces of a session cannot be entered",
+var capabilities = map[int]struct{ name, without string }{
+	unix.CAP_SYS_ADMIN:    {"CAP_SYS_ADMIN", "nothing works"},
+	unix.CAP_SETUID:       {"CAP_SETUID", "nothing works"},
+	unix.CAP_SETGID:       {"CAP_SETGID", "nothing works"},
+	unix.CAP_CHOWN:        {"CAP_CHOWN", "nothing works"},
+	unix.CAP_DAC_OVERRIDE: {"CAP_DAC_OVERRIDE", "nothing works"},
+	unix.CAP_SYS_RESOURCE: {"CAP_SYS_RESOURCE", "open_files and file_size cannot be raised above the daemon's own, and its oom_score_adj not lowered"},
+	unix.CAP_SYS_CHROOT:   {"CAP_SYS_CHROOT", "the namespaces of a session cannot be entered"},
+	unix.CAP_SYS_PTRACE:   {"CAP_SYS_PTRACE", "the namespaces of a session cannot be entered"},
 }
 
 func capabilityCheck() client.Check {
@@ -70,13 +71,13 @@ func capabilityCheck() client.Check {
 		return c
 	}
 	var lost, costs []string
-	for bit, without := range capabilities {
+	for bit, c := range capabilities {
 		if data[bit/32].Effective&(1<<(bit%32)) != 0 {
 			continue
 		}
-		costs = append(costs, fmt.Sprintf("without %s %s", capabilityNames[bit], without))
+		costs = append(costs, fmt.Sprintf("without %s %s", c.name, c.without))
 		if bit != unix.CAP_SYS_RESOURCE {
-			lost = append(lost, capabilityNames[bit])
+			lost = append(lost, c.name)
 		}
 	}
 	slices.Sort(lost)
@@ -90,12 +91,6 @@ func capabilityCheck() client.Check {
 		c.Hint = "run toold as root with all capabilities where that matters"
 	}
 	return c
-}
-
-var capabilityNames = map[int]string{
-	unix.CAP_SYS_ADMIN: "CAP_SYS_ADMIN", unix.CAP_SETUID: "CAP_SETUID", unix.CAP_SETGID: "CAP_SETGID",
-	unix.CAP_CHOWN: "CAP_CHOWN", unix.CAP_DAC_OVERRIDE: "CAP_DAC_OVERRIDE", unix.CAP_SYS_CHROOT: "CAP_SYS_CHROOT",
-	unix.CAP_SYS_RESOURCE: "CAP_SYS_RESOURCE", unix.CAP_SYS_PTRACE: "CAP_SYS_PTRACE",
 }
 
 // userIDsCheck asks whether toold has the ids that it gives to sessions.

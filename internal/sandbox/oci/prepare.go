@@ -5,6 +5,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/sandbox/loopdisk"
 	"github.com/toold/toold/internal/sandbox/mount"
 )
 
@@ -40,6 +41,29 @@ func (c *creation) prepareMounts() error {
 	}
 	c.rec.Notes = append(c.rec.Notes, set.Notes...)
 	return nil
+}
+
+// preparePlaces settles who owns the places that lie on the session's disk. gVisor takes no
+// mounts while it runs, so that it gets them at once.
+func (c *creation) preparePlaces() error {
+	if c.disk.Size == 0 {
+		return nil
+	}
+	base, w := int(c.spec.UIDBase), &c.spec.Worktree
+	o := loopdisk.Owners{RootUID: base, RootGID: base, ToolUID: base + sandbox.ToolUID, ToolGID: base + sandbox.ToolGID}
+	if c.oneToOne {
+		o.ToolUID, o.ToolGID = int(w.UID), int(w.GID)
+	}
+	if !c.runtime.gvisor {
+		c.rec.Own, c.rec.Owners = c.disk, o
+		return nil
+	}
+	mounts, err := loopdisk.Places(c.d.disksDir(), c.spec.SessionID, c.disk, o)
+	for _, m := range mounts {
+		c.keep(m.File)
+	}
+	c.mounts = append(mounts, c.mounts...)
+	return err
 }
 
 // checkOneToOne says whether the ids of the worktree may be mapped 1:1. Never root's,

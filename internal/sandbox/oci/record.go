@@ -1,14 +1,12 @@
 package oci
 
 import (
-	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 
-	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/sandbox/mount"
+	"github.com/toold/toold/internal/sandbox/near"
 	"github.com/toold/toold/internal/sandbox/state"
 )
 
@@ -17,7 +15,7 @@ const configName = "config.json"
 
 // record is what is kept of a sandbox.
 type record struct {
-	state.Base
+	near.Base
 	Dials bool // the agent dials: the sandbox is gVisor's
 	Disk  bool // the session writes to a file system of its own
 }
@@ -45,24 +43,4 @@ func (b bundle) remove() error {
 		return err
 	}
 	return b.Remove()
-}
-
-// annotated reads from the runtime's configuration whose a bundle is.
-func (b bundle) annotated(id string) (*sandbox.Record, error) {
-	data, err := os.ReadFile(b.File(configName))
-	if err != nil {
-		return nil, err
-	}
-	var spec struct{ Annotations map[string]string }
-	if err := json.Unmarshal(data, &spec); err != nil {
-		return nil, fmt.Errorf("%s: %w", b.File(configName), err)
-	}
-	rec, err := state.Labelled(spec.Annotations)
-	if err == nil && rec.SessionID != id {
-		err = fmt.Errorf("it is of %q", rec.SessionID)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", b.File(configName), err)
-	}
-	return rec, nil
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/sandbox/near"
 	"github.com/toold/toold/internal/sandbox/sandboxtest"
 	"github.com/toold/toold/internal/sandbox/state"
 )
@@ -46,21 +47,15 @@ func TestEarlierRecord(t *testing.T) {
 	}
 	id := sandbox.ID{SessionID: "ses_1", Incarnation: "one", Owner: "me", UIDBase: 65536}
 	want := &record{
-		Base: state.Base{
+		Base: near.Base{Base: state.Base{
 			Record: sandbox.Record{ID: id, Runtime: "runsc", PID: 7, PIDStart: 8},
 			BootID: "now", Notes: []string{"a note"}, IDMap: "idmapped",
-		},
+		}},
 		Dials: true, Disk: true,
 	}
 	got, err := b.read()
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, %v", got, err)
-	}
-	if got, err := b.annotated("ses_1"); err != nil || *got != (sandbox.Record{ID: id, Runtime: "runsc"}) {
-		t.Errorf("annotated %+v, %v", got, err)
-	}
-	if got, err := b.annotated("ses_2"); err == nil {
-		t.Errorf("of another: %+v", got)
 	}
 	if err := b.Write(want); err != nil {
 		t.Fatal(err)

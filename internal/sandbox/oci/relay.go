@@ -17,7 +17,7 @@ func (s *Sandbox) Relay(_ context.Context, c *sandbox.Claim) error {
 	base := s.rec.UIDBase
 	err := mount.Session{
 		Claim: c, ToolUID: base + sandbox.ToolUID, ToolGID: base + sandbox.ToolGID, Staging: s.d.rootsDir(),
-	}.Relay(s.proc.Dir())
+	}.Relay(s.Proc.Dir())
 	if err != nil {
 		return fmt.Errorf("sandbox %s: %w", s.rec.SessionID, err)
 	}

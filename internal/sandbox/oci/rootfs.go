@@ -162,7 +162,7 @@ func (r *rootfs) add(path, source string) error {
 // config, here are only the places for it.
 func (r *rootfs) skeleton(root string, targets []string) error {
 	s := skeletonDir(root)
-	for _, d := range append([]string{"/", "/etc", sandbox.OutputDir, sandbox.ControlDir, sandbox.RipgrepDir, sandbox.TreeDir, privateDir}, inside.Reserved...) {
+	for _, d := range append([]string{"/", "/etc", sandbox.OutputDir, sandbox.ControlDir, sandbox.RipgrepDir, sandbox.TreeDir, sandbox.JournalDir, privateDir}, inside.Reserved...) {
 		s.dir(d)
 	}
 	if !r.image { // which has its own, or none
@@ -212,7 +212,7 @@ func (r *rootfs) skeleton(root string, targets []string) error {
 // it, so that one that is in use is never changed.
 func (r *rootfs) share(dir string) error {
 	hash := sha256.New()
-	fmt.Fprintf(hash, "%q %q %q %t %q", inside.Reserved, []string{sandbox.ControlDir, sandbox.TreeDir, privateDir}, r.etc, r.image, sandbox.Workspace)
+	fmt.Fprintf(hash, "%q %q %q %t %q", inside.Reserved, []string{sandbox.ControlDir, sandbox.TreeDir, sandbox.JournalDir, privateDir}, r.etc, r.image, sandbox.Workspace)
 	for _, e := range slices.Concat(r.entries, r.places) {
 		fmt.Fprintf(hash, " %q %t %t %q %x", e.path, e.dir, e.source != "", e.link, sha256.Sum256(e.data))
 	}

@@ -2,6 +2,7 @@ package oci
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -19,20 +20,13 @@ func listen(b bundle) (*os.File, error) {
 		return nil, err
 	}
 	defer dir.Close()
-	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: socketName(dir)})
 	if err != nil {
 		return nil, fmt.Errorf("control socket: %w", err)
 	}
-	f := os.NewFile(uintptr(fd), "control")
-	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: socketName(dir)}); err != nil {
-		f.Close()
-		return nil, fmt.Errorf("bind control socket: %w", err)
-	}
-	if err := unix.Listen(fd, 16); err != nil {
-		f.Close()
-		return nil, fmt.Errorf("listen on control socket: %w", err)
-	}
-	return f, nil
+	l.SetUnlinkOnClose(false)
+	f, err := l.File()
+	return f, errors.Join(err, l.Close())
 }
 
 // socketName names the socket by way of its open directory: paths of sockets

@@ -8,10 +8,8 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
-	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/sandbox/inside"
-	"github.com/toold/toold/internal/sandbox/state"
 )
 
 // noNamespaces forbids, inside the session's user namespace, to make further
@@ -57,9 +55,8 @@ func (c *creation) bundleSpec(root string) *specs.Spec {
 			Rlimits:     []specs.POSIXRlimit{{Type: "RLIMIT_CORE"}},
 			OOMScoreAdj: &adj,
 		},
-		Mounts:      c.d.bundleMounts(&c.spec.Shape, &c.spec.Claim, c.sizes),
-		Hooks:       &specs.Hooks{CreateContainer: []specs.Hook{noNamespaces(rec.UIDBase)}},
-		Annotations: state.Labels(rec),
+		Mounts: c.d.bundleMounts(&c.spec.Shape, &c.spec.Claim, c.sizes),
+		Hooks:  &specs.Hooks{CreateContainer: []specs.Hook{noNamespaces(rec.UIDBase)}},
 		Linux: &specs.Linux{
 			UIDMappings:   c.idMappings(sandbox.ToolUID, w.UID),
 			GIDMappings:   c.idMappings(sandbox.ToolGID, w.GID),
@@ -95,38 +92,22 @@ func (d *Driver) bundleMounts(s *sandbox.Shape, c *sandbox.Claim, sizes inside.T
 		{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}},
 		{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "noexec", "strictatime", "mode=755", "size=64k", "nr_inodes=64"}},
 		{Destination: "/dev/pts", Type: "devpts", Source: "devpts", Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5", "max=" + strconv.Itoa(inside.Terminals)}},
-		tmpfs("/dev/shm", sizes.Shm, "noexec", "mode=1777"),
-		tmpfs("/tmp", sizes.Tmp, "mode=1777"),
-		tmpfs(sandbox.Home, sizes.Home, "mode=700", "uid=1000", "gid=1000"),
+	}
+	for _, m := range sizes.Memories(c.Worktree.Target) {
+		mounts = append(mounts, specs.Mount{Destination: m.Target, Type: "tmpfs", Source: "tmpfs", Options: m.Options()})
 	}
 	for _, e := range d.entries(s) {
 		if e.source != "" {
 			mounts = append(mounts, readOnly(e.path, e.source))
 		}
 	}
-	mounts = append(mounts, readOnly(sandbox.AgentPath, d.agent), readOnly(sandbox.RipgrepDir, d.ripgrep))
-	if c.Worktree.Mode == client.WorktreeEmpty {
-		mounts = append(mounts, tmpfs(c.Worktree.Target, sizes.Worktree, "mode=755", "uid=1000", "gid=1000"))
-	}
-	return mounts
+	return append(mounts, readOnly(sandbox.AgentPath, d.agent), readOnly(sandbox.RipgrepDir, d.ripgrep))
 }
 
 func readOnly(target, source string) specs.Mount {
 	return specs.Mount{
 		Destination: target, Type: "bind", Source: source,
 		Options: []string{"rbind", "rro", "nosuid", "nodev", "rprivate"},
-	}
-}
-
-// tmpfs is bounded in bytes and in inodes: an empty file costs a kilobyte of
-// kernel memory that size does not count.
-func tmpfs(target string, size client.Size, options ...string) specs.Mount {
-	return specs.Mount{
-		Destination: target, Type: "tmpfs", Source: "tmpfs",
-		Options: append([]string{
-			"nosuid", "nodev",
-			fmt.Sprintf("size=%d", size), fmt.Sprintf("nr_inodes=%d", inside.Inodes(size)),
-		}, options...),
 	}
 }
 

@@ -124,81 +124,43 @@ func SSH(t testing.TB, agent, socket string) (dir string) {
 	return dir
 }
 
-// Certificates makes an authority, and with it a key for a server at 127.0.0.1 and one
-// for its client. The client's are in dir: ca.pem, cert.pem and key.pem.
+// Certificates makes a key and its certificate, which is the authority, a server at 127.0.0.1
+// and its client in one. They are in dir too: ca.pem, cert.pem and key.pem.
 func Certificates(t testing.TB) (dir string, server *tls.Config) {
 	t.Helper()
-	dir, server, err := certificates(t.TempDir())
+	dir = t.TempDir()
+	cert, key, err := certificate()
+	for name, data := range map[string][]byte{"ca.pem": cert, "cert.pem": cert, "key.pem": key} {
+		err = errors.Join(err, os.WriteFile(filepath.Join(dir, name), data, 0o600))
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	return dir, server
-}
-
-func certificates(dir string) (string, *tls.Config, error) {
-	a, err := newAuthority()
-	if err != nil {
-		return "", nil, err
-	}
-	cert, key, err := a.issue(2, x509.ExtKeyUsageClientAuth)
-	if err != nil {
-		return "", nil, err
-	}
-	for name, data := range map[string][]byte{"ca.pem": a.pem(), "cert.pem": cert, "key.pem": key} {
-		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
-			return "", nil, err
-		}
-	}
-	cert, key, err = a.issue(3, x509.ExtKeyUsageServerAuth)
-	if err != nil {
-		return "", nil, err
-	}
 	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		t.Fatal(err)
+	}
 	pool := x509.NewCertPool()
-	pool.AddCert(a.cert)
-	return dir, &tls.Config{Certificates: []tls.Certificate{pair}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS12}, err
+	pool.AddCert(pair.Leaf)
+	return dir, &tls.Config{Certificates: []tls.Certificate{pair}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS12}
 }
 
-// authority signs certificates for an hour.
-type authority struct {
-	key  *ecdsa.PrivateKey
-	cert *x509.Certificate
-}
-
-func newAuthority() (*authority, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, err
-	}
-	is := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, is, is, key.Public(), key)
-	if err != nil {
-		return nil, err
-	}
-	cert, err := x509.ParseCertificate(der)
-	return &authority{key, cert}, err
-}
-
-func (a *authority) pem() []byte {
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw})
-}
-
-// issue gives a certificate and its key as PEM.
-func (a *authority) issue(serial int64, usage x509.ExtKeyUsage) (cert, key []byte, err error) {
+// certificate signs itself for an hour.
+func certificate() (cert, key []byte, err error) {
 	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, nil, err
 	}
-	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
-		SerialNumber: big.NewInt(serial), NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{usage},
-	}, a.cert, k.Public(), a.key)
-	b, kerr := x509.MarshalECPrivateKey(k)
-	if err := errors.Join(err, kerr); err != nil {
+	is := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		KeyUsage:    x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, is, is, k.Public(), k)
+	if err != nil {
 		return nil, nil, err
 	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: b}), nil
+	pkcs8, err := x509.MarshalPKCS8PrivateKey(k)
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8}), err
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/agent/inside"
 	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/cache"
 	calls "github.com/toold/toold/internal/call"
 	"github.com/toold/toold/internal/call/output"
 	"github.com/toold/toold/internal/needs"
@@ -172,6 +173,8 @@ func refuse(spec *sandbox.Spec) error {
 		return fmt.Errorf("a worktree or a mount of the host: %w", sandbox.ErrUnsupported)
 	case filepath.Base(spec.SessionID) != spec.SessionID:
 		return fmt.Errorf("session id %q is no name", spec.SessionID)
+	case spec.Limits.Disk > 0:
+		return fmt.Errorf("limits.disk: %w", sandbox.ErrUnsupported)
 	case spec.Limits.Tmp >= spec.Limits.Memory:
 		return errors.New("limits.tmp must be less than limits.memory")
 	}
@@ -181,9 +184,9 @@ func refuse(spec *sandbox.Spec) error {
 func (b *box) Notes() []string { return []string{"nothing is limited"} }
 
 // needsPrograms are the tests of the suite that run programs, which have no walls here.
-const needsPrograms = "Inside Identity Worktree WorktreeReadOnly WorktreeForeignFiles Overlay OverlayForeign Relay Output Mounts " +
+const needsPrograms = "Inside Identity Worktree WorktreeReadOnly WorktreeForeignFiles Overlay OverlayForeign Relay Output Journal Mounts " +
 	"MountTargets Search Trees MemoryLimit PIDsLimit CPULimit Sizes TmpLimit FileLimits Image ImageDisk Usage Stdio LargeOutput Stall Abort Restart AgentKilled Adopt Names " +
-	"Destroy DestroyBusy Isolation"
+	"Destroy DestroyBusy Isolation Picture"
 
 // 4. A `suite_test.go` that calls `sandboxtest.Run`. What the driver does otherwise stands in
 // `Differs`, with the reason.
@@ -234,7 +237,7 @@ func TestExampleDriver(t *testing.T) {
 			t.Errorf("%s gives %q, %v", call.tool, c.Output, c.Error)
 		}
 	}
-	if _, err := m.End(t.Context(), admin, s.ID, session.EndOptions{}); err != nil {
+	if _, err := m.End(t.Context(), admin, s.ID, client.EndOptions{}); err != nil {
 		t.Error(err)
 	}
 }
@@ -251,8 +254,12 @@ func manager(t *testing.T, d driver) *session.Manager {
 	if err != nil {
 		t.Fatal(err)
 	}
+	caches, err := cache.Open(filepath.Join(dir, "caches"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	m, err := session.New(session.Config{
-		Trees: trees,
+		Trees: trees, Caches: caches, JournalDir: filepath.Join(dir, "transactions"),
 		Store: st, Tools: tool.NewRegistry(), Drivers: map[string]sandbox.Driver{d.Name(): d}, Driver: d.Name(),
 		Log: log, Owner: "example", OutputDir: filepath.Join(dir, "output"), UIDBase: 1 << 28, UIDClaims: filepath.Join(dir, "uids"),
 		Settings: session.Settings{

@@ -142,6 +142,20 @@ func testOutput(s *suite) {
 	}
 }
 
+// The agent's journal is for no tool, where there is one.
+func testJournal(s *suite) {
+	dir := s.dir(0)
+	spec := s.spec()
+	spec.JournalDir = dir.Name()
+	b := s.create(spec)
+	b.fails("ls "+sandbox.JournalDir, "")
+	b.fails("echo x >"+sandbox.JournalDir+"/x", "")
+	b.fails("rmdir "+sandbox.JournalDir, "")
+	if names := s.listDir(dir.Name()); names != "" {
+		s.Errorf("tools have made %s", names)
+	}
+}
+
 func testMounts(s *suite) {
 	src, cache := s.dir(owner), s.dir(owner)
 	s.write(cache.Name()+"/file", "cached", owner, 0o600)

@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/sandbox"
@@ -50,7 +49,7 @@ func testRelay(s *suite) {
 	b.unchanged()
 
 	hold := b.start(b.request("exec 3<kept; echo held; sleep 60"), nil)
-	s.await("the program holds a file", func() bool { return strings.Contains(hold.sink.text(), "held") })
+	s.eventually("the program holds a file", func() bool { return strings.Contains(hold.sink.text(), "held") })
 	if err := b.tryRelay(nil); !errors.Is(err, sandbox.ErrBusy) {
 		s.Errorf("a worktree in use was replaced: %v", err)
 	}
@@ -183,14 +182,4 @@ func (s *suite) listDir(dir string) string {
 		names = append(names, e.Name())
 	}
 	return strings.Join(names, " ")
-}
-
-// await waits until something is so.
-func (s *suite) await(what string, is func() bool) {
-	s.Helper()
-	for end := time.Now().Add(waitTime); !is(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			s.Fatalf("in vain: %s", what)
-		}
-	}
 }

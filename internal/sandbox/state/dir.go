@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/toold/toold/internal/sandbox/mount"
+	"github.com/toold/toold/internal/beneath"
 )
 
 // RecordName is the name of the record's file in a Dir.
@@ -110,7 +110,7 @@ func (d Dir) Remove() error {
 		if e.Name() == RecordName {
 			continue
 		}
-		if err := mount.RemoveTree(d.File(e.Name())); err != nil {
+		if err := beneath.RemoveAll(d.File(e.Name())); err != nil {
 			return err
 		}
 	}
@@ -124,5 +124,5 @@ func (d Dir) Remove() error {
 	if err := os.Rename(d.Path, old); err != nil {
 		return err
 	}
-	return mount.RemoveTree(old)
+	return beneath.RemoveAll(old)
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/toold/toold/internal/sandbox"
 )
 
-// Labels on bundles and containers. The names never change.
+// Labels on containers. The names never change.
 const (
 	LabelOwner       = "toold.owner"
 	labelSession     = "toold.session"

@@ -1,7 +1,7 @@
 // Package state keeps the records that drivers write, so that the next daemon finds their
 // sandboxes again. Each sandbox has a directory with the session's name. The record in it
 // is written before anything else is made, and removed after everything else. Labels on
-// bundles and containers say the same.
+// containers say the same.
 //
 // Daemons of earlier and later versions read these records too. The names of files,
 // fields and labels never change.

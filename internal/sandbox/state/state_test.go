@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/toold/toold/internal/needs"
 	"github.com/toold/toold/internal/sandbox"
 )
 
@@ -132,6 +133,7 @@ func TestLabels(t *testing.T) {
 
 // Of what has no name, a sweep leaves nothing, unless somebody works there.
 func TestSweep(t *testing.T) {
+	needs.OpenAt2(t)
 	d := made(t)
 	above := filepath.Dir(d.Path)
 	for _, name := range []string{NewPrefix + "1", oldPrefix + "ses_0"} {

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/toold/toold/internal/sandbox/mount"
+	"github.com/toold/toold/internal/beneath"
 )
 
 // NewPrefix marks what is still being made, oldPrefix what is being removed.
@@ -69,7 +69,7 @@ func Sweep(dir string) error {
 		if !IsUnnamed(e.Name()) {
 			continue
 		}
-		if err := mount.RemoveTree(filepath.Join(dir, e.Name())); err != nil {
+		if err := beneath.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
 			return err
 		}
 	}

@@ -31,12 +31,19 @@ func Fill(l *client.Limits, c Config) error {
 		return fault.Invalid.Errorf("limits.cpus is not a number")
 	}
 	asked := *l
-	fields := limitFields(l, [...]client.Limits{c.TenantDefault, c.Default, c.TenantMost, c.Most})
-	for _, f := range fields {
-		if f.value > 0 || f.name == "cpus" || f.name == "memory" { // whose defaults give way to the host
-			f.host.most, f.host.what = hostHas(f.name, c.StateDir), hostSources[f.name]
-		}
-		if err := f.fill(); err != nil {
+	for _, err := range []error{
+		fill("cpus", l, &c, func(l *client.Limits) *float64 { return &l.CPUs }),
+		fill("memory", l, &c, func(l *client.Limits) *client.Size { return &l.Memory }),
+		fill("pids", l, &c, func(l *client.Limits) *int64 { return &l.PIDs }),
+		fill("tmp", l, &c, func(l *client.Limits) *client.Size { return &l.Tmp }),
+		fill("open_files", l, &c, func(l *client.Limits) *int64 { return &l.OpenFiles }),
+		fill("file_size", l, &c, func(l *client.Limits) *client.Size { return &l.FileSize }),
+		fill("disk", l, &c, func(l *client.Limits) *client.Size { return &l.Disk }),
+		fill("calls", l, &c, func(l *client.Limits) *int { return &l.Calls }),
+		fill("output", l, &c, func(l *client.Limits) *client.Size { return &l.Output }),
+		fill("wall", l, &c, func(l *client.Limits) *client.Duration { return &l.Wall }),
+	} {
+		if err != nil {
 			return err
 		}
 	}
@@ -51,76 +58,33 @@ func Fill(l *client.Limits, c Config) error {
 // leastTmp is the smallest /tmp that is of any use.
 const leastTmp = 1 << 20
 
-// limitField is one limit: as asked for, what a session gets that does not ask, and
-// the most that it may ask for.
-type limitField struct {
-	name   string
-	value  float64 // asked for; 0 = not
-	def    float64
-	most   float64 // 0 = no bound
-	tenant bool    // most is the tenant's own
-	host   struct {
-		most float64 // 0 = unknown or without meaning
-		what string
+// fill settles one limit, which at finds.
+func fill[T ~int64 | ~int | ~float64](name string, l *client.Limits, c *Config, at func(*client.Limits) *T) error {
+	v, most, key := at(l), *at(&c.Most), "limits.max."+name
+	if ten := *at(&c.TenantMost); ten > 0 && (most == 0 || ten <= most) {
+		most, key = ten, key+" of the tenant"
 	}
-	set    func(float64)
-	format func(float64) string
-}
-
-// limitFields takes the limits that are asked for and those of the configuration:
-// what sessions of the tenant get, what all get, and the most of both.
-func limitFields(l *client.Limits, c [4]client.Limits) []*limitField {
-	plain := func(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
-	bytes := func(v float64) string { return client.Size(v).String() }
-	span := func(v float64) string { return client.Duration(v).String() }
-	return []*limitField{
-		field("cpus", l, c, func(l *client.Limits) *float64 { return &l.CPUs }, plain),
-		field("memory", l, c, func(l *client.Limits) *client.Size { return &l.Memory }, bytes),
-		field("pids", l, c, func(l *client.Limits) *int64 { return &l.PIDs }, plain),
-		field("tmp", l, c, func(l *client.Limits) *client.Size { return &l.Tmp }, bytes),
-		field("open_files", l, c, func(l *client.Limits) *int64 { return &l.OpenFiles }, plain),
-		field("file_size", l, c, func(l *client.Limits) *client.Size { return &l.FileSize }, bytes),
-		field("disk", l, c, func(l *client.Limits) *client.Size { return &l.Disk }, bytes),
-		field("calls", l, c, func(l *client.Limits) *int { return &l.Calls }, plain),
-		field("output", l, c, func(l *client.Limits) *client.Size { return &l.Output }, bytes),
-		field("wall", l, c, func(l *client.Limits) *client.Duration { return &l.Wall }, span),
+	var host T                                        // 0: unknown, or without meaning
+	if *v > 0 || name == "cpus" || name == "memory" { // whose defaults give way to the host
+		host = T(hostHas(name, c.StateDir))
 	}
-}
-
-func field[T ~int64 | ~int | ~float64](name string, l *client.Limits, c [4]client.Limits, at func(*client.Limits) *T, format func(float64) string) *limitField {
-	of := func(i int) float64 { return float64(*at(&c[i])) }
-	f := &limitField{
-		name: name, value: float64(*at(l)), def: cmp.Or(of(0), of(1)), most: of(3),
-		set: func(v float64) { *at(l) = T(v) }, format: format,
-	}
-	if ten := of(2); ten > 0 && (f.most == 0 || ten <= f.most) {
-		f.most, f.tenant = ten, true
-	}
-	return f
-}
-
-func (f *limitField) fill() error {
 	switch {
-	case f.value < 0:
-		return fault.Invalid.Errorf("limits.%s is negative (%s); leave it out for the default", f.name, f.format(f.value))
-	case f.value == 0:
-		v := f.def
-		for _, bound := range []float64{f.most, f.host.most} {
-			if bound > 0 && (v == 0 && bound == f.most || v > bound) {
-				v = bound
-			}
+	case *v < 0:
+		return fault.Invalid.Errorf("limits.%s is negative (%v); leave it out for the default", name, *v)
+	case *v == 0:
+		*v = cmp.Or(*at(&c.TenantDefault), *at(&c.Default))
+		if most > 0 && (*v == 0 || *v > most) {
+			*v = most
 		}
-		f.set(v)
-	case f.most > 0 && f.value > f.most:
-		key := "limits.max." + f.name
-		if f.tenant {
-			key += " of the tenant"
+		if host > 0 && *v > host {
+			*v = host
 		}
-		return fault.Invalid.Errorf("limits.%s is %s; the most that a session may ask for is %s", f.name, f.format(f.value), f.format(f.most)).
-			Next(fmt.Sprintf("ask for %s or less; an admin can raise it (%s in the daemon's configuration)", f.format(f.most), key))
-	case f.host.most > 0 && f.value > f.host.most:
-		return fault.Invalid.Errorf("limits.%s is %s; this host has %s (%s)", f.name, f.format(f.value), f.format(f.host.most), f.host.what).
-			Next(fmt.Sprintf("ask for %s or less", f.format(f.host.most)))
+	case most > 0 && *v > most:
+		return fault.Invalid.Errorf("limits.%s is %v; the most that a session may ask for is %v", name, *v, most).
+			Next(fmt.Sprintf("ask for %v or less; an admin can raise it (%s in the daemon's configuration)", most, key))
+	case host > 0 && *v > host:
+		return fault.Invalid.Errorf("limits.%s is %v; this host has %v (%s)", name, *v, host, hostSources[name]).
+			Next(fmt.Sprintf("ask for %v or less", host))
 	}
 	return nil
 }

@@ -36,7 +36,7 @@ func (s *Service) Apply(ctx context.Context, p auth.Principal, id string, r clie
 		}
 	}
 	if v, err = x.apply(ctx, p, r); err != nil {
-		return nil, s.sessions.Internal("apply the changes of session "+x.row.ID, err)
+		return nil, s.sessions.Internal("apply the changes of session "+x.row.ID, asked(err))
 	}
 	if !r.DryRun {
 		s.sessions.Publish(x.row, client.EventWorktreeApplied, v)
@@ -79,6 +79,7 @@ func (x *subject) apply(ctx context.Context, p auth.Principal, r client.ApplyReq
 		Merged: func(path string) { merged = append(merged, path) },
 	}
 	applied, err := v.apply(ctx, &job)
+	x.Step("written to the source")
 	if r.DryRun || err != nil && applied == nil && !errors.Is(err, apply.ErrUnfinished) {
 		return applied, err
 	}
@@ -86,6 +87,7 @@ func (x *subject) apply(ctx context.Context, p auth.Principal, r client.ApplyReq
 	if x.tree, outdated = x.store.Outdate(x.row.ID); outdated != nil {
 		x.log.Error("mark checkpoints that are from before an apply", "session", x.row.ID, "error", outdated)
 	} else if err == nil {
+		x.Step("outdated")
 		if failed := x.applied(ctx, v, merged); failed != nil {
 			x.log.Error("bring a session up to its source after an apply", "session", x.row.ID, "error", failed)
 		}
@@ -96,7 +98,7 @@ func (x *subject) apply(ctx context.Context, p auth.Principal, r client.ApplyReq
 
 // apply runs a job on what differs in a view, which stays open.
 func (v *view) apply(ctx context.Context, job *apply.Job) (*client.Applied, error) {
-	again := &view{Errand: v.Errand, close: func() {}}
+	again := &view{Errand: v.Errand, shared: v.shared, close: func() {}}
 	archive := again.stream(ctx, treediff.Archive, job.Request.Paths, func(*error) {})
 	defer archive.Close()
 	return job.Run(ctx, archive)
@@ -127,6 +129,7 @@ func (x *subject) applied(ctx context.Context, v *view, merged []string) error {
 			return err
 		}
 		left += n.LeftOut
+		x.Step("given what was merged")
 	}
 	now := layers.Now()
 	layers.After(now) // what is changed while they are compared is another's
@@ -134,6 +137,7 @@ func (x *subject) applied(ctx context.Context, v *view, merged []string) error {
 	if err != nil {
 		return err
 	}
+	x.Step("compared with the source")
 	dir := x.store.ApplyDir(x.row.ID)
 	if c.Files+c.Unreadable == 0 {
 		v.close()
@@ -144,6 +148,7 @@ func (x *subject) applied(ctx context.Context, v *view, merged []string) error {
 		if err := x.lay(ctx, before); err != nil {
 			return err
 		}
+		x.Step("gone on")
 		return apply.Forget(ctx, dir)
 	}
 	if len(merged) == 0 || left > 0 {

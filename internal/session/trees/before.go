@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/toold/toold/client"
@@ -42,7 +41,7 @@ func (s *Service) Before(ctx context.Context, row *store.Session, live Live, whe
 	if when == EachCall {
 		message = ""
 	}
-	if s.messages.seen(row.ID, message) {
+	if last, _ := s.messages.Load(row.ID); last == noMessage || message != "" && last == message {
 		return ""
 	}
 	over := s.watch(opCheckpoint)
@@ -51,7 +50,7 @@ func (s *Service) Before(ctx context.Context, row *store.Session, live Live, whe
 		over(&err)
 	}
 	if errors.Is(err, sandbox.ErrUnsupported) {
-		s.messages.never(row.ID)
+		s.messages.Store(row.ID, noMessage)
 	}
 	if err != nil {
 		s.log.Warn("no checkpoint before a call", "session", row.ID, "call", call, "error", err)
@@ -74,7 +73,7 @@ func (s *Service) before(ctx context.Context, row *store.Session, live Live, c l
 	}
 	defer x.release()
 	if c.Message != "" && slices.ContainsFunc(x.tree.Checkpoints, func(o layers.Checkpoint) bool { return o.Message == c.Message }) {
-		s.messages.remember(row.ID, c.Message) // it was made meanwhile, or by an earlier daemon
+		s.messages.Store(row.ID, c.Message) // it was made meanwhile, or by an earlier daemon
 		return "", nil
 	}
 	if enough, err := s.store.HalfFree(x.tree.Disk); err != nil || !enough {
@@ -94,7 +93,9 @@ func (s *Service) before(ctx context.Context, row *store.Session, live Live, c l
 	if err != nil {
 		return "", err
 	}
-	s.messages.remember(row.ID, c.Message)
+	if c.Message != "" {
+		s.messages.Store(row.ID, c.Message)
+	}
 	return v.ID, nil
 }
 
@@ -115,41 +116,8 @@ func (x *subject) dropOldest() (err error) {
 }
 
 // Over forgets what is remembered of a session that is over.
-func (s *Service) Over(session string) { s.messages.forget(session) }
-
-// messages remembers before which message the last checkpoint of each session was made.
-type messages struct {
-	mu   sync.Mutex // guards the field below
-	last map[string]string
-}
+func (s *Service) Over(session string) { s.messages.Delete(session) }
 
 // noMessage is in the place of the message of a session whose sandbox takes no checkpoints:
 // no client can send it.
 const noMessage = "\x00"
-
-// seen reports whether no checkpoint is due before a call of this message, "" for one
-// without.
-func (m *messages) seen(session, message string) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	last := m.last[session]
-	return last == noMessage || message != "" && last == message
-}
-
-// never says that a sandbox takes no checkpoints.
-func (m *messages) never(session string) { m.remember(session, noMessage) }
-
-func (m *messages) remember(session, message string) {
-	if message == "" {
-		return
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.last[session] = message
-}
-
-func (m *messages) forget(session string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.last, session)
-}

@@ -85,7 +85,14 @@ func (x *subject) freezeQuiet(ctx context.Context, c layers.Checkpoint) (*client
 		return nil, fault.Quota.Errorf("session %s has %d checkpoints, which is all that it may have", x.row.ID, n).
 			Next("remove some: toolctl checkpoint rm " + x.row.ID + " CHECKPOINT")
 	}
+	if x.live != nil {
+		c.Tasks = x.live.Tasks()
+	}
 	tree, err := x.store.Freeze(x.row.ID, c)
+	if errors.Is(err, layers.ErrDeep) {
+		awaitMerge(ctx, x)
+		tree, err = x.store.Freeze(x.row.ID, c)
+	}
 	if errors.Is(err, layers.ErrTaken) {
 		return nil, fault.Conflict.Errorf("session %s has a checkpoint %q", x.row.ID, c.Name).Next("choose another name, or remove it first")
 	}
@@ -108,7 +115,7 @@ func (x *subject) freezeQuiet(ctx context.Context, c layers.Checkpoint) (*client
 	}
 	x.sessions.Publish(x.row, client.EventWorktreeCheckpoint, v)
 	if x.live != nil {
-		x.merger.soon(ctx, x)
+		mergeSoon(ctx, x)
 	}
 	return &v, nil
 }
@@ -170,7 +177,7 @@ func (x *subject) known(checkpoint string) (*layers.Checkpoint, error) {
 	c, err := x.tree.Checkpoint(checkpoint)
 	if err != nil {
 		return nil, fault.NotFound.Errorf("session %s has no checkpoint %q", x.row.ID, plain.Cut(checkpoint, 80)).
-			Next("toolctl checkpoint ls " + x.row.ID + " shows those that there are")
+			Next("toolctl checkpoint ls " + x.row.ID + " lists its checkpoints")
 	}
 	return c, nil
 }
@@ -253,6 +260,12 @@ func (x *subject) restore(ctx context.Context, to layers.Checkpoint) (*client.Re
 		return nil, err
 	}
 	v := &client.Restored{Checkpoint: x.shown(&to), Before: *before}
+	if x.live != nil {
+		if err := x.live.RestoreTasks(ctx, to.Tasks); err != nil {
+			x.log.Warn("the list of tasks stays as it was", "session", x.row.ID, "checkpoint", to.ID, "error", err)
+			v.TasksKept = true
+		}
+	}
 	x.sessions.Publish(x.row, client.EventWorktreeRestored, v)
 	return v, nil
 }
@@ -280,6 +293,7 @@ func (s *Service) Fork(ctx context.Context, p auth.Principal, id string, r clien
 	if err != nil {
 		return nil, s.sessions.Internal("fork session "+x.row.ID, err)
 	}
+	x.Step("forked from")
 	if v, _, err = s.sessions.Begin(ctx, p, forkRequest(x.row, r), Seed{Lower: from, From: x.tree}); err != nil {
 		return nil, err
 	}

@@ -43,11 +43,15 @@ func (s *Service) Changes(ctx context.Context, p auth.Principal, id string, q cl
 	return c, nil
 }
 
-// asked is an error of the agent's for who asked: what is wrong with the request.
+// asked is an error of the agent's for who asked: what is wrong with the request, or that
+// there is no agent any more.
 func asked(err error) error {
 	var e *run.Error
 	if errors.As(err, &e) && (e.Code == run.CodeInvalidInput || e.Code == run.CodeInvalidPath) {
 		return fault.Invalid.Errorf("%s", e.Message).Next(e.Hint)
+	}
+	if errors.Is(err, errand.ErrLost) {
+		return fault.Over.Errorf("the sandbox that had the files has ended in the middle of it").Next("try again: the changes are still there")
 	}
 	if errors.Is(err, errand.ErrTooLong) {
 		return fault.Quota.Errorf("%w", err).Next("name paths, and take them one after the other")
@@ -85,13 +89,24 @@ func (v *view) stream(ctx context.Context, format treediff.Format, paths []strin
 	}}
 	go func() {
 		defer close(done)
-		t, err := v.TreeDiff(ctx, run.DiffQuery{Format: format, Paths: paths}, 0, to)
+		t, err := v.TreeDiff(ctx, run.DiffQuery{Format: format, Paths: paths}, 0, &stepping{to, v.Step})
 		s.totals.Store(&t)
 		err = asked(err)
 		over(&err)
 		to.CloseWithError(err)
 	}()
 	return s
+}
+
+// stepping tells of each part of a stream before it is passed on.
+type stepping struct {
+	io.Writer
+	step func(name string)
+}
+
+func (s *stepping) Write(p []byte) (int, error) {
+	s.step("streamed")
+	return s.Writer.Write(p)
 }
 
 // streamed is a stream whose end is waited for.

@@ -41,6 +41,7 @@ func (x *subject) discard(ctx context.Context, p auth.Principal, paths []string)
 	defer v.drop()
 	if len(paths) > 0 {
 		n, err := v.TreeRevert(ctx, paths, "")
+		x.Step("reverted")
 		if err == nil && v.session != "" {
 			v.close()
 			err = x.store.Take(x.row.ID, v.session)
@@ -51,6 +52,7 @@ func (x *subject) discard(ctx context.Context, p auth.Principal, paths []string)
 	if err != nil {
 		return nil, err
 	}
+	x.Step("counted")
 	v.close()
 	return &client.Discarded{Count: c.Files}, x.discardAll(ctx)
 }

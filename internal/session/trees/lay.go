@@ -82,7 +82,9 @@ func (x *subject) lay(ctx context.Context, before *layers.Tree) error {
 		err = full(x.row.ID)
 	default:
 		x.live.Lose("its worktree could not be laid anew: " + plain.Cause(err))
-		return err
+		x.log.Error("lay the worktree of a session anew", "session", x.row.ID, "error", err)
+		return fault.Over.Errorf("session %s is lost, since its sandbox could not be given the worktree: %s", x.row.ID, plain.Cause(err)).
+			Next("its changes are still there: do the same to them, or toolctl diff, apply, discard, fork")
 	}
 	x.tree = before
 	return errors.Join(err, x.store.Put(before))
@@ -107,11 +109,13 @@ func (x *subject) layOnce(ctx context.Context) error {
 		return err
 	}
 	defer open.Close()
+	x.Step("layers opened")
 	// An agent that does not answer uses the worktree, which shows.
 	if e, err := x.live.Errand(); err == nil {
 		if err := e.Aside(ctx); err != nil {
 			x.log.Warn("take what waits out of a worktree", "session", x.row.ID, "error", err)
 		}
 	}
+	x.Step("put aside")
 	return x.live.Relay(ctx, x.tree, &sandbox.Overlay{Upper: open.Files[0], Lower: open.Files[1:]})
 }

@@ -48,6 +48,9 @@ func (o *one) Find(context.Context, auth.Principal, string) (*store.Session, Liv
 	return row, o, nil
 }
 
+func (o *one) Tasks() string                              { return "" }
+func (o *one) RestoreTasks(context.Context, string) error { return nil }
+
 func (o *one) Audit(auth.Principal, *store.Session, record.Worktree) error { return nil }
 func (o *one) Publish(*store.Session, string, any)                         {}
 func (o *one) Internal(_ string, err error) error                          { return err }

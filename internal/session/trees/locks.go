@@ -5,29 +5,28 @@ import (
 	"sync"
 )
 
-// locks are whose trees somebody has, by session.
-type locks struct {
-	mu   sync.Mutex // guards the field below
-	busy map[string]chan struct{}
+// locks are whose trees somebody has: by session, a channel that is closed when that is over.
+type locks struct{ busy sync.Map }
+
+// try gives the tree of a session, or else says until when somebody has it.
+func (l *locks) try(session string) (release func(), other <-chan struct{}) {
+	mine := make(chan struct{})
+	if has, busy := l.busy.LoadOrStore(session, mine); busy {
+		return nil, has.(chan struct{})
+	}
+	return func() {
+		l.busy.Delete(session)
+		close(mine)
+	}, nil
 }
 
 // take waits until nobody else has the tree of a session.
 func (l *locks) take(ctx context.Context, session string) (release func(), err error) {
 	for {
-		l.mu.Lock()
-		other := l.busy[session]
-		if other == nil {
-			mine := make(chan struct{})
-			l.busy[session] = mine
-			l.mu.Unlock()
-			return func() {
-				l.mu.Lock()
-				delete(l.busy, session)
-				l.mu.Unlock()
-				close(mine)
-			}, nil
+		release, other := l.try(session)
+		if release != nil {
+			return release, nil
 		}
-		l.mu.Unlock()
 		select {
 		case <-other:
 		case <-ctx.Done():

@@ -3,11 +3,10 @@ package trees
 import (
 	"context"
 	"errors"
-	"sync"
+	"time"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/auth"
-	"github.com/toold/toold/internal/crew"
 	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/worktree/layers"
@@ -22,23 +21,19 @@ const (
 	mergeSpare = 4 << 20
 )
 
-// merger merges layers of live sessions' trees in the background.
-type merger struct {
-	work *crew.Crew
-
-	mu    sync.Mutex      // guards the field below
-	under map[string]bool // the sessions of whose tree layers are being merged
-}
-
-// soon merges layers of a live session's tree, when there are many. The merged one takes
-// their place at the next checkpoint; those that other checkpoints name stay.
-func (m *merger) soon(ctx context.Context, x *subject) {
-	if len(x.tree.Lower) < mergeAt || len(x.tree.Merged) > 0 || !m.begin(x.row.ID) {
+// mergeSoon merges layers of a live session's tree in the background, when there are many. The
+// merged one takes their place at the next checkpoint; those that other checkpoints name stay.
+func mergeSoon(ctx context.Context, x *subject) {
+	if len(x.tree.Lower) < mergeAt || len(x.tree.Merged) > 0 {
+		return
+	}
+	release, _ := x.merging.try(x.row.ID)
+	if release == nil {
 		return
 	}
 	mine := &subject{shared: x.shared, row: x.row, tree: x.tree}
-	begun := m.work.Go(func() {
-		defer m.end(mine.row.ID)
+	begun := x.work.Go(func() {
+		defer release()
 		// The source is found by what it is, whoever has asked for the checkpoint.
 		own := auth.Principal{Tenant: mine.row.Tenant, Admin: true}
 		over := mine.watch(opMerge)
@@ -49,25 +44,20 @@ func (m *merger) soon(ctx context.Context, x *subject) {
 		}
 	})
 	if !begun {
-		m.end(mine.row.ID)
+		release()
 	}
 }
 
-// begin reports whether nobody merges layers of this tree.
-func (m *merger) begin(session string) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.under[session] {
-		return false
-	}
-	m.under[session] = true
-	return true
-}
+// maxWait bounds how long a checkpoint waits for a merge.
+const maxWait = time.Minute
 
-func (m *merger) end(session string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.under, session)
+// awaitMerge is for the end of a merge under way, if there is one: checkpoints may come faster.
+func awaitMerge(ctx context.Context, x *subject) {
+	ctx, cancel := context.WithTimeout(ctx, maxWait)
+	defer cancel()
+	if release, err := x.merging.take(ctx, x.row.ID); err == nil {
+		release()
+	}
 }
 
 // merge writes one layer that is what the uppermost n are together, for the next
@@ -128,6 +118,7 @@ func (v *view) copied(ctx context.Context) (layer string, err error) {
 	if _, err := v.TreeRevert(ctx, nil, ""); err != nil {
 		return "", err
 	}
+	v.Step("copied")
 	c, err := v.TreeChanges(ctx, client.DiffQuery{Limit: 1})
 	if err != nil {
 		return "", err
@@ -135,6 +126,7 @@ func (v *view) copied(ctx context.Context) (layer string, err error) {
 	if n := c.Files + c.Unreadable; n > 0 {
 		return "", fault.Conflict.Errorf("%d changed files cannot be copied; the first is %s", n, first(c))
 	}
+	v.Step("compared")
 	v.close() // before anything may lie over what it has written
 	t, err := v.store.Get(v.session)
 	if errors.Is(err, layers.ErrNone) {
@@ -182,6 +174,7 @@ func (x *subject) settle(ctx context.Context, p auth.Principal) error {
 		return err
 	}
 	defer into.drop()
+	x.Step("molten")
 	var lower []string
 	if into.layer != "" {
 		lower = []string{into.layer}

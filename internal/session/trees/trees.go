@@ -11,6 +11,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/toold/toold/client"
@@ -50,6 +51,10 @@ type Live interface {
 	Relay(ctx context.Context, t *layers.Tree, o *sandbox.Overlay) error
 	// Errand is what the daemon has the sandbox do for itself.
 	Errand() (errand.Errand, error)
+	// Tasks is the call that wrote the session's list of tasks, "" for none. RestoreTasks goes
+	// back to the list that a call wrote.
+	Tasks() (call string)
+	RestoreTasks(ctx context.Context, call string) error
 	// Lose ends the session, because it cannot go on.
 	Lose(why string)
 }
@@ -115,7 +120,7 @@ func outcome(err error) string {
 type Service struct {
 	*shared
 	locks    locks
-	messages messages
+	messages sync.Map // before which the last checkpoint of a session was made, or noMessage
 }
 
 // shared is what all operations work with.
@@ -123,16 +128,15 @@ type shared struct {
 	store    *layers.Store
 	sessions Sessions
 	log      *slog.Logger
-	merger   *merger
+	work     *crew.Crew
+	merging  locks // whose layers are merged in the background
 	// Step is told of each step between two that a daemon may die at; tests end it there.
 	Step func(name string)
 }
 
 // New makes one. What it does in the background is work's.
 func New(store *layers.Store, sessions Sessions, log *slog.Logger, work *crew.Crew) *Service {
-	return &Service{shared: &shared{
-		store: store, sessions: sessions, log: log, merger: &merger{work: work, under: map[string]bool{}}, Step: func(string) {},
-	}, locks: locks{busy: map[string]chan struct{}{}}, messages: messages{last: map[string]string{}}}
+	return &Service{shared: &shared{store: store, sessions: sessions, log: log, work: work, Step: func(string) {}}}
 }
 
 // take finds the tree of a session, for who may change what becomes of it: never the

@@ -50,15 +50,17 @@ func (x *subject) look(ctx context.Context, p auth.Principal, against string) (*
 // is closed, whatever becomes of the tree.
 func (x *subject) open(ctx context.Context, p auth.Principal, from Seed) (*view, error) {
 	r := forkRequest(x.row, client.ForkRequest{Labels: map[string]string{"toold/for": x.row.ID}})
-	r.Mounts = nil
+	r.Mounts, r.Caches = nil, nil
 	release := x.store.Hold(from.Lower, from.Base)
 	v, live, err := x.sessions.Begin(ctx, p, r, from)
 	if err != nil {
 		release()
 		return nil, err
 	}
+	x.Step("opened")
 	end := func() {
 		defer release()
+		x.Step("closing")
 		// Also when the request has ended: nothing of it may stay.
 		if err := x.sessions.End(context.WithoutCancel(ctx), p, v.ID); err != nil {
 			x.log.Error("end a session that looked at changes", "session", v.ID, "error", err)

@@ -26,20 +26,19 @@ func prepareArchive(ctx context.Context, env *Env, input json.RawMessage, write 
 	if err := decodeInput(input, &in); err != nil {
 		return nil, err
 	}
-	info, err := resolve(ctx, env, in.Path)
-	switch {
-	case err != nil:
-		return prepareFailure(plain.Name(in.Path), nil, err)
-	case info.Exists && info.Kind != root.KindDir:
+	prep, err := prepareTarget(ctx, env, in.Path, write, func(info root.Info) error {
+		if !info.Exists || info.Kind == root.KindDir {
+			return nil
+		}
 		e := Errorf(CodeNotRegularFile, "%s is not a directory but a %s", plain.Name(info.Path), info.Kind)
 		e.Hint = "name a directory, or move it as a file"
-		return nil, e
+		return e
+	})
+	if err == nil && prep.Result == nil && !write && !prep.Targets[0].Exists {
+		path := prep.Targets[0].Path
+		prep.Result = Failed(relative(env, path), "%s", notFound(ctx, env, path))
 	}
-	prep := &Prepared{Targets: []Target{target(in.Path, info, write)}}
-	if !info.Exists && !write {
-		prep.Result = Failed(relative(env, info.Path), "%s", notFound(ctx, env, info.Path))
-	}
-	return prep, nil
+	return prep, err
 }
 
 // treeResult says what became of a tree: did is what was done to it, verb what could not be

@@ -275,9 +275,9 @@ func Trailer(e *Exit, i TrailerInfo) string {
 
 // killedBehind says which processes did not outlive their call.
 func killedBehind(e *Exit) string {
-	count, were := fmt.Sprintf("%d processes", e.BackgroundKilled), "were"
+	count, were := countOf(e.BackgroundKilled, "process", "processes"), "were"
 	if e.BackgroundKilled == 1 {
-		count, were = "1 process", "was"
+		were = "was"
 	}
 	var names []string
 	for _, n := range e.BackgroundNames {
@@ -340,7 +340,7 @@ func diskTrailer(e *Exit, i TrailerInfo) string {
 		end = "killed by " + e.Signal
 	}
 	if e.Full == "" {
-		return end + ": disk full"
+		return "stopped: the disk of the host is nearly full; remove what is not needed, or have space freed there"
 	}
 	return fmt.Sprintf("%s: no space left in %s%s; remove files there or write elsewhere", end, e.Full, i.Room)
 }
@@ -383,6 +383,9 @@ func (e *Exit) Metadata() map[string]any {
 	}
 	if e.Reason == ReasonDisk && e.Full != "" {
 		m["full"] = e.Full
+		if e.Raise != "" {
+			m["raise"] = e.Raise
+		}
 	}
 	if e.BackgroundKilled > 0 {
 		m["background_killed"] = int64(e.BackgroundKilled)

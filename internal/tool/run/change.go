@@ -49,7 +49,8 @@ const metadataDiff = 48 << 10
 // changeState is what write and edit note in Prepared.State for their Run. Without
 // it only the path was prepared, and Run goes by the file as it is.
 type changeState struct {
-	Strategy replace.Strategy `json:"strategy,omitempty"`
+	// Strategies are those that found the places of the edits.
+	Strategies []replace.Strategy `json:"strategies,omitempty"`
 	// Version is the precondition for a file that is too large to hash.
 	Version *root.Version `json:"version,omitempty"`
 }
@@ -69,6 +70,11 @@ func diffOf(path string, old, new []byte, changes []textdiff.Change) (string, te
 	return textdiff.Unified(plain.Name(path), old, new, changes, MaxDiff-1024)
 }
 
+// diffWithin is the diff of two texts, of about most bytes.
+func diffWithin(path string, old, new []byte, most int) (string, textdiff.Stat) {
+	return textdiff.Unified(plain.Name(path), old, new, textdiff.Between(old, new), most)
+}
+
 // checkSize refuses a file that programs of the session could not write either.
 func checkSize(env *Env, path string, size int64) error {
 	if env.MaxFileSize <= 0 || size <= env.MaxFileSize {
@@ -80,8 +86,8 @@ func checkSize(env *Env, path string, size int64) error {
 }
 
 // checkStale proves that the file is as Prepare saw it, as far as that looked.
-func checkStale(p *root.Replacement, was Target, old []byte) error {
-	switch now := p.Info(); {
+func checkStale(now root.Info, was Target, old []byte) error {
+	switch {
 	case was.Exists && !now.Exists:
 		return Errorf(CodeStale, "%s has been removed since the call was judged; repeat the call", plain.Name(was.Path))
 	case !was.Exists && now.Exists:
@@ -114,7 +120,7 @@ type change struct {
 	content []byte
 	diff    string
 	stat    textdiff.Stat
-	found   *replace.Found // nil where nothing was looked for
+	found   []*replace.Found // of each edit, none where nothing was looked for
 }
 
 // unlike reports whether a person was shown another change, in prep.
@@ -123,10 +129,9 @@ func (c *change) unlike(prep *Prepared) bool { return prep.State != nil && c.dif
 // changed makes the result of a write or an edit that is done.
 func changed(env *Env, done *root.Committed, c *change, created bool) *Result {
 	title := relative(env, done.Info.Path)
-	diff := c.diff
-	if len(diff) > metadataDiff {
-		diff = diff[:strings.LastIndexByte(diff[:metadataDiff], '\n')+1] +
-			fmt.Sprintf("… diff cut here: in all %d lines added, %d removed; read %s for the file as it is now\n", c.stat.Added, c.stat.Removed, title)
+	diff := cutMetadata(c.diff)
+	if len(diff) < len(c.diff) {
+		diff += fmt.Sprintf("… diff cut here: in all %d lines added, %d removed; read %s for the file as it is now\n", c.stat.Added, c.stat.Removed, title)
 	}
 	meta := map[string]any{
 		"path": done.Info.Path, "bytes": len(c.content), "created": created, "truncated": false,
@@ -136,6 +141,14 @@ func changed(env *Env, done *root.Committed, c *change, created bool) *Result {
 		meta["not_kept"] = done.NotKept
 	}
 	return &Result{Title: title, Metadata: meta}
+}
+
+// cutMetadata cuts a diff to what metadata has room for.
+func cutMetadata(diff string) string {
+	if len(diff) <= metadataDiff {
+		return diff
+	}
+	return diff[:strings.LastIndexByte(diff[:metadataDiff], '\n')+1]
 }
 
 // kept words what the new file could not be given, for the end of an output.
@@ -160,28 +173,20 @@ func (w *whole) release() {
 	}
 }
 
-// changeInput is the input of a tool that changes one file.
-type changeInput interface{ path() string }
-
-// pathOf gives the path that an input names. Of an input that is not small nothing
-// else is decoded.
-func pathOf[T changeInput](env *Env, input json.RawMessage) (string, error) {
-	if len(input) <= keptInput {
-		in, err := inputOf[T](env, input)
-		return in.path(), err
-	}
-	var in struct {
+// pathOf gives the path that the input of a tool that changes one file names. Nothing
+// else of it is decoded: it may be large.
+func pathOf(input json.RawMessage) (string, error) {
+	in, err := inputOf[struct {
 		FilePath string `json:"file_path"`
-	}
-	err := decodeInput(input, &in)
+	}](input)
 	return in.FilePath, err
 }
 
 // lookWhole resolves the path of an input and reads the file that is there, if
 // one is. Memory is reserved for that and for the whole input before either is
 // read; release must be called also after an error.
-func lookWhole[T changeInput](ctx context.Context, env *Env, input json.RawMessage) (w whole, asked string, err error) {
-	asked, err = pathOf[T](env, input)
+func lookWhole(ctx context.Context, env *Env, input json.RawMessage) (w whole, asked string, err error) {
+	asked, err = pathOf(input)
 	if err != nil {
 		return w, "", err
 	}
@@ -207,19 +212,12 @@ func lookWhole[T changeInput](ctx context.Context, env *Env, input json.RawMessa
 }
 
 // resolveChange is Resolve of a tool that changes one file.
-func resolveChange[T changeInput](ctx context.Context, env *Env, input json.RawMessage) (*Prepared, error) {
-	asked, err := pathOf[T](env, input)
+func resolveChange(ctx context.Context, env *Env, input json.RawMessage) (*Prepared, error) {
+	asked, err := pathOf(input)
 	if err != nil {
 		return nil, err
 	}
-	info, err := resolve(ctx, env, asked)
-	if err == nil {
-		err = checkRegular(info)
-	}
-	if err != nil {
-		return prepareFailure(plain.Name(asked), nil, err)
-	}
-	return &Prepared{Targets: []Target{target(asked, info, true)}}, nil
+	return prepareTarget(ctx, env, asked, true, checkRegular)
 }
 
 // changeFailure is failure for a change of the file at path. Where nothing can be

@@ -18,7 +18,7 @@ import (
 // Diff streams what differs between the worktree and what it is compared with, read as
 // the tool user. It is the daemon's own: no tool that is offered. Its output is the
 // treediff.Totals as JSON.
-type Diff struct{}
+type Diff struct{ unprepared }
 
 // DiffQuery says what Diff gives.
 type DiffQuery struct {
@@ -60,7 +60,7 @@ func DiffJob(q DiffQuery) Job {
 
 // Revert makes the worktree, or paths of it, what it is compared with, as the tool user.
 // Its input and output are those of Diff; treediff.Revert says more.
-type Revert struct{}
+type Revert struct{ unprepared }
 
 func (Revert) writes() {}
 
@@ -71,11 +71,6 @@ func (Revert) Name() string { return "worktree_revert" }
 func RevertJob(paths []string, against string) Job {
 	input, _ := json.Marshal(treeInput{Paths: pathBytes(paths), Against: against})
 	return Job{Revert{}.Name(), input}
-}
-
-// Prepare implements Tool.
-func (Revert) Prepare(context.Context, *Env, json.RawMessage) (*Prepared, error) {
-	return &Prepared{}, nil
 }
 
 // Run implements Tool.
@@ -91,11 +86,6 @@ func pathBytes(paths []string) [][]byte {
 		b = append(b, []byte(p))
 	}
 	return b
-}
-
-// Prepare implements Tool.
-func (Diff) Prepare(context.Context, *Env, json.RawMessage) (*Prepared, error) {
-	return &Prepared{}, nil
 }
 
 // Run implements Tool.

@@ -16,16 +16,30 @@ import (
 )
 
 // Edit is the tool that replaces a part of a file.
-type Edit struct{}
+type Edit = editor[editInput]
 
+// editInput is the input of Edit, and of MultiEdit as far as one edit goes.
 type editInput struct {
-	FilePath   string `json:"file_path"`
 	OldString  string `json:"old_string"`
 	NewString  string `json:"new_string"`
 	ReplaceAll bool   `json:"replace_all"`
+	// Occurrence is which of several places is meant, from 1, and Line near which line it
+	// is; 0 for neither.
+	Occurrence int `json:"occurrence"`
+	Line       int `json:"line"`
 }
 
-func (in editInput) path() string { return in.FilePath }
+func (editInput) tool() string          { return "edit" }
+func (in editInput) edits() []editInput { return []editInput{in} }
+
+// editsInput is the input of a tool that makes edits of one file, in order and all or none.
+type editsInput interface {
+	tool() string
+	edits() []editInput
+}
+
+// editor is such a tool.
+type editor[T editsInput] struct{}
 
 type editSettings struct {
 	Matching    replace.Matching `json:"matching"`
@@ -34,19 +48,24 @@ type editSettings struct {
 }
 
 // Name implements Tool.
-func (Edit) Name() string { return "edit" }
-
-func (Edit) onlyFiles() {}
-
-// Resolve implements Direct.
-func (Edit) Resolve(ctx context.Context, env *Env, input json.RawMessage) (*Prepared, error) {
-	return resolveChange[editInput](ctx, env, input)
+func (editor[T]) Name() string {
+	var in T
+	return in.tool()
 }
 
-// Prepare implements Tool: it finds the place and shows the diff. How an edit
+func (editor[T]) onlyFiles() {}
+
+func (editor[T]) writes() {}
+
+// Resolve implements Direct.
+func (editor[T]) Resolve(ctx context.Context, env *Env, input json.RawMessage) (*Prepared, error) {
+	return resolveChange(ctx, env, input)
+}
+
+// Prepare implements Tool: it finds the places and shows one diff. How an edit
 // fails that finds nothing is in Prepared.Result, since it quotes the file.
-func (e Edit) Prepare(ctx context.Context, env *Env, input json.RawMessage) (*Prepared, error) {
-	file, asked, err := lookWhole[editInput](ctx, env, input)
+func (e editor[T]) Prepare(ctx context.Context, env *Env, input json.RawMessage) (*Prepared, error) {
+	file, asked, err := lookWhole(ctx, env, input)
 	defer file.release()
 	info := file.info
 	if info.Path == "" {
@@ -61,14 +80,14 @@ func (e Edit) Prepare(ctx context.Context, env *Env, input json.RawMessage) (*Pr
 	if err != nil {
 		return prepareFailure(title, prep.Targets, err)
 	}
-	in, err := e.input(env, input)
+	in, err := e.input(input)
 	if err != nil {
 		return nil, err
 	}
 	if info.Exists {
 		prep.Targets[0].SHA256 = sha256Hex(file.old)
 	}
-	c, err := e.plan(ctx, env, in, prep.Targets[0], file.old, "")
+	c, err := e.plan(ctx, env, in, prep.Targets[0], file.old, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -77,8 +96,8 @@ func (e Edit) Prepare(ctx context.Context, env *Env, input json.RawMessage) (*Pr
 	}
 	prep.Diff = c.diff
 	var s changeState
-	if c.found != nil {
-		s.Strategy = c.found.Strategy
+	for _, f := range c.found {
+		s.Strategies = append(s.Strategies, f.Strategy)
 	}
 	prep.State = s.json()
 	return prep, nil
@@ -88,71 +107,111 @@ func largeEdit(title string, size int64) *Result {
 	return Failed(title, "cannot edit %s: it has %d bytes, and edit takes files of at most %d MiB. Use bash, for example with sed or a script.", title, size, maxEdit>>20)
 }
 
-// input is the input, unless it asks for nothing.
-func (Edit) input(env *Env, input json.RawMessage) (editInput, error) {
-	in, err := inputOf[editInput](env, input)
-	if err == nil && in.OldString == in.NewString {
-		err = Errorf(CodeInvalidInput, "old_string and new_string are the same: there is nothing to change")
+// input is the edits of the input, unless one asks for nothing or for two things.
+func (editor[T]) input(input json.RawMessage) ([]editInput, error) {
+	in, err := inputOf[T](input)
+	if err != nil {
+		return nil, err
 	}
-	return in, err
+	all := in.edits()
+	for i, e := range all {
+		choices := 0
+		for _, given := range []bool{e.ReplaceAll, e.Occurrence > 0, e.Line > 0} {
+			if given {
+				choices++
+			}
+		}
+		switch {
+		case e.OldString == e.NewString:
+			return nil, Errorf(CodeInvalidInput, "%sold_string and new_string are the same: there is nothing to change", nth(i, all))
+		case choices > 1:
+			return nil, Errorf(CodeInvalidInput, "%sgive one of replace_all, occurrence and line: each says which place is meant", nth(i, all))
+		}
+	}
+	return all, nil
 }
 
-// plan is what an edit makes of a file with this content; only is the strategy that
-// decided before, "" for those of the settings.
-func (e Edit) plan(ctx context.Context, env *Env, in editInput, t Target, old []byte, only replace.Strategy) (*change, error) {
+// nth says which of several edits something is about; "" of the only one.
+func nth(i int, all []editInput) string {
+	if len(all) == 1 {
+		return ""
+	}
+	return fmt.Sprintf("edit %d of %d: ", i+1, len(all))
+}
+
+// plan is what edits make of a file with this content; only are the strategies that
+// decided before, nil for those of the settings.
+func (e editor[T]) plan(ctx context.Context, env *Env, all []editInput, t Target, old []byte, only []replace.Strategy) (*change, error) {
 	title := relative(env, t.Path)
 	settings, err := settingsOf[editSettings](env)
 	if err != nil {
 		return nil, err
 	}
-	if !t.Exists {
-		return e.planNew(ctx, env, in, t)
+	c := &change{content: old}
+	if !t.Exists && all[0].OldString != "" {
+		c.refused = Failed(title, "%s%s. An empty old_string creates a file.", nth(0, all), notFound(ctx, env, t.Path))
+		return c, nil
 	}
-	if r := e.refusal(env, in, settings, t, old); r != nil {
-		return &change{refused: r}, nil
+	if t.Exists {
+		if c.refused = refusal(env, settings, t, old); c.refused != nil {
+			return c, nil
+		}
 	}
 	strategies, err := settings.Matching.Strategies()
 	if err != nil {
 		return nil, Errorf(CodeInternal, "settings of edit: %v", err)
 	}
-	if only != "" {
-		strategies = []replace.Strategy{only}
-	}
-	c := &change{}
-	c.found, c.content, err = find(ctx, in, old, strategies)
-	if err != nil {
-		c.refused, err = editFailure(title, t.Path, in, err)
+	if err := c.chain(ctx, all, t, title, strategies, only); err != nil || c.refused != nil {
 		return c, err
 	}
 	if err := checkSize(env, t.Path, int64(len(c.content))); err != nil {
 		c.refused, err = failure(title, err)
 		return c, err
 	}
-	c.diff, c.stat = diffOf(t.Path, old, c.content, changesOf(c.found, len(old)-len(bytes.TrimPrefix(old, textfile.BOM))))
+	if t.Exists && bytes.Equal(old, c.content) {
+		c.refused = Failed(title, "nothing to change in %s: the edits undo each other", title)
+		return c, nil
+	}
+	var changes []textdiff.Change
+	if len(all) == 1 && t.Exists {
+		changes = changesOf(c.found[0], len(old)-len(bytes.TrimPrefix(old, textfile.BOM)))
+	} else {
+		changes = textdiff.Between(old, c.content)
+	}
+	c.diff, c.stat = diffOf(t.Path, old, c.content, changes)
 	return c, nil
 }
 
-// planNew is plan for a file that does not exist.
-func (Edit) planNew(ctx context.Context, env *Env, in editInput, t Target) (*change, error) {
-	if in.OldString != "" {
-		return &change{refused: Failed(relative(env, t.Path), "%s. An empty old_string creates a file.", notFound(ctx, env, t.Path))}, nil
+// chain makes the edits of c.content, one after the other. The first of a file that does
+// not exist creates it.
+func (c *change) chain(ctx context.Context, all []editInput, t Target, title string, strategies, only []replace.Strategy) error {
+	for i, in := range all {
+		if i == 0 && !t.Exists {
+			c.content = []byte(in.NewString)
+			continue
+		}
+		if in.OldString == "" {
+			c.refused = Failed(title, "%s%s exists: an empty old_string only creates files. Use write to replace all of it, or quote the part to change.", nth(i, all), title)
+			return nil
+		}
+		tried := strategies
+		if n := len(c.found); n < len(only) {
+			tried = only[n : n+1]
+		}
+		found, content, err := find(ctx, in, c.content, tried)
+		if err != nil {
+			c.refused, err = editFailure(title, t.Path, nth(i, all), in, err)
+			return err
+		}
+		c.content, c.found = content, append(c.found, found)
 	}
-	c := &change{content: []byte(in.NewString)}
-	if err := checkSize(env, t.Path, int64(len(c.content))); err != nil {
-		c.refused, err = failure(relative(env, t.Path), err)
-		return c, err
-	}
-	c.diff, c.stat = diffOf(t.Path, nil, c.content, textdiff.Between(nil, c.content))
-	return c, nil
+	return nil
 }
 
 // refusal is why an existing file is not edited whatever it contains; nil when
 // it may be.
-func (Edit) refusal(env *Env, in editInput, settings editSettings, t Target, old []byte) *Result {
+func refusal(env *Env, settings editSettings, t Target, old []byte) *Result {
 	title := relative(env, t.Path)
-	if in.OldString == "" {
-		return Failed(title, "%s exists: an empty old_string only creates files. Use write to replace all of it, or quote the part to change.", title)
-	}
 	if kind := textfile.Sniff(old); !kind.Text {
 		return Failed(title, "cannot edit %s: it is %s", title, kind.Name)
 	}
@@ -166,7 +225,7 @@ func (Edit) refusal(env *Env, in editInput, settings editSettings, t Target, old
 }
 
 // Run implements Tool.
-func (e Edit) Run(ctx context.Context, env *Env, input json.RawMessage, prep *Prepared) (*Result, error) {
+func (e editor[T]) Run(ctx context.Context, env *Env, input json.RawMessage, prep *Prepared) (*Result, error) {
 	settings, err := settingsOf[editSettings](env)
 	if err != nil {
 		return nil, err
@@ -187,11 +246,11 @@ func (e Edit) Run(ctx context.Context, env *Env, input json.RawMessage, prep *Pr
 		return changeFailure(env, prep.Targets[0].Path, err)
 	}
 	defer p.Close()
-	in, err := e.input(env, input)
+	in, err := e.input(input)
 	if err != nil {
 		return nil, err
 	}
-	c, err := e.change(ctx, env, p, prep, in, s.Strategy)
+	c, err := e.change(ctx, env, p, prep, in, s.Strategies)
 	if err != nil {
 		return failure(title, err)
 	}
@@ -202,11 +261,11 @@ func (e Edit) Run(ctx context.Context, env *Env, input json.RawMessage, prep *Pr
 	if err != nil {
 		return changeFailure(env, prep.Targets[0].Path, err)
 	}
-	return edited(env, done, c), nil
+	return edited(env, done, c, !p.Info().Exists), nil
 }
 
 // absent refuses an edit of what does not exist, before anything is made for it.
-func (e Edit) absent(ctx context.Context, env *Env, input json.RawMessage, t Target) (*Result, error) {
+func (e editor[T]) absent(ctx context.Context, env *Env, input json.RawMessage, t Target) (*Result, error) {
 	if t.Exists {
 		return nil, nil
 	}
@@ -215,11 +274,11 @@ func (e Edit) absent(ctx context.Context, env *Env, input json.RawMessage, t Tar
 		return failure(relative(env, t.Path), err)
 	}
 	defer held.Release()
-	in, err := e.input(env, input)
+	in, err := e.input(input)
 	if err != nil {
 		return nil, err
 	}
-	c, err := e.planNew(ctx, env, in, t)
+	c, err := e.plan(ctx, env, in, t, nil, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -227,8 +286,8 @@ func (e Edit) absent(ctx context.Context, env *Env, input json.RawMessage, t Tar
 }
 
 // change makes the new content from the file as it is now, which must be as Prepare
-// saw it where that looked; then the strategy that decided there decides here.
-func (e Edit) change(ctx context.Context, env *Env, p *begun, prep *Prepared, in editInput, only replace.Strategy) (*change, error) {
+// saw it where that looked; then the strategies that decided there decide here.
+func (e editor[T]) change(ctx context.Context, env *Env, p *begun, prep *Prepared, in []editInput, only []replace.Strategy) (*change, error) {
 	was := prep.Targets[0]
 	old, err := p.ReadOld(ctx, readable(p.Info().Size))
 	switch {
@@ -239,7 +298,7 @@ func (e Edit) change(ctx context.Context, env *Env, p *begun, prep *Prepared, in
 	case err != nil:
 		return nil, err
 	}
-	if err := checkStale(p.Replacement, was, old); err != nil {
+	if err := checkStale(p.Info(), was, old); err != nil {
 		return nil, err
 	}
 	c, err := e.plan(ctx, env, in, was, old, only)
@@ -255,7 +314,7 @@ func find(ctx context.Context, in editInput, old []byte, strategies []replace.St
 	text := bytes.TrimPrefix(old, textfile.BOM)
 	found, err := replace.Find(ctx, text, replace.Query{
 		Old: strings.TrimPrefix(in.OldString, string(textfile.BOM)), New: strings.TrimPrefix(in.NewString, string(textfile.BOM)),
-		All: in.ReplaceAll, Strategies: strategies,
+		All: in.ReplaceAll, Occurrence: in.Occurrence, Line: in.Line, Strategies: strategies,
 	})
 	if err != nil {
 		return nil, nil, err
@@ -292,22 +351,41 @@ func changesOf(found *replace.Found, bom int) []textdiff.Change {
 	return changes
 }
 
-func edited(env *Env, done *root.Committed, c *change) *Result {
-	result := changed(env, done, c, c.found == nil)
-	if c.found == nil {
+func edited(env *Env, done *root.Committed, c *change, created bool) *Result {
+	result := changed(env, done, c, created)
+	if len(c.found) == 0 {
 		result.Output = fmt.Sprintf("Created %s: %d bytes, %d lines.%s", result.Title, len(c.content), c.stat.Added, kept(done))
 		return result
 	}
-	places := len(c.found.Matches)
-	result.Metadata["strategy"] = string(c.found.Strategy)
-	result.Metadata["places"] = places
-	where := fmt.Sprintf("at line %d", c.found.Lines[0])
-	if places > 1 {
-		where = fmt.Sprintf("in %d places, the first at line %d", places, c.found.Lines[0])
+	places, strategy, inexact := 0, replace.Exact, ""
+	for i, f := range c.found {
+		places += len(f.Matches)
+		if f.Strategy == replace.Exact {
+			continue
+		}
+		strategy = f.Strategy
+		of := ""
+		if len(c.found) > 1 {
+			of = fmt.Sprintf(" of edit %d", i+1)
+		}
+		inexact += fmt.Sprintf("\nold_string%s was not in the file exactly; it was found by %s matching.", of, f.Strategy)
 	}
-	result.Output = fmt.Sprintf("Edited %s %s: %d lines added, %d removed.%s", result.Title, where, c.stat.Added, c.stat.Removed, kept(done))
-	if c.found.Strategy != replace.Exact {
-		result.Output += fmt.Sprintf("\nold_string was not in the file exactly; it was found by %s matching.", c.found.Strategy)
+	result.Metadata["strategy"] = string(strategy)
+	result.Metadata["places"] = places
+	where := fmt.Sprintf("at line %d", c.found[0].Lines[0])
+	if places > 1 {
+		where = fmt.Sprintf("in %d places, the first at line %d", places, c.found[0].Lines[0])
+	}
+	if len(c.found) > 1 {
+		where = fmt.Sprintf("by %d edits in %d places", len(c.found), places)
+	}
+	verb := "Edited"
+	if created {
+		verb = "Created"
+	}
+	result.Output = fmt.Sprintf("%s %s %s: %d lines added, %d removed.%s", verb, result.Title, where, c.stat.Added, c.stat.Removed, kept(done))
+	if inexact != "" {
+		result.Output += inexact
 		result.Quote = " This is what changed:\n" + cutDiff(c.diff)
 	}
 	return result
@@ -323,45 +401,57 @@ func cutDiff(diff string) string {
 	return strings.ToValidUTF8(diff[:shownDiff], "") + "\n… (cut)"
 }
 
-// editFailure sorts the errors of find.
-func editFailure(title, path string, in editInput, err error) (*Result, error) {
+// editFailure sorts the errors of find; at says of which edit it is, see nth.
+func editFailure(title, path, at string, in editInput, err error) (*Result, error) {
 	var (
 		missing   *replace.NotFoundError
 		ambiguous *replace.AmbiguousError
 		span      *replace.SpanError
 		noChange  *replace.NoChangeError
-		tooMany   *replace.TooManyError
-		tooMuch   *replace.TooMuchError
 		tooLarge  *tooLargeError
+		occurs    *replace.OccurrenceError
 	)
 	switch {
 	case errors.Is(err, replace.ErrSameText), errors.Is(err, replace.ErrEmpty):
-		return nil, Errorf(CodeInvalidInput, "old_string and new_string differ in nothing but line endings, or old_string has no text")
+		return nil, Errorf(CodeInvalidInput, "%sold_string and new_string differ in nothing but line endings, or old_string has no text", at)
 	case errors.As(err, &missing):
-		r := Failed(title, "old_string was not found in %s.", title)
+		r := Failed(title, "%sold_string was not found in %s%s.", at, title, afterOthers(at))
 		if hasLineNumbers(in.OldString) {
 			r.Output += " It has line numbers in front of its lines, as read shows them: leave them out, with the tab behind them."
 		}
 		if len(missing.Skipped) > 0 {
 			r.Output += fmt.Sprintf(" Not tried: %s.", strings.Join(missing.Skipped, ", "))
 		}
-		r.Quote = nearestPassages(missing)
+		r.Quote = nearestPassages(missing.Nearest, "old_string")
 		r.Metadata = map[string]any{"reason": "not_found", "path": path}
 		return r, nil
 	case errors.As(err, &ambiguous):
-		r := Failed(title, "old_string is not unique in %s: %s (%s matching). Quote more lines around the one place, or set replace_all.", title, err, ambiguous.Strategy)
+		r := Failed(title, "%sold_string is not unique in %s%s: %s (%s matching). Quote more lines around the one place, say which with occurrence or line, or set replace_all.", at, title, afterOthers(at), err, ambiguous.Strategy)
 		r.Metadata = map[string]any{"reason": "ambiguous", "strategy": string(ambiguous.Strategy), "places": ambiguous.Count, "lines": ambiguous.Lines}
 		return r, nil
+	case errors.As(err, &occurs):
+		r := Failed(title, "%scannot choose the place in %s: %s", at, title, err)
+		r.Metadata = map[string]any{"reason": "ambiguous", "places": occurs.Count, "lines": occurs.Lines}
+		return r, nil
 	case errors.As(err, &span):
-		r := Failed(title, "refused to edit %s: %s. Quote old_string as the file has it.", title, err)
+		r := Failed(title, "%srefused to edit %s: %s. Quote old_string as the file has it.", at, title, err)
 		r.Metadata = map[string]any{"reason": "disproportionate"}
 		return r, nil
 	case errors.As(err, &noChange):
-		return Failed(title, "nothing to change in %s: %s", title, err), nil
-	case errors.As(err, &tooMany), errors.As(err, &tooMuch), errors.As(err, &tooLarge):
-		return Failed(title, "cannot edit %s: %s", title, err), nil
+		return Failed(title, "%snothing to change in %s: %s", at, title, err), nil
+	case errors.Is(err, replace.ErrTooMany), errors.Is(err, replace.ErrTooMuch), errors.As(err, &tooLarge):
+		return Failed(title, "%scannot edit %s: %s", at, title, err), nil
 	}
 	return nil, Errorf(CodeAborted, "stopped before old_string was found: %v", err)
+}
+
+// afterOthers reminds of edits that went before in the same call; "" where at is of the
+// only one.
+func afterOthers(at string) string {
+	if at == "" || strings.HasPrefix(at, "edit 1 ") {
+		return ""
+	}
+	return " as the edits before it leave it"
 }
 
 // hasLineNumbers reports whether each line that is not empty begins with a number and
@@ -381,15 +471,15 @@ func hasLineNumbers(text string) bool {
 	return found
 }
 
-// nearestPassages shows the passages that resemble old_string, with how they differ
-// from it.
-func nearestPassages(e *replace.NotFoundError) string {
-	if len(e.Nearest) == 0 {
+// nearestPassages shows the passages that resemble what was looked for, as what has it,
+// with how they differ from it.
+func nearestPassages(all []replace.Passage, what string) string {
+	if len(all) == 0 {
 		return " Nothing in the file resembles it: read the file again, or check the path."
 	}
 	var b strings.Builder
-	b.WriteString(" The nearest passages (- is old_string, + is the file):")
-	for _, n := range e.Nearest {
+	fmt.Fprintf(&b, " The nearest passages (- is %s, + is the file):", what)
+	for _, n := range all {
 		last := n.Line + strings.Count(n.Text, "\n")
 		fmt.Fprintf(&b, "\n\nlines %d-%d, %d%% similar:\n", n.Line, last, int(n.Similarity*100))
 		old, text := []byte(n.Old+"\n"), []byte(n.Text+"\n")

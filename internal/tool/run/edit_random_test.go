@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/toold/toold/internal/testrig"
-	"github.com/toold/toold/internal/tool/run/difftest"
+	"github.com/toold/toold/internal/testrig/difftest"
 	"github.com/toold/toold/internal/tool/run/textfile"
 )
 

@@ -30,11 +30,7 @@ func (FileGet) Prepare(ctx context.Context, env *Env, input json.RawMessage) (*P
 	if err := decodeInput(input, &in); err != nil {
 		return nil, err
 	}
-	info, err := resolve(ctx, env, in.Path)
-	if err != nil {
-		return prepareFailure(plain.Name(in.Path), nil, err)
-	}
-	return &Prepared{Targets: []Target{target(in.Path, info, false)}}, nil
+	return prepareTarget(ctx, env, in.Path, false, nil)
 }
 
 // fileGetChunk is how much is read at a time.

@@ -41,18 +41,12 @@ func (FilePut) Prepare(ctx context.Context, env *Env, input json.RawMessage) (*P
 	if err := decodeInput(input, &in); err != nil {
 		return nil, err
 	}
-	info, err := resolve(ctx, env, in.Path)
-	if err != nil {
-		return prepareFailure(plain.Name(in.Path), nil, err)
-	}
-	prep := &Prepared{Targets: []Target{target(in.Path, info, true)}}
-	switch {
-	case info.Exists && info.Kind == root.KindDir:
-		return nil, Errorf(CodeNotRegularFile, "%s is a directory; name the file in it", plain.Name(info.Path))
-	case info.Exists && info.Kind != root.KindFile:
-		return nil, Errorf(CodeNotRegularFile, "%s is not a regular file but a %s", plain.Name(info.Path), info.Kind)
-	}
-	return prep, nil
+	return prepareTarget(ctx, env, in.Path, true, func(info root.Info) error {
+		if info.Exists && info.Kind == root.KindDir {
+			return Errorf(CodeNotRegularFile, "%s is a directory; name the file in it", plain.Name(info.Path))
+		}
+		return checkRegular(info)
+	})
 }
 
 // Resolve implements Direct.
@@ -93,10 +87,17 @@ func (f FilePut) Run(ctx context.Context, env *Env, input json.RawMessage, prep 
 		return failure(title, err)
 	}
 	defer p.Close()
-	if err := checkStale(p, prep.Targets[0], nil); err != nil {
+	if err := checkStale(p.Info(), prep.Targets[0], nil); err != nil {
 		return failure(title, err)
 	}
-	done, err := p.CommitFile(ctx, src, fs.FileMode(in.Mode)&fs.ModePerm, root.CommitOptions{})
+	if err := p.AppendFile(ctx, src); err != nil {
+		return failure(title, err)
+	}
+	var o root.CommitOptions
+	if mode := fs.FileMode(in.Mode) & fs.ModePerm; mode != 0 {
+		o.Mode = &mode
+	}
+	done, err := p.Commit(ctx, nil, o)
 	if err != nil {
 		return failure(title, err)
 	}

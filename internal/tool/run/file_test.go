@@ -643,7 +643,7 @@ func TestMemoryOfASwappedFile(t *testing.T) {
 	large := 0
 	// At least so often, and until the other goroutine had its turn.
 	for i, end := 0, time.Now().Add(time.Minute); i < 3000 || large == 0 && time.Now().Before(end); i++ {
-		w, _, err := lookWhole[writeInput](t.Context(), &Env{Root: r, Worktree: env.Worktree}, json.RawMessage(`{"file_path":"f"}`))
+		w, _, err := lookWhole(t.Context(), &Env{Root: r, Worktree: env.Worktree}, json.RawMessage(`{"file_path":"f"}`))
 		if err != nil && root.CodeOf(err) != root.TooLarge { // it has grown while it was read
 			t.Fatal(err)
 		}
@@ -661,29 +661,5 @@ func TestMemoryOfASwappedFile(t *testing.T) {
 	}
 	if large == 0 {
 		t.Error("the file was never large")
-	}
-}
-
-// A decoded input is used again for the same input alone.
-func TestInputOf(t *testing.T) {
-	env := &Env{}
-	for _, path := range []string{"a", "b", "b", strings.Repeat("c", keptInput), "d"} {
-		input := json.RawMessage(`{"file_path":"` + path + `"}`)
-		for range 2 {
-			read, err := inputOf[readInput](env, input)
-			if err != nil || read.FilePath != path {
-				t.Errorf("read %.20q: %.20q, %v", path, read.FilePath, err)
-			}
-		}
-		write, err := inputOf[writeInput](env, input)
-		if err != nil || write.FilePath != path {
-			t.Errorf("write %.20q: %.20q, %v", path, write.FilePath, err)
-		}
-		if n := len(env.decoded.input); n > keptInput {
-			t.Errorf("%d bytes are kept", n)
-		}
-	}
-	if _, err := inputOf[writeInput](env, json.RawMessage(`{"file_path":`)); err == nil {
-		t.Error("half an input is one")
 	}
 }

@@ -71,19 +71,21 @@ func whyNone(ctx context.Context, env *Env, f fileWalk, pattern string) string {
 	if err != nil || count == 0 {
 		return ""
 	}
-	number := fmt.Sprint(count)
-	if end.partial != "" {
-		number = "at least " + number
-	}
-	files, match := "files", "match"
-	if count == 1 {
-		files, match = "file", "matches"
-	}
 	next := "read and edit open it by its name; bash finds all such files"
 	if dir := f.findable(ctx, env, first); dir != "" {
 		next = "set path to " + plain.Name(dir) + " to find what is there"
 	}
-	return fmt.Sprintf("\n(%s %s %s that ignore files such as .gitignore exclude, for example %s: %s.)\n", number, files, match, plain.Name(first), next)
+	return excluded(count, end.partial != "", first, next)
+}
+
+// excluded says that ignore files keep count files from a search, or at least so many,
+// and what to do about the first.
+func excluded(count int, least bool, first, next string) string {
+	match := countOf(count, "file matches", "files match")
+	if least {
+		match = "at least " + match
+	}
+	return fmt.Sprintf("\n(%s that ignore files such as .gitignore exclude, for example %s: %s.)\n", match, plain.Name(first), next)
 }
 
 // findable is the directory of the file name, if a search that is given this

@@ -12,7 +12,7 @@ import (
 
 // Formatted tells the daemon what a formatter has made of a file that a call had
 // just changed, and that the model has seen it. It is no tool that is offered.
-type Formatted struct{}
+type Formatted struct{ unprepared }
 
 // FormattedName is the name of Formatted.
 const FormattedName = "file_formatted"
@@ -26,6 +26,9 @@ type FormattedInput struct {
 	FilePath string `json:"file_path"` // absolute, without links
 	Before   string `json:"before"`    // the content that the formatter found
 	MaxDiff  int    `json:"max_diff"`  // bytes; a longer diff is not given
+	// Diff is the one of the call that had changed the file: what it says of this file is
+	// to lead to what it is now. "" = there is none.
+	Diff string `json:"diff,omitempty"`
 }
 
 // The metadata of its result. The output is the diff, for a file that the model has
@@ -34,17 +37,24 @@ const (
 	FormattedChanged = "changed" // bool
 	FormattedPath    = "path"
 	FormattedWhy     = "why" // there is no diff of a file that was changed
+	// FormattedWhole is a FormattedEdit, where one could be made.
+	FormattedWhole = "whole"
 )
+
+// FormattedEdit is what a call has made of a file together with a formatter: the diff of
+// all of the call, how many lines more it adds and removes than before, and the file's
+// bytes.
+type FormattedEdit struct {
+	Diff    string `json:"diff"`
+	Added   int    `json:"added"`
+	Removed int    `json:"removed"`
+	Bytes   int    `json:"bytes"`
+}
 
 // Name implements Tool.
 func (Formatted) Name() string { return FormattedName }
 
 func (Formatted) onlyFiles() {}
-
-// Prepare implements Tool.
-func (Formatted) Prepare(context.Context, *Env, json.RawMessage) (*Prepared, error) {
-	return &Prepared{}, nil
-}
 
 // Run implements Tool.
 func (Formatted) Run(ctx context.Context, env *Env, input json.RawMessage, _ *Prepared) (*Result, error) {
@@ -74,6 +84,9 @@ func (Formatted) Run(ctx context.Context, env *Env, input json.RawMessage, _ *Pr
 	}
 	before := []byte(in.Before)
 	diff, _ := diffOf(path, before, now, textdiff.Between(before, now))
+	if again, was, is, ok := textdiff.Again(in.Diff, plain.Name(path), before, now, metadataDiff); ok && diff != "" && len(again) <= metadataDiff {
+		r.Metadata[FormattedWhole] = FormattedEdit{Diff: again, Added: is.Added - was.Added, Removed: is.Removed - was.Removed, Bytes: len(now)}
+	}
 	switch {
 	case bytes.Equal(before, now):
 		r.Metadata[FormattedChanged] = false

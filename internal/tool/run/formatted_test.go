@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/toold/toold/internal/tool/run/difftest"
+	"github.com/toold/toold/internal/testrig/difftest"
 )
 
 // TestFormatted: a diff is given of what the model has seen, and makes the file as it

@@ -115,10 +115,45 @@ func (Grep) Run(ctx context.Context, env *Env, input json.RawMessage, prep *Prep
 		return Failed(plain.Name(target.Path), "%s could not be read", plain.Name(target.Path)), nil
 	}
 	result := g.result(end)
-	if g.matches == 0 && g.binary == 0 && g.include != nil {
-		result.Output += namedDir(ctx, env, g.base, in.Include)
+	if g.matches == 0 && g.binary == 0 && target.Kind == root.KindDir {
+		result.Output += g.whyNone(ctx, env, target, near.whole)
 	}
 	return result, nil
+}
+
+// Bounds of the second look of a grep that found nothing.
+const (
+	grepWhyTime  = time.Second
+	grepWhyFiles = 100
+)
+
+// whyNone is for a search of a directory that found nothing: the directory that include
+// begins with is not there, or ignore files exclude what matches. It is "" where nothing
+// of that is seen.
+func (g *grepSearch) whyNone(ctx context.Context, env *Env, target root.Info, small bool) string {
+	if g.include != nil {
+		if why := namedDir(ctx, env, g.base, g.in.Include); why != "" {
+			return why
+		}
+	}
+	in := g.in
+	in.OutputMode, in.Limit = grepFiles, grepWhyFiles
+	all := newGrepSearch(in, target)
+	all.include, all.unread = g.include, &unread{rules: g.unread.rules}
+	run := ripgrepRun{
+		args: append(all.args(), withoutGit), place: g.place, out: all.splitter(), all: true, small: small, timeout: min(remaining(ctx), grepWhyTime),
+	}
+	end, err := run.run(ctx, env)
+	if err != nil || all.matches == 0 {
+		return ""
+	}
+	slices.SortFunc(all.files, func(a, b *grepFile) int { return cmp.Compare(a.path, b.path) })
+	first := all.files[0].path
+	next := "set path to the file to search it; bash finds all such files"
+	if dir := (fileWalk{place: g.place, base: g.base, small: small}).findable(ctx, env, first); dir != "" {
+		next = "set path to " + plain.Name(dir) + " to search what is there"
+	}
+	return excluded(all.matches, all.more || end.partial != "", first, next)
 }
 
 // grepSearch gathers the answer of one call.
@@ -183,6 +218,9 @@ func (g *grepSearch) args() []string {
 	}
 	if g.in.Multiline {
 		args = append(args, "--multiline", "--multiline-dotall", "--max-filesize="+strconv.Itoa(grepMultilineBytes))
+		if g.marks() {
+			args = append(args, markMatches...)
+		}
 	}
 	if g.include != nil {
 		if glob := g.include.typeGlob(); glob != "" {
@@ -214,6 +252,9 @@ func (g *grepSearch) splitter() *splitter {
 		// stands before each column and text.
 		column := splitField{end: 0, keep: lineKeep, only: ':', stop: '\n'}
 		text := splitField{end: '\n', keep: lineKeep, drop: func(f [][]byte) int { return 1 + droppedBefore(g.column(f[2])) }}
+		if g.marks() {
+			text.keep = grepLineBytes // where its match is will be known at its end
+		}
 		return &splitter{fields: []splitField{file, number, column, text}, visit: g.line}
 	}
 }
@@ -226,7 +267,7 @@ func (g *grepSearch) crlf() bool {
 }
 
 // column reads the column of a match; 0 = unknown. Across lines it is that of the first
-// of them.
+// of them, and marks say where matches begin.
 func (g *grepSearch) column(field []byte) int {
 	n, err := strconv.Atoi(strings.TrimPrefix(string(field), ":"))
 	if err != nil || g.in.Multiline {
@@ -265,12 +306,16 @@ func (g *grepSearch) room(n int) bool {
 // line takes one line of mode content: path, number, of matches the column, and the
 // text. The lines of one file come in a row.
 func (g *grepSearch) line(f [][]byte) bool {
-	g.last = g.message(string(f[0]))
-	number, err := strconv.Atoi(string(f[1]))
+	g.last = g.unstyled(g.message(string(f[0])))
+	number, err := strconv.Atoi(g.unstyled(string(f[1])))
 	if err != nil {
 		return true // not one of ripgrep's lines
 	}
 	column := g.column(f[2])
+	if g.marks() {
+		f[3], column = unmarked(f[3])
+		f[3] = f[3][droppedBefore(column):]
+	}
 	dropped := droppedBefore(column)
 	text := f[3][:min(len(f[3]), max(grepLineBytes-dropped, 0))] // behind that ripgrep says that it is cut
 	return g.add(g.place.path(g.last), number, shownLine(text, dropped, column), len(f[2]) > 0)
@@ -364,7 +409,7 @@ func (g *grepSearch) countUnread(ctx context.Context, env *Env, near glimpse) fu
 // path. It is a line of text among the records: the path of the file before, of
 // which matches may have been shown, and what was met there.
 func (g *grepSearch) message(s string) string {
-	said, ok := strings.CutPrefix(s, g.last+": ")
+	said, ok := strings.CutPrefix(s, g.styled(g.last)+": ")
 	if !ok || !strings.HasPrefix(said, "WARNING: stopped searching binary file") &&
 		!strings.HasPrefix(said, "binary file matches (found ") {
 		return s

@@ -3,6 +3,7 @@ package run
 import (
 	"bytes"
 	"fmt"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -47,4 +48,55 @@ func shownLine(line []byte, dropped, column int) string {
 		return text + " … (line cut)"
 	}
 	return text
+}
+
+// markMatches has ripgrep mark where matches begin and end, in bold, where they may go across
+// lines: it gives all lines of such matches the column of the first one. It resets the
+// style around each field too.
+var markMatches = []string{
+	"--color=ansi", "--colors=path:none", "--colors=line:none", "--colors=column:none", "--colors=match:none", "--colors=match:style:bold",
+}
+
+const (
+	styleReset = "\x1b[0m"
+	matchBegin = styleReset + "\x1b[1m"
+)
+
+// marks reports whether ripgrep marks matches, and with that styles each field.
+func (g *grepSearch) marks() bool { return g.in.Multiline && g.in.OutputMode == grepContent }
+
+// styled is a field as ripgrep writes it.
+func (g *grepSearch) styled(field string) string {
+	if g.marks() {
+		return styleReset + field + styleReset
+	}
+	return field
+}
+
+// unstyled is a field without what styled puts around it.
+func (g *grepSearch) unstyled(field string) string {
+	if g.marks() {
+		return strings.TrimSuffix(strings.TrimPrefix(field, styleReset), styleReset)
+	}
+	return field
+}
+
+// unmarked is a line without marks, and the column of the first part of it that matches;
+// 0 where none is marked. A text that has such marks of its own has them taken away, or is
+// shown in another part.
+func unmarked(line []byte) (text []byte, column int) {
+	before, rest, found := bytes.Cut(line, []byte(matchBegin))
+	if !found {
+		return line, 0
+	}
+	column = len(before) + 1
+	text = before
+	for found {
+		var match []byte
+		match, rest, _ = bytes.Cut(rest, []byte(styleReset))
+		text = append(text, match...)
+		before, rest, found = bytes.Cut(rest, []byte(matchBegin))
+		text = append(text, before...)
+	}
+	return text, column
 }

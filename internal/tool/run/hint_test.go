@@ -2,6 +2,7 @@ package run
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -143,6 +144,47 @@ func testGlobElsewhere(t *testing.T, env *Env) {
 	wantCode(t, err, CodeInvalidInput, "set path to the directory")
 	if text, _ := answer(t, env, Grep{}, object{"pattern": "x", "include": "/etc/*.conf"}); !strings.Contains(text, "To search another directory set path.)") {
 		t.Errorf("include: %s", text)
+	}
+}
+
+// A grep that finds nothing says what ignore files keep from it, but not of files that
+// rules hide, nor of what version control keeps for itself.
+func TestGrepElsewhere(t *testing.T) { withRipgreps(t, testGrepElsewhere) }
+
+func testGrepElsewhere(t *testing.T, env *Env) {
+	tree(t, env.Worktree, map[string]string{
+		".gitignore": "dist/\n*.log\n*.key\n", "src/a.go": "one\n", "dist/a.js": "two three\n", "dist/sub/b.js": "two\n", "x.log": "four\n", ".git/config": "five\n",
+		"secret.key": "six\n", "dist/.env": "six\n",
+	})
+	env = guarded(t, env)
+	top := env.Worktree
+	for _, tt := range []struct {
+		in   object
+		says string
+	}{
+		{object{"pattern": "one"}, ""},
+		{object{"pattern": "two"}, "(2 files match that ignore files such as .gitignore exclude, for example " + top + "/dist/a.js: set path to " + top + "/dist to search what is there.)"},
+		{object{"pattern": "three", "include": "*.js"}, "(1 file matches that"},
+		{object{"pattern": "three", "include": "*.go"}, ""},
+		{object{"pattern": "two", "path": "dist"}, ""},
+		{object{"pattern": "four"}, "for example " + top + "/x.log: set path to the file to search it"},
+		{object{"pattern": "four", "path": "x.log"}, ""},
+		{object{"pattern": "five"}, ""},
+		{object{"pattern": "six"}, ""},
+		{object{"pattern": "seven"}, ""},
+	} {
+		r := mustCall(t, env, Grep{}, tt.in)
+		if !strings.Contains(r.Output, tt.says) || tt.says == "" && strings.Contains(r.Output, "ignore files") {
+			t.Errorf("%v: %s", tt.in, r.Output)
+		}
+	}
+	many := map[string]string{}
+	for i := range grepWhyFiles + 20 {
+		many[fmt.Sprintf("dist/many/%d", i)] = "eight\n"
+	}
+	tree(t, env.Worktree, many)
+	if r := mustCall(t, env, Grep{}, object{"pattern": "eight"}); !strings.Contains(r.Output, fmt.Sprintf("(at least %d files match", grepWhyFiles)) {
+		t.Error(r.Output)
 	}
 }
 

@@ -301,7 +301,7 @@ func (l *lister) note(b *strings.Builder, meta map[string]any) {
 		b.WriteString("\n(What ignore files exclude is not left out: it was not known in time.)\n")
 	}
 	if l.asked > 0 {
-		fmt.Fprintf(b, "\n(Left out by ignore: %s.)\n", entries(l.asked))
+		fmt.Fprintf(b, "\n(Left out by ignore: %s.)\n", countOf(l.asked, "entry", "entries"))
 		meta["ignored"] = l.asked
 	}
 	if l.excluded.N == 0 {
@@ -310,13 +310,6 @@ func (l *lister) note(b *strings.Builder, meta map[string]any) {
 	names := l.excluded.String()
 	fmt.Fprintf(b, "\n(Left out, since ignore files such as .gitignore exclude it or version control keeps it for itself: %s. To see into a directory give it as path.)\n", names)
 	meta["excluded"] = l.excluded.N
-}
-
-func entries(n int) string {
-	if n == 1 {
-		return "1 entry"
-	}
-	return fmt.Sprintf("%d entries", n)
 }
 
 func (l *lister) write(ctx context.Context, env *Env, b *strings.Builder, dir *listNode, depth int) {

@@ -11,11 +11,15 @@ func cutLine(line []byte, maxRunes int) (shown string, cut bool) {
 	if n := len(line); n > 0 && line[n-1] == '\r' {
 		line = line[:n-1]
 	}
-	end, runes := 0, 0
-	for end < len(line) && runes < maxRunes {
+	end := behindRunes(line, maxRunes)
+	return strings.ToValidUTF8(string(line[:end]), "\uFFFD"), end < len(line)
+}
+
+// behindRunes is how many bytes the first characters have, at most so many.
+func behindRunes(line []byte, most int) (end int) {
+	for runes := 0; end < len(line) && runes < most; runes++ {
 		_, size := utf8.DecodeRune(line[end:])
 		end += size
-		runes++
 	}
-	return strings.ToValidUTF8(string(line[:end]), "\uFFFD"), end < len(line)
+	return end
 }

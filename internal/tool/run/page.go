@@ -95,15 +95,9 @@ func (p *page) show() {
 	if !p.lineCut {
 		line = bytes.TrimSuffix(line, []byte{'\r'})
 	}
-	end, runes := 0, 0
-	for end < len(line) && runes < readColumns {
-		r, size := utf8.DecodeRune(line[end:])
-		if r == utf8.RuneError && size == 1 {
-			p.invalid = true
-			return
-		}
-		end += size
-		runes++
+	end := behindRunes(line, readColumns)
+	if p.invalid = !utf8.Valid(line[:end]); p.invalid {
+		return
 	}
 	cut := p.lineCut || end < len(line)
 	number, note := strconv.Itoa(p.count), ""

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/tool/run/root"
 )
 
@@ -13,8 +14,8 @@ import (
 // the quoted form in which answers show odd names is taken too.
 func resolve(ctx context.Context, env *Env, asked string) (root.Info, error) {
 	info, err := env.Root.Resolve(ctx, fromWorktree(env, asked))
-	if plain := unquoted(asked); plain != "" && !info.Exists {
-		return env.Root.Resolve(ctx, fromWorktree(env, plain))
+	if name := unquoted(asked); name != "" && !info.Exists {
+		return env.Root.Resolve(ctx, fromWorktree(env, name))
 	}
 	return info, err
 }
@@ -22,8 +23,8 @@ func resolve(ctx context.Context, env *Env, asked string) (root.Info, error) {
 // look is resolve and opens what it finds, if it is a regular file.
 func look(ctx context.Context, env *Env, asked string) (root.Info, *root.File, error) {
 	info, file, err := env.Root.Look(ctx, fromWorktree(env, asked))
-	if plain := unquoted(asked); plain != "" && !info.Exists {
-		return env.Root.Look(ctx, fromWorktree(env, plain))
+	if name := unquoted(asked); name != "" && !info.Exists {
+		return env.Root.Look(ctx, fromWorktree(env, name))
 	}
 	return info, file, err
 }
@@ -34,13 +35,13 @@ func unquoted(asked string) string {
 	if !strings.Contains(asked, `"`) {
 		return ""
 	}
-	if plain, ok := unquote(asked); ok {
-		return plain
+	if name, ok := unquote(asked); ok {
+		return name
 	}
 	names, found := strings.Split(asked, "/"), false
 	for i, n := range names {
-		if plain, ok := unquote(n); ok {
-			names[i], found = plain, true
+		if name, ok := unquote(n); ok {
+			names[i], found = name, true
 		}
 	}
 	if !found {
@@ -53,8 +54,8 @@ func unquote(s string) (string, bool) {
 	if len(s) < 3 || s[0] != '"' {
 		return "", false
 	}
-	plain, err := strconv.Unquote(s)
-	return plain, err == nil
+	name, err := strconv.Unquote(s)
+	return name, err == nil
 }
 
 func fromWorktree(env *Env, asked string) string {
@@ -67,6 +68,19 @@ func fromWorktree(env *Env, asked string) string {
 // target is what Prepare tells of a resolved path.
 func target(asked string, info root.Info, write bool) Target {
 	return Target{Asked: asked, Path: info.Path, Exists: info.Exists, Kind: string(info.Kind), Write: write}
+}
+
+// prepareTarget is Prepare of a tool that has one target, of which check may refuse what it
+// is; nil refuses nothing.
+func prepareTarget(ctx context.Context, env *Env, asked string, write bool, check func(root.Info) error) (*Prepared, error) {
+	info, err := resolve(ctx, env, asked)
+	if err == nil && check != nil {
+		err = check(info)
+	}
+	if err != nil {
+		return prepareFailure(plain.Name(asked), nil, err)
+	}
+	return &Prepared{Targets: []Target{target(asked, info, write)}}, nil
 }
 
 // preparedPath is the path that Run must open: the one that Prepare resolved,

@@ -1,9 +1,16 @@
 package run
 
 import (
+	"bytes"
+	"context"
+	"encoding/json"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
+	"time"
 
+	"github.com/toold/toold/internal/tool/run/root"
 	"github.com/toold/toold/internal/tool/run/textfile"
 )
 
@@ -41,4 +48,84 @@ func tooLarge(title string, kind textfile.Kind, size int64, data []byte) *Result
 	return Failed(title, "cannot attach %s: it is a %s of %s, and models take pictures of at most %d bytes and %d pixels on a side. "+
 		"Make a smaller copy and read that: for example with ImageMagick (magick IN -resize 2000x2000 OUT.jpg), ffmpeg or Python's Pillow, where they are installed.",
 		title, kind.Name, what, most, textfile.MaxSide)
+}
+
+const (
+	// shrinkTime is how long a picture may take to be made smaller.
+	shrinkTime = 30 * time.Second
+	// shrunkSide is the longest side that it gets, in pixels: providers scale down what is
+	// larger themselves.
+	shrunkSide = 2000
+	maxSizes   = 256 // bytes of the line that the program writes first
+)
+
+// PictureBounds are those of what the program writes that Env.Shrink names.
+func PictureBounds() (bytes, side int) { return maxPicture, shrunkSide }
+
+// shrunk is a picture that is too large, made smaller by a program that has the tool user's
+// rights and the call's limits; what it writes is believed no more than the file. It is
+// refused where that fails.
+func shrunk(ctx context.Context, env *Env, info root.Info, title string, kind textfile.Kind, refused *Result) *Result {
+	if len(env.Shrink) == 0 || env.Exec == nil || attachable(kind) != maxPicture {
+		return refused
+	}
+	held, err := env.Root.Reserve(ctx, attachmentCopies*maxPicture)
+	if err != nil {
+		return refused
+	}
+	out := &bounded{most: maxPicture + maxSizes}
+	ended := make(chan bool, 1)
+	go func() { // whose thread has not the tool user's ids, from which none could be changed to
+		exit, err := env.Exec(ctx, Command{Argv: append(slices.Clip(env.Shrink), info.Path, strconv.FormatUint(info.Version.Ino, 10)), Stdout: out, Stderr: new(bounded), Timeout: shrinkTime})
+		ended <- err == nil && exit.Reason == ReasonExit && exit.Code == 0
+	}()
+	r := refused
+	if <-ended {
+		if small := shrunkResult(info, title, kind, out.b.Bytes()); small != nil {
+			r = small
+		}
+	}
+	if r == refused || env.Keep == nil {
+		held.Release()
+		return r
+	}
+	env.Keep(held)
+	return r
+}
+
+// shrunkResult checks what the program has written; nil = it is no smaller picture.
+func shrunkResult(info root.Info, title string, was textfile.Kind, written []byte) *Result {
+	line, data, ok := bytes.Cut(written, []byte("\n"))
+	var size struct{ Width, Height int }
+	if !ok || len(line) > maxSizes || json.Unmarshal(line, &size) != nil || len(data) > maxPicture {
+		return nil
+	}
+	kind := textfile.Sniff(data[:min(len(data), textfile.SniffLen)])
+	width, height, ok := textfile.Pixels(kind, data)
+	if !ok || !textfile.Fits(width, height) || kind.MIME != "image/png" && kind.MIME != "image/jpeg" {
+		return nil
+	}
+	base := info.Path[strings.LastIndexByte(info.Path, '/')+1:]
+	return &Result{
+		Title: title,
+		Output: fmt.Sprintf("%s: %s, %d bytes, %d × %d pixels, attached as a smaller copy: %d × %d pixels, %d bytes",
+			title, was.Name, info.Size, size.Width, size.Height, width, height, len(data)),
+		Metadata: map[string]any{
+			"path": info.Path, "kind": was.Name, "mime": kind.MIME, "bytes": len(data), "truncated": false,
+			"scaled": true, "width": width, "height": height,
+		},
+		Attachments: []Attachment{{Filename: base, MIME: kind.MIME, Data: data}},
+	}
+}
+
+// bounded keeps what is written to it, up to a bound, and says that it has taken all.
+type bounded struct {
+	b    bytes.Buffer
+	most int
+}
+
+// Write implements io.Writer.
+func (w *bounded) Write(p []byte) (int, error) {
+	w.b.Write(p[:min(len(p), max(w.most-w.b.Len(), 0))])
+	return len(p), nil
 }

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -50,20 +51,16 @@ func (Read) onlyFiles() {}
 // Prepare implements Tool: it resolves the path. Whether the file exists shows
 // in the target only; everything that would quote the tree is left to Run.
 func (Read) Prepare(ctx context.Context, env *Env, input json.RawMessage) (*Prepared, error) {
-	in, err := inputOf[readInput](env, input)
+	in, err := inputOf[readInput](input)
 	if err != nil {
 		return nil, err
 	}
-	info, err := resolve(ctx, env, in.FilePath)
-	if err != nil {
-		return prepareFailure(plain.Name(in.FilePath), nil, err)
-	}
-	return &Prepared{Targets: []Target{target(in.FilePath, info, false)}}, nil
+	return prepareTarget(ctx, env, in.FilePath, false, nil)
 }
 
 // Run implements Tool.
 func (Read) Run(ctx context.Context, env *Env, input json.RawMessage, prep *Prepared) (*Result, error) {
-	in, err := inputOf[readInput](env, input)
+	in, err := inputOf[readInput](input)
 	if err != nil {
 		return nil, err
 	}
@@ -124,11 +121,11 @@ func notText(title string, kind textfile.Kind) *Result {
 	return r
 }
 
-// readAttachment gives an image or a document whole. It is never decoded, but one
-// that nobody would take is refused.
+// readAttachment gives an image or a document whole. It is never decoded here: one that
+// nobody would take is made smaller by a program of the tool user's, or refused.
 func readAttachment(ctx context.Context, env *Env, file *root.File, title string, kind textfile.Kind, head []byte) (*Result, error) {
 	if r := tooLarge(title, kind, file.Info().Size, head); r != nil {
-		return r, nil
+		return shrunk(ctx, env, file.Info(), title, kind, r), nil
 	}
 	size := file.Info().Size
 	held, err := env.Root.Reserve(ctx, attachmentCopies*size)
@@ -179,7 +176,7 @@ func readText(ctx context.Context, env *Env, file *root.File, title string, in r
 	p := newPage(max(in.Offset, 1), in.Limit)
 	hash := sha256.New()
 	hash.Write(head)
-	p.feed(stripBOM(head))
+	p.feed(bytes.TrimPrefix(head, textfile.BOM))
 	total := int64(len(head))
 	buf := make([]byte, bufferFor(file))
 	whole := false
@@ -220,13 +217,6 @@ func bufferFor(file *root.File) int {
 		return max(left, 1)
 	}
 	return int(max(4<<10, min(256<<10, file.Info().Size)))
-}
-
-func stripBOM(head []byte) []byte {
-	if len(head) >= len(textfile.BOM) && string(head[:len(textfile.BOM)]) == string(textfile.BOM) {
-		return head[len(textfile.BOM):]
-	}
-	return head
 }
 
 func outOfRange(title string, p *page, whole bool) *Result {

@@ -8,6 +8,8 @@ func Builtin() []Tool {
 		Read{},
 		Write{},
 		Edit{},
+		MultiEdit{},
+		ApplyPatch{},
 		Bash{},
 		StdinBash{},
 		Glob{},

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/tool/run/root"
 )
 
@@ -74,7 +75,7 @@ func (r *ripgrepRun) run(ctx context.Context, env *Env) (searchEnd, error) {
 	runCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	r.out.enough = cancel
-	stderr := &headBuffer{limit: 4 << 10}
+	stderr := &bounded{most: 4 << 10}
 	args := slices.Clone(ripgrepArgs)
 	switch {
 	case r.all:
@@ -105,7 +106,7 @@ func (r *ripgrepRun) run(ctx context.Context, env *Env) (searchEnd, error) {
 	case err != nil:
 		return searchEnd{}, fmt.Errorf("run ripgrep: %w", err)
 	}
-	return endOf(exit, stderr.String(), r.timeout), nil
+	return endOf(exit, plain.Text(stderr.b.String()), r.timeout), nil
 }
 
 // endOf reads ripgrep's exit status: 0 found, 1 nothing found, 2 an error, which
@@ -124,19 +125,6 @@ func endOf(exit *Exit, stderr string, timeout time.Duration) searchEnd {
 		return searchEnd{unreadable: exit.Code == 2}
 	}
 }
-
-// headBuffer keeps the first bytes that are written to it.
-type headBuffer struct {
-	limit int
-	buf   []byte
-}
-
-func (b *headBuffer) Write(p []byte) (int, error) {
-	b.buf = append(b.buf, p[:min(len(p), b.limit-len(b.buf))]...)
-	return len(p), nil
-}
-
-func (b *headBuffer) String() string { return strings.ToValidUTF8(string(b.buf), "\uFFFD") }
 
 // splitter cuts ripgrep's output into records as it streams by. A record is a
 // fixed row of fields, each with its own end byte and bound; what goes past the

@@ -15,6 +15,8 @@ import (
 	"io"
 	"time"
 
+	"github.com/fxamacker/cbor/v2"
+
 	"github.com/toold/toold/internal/tool/run/root"
 )
 
@@ -34,6 +36,14 @@ type Tool interface {
 type FileTool interface {
 	Tool
 	onlyFiles()
+}
+
+// unprepared is of tools of the daemon's own, whose calls nobody judges.
+type unprepared struct{}
+
+// Prepare implements Tool.
+func (unprepared) Prepare(context.Context, *Env, json.RawMessage) (*Prepared, error) {
+	return &Prepared{}, nil
 }
 
 // Direct is a Tool whose Run may go by the files as they are when it runs, for a
@@ -105,13 +115,16 @@ const MaxDiff = 256 << 10
 // Result is what a tool that ran gives back. A tool that ran and failed is a
 // Result with IsError; an error is only for what could not be run.
 type Result struct {
-	Title string `json:"title" cbor:"1,keyasint"`
+	Title string `json:"title" cbor:"1,keyasint,omitempty"`
 	// Output is what the model reads. For a tool that streams (bash) it comes
 	// after the streamed bytes, on a line of its own.
-	Output      string         `json:"output" cbor:"2,keyasint"`
-	IsError     bool           `json:"is_error,omitempty" cbor:"3,keyasint,omitempty"`
-	Metadata    map[string]any `json:"metadata,omitempty" cbor:"4,keyasint,omitempty"`
-	Attachments []Attachment   `json:"attachments,omitempty" cbor:"5,keyasint,omitempty"`
+	Output   string         `json:"output" cbor:"2,keyasint,omitempty"`
+	IsError  bool           `json:"is_error,omitempty" cbor:"3,keyasint,omitempty"`
+	Metadata map[string]any `json:"metadata,omitempty" cbor:"-"`
+	// Encoded is Metadata on its way, which is package wire's to make and to read: its
+	// values expand when they are decoded, so its size is checked before.
+	Encoded     cbor.RawMessage `json:"-" cbor:"4,keyasint,omitempty"`
+	Attachments []Attachment    `json:"attachments,omitempty" cbor:"5,keyasint,omitempty"`
 	// Quote is what Output ends with where it shows content of the file that
 	// Metadata["path"] names. The daemon leaves it out, and Metadata["diff"], where
 	// the session may not read that file.
@@ -143,6 +156,9 @@ type Env struct {
 	// Ripgrep is how ripgrep is started: its path in the sandbox, behind that of its
 	// loader where it has one.
 	Ripgrep []string
+	// Shrink is the program that makes pictures smaller: its path in the sandbox with its
+	// first arguments; the path of a picture and its inode are appended. nil = there is none.
+	Shrink []string
 	// Exec runs a program as the tool user in the call's own cgroup.
 	Exec func(ctx context.Context, c Command) (*Exit, error)
 	// Aside ends what waits in the sandbox for a next command, and so uses the worktree.
@@ -170,9 +186,6 @@ type Env struct {
 	Seen *Seen
 	// Watch remembers, for the session, the files that a host runs on sight.
 	Watch *Watch
-
-	// decoded is the input as Prepare has read it, for Run.
-	decoded decoded
 }
 
 // Command is a program to run as the tool user.
@@ -188,6 +201,9 @@ type Command struct {
 	Stdout, Stderr io.Writer
 	// Timeout is when SIGTERM is sent; sandbox grace later the cgroup is killed.
 	Timeout time.Duration
+	// Call is written on the program's cgroup, so that who looks from outside knows whose it
+	// is; "" writes nothing.
+	Call string
 }
 
 // Exit is how a program ended. A status is never invented: Code is -1 unless it
@@ -206,6 +222,8 @@ type Exit struct {
 	// Full is a file system of the session that was full when the program had failed:
 	// the path where it is mounted.
 	Full string `json:"full,omitempty"`
+	// Raise is the limit that gives it more room, "" for none; the daemon's to say.
+	Raise string `json:"-"`
 	// Starved and Refused say that processes of a program that ended with status 0 all
 	// the same were killed for memory, or could not be started under the limit on them.
 	Starved bool `json:"starved,omitempty"`

@@ -1,7 +1,6 @@
 package run
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -100,7 +99,7 @@ type searchEnd struct {
 
 // cancelled is how a search ends whose call has ended.
 func cancelled(ctx context.Context) (searchEnd, error) {
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+	if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
 		return searchEnd{partial: "the time for the call was up"}, nil
 	}
 	return searchEnd{}, Errorf(CodeAborted, "the search was aborted")
@@ -162,30 +161,10 @@ func decodeInput(input json.RawMessage, v any) error {
 	return nil
 }
 
-// decoded is an input as inputOf has read it.
-type decoded struct {
-	input json.RawMessage
-	value any
-}
-
-// keptInput is the size up to which an input is kept decoded: the memory that
-// larger ones take is reserved before they are.
-const keptInput = 64 << 10
-
-// inputOf is decodeInput for what is read in Prepare and again in Run: done once,
-// where both are of one call.
-func inputOf[T any](env *Env, input json.RawMessage) (T, error) {
-	if v, ok := env.decoded.value.(T); ok && bytes.Equal(env.decoded.input, input) {
-		return v, nil
-	}
-	var v T
-	if err := decodeInput(input, &v); err != nil {
-		return v, err
-	}
-	if len(input) <= keptInput {
-		env.decoded = decoded{input: input, value: v}
-	}
-	return v, nil
+// inputOf is decodeInput of a type.
+func inputOf[T any](input json.RawMessage) (in T, err error) {
+	err = decodeInput(input, &in)
+	return in, err
 }
 
 // remaining is the time that a search may take, which leaves some of the call's

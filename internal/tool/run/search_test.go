@@ -170,6 +170,7 @@ func wantCode(t *testing.T, err error, code Code, part string) {
 func TestGrep(t *testing.T) { withRipgreps(t, testGrep) }
 
 func testGrep(t *testing.T, env *Env) {
+	const ignored = "\n(1 file matches that ignore files such as .gitignore exclude, for example W/f.log: set path to the file to search it; bash finds all such files.)\n"
 	tree(t, env.Worktree, map[string]string{
 		"a.go":               "package a\n\nfunc Foo() {}\nfunc bar() { Foo() }\n",
 		"b/c.txt":            "nothing\nfoo.bar\nfooxbar\n",
@@ -205,8 +206,8 @@ func testGrep(t *testing.T, env *Env) {
 		{"ignore case", map[string]any{"pattern": `FOO\(\) \{\}`, "ignore_case": true}, "Found 1 match.\n\nW/a.go:\n  3: func Foo() {}\n"},
 		{"include", map[string]any{"pattern": "Foo|foo", "include": "*.txt"}, "Found 2 matches.\n\nW/b/c.txt:\n  2: foo.bar\n  3: fooxbar\n"},
 		{"include by path", map[string]any{"pattern": "Foo|foo", "include": "b/**"}, "Found 2 matches.\n\nW/b/c.txt:\n  2: foo.bar\n  3: fooxbar\n"},
-		{"include does not bring back ignored", map[string]any{"pattern": "Foo", "include": "*.log"}, "No matches found.\n"},
-		{"include not", map[string]any{"pattern": "Foo", "include": "!*.go"}, "No matches found.\n"},
+		{"include does not bring back ignored", map[string]any{"pattern": "Foo", "include": "*.log"}, "No matches found.\n" + ignored},
+		{"include not", map[string]any{"pattern": "Foo", "include": "!*.go"}, "No matches found.\n" + ignored},
 		{
 			"include of another kind",
 			map[string]any{"pattern": "Foo", "include": "[!b].go", "output_mode": "files"},
@@ -231,6 +232,7 @@ func testGrep(t *testing.T, env *Env) {
 		{"wide lines", map[string]any{"pattern": "WIDE"}, "Found 1 match.\n\nW/wide:\n  1: … " + strings.Repeat("ä", 500) + "WIDE … (line cut; the match is at column 6001)\n"},
 		{"text that is not UTF-8", map[string]any{"pattern": "BAD"}, "Found 1 match.\n\nW/bad:\n  1: BAD \uFFFD\n"},
 		{"a binary file", map[string]any{"pattern": "BIN", "path": "bin"}, "A binary file matches.\n\n(Binary files with matches that are not all shown: 1.)\n"},
+		{"a binary file across lines", map[string]any{"pattern": "BIN", "path": "bin", "multiline": true}, "A binary file matches.\n\n(Binary files with matches that are not all shown: 1.)\n"},
 		{"a binary file in a tree", map[string]any{"pattern": "BIN"}, "No matches found.\n"},
 		{"context", map[string]any{"pattern": "CTX", "context": 1}, "Found 2 matches.\n\nW/ctx:\n  2- 2\n  3: CTX\n  4- 4\n  --\n  7- 7\n  8: CTX\n  9- 9\n"},
 		{"multiline", map[string]any{"pattern": "begin.*end", "multiline": true}, "Found 3 matches.\n\nW/multi:\n  1: begin\n  2: middle\n  3: end\n"},

@@ -2,7 +2,6 @@ package run
 
 import (
 	"strings"
-	"unicode/utf8"
 
 	"github.com/toold/toold/internal/plain"
 )
@@ -15,15 +14,7 @@ func BashTitle(description, command string) string {
 		return description
 	}
 	line, _, _ := strings.Cut(strings.TrimSpace(command), "\n")
-	const most = 120
-	if len(line) <= most {
-		return line
-	}
-	n := most
-	for n > 0 && !utf8.RuneStart(line[n]) {
-		n--
-	}
-	return line[:n] + "…"
+	return plain.Cut(line, 120)
 }
 
 // SearchTitle is the pattern that is searched for.

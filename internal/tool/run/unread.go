@@ -116,9 +116,9 @@ func (u *unread) note(b *strings.Builder, meta map[string]any, least bool, one, 
 	for _, r := range slices.SortedFunc(maps.Keys(u.left), byText) {
 		l := u.left[r]
 		total += l.N
-		count, them := fmt.Sprintf("%d %s", l.N, many), "them"
+		count, them := countOf(l.N, one, many), "them"
 		if l.N == 1 {
-			count, them = "1 "+one, "it"
+			them = "it"
 		}
 		if least || u.least {
 			count = "at least " + count

@@ -42,7 +42,7 @@ type WriteTool interface {
 
 func (Bash) writes()        {}
 func (Write) writes()       {}
-func (Edit) writes()        {}
+func (ApplyPatch) writes()  {}
 func (FilePut) writes()     {}
 func (FilePutTree) writes() {}
 
@@ -97,7 +97,7 @@ type Changed struct {
 }
 
 // Changes tells the daemon what Watch has seen. It is no tool that is offered.
-type Changes struct{}
+type Changes struct{ unprepared }
 
 // ChangesName is the name of Changes.
 const ChangesName = "worktree_changes"
@@ -106,11 +106,6 @@ const ChangesName = "worktree_changes"
 func (Changes) Name() string { return ChangesName }
 
 func (Changes) onlyFiles() {}
-
-// Prepare implements Tool.
-func (Changes) Prepare(context.Context, *Env, json.RawMessage) (*Prepared, error) {
-	return &Prepared{}, nil
-}
 
 // Run implements Tool.
 func (Changes) Run(ctx context.Context, env *Env, _ json.RawMessage, _ *Prepared) (*Result, error) {
@@ -169,10 +164,7 @@ func (c *Changed) shorten(keys []string) []string {
 	keep := min(len(keys), watchPaths)
 	c.More += len(keys) - keep
 	for i, key := range keys[:keep] {
-		keys[i] = plain.Name(key)
-		if len(keys[i]) > watchPathBytes {
-			keys[i] = strings.ToValidUTF8(keys[i][:watchPathBytes], "") + "…"
-		}
+		keys[i] = plain.Cut(plain.Name(key), watchPathBytes)
 	}
 	return keys[:keep]
 }

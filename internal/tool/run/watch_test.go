@@ -192,3 +192,13 @@ func TestWatchBounds(t *testing.T) {
 		t.Error("more than can be looked at, and nothing is said")
 	}
 }
+
+// What a tool changes is seen: the watch looks before the first call of each that does.
+func TestWriteTools(t *testing.T) {
+	for _, tool := range Builtin() {
+		_, changes := tool.(Direct)
+		if _, marked := tool.(WriteTool); changes && !marked {
+			t.Errorf("%s changes files, and the watch does not look before it", tool.Name())
+		}
+	}
+}

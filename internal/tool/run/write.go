@@ -16,11 +16,8 @@ import (
 type Write struct{}
 
 type writeInput struct {
-	FilePath string `json:"file_path"`
-	Content  string `json:"content"`
+	Content string `json:"content"`
 }
-
-func (in writeInput) path() string { return in.FilePath }
 
 type writeSettings struct {
 	// Durable waits until the file is on the disk.
@@ -42,19 +39,19 @@ func WriteJob(file, content string) Job {
 
 // Resolve implements Direct.
 func (Write) Resolve(ctx context.Context, env *Env, input json.RawMessage) (*Prepared, error) {
-	return resolveChange[writeInput](ctx, env, input)
+	return resolveChange(ctx, env, input)
 }
 
 // Prepare implements Tool: it shows the diff against the present content.
 func (w Write) Prepare(ctx context.Context, env *Env, input json.RawMessage) (*Prepared, error) {
-	file, asked, err := lookWhole[writeInput](ctx, env, input)
+	file, asked, err := lookWhole(ctx, env, input)
 	defer file.release()
 	info := file.info
 	if info.Path == "" {
 		return prepareFailure(plain.Name(asked), nil, err)
 	}
 	prep := &Prepared{Targets: []Target{target(asked, info, true)}}
-	in, bad := inputOf[writeInput](env, input) // err is still to be looked at
+	in, bad := inputOf[writeInput](input) // err is still to be looked at
 	if bad != nil {
 		return nil, bad
 	}
@@ -114,7 +111,7 @@ func (w Write) Run(ctx context.Context, env *Env, input json.RawMessage, prep *P
 		return changeFailure(env, prep.Targets[0].Path, err)
 	}
 	defer p.Close()
-	in, err := inputOf[writeInput](env, input)
+	in, err := inputOf[writeInput](input)
 	if err != nil {
 		return nil, err
 	}
@@ -157,7 +154,7 @@ func (w Write) change(ctx context.Context, p *begun, prep *Prepared, s changeSta
 	case err != nil && !large:
 		return nil, err
 	}
-	if err := checkStale(p.Replacement, was, old); err != nil {
+	if err := checkStale(p.Info(), was, old); err != nil {
 		return nil, err
 	}
 	info := p.Info()

@@ -11,7 +11,7 @@ import (
 // or evaluate their arguments, wrappers, paths. It says in which directories the
 // shell may be afterwards.
 func (c *scanner) effects(k *call) (ok, bad dirs) {
-	name := systemName(k.name())
+	name := k.name
 	if why, is := evaluators[name]; is {
 		c.opaque("%s %s", name, why)
 		c.pathArguments(k)
@@ -212,7 +212,7 @@ var harmlessOption = setOf("pipefail", "errexit", "nounset", "noglob", "noclobbe
 // how many there are, so their number must be known, and the operators too.
 func (f *findings) testCommand(k *call) {
 	args := k.args[1:]
-	if k.name() != "test" && len(args) > 0 {
+	if k.args[0].value != "test" && len(args) > 0 {
 		args = args[:len(args)-1] // "]"
 	}
 	for _, w := range args {

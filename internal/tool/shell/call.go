@@ -13,6 +13,7 @@ import (
 // call is a simple command while it is judged.
 type call struct {
 	args  []word // the name first; for wrapped commands, from theirs on
+	name  string // what is run, of a program of the system without its directory; known once run has begun
 	end   uint   // offset of the end of the text, redirections included
 	dirs  dirs
 	redir string // the redirections as they are written, " >x 2>&1"
@@ -21,9 +22,6 @@ type call struct {
 	// assigns: variables are set for it, by the shell or by env.
 	assigns bool
 }
-
-// name is what is run; only where the first word is fixed.
-func (k *call) name() string { return k.args[0].value }
 
 // call scans a simple command: s with its redirections, n with its words (nil
 // where there are redirections only).
@@ -74,11 +72,12 @@ func (c *scanner) run(k *call, text string) (ok, bad dirs) {
 		return lostDirs, lostDirs
 	case !needsNoQuotes(first.value) && first.value != "[" || strings.ContainsAny(first.value[:1], "-%") || strings.Contains(first.value, "="):
 		c.opaque("%s is an unusual name of a command", shorten(first.text))
-	case keywords[first.value] && first.bare:
+	case syntax.IsKeyword(first.value) && first.bare:
 		// Known to bash only at the beginning of a command; here it stands after
 		// a redirection, an assignment or a wrapper.
 		c.opaque("%s stands where no keyword is expected", first.value)
 	}
+	k.name = systemName(first.value)
 	c.listed(k, text)
 	return c.effects(k)
 }
@@ -87,7 +86,7 @@ func (c *scanner) run(k *call, text string) (ok, bad dirs) {
 func (c *scanner) listed(k *call, text string) {
 	save := savePattern(k)
 	if i := unknownKind(k); i > 0 {
-		c.opaque("which %s command it is, %s, is only known at run time", k.name(), shorten(k.args[i].text))
+		c.opaque("which %s command it is, %s, is only known at run time", k.args[0].value, shorten(k.args[i].text))
 	}
 	short := c.plainForm(k.args, k.redir, text)
 	written := Command{Text: text, Save: save}
@@ -153,8 +152,6 @@ func needsNoQuotes(s string) bool {
 	}
 	return s != ""
 }
-
-var keywords = setOf("if", "then", "else", "elif", "fi", "for", "while", "until", "do", "done", "case", "esac", "select", "function", "in", "{", "}", "!", "[[", "]]", "coproc", "time", "((")
 
 // assign judges an assignment. passed: programs get the variable.
 func (c *scanner) assign(d dirs, a *syntax.Assign, passed bool) {

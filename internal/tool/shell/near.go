@@ -38,24 +38,11 @@ func plainQuotes(src string, file *syntax.File) {
 			switch {
 			case w.bare || !w.fixed:
 			case w.tilde:
-			case needsNoQuotes(w.value) && !keywords[w.value] && !strings.Contains(w.value, "="):
-				n.Parts = []syntax.WordPart{&syntax.Lit{Value: w.value}}
 			default:
-				n.Parts = singleQuotes(w.value)
+				n.Parts = []syntax.WordPart{&syntax.Lit{Value: quoted(w.value)}}
 			}
 			return !w.fixed
 		}
 		return true
 	})
-}
-
-// singleQuotes are the parts of a word that is value.
-func singleQuotes(value string) (parts []syntax.WordPart) {
-	for i, piece := range strings.Split(value, "'") {
-		if i > 0 {
-			parts = append(parts, &syntax.Lit{Value: `\'`})
-		}
-		parts = append(parts, &syntax.SglQuoted{Value: piece})
-	}
-	return parts
 }

@@ -154,14 +154,17 @@ func execute(t testing.TB, shell, text string) execution {
 
 var tracedWord = regexp.MustCompile(`(?m)^\x02+ (\S+)`)
 
-// traced are the first words of a trace that are commands.
+// traced are the first words of a trace that are commands, each once: a loop that does
+// not end has tens of thousands.
 func traced(trace string) []string {
 	var names []string
+	seen := make(map[string]bool)
 	trace = strings.ReplaceAll(trace, " builtin printf '%s\\0' ", " = ") // the handler's own
 	for _, m := range tracedWord.FindAllStringSubmatch(trace, -1) {
 		switch name := m[1]; {
-		case name == "for", name == "case", name == "[[", name == "((", name == "select", strings.ContainsAny(name, "='\"$"):
+		case name == "for", name == "case", name == "[[", name == "((", name == "select", strings.ContainsAny(name, "='\"$"), seen[name]:
 		default:
+			seen[name] = true
 			names = append(names, name)
 		}
 	}

@@ -8,6 +8,9 @@ import (
 // resolve lists the path that w stands for, in each directory in which the shell
 // may be.
 func (c *scanner) resolve(d dirs, text string, w word, write bool) {
+	if !write && w.isPipe() {
+		return
+	}
 	name, known := c.literal(w)
 	if !known {
 		c.path(Path{Text: text}, write)

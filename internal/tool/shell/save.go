@@ -10,7 +10,7 @@ func savePattern(k *call) string {
 	if k.assigns || k.more {
 		return ""
 	}
-	words := []string{systemName(k.name())}
+	words := []string{k.name}
 	for n := 1; n < arity(words); n++ {
 		if n >= len(k.args) || !k.args[n].fixed || !needsNoQuotes(k.args[n].value) || strings.HasPrefix(k.args[n].value, "-") {
 			return ""
@@ -38,7 +38,7 @@ func arity(words []string) int {
 // unknownKind is the index of the first word of those that say what kind of
 // command k is that is only known at run time; 0 if there is none.
 func unknownKind(k *call) int {
-	words := []string{systemName(k.name())}
+	words := []string{k.name}
 	for n := 1; n < arity(words) && n < len(k.args); n++ {
 		w := k.args[n]
 		if !w.fixed && !strings.HasPrefix(w.value, "-") {
@@ -52,7 +52,7 @@ func unknownKind(k *call) int {
 // openKind reports whether words that are added to k can say what kind of command
 // it is.
 func openKind(k *call) bool {
-	words := []string{systemName(k.name())}
+	words := []string{k.name}
 	rest := k.args[1+leadingOptions(k):]
 	for n := 0; n+1 < arity(words); n++ {
 		if n >= len(rest) || strings.HasPrefix(rest[n].value, "-") {
@@ -66,7 +66,7 @@ func openKind(k *call) bool {
 // leadingOptions is how many words stand between git and its command that say
 // where or how to run it, and not what.
 func leadingOptions(k *call) int {
-	if systemName(k.name()) != "git" {
+	if k.name != "git" {
 		return 0
 	}
 	n := 0

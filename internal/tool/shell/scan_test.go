@@ -180,6 +180,8 @@ func TestPaths(t *testing.T) {
 	}{
 		{"cat a 'b c' -- -d", []string{"a", "b c", "-d"}, nil},
 		{"cat a; cat a", []string{"a"}, nil},
+		{"diff <(cat a) <(sort b) >c; while read x; do d; done < <(cat e)", []string{"a", "b", "e"}, []string{"c"}},
+		{"cat x<(cat a) >(tee b)", []string{"a", "b", "", ""}, nil},
 		{"x a b/c .d ~/e ../f g", []string{"b/c", ".d", "/home/tool/e", "../f"}, nil},
 		{"cat '~/a' ~bob/b ~+", []string{"./~/a", "", ""}, nil},
 		{"x --out=a/b -I../c -O2 --level=3 k=/v of=w", []string{"a/b", "../c", "/v", "w"}, nil},

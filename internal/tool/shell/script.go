@@ -3,20 +3,9 @@ package shell
 import (
 	"slices"
 	"strings"
-	"sync"
 
 	"mvdan.cc/sh/v3/syntax"
 )
-
-// The parsers are kept because each has 2 KiB of buffers.
-var (
-	bashParsers  = sync.Pool{New: func() any { return newParser(syntax.LangBash) }}
-	posixParsers = sync.Pool{New: func() any { return newParser(syntax.LangPOSIX) }}
-)
-
-func newParser(l syntax.LangVariant) *syntax.Parser {
-	return syntax.NewParser(syntax.Variant(l), syntax.KeepComments(true))
-}
 
 // read scans a whole text as the shell of that name reads it, in one of the
 // directories d.
@@ -74,13 +63,11 @@ func (c *scanner) script(text string, d dirs) {
 		return
 	}
 	c.src = text
-	parsers := &bashParsers
+	language := syntax.LangBash
 	if c.posix {
-		parsers = &posixParsers
+		language = syntax.LangPOSIX
 	}
-	p := parsers.Get().(*syntax.Parser)
-	defer parsers.Put(p)
-	file, err := p.Parse(strings.NewReader(c.src), "")
+	file, err := syntax.NewParser(syntax.Variant(language), syntax.KeepComments(true)).Parse(strings.NewReader(c.src), "")
 	if err != nil {
 		// bash runs the lines before the one that it cannot read.
 		c.opaque("it cannot be parsed: %s", err)

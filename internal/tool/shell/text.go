@@ -3,6 +3,8 @@ package shell
 import (
 	"strings"
 	"unicode/utf8"
+
+	"mvdan.cc/sh/v3/syntax"
 )
 
 // maxOpeners bounds what can nest in a text, and with it the recursion of the
@@ -25,31 +27,25 @@ func readable(text string) (why string, ok bool) {
 	if keywordAt(text, 0) {
 		openers++
 	}
-	for i := 0; i < len(text); i++ {
-		b := text[i]
-		switch kinds[b] {
-		case kindOther:
-		case kindHigh:
+	for i := range len(text) {
+		switch b := text[i]; {
+		case b >= utf8.RuneSelf:
 			ascii = false
-		case kindControl:
+			continue
+		case b < ' ' && b != '\t' && b != '\n' || b == 0x7f:
 			// A carriage return is white space for the parser and part of a word
 			// for bash.
 			return "it has a control character, which people do not see", false
-		case kindNewline:
-			if i > 0 && text[i-1] == '\\' && (i < 2 || text[i-2] != ' ' && text[i-2] != '\t') {
-				// "$\<newline>(" is a substitution, "#\<newline>" ends a comment.
-				return "it breaks a word over two lines", false
-			}
-			if keywordAt(text, i+1) {
-				openers++
-			}
-		case kindOpener:
+		case b == '\n' && i > 0 && text[i-1] == '\\' && (i < 2 || text[i-2] != ' ' && text[i-2] != '\t'):
+			// "$\<newline>(" is a substitution, "#\<newline>" ends a comment.
+			return "it breaks a word over two lines", false
+		case strings.IndexByte("({`[!~", b) >= 0:
 			openers++
-			fallthrough
-		case kindBetween:
-			if keywordAt(text, i+1) {
-				openers++
-			}
+		case strings.IndexByte(" \t\n;&|", b) < 0:
+			continue
+		}
+		if keywordAt(text, i+1) {
+			openers++
 		}
 	}
 	if openers > maxOpeners {
@@ -61,50 +57,14 @@ func readable(text string) (why string, ok bool) {
 	return "", true
 }
 
-// Kinds of bytes, as far as readable tells them apart.
-const (
-	kindOther   = iota
-	kindHigh    // of a character that is not ASCII
-	kindControl // that no command has
-	kindNewline
-	kindOpener  // begins something nested
-	kindBetween // stands between words
-)
-
-var kinds = func() (k [256]uint8) {
-	for b := range k {
-		switch {
-		case b >= utf8.RuneSelf:
-			k[b] = kindHigh
-		case b == '\n':
-			k[b] = kindNewline
-		case b < ' ' && b != '\t' || b == 0x7f:
-			k[b] = kindControl
-		case strings.IndexByte("({`[!~", byte(b)) >= 0:
-			k[b] = kindOpener
-		case strings.IndexByte(" \t;&|", byte(b)) >= 0:
-			k[b] = kindBetween
-		}
-	}
-	return k
-}()
-
 // keywordAt reports whether a word that may begin something nested, or go on
 // with it, begins at text[i].
 func keywordAt(text string, i int) bool {
-	if i >= len(text) {
-		return false
-	}
-	switch text[i] {
-	case 'i', 'w', 'u', 'f', 'c', 's', 't', 'd', 'e':
-	default:
-		return false
-	}
 	end := i
 	for end < len(text) && end < i+len("function")+1 && 'a' <= text[end] && text[end] <= 'z' {
 		end++
 	}
-	return keywords[text[i:end]]
+	return syntax.IsKeyword(text[i:end])
 }
 
 // plainLetters refuses text that does not look like what it is.

@@ -91,15 +91,8 @@ var harmlessVariables = []struct {
 
 // steers reports whether bash acts on a variable of this name by itself, or
 // programs do where it is in their environment already.
-func steers(name string) bool { return special[name] || hasAnyPrefix(name, specialPrefixes) }
-
-func hasAnyPrefix(s string, prefixes []string) bool {
-	for _, p := range prefixes {
-		if strings.HasPrefix(s, p) {
-			return true
-		}
-	}
-	return false
+func steers(name string) bool {
+	return special[name] || slices.ContainsFunc(specialPrefixes, func(p string) bool { return strings.HasPrefix(name, p) })
 }
 
 // specialPrefixes begin names of variables that make bash, the loader, git and

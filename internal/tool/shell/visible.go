@@ -105,64 +105,53 @@ func disguised(text string) bool {
 // like ASCII ones. Accented Latin letters are not: they look like what they are.
 func lookalike(r rune) bool {
 	return unicode.In(r, unicode.Cyrillic, unicode.Greek, unicode.Armenian, unicode.Cherokee, unicode.Lisu, unicode.Coptic) ||
-		within(r, letterBlocks)
+		unicode.Is(letterBlocks, r)
 }
 
 // posing reports whether r is drawn like an ASCII sign, or is an ASCII character
 // in another dress: a person who reads “a; b” believes in quotes that bash does
 // not see.
-func posing(r rune) bool { return within(r, signBlocks) }
+func posing(r rune) bool { return unicode.Is(signBlocks, r) }
 
-// block is a range of characters, both ends included.
-type block struct{ from, to rune }
+var letterBlocks = &unicode.RangeTable{R16: []unicode.Range16{
+	{0x0131, 0x0131, 1}, // dotless i
+	{0x017f, 0x017f, 1}, // long s
+	{0x0250, 0x02ff, 1}, // phonetic letters, modifier letters
+	{0x1d00, 0x1dbf, 1}, // phonetic letters
+	{0x2100, 0x214f, 1}, // letterlike symbols
+	{0x2160, 0x217f, 1}, // Roman numerals
+	{0xff21, 0xff5a, 1}, // full width letters
+}, R32: []unicode.Range32{
+	{0x1d400, 0x1d7ff, 1}, // mathematical letters
+}}
 
-func within(r rune, blocks []block) bool {
-	for _, b := range blocks {
-		if r >= b.from && r <= b.to {
-			return true
-		}
-	}
-	return false
-}
-
-var letterBlocks = []block{
-	{0x0131, 0x0131},   // dotless i
-	{0x017f, 0x017f},   // long s
-	{0x0250, 0x02ff},   // phonetic letters, modifier letters
-	{0x1d00, 0x1dbf},   // phonetic letters
-	{0x2100, 0x214f},   // letterlike symbols
-	{0x2160, 0x217f},   // Roman numerals
-	{0xff21, 0xff5a},   // full width letters
-	{0x1d400, 0x1d7ff}, // mathematical letters
-}
-
-var signBlocks = []block{
-	{0x01c3, 0x01c3}, // the click that looks like an exclamation mark
-	{0x02b9, 0x02ff}, // modifier letters: quotes, carets, colons
-	{0x037e, 0x037e}, // the Greek question mark, drawn as a semicolon
-	{0x0589, 0x0589}, // the Armenian full stop, drawn as a colon
-	{0x05c3, 0x05c3}, // sof pasuq, drawn as a colon
-	{0x05f3, 0x05f4}, // geresh, drawn as quotes
-	{0x066a, 0x066d}, // Arabic signs
-	{0x1806, 0x1806}, // Mongolian hyphen
-	{0x2010, 0x2013}, // hyphens
-	{0x2018, 0x201f}, // quotation marks
-	{0x2024, 0x2024}, // one dot leader
-	{0x2032, 0x2037}, // primes
-	{0x2039, 0x203a}, // angle quotation marks
-	{0x2044, 0x2044}, // fraction slash
-	{0x204e, 0x2053}, // low asterisk, reversed semicolon, swung dash
-	{0x2212, 0x2223}, // minus to divides
-	{0x2236, 0x223c}, // ratio to tilde
-	{0x2768, 0x2775}, // ornamental brackets
-	{0x27e6, 0x27ef}, // mathematical brackets
-	{0x2983, 0x2998}, // mathematical brackets
-	{0x29f5, 0x29f9}, // big slashes
-	{0x3001, 0x3002}, // ideographic comma and full stop
-	{0xfe10, 0xfe6b}, // forms for vertical writing, small forms
-	{0xff00, 0xff0f}, // full width signs
-	{0xff1a, 0xff20},
-	{0xff3b, 0xff40},
-	{0xff5b, 0xff65},
-	{0xffe0, 0xffee},
-}
+var signBlocks = &unicode.RangeTable{R16: []unicode.Range16{
+	{0x01c3, 0x01c3, 1}, // the click that looks like an exclamation mark
+	{0x02b9, 0x02ff, 1}, // modifier letters: quotes, carets, colons
+	{0x037e, 0x037e, 1}, // the Greek question mark, drawn as a semicolon
+	{0x0589, 0x0589, 1}, // the Armenian full stop, drawn as a colon
+	{0x05c3, 0x05c3, 1}, // sof pasuq, drawn as a colon
+	{0x05f3, 0x05f4, 1}, // geresh, drawn as quotes
+	{0x066a, 0x066d, 1}, // Arabic signs
+	{0x1806, 0x1806, 1}, // Mongolian hyphen
+	{0x2010, 0x2013, 1}, // hyphens
+	{0x2018, 0x201f, 1}, // quotation marks
+	{0x2024, 0x2024, 1}, // one dot leader
+	{0x2032, 0x2037, 1}, // primes
+	{0x2039, 0x203a, 1}, // angle quotation marks
+	{0x2044, 0x2044, 1}, // fraction slash
+	{0x204e, 0x2053, 1}, // low asterisk, reversed semicolon, swung dash
+	{0x2212, 0x2223, 1}, // minus to divides
+	{0x2236, 0x223c, 1}, // ratio to tilde
+	{0x2768, 0x2775, 1}, // ornamental brackets
+	{0x27e6, 0x27ef, 1}, // mathematical brackets
+	{0x2983, 0x2998, 1}, // mathematical brackets
+	{0x29f5, 0x29f9, 1}, // big slashes
+	{0x3001, 0x3002, 1}, // ideographic comma and full stop
+	{0xfe10, 0xfe6b, 1}, // forms for vertical writing, small forms
+	{0xff00, 0xff0f, 1}, // full width signs
+	{0xff1a, 0xff20, 1},
+	{0xff3b, 0xff40, 1},
+	{0xff5b, 0xff65, 1},
+	{0xffe0, 0xffee, 1},
+}}

@@ -207,3 +207,13 @@ func digits(s string) bool {
 	}
 	return s != ""
 }
+
+// isPipe reports whether the word is <(COMMANDS) and nothing else: a pipe that the shell
+// makes, whose commands are looked at by themselves.
+func (w word) isPipe() bool {
+	if w.node == nil || len(w.node.Parts) != 1 {
+		return false
+	}
+	s, ok := w.node.Parts[0].(*syntax.ProcSubst)
+	return ok && s.Op == syntax.CmdIn
+}

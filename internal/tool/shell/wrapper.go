@@ -165,7 +165,8 @@ func (f *findings) extended(name string, k *call) {
 	if !k.args[0].fixed {
 		return // opaque already
 	}
-	inner := systemName(k.name())
+	k.name = systemName(k.args[0].value)
+	inner := k.name
 	_, wraps := wrappers[inner]
 	if wraps || openKind(k) || shells[inner] || inner == "find" || inner == "test" || inner == "[" || inner == "printf" {
 		f.opaque("%s gives %s arguments that are not in the text", name, inner)

@@ -10,12 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/testrig"
 )
 
 // What is applied to a copy of the base makes it the worktree, byte for byte and with all
 // modes: random trees, random changes, archives of agents and of the tests' own.
 func TestRandomTrees(t *testing.T) {
-	rounds, seed := count(200, 5000), uint64(7)
+	rounds, seed := testrig.Rounds(200), uint64(7)
 	tasks := 0
 	for round := range rounds {
 		r := rand.New(rand.NewPCG(seed, uint64(round)))
@@ -48,7 +49,7 @@ func TestRandomTrees(t *testing.T) {
 // Changes are applied in parts, one after the other, with more changes in between: what
 // was written before is in the way of nothing.
 func TestParts(t *testing.T) {
-	rounds, seed := count(40, 1000), uint64(8)
+	rounds, seed := testrig.Rounds(40), uint64(8)
 	for round := range rounds {
 		r := rand.New(rand.NewPCG(seed, uint64(round)))
 		source := tree(t, nil)

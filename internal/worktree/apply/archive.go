@@ -98,38 +98,31 @@ func (s *spool) sync() error {
 	return nil
 }
 
-// counter counts what is read, and keeps the end of it.
-type counter struct {
+// source is what an archive is read from, and whether that has ended.
+type source struct {
 	r    io.Reader
-	n    int64
-	last [2 * block]byte
+	over bool
 }
 
-// block is what archives are made of.
-const block = 512
-
-func (c *counter) Read(p []byte) (int, error) {
-	n, err := c.r.Read(p)
-	c.n += int64(n)
-	read := p[max(0, n-len(c.last)):n]
-	copy(c.last[:], c.last[len(read):])
-	copy(c.last[len(c.last)-len(read):], read)
+func (s *source) Read(p []byte) (int, error) {
+	n, err := s.r.Read(p)
+	s.over = s.over || errors.Is(err, io.EOF)
 	return n, err
 }
 
 // read keeps an archive, checks it and gives its changes: a directory before what is in
 // it.
 func (s *spool) read(ctx context.Context, archive io.Reader) ([]*change, error) {
-	in := &counter{r: bufio.NewReaderSize(archive, 1<<16)}
+	in := &source{r: bufio.NewReaderSize(archive, 1<<16)}
 	t := tar.NewReader(in)
 	var changes []*change
-	for end := int64(0); ; {
+	for {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
 		h, err := t.Next()
 		if errors.Is(err, io.EOF) {
-			if err := ends(in, end); err != nil {
+			if err := in.ends(); err != nil {
 				return nil, err
 			}
 			return changes, arrange(changes)
@@ -145,7 +138,6 @@ func (s *spool) read(ctx context.Context, archive io.Reader) ([]*change, error) 
 			return nil, err
 		}
 		changes = append(changes, c)
-		end = in.n
 	}
 }
 
@@ -159,15 +151,14 @@ func readError(err error) error {
 	return fmt.Errorf("read the changes: %w", err)
 }
 
-// ends sees that the archive goes on with two empty blocks behind what has been read of it
-// by its last entry, and with nothing else: one that was cut between two entries reads
-// like one that ends there.
-func ends(in *counter, last int64) error {
-	if in.n-(last+block-1)/block*block != 2*block || in.last != [2 * block]byte{} {
+// ends sees that nothing follows the two empty blocks at the end of an archive, and that
+// they were there: one that was cut between two entries reads like one that ends there.
+func (s *source) ends() error {
+	if s.over {
 		return broken("its end is missing")
 	}
 	rest := make([]byte, 64<<10)
-	n, err := io.ReadFull(in, rest)
+	n, err := io.ReadFull(s, rest)
 	if err == nil || slices.ContainsFunc(rest[:n], func(b byte) bool { return b != 0 }) {
 		return broken("something follows its end")
 	}

@@ -301,7 +301,7 @@ func TestRace(t *testing.T) {
 			remove(t, work, "a/gone")
 			archive := archiveOf(t, base, work)
 			applied, refused, partly := 0, 0, 0
-			for round := range count(80, 2500) {
+			for round := range testrig.Rounds(80) {
 				source := copyTree(t, base)
 				j := Job{Dir: filepath.Join(t.TempDir(), "state"), Source: pin(t, source), Owner: owner(), Since: tick()}
 				// Some rounds are no race, so that both ends are seen on any machine.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/toold/toold/internal/fault"
@@ -221,12 +222,12 @@ func bracket(p string) (set *[256]bool, n int) {
 				set['['] = true
 				break
 			}
-			in := posix[name]
-			if in == nil {
+			if !slices.Contains(posix, name) {
 				return nil, 0
 			}
+			in := regexp.MustCompile(`\A[[:` + name + `:]]\z`)
 			for x := range set {
-				set[x] = set[x] || in(byte(x))
+				set[x] = set[x] || in.MatchString(string(rune(x)))
 			}
 			i += 2 + end
 			c = 0
@@ -246,21 +247,5 @@ func bracket(p string) (set *[256]bool, n int) {
 	return set, i + 1
 }
 
-// posix are the classes of ASCII.
-var posix = map[string]func(c byte) bool{
-	"alnum":  func(c byte) bool { return isAlpha(c) || isDigit(c) },
-	"alpha":  isAlpha,
-	"blank":  func(c byte) bool { return c == ' ' || c == '\t' },
-	"cntrl":  func(c byte) bool { return c < ' ' || c == 0x7f },
-	"digit":  isDigit,
-	"graph":  func(c byte) bool { return c > ' ' && c < 0x7f },
-	"lower":  func(c byte) bool { return c >= 'a' && c <= 'z' },
-	"print":  func(c byte) bool { return c >= ' ' && c < 0x7f },
-	"punct":  func(c byte) bool { return c > ' ' && c < 0x7f && !isAlpha(c) && !isDigit(c) },
-	"space":  func(c byte) bool { return strings.IndexByte(" \t\n\v\f\r", c) >= 0 },
-	"upper":  func(c byte) bool { return c >= 'A' && c <= 'Z' },
-	"xdigit": func(c byte) bool { return isDigit(c) || c >= 'a' && c <= 'f' || c >= 'A' && c <= 'F' },
-}
-
-func isAlpha(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
-func isDigit(c byte) bool { return c >= '0' && c <= '9' }
+// posix are the classes that git knows, of ASCII.
+var posix = []string{"alnum", "alpha", "blank", "cntrl", "digit", "graph", "lower", "print", "punct", "space", "upper", "xdigit"}

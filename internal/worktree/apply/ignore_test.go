@@ -29,7 +29,7 @@ func TestIgnoreAsGit(t *testing.T) {
 	if err != nil {
 		testrig.Skipf(t, "oci", "git is not there: %v", err)
 	}
-	rounds, seed := count(60, 3000), uint64(1)
+	rounds, seed := testrig.Rounds(60), uint64(1)
 	r := rand.New(rand.NewPCG(seed, 2))
 	pieces := []string{
 		"a", "b", "ab", "*", "**", "?", "/", "/", "[ab]", "[!a]", "[^b]", "[a-c]", "[]]", "[[:alpha:]]", "[[:digit:]b]", "[", "]", "\\", "\\a", "\\*",

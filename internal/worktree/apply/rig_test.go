@@ -26,20 +26,10 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/needs"
-	"github.com/toold/toold/internal/testrig"
 	"github.com/toold/toold/internal/thread"
 	"github.com/toold/toold/internal/tool/run/root"
 	"github.com/toold/toold/internal/tool/run/treediff"
 )
-
-// count is how many rounds a random test has: many with TOOLD_TEST_LONG, few where only
-// a look is wanted.
-func count(few, many int) int {
-	if os.Getenv("TOOLD_TEST_LONG") != "" {
-		return many
-	}
-	return testrig.Rounds(few)
-}
 
 func must(t testing.TB, err error) {
 	t.Helper()

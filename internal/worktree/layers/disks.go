@@ -221,6 +221,31 @@ func (s *Store) OpenLayers(names []string) (*Opened, error) {
 	return o, nil
 }
 
+// OpenUpper opens what a session has written: the root of its upper layer, as the overlay
+// has it. ErrNone: it has no such layer. release comes after the file is closed.
+func (s *Store) OpenUpper(session string) (f *os.File, release func(), err error) {
+	t, err := s.Get(session)
+	if err == nil && t.Upper == "" {
+		err = ErrNone
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	path, release, err := s.at(t.Upper)
+	if err != nil {
+		return nil, nil, err
+	}
+	f, err = os.OpenFile(filepath.Join(path, "root"), unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = ErrNone // it was never mounted
+	}
+	if err != nil {
+		release()
+		return nil, nil, err
+	}
+	return f, release, nil
+}
+
 // Room is how large the disks of all layers of a tree are together; 0 where there is one
 // that lies on none.
 func (s *Store) Room(t *Tree) (sum client.Size, err error) {

@@ -52,6 +52,7 @@ type Store struct {
 
 	held map[string]int // layers that stay though no tree may name them; guarded by mu
 
+	shelf shelf
 	disks disks
 	live  map[string]string   // disks that are held for live trees, by session; by mu
 	loose map[string]struct{} // disks with layers that may be nobody's; by mu
@@ -139,6 +140,8 @@ type Checkpoint struct {
 	Cause   string    `json:"cause"`
 	Call    string    `json:"call,omitempty"`
 	Message string    `json:"message,omitempty"`
+	// Tasks is the call that had written the session's list of tasks.
+	Tasks string `json:"tasks,omitempty"`
 	// Undone: the session went back to it, or to one before it.
 	Undone bool `json:"undone,omitempty"`
 	// Stale: it is from before changes were applied to the source.
@@ -283,6 +286,7 @@ func (s *Store) writeLocked(t *Tree) error {
 	if err != nil {
 		return errors.Join(err, os.Remove(tmp.Name()))
 	}
+	s.shelf.forget(s.file(t.Session))
 	s.loosenLocked(t)
 	s.keepLocked(t)
 	return nil
@@ -302,16 +306,12 @@ func (s *Store) Get(session string) (*Tree, error) {
 	if session == "" || filepath.Base(session) != session {
 		return nil, ErrNone
 	}
-	data, err := os.ReadFile(s.file(session))
+	t, err := s.shelf.read(s.file(session))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("layers of session %s: %w", session, ErrNone)
 	}
 	if err != nil {
 		return nil, err
-	}
-	t := &Tree{}
-	if err := json.Unmarshal(data, t); err != nil {
-		return nil, fmt.Errorf("%s: %w", s.file(session), err)
 	}
 	if t.Session != session {
 		return nil, fmt.Errorf("%s: it is the tree of session %q", s.file(session), t.Session)

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/toold/toold/internal/needs"
 )
 
 // rig is a store with a tree whose source is a directory of the test's.
@@ -85,6 +87,7 @@ func TestFreeze(t *testing.T) {
 
 // A layer goes with the last tree or checkpoint that names it.
 func TestSweep(t *testing.T) {
+	needs.OpenAt2(t)
 	s, tree := rig(t)
 	write(t, s, tree, "a")
 	first := tree.Upper
@@ -209,6 +212,7 @@ func TestEndWithCheckpoints(t *testing.T) {
 
 // TestHold: a layer that somebody looks at stays, though its tree has gone.
 func TestHold(t *testing.T) {
+	needs.OpenAt2(t)
 	s, tree := rig(t)
 	write(t, s, tree, "a")
 	one, two := s.Hold([]string{tree.Upper}), s.Hold(nil, []string{tree.Upper})

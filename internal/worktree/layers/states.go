@@ -35,6 +35,9 @@ func (s *Store) Freeze(session string, c Checkpoint) (*Tree, error) {
 	}
 	layers := s.Present(t)
 	if len(layers) > MaxLayers {
+		layers = t.merged(layers)
+	}
+	if len(layers) > MaxLayers {
 		return t, ErrDeep
 	}
 	c.ID, c.Created, c.Layers = "cp_"+strings.ToLower(rand.Text()[:20]), time.Now().UTC().Truncate(time.Millisecond), layers

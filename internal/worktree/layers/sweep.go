@@ -221,13 +221,18 @@ func (s *Store) Bytes(t *Tree, layer string) int64 {
 
 // All are the layers of the tree and of its checkpoints, each once.
 func (t *Tree) All() []string {
-	all := slices.Clone(t.Layers())
+	all := map[string]struct{}{} // a thousand checkpoints name each of theirs again and again
+	add := func(names ...string) {
+		for _, l := range names {
+			all[l] = struct{}{}
+		}
+	}
+	add(t.Layers()...)
 	if t.MergedInto != "" {
-		all = append(all, t.MergedInto)
+		add(t.MergedInto)
 	}
 	for _, c := range t.Checkpoints {
-		all = append(all, c.Layers...)
+		add(c.Layers...)
 	}
-	slices.Sort(all)
-	return slices.Compact(all)
+	return slices.Sorted(maps.Keys(all))
 }

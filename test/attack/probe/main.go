@@ -14,9 +14,10 @@ package main
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"runtime/debug"
-	"sort"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -65,12 +66,7 @@ func main() {
 		os.Exit(3)
 	}
 	if len(os.Args) < 2 || probes[os.Args[1]] == nil {
-		names := make([]string, 0, len(probes))
-		for n := range probes {
-			names = append(names, n)
-		}
-		sort.Strings(names)
-		fmt.Fprintln(os.Stderr, "usage: probe", strings.Join(names, "|"), "[ARG…]")
+		fmt.Fprintln(os.Stderr, "usage: probe", strings.Join(slices.Sorted(maps.Keys(probes)), "|"), "[ARG…]")
 		os.Exit(2)
 	}
 	debug.SetGCPercent(-1) // system call arguments are held as plain numbers

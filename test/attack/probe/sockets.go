@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -72,9 +73,11 @@ func sockets([]string) {
 			fmt.Println(entry, "stuck")
 			continue
 		}
-		if ws, ok := exitStatus(err); ok && ws.Signaled() {
-			fmt.Println(entry, unix.SignalName(ws.Signal()))
-			continue
+		if ended, ok := errors.AsType[*exec.ExitError](err); ok {
+			if ws, _ := ended.Sys().(syscall.WaitStatus); ws.Signaled() {
+				fmt.Println(entry, unix.SignalName(ws.Signal()))
+				continue
+			}
 		}
 		if len(out) == 0 {
 			fmt.Println(entry, outcome(err))
@@ -82,16 +85,6 @@ func sockets([]string) {
 		}
 		os.Stdout.Write(out)
 	}
-}
-
-func exitStatus(err error) (syscall.WaitStatus, bool) {
-	ee := &exec.ExitError{}
-	ok := errors.As(err, &ee)
-	if !ok {
-		return 0, false
-	}
-	ws, ok := ee.Sys().(syscall.WaitStatus)
-	return ws, ok
 }
 
 // int80 opens an AF_VSOCK socket by the i386 socketcall.
@@ -123,7 +116,7 @@ func x32([]string) {
 // answer nothing here: with only a loopback device no packet leaves.
 func network(hostPorts []string) {
 	ifs, _ := os.ReadFile("/proc/self/net/dev")
-	fmt.Println("devices", len(splitLines(ifs))-2)
+	fmt.Println("devices", bytes.Count(ifs, []byte{'\n'})-2)
 	for _, t := range []struct {
 		name string
 		typ  int
@@ -152,15 +145,4 @@ func network(hostPorts []string) {
 		}
 		say("host-loopback", err)
 	}
-}
-
-func splitLines(b []byte) (lines []string) {
-	start := 0
-	for i, c := range b {
-		if c == '\n' {
-			lines = append(lines, string(b[start:i]))
-			start = i + 1
-		}
-	}
-	return lines
 }

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/toold/toold/internal/deadline"
 	"github.com/toold/toold/internal/tool/run"
 	"github.com/toold/toold/internal/wire"
 )
@@ -109,6 +110,7 @@ func (p *Programs) spawn(ctx context.Context, c run.Command) (*running, error) {
 		p.shells.over(g)
 		return nil, run.Errorf(run.CodeSandboxFailed, "start %s: %v", c.Argv[0], err)
 	}
+	label(g, c.Call)
 	split := c.Stderr != nil && c.Stderr != c.Stdout
 	reply, err := p.spawner.run(ctx, &startRequest{
 		argv: c.Argv, env: env, paths: candidates(c.Argv[0], p.path),
@@ -144,13 +146,12 @@ func candidates(name string, path []string) []string {
 }
 
 // wait returns when the leader has ended, and makes it end when ctx or the
-// timeout say so: SIGTERM, and the grace later SIGKILL, both to all processes.
+// timeout say so: SIGTERM, and the grace later SIGKILL, both to all processes. One that fills
+// the host's disk has no grace.
 func (r *running) wait(ctx context.Context, timeout time.Duration) (ended, error) {
-	var late <-chan time.Time
+	late := make(chan struct{})
 	if timeout > 0 {
-		t := time.NewTimer(timeout)
-		defer t.Stop()
-		late = t.C
+		defer deadline.AfterFunc(ctx, timeout, func() { close(late) })()
 	}
 	select {
 	case e := <-r.exit:
@@ -160,16 +161,18 @@ func (r *running) wait(ctx context.Context, timeout time.Duration) (ended, error
 	case <-ctx.Done():
 		r.reason = ReasonOf(ctx)
 	}
-	for _, pid := range r.group.pids() {
-		_ = unix.Kill(pid, unix.SIGTERM)
-		_ = unix.Kill(pid, unix.SIGCONT) // a stopped process has to see it
-	}
 	t := time.NewTimer(grace)
 	defer t.Stop()
-	select {
-	case e := <-r.exit:
-		return e, nil
-	case <-t.C:
+	if r.reason != run.ReasonDisk { // else every moment counts: it writes
+		for _, pid := range r.group.pids() {
+			_ = unix.Kill(pid, unix.SIGTERM)
+			_ = unix.Kill(pid, unix.SIGCONT) // a stopped process has to see it
+		}
+		select {
+		case e := <-r.exit:
+			return e, nil
+		case <-t.C:
+		}
 	}
 	r.group.kill()
 	_ = unix.Kill(r.pid, unix.SIGKILL) // the leader is ours and not yet waited for

@@ -9,16 +9,17 @@ import (
 	"github.com/toold/toold/internal/wire"
 )
 
-// bounded are the session's own file systems that have a size: programs fail when
-// they are full, and mostly say no more than that.
+// bounded are the file systems that programs write to: they fail when those are full, and
+// mostly say no more than that. Home and Tmp are there by the time that a program runs,
+// whatever lies there now.
 func bounded(h *wire.Hello) []string {
 	var places []string
-	for _, p := range []string{h.Tmp, "/dev/shm", h.Home, h.Worktree, "/"} {
+	for _, p := range append(slices.Clone(h.Bounded), h.Home, h.Tmp, "/dev/shm", h.Worktree, "/") {
 		var st unix.Statfs_t
 		if p == "" || slices.Contains(places, p) || unix.Statfs(p, &st) != nil {
 			continue
 		}
-		if st.Type == unix.TMPFS_MAGIC || p == h.Worktree && st.Type == unix.OVERLAYFS_SUPER_MAGIC || p == "/" && st.Flags&unix.ST_RDONLY == 0 {
+		if p == h.Home || p == h.Tmp || p == h.Worktree || slices.Contains(h.Bounded, p) || st.Type == unix.TMPFS_MAGIC || p == "/" && st.Flags&unix.ST_RDONLY == 0 {
 			places = append(places, p)
 		}
 	}
@@ -31,7 +32,7 @@ func fullBelow(size uint64) uint64 { return max(64<<10, min(512<<10, size/64)) }
 
 // noteFull adds to the exit of a program that failed which of the places is full.
 func noteFull(e *run.Exit, places []string) {
-	if e.Code == 0 {
+	if e.Code == 0 || e.Reason == run.ReasonDisk { // which is the host's
 		return
 	}
 	for _, p := range places {

@@ -1,6 +1,8 @@
 package exec
 
 import (
+	"io"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -104,14 +106,14 @@ func figure(dir int, file string) int64 {
 	return n
 }
 
-// readAt reads a control file that is shorter than what one call gives.
+// readAt reads a control file, of which the first MiB is enough; nothing where there is none.
 func readAt(dir int, file string) []byte {
 	fd, err := unix.Openat(dir, file, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil
 	}
-	defer unix.Close(fd)
-	buf := make([]byte, 2<<10)
-	n, _ := unix.Read(fd, buf)
-	return buf[:max(n, 0)]
+	f := os.NewFile(uintptr(fd), file)
+	defer f.Close()
+	b, _ := io.ReadAll(io.LimitReader(f, 1<<20))
+	return b
 }

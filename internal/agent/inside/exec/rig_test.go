@@ -47,7 +47,7 @@ func newRig(t testing.TB, change func(*wire.Hello)) *rig {
 		}
 	}
 	r := &rig{t: t, dir: dir, h: wire.Hello{
-		Worktree: dir, Home: dir, Tmp: filepath.Join(dir, "tmp"), OutputDir: dir, CallCgroup: true,
+		Worktree: dir, Home: dir, Tmp: filepath.Join(dir, "tmp"), OutputDir: dir, HasCgroup: true,
 		Env:   []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + dir, "LANG=C.UTF-8"},
 		Shell: []string{"/bin/bash", "--noprofile", "--norc"},
 	}}
@@ -58,7 +58,7 @@ func newRig(t testing.TB, change func(*wire.Hello)) *rig {
 	if os.Getuid() != 0 {
 		c.UID, c.GID = -1, -1
 	}
-	if !r.h.CallCgroup {
+	if !r.h.HasCgroup {
 		c.Cgroup = -1
 	}
 	if r.root, err = root.New(root.Config{Dir: "/", UID: c.UID, GID: c.GID}); err != nil {

@@ -84,7 +84,7 @@ func (s *shells) enter(ctx context.Context, c run.Command) (*waiting, error) {
 		s.dismissLocked(w)
 	}
 	s.mu.Unlock()
-	if w != nil && fits && s.take(ctx, w, c.Argv[len(c.Argv)-1]) {
+	if w != nil && fits && s.take(ctx, w, c) {
 		return w, nil
 	}
 	if err := s.alone(ctx); err != nil {
@@ -204,14 +204,15 @@ func (s *shells) fill(w *waiting) {
 
 // take gives command to w, and ends w where that cannot be. A shell that is just
 // being started is waited for, but no longer than for the call.
-func (s *shells) take(ctx context.Context, w *waiting, command string) bool {
+func (s *shells) take(ctx context.Context, w *waiting, c run.Command) bool {
 	select {
 	case <-w.made:
 	case <-ctx.Done():
 	}
 	given, failed := false, false
 	if ctx.Err() == nil && w.err == nil {
-		given = w.give(command, s.shell[0]) == nil
+		label(w.group, c.Call)
+		given = w.give(c.Argv[len(c.Argv)-1], s.shell[0]) == nil
 		failed = !given
 	}
 	s.mu.Lock()

@@ -25,7 +25,7 @@ func TestWhoHasNoWaitingShell(t *testing.T) {
 		"more options":  func(h *wire.Hello) { h.Shell = append(h.Shell, "-e") },
 		"POSIX":         func(h *wire.Hello) { h.Env = append(h.Env, "POSIXLY_CORRECT=1") },
 		"underscore":    func(h *wire.Hello) { h.Env = append(h.Env, "_=x") },
-		"no cgroup":     func(h *wire.Hello) { h.CallCgroup = false },
+		"no cgroup":     func(h *wire.Hello) { h.HasCgroup = false },
 	} {
 		r := newRig(t, change)
 		if out, _ := r.bash("echo x"); out != "x\n" {

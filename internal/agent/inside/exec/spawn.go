@@ -293,27 +293,18 @@ func (s *spawner) pipes(r *startRequest) (p programPipes, err error) {
 	return p, err
 }
 
-// asTool runs f with the tool user's ids as the effective ones of this thread.
+// asTool runs f with the tool user's ids as the effective ones of this thread, which
+// are changed raw, because Go's own calls change every thread of the process.
 func (s *spawner) asTool(f func() error) error {
-	restore, err := s.assume()
-	if err != nil {
-		return err
-	}
-	err = f()
-	// Without its rights the thread can start nothing any more.
-	return errors.Join(err, restore())
-}
-
-// assume makes the tool user's ids the effective ones of this thread, raw,
-// because Go's own calls change every thread of the process.
-func (s *spawner) assume() (restore func() error, err error) {
 	if s.uid < 0 {
-		return func() error { return nil }, nil
+		return f()
 	}
 	if err := setEffective(s.uid, s.gid); err != nil {
-		return nil, err
+		return err
 	}
-	return func() error { return setEffective(unix.Getuid(), unix.Getgid()) }, nil
+	err := f()
+	// Without its rights the thread can start nothing any more.
+	return errors.Join(err, setEffective(unix.Getuid(), unix.Getgid()))
 }
 
 func setEffective(uid, gid int) error {

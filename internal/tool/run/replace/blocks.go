@@ -42,12 +42,6 @@ func (f *finder) trimmedOld() [][]byte {
 	return lines
 }
 
-func (f *finder) skip(s Strategy, why string) {
-	f.skipped = append(f.skipped, string(s)+" ("+why+")")
-}
-
-const tooManyLines = "the file has too many lines"
-
 // blockAnchor finds blocks with the same first and last line whose middle is
 // similar, line by line.
 func (f *finder) blockAnchor() ([]place, error) {
@@ -55,10 +49,9 @@ func (f *finder) blockAnchor() ([]place, error) {
 	if old == nil {
 		return nil, nil
 	}
-	x := f.index()
-	if x == nil {
-		f.skip(BlockAnchor, tooManyLines)
-		return nil, nil
+	x, err := f.index()
+	if err != nil {
+		return nil, err
 	}
 	tolerance := int(sizeTolerance * float64(len(old)))
 	lasts := x.equalTo(old[len(old)-1])
@@ -71,7 +64,8 @@ func (f *finder) blockAnchor() ([]place, error) {
 		}
 		best := block{similarity: -1}
 		for i := k; i < len(lasts) && lasts[i] <= longest; i++ {
-			similarity, err := f.middleSimilarity(x, old, first, lasts[i])
+			n := max(min(len(old), lasts[i]-first+1)-2, 0)
+			similarity, err := f.linesSimilarity(x, old[1:1+n], first+1)
 			if err != nil {
 				return nil, err
 			}
@@ -86,14 +80,6 @@ func (f *finder) blockAnchor() ([]place, error) {
 	return f.blockPlaces(blocks), nil
 }
 
-// trimmed is x.trimmed for lines that are looked at more than once.
-func (f *finder) trimmed(x *lineIndex, i int) ([]byte, error) {
-	if err := f.spendOn(x.line(i)); err != nil {
-		return nil, err
-	}
-	return x.trimmed(i), nil
-}
-
 // equalTo gives the lines that are content but for the white space around them.
 func (x *lineIndex) equalTo(content []byte) []int {
 	var lines []int
@@ -105,40 +91,26 @@ func (x *lineIndex) equalTo(content []byte) []int {
 	return lines
 }
 
-// middleSimilarity is the mean similarity of the lines between the first and the
-// last, each with the one at the same distance from the first; blank lines are
-// equal to each other. It is -1 when it cannot reach blockSimilarity.
-func (f *finder) middleSimilarity(x *lineIndex, old [][]byte, first, last int) (float64, error) {
-	n := min(len(old), last-first+1) - 2
-	if n <= 0 {
-		return 1, nil
-	}
-	// What the lengths alone allow is cheap to know and rules out most blocks.
-	possible := 0.0
-	for i := 1; i <= n; i++ {
-		line, err := f.trimmed(x, first+i)
-		if err != nil {
-			return 0, err
-		}
-		possible += lengthBound(old[i], line)
-	}
+// linesSimilarity is the mean similarity of lines with those of the text from first on,
+// each with the one at the same distance; blank lines are equal to each other, and none
+// at all to none.
+func (f *finder) linesSimilarity(x *lineIndex, lines [][]byte, first int) (float64, error) {
 	sum := 0.0
-	for i := 1; i <= n; i++ {
-		line, err := f.trimmed(x, first+i)
-		if err != nil {
-			return 0, err
+	for i, line := range lines {
+		var there []byte
+		if first+i < x.len() {
+			there = x.trimmed(first + i)
 		}
-		possible -= lengthBound(old[i], line)
-		similarity, err := f.similarity(old[i], line)
+		similarity, err := f.similarity(line, there, maxCompared)
 		if err != nil {
 			return 0, err
 		}
 		sum += similarity
-		if (sum+possible)/float64(n) < blockSimilarity-1e-9 {
-			return -1, nil
-		}
 	}
-	return sum / float64(n), nil
+	if len(lines) == 0 {
+		return 1, nil
+	}
+	return sum / float64(len(lines)), nil
 }
 
 // contextAware finds blocks of the same size with the same ends and at least
@@ -148,10 +120,9 @@ func (f *finder) contextAware() ([]place, error) {
 	if old == nil {
 		return nil, nil
 	}
-	x := f.index()
-	if x == nil {
-		f.skip(ContextAware, tooManyLines)
-		return nil, nil
+	x, err := f.index()
+	if err != nil {
+		return nil, err
 	}
 	var blocks []block
 	for _, first := range x.equalTo(old[0]) {
@@ -161,8 +132,8 @@ func (f *finder) contextAware() ([]place, error) {
 		}
 		equal, counted := 0, 0
 		for i := 1; i < len(old)-1; i++ {
-			line, err := f.trimmed(x, first+i)
-			if err != nil {
+			line := x.trimmed(first + i)
+			if err := f.spendOn(line); err != nil {
 				return nil, err
 			}
 			if len(line) == 0 && len(old[i]) == 0 {
@@ -182,24 +153,16 @@ func (f *finder) contextAware() ([]place, error) {
 
 // similar finds the one block of as many lines whose text as a whole is similar.
 func (f *finder) similar() ([]place, error) {
-	x := f.index()
-	if x == nil {
-		f.skip(Similar, tooManyLines)
-		return nil, nil
+	x, err := f.index()
+	if err != nil {
+		return nil, err
 	}
 	old := []byte(strings.TrimSpace(strings.Join(f.oldLines, "\n")))
 	var blocks []block
 	for first := 0; first+len(f.oldLines) <= x.len(); first++ {
 		last := first + len(f.oldLines) - 1
-		text := x.text[x.starts[first] : x.starts[last+1]-1]
-		if err := f.spendOn(text); err != nil {
-			return nil, err
-		}
-		text = bytes.TrimSpace(text)
-		if lengthBound(old, text) < wholeSimilarity {
-			continue
-		}
-		similarity, err := f.wholeSimilarity(old, text)
+		text := bytes.TrimSpace(x.text[x.starts[first] : x.starts[last+1]-1])
+		similarity, err := f.similarity(old, text, maxWhole)
 		if err != nil {
 			return nil, err
 		}

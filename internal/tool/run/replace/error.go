@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 // shownLines bounds how many line numbers an error or a Found carries.
@@ -33,22 +34,31 @@ func (e *AmbiguousError) Error() string {
 	return fmt.Sprintf("the old text was found at %d places, beginning in lines %s", e.Count, lineList(e.Lines, e.Count))
 }
 
-// SpanError means that a strategy found a place that is so much larger than the
-// old text that it is probably not what was meant.
-type SpanError struct {
-	Line               int
-	OldLines, Lines    int
-	OldLength, Length  int // characters
-	tooManyLinesNotLen bool
+// OccurrenceError means that the place that was asked for is none of those found.
+type OccurrenceError struct {
+	Occurrence, Line int // as asked for; one of them is 0
+	Count            int
+	Lines            []int // of the first places
 }
 
 // Error implements error.
-func (e *SpanError) Error() string {
-	if e.tooManyLinesNotLen {
-		return fmt.Sprintf("what was found at line %d has %d lines, the old text only %d", e.Line, e.Lines, e.OldLines)
+func (e *OccurrenceError) Error() string {
+	lines := lineList(e.Lines, e.Count)
+	switch {
+	case e.Line > 0:
+		return fmt.Sprintf("two places are equally near to line %d; they begin in lines %s", e.Line, lines)
+	case e.Count == 1:
+		return fmt.Sprintf("occurrence %d was asked for, and there is one, in line %s", e.Occurrence, lines)
 	}
-	return fmt.Sprintf("what was found at line %d has %d characters, the old text only %d", e.Line, e.Length, e.OldLength)
+	return fmt.Sprintf("occurrence %d was asked for, and there are %d, beginning in lines %s", e.Occurrence, e.Count, lines)
 }
+
+// SpanError means that a strategy found a place that is so much larger than the
+// old text that it is probably not what was meant. It says how much.
+type SpanError struct{ msg string }
+
+// Error implements error.
+func (e *SpanError) Error() string { return e.msg }
 
 // NoChangeError means that the place that was found reads like the new text
 // already.
@@ -59,23 +69,6 @@ type NoChangeError struct {
 // Error implements error.
 func (e *NoChangeError) Error() string {
 	return fmt.Sprintf("the text at line %s already reads like the new text", lineList(e.Lines, len(e.Lines)))
-}
-
-// TooMuchError means that the places need replacement texts of their own which
-// are too large in all.
-type TooMuchError struct{}
-
-// Error implements error.
-func (e *TooMuchError) Error() string {
-	return fmt.Sprintf("the replacement texts are more than %d MiB in all", maxNew>>20)
-}
-
-// TooManyError means that there are more than MaxMatches places.
-type TooManyError struct{}
-
-// Error implements error.
-func (e *TooManyError) Error() string {
-	return fmt.Sprintf("the old text occurs more than %d times", MaxMatches)
 }
 
 func lineList(lines []int, count int) string {
@@ -108,15 +101,14 @@ func (f *finder) linesOf(places []place) []int {
 // checkSpan refuses a place that is out of proportion to what was asked for.
 func (f *finder) checkSpan(p place) error {
 	span := f.text[p.start:p.end]
-	e := &SpanError{
-		OldLines: len(f.oldLines), Lines: bytes.Count(bytes.TrimSuffix(span, []byte{'\n'}), []byte{'\n'}) + 1,
-		OldLength: len([]rune(f.old)), Length: bytes.Count(span, nil) - 1,
+	had, has, what := len(f.oldLines), bytes.Count(bytes.TrimSuffix(span, []byte{'\n'}), []byte{'\n'})+1, "lines"
+	if has < max(had+3, 2*had) {
+		lines := has
+		had, has, what = utf8.RuneCountInString(f.old), utf8.RuneCount(span), "characters"
+		if lines == 1 || has <= max(had+500, 4*had) {
+			return nil
+		}
 	}
-	e.tooManyLinesNotLen = e.Lines >= max(e.OldLines+3, 2*e.OldLines)
-	tooLong := e.Lines > 1 && e.Length > max(e.OldLength+500, 4*e.OldLength)
-	if !e.tooManyLinesNotLen && !tooLong {
-		return nil
-	}
-	e.Line = bytes.Count(f.text[:p.start], []byte{'\n'}) + 1
-	return e
+	line := bytes.Count(f.text[:p.start], []byte{'\n'}) + 1
+	return &SpanError{fmt.Sprintf("what was found at line %d has %d %s, the old text only %d", line, has, what, had)}
 }

@@ -73,62 +73,34 @@ func (f *finder) escapedText(plain string) ([]place, error) {
 // backslash itself.
 func unescapeAs(model, s string) string {
 	used := escapesIn(model)
-	if len(used) == 0 {
+	if used == "" {
 		return s
 	}
-	used['\\'] = true
-	var b strings.Builder
-	for i := 0; i < len(s); i++ {
-		if s[i] == '\\' && i+1 < len(s) && used[s[i+1]] {
-			b.WriteByte(byte(unescapes[s[i+1]]))
-			i++
-			continue
-		}
-		b.WriteByte(s[i])
+	var pairs []string
+	for _, letter := range []byte(used + `\`) {
+		pairs = append(pairs, `\`+string(letter), string(rune(unescapes[letter])))
 	}
-	return b.String()
+	return strings.NewReplacer(pairs...).Replace(s)
 }
 
-// escapeAs makes in s the escapes that occur in model.
+// escapeAs makes in s the escapes that occur in model, but for that of a line break by
+// itself.
 func escapeAs(model, s string) string {
-	used := escapesIn(model)
-	var b strings.Builder
-	for i := 0; i < len(s); i++ {
-		if letter, ok := escapeOf(s[i]); ok && used[letter] {
-			b.WriteByte('\\')
-			b.WriteByte(letter)
-			continue
+	var pairs []string
+	for _, letter := range []byte(escapesIn(model)) {
+		if letter != '\n' {
+			pairs = append(pairs, string(rune(unescapes[letter])), `\`+string(letter))
 		}
-		b.WriteByte(s[i])
 	}
-	return b.String()
-}
-
-// escapeOf is the letter behind the backslash that stands for c.
-func escapeOf(c byte) (byte, bool) {
-	switch c {
-	case '\n':
-		return 'n', true
-	case '\t':
-		return 't', true
-	case '\r':
-		return 'r', true
-	case '\'', '"', '`', '\\', '$':
-		return c, true
-	}
-	return 0, false
+	return strings.NewReplacer(pairs...).Replace(s)
 }
 
 // escapesIn gives the letters that follow a backslash in s.
-func escapesIn(s string) map[byte]bool {
-	used := make(map[byte]bool)
-	for i := 0; i+1 < len(s); i++ {
-		if s[i] == '\\' {
-			if _, ok := unescapes[s[i+1]]; ok {
-				used[s[i+1]] = true
-				i++
-			}
+func escapesIn(s string) (letters string) {
+	view(withoutEscapes)([]byte(s), func(from, _, out int) {
+		if letter := s[from:]; out >= 0 && !strings.Contains(letters, letter[1:2]) {
+			letters += letter[1:2]
 		}
-	}
-	return used
+	})
+	return letters
 }

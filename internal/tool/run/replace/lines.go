@@ -7,71 +7,46 @@ import (
 )
 
 // lineTrimmed finds old line by line, comparing lines without the white space
-// around them. It is linear (Knuth, Morris, Pratt over whole lines): naive
-// comparison of a long block with a text of equal lines would be quadratic.
+// around them: in the text of such lines it stands between two line breaks.
 func (f *finder) lineTrimmed() ([]place, error) {
-	ids := make(map[string]int32, len(f.oldLines))
-	pattern := make([]int32, len(f.oldLines))
-	for i, line := range f.oldLines {
-		key := strings.TrimSpace(line)
-		id, ok := ids[key]
-		if !ok {
-			id = int32(len(ids))
-			ids[key] = id
-		}
-		pattern[i] = id
+	x, err := f.index()
+	if err != nil {
+		return nil, err
 	}
-	fallback := failures(pattern)
-	starts := make([]int, len(pattern)) // of the last lines, as a ring
+	seen := append(make([]byte, 0, len(f.text)+2), '\n')
+	for i := range x.len() {
+		seen = append(append(seen, x.trimmed(i)...), '\n')
+	}
+	old := []byte{'\n'}
+	for _, line := range f.oldLines {
+		old = append(append(old, strings.TrimSpace(line)...), '\n')
+	}
 	var places []place
-	var err error
-	matched, n := 0, 0
-	eachLine(f.text, func(from, to, next int) {
-		if err != nil {
-			return
+	for at, first := 0, 0; ; at++ {
+		i := bytes.Index(seen[at:], old)
+		if i < 0 {
+			return places, nil
 		}
-		if n&0xffff == 0 && f.ctx.Err() != nil {
-			err = context.Cause(f.ctx)
+		if err := f.oneMore(len(places)); err != nil {
+			return nil, err
 		}
-		starts[n%len(starts)] = from
-		n++
-		id, known := ids[string(bytes.TrimSpace(f.text[from:to]))]
-		if !known {
-			matched = 0
-			return
-		}
-		for matched > 0 && pattern[matched] != id {
-			matched = fallback[matched-1]
-		}
-		if pattern[matched] == id {
-			matched++
-		}
-		if matched == len(pattern) {
-			places = append(places, f.linePlace(starts[n%len(starts)], to, next))
-			matched = fallback[matched-1]
-			if len(places) > MaxMatches {
-				err = &TooManyError{}
-			}
-		}
-	})
-	return places, err
+		first += bytes.Count(seen[at:at+i], []byte{'\n'})
+		places = append(places, f.place(first, first+len(f.oldLines)-1))
+		first++ // with the line break that at goes past
+		at += i
+	}
 }
 
-// failures is the table of Knuth, Morris and Pratt: how much of the pattern
-// still matches after a mismatch.
-func failures(pattern []int32) []int {
-	table := make([]int, len(pattern))
-	k := 0
-	for i := 1; i < len(pattern); i++ {
-		for k > 0 && pattern[k] != pattern[i] {
-			k = table[k-1]
-		}
-		if pattern[k] == pattern[i] {
-			k++
-		}
-		table[i] = k
+// oneMore refuses a place more than MaxMatches, where so many were found, and goes on
+// looking only as long as the call does.
+func (f *finder) oneMore(found int) error {
+	if found == MaxMatches {
+		return ErrTooMany
 	}
-	return table
+	if found&0xfff == 0 && f.ctx.Err() != nil {
+		return context.Cause(f.ctx)
+	}
+	return nil
 }
 
 // linePlace is a place of whole lines: to is where the content of the last one
@@ -100,14 +75,14 @@ type lineIndex struct {
 // for that: 8 MiB, and twice as much for a list of lines.
 const maxIndexed = 2 << 20
 
-// index gives the lines of the text; nil for a text with too many.
-func (f *finder) index() *lineIndex {
+// index gives the lines of the text; errLines for a text with too many.
+func (f *finder) index() (*lineIndex, error) {
 	if f.lines != nil {
-		return f.lines
+		return f.lines, nil
 	}
 	count := bytes.Count(f.text, []byte{'\n'}) + 1
 	if count > maxIndexed || len(f.text) >= 1<<31-1 {
-		return nil
+		return nil, errLines
 	}
 	x := &lineIndex{text: f.text, starts: make([]int32, 0, count+1)}
 	eachLine(f.text, func(from, _, _ int) { x.starts = append(x.starts, int32(from)) })
@@ -117,7 +92,7 @@ func (f *finder) index() *lineIndex {
 	}
 	x.starts = append(x.starts, int32(end))
 	f.lines = x
-	return x
+	return x, nil
 }
 
 func (x *lineIndex) len() int { return len(x.starts) - 1 }

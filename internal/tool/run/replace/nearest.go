@@ -5,7 +5,8 @@ import (
 	"cmp"
 	"slices"
 	"strings"
-	"unicode/utf8"
+
+	"github.com/toold/toold/internal/plain"
 )
 
 // Passage is a part of the text that resembles the old text.
@@ -42,8 +43,8 @@ type candidate struct {
 // characters are found in one pass, and only the blocks around those are
 // compared.
 func (f *finder) nearest() []Passage {
-	x := f.index()
-	if x == nil || x.len() == 0 {
+	x, err := f.index()
+	if err != nil || x.len() == 0 {
 		return nil
 	}
 	f.work = nearestWork
@@ -58,8 +59,8 @@ func (f *finder) nearest() []Passage {
 			if _, done := found[first]; done || first < 0 {
 				continue
 			}
-			similarity, ok := f.blockSimilarity(x, old, first)
-			if !ok {
+			similarity, err := f.linesSimilarity(x, old, first)
+			if err != nil { // there is no work left to spend
 				break
 			}
 			found[first] = similarity
@@ -149,31 +150,6 @@ func (h *histogram) bound(size int, line []byte) float64 {
 	return float64(same) / float64(max(size, len(line)))
 }
 
-// blockSimilarity is the mean similarity of the lines of old with those of the
-// text from first on; false when there is no work left to spend.
-func (f *finder) blockSimilarity(x *lineIndex, old [][]byte, first int) (float64, bool) {
-	sum, n := 0.0, 0
-	for i, line := range old {
-		var there []byte
-		if first+i < x.len() {
-			var err error
-			if there, err = f.trimmed(x, first+i); err != nil {
-				return 0, false
-			}
-		}
-		if len(line) == 0 && len(there) == 0 {
-			continue
-		}
-		n++
-		similarity, err := f.similarity(line, there)
-		if err != nil {
-			return 0, false
-		}
-		sum += similarity
-	}
-	return sum / float64(max(n, 1)), true
-}
-
 // passages makes the report: the best blocks that do not overlap.
 func (f *finder) passages(x *lineIndex, found map[int]float64, size int) []Passage {
 	firsts := make([]int, 0, len(found))
@@ -198,29 +174,18 @@ func (f *finder) passages(x *lineIndex, found map[int]float64, size int) []Passa
 		last := min(first+size, x.len()) - 1
 		report = append(report, Passage{
 			Line: first + 1, Similarity: found[first],
-			Text: string(x.text[x.starts[first] : x.starts[last+1]-1]),
-			Old:  strings.Join(f.oldLines[:min(len(f.oldLines), maxPassage)], "\n"),
+			Text: cutLong(string(x.text[x.starts[first] : x.starts[last+1]-1])),
+			Old:  cutLong(strings.Join(f.oldLines[:min(len(f.oldLines), maxPassage)], "\n")),
 		})
-	}
-	for i := range report {
-		report[i].Text = cutLong(report[i].Text)
-		report[i].Old = cutLong(report[i].Old)
 	}
 	return report
 }
 
 // cutLong cuts every line to what a person would read.
 func cutLong(text string) string {
-	const most = 300
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {
-		if len(line) > most {
-			end := most
-			for end > 0 && !utf8.RuneStart(line[end]) {
-				end--
-			}
-			lines[i] = line[:end] + "…"
-		}
+		lines[i] = plain.Cut(line, 300)
 	}
 	return strings.Join(lines, "\n")
 }

@@ -79,8 +79,12 @@ func (m Matching) Strategies() ([]Strategy, error) {
 type Query struct {
 	Old, New string
 	// All replaces every place that the deciding strategy finds.
-	All        bool
-	Strategies []Strategy
+	All bool
+	// Occurrence chooses one of the places that the deciding strategy finds, counted from
+	// 1 as AmbiguousError lists them. Line chooses the one nearest to that line, from 1.
+	// 0 is neither; both want All to be false.
+	Occurrence, Line int
+	Strategies       []Strategy
 }
 
 // Match is one change: text[Start:End] becomes New.
@@ -133,6 +137,8 @@ type finder struct {
 	oldLines []string // without a last empty one
 	newline  bool     // old ends with a line break
 	all      bool
+	occurs   int // Query.Occurrence
+	near     int // Query.Line
 	work     int // steps that may still be spent on similarity
 	made     int // bytes of replacement texts that places have for their own
 	lines    *lineIndex
@@ -151,23 +157,29 @@ type place struct {
 const maxWork = 1 << 30
 
 var (
-	// errWork ends a strategy that would take too long.
-	errWork = errors.New("too much work")
+	// errWork and errLines end a strategy, which is skipped then.
+	errWork  = errors.New("it would take too long")
+	errLines = errors.New("the file has too many lines")
 	// ErrSameText means that old and new are equal.
 	ErrSameText = errors.New("old and new text are the same")
 	// ErrEmpty means that there is no text to look for.
 	ErrEmpty = errors.New("the old text is empty")
+	// ErrTooMany means that there are more than MaxMatches places.
+	ErrTooMany = fmt.Errorf("the old text occurs more than %d times", MaxMatches)
+	// ErrTooMuch means that the places need replacement texts of their own which are too
+	// large in all.
+	ErrTooMuch = fmt.Errorf("the replacement texts are more than %d MiB in all", maxNew>>20)
 )
 
 // Find looks for q.Old in text. Line endings of the query do not matter: the
 // replacement takes those of the place where it lands, and no other byte of
 // text changes. The errors are ErrSameText, ErrEmpty, *NotFoundError,
-// *AmbiguousError, *SpanError, *NoChangeError, *TooManyError, *TooMuchError, and
+// *AmbiguousError, *OccurrenceError, *SpanError, *NoChangeError, ErrTooMany, ErrTooMuch, and
 // the cause of ctx when it ends.
 func Find(ctx context.Context, text []byte, q Query) (*Found, error) {
 	ends := endingsOf(text)
 	f := &finder{
-		ctx: ctx, text: ends.plain, all: q.All, work: maxWork,
+		ctx: ctx, text: ends.plain, all: q.All, occurs: q.Occurrence, near: q.Line, work: maxWork,
 		old: strings.ReplaceAll(q.Old, "\r\n", "\n"), new: strings.ReplaceAll(q.New, "\r\n", "\n"),
 	}
 	switch f.old {
@@ -187,10 +199,10 @@ func Find(ctx context.Context, text []byte, q Query) (*Found, error) {
 		f.made = 0
 		places, err := f.try(s)
 		if f.made > maxNew {
-			return nil, &TooMuchError{}
+			return nil, ErrTooMuch
 		}
-		if errors.Is(err, errWork) {
-			f.skipped = append(f.skipped, string(s)+" (it would take too long)")
+		if errors.Is(err, errWork) || errors.Is(err, errLines) {
+			f.skipped = append(f.skipped, fmt.Sprintf("%s (%v)", s, err))
 			continue
 		}
 		if err != nil {
@@ -250,8 +262,12 @@ func (f *finder) try(s Strategy) ([]place, error) {
 
 // decide checks what the deciding strategy found and turns it into changes.
 func (f *finder) decide(s Strategy, places []place, ends endings) (*Found, error) {
-	if !f.all && len(places) > 1 {
-		return nil, &AmbiguousError{Strategy: s, Count: len(places), Lines: f.linesOf(places)}
+	if !f.all {
+		one, err := f.choose(s, places)
+		if err != nil {
+			return nil, err
+		}
+		places = []place{one}
 	}
 	places = withoutOverlaps(places)
 	for _, p := range places {
@@ -285,11 +301,8 @@ func (f *finder) exact(old, replacement string) ([]place, error) {
 		if i < 0 {
 			return places, nil
 		}
-		if len(places) == MaxMatches {
-			return nil, &TooManyError{}
-		}
-		if len(places)&0xfff == 0 && f.ctx.Err() != nil {
-			return nil, context.Cause(f.ctx)
+		if err := f.oneMore(len(places)); err != nil {
+			return nil, err
 		}
 		at += i
 		places = append(places, place{start: at, end: at + len(old), new: replacement})

@@ -135,12 +135,12 @@ func TestFindErrors(t *testing.T) {
 	if _, err := find(t, "  a \n", Query{Old: " a", New: "  a "}); !errors.As(err, &same) && err != nil {
 		t.Errorf("no change: %v", err)
 	}
-	if _, err := find(t, strings.Repeat("a", MaxMatches+1), Query{Old: "a", New: "b", All: true}); !errors.As(err, new(*TooManyError)) {
+	if _, err := find(t, strings.Repeat("a", MaxMatches+1), Query{Old: "a", New: "b", All: true}); !errors.Is(err, ErrTooMany) {
 		t.Errorf("too many: %v", err)
 	}
 	// Every place needs the new text with its own indentation.
 	text := strings.Repeat("\ta\n\tb\n", 1<<14)
-	if _, err := find(t, text, Query{Old: "a\nb", New: strings.Repeat("c\n", 1<<11), All: true}); !errors.As(err, new(*TooMuchError)) {
+	if _, err := find(t, text, Query{Old: "a\nb", New: strings.Repeat("c\n", 1<<11), All: true}); !errors.Is(err, ErrTooMuch) {
 		t.Errorf("large replacements at many places: %v", err)
 	}
 	if _, err := find(t, "a", Query{Old: "a", New: "b", Strategies: []Strategy{"guess"}}); err == nil {

@@ -17,16 +17,8 @@ const maxCompared = 2000
 const maxWhole = 20000
 
 // similarity is between 0 and 1: how little of the longer text has to change to
-// make one of the other.
-func (f *finder) similarity(a, b []byte) (float64, error) {
-	return f.compare(a, b, maxCompared)
-}
-
-func (f *finder) wholeSimilarity(a, b []byte) (float64, error) {
-	return f.compare(a, b, maxWhole)
-}
-
-func (f *finder) compare(a, b []byte, limit int) (float64, error) {
+// make one of the other. Texts of more bytes than limit are compared at their ends.
+func (f *finder) similarity(a, b []byte, limit int) (float64, error) {
 	if err := f.spendOn(b); err != nil {
 		return 0, err
 	}
@@ -46,23 +38,6 @@ func (f *finder) compare(a, b []byte, limit int) (float64, error) {
 	}
 	longest := max(utf8.RuneCount(a), utf8.RuneCount(b))
 	return 1 - float64(levenshtein.ComputeDistance(string(a), string(b)))/float64(longest), nil
-}
-
-// lengthBound is the most that the similarity of two texts can be, by their
-// lengths: a character is between one and four bytes.
-func lengthBound(a, b []byte) float64 {
-	short, long := len(a), len(b)
-	if short > long {
-		short, long = long, short
-	}
-	if short == long {
-		return 1
-	}
-	shortest, longest := utf8.RuneCount(a), utf8.RuneCount(b)
-	if shortest > longest {
-		shortest, longest = longest, shortest
-	}
-	return float64(shortest) / float64(longest)
 }
 
 // spendOn is spend for looking at a text once, with what finding it costs.

@@ -2,7 +2,6 @@ package replace
 
 import (
 	"bytes"
-	"context"
 	"strings"
 	"unicode/utf8"
 )
@@ -117,10 +116,9 @@ func plainPunctuation(text []byte, piece func(from, to, out int)) {
 			continue
 		}
 		r, size := utf8.DecodeRune(text[i:])
-		plain := asPlain(r)
-		if plain != 0 {
+		if plain := Typed(r); plain != r {
 			cut(piece, start, i, literal)
-			piece(i, i+size, plain)
+			piece(i, i+size, int(plain))
 			start = i + size
 		}
 		i += size
@@ -128,7 +126,9 @@ func plainPunctuation(text []byte, piece func(from, to, out int)) {
 	cut(piece, start, len(text), literal)
 }
 
-func asPlain(r rune) int {
+// Typed is the ASCII character that people type for one of which typography has several:
+// quotes, dashes, spaces. Other characters are themselves.
+func Typed(r rune) rune {
 	switch r {
 	case '\u2018', '\u2019', '\u201a', '\u201b', '\u2032', '\u02bc', '\uff07':
 		return '\''
@@ -140,7 +140,7 @@ func asPlain(r rune) int {
 		'\u2008', '\u2009', '\u200a', '\u202f', '\u205f', '\u3000':
 		return ' '
 	}
-	return 0
+	return r
 }
 
 func cut(piece func(from, to, out int), from, to, out int) {
@@ -207,11 +207,8 @@ func (f *finder) occurrences(seen, old []byte) ([]int, error) {
 		if i < 0 {
 			return offsets, nil
 		}
-		if len(offsets) == 2*MaxMatches {
-			return nil, &TooManyError{}
-		}
-		if len(offsets)&0xfff == 0 && f.ctx.Err() != nil {
-			return nil, context.Cause(f.ctx)
+		if err := f.oneMore(len(offsets) / 2); err != nil {
+			return nil, err
 		}
 		at += i
 		offsets = append(offsets, at, at+len(old))

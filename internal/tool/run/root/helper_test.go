@@ -29,6 +29,12 @@ func helper(role string) int {
 		err = rewriteForever()
 	case "mounts":
 		err = onSmallMounts()
+	case "transaction":
+		err = changeUntilKilled()
+	case "full":
+		err = changeOnFull()
+	case "readonly":
+		err = changeOnReadOnly()
 	case "acl":
 		err = replaceForeignACL()
 	}

@@ -19,7 +19,8 @@ const keep = ^uintptr(0)
 // saved ids stay, so that processes of the tool user can neither signal nor
 // trace the thread; the effective capabilities are gone.
 //
-// The system calls are raw because Go's own change every thread of the process.
+// The system calls are raw because Go's own change every thread of the process. Package
+// thread reads ids back by setfsuid, which gVisor does not have.
 func (id identity) assume() error {
 	if id.uid < 0 {
 		return nil

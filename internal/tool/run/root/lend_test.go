@@ -25,7 +25,7 @@ func threadOf(t *testing.T, th *threads) int {
 
 // All work of one who has a thread is done on it; that of others is not.
 func TestLend(t *testing.T) {
-	th := newThreads(3, time.Second, identity{uid: -1, gid: -1})
+	th := newThreads(3, identity{uid: -1, gid: -1})
 	defer th.close()
 	ran := false
 	if err := th.lend(t.Context(), func() {
@@ -58,7 +58,7 @@ func TestLend(t *testing.T) {
 
 // However many want a thread, work that they wait for gets on.
 func TestLendLeavesOne(t *testing.T) {
-	th := newThreads(2, time.Second, identity{uid: -1, gid: -1})
+	th := newThreads(2, identity{uid: -1, gid: -1})
 	defer th.close()
 	var wg, all sync.WaitGroup
 	all.Add(4)
@@ -80,7 +80,7 @@ func TestLendLeavesOne(t *testing.T) {
 
 // A thread that has lost its identity does no more work, and ends all others'.
 func TestLendWrongIdentity(t *testing.T) {
-	th := newThreads(3, time.Second, identity{uid: -1, gid: -1})
+	th := newThreads(3, identity{uid: -1, gid: -1})
 	defer th.close()
 	if err := th.lend(t.Context(), func() {
 		th.id = identity{uid: 4711, gid: 4711} // which the thread does not have
@@ -98,7 +98,7 @@ func TestLendWrongIdentity(t *testing.T) {
 }
 
 func TestLendTooLate(t *testing.T) {
-	th := newThreads(3, time.Second, identity{uid: -1, gid: -1})
+	th := newThreads(3, identity{uid: -1, gid: -1})
 	defer th.close()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -113,7 +113,7 @@ func TestLendGivesBack(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root, to take the identity of somebody else")
 	}
-	th := newThreads(3, time.Second, identity{uid: 1000, gid: 1000})
+	th := newThreads(3, identity{uid: 1000, gid: 1000})
 	defer th.close()
 	done := make(chan struct{})
 	go func() { // not the test's goroutine: it may be on the main thread
@@ -143,7 +143,7 @@ func TestLendGivesBack(t *testing.T) {
 
 // Who has waited on a thread that was lent to another one meanwhile has nothing.
 func TestLendMoves(t *testing.T) {
-	th := newThreads(4, time.Second, identity{uid: -1, gid: -1})
+	th := newThreads(4, identity{uid: -1, gid: -1})
 	defer th.close()
 	end := time.Now().Add(time.Second)
 	var wg sync.WaitGroup
@@ -170,7 +170,7 @@ func TestLendMoves(t *testing.T) {
 // A panic in work is that of who waits for it, who can recover it, on whatever thread
 // the work was done.
 func TestPanicsAreTheCallers(t *testing.T) {
-	th := newThreads(2, time.Second, identity{uid: -1, gid: -1})
+	th := newThreads(2, identity{uid: -1, gid: -1})
 	defer th.close()
 	for name, do := range map[string]func(f func() error){
 		"done": func(f func() error) { _ = th.do(t.Context(), f) },

@@ -2,6 +2,7 @@ package root
 
 import (
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -23,7 +24,7 @@ func TestForeignOwner(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, err := range []error{os.Chown(dir+"/dir", 4321, 4321), os.Chmod(dir+"/own", 0), os.Chmod(dir, 0o755), os.WriteFile(dir+"/readable", nil, 0o644)} {
+	for _, err := range []error{os.Chown(dir+"/dir", 4321, 4321), os.Chmod(dir+"/own", 0), os.Chmod(dir, 0o755), os.Chmod(filepath.Dir(dir), 0o755), os.WriteFile(dir+"/readable", nil, 0o644)} {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -44,6 +44,9 @@ type BeginOptions struct {
 type CommitOptions struct {
 	// Durable waits until the content and the directory are on the disk.
 	Durable bool
+	// Mode has the permission bits of a new file; nil = a new file's. One that is replaced
+	// keeps its own.
+	Mode *fs.FileMode
 }
 
 // Committed says what a replacement did.
@@ -172,7 +175,7 @@ func (p *Replacement) ReadOld(ctx context.Context, limit int64) ([]byte, error) 
 	return p.old, err
 }
 
-// Commit puts content in the file's place. It is Stale, and nothing happens,
+// Commit puts content, behind what was appended, in the file's place. It is Stale, and nothing happens,
 // when the file is not the one that Begin found or a file has appeared.
 func (p *Replacement) Commit(ctx context.Context, content []byte, o CommitOptions) (*Committed, error) {
 	var done *Committed
@@ -193,26 +196,14 @@ func (p *Replacement) Close() {
 	unix.Close(p.dirfd)
 }
 
-// Append adds to the new content, in pieces, before CommitAppended.
+// Append adds to the new content, in pieces, before Commit.
 func (p *Replacement) Append(ctx context.Context, content []byte) error {
 	return p.r.do(ctx, func() error { return p.fill(func(t *temp) error { return t.write(ctx, content) }) })
 }
 
-// CommitAppended is Commit with last behind what was appended. A new file gets these
-// permission bits, whatever they are; a file that is replaced keeps its own.
-func (p *Replacement) CommitAppended(ctx context.Context, last []byte, mode fs.FileMode, o CommitOptions) (*Committed, error) {
-	var done *Committed
-	err := p.r.do(ctx, func() error {
-		var err error
-		done, err = p.commit(func(t *temp) error {
-			if err := t.write(ctx, last); err != nil || p.info.Exists {
-				return err
-			}
-			return unix.Fchmod(t.fd, uint32(mode.Perm()))
-		}, o)
-		return err
-	})
-	return done, err
+// AppendFile is Append of what is left to read of src, which may be more than fits in memory.
+func (p *Replacement) AppendFile(ctx context.Context, src *File) error {
+	return p.r.do(ctx, func() error { return p.fill(func(t *temp) error { return t.copy(ctx, src) }) })
 }
 
 // fill writes to the new content, which it begins.
@@ -245,6 +236,11 @@ func (p *Replacement) commit(fill func(*temp) error, o CommitOptions) (*Committe
 	if p.info.Exists {
 		if done.NotKept, err = t.adopt(p.oldfd, p.path); err != nil {
 			return nil, err
+		}
+	}
+	if o.Mode != nil && !p.info.Exists {
+		if err := unix.Fchmod(t.fd, uint32(o.Mode.Perm())); err != nil {
+			return nil, sysError("set the mode of", p.path, err)
 		}
 	}
 	if o.Durable {

@@ -3,6 +3,7 @@ package root
 import (
 	"bytes"
 	"errors"
+	"io/fs"
 	"os"
 	"strings"
 	"syscall"
@@ -43,7 +44,11 @@ func TestWaysToReplace(t *testing.T) {
 		if p.Info().Exists || p.Info().Path != "/copy" {
 			t.Errorf("info %+v", p.Info())
 		}
-		done, err := p.CommitFile(t.Context(), src, 0o705, CommitOptions{})
+		if err := p.AppendFile(t.Context(), src); err != nil {
+			t.Fatal(err)
+		}
+		mode := fs.FileMode(0o705)
+		done, err := p.Commit(t.Context(), nil, CommitOptions{Mode: &mode})
 		if err != nil || done.Info.Mode != 0o705 || done.Info.Size != int64(len(big)) {
 			t.Errorf("%+v, %v", done, err)
 		}

@@ -12,9 +12,8 @@
 // gVisor it follows a symlink out of its root, because openat with
 // O_NOFOLLOW|O_DIRECTORY follows links there.
 //
-// Every system call that touches the tree runs on threads of this package's own
-// whose effective ids are the tool user's (see threads), so every method may be
-// called from any goroutine. Nothing here waits for another process: files are
+// Every system call that touches the tree runs on a thread whose effective ids are the
+// tool user's meanwhile (see threads), so every method may be called from any goroutine. Nothing here waits for another process: files are
 // opened without blocking, and only regular files and directories are opened
 // at all.
 package root
@@ -38,10 +37,13 @@ type Config struct {
 	UID, GID int
 	// Threads is the most system threads used at once; 0 means 4.
 	Threads int
-	// Idle is how long an unused thread is kept; 0 means 10 s.
-	Idle time.Duration
 	// Memory is how many bytes Reserve hands out at a time; 0 means 128 MiB.
 	Memory int64
+	// Journal is a directory, of the process and not below Dir as tools see it, where
+	// transactions are noted before they are made (see Recover). It is opened with the
+	// process's own ids, and the tool user may not be able to enter it. "" = a process
+	// that is killed leaves a transaction as it is then.
+	Journal string
 }
 
 // Root is the sandbox's root directory as file tools see it.
@@ -53,23 +55,19 @@ type Root struct {
 	threads *threads
 	memory  *semaphore.Weighted // of most bytes
 	most    int64
+	journal *journal // nil for none
+	step    func()   // see at; for tests
 
 	mu    sync.Mutex // guards swept
 	swept map[fileKey]struct{}
 }
 
-const (
-	defaultThreads = 4
-	defaultIdle    = 10 * time.Second
-)
+const defaultThreads = 4
 
 // New opens c.Dir and proves on a first thread that the ids can be switched.
 func New(c Config) (*Root, error) {
 	if c.Threads <= 0 {
 		c.Threads = defaultThreads
-	}
-	if c.Idle <= 0 {
-		c.Idle = defaultIdle
 	}
 	if c.Memory <= 0 {
 		c.Memory = defaultMemory
@@ -78,9 +76,15 @@ func New(c Config) (*Root, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open root %s: %w", c.Dir, err)
 	}
+	j, err := openJournal(c.Journal)
+	if err != nil {
+		unix.Close(fd)
+		return nil, err
+	}
 	r := &Root{
-		fd: fd, memory: semaphore.NewWeighted(c.Memory), most: c.Memory,
-		threads: newThreads(c.Threads, c.Idle, identity{uid: c.UID, gid: c.GID}),
+		journal: j,
+		fd:      fd, memory: semaphore.NewWeighted(c.Memory), most: c.Memory,
+		threads: newThreads(c.Threads, identity{uid: c.UID, gid: c.GID}),
 		swept:   make(map[fileKey]struct{}), patient: lockWait,
 	}
 	err = r.do(context.Background(), func() error {
@@ -100,10 +104,10 @@ func New(c Config) (*Root, error) {
 	return r, nil
 }
 
-// Close ends the threads once their work is done. The Root must not be used
-// afterwards.
+// Close waits for the work that is being done. The Root must not be used afterwards.
 func (r *Root) Close() {
 	r.threads.close()
+	r.journal.close()
 	unix.Close(r.fd)
 }
 
@@ -111,11 +115,10 @@ func (r *Root) Close() {
 // Nothing works from then on; the session must be ended.
 func (r *Root) Err() error { return r.threads.err() }
 
-// do runs f on one of the tool user's threads.
+// do runs f on a thread with the tool user's ids.
 func (r *Root) do(ctx context.Context, f func() error) error { return r.threads.do(ctx, f) }
 
-// Lend runs f, all of whose work through the Root is then done without going to
-// another thread each time, which costs more than most of that work itself. f
-// must not wait for long for anything but files. It may be run without a thread,
-// when many are lent already. The error says that f has not run.
+// Lend runs f, all of whose work through the Root is then done without a change of ids
+// for each. f must not wait for long for anything but files. It may be run without a
+// thread, when many are lent already. The error says that f has not run.
 func (r *Root) Lend(ctx context.Context, f func()) error { return r.threads.lend(ctx, f) }

@@ -77,11 +77,8 @@ func newTemp(dirfd int, replaces, named bool) (*temp, error) {
 // take it for a dead maker's: it has the lock then, or has removed the file.
 func (t *temp) createLocked(perm uint32) error {
 	for try := 1; ; try++ {
-		if err := t.createNamed(perm); err != nil {
-			return err
-		}
 		var st unix.Stat_t
-		err := unix.Flock(t.fd, unix.LOCK_EX|unix.LOCK_NB)
+		err := t.createAs(tempName(), perm)
 		if err == nil {
 			err = unix.Fstatat(t.dirfd, t.name, &st, unix.AT_SYMLINK_NOFOLLOW)
 		}
@@ -89,21 +86,22 @@ func (t *temp) createLocked(perm uint32) error {
 			return nil
 		}
 		t.close()
-		swept := err == unix.EWOULDBLOCK || err == unix.ENOENT
+		swept := errors.Is(err, unix.EWOULDBLOCK) || errors.Is(err, unix.ENOENT)
 		if !swept || try == tempTries {
 			return err
 		}
 	}
 }
 
-func (t *temp) createNamed(perm uint32) error {
-	name := tempName()
-	fd, err := unix.Openat(t.dirfd, name, unix.O_CREAT|unix.O_EXCL|unix.O_RDWR|unix.O_NOFOLLOW|unix.O_CLOEXEC, perm)
+// createAs makes the file under this name and locks it.
+func (t *temp) createAs(name string, perm uint32) (err error) {
+	t.name = ""
+	t.fd, err = unix.Openat(t.dirfd, name, unix.O_CREAT|unix.O_EXCL|unix.O_RDWR|unix.O_NOFOLLOW|unix.O_CLOEXEC, perm)
 	if err != nil {
 		return err
 	}
-	t.fd, t.name = fd, name
-	return nil
+	t.name = name
+	return unix.Flock(t.fd, unix.LOCK_EX|unix.LOCK_NB)
 }
 
 func tempName() string {

@@ -130,24 +130,19 @@ func (d *Dir) names(ctx context.Context, after string, most int) (names []Entry,
 		more = more || len(names) > most
 		names = names[:min(len(names), most)]
 	}
-	for {
+	for left := true; left; {
 		if ctx.Err() != nil {
 			return nil, false, aborted(ctx)
 		}
-		n, err := unix.Getdents(d.fd, l.buf[:])
-		switch {
-		case err == unix.EINTR:
-			continue
-		case err != nil && err != unix.ENOENT: // ENOENT: removed meanwhile
-			return nil, false, sysError("list", d.path, err)
-		case n <= 0:
-			cut()
-			return names, more, nil
+		if names, left, err = readEntries(d.fd, d.path, l.buf[:], names, keep); err != nil {
+			return nil, false, err
 		}
-		if names = parseEntries(l.buf[:n], names, keep); len(names) > 2*max(most, 1000) {
+		if len(names) > 2*max(most, 1000) {
 			cut()
 		}
 	}
+	cut()
+	return names, more, nil
 }
 
 // node looks at one name; false for one that is gone.

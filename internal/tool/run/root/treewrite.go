@@ -90,19 +90,26 @@ func (d *Dir) Put(ctx context.Context, name string, from *File) error {
 	})
 }
 
-// copyOf makes the file a copy of another.
-func (t *temp) copyOf(ctx context.Context, from *File) error {
+// copy writes what is left to read of a file.
+func (t *temp) copy(ctx context.Context, from *File) error {
 	for buf := make([]byte, readChunk); ; {
 		n, err := from.read(buf)
-		if err := t.write(ctx, buf[:n]); err != nil {
-			return err
-		}
 		if errors.Is(err, io.EOF) {
-			break
+			return nil
 		}
 		if err != nil {
 			return err
 		}
+		if err := t.write(ctx, buf[:n]); err != nil {
+			return err
+		}
+	}
+}
+
+// copyOf makes the file a copy of another.
+func (t *temp) copyOf(ctx context.Context, from *File) error {
+	if err := t.copy(ctx, from); err != nil {
+		return err
 	}
 	copyXattrs(from.fd, t.fd) // what belongs to the system is left out
 	var st unix.Stat_t

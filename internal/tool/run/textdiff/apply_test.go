@@ -11,7 +11,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/toold/toold/internal/tool/run/difftest"
+	"github.com/toold/toold/internal/testrig/difftest"
 )
 
 // pieces are what random texts are made of: identical lines, line breaks of both

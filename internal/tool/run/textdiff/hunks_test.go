@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/toold/toold/internal/tool/run/difftest"
+	"github.com/toold/toold/internal/testrig/difftest"
 )
 
 // Hunks of random texts, some with bytes that are no UTF-8, make the new text of the old

@@ -47,10 +47,8 @@ type side struct {
 }
 
 func newSide(base []string, text []byte) side {
-	looks := moreLooks
-	s := side{lines: splitLines(text)}
-	s.diffs = compare(base, s.lines, &looks)
-	return s
+	lines := splitLines(text)
+	return side{lines: lines, diffs: compare(base, lines)}
 }
 
 // together are the lines of the base that the next difference changes, and those that

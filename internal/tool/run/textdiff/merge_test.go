@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/toold/toold/internal/testrig"
 )
 
 func TestMerge(t *testing.T) {
@@ -44,10 +46,7 @@ func TestMergeIsGits(t *testing.T) {
 	if _, err := exec.LookPath("git"); err != nil {
 		t.Skip("git:", err)
 	}
-	rounds := 300
-	if os.Getenv("TOOLD_TEST_LONG") != "" {
-		rounds = 6000
-	}
+	rounds := testrig.Rounds(300)
 	dir := t.TempDir()
 	clean, conflicts, others := 0, 0, 0
 	for seed := range uint64(rounds) {

@@ -6,9 +6,8 @@ package textdiff
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
-
-	"github.com/aymanbagabas/go-udiff"
 )
 
 // Change says that Old[OldStart:OldEnd] became New[NewStart:NewEnd]. Between
@@ -46,11 +45,12 @@ func Between(old, new []byte) []Change {
 // Unified is the diff of two texts under one name, at most about limit bytes. It
 // is valid UTF-8 whatever the texts are.
 func Unified(name string, old, new []byte, changes []Change, limit int) (string, Stat) {
-	d := &differ{old: old, new: new, limit: limit}
 	if len(changes) == 0 {
 		return "", Stat{}
 	}
+	d := &differ{old: old, new: new}
 	fmt.Fprintf(&d.out, "--- %s\n+++ %s\n", name, name)
+	d.limit = max(limit, d.out.Len())
 	for len(changes) > 0 {
 		w, n := d.region(changes)
 		d.window(w)
@@ -65,7 +65,7 @@ func Unified(name string, old, new []byte, changes []Change, limit int) (string,
 type differ struct {
 	old, new []byte
 	limit    int
-	out      strings.Builder
+	out      bytes.Buffer
 	stat     Stat // of the hunks so far: by it the new text's lines are behind the old one's
 	cut      bool
 	oldAt    int // offset up to which lines have been counted
@@ -131,90 +131,57 @@ func (d *differ) backward(offset, n int) int {
 // window writes the hunks of one region of whole lines.
 func (d *differ) window(w Change) {
 	removed, added := d.old[w.OldStart:w.OldEnd], d.new[w.NewStart:w.NewEnd]
-	if d.cut {
-		d.stat.Removed += lines(removed)
-		d.stat.Added += lines(added)
-		return
+	stat := Stat{lines(added), lines(removed)}
+	if !d.cut {
+		from, to := d.backward(w.OldStart, context), d.forward(w.OldEnd, context)
+		d.oldLine += bytes.Count(d.old[d.oldAt:from], []byte{'\n'})
+		d.oldAt = from
+		stat = d.hunks(d.old[from:w.OldStart], removed, added, d.old[w.OldEnd:to], stat)
 	}
-	before := w.OldStart - d.backward(w.OldStart, context)
-	after := d.forward(w.OldEnd, context) - w.OldEnd
-	d.oldLine += bytes.Count(d.old[d.oldAt:w.OldStart-before], []byte{'\n'})
-	d.oldAt = w.OldStart - before
-	old, new := d.old[d.oldAt:w.OldEnd+after], d.new[w.NewStart-before:w.NewEnd+after]
-	if len(old)+len(new) <= maxCompared && lines(old)+lines(new) <= maxLines {
+	d.stat.Removed += stat.Removed
+	d.stat.Added += stat.Added
+	if d.out.Len() > d.limit && !d.cut {
+		d.out.Truncate(d.limit)
+		d.out.WriteByte('\n')
+		d.cut = true
+	}
+}
+
+// hunks writes what became of removed between lines that stay, and counts it. all is how
+// many lines both sides have, which are only listed where they are few: a list takes many
+// times the room of short lines.
+func (d *differ) hunks(before, removed, added, after []byte, all Stat) Stat {
+	behind := d.oldLine + d.stat.Added - d.stat.Removed
+	size := len(removed) + len(added) + 2*(len(before)+len(after))
+	if size <= maxCompared && all.Added+all.Removed <= maxLines {
 		// Only the region itself is compared: among equal lines a change must not
 		// move away from it, into lines that are shown around it.
-		edits := udiff.Lines(string(removed), string(added))
-		for i := range edits {
-			edits[i].Start += before
-			edits[i].End += before
+		diffs, n := compare(splitLines(removed), splitLines(added)), lines(before)
+		for i := range diffs {
+			v := &diffs[i]
+			v.Start, v.End, v.ReplStart, v.ReplEnd = v.Start+n, v.End+n, v.ReplStart+n, v.ReplEnd+n
 		}
-		u, err := udiff.ToUnifiedDiff("", "", string(old), edits, context)
-		if err == nil {
-			for _, h := range u.Hunks {
-				d.hunk(h)
-			}
+		writeHunks(&d.out, splitLines(slices.Concat(before, removed, after)), splitLines(slices.Concat(before, added, after)), diffs, d.oldLine, behind)
+		return count(diffs)
+	}
+	around := lines(before) + lines(after)
+	writeHead(&d.out, d.oldLine+1, around+all.Removed, behind+1, around+all.Added)
+	d.writeText(' ', before)
+	d.writeText('-', removed)
+	d.writeText('+', added)
+	d.writeText(' ', after)
+	return all
+}
+
+// writeText is writeLine for all lines of a text, as far as there is room for them. Of a
+// line that is too long no more is needed than to see that.
+func (d *differ) writeText(mark byte, text []byte) {
+	for line := range bytes.Lines(text) {
+		if d.out.Len() > d.limit {
 			return
 		}
+		writeLine(&d.out, mark, string(line[:min(len(line), d.limit)]))
 	}
-	d.wholeHunk(old, new, before, after)
-}
-
-// wholeHunk writes a window without comparing its sides, which begin with the
-// same before bytes and end with the same after bytes. Lines are counted and
-// never listed: a list takes many times the room of short lines.
-func (d *differ) wholeHunk(old, new []byte, before, after int) {
-	removed, added := lines(old[before:len(old)-after]), lines(new[before:len(new)-after])
-	around := lines(old[:before]) + lines(old[len(old)-after:])
-	d.head(d.oldLine+1, removed, added, around)
-	for _, part := range []struct {
-		kind udiff.OpKind
-		text []byte
-	}{
-		{udiff.Equal, old[:before]},
-		{udiff.Delete, old[before : len(old)-after]},
-		{udiff.Insert, new[before : len(new)-after]},
-		{udiff.Equal, old[len(old)-after:]},
-	} {
-		for line := range bytes.Lines(part.text) {
-			// Of a line that is too long no more is needed than to see that.
-			line = line[:min(len(line), d.limit)]
-			if d.line(udiff.Line{Kind: part.kind, Content: string(line)}); d.cut {
-				return
-			}
-		}
-	}
-}
-
-func (d *differ) hunk(h *udiff.Hunk) {
-	var removed, added, around int
-	for _, l := range h.Lines {
-		switch l.Kind {
-		case udiff.Delete:
-			removed++
-		case udiff.Insert:
-			added++
-		default:
-			around++
-		}
-	}
-	// Not by ToLine, which is wrong behind a hunk of more than one edit.
-	d.head(d.oldLine+h.FromLine, removed, added, around)
-	for _, l := range h.Lines {
-		if d.cut {
-			return
-		}
-		d.line(l)
-	}
-}
-
-// head counts a hunk and writes its first line.
-func (d *differ) head(first, removed, added, around int) {
-	if !d.cut {
-		fmt.Fprintf(&d.out, "@@ -%s +%s @@\n", span(first, around+removed), span(first+d.stat.Added-d.stat.Removed, around+added))
-	}
-	d.stat.Removed += removed
-	d.stat.Added += added
 }
 
 // span is a range of a hunk's head: one of no lines names the line before it.
@@ -226,33 +193,6 @@ func span(first, n int) string {
 		return fmt.Sprint(first)
 	}
 	return fmt.Sprintf("%d,%d", first, n)
-}
-
-func (d *differ) line(l udiff.Line) {
-	left := d.limit - d.out.Len()
-	if len(l.Content)+2 > left {
-		if left > 200 {
-			d.out.WriteString(mark(l.Kind) + l.Content[:left-100] + "\n")
-		}
-		d.cut = true
-		return
-	}
-	d.out.WriteString(mark(l.Kind))
-	d.out.WriteString(l.Content)
-	if !strings.HasSuffix(l.Content, "\n") {
-		d.out.WriteString("\n\\ No newline at end of file\n")
-	}
-}
-
-func mark(k udiff.OpKind) string {
-	switch k {
-	case udiff.Delete:
-		return "-"
-	case udiff.Insert:
-		return "+"
-	default:
-		return " "
-	}
 }
 
 func lines(text []byte) int {

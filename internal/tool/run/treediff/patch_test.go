@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/toold/toold/internal/testrig"
@@ -103,7 +104,7 @@ func TestPatch(t *testing.T) {
 		}
 		_, all := r.write(t, List)
 		checkTotals(t, totals, all)
-		if len(patch) == 0 {
+		if len(patch) == 0 || loopsBecomeDirectories(r.base, r.tree) || loopsBecomeDirectories(r.tree, r.base) {
 			return
 		}
 		copied := t.TempDir()
@@ -118,6 +119,22 @@ func TestPatch(t *testing.T) {
 			sameTree(t, asGit(snapshot(t, copied)), step.want)
 		}
 	})
+}
+
+// loopsBecomeDirectories is whether a link of one tree that leads to itself is a directory in
+// the other. git looks for the new files through the link, before it removes it, and refuses
+// ("Too many levels of symbolic links") what its own diff says of such a tree too.
+func loopsBecomeDirectories(from, to string) bool {
+	found := false
+	_ = filepath.WalkDir(from, func(p string, d fs.DirEntry, err error) error {
+		if err == nil && d.Type() == fs.ModeSymlink {
+			_, err := os.Stat(p)
+			info, other := os.Lstat(filepath.Join(to, strings.TrimPrefix(p, from)))
+			found = found || errors.Is(err, syscall.ELOOP) && other == nil && info.IsDir()
+		}
+		return nil
+	})
+	return found
 }
 
 func checkTotals(t *testing.T, patch, list Totals) {

@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/toold/toold/internal/needs"
 	"github.com/toold/toold/internal/testrig"
 	"github.com/toold/toold/internal/tool/run/root"
 )
@@ -41,6 +42,7 @@ func newRig(t testing.TB, base, tree string) *rig {
 // options opens the two directories, for one comparison.
 func (r *rig) options(t testing.TB, f Format, paths ...string) Options {
 	t.Helper()
+	needs.OpenAt2(t)
 	open := func(path string) *root.Dir {
 		fd, err := unix.Open(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 		if err != nil {

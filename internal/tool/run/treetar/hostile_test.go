@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/toold/toold/internal/needs"
 	"github.com/toold/toold/internal/tool/run/root"
 )
 
@@ -78,6 +79,7 @@ func into(t testing.TB, most int64, b []byte) (u *Unpacker, top string, err erro
 
 // An archive that means harm is refused, or does none.
 func TestHostile(t *testing.T) {
+	needs.OpenAt2(t)
 	whole := archive(t, "x", dir("d"), file("d/f"))
 	for name, tc := range map[string]struct {
 		in   []byte
@@ -223,6 +225,7 @@ func itoa(n int64) string {
 
 // What is there is replaced as a single file is: keeping its bits, and never through it.
 func TestOverThere(t *testing.T) {
+	needs.OpenAt2(t)
 	top := t.TempDir()
 	in := func(name string) string { return filepath.Join(top, name) }
 	for _, err := range []error{
@@ -259,6 +262,7 @@ func TestOverThere(t *testing.T) {
 
 // A tree that changes while it is packed gives an archive that is whole.
 func TestChangesMeanwhile(t *testing.T) {
+	needs.OpenAt2(t)
 	top := t.TempDir()
 	for _, n := range []string{"a", "b", "c"} {
 		if err := os.WriteFile(filepath.Join(top, n), bytes.Repeat([]byte(n), 300<<10), 0o644); err != nil {
@@ -300,6 +304,7 @@ func TestChangesMeanwhile(t *testing.T) {
 
 // What cannot be packed is skipped or counted, and the bound holds.
 func TestPackBounds(t *testing.T) {
+	needs.OpenAt2(t)
 	top := t.TempDir()
 	if err := unix.Mkfifo(filepath.Join(top, "p"), 0o644); err != nil {
 		t.Fatal(err)
@@ -346,6 +351,7 @@ func FuzzUnpack(f *testing.F) {
 
 // On the host no more is written than comes, and nothing that the umask does not let.
 func TestPlain(t *testing.T) {
+	needs.OpenAt2(t)
 	for name, in := range map[string][]byte{
 		"holes":       sparse(100_000, 10),
 		"a hard link": archive(t, "x", file("f"), hard("g", "f")),

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/toold/toold/internal/needs"
 	"github.com/toold/toold/internal/testrig"
 	"github.com/toold/toold/internal/tool/run/root"
 )
@@ -182,6 +183,7 @@ func unpack(t testing.TB, in io.Reader, dir string) *Unpacker {
 // Random trees come out as cp -a copies them, whoever packs and whoever unpacks: we, or
 // GNU tar. Over what is there too.
 func TestOracle(t *testing.T) {
+	needs.OpenAt2(t)
 	for _, tool := range []string{"tar", "cp"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			t.Skip(err)
@@ -237,6 +239,7 @@ func TestOracle(t *testing.T) {
 
 // A reader and a writer that are slow, or stop, hold nothing up but themselves.
 func TestCancel(t *testing.T) {
+	needs.OpenAt2(t)
 	dir := t.TempDir()
 	t.Cleanup(func() { command(t, nil, nil, "chmod", "-R", "u+rwX", dir) }) // for TempDir
 	grow(t, rand.New(rand.NewPCG(1, 1)), dir, 200)

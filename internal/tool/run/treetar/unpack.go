@@ -61,14 +61,17 @@ func (u *Unpacker) Unpack(ctx context.Context) error {
 	u.tar, u.buf = NewReader(u.In, u.Most), make([]byte, unpackBuffer)
 	u.tar.plain = u.Plain
 	err := u.makeTop(ctx)
-	for err == nil {
+	for err == nil && ctx.Err() == nil {
 		err = u.next(ctx)
 	}
 	for _, l := range slices.Backward(u.late) {
 		// One that fails is gone, or somebody else's by now.
 		_ = u.Root.SetMode(context.WithoutCancel(ctx), l.dir, l.mode)
 	}
-	if errors.Is(err, io.EOF) {
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx) // what it did to the tar says less
+	case errors.Is(err, io.EOF):
 		return nil
 	}
 	return err
@@ -84,9 +87,6 @@ func (u *Unpacker) makeTop(ctx context.Context) (err error) {
 // next unpacks one entry; io.EOF is the end.
 func (u *Unpacker) next(ctx context.Context) error {
 	e, err := u.tar.Next()
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
 	if err != nil {
 		return err
 	}
@@ -189,7 +189,7 @@ func (u *Unpacker) file(ctx context.Context, at string, from io.Reader, size int
 	if _, err := io.ReadFull(from, u.buf[:left]); err != nil {
 		return err
 	}
-	if _, err := p.CommitAppended(ctx, u.buf[:left], mode, root.CommitOptions{}); err != nil {
+	if _, err := p.Commit(ctx, u.buf[:left], root.CommitOptions{Mode: &mode}); err != nil {
 		return through(err, at)
 	}
 	u.Files++

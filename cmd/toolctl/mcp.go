@@ -1,0 +1,200 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/mcp"
+)
+
+const mcpLong = `Serve the tools of a session to an agent, by the Model Context Protocol on standard
+input and output. Agents start this command by themselves, as a line of their configuration.
+
+With --session the tools are those of a session that is there. Otherwise toolctl makes a
+session, which ends with the agent, unless it has a --name: then it stays, and the next
+agent that is started with this name goes on in it. What a session of --mode overlay has
+changed stays with the daemon (toolctl diff, apply, discard), unless --apply, --discard or
+--patch say what is to become of it when the agent ends.
+
+If no daemon listens and none was named with --socket or TOOLD_SOCKET, a private one runs
+for as long as the agent.
+
+--print-config prints the lines for an agent's configuration, with the other flags of this
+command in them; --install writes them, and keeps the rest of the file as it is.
+
+Where a rule asks, the call waits, and the agent hears what it waits for; a person answers
+with "toolctl approvals watch" in another terminal. A call that takes longer than --wait
+answers with the output so far, and the agent's tool "wait" takes it further.`
+
+const mcpExample = `  toolctl mcp --worktree .
+  toolctl mcp --worktree . --mode overlay --profile build
+  toolctl mcp --session review
+  toolctl mcp --worktree . --mode overlay --print-config zed
+  toolctl mcp --install opencode`
+
+// mcpCommand is run whose command is an agent that asks.
+type mcpCommand struct {
+	runCommand
+	ref                  string // of a session that is there
+	wait                 string
+	printFor, installFor string // an agent
+}
+
+func newMCPCommand(a *app) *cobra.Command {
+	m := &mcpCommand{runCommand: runCommand{app: a, quiet: true}}
+	c := &cobra.Command{
+		Use:     "mcp [flags]",
+		Short:   "Serve the tools of a session to an agent, by MCP",
+		Long:    mcpLong,
+		Example: mcpExample,
+		Args:    cobra.NoArgs,
+		RunE:    func(c *cobra.Command, _ []string) error { return m.run(c) },
+	}
+	m.session.register(a, c)
+	m.tree.register(c)
+	f := c.Flags()
+	f.StringVar(&m.ref, "session", "", "a session that is there, by its id or name")
+	f.StringVar(&m.name, "name", "", "name of the session, which then stays when the agent ends")
+	f.StringArrayVar(&m.labels, "label", nil, "label `K=V` of the session (repeatable)")
+	f.StringVar(&m.wait, "wait", "", "how long an answer waits for its call, a `duration` (default as the daemon is configured, mostly 50s)")
+	f.Var(choice[string]{&m.printFor, agentNames(false), "agent"}, "print-config", "print what belongs in the configuration of "+strings.Join(agentNames(false), ", "))
+	f.Var(choice[string]{&m.installFor, agentNames(true), "agent"}, "install", "write it into the configuration of "+strings.Join(agentNames(true), ", ")+"; shows what changes")
+	_ = c.RegisterFlagCompletionFunc("session", always(a.sessions))
+	_ = c.RegisterFlagCompletionFunc("print-config", cobra.FixedCompletions(agentNames(false), cobra.ShellCompDirectiveNoFileComp))
+	_ = c.RegisterFlagCompletionFunc("install", cobra.FixedCompletions(agentNames(true), cobra.ShellCompDirectiveNoFileComp))
+	return c
+}
+
+func (m *mcpCommand) run(c *cobra.Command) error {
+	if m.printFor == "" && m.installFor == "" {
+		return m.serve(c.Context())
+	}
+	if _, _, err := m.wants(); err != nil {
+		return err // the agent would be told it later
+	}
+	return m.configure(c)
+}
+
+func (m *mcpCommand) serve(ctx context.Context) error {
+	req, wait, err := m.wants()
+	if err != nil {
+		return err
+	}
+	c := m.client()
+	if m.ref == "" {
+		var stop func()
+		if c, m.private, stop, err = m.reach(ctx, m.unfit); err != nil {
+			return err
+		}
+		defer stop()
+	}
+	if v, verr := c.Version(ctx); wait == 0 && verr == nil {
+		wait = time.Duration(v.MCPWait)
+	}
+	return m.attach(ctx, c, req, wait)
+}
+
+// wants reads the flags. Errors are of usage.
+func (m *mcpCommand) wants() (req client.SessionCreate, wait time.Duration, err error) {
+	d, err := parseDurationFlag("--wait", m.wait)
+	if err == nil && d < 0 {
+		err = usagef("--wait %s: write a time such as 50s", m.wait)
+	}
+	if err != nil || m.ref != "" {
+		return req, time.Duration(d), err
+	}
+	if req, err = m.session.request(m.getenv); err != nil {
+		return req, 0, err
+	}
+	if req.Labels, err = parseLabels(m.labels); err != nil {
+		return req, 0, err
+	}
+	// With a token, calls are not the user's own: the user may approve them.
+	req.Name, req.Token = m.name, true
+	if m.name == "" {
+		req.LeasePID, req.IdleTimeout = os.Getpid(), -1
+	}
+	return req, time.Duration(d), m.tree.check(req.Worktree.Mode)
+}
+
+// unfit says why a daemon that ends with the agent will not do.
+func (m *mcpCommand) unfit() error {
+	if m.session.mode == string(client.WorktreeOverlay) && !m.tree.given() {
+		return usagef("no toold listens at %s, and one that ends with the agent keeps no changes: add --apply, --discard or --patch FILE", m.socketPath())
+	}
+	return nil
+}
+
+// attach finds or makes the session, serves it, and ends it.
+func (m *mcpCommand) attach(ctx context.Context, c *client.Client, req client.SessionCreate, wait time.Duration) error {
+	if m.ref != "" {
+		id, err := m.existing(ctx, c, m.ref)
+		if err != nil {
+			return err
+		}
+		return m.speak(ctx, c, id, wait)
+	}
+	if m.name != "" {
+		if s, err := c.GetSession(ctx, m.name); err == nil && !over(s) {
+			return m.speak(ctx, c, s.ID, wait)
+		}
+	}
+	s, err := createSession(ctx, m.app, c, req)
+	if err != nil {
+		return err
+	}
+	err = m.speak(ctx, client.New(client.Options{Socket: c.Socket(), Token: s.Token}), s.ID, wait)
+	if m.name != "" && !m.private {
+		return err
+	}
+	if s.Worktree.Mode == client.WorktreeOverlay {
+		err = m.settle(ctx, c, s, err)
+	}
+	m.end(ctx, c, s)
+	return err
+}
+
+// existing is the id of a session that is there. The holder of a token knows no other.
+func (m *mcpCommand) existing(ctx context.Context, c *client.Client, ref string) (string, error) {
+	s, err := m.app.session(ctx, c, ref)
+	if err != nil {
+		return "", err
+	}
+	if over(s) {
+		return "", fmt.Errorf("session %s is over: name one of \"toolctl session list\", or leave --session out", line(ref))
+	}
+	return s.ID, nil
+}
+
+// speak serves the session until the agent has closed our standard input.
+func (m *mcpCommand) speak(ctx context.Context, c *client.Client, session string, wait time.Duration) error {
+	server := mcp.New(mcp.Config{
+		Client: c, Session: session, Version: ownVersion().Version, Wait: wait, Socket: c.Socket(),
+		Log: slog.New(slog.NewTextHandler(m.stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
+	})
+	// A pipe of our own can be closed while the agent is silent.
+	in, feed := io.Pipe()
+	go func() {
+		_, err := io.Copy(feed, m.stdin)
+		feed.CloseWithError(err)
+	}()
+	err := server.Serve(ctx, in, kept{m.stdout})
+	if cause := interruption(ctx); cause != nil {
+		return cause
+	}
+	return err
+}
+
+// kept is a writer that others may not close.
+type kept struct{ io.Writer }
+
+// Close implements io.Closer.
+func (kept) Close() error { return nil }

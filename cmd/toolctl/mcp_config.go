@@ -1,0 +1,221 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// agentConfig is how an agent is told of a server. To add one: an entry in agentConfigs,
+// and a row in TestPrintConfig.
+type agentConfig struct {
+	// file is the configuration; HOME stands for the user's directory.
+	file string
+	// below are the names of the objects that lead to the servers.
+	below []string
+	// server makes what the file says of this one.
+	server func(argv []string) any
+	toml   bool // the file is TOML, else JSON
+	// home is a variable that names the directory of the file.
+	home string
+	// note says what else there is to do or to know.
+	note string
+	// install: this file can be written by us.
+	install bool
+}
+
+// mcpServer is the name of the server in configurations; models see it before the names of
+// tools.
+const mcpServer = "toold"
+
+type commandServer struct {
+	Type    string   `json:"type,omitempty"`
+	Command string   `json:"command"`
+	Args    []string `json:"args"`
+	Timeout int      `json:"timeout,omitempty"` // milliseconds
+}
+
+var agentConfigs = map[string]agentConfig{
+	"claude": {
+		file: ".mcp.json", below: []string{"mcpServers"}, install: true,
+		server: func(argv []string) any { return commandServer{Type: "stdio", Command: argv[0], Args: argv[1:]} },
+		note:   `its own tools go on working beside it: deny them by "permissions": {"deny": ["Bash", "Edit", "Write", "Read", "Glob", "Grep"]} in .claude/settings.json`,
+	},
+	"codex": {
+		file: "HOME/.codex/config.toml", home: "CODEX_HOME", below: []string{"mcp_servers"}, toml: true, install: true,
+		note: `default_tools_approval_mode is "approve", since toold itself asks where a rule says so, and codex exec would refuse every tool that writes; ` +
+			`its own tools go on working beside it: codex --disable shell_tool --disable multi_agent --disable goals --disable view_image -c web_search=disabled`,
+	},
+	"opencode": {
+		file: "opencode.json", below: []string{"mcp"}, install: true,
+		server: func(argv []string) any {
+			return struct {
+				Type    string   `json:"type"`
+				Command []string `json:"command"`
+				Enabled bool     `json:"enabled"`
+				Timeout int      `json:"timeout"` // milliseconds, of its start
+			}{"local", argv, true, 60_000}
+		},
+		note: `its own tools go on working beside it: turn them off by "tools": {"bash": false, "edit": false, "write": false, "read": false, "glob": false, "grep": false, "list": false, "patch": false, "task": false, "webfetch": false}`,
+	},
+	"cursor": {
+		file: ".cursor/mcp.json", below: []string{"mcpServers"},
+		server: func(argv []string) any { return commandServer{Command: argv[0], Args: argv[1:]} },
+	},
+	"vscode": {
+		file: ".vscode/mcp.json", below: []string{"servers"},
+		server: func(argv []string) any { return commandServer{Type: "stdio", Command: argv[0], Args: argv[1:]} },
+	},
+	"zed": {
+		file: "HOME/.config/zed/settings.json", below: []string{"context_servers"},
+		server: func(argv []string) any {
+			return struct {
+				Source string `json:"source"`
+				commandServer
+			}{"custom", commandServer{Command: argv[0], Args: argv[1:]}}
+		},
+	},
+	"gemini": {
+		file: "HOME/.gemini/settings.json", below: []string{"mcpServers"},
+		server: func(argv []string) any {
+			return commandServer{Command: argv[0], Args: argv[1:], Timeout: 600_000}
+		},
+	},
+}
+
+func agentNames(installable bool) []string {
+	var names []string
+	for name, c := range agentConfigs {
+		if c.install || !installable {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// path is where the file is.
+func (c *agentConfig) path(getenv func(string) string) string {
+	if dir := getenv(c.home); c.home != "" && dir != "" {
+		return filepath.Join(dir, filepath.Base(c.file))
+	}
+	return strings.Replace(c.file, "HOME", getenv("HOME"), 1)
+}
+
+// text is a whole file that has this server and nothing else.
+func (c *agentConfig) text(argv []string) ([]byte, error) {
+	if c.toml {
+		return []byte(codexTable(argv)), nil
+	}
+	var v any = map[string]any{mcpServer: c.server(argv)}
+	for _, name := range slices.Backward(c.below) {
+		v = map[string]any{name: v}
+	}
+	b, err := json.MarshalIndent(v, "", "  ")
+	return append(b, '\n'), err
+}
+
+// codexTable is what Codex's configuration says of the server.
+func codexTable(argv []string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "[mcp_servers.%s]\ncommand = %s\nargs = [", mcpServer, tomlString(argv[0]))
+	for i, arg := range argv[1:] {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(tomlString(arg))
+	}
+	b.WriteString("]\n# toold asks by itself where a rule says so.\ndefault_tools_approval_mode = \"approve\"\nstartup_timeout_sec = 60\n")
+	return b.String()
+}
+
+// tomlString is a basic string of TOML: what JSON escapes is escaped there in the same way.
+func tomlString(s string) string {
+	b, _ := json.Marshal(s) // a string can be encoded
+	return strings.ReplaceAll(string(b), "\x7f", `\u007f`)
+}
+
+// argv is the command that an agent is to start: toolctl mcp with the flags of now, but
+// those that are about the configuration.
+func (m *mcpCommand) argv(c *cobra.Command) ([]string, error) {
+	if c.Flags().Changed("token") {
+		return nil, usagef("--token: a token does not belong in a configuration: leave it out, and set TOOLD_TOKEN where the agent is started")
+	}
+	argv := []string{ownCommand(), "mcp"}
+	c.Flags().Visit(func(f *pflag.Flag) {
+		if f.Name == "print-config" || f.Name == "install" || f.Name == "output" {
+			return
+		}
+		values := []string{f.Value.String()}
+		if list, ok := f.Value.(pflag.SliceValue); ok {
+			values = list.GetSlice()
+		}
+		for _, v := range values {
+			switch {
+			case f.NoOptDefVal != "":
+				argv = append(argv, "--"+f.Name+"="+v)
+			default:
+				argv = append(argv, "--"+f.Name, v)
+			}
+		}
+	})
+	if m.ref == "" && m.session.worktree == "" {
+		argv = append(argv, "--worktree", ".") // where the agent is started
+	}
+	return argv, nil
+}
+
+// ownCommand is how others start this program.
+func ownCommand() string {
+	self, err := os.Executable()
+	if err != nil {
+		return "toolctl"
+	}
+	found, err := exec.LookPath("toolctl")
+	if err == nil {
+		a, aerr := os.Stat(found)
+		b, berr := os.Stat(self)
+		if aerr == nil && berr == nil && os.SameFile(a, b) {
+			return "toolctl"
+		}
+	}
+	return self
+}
+
+// configure prints or writes the configuration of an agent.
+func (m *mcpCommand) configure(c *cobra.Command) error {
+	if m.printFor != "" && m.installFor != "" {
+		return usagef("--print-config and --install: leave one of them out")
+	}
+	argv, err := m.argv(c)
+	if err != nil {
+		return err
+	}
+	name := cmp.Or(m.printFor, m.installFor)
+	agent := agentConfigs[name]
+	if m.installFor != "" {
+		return m.install(c.Context(), name, &agent, argv)
+	}
+	text, err := agent.text(argv)
+	if err != nil {
+		return err
+	}
+	m.say("%s reads %s", name, line(agent.path(m.getenv)))
+	m.noteOn(name, &agent)
+	_, err = m.stdout.Write(text)
+	return err
+}
+
+func (m *mcpCommand) noteOn(name string, agent *agentConfig) {
+	if agent.note != "" {
+		m.say("%s: %s", name, agent.note)
+	}
+}

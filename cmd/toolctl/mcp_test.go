@@ -1,0 +1,181 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// mcpIn runs toolctl mcp in a directory with a home below it.
+func mcpIn(t *testing.T, dir string, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	t.Chdir(dir)
+	var out, errs strings.Builder
+	a := &app{stdin: strings.NewReader(""), stdout: &out, stderr: &errs, getenv: func(k string) string {
+		return map[string]string{"HOME": filepath.Join(dir, "home")}[k]
+	}}
+	code = run(t.Context(), append([]string{"mcp"}, args...), a)
+	return code, out.String(), errs.String()
+}
+
+// TestPrintConfig: what is printed is a configuration of each agent, with the flags of the
+// command in it.
+func TestPrintConfig(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for agent, want := range map[string]string{
+		"claude": `{
+  "mcpServers": {
+    "toold": {
+      "type": "stdio",
+      "command": "SELF",
+      "args": [
+        "mcp",
+        "--mode",
+        "overlay",
+        "--worktree",
+        "a \"b"
+      ]
+    }
+  }
+}
+`,
+		"codex": `[mcp_servers.toold]
+command = "SELF"
+args = ["mcp", "--mode", "overlay", "--worktree", "a \"b"]
+# toold asks by itself where a rule says so.
+default_tools_approval_mode = "approve"
+startup_timeout_sec = 60
+`,
+		"opencode": `{
+  "mcp": {
+    "toold": {
+      "type": "local",
+      "command": [
+        "SELF",
+        "mcp",
+        "--mode",
+        "overlay",
+        "--worktree",
+        "a \"b"
+      ],
+      "enabled": true,
+      "timeout": 60000
+    }
+  }
+}
+`,
+		"cursor": `"mcpServers": {`, "vscode": `"servers": {`, "zed": `"context_servers": {`, "gemini": `"timeout": 600000`,
+	} {
+		t.Run(agent, func(t *testing.T) {
+			dir := t.TempDir()
+			if err := os.Mkdir(filepath.Join(dir, `a "b`), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			code, out, errs := mcpIn(t, dir, "--worktree", `a "b`, "--mode", "overlay", "--print-config", agent)
+			want := strings.ReplaceAll(want, "SELF", self)
+			if code != 0 || !strings.Contains(out, want) || len(want) > 100 && out != want {
+				t.Errorf("exit %d, got %s\nwant %s\nstderr %s", code, out, want, errs)
+			}
+			if !strings.Contains(errs, filepath.Base(agentConfigs[agent].file)) {
+				t.Errorf("it is not said where it belongs: %s", errs)
+			}
+		})
+	}
+	if _, out, _ := mcpIn(t, t.TempDir(), "--session", "s", "--label", "a=b", "--label", "c=d", "--print-config", "cursor"); strings.Contains(out, "--worktree") || strings.Count(out, "--label") != 2 {
+		t.Errorf("the flags: %s", out)
+	}
+	for _, args := range [][]string{
+		{"--print-config", "emacs"},
+		{"--install", "zed"},
+		{"--token", "x", "--print-config", "zed"},
+		{"--install", "codex", "--print-config", "codex"},
+		{"--mode", "ro", "--print-config", "zed"},
+		{"--worktree", "none", "--print-config", "zed"},
+	} {
+		if code, _, errs := mcpIn(t, t.TempDir(), args...); code != exitUsage {
+			t.Errorf("%v: exit %d: %s", args, code, errs)
+		}
+	}
+}
+
+// TestInstall: a configuration is written with what was in it, after it was shown, or not
+// at all.
+func TestInstall(t *testing.T) {
+	json := func(rest string) string {
+		return strings.Replace(rest, "TOOLD", `"toold": {
+      "type": "stdio",
+      "command": "SELF",
+      "args": [
+        "mcp",
+        "--session",
+        "s"
+      ]
+    }`, 1)
+	}
+	table := "[mcp_servers.toold]\ncommand = \"SELF\"\nargs = [\"mcp\", \"--session\", \"s\"]\n# toold asks by itself where a rule says so.\ndefault_tools_approval_mode = \"approve\"\nstartup_timeout_sec = 60\n"
+	for _, tt := range []struct {
+		name, agent string
+		old, want   string // "" is no file; want "" is a refusal that leaves it alone
+	}{
+		{"new", "claude", "", json("{\n  \"mcpServers\": {\n    TOOLD\n  }\n}\n")},
+		{"empty object", "claude", "{}", json("{\n  \"mcpServers\": {\n    TOOLD\n  }\n}")},
+		{"others", "claude", `{"a": 1e3, "mcpServers": {"x": {"command": "y"}}, "b": [1,  2]}`, json("{\"a\": 1e3, \"mcpServers\": {\n    TOOLD,\"x\": {\"command\": \"y\"}}, \"b\": [1,  2]}")},
+		{"no servers", "claude", "{\n  \"a\": 1\n}\n", json("{\n  \"mcpServers\": {\n    TOOLD\n  },\n  \"a\": 1\n}\n")},
+		{"servers without any", "claude", `{"mcpServers": { }}`, json("{\"mcpServers\": {\n    TOOLD\n  }}")},
+		{"there already, other", "claude", `{"mcpServers": {"toold": {"command": "old", "env": {}}, "z": {}}}`, json(`{"mcpServers": {TOOLD, "z": {}}}`)},
+		{"comments", "opencode", "{\n  // mine\n  \"mcp\": {}\n}\n", ""},
+		{"not an object", "claude", `{"mcpServers": 3}`, ""},
+		{"no JSON", "claude", `{"mcpServers": `, ""},
+		{"twice", "claude", `{"mcpServers": {}, "mcpServers": {}}`, ""},
+
+		{"new", "codex", "", table},
+		{"others", "codex", "# mine\nmodel = \"m\" # yes\n\n[mcp_servers.x]\ncommand = \"y\"\n", "# mine\nmodel = \"m\" # yes\n\n[mcp_servers.x]\ncommand = \"y\"\n\n" + table},
+		{"in place", "codex", "[mcp_servers.toold]\ncommand = \"old\"\n\n[mcp_servers.toold.env]\nA = \"b\"\n\n[features]\nx = true\n", table + "\n\n[features]\nx = true\n"},
+		{"inline", "codex", "mcp_servers = { toold = { command = \"x\" } }\n", ""},
+		{"in a string", "codex", "a = '''\n[mcp_servers.toold]\n'''\n", ""},
+		{"no TOML", "codex", "a = \n", ""},
+	} {
+		t.Run(tt.agent+" "+tt.name, func(t *testing.T) {
+			dir := t.TempDir()
+			agent := agentConfigs[tt.agent]
+			file := strings.Replace(agent.file, "HOME", "home", 1)
+			real := filepath.Join(dir, "dotfiles")
+			if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(file)), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if tt.old != "" {
+				writeFile(t, real, tt.old, 0o640)
+				if err := os.Symlink(real, filepath.Join(dir, file)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			self, _ := os.Executable()
+			code, _, errs := mcpIn(t, dir, "--session", "s", "--install", tt.agent)
+			got, _ := os.ReadFile(filepath.Join(dir, file))
+			if tt.want == "" {
+				if code == 0 || string(got) != tt.old || !strings.Contains(errs, "--print-config "+tt.agent) {
+					t.Errorf("exit %d: %s\n%s", code, got, errs)
+				}
+				return
+			}
+			want := strings.ReplaceAll(tt.want, "SELF", self)
+			if code != 0 || string(got) != want || !strings.Contains(errs, "+++ ") {
+				t.Errorf("exit %d, got\n%s\nwant\n%s\nstderr %s", code, got, want, errs)
+			}
+			if info, err := os.Stat(real); tt.old != "" && (err != nil || info.Mode().Perm() != 0o640) {
+				t.Errorf("the file that the link leads to: %v %v", info, err)
+			}
+			if code, _, errs := mcpIn(t, dir, "--session", "s", "--install", tt.agent); code != 0 || !strings.Contains(errs, "has it already") {
+				t.Errorf("a second time: exit %d: %s", code, errs)
+			}
+		})
+	}
+	_, _, errs := mcpIn(t, t.TempDir(), "--session", "s", "--install", "codex")
+	if !strings.Contains(errs, "codex exec would refuse") {
+		t.Errorf("it is not said why tools are approved: %s", errs)
+	}
+}

@@ -1,0 +1,136 @@
+package cache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxDepth is how many directories deep a tree may be that is copied: each holds two
+// descriptors.
+const maxDepth = 200
+
+// copier copies a tree that sessions wrote. It follows no link and opens nothing by more
+// than one name at a time; files, directories and links are copied with their permission
+// bits and times, and belong to root. Each name of a file becomes a file of its own.
+type copier struct {
+	ctx            context.Context //nolint:containedctx // of the one copy that it is for
+	files, skipped int64
+}
+
+// tree copies what the directory from has to the directory to.
+func (c *copier) tree(from, to *os.File, depth int) error {
+	if depth > maxDepth {
+		return fmt.Errorf("it is more than %d directories deep", maxDepth)
+	}
+	for {
+		if c.ctx.Err() != nil {
+			return context.Cause(c.ctx)
+		}
+		entries, err := from.ReadDir(1024)
+		for _, e := range entries {
+			if err := c.entry(from, to, e.Name(), depth); err != nil {
+				return fmt.Errorf("%s: %w", e.Name(), err)
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (c *copier) entry(from, to *os.File, name string, depth int) error {
+	var st unix.Stat_t
+	if err := unix.Fstatat(int(from.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return err
+	}
+	var err error
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFDIR:
+		err = c.dir(from, to, name, depth)
+	case unix.S_IFLNK:
+		err = c.link(from, to, name)
+	case unix.S_IFREG:
+		err = c.file(from, to, name)
+	default:
+		c.skipped++
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	times := []unix.Timespec{st.Mtim, st.Mtim}
+	return unix.UtimesNanoAt(int(to.Fd()), name, times, unix.AT_SYMLINK_NOFOLLOW)
+}
+
+func (c *copier) dir(from, to *os.File, name string, depth int) error {
+	const flags = unix.O_RDONLY | unix.O_DIRECTORY
+	src, err := openAt(from, name, flags, 0)
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	if err := unix.Mkdirat(int(to.Fd()), name, 0o700); err != nil {
+		return err
+	}
+	dst, err := openAt(to, name, flags, 0)
+	if err != nil {
+		return err
+	}
+	defer dst.Close()
+	if err := c.tree(src, dst, depth+1); err != nil {
+		return err
+	}
+	return sameMode(src, dst)
+}
+
+func (c *copier) link(from, to *os.File, name string) error {
+	buf := make([]byte, unix.PathMax)
+	n, err := unix.Readlinkat(int(from.Fd()), name, buf)
+	if err != nil {
+		return err
+	}
+	c.files++
+	return unix.Symlinkat(string(buf[:n]), int(to.Fd()), name)
+}
+
+func (c *copier) file(from, to *os.File, name string) error {
+	// Should a FIFO have come into its place, this does not wait for it.
+	src, err := openAt(from, name, unix.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	dst, err := openAt(to, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(dst, src)
+	c.files++
+	return errors.Join(err, sameMode(src, dst), dst.Close())
+}
+
+// sameMode gives a copy the permission bits of what it is of, and no others.
+func sameMode(src, dst *os.File) error {
+	fi, err := src.Stat()
+	if err != nil {
+		return err
+	}
+	return dst.Chmod(fi.Mode() & fs.ModePerm)
+}
+
+func openAt(dir *os.File, name string, flags int, mode uint32) (*os.File, error) {
+	fd, err := unix.Openat(int(dir.Fd()), name, flags|unix.O_NOFOLLOW|unix.O_CLOEXEC, mode)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}

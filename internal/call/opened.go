@@ -1,0 +1,58 @@
+package call
+
+import (
+	"sync"
+
+	"github.com/toold/toold/internal/call/remark"
+)
+
+// opened is what a call has to do with the network: what somebody has answered for it, or is
+// being asked about, and what did not pass.
+type opened struct {
+	mu     sync.Mutex // guards the fields below
+	asked  map[string]chan struct{}
+	said   map[string]bool // what somebody has answered: whether it is allowed
+	denied remark.Denials
+}
+
+// begin gives the answer on what key names, where there is one. Otherwise somebody is asked
+// already until other is closed, or, where that is nil, the caller is to ask and call end.
+func (o *opened) begin(key string) (allowed, answered bool, other <-chan struct{}) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if allowed, answered = o.said[key]; answered {
+		return allowed, true, nil
+	}
+	if c := o.asked[key]; c != nil {
+		return false, false, c
+	}
+	if o.asked == nil {
+		o.asked, o.said = make(map[string]chan struct{}), make(map[string]bool)
+	}
+	o.asked[key] = make(chan struct{})
+	return false, false, nil
+}
+
+// end says how the asking ended that begin has begun. Only an answer holds for the call.
+func (o *opened) end(key string, allowed, answered bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	close(o.asked[key])
+	delete(o.asked, key)
+	if answered {
+		o.said[key] = allowed
+	}
+}
+
+func (o *opened) block(n remark.Denial) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.denied.Add(n)
+}
+
+// blocked is what did not pass, as lines and as metadata.
+func (o *opened) blocked() (lines []string, list []remark.Denial) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.denied.Lines(), o.denied.List()
+}

@@ -1,0 +1,194 @@
+package call
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/approval"
+	"github.com/toold/toold/internal/auth"
+	"github.com/toold/toold/internal/call/remark"
+	"github.com/toold/toold/internal/judge"
+	"github.com/toold/toold/internal/policy"
+	"github.com/toold/toold/internal/store"
+)
+
+// Outgoing is a connection that programs of a session want, or an HTTP request on one.
+type Outgoing struct {
+	Request policy.Request // of policy.Connection or policy.HTTP
+	// Calls may have opened it, the likeliest first. Exact says that the first did.
+	Calls []string
+	Exact bool
+	// Learn allows what no line of the rules is about.
+	Learn bool
+}
+
+// RuleLearn is the source of verdicts that the learn mode gives.
+const RuleLearn = "[network] learn"
+
+// RunningIDs gives the calls that run, the oldest first.
+func (g *Group) RunningIDs() []string {
+	var all []string
+	g.live.each(func(c *Call) bool {
+		if c.at == g.site && c.runs() {
+			all = append(all, c.id)
+		}
+		return true
+	})
+	slices.Sort(all) // ids are in the order of time
+	return all
+}
+
+func (c *Call) runs() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.started
+}
+
+// caller is the call of those that o names which is still there; nil for none.
+func (g *Group) caller(o *Outgoing) *Call {
+	for _, id := range o.Calls {
+		if c, ok := g.live.find(id); ok && c.at == g.site && c.def != nil {
+			return c
+		}
+	}
+	return nil
+}
+
+// Outgoing says whether a connection or a request may pass. Where the rules ask, it waits for
+// the answer, until ctx ends or the call does. An answer of once holds for the call.
+func (g *Group) Outgoing(ctx context.Context, o *Outgoing) policy.Verdict {
+	c := g.caller(o)
+	profile, by := g.place.Row().Profile, auth.Principal{Tenant: g.tenant.Name}
+	shown := &client.Call{SessionID: g.id}
+	if c != nil {
+		profile, by, shown = c.profile, c.by, c.snapshot()
+	}
+	j := g.judge.Outgoing(profile, o.Request)
+	switch v := &j.Verdict; {
+	case o.Learn && v.Action == policy.Deny && v.Rule == policy.SourceDefault:
+		v.Action, v.Rule, v.Reason = policy.Allow, RuleLearn, "no line is about it"
+	case v.Action == policy.Ask && c == nil:
+		v.Action, v.Pending = policy.Deny, nil
+		v.Reason = judge.Join(v.Reason, "it would be asked about, and no call is running for which it could be")
+	}
+	d := j.Decision(by, shown)
+	if err := g.decided(d); err != nil && j.Verdict.Action == policy.Allow {
+		j.Verdict.Action, j.Verdict.Reason = policy.Deny, err.Error()
+	}
+	if j.Verdict.Action == policy.Ask {
+		return g.askOnce(ctx, c, j, o)
+	}
+	return j.Verdict
+}
+
+// askOnce has somebody asked, unless they have answered for this call before. Connections that
+// want the same at the same time are one question.
+func (g *Group) askOnce(ctx context.Context, c *Call, j *judge.Judgement, o *Outgoing) policy.Verdict {
+	key := o.Request.Permission + " " + o.Request.Pattern
+	for first := true; ; first = false {
+		allowed, answered, other := c.opened.begin(key)
+		switch {
+		case answered && allowed:
+			v := j.Verdict
+			v.Action, v.Pending, v.Reason = policy.Allow, nil, "allowed once for this call"
+			return v
+		case answered:
+			return refused(j.Verdict, "it was rejected for this call")
+		case other != nil:
+		case !first:
+			c.opened.end(key, false, false)
+			if g.judge.Weigh(j); j.Verdict.Action != policy.Ask {
+				return j.Verdict
+			}
+			return refused(j.Verdict, "the same was asked about just now, and not allowed")
+		default:
+			v, answered := asking{&g.steps, c}.askOutgoing(ctx, j, o)
+			c.opened.end(key, v.Action == policy.Allow, answered)
+			return v
+		}
+		select {
+		case <-other: // its answer is for this one too
+		case <-ctx.Done():
+			return refused(j.Verdict, "it was given up before it was allowed")
+		}
+	}
+}
+
+func refused(v policy.Verdict, reason string) policy.Verdict {
+	v.Action, v.Pending, v.Reason = policy.Deny, nil, reason
+	return v
+}
+
+// askOutgoing makes a pending approval for a connection and waits for its answer, if one comes.
+func (a asking) askOutgoing(ctx context.Context, j *judge.Judgement, o *Outgoing) (v policy.Verdict, answered bool) {
+	row := a.approvalRow(j)
+	if row.Metadata["call_tool"] = a.c.def.Name; !o.Exact && len(o.Calls) > 1 {
+		row.Metadata["calls"] = o.Calls
+	}
+	p := newPending(a.c, j, row)
+	if err := a.daemon.Approvals.Add(p); err != nil {
+		return refused(j.Verdict, err.Error()), false
+	}
+	asked := a.c.bare(client.EventApprovalAsked, &p.Row.Approval)
+	held := a.c.bare(client.EventNetworkAsked, client.NetworkRecord{
+		Permission: o.Request.Permission, To: o.Request.Pattern, Verdict: string(policy.Ask), Rule: j.Verdict.Rule, Calls: o.Calls, Exact: o.Exact,
+	})
+	err := a.daemon.Store.Write(func(tx *store.Tx) error {
+		tx.AddEvent(asked)
+		tx.AddEvent(held)
+		return tx.InsertApproval(&p.Row)
+	})
+	if err != nil {
+		a.daemon.Approvals.Drop(p)
+		a.log.Error("store an approval", "call", a.c.id, "error", err)
+		return refused(j.Verdict, "the question could not be stored"), false
+	}
+	return a.awaitOutgoing(ctx, p)
+}
+
+// errCallOver ends the wait for an answer with the call.
+var errCallOver = errors.New("the call is over")
+
+// awaitOutgoing waits for the answer, for no longer than the call and the connection last.
+func (a asking) awaitOutgoing(ctx context.Context, p *approval.Pending) (v policy.Verdict, answered bool) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	a.work.Go(func() {
+		select {
+		case <-a.c.done:
+			cancel(errCallOver)
+		case <-a.c.ctx.Done():
+			cancel(context.Cause(a.c.ctx))
+		case <-ctx.Done():
+		}
+	})
+	defer a.c.hold()()
+	r, err := a.answer(ctx, p)
+	if err != nil {
+		a.gone(p)
+		return refused(p.Judgement.Verdict, "it ended before it was allowed"), false
+	}
+	return a.repliedOutgoing(p, r), r.Allows() || r.How == approval.Reject
+}
+
+// repliedOutgoing is the verdict that an answer makes.
+func (a asking) repliedOutgoing(p *approval.Pending, r approval.Reply) policy.Verdict {
+	d, _ := a.decision(p, r, fmt.Sprintf("allowed %s by %s", r.How, r.By))
+	if err := a.decided(d); err != nil && d.Verdict.Action == policy.Allow {
+		return refused(d.Verdict, err.Error())
+	}
+	return d.Verdict
+}
+
+// Blocked notes for the results of these calls that a connection or a request of theirs did
+// not pass. Where they are guesses, each gets the note.
+func (g *Group) Blocked(calls []string, n remark.Denial) {
+	for _, id := range calls {
+		if c, ok := g.live.find(id); ok && c.at == g.site {
+			c.opened.block(n)
+		}
+	}
+}

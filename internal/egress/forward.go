@@ -1,0 +1,220 @@
+package egress
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/internal/egress/hello"
+	"github.com/toold/toold/internal/egress/socks"
+	"github.com/toold/toold/internal/endpoint"
+)
+
+// outcome is what a program that asked a proxy is told of its connection.
+type outcome struct {
+	v   Verdict
+	err error // of an allowed one
+}
+
+// forward judges a connection and carries it to its end. early are bytes that the program has
+// sent already. tell, nil for a program that asked no proxy, is called once before anything
+// is sent back.
+func (n *Network) forward(c *client, to endpoint.Endpoint, early []byte, tell func(outcome) error) {
+	defer func() { _ = c.Close() }()
+	v := c.judge(to)
+	web := to.Port == 80 && !n.isTLS(to.Port)
+	switch {
+	case web && (v.Allow || tell == nil):
+		// A denial is an answer to each request.
+		if tell != nil && tell(outcome{v: v}) != nil {
+			return
+		}
+		n.web.take(c, to, v, early)
+		return
+	case !v.Allow && tell != nil:
+		_ = tell(outcome{v: v})
+		return
+	case !v.Allow:
+		c.abort()
+		return
+	}
+	far, err := c.dial(c.ctx, to, v)
+	if err != nil {
+		c.fail(err)
+		c.report()
+	}
+	if tell != nil {
+		err = errors.Join(err, tell(outcome{v: v, err: err}))
+	}
+	if err != nil {
+		c.fail(err)
+		c.abort()
+		return
+	}
+	if err := n.carry(c, far, to, early); err != nil {
+		c.fail(err)
+		c.abort()
+	}
+}
+
+func (n *Network) isTLS(port uint16) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.tls[port]
+}
+
+// carry checks how the connection begins where that must be TLS, and then moves bytes.
+func (n *Network) carry(c *client, far net.Conn, to endpoint.Endpoint, early []byte) error {
+	if n.isTLS(to.Port) {
+		var err error
+		if early, err = c.readHello(to, early); err != nil {
+			return err
+		}
+	}
+	if len(early) > 0 {
+		if _, err := far.Write(early); err != nil {
+			return err
+		}
+		if err := c.count(&c.up, int64(len(early))); err != nil {
+			return err
+		}
+	}
+	return c.splice(far)
+}
+
+// readHello holds the bytes back until it is seen that they are for the host that was asked
+// for.
+func (c *client) readHello(to endpoint.Endpoint, early []byte) ([]byte, error) {
+	if err := c.SetReadDeadline(time.Now().Add(helloTime)); err != nil {
+		return nil, err
+	}
+	name, taken, err := hello.Read(io.MultiReader(bytes.NewReader(early), c.Conn))
+	if err != nil {
+		return nil, fmt.Errorf("on port %d only TLS passes: %w", to.Port, err)
+	}
+	if err := checkName(to, name); err != nil {
+		return nil, err
+	}
+	return taken, c.SetReadDeadline(time.Time{})
+}
+
+// checkName compares the name of a ClientHello with where the connection goes. Clients name
+// no server where that is an address.
+func checkName(to endpoint.Endpoint, name string) error {
+	if _, literal := to.Host.Addr(); literal && name == "" {
+		return nil
+	}
+	host, err := endpoint.ParseHost(name)
+	if err != nil || host.String() != to.Host.String() {
+		return fmt.Errorf("the connection is to %s, and its TLS server name is %.100q", to, name)
+	}
+	return nil
+}
+
+// chunk is how many bytes move before they are counted.
+const chunk = 1 << 20
+
+// splice moves bytes both ways until both have ended, or one has failed. A side that breaks off
+// is broken off on the other side too: neither may take what it got for the whole.
+func (c *client) splice(far net.Conn) error {
+	down := make(chan error, 1)
+	move := func(to, from net.Conn, direction *atomic.Int64) error {
+		err := c.move(to, from, direction)
+		if err != nil {
+			reset(c.Conn) // ends the other direction
+			reset(far)
+		}
+		return broken(err)
+	}
+	go func() { down <- move(c.Conn, far, &c.down) }()
+	err := move(far, c.Conn, &c.up)
+	return errors.Join(err, <-down)
+}
+
+// broken is what is told of a connection that ended early: nothing where a side hung up, as
+// many programs do when they have what they want, and never the addresses of the daemon's end.
+func broken(err error) error {
+	var op *net.OpError
+	switch {
+	case errors.Is(err, net.ErrClosed), errors.Is(err, unix.ECONNRESET), errors.Is(err, unix.EPIPE):
+		return nil
+	case errors.As(err, &op):
+		return errors.New("the connection broke")
+	}
+	return err
+}
+
+// move moves bytes one way, inside the kernel where both are sockets, and passes on their end.
+func (c *client) move(to, from net.Conn, direction *atomic.Int64) error {
+	for {
+		moved, err := io.Copy(to, &io.LimitedReader{R: from, N: chunk})
+		if err = errors.Join(err, c.count(direction, moved)); err != nil {
+			return err
+		}
+		if moved < chunk {
+			return closeWrite(to)
+		}
+	}
+}
+
+// closeWrite passes on the end of what comes. A side that has hung up needs none.
+func closeWrite(c net.Conn) error {
+	w, ok := c.(interface{ CloseWrite() error })
+	if !ok {
+		return c.Close()
+	}
+	if err := w.CloseWrite(); !errors.Is(err, unix.ENOTCONN) {
+		return err
+	}
+	return nil
+}
+
+// socks serves a client of the SOCKS proxy.
+func (n *Network) socks(c *client) {
+	err := c.SetDeadline(time.Now().Add(helloTime))
+	var to endpoint.Endpoint
+	if err == nil {
+		to, err = socks.Read(c.Conn)
+	}
+	if err == nil {
+		err = c.SetDeadline(time.Time{})
+	}
+	if err != nil {
+		_ = c.Close()
+		return
+	}
+	n.forward(c, to, nil, func(o outcome) error {
+		switch {
+		case !o.v.Allow:
+			return socks.Answer(c.Conn, socks.NotAllowed)
+		case o.err != nil:
+			return socks.Answer(c.Conn, socks.Unreachable)
+		}
+		return socks.Answer(c.Conn, socks.Granted)
+	})
+}
+
+// relay serves what the agent passes on where the namespace cannot be entered.
+func (n *Network) relay() {
+	for {
+		c, port, err := n.cfg.Relay.Accept()
+		switch {
+		case errors.Is(err, net.ErrClosed):
+			return
+		case err != nil:
+			time.Sleep(crowded)
+		case port == ProxyPort:
+			n.admit(c, n.proxied)
+		case port == SocksPort:
+			n.admit(c, n.socks)
+		default:
+			_ = c.Close()
+		}
+	}
+}

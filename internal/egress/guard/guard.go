@@ -1,0 +1,60 @@
+// Package guard judges the addresses that connections of sessions are dialled at, when they
+// are dialled: whatever a name resolved to before, no byte goes to an address that is not
+// public unless a rule names it.
+package guard
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"syscall"
+
+	"code.dny.dev/ssrf"
+)
+
+// metadata are public addresses behind which clouds answer the host alone.
+var metadata = []netip.Prefix{netip.MustParsePrefix("168.63.129.16/32")}
+
+// RefusedError is an address that no rule allows.
+type RefusedError struct {
+	Address netip.AddrPort
+	Why     error
+}
+
+// Error implements error.
+func (e *RefusedError) Error() string {
+	return fmt.Sprintf("%s is not a public address, and no line of the rules names it", e.Address)
+}
+
+// Unwrap gives the kind of the address.
+func (e *RefusedError) Unwrap() error { return e.Why }
+
+// Control is for net.Dialer.Control. Addresses in allowed pass, whatever they are; of all
+// others those that are public, and not this host's.
+func Control(allowed []netip.Prefix) func(network, address string, c syscall.RawConn) error {
+	public := ssrf.New(ssrf.WithAnyPort(), ssrf.WithDeniedV4Prefixes(metadata...))
+	return func(network, address string, c syscall.RawConn) error {
+		to, err := netip.ParseAddrPort(address)
+		if err != nil {
+			return fmt.Errorf("dial %q: %w", address, err)
+		}
+		to = netip.AddrPortFrom(to.Addr().Unmap(), to.Port())
+		if slices.ContainsFunc(allowed, func(p netip.Prefix) bool { return p.Contains(to.Addr()) }) {
+			return nil
+		}
+		if err := public.Safe(network, address, c); err != nil {
+			return &RefusedError{to, err}
+		}
+		own, err := net.InterfaceAddrs()
+		if err != nil {
+			return fmt.Errorf("read the host's own addresses: %w", err)
+		}
+		for _, o := range own {
+			if p, err := netip.ParsePrefix(o.String()); err != nil || p.Addr().Unmap() == to.Addr() {
+				return &RefusedError{to, fmt.Errorf("the host's own address %s", o)}
+			}
+		}
+		return nil
+	}
+}

@@ -1,0 +1,90 @@
+package egress
+
+import (
+	"errors"
+	"maps"
+	"net"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// watch closes connections that move nothing, and lets go of those whose program has hung up
+// while it waited for a verdict.
+func (n *Network) watch() {
+	t := time.NewTicker(min(n.cfg.Limits.Idle/4, time.Second))
+	defer t.Stop()
+	for {
+		select {
+		case <-n.ctx.Done():
+			return
+		case <-t.C:
+		}
+		for _, c := range n.open() {
+			n.look(c)
+		}
+	}
+}
+
+// open are the connections of the moment.
+func (n *Network) open() []*client {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Collect(maps.Keys(n.clients))
+}
+
+func (n *Network) look(c *client) {
+	c.mu.Lock()
+	far := c.far
+	c.mu.Unlock()
+	near, hungUp := progress(c.Conn)
+	there, _ := progress(far)
+	now := time.Now()
+	switch {
+	case c.waiting.Load() && hungUp:
+		c.cancel()
+	case c.waiting.Load() || near+there != c.seen:
+		c.seen, c.since = near+there, now
+	case now.Sub(c.since) > n.cfg.Limits.Idle:
+		c.fail(errIdle)
+		c.abort()
+	}
+}
+
+// progress is how many bytes the kernel has taken from a connection and brought to its other
+// end, whoever moved them. hungUp says that the other end has sent its last.
+func progress(c net.Conn) (bytes int64, hungUp bool) {
+	info, err := tcpInfo(c)
+	if err != nil {
+		return 0, false
+	}
+	return int64(info.Bytes_acked + info.Bytes_received), info.State == unix.BPF_TCP_CLOSE_WAIT || info.State == unix.BPF_TCP_CLOSE
+}
+
+var errGone = errors.New("it was reset before it was looked at")
+
+// gone says that the program has reset a connection: there is nothing to read from it any more,
+// and nobody to answer.
+func gone(c net.Conn) bool {
+	info, err := tcpInfo(c)
+	return !errors.Is(err, errors.ErrUnsupported) && (err != nil || info.State == unix.BPF_TCP_CLOSE)
+}
+
+// tcpInfo is what the kernel knows of a connection; errors.ErrUnsupported for what is no TCP.
+func tcpInfo(c net.Conn) (*unix.TCPInfo, error) {
+	t, ok := c.(*net.TCPConn)
+	if !ok {
+		return nil, errors.ErrUnsupported
+	}
+	raw, err := t.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	var info *unix.TCPInfo
+	var asked error
+	err = raw.Control(func(fd uintptr) {
+		info, asked = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+	})
+	return info, errors.Join(err, asked)
+}

@@ -1,0 +1,227 @@
+package endpoint
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"regexp"
+	"strings"
+
+	"github.com/toold/toold/internal/tool/run/wildcard"
+)
+
+// MaxURL bounds the URL of a request, in bytes.
+const MaxURL = 16 << 10
+
+// Request is one HTTP request in its one spelling.
+type Request struct {
+	Method string
+	Scheme string // http or https
+	Endpoint
+	Path string // with the query; it begins with /
+}
+
+// String gives METHOD URL, without the port that the scheme has anyway.
+func (r Request) String() string { return r.Method + " " + r.URL() }
+
+// URL gives the URL, without the port that the scheme has anyway.
+func (r Request) URL() string {
+	host := r.Endpoint.String()
+	if r.Port == portOf(r.Scheme) {
+		host = r.Host.url()
+	}
+	return r.Scheme + "://" + host + r.Path
+}
+
+func portOf(scheme string) uint16 {
+	if scheme == "https" {
+		return 443
+	}
+	return 80
+}
+
+var methodText = regexp.MustCompile(`^[A-Z][A-Z-]{0,31}$`)
+
+// ParseRequest reads a method and an absolute URL. It refuses a URL that servers read in
+// more than one way: with a user, with ".." in its path however that is encoded, with "." beside
+// an encoded slash or a parameter, with a backslash, blank or control character. Slashes that follow
+// each other are one, "." as a whole segment is none, and escapes of letters, digits and -._~ are
+// undone.
+func ParseRequest(method, text string) (Request, error) {
+	if !methodText.MatchString(method) {
+		return Request{}, fmt.Errorf("%s is not a method: it has capital letters, such as GET", quoted(method))
+	}
+	if len(text) > MaxURL {
+		return Request{}, fmt.Errorf("a URL has %d bytes; at most %d", len(text), MaxURL)
+	}
+	scheme, rest, ok := strings.Cut(text, "://")
+	scheme = strings.ToLower(scheme)
+	if !ok || scheme != "http" && scheme != "https" {
+		return Request{}, fmt.Errorf("%s is not a URL of http or https", quoted(text))
+	}
+	if strings.ContainsFunc(rest, func(r rune) bool { return r <= ' ' || r >= 0x7f || r == '\\' || r == '#' }) {
+		return Request{}, fmt.Errorf("%s has a blank, a control character, a backslash, a # or a character that is not ASCII: escape it", quoted(text))
+	}
+	at := strings.IndexAny(rest, "/?")
+	if at < 0 {
+		at = len(rest)
+	}
+	r := Request{Method: method, Scheme: scheme}
+	if err := r.setHost(rest[:at]); err != nil {
+		return Request{}, err
+	}
+	var err error
+	r.Path, err = cleanPath(rest[at:])
+	return r, err
+}
+
+func (r *Request) setHost(authority string) error {
+	if strings.ContainsAny(authority, "@%") {
+		return fmt.Errorf("%s: a URL has no user and no escapes before its path", quoted(authority))
+	}
+	last := authority[strings.LastIndexByte(authority, ']')+1:]
+	if strings.Contains(last, ":") {
+		var err error
+		r.Endpoint, err = Parse(authority)
+		return err
+	}
+	host, err := ParseHost(authority)
+	if err == nil && strings.Contains(host.String(), ":") && last == authority {
+		err = fmt.Errorf("%s: an IPv6 address stands in brackets", quoted(authority))
+	}
+	r.Endpoint = Endpoint{host, portOf(r.Scheme)}
+	return err
+}
+
+// cleanPath gives path and query their one spelling.
+func cleanPath(text string) (string, error) {
+	path, query, hasQuery := strings.Cut(text, "?")
+	var b strings.Builder
+	b.WriteByte('/')
+	for i := 0; i < len(path); i++ {
+		switch c := path[i]; c {
+		case '/':
+			if !strings.HasSuffix(b.String()[max(0, b.Len()-1):], "/") {
+				b.WriteByte(c)
+			}
+		case '%':
+			if i+2 >= len(path) || !isHex(path[i+1]) || !isHex(path[i+2]) {
+				return "", fmt.Errorf("the path %s has a %% that begins no escape", quoted(path))
+			}
+			escape := strings.ToUpper(path[i : i+3])
+			i += 2
+			if plainText, err := url.PathUnescape(escape); err == nil && isUnreserved(plainText[0]) {
+				escape = plainText
+			} else if escape == "%00" {
+				return "", errors.New("the path has a NUL character")
+			}
+			b.WriteString(escape)
+		default:
+			b.WriteByte(c)
+		}
+	}
+	clean := withoutDots(b.String())
+	parts := strings.NewReplacer("%2F", "/", "%5C", "/").Replace(clean)
+	for part := range strings.SplitSeq(parts, "/") {
+		name, _, _ := strings.Cut(part, ";") // parameters of a segment
+		if name == "." || name == ".." {
+			return "", fmt.Errorf("the path %s has . or .. in it: ask for the path that it leads to", quoted(path))
+		}
+	}
+	if hasQuery {
+		clean += "?" + query
+	}
+	return clean, nil
+}
+
+// withoutDots takes the segments "." out, which stand for where they are: repositories of
+// apt have them. Their slashes stay, so that /a/. is /a/.
+func withoutDots(path string) string {
+	for i := 0; ; {
+		at := strings.Index(path[i:], "/.")
+		if at < 0 {
+			return path
+		}
+		i += at
+		switch rest := path[i+2:]; {
+		case rest == "":
+			return path[:i+1]
+		case rest[0] == '/':
+			path = path[:i] + rest
+		default:
+			i++
+		}
+	}
+}
+
+func isHex(c byte) bool { return c >= '0' && c <= '9' || c|0x20 >= 'a' && c|0x20 <= 'f' }
+
+func isUnreserved(c byte) bool {
+	return c >= '0' && c <= '9' || c|0x20 >= 'a' && c|0x20 <= 'z' || strings.IndexByte("-._~", c) >= 0
+}
+
+// RequestPattern is what a rule says of HTTP requests: "*", or METHOD URL, where the method
+// may be "*", the scheme too, the host and port are a Pattern, and the path has wildcards.
+// No part of a path can stand for a host.
+type RequestPattern struct {
+	text   string
+	every  bool
+	method string // "*" for each
+	scheme string // "*" for both
+	host   Pattern
+	path   wildcard.Glob
+	glob   string
+}
+
+// ParseRequestPattern reads a pattern of requests.
+func ParseRequestPattern(text string) (RequestPattern, error) {
+	p := RequestPattern{text: text}
+	if text == "*" {
+		p.every = true
+		return p, nil
+	}
+	method, rawURL, ok := strings.Cut(text, " ")
+	scheme, rest, isURL := strings.Cut(rawURL, "://")
+	if !ok || !isURL {
+		return RequestPattern{}, errNotURL
+	}
+	if method != "*" && !methodText.MatchString(method) {
+		return RequestPattern{}, fmt.Errorf("%s is not a method: write * or capital letters, such as GET", quoted(method))
+	}
+	if scheme != "*" && scheme != "http" && scheme != "https" {
+		return RequestPattern{}, fmt.Errorf("%s is not a scheme of requests: write http, https or *", quoted(scheme))
+	}
+	// A CIDR has a slash of its own; requests name hosts.
+	host, path, hasPath := strings.Cut(rest, "/")
+	if !hasPath {
+		return RequestPattern{}, fmt.Errorf("%s has no path: write %s/* for every path", quoted(text), quoted(rest))
+	}
+	var err error
+	if p.host, err = ParsePattern(host); err != nil {
+		return RequestPattern{}, err
+	}
+	if strings.ContainsFunc(path, func(r rune) bool { return r <= ' ' || r >= 0x7f || r == '\\' || r == '#' }) {
+		return RequestPattern{}, fmt.Errorf("the path of %s has a blank, a control character, a backslash, a # or a character that is not ASCII: escape it", quoted(text))
+	}
+	p.method, p.scheme, p.glob = method, scheme, "/"+path
+	p.path = wildcard.Compile(p.glob)
+	return p, nil
+}
+
+// String gives the text that the pattern was read from.
+func (p RequestPattern) String() string { return p.text }
+
+// Match reports whether the pattern is about r. opens says whether the rule allows, or asks,
+// rather than denies: without a port it is then about the scheme's alone.
+func (p RequestPattern) Match(r Request, opens bool) bool {
+	switch {
+	case p.every:
+		return true
+	case p.method != "*" && p.method != r.Method, p.scheme != "*" && p.scheme != r.Scheme, !p.host.matchHost(r.Host):
+		return false
+	case p.host.EveryPort(opens):
+	case p.host.port != 0 && p.host.port != r.Port, p.host.port == 0 && r.Port != portOf(r.Scheme):
+		return false
+	}
+	return p.path.Match(r.Path)
+}

@@ -1,0 +1,106 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/cache"
+	"github.com/toold/toold/internal/fault"
+	"github.com/toold/toold/internal/sandbox"
+)
+
+// disks is the part of a session that settles whether its home directory lies on a disk of
+// limits.disk. It makes none: the sandbox gets it when a call first needs it.
+type disks struct {
+	nothing
+	roster *roster
+}
+
+var errNoDisks = errors.New("the driver keeps home directories in memory")
+
+// disksOf says why a driver has no disks, nil where it has.
+func disksOf(d sandbox.Driver) error {
+	if d, ok := d.(sandbox.Disks); ok {
+		return d.Disks()
+	}
+	return errNoDisks
+}
+
+// claim comes after the parts that have something else on a disk of that size.
+func (d disks) claim(_ context.Context, pl *plan) error {
+	why := disksOf(pl.driver)
+	switch asked := pl.req.Limits.Disk; {
+	case why == nil && pl.disk > 0:
+		pl.req.Limits.Disk, pl.homeDisk = pl.disk, true
+	case asked > 0 && pl.req.Image == "" && pl.req.Worktree.Mode != client.WorktreeOverlay && !slices.ContainsFunc(pl.caches.uses, func(u cache.Use) bool { return u.Mount }):
+		return fault.Invalid.Errorf("limits.disk %s: this session would write to memory and to its worktree only, and that is a directory of the host, which has no bound (%w)", asked, why).
+			Next("leave it out, or ask for an image, the mode overlay or a mount of mode cow")
+	case why != nil && !errors.Is(why, errNoDisks):
+		pl.notes = append(pl.notes, fmt.Sprintf("this host has no disks for sessions (%v): the home directory and /tmp are in memory", why))
+	}
+	pl.promised = d.sizes(pl)
+	if pl.seed.Internal {
+		return nil // it looks at what others have, and may give room back
+	}
+	return d.roster.disk.accepts(pl.set, pl.promised.home+pl.promised.rest, 0)
+}
+
+// promise is how large the disks of a session are: that of its home directory, which comes
+// late, and the others.
+type promise struct{ home, rest client.Size }
+
+func (disks) sizes(pl *plan) (p promise) {
+	if pl.homeDisk {
+		p.home = pl.disk
+		if l := &pl.req.Limits; l.Memory > 0 && l.Tmp > l.Memory/8 { // /tmp is on it too
+			p.home += l.Tmp
+		}
+	}
+	if pl.changes > 0 && pl.seed.Disk == "" {
+		p.rest += pl.changes
+	}
+	if pl.image != nil && pl.image.Root != nil {
+		p.rest += pl.disk
+	}
+	for _, u := range pl.caches.uses {
+		if u.Mode == client.CacheCow {
+			p.rest += u.Size
+		}
+	}
+	return p
+}
+
+// open leaves to the driver what it has disks for.
+func (d disks) open(_ context.Context, s *Session, pl *plan) error {
+	s.promised.Store(int64(pl.promised.home))
+	d.roster.disk.since.Add(int64(pl.promised.rest))
+	if !pl.homeDisk && pl.spec.Root == nil {
+		pl.spec.Limits.Disk = 0
+	}
+	return nil
+}
+
+// furnish mounts the disks of a session, before a call that may write to them.
+func (s *Session) furnish() error {
+	s.mu.Lock()
+	late, ok := s.sb.(sandbox.Late)
+	s.mu.Unlock()
+	if !ok {
+		return nil
+	}
+	err := late.Furnish()
+	if err == nil {
+		if n := s.promised.Swap(0); n > 0 {
+			s.daemon.disk.since.Add(n)
+		}
+		return nil
+	}
+	if errors.Is(err, sandbox.ErrGone) {
+		return err
+	}
+	return fault.Sandbox.Errorf("the disk of the home directory could not be mounted: %w", err).
+		Next("free space on the host, or end sessions; toolctl doctor shows what is wrong")
+}

@@ -1,0 +1,132 @@
+package session
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/session/room"
+)
+
+// diskWatch watches over what is free on the disks of the host: that of the state directory,
+// where the disks of sessions are, and those of worktrees that sessions write to.
+type diskWatch struct{ *roster }
+
+// surveyEvery is how old a survey of the disks may be.
+const surveyEvery = 10 * time.Second
+
+// watch runs as long as the daemon.
+func (h diskWatch) watch() {
+	w := &room.Watch{Unwritten: func() int64 { return h.disk.survey().Unwritten }}
+	var last time.Time
+	for wait := time.Duration(0); h.pause(wait); {
+		if time.Since(last) >= surveyEvery {
+			h.disk.survey()
+			last = time.Now()
+		}
+		v, err := room.At(h.disk.dir)
+		if err != nil {
+			wait = surveyEvery // whoever writes there says so
+			continue
+		}
+		w.Floor = h.settings.Load().HostFree
+		var level room.Level
+		level, wait = w.Look(v)
+		if was := room.Level(h.disk.level.Swap(int32(level))); level > was {
+			h.log.Warn("the host's disk is nearly full: calls that write are stopped", "free_bytes", v.Free, "floor_bytes", w.Floor.Of(v.Size))
+		}
+		if level != room.Enough {
+			h.stop(h.writers(func(*Session) bool { return true }), level)
+		}
+	}
+}
+
+// watchSources is watch for worktrees on other disks. It is apart, since one may be of a server
+// that does not answer.
+func (h diskWatch) watchSources() {
+	watches := map[any]*room.Watch{}
+	for wait := time.Duration(0); h.pause(wait); {
+		wait = room.Seldom
+		state, err := room.At(h.disk.dir)
+		if err != nil {
+			continue
+		}
+		on, writers := map[any]room.Volume{}, map[any][]*Session{}
+		for _, s := range h.writers(func(s *Session) bool { return s.Row().Worktree.Mode == client.WorktreeBind }) {
+			if v, err := room.At(s.Row().Worktree.Source); err == nil && v.ID != state.ID {
+				on[v.ID], writers[v.ID] = v, append(writers[v.ID], s)
+			}
+		}
+		maps.DeleteFunc(watches, func(id any, _ *room.Watch) bool { return writers[id] == nil })
+		for id, v := range on {
+			w := watches[id]
+			if w == nil {
+				w = &room.Watch{}
+				watches[id] = w
+			}
+			w.Floor = h.settings.Load().HostFree
+			level, next := w.Look(v)
+			wait = min(wait, next)
+			if level != room.Enough {
+				h.stop(writers[id], level)
+			}
+		}
+	}
+}
+
+// pause reports whether the daemon still runs when it is over.
+func (h diskWatch) pause(wait time.Duration) bool {
+	select {
+	case <-h.ctx.Done():
+		return false
+	case <-time.After(wait):
+		return true
+	}
+}
+
+// writers are the sessions with calls that may write, those first that have most on their
+// disks, and of equal ones the oldest.
+func (h diskWatch) writers(of func(*Session) bool) (all []*Session) {
+	bytes := map[*Session]int64{}
+	for _, s := range h.live() {
+		if s.calls.Writing() && of(s) {
+			all = append(all, s)
+			if late, ok := s.sandbox().(sandbox.Late); ok {
+				bytes[s] = late.Held()
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b *Session) int {
+		return cmp.Or(cmp.Compare(bytes[b], bytes[a]), strings.Compare(a.id, b.id))
+	})
+	return all
+}
+
+// stop ends the writing calls of the first of them, or of all where it is tight.
+func (h diskWatch) stop(writers []*Session, level room.Level) {
+	if level == room.Low && len(writers) > 1 {
+		writers = writers[:1]
+	}
+	for _, s := range writers {
+		if n := s.calls.StopWriting(); n > 0 {
+			h.disk.stops.Add(1)
+			s.log.Warn("calls were stopped: the host's disk is nearly full", "calls", n)
+		}
+	}
+}
+
+// DiskRoom looks at it.
+func (m *Manager) DiskRoom() DiskRoom {
+	h, set := m.daemon.disk, m.settings.Load()
+	r := DiskRoom{Stopped: h.stops.Load(), Overcommit: set.DiskOvercommit}
+	if v, err := room.At(h.dir); err == nil {
+		r.Free, r.Floor = v.Free, set.HostFree.Of(v.Size)
+	}
+	s := h.survey()
+	r.Promised, r.Unwritten = s.Promised, s.Unwritten
+	return r
+}

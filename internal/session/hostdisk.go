@@ -1,0 +1,101 @@
+package session
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/fault"
+	"github.com/toold/toold/internal/sandbox/loopdisk"
+	"github.com/toold/toold/internal/session/room"
+)
+
+// hostDisk is how much room sessions have on the disk of the state directory.
+type hostDisk struct {
+	dir   string       // which disks lie below
+	level atomic.Int32 // a room.Level
+	stops atomic.Int64 // sessions whose calls were stopped
+
+	surveyed atomic.Int64 // bytes that were promised at the last survey
+	since    atomic.Int64 // and since
+}
+
+// survey looks at the disks that there are.
+func (h *hostDisk) survey() loopdisk.Survey {
+	h.since.Store(0)
+	s := loopdisk.Look(h.dir)
+	h.surveyed.Store(s.Promised)
+	return s
+}
+
+// promised is how large the disks of all sessions are together.
+func (h *hostDisk) promised() client.Size { return client.Size(h.surveyed.Load() + h.since.Load()) }
+
+// admits refuses a call that may write while hardly anything is free.
+func (h *hostDisk) admits() error {
+	if room.Level(h.level.Load()) != room.Tight {
+		return nil
+	}
+	return fault.Overloaded.Errorf("the host's disk is nearly full: calls that may write wait until there is room again").
+		Next(freesSpace)
+}
+
+const freesSpace = "end sessions (toolctl session rm --discard), remove images (toolctl image rm), look for leftovers (toolctl gc), or have space freed on the host"
+
+// accepts refuses a session of which disks would take so many bytes. fd is of a worktree
+// that it writes to, 0 for none.
+func (h *hostDisk) accepts(set *Settings, more client.Size, fd uintptr) error {
+	v, err := room.At(h.dir)
+	if err != nil {
+		return err
+	}
+	if err := enough(set, v, "the host's disk"); err != nil {
+		return err
+	}
+	if why := room.Overcommitted(v, h.promised(), more, set.DiskOvercommit); more > 0 && why != "" {
+		return fault.Overloaded.Errorf("no new session now: %s", why).
+			Next("ask for less (--limit disk=), or " + freesSpace + "; an admin can raise sandbox.disk_overcommit")
+	}
+	if fd == 0 {
+		return nil
+	}
+	if v, err = room.Of(fd); err != nil {
+		return err
+	}
+	return enough(set, v, "the disk of the worktree")
+}
+
+func enough(set *Settings, v room.Volume, what string) error {
+	if floor := set.HostFree.Of(v.Size); set.HostFree.Low(v) {
+		return fault.Overloaded.Errorf("no new session now: only %s are free on %s, and %s must stay (daemon.host_free)", client.Size(v.Free), what, client.Size(floor)).
+			Next(freesSpace)
+	}
+	return nil
+}
+
+// DiskRoom is how much room there is for the disks of sessions, in bytes.
+type DiskRoom struct {
+	Free, Floor         int64
+	Promised, Unwritten int64
+	Stopped             int64 // sessions whose calls were stopped for it, so far
+	Overcommit          float64
+}
+
+// Checks says for doctor how much room there is.
+func (r DiskRoom) Checks() []client.Check {
+	free := client.Check{
+		Group: "disk", Name: "free on the host", Status: client.CheckOK,
+		Detail: fmt.Sprintf("%s, of which %s must stay; writers are stopped and new sessions refused when half as much again is left", client.Size(r.Free), client.Size(r.Floor)),
+	}
+	if r.Free < r.Floor*3/2 {
+		free.Status, free.Hint = client.CheckFail, freesSpace
+	}
+	promised := client.Check{
+		Group: "disk", Name: "promised to sessions", Status: client.CheckOK,
+		Detail: fmt.Sprintf("disks of %s, at most %v times what is free", client.Size(r.Promised), r.Overcommit),
+	}
+	if float64(r.Promised) > r.Overcommit*float64(r.Free) {
+		promised.Status, promised.Hint = client.CheckWarn, "new sessions are refused: "+freesSpace
+	}
+	return []client.Check{free, promised}
+}

@@ -1,0 +1,108 @@
+package session
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/call"
+	"github.com/toold/toold/internal/endpoint"
+	"github.com/toold/toold/internal/event"
+	"github.com/toold/toold/internal/policy"
+	"github.com/toold/toold/internal/store"
+	"github.com/toold/toold/internal/testrig"
+)
+
+// TestNetworkThatCannotBe: where the driver's sandboxes can have none, one that asks is
+// refused, and one that does not ask is told.
+func TestNetworkThatCannotBe(t *testing.T) {
+	h := newHouse(t)
+	h.set.Network.Mode = client.NetworkRules
+	h.open()
+	_, err := h.m.Create(t.Context(), root, client.SessionCreate{Network: client.Network{Mode: client.NetworkRules}})
+	if codeOfErr(err) != client.CodeInvalidRequest {
+		t.Errorf("asked for: %v", err)
+	}
+	s := h.create(root, client.SessionCreate{})
+	told := func(n string) bool { return strings.HasPrefix(n, "network: rules are not possible") }
+	if s.Network.Mode != client.NetworkNone || !slices.ContainsFunc(s.Notes, told) {
+		t.Errorf("%+v, notes %q", s.Network, s.Notes)
+	}
+	if s := h.create(root, client.SessionCreate{Network: client.Network{Mode: client.NetworkNone}}); slices.ContainsFunc(s.Notes, told) {
+		t.Errorf("one that wants none is told: %q", s.Notes)
+	}
+}
+
+// TestReplayConnections: other rules judge what was reached, each host once.
+func TestReplayConnections(t *testing.T) {
+	h := newHouse(t)
+	h.open()
+	s := h.create(alice, client.SessionCreate{})
+	for _, r := range []client.NetworkRecord{
+		{Permission: "network", To: "api.example.com:443", Verdict: "allow", Rule: "old.toml:1", Up: 5, Down: 7},
+		{Permission: "network", To: "api.example.com:443", Verdict: "allow", Rule: "old.toml:1", Up: 5, Down: 7, Error: "reset", LeftOut: 4},
+		{Permission: "network", To: "other.example:443", Verdict: "deny", Rule: "default"},
+		{Permission: "network", To: "same.example:443", Verdict: "allow", Rule: "old.toml:2"},
+		{Permission: "http", To: "GET http://same.example/a", Verdict: "allow", Rule: "default"},
+		{Permission: "network", To: "no host", Verdict: "deny"},
+	} {
+		e := event.New(client.EventNetworkAllowed, s.Tenant, s.ID, "call_x", r)
+		if err := h.m.store.Write(func(tx *store.Tx) error { tx.AddEvent(e); return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := h.replayer().Replay(t.Context(), root, client.PolicyReplay{
+		Name: "new.toml", Session: s.ID, Tenant: s.Tenant,
+		Rules: "[permission.network]\n\"*.example\" = \"allow\"\n\"*.example.com\" = \"ask\"\n[permission.http]\n\"* http://same.example/*\" = \"deny\"\n",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for _, c := range got.Changes {
+		all = append(all, c.Tool+" "+string(c.Input)+" "+c.Was+" "+c.Now+" "+c.NowRule)
+	}
+	want := []string{
+		`network {"address":"api.example.com:443"} allow ask new.toml:3`,
+		`network {"address":"other.example:443"} deny allow new.toml:2`,
+		`http {"request":"GET http://same.example/a"} allow deny new.toml:5`,
+	}
+	if !slices.Equal(all, want) || got.Calls != 4 {
+		t.Errorf("%d judged, changes\n%s\nwant\n%s", got.Calls, strings.Join(all, "\n"), strings.Join(want, "\n"))
+	}
+	sum, err := h.m.Networks.Network(t.Context(), alice, s.ID)
+	if err != nil || len(sum.Hosts) != 5 || sum.Hosts[0].Count != 2 || sum.Hosts[0].Failed != 1 || sum.Hosts[0].Up != 10 || sum.LeftOut != 4 {
+		t.Errorf("%+v, %v", sum, err)
+	}
+	if _, err := h.m.Networks.Network(t.Context(), bob, s.ID); codeOfErr(err) != client.CodeNotFound {
+		t.Errorf("another tenant's: %v", err)
+	}
+}
+
+// TestAskedConnection: a connection that waits for an answer passes when new rules allow it, also
+// in a session that chose among the tools.
+func TestAskedConnection(t *testing.T) {
+	h := newHouse(t)
+	h.set.Policy = rules(t, "[permission]\nbash = \"allow\"\nnetwork = \"ask\"\n")
+	h.open()
+	s := h.create(alice, client.SessionCreate{Tools: []string{"bash"}})
+	c := h.background(s.ID, "sleep 1000")
+	to, err := endpoint.Parse("example.com:443")
+	if err != nil {
+		t.Fatal(err)
+	}
+	calls, err := h.m.Calls(t.Context(), alice, s.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	passes := make(chan policy.Verdict, 1)
+	go func() {
+		passes <- calls.Outgoing(t.Context(), &call.Outgoing{Request: policy.Connection(to), Calls: []string{c.ID}, Exact: true})
+	}()
+	testrig.Eventually(t, "somebody is asked", func() bool { return len(h.pending()) == 1 })
+	h.reload(func(s *Settings) { s.Policy = rules(t, "[permission]\nnetwork = \"allow\"\n") })
+	if v := <-passes; v.Action != policy.Allow {
+		t.Errorf("%+v", v)
+	}
+}

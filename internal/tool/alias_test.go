@@ -1,0 +1,167 @@
+package tool
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/jsonschema-go/jsonschema"
+)
+
+// What models write that were trained on other systems.
+func TestAliases(t *testing.T) {
+	r := NewRegistry()
+	for _, tc := range []struct{ tool, in, want, aliases string }{
+		{
+			"Grep", `{"pattern":"x","glob":"*.go","-i":true,"-n":true,"-A":2,"-B":1,"head_limit":5,"output_mode":"files_with_matches"}`,
+			`grep {"context":2,"ignore_case":true,"include":"*.go","limit":5,"output_mode":"files","pattern":"x"}`, "-A -B -i -n files_with_matches glob head_limit",
+		},
+		{"Grep", `{"pattern":"x","type":"rust","-C":3,"head_limit":0}`, `grep {"context":3,"include":"*.rs","pattern":"x"}`, "-C head_limit type"},
+		{"Grep", `"{\"pattern\":\"x\",\"-n\":true}"`, `grep {"pattern":"x"}`, "-n"},
+		{"grep_search", `{"query":"x","case_sensitive":false,"include_pattern":"*.c"}`, `grep {"ignore_case":true,"include":"*.c","pattern":"x"}`, "case_sensitive grepsearch include_pattern query"},
+		{"Bash", `{"command":"ls","run_in_background":false}`, `bash {"command":"ls"}`, "run_in_background"},
+		{
+			"shell", `{"command":["bash","-lc","ls | wc"],"workdir":"/w","timeout_ms":5,"with_escalated_permissions":true,"justification":"x"}`,
+			`bash {"command":"ls | wc","timeout":5,"workdir":"/w"}`, "justification shell timeout_ms with_escalated_permissions words",
+		},
+		{"functions.shell", `{"command":["rm","a b"]}`, `bash {"command":"rm 'a b'"}`, "shell words"},
+		{"exec_command", `{"cmd":"ls","yield_time_ms":10,"login":false}`, `bash {"command":"ls"}`, "cmd execcommand login yield_time_ms"},
+		{"run_shell_command", `{"command":"ls","directory":"a","is_background":false}`, `bash {"command":"ls","workdir":"a"}`, "directory is_background runshellcommand"},
+		{"read_file", `{"absolute_path":"/a","offset":3}`, `read {"file_path":"/a","offset":3}`, "absolute_path readfile"},
+		{"Read", `{"filePath":"a"}`, `read {"file_path":"a"}`, CamelCase},
+		{"mcp__toold__read", `{"file_path":"a"}`, `read {"file_path":"a"}`, ""},
+		{"str_replace_based_edit_tool", `{"command":"view","path":"a","view_range":[3,7]}`, `read {"file_path":"a","limit":5,"offset":3}`, "command path strreplacebasededittool view_range"},
+		{"str_replace_based_edit_tool", `{"command":"view","path":"a","view_range":[3,-1]}`, `read {"file_path":"a","offset":3}`, "command path strreplacebasededittool view_range"},
+		{"str_replace_based_edit_tool", `{"command":"create","path":"a","file_text":"x"}`, `write {"content":"x","file_path":"a"}`, "command file_text path strreplacebasededittool"},
+		{"str_replace_editor", `{"command":"str_replace","path":"a","old_str":"x"}`, `edit {"file_path":"a","new_string":"","old_string":"x"}`, "command new_str old_str path strreplaceeditor"},
+		{
+			"replace", `{"file_path":"a","old_string":"x","new_string":"y","expected_replacements":2,"instruction":"z"}`,
+			`edit {"file_path":"a","new_string":"y","old_string":"x","replace_all":true}`, "expected_replacements instruction replace",
+		},
+		{"list_directory", `{"dir_path":"a"}`, `list {"path":"a"}`, "dir_path listdirectory"},
+		{"TodoWrite", `{"todos":[{"content":"a","status":"pending","activeForm":"b"}]}`, `todowrite {"todos":[{"content":"a","status":"pending"}]}`, "activeForm"},
+		{"update_plan", `{"plan":[{"step":"a","status":"in_progress"}],"explanation":"b"}`, `todowrite {"todos":[{"content":"a","status":"in_progress"}]}`, "explanation plan step updateplan"},
+		{
+			"apply_patch", `"*** Begin Patch\n*** Delete File: a\n*** End Patch\n"`,
+			`apply_patch {"patch":"*** Begin Patch\n*** Delete File: a\n*** End Patch\n"}`, "text",
+		},
+		{
+			"functions.apply_patch", `"{\"input\":\"*** Begin Patch\\n*** Delete File: a\\n*** End Patch\"}"`,
+			`apply_patch {"patch":"*** Begin Patch\n*** Delete File: a\n*** End Patch"}`, "input",
+		},
+		{"batch", `{"tool_calls":[{"tool":"read","parameters":{"file_path":"a"}}]}`, `batch {"calls":[{"input":{"file_path":"a"},"tool":"read"}]}`, "parameters tool_calls"},
+		{"multi_tool_use.parallel", `{"tool_uses":[{"recipient_name":"functions.read","parameters":{}}]}`, `batch {"calls":[{"input":{},"tool":"functions.read"}]}`, "multitooluse.parallel parameters recipient_name tool_uses"},
+	} {
+		inv, err := r.Parse(tc.tool, json.RawMessage(tc.in))
+		if err != nil {
+			t.Errorf("%s %s: %v", tc.tool, tc.in, err)
+			continue
+		}
+		got := slices.Sorted(slices.Values(inv.Aliases))
+		if text := inv.Tool.Name + " " + string(inv.JSON); text != tc.want || strings.Join(got, " ") != tc.aliases {
+			t.Errorf("%s %s:\ngot  %s, %q\nwant %s, %q", tc.tool, tc.in, text, got, tc.want, tc.aliases)
+		}
+		for _, a := range got {
+			if !slices.Contains(inv.Tool.Aliases(), a) {
+				t.Errorf("%s: %q is not among those that %s can be counted with: %q", tc.in, a, inv.Tool.Name, inv.Tool.Aliases())
+			}
+		}
+	}
+}
+
+func TestAliasesRefused(t *testing.T) {
+	r := NewRegistry()
+	for _, tc := range []struct{ tool, in, want string }{
+		{"Bash", `{"command":"ls","run_in_background":true}`, "background commands are not supported"},
+		{"Grep", `{"pattern":"x","glob":"a","include":"b"}`, `/glob is another name of "include", which is there too`},
+		{"TodoWrite", `{"todos":[{"content":"a","step":"b","status":"pending"}]}`, `/todos/0/step is another name of "content"`},
+		{"str_replace_based_edit_tool", `{"command":"insert","path":"a"}`, "there is no tool called"},
+		{"str_replace_based_edit_tool", `["view"]`, "there is no tool called"},
+		{"shell", `{"command":["a",1]}`, "/command is an array, expected a string"},
+		{"Grep", `{"pattern":"x","type":"cobol"}`, "/type is not a known key"},
+		{"read", `{"path":"a","view_range":[5,2]}`, "/view_range is not a known key"},
+		{"bash", `"ls"`, "is a string, expected an object"},
+		{"file_Put", `{}`, "there is no tool called"},
+	} {
+		if inv, err := r.Parse(tc.tool, json.RawMessage(tc.in)); err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s %s: got %v, %v, want %q", tc.tool, tc.in, inv, err, tc.want)
+		}
+	}
+}
+
+// An input that is a text means one field of a tool that says which.
+func TestTextInput(t *testing.T) {
+	d := &Definition{Name: "x", decode: aListing, also: aliases{text: "patch"}, input: object(required("patch", text(1, 0, "")))}
+	if err := d.compile(); err != nil {
+		t.Fatal(err)
+	}
+	for in, want := range map[string]string{
+		`"*** Begin\n{}"`:     `{"patch":"*** Begin\n{}"}`,
+		`"{\"patch\":\"a\"}"`: `{"patch":"a"}`,
+		`{"patch":"a"}`:       `{"patch":"a"}`,
+		`"[1]"`:               `{"patch":"[1]"}`,
+	} {
+		if inv, err := d.parse(json.RawMessage(in)); err != nil || string(inv.JSON) != want {
+			t.Errorf("%s: got %v, %v, want %s", in, inv, err, want)
+		}
+	}
+}
+
+// An alias never hides what a tool has itself, and leads to something.
+func TestAliasesAreWhole(t *testing.T) {
+	r := NewRegistry()
+	seen := make(map[string]string)
+	for _, d := range r.All() {
+		for _, name := range d.also.tools {
+			if other, ok := seen[name]; ok || d.Hidden {
+				t.Errorf("%q is both %s and %s", name, other, d.Name)
+			}
+			seen[name] = d.Name
+			if own, ok := r.Get(name); ok {
+				t.Errorf("%q, another name of %s, is %s itself", name, d.Name, own.Name)
+			}
+		}
+		if field := d.also.text; field != "" && (!own(d.input, field) || !slices.Contains(types(d.input.Properties[field]), "string") || !slices.Equal(d.input.Required, []string{field})) {
+			t.Errorf("%s: a text alone means %q, which is not the one field that it needs, and a string", d.Name, field)
+		}
+		for path, to := range d.also.fields {
+			list, field, in := strings.Cut(path, "/")
+			at := d.input
+			if in {
+				at = d.input.Properties[list].Items
+			} else {
+				field = list
+			}
+			if own(at, field) || to != "" && !own(at, to) {
+				t.Errorf("%s: %q → %q", d.Name, path, to)
+			}
+		}
+	}
+}
+
+func own(s *jsonschema.Schema, field string) bool { return s != nil && s.Properties[field] != nil }
+
+// FuzzAliases: whatever a client writes, what is taken is in normal form.
+func FuzzAliases(f *testing.F) {
+	r := NewRegistry()
+	f.Add("Grep", `{"pattern":"x","-A":2,"type":"go"}`)
+	f.Add("shell", `{"command":["bash","-lc","x"]}`)
+	f.Add("str_replace_editor", `{"command":"view","path":"a","view_range":[1,2]}`)
+	f.Add("update_plan", `{"plan":[{"step":"a","status":"pending"}]}`)
+	f.Fuzz(func(t *testing.T, name, in string) {
+		inv, err := r.Parse(name, json.RawMessage(in))
+		if err != nil {
+			return
+		}
+		again, err := r.Parse(inv.Tool.Name, inv.JSON)
+		if err != nil || string(again.JSON) != string(inv.JSON) || len(again.Aliases) > 0 || again.Lenient > 0 {
+			t.Errorf("%s %s: %s is parsed again as %v, %v", name, in, inv.JSON, again, err)
+		}
+		for _, a := range inv.Aliases {
+			if !slices.Contains(inv.Tool.Aliases(), a) {
+				t.Errorf("%s %s: alias %q is not one of %s", name, in, a, inv.Tool.Name)
+			}
+		}
+	})
+}

@@ -1,0 +1,71 @@
+package tool
+
+import (
+	_ "embed"
+	"strings"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/tool/run/patch"
+)
+
+//go:embed apply_patch.md
+var applyPatchDescription string
+
+func applyPatchTool() *Definition {
+	return &Definition{
+		Name:        "apply_patch",
+		Description: applyPatchDescription,
+		alike:       []string{"applydiff", "gitapply"},
+		also: aliases{
+			tools:  []string{"applypatch", "patch"},
+			fields: map[string]string{"patchText": "patch", "patch_text": "patch", "input": "patch", "diff": "patch"},
+			text:   "patch",
+		},
+		Traits:   changes,
+		Truncate: truncateHead,
+		decode:   aPatch,
+		check:    checkPatch,
+		input: object(
+			required("patch", text(1, 0, "The whole patch, from *** Begin Patch to *** End Patch, or a unified diff.")),
+		),
+	}
+}
+
+// patchInput is the input of apply_patch: the paths that its patch names.
+type patchInput struct{ paths []string }
+
+func aPatch(v values) Input {
+	files, err := patch.Parse(v.text("patch"))
+	if err != nil {
+		return &patchInput{} // checkPatch has refused it
+	}
+	return &patchInput{patch.Paths(files)}
+}
+
+// checkPatch refuses what is no patch.
+func checkPatch(v values) []client.Violation {
+	if _, err := patch.Parse(v.text("patch")); err != nil {
+		return []client.Violation{{Path: "/patch", Message: err.Error()}}
+	}
+	return nil
+}
+
+// Shown implements Visible.
+func (in *patchInput) Shown() (map[string]string, bool) {
+	return map[string]string{"path": strings.Join(in.paths, ", ")}, false
+}
+
+// Access implements Input. Every file that is written, removed, or moved from or to is
+// asked for.
+func (in *patchInput) Access([]string) Access {
+	var a accessBuilder
+	for _, p := range in.paths {
+		a.add(Request{Permission: PermissionEdit, Pattern: p, Path: p, Write: true})
+	}
+	if len(in.paths) == 0 {
+		a.add(Request{Permission: PermissionEdit, Write: true})
+	}
+	access := a.access()
+	access.Title = patch.Title(in.paths)
+	return access
+}

@@ -1,0 +1,146 @@
+package root
+
+import (
+	"io/fs"
+	"os"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// A tree is walked and written by descriptors, one name at a time.
+func TestDir(t *testing.T) {
+	r, dir := newRoot(t)
+	put(t, dir+"/a", "one")
+	put(t, dir+"/b", "two")
+	ctx := t.Context()
+	d, err := r.OpenDir(ctx, "/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	must := func(what string, err error) {
+		t.Helper()
+		if err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	must("mkdir", d.Mkdir(ctx, "d", 0o750))
+	must("fifo", d.Mkfifo(ctx, "fifo", 0o600))
+	must("link", d.Symlink(ctx, "a", "l"))
+	must("chmod", d.Chmod(ctx, "a", 0o600))
+	if to, err := d.Readlink(ctx, "l"); to != "a" || err != nil {
+		t.Errorf("%q, %v", to, err)
+	}
+	if mode, err := d.Mode(ctx); mode == 0 || err != nil {
+		t.Errorf("%o, %v", mode, err)
+	}
+	f, err := d.Open(ctx, "b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	must("put", d.Put(ctx, "a", f))
+	must("close", f.Close())
+	if got, err := os.ReadFile(dir + "/a"); string(got) != "two" || err != nil {
+		t.Errorf("%q, %v", got, err)
+	}
+	nodes, more, err := d.List(ctx, "a", 3)
+	if err != nil || !more || len(nodes) != 3 || nodes[0].Name != "b" || nodes[1].Kind != KindDir || nodes[1].Mode != 0o750 || nodes[2].Kind != KindFIFO {
+		t.Errorf("%+v, %t, %v", nodes, more, err)
+	}
+	below, err := d.Dir(ctx, "d")
+	if err != nil {
+		t.Fatal(err)
+	}
+	below.Close()
+	if _, err := d.Dir(ctx, "l"); err == nil {
+		t.Error("a link was entered")
+	}
+	if _, err := d.Open(ctx, "fifo"); CodeOf(err) != NotRegular {
+		t.Errorf("a FIFO was opened: %v", err)
+	}
+	must("remove", d.Remove(ctx, "d", true))
+	must("remove", d.Remove(ctx, "l", false))
+	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	again, err := r.OpenDirFD(ctx, fd, "base")
+	if err != nil {
+		t.Fatal(err)
+	}
+	again.Close()
+}
+
+func TestAppendedAndLink(t *testing.T) {
+	r, dir := newRoot(t)
+	p, err := r.Begin(t.Context(), "/new", BeginOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Append(t.Context(), []byte("one ")); err != nil {
+		t.Fatal(err)
+	}
+	mode := fs.FileMode(0o640)
+	done, err := p.Commit(t.Context(), []byte("two"), CommitOptions{Durable: true, Mode: &mode})
+	p.Close()
+	if got, _ := os.ReadFile(dir + "/new"); err != nil || string(got) != "one two" || done.Info.Mode != 0o640 {
+		t.Errorf("%q, %+v, %v", got, done, err)
+	}
+	link(t, "new", dir+"/l")
+	if p, err = r.Begin(t.Context(), "/l", BeginOptions{OverLink: true}); err != nil {
+		t.Fatal(err)
+	}
+	_, err = p.Commit(t.Context(), []byte("own"), CommitOptions{})
+	p.Close()
+	if info, statErr := os.Lstat(dir + "/l"); err != nil || statErr != nil || !info.Mode().IsRegular() {
+		t.Errorf("%v, %v", err, statErr)
+	}
+}
+
+func TestReserveAndLend(t *testing.T) {
+	r, dir := newRoot(t)
+	put(t, dir+"/a", "one")
+	held, err := r.Reserve(t.Context(), 1<<40)
+	if err != nil {
+		t.Fatal(err)
+	}
+	held.Shrink(1)
+	held.Release()
+	held.Release()
+	ran := false
+	if err := r.Lend(t.Context(), func() {
+		info, err := r.Lstat(t.Context(), "/a")
+		ran = err == nil && info.Size == 3
+	}); err != nil || !ran {
+		t.Errorf("%t, %v", ran, err)
+	}
+}
+
+func TestEntries(t *testing.T) {
+	r, dir := newRoot(t)
+	ctx := t.Context()
+	put(t, dir+"/f", "x")
+	made, err := r.MakeDir(ctx, "/d/e", 0o700)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.SetMode(ctx, made, 0o711); err != nil {
+		t.Error(err)
+	}
+	for range 2 { // over nothing, and over the one before
+		if err := r.PutLink(ctx, "/d/l", "../f"); err != nil {
+			t.Error(err)
+		}
+	}
+	if info, to, err := r.Peek(ctx, "/d/l"); err != nil || to != "../f" || info.Kind != KindSymlink {
+		t.Errorf("%+v, %q, %v", info, to, err)
+	}
+	if _, _, err := r.Peek(ctx, "/none/l"); err == nil {
+		t.Error("something is below nothing")
+	}
+	if info, err := os.Stat(dir + "/d/e"); err != nil || info.Mode().Perm() != 0o711 {
+		t.Errorf("%v, %v", info, err)
+	}
+}

@@ -1,0 +1,221 @@
+package agents
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/testrig"
+)
+
+// shipped is a program of an agent, or skips the test. The pattern is below
+// bin/agents/node_modules.
+func shipped(t *testing.T, pattern string) string {
+	t.Helper()
+	top, err := testrig.Top()
+	testrig.Must(t, err)
+	dir := filepath.Join(top, "bin", "agents")
+	if _, err := os.Stat(filepath.Join(dir, "installed")); err != nil {
+		testrig.Skipf(t, "agents", "%v: run scripts/install-agents first", err)
+	}
+	found, err := filepath.Glob(filepath.Join(dir, "node_modules", pattern))
+	testrig.Must(t, err)
+	if len(found) == 0 {
+		testrig.Skipf(t, "agents", "there is no %s in %s for this machine", pattern, dir)
+	}
+	return found[0]
+}
+
+// person answers approvals: one of bash is allowed, all others are rejected.
+func (d *daemon) person(ctx context.Context) (answered *heard, stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	answered, done := new(heard), make(chan struct{})
+	c := client.New(client.Options{Socket: d.socket})
+	go func() {
+		defer close(done)
+		defer c.Close()
+		for e, err := range c.Events(ctx, client.EventQuery{Type: client.EventApprovalAsked}) {
+			if err != nil {
+				return
+			}
+			_ = e // the list has it, and what was asked before
+			list, err := c.ListApprovals(ctx, client.ApprovalQuery{})
+			if err != nil {
+				continue // the daemon is away: it asks again when it is back
+			}
+			for _, a := range list.Items {
+				answer := client.AnswerReject
+				if a.Requests[0].Permission == "bash" {
+					answer = client.AnswerOnce
+				}
+				_, err := c.AnswerApproval(ctx, a.ID, client.ApprovalAnswer{Answer: answer})
+				answered.add(fmt.Sprintf("%s %s: %s %v", a.Requests[0].Permission, a.Requests[0].Pattern, answer, err))
+			}
+		}
+	}()
+	return answered, func() { cancel(); <-done }
+}
+
+const (
+	broken = "package add\n\nfunc Add(a, b int) int {\n\treturn a - b\n}\n"
+	mended = "package add\n\nfunc Add(a, b int) int {\n\treturn a + b\n}\n"
+)
+
+// job is a module whose test fails, and what a model does about it.
+type job struct {
+	d    *daemon
+	name string // of the directory in the worktree
+}
+
+// tree is the worktree of all jobs, so that the standard library is compiled once.
+func tree() string { return filepath.Join(programs, "tree") }
+
+func newJob(d *daemon, name string) *job {
+	j := &job{d: d, name: name}
+	testrig.Must(d.t, os.MkdirAll(j.path(""), 0o755))
+	for file, text := range map[string]string{
+		"go.mod": "module example.com/add\n\ngo 1.25\n", "add.go": broken,
+		"add_test.go": "package add\n\nimport \"testing\"\n\nfunc TestAdd(t *testing.T) {\n\tif got := Add(2, 3); got != 5 {\n\t\tt.Fatal(got)\n\t}\n}\n",
+	} {
+		testrig.Must(d.t, os.WriteFile(j.path(file), []byte(text), 0o644))
+	}
+	return j
+}
+
+func (j *job) path(file string) string { return filepath.Join(tree(), j.name, file) }
+
+// flags are those of toolctl mcp.
+func (j *job) flags() []string {
+	return []string{
+		"--socket", j.d.socket, "--worktree", tree(), "--env", "PATH=/usr/local/go/bin:/usr/bin:/bin", "--env", "GOFLAGS=-vet=off", "--env", "GOCACHE=/workspace/.cache",
+		"--permission", "bash:rm *:deny", "--permission", "bash:chmod *:ask",
+	}
+}
+
+// steps mend the module: one call is denied, one approved by a person, one loop stopped,
+// and the daemon killed in between.
+func (j *job) steps() []step {
+	return []step{
+		{tool: "bash", input: in{"command": "go test ./...", "workdir": j.name}, want: []string{"FAIL", "-1"}},
+		{tool: "read", input: in{"file_path": j.name + "/add.go"}, want: []string{"return a - b"}},
+		{tool: "bash", input: in{"command": "rm -rf " + j.name + "/add_test.go"}, want: []string{"denied"}},
+		{tool: "bash", input: in{"command": "chmod 644 " + j.name + "/add.go; echo changed"}, want: []string{"changed"}},
+		{tool: "grep", input: in{"pattern": "nothing here"}, until: "row"},
+		{tool: "bash", input: in{"command": "touch begun; until [ -e go ]; do sleep 0.1; done; echo went on", "workdir": j.name}, want: []string{"went on"}, during: j.kill},
+		{tool: "edit", input: in{"file_path": j.name + "/add.go", "old_string": "a - b", "new_string": "a + b"}, want: []string{"add.go"}},
+		{tool: "bash", input: in{"command": "go test ./...", "workdir": j.name}, want: []string{"ok"}},
+	}
+}
+
+// kill kills the daemon while a call runs, and lets the call go on when it is back.
+func (j *job) kill() {
+	for end := time.Now().Add(bound); ; time.Sleep(20 * time.Millisecond) {
+		if _, err := os.Stat(j.path("begun")); err == nil {
+			break
+		} else if time.Now().After(end) {
+			j.d.t.Error("the call during which the daemon is killed does not begin")
+			return
+		}
+	}
+	j.d.restart()
+	if err := os.WriteFile(j.path("go"), nil, 0o644); err != nil {
+		j.d.t.Error(err)
+	}
+}
+
+// do runs an agent until it has ended.
+func (j *job) do(cmd *exec.Cmd) {
+	t := j.d.t
+	t.Helper()
+	answered, stop := j.d.person(t.Context())
+	defer stop()
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Errorf("%s: %v", cmd, err)
+	}
+	got, err := os.ReadFile(j.path("add.go"))
+	if err != nil || string(got) != mended {
+		t.Errorf("add.go is %q, %v", got, err)
+	}
+	if answered.with(": once <nil>") == "" {
+		t.Errorf("no person has approved the call: %v", answered.notes)
+	}
+	if t.Failed() {
+		t.Logf("%s\n%s", cmd, out)
+	}
+}
+
+// configure has toolctl write the configuration of the agent, in a directory of its own.
+func (j *job) configure(agent, home string, env ...string) {
+	t := j.d.t
+	t.Helper()
+	cmd := exec.Command(filepath.Join(programs, "toolctl"), append(append([]string{"mcp"}, j.flags()...), "--install", agent)...)
+	cmd.Dir, cmd.Env = home, append(os.Environ(), append(env, "HOME="+home)...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", cmd, err, out)
+	}
+}
+
+// TestOpenCode: OpenCode with toold as its only hands mends a module.
+func TestOpenCode(t *testing.T) {
+	program := shipped(t, "opencode-linux-*/bin/opencode")
+	d := startDaemon(t)
+	j := newJob(d, "opencode")
+	m := newModel(t, func(tool string) (string, string) { return "toold_" + tool, "" }, j.steps())
+	home := t.TempDir()
+	opencodeConfig(t, home, m.URL, "m", `"tools": {"bash": false, "edit": false, "write": false, "read": false, "glob": false, "grep": false, "list": false, "patch": false, "task": false, "webfetch": false, "todowrite": false, "todoread": false, "skill": false}`)
+	j.configure("opencode", home)
+	cmd := opencode(t, program, home, home, "run", "--model", "scripted/m", "Mend the module.")
+	j.do(cmd)
+	m.finished()
+	m.only(t, "toold_")
+}
+
+// TestCodex: Codex with toold as its only hands mends a module.
+func TestCodex(t *testing.T) {
+	program := shipped(t, "@openai/codex-linux-*/vendor/*/bin/codex")
+	d := startDaemon(t)
+	j := newJob(d, "codex")
+	m := newModel(t, func(tool string) (string, string) { return tool, "mcp__toold" }, j.steps())
+	home := t.TempDir()
+	testrig.Must(t, os.WriteFile(filepath.Join(home, "config.toml"), fmt.Appendf(nil, `model = "m"
+model_provider = "scripted"
+
+[model_providers.scripted]
+name = "scripted"
+base_url = "%s/v1"
+wire_api = "responses"
+env_key = "SCRIPTED_KEY"
+`, m.URL), 0o600))
+	j.configure("codex", home, "CODEX_HOME="+home)
+	cmd := exec.CommandContext(t.Context(), program, "exec", "--disable", "shell_tool", "--disable", "multi_agent", "--disable", "goals", "--disable", "view_image", "-c", `web_search="disabled"`, "--skip-git-repo-check", "Mend the module.")
+	cmd.Dir = home
+	cmd.Env = append(os.Environ(), "HOME="+home, "CODEX_HOME="+home, "SCRIPTED_KEY=x")
+	j.do(cmd)
+	m.finished()
+	// Those of resources are toold's too; the last asks the person at the terminal.
+	m.only(t, "mcp__toold", "list_mcp_resources", "list_mcp_resource_templates", "read_mcp_resource", "request_user_input")
+}
+
+// only fails where the agent offers tools that are neither ours nor among those that cannot
+// be turned off, and where one of these is not offered any more.
+func (m *model) only(t *testing.T, prefix string, besides ...string) {
+	t.Helper()
+	for name := range m.tools {
+		if !strings.HasPrefix(name, prefix) && !slices.Contains(besides, name) {
+			t.Errorf("the agent has another hand: %s", name)
+		}
+	}
+	for _, name := range besides {
+		if !m.tools[name] {
+			t.Errorf("the agent does not offer %s any more: say so in docs/agents.md", name)
+		}
+	}
+}
