@@ -3,16 +3,19 @@ package egress_test
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/net/dns/dnsmessage"
 	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/internal/egress"
+	"github.com/toold/toold/internal/testrig"
 )
 
 // A program connects to a name; the name arrives, is judged, and is dialled.
@@ -113,6 +116,41 @@ func TestHTTP(t *testing.T) {
 	c = r.mustDial(r.lookUp("other.example.com") + ":80")
 	if got := exchange(c, "GET / HTTP/1.1\r\nHost: other.example.com\r\n\r\n"); !strings.Contains(got, "403 Forbidden") || !strings.Contains(got, denied.Rule) {
 		t.Errorf("denied name: %q", got)
+	}
+}
+
+// A server may answer while it is still sent the request, as some do to what they refuse or
+// transform: both go on to their ends.
+func TestHTTPAnswersEarly(t *testing.T) {
+	web(t, "127.44.1.3:80", func(w http.ResponseWriter, r *http.Request) {
+		rc := http.NewResponseController(w)
+		testrig.Must(t, rc.EnableFullDuplex())
+		if r.URL.Path == "/no" {
+			w.WriteHeader(http.StatusForbidden)
+		}
+		testrig.Must(t, rc.Flush())
+		if r.URL.Path == "/no" {
+			return
+		}
+		body, err := io.ReadAll(r.Body)
+		_, _ = fmt.Fprintf(w, "%s, %v", body, err)
+	})
+	r := newRig(t, &gate{connect: only("web.example.com")}, egress.Config{})
+	r.dns.set("web.example.com", "127.44.1.3")
+	c := r.mustDial(r.lookUp("web.example.com") + ":80")
+	testrig.Must(t, c.SetDeadline(time.Now().Add(10*time.Second)))
+	br := bufio.NewReader(c)
+	for path, want := range map[string]string{"/": "200 first then, <nil>", "/no": "403 "} {
+		_, err := io.WriteString(c, "POST "+path+" HTTP/1.1\r\nHost: web.example.com\r\nContent-Length: 10\r\n\r\nfirst")
+		testrig.Must(t, err)
+		res, err := http.ReadResponse(br, nil)
+		testrig.Must(t, err)
+		_, err = io.WriteString(c, " then")
+		testrig.Must(t, err)
+		body, err := io.ReadAll(res.Body)
+		if got := fmt.Sprint(res.StatusCode, " ", string(body)); got != want || err != nil {
+			t.Errorf("%s: %q, %v", path, got, err)
+		}
 	}
 }
 

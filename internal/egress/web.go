@@ -266,6 +266,13 @@ func (w *web) pass(v *visit, out http.ResponseWriter, in *http.Request, req endp
 			panic(p)
 		}
 	}()
+	// Else a server reads the request to its end before it begins the answer: one that the far
+	// side gives early would wait for it, and be broken off where the transport reads after it.
+	if err := http.NewResponseController(out).EnableFullDuplex(); err != nil {
+		rec.Error = err.Error()
+		refuse(out, http.StatusInternalServerError, err.Error())
+		return
+	}
 	proxy.ServeHTTP(out, in)
 }
 

@@ -2,14 +2,12 @@ package server
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"mime"
 	"net"
 	"net/http"
-	"net/http/httputil"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -17,6 +15,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/toold/toold/api"
+	"github.com/toold/toold/internal/testrig"
 )
 
 // specProxy stands between the tests' clients and a daemon and checks every
@@ -30,35 +29,14 @@ func specProxy(t *testing.T, d *daemon) (socket string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	proxy := &httputil.ReverseProxy{
-		Rewrite: func(r *httputil.ProxyRequest) {
-			r.Out.URL.Scheme, r.Out.URL.Host = "http", "toold"
-			r.Out.URL.RawQuery = r.In.URL.RawQuery
-		},
-		FlushInterval: -1,
-		Transport: &http.Transport{DisableCompression: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", d.socket)
-		}},
-		ModifyResponse: func(r *http.Response) error {
-			if err := spec.check(r); err != nil {
-				t.Errorf("%s %s: answer %d does not fit the spec: %v", r.Request.Method, r.Request.URL, r.StatusCode, err)
-			}
-			return nil
-		},
-	}
-	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body := r.Body
-		// Else the server closes the request's body when the answer begins, and the proxy,
-		// which may not have looked for its end yet, breaks off the answer.
-		if err := http.NewResponseController(w).EnableFullDuplex(); err != nil {
-			t.Error(err)
+	proxy := testrig.Proxy(t, d.socket)
+	proxy.ModifyResponse = func(r *http.Response) error {
+		if err := spec.check(r); err != nil {
+			t.Errorf("%s %s: answer %d does not fit the spec: %v", r.Request.Method, r.Request.URL, r.StatusCode, err)
 		}
-		r.Body = io.NopCloser(body)
-		proxy.ServeHTTP(w, r)
-		// The daemon may have answered before it read all; what is left would be taken for the next
-		// request, or the client be cut off as it sends it, before it looks for the answer.
-		_, _ = io.CopyN(io.Discard, body, 256<<10)
-	})}
+		return nil
+	}
+	server := &http.Server{Handler: proxy}
 	done := make(chan struct{})
 	go func() { _ = server.Serve(ln); close(done) }()
 	t.Cleanup(func() { _ = server.Close(); <-done })

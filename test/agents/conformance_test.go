@@ -1,11 +1,7 @@
 package agents
 
 import (
-	"context"
-	"net"
-	"net/http"
 	"net/http/httptest"
-	"net/http/httputil"
 	"os"
 	"os/exec"
 	"regexp"
@@ -70,13 +66,7 @@ func TestConformance(t *testing.T) {
 
 // tcp is the daemon's address for clients that know no sockets but those of TCP.
 func (d *daemon) tcp() string {
-	proxy := httptest.NewServer(&httputil.ReverseProxy{
-		Rewrite:       func(r *httputil.ProxyRequest) { r.Out.URL.Scheme, r.Out.URL.Host = "http", "toold" },
-		FlushInterval: -1,
-		Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", d.socket)
-		}},
-	})
+	proxy := httptest.NewServer(testrig.Proxy(d.t, d.socket))
 	d.t.Cleanup(proxy.Close)
 	return proxy.URL
 }
