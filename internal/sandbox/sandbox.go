@@ -256,6 +256,14 @@ type Driver interface {
 	Runtimes(ctx context.Context) []string
 }
 
+// Failed makes an error, if there is one, say what was being done to which sandbox. It is
+// for drivers to defer.
+func Failed(err *error, doing, session string) {
+	if *err != nil {
+		*err = fmt.Errorf("%s sandbox %s: %w", doing, session, *err)
+	}
+}
+
 // Sandbox is one live sandbox.
 type Sandbox interface {
 	Record() Record

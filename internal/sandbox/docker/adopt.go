@@ -13,15 +13,8 @@ import (
 )
 
 // Adopt implements sandbox.Driver. It does not need the Engine.
-func (d *Driver) Adopt(_ context.Context, rec sandbox.Record) (sandbox.Sandbox, error) {
-	sb, err := d.adopt(&rec)
-	if err != nil {
-		return nil, fmt.Errorf("adopt sandbox %s: %w", rec.SessionID, err)
-	}
-	return sb, nil
-}
-
-func (d *Driver) adopt(rec *sandbox.Record) (*Sandbox, error) {
+func (d *Driver) Adopt(_ context.Context, rec sandbox.Record) (_ sandbox.Sandbox, err error) {
+	defer sandbox.Failed(&err, "adopt", rec.SessionID)
 	if !state.IsName(rec.SessionID) {
 		return nil, sandbox.ErrGone
 	}

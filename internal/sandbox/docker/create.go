@@ -29,16 +29,9 @@ import (
 const cleanupTime = 20 * time.Second
 
 // Create implements sandbox.Driver.
-func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
-	sb, err := d.create(ctx, &spec)
-	if err != nil {
-		return nil, fmt.Errorf("create sandbox %s: %w", spec.SessionID, err)
-	}
-	return sb, nil
-}
-
-func (d *Driver) create(ctx context.Context, spec *sandbox.Spec) (*Sandbox, error) {
-	if err := check(spec); err != nil {
+func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (_ sandbox.Sandbox, err error) {
+	defer sandbox.Failed(&err, "create", spec.SessionID)
+	if err := check(&spec); err != nil {
 		return nil, err
 	}
 	if l := spec.Limits.Disk; l > 0 && l < loopdisk.Least {
@@ -46,23 +39,25 @@ func (d *Driver) create(ctx context.Context, spec *sandbox.Spec) (*Sandbox, erro
 	} else if err := d.Disks(); l > 0 && err != nil {
 		return nil, fmt.Errorf("limits.disk: %w: %w", err, sandbox.ErrUnsupported)
 	}
-	info, err := d.engine.info(ctx)
+	c, err := d.plan(ctx, &spec)
 	if err != nil {
 		return nil, err
 	}
-	c := &creation{d: d, spec: spec, info: info, place: d.place(spec.SessionID)}
 	defer c.close()
-	if err := c.plan(ctx); err != nil {
-		return nil, err
-	}
+	return c.make(ctx, c.run, func(ctx context.Context) error { return d.Destroy(ctx, c.rec.Record) })
+}
+
+// make claims the session's name and lets run make the sandbox; undo removes what that
+// leaves after an error.
+func (c *creation) make(ctx context.Context, run func(context.Context) (sandbox.Sandbox, error), undo func(context.Context) error) (sandbox.Sandbox, error) {
 	if err := c.place.claim(&c.rec); err != nil {
 		return nil, err
 	}
-	sb, err := c.run(ctx)
+	sb, err := run(ctx)
 	if err != nil {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
 		defer cancel()
-		return nil, errors.Join(err, d.Destroy(ctx, c.rec.Record))
+		return nil, errors.Join(err, undo(ctx))
 	}
 	return sb, nil
 }
@@ -101,6 +96,15 @@ func (c *creation) close() {
 type ids struct{ uid, gid uint32 }
 
 // plan settles what the container will be. It makes nothing.
+func (d *Driver) plan(ctx context.Context, spec *sandbox.Spec) (*creation, error) {
+	info, err := d.engine.info(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c := &creation{d: d, spec: spec, info: info, place: d.place(spec.SessionID)}
+	return c, c.plan(ctx)
+}
+
 func (c *creation) plan(ctx context.Context) (err error) {
 	runtime := c.spec.Runtime
 	if known := runtimes(c.info); runtime == "" {
@@ -166,7 +170,7 @@ func remapped(info *engineInfo) (ids, error) {
 }
 
 // run makes and starts the container. What it leaves after an error, Destroy finds.
-func (c *creation) run(ctx context.Context) (*Sandbox, error) {
+func (c *creation) run(ctx context.Context) (sandbox.Sandbox, error) {
 	if err := c.prepareMounts(); err != nil {
 		return nil, err
 	}

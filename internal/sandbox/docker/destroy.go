@@ -17,21 +17,15 @@ import (
 // Destroy implements sandbox.Driver. The sandbox's processes are killed first, for
 // which the Engine is not needed; while that is down, its container stays in it, and
 // the record of it here, for List to find.
-func (d *Driver) Destroy(ctx context.Context, rec sandbox.Record) error {
-	if err := d.destroy(ctx, &rec); err != nil {
-		return fmt.Errorf("destroy sandbox %s: %w", rec.SessionID, err)
-	}
-	return nil
-}
-
-func (d *Driver) destroy(ctx context.Context, rec *sandbox.Record) error {
+func (d *Driver) Destroy(ctx context.Context, rec sandbox.Record) (err error) {
+	defer sandbox.Failed(&err, "destroy", rec.SessionID)
 	if !state.IsName(rec.SessionID) {
 		return errors.New("that is no session id")
 	}
 	p := d.place(rec.SessionID)
 	r, err := p.read()
 	if errors.Is(err, fs.ErrNotExist) {
-		return d.removeLabelled(ctx, rec)
+		return d.removeLabelled(ctx, &rec)
 	} else if err != nil {
 		return err
 	}
@@ -41,7 +35,7 @@ func (d *Driver) destroy(ctx context.Context, rec *sandbox.Record) error {
 	if err := d.kill(ctx, r); err != nil {
 		return err
 	}
-	if err := d.removeLabelled(ctx, rec); err != nil {
+	if err := d.removeLabelled(ctx, &rec); err != nil {
 		return err
 	}
 	if err := d.removeGroup(r); err != nil {

@@ -88,15 +88,8 @@ func (r *Remote) List(ctx context.Context, owner string) ([]sandbox.Record, erro
 }
 
 // Adopt implements sandbox.Driver.
-func (r *Remote) Adopt(ctx context.Context, rec sandbox.Record) (sandbox.Sandbox, error) {
-	sb, err := r.adopt(ctx, &rec)
-	if err != nil {
-		return nil, fmt.Errorf("adopt sandbox %s: %w", rec.SessionID, err)
-	}
-	return sb, nil
-}
-
-func (r *Remote) adopt(ctx context.Context, rec *sandbox.Record) (*RemoteSandbox, error) {
+func (r *Remote) Adopt(ctx context.Context, rec sandbox.Record) (_ sandbox.Sandbox, err error) {
+	defer sandbox.Failed(&err, "adopt", rec.SessionID)
 	if !state.IsName(rec.SessionID) {
 		return nil, sandbox.ErrGone
 	}

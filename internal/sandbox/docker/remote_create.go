@@ -4,7 +4,6 @@ import (
 	"archive/tar"
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -31,16 +30,9 @@ const (
 const runDir = "/run/toold"
 
 // Create implements sandbox.Driver.
-func (r *Remote) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
-	sb, err := r.create(ctx, &spec)
-	if err != nil {
-		return nil, fmt.Errorf("create sandbox %s: %w", spec.SessionID, err)
-	}
-	return sb, nil
-}
-
-func (r *Remote) create(ctx context.Context, spec *sandbox.Spec) (*RemoteSandbox, error) {
-	if err := check(spec); err != nil {
+func (r *Remote) Create(ctx context.Context, spec sandbox.Spec) (_ sandbox.Sandbox, err error) {
+	defer sandbox.Failed(&err, "create", spec.SessionID)
+	if err := check(&spec); err != nil {
 		return nil, err
 	}
 	if spec.Limits.Disk > 0 {
@@ -49,27 +41,15 @@ func (r *Remote) create(ctx context.Context, spec *sandbox.Spec) (*RemoteSandbox
 	if len(spec.Mounts) > 0 {
 		return nil, fmt.Errorf("mounts: a Docker Engine on another host sees no directory of this one; put them into the image: %w", sandbox.ErrUnsupported)
 	}
-	info, err := r.d.engine.info(ctx)
+	c, err := r.d.plan(ctx, &spec)
 	if err != nil {
-		return nil, err
-	}
-	c := &creation{d: r.d, spec: spec, info: info, place: r.d.place(spec.SessionID)}
-	defer c.close()
-	if err := c.plan(ctx); err != nil {
 		return nil, err
 	}
 	c.rec.Engine = r.d.engine.host
 	r.notes(c)
-	if err := c.place.claim(&c.rec); err != nil {
-		return nil, err
-	}
-	sb, err := r.run(ctx, c)
-	if err != nil {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
-		defer cancel()
-		return nil, errors.Join(err, r.discard(ctx, &c.rec))
-	}
-	return sb, nil
+	return c.make(ctx,
+		func(ctx context.Context) (sandbox.Sandbox, error) { return r.run(ctx, c) },
+		func(ctx context.Context) error { return r.discard(ctx, &c.rec) })
 }
 
 // notes say what is weaker than with an Engine on this host.
@@ -89,7 +69,7 @@ func (r *Remote) notes(c *creation) {
 	}
 }
 
-func (r *Remote) run(ctx context.Context, c *creation) (*RemoteSandbox, error) {
+func (r *Remote) run(ctx context.Context, c *creation) (sandbox.Sandbox, error) {
 	if c.spec.Worktree.Overlay != nil {
 		return nil, fmt.Errorf("worktree.mode overlay: the worktree is a copy on the Engine's host, and its changes come back when the session ends; take the mode bind: %w", sandbox.ErrUnsupported)
 	}

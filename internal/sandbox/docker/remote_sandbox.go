@@ -76,15 +76,8 @@ func (s *RemoteSandbox) Record() sandbox.Record { return s.rec.Record }
 
 // Dial implements sandbox.Sandbox: the Engine starts a process in the container that
 // carries this one connection.
-func (s *RemoteSandbox) Dial(ctx context.Context) (*net.UnixConn, error) {
-	ours, err := s.dial(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("dial sandbox %s: %w", s.rec.SessionID, err)
-	}
-	return ours, nil
-}
-
-func (s *RemoteSandbox) dial(ctx context.Context) (*net.UnixConn, error) {
+func (s *RemoteSandbox) Dial(ctx context.Context) (_ *net.UnixConn, err error) {
+	defer sandbox.Failed(&err, "dial", s.rec.SessionID)
 	conn, reader, err := s.r.d.engine.execAttach(ctx, s.rec.Container, []string{sandbox.AgentPath, "connect", sandbox.ControlDir + "/socket"})
 	if err != nil {
 		if gone := s.r.running(ctx, s.rec.Container); errors.Is(gone, sandbox.ErrGone) {

@@ -81,10 +81,8 @@ func (s *Sandbox) Dialled(c *net.UnixConn, err error) (*net.UnixConn, error) {
 	if errors.Is(err, net.ErrClosed) {
 		err = fmt.Errorf("%w: %w", sandbox.ErrGone, err)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("dial sandbox %s: %w", s.rec.SessionID, err)
-	}
-	return c, nil
+	sandbox.Failed(&err, "dial", s.rec.SessionID)
+	return c, err
 }
 
 // Record implements sandbox.Sandbox.

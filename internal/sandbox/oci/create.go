@@ -23,18 +23,19 @@ import (
 const cleanupTime = 20 * time.Second
 
 // Create implements sandbox.Driver.
-func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (sandbox.Sandbox, error) {
+func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (_ sandbox.Sandbox, err error) {
+	defer sandbox.Failed(&err, "create", spec.SessionID)
 	if err := d.check(&spec); err != nil {
-		return nil, fmt.Errorf("create sandbox %q: %w", spec.SessionID, whyNot(err, d.cfg.UIDBase))
+		return nil, whyNot(err, d.cfg.UIDBase)
 	}
 	c, err := d.begin(&spec)
 	if err != nil {
-		return nil, fmt.Errorf("create sandbox %s: %w", spec.SessionID, whyNot(err, d.cfg.UIDBase))
+		return nil, whyNot(err, d.cfg.UIDBase)
 	}
 	defer c.close()
 	sb, err := c.run(ctx)
 	if err != nil {
-		err = fmt.Errorf("create sandbox %s: %w", spec.SessionID, whyNot(err, d.cfg.UIDBase))
+		err = whyNot(err, d.cfg.UIDBase)
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
 		defer cancel()
 		return nil, errors.Join(err, d.Destroy(ctx, c.rec.Record))

@@ -3,7 +3,6 @@ package oci
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 
@@ -14,15 +13,8 @@ import (
 )
 
 // Adopt implements sandbox.Driver.
-func (d *Driver) Adopt(_ context.Context, rec sandbox.Record) (sandbox.Sandbox, error) {
-	sb, err := d.adopt(rec)
-	if err != nil {
-		return nil, fmt.Errorf("adopt sandbox %s: %w", rec.SessionID, err)
-	}
-	return sb, nil
-}
-
-func (d *Driver) adopt(rec sandbox.Record) (*Sandbox, error) {
+func (d *Driver) Adopt(_ context.Context, rec sandbox.Record) (_ sandbox.Sandbox, err error) {
+	defer sandbox.Failed(&err, "adopt", rec.SessionID)
 	if !state.IsName(rec.SessionID) {
 		return nil, sandbox.ErrGone
 	}
@@ -33,18 +25,16 @@ func (d *Driver) adopt(rec sandbox.Record) (*Sandbox, error) {
 	if err := r.Lives(&rec.ID); err != nil {
 		return nil, err
 	}
-	return d.open(r.PID, r, nil)
+	sb, err := d.open(r.PID, r, nil)
+	if err != nil {
+		return nil, err
+	}
+	return sb, nil
 }
 
 // Destroy implements sandbox.Driver.
-func (d *Driver) Destroy(ctx context.Context, rec sandbox.Record) error {
-	if err := d.destroy(ctx, rec); err != nil {
-		return fmt.Errorf("destroy sandbox %s: %w", rec.SessionID, err)
-	}
-	return nil
-}
-
-func (d *Driver) destroy(ctx context.Context, rec sandbox.Record) error {
+func (d *Driver) Destroy(ctx context.Context, rec sandbox.Record) (err error) {
+	defer sandbox.Failed(&err, "destroy", rec.SessionID)
 	id := rec.SessionID
 	if !state.IsName(id) {
 		return errors.New("that is no session id")
