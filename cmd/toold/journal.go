@@ -18,6 +18,8 @@ import (
 
 	"github.com/coreos/go-systemd/v22/journal"
 	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/internal/descriptor"
 )
 
 // journalSocket is where journald takes entries.
@@ -239,15 +241,13 @@ func (c *journalConn) write(entry []byte) (taken bool, err error) {
 
 // sendNow sends a datagram if that needs no waiting, and fails with EAGAIN if it does.
 func sendNow(conn *net.UnixConn, data []byte) error {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var serr error
-	err = raw.Control(func(fd uintptr) {
-		for serr = unix.EINTR; errors.Is(serr, unix.EINTR); {
-			serr = unix.Send(int(fd), data, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+	_, err := descriptor.Use(conn, func(fd int) (struct{}, error) {
+		for {
+			err := unix.Send(fd, data, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+			if !errors.Is(err, unix.EINTR) {
+				return struct{}{}, err
+			}
 		}
 	})
-	return errors.Join(err, serr)
+	return err
 }

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/internal/descriptor"
 )
 
 // watch closes connections that move nothing, and lets go of those whose program has hung up
@@ -77,14 +79,7 @@ func tcpInfo(c net.Conn) (*unix.TCPInfo, error) {
 	if !ok {
 		return nil, errors.ErrUnsupported
 	}
-	raw, err := t.SyscallConn()
-	if err != nil {
-		return nil, err
-	}
-	var info *unix.TCPInfo
-	var asked error
-	err = raw.Control(func(fd uintptr) {
-		info, asked = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+	return descriptor.Use(t, func(fd int) (*unix.TCPInfo, error) {
+		return unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
 	})
-	return info, errors.Join(err, asked)
 }

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/descriptor"
 )
 
 // peer is who stands at the other end of a connection, as the kernel recorded it
@@ -23,22 +24,14 @@ type peer struct {
 
 // peerOf asks the kernel for c's peer.
 func peerOf(c *net.UnixConn) peer {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return peer{}
-	}
-	var p peer
-	err = raw.Control(func(fd uintptr) {
-		cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	p, _ := descriptor.Use(c, func(fd int) (peer, error) { // an error is a peer that is not known
+		cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 		if err != nil {
-			return
+			return peer{}, err
 		}
-		p = peer{known: true, uid: cred.Uid, gid: cred.Gid, pid: cred.Pid}
-		p.groups, _ = peerGroups(int(fd))
+		groups, _ := peerGroups(fd)
+		return peer{known: true, uid: cred.Uid, gid: cred.Gid, pid: cred.Pid, groups: groups}, nil
 	})
-	if err != nil {
-		return peer{}
-	}
 	return p
 }
 

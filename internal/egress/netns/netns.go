@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/toold/toold/internal/descriptor"
 	"github.com/toold/toold/internal/thread"
 )
 
@@ -89,18 +90,10 @@ func RouteAll() error {
 
 // Original is where the client of an accepted connection connected to.
 func Original(c syscall.Conn) (netip.AddrPort, error) {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return netip.AddrPort{}, err
-	}
-	var sa unix.Sockaddr
-	var named error
-	if err := raw.Control(func(fd uintptr) { sa, named = unix.Getsockname(int(fd)) }); err != nil {
-		return netip.AddrPort{}, err
-	}
+	sa, err := descriptor.Use(c, unix.Getsockname)
 	in, ok := sa.(*unix.SockaddrInet4)
-	if named != nil || !ok {
-		return netip.AddrPort{}, fmt.Errorf("the connection has no IPv4 address: %w", errors.Join(named, errors.ErrUnsupported))
+	if err != nil || !ok {
+		return netip.AddrPort{}, fmt.Errorf("the connection has no IPv4 address: %w", errors.Join(err, errors.ErrUnsupported))
 	}
 	return netip.AddrPortFrom(netip.AddrFrom4(in.Addr), uint16(in.Port)), nil
 }

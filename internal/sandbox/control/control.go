@@ -25,6 +25,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/internal/descriptor"
 )
 
 const (
@@ -158,16 +160,10 @@ func (l *Listener) allowed(c *net.UnixConn) bool { return l.peer == nil || isPee
 
 // isPeer asks who is at the other end.
 func isPeer(c *net.UnixConn, peer func(*unix.Ucred) error) bool {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return false
-	}
-	var cred *unix.Ucred
-	var credErr error
-	err = raw.Control(func(fd uintptr) {
-		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	cred, err := descriptor.Use(c, func(fd int) (*unix.Ucred, error) {
+		return unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 	})
-	return err == nil && credErr == nil && peer(cred) == nil
+	return err == nil && peer(cred) == nil
 }
 
 func (l *Listener) put(c *net.UnixConn) {
@@ -217,16 +213,11 @@ func (l *Listener) Dial(ctx context.Context, gone <-chan struct{}) (*net.UnixCon
 // silent says whether a connection is alive and has not said anything, as an agent
 // does not before it is spoken to.
 func silent(c *net.UnixConn) bool {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return false
-	}
-	var buf [1]byte
-	var peeked error
-	err = raw.Control(func(fd uintptr) {
-		_, _, peeked = unix.Recvfrom(int(fd), buf[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
+	_, err := descriptor.Use(c, func(fd int) (unix.Sockaddr, error) {
+		_, from, err := unix.Recvfrom(fd, make([]byte, 1), unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		return from, err
 	})
-	return err == nil && errors.Is(peeked, unix.EAGAIN)
+	return errors.Is(err, unix.EAGAIN)
 }
 
 // Close stops listening; a second time is no error. Connections that Dial has

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/sandbox/process"
 	"github.com/toold/toold/internal/thread"
 )
 
@@ -85,12 +86,12 @@ func attachLocked(proc *os.File, mounts []Detached) error {
 // enter takes this thread into the mount namespace of a process, and opens that one's
 // root.
 func enter(proc *os.File) (root *os.File, err error) {
-	ns, err := openIn(proc, "ns/mnt", unix.O_RDONLY)
+	ns, err := process.OpenIn(proc, "ns/mnt", unix.O_RDONLY)
 	if err != nil {
 		return nil, err
 	}
 	defer ns.Close()
-	if root, err = openIn(proc, "root", unix.O_PATH|unix.O_DIRECTORY); err != nil {
+	if root, err = process.OpenIn(proc, "root", unix.O_PATH|unix.O_DIRECTORY); err != nil {
 		return nil, err
 	}
 	if err := unix.Unshare(unix.CLONE_FS); err != nil {
@@ -143,13 +144,4 @@ func sameInode(a, b int) error {
 		return errors.New("another file has been put into its place")
 	}
 	return nil
-}
-
-// openIn opens a magic link of /proc/PID.
-func openIn(proc *os.File, name string, flags int) (*os.File, error) {
-	fd, err := unix.Openat(int(proc.Fd()), name, flags|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, &os.PathError{Op: "open", Path: filepath.Join(proc.Name(), name), Err: err}
-	}
-	return os.NewFile(uintptr(fd), name), nil
 }

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/sandbox/process"
 	"github.com/toold/toold/internal/thread"
 )
 
@@ -42,7 +43,7 @@ func Replace(proc *os.File, mounts []Detached) error {
 
 // mountsOf are all mounts that a process sees.
 func mountsOf(proc *os.File) ([]*mountinfo.Info, error) {
-	f, err := openIn(proc, "mountinfo", unix.O_RDONLY)
+	f, err := process.OpenIn(proc, "mountinfo", unix.O_RDONLY)
 	if err != nil {
 		return nil, err
 	}

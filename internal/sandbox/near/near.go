@@ -7,12 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net"
 	"os"
 	"sync"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/sandbox"
@@ -62,17 +59,9 @@ func New(rec *Base, proc *process.Process, disks string, held ...io.Closer) *San
 	}
 }
 
-// Gone makes sandbox.ErrGone of what the kernel says of those that have ended.
-func Gone(err error) error {
-	if errors.Is(err, unix.ESRCH) || errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%w: %w", sandbox.ErrGone, err)
-	}
-	return err
-}
-
 // failed says of which sandbox an error is, and what could not be had.
 func (s *Sandbox) failed(what string, err error) error {
-	return fmt.Errorf("%s of sandbox %s: %w", what, s.rec.SessionID, Gone(err))
+	return fmt.Errorf("%s of sandbox %s: %w", what, s.rec.SessionID, process.Gone(err))
 }
 
 // Dialled is for the driver's Dial: what a connection to the agent, or the attempt, is to

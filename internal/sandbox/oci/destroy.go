@@ -8,7 +8,7 @@ import (
 
 	"github.com/toold/toold/internal/beneath"
 	"github.com/toold/toold/internal/sandbox"
-	"github.com/toold/toold/internal/sandbox/near"
+	"github.com/toold/toold/internal/sandbox/process"
 	"github.com/toold/toold/internal/sandbox/state"
 )
 
@@ -20,7 +20,7 @@ func (d *Driver) Adopt(_ context.Context, rec sandbox.Record) (_ sandbox.Sandbox
 	}
 	r, err := d.bundle(rec.SessionID).read()
 	if err != nil {
-		return nil, near.Gone(err)
+		return nil, process.Gone(err)
 	}
 	if err := r.Lives(&rec.ID); err != nil {
 		return nil, err

@@ -9,12 +9,14 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/internal/descriptor"
 )
 
 // NetNamespace opens the network namespace that the process is in.
 func (p *Process) NetNamespace() (*os.File, error) {
 	f, err := p.Open("ns/net", unix.O_RDONLY)
-	return f, gone(err)
+	return f, Gone(err)
 }
 
 // maxSockets bounds what Sockets looks at.
@@ -25,12 +27,12 @@ const maxSockets = 512
 func (p *Process) Sockets() ([]*os.File, error) {
 	dir, err := p.Open("fd", unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
-		return nil, gone(err)
+		return nil, Gone(err)
 	}
 	defer dir.Close()
 	names, err := dir.Readdirnames(maxSockets)
 	if err != nil && len(names) > 0 {
-		return nil, gone(err)
+		return nil, Gone(err)
 	}
 	var files []*os.File
 	for _, name := range names {
@@ -56,19 +58,12 @@ func (p *Process) socket(dir *os.File, name string) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("descriptor %q: %w", name, err)
 	}
-	raw, err := p.pidfd.SyscallConn()
-	if err != nil {
-		return nil, err
-	}
-	fd, got := -1, error(nil)
-	if err := raw.Control(func(pidfd uintptr) { fd, got = unix.PidfdGetfd(int(pidfd), number, 0) }); err != nil {
-		return nil, err
-	}
-	if errors.Is(got, unix.EBADF) {
+	fd, err := descriptor.Use(p.pidfd, func(pidfd int) (int, error) { return unix.PidfdGetfd(pidfd, number, 0) })
+	if errors.Is(err, unix.EBADF) {
 		return nil, nil
 	}
-	if got != nil {
-		return nil, fmt.Errorf("take descriptor %d of process %d: %w", number, p.pid, got)
+	if err != nil {
+		return nil, fmt.Errorf("take descriptor %d of process %d: %w", number, p.pid, err)
 	}
 	return os.NewFile(uintptr(fd), "socket"), nil
 }

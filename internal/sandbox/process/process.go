@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/toold/toold/internal/descriptor"
 	"github.com/toold/toold/internal/sandbox"
 )
 
@@ -38,7 +39,7 @@ type Process struct {
 func Open(pid int, start uint64, exited func()) (*Process, error) {
 	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
 	if err != nil {
-		return nil, gone(err)
+		return nil, Gone(err)
 	}
 	p := &Process{pid: pid, pidfd: os.NewFile(uintptr(fd), "pidfd"), done: make(chan struct{})}
 	if err := p.pin(start); err != nil {
@@ -52,7 +53,7 @@ func Open(pid int, start uint64, exited func()) (*Process, error) {
 func (p *Process) pin(want uint64) error {
 	dir, err := os.OpenFile("/proc/"+strconv.Itoa(p.pid), unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
-		return gone(err)
+		return Gone(err)
 	}
 	p.dir = dir
 	p.start, err = startTime(dir)
@@ -87,13 +88,8 @@ func (p *Process) Close() error { return p.close() }
 
 // Alive is sandbox.ErrGone when the process has ended.
 func (p *Process) Alive() error {
-	// File.Fd would take the descriptor away from the network poller.
-	raw, err := p.pidfd.SyscallConn()
+	dead, err := descriptor.Use(p.pidfd, func(fd int) (bool, error) { return readable(uintptr(fd)), nil })
 	if err != nil {
-		return err
-	}
-	dead := false
-	if err := raw.Control(func(fd uintptr) { dead = readable(fd) }); err != nil {
 		return err
 	}
 	if dead {
@@ -104,15 +100,8 @@ func (p *Process) Alive() error {
 
 // Signal sends a signal to the process, and to no other that got its pid.
 func (p *Process) Signal(sig unix.Signal) error {
-	raw, err := p.pidfd.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var sent error
-	if err := raw.Control(func(fd uintptr) { sent = unix.PidfdSendSignal(int(fd), sig, nil, 0) }); err != nil {
-		return err
-	}
-	return gone(sent)
+	_, err := descriptor.Use(p.pidfd, func(fd int) (struct{}, error) { return struct{}{}, unix.PidfdSendSignal(fd, sig, nil, 0) })
+	return Gone(err)
 }
 
 func readable(fd uintptr) bool {
@@ -149,7 +138,7 @@ func (p *Process) closeFiles() error {
 
 // Open opens a file of the process's directory in /proc, magic links included.
 func (p *Process) Open(name string, flags int) (*os.File, error) {
-	return openIn(p.dir, name, flags)
+	return OpenIn(p.dir, name, flags)
 }
 
 // Read reads a file of the process's directory in /proc, at most a mebibyte of it.
@@ -160,7 +149,7 @@ func (p *Process) Read(name string) ([]byte, error) { return readIn(p.dir, name)
 func (p *Process) CgroupV2() (string, error) {
 	data, err := p.Read("cgroup")
 	if err != nil {
-		return "", gone(err)
+		return "", Gone(err)
 	}
 	for line := range strings.Lines(string(data)) {
 		if path, ok := strings.CutPrefix(strings.TrimSpace(line), "0::"); ok {
@@ -175,12 +164,12 @@ func (p *Process) CgroupV2() (string, error) {
 func (p *Process) Thread(inside int) (int, error) {
 	task, err := p.Open("task", unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
-		return 0, gone(err)
+		return 0, Gone(err)
 	}
 	defer task.Close()
 	names, err := task.Readdirnames(-1)
 	if err != nil {
-		return 0, gone(err)
+		return 0, Gone(err)
 	}
 	for _, name := range names {
 		status, err := p.Read(filepath.Join("task", name, "status"))
@@ -194,7 +183,8 @@ func (p *Process) Thread(inside int) (int, error) {
 	return 0, fmt.Errorf("no thread of the agent has id %d", inside)
 }
 
-func openIn(dir *os.File, name string, flags int) (*os.File, error) {
+// OpenIn opens a file of a directory in /proc, magic links included.
+func OpenIn(dir *os.File, name string, flags int) (*os.File, error) {
 	fd, err := unix.Openat(int(dir.Fd()), name, flags|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: filepath.Join(dir.Name(), name), Err: err}
@@ -203,7 +193,7 @@ func openIn(dir *os.File, name string, flags int) (*os.File, error) {
 }
 
 func readIn(dir *os.File, name string) ([]byte, error) {
-	f, err := openIn(dir, name, unix.O_RDONLY)
+	f, err := OpenIn(dir, name, unix.O_RDONLY)
 	if err != nil {
 		return nil, err
 	}
@@ -211,7 +201,8 @@ func readIn(dir *os.File, name string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, 1<<20))
 }
 
-func gone(err error) error {
+// Gone makes sandbox.ErrGone of what the kernel says of those that have ended.
+func Gone(err error) error {
 	if errors.Is(err, unix.ESRCH) || errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%w: %w", sandbox.ErrGone, err)
 	}
@@ -222,7 +213,7 @@ func gone(err error) error {
 func startTime(dir *os.File) (uint64, error) {
 	data, err := readIn(dir, "stat")
 	if err != nil {
-		return 0, gone(err)
+		return 0, Gone(err)
 	}
 	// The second field is the command, which may hold anything.
 	i := bytes.LastIndexByte(data, ')')
