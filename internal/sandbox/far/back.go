@@ -15,6 +15,7 @@ import (
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/sandbox/state"
 	"github.com/toold/toold/internal/sandbox/transfer"
+	"github.com/toold/toold/internal/worktree/apply"
 )
 
 // GetFunc calls save with an archive of the directory target of a sandbox. The error is
@@ -36,18 +37,21 @@ func (t *Trees) Return(ctx context.Context, at state.Dir, get GetFunc) (note str
 	if err != nil || c == nil {
 		return "", err
 	}
+	journal := filepath.Join(t.changes, at.ID())
 	archive, err := t.fetch(at, c.Target, get)
 	if errors.Is(err, sandbox.ErrGone) {
+		t.forget(ctx, journal)
 		t.log.Error("a container is gone, and with it what was changed in its worktree", "sandbox", at.ID(), "worktree", c.Path)
 		return "changes of the worktree are lost: its container was removed", nil
 	} else if err != nil {
 		return "", err
 	}
 	defer archive.Close()
-	report, err := t.apply(ctx, at, c, archive)
-	if err != nil && ctx.Err() != nil || errors.Is(err, transfer.ErrNoRoot) {
+	report, err := t.apply(ctx, at, c, archive.Name(), journal)
+	if err != nil && ctx.Err() != nil || errors.Is(err, apply.ErrNoTop) {
 		return "", err // what has changed is in the sandbox still
 	}
+	t.forget(ctx, journal)
 	if !complete(report, err) {
 		// It is all that is left when the sandbox is gone.
 		if err := archive.Sync(); err != nil {
@@ -107,7 +111,9 @@ func (t *Trees) fetch(at state.Dir, target string, get GetFunc) (*os.File, error
 	if err := os.MkdirAll(t.changes, 0o700); err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(filepath.Join(t.changes, at.ID()+".tar"), os.O_RDWR|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o600)
+	name := filepath.Join(t.changes, at.ID()+".tar")
+	_ = os.Remove(name) // not written over: the journal of a daemon before this one may have it
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -148,7 +154,7 @@ func roomIn(f *os.File) (int64, error) {
 	return max(0, int64(st.Bavail)*st.Bsize-leastRoom), nil
 }
 
-func (t *Trees) apply(ctx context.Context, at state.Dir, c *copied, archive *os.File) (*transfer.Report, error) {
+func (t *Trees) apply(ctx context.Context, at state.Dir, c *copied, archive, journal string) (*transfer.Report, error) {
 	dir, err := t.worktree(at, c)
 	if err != nil {
 		return nil, err
@@ -163,10 +169,14 @@ func (t *Trees) apply(ctx context.Context, at state.Dir, c *copied, archive *os.
 	if err != nil {
 		return nil, err
 	}
-	if _, err := archive.Seek(0, io.SeekStart); err != nil {
-		return nil, err
+	return transfer.Apply(ctx, dir, c.Owner, m, archive, path.Base(c.Target), journal, t.limits)
+}
+
+// forget finishes what is under way in a journal, if that can be, and removes it.
+func (t *Trees) forget(ctx context.Context, journal string) {
+	if err := apply.Forget(ctx, journal); err != nil {
+		t.log.Warn("finish what a copy has left", "error", errors.Join(err, os.RemoveAll(journal)))
 	}
-	return transfer.Apply(ctx, dir, c.Owner, m, archive, path.Base(c.Target), t.limits)
 }
 
 // worktree gives the directory that was copied: the pinned one, or after a restart

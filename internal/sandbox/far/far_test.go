@@ -123,6 +123,21 @@ func TestNothingToReturn(t *testing.T) {
 	}
 }
 
+// What a daemon before this one has begun to copy back is not written over.
+func TestReturnAgain(t *testing.T) {
+	all := trees(t)
+	at, worktree := sent(t, all, client.WorktreeBind)
+	archive, link := filepath.Join(all.changes, at.ID()+".tar"), filepath.Join(t.TempDir(), "content")
+	must(t, errors.Join(os.Mkdir(all.changes, 0o700), os.WriteFile(archive, []byte("old"), 0o600), os.Link(archive, link)))
+	if note, err := all.Return(t.Context(), at, changed); note != "" || err != nil {
+		t.Errorf("note %q, %v", note, err)
+	}
+	has(t, worktree, "new")
+	if got, err := os.ReadFile(link); err != nil || string(got) != "old" {
+		t.Errorf("the journal's archive is %q, %v", got, err)
+	}
+}
+
 // Why nothing comes back decides whether it is tried again.
 func TestReturnFails(t *testing.T) {
 	all := trees(t)

@@ -14,11 +14,13 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/toold/toold/internal/worktree/apply"
 )
 
 // archive makes one of these entries below workspace/; files have their own names as
 // content.
-func archive(t testing.TB, headers ...tar.Header) *bytes.Reader {
+func archive(t testing.TB, headers ...tar.Header) string {
 	t.Helper()
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
@@ -35,7 +37,7 @@ func archive(t testing.TB, headers ...tar.Header) *bytes.Reader {
 		}
 	}
 	must(t, w.Close())
-	return bytes.NewReader(b.Bytes())
+	return kept(t, b.Bytes())
 }
 
 // Applying once more what was interrupted finds no conflict with its own work.
@@ -51,7 +53,7 @@ func TestApplyAgain(t *testing.T) {
 	must(t, os.Link(filepath.Join(there, "edit"), filepath.Join(there, "hard")))
 	want := look(t, there)
 	for range 2 {
-		if report := apply(t, here, there, m); report.ConflictCount > 0 {
+		if report := applied(t, here, there, m); report.ConflictCount > 0 {
 			t.Errorf("got %+v", report)
 		}
 		got := look(t, here)
@@ -63,11 +65,11 @@ func TestApplyAgain(t *testing.T) {
 	}
 	// But with what somebody else did in between.
 	write(t, here, map[string]string{"edit": "our"})
-	if report := apply(t, here, there, m); !slices.Equal(report.Conflicts, []string{"edit", "hard"}) {
+	if report := applied(t, here, there, m); !slices.Equal(report.Conflicts, []string{"edit"}) {
 		t.Errorf("got %+v", report)
 	}
-	if got := look(t, here)["edit"]; got != "our" {
-		t.Errorf("ours is %q now", got)
+	if got := look(t, here); got["edit"] != "our" || got["hard"] != "new" {
+		t.Errorf("ours is %q now, and its link %q", got["edit"], got["hard"])
 	}
 }
 
@@ -78,7 +80,7 @@ func TestNamesOfAnyBytes(t *testing.T) {
 	m, archive := pack(t, here)
 	there := unpack(t, archive)
 	write(t, there, map[string]string{"caf\xe9": "new"})
-	report := apply(t, here, there, m)
+	report := applied(t, here, there, m)
 	if report.ConflictCount > 0 || report.Written != 1 || report.Removed > 0 {
 		t.Errorf("got %+v", report)
 	}
@@ -87,7 +89,8 @@ func TestNamesOfAnyBytes(t *testing.T) {
 	}
 }
 
-// A hard link has the content that it has there, or it is not made.
+// A hard link has the content that it has there, also where what it leads to stays as it
+// is here. One to nothing is not made.
 func TestHardLinkToConflict(t *testing.T) {
 	here := t.TempDir()
 	write(t, here, map[string]string{"f": "old"})
@@ -96,13 +99,13 @@ func TestHardLinkToConflict(t *testing.T) {
 	write(t, there, map[string]string{"f": "theirs"})
 	must(t, os.Link(filepath.Join(there, "f"), filepath.Join(there, "hard")))
 	write(t, here, map[string]string{"f": "ours"})
-	report := apply(t, here, there, m)
-	if got := look(t, here); len(got) != 1 || got["f"] != "ours" || !slices.Equal(report.Conflicts, []string{"f", "hard"}) {
+	report := applied(t, here, there, m)
+	if got := look(t, here); len(got) != 2 || got["f"] != "ours" || got["hard"] != "theirs" || !slices.Equal(report.Conflicts, []string{"f"}) {
 		t.Errorf("got %q, %+v", got, report)
 	}
 	a := archive(t, tar.Header{Name: "early", Typeflag: tar.TypeLink, Linkname: "workspace/late"}, tar.Header{Name: "late", Typeflag: tar.TypeReg})
-	report, err := Apply(t.Context(), open(t, t.TempDir()), me(), &Manifest{}, a, "workspace", DefaultLimits)
-	if err != nil || !slices.Equal(report.Conflicts, []string{"early"}) {
+	report, err := Apply(t.Context(), open(t, t.TempDir()), me(), &Manifest{}, a, "workspace", journal(t), DefaultLimits)
+	if err != nil || report.Written != 1 || !slices.Equal(report.Conflicts, []string{"early"}) {
 		t.Errorf("a link to what comes later: %+v, %v", report, err)
 	}
 }
@@ -126,8 +129,8 @@ func TestBombs(t *testing.T) {
 		} else {
 			limits.Files = 100
 		}
-		_, err := Apply(t.Context(), open(t, dir), me(), &Manifest{}, archive(t, headers...), "workspace", limits)
-		if !errors.Is(err, ErrTooLarge) {
+		_, err := Apply(t.Context(), open(t, dir), me(), &Manifest{}, archive(t, headers...), "workspace", journal(t), limits)
+		if !errors.Is(err, apply.ErrTooLarge) {
 			t.Errorf("%s: got %v", name, err)
 		}
 		if got := look(t, dir); len(got) > 0 {
@@ -142,7 +145,7 @@ func TestBombs(t *testing.T) {
 		t.Errorf("packed: got %v", err)
 	}
 	// Names that are refused are told in short.
-	report, err := Apply(t.Context(), open(t, dir), me(), &Manifest{}, archive(t, tar.Header{Name: strings.Repeat("y", 1<<16), Typeflag: tar.TypeReg}), "workspace", DefaultLimits)
+	report, err := Apply(t.Context(), open(t, dir), me(), &Manifest{}, archive(t, tar.Header{Name: strings.Repeat("y", 1<<16), Typeflag: tar.TypeReg}), "workspace", journal(t), DefaultLimits)
 	if err != nil || len(report.Refused) != 1 || len(report.Refused[0]) > maxShown {
 		t.Errorf("got %d refused, %v", report.RefuseCount, err)
 	}
@@ -179,7 +182,7 @@ func TestTimesAndModes(t *testing.T) {
 	for name, mode := range modes {
 		must(t, os.Chmod(filepath.Join(there, name), mode))
 	}
-	if report := apply(t, here, there, m); report.ConflictCount > 0 {
+	if report := applied(t, here, there, m); report.ConflictCount > 0 {
 		t.Errorf("got %+v", report)
 	}
 	for name, at := range want {
@@ -196,7 +199,8 @@ func TestTimesAndModes(t *testing.T) {
 	}
 }
 
-// What is as it was is not written, so that a directory may be closed to its owner.
+// What is as it was is not written, also in a directory that is closed to its owner. For
+// what has changed in that, it is opened for the time.
 func TestUntouchedInClosedDir(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root can work as somebody else")
@@ -215,17 +219,22 @@ func TestUntouchedInClosedDir(t *testing.T) {
 	must(t, err)
 	there := unpack(t, b.Bytes())
 	must(t, os.Chmod(filepath.Join(there, "closed"), 0o555))
-	for _, change := range []string{"", "new"} {
-		var want []string
+	for written, change := range []string{"", "new"} {
 		if change != "" {
 			write(t, there, map[string]string{"closed/edit": change})
-			want = []string{"closed/edit"}
 		}
+		var before unix.Stat_t
+		must(t, unix.Stat(filepath.Join(here, "closed"), &before))
 		b.Reset()
 		tarOf(t, &b, there)
-		report, err := Apply(t.Context(), open(t, here), Owner{1234, 1234}, m, bytes.NewReader(b.Bytes()), "workspace", DefaultLimits)
-		if err != nil || !slices.Equal(report.Conflicts, want) || report.Written > 0 {
+		report, err := Apply(t.Context(), open(t, here), Owner{1234, 1234}, m, kept(t, b.Bytes()), "workspace", journal(t), DefaultLimits)
+		if err != nil || report.ConflictCount > 0 || report.Written != written {
 			t.Errorf("%q: got %+v, %v", change, report, err)
+		}
+		var after unix.Stat_t
+		must(t, unix.Stat(filepath.Join(here, "closed"), &after))
+		if after.Mode&0o777 != 0o555 || written == 0 && after.Ctim != before.Ctim {
+			t.Errorf("%q: the directory has the mode %o, and was changed at %v, before at %v", change, after.Mode, after.Ctim, before.Ctim)
 		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/internal/beneath"
+	"github.com/toold/toold/internal/worktree/apply"
 )
 
 // Into says how an archive shows what it holds.
@@ -32,7 +33,7 @@ type Into struct {
 func Pack(ctx context.Context, w io.Writer, dir *os.File, owner Owner, into Into, limits Limits) (*Manifest, error) {
 	p := &packer{
 		ctx: ctx, tar: tar.NewWriter(w), into: into, limits: limits,
-		manifest: &Manifest{entries: map[string]*Entry{}},
+		manifest: &Manifest{entries: map[string]*apply.Entry{}},
 	}
 	err := beneath.As(ctx, owner.user(), dir, func(root int) error {
 		fd, err := beneath.Open(root, ".", unix.O_RDONLY|unix.O_DIRECTORY, 0)
@@ -114,8 +115,8 @@ func (p *packer) entry(dir int, name, rel string, depth int) error {
 	if err := unix.Fstat(fd, &st); err != nil {
 		return err
 	}
-	e := &Entry{Path: rel, Kind: beneath.KindOf(st.Mode)}
-	if e.Kind == "" || len(rel) > maxPath {
+	kind := beneath.KindOf(st.Mode)
+	if kind == "" || len(rel) > maxPath {
 		p.manifest.Skipped++
 		return nil
 	}
@@ -125,15 +126,24 @@ func (p *packer) entry(dir int, name, rel string, depth int) error {
 	if err := p.name(rel); err != nil {
 		return err
 	}
-	e.fill(&st)
-	switch e.Kind {
-	case Dir:
-		return p.subdir(dir, name, e, depth)
-	case Link:
-		return p.link(fd, e)
+	switch kind {
+	case beneath.Dir:
+		return p.subdir(dir, name, rel, &st, depth)
+	case beneath.Link:
+		return p.link(fd, rel, &st)
 	default:
-		return p.file(dir, name, e)
+		return p.file(dir, name, rel)
 	}
+}
+
+// header is that of what st is of.
+func header(flag byte, st *unix.Stat_t) *tar.Header {
+	return &tar.Header{Typeflag: flag, Mode: int64(st.Mode & 0o777), ModTime: time.Unix(st.Mtim.Unix())}
+}
+
+// entered is what the manifest has of what st is of.
+func entered(st *unix.Stat_t) *apply.Entry {
+	return &apply.Entry{Kind: beneath.KindOf(st.Mode), Perm: st.Mode & 0o777, CTime: st.Ctim.Nano()}
 }
 
 // name counts a name that is kept.
@@ -144,71 +154,71 @@ func (p *packer) name(s string) error {
 	return nil
 }
 
-func (p *packer) subdir(dir int, name string, e *Entry, depth int) error {
+func (p *packer) subdir(dir int, name, rel string, st *unix.Stat_t, depth int) error {
 	fd, err := beneath.Open(dir, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return err
 	}
-	if err := p.header(&tar.Header{Typeflag: tar.TypeDir, Mode: int64(e.Perm), ModTime: time.Unix(0, e.MTime)}, e.Path); err != nil {
+	if err := p.header(header(tar.TypeDir, st), rel); err != nil {
 		_ = unix.Close(fd)
 		return err
 	}
-	p.manifest.entries[e.Path] = e
-	return p.dir(fd, e.Path, depth+1)
+	p.manifest.entries[rel] = entered(st)
+	return p.dir(fd, rel, depth+1)
 }
 
-func (p *packer) link(fd int, e *Entry) error {
+func (p *packer) link(fd int, rel string, st *unix.Stat_t) error {
 	buf := make([]byte, maxPath+1)
 	n, err := unix.Readlinkat(fd, "", buf)
 	if err != nil {
 		return err
 	}
-	e.Link = string(buf[:n])
+	e, h := entered(st), header(tar.TypeSymlink, st)
+	e.Link, h.Linkname = string(buf[:n]), string(buf[:n])
 	if err := p.name(e.Link); err != nil {
 		return err
 	}
-	p.manifest.entries[e.Path] = e
-	return p.header(&tar.Header{Typeflag: tar.TypeSymlink, Linkname: e.Link, Mode: 0o777, ModTime: time.Unix(0, e.MTime)}, e.Path)
+	p.manifest.entries[rel] = e
+	return p.header(h, rel)
 }
 
-func (p *packer) file(dir int, name string, e *Entry) error {
+func (p *packer) file(dir int, name, rel string) error {
 	fd, err := beneath.Open(dir, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {
 		return err
 	}
-	f := os.NewFile(uintptr(fd), e.Path)
+	f := os.NewFile(uintptr(fd), rel)
 	defer f.Close()
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return err
 	}
-	if beneath.KindOf(st.Mode) != File {
+	if beneath.KindOf(st.Mode) != beneath.File {
 		p.manifest.Skipped++
 		return nil
 	}
-	e.fill(&st)
-	if p.bytes += e.Size; p.bytes > p.limits.Bytes {
+	if p.bytes += st.Size; p.bytes > p.limits.Bytes {
 		return fmt.Errorf("more than %d MiB: %w", p.limits.Bytes>>20, ErrTooLarge)
 	}
-	h := &tar.Header{Typeflag: tar.TypeReg, Size: e.Size, Mode: int64(e.Perm), ModTime: time.Unix(0, e.MTime)}
-	if err := p.header(h, e.Path); err != nil {
+	e, h := entered(&st), header(tar.TypeReg, &st)
+	h.Size = st.Size
+	if err := p.header(h, rel); err != nil {
 		return err
 	}
 	sum := sha256.New()
-	n, err := io.Copy(io.MultiWriter(p.tar, sum), io.LimitReader(f, e.Size))
+	n, err := io.Copy(io.MultiWriter(p.tar, sum), io.LimitReader(f, st.Size))
 	if err != nil {
 		return err
 	}
-	// A file that shrinks meanwhile is made up with zeros, and is no longer the
-	// one of the manifest.
-	if n < e.Size {
-		if _, err := io.CopyN(p.tar, zeros{}, e.Size-n); err != nil {
+	// A file that shrinks meanwhile is made up with zeros, which are not in the manifest:
+	// it has changed on both sides.
+	if n < st.Size {
+		if _, err := io.CopyN(p.tar, zeros{}, st.Size-n); err != nil {
 			return err
 		}
-		e.Ino = 0
 	}
 	sum.Sum(e.SHA256[:0])
-	p.manifest.entries[e.Path] = e
+	p.manifest.entries[rel] = e
 	return nil
 }
 

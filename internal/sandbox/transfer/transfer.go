@@ -2,11 +2,9 @@
 // what has changed there.
 //
 // Pack writes a directory as a tar archive and remembers, in a Manifest, what went
-// in. Apply takes an archive of how it looks afterwards, which is hostile: its
-// sandbox could write anything there. Names are checked; nothing is opened but
-// beneath the pinned directory and without following a link; all of it is done with
-// the ids that the session has there, so that nothing is read or written that they
-// could not.
+// in. Nothing is opened but beneath the pinned directory and without following a link; all
+// of it is done with the ids that the session has there, so that nothing is read that they
+// could not. Apply gives an archive of how it looks afterwards to package worktree/apply.
 // What has changed on this side meanwhile is left as it is, and reported.
 package transfer
 

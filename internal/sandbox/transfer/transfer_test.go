@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/internal/needs"
+	"github.com/toold/toold/internal/worktree/apply"
 )
 
 func must(t testing.TB, err error) {
@@ -144,7 +145,7 @@ func TestThereAndBack(t *testing.T) {
 	must(t, unix.Mkfifo(filepath.Join(there, "pipe"), 0o644))
 	// Meanwhile on this side.
 	write(t, here, map[string]string{"both": "ours", "bothgone": "ours", "added": "ours", "mine": "mine"})
-	report := apply(t, here, there, m)
+	report := applied(t, here, there, m)
 	got := look(t, here)
 	want := map[string]string{
 		"same": "same", "edit": "new", "dir/": "", "dir/deep/": "", "dir/deep/f": "f", "link": "-> same", "relink": "-> b", "swap/": "", "swap/in": "i", "swapdir": "now a file",
@@ -175,14 +176,28 @@ func keys(m map[string]string) []string {
 	return out
 }
 
-// apply packs what is there as an Engine does and applies it.
-func apply(t testing.TB, here, there string, m *Manifest) *Report {
+// applied packs what is there as an Engine does and applies it.
+func applied(t testing.TB, here, there string, m *Manifest) *Report {
 	t.Helper()
 	var b bytes.Buffer
 	tarOf(t, &b, there)
-	report, err := Apply(t.Context(), open(t, here), me(), m, bytes.NewReader(b.Bytes()), "workspace", DefaultLimits)
+	report, err := Apply(t.Context(), open(t, here), me(), m, kept(t, b.Bytes()), "workspace", journal(t), DefaultLimits)
 	must(t, err)
 	return report
+}
+
+// kept is an archive as a file.
+func kept(t testing.TB, archive []byte) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "archive")
+	must(t, os.WriteFile(name, archive, 0o600))
+	return name
+}
+
+// journal is a directory for a copy back.
+func journal(t testing.TB) string {
+	t.Helper()
+	return filepath.Join(t.TempDir(), "journal")
 }
 
 // tarOf writes what is there as an Engine does.
@@ -267,7 +282,7 @@ func TestHostileArchives(t *testing.T) {
 				}
 			}
 			must(t, w.Close())
-			_, err := Apply(t.Context(), open(t, here), me(), m, bytes.NewReader(b.Bytes()), "workspace", DefaultLimits)
+			_, err := Apply(t.Context(), open(t, here), me(), m, kept(t, b.Bytes()), "workspace", journal(t), DefaultLimits)
 			t.Log(err)
 			if got := look(t, outside); len(got) != 1 || got["canary"] != "canary" {
 				t.Errorf("outside is %v", got)
@@ -283,12 +298,12 @@ func TestHostileArchives(t *testing.T) {
 	write(t, root, map[string]string{"here/a": "a", "here/sub/f": "f"})
 	m, archive := pack(t, here)
 	for _, cut := range []int{0, 10, 512, 600, 1024, len(archive) / 2, len(archive) - 512} {
-		if _, err := Apply(t.Context(), open(t, here), me(), m, bytes.NewReader(archive[:cut]), "workspace", DefaultLimits); err == nil {
+		if _, err := Apply(t.Context(), open(t, here), me(), m, kept(t, archive[:cut]), "workspace", journal(t), DefaultLimits); err == nil {
 			t.Errorf("an archive of %d bytes was taken", cut)
 		}
 	}
 	small := Limits{Bytes: 1, Files: 1}
-	if _, err := Apply(t.Context(), open(t, here), me(), m, bytes.NewReader(archive), "workspace", small); !errors.Is(err, ErrTooLarge) {
+	if _, err := Apply(t.Context(), open(t, here), me(), m, kept(t, archive), "workspace", journal(t), small); !errors.Is(err, apply.ErrTooLarge) {
 		t.Errorf("got %v", err)
 	}
 	if _, err := Pack(t.Context(), io.Discard, open(t, here), me(), Into{}, small); !errors.Is(err, ErrTooLarge) {
@@ -329,7 +344,7 @@ func TestOwner(t *testing.T) {
 		}
 	}
 	must(t, w.Close())
-	report, err := Apply(t.Context(), open(t, here), owner, m, bytes.NewReader(b.Bytes()), "workspace", DefaultLimits)
+	report, err := Apply(t.Context(), open(t, here), owner, m, kept(t, b.Bytes()), "workspace", journal(t), DefaultLimits)
 	must(t, err)
 	if report.Written != 2 || report.ConflictCount != 2 {
 		t.Errorf("got %+v", report)
@@ -356,7 +371,7 @@ func FuzzApply(f *testing.F) {
 		here := filepath.Join(root, "here")
 		write(t, root, map[string]string{"here/a": "a", "here/sub/b": "b", "canary": "canary"})
 		m, _ := pack(t, here)
-		_, _ = Apply(t.Context(), open(t, here), me(), m, bytes.NewReader(data), "workspace", Limits{Bytes: 1 << 20, Files: 100})
+		_, _ = Apply(t.Context(), open(t, here), me(), m, kept(t, data), "workspace", journal(t), Limits{Bytes: 1 << 20, Files: 100})
 		entries, err := os.ReadDir(root)
 		must(t, err)
 		content, err := os.ReadFile(filepath.Join(root, "canary"))

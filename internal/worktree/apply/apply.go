@@ -20,6 +20,8 @@
 // type), of which kind it was (TOOLD.old: "", file, dir, link or other) and the SHA-256
 // that the file's content or the link's target had (TOOLD.oldsha256). A path that was
 // deleted is a Reg entry without content, and so is everything that was below it.
+//
+// A Copy comes back as a whole instead: what differs from how it was are its changes.
 package apply
 
 import (
@@ -73,6 +75,10 @@ type Job struct {
 	// Earlier is told what became of an earlier job of the directory that was not
 	// finished: it is, before this one begins. It may be nil.
 	Earlier func(*Recovered)
+	// Copy is set where the changes are those of a copy: what is in the way of one of them
+	// is then left alone with what depends on it, and all others are applied. A request to
+	// merge and Others are not for that.
+	Copy *Copy
 	// Limits are DefaultLimits if zero.
 	Limits Limits
 }
@@ -93,6 +99,7 @@ var ErrUnfinished = errors.New("the changes are written in part: the rest follow
 // Run applies an archive. An error that wraps *ConflictError says what is in the way; then
 // nothing is written, unless its Applied says otherwise. Other errors are ErrArchive,
 // ErrTooLarge, ErrUnfinished, or one of the system's, after which the source is as it was.
+// A Copy has its own archive, and an error more, ErrNoTop.
 func (j *Job) Run(ctx context.Context, archive io.Reader) (*client.Applied, error) {
 	d, err := openState(j.Dir)
 	if err != nil {
@@ -118,12 +125,17 @@ func (j *Job) run(ctx context.Context, d *state, archive io.Reader) (*client.App
 	if limits == (Limits{}) {
 		limits = DefaultLimits
 	}
-	sp, err := newSpool(d, limits)
+	sp, err := newSpool(d, limits, j.Copy)
 	if err != nil {
 		return nil, err
 	}
 	defer sp.f.Close()
-	changes, err := sp.read(ctx, archive)
+	var changes []*change
+	if j.Copy == nil {
+		changes, err = sp.read(ctx, archive)
+	} else {
+		changes, err = sp.compare(ctx, j.Copy)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +149,7 @@ func (j *Job) run(ctx context.Context, d *state, archive io.Reader) (*client.App
 	if err := s.merge(); err != nil {
 		return nil, err
 	}
-	if err := s.conflicts.err(); err != nil {
+	if err := s.conflicts.err(); err != nil && j.Copy == nil {
 		return nil, err
 	}
 	report := s.report()
@@ -146,29 +158,32 @@ func (j *Job) run(ctx context.Context, d *state, archive io.Reader) (*client.App
 	}
 	if len(s.tasks) == 0 {
 		s.tellMerged(report)
-		return report.applied(false), nil
+		return report.applied(false), s.conflicts.after(report)
 	}
 	p, err := s.plan(j)
 	if err != nil {
 		return nil, err
 	}
 	s.share()
-	applied, err := j.write(ctx, d, sp, p, report)
+	applied, err := j.write(ctx, d, sp, p, report, s.conflicts)
 	if applied != nil {
 		s.tellMerged(report)
 	}
 	return applied, err
 }
 
-// write carries a plan out.
-func (j *Job) write(ctx context.Context, d *state, sp *spool, p *plan, report *report) (*client.Applied, error) {
+// write carries a plan out. Found is what is not in it.
+func (j *Job) write(ctx context.Context, d *state, sp *spool, p *plan, report *report, found conflicts) (*client.Applied, error) {
 	if err := sp.sync(); err != nil {
 		return nil, err
 	}
 	if err := d.prepare(p); err != nil {
 		return nil, err
 	}
-	w := &writer{ctx: ctx, plan: p, content: sp.f, staged: make(map[int]stamp), report: report, own: make(map[string]own), buf: sp.buf}
+	w := &writer{
+		ctx: ctx, plan: p, content: sp.f, staged: make(map[int]stamp), report: report, own: make(map[string]own), buf: sp.buf,
+		part: j.Copy != nil, conflicts: found,
+	}
 	err := d.as(ctx, j.Owner, j.Source, w.stage)
 	if err == nil {
 		err = context.Cause(ctx)

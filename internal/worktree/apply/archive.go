@@ -54,6 +54,8 @@ type change struct {
 	link   string
 	at     int64 // of the file's content in the spool
 	size   int64
+	since  int64   // in place of the job's; 0 if that counts
+	mtime  int64   // ns, that the file gets; 0 is none
 	up     *change // the change of the nearest directory above that has one
 	found
 }
@@ -81,8 +83,16 @@ func (b buffer) copy(w io.Writer, r io.Reader) (int64, error) {
 	return io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{r}, b)
 }
 
-func newSpool(d *state, limits Limits) (*spool, error) {
-	f, err := os.OpenFile(d.path(contentFile), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+// newSpool makes an empty spool, or one of a copy's archive.
+func newSpool(d *state, limits Limits, of *Copy) (*spool, error) {
+	flags := os.O_RDWR | os.O_CREATE | os.O_EXCL
+	if of != nil {
+		flags = os.O_RDWR
+		if err := os.Link(of.Archive, d.path(contentFile)); err != nil {
+			return nil, fmt.Errorf("keep the changes: %w", err)
+		}
+	}
+	f, err := os.OpenFile(d.path(contentFile), flags, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("keep the changes: %w", err)
 	}
@@ -98,14 +108,16 @@ func (s *spool) sync() error {
 	return nil
 }
 
-// source is what an archive is read from, and whether that has ended.
+// source is what an archive is read from, how far it is, and whether that has ended.
 type source struct {
 	r    io.Reader
+	at   int64
 	over bool
 }
 
 func (s *source) Read(p []byte) (int, error) {
 	n, err := s.r.Read(p)
+	s.at += int64(n)
 	s.over = s.over || errors.Is(err, io.EOF)
 	return n, err
 }
@@ -113,31 +125,42 @@ func (s *source) Read(p []byte) (int, error) {
 // read keeps an archive, checks it and gives its changes: a directory before what is in
 // it.
 func (s *spool) read(ctx context.Context, archive io.Reader) ([]*change, error) {
+	var changes []*change
+	err := s.each(ctx, archive, func(h *tar.Header, r io.Reader, _ *source) error {
+		c, err := s.entry(h, r)
+		changes = append(changes, c)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return changes, arrange(changes)
+}
+
+// each visits all entries of an archive, and sees that it is whole.
+func (s *spool) each(ctx context.Context, archive io.Reader, visit func(h *tar.Header, r io.Reader, in *source) error) error {
 	in := &source{r: bufio.NewReaderSize(archive, 1<<16)}
 	t := tar.NewReader(in)
-	var changes []*change
-	for {
+	for n := 0; ; n++ {
 		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
+			return context.Cause(ctx)
 		}
 		h, err := t.Next()
 		if errors.Is(err, io.EOF) {
-			if err := in.ends(); err != nil {
-				return nil, err
-			}
-			return changes, arrange(changes)
+			return in.ends()
 		}
 		if err != nil {
-			return nil, readError(err)
+			return readError(err)
 		}
-		if len(changes) >= s.limits.Entries {
-			return nil, tooLarge("more than %d files", s.limits.Entries)
+		if n >= s.limits.Entries {
+			return tooLarge("more than %d files", s.limits.Entries)
 		}
-		c, err := s.entry(h, t)
-		if err != nil {
-			return nil, err
+		if s.names += len(h.Name) + len(h.Linkname); s.names > s.limits.Names {
+			return tooLarge("names of more than %d bytes", s.limits.Names)
 		}
-		changes = append(changes, c)
+		if err := visit(h, t, in); err != nil {
+			return err
+		}
 	}
 }
 
@@ -185,9 +208,6 @@ func (s *spool) entry(h *tar.Header, r io.Reader) (*change, error) {
 	}
 	if h.Typeflag == tar.TypeDir {
 		c.path = strings.TrimSuffix(c.path, "/")
-	}
-	if s.names += len(c.path) + len(c.link); s.names > s.limits.Names {
-		return nil, tooLarge("names of more than %d bytes", s.limits.Names)
 	}
 	if err := checkPath(c.path); err != nil {
 		return nil, err

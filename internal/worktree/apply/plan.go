@@ -56,6 +56,7 @@ type task struct {
 	Home   home    `json:"home,omitzero"`
 	Of     raw     `json:"of,omitempty"` // the session's version, where Want was merged
 	Build  bool    `json:"build,omitempty"`
+	MTime  int64   `json:"mtime,omitempty"` // ns; 0 is that of its writing
 }
 
 // mode is what a directory gets when all is in it; until then its owner can write to it.
@@ -68,7 +69,7 @@ type mode struct {
 func (c *change) task() task {
 	return task{
 		Path: raw(c.path), Was: c.now, Want: c.want(), Link: raw(c.link), At: c.at, Parent: c.parent, Home: c.home,
-		Of: c.merged, Build: c.build,
+		Of: c.merged, Build: c.build, MTime: c.mtime,
 	}
 }
 

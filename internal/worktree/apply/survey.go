@@ -1,6 +1,7 @@
 package apply
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -150,6 +151,12 @@ func errnoOf(err error) error {
 // examine looks at what is where a change goes.
 func (s *survey) examine(c *change) error {
 	up := c.up
+	switch {
+	case c.why != "":
+		return inTheWay(c.why)
+	case s.job.Copy != nil && up != nil && up.why != "" && c.put() && up.makes():
+		return errNotMade
+	}
 	if up != nil && up.left == chosen && up.now.Kind != beneath.Dir {
 		// Nothing is there: the directory is yet to be made, or has become something else.
 		if c.put() && path.Dir(c.path) != up.path {
@@ -160,7 +167,7 @@ func (s *survey) examine(c *change) error {
 		return nil
 	}
 	parent, err := s.dir(path.Dir(c.path))
-	if errors.Is(err, unix.ENOENT) && !c.put() {
+	if (errors.Is(err, unix.ENOENT) || s.job.Copy != nil && errors.Is(err, unix.ENOTDIR)) && !c.put() {
 		c.done = true
 		return nil
 	}
@@ -303,6 +310,8 @@ const (
 	errUnknown  = inTheWay("it is a directory with files in it that the session has not removed")
 	errReadOnly = inTheWay("its directory cannot be written to")
 	errNotOwned = inTheWay("its mode is another user's to change")
+	errNotMade  = inTheWay("its directory is not made")
+	errNoTarget = inTheWay("it is a hard link to no file that comes before it")
 )
 
 // judge says whether a change is done already, and what is in its way.
@@ -326,7 +335,7 @@ func (s *survey) judge(c *change) {
 		c.why = "it is of another type now"
 	case now.Sum != raw(c.oldSum):
 		c.why = "its content is not what the session's change was made from"
-	case now.CTime > s.job.Since && !s.own[c.path].is(now):
+	case now.CTime > cmp.Or(c.since, s.job.Since) && !s.own[c.path].is(now):
 		c.why = "it was changed since the session began"
 	}
 }

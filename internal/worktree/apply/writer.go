@@ -23,6 +23,8 @@ type writer struct {
 	content io.ReaderAt
 	// again: an earlier writer has carried out nobody knows how much of the plan.
 	again bool
+	// part: what cannot be written to its home is left alone, and no reason to write nothing.
+	part bool
 	// rewrote: of a file that was written once more the staged one may be left, in a
 	// directory that was not in its place just then.
 	rewrote   bool
@@ -85,7 +87,12 @@ func (w *writer) stage(root int) error {
 			w.staged[i], err = w.make(fd, i)
 			_ = unix.Close(fd)
 		}
-		if why := reasonOf(err); why != "" {
+		why := reasonOf(err)
+		if why != "" && w.part {
+			w.leave(string(t.Path), err)
+			continue
+		}
+		if why != "" {
 			w.conflicts.add(string(t.Path), why)
 			return w.conflicts.err()
 		}
@@ -127,6 +134,10 @@ func (w *writer) make(dir, i int) (stamp, error) {
 	}
 	if err == nil {
 		err = unix.Fchmod(fd, t.Want.Perm)
+	}
+	if t.MTime != 0 { // a file system that takes no times is no reason to leave it out
+		times := []unix.Timespec{{Nsec: unix.UTIME_OMIT}, unix.NsecToTimespec(t.MTime)}
+		_ = unix.UtimesNanoAt(fd, "", times, unix.AT_EMPTY_PATH)
 	}
 	var st unix.Stat_t
 	if err == nil {
@@ -206,7 +217,7 @@ func (w *writer) all(root int) error {
 		_ = w.chmod(m, m.Perm|0o700) // what cannot be opened shows in what is in it
 	}
 	for i := range slices.Backward(w.plan.tasks) {
-		if w.plan.tasks[i].removes() {
+		if w.plan.tasks[i].removes() && !w.report.left[i] {
 			if err := w.one(i, w.remove); err != nil {
 				return err
 			}
