@@ -3,11 +3,11 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/toold/toold/client"
 )
@@ -117,8 +117,7 @@ func (f *logsFollower) whole(call *client.Call) error {
 // does not end it.
 func (f *logsFollower) follow(ctx context.Context, call *client.Call) {
 	name := line(shortCall(call.ID))
-	text := f.format == formatTable
-	if text {
+	if f.format == formatTable {
 		f.locked(func() error {
 			_, err := fmt.Fprintf(f.stdout, "%s\n", strings.TrimSpace(fmt.Sprintf("%s %s: %s %s", name, line(call.Tool), line(string(call.Status)), line(call.Title))))
 			return err
@@ -126,42 +125,29 @@ func (f *logsFollower) follow(ctx context.Context, call *client.Call) {
 	}
 	out := &prefixed{f: f, prefix: name + " | "}
 	safe := newScreen(out)
-	offset := int64(0)
-	for seen := time.Now(); ; {
-		if text && !f.short {
-			n, _ := f.copy(ctx, safe, call.ID, offset) // where it broke, the next turn goes on
-			offset += n
-		}
-		now, err := f.client.GetCall(ctx, call.ID)
+	for e, err := range f.client.FollowCall(ctx, call.ID, 0) {
+		var ended client.Call
+		var o client.Output
 		switch {
-		case err == nil && now.Finished():
-			_ = safe.Flush() // locked keeps its failures
-			out.end()
-			f.locked(func() error { return f.ended(name, now) })
-			return
-		case err == nil:
-			seen = time.Now()
 		case ctx.Err() != nil:
 			return
-		case !isUnreachable(err) || time.Since(seen) > daemonAway:
+		case err == nil && e.Type == "output":
+			if err = json.Unmarshal(e.Data, &o); err == nil && f.format == formatTable && !f.short {
+				_, _ = safe.Write(o.Bytes()) // locked keeps its failures
+			}
+		case err == nil:
+			err = json.Unmarshal(e.Data, &ended)
+		}
+		if err != nil {
 			f.locked(func() error { return err })
 			return
 		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(250 * time.Millisecond):
+		if ended.ID != "" {
+			_ = safe.Flush()
+			out.end()
+			f.locked(func() error { return f.ended(name, &ended) })
 		}
 	}
-}
-
-func (f *logsFollower) copy(ctx context.Context, w io.Writer, id string, offset int64) (int64, error) {
-	r, err := f.client.CallOutput(ctx, id, client.OutputQuery{Offset: offset, Follow: true})
-	if err != nil {
-		return 0, err
-	}
-	defer r.Close()
-	return io.Copy(w, r)
 }
 
 func (f *logsFollower) ended(name string, call *client.Call) error {
