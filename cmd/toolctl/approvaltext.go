@@ -23,11 +23,8 @@ type textLine struct {
 // acts on a terminal, hides, or poses as another character. Unlike a screen it
 // also spells out colours: what is shown for approval must be all that there is.
 func visible(text string) []string {
-	all := strings.Split(strings.TrimSuffix(shell.Visible(text), "\n"), "\n")
-	for i, l := range all {
-		all[i] = line(strings.ReplaceAll(l, "\t", "    "))
-	}
-	return all
+	text = strings.ReplaceAll(strings.TrimSuffix(shell.Visible(text), "\n"), "\t", "    ")
+	return strings.Split(visibleParts(text, "\n"), "\n")
 }
 
 // visibleLine is a hostile text on one line, likewise.

@@ -71,19 +71,22 @@ func inOrder(offers ...offer) cobra.CompletionFunc {
 	})
 }
 
-// offered makes completions of items: each has words that name it, of which some may be
+// offered makes completions of a list: each item has words that name it, of which some may be
 // empty, and says what it is about.
-func offered[T any](items []T, of func(*T) (about string, words []string)) []cobra.Completion {
+func offered[T any](list *client.List[T], err error, of func(*T) (about string, words []string)) ([]cobra.Completion, error) {
+	if err != nil {
+		return nil, err
+	}
 	var out []cobra.Completion
-	for i := range items {
-		about, words := of(&items[i])
+	for i := range list.Items {
+		about, words := of(&list.Items[i])
 		for _, word := range words {
 			if word != "" {
 				out = append(out, cobra.CompletionWithDesc(line(word), line(about)))
 			}
 		}
 	}
-	return out
+	return out, nil
 }
 
 // firstThen has one offer for the first argument, and another for all behind it.
@@ -99,12 +102,9 @@ func firstThen(first, then offer) cobra.CompletionFunc {
 // sessions offers the live sessions, by name where they have one.
 func (a *app) sessions(ctx context.Context, _ []string) ([]cobra.Completion, error) {
 	page, err := a.client().ListSessions(ctx, client.SessionQuery{})
-	if err != nil {
-		return nil, err
-	}
-	return offered(page.Items, func(s *client.Session) (string, []string) {
+	return offered(page, err, func(s *client.Session) (string, []string) {
 		return string(s.State) + " " + worktreeShort(s.Worktree), []string{s.Name, s.ID}
-	}), nil
+	})
 }
 
 // checkpoints offers those of the session that is the first argument, by name where they
@@ -116,13 +116,10 @@ func (a *app) checkpoints(ctx context.Context, args []string) (out []cobra.Compl
 	cl := a.client()
 	err = a.withSession(ctx, cl, args[0], func(ref string) error {
 		l, err := cl.Checkpoints(ctx, ref)
-		if err != nil {
-			return err
-		}
-		out = offered(l.Items, func(x *client.Checkpoint) (string, []string) {
+		out, err = offered(l, err, func(x *client.Checkpoint) (string, []string) {
 			return causeText(x) + ", " + ago(x.Created, time.Now()) + " ago", []string{x.Name, x.ID}
 		})
-		return nil
+		return err
 	})
 	return out, err
 }
@@ -132,11 +129,8 @@ func (a *app) calls(ctx context.Context, args []string) (out []cobra.Completion,
 	cl := a.client()
 	err = a.withSession(ctx, cl, args[0], func(ref string) error {
 		page, err := cl.ListCalls(ctx, ref, client.CallQuery{})
-		if err != nil {
-			return err
-		}
-		out = offered(page.Items, func(x *client.Call) (string, []string) { return x.Tool + " " + x.Title, []string{x.ID} })
-		return nil
+		out, err = offered(page, err, func(x *client.Call) (string, []string) { return x.Tool + " " + x.Title, []string{x.ID} })
+		return err
 	})
 	return out, err
 }
@@ -144,46 +138,37 @@ func (a *app) calls(ctx context.Context, args []string) (out []cobra.Completion,
 // tools offers the tools.
 func (a *app) tools(ctx context.Context, _ []string) ([]cobra.Completion, error) {
 	defs, err := a.client().Tools(ctx, client.ToolQuery{})
-	return offered(defs, func(d *client.ToolDefinition) (string, []string) {
+	return offered(&client.List[client.ToolDefinition]{Items: defs}, err, func(d *client.ToolDefinition) (string, []string) {
 		return firstSentence(d.Description), []string{d.Name}
-	}), err
+	})
 }
 
 // approvals offers those that are pending.
 func (a *app) approvals(ctx context.Context, _ []string) ([]cobra.Completion, error) {
 	page, err := a.client().ListApprovals(ctx, client.ApprovalQuery{})
-	if err != nil {
-		return nil, err
-	}
-	return offered(page.Items, func(p *client.Approval) (string, []string) {
+	return offered(page, err, func(p *client.Approval) (string, []string) {
 		return clipped(line(p.Tool)+" "+approvalShort(p), maxShort), []string{p.ID}
-	}), nil
+	})
 }
 
 // saved offers what was approved for always.
 func (a *app) saved(ctx context.Context, _ []string) ([]cobra.Completion, error) {
 	page, err := a.client().ListSavedApprovals(ctx, client.ApprovalQuery{})
-	if err != nil {
-		return nil, err
-	}
-	return offered(page.Items, func(s *client.SavedApproval) (string, []string) {
+	return offered(page, err, func(s *client.SavedApproval) (string, []string) {
 		return clipped(visibleLine(s.Permission+" "+s.Pattern), maxShort), []string{s.ID}
-	}), nil
+	})
 }
 
 // images offers the images, those without a name by digest.
 func (a *app) images(ctx context.Context, _ []string) ([]cobra.Completion, error) {
 	page, err := a.client().ListImages(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return offered(page.Items, func(x *client.Image) (string, []string) {
+	return offered(page, err, func(x *client.Image) (string, []string) {
 		size := bytesShort(int64(x.Size))
 		if len(x.Names) == 0 {
 			return size, []string{x.Digest}
 		}
 		return shortDigest(x.Digest) + " " + size, x.Names
-	}), nil
+	})
 }
 
 // completeProfile offers the profiles of this host's configuration, where it can

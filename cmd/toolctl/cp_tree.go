@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,7 +39,7 @@ func contents(p string) bool {
 // in sends a local directory, or a tar from standard input.
 func (t *treeCopy) in(ctx context.Context, from, to string) error {
 	if from == "-" {
-		call, err := t.put(ctx, defaultDir(to), t.a.stdin)
+		call, err := t.put(ctx, cmp.Or(to, "."), t.a.stdin)
 		return t.sent(call, err, to, from, nil)
 	}
 	if (to == "" || strings.HasSuffix(to, "/")) && !contents(from) {
@@ -64,7 +65,7 @@ func (t *treeCopy) in(ctx context.Context, from, to string) error {
 		in.CloseWithError(err) // nil is io.EOF
 		packed <- err
 	}()
-	call, err := t.put(ctx, defaultDir(to), out)
+	call, err := t.put(ctx, cmp.Or(to, "."), out)
 	_ = out.CloseWithError(errLeft)
 	if perr := <-packed; perr != nil && !errors.Is(perr, errLeft) && ctx.Err() == nil {
 		return fmt.Errorf("read %s: %w; what was sent until then stays in the session", from, perr)
@@ -74,14 +75,6 @@ func (t *treeCopy) in(ctx context.Context, from, to string) error {
 
 // errLeft ends the packing of what nobody takes any more.
 var errLeft = errors.New("the session took no more")
-
-// defaultDir is the worktree where no directory is named.
-func defaultDir(dir string) string {
-	if dir == "" {
-		return "."
-	}
-	return dir
-}
 
 func (t *treeCopy) tree(dir string) client.Tree {
 	return client.Tree{Client: t.c, Session: t.session, Dir: dir}
@@ -94,9 +87,9 @@ func (t *treeCopy) put(ctx context.Context, dir string, from io.Reader) (*client
 // sent says what became of what was sent; local is what could not be read of from here.
 func (t *treeCopy) sent(call *client.Call, err error, to, from string, local *treetar.Count) error {
 	if err != nil {
-		return fmt.Errorf("copy to %s: %w", defaultDir(to), err)
+		return fmt.Errorf("copy to %s: %w", cmp.Or(to, "."), err)
 	}
-	if err := transferResult(call, defaultDir(to)); err != nil {
+	if err := transferResult(call, cmp.Or(to, ".")); err != nil {
 		return err
 	}
 	t.notes(call)
@@ -132,9 +125,9 @@ func (t *treeCopy) out(ctx context.Context, from, to string) error {
 	if to == "-" && t.a.outTTY {
 		return usagef("standard output is a terminal: send the archive to a file or a program, as in \"toolctl cp -r %s:%s - | tar -t\"", t.session, from)
 	}
-	r, id, err := t.tree(defaultDir(from)).Get(ctx)
+	r, id, err := t.tree(cmp.Or(from, ".")).Get(ctx)
 	if err != nil {
-		return fmt.Errorf("copy %s: %w", defaultDir(from), err)
+		return fmt.Errorf("copy %s: %w", cmp.Or(from, "."), err)
 	}
 	defer r.Close()
 	body := &countedReader{from: r, tell: t.moved}
@@ -144,7 +137,7 @@ func (t *treeCopy) out(ctx context.Context, from, to string) error {
 	} else {
 		got, err = unpackLocal(ctx, body, from, to)
 	}
-	return t.received(ctx, id, defaultDir(from), to, err, got)
+	return t.received(ctx, id, cmp.Or(from, "."), to, err, got)
 }
 
 // received says what became of what was fetched, by the call that has packed it as well.

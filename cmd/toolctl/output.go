@@ -170,7 +170,7 @@ func printYAML(w io.Writer, v any) error {
 	if err := errors.Join(out.Encode(node), out.Close()); err != nil {
 		return fmt.Errorf("write YAML: %w", err)
 	}
-	_, err = w.Write(escapeYAML(b.Bytes()))
+	_, err = io.WriteString(w, visibleParts(b.String(), "\n"))
 	return err
 }
 
@@ -204,7 +204,7 @@ func yamlNode(dec *json.Decoder) (*yaml.Node, error) {
 	return n, n.Encode(tok)
 }
 
-// yamlString quotes what escapeYAML will have to escape.
+// yamlString quotes what has to be escaped: in double quotes YAML has the escapes of line.
 func yamlString(s string) *yaml.Node {
 	n := &yaml.Node{}
 	n.SetString(s)
@@ -212,19 +212,4 @@ func yamlString(s string) *yaml.Node {
 		n.Style = yaml.DoubleQuotedStyle
 	}
 	return n
-}
-
-// escapeYAML spells out the characters that act on terminals and that YAML
-// itself leaves as they are. yamlString has seen to it that they stand between
-// double quotes.
-func escapeYAML(text []byte) []byte {
-	out := make([]byte, 0, len(text))
-	for _, r := range string(text) {
-		if r == '\n' {
-			out = append(out, '\n')
-		} else {
-			out = appendVisible(out, r)
-		}
-	}
-	return out
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"strconv"
-	"strings"
 
 	"github.com/toold/toold/internal/plain"
 )
@@ -70,24 +69,15 @@ func (p *patchText) show(text []byte, color int) error {
 	if at := bytes.Index(text, []byte(" @@")); color == colorCyan && at >= 0 {
 		text, rest = text[:at+3], text[at+3:]
 	}
-	shown := visiblePatch(rest)
+	shown := visibleParts(string(rest), "\t")
 	if len(text) > 0 {
-		shown = painted(visiblePatch(text), color, p.color) + shown
+		shown = painted(visibleParts(string(text), "\t"), color, p.color) + shown
 	}
 	if ended {
 		shown += "\n"
 	}
 	_, err := p.w.WriteString(shown)
 	return err
-}
-
-// visiblePatch spells out what acts, but for tabs.
-func visiblePatch(text []byte) string {
-	fields := strings.Split(string(text), "\t")
-	for i, f := range fields {
-		fields[i] = line(f)
-	}
-	return strings.Join(fields, "\t")
 }
 
 // colorOf is the color of a line that begins so, and counts it.

@@ -201,6 +201,15 @@ func line(s string) string {
 	return string(b)
 }
 
+// visibleParts makes s safe to show like line, but for what stands between its parts.
+func visibleParts(s, between string) string {
+	parts := strings.Split(s, between)
+	for i, p := range parts {
+		parts[i] = line(p)
+	}
+	return strings.Join(parts, between)
+}
+
 func plainLine(s string) bool {
 	for i := range len(s) {
 		if s[i] < 0x20 || s[i] >= 0x7f {
