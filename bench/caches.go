@@ -35,23 +35,14 @@ type warm struct {
 // benchCaches times the second run of builds and package managers in new sessions, which have
 // what another session promoted, beside the host's own warm runs. Making a session is not
 // part of it. Packages come from a registry of the benchmark's own.
-func benchCaches(ctx context.Context, l *lab) ([]row, error) {
-	host, err := ownAddress()
-	if err != nil {
-		return nil, err
-	}
-	ln, err := net.Listen("tcp4", host.String()+":0")
-	if err != nil {
-		return nil, err
-	}
+func benchCaches(ctx context.Context, l *lab) []row {
+	host := get(ownAddress())
+	ln := get(net.Listen("tcp4", host.String()+":0"))
 	registry := newRegistry("http://" + ln.Addr().String())
 	server := &http.Server{Handler: registry, ReadHeaderTimeout: time.Minute}
 	go server.Serve(ln)
 	defer server.Close()
-	own, err := newLab(labConfig{smoke: l.smoke, sandbox: fmt.Sprintf("runtime = %q\n[network]\nmode = \"rules\"\n[permission.network]\n%q = \"allow\"\n", l.runc, ln.Addr())})
-	if err != nil {
-		return nil, err
-	}
+	own := newLab(labConfig{smoke: l.smoke, sandbox: fmt.Sprintf("runtime = %q\n[network]\nmode = \"rules\"\n[permission.network]\n%q = \"allow\"\n", l.runc, ln.Addr())})
 	defer own.close()
 	var rows []row
 	for _, w := range []warm{goTest(l.smoke), registry.npmCI(), registry.pipInstall()} {
@@ -59,28 +50,20 @@ func benchCaches(ctx context.Context, l *lab) ([]row, error) {
 			l.note("caches: %s is not measured: this host lacks %q", w.name, w.needs)
 			continue
 		}
-		r, err := own.warmRuns(ctx, &w)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", w.name, err)
-		}
-		rows = append(rows, r)
+		rows = append(rows, own.warmRuns(ctx, &w))
 	}
-	return rows, nil
+	return rows
 }
 
 // warmRuns fills both caches, and then times runs in turns.
-func (l *lab) warmRuns(ctx context.Context, w *warm) (row, error) {
+func (l *lab) warmRuns(ctx context.Context, w *warm) row {
 	trees := map[string]string{}
 	for _, side := range []string{"host", "session"} {
 		tree := filepath.Join(l.dir, w.cache+"-"+side)
 		for name, text := range w.files {
 			file := filepath.Join(tree, name)
-			if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-				return row{}, err
-			}
-			if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-				return row{}, err
-			}
+			must(os.MkdirAll(filepath.Dir(file), 0o755))
+			must(os.WriteFile(file, []byte(text), 0o644))
 		}
 		trees[side] = tree
 	}
@@ -89,55 +72,37 @@ func (l *lab) warmRuns(ctx context.Context, w *warm) (row, error) {
 		cmd.Dir, cmd.Env = trees["host"], append(os.Environ(), "PATH=/usr/local/go/bin:/usr/bin:/bin", "GOPROXY=off")
 		for name, at := range w.vars {
 			dir := filepath.Join(l.dir, "cache-"+w.cache, at)
-			if err := os.MkdirAll(dir, 0o755); err != nil {
-				return err
-			}
+			must(os.MkdirAll(dir, 0o755))
 			cmd.Env = append(cmd.Env, name+"="+dir)
 		}
 		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("on the host: %w\n%s", err, out)
+			return fmt.Errorf("%s on the host: %w\n%s", w.name, err, out)
 		}
 		return nil
 	}
-	inSession := func(after func(id string) error) (took time.Duration, err error) {
-		s, err := l.c.CreateSession(ctx, client.SessionCreate{
+	inSession := func() (id string, took time.Duration) {
+		id = get(l.open(ctx, client.SessionCreate{
 			Worktree: client.Worktree{Source: trees["session"], Mode: client.WorktreeOverlay},
 			Caches:   []client.CacheUse{{Name: w.cache}},
 			Env:      map[string]string{"GOPROXY": "off"},
-		})
-		if err != nil {
-			return 0, err
-		}
+		}))
 		start := time.Now()
-		err = l.bash(ctx, s.ID, w.command)
-		took = time.Since(start)
-		if err == nil && after != nil {
-			err = after(s.ID)
-		}
-		if err != nil {
-			_ = l.end(ctx, s.ID)
-			return 0, err
-		}
-		return took, l.end(ctx, s.ID)
+		must(l.bash(ctx, id, w.command))
+		return id, time.Since(start)
 	}
-	if err := onHost(); err != nil {
-		return row{}, err
-	}
-	if _, err := inSession(func(id string) error {
-		_, err := l.c.PromoteCache(ctx, id, w.cache)
-		return err
-	}); err != nil {
-		return row{}, err
-	}
-	took, err := inTurns(manner{n: l.n(15), run: 1}, []subject{
+	must(onHost())
+	filled, _ := inSession()
+	get(l.c.PromoteCache(ctx, filled, w.cache))
+	must(l.end(ctx, filled))
+	took := get(inTurns(manner{n: l.n(15), run: 1}, []subject{
 		{name: "host", op: timed(onHost)},
-		{name: "session", op: func() (time.Duration, error) { return inSession(nil) }},
-	})
-	if err != nil {
-		return row{}, err
-	}
+		{name: "session", op: func() (time.Duration, error) {
+			id, took := inSession()
+			return took, l.end(ctx, id)
+		}},
+	}))
 	return row{Group: "caches", Name: w.name + " in a new session", Unit: "µs", stats: took["session"], Target: "≤ 1.2 ×"}.
-		against("the host's", took["host"]), nil
+		against("the host's", took["host"])
 }
 
 // goTest builds and tests a program with a good part of the standard library, and does not

@@ -39,33 +39,19 @@ func flood(addr string) {
 }
 
 // startFlood floods an address from the neighbour's namespace, as a program of its own. stop ends it.
-func (w *way) startFlood(addr string) (stop func() error, err error) {
+func (w *way) startFlood(addr string) (stop func() error) {
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), floodEnv+"="+addr)
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		return nil, err
-	}
-	if _, err := netns.In(w.other, func() (struct{}, error) { return struct{}{}, cmd.Start() }); err != nil {
-		return nil, err
-	}
-	return func() error { return errors.Join(in.Close(), cmd.Wait()) }, nil
+	in := get(cmd.StdinPipe())
+	get(netns.In(w.other, func() (struct{}, error) { return struct{}{}, cmd.Start() }))
+	return func() error { return errors.Join(in.Close(), cmd.Wait()) }
 }
 
 // sink is a listener of the neighbour's own that takes as many connections a second as the
 // daemon does by default, and answers each with a byte: a flood of it is slowed down as one of
 // the way out is, and the daemon has nothing to do with it.
-func (w *way) sink(port uint16) (addr string, stop func(), err error) {
-	f, err := netns.In(w.other, func() (*os.File, error) {
-		return netns.Listen(netip.AddrPortFrom(netip.IPv4Unspecified(), port))
-	})
-	if err != nil {
-		return "", nil, err
-	}
-	l, err := netns.Listener(f)
-	if err != nil {
-		return "", nil, errors.Join(err, f.Close())
-	}
+func (w *way) sink(port uint16) (addr string, stop func()) {
+	l := listenIn(w.other, port)
 	var work sync.WaitGroup
 	work.Go(func() {
 		for {
@@ -79,47 +65,37 @@ func (w *way) sink(port uint16) (addr string, stop func(), err error) {
 		}
 	})
 	addr = netip.AddrPortFrom(w.host, port).String()
-	return addr, func() { _ = l.Close(); _ = f.Close(); work.Wait() }, nil
+	return addr, func() { _ = l.Close(); work.Wait() }
 }
 
 // flooded is a first byte in one session: alone, while a program of another floods a listener of
 // its own, and while that program floods the way out. The three are taken in turns, and each
 // flood begins anew each time, with what a session may open at once.
-func (w *way) flooded(l *lab) ([]row, error) {
-	sink, stop, err := w.sink(uint16(w.far.Addr().(*net.TCPAddr).Port) + 2)
-	if err != nil {
-		return nil, err
-	}
+func (w *way) flooded(l *lab) []row {
+	sink, stop := w.sink(uint16(w.far.Addr().(*net.TCPAddr).Port) + 2)
 	defer stop()
 	beside := []struct{ name, flood string }{{"alone", ""}, {"own", sink}, {"way", w.way}}
 	took := map[string][]float64{}
 	for range l.n(20) {
 		for _, b := range beside {
-			all, err := w.besideFlood(b.flood)
-			if err != nil {
-				return nil, err
-			}
-			took[b.name] = append(took[b.name], all...)
+			took[b.name] = append(took[b.name], w.besideFlood(b.flood)...)
 		}
 	}
 	r := row{Group: "network", Name: "first byte beside a session that floods", Manner: "runs", Unit: "µs", stats: summarise(took["way"]), Target: "p99 ≤ 1.25 ×"}
 	return []row{
 		r.against("beside the same flood of a listener of its own", summarise(took["own"])),
 		r.against("alone", summarise(took["alone"])),
-	}, nil
+	}
 }
 
 // besideFlood takes a hundred first bytes, in microseconds: not quite a hundred a second, half of what a session
 // may open by default. Faster ones would wait for the asking session's own bound, flood or none.
-func (w *way) besideFlood(addr string) (all []float64, err error) {
+func (w *way) besideFlood(addr string) []float64 {
 	if addr != "" {
-		stop, err := w.startFlood(addr)
-		if err != nil {
-			return nil, err
-		}
+		stop := w.startFlood(addr)
 		defer func() { _ = stop() }()
 	}
-	return netns.In(w.ns, func() ([]float64, error) {
+	return get(netns.In(w.ns, func() (all []float64, err error) {
 		for range 100 {
 			d, err := timed(func() error { return ask(w.way, 1) })()
 			if err != nil {
@@ -129,5 +105,5 @@ func (w *way) besideFlood(addr string) (all []float64, err error) {
 			time.Sleep(10 * time.Millisecond)
 		}
 		return all, nil
-	})
+	}))
 }

@@ -44,49 +44,36 @@ type labConfig struct {
 	tiers   []string
 }
 
-func newLab(cfg labConfig) (_ *lab, err error) {
+func newLab(cfg labConfig) *lab {
 	if os.Getuid() != 0 {
-		return nil, errors.New("sandboxes need root: run it with sudo")
+		must(errors.New("sandboxes need root: run it with sudo"))
 	}
-	bin, err := filepath.Abs("bin")
-	if err != nil {
-		return nil, err
-	}
+	bin := get(filepath.Abs("bin"))
 	if _, err := os.Stat(filepath.Join(bin, "toold")); err != nil {
-		return nil, errors.New("no bin/toold here: run `make build` first, and this from the top of the tree")
+		must(errors.New("no bin/toold here: run `make build` first, and this from the top of the tree"))
 	}
 	l := &lab{runc: filepath.Join(bin, "runc"), rg: filepath.Join(bin, "ripgrep", "rg"), smoke: cfg.smoke, tiers: cfg.tiers}
-	if l.dir, err = os.MkdirTemp("", "toold-bench-"); err != nil {
-		return nil, err
-	}
+	l.dir = get(os.MkdirTemp("", "toold-bench-"))
 	l.cgroupParent = "/" + filepath.Base(l.dir)
 	if cfg.sandbox == "" {
 		cfg.sandbox = fmt.Sprintf("runtime = %q\n", l.runc)
 	}
-	if err := os.Chmod(l.dir, 0o711); err != nil { // sessions pass through it
-		return nil, err
-	}
+	must(os.Chmod(l.dir, 0o711)) // sessions pass through it
 	l.tree = filepath.Join(l.dir, "tree")
-	if err := os.Mkdir(l.tree, 0o755); err != nil {
-		return nil, err
-	}
+	must(os.Mkdir(l.tree, 0o755))
 	// Files in memory: a disk's file system has moods of its own (ext4 passes over
 	// each inode that was freed in the last minute, of which there are thousands
 	// here), and the yardsticks write none.
 	if err := unix.Mount("tmpfs", l.tree, "tmpfs", 0, "mode=755,size=256m"); err != nil {
-		return nil, fmt.Errorf("mount a tmpfs for the worktree: %w", err)
+		must(fmt.Errorf("mount a tmpfs for the worktree: %w", err))
 	}
 	l.socket = testrig.Socket(l.dir)
 	config := filepath.Join(l.dir, "config.toml")
-	if err := os.WriteFile(config, []byte("[sandbox]\n"+cfg.sandbox+repeats), 0o600); err != nil {
-		return nil, err
-	}
+	must(os.WriteFile(config, []byte("[sandbox]\n"+cfg.sandbox+repeats), 0o600))
 	argv := append([]string{filepath.Join(bin, "toold"), "--config", config}, testrig.Flags(l.dir, l.cgroupParent[1:], uidBase(l.dir))...)
-	if l.daemon, err = testrig.StartDaemon(l.socket, filepath.Join(l.dir, "log"), argv...); err != nil {
-		return nil, err
-	}
+	l.daemon = get(testrig.StartDaemon(l.socket, filepath.Join(l.dir, "log"), argv...))
 	l.c = client.New(client.Options{Socket: l.socket})
-	return l, nil
+	return l
 }
 
 // uidBase is apart from those of other daemons on this machine, which know
@@ -163,22 +150,25 @@ func (l *lab) end(ctx context.Context, ids ...string) error {
 }
 
 // call runs a tool and wants it to succeed.
-func (l *lab) call(ctx context.Context, session, tool string, input any) (*client.Call, error) {
+func (l *lab) call(ctx context.Context, session, tool string, input any) error {
 	raw, err := json.Marshal(input)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	c, err := l.c.CreateCall(ctx, session, client.CallCreate{Tool: tool, Input: raw}, client.CallOptions{})
-	if err != nil {
-		return nil, err
+	switch {
+	case err != nil:
+		return err
+	case c.Error != nil:
+		return c.Error
+	case c.IsError:
+		return fmt.Errorf("%s failed: %s", tool, c.Output)
 	}
-	if c.Error != nil {
-		return nil, c.Error
-	}
-	if c.IsError {
-		return nil, fmt.Errorf("%s failed: %s", tool, c.Output)
-	}
-	return c, nil
+	return nil
+}
+
+func (l *lab) bash(ctx context.Context, session, command string) error {
+	return l.call(ctx, session, "bash", map[string]any{"command": command})
 }
 
 func hostBash() error { return exec.Command("bash", "-c", "true").Run() }

@@ -88,7 +88,7 @@ func outside(ctx context.Context) int {
 }
 
 func run(ctx context.Context, cfg labConfig, out, only string) error {
-	l, err := newLab(cfg)
+	l, err := caught(func() *lab { return newLab(cfg) })
 	if err != nil {
 		return err
 	}
@@ -96,7 +96,7 @@ func run(ctx context.Context, cfg labConfig, out, only string) error {
 	r := report{Date: time.Now().UTC().Format(time.RFC3339), Machine: shape(l.runc), Smoke: cfg.smoke}
 	for _, g := range []struct {
 		name string
-		run  func(context.Context, *lab) ([]row, error)
+		run  func(context.Context, *lab) []row
 	}{
 		{"policy", benchPolicy},
 		{"bash", benchBash},
@@ -115,7 +115,7 @@ func run(ctx context.Context, cfg labConfig, out, only string) error {
 		if only != "" && !strings.Contains(","+only+",", ","+g.name+",") {
 			continue
 		}
-		rows, err := g.run(ctx, l)
+		rows, err := caught(func() []row { return g.run(ctx, l) })
 		if err != nil {
 			return fmt.Errorf("%s: %w", g.name, err)
 		}
@@ -136,6 +136,37 @@ func run(ctx context.Context, cfg labConfig, out, only string) error {
 		return err
 	}
 	return os.WriteFile(out, append(b, '\n'), 0o644)
+}
+
+// failure is an error that ends the benchmark.
+type failure struct{ error }
+
+// must ends the benchmark where err is an error: there is nothing else to do about it. What was
+// begun is put away on the way out. It is for the main goroutine alone.
+func must(err error) {
+	if err != nil {
+		panic(failure{err})
+	}
+}
+
+// get is v, or the end as of must.
+func get[T any](v T, err error) T {
+	must(err)
+	return v
+}
+
+// caught is what f gives, or the error that ended it.
+func caught[T any](f func() T) (v T, err error) {
+	defer func() {
+		switch r := recover().(type) {
+		case nil:
+		case failure:
+			err = r.error
+		default:
+			panic(r)
+		}
+	}()
+	return f(), nil
 }
 
 func shape(runc string) machine {

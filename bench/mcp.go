@@ -15,35 +15,22 @@ import (
 
 // benchMCP times `bash -c true` by toolctl mcp beside the same by package client, and the
 // way from nothing to a first result beside toolctl run, both without a daemon.
-func benchMCP(ctx context.Context, l *lab) ([]row, error) {
-	id, err := l.session(ctx)
-	if err != nil {
-		return nil, err
-	}
+func benchMCP(ctx context.Context, l *lab) []row {
+	id := get(l.session(ctx))
 	defer l.end(ctx, id)
-	input := map[string]any{"command": "true"}
-	a, err := startAgent(ctx, "--socket", l.socket, "--session", id)
-	if err != nil {
-		return nil, err
-	}
+	a := get(startAgent(ctx, "--socket", l.socket, "--session", id))
 	defer a.Close()
-	rows, err := l.latencies("mcp", []subject{
-		{name: "toold bash (Go client)", op: timed(func() error { _, err := l.call(ctx, id, "bash", input); return err })},
+	rows := l.latencies("mcp", []subject{
+		{name: "toold bash (Go client)", op: timed(func() error { return l.bash(ctx, id, "true") })},
 		{name: "toold bash (MCP, stdio)", op: timed(func() error { return a.call(ctx, "true") })},
 	}, map[string]string{"toold bash (MCP, stdio)": "≤ 1.5 ×"})
-	if err != nil {
-		return nil, err
-	}
 	m := manner{name: "cold", n: l.n(20), run: 1}
-	got, err := inTurns(m, []subject{
+	got := get(inTurns(m, []subject{
 		{name: "toolctl run", op: timed(func() error { return alone(ctx, "run", "-q", "--", "true").Run() })},
 		{name: "toolctl mcp, first result", op: coldAgent(ctx)},
-	})
-	if err != nil {
-		return nil, err
-	}
+	}))
 	cold := row{Group: "mcp", Name: "toolctl mcp, first result", Manner: m.name, Unit: "µs", stats: got["toolctl mcp, first result"], Target: "≤ 2.5 ×"}
-	return append(rows, cold.against("toolctl run", got["toolctl run"])), nil
+	return append(rows, cold.against("toolctl run", got["toolctl run"]))
 }
 
 // alone is toolctl where no daemon is named.

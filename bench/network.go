@@ -24,24 +24,14 @@ import (
 
 // benchNetwork times the way out of a session beside a plain relay in the same namespace, which
 // accepts, dials the same server and splices; and sessions with a network beside those without.
-func benchNetwork(ctx context.Context, l *lab) ([]row, error) {
-	rows, err := l.networkCreate(ctx)
-	if err != nil {
-		return nil, err
-	}
-	w, err := newWay(ctx)
-	if err != nil {
-		return nil, err
-	}
+func benchNetwork(ctx context.Context, l *lab) []row {
+	rows := l.networkCreate(ctx)
+	w := newWay(ctx)
 	defer w.close()
-	for _, part := range []func(*lab) ([]row, error){w.firstByte, w.large, w.many, w.flooded} {
-		r, err := part(l)
-		if err != nil {
-			return nil, err
-		}
-		rows = append(rows, r...)
+	for _, part := range []func(*lab) []row{w.firstByte, w.large, w.many, w.flooded} {
+		rows = append(rows, part(l)...)
 	}
-	return rows, nil
+	return rows
 }
 
 // openGate allows all.
@@ -66,15 +56,9 @@ type way struct {
 	stop         []func() // the servers
 }
 
-func newWay(ctx context.Context) (*way, error) {
-	w := &way{}
-	var err error
-	if w.host, err = ownAddress(); err != nil {
-		return nil, err
-	}
-	if w.far, err = net.Listen("tcp4", w.host.String()+":0"); err != nil {
-		return nil, err
-	}
+func newWay(ctx context.Context) *way {
+	w := &way{host: get(ownAddress())}
+	w.far = get(net.Listen("tcp4", w.host.String()+":0"))
 	w.stop = append(w.stop, testrig.Serve(w.far, serveFar))
 	port := uint16(w.far.Addr().(*net.TCPAddr).Port)
 	for _, side := range []struct {
@@ -82,30 +66,24 @@ func newWay(ctx context.Context) (*way, error) {
 		net    **egress.Network
 		limits egress.Limits
 	}{{&w.ns, &w.net, egress.Limits{Connections: 2000, PerSecond: 20_000}}, {ns: &w.other, net: &w.nextNet}} { // and the defaults
-		if *side.ns, err = newNetns(); err != nil {
-			return nil, err
-		}
-		*side.net, err = egress.Open(ctx, egress.Config{
+		*side.ns = get(newNetns())
+		*side.net = get(egress.Open(ctx, egress.Config{
 			Session: "bench", Namespace: *side.ns, Ports: []uint16{port}, Log: slog.New(slog.DiscardHandler),
 			Gate: openGate{[]netip.Prefix{netip.PrefixFrom(w.host, 32)}}, Limits: side.limits,
-		})
-		if err != nil {
-			return nil, err
-		}
+		}))
 	}
-	f, err := netns.In(w.ns, func() (*os.File, error) {
-		return netns.Listen(netip.AddrPortFrom(netip.IPv4Unspecified(), port+1))
-	})
-	if err != nil {
-		return nil, err
-	}
-	relay, err := netns.Listener(f)
-	if err != nil {
-		return nil, err
-	}
-	w.stop = append(w.stop, testrig.Serve(relay, w.pass))
+	w.stop = append(w.stop, testrig.Serve(listenIn(w.ns, port+1), w.pass))
 	w.way, w.direct = netip.AddrPortFrom(w.host, port).String(), netip.AddrPortFrom(w.host, port+1).String()
-	return w, f.Close()
+	return w
+}
+
+// listenIn listens in a network namespace.
+func listenIn(ns *os.File, port uint16) net.Listener {
+	f := get(netns.In(ns, func() (*os.File, error) {
+		return netns.Listen(netip.AddrPortFrom(netip.IPv4Unspecified(), port))
+	}))
+	defer f.Close()
+	return get(netns.Listener(f))
 }
 
 func (w *way) close() {
@@ -182,22 +160,19 @@ func ask(addr string, size int) error {
 	return err
 }
 
-func (w *way) firstByte(l *lab) ([]row, error) {
-	took, err := netns.In(w.ns, func() (map[string]stats, error) {
+func (w *way) firstByte(l *lab) []row {
+	took := get(netns.In(w.ns, func() (map[string]stats, error) {
 		return inTurns(manner{n: l.n(2000), run: runLength}, []subject{
 			{name: "relay", op: timed(func() error { return ask(w.direct, 1) })},
 			{name: "way", op: timed(func() error { return ask(w.way, 1) })},
 		})
-	})
-	if err != nil {
-		return nil, err
-	}
+	}))
 	return []row{row{Group: "network", Name: "first byte of a connection", Manner: "runs", Unit: "µs", stats: took["way"], Target: "≤ 1.5 ×"}.
-		against("plain relay", took["relay"])}, nil
+		against("plain relay", took["relay"])}
 }
 
 // large moves a GiB, and counts the processor time of everything: client, server and relay.
-func (w *way) large(l *lab) ([]row, error) {
+func (w *way) large(l *lab) []row {
 	size := 1 << 30
 	if l.smoke {
 		size = 1 << 22
@@ -211,16 +186,13 @@ func (w *way) large(l *lab) ([]row, error) {
 			return d, err
 		}}
 	}
-	took, err := netns.In(w.ns, func() (map[string]stats, error) {
+	took := get(netns.In(w.ns, func() (map[string]stats, error) {
 		return inTurns(manner{n: 5, run: 1}, []subject{op("relay", w.direct), op("way", w.way)})
-	})
-	if err != nil {
-		return nil, err
-	}
+	}))
 	return []row{
 		row{Group: "network", Name: "1 GiB down", Unit: "µs", stats: took["way"], Target: "≤ 1.25 ×"}.against("plain splice relay", took["relay"]),
 		row{Group: "network", Name: "its processor time, client and server too", Unit: "µs", stats: summarise(cpu["way"])}.against("plain splice relay", summarise(cpu["relay"])),
-	}, nil
+	}
 }
 
 func processorTime() time.Duration {
@@ -232,7 +204,7 @@ func processorTime() time.Duration {
 }
 
 // many opens a thousand connections and holds them until all have answered.
-func (w *way) many(l *lab) ([]row, error) {
+func (w *way) many(l *lab) []row {
 	count := l.n(1000)
 	op := func(addr string) func() (time.Duration, error) {
 		return timed(func() error {
@@ -260,59 +232,43 @@ func (w *way) many(l *lab) ([]row, error) {
 			return nil
 		})
 	}
-	took, err := netns.In(w.ns, func() (map[string]stats, error) {
+	took := get(netns.In(w.ns, func() (map[string]stats, error) {
 		return inTurns(manner{n: 3, run: 1}, []subject{{name: "relay", op: op(w.direct)}, {name: "way", op: op(w.way)}})
-	})
-	if err != nil {
-		return nil, err
-	}
-	return []row{row{Group: "network", Name: strconv.Itoa(count) + " connections at once", Unit: "µs", stats: took["way"]}.against("plain relay", took["relay"])}, nil
+	}))
+	return []row{row{Group: "network", Name: strconv.Itoa(count) + " connections at once", Unit: "µs", stats: took["way"]}.against("plain relay", took["relay"])}
 }
 
 // networkCreate times sessions with rules beside those without.
-func (l *lab) networkCreate(ctx context.Context) ([]row, error) {
-	other, err := newLab(labConfig{smoke: l.smoke, sandbox: fmt.Sprintf("runtime = %q\n[network]\nmode = \"rules\"\n", l.runc)})
-	if err != nil {
-		return nil, err
-	}
-	defer other.close()
-	l = other
+func (l *lab) networkCreate(ctx context.Context) []row {
+	l = newLab(labConfig{smoke: l.smoke, sandbox: fmt.Sprintf("runtime = %q\n[network]\nmode = \"rules\"\n", l.runc)})
+	defer l.close()
 	op := func(mode string) subject {
 		like := l.bound()
 		like.Network.Mode = mode
 		return l.making(ctx, mode, like)
 	}
-	took, err := inTurns(manner{n: l.n(50), run: 1}, []subject{op(client.NetworkNone), op(client.NetworkRules)})
-	if err != nil {
-		return nil, err
-	}
+	took := get(inTurns(manner{n: l.n(50), run: 1}, []subject{op(client.NetworkNone), op(client.NetworkRules)}))
 	created := row{Group: "network", Name: "session with rules", Unit: "µs", stats: took[client.NetworkRules], Target: "≤ 1.1 ×"}.
 		against("without", took[client.NetworkNone])
-	memory, err := l.networkMemory(ctx)
-	return append([]row{created}, memory...), err
+	return append([]row{created}, l.networkMemory(ctx)...)
 }
 
 // networkMemory is what sessions with rules cost beside those without: what their cgroups are
 // charged with, what the daemon grows by, and what the host has less of. Nothing is asked of
 // the network: an idle session has its listeners all the same.
-func (l *lab) networkMemory(ctx context.Context) ([]row, error) {
+func (l *lab) networkMemory(ctx context.Context) []row {
 	n := l.n(50)
 	charged, daemon, less := map[string]stats{}, map[string]stats{}, map[string]stats{}
 	for _, mode := range []string{client.NetworkNone, client.NetworkRules, client.NetworkNone, client.NetworkRules} { // the first two warm up
 		free, rss := available(), l.rss()
 		like := l.bound()
 		like.Network.Mode = mode
-		ids, err := l.crowd(ctx, n, like)
-		if err != nil {
-			return nil, err
-		}
+		ids := l.crowd(ctx, n, like)
 		grown := (l.rss() - rss) / float64(n)
 		fewer := (free - available()) / float64(n)
 		charged[mode] = summarise(l.charged(ids))
 		daemon[mode], less[mode] = stats{grown, grown, grown, n}, stats{fewer, fewer, fewer, n}
-		if err := l.end(ctx, ids...); err != nil {
-			return nil, err
-		}
+		must(l.end(ctx, ids...))
 	}
 	var rows []row
 	for _, r := range []struct {
@@ -321,5 +277,5 @@ func (l *lab) networkMemory(ctx context.Context) ([]row, error) {
 	}{{"session with rules, charged to its cgroup", charged}, {"daemon, for each with rules", daemon}, {"MemAvailable, for each with rules", less}} {
 		rows = append(rows, row{Group: "network", Name: r.name, Unit: "MiB", stats: r.of[client.NetworkRules]}.against("without", r.of[client.NetworkNone]))
 	}
-	return rows, nil
+	return rows
 }

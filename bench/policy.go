@@ -14,16 +14,10 @@ import (
 // benchPolicy times the judgement of a command of a kilobyte by 200 rules of
 // which the first decides, so that all are tried: in one session, and in a
 // thousand by turns, each with rules of its own.
-func benchPolicy(_ context.Context, l *lab) ([]row, error) {
+func benchPolicy(_ context.Context, l *lab) []row {
 	const sessions = 1000
-	set, err := policy.Parse("bench", rules())
-	if err != nil {
-		return nil, err
-	}
-	base, err := set.Stack("", "default")
-	if err != nil {
-		return nil, err
-	}
+	set := get(policy.Parse("bench", rules()))
+	base := get(set.Stack("", "default"))
 	stacks := make([]*policy.Stack, sessions)
 	for i := range stacks {
 		stacks[i] = base.With(policy.Ceiling{Name: "session", Rules: []policy.Rule{
@@ -31,7 +25,7 @@ func benchPolicy(_ context.Context, l *lab) ([]row, error) {
 		}})
 	}
 	request := []policy.Request{{Permission: "bash", Pattern: "go test " + strings.Repeat("./internal/policy ", 57)}}
-	judge := func(stack func(i int) *policy.Stack) (stats, error) {
+	judge := func(stack func(i int) *policy.Stack) stats {
 		var took []float64
 		for i := range l.n(5000) {
 			s := stack(i)
@@ -39,45 +33,29 @@ func benchPolicy(_ context.Context, l *lab) ([]row, error) {
 			v := s.Judge(request)
 			took = append(took, float64(time.Since(start).Nanoseconds())/1e3)
 			if v.Action != policy.Ask {
-				return stats{}, fmt.Errorf("judged %s by %s", v.Action, v.Rule)
+				must(fmt.Errorf("judged %s by %s", v.Action, v.Rule))
 			}
 		}
-		return summarise(took), nil
+		return summarise(took)
 	}
-	one, err := judge(func(int) *policy.Stack { return stacks[0] })
-	if err != nil {
-		return nil, err
-	}
-	many, err := judge(func(i int) *policy.Stack { return stacks[i%sessions] })
-	if err != nil {
-		return nil, err
-	}
-	whole, err := judgeText(l, base)
-	if err != nil {
-		return nil, err
-	}
+	one := judge(func(int) *policy.Stack { return stacks[0] })
+	many := judge(func(i int) *policy.Stack { return stacks[i%sessions] })
 	return append([]row{
 		{Group: "policy", Name: "judge 1 KB by 200 rules", Unit: "µs", stats: one, Target: "≤ 50 µs"},
 		row{Group: "policy", Name: "the same, 1,000 sessions by turns", Unit: "µs", stats: many, Target: "≤ 50 µs"}.against("one session", one),
-	}, whole...), nil
+	}, judgeText(l, base)...)
 }
 
 // judgeText times all of it: a command of a kilobyte is taken apart on its syntax
 // tree, and what is found is judged.
-func judgeText(l *lab, stack *policy.Stack) ([]row, error) {
+func judgeText(l *lab, stack *policy.Stack) []row {
 	var rows []row
 	for _, c := range []struct{ name, text string }{
 		{"one command", "go test " + strings.Repeat("./internal/policy ", 57)},
 		{"twelve commands", strings.Repeat(`if grep -q "some text" docs/file.md; then echo "found it there" | tee -a out/log.txt; fi`+"\n", 12)},
 	} {
-		input, err := json.Marshal(map[string]string{"command": c.text})
-		if err != nil {
-			return nil, err
-		}
-		inv, err := tool.NewRegistry().Parse("bash", input)
-		if err != nil {
-			return nil, err
-		}
+		input := get(json.Marshal(map[string]string{"command": c.text}))
+		inv := get(tool.NewRegistry().Parse("bash", input))
 		var took []float64
 		for range l.n(2000) {
 			start := time.Now()
@@ -86,7 +64,7 @@ func judgeText(l *lab, stack *policy.Stack) ([]row, error) {
 		}
 		rows = append(rows, row{Group: "policy", Name: "take apart and judge 1 KB, " + c.name, Unit: "µs", stats: summarise(took)})
 	}
-	return rows, nil
+	return rows
 }
 
 // rules are 200 of the kinds that people write.

@@ -10,10 +10,10 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/toold/toold/client"
 )
@@ -24,7 +24,7 @@ import (
 type box struct{ runc, root, bundle, id string }
 
 // newBox copies a session's bundle.
-func newBox(l *lab, session, name string) (*box, error) {
+func newBox(l *lab, session, name string) *box {
 	var found string
 	filepath.WalkDir(l.dir, func(p string, e os.DirEntry, err error) error {
 		if err == nil && e.Name() == "config.json" && strings.Contains(p, session) {
@@ -33,38 +33,31 @@ func newBox(l *lab, session, name string) (*box, error) {
 		return nil
 	})
 	if found == "" {
-		return nil, fmt.Errorf("no bundle of %s below %s", session, l.dir)
+		must(fmt.Errorf("no bundle of %s below %s", session, l.dir))
 	}
 	var spec specs.Spec
-	if err := json.Unmarshal([]byte(readFile(found)), &spec); err != nil {
-		return nil, err
-	}
+	must(json.Unmarshal([]byte(readFile(found)), &spec))
 	if !filepath.IsAbs(spec.Root.Path) {
 		spec.Root.Path = filepath.Join(filepath.Dir(found), spec.Root.Path)
 	}
 	spec.Process.Args = []string{"/usr/bin/sleep", "3600"}
 	spec.Linux.CgroupsPath = l.cgroupParent + "/" + name
 	dir := filepath.Join(l.dir, name)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, err
-	}
-	b, err := json.Marshal(spec)
-	if err != nil {
-		return nil, err
-	}
-	return &box{runc: l.runc, root: dir + "-runc", bundle: dir, id: name}, os.WriteFile(filepath.Join(dir, "config.json"), b, 0o600)
+	must(writeBundle(dir, spec))
+	return &box{runc: l.runc, root: dir + "-runc", bundle: dir, id: name}
 }
 
-func startBox(l *lab, session string) (*box, error) {
-	b, err := newBox(l, session, "box")
-	if err != nil {
-		return nil, err
-	}
-	if err := b.run(); err != nil {
-		return nil, err
-	}
+// writeBundle makes a directory that a runtime runs.
+func writeBundle(dir string, spec specs.Spec) error {
+	text, err := json.Marshal(spec)
+	return errors.Join(err, os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, "config.json"), text, 0o600))
+}
+
+func startBox(l *lab, session string) *box {
+	b := newBox(l, session, "box")
+	must(b.run())
 	l.cleanups = append(l.cleanups, b.delete)
-	return b, nil
+	return b
 }
 
 // run starts the container, detached. Its output must not be a pipe of ours,
@@ -85,20 +78,14 @@ func (b *box) delete() { exec.Command(b.runc, "--root", b.root, "delete", "-f", 
 
 // benchCreate times the creation of a session beside the runtime's own run of
 // the same bundle, and a burst of creations.
-func benchCreate(ctx context.Context, l *lab) ([]row, error) {
-	id, err := l.session(ctx)
-	if err != nil {
-		return nil, err
-	}
+func benchCreate(ctx context.Context, l *lab) []row {
+	id := get(l.session(ctx))
 	defer l.end(ctx, id)
-	b, err := newBox(l, id, "yard")
-	if err != nil {
-		return nil, err
-	}
+	b := newBox(l, id, "yard")
 	var rows []row
 	for _, m := range []manner{{n: l.n(100), run: 1}, {name: "30ms", n: l.n(60), run: 1, pause: 30 * time.Millisecond}} {
 		var first []float64
-		got, err := inTurns(m, []subject{
+		got := get(inTurns(m, []subject{
 			{name: "runc run", op: func() (time.Duration, error) {
 				b.id = fmt.Sprintf("yard-%s-%d", m.name, len(first))
 				defer b.delete()
@@ -115,49 +102,37 @@ func benchCreate(ctx context.Context, l *lab) ([]row, error) {
 				first = append(first, micros(start))
 				return took, errors.Join(err, l.end(ctx, id))
 			}},
-		})
-		if err != nil {
-			return nil, err
-		}
+		}))
 		rows = append(rows,
 			row{Group: "create", Name: "session, cold", Manner: m.name, Unit: "µs", stats: got["session"], Target: "≤ 1.5 ×"}.against("runc run", got["runc run"]),
 			row{Group: "create", Name: "session, cold, and a first bash", Manner: m.name, Unit: "µs", stats: summarise(first)}.against("runc run", got["runc run"]))
 	}
 	burst := l.n(100)
 	ids := make([]string, burst)
-	errs := make([]error, burst)
-	var wg sync.WaitGroup
+	var work errgroup.Group
 	start := time.Now()
 	for i := range burst {
-		wg.Go(func() {
-			ids[i], errs[i] = l.session(ctx)
-			if errs[i] == nil {
-				_, errs[i] = l.call(ctx, ids[i], "bash", map[string]any{"command": "true"})
+		work.Go(func() (err error) {
+			if ids[i], err = l.session(ctx); err != nil {
+				return err
 			}
+			return l.bash(ctx, ids[i], "true")
 		})
 	}
-	wg.Wait()
+	if err := work.Wait(); err != nil {
+		must(fmt.Errorf("burst of %d: %w", burst, err))
+	}
 	took := micros(start) / 1e3
-	for _, err := range errs {
-		if err != nil {
-			return nil, fmt.Errorf("burst of %d: %w", burst, err)
-		}
-	}
-	if err := l.end(ctx, ids...); err != nil {
-		return nil, err
-	}
-	return append(rows, row{Group: "create", Name: fmt.Sprintf("burst of %d, all used once", burst), Unit: "ms", stats: stats{took, took, took, 1}}), nil
+	must(l.end(ctx, ids...))
+	return append(rows, row{Group: "create", Name: fmt.Sprintf("burst of %d, all used once", burst), Unit: "ms", stats: stats{took, took, took, 1}})
 }
 
 func micros(since time.Time) float64 { return float64(time.Since(since).Nanoseconds()) / 1e3 }
 
 // benchOutput gives the rate of a command that prints a lot, beside the same
 // pipe into cat, and what it costs the daemon in memory.
-func benchOutput(ctx context.Context, l *lab) ([]row, error) {
-	id, err := l.session(ctx)
-	if err != nil {
-		return nil, err
-	}
+func benchOutput(ctx context.Context, l *lab) []row {
+	id := get(l.session(ctx))
 	defer l.end(ctx, id)
 	size := 1 << 30
 	if l.smoke {
@@ -168,21 +143,17 @@ func benchOutput(ctx context.Context, l *lab) ([]row, error) {
 	var ours, bare []float64
 	for range 3 {
 		start := time.Now()
-		if err := exec.Command("bash", "-c", cmd+" | cat > /dev/null").Run(); err != nil {
-			return nil, err
-		}
+		must(exec.Command("bash", "-c", cmd+" | cat > /dev/null").Run())
 		bare = append(bare, float64(size>>20)/time.Since(start).Seconds())
 		start = time.Now()
-		if _, err := l.call(ctx, id, "bash", map[string]any{"command": cmd}); err != nil {
-			return nil, err
-		}
+		must(l.bash(ctx, id, cmd))
 		ours = append(ours, float64(size>>20)/time.Since(start).Seconds())
 	}
 	grown := l.rss() - before
 	return []row{
 		row{Group: "output", Name: fmt.Sprintf("bash prints %d MiB", size>>20), Unit: "MiB/s", stats: summarise(ours), Target: "≥ 0.5 ×"}.against("| cat > /dev/null", summarise(bare)),
 		{Group: "output", Name: "growth of the daemon meanwhile", Unit: "MiB", stats: stats{grown, grown, grown, 1}, Target: "≤ 16 MiB"},
-	}, nil
+	}
 }
 
 // rss is what a daemon has in memory, and available what the machine has left, in MiB.
@@ -205,45 +176,35 @@ func kernelMiB(file, name string) float64 {
 
 // benchIdle gives what an idle session costs: what its memory cgroup is charged
 // with, kernel memory included, and what the machine has less of for each.
-func benchIdle(ctx context.Context, l *lab) ([]row, error) {
+func benchIdle(ctx context.Context, l *lab) []row {
 	n := l.n(50)
 	free := available()
 	daemon := l.rss()
-	ids, err := l.crowd(ctx, n, l.bound())
-	if err != nil {
-		return nil, err
-	}
+	ids := l.crowd(ctx, n, l.bound())
 	waiting := l.charged(ids)
 	if !l.smoke {
 		time.Sleep(40 * time.Second) // the shell that waits for a next command is ended as well
 	}
 	charged := l.charged(ids)
 	less := (free - available() - (l.rss() - daemon)) / float64(n)
-	if err := l.end(ctx, ids...); err != nil {
-		return nil, err
-	}
+	must(l.end(ctx, ids...))
 	return []row{
 		{Group: "idle", Name: "session, 3 s after its last command", Unit: "MiB", stats: summarise(waiting)},
 		{Group: "idle", Name: "session, charged to its cgroup", Unit: "MiB", stats: summarise(charged), Target: "≤ 2.5 MiB"},
 		{Group: "idle", Name: fmt.Sprintf("session, MemAvailable of the host / %d", n), Unit: "MiB", stats: stats{less, less, less, n}},
-	}, nil
+	}
 }
 
 // crowd makes sessions and uses each once, and waits until what is given back at once has
 // been given back.
-func (l *lab) crowd(ctx context.Context, n int, like client.SessionCreate) (ids []string, err error) {
+func (l *lab) crowd(ctx context.Context, n int, like client.SessionCreate) (ids []string) {
 	for range n {
-		id, err := l.open(ctx, like)
-		if err != nil {
-			return nil, err
-		}
-		if err := l.bash(ctx, id, "true"); err != nil {
-			return nil, err
-		}
+		id := get(l.open(ctx, like))
+		must(l.bash(ctx, id, "true"))
 		ids = append(ids, id)
 	}
 	time.Sleep(3 * time.Second)
-	return ids, nil
+	return ids
 }
 
 // charged is what the sessions' cgroups are charged with, in MiB.

@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -21,7 +19,7 @@ type tier struct {
 	config string // of [sandbox]
 	// bare makes a container as the tier's own tools do, from a live session of
 	// the tier's where that helps.
-	bare func(l *lab, session string) (*bare, error)
+	bare func(l *lab, session string) *bare
 }
 
 // bare is a container without toold, and the operations that are compared.
@@ -41,53 +39,36 @@ func allTiers() []tier {
 
 // benchTiers times a command, and making and ending a session, on each tier: in
 // turns with each other, with each tier's own tools, and with the bare host.
-func benchTiers(ctx context.Context, l *lab) ([]row, error) {
+func benchTiers(ctx context.Context, l *lab) []row {
 	calls := []subject{{name: "host fork+exec", op: timed(hostBash)}}
 	creates := []subject{{name: "host fork+exec", op: timed(hostBash)}}
 	for _, t := range allTiers() {
 		if !slices.Contains(l.tiers, t.name) {
 			continue
 		}
-		call, create, err := l.tier(ctx, t)
-		if err != nil {
+		if _, err := caught(func() any { l.tier(ctx, t, &calls, &creates); return nil }); err != nil {
 			l.note("no figures for %s: %v", t.name, err)
-			continue
 		}
-		calls, creates = append(calls, call...), append(creates, create...)
 	}
 	if len(calls) == 1 {
-		return nil, fmt.Errorf("none of the tiers %s works here: %s", strings.Join(l.tiers, ", "), strings.Join(l.notes, "; "))
+		must(fmt.Errorf("none of the tiers %s works here: %s", strings.Join(l.tiers, ", "), strings.Join(l.notes, "; ")))
 	}
-	rows, err := l.latencies("tiers", calls, nil)
-	if err != nil {
-		return nil, err
-	}
-	got, err := inTurns(manner{n: l.n(50), run: 1}, creates)
-	if err != nil {
-		return nil, err
-	}
+	rows := l.latencies("tiers", calls, nil)
+	got := get(inTurns(manner{n: l.n(50), run: 1}, creates))
 	for _, s := range creates[1:] {
 		rows = append(rows, row{Group: "tiers", Name: s.name, Unit: "µs", stats: got[s.name]}.against(creates[0].name, got[creates[0].name]))
 	}
-	return rows, nil
+	return rows
 }
 
 // tier opens a lab of its own for t, with a session that stays.
-func (l *lab) tier(ctx context.Context, t tier) (call, create []subject, err error) {
+func (l *lab) tier(ctx context.Context, t tier, calls, creates *[]subject) {
 	if t.name == "docker" {
-		if err := l.engine(ctx); err != nil {
-			return nil, nil, err
-		}
+		l.engine(ctx)
 	}
-	in, err := newLab(labConfig{smoke: l.smoke, sandbox: t.config})
-	if err != nil {
-		return nil, nil, err
-	}
+	in := newLab(labConfig{smoke: l.smoke, sandbox: t.config})
 	l.cleanups = append(l.cleanups, in.close)
-	id, err := in.session(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
+	id := get(in.session(ctx))
 	// Dialled when it is first used: what comes before that takes longer than a
 	// daemon keeps connections that nobody uses.
 	var w *wire
@@ -96,7 +77,7 @@ func (l *lab) tier(ctx context.Context, t tier) (call, create []subject, err err
 			w.close()
 		}
 	})
-	call = append(call, subject{name: "bash, " + t.name, op: func() (_ time.Duration, err error) {
+	*calls = append(*calls, subject{name: "bash, " + t.name, op: func() (_ time.Duration, err error) {
 		if w == nil {
 			if w, err = dialWire(in.socket); err != nil {
 				return 0, err
@@ -105,55 +86,43 @@ func (l *lab) tier(ctx context.Context, t tier) (call, create []subject, err err
 		return w.call(id, "bash", map[string]any{"command": "true"})
 	}})
 	both := in.making(ctx, "", in.bound()).op
-	create = append(create, subject{name: "session made and ended, " + t.name, op: timed(func() error {
+	*creates = append(*creates, subject{name: "session made and ended, " + t.name, op: timed(func() error {
 		_, err := both()
 		return err
 	})})
-	b, err := t.bare(in, id)
+	b, err := caught(func() *bare { return t.bare(in, id) })
 	if err != nil {
 		l.note("no figures of %s without toold: %v", t.name, err)
-		return call, create, nil
+		return
 	}
-	return append(call, subject{name: t.name + " exec", every: 10, op: timed(b.exec)}),
-		append(create, subject{name: t.name + " run and remove", op: timed(b.run)}), nil
+	*calls = append(*calls, subject{name: t.name + " exec", every: 10, op: timed(b.exec)})
+	*creates = append(*creates, subject{name: t.name + " run and remove", op: timed(b.run)})
 }
 
 // bareOf is a container that stays, in which exec runs, and others that are made and removed.
-func (l *lab) bareOf(run, remove func(name string) error, exec func() error) (*bare, error) {
-	if err := run("box"); err != nil {
-		return nil, err
-	}
+func (l *lab) bareOf(run, remove func(name string) error, exec func() error) *bare {
+	must(run("box"))
 	l.cleanups = append(l.cleanups, func() { _ = remove("box") })
 	return &bare{exec: exec, run: func() error {
 		if err := run("again"); err != nil {
 			return err
 		}
 		return remove("again")
-	}}, nil
+	}}
 }
 
 // runcTier runs the bundle of the session.
-func runcTier(l *lab, session string) (*bare, error) {
-	b, err := startBox(l, session)
-	if err != nil {
-		return nil, err
-	}
-	again, err := newBox(l, session, "yard")
-	if err != nil {
-		return nil, err
-	}
+func runcTier(l *lab, session string) *bare {
+	b, again := startBox(l, session), newBox(l, session, "yard")
 	return &bare{exec: b.exec, run: func() error {
 		defer again.delete()
 		return again.run()
-	}}, nil
+	}}
 }
 
 // runscTier runs the host's root read-only, without network, as `runsc do` would.
-func runscTier(l *lab, _ string) (*bare, error) {
-	runsc, err := filepath.Abs("bin/runsc")
-	if err != nil {
-		return nil, err
-	}
+func runscTier(l *lab, _ string) *bare {
+	runsc := get(filepath.Abs("bin/runsc"))
 	spec := specs.Spec{
 		Version:  "1.1.0",
 		Process:  &specs.Process{Args: []string{"/usr/bin/sleep", "3600"}, Cwd: "/", Env: []string{"PATH=/usr/bin:/bin"}, NoNewPrivileges: true},
@@ -165,10 +134,7 @@ func runscTier(l *lab, _ string) (*bare, error) {
 		}},
 	}
 	dir := filepath.Join(l.dir, "yard")
-	text, err := json.Marshal(spec)
-	if err := errors.Join(err, os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, "config.json"), text, 0o600)); err != nil {
-		return nil, err
-	}
+	must(writeBundle(dir, spec))
 	base := []string{"--root", filepath.Join(l.dir, "yard-runsc"), "--platform", "systrap", "--network", "none", "--ignore-cgroups"}
 	command := func(args ...string) error {
 		// A container that stays would hold a pipe of ours open.
@@ -187,29 +153,24 @@ func runscTier(l *lab, _ string) (*bare, error) {
 
 // engine starts a private Docker Engine that has the small tool image, which
 // this program's environment names from then on, and with it that of daemons.
-func (l *lab) engine(ctx context.Context) error {
-	if out, err := exec.CommandContext(ctx, "scripts/image", "small").CombinedOutput(); err != nil {
-		return fmt.Errorf("scripts/image small: %w: %s", err, out)
+func (l *lab) engine(ctx context.Context) {
+	prepare := func(what string, cmd *exec.Cmd) {
+		if out, err := cmd.CombinedOutput(); err != nil {
+			must(fmt.Errorf("%s: %w: %s", what, err, out))
+		}
 	}
+	prepare("scripts/image small", exec.CommandContext(ctx, "scripts/image", "small"))
 	dir := filepath.Join(l.dir, "engine")
-	if out, err := exec.Command("scripts/engine", "start", dir).CombinedOutput(); err != nil {
-		return fmt.Errorf("scripts/engine start: %w: %s", err, out)
-	}
+	prepare("scripts/engine start", exec.Command("scripts/engine", "start", dir))
 	l.cleanups = append(l.cleanups, func() { _ = exec.Command("scripts/engine", "stop", dir).Run() })
-	load := exec.CommandContext(ctx, "curl", "-sSf", "--unix-socket", filepath.Join(dir, "docker.sock"),
-		"-H", "Content-Type: application/x-tar", "--data-binary", "@bin/image/toold-small.tar", "http://engine/images/load")
-	if out, err := load.CombinedOutput(); err != nil {
-		return fmt.Errorf("load the image: %w: %s", err, out)
-	}
-	return os.Setenv("DOCKER_HOST", "unix://"+filepath.Join(dir, "docker.sock"))
+	prepare("load the image", exec.CommandContext(ctx, "curl", "-sSf", "--unix-socket", filepath.Join(dir, "docker.sock"),
+		"-H", "Content-Type: application/x-tar", "--data-binary", "@bin/image/toold-small.tar", "http://engine/images/load"))
+	must(os.Setenv("DOCKER_HOST", "unix://"+filepath.Join(dir, "docker.sock")))
 }
 
 // dockerTier runs the same image by the docker command.
-func dockerTier(l *lab, _ string) (*bare, error) {
-	docker, err := exec.LookPath("docker")
-	if err != nil {
-		return nil, err
-	}
+func dockerTier(l *lab, _ string) *bare {
+	docker := get(exec.LookPath("docker"))
 	command := func(args ...string) error {
 		return exec.Command(docker, args...).Run()
 	}

@@ -17,37 +17,26 @@ import (
 // benchWorktrees times what overlay worktrees add: a session over a tree, beside one with
 // the tree bound into it; checkpoints, forks and differences. The tree lies on the disk
 // that has the daemon's state.
-func benchWorktrees(ctx context.Context, l *lab) ([]row, error) {
-	tree, err := l.bigTree()
-	if err != nil {
-		return nil, err
-	}
+func benchWorktrees(ctx context.Context, l *lab) []row {
+	tree := l.bigTree()
 	var rows []row
-	for _, part := range []func(context.Context, *lab, string) ([]row, error){overlayCreate, overlayLarge, overlayDiff, overlayCheckpoints} {
-		r, err := part(ctx, l, tree)
-		if err != nil {
-			return nil, err
-		}
-		rows = append(rows, r...)
+	for _, part := range []func(context.Context, *lab, string) []row{overlayCreate, overlayLarge, overlayDiff, overlayCheckpoints} {
+		rows = append(rows, part(ctx, l, tree)...)
 	}
-	return rows, nil
+	return rows
 }
 
 // bigTree makes a tree of small files.
-func (l *lab) bigTree() (string, error) {
+func (l *lab) bigTree() string {
 	tree := filepath.Join(l.dir, "big")
 	for i := range l.n(20_000) {
 		dir := filepath.Join(tree, strconv.Itoa(i/200), strconv.Itoa(i/20%10))
 		if i%20 == 0 {
-			if err := os.MkdirAll(dir, 0o755); err != nil {
-				return "", err
-			}
+			must(os.MkdirAll(dir, 0o755))
 		}
-		if err := os.WriteFile(filepath.Join(dir, "file"+strconv.Itoa(i)), fmt.Appendf(nil, "line one of %d\nline two\n", i), 0o644); err != nil {
-			return "", err
-		}
+		must(os.WriteFile(filepath.Join(dir, "file"+strconv.Itoa(i)), fmt.Appendf(nil, "line one of %d\nline two\n", i), 0o644))
 	}
-	return tree, nil
+	return tree
 }
 
 // overlay is a session over a tree.
@@ -55,69 +44,41 @@ func overlay(tree string) client.SessionCreate {
 	return client.SessionCreate{Worktree: client.Worktree{Source: tree, Mode: client.WorktreeOverlay}}
 }
 
-func (l *lab) bash(ctx context.Context, session, command string) error {
-	_, err := l.call(ctx, session, "bash", map[string]any{"command": command})
-	return err
-}
-
-func overlayCreate(ctx context.Context, l *lab, tree string) ([]row, error) {
+func overlayCreate(ctx context.Context, l *lab, tree string) []row {
 	subjectOf := func(mode client.WorktreeMode) subject {
 		return l.making(ctx, string(mode), client.SessionCreate{Worktree: client.Worktree{Source: tree, Mode: mode}})
 	}
-	took, err := inTurns(manner{n: l.n(60), run: 1}, []subject{subjectOf(client.WorktreeBind), subjectOf(client.WorktreeOverlay)})
-	if err != nil {
-		return nil, err
-	}
+	took := get(inTurns(manner{n: l.n(60), run: 1}, []subject{subjectOf(client.WorktreeBind), subjectOf(client.WorktreeOverlay)}))
 	return []row{row{Group: "worktrees", Name: "session over an overlay", Unit: "µs", stats: took["overlay"], Target: "≤ 1.4 ×"}.
-		against("bound", took["bind"])}, nil
+		against("bound", took["bind"])}
 }
 
 // overlayLarge is about what must not depend on the size of what a session has written.
-func overlayLarge(ctx context.Context, l *lab, tree string) ([]row, error) {
+func overlayLarge(ctx context.Context, l *lab, tree string) []row {
 	like := overlay(tree)
 	like.Limits.Disk = 4 << 30
-	id, err := l.open(ctx, like)
-	if err != nil {
-		return nil, err
-	}
+	id := get(l.open(ctx, like))
 	defer l.end(ctx, id)
 	size := 2 << 30
 	if l.smoke {
 		size = 1 << 20
 	}
-	if err := l.bash(ctx, id, fmt.Sprintf("head -c %d /dev/zero >large", size)); err != nil {
-		return nil, err
-	}
+	must(l.bash(ctx, id, fmt.Sprintf("head -c %d /dev/zero >large", size)))
 	var checkpoint, forked, plain, restored []float64
 	for i := range l.n(30) {
-		if err := l.bash(ctx, id, "echo "+strconv.Itoa(i)+" >small"); err != nil {
-			return nil, err
-		}
+		must(l.bash(ctx, id, "echo "+strconv.Itoa(i)+" >small"))
 		start := time.Now()
-		c, err := l.c.Checkpoint(ctx, id, client.CheckpointCreate{})
-		if err != nil {
-			return nil, err
-		}
+		c := get(l.c.Checkpoint(ctx, id, client.CheckpointCreate{}))
 		checkpoint = append(checkpoint, micros(start))
 		start = time.Now()
-		fork, err := l.c.Fork(ctx, id, client.ForkRequest{At: c.ID})
-		if err != nil {
-			return nil, err
-		}
+		fork := get(l.c.Fork(ctx, id, client.ForkRequest{At: c.ID}))
 		forked = append(forked, micros(start))
 		start = time.Now()
-		bare, err := l.open(ctx, overlay(tree))
-		if err != nil {
-			return nil, err
-		}
+		bare := get(l.open(ctx, overlay(tree)))
 		plain = append(plain, micros(start))
-		if err := l.end(ctx, fork.ID, bare); err != nil {
-			return nil, err
-		}
+		must(l.end(ctx, fork.ID, bare))
 		start = time.Now()
-		if _, err := l.c.Restore(ctx, id, client.RestoreRequest{Checkpoint: c.ID}); err != nil {
-			return nil, err
-		}
+		get(l.c.Restore(ctx, id, client.RestoreRequest{Checkpoint: c.ID}))
 		restored = append(restored, micros(start))
 	}
 	mib := strconv.Itoa(size>>20) + " MiB"
@@ -125,23 +86,16 @@ func overlayLarge(ctx context.Context, l *lab, tree string) ([]row, error) {
 		{Group: "worktrees", Name: "checkpoint, " + mib + " written", Unit: "µs", stats: summarise(checkpoint)},
 		row{Group: "worktrees", Name: "fork, " + mib + " written", Unit: "µs", stats: summarise(forked), Target: "+ ≤ 10 ms"}.against("new session", summarise(plain)),
 		{Group: "worktrees", Name: "restore, " + mib + " written", Unit: "µs", stats: summarise(restored)},
-	}, nil
+	}
 }
 
-func overlayDiff(ctx context.Context, l *lab, tree string) ([]row, error) {
-	id, err := l.open(ctx, overlay(tree))
-	if err != nil {
-		return nil, err
-	}
+func overlayDiff(ctx context.Context, l *lab, tree string) []row {
+	id := get(l.open(ctx, overlay(tree)))
 	defer l.end(ctx, id)
 	n := l.n(10_000)
-	if err := l.bash(ctx, id, fmt.Sprintf("find . -type f | head -%d | xargs sed -i 's/two/2/'", n)); err != nil {
-		return nil, err
-	}
+	must(l.bash(ctx, id, fmt.Sprintf("find . -type f | head -%d | xargs sed -i 's/two/2/'", n)))
 	plain := filepath.Join(l.dir, "plain")
-	if err := exec.Command("bash", "-c", fmt.Sprintf("cp -a %s %s && cd %[2]s && find . -type f | head -%d | xargs sed -i 's/two/2/'", tree, plain, n)).Run(); err != nil {
-		return nil, err
-	}
+	must(exec.Command("bash", "-c", fmt.Sprintf("cp -a %s %s && cd %[2]s && find . -type f | head -%d | xargs sed -i 's/two/2/'", tree, plain, n)).Run())
 	subjects := []subject{
 		{name: "patch", op: timed(func() error {
 			body, err := l.c.Diff(ctx, id, client.DiffQuery{})
@@ -157,29 +111,21 @@ func overlayDiff(ctx context.Context, l *lab, tree string) ([]row, error) {
 			return nil
 		})},
 	}
-	took, err := inTurns(manner{n: l.n(8), run: 1}, subjects)
-	if err != nil {
-		return nil, err
-	}
+	took := get(inTurns(manner{n: l.n(8), run: 1}, subjects))
 	return []row{row{Group: "worktrees", Name: fmt.Sprintf("diff of %d files", n), Unit: "µs", stats: took["patch"], Target: "≤ 2 s"}.
-		against("git diff --no-index", took["git"])}, nil
+		against("git diff --no-index", took["git"])}
 }
 
 // overlayCheckpoints makes many of them, each after a change, and many forks of one.
-func overlayCheckpoints(ctx context.Context, l *lab, tree string) ([]row, error) {
-	id, err := l.open(ctx, overlay(tree))
-	if err != nil {
-		return nil, err
-	}
+func overlayCheckpoints(ctx context.Context, l *lab, tree string) []row {
+	id := get(l.open(ctx, overlay(tree)))
 	defer l.end(ctx, id)
 	var took []float64
 	for i := range l.n(1000) {
-		if err := l.bash(ctx, id, fmt.Sprintf("echo %d >>log; echo %[1]d >f%d", i, i%50)); err != nil {
-			return nil, err
-		}
+		must(l.bash(ctx, id, fmt.Sprintf("echo %d >>log; echo %[1]d >f%d", i, i%50)))
 		start := time.Now()
 		if _, err := l.c.Checkpoint(ctx, id, client.CheckpointCreate{}); err != nil {
-			return nil, fmt.Errorf("checkpoint %d: %w", i+1, err)
+			must(fmt.Errorf("checkpoint %d: %w", i+1, err))
 		}
 		took = append(took, micros(start))
 	}
@@ -187,20 +133,14 @@ func overlayCheckpoints(ctx context.Context, l *lab, tree string) ([]row, error)
 	used := du(l.dir)
 	var forks []string
 	for range l.n(100) {
-		f, err := l.c.Fork(ctx, id, client.ForkRequest{})
-		if err != nil {
-			return nil, err
-		}
-		forks = append(forks, f.ID)
+		forks = append(forks, get(l.c.Fork(ctx, id, client.ForkRequest{})).ID)
 	}
 	grown := du(l.dir) - used
-	if err := l.end(ctx, forks...); err != nil {
-		return nil, err
-	}
+	must(l.end(ctx, forks...))
 	return []row{
 		row{Group: "worktrees", Name: fmt.Sprintf("checkpoint, the last of %d", len(took)), Unit: "µs", stats: last}.against("the first tenth", summarise(took[:len(took)/10+1])),
 		{Group: "worktrees", Name: fmt.Sprintf("disk of %d forks", len(forks)), Unit: "MiB", stats: stats{grown, grown, grown, len(forks)}},
-	}, nil
+	}
 }
 
 // du is what a directory uses on the disk, in MiB.
