@@ -78,10 +78,6 @@ func (s *site) clientError(call string, err error) *client.Error {
 // codeOf makes an error of the sandbox's side one of the API's. Its code comes
 // from the agent, so only known ones pass.
 func codeOf(e *run.Error) *client.Error {
-	if run.LacksStdin(e) {
-		return answer.Of(fault.Sandbox.Errorf("this session was made by an older toold, whose agent cannot give a command standard input; nothing was run").
-			Next("leave stdin out, or make a new session"))
-	}
 	kind := fault.Kind(e.Code)
 	switch kind {
 	case fault.Input, fault.BadPath, fault.NotFile, fault.Stale, fault.Aborted:

@@ -2,7 +2,6 @@ package call
 
 import (
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/toold/toold/client"
@@ -25,14 +24,6 @@ func TestElsewhereAndTheDaemonGone(t *testing.T) {
 	o := new(steps).ended(&Call{at: new(site), tooled: tooled{def: new(tool.Definition), durable: new(agent.Runner)}}, &agent.Outcome{Prepared: &run.Prepared{}}, nil)
 	if o.err == nil || o.err.Code != client.CodeAborted || !o.held {
 		t.Errorf("outcome %+v", o)
-	}
-}
-
-// An agent of an older version cannot give a command standard input.
-func TestOlderAgent(t *testing.T) {
-	old := codeOf(run.Errorf(run.CodeInternal, "the agent has no tool %.64q", run.StdinBashName))
-	if old.Code != client.CodeSandboxFailed || !strings.Contains(old.Message, "older toold") || old.Hint == "" {
-		t.Errorf("of an older agent: %+v", old)
 	}
 }
 

@@ -26,7 +26,7 @@ func (st *steps) request(c *Call, inv *tool.Invocation, prep *run.Prepared) agen
 		most = c.pipe.Most
 	}
 	return agent.Request{
-		CallID: c.id, Tool: inv.AgentTool(), Input: inv.JSON, Typed: inv.Input,
+		CallID: c.id, Tool: inv.Tool.Name, Input: inv.JSON, Typed: inv.Input,
 		Settings: st.toolSettings(c, inv.Tool),
 		Env:      environ.List(c.req.Env), TimeoutMillis: c.timeout.Milliseconds(),
 		MaxOutput: most, Prepared: prep, Split: c.stream.Split,

@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"reflect"
 	"testing"
-
-	"github.com/toold/toold/internal/tool/run"
 )
 
 func TestAccess(t *testing.T) {
@@ -49,23 +47,22 @@ func TestAccess(t *testing.T) {
 func TestInputs(t *testing.T) {
 	r := NewRegistry()
 	for _, tc := range []struct {
-		tool, in  string
-		agentTool string
-		workdir   string // "-": paths begin at the worktree
-		timeout   int64  // -1: there is none to ask for
-		shown     map[string]string
-		whole     bool
+		tool, in string
+		workdir  string // "-": paths begin at the worktree
+		timeout  int64  // -1: there is none to ask for
+		shown    map[string]string
+		whole    bool
 	}{
-		{"bash", `{"command":"ls"}`, "bash", "", 0, map[string]string{"command": "ls", "stdin": "", "description": "", "workdir": ""}, true},
+		{"bash", `{"command":"ls"}`, "", 0, map[string]string{"command": "ls", "stdin": "", "description": "", "workdir": ""}, true},
 		{
-			"bash", `{"command":"cat","stdin":"x","workdir":"d","timeout":5,"description":"say"}`, "bash_stdin", "d", 5,
+			"bash", `{"command":"cat","stdin":"x","workdir":"d","timeout":5,"description":"say"}`, "d", 5,
 			map[string]string{"command": "cat", "stdin": "x", "description": "say", "workdir": "d"},
 			true,
 		},
-		{"read", `{"file_path":"a"}`, "read", "-", -1, map[string]string{"path": "a"}, false},
-		{"glob", `{"pattern":"/x/*.go","path":"b"}`, "glob", "-", -1, map[string]string{"path": "b"}, false},
-		{"list", `{}`, "list", "-", -1, map[string]string{"path": ""}, false},
-		{"file_put", `{"from":"/o/1","path":"d"}`, "file_put", "-", -1, map[string]string{"path": "d"}, false},
+		{"read", `{"file_path":"a"}`, "-", -1, map[string]string{"path": "a"}, false},
+		{"glob", `{"pattern":"/x/*.go","path":"b"}`, "-", -1, map[string]string{"path": "b"}, false},
+		{"list", `{}`, "-", -1, map[string]string{"path": ""}, false},
+		{"file_put", `{"from":"/o/1","path":"d"}`, "-", -1, map[string]string{"path": "d"}, false},
 	} {
 		inv, err := r.ParseHidden(tc.tool, json.RawMessage(tc.in))
 		if err != nil {
@@ -79,14 +76,11 @@ func TestInputs(t *testing.T) {
 			timeout = in.Timeout()
 		}
 		shown, whole := inv.Input.(Visible).Shown()
-		if inv.AgentTool() != tc.agentTool || workdir != tc.workdir || timeout != tc.timeout || whole != tc.whole || !reflect.DeepEqual(shown, tc.shown) {
-			t.Errorf("%s %s: %s in %q for %d ms, %v %v", tc.tool, tc.in, inv.AgentTool(), workdir, timeout, shown, whole)
+		if workdir != tc.workdir || timeout != tc.timeout || whole != tc.whole || !reflect.DeepEqual(shown, tc.shown) {
+			t.Errorf("%s %s: in %q for %d ms, %v %v", tc.tool, tc.in, workdir, timeout, shown, whole)
 		}
 	}
-	if stdinTool != run.StdinBashName {
-		t.Errorf("agents have no tool %s", stdinTool)
-	}
-	if inv := r.Malformed("bash", json.RawMessage(`{`)); inv.AgentTool() != "bash" || string(inv.Near()) != string(inv.JSON) {
+	if inv := r.Malformed("bash", json.RawMessage(`{`)); string(inv.Near()) != string(inv.JSON) {
 		t.Errorf("of a malformed input: %+v", inv)
 	}
 }

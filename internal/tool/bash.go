@@ -118,18 +118,6 @@ func (in *bashInput) Shown() (map[string]string, bool) {
 	return map[string]string{"command": in.command, "stdin": in.stdin, "description": in.description, "workdir": in.workdir}, true
 }
 
-// stdinTool is run.StdinBashName, whose package this one does not link.
-const stdinTool = "bash_stdin"
-
-// AgentTool implements Renamed: an agent of before there was stdin would run the command
-// without it.
-func (in *bashInput) AgentTool() string {
-	if in.stdin != "" {
-		return stdinTool
-	}
-	return "bash"
-}
-
 func bashWord(v client.Violation) string {
 	if v.Path == "/background" {
 		return "background commands are not supported by this version: leave the key out, " +

@@ -174,7 +174,7 @@ func exampleCall(t *testing.T, r *Registry, conn *agent.Conn, id, input string) 
 	if want := (Request{Permission: PermissionRead, Pattern: access.Requests[0].Path, Path: access.Requests[0].Path}); access.Requests[0] != want {
 		t.Errorf("access %+v, want %+v", access.Requests[0], want)
 	}
-	request := agent.Request{CallID: id, Tool: inv.AgentTool(), Input: inv.JSON}
+	request := agent.Request{CallID: id, Tool: inv.Tool.Name, Input: inv.JSON}
 	request.Prepared, err = conn.Prepare(t.Context(), request)
 	if err != nil {
 		return "", err.Error()

@@ -42,11 +42,6 @@ type Visible interface {
 	Shown() (parts map[string]string, whole bool)
 }
 
-// Renamed is an Input for which agents may know the tool by another name.
-type Renamed interface {
-	AgentTool() string
-}
-
 // values are the fields of an input in its normal form. Those that are absent or of
 // another type are "" and 0.
 type values map[string]any

@@ -190,11 +190,3 @@ func (i *Invocation) Near() json.RawMessage {
 	}
 	return i.JSON
 }
-
-// AgentTool is the name by which agents know the tool of this call.
-func (i *Invocation) AgentTool() string {
-	if in, ok := i.Input.(Renamed); ok {
-		return in.AgentTool()
-	}
-	return i.Tool.Name
-}

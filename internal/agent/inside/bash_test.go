@@ -454,7 +454,7 @@ func TestAbortRace(t *testing.T) {
 // A program reads what it is given, as by a pipe, and nothing of another call. What it
 // does not read holds up nobody.
 func TestBashStdin(t *testing.T) {
-	r := newRig(t, run.StdinBash{})
+	r := newRig(t, run.Bash{})
 	c, _ := r.connect(r.hello())
 	long := strings.Repeat("0123456789abcde\n", run.MaxStdin/16)
 	for i, tc := range []struct{ name, command, stdin, out string }{
@@ -472,7 +472,7 @@ func TestBashStdin(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			in, _ := json.Marshal(map[string]any{"command": tc.command, "stdin": tc.stdin})
 			var s sink
-			o, err := c.Run(t.Context(), agent.Request{CallID: fmt.Sprint("c", i), Tool: run.StdinBashName, Input: in}, &s)
+			o, err := c.Run(t.Context(), agent.Request{CallID: fmt.Sprint("c", i), Tool: "bash", Input: in}, &s)
 			if err != nil || o.Err != nil || o.Result.IsError || string(s.data) != tc.out {
 				t.Fatalf("%q, want %q; %+v, %v", s.data, tc.out, o, err)
 			}
@@ -482,11 +482,11 @@ func TestBashStdin(t *testing.T) {
 		})
 	}
 	in, _ := json.Marshal(map[string]any{"command": "cat", "stdin": long + "x"})
-	if o, err := c.Run(t.Context(), agent.Request{CallID: "big", Tool: run.StdinBashName, Input: in}, &sink{}); err != nil || o.Err == nil || o.Err.Code != run.CodeInvalidInput {
+	if o, err := c.Run(t.Context(), agent.Request{CallID: "big", Tool: "bash", Input: in}, &sink{}); err != nil || o.Err == nil || o.Err.Code != run.CodeInvalidInput {
 		t.Errorf("too long: %+v, %v", o, err)
 	}
 	in, _ = json.Marshal(map[string]any{"command": "sleep 300", "stdin": long, "timeout": 200})
-	if o, err := c.Run(t.Context(), agent.Request{CallID: "late", Tool: run.StdinBashName, Input: in}, &sink{}); err != nil || o.Exit == nil || o.Exit.Reason != run.ReasonTimeout {
+	if o, err := c.Run(t.Context(), agent.Request{CallID: "late", Tool: "bash", Input: in}, &sink{}); err != nil || o.Exit == nil || o.Exit.Reason != run.ReasonTimeout {
 		t.Errorf("a command that does not read and is late: %+v, %v", o, err)
 	}
 }

@@ -37,7 +37,7 @@ func testStdio(s *suite) {
 	b.want("cat; read x; echo end", "end")
 	b.fails("exec </dev/tty", "")
 	given := b.request("head -c 3; wc -c; cat /dev/stdin")
-	given.Tool, given.Input = run.StdinBashName, []byte(`{"command":"head -c 3; wc -c; cat /dev/stdin","stdin":"abc`+strings.Repeat("x", run.MaxStdin-3)+`"}`)
+	given.Tool, given.Input = "bash", []byte(`{"command":"head -c 3; wc -c; cat /dev/stdin","stdin":"abc`+strings.Repeat("x", run.MaxStdin-3)+`"}`)
 	if r := b.start(given, nil).result(s); r.Code != 0 || strings.Join(strings.Fields(r.Output), " ") != fmt.Sprintf("abc%d", run.MaxStdin-3) {
 		s.Errorf("of its input a command sees %q", r.Output)
 	}

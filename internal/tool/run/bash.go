@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"slices"
 	"sort"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -45,27 +44,8 @@ const maxName = 255
 // only says how it ended.
 type Bash struct{}
 
-// The names by which agents know bash: the second is for inputs with stdin. An agent
-// of before they came would run such a command without its input, but it has no tool
-// of that name, and says so.
-const (
-	BashName      = "bash"
-	StdinBashName = "bash_stdin"
-)
-
 // Name implements Tool.
-func (Bash) Name() string { return BashName }
-
-// StdinBash is Bash by its second name.
-type StdinBash struct{ Bash }
-
-// Name implements Tool.
-func (StdinBash) Name() string { return StdinBashName }
-
-// LacksStdin reports whether e is what an agent says that has no StdinBash.
-func LacksStdin(e *Error) bool {
-	return e.Code == CodeInternal && strings.Contains(e.Message, strconv.Quote(StdinBashName))
-}
+func (Bash) Name() string { return "bash" }
 
 // CommandJob runs a command line, for so long at most; 0 = as for any call.
 func CommandJob(line string, timeout time.Duration) Job {

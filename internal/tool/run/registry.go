@@ -11,7 +11,6 @@ func Builtin() []Tool {
 		MultiEdit{},
 		ApplyPatch{},
 		Bash{},
-		StdinBash{},
 		Glob{},
 		Grep{},
 		List{},
