@@ -1,7 +1,6 @@
 package approval
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/hook"
+	"github.com/toold/toold/internal/strictjson"
 )
 
 // Await waits until the approval has ended, in whatever way, or ctx has; then its error
@@ -77,15 +77,9 @@ func (d *Desk) Ask(ctx context.Context, p *Pending) {
 
 // decodeAnswer reads what the approval program said: one JSON object with no
 // field that is not known.
-func decodeAnswer(out []byte) (client.ApprovalAnswer, error) {
-	var a client.ApprovalAnswer
-	d := json.NewDecoder(bytes.NewReader(out))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&a); err != nil {
-		return a, fmt.Errorf("its answer is not the JSON expected: %w", err)
+func decodeAnswer(out []byte) (a client.ApprovalAnswer, err error) {
+	if err = strictjson.Decode(out, &a); err != nil {
+		err = fmt.Errorf("its answer is not the JSON expected: %w", err)
 	}
-	if len(bytes.TrimSpace(out[d.InputOffset():])) > 0 {
-		return a, errors.New("its answer is more than one JSON value")
-	}
-	return a, nil
+	return a, err
 }

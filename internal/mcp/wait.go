@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"iter"
-	"strings"
 	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -13,6 +12,7 @@ import (
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/answer"
 	"github.com/toold/toold/internal/fault"
+	"github.com/toold/toold/internal/strictjson"
 )
 
 // WaitTool is the name of the tool that takes a call further whose answer did not wait for
@@ -72,9 +72,7 @@ func (s *Server) wait(ctx context.Context, req *sdk.CallToolRequest) *sdk.CallTo
 }
 
 func waitInputOf(args json.RawMessage) (in waitInput, err error) {
-	dec := json.NewDecoder(strings.NewReader(string(args)))
-	dec.DisallowUnknownFields()
-	if err = dec.Decode(&in); err == nil && (in.CallID == "" || in.Offset < 0 || in.Seconds < 0) {
+	if err = strictjson.Decode(args, &in); err == nil && (in.CallID == "" || in.Offset < 0 || in.Seconds < 0) {
 		err = errors.New("call_id is missing, or a number is negative")
 	}
 	if err != nil {

@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"net/netip"
@@ -9,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/toold/toold/internal/endpoint"
+	"github.com/toold/toold/internal/strictjson"
 )
 
 // The permissions of what leaves a sandbox. A rule is about them only where it names them
@@ -53,9 +53,7 @@ func Outgoing(name string, input json.RawMessage) (all []Request, ok bool, err e
 		return nil, false, nil
 	}
 	var in outgoingInput
-	d := json.NewDecoder(bytes.NewReader(input))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&in); err != nil {
+	if err := strictjson.Decode(input, &in); err != nil {
 		return nil, true, fmt.Errorf(`the input of %s does not fit: it is {"address": "HOST:PORT"} for network, {"request": "METHOD URL"} for http: %w`, name, err)
 	}
 	if name == PermissionNetwork {

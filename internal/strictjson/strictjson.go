@@ -100,6 +100,20 @@ func IsObject(text []byte) bool {
 	return v.Kind() == '{' && v.IsValid(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 }
 
+// Decode reads the one JSON value in text into v, as encoding/json does, but without keys
+// that v does not have. It is for texts that no second program reads.
+func Decode(text []byte, v any) error {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(v); err != nil {
+		return err
+	}
+	if len(bytes.TrimSpace(text[d.InputOffset():])) > 0 {
+		return errors.New("there is more than one JSON value")
+	}
+	return nil
+}
+
 // Read reads the one JSON value in text. Values come back as map[string]any, []any,
 // string, bool, nil, json.Number in its canonical spelling, and json.RawMessage where
 // the shape says so.

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -14,6 +12,7 @@ import (
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/sensitive"
+	"github.com/toold/toold/internal/strictjson"
 	"github.com/toold/toold/internal/tool/run"
 	"github.com/toold/toold/internal/tool/run/treediff"
 )
@@ -84,24 +83,11 @@ func (e *Errand) tree(ctx context.Context, j run.Job, most int64, w io.Writer) (
 
 // totalsOf reads what an agent counted, which may be hostile.
 func totalsOf(text string) (t treediff.Totals, err error) {
-	if len(text) > maxTotals || strictly([]byte(text), &t) != nil ||
+	if len(text) > maxTotals || strictjson.Decode([]byte(text), &t) != nil ||
 		min(t.Files, t.Added, t.Removed, t.Unreadable, t.LeftOut) < 0 {
 		return treediff.Totals{}, errNoAnswer
 	}
 	return t, nil
-}
-
-// strictly decodes one JSON value without unknown fields.
-func strictly(data []byte, v any) error {
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.DisallowUnknownFields()
-	if err := d.Decode(v); err != nil {
-		return err
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return errNoAnswer
-	}
-	return nil
 }
 
 // changeList reads a list, line by line. Its methods refuse everything that no honest
@@ -139,12 +125,12 @@ func (l *changeList) take(line []byte) error {
 		return errNoAnswer
 	}
 	var last treediff.Last
-	if strictly(line, &last) == nil && last.Totals != nil {
+	if strictjson.Decode(line, &last) == nil && last.Totals != nil {
 		l.totals = last.Totals
 		return nil
 	}
 	var c treediff.Line
-	if strictly(line, &c) != nil || len(l.items) == l.limit {
+	if strictjson.Decode(line, &c) != nil || len(l.items) == l.limit {
 		return errNoAnswer
 	}
 	path := c.Path
