@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/strictjson"
 	"github.com/toold/toold/internal/tool"
@@ -20,7 +21,7 @@ func explainOffline(file, name, text, profile, tenant string) (*client.PolicyVer
 	if err != nil {
 		return nil, err
 	}
-	tenant, profile = cmp.Or(tenant, defaultTenant), cmp.Or(profile, policy.DefaultProfile)
+	tenant, profile = cmp.Or(tenant, auth.DefaultTenant), cmp.Or(profile, policy.DefaultProfile)
 	stack, err := rules.Stack(profile, tenant)
 	if err != nil {
 		return nil, err
@@ -56,9 +57,6 @@ func requestsOffline(name, text string) ([]policy.Request, error) {
 	}
 	return policy.AsWritten(inv, nil, policy.Workspace), nil
 }
-
-// defaultTenant is the tenant of those whom no other one lists.
-const defaultTenant = "default"
 
 // localTools are the definitions of the tools that this version has.
 func localTools(tools *tool.Registry) []client.ToolDefinition {

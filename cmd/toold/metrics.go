@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/config"
 	"github.com/toold/toold/internal/metrics"
 	"github.com/toold/toold/internal/sandbox/oci"
@@ -68,5 +69,5 @@ func permissionNames(r *tool.Registry) []string {
 
 // tenantNames are those of the configuration, and that of the admins.
 func tenantNames(c *config.Config) []string {
-	return append(slices.Sorted(maps.Keys(c.Tenants)), config.DefaultTenant)
+	return append(slices.Sorted(maps.Keys(c.Tenants)), auth.DefaultTenant)
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/judge"
 	"github.com/toold/toold/internal/plain"
+	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/tool"
 	"github.com/toold/toold/internal/tool/shell"
@@ -40,10 +41,10 @@ func Describe(row *store.Approval, j *judge.Judgement) {
 			v.Reason = j.Verdict.Reason
 		}
 		if r.Request.Why != "" {
-			v.Reason = judge.Join(v.Reason, "it cannot be judged by its parts: "+shell.Visible(r.Request.Why))
+			v.Reason = policy.Join(v.Reason, "it cannot be judged by its parts: "+shell.Visible(r.Request.Why))
 		}
 		if hint := j.MountHint(&asked[i]); hint != "" {
-			v.Reason = judge.Join(v.Reason, hint)
+			v.Reason = policy.Join(v.Reason, hint)
 		}
 		v.Pattern = d.shortened(v.Pattern, MaxShownPattern)
 		row.Requests = append(row.Requests, v)

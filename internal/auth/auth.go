@@ -13,6 +13,9 @@ import (
 	"github.com/toold/toold/internal/fault"
 )
 
+// DefaultTenant is the tenant of admins.
+const DefaultTenant = "default"
+
 // Principal is who asks. The server makes it once per connection, from the peer's
 // credentials, and never from anything that the client says.
 type Principal struct {

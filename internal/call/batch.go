@@ -11,6 +11,7 @@ import (
 	"github.com/toold/toold/internal/call/local"
 	"github.com/toold/toold/internal/fault"
 	"github.com/toold/toold/internal/plain"
+	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/tool"
 	"github.com/toold/toold/internal/tool/run"
 )
@@ -97,7 +98,7 @@ func (b *batch) filesOf(inv *tool.Invocation) map[string]bool {
 	a := inv.Input.Access(b.shell())
 	for _, r := range a.Requests {
 		if r.Path != "" && !r.Search {
-			file := lexical(b.place.Row().Worktree.Target, r.Path)
+			file := policy.Under(b.place.Row().Worktree.Target, r.Path)
 			files[file] = files[file] || r.Write
 		}
 	}

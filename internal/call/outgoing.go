@@ -72,7 +72,7 @@ func (g *Group) Outgoing(ctx context.Context, o *Outgoing) policy.Verdict {
 		v.Action, v.Rule, v.Reason = policy.Allow, RuleLearn, "no line is about it"
 	case v.Action == policy.Ask && c == nil:
 		v.Action, v.Pending = policy.Deny, nil
-		v.Reason = judge.Join(v.Reason, "it would be asked about, and no call is running for which it could be")
+		v.Reason = policy.Join(v.Reason, "it would be asked about, and no call is running for which it could be")
 	}
 	d := j.Decision(by, shown)
 	if err := g.decided(d); err != nil && j.Verdict.Action == policy.Allow {

@@ -2,10 +2,10 @@ package call
 
 import (
 	"cmp"
-	"path"
 	"strings"
 
 	"github.com/toold/toold/internal/agent"
+	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/tool"
 	"github.com/toold/toold/internal/tool/run"
 )
@@ -27,7 +27,7 @@ func provided(dir string, inv *tool.Invocation, a tool.Access) *run.Prepared {
 		}
 		// Its Prepare resolves the working directory first.
 		asked := cmp.Or(in.Workdir(), dir)
-		dir = lexical(dir, asked)
+		dir = policy.Under(dir, asked)
 		prep.Targets = append(prep.Targets, run.Target{Asked: asked, Path: dir})
 	} else if len(paths) == 0 || len(paths) > run.MaxPaths {
 		return nil
@@ -36,17 +36,9 @@ func provided(dir string, inv *tool.Invocation, a tool.Access) *run.Prepared {
 		if strings.IndexByte(p, 0) >= 0 {
 			return nil
 		}
-		prep.Targets = append(prep.Targets, run.Target{Asked: p, Path: lexical(dir, p), Write: writes(a, p)})
+		prep.Targets = append(prep.Targets, run.Target{Asked: p, Path: policy.Under(dir, p), Write: writes(a, p)})
 	}
 	return prep
-}
-
-// lexical is where a path leads when nothing on it is a link.
-func lexical(dir, p string) string {
-	if path.IsAbs(p) {
-		return path.Clean(p)
-	}
-	return path.Join(dir, p)
 }
 
 func writes(a tool.Access, p string) bool {

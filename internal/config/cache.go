@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/cache/builtin"
 )
 
@@ -31,7 +32,7 @@ func (v *validator) caches(c *Config) {
 			v.oneOf(at("mode"), x.Mode, []string{"cow", "shared"})
 		}
 		v.check(x.Size == 0 || x.Size >= minCache, at("size"), "must be at least 16MiB")
-		if _, ok := c.Tenants[x.Tenant]; x.Tenant != "" && x.Tenant != DefaultTenant && !ok {
+		if _, ok := c.Tenants[x.Tenant]; x.Tenant != "" && x.Tenant != auth.DefaultTenant && !ok {
 			v.check(false, at("tenant"), "there is no [tenant.%s]", x.Tenant)
 		}
 		v.cachePlace(x, at)

@@ -335,9 +335,6 @@ type OwnTruncate struct {
 	Direction string `toml:"direction"` // "" = as in [truncate]
 }
 
-// DefaultTenant is the tenant of admins.
-const DefaultTenant = "default"
-
 // Default is what holds when nothing is set. The config.toml at the root of the
 // repository says the same, with a reason for each value.
 func Default() *Config {

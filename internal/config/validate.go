@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/tomltext"
 	"github.com/toold/toold/internal/tool"
 )
@@ -277,7 +278,7 @@ var tenantName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)
 func (v *validator) tenants(c *Config) {
 	v.check(len(c.Admin.UIDs)+len(c.Admin.GIDs) > 0, "admin.uids", "nobody would be an admin: name at least one uid or gid")
 	ids := identities{v: v, uids: map[uint32]string{}, gids: map[uint32]string{}}
-	ids.add([]string{"admin"}, DefaultTenant, c.Admin.UIDs, c.Admin.GIDs)
+	ids.add([]string{"admin"}, auth.DefaultTenant, c.Admin.UIDs, c.Admin.GIDs)
 	for _, name := range slices.Sorted(maps.Keys(c.Tenants)) {
 		t := c.Tenants[name]
 		path := []string{"tenant", name}
@@ -285,7 +286,7 @@ func (v *validator) tenants(c *Config) {
 			v.problem(path, "a tenant's name is 1 to 63 of a-z, 0-9, _ and -, and begins with a letter or digit")
 		}
 		ids.add(path, name, t.UIDs, t.GIDs)
-		if name != DefaultTenant && len(t.UIDs)+len(t.GIDs) == 0 {
+		if name != auth.DefaultTenant && len(t.UIDs)+len(t.GIDs) == 0 {
 			v.problem(path, "has neither uids nor gids: nobody could be in it")
 		}
 		v.tenant(path, &t, &c.Limits.Max)

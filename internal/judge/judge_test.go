@@ -240,11 +240,11 @@ func TestNeeds(t *testing.T) {
 		b := newBench(t)
 		b.row.Network.Mode = mode
 		b.court.Configure(&Config{Choices: Choices{Lacking: map[tool.Need]string{tool.NeedsSkills: "no skills"}}})
-		later, err := b.court.RulesWithout("a", DefaultProfile, &b.row)
+		later, err := b.court.RulesWithout("a", policy.DefaultProfile, &b.row)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for of, r := range map[string]*Rules{"its calls": b.Rules(DefaultProfile), "its list": later} {
+		for of, r := range map[string]*Rules{"its calls": b.Rules(policy.DefaultProfile), "its list": later} {
 			if got := r.Unchosen(&dial); got != want {
 				t.Errorf("%s with the network %q: got %q, want %q", of, mode, got, want)
 			}
@@ -257,7 +257,7 @@ func TestNeeds(t *testing.T) {
 		}
 	}
 	b := newBench(t)
-	if r, err := b.court.RulesWithout("a", DefaultProfile, nil); err != nil || r.Unchosen(&dial) != "" {
+	if r, err := b.court.RulesWithout("a", policy.DefaultProfile, nil); err != nil || r.Unchosen(&dial) != "" {
 		t.Errorf("without a session: %q, %v", r.Unchosen(&dial), err)
 	}
 }

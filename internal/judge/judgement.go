@@ -118,7 +118,7 @@ func (j *Judge) Weigh(m *Judgement) {
 	}
 	if m.Verdict.Action == policy.Ask && m.Rules.config.Unanswered {
 		m.Verdict.Action, m.Verdict.Pending = policy.Deny, nil
-		m.Verdict.Reason = Join(m.Verdict.Reason, `it needs an approval, and nobody is there to give one ([approvals] approver = "none")`)
+		m.Verdict.Reason = policy.Join(m.Verdict.Reason, `it needs an approval, and nobody is there to give one ([approvals] approver = "none")`)
 	}
 }
 
@@ -134,14 +134,6 @@ func (j *Judgement) weighLoop() {
 			}
 		}
 	}
-}
-
-// Join adds a reason to another, which may be "".
-func Join(reason, more string) string {
-	if reason == "" {
-		return more
-	}
-	return reason + "; " + more
 }
 
 // Sources of verdicts that are settings and not rules.
@@ -304,10 +296,7 @@ func (j *Judgement) What() string {
 
 // Because names the rule that decided and its reason, as the end of a sentence.
 func Because(v *policy.Verdict) string {
-	text := " by " + v.Rule
-	if v.Pattern != "" {
-		text += " (" + v.Pattern + ")"
-	}
+	text := " by " + v.By()
 	if v.Reason != "" {
 		text += ": " + v.Reason
 	}

@@ -20,9 +20,6 @@ import (
 	"github.com/toold/toold/internal/tool"
 )
 
-// DefaultProfile is that of sessions without more words.
-const DefaultProfile = "build"
-
 // WorktreeRules is the rules file of a worktree, relative to it.
 const WorktreeRules = ".toold/policy.toml"
 

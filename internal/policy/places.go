@@ -57,14 +57,14 @@ func AsWritten(inv *tool.Invocation, shell []string, worktree string, mounts ...
 // lexical are the places of AsWritten. workdir is the directory that a call asks
 // to run in, "" for the worktree.
 func lexical(worktree, workdir string) *Places {
-	from := under(worktree, workdir)
+	from := Under(worktree, workdir)
 	return &Places{Worktree: worktree, Resolve: func(asked string) (Resolved, bool) {
-		return Resolved{Path: under(from, asked), Dir: strings.HasSuffix(asked, "/")}, true
+		return Resolved{Path: Under(from, asked), Dir: strings.HasSuffix(asked, "/")}, true
 	}}
 }
 
-// under is p from dir on, if it is not absolute.
-func under(dir, p string) string {
+// Under is p from dir on, if it is not absolute, where nothing on it is a link.
+func Under(dir, p string) string {
 	if path.IsAbs(p) {
 		return path.Clean(p)
 	}

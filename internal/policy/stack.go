@@ -125,12 +125,13 @@ func (s *Stack) decide(q *Request) decision {
 	}
 	if d.action == Ask && s.headless != "" {
 		d.action = Deny
-		d.reason = join(d.reason, "it would be asked about, and with the profile "+s.headless+" nobody is asked")
+		d.reason = Join(d.reason, "it would be asked about, and with the profile "+s.headless+" nobody is asked")
 	}
 	return d
 }
 
-func join(reason, more string) string {
+// Join adds a reason to another, which may be "".
+func Join(reason, more string) string {
 	if reason == "" {
 		return more
 	}

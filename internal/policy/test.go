@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/plain"
 	"github.com/toold/toold/internal/tomltext"
 	"github.com/toold/toold/internal/tool"
@@ -87,7 +88,7 @@ func (p *parser) try(tools *tool.Registry, e *expectation, work *int) error {
 	if *work -= each * p.count; *work < 0 {
 		return nil
 	}
-	stack, err := p.set.Stack(e.profile, cmp.Or(e.tenant, defaultTenant))
+	stack, err := p.set.Stack(e.profile, cmp.Or(e.tenant, auth.DefaultTenant))
 	if err != nil {
 		return err
 	}
@@ -118,9 +119,9 @@ func (p *parser) try(tools *tool.Registry, e *expectation, work *int) error {
 	v := stack.Judge(requests)
 	switch {
 	case v.Action != e.want:
-		return fmt.Errorf("%s %s is %s by %s, want %s", e.tool, plain.Cut(string(input), 200), v.Action, v.by(), e.want)
+		return fmt.Errorf("%s %s is %s by %s, want %s", e.tool, plain.Cut(string(input), 200), v.Action, v.By(), e.want)
 	case e.rule != "" && e.rule != v.Pattern:
-		return fmt.Errorf("%s %s is %s by %s, want the rule %s", e.tool, plain.Cut(string(input), 200), v.Action, v.by(), e.rule)
+		return fmt.Errorf("%s %s is %s by %s, want the rule %s", e.tool, plain.Cut(string(input), 200), v.Action, v.By(), e.rule)
 	}
 	return nil
 }
@@ -141,11 +142,8 @@ func refused(name string, err error) error {
 	return fmt.Errorf("the input of %s does not fit: %s", name, strings.Join(words, "; "))
 }
 
-// defaultTenant is the tenant of admins.
-const defaultTenant = "default"
-
-// by names the deciding rule.
-func (v *Verdict) by() string {
+// By names the deciding rule.
+func (v *Verdict) By() string {
 	if v.Pattern == "" {
 		return v.Rule
 	}

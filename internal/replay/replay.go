@@ -202,7 +202,7 @@ func (y *replay) rulesOf(ctx context.Context, row *store.Call) (*recorded, error
 	s, err := y.Store.Session(ctx, row.SessionID)
 	if errors.Is(err, store.ErrNotFound) {
 		s, err = &store.Session{}, nil // it was swept before its calls
-		s.Tenant, s.Profile = row.Tenant, judge.DefaultProfile
+		s.Tenant, s.Profile = row.Tenant, policy.DefaultProfile
 	}
 	if err != nil {
 		return nil, err

@@ -19,7 +19,7 @@ const (
 
 func anApproval() client.Approval {
 	return client.Approval{
-		ID: fakeApproval, Tenant: DefaultTenant, SessionID: "ses_1", CallID: "call_1", Profile: "build", Tool: "bash",
+		ID: fakeApproval, Tenant: auth.DefaultTenant, SessionID: "ses_1", CallID: "call_1", Profile: "build", Tool: "bash",
 		Requests: []client.ApprovalRequest{{Permission: "bash", Pattern: "git push", Rule: "config.toml:3", Save: "git push *"}},
 		Metadata: map[string]any{"command": "git push"}, SHA256: "ab", Created: time.Now().UTC(), Expires: time.Now().UTC(),
 	}
@@ -38,7 +38,7 @@ func (f *fakeAPI) note(p auth.Principal, filter any) {
 func (f *fakeAPI) Approvals(_ context.Context, p auth.Principal, q client.ApprovalQuery) (client.List[client.Approval], error) {
 	f.note(p, q)
 	l := client.List[client.Approval]{Next: "apr_9"}
-	if p.Tenant == DefaultTenant {
+	if p.Tenant == auth.DefaultTenant {
 		l.Items = append(l.Items, anApproval())
 	}
 	return l, nil
@@ -46,7 +46,7 @@ func (f *fakeAPI) Approvals(_ context.Context, p auth.Principal, q client.Approv
 
 func (f *fakeAPI) Answer(_ context.Context, p auth.Principal, id string, a client.ApprovalAnswer) (*client.Approval, error) {
 	f.note(p, a)
-	if id != fakeApproval || p.Tenant != DefaultTenant {
+	if id != fakeApproval || p.Tenant != auth.DefaultTenant {
 		return nil, noApproval(id)
 	}
 	answered := anApproval()
@@ -56,9 +56,9 @@ func (f *fakeAPI) Answer(_ context.Context, p auth.Principal, id string, a clien
 func (f *fakeAPI) SavedApprovals(_ context.Context, p auth.Principal, q client.ApprovalQuery) (client.List[client.SavedApproval], error) {
 	f.note(p, q)
 	var l client.List[client.SavedApproval]
-	if p.Tenant == DefaultTenant {
+	if p.Tenant == auth.DefaultTenant {
 		l.Items = append(l.Items, client.SavedApproval{
-			ID: fakeSaved, Tenant: DefaultTenant, Scope: client.ScopeTenant, Permission: "bash", Pattern: "git *", By: "uid 0",
+			ID: fakeSaved, Tenant: auth.DefaultTenant, Scope: client.ScopeTenant, Permission: "bash", Pattern: "git *", By: "uid 0",
 			Rule: "config.toml:3", Created: time.Now().UTC(),
 		})
 	}
@@ -67,7 +67,7 @@ func (f *fakeAPI) SavedApprovals(_ context.Context, p auth.Principal, q client.A
 
 func (f *fakeAPI) Revoke(_ context.Context, p auth.Principal, id string) error {
 	f.note(p, id)
-	if id != fakeSaved || p.Tenant != DefaultTenant {
+	if id != fakeSaved || p.Tenant != auth.DefaultTenant {
 		return noApproval(id)
 	}
 	return nil
@@ -84,5 +84,5 @@ func (f *fakeAPI) Replay(_ context.Context, p auth.Principal, r client.PolicyRep
 }
 
 func (f *fakeAPI) Usage(context.Context) ([]client.TenantUsage, error) {
-	return []client.TenantUsage{{Tenant: DefaultTenant, Sessions: 1}}, nil
+	return []client.TenantUsage{{Tenant: auth.DefaultTenant, Sessions: 1}}, nil
 }

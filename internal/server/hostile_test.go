@@ -107,7 +107,7 @@ func TestMalformedHTTP(t *testing.T) {
 func TestObsFold(t *testing.T) {
 	d := start(t, nil)
 	answer := d.raw(t, "GET /v1/sessions HTTP/1.1\r\nHost: x\r\nA: b\r\n Toold-Tenant: a\r\nConnection: close\r\n\r\n")
-	if s := status(answer); s != "400 Bad Request" && d.api.seen().Tenant != DefaultTenant {
+	if s := status(answer); s != "400 Bad Request" && d.api.seen().Tenant != auth.DefaultTenant {
 		t.Errorf("answer %q, tenant %q: the folded line was taken for a header", s, d.api.seen().Tenant)
 	}
 }

@@ -12,9 +12,6 @@ import (
 	"github.com/toold/toold/internal/plain"
 )
 
-// DefaultTenant is the tenant of admins.
-const DefaultTenant = "default"
-
 // overflowUID is what the kernel reports for a peer whose user id has no mapping
 // in the daemon's user namespace (/proc/sys/kernel/overflowuid).
 const overflowUID = 65534
@@ -36,12 +33,12 @@ type Identity struct {
 }
 
 // NewIdentity makes an Identity of cfg, in which nobody is in two tenants, or an admin and
-// in another tenant than DefaultTenant: package config refuses that.
+// in another tenant than auth.DefaultTenant: package config refuses that.
 func NewIdentity(cfg IdentityConfig) *Identity {
 	id := &Identity{
 		adminUID: set(cfg.Admins.UIDs), adminGID: set(cfg.Admins.GIDs),
 		tenantUID: map[uint32]string{}, tenantGID: map[uint32]string{},
-		tenants: map[string]bool{DefaultTenant: true},
+		tenants: map[string]bool{auth.DefaultTenant: true},
 	}
 	for name, p := range cfg.Tenants {
 		id.tenants[name] = true
@@ -62,7 +59,7 @@ func (id *Identity) resolve(p peer) (auth.Principal, error) {
 		return who, forbidden("the connection does not tell who its peer is", "connect over the Unix socket itself")
 	}
 	if id.adminUID[p.uid] {
-		who.Admin, who.Tenant = true, DefaultTenant
+		who.Admin, who.Tenant = true, auth.DefaultTenant
 		return who, nil
 	}
 	if t, ok := id.tenantUID[p.uid]; ok {
@@ -80,7 +77,7 @@ func (id *Identity) resolveGroups(who auth.Principal, p peer) (auth.Principal, e
 	var tenants []string
 	for _, g := range append([]uint32{p.gid}, p.groups...) {
 		if id.adminGID[g] {
-			who.Admin, who.Tenant = true, DefaultTenant
+			who.Admin, who.Tenant = true, auth.DefaultTenant
 			return who, nil
 		}
 		if t, ok := id.tenantGID[g]; ok && !slices.Contains(tenants, t) {

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/testrig"
 )
 
@@ -36,14 +37,14 @@ func TestResolve(t *testing.T) {
 		tenant string // "" for refused
 		admin  bool
 	}{
-		{"root", peer{known: true}, DefaultTenant, true},
+		{"root", peer{known: true}, auth.DefaultTenant, true},
 		{"unknown connection", peer{}, "", false},
 		{"by uid", peer{known: true, uid: 1001, gid: 1001}, "a", false},
 		{"uid before group", peer{known: true, uid: 1001, gid: 600}, "a", false},
 		{"uid before admins' group", peer{known: true, uid: 1001, gid: 900}, "a", false},
 		{"by group", peer{known: true, uid: 7, gid: 500}, "a", false},
 		{"by supplementary group", peer{known: true, uid: 7, gid: 7, groups: []uint32{8, 600}}, "b", false},
-		{"admin by group", peer{known: true, uid: 7, gid: 7, groups: []uint32{600, 900}}, DefaultTenant, true},
+		{"admin by group", peer{known: true, uid: 7, gid: 7, groups: []uint32{600, 900}}, auth.DefaultTenant, true},
 		{"groups of two tenants", peer{known: true, uid: 7, gid: 500, groups: []uint32{600}}, "", false},
 		{"two groups of one tenant", peer{known: true, uid: 7, gid: 600, groups: []uint32{600}}, "b", false},
 		{"nobody's", peer{known: true, uid: 7, gid: 7}, "", false},

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/auth"
 )
 
 // TestApprovals: what the routes make of requests is what reaches the session.
@@ -121,7 +122,7 @@ func TestExplain(t *testing.T) {
 	for _, tt := range []struct {
 		acting, tenant, want string
 	}{
-		{"", "", DefaultTenant},
+		{"", "", auth.DefaultTenant},
 		{"", "a", "a"},
 		{"b", "", "b"},
 		{"b", "b", "b"},

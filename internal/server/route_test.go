@@ -77,7 +77,7 @@ func (d *daemon) session(t *testing.T, o client.Options, r client.SessionCreate)
 // made is a session that no request made.
 func (d *daemon) made(t *testing.T) *client.Session {
 	t.Helper()
-	s, err := d.api.Create(t.Context(), auth.Principal{Tenant: DefaultTenant}, client.SessionCreate{})
+	s, err := d.api.Create(t.Context(), auth.Principal{Tenant: auth.DefaultTenant}, client.SessionCreate{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -378,7 +378,7 @@ func TestTenantHeader(t *testing.T) {
 	d := start(t, nil)
 	mine := d.session(t, client.Options{}, client.SessionCreate{})
 	theirs := d.session(t, client.Options{Tenant: "a"}, client.SessionCreate{})
-	if mine.Tenant != DefaultTenant || theirs.Tenant != "a" {
+	if mine.Tenant != auth.DefaultTenant || theirs.Tenant != "a" {
 		t.Errorf("tenants %q and %q, want default and a", mine.Tenant, theirs.Tenant)
 	}
 	if _, err := d.client(client.Options{Tenant: "b"}).GetSession(t.Context(), theirs.ID); err == nil {

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,9 +22,7 @@ import (
 
 // checkRules checks the profile and the rules of a session that is asked for.
 func (dm *daemon) checkRules(tenant string, r *client.SessionCreate) error {
-	if r.Profile == "" {
-		r.Profile = judge.DefaultProfile
-	}
+	r.Profile = cmp.Or(r.Profile, policy.DefaultProfile)
 	if err := dm.court.Check(tenant, r.Profile); err != nil {
 		return err
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/toold/toold/internal/auth"
 	"github.com/toold/toold/internal/call/errand"
 	"github.com/toold/toold/internal/environ"
-	"github.com/toold/toold/internal/judge"
+	"github.com/toold/toold/internal/policy"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/store"
 	"github.com/toold/toold/internal/tool"
@@ -65,7 +65,7 @@ func (b *Toolbox) look(ctx context.Context, p auth.Principal, f client.ToolQuery
 	if row != nil {
 		profile = cmp.Or(profile, row.Profile)
 	}
-	rules, err := b.court.RulesWithout(p.Tenant, cmp.Or(profile, judge.DefaultProfile), row)
+	rules, err := b.court.RulesWithout(p.Tenant, cmp.Or(profile, policy.DefaultProfile), row)
 	if err != nil {
 		return nil, tool.Facts{}, err
 	}

@@ -69,7 +69,7 @@ func (pol *Policy) Explain(ctx context.Context, p auth.Principal, r client.Polic
 // and says in v which profile's they are.
 func (pol *Policy) rulesFor(ctx context.Context, p auth.Principal, r *client.PolicyExplain, v *client.PolicyVerdict) (*Session, *judge.Rules, error) {
 	if r.Session == "" {
-		v.Profile = cmp.Or(r.Profile, judge.DefaultProfile)
+		v.Profile = cmp.Or(r.Profile, policy.DefaultProfile)
 		rules, err := pol.court.RulesWithout(p.Tenant, v.Profile, nil)
 		return nil, rules, err
 	}

@@ -1,13 +1,14 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/fault"
-	"github.com/toold/toold/internal/judge"
+	"github.com/toold/toold/internal/policy"
 )
 
 // budgetPause is how often a session with a budget is looked at.
@@ -16,10 +17,7 @@ const budgetPause = 500 * time.Millisecond
 // settleBudget fills in what a session may use in all: the least of what the configuration
 // says for all, for its profile and for its tenant. It may ask for less.
 func (s *Settings) settleBudget(r *client.SessionCreate, ten Tenant) error {
-	profile := r.Profile
-	if profile == "" {
-		profile = judge.DefaultProfile
-	}
+	profile := cmp.Or(r.Profile, policy.DefaultProfile)
 	b := &r.Budget
 	for _, most := range []client.Budget{s.Budget, s.Budgets[profile], ten.Budget} {
 		for _, err := range []error{
