@@ -1,4 +1,5 @@
-// Package crew starts goroutines and waits for them.
+// Package crew starts goroutines and waits for them, and lets one at a time work on what has a
+// name.
 package crew
 
 import "sync"

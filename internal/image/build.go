@@ -37,9 +37,9 @@ func (s *Store) spool() (*os.File, error) {
 func (s *Store) disk() disk { return disk{int(s.fd.Fd()), s.minFree} }
 
 // build makes an image by a recipe and gives it names, unless it is there, when
-// it only gets the names. Two who want the same image make it once.
+// it only gets the names.
 func (s *Store) build(ctx context.Context, r *recipe, names []string, progress progressFunc) (*client.Image, error) {
-	done, err := s.turn(ctx, r.digest)
+	done, err := s.turns.Take(ctx, r.digest)
 	if err != nil {
 		return nil, err
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/beneath"
+	"github.com/toold/toold/internal/crew"
 )
 
 // Config is what Open needs.
@@ -55,7 +56,8 @@ type Store struct {
 	lock    *os.File
 	now     func() time.Time
 
-	jobs chan struct{} // full when Parallel images are being made
+	turns crew.Turns    // by digest: two who want the same image make it once
+	jobs  chan struct{} // full when Parallel images are being made
 
 	stopping context.Context // ended by Close
 	stop     context.CancelCauseFunc
@@ -64,9 +66,8 @@ type Store struct {
 	// mu guards what follows, and names.json.
 	mu     sync.Mutex
 	closed bool
-	images map[string]*kept         // by digest
-	names  map[string]string        // to digests
-	busy   map[string]chan struct{} // digests of which one operation has its turn; closed when it is over
+	images map[string]*kept  // by digest
+	names  map[string]string // to digests
 }
 
 // kept is an image of the store, with the number of those who hold it.
@@ -81,7 +82,7 @@ type kept struct {
 func Open(cfg Config) (*Store, error) {
 	s := &Store{
 		limits: cfg.Limits.withDefaults(), minFree: cfg.MinFree, log: cfg.Log, now: time.Now, stall: 30 * time.Second,
-		images: map[string]*kept{}, names: map[string]string{}, busy: map[string]chan struct{}{},
+		images: map[string]*kept{}, names: map[string]string{},
 	}
 	setDefault(&s.minFree, 2<<30)
 	setDefault(&cfg.Parallel, 2)
@@ -287,32 +288,6 @@ func (s *Store) begin(ctx context.Context) (context.Context, func(), error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	detach := context.AfterFunc(s.stopping, func() { cancel(ErrClosed) })
 	return ctx, func() { detach(); cancel(nil); s.running.Done() }, nil
-}
-
-// turn waits until no other operation works on a digest. The function that it
-// gives must be called when this one is over.
-func (s *Store) turn(ctx context.Context, digest string) (func(), error) {
-	for {
-		s.mu.Lock()
-		other, taken := s.busy[digest]
-		if !taken {
-			mine := make(chan struct{})
-			s.busy[digest] = mine
-			s.mu.Unlock()
-			return func() {
-				s.mu.Lock()
-				defer s.mu.Unlock()
-				delete(s.busy, digest)
-				close(mine)
-			}, nil
-		}
-		s.mu.Unlock()
-		select {
-		case <-other:
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		}
-	}
 }
 
 // job waits for one of the places of those who make images.

@@ -281,7 +281,7 @@ func TestOnceForTwo(t *testing.T) {
 // TestWaitingEndsWithContext: who waits for another's work need not.
 func TestWaitingEndsWithContext(t *testing.T) {
 	s := newStore(t)
-	done, err := s.turn(t.Context(), "x")
+	done, err := s.turns.Take(t.Context(), "x")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -289,7 +289,7 @@ func TestWaitingEndsWithContext(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	reason := errors.New("enough")
 	cancel(reason)
-	if _, err := s.turn(ctx, "x"); !errors.Is(err, reason) {
+	if _, err := s.turns.Take(ctx, "x"); !errors.Is(err, reason) {
 		t.Errorf("a turn: %v", err)
 	}
 	for range cap(s.jobs) {

@@ -8,9 +8,9 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"sync"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/crew"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/sandbox/cgroup"
 	"github.com/toold/toold/internal/sandbox/far"
@@ -41,9 +41,7 @@ type RemoteConfig struct {
 type Remote struct {
 	d     *Driver
 	trees *far.Trees
-
-	mu   sync.Mutex               // guards ends
-	ends map[string]chan struct{} // sessions that somebody ends just now
+	ends  crew.Turns // by session: what one copies back, another would overwrite
 }
 
 // NewRemote prepares the driver. It does not speak to the Engine.
@@ -67,7 +65,7 @@ func NewRemote(cfg RemoteConfig) (*Remote, error) {
 }
 
 func newRemote(d *Driver, limits transfer.Limits) *Remote {
-	return &Remote{d: d, trees: far.NewTrees(filepath.Join(d.dir, "changes"), limits, d.log), ends: map[string]chan struct{}{}}
+	return &Remote{d: d, trees: far.NewTrees(filepath.Join(d.dir, "changes"), limits, d.log)}
 }
 
 // Name implements sandbox.Driver.

@@ -46,9 +46,9 @@ func (r *Remote) destroy(ctx context.Context, rec *sandbox.Record) (note string,
 	if !state.IsName(rec.SessionID) {
 		return "", errors.New("that is no session id")
 	}
-	done, err := r.alone(ctx, rec.SessionID)
+	done, err := r.ends.Take(ctx, rec.SessionID)
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("somebody else is ending it: %w", err)
 	}
 	defer done()
 	found, err := r.d.place(rec.SessionID).read()
@@ -70,34 +70,6 @@ func (r *Remote) destroy(ctx context.Context, rec *sandbox.Record) (note string,
 		return "", err
 	}
 	return note, r.discard(ctx, found)
-}
-
-// alone waits until nobody else ends the session: what one copies back, another would
-// overwrite.
-func (r *Remote) alone(ctx context.Context, session string) (done func(), err error) {
-	mine := make(chan struct{})
-	for {
-		r.mu.Lock()
-		other := r.ends[session]
-		if other == nil {
-			r.ends[session] = mine
-		}
-		r.mu.Unlock()
-		if other == nil {
-			break
-		}
-		select {
-		case <-other:
-		case <-ctx.Done():
-			return nil, fmt.Errorf("somebody else is ending it: %w", context.Cause(ctx))
-		}
-	}
-	return func() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		delete(r.ends, session)
-		close(mine)
-	}, nil
 }
 
 // discard removes a sandbox as it is.
