@@ -11,6 +11,7 @@ import (
 
 	"github.com/toold/toold/internal/agent"
 	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/testrig"
 	"github.com/toold/toold/internal/tool/run"
 )
 
@@ -44,9 +45,7 @@ func (s *suite) create(spec sandbox.Spec) *box {
 		}
 	})
 	b := &box{Sandbox: sb, s: s, spec: spec}
-	if err := sb.Attach(s.ctx(), b.connect().ForkTID); err != nil {
-		s.Fatal(err)
-	}
+	testrig.Must(s, sb.Attach(s.ctx(), b.connect().ForkTID))
 	return b
 }
 
@@ -68,9 +67,7 @@ func (b *box) adopt(d sandbox.Driver) *box {
 // letGo closes what a daemon that ends has open.
 func (b *box) letGo() {
 	b.s.Helper()
-	if err := errors.Join(b.conn.Close(), b.Close()); err != nil {
-		b.s.Fatal(err)
-	}
+	testrig.Must(b.s, errors.Join(b.conn.Close(), b.Close()))
 }
 
 // connect makes the box's connection, as a manager does.
@@ -117,6 +114,10 @@ func (b *box) agentLimits() (l struct{ Memory, PIDs int64 }) {
 // unackedBytes is what the agent keeps of an output that is not acknowledged.
 const unackedBytes = 256 << 10
 
+// waitTime is how long anything may take that takes no time, on a machine that does
+// much else beside.
+const waitTime = testrig.Patience
+
 // callTime bounds what a script of the suite may take: seconds, on a machine with
 // nothing else to do.
 const callTime = 3 * time.Minute
@@ -128,8 +129,14 @@ func (b *box) request(script string) agent.Request {
 	if err != nil {
 		b.s.Fatal(err)
 	}
+	return b.named(agent.Request{Tool: "bash", Input: input})
+}
+
+// named gives a request an id and its time.
+func (b *box) named(r agent.Request) agent.Request {
 	b.calls++
-	return agent.Request{CallID: fmt.Sprintf("call_%d", b.calls), Tool: "bash", Input: input, TimeoutMillis: callTime.Milliseconds()}
+	r.CallID, r.TimeoutMillis = fmt.Sprintf("call_%d", b.calls), callTime.Milliseconds()
+	return r
 }
 
 // running is a call on its way.
@@ -148,32 +155,38 @@ func (b *box) start(r agent.Request, out *sink) *running {
 		out = &sink{}
 	}
 	out.conn, out.call = b.conn, r.CallID
-	x := &running{id: r.CallID, sink: out, done: make(chan struct{})}
+	return b.follow(r.CallID, out, func(ctx context.Context, c *agent.Conn) (*agent.Outcome, error) { return c.Run(ctx, r, out) })
+}
+
+// follow has f follow a call to its end, on a goroutine of its own.
+func (b *box) follow(id string, k *sink, f func(context.Context, *agent.Conn) (*agent.Outcome, error)) *running {
+	b.s.Helper()
+	x := &running{id: id, sink: k, done: make(chan struct{})}
 	conn, ctx := b.conn, b.s.ctx()
 	go func() {
 		defer close(x.done)
-		x.out, x.err = conn.Run(ctx, r, out)
+		x.out, x.err = f(ctx, conn)
 	}()
 	b.s.Cleanup(func() { <-x.done })
 	return x
 }
 
-// result waits for the end of a script that must have been run.
-func (x *running) result(s *suite) Result {
+// outcome waits for the end of a call that must have been run.
+func (x *running) outcome(s *suite) *agent.Outcome {
 	s.Helper()
 	<-x.done
-	if x.err != nil {
-		s.Fatal(x.err)
+	testrig.Must(s, x.err)
+	if x.out.Err != nil {
+		s.Fatal(x.out.Err)
 	}
-	return result(s, x.out, x.sink)
+	return x.out
 }
 
-func result(s *suite, out *agent.Outcome, k *sink) Result {
+// result is outcome for a script.
+func (x *running) result(s *suite) Result {
 	s.Helper()
-	if out.Err != nil {
-		s.Fatal(out.Err)
-	}
-	r := Result{Output: k.text(), Code: -1}
+	out := x.outcome(s)
+	r := Result{Output: x.sink.text(), Code: -1}
 	if out.Exit != nil {
 		r.Reason = out.Exit.Reason
 	}
@@ -188,9 +201,7 @@ func (b *box) run(script string) Result {
 	b.s.Helper()
 	x := b.start(b.request(script), nil)
 	r := x.result(b.s)
-	if err := b.conn.Forget(x.id); err != nil {
-		b.s.Fatal(err)
-	}
+	testrig.Must(b.s, b.conn.Forget(x.id))
 	return r
 }
 

@@ -1,12 +1,12 @@
 package sandboxtest
 
 import (
-	"errors"
 	"strconv"
 	"strings"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/testrig"
 )
 
 // What is too large for memory lies on disks, which are bounded in bytes and in files, come no
@@ -16,12 +16,7 @@ func testDisk(s *suite) {
 	spec.Limits.Memory, spec.Limits.Tmp, spec.Limits.Disk = 128<<20, 20<<20, 20<<20
 	d, ok := s.Driver.(sandbox.Disks)
 	if !ok {
-		if sb, err := s.Driver.Create(s.ctx(), spec); !errors.Is(err, sandbox.ErrUnsupported) {
-			s.Errorf("limits.disk: %v, want a refusal", err)
-			if err == nil {
-				sb.Close()
-			}
-		}
+		s.refused(spec, sandbox.ErrUnsupported, "limits.disk")
 		return
 	}
 	if err := d.Disks(); err != nil {
@@ -38,14 +33,8 @@ func testDisk(s *suite) {
 	if !ok {
 		s.Fatal("the driver has disks, and its sandboxes are not given them")
 	}
-	furnish := func(sb sandbox.Late) {
-		s.Helper()
-		if err := sb.Furnish(); err != nil {
-			s.Fatal(err)
-		}
-	}
-	furnish(late)
-	furnish(late)
+	testrig.Must(s, late.Furnish())
+	testrig.Must(s, late.Furnish())
 	if n := len(s.loops(spec)); n != 1 {
 		s.Errorf("%d disks for the home directory, /tmp and the worktree", n)
 	}
@@ -62,7 +51,7 @@ func testDisk(s *suite) {
 		s.holds("usage", false, "usage of the disks is %d, %v", u.DiskBytes, err)
 	}
 	again := b.adopt(s.Reopen())
-	furnish(again.Sandbox.(sandbox.Late))
+	testrig.Must(s, again.Sandbox.(sandbox.Late).Furnish())
 	again.want("cat /tmp/f ~/f f", "kept\nkept\nkept")
 	if n := len(s.loops(spec)); n != 1 {
 		s.Errorf("%d disks after a restart", n)

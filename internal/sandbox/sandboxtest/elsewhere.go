@@ -18,6 +18,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/toold/toold/internal/testrig"
 )
 
 // Elsewhere makes a socket of this host reachable as one of another host is: by TCP,
@@ -28,7 +30,6 @@ type Elsewhere struct {
 	Host, Certs string
 
 	socket string
-	work   sync.WaitGroup
 
 	mu    sync.Mutex // guards the fields below
 	away  bool
@@ -44,19 +45,10 @@ func NewElsewhere(t testing.TB, socket string) *Elsewhere {
 		t.Fatal(err)
 	}
 	e := &Elsewhere{Host: "tcp://" + l.Addr().String(), Certs: certs, socket: socket, conns: map[net.Conn]struct{}{}}
-	e.work.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			e.work.Go(func() { e.carry(c) })
-		}
-	})
+	stop := testrig.Serve(l, e.carry)
 	t.Cleanup(func() {
-		_ = l.Close()
 		e.Away(true)
-		e.work.Wait()
+		stop()
 	})
 	return e
 }
@@ -76,7 +68,6 @@ func (e *Elsewhere) Away(away bool) {
 
 // carry moves bytes between a connection and one to the socket until either ends.
 func (e *Elsewhere) carry(c net.Conn) {
-	defer c.Close()
 	near, err := net.Dial("unix", e.socket)
 	if err != nil {
 		return
@@ -118,9 +109,7 @@ func SSH(t testing.TB, agent, socket string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
 	script := fmt.Sprintf("#!/bin/sh\necho \"$*\" >> '%s/args'\nexec '%s' connect '%s'\n", dir, agent, socket)
-	if err := os.WriteFile(filepath.Join(dir, "ssh"), []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testrig.Must(t, os.WriteFile(filepath.Join(dir, "ssh"), []byte(script), 0o755))
 	return dir
 }
 

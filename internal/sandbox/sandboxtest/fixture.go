@@ -38,9 +38,7 @@ func NewFixture(t testing.TB, dir, cgroup string) *Fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chmod(made, 0o711); err != nil {
-		t.Fatal(err)
-	}
+	testrig.Must(t, os.Chmod(made, 0o711))
 	return &Fixture{TB: t, Dir: made, Cgroup: cgroup + RandomHex(4), Owner: "test-" + RandomHex(4)}
 }
 
@@ -127,9 +125,15 @@ func StillAlive(t testing.TB, sb sandbox.Sandbox) {
 // AwaitEnd waits for the end of a sandbox.
 func AwaitEnd(t testing.TB, sb sandbox.Sandbox) {
 	t.Helper()
+	await(t, sb.Done(), "nobody has noticed the end of the sandbox")
+}
+
+// await waits until done is closed; otherwise it ends the test, and says this.
+func await(t testing.TB, done <-chan struct{}, otherwise string) {
+	t.Helper()
 	select {
-	case <-sb.Done():
+	case <-done:
 	case <-time.After(waitTime):
-		t.Fatal("nobody has noticed the end of the sandbox")
+		t.Fatal(otherwise)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/testrig"
 )
 
 // imageSpec is that of a sandbox whose root is the Subject's image.
@@ -28,22 +29,12 @@ func testImage(s *suite) {
 	dir := spec.Root.Dir
 	for name, uid := range map[string]int{"owned": sandbox.ToolUID, "foreign": 1} {
 		path := filepath.Join(dir.Name(), name)
-		if err := os.Mkdir(path, 0o755); err != nil {
-			s.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(path, "file"), []byte("of the image\n"), 0o644); err != nil {
-			s.Fatal(err)
-		}
-		for _, p := range []string{path, filepath.Join(path, "file")} {
-			if err := os.Lchown(p, uid, uid); err != nil {
-				s.Fatal(err)
-			}
-		}
+		testrig.Must(s, os.Mkdir(path, 0o755))
+		testrig.Must(s, os.Chown(path, uid, uid))
+		s.write(filepath.Join(path, "file"), "of the image\n", uid, 0o644)
 	}
 	for _, name := range []string{"dev", "run", "workspace"} {
-		if err := os.Symlink("/owned", filepath.Join(dir.Name(), name)); err != nil {
-			s.Fatal(err)
-		}
+		testrig.Must(s, os.Symlink("/owned", filepath.Join(dir.Name(), name)))
 	}
 	other := s.spec()
 	other.Root, other.Limits.Disk = spec.Root, spec.Limits.Disk
@@ -71,9 +62,7 @@ func testImage(s *suite) {
 func testImageDisk(s *suite) {
 	spec := s.imageSpec()
 	open := filepath.Join(spec.Root.Dir.Name(), "open")
-	if err := os.Mkdir(open, 0o777); err != nil {
-		s.Fatal(err)
-	}
+	testrig.Must(s, os.Mkdir(open, 0o777))
 	if err := os.Chmod(open, 0o777); err != nil { // whatever the umask
 		s.Fatal(err)
 	}
@@ -88,8 +77,5 @@ func testImageDisk(s *suite) {
 	s.holds("files", files > 100 && files <= int(spec.Limits.Disk)/(8<<10) && strings.Contains(out, "again"), "%q", out)
 	spec = s.imageSpec()
 	spec.Limits.Disk = 0
-	if sb, err := s.Driver.Create(s.ctx(), spec); err == nil {
-		sb.Close()
-		s.Error("a sandbox with an image and no bound for what it writes was made")
-	}
+	s.refused(spec, nil, "an image, and no bound for what is written")
 }

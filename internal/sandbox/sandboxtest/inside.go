@@ -10,6 +10,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/testrig"
 )
 
 // owner is a uid of the host that has files there.
@@ -93,15 +94,11 @@ func testWorktreeReadOnly(s *suite) {
 // tools'. Setuid files and devices mean nothing.
 func testForeignFiles(s *suite) {
 	src := s.dir(owner)
-	if err := os.Chmod(src.Name(), 0o777); err != nil {
-		s.Fatal(err)
-	}
+	testrig.Must(s, os.Chmod(src.Name(), 0o777))
 	s.write(src.Name()+"/root", "r", 0, 0o600)
 	s.write(src.Name()+"/other", "o", owner+1, 0o644)
 	s.write(src.Name()+"/setuid", "#!/bin/sh\nid -u\n", 0, 0o755|os.ModeSetuid)
-	if err := syscall.Mknod(src.Name()+"/null", syscall.S_IFCHR|0o666, 1<<8|3); err != nil {
-		s.Fatal(err)
-	}
+	testrig.Must(s, syscall.Mknod(src.Name()+"/null", syscall.S_IFCHR|0o666, 1<<8|3))
 	spec := s.spec()
 	spec.Worktree = sandbox.Worktree{Source: src, Mode: client.WorktreeBind, Target: sandbox.Workspace, UID: owner, GID: owner}
 	b := s.create(spec)
@@ -121,9 +118,7 @@ func testForeignFiles(s *suite) {
 // owner could take leases on them, and with these hold up the daemon.
 func testOutput(s *suite) {
 	out := s.dir(0)
-	if err := os.Chmod(out.Name(), 0o755); err != nil {
-		s.Fatal(err)
-	}
+	testrig.Must(s, os.Chmod(out.Name(), 0o755))
 	s.write(out.Name()+"/call", "whole output", 0, 0o644)
 	spec := s.spec()
 	spec.OutputDir = out.Name()
@@ -160,9 +155,7 @@ func testMounts(s *suite) {
 	src, cache := s.dir(owner), s.dir(owner)
 	s.write(cache.Name()+"/file", "cached", owner, 0o600)
 	s.write(cache.Name()+"/program", "#!/bin/sh\necho ran\n", owner, 0o700)
-	if err := os.Mkdir(src.Name()+"/modules", 0o755); err != nil {
-		s.Fatal(err)
-	}
+	testrig.Must(s, os.Mkdir(src.Name()+"/modules", 0o755))
 	spec := s.spec()
 	spec.Worktree = sandbox.Worktree{Source: src, Mode: client.WorktreeBind, Target: sandbox.Workspace, UID: owner, GID: owner}
 	spec.Mounts = []sandbox.Mount{

@@ -8,11 +8,11 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/agent"
 	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/testrig"
 )
 
 // refused checks that a spec makes no sandbox and leaves nothing.
@@ -22,9 +22,7 @@ func (s *suite) refused(spec sandbox.Spec, want error, why string) {
 	if err == nil {
 		sb.Close()
 		s.Errorf("%s: a sandbox was made", why)
-		if err := s.Driver.Destroy(s.ctx(), sb.Record()); err != nil {
-			s.Error(err)
-		}
+		testrig.Must(s, s.Driver.Destroy(s.ctx(), sb.Record()))
 		return
 	}
 	if want != nil && !errors.Is(err, want) {
@@ -38,15 +36,9 @@ func (s *suite) refused(spec sandbox.Spec, want error, why string) {
 // A target inside the worktree that is a link, a file or missing is refused.
 func testMountTargets(s *suite) {
 	src, cache := s.dir(owner), s.dir(owner)
-	if err := os.Symlink("/etc", filepath.Join(src.Name(), "link")); err != nil {
-		s.Fatal(err)
-	}
-	if err := os.Mkdir(filepath.Join(src.Name(), "real"), 0o755); err != nil {
-		s.Fatal(err)
-	}
-	if err := os.Symlink("real", filepath.Join(src.Name(), "inner")); err != nil {
-		s.Fatal(err)
-	}
+	testrig.Must(s, os.Symlink("/etc", filepath.Join(src.Name(), "link")))
+	testrig.Must(s, os.Mkdir(filepath.Join(src.Name(), "real"), 0o755))
+	testrig.Must(s, os.Symlink("real", filepath.Join(src.Name(), "inner")))
 	s.write(src.Name()+"/file", "", owner, 0o644)
 	for _, target := range []string{
 		"/workspace/link", "/workspace/link/ssl", "/workspace/inner", "/workspace/file", "/workspace/missing",
@@ -78,9 +70,7 @@ func testUnsupported(s *suite) {
 func testDone(s *suite) {
 	b := s.create(s.spec())
 	StillAlive(s, b)
-	if err := s.Driver.Destroy(s.ctx(), b.Record()); err != nil {
-		s.Fatal(err)
-	}
+	testrig.Must(s, s.Driver.Destroy(s.ctx(), b.Record()))
 	AwaitEnd(s, b)
 	if _, err := b.Usage(s.ctx()); !errors.Is(err, sandbox.ErrGone) {
 		s.Errorf("usage afterwards: %v, want gone", err)
@@ -125,9 +115,7 @@ func testAdopt(s *suite) {
 		}
 	}
 	adopted.want("cat /tmp/f", "kept")
-	if err := d.Destroy(s.ctx(), b.Record()); err != nil {
-		s.Fatal(err)
-	}
+	testrig.Must(s, d.Destroy(s.ctx(), b.Record()))
 	AwaitEnd(s, again)
 	if _, err := d.Adopt(s.ctx(), b.Record()); !errors.Is(err, sandbox.ErrGone) {
 		s.Errorf("adopt what is destroyed: %v, want gone", err)
@@ -151,9 +139,7 @@ func testNames(s *suite) {
 		s.Error("two sandboxes of one name")
 	}
 	b.want("echo unharmed", "unharmed")
-	if err := s.Driver.Destroy(s.ctx(), b.Record()); err != nil {
-		s.Fatal(err)
-	}
+	testrig.Must(s, s.Driver.Destroy(s.ctx(), b.Record()))
 	if got := s.names(spec.Owner); len(got) != 0 {
 		s.Errorf("list is %v after the end", got)
 	}
@@ -165,9 +151,7 @@ func testDestroy(s *suite) {
 	b := s.create(s.spec())
 	b.run("setsid sh -c 'trap \"\" TERM INT HUP; sleep 1000' >/dev/null 2>&1 & (setsid sleep 1000 &) ; exit 0")
 	for range 2 {
-		if err := s.Driver.Destroy(s.ctx(), b.Record()); err != nil {
-			s.Fatal(err)
-		}
+		testrig.Must(s, s.Driver.Destroy(s.ctx(), b.Record()))
 	}
 	if pids := survivors(s, b.spec.UIDBase); len(pids) > 0 {
 		s.Errorf("processes %v of the session's uids are alive", pids)
@@ -191,20 +175,14 @@ func testDestroy(s *suite) {
 func testAgentKilled(s *suite) {
 	b := s.create(s.spec())
 	x := b.start(b.request("(setsid sleep 1000 &) ; echo begun; sleep 1000"), nil)
-	s.eventually("the call has begun", func() bool { return x.sink.taken() > 0 })
+	testrig.Eventually(s, "the call has begun", func() bool { return x.sink.taken() > 0 })
 	pid := b.Record().PID
 	if pid == 0 {
 		s.Skip("the driver does not know the agent's process")
 	}
-	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-		s.Fatal(err)
-	}
+	testrig.Must(s, syscall.Kill(pid, syscall.SIGKILL))
 	for what, done := range map[string]<-chan struct{}{"sandbox": b.Done(), "call": x.done, "connection": b.conn.Done()} {
-		select {
-		case <-done:
-		case <-time.After(waitTime):
-			s.Fatalf("the %s is not done although the agent is dead", what)
-		}
+		await(s, done, "the "+what+" is not done although the agent is dead")
 	}
 	if !errors.Is(x.err, agent.ErrLost) {
 		s.Errorf("the call ended with %v, want a lost connection", x.err)
@@ -212,9 +190,7 @@ func testAgentKilled(s *suite) {
 	if _, err := s.Reopen().Adopt(s.ctx(), b.Record()); !errors.Is(err, sandbox.ErrGone) {
 		s.Errorf("adopt with a dead agent: %v, want gone", err)
 	}
-	if err := s.Driver.Destroy(s.ctx(), b.Record()); err != nil {
-		s.Fatal(err)
-	}
+	testrig.Must(s, s.Driver.Destroy(s.ctx(), b.Record()))
 	s.nothingLeft(b.spec)
 }
 
@@ -228,17 +204,11 @@ func testDestroyBusy(s *suite) {
 	} {
 		x := b.start(b.request(script), &sink{each: func(int64, bool, []byte) {}})
 		calls = append(calls, x)
-		s.eventually(script+" has begun", func() bool { return x.sink.taken() > 0 })
+		testrig.Eventually(s, script+" has begun", func() bool { return x.sink.taken() > 0 })
 	}
-	if err := s.Driver.Destroy(s.ctx(), b.Record()); err != nil {
-		s.Fatal(err)
-	}
+	testrig.Must(s, s.Driver.Destroy(s.ctx(), b.Record()))
 	for _, x := range calls {
-		select {
-		case <-x.done:
-		case <-time.After(waitTime):
-			s.Fatal("a call goes on although its sandbox is destroyed")
-		}
+		await(s, x.done, "a call goes on although its sandbox is destroyed")
 	}
 	s.nothingLeft(b.spec)
 }
@@ -247,11 +217,8 @@ func testDestroyBusy(s *suite) {
 // its cgroups before it is shown as dead, and can do nothing any more.
 func survivors(s *suite, base uint32) (pids []string) {
 	s.Helper()
-	for end := time.Now().Add(waitTime); ; time.Sleep(10 * time.Millisecond) {
-		if pids = inRange(s, base); len(pids) == 0 || time.Now().After(end) {
-			return pids
-		}
-	}
+	testrig.Soon(func() bool { pids = inRange(s, base); return len(pids) == 0 })
+	return pids
 }
 
 // inRange lists the live processes whose uid is of a session's range. The host's

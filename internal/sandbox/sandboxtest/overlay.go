@@ -9,6 +9,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/testrig"
 	"github.com/toold/toold/internal/tool/run"
 )
 
@@ -49,14 +50,12 @@ func testRelay(s *suite) {
 	b.unchanged()
 
 	hold := b.start(b.request("exec 3<kept; echo held; sleep 60"), nil)
-	s.eventually("the program holds a file", func() bool { return strings.Contains(hold.sink.text(), "held") })
+	testrig.Eventually(s, "the program holds a file", func() bool { return strings.Contains(hold.sink.text(), "held") })
 	if err := b.tryRelay(nil); !errors.Is(err, sandbox.ErrBusy) {
 		s.Errorf("a worktree in use was replaced: %v", err)
 	}
 	b.want("cat kept", "kept")
-	if err := b.conn.Abort(hold.id, run.ReasonAborted); err != nil {
-		s.Fatal(err)
-	}
+	testrig.Must(s, b.conn.Abort(hold.id, run.ReasonAborted))
 	<-hold.done
 	b.relay(nil)
 	b.want("cat kept", "kept")
@@ -94,17 +93,15 @@ func (s *suite) createOverlay(over *overlaid) *overlaid {
 		o.source = source.Name()
 		s.write(o.source+"/kept", "kept\n", owner, 0o644)
 		s.write(o.source+"/changed", "changed\n", owner, 0o644)
-		if err := errors.Join(os.Mkdir(o.source+"/dir", 0o755), os.Chown(o.source+"/dir", owner, owner)); err != nil {
-			s.Fatal(err)
-		}
+		testrig.Must(s, errors.Join(os.Mkdir(o.source+"/dir", 0o755), os.Chown(o.source+"/dir", owner, owner)))
 		s.write(o.source+"/dir/below", "below\n", owner, 0o644)
 	} else {
 		o.source = over.source
 		source = s.open(o.source)
 		overlay.Lower = []*os.File{s.open(over.upper)}
 	}
-	o.upper = s.layer()
-	overlay.Upper = s.open(o.upper)
+	overlay.Upper = s.dir(0)
+	o.upper = overlay.Upper.Name()
 	spec.Worktree = sandbox.Worktree{
 		Source: source, Mode: client.WorktreeOverlay, Target: sandbox.Workspace, UID: owner, GID: owner, Overlay: overlay,
 	}
@@ -112,46 +109,23 @@ func (s *suite) createOverlay(over *overlaid) *overlaid {
 	return o
 }
 
-// layer makes the directory of an upper layer.
-func (s *suite) layer() string {
-	s.Helper()
-	dir := s.TempDir()
-	if err := os.Chmod(dir, 0o700); err != nil {
-		s.Fatal(err)
-	}
-	return dir
-}
-
-func (s *suite) open(dir string) *os.File {
-	s.Helper()
-	f, err := os.Open(dir)
-	if err != nil {
-		s.Fatal(err)
-	}
-	s.Cleanup(func() { _ = f.Close() })
-	return f
-}
-
 // relay lays the worktree anew over layers, with another upper one.
 func (o *overlaid) relay(lower []string) {
 	o.s.Helper()
-	if err := o.tryRelay(lower); err != nil {
-		o.s.Fatal(err)
-	}
+	testrig.Must(o.s, o.tryRelay(lower))
 }
 
 func (o *overlaid) tryRelay(lower []string) error {
 	o.s.Helper()
-	upper := o.s.layer()
 	claim := o.spec.Claim
-	overlay := &sandbox.Overlay{Upper: o.s.open(upper)}
+	overlay := &sandbox.Overlay{Upper: o.s.dir(0)}
 	for _, l := range lower {
 		overlay.Lower = append(overlay.Lower, o.s.open(l))
 	}
 	claim.Worktree.Overlay = overlay
 	err := o.Sandbox.(sandbox.Relaying).Relay(o.s.ctx(), &claim)
 	if err == nil {
-		o.upper = upper
+		o.upper = overlay.Upper.Name()
 	}
 	return err
 }

@@ -6,15 +6,15 @@ import (
 	"image"
 	"image/png"
 	"strings"
+
+	"github.com/toold/toold/internal/testrig"
 )
 
 // testPicture: a picture that is too wide for models is read as a smaller copy, which a program
 // of the tool user's makes in the sandbox.
 func testPicture(s *suite) {
 	var wide bytes.Buffer
-	if err := png.Encode(&wide, image.NewGray(image.Rect(0, 0, 8001, 2))); err != nil {
-		s.Fatal(err)
-	}
+	testrig.Must(s, png.Encode(&wide, image.NewGray(image.Rect(0, 0, 8001, 2))))
 	b := s.create(s.spec())
 	var octal strings.Builder // which every shell's printf has
 	for _, c := range wide.Bytes() {

@@ -2,11 +2,11 @@ package sandboxtest
 
 import (
 	"encoding/json"
-	"fmt"
 	"strings"
 
 	"github.com/toold/toold/internal/agent"
 	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/testrig"
 	"github.com/toold/toold/internal/tool/run"
 )
 
@@ -36,18 +36,8 @@ func (b *box) tool(name, input string) *run.Result {
 // call is tool for a request whose output goes to a sink.
 func (b *box) call(r agent.Request, out *sink) *run.Result {
 	b.s.Helper()
-	b.calls++
-	r.CallID, r.TimeoutMillis = fmt.Sprintf("call_%d", b.calls), callTime.Milliseconds()
-	x := b.start(r, out)
-	<-x.done
-	if x.err != nil {
-		b.s.Fatal(x.err)
-	}
-	if x.out.Err != nil {
-		b.s.Fatal(x.out.Err)
-	}
-	if err := b.conn.Forget(x.id); err != nil {
-		b.s.Fatal(err)
-	}
-	return x.out.Result
+	x := b.start(b.named(r), out)
+	result := x.outcome(b.s).Result
+	testrig.Must(b.s, b.conn.Forget(x.id))
+	return result
 }

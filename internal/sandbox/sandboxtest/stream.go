@@ -12,23 +12,9 @@ import (
 	"time"
 
 	"github.com/toold/toold/internal/agent"
+	"github.com/toold/toold/internal/testrig"
 	"github.com/toold/toold/internal/tool/run"
 )
-
-// waitTime is how long anything may take that takes no time, on a machine that does
-// much else beside.
-const waitTime = 90 * time.Second
-
-// eventually waits for a condition; the bound is for liveness.
-func (s *suite) eventually(what string, ok func() bool) {
-	s.Helper()
-	for end := time.Now().Add(waitTime); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		if ok() {
-			return
-		}
-	}
-	s.Fatalf("not within %s: %s", waitTime, what)
-}
 
 // Input ends at once unless the call has some, there is no terminal, the streams are kept apart where that
 // is asked for, and bytes arrive as they are.
@@ -153,10 +139,8 @@ func silent(b *box) (list []net.Conn) {
 func testAbort(s *suite) {
 	b := s.create(s.spec())
 	x := b.start(b.request("trap '' TERM; (setsid sleep 1000 &) ; echo begun; sleep 1000; sleep 1000"), nil)
-	s.eventually("the call has begun", func() bool { return x.sink.taken() > 0 })
-	if err := b.conn.Abort(x.id, run.ReasonAborted); err != nil {
-		s.Fatal(err)
-	}
+	testrig.Eventually(s, "the call has begun", func() bool { return x.sink.taken() > 0 })
+	testrig.Must(s, b.conn.Abort(x.id, run.ReasonAborted))
 	<-x.done
 	if x.err != nil || x.out.Exit == nil || x.out.Exit.Reason != run.ReasonAborted {
 		s.Errorf("outcome %+v, %v", x.out, x.err)
@@ -173,7 +157,7 @@ func testRestart(s *suite) {
 	x := b.start(b.request("i=0; until [ -e /tmp/end ]; do i=$((i+1)); echo line $i; sleep 0.01; done; echo end $i"), all)
 	for round := range 3 {
 		seen := all.taken()
-		s.eventually("more lines have come", func() bool { return all.taken() > seen+200 })
+		testrig.Eventually(s, "more lines have come", func() bool { return all.taken() > seen+200 })
 		b.letGo()
 		<-x.done
 		if x.err == nil {
@@ -193,9 +177,7 @@ func testRestart(s *suite) {
 	if r.Code != 0 || r.Output != want.String() || len(all.breaches) > 0 {
 		s.Errorf("code %d, output of %d bytes, want %d; %v", r.Code, len(r.Output), want.Len(), all.breaches)
 	}
-	if err := b.conn.Forget(x.id); err != nil {
-		s.Fatal(err)
-	}
+	testrig.Must(s, b.conn.Forget(x.id))
 	b.want("echo next", "next")
 }
 
@@ -204,17 +186,8 @@ func (b *box) resume(id string, k *sink) *running {
 	b.s.Helper()
 	k.conn = b.conn
 	from := k.taken()
-	if err := b.conn.Ack(id, from); err != nil {
-		b.s.Fatal(err)
-	}
-	x := &running{id: id, sink: k, done: make(chan struct{})}
-	conn, ctx := b.conn, b.s.ctx()
-	go func() {
-		defer close(x.done)
-		x.out, x.err = conn.Resume(ctx, id, from, k)
-	}()
-	b.s.Cleanup(func() { <-x.done })
-	return x
+	testrig.Must(b.s, b.conn.Ack(id, from))
+	return b.follow(id, k, func(ctx context.Context, c *agent.Conn) (*agent.Outcome, error) { return c.Resume(ctx, id, from, k) })
 }
 
 var _ agent.Sink = (*sink)(nil)

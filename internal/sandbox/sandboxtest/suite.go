@@ -106,9 +106,7 @@ func Run(t *testing.T, open func(t testing.TB, agent func() string) Subject) {
 func BuildAgent(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := testrig.Build(dir, "cmd/toolagent"); err != nil {
-		t.Fatal(err)
-	}
+	testrig.Must(t, testrig.Build(dir, "cmd/toolagent"))
 	return filepath.Join(dir, "toolagent")
 }
 
@@ -173,31 +171,24 @@ func (s *suite) spec() sandbox.Spec {
 func (s *suite) dir(uid int) *os.File {
 	s.Helper()
 	dir := s.TempDir()
-	if err := os.Chown(dir, uid, uid); err != nil {
-		s.Fatal(err)
-	}
-	if err := os.Chmod(dir, 0o700); err != nil {
-		s.Fatal(err)
-	}
+	testrig.Must(s, os.Chown(dir, uid, uid))
+	testrig.Must(s, os.Chmod(dir, 0o700))
+	return s.open(dir)
+}
+
+func (s *suite) open(dir string) *os.File {
+	s.Helper()
 	f, err := os.Open(dir)
-	if err != nil {
-		s.Fatal(err)
-	}
-	s.Cleanup(func() { f.Close() })
+	testrig.Must(s, err)
+	s.Cleanup(func() { _ = f.Close() })
 	return f
 }
 
 func (s *suite) write(path, content string, uid int, mode os.FileMode) {
 	s.Helper()
-	if err := os.WriteFile(path, []byte(content), mode); err != nil {
-		s.Fatal(err)
-	}
-	if err := os.Chown(path, uid, uid); err != nil {
-		s.Fatal(err)
-	}
-	if err := os.Chmod(path, mode); err != nil {
-		s.Fatal(err)
-	}
+	testrig.Must(s, os.WriteFile(path, []byte(content), mode))
+	testrig.Must(s, os.Chown(path, uid, uid))
+	testrig.Must(s, os.Chmod(path, mode))
 }
 
 // names are the ids that List shows.
@@ -224,10 +215,8 @@ func (s *suite) nothingLeft(spec sandbox.Spec) {
 	if pids := survivors(s, spec.UIDBase); len(pids) > 0 {
 		s.Errorf("processes %v of the session's uids are left", pids)
 	}
-	left := s.traces(spec)
-	for end := time.Now().Add(waitTime); len(left) > 0 && time.Now().Before(end); left = s.traces(spec) {
-		time.Sleep(10 * time.Millisecond)
-	}
+	var left []string
+	testrig.Soon(func() bool { left = s.traces(spec); return len(left) == 0 })
 	for _, what := range left {
 		s.Error("left: " + what)
 	}
