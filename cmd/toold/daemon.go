@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -125,7 +124,7 @@ func (d *daemon) prepareDirs() error {
 // useCgroups counts this daemon among those with sessions below its cgroup, which the
 // last of them removes.
 func (d *daemon) useCgroups() error {
-	path := cmp.Or(d.opts.cgroupParent, cgroup.DefaultParent)
+	path := d.opts.cgroupParent
 	parent, err := cgroup.OpenParent(filepath.Join(uidClaimsDir, "cgroups"), path)
 	if err != nil {
 		return fmt.Errorf("lock of the cgroup %s: %w", path, err)

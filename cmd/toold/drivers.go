@@ -101,7 +101,7 @@ func (d *daemon) addOCI(ds *drivers, agent, ripgrep string) error {
 	if err != nil {
 		return err
 	}
-	images, err := image.Open(image.Config{Dir: filepath.Join(d.cfg.Daemon.StateDir, "images"), Log: d.log})
+	images, err := image.Open(filepath.Join(d.cfg.Daemon.StateDir, "images"), d.log)
 	if err != nil {
 		return fmt.Errorf("images: %w", err)
 	}

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 
 	"github.com/toold/toold/internal/config"
+	"github.com/toold/toold/internal/sandbox/cgroup"
 )
 
 // errHelp: the usage was asked for and printed.
@@ -88,6 +90,7 @@ func parseOptions(args []string, stderr io.Writer) (*options, error) {
 	if fs.NArg() > 0 {
 		return nil, fmt.Errorf("unexpected argument %q (see toold --help)", fs.Arg(0))
 	}
+	o.cgroupParent = cmp.Or(o.cgroupParent, cgroup.DefaultParent)
 	return o, nil
 }
 

@@ -7,24 +7,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Limits bound what one image may cost. A zero field means its default.
+// Limits bound what one image may cost.
 type Limits struct {
 	// Bytes bounds what is written for one image, over all layers, and what
-	// is received for it; 16 GiB.
+	// is received for it.
 	Bytes int64
-	// FileBytes bounds one file; 8 GiB.
+	// FileBytes bounds one file.
 	FileBytes int64
-	// Entries bounds the entries of all layers; 500,000. It also bounds the
+	// Entries bounds the entries of all layers. It also bounds the
 	// memory that unpacking takes, to some hundred bytes for each.
 	Entries int64
-	// Layers bounds how many there are; 127, which is what Docker can make.
+	// Layers bounds how many there are: Docker can make 127.
 	Layers int
-	// ConfigBytes bounds the configuration and each manifest; 4 MiB.
+	// ConfigBytes bounds the configuration and each manifest.
 	ConfigBytes int64
 	// Ratio bounds how many bytes one compressed byte may become, on top of
-	// ratioGrace for each layer; 100. Archives of programs have about 3.
+	// ratioGrace for each layer. Archives of programs have about 3.
 	Ratio int64
 }
+
+var defaultLimits = Limits{Bytes: 16 << 30, FileBytes: 8 << 30, Entries: 500_000, Layers: 127, ConfigBytes: 4 << 20, Ratio: 100}
 
 const (
 	// ratioGrace is what a layer may unpack to however small it is: an empty
@@ -41,22 +43,6 @@ const (
 	// minInodes must stay free, where the file system counts them.
 	minInodes = 10_000
 )
-
-func (l Limits) withDefaults() Limits {
-	setDefault(&l.Bytes, 16<<30)
-	setDefault(&l.FileBytes, 8<<30)
-	setDefault(&l.Entries, 500_000)
-	setDefault(&l.Layers, 127)
-	setDefault(&l.ConfigBytes, 4<<20)
-	setDefault(&l.Ratio, 100)
-	return l
-}
-
-func setDefault[T int | int64](v *T, def T) {
-	if *v <= 0 {
-		*v = def
-	}
-}
 
 // budget counts what one image has cost so far. It is for one goroutine.
 type budget struct {

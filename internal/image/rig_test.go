@@ -3,6 +3,7 @@ package image
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -61,12 +62,31 @@ func newStoreLimited(t testing.TB, l Limits) *Store {
 func openStore(t testing.TB, dir string, l Limits) *Store {
 	t.Helper()
 	needRoot(t)
-	s, err := Open(Config{Dir: dir, Limits: l, MinFree: 1, Log: slog.New(slog.DiscardHandler)})
+	s, err := openKeeping(dir, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.limits = l.withDefaults()
 	t.Cleanup(func() { s.Close() })
 	return s
+}
+
+// openKeeping opens a store that keeps so many bytes free.
+func openKeeping(dir string, minFree int64) (*Store, error) {
+	s, err := Open(dir, slog.New(slog.DiscardHandler))
+	if err == nil {
+		s.minFree = minFree
+	}
+	return s, err
+}
+
+// withDefaults are these limits, where one is 0 the store's own.
+func (l Limits) withDefaults() Limits {
+	d := defaultLimits
+	return Limits{
+		Bytes: cmp.Or(l.Bytes, d.Bytes), FileBytes: cmp.Or(l.FileBytes, d.FileBytes), Entries: cmp.Or(l.Entries, d.Entries),
+		Layers: cmp.Or(l.Layers, d.Layers), ConfigBytes: cmp.Or(l.ConfigBytes, d.ConfigBytes), Ratio: cmp.Or(l.Ratio, d.Ratio),
+	}
 }
 
 // detachedTmpfs gives a path to a file system that is mounted nowhere, and is

@@ -21,19 +21,12 @@ import (
 	"github.com/toold/toold/internal/crew"
 )
 
-// Config is what Open needs.
-type Config struct {
-	// Dir is made with mode 0700 where it does not exist; its parent must exist.
-	// One file system holds all of it.
-	Dir string
-	// Limits of one image.
-	Limits Limits
-	// MinFree is how many bytes must stay free on the disk; 2 GiB if zero.
-	MinFree int64
-	// Parallel bounds how many images are made at once; 2 if zero. Others wait.
-	Parallel int
-	Log      *slog.Logger
-}
+const (
+	// minFree is how many bytes must stay free on the disk.
+	minFree = 2 << 30
+	// parallel bounds how many images are made at once. Others wait.
+	parallel = 2
+)
 
 // The parts of the store's directory.
 const (
@@ -57,7 +50,7 @@ type Store struct {
 	now     func() time.Time
 
 	turns crew.Turns    // by digest: two who want the same image make it once
-	jobs  chan struct{} // full when Parallel images are being made
+	jobs  chan struct{} // full when as many images are being made as may be
 
 	stopping context.Context // ended by Close
 	stop     context.CancelCauseFunc
@@ -76,23 +69,18 @@ type kept struct {
 	held int
 }
 
-// Open opens the store, makes it where there is none, and removes what an
-// operation that was killed has left. It needs root: files of an image have the
-// owners that the image gives them.
-func Open(cfg Config) (*Store, error) {
+// Open opens the store in dir, makes it where there is none, and removes what an
+// operation that was killed has left. The parent of dir must exist, and one file system
+// holds all of it. It needs root: files of an image have the owners that the image gives
+// them.
+func Open(dir string, log *slog.Logger) (*Store, error) {
 	s := &Store{
-		limits: cfg.Limits.withDefaults(), minFree: cfg.MinFree, log: cfg.Log, now: time.Now, stall: 30 * time.Second,
-		images: map[string]*kept{}, names: map[string]string{},
+		limits: defaultLimits, minFree: minFree, log: log, now: time.Now, stall: 30 * time.Second,
+		images: map[string]*kept{}, names: map[string]string{}, jobs: make(chan struct{}, parallel),
 	}
-	setDefault(&s.minFree, 2<<30)
-	setDefault(&cfg.Parallel, 2)
-	if s.log == nil {
-		s.log = slog.New(slog.DiscardHandler)
-	}
-	s.jobs = make(chan struct{}, cfg.Parallel)
 	s.stopping, s.stop = context.WithCancelCause(context.Background())
-	if err := s.open(cfg.Dir); err != nil {
-		return nil, errors.Join(fmt.Errorf("open image store %s: %w", cfg.Dir, err), s.Close())
+	if err := s.open(dir); err != nil {
+		return nil, errors.Join(fmt.Errorf("open image store %s: %w", dir, err), s.Close())
 	}
 	return s, nil
 }

@@ -43,23 +43,23 @@ func TestOpenMakesAPrivatePlace(t *testing.T) {
 func TestOpenFailures(t *testing.T) {
 	needRoot(t)
 	dir := t.TempDir()
-	if _, err := Open(Config{Dir: filepath.Join(dir, "a", "b")}); !errors.Is(err, os.ErrNotExist) {
+	if _, err := openKeeping(filepath.Join(dir, "a", "b"), minFree); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("without a parent: %v", err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(Config{Dir: filepath.Join(dir, "file")}); err == nil {
+	if _, err := openKeeping(filepath.Join(dir, "file"), minFree); err == nil {
 		t.Error("a file was opened as a store")
 	}
 	if err := errors.Join(os.Mkdir(filepath.Join(dir, "other"), 0o700), os.Chown(filepath.Join(dir, "other"), 1000, 0)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(Config{Dir: filepath.Join(dir, "other")}); err == nil || !strings.Contains(err.Error(), "1000") {
+	if _, err := openKeeping(filepath.Join(dir, "other"), minFree); err == nil || !strings.Contains(err.Error(), "1000") {
 		t.Errorf("another user's directory: %v", err)
 	}
 	openStore(t, filepath.Join(dir, "images"), Limits{})
-	if _, err := Open(Config{Dir: filepath.Join(dir, "images")}); !errors.Is(err, ErrLocked) {
+	if _, err := openKeeping(filepath.Join(dir, "images"), minFree); !errors.Is(err, ErrLocked) {
 		t.Errorf("opened twice: %v", err)
 	}
 }
@@ -101,7 +101,7 @@ func TestReopenDamagedNames(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, namesFile), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(Config{Dir: dir}); err == nil || !strings.Contains(err.Error(), namesFile) {
+	if _, err := openKeeping(dir, minFree); err == nil || !strings.Contains(err.Error(), namesFile) {
 		t.Errorf("got %v, want the name of the file", err)
 	}
 }
@@ -306,7 +306,7 @@ func TestWaitingEndsWithContext(t *testing.T) {
 // TestDiskFloor: a disk that would become too full is left alone.
 func TestDiskFloor(t *testing.T) {
 	needRoot(t)
-	s, err := Open(Config{Dir: filepath.Join(t.TempDir(), "images"), MinFree: 1 << 60})
+	s, err := openKeeping(filepath.Join(t.TempDir(), "images"), 1<<60)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -338,7 +338,7 @@ func TestFullDisk(t *testing.T) {
 		"inodes":            {"64m", "11000", 1, many},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, err := Open(Config{Dir: filepath.Join(detachedTmpfs(t, tt.size, tt.inodes), "images"), MinFree: tt.minFree})
+			s, err := openKeeping(filepath.Join(detachedTmpfs(t, tt.size, tt.inodes), "images"), tt.minFree)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -359,7 +359,7 @@ func TestFullDisk(t *testing.T) {
 // TestRemoveFromFullDisk: images are removed where there is no room for anything.
 func TestRemoveFromFullDisk(t *testing.T) {
 	needRoot(t)
-	s, err := Open(Config{Dir: filepath.Join(detachedTmpfs(t, "8m", "20000"), "images"), MinFree: 1})
+	s, err := openKeeping(filepath.Join(detachedTmpfs(t, "8m", "20000"), "images"), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -397,7 +397,7 @@ func TestMain(m *testing.M) {
 
 // crashing imports what comes on its standard input, for ever if need be.
 func crashing(dir string) int {
-	s, err := Open(Config{Dir: dir, MinFree: 1})
+	s, err := openKeeping(dir, 1)
 	if err != nil {
 		os.Stderr.WriteString(err.Error())
 		return 1

@@ -36,13 +36,12 @@ type Config struct {
 	// Tenants are those that there are at the start; see AddTenants.
 	Tenants []string
 	// Usage says what each tenant uses; it is asked at every scrape and must not
-	// take long. Nil leaves the tenants at zero.
+	// take long.
 	Usage func(context.Context) ([]client.TenantUsage, error)
 	// Space says how much room there is; it is asked at every scrape and must not take
-	// long. Nil is none.
+	// long.
 	Space func() Space
-	// StoreErrors and AuditErrors count failed writes since the start; nil is
-	// none.
+	// StoreErrors and AuditErrors count failed writes since the start.
 	StoreErrors, AuditErrors func() uint64
 }
 
@@ -98,9 +97,6 @@ func New(cfg Config) (*Metrics, error) {
 		"1 if the last reload of the configuration succeeded; 0 if it was refused and the previous one is in use.")
 	m.Reloaded(nil) // the one that the daemon has started with
 	m.usage = &usageCollector{ask: cfg.Usage, tenants: map[string]bool{}}
-	if cfg.Usage == nil {
-		m.usage.ask = func(context.Context) ([]client.TenantUsage, error) { return nil, nil }
-	}
 	m.AddTenants(cfg.Tenants)
 	r.add(m.usage, spaceCollector{cfg.Space},
 		failures("toold_store_errors_total", "Failed writes to the daemon's store, such as on a full disk.", cfg.StoreErrors),
@@ -125,9 +121,6 @@ func (m *Metrics) Reloaded(err error) {
 
 func failures(name, help string, count func() uint64) prometheus.Collector {
 	return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, func() float64 {
-		if count == nil {
-			return 0
-		}
 		return float64(count())
 	})
 }

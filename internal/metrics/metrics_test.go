@@ -21,9 +21,24 @@ import (
 
 var _ session.Observer = (*Metrics)(nil)
 
+// newOf is New; what is not there to be asked says nothing.
+func newOf(cfg Config) (*Metrics, error) {
+	none := func() uint64 { return 0 }
+	if cfg.Usage == nil {
+		cfg.Usage = func(context.Context) ([]client.TenantUsage, error) { return nil, nil }
+	}
+	if cfg.Space == nil {
+		cfg.Space = func() Space { return Space{} }
+	}
+	if cfg.StoreErrors == nil {
+		cfg.StoreErrors, cfg.AuditErrors = none, none
+	}
+	return New(cfg)
+}
+
 func newMetrics(t *testing.T) *Metrics {
 	t.Helper()
-	m, err := New(Config{
+	m, err := newOf(Config{
 		Version: client.Version{Version: "1.2.3", Commit: "abc", GoVersion: "go1.26"},
 		Tools:   []string{"bash", "read"}, Aliases: map[string][]string{"bash": {"shell"}}, Runtimes: []string{"runc"}, Permissions: []string{"bash", "read"},
 	})
@@ -283,7 +298,7 @@ func TestUsage(t *testing.T) {
 		{Tenant: "y", CPUMillis: 500, MaxSessions: 8},
 	}
 	var fails error
-	m, err := New(Config{
+	m, err := newOf(Config{
 		Tenants: []string{"a", "default"},
 		Usage:   func(context.Context) ([]client.TenantUsage, error) { return answer, fails },
 	})
@@ -307,7 +322,7 @@ func TestUsage(t *testing.T) {
 }
 
 func TestSpace(t *testing.T) {
-	m, err := New(Config{Space: func() Space {
+	m, err := newOf(Config{Space: func() Space {
 		return Space{State: Disk{1, 2}, Audit: Disk{3, 4}, MinFree: 5, Database: 6, Journal: 7, AuditLog: 8, Outputs: 9, Images: 10, Worktrees: 11, Floor: 12, Promised: 13, Unwritten: 14, Stopped: 15, Caches: 16, CacheLayers: 17}
 	}})
 	if err != nil {
@@ -370,7 +385,7 @@ func TestHistogramsAreNative(t *testing.T) {
 }
 
 func TestErrors(t *testing.T) {
-	m, err := New(Config{StoreErrors: func() uint64 { return 3 }, AuditErrors: func() uint64 { return 4 }})
+	m, err := newOf(Config{StoreErrors: func() uint64 { return 3 }, AuditErrors: func() uint64 { return 4 }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -382,7 +397,7 @@ func TestErrors(t *testing.T) {
 // the series that none have, and no text of theirs is in them.
 func TestSeriesAreConstant(t *testing.T) {
 	var usage []client.TenantUsage
-	m, err := New(Config{
+	m, err := newOf(Config{
 		Tools: []string{"bash", "read"}, Runtimes: []string{"runc"}, Permissions: []string{"bash", "read"}, Tenants: []string{"a", "default"},
 		Usage: func(context.Context) ([]client.TenantUsage, error) { return usage, nil },
 	})
@@ -451,7 +466,7 @@ func TestCountsInParallel(t *testing.T) {
 
 // BenchmarkCall is what the metrics add to one call: its judgement and its end.
 func BenchmarkCall(b *testing.B) {
-	m, err := New(Config{Tools: []string{"bash"}, Permissions: []string{"bash"}})
+	m, err := newOf(Config{Tools: []string{"bash"}, Permissions: []string{"bash"}})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -55,10 +55,7 @@ func (c spaceCollector) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (c spaceCollector) Collect(ch chan<- prometheus.Metric) {
-	var s Space
-	if c.ask != nil {
-		s = c.ask()
-	}
+	s := c.ask()
 	gauge := func(desc *prometheus.Desc, bytes int64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(bytes), labels...)
 	}

@@ -2,6 +2,7 @@ package prometheus
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"net/http/httptest"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/metrics"
 )
 
@@ -310,7 +312,12 @@ func family(series string) string {
 
 // families are all metrics of ours.
 func families(t *testing.T) (names []string) {
-	m, err := metrics.New(metrics.Config{})
+	none := func() uint64 { return 0 }
+	m, err := metrics.New(metrics.Config{
+		Usage:       func(context.Context) ([]client.TenantUsage, error) { return nil, nil },
+		Space:       func() metrics.Space { return metrics.Space{} },
+		StoreErrors: none, AuditErrors: none,
+	})
 	must(t, err)
 	w := httptest.NewRecorder()
 	m.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))

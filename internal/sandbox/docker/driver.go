@@ -40,7 +40,7 @@ type Config struct {
 	AgentBinary string
 	// Ripgrep is the directory with the ripgrep that searches in sandboxes; it is copied.
 	Ripgrep string
-	// CgroupParent is the cgroup above those of the sessions; "/toold" if empty.
+	// CgroupParent is the cgroup above those of the sessions.
 	CgroupParent string
 	Log          *slog.Logger
 }
@@ -69,11 +69,7 @@ type Driver struct {
 // the Engine, which may come later.
 func New(cfg Config) (*Driver, error) {
 	d := &Driver{cfg: cfg, dir: filepath.Join(cfg.RunDir, Name), log: cfg.Log, trees: map[string]*cgroup.Tree{}}
-	if d.log == nil {
-		d.log = slog.New(slog.DiscardHandler)
-	}
 	d.disks.Dir = filepath.Join(cfg.StateDir, "disks")
-	d.cfg.CgroupParent = cmp.Or(cfg.CgroupParent, cgroup.DefaultParent)
 	if !filepath.IsAbs(d.cfg.CgroupParent) || filepath.Clean(d.cfg.CgroupParent) != d.cfg.CgroupParent || d.cfg.CgroupParent == "/" {
 		return nil, fmt.Errorf("docker driver: cgroup parent %q: must be an absolute, clean path below /", d.cfg.CgroupParent)
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/sandbox/cgroup"
 )
 
 // fakeEngine answers as an Engine whose every answer a test can replace, by the end
@@ -99,6 +101,7 @@ func fakeDriver(t *testing.T, host string) *Driver {
 	}
 	d, err := New(Config{
 		Host: host, Image: "tools:1", StateDir: filepath.Join(dir, "state"), RunDir: filepath.Join(dir, "run"), AgentBinary: agent, Ripgrep: t.TempDir(),
+		CgroupParent: cgroup.DefaultParent, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -1,11 +1,9 @@
 package docker
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 
@@ -16,7 +14,6 @@ import (
 	"github.com/toold/toold/internal/sandbox/far"
 	"github.com/toold/toold/internal/sandbox/inside"
 	"github.com/toold/toold/internal/sandbox/state"
-	"github.com/toold/toold/internal/sandbox/transfer"
 )
 
 // RemoteConfig is what NewRemote needs.
@@ -26,8 +23,6 @@ type RemoteConfig struct {
 	Config
 	// CertDir holds ca.pem, cert.pem and key.pem for tcp://.
 	CertDir string
-	// Limits bound a worktree on its way; zero stands for transfer.DefaultLimits.
-	Limits transfer.Limits
 }
 
 // Remote makes sandboxes with a Docker Engine on another host, by its API alone.
@@ -47,10 +42,6 @@ type Remote struct {
 // NewRemote prepares the driver. It does not speak to the Engine.
 func NewRemote(cfg RemoteConfig) (*Remote, error) {
 	d := &Driver{cfg: cfg.Config, dir: remoteDir(cfg.StateDir), log: cfg.Log, trees: map[string]*cgroup.Tree{}}
-	if d.log == nil {
-		d.log = slog.New(slog.DiscardHandler)
-	}
-	d.cfg.CgroupParent = cmp.Or(cfg.CgroupParent, cgroup.DefaultParent)
 	var err error
 	if d.engine, err = newRemoteEngine(cfg.Host, cfg.CertDir); err != nil {
 		return nil, fmt.Errorf("docker driver: %w", err)
@@ -61,11 +52,11 @@ func NewRemote(cfg RemoteConfig) (*Remote, error) {
 	if err := d.bring(); err != nil {
 		return nil, fmt.Errorf("docker driver: %w", err)
 	}
-	return newRemote(d, cfg.Limits), nil
+	return newRemote(d), nil
 }
 
-func newRemote(d *Driver, limits transfer.Limits) *Remote {
-	return &Remote{d: d, trees: far.NewTrees(filepath.Join(d.dir, "changes"), limits, d.log)}
+func newRemote(d *Driver) *Remote {
+	return &Remote{d: d, trees: far.NewTrees(filepath.Join(d.dir, "changes"), d.log)}
 }
 
 // Name implements sandbox.Driver.

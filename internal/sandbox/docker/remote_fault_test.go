@@ -22,7 +22,6 @@ import (
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/sandbox/near"
 	"github.com/toold/toold/internal/sandbox/state"
-	"github.com/toold/toold/internal/sandbox/transfer"
 )
 
 func must(t testing.TB, err error) {
@@ -38,7 +37,7 @@ func copiedSandbox(t *testing.T, host string) (r *Remote, rec sandbox.Record, wo
 	d := fakeDriver(t, host)
 	d.dir = remoteDir(d.cfg.StateDir)
 	must(t, os.MkdirAll(d.sandboxesDir(), 0o700))
-	r = newRemote(d, transfer.Limits{})
+	r = newRemote(d)
 	worktree = t.TempDir()
 	must(t, os.WriteFile(filepath.Join(worktree, "file"), []byte("old"), 0o600))
 	spec := plainSpec()

@@ -129,7 +129,7 @@ func (t *Trees) fetch(at state.Dir, target string, get GetFunc) (*os.File, error
 
 // save writes what comes back to f, in which there is room for so many bytes.
 func (t *Trees) save(at state.Dir, f *os.File, room int64, archive io.Reader) error {
-	most := 2*t.limits.Bytes + int64(t.limits.Files)*4096
+	most := 2*transfer.DefaultLimits.Bytes + int64(transfer.DefaultLimits.Files)*4096
 	n, err := io.Copy(f, io.LimitReader(archive, min(most, room)+1))
 	switch {
 	case err == nil && n > room:
@@ -169,7 +169,7 @@ func (t *Trees) apply(ctx context.Context, at state.Dir, c *copied, archive, jou
 	if err != nil {
 		return nil, err
 	}
-	return transfer.Apply(ctx, dir, c.Owner, m, archive, path.Base(c.Target), journal, t.limits)
+	return transfer.Apply(ctx, dir, c.Owner, m, archive, path.Base(c.Target), journal, transfer.DefaultLimits)
 }
 
 // forget finishes what is under way in a journal, if that can be, and removes it.

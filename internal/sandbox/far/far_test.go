@@ -21,7 +21,6 @@ import (
 	"github.com/toold/toold/internal/needs"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/sandbox/state"
-	"github.com/toold/toold/internal/sandbox/transfer"
 )
 
 func must(t *testing.T, err error) {
@@ -34,7 +33,7 @@ func must(t *testing.T, err error) {
 func trees(t *testing.T) *Trees {
 	t.Helper()
 	needs.OpenAt2(t)
-	all := NewTrees(filepath.Join(t.TempDir(), "changes"), transfer.Limits{}, slog.New(slog.DiscardHandler))
+	all := NewTrees(filepath.Join(t.TempDir(), "changes"), slog.New(slog.DiscardHandler))
 	t.Cleanup(all.Close)
 	return all
 }

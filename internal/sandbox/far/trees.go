@@ -22,21 +22,17 @@ import (
 // time for one sandbox.
 type Trees struct {
 	changes string // where archives are
-	limits  transfer.Limits
 	log     *slog.Logger
 
 	mu   sync.Mutex          // guards pins
 	pins map[string]*os.File // the worktrees of live sessions; lost by a restart
 }
 
-// NewTrees bounds each copy by limits; zero means transfer.DefaultLimits. An archive that
-// comes back lies in the directory changes until it is applied, and stays there if some of
-// it cannot be applied. The directory is made when it is needed.
-func NewTrees(changes string, limits transfer.Limits, log *slog.Logger) *Trees {
-	if limits == (transfer.Limits{}) {
-		limits = transfer.DefaultLimits
-	}
-	return &Trees{changes: changes, limits: limits, log: log, pins: map[string]*os.File{}}
+// NewTrees bounds each copy by transfer.DefaultLimits. An archive that comes back lies in
+// the directory changes until it is applied, and stays there if some of it cannot be applied.
+// The directory is made when it is needed.
+func NewTrees(changes string, log *slog.Logger) *Trees {
+	return &Trees{changes: changes, log: log, pins: map[string]*os.File{}}
 }
 
 // Close closes the pinned worktrees. Their records stay.
@@ -105,7 +101,7 @@ func (t *Trees) pack(ctx context.Context, w *sandbox.Worktree, put func(io.Reade
 	packed := make(chan error, 1)
 	go func() {
 		var err error
-		m, err = transfer.Pack(ctx, pw, w.Source, ownerOf(w), into, t.limits)
+		m, err = transfer.Pack(ctx, pw, w.Source, ownerOf(w), into, transfer.DefaultLimits)
 		_ = pw.CloseWithError(err) // always nil
 		packed <- err
 	}()

@@ -42,18 +42,13 @@ type Config struct {
 	Rootfs string
 	// HostPaths replaces the host directories that Rootfs "host" shows.
 	HostPaths []string
-	// CgroupParent is the cgroup above those of the sessions; "/toold" if empty.
+	// CgroupParent is the cgroup above those of the sessions.
 	CgroupParent string
 	// UIDBase is the first of the host ids that sessions get, whichever: nobody
-	// from there on is given to a sandbox as the owner of its worktree. Zero
-	// stands for the lowest that a session may have, 65536.
+	// from there on is given to a sandbox as the owner of its worktree.
 	UIDBase uint32
 	Log     *slog.Logger
 }
-
-// leastUIDBase is the lowest id that a range of a session may begin with: those
-// below are people and services.
-const leastUIDBase = 1 << 16
 
 // Driver makes sandboxes with OCI runtimes. Its methods may be called from any
 // goroutine; all its state is on disk.
@@ -75,15 +70,6 @@ type Driver struct {
 // New prepares the driver's directories, copies the agent and looks at the
 // host's cgroups. It starts nothing.
 func New(cfg Config) (*Driver, error) {
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
-	if cfg.UIDBase == 0 {
-		cfg.UIDBase = leastUIDBase
-	}
-	if cfg.CgroupParent == "" {
-		cfg.CgroupParent = cgroup.DefaultParent
-	}
 	names, err := runtimeNames(cfg)
 	if err != nil {
 		return nil, err

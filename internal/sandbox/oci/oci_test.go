@@ -69,6 +69,7 @@ func newFixtureWith(t testing.TB, runtime, path, agent string) *fixture {
 		Ripgrep:      sandboxtest.Ripgrep(t),
 		Rootfs:       "host",
 		CgroupParent: own.Cgroup,
+		UIDBase:      1 << 16,
 		Log:          own.Logger(),
 	}}
 	f.driver = f.open()
