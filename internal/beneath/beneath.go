@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -61,11 +60,6 @@ func Open(dir int, path string, flags int, mode uint32) (int, error) {
 		}
 		return fd, err
 	}
-}
-
-// Parent opens the directory that rel is in, with O_PATH.
-func Parent(dir int, rel string) (int, error) {
-	return Open(dir, path.Dir(rel), unix.O_PATH|unix.O_DIRECTORY, 0)
 }
 
 // Lstat is of what a directory has by a name, a single one.

@@ -12,7 +12,7 @@ import (
 // User is whose rights on files a thread may have.
 type User struct {
 	UID, GID uint32
-	Groups   []uint32 // supplementary
+	Groups   []uint32 `json:",omitempty"` // supplementary
 }
 
 // In says whether the user is in a group.

@@ -26,15 +26,9 @@ type Pinner struct {
 	// Patience is how long Pin waits at most; 5 s if zero.
 	Patience time.Duration
 
-	// mu guards queues.
-	mu     sync.Mutex
-	queues map[uint32]*queue // by uid, of those who pin
-}
-
-// queue is where the pins of one user take turns.
-type queue struct {
-	turns chan struct{} // full when maxWaiting pins are under way
-	users int           // pins that have a turn or wait for one
+	// turns has by uid a channel, which is full when maxWaiting pins are under way. One stays
+	// for each user of the host that ever pinned.
+	turns sync.Map
 }
 
 // Pin is like the function Pin, on behalf of the user uid. After Patience it
@@ -49,11 +43,11 @@ func (p *Pinner) Pin(uid uint32, source string, rules Rules) (*Directory, error)
 	}
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
-	q := p.enter(uid)
+	of, _ := p.turns.LoadOrStore(uid, make(chan struct{}, maxWaiting))
+	turns := of.(chan struct{})
 	select {
-	case q.turns <- struct{}{}:
+	case turns <- struct{}{}:
 	case <-timer.C:
-		p.leave(uid)
 		return nil, fmt.Errorf("%q: %d directories of uid %d are still being looked at: %w", source, maxWaiting, uid, ErrUnresponsive)
 	}
 	type result struct {
@@ -63,8 +57,7 @@ func (p *Pinner) Pin(uid uint32, source string, rules Rules) (*Directory, error)
 	done := make(chan result)
 	tired := make(chan struct{})
 	go func() {
-		defer p.leave(uid)
-		defer func() { <-q.turns }()
+		defer func() { <-turns }()
 		d, err := Pin(source, rules)
 		select {
 		case done <- result{d, err}:
@@ -80,30 +73,5 @@ func (p *Pinner) Pin(uid uint32, source string, rules Rules) (*Directory, error)
 	case <-timer.C:
 		close(tired)
 		return nil, fmt.Errorf("%q: %w (waited %v)", source, ErrUnresponsive, wait)
-	}
-}
-
-func (p *Pinner) enter(uid uint32) *queue {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	q := p.queues[uid]
-	if q == nil {
-		q = &queue{turns: make(chan struct{}, maxWaiting)}
-		if p.queues == nil {
-			p.queues = map[uint32]*queue{}
-		}
-		p.queues[uid] = q
-	}
-	q.users++
-	return q
-}
-
-func (p *Pinner) leave(uid uint32) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if q := p.queues[uid]; q != nil {
-		if q.users--; q.users == 0 {
-			delete(p.queues, uid)
-		}
 	}
 }

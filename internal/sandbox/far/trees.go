@@ -16,6 +16,7 @@ import (
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/sandbox/state"
 	"github.com/toold/toold/internal/sandbox/transfer"
+	"github.com/toold/toold/internal/thread"
 )
 
 // Trees copies worktrees. Its methods may be called from any goroutine, but by one at a
@@ -65,7 +66,7 @@ func (t *Trees) unpin(at state.Dir) *os.File {
 type copied struct {
 	Path     string // as it was called when it was copied
 	Dev, Ino uint64 // what must be there
-	Owner    transfer.Owner
+	Owner    thread.User
 	Target   string
 	Back     bool // changes are to be copied back
 }
@@ -89,7 +90,7 @@ func (t *Trees) Send(ctx context.Context, at state.Dir, w *sandbox.Worktree, put
 	return m.Skipped, t.remember(at, w, m)
 }
 
-func ownerOf(w *sandbox.Worktree) transfer.Owner { return transfer.Owner{UID: w.UID, GID: w.GID} }
+func ownerOf(w *sandbox.Worktree) thread.User { return thread.User{UID: w.UID, GID: w.GID} }
 
 func (t *Trees) pack(ctx context.Context, w *sandbox.Worktree, put func(io.Reader) error) (*transfer.Manifest, error) {
 	into := transfer.Into{UID: sandbox.ToolUID, GID: sandbox.ToolGID}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/fault"
+	"github.com/toold/toold/internal/thread"
 	"github.com/toold/toold/internal/worktree/apply"
 )
 
@@ -37,10 +38,10 @@ func (r *Report) refuse(p string) {
 // here already as the archive has it is no conflict, so that Apply may be called again
 // where it was interrupted. Journal is a directory for what it does, on the file system of
 // the archive; the same one when it is called again. The report is nil with an error.
-func Apply(ctx context.Context, dir *os.File, owner Owner, was *Manifest, archive, prefix, journal string, limits Limits) (*Report, error) {
+func Apply(ctx context.Context, dir *os.File, owner thread.User, was *Manifest, archive, prefix, journal string, limits Limits) (*Report, error) {
 	r := new(Report)
 	job := apply.Job{
-		Dir: journal, Source: dir, Owner: owner.user(),
+		Dir: journal, Source: dir, Owner: owner,
 		Request: client.ApplyRequest{IncludeSensitive: true},
 		Limits:  apply.Limits{Bytes: 2 * limits.Bytes, Entries: 2 * limits.Files, Names: 2 * limits.names()},
 		Copy:    &apply.Copy{Archive: archive, Top: prefix, Was: was.entries, Refused: r.refuse},

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/toold/toold/internal/thread"
 	"github.com/toold/toold/internal/worktree/apply"
 )
 
@@ -215,7 +216,7 @@ func TestUntouchedInClosedDir(t *testing.T) {
 	}))
 	must(t, os.Chmod(filepath.Join(here, "closed"), 0o555))
 	var b bytes.Buffer
-	m, err := Pack(t.Context(), &b, open(t, here), Owner{1234, 1234}, Into{Prefix: "workspace"}, DefaultLimits)
+	m, err := Pack(t.Context(), &b, open(t, here), thread.User{UID: 1234, GID: 1234}, Into{Prefix: "workspace"}, DefaultLimits)
 	must(t, err)
 	there := unpack(t, b.Bytes())
 	must(t, os.Chmod(filepath.Join(there, "closed"), 0o555))
@@ -227,7 +228,7 @@ func TestUntouchedInClosedDir(t *testing.T) {
 		must(t, unix.Stat(filepath.Join(here, "closed"), &before))
 		b.Reset()
 		tarOf(t, &b, there)
-		report, err := Apply(t.Context(), open(t, here), Owner{1234, 1234}, m, kept(t, b.Bytes()), "workspace", journal(t), DefaultLimits)
+		report, err := Apply(t.Context(), open(t, here), thread.User{UID: 1234, GID: 1234}, m, kept(t, b.Bytes()), "workspace", journal(t), DefaultLimits)
 		if err != nil || report.ConflictCount > 0 || report.Written != written {
 			t.Errorf("%q: got %+v, %v", change, report, err)
 		}

@@ -17,9 +17,6 @@ type Manifest struct {
 	Skipped int
 }
 
-// Len is how many entries there are.
-func (m *Manifest) Len() int { return len(m.entries) }
-
 // line is an entry as it is kept. Names are any bytes, and strings of JSON are not.
 type line struct {
 	Path []byte `json:"path"`

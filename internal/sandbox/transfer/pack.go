@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/internal/beneath"
+	"github.com/toold/toold/internal/thread"
 	"github.com/toold/toold/internal/worktree/apply"
 )
 
@@ -30,12 +31,12 @@ type Into struct {
 // Pack writes what is in dir as a tar archive. What owner may not read, what is
 // neither file, directory nor link, and what is mounted there is left out and
 // counted.
-func Pack(ctx context.Context, w io.Writer, dir *os.File, owner Owner, into Into, limits Limits) (*Manifest, error) {
+func Pack(ctx context.Context, w io.Writer, dir *os.File, owner thread.User, into Into, limits Limits) (*Manifest, error) {
 	p := &packer{
 		ctx: ctx, tar: tar.NewWriter(w), into: into, limits: limits,
 		manifest: &Manifest{entries: map[string]*apply.Entry{}},
 	}
-	err := beneath.As(ctx, owner.user(), dir, func(root int) error {
+	err := beneath.As(ctx, owner, dir, func(root int) error {
 		fd, err := beneath.Open(root, ".", unix.O_RDONLY|unix.O_DIRECTORY, 0)
 		if err != nil {
 			return err

@@ -12,12 +12,7 @@ import (
 	"errors"
 
 	"github.com/toold/toold/internal/beneath"
-	"github.com/toold/toold/internal/thread"
 )
-
-// Owner has the ids with which a directory is read and written: as a rule those of
-// who owns it.
-type Owner struct{ UID, GID uint32 }
 
 // Limits bound a transfer.
 type Limits struct {
@@ -39,5 +34,3 @@ const (
 	maxPath  = beneath.MaxPath
 	maxDepth = 256
 )
-
-func (o Owner) user() thread.User { return thread.User{UID: o.UID, GID: o.GID} }

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/internal/needs"
+	"github.com/toold/toold/internal/thread"
 	"github.com/toold/toold/internal/worktree/apply"
 )
 
@@ -34,7 +35,7 @@ func open(t testing.TB, dir string) *os.File {
 	return f
 }
 
-func me() Owner { return Owner{uint32(os.Getuid()), uint32(os.Getgid())} }
+func me() thread.User { return thread.User{UID: uint32(os.Getuid()), GID: uint32(os.Getgid())} }
 
 // write makes files below dir: a name that ends with a slash is a directory, a
 // content that begins with "-> " a link.
@@ -128,8 +129,8 @@ func TestThereAndBack(t *testing.T) {
 	})
 	must(t, unix.Mkfifo(filepath.Join(here, "fifo"), 0o644))
 	m, archive := pack(t, here)
-	if m.Len() != 20 {
-		t.Errorf("%d entries in the manifest", m.Len())
+	if len(m.entries) != 20 {
+		t.Errorf("%d entries in the manifest", len(m.entries))
 	}
 	there := unpack(t, archive)
 	before := look(t, here)
@@ -324,7 +325,7 @@ func TestOwner(t *testing.T) {
 	write(t, here, map[string]string{"open": "o", "closed": "secret", "roots/": ""})
 	must(t, os.Chmod(filepath.Join(here, "closed"), 0o600))
 	must(t, os.Chown(here, 1234, 1234))
-	owner := Owner{1234, 1234}
+	owner := thread.User{UID: 1234, GID: 1234}
 	var b bytes.Buffer
 	m, err := Pack(t.Context(), &b, open(t, here), owner, Into{Prefix: "workspace"}, DefaultLimits)
 	must(t, err)
