@@ -300,23 +300,22 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestWriterRefuses: what no archive of ours has is not written.
-func TestWriterRefuses(t *testing.T) {
+// TestBounds: an archive has no more bytes and entries than it may have.
+func TestBounds(t *testing.T) {
 	var out bytes.Buffer
-	w := NewWriter(&out, 600)
-	for _, k := range []Kind{HardLink, Other} {
-		if _, err := w.Add(&Entry{Name: "x", Kind: k}, nil); err == nil || errors.Is(err, ErrTooLarge) {
-			t.Errorf("kind %d: %v", k, err)
-		}
+	p := &Packer{Out: &out, Most: 600}
+	p.begin()
+	add := func(name string) error {
+		return p.add(root.Info{Path: "/" + name}, &tar.Header{Typeflag: tar.TypeDir}, nil)
 	}
-	if _, err := w.Add(&Entry{Name: "d", Kind: Dir}, nil); err != nil {
+	if err := add("d"); err != nil {
 		t.Error(err)
 	}
-	if _, err := w.Add(&Entry{Name: "e", Kind: Dir}, nil); !errors.Is(err, ErrTooLarge) || !strings.Contains(err.Error(), "more than 600 bytes") {
+	if err := add("e"); !errors.Is(err, ErrTooLarge) || !strings.Contains(err.Error(), "more than 600 bytes") {
 		t.Errorf("a second header of 512 bytes: %v", err)
 	}
-	w.entries = MaxEntries
-	if _, err := w.Add(&Entry{Name: "f", Kind: Dir}, nil); !errors.Is(err, ErrTooLarge) || !strings.Contains(err.Error(), "1000000 entries") {
+	p.entries = MaxEntries
+	if err := add("f"); !errors.Is(err, ErrTooLarge) || !strings.Contains(err.Error(), "1000000 entries") {
 		t.Errorf("one more entry: %v", err)
 	}
 	r := NewReader(bytes.NewReader(archive(t, "", file("f"))), testMost)

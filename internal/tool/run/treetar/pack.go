@@ -1,6 +1,9 @@
 package treetar
 
 import (
+	"archive/tar"
+	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,21 +28,59 @@ type Packer struct {
 
 	Count
 
-	tar   *Writer
+	out     *bounded
+	tar     *tar.Writer
+	entries int
+	buf     []byte
+
 	later []string // directories that were found and are not packed yet
 	bytes int      // of their paths
 }
 
+// bounded lets at most left bytes through.
+type bounded struct {
+	w    *bufio.Writer
+	left int64
+}
+
+// gather is how much is gathered before it is written.
+const gather = 64 << 10
+
+// Write implements io.Writer.
+func (b *bounded) Write(p []byte) (int, error) {
+	if int64(len(p)) > b.left {
+		return 0, ErrTooLarge
+	}
+	b.left -= int64(len(p))
+	return b.w.Write(p)
+}
+
+func (p *Packer) begin() {
+	p.out = &bounded{w: bufio.NewWriterSize(p.Out, gather), left: p.Most}
+	p.tar, p.buf = tar.NewWriter(p.out), make([]byte, gather)
+}
+
 // Pack packs the tree. Its error is why the tar is not whole, ErrTooLarge among others.
 func (p *Packer) Pack(ctx context.Context) error {
-	p.tar = NewWriter(p.Out, p.Most)
+	p.begin()
 	if err := p.dir(ctx, p.Top, 0); err != nil {
 		return err
 	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	return p.tar.Close()
+	if err := p.tar.Close(); err != nil {
+		return p.failed(err)
+	}
+	return p.out.w.Flush()
+}
+
+// failed is why the tar goes no further.
+func (p *Packer) failed(err error) error {
+	if errors.Is(err, ErrTooLarge) {
+		return fmt.Errorf("%w: the archive would have more than %d bytes", ErrTooLarge, p.Most)
+	}
+	return err
 }
 
 // dir packs the directory at a canonical path, and then what is below it. Its error ends
@@ -61,7 +102,7 @@ func (p *Packer) dir(ctx context.Context, dir string, depth int) error {
 	}
 	if !p.hides(dir, true) {
 		p.Dirs++
-		if err := p.add(info, Entry{Kind: Dir}, nil); err != nil {
+		if err := p.add(info, &tar.Header{Typeflag: tar.TypeDir}, nil); err != nil {
 			return err
 		}
 	}
@@ -122,7 +163,7 @@ func (p *Packer) link(ctx context.Context, at string) error {
 		return p.missed(ctx, at, err)
 	}
 	p.Links++
-	return p.add(info, Entry{Kind: Link, Target: to}, nil)
+	return p.add(info, &tar.Header{Typeflag: tar.TypeSymlink, Linkname: to}, nil)
 }
 
 func (p *Packer) file(ctx context.Context, at string) error {
@@ -136,21 +177,48 @@ func (p *Packer) file(ctx context.Context, at string) error {
 	defer func() { _ = f.Close() }() // it was only read
 	p.Files++
 	p.Bytes += f.Info().Size
-	return p.add(f.Info(), Entry{Kind: File, Size: f.Info().Size}, f)
+	return p.add(f.Info(), &tar.Header{Typeflag: tar.TypeReg, Size: f.Info().Size}, f)
 }
 
-// add writes an entry.
-func (p *Packer) add(info root.Info, e Entry, f *root.File) error {
-	e.Name = strings.TrimPrefix(strings.TrimPrefix(info.Path, p.Top), "/")
-	if e.Name == "" {
-		e.Name = "."
+// add writes an entry, with the content of a file. One that is shorter than it was, or cannot
+// be read to its end, is filled up with zeros.
+func (p *Packer) add(info root.Info, h *tar.Header, f io.Reader) error {
+	if p.entries++; p.entries > MaxEntries {
+		return fmt.Errorf("%w: the tree has more than %d entries", ErrTooLarge, MaxEntries)
 	}
-	e.Mode, e.Time = info.Mode, info.ModTime
-	short, err := p.tar.Add(&e, f)
+	h.Name = cmp.Or(strings.TrimPrefix(strings.TrimPrefix(info.Path, p.Top), "/"), ".")
+	if h.Typeflag == tar.TypeDir {
+		h.Name += "/"
+	}
+	h.Mode, h.ModTime = int64(info.Mode.Perm()), info.ModTime
+	if h.Size > p.out.left {
+		return p.failed(ErrTooLarge)
+	}
+	if err := p.tar.WriteHeader(h); err != nil {
+		return p.failed(err)
+	}
+	short, err := p.content(h.Size, f)
 	if short {
 		p.fail(info.Path, errors.New("it became shorter, or could not be read to its end, and has zeros from there on"))
 	}
-	return err
+	return p.failed(err)
+}
+
+// content writes size bytes.
+func (p *Packer) content(size int64, from io.Reader) (short bool, err error) {
+	for size > 0 && err == nil {
+		buf := p.buf[:min(size, int64(len(p.buf)))]
+		n := len(buf)
+		if short {
+			clear(buf)
+		} else {
+			n, err = from.Read(buf)
+			short = err != nil && int64(n) < size
+		}
+		_, err = p.tar.Write(buf[:n])
+		size -= int64(n)
+	}
+	return short, err
 }
 
 // missed counts what could not be packed; its error ends the packing.
