@@ -17,7 +17,7 @@ import (
 func benchBash(ctx context.Context, l *lab) []row {
 	id := get(l.session(ctx))
 	defer l.end(ctx, id)
-	w := get(dialWire(l.socket))
+	w := &wire{socket: l.socket}
 	defer w.close()
 	input := map[string]any{"command": "true"}
 	subjects := []subject{
@@ -39,7 +39,7 @@ func benchBash(ctx context.Context, l *lab) []row {
 func benchFiles(ctx context.Context, l *lab) []row {
 	id := get(l.session(ctx))
 	defer l.end(ctx, id)
-	w := get(dialWire(l.socket))
+	w := &wire{socket: l.socket}
 	defer w.close()
 	var rows []row
 	for _, lines := range []int{10, 100} {

@@ -69,20 +69,9 @@ func (l *lab) tier(ctx context.Context, t tier, calls, creates *[]subject) {
 	in := newLab(labConfig{smoke: l.smoke, sandbox: t.config})
 	l.cleanups = append(l.cleanups, in.close)
 	id := get(in.session(ctx))
-	// Dialled when it is first used: what comes before that takes longer than a
-	// daemon keeps connections that nobody uses.
-	var w *wire
-	in.cleanups = append(in.cleanups, func() {
-		if w != nil {
-			w.close()
-		}
-	})
-	*calls = append(*calls, subject{name: "bash, " + t.name, op: func() (_ time.Duration, err error) {
-		if w == nil {
-			if w, err = dialWire(in.socket); err != nil {
-				return 0, err
-			}
-		}
+	w := &wire{socket: in.socket}
+	in.cleanups = append(in.cleanups, w.close)
+	*calls = append(*calls, subject{name: "bash, " + t.name, op: func() (time.Duration, error) {
 		return w.call(id, "bash", map[string]any{"command": "true"})
 	}})
 	both := in.making(ctx, "", in.bound()).op

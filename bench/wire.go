@@ -22,32 +22,33 @@ import (
 // come, and with it the reading of its header, some microseconds. Package client's own
 // share is a row beside it.
 type wire struct {
-	conn *os.File
-	in   *bufio.Reader
+	socket string
+	conn   *os.File // nil until it is first used: a daemon closes connections that nobody uses
+	in     *bufio.Reader
 }
 
 // wireTimeout is how long the daemon may be silent.
 const wireTimeout = 30 * time.Second
 
-func dialWire(socket string) (*wire, error) {
+func (w *wire) dial() error {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return nil, fmt.Errorf("socket: %w", err)
+		return fmt.Errorf("socket: %w", err)
 	}
-	conn := os.NewFile(uintptr(fd), socket) // which goes on to block
+	w.conn = os.NewFile(uintptr(fd), w.socket) // which goes on to block
+	w.in = bufio.NewReaderSize(w.conn, 64<<10)
 	patience := unix.NsecToTimeval(int64(wireTimeout))
 	err = errors.Join(
 		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &patience),
 		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &patience),
-		unix.Connect(fd, &unix.SockaddrUnix{Name: socket}))
+		unix.Connect(fd, &unix.SockaddrUnix{Name: w.socket}))
 	if err != nil {
-		_ = conn.Close()
-		return nil, fmt.Errorf("connect to %s: %w", socket, err)
+		return fmt.Errorf("connect to %s: %w", w.socket, err)
 	}
-	return &wire{conn, bufio.NewReaderSize(conn, 64<<10)}, nil
+	return nil
 }
 
-func (w *wire) close() { _ = w.conn.Close() }
+func (w *wire) close() { _ = w.conn.Close() } // of nil it is an error
 
 // do sends one request and gives the body of the answer, and how long it took.
 func (w *wire) do(method, path string, body []byte) (answer []byte, took time.Duration, err error) {
@@ -58,6 +59,11 @@ func (w *wire) do(method, path string, body []byte) (answer []byte, took time.Du
 	}
 	b.WriteString("\r\n")
 	b.Write(body)
+	if w.conn == nil {
+		if err := w.dial(); err != nil {
+			return nil, 0, err
+		}
+	}
 	start := time.Now()
 	if _, err := w.conn.Write(b.Bytes()); err != nil {
 		return nil, 0, fmt.Errorf("%s %s: %w", method, path, err)
