@@ -31,17 +31,16 @@ files of the log. They need no daemon, but usually root.`,
 // auditLog is the log that a command line names.
 type auditLog struct {
 	config string // the configuration that says where the log is
-	args   []string
 }
 
 func (l *auditLog) flags(c *cobra.Command) {
 	c.Flags().StringVar(&l.config, "config", "", "the configuration that names the log (default "+config.DefaultPath+", where that exists)")
 }
 
-// files lists the log's files, oldest first; whole says that these are all.
-func (l *auditLog) files() (files []string, whole bool, err error) {
-	if len(l.args) > 0 {
-		files, whole, err = record.Log(l.args[0])
+// files lists the log's files, oldest first; whole says that these are all. args may name one.
+func (l *auditLog) files(args []string) (files []string, whole bool, err error) {
+	if len(args) > 0 {
+		files, whole, err = record.Log(args[0])
 	} else {
 		files, err = l.configured()
 		whole = true
@@ -94,10 +93,7 @@ the chain still holds. To detect that, keep the last hash that this command prin
 Exits with 1 when the log is broken.`,
 		Example: "  toolctl audit verify\n  toolctl audit verify --expect 0f3c…\n  toolctl audit verify ./saved/audit.00000000000000000001.jsonl",
 		Args:    cobra.MaximumNArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
-			s.log.args = args
-			return s.run()
-		},
+		RunE:    func(_ *cobra.Command, args []string) error { return s.run(args) },
 	}
 	s.log.flags(c)
 	c.Flags().BoolVar(&s.partial, "partial", false, "begin with the first record that is there: older files may have been moved away")
@@ -109,15 +105,15 @@ Exits with 1 when the log is broken.`,
 // writing it.
 const lineSettle = 200 * time.Millisecond
 
-func (s *auditVerifyCommand) run() error {
+func (s *auditVerifyCommand) run(args []string) error {
 	if s.expect != "" && len(s.expect) != len(record.Genesis) {
 		return usagef("--expect %q is not a hash of %d digits", line(s.expect), len(record.Genesis))
 	}
 	progress := s.progress("checking")
-	sum, err := s.verify()
-	if err == nil && sum.Break != nil && sum.Break.Kind == record.BreakTruncated || errors.Is(err, fs.ErrNotExist) && len(s.log.args) == 0 {
+	sum, err := s.verify(args)
+	if err == nil && sum.Break != nil && sum.Break.Kind == record.BreakTruncated || errors.Is(err, fs.ErrNotExist) && len(args) == 0 {
 		time.Sleep(lineSettle) // a daemon may have been writing a line, or beginning another file
-		sum, err = s.verify()
+		sum, err = s.verify(args)
 	}
 	progress.stop()
 	if err != nil {
@@ -130,8 +126,8 @@ func (s *auditVerifyCommand) run() error {
 	return err
 }
 
-func (s *auditVerifyCommand) verify() (*record.Summary, error) {
-	files, whole, err := s.log.files()
+func (s *auditVerifyCommand) verify(args []string) (*record.Summary, error) {
+	files, whole, err := s.log.files(args)
 	if err != nil {
 		return nil, err
 	}

@@ -34,10 +34,7 @@ audit verify" for that. With --tenant only records of that tenant are written.`,
 		Example: `  toolctl audit export --since 24h > records.jsonl
   toolctl audit export --session ses_0123 -o csv > session.csv`,
 		Args: cobra.MaximumNArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
-			s.log.args = args
-			return s.run()
-		},
+		RunE: func(_ *cobra.Command, args []string) error { return s.run(args) },
 	}
 	s.log.flags(c)
 	f := c.Flags()
@@ -56,12 +53,12 @@ const (
 
 var exportFormats = []string{exportJSON, exportCSV}
 
-func (s *auditExportCommand) run() error {
+func (s *auditExportCommand) run(args []string) error {
 	since, err := moment(s.since, time.Now())
 	if err != nil {
 		return usagef("--since %w", err)
 	}
-	files, _, err := s.log.files()
+	files, _, err := s.log.files(args)
 	if err != nil {
 		return err
 	}

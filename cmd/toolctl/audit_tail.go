@@ -33,10 +33,7 @@ When the daemon begins a new file, the command follows it. With -o json each
 record is printed as its line in the log.`,
 		Example: "  toolctl audit tail\n  toolctl audit tail --follow -n 0\n  toolctl audit tail -o json | jq -c 'select(.verdict == \"deny\")'",
 		Args:    cobra.MaximumNArgs(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			s.log.args = args
-			return s.run(c.Context())
-		},
+		RunE:    func(c *cobra.Command, args []string) error { return s.run(c.Context(), args) },
 	}
 	s.log.flags(c)
 	c.Flags().BoolVarP(&s.follow, "follow", "f", false, "show new records until Ctrl-C")
@@ -47,11 +44,11 @@ record is printed as its line in the log.`,
 // maxTail bounds -n: the lines are held in memory.
 const maxTail = 100_000
 
-func (s *auditTailCommand) run(ctx context.Context) error {
+func (s *auditTailCommand) run(ctx context.Context, args []string) error {
 	if s.lines < 0 || s.lines > maxTail {
 		return usagef("-n is %d; give 0 to %d", s.lines, maxTail)
 	}
-	files, _, err := s.log.files()
+	files, _, err := s.log.files(args)
 	if err != nil {
 		return err
 	}

@@ -130,11 +130,7 @@ func completeID(ref, kind string, ids []string) (string, error) {
 	case len(found) == 1 && ref != kind:
 		return found[0], nil
 	}
-	shown := strings.Join(found[:min(len(found), 3)], ", ")
-	if more := len(found) - 3; more > 0 {
-		shown += fmt.Sprintf(" and %d more", more)
-	}
-	return "", usagef("%s is the beginning of %s: %s; write more of it", line(ref), plural(len(found), "id"), shown)
+	return "", usagef("%s is the beginning of %s: %s; write more of it", line(ref), plural(len(found), "id"), firstFew(found, 3))
 }
 
 // withID does something with what an id or the beginning of one means. Where do finds

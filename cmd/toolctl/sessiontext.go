@@ -25,7 +25,7 @@ func warnSensitive(a *app, s *client.Session) {
 			line(s.ID), text, line(s.Worktree.Source), line(shellQuote([]string{s.Worktree.Source})))
 	}
 	if len(c.Build) > 0 {
-		a.say("session %s changed build files, whose commands run when you build: %s", line(s.ID), line(firstFew(c.Build)))
+		a.say("session %s changed build files, whose commands run when you build: %s", line(s.ID), line(firstFew(c.Build, 5)))
 	}
 	if c.Unchecked != "" {
 		a.say("session %s: not everything could be checked for files that programs of the host run on sight (%s): "+
@@ -58,8 +58,7 @@ func sensitiveText(c *client.SensitiveChanges) string {
 }
 
 // firstFew names the first of a list, and counts the others.
-func firstFew(names []string) string {
-	const few = 5
+func firstFew(names []string, few int) string {
 	text := strings.Join(names[:min(len(names), few)], ", ")
 	if more := len(names) - few; more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
