@@ -6,10 +6,13 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
+
+	"github.com/toold/toold/internal/sandbox/state"
 )
 
 // ownerFile holds the random part of a daemon's name, in its state directory.
@@ -31,7 +34,10 @@ func ownerOf(stateDir string) (string, error) {
 	part, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		part = []byte(rand.Text())
-		err = keep(file, part)
+		err = state.Dir{Path: real, Sync: true}.Keep(ownerFile, func(w io.Writer) error {
+			_, err := w.Write(part)
+			return err
+		})
 	}
 	if err != nil {
 		return "", fmt.Errorf("name of the daemon: %w", err)
@@ -41,22 +47,4 @@ func ownerOf(stateDir string) (string, error) {
 	}
 	sum := sha256.Sum256([]byte(real + "\x00" + string(part)))
 	return hex.EncodeToString(sum[:8]), nil
-}
-
-// keep writes a file that is there whole, also after a loss of power, or not at all.
-func keep(file string, data []byte) error {
-	dir, err := os.Open(filepath.Dir(file))
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	f, err := os.OpenFile(file+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	return errors.Join(os.Rename(f.Name(), file), dir.Sync())
 }

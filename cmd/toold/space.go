@@ -7,11 +7,10 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/audit/record"
 	"github.com/toold/toold/internal/metrics"
+	"github.com/toold/toold/internal/session/room"
 )
 
 const (
@@ -134,10 +133,8 @@ func sizeOf(file string) int64 {
 	return fi.Size()
 }
 
+// diskOf is 0 for a directory that is not there.
 func diskOf(dir string) metrics.Disk {
-	var fs unix.Statfs_t
-	if err := unix.Statfs(dir, &fs); err != nil {
-		return metrics.Disk{}
-	}
-	return metrics.Disk{Free: int64(fs.Bavail) * fs.Bsize, Size: int64(fs.Blocks) * fs.Bsize}
+	v, _ := room.At(dir)
+	return metrics.Disk{Free: v.Free, Size: v.Size}
 }
