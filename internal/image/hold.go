@@ -31,7 +31,7 @@ func (s *Store) Acquire(_ context.Context, ref string) (*sandbox.HeldImage, erro
 	if err != nil {
 		return nil, err
 	}
-	fd, err := openat2(int(s.fd.Fd()), folder(digest)+"/"+rootfsDir, unix.O_PATH|unix.O_DIRECTORY, unix.RESOLVE_BENEATH|unix.RESOLVE_NO_SYMLINKS)
+	fd, err := beneath.Open(int(s.fd.Fd()), folder(digest)+"/"+rootfsDir, unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return nil, fmt.Errorf("image %s: %w", digest, err)
 	}

@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -106,28 +104,24 @@ func enter(proc *os.File) (root *os.File, err error) {
 }
 
 func attachOne(root *os.File, m Detached) error {
-	rel := strings.TrimPrefix(filepath.Clean(m.Target), "/")
-	flags := uint64(unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC)
+	kind := uint64(unix.O_DIRECTORY)
 	switch {
 	case m.Over:
-		flags = unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC
+		kind = unix.O_NOFOLLOW
 	case m.Plain:
-		flags = unix.O_PATH | unix.O_CLOEXEC
+		kind = 0
 	}
-	fd, err := unix.Openat2(int(root.Fd()), rel, &unix.OpenHow{
-		Flags:   flags,
-		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
-	})
+	at, err := openAt(root, m.Target, kind)
 	if err != nil {
-		return fmt.Errorf("%s: %w: %w", m.Target, sandbox.ErrMountTarget, err)
+		return err
 	}
-	defer unix.Close(fd)
+	defer at.Close()
 	if m.Over {
-		if err := sameInode(int(m.File.Fd()), fd); err != nil {
+		if err := sameInode(int(m.File.Fd()), int(at.Fd())); err != nil {
 			return fmt.Errorf("%s: %w: %w", m.Target, sandbox.ErrMountTarget, err)
 		}
 	}
-	err = unix.MoveMount(int(m.File.Fd()), "", fd, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
+	err = unix.MoveMount(int(m.File.Fd()), "", int(at.Fd()), "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
 	if err != nil {
 		return fmt.Errorf("mount %s: %w", m.Target, err)
 	}

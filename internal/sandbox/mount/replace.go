@@ -122,12 +122,17 @@ func unmountAt(root *os.File, target string) error {
 // OpenPlace opens a directory of the sandbox with this root, as itself: over no link, and
 // with O_PATH.
 func OpenPlace(root *os.File, path string) (*os.File, error) {
+	return openAt(root, path, unix.O_DIRECTORY)
+}
+
+// openAt is OpenPlace with other flags than that of a directory.
+func openAt(root *os.File, path string, flags uint64) (*os.File, error) {
 	rel := strings.TrimPrefix(filepath.Clean(path), "/")
 	if rel == "" {
 		rel = "."
 	}
 	fd, err := unix.Openat2(int(root.Fd()), rel, &unix.OpenHow{
-		Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC,
+		Flags:   unix.O_PATH | unix.O_CLOEXEC | flags,
 		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
 	})
 	if err != nil {

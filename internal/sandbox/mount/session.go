@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/toold/toold/internal/beneath"
 	"github.com/toold/toold/internal/sandbox"
 )
 
@@ -183,10 +184,7 @@ func (d *detaching) guardGit() error {
 		return nil
 	}
 	for _, g := range guarded {
-		fd, err := unix.Openat2(int(w.Source.Fd()), g.name, &unix.OpenHow{
-			Flags:   unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC,
-			Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV,
-		})
+		fd, err := beneath.Open(int(w.Source.Fd()), g.name, unix.O_PATH|unix.O_NOFOLLOW, 0)
 		switch {
 		case errors.Is(err, unix.ENOENT) && g.name == ".git/config.worktree":
 			continue // git reads it only where the config, which is guarded, says so

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/toold/toold/internal/beneath"
 	"github.com/toold/toold/internal/sandbox"
 )
 
@@ -122,10 +123,7 @@ func (d *detaching) frozen(layer *os.File) (*os.File, error) {
 
 // openLayer opens the directory of a layer's that has what was written.
 func openLayer(dir *os.File) (*os.File, error) {
-	fd, err := unix.Openat2(int(dir.Fd()), filepath.Base(layerUpper), &unix.OpenHow{
-		Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC,
-		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_XDEV,
-	})
+	fd, err := beneath.Open(int(dir.Fd()), filepath.Base(layerUpper), unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return nil, err
 	}

@@ -222,8 +222,10 @@ func (c *creation) start(ctx context.Context, stdio *os.File) (*Sandbox, error) 
 		return nil, err
 	}
 	c.keep(cgroup)
-	err = c.runtime.start(ctx, c.spec.SessionID, c.bundle.Path, int(cgroup.Fd()), stdio, []*os.File{socket, nonce})
-	if err != nil {
+	if err := os.MkdirAll(c.runtime.root, 0o700); err != nil {
+		return nil, err
+	}
+	if err := c.runtime.start(ctx, c.runtime.flags(), c.spec.SessionID, c.bundle.Path, cgroup, stdio, socket, nonce); err != nil {
 		return nil, err
 	}
 	pid, err := c.bundle.pid()

@@ -5,11 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
@@ -148,7 +146,7 @@ func (c *creation) startGVisor(ctx context.Context, stdio *os.File) (*Sandbox, e
 		if err := c.d.cg.Enter(id); err != nil {
 			return err
 		}
-		return c.runtime.startGVisor(ctx, id, c.bundle.Path, int(cgroup.Fd()), stdio)
+		return c.runtime.start(ctx, gvisorFlags, id, c.bundle.Path, cgroup, stdio)
 	})
 	if err != nil {
 		return nil, err
@@ -159,18 +157,6 @@ func (c *creation) startGVisor(ctx context.Context, stdio *os.File) (*Sandbox, e
 	}
 	c.rec.Dials = true
 	return c.d.open(pid, c.rec, stdio)
-}
-
-// startGVisor is start for gVisor, on a thread that is prepared for it.
-func (r runtime) startGVisor(ctx context.Context, id, bundle string, cgroup int, stdio *os.File) error {
-	args := slices.Concat(gvisorFlags, []string{"run", "--detach", "--bundle", bundle, "--pid-file", filepath.Join(bundle, "pid"), id})
-	cmd := r.plain(ctx, args...)
-	cmd.Stdout, cmd.Stderr = stdio, stdio
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, UseCgroupFD: true, CgroupFD: cgroup}
-	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("%s run: %w", r.name, err)
-	}
-	return nil
 }
 
 // listenControl takes the daemon's place on a control socket.

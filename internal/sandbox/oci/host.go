@@ -18,7 +18,18 @@ import (
 
 // Host implements sandbox.Prober.
 func (d *Driver) Host(ctx context.Context) []client.Check {
-	checks := []client.Check{kernelCheck(), openat2Check(), pidfdCheck(), landlockCheck(), inside.RipgrepCheck(d.ripgrep)}
+	checks := []client.Check{
+		kernelCheck(),
+		callCheck("openat2", "Linux 5.6 or newer is needed, and no filter around this service that refuses it", func() (int, error) {
+			return unix.Openat2(unix.AT_FDCWD, "/", &unix.OpenHow{
+				Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
+			})
+		}),
+		callCheck("pidfd", "Linux 5.10 or newer is needed", func() (int, error) {
+			return unix.PidfdOpen(os.Getpid(), unix.PIDFD_NONBLOCK)
+		}),
+		landlockCheck(), inside.RipgrepCheck(d.ripgrep),
+	}
 	for _, look := range preflights(d.cfg.UIDBase) {
 		checks = append(checks, look())
 	}
@@ -44,24 +55,12 @@ func kernelCheck() client.Check {
 	return c
 }
 
-func openat2Check() client.Check {
-	c := client.Check{Group: "host", Name: "openat2", Status: client.CheckOK, Detail: "available"}
-	fd, err := unix.Openat2(unix.AT_FDCWD, "/", &unix.OpenHow{
-		Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
-	})
+// callCheck asks for a system call that gives a descriptor.
+func callCheck(name, hint string, call func() (int, error)) client.Check {
+	c := client.Check{Group: "host", Name: name, Status: client.CheckOK, Detail: "available"}
+	fd, err := call()
 	if err != nil {
-		c.Status, c.Detail, c.Hint = client.CheckFail, err.Error(), "Linux 5.6 or newer is needed, and no filter around this service that refuses it"
-		return c
-	}
-	unix.Close(fd)
-	return c
-}
-
-func pidfdCheck() client.Check {
-	c := client.Check{Group: "host", Name: "pidfd", Status: client.CheckOK, Detail: "available"}
-	fd, err := unix.PidfdOpen(os.Getpid(), unix.PIDFD_NONBLOCK)
-	if err != nil {
-		c.Status, c.Detail, c.Hint = client.CheckFail, err.Error(), "Linux 5.10 or newer is needed"
+		c.Status, c.Detail, c.Hint = client.CheckFail, err.Error(), hint
 		return c
 	}
 	unix.Close(fd)

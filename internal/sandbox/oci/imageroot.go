@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/toold/toold/client"
+	"github.com/toold/toold/internal/beneath"
 	"github.com/toold/toold/internal/sandbox"
 	"github.com/toold/toold/internal/sandbox/inside"
 	"github.com/toold/toold/internal/sandbox/loopdisk"
@@ -50,10 +51,7 @@ const maxNames = 256 << 10
 // readImageFile reads a small regular file of an image. What is anything else, or
 // lies behind a link, is as if it was not there.
 func readImageFile(root *os.File, name string) (string, error) {
-	fd, err := unix.Openat2(int(root.Fd()), strings.TrimPrefix(name, "/"), &unix.OpenHow{
-		Flags:   unix.O_RDONLY | unix.O_CLOEXEC | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_NOCTTY,
-		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV,
-	})
+	fd, err := beneath.Open(int(root.Fd()), strings.TrimPrefix(name, "/"), unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	switch {
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ELOOP), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ENXIO):
 		return "", nil

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	goruntime "runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -26,24 +27,17 @@ type runtime struct {
 	gvisor     bool
 }
 
-// start runs `run -d`: when it returns nil, the container's process has been
+// start runs `run -d` in a cgroup: when it returns nil, the container's process has been
 // started. files become descriptors 3 and up of that process, stdio its
 // standard output and error.
-func (r runtime) start(ctx context.Context, id, bundle string, cgroup int, stdio *os.File, files []*os.File) error {
-	args := []string{
-		"run", "--detach", "--bundle", bundle, "--pid-file", filepath.Join(bundle, "pid"),
-		"--preserve-fds", strconv.Itoa(len(files)), id,
+func (r runtime) start(ctx context.Context, flags []string, id, bundle string, cgroup, stdio *os.File, files ...*os.File) error {
+	args := slices.Concat(flags, []string{"run", "--detach", "--bundle", bundle, "--pid-file", filepath.Join(bundle, "pid")})
+	if len(files) > 0 {
+		args = append(args, "--preserve-fds", strconv.Itoa(len(files)))
 	}
-	if err := os.MkdirAll(r.root, 0o700); err != nil {
-		return err
-	}
-	cmd := r.command(ctx, args...)
+	cmd := r.plain(ctx, append(args, id)...)
 	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = stdio, stdio, files
-	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Pdeathsig:   syscall.SIGKILL,
-		UseCgroupFD: cgroup >= 0,
-		CgroupFD:    cgroup,
-	}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, UseCgroupFD: true, CgroupFD: int(cgroup.Fd())}
 	// Pdeathsig is sent when the thread ends, not the process.
 	goruntime.LockOSThread()
 	defer goruntime.UnlockOSThread()
@@ -78,8 +72,10 @@ func (r runtime) delete(ctx context.Context, args ...string) error {
 }
 
 func (r runtime) command(ctx context.Context, args ...string) *exec.Cmd {
-	return r.plain(ctx, append([]string{"--root", r.root}, args...)...)
+	return r.plain(ctx, append(r.flags(), args...)...)
 }
+
+func (r runtime) flags() []string { return []string{"--root", r.root} }
 
 func (r runtime) plain(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, r.path, args...)

@@ -2,9 +2,7 @@ package oci
 
 import (
 	"fmt"
-	"os"
 	"strconv"
-	"strings"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
@@ -114,11 +112,7 @@ func readOnly(target, source string) specs.Mount {
 // oomScoreAdj keeps a container from inheriting the daemon's protection; it
 // never goes below the daemon's own value, which may take a capability.
 func oomScoreAdj() int {
-	b, err := os.ReadFile("/proc/self/oom_score_adj")
-	if err != nil {
-		return 0
-	}
-	own, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	own, err := readNumber("/proc/self/oom_score_adj")
 	if err != nil {
 		return 0
 	}
