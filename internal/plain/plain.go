@@ -65,18 +65,10 @@ func Printable(s string) bool {
 // RuneStart moves n back to where no UTF-8 sequence of b is split. Bytes that
 // are not UTF-8 may be split anywhere.
 func RuneStart(b []byte, n int) int {
-	if n >= len(b) {
+	if n >= len(b) || utf8.RuneStart(b[n]) {
 		return n
 	}
-	for i := n; i > n-utf8.UTFMax && i > 0; i-- {
-		if utf8.RuneStart(b[i]) {
-			if i < n && !utf8.FullRune(b[i:n]) {
-				return i
-			}
-			return n
-		}
-	}
-	return n
+	return n - PartialRune(b[:n])
 }
 
 // PartialRune is the length of an unfinished UTF-8 sequence at the end of b.

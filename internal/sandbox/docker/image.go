@@ -55,22 +55,34 @@ func (e *engine) pull(ctx context.Context, ref string, progress func(client.Imag
 		return e.explain(ctx, what, err)
 	}
 	defer r.Close()
-	// One object after another; the last may be an error.
+	err = eachLine(r, func(l line) {
+		progress(client.ImageProgress{Stage: stage(l.Status), Bytes: l.ProgressDetail.Current, Total: l.ProgressDetail.Total})
+	})
+	if err != nil {
+		return e.explain(ctx, what, err)
+	}
+	return nil
+}
+
+// line is what the Engine says while it works on an image.
+type line struct {
+	Error, Status, Stream string
+	ProgressDetail        struct{ Current, Total int64 }
+}
+
+// eachLine calls f for one after the other; the last may be an error.
+func eachLine(r io.Reader, f func(line)) error {
 	for dec := json.NewDecoder(r); ; {
-		var line struct {
-			Error          string
-			Status         string
-			ProgressDetail struct{ Current, Total int64 }
-		}
-		if err := dec.Decode(&line); errors.Is(err, io.EOF) {
+		var l line
+		if err := dec.Decode(&l); errors.Is(err, io.EOF) {
 			return nil
 		} else if err != nil {
-			return e.explain(ctx, what, err)
+			return err
 		}
-		if line.Error != "" {
-			return e.explain(ctx, what, errors.New(line.Error))
+		if l.Error != "" {
+			return errors.New(l.Error)
 		}
-		progress(client.ImageProgress{Stage: stage(line.Status), Bytes: line.ProgressDetail.Current, Total: line.ProgressDetail.Total})
+		f(l)
 	}
 }
 

@@ -1,9 +1,7 @@
 package docker
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"slices"
@@ -114,26 +112,17 @@ func (i *Images) Import(ctx context.Context, name string, archive io.Reader) (*c
 // loaded reads from the Engine's progress what it has loaded: the last that it names.
 func loaded(r io.Reader) (string, error) {
 	ref := ""
-	for dec := json.NewDecoder(bufio.NewReader(r)); ; {
-		var line struct{ Stream, Error string }
-		if err := dec.Decode(&line); errors.Is(err, io.EOF) {
-			break
-		} else if err != nil {
-			return "", err
-		}
-		if line.Error != "" {
-			return "", errors.New(line.Error)
-		}
+	err := eachLine(r, func(l line) {
 		for _, prefix := range []string{"Loaded image: ", "Loaded image ID: "} {
-			if found, ok := strings.CutPrefix(line.Stream, prefix); ok {
+			if found, ok := strings.CutPrefix(l.Stream, prefix); ok {
 				ref = strings.TrimSpace(found)
 			}
 		}
+	})
+	if err == nil && ref == "" {
+		err = errors.New("it says nothing of an image in it")
 	}
-	if ref == "" {
-		return "", errors.New("it says nothing of an image in it")
-	}
-	return ref, nil
+	return ref, err
 }
 
 // Remove removes a name, and with its last one or by its digest the image, unless a

@@ -99,12 +99,6 @@ func (p *Programs) Rest() { p.shells.rest() }
 // Aside ends what waits for a next command, and so uses the worktree.
 func (p *Programs) Aside(ctx context.Context) error { return p.shells.aside(ctx) }
 
-// FreeTmp removes all that is in dirs, as the tool user; a name may be "". It gives up
-// after some seconds, since a tool may make files as fast as they are removed.
-func (p *Programs) FreeTmp(ctx context.Context, dirs ...string) error {
-	return p.spawner.freeTmp(ctx, dirs...)
-}
-
 // Stop ends all programs; no more may be started. It is false when the thread that
 // starts them hangs in the kernel: it ends with this process, if at all.
 func (p *Programs) Stop() bool {

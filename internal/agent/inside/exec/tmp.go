@@ -10,17 +10,17 @@ import (
 	"github.com/toold/toold/internal/thread"
 )
 
-// freeTime bounds freeTmp: a tool may make files as fast as they are removed.
+// freeTime bounds FreeTmp: a tool may make files as fast as they are removed.
 const freeTime = 8 * time.Second
 
-// freeTmp removes all that is in dirs, as the tool user, on a thread of its own
-// that ends with it.
-func (s *spawner) freeTmp(ctx context.Context, dirs ...string) error {
+// FreeTmp removes all that is in dirs, as the tool user, on a thread of its own
+// that ends with it; a name may be "". It gives up after some seconds.
+func (p *Programs) FreeTmp(ctx context.Context, dirs ...string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, freeTime,
 		fmt.Errorf("not done after %v; something makes files as fast as they are removed, end it first", freeTime))
 	defer cancel()
 	_, err := thread.Run(func() (struct{}, error) {
-		if s.uid >= 0 {
+		if s := p.spawner; s.uid >= 0 {
 			if err := setEffective(s.uid, s.gid); err != nil {
 				return struct{}{}, err
 			}
