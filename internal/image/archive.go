@@ -88,29 +88,10 @@ func (a *archive) read(name string, max int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return readBounded(r, r.Size(), max)
-}
-
-func readBounded(r io.Reader, size, max int64) ([]byte, error) {
-	if size > max {
-		return nil, fmt.Errorf("%w: it has %d bytes, and may have %d", ErrTooLarge, size, max)
+	if r.Size() > max {
+		return nil, fmt.Errorf("%w: it has %d bytes, and may have %d", ErrTooLarge, r.Size(), max)
 	}
-	raw, err := io.ReadAll(io.LimitReader(r, max+1))
-	if int64(len(raw)) > max {
-		return nil, fmt.Errorf("%w: it has more than %d bytes", ErrTooLarge, max)
-	}
-	return raw, err
-}
-
-// layout is the archive as a layout that was packed.
-func (a *archive) layout() *layout {
-	return &layout{func(name string) (io.ReadCloser, error) {
-		r, err := a.get(name)
-		if err != nil {
-			return nil, err
-		}
-		return io.NopCloser(r), nil
-	}}
+	return io.ReadAll(r)
 }
 
 // savedImage is an entry of manifest.json, the list that docker save writes.

@@ -2,8 +2,6 @@ package image
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -45,17 +43,9 @@ func orArchive(name string) string {
 	return quotable(name)
 }
 
-// importStream stores what comes, uncompressed, and looks what it is.
+// importStream stores what comes and looks what it is.
 func (s *Store) importStream(ctx context.Context, r io.Reader, name string, progress progressFunc) (*client.Image, error) {
-	sp, err := s.receive(progress, func(w io.Writer) error {
-		plain, err := expand(ctx, r, s.limits)
-		if err != nil {
-			return err
-		}
-		defer plain.Close()
-		_, err = io.Copy(w, plain)
-		return err
-	})
+	sp, err := s.receive(ctx, r, progress)
 	if err != nil {
 		return nil, err
 	}
@@ -67,13 +57,12 @@ func (s *Store) importStream(ctx context.Context, r io.Reader, name string, prog
 	if list, ok := a.saved(s.limits); ok {
 		return s.importSaved(ctx, a, list, name, progress)
 	}
-	l := a.layout()
-	ok, err := isLayout(l)
+	ok, err := isLayout(a)
 	if err != nil {
 		return nil, err
 	}
 	if ok {
-		return s.importLayout(ctx, l, name, progress)
+		return s.importLayout(ctx, layout{a}, name, progress)
 	}
 	return s.importPlain(ctx, sp, name, progress)
 }
@@ -85,8 +74,8 @@ type spooled struct {
 	digest string
 }
 
-// receive stores what write writes.
-func (s *Store) receive(progress progressFunc, write func(io.Writer) error) (*spooled, error) {
+// receive stores what comes, uncompressed.
+func (s *Store) receive(ctx context.Context, r io.Reader, progress progressFunc) (*spooled, error) {
 	if err := s.disk().check(); err != nil {
 		return nil, err
 	}
@@ -94,17 +83,19 @@ func (s *Store) receive(progress progressFunc, write func(io.Writer) error) (*sp
 	if err != nil {
 		return nil, err
 	}
-	sum := sha256.New()
-	// Beyond the files there are headers.
-	w := &guardedWriter{
-		w: io.MultiWriter(f, sum), disk: s.disk(), max: s.limits.Bytes + s.limits.Entries<<10, what: "the archive",
-		tell: func(n int64) { progress(client.ImageProgress{Stage: stageReceive, Bytes: n}) },
-	}
 	progress(client.ImageProgress{Stage: stageReceive})
-	if err := write(w); err != nil {
+	plain, err := expand(ctx, r, s.limits)
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	defer plain.Close()
+	d := digesting(plain, func(n int64) { progress(client.ImageProgress{Stage: stageReceive, Bytes: n}) })
+	// Beyond the files there are headers.
+	w := &guardedWriter{w: f, disk: s.disk(), max: s.limits.Bytes + s.limits.Entries<<10, what: "the archive"}
+	if _, err := io.Copy(w, d); err != nil {
 		return nil, errors.Join(diskError(err), f.Close())
 	}
-	return &spooled{File: f, size: w.written, digest: "sha256:" + hex.EncodeToString(sum.Sum(nil))}, nil
+	return &spooled{f, d.n, d.digest()}, nil
 }
 
 // importPlain makes an image of an archive of a root filesystem. Its identity

@@ -13,29 +13,22 @@ import (
 	"github.com/toold/toold/client"
 )
 
-// layout is an OCI image layout: files by digest, and an index. It is a source.
-type layout struct {
-	// open gives a regular file. An error that is fs.ErrNotExist means that there
-	// is none.
-	open func(name string) (io.ReadCloser, error)
+// layout is an archive of an OCI image layout: files by digest, and an index. It is a source.
+type layout struct{ *archive }
+
+// blob gives a file by its digest, which was checked.
+func (l layout) blob(_ context.Context, d v1.Descriptor) (io.ReadCloser, error) {
+	r, err := l.get("blobs/" + d.Digest.Algorithm + "/" + d.Digest.Hex)
+	return io.NopCloser(r), err
 }
 
-func (l *layout) manifest(_ context.Context, d v1.Descriptor) (io.ReadCloser, error) {
-	return l.open(blobPath(d))
-}
-
-func (l *layout) blob(_ context.Context, d v1.Descriptor) (io.ReadCloser, error) {
-	return l.open(blobPath(d))
-}
-
-// blobPath is where a layout keeps a blob; the digest was checked.
-func blobPath(d v1.Descriptor) string {
-	return "blobs/" + d.Digest.Algorithm + "/" + d.Digest.Hex
+func (l layout) manifest(ctx context.Context, d v1.Descriptor) (io.ReadCloser, error) {
+	return l.blob(ctx, d)
 }
 
 // isLayout reports whether this is a layout: there is a file that says so.
-func isLayout(l *layout) (bool, error) {
-	raw, err := readLayoutFile(l, "oci-layout", 4096)
+func isLayout(a *archive) (bool, error) {
+	raw, err := a.read("oci-layout", 4096)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
@@ -54,15 +47,6 @@ func isLayout(l *layout) (bool, error) {
 	return true, nil
 }
 
-func readLayoutFile(l *layout, name string, max int64) ([]byte, error) {
-	f, err := l.open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return readBounded(f, 0, max)
-}
-
 // Annotations by which layouts name their images: the whole name, or a name or
 // only a tag.
 const (
@@ -71,8 +55,8 @@ const (
 )
 
 // importLayout makes an image of a layout.
-func (s *Store) importLayout(ctx context.Context, l *layout, name string, progress progressFunc) (*client.Image, error) {
-	raw, err := readLayoutFile(l, "index.json", s.limits.ConfigBytes)
+func (s *Store) importLayout(ctx context.Context, l layout, name string, progress progressFunc) (*client.Image, error) {
+	raw, err := l.read("index.json", s.limits.ConfigBytes)
 	if err != nil {
 		return nil, fmt.Errorf("index.json: %w", err)
 	}

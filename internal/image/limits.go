@@ -122,8 +122,7 @@ type guardedWriter struct {
 	w       io.Writer
 	disk    disk
 	max     int64
-	what    string      // for the message
-	tell    func(int64) // of what is written, now and then; may be nil
+	what    string // for the message
 	written int64
 	checked int64
 }
@@ -136,9 +135,6 @@ func (g *guardedWriter) Write(p []byte) (int, error) {
 	g.written += int64(n)
 	if err == nil && g.written-g.checked >= checkEvery {
 		g.checked = g.written
-		if g.tell != nil {
-			g.tell(g.written)
-		}
 		err = g.disk.check()
 	}
 	return n, err
