@@ -1,4 +1,4 @@
-// Package process pins the first process of a sandbox, so that a pid that is used
+// Package process pins a process, as the first of a sandbox, so that a pid that is used
 // again is never taken for it.
 package process
 

@@ -12,6 +12,7 @@ import (
 	"github.com/toold/toold/client"
 	"github.com/toold/toold/internal/agent"
 	"github.com/toold/toold/internal/sandbox"
+	"github.com/toold/toold/internal/sandbox/process"
 	"github.com/toold/toold/internal/testrig"
 )
 
@@ -153,8 +154,8 @@ func testDestroy(s *suite) {
 	for range 2 {
 		testrig.Must(s, s.Driver.Destroy(s.ctx(), b.Record()))
 	}
-	if pids := survivors(s, b.spec.UIDBase); len(pids) > 0 {
-		s.Errorf("processes %v of the session's uids are alive", pids)
+	if who := s.survivor(b.spec.UIDBase); who != "" {
+		s.Errorf("%s of the session's uids is alive", who)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -213,39 +214,17 @@ func testDestroyBusy(s *suite) {
 	s.nothingLeft(b.spec)
 }
 
-// survivors are the processes of a range that do not end. One that is ending leaves
-// its cgroups before it is shown as dead, and can do nothing any more.
-func survivors(s *suite, base uint32) (pids []string) {
+// survivor is a process of a range that does not end. One that is ending leaves its cgroups
+// before it is shown as dead, and can do nothing any more.
+func (s *suite) survivor(base uint32) (who string) {
 	s.Helper()
-	testrig.Soon(func() bool { pids = inRange(s, base); return len(pids) == 0 })
-	return pids
-}
-
-// inRange lists the live processes whose uid is of a session's range. The host's
-// init may take its time to reap the dead.
-func inRange(s *suite, base uint32) []string {
-	s.Helper()
-	dirs, err := filepath.Glob("/proc/[0-9]*")
-	if err != nil {
-		s.Fatal(err)
-	}
-	var pids []string
-	for _, dir := range dirs {
-		fi, err := os.Stat(dir)
-		if err != nil {
-			continue // it ended meanwhile
-		}
-		if uid := uidOf(fi); uid >= base && uid-base < sandbox.RangeSize && !dead(dir) {
-			pids = append(pids, filepath.Base(dir))
-		}
-	}
-	return pids
-}
-
-func dead(proc string) bool {
-	stat, err := os.ReadFile(filepath.Join(proc, "stat"))
-	_, rest, ok := strings.Cut(string(stat), ") ")
-	return err != nil || ok && strings.HasPrefix(rest, "Z")
+	testrig.Soon(func() bool {
+		var err error
+		who, err = process.In(base)
+		testrig.Must(s, err)
+		return who == ""
+	})
+	return who
 }
 
 // Two sandboxes see nothing of each other.

@@ -1,9 +1,7 @@
 package sandboxtest
 
 import (
-	"os"
 	"strings"
-	"syscall"
 
 	"github.com/toold/toold/internal/tool/run"
 )
@@ -108,5 +106,3 @@ func testUsage(s *suite) {
 		s.Errorf("usage is %+v, want time, memory and processes", u)
 	}
 }
-
-func uidOf(fi os.FileInfo) uint32 { return fi.Sys().(*syscall.Stat_t).Uid }

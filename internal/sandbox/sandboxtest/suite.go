@@ -212,8 +212,8 @@ func (s *suite) nothingLeft(spec sandbox.Spec) {
 	for _, name := range s.names(spec.Owner) {
 		s.Errorf("List still shows %s", name)
 	}
-	if pids := survivors(s, spec.UIDBase); len(pids) > 0 {
-		s.Errorf("processes %v of the session's uids are left", pids)
+	if who := s.survivor(spec.UIDBase); who != "" {
+		s.Errorf("%s of the session's uids is left", who)
 	}
 	var left []string
 	testrig.Soon(func() bool { left = s.traces(spec); return len(left) == 0 })

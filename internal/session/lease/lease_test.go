@@ -2,7 +2,6 @@ package lease
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -43,25 +42,6 @@ func openRanges(t *testing.T, claims string, base uint32, st *store.Store, busy 
 		t.Fatal(err)
 	}
 	return l
-}
-
-// A process whose first thread has ended is shown as a zombie and lives on.
-func TestEnded(t *testing.T) {
-	for _, tt := range []struct {
-		state   string
-		threads int
-		want    bool
-	}{
-		{"S (sleeping)", 1, false},
-		{"Z (zombie)", 1, true},
-		{"Z (zombie)", 2, false},
-		{"X (dead)", 1, true},
-	} {
-		status := fmt.Sprintf("Name:\tState:\tS\nState:\t%s\nUid:\t1\t1\t1\t1\nThreads:\t%d\n", tt.state, tt.threads)
-		if got := ended(status); got != tt.want {
-			t.Errorf("%s with %d threads: %t, want %t", tt.state, tt.threads, got, tt.want)
-		}
-	}
 }
 
 func TestRanges(t *testing.T) {
@@ -120,16 +100,6 @@ func TestTwoDaemons(t *testing.T) {
 	two.next = 0
 	if got, err := two.Take(); err != nil || got != given[4] {
 		t.Errorf("got range %d, %v, want %d, the only one of which nothing is alive", got, err, given[4])
-	}
-}
-
-func TestProcessesIn(t *testing.T) {
-	uid := uint32(os.Getuid())
-	if who, err := ProcessesIn(uid); err != nil || who == "" {
-		t.Errorf("nobody has our own uid: %q, %v", who, err)
-	}
-	if who, err := ProcessesIn(0xf000_0000); err != nil || who != "" {
-		t.Errorf("%q has a uid that nobody has, %v", who, err)
 	}
 }
 
